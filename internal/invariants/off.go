@@ -1,0 +1,6 @@
+//go:build !invariants
+
+package invariants
+
+// Enabled reports whether the build carries the expensive checks.
+const Enabled = false

@@ -1,0 +1,81 @@
+package kernels
+
+import (
+	"errors"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// DType is the element type of a buffer.
+type DType uint8
+
+// The element types.
+const (
+	Float32 DType = iota
+	Int32
+)
+
+// Bytes returns the size of one element in bytes.
+func (t DType) Bytes() int64 { return 4 }
+
+// String returns the name in lower case.
+func (t DType) String() string {
+	switch t {
+	case Float32:
+		return "float32"
+	case Int32:
+		return "int32"
+	}
+	return "dtype(?)"
+}
+
+// ErrShape is returned by an operation whose buffers do not fit its dimensions
+// or element types. Nothing was written.
+var ErrShape = errors.New("kernels: buffers do not fit the operation")
+
+// Buffer is a handle to N elements in a device's arena. The zero Buffer is
+// none. Buffers are values and comparable.
+type Buffer struct {
+	Handle memory.Handle
+	N      int
+	Type   DType
+}
+
+// Device is the base of every device: it owns memory and counts it. It is not
+// for concurrent use. Release (of memory.Space) ends a plain reference.
+type Device interface {
+	memory.Space[Buffer]
+	memory.Book
+	memory.Reclaimer
+
+	// Name says what the device is, such as "host".
+	Name() string
+	// Alloc returns a buffer of n elements that the caller owns. Its content is
+	// undefined. n must be positive.
+	Alloc(class memory.Class, t DType, n int) (Buffer, error)
+	// WriteFloat32 and WriteInt32 copy src to the start of dst.
+	WriteFloat32(dst Buffer, src []float32) error
+	WriteInt32(dst Buffer, src []int32) error
+	// ReadFloat32 and ReadInt32 wait for queued work and copy len(dst) elements
+	// from the start of src.
+	ReadFloat32(dst []float32, src Buffer) error
+	ReadInt32(dst []int32, src Buffer) error
+	// Sync waits until all queued work is done.
+	Sync() error
+	// Close gives all memory back to the system. Every handle is stale afterwards.
+	Close() error
+}
+
+// Compute is a device with every group of operations.
+type Compute interface {
+	Device
+	Elementwise
+	Matrix
+	Norm
+	Activation
+	Attention
+	Embedding
+	CrossEntropy
+	Random
+	Optimizer
+}

@@ -1,0 +1,28 @@
+// Package kernels is the device boundary: buffers, devices, and the operations
+// that a transformer needs, forward and backward.
+//
+// A [Device] is a small base (allocate, copy, count) plus groups of operations,
+// each an interface of its own ([Matrix], [Norm], [Attention], ...). Code asks
+// for the groups that it uses; [Compute] is all of them.
+//
+// Ownership. A [Buffer] is a handle, not memory: a slot in the device's arena,
+// the generation that tells a stale handle from a live one, and its element
+// type and count. A device is the memory.Space of its buffers. Whoever
+// allocates a buffer owns a plain reference and ends it with Release, or hands
+// it over.
+//
+// Operations never allocate. Where one needs scratch memory its arguments have
+// a Workspace buffer, and a method of the same group says how many elements it
+// must have, as a pure function of shapes. Operations check shapes and types
+// against the buffers and return an error; they read nothing outside of them.
+// All matrices are row-major and dense. Device work may be queued; [Host]
+// computes before it returns.
+//
+// Every result is a function of the arguments alone: no operation depends on the
+// number of threads, on what ran before, or on where its buffers lie. Random
+// draws are keyed ([Key]), never taken from a sequence.
+//
+// [Host] computes on the processor. [Null] wraps another device, allocates and
+// counts exactly as that one would, records it, and computes nothing: what it
+// records is the target's memory behaviour, before step 1.
+package kernels

@@ -1,0 +1,57 @@
+package memory
+
+// Class is what a buffer is for. A buffer has one class from its birth to its
+// end, given at allocation, so that both books can be compared class by class.
+type Class uint8
+
+// The classes, in the order of the memory log.
+const (
+	Resident   Class = iota // weights, gradients, optimizer state: as long as the model
+	Entry                   // parts of a batch entry: until their last read on this rank
+	Activation              // what a stage returns from Forward: until the next stage has read it
+	ActGrad                 // what a stage returns from Backward: until the previous stage has read it
+	Saved                   // what Forward saves for a later action
+	Carry                   // what I saves for W
+	Transfer                // buffers in flight between ranks
+	Workspace               // scratch inside one call of a stage
+	Loss                    // device cells of losses
+	FP8                     // low-precision copies and their scales
+	Unsharded               // weights gathered from their shards
+
+	NumClasses = int(Unsharded) + 1
+)
+
+var classNames = [NumClasses]string{
+	"resident", "entry", "activation", "actgrad", "saved", "carry",
+	"transfer", "workspace", "loss", "fp8", "unsharded",
+}
+
+// String returns the name that the memory log uses.
+func (c Class) String() string {
+	if int(c) < NumClasses {
+		return classNames[c]
+	}
+	return "class(?)"
+}
+
+// ParseClass is the reverse of String. It reports false for an unknown name.
+func ParseClass(name string) (Class, bool) {
+	for i, n := range classNames {
+		if n == name {
+			return Class(i), true
+		}
+	}
+	return 0, false
+}
+
+// ByClass is a number of bytes for each class.
+type ByClass [NumClasses]int64
+
+// Total returns the sum over all classes, in bytes.
+func (b *ByClass) Total() int64 {
+	var total int64
+	for _, n := range b {
+		total += n
+	}
+	return total
+}

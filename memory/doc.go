@@ -1,0 +1,24 @@
+// Package memory says who holds memory, how much of it, and until when.
+//
+// A [Space] counts the references to the buffers behind an embedder's own
+// handles. References come in two kinds. A plain reference belongs to code: a
+// stage that has just allocated a buffer has one. A held reference belongs to
+// the step: handing a buffer over turns a plain reference into a held one
+// (Hold), and letting go turns it back (Yield). Keeping the two apart is what
+// makes two independent books possible (L6):
+//
+//   - the allocator's book is fed by allocate and free alone ([Book]);
+//   - the context's book is fed by Hold and Yield alone (package batchctx).
+//
+// A stage that keeps a secret reference to a buffer it handed over makes the
+// first book larger than the second, and the next audit names it.
+//
+// [Arena] is a Space over one reserved range outside the garbage collector's
+// heap; its handles carry a generation, so a stale one is an error and never
+// somebody else's bytes. [Collected] is a Space for handles whose memory
+// belongs to a garbage collector: it has no allocator's book, and a step over
+// it says that one book was audited and not two.
+//
+// [Sample] is one record of the memory log and [Ring] keeps the last of them
+// without ever growing (L7).
+package memory

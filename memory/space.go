@@ -1,0 +1,69 @@
+package memory
+
+import "errors"
+
+// Errors of spaces. They are wrapped with the handle and the call.
+var (
+	// ErrNone is returned for a handle behind which there is no buffer, such as the zero handle.
+	ErrNone = errors.New("memory: no buffer behind this handle")
+	// ErrStale is returned for a handle whose buffer was released since: its generation has passed.
+	ErrStale = errors.New("memory: the buffer behind this handle was released")
+	// ErrNotHeld is returned by Yield for a buffer that no holder holds.
+	ErrNotHeld = errors.New("memory: the buffer is not held")
+	// ErrOutOfMemory is returned when a buffer does not fit.
+	ErrOutOfMemory = errors.New("memory: out of memory")
+)
+
+// Space counts the references to the buffers behind handles of type T, the
+// embedder's own handle: an arena's, a tensor, a bundle of tensors. The zero T
+// stands for nothing. One rank has one Space; a Space is not for concurrent use.
+type Space[T any] interface {
+	// Bytes returns the size of the buffer behind h in bytes, 0 where there is none.
+	Bytes(h T) int64
+	// Class returns the class the buffer was born with.
+	Class(h T) Class
+	// Retain adds a plain reference for the caller.
+	Retain(h T) error
+	// Release ends a plain reference of the caller and returns how many bytes
+	// went back to the allocator by it: 0 while somebody else has a reference.
+	Release(h T) (freed int64, err error)
+	// Hold turns one plain reference into a held one and returns the bytes that
+	// nobody held before: 0 where the buffer was held already, so that a tensor
+	// saved by two stages counts once.
+	Hold(h T) (held int64, err error)
+	// Yield turns one held reference into a plain one, the caller's, and returns
+	// the bytes that nobody holds any more: 0 where somebody else still does.
+	Yield(h T) (yielded int64, err error)
+}
+
+// Book is the allocator's book. A Space that has one lets a step audit two
+// books, its own and this one (L6). It is fed by allocate and free alone.
+type Book interface {
+	// Live returns the bytes allocated and not yet freed. It is called after every action.
+	Live() int64
+	// Stats fills s with the state of the book.
+	Stats(s *Stats)
+	// ResetPeak makes the bytes that are live now the peak.
+	ResetPeak()
+}
+
+// Reclaimer is an optional ability of a Space: to take back what user code lost
+// on its way out of a failed step (L8). Buffers of class Resident are never
+// taken back, nor is anything that was live at the mark.
+type Reclaimer interface {
+	// Mark returns a point in the order of allocations.
+	Mark() uint64
+	// Reclaim frees every buffer allocated since mark that is not Resident, held
+	// or not, and returns the bytes freed. Handles to them become stale.
+	Reclaim(mark uint64) int64
+}
+
+// Stats is the state of an allocator's book, in bytes.
+type Stats struct {
+	Live     int64   // allocated and not yet freed
+	Peak     int64   // highest Live since ResetPeak
+	Reserved int64   // held from the system, live or not
+	Allocs   int64   // buffers allocated since the start
+	Frees    int64   // buffers freed since the start
+	Classes  ByClass // Live by class
+}

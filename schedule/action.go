@@ -1,0 +1,102 @@
+package schedule
+
+// Kind is what an action does.
+type Kind uint8
+
+// The kinds. The letters are PyTorch's of today. Those from Recompute on are
+// reserved: plans may name them, no generator here emits them yet.
+const (
+	None       Kind = iota
+	F               // forward of a stage
+	B               // full backward: input and weight gradients
+	I               // input gradient
+	W               // weight gradient
+	SendF           // SEND_F: the stage sends its own output on
+	RecvF           // RECV_F: the stage receives its input
+	SendB           // SEND_B: the stage sends the gradient of its input back
+	RecvB           // RECV_B: the stage receives the gradient of its output
+	Wait            // the rank waits until the send of this stage and microbatch has left its buffer
+	Unshard         // UNSHARD: weights are gathered
+	Reshard         // RESHARD: gathered weights are given up
+	ReduceGrad      // REDUCE_GRAD: gradients are reduced over replicas
+	Recompute       // reserved
+	Quantize        // reserved
+	Offload         // reserved
+	Reload          // reserved
+	Optimizer       // reserved
+
+	numKinds = int(Optimizer) + 1
+)
+
+// Compute reports whether the kind runs a stage: F, B, I or W.
+func (k Kind) Compute() bool { return k >= F && k <= W }
+
+// Drop is a set of drop bits: what dies with an action on its rank.
+type Drop uint16
+
+// The drop bits. What a bit means for one stage and kind is in the plan's table
+// (Plan.Parts for entry parts); the bit on the action says that it happens.
+const (
+	DropParts  Drop = 1 << iota // p: the entry parts that the table lists for this stage and kind
+	DropInput                   // i: the stage's input, the previous stage's output
+	DropOutput                  // o: the stage's output, where nothing reads it
+	DropGrad                    // g: the gradient of the stage's output
+	DropSaved                   // s: what was saved for this kind, and the frame after the last of them
+	DropSent                    // t: the buffer of a completed transfer
+	Retire                      // r: the microbatch's last action on this rank: the books are compared here
+)
+
+// Action is one thing that a rank does, packed into a word: microbatch 28 bits,
+// stage 14, kind 5, join 1, drops 16. Actions are values; compare them with ==.
+type Action uint64
+
+const (
+	dropBits  = 16
+	joinShift = dropBits
+	kindShift = joinShift + 1
+	kindBits  = 5
+	stageBits = 14
+	mbBits    = 28
+
+	stageShift = kindShift + kindBits
+	mbShift    = stageShift + stageBits
+
+	// MaxStages and MaxMicrobatches bound what an action can hold.
+	MaxStages       = 1 << stageBits
+	MaxMicrobatches = 1 << mbBits
+)
+
+// Act returns the action of a kind on a stage and a microbatch, without drops.
+func Act(kind Kind, stage, microbatch int) Action {
+	return Action(microbatch)<<mbShift | Action(stage)<<stageShift | Action(kind)<<kindShift
+}
+
+// Kind returns what the action does.
+func (a Action) Kind() Kind { return Kind(a >> kindShift & (1<<kindBits - 1)) }
+
+// Stage returns the stage, from 0.
+func (a Action) Stage() int { return int(a >> stageShift & (1<<stageBits - 1)) }
+
+// Microbatch returns the microbatch, from 0.
+func (a Action) Microbatch() int { return int(a >> mbShift) }
+
+// Drop returns what dies with the action.
+func (a Action) Drop() Drop { return Drop(a) }
+
+// Joined reports whether this action and the next one overlap.
+func (a Action) Joined() bool { return a>>joinShift&1 == 1 }
+
+// WithDrop returns the action with exactly these drop bits.
+func (a Action) WithDrop(d Drop) Action { return a&^(1<<dropBits-1) | Action(d) }
+
+// WithJoin returns the action with the join bit set or cleared.
+func (a Action) WithJoin(join bool) Action {
+	a &^= 1 << joinShift
+	if join {
+		a |= 1 << joinShift
+	}
+	return a
+}
+
+// Shift returns the action with n added to its microbatch; n may be negative.
+func (a Action) Shift(n int) Action { return a + Action(n)<<mbShift }
