@@ -1,0 +1,192 @@
+package batchctx
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// account is the context's book, and what it has noticed when comparing it with
+// the allocator's.
+type account struct {
+	live     int64 // bytes held by the context
+	classes  memory.ByClass
+	baseline memory.Stats // the allocator's book at Begin
+	unfreed  int64        // without an allocator's book: bytes that did not go when dropped
+	excess   int64        // allocator's book - baseline - live, after the last action
+	sampled  int64        // excess at the last sample
+	running  suspect      // the action that runs or ran last
+	suspect  suspect      // the first since the last audit after which the books differed more
+	stats    memory.Stats // scratch, so that Stats never escapes per call
+}
+
+// suspect is an action that a leak may come from.
+type suspect struct {
+	known      bool
+	stage      int
+	microbatch int
+	call       Call
+	class      memory.Class
+	bytes      int64
+}
+
+func (a *account) begin(book memory.Book) {
+	*a = account{running: suspect{stage: -1, microbatch: -1}}
+	if book != nil {
+		book.Stats(&a.baseline)
+		book.ResetPeak()
+	}
+}
+
+// hold makes the context a holder of h in an empty cell.
+func (c *Context[T]) hold(to *cell[T], h T) error {
+	held, err := c.space.Hold(h)
+	if err != nil {
+		return err
+	}
+	if held != 0 {
+		c.live += held
+		c.classes[c.space.Class(h)] += held
+	}
+	to.handle, to.state = h, full
+	return nil
+}
+
+// drop ends a cell: the context is no longer a holder, and the reference ends.
+// What should have gone back to the allocator and did not is noticed.
+func (c *Context[T]) drop(from *cell[T]) error {
+	h := from.handle
+	*from = cell[T]{state: dropped}
+	class := c.space.Class(h)
+	yielded, err := c.space.Yield(h)
+	if err != nil {
+		return err
+	}
+	c.live -= yielded
+	c.classes[class] -= yielded
+	freed, err := c.space.Release(h)
+	if err != nil {
+		return err
+	}
+	if kept := yielded - freed; kept != 0 {
+		c.unfreed += kept
+		c.suspectNow(class, kept)
+	}
+	return nil
+}
+
+// suspectNow notes the running action as the one that a leak came from.
+func (c *Context[T]) suspectNow(class memory.Class, bytes int64) {
+	if !c.suspect.known {
+		c.suspect = c.running
+		c.suspect.known, c.suspect.class, c.suspect.bytes = true, class, bytes
+	}
+}
+
+// Settle compares the books after an action: two numbers where nothing is wrong.
+func (c *Context[T]) Settle() {
+	excess := c.unfreed
+	if c.book != nil {
+		excess = c.book.Live() - c.baseline.Live - c.live
+	}
+	if excess == c.excess {
+		return
+	}
+	if excess > c.excess {
+		c.suspectNow(c.worstClass(), excess-c.excess)
+	}
+	c.excess = excess
+}
+
+// worstClass returns the class in which the allocator's book exceeds the
+// context's most.
+func (c *Context[T]) worstClass() memory.Class {
+	if c.book == nil {
+		return c.suspect.class
+	}
+	c.book.Stats(&c.stats)
+	worst, most := memory.Resident, int64(-1)
+	for class := range memory.NumClasses {
+		if d := c.stats.Classes[class] - c.baseline.Classes[class] - c.classes[class]; d > most {
+			worst, most = memory.Class(class), d
+		}
+	}
+	return worst
+}
+
+// Live returns the bytes that the context holds.
+func (c *Context[T]) Live() int64 { return c.live }
+
+// Excess returns the allocator's book minus the baseline and the context's book,
+// after the last action.
+func (c *Context[T]) Excess() int64 { return c.excess }
+
+// Audit compares the two books, and what is alive with what the plan says is,
+// after the last action of a microbatch (L6). The error is a *LeakError.
+func (c *Context[T]) Audit(plan Counts) error {
+	c.Settle()
+	if c.excess == 0 && c.counts == plan {
+		c.suspect = suspect{}
+		return nil
+	}
+	return c.leak(plan)
+}
+
+// leak describes a difference.
+func (c *Context[T]) leak(plan Counts) error {
+	where := c.suspect
+	if !where.known {
+		where = c.running
+		where.class = memory.Saved
+	}
+	c.suspect = suspect{}
+	e := &LeakError{
+		Rank: c.rank, Stage: where.stage, Microbatch: where.microbatch, Call: where.call,
+		Class: where.class, Bytes: c.excess,
+	}
+	if where.stage >= 0 && where.stage < len(c.stages) && c.stages[where.stage].Layout != nil {
+		e.Name = c.stages[where.stage].Name
+	}
+	switch {
+	case c.excess > 0:
+		e.What = "allocated, and not held by the step any more: this action kept a reference or did not release what it made"
+	case c.excess < 0:
+		e.What = "held by the step and freed by somebody else"
+	default:
+		have := c.counts
+		for _, d := range []struct {
+			what       string
+			have, want int
+			class      memory.Class
+		}{
+			{"entry parts", have.Parts, plan.Parts, memory.Entry},
+			{"frames", have.Frames, plan.Frames, memory.Saved},
+			{"activations", have.Activations, plan.Activations, memory.Activation},
+			{"gradients", have.Gradients, plan.Gradients, memory.ActGrad},
+			{"transfers", have.Transfers, plan.Transfers, memory.Transfer},
+		} {
+			if d.have != d.want {
+				e.Class = d.class
+				e.What = fmt.Sprintf("%d %s alive where the plan has %d", d.have, d.what, d.want)
+				break
+			}
+		}
+	}
+	return e
+}
+
+// Sample fills in what the context knows for the memory log, and makes the
+// present the beginning of the next record. Without an allocator's book the
+// context's own stands for it.
+func (c *Context[T]) Sample(s *memory.Sample) {
+	s.Step, s.Rank = c.step, c.rank
+	s.Excess, s.Growth = c.excess, c.excess-c.sampled
+	c.sampled = c.excess
+	if c.book == nil {
+		s.Live, s.Peak, s.Reserved, s.Classes = c.live, c.live, c.live, c.classes
+		return
+	}
+	c.book.Stats(&c.stats)
+	s.Live, s.Peak, s.Reserved, s.Classes = c.stats.Live, c.stats.Peak, c.stats.Reserved, c.stats.Classes
+	c.book.ResetPeak()
+}

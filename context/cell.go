@@ -1,0 +1,21 @@
+package batchctx
+
+// cell is a place for one held handle. An empty cell has the zero T, so that it
+// keeps nothing reachable.
+type cell[T any] struct {
+	handle T
+	state  cellState
+	taker  Taker
+}
+
+type cellState uint8
+
+const (
+	empty   cellState = iota
+	full              // holds a handle
+	lent              // holds a handle that the running action took
+	dropped           // held one that ended: a part after its last read, a slot after its action
+)
+
+// held reports whether the cell holds a handle.
+func (c *cell[T]) held() bool { return c.state == full || c.state == lent }

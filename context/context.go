@@ -1,0 +1,252 @@
+package batchctx
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+)
+
+// MaxParts is the number of entry parts that a set of bits can name.
+const MaxParts = 64
+
+// Config is what a context is made of.
+type Config[T any] struct {
+	Space  memory.Space[T]
+	Rank   int
+	Seed   uint64       // of random draws
+	Parts  []string     // names of the entry parts
+	Losses *loss.Ledger // where losses are recorded; nil where no stage has any
+	// Seeds[i] is the seed of the gradient of loss i: the step's power-of-two scale
+	// times the loss's coefficient, 0 for a metric.
+	Seeds []float32
+	// Stages by number; a nil pointer is a stage of another rank.
+	Stages []*Layout[T]
+}
+
+// Validate reports every fault of the configuration.
+func (c *Config[T]) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("batchctx: "+format, args...)) }
+	if c.Space == nil {
+		fault("Space is nil")
+	}
+	if len(c.Parts) > MaxParts {
+		fault("%d entry parts, at most %d", len(c.Parts), MaxParts)
+	}
+	for s, layout := range c.Stages {
+		if layout == nil {
+			continue
+		}
+		if layout.Inputs < 0 || layout.Outputs < 0 || layout.Slots < 0 {
+			fault("stage %d (%s) declares a negative number of tensors", s, layout.Name)
+		}
+		for _, read := range layout.Reads {
+			if read.Part < 0 || read.Part >= len(c.Parts) {
+				fault("stage %d (%s) reads entry part %d of %d", s, layout.Name, read.Part, len(c.Parts))
+			}
+		}
+		for _, l := range layout.Losses {
+			if l < 0 || l >= len(c.Seeds) || c.Losses == nil {
+				fault("stage %d (%s) records loss %d of %d", s, layout.Name, l, len(c.Seeds))
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Extent is how much of a step is in flight at once, from the plan.
+type Extent struct {
+	Entries int    // consecutive microbatches with a live entry, look-ahead included
+	Wanted  uint64 // the entry parts that stages of this rank read in this plan
+	Windows []int  // by stage: consecutive microbatches with a live frame
+}
+
+// Counts are numbers of things alive, compared with the plan's after every
+// microbatch.
+type Counts struct {
+	Parts       int // entry parts
+	Frames      int // stages' frames: from their forward to their last backward action
+	Activations int // stages' inputs that wait to be read
+	Gradients   int // gradients of stages' outputs that wait to be read
+	Transfers   int // sends not yet completed
+}
+
+// Context holds everything that one rank keeps alive in a step. It is reused
+// from step to step, and for one goroutine.
+type Context[T any] struct {
+	space     memory.Space[T]
+	book      memory.Book      // nil: one book is audited
+	reclaimer memory.Reclaimer // nil: nothing can be reclaimed
+	rank      int
+	seed      uint64
+	parts     []string
+	losses    *loss.Ledger
+	seeds     []float32
+	stages    []stage[T]
+
+	step int64
+	pass Pass
+	mark uint64
+
+	entries   []cell[T] // ring of entries, len(parts) cells each
+	entryOf   []int     // microbatch of each entry, -1 for none
+	entryMask int
+	wanted    uint64
+	entry     Entry[T]
+
+	view   *Microbatch[T]
+	counts Counts
+	account
+}
+
+// stage is one stage's frames, a ring indexed by microbatch. Rings have a power
+// of two places, so that the index is a mask.
+type stage[T any] struct {
+	*Layout[T]
+	mask   int
+	width  int       // Inputs + Outputs + Slots
+	cells  []cell[T] // width for each frame: inputs, gradients of the outputs, slots
+	frames []frame
+	uses   []use // by parameter
+}
+
+type frame struct {
+	microbatch int // whose it is, -1 for nobody's
+	open       bool
+}
+
+type use struct {
+	count int // contributions in this step
+	last  int // microbatch of the last one, -1 for none
+}
+
+// New returns an empty context. The context keeps cfg's slices.
+func New[T any](cfg Config[T]) (*Context[T], error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Context[T]{
+		space: cfg.Space, rank: cfg.Rank, seed: cfg.Seed, parts: cfg.Parts,
+		losses: cfg.Losses, seeds: cfg.Seeds, stages: make([]stage[T], len(cfg.Stages)),
+	}
+	c.book, _ = cfg.Space.(memory.Book)
+	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
+	for s, layout := range cfg.Stages {
+		if layout != nil {
+			c.stages[s] = stage[T]{
+				Layout: layout,
+				width:  layout.Inputs + layout.Outputs + layout.Slots,
+				uses:   make([]use, len(layout.Params)),
+			}
+		}
+	}
+	c.view = &Microbatch[T]{ctx: c}
+	return c, nil
+}
+
+// Books returns how many books are audited: two where the space has one of its
+// own, else one.
+func (c *Context[T]) Books() int {
+	if c.book != nil {
+		return 2
+	}
+	return 1
+}
+
+// Begin prepares a step: everything is empty, and what is live now in the
+// allocator's book is the baseline. It allocates only where the extent is larger
+// than any before.
+func (c *Context[T]) Begin(step int64, pass Pass, extent Extent) {
+	c.step, c.pass, c.wanted = step, pass, extent.Wanted
+	places := ring(extent.Entries)
+	c.entryMask = places - 1
+	c.entries = resize(c.entries, places*len(c.parts))
+	c.entryOf = resize(c.entryOf, places)
+	for i := range c.entryOf {
+		c.entryOf[i] = -1
+	}
+	for s := range c.stages {
+		st := &c.stages[s]
+		if st.Layout == nil {
+			continue
+		}
+		places := ring(extent.Windows[s])
+		st.mask = places - 1
+		st.cells = resize(st.cells, places*st.width)
+		st.frames = resize(st.frames, places)
+		for i := range st.frames {
+			st.frames[i] = frame{microbatch: -1}
+		}
+		for i := range st.uses {
+			st.uses[i] = use{last: -1}
+		}
+	}
+	c.counts = Counts{}
+	if c.reclaimer != nil {
+		c.mark = c.reclaimer.Mark()
+	}
+	c.account.begin(c.book)
+}
+
+// ring returns the places of a ring for n microbatches: a power of two.
+func ring(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
+
+// resize returns a slice of n zero values, in s's memory where it fits.
+func resize[E any](s []E, n int) []E {
+	if cap(s) < n {
+		return make([]E, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+// Counts returns what is alive now.
+func (c *Context[T]) Counts() Counts { return c.counts }
+
+// Contributions checks that every use of a parameter contributed as often as
+// declared in a step of n microbatches (L5).
+func (c *Context[T]) Contributions(n int) error {
+	var faults []error
+	for s := range c.stages {
+		st := &c.stages[s]
+		for i, use := range st.uses {
+			param := &st.Params[i]
+			if param.Contributes == Every && use.count != n {
+				faults = append(faults, fmt.Errorf("%w: parameter %q of stage %d (%s): %d of %d microbatches; declare it Sometimes or Frozen where that is meant",
+					ErrContribution, param.Name, s, st.Name, use.count, n))
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Written reports whether a use of a parameter has been written in this step.
+func (c *Context[T]) Written(stage, param int) bool { return c.stages[stage].uses[param].count > 0 }
+
+// Abort releases everything that the context holds, and with a space that can
+// reclaim, everything else that was allocated since Begin and is not resident
+// (L8). The context is ready for the next Begin.
+func (c *Context[T]) Abort() {
+	c.view.end()
+	release := func(cells []cell[T]) {
+		for i := range cells {
+			if cells[i].held() {
+				// An error here means that user code has broken the handle; the reclaim below frees it.
+				_ = c.drop(&cells[i])
+			}
+			cells[i] = cell[T]{}
+		}
+	}
+	release(c.entries)
+	for s := range c.stages {
+		release(c.stages[s].cells)
+	}
+	if c.reclaimer != nil {
+		c.reclaimer.Reclaim(c.mark)
+	}
+	c.counts = Counts{}
+}

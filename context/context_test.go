@@ -1,0 +1,495 @@
+package batchctx_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+)
+
+// rig is a context over an arena with two stages: stage 0 reads part 0 and
+// returns one tensor, stage 1 takes it, reads part 1 in forward and backward,
+// saves in three slots, records one loss and has two parameters.
+type rig struct {
+	*batchctx.Context[memory.Handle]
+	t      *testing.T
+	arena  *memory.Arena
+	ledger *loss.Ledger
+	grads  []memory.Handle
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, arena.Close()) })
+	r := &rig{t: t, arena: arena}
+	for range 2 {
+		r.grads = append(r.grads, r.alloc(memory.Resident, 64))
+	}
+	r.ledger, err = loss.NewLedger([]loss.Def{{Name: "metric"}, {Name: "loss", Reduction: loss.Mean, Objective: true}})
+	require.NoError(t, err)
+	r.Context, err = batchctx.New(batchctx.Config[memory.Handle]{
+		Space: arena, Rank: 3, Seed: 7, Parts: []string{"tokens", "labels", "unread"},
+		Losses: r.ledger, Seeds: []float32{0, 4},
+		Stages: []*batchctx.Layout[memory.Handle]{
+			{Name: "bottom", Outputs: 1, Reads: []batchctx.Read{{Part: 0}}},
+			{Name: "top", Inputs: 1, Slots: 3, Losses: []int{1},
+				Reads: []batchctx.Read{{Part: 1, At: batchctx.AtForward | batchctx.AtBackward}},
+				Params: []batchctx.Param[memory.Handle]{
+					{Name: "w", Grad: r.grads[0]},
+					{Name: "s", Grad: r.grads[1], Contributes: batchctx.Sometimes},
+				}},
+		},
+	})
+	require.NoError(t, err)
+	r.begin(batchctx.Train)
+	return r
+}
+
+func (r *rig) begin(pass batchctx.Pass) {
+	r.ledger.Reset()
+	r.Begin(5, pass, batchctx.Extent{Entries: 2, Wanted: 0b011, Windows: []int{2, 2}})
+}
+
+func (r *rig) alloc(class memory.Class, bytes int64) memory.Handle {
+	h, err := r.arena.Alloc(class, bytes)
+	require.NoError(r.t, err)
+	return h
+}
+
+func (r *rig) live() int64 { return r.arena.Live() - 128 } // beyond the two gradients
+
+// pull pulls the entry of a microbatch with 100 bytes a part.
+func (r *rig) pull(microbatch int) {
+	r.t.Helper()
+	require.NoError(r.t, r.Pull(microbatch, func(e *batchctx.Entry[memory.Handle]) error {
+		require.Equal(r.t, microbatch, e.Microbatch())
+		for part := range 3 {
+			if err := e.Put(part, r.alloc(memory.Entry, 100)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// open opens a frame and returns the view of its forward.
+func (r *rig) open(stage, microbatch int) *batchctx.Microbatch[memory.Handle] {
+	r.t.Helper()
+	require.NoError(r.t, r.Open(stage, microbatch))
+	return r.Call(stage, microbatch, batchctx.InForward)
+}
+
+func TestEntryPartsDieAtTheirLastRead(t *testing.T) { // L1
+	r := newRig(t)
+	mb := r.open(0, 1)
+	_, err := mb.Part(0)
+	require.ErrorIs(t, err, batchctx.ErrDropped, "not pulled yet")
+	r.pull(0)
+	require.EqualValues(t, 200, r.live(), "a part that nobody wants is dropped at once")
+	require.Equal(t, batchctx.Counts{Parts: 2, Frames: 1}, r.Counts())
+
+	mb = r.open(0, 0)
+	_, err = mb.Part(0)
+	require.NoError(t, err)
+	_, err = mb.Part(1)
+	require.ErrorIs(t, err, batchctx.ErrUndeclared)
+	r.End()
+	require.NoError(t, r.DropParts(0, 0b001))
+	require.EqualValues(t, 100, r.live())
+
+	mb = r.Call(0, 0, batchctx.InForward)
+	_, err = mb.Part(0)
+	require.ErrorIs(t, err, batchctx.ErrDropped)
+	require.ErrorIs(t, r.DropParts(0, 0b001), batchctx.ErrDropped)
+
+	mb = r.open(1, 0)
+	_, err = mb.Part(0)
+	require.NoError(t, err, "a stage numbers its own reads")
+	mb = r.Call(1, 0, batchctx.InBackwardWeight)
+	_, err = mb.Part(0)
+	require.ErrorIs(t, err, batchctx.ErrUndeclared, "not declared for W")
+	mb = r.Call(1, 0, batchctx.InBackward)
+	_, err = mb.Part(0)
+	require.NoError(t, err)
+	mb = r.Call(1, 2, batchctx.InBackward)
+	_, err = mb.Part(0)
+	require.ErrorIs(t, err, batchctx.ErrDropped, "microbatch 2 shares the place of microbatch 0, not its entry")
+}
+
+func TestSourceMustPutWhatIsWanted(t *testing.T) {
+	r := newRig(t)
+	err := r.Pull(0, func(e *batchctx.Entry[memory.Handle]) error {
+		require.True(t, e.Wants(0))
+		require.False(t, e.Wants(2))
+		require.False(t, e.Wants(-1))
+		h := r.alloc(memory.Entry, 8)
+		require.NoError(t, e.Put(0, h))
+		other := r.alloc(memory.Entry, 8)
+		require.ErrorIs(t, e.Put(0, other), batchctx.ErrOccupied)
+		require.ErrorIs(t, e.Put(9, other), batchctx.ErrUndeclared)
+		_, err := r.arena.Release(other)
+		require.NoError(t, err)
+		require.ErrorIs(t, e.Put(1, other), memory.ErrStale)
+		return nil
+	})
+	require.ErrorIs(t, err, batchctx.ErrMissing)
+	require.ErrorContains(t, err, "labels")
+	r.Abort()
+	require.Zero(t, r.live())
+}
+
+func TestSavedStateIsTakenOnce(t *testing.T) { // L2
+	r := newRig(t)
+	mb := r.open(1, 0)
+	require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 10)))
+	require.NoError(t, mb.Save(2, batchctx.ByWeight, r.alloc(memory.Saved, 1000)))
+	other := r.alloc(memory.Saved, 1)
+	require.ErrorIs(t, mb.Save(0, batchctx.ByBackward, other), batchctx.ErrOccupied)
+	require.ErrorIs(t, mb.Save(3, batchctx.ByBackward, other), batchctx.ErrUndeclared)
+	require.NoError(t, mb.Release(other))
+	_, err := mb.Take(0)
+	require.ErrorIs(t, err, batchctx.ErrMisplaced)
+	r.End()
+	require.EqualValues(t, 1010, r.live())
+
+	mb = r.Call(1, 0, batchctx.InBackwardInput)
+	h, err := mb.Take(0)
+	require.NoError(t, err)
+	data, err := r.arena.Data(h)
+	require.NoError(t, err)
+	require.Len(t, data, 10)
+	_, err = mb.Take(0)
+	require.ErrorIs(t, err, batchctx.ErrTaken)
+	_, err = mb.Take(1)
+	require.ErrorIs(t, err, batchctx.ErrEmpty)
+	_, err = mb.Take(2)
+	require.ErrorIs(t, err, batchctx.ErrMisplaced)
+	require.ErrorIs(t, mb.End(2), batchctx.ErrMisplaced)
+	require.NoError(t, mb.End(0))
+	require.EqualValues(t, 1000, r.live(), "End ends it before the action does")
+	_, err = mb.Take(0)
+	require.ErrorIs(t, err, batchctx.ErrTaken)
+	require.NoError(t, mb.Save(1, batchctx.ByWeight, r.alloc(memory.Carry, 100)))
+	spare := r.alloc(memory.Carry, 1)
+	require.ErrorIs(t, mb.Save(0, batchctx.ByBackward, spare), batchctx.ErrMisplaced, "nothing would take it")
+	require.NoError(t, mb.Release(spare))
+	r.End()
+	require.NoError(t, r.DropSaved(1, 0, batchctx.InBackwardInput, false))
+	require.EqualValues(t, 1100, r.live())
+
+	mb = r.Call(1, 0, batchctx.InBackwardWeight)
+	_, err = mb.Take(1)
+	require.NoError(t, err)
+	r.End()
+	require.NoError(t, r.DropSaved(1, 0, batchctx.InBackwardWeight, true))
+	require.Zero(t, r.live(), "the frame ends with all that is in it, taken or not")
+	require.NoError(t, r.Audit(batchctx.Counts{}))
+
+	mb = r.Call(1, 0, batchctx.InBackward)
+	_, err = mb.Take(0)
+	require.ErrorIs(t, err, batchctx.ErrTaken, "the frame is gone")
+}
+
+func TestATensorSavedTwiceCountsOnce(t *testing.T) { // L6
+	r := newRig(t)
+	h := r.alloc(memory.Activation, 100)
+	out := []memory.Handle{h}
+	require.NoError(t, r.PutInputs(1, 0, out))
+	require.Equal(t, memory.Handle{}, out[0], "handed over")
+	mb := r.open(1, 0)
+	in := make([]memory.Handle, 1)
+	require.NoError(t, r.Inputs(1, 0, in))
+	require.NoError(t, mb.Save(0, batchctx.ByBackward, mb.Retain(in[0])))
+	require.NoError(t, mb.Save(1, batchctx.ByBackward, mb.Retain(in[0])))
+	r.End()
+	require.EqualValues(t, 100, r.Live())
+	require.NoError(t, r.DropInputs(1, 0))
+	require.EqualValues(t, 100, r.Live())
+	require.NoError(t, r.Audit(batchctx.Counts{Frames: 1}))
+	require.NoError(t, r.DropSaved(1, 0, batchctx.InBackward, true))
+	require.Zero(t, r.Live())
+	require.Zero(t, r.live())
+	require.NoError(t, r.Audit(batchctx.Counts{}))
+}
+
+func TestBorrowedHandlesCannotBeHandedOver(t *testing.T) {
+	r := newRig(t)
+	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 100)}))
+	mb := r.open(1, 0)
+	in := make([]memory.Handle, 1)
+	require.NoError(t, r.Inputs(1, 0, in))
+	require.Error(t, mb.Save(0, batchctx.ByBackward, in[0]), "Retain it first")
+	require.Error(t, mb.Release(in[0]), "it is not the stage's")
+	require.Error(t, mb.Save(0, batchctx.ByBackward, memory.Handle{}))
+}
+
+func TestMissingTensors(t *testing.T) {
+	r := newRig(t)
+	require.ErrorIs(t, r.Inputs(1, 0, make([]memory.Handle, 1)), batchctx.ErrMissing)
+	require.ErrorIs(t, r.Gradients(0, 0, make([]memory.Handle, 1), 0), batchctx.ErrMissing)
+	require.NoError(t, r.Gradients(0, 0, make([]memory.Handle, 1), 1), "a port without gradient")
+	require.ErrorIs(t, r.PutInputs(1, 0, make([]memory.Handle, 1)), memory.ErrNone)
+	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 1)}))
+	require.ErrorIs(t, r.PutInputs(1, 2, []memory.Handle{r.alloc(memory.Activation, 1)}), batchctx.ErrOccupied)
+	_ = r.open(0, 0)
+	require.ErrorIs(t, r.Open(0, 2), batchctx.ErrOccupied)
+	r.Abort()
+	require.Zero(t, r.live())
+}
+
+func TestGradientsCountContributions(t *testing.T) { // L5
+	r := newRig(t)
+	mb := r.open(1, 0)
+	_, _, err := mb.Grad(0)
+	require.ErrorIs(t, err, batchctx.ErrMisplaced)
+	mb = r.Call(1, 0, batchctx.InBackwardInput)
+	_, _, err = mb.Grad(0)
+	require.ErrorIs(t, err, batchctx.ErrMisplaced)
+
+	mb = r.Call(1, 0, batchctx.InBackward)
+	g, write, err := mb.Grad(0)
+	require.NoError(t, err)
+	require.Equal(t, r.grads[0], g)
+	require.Equal(t, batchctx.First, write)
+	_, _, err = mb.Grad(0)
+	require.ErrorIs(t, err, batchctx.ErrContribution)
+	_, _, err = mb.Grad(2)
+	require.ErrorIs(t, err, batchctx.ErrUndeclared)
+
+	mb = r.Call(1, 1, batchctx.InBackwardWeight)
+	_, write, err = mb.Grad(0)
+	require.NoError(t, err)
+	require.Equal(t, batchctx.Add, write)
+
+	require.NoError(t, r.Contributions(2))
+	require.ErrorIs(t, r.Contributions(3), batchctx.ErrContribution)
+	require.True(t, r.Written(1, 0))
+	require.False(t, r.Written(1, 1))
+
+	r.begin(batchctx.Train)
+	require.ErrorIs(t, r.Contributions(1), batchctx.ErrContribution, "a new step counts anew")
+	mb = r.Call(1, 0, batchctx.InBackward)
+	_, write, err = mb.Grad(0)
+	require.NoError(t, err)
+	require.Equal(t, batchctx.First, write)
+}
+
+func TestLossesAreTwoNumbers(t *testing.T) { // L3, L10, L13
+	r := newRig(t)
+	mb := r.open(1, 0)
+	require.NoError(t, mb.Loss(0, 6, 3))
+	require.ErrorIs(t, mb.Loss(0, 6, -1), loss.ErrWeight)
+	require.ErrorIs(t, mb.Loss(1, 6, 1), batchctx.ErrUndeclared)
+	seed, err := mb.LossSeed(0)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, seed, "the stage's loss 0 is the ledger's loss 1")
+
+	scope := mb.Scope()
+	scope.Pass = batchctx.Recompute
+	mb.SetScope(scope)
+	require.NoError(t, mb.Loss(0, 100, 100), "discarded in a recompute")
+	r.End()
+	mb = r.Call(1, 0, batchctx.InBackward)
+	require.ErrorIs(t, mb.Loss(0, 1, 1), batchctx.ErrMisplaced)
+
+	totals, err := r.ledger.Reduce(nil)
+	require.NoError(t, err)
+	require.Equal(t, 2.0, totals.Values[1].Value)
+	require.False(t, totals.Values[0].Present)
+}
+
+func TestScopesShiftAndDiscard(t *testing.T) {
+	r := newRig(t)
+	mb := r.open(1, 0)
+	mb.SetScope(batchctx.Scope{Slots: 1, Params: 1})
+	require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 10)))
+	require.ErrorIs(t, mb.Save(2, batchctx.ByBackward, memory.Handle{}), batchctx.ErrUndeclared)
+	mb.SetScope(batchctx.Scope{Discard: true})
+	require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 10)))
+	require.EqualValues(t, 10, r.live(), "what is saved in a discarding scope ends at once")
+	r.End()
+	mb = r.Call(1, 0, batchctx.InBackward)
+	_, err := mb.Take(0)
+	require.ErrorIs(t, err, batchctx.ErrEmpty)
+	_, err = mb.Take(1)
+	require.NoError(t, err)
+	mb.SetScope(batchctx.Scope{Params: 1})
+	g, _, err := mb.Grad(0)
+	require.NoError(t, err)
+	require.Equal(t, r.grads[1], g)
+
+	r.Abort()
+	r.begin(batchctx.Eval)
+	mb = r.open(1, 0)
+	require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 10)))
+	require.Zero(t, r.live(), "nothing would take it in Eval")
+}
+
+func TestViewsEndWithTheirCall(t *testing.T) {
+	r := newRig(t)
+	r.pull(0)
+	mb := r.open(1, 0)
+	r.End()
+	h := r.alloc(memory.Saved, 1)
+	_, err := mb.Part(0)
+	require.ErrorIs(t, err, batchctx.ErrEnded)
+	_, err = mb.Take(0)
+	require.ErrorIs(t, err, batchctx.ErrEnded)
+	_, _, err = mb.Grad(0)
+	require.ErrorIs(t, err, batchctx.ErrEnded)
+	_, err = mb.LossSeed(0)
+	require.ErrorIs(t, err, batchctx.ErrEnded)
+	require.ErrorIs(t, mb.Save(0, batchctx.ByBackward, h), batchctx.ErrEnded)
+	require.ErrorIs(t, mb.Loss(0, 1, 1), batchctx.ErrEnded)
+	r.Call(1, 0, batchctx.InBackward)
+	if invariants.Enabled {
+		_, err = mb.Part(0)
+		require.ErrorIs(t, err, batchctx.ErrEnded, "also while a later view is valid")
+	}
+}
+
+func TestAuditNamesTheAction(t *testing.T) { // L6
+	for name, tc := range map[string]struct {
+		leak  func(r *rig)
+		plan  batchctx.Counts
+		want  batchctx.LeakError
+		words string
+	}{
+		"a workspace that is not released": {
+			leak: func(r *rig) {
+				r.open(1, 0)
+				r.alloc(memory.Workspace, 40)
+				r.End()
+				r.Settle()
+				require.NoError(r.t, r.DropSaved(1, 0, batchctx.InForward, true))
+				r.open(0, 1) // a later action is not to blame
+				r.End()
+				r.Settle()
+			},
+			plan: batchctx.Counts{Frames: 1},
+			want: batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InForward, Class: memory.Workspace, Bytes: 40},
+		},
+		"a saved tensor that is kept": {
+			leak: func(r *rig) {
+				mb := r.open(1, 0)
+				h := r.alloc(memory.Saved, 50)
+				mb.Retain(h)
+				require.NoError(r.t, mb.Save(0, batchctx.ByBackward, h))
+				r.End()
+				r.Settle()
+				r.Call(1, 0, batchctx.InBackward)
+				r.End()
+				require.NoError(r.t, r.DropSaved(1, 0, batchctx.InBackward, true))
+				r.Settle()
+			},
+			want: batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InBackward, Class: memory.Saved, Bytes: 50},
+		},
+		"a frame that never ends": {
+			leak:  func(r *rig) { r.open(1, 0); r.End(); r.Settle() },
+			want:  batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InForward, Class: memory.Saved},
+			words: "1 frames alive where the plan has 0",
+		},
+		"a buffer freed by somebody else": {
+			leak: func(r *rig) {
+				mb := r.open(1, 0)
+				require.NoError(r.t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 50)))
+				r.End()
+				r.arena.Reclaim(0)
+				r.Settle()
+			},
+			plan:  batchctx.Counts{Frames: 1},
+			want:  batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InForward, Class: memory.Saved, Bytes: -50},
+			words: "freed by somebody else",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			tc.leak(r)
+			err := r.Audit(tc.plan)
+			require.ErrorIs(t, err, batchctx.ErrLeak)
+			var leak *batchctx.LeakError
+			require.True(t, errors.As(err, &leak))
+			require.ErrorContains(t, err, tc.words)
+			tc.want.Rank = 0
+			leak.What, leak.Rank = "", 0
+			require.Equal(t, tc.want, *leak)
+		})
+	}
+}
+
+func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
+	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Saved }, func(*int) int64 { return 8 })
+	c, err := batchctx.New(batchctx.Config[*int]{Space: space, Stages: []*batchctx.Layout[*int]{{Name: "only", Slots: 1}}})
+	require.NoError(t, err)
+	require.Equal(t, 1, c.Books())
+	c.Begin(0, batchctx.Train, batchctx.Extent{Entries: 1, Windows: []int{1}})
+	require.NoError(t, c.Open(0, 0))
+	mb := c.Call(0, 0, batchctx.InForward)
+	h := new(int)
+	require.NoError(t, mb.Save(0, batchctx.ByBackward, h))
+	mb.Retain(h)
+	c.End()
+	c.Settle()
+	require.EqualValues(t, 8, c.Live())
+	require.NoError(t, c.DropSaved(0, 0, batchctx.InBackward, true))
+	err = c.Audit(batchctx.Counts{})
+	require.ErrorIs(t, err, batchctx.ErrLeak)
+	require.ErrorContains(t, err, "8 bytes of class saved")
+}
+
+func TestSampleMeasuresGrowth(t *testing.T) { // L7
+	r := newRig(t)
+	var s memory.Sample
+	for i := range 3 {
+		r.open(0, i)
+		r.alloc(memory.Workspace, 245760)
+		r.End()
+		require.NoError(t, r.DropSaved(0, i, batchctx.InForward, true))
+		r.Settle()
+		r.Sample(&s)
+		require.EqualValues(t, 245760, s.Growth)
+		require.EqualValues(t, 245760*(i+1), s.Excess)
+		require.EqualValues(t, s.Excess, s.Live-128)
+		require.EqualValues(t, s.Excess, s.Classes[memory.Workspace])
+	}
+	r.Sample(&s)
+	require.Zero(t, s.Growth)
+}
+
+func TestAbortReleasesEverything(t *testing.T) { // L8
+	r := newRig(t)
+	for round := range 2 {
+		r.pull(0)
+		r.pull(1)
+		require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 5)}))
+		require.NoError(t, r.PutGradients(0, 0, []memory.Handle{r.alloc(memory.ActGrad, 5)}, 0))
+		mb := r.open(1, 0)
+		require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 5)))
+		r.alloc(memory.Workspace, 9) // lost by the stage
+		r.Abort()
+		require.Zero(t, r.live(), "round %d", round)
+		require.Equal(t, batchctx.Counts{}, r.Counts())
+		_, err := mb.Take(0)
+		require.ErrorIs(t, err, batchctx.ErrEnded)
+		r.begin(batchctx.Train)
+	}
+}
+
+func TestValidateReportsEveryFault(t *testing.T) {
+	_, err := batchctx.New(batchctx.Config[memory.Handle]{
+		Parts: make([]string, 65),
+		Stages: []*batchctx.Layout[memory.Handle]{
+			{Name: "a", Slots: -1, Reads: []batchctx.Read{{Part: 65}}, Losses: []int{0}}, nil,
+		},
+	})
+	for _, want := range []string{"Space is nil", "65 entry parts", "negative number", "reads entry part 65", "records loss 0"} {
+		require.ErrorContains(t, err, want)
+	}
+}

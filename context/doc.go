@@ -1,0 +1,34 @@
+// Package batchctx keeps alive what one step needs, and proves that it let go.
+//
+// The folder is context/ and the package is batchctx, so that std context stays
+// unaliased: import it as batchctx "github.com/weir-ml/weir/context".
+//
+// A [Context] belongs to one rank. It holds, for the runner, every handle that
+// lives longer than one call of a stage:
+//
+//   - entries: the named parts of a microbatch's batch entry, each from the pull
+//     of the source to its last read on this rank (L1);
+//   - frames: for a stage and a microbatch its inputs, the gradients of its
+//     outputs, and what Forward saved for a later action (L2);
+//   - gradients: never the numbers, but who may write them and how often (L5).
+//
+// A stage sees one [Microbatch], a view that ends with the call. Through it the
+// stage reads entry parts, saves and takes, records losses as two numbers, and
+// reaches gradients. There is no other place to hang a tensor on.
+//
+// # Who owns what
+//
+// Arguments are borrowed for the call. What a stage returns or saves is handed
+// over; to return or save an argument, Retain it first. Take lends what was
+// saved for the rest of the action and ends it with the action, or earlier with
+// End; a second Take is ErrTaken.
+//
+// # Two books
+//
+// The context counts bytes when it becomes the holder of a buffer and when it
+// stops being one. The allocator counts when it allocates and frees (memory.Book).
+// After every microbatch the two are compared, class by class, and so are the
+// numbers of parts, frames, activations and gradients with those of the plan. A
+// difference is a [LeakError], which names rank, stage, microbatch, class and
+// bytes (L6).
+package batchctx

@@ -1,0 +1,88 @@
+package batchctx
+
+import "fmt"
+
+// Entry is what a source fills for one microbatch. It is a view: it ends when
+// the source returns.
+type Entry[T any] struct {
+	ctx        *Context[T]
+	microbatch int
+}
+
+// Microbatch returns the number of the microbatch in the step, from 0.
+func (e *Entry[T]) Microbatch() int { return e.microbatch }
+
+// Wants reports whether a stage of this rank reads the part in this step. A
+// source need not make what nobody wants.
+func (e *Entry[T]) Wants(part int) bool {
+	return part >= 0 && part < len(e.ctx.parts) && e.ctx.wanted>>part&1 == 1
+}
+
+// Put hands a part over. A part that nobody wants is dropped at once. After an
+// error h is still the caller's.
+func (e *Entry[T]) Put(part int, h T) error {
+	c := e.ctx
+	if part < 0 || part >= len(c.parts) {
+		return fmt.Errorf("%w: entry part %d of %d", ErrUndeclared, part, len(c.parts))
+	}
+	if !e.Wants(part) {
+		_, err := c.space.Release(h)
+		return err
+	}
+	cell := c.part(e.microbatch, part)
+	if cell.held() {
+		return fmt.Errorf("%w: part %q of microbatch %d", ErrOccupied, c.parts[part], e.microbatch)
+	}
+	if err := c.hold(cell, h); err != nil {
+		return fmt.Errorf("batchctx: part %q of microbatch %d: %w", c.parts[part], e.microbatch, err)
+	}
+	c.counts.Parts++
+	return nil
+}
+
+// Pull calls fill for the entry of a microbatch and takes over what it puts.
+func (c *Context[T]) Pull(microbatch int, fill func(*Entry[T]) error) error {
+	for part := range c.parts {
+		cell := c.part(microbatch, part)
+		if cell.held() {
+			return fmt.Errorf("%w: the entry of microbatch %d still holds part %q of an earlier one",
+				ErrOccupied, microbatch, c.parts[part])
+		}
+		cell.state = empty
+	}
+	c.entryOf[microbatch&c.entryMask] = microbatch
+	entry := Entry[T]{ctx: c, microbatch: microbatch}
+	c.entry = entry
+	if err := fill(&c.entry); err != nil {
+		return err
+	}
+	for part := range c.parts {
+		if c.wanted>>part&1 == 1 && !c.part(microbatch, part).held() {
+			return fmt.Errorf("%w: the source gave no %q for microbatch %d", ErrMissing, c.parts[part], microbatch)
+		}
+	}
+	return nil
+}
+
+// DropParts ends the parts of a microbatch's entry that are in the set, one bit each (L1).
+func (c *Context[T]) DropParts(microbatch int, set uint64) error {
+	for part := 0; set != 0; part, set = part+1, set>>1 {
+		if set&1 == 0 || c.wanted>>part&1 == 0 {
+			continue
+		}
+		cell := c.part(microbatch, part)
+		if !cell.held() {
+			return fmt.Errorf("%w: part %q of microbatch %d", ErrDropped, c.parts[part], microbatch)
+		}
+		if err := c.drop(cell); err != nil {
+			return err
+		}
+		c.counts.Parts--
+	}
+	return nil
+}
+
+// part returns the cell of an entry part.
+func (c *Context[T]) part(microbatch, part int) *cell[T] {
+	return &c.entries[(microbatch&c.entryMask)*len(c.parts)+part]
+}

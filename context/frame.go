@@ -1,0 +1,177 @@
+package batchctx
+
+import "fmt"
+
+// A frame is what one stage keeps of one microbatch: its inputs, the gradients
+// of its outputs, and its slots. The methods here are the runner's.
+
+// Open opens the frame of a stage for a microbatch: its forward begins.
+func (c *Context[T]) Open(stage, microbatch int) error {
+	f := c.frame(stage, microbatch)
+	if f.open {
+		return fmt.Errorf("%w: the frame of stage %d for microbatch %d still belongs to microbatch %d",
+			ErrOccupied, stage, microbatch, f.microbatch)
+	}
+	*f = frame{microbatch: microbatch, open: true}
+	for i := range c.slots(stage, microbatch) {
+		c.slots(stage, microbatch)[i].state = empty
+	}
+	c.counts.Frames++
+	return nil
+}
+
+// Call returns the view of a microbatch for one call of a stage. It ends with
+// End, and no earlier view is valid.
+func (c *Context[T]) Call(stage, microbatch int, call Call) *Microbatch[T] {
+	c.renewView()
+	v := c.view
+	c.running = suspect{stage: stage, microbatch: microbatch, call: call}
+	v.stage, v.microbatch, v.call = stage, microbatch, call
+	v.layout = c.stages[stage].Layout
+	v.scope = Scope{Pass: c.pass}
+	return v
+}
+
+// End ends the view of the running call.
+func (c *Context[T]) End() { c.view.end() }
+
+// PutInputs takes over the inputs of a stage, which the stage before returned.
+// What it has taken over is zero in h afterwards, also after an error.
+func (c *Context[T]) PutInputs(stage, microbatch int, h []T) error {
+	if err := c.put(c.inputs(stage, microbatch), h, 0); err != nil {
+		return fmt.Errorf("batchctx: input of stage %d (%s), microbatch %d: %w", stage, c.stages[stage].Name, microbatch, err)
+	}
+	c.counts.Activations++
+	return nil
+}
+
+// PutGradients takes over the gradients of a stage's outputs, which the stage
+// after returned. What it has taken over is zero in h afterwards, also after an
+// error. Outputs whose bit is set in none have no gradient.
+func (c *Context[T]) PutGradients(stage, microbatch int, h []T, none uint64) error {
+	if err := c.put(c.gradients(stage, microbatch), h, none); err != nil {
+		return fmt.Errorf("batchctx: gradient for stage %d (%s), microbatch %d: %w", stage, c.stages[stage].Name, microbatch, err)
+	}
+	c.counts.Gradients++
+	return nil
+}
+
+func (c *Context[T]) put(cells []cell[T], h []T, none uint64) error {
+	var zero T
+	for i := range cells {
+		if none>>i&1 == 1 {
+			continue
+		}
+		if cells[i].held() {
+			return fmt.Errorf("%w: tensor %d", ErrOccupied, i)
+		}
+		if err := c.hold(&cells[i], h[i]); err != nil {
+			return fmt.Errorf("tensor %d: %w", i, err)
+		}
+		h[i] = zero
+	}
+	return nil
+}
+
+// Inputs fills dst with the stage's inputs, borrowed.
+func (c *Context[T]) Inputs(stage, microbatch int, dst []T) error {
+	return c.borrow("input", c.inputs(stage, microbatch), dst, 0, stage, microbatch)
+}
+
+// Gradients fills dst with the gradients of the stage's outputs, borrowed.
+func (c *Context[T]) Gradients(stage, microbatch int, dst []T, none uint64) error {
+	return c.borrow("gradient", c.gradients(stage, microbatch), dst, none, stage, microbatch)
+}
+
+func (c *Context[T]) borrow(what string, cells []cell[T], dst []T, none uint64, stage, microbatch int) error {
+	for i := range cells {
+		if none>>i&1 == 1 {
+			continue
+		}
+		if !cells[i].held() {
+			return fmt.Errorf("%w: %s %d of stage %d (%s), microbatch %d", ErrMissing, what, i, stage, c.stages[stage].Name, microbatch)
+		}
+		dst[i] = cells[i].handle
+	}
+	return nil
+}
+
+// DropInputs ends the stage's inputs of a microbatch.
+func (c *Context[T]) DropInputs(stage, microbatch int) error {
+	c.counts.Activations--
+	return c.dropAll(c.inputs(stage, microbatch))
+}
+
+// DropGradients ends the gradients of the stage's outputs of a microbatch.
+func (c *Context[T]) DropGradients(stage, microbatch int) error {
+	c.counts.Gradients--
+	return c.dropAll(c.gradients(stage, microbatch))
+}
+
+// DropSaved ends what was saved for a call (L2), taken or not; where last is
+// set, the whole frame.
+func (c *Context[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
+	slots := c.slots(stage, microbatch)
+	for i := range slots {
+		if slots[i].held() && (last || slots[i].taker.takenIn(call)) {
+			if err := c.drop(&slots[i]); err != nil {
+				return fmt.Errorf("batchctx: slot %d of stage %d (%s), microbatch %d: %w", i, stage, c.stages[stage].Name, microbatch, err)
+			}
+		}
+	}
+	if last {
+		*c.frame(stage, microbatch) = frame{microbatch: -1}
+		c.counts.Frames--
+	}
+	return nil
+}
+
+// Discard takes over a handle that nothing reads and ends it.
+func (c *Context[T]) Discard(h T) error {
+	var place cell[T]
+	if err := c.hold(&place, h); err != nil {
+		return err
+	}
+	return c.drop(&place)
+}
+
+// Sent and Arrived count transfers (L4): a send that has started, and one whose
+// buffer the transport has let go.
+func (c *Context[T]) Sent()    { c.counts.Transfers++ }
+func (c *Context[T]) Arrived() { c.counts.Transfers-- }
+
+func (c *Context[T]) dropAll(cells []cell[T]) error {
+	for i := range cells {
+		if cells[i].held() {
+			if err := c.drop(&cells[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Context[T]) frame(stage, microbatch int) *frame {
+	st := &c.stages[stage]
+	return &st.frames[microbatch&st.mask]
+}
+
+// The three parts of a frame's cells.
+
+func (c *Context[T]) inputs(stage, microbatch int) []cell[T] {
+	st := &c.stages[stage]
+	at := (microbatch & st.mask) * st.width
+	return st.cells[at : at+st.Inputs]
+}
+
+func (c *Context[T]) gradients(stage, microbatch int) []cell[T] {
+	st := &c.stages[stage]
+	at := (microbatch&st.mask)*st.width + st.Inputs
+	return st.cells[at : at+st.Outputs]
+}
+
+func (c *Context[T]) slots(stage, microbatch int) []cell[T] {
+	st := &c.stages[stage]
+	at := (microbatch & st.mask) * st.width
+	return st.cells[at+st.Inputs+st.Outputs : at+st.width]
+}

@@ -1,0 +1,120 @@
+package batchctx
+
+// Pass says why a stage runs (L13).
+type Pass uint8
+
+// The passes. In Recompute whatever a stage records is discarded, and its
+// scales and random draws are those of the first pass.
+const (
+	Train Pass = iota
+	Recompute
+	Eval
+)
+
+// String returns the name in lower case.
+func (p Pass) String() string { return [...]string{"train", "recompute", "eval"}[p] }
+
+// Call is the kind of action that a view is made for.
+type Call uint8
+
+// The calls of a stage. None is outside of any.
+const (
+	None Call = iota
+	InForward
+	InBackward       // B
+	InBackwardInput  // I
+	InBackwardWeight // W
+)
+
+// String returns the letter of the action's kind.
+func (c Call) String() string { return [...]string{"-", "F", "B", "I", "W"}[c] }
+
+// At is a set of kinds of action at which a stage reads an entry part.
+type At uint8
+
+// AtForward is F. AtBackward is B, or I where the plan splits. AtWeight is W, or
+// B where it does not.
+const (
+	AtForward At = 1 << iota
+	AtBackward
+	AtWeight
+)
+
+func (c Call) at() At {
+	switch c {
+	case InForward:
+		return AtForward
+	case InBackward:
+		return AtBackward | AtWeight
+	case InBackwardInput:
+		return AtBackward
+	case InBackwardWeight:
+		return AtWeight
+	}
+	return 0
+}
+
+// Taker names the action that takes what is saved.
+type Taker uint8
+
+const (
+	// ByBackward is the stage's first backward action: B, or I where the plan
+	// splits. A recompute takes there too.
+	ByBackward Taker = iota
+	// ByWeight is the stage's W, or its B where the plan does not split.
+	ByWeight
+)
+
+func (t Taker) takenIn(c Call) bool {
+	return c == InBackward || t == ByBackward && c == InBackwardInput || t == ByWeight && c == InBackwardWeight
+}
+
+// Contribution says how often a use of a parameter contributes to its gradient.
+type Contribution uint8
+
+const (
+	// Every microbatch contributes exactly once. It is the zero value.
+	Every Contribution = iota
+	// Sometimes a microbatch contributes, at most once each.
+	Sometimes
+	// Frozen parameters never do.
+	Frozen
+)
+
+// Write says how a stage must write a gradient.
+type Write uint8
+
+const (
+	// Skip: the parameter is frozen; there is nothing to write.
+	Skip Write = iota
+	// First: the gradient holds nothing yet and must be overwritten whole.
+	First
+	// Add: the gradient must be added to.
+	Add
+)
+
+// Param is one use of a parameter by a stage. Uses of a tied parameter share
+// the name; each has an accumulator of its own (L9).
+type Param[T any] struct {
+	Name        string
+	Grad        T // float32 accumulator of class Resident, owned by the trainer; unused where Frozen
+	Contributes Contribution
+}
+
+// Read declares that a stage reads an entry part, and when. Zero At is AtForward.
+type Read struct {
+	Part int // index into the entry's parts
+	At   At
+}
+
+// Layout is what the context must know of a stage to hold its things. Losses
+// maps the stage's own numbering of losses to the ledger's.
+type Layout[T any] struct {
+	Name    string
+	Inputs  int // tensors
+	Outputs int
+	Slots   int // places to save in
+	Reads   []Read
+	Losses  []int
+	Params  []Param[T]
+}

@@ -1,0 +1,263 @@
+package batchctx
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/invariants"
+)
+
+// Microbatch is a stage's view of one microbatch for one call. It ends when the
+// call returns: never keep it.
+type Microbatch[T any] struct {
+	ctx        *Context[T]
+	layout     *Layout[T]
+	stage      int
+	microbatch int
+	call       Call
+	scope      Scope
+}
+
+// Scope is where a decorator's child finds its own things among those of the
+// decorated stage: numbers added to its slots, reads, losses and parameters. A
+// child in a Discard scope saves nothing: what it saves is dropped at once.
+type Scope struct {
+	Slots, Reads, Losses, Params int
+	Pass                         Pass
+	Discard                      bool
+}
+
+// Scope returns the scope of the running call, for a decorator to change and
+// restore around the calls of its child.
+func (m *Microbatch[T]) Scope() Scope { return m.scope }
+
+// SetScope sets the scope.
+func (m *Microbatch[T]) SetScope(s Scope) { m.scope = s }
+
+// Step returns the number of the step. Index returns the number of the
+// microbatch in the step, from 0: not the order it runs in.
+func (m *Microbatch[T]) Step() int64 { return m.ctx.step }
+
+// Index returns the number of the microbatch in the step, from 0.
+func (m *Microbatch[T]) Index() int { return m.microbatch }
+
+// Seed returns the seed that random draws are keyed by, together with Step,
+// Index and the operation's name (L9).
+func (m *Microbatch[T]) Seed() uint64 { return m.ctx.seed }
+
+// Pass returns why the stage runs (L13).
+func (m *Microbatch[T]) Pass() Pass { return m.scope.Pass }
+
+// Part returns an entry part, by the stage's own numbering of its reads. The
+// handle is borrowed for the call. The error is ErrDropped after the part's last
+// read on this rank, ErrUndeclared where the part is alive and the stage did not
+// declare to read it in this kind of action.
+func (m *Microbatch[T]) Part(read int) (T, error) {
+	var zero T
+	if m.call == None {
+		return zero, ErrEnded
+	}
+	read += m.scope.Reads
+	if read < 0 || read >= len(m.layout.Reads) {
+		return zero, m.fault(ErrUndeclared, "read", read)
+	}
+	r := m.layout.Reads[read]
+	part := m.ctx.part(m.microbatch, r.Part)
+	if !part.held() || m.ctx.entryOf[m.microbatch&m.ctx.entryMask] != m.microbatch {
+		return zero, m.fault(ErrDropped, "part "+m.ctx.parts[r.Part]+" in "+m.call.String()+", read", read)
+	}
+	if r.at()&m.call.at() == 0 {
+		return zero, m.fault(ErrUndeclared, "part "+m.ctx.parts[r.Part]+" in "+m.call.String()+", read", read)
+	}
+	return part.handle, nil
+}
+
+func (r Read) at() At {
+	if r.At == 0 {
+		return AtForward
+	}
+	return r.At
+}
+
+// Retain adds a reference to h and returns it, so that a borrowed handle can be
+// saved or returned. A handle that cannot be retained comes back as it is, and
+// handing it over fails.
+func (m *Microbatch[T]) Retain(h T) T {
+	_ = m.ctx.space.Retain(h) // Save and the runner refuse a handle without a reference.
+	return h
+}
+
+// Release ends a reference of the stage's own, such as a workspace's.
+func (m *Microbatch[T]) Release(h T) error {
+	_, err := m.ctx.space.Release(h)
+	return err
+}
+
+// Save hands h over until the action that takes it. It may be called in a
+// forward, in a recompute, and in I for W. In Eval, and in the first pass of a
+// stage that recomputes, nothing will take it and h ends at once. After an error
+// h is still the stage's.
+func (m *Microbatch[T]) Save(slot int, by Taker, h T) error {
+	cell, slot, err := m.slot(slot)
+	if err != nil {
+		return err
+	}
+	if m.scope.Discard || m.scope.Pass == Eval {
+		return m.ctx.Discard(h)
+	}
+	allowed := m.call == InForward || m.scope.Pass == Recompute || m.call == InBackwardInput && by == ByWeight
+	if !allowed {
+		return m.fault(ErrMisplaced, "Save: nothing would take slot", slot)
+	}
+	if cell.held() {
+		return m.fault(ErrOccupied, "slot", slot)
+	}
+	if err := m.ctx.hold(cell, h); err != nil {
+		return m.fault(err, "slot", slot)
+	}
+	cell.taker = by
+	return nil
+}
+
+// Take lends what was saved in a slot for the rest of the action. The slot ends
+// with the action, or with End.
+func (m *Microbatch[T]) Take(slot int) (T, error) {
+	var zero T
+	cell, slot, err := m.slot(slot)
+	if err != nil {
+		return zero, err
+	}
+	switch {
+	case cell.state == lent || cell.state == dropped:
+		return zero, m.fault(ErrTaken, "slot", slot)
+	case cell.state == empty:
+		return zero, m.fault(ErrEmpty, "slot", slot)
+	case !cell.taker.takenIn(m.call):
+		return zero, m.fault(ErrMisplaced, "Take in "+m.call.String()+": slot", slot)
+	}
+	cell.state = lent
+	return cell.handle, nil
+}
+
+// End ends a taken slot before its action does, to make room.
+func (m *Microbatch[T]) End(slot int) error {
+	cell, slot, err := m.slot(slot)
+	if err != nil {
+		return err
+	}
+	if cell.state != lent {
+		return m.fault(ErrMisplaced, "End of a slot that was not taken: slot", slot)
+	}
+	return m.ctx.drop(cell)
+}
+
+// Loss records a loss as two numbers: an unnormalised sum and its weight, finite
+// and not negative (L3). In a recompute it does nothing.
+func (m *Microbatch[T]) Loss(loss int, sum, weight float64) error {
+	i, err := m.loss(loss)
+	if err != nil {
+		return err
+	}
+	if m.call != InForward {
+		if m.scope.Pass == Recompute {
+			return nil
+		}
+		return m.fault(ErrMisplaced, "Loss in "+m.call.String()+": loss", loss)
+	}
+	if m.scope.Pass == Recompute {
+		return nil
+	}
+	if err := m.ctx.losses.Record(i, m.microbatch, sum, weight); err != nil {
+		return m.fault(err, "loss", loss)
+	}
+	return nil
+}
+
+// LossSeed returns what the gradient of a loss's sum starts with: the step's
+// power-of-two scale times the loss's coefficient, 0 for a metric (L10). It is
+// not divided by any weight: that happens once, at step end.
+func (m *Microbatch[T]) LossSeed(loss int) (float32, error) {
+	i, err := m.loss(loss)
+	if err != nil {
+		return 0, err
+	}
+	return m.ctx.seeds[i], nil
+}
+
+// Grad returns the gradient of a parameter to write, and how: Skip, First or
+// Add (L5). It counts the contribution: ask once per microbatch, in B or W, and
+// write.
+func (m *Microbatch[T]) Grad(param int) (T, Write, error) {
+	var zero T
+	if m.call == None {
+		return zero, Skip, ErrEnded
+	}
+	param += m.scope.Params
+	if param < 0 || param >= len(m.layout.Params) {
+		return zero, Skip, m.fault(ErrUndeclared, "parameter", param)
+	}
+	p := &m.layout.Params[param]
+	if p.Contributes == Frozen {
+		return zero, Skip, nil
+	}
+	if m.call != InBackward && m.call != InBackwardWeight {
+		return zero, Skip, m.fault(ErrMisplaced, "Grad in "+m.call.String()+": parameter", param)
+	}
+	use := &m.ctx.stages[m.stage].uses[param]
+	if use.last == m.microbatch {
+		return zero, Skip, m.fault(ErrContribution, "a second contribution to "+p.Name+": parameter", param)
+	}
+	use.last = m.microbatch
+	use.count++
+	if use.count == 1 {
+		return p.Grad, First, nil
+	}
+	return p.Grad, Add, nil
+}
+
+// Frozen reports whether a parameter is frozen, so that nothing need be saved
+// for its gradient.
+func (m *Microbatch[T]) Frozen(param int) bool {
+	param += m.scope.Params
+	return m.layout != nil && param >= 0 && param < len(m.layout.Params) && m.layout.Params[param].Contributes == Frozen
+}
+
+func (m *Microbatch[T]) slot(slot int) (*cell[T], int, error) {
+	slot += m.scope.Slots
+	if m.call == None {
+		return nil, slot, ErrEnded
+	}
+	if slot < 0 || slot >= m.layout.Slots {
+		return nil, slot, m.fault(ErrUndeclared, "slot", slot)
+	}
+	if f := m.ctx.frame(m.stage, m.microbatch); !f.open || f.microbatch != m.microbatch {
+		return nil, slot, m.fault(ErrTaken, "the frame has ended: slot", slot)
+	}
+	return &m.ctx.slots(m.stage, m.microbatch)[slot], slot, nil
+}
+
+func (m *Microbatch[T]) loss(loss int) (int, error) {
+	if m.call == None {
+		return 0, ErrEnded
+	}
+	loss += m.scope.Losses
+	if loss < 0 || loss >= len(m.layout.Losses) {
+		return 0, m.fault(ErrUndeclared, "loss", loss)
+	}
+	return m.layout.Losses[loss], nil
+}
+
+// fault wraps an error with the place.
+func (m *Microbatch[T]) fault(err error, what string, n int) error {
+	return fmt.Errorf("batchctx: stage %d (%s) microbatch %d: %s %d: %w", m.stage, m.layout.Name, m.microbatch, what, n, err)
+}
+
+// end makes the view refuse everything.
+func (m *Microbatch[T]) end() { m.call, m.layout = None, nil }
+
+// renewView gives every call a view of its own where invariants are checked, so
+// that a stage which keeps one never sees a later microbatch through it.
+func (c *Context[T]) renewView() {
+	if invariants.Enabled {
+		c.view = &Microbatch[T]{ctx: c}
+	}
+}

@@ -1,0 +1,86 @@
+// Package layers holds the house to its layers: a package imports only packages
+// of a lower layer, and the core stands on the standard library alone.
+package layers
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/weir-ml/weir/"
+
+// rooms gives every folder its layer, and what it may import from outside of the
+// standard library. The longest matching prefix counts.
+var rooms = []struct {
+	path    string
+	layer   int
+	outside []string
+}{
+	{"internal/invariants", 0, nil},
+	{"internal/layers", 0, nil},
+	{"memory", 1, nil},
+	{"loss", 1, nil},
+	{"schedule", 2, nil},
+	{"context", 2, nil},
+	{"kernels", 2, []string{"gonum.org/v1/gonum/"}},
+	{"stages", 3, nil},
+	{"schedule/runner", 4, nil},
+	{"memory/memlog", 5, []string{"github.com/rs/zerolog"}},
+	{"memory/memorytest", 5, nil},
+	{"stages/transformer", 5, nil},
+	{"stages/stagetest", 5, nil},
+	{"kernels/kerneltest", 5, nil},
+	{"internal/safetensors", 1, nil},
+	{"internal/report", 5, nil},
+	{"cmd", 6, []string{"github.com/alecthomas/kong"}},
+	{"examples", 6, []string{"golang.org/x/term"}},
+	{"tests", 6, nil},
+}
+
+func room(t *testing.T, path string) (layer int, outside []string) {
+	t.Helper()
+	best := -1
+	for i, r := range rooms {
+		if (path == r.path || strings.HasPrefix(path, r.path+"/")) && (best < 0 || len(r.path) > len(rooms[best].path)) {
+			best = i
+		}
+	}
+	require.GreaterOrEqual(t, best, 0, "package %s has no layer: give it one here", path)
+	return rooms[best].layer, rooms[best].outside
+}
+
+func TestImportsPointDown(t *testing.T) {
+	list := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
+	list.Dir = "../.."
+	out, err := list.Output()
+	require.NoError(t, err)
+	packages := 0
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		path := strings.TrimPrefix(fields[0], module)
+		layer, outside := room(t, path)
+		packages++
+		for _, imported := range fields[1:] {
+			if inside, ours := strings.CutPrefix(imported, module); ours {
+				below, _ := room(t, inside)
+				if layer == 6 && below == 6 {
+					continue // the top may be cut into packages as it likes
+				}
+				require.Less(t, below, layer, "%s (layer %d) imports %s (layer %d)", path, layer, inside, below)
+				continue
+			}
+			if !strings.Contains(strings.SplitN(imported, "/", 2)[0], ".") {
+				continue // the standard library
+			}
+			allowed := false
+			for _, prefix := range outside {
+				allowed = allowed || strings.HasPrefix(imported, prefix)
+			}
+			require.True(t, allowed, "%s imports %s", path, imported)
+		}
+	}
+	require.Greater(t, packages, 10)
+}

@@ -1,0 +1,319 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"time"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// begin makes the runner ready for a step that holds nothing yet.
+func (r *Runner[T]) begin(ctx context.Context, plan *program, source Source[T]) {
+	pass := batchctx.Train
+	if plan.Mode == schedule.ForwardOnly {
+		pass = batchctx.Eval
+	}
+	r.running = true
+	r.ctx, r.plan, r.source = ctx, plan, source
+	r.pulled, r.waited = 0, 0
+	if r.cfg.Hooks.Microbatch != nil {
+		r.began = time.Now()
+	}
+	r.expected = batchctx.Counts{}
+	r.sample = memory.Sample{}
+	r.result = &Result{Step: r.step, Microbatches: plan.Microbatches, FirstNonFinite: -1, Books: r.context.Books()}
+	r.ledger.Reset()
+	r.context.Begin(r.step, pass, plan.extent)
+}
+
+// end forgets what belonged to the step.
+func (r *Runner[T]) end() {
+	r.running = false
+	r.ctx, r.plan, r.source, r.result = nil, nil, nil, nil
+}
+
+// execute runs the actions of the plan in order.
+func (r *Runner[T]) execute() error {
+	cancelled := r.ctx.Done()
+	for _, segment := range r.plan.Programs[0] {
+		for repeat := range segment.Repeat {
+			shift := repeat * segment.Stride
+			for _, action := range segment.Body {
+				action = action.Shift(shift)
+				select {
+				case <-cancelled:
+					return r.fault(action, context.Cause(r.ctx))
+				default:
+				}
+				if r.cfg.Hooks.Action != nil {
+					r.cfg.Hooks.Action(0, action)
+				}
+				if err := r.act(action); err != nil {
+					return r.fault(action, err)
+				}
+				r.result.Actions++
+			}
+		}
+	}
+	return nil
+}
+
+// act runs one action: the call of the stage, what it hands over, what dies.
+func (r *Runner[T]) act(action schedule.Action) error {
+	var err error
+	switch action.Kind() {
+	case schedule.F:
+		err = r.forward(action.Stage(), action.Microbatch(), action.Drop())
+	case schedule.B:
+		err = r.backward(action.Stage(), action.Microbatch(), batchctx.InBackward)
+	case schedule.I:
+		err = r.backward(action.Stage(), action.Microbatch(), batchctx.InBackwardInput)
+	case schedule.W:
+		err = r.backwardWeight(action.Stage(), action.Microbatch())
+	default:
+		err = fmt.Errorf("runner: %v is not run on one rank", action.Kind())
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.drop(action); err != nil {
+		return err
+	}
+	r.context.Settle()
+	if action.Drop()&schedule.Retire != 0 {
+		return r.retire(action)
+	}
+	return nil
+}
+
+// forward runs F: what the stage returns becomes the next stage's input.
+func (r *Runner[T]) forward(s, m int, drop schedule.Drop) error {
+	if err := r.pull(m); err != nil {
+		return err
+	}
+	st := &r.stages[s]
+	if err := r.context.Inputs(s, m, st.in); err != nil {
+		return err
+	}
+	if err := r.context.Open(s, m); err != nil {
+		return err
+	}
+	r.expected.Frames++
+	view := r.context.Call(s, m, batchctx.InForward)
+	if err := st.Forward(r.ctx, view, st.in, st.out); err != nil {
+		return err
+	}
+	r.context.End()
+	clear(st.in)
+	if drop&schedule.DropOutput != 0 || s == len(r.stages)-1 {
+		return r.output(st, m)
+	}
+	r.expected.Activations++
+	return r.context.PutInputs(s+1, m, st.out)
+}
+
+// output ends the outputs of the last stage, or gives them to whoever asked.
+func (r *Runner[T]) output(st *stage[T], m int) error {
+	if r.cfg.Outputs != nil && r.plan.Mode == schedule.ForwardOnly {
+		err := r.cfg.Outputs(m, st.out)
+		clear(st.out)
+		return err
+	}
+	var none T
+	for i, h := range st.out {
+		if err := r.context.Discard(h); err != nil {
+			return fmt.Errorf("output %d: %w", i, err)
+		}
+		st.out[i] = none
+	}
+	return nil
+}
+
+// backward runs B, or I where the call says so: the gradient of the stage's
+// inputs becomes the gradient of the previous stage's outputs.
+func (r *Runner[T]) backward(s, m int, call batchctx.Call) error {
+	st := &r.stages[s]
+	var gradOut, gradIn []T
+	if s < len(r.stages)-1 {
+		gradOut = st.gradOut
+		if err := r.context.Gradients(s, m, gradOut, st.noGradOut); err != nil {
+			return err
+		}
+	}
+	if st.wantsGradient {
+		gradIn = st.gradIn
+	}
+	view := r.context.Call(s, m, call)
+	var err error
+	if call == batchctx.InBackwardInput && st.split != nil {
+		err = st.split.BackwardInput(r.ctx, view, gradOut, gradIn)
+	} else {
+		err = st.Backward(r.ctx, view, gradOut, gradIn)
+	}
+	if err != nil {
+		return err
+	}
+	r.context.End()
+	clear(st.gradOut)
+	if gradIn == nil {
+		return nil
+	}
+	r.expected.Gradients++
+	return r.context.PutGradients(s-1, m, gradIn, st.noGradIn)
+}
+
+// backwardWeight runs W.
+func (r *Runner[T]) backwardWeight(s, m int) error {
+	st := &r.stages[s]
+	if st.split == nil {
+		return fmt.Errorf("runner: the plan splits the backward of %q, which cannot", st.spec.Name)
+	}
+	view := r.context.Call(s, m, batchctx.InBackwardWeight)
+	if err := st.split.BackwardWeight(r.ctx, view); err != nil {
+		return err
+	}
+	r.context.End()
+	return nil
+}
+
+// pull asks the source for entries up to the one that microbatch m needs, and
+// the look-ahead beyond it, but never for more than the step has.
+func (r *Runner[T]) pull(m int) error {
+	for upto := min(m+r.cfg.LookAhead, r.plan.Microbatches-1); r.pulled <= upto; r.pulled++ {
+		var before time.Duration
+		if r.cfg.Hooks.Microbatch != nil {
+			before = time.Since(r.began)
+		}
+		err := r.context.Pull(r.pulled, r.fill)
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, r.pulled, r.plan.Microbatches)
+		}
+		if err != nil {
+			return fmt.Errorf("the source of microbatch %d: %w", r.pulled, err)
+		}
+		if r.cfg.Hooks.Microbatch != nil {
+			r.waited += time.Since(r.began) - before
+		}
+		r.expected.Parts += r.plan.parts
+	}
+	return nil
+}
+
+// drop ends what the action's drop bits say, and writes down what the plan's
+// table says should be gone: were a bit missing, the audit would tell.
+func (r *Runner[T]) drop(action schedule.Action) error {
+	s, m, kind, drop := action.Stage(), action.Microbatch(), action.Kind(), action.Drop()
+	st := &r.stages[s]
+
+	parts := r.plan.Parts[s][kind]
+	r.expected.Parts -= bits.OnesCount64(parts)
+	if drop&schedule.DropParts != 0 {
+		if err := r.context.DropParts(m, parts); err != nil {
+			return err
+		}
+	}
+	if kind == schedule.F && s > 0 {
+		r.expected.Activations--
+	}
+	if drop&schedule.DropInput != 0 {
+		if err := r.context.DropInputs(s, m); err != nil {
+			return err
+		}
+	}
+	if (kind == schedule.B || kind == schedule.I) && s < len(r.stages)-1 {
+		r.expected.Gradients--
+	}
+	if drop&schedule.DropGrad != 0 {
+		if err := r.context.DropGradients(s, m); err != nil {
+			return err
+		}
+	}
+	last := r.endsFrame(st, kind)
+	if last {
+		r.expected.Frames--
+	}
+	if drop&schedule.DropSaved != 0 {
+		return r.context.DropSaved(s, m, call(kind), last)
+	}
+	return nil
+}
+
+// endsFrame reports whether an action of this kind is the stage's last one for
+// a microbatch.
+func (r *Runner[T]) endsFrame(st *stage[T], kind schedule.Kind) bool {
+	if r.plan.Mode == schedule.ForwardOnly || !st.gradientWanted {
+		return kind == schedule.F
+	}
+	return kind == st.lastCall || kind == schedule.W
+}
+
+func call(kind schedule.Kind) batchctx.Call {
+	switch kind {
+	case schedule.F:
+		return batchctx.InForward
+	case schedule.B:
+		return batchctx.InBackward
+	case schedule.I:
+		return batchctx.InBackwardInput
+	case schedule.W:
+		return batchctx.InBackwardWeight
+	}
+	return batchctx.None
+}
+
+// retire compares the books after a microbatch's last action (L6) and writes
+// the record of the memory log.
+func (r *Runner[T]) retire(action schedule.Action) error {
+	if err := r.context.Audit(r.expected); err != nil && !r.cfg.TolerateLeaks {
+		return err
+	}
+	s := &r.sample
+	r.context.Sample(s)
+	s.Microbatch, s.Stage, s.Kind = action.Microbatch(), action.Stage(), action.Kind().String()
+	s.Weight = r.objectiveWeight()
+	r.result.Peak = max(r.result.Peak, s.Peak)
+	r.result.Growth = max(r.result.Growth, s.Growth)
+	if r.cfg.Hooks.Microbatch != nil {
+		s.Time = r.began.UnixNano() + int64(time.Since(r.began))
+		s.WaitData, r.waited = int64(r.waited), 0
+		r.cfg.Hooks.Microbatch(s)
+	}
+	r.ring.Put(s)
+	return nil
+}
+
+func (r *Runner[T]) objectiveWeight() float64 {
+	for i := range r.cfg.Losses {
+		if r.cfg.Losses[i].Objective {
+			return r.ledger.Weight(i)
+		}
+	}
+	return 0
+}
+
+// abort releases everything that the step holds (L8).
+func (r *Runner[T]) abort() {
+	for s := range r.stages {
+		st := &r.stages[s]
+		clear(st.in)
+		clear(st.gradOut)
+		r.giveBack(st.out)
+		r.giveBack(st.gradIn)
+	}
+	r.context.Abort()
+}
+
+// giveBack releases what a failed call had put there before it failed.
+func (r *Runner[T]) giveBack(handles []T) {
+	var none T
+	for i, h := range handles {
+		_, _ = r.cfg.Space.Release(h) // most are none, which Release refuses
+		handles[i] = none
+	}
+}

@@ -1,0 +1,26 @@
+// Package stages says what a pipeline stage is.
+//
+// A [Stage] computes forward and backward over handles of the embedder's own
+// type T. It declares what it needs in a [Spec], once; abilities that not every
+// stage has are interfaces of their own ([Trainable], [SplitBackward]), found
+// through decorators by [As].
+//
+// # Contract
+//
+//   - Arguments are borrowed: a stage must not release them, and keeps or returns
+//     one only after Retain.
+//   - What a stage puts into out or gradIn is handed over. After an error the
+//     runner takes back what is there.
+//   - What a later action needs goes through Save, and comes back through Take.
+//     A stage has no fields that differ from microbatch to microbatch.
+//   - A forward must not depend on the order of microbatches; a backward adds to
+//     gradients only through Grad (L5, L9).
+//   - In a Recompute pass a stage does again exactly what it did in Train. In Eval
+//     what it saves ends at once: nothing would take it.
+//   - A workspace is allocated and released within the call.
+//   - A value that skips stages is relayed: every stage between declares it as an
+//     input and an output and returns it retained.
+//
+// [Func], [Sequential], [Recompute] and [Freeze] make stages from parts. The
+// conformance suite in stages/stagetest holds a stage to this contract.
+package stages

@@ -1,0 +1,35 @@
+package stages
+
+import (
+	"context"
+
+	batchctx "github.com/weir-ml/weir/context"
+)
+
+// Func makes a stage of functions. A nil BackwardFunc is a stage without a
+// backward, for forward-only plans and frozen prefixes.
+type Func[T any] struct {
+	Declares     Spec
+	Parameters   []batchctx.Param[T]
+	ForwardFunc  func(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error
+	BackwardFunc func(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error
+}
+
+// Spec returns f.Declares.
+func (f *Func[T]) Spec() Spec { return f.Declares }
+
+// Params returns f.Parameters.
+func (f *Func[T]) Params() []batchctx.Param[T] { return f.Parameters }
+
+// Forward calls f.ForwardFunc.
+func (f *Func[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+	return f.ForwardFunc(ctx, mb, in, out)
+}
+
+// Backward calls f.BackwardFunc.
+func (f *Func[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	if f.BackwardFunc == nil {
+		return nil
+	}
+	return f.BackwardFunc(ctx, mb, gradOut, gradIn)
+}

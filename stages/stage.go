@@ -1,0 +1,84 @@
+package stages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	batchctx "github.com/weir-ml/weir/context"
+)
+
+// MaxPorts is how many tensors a stage may take or return.
+const MaxPorts = 64
+
+// Stage is one stage of a model. The runner calls it from one goroutine, one
+// call at a time.
+type Stage[T any] interface {
+	// Spec says what the stage takes, returns, reads, saves and records. It is
+	// asked once, when the runner is built, and must not change.
+	Spec() Spec
+	// Forward computes out (len Spec.Outputs, zero on entry) from in (len
+	// Spec.Inputs). Handles put into out are handed over.
+	Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error
+	// Backward computes gradIn from gradOut, the gradients of the outputs, and
+	// contributes to the gradients of parameters. gradIn is zero on entry; it is
+	// nil where nothing before this stage trains, and then need not be computed.
+	// Ports with NoGrad have the zero T in both and stay so. gradOut is nil for the
+	// last stage: its losses start the backward (Microbatch.LossSeed).
+	Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error
+}
+
+// Port is one tensor between two stages.
+type Port struct {
+	Name   string // the same on both sides
+	NoGrad bool   // it has no gradient: an index, a mask
+}
+
+// Read declares that the stage reads a part of the batch entry. Microbatch.Part
+// takes the index of the Read in Spec.Reads.
+type Read struct {
+	Part string
+	At   batchctx.At // zero: in Forward
+}
+
+// Spec is what a stage declares.
+type Spec struct {
+	Name    string
+	Inputs  []Port
+	Outputs []Port
+	Reads   []Read
+	Slots   int      // places for Save
+	Losses  []string // names of losses; Microbatch.Loss takes the index
+	// Frozen stages have no weight gradients at all.
+	Frozen bool
+	// Recomputes says that the backward runs the forward again.
+	Recomputes bool
+}
+
+// Validate reports every fault of the declaration.
+func (s *Spec) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("stages: stage %q: "+format, append([]any{s.Name}, args...)...))
+	}
+	if s.Name == "" {
+		fault("it has no name")
+	}
+	if len(s.Inputs) > MaxPorts || len(s.Outputs) > MaxPorts {
+		fault("%d inputs and %d outputs, at most %d each", len(s.Inputs), len(s.Outputs), MaxPorts)
+	}
+	if s.Slots < 0 {
+		fault("%d slots", s.Slots)
+	}
+	for i, read := range s.Reads {
+		if read.Part == "" {
+			fault("read %d names no entry part", i)
+		}
+	}
+	for i, name := range s.Losses {
+		if name == "" {
+			fault("loss %d has no name", i)
+		}
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,312 @@
+// Package lifetime keeps the leaks that we know of, each as a mutant that is
+// caught on the first microbatch, and proves that every release in the runner
+// and in the context is needed.
+package lifetime_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/tests/toy"
+)
+
+// wrapped is a stage with one of its calls replaced.
+type wrapped struct {
+	toy.S
+	forward  func(ctx context.Context, mb *toy.MB, in, out []toy.T) error
+	backward func(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error
+}
+
+func (w *wrapped) Unwrap() toy.S { return w.S }
+
+func (w *wrapped) Forward(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+	if w.forward != nil {
+		return w.forward(ctx, mb, in, out)
+	}
+	return w.S.Forward(ctx, mb, in, out)
+}
+
+func (w *wrapped) Backward(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
+	if w.backward != nil {
+		return w.backward(ctx, mb, gradOut, gradIn)
+	}
+	return w.S.Backward(ctx, mb, gradOut, gradIn)
+}
+
+// leak is what a mutant must be caught as.
+type leak struct {
+	stage int
+	class memory.Class
+	bytes int64
+}
+
+func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
+	const numbers = 16
+	const size = 4 * numbers
+	var loader []toy.T // a loader's own list, as in a prefetching data loader
+
+	for _, mutant := range []struct {
+		name   string
+		change func(*toy.Model, *runner.Config[toy.T]) runner.Source[toy.T]
+		want   leak
+	}{
+		{
+			// TransformerEngine #1935: ctx.tensor_objects outlives the backward.
+			name: "a stage keeps a saved tensor after its backward",
+			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
+				inner := cfg.Stages[1]
+				cfg.Stages[1] = &wrapped{S: inner, forward: func(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+					mb.Retain(in[0])
+					return inner.Forward(ctx, mb, in, out)
+				}}
+				return m.Source(numbers)
+			},
+			want: leak{1, memory.Activation, size},
+		},
+		{
+			// TransformerEngine #2750: a fused group of operations restores what each of
+			// them saved and keeps it.
+			name: "a fused group keeps what it restored",
+			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
+				var restored []toy.T
+				inner := cfg.Stages[1]
+				member := &wrapped{S: inner, backward: func(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
+					h, _, err := toy.Alloc(m.Arena, memory.Saved, numbers) // restored from its compressed form
+					if err != nil {
+						return err
+					}
+					restored = append(restored, h)
+					return inner.Backward(ctx, mb, gradOut, gradIn)
+				}}
+				group, err := stages.Sequential(inner.Spec().Name, toy.S(member))
+				require.NoError(t, err)
+				cfg.Stages[1] = group
+				return m.Source(numbers)
+			},
+			want: leak{1, memory.Saved, size},
+		},
+		{
+			// Fast-LLM #486: the logged loss keeps what it was computed from. Loss takes
+			// two numbers, so the tensor has to be smuggled out through a closure.
+			name: "a loss is kept with what it came from",
+			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
+				var logged []func() toy.T
+				last := len(cfg.Stages) - 1
+				inner := cfg.Stages[last]
+				cfg.Stages[last] = &wrapped{S: inner, forward: func(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+					origin := mb.Retain(in[0])
+					logged = append(logged, func() toy.T { return origin })
+					return inner.Forward(ctx, mb, in, out)
+				}}
+				return m.Source(numbers)
+			},
+			want: leak{2, memory.Activation, size},
+		},
+		{
+			name: "a stage keeps a batch entry",
+			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
+				inner := cfg.Stages[0]
+				cfg.Stages[0] = &wrapped{S: inner, forward: func(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+					part, err := mb.Part(0)
+					if err != nil {
+						return err
+					}
+					mb.Retain(part)
+					return inner.Forward(ctx, mb, in, out)
+				}}
+				return m.Source(numbers)
+			},
+			want: leak{0, memory.Entry, size},
+		},
+		{
+			name: "the loader holds an input",
+			change: func(m *toy.Model, _ *runner.Config[toy.T]) runner.Source[toy.T] {
+				return runner.SourceFunc[toy.T](func(_ context.Context, entry *batchctx.Entry[toy.T]) error {
+					for part := range toy.Parts {
+						h, _, err := toy.Alloc(m.Arena, memory.Entry, numbers)
+						if err != nil {
+							return err
+						}
+						if part == 1 {
+							if err := m.Arena.Retain(h); err != nil {
+								return err
+							}
+							loader = append(loader, h)
+						}
+						if err := entry.Put(part, h); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			},
+			want: leak{2, memory.Entry, size}, // the last reader of the targets
+		},
+		{
+			name: "a workspace is never released",
+			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
+				inner := cfg.Stages[1]
+				cfg.Stages[1] = &wrapped{S: inner, backward: func(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
+					if _, _, err := toy.Alloc(m.Arena, memory.Workspace, 3); err != nil {
+						return err
+					}
+					return inner.Backward(ctx, mb, gradOut, gradIn)
+				}}
+				return m.Source(numbers)
+			},
+			want: leak{1, memory.Workspace, 12},
+		},
+	} {
+		t.Run(mutant.name, func(t *testing.T) {
+			model, err := toy.New(3)
+			require.NoError(t, err)
+			defer model.Arena.Close()
+			before := model.Arena.Live()
+			cfg := model.Config()
+			source := mutant.change(model, &cfg)
+			cfg.Hooks.Microbatch = func(s *memory.Sample) { t.Errorf("microbatch %d passed its audit", s.Microbatch) }
+			r, err := runner.New(cfg)
+			require.NoError(t, err)
+
+			_, err = r.Step(t.Context(), 8, source)
+			require.ErrorIs(t, err, batchctx.ErrLeak)
+			var found *batchctx.LeakError
+			require.True(t, errors.As(err, &found))
+			require.Equal(t, mutant.want, leak{found.Stage, found.Class, found.Bytes}, "%v", err)
+			require.Equal(t, 0, found.Microbatch)
+			require.Equal(t, cfg.Stages[found.Stage].Spec().Name, found.Name)
+			require.Equal(t, before, model.Arena.Live(), "everything is taken back after the error")
+		})
+	}
+}
+
+// TestSmuggledValuesAreDeadWhenUsed is the other half of the loss mutant: what
+// was smuggled out without a reference cannot be used after its end, neither
+// through the view nor as a handle.
+func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		smuggle func(m *toy.Model, mb *toy.MB) (use func(now *toy.MB) error)
+		want    error
+	}{
+		"through the view": {
+			smuggle: func(*toy.Model, *toy.MB) func(*toy.MB) error {
+				return func(now *toy.MB) error { _, err := now.Part(0); return err }
+			},
+			want: batchctx.ErrDropped,
+		},
+		"as a handle": {
+			smuggle: func(m *toy.Model, mb *toy.MB) func(*toy.MB) error {
+				numbers, err := mb.Part(0)
+				return func(*toy.MB) error {
+					if err == nil {
+						_, err = toy.View(m.Arena, numbers)
+					}
+					return err
+				}
+			},
+			want: memory.ErrStale,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			model, err := toy.New(3)
+			require.NoError(t, err)
+			defer model.Arena.Close()
+			before := model.Arena.Live()
+			cfg := model.Config()
+			var use func(*toy.MB) error
+			inner := cfg.Stages[0]
+			cfg.Stages[0] = &wrapped{S: inner,
+				forward: func(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+					use = tc.smuggle(model, mb)
+					return inner.Forward(ctx, mb, in, out)
+				},
+				backward: func(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
+					if _, err := mb.Take(0); err != nil { // the stage's own reference to the numbers
+						return err
+					}
+					if err := mb.End(0); err != nil {
+						return err
+					}
+					return use(mb)
+				}}
+			r, err := runner.New(cfg)
+			require.NoError(t, err)
+			_, err = r.Step(t.Context(), 2, model.Source(4))
+			require.ErrorIs(t, err, tc.want)
+			require.Equal(t, before, model.Arena.Live())
+		})
+	}
+}
+
+// TestAnEntryThatIsNeverDroppedIsCaught leaves the drop of a part out of the
+// plan: the check refuses the plan, and a context that is driven by it anyway
+// fails its audit.
+func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
+	facts := make([]schedule.Facts, 2)
+	facts[0].Reads[schedule.F] = 1
+	facts[1].Reads[schedule.F], facts[1].Reads[schedule.B] = 2, 2
+	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 4})
+	require.NoError(t, err)
+	plan, err = schedule.Lifetimes(plan, facts, 2)
+	require.NoError(t, err)
+	require.NoError(t, schedule.Check(plan))
+	for _, segment := range plan.Programs[0] {
+		for i, action := range segment.Body {
+			if action.Drop()&schedule.DropParts != 0 {
+				segment.Body[i] = action.WithDrop(action.Drop() &^ schedule.DropParts)
+				err := schedule.Check(plan)
+				require.ErrorIs(t, err, schedule.ErrInvalidPlan)
+				require.ErrorContains(t, err, "drop")
+				segment.Body[i] = action
+			}
+		}
+	}
+
+	model, err := toy.New(2)
+	require.NoError(t, err)
+	defer model.Arena.Close()
+	c, err := batchctx.New(batchctx.Config[toy.T]{
+		Space: model.Arena, Parts: toy.Parts,
+		Stages: []*batchctx.Layout[toy.T]{{Name: "reader", Reads: []batchctx.Read{{Part: 0}}}},
+	})
+	require.NoError(t, err)
+	c.Begin(0, batchctx.Train, batchctx.Extent{Entries: 1, Wanted: 1, Windows: []int{1}})
+	require.NoError(t, c.Pull(0, func(e *batchctx.Entry[toy.T]) error {
+		return model.Source(4).Next(t.Context(), e)
+	}))
+	var found *batchctx.LeakError
+	require.True(t, errors.As(c.Audit(batchctx.Counts{}), &found))
+	require.Equal(t, memory.Entry, found.Class)
+}
+
+func TestAFrameIsTakenOnce(t *testing.T) { // L2
+	model, err := toy.New(3)
+	require.NoError(t, err)
+	defer model.Arena.Close()
+	before := model.Arena.Live()
+	cfg := model.Config()
+	inner := cfg.Stages[1]
+	cfg.Stages[1] = &wrapped{S: inner, backward: func(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
+		if err := inner.Backward(ctx, mb, gradOut, gradIn); err != nil {
+			return err
+		}
+		_, err := mb.Take(0)
+		return err
+	}}
+	r, err := runner.New(cfg)
+	require.NoError(t, err)
+	_, err = r.Step(t.Context(), 4, model.Source(8))
+	require.ErrorIs(t, err, batchctx.ErrTaken)
+	var where *runner.Error
+	require.True(t, errors.As(err, &where))
+	require.Equal(t, schedule.Act(schedule.B, 1, 0), where.Action.WithDrop(0))
+	require.Equal(t, before, model.Arena.Live())
+}

@@ -1,0 +1,143 @@
+package lifetime_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// tensor is memory that the garbage collector owns.
+type tensor struct{ data [64]float64 }
+
+// nursery makes tensors and remembers them weakly, with the microbatch that each
+// belongs to.
+type nursery struct {
+	born []weak.Pointer[tensor]
+	of   []int
+}
+
+func (n *nursery) make(microbatch int) *tensor {
+	t := &tensor{}
+	n.born = append(n.born, weak.Make(t))
+	n.of = append(n.of, microbatch)
+	return t
+}
+
+// alive counts the tensors of microbatches that have retired and are reachable.
+func (n *nursery) alive(retired map[int]bool) int {
+	runtime.GC()
+	count := 0
+	for i, p := range n.born {
+		if retired[n.of[i]] && p.Value() != nil {
+			count++
+		}
+	}
+	return count
+}
+
+// chain returns three stages that make tensors from the nursery.
+func (n *nursery) chain() []stages.Stage[*tensor] {
+	x := []stages.Port{{Name: "x"}}
+	type mb = batchctx.Microbatch[*tensor]
+	bottom := &stages.Func[*tensor]{
+		Declares: stages.Spec{Name: "bottom", Reads: []stages.Read{{Part: "in"}}, Outputs: x, Slots: 1},
+		ForwardFunc: func(_ context.Context, m *mb, _, out []*tensor) error {
+			part, err := m.Part(0)
+			if err != nil {
+				return err
+			}
+			out[0] = n.make(m.Index())
+			return m.Save(0, batchctx.ByBackward, m.Retain(part))
+		},
+		BackwardFunc: func(_ context.Context, m *mb, _, _ []*tensor) error {
+			_, err := m.Take(0)
+			return err
+		},
+	}
+	middle := &stages.Func[*tensor]{
+		Declares: stages.Spec{Name: "middle", Inputs: x, Outputs: x, Slots: 2},
+		ForwardFunc: func(_ context.Context, m *mb, in, out []*tensor) error {
+			out[0] = n.make(m.Index())
+			if err := m.Save(0, batchctx.ByBackward, m.Retain(in[0])); err != nil {
+				return err
+			}
+			return m.Save(1, batchctx.ByBackward, n.make(m.Index()))
+		},
+		BackwardFunc: func(_ context.Context, m *mb, _, gradIn []*tensor) error {
+			if _, err := m.Take(0); err != nil {
+				return err
+			}
+			gradIn[0] = n.make(m.Index())
+			return nil
+		},
+	}
+	top := &stages.Func[*tensor]{
+		Declares: stages.Spec{Name: "top", Inputs: x, Slots: 1, Losses: []string{"loss"}},
+		ForwardFunc: func(_ context.Context, m *mb, in, _ []*tensor) error {
+			if err := m.Save(0, batchctx.ByBackward, m.Retain(in[0])); err != nil {
+				return err
+			}
+			return m.Loss(0, in[0].data[0], 1)
+		},
+		BackwardFunc: func(_ context.Context, m *mb, _, gradIn []*tensor) error {
+			gradIn[0] = n.make(m.Index())
+			return nil
+		},
+	}
+	return []stages.Stage[*tensor]{bottom, middle, stages.Recompute[*tensor](middle), top}
+}
+
+// TestNothingIsReachableOnceAMicrobatchHasRetired holds for handles that the
+// garbage collector owns: weak pointers see what the books cannot.
+func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
+	for name, rule := range map[string]schedule.Rule{"depth-first": schedule.DepthFirst, "breadth-first": schedule.BreadthFirst} {
+		t.Run(name, func(t *testing.T) {
+			const m = 6
+			n := &nursery{}
+			retired := map[int]bool{}
+			space := memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 })
+			r, err := runner.New(runner.Config[*tensor]{
+				Stages: n.chain(), Space: space, Plan: rule, Parts: []string{"in"},
+				Losses: []loss.Def{{Name: "loss", Objective: true}},
+				Hooks: runner.Hooks{Microbatch: func(s *memory.Sample) {
+					retired[s.Microbatch] = true
+					if alive := n.alive(retired); alive > 0 {
+						t.Errorf("microbatch %d: %d tensors of retired microbatches are reachable", s.Microbatch, alive)
+					}
+				}},
+			})
+			require.NoError(t, err)
+			source := runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
+				return e.Put(0, n.make(e.Microbatch()))
+			})
+			result, err := r.Step(t.Context(), m, source)
+			require.NoError(t, err)
+			require.Equal(t, 1, result.Books)
+			require.Len(t, retired, m)
+			require.Len(t, n.born, m*(1+1+2+2+2+1+1+1)) // entry; out; middle twice out and saved, and the recompute's; three gradients
+			runtime.KeepAlive(r)
+
+			// The control: one closure that keeps its input keeps it alive.
+			var kept *tensor
+			_, err = r.Step(t.Context(), 1, runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
+				kept = n.make(m)
+				retired[m] = false
+				return e.Put(0, kept)
+			}))
+			require.NoError(t, err)
+			retired[m] = true
+			require.Equal(t, 1, n.alive(retired))
+			runtime.KeepAlive(kept)
+		})
+	}
+}

@@ -1,0 +1,33 @@
+package lifetime_test
+
+import (
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestALossCannotBeATensor compiles the two ways to record a loss: as numbers it
+// compiles, as anything that could hold a graph it does not (L3).
+func TestALossCannotBeATensor(t *testing.T) {
+	compile := func(statement string) error {
+		source := `package p
+import batchctx "github.com/weir-ml/weir/context"
+type Tensor struct { Data []float32; Grad func() }
+func record(mb *batchctx.Microbatch[*Tensor], loss *Tensor) { ` + statement + ` }`
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, "p.go", source, 0)
+		require.NoError(t, err)
+		config := types.Config{Importer: importer.ForCompiler(files, "source", nil)}
+		_, err = config.Check("p", files, []*ast.File{file}, nil)
+		return err
+	}
+	require.NoError(t, compile(`_ = mb.Loss(0, float64(loss.Data[0]), 1)`))
+	require.ErrorContains(t, compile(`_ = mb.Loss(0, loss, 1)`), "cannot use loss")
+	require.ErrorContains(t, compile(`_ = mb.Loss(0, 1, loss)`), "cannot use loss")
+	require.ErrorContains(t, compile(`var kept any = loss; _ = mb.Loss(0, kept, 1)`), "cannot use kept")
+}

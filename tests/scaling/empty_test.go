@@ -1,0 +1,77 @@
+package scaling_test
+
+import (
+	"context"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/tests/toy"
+)
+
+// empty is a stage that does what the contract asks and computes nothing: one
+// tensor in, saved, one tensor out, taken in the backward, one gradient back.
+type empty struct {
+	arena       *memory.Arena
+	first, last bool
+}
+
+func (e *empty) Spec() stages.Spec {
+	spec := stages.Spec{Name: "empty", Slots: 1}
+	if e.first {
+		spec.Reads = []stages.Read{{Part: "tokens"}}
+	} else {
+		spec.Inputs = []stages.Port{{Name: "x"}}
+	}
+	if !e.last {
+		spec.Outputs = []stages.Port{{Name: "x"}}
+	}
+	return spec
+}
+
+func (e *empty) Forward(_ context.Context, mb *toy.MB, in, out []toy.T) error {
+	if !e.first {
+		if err := mb.Save(0, batchctx.ByBackward, mb.Retain(in[0])); err != nil {
+			return err
+		}
+	}
+	if e.last {
+		return nil
+	}
+	var err error
+	out[0], err = e.arena.Alloc(memory.Activation, 64)
+	return err
+}
+
+func (e *empty) Backward(_ context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
+	if e.first {
+		return nil
+	}
+	if _, err := mb.Take(0); err != nil {
+		return err
+	}
+	var err error
+	gradIn[0], err = e.arena.Alloc(memory.ActGrad, 64)
+	return err
+}
+
+func emptyConfig(arena *memory.Arena) runner.Config[toy.T] {
+	return runner.Config[toy.T]{
+		Space: arena, Parts: []string{"tokens"},
+		Stages: []toy.S{
+			&empty{arena: arena, first: true}, &empty{arena: arena},
+			&empty{arena: arena}, &empty{arena: arena, last: true},
+		},
+	}
+}
+
+func emptySource(arena *memory.Arena) runner.Source[toy.T] {
+	return runner.SourceFunc[toy.T](func(_ context.Context, entry *batchctx.Entry[toy.T]) error {
+		h, err := arena.Alloc(memory.Entry, 64)
+		if err != nil {
+			return err
+		}
+		return entry.Put(0, h)
+	})
+}

@@ -1,0 +1,167 @@
+// Package scaling shows that nothing grows with microbatches: not the books, not
+// the peak, not the process, not the number of allocations (L6, L7, L11).
+package scaling_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/tests/toy"
+)
+
+const chain = 3
+
+// open returns a toy model and a runner of it.
+func open(tb testing.TB, change func(*toy.Model, *runner.Config[toy.T])) (*toy.Model, *runner.Runner[toy.T]) {
+	tb.Helper()
+	model, err := toy.New(chain)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = model.Arena.Close() })
+	cfg := model.Config()
+	if change != nil {
+		change(model, &cfg)
+	}
+	r, err := runner.New(cfg)
+	require.NoError(tb, err)
+	return model, r
+}
+
+func TestGrowthIsZero(t *testing.T) {
+	for _, rule := range []struct {
+		name string
+		plan schedule.Rule
+		ms   []int
+	}{
+		{"depth-first", schedule.DepthFirst, []int{1, 8, 128, 1024, 4096, 65536}},
+		{"breadth-first", schedule.BreadthFirst, []int{1, 8, 128, 1024}},
+	} {
+		t.Run(rule.name, func(t *testing.T) {
+			records := 0
+			model, r := open(t, func(_ *toy.Model, cfg *runner.Config[toy.T]) {
+				cfg.Plan = rule.plan
+				cfg.Hooks.Microbatch = func(s *memory.Sample) {
+					records++
+					if s.Growth != 0 || s.Excess != 0 {
+						t.Errorf("microbatch %d grew by %d bytes to an excess of %d", s.Microbatch, s.Growth, s.Excess)
+					}
+				}
+			})
+			before := model.Arena.Live()
+			for _, m := range rule.ms {
+				records = 0
+				result, err := r.Step(t.Context(), m, model.Source(-3))
+				require.NoError(t, err)
+				require.Zero(t, result.Growth, "M = %d", m)
+				require.Equal(t, m, records)
+				require.Equal(t, 2, result.Books)
+				require.Equal(t, 2*chain*m, result.Actions)
+				require.Equal(t, before, model.Arena.Live(), "M = %d", m)
+			}
+		})
+	}
+}
+
+// TestPeakDoesNotDependOnM holds the level itself, not only its growth: with
+// equal shapes it repeats with the period.
+func TestPeakDoesNotDependOnM(t *testing.T) {
+	model, r := open(t, func(_ *toy.Model, cfg *runner.Config[toy.T]) { cfg.LookAhead = 2 })
+	var peak, reserved int64
+	for _, m := range []int{8, 4096} {
+		result, err := r.Step(t.Context(), m, model.Source(16))
+		require.NoError(t, err)
+		if peak == 0 {
+			peak, reserved = result.Peak, result.Reserved
+		}
+		require.Equal(t, peak, result.Peak, "M = %d", m)
+		require.Equal(t, reserved, result.Reserved, "M = %d", m)
+	}
+	require.Positive(t, peak)
+}
+
+// TestPlantedLeakIsMeasured is the positive control: 240 KiB lost in every
+// microbatch read as exactly that.
+func TestPlantedLeakIsMeasured(t *testing.T) {
+	const planted = 240 << 10
+	model, r := open(t, func(model *toy.Model, cfg *runner.Config[toy.T]) {
+		cfg.TolerateLeaks = true
+		cfg.Stages[1] = leaky{cfg.Stages[1], model.Arena}
+		cfg.Hooks.Microbatch = func(s *memory.Sample) {
+			if s.Growth != planted {
+				t.Errorf("microbatch %d: growth %d, planted %d", s.Microbatch, s.Growth, planted)
+			}
+		}
+	})
+	result, err := r.Step(t.Context(), 128, model.Source(16))
+	require.NoError(t, err)
+	require.EqualValues(t, 245760, result.Growth)
+	require.EqualValues(t, 128*245760, result.Excess)
+}
+
+type leaky struct {
+	toy.S
+	arena *memory.Arena
+}
+
+func (l leaky) Unwrap() toy.S { return l.S }
+
+func (l leaky) Forward(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+	if _, err := l.arena.Alloc(memory.Workspace, 240<<10); err != nil {
+		return err
+	}
+	return l.S.Forward(ctx, mb, in, out)
+}
+
+// TestAllocationsDoNotScale counts the allocations of whole steps on the Go heap.
+func TestAllocationsDoNotScale(t *testing.T) {
+	model, r := open(t, func(_ *toy.Model, cfg *runner.Config[toy.T]) {
+		cfg.Hooks.Microbatch = func(*memory.Sample) {}
+		cfg.Hooks.Action = func(int, schedule.Action) {}
+	})
+	source := model.Source(-3)
+	step := func(m int) float64 {
+		return testing.AllocsPerRun(3, func() {
+			if _, err := r.Step(t.Context(), m, source); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	small, large := step(128), step(65536)
+	require.Equal(t, small, large)
+	require.Less(t, large, 32.0)
+}
+
+// BenchmarkStep is the runner's own cost on stages that compute nothing: books,
+// ring and both hooks are on.
+func BenchmarkStep(b *testing.B) {
+	for _, m := range []int{128, 65536} {
+		b.Run(map[int]string{128: "microbatches=128", 65536: "microbatches=65536"}[m], func(b *testing.B) {
+			arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+			require.NoError(b, err)
+			defer arena.Close()
+			cfg := emptyConfig(arena)
+			cfg.Hooks.Microbatch = func(*memory.Sample) {}
+			cfg.Hooks.Action = func(int, schedule.Action) {}
+			r, err := runner.New(cfg)
+			require.NoError(b, err)
+			source := emptySource(arena)
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			actions := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				result, err := r.Step(ctx, m, source)
+				if err != nil {
+					b.Fatal(err)
+				}
+				actions = result.Actions
+			}
+			perAction := float64(b.N) * float64(actions)
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/perAction, "ns/action")
+		})
+	}
+}
