@@ -92,7 +92,7 @@ type Context[T any] struct {
 	mark uint64
 
 	entries   []cell[T] // ring of entries, len(parts) cells each
-	entryOf   []int     // microbatch of each entry, -1 for none
+	entryOf   []int     // microbatch of each entry
 	entryMask int
 	wanted    uint64
 	entry     Entry[T]
@@ -114,8 +114,8 @@ type stage[T any] struct {
 }
 
 type frame struct {
-	microbatch int // whose it is, -1 for nobody's
 	open       bool
+	microbatch int // whose it is
 }
 
 type use struct {
@@ -165,9 +165,6 @@ func (c *Context[T]) Begin(step int64, pass Pass, extent Extent) {
 	c.entryMask = places - 1
 	c.entries = resize(c.entries, places*len(c.parts))
 	c.entryOf = resize(c.entryOf, places)
-	for i := range c.entryOf {
-		c.entryOf[i] = -1
-	}
 	for s := range c.stages {
 		st := &c.stages[s]
 		if st.Layout == nil {
@@ -177,9 +174,6 @@ func (c *Context[T]) Begin(step int64, pass Pass, extent Extent) {
 		st.mask = places - 1
 		st.cells = resize(st.cells, places*st.width)
 		st.frames = resize(st.frames, places)
-		for i := range st.frames {
-			st.frames[i] = frame{microbatch: -1}
-		}
 		for i := range st.uses {
 			st.uses[i] = use{last: -1}
 		}

@@ -438,6 +438,17 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	c.End()
 	c.Settle()
 	require.EqualValues(t, 8, c.Live())
+
+	// What ends at once in a discarding scope may have another owner within the
+	// call: that is no leak.
+	mb = c.Call(0, 0, batchctx.InForward)
+	mb.SetScope(batchctx.Scope{Discard: true})
+	passing := new(int)
+	require.NoError(t, mb.Save(0, batchctx.ByBackward, mb.Retain(passing)))
+	require.NoError(t, mb.Release(passing))
+	c.Settle()
+	require.Zero(t, c.Excess())
+	c.End()
 	require.NoError(t, c.DropSaved(0, 0, batchctx.InBackward, true))
 	err = c.Audit(batchctx.Counts{})
 	require.ErrorIs(t, err, batchctx.ErrLeak)

@@ -120,7 +120,7 @@ func (c *Context[T]) DropSaved(stage, microbatch int, call Call, last bool) erro
 		}
 	}
 	if last {
-		*c.frame(stage, microbatch) = frame{microbatch: -1}
+		*c.frame(stage, microbatch) = frame{}
 		c.counts.Frames--
 	}
 	return nil

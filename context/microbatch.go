@@ -102,7 +102,7 @@ func (m *Microbatch[T]) Save(slot int, by Taker, h T) error {
 		return err
 	}
 	if m.scope.Discard || m.scope.Pass == Eval {
-		return m.ctx.Discard(h)
+		return m.Release(h)
 	}
 	allowed := m.call == InForward || m.scope.Pass == Recompute || m.call == InBackwardInput && by == ByWeight
 	if !allowed {

@@ -82,7 +82,13 @@ func (r *recompute[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T],
 // again runs the forward in a Recompute pass, so that what it saves is there
 // for the backward, and leaves the scope at the inner stage's.
 func (r *recompute[T]) again(ctx context.Context, mb *batchctx.Microbatch[T]) error {
-	defer clear(r.in)
+	whole := false
+	defer func() {
+		clear(r.in)
+		if !whole {
+			abandon(mb, r.out)
+		}
+	}()
 	for i := range r.in {
 		h, err := mb.Take(i)
 		if err != nil {
@@ -95,15 +101,15 @@ func (r *recompute[T]) again(ctx context.Context, mb *batchctx.Microbatch[T]) er
 	inner := scope
 	inner.Pass = batchctx.Recompute
 	mb.SetScope(inner)
-	err := r.inner.Forward(ctx, mb, r.in, r.out)
-	for _, h := range r.out {
-		if failed := mb.Release(h); err == nil {
-			err = failed
-		}
+	if err := r.inner.Forward(ctx, mb, r.in, r.out); err != nil {
+		return err
 	}
-	clear(r.out)
+	if err := release(mb, r.out, 0); err != nil {
+		return err
+	}
 	mb.SetScope(scope)
-	return err
+	whole = true
+	return nil
 }
 
 // splitRecompute recomputes in I; W finds what the recompute saved for it.

@@ -112,8 +112,8 @@ func (l *link[T]) enter(mb *batchctx.Microbatch[T], outer batchctx.Scope) {
 
 // Forward runs the stages in order.
 func (s *sequential[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
-	outer := mb.Scope()
-	defer mb.SetScope(outer)
+	outer, whole := mb.Scope(), false
+	defer func() { s.leave(mb, outer, whole) }()
 	for i := range s.links {
 		link := &s.links[i]
 		link.enter(mb, outer)
@@ -121,18 +121,17 @@ func (s *sequential[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T],
 		if i == len(s.links)-1 {
 			to = out
 		}
-		err := link.stage.Forward(ctx, mb, in, to)
-		if i > 0 {
-			err = release(mb, in, 0, err)
-		}
-		if err != nil {
-			if i < len(s.links)-1 {
-				_ = release(mb, to, 0, err)
-			}
+		if err := link.stage.Forward(ctx, mb, in, to); err != nil {
 			return err
+		}
+		if i > 0 {
+			if err := release(mb, in, 0); err != nil {
+				return err
+			}
 		}
 		in = to
 	}
+	whole = true
 	return nil
 }
 
@@ -144,8 +143,8 @@ func (s *sequential[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T]
 }
 
 func (s *sequential[T]) backward(mb *batchctx.Microbatch[T], gradOut, gradIn []T, run func(l *link[T], gradOut, gradIn []T) error) error {
-	outer := mb.Scope()
-	defer mb.SetScope(outer)
+	outer, whole := mb.Scope(), false
+	defer func() { s.leave(mb, outer, whole) }()
 	first := 0
 	if gradIn == nil {
 		first = s.firstTrained
@@ -159,32 +158,53 @@ func (s *sequential[T]) backward(mb *batchctx.Microbatch[T], gradOut, gradIn []T
 		} else if gradIn == nil && i == first {
 			to = nil
 		}
-		err := run(link, gradOut, to)
-		if i < len(s.links)-1 {
-			err = release(mb, gradOut, s.links[i+1].noGradIn, err)
-		}
-		if err != nil {
-			if i > 0 {
-				_ = release(mb, to, link.noGradIn, err)
-			}
+		if err := run(link, gradOut, to); err != nil {
 			return err
 		}
+		if i < len(s.links)-1 {
+			if err := release(mb, gradOut, s.links[i+1].noGradIn); err != nil {
+				return err
+			}
+		}
 		gradOut = to
+	}
+	whole = true
+	return nil
+}
+
+// leave restores the scope. After an error or a panic it ends what was on its
+// way between two stages.
+func (s *sequential[T]) leave(mb *batchctx.Microbatch[T], outer batchctx.Scope, whole bool) {
+	mb.SetScope(outer)
+	if whole {
+		return
+	}
+	for i := range s.links {
+		abandon(mb, s.links[i].out)
+		abandon(mb, s.links[i].gradIn)
+	}
+}
+
+// release ends what passed between two stages.
+func release[T any](mb *batchctx.Microbatch[T], h []T, none uint64) error {
+	var zero T
+	for i := range h {
+		if none>>i&1 == 0 {
+			if err := mb.Release(h[i]); err != nil {
+				return err
+			}
+		}
+		h[i] = zero
 	}
 	return nil
 }
 
-// release ends what passed between two stages, and returns the first error.
-func release[T any](mb *batchctx.Microbatch[T], h []T, none uint64, err error) error {
+// abandon ends whatever a failed call has left in h.
+func abandon[T any](mb *batchctx.Microbatch[T], h []T) {
 	for i := range h {
-		if none>>i&1 == 0 {
-			if failed := mb.Release(h[i]); err == nil {
-				err = failed
-			}
-		}
+		_ = mb.Release(h[i]) // most are none, which Release refuses
 	}
 	clear(h)
-	return err
 }
 
 type splitSequential[T any] struct{ *sequential[T] }
