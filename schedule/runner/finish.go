@@ -70,7 +70,8 @@ func (r *Runner[T]) gatherGradients() error {
 func (r *Runner[T]) gradient(u use) T { return r.stages[u.stage].params[u.param].Grad }
 
 // verdict computes the gradient norm, each parameter once and in stage order,
-// and the factor. A gradient that is not finite makes the step Skipped.
+// and the factor. Where one of them is not finite the step is Skipped: a gradient
+// was not, or the total weight is so small that dividing by it overflows.
 func (r *Runner[T]) verdict(divisor float64) error {
 	var squares float64
 	for _, owner := range r.owners {
@@ -80,12 +81,12 @@ func (r *Runner[T]) verdict(divisor float64) error {
 		}
 		squares += s
 	}
-	if math.IsNaN(squares) || math.IsInf(squares, 0) {
-		r.result.Outcome = loss.Skipped
+	factor := math.Ldexp(1/divisor, -r.cfg.ScaleExponent)
+	if norm := math.Sqrt(squares) * factor; !math.IsNaN(norm) && !math.IsInf(norm, 0) && !math.IsInf(factor, 0) {
+		r.result.factor, r.result.GradNorm = factor, norm
 		return nil
 	}
-	r.result.factor = math.Ldexp(1/divisor, -r.cfg.ScaleExponent)
-	r.result.GradNorm = math.Sqrt(squares) * r.result.factor
+	r.result.Outcome = loss.Skipped
 	return nil
 }
 

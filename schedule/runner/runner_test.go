@@ -289,9 +289,10 @@ func TestOutcomes(t *testing.T) { // L10
 		want   loss.Outcome
 		first  int
 	}{
-		"empty":        {weight: func(int) float64 { return 0 }, want: loss.Empty, first: -1},
-		"not finite":   {sum: func(x float64, m int) float64 { return map[bool]float64{true: math.Inf(1), false: x}[m >= 2] }, want: loss.Skipped, first: 2},
-		"some without": {weight: func(m int) float64 { return float64(m % 2) }, want: loss.Stepped, first: -1},
+		"empty":            {weight: func(int) float64 { return 0 }, want: loss.Empty, first: -1},
+		"not finite":       {sum: func(x float64, m int) float64 { return map[bool]float64{true: math.Inf(1), false: x}[m >= 2] }, want: loss.Skipped, first: 2},
+		"weight too small": {weight: func(int) float64 { return 5e-324 }, want: loss.Skipped, first: -1},
+		"some without":     {weight: func(m int) float64 { return float64(m % 2) }, want: loss.Stepped, first: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chain := chain()

@@ -1,0 +1,123 @@
+package safetensors
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+)
+
+// DType is the name of an element type as the header spells it.
+type DType string
+
+// The element types that this package converts from and to Go slices.
+const (
+	U8  DType = "U8"
+	I32 DType = "I32"
+	F32 DType = "F32"
+	I64 DType = "I64"
+)
+
+// dtypes are the element types of whole bytes, in the format's order of
+// increasing alignment. Tensors lie in a file in the reverse of this order, so
+// that each is aligned. The format's types of 4 and 6 bits are not supported.
+var dtypes = []struct {
+	name DType
+	size int
+}{
+	{"BOOL", 1}, {"U8", 1}, {"I8", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1},
+	{"I16", 2}, {"U16", 2}, {"F16", 2}, {"BF16", 2},
+	{"I32", 4}, {"U32", 4}, {"F32", 4},
+	{"C64", 8}, {"F64", 8}, {"I64", 8}, {"U64", 8},
+}
+
+// rank returns the position of d in dtypes, or -1.
+func (d DType) rank() int {
+	for i := range dtypes {
+		if dtypes[i].name == d {
+			return i
+		}
+	}
+	return -1
+}
+
+// Size returns the bytes of one element, or 0 for a type that is not supported.
+func (d DType) Size() int {
+	if i := d.rank(); i >= 0 {
+		return dtypes[i].size
+	}
+	return 0
+}
+
+// byteSize returns the bytes of a tensor whose dimensions are not negative. It
+// reports false where the product of any leading dimensions, in bytes, is beyond
+// an int64.
+func byteSize(d DType, shape []int) (int64, bool) {
+	n := uint64(d.Size())
+	for _, dim := range shape {
+		hi, lo := bits.Mul64(n, uint64(dim))
+		if hi != 0 || lo > math.MaxInt64 {
+			return 0, false
+		}
+		n = lo
+	}
+	return int64(n), true
+}
+
+// Element is a Go type that a tensor's values are converted from and to.
+type Element interface {
+	float32 | int32 | int64 | uint8
+}
+
+func dtypeOf[T Element]() DType {
+	switch any(T(0)).(type) {
+	case float32:
+		return F32
+	case int32:
+		return I32
+	case int64:
+		return I64
+	default:
+		return U8
+	}
+}
+
+// encode fills b, a whole number of elements long, with the first elements of
+// src.
+func encode[T Element](b []byte, src []T) {
+	switch s := any(src).(type) {
+	case []float32:
+		for i := range len(b) / 4 {
+			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(s[i]))
+		}
+	case []int32:
+		for i := range len(b) / 4 {
+			binary.LittleEndian.PutUint32(b[4*i:], uint32(s[i]))
+		}
+	case []int64:
+		for i := range len(b) / 8 {
+			binary.LittleEndian.PutUint64(b[8*i:], uint64(s[i]))
+		}
+	case []uint8:
+		copy(b, s)
+	}
+}
+
+// decode is the inverse of encode.
+func decode[T Element](dst []T, b []byte) {
+	switch d := any(dst).(type) {
+	case []float32:
+		for i := range len(b) / 4 {
+			d[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+	case []int32:
+		for i := range len(b) / 4 {
+			d[i] = int32(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+	case []int64:
+		for i := range len(b) / 8 {
+			d[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+	case []uint8:
+		copy(d, b)
+	}
+}

@@ -1,0 +1,213 @@
+package safetensors
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// MaxHeader is the largest header in bytes, for reading and for writing.
+	MaxHeader = 100_000_000
+	// MaxName is the longest name of a tensor in bytes.
+	MaxName = 1024
+	// DigestKey is the metadata key of the file's SHA-256.
+	DigestKey = "weir.sha256"
+
+	metadataKey = "__metadata__"
+	chunk       = 1 << 16 // bytes converted at a time
+)
+
+// ErrInput is returned by Write for tensors or metadata that the format cannot
+// hold.
+var ErrInput = errors.New("safetensors: cannot be written")
+
+var errLarge = fmt.Errorf("%w: the header would have more than %d bytes", ErrInput, MaxHeader)
+
+// Tensor is one tensor to write: its name, its shape, and a borrowed slice.
+type Tensor struct {
+	name  string
+	dtype DType
+	shape []int
+	count int                      // elements in the slice
+	fill  func(b []byte, from int) // converts elements from `from` on until b is full
+}
+
+// Of describes a tensor over data, which is row-major and has as many elements
+// as the shape says. An empty shape is a scalar. Both slices are borrowed, and
+// must not change until Write has returned.
+func Of[T Element](name string, shape []int, data []T) Tensor {
+	return Tensor{
+		name: name, dtype: dtypeOf[T](), shape: shape, count: len(data),
+		fill: func(b []byte, from int) { encode(b, data[from:]) },
+	}
+}
+
+// Write writes a complete file. The order of the tensors does not matter: the
+// bytes are a function of their names, types, shapes and values and of the
+// metadata alone. Every tensor is converted twice, once for the digest and once
+// for w, through one small buffer. Names and metadata are valid UTF-8, and
+// DigestKey is not among the metadata's keys.
+//
+// An error about the arguments wraps ErrInput, and nothing has been written then.
+func Write(w io.Writer, metadata map[string]string, tensors ...Tensor) error {
+	ordered := slices.Clone(tensors)
+	slices.SortStableFunc(ordered, func(a, b Tensor) int {
+		return cmp.Or(cmp.Compare(b.dtype.rank(), a.dtype.rank()), strings.Compare(a.name, b.name))
+	})
+	header, err := buildHeader(metadata, ordered)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, chunk)
+	hash := sha256.New()
+	hash.Write(header)
+	if err := writeData(hash, ordered, buf); err != nil {
+		return err
+	}
+	at := digestAt(header, zeroDigest)
+	hex.Encode(header[at:], hash.Sum(nil))
+	if _, err := w.Write(header); err != nil {
+		return fmt.Errorf("safetensors: writing the header: %w", err)
+	}
+	return writeData(w, ordered, buf)
+}
+
+func writeData(w io.Writer, tensors []Tensor, buf []byte) error {
+	for _, t := range tensors {
+		step := len(buf) / t.dtype.Size()
+		for from := 0; from < t.count; from += step {
+			b := buf[:min(step, t.count-from)*t.dtype.Size()]
+			t.fill(b, from)
+			if _, err := w.Write(b); err != nil {
+				return fmt.Errorf("safetensors: writing %q: %w", t.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// zeroDigest stands in the header while the digest is computed.
+var zeroDigest = strings.Repeat("0", 2*sha256.Size)
+
+// digestAt returns where the digest's digits stand in a header that Write laid
+// out, or -1. No JSON string can contain what is looked for, because of its
+// quotes, and no tensor has a string for its value.
+func digestAt(header []byte, digest string) int {
+	key := `"` + DigestKey + `":"`
+	if i := bytes.Index(header, []byte(key+digest+`"`)); i >= 0 {
+		return i + len(key)
+	}
+	return -1
+}
+
+// buildHeader returns the length, the header and its padding, with zeros for the
+// digest.
+func buildHeader(metadata map[string]string, tensors []Tensor) ([]byte, error) {
+	b := append(make([]byte, 8), `{"`+metadataKey+`":{`...)
+	entries := maps.Clone(metadata)
+	if entries == nil {
+		entries = map[string]string{}
+	}
+	if _, taken := entries[DigestKey]; taken {
+		return nil, fmt.Errorf("%w: metadata has the key %q, which is this package's", ErrInput, DigestKey)
+	}
+	entries[DigestKey] = zeroDigest
+	for i, key := range slices.Sorted(maps.Keys(entries)) {
+		if !utf8.ValidString(key) || !utf8.ValidString(entries[key]) {
+			return nil, fmt.Errorf("%w: metadata %.80q is not UTF-8", ErrInput, key)
+		}
+		if len(b)+len(key)+len(entries[key]) > MaxHeader { // before it is quoted
+			return nil, errLarge
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, key), ':')
+		b = appendString(b, entries[key])
+	}
+	b = append(b, '}')
+
+	seen := make(map[string]bool, len(tensors))
+	var offset int64
+	for _, t := range tensors {
+		size, err := t.check()
+		if err != nil {
+			return nil, err
+		}
+		if seen[t.name] {
+			return nil, fmt.Errorf("%w: two tensors named %.80q", ErrInput, t.name)
+		}
+		seen[t.name] = true
+		b = append(appendString(append(b, ','), t.name), ':')
+		b = fmt.Appendf(b, `{"dtype":%q,"shape":[`, string(t.dtype))
+		for i, dim := range t.shape {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = fmt.Append(b, dim)
+		}
+		b = fmt.Appendf(b, `],"data_offsets":[%d,%d]}`, offset, offset+size)
+		offset += size // cannot overflow: the slices are all in memory
+	}
+	b = append(b, '}')
+	for len(b)%8 != 0 {
+		b = append(b, ' ')
+	}
+	if len(b)-8 > MaxHeader {
+		return nil, errLarge
+	}
+	binary.LittleEndian.PutUint64(b, uint64(len(b)-8))
+	return b, nil
+}
+
+// check returns the bytes of t.
+func (t *Tensor) check() (int64, error) {
+	if fault := badName(t.name); fault != "" {
+		return 0, fmt.Errorf("%w: tensor name %.80q %s", ErrInput, t.name, fault)
+	}
+	if t.fill == nil {
+		return 0, fmt.Errorf("%w: tensor %.80q was not made by Of", ErrInput, t.name)
+	}
+	for _, dim := range t.shape {
+		if dim < 0 {
+			return 0, fmt.Errorf("%w: tensor %.80q has the shape %v, a dimension is negative", ErrInput, t.name, t.shape)
+		}
+	}
+	size, ok := byteSize(t.dtype, t.shape)
+	if !ok || size != int64(t.count)*int64(t.dtype.Size()) {
+		return 0, fmt.Errorf("%w: tensor %.80q has the shape %v and %d elements", ErrInput, t.name, t.shape, t.count)
+	}
+	return size, nil
+}
+
+// badName says what is wrong with a tensor's name, or "".
+func badName(name string) string {
+	switch {
+	case name == "":
+		return "is empty"
+	case len(name) > MaxName:
+		return fmt.Sprintf("has %d bytes, at most %d are allowed", len(name), MaxName)
+	case name == metadataKey:
+		return "is reserved"
+	case !utf8.ValidString(name):
+		return "is not UTF-8"
+	}
+	return ""
+}
+
+// appendString appends s as a JSON string. Marshal cannot fail for valid UTF-8.
+func appendString(b []byte, s string) []byte {
+	q, _ := json.Marshal(s)
+	return append(b, q...)
+}

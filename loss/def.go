@@ -1,0 +1,149 @@
+package loss
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// MaxDefs is the largest number of losses that a Ledger or a Record holds.
+const MaxDefs = 1 << 14
+
+// Reduction says how the records of one loss become one value.
+type Reduction uint8
+
+// The reductions.
+const (
+	// Sum adds the sums; the weights do not enter the value.
+	Sum Reduction = iota
+	// Mean divides the total of the sums by the total of the weights.
+	Mean
+	// Min keeps the smallest value recorded with a weight above 0.
+	Min
+	// Max keeps the largest value recorded with a weight above 0.
+	Max
+)
+
+var reductionNames = [...]string{Sum: "sum", Mean: "mean", Min: "min", Max: "max"}
+
+// String returns "sum", "mean", "min" or "max".
+func (r Reduction) String() string {
+	if !r.valid() {
+		return fmt.Sprintf("Reduction(%d)", uint8(r))
+	}
+	return reductionNames[r]
+}
+
+func (r Reduction) valid() bool { return int(r) < len(reductionNames) }
+
+// extremum reports whether the reduction keeps one of the recorded values.
+func (r Reduction) extremum() bool { return r == Min || r == Max }
+
+// Def declares one loss or metric of a step.
+type Def struct {
+	// Name is unique in its set and not empty.
+	Name string
+
+	// Reduction forms the reported value. It must be Mean or Sum for whatever
+	// is trained.
+	Reduction Reduction
+
+	// Objective marks the loss whose total weight is the only divisor of the
+	// step, whichever of Mean and Sum is reported. A training set has exactly
+	// one; a set without any is for evaluation and trains nothing.
+	Objective bool
+
+	// Coefficient weights a further trained term against the objective and is
+	// known before the step. 0 means that the term is a metric and is not
+	// trained. The objective's is 1, and there 0 means 1.
+	Coefficient float64
+}
+
+// trained reports whether gradients flow from this loss.
+func (d *Def) trained() bool { return d.Objective || d.Coefficient != 0 }
+
+// Validate reports every fault of a set of losses at once, joined, or nil. An
+// empty set and a set without an objective are valid.
+func Validate(defs []Def) error {
+	var faults []error
+	if len(defs) > MaxDefs {
+		return fmt.Errorf("loss: %d losses, at most %d are possible", len(defs), MaxDefs)
+	}
+	objective := -1
+	seen := make(map[string]int, len(defs))
+	for i := range defs {
+		d := &defs[i]
+		fault := func(format string, args ...any) {
+			faults = append(faults, fmt.Errorf("loss: def %d (%q): %s", i, d.Name, fmt.Sprintf(format, args...)))
+		}
+		if d.Name == "" {
+			fault("the name is empty")
+		} else if first, dup := seen[d.Name]; dup {
+			fault("the name is taken by def %d", first)
+		} else {
+			seen[d.Name] = i
+		}
+		if !d.Reduction.valid() {
+			fault("unknown reduction %d", uint8(d.Reduction))
+		}
+		if math.IsNaN(d.Coefficient) || math.IsInf(d.Coefficient, 0) {
+			fault("coefficient %v is not finite", d.Coefficient)
+		} else if d.Objective && d.Coefficient != 0 && d.Coefficient != 1 {
+			fault("coefficient %v on the objective, whose coefficient is 1", d.Coefficient)
+		} else if d.Reduction.extremum() && d.Coefficient != 0 {
+			fault("coefficient %v on a %s, which cannot be trained", d.Coefficient, d.Reduction)
+		}
+		if d.Objective {
+			if d.Reduction.extremum() {
+				fault("the objective is a %s, it must be a mean or a sum", d.Reduction)
+			}
+			if objective >= 0 {
+				fault("a second objective, def %d is the first", objective)
+			} else {
+				objective = i
+			}
+		}
+	}
+	if objective < 0 {
+		for i := range defs {
+			if defs[i].trained() {
+				faults = append(faults, fmt.Errorf("loss: def %d (%q): a coefficient without an objective to weigh it against", i, defs[i].Name))
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// shapeOf condenses the set into the number that two records must share before
+// they may be merged: FNV-1a over names, reductions, objective and coefficients.
+// It is never 0, which stands for a Record that was never filled.
+func shapeOf(defs []Def) uint64 {
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := uint64(offset)
+	word := func(v uint64) {
+		for range 8 {
+			h = (h ^ v&0xff) * prime
+			v >>= 8
+		}
+	}
+	for i := range defs {
+		d := &defs[i]
+		word(uint64(len(d.Name)))
+		for j := range len(d.Name) {
+			h = (h ^ uint64(d.Name[j])) * prime
+		}
+		word(uint64(d.Reduction))
+		coefficient := d.Coefficient
+		if d.Objective {
+			word(1)
+			coefficient = 1
+		} else {
+			word(0)
+		}
+		word(math.Float64bits(coefficient + 0)) // + 0 makes -0 into 0
+	}
+	if h == 0 {
+		return offset
+	}
+	return h
+}

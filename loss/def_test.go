@@ -1,0 +1,66 @@
+package loss_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/loss"
+)
+
+func TestValidate(t *testing.T) {
+	ce := loss.Def{Name: "ce", Reduction: loss.Mean, Objective: true}
+	for _, c := range []struct {
+		name   string
+		defs   []loss.Def
+		faults []string // all of them, one a line
+	}{
+		{"nothing", nil, nil},
+		{"objective alone", []loss.Def{ce}, nil},
+		{"objective as a sum, its coefficient said", []loss.Def{{Name: "ce", Reduction: loss.Sum, Objective: true, Coefficient: 1}}, nil},
+		{"metrics only", []loss.Def{{Name: "a", Reduction: loss.Max}, {Name: "b", Reduction: loss.Mean}}, nil},
+		{"trained term, negative", []loss.Def{ce, {Name: "entropy", Reduction: loss.Mean, Coefficient: -0.01}}, nil},
+		{"empty name", []loss.Def{{Reduction: loss.Sum}}, []string{`def 0 (""): the name is empty`}},
+		{"names with verbs", []loss.Def{{Name: "%d"}, {Name: "%d"}}, []string{`def 1 ("%d"): the name is taken by def 0`}},
+		{"trained without an objective", []loss.Def{{Name: "aux", Coefficient: 0.1}}, []string{`def 0 ("aux"): a coefficient without an objective to weigh it against`}},
+		{"objective as a maximum", []loss.Def{{Name: "m", Reduction: loss.Max, Objective: true}}, []string{`def 0 ("m"): the objective is a max, it must be a mean or a sum`}},
+		{"everything at once", []loss.Def{
+			ce,
+			{Name: "ce", Objective: true, Coefficient: 0.5},
+			{Name: "", Reduction: loss.Min, Coefficient: 2},
+			{Name: "x", Reduction: 9, Coefficient: math.Inf(-1)},
+			{Name: "y", Coefficient: math.NaN()},
+		}, []string{
+			`def 1 ("ce"): the name is taken by def 0`,
+			`def 1 ("ce"): coefficient 0.5 on the objective, whose coefficient is 1`,
+			`def 1 ("ce"): a second objective, def 0 is the first`,
+			`def 2 (""): the name is empty`,
+			`def 2 (""): coefficient 2 on a min, which cannot be trained`,
+			`def 3 ("x"): unknown reduction 9`,
+			`def 3 ("x"): coefficient -Inf is not finite`,
+			`def 4 ("y"): coefficient NaN is not finite`,
+		}},
+		{"too many", make([]loss.Def, loss.MaxDefs+1), []string{"16385 losses, at most 16384 are possible"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := loss.Validate(c.defs)
+			_, fromNew := loss.NewLedger(c.defs)
+			if c.faults == nil {
+				require.NoError(t, err)
+				require.NoError(t, fromNew)
+				return
+			}
+			require.EqualError(t, err, "loss: "+strings.Join(c.faults, "\nloss: "))
+			require.EqualError(t, fromNew, err.Error())
+		})
+	}
+}
+
+func TestStrings(t *testing.T) {
+	require.Equal(t, "sum mean min max Reduction(4)", strings.Join([]string{
+		loss.Sum.String(), loss.Mean.String(), loss.Min.String(), loss.Max.String(), loss.Reduction(4).String()}, " "))
+	require.Equal(t, "stepped empty skipped Outcome(3)", strings.Join([]string{
+		loss.Stepped.String(), loss.Empty.String(), loss.Skipped.String(), loss.Outcome(3).String()}, " "))
+}

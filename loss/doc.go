@@ -1,0 +1,29 @@
+// Package loss turns the losses of a step into numbers that hold nothing, and
+// reduces them once, when the step ends.
+//
+// A stage reports a loss as two numbers for each microbatch: a sum that is not
+// normalised, and a weight (the tokens it counted, say). Nothing in this
+// package accepts a tensor, a closure over one, or an interface that could hide
+// one, so a recorded loss keeps neither its graph nor its activations alive
+// (L3). The state is one [Cell] for each [Def], of fixed size, whatever the
+// number of microbatches (L7).
+//
+// Sums and weights are kept apart until the end (L10). A mean of the means of
+// microbatches is a different number as soon as microbatches differ in length,
+// and the difference does not average out. Both are summed by [Exact], without
+// rounding, so the order of microbatches, the split over ranks and the schedule
+// cannot change a single bit of the result (L9).
+//
+// One step with one rank:
+//
+//	ledger.Reset()
+//	for each microbatch mb { ledger.Record(def, mb, sum, weight) }
+//	totals, err := ledger.Reduce(nil)
+//
+// With several ranks, Reduce is given a function that replaces this rank's
+// [Record] by the merge of everyone's; that is the step's only collective, and
+// it gives every rank the same [Totals], the same [Outcome] included.
+//
+// The types of this package are not safe for concurrent use. A rank has its own
+// Ledger.
+package loss

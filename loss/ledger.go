@@ -1,0 +1,116 @@
+package loss
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+var (
+	// ErrWeight is returned by Record for a weight that is negative or not
+	// finite. Nothing was recorded.
+	ErrWeight = errors.New("loss: weight is not a finite number >= 0")
+
+	// ErrReduced is returned by Record and Reduce after the step's one Reduce,
+	// until Reset.
+	ErrReduced = errors.New("loss: the step is already reduced")
+
+	// ErrDef is returned by Record for an index outside the set of losses.
+	ErrDef = errors.New("loss: no such loss")
+
+	// ErrMicrobatch is returned by Record for a negative microbatch.
+	ErrMicrobatch = errors.New("loss: negative microbatch")
+)
+
+// Ledger holds what one rank has recorded in one step: one cell for each loss,
+// and nothing that grows with microbatches. It is not safe for concurrent use.
+type Ledger struct {
+	defs    []Def
+	shape   uint64
+	cells   []Cell
+	weights []float64 // running weights, rounded; the exact ones are in cells
+	reduced bool
+	out     Record // what Reduce hands to its merge, reused by every step
+}
+
+// NewLedger returns an empty Ledger for a set of losses, which it copies. The
+// errors are those of Validate.
+func NewLedger(defs []Def) (*Ledger, error) {
+	if err := Validate(defs); err != nil {
+		return nil, err
+	}
+	l := &Ledger{
+		defs:    append([]Def(nil), defs...),
+		shape:   shapeOf(defs),
+		cells:   make([]Cell, len(defs)),
+		weights: make([]float64, len(defs)),
+	}
+	l.Reset()
+	return l, nil
+}
+
+// Reset forgets the step: everything recorded, and that it was reduced.
+func (l *Ledger) Reset() {
+	for i := range l.cells {
+		l.cells[i] = Cell{reduction: l.defs[i].Reduction, first: -1}
+	}
+	clear(l.weights)
+	l.reduced = false
+}
+
+// Record adds one microbatch's contribution to a loss: its sum, not
+// normalised, and its weight. For Min and Max the sum is the value itself, and
+// a weight of 0 means that there is none: nothing is recorded.
+//
+// A sum that is a NaN or an infinity is no error. It is remembered together
+// with the lowest microbatch that had one, and decides the outcome of the step
+// if the loss is trained. Record never allocates unless it fails, and then it
+// has recorded nothing.
+//
+// The errors are ErrWeight, ErrDef, ErrMicrobatch and ErrReduced, wrapped.
+func (l *Ledger) Record(def, microbatch int, sum, weight float64) error {
+	if l.reduced || uint(def) >= uint(len(l.cells)) || microbatch < 0 || !(weight >= 0 && weight <= math.MaxFloat64) {
+		return l.refuse(def, microbatch, weight)
+	}
+	c := &l.cells[def]
+	if weight == 0 && c.reduction.extremum() {
+		return nil
+	}
+	c.record(microbatch, sum, weight)
+	l.weights[def] += weight
+	return nil
+}
+
+// refuse names the first thing that Record cannot accept.
+func (l *Ledger) refuse(def, microbatch int, weight float64) error {
+	switch {
+	case l.reduced:
+		return fmt.Errorf("%w: record after Reduce and before Reset", ErrReduced)
+	case uint(def) >= uint(len(l.cells)):
+		return fmt.Errorf("%w: index %d of %d", ErrDef, def, len(l.cells))
+	case microbatch < 0:
+		return fmt.Errorf("%w: %d for %q", ErrMicrobatch, microbatch, l.defs[def].Name)
+	default:
+		return fmt.Errorf("%w: %v for %q at microbatch %d", ErrWeight, weight, l.defs[def].Name, microbatch)
+	}
+}
+
+// Weight returns the weight recorded for a loss since Reset on this rank, as a
+// running float64 sum: cheap, and rounded. It is 0 for an index outside the
+// set.
+func (l *Ledger) Weight(def int) float64 {
+	if uint(def) >= uint(len(l.weights)) {
+		return 0
+	}
+	return l.weights[def]
+}
+
+// Snapshot fills r with what this rank has recorded, reusing r's memory. The
+// two share nothing afterwards.
+func (l *Ledger) Snapshot(r *Record) {
+	r.shape = l.shape
+	r.Cells = append(r.Cells[:0], l.cells...)
+	for i := range r.Cells {
+		r.Cells[i].settle()
+	}
+}

@@ -1,0 +1,313 @@
+package loss_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/loss"
+)
+
+// The losses of most tests, by index.
+const (
+	ce = iota
+	aux
+	norm
+	peak
+	low
+)
+
+func defs() []loss.Def {
+	return []loss.Def{
+		{Name: "ce", Reduction: loss.Mean, Objective: true},
+		{Name: "aux", Reduction: loss.Sum, Coefficient: 0.01},
+		{Name: "norm", Reduction: loss.Mean},
+		{Name: "peak", Reduction: loss.Max},
+		{Name: "low", Reduction: loss.Min},
+	}
+}
+
+func ledger(t testing.TB, set []loss.Def) *loss.Ledger {
+	l, err := loss.NewLedger(set)
+	require.NoError(t, err)
+	return l
+}
+
+// rec is one call of Record.
+type rec struct {
+	def, mb     int
+	sum, weight float64
+}
+
+func record(t testing.TB, l *loss.Ledger, recs ...rec) {
+	t.Helper()
+	for _, r := range recs {
+		require.NoError(t, l.Record(r.def, r.mb, r.sum, r.weight))
+	}
+}
+
+func TestReduce(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	absent := func(name string) loss.Value { return loss.Value{Name: name} }
+	for _, c := range []struct {
+		name string
+		recs []rec
+		want loss.Totals // Objective is 0 in all
+	}{
+		{"nothing recorded", nil, loss.Totals{
+			Values:  []loss.Value{absent("ce"), absent("aux"), absent("norm"), absent("peak"), absent("low")},
+			Outcome: loss.Empty, FirstNonFinite: -1,
+		}},
+		{"all of them", []rec{{ce, 0, 6, 2}, {ce, 1, 3, 1}, {aux, 0, -5, 0}, {norm, 1, 8, 4}, {peak, 0, -3, 1}, {peak, 1, -7, 1}, {low, 0, 3, 1}, {low, 1, 7, 2}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Value: 3, Sum: 9, Weight: 3, Count: 2, Present: true},
+				{Name: "aux", Value: -5, Sum: -5, Count: 1, Present: true},
+				{Name: "norm", Value: 2, Sum: 8, Weight: 4, Count: 1, Present: true},
+				{Name: "peak", Value: -3, Weight: 2, Count: 2, Present: true},
+				{Name: "low", Value: 3, Weight: 3, Count: 2, Present: true},
+			},
+			FirstNonFinite: -1, Divisor: 3,
+		}},
+		{"weight 0 is absent for an extremum and counted for a mean", []rec{{ce, 0, 0, 0}, {norm, 0, 0, 0}, {peak, 0, 9, 0}, {low, 0, nan, 0}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Count: 1}, absent("aux"), {Name: "norm", Count: 1}, absent("peak"), absent("low"),
+			},
+			Outcome: loss.Empty, FirstNonFinite: -1,
+		}},
+		{"a trained loss that is not finite", []rec{{ce, 5, nan, 1}, {ce, 3, inf, 1}, {ce, 4, 2, 1}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Weight: 3, Count: 3, NonFinite: true}, absent("aux"), absent("norm"), absent("peak"), absent("low"),
+			},
+			Outcome: loss.Skipped, FirstNonFinite: 3, NonFiniteLoss: "ce",
+		}},
+		{"the earliest of two trained losses", []rec{{ce, 5, nan, 1}, {aux, 2, -inf, 1}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Weight: 1, Count: 1, NonFinite: true}, {Name: "aux", Weight: 1, Count: 1, NonFinite: true}, absent("norm"), absent("peak"), absent("low"),
+			},
+			Outcome: loss.Skipped, FirstNonFinite: 2, NonFiniteLoss: "aux",
+		}},
+		{"Skipped wins over Empty", []rec{{aux, 0, nan, 1}}, loss.Totals{
+			Values: []loss.Value{
+				absent("ce"), {Name: "aux", Weight: 1, Count: 1, NonFinite: true}, absent("norm"), absent("peak"), absent("low"),
+			},
+			Outcome: loss.Skipped, FirstNonFinite: 0, NonFiniteLoss: "aux",
+		}},
+		{"a metric that is not finite does not skip", []rec{{ce, 0, 1, 1}, {norm, 0, nan, 1}, {peak, 0, inf, 1}, {peak, 1, 3, 1}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Value: 1, Sum: 1, Weight: 1, Count: 1, Present: true}, absent("aux"),
+				{Name: "norm", Weight: 1, Count: 1, NonFinite: true}, {Name: "peak", Weight: 2, Count: 2, NonFinite: true}, absent("low"),
+			},
+			FirstNonFinite: -1, Divisor: 1,
+		}},
+		{"finite sums whose total is beyond float64", []rec{{ce, 0, math.MaxFloat64, 1}, {ce, 1, math.MaxFloat64, 1}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Weight: 2, Count: 2, NonFinite: true}, absent("aux"), absent("norm"), absent("peak"), absent("low"),
+			},
+			Outcome: loss.Skipped, FirstNonFinite: -1, NonFiniteLoss: "ce",
+		}},
+		{"a microbatch is a better witness than a total", []rec{{ce, 0, math.MaxFloat64, 1}, {ce, 1, math.MaxFloat64, 1}, {aux, 7, nan, 1}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Weight: 2, Count: 2, NonFinite: true}, {Name: "aux", Weight: 1, Count: 1, NonFinite: true}, absent("norm"), absent("peak"), absent("low"),
+			},
+			Outcome: loss.Skipped, FirstNonFinite: 7, NonFiniteLoss: "aux",
+		}},
+		{"in either order", []rec{{ce, 7, nan, 1}, {aux, 0, math.MaxFloat64, 1}, {aux, 1, math.MaxFloat64, 1}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Weight: 1, Count: 1, NonFinite: true}, {Name: "aux", Weight: 2, Count: 2, NonFinite: true}, absent("norm"), absent("peak"), absent("low"),
+			},
+			Outcome: loss.Skipped, FirstNonFinite: 7, NonFiniteLoss: "ce",
+		}},
+		{"weights beyond float64", []rec{{ce, 0, 1, math.MaxFloat64}, {ce, 1, 1, math.MaxFloat64}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Count: 2, NonFinite: true}, absent("aux"), absent("norm"), absent("peak"), absent("low"),
+			},
+			Outcome: loss.Skipped, FirstNonFinite: -1, NonFiniteLoss: "ce",
+		}},
+		{"a mean beyond float64", []rec{{ce, 0, 1e308, 1e-308}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Weight: 1e-308, Count: 1, NonFinite: true}, absent("aux"), absent("norm"), absent("peak"), absent("low"),
+			},
+			Outcome: loss.Skipped, FirstNonFinite: -1, NonFiniteLoss: "ce",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := ledger(t, defs())
+			for range 2 { // the second time after Reset: a step leaves nothing behind
+				record(t, l, c.recs...)
+				got, err := l.Reduce(nil)
+				require.NoError(t, err)
+				require.Equal(t, &c.want, got)
+				l.Reset()
+			}
+		})
+	}
+}
+
+func TestReduceWithoutObjective(t *testing.T) {
+	l := ledger(t, []loss.Def{{Name: "metric", Reduction: loss.Mean}})
+	record(t, l, rec{0, 0, math.NaN(), 1})
+	got, err := l.Reduce(nil)
+	require.NoError(t, err)
+	require.Equal(t, loss.Stepped, got.Outcome)
+	require.Equal(t, -1, got.Objective)
+	require.Zero(t, got.Divisor)
+}
+
+// TestReduceSumObjective holds that the total weight divides whichever way the
+// objective is reported.
+func TestReduceSumObjective(t *testing.T) {
+	l := ledger(t, []loss.Def{{Name: "acc", Reduction: loss.Mean}, {Name: "nll", Reduction: loss.Sum, Objective: true}})
+	record(t, l, rec{1, 0, 6, 2}, rec{1, 1, 4, 3})
+	got, err := l.Reduce(nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, got.Objective)
+	require.Equal(t, 10.0, got.Values[1].Value)
+	require.Equal(t, 5.0, got.Divisor)
+}
+
+func TestRecordRefuses(t *testing.T) {
+	l := ledger(t, defs())
+	for _, c := range []struct {
+		rec
+		want error
+		text string
+	}{
+		{rec{ce, 3, 1, -1}, loss.ErrWeight, `loss: weight is not a finite number >= 0: -1 for "ce" at microbatch 3`},
+		{rec{ce, 0, 1, math.NaN()}, loss.ErrWeight, `loss: weight is not a finite number >= 0: NaN for "ce" at microbatch 0`},
+		{rec{peak, 0, 1, math.Inf(1)}, loss.ErrWeight, `loss: weight is not a finite number >= 0: +Inf for "peak" at microbatch 0`},
+		{rec{-1, 0, 1, 1}, loss.ErrDef, `loss: no such loss: index -1 of 5`},
+		{rec{5, 0, 1, 1}, loss.ErrDef, `loss: no such loss: index 5 of 5`},
+		{rec{ce, -1, 1, 1}, loss.ErrMicrobatch, `loss: negative microbatch: -1 for "ce"`},
+	} {
+		err := l.Record(c.def, c.mb, c.sum, c.weight)
+		require.ErrorIs(t, err, c.want)
+		require.EqualError(t, err, c.text)
+	}
+	got, err := l.Reduce(nil)
+	require.NoError(t, err)
+	for _, v := range got.Values {
+		require.Zero(t, v.Count, "nothing was recorded for %s", v.Name)
+	}
+}
+
+func TestReduceOncePerStep(t *testing.T) {
+	l := ledger(t, defs())
+	_, err := l.Reduce(nil)
+	require.NoError(t, err)
+	_, err = l.Reduce(nil)
+	require.ErrorIs(t, err, loss.ErrReduced)
+	require.ErrorIs(t, l.Record(ce, 0, 1, 1), loss.ErrReduced)
+	l.Reset()
+	record(t, l, rec{ce, 0, 1, 1})
+
+	down := errors.New("link down")
+	_, err = l.Reduce(func(*loss.Record) error { return down })
+	require.ErrorIs(t, err, down)
+	_, err = l.Reduce(nil)
+	require.ErrorIs(t, err, loss.ErrReduced, "a failed reduction was the step's one")
+
+	l.Reset()
+	_, err = l.Reduce(func(r *loss.Record) error { *r = loss.Record{}; return nil })
+	require.ErrorIs(t, err, loss.ErrShape)
+}
+
+func TestWeight(t *testing.T) {
+	l := ledger(t, defs())
+	record(t, l, rec{ce, 0, 1, 2}, rec{ce, 1, math.NaN(), 3}, rec{peak, 1, 1, 0})
+	require.Equal(t, 5.0, l.Weight(ce))
+	require.Zero(t, l.Weight(peak))
+	require.Zero(t, l.Weight(-1)+l.Weight(99))
+	l.Reset()
+	require.Zero(t, l.Weight(ce))
+}
+
+// TestLedgerFixedSize holds L7 and L11: recording allocates nothing, and a step
+// allocates the same number at any count of microbatches.
+func TestLedgerFixedSize(t *testing.T) {
+	l := ledger(t, defs())
+	var r loss.Record
+	l.Snapshot(&r)
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		l.Reset()
+		for mb := range 100 {
+			for def := range defs() {
+				_ = l.Record(def, mb, 1.5, 2)
+			}
+		}
+		l.Snapshot(&r)
+	})-testing.AllocsPerRun(10, func() { _ = defs() }))
+
+	step := func(m int) float64 {
+		return testing.AllocsPerRun(3, func() {
+			l.Reset()
+			for mb := range m {
+				_ = l.Record(ce, mb, 1.5, 2)
+			}
+			_, _ = l.Reduce(nil)
+		})
+	}
+	require.Equal(t, step(128), step(65536))
+}
+
+// TestMeanOfMeans shows why sums and weights are kept apart: lengths are
+// lognormal, a longer text is easier per token, and the mean of the
+// microbatches' means is off by a tenth and stays off.
+func TestMeanOfMeans(t *testing.T) {
+	r := random(t)
+	for _, c := range []struct {
+		m        int
+		low, top float64 // bounds of the mean deviation over draws
+	}{{4, 0.08, 0.105}, {64, 0.115, 0.14}, {1024, 0.12, 0.14}} {
+		draws := 1 << 20 / c.m / 16
+		deviation := 0.0
+		for range draws {
+			l := ledger(t, defs()[:1])
+			ofMeans := 0.0
+			for mb := range c.m {
+				z := r.NormFloat64()
+				tokens := math.Ceil(math.Exp(5 + 0.6*z))
+				perToken := 3 - 0.58*z
+				record(t, l, rec{ce, mb, perToken * tokens, tokens})
+				ofMeans += perToken / float64(c.m)
+			}
+			totals, err := l.Reduce(nil)
+			require.NoError(t, err)
+			deviation += (ofMeans/totals.Values[ce].Value - 1) / float64(draws)
+		}
+		t.Logf("M = %d: the mean of means is off by %.1f %%", c.m, 100*deviation)
+		require.Greater(t, deviation, c.low)
+		require.Less(t, deviation, c.top)
+	}
+}
+
+func BenchmarkRecord(b *testing.B) {
+	l := ledger(b, defs())
+	b.ReportAllocs()
+	for mb := 0; b.Loop(); mb++ {
+		if err := l.Record(ce, mb, 1.25*float64(mb), 512); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkReduce(b *testing.B) {
+	for _, n := range []int{1, 16} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			set := make([]loss.Def, n)
+			for i := range set {
+				set[i] = loss.Def{Name: fmt.Sprint(i), Reduction: loss.Mean}
+			}
+			l := ledger(b, set)
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Reset()
+				if _, err := l.Reduce(nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

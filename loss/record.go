@@ -1,0 +1,127 @@
+package loss
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ErrShape is returned when two records do not belong to the same set of
+// losses: their ranks disagree about names, reductions, objective or
+// coefficients.
+var ErrShape = errors.New("loss: records of different losses")
+
+// Cell is the state of one loss: fixed arrays and numbers, and no pointer.
+type Cell struct {
+	sum     Exact   // of the finite sums; stays 0 for Min and Max
+	weight  Exact   // of all records
+	extreme float64 // of the finite values of Min and Max, where has is set
+	count   int64   // of all records
+	first   int64   // lowest microbatch whose sum was not finite, or -1
+
+	reduction Reduction
+	has       bool // extreme holds a value
+}
+
+// record adds one contribution whose weight is finite and >= 0.
+func (c *Cell) record(microbatch int, sum, weight float64) {
+	c.count++
+	c.weight.Add(weight)
+	switch {
+	case math.IsNaN(sum) || math.IsInf(sum, 0):
+		c.nonFinite(int64(microbatch))
+	case c.reduction.extremum():
+		c.reach(sum)
+	default:
+		c.sum.Add(sum)
+	}
+}
+
+// nonFinite keeps the lowest of the microbatches it is told.
+func (c *Cell) nonFinite(microbatch int64) {
+	if c.first < 0 || microbatch < c.first {
+		c.first = microbatch
+	}
+}
+
+// reach keeps the smallest or the largest value. -0 counts as below +0, so that
+// the order cannot matter.
+func (c *Cell) reach(v float64) {
+	switch {
+	case !c.has:
+		c.extreme, c.has = v, true
+	case c.reduction == Min:
+		c.extreme = min(c.extreme, v)
+	default:
+		c.extreme = max(c.extreme, v)
+	}
+}
+
+func (c *Cell) merge(o *Cell) {
+	c.sum.Merge(&o.sum)
+	c.weight.Merge(&o.weight)
+	c.count += o.count
+	if o.first >= 0 {
+		c.nonFinite(o.first)
+	}
+	if o.has {
+		c.reach(o.extreme)
+	}
+}
+
+// settle gives equal contents equal words.
+func (c *Cell) settle() {
+	c.sum.settle()
+	c.weight.settle()
+}
+
+// Record is what a rank contributes to the reduction of a step. Merging is
+// exact, commutative and associative: the ranks may be merged in any order and
+// any grouping, to the same words. The zero value is empty, takes the shape of
+// the first record merged into it, and is refused wherever a contribution is
+// expected.
+type Record struct {
+	// Cells has one cell for each loss, in the order of the set. It is exported
+	// so that a transport in the same process can move cells as they are. The
+	// carries of their sums are settled: equal contents are equal words.
+	Cells []Cell
+
+	shape uint64 // of the set of losses; 0 for a Record that was never filled
+}
+
+// Merge adds the contribution of another rank, which it only reads. The error
+// wraps ErrShape, and r is then unchanged.
+func (r *Record) Merge(other *Record) error {
+	if other.shape == 0 {
+		return fmt.Errorf("%w: an empty record is not a contribution", ErrShape)
+	}
+	if r.shape == 0 {
+		r.shape = other.shape
+		r.Cells = append(r.Cells[:0], other.Cells...)
+		return nil
+	}
+	if err := r.sameAs(other.shape, other.Cells); err != nil {
+		return err
+	}
+	for i := range r.Cells {
+		r.Cells[i].merge(&other.Cells[i])
+	}
+	return nil
+}
+
+// sameAs reports the first difference between r and the set of losses that this
+// shape and these cells belong to.
+func (r *Record) sameAs(shape uint64, cells []Cell) error {
+	if len(r.Cells) != len(cells) {
+		return fmt.Errorf("%w: %d cells here, %d there", ErrShape, len(r.Cells), len(cells))
+	}
+	for i := range cells {
+		if a, b := r.Cells[i].reduction, cells[i].reduction; a != b {
+			return fmt.Errorf("%w: cell %d is a %s here and a %s there", ErrShape, i, a, b)
+		}
+	}
+	if r.shape != shape {
+		return fmt.Errorf("%w: the %d losses of both differ in a name, the objective or a coefficient", ErrShape, len(cells))
+	}
+	return nil
+}
