@@ -1,0 +1,198 @@
+package transformer
+
+import (
+	"context"
+	"fmt"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages"
+)
+
+// block is a pre-norm transformer block.
+type block struct {
+	stage
+	heads                  int
+	norm1, norm2           norm
+	qkv, output, up, down  linear
+	attentionDrop, mlpDrop dropout
+}
+
+// What a block saves; the sizes per token are in the package's documentation.
+const (
+	slotInput     = iota
+	slotQKV       // queries, keys and values
+	slotAttention // the output of attention
+	slotLSE       // the logarithm of each attention row's sum of exponentials
+	slotMiddle    // the input and what attention adds to it
+	slotUp        // the input of GELU
+	blockSlots
+)
+
+func (b *builder) block(number int) *block {
+	name := fmt.Sprintf("block%d", number)
+	width := b.cfg.Width
+	s := &block{
+		heads:         b.cfg.Heads,
+		attentionDrop: b.cfg.dropout(name + ".attention.dropout"),
+		mlpDrop:       b.cfg.dropout(name + ".mlp.dropout"),
+	}
+	s.norm1 = b.norm(&s.stage, name+".norm1")
+	s.qkv = b.linear(&s.stage, name+".attention.qkv", standardDeviation, width, 3*width)
+	s.output = b.linear(&s.stage, name+".attention.output", b.residual, width, width)
+	s.norm2 = b.norm(&s.stage, name+".norm2")
+	s.up = b.linear(&s.stage, name+".mlp.up", standardDeviation, width, 4*width)
+	s.down = b.linear(&s.stage, name+".mlp.down", b.residual, 4*width, width)
+	s.dev, s.width = b.dev, width
+	s.spec = stages.Spec{Name: name, Inputs: hidden, Outputs: hidden, Slots: blockSlots}
+	return s
+}
+
+// Forward returns the hidden states after the block.
+func (b *block) Forward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
+	c := call{dev: b.dev, mb: mb}
+	b.forward(&c, in[0], out)
+	return c.done()
+}
+
+func (b *block) forward(c *call, x kernels.Buffer, out []kernels.Buffer) {
+	rows := x.N / b.width
+
+	qkv := c.saved(3 * x.N)
+	n := c.workspace(x.N)
+	c.freeStatistics(c.norm(n, x, &b.norm1, rows))
+	c.linear(qkv, n, &b.qkv, rows)
+	c.free(n)
+	attended, lse := c.saved(x.N), c.saved(rows*b.heads)
+	c.attention(attended, lse, qkv, rows, b.heads)
+	c.save(slotQKV, qkv)
+	c.save(slotLSE, lse)
+	middle := c.saved(x.N)
+	c.linear(middle, attended, &b.output, rows)
+	c.save(slotAttention, attended)
+	c.dropoutInPlace(middle, &b.attentionDrop)
+	c.add(middle, x)
+	c.saveInput(slotInput, x)
+
+	up := c.saved(4 * x.N)
+	n = c.workspace(x.N)
+	c.freeStatistics(c.norm(n, middle, &b.norm2, rows))
+	c.linear(up, n, &b.up, rows)
+	c.free(n)
+	wide := c.workspace(up.N)
+	c.gelu(wide, up)
+	c.save(slotUp, up)
+	y := c.alloc(memory.Activation, x.N)
+	c.linear(y, wide, &b.down, rows)
+	c.free(wide)
+	c.dropoutInPlace(y, &b.mlpDrop)
+	c.add(y, middle)
+	c.save(slotMiddle, middle)
+	c.hand(&out[0], y)
+}
+
+// Backward returns the gradient of the block's input, where it is wanted, and
+// contributes to the gradients of the block's parameters.
+func (b *block) Backward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+	c := call{dev: b.dev, mb: mb}
+	dmiddle := b.mlpBackward(&c, gradOut[0])
+	b.attentionBackward(&c, dmiddle, gradIn)
+	return c.done()
+}
+
+// mlpBackward returns the gradient of the block's middle, a workspace.
+func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
+	rows := dy.N / b.width
+	up := c.take(slotUp)
+	ddown := c.dropoutBackward(dy, &b.mlpDrop)
+	wide := c.workspace(4 * dy.N) // gelu(up), then its gradient, then that of up
+	if !c.mb.Frozen(b.down.weightUse) {
+		c.gelu(wide, up)
+	}
+	c.linearWeights(wide, ddown, &b.down, rows)
+	c.linearInput(wide, ddown, &b.down, rows)
+	c.freeDropped(ddown, dy)
+	c.geluBackward(wide, up)
+	c.end(slotUp)
+
+	middle := c.take(slotMiddle)
+	n := c.workspace(dy.N) // norm2(middle), then its gradient
+	s := c.norm(n, middle, &b.norm2, rows)
+	c.linearWeights(n, wide, &b.up, rows)
+	c.linearInput(n, wide, &b.up, rows)
+	c.free(wide)
+	dmiddle := c.workspace(dy.N)
+	c.normBackward(dmiddle, n, middle, s, &b.norm2, rows)
+	c.freeStatistics(s)
+	c.free(n)
+	c.end(slotMiddle)
+	c.add(dmiddle, dy)
+	return dmiddle
+}
+
+// attentionBackward takes over dmiddle.
+func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kernels.Buffer) {
+	rows := dmiddle.N / b.width
+	attended := c.take(slotAttention)
+	doutput := c.dropoutBackward(dmiddle, &b.attentionDrop)
+	c.linearWeights(attended, doutput, &b.output, rows)
+	dattended := c.workspace(dmiddle.N)
+	c.linearInput(dattended, doutput, &b.output, rows)
+	c.freeDropped(doutput, dmiddle)
+
+	qkv, lse := c.take(slotQKV), c.take(slotLSE)
+	dqkv := c.workspace(3 * dmiddle.N)
+	c.attentionBackward(dqkv, dattended, qkv, attended, lse, rows, b.heads)
+	c.free(dattended)
+	c.end(slotAttention)
+	c.end(slotLSE)
+	c.end(slotQKV)
+
+	x := c.take(slotInput)
+	n := c.workspace(dmiddle.N) // norm1(x), then its gradient
+	s := c.norm(n, x, &b.norm1, rows)
+	c.linearWeights(n, dqkv, &b.qkv, rows)
+	c.linearInput(n, dqkv, &b.qkv, rows)
+	c.free(dqkv)
+	var dx kernels.Buffer
+	if gradIn != nil {
+		dx = c.alloc(memory.ActGrad, dmiddle.N)
+	}
+	c.normBackward(dx, n, x, s, &b.norm1, rows)
+	c.freeStatistics(s)
+	c.free(n)
+	c.end(slotInput)
+	if gradIn != nil {
+		c.add(dx, dmiddle)
+		c.hand(&gradIn[0], dx)
+	}
+	c.free(dmiddle)
+}
+
+// attention sets out and lse from qkv.
+func (c *call) attention(out, lse, qkv kernels.Buffer, rows, heads int) {
+	dim := out.N / max(rows*heads, 1)
+	need, _ := c.dev.AttentionWorkspace(rows, heads, dim)
+	scratch := c.scratch(need)
+	if c.err == nil {
+		c.err = c.dev.CausalAttention(kernels.CausalAttention{
+			QKV: qkv, Out: out, LSE: lse, Workspace: scratch, Tokens: rows, Heads: heads, HeadDim: dim,
+		})
+	}
+	c.free(scratch)
+}
+
+// attentionBackward sets dqkv.
+func (c *call) attentionBackward(dqkv, dout, qkv, out, lse kernels.Buffer, rows, heads int) {
+	dim := dout.N / max(rows*heads, 1)
+	_, need := c.dev.AttentionWorkspace(rows, heads, dim)
+	scratch := c.scratch(need)
+	if c.err == nil {
+		c.err = c.dev.CausalAttentionBackward(kernels.CausalAttentionBackward{
+			DOut: dout, QKV: qkv, Out: out, LSE: lse, DQKV: dqkv, Workspace: scratch,
+			Tokens: rows, Heads: heads, HeadDim: dim,
+		})
+	}
+	c.free(scratch)
+}

@@ -1,0 +1,102 @@
+package transformer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/weir-ml/weir/kernels"
+)
+
+// Parts names the entry parts that the stages read, in this order: the tokens
+// and their labels (int32, below Config.Vocabulary), and the weights of the labels
+// in the loss (float32, at least 0). Each has one element per token.
+//
+// It is a list for runner.Config.Parts and must not be changed.
+var Parts = []string{"tokens", "labels", "weights"}
+
+// LossName is the name of the loss that the head records. Declare it to the
+// runner as loss.Def{Name: LossName, Reduction: loss.Mean, Objective: true}.
+const LossName = "loss"
+
+// Config says what the model is. The five sizes must be given.
+type Config struct {
+	Vocabulary int // number of different tokens
+	Width      int // elements of a token's hidden state
+	Layers     int // number of blocks
+	Heads      int // attention heads of a block; they divide Width
+	Context    int // longest sequence, in tokens
+	// Dropout is the probability of dropping an element of the embedding's output
+	// and of what each half of a block adds to its input. 0 is off.
+	Dropout float32
+	// Recompute makes every block keep nothing but its input, and run its forward
+	// again in its backward. No number changes.
+	Recompute bool
+	// Untied gives the head a table of its own. Otherwise it uses the embedding's.
+	Untied bool
+	// Seed draws the initial weights.
+	Seed uint64
+}
+
+// Limits of what New takes up at all. They keep products of sizes within an int
+// and names within reason; memory ends long before.
+const (
+	maxLayers   = 1 << 16
+	maxElements = math.MaxInt / 64
+)
+
+// Validate reports every fault of the configuration at once.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("transformer: "+format, args...))
+	}
+	for _, size := range []struct {
+		name  string
+		value int
+	}{
+		{"Vocabulary", c.Vocabulary}, {"Width", c.Width}, {"Layers", c.Layers},
+		{"Heads", c.Heads}, {"Context", c.Context},
+	} {
+		if size.value < 1 {
+			fault("%s is %d, want at least 1", size.name, size.value)
+		}
+	}
+	if c.Vocabulary > math.MaxInt32 {
+		fault("Vocabulary is %d, tokens are int32", c.Vocabulary)
+	}
+	if c.Layers > maxLayers {
+		fault("Layers is %d, want at most %d", c.Layers, maxLayers)
+	}
+	if c.Heads > 0 && c.Width > 0 && c.Width%c.Heads != 0 {
+		fault("Heads %d do not divide Width %d", c.Heads, c.Width)
+	}
+	if !(c.Dropout >= 0 && c.Dropout < 1) {
+		fault("Dropout is %v, want at least 0 and below 1", c.Dropout)
+	}
+	if len(faults) == 0 && c.elements() > maxElements {
+		fault("the model has %.3g parameters, too many to count in bytes", c.elements())
+	}
+	return errors.Join(faults...)
+}
+
+// elements returns the number of elements of all parameters. It is a float64 so
+// that it cannot overflow.
+func (c Config) elements() float64 {
+	vocabulary, width := float64(c.Vocabulary), float64(c.Width)
+	tables := vocabulary
+	if c.Untied {
+		tables *= 2
+	}
+	return width * (tables + float64(c.Context) + float64(c.Layers)*(12*width+13) + 2)
+}
+
+// dropout is one place with dropout, named for its draws.
+type dropout struct {
+	p  float32
+	op uint64
+}
+
+func (c Config) dropout(name string) dropout {
+	return dropout{p: c.Dropout, op: kernels.OpKey(name)}
+}

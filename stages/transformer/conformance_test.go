@@ -1,0 +1,72 @@
+package transformer_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/stages/stagetest"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// TestConformance holds every stage of two splits to the contract of package
+// stages.
+func TestConformance(t *testing.T) {
+	for _, recompute := range []bool{false, true} {
+		cfg := tiny
+		cfg.Dropout, cfg.Recompute, cfg.Layers = 0.1, recompute, 1
+		for _, count := range []int{1, 3} {
+			for i := range count {
+				t.Run(fmt.Sprintf("stage %d of %d recompute %v", i, count, recompute), func(t *testing.T) {
+					stagetest.Run(t, stagetest.Config[kernels.Buffer]{
+						New:         func() (stagetest.Subject[kernels.Buffer], error) { return subject(cfg, count, i) },
+						EvalDiffers: true,
+						Allocations: !invariants.Enabled,
+					})
+				})
+			}
+		}
+	}
+}
+
+// subject returns one stage of a model on a device of its own.
+func subject(cfg transformer.Config, count, stage int) (stagetest.Subject[kernels.Buffer], error) {
+	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 4 << 20})
+	if err != nil {
+		return stagetest.Subject[kernels.Buffer]{}, err
+	}
+	m, err := transformer.New(dev, cfg, count)
+	if err != nil {
+		return stagetest.Subject[kernels.Buffer]{}, err
+	}
+	tokens := func(want stagetest.Want) int { return 1 + (3+2*want.Microbatch)%cfg.Context }
+	s := stagetest.OnDevice(dev, m.Stages()[stage], func(want stagetest.Want) int { return tokens(want) * cfg.Width })
+	floats := s.Make
+	s.Make = func(want stagetest.Want) (kernels.Buffer, error) {
+		if want.Kind != stagetest.Part {
+			return floats(want)
+		}
+		if want.Name == transformer.Parts[2] {
+			b, err := dev.Alloc(want.Class, kernels.Float32, tokens(want))
+			if err != nil {
+				return b, err
+			}
+			weights := make([]float32, b.N)
+			for i := range weights {
+				weights[i] = 1 + want.Float(i)
+			}
+			return b, dev.WriteFloat32(b, weights)
+		}
+		b, err := dev.Alloc(want.Class, kernels.Int32, tokens(want))
+		if err != nil {
+			return b, err
+		}
+		ids := make([]int32, b.N)
+		for i := range ids {
+			ids[i] = int32(want.Int(i, cfg.Vocabulary))
+		}
+		return b, dev.WriteInt32(b, ids)
+	}
+	return s, nil
+}

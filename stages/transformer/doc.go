@@ -1,0 +1,57 @@
+// Package transformer builds ready-made stages of a GPT-2-layout language model:
+// embedding, pre-norm blocks, and a head with fused cross-entropy.
+//
+// [New] makes the parameters on a device and splits the model's parts over any
+// number of stages. A microbatch is one sequence: the entry parts of [Parts] have
+// one element per token, and their length may differ from microbatch to
+// microbatch, up to Config.Context. The objective is the loss [LossName]: the sum
+// over tokens of weight times the negative log-likelihood of the label, in nats,
+// and the sum of the weights.
+//
+// # The model
+//
+//	x = table[token] + positions[t]                      embedding
+//	r = x + output(attention(qkv(norm1(x))))             block, first half
+//	y = r + down(gelu(up(norm2(r))))                     block, second half
+//	loss = crossentropy(norm(x)·tableᵀ, label)           head
+//
+// Matrices are stored inputs×outputs, row-major (qkv is Width×3·Width), tables
+// Vocabulary×Width. Dropout stands on the embedding's output, on the output of
+// attention and on that of the second half. Its draws are keyed by the runner's
+// seed, the step, the microbatch and a name such as "block3.attention.dropout",
+// so that no plan, no split and no recompute changes them (L9, L13). In Eval
+// there is none.
+//
+// # What a microbatch keeps
+//
+// From its forward to its backward a microbatch keeps this much, in elements of
+// 4 bytes per token, with width W and heads H:
+//
+//	embedding   nothing; the backward reads the tokens of the entry again
+//	block       10·W + H
+//	              W    the input, shared with whoever returned it
+//	              3·W  queries, keys and values
+//	              W    the output of attention, before its projection
+//	              H    the logarithm of each row's sum of exponentials
+//	              W    the middle of the block, r above
+//	              4·W  the input of GELU
+//	block, with Config.Recompute
+//	            W, the input
+//	head        W + 1: the input, and the logarithm of the sum of exponentials
+//
+// Normalised inputs, their means and deviations, and what comes out of GELU are
+// computed again from these. The head never holds a row of logits per token: its
+// backward computes them again in tiles. Within a backward each of these ends as
+// soon as nothing of the call reads it: a block's backward rises at most 4·W above
+// what it found, 5·W with dropout, or by the workspace of attention where that is
+// more.
+//
+// # Parameters
+//
+// Each parameter has the buffers weight, gradient and two moments, of class
+// Resident, from New to Close. A tied table has a second gradient: each of its two
+// uses accumulates alone, and the runner adds them at step end. Initial weights
+// depend on the seed and on the parameter's name alone.
+//
+// The stages do not split their backward into I and W.
+package transformer

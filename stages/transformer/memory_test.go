@@ -1,0 +1,242 @@
+package transformer_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// TestKept measures what a microbatch keeps between forward and backward, by
+// class, and holds it against the table in the package's documentation.
+func TestKept(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		recompute bool
+		saved     int64 // elements per token
+	}{
+		{"kept", false, int64(tiny.Layers*(9*tiny.Width+tiny.Heads) + 1)},
+		{"recomputed", true, 1},
+	} {
+		for stageCount := 1; stageCount <= tiny.Layers+2; stageCount++ {
+			cfg := tiny
+			cfg.Recompute = test.recompute
+			dev := newHost(t)
+			m := newModel(t, dev, cfg, stageCount)
+			var first memory.Stats
+			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
+				c.Hooks.Action = func(_ int, action schedule.Action) {
+					if action.Kind() == schedule.B && first.Live == 0 {
+						dev.Stats(&first)
+					}
+				}
+			})
+			const tokens = 7
+			q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
+			_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
+			require.NoError(t, err)
+			require.Equal(t, 4*tokens*test.saved, first.Classes[memory.Saved], test.name)
+			inputs := int64(cfg.Layers + 1) // of the blocks and of the head
+			require.Equal(t, 4*tokens*inputs*int64(cfg.Width), first.Classes[memory.Activation], test.name)
+			require.Zero(t, first.Classes[memory.Workspace])
+		}
+	}
+}
+
+// TestBackwardPeak measures how far each backward rises above what is live when it
+// begins: a buffer that ends later than it could shows here.
+func TestBackwardPeak(t *testing.T) {
+	for _, dropout := range []float32{0, 0.5} {
+		cfg := tiny
+		cfg.Dropout = dropout
+		dev := newHost(t)
+		m := newModel(t, dev, cfg, cfg.Layers+2)
+		above := map[int]int64{} // by stage
+		running, before := -1, int64(0)
+		r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
+			c.Hooks.Action = func(_ int, action schedule.Action) {
+				var stats memory.Stats
+				dev.Stats(&stats)
+				if running >= 0 {
+					above[running] = stats.Peak - before
+				}
+				if action.Kind() == schedule.B {
+					running, before = action.Stage(), stats.Live
+				}
+				dev.ResetPeak()
+			}
+		})
+		const tokens = 7
+		q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
+		_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
+		require.NoError(t, err)
+
+		width := int64(4 * tokens * cfg.Width)
+		statistics := int64(4 * tokens * 2)
+		_, attention := dev.AttentionWorkspace(tokens, cfg.Heads, cfg.Width/cfg.Heads)
+		head := dev.HeadWorkspace(tokens, cfg.Width, cfg.Vocabulary)
+		dropped := int64(0) // the gradient before a dropout
+		if dropout > 0 {
+			dropped = width
+		}
+		// The rise in the block's attention has its end of the up and middle slots
+		// to its credit: dmiddle, dattended and dqkv take no more than they left.
+		block := max(4*width+dropped, int64(4*attention))
+		require.Equal(t, block, above[1], "block0, dropout %v", dropout)
+		require.Equal(t, block, above[2], "block1, dropout %v", dropout)
+		require.Equal(t, 2*width+statistics+int64(4*head), above[3], "head, dropout %v", dropout)
+	}
+}
+
+// TestPeak demands that the peak does not depend on the number of microbatches
+// and does not hold logits for every token.
+func TestPeak(t *testing.T) {
+	cfg := transformer.Config{Vocabulary: 2000, Width: 8, Layers: 1, Heads: 2, Context: 256, Seed: 1}
+	dev := newHost(t)
+	m := newModel(t, dev, cfg, 2)
+	r := newRunner(t, dev, m.Stages(), nil)
+	const tokens = 256
+	q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
+	q.weights[0] = 1
+	before := dev.Live()
+	var peaks []int64
+	for _, microbatches := range []int{1, 4} {
+		result, err := r.Step(context.Background(), microbatches, &source{dev, []sequence{q}})
+		require.NoError(t, err)
+		require.Zero(t, result.Growth)
+		require.Equal(t, before, dev.Live())
+		peaks = append(peaks, result.Peak-before)
+	}
+	require.Equal(t, peaks[0], peaks[1])
+	require.Less(t, peaks[0], int64(4*tokens*cfg.Vocabulary), "bytes of all logits")
+}
+
+// TestAllocations demands that microbatches cost no allocation on the Go heap.
+func TestAllocations(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("every call has a view of its own where invariants are checked")
+	}
+	for _, recompute := range []bool{false, true} {
+		cfg := tiny
+		cfg.Dropout, cfg.Recompute = 0.1, recompute
+		dev := newHost(t)
+		m := newModel(t, dev, cfg, 2)
+		batch := sequences(random(t), cfg, 4)
+		from := &source{dev, batch}
+		count := func(microbatches int) float64 {
+			r := newRunner(t, dev, m.Stages(), nil)
+			return testing.AllocsPerRun(10, func() {
+				result, err := r.Step(context.Background(), microbatches, from)
+				if err == nil {
+					err = m.Update(transformer.AdamW{LearningRate: 0.01}, result, 1)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+		require.Equal(t, count(4), count(40), "recompute %v", recompute)
+	}
+}
+
+var errPlanned = errors.New("planned")
+
+// failing is a device whose call number at fails, and which takes back nothing
+// after an error, so that what a stage lost stays visible.
+type failing struct {
+	kernels.Compute
+	at, calls int
+}
+
+func (f *failing) Reclaim(uint64) int64 { return 0 }
+
+func (f *failing) next() error {
+	if f.calls++; f.calls == f.at {
+		return errPlanned
+	}
+	return nil
+}
+
+func (f *failing) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
+	if err := f.next(); class != memory.Entry && err != nil {
+		return kernels.Buffer{}, err
+	}
+	return f.Compute.Alloc(class, t, n)
+}
+
+func (f *failing) Add(dst, src kernels.Buffer) error {
+	return errors.Join(f.next(), f.Compute.Add(dst, src))
+}
+
+func (f *failing) MatMul(op kernels.MatMul) error {
+	return errors.Join(f.next(), f.Compute.MatMul(op))
+}
+
+func (f *failing) LayerNorm(op kernels.LayerNorm) error {
+	return errors.Join(f.next(), f.Compute.LayerNorm(op))
+}
+
+func (f *failing) LayerNormBackward(op kernels.LayerNormBackward) error {
+	return errors.Join(f.next(), f.Compute.LayerNormBackward(op))
+}
+
+func (f *failing) GELUBackward(dx, dy, x kernels.Buffer) error {
+	return errors.Join(f.next(), f.Compute.GELUBackward(dx, dy, x))
+}
+
+func (f *failing) CausalAttention(op kernels.CausalAttention) error {
+	return errors.Join(f.next(), f.Compute.CausalAttention(op))
+}
+
+func (f *failing) CausalAttentionBackward(op kernels.CausalAttentionBackward) error {
+	return errors.Join(f.next(), f.Compute.CausalAttentionBackward(op))
+}
+
+func (f *failing) EmbedBackward(op kernels.EmbedBackward) error {
+	return errors.Join(f.next(), f.Compute.EmbedBackward(op))
+}
+
+func (f *failing) HeadLossBackward(op kernels.HeadLossBackward) error {
+	return errors.Join(f.next(), f.Compute.HeadLossBackward(op))
+}
+
+func (f *failing) Dropout(y, x kernels.Buffer, p float32, key kernels.Key) error {
+	return errors.Join(f.next(), f.Compute.Dropout(y, x, p, key))
+}
+
+// TestErrors fails every call of a step in turn: the stages release what they
+// allocated without any help.
+func TestErrors(t *testing.T) {
+	for _, recompute := range []bool{false, true} {
+		cfg := tiny
+		cfg.Dropout, cfg.Layers, cfg.Recompute = 0.1, 1, recompute
+		dev := &failing{Compute: newHost(t)}
+		m := newModel(t, dev, cfg, 3)
+		batch := sequences(random(t), cfg, 1)
+		r := newRunner(t, dev, m.Stages(), nil)
+		live := dev.Live()
+		failures := 0
+		for at := 1; ; at++ {
+			dev.at, dev.calls = at, 0
+			_, err := r.Step(context.Background(), 1, &source{dev, batch})
+			require.Equal(t, live, dev.Live(), "call %d failed", at)
+			if dev.calls < at {
+				require.NoError(t, err)
+				break
+			}
+			if err != nil {
+				require.ErrorIs(t, err, errPlanned)
+				failures++
+			}
+		}
+		require.Greater(t, failures, 60)
+	}
+}

@@ -1,0 +1,316 @@
+package transformer_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+func TestValidate(t *testing.T) {
+	require.NoError(t, tiny.Validate())
+	for _, test := range []struct {
+		name   string
+		change func(*transformer.Config)
+		want   []string
+	}{
+		{"nothing given", func(c *transformer.Config) { *c = transformer.Config{} },
+			[]string{"Vocabulary is 0", "Width is 0", "Layers is 0", "Heads is 0", "Context is 0"}},
+		{"heads", func(c *transformer.Config) { c.Heads = 3 }, []string{"Heads 3 do not divide Width 8"}},
+		{"several", func(c *transformer.Config) { c.Heads, c.Dropout, c.Layers = 5, 1, -1 },
+			[]string{"Layers is -1", "Heads 5 do not divide Width 8", "Dropout is 1"}},
+		{"no number", func(c *transformer.Config) { c.Dropout = float32(math.NaN()) }, []string{"Dropout is NaN"}},
+		{"negative dropout", func(c *transformer.Config) { c.Dropout = -0.1 }, []string{"Dropout is -0.1"}},
+		{"too large", func(c *transformer.Config) { c.Width, c.Layers = 1<<28, 1<<12 }, []string{"parameters, too many"}},
+		{"too many layers", func(c *transformer.Config) { c.Layers = 1 << 20 }, []string{"Layers is 1048576"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cfg := tiny
+			test.change(&cfg)
+			err := cfg.Validate()
+			require.Error(t, err)
+			lines := strings.Split(err.Error(), "\n")
+			require.Len(t, lines, len(test.want), err)
+			for i, want := range test.want {
+				require.Contains(t, lines[i], want)
+			}
+		})
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	dev := newHost(t)
+	for _, count := range []int{-1, 0, 5} {
+		_, err := transformer.New(dev, tiny, count)
+		require.ErrorContains(t, err, "want 1 to 4")
+	}
+	_, err := transformer.New(dev, transformer.Config{}, 1)
+	require.ErrorContains(t, err, "Vocabulary is 0")
+
+	large := tiny
+	large.Vocabulary = 1 << 20
+	_, err = transformer.New(dev, large, 1)
+	require.ErrorIs(t, err, memory.ErrOutOfMemory)
+	require.ErrorContains(t, err, `parameter "embedding.weight" of 8388608 elements`)
+	require.Zero(t, dev.Live(), "what was allocated before the error")
+}
+
+func TestSplit(t *testing.T) {
+	cfg := tiny
+	cfg.Layers = 5
+	want := map[int]string{
+		1: "embedding..head",
+		2: "embedding..block2 block3..head",
+		3: "embedding..block1 block2..block3 block4..head",
+		4: "embedding..block0 block1..block2 block3..block4 head",
+		5: "embedding..block0 block1..block2 block3 block4 head",
+		7: "embedding block0 block1 block2 block3 block4 head",
+	}
+	for count, names := range want {
+		m := newModel(t, newHost(t), cfg, count)
+		var have []string
+		for _, stage := range m.Stages() {
+			spec := stage.Spec()
+			require.NoError(t, spec.Validate())
+			have = append(have, spec.Name)
+		}
+		require.Equal(t, names, strings.Join(have, " "))
+	}
+}
+
+// parameterList is the canonical order of a model with one block.
+const parameterList = `embedding.weight [11 8] decay
+positions.weight [10 8] decay
+block0.norm1.weight [8]
+block0.norm1.bias [8]
+block0.attention.qkv.weight [8 24] decay
+block0.attention.qkv.bias [24]
+block0.attention.output.weight [8 8] decay
+block0.attention.output.bias [8]
+block0.norm2.weight [8]
+block0.norm2.bias [8]
+block0.mlp.up.weight [8 32] decay
+block0.mlp.up.bias [32]
+block0.mlp.down.weight [32 8] decay
+block0.mlp.down.bias [8]
+norm.weight [8]
+norm.bias [8]
+`
+
+func TestParameters(t *testing.T) {
+	cfg := tiny
+	cfg.Layers = 1
+	for _, test := range []struct {
+		untied bool
+		want   string
+		uses   int // of the embedding's table
+	}{
+		{false, parameterList, 2},
+		{true, parameterList + "head.weight [11 8] decay\n", 1},
+	} {
+		cfg.Untied = test.untied
+		for count := 1; count <= cfg.Layers+2; count++ {
+			m := newModel(t, newHost(t), cfg, count)
+			var have strings.Builder
+			grads := map[kernels.Buffer]bool{}
+			for _, p := range m.Parameters() {
+				have.WriteString(p.Name + " " + fmt.Sprint(p.Shape))
+				if p.Decay {
+					have.WriteString(" decay")
+				}
+				have.WriteString("\n")
+				grads[p.Grad] = true
+			}
+			require.Equal(t, test.want, have.String())
+
+			uses, first := 0, kernels.Buffer{}
+			for _, stage := range m.Stages() {
+				for _, param := range stages.Params(stage) {
+					if param.Name != "embedding.weight" {
+						continue
+					}
+					if uses++; uses == 1 {
+						first = param.Grad
+						continue
+					}
+					require.NotEqual(t, first, param.Grad, "each use has its own accumulator")
+					require.Equal(t, first.N, param.Grad.N)
+				}
+			}
+			require.Equal(t, test.uses, uses)
+			require.Equal(t, m.Parameters()[0].Grad, first)
+			require.Len(t, grads, len(m.Parameters()))
+		}
+	}
+}
+
+// TestInitialWeights checks the draws, and that they depend on the name alone.
+func TestInitialWeights(t *testing.T) {
+	cfg := transformer.Config{Vocabulary: 300, Width: 64, Layers: 2, Heads: 4, Context: 50, Seed: 3}
+	dev := newHost(t)
+	dirty(t, dev, 1<<20)
+	m := newModel(t, dev, cfg, 1)
+	other := newModel(t, dev, cfg, 4)
+	cfg.Layers = 3
+	deeper := newModel(t, dev, cfg, 2)
+	deep := map[string]kernels.Buffer{}
+	for _, p := range deeper.Parameters() {
+		deep[p.Name] = p.Weight
+	}
+	for i, p := range m.Parameters() {
+		w := read(t, dev, p.Weight)
+		require.Equal(t, w, read(t, dev, other.Parameters()[i].Weight), p.Name)
+		for _, b := range []kernels.Buffer{p.Grad, p.M, p.V} {
+			require.Equal(t, make([]float32, p.Weight.N), read(t, dev, b), p.Name)
+			require.Equal(t, memory.Resident, dev.Class(b))
+		}
+		var sum, squares float64
+		for _, v := range w {
+			sum += float64(v)
+			squares += float64(v) * float64(v)
+		}
+		n := float64(len(w))
+		mean, deviation := sum/n, math.Sqrt(squares/n)
+		switch {
+		case strings.HasSuffix(p.Name, ".bias"):
+			require.Zero(t, squares, p.Name)
+		case strings.Contains(p.Name, "norm"):
+			require.Equal(t, 1.0, mean, p.Name)
+			require.Equal(t, 1.0, deviation, p.Name)
+		default:
+			want := 0.02
+			if strings.HasSuffix(p.Name, "output.weight") || strings.HasSuffix(p.Name, "down.weight") {
+				want /= 2 // two blocks: 1/sqrt(4)
+			} else {
+				require.Equal(t, w, read(t, dev, deep[p.Name]), "%s in a deeper model", p.Name)
+			}
+			require.InDelta(t, 0, mean, 5*want/math.Sqrt(n), p.Name)
+			require.InEpsilon(t, want, deviation, 5/math.Sqrt(2*n), p.Name)
+		}
+	}
+}
+
+// dirty leaves numbers in memory that is free again.
+func dirty(t *testing.T, dev kernels.Device, n int) {
+	b, err := dev.Alloc(memory.Resident, kernels.Float32, n)
+	require.NoError(t, err)
+	fill(t, dev, b, float32(math.NaN()))
+	_, err = dev.Release(b)
+	require.NoError(t, err)
+}
+
+// TestCausality changes one token and demands that the logits before it keep
+// their bits, and that those from it on do not.
+func TestCausality(t *testing.T) {
+	rng := random(t)
+	cfg := tiny
+	cfg.Dropout = 0.5 // off in Eval
+	dev := newHost(t)
+	m := newModel(t, dev, cfg, cfg.Layers+2)
+	larger(t, dev, m, rng)
+	var logits []float32
+	r := newRunner(t, dev, m.Stages()[:cfg.Layers+1], func(c *runner.Config[kernels.Buffer]) {
+		c.Losses = nil
+		c.Outputs = func(_ int, out []kernels.Buffer) error {
+			logits = headLogits(t, dev, m, cfg, out[0])
+			_, err := dev.Release(out[0])
+			return err
+		}
+	})
+	of := func(q sequence) []float32 {
+		_, err := r.Evaluate(context.Background(), 1, &source{dev, []sequence{q}})
+		require.NoError(t, err)
+		return logits
+	}
+	q := sequence{tokens: []int32{1, 2, 3, 4, 5, 6, 7, 8}}
+	before := of(q)
+	cfg.Dropout = 0
+	exact := newOracle(t, dev, m, cfg)
+	for i, v := range exact.logits(0, &q) {
+		require.InDelta(t, v, float64(before[i]), 1e-4)
+	}
+	for at := range q.tokens {
+		changed := sequence{tokens: append([]int32(nil), q.tokens...)}
+		changed.tokens[at] = 0
+		after := of(changed)
+		split := at * cfg.Vocabulary
+		require.Equal(t, bits(before[:split]), bits(after[:split]), "logits before token %d", at)
+		for i := split; i < len(before); i += cfg.Vocabulary {
+			require.NotEqual(t, before[i:i+cfg.Vocabulary], after[i:i+cfg.Vocabulary], "logits of token %d", i/cfg.Vocabulary)
+		}
+	}
+}
+
+// headLogits computes norm(x)·tableᵀ.
+func headLogits(t *testing.T, dev kernels.Compute, m *transformer.Model, cfg transformer.Config, x kernels.Buffer) []float32 {
+	weights := map[string]kernels.Buffer{}
+	for _, p := range m.Parameters() {
+		weights[p.Name] = p.Weight
+	}
+	rows := x.N / cfg.Width
+	var buffers [4]kernels.Buffer
+	for i, n := range []int{x.N, rows, rows, rows * cfg.Vocabulary} {
+		b, err := dev.Alloc(memory.Workspace, kernels.Float32, n)
+		require.NoError(t, err)
+		buffers[i] = b
+	}
+	require.NoError(t, dev.LayerNorm(kernels.LayerNorm{
+		X: x, Gamma: weights["norm.weight"], Beta: weights["norm.bias"],
+		Y: buffers[0], Mean: buffers[1], RStd: buffers[2], Rows: rows, Cols: cfg.Width,
+	}))
+	require.NoError(t, dev.MatMul(kernels.MatMul{
+		A: buffers[0], B: weights["embedding.weight"], C: buffers[3],
+		M: rows, N: cfg.Vocabulary, K: cfg.Width, TransB: true,
+	}))
+	logits := read(t, dev, buffers[3])
+	for _, b := range buffers {
+		_, err := dev.Release(b)
+		require.NoError(t, err)
+	}
+	return logits
+}
+
+func TestTooLong(t *testing.T) {
+	dev := newHost(t)
+	m := newModel(t, dev, tiny, 2)
+	r := newRunner(t, dev, m.Stages(), nil)
+	q := sequence{tokens: make([]int32, 11), labels: make([]int32, 11), weights: make([]float32, 11)}
+	live := dev.Live()
+	_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
+	require.ErrorIs(t, err, transformer.ErrTooLong)
+	require.ErrorContains(t, err, "11 tokens, Config.Context is 10")
+	require.Equal(t, live, dev.Live())
+}
+
+// TestNull builds and runs a model on the Null device: nothing is computed, and
+// memory is as on its target.
+func TestNull(t *testing.T) {
+	batch := sequences(random(t), tiny, 3)
+	peak := func(dev kernels.Compute) (live, peak int64) {
+		m, err := transformer.New(dev, tiny, 3)
+		require.NoError(t, err)
+		r := newRunner(t, dev, m.Stages(), nil)
+		result, err := r.Step(context.Background(), len(batch), &source{dev, batch})
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		require.NoError(t, m.Close())
+		require.Zero(t, dev.Live())
+		return result.Live, result.Peak
+	}
+	host := newHost(t)
+	live, top := peak(host)
+	null := kernels.NewNull(host)
+	nullLive, nullTop := peak(null)
+	require.Equal(t, live, nullLive)
+	require.Equal(t, top, nullTop)
+	require.NoError(t, null.Close())
+}

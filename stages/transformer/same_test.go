@@ -1,0 +1,33 @@
+package transformer_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// TestSameNumbers trains with dropout and a tied table and demands the same bits
+// for every split, with recompute and without, in both orders (L9).
+func TestSameNumbers(t *testing.T) {
+	cfg := tiny
+	cfg.Dropout = 0.1
+	batch := sequences(random(t), cfg, 5)
+	want := train(t, cfg, 1, 3, nil, batch)
+	require.Len(t, want.losses, 6)
+	for _, recompute := range []bool{false, true} {
+		for stageCount := 1; stageCount <= cfg.Layers+2; stageCount++ {
+			for name, plan := range map[string]schedule.Rule{"depth": schedule.DepthFirst, "breadth": schedule.BreadthFirst} {
+				t.Run(fmt.Sprintf("%d stages recompute %v %s first", stageCount, recompute, name), func(t *testing.T) {
+					cfg := cfg
+					cfg.Recompute = recompute
+					require.Equal(t, want, train(t, cfg, stageCount, 3, plan, batch))
+				})
+			}
+		}
+	}
+	cfg.Seed++
+	require.NotEqual(t, want.losses, train(t, cfg, 1, 3, nil, batch).losses, "another seed")
+}

@@ -1,0 +1,92 @@
+package transformer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// AdamW are the numbers of an update by AdamW (Loshchilov and Hutter 2019).
+// LearningRate and WeightDecay are taken as they are, so that a schedule may start
+// at 0. A Beta1, Beta2 or Epsilon of 0 stands for 0.9, 0.999 and 1e-8.
+type AdamW struct {
+	LearningRate, Beta1, Beta2, Epsilon, WeightDecay float32
+}
+
+// Validate reports every fault of the numbers.
+func (o AdamW) Validate() error {
+	var faults []error
+	for _, n := range []struct {
+		name  string
+		value float32
+		below float64
+	}{
+		{"LearningRate", o.LearningRate, math.Inf(1)}, {"WeightDecay", o.WeightDecay, math.Inf(1)},
+		{"Epsilon", o.Epsilon, math.Inf(1)}, {"Beta1", o.Beta1, 1}, {"Beta2", o.Beta2, 1},
+	} {
+		if v := float64(n.value); !(v >= 0 && v < n.below) {
+			faults = append(faults, fmt.Errorf("transformer: AdamW.%s is %v, want at least 0 and below %v", n.name, n.value, n.below))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// withDefaults puts the usual numbers where there is 0.
+func (o AdamW) withDefaults() AdamW {
+	if o.Beta1 == 0 {
+		o.Beta1 = 0.9
+	}
+	if o.Beta2 == 0 {
+		o.Beta2 = 0.999
+	}
+	if o.Epsilon == 0 {
+		o.Epsilon = 1e-8
+	}
+	return o
+}
+
+// Update takes the factor of a step's result and updates every parameter that is
+// not Frozen, in the order of Parameters. Where result.GradNorm is above maxNorm
+// the gradient is scaled down to it; a maxNorm of 0 is off.
+//
+// The error wraps runner.ErrNoUpdate where the step was Empty or Skipped, and
+// runner.ErrFactorTaken where the result was used before; then, and for numbers
+// out of range, nothing has changed.
+func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error {
+	if err := opt.Validate(); err != nil {
+		return err
+	}
+	if !(maxNorm >= 0) {
+		return fmt.Errorf("transformer: a largest gradient norm of %v, want at least 0", maxNorm)
+	}
+	factor, err := result.Factor()
+	if err != nil {
+		return fmt.Errorf("transformer: update %d: %w", m.Updates+1, err)
+	}
+	if maxNorm > 0 && result.GradNorm > maxNorm {
+		factor *= maxNorm / result.GradNorm
+	}
+	opt = opt.withDefaults()
+	for _, p := range m.parameters {
+		if p.Frozen {
+			continue
+		}
+		decay := opt.WeightDecay
+		if !p.Decay {
+			decay = 0
+		}
+		err := m.dev.AdamW(kernels.AdamW{
+			Weight: p.Weight, Grad: p.Grad, M: p.M, V: p.V, Factor: float32(factor),
+			LearningRate: opt.LearningRate, Beta1: opt.Beta1, Beta2: opt.Beta2, Epsilon: opt.Epsilon,
+			WeightDecay: decay, Step: m.Updates + 1,
+		})
+		if err != nil {
+			return fmt.Errorf("transformer: update %d of %q: %w", m.Updates+1, p.Name, err)
+		}
+	}
+	m.Updates++
+	return nil
+}
