@@ -15,14 +15,17 @@
 // a Workspace buffer, and a method of the same group says how many elements it
 // must have, as a pure function of shapes. Operations check shapes and types
 // against the buffers and return an error; they read nothing outside of them.
-// All matrices are row-major and dense. Device work may be queued; [Host]
-// computes before it returns.
+// All matrices are row-major and dense. Operands have exactly the elements that
+// the dimensions give; a workspace, and the positions of an embedding, may have
+// more. A result shares its buffer with an operand only where the operation says
+// so. Device work may be queued; [Host] computes before it returns.
 //
 // Every result is a function of the arguments alone: no operation depends on the
 // number of threads, on what ran before, or on where its buffers lie. Random
-// draws are keyed ([Key]), never taken from a sequence.
+// draws are keyed ([Key.Draw]), never taken from a sequence.
 //
 // [Host] computes on the processor. [Null] wraps another device, allocates and
 // counts exactly as that one would, records it, and computes nothing: what it
-// records is the target's memory behaviour, before step 1.
+// records is the target's memory behaviour, before step 1. Package kerneltest is
+// what any device must pass.
 package kernels

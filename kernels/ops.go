@@ -118,8 +118,9 @@ type Embedding interface {
 
 // Softmax cross-entropy fused with the linear head: logits = X·Tableᵀ, computed
 // in tiles of tokens into Workspace, never for the whole microbatch. X is
-// Tokens×Width, Table Vocabulary×Width, Labels int32, Weights float32 (Tokens
-// each). LSE (Tokens) is kept for the backward.
+// Tokens×Width, Table Vocabulary×Width, Labels int32 in range (one out of range is
+// ErrShape, whatever its weight), Weights float32 (Tokens each). A token of weight
+// 0 has no part in loss and gradients. LSE (Tokens) is kept for the backward.
 type HeadLoss struct {
 	X, Table, Labels, Weights Buffer
 	LSE, Workspace            Buffer
@@ -168,17 +169,20 @@ func OpKey(name string) uint64 {
 
 // Random fills and masks by keyed draws.
 type Random interface {
-	// Dropout sets element i of y to x[i]/(1-p), or to 0 with probability p by the
-	// draw of key and i. The backward is the same call on the gradient. y may be x.
-	// 0 <= p < 1.
+	// Dropout sets element i of y to x[i]/(1-p), or to 0 with probability p: where
+	// its draw (Key.Draw) is below p·2^32. The backward is the same call on the gradient. y may be x.
+	// 0 <= p < 1, else ErrValue.
 	Dropout(y, x Buffer, p float32, key Key) error
-	// Normal fills x with draws of mean 0 and the given standard deviation.
+	// Normal fills x with draws of mean 0 and the given standard deviation, finite
+	// and not negative, else ErrValue. Elements 2i and 2i+1 are the cosine and the
+	// sine of Box and Muller's method on their two draws, each plus one half over 2^32.
 	Normal(x Buffer, std float32, key Key) error
 }
 
 // AdamW is one decoupled-weight-decay Adam update (Loshchilov and Hutter 2019)
 // of Weight, with the gradient multiplied by Factor first. M and V are its
-// moments. Step counts from 1.
+// moments. Step counts from 1, and both Betas are at least 0 and below 1, else
+// ErrValue.
 type AdamW struct {
 	Weight, Grad, M, V          Buffer
 	Factor                      float32

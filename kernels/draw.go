@@ -1,0 +1,67 @@
+package kernels
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Draw returns four draws of 32 random bits: those of elements 4·block to
+// 4·block+3 of the key. It is the one source of randomness of every device, so
+// that a mask is the same everywhere (L9): Philox4x32-10 (Salmon et al. 2011) with
+// Seed, low word first, as its key, and as its counter block, low word first,
+// followed by
+//
+//	mix(mix(mix(Op) ^ Step) ^ Microbatch)
+//
+// low word first, mix being the finalizer of splitmix64. Each step of that is a
+// bijection: two microbatches of one step, operation and seed never share a
+// counter.
+func (k Key) Draw(block uint64) [4]uint32 {
+	a, b, c, d := k.philox().draw(block)
+	return [4]uint32{a, b, c, d}
+}
+
+// philox is a key made ready for draws.
+type philox struct {
+	seed, stream uint64
+}
+
+func (k Key) philox() philox {
+	return philox{k.Seed, mix(mix(mix(k.Op)^uint64(k.Step)) ^ uint64(k.Microbatch))}
+}
+
+// mix is the finalizer of splitmix64 (Steele et al. 2014; Vigna).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// draw computes the ten rounds of Philox4x32.
+func (p philox) draw(block uint64) (a, b, c, d uint32) {
+	const m0, m1 = 0xd2511f53, 0xcd9e8d57
+	c0, c1 := uint32(block), uint32(block>>32)
+	c2, c3 := uint32(p.stream), uint32(p.stream>>32)
+	k0, k1 := uint32(p.seed), uint32(p.seed>>32)
+	for range 10 {
+		h0, l0 := bits.Mul32(m0, c0)
+		h1, l1 := bits.Mul32(m1, c2)
+		c0, c1, c2, c3 = h1^c1^k0, l1, h0^c3^k1, l0
+		k0 += 0x9e3779b9
+		k1 += 0xbb67ae85
+	}
+	return c0, c1, c2, c3
+}
+
+// normals turns the draws of a block into normal ones (Box and Muller 1958):
+// elements 0 and 1 are the cosine and the sine of one pair of draws, 2 and 3 of
+// the other. u is a draw plus one half, over 2^32, so no logarithm is of 0 and
+// no result is beyond 6.8.
+func normals(u [4]uint32) (z [4]float64) {
+	for i := 0; i < 4; i += 2 {
+		radius := math.Sqrt(-2 * math.Log((float64(u[i])+0.5)*0x1p-32))
+		sin, cos := math.Sincos(2 * math.Pi * (float64(u[i+1]) + 0.5) * 0x1p-32)
+		z[i], z[i+1] = radius*cos, radius*sin
+	}
+	return z
+}

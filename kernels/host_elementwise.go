@@ -1,0 +1,65 @@
+package kernels
+
+// Zero sets every element of x to 0.
+func (h *Host) Zero(x Buffer) error {
+	c := h.call("Zero")
+	clear(c.floats("x", x, x.N))
+	return c.err
+}
+
+// openPair opens two buffers of the same number of elements.
+func openPair(c *call, dst, src Buffer) (d, s []float32) {
+	d = c.floats("dst", dst, dst.N)
+	s = c.floats("src", src, dst.N)
+	return d, s
+}
+
+// Copy sets dst to src.
+func (h *Host) Copy(dst, src Buffer) error {
+	c := h.call("Copy")
+	d, s := openPair(&c, dst, src)
+	if c.err == nil {
+		copy(d, s)
+	}
+	return c.err
+}
+
+// Add adds src to dst.
+func (h *Host) Add(dst, src Buffer) error {
+	c := h.call("Add")
+	d, s := openPair(&c, dst, src)
+	if c.err == nil {
+		addTo(d, s)
+	}
+	return c.err
+}
+
+// addTo adds src to dst, which is not longer.
+func addTo(dst, src []float32) {
+	src = src[:len(dst)]
+	for i, v := range src {
+		dst[i] += v
+	}
+}
+
+// openSum opens the buffers of Sum.
+func openSum(c *call, dst, a, b Buffer) (d, x, y []float32) {
+	d = c.floats("dst", dst, dst.N)
+	x = c.floats("a", a, dst.N)
+	y = c.floats("b", b, dst.N)
+	return d, x, y
+}
+
+// Sum sets dst to a + b.
+func (h *Host) Sum(dst, a, b Buffer) error {
+	c := h.call("Sum")
+	d, x, y := openSum(&c, dst, a, b)
+	if c.err != nil {
+		return c.err
+	}
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = x[i] + y[i]
+	}
+	return nil
+}

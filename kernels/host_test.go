@@ -1,0 +1,140 @@
+package kernels_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// bench is a host device and a source of numbers, for tests and benchmarks.
+type bench struct {
+	testing.TB
+	*kernels.Host
+	rng *rand.Rand
+}
+
+func newBench(t testing.TB) *bench {
+	h, err := kernels.NewHost(kernels.HostConfig{Capacity: 256 << 20})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	return &bench{TB: t, Host: h, rng: rand.New(rand.NewPCG(1, 2))}
+}
+
+// draw returns n numbers of mean 0 and deviation 1.
+func (b *bench) draw(n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(b.rng.NormFloat64())
+	}
+	return x
+}
+
+func (b *bench) put(x []float32) kernels.Buffer {
+	buf, err := b.Alloc(memory.Saved, kernels.Float32, len(x))
+	require.NoError(b, err)
+	require.NoError(b, b.WriteFloat32(buf, x))
+	return buf
+}
+
+func (b *bench) random(n int) kernels.Buffer { return b.put(b.draw(n)) }
+
+func (b *bench) ids(n, vocabulary int) kernels.Buffer {
+	x := make([]int32, n)
+	for i := range x {
+		x[i] = int32(b.rng.IntN(vocabulary))
+	}
+	buf, err := b.Alloc(memory.Entry, kernels.Int32, n)
+	require.NoError(b, err)
+	require.NoError(b, b.WriteInt32(buf, x))
+	return buf
+}
+
+func (b *bench) read(buf kernels.Buffer) []float32 {
+	x := make([]float32, buf.N)
+	require.NoError(b, b.ReadFloat32(x, buf))
+	return x
+}
+
+// sameBits compares numbers by their bits: NaN equals itself, -0 is not 0.
+func sameBits(t testing.TB, want, got []float32, what string, args ...any) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i := range want {
+		if math.Float32bits(want[i]) != math.Float32bits(got[i]) {
+			require.Failf(t, "bits differ", "%s: element %d is %v, want %v (%v)", what, i, got[i], want[i], args)
+		}
+	}
+}
+
+func TestHostConfigReportsFaults(t *testing.T) {
+	_, err := kernels.NewHost(kernels.HostConfig{Capacity: -1})
+	require.ErrorContains(t, err, "Capacity")
+	h, err := kernels.NewHost(kernels.HostConfig{})
+	require.NoError(t, err)
+	require.Equal(t, "host", h.Name())
+	require.NoError(t, h.Close())
+}
+
+func TestHostOutOfMemory(t *testing.T) {
+	h, err := kernels.NewHost(kernels.HostConfig{Capacity: 4096})
+	require.NoError(t, err)
+	_, err = h.Alloc(memory.Saved, kernels.Float32, 1025)
+	require.ErrorIs(t, err, memory.ErrOutOfMemory)
+	b, err := h.Alloc(memory.Saved, kernels.Float32, 1024)
+	require.NoError(t, err)
+	require.NoError(t, h.Close())
+	require.ErrorIs(t, h.Zero(b), memory.ErrStale)
+}
+
+// An error of shape says which operation, which buffer and both numbers, for all
+// buffers at once.
+func TestErrorsNameWhatDoesNotFit(t *testing.T) {
+	b := newBench(t)
+	err := b.MatMul(kernels.MatMul{A: b.random(6), B: b.ids(8, 3), C: b.random(12), M: 3, N: 4, K: 2})
+	require.ErrorIs(t, err, kernels.ErrShape)
+	require.EqualError(t, err, "kernels: buffers do not fit the operation: MatMul: B is int32, want float32")
+
+	err = b.MatMul(kernels.MatMul{A: b.random(6), B: b.random(7), C: b.random(13), M: 3, N: 4, K: 2})
+	require.EqualError(t, err, "kernels: buffers do not fit the operation: MatMul: B has 7 elements, the operation has 8\n"+
+		"kernels: buffers do not fit the operation: MatMul: C has 13 elements, the operation has 12")
+
+	gone := b.random(4)
+	_, err = b.Release(gone)
+	require.NoError(t, err)
+	err = b.Copy(b.random(4), gone)
+	require.ErrorIs(t, err, memory.ErrStale)
+	require.ErrorContains(t, err, "kernels: Copy: src: ")
+
+	err = b.Dropout(b.random(4), b.random(4), 1, kernels.Key{})
+	require.ErrorIs(t, err, kernels.ErrValue)
+	require.ErrorContains(t, err, "Dropout: p is 1")
+}
+
+// A result that shares its buffer with an operand is refused where the operation
+// does not allow it.
+func TestSharedBuffersAreRefused(t *testing.T) {
+	b := newBench(t)
+	x, y := b.random(16), b.random(16)
+	v := b.random(4)
+	for name, err := range map[string]error{
+		"MatMul":    b.MatMul(kernels.MatMul{A: x, B: y, C: x, M: 4, N: 4, K: 4}),
+		"AddRow":    b.AddRow(v, v, 1, 4),
+		"SumRows":   b.SumRows(v, v, 1, 4, false),
+		"LayerNorm": b.LayerNorm(kernels.LayerNorm{X: x, Gamma: v, Beta: b.random(4), Y: x, Mean: b.random(4), RStd: b.random(4), Rows: 4, Cols: 4}),
+		"AdamW":     b.AdamW(kernels.AdamW{Weight: x, Grad: y, M: b.random(16), V: y, Step: 1}),
+	} {
+		require.ErrorIs(t, err, kernels.ErrShape, name)
+		require.ErrorContains(t, err, "also another operand", name)
+	}
+	require.NoError(t, b.MatMul(kernels.MatMul{A: x, B: x, C: y, M: 4, N: 4, K: 4}), "operands may be the same")
+}
+
+func TestOpKey(t *testing.T) {
+	require.Equal(t, uint64(0xcbf29ce484222325), kernels.OpKey(""))
+	require.Equal(t, uint64(0xaf63dc4c8601ec8c), kernels.OpKey("a"))
+}

@@ -1,0 +1,137 @@
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/weir-ml/weir/kernels"
+)
+
+func attentionCases() []Case {
+	return []Case{
+		newCase("attention", false, attentionForward),
+		newCase("attention/causal", false, attentionCausal),
+		newCase("attention/backward", false, attentionBackward),
+		newCase("attention/workspace", true, attentionWorkspace),
+	}
+}
+
+// attentionShapes are tokens, heads and elements of a head; tokens around the
+// tiles that devices use.
+var attentionShapes = [][3]int{{1, 1, 1}, {1, 2, 4}, {2, 1, 3}, {5, 3, 8}, {31, 2, 5}, {64, 1, 16}, {65, 2, 4}, {130, 1, 7}, {200, 2, 2}}
+
+// forward puts the operands of an attention on the device and runs it.
+func (l *lab) attention(what string, qkv []float32, tokens, heads, dim int) kernels.CausalAttention {
+	workspace, _ := l.d.AttentionWorkspace(tokens, heads, dim)
+	op := kernels.CausalAttention{
+		QKV: l.put("QKV", qkv), Out: l.result("Out", tokens*heads*dim),
+		LSE: l.result("LSE", heads*tokens), Workspace: l.result("Workspace", workspace),
+		Tokens: tokens, Heads: heads, HeadDim: dim,
+	}
+	l.do(what, func() error { return l.d.CausalAttention(op) }, op.Out, op.LSE, op.Workspace)
+	return op
+}
+
+func attentionForward(l *lab) {
+	for _, s := range attentionShapes {
+		for _, scale := range []float64{1, 6} {
+			tokens, heads, dim := s[0], s[1], s[2]
+			what := fmt.Sprintf("CausalAttention of %d tokens, %d×%d, scale %v", tokens, heads, dim, scale)
+			qkv := l.normal(tokens*3*heads*dim, scale)
+			op := l.attention(what, qkv, tokens, heads, dim)
+			out, lse := attention(wide(qkv), tokens, heads, dim)
+			// Scores grow with the square of the scale, and with them their rounding.
+			bound := 0x1p-18 * scale * scale
+			l.near(what+": Out", l.read(op.Out), out, bound)
+			l.near(what+": LSE", l.read(op.LSE), lse, bound)
+			l.drop()
+		}
+	}
+}
+
+// attentionCausal changes everything after a token; what is before must stay, to
+// the bit.
+func attentionCausal(l *lab) {
+	const tokens, heads, dim = 150, 2, 6
+	width := heads * dim
+	qkv := l.normal(tokens*3*width, 1)
+	op := l.attention("CausalAttention", qkv, tokens, heads, dim)
+	out, lse := l.read(op.Out), l.read(op.LSE)
+	l.drop()
+	for _, last := range []int{0, 1, 14, 15, 16, 62, 63, 64, 65, 127, 128, tokens - 2} {
+		what := fmt.Sprintf("CausalAttention with everything after token %d changed", last)
+		changed := append(append([]float32{}, qkv[:(last+1)*3*width]...), l.normal((tokens-1-last)*3*width, 30)...)
+		op := l.attention(what, changed, tokens, heads, dim)
+		l.exactly(what+": Out", l.read(op.Out), out[:(last+1)*width])
+		for head := range heads {
+			l.exactly(what+": LSE", l.read(op.LSE)[head*tokens:], lse[head*tokens:][:last+1])
+		}
+		l.drop()
+	}
+}
+
+func attentionBackward(l *lab) {
+	for _, s := range attentionShapes {
+		tokens, heads, dim := s[0], s[1], s[2]
+		what := fmt.Sprintf("CausalAttentionBackward of %d tokens, %d×%d", tokens, heads, dim)
+		qkv, dout := l.normal(tokens*3*heads*dim, 1), l.normal(tokens*heads*dim, 1)
+		kept := l.attention(what, qkv, tokens, heads, dim)
+		_, workspace := l.d.AttentionWorkspace(tokens, heads, dim)
+		op := kernels.CausalAttentionBackward{
+			DOut: l.put("DOut", dout), QKV: kept.QKV, Out: kept.Out, LSE: kept.LSE,
+			DQKV: l.result("DQKV", len(qkv)), Workspace: l.result("Workspace", workspace),
+			Tokens: tokens, Heads: heads, HeadDim: dim,
+		}
+		l.do(what, func() error { return l.d.CausalAttentionBackward(op) }, op.DQKV, op.Workspace)
+		grad := wide(dout)
+		l.slopes(what+": DQKV", l.read(op.DQKV), nil, wide(qkv), func(x []float64) float64 {
+			out, _ := attention(x, tokens, heads, dim)
+			return dot(out, grad)
+		})
+		// Nothing of the result may be left as it was.
+		for i, v := range l.read(op.DQKV) {
+			if math.IsNaN(float64(v)) {
+				l.fault("%s: DQKV: element %d was not written", what, i)
+				break
+			}
+		}
+		l.drop()
+	}
+}
+
+// attentionWorkspace checks that the figures are those that the operations
+// demand: with one element less they refuse.
+func attentionWorkspace(l *lab) {
+	for _, s := range attentionShapes {
+		tokens, heads, dim := s[0], s[1], s[2]
+		forward, backward := l.d.AttentionWorkspace(tokens, heads, dim)
+		again, againBackward := l.d.AttentionWorkspace(tokens, heads, dim)
+		if forward < 1 || backward < 1 || forward != again || backward != againBackward {
+			l.fault("AttentionWorkspace of %v is %d and %d, then %d and %d", s, forward, backward, again, againBackward)
+			return
+		}
+		width := heads * dim
+		op := kernels.CausalAttention{
+			QKV: l.put("QKV", l.normal(tokens*3*width, 1)), Out: l.result("Out", tokens*width), LSE: l.result("LSE", heads*tokens),
+			Tokens: tokens, Heads: heads, HeadDim: dim,
+		}
+		back := kernels.CausalAttentionBackward{
+			DOut: l.put("DOut", l.normal(tokens*width, 1)), QKV: op.QKV, Out: op.Out, LSE: op.LSE,
+			DQKV: l.result("DQKV", tokens*3*width), Tokens: tokens, Heads: heads, HeadDim: dim,
+		}
+		if forward > 1 {
+			op.Workspace = l.result("Workspace", forward-1)
+			l.refuse("CausalAttention with a workspace of one element less", kernels.ErrShape, func() error { return l.d.CausalAttention(op) })
+		}
+		if backward > 1 {
+			back.Workspace = l.result("Workspace", backward-1)
+			l.refuse("CausalAttentionBackward with a workspace of one element less", kernels.ErrShape, func() error { return l.d.CausalAttentionBackward(back) })
+		}
+		for _, more := range []int{0, 3} {
+			op.Workspace, back.Workspace = l.result("Workspace", forward+more), l.result("Workspace", backward+more)
+			l.do("CausalAttention", func() error { return l.d.CausalAttention(op) }, op.Out, op.LSE, op.Workspace)
+			l.do("CausalAttentionBackward", func() error { return l.d.CausalAttentionBackward(back) }, back.DQKV, back.Workspace)
+		}
+		l.drop()
+	}
+}

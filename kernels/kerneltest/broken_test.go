@@ -1,0 +1,368 @@
+package kerneltest_test
+
+import (
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/kerneltest"
+	"github.com/weir-ml/weir/memory"
+)
+
+// broken is a device with one fault: an operation whose function is set is
+// replaced by it.
+type broken struct {
+	kernels.Compute
+	beside    map[kernels.Buffer]kernels.Buffer // the buffer allocated after another
+	last      kernels.Buffer
+	calls     int
+	matmul    func(op kernels.MatMul) error
+	sumRows   func(dst, x kernels.Buffer, rows, cols int, accumulate bool) error
+	add       func(dst, src kernels.Buffer) error
+	norm      func(op kernels.LayerNorm) error
+	normBack  func(op kernels.LayerNormBackward) error
+	gelu      func(y, x kernels.Buffer) error
+	geluBack  func(dx, dy, x kernels.Buffer) error
+	attention func(op kernels.CausalAttention) error
+	attBack   func(op kernels.CausalAttentionBackward) error
+	attSpace  func(tokens, heads, dim int) (int, int)
+	embedBack func(op kernels.EmbedBackward) error
+	loss      func(op kernels.HeadLoss) (float64, float64, error)
+	lossBack  func(op kernels.HeadLossBackward) error
+	headSpace func(tokens, width, vocabulary int) int
+	dropout   func(y, x kernels.Buffer, p float32, key kernels.Key) error
+	normal    func(x kernels.Buffer, std float32, key kernels.Key) error
+	squares   func(x kernels.Buffer) (float64, error)
+	adam      func(op kernels.AdamW) error
+	release   func(b kernels.Buffer) (int64, error)
+	readFloat func(dst []float32, src kernels.Buffer) error
+}
+
+func (d *broken) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
+	b, err := d.Compute.Alloc(class, t, n)
+	d.beside[d.last], d.last = b, b
+	return b, err
+}
+
+// flip changes the lowest bit of element i.
+func (d *broken) flip(b kernels.Buffer, i int) {
+	x := make([]float32, b.N)
+	_ = d.Compute.ReadFloat32(x, b)
+	x[i] = math.Float32frombits(math.Float32bits(x[i]) ^ 1)
+	_ = d.Compute.WriteFloat32(b, x)
+}
+
+// scale multiplies all elements.
+func (d *broken) scale(b kernels.Buffer, by float32) {
+	x := make([]float32, b.N)
+	_ = d.Compute.ReadFloat32(x, b)
+	for i := range x {
+		x[i] *= by
+	}
+	_ = d.Compute.WriteFloat32(b, x)
+}
+
+func (d *broken) MatMul(op kernels.MatMul) error { return or(d.matmul, d.Compute.MatMul)(op) }
+func (d *broken) SumRows(dst, x kernels.Buffer, rows, cols int, accumulate bool) error {
+	return or(d.sumRows, d.Compute.SumRows)(dst, x, rows, cols, accumulate)
+}
+func (d *broken) Add(dst, src kernels.Buffer) error    { return or(d.add, d.Compute.Add)(dst, src) }
+func (d *broken) LayerNorm(op kernels.LayerNorm) error { return or(d.norm, d.Compute.LayerNorm)(op) }
+func (d *broken) GELU(y, x kernels.Buffer) error       { return or(d.gelu, d.Compute.GELU)(y, x) }
+func (d *broken) SumSquares(x kernels.Buffer) (float64, error) {
+	return or(d.squares, d.Compute.SumSquares)(x)
+}
+func (d *broken) AdamW(op kernels.AdamW) error { return or(d.adam, d.Compute.AdamW)(op) }
+func (d *broken) LayerNormBackward(op kernels.LayerNormBackward) error {
+	return or(d.normBack, d.Compute.LayerNormBackward)(op)
+}
+func (d *broken) GELUBackward(dx, dy, x kernels.Buffer) error {
+	return or(d.geluBack, d.Compute.GELUBackward)(dx, dy, x)
+}
+func (d *broken) CausalAttention(op kernels.CausalAttention) error {
+	return or(d.attention, d.Compute.CausalAttention)(op)
+}
+func (d *broken) CausalAttentionBackward(op kernels.CausalAttentionBackward) error {
+	return or(d.attBack, d.Compute.CausalAttentionBackward)(op)
+}
+func (d *broken) AttentionWorkspace(tokens, heads, dim int) (int, int) {
+	return or(d.attSpace, d.Compute.AttentionWorkspace)(tokens, heads, dim)
+}
+func (d *broken) EmbedBackward(op kernels.EmbedBackward) error {
+	return or(d.embedBack, d.Compute.EmbedBackward)(op)
+}
+func (d *broken) HeadLoss(op kernels.HeadLoss) (float64, float64, error) {
+	return or(d.loss, d.Compute.HeadLoss)(op)
+}
+func (d *broken) HeadLossBackward(op kernels.HeadLossBackward) error {
+	return or(d.lossBack, d.Compute.HeadLossBackward)(op)
+}
+func (d *broken) HeadWorkspace(tokens, width, vocabulary int) int {
+	return or(d.headSpace, d.Compute.HeadWorkspace)(tokens, width, vocabulary)
+}
+func (d *broken) Dropout(y, x kernels.Buffer, p float32, key kernels.Key) error {
+	return or(d.dropout, d.Compute.Dropout)(y, x, p, key)
+}
+func (d *broken) Normal(x kernels.Buffer, std float32, key kernels.Key) error {
+	return or(d.normal, d.Compute.Normal)(x, std, key)
+}
+func (d *broken) Release(b kernels.Buffer) (int64, error) {
+	return or(d.release, d.Compute.Release)(b)
+}
+func (d *broken) ReadFloat32(dst []float32, src kernels.Buffer) error {
+	return or(d.readFloat, d.Compute.ReadFloat32)(dst, src)
+}
+
+// or returns f where it is set.
+func or[F any](f, sound F) F {
+	if reflect.ValueOf(f).IsNil() {
+		return sound
+	}
+	return f
+}
+
+// faults are devices with one fault each, and the case that must find it.
+var faults = []struct {
+	name, found string
+	spoil       func(d *broken)
+}{
+	{"MatMul ignores Accumulate", "matmul", func(d *broken) {
+		d.matmul = func(op kernels.MatMul) error { op.Accumulate = false; return d.Compute.MatMul(op) }
+	}},
+	{"MatMul always accumulates", "matmul", func(d *broken) {
+		d.matmul = func(op kernels.MatMul) error { op.Accumulate = true; return d.Compute.MatMul(op) }
+	}},
+	{"MatMul rounds to half the digits", "matmul", func(d *broken) {
+		d.matmul = func(op kernels.MatMul) error { err := d.Compute.MatMul(op); d.scale(op.C, 1.001); return err }
+	}},
+	{"MatMul zeroes C before it refuses", "refusals/buffers", func(d *broken) {
+		d.matmul = func(op kernels.MatMul) error { _ = d.Compute.Zero(op.C); return d.Compute.MatMul(op) }
+	}},
+	{"MatMul depends on the call before", "repeatable", func(d *broken) {
+		d.matmul = func(op kernels.MatMul) error {
+			err := d.Compute.MatMul(op)
+			if d.calls++; d.calls%2 == 0 {
+				d.flip(op.C, 0)
+			}
+			return err
+		}
+	}},
+	{"SumRows ignores accumulate", "rows", func(d *broken) {
+		d.sumRows = func(dst, x kernels.Buffer, rows, cols int, _ bool) error {
+			return d.Compute.SumRows(dst, x, rows, cols, false)
+		}
+	}},
+	{"Add leaks a buffer", "elementwise", func(d *broken) {
+		d.add = func(dst, src kernels.Buffer) error {
+			_, _ = d.Compute.Alloc(memory.Workspace, kernels.Float32, 4)
+			return d.Compute.Add(dst, src)
+		}
+	}},
+	{"LayerNorm writes past the end", "layernorm", func(d *broken) {
+		d.norm = func(op kernels.LayerNorm) error {
+			err := d.Compute.LayerNorm(op)
+			d.flip(d.beside[op.Y], 0)
+			return err
+		}
+	}},
+	{"LayerNorm has another epsilon", "layernorm", func(d *broken) {
+		d.norm = func(op kernels.LayerNorm) error {
+			err := d.Compute.LayerNorm(op)
+			d.scale(op.RStd, 1.00001)
+			return err
+		}
+	}},
+	{"LayerNormBackward ignores AccumulateBeta", "layernorm/backward", func(d *broken) {
+		d.normBack = func(op kernels.LayerNormBackward) error {
+			op.AccumulateBeta = false
+			return d.Compute.LayerNormBackward(op)
+		}
+	}},
+	{"LayerNormBackward uses one Accumulate for both", "layernorm/backward", func(d *broken) {
+		d.normBack = func(op kernels.LayerNormBackward) error {
+			op.AccumulateBeta = op.AccumulateGamma
+			return d.Compute.LayerNormBackward(op)
+		}
+	}},
+	{"GELU writes to its operand", "gelu", func(d *broken) {
+		d.gelu = func(y, x kernels.Buffer) error { err := d.Compute.GELU(y, x); d.flip(x, 0); return err }
+	}},
+	{"GELUBackward is a little off", "gelu/backward", func(d *broken) {
+		d.geluBack = func(dx, dy, x kernels.Buffer) error {
+			err := d.Compute.GELUBackward(dx, dy, x)
+			d.scale(dx, 1.0002)
+			return err
+		}
+	}},
+	{"attention is not causal", "attention/causal", func(d *broken) {
+		d.attention = func(op kernels.CausalAttention) error {
+			x := make([]float32, op.QKV.N)
+			_ = d.Compute.ReadFloat32(x, op.QKV)
+			err := d.Compute.CausalAttention(op)
+			if math.Float32bits(x[len(x)-1])&1 == 1 { // the last token has the smallest of influences
+				d.flip(op.Out, 0)
+			}
+			return err
+		}
+	}},
+	{"attention forgets the scale", "attention", func(d *broken) {
+		d.attention = func(op kernels.CausalAttention) error {
+			x := make([]float32, op.QKV.N)
+			_ = d.Compute.ReadFloat32(x, op.QKV)
+			d.scale(op.QKV, float32(math.Sqrt(math.Sqrt(float64(op.HeadDim)))))
+			err := d.Compute.CausalAttention(op)
+			_ = d.Compute.WriteFloat32(op.QKV, x)
+			return err
+		}
+	}},
+	{"the attention's backward leaves the last token out", "attention/backward", func(d *broken) {
+		d.attBack = func(op kernels.CausalAttentionBackward) error {
+			x := make([]float32, op.DQKV.N)
+			_ = d.Compute.ReadFloat32(x, op.DQKV)
+			if err := d.Compute.CausalAttentionBackward(op); err != nil {
+				return err
+			}
+			y := make([]float32, op.DQKV.N)
+			_ = d.Compute.ReadFloat32(y, op.DQKV)
+			copy(x, y[:len(y)-3*op.Heads*op.HeadDim])
+			return d.Compute.WriteFloat32(op.DQKV, x)
+		}
+	}},
+	{"AttentionWorkspace says one too many", "attention/workspace", func(d *broken) {
+		d.attSpace = func(tokens, heads, dim int) (int, int) {
+			forward, backward := d.Compute.AttentionWorkspace(tokens, heads, dim)
+			return forward + 1, backward
+		}
+	}},
+	{"AttentionWorkspace says one too few", "attention/workspace", func(d *broken) {
+		d.attSpace = func(tokens, heads, dim int) (int, int) {
+			forward, backward := d.Compute.AttentionWorkspace(tokens, heads, dim)
+			return forward, backward - 1
+		}
+	}},
+	{"EmbedBackward keeps the last of equal ids", "embed/backward", func(d *broken) {
+		d.embedBack = func(op kernels.EmbedBackward) error {
+			if err := d.Compute.EmbedBackward(op); err != nil || op.DTable.N == 0 {
+				return err
+			}
+			ids, dx, table := make([]int32, op.IDs.N), make([]float32, op.DX.N), make([]float32, op.DTable.N)
+			_ = d.Compute.ReadInt32(ids, op.IDs)
+			_ = d.Compute.ReadFloat32(dx, op.DX)
+			for t, id := range ids {
+				copy(table[int(id)*op.Width:], dx[t*op.Width:][:op.Width])
+			}
+			return d.Compute.WriteFloat32(op.DTable, table)
+		}
+	}},
+	{"HeadLoss counts tokens, not weights", "head", func(d *broken) {
+		d.loss = func(op kernels.HeadLoss) (float64, float64, error) {
+			sum, _, err := d.Compute.HeadLoss(op)
+			return sum, float64(op.Tokens), err
+		}
+	}},
+	{"HeadLossBackward ignores Seed", "head/backward", func(d *broken) {
+		d.lossBack = func(op kernels.HeadLossBackward) error { op.Seed = 1; return d.Compute.HeadLossBackward(op) }
+	}},
+	{"HeadLossBackward ignores Accumulate", "head/backward", func(d *broken) {
+		d.lossBack = func(op kernels.HeadLossBackward) error {
+			op.Accumulate = false
+			return d.Compute.HeadLossBackward(op)
+		}
+	}},
+	{"HeadWorkspace holds all logits", "head/workspace", func(d *broken) {
+		d.headSpace = func(tokens, width, vocabulary int) int { return tokens * vocabulary }
+	}},
+	{"Dropout ignores the key", "dropout/keys", func(d *broken) {
+		d.dropout = func(y, x kernels.Buffer, p float32, _ kernels.Key) error {
+			return d.Compute.Dropout(y, x, p, kernels.Key{})
+		}
+	}},
+	{"Dropout ignores the microbatch", "dropout/keys", func(d *broken) {
+		d.dropout = func(y, x kernels.Buffer, p float32, key kernels.Key) error {
+			key.Microbatch = 0
+			return d.Compute.Dropout(y, x, p, key)
+		}
+	}},
+	{"Dropout draws from a sequence", "dropout/keys", func(d *broken) {
+		d.dropout = func(y, x kernels.Buffer, p float32, key kernels.Key) error {
+			d.calls++
+			key.Step = int64(d.calls)
+			return d.Compute.Dropout(y, x, p, key)
+		}
+	}},
+	{"Dropout keeps too many", "dropout/rate", func(d *broken) {
+		d.dropout = func(y, x kernels.Buffer, p float32, key kernels.Key) error {
+			return d.Compute.Dropout(y, x, p*0.95, key)
+		}
+	}},
+	{"Dropout forgets to scale", "dropout", func(d *broken) {
+		d.dropout = func(y, x kernels.Buffer, p float32, key kernels.Key) error {
+			err := d.Compute.Dropout(y, x, p, key)
+			if err == nil {
+				d.scale(y, 1-p)
+			}
+			return err
+		}
+	}},
+	{"Normal draws a wrong spread", "normal", func(d *broken) {
+		d.normal = func(x kernels.Buffer, std float32, key kernels.Key) error {
+			return d.Compute.Normal(x, std*1.0001, key)
+		}
+	}},
+	{"SumSquares adds up in float32", "sumsquares", func(d *broken) {
+		d.squares = func(x kernels.Buffer) (float64, error) {
+			s, err := d.Compute.SumSquares(x)
+			return float64(float32(s)), err
+		}
+	}},
+	{"AdamW does not correct the bias", "adamw", func(d *broken) {
+		d.adam = func(op kernels.AdamW) error {
+			if op.Step > 0 {
+				op.Step += 1000
+			}
+			return d.Compute.AdamW(op)
+		}
+	}},
+	{"AdamW writes to the gradient", "adamw", func(d *broken) {
+		d.adam = func(op kernels.AdamW) error { err := d.Compute.AdamW(op); d.scale(op.Grad, 0); return err }
+	}},
+	{"Release says that nothing was freed", "memory/book", func(d *broken) {
+		d.release = func(b kernels.Buffer) (int64, error) { _, err := d.Compute.Release(b); return 0, err }
+	}},
+	{"Release keeps the buffer", "memory/book", func(d *broken) {
+		d.release = func(b kernels.Buffer) (int64, error) { return d.Bytes(b), nil }
+	}},
+	{"reads past the end are cut short", "memory/copies refused", func(d *broken) {
+		d.readFloat = func(dst []float32, src kernels.Buffer) error {
+			return d.Compute.ReadFloat32(dst[:min(len(dst), src.N)], src)
+		}
+	}},
+}
+
+func TestFaultsAreFound(t *testing.T) {
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			found := false
+			for _, c := range kerneltest.Cases() {
+				if c.Name != f.found {
+					continue
+				}
+				found = true
+				d := &broken{Compute: openHost(t), beside: map[kernels.Buffer]kernels.Buffer{}}
+				require.NoError(t, c.Check(d), "without the fault")
+				require.NoError(t, d.Close())
+
+				d = &broken{Compute: openHost(t), beside: map[kernels.Buffer]kernels.Buffer{}}
+				f.spoil(d)
+				err := c.Check(d)
+				require.Error(t, err)
+				t.Log(err)
+				require.NoError(t, d.Close())
+			}
+			require.True(t, found, "there is no case %q", f.found)
+		})
+	}
+}

@@ -1,0 +1,27 @@
+// Package kerneltest is the conformance suite for devices: what package kernels
+// promises, checked on any [kernels.Compute].
+//
+// [Run] runs every [Case] as a subtest, each on a device of its own:
+//
+//	func TestConformance(t *testing.T) {
+//		kerneltest.Run(t, func(t *testing.T) kernels.Compute { return open(t) })
+//	}
+//
+// The suite opens with Run and closes the device itself. It computes references
+// in float64 from the float32 operands, and checks each backward against central
+// differences of the reference of its forward. The bounds on the difference, with
+// u = 2^-24 and the maximum taken over the result:
+//
+//	sums, copies, embedding, SumSquares    none: bit-equal
+//	MatMul                                 (K+3)·u·Σ|a|·|b|, plus |C| where it accumulates
+//	SumRows                                (rows+1)·u·Σ|x|
+//	LayerNorm, attention, LSE              2^-18 of the maximum
+//	GELU                                   2^-20·|x|
+//	HeadLoss                               2^-18 of the sum of what the terms are made of
+//	gradients                              2^-14 of the maximum, plus 1e-10 of the differences
+//	Normal                                 2^-18 of the standard deviation
+//	AdamW                                  2^-18 of the maximum
+//
+// Around every operation it checks that operands are unchanged, that buffers
+// beside them are untouched, and that the device neither allocated nor freed.
+package kerneltest

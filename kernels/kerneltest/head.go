@@ -1,0 +1,182 @@
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/weir-ml/weir/kernels"
+)
+
+func headCases() []Case {
+	return []Case{
+		newCase("head", false, headForward),
+		newCase("head/backward", false, headBackward),
+		newCase("head/weight 0", false, headWeightless),
+		newCase("head/workspace", true, headWorkspace),
+		newCase("head/labels", false, headLabels),
+	}
+}
+
+// headShapes are tokens, width and vocabulary; tokens around the tiles that
+// devices use.
+var headShapes = [][3]int{{1, 1, 1}, {1, 4, 7}, {3, 5, 2}, {64, 8, 33}, {65, 3, 11}, {130, 6, 19}}
+
+// head draws the operands of a head and puts them on the device.
+func (l *lab) head(tokens, width, vocabulary int) (op kernels.HeadLoss, x, table, weights []float32, labels []int32) {
+	x, table = l.normal(tokens*width, 1), l.normal(vocabulary*width, 1)
+	labels, weights = l.ids(tokens, vocabulary), make([]float32, tokens)
+	for t := range weights {
+		weights[t] = []float32{1, 0.25, 3, 0}[t%4]
+	}
+	op = kernels.HeadLoss{
+		X: l.put("X", x), Table: l.put("Table", table), Labels: l.putInts("Labels", labels), Weights: l.put("Weights", weights),
+		LSE: l.result("LSE", tokens), Workspace: l.result("Workspace", l.d.HeadWorkspace(tokens, width, vocabulary)),
+		Tokens: tokens, Width: width, Vocabulary: vocabulary,
+	}
+	return op, x, table, weights, labels
+}
+
+// loss runs the forward and returns its two numbers.
+func (l *lab) loss(what string, op kernels.HeadLoss) (sum, weight float64) {
+	l.do(what, func() (err error) {
+		sum, weight, err = l.d.HeadLoss(op)
+		return err
+	}, op.LSE, op.Workspace)
+	return sum, weight
+}
+
+func headForward(l *lab) {
+	for _, s := range headShapes {
+		tokens, width, vocabulary := s[0], s[1], s[2]
+		what := fmt.Sprintf("HeadLoss of %d tokens, width %d, vocabulary %d", tokens, width, vocabulary)
+		op, x, table, weights, labels := l.head(tokens, width, vocabulary)
+		sum, weight := l.loss(what, op)
+		want, lse := headLoss(wide(x), wide(table), labels, wide(weights), tokens, width, vocabulary)
+		var total, scale float64
+		for t, w := range weights {
+			total += float64(w)
+			scale += float64(w) * (1 + math.Abs(lse[t]))
+		}
+		if d := math.Abs(sum - want); !(d <= 0x1p-18*scale) {
+			l.fault("%s: the sum is %v, want %v within %.3g", what, sum, want, 0x1p-18*scale)
+		}
+		if weight != total {
+			l.fault("%s: the weight is %v, want %v", what, weight, total)
+		}
+		l.near(what+": LSE", l.read(op.LSE), lse, 0x1p-18)
+		l.drop()
+	}
+}
+
+func headBackward(l *lab) {
+	for _, s := range headShapes {
+		for _, accumulate := range []bool{false, true} {
+			tokens, width, vocabulary := s[0], s[1], s[2]
+			if vocabulary == 1 {
+				continue // its loss is 0 whatever the operands
+			}
+			what := fmt.Sprintf("HeadLossBackward of %d tokens, width %d, vocabulary %d, Accumulate %t", tokens, width, vocabulary, accumulate)
+			kept, x, table, weights, labels := l.head(tokens, width, vocabulary)
+			l.loss(what, kept)
+			const seed = 0.5
+			op := kernels.HeadLossBackward{
+				X: kept.X, Table: kept.Table, Labels: kept.Labels, Weights: kept.Weights, LSE: kept.LSE,
+				Workspace: kept.Workspace, DX: l.result("DX", tokens*width), DTable: l.result("DTable", vocabulary*width),
+				Seed: seed, Tokens: tokens, Width: width, Vocabulary: vocabulary, Accumulate: accumulate,
+			}
+			var before []float32
+			if accumulate {
+				before = l.normal(vocabulary*width, 5)
+				op.DTable = l.put("DTable", before)
+			}
+			l.do(what, func() error { return l.d.HeadLossBackward(op) }, op.DX, op.DTable, op.Workspace)
+			loss := func(x, table []float64) float64 {
+				total, _ := headLoss(x, table, labels, wide(weights), tokens, width, vocabulary)
+				return seed * total
+			}
+			l.slopes(what+": DX", l.read(op.DX), nil, wide(x), func(x []float64) float64 { return loss(x, wide(table)) })
+			l.slopes(what+": DTable", l.read(op.DTable), before, wide(table), func(table []float64) float64 { return loss(wide(x), table) })
+
+			alone := op
+			alone.DX, alone.DTable = l.result("DX", tokens*width), kernels.Buffer{}
+			l.do(what+" without DTable", func() error { return l.d.HeadLossBackward(alone) }, alone.DX, op.Workspace)
+			l.exactly(what+": DX alone", l.read(alone.DX), l.read(op.DX))
+			if !accumulate {
+				alone.DX, alone.DTable = kernels.Buffer{}, l.result("DTable", vocabulary*width)
+				l.do(what+" without DX", func() error { return l.d.HeadLossBackward(alone) }, alone.DTable, op.Workspace)
+				l.exactly(what+": DTable alone", l.read(alone.DTable), l.read(op.DTable))
+			}
+			l.drop()
+		}
+	}
+}
+
+// headWeightless checks that tokens of weight 0 have no part in anything, even
+// where their loss is infinite.
+func headWeightless(l *lab) {
+	const tokens, width, vocabulary = 3, 2, 4
+	op := kernels.HeadLoss{
+		X: l.put("X", []float32{1e30, 1e30, 1, 2, 1e30, -1e30}), Table: l.put("Table", []float32{1e30, 1, 1, 1, -1e30, 1, 2, 2}),
+		Labels: l.putInts("Labels", []int32{2, 1, 2}), Weights: l.put("Weights", make([]float32, tokens)),
+		LSE: l.result("LSE", tokens), Workspace: l.result("Workspace", l.d.HeadWorkspace(tokens, width, vocabulary)),
+		Tokens: tokens, Width: width, Vocabulary: vocabulary,
+	}
+	if sum, weight := l.loss("HeadLoss", op); sum != 0 || weight != 0 {
+		l.fault("HeadLoss of tokens of weight 0 is %v with weight %v, want 0 and 0", sum, weight)
+	}
+	table := l.normal(vocabulary*width, 1)
+	back := kernels.HeadLossBackward{
+		X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace,
+		DTable: l.put("DTable", table), Seed: 1, Tokens: tokens, Width: width, Vocabulary: vocabulary, Accumulate: true,
+	}
+	l.do("HeadLossBackward", func() error { return l.d.HeadLossBackward(back) }, back.DTable, op.Workspace)
+	l.exactly("DTable after HeadLossBackward of tokens of weight 0", l.read(back.DTable), table)
+}
+
+// headWorkspace checks that the figure is what the operations demand, and that
+// it is less than the logits of a long microbatch.
+func headWorkspace(l *lab) {
+	for _, s := range headShapes {
+		tokens, width, vocabulary := s[0], s[1], s[2]
+		need := l.d.HeadWorkspace(tokens, width, vocabulary)
+		if again := l.d.HeadWorkspace(tokens, width, vocabulary); need < 1 || again != need {
+			l.fault("HeadWorkspace of %v is %d, then %d", s, need, again)
+			return
+		}
+		op, _, _, _, _ := l.head(tokens, width, vocabulary)
+		back := kernels.HeadLossBackward{
+			X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE,
+			DX: l.result("DX", tokens*width), DTable: l.result("DTable", vocabulary*width),
+			Seed: 1, Tokens: tokens, Width: width, Vocabulary: vocabulary,
+		}
+		l.loss("HeadLoss", op)
+		if need > 1 {
+			op.Workspace = l.result("Workspace", need-1)
+			back.Workspace = op.Workspace
+			l.refuse("HeadLoss with a workspace of one element less", kernels.ErrShape, func() error { _, _, err := l.d.HeadLoss(op); return err })
+			l.refuse("HeadLossBackward with a workspace of one element less", kernels.ErrShape, func() error { return l.d.HeadLossBackward(back) })
+		}
+		back.Workspace = l.result("Workspace", need)
+		l.do("HeadLossBackward", func() error { return l.d.HeadLossBackward(back) }, back.DX, back.DTable, back.Workspace)
+		l.drop()
+	}
+	const tokens, vocabulary = 8192, 1000
+	if need := l.d.HeadWorkspace(tokens, 8, vocabulary); need > tokens*vocabulary/4 {
+		l.fault("HeadWorkspace of %d tokens is %d elements: that is no tile of %d logits", tokens, need, tokens*vocabulary)
+	}
+}
+
+// headLabels checks labels that are no row of the table.
+func headLabels(l *lab) {
+	for _, label := range []int32{-1, 4} {
+		op, _, _, _, _ := l.head(3, 2, 4)
+		op.Labels = l.putInts("Labels", []int32{0, 3, label})
+		back := kernels.HeadLossBackward{
+			X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace,
+			DX: l.result("DX", 6), DTable: l.result("DTable", 8), Seed: 1, Tokens: 3, Width: 2, Vocabulary: 4,
+		}
+		l.refuse(fmt.Sprintf("HeadLoss with label %d of 4", label), kernels.ErrShape, func() error { _, _, err := l.d.HeadLoss(op); return err })
+		l.refuse(fmt.Sprintf("HeadLossBackward with label %d of 4", label), kernels.ErrShape, func() error { return l.d.HeadLossBackward(back) })
+		l.drop()
+	}
+}

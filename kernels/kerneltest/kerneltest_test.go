@@ -1,0 +1,48 @@
+package kerneltest_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/kerneltest"
+)
+
+// openHost opens a small host device, which the suite closes.
+func openHost(t *testing.T) kernels.Compute {
+	h, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
+	require.NoError(t, err)
+	return h
+}
+
+func TestHost(t *testing.T) { kerneltest.Run(t, openHost) }
+
+func TestNull(t *testing.T) {
+	kerneltest.RunNull(t, func(t *testing.T) kernels.Compute {
+		target := openHost(t)
+		t.Cleanup(func() { require.NoError(t, target.Close()) })
+		return kernels.NewNull(target)
+	})
+}
+
+// Outside of a test the cases can be run one by one.
+func Example() {
+	passed := 0
+	for _, c := range kerneltest.Cases() {
+		d, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if err := c.Check(d); err != nil {
+			fmt.Println(c.Name, err)
+		} else {
+			passed++
+		}
+		_ = d.Close()
+	}
+	fmt.Println(passed == len(kerneltest.Cases()))
+	// Output: true
+}

@@ -1,0 +1,270 @@
+package kerneltest
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// lab is a device with buffers on it and the knowledge of what is in them.
+type lab struct {
+	d      kernels.Compute
+	rng    *rand.Rand
+	held   []held
+	faults []error
+	// silent says that the device keeps no content, as Null does not. The case
+	// "copies" finds a device that should.
+	silent bool
+}
+
+// held is a buffer and its content.
+type held struct {
+	name   string
+	b      kernels.Buffer
+	floats []float32
+	ints   []int32
+}
+
+// newLab seeds the draws with a constant: a case is the same every time.
+func newLab(d kernels.Compute) *lab {
+	l := &lab{d: d, rng: rand.New(rand.NewPCG(1, 2))}
+	l.guard()
+	l.silent = l.read(l.held[0].b)[0] == 0
+	return l
+}
+
+// unwritten fills results before an operation: a NaN that no computation makes.
+var unwritten = math.Float32frombits(0x7fc0dead)
+
+// guard puts a buffer of known content beside the others.
+func (l *lab) guard() {
+	b, err := l.d.Alloc(memory.Workspace, kernels.Float32, 16)
+	l.must("Alloc of a guard", err)
+	content := make([]float32, 16)
+	for i := range content {
+		content[i] = float32(1000 + i)
+	}
+	l.must("WriteFloat32", l.d.WriteFloat32(b, content))
+	l.held = append(l.held, held{name: "the buffer beside", b: b, floats: content})
+}
+
+// put makes a buffer with the given content.
+func (l *lab) put(name string, content []float32) kernels.Buffer {
+	b, err := l.d.Alloc(memory.Saved, kernels.Float32, len(content))
+	l.must("Alloc", err)
+	l.must("WriteFloat32", l.d.WriteFloat32(b, content))
+	l.held = append(l.held, held{name: name, b: b, floats: slices.Clone(content)})
+	l.guard()
+	return b
+}
+
+// result makes a buffer of n elements that were not written yet.
+func (l *lab) result(name string, n int) kernels.Buffer {
+	content := make([]float32, n)
+	for i := range content {
+		content[i] = unwritten
+	}
+	return l.put(name, content)
+}
+
+// putInts makes a buffer of int32 with the given content.
+func (l *lab) putInts(name string, content []int32) kernels.Buffer {
+	b, err := l.d.Alloc(memory.Entry, kernels.Int32, len(content))
+	l.must("Alloc", err)
+	l.must("WriteInt32", l.d.WriteInt32(b, content))
+	l.held = append(l.held, held{name: name, b: b, ints: slices.Clone(content)})
+	l.guard()
+	return b
+}
+
+// read returns the content of a buffer.
+func (l *lab) read(b kernels.Buffer) []float32 {
+	x := make([]float32, b.N)
+	l.must("ReadFloat32", l.d.ReadFloat32(x, b))
+	return x
+}
+
+// normal returns n draws of mean 0 and the given standard deviation.
+func (l *lab) normal(n int, std float64) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(std * l.rng.NormFloat64())
+	}
+	return x
+}
+
+// ids returns n draws from 0 to vocabulary-1.
+func (l *lab) ids(n, vocabulary int) []int32 {
+	x := make([]int32, n)
+	for i := range x {
+		x[i] = int32(l.rng.IntN(vocabulary))
+	}
+	return x
+}
+
+// do runs an operation that writes the given results and nothing else.
+func (l *lab) do(what string, f func() error, results ...kernels.Buffer) {
+	var before, after memory.Stats
+	l.d.Stats(&before)
+	l.must(what, f())
+	l.must("Sync", l.d.Sync())
+	l.d.Stats(&after)
+	if before.Live != after.Live || before.Allocs != after.Allocs || before.Frees != after.Frees {
+		l.fault("%s: an operation allocated or freed: live %d bytes before, %d after; %d buffers more, %d fewer",
+			what, before.Live, after.Live, after.Allocs-before.Allocs, after.Frees-before.Frees)
+	}
+	l.unchanged(what, results...)
+}
+
+// refuse runs an operation that must return an error which wraps want, and must
+// write nothing.
+func (l *lab) refuse(what string, want error, f func() error) {
+	if err := f(); !errors.Is(err, want) {
+		l.fault("%s: the error is %v, want one that wraps %q", what, err, want)
+	}
+	l.unchanged(what)
+}
+
+// unchanged looks at every buffer. Those of results may have changed.
+func (l *lab) unchanged(what string, results ...kernels.Buffer) {
+	if l.silent {
+		return
+	}
+	for i := range l.held {
+		h := &l.held[i]
+		if h.b.Type == kernels.Int32 {
+			x := make([]int32, h.b.N)
+			l.must("ReadInt32", l.d.ReadInt32(x, h.b))
+			if !slices.Equal(x, h.ints) {
+				l.fault("%s: it wrote to %s", what, h.name)
+			}
+			continue
+		}
+		x := l.read(h.b)
+		if !equal(x, h.floats) && !slices.Contains(results, h.b) {
+			l.fault("%s: it wrote to %s", what, h.name)
+		}
+		h.floats = x
+	}
+}
+
+// drop releases all buffers.
+func (l *lab) drop() {
+	for _, h := range l.held {
+		freed, err := l.d.Release(h.b)
+		l.must("Release of "+h.name, err)
+		if want := int64(h.b.N) * h.b.Type.Bytes(); freed != want {
+			l.fault("Release of %s freed %d bytes, want %d", h.name, freed, want)
+		}
+	}
+	l.held = nil
+	l.guard()
+}
+
+// end releases all buffers and looks at the book.
+func (l *lab) end() {
+	l.drop()
+	_, err := l.d.Release(l.held[0].b)
+	l.must("Release", err)
+	var s memory.Stats
+	l.d.Stats(&s)
+	if s.Live != 0 || l.d.Live() != 0 || s.Classes != (memory.ByClass{}) || s.Allocs != s.Frees {
+		l.fault("after every buffer was released %d bytes are live (%v), %d buffers were allocated and %d freed", s.Live, s.Classes, s.Allocs, s.Frees)
+	}
+}
+
+// equal compares bits.
+func equal(x, y []float32) bool {
+	return slices.EqualFunc(x, y, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) })
+}
+
+// exactly demands bit-equal numbers.
+func (l *lab) exactly(what string, got, want []float32) {
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			l.fault("%s: element %d is %v, want exactly %v", what, i, got[i], want[i])
+			return
+		}
+	}
+}
+
+// near demands |got - want| <= bound·max|want|.
+func (l *lab) near(what string, got []float32, want []float64, bound float64) {
+	var largest float64
+	for _, w := range want {
+		largest = max(largest, math.Abs(w))
+	}
+	for i, w := range want {
+		if d := math.Abs(float64(got[i]) - w); !(d <= bound*largest) {
+			l.fault("%s: element %d is %v, want %v within %.3g", what, i, got[i], w, bound*largest)
+			return
+		}
+	}
+}
+
+// within demands |got - want| <= bound, each element with a bound of its own.
+func (l *lab) within(what string, got []float32, want, bound []float64) {
+	for i, w := range want {
+		if d := math.Abs(float64(got[i]) - w); !(d <= bound[i]) {
+			l.fault("%s: element %d is %v, want %v within %.3g", what, i, got[i], w, bound[i])
+			return
+		}
+	}
+}
+
+// wide converts to float64.
+func wide(x []float32) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}
+
+// dot returns Σ x·y.
+func dot(x, y []float64) float64 {
+	var s float64
+	for i, v := range x {
+		s += v * y[i]
+	}
+	return s
+}
+
+// gradientBound is the bound on gradients, relative to the largest.
+const gradientBound = 0x1p-14
+
+// slopes compares a gradient with central differences of f at x, in up to 24
+// elements: the first, the last, and others by chance. The gradient may lie on
+// top of what was there before (nil is zeros).
+func (l *lab) slopes(what string, got, before []float32, x []float64, f func(x []float64) float64) {
+	const samples, h = 24, 1e-5
+	at := []int{0, len(x) - 1}
+	for len(at) < min(samples, len(x)) {
+		at = append(at, l.rng.IntN(len(x)))
+	}
+	want := make([]float64, len(at))
+	var largest float64
+	for k, i := range at {
+		was := x[i]
+		x[i] = was + h
+		above := f(x)
+		x[i] = was - h
+		below := f(x)
+		x[i] = was
+		want[k] = (above - below) / (2 * h)
+		if before != nil {
+			want[k] += float64(before[i])
+		}
+		largest = max(largest, math.Abs(want[k]))
+	}
+	for k, i := range at {
+		if d := math.Abs(float64(got[i]) - want[k]); !(d <= gradientBound*largest+h*h) {
+			l.fault("%s: element %d is %v, want %v within %.3g", what, i, got[i], want[k], gradientBound*largest+h*h)
+			return
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package kerneltest
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/kernels"
+)
+
+func normCases() []Case {
+	return []Case{
+		newCase("layernorm", false, layerNormForward),
+		newCase("layernorm/rows", false, layerNormRows),
+		newCase("layernorm/backward", false, layerNormBackward),
+	}
+}
+
+// normShapes are rows and columns.
+var normShapes = [][2]int{{1, 1}, {1, 8}, {3, 5}, {7, 64}, {2, 129}, {65, 16}}
+
+// normInput draws rows of very different scales, some of them so small that the
+// epsilon counts. No mean is much larger than its row's deviation: the rounding
+// of the mean alone would be more than the bound.
+func normInput(l *lab, rows, cols int) (x, gamma, beta []float32) {
+	for r := range rows {
+		row := l.normal(cols, []float64{1, 0.003, 50}[r%3])
+		for j := range row {
+			if r%6 == 3 {
+				row[j]++
+			}
+		}
+		x = append(x, row...)
+	}
+	gamma, beta = l.normal(cols, 1), l.normal(cols, 1)
+	return x, gamma, beta
+}
+
+func layerNormForward(l *lab) {
+	for _, s := range normShapes {
+		rows, cols := s[0], s[1]
+		what := fmt.Sprintf("LayerNorm %d×%d", rows, cols)
+		x, gamma, beta := normInput(l, rows, cols)
+		op := kernels.LayerNorm{
+			X: l.put("X", x), Gamma: l.put("Gamma", gamma), Beta: l.put("Beta", beta),
+			Y: l.result("Y", rows*cols), Mean: l.result("Mean", rows), RStd: l.result("RStd", rows),
+			Rows: rows, Cols: cols,
+		}
+		l.do(what, func() error { return l.d.LayerNorm(op) }, op.Y, op.Mean, op.RStd)
+		y, mean, rstd := layerNorm(wide(x), wide(gamma), wide(beta), rows, cols)
+		l.near(what+": Y", l.read(op.Y), y, 0x1p-18)
+		l.near(what+": Mean", l.read(op.Mean), mean, 0x1p-18)
+		l.near(what+": RStd", l.read(op.RStd), rstd, 0x1p-18)
+		l.drop()
+	}
+}
+
+// layerNormRows checks that a row does not depend on the others.
+func layerNormRows(l *lab) {
+	const rows, cols = 9, 33
+	x, gamma, beta := normInput(l, rows, cols)
+	normalised := func(x []float32) []float32 {
+		n := len(x) / cols
+		op := kernels.LayerNorm{
+			X: l.put("X", x), Gamma: l.put("Gamma", gamma), Beta: l.put("Beta", beta),
+			Y: l.result("Y", len(x)), Mean: l.result("Mean", n), RStd: l.result("RStd", n),
+			Rows: n, Cols: cols,
+		}
+		l.do("LayerNorm", func() error { return l.d.LayerNorm(op) }, op.Y, op.Mean, op.RStd)
+		return l.read(op.Y)
+	}
+	all := normalised(x)
+	for r := range rows {
+		l.exactly(fmt.Sprintf("LayerNorm of row %d alone", r), normalised(x[r*cols:][:cols]), all[r*cols:][:cols])
+		l.drop()
+	}
+}
+
+func layerNormBackward(l *lab) {
+	for _, s := range normShapes {
+		for form := range 3 {
+			rows, cols := s[0], s[1]
+			if cols == 1 {
+				continue // x has no influence there
+			}
+			what := fmt.Sprintf("LayerNormBackward %d×%d, form %d", rows, cols, form)
+			x, gamma, beta := normInput(l, rows, cols)
+			for i := range x { // differences need a scale that they can resolve
+				x[i] = float32(i/cols%2) + l.normal(1, 1)[0]
+			}
+			dy := l.normal(rows*cols, 1)
+			_, mean, rstd := layerNorm(wide(x), wide(gamma), wide(beta), rows, cols)
+			op := kernels.LayerNormBackward{
+				DY: l.put("DY", dy), X: l.put("X", x), Gamma: l.put("Gamma", gamma),
+				Mean: l.put("Mean", narrow(mean)), RStd: l.put("RStd", narrow(rstd)),
+				Rows: rows, Cols: cols,
+				AccumulateGamma: form == 1, AccumulateBeta: form == 2,
+			}
+			before := l.normal(cols, 5)
+			op.DX, op.DGamma, op.DBeta = l.result("DX", rows*cols), l.result("DGamma", cols), l.result("DBeta", cols)
+			var beforeGamma, beforeBeta []float32
+			if op.AccumulateGamma {
+				op.DGamma, beforeGamma = l.put("DGamma", before), before
+			}
+			if op.AccumulateBeta {
+				op.DBeta, beforeBeta = l.put("DBeta", before), before
+			}
+			l.do(what, func() error { return l.d.LayerNormBackward(op) }, op.DX, op.DGamma, op.DBeta)
+			g, b, d := wide(gamma), wide(beta), wide(dy)
+			loss := func(x, gamma, beta []float64) float64 {
+				y, _, _ := layerNorm(x, gamma, beta, rows, cols)
+				return dot(y, d)
+			}
+			l.slopes(what+": DX", l.read(op.DX), nil, wide(x), func(x []float64) float64 { return loss(x, g, b) })
+			l.slopes(what+": DGamma", l.read(op.DGamma), beforeGamma, g, func(g []float64) float64 { return loss(wide(x), g, b) })
+			l.slopes(what+": DBeta", l.read(op.DBeta), beforeBeta, b, func(b []float64) float64 { return loss(wide(x), g, b) })
+
+			// Each gradient alone is the same as with the others.
+			alone := op
+			alone.AccumulateGamma, alone.AccumulateBeta = false, false
+			alone.DGamma, alone.DBeta = kernels.Buffer{}, kernels.Buffer{}
+			alone.DX = l.result("DX", rows*cols)
+			l.do(what, func() error { return l.d.LayerNormBackward(alone) }, alone.DX)
+			l.exactly(what+": DX alone", l.read(alone.DX), l.read(op.DX))
+			if form == 0 {
+				alone.DX, alone.DBeta = kernels.Buffer{}, l.result("DBeta", cols)
+				l.do(what, func() error { return l.d.LayerNormBackward(alone) }, alone.DBeta)
+				l.exactly(what+": DBeta alone", l.read(alone.DBeta), l.read(op.DBeta))
+				alone.DGamma, alone.DBeta = l.result("DGamma", cols), kernels.Buffer{}
+				l.do(what, func() error { return l.d.LayerNormBackward(alone) }, alone.DGamma)
+				l.exactly(what+": DGamma alone", l.read(alone.DGamma), l.read(op.DGamma))
+			}
+			l.drop()
+		}
+	}
+}
+
+// narrow converts to float32.
+func narrow(x []float64) []float32 {
+	y := make([]float32, len(x))
+	for i, v := range x {
+		y[i] = float32(v)
+	}
+	return y
+}

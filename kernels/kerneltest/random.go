@@ -1,0 +1,176 @@
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/weir-ml/weir/kernels"
+)
+
+func randomCases() []Case {
+	return []Case{
+		newCase("dropout", false, dropout),
+		newCase("dropout/keys", false, dropoutKeys),
+		newCase("dropout/rate", false, dropoutRate),
+		newCase("normal", false, normalDraws),
+	}
+}
+
+var baseKey = kernels.Key{Seed: 7, Step: 3, Microbatch: 11, Op: kernels.OpKey("block.0.attention")}
+
+// otherKeys are baseKey with one number changed.
+func otherKeys() map[string]kernels.Key {
+	keys := map[string]kernels.Key{"seed": baseKey, "step": baseKey, "microbatch": baseKey, "op": baseKey}
+	for name, k := range keys {
+		switch name {
+		case "seed":
+			k.Seed++
+		case "step":
+			k.Step++
+		case "microbatch":
+			k.Microbatch++
+		case "op":
+			k.Op = kernels.OpKey("block.1.attention")
+		}
+		keys[name] = k
+	}
+	return keys
+}
+
+// dropout compares with the draws that package kernels documents.
+func dropout(l *lab) {
+	for _, n := range lengths {
+		for _, p := range []float32{0, 0.1, 0.5, 0.999} {
+			what := fmt.Sprintf("Dropout of %d with p %v", n, p)
+			in := l.normal(n, 1)
+			want, bound := make([]float64, n), make([]float64, n)
+			for i, v := range in {
+				draw := baseKey.Draw(uint64(i / 4))[i%4]
+				if float64(draw) >= math.Floor(float64(p)*0x1p32) {
+					want[i] = float64(v) / (1 - float64(p))
+				}
+				bound[i] = 0x1p-22 * math.Abs(want[i])
+			}
+			x, y := l.put("x", in), l.result("y", n)
+			l.do(what, func() error { return l.d.Dropout(y, x, p, baseKey) }, y)
+			l.within(what, l.read(y), want, bound)
+			l.do(what, func() error { return l.d.Dropout(x, x, p, baseKey) }, x)
+			l.exactly(what+" in place", l.read(x), l.read(y))
+			l.drop()
+		}
+	}
+	for _, p := range []float32{-0.1, 1, 2, float32(math.NaN())} {
+		x, y := l.put("x", l.normal(8, 1)), l.result("y", 8)
+		l.refuse(fmt.Sprintf("Dropout with p %v", p), kernels.ErrValue, func() error { return l.d.Dropout(y, x, p, baseKey) })
+	}
+}
+
+// dropoutKeys checks that each number of the key matters, and nothing else does.
+func dropoutKeys(l *lab) {
+	const n = 4096
+	in := make([]float32, n)
+	for i := range in {
+		in[i] = 1
+	}
+	masked := func(n int, key kernels.Key) []float32 {
+		x, y := l.put("x", in[:n]), l.result("y", n)
+		l.do("Dropout", func() error { return l.d.Dropout(y, x, 0.5, key) }, y)
+		mask := l.read(y)
+		l.drop()
+		return mask
+	}
+	base := masked(n, baseKey)
+	for name, key := range otherKeys() {
+		other := masked(n, key)
+		same := 0
+		for i := range base {
+			if base[i] == other[i] {
+				same++
+			}
+		}
+		if same < n/2-320 || same > n/2+320 { // ten standard deviations
+			l.fault("with another %s %d of %d elements have the same fate, want about half", name, same, n)
+		}
+	}
+	l.exactly("Dropout with the same key again", masked(n, baseKey), base)
+	l.exactly("Dropout of fewer elements with the same key", masked(37, baseKey), base[:37])
+}
+
+// dropoutRate checks how many elements are kept, over many keys.
+func dropoutRate(l *lab) {
+	const n, keys = 1000, 64
+	in := make([]float32, n)
+	for i := range in {
+		in[i] = 1
+	}
+	for _, p := range []float64{0.1, 0.5, 0.9} {
+		kept := 0
+		for step := range keys {
+			x, y := l.put("x", in), l.result("y", n)
+			key := baseKey
+			key.Step = int64(step)
+			l.do("Dropout", func() error { return l.d.Dropout(y, x, float32(p), key) }, y)
+			for _, v := range l.read(y) {
+				if v != 0 {
+					kept++
+				}
+			}
+			l.drop()
+		}
+		want, deviation := (1-p)*n*keys, math.Sqrt(p*(1-p)*n*keys)
+		if math.Abs(float64(kept)-want) > 5*deviation {
+			l.fault("Dropout with p %v kept %d of %d elements, want %.0f ± %.0f", p, kept, n*keys, want, 5*deviation)
+		}
+	}
+}
+
+// normalDraws compares with the method that package kernels documents, and checks
+// the first four moments.
+func normalDraws(l *lab) {
+	for _, n := range lengths {
+		what := fmt.Sprintf("Normal of %d", n)
+		const std = 0.02
+		want := make([]float64, n)
+		bound := make([]float64, n)
+		for i := range want {
+			u := baseKey.Draw(uint64(i / 4))
+			pair := i % 4 / 2 * 2
+			radius := math.Sqrt(-2 * math.Log((float64(u[pair])+0.5)/(1<<32)))
+			sin, cos := math.Sincos(2 * math.Pi * (float64(u[pair+1]) + 0.5) / (1 << 32))
+			want[i] = std * radius * []float64{cos, sin}[i%2]
+			bound[i] = 0x1p-18 * std
+		}
+		x := l.result("x", n)
+		l.do(what, func() error { return l.d.Normal(x, std, baseKey) }, x)
+		l.within(what, l.read(x), want, bound)
+		l.drop()
+	}
+	const n = 1 << 16
+	x := l.result("x", n)
+	l.do("Normal", func() error { return l.d.Normal(x, 1, baseKey) }, x)
+	var moments [5]float64
+	for _, v := range l.read(x) {
+		for k := 1; k <= 4; k++ {
+			moments[k] += math.Pow(float64(v), float64(k)) / n
+		}
+	}
+	for k, want := range []float64{0, 0, 1, 0, 3} {
+		// The variances of the powers of a normal draw are 1, 2, 15 and 96.
+		deviation := math.Sqrt([]float64{1, 1, 2, 15, 96}[k] / n)
+		if k > 0 && math.Abs(moments[k]-want) > 5*deviation {
+			l.fault("moment %d of Normal over %d draws is %.4f, want %v ± %.4f", k, n, moments[k], want, 5*deviation)
+		}
+	}
+	first := l.read(x)
+	for name, key := range otherKeys() {
+		l.do("Normal", func() error { return l.d.Normal(x, 1, key) }, x)
+		if equal(l.read(x), first) {
+			l.fault("Normal with another %s draws the same", name)
+		}
+	}
+	l.do("Normal", func() error { return l.d.Normal(x, 1, baseKey) }, x)
+	l.exactly("Normal with the same key again", l.read(x), first)
+	for _, std := range []float32{-1, float32(math.NaN()), float32(math.Inf(1))} {
+		l.refuse(fmt.Sprintf("Normal with std %v", std), kernels.ErrValue, func() error { return l.d.Normal(x, std, baseKey) })
+	}
+}

@@ -1,0 +1,134 @@
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+func refusalCases() []Case {
+	return []Case{
+		newCase("refusals/buffers", true, refuseBuffers),
+		newCase("refusals/dimensions", true, refuseDimensions),
+		newCase("repeatable", false, repeatable),
+	}
+}
+
+// operand is one buffer of a call that a case may replace.
+type operand struct {
+	name     string
+	at       *kernels.Buffer
+	result   bool // the operation writes it
+	scratch  bool // what it writes there means nothing
+	roomy    bool // it may have more elements than the operation needs
+	optional bool // it may be none
+	free     bool // any number of elements will do where it is the only operand
+}
+
+// trial is one operation with operands that fit.
+type trial struct {
+	name       string
+	operands   []operand
+	dimensions []*int
+	run        func() error
+}
+
+// results returns the buffers that the operation writes, with or without those
+// that hold nothing afterwards.
+func (t *trial) results(scratch bool) (b []kernels.Buffer) {
+	for _, o := range t.operands {
+		if o.result && (scratch || !o.scratch) {
+			b = append(b, *o.at)
+		}
+	}
+	return b
+}
+
+// refuseBuffers replaces one operand at a time by one that does not fit.
+func refuseBuffers(l *lab) {
+	for i := range len(trials(l)) {
+		l.drop()
+		t := trials(l)[i]
+		l.do(t.name, t.run, t.results(true)...)
+		for _, o := range t.operands {
+			was := *o.at
+			replace := func(what string, want error, b kernels.Buffer) {
+				*o.at = b
+				l.refuse(fmt.Sprintf("%s with %s %s", t.name, o.name, what), want, t.run)
+				*o.at = was
+			}
+			other := func(n int, t kernels.DType) kernels.Buffer {
+				if t == kernels.Int32 {
+					return l.putInts("a buffer that does not fit", make([]int32, n))
+				}
+				return l.result("a buffer that does not fit", n)
+			}
+			if !o.free {
+				replace("one element short", kernels.ErrShape, other(was.N-1, was.Type))
+			}
+			if !o.free && !o.roomy {
+				replace("one element long", kernels.ErrShape, other(was.N+1, was.Type))
+			}
+			replace("of the other type", kernels.ErrShape, other(was.N, kernels.Int32-was.Type))
+			lie := was
+			lie.N--
+			replace("that says one element less than it has", kernels.ErrShape, lie)
+			if o.free {
+				replace("none", memory.ErrNone, kernels.Buffer{})
+			} else if !o.optional {
+				replace("none", kernels.ErrShape, kernels.Buffer{})
+			}
+			stale, err := l.d.Alloc(memory.Saved, was.Type, was.N)
+			l.must("Alloc", err)
+			_, err = l.d.Release(stale)
+			l.must("Release", err)
+			replace("stale", memory.ErrStale, stale)
+		}
+	}
+}
+
+// refuseDimensions sets one dimension at a time to what cannot be.
+func refuseDimensions(l *lab) {
+	for i := range len(trials(l)) {
+		l.drop()
+		t := trials(l)[i]
+		for k, d := range t.dimensions {
+			was := *d
+			for _, bad := range []int{0, -1, was + 1, math.MaxInt / 2} {
+				*d = bad
+				l.refuse(fmt.Sprintf("%s with dimension %d %d for %d", t.name, k, bad, was), kernels.ErrShape, t.run)
+			}
+			*d = was
+		}
+	}
+}
+
+// repeatable runs each operation on the same operands elsewhere in memory: the
+// results are the same, to the bit.
+func repeatable(l *lab) {
+	outcome := func(i int, shift int) (all [][]float32) {
+		l.drop()
+		l.rng = rand.New(rand.NewPCG(3, uint64(i)))
+		for range shift {
+			l.put("something in the way", make([]float32, 7))
+		}
+		t := trials(l)[i]
+		l.do(t.name, t.run, t.results(true)...)
+		for _, b := range t.results(false) {
+			all = append(all, l.read(b))
+		}
+		return all
+	}
+	for i := range len(trials(l)) {
+		first := outcome(i, 0)
+		second := outcome(i, 3)
+		for k := range first {
+			if !equal(first[k], second[k]) {
+				l.fault("%s: result %d is not the same in other buffers", trials(l)[i].name, k)
+			}
+		}
+	}
+}

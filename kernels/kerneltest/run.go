@@ -1,0 +1,95 @@
+package kerneltest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/weir-ml/weir/kernels"
+)
+
+// Case is one property that a device must have.
+type Case struct {
+	Name string
+	// Null says that a device which computes nothing must have the property too.
+	Null bool
+	// Check returns what is wrong with d, nil where nothing is. It wants a fresh
+	// device, and does not close it.
+	Check func(d kernels.Compute) error
+}
+
+// Cases returns all cases.
+func Cases() []Case {
+	return slices.Concat(
+		memoryCases(), refusalCases(), elementwiseCases(), matrixCases(), normCases(),
+		activationCases(), attentionCases(), embeddingCases(), headCases(), randomCases(),
+		optimizerCases(),
+	)
+}
+
+// Run runs every case on a device of its own, which open returns and Run closes.
+func Run(t *testing.T, open func(t *testing.T) kernels.Compute) {
+	for _, c := range Cases() {
+		t.Run(c.Name, func(t *testing.T) { run(t, c, open(t)) })
+	}
+}
+
+// RunNull runs the cases that hold for a device which computes nothing.
+func RunNull(t *testing.T, open func(t *testing.T) kernels.Compute) {
+	for _, c := range Cases() {
+		if c.Null {
+			t.Run(c.Name, func(t *testing.T) { run(t, c, open(t)) })
+		}
+	}
+}
+
+func run(t *testing.T, c Case, d kernels.Compute) {
+	if err := c.Check(d); err != nil {
+		t.Errorf("%s: %v", d.Name(), err)
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("%s: Close: %v", d.Name(), err)
+	}
+}
+
+// maxFaults is the number of faults after which a case gives up.
+const maxFaults = 8
+
+// gaveUp is thrown by a lab when it has seen enough, and caught by its case.
+type gaveUp struct{}
+
+// newCase makes a case of a body that works in a lab.
+func newCase(name string, null bool, body func(l *lab)) Case {
+	return Case{Name: name, Null: null, Check: func(d kernels.Compute) error {
+		l := newLab(d)
+		func() {
+			defer func() {
+				switch r := recover(); r {
+				case nil, gaveUp{}:
+				default:
+					panic(r)
+				}
+			}()
+			body(l)
+			l.end()
+		}()
+		return errors.Join(l.faults...)
+	}}
+}
+
+// fault keeps one thing that is wrong.
+func (l *lab) fault(format string, args ...any) {
+	l.faults = append(l.faults, fmt.Errorf(format, args...))
+	if len(l.faults) >= maxFaults {
+		panic(gaveUp{})
+	}
+}
+
+// must ends the case where err is not nil.
+func (l *lab) must(what string, err error) {
+	if err != nil {
+		l.faults = append(l.faults, fmt.Errorf("%s: %w", what, err))
+		panic(gaveUp{})
+	}
+}

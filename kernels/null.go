@@ -1,0 +1,191 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// Shadowed is what a device offers so that [Null] can allocate just as it does.
+type Shadowed interface {
+	// ShadowConfig returns the capacity and the alignment of the device's memory.
+	ShadowConfig() memory.ArenaConfig
+}
+
+// nullEvents is the most events that a [Null] keeps, 24 bytes each.
+const nullEvents = 1 << 20
+
+// Event is an allocation of a [Null], or its end.
+type Event struct {
+	// Serial is the number of the buffer: the first that the device allocated is
+	// 0, the next 1. It tells which allocation a release belongs to.
+	Serial uint64
+	Bytes  int64 // as asked for
+	Class  memory.Class
+	Alloc  bool // true at the birth of the buffer, false when its bytes went back
+}
+
+// Null is a device that computes nothing and has the memory behaviour of a
+// target. It gives buffers of the same sizes, classes, alignment and capacity,
+// asks for the same workspaces and refuses the same buffers, in an arena of its
+// own: the target and its books are not touched, and no page of the buffers
+// either (a build with -tags invariants does touch them, to poison them). It
+// records every birth and end of a buffer, for one dry run.
+//
+// Reads give zeros, HeadLoss and SumSquares return 0. Contents are never looked
+// at, so an id out of range is not found.
+//
+// Where the target is [Shadowed] the arena is as the target says. Else its
+// capacity is what the target has reserved (Stats), or the default of
+// [memory.ArenaConfig] where that is 0. Null does not own the target, and uses it
+// for nothing but its name and its workspaces.
+type Null struct {
+	space
+	target  Compute
+	refused error // why there is no arena
+	serials map[memory.Handle]uint64
+	events  []Event
+	dropped int64
+}
+
+var (
+	_ Compute  = (*Null)(nil)
+	_ Shadowed = (*Null)(nil)
+)
+
+// NewNull returns the Null device of target and reserves its arena. Where the
+// system refuses, every Alloc returns the error. The caller ends the device with
+// Close.
+func NewNull(target Compute) *Null {
+	n := &Null{target: target, serials: map[memory.Handle]uint64{}}
+	arena, err := memory.NewArena(n.ShadowConfig())
+	if err != nil {
+		arena, n.refused = new(memory.Arena), fmt.Errorf("kernels: null of %s: %w", target.Name(), err)
+	}
+	n.arena = arena
+	return n
+}
+
+// ShadowConfig returns the configuration of the arena.
+func (n *Null) ShadowConfig() memory.ArenaConfig {
+	if s, ok := n.target.(Shadowed); ok {
+		return s.ShadowConfig()
+	}
+	var stats memory.Stats
+	n.target.Stats(&stats)
+	return memory.ArenaConfig{Capacity: stats.Reserved}
+}
+
+// Record returns the births and ends of buffers since the start or the last
+// Forget, in order. It is a view that ends with the next Forget. A buffer that
+// Close ended has no end in it.
+func (n *Null) Record() []Event { return n.events[:len(n.events):len(n.events)] }
+
+// Dropped returns the number of events that the record had no room for: it keeps
+// the first 1,048,576 (24 MiB).
+func (n *Null) Dropped() int64 { return n.dropped }
+
+// Forget empties the record. Serial numbers go on.
+func (n *Null) Forget() { n.events, n.dropped = n.events[:0], 0 }
+
+func (n *Null) record(e Event) {
+	if len(n.events) == nullEvents {
+		n.dropped++
+		return
+	}
+	n.events = append(n.events, e)
+}
+
+// Name returns the name of the target with "null of " before it.
+func (n *Null) Name() string { return "null of " + n.target.Name() }
+
+// Alloc returns a buffer as the target would and records its birth.
+func (n *Null) Alloc(class memory.Class, t DType, count int) (Buffer, error) {
+	if n.refused != nil {
+		return Buffer{}, n.refused
+	}
+	serial := n.arena.Mark()
+	b, err := n.space.Alloc(class, t, count)
+	if err != nil {
+		return Buffer{}, err
+	}
+	n.serials[b.Handle] = serial
+	n.record(Event{Serial: serial, Bytes: n.arena.Bytes(b.Handle), Class: class, Alloc: true})
+	return b, nil
+}
+
+// Release ends a plain reference, and records the end of the buffer with the last.
+func (n *Null) Release(b Buffer) (freed int64, err error) {
+	class := n.arena.Class(b.Handle)
+	freed, err = n.arena.Release(b.Handle)
+	if freed > 0 {
+		n.ended(b.Handle, class, freed)
+	}
+	return freed, err
+}
+
+// ended records the end of a buffer.
+func (n *Null) ended(h memory.Handle, class memory.Class, bytes int64) {
+	n.record(Event{Serial: n.serials[h], Bytes: bytes, Class: class})
+	delete(n.serials, h)
+}
+
+// Reclaim frees every buffer allocated since mark that is not Resident, and
+// records their ends in the order of their births.
+func (n *Null) Reclaim(mark uint64) int64 {
+	infos := slices.Collect(n.arena.All())
+	freed := n.arena.Reclaim(mark)
+	for _, info := range infos {
+		if n.arena.Bytes(info.Handle) == 0 {
+			n.ended(info.Handle, info.Class, info.Bytes)
+		}
+	}
+	return freed
+}
+
+// Sync does nothing.
+func (n *Null) Sync() error { return nil }
+
+// Close gives the reserved range back. The target stays as it is.
+func (n *Null) Close() error {
+	if n.refused != nil {
+		return nil
+	}
+	clear(n.serials)
+	return n.arena.Close()
+}
+
+// WriteFloat32 checks that dst has room for src.
+func (n *Null) WriteFloat32(dst Buffer, src []float32) error {
+	c := n.call("WriteFloat32")
+	c.roomy("dst", dst, len(src))
+	return c.err
+}
+
+// WriteInt32 checks that dst has room for src.
+func (n *Null) WriteInt32(dst Buffer, src []int32) error {
+	c := n.call("WriteInt32")
+	c.roomyInts("dst", dst, len(src))
+	return c.err
+}
+
+// ReadFloat32 fills dst with zeros.
+func (n *Null) ReadFloat32(dst []float32, src Buffer) error {
+	c := n.call("ReadFloat32")
+	c.roomy("src", src, len(dst))
+	if c.err == nil {
+		clear(dst)
+	}
+	return c.err
+}
+
+// ReadInt32 fills dst with zeros.
+func (n *Null) ReadInt32(dst []int32, src Buffer) error {
+	c := n.call("ReadInt32")
+	c.roomyInts("src", src, len(dst))
+	if c.err == nil {
+		clear(dst)
+	}
+	return c.err
+}

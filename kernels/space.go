@@ -1,0 +1,67 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// space is the part of a device that owns memory: [memory.Space] of Buffer,
+// [memory.Book] and [memory.Reclaimer] over an arena. [Host] and [Null] share it.
+type space struct {
+	arena *memory.Arena
+}
+
+// call begins an operation.
+func (s *space) call(op string) call { return call{op: op, arena: s.arena} }
+
+// Alloc returns a buffer of n elements with one plain reference, the caller's.
+// Its content is undefined. The error wraps memory.ErrOutOfMemory where it does
+// not fit, ErrShape where n or t is not possible.
+func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
+	if n <= 0 || int64(n) > math.MaxInt64/t.Bytes() || t > Int32 {
+		return Buffer{}, fmt.Errorf("%w: Alloc of %d elements of %s", ErrShape, n, t)
+	}
+	h, err := s.arena.Alloc(class, int64(n)*t.Bytes())
+	if err != nil {
+		return Buffer{}, fmt.Errorf("kernels: Alloc of %d %s: %w", n, t, err)
+	}
+	return Buffer{Handle: h, N: n, Type: t}, nil
+}
+
+// Bytes returns the size of the buffer, 0 where there is none.
+func (s *space) Bytes(b Buffer) int64 { return s.arena.Bytes(b.Handle) }
+
+// Class returns the class the buffer was born with.
+func (s *space) Class(b Buffer) memory.Class { return s.arena.Class(b.Handle) }
+
+// Retain adds a plain reference for the caller.
+func (s *space) Retain(b Buffer) error { return s.arena.Retain(b.Handle) }
+
+// Release ends a plain reference and returns the bytes freed by it.
+func (s *space) Release(b Buffer) (freed int64, err error) { return s.arena.Release(b.Handle) }
+
+// Hold turns a plain reference into a held one.
+func (s *space) Hold(b Buffer) (held int64, err error) { return s.arena.Hold(b.Handle) }
+
+// Yield turns a held reference into a plain one, the caller's.
+func (s *space) Yield(b Buffer) (yielded int64, err error) { return s.arena.Yield(b.Handle) }
+
+// Live returns the bytes of all buffers, as they were asked for.
+func (s *space) Live() int64 { return s.arena.Live() }
+
+// Stats fills st with the state of the book.
+func (s *space) Stats(st *memory.Stats) { s.arena.Stats(st) }
+
+// ResetPeak makes the bytes that are live now the peak.
+func (s *space) ResetPeak() { s.arena.ResetPeak() }
+
+// Mark returns a point in the order of allocations.
+func (s *space) Mark() uint64 { return s.arena.Mark() }
+
+// Reclaim frees every buffer allocated since mark that is not Resident.
+func (s *space) Reclaim(mark uint64) int64 { return s.arena.Reclaim(mark) }
+
+// Close gives all memory back to the system. Every handle is stale afterwards.
+func (s *space) Close() error { return s.arena.Close() }
