@@ -27,7 +27,7 @@ type suspect struct {
 	microbatch int
 	call       Call
 	class      memory.Class
-	bytes      int64
+	role       role // of the handle, where it was held
 }
 
 func (a *account) begin(book memory.Book) {
@@ -54,7 +54,7 @@ func (c *Context[T]) hold(to *cell[T], h T) error {
 
 // drop ends a cell: the context is no longer a holder, and the reference ends.
 // What should have gone back to the allocator and did not is noticed.
-func (c *Context[T]) drop(from *cell[T]) error {
+func (c *Context[T]) drop(from *cell[T], stage int, role role) error {
 	h := from.handle
 	*from = cell[T]{state: dropped}
 	class := c.space.Class(h)
@@ -70,16 +70,17 @@ func (c *Context[T]) drop(from *cell[T]) error {
 	}
 	if kept := yielded - freed; kept != 0 {
 		c.unfreed += kept
-		c.suspectNow(class, kept)
+		c.suspectNow(stage, class, role)
 	}
 	return nil
 }
 
-// suspectNow notes the running action as the one that a leak came from.
-func (c *Context[T]) suspectNow(class memory.Class, bytes int64) {
+// suspectNow notes the running action as the one that a leak came from, or came
+// to light at.
+func (c *Context[T]) suspectNow(stage int, class memory.Class, role role) {
 	if !c.suspect.known {
 		c.suspect = c.running
-		c.suspect.known, c.suspect.class, c.suspect.bytes = true, class, bytes
+		c.suspect.known, c.suspect.stage, c.suspect.class, c.suspect.role = true, stage, class, role
 	}
 }
 
@@ -93,7 +94,7 @@ func (c *Context[T]) Settle() {
 		return
 	}
 	if excess > c.excess {
-		c.suspectNow(c.worstClass(), excess-c.excess)
+		c.suspectNow(c.running.stage, c.worstClass(), unknown)
 	}
 	c.excess = excess
 }
@@ -149,7 +150,7 @@ func (c *Context[T]) leak(plan Counts) error {
 	}
 	switch {
 	case c.excess > 0:
-		e.What = "allocated, and not held by the step any more: this action kept a reference or did not release what it made"
+		e.What = c.blame(where)
 	case c.excess < 0:
 		e.What = "held by the step and freed by somebody else"
 	default:
@@ -173,6 +174,31 @@ func (c *Context[T]) leak(plan Counts) error {
 		}
 	}
 	return e
+}
+
+// blame says who may have kept a reference to what the step does not hold any more.
+func (c *Context[T]) blame(where suspect) string {
+	name := func(stage int) string {
+		if stage < 0 || stage >= len(c.stages) || c.stages[stage].Layout == nil {
+			return "its maker"
+		}
+		return fmt.Sprintf("stage %d (%s)", stage, c.stages[stage].Name)
+	}
+	switch where.role {
+	case input:
+		return fmt.Sprintf("its input ended with this action and somebody has a reference: %s, which returned it, or this stage", name(where.stage-1))
+	case gradient:
+		return fmt.Sprintf("the gradient of its output ended with this action and somebody has a reference: %s, which returned it, or this stage", name(where.stage+1))
+	case saved:
+		return "what it saved ended with this action and somebody has a reference: this stage, or whoever gave it the tensor"
+	case passing:
+		return "what passed between its parts ended with this action and one of them has a reference"
+	case output:
+		return "its output ended with this action and it has a reference"
+	case entryPart:
+		return "an entry part ended with this action and somebody has a reference: the source, or a stage that read it"
+	}
+	return "allocated and neither released nor handed over: this action lost it, or kept a reference"
 }
 
 // Sample fills in what the context knows for the memory log, and makes the

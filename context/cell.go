@@ -19,3 +19,17 @@ const (
 
 // held reports whether the cell holds a handle.
 func (c *cell[T]) held() bool { return c.state == full || c.state == lent }
+
+// role says what a cell was for, so that a reference kept too long is blamed on
+// those who had it in hand.
+type role uint8
+
+const (
+	unknown   role = iota
+	input          // of a stage, from the one before
+	gradient       // of a stage's output, from the one after
+	saved          // by the stage
+	passing        // between the children of a decorator
+	output         // that nothing reads
+	entryPart      // from the source
+)

@@ -230,7 +230,7 @@ func (c *Context[T]) Abort() {
 		for i := range cells {
 			if cells[i].held() {
 				// An error here means that user code has broken the handle; the reclaim below frees it.
-				_ = c.drop(&cells[i])
+				_ = c.drop(&cells[i], c.running.stage, saved)
 			}
 			cells[i] = cell[T]{}
 		}

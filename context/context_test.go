@@ -308,10 +308,11 @@ func TestLossesAreTwoNumbers(t *testing.T) { // L3, L10, L13
 func TestScopesShiftAndDiscard(t *testing.T) {
 	r := newRig(t)
 	mb := r.open(1, 0)
-	mb.SetScope(batchctx.Scope{Slots: 1, Params: 1})
+	mb.SetScope(batchctx.Scope{Slots: mb.Scope().Slots.Sub(1, 2), Params: mb.Scope().Params.Sub(1, 1)})
 	require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 10)))
 	require.ErrorIs(t, mb.Save(2, batchctx.ByBackward, memory.Handle{}), batchctx.ErrUndeclared)
-	mb.SetScope(batchctx.Scope{Discard: true})
+	require.ErrorIs(t, mb.Save(-1, batchctx.ByBackward, memory.Handle{}), batchctx.ErrUndeclared, "its neighbour's")
+	mb.SetScope(batchctx.Scope{Slots: batchctx.Range{Count: 3}, Discard: true})
 	require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 10)))
 	require.EqualValues(t, 10, r.live(), "what is saved in a discarding scope ends at once")
 	r.End()
@@ -320,7 +321,7 @@ func TestScopesShiftAndDiscard(t *testing.T) {
 	require.ErrorIs(t, err, batchctx.ErrEmpty)
 	_, err = mb.Take(1)
 	require.NoError(t, err)
-	mb.SetScope(batchctx.Scope{Params: 1})
+	mb.SetScope(batchctx.Scope{Params: batchctx.Range{First: 1, Count: 1}})
 	g, _, err := mb.Grad(0)
 	require.NoError(t, err)
 	require.Equal(t, r.grads[1], g)
@@ -442,7 +443,7 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	// What ends at once in a discarding scope may have another owner within the
 	// call: that is no leak.
 	mb = c.Call(0, 0, batchctx.InForward)
-	mb.SetScope(batchctx.Scope{Discard: true})
+	mb.SetScope(batchctx.Scope{Slots: batchctx.Range{Count: 1}, Discard: true})
 	passing := new(int)
 	require.NoError(t, mb.Save(0, batchctx.ByBackward, mb.Retain(passing)))
 	require.NoError(t, mb.Release(passing))

@@ -1,6 +1,10 @@
 package batchctx
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/invariants"
+)
 
 // Entry is what a source fills for one microbatch. It is a view: it ends when
 // the source returns.
@@ -15,13 +19,16 @@ func (e *Entry[T]) Microbatch() int { return e.microbatch }
 // Wants reports whether a stage of this rank reads the part in this step. A
 // source need not make what nobody wants.
 func (e *Entry[T]) Wants(part int) bool {
-	return part >= 0 && part < len(e.ctx.parts) && e.ctx.wanted>>part&1 == 1
+	return e.ctx != nil && part >= 0 && part < len(e.ctx.parts) && e.ctx.wanted>>part&1 == 1
 }
 
-// Put hands a part over. A part that nobody wants is dropped at once. After an
-// error h is still the caller's.
+// Put hands a part over. A part that nobody wants ends at once. After an error h
+// is still the source's.
 func (e *Entry[T]) Put(part int, h T) error {
 	c := e.ctx
+	if c == nil {
+		return fmt.Errorf("%w: the entry of microbatch %d", ErrEnded, e.microbatch)
+	}
 	if part < 0 || part >= len(c.parts) {
 		return fmt.Errorf("%w: entry part %d of %d", ErrUndeclared, part, len(c.parts))
 	}
@@ -51,9 +58,9 @@ func (c *Context[T]) Pull(microbatch int, fill func(*Entry[T]) error) error {
 		cell.state = empty
 	}
 	c.entryOf[microbatch&c.entryMask] = microbatch
-	entry := Entry[T]{ctx: c, microbatch: microbatch}
-	c.entry = entry
-	if err := fill(&c.entry); err != nil {
+	entry := c.newEntry(microbatch)
+	defer func() { entry.ctx = nil }()
+	if err := fill(entry); err != nil {
 		return err
 	}
 	for part := range c.parts {
@@ -62,6 +69,18 @@ func (c *Context[T]) Pull(microbatch int, fill func(*Entry[T]) error) error {
 		}
 	}
 	return nil
+}
+
+// newEntry returns the view of an entry for one call of the source: one of its own
+// where invariants are checked, so that a source which keeps one never reaches a
+// later entry through it.
+func (c *Context[T]) newEntry(microbatch int) *Entry[T] {
+	entry := &c.entry
+	if invariants.Enabled {
+		entry = new(Entry[T])
+	}
+	entry.ctx, entry.microbatch = c, microbatch
+	return entry
 }
 
 // DropParts ends the parts of a microbatch's entry that are in the set, one bit each (L1).
@@ -74,7 +93,7 @@ func (c *Context[T]) DropParts(microbatch int, set uint64) error {
 		if !cell.held() {
 			return fmt.Errorf("%w: part %q of microbatch %d", ErrDropped, c.parts[part], microbatch)
 		}
-		if err := c.drop(cell); err != nil {
+		if err := c.drop(cell, c.running.stage, entryPart); err != nil {
 			return err
 		}
 		c.counts.Parts--

@@ -33,5 +33,5 @@ func Example() {
 	fmt.Println(c.Audit(batchctx.Counts{}))
 	// Output:
 	// batchctx: stage 0 (block) microbatch 0: slot 0: batchctx: the saved state was taken already
-	// batchctx: leak: rank 0 stage 0 (block) microbatch 0 B: 1024 bytes of class saved: allocated, and not held by the step any more: this action kept a reference or did not release what it made
+	// batchctx: leak: rank 0 stage 0 (block) microbatch 0 B: 1024 bytes of class saved: what it saved ended with this action and somebody has a reference: this stage, or whoever gave it the tensor
 }

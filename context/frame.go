@@ -1,6 +1,10 @@
 package batchctx
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/memory"
+)
 
 // A frame is what one stage keeps of one microbatch: its inputs, the gradients
 // of its outputs, and its slots. The methods here are the runner's.
@@ -28,7 +32,11 @@ func (c *Context[T]) Call(stage, microbatch int, call Call) *Microbatch[T] {
 	c.running = suspect{stage: stage, microbatch: microbatch, call: call}
 	v.stage, v.microbatch, v.call = stage, microbatch, call
 	v.layout = c.stages[stage].Layout
-	v.scope = Scope{Pass: c.pass}
+	v.scope = Scope{
+		Slots: Range{Count: v.layout.Slots}, Reads: Range{Count: len(v.layout.Reads)},
+		Losses: Range{Count: len(v.layout.Losses)}, Params: Range{Count: len(v.layout.Params)},
+		Pass: c.pass,
+	}
 	return v
 }
 
@@ -99,13 +107,13 @@ func (c *Context[T]) borrow(what string, cells []cell[T], dst []T, none uint64, 
 // DropInputs ends the stage's inputs of a microbatch.
 func (c *Context[T]) DropInputs(stage, microbatch int) error {
 	c.counts.Activations--
-	return c.dropAll(c.inputs(stage, microbatch))
+	return c.dropAll(c.inputs(stage, microbatch), stage, input)
 }
 
 // DropGradients ends the gradients of the stage's outputs of a microbatch.
 func (c *Context[T]) DropGradients(stage, microbatch int) error {
 	c.counts.Gradients--
-	return c.dropAll(c.gradients(stage, microbatch))
+	return c.dropAll(c.gradients(stage, microbatch), stage, gradient)
 }
 
 // DropSaved ends what was saved for a call (L2), taken or not; where last is
@@ -114,7 +122,7 @@ func (c *Context[T]) DropSaved(stage, microbatch int, call Call, last bool) erro
 	slots := c.slots(stage, microbatch)
 	for i := range slots {
 		if slots[i].held() && (last || slots[i].taker.takenIn(call)) {
-			if err := c.drop(&slots[i]); err != nil {
+			if err := c.drop(&slots[i], stage, saved); err != nil {
 				return fmt.Errorf("batchctx: slot %d of stage %d (%s), microbatch %d: %w", i, stage, c.stages[stage].Name, microbatch, err)
 			}
 		}
@@ -132,7 +140,46 @@ func (c *Context[T]) Discard(h T) error {
 	if err := c.hold(&place, h); err != nil {
 		return err
 	}
-	return c.drop(&place)
+	return c.drop(&place, c.running.stage, output)
+}
+
+// Give hands handles to take, which owns them from then on, whatever it does with
+// them: what it keeps is not the step's. Outputs that somebody asked for go this way.
+func (c *Context[T]) Give(h []T, take func() error) error {
+	for _, handle := range h {
+		var place cell[T]
+		if err := c.hold(&place, handle); err != nil {
+			return err
+		}
+	}
+	c.Settle() // what the stage lost is the stage's, not the taker's
+	var given memory.ByClass
+	for _, handle := range h {
+		class := c.space.Class(handle)
+		yielded, err := c.space.Yield(handle)
+		if err != nil {
+			return err
+		}
+		c.live -= yielded
+		c.classes[class] -= yielded
+		given[class] += yielded
+	}
+	if c.book == nil {
+		return take()
+	}
+	before := c.baseline
+	c.book.Stats(&c.stats)
+	for class := range given {
+		before.Classes[class] += given[class] - c.stats.Classes[class]
+	}
+	before.Live += given.Total() - c.stats.Live
+	err := take()
+	c.book.Stats(&c.stats)
+	c.baseline.Live = before.Live + c.stats.Live
+	for class := range given {
+		c.baseline.Classes[class] = before.Classes[class] + c.stats.Classes[class]
+	}
+	return err
 }
 
 // Sent and Arrived count transfers (L4): a send that has started, and one whose
@@ -140,10 +187,10 @@ func (c *Context[T]) Discard(h T) error {
 func (c *Context[T]) Sent()    { c.counts.Transfers++ }
 func (c *Context[T]) Arrived() { c.counts.Transfers-- }
 
-func (c *Context[T]) dropAll(cells []cell[T]) error {
+func (c *Context[T]) dropAll(cells []cell[T], stage int, role role) error {
 	for i := range cells {
 		if cells[i].held() {
-			if err := c.drop(&cells[i]); err != nil {
+			if err := c.drop(&cells[i], stage, role); err != nil {
 				return err
 			}
 		}

@@ -17,14 +17,23 @@ type Microbatch[T any] struct {
 	scope      Scope
 }
 
-// Scope is where a decorator's child finds its own things among those of the
-// decorated stage: numbers added to its slots, reads, losses and parameters. A
-// child in a Discard scope saves nothing: what it saves is dropped at once.
+// Scope is which of the stage's slots, reads, losses and parameters a call may
+// reach: a decorator gives each child those of its own, numbered from 0. A child
+// in a Discard scope saves nothing: what it saves ends at once.
 type Scope struct {
-	Slots, Reads, Losses, Params int
+	Slots, Reads, Losses, Params Range
 	Pass                         Pass
 	Discard                      bool
 }
+
+// Range is Count numbers from First on.
+type Range struct{ First, Count int }
+
+// Sub returns count numbers of r from its own number first on.
+func (r Range) Sub(first, count int) Range { return Range{r.First + first, count} }
+
+// at returns what a child's number i is to the stage.
+func (r Range) at(i int) (int, bool) { return r.First + i, i >= 0 && i < r.Count }
 
 // Scope returns the scope of the running call, for a decorator to change and
 // restore around the calls of its child.
@@ -56,11 +65,11 @@ func (m *Microbatch[T]) Part(read int) (T, error) {
 	if m.call == None {
 		return zero, ErrEnded
 	}
-	read += m.scope.Reads
-	if read < 0 || read >= len(m.layout.Reads) {
+	i, declared := m.scope.Reads.at(read)
+	if !declared {
 		return zero, m.fault(ErrUndeclared, "read", read)
 	}
-	r := m.layout.Reads[read]
+	r := m.layout.Reads[i]
 	part := m.ctx.part(m.microbatch, r.Part)
 	if !part.held() || m.ctx.entryOf[m.microbatch&m.ctx.entryMask] != m.microbatch {
 		return zero, m.fault(ErrDropped, "part "+m.ctx.parts[r.Part]+" in "+m.call.String()+", read", read)
@@ -97,7 +106,7 @@ func (m *Microbatch[T]) Release(h T) error {
 // stage that recomputes, nothing will take it and h ends at once. After an error
 // h is still the stage's.
 func (m *Microbatch[T]) Save(slot int, by Taker, h T) error {
-	cell, slot, err := m.slot(slot)
+	cell, err := m.slot(slot)
 	if err != nil {
 		return err
 	}
@@ -122,7 +131,7 @@ func (m *Microbatch[T]) Save(slot int, by Taker, h T) error {
 // with the action, or with End.
 func (m *Microbatch[T]) Take(slot int) (T, error) {
 	var zero T
-	cell, slot, err := m.slot(slot)
+	cell, err := m.slot(slot)
 	if err != nil {
 		return zero, err
 	}
@@ -140,14 +149,28 @@ func (m *Microbatch[T]) Take(slot int) (T, error) {
 
 // End ends a taken slot before its action does, to make room.
 func (m *Microbatch[T]) End(slot int) error {
-	cell, slot, err := m.slot(slot)
+	cell, err := m.slot(slot)
 	if err != nil {
 		return err
 	}
 	if cell.state != lent {
 		return m.fault(ErrMisplaced, "End of a slot that was not taken: slot", slot)
 	}
-	return m.ctx.drop(cell)
+	return m.ctx.drop(cell, m.ctx.running.stage, saved)
+}
+
+// Hold hands h over for a decorator that passes it from one child to another, as
+// the runner holds what passes between stages. Drop ends it: the decorator must
+// see to that on every way out of its call.
+func (m *Microbatch[T]) Hold(h T) error {
+	var place cell[T]
+	return m.ctx.hold(&place, h)
+}
+
+// Drop ends what Hold has handed over.
+func (m *Microbatch[T]) Drop(h T) error {
+	place := cell[T]{handle: h, state: full}
+	return m.ctx.drop(&place, m.ctx.running.stage, passing)
 }
 
 // Loss records a loss as two numbers: an unnormalised sum and its weight, finite
@@ -191,18 +214,18 @@ func (m *Microbatch[T]) Grad(param int) (T, Write, error) {
 	if m.call == None {
 		return zero, Skip, ErrEnded
 	}
-	param += m.scope.Params
-	if param < 0 || param >= len(m.layout.Params) {
+	i, declared := m.scope.Params.at(param)
+	if !declared {
 		return zero, Skip, m.fault(ErrUndeclared, "parameter", param)
 	}
-	p := &m.layout.Params[param]
+	p := &m.layout.Params[i]
 	if p.Contributes == Frozen {
 		return zero, Skip, nil
 	}
 	if m.call != InBackward && m.call != InBackwardWeight {
 		return zero, Skip, m.fault(ErrMisplaced, "Grad in "+m.call.String()+": parameter", param)
 	}
-	use := &m.ctx.stages[m.stage].uses[param]
+	use := &m.ctx.stages[m.stage].uses[i]
 	if use.last == m.microbatch {
 		return zero, Skip, m.fault(ErrContribution, "a second contribution to "+p.Name+": parameter", param)
 	}
@@ -217,33 +240,33 @@ func (m *Microbatch[T]) Grad(param int) (T, Write, error) {
 // Frozen reports whether a parameter is frozen, so that nothing need be saved
 // for its gradient.
 func (m *Microbatch[T]) Frozen(param int) bool {
-	param += m.scope.Params
-	return m.layout != nil && param >= 0 && param < len(m.layout.Params) && m.layout.Params[param].Contributes == Frozen
+	i, declared := m.scope.Params.at(param)
+	return m.layout != nil && declared && m.layout.Params[i].Contributes == Frozen
 }
 
-func (m *Microbatch[T]) slot(slot int) (*cell[T], int, error) {
-	slot += m.scope.Slots
+func (m *Microbatch[T]) slot(slot int) (*cell[T], error) {
 	if m.call == None {
-		return nil, slot, ErrEnded
+		return nil, ErrEnded
 	}
-	if slot < 0 || slot >= m.layout.Slots {
-		return nil, slot, m.fault(ErrUndeclared, "slot", slot)
+	i, declared := m.scope.Slots.at(slot)
+	if !declared {
+		return nil, m.fault(ErrUndeclared, "slot", slot)
 	}
 	if f := m.ctx.frame(m.stage, m.microbatch); !f.open || f.microbatch != m.microbatch {
-		return nil, slot, m.fault(ErrTaken, "the frame has ended: slot", slot)
+		return nil, m.fault(ErrTaken, "the frame has ended: slot", slot)
 	}
-	return &m.ctx.slots(m.stage, m.microbatch)[slot], slot, nil
+	return &m.ctx.slots(m.stage, m.microbatch)[i], nil
 }
 
 func (m *Microbatch[T]) loss(loss int) (int, error) {
 	if m.call == None {
 		return 0, ErrEnded
 	}
-	loss += m.scope.Losses
-	if loss < 0 || loss >= len(m.layout.Losses) {
+	i, declared := m.scope.Losses.at(loss)
+	if !declared {
 		return 0, m.fault(ErrUndeclared, "loss", loss)
 	}
-	return m.layout.Losses[loss], nil
+	return m.layout.Losses[i], nil
 }
 
 // fault wraps an error with the place.

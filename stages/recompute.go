@@ -2,6 +2,7 @@ package stages
 
 import (
 	"context"
+	"fmt"
 
 	batchctx "github.com/weir-ml/weir/context"
 )
@@ -12,10 +13,10 @@ import (
 func Recompute[T any](stage Stage[T]) Stage[T] {
 	spec := stage.Spec()
 	r := recompute[T]{
-		inner:  stage,
-		inputs: len(spec.Inputs),
-		in:     make([]T, len(spec.Inputs)),
-		out:    make([]T, len(spec.Outputs)),
+		inner: stage,
+		slots: spec.Slots,
+		in:    make([]T, len(spec.Inputs)),
+		out:   newPassing[T](spec.Outputs, false),
 	}
 	if split, ok := stage.(SplitBackward[T]); ok {
 		return &splitRecompute[T]{recompute: r, split: split}
@@ -24,9 +25,16 @@ func Recompute[T any](stage Stage[T]) Stage[T] {
 }
 
 type recompute[T any] struct {
-	inner   Stage[T]
-	inputs  int
-	in, out []T // scratch of one call
+	inner Stage[T]
+	slots int        // of the inner stage; the inputs come before them
+	in    []T        // scratch of one call
+	out   passing[T] // what the forward returns again, and nothing reads
+}
+
+// child returns the scope of the inner stage within outer.
+func (r *recompute[T]) child(outer batchctx.Scope) batchctx.Scope {
+	outer.Slots = outer.Slots.Sub(len(r.in), r.slots)
+	return outer
 }
 
 func (r *recompute[T]) Unwrap() Stage[T] { return r.inner }
@@ -35,7 +43,7 @@ func (r *recompute[T]) Unwrap() Stage[T] { return r.inner }
 // the forward happening in the backward too.
 func (r *recompute[T]) Spec() Spec {
 	spec := r.inner.Spec()
-	spec.Slots += r.inputs
+	spec.Slots += len(r.in)
 	spec.Recomputes = true
 	reads := make([]Read, len(spec.Reads))
 	for i, read := range spec.Reads {
@@ -57,13 +65,14 @@ func (r *recompute[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], 
 	defer mb.SetScope(outer)
 	if outer.Pass != batchctx.Eval && !outer.Discard {
 		for i, h := range in {
-			if err := mb.Save(i, batchctx.ByBackward, mb.Retain(h)); err != nil {
+			kept := mb.Retain(h)
+			if err := mb.Save(i, batchctx.ByBackward, kept); err != nil {
+				_ = mb.Release(kept)
 				return err
 			}
 		}
 	}
-	scope := outer
-	scope.Slots += r.inputs
+	scope := r.child(outer)
 	scope.Discard = true
 	mb.SetScope(scope)
 	return r.inner.Forward(ctx, mb, in, out)
@@ -82,12 +91,9 @@ func (r *recompute[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T],
 // again runs the forward in a Recompute pass, so that what it saves is there
 // for the backward, and leaves the scope at the inner stage's.
 func (r *recompute[T]) again(ctx context.Context, mb *batchctx.Microbatch[T]) error {
-	whole := false
 	defer func() {
 		clear(r.in)
-		if !whole {
-			abandon(mb, r.out)
-		}
+		r.out.abandon(mb)
 	}()
 	for i := range r.in {
 		h, err := mb.Take(i)
@@ -96,20 +102,18 @@ func (r *recompute[T]) again(ctx context.Context, mb *batchctx.Microbatch[T]) er
 		}
 		r.in[i] = h
 	}
-	scope := mb.Scope()
-	scope.Slots += r.inputs
-	inner := scope
-	inner.Pass = batchctx.Recompute
-	mb.SetScope(inner)
-	if err := r.inner.Forward(ctx, mb, r.in, r.out); err != nil {
+	scope := r.child(mb.Scope())
+	again := scope
+	again.Pass = batchctx.Recompute
+	mb.SetScope(again)
+	if err := r.inner.Forward(ctx, mb, r.in, r.out.open()); err != nil {
 		return err
 	}
-	if err := release(mb, r.out, 0); err != nil {
-		return err
+	if err := r.out.hold(mb); err != nil {
+		return fmt.Errorf("stages: output of the recompute: %w", err)
 	}
 	mb.SetScope(scope)
-	whole = true
-	return nil
+	return r.out.drop(mb)
 }
 
 // splitRecompute recomputes in I; W finds what the recompute saved for it.
@@ -130,8 +134,6 @@ func (r *splitRecompute[T]) BackwardInput(ctx context.Context, mb *batchctx.Micr
 func (r *splitRecompute[T]) BackwardWeight(ctx context.Context, mb *batchctx.Microbatch[T]) error {
 	outer := mb.Scope()
 	defer mb.SetScope(outer)
-	scope := outer
-	scope.Slots += r.inputs
-	mb.SetScope(scope)
+	mb.SetScope(r.child(outer))
 	return r.split.BackwardWeight(ctx, mb)
 }

@@ -15,33 +15,30 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 	if len(inner) == 0 {
 		return nil, fmt.Errorf("stages: sequential %q has no stages", name)
 	}
-	s := &sequential[T]{spec: Spec{Name: name, Frozen: true}, links: make([]link[T], len(inner)), firstTrained: len(inner)}
-	var faults []error
+	specs, err := specsOf(inner)
+	if err != nil {
+		return nil, err
+	}
+	s := &sequential[T]{
+		spec:         Spec{Name: name, Inputs: specs[0].Inputs, Outputs: specs[len(specs)-1].Outputs, Frozen: true},
+		links:        make([]link[T], len(inner)),
+		firstTrained: len(inner),
+	}
 	splits := true
 	for i, stage := range inner {
-		spec := stage.Spec()
+		spec, params := specs[i], Params(stage)
 		link := &s.links[i]
-		link.stage = stage
-		link.offset = batchctx.Scope{
-			Slots: s.spec.Slots, Reads: len(s.spec.Reads), Losses: len(s.spec.Losses), Params: len(s.params),
-		}
-		link.out = make([]T, len(spec.Outputs))
-		link.gradIn = make([]T, len(spec.Inputs))
-		for p, port := range spec.Inputs {
-			if port.NoGrad {
-				link.noGradIn |= 1 << p
-			}
-		}
+		link.stage, link.frozen = stage, spec.Frozen
 		link.split, _ = stage.(SplitBackward[T])
-		link.frozen = spec.Frozen
 		splits = splits && link.split != nil
-		if i > 0 {
-			before := inner[i-1].Spec()
-			if err := Joins(&before, &spec); err != nil {
-				faults = append(faults, err)
-			}
+		link.own = batchctx.Scope{
+			Slots:  batchctx.Range{First: s.spec.Slots, Count: spec.Slots},
+			Reads:  batchctx.Range{First: len(s.spec.Reads), Count: len(spec.Reads)},
+			Losses: batchctx.Range{First: len(s.spec.Losses), Count: len(spec.Losses)},
+			Params: batchctx.Range{First: len(s.params), Count: len(params)},
 		}
-		params := Params(stage)
+		link.out = newPassing[T](spec.Outputs, false)
+		link.gradIn = newPassing[T](spec.Inputs, true)
 		if !spec.Frozen && s.firstTrained == len(inner) {
 			s.firstTrained = i
 		}
@@ -51,18 +48,29 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 		s.spec.Losses = append(s.spec.Losses, spec.Losses...)
 		s.spec.Frozen = s.spec.Frozen && spec.Frozen
 		s.spec.Recomputes = s.spec.Recomputes || spec.Recomputes
-		if i == 0 {
-			s.spec.Inputs = spec.Inputs
-		}
-		s.spec.Outputs = spec.Outputs
-	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, err
 	}
 	if splits {
 		return &splitSequential[T]{s}, nil
 	}
 	return s, nil
+}
+
+// specsOf returns the declarations of stages in a row, or every fault of them.
+func specsOf[T any](inner []Stage[T]) ([]Spec, error) {
+	specs := make([]Spec, len(inner))
+	var faults []error
+	for i, stage := range inner {
+		if stage == nil {
+			faults = append(faults, fmt.Errorf("stages: stage %d is nil", i))
+			continue
+		}
+		specs[i] = stage.Spec()
+		faults = append(faults, specs[i].Validate())
+		if i > 0 && inner[i-1] != nil {
+			faults = append(faults, Joins(&specs[i-1], &specs[i]))
+		}
+	}
+	return specs, errors.Join(faults...)
 }
 
 // Joins reports whether the outputs of one stage fit the inputs of the next.
@@ -86,15 +94,15 @@ type sequential[T any] struct {
 	firstTrained int // the first stage that trains; before it nothing needs a gradient
 }
 
-// link is one stage of a sequence, where its things begin, and scratch of one call.
+// link is one stage of a sequence, what of the sequence's is its own, and what it
+// hands on within a call.
 type link[T any] struct {
-	stage    Stage[T]
-	split    SplitBackward[T]
-	frozen   bool
-	offset   batchctx.Scope
-	noGradIn uint64
-	out      []T
-	gradIn   []T
+	stage  Stage[T]
+	split  SplitBackward[T]
+	frozen bool
+	own    batchctx.Scope
+	out    passing[T]
+	gradIn passing[T]
 }
 
 func (s *sequential[T]) Spec() Spec                  { return s.spec }
@@ -103,35 +111,40 @@ func (s *sequential[T]) Params() []batchctx.Param[T] { return s.params }
 // enter sets the scope of a link within outer.
 func (l *link[T]) enter(mb *batchctx.Microbatch[T], outer batchctx.Scope) {
 	scope := outer
-	scope.Slots += l.offset.Slots
-	scope.Reads += l.offset.Reads
-	scope.Losses += l.offset.Losses
-	scope.Params += l.offset.Params
+	scope.Slots = outer.Slots.Sub(l.own.Slots.First, l.own.Slots.Count)
+	scope.Reads = outer.Reads.Sub(l.own.Reads.First, l.own.Reads.Count)
+	scope.Losses = outer.Losses.Sub(l.own.Losses.First, l.own.Losses.Count)
+	scope.Params = outer.Params.Sub(l.own.Params.First, l.own.Params.Count)
 	mb.SetScope(scope)
 }
 
 // Forward runs the stages in order.
 func (s *sequential[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
-	outer, whole := mb.Scope(), false
-	defer func() { s.leave(mb, outer, whole) }()
+	outer := mb.Scope()
+	defer s.leave(mb, outer)
+	last := len(s.links) - 1
 	for i := range s.links {
 		link := &s.links[i]
 		link.enter(mb, outer)
-		to := link.out
-		if i == len(s.links)-1 {
-			to = out
+		to := out
+		if i < last {
+			to = link.out.open()
 		}
 		if err := link.stage.Forward(ctx, mb, in, to); err != nil {
 			return err
 		}
+		if i < last {
+			if err := link.out.hold(mb); err != nil {
+				return fmt.Errorf("stages: output of stage %d of the sequence: %w", i, err)
+			}
+		}
 		if i > 0 {
-			if err := release(mb, in, 0); err != nil {
+			if err := s.links[i-1].out.drop(mb); err != nil {
 				return err
 			}
 		}
 		in = to
 	}
-	whole = true
 	return nil
 }
 
@@ -143,68 +156,45 @@ func (s *sequential[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T]
 }
 
 func (s *sequential[T]) backward(mb *batchctx.Microbatch[T], gradOut, gradIn []T, run func(l *link[T], gradOut, gradIn []T) error) error {
-	outer, whole := mb.Scope(), false
-	defer func() { s.leave(mb, outer, whole) }()
+	outer := mb.Scope()
+	defer s.leave(mb, outer)
 	first := 0
-	if gradIn == nil {
-		first = s.firstTrained
+	if gradIn == nil { // nothing before the first stage that trains needs a gradient
+		first = min(s.firstTrained, len(s.links)-1)
 	}
 	for i := len(s.links) - 1; i >= first; i-- {
 		link := &s.links[i]
 		link.enter(mb, outer)
-		to := link.gradIn
-		if i == 0 {
-			to = gradIn
-		} else if gradIn == nil && i == first {
-			to = nil
+		to := gradIn
+		if i > first {
+			to = link.gradIn.open()
 		}
 		if err := run(link, gradOut, to); err != nil {
 			return err
 		}
+		if i > first {
+			if err := link.gradIn.hold(mb); err != nil {
+				return fmt.Errorf("stages: gradient from stage %d of the sequence: %w", i, err)
+			}
+		}
 		if i < len(s.links)-1 {
-			if err := release(mb, gradOut, s.links[i+1].noGradIn); err != nil {
+			if err := s.links[i+1].gradIn.drop(mb); err != nil {
 				return err
 			}
 		}
 		gradOut = to
 	}
-	whole = true
 	return nil
 }
 
 // leave restores the scope. After an error or a panic it ends what was on its
 // way between two stages.
-func (s *sequential[T]) leave(mb *batchctx.Microbatch[T], outer batchctx.Scope, whole bool) {
+func (s *sequential[T]) leave(mb *batchctx.Microbatch[T], outer batchctx.Scope) {
 	mb.SetScope(outer)
-	if whole {
-		return
-	}
 	for i := range s.links {
-		abandon(mb, s.links[i].out)
-		abandon(mb, s.links[i].gradIn)
+		s.links[i].out.abandon(mb)
+		s.links[i].gradIn.abandon(mb)
 	}
-}
-
-// release ends what passed between two stages.
-func release[T any](mb *batchctx.Microbatch[T], h []T, none uint64) error {
-	var zero T
-	for i := range h {
-		if none>>i&1 == 0 {
-			if err := mb.Release(h[i]); err != nil {
-				return err
-			}
-		}
-		h[i] = zero
-	}
-	return nil
-}
-
-// abandon ends whatever a failed call has left in h.
-func abandon[T any](mb *batchctx.Microbatch[T], h []T) {
-	for i := range h {
-		_ = mb.Release(h[i]) // most are none, which Release refuses
-	}
-	clear(h)
 }
 
 type splitSequential[T any] struct{ *sequential[T] }

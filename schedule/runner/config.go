@@ -66,7 +66,8 @@ type Config[T any] struct {
 	// Gradients must be set where a stage has parameters that are not frozen.
 	Gradients Gradients[T]
 	// Outputs takes over the outputs of the last stage in Evaluate. It owns the
-	// handles, not the slice. nil: they end with the forward.
+	// handles, not the slice. nil: they end with the forward. Where the evaluation
+	// fails, a space that reclaims has taken them back.
 	Outputs func(microbatch int, out []T) error
 	// Merge merges the losses of all ranks in place, once per step; nil on one rank.
 	Merge func(ctx context.Context, record *loss.Record) error
@@ -120,7 +121,13 @@ func (c *Config[T]) Validate() error {
 			faults = append(faults, err)
 		}
 		for _, param := range stages.Params(stage) {
-			if param.Contributes != batchctx.Frozen && c.Gradients == nil {
+			if param.Contributes == batchctx.Frozen {
+				continue
+			}
+			if specs[s].Frozen {
+				fault("stage %d (%s) is frozen and its parameter %q is not", s, specs[s].Name, param.Name)
+			}
+			if c.Gradients == nil {
 				fault("stage %d (%s) trains %q and Gradients is nil", s, specs[s].Name, param.Name)
 				break
 			}

@@ -14,6 +14,9 @@ var (
 	ErrClosed = errors.New("runner: closed")
 	// ErrBusy is returned for a step that begins while another one runs.
 	ErrBusy = errors.New("runner: a step is running already")
+	// ErrNoObjective is returned by Step where parameters train and none of the
+	// losses is the objective.
+	ErrNoObjective = errors.New("runner: parameters train and no loss is the objective")
 	// ErrFactorTaken is returned when the factor of a Result is taken twice (L10).
 	ErrFactorTaken = errors.New("runner: the factor was taken already")
 	// ErrNoUpdate is returned when the factor of an Empty, Skipped or forward-only step is asked for.

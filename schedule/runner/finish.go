@@ -27,7 +27,7 @@ func (r *Runner[T]) finish() error {
 	r.result.Losses = totals.Values
 	r.result.Outcome = totals.Outcome
 	r.result.FirstNonFinite = totals.FirstNonFinite
-	if training && totals.Outcome == loss.Stepped {
+	if training && r.objective >= 0 && totals.Outcome == loss.Stepped {
 		if err := r.verdict(totals.Divisor); err != nil {
 			return err
 		}

@@ -17,14 +17,15 @@ import (
 
 // Runner runs steps on one rank. It is for one goroutine, one step at a time.
 type Runner[T any] struct {
-	cfg    Config[T]
-	stages []stage[T]
-	frozen []bool
-	facts  []schedule.Facts
-	seeds  []float32
-	first  int // the first stage that trains; stages before it have no backward
-	tied   []tie
-	owners []use // one for each parameter that trains: its first use
+	cfg       Config[T]
+	stages    []stage[T]
+	frozen    []bool
+	facts     []schedule.Facts
+	seeds     []float32
+	first     int // the first stage that trains; stages before it have no backward
+	objective int // index of the loss, -1 for none
+	tied      []tie
+	owners    []use // one for each parameter that trains: its first use
 
 	context  *batchctx.Context[T]
 	ledger   *loss.Ledger
@@ -82,13 +83,19 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		cfg.Ring = 256
 	}
 	r := &Runner[T]{
-		cfg:    cfg,
-		stages: make([]stage[T], len(cfg.Stages)),
-		frozen: make([]bool, len(cfg.Stages)),
-		facts:  make([]schedule.Facts, len(cfg.Stages)),
-		seeds:  seeds(cfg.Losses, cfg.ScaleExponent),
-		ring:   memory.NewRing(cfg.Ring),
-		step:   cfg.FirstStep,
+		cfg:       cfg,
+		stages:    make([]stage[T], len(cfg.Stages)),
+		frozen:    make([]bool, len(cfg.Stages)),
+		facts:     make([]schedule.Facts, len(cfg.Stages)),
+		seeds:     seeds(cfg.Losses, cfg.ScaleExponent),
+		ring:      memory.NewRing(cfg.Ring),
+		step:      cfg.FirstStep,
+		objective: -1,
+	}
+	for i := range cfg.Losses {
+		if cfg.Losses[i].Objective {
+			r.objective = i
+		}
 	}
 	layouts := make([]*batchctx.Layout[T], len(cfg.Stages))
 	for s := range cfg.Stages {
@@ -231,7 +238,10 @@ func (r *Runner[T]) planFor(mode schedule.Mode, m int) (*program, error) {
 		return nil, err
 	}
 	p := &program{Plan: plan}
-	p.extent.Entries = min(plan.Entries[0]+r.cfg.LookAhead, m)
+	p.extent.Entries = m
+	if pullsInOrder(plan) {
+		p.extent.Entries = min(plan.Entries[0]+r.cfg.LookAhead, m)
+	}
 	p.extent.Windows = plan.Windows
 	for _, kinds := range plan.Parts {
 		for _, parts := range kinds {
@@ -241,6 +251,31 @@ func (r *Runner[T]) planFor(mode schedule.Mode, m int) (*program, error) {
 	p.parts = bits.OnesCount64(p.extent.Wanted)
 	r.programs[mode] = p
 	return p, nil
+}
+
+// pullsInOrder reports whether the first stage takes microbatches in ascending
+// order, one after the other, so that entries are in flight for as long as the plan
+// says. A source is pulled in ascending order whatever the plan does; in any other
+// one entries wait for their turn.
+func pullsInOrder(plan *schedule.Plan) bool {
+	next := 0
+	for _, segment := range plan.Programs[0] {
+		begin := next
+		for _, action := range segment.Body {
+			if action.Kind() == schedule.F && action.Stage() == 0 {
+				if action.Microbatch() != next {
+					return false
+				}
+				next++
+			}
+		}
+		taken := next - begin
+		if taken > 0 && segment.Repeat > 1 && segment.Stride != taken {
+			return false
+		}
+		next = begin + taken*segment.Repeat
+	}
+	return true
 }
 
 // Step trains on m microbatches, m >= 1. The error is an *Error for what went
@@ -279,6 +314,8 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		return nil, ErrBusy
 	case source == nil:
 		return nil, errors.New("runner: the source is nil")
+	case mode == schedule.Training && len(r.owners) > 0 && r.objective < 0:
+		return nil, ErrNoObjective
 	}
 	plan, err := r.planFor(mode, m)
 	if err != nil {

@@ -403,6 +403,59 @@ func TestFrozenStages(t *testing.T) {
 	})
 }
 
+func TestTrainingNeedsAnObjective(t *testing.T) { // L10
+	chain := chain()
+	cfg := config(chain)
+	cfg.Losses = []loss.Def{{Name: "loss", Reduction: loss.Mean}}
+	r := newRunner(t, cfg)
+	_, err := r.Step(t.Context(), 1, &counted{})
+	require.ErrorIs(t, err, runner.ErrNoObjective)
+	_, err = r.Evaluate(t.Context(), 1, &counted{})
+	require.NoError(t, err)
+	for _, s := range chain {
+		s.param = ""
+	}
+	result, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
+	require.NoError(t, err, "where nothing trains there is nothing to divide")
+	require.Equal(t, loss.Stepped, result.Outcome)
+	_, err = result.Factor()
+	require.ErrorIs(t, err, runner.ErrNoUpdate)
+}
+
+// TestForwardsMayDescend runs a rule whose first stage takes microbatches from
+// the last to the first: entries wait, pulled in ascending order all the same.
+func TestForwardsMayDescend(t *testing.T) {
+	const m = 9
+	descending := func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := schedule.DepthFirst(p)
+		if err != nil {
+			return nil, err
+		}
+		mirrored := *plan
+		var actions []schedule.Action
+		for action := range plan.All(0) {
+			actions = append(actions, schedule.Act(action.Kind(), action.Stage(), p.Microbatches-1-action.Microbatch()))
+		}
+		mirrored.Programs = [][]schedule.Segment{{{Body: actions, Repeat: 1}}}
+		return &mirrored, nil
+	}
+	chain := chain()
+	cfg := config(chain)
+	cfg.Plan = descending
+	source := &counted{}
+	first := -1
+	cfg.Hooks.Action = func(_ int, a schedule.Action) {
+		if first < 0 {
+			first = a.Microbatch()
+		}
+	}
+	_, err := newRunner(t, cfg).Step(t.Context(), m, source)
+	require.NoError(t, err)
+	require.Equal(t, m-1, first)
+	require.Equal(t, m, source.asked)
+	require.Equal(t, 15.0*m*(m+1)/2, *chain[0].grad)
+}
+
 func TestCancelEndsBetweenActions(t *testing.T) { // L8
 	cfg := config(chain())
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -529,8 +582,22 @@ func TestValidateReportsEveryFault(t *testing.T) {
 	require.ErrorContains(t, err, "no stages")
 
 	cfg = config(chain)
+	cfg.Stages[1] = halfFrozen{cfg.Stages[1].(*times)}
+	_, err = runner.New(cfg)
+	require.ErrorContains(t, err, `is frozen and its parameter "b" is not`)
+
+	cfg = config(chain)
 	cfg.Stages = append(cfg.Stages[:1], cfg.Stages[2:]...)
 	cfg.Stages[1] = &stages.Func[number]{Declares: stages.Spec{Name: "odd", Inputs: []stages.Port{{Name: "y"}}}}
 	_, err = runner.New(cfg)
 	require.ErrorContains(t, err, `output 0 of "two"`)
+}
+
+// halfFrozen declares itself frozen and keeps its parameter.
+type halfFrozen struct{ *times }
+
+func (s halfFrozen) Spec() stages.Spec {
+	spec := s.times.Spec()
+	spec.Frozen = true
+	return spec
 }

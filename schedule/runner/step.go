@@ -121,9 +121,11 @@ func (r *Runner[T]) forward(s, m int, drop schedule.Drop) error {
 // output ends the outputs of the last stage, or gives them to whoever asked.
 func (r *Runner[T]) output(st *stage[T], m int) error {
 	if r.cfg.Outputs != nil && r.plan.Mode == schedule.ForwardOnly {
-		err := r.cfg.Outputs(m, st.out)
-		clear(st.out)
-		return err
+		return r.context.Give(st.out, func() error {
+			out := st.out
+			defer clear(out)
+			return r.cfg.Outputs(m, out)
+		})
 	}
 	var none T
 	for i, h := range st.out {
@@ -165,7 +167,11 @@ func (r *Runner[T]) backward(s, m int, call batchctx.Call) error {
 		return nil
 	}
 	r.expected.Gradients++
-	return r.context.PutGradients(s-1, m, gradIn, st.noGradIn)
+	err = r.context.PutGradients(s-1, m, gradIn, st.noGradIn)
+	if err == nil {
+		clear(gradIn) // a port without a gradient may have got one
+	}
+	return err
 }
 
 // backwardWeight runs W.
@@ -276,7 +282,9 @@ func (r *Runner[T]) retire(action schedule.Action) error {
 	s := &r.sample
 	r.context.Sample(s)
 	s.Microbatch, s.Stage, s.Kind = action.Microbatch(), action.Stage(), action.Kind().String()
-	s.Weight = r.objectiveWeight()
+	if r.objective >= 0 {
+		s.Weight = r.ledger.Weight(r.objective)
+	}
 	r.result.Peak = max(r.result.Peak, s.Peak)
 	r.result.Growth = max(r.result.Growth, s.Growth)
 	if r.cfg.Hooks.Microbatch != nil {
@@ -286,15 +294,6 @@ func (r *Runner[T]) retire(action schedule.Action) error {
 	}
 	r.ring.Put(s)
 	return nil
-}
-
-func (r *Runner[T]) objectiveWeight() float64 {
-	for i := range r.cfg.Losses {
-		if r.cfg.Losses[i].Objective {
-			return r.ledger.Weight(i)
-		}
-	}
-	return 0
 }
 
 // abort releases everything that the step holds (L8).

@@ -1,0 +1,403 @@
+package stages_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+type (
+	handle = memory.Handle
+	view   = batchctx.Microbatch[handle]
+	stage  = stages.Stage[handle]
+)
+
+// bench is an arena with a model around the stages under test: a bottom stage
+// that reads the part "x" and a top stage with the objective.
+type bench struct {
+	arena *memory.Arena
+	space memory.Space[handle]
+	calls []string // what the scales were asked for
+	// At the call of this number, from 1, a scale returns an error, or panics, before
+	// it does anything or after it has done all. 0 is never.
+	fails       int
+	after, dies bool
+}
+
+var errPlanted = errors.New("planted")
+
+// bookOnly is an arena that cannot reclaim: what is lost stays lost.
+type bookOnly struct {
+	memory.Space[handle]
+	memory.Book
+}
+
+func newBench(t testing.TB) *bench {
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, arena.Close()) })
+	return &bench{arena: arena, space: bookOnly{arena, arena}}
+}
+
+func (b *bench) floats(h handle) []float32 {
+	data, err := b.arena.Data(h)
+	if err != nil {
+		panic(err)
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4)
+}
+
+func (b *bench) alloc(class memory.Class, n int) (handle, []float32) {
+	h, err := b.arena.Alloc(class, int64(4*n))
+	if err != nil {
+		panic(err)
+	}
+	return h, b.floats(h)
+}
+
+var wire = []stages.Port{{Name: "x"}, {Name: "index", NoGrad: true}}
+
+// bottom returns the part "x", and relays it as the index.
+func (b *bench) bottom(trains bool) stage {
+	return &stages.Func[handle]{
+		Declares: stages.Spec{Name: "bottom", Outputs: wire, Reads: []stages.Read{{Part: "x"}}, Frozen: !trains},
+		ForwardFunc: func(_ context.Context, mb *view, _, out []handle) error {
+			h, err := mb.Part(0)
+			if err != nil {
+				return err
+			}
+			out[0], out[1] = mb.Retain(h), mb.Retain(h)
+			return nil
+		},
+	}
+}
+
+// top is Σ x²/2 over the microbatch's elements.
+func (b *bench) top() stage {
+	return &stages.Func[handle]{
+		Declares: stages.Spec{Name: "top", Inputs: wire, Slots: 1, Losses: []string{"objective"}},
+		ForwardFunc: func(_ context.Context, mb *view, in, _ []handle) error {
+			x := b.floats(in[0])
+			var sum float64
+			for _, v := range x {
+				sum += float64(v) * float64(v) / 2
+			}
+			if err := mb.Loss(0, sum, float64(len(x))); err != nil {
+				return err
+			}
+			return mb.Save(0, batchctx.ByBackward, mb.Retain(in[0]))
+		},
+		BackwardFunc: func(_ context.Context, mb *view, _, gradIn []handle) error {
+			seed, err := mb.LossSeed(0)
+			if err != nil {
+				return err
+			}
+			h, err := mb.Take(0)
+			if err != nil || gradIn == nil {
+				return err
+			}
+			x := b.floats(h)
+			g, dx := b.alloc(memory.ActGrad, len(x))
+			for i := range x {
+				dx[i] = seed * x[i]
+			}
+			gradIn[0] = g
+			return nil
+		},
+	}
+}
+
+// scale multiplies by a weight, and by a part of its own, which its backward
+// reads again. It keeps x in a slot, records a metric, and relays the index. Its
+// workspace and its index into slots, reads, losses and parameters are what the
+// decorators must not mix up.
+type scale struct {
+	*bench
+	name   string
+	weight float32
+	grad   handle
+	part   string
+	tied   string          // the name of the parameter where it is not the stage's
+	passes []batchctx.Pass // of its calls
+}
+
+func (b *bench) scale(name string, weight float32) *scale {
+	grad, _ := b.alloc(memory.Resident, 1)
+	return &scale{bench: b, name: name, weight: weight, grad: grad, part: "part of " + name}
+}
+
+func (s *scale) Spec() stages.Spec {
+	return stages.Spec{
+		Name: s.name, Inputs: wire, Outputs: wire, Slots: 2,
+		Reads:  []stages.Read{{Part: s.part}, {Part: s.part, At: batchctx.AtBackward | batchctx.AtWeight}},
+		Losses: []string{"metric of " + s.name},
+	}
+}
+
+func (s *scale) Params() []batchctx.Param[handle] {
+	name := s.name
+	if s.tied != "" {
+		name = s.tied
+	}
+	return []batchctx.Param[handle]{{Name: name, Grad: s.grad}}
+}
+
+// call counts a call, and fails where it is to.
+func (s *scale) call(mb *view, what string, work func() error) error {
+	s.calls = append(s.calls, fmt.Sprintf("%s %s%d", s.name, what, mb.Index()))
+	now := len(s.calls) == s.fails
+	if !now || s.after {
+		if err := work(); err != nil || !now {
+			return err
+		}
+	}
+	if s.dies {
+		panic(errPlanted)
+	}
+	return errPlanted
+}
+
+func (s *scale) Forward(_ context.Context, mb *view, in, out []handle) error {
+	return s.call(mb, "F", func() error {
+		s.passes = append(s.passes, mb.Pass())
+		part, err := mb.Part(0)
+		if err != nil {
+			return err
+		}
+		x := s.floats(in[0])
+		h, y := s.alloc(memory.Activation, len(x))
+		var sum float64
+		for i := range x {
+			y[i] = s.weight * x[i] * s.floats(part)[0]
+			sum += float64(y[i])
+		}
+		out[0], out[1] = h, mb.Retain(in[1])
+		if err := mb.Loss(0, sum, float64(len(x))); err != nil {
+			return err
+		}
+		return mb.Save(0, batchctx.ByBackward, mb.Retain(in[0]))
+	})
+}
+
+func (s *scale) Backward(_ context.Context, mb *view, gradOut, gradIn []handle) error {
+	return s.call(mb, "B", func() error {
+		s.passes = append(s.passes, mb.Pass())
+		h, err := mb.Take(0)
+		if err != nil {
+			return err
+		}
+		part, err := mb.Part(1)
+		if err != nil {
+			return err
+		}
+		s.input(gradOut, gradIn, s.floats(part)[0])
+		return s.contribute(mb, s.floats(h), s.floats(gradOut[0]), s.floats(part)[0])
+	})
+}
+
+func (s *scale) input(gradOut, gradIn []handle, part float32) {
+	if gradIn == nil {
+		return
+	}
+	dy := s.floats(gradOut[0])
+	h, dx := s.alloc(memory.ActGrad, len(dy))
+	for i := range dy {
+		dx[i] = s.weight * dy[i] * part
+	}
+	gradIn[0] = h
+}
+
+func (s *scale) contribute(mb *view, x, dy []float32, part float32) error {
+	g, write, err := mb.Grad(0)
+	if err != nil || write == batchctx.Skip {
+		return err
+	}
+	if write == batchctx.First {
+		s.floats(g)[0] = 0
+	}
+	for i := range x {
+		s.floats(g)[0] += x[i] * dy[i] * part
+	}
+	return nil
+}
+
+// splitScale computes its backward in two calls, too.
+type splitScale struct{ *scale }
+
+func (s splitScale) BackwardInput(_ context.Context, mb *view, gradOut, gradIn []handle) error {
+	return s.call(mb, "I", func() error {
+		h, err := mb.Take(0)
+		if err != nil {
+			return err
+		}
+		part, err := mb.Part(1)
+		if err != nil {
+			return err
+		}
+		s.input(gradOut, gradIn, s.floats(part)[0])
+		x, dy := s.floats(h), s.floats(gradOut[0])
+		carry, c := s.alloc(memory.Carry, len(x)+len(dy))
+		copy(c[copy(c, x):], dy)
+		return mb.Save(1, batchctx.ByWeight, carry)
+	})
+}
+
+func (s splitScale) BackwardWeight(_ context.Context, mb *view) error {
+	return s.call(mb, "W", func() error {
+		h, err := mb.Take(1)
+		if err != nil {
+			return err
+		}
+		part, err := mb.Part(1)
+		if err != nil {
+			return err
+		}
+		c := s.floats(h)
+		return s.contribute(mb, c[:len(c)/2], c[len(c)/2:], s.floats(part)[0])
+	})
+}
+
+func (b *bench) Zero(g handle) error { clear(b.floats(g)); return nil }
+
+func (b *bench) Add(dst, src handle) error { b.floats(dst)[0] += b.floats(src)[0]; return nil }
+
+func (b *bench) SumSquares(g handle) (float64, error) {
+	v := float64(b.floats(g)[0])
+	return v * v, nil
+}
+
+// setting is how a chain is run.
+type setting struct {
+	rule   schedule.Rule
+	frozen bool // the bottom trains nothing
+}
+
+// build returns a runner and a source for a chain between bottom and top.
+func (b *bench) build(t testing.TB, set setting, chain ...stage) (*runner.Runner[handle], runner.Source[handle]) {
+	chain = append(append([]stage{b.bottom(!set.frozen)}, chain...), b.top())
+	parts := []string{"x"}
+	losses := []loss.Def{{Name: "objective", Reduction: loss.Mean, Objective: true}}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		parts = append(parts, "part of "+name)
+		losses = append(losses, loss.Def{Name: "metric of " + name, Reduction: loss.Mean})
+	}
+	r, err := runner.New(runner.Config[handle]{
+		Stages: chain, Space: b.space, Plan: set.rule, Parts: parts, Losses: losses, Gradients: b,
+	})
+	require.NoError(t, err)
+	return r, runner.SourceFunc[handle](func(_ context.Context, entry *batchctx.Entry[handle]) error {
+		for part := range parts {
+			n := 1
+			if part == 0 {
+				n = 3 + entry.Microbatch()
+			}
+			h, x := b.alloc(memory.Entry, n)
+			for i := range x {
+				x[i] = 1 / float32(2+3*part+5*i+7*entry.Microbatch())
+			}
+			if err := entry.Put(part, h); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const microbatches = 3
+
+// outcome is what a step came to, bit by bit.
+type outcome struct {
+	losses []loss.Value
+	grads  []uint32
+	norm   uint64
+}
+
+// outcome reads the gradients of some scales after a step.
+func (b *bench) outcome(result *runner.Result, scales []*scale) outcome {
+	o := outcome{losses: result.Losses, norm: math.Float64bits(result.GradNorm)}
+	for _, s := range scales {
+		o.grads = append(o.grads, math.Float32bits(b.floats(s.grad)[0]))
+	}
+	return o
+}
+
+// train runs a step of a model made of fresh scales.
+func train(t testing.TB, set setting, split bool, tied bool, make func(t testing.TB, a, b, c stage) []stage) (outcome, *bench) {
+	b := newBench(t)
+	scales, wrapped := b.scales(split)
+	if tied {
+		scales[2].tied = "a"
+	}
+	r, source := b.build(t, set, make(t, wrapped[0], wrapped[1], wrapped[2])...)
+	before := b.arena.Live()
+	result, err := r.Step(t.Context(), microbatches, source)
+	require.NoError(t, err)
+	require.Equal(t, before, b.arena.Live())
+	return b.outcome(result, scales), b
+}
+
+func (b *bench) scales(split bool) (scales []*scale, wrapped []stage) {
+	for i, name := range []string{"a", "b", "c"} {
+		s := b.scale(name, 1+float32(i)/3)
+		scales = append(scales, s)
+		if split {
+			wrapped = append(wrapped, splitScale{s})
+		} else {
+			wrapped = append(wrapped, s)
+		}
+	}
+	return scales, wrapped
+}
+
+// sequential is Sequential of stages that fit.
+func sequential(t testing.TB, name string, inner ...stage) stage {
+	s, err := stages.Sequential(name, inner...)
+	require.NoError(t, err)
+	return s
+}
+
+// weightsLate is depth-first with I and W for every B on the stages in a range,
+// each W right before the stage's next I.
+func weightsLate(first, last int) schedule.Rule {
+	return func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := schedule.DepthFirst(p)
+		if err != nil {
+			return nil, err
+		}
+		var list []schedule.Action
+		late := map[int]schedule.Action{}
+		flush := func(s int) {
+			if w, ok := late[s]; ok {
+				list = append(list, w)
+				delete(late, s)
+			}
+		}
+		for action := range plan.All(0) {
+			s := action.Stage()
+			if action.Kind() != schedule.B || s < first || s > last {
+				list = append(list, action)
+				continue
+			}
+			flush(s)
+			list = append(list, schedule.Act(schedule.I, s, action.Microbatch()))
+			late[s] = schedule.Act(schedule.W, s, action.Microbatch())
+		}
+		for s := first; s <= last; s++ {
+			flush(s)
+		}
+		plan.Programs[0] = []schedule.Segment{{Body: list, Repeat: 1}}
+		return plan, nil
+	}
+}

@@ -1,0 +1,73 @@
+package stages
+
+import (
+	batchctx "github.com/weir-ml/weir/context"
+)
+
+// passing is what a decorator passes from one call of its children to the next.
+// Between the calls the step holds it, as it holds what passes between stages:
+// what is missing, ended or not the child's to return is refused at once.
+type passing[T any] struct {
+	handles []T
+	none    uint64 // ports without a tensor
+	held    int    // how many of the handles the step holds, from the first on
+	lent    bool   // to a child that has not come back with all of them
+}
+
+// newPassing returns a place for what goes through the ports, as gradients or not.
+func newPassing[T any](ports []Port, gradients bool) passing[T] {
+	p := passing[T]{handles: make([]T, len(ports))}
+	for i, port := range ports {
+		if gradients && port.NoGrad {
+			p.none |= 1 << i
+		}
+	}
+	return p
+}
+
+// open gives a child the place to fill.
+func (p *passing[T]) open() []T {
+	p.lent = true
+	return p.handles
+}
+
+// hold hands over what the child has returned.
+func (p *passing[T]) hold(mb *batchctx.Microbatch[T]) error {
+	for i, h := range p.handles {
+		if p.none>>i&1 == 0 {
+			if err := mb.Hold(h); err != nil {
+				return err
+			}
+		}
+		p.held = i + 1
+	}
+	p.lent = false
+	return nil
+}
+
+// drop ends what is held.
+func (p *passing[T]) drop(mb *batchctx.Microbatch[T]) error {
+	for p.held > 0 {
+		p.held--
+		h := p.handles[p.held]
+		if p.none>>p.held&1 == 0 {
+			if err := mb.Drop(h); err != nil {
+				return err
+			}
+		}
+	}
+	clear(p.handles)
+	return nil
+}
+
+// abandon ends what a call left on its way out: what is held, and what a child
+// had put there before it failed.
+func (p *passing[T]) abandon(mb *batchctx.Microbatch[T]) {
+	if p.lent {
+		for _, h := range p.handles[p.held:] {
+			_ = mb.Release(h) // most are none, which Release refuses
+		}
+		p.lent = false
+	}
+	_ = p.drop(mb) // whatever it says, the call has failed already
+}

@@ -1,0 +1,222 @@
+package stages_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages"
+)
+
+func TestSequentialReportsEveryFault(t *testing.T) {
+	_, err := stages.Sequential[handle]("empty")
+	require.ErrorContains(t, err, `"empty" has no stages`)
+
+	b := newBench(t)
+	a := stage(b.scale("a", 1))
+	narrow := &stages.Func[handle]{Declares: stages.Spec{Name: "narrow", Inputs: wire[:1], Outputs: wire[:1]}}
+	_, err = stages.Sequential("s", a, narrow, a)
+	require.ErrorContains(t, err, `"a" returns 2 tensors and "narrow" takes 1`)
+	require.ErrorContains(t, err, `"narrow" returns 1 tensors and "a" takes 2`)
+}
+
+func TestSequentialDeclares(t *testing.T) {
+	b := newBench(t)
+	scales, wrapped := b.scales(false)
+	s := sequential(t, "s", wrapped[0], sequential(t, "inner", wrapped[1], stages.Recompute(wrapped[2])))
+	spec := s.Spec()
+	require.Equal(t, "s", spec.Name)
+	require.Equal(t, wire, spec.Inputs)
+	require.Equal(t, wire, spec.Outputs)
+	require.Equal(t, 2+2+4, spec.Slots)
+	require.Len(t, spec.Reads, 6)
+	require.Equal(t, []string{"metric of a", "metric of b", "metric of c"}, spec.Losses)
+	require.True(t, spec.Recomputes)
+	require.False(t, spec.Frozen)
+	var grads []handle
+	for _, p := range stages.Params(s) {
+		grads = append(grads, p.Grad)
+	}
+	require.Equal(t, []handle{scales[0].grad, scales[1].grad, scales[2].grad}, grads)
+
+	require.True(t, sequential(t, "s", stages.Freeze(wrapped[0]), stages.Freeze(wrapped[1])).Spec().Frozen)
+	require.False(t, sequential(t, "s", wrapped[0]).Spec().Recomputes)
+}
+
+// between runs a step of a, then a stage that does one thing wrong, then c: apart
+// or as one sequence. A panic comes back as an error.
+func between(t *testing.T, whole bool, wrong func(b *bench) *stages.Func[handle]) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("a stage that does nothing wrong panics: %v", value)
+		}
+	}()
+	b := newBench(t)
+	_, wrapped := b.scales(false)
+	chain := []stage{wrapped[0], wrong(b), wrapped[2]}
+	if whole {
+		chain = []stage{sequential(t, "s", chain...)}
+	}
+	r, source := b.build(t, setting{}, chain...)
+	_, err = r.Step(t.Context(), 2, source)
+	return err
+}
+
+// relay returns its inputs and hands the gradient back.
+func relay() *stages.Func[handle] {
+	return &stages.Func[handle]{
+		Declares: stages.Spec{Name: "wrong", Inputs: wire, Outputs: wire},
+		ForwardFunc: func(_ context.Context, mb *view, in, out []handle) error {
+			out[0], out[1] = mb.Retain(in[0]), mb.Retain(in[1])
+			return nil
+		},
+		BackwardFunc: func(_ context.Context, mb *view, gradOut, gradIn []handle) error {
+			gradIn[0] = mb.Retain(gradOut[0])
+			return nil
+		},
+	}
+}
+
+// inForward is a relay that does one thing more at the end of its forward.
+func inForward(f func(b *bench, mb *view, in, out []handle) error) func(b *bench) *stages.Func[handle] {
+	return func(b *bench) *stages.Func[handle] {
+		s := relay()
+		right := s.ForwardFunc
+		s.ForwardFunc = func(ctx context.Context, mb *view, in, out []handle) error {
+			if err := right(ctx, mb, in, out); err != nil {
+				return err
+			}
+			return f(b, mb, in, out)
+		}
+		return s
+	}
+}
+
+// inBackward is a relay that does one thing more at the end of its backward.
+func inBackward(f func(b *bench, mb *view, gradOut, gradIn []handle) error) func(b *bench) *stages.Func[handle] {
+	return func(b *bench) *stages.Func[handle] {
+		s := relay()
+		right := s.BackwardFunc
+		s.BackwardFunc = func(ctx context.Context, mb *view, gradOut, gradIn []handle) error {
+			if err := right(ctx, mb, gradOut, gradIn); err != nil {
+				return err
+			}
+			return f(b, mb, gradOut, gradIn)
+		}
+		return s
+	}
+}
+
+// TestASequenceKeepsStagesApart: what a stage did not declare is out of its reach
+// in a sequence as well, where its neighbours have such things.
+func TestASequenceKeepsStagesApart(t *testing.T) {
+	for name, test := range map[string]struct {
+		wrong func(b *bench) *stages.Func[handle]
+		want  error
+	}{
+		"a slot that it did not declare": {inForward(func(b *bench, mb *view, _, _ []handle) error {
+			h, _ := b.alloc(memory.Saved, 1)
+			return mb.Save(0, batchctx.ByBackward, h)
+		}), batchctx.ErrUndeclared},
+		"a slot before its own": {inForward(func(b *bench, mb *view, _, _ []handle) error {
+			h, _ := b.alloc(memory.Saved, 1)
+			return mb.Save(-1, batchctx.ByBackward, h)
+		}), batchctx.ErrUndeclared},
+		"a read that it did not declare": {inForward(func(_ *bench, mb *view, _, _ []handle) error {
+			_, err := mb.Part(0)
+			return err
+		}), batchctx.ErrUndeclared},
+		"a loss that it did not declare": {inForward(func(_ *bench, mb *view, _, _ []handle) error {
+			return mb.Loss(0, 1, 1)
+		}), batchctx.ErrUndeclared},
+		"a parameter that it does not have": {inBackward(func(_ *bench, mb *view, _, _ []handle) error {
+			_, _, err := mb.Grad(0)
+			return err
+		}), batchctx.ErrUndeclared},
+		"a loss seed that it did not declare": {inBackward(func(_ *bench, mb *view, _, _ []handle) error {
+			_, err := mb.LossSeed(-1)
+			return err
+		}), batchctx.ErrUndeclared},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := between(t, false, test.wrong)
+			require.ErrorIs(t, err, test.want, "apart")
+			err = between(t, true, test.wrong)
+			require.ErrorIs(t, err, test.want, "in a sequence")
+		})
+	}
+}
+
+// TestASequenceChecksWhatItHandsOn: what the runner refuses to hand to the next
+// stage, a sequence does not hand on either.
+func TestASequenceChecksWhatItHandsOn(t *testing.T) {
+	for name, test := range map[string]struct {
+		wrong func(b *bench) *stages.Func[handle]
+		want  error
+	}{
+		"an output that is missing": {inForward(func(_ *bench, mb *view, _, out []handle) error {
+			defer func() { out[0] = handle{} }()
+			return mb.Release(out[0])
+		}), memory.ErrNone},
+		"a gradient that is missing": {inBackward(func(_ *bench, mb *view, _, gradIn []handle) error {
+			defer func() { gradIn[0] = handle{} }()
+			return mb.Release(gradIn[0])
+		}), memory.ErrNone},
+		"an input returned without Retain": {inForward(func(_ *bench, mb *view, _, out []handle) error {
+			return mb.Release(out[0])
+		}), memory.ErrNoPlain},
+		"a gradient returned without Retain": {inBackward(func(_ *bench, mb *view, _, gradIn []handle) error {
+			return mb.Release(gradIn[0])
+		}), memory.ErrNoPlain},
+		"an output that ended": {inForward(func(b *bench, mb *view, _, out []handle) error {
+			if err := mb.Release(out[0]); err != nil {
+				return err
+			}
+			out[0], _ = b.alloc(memory.Activation, 3)
+			return mb.Release(out[0])
+		}), memory.ErrStale},
+		"an input that it releases": {inForward(func(_ *bench, mb *view, in, out []handle) error {
+			if err := mb.Release(in[0]); err != nil { // the reference of out[0], which is the same
+				return err
+			}
+			return mb.Release(in[0])
+		}), memory.ErrNoPlain},
+		"a workspace that it keeps": {inForward(func(b *bench, _ *view, _, _ []handle) error {
+			b.alloc(memory.Workspace, 1)
+			return nil
+		}), batchctx.ErrLeak},
+		"an input that it keeps": {inForward(func(_ *bench, mb *view, in, _ []handle) error {
+			mb.Retain(in[0])
+			return nil
+		}), batchctx.ErrLeak},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := between(t, false, test.wrong)
+			require.ErrorIs(t, err, test.want, "apart")
+			err = between(t, true, test.wrong)
+			require.ErrorIs(t, err, test.want, "in a sequence")
+		})
+	}
+}
+
+// TestSequentialValidatesItsStages: what Config.Validate of a runner says about a
+// stage in a chain, Sequential says about one of its own.
+func TestSequentialValidatesItsStages(t *testing.T) {
+	a := stage(newBench(t).scale("a", 1))
+	t.Run("nil", func(t *testing.T) {
+		require.NotPanics(t, func() {
+			_, err := stages.Sequential("s", a, nil)
+			require.ErrorContains(t, err, "nil")
+		})
+	})
+	t.Run("bad spec", func(t *testing.T) {
+		negative := relay()
+		negative.Declares.Slots = -1 // the sum with the other's is well
+		_, err := stages.Sequential("s", a, negative)
+		require.ErrorContains(t, err, "-1 slots")
+	})
+}

@@ -1,0 +1,76 @@
+package stagetest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// Run examines the stage and reports every fault as an error of the test.
+func Run[T any](t testing.TB, cfg Config[T]) {
+	t.Helper()
+	s := &suite[T]{cfg: cfg}
+	s.check()
+	for _, note := range s.notes {
+		t.Log("stagetest: " + note)
+	}
+	for _, fault := range s.faults {
+		t.Errorf("stagetest: %v", fault)
+	}
+}
+
+// Check examines the stage and returns what is wrong, at most one fault of each
+// code, nil where nothing is. It is Run without testing.
+func Check[T any](cfg Config[T]) []Fault {
+	s := &suite[T]{cfg: cfg}
+	s.check()
+	return s.faults
+}
+
+// suite is one examination.
+type suite[T any] struct {
+	cfg    Config[T]
+	faults []Fault
+	notes  []string // what was not examined
+	// What a depth-first step comes to, one and several microbatches; the other
+	// checks compare with it.
+	one, several numbers
+}
+
+// Enough microbatches for their order to matter, and to be uneven.
+const several = 5
+
+// check runs the checks in groups. The later ones compare with what the earlier
+// ones have found to be reliable.
+func (s *suite[T]) check() {
+	for _, group := range [][]func(){
+		{s.train},
+		{s.repeat}, {s.order}, {s.evaluate},
+		{s.first, s.add, s.frozenBefore, s.frozen, s.recompute, s.split},
+		{s.cancel, s.failures, s.allocations, s.reachable},
+	} {
+		for _, check := range group {
+			check()
+		}
+		if len(s.faults) > 0 {
+			return
+		}
+	}
+}
+
+// report appends a fault, unless there is one of this code already.
+func (s *suite[T]) report(code Code, format string, args ...any) {
+	for _, f := range s.faults {
+		if f.Code == code {
+			return
+		}
+	}
+	s.faults = append(s.faults, Fault{Code: code, Text: fmt.Sprintf(format, args...) + "; " + advice[code] + "."})
+}
+
+// note says once what was not examined.
+func (s *suite[T]) note(text string) {
+	if !slices.Contains(s.notes, text) {
+		s.notes = append(s.notes, text)
+	}
+}

@@ -1,0 +1,110 @@
+package stagetest
+
+import (
+	"errors"
+
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// Config says what to examine. New must be set.
+type Config[T any] struct {
+	// New makes the stage, in a space of its own, with the same weights every time.
+	// It is called some dozens of times.
+	New func() (Subject[T], error)
+	// Parts names the parts of a batch entry; nil takes those that the stage reads.
+	Parts []string
+	// Losses are the losses that the stage may record; nil takes the names that it
+	// declares, each a mean, the first one the objective.
+	Losses []loss.Def
+	// EvalDiffers says that the outputs in Eval are meant to be others than in
+	// Train, as with dropout. Eval is then compared with itself alone.
+	EvalDiffers bool
+	// Allocations asks that the calls of the stage allocate the same on the Go heap
+	// with 16 microbatches as with 64 (L11).
+	Allocations bool
+}
+
+// Subject is one stage to examine, and what the suite must be able to do with
+// the tensors in its space. Stage and Space must be set.
+type Subject[T any] struct {
+	Stage stages.Stage[T]
+	Space memory.Space[T]
+	// Make returns a new tensor in Space that the suite owns: a part of a batch
+	// entry, an input, or the gradient of an output. It depends on want alone.
+	// Microbatches are best uneven. A stage without any of the three needs none.
+	Make func(want Want) (T, error)
+	// Read returns the bytes of a tensor; it may be a view. Where it is nil losses
+	// are compared and tensors are not, and Run says so.
+	Read func(T) ([]byte, error)
+	// Write overwrites the start of a tensor. It may be nil. With it gradients are
+	// filled with NaN before a step.
+	Write func(T, []byte) error
+	// Gradients must be set where the stage trains.
+	Gradients runner.Gradients[T]
+	// Weak returns a function that says whether the tensor is still reachable, and
+	// does not keep it so: [Weak] for pointers. With it the suite asks that nothing
+	// of a microbatch is reachable once the microbatch has retired. It may be nil; it
+	// is for memory that a garbage collector owns, which no book sees.
+	Weak func(T) (reachable func() bool)
+	// Close ends the subject. It may be nil.
+	Close func() error
+}
+
+// Kind is what the suite wants a tensor for.
+type Kind uint8
+
+// The kinds.
+const (
+	Part    Kind = iota // a part of a batch entry
+	Input               // an input of the stage
+	GradOut             // the gradient of an output
+)
+
+// String returns words for a message.
+func (k Kind) String() string { return [...]string{"entry part", "input", "gradient of output"}[k] }
+
+// Want says which tensor to make.
+type Want struct {
+	Kind       Kind
+	Index      int    // of the part in Config.Parts, or of the port
+	Name       string // of the part or the port
+	Microbatch int
+	Class      memory.Class // to allocate it with
+	Bytes      int64        // for a GradOut the size of the output, else 0
+}
+
+// Float returns element i of a tensor that is different for every part, port and
+// microbatch, in [-1, 1).
+func (w Want) Float(i int) float32 { return float32(int64(w.draw(i)>>40)-1<<23) / (1 << 23) }
+
+// Int returns element i of a tensor as Float does, in [0, n).
+func (w Want) Int(i, n int) int { return int(w.draw(i) >> 33 % uint64(n)) }
+
+// draw is splitmix64 of what names the element.
+func (w Want) draw(i int) uint64 {
+	x := uint64(w.Kind)<<56 ^ uint64(w.Index)<<48 ^ uint64(w.Microbatch)<<32 ^ uint64(i)
+	x = (x + 1) * 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// validate reports every fault of the subject.
+func (s *Subject[T]) validate() error {
+	var faults []error
+	if s.Stage == nil {
+		faults = append(faults, errors.New("stagetest: Subject.Stage is nil"))
+	}
+	if s.Space == nil {
+		faults = append(faults, errors.New("stagetest: Subject.Space is nil"))
+	}
+	if s.Make == nil && s.Stage != nil {
+		if spec := s.Stage.Spec(); len(spec.Reads)+len(spec.Inputs)+len(spec.Outputs) > 0 {
+			faults = append(faults, errors.New("stagetest: Subject.Make is nil, and the stage has reads, inputs or outputs"))
+		}
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,137 @@
+package stagetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// diagnose reports the fault behind the error of a step. Where a look at the
+// tensors has found one already, the error only follows from it.
+func (x *run[T]) diagnose(err error) {
+	if t := x.trial; t.faults == 0 {
+		code, text := x.verdict(err)
+		t.fault(code, "%s", text)
+	}
+}
+
+// sentinels are the errors of a call of the stage that have a code of their own.
+var sentinels = []struct {
+	err  error
+	code Code
+	text string
+}{
+	{batchctx.ErrTaken, TakesTwice, "it takes a slot again"},
+	{batchctx.ErrEmpty, TakesUnsaved, "it takes from a slot that it saved nothing in"},
+	{batchctx.ErrOccupied, SavesTwice, "it saves in a slot that is in use"},
+	{batchctx.ErrMisplaced, Misplaced, "it does what this kind of action does not allow"},
+	{batchctx.ErrContribution, ContributesTwice, "it contributes to a gradient again"},
+	{batchctx.ErrEnded, KeepsView, "it uses a microbatch after its call"},
+	{memory.ErrStale, UsesEnded, "it uses a tensor that ended"},
+	{memory.ErrNone, UsesEnded, "it uses a tensor that is none"},
+	{memory.ErrNoPlain, ReleasesBorrowed, "it releases a tensor to which it has no reference of its own"},
+}
+
+// verdict says what an error of a step means.
+func (x *run[T]) verdict(err error) (Code, string) {
+	var leak *batchctx.LeakError
+	var paniced *panicked
+	switch {
+	case errors.As(err, &paniced):
+		return Panics, fmt.Sprintf("%v in %v", err, x.last.WithDrop(0))
+	case errors.As(err, &leak):
+		return x.leak(leak)
+	case x.trial.probe.failed == nil:
+		return x.handover(err)
+	case errors.Is(err, batchctx.ErrUndeclared), errors.Is(err, batchctx.ErrDropped):
+		if x.declaredLater() {
+			return ReadsLate, fmt.Sprintf("it reads an entry part in an action that its Read.At does not have: %v", err)
+		}
+		return Undeclared, fmt.Sprintf("it reaches what it did not declare: %v", err)
+	}
+	for _, s := range sentinels {
+		if errors.Is(err, s.err) {
+			return s.code, fmt.Sprintf("%s: %v", s.text, err)
+		}
+	}
+	return Fails, fmt.Sprintf("it returns an error: %v", err)
+}
+
+// handover says what is wrong where the calls of the stage were well and the
+// runner could not go on with what they returned.
+func (x *run[T]) handover(err error) (Code, string) {
+	var where *runner.Error
+	at := schedule.None
+	if errors.As(err, &where) {
+		at = where.Action.Kind()
+	}
+	switch {
+	case at == schedule.None && errors.Is(err, batchctx.ErrContribution):
+		return ContributesNever, fmt.Sprintf("it contributes too seldom to a gradient: %v", err)
+	case at != schedule.None && where.Action.Stage() != x.trial.number():
+		return BadConfig, err.Error()
+	case errors.Is(err, memory.ErrNoPlain):
+		return ReturnsBorrowed, fmt.Sprintf("it returns a tensor to which it has no reference of its own: %v", err)
+	case errors.Is(err, memory.ErrStale):
+		return UsesEnded, fmt.Sprintf("it returns a tensor that ended: %v", err)
+	}
+	return Fails, err.Error()
+}
+
+// leak says who keeps what the books found.
+func (x *run[T]) leak(leak *batchctx.LeakError) (Code, string) {
+	codes := [...]Code{asPart: KeepsPart, asGradient: KeepsGradient, asOutput: KeepsOutput, asInput: KeepsInput, asSaved: KeepsSaved}
+	if k, ok := x.trial.watch.culprit(); ok {
+		return codes[k.as], fmt.Sprintf("it keeps a reference to %s of microbatch %d: %v", k.what, k.microbatch, leak)
+	}
+	if leak.Bytes < 0 {
+		return ReleasesBorrowed, fmt.Sprintf("it ends a tensor that the runner holds: %v", leak)
+	}
+	return Unreleased, fmt.Sprintf("it allocates and does not release: %v", leak)
+}
+
+// declaredLater reports whether the stage runs through where all of its reads
+// are declared in every action.
+func (x *run[T]) declaredLater() bool {
+	s := x.trial.suite
+	shadow := &suite[T]{cfg: s.cfg} // its faults are not the stage's
+	t, ok := shadow.open()
+	if !ok {
+		return false
+	}
+	defer t.close()
+	relaxed := x.setting
+	relaxed.decorate = func(stage stages.Stage[T]) stages.Stage[T] {
+		if x.setting.decorate != nil {
+			stage = x.setting.decorate(stage)
+		}
+		return &everyRead[T]{stage}
+	}
+	y, ok := t.start(relaxed)
+	if !ok {
+		return false
+	}
+	_, err := y.step(context.Background(), x.size)
+	return !errors.Is(err, batchctx.ErrUndeclared) && !errors.Is(err, batchctx.ErrDropped)
+}
+
+// everyRead declares the reads of a stage in every action.
+type everyRead[T any] struct{ stages.Stage[T] }
+
+func (e *everyRead[T]) Unwrap() stages.Stage[T] { return e.Stage }
+
+func (e *everyRead[T]) Spec() stages.Spec {
+	spec := e.Stage.Spec()
+	spec.Reads = slices.Clone(spec.Reads)
+	for i := range spec.Reads {
+		spec.Reads[i].At = batchctx.AtForward | batchctx.AtBackward | batchctx.AtWeight
+	}
+	return spec
+}

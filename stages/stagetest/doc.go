@@ -1,0 +1,16 @@
+// Package stagetest holds a stage of your own to the contract of package stages.
+//
+// A test hands [Run] a function that makes the stage and says how to make its
+// inputs. The suite puts the stage between two tiny stages of its own where it
+// has inputs and outputs, and drives it through the real runner: depth first and
+// breadth first, training and evaluation, one microbatch and several uneven ones,
+// frozen, recomputed, with a split backward, cancelled at every action, with
+// errors from the context. It finds what a training run would show late or never:
+// references that are kept, arguments that are changed, gradients that are
+// overwritten, numbers that depend on the order of microbatches.
+//
+// [Check] is Run without package testing. Every [Fault] has a [Code] and one
+// sentence that says what is wrong and how to put it right. What is asked of a
+// stage once the order of microbatches matters to it would mean nothing, so the
+// suite stops at the first group of checks that finds something.
+package stagetest

@@ -1,0 +1,129 @@
+package stagetest
+
+import "fmt"
+
+// Code is the sort of a fault.
+type Code uint8
+
+// The codes.
+const (
+	BadConfig        Code = iota // the configuration of the suite, or what it is given, is wrong
+	BadSpec                      // the declaration is wrong
+	SpecChanges                  // Spec or Params change between calls
+	Fails                        // the stage returns an error of its own
+	Panics                       // the stage panics
+	Undeclared                   // reaches a slot, part, loss or parameter that it did not declare
+	ReadsLate                    // reads a part in an action that it did not declare
+	Misplaced                    // saves where nothing takes, contributes in a forward, ...
+	SavesTwice                   // saves in a slot that is in use
+	TakesUnsaved                 // takes from a slot that nothing was saved in
+	TakesTwice                   // takes a slot again
+	KeepsView                    // uses a microbatch view after its call
+	UsesEnded                    // uses or hands over a tensor that ended
+	UnfilledOutput               // does not fill an output
+	GradInMissing                // does not fill the gradient of an input although it is wanted
+	GradInUnwanted               // needs a gradIn, or fills one, where none is wanted
+	ReturnsBorrowed              // hands over an argument without Retain
+	SavesBorrowed                // saves an argument without Retain
+	ReleasesBorrowed             // releases an argument, or what it has taken
+	KeepsInput                   // keeps a reference to an input
+	KeepsOutput                  // keeps a reference to its output
+	KeepsGradient                // keeps a reference to a gradOut or a gradIn
+	KeepsPart                    // keeps a reference to an entry part
+	KeepsSaved                   // keeps a reference to what it saved (L2)
+	Unreleased                   // does not release what it allocated
+	Reachable                    // keeps a tensor reachable without a reference to it
+	MutatesInput                 // changes an input
+	MutatesGradOut               // changes the gradient of an output
+	MutatesPart                  // changes an entry part
+	ContributesTwice             // contributes to a gradient twice in a microbatch
+	ContributesNever             // contributes to a gradient in fewer microbatches than declared
+	NotRepeatable                // gives other numbers when all is done again
+	OrderMatters                 // gives other numbers, or fails, in another order of microbatches
+	IgnoresFirst                 // adds to a gradient that it must overwrite
+	IgnoresAdd                   // overwrites a gradient that it must add to
+	RecomputeDiffers             // gives other numbers, or fails, under Recompute (L13)
+	EvalDiffers                  // gives other numbers in Eval, or Eval changes those of Train
+	FrozenDiffers                // fails, or gives another gradIn, where its parameters are frozen
+	WritesFrozen                 // writes the gradient of a frozen parameter
+	SplitDiffers                 // gives other numbers, or fails, with I and W apart
+	AbortMatters                 // a cancelled step changes the next one, or leaves something
+	IgnoresErrors                // goes on after an error of Save
+	Allocates                    // allocates Go memory with every microbatch (L11)
+
+	numCodes = int(Allocates) + 1
+)
+
+var codeNames = [numCodes]string{
+	"bad config", "bad spec", "spec changes", "fails", "panics", "undeclared", "reads late", "misplaced", "saves twice",
+	"takes unsaved", "takes twice", "keeps view", "uses ended", "unfilled output", "gradIn missing", "gradIn unwanted",
+	"returns borrowed", "saves borrowed", "releases borrowed", "keeps input", "keeps output", "keeps gradient",
+	"keeps part", "keeps saved", "unreleased", "reachable", "mutates input", "mutates gradOut", "mutates part",
+	"contributes twice", "contributes never", "not repeatable", "order matters", "ignores first", "ignores add",
+	"recompute differs", "eval differs", "frozen differs", "writes frozen", "split differs", "abort matters",
+	"ignores errors", "allocates",
+}
+
+// String returns a name of one to three words.
+func (c Code) String() string {
+	if int(c) < numCodes {
+		return codeNames[c]
+	}
+	return "code(?)"
+}
+
+// advice says for each code how to put it right.
+var advice = [numCodes]string{
+	BadConfig:        "correct the Config",
+	BadSpec:          "correct the Spec",
+	SpecChanges:      "make Spec and Params return the same every time",
+	Fails:            "find out why; every error comes with its action",
+	Panics:           "return an error where something is wrong",
+	Undeclared:       "declare it in the Spec or in Params",
+	ReadsLate:        "add the action to Read.At, or Save what is needed",
+	Misplaced:        "save in Forward, contribute in B or W, record losses in Forward",
+	SavesTwice:       "give each tensor a slot of its own in Spec.Slots",
+	TakesUnsaved:     "save in every Forward what Backward takes, whatever the pass",
+	TakesTwice:       "take once and use the handle until the call returns",
+	KeepsView:        "use the Microbatch within the call only",
+	UsesEnded:        "Save what a later call needs, with Retain where it is an argument",
+	UnfilledOutput:   "put a tensor into every element of out",
+	GradInMissing:    "put a tensor into every element of gradIn that has a gradient",
+	GradInUnwanted:   "leave out the input gradient where gradIn is nil, and ports with NoGrad",
+	ReturnsBorrowed:  "put Retain of it there",
+	SavesBorrowed:    "save Retain of it",
+	ReleasesBorrowed: "arguments end with the call, and what Take lends with the action; release only what the stage made or retained",
+	KeepsInput:       "Save it if Backward needs it, and release every Retain",
+	KeepsOutput:      "Retain it only to Save it",
+	KeepsGradient:    "release every Retain within the call",
+	KeepsPart:        "read the part again where it is needed, and declare so",
+	KeepsSaved:       "Save hands the reference over, so keep no other one",
+	Unreleased:       "release within the call what is not returned or saved",
+	Reachable:        "keep no tensor in a field, a closure or a global variable",
+	MutatesInput:     "write to a tensor of the stage's own",
+	MutatesGradOut:   "write to a tensor of the stage's own",
+	MutatesPart:      "write to a tensor of the stage's own",
+	ContributesTwice: "ask Grad once for a parameter, and write the sum",
+	ContributesNever: "contribute in every microbatch, or declare the parameter Sometimes or Frozen",
+	NotRepeatable:    "key random draws by Seed, Step and Index, do not depend on the clock or on the order of a map, and let Config.New give the same weights",
+	OrderMatters:     "keep nothing of a microbatch in fields, and key random draws by Index",
+	IgnoresFirst:     "overwrite the whole gradient where Grad says First",
+	IgnoresAdd:       "add to the gradient where Grad says Add",
+	RecomputeDiffers: "do in a Recompute pass exactly what was done in Train, with the same draws",
+	EvalDiffers:      "let Eval and Train share nothing that changes, or set Config.EvalDiffers where the outputs are meant to differ",
+	FrozenDiffers:    "where Frozen says so, save nothing for W, and write nothing where Grad says Skip",
+	WritesFrozen:     "reach gradients through Grad alone",
+	SplitDiffers:     "let BackwardInput and BackwardWeight together do what Backward does, in the same order",
+	AbortMatters:     "keep nothing in fields between calls",
+	IgnoresErrors:    "return the error",
+	Allocates:        "allocate scratch once, in the stage",
+}
+
+// Fault is one thing that is wrong with a stage.
+type Fault struct {
+	Code Code
+	Text string // one sentence: what is wrong, where, and how to put it right
+}
+
+// String returns the code and the text.
+func (f Fault) String() string { return fmt.Sprintf("%s: %s", f.Code, f.Text) }

@@ -1,0 +1,124 @@
+package stagetest_test
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/stagetest"
+)
+
+// tensor is memory that the garbage collector owns.
+type tensor struct {
+	x     []float32
+	class memory.Class
+}
+
+// square is y = w·x², the first stage of a model: x is an entry part. It saves x,
+// and y.
+type square struct {
+	weight float32
+	grad   *tensor
+	broken string
+	kept   *tensor
+	closed []func() float32
+}
+
+func (s *square) Spec() stages.Spec {
+	return stages.Spec{Name: "square", Reads: []stages.Read{{Part: "x"}}, Outputs: []stages.Port{{Name: "y"}}, Slots: 2}
+}
+
+func (s *square) Params() []batchctx.Param[*tensor] {
+	return []batchctx.Param[*tensor]{{Name: "w", Grad: s.grad}}
+}
+
+func (s *square) Forward(_ context.Context, mb *batchctx.Microbatch[*tensor], _, out []*tensor) error {
+	x, err := mb.Part(0)
+	if err != nil {
+		return err
+	}
+	y := &tensor{x: make([]float32, len(x.x)), class: memory.Activation}
+	for i, v := range x.x {
+		y.x[i] = s.weight * v * v
+	}
+	switch s.broken {
+	case "reachable part":
+		s.kept = x
+	case "reachable closure":
+		s.closed = append(s.closed, func() float32 { return y.x[0] })
+	case "keeps input": // a part, by a reference
+		s.kept = mb.Retain(x)
+	}
+	out[0] = y
+	if err := mb.Save(0, batchctx.ByBackward, mb.Retain(x)); err != nil {
+		return err
+	}
+	return mb.Save(1, batchctx.ByBackward, mb.Retain(y))
+}
+
+func (s *square) Backward(_ context.Context, mb *batchctx.Microbatch[*tensor], gradOut, _ []*tensor) error {
+	y, err := mb.Take(1)
+	if err != nil {
+		return err
+	}
+	g, write, err := mb.Grad(0)
+	if err != nil || write == batchctx.Skip {
+		return err
+	}
+	if write == batchctx.First {
+		g.x[0] = 0
+	}
+	for i, v := range y.x {
+		g.x[0] += gradOut[0].x[i] * v / s.weight
+	}
+	return nil
+}
+
+type pointerGradients struct{}
+
+func (pointerGradients) Zero(g *tensor) error { clear(g.x); return nil }
+
+func (pointerGradients) Add(dst, src *tensor) error {
+	for i, v := range src.x {
+		dst.x[i] += v
+	}
+	return nil
+}
+
+func (pointerGradients) SumSquares(g *tensor) (sum float64, err error) {
+	for _, v := range g.x {
+		sum += float64(v) * float64(v)
+	}
+	return sum, nil
+}
+
+func pointerConfig(broken string) stagetest.Config[*tensor] {
+	return stagetest.Config[*tensor]{New: func() (stagetest.Subject[*tensor], error) {
+		return stagetest.Subject[*tensor]{
+			Stage: &square{weight: 3, grad: &tensor{x: make([]float32, 1)}, broken: broken},
+			Space: memory.NewCollected(
+				func(t *tensor) memory.Class { return t.class },
+				func(t *tensor) int64 { return int64(4 * len(t.x)) },
+			),
+			Gradients: pointerGradients{},
+			Make: func(want stagetest.Want) (*tensor, error) {
+				t := &tensor{x: make([]float32, 8+want.Microbatch), class: want.Class}
+				for i := range t.x {
+					t.x[i] = want.Float(i)
+				}
+				return t, nil
+			},
+			Read: func(t *tensor) ([]byte, error) {
+				var data []byte
+				for _, v := range t.x {
+					data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+				}
+				return data, nil
+			},
+			Weak: stagetest.Weak[tensor],
+		}, nil
+	}}
+}

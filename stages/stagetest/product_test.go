@@ -1,0 +1,263 @@
+package stagetest_test
+
+import (
+	"context"
+	"errors"
+	"unsafe"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages"
+)
+
+type (
+	handle = memory.Handle
+	view   = batchctx.Microbatch[handle]
+)
+
+// product is the stage that the mutants are made of. Over rows of the width of
+// the weight w, with a mask that drops every fourth element by a keyed draw,
+//
+//	y = x·w·mask + bias part
+//
+// It saves x and the mask, and records the sum of y as a metric. Where broken is
+// not "" it does one thing wrong.
+type product struct {
+	arena  *memory.Arena
+	weight []float32
+	grads  [2]handle // of the weight, and of a weight that is declared and Sometimes used
+	broken string
+
+	// For mutants.
+	kept    handle
+	view    *view
+	calls   uint64
+	scratch []byte
+	dirty   bool // in the first microbatch, between forward and backward
+}
+
+const width = 4
+
+func (p *product) is(broken string) bool { return p.broken == broken }
+
+func (p *product) Spec() stages.Spec {
+	spec := stages.Spec{
+		Name:   "product",
+		Inputs: []stages.Port{{Name: "x"}, {Name: "index", NoGrad: true}},
+		Outputs: []stages.Port{
+			{Name: "x"}, {Name: "index", NoGrad: true},
+		},
+		Reads:  []stages.Read{{Part: "bias", At: batchctx.AtForward | batchctx.AtBackward}, {Part: "labels"}},
+		Slots:  3,
+		Losses: []string{"sum"},
+	}
+	if p.is("spec changes") && p.calls > 3 {
+		spec.Slots++
+	}
+	if p.is("bad spec") {
+		spec.Name = ""
+	}
+	spec.Frozen = p.is("frozen but for its parameters")
+	return spec
+}
+
+func (p *product) Params() []batchctx.Param[handle] {
+	params := []batchctx.Param[handle]{
+		{Name: "w", Grad: p.grads[0]},
+		{Name: "odd", Grad: p.grads[1], Contributes: batchctx.Sometimes},
+	}
+	if p.is("params change") && p.calls > 3 {
+		params[0].Name = "v"
+	}
+	return params
+}
+
+func (p *product) floats(h handle) ([]float32, error) {
+	data, err := p.arena.Data(h)
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4), err
+}
+
+func (p *product) alloc(class memory.Class, n int) (handle, []float32, error) {
+	h, err := p.arena.Alloc(class, int64(4*n))
+	if err != nil {
+		return h, nil, err
+	}
+	x, err := p.floats(h)
+	return h, x, err
+}
+
+// mask draws by seed, step, microbatch and element.
+func (p *product) mask(mb *view, i int) float32 {
+	key := mb.Seed()<<48 ^ uint64(mb.Step())<<32 ^ uint64(mb.Index())<<16 ^ uint64(i)
+	switch {
+	case p.is("draws by a counter"):
+		key = p.calls<<16 ^ uint64(i)
+	case p.is("draws not in Eval") && mb.Pass() == batchctx.Eval:
+		return 1
+	case p.is("draws again in a recompute") && mb.Pass() == batchctx.Recompute:
+		key ^= 1 << 60
+	}
+	key = (key + 1) * 0x9e3779b97f4a7c15
+	if key>>62 == 0 {
+		return 0
+	}
+	return 1
+}
+
+var unrepeatable float32
+
+func (p *product) Forward(_ context.Context, mb *view, in, out []handle) error {
+	p.calls++
+	if p.is("keeps view") {
+		if p.view != nil {
+			if _, err := p.view.Take(0); err != nil {
+				return err
+			}
+		}
+		p.view = mb
+	}
+	if p.is("cancelled in between") && mb.Pass() == batchctx.Train && mb.Index() == 0 {
+		if p.dirty {
+			p.weight[0]++
+		}
+		p.dirty = true
+	}
+	if p.is("panics") {
+		panic("on purpose")
+	}
+	if p.is("fails") {
+		return errors.New("on purpose")
+	}
+	x, err := p.floats(in[0])
+	if err != nil {
+		return err
+	}
+	part, err := mb.Part(0)
+	if err != nil {
+		return err
+	}
+	bias, err := p.floats(part)
+	if err != nil {
+		return err
+	}
+	if p.is("undeclared read") {
+		if _, err := mb.Part(2); err != nil {
+			return err
+		}
+	}
+	if p.is("contributes in forward") {
+		if _, _, err := mb.Grad(0); err != nil {
+			return err
+		}
+	}
+	hm, mask, err := p.alloc(memory.Saved, len(x))
+	if err != nil {
+		return err
+	}
+	hy, y, err := p.alloc(memory.Activation, len(x))
+	if err != nil {
+		return err
+	}
+	hw, work, err := p.alloc(memory.Workspace, len(x))
+	if err != nil {
+		return err
+	}
+	var sum float64
+	for i := range x {
+		mask[i] = p.mask(mb, i)
+		work[i] = x[i] * p.weight[i%width]
+		y[i] = work[i]*mask[i] + bias[i%len(bias)]
+		if p.is("depends on the pass in Eval") && mb.Pass() == batchctx.Eval {
+			y[i]++
+		}
+		if p.is("not repeatable") {
+			unrepeatable++
+			y[i] += unrepeatable
+		}
+		sum += float64(y[i])
+	}
+	if p.is("mutates input") {
+		x[0]++
+	}
+	if p.is("mutates part") {
+		bias[0]++
+	}
+	if p.is("allocates") {
+		p.scratch = make([]byte, 100)
+	}
+	if p.is("releases input") {
+		_ = mb.Release(in[0])
+	}
+	if p.is("releases input on its own") {
+		if _, err := p.arena.Release(in[0]); err != nil {
+			return err
+		}
+	}
+	if !p.is("unreleased workspace") && !(p.is("unreleased in Eval") && mb.Pass() == batchctx.Eval) {
+		if err := mb.Release(hw); err != nil {
+			return err
+		}
+	}
+	if err := p.save(mb, in[0], hm); err != nil && !p.is("ignores errors") {
+		return err
+	}
+	if p.is("takes in forward") {
+		if _, err := mb.Take(0); err != nil {
+			return err
+		}
+	}
+	if p.is("keeps input") {
+		p.kept = mb.Retain(in[1])
+	}
+	if p.is("keeps part") {
+		p.kept = mb.Retain(part)
+	}
+	if p.is("keeps output") {
+		p.kept = mb.Retain(hy)
+	}
+	if p.is("state in fields") {
+		p.kept = in[0]
+	}
+	out[0], out[1] = hy, in[1]
+	if !p.is("returns borrowed") {
+		mb.Retain(in[1])
+	}
+	if p.is("unfilled output") {
+		out[0] = handle{}
+		return mb.Release(hy)
+	}
+	if p.is("returns ended") {
+		if err := mb.Release(hy); err != nil {
+			return err
+		}
+	}
+	return mb.Loss(0, sum, float64(len(y)))
+}
+
+func (p *product) save(mb *view, x, mask handle) error {
+	if !p.is("saves borrowed") && !p.is("ignores refused save") {
+		mb.Retain(x)
+	}
+	if p.is("keeps saved") {
+		p.kept = mb.Retain(mask)
+	}
+	first := mb.Save(0, batchctx.ByBackward, x)
+	if p.is("ignores errors") {
+		_ = mb.Save(1, batchctx.ByBackward, mask)
+		return nil
+	}
+	if first != nil && !p.is("ignores refused save") {
+		return first
+	}
+	slot := 1
+	if p.is("saves twice") {
+		slot = 0
+	}
+	if p.is("saves undeclared") {
+		slot = 3
+	}
+	if p.is("saves for nobody") {
+		return mb.Release(mask)
+	}
+	return mb.Save(slot, batchctx.ByBackward, mask)
+}

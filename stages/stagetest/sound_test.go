@@ -1,0 +1,284 @@
+package stagetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/stagetest"
+)
+
+func TestASoundStageHasNoFaults(t *testing.T) {
+	for _, split := range []bool{false, true} {
+		t.Run(fmt.Sprintf("split %v", split), func(t *testing.T) { stagetest.Run(t, config("", split)) })
+	}
+	t.Run("pointers", func(t *testing.T) { stagetest.Run(t, pointerConfig("")) })
+}
+
+func TestDecoratedStagesAreSound(t *testing.T) {
+	for name, decorate := range map[string]func(s stages.Stage[handle]) stages.Stage[handle]{
+		"recompute":  stages.Recompute[handle],
+		"freeze":     stages.Freeze[handle],
+		"sequential": func(s stages.Stage[handle]) stages.Stage[handle] { return pair(s, sibling(s)) },
+		"all": func(s stages.Stage[handle]) stages.Stage[handle] {
+			return stages.Recompute(pair(stages.Freeze(s), stages.Recompute(pair(sibling(s), sibling(s)))))
+		},
+	} {
+		for _, split := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, split %v", name, split), func(t *testing.T) {
+				cfg := config("", split)
+				inner := cfg.New
+				cfg.New = func() (stagetest.Subject[handle], error) {
+					s, err := inner()
+					s.Stage = decorate(s.Stage)
+					return s, err
+				}
+				stagetest.Run(t, cfg)
+			})
+		}
+	}
+}
+
+// pair is a sequence of two stages.
+func pair(a, b stages.Stage[handle]) stages.Stage[handle] {
+	s, err := stages.Sequential("pair", a, b)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// sibling is another stage with the same parameters, tied, and gradients of its own.
+func sibling(s stages.Stage[handle]) stages.Stage[handle] {
+	split, splits := s.(splitProduct)
+	original, _ := s.(*product)
+	if splits {
+		original = split.product
+	}
+	p := *original
+	for i := range p.grads {
+		var err error
+		if p.grads[i], _, err = p.alloc(memory.Resident, width); err != nil {
+			panic(err)
+		}
+	}
+	if splits {
+		return splitProduct{&p}
+	}
+	return &p
+}
+
+// ends are the stages at the ends of a model, and a model of one stage, over a
+// part "x" that counts as the input where there is none.
+func ends(input, output bool) stagetest.Config[handle] {
+	return stagetest.Config[handle]{New: func() (stagetest.Subject[handle], error) {
+		s, err := subject("", false)
+		if err != nil {
+			return s, err
+		}
+		p := s.Stage.(*product)
+		end := &stages.Func[handle]{Declares: stages.Spec{Name: "end", Slots: 1}, Parameters: p.Params()}
+		wire := []stages.Port{{Name: "x"}}
+		if input {
+			end.Declares.Inputs = wire
+		} else {
+			end.Declares.Reads = []stages.Read{{Part: "x"}}
+		}
+		if output {
+			end.Declares.Outputs = wire
+		} else {
+			end.Declares.Losses = []string{"loss"}
+		}
+		end.ForwardFunc = func(_ context.Context, mb *view, in, out []handle) error {
+			var h handle
+			if input {
+				h = in[0]
+			} else if h, err = mb.Part(0); err != nil {
+				return err
+			}
+			if err := mb.Save(0, batchctx.ByBackward, mb.Retain(h)); err != nil {
+				return err
+			}
+			if output {
+				out[0] = mb.Retain(h)
+				return nil
+			}
+			x, err := p.floats(h)
+			if err != nil {
+				return err
+			}
+			return mb.Loss(0, float64(x[0]), float64(len(x)))
+		}
+		end.BackwardFunc = func(_ context.Context, mb *view, gradOut, gradIn []handle) error {
+			h, err := mb.Take(0)
+			if err != nil {
+				return err
+			}
+			x, err := p.floats(h)
+			if err != nil {
+				return err
+			}
+			seed := float32(1)
+			if output != (gradOut != nil) || !input && gradIn != nil {
+				return errors.New("gradients that nobody could have given, or could want")
+			}
+			if !output {
+				if seed, err = mb.LossSeed(0); err != nil {
+					return err
+				}
+			}
+			if gradIn != nil {
+				g, dx, err := p.alloc(memory.ActGrad, len(x))
+				if err != nil {
+					return err
+				}
+				clear(dx)
+				dx[0], gradIn[0] = seed, g
+			}
+			dy := make([]float32, len(x))
+			dy[0] = seed
+			return p.contribute(mb, x, x, dy)
+		}
+		s.Stage = end
+		return s, nil
+	}}
+}
+
+func TestEndsOfAModelAreSound(t *testing.T) {
+	for _, input := range []bool{false, true} {
+		for _, output := range []bool{false, true} {
+			t.Run(fmt.Sprintf("input %v, output %v", input, output), func(t *testing.T) {
+				stagetest.Run(t, ends(input, output))
+			})
+		}
+	}
+}
+
+// gelu is a stage over buffers of a device.
+func gelu(device kernels.Compute) stages.Stage[kernels.Buffer] {
+	wire := []stages.Port{{Name: "x"}}
+	type mb = batchctx.Microbatch[kernels.Buffer]
+	return &stages.Func[kernels.Buffer]{
+		Declares: stages.Spec{Name: "gelu", Inputs: wire, Outputs: wire, Slots: 1},
+		ForwardFunc: func(_ context.Context, mb *mb, in, out []kernels.Buffer) error {
+			y, err := device.Alloc(memory.Activation, kernels.Float32, in[0].N)
+			if err != nil {
+				return err
+			}
+			out[0] = y
+			if err := device.GELU(y, in[0]); err != nil {
+				return err
+			}
+			return mb.Save(0, batchctx.ByBackward, mb.Retain(in[0]))
+		},
+		BackwardFunc: func(_ context.Context, mb *mb, gradOut, gradIn []kernels.Buffer) error {
+			x, err := mb.Take(0)
+			if err != nil || gradIn == nil {
+				return err
+			}
+			if gradIn[0], err = device.Alloc(memory.ActGrad, kernels.Float32, x.N); err != nil {
+				return err
+			}
+			return device.GELUBackward(gradIn[0], gradOut[0], x)
+		},
+	}
+}
+
+func TestStagesOnADevice(t *testing.T) {
+	stagetest.Run(t, stagetest.Config[kernels.Buffer]{Allocations: true, New: func() (stagetest.Subject[kernels.Buffer], error) {
+		device, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
+		if err != nil {
+			return stagetest.Subject[kernels.Buffer]{}, err
+		}
+		return stagetest.OnDevice(device, gelu(device), func(want stagetest.Want) int { return 5 + want.Microbatch%2 }), nil
+	}})
+}
+
+func TestWhatIsGivenMayBeWrong(t *testing.T) {
+	right := config("", false)
+	with := func(change func(*stagetest.Subject[handle])) stagetest.Config[handle] {
+		cfg := right
+		cfg.New = func() (stagetest.Subject[handle], error) {
+			s, err := right.New()
+			change(&s)
+			return s, err
+		}
+		return cfg
+	}
+	broken := errors.New("out of order")
+	parts, losses := right, right
+	parts.Parts = []string{"bias"}
+	losses.Losses = []loss.Def{{Name: "another", Objective: true}}
+	for name, test := range map[string]struct {
+		cfg  stagetest.Config[handle]
+		want string
+	}{
+		"no New":    {stagetest.Config[handle]{}, "Config.New is nil"},
+		"New fails": {stagetest.Config[handle]{New: func() (s stagetest.Subject[handle], err error) { return s, broken }}, "out of order"},
+		"no stage":  {with(func(s *stagetest.Subject[handle]) { s.Stage = nil }), "Subject.Stage is nil"},
+		"no space":  {with(func(s *stagetest.Subject[handle]) { s.Space = nil }), "Subject.Space is nil"},
+		"no Make":   {with(func(s *stagetest.Subject[handle]) { s.Make = nil }), "Subject.Make is nil"},
+		"Make fails": {with(func(s *stagetest.Subject[handle]) {
+			s.Make = func(stagetest.Want) (handle, error) { return handle{}, broken }
+		}), "out of order"},
+		"Read fails":  {with(func(s *stagetest.Subject[handle]) { s.Read = func(handle) ([]byte, error) { return nil, broken } }), "Subject.Read fails"},
+		"Write fails": {with(func(s *stagetest.Subject[handle]) { s.Write = func(handle, []byte) error { return broken } }), "Subject.Write fails"},
+		"Close fails": {with(func(s *stagetest.Subject[handle]) {
+			inner := s.Close
+			s.Close = func() error { return errors.Join(inner(), broken) }
+		}), "Subject.Close fails"},
+		"no Gradients":           {with(func(s *stagetest.Subject[handle]) { s.Gradients = nil }), "Gradients is nil"},
+		"a part missing":         {parts, "labels"},
+		"losses that are others": {losses, `"sum"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faults := stagetest.Check(test.cfg)
+			if len(faults) != 1 || faults[0].Code != stagetest.BadConfig || !strings.Contains(faults[0].Text, test.want) {
+				t.Errorf("want a bad config that says %q, got %v", test.want, faults)
+			}
+		})
+	}
+}
+
+// recorder is a testing.TB that keeps what is reported.
+type recorder struct {
+	testing.TB
+	errors, logs []string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.errors = append(r.errors, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Log(args ...any) { r.logs = append(r.logs, fmt.Sprint(args...)) }
+
+func TestRunReports(t *testing.T) {
+	r := &recorder{TB: t}
+	stagetest.Run(r, config("keeps saved", false))
+	if len(r.errors) != 1 || !strings.Contains(r.errors[0], "stagetest: keeps saved: it keeps a reference to what it saved of microbatch 0") || len(r.logs) != 0 {
+		t.Errorf("errors %q, logs %q", r.errors, r.logs)
+	}
+
+	// Without Read tensors are not compared: a stage with wrong gradients passes, and Run says so.
+	r = &recorder{TB: t}
+	cfg := config("ignores Add", false)
+	inner := cfg.New
+	cfg.New = func() (stagetest.Subject[handle], error) {
+		s, err := inner()
+		s.Read = nil
+		return s, err
+	}
+	stagetest.Run(r, cfg)
+	if len(r.errors) != 0 || len(r.logs) != 1 || !strings.Contains(r.logs[0], "tensors were not") {
+		t.Errorf("errors %q, logs %q", r.errors, r.logs)
+	}
+}

@@ -1,0 +1,139 @@
+package stagetest
+
+import (
+	"context"
+	"runtime"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/stages"
+)
+
+// outside stands around a stage and runs a function before and after each call.
+type outside[T any] struct {
+	stages.Stage[T]
+	trial  *trial[T]
+	before func()
+	after  func(microbatch int, returned []T)
+}
+
+func (o *outside[T]) Unwrap() stages.Stage[T] { return o.Stage }
+
+func (o *outside[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+	return o.call(mb, out, func() error { return o.Stage.Forward(ctx, mb, in, out) })
+}
+
+func (o *outside[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	return o.call(mb, gradIn, func() error { return o.Stage.Backward(ctx, mb, gradOut, gradIn) })
+}
+
+func (o *outside[T]) call(mb *batchctx.Microbatch[T], returned []T, run func() error) error {
+	o.trial.watch.inCall, o.trial.watch.microbatch = true, mb.Index()
+	o.before()
+	err := run()
+	o.after(mb.Index(), returned)
+	o.trial.watch.inCall = false
+	return err
+}
+
+// allocations compares what the calls of the stage allocate on the Go heap in
+// steps of two sizes (L11).
+func (s *suite[T]) allocations() {
+	if !s.cfg.Allocations {
+		return
+	}
+	var before, after runtime.MemStats
+	var count uint64
+	set := setting[T]{name: "depth-first"}
+	s.with(set, func(x *run[T]) {
+		t := x.trial
+		t.watch.forgetful = true
+		set.around = func(stage stages.Stage[T]) stages.Stage[T] {
+			return &outside[T]{
+				Stage: stage, trial: t,
+				before: func() { runtime.ReadMemStats(&before) },
+				after: func(int, []T) {
+					runtime.ReadMemStats(&after)
+					count += after.Mallocs - before.Mallocs
+				},
+			}
+		}
+		y, ok := t.start(set)
+		if !ok {
+			return
+		}
+		// Another goroutine can only add, so the least of some steps is the stage's.
+		const few, many, tries = 16, 64, 3
+		least := map[int]uint64{}
+		for try := range tries + 1 {
+			for _, m := range []int{few, many} {
+				count = 0
+				if _, err := y.step(context.Background(), m); err != nil {
+					y.diagnose(err)
+					return
+				}
+				if try == 1 || try > 1 && count < least[m] {
+					least[m] = count // the first try fills what grows once
+				}
+			}
+		}
+		if least[few] != least[many] {
+			t.fault(Allocates, "its calls make %d allocations with %d microbatches and %d with %d", least[few], few, least[many], many)
+		}
+	})
+}
+
+// reachable asks that nothing of a microbatch is reachable once the microbatch
+// has retired, whoever would keep it.
+func (s *suite[T]) reachable() {
+	t, ok := s.open()
+	if !ok {
+		return
+	}
+	defer t.close()
+	if t.subject.Weak == nil {
+		return
+	}
+	type trace struct {
+		alive      func() bool
+		microbatch int
+		what       string
+	}
+	var traces []trace
+	follow := func(h T, microbatch int, what string) {
+		if !none(h) && !t.resident(h) {
+			traces = append(traces, trace{t.subject.Weak(h), microbatch, what})
+		}
+	}
+	retired := map[int]bool{}
+	look := func() {
+		runtime.GC()
+		for _, at := range traces {
+			if retired[at.microbatch] && at.alive() {
+				t.fault(Reachable, "%s of microbatch %d is reachable after the microbatch has retired", at.what, at.microbatch)
+			}
+		}
+	}
+	t.watch.forgetful = true
+	t.watch.saved = func(h T, microbatch int) { follow(h, microbatch, "what it saved") }
+	set := setting[T]{
+		name: "depth-first", rule: schedule.DepthFirst,
+		made:    func(want Want, h T) { follow(h, want.Microbatch, want.Kind.String()) },
+		retired: func(microbatch int) { retired[microbatch] = true; look() },
+		around: func(stage stages.Stage[T]) stages.Stage[T] {
+			return &outside[T]{Stage: stage, trial: t, before: func() {}, after: func(microbatch int, returned []T) {
+				for _, h := range returned {
+					follow(h, microbatch, "what it returned")
+				}
+			}}
+		},
+	}
+	if x, ok := t.start(set); ok {
+		if _, err := x.step(context.Background(), several); err != nil {
+			x.diagnose(err)
+			return
+		}
+		look()
+		runtime.KeepAlive(t.subject) // whatever the stage keeps, it still keeps
+	}
+}

@@ -1,0 +1,89 @@
+package stagetest_test
+
+import (
+	"math"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/stagetest"
+)
+
+// arenaGradients is what the runner does with gradients at step end.
+type arenaGradients struct{ *product }
+
+func (g arenaGradients) Zero(h handle) error {
+	x, err := g.floats(h)
+	clear(x)
+	return err
+}
+
+func (g arenaGradients) Add(dst, src handle) error {
+	to, err := g.floats(dst)
+	if err != nil {
+		return err
+	}
+	from, err := g.floats(src)
+	for i := range from {
+		to[i] += from[i]
+	}
+	return err
+}
+
+func (g arenaGradients) SumSquares(h handle) (float64, error) {
+	x, err := g.floats(h)
+	var sum float64
+	for _, v := range x {
+		sum = math.FMA(float64(v), float64(v), sum)
+	}
+	return sum, err
+}
+
+// subject makes a product.
+func subject(broken string, split bool) (stagetest.Subject[handle], error) {
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+	if err != nil {
+		return stagetest.Subject[handle]{}, err
+	}
+	p := &product{arena: arena, weight: []float32{1, -2, 0.5, 3}, broken: broken}
+	for i := range p.grads {
+		if p.grads[i], err = arena.Alloc(memory.Resident, 4*width); err != nil {
+			return stagetest.Subject[handle]{}, err
+		}
+	}
+	var stage stages.Stage[handle] = p
+	if split {
+		stage = splitProduct{p}
+	}
+	if broken == "makes nothing" {
+		return stagetest.Subject[handle]{Stage: stage, Space: arena, Gradients: arenaGradients{p}}, nil
+	}
+	return stagetest.Subject[handle]{
+		Stage: stage, Space: arena, Gradients: arenaGradients{p}, Read: arena.Data, Close: arena.Close,
+		Make: func(want stagetest.Want) (handle, error) {
+			n := width * (2 + want.Microbatch%3)
+			if want.Name == "index" || want.Kind == stagetest.Part {
+				n = width
+			}
+			if want.Kind == stagetest.GradOut {
+				n = int(want.Bytes / 4)
+			}
+			h, x, err := p.alloc(want.Class, n)
+			for i := range x {
+				x[i] = want.Float(i)
+			}
+			return h, err
+		},
+		Write: func(h handle, data []byte) error {
+			to, err := arena.Data(h)
+			copy(to, data)
+			return err
+		},
+	}, nil
+}
+
+func config(broken string, split bool) stagetest.Config[handle] {
+	return stagetest.Config[handle]{
+		New:         func() (stagetest.Subject[handle], error) { return subject(broken, split) },
+		Allocations: true,
+	}
+}

@@ -1,0 +1,205 @@
+package fault_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// place is where in a step an event happens.
+type place uint8
+
+const (
+	atAction  place = iota // before an action, in the hook
+	atCall                 // in a stage's Forward or Backward, before it has done anything
+	atReturn               // in a stage's Forward or Backward, after it has handed everything over
+	atAlloc                // a buffer is about to be allocated, by a stage or the source
+	atSource               // the source is asked
+	atPut                  // the source has handed everything over
+	atRetire               // in the hook after a microbatch
+	atOutputs              // the sink of outputs has taken them over
+	atEnd                  // after the last action: gradients are added up, losses merged
+	numPlaces
+)
+
+var placeNames = [numPlaces]string{"action", "call", "return", "alloc", "source", "put", "retire", "outputs", "end"}
+
+// fails reports whether code at the place can return an error.
+func (p place) fails() bool { return p != atAction && p != atRetire }
+
+// fault is what goes wrong.
+type fault uint8
+
+const (
+	returns fault = iota // an error
+	panics
+	exits   // runtime.Goexit, as t.FailNow does
+	cancels // the context of the step is cancelled, and the code goes on
+	numFaults
+)
+
+var faultNames = [numFaults]string{"error", "panic", "goexit", "cancel"}
+
+func (f fault) String() string { return faultNames[f] }
+
+// Causes that the tests look for behind the runner's errors.
+var (
+	errPlanted   = errors.New("planted error")
+	errCancelled = errors.New("planted cause of a cancellation")
+)
+
+// planted is the value of planted panics: a pointer, so that identity shows that
+// it came through unchanged.
+type planted struct{ event int }
+
+// events numbers everything that happens in a step, and breaks the step at one
+// of them.
+type events struct {
+	log    []event // of the running step
+	action schedule.Action
+	target int // index of the event to break at, -1 for none
+	fault  fault
+	value  *planted
+	cancel context.CancelCauseFunc
+}
+
+type event struct {
+	place  place
+	action schedule.Action // the running one
+}
+
+func (e event) String() string {
+	return fmt.Sprintf("%s in %v of stage %d, microbatch %d", placeNames[e.place], e.action.Kind(), e.action.Stage(), e.action.Microbatch())
+}
+
+// actions returns the actions of the step.
+func (e *events) actions() []schedule.Action {
+	var actions []schedule.Action
+	for _, event := range e.log {
+		if event.place == atAction {
+			actions = append(actions, event.action)
+		}
+	}
+	return actions
+}
+
+// plan makes the next step break at an event, or not at all where target is -1.
+func (e *events) plan(target int, f fault, cancel context.CancelCauseFunc) {
+	e.log = e.log[:0]
+	e.action = 0
+	e.target, e.fault, e.cancel = target, f, cancel
+	e.value = &planted{target}
+}
+
+// end notes an event after the last action.
+func (e *events) end() error {
+	e.action = 0
+	return e.happen(atEnd)
+}
+
+// happen notes an event, and breaks the step where it is the planned one.
+func (e *events) happen(at place) error {
+	e.log = append(e.log, event{at, e.action})
+	if len(e.log)-1 != e.target {
+		return nil
+	}
+	switch e.fault {
+	case returns:
+		if at == atAlloc {
+			return fmt.Errorf("%w: planted", memory.ErrOutOfMemory)
+		}
+		return fmt.Errorf("stage says: %w", errPlanted)
+	case panics:
+		explode(e.value)
+	case exits:
+		runtime.Goexit()
+	case cancels:
+		e.cancel(errCancelled)
+	}
+	return nil
+}
+
+// ending is how a step with a planted fault ended.
+type ending struct {
+	returned bool
+	result   *runner.Result
+	err      error
+	panicked any
+	stack    string
+}
+
+// provoke runs a step that breaks at an event, on a goroutine of its own, so that
+// it may end in any way.
+func (e *events) provoke(target int, f fault, step func(context.Context) (*runner.Result, error)) ending {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	e.plan(target, f, cancel)
+	var end ending
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if end.panicked = recover(); end.panicked != nil {
+				end.stack = string(debug.Stack())
+			}
+		}()
+		end.result, end.err = step(ctx)
+		end.returned = true
+	}()
+	<-done
+	return end
+}
+
+// require demands that a fault came out of Step as what it was. The actions are
+// the plan's.
+func (e *events) require(t testing.TB, end ending, actions []schedule.Action) {
+	t.Helper()
+	require.Greater(t, len(e.log), e.target, "the planted fault was reached")
+	at := e.log[e.target]
+	switch e.fault {
+	case panics:
+		require.Same(t, e.value, end.panicked, "the value of the panic")
+		require.Contains(t, end.stack, "fault_test.explode", "the stack still has the frames of the panic")
+		require.Contains(t, end.stack, "runner.(*Runner[...])", "and of what called it")
+		require.Equal(t, 1, strings.Count(end.stack, "\npanic("), "it was thrown once: nobody recovered it")
+		return
+	case exits:
+		require.False(t, end.returned, "Step did not return")
+		require.Nil(t, end.panicked)
+		return
+	}
+	require.True(t, end.returned)
+	require.Nil(t, end.result)
+	var typed *runner.Error
+	require.ErrorAs(t, end.err, &typed)
+	require.Equal(t, 0, typed.Rank)
+	switch {
+	case e.fault == cancels:
+		require.ErrorIs(t, end.err, errCancelled)
+		// What runs goes on to the end of its action; the next one does not begin.
+		require.Equal(t, actions[slices.Index(actions, at.action)+1], typed.Action, "the error names the action that did not begin")
+		require.Equal(t, at.action, e.action)
+		return
+	case at.place == atAlloc:
+		require.ErrorIs(t, end.err, memory.ErrOutOfMemory)
+	default:
+		require.ErrorIs(t, end.err, errPlanted)
+	}
+	require.Equal(t, at.action, typed.Action, "the error names the very action")
+}
+
+// explode panics. Its name is looked for in the stack that arrives.
+//
+//go:noinline
+func explode(value any) { panic(value) }

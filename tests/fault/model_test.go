@@ -1,0 +1,379 @@
+package fault_test
+
+import (
+	"context"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages"
+)
+
+type (
+	tensor = memory.Handle
+	view   = batchctx.Microbatch[tensor]
+	stage  = stages.Stage[tensor]
+)
+
+// size is the number of weights of every parameter; element i of an activation
+// meets weight i mod size.
+const size = 3
+
+// weight is one parameter with an accumulator for each of its uses.
+type weight struct {
+	name   string
+	values []float32
+	grads  []tensor
+}
+
+// model makes stages over a pool. Its numbers mean nothing; they depend on
+// everything that can go wrong.
+type model struct {
+	pool    *pool
+	weights []*weight
+}
+
+// use declares a further use of a parameter.
+func (m *model) use(name string) (batchctx.Param[tensor], *weight) {
+	h, _, err := m.pool.alloc(memory.Resident, size)
+	if err != nil {
+		panic(err) // only in the making of a test
+	}
+	for _, w := range m.weights {
+		if w.name == name {
+			w.grads = append(w.grads, h)
+			return batchctx.Param[tensor]{Name: name, Grad: h}, w
+		}
+	}
+	w := &weight{name: name, grads: []tensor{h}}
+	for i := range size {
+		w.values = append(w.values, 0.5+0.125*float32(i)+0.0625*float32(len(m.weights)))
+	}
+	m.weights = append(m.weights, w)
+	return batchctx.Param[tensor]{Name: name, Grad: h}, w
+}
+
+// contribute adds to the gradient of parameter 0 of the stage.
+func (m *model) contribute(mb *view, term func(i int) float32, n int) error {
+	h, write, err := mb.Grad(0)
+	if err != nil || write == batchctx.Skip {
+		return err
+	}
+	grad, err := m.pool.view(h)
+	if err != nil {
+		return err
+	}
+	if write == batchctx.First {
+		clear(grad)
+	}
+	for i := range n {
+		grad[i%size] += term(i)
+	}
+	return nil
+}
+
+// noise is a keyed draw in [0, 1).
+func noise(mb *view, element int) float32 {
+	x := mb.Seed() + uint64(mb.Step())*0x9e3779b97f4a7c15 + uint64(mb.Index())*0xbf58476d1ce4e5b9 + uint64(element)*0x94d049bb133111eb
+	x ^= x >> 31
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 29
+	return float32(x>>40) / (1 << 24)
+}
+
+var ports = []stages.Port{{Name: "x"}, {Name: "mask", NoGrad: true}}
+
+// The entry parts.
+var parts = []string{"tokens", "mask", "labels"}
+
+// embed is x = w·token + noise; the mask goes on as it is.
+func (m *model) embed(name string) stage {
+	param, w := m.use("table")
+	return watch[tensor](m.pool.events, &stages.Func[tensor]{
+		Declares: stages.Spec{
+			Name: name, Outputs: ports,
+			Reads: []stages.Read{{Part: "tokens", At: batchctx.AtForward | batchctx.AtWeight}, {Part: "mask"}},
+		},
+		Parameters: []batchctx.Param[tensor]{param},
+		ForwardFunc: func(_ context.Context, mb *view, _, out []tensor) error {
+			tokens, err := m.part(mb, 0)
+			if err != nil {
+				return err
+			}
+			mask, err := mb.Part(1)
+			if err != nil {
+				return err
+			}
+			out[1] = mb.Retain(mask)
+			var x []float32
+			if out[0], x, err = m.pool.alloc(memory.Activation, len(tokens)); err != nil {
+				return err
+			}
+			for i := range x {
+				x[i] = w.values[i%size]*tokens[i] + noise(mb, i)/4
+			}
+			return nil
+		},
+		BackwardFunc: func(_ context.Context, mb *view, gradOut, _ []tensor) error {
+			tokens, err := m.part(mb, 0)
+			if err != nil {
+				return err
+			}
+			g, err := m.pool.view(gradOut[0])
+			if err != nil {
+				return err
+			}
+			return m.contribute(mb, func(i int) float32 { return g[i] * tokens[i] }, len(g))
+		},
+	})
+}
+
+func (m *model) part(mb *view, read int) ([]float32, error) {
+	h, err := mb.Part(read)
+	if err != nil {
+		return nil, err
+	}
+	return m.pool.view(h)
+}
+
+// mix is y = w·x·(1 + mask·x/8) by way of a workspace, with the mask relayed.
+// It can split its backward.
+type mix struct {
+	*model
+	name   string
+	param  batchctx.Param[tensor]
+	weight *weight
+}
+
+func (m *model) mix(name, parameter string) stage {
+	param, w := m.use(parameter)
+	return watch[tensor](m.pool.events, &mix{m, name, param, w})
+}
+
+// Slots of mix: what its forward saves, and what I carries to W.
+const (
+	slotX = iota
+	slotMask
+	slotCarry
+	slots
+)
+
+func (s *mix) Spec() stages.Spec {
+	return stages.Spec{Name: s.name, Inputs: ports, Outputs: ports, Slots: slots}
+}
+
+func (s *mix) Params() []batchctx.Param[tensor] { return []batchctx.Param[tensor]{s.param} }
+
+func (s *mix) Forward(_ context.Context, mb *view, in, out []tensor) error {
+	x, err := s.pool.view(in[0])
+	if err != nil {
+		return err
+	}
+	mask, err := s.pool.view(in[1])
+	if err != nil {
+		return err
+	}
+	for slot, h := range in {
+		if err := save(mb, slot, batchctx.ByBackward, mb.Retain(h)); err != nil {
+			return err
+		}
+	}
+	factor, end, err := s.workspace(mb, len(x))
+	defer end()
+	if err != nil {
+		return err
+	}
+	for i := range x {
+		factor[i] = 1 + mask[i]*x[i]/8
+	}
+	out[1] = mb.Retain(in[1])
+	var y []float32
+	if out[0], y, err = s.pool.alloc(memory.Activation, len(x)); err != nil {
+		return err
+	}
+	for i := range y {
+		y[i] = s.weight.values[i%size] * x[i] * factor[i]
+	}
+	return nil
+}
+
+// workspace returns zeros for the length of a call, and what ends them: also on
+// the way of a panic, so that a space which cannot reclaim loses nothing by a
+// stage of this model.
+func (m *model) workspace(mb *view, n int) ([]float32, func(), error) {
+	h, x, err := m.pool.alloc(memory.Workspace, n)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	return x, func() {
+		if err := mb.Release(h); err != nil {
+			panic(err)
+		}
+	}, nil
+}
+
+// save hands h over, or ends it.
+func save(mb *view, slot int, by batchctx.Taker, h tensor) error {
+	err := mb.Save(slot, by, h)
+	if err != nil {
+		_ = mb.Release(h)
+	}
+	return err
+}
+
+func (s *mix) Backward(ctx context.Context, mb *view, gradOut, gradIn []tensor) error {
+	g, x, mask, err := s.taken(mb, gradOut)
+	if err != nil {
+		return err
+	}
+	if err := s.input(g, x, mask, gradIn); err != nil {
+		return err
+	}
+	return s.contribute(mb, func(i int) float32 { return g[i] * x[i] * (1 + mask[i]*x[i]/8) }, len(g))
+}
+
+func (s *mix) BackwardInput(_ context.Context, mb *view, gradOut, gradIn []tensor) error {
+	g, x, mask, err := s.taken(mb, gradOut)
+	if err != nil {
+		return err
+	}
+	h, carry, err := s.pool.alloc(memory.Carry, len(g))
+	if err != nil {
+		return err
+	}
+	for i := range carry {
+		carry[i] = g[i] * x[i] * (1 + mask[i]*x[i]/8)
+	}
+	if err := save(mb, slotCarry, batchctx.ByWeight, h); err != nil {
+		return err
+	}
+	return s.input(g, x, mask, gradIn)
+}
+
+func (s *mix) BackwardWeight(_ context.Context, mb *view) error {
+	h, err := mb.Take(slotCarry)
+	if err != nil {
+		return err
+	}
+	carry, err := s.pool.view(h)
+	if err != nil {
+		return err
+	}
+	return s.contribute(mb, func(i int) float32 { return carry[i] }, len(carry))
+}
+
+func (s *mix) taken(mb *view, gradOut []tensor) (g, x, mask []float32, err error) {
+	for slot, to := range [...]*[]float32{slotX: &x, slotMask: &mask} {
+		h, err := mb.Take(slot)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if *to, err = s.pool.view(h); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	g, err = s.pool.view(gradOut[0])
+	return g, x, mask, err
+}
+
+func (s *mix) input(g, x, mask []float32, gradIn []tensor) error {
+	if gradIn == nil {
+		return nil
+	}
+	h, dx, err := s.pool.alloc(memory.ActGrad, len(g))
+	if err != nil {
+		return err
+	}
+	gradIn[0] = h
+	for i := range dx {
+		dx[i] = g[i] * s.weight.values[i%size] * (1 + mask[i]*x[i]/4)
+	}
+	return nil
+}
+
+// head records Σ mask·(w·x - label)² with the weight Σ mask, and starts the
+// backward. Its parameter is the first stage's.
+func (m *model) head() stage {
+	param, w := m.use("table")
+	return watch[tensor](m.pool.events, &stages.Func[tensor]{
+		Declares: stages.Spec{
+			Name: "head", Inputs: ports, Slots: 1, Losses: []string{"squares"},
+			Reads: []stages.Read{
+				{Part: "labels", At: batchctx.AtForward | batchctx.AtBackward},
+				{Part: "mask", At: batchctx.AtBackward},
+			},
+			Outputs: []stages.Port{{Name: "y"}},
+		},
+		Parameters: []batchctx.Param[tensor]{param},
+		ForwardFunc: func(_ context.Context, mb *view, in, out []tensor) error {
+			labels, err := m.part(mb, 0)
+			if err != nil {
+				return err
+			}
+			x, err := m.pool.view(in[0])
+			if err != nil {
+				return err
+			}
+			mask, err := m.pool.view(in[1])
+			if err != nil {
+				return err
+			}
+			var y []float32
+			if out[0], y, err = m.pool.alloc(memory.Activation, len(x)); err != nil {
+				return err
+			}
+			sum, total := 0.0, 0.0
+			for i := range x {
+				y[i] = w.values[i%size]*x[i] - labels[i]
+				sum += float64(mask[i] * y[i] * y[i])
+				total += float64(mask[i])
+			}
+			if err := mb.Loss(0, sum, total); err != nil {
+				return err
+			}
+			return save(mb, 0, batchctx.ByBackward, mb.Retain(in[0]))
+		},
+		BackwardFunc: func(_ context.Context, mb *view, _, gradIn []tensor) error {
+			seed, err := mb.LossSeed(0)
+			if err != nil {
+				return err
+			}
+			labels, err := m.part(mb, 0)
+			if err != nil {
+				return err
+			}
+			mask, err := m.part(mb, 1)
+			if err != nil {
+				return err
+			}
+			h, err := mb.Take(0)
+			if err != nil {
+				return err
+			}
+			x, err := m.pool.view(h)
+			if err != nil {
+				return err
+			}
+			dy, end, err := m.workspace(mb, len(x))
+			defer end()
+			if err != nil {
+				return err
+			}
+			for i := range dy {
+				dy[i] = 2 * seed * mask[i] * (w.values[i%size]*x[i] - labels[i])
+			}
+			if gradIn != nil {
+				var dx []float32
+				if gradIn[0], dx, err = m.pool.alloc(memory.ActGrad, len(x)); err != nil {
+					return err
+				}
+				for i := range dx {
+					dx[i] = dy[i] * w.values[i%size]
+				}
+			}
+			if err := m.contribute(mb, func(i int) float32 { return dy[i] * x[i] }, len(x)); err != nil {
+				return err
+			}
+			return mb.End(0)
+		},
+	})
+}

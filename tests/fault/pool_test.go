@@ -1,0 +1,82 @@
+package fault_test
+
+import (
+	"iter"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// pool is an arena whose allocations are points where a fault can be planted.
+// It embeds the arena, so it is its Space, its Book and its Reclaimer.
+type pool struct {
+	*memory.Arena
+	events *events
+}
+
+func newPool(t testing.TB, events *events, capacity int64) *pool {
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: capacity})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, arena.Close()) })
+	return &pool{arena, events}
+}
+
+// alloc returns a buffer of n float32 and the view of it.
+func (p *pool) alloc(class memory.Class, n int) (memory.Handle, []float32, error) {
+	if err := p.events.happen(atAlloc); err != nil {
+		return memory.Handle{}, nil, err
+	}
+	h, err := p.Alloc(class, int64(4*n))
+	if err != nil {
+		return memory.Handle{}, nil, err
+	}
+	x, err := p.view(h)
+	clear(x)
+	return h, x, err
+}
+
+// view returns the numbers behind a handle.
+func (p *pool) view(h memory.Handle) ([]float32, error) {
+	data, err := p.Data(h)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4), nil
+}
+
+// book is all that can be seen of a pool between steps.
+type book struct {
+	live    int64
+	classes memory.ByClass
+	buffers []memory.Info
+}
+
+// bookOf reads a book. all lists the live buffers, where something can.
+func bookOf(b memory.Book, all iter.Seq[memory.Info]) book {
+	var stats memory.Stats
+	b.Stats(&stats)
+	read := book{live: stats.Live, classes: stats.Classes}
+	if all != nil {
+		read.buffers = slices.Collect(all)
+	}
+	return read
+}
+
+func (p *pool) book() book { return bookOf(p, p.All()) }
+
+// requireReleased demands that a book is as it was: the bytes, every class, and
+// every single buffer with its references. A buffer that a frame or an entry
+// still had would be held.
+func requireReleased(t testing.TB, before, after book) {
+	t.Helper()
+	require.Equal(t, before.live, after.live, "live bytes")
+	require.Equal(t, before.classes, after.classes, "live bytes by class")
+	require.Equal(t, before.buffers, after.buffers, "live buffers")
+	for _, b := range after.buffers {
+		require.Zero(t, b.Held, "%v is held between steps", b.Handle)
+	}
+}

@@ -1,0 +1,218 @@
+package fault_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+type entry = batchctx.Entry[tensor]
+
+// mistakes are what a source can do wrong with the entry of a microbatch. Each
+// says what the step must say.
+var mistakes = []struct {
+	name string
+	want error
+	next func(r *rig, e *entry) error
+}{
+	{"ends early", runner.ErrShortBatch, func(*rig, *entry) error { return io.EOF }},
+	{"ends early, wrapped", runner.ErrShortBatch, func(*rig, *entry) error { return fmt.Errorf("the file: %w", io.EOF) }},
+	{"ends early after a part", runner.ErrShortBatch, func(r *rig, e *entry) error {
+		return errors.Join(r.put(e, 0), io.EOF)
+	}},
+	{"fails", errPlanted, func(*rig, *entry) error { return errPlanted }},
+	{"fails after the last part", errPlanted, func(r *rig, e *entry) error { return errors.Join(r.fill(e), errPlanted) }},
+	{"fails with a buffer in its hands", errPlanted, func(r *rig, _ *entry) error {
+		_, _, err := r.pool.alloc(memory.Entry, 5)
+		return errors.Join(err, errPlanted)
+	}},
+	{"gives nothing", batchctx.ErrMissing, func(*rig, *entry) error { return nil }},
+	{"leaves out the last part", batchctx.ErrMissing, func(r *rig, e *entry) error { return errors.Join(r.put(e, 0), r.put(e, 1)) }},
+	{"gives a part twice", batchctx.ErrOccupied, func(r *rig, e *entry) error { return errors.Join(r.fill(e), r.put(e, 1)) }},
+	{"gives a part that there is not", batchctx.ErrUndeclared, func(r *rig, e *entry) error { return r.put(e, len(parts)) }},
+	{"gives a negative part", batchctx.ErrUndeclared, func(r *rig, e *entry) error { return r.put(e, -1) }},
+	{"gives no handle", memory.ErrNone, func(_ *rig, e *entry) error { return e.Put(0, tensor{}) }},
+	{"gives a stale handle", memory.ErrStale, func(r *rig, e *entry) error {
+		h, _, err := r.pool.alloc(memory.Entry, 5)
+		if err == nil {
+			_, err = r.pool.Release(h)
+		}
+		return errors.Join(err, e.Put(0, h))
+	}},
+	{"gives one buffer as two parts", memory.ErrNoPlain, func(r *rig, e *entry) error {
+		h, _, err := r.pool.alloc(memory.Entry, 5)
+		return errors.Join(err, e.Put(0, h), e.Put(1, h))
+	}},
+	{"keeps a reference", batchctx.ErrLeak, func(r *rig, e *entry) error {
+		h, _, err := r.pool.alloc(memory.Entry, 2+3*(e.Microbatch()%3))
+		return errors.Join(err, r.pool.Retain(h), e.Put(0, h), r.put(e, 1), r.put(e, 2))
+	}},
+	{"allocates for itself", batchctx.ErrLeak, func(r *rig, e *entry) error {
+		_, _, err := r.pool.alloc(memory.Entry, 5)
+		return errors.Join(err, r.fill(e))
+	}},
+}
+
+// put gives one part of an entry.
+func (r *rig) put(e *entry, part int) error {
+	h, _, err := r.pool.alloc(memory.Entry, 2+3*(e.Microbatch()%3))
+	if err != nil {
+		return err
+	}
+	if err := e.Put(part, h); err != nil {
+		_, _ = r.pool.Release(h)
+		return err
+	}
+	return nil
+}
+
+// TestSourceMistakes makes the source fail, end early, or hand over the wrong
+// thing at each microbatch, with and without look-ahead, in training and in
+// evaluation.
+func TestSourceMistakes(t *testing.T) {
+	const m = 4
+	for _, lookAhead := range []int{0, 1, m} {
+		for _, mode := range []schedule.Mode{schedule.Training, schedule.ForwardOnly} {
+			for _, order := range []schedule.Rule{schedule.DepthFirst, schedule.BreadthFirst} {
+				d := design{build: whole, rule: order, lookAhead: lookAhead, capacity: 1 << 20}
+				broken, never := newRig(t, d), newRig(t, d)
+				require.Equal(t, never.clean(mode, m), broken.clean(mode, m))
+				for _, mistake := range mistakes {
+					for at := range m {
+						name := fmt.Sprintf("%s at microbatch %d, look-ahead %d, mode %d", mistake.name, at, lookAhead, mode)
+						before := broken.pool.book()
+						broken.events.plan(-1, returns, nil)
+						asked := 0
+						result, err := broken.run(context.Background(), mode, m, func(_ context.Context, e *entry) error {
+							require.Equal(t, asked, e.Microbatch(), name)
+							asked++
+							if e.Microbatch() == at {
+								return mistake.next(broken, e)
+							}
+							return broken.fill(e)
+						})
+						require.Nil(t, result, name)
+						require.ErrorIs(t, err, mistake.want, name)
+						var typed *runner.Error
+						require.ErrorAs(t, err, &typed, name)
+						if mistake.want != batchctx.ErrLeak {
+							require.Equal(t, at+1, asked, "%s: nothing is asked for after a failure", name)
+							require.Equal(t, broken.events.action, typed.Action, name)
+							require.Equal(t, schedule.Act(schedule.F, 0, max(at-lookAhead, 0)), typed.Action.WithDrop(0), name)
+						}
+						requireReleased(t, before, broken.pool.book())
+						require.Equal(t, never.clean(mode, m), broken.clean(mode, m), "after: %s", name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestForeignBuffer hands over a buffer from before the step. It is not the
+// step's to count, so the books differ; and it was handed over, so it ends.
+func TestForeignBuffer(t *testing.T) {
+	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
+	broken, never := newRig(t, d), newRig(t, d)
+	before := broken.pool.book()
+	h, _, err := broken.pool.alloc(memory.Entry, 2)
+	require.NoError(t, err)
+	_, err = broken.run(context.Background(), schedule.Training, 2, func(_ context.Context, e *entry) error {
+		if e.Microbatch() > 0 {
+			return broken.fill(e)
+		}
+		return errors.Join(e.Put(0, h), broken.put(e, 1), broken.put(e, 2))
+	})
+	require.ErrorIs(t, err, batchctx.ErrLeak)
+	requireReleased(t, before, broken.pool.book())
+	require.Equal(t, never.clean(schedule.Training, 2), broken.clean(schedule.Training, 2))
+}
+
+// TestSlowSource cancels a step while its source waits, by a deadline and by
+// hand: Step comes back with the source, at that moment and not before, and
+// nothing it started goes on.
+func TestSlowSource(t *testing.T) {
+	for name, lookAhead := range map[string]int{"no look-ahead": 0, "look-ahead": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, design{build: whole, rule: schedule.DepthFirst, lookAhead: lookAhead, capacity: 1 << 20})
+				before := r.pool.book()
+				slow := func(ctx context.Context, e *entry) error {
+					select {
+					case <-time.After(time.Second):
+						return r.fill(e)
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				}
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(context.Background(), 2500*time.Millisecond)
+				defer cancel()
+				_, err := r.run(ctx, schedule.Training, 8, slow)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				var typed *runner.Error
+				require.ErrorAs(t, err, &typed)
+				require.Equal(t, schedule.Act(schedule.F, 0, 2-lookAhead), typed.Action.WithDrop(0), "the third entry was waited for")
+				require.Equal(t, 2500*time.Millisecond, time.Since(start))
+				requireReleased(t, before, r.pool.book())
+
+				byHand, stop := context.WithCancelCause(context.Background())
+				go func() {
+					time.Sleep(1500 * time.Millisecond)
+					stop(errCancelled)
+				}()
+				start = time.Now()
+				_, err = r.run(byHand, schedule.ForwardOnly, 8, slow)
+				require.ErrorIs(t, err, errCancelled)
+				require.Equal(t, 1500*time.Millisecond, time.Since(start))
+				requireReleased(t, before, r.pool.book())
+
+				start = time.Now()
+				_, err = r.run(context.Background(), schedule.Training, 8, slow)
+				require.NoError(t, err)
+				require.Equal(t, 8*time.Second, time.Since(start))
+				requireReleased(t, before, r.pool.book())
+			})
+		})
+	}
+}
+
+// TestEntryEndsWithNext keeps the view of an entry. After Next it takes nothing
+// over any more, so a handle that comes too late is still the source's.
+func TestEntryEndsWithNext(t *testing.T) {
+	for name, last := range map[string]error{"a whole step": nil, "a failed step": errPlanted} {
+		t.Run(name, func(t *testing.T) {
+			d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
+			r, never := newRig(t, d), newRig(t, d)
+			before := r.pool.book()
+			var kept *entry
+			result, err := r.run(context.Background(), schedule.Training, 2, func(_ context.Context, e *entry) error {
+				kept = e
+				if e.Microbatch() == 1 && last != nil {
+					return last
+				}
+				return r.fill(e)
+			})
+			require.ErrorIs(t, err, last)
+			require.ErrorIs(t, r.put(kept, 0), batchctx.ErrEnded)
+			require.False(t, kept.Wants(0))
+			requireReleased(t, before, r.pool.book())
+			if last == nil {
+				require.Equal(t, never.clean(schedule.Training, 2), r.settle(schedule.Training, result))
+			}
+			require.Equal(t, never.clean(schedule.Training, 2), r.clean(schedule.Training, 2))
+			requireReleased(t, before, r.pool.book())
+		})
+	}
+}

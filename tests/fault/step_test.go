@@ -1,0 +1,73 @@
+package fault_test
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// TestEveryEvent breaks a step at everything that happens in it: before every
+// action, when a stage is called and when it returns, at every allocation, in
+// the source, in the hooks. Each time in every way that is possible there.
+// After each, nothing is left, and the next step gives the numbers of a run that
+// never had a fault.
+func TestEveryEvent(t *testing.T) {
+	for _, d := range designs {
+		for _, mode := range []schedule.Mode{schedule.Training, schedule.ForwardOnly} {
+			name := d.name + "/training"
+			if mode == schedule.ForwardOnly {
+				name = d.name + "/evaluation"
+			}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { everyEvent(t, d, mode) })
+			})
+		}
+	}
+}
+
+func everyEvent(t *testing.T, d design, mode schedule.Mode) {
+	const m = 3
+	broken, never := newRig(t, d), newRig(t, d)
+	require.Equal(t, never.clean(mode, m), broken.clean(mode, m))
+	log, actions := slices.Clone(never.events.log), never.events.actions()
+	seen := map[place]int{}
+	synctest.Wait()
+	goroutines := runtime.NumGoroutine()
+	for target, at := range log {
+		for f := range numFaults {
+			if f == returns && !at.place.fails() {
+				continue
+			}
+			before := broken.pool.book()
+			e := broken.events.provoke(target, f, func(ctx context.Context) (*runner.Result, error) { return broken.step(ctx, mode, m) })
+			if f == cancels && (at.place == atEnd || at.action == actions[len(actions)-1]) {
+				require.NoError(t, e.err, "a cancellation after the last action has begun comes too late")
+				require.Equal(t, never.clean(mode, m), broken.settle(mode, e.result))
+			} else {
+				broken.events.require(t, e, actions)
+			}
+			requireReleased(t, before, broken.pool.book())
+			require.Equal(t, never.clean(mode, m), broken.clean(mode, m), "after %v at event %d, %v", f, target, at)
+			require.Equal(t, log, broken.events.log, "a step is like every other")
+			requireReleased(t, before, broken.pool.book())
+			seen[at.place]++
+		}
+	}
+	synctest.Wait()
+	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines, "goroutines")
+	for p := range numPlaces {
+		if p != atOutputs || mode == schedule.ForwardOnly {
+			require.Positive(t, seen[p], "a fault %s", placeNames[p])
+		}
+	}
+	require.NoError(t, broken.runner.Close())
+	_, err := broken.step(context.Background(), mode, m)
+	require.ErrorIs(t, err, runner.ErrClosed)
+}

@@ -1,0 +1,162 @@
+package parity_test
+
+import (
+	"math"
+	"math/big"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/tests/parity/reference"
+)
+
+// TestOneBigBatch compares a step of uneven microbatches with one big batch, in
+// which a single sum goes over all tokens and is divided once.
+//
+// The bound is derived. Every element of the gradient is a sum of n terms, one
+// for each token that meets it, and the terms are the same numbers however tokens
+// are grouped: no token's forward or backward sees another sequence. Only the
+// order of additions differs, and any order of n-1 float32 additions is off by at
+// most γ·Σ|term| with γ = nu/(1-nu), u = 2^-24 (Higham, Accuracy and Stability of
+// Numerical Algorithms, section 4.2). The step's own sum is one such order. The
+// big batch here is the sums of each sequence alone, added up in float64: another.
+// So they differ by at most 2γ·Σ|term|, the last addition of the two uses of the
+// tied table counted as one term more.
+//
+// How far float32 takes the terms themselves from the truth is not the plan's
+// doing; the whole model in float64 shows that it is little, and the mean of the
+// microbatches' means is off by orders of magnitude more than either.
+func TestOneBigBatch(t *testing.T) {
+	cfg := small()
+	cfg.Dropout = 0
+	batch := unevenBatch(21, 32, 1, 16, 3, 9, 2, 14)
+	for _, v := range []variant{
+		{schedule.DepthFirst, 0, 2, false, 0}, {schedule.DepthFirst, 4, 3, false, 1}, {schedule.BreadthFirst, 0, 5, true, 2},
+	} {
+		r := newRig(t, cfg, v)
+		// Weights that tell tokens apart, so that microbatches differ in loss.
+		for _, p := range r.model.Parameters() {
+			if p.Decay {
+				require.NoError(t, r.dev.Normal(p.Weight, 0.25, kernels.Key{Seed: 2, Op: kernels.OpKey(p.Name)}))
+			}
+		}
+		truth := newWide(r, cfg)
+		truth.batch(batch...)
+		result := r.step(batch)
+		factor, err := result.Factor()
+		require.NoError(t, err)
+		require.Equal(t, 1/truth.total, factor)
+		step := r.gradients()
+
+		alone := make(map[string][]float64) // of each sequence alone, added up
+		means := make(map[string][]float64) // of each sequence divided by its own weight, added up
+		var sum exactSum
+		lossOfMeans := 0.0
+		for _, s := range batch {
+			one := r.step([]reference.Sequence{s})
+			sum.add(one.Losses[0].Sum)
+			lossOfMeans += one.Losses[0].Value / float64(len(batch))
+			divisor, err := one.Factor()
+			require.NoError(t, err)
+			for name, g := range r.gradients() {
+				for i, x := range g {
+					if len(alone[name]) < len(g) {
+						alone[name], means[name] = make([]float64, len(g)), make([]float64, len(g))
+					}
+					alone[name][i] += float64(x)
+					means[name][i] += float64(x) * divisor / float64(len(batch))
+				}
+			}
+		}
+		require.Equal(t, sum.value(), result.Losses[0].Sum, "sums of losses are exact")
+		require.InDelta(t, truth.loss/truth.total, result.Losses[0].Value, 1e-5)
+
+		var norm, bound, grouping, rounding, naive, worst float64
+		for name, g := range step {
+			for i, have := range g {
+				e := truth.grad[name][i]
+				gamma := float64(e.terms+1) * 0x1p-24
+				gamma /= 1 - gamma
+				// The magnitudes are those of the truth; float32 has them to three digits.
+				limit := 2 * gamma * e.magnitude * 1.001
+				off := math.Abs(float64(have) - alone[name][i])
+				require.LessOrEqual(t, off, limit, "%s, element %d: %v in the step, %v in one batch", name, i, have, alone[name][i])
+				if limit > 0 {
+					worst = max(worst, off/limit)
+				}
+				square := func(x float64) float64 { return x * factor * x * factor }
+				norm += square(e.sum)
+				bound += square(limit)
+				grouping += square(off)
+				rounding += square(float64(have) - e.sum)
+				naive += square(means[name][i]/factor - e.sum)
+			}
+		}
+		norm = math.Sqrt(norm)
+		relative := func(squares float64) float64 { return math.Sqrt(squares) / norm }
+		t.Logf("%v: of the gradient's norm, grouping is %.2g where the bound is %.2g (at most %.2g of an element's), float32 %.2g, mean of means %.2g",
+			v, relative(grouping), relative(bound), worst, relative(rounding), relative(naive))
+		t.Logf("loss %.6f, mean of means %.6f", result.Losses[0].Value, lossOfMeans)
+		require.Less(t, relative(rounding), 1e-5)
+		require.Greater(t, relative(naive), 0.05, "a mean of means is another gradient")
+		require.Greater(t, relative(naive), 1000*relative(bound))
+		require.Greater(t, math.Abs(lossOfMeans/result.Losses[0].Value-1), 0.01, "and another loss")
+		r.close()
+	}
+}
+
+// gradients reads all gradients.
+func (r *rig) gradients() map[string][]float32 {
+	all := map[string][]float32{}
+	for _, p := range r.model.Parameters() {
+		all[p.Name] = read(r.t, r.dev, p.Grad)
+	}
+	return all
+}
+
+// exactSum adds without rounding.
+type exactSum struct{ big.Float }
+
+func (s *exactSum) add(x float64) {
+	s.SetPrec(2200)
+	s.Add(&s.Float, big.NewFloat(x))
+}
+
+func (s *exactSum) value() float64 {
+	x, _ := s.Float64()
+	return x
+}
+
+// TestOrderOfMicrobatches gives the same microbatches in another order. Sums of
+// losses are exact, so the loss is the same to the bit; without dropout so is the
+// gradient within rounding.
+func TestOrderOfMicrobatches(t *testing.T) {
+	cfg := small()
+	cfg.Dropout = 0
+	batch := unevenBatch(22, 32, 5, 16, 1, 11, 7)
+	reversed := make([]reference.Sequence, len(batch))
+	for i, s := range batch {
+		reversed[len(batch)-1-i] = s
+	}
+	r := newRig(t, cfg, variant{schedule.DepthFirst, 0, 3, false, 0})
+	defer r.close()
+	gradients := func(batch []reference.Sequence) (sum uint64, all []float32) {
+		result := r.step(batch)
+		for _, p := range r.model.Parameters() {
+			all = append(all, read(t, r.dev, p.Grad)...)
+		}
+		return math.Float64bits(result.Losses[0].Sum), all
+	}
+	sumA, a := gradients(batch)
+	sumB, b := gradients(reversed)
+	require.Equal(t, sumA, sumB)
+	var norm, difference float64
+	for i := range a {
+		norm += float64(a[i]) * float64(a[i])
+		difference += float64(a[i]-b[i]) * float64(a[i]-b[i])
+	}
+	require.Positive(t, difference, "float32 sums do depend on their order")
+	require.Less(t, math.Sqrt(difference/norm), 1e-5)
+}

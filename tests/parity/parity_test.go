@@ -1,0 +1,179 @@
+package parity_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/tests/parity/reference"
+)
+
+const microbatches = 6
+
+// threeBatches are six uneven microbatches each: a single token, the whole
+// context, one whose labels all have weight 0.
+func threeBatches() [][]reference.Sequence {
+	batches := [][]reference.Sequence{
+		unevenBatch(1, 32, 7, 1, 16, 4, 9, 3),
+		unevenBatch(2, 32, 2, 11, 5, 16, 1, 8),
+		unevenBatch(3, 32, 16, 3, 3, 6, 2, 12),
+	}
+	clear(batches[1][2].Weights)
+	return batches
+}
+
+// orders are the rules, with the order in which stages s and microbatches m run.
+var orders = []struct {
+	name  string
+	rule  schedule.Rule
+	group int
+}{
+	{"depth-first", schedule.DepthFirst, 0},
+	{"groups of 2", schedule.DepthFirst, 2},
+	{"groups of 4 and the rest", schedule.DepthFirst, 4},
+	{"one group", schedule.DepthFirst, microbatches},
+	{"breadth-first", schedule.BreadthFirst, 0},
+}
+
+// TestSameNumbers holds L9: three steps with dropout, a tied table and uneven
+// microbatches come to the same losses, gradients, moments and weights, bit for
+// bit, whatever the order of actions, the split, recompute and look-ahead, and
+// they are those of a sequential loop over kernels.
+func TestSameNumbers(t *testing.T) {
+	batches := threeBatches()
+	want := trainReference(t, small(), batches)
+	for stages := 1; stages <= small().Layers+2; stages++ {
+		ran := map[string]string{} // what ran, to the name of the rule
+		for _, order := range orders {
+			for _, recompute := range []bool{false, true} {
+				for _, lookAhead := range []int{0, 1, 3, microbatches} {
+					v := variant{order.rule, order.group, stages, recompute, lookAhead}
+					r := newRig(t, small(), v)
+					requireSame(t, want, r.train(batches))
+					requirePulls(t, r.pulls, lookAhead)
+					ran[fmt.Sprint(r.actions)] = order.name
+					require.Len(t, r.actions, 2*stages*microbatches)
+					r.close()
+				}
+			}
+		}
+		// One group of everything is breadth-first; all others differ.
+		require.Len(t, ran, len(orders)-1, "%d stages: orders that ran", stages)
+	}
+}
+
+// requirePulls demands that each entry was pulled by the forward that needs it,
+// or by the one that many microbatches earlier.
+func requirePulls(t testing.TB, pulls []schedule.Action, lookAhead int) {
+	t.Helper()
+	for k, by := range pulls {
+		require.Equal(t, schedule.Act(schedule.F, 0, max(k-lookAhead, 0)), by, "the entry of microbatch %d, look-ahead %d", k, lookAhead)
+	}
+}
+
+// TestOrdersDiffer says it in so many words for two stages and three
+// microbatches, so that the test above is known to compare different things.
+func TestOrdersDiffer(t *testing.T) {
+	act := func(kind schedule.Kind, stage, mb int) schedule.Action { return schedule.Act(kind, stage, mb) }
+	const f, b = schedule.F, schedule.B
+	for name, c := range map[string]struct {
+		variant
+		want []schedule.Action
+	}{
+		"depth-first": {variant{rule: schedule.DepthFirst, stages: 2}, []schedule.Action{
+			act(f, 0, 0), act(f, 1, 0), act(b, 1, 0), act(b, 0, 0),
+			act(f, 0, 1), act(f, 1, 1), act(b, 1, 1), act(b, 0, 1),
+			act(f, 0, 2), act(f, 1, 2), act(b, 1, 2), act(b, 0, 2),
+		}},
+		"groups of two": {variant{rule: schedule.DepthFirst, group: 2, stages: 2}, []schedule.Action{
+			act(f, 0, 0), act(f, 0, 1), act(f, 1, 0), act(f, 1, 1), act(b, 1, 0), act(b, 1, 1), act(b, 0, 0), act(b, 0, 1),
+			act(f, 0, 2), act(f, 1, 2), act(b, 1, 2), act(b, 0, 2),
+		}},
+		"breadth-first": {variant{rule: schedule.BreadthFirst, stages: 2}, []schedule.Action{
+			act(f, 0, 0), act(f, 0, 1), act(f, 0, 2), act(f, 1, 0), act(f, 1, 1), act(f, 1, 2),
+			act(b, 1, 0), act(b, 1, 1), act(b, 1, 2), act(b, 0, 0), act(b, 0, 1), act(b, 0, 2),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, small(), c.variant)
+			defer r.close()
+			r.step(unevenBatch(4, 32, 3, 1, 2))
+			require.Equal(t, c.want, r.actions)
+		})
+	}
+}
+
+// TestUntied compares a model whose head has a table of its own, and one without
+// dropout.
+func TestUntied(t *testing.T) {
+	batches := threeBatches()
+	for name, change := range map[string]func(*transformer.Config){
+		"untied":     func(c *transformer.Config) { c.Untied = true },
+		"no dropout": func(c *transformer.Config) { c.Dropout = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := small()
+			change(&cfg)
+			want := trainReference(t, cfg, batches)
+			for _, v := range []variant{
+				{schedule.DepthFirst, 0, 5, true, 1}, {schedule.BreadthFirst, 0, 2, false, 0}, {schedule.DepthFirst, 2, 3, false, 3},
+			} {
+				r := newRig(t, cfg, v)
+				requireSame(t, want, r.train(batches))
+				r.close()
+			}
+			tied := trainReference(t, small(), batches)
+			require.NotEqual(t, tied[0].sum, want[0].sum, "the model is another one")
+		})
+	}
+}
+
+// TestScaleOfSeeds holds L10: seeds with a power-of-two scale come to the same
+// update, bit for bit, because the factor of the result takes it back.
+func TestScaleOfSeeds(t *testing.T) {
+	batches := threeBatches()
+	weights := func(exponent int) ([]numbers, []numbers) {
+		r := newRig(t, small(), variant{schedule.DepthFirst, 2, 3, false, 0},
+			func(c *runner.Config[kernels.Buffer]) { c.ScaleExponent = exponent })
+		defer r.close()
+		all := r.train(batches)
+		without := make([]numbers, len(all))
+		for i, n := range all {
+			without[i] = numbers{n.sum, n.weight, n.norm, map[string][]uint32{}}
+			for name, x := range n.tensors {
+				if name[len(name)-len("gradient"):] != "gradient" {
+					without[i].tensors[name] = x
+				}
+			}
+		}
+		return all, without
+	}
+	all, want := weights(0)
+	scaled, have := weights(10)
+	requireSame(t, want, have)
+	require.NotEqual(t, all[0].tensors["norm.bias gradient"], scaled[0].tensors["norm.bias gradient"], "the gradients are scaled")
+}
+
+// TestEvaluateBetweenSteps shows that an evaluation changes nothing: not the
+// draws of the next step, not its numbers.
+func TestEvaluateBetweenSteps(t *testing.T) {
+	batches := threeBatches()
+	want := trainReference(t, small(), batches)
+	r := newRig(t, small(), variant{schedule.DepthFirst, 0, 3, false, 1})
+	defer r.close()
+	var have []numbers
+	for _, batch := range batches {
+		first := r.evaluate(batch)
+		require.Equal(t, first.Losses, r.evaluate(batch).Losses)
+		require.Len(t, r.actions, 3*microbatches, "an evaluation runs forwards only")
+		require.False(t, slices.ContainsFunc(r.actions, func(a schedule.Action) bool { return a.Kind() != schedule.F }))
+		have = append(have, r.train([][]reference.Sequence{batch})...)
+	}
+	requireSame(t, want, have)
+}

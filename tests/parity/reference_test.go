@@ -1,0 +1,25 @@
+package parity_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestReferenceStandsAlone holds the reference to what it claims: of this module
+// it is built on kernels and memory alone, so no code of plans, books, stages or
+// losses is on both sides of the comparison.
+func TestReferenceStandsAlone(t *testing.T) {
+	const module = "github.com/weir-ml/weir/"
+	out, err := exec.Command("go", "list", "-deps", "./reference").Output()
+	require.NoError(t, err)
+	var ours []string
+	for line := range strings.Lines(string(out)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), module); ok {
+			ours = append(ours, path)
+		}
+	}
+	require.ElementsMatch(t, []string{"internal/invariants", "memory", "kernels", "tests/parity/reference"}, ours)
+}
