@@ -232,7 +232,6 @@ func (c *Context[T]) Abort() {
 				// An error here means that user code has broken the handle; the reclaim below frees it.
 				_ = c.drop(&cells[i], c.running.stage, saved)
 			}
-			cells[i] = cell[T]{}
 		}
 	}
 	release(c.entries)

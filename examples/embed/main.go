@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
@@ -14,66 +15,71 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-type tensor struct{ x, y, gradient float64 }
+type tensor struct{ x, y float64 } // yours, whatever it is
 
-type microbatch = batchctx.Microbatch[*tensor]
+type line struct{ weight, grad *tensor } // a stage: error of weight·x against y
+
+func (l *line) Spec() stages.Spec {
+	return stages.Spec{Name: "line", Reads: []stages.Read{{Part: "point"}}, Slots: 1, Losses: []string{"error"}}
+}
+
+func (l *line) Params() []batchctx.Param[*tensor] {
+	return []batchctx.Param[*tensor]{{Name: "weight", Grad: l.grad}}
+}
+
+func (l *line) Forward(_ context.Context, mb *batchctx.Microbatch[*tensor], _, _ []*tensor) error {
+	point, err := mb.Part(0) // borrowed; this is its last read, so it ends with the action
+	if err != nil {
+		return err
+	}
+	d := l.weight.x*point.x - point.y
+	return errors.Join(
+		mb.Loss(0, d*d/2, 1), // two numbers: no tensor can hide behind a loss
+		mb.Save(0, batchctx.ByBackward, &tensor{x: d * point.x})) // handed over until the backward takes it
+}
+
+func (l *line) Backward(_ context.Context, mb *batchctx.Microbatch[*tensor], _, _ []*tensor) error {
+	saved, err := mb.Take(0) // lent until the action ends; a second Take is an error
+	if err != nil {
+		return err
+	}
+	grad, write, err := mb.Grad(0)
+	if write == batchctx.First {
+		*grad = tensor{}
+	}
+	grad.x += saved.x
+	return err
+}
 
 func main() {
-	weight, grad := 0.0, &tensor{}
-	line := &stages.Func[*tensor]{
-		Declares:   stages.Spec{Name: "line", Reads: []stages.Read{{Part: "xy"}}, Slots: 1, Losses: []string{"error"}},
-		Parameters: []batchctx.Param[*tensor]{{Name: "weight", Grad: grad}},
-		ForwardFunc: func(_ context.Context, mb *microbatch, _, _ []*tensor) error {
-			xy, err := mb.Part(0) // borrowed
-			if err != nil {
-				return err
-			}
-			d := weight*xy.x - xy.y
-			if err := mb.Save(0, batchctx.ByBackward, &tensor{gradient: d * xy.x}); err != nil { // handed over
-				return err
-			}
-			return mb.Loss(0, d*d/2, 1) // a sum and its weight: two numbers, no tensor
-		},
-		BackwardFunc: func(_ context.Context, mb *microbatch, _, _ []*tensor) error {
-			saved, err := mb.Take(0) // ends with this action; a second Take is an error
-			if err != nil {
-				return err
-			}
-			into, write, err := mb.Grad(0)
-			if write == batchctx.First {
-				into.gradient = 0
-			}
-			into.gradient += saved.gradient
-			return err
-		},
-	}
+	l := &line{weight: &tensor{}, grad: &tensor{}}
 	run, err := runner.New(runner.Config[*tensor]{
-		Stages: []stages.Stage[*tensor]{line}, Parts: []string{"xy"}, Gradients: sums{},
-		Space:  memory.NewCollected(nil, func(*tensor) int64 { return 24 }),
+		Stages: []stages.Stage[*tensor]{l}, Parts: []string{"point"}, Gradients: sums{},
+		Space:  memory.NewCollected(nil, func(*tensor) int64 { return 16 }),
 		Losses: []loss.Def{{Name: "error", Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	data := runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
+	points := runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
 		x := float64(e.Microbatch()%7) - 3
-		return e.Put(0, &tensor{x: x, y: 3 * x})
+		return e.Put(0, &tensor{x, 3 * x})
 	})
-	for range 8 {
-		step, err := run.Step(context.Background(), 4096, data)
+	for range 6 {
+		step, err := run.Step(context.Background(), 4096, points)
 		if err != nil {
 			log.Fatal(err)
 		}
-		factor, _ := step.Factor() // 1 / total weight, once
-		weight -= 0.2 * factor * grad.gradient
+		factor, _ := step.Factor() // 1 / total weight, taken once
+		l.weight.x -= 0.2 * factor * l.grad.x
 		value, _ := step.Loss("error")
-		fmt.Printf("step %d  loss %7.4f  weight %.3f  growth per microbatch %d bytes\n", step.Step, value, weight, step.Growth)
+		fmt.Printf("step %d  loss %7.4f  weight %.3f  growth per microbatch %d bytes\n", step.Step, value, l.weight.x, step.Growth)
 	}
 }
 
 // sums is the arithmetic of step end.
 type sums struct{}
 
-func (sums) Zero(g *tensor) error                  { g.gradient = 0; return nil }
-func (sums) Add(dst, src *tensor) error            { dst.gradient += src.gradient; return nil }
-func (sums) SumSquares(g *tensor) (float64, error) { return g.gradient * g.gradient, nil }
+func (sums) Zero(g *tensor) error                  { *g = tensor{}; return nil }
+func (sums) Add(dst, src *tensor) error            { dst.x += src.x; return nil }
+func (sums) SumSquares(g *tensor) (float64, error) { return g.x * g.x, nil }

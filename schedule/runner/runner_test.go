@@ -403,6 +403,130 @@ func TestFrozenStages(t *testing.T) {
 	})
 }
 
+// splitting is a stage that can run I and W apart, and keeps every view it gets.
+type splitting struct {
+	*times
+	kept []*view
+}
+
+func (s *splitting) Forward(ctx context.Context, mb *view, in, out []number) error {
+	s.kept = append(s.kept, mb)
+	return s.times.Forward(ctx, mb, in, out)
+}
+
+func (s *splitting) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+	s.kept = append(s.kept, mb)
+	return s.times.Backward(ctx, mb, gradOut, gradIn)
+}
+
+func (s *splitting) BackwardInput(_ context.Context, mb *view, gradOut, gradIn []number) error {
+	s.kept = append(s.kept, mb)
+	x, err := mb.Take(0)
+	if err != nil {
+		return err
+	}
+	dy := 1.0
+	if gradOut != nil {
+		dy = *gradOut[0]
+	}
+	if gradIn != nil {
+		gradIn[0] = num(s.weight * dy)
+	}
+	return mb.Save(1, batchctx.ByWeight, num(*x*dy))
+}
+
+func (s *splitting) BackwardWeight(_ context.Context, mb *view) error {
+	s.kept = append(s.kept, mb)
+	dw, err := mb.Take(1)
+	if err != nil {
+		return err
+	}
+	g, write, err := mb.Grad(0)
+	if write == batchctx.First {
+		*g = 0
+	}
+	*g += *dw
+	return err
+}
+
+func (s *splitting) Spec() stages.Spec {
+	spec := s.times.Spec()
+	spec.Slots = 2
+	return spec
+}
+
+// split makes I and W of every B, the W's at the end of the step.
+func split(p schedule.Params) (*schedule.Plan, error) {
+	plan, err := schedule.DepthFirst(p)
+	if err != nil {
+		return nil, err
+	}
+	apart := *plan
+	var actions, weights []schedule.Action
+	for action := range plan.All(0) {
+		if action.Kind() == schedule.B {
+			weights = append(weights, schedule.Act(schedule.W, action.Stage(), action.Microbatch()))
+			action = schedule.Act(schedule.I, action.Stage(), action.Microbatch())
+		}
+		actions = append(actions, action)
+	}
+	apart.Programs = [][]schedule.Segment{{{Body: append(actions, weights...), Repeat: 1}}}
+	return &apart, nil
+}
+
+func TestBackwardMayBeSplit(t *testing.T) {
+	chain := chain()
+	cfg := config(chain)
+	for i := range chain {
+		cfg.Stages[i] = &splitting{times: chain[i]}
+	}
+	cfg.Plan = split
+	var last schedule.Kind
+	cfg.Hooks.Action = func(_ int, a schedule.Action) { last = a.Kind() }
+	result, err := newRunner(t, cfg).Step(t.Context(), 4, &counted{})
+	require.NoError(t, err)
+	require.Equal(t, schedule.W, last)
+	require.Equal(t, 9*4, result.Actions)
+	require.Equal(t, []float64{150, 100, 60}, []float64{*chain[0].grad, *chain[1].grad, *chain[2].grad})
+
+	cfg.Stages[1] = chain[1]
+	_, err = newRunner(t, cfg).Step(t.Context(), 4, &counted{})
+	require.ErrorIs(t, err, schedule.ErrInvalidPlan)
+	require.ErrorContains(t, err, "1I0 must not be in this plan: the stage does not split its backward")
+}
+
+// TestViewsEndWithTheirCall asks every view that a stage has kept, between the
+// actions.
+func TestViewsEndWithTheirCall(t *testing.T) {
+	for name, rule := range map[string]schedule.Rule{"B": schedule.DepthFirst, "I and W": split} {
+		t.Run(name, func(t *testing.T) {
+			chain := chain()
+			cfg := config(chain)
+			cfg.Plan = rule
+			var all []*splitting
+			for i := range chain {
+				all = append(all, &splitting{times: chain[i]})
+				cfg.Stages[i] = all[i]
+			}
+			asked := 0
+			ask := func() {
+				for _, s := range all {
+					for _, kept := range s.kept {
+						asked++
+						_, err := kept.Take(0)
+						require.ErrorIs(t, err, batchctx.ErrEnded)
+					}
+				}
+			}
+			cfg.Hooks.Action = func(int, schedule.Action) { ask() }
+			_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
+			require.NoError(t, err)
+			ask()
+			require.Positive(t, asked)
+		})
+	}
+}
+
 func TestTrainingNeedsAnObjective(t *testing.T) { // L10
 	chain := chain()
 	cfg := config(chain)

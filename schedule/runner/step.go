@@ -174,14 +174,10 @@ func (r *Runner[T]) backward(s, m int, call batchctx.Call) error {
 	return err
 }
 
-// backwardWeight runs W.
+// backwardWeight runs W. The check has refused it to stages that cannot.
 func (r *Runner[T]) backwardWeight(s, m int) error {
-	st := &r.stages[s]
-	if st.split == nil {
-		return fmt.Errorf("runner: the plan splits the backward of %q, which cannot", st.spec.Name)
-	}
 	view := r.context.Call(s, m, batchctx.InBackwardWeight)
-	if err := st.split.BackwardWeight(r.ctx, view); err != nil {
+	if err := r.stages[s].split.BackwardWeight(r.ctx, view); err != nil {
 		return err
 	}
 	r.context.End()

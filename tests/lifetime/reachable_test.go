@@ -2,6 +2,7 @@ package lifetime_test
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"testing"
 	"weak"
@@ -140,4 +141,50 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 			runtime.KeepAlive(kept)
 		})
 	}
+}
+
+// TestNothingIsReachableAfterAFailure fails each stage in each of its calls: what
+// the runner had in hand for the call must go as well (L8).
+func TestNothingIsReachableAfterAFailure(t *testing.T) {
+	cause := errors.New("no more")
+	for fails := range 4 {
+		for _, backward := range []bool{false, true} {
+			n := &nursery{}
+			chain := n.chain()
+			chain[fails] = &failing{chain[fails], cause, backward}
+			r, err := runner.New(runner.Config[*tensor]{
+				Stages: chain, Parts: []string{"in"}, LookAhead: 1,
+				Space:  memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 }),
+				Losses: []loss.Def{{Name: "loss", Objective: true}},
+			})
+			require.NoError(t, err)
+			_, err = r.Step(t.Context(), 4, runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
+				return e.Put(0, n.make(e.Microbatch()))
+			}))
+			require.ErrorIs(t, err, cause)
+			require.Zero(t, n.alive(map[int]bool{0: true, 1: true}), "stage %d, backward %v", fails, backward)
+			runtime.KeepAlive(r)
+		}
+	}
+}
+
+// failing fails after its work is done, with everything in hand.
+type failing struct {
+	stages.Stage[*tensor]
+	cause    error
+	backward bool
+}
+
+func (f *failing) Forward(ctx context.Context, mb *batchctx.Microbatch[*tensor], in, out []*tensor) error {
+	if err := f.Stage.Forward(ctx, mb, in, out); err != nil || f.backward {
+		return err
+	}
+	return f.cause
+}
+
+func (f *failing) Backward(ctx context.Context, mb *batchctx.Microbatch[*tensor], gradOut, gradIn []*tensor) error {
+	if err := f.Stage.Backward(ctx, mb, gradOut, gradIn); err != nil || !f.backward {
+		return err
+	}
+	return f.cause
 }
