@@ -39,13 +39,15 @@ func New(dev kernels.Compute, cfg Config, stageCount int) (*Model, error) {
 	}
 	b := newBuilder(dev, cfg)
 	parts := b.parts()
-	split, err := split(parts, stageCount)
-	b.do(err)
-	if b.err != nil {
-		_ = release(dev, b.buffers) // The first error is the one to tell.
-		return nil, b.err
+	if b.err == nil {
+		var joined []stages.Stage[kernels.Buffer]
+		joined, b.err = split(parts, stageCount)
+		if b.err == nil {
+			return &Model{dev: dev, stages: joined, parameters: b.parameters, buffers: b.buffers}, nil
+		}
 	}
-	return &Model{dev: dev, stages: split, parameters: b.parameters, buffers: b.buffers}, nil
+	_ = release(dev, b.buffers) // The first error is the one to tell.
+	return nil, b.err
 }
 
 // parts builds the model from the embedding to the head.

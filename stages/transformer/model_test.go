@@ -314,3 +314,25 @@ func TestNull(t *testing.T) {
 	require.Equal(t, top, nullTop)
 	require.NoError(t, null.Close())
 }
+
+// TestNewOnATooSmallDevice runs out of memory at every size of device up to one
+// that is large enough: each time an error, and nothing kept.
+func TestNewOnATooSmallDevice(t *testing.T) {
+	cfg := transformer.Config{Vocabulary: 8, Width: 4, Layers: 3, Heads: 1, Context: 4}
+	refused := 0
+	for capacity := int64(64); ; capacity += 512 {
+		dev, err := kernels.NewHost(kernels.HostConfig{Capacity: capacity})
+		require.NoError(t, err)
+		model, err := transformer.New(dev, cfg, 5)
+		if err == nil {
+			require.NoError(t, model.Close())
+			require.NoError(t, dev.Close())
+			break
+		}
+		require.ErrorIs(t, err, memory.ErrOutOfMemory)
+		require.Zero(t, dev.Live())
+		require.NoError(t, dev.Close())
+		refused++
+	}
+	require.Greater(t, refused, 10)
+}

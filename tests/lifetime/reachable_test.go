@@ -98,6 +98,13 @@ func (n *nursery) chain() []stages.Stage[*tensor] {
 	return []stages.Stage[*tensor]{bottom, middle, stages.Recompute[*tensor](middle), top}
 }
 
+// loader is a source that can be watched.
+type loader struct{ nursery *nursery }
+
+func (l *loader) Next(_ context.Context, e *batchctx.Entry[*tensor]) error {
+	return e.Put(0, l.nursery.make(e.Microbatch()))
+}
+
 // TestNothingIsReachableOnceAMicrobatchHasRetired holds for handles that the
 // garbage collector owns: weak pointers see what the books cannot.
 func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
@@ -118,11 +125,13 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 				}},
 			})
 			require.NoError(t, err)
-			source := runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
-				return e.Put(0, n.make(e.Microbatch()))
-			})
-			result, err := r.Step(t.Context(), m, source)
+			loader := &loader{nursery: n}
+			gone := weak.Make(loader)
+			result, err := r.Step(t.Context(), m, loader)
 			require.NoError(t, err)
+			loader = nil
+			runtime.GC()
+			require.Nil(t, gone.Value(), "the runner keeps nothing of a step that is over, the source included")
 			require.Equal(t, 1, result.Books)
 			require.Len(t, retired, m)
 			require.Len(t, n.born, m*(1+1+2+2+2+1+1+1)) // entry; out; middle twice out and saved, and the recompute's; three gradients
@@ -158,9 +167,7 @@ func TestNothingIsReachableAfterAFailure(t *testing.T) {
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
 			})
 			require.NoError(t, err)
-			_, err = r.Step(t.Context(), 4, runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
-				return e.Put(0, n.make(e.Microbatch()))
-			}))
+			_, err = r.Step(t.Context(), 4, &loader{n})
 			require.ErrorIs(t, err, cause)
 			require.Zero(t, n.alive(map[int]bool{0: true, 1: true}), "stage %d, backward %v", fails, backward)
 			runtime.KeepAlive(r)

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// folder is the run folder: the memory log and the losses, which are written as
+// the run goes on, and the page at its end.
+type folder struct {
+	path   string
+	made   bool // by this run
+	memory *stream
+	losses *stream
+	page   string // path of the page
+}
+
+// openFolder makes the run folder, a new one under runs/ where path is empty, and
+// opens its files. now names a new one.
+func openFolder(path string, now time.Time) (*folder, error) {
+	f := &folder{path: path}
+	if err := f.make(now); err != nil {
+		return nil, err
+	}
+	f.page = filepath.Join(f.path, "report.html")
+	var err error
+	if _, exists := os.Lstat(f.page); exists == nil {
+		err = fmt.Errorf("%s exists: name another folder with -run", f.page)
+	}
+	if err == nil {
+		f.memory, err = openStream(filepath.Join(f.path, "memory.jsonl"))
+	}
+	if err == nil {
+		f.losses, err = openStream(filepath.Join(f.path, "losses.csv"))
+	}
+	if err == nil {
+		_, err = io.WriteString(f.losses, "step,bytes,loss_train,grad_norm,learning_rate,seconds,loss_heldout,standard_error\n")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("run folder: %w", err), f.discard())
+	}
+	return f, nil
+}
+
+// make makes the folder itself.
+func (f *folder) make(now time.Time) error {
+	if f.path != "" {
+		_, err := os.Stat(f.path)
+		f.made = errors.Is(err, os.ErrNotExist)
+		if err := os.MkdirAll(f.path, 0o777); err != nil {
+			return fmt.Errorf("run folder: %w: name a folder that can be made with -run", plain(err))
+		}
+		return nil
+	}
+	if err := os.MkdirAll("runs", 0o777); err != nil {
+		return fmt.Errorf("run folder: %w: name a folder that can be made with -run", plain(err))
+	}
+	name := filepath.Join("runs", now.Format("2006-01-02T15-04-05"))
+	for n := 1; ; n++ {
+		f.path = name
+		if n > 1 {
+			f.path += "-" + strconv.Itoa(n)
+		}
+		err := os.Mkdir(f.path, 0o777)
+		if err == nil {
+			f.made = true
+			return nil
+		}
+		if !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("run folder: %w: name a folder that can be made with -run", plain(err))
+		}
+	}
+}
+
+// step adds a line to the losses and writes what has been logged so far.
+func (f *folder) step(step int, o outcome, s score) error {
+	fmt.Fprintf(f.losses, "%d,%d,%s,%s,%s,%.3f,", step, o.bytes, number(o.loss), number(o.norm), number(o.rate), o.time.Seconds())
+	f.endLine(s)
+	return errors.Join(f.memory.flush(), f.losses.flush())
+}
+
+// start adds the line of the weights before the first step.
+func (f *folder) start(s score) {
+	fmt.Fprintf(f.losses, "%d,,,,,,", s.step)
+	f.endLine(s)
+}
+
+// endLine writes the columns of an evaluation, empty where there was none. The
+// stream keeps its first error until the flush.
+func (f *folder) endLine(s score) {
+	if s.known {
+		fmt.Fprintf(f.losses, "%s,%s\n", number(s.loss), number(s.standard))
+	} else {
+		fmt.Fprint(f.losses, ",\n")
+	}
+}
+
+// number writes the shortest decimal that is exact for a float32.
+func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 32) }
+
+// finish makes every file whole and writes the page. What could not be written is
+// removed, and so is the folder where nothing is left in it.
+func (f *folder) finish(page func(io.Writer) error) error {
+	err := errors.Join(f.memory.finish(), f.losses.finish(), writeFile(f.page, page))
+	if err != nil && f.made {
+		_ = os.Remove(f.path) // It stays where something is in it.
+	}
+	return err
+}
+
+// discard removes what the run has written.
+func (f *folder) discard() error {
+	var faults []error
+	for _, s := range []*stream{f.memory, f.losses} {
+		if s != nil {
+			faults = append(faults, s.discard())
+		}
+	}
+	if f.made {
+		_ = os.Remove(f.path) // It stays where something is in it.
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o666))
+		return path
+	}
+	empty := write("empty", "")
+	short := write("short", "hello")
+	write("binary/a.bin", "\x00\x01\x02")
+	write("binary/.hidden", "text, but hidden")
+	text := sentence(t)
+	full := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(full, "memory.jsonl"), nil, 0o666))
+
+	for _, c := range []struct {
+		name  string
+		flags []string
+		want  string
+	}{
+		{"empty file", []string{"-data", empty}, "is empty: name a file with text in it"},
+		{"missing file", []string{"-data", filepath.Join(dir, "none")}, "name a file or a folder that exists"},
+		{"folder without text", []string{"-data", filepath.Join(dir, "binary")}, "has no text files"},
+		{"no microbatches", []string{"-microbatches", "0"}, "-microbatches is 0: give at least 1"},
+		{"negative steps", []string{"-steps", "-1"}, "-steps is -1: give at least 1"},
+		{"short text", []string{"-data", short}, "longer than the data"},
+		{"long sequence", []string{"-data", text, "-seq", "4000"}, "-seq 4000 is longer than the data"},
+		{"heads", []string{"-width", "9"}, "-width 9 does not divide into -heads 2: take -width 8 or -width 10"},
+		{"stages", []string{"-data", text, "-stages", "9"}, "-stages 9 is more than -layers 2 has parts for: take at most 4"},
+		{"too large", []string{"-data", text, "-width", "1000000"}, "take a smaller -width or fewer -layers"},
+		{"plan", []string{"-plan", "sideways"}, "take depth-first or breadth-first"},
+		{"group", []string{"-plan", "breadth-first", "-group", "2"}, "-group goes with -plan depth-first only"},
+		{"dropout", []string{"-dropout", "1"}, "-dropout is 1"},
+		{"not a number", []string{"-lr", "NaN"}, "-help lists the flags"},
+		{"two faults", []string{"-steps", "0", "-layers", "0"}, "-steps is 0: give at least 1; -layers is 0: give at least 1"},
+		{"unknown flag", []string{"-depth", "3"}, "-help lists the flags"},
+		{"argument", []string{"text"}, "not a flag"},
+		{"missing checkpoint", []string{"-data", text, "-resume", filepath.Join(dir, "none")}, "no such file"},
+		{"checkpoint in no folder", []string{"-data", text, "-checkpoint", filepath.Join(dir, "none", "c")}, "name a file in a folder"},
+		{"summary is a folder", []string{"-data", text, "-json", dir}, "is a folder: name a file"},
+		{"run folder is a file", []string{"-data", text, "-run", short}, "name a folder that can be made"},
+		{"run folder is taken", []string{"-data", text, "-run", full}, "memory.jsonl exists: name another folder with -run"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			status, folder, _, stderr := runTiny(t, c.flags...)
+			requireOneLine(t, status, stderr, c.want)
+			require.NoDirExists(t, folder)
+		})
+	}
+	entries, err := os.ReadDir(full)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// Exit statuses.
+const (
+	exitDone        = 0
+	exitError       = 1
+	exitInterrupted = 130
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// After the first signal the default is back: a second one ends the process at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program: it returns the exit status. Errors are one line on stderr.
+// When ctx is cancelled the run ends after the current action.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	opts, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		usage(stdout)
+		return exitDone
+	}
+	if err == nil {
+		err = train(ctx, opts, stdout, stderr)
+	}
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errInterrupted):
+		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+		return exitInterrupted
+	}
+	fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+	return exitError
+}
+
+// oneLine writes several joined errors as one line.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/memory/memlog"
+)
+
+var long = flag.Bool("long", false, "run the default training and a longer control on random digits")
+
+// tiny are the flags of a run that takes milliseconds.
+var tiny = []string{
+	"-steps", "3", "-microbatches", "5", "-seq", "16", "-width", "8", "-layers", "2", "-heads", "2", "-warmup", "1",
+	"-dropout", "0.1", "-evaluate", "2", "-tied",
+}
+
+// sentence is a text that tiny runs learn from.
+func sentence(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "text")
+	text := strings.Repeat("Rays which differ in colour differ also in degrees of refrangibility.\n\n", 40)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
+	return path
+}
+
+// runTiny runs the program with the tiny flags, flags, and a run folder.
+func runTiny(t *testing.T, flags ...string) (status int, folder, stdout, stderr string) {
+	t.Helper()
+	folder = filepath.Join(t.TempDir(), "run")
+	var out, errs bytes.Buffer
+	args := append(append(append([]string{}, tiny...), "-run", folder), flags...)
+	status = run(t.Context(), args, &out, &errs)
+	return status, folder, out.String(), errs.String()
+}
+
+// summaryOf runs the program and returns its summary.
+func summaryOf(t *testing.T, flags ...string) summary {
+	t.Helper()
+	status, _, stdout, stderr := runTiny(t, append(flags, "-json", "-")...)
+	require.Zero(t, status, stderr)
+	var s summary
+	require.NoError(t, json.Unmarshal([]byte(stdout), &s))
+	return s
+}
+
+func TestRunWritesAll(t *testing.T) {
+	summary := filepath.Join(t.TempDir(), "summary.json")
+	status, folder, stdout, stderr := runTiny(t, "-data", sentence(t), "-json", summary)
+	require.Zero(t, status, stderr)
+	require.Empty(t, stderr)
+	require.Contains(t, stdout, "step 3/3")
+	require.Contains(t, stdout, "0 bytes over 15 microbatches")
+
+	var values map[string]any
+	content, err := os.ReadFile(summary)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &values))
+	for _, key := range []string{
+		"microbatches", "steps", "loss_train", "loss_heldout", "tokens_per_second", "peak_bytes",
+		"growth_per_microbatch_bytes", "live_bytes_after_step", "allocations_per_step", "weights_sha256",
+	} {
+		require.Contains(t, values, key)
+		require.NotNil(t, values[key], key)
+	}
+	require.EqualValues(t, 5, values["microbatches"])
+	require.EqualValues(t, 3, values["steps"])
+	require.EqualValues(t, 0, values["growth_per_microbatch_bytes"])
+	require.EqualValues(t, 2, values["books_audited"])
+	require.Equal(t, values["model_bytes"], values["live_bytes_after_step"])
+	require.Greater(t, values["peak_bytes"], values["model_bytes"])
+
+	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
+	require.NoError(t, err)
+	defer log.Close()
+	records := 0
+	for record, err := range memlog.Read(log) {
+		require.NoError(t, err)
+		require.EqualValues(t, records/5, record.Step)
+		require.Equal(t, records%5, record.Microbatch)
+		require.Zero(t, record.Growth)
+		records++
+	}
+	require.Equal(t, 15, records)
+
+	losses, err := os.ReadFile(filepath.Join(folder, "losses.csv"))
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(losses)), "\n")
+	require.Len(t, lines, 1+1+3) // the head, the weights before step 1, the steps
+	for i, evaluated := range []bool{true, false, true, true} {
+		require.Equal(t, 7, strings.Count(lines[i+1], ","), lines[i+1])
+		require.Equal(t, !evaluated, strings.HasSuffix(lines[i+1], ",,"), lines[i+1])
+	}
+
+	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
+	require.NoError(t, err)
+	require.Equal(t, 3, strings.Count(string(page), "<svg"))
+	require.NotContains(t, string(page), "http")
+
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Len(t, entries, 3)
+}
+
+// A second run without -run has a folder of its own.
+func TestDefaultFolderIsNew(t *testing.T) {
+	text := sentence(t)
+	t.Chdir(t.TempDir())
+	for range 2 {
+		var out, errs bytes.Buffer
+		require.Zero(t, run(t.Context(), append([]string{"-data", text}, tiny...), &out, &errs), errs.String())
+	}
+	entries, err := os.ReadDir("runs")
+	require.NoError(t, err)
+	require.Len(t, entries, 2)
+}
+
+func TestHelp(t *testing.T) {
+	var out, errs bytes.Buffer
+	require.Zero(t, run(context.Background(), []string{"-help"}, &out, &errs))
+	require.Empty(t, errs.String())
+	for name := range strings.FieldsSeq("steps microbatches seq stages width layers heads plan seed dropout recompute checkpoint resume run json data") {
+		require.Contains(t, out.String(), "  -"+name)
+	}
+}
+
+// The plan, the split and recompute change no bit of the weights (L9).
+func TestPlanChangesNothing(t *testing.T) {
+	text := sentence(t)
+	want := summaryOf(t, "-data", text)
+	for _, flags := range [][]string{
+		{"-plan", "breadth-first"}, {"-group", "2"}, {"-stages", "1"}, {"-recompute"},
+	} {
+		got := summaryOf(t, append(flags, "-data", text)...)
+		require.Equal(t, want.WeightsSHA256, got.WeightsSHA256, "%v", flags)
+		require.Equal(t, *want.LossHeldout, *got.LossHeldout, "%v", flags)
+	}
+	other := summaryOf(t, "-data", text, "-seed", "2")
+	require.NotEqual(t, want.WeightsSHA256, other.WeightsSHA256)
+}
+
+// Memory and allocations are those of a few microbatches at any number of them.
+func TestFlat(t *testing.T) {
+	text := sentence(t)
+	few := summaryOf(t, "-data", text, "-microbatches", "64", "-dropout", "0")
+	many := summaryOf(t, "-data", text, "-microbatches", "512", "-dropout", "0")
+	require.Zero(t, many.Growth)
+	require.Equal(t, few.LiveBytes, many.LiveBytes)
+	require.Equal(t, few.PeakBytes, many.PeakBytes)
+	if !raced && !invariants.Enabled { // both allocate for what they check
+		require.InDelta(t, few.Allocations, many.Allocations, 8) // the runtime's own come and go
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stopper is an output that cancels a run when it reads a word.
+type stopper struct {
+	bytes.Buffer
+	word string
+	stop context.CancelFunc
+}
+
+func (s *stopper) Write(p []byte) (int, error) {
+	n, err := s.Buffer.Write(p)
+	if strings.Contains(s.String(), s.word) {
+		s.stop()
+	}
+	return n, err
+}
+
+// interruptedAt runs the tiny run and interrupts it when its output has word.
+func interruptedAt(t *testing.T, word string, flags ...string) (folder, stdout, stderr string) {
+	t.Helper()
+	folder = filepath.Join(t.TempDir(), "run")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out := &stopper{word: word, stop: stop}
+	var errs bytes.Buffer
+	args := append(append(append([]string{}, tiny...), "-run", folder), flags...)
+	require.Equal(t, exitInterrupted, run(ctx, args, out, &errs), errs.String())
+	return folder, out.String(), errs.String()
+}
+
+func TestInterruptAndResume(t *testing.T) {
+	text, checkpoint := sentence(t), filepath.Join(t.TempDir(), "checkpoint")
+	whole := summaryOf(t, "-data", text)
+
+	interim := filepath.Join(t.TempDir(), "interim.json")
+	folder, stdout, stderr := interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", checkpoint, "-json", interim)
+	require.Equal(t, "train: interrupted after step 1 of 3: everything is written\n", stderr)
+	require.Contains(t, stdout, "0 bytes over ") // the table is there
+	for _, name := range []string{"memory.jsonl", "losses.csv", "report.html"} {
+		require.FileExists(t, filepath.Join(folder, name))
+	}
+	var s summary
+	content, err := os.ReadFile(interim)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &s))
+	require.True(t, s.Interrupted)
+	require.Equal(t, 1, s.Steps)
+	require.NotEqual(t, whole.WeightsSHA256, s.WeightsSHA256)
+
+	// The flags come from the checkpoint; another plan changes nothing.
+	var out, errs bytes.Buffer
+	status := run(t.Context(), []string{
+		"-data", text, "-resume", checkpoint, "-run", filepath.Join(t.TempDir(), "run"), "-json", "-", "-plan", "breadth-first",
+	}, &out, &errs)
+	require.Zero(t, status, errs.String())
+	require.NoError(t, json.Unmarshal(out.Bytes(), &s))
+	require.Equal(t, 1, s.ResumedAt)
+	require.Equal(t, 3, s.Steps)
+	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
+	require.Equal(t, *whole.LossHeldout, *s.LossHeldout)
+	require.Equal(t, *whole.LossTrain, *s.LossTrain)
+}
+
+func TestInterruptedBefore(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	folder := filepath.Join(t.TempDir(), "run")
+	var out, errs bytes.Buffer
+	require.Equal(t, exitInterrupted, run(ctx, append([]string{"-data", sentence(t), "-run", folder}, tiny...), &out, &errs))
+	require.Equal(t, "train: interrupted before the first step: nothing was written\n", errs.String())
+	require.NoDirExists(t, folder)
+}
+
+func TestBadCheckpoint(t *testing.T) {
+	text, checkpoint := sentence(t), filepath.Join(t.TempDir(), "checkpoint")
+	summaryOf(t, "-data", text, "-checkpoint", checkpoint)
+	whole, err := os.ReadFile(checkpoint)
+	require.NoError(t, err)
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)-1000] ^= 1
+
+	for _, c := range []struct {
+		name    string
+		content []byte
+		flags   []string
+		want    string
+	}{
+		{"truncated", whole[:len(whole)/2], nil, "damaged"},
+		{"flipped bit", flipped, nil, "damaged"},
+		{"not a checkpoint", []byte("hello, this is a text"), nil, "damaged"},
+		{"empty", nil, nil, "damaged"},
+		{"another width", whole, []string{"-width", "16"}, "was trained with -width 8, not 16: leave -width out"},
+		{"another text", whole, []string{"-data", checkpoint, "-steps", "4"}, "another text"},
+		{"finished", whole, nil, "has seen all 3 steps: give more with -steps"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "bad")
+			require.NoError(t, os.WriteFile(path, c.content, 0o666))
+			folder := filepath.Join(t.TempDir(), "run")
+			var out, errs bytes.Buffer
+			status := run(t.Context(), append([]string{"-data", text, "-resume", path, "-run", folder}, c.flags...), &out, &errs)
+			requireOneLine(t, status, errs.String(), c.want)
+			require.NoDirExists(t, folder)
+		})
+	}
+}
+
+func requireOneLine(t *testing.T, status int, stderr, want string) {
+	t.Helper()
+	require.Equal(t, exitError, status)
+	require.Contains(t, stderr, want)
+	require.True(t, strings.HasPrefix(stderr, "train: "), stderr)
+	require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/report"
+)
+
+// summary is what a run came to, as -json writes it. Losses are nats per byte,
+// sizes bytes. A loss that is not known is null.
+type summary struct {
+	Schema       int    `json:"schema"` // 1
+	Data         string `json:"data"`
+	DataBytes    int64  `json:"data_bytes"`
+	DataSHA256   string `json:"data_sha256"`
+	Plan         string `json:"plan"`
+	Group        int    `json:"group"`
+	Stages       int    `json:"stages"`
+	Microbatches int    `json:"microbatches"`
+	Sequence     int    `json:"seq"`
+	Width        int    `json:"width"`
+	Layers       int    `json:"layers"`
+	Heads        int    `json:"heads"`
+	Seed         uint64 `json:"seed"`
+	Parameters   int64  `json:"parameters"`
+	ModelBytes   int64  `json:"model_bytes"` // weights, gradients and moments
+	Steps        int    `json:"steps"`       // that the weights have seen
+	ResumedAt    int    `json:"resumed_at"`  // of which before this run
+	Interrupted  bool   `json:"interrupted"`
+
+	LossTrainFirst      *float64 `json:"loss_train_first"`
+	LossTrain           *float64 `json:"loss_train"` // of the last step
+	LossHeldoutFirst    *float64 `json:"loss_heldout_first"`
+	LossHeldout         *float64 `json:"loss_heldout"` // of the last evaluation
+	LossHeldoutStandard *float64 `json:"loss_heldout_standard_error"`
+	LossFrequencies     float64  `json:"loss_byte_frequencies"` // of who knows only how frequent each byte of the text is
+	HeldoutStep         int      `json:"heldout_step"`          // steps that the evaluated weights had seen
+
+	TokensPerSecond float64 `json:"tokens_per_second"`
+	Seconds         float64 `json:"seconds"` // in training steps
+	PeakBytes       int64   `json:"peak_bytes"`
+	LiveBytes       int64   `json:"live_bytes_after_step"`
+	Growth          int64   `json:"growth_per_microbatch_bytes"` // the largest
+	GrowthOver      int64   `json:"growth_over_microbatches"`    // how many were audited
+	Allocations     uint64  `json:"allocations_per_step"`        // on the Go heap, the median of the last steps
+	WeightsSHA256   string  `json:"weights_sha256"`
+	RunFolder       string  `json:"run"`
+	Checkpoint      string  `json:"checkpoint"`
+	BooksAudited    int     `json:"books_audited"`
+}
+
+// summary returns what the run came to, and the first error on the way.
+func (t *training) summary(ended error) (*summary, error) {
+	r, o := t.record, t.opts
+	digest, err := t.trainer.digest()
+	return &summary{
+		Schema: 1,
+		Data:   t.data.name, DataBytes: int64(len(t.data.bytes)), DataSHA256: t.sum,
+		Plan: o.plan, Group: o.group, Stages: o.stages, Microbatches: o.microbatches, Sequence: o.sequence,
+		Width: o.model.Width, Layers: o.model.Layers, Heads: o.model.Heads, Seed: o.model.Seed,
+		Parameters: t.trainer.weights(), ModelBytes: t.trainer.resident,
+		Steps: t.trainer.done, ResumedAt: t.first, Interrupted: errors.Is(ended, errInterrupted),
+		LossTrainFirst: known(r.firstLoss, r.steps > 0), LossTrain: known(r.lastLoss, r.steps > 0),
+		LossHeldoutFirst:    known(r.firstScore.loss, r.firstScore.known),
+		LossHeldout:         known(r.lastScore.loss, r.lastScore.known),
+		LossHeldoutStandard: known(r.lastScore.standard, r.lastScore.known),
+		LossFrequencies:     t.data.entropy(),
+		HeldoutStep:         r.lastScore.step,
+		TokensPerSecond:     r.speed(), Seconds: r.seconds,
+		PeakBytes: t.trainer.peak, LiveBytes: r.liveAfter,
+		Growth: r.growth, GrowthOver: r.microbatches, Allocations: r.allocationsPerStep(),
+		WeightsSHA256: digest, RunFolder: t.folder.path, Checkpoint: o.checkpoint, BooksAudited: r.books,
+	}, err
+}
+
+// known returns x for JSON, which has no NaN.
+func known(x float64, ok bool) *float64 {
+	if !ok || math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
+
+func (s *summary) write(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(s)
+}
+
+// table writes the end of a run for people.
+func (s *summary) table(w io.Writer, f *folder) error {
+	loss := func(x *float64) string {
+		if x == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%.4f", *x)
+	}
+	last := loss(s.LossHeldout)
+	if s.LossHeldoutStandard != nil {
+		last += fmt.Sprintf(" ± %.4f", *s.LossHeldoutStandard)
+	}
+	if s.LossHeldout != nil && s.HeldoutStep != s.Steps {
+		last += fmt.Sprintf(" (after step %d)", s.HeldoutStep)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(t, "\nloss, nats per byte\tfirst\tlast\n")
+	fmt.Fprintf(t, "  train\t%s\t%s\n", loss(s.LossTrainFirst), loss(s.LossTrain))
+	fmt.Fprintf(t, "  held out\t%s\t%s\n", loss(s.LossHeldoutFirst), last)
+	fmt.Fprintf(t, "  byte frequencies alone\t\t%.4f\n", s.LossFrequencies)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	t = tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
+	fmt.Fprintln(t)
+	row("growth per microbatch", "%s bytes over %s microbatches", report.Group(s.Growth), report.Group(s.GrowthOver))
+	row("peak", "%s (%s bytes)", report.Size(s.PeakBytes), report.Group(s.PeakBytes))
+	row("live after a step", "%s (%s bytes)", report.Size(s.LiveBytes), report.Group(s.LiveBytes))
+	row("allocations per step", "%s on the Go heap", report.Group(int64(s.Allocations)))
+	row("speed", "%s tokens/s", report.Group(int64(math.Round(s.TokensPerSecond))))
+	row("weights", "sha256 %s", s.WeightsSHA256)
+	fmt.Fprintln(t)
+	row("memory log", "%s", f.memory.path)
+	row("losses", "%s", f.losses.path)
+	row("page", "%s", f.page)
+	if s.Checkpoint != "" {
+		row("checkpoint", "%s", s.Checkpoint)
+	}
+	return t.Flush()
+}

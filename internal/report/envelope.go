@@ -1,0 +1,73 @@
+package report
+
+import "math"
+
+// Bucket stands for a run of consecutive points.
+type Bucket struct {
+	First, Last float64 // x of the first and of the last point
+	Min, Max    float64 // of y
+	Sum         float64 // of y
+	Count       int
+}
+
+// Mean returns the mean of y.
+func (b Bucket) Mean() float64 { return b.Sum / float64(b.Count) }
+
+// Envelope keeps any number of points in a fixed number of buckets. While all
+// points fit each has a bucket of its own; then neighbours are merged in pairs,
+// again and again. Points whose y is not finite are left out. The zero Envelope
+// keeps nothing.
+type Envelope struct {
+	buckets []Bucket
+	stride  int // points to a bucket
+}
+
+// NewEnvelope returns an envelope of at most n buckets, rounded up to an even
+// number. All its memory is allocated here.
+func NewEnvelope(n int) *Envelope {
+	n = max(n, 2)
+	n += n % 2
+	return &Envelope{buckets: make([]Bucket, 0, n), stride: 1}
+}
+
+// Add adds a point; points come in ascending order of x.
+func (e *Envelope) Add(x, y float64) {
+	if cap(e.buckets) == 0 || math.IsNaN(y) || math.IsInf(y, 0) {
+		return
+	}
+	last := len(e.buckets) - 1
+	if last < 0 || e.buckets[last].Count == e.stride {
+		if len(e.buckets) == cap(e.buckets) {
+			e.halve()
+			e.Add(x, y)
+			return
+		}
+		e.buckets = append(e.buckets, Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1})
+		return
+	}
+	b := &e.buckets[last]
+	b.Last = x
+	b.Min, b.Max = min(b.Min, y), max(b.Max, y)
+	b.Sum += y
+	b.Count++
+}
+
+// halve merges neighbours in pairs.
+func (e *Envelope) halve() {
+	for i := 0; i < len(e.buckets); i += 2 {
+		a, b := e.buckets[i], e.buckets[i+1]
+		e.buckets[i/2] = Bucket{
+			First: a.First, Last: b.Last,
+			Min: min(a.Min, b.Min), Max: max(a.Max, b.Max),
+			Sum: a.Sum + b.Sum, Count: a.Count + b.Count,
+		}
+	}
+	e.buckets = e.buckets[:len(e.buckets)/2]
+	e.stride *= 2
+}
+
+// Buckets returns the buckets in order, borrowed until the next Add.
+func (e *Envelope) Buckets() []Bucket { return e.buckets }
+
+// Stride returns how many points a full bucket stands for.
+func (e *Envelope) Stride() int { return max(e.stride, 1) }

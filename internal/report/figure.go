@@ -1,0 +1,120 @@
+package report
+
+// Mark is how a series is drawn.
+type Mark uint8
+
+// The marks.
+const (
+	Line  Mark = iota // through the means
+	Band              // from the minimum to the maximum
+	Dots              // one for each bucket, on a thin line
+	Level             // a dashed line across the plot at the mean of the first bucket
+	Bars              // stacked on the bars of the series before
+)
+
+// Color is a place in the page's palette, from 0 to 7. Each has a light and a
+// dark form.
+type Color uint8
+
+// The palette.
+const (
+	Blue Color = iota
+	Orange
+	Aqua
+	Yellow
+	Violet
+	Red
+	Green
+	Magenta
+)
+
+// Series is one set of points of a figure.
+type Series struct {
+	Name    string
+	Mark    Mark
+	Color   Color
+	Buckets []Bucket
+}
+
+// Axis is one axis of a figure.
+type Axis struct {
+	Label string
+	Unit  Unit
+	// FromZero makes 0 a part of the axis.
+	FromZero bool
+	// Names are written under the bars of a figure with bars, one each, and Groups
+	// under a run of bars with the same group.
+	Names, Groups []string
+}
+
+// Figure is one plot. Where it has bars, bar i of a series is its bucket i.
+type Figure struct {
+	Title   string
+	Caption string
+	X, Y    Axis
+	Series  []Series
+}
+
+// bars returns the number of bars, 0 where the figure has none.
+func (f *Figure) bars() int {
+	n := 0
+	for i := range f.Series {
+		if f.Series[i].Mark == Bars {
+			n = max(n, len(f.Series[i].Buckets))
+		}
+	}
+	return n
+}
+
+// empty reports whether there is nothing to draw.
+func (f *Figure) empty() bool {
+	for i := range f.Series {
+		if len(f.Series[i].Buckets) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// ranges returns what the axes must cover.
+func (f *Figure) ranges() (xLow, xHigh, yLow, yHigh float64) {
+	first := true
+	stack := make([]float64, f.bars())
+	var levels []float64
+	cover := func(x, y float64) {
+		if first {
+			xLow, xHigh, yLow, yHigh, first = x, x, y, y, false
+			return
+		}
+		xLow, xHigh = min(xLow, x), max(xHigh, x)
+		yLow, yHigh = min(yLow, y), max(yHigh, y)
+	}
+	for i := range f.Series {
+		s := &f.Series[i]
+		for j, b := range s.Buckets {
+			switch s.Mark {
+			case Band:
+				cover(b.First, b.Min)
+				cover(b.Last, b.Max)
+			case Bars:
+				stack[j] += b.Mean()
+				cover(b.First, stack[j])
+			case Level:
+				levels = append(levels, b.Mean())
+			default:
+				cover(b.First, b.Mean())
+				cover(b.Last, b.Mean())
+			}
+		}
+	}
+	for _, y := range levels {
+		cover(xLow, y)
+	}
+	if f.X.FromZero {
+		xLow = min(xLow, 0)
+	}
+	if f.Y.FromZero || len(stack) > 0 {
+		yLow = min(yLow, 0)
+	}
+	return xLow, xHigh, yLow, yHigh
+}

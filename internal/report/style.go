@@ -1,0 +1,68 @@
+package report
+
+// style is the page's style sheet. Colours are variables, so that light and dark
+// differ in one place.
+const style = `
+:root{--page:#f5f6f4;--card:#fff;--ink:#14181b;--soft:#586066;--rule:#e3e6e4;--axis:#aab1b4;
+--c0:#2a78d6;--c1:#eb6834;--c2:#1baf7a;--c3:#eda100;--c4:#4a3aa7;--c5:#e34948;--c6:#008300;--c7:#e87ba4;
+--good:#00795a;--bad:#c02f2e}
+@media (prefers-color-scheme:dark){:root{--page:#111416;--card:#1a1e21;--ink:#eceff0;--soft:#a3acb1;--rule:#2b3135;--axis:#5b656b;
+--c0:#3987e5;--c1:#d95926;--c2:#199e70;--c3:#c98500;--c4:#9085e9;--c5:#e66767;--c6:#0a9a1f;--c7:#d55181;
+--good:#3ecf9b;--bad:#ff8a80}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
+header,main,footer{max-width:1040px;margin:0 auto;padding:0 20px}
+header{padding-top:36px}
+h1{font-size:26px;line-height:1.2;margin:0;letter-spacing:-.01em}
+header p{margin:6px 0 20px;color:var(--soft)}
+h2{font-size:16px;margin:0}
+figcaption p{margin:3px 0 0;color:var(--soft);font-size:13.5px;max-width:80ch}
+figure,.card,details,.fact{background:var(--card);border:1px solid var(--rule);border-radius:10px}
+figure,.card,details{margin:0 0 18px;padding:18px 20px}
+.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(215px,1fr));gap:12px;margin:0 0 18px}
+.fact{padding:12px 16px;display:flex;flex-direction:column}
+.fact span{color:var(--soft);font-size:13px}
+.fact b{font-size:22px;font-weight:600;line-height:1.3;font-variant-numeric:tabular-nums}
+.fact small{color:var(--soft);font-size:12.5px}
+.good b{color:var(--good)}.bad b{color:var(--bad)}
+.legend{list-style:none;display:flex;flex-wrap:wrap;gap:4px 18px;margin:12px 0 4px;padding:0;font-size:13px;color:var(--soft)}
+.legend i{display:inline-block;width:14px;height:10px;margin-right:6px;border-radius:2px;background:currentColor}
+.legend i.stroke{height:3px;vertical-align:4px}
+.legend i.wash{opacity:.32}
+.legend i.dash{height:0;background:none;border-top:2px dashed currentColor;vertical-align:4px}
+.legend i.point{width:9px;height:9px;border-radius:50%}
+svg{display:block;width:100%;height:auto;overflow:visible;color:var(--ink)}
+.c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}
+.grid{stroke:var(--rule);stroke-width:1}.axis{stroke:var(--axis);stroke-width:1}
+text{fill:var(--soft);font-size:12.5px}text.bar{font-size:10.5px}
+.line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
+.thin{fill:none;stroke:currentColor;stroke-width:1;stroke-dasharray:3 3;opacity:.7}
+.level{stroke:currentColor;stroke-width:1.5;stroke-dasharray:7 5}
+.band{fill:currentColor;fill-opacity:.28;stroke:currentColor;stroke-width:.75;stroke-opacity:.6}
+.fill{fill:currentColor}
+.dot{fill:currentColor;stroke:var(--card);stroke-width:1.5}
+.hit{fill:var(--ink);fill-opacity:0}.hit:hover{fill-opacity:.07}
+#tip{position:fixed;pointer-events:none;background:var(--ink);color:var(--page);padding:7px 10px;border-radius:6px;font-size:12.5px;line-height:1.45;white-space:pre;z-index:1}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums;margin-top:10px}
+th,td{text-align:left;padding:4px 24px 4px 0;border-bottom:1px solid var(--rule);white-space:nowrap}
+th{color:var(--soft);font-weight:500}
+summary{cursor:pointer;font-weight:600}
+footer{color:var(--soft);font-size:13px;padding-bottom:40px}
+@media (max-width:640px){figure{padding:14px 10px}text{font-size:19px}text.bar,text.side{display:none}.facts{grid-template-columns:1fr 1fr}}
+`
+
+// script shows what a column of a plot says while the pointer is on it. Without
+// it the page is complete but for that.
+const script = `
+const tip=document.getElementById("tip");
+addEventListener("pointermove",e=>{
+ const text=e.target.dataset&&e.target.dataset.tip;
+ tip.hidden=!text;
+ if(!text)return;
+ tip.textContent=text;
+ const box=tip.getBoundingClientRect();
+ tip.style.left=Math.min(e.clientX+14,innerWidth-box.width-8)+"px";
+ tip.style.top=Math.max(8,Math.min(e.clientY-box.height-10,innerHeight-box.height-8))+"px";
+});
+`

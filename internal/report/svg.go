@@ -1,0 +1,257 @@
+package report
+
+import (
+	"fmt"
+	"html"
+	"strings"
+)
+
+// The drawing in units of the SVG's own coordinates.
+const (
+	width        = 960.0
+	height       = 330.0
+	marginLeft   = 86.0
+	marginRight  = 18.0
+	marginTop    = 14.0
+	marginBottom = 56.0
+)
+
+// drawing is one figure on its way to SVG.
+type drawing struct {
+	strings.Builder
+	figure *Figure
+	x, y   scale
+	n      int // bars, 0 for none
+}
+
+// svg draws the figure.
+func (f *Figure) svg() string {
+	d := drawing{figure: f, n: f.bars()}
+	xLow, xHigh, yLow, yHigh := f.ranges()
+	d.y = newScale(yLow, yHigh, 5, f.Y.Unit)
+	d.x = newScale(xLow, xHigh, 8, f.X.Unit)
+	d.x.low, d.x.high = xLow, max(xHigh, xLow+1e-9)
+	if d.n > 0 {
+		d.x.low, d.x.high = 0, float64(d.n)
+	}
+	d.printf(`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, width, height, html.EscapeString(f.Title))
+	d.grid()
+	d.series()
+	d.hits()
+	d.WriteString(`</svg>`)
+	return d.String()
+}
+
+func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d, format, args...) }
+
+// px and py turn values into coordinates.
+func (d *drawing) px(x float64) float64 {
+	return marginLeft + (x-d.x.low)/(d.x.high-d.x.low)*(width-marginLeft-marginRight)
+}
+
+func (d *drawing) py(y float64) float64 {
+	return height - marginBottom - (y-d.y.low)/(d.y.high-d.y.low)*(height-marginTop-marginBottom)
+}
+
+// grid draws the axes with their ticks and names.
+func (d *drawing) grid() {
+	left, right, bottom := marginLeft, width-marginRight, height-marginBottom
+	for _, tick := range d.y.ticks {
+		y := d.py(tick)
+		d.printf(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, left, right, y, y)
+		d.printf(`<text class="tick" x="%.1f" y="%.1f" text-anchor="end">%s</text>`, left-8, y+4, d.y.label(tick))
+	}
+	d.printf(`<line class="axis" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, left, right, bottom, bottom)
+	if d.n > 0 {
+		d.barNames()
+	} else {
+		for _, tick := range d.x.ticks {
+			if tick < d.x.low || tick > d.x.high {
+				continue
+			}
+			x := d.px(tick)
+			d.printf(`<line class="axis" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, bottom, bottom+4)
+			d.printf(`<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, x, bottom+18, d.x.label(tick))
+		}
+	}
+	d.printf(`<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
+		(left+right)/2, height-7, html.EscapeString(d.figure.X.Label))
+	d.printf(`<text class="side" transform="translate(14 %.1f) rotate(-90)" text-anchor="middle">%s</text>`,
+		(marginTop+bottom)/2, html.EscapeString(d.figure.Y.Label))
+}
+
+// barNames writes what stands under bars and under groups of bars.
+func (d *drawing) barNames() {
+	bottom := height - marginBottom
+	for i, name := range d.figure.X.Names[:min(d.n, len(d.figure.X.Names))] {
+		d.printf(`<text class="bar" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
+			d.px(float64(i)+0.5), bottom+12, html.EscapeString(name))
+	}
+	groups := d.figure.X.Groups[:min(d.n, len(d.figure.X.Groups))]
+	for begin := 0; begin < len(groups); {
+		end := begin + 1
+		for end < len(groups) && groups[end] == groups[begin] {
+			end++
+		}
+		if begin > 0 {
+			x := d.px(float64(begin))
+			d.printf(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, marginTop, bottom+26)
+		}
+		if d.px(float64(end))-d.px(float64(begin)) > 60 {
+			d.printf(`<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
+				d.px(float64(begin+end)/2), bottom+29, html.EscapeString(groups[begin]))
+		}
+		begin = end
+	}
+}
+
+// series draws the points, bands first and dots last.
+func (d *drawing) series() {
+	stack := make([]float64, d.n)
+	for _, mark := range [...]Mark{Bars, Band, Level, Line, Dots} {
+		for i := range d.figure.Series {
+			s := &d.figure.Series[i]
+			if s.Mark != mark || len(s.Buckets) == 0 {
+				continue
+			}
+			switch mark {
+			case Bars:
+				d.bars(s, stack)
+			case Band:
+				d.band(s)
+			case Level:
+				y := d.py(s.Buckets[0].Mean())
+				d.printf(`<line class="c%d level" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, s.Color, marginLeft, width-marginRight, y, y)
+			case Line:
+				d.line(s, "line")
+			case Dots:
+				d.line(s, "thin")
+				for _, b := range s.Buckets {
+					d.printf(`<circle class="c%d dot" cx="%.1f" cy="%.1f" r="4"/>`, s.Color, d.px(mid(b)), d.py(b.Mean()))
+				}
+			}
+		}
+	}
+}
+
+func mid(b Bucket) float64 { return (b.First + b.Last) / 2 }
+
+func (d *drawing) bars(s *Series, stack []float64) {
+	gap := min(1.5, (d.px(1)-d.px(0))*0.15)
+	for i, b := range s.Buckets {
+		if b.Mean() > 0 {
+			low, high := d.py(stack[i]), d.py(stack[i]+b.Mean())
+			d.printf(`<rect class="c%d fill" x="%.1f" y="%.2f" width="%.1f" height="%.2f"/>`,
+				s.Color, d.px(float64(i))+gap/2, high, d.px(1)-d.px(0)-gap, low-high)
+			stack[i] += b.Mean()
+		}
+	}
+}
+
+func (d *drawing) band(s *Series) {
+	d.printf(`<path class="c%d band" d="`, s.Color)
+	letter := 'M'
+	for _, b := range s.Buckets {
+		d.printf("%c%.1f %.1f", letter, d.px(b.First), d.py(b.Max))
+		letter = 'L'
+		if b.Last > b.First {
+			d.printf("L%.1f %.1f", d.px(b.Last), d.py(b.Max))
+		}
+	}
+	for i := len(s.Buckets) - 1; i >= 0; i-- {
+		b := s.Buckets[i]
+		d.printf("L%.1f %.1f", d.px(b.Last), d.py(b.Min))
+		if b.Last > b.First {
+			d.printf("L%.1f %.1f", d.px(b.First), d.py(b.Min))
+		}
+	}
+	d.WriteString(`Z"/>`)
+}
+
+func (d *drawing) line(s *Series, class string) {
+	d.printf(`<path class="c%d %s" d="`, s.Color, class)
+	letter := 'M'
+	for i, b := range s.Buckets {
+		x := mid(b)
+		switch { // the ends of the line are those of the data
+		case i == 0:
+			x = b.First
+		case i == len(s.Buckets)-1:
+			x = b.Last
+		}
+		d.printf("%c%.1f %.1f", letter, d.px(x), d.py(b.Mean()))
+		letter = 'L'
+	}
+	d.WriteString(`"/>`)
+}
+
+// hits lays a transparent column over every bucket of the series that has most,
+// with what the page shows when a pointer is on it.
+func (d *drawing) hits() {
+	base := &Series{}
+	for i := range d.figure.Series {
+		if s := &d.figure.Series[i]; s.Mark != Level && len(s.Buckets) > len(base.Buckets) {
+			base = s
+		}
+	}
+	for i, b := range base.Buckets {
+		from, to := b.First, b.Last
+		var left, right float64
+		if d.n > 0 {
+			left, right = d.px(float64(i)), d.px(float64(i+1))
+		} else {
+			left, right = d.px(from), d.px(to)
+			if i > 0 {
+				left = (left + d.px(base.Buckets[i-1].Last)) / 2
+			}
+			if i < len(base.Buckets)-1 {
+				right = (right + d.px(base.Buckets[i+1].First)) / 2
+			}
+		}
+		d.printf(`<rect class="hit" x="%.1f" y="%g" width="%.1f" height="%g" data-tip="%s"/>`,
+			left, marginTop, max(right-left, 1), height-marginTop-marginBottom, html.EscapeString(d.tip(i, from, to)))
+	}
+}
+
+// tip is what there is to say about a bucket, one line for each series.
+func (d *drawing) tip(i int, from, to float64) string {
+	var b strings.Builder
+	unit := d.figure.X.Unit
+	switch {
+	case d.n > 0:
+		for _, names := range [...][]string{d.figure.X.Groups, d.figure.X.Names} {
+			if i < len(names) {
+				b.WriteString(names[i] + " ")
+			}
+		}
+	case from == to:
+		b.WriteString(d.figure.X.Label + " " + unit.text(from))
+	default:
+		b.WriteString(d.figure.X.Label + " " + unit.text(from) + " to " + unit.text(to))
+	}
+	for s := range d.figure.Series {
+		series := &d.figure.Series[s]
+		if series.Mark == Level {
+			b.WriteString("\n" + series.Name + ": " + d.figure.Y.Unit.text(series.Buckets[0].Mean()))
+			continue
+		}
+		for j, bucket := range series.Buckets {
+			if d.n > 0 && j != i || d.n == 0 && (bucket.Last < from || bucket.First > to) {
+				continue
+			}
+			if d.n > 0 && bucket.Mean() == 0 {
+				continue
+			}
+			b.WriteString("\n" + series.Name + ": " + tipValue(bucket, d.figure.Y.Unit))
+			break
+		}
+	}
+	return b.String()
+}
+
+func tipValue(b Bucket, unit Unit) string {
+	if b.Min == b.Max {
+		return unit.text(b.Min)
+	}
+	return unit.text(b.Min) + " to " + unit.text(b.Max)
+}
