@@ -1,7 +1,240 @@
 package memory
 
-// Handle names a buffer of an [Arena]: a slot and the generation of its tenant.
-// The zero Handle is none. Handles are values and comparable.
-type Handle struct {
-	slot, generation uint32
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/weir-ml/weir/internal/invariants"
+)
+
+// ArenaConfig says how large an [Arena] is. The zero value is useful.
+type ArenaConfig struct {
+	// Capacity is the size of the reserved range in bytes of address space,
+	// rounded up to Align; untouched pages cost nothing. 0 means 8 GiB, on
+	// 32-bit systems 512 MiB, on systems without a reservation (see Arena) 1 GiB
+	// and 256 MiB.
+	Capacity int64
+	// Align is the alignment of every buffer in bytes, a power of two up to
+	// 4096. 0 means 64, a cache line.
+	Align int64
+}
+
+const (
+	defaultAlign = 64
+	maxAlign     = 4096 // the smallest page: a reserved range starts on one
+	// maxCapacity leaves room for rounding up to a page.
+	maxCapacity = math.MaxInt - 2*maxAlign
+)
+
+// Validate reports every fault of the configuration.
+func (c ArenaConfig) Validate() error {
+	var faults []error
+	if c.Capacity < 0 || c.Capacity > maxCapacity {
+		faults = append(faults, fmt.Errorf("memory: ArenaConfig.Capacity is %d, want 0 (the default) to %d bytes", c.Capacity, int64(maxCapacity)))
+	}
+	if c.Align != 0 && (c.Align < 0 || c.Align > maxAlign || bits.OnesCount64(uint64(c.Align)) != 1) {
+		faults = append(faults, fmt.Errorf("memory: ArenaConfig.Align is %d, want 0 (the default) or a power of two up to %d bytes", c.Align, maxAlign))
+	}
+	return errors.Join(faults...)
+}
+
+// Arena is a [Space] of [Handle], a [Book] and a [Reclaimer] over one reserved
+// range outside the garbage collector's heap. The collector neither scans nor
+// counts it. Only pages that were touched take memory. An Arena is not for
+// concurrent use. Close gives the range back; an Arena that is dropped without
+// Close keeps it until the process ends.
+//
+// Placement is deterministic: buffers of class [Resident] go to the highest
+// free address that fits, all others to the lowest. What lives as long as the
+// model therefore never stands between the buffers of a step, and a step that
+// repeats is placed the same way. A buffer is never placed over one that was
+// not released.
+//
+// Sizes in the book are those that were asked for. Rounding up to the alignment
+// shows in Stats.Reserved alone, which is the high-water mark of both ends of
+// the range. The bookkeeping is two slices as long as the most buffers and the
+// most gaps that ever were at once: in steady state nothing is allocated on the
+// Go heap (L7). A slot whose 2^32-1 generations are used up is retired, and
+// costs its few bytes from then on.
+//
+// The range comes from mmap on Linux, macOS and the BSDs, and from VirtualAlloc
+// on Windows, where pages are committed as the high-water mark grows. On other
+// systems it is one []byte of full capacity on the Go heap: all else holds
+// there, but the collector counts the capacity as live.
+type Arena struct {
+	pages    pages
+	capacity int64
+	align    int64
+	closed   bool
+
+	slots  []slot // slot 0 stays empty, under a generation that no handle to it has
+	unused uint32 // the last released slot, 0 where there is none; a list through slot.next
+	serial uint64 // of the next buffer
+	free   spans
+
+	// Bytes below low and from high on were touched at some time, those between
+	// never. low <= high.
+	low, high int64
+
+	meter Meter
+}
+
+// slot is the place of one buffer, and then of another one. A slot is live
+// while it has references, and its generation is in one handle at most.
+type slot struct {
+	off, bytes  int64
+	plain, held int64
+	serial      uint64
+	generation  uint32
+	next        uint32 // the unused slot below this one in the list
+	class       Class
+}
+
+var (
+	_ Space[Handle] = (*Arena)(nil)
+	_ Book          = (*Arena)(nil)
+	_ Reclaimer     = (*Arena)(nil)
+)
+
+// NewArena reserves the range. Where the system refuses so much address space
+// the error wraps ErrOutOfMemory.
+func NewArena(cfg ArenaConfig) (*Arena, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Capacity == 0 {
+		cfg.Capacity = defaultCapacity
+	}
+	if cfg.Align == 0 {
+		cfg.Align = defaultAlign
+	}
+	a := &Arena{align: cfg.Align, slots: make([]slot, 1, 64), free: make(spans, 0, 64)}
+	a.slots[0].generation = math.MaxUint32
+	a.capacity = a.padded(cfg.Capacity)
+	p, err := reserve(int(a.capacity))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the system does not reserve %d bytes (a smaller ArenaConfig.Capacity may do): %w", ErrOutOfMemory, a.capacity, err)
+	}
+	a.pages, a.high = p, a.capacity
+	a.free.give(0, a.capacity)
+	return a, nil
+}
+
+// padded rounds a size up to the alignment.
+func (a *Arena) padded(bytes int64) int64 { return (bytes + a.align - 1) &^ (a.align - 1) }
+
+// Alloc returns a buffer with one plain reference, the caller's. Its content is
+// undefined. The error wraps ErrOutOfMemory where no gap is large enough, and
+// ErrClosed after Close; a size below 1 and an unknown class are errors.
+func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
+	if bytes <= 0 || bytes > a.capacity || int(class) >= NumClasses || a.closed {
+		return Handle{}, a.refusal(class, bytes)
+	}
+	size := a.padded(bytes)
+	var off int64
+	var ok bool
+	if class == Resident {
+		off, ok = a.free.takeHigh(size)
+	} else {
+		off, ok = a.free.takeLow(size)
+	}
+	if !ok {
+		return Handle{}, a.refusal(class, bytes)
+	}
+	if invariants.Enabled {
+		if err := a.verify(off, size); err != nil {
+			a.free.give(off, size)
+			return Handle{}, err
+		}
+	}
+	if off < a.high && off+size > a.low {
+		if err := a.touch(class, off, size); err != nil {
+			a.free.give(off, size)
+			return Handle{}, err
+		}
+	}
+	if invariants.Enabled {
+		poison(a.pages.mem[off : off+size])
+	}
+	i := a.unused
+	if i != 0 {
+		a.unused = a.slots[i].next
+	} else {
+		i = uint32(len(a.slots))
+		a.slots = append(a.slots, slot{generation: 1})
+	}
+	s := &a.slots[i]
+	s.off, s.bytes, s.class, s.plain, s.serial = off, bytes, class, 1, a.serial
+	a.serial++
+	a.meter.Alloc(class, bytes)
+	return Handle{i, s.generation}, nil
+}
+
+// touch moves a high-water mark over a new buffer that reaches into bytes never
+// touched before.
+func (a *Arena) touch(class Class, off, size int64) error {
+	low, high := a.low, a.high
+	// The bytes between the marks lie in one free span, so a buffer from the
+	// bottom that reaches into them covers the lower mark, one from the top the
+	// upper one.
+	if class == Resident {
+		high = max(off, low)
+	} else {
+		low = min(off+size, high)
+	}
+	if err := a.pages.commit(a.low, low); err != nil {
+		return fmt.Errorf("%w: the system does not commit %d bytes more: %w", ErrOutOfMemory, low-a.low, err)
+	}
+	if err := a.pages.commit(high, a.high); err != nil {
+		return fmt.Errorf("%w: the system does not commit %d bytes more: %w", ErrOutOfMemory, a.high-high, err)
+	}
+	a.low, a.high = low, high
+	return nil
+}
+
+// refusal says why Alloc returns no buffer.
+func (a *Arena) refusal(class Class, bytes int64) error {
+	switch {
+	case a.closed:
+		return fmt.Errorf("%w: alloc of %d bytes", ErrClosed, bytes)
+	case int(class) >= NumClasses:
+		return fmt.Errorf("memory: alloc of %d bytes of unknown class %d", bytes, class)
+	case bytes <= 0:
+		return fmt.Errorf("memory: alloc of %d bytes (%s): the size must be positive", bytes, class)
+	}
+	return fmt.Errorf("%w: %d bytes (%s) asked for; live %d, capacity %d, largest gap %d bytes",
+		ErrOutOfMemory, bytes, class, a.meter.live, a.capacity, a.free.largest())
+}
+
+// Data returns a view of exactly the bytes of the buffer. The view dies with
+// the buffer: whoever uses it after the last Release reads and writes somebody
+// else's bytes, after Close the process faults.
+func (a *Arena) Data(h Handle) ([]byte, error) {
+	s := a.lookup(h)
+	if s == nil {
+		return nil, a.missing("data", h)
+	}
+	return a.pages.mem[s.off : s.off+s.bytes : s.off+s.bytes], nil
+}
+
+// Close ends every buffer, Resident ones too, and gives the range back to the
+// system. Afterwards Alloc returns ErrClosed and every handle is stale. A second
+// Close does nothing.
+func (a *Arena) Close() error {
+	if a.closed {
+		return nil
+	}
+	for i := range a.slots {
+		if s := &a.slots[i]; s.live() {
+			a.end(uint32(i), s)
+		}
+	}
+	a.closed = true
+	a.low, a.high = 0, a.capacity
+	if err := a.pages.release(); err != nil {
+		return fmt.Errorf("memory: close of an arena of %d bytes: %w", a.capacity, err)
+	}
+	return nil
 }

@@ -19,6 +19,10 @@
 // belongs to a garbage collector: it has no allocator's book, and a step over
 // it says that one book was audited and not two.
 //
+// [Meter] is an allocator's book as a value, for implementations of Book, and
+// [Info] describes a live buffer to people. Package memorytest proves that a
+// Space of one's own counts as it should.
+//
 // [Sample] is one record of the memory log and [Ring] keeps the last of them
 // without ever growing (L7).
 package memory

@@ -10,6 +10,11 @@ var (
 	ErrStale = errors.New("memory: the buffer behind this handle was released")
 	// ErrNotHeld is returned by Yield for a buffer that no holder holds.
 	ErrNotHeld = errors.New("memory: the buffer is not held")
+	// ErrNoPlain is returned by Release and Hold for a buffer to which only held references are left:
+	// the caller has no reference that it could end or hand over.
+	ErrNoPlain = errors.New("memory: no plain reference to the buffer is left")
+	// ErrClosed is returned by Alloc after Close.
+	ErrClosed = errors.New("memory: the arena is closed")
 	// ErrOutOfMemory is returned when a buffer does not fit.
 	ErrOutOfMemory = errors.New("memory: out of memory")
 )
@@ -26,13 +31,16 @@ type Space[T any] interface {
 	Retain(h T) error
 	// Release ends a plain reference of the caller and returns how many bytes
 	// went back to the allocator by it: 0 while somebody else has a reference.
+	// It is ErrNoPlain where only held references are left.
 	Release(h T) (freed int64, err error)
 	// Hold turns one plain reference into a held one and returns the bytes that
 	// nobody held before: 0 where the buffer was held already, so that a tensor
-	// saved by two stages counts once.
+	// saved by two stages counts once. It is ErrNoPlain where only held
+	// references are left.
 	Hold(h T) (held int64, err error)
 	// Yield turns one held reference into a plain one, the caller's, and returns
-	// the bytes that nobody holds any more: 0 where somebody else still does.
+	// the bytes that nobody holds any more: 0 where somebody else still does. It
+	// is ErrNotHeld where nobody holds the buffer.
 	Yield(h T) (yielded int64, err error)
 }
 

@@ -1,0 +1,62 @@
+package memory
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+)
+
+// Live returns the bytes of all buffers, as they were asked for.
+func (a *Arena) Live() int64 { return a.meter.live }
+
+// Stats fills s. Reserved is the high-water mark: the bytes at both ends of the
+// range that buffers ever covered.
+func (a *Arena) Stats(s *Stats) {
+	a.meter.Stats(s)
+	s.Reserved = a.low + a.capacity - a.high
+}
+
+// ResetPeak makes the bytes that are live now the peak.
+func (a *Arena) ResetPeak() { a.meter.ResetPeak() }
+
+// Mark returns a point in the order of allocations.
+func (a *Arena) Mark() uint64 { return a.serial }
+
+// Reclaim frees every buffer allocated since mark that is not Resident, whoever
+// has references to it, and returns the bytes freed.
+func (a *Arena) Reclaim(mark uint64) int64 {
+	var freed int64
+	for i := range a.slots {
+		if s := &a.slots[i]; s.live() && s.serial >= mark && s.class != Resident {
+			freed += a.end(uint32(i), s)
+		}
+	}
+	return freed
+}
+
+// All returns the live buffers in the order of their allocation. It is a
+// snapshot from the start of the iteration, and allocates.
+func (a *Arena) All() iter.Seq[Info] {
+	return func(yield func(Info) bool) {
+		var live []Info
+		for i := range a.slots {
+			if s := &a.slots[i]; s.live() {
+				live = append(live, Info{
+					Handle: Handle{uint32(i), s.generation},
+					Class:  s.class, Bytes: s.bytes, Plain: s.plain, Held: s.held, Serial: s.serial,
+				})
+			}
+		}
+		inOrder(live, yield)
+	}
+}
+
+// inOrder yields infos by their serial number.
+func inOrder(live []Info, yield func(Info) bool) {
+	slices.SortFunc(live, func(x, y Info) int { return cmp.Compare(x.Serial, y.Serial) })
+	for _, info := range live {
+		if !yield(info) {
+			return
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package memory
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/invariants"
+)
+
+// live reports whether the slot has a tenant: every live buffer has a reference.
+func (s *slot) live() bool { return s.plain+s.held > 0 }
+
+// lookup returns the slot of a live buffer, nil for any other handle.
+func (a *Arena) lookup(h Handle) *slot {
+	if uint(h.slot) < uint(len(a.slots)) {
+		if s := &a.slots[h.slot]; s.generation == h.generation {
+			return s
+		}
+	}
+	return nil
+}
+
+// missing says why a handle has no slot.
+func (a *Arena) missing(call string, h Handle) error {
+	if h.generation == 0 || int(h.slot) >= len(a.slots) {
+		return fmt.Errorf("%w: %s of handle %v", ErrNone, call, h)
+	}
+	return fmt.Errorf("%w: %s of handle %v", ErrStale, call, h)
+}
+
+// wrong says why a reference that a call needs is not there.
+func (s *slot) wrong(err error, call string, h Handle) error {
+	return fmt.Errorf("%w: %s of handle %v (%s, %d bytes; %d plain, %d held)", err, call, h, s.class, s.bytes, s.plain, s.held)
+}
+
+// Bytes returns the size that was asked for, 0 for a handle without a buffer.
+func (a *Arena) Bytes(h Handle) int64 {
+	if s := a.lookup(h); s != nil {
+		return s.bytes
+	}
+	return 0
+}
+
+// Class returns the class given at Alloc, the zero class for a handle without a
+// buffer.
+func (a *Arena) Class(h Handle) Class {
+	if s := a.lookup(h); s != nil {
+		return s.class
+	}
+	return 0
+}
+
+// Retain adds a plain reference for the caller.
+func (a *Arena) Retain(h Handle) error {
+	s := a.lookup(h)
+	if s == nil {
+		return a.missing("retain", h)
+	}
+	s.plain++
+	return nil
+}
+
+// Release ends a plain reference. With the last reference of either kind the
+// buffer ends: its bytes are returned and h is stale.
+func (a *Arena) Release(h Handle) (freed int64, err error) {
+	s := a.lookup(h)
+	if s == nil {
+		return 0, a.missing("release", h)
+	}
+	if s.plain == 0 {
+		return 0, s.wrong(ErrNoPlain, "release", h)
+	}
+	s.plain--
+	if s.live() {
+		return 0, nil
+	}
+	return a.end(h.slot, s), nil
+}
+
+// Hold turns one plain reference into a held one.
+func (a *Arena) Hold(h Handle) (held int64, err error) {
+	s := a.lookup(h)
+	if s == nil {
+		return 0, a.missing("hold", h)
+	}
+	if s.plain == 0 {
+		return 0, s.wrong(ErrNoPlain, "hold", h)
+	}
+	s.plain--
+	s.held++
+	if s.held > 1 {
+		return 0, nil
+	}
+	return s.bytes, nil
+}
+
+// Yield turns one held reference into a plain one.
+func (a *Arena) Yield(h Handle) (yielded int64, err error) {
+	s := a.lookup(h)
+	if s == nil {
+		return 0, a.missing("yield", h)
+	}
+	if s.held == 0 {
+		return 0, s.wrong(ErrNotHeld, "yield", h)
+	}
+	s.held--
+	s.plain++
+	if s.held > 0 {
+		return 0, nil
+	}
+	return s.bytes, nil
+}
+
+// end frees the buffer in slot i and makes the slot ready for the next one.
+func (a *Arena) end(i uint32, s *slot) int64 {
+	size := a.padded(s.bytes)
+	if invariants.Enabled {
+		poison(a.pages.mem[s.off : s.off+size])
+	}
+	a.free.give(s.off, size)
+	a.meter.Free(s.class, s.bytes)
+	s.plain, s.held = 0, 0
+	s.generation++
+	// Generation 0 is nobody's: a slot that comes round to it is retired, lest a
+	// handle of its first tenant become valid again.
+	if s.generation != 0 {
+		s.next, a.unused = a.unused, i
+	}
+	return s.bytes
+}

@@ -1,0 +1,198 @@
+package memory
+
+import (
+	"fmt"
+	"hash/maphash"
+	"iter"
+)
+
+// Collected is a [Space] for handles whose memory belongs to a garbage
+// collector. It counts references, and reaches a handle no longer than it must,
+// so that the collector can have the memory once the step let go.
+//
+// One rule defines it: a handle that Collected does not know is a buffer with
+// exactly one plain reference, its maker's. Nobody registers anything: a stage
+// makes a tensor and returns it, and the runner's Hold finds that one reference
+// and turns it. Retain of such a handle makes it two. By the same rule Collected
+// forgets a handle whose count is back at one plain reference and no held one,
+// and a handle without references. Code that was handed its tensor back by Yield
+// may therefore Release it or simply drop it: nothing here reaches it any more.
+// Class and bytes are asked for when a handle becomes known and stay the same
+// until it is forgotten.
+//
+// It catches, for a handle that it knows, a Hold or a Release where no plain
+// reference is left (ErrNoPlain) and a Yield of what nobody holds (ErrNotHeld).
+// It cannot catch the Release of a buffer that has ended, which by the rule is
+// the Release of a fresh one, nor any other use after the end, nor a stage that
+// keeps a handle in secret. It has no [Book], so a step over it audits one book.
+// Where Retain raised a count and nobody lowers it, the handle stays reachable:
+// Len and All show it, Reclaim ends it.
+//
+// Handles that are equal (==) are the same buffer, and a handle must equal
+// itself. The zero T is none. A Collected is not for concurrent use.
+type Collected[T comparable] struct {
+	class  func(T) Class
+	bytes  func(T) int64
+	known  table[T]
+	serial uint64 // of the next handle to become known
+}
+
+// count is what Collected knows about a handle.
+type count struct {
+	bytes, plain, held int64
+	serial             uint64
+	class              Class
+}
+
+var (
+	_ Space[int] = (*Collected[int])(nil)
+	_ Reclaimer  = (*Collected[int])(nil)
+)
+
+// NewCollected returns a space that knows no handle. The functions say what is
+// behind a handle; they are never called with the zero T. A nil class means
+// Activation for all, a nil bytes 0.
+func NewCollected[T comparable](class func(T) Class, bytes func(T) int64) *Collected[T] {
+	if class == nil {
+		class = func(T) Class { return Activation }
+	}
+	if bytes == nil {
+		bytes = func(T) int64 { return 0 }
+	}
+	known := table[T]{seed: maphash.MakeSeed(), entries: make([]entry[T], 64)}
+	return &Collected[T]{class: class, bytes: bytes, known: known}
+}
+
+// Bytes returns the size of the buffer, 0 for the zero T.
+func (c *Collected[T]) Bytes(h T) int64 {
+	n, _, _ := c.find(h)
+	return n.bytes
+}
+
+// Class returns the class of the buffer, the zero class for the zero T.
+func (c *Collected[T]) Class(h T) Class {
+	n, _, _ := c.find(h)
+	return n.class
+}
+
+// Retain adds a plain reference for the caller.
+func (c *Collected[T]) Retain(h T) error {
+	_, err := c.change("retain", h, 1, 0)
+	return err
+}
+
+// Release ends a plain reference. With the last reference of either kind it
+// returns the bytes that the collector may have from now on.
+func (c *Collected[T]) Release(h T) (freed int64, err error) {
+	n, err := c.change("release", h, -1, 0)
+	if err != nil || n.plain+n.held > 0 {
+		return 0, err
+	}
+	return n.bytes, nil
+}
+
+// Hold turns one plain reference into a held one.
+func (c *Collected[T]) Hold(h T) (held int64, err error) {
+	n, err := c.change("hold", h, -1, 1)
+	if err != nil || n.held > 1 {
+		return 0, err
+	}
+	return n.bytes, nil
+}
+
+// Yield turns one held reference into a plain one.
+func (c *Collected[T]) Yield(h T) (yielded int64, err error) {
+	n, err := c.change("yield", h, 1, -1)
+	if err != nil || n.held > 0 {
+		return 0, err
+	}
+	return n.bytes, nil
+}
+
+// find returns what is known about h and its place in the table, or what the
+// rule says of a handle that is not there, with place -1. It reports false for
+// the zero T.
+func (c *Collected[T]) find(h T) (n count, place int, ok bool) {
+	var zero T
+	if h == zero {
+		return count{}, -1, false
+	}
+	if i, ok := c.known.find(h); ok {
+		return c.known.entries[i].count, i, true
+	}
+	return count{bytes: c.bytes(h), class: c.class(h), plain: 1, serial: c.serial}, -1, true
+}
+
+// change adds to the references of h and returns what they are now. It keeps h
+// only where they say more than the rule does.
+func (c *Collected[T]) change(call string, h T, plain, held int64) (count, error) {
+	n, i, ok := c.find(h)
+	switch {
+	case !ok:
+		return n, fmt.Errorf("%w: %s", ErrNone, call)
+	case n.plain+plain < 0:
+		return n, n.wrong(ErrNoPlain, call)
+	case n.held+held < 0:
+		return n, n.wrong(ErrNotHeld, call)
+	}
+	n.plain += plain
+	n.held += held
+	switch told := n.held == 0 && n.plain <= 1; {
+	case told && i >= 0:
+		c.known.remove(i)
+	case !told && i >= 0:
+		c.known.entries[i].count = n
+	case !told:
+		c.known.insert(h, n)
+		c.serial++
+	}
+	return n, nil
+}
+
+// Mark returns a point in the order in which handles become known.
+func (c *Collected[T]) Mark() uint64 { return c.serial }
+
+// Reclaim forgets every handle that became known since mark and is not Resident,
+// and returns their bytes. Each is back at its maker's one reference.
+func (c *Collected[T]) Reclaim(mark uint64) int64 {
+	var zero T
+	var freed int64
+	for i := 0; i < len(c.known.entries); {
+		e := &c.known.entries[i]
+		if e.handle == zero || e.count.serial < mark || e.count.class == Resident {
+			i++
+			continue
+		}
+		freed += e.count.bytes
+		c.known.remove(i) // may move an entry to i, so i is looked at again
+	}
+	return freed
+}
+
+// wrong says why a reference that a call needs is not there. It does not print
+// the handle, which may be a whole tensor.
+func (n *count) wrong(err error, call string) error {
+	return fmt.Errorf("%w: %s (%s, %d bytes; %d plain, %d held)", err, call, n.class, n.bytes, n.plain, n.held)
+}
+
+// Len returns the number of handles that the space reaches.
+func (c *Collected[T]) Len() int { return c.known.used }
+
+// All returns the handles that the space reaches, in the order in which they
+// became known, without the handles themselves. It is a snapshot from the start
+// of the iteration, and allocates.
+func (c *Collected[T]) All() iter.Seq[Info] {
+	return func(yield func(Info) bool) {
+		var zero T
+		live := make([]Info, 0, c.known.used)
+		for i := range c.known.entries {
+			e := &c.known.entries[i]
+			if e.handle == zero {
+				continue
+			}
+			n := &e.count
+			live = append(live, Info{Class: n.class, Bytes: n.bytes, Plain: n.plain, Held: n.held, Serial: n.serial})
+		}
+		inOrder(live, yield)
+	}
+}

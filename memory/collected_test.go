@@ -1,0 +1,240 @@
+package memory_test
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// tensor is a handle whose memory is the collector's.
+type tensor struct {
+	class memory.Class
+	data  []byte
+}
+
+func newTensors() *memory.Collected[*tensor] {
+	return memory.NewCollected(
+		func(t *tensor) memory.Class { return t.class },
+		func(t *tensor) int64 { return int64(len(t.data)) },
+	)
+}
+
+// A handle that nobody told of has one plain reference, its maker's.
+func TestCollectedAdopts(t *testing.T) {
+	c := newTensors()
+	fresh := func() *tensor { return &tensor{memory.Saved, make([]byte, 300)} }
+
+	h := fresh()
+	require.EqualValues(t, 300, c.Bytes(h))
+	require.Equal(t, memory.Saved, c.Class(h))
+	require.Zero(t, c.Len(), "a look does not make it known")
+
+	held, err := c.Hold(h)
+	require.NoError(t, err)
+	require.EqualValues(t, 300, held)
+	_, err = c.Hold(h)
+	require.ErrorIs(t, err, memory.ErrNoPlain)
+	require.EqualError(t, err, "memory: no plain reference to the buffer is left: hold (saved, 300 bytes; 0 plain, 1 held)")
+
+	// A stage that saves a tensor and returns it retains it once, as with an arena.
+	h = fresh()
+	require.NoError(t, c.Retain(h))
+	for _, want := range []int64{300, 0} {
+		held, err = c.Hold(h)
+		require.NoError(t, err)
+		require.Equal(t, want, held)
+	}
+	_, err = c.Hold(h)
+	require.ErrorIs(t, err, memory.ErrNoPlain)
+
+	h = fresh()
+	_, err = c.Yield(h)
+	require.ErrorIs(t, err, memory.ErrNotHeld)
+	freed, err := c.Release(h)
+	require.NoError(t, err)
+	require.EqualValues(t, 300, freed)
+	require.Equal(t, 2, c.Len())
+}
+
+func TestCollectedForgets(t *testing.T) {
+	c := newTensors()
+	h := &tensor{memory.Saved, make([]byte, 300)}
+	_, err := c.Hold(h)
+	require.NoError(t, err)
+	require.Equal(t, 1, c.Len())
+	_, err = c.Yield(h)
+	require.NoError(t, err)
+	require.Zero(t, c.Len(), "what was handed back may be dropped without a word")
+	_, err = c.Release(h)
+	require.NoError(t, err)
+	require.Zero(t, c.Len())
+
+	require.NoError(t, c.Retain(h))
+	require.Equal(t, 1, c.Len())
+	_, err = c.Release(h)
+	require.NoError(t, err)
+	require.Zero(t, c.Len())
+}
+
+// Class and bytes are those of the moment in which the handle became known.
+func TestCollectedRemembersClassAndBytes(t *testing.T) {
+	c := newTensors()
+	h := &tensor{memory.Saved, make([]byte, 300)}
+	_, err := c.Hold(h)
+	require.NoError(t, err)
+	h.class, h.data = memory.Loss, nil
+	require.Equal(t, memory.Saved, c.Class(h))
+	yielded, err := c.Yield(h)
+	require.NoError(t, err)
+	require.EqualValues(t, 300, yielded)
+	require.Zero(t, c.Bytes(h))
+}
+
+func TestCollectedDefaults(t *testing.T) {
+	c := memory.NewCollected[string](nil, nil)
+	require.Equal(t, memory.Activation, c.Class("x"))
+	require.Zero(t, c.Bytes("x"))
+	require.Zero(t, c.Class(""))
+	_, err := c.Hold("")
+	require.ErrorIs(t, err, memory.ErrNone)
+	require.EqualError(t, err, "memory: no buffer behind this handle: hold")
+}
+
+// After the last reference nothing in the space reaches the tensor.
+func TestCollectedHoldsNothingAfterTheEnd(t *testing.T) {
+	c := newTensors()
+	var gone []weak.Pointer[tensor]
+	step := func(end func(h *tensor)) {
+		for range 100 { // more than the table begins with
+			h := &tensor{memory.Saved, make([]byte, 300)}
+			gone = append(gone, weak.Make(h))
+			require.NoError(t, c.Retain(h))
+			end(h)
+		}
+	}
+	ok := func(_ int64, err error) { require.NoError(t, err) }
+	step(func(h *tensor) { ok(c.Release(h)); ok(c.Release(h)) })
+	step(func(h *tensor) { ok(c.Release(h)) })
+	step(func(h *tensor) { ok(c.Hold(h)); ok(c.Hold(h)); ok(c.Yield(h)); ok(c.Release(h)); ok(c.Yield(h)) })
+	mark := c.Mark()
+	step(func(h *tensor) { ok(c.Hold(h)) })
+	require.Equal(t, 100, c.Len())
+	require.EqualValues(t, 100*300, c.Reclaim(mark))
+	require.Zero(t, c.Len())
+
+	// And what is held stays, whatever the collector does.
+	kept := weak.Make(func() *tensor {
+		h := &tensor{memory.Saved, make([]byte, 300)}
+		ok(c.Hold(h))
+		return h
+	}())
+	runtime.GC()
+	for i, w := range gone {
+		require.Nil(t, w.Value(), "tensor %d is reachable", i)
+	}
+	require.NotNil(t, kept.Value())
+	runtime.KeepAlive(c)
+}
+
+func TestCollectedAll(t *testing.T) {
+	c := newTensors()
+	x, y, z := &tensor{memory.Saved, make([]byte, 1)}, &tensor{memory.Entry, make([]byte, 2)}, &tensor{memory.Loss, make([]byte, 3)}
+	for _, h := range []*tensor{x, y, z, x} {
+		require.NoError(t, c.Retain(h))
+	}
+	_, err := c.Hold(z)
+	require.NoError(t, err)
+	_, err = c.Release(y)
+	require.NoError(t, err)
+	require.Equal(t, []memory.Info{
+		{Class: memory.Saved, Bytes: 1, Plain: 3, Serial: 0},
+		{Class: memory.Loss, Bytes: 3, Plain: 1, Held: 1, Serial: 2},
+	}, slices.Collect(c.All()))
+}
+
+// Handles that come and go cost nothing, however long it lasts (L7, L11).
+func TestCollectedAllocatesNothing(t *testing.T) {
+	c := newTensors()
+	pool := make([]*tensor, 1000)
+	for i := range pool {
+		pool[i] = &tensor{memory.Saved, make([]byte, i)}
+	}
+	const live = 30
+	n := 0
+	step := func() {
+		_, errHold := c.Hold(pool[n%len(pool)])
+		if n >= live {
+			h := pool[(n-live)%len(pool)]
+			_, errYield := c.Yield(h)
+			_, errRelease := c.Release(h)
+			if errYield != nil || errRelease != nil {
+				panic(errRelease)
+			}
+		}
+		if errHold != nil {
+			panic(errHold)
+		}
+		n++
+	}
+	require.Zero(t, testing.AllocsPerRun(300_000, step))
+	require.Equal(t, live, c.Len())
+}
+
+// Random calls do to a Collected what they do to a map.
+func TestCollectedAgainstModel(t *testing.T) {
+	type refs struct{ plain, held int64 }
+	rapid.Check(t, func(t *rapid.T) {
+		c := memory.NewCollected(nil, func(h int) int64 { return int64(h) })
+		model := map[int]refs{}
+		ops := rapid.SliceOfN(rapid.IntRange(0, 400*4-1), 0, 2000).Draw(t, "ops")
+		for _, op := range ops {
+			h := op/4 + 1
+			n, known := model[h]
+			if !known {
+				n.plain = 1
+			}
+			var got, want int64
+			var err, wantErr error
+			switch op % 4 {
+			case 0:
+				n.plain++
+				err = c.Retain(h)
+			case 1:
+				if n.plain == 0 {
+					wantErr = memory.ErrNoPlain
+				} else if n.plain--; n == (refs{}) {
+					want = int64(h)
+				}
+				got, err = c.Release(h)
+			case 2:
+				if n.plain == 0 {
+					wantErr = memory.ErrNoPlain
+				} else if n.plain, n.held = n.plain-1, n.held+1; n.held == 1 {
+					want = int64(h)
+				}
+				got, err = c.Hold(h)
+			case 3:
+				if n.held == 0 {
+					wantErr = memory.ErrNotHeld
+				} else if n.plain, n.held = n.plain+1, n.held-1; n.held == 0 {
+					want = int64(h)
+				}
+				got, err = c.Yield(h)
+			}
+			require.ErrorIs(t, err, wantErr)
+			require.Equal(t, want, got)
+			if n == (refs{}) || n == (refs{plain: 1}) {
+				delete(model, h)
+			} else {
+				model[h] = n
+			}
+			require.Equal(t, len(model), c.Len())
+		}
+	})
+}

@@ -1,0 +1,19 @@
+package memory
+
+import "math"
+
+// LastGeneration makes the generation of h the last one of its slot, which takes
+// 2^32-2 releases otherwise, and returns the handle of h's buffer in it.
+func (a *Arena) LastGeneration(h Handle) Handle {
+	a.slots[h.slot].generation = math.MaxUint32
+	return Handle{h.slot, math.MaxUint32}
+}
+
+// Slots returns the number of slots, retired ones among them.
+func (a *Arena) Slots() int { return len(a.slots) - 1 }
+
+// Forget breaks the arena: the bytes of h count as free although h is live.
+func (a *Arena) Forget(h Handle) {
+	s := &a.slots[h.slot]
+	a.free.give(s.off, a.padded(s.bytes))
+}

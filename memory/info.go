@@ -1,0 +1,13 @@
+package memory
+
+// Info describes one live buffer to people: in the dump after a failure and in
+// reports of leaks. Any package that owns buffers can fill one.
+type Info struct {
+	Name   string // what the owner calls the buffer; "" where nobody named it
+	Handle Handle // the handle where the buffer is an [Arena]'s, else none
+	Class  Class
+	Bytes  int64
+	Plain  int64  // plain references
+	Held   int64  // held references
+	Serial uint64 // place in the order of allocations, the first is 0
+}

@@ -1,0 +1,19 @@
+// Package memlog writes and reads the memory log: one line of JSON for each
+// microbatch and rank.
+//
+// A [Log] writes a [memory.Sample] as one line in schema 1:
+//
+//	schema time step rank microbatch stage action live peak reserved excess
+//	growth weight wait_data, and classes, an object of the bytes by class
+//
+// Sizes are bytes, times nanoseconds, time since the Unix epoch; peak is the
+// highest level since this rank's previous line. live_planned and peak_planned,
+// which follow live and peak, belong to schema 1 as well; they are absent until
+// memory is planned, and absent is not 0.
+//
+// [Read] reads such lines, the lines of a [Dump], and the minimal form that any
+// other trainer can write: an object with step, rank, microbatch, allocated,
+// reserved and peak, and whatever else that trainer wants to say.
+//
+// This package is the only one of the module that imports zerolog.
+package memlog

@@ -1,0 +1,332 @@
+package memlog_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memlog"
+)
+
+// full returns a sample in which no two numbers are equal.
+func full() memory.Sample {
+	s := memory.Sample{
+		Time: 1_700_000_000_000_000_001, Step: 2, Rank: 3, Microbatch: 4, Stage: 5, Kind: "B",
+		Live: 6, Peak: 7, Reserved: 8, Excess: -9, Growth: -10, Weight: 11.5, WaitData: 12,
+	}
+	for i := range s.Classes {
+		s.Classes[i] = int64(100 + i)
+	}
+	return s
+}
+
+const fullLine = `{"schema":1,"time":1700000000000000001,"step":2,"rank":3,"microbatch":4,"stage":5,"action":"B",` +
+	`"live":6,"peak":7,"reserved":8,"excess":-9,"growth":-10,"weight":11.5,"wait_data":12,` +
+	`"classes":{"resident":100,"entry":101,"activation":102,"actgrad":103,"saved":104,"carry":105,` +
+	`"transfer":106,"workspace":107,"loss":108,"fp8":109,"unsharded":110}}` + "\n"
+
+func TestSampleIsOneLine(t *testing.T) {
+	var out bytes.Buffer
+	log, s := memlog.New(&out), full()
+	log.Sample(&s)
+	require.NoError(t, log.Err())
+	require.Equal(t, fullLine, out.String())
+}
+
+func TestSampleMakesOneWrite(t *testing.T) {
+	w := &shortWriter{room: math.MaxInt}
+	log, s := memlog.New(w), full()
+	log.Sample(&s)
+	log.Sample(&s)
+	require.Equal(t, 2, w.calls)
+}
+
+func TestNewWithoutWriter(t *testing.T) {
+	log, s := memlog.New(nil), full()
+	log.Sample(&s)
+	require.NoError(t, log.Err())
+}
+
+// A record costs no allocation (L11).
+func TestSampleAllocatesNothing(t *testing.T) {
+	log, s := memlog.New(io.Discard), full()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties zerolog's pool
+	require.Zero(t, testing.AllocsPerRun(1000, func() { log.Sample(&s) }))
+}
+
+// shortWriter is a disk that is full after some bytes.
+type shortWriter struct {
+	room, calls int
+}
+
+var errFull = errors.New("disk full")
+
+func (w *shortWriter) Write(p []byte) (int, error) {
+	w.calls++
+	if w.room < len(p) {
+		return w.room, errFull
+	}
+	w.room -= len(p)
+	return len(p), nil
+}
+
+// silentWriter takes less than it is given and does not say so.
+type silentWriter struct{}
+
+func (silentWriter) Write(p []byte) (int, error) { return len(p) - 1, nil }
+
+func TestErrIsTheFirstOfTheWriter(t *testing.T) {
+	w := &shortWriter{room: len(fullLine) + 10}
+	log, s := memlog.New(w), full()
+	log.Sample(&s)
+	require.NoError(t, log.Err())
+	log.Sample(&s)
+	require.ErrorIs(t, log.Err(), errFull)
+	log.Sample(&s)
+	require.Equal(t, 2, w.calls, "nothing is written behind a broken line")
+
+	log = memlog.New(silentWriter{})
+	log.Sample(&s)
+	require.ErrorIs(t, log.Err(), io.ErrShortWrite)
+}
+
+// read returns the records and the texts of the errors.
+func read(text string) (records []memlog.Record, faults []string) {
+	for r, err := range memlog.Read(strings.NewReader(text)) {
+		if err != nil {
+			faults = append(faults, err.Error())
+		} else {
+			records = append(records, r)
+		}
+	}
+	return records, faults
+}
+
+func TestReadReturnsWhatSampleWrote(t *testing.T) {
+	want := full()
+	for _, weight := range []float64{0, 0.1, 1e-300, math.MaxFloat64, math.Inf(1), math.Inf(-1)} {
+		want.Weight = weight
+		var out bytes.Buffer
+		memlog.New(&out).Sample(&want)
+		records, faults := read(out.String())
+		require.Empty(t, faults)
+		require.Equal(t, []memlog.Record{{Schema: 1, Sample: want}}, records)
+	}
+	want.Weight = math.NaN()
+	var out bytes.Buffer
+	memlog.New(&out).Sample(&want)
+	records, faults := read(out.String())
+	require.Empty(t, faults)
+	require.True(t, math.IsNaN(records[0].Weight))
+}
+
+func TestReadPlanned(t *testing.T) {
+	line := strings.Replace(fullLine, `"live":6,`, `"live":6,"live_planned":60,`, 1)
+	_, faults := read(line)
+	require.Equal(t, []string{"memlog: not a line of a memory log: 1:1: expected schema 1 with all its fields, found none of these: peak_planned"}, faults)
+
+	line = strings.Replace(line, `"peak":7,`, `"peak":7,"peak_planned":70,`, 1)
+	records, faults := read(line)
+	require.Empty(t, faults)
+	require.Equal(t, []memlog.Record{{Schema: 1, Sample: full(), Planned: true, LivePlanned: 60, PeakPlanned: 70}}, records)
+}
+
+func TestReadMinimal(t *testing.T) {
+	records, faults := read(`
+  {"step": 1, "rank": 0, "microbatch": 7, "allocated": 100, "reserved": 300, "peak": 200}` + "\r\n\n" +
+		// A trainer's own keys are its own, even those that mean something here.
+		`{"peak":2,"time":"noon","loss":[1,{"a":"}"}],"classes":null,"reserved":3,"allocated":1,"microbatch":8,"rank":1,"step":1}`)
+	require.Empty(t, faults)
+	require.Equal(t, []memlog.Record{
+		{Sample: memory.Sample{Step: 1, Microbatch: 7, Live: 100, Reserved: 300, Peak: 200}},
+		{Sample: memory.Sample{Step: 1, Rank: 1, Microbatch: 8, Live: 1, Reserved: 3, Peak: 2}},
+	}, records)
+}
+
+func TestReadFaults(t *testing.T) {
+	const minimal = `{"step":1,"rank":0,"microbatch":7,"allocated":100,"reserved":300,"peak":200}`
+	edit := func(old, new string) string { return strings.Replace(minimal, old, new, 1) }
+	editFull := func(old, new string) string {
+		return strings.Replace(strings.TrimSpace(fullLine), old, new, 1)
+	}
+	for _, test := range []struct{ name, line, at, want string }{
+		{"no json", `step 1 rank 0`, "step", "an object, found step"},
+		{"no object", ` [1]`, "[", "an object, found [1]"},
+		{"torn in a key", edit(`obatch":7,"allocated":100,"reserved":300,"peak":200}`, ""), "", "a key or the end of the object, found the end of the line"},
+		{"torn in a value", edit(`tch":7,"allocated":100,"reserved":300,"peak":200}`, `":"7`), "", `a value of "microba", found the end of the line`},
+		{"torn before the brace", edit("}", ""), "", "a comma or the end of the object, found the end of the line"},
+		{"torn after the brace", "{", "", "a key or the end of the object, found the end of the line"},
+		{"two objects", minimal + ` {"a":1}`, `{"a"`, `the end of the line, found {"a":1}`},
+		{"no comma", edit(`0,"microbatch"`, `0 "microbatch"`), `"micro`, `a comma or the end of the object, found "microbatch"`},
+		{"no value", edit(`"rank":0`, `"rank": `), `,"micro`, `a value of "rank", found ,`},
+		{"no key", edit(`"rank":0`, `3:0`), `3:0`, `a key or the end of the object, found 3`},
+		{"string", edit(`"rank":0`, `"rank" : "0"`), `"0"`, `rank, an integer from 0 to ` + strconv.Itoa(math.MaxInt) + `, found "0"`},
+		{"null", edit(`100`, `null`), "null", "allocated, an integer from 0 to 9223372036854775807, found null"},
+		{"negative", edit(`100`, `-1`), "-1", "allocated, an integer from 0 to 9223372036854775807, found -1"},
+		{"fraction", edit(`100`, `1.5`), "1.5", "allocated, an integer from 0 to 9223372036854775807, found 1.5"},
+		{"too large", edit(`100`, `9223372036854775808`), "92", "allocated, an integer from 0 to 9223372036854775807, found 9223372036854775808"},
+		{"long value", edit(`100`, strings.Repeat("1", 50)), "1111", "allocated, an integer from 0 to 9223372036854775807, found " + strings.Repeat("1", 40) + "..."},
+		{"missing", edit(`"rank":0,`, ``), "{", "the minimal form (no schema) with all its fields, found none of these: rank"},
+		{"all missing", `{}`, "{", "the minimal form (no schema) with all its fields, found none of these: step rank microbatch allocated reserved peak"},
+		{"twice", edit(`"rank":0`, `"rank":0,"rank":5`), "5,", "one value of rank, found another one"},
+		{"other schema", editFull(`"schema":1`, `"schema":2`), "2,", "schema 1, found 2"},
+		{"schema and no more", `{"schema":1}`, "{", "schema 1 with all its fields, found none of these: time step rank microbatch stage action live peak reserved excess growth weight wait_data classes"},
+		{"action", editFull(`"B"`, `33`), "33", "action, a string, found 33"},
+		{"weight", editFull(`11.5`, `"11.5"`), `"11.5"`, `weight, a number, found "11.5"`},
+		{"excess", editFull(`-9`, `"-9"`), `"-9"`, `excess, an integer of 64 bits, found "-9"`},
+		{"classes", editFull(`"classes":{`, `"classes":[],"x":{`), "[]", "an object, found []"},
+		{"class missing", editFull(`"entry":101,`, ``), `{"resident`, "classes with all its fields, found none of these: entry"},
+		{"class unknown", editFull(`"entry":101`, `"entries":101`), `101`, `bytes of a class, found class "entries"`},
+		{"class negative", editFull(`"entry":101`, `"entry":-1`), `-1,"activation`, `entry, an integer from 0 to 9223372036854775807, found -1`},
+		{"owner", `{"schema":1,"owner":3}`, "3", "an object, found 3"},
+		{"owner twice", `{"schema":1,"owner":{},"owner":[]}`, "[]", "one value of owner, found another one"},
+		{"owner's class", `{"schema":1,"owner":{"class":"x","bytes":1,"plain":1,"held":0,"serial":0}}`, `"x"`, `the name of a class, found "x"`},
+		{"owner incomplete", `{"schema":1,"owner": {"class":"loss"}}`, `{"class`, "an owner with all its fields, found none of these: bytes plain held serial"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			column := len(test.line) + 1
+			if test.at != "" {
+				column = strings.Index(test.line, test.at) + 1
+			}
+			records, faults := read(minimal + "\n\n" + test.line + "\n" + minimal)
+			require.Equal(t, []string{fmt.Sprintf("memlog: not a line of a memory log: 3:%d: expected %s", column, test.want)}, faults)
+			require.Len(t, records, 2, "the lines around it are read")
+		})
+	}
+}
+
+func TestReadCapsLines(t *testing.T) {
+	const minimal = `{"step":1,"rank":0,"microbatch":7,"allocated":100,"reserved":300,"peak":200}`
+	const limit = 1 << 20
+	pad := strings.Repeat(" ", limit-len(minimal))
+	records, faults := read(minimal + pad + "\n" + minimal + pad + " \n" + minimal + "\n" + minimal + pad + " ")
+	require.Equal(t, []string{
+		"memlog: not a line of a memory log: 2:1048577: expected the end of the line, which may have 1048576 bytes",
+		"memlog: not a line of a memory log: 4:1048577: expected the end of the line, which may have 1048576 bytes",
+	}, faults)
+	require.Len(t, records, 2)
+}
+
+// brokenReader has one line and then an error.
+type brokenReader struct{ text string }
+
+func (r *brokenReader) Read(p []byte) (int, error) {
+	n := copy(p, r.text)
+	if r.text = r.text[n:]; n == 0 {
+		return 0, errFull
+	}
+	return n, nil
+}
+
+func TestReadReturnsTheErrorOfTheReader(t *testing.T) {
+	var records int
+	var last error
+	for _, err := range memlog.Read(&brokenReader{fullLine + "{"}) {
+		if last = err; err == nil {
+			records++
+		}
+	}
+	require.Equal(t, 1, records)
+	require.ErrorIs(t, last, errFull)
+	require.NotErrorIs(t, last, memlog.ErrFormat)
+	require.EqualError(t, last, "memlog: line 2: disk full")
+}
+
+func TestReadStopsWhereTheLoopStops(t *testing.T) {
+	for text := range slices.Values([]string{fullLine + fullLine, "x\nx\n", strings.Repeat(" ", 2<<20) + "\n" + fullLine}) {
+		n := 0
+		for range memlog.Read(strings.NewReader(text)) {
+			n++
+			break
+		}
+		require.Equal(t, 1, n)
+	}
+}
+
+func TestDump(t *testing.T) {
+	ring := memory.NewRing(2)
+	for mb := range 3 {
+		s := full()
+		s.Microbatch = mb
+		ring.Put(&s)
+	}
+	owners := []memory.Info{
+		{Name: `rank 0 "stage" 1`, Class: memory.Saved, Bytes: 4096, Held: 1, Serial: 17},
+		{Class: memory.Loss, Bytes: 8, Plain: 2, Serial: math.MaxUint64},
+	}
+	var out bytes.Buffer
+	require.NoError(t, memlog.Dump(&out, ring, slices.Values(owners)))
+	lines := strings.Split(out.String(), "\n")
+	require.Len(t, lines, 5)
+	require.Equal(t, `{"schema":1,"owner":{"name":"rank 0 \"stage\" 1","class":"saved","bytes":4096,"plain":0,"held":1,"serial":17}}`, lines[2])
+
+	records, faults := read(out.String())
+	require.Empty(t, faults)
+	require.Equal(t, []int{1, 2}, []int{records[0].Microbatch, records[1].Microbatch})
+	require.Equal(t, []memlog.Record{{Schema: 1, Owner: &owners[0]}, {Schema: 1, Owner: &owners[1]}}, records[2:])
+
+	require.ErrorIs(t, memlog.Dump(&shortWriter{}, ring, nil), errFull)
+	require.NoError(t, memlog.Dump(io.Discard, nil, nil))
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(fullLine))
+	f.Add([]byte(`{"step":1,"rank":0,"microbatch":7,"allocated":100,"reserved":300,"peak":200}` + "\n\n{}"))
+	f.Add([]byte(`{"schema":1,"owner":{"name":"x","class":"loss","bytes":1,"plain":1,"held":0,"serial":0}}`))
+	f.Add([]byte(strings.Replace(fullLine, `"live":6,"peak":7`, `"live":6,"live_planned":1,"peak":7,"peak_planned":2`, 1)))
+	f.Add([]byte(`{"weight":"NaN","schema":1,"a":{"b":[1,2,"\u0000"]},`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for r, err := range memlog.Read(bytes.NewReader(text)) {
+			if err != nil {
+				require.ErrorIs(t, err, memlog.ErrFormat)
+				require.Equal(t, memlog.Record{}, r)
+				continue
+			}
+			// What was read can be written, and reads as the same again.
+			var again bytes.Buffer
+			want := memlog.Record{Schema: 1, Sample: r.Sample, Owner: r.Owner}
+			if r.Owner != nil {
+				require.NoError(t, memlog.Dump(&again, nil, slices.Values([]memory.Info{*r.Owner})))
+			} else {
+				if math.IsNaN(r.Weight) {
+					r.Weight = 0
+				}
+				want.Sample = r.Sample
+				memlog.New(&again).Sample(&r.Sample)
+			}
+			records, faults := read(again.String())
+			require.Empty(t, faults)
+			require.Equal(t, []memlog.Record{want}, records)
+		}
+	})
+}
+
+func BenchmarkSample(b *testing.B) {
+	log, s := memlog.New(io.Discard), full()
+	b.ReportAllocs()
+	for b.Loop() {
+		log.Sample(&s)
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	text := strings.Repeat(fullLine, 100)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		for _, err := range memlog.Read(strings.NewReader(text)) {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

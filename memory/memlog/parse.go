@@ -1,0 +1,210 @@
+package memlog
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// field says where the value of a key goes.
+type field struct {
+	key string
+	to  any // a pointer to one of the types in value
+	// optional fields may be absent.
+	optional bool
+}
+
+// signed is a number of bytes that may be negative, or a time.
+type signed int64
+
+// parse reads one line that is not blank.
+func parse(text []byte) (Record, error) {
+	all, err := members(text, 1)
+	if err != nil {
+		return Record{}, err
+	}
+	switch {
+	case !has(all, "schema"):
+		return parseMinimal(all)
+	case has(all, "owner"):
+		return parseOwner(all)
+	}
+	return parseSample(all)
+}
+
+// parseMinimal reads the form of other trainers. A key beyond the six is theirs.
+func parseMinimal(all []member) (r Record, err error) {
+	err = fill(1, all, "the minimal form (no schema)", []field{
+		{key: "step", to: &r.Step},
+		{key: "rank", to: &r.Rank},
+		{key: "microbatch", to: &r.Microbatch},
+		{key: "allocated", to: &r.Live},
+		{key: "reserved", to: &r.Reserved},
+		{key: "peak", to: &r.Peak},
+	})
+	return r, err
+}
+
+// parseSample reads a line of Log.Sample.
+func parseSample(all []member) (r Record, err error) {
+	s := &r.Sample
+	r.Planned = has(all, "live_planned") || has(all, "peak_planned")
+	err = fill(1, all, "schema 1", []field{
+		{key: "schema", to: &r.Schema},
+		{key: "time", to: (*signed)(&s.Time)},
+		{key: "step", to: &s.Step},
+		{key: "rank", to: &s.Rank},
+		{key: "microbatch", to: &s.Microbatch},
+		{key: "stage", to: &s.Stage},
+		{key: "action", to: &s.Kind},
+		{key: "live", to: &s.Live},
+		{key: "live_planned", to: &r.LivePlanned, optional: !r.Planned},
+		{key: "peak", to: &s.Peak},
+		{key: "peak_planned", to: &r.PeakPlanned, optional: !r.Planned},
+		{key: "reserved", to: &s.Reserved},
+		{key: "excess", to: (*signed)(&s.Excess)},
+		{key: "growth", to: (*signed)(&s.Growth)},
+		{key: "weight", to: &s.Weight},
+		{key: "wait_data", to: &s.WaitData},
+		{key: "classes", to: &s.Classes},
+	})
+	return r, err
+}
+
+// parseOwner reads a line that Dump writes for a live buffer.
+func parseOwner(all []member) (r Record, err error) {
+	var o member
+	if err := fill(1, all, "schema 1", []field{{key: "schema", to: &r.Schema}, {key: "owner", to: &o}}); err != nil {
+		return r, err
+	}
+	inner, err := members(o.raw, o.column)
+	if err != nil {
+		return r, err
+	}
+	r.Owner = new(memory.Info)
+	err = fill(o.column, inner, "an owner", []field{
+		{key: "name", to: &r.Owner.Name, optional: true},
+		{key: "class", to: &r.Owner.Class},
+		{key: "bytes", to: &r.Owner.Bytes},
+		{key: "plain", to: &r.Owner.Plain},
+		{key: "held", to: &r.Owner.Held},
+		{key: "serial", to: &r.Owner.Serial},
+	})
+	return r, err
+}
+
+func has(all []member, key string) bool {
+	return slices.ContainsFunc(all, func(m member) bool { return m.key == key })
+}
+
+// fill gives every field its value. A key that no field has is not read, a key
+// that comes twice and a field without a key are faults.
+func fill(column int, all []member, form string, fields []field) error {
+	var missing []string
+	for _, f := range fields {
+		found := false
+		for _, m := range all {
+			if m.key != f.key {
+				continue
+			}
+			if found {
+				return expected(m.column, "one value of "+f.key, "another one")
+			}
+			found = true
+			if err := value(m, f.to); err != nil {
+				return err
+			}
+		}
+		if !found && !f.optional {
+			missing = append(missing, f.key)
+		}
+	}
+	if missing != nil {
+		return expected(column, form+" with all its fields", "none of these: "+strings.Join(missing, " "))
+	}
+	return nil
+}
+
+// value reads one value.
+func value(m member, to any) error {
+	switch to := to.(type) {
+	case *member:
+		*to = m
+	case *int:
+		n, err := integer(m, math.MaxInt)
+		*to = int(n)
+		if err == nil && m.key == "schema" && n != schema {
+			return expected(m.column, "schema 1", n)
+		}
+		return err
+	case *int64:
+		n, err := integer(m, math.MaxInt64)
+		*to = int64(n)
+		return err
+	case *uint64:
+		n, err := integer(m, math.MaxUint64)
+		*to = n
+		return err
+	case *signed:
+		n, err := strconv.ParseInt(string(m.raw), 10, 64)
+		*to = signed(n)
+		if err != nil {
+			return expected(m.column, m.key+", an integer of 64 bits", short(m.raw))
+		}
+	case *float64:
+		text := string(m.raw)
+		switch text {
+		case `"NaN"`, `"+Inf"`, `"-Inf"`: // as zerolog writes them
+			text = strings.Trim(text, `"`)
+		}
+		f, err := strconv.ParseFloat(text, 64)
+		*to = f
+		if err != nil {
+			return expected(m.column, m.key+", a number", short(m.raw))
+		}
+	case *string:
+		if json.Unmarshal(m.raw, to) != nil {
+			return expected(m.column, m.key+", a string", short(m.raw))
+		}
+	case *memory.Class:
+		var name string
+		class, ok := memory.Class(0), json.Unmarshal(m.raw, &name) == nil
+		if ok {
+			class, ok = memory.ParseClass(name)
+		}
+		*to = class
+		if !ok {
+			return expected(m.column, "the name of a class", short(m.raw))
+		}
+	case *memory.ByClass:
+		inner, err := members(m.raw, m.column)
+		if err != nil {
+			return err
+		}
+		fields := make([]field, memory.NumClasses)
+		for i := range fields {
+			fields[i] = field{key: memory.Class(i).String(), to: &to[i]}
+		}
+		for _, c := range inner {
+			if _, ok := memory.ParseClass(c.key); !ok {
+				return expected(c.column, "bytes of a class", "class "+short([]byte(strconv.Quote(c.key))))
+			}
+		}
+		return fill(m.column, inner, "classes", fields)
+	}
+	return nil
+}
+
+// integer reads an integer from 0 to most.
+func integer(m member, most uint64) (uint64, error) {
+	n, err := strconv.ParseUint(string(m.raw), 10, 64)
+	if err != nil || n > most {
+		return 0, expected(m.column, fmt.Sprintf("%s, an integer from 0 to %d", m.key, most), short(m.raw))
+	}
+	return n, nil
+}

@@ -1,0 +1,103 @@
+package memlog
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// ErrFormat is returned for a line that is not one of a memory log. It is
+// wrapped with line:column, what was expected and what was found.
+var ErrFormat = errors.New("memlog: not a line of a memory log")
+
+// maxLine is the longest line that is read, in bytes without its end.
+const maxLine = 1 << 20
+
+// Record is one line of a memory log.
+type Record struct {
+	// Schema is 1, or 0 for the minimal form.
+	Schema int
+	// Sample is what the line says. The minimal form has Step, Rank, Microbatch,
+	// Reserved, Peak and, as Live, what it calls allocated.
+	memory.Sample
+	// Planned says that the line has live_planned and peak_planned, in bytes.
+	Planned                  bool
+	LivePlanned, PeakPlanned int64
+	// Owner is the live buffer of which a line of a Dump tells; Sample is empty
+	// then. It is nil in all other lines.
+	Owner *memory.Info
+}
+
+// Read returns the records of a memory log, in order. Blank lines are skipped. A
+// line that cannot be read gives an error that wraps ErrFormat, and an empty
+// record; the loop may go on to the next line. An error of r is the last
+// element. The iterator reads r once, so it is for a single use.
+func Read(r io.Reader) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10)}
+		for {
+			text, err := lines.next()
+			switch {
+			case err == io.EOF:
+				return
+			case errors.Is(err, ErrFormat):
+				if !yield(Record{}, err) {
+					return
+				}
+				continue
+			case err != nil:
+				yield(Record{}, fmt.Errorf("memlog: line %d: %w", lines.number, err))
+				return
+			case len(bytes.TrimSpace(text)) == 0:
+				continue
+			}
+			record, err := parse(text)
+			if err != nil {
+				record, err = Record{}, fmt.Errorf("%w: %d:%w", ErrFormat, lines.number, err)
+			}
+			if !yield(record, err) {
+				return
+			}
+		}
+	}
+}
+
+// lineReader cuts a reader into lines. It holds one line at a time.
+type lineReader struct {
+	r      *bufio.Reader
+	line   []byte
+	number int // of the line returned last, from 1
+}
+
+// next returns the next line without its end, valid until the next call. A line
+// above maxLine is skipped and is an error.
+func (l *lineReader) next() ([]byte, error) {
+	l.line = l.line[:0]
+	l.number++
+	for long := false; ; {
+		part, err := l.r.ReadSlice('\n')
+		if err == nil {
+			part = part[:len(part)-1]
+		}
+		if long = long || len(l.line)+len(part) > maxLine; !long {
+			l.line = append(l.line, part...)
+		}
+		switch {
+		case err == bufio.ErrBufferFull:
+			continue
+		case err == io.EOF && (long || len(l.line) > 0):
+			// The last line has no end.
+		case err != nil:
+			return nil, err
+		}
+		if long {
+			return nil, fmt.Errorf("%w: %d:%d: expected the end of the line, which may have %d bytes", ErrFormat, l.number, maxLine+1, maxLine)
+		}
+		return l.line, nil
+	}
+}

@@ -1,0 +1,294 @@
+package memorytest
+
+import "github.com/weir-ml/weir/memory"
+
+// check is one promise of the interfaces.
+type check[T any] struct {
+	name string
+	run  func(*probe[T])
+}
+
+// checks returns every check. Sizes differ within a check, so that an answer
+// for the wrong buffer is a wrong number.
+func checks[T any]() []check[T] {
+	return []check[T]{
+		{"none", none[T]},
+		{"birth", birth[T]},
+		{"release", release[T]},
+		{"hold", hold[T]},
+		{"yield", yield[T]},
+		{"borrow", borrow[T]},
+		{"no plain reference", noPlain[T]},
+		{"not held", notHeld[T]},
+		{"independent", independent[T]},
+		{"stale", stale[T]},
+		{"reused", reused[T]},
+		{"book", book[T]},
+		{"book by class", bookByClass[T]},
+		{"peak", peak[T]},
+		{"flat", flat[T]},
+		{"reclaim", reclaim[T]},
+		{"reclaimed", reclaimed[T]},
+	}
+}
+
+// none: there is no buffer behind the zero handle.
+func none[T any](p *probe[T]) {
+	var zero T
+	p.gone(zero, memory.ErrNone)
+}
+
+// birth: a buffer has the size and the class that it was made with.
+func birth[T any](p *probe[T]) {
+	for c := range memory.NumClasses {
+		class, size := memory.Class(c), int64(100+c)
+		h := p.alloc(class, size)
+		if p.fault != nil {
+			return
+		}
+		p.equal("Bytes", p.Space.Bytes(h), size)
+		if got := p.Space.Class(h); got != class {
+			p.failf("Class is %s, want %s", got, class)
+		}
+		p.release(h, size)
+	}
+}
+
+// release: the last reference frees the buffer, one before it does not.
+func release[T any](p *probe[T]) {
+	h := p.alloc(memory.Saved, 300)
+	p.retain(h)
+	p.retain(h)
+	p.release(h, 0)
+	p.release(h, 0)
+	p.release(h, 300)
+}
+
+// hold: the first hold counts the bytes, another one does not.
+func hold[T any](p *probe[T]) {
+	h := p.alloc(memory.Saved, 300)
+	p.retain(h)
+	p.hold(h, 300)
+	p.hold(h, 0)
+	p.yield(h, 0)
+	p.release(h, 0)
+	p.yield(h, 300)
+	p.release(h, 300)
+}
+
+// yield: the caller has the reference afterwards, and can hand it over again.
+func yield[T any](p *probe[T]) {
+	h := p.alloc(memory.Saved, 300)
+	p.hold(h, 300)
+	p.yield(h, 300)
+	p.hold(h, 300)
+	p.yield(h, 300)
+	p.release(h, 300)
+}
+
+// borrow: who is lent a buffer that others hold may retain it, and outlive them.
+func borrow[T any](p *probe[T]) {
+	h := p.alloc(memory.Activation, 300)
+	p.hold(h, 300)
+	p.retain(h)
+	p.release(h, 0)
+	p.retain(h)
+	p.yield(h, 300)
+	p.release(h, 0)
+	p.release(h, 300)
+}
+
+// noPlain: held references are not the caller's to end or to hand over.
+func noPlain[T any](p *probe[T]) {
+	h := p.alloc(memory.Activation, 300)
+	p.hold(h, 300)
+	p.refuses("release of a buffer with held references only", p.Space.Release, h, memory.ErrNoPlain)
+	p.refuses("hold of a buffer with held references only", p.Space.Hold, h, memory.ErrNoPlain)
+	p.yield(h, 300) // still held, once
+	p.release(h, 300)
+}
+
+// notHeld: nothing can be yielded that nobody holds.
+func notHeld[T any](p *probe[T]) {
+	h := p.alloc(memory.Activation, 300)
+	p.refuses("yield of a buffer that nobody holds", p.Space.Yield, h, memory.ErrNotHeld)
+	p.hold(h, 300) // still one plain reference
+	p.yield(h, 300)
+	p.refuses("yield of a buffer that nobody holds any more", p.Space.Yield, h, memory.ErrNotHeld)
+	p.release(h, 300)
+}
+
+// independent: what is done to one buffer is not done to another.
+func independent[T any](p *probe[T]) {
+	x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Saved, 500)
+	p.hold(x, 300)
+	p.refuses("yield of the other buffer", p.Space.Yield, y, memory.ErrNotHeld)
+	p.retain(y)
+	p.hold(y, 500)
+	p.yield(x, 300)
+	p.release(x, 300)
+	p.release(y, 0)
+	p.yield(y, 500)
+	p.release(y, 500)
+}
+
+// stale: a handle is worth nothing after the last release.
+func stale[T any](p *probe[T]) {
+	if p.Adopts {
+		return
+	}
+	h := p.alloc(memory.Saved, 300)
+	p.release(h, 300)
+	p.gone(h, memory.ErrStale)
+}
+
+// reused: a stale handle does not become valid with the next buffer.
+func reused[T any](p *probe[T]) {
+	if p.Adopts {
+		return
+	}
+	old := p.alloc(memory.Saved, 300)
+	p.release(old, 300)
+	for range 8 {
+		h := p.alloc(memory.Saved, 300)
+		p.gone(old, memory.ErrStale)
+		p.release(h, 300)
+	}
+}
+
+// book: the allocator's book is fed by allocate and free alone (L6).
+func book[T any](p *probe[T]) {
+	b, ok := p.Space.(memory.Book)
+	if !ok {
+		return
+	}
+	p.equal("Live of an empty space", b.Live(), 0)
+	x := p.alloc(memory.Saved, 300)
+	y := p.alloc(memory.Entry, 500)
+	p.equal("Live", b.Live(), 800)
+	p.retain(x)
+	p.hold(x, 300)
+	p.release(x, 0)
+	p.equal("Live, which references do not change,", b.Live(), 800)
+	p.yield(x, 300)
+	p.release(y, 500)
+	p.equal("Live after a release", b.Live(), 300)
+	p.release(x, 300)
+	p.equal("Live after the last release", b.Live(), 0)
+}
+
+// bookByClass: Stats says the same as Live, class by class, and counts buffers.
+func bookByClass[T any](p *probe[T]) {
+	b, ok := p.Space.(memory.Book)
+	if !ok {
+		return
+	}
+	var s memory.Stats
+	var handles []T
+	for c := range memory.NumClasses {
+		handles = append(handles, p.alloc(memory.Class(c), int64(100+c)))
+	}
+	b.Stats(&s)
+	p.equal("Stats.Live", s.Live, b.Live())
+	p.equal("Stats.Allocs", s.Allocs, int64(memory.NumClasses))
+	p.equal("Stats.Frees", s.Frees, 0)
+	for c, got := range s.Classes {
+		p.equal("Stats.Classes of "+memory.Class(c).String(), got, int64(100+c))
+	}
+	if s.Reserved < s.Live {
+		p.failf("Stats.Reserved is %d, below Live, %d", s.Reserved, s.Live)
+	}
+	for c, h := range handles {
+		p.release(h, int64(100+c))
+	}
+	b.Stats(&s)
+	p.equal("Stats.Frees after all releases", s.Frees, int64(memory.NumClasses))
+	p.equal("Stats.Classes in total after all releases", s.Classes.Total(), 0)
+}
+
+// peak: the peak is the highest level since the last reset.
+func peak[T any](p *probe[T]) {
+	b, ok := p.Space.(memory.Book)
+	if !ok {
+		return
+	}
+	var s memory.Stats
+	x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Saved, 500)
+	p.release(y, 500)
+	b.Stats(&s)
+	p.equal("Stats.Peak", s.Peak, 800)
+	b.ResetPeak()
+	b.Stats(&s)
+	p.equal("Stats.Peak after ResetPeak", s.Peak, 300)
+	p.release(x, 300)
+	b.Stats(&s)
+	p.equal("Stats.Peak after ResetPeak and a release", s.Peak, 300)
+}
+
+// flat: a pattern that repeats reserves nothing more after the first time (L7).
+func flat[T any](p *probe[T]) {
+	b, ok := p.Space.(memory.Book)
+	if !ok {
+		return
+	}
+	var first, s memory.Stats
+	for round := range 64 {
+		x, y := p.alloc(memory.Saved, 3000), p.alloc(memory.Workspace, 500)
+		p.hold(x, 3000)
+		p.release(y, 500)
+		p.yield(x, 3000)
+		p.release(x, 3000)
+		b.Stats(&s)
+		if round == 0 {
+			first = s
+		}
+	}
+	p.equal("Stats.Live after 64 equal rounds", s.Live, 0)
+	p.equal("Stats.Reserved after 64 equal rounds", s.Reserved, first.Reserved)
+}
+
+// reclaim: everything since the mark goes, held or not; what is Resident or
+// older stays (L8).
+func reclaim[T any](p *probe[T]) {
+	r, ok := p.Space.(memory.Reclaimer)
+	if !ok {
+		return
+	}
+	old := p.alloc(memory.Saved, 300)
+	p.hold(old, 300)
+	mark := r.Mark()
+	held := p.alloc(memory.Saved, 500)
+	p.hold(held, 500)
+	lost := p.alloc(memory.Workspace, 700)
+	p.retain(lost)
+	weights := p.alloc(memory.Resident, 1100)
+	p.retain(weights)
+	if p.fault != nil {
+		return
+	}
+	p.equal("Reclaim", r.Reclaim(mark), 1200)
+	p.equal("a second Reclaim", r.Reclaim(mark), 0)
+	p.release(weights, 0)
+	p.release(weights, 1100)
+	p.yield(old, 300)
+	p.release(old, 300)
+	if b, ok := p.Space.(memory.Book); ok {
+		p.equal("Live after Reclaim and all releases", b.Live(), 0)
+	}
+}
+
+// reclaimed: handles to what was reclaimed are stale, also beside new buffers.
+func reclaimed[T any](p *probe[T]) {
+	r, ok := p.Space.(memory.Reclaimer)
+	if !ok || p.Adopts {
+		return
+	}
+	mark := r.Mark()
+	h := p.alloc(memory.Saved, 500)
+	p.hold(h, 500)
+	r.Reclaim(mark)
+	p.gone(h, memory.ErrStale)
+	next := p.alloc(memory.Saved, 500)
+	p.gone(h, memory.ErrStale)
+	p.release(next, 500)
+}

@@ -1,0 +1,148 @@
+package memorytest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// Subject is a space to examine.
+type Subject[T any] struct {
+	// Space is empty, and nobody else uses it.
+	Space memory.Space[T]
+	// Alloc makes a buffer in Space that has one plain reference. It is asked for
+	// at most 64 KiB at once and 1 MiB in all.
+	Alloc func(class memory.Class, bytes int64) (T, error)
+	// Adopts says that the space takes a handle it does not know for a fresh one,
+	// as memory.Collected does, so that a use after the end is no error.
+	Adopts bool
+	// Close ends the subject after its check. It may be nil.
+	Close func() error
+}
+
+// Space runs every check as a subtest. Each opens a subject of its own.
+func Space[T any](t *testing.T, open func() (Subject[T], error)) {
+	t.Helper()
+	for _, c := range checks[T]() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Helper()
+			if err := c.fault(open); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Faults runs every check and returns what is wrong, an error for each check
+// that fails, with the name of the check in front. It is Space without testing.
+func Faults[T any](open func() (Subject[T], error)) []error {
+	var faults []error
+	for _, c := range checks[T]() {
+		if err := c.fault(open); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", c.name, err))
+		}
+	}
+	return faults
+}
+
+// fault runs the check on a subject of its own.
+func (c check[T]) fault(open func() (Subject[T], error)) error {
+	s, err := open()
+	if err != nil {
+		return fmt.Errorf("memorytest: open: %w", err)
+	}
+	p := &probe[T]{Subject: s}
+	c.run(p)
+	if s.Close != nil {
+		if err := s.Close(); err != nil {
+			p.failf("close: %w", err)
+		}
+	}
+	return p.fault
+}
+
+// probe does to a space what a check asks for and remembers the first answer
+// that was not the expected one. After it nothing more is done.
+type probe[T any] struct {
+	Subject[T]
+	fault error
+}
+
+func (p *probe[T]) failf(format string, args ...any) {
+	if p.fault == nil {
+		p.fault = fmt.Errorf("memorytest: "+format, args...)
+	}
+}
+
+// alloc returns a buffer of size bytes.
+func (p *probe[T]) alloc(class memory.Class, size int64) (h T) {
+	if p.fault == nil {
+		var err error
+		if h, err = p.Alloc(class, size); err != nil {
+			p.failf("alloc of %d bytes (%s): %w", size, class, err)
+		}
+	}
+	return h
+}
+
+// retain expects that Retain works.
+func (p *probe[T]) retain(h T) {
+	if p.fault == nil {
+		if err := p.Space.Retain(h); err != nil {
+			p.failf("retain: %w", err)
+		}
+	}
+}
+
+// release, hold and yield expect that the call works and returns so many bytes.
+func (p *probe[T]) release(h T, want int64) { p.bytes("release", p.Space.Release, h, want) }
+func (p *probe[T]) hold(h T, want int64)    { p.bytes("hold", p.Space.Hold, h, want) }
+func (p *probe[T]) yield(h T, want int64)   { p.bytes("yield", p.Space.Yield, h, want) }
+
+func (p *probe[T]) bytes(name string, call func(T) (int64, error), h T, want int64) {
+	if p.fault != nil {
+		return
+	}
+	if got, err := call(h); err != nil {
+		p.failf("%s: %w", name, err)
+	} else if got != want {
+		p.failf("%s returned %d bytes, want %d", name, got, want)
+	}
+}
+
+// refuses expects that the call fails with want and returns no bytes.
+func (p *probe[T]) refuses(name string, call func(T) (int64, error), h T, want error) {
+	if p.fault != nil {
+		return
+	}
+	if got, err := call(h); !errors.Is(err, want) {
+		p.failf("%s returned %d bytes and error (%v), want error (%v)", name, got, err, want)
+	} else if got != 0 {
+		p.failf("%s failed, as it should, but returned %d bytes", name, got)
+	}
+}
+
+// gone expects that no call finds a buffer behind h.
+func (p *probe[T]) gone(h T, want error) {
+	if p.fault != nil {
+		return
+	}
+	if got := p.Space.Bytes(h); got != 0 {
+		p.failf("Bytes returned %d for a handle without a buffer, want 0", got)
+	}
+	if err := p.Space.Retain(h); !errors.Is(err, want) {
+		p.failf("retain returned error (%v), want (%v)", err, want)
+	}
+	p.refuses("release", p.Space.Release, h, want)
+	p.refuses("hold", p.Space.Hold, h, want)
+	p.refuses("yield", p.Space.Yield, h, want)
+}
+
+// equal expects a number.
+func (p *probe[T]) equal(what string, got, want int64) {
+	if got != want {
+		p.failf("%s is %d, want %d", what, got, want)
+	}
+}

@@ -1,0 +1,39 @@
+//go:build !(linux || darwin || freebsd || netbsd || openbsd || dragonfly || windows)
+
+package memory
+
+import (
+	"fmt"
+	"math/bits"
+	"unsafe"
+)
+
+// defaultCapacity is smaller than elsewhere: the collector counts it as live.
+const defaultCapacity = 256 << 20 << (bits.UintSize / 64 * 2)
+
+// pages is a range of memory on the Go heap.
+type pages struct{ mem []byte }
+
+// reserve allocates the whole range. Go takes fresh zeroed pages from the
+// system for it, so most systems supply memory at the first touch.
+func reserve(bytes int) (p pages, err error) {
+	// A size beyond the address space is a panic of make, and the caller's to
+	// hear of as an error.
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("%v", fault)
+		}
+	}()
+	mem := make([]byte, bytes+maxAlign)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(mem))) & (maxAlign - 1)
+	return pages{mem[skip : int(skip)+bytes]}, nil
+}
+
+// commit makes the bytes from low to high usable. Here they always are.
+func (p *pages) commit(low, high int64) error { return nil }
+
+// release leaves the range to the collector.
+func (p *pages) release() error {
+	p.mem = nil
+	return nil
+}

@@ -1,0 +1,7 @@
+//go:build freebsd || netbsd || openbsd || dragonfly
+
+package memory
+
+// noReserve is 0: these systems overcommit without being asked, or refuse the
+// flag.
+const noReserve = 0

@@ -1,0 +1,83 @@
+package memory
+
+import "slices"
+
+// span is a free range of an arena: offset and size in bytes, both multiples of
+// the arena's alignment.
+type span struct{ off, size int64 }
+
+// spans are the free ranges of an arena, ascending, with used bytes between any
+// two of them. First fit over a sorted slice beats a tree here: a step has tens
+// of gaps, which are a few cache lines.
+type spans []span
+
+// takeLow takes size bytes from the low end of the lowest span that has them.
+func (s *spans) takeLow(size int64) (off int64, ok bool) {
+	for i := range *s {
+		if f := &(*s)[i]; f.size >= size {
+			off = f.off
+			f.off += size
+			s.shrink(i, size)
+			return off, true
+		}
+	}
+	return 0, false
+}
+
+// takeHigh takes size bytes from the high end of the highest span that has them.
+func (s *spans) takeHigh(size int64) (off int64, ok bool) {
+	for i := len(*s) - 1; i >= 0; i-- {
+		if f := &(*s)[i]; f.size >= size {
+			off = f.off + f.size - size
+			s.shrink(i, size)
+			return off, true
+		}
+	}
+	return 0, false
+}
+
+// shrink takes size off span i and removes the span where nothing is left.
+func (s *spans) shrink(i int, size int64) {
+	(*s)[i].size -= size
+	if (*s)[i].size == 0 {
+		*s = slices.Delete(*s, i, i+1)
+	}
+}
+
+// give returns a range, and merges it with the spans that it touches.
+func (s *spans) give(off, size int64) {
+	free := *s
+	// i is the first span above the range.
+	low, high := 0, len(free)
+	for low < high {
+		if mid := int(uint(low+high) >> 1); free[mid].off < off {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	i := low
+	below := i > 0 && free[i-1].off+free[i-1].size == off
+	above := i < len(free) && off+size == free[i].off
+	switch {
+	case below && above:
+		free[i-1].size += size + free[i].size
+		*s = slices.Delete(free, i, i+1)
+	case below:
+		free[i-1].size += size
+	case above:
+		free[i].off = off
+		free[i].size += size
+	default:
+		*s = slices.Insert(free, i, span{off, size})
+	}
+}
+
+// largest returns the size of the largest span.
+func (s spans) largest() int64 {
+	var most int64
+	for _, f := range s {
+		most = max(most, f.size)
+	}
+	return most
+}
