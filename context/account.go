@@ -57,11 +57,15 @@ func (c *Context[T]) hold(to *cell[T], h T) error {
 func (c *Context[T]) drop(from *cell[T], stage int, role role) error {
 	h := from.handle
 	*from = cell[T]{state: dropped}
-	class := c.space.Class(h)
 	yielded, err := c.space.Yield(h)
 	if err != nil {
 		return err
 	}
+	if yielded == 0 { // somebody else in the step holds it, too
+		_, err = c.space.Release(h)
+		return err
+	}
+	class := c.space.Class(h)
 	c.live -= yielded
 	c.classes[class] -= yielded
 	freed, err := c.space.Release(h)

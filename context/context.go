@@ -88,7 +88,6 @@ type Context[T any] struct {
 	stages    []stage[T]
 
 	step int64
-	pass Pass
 	mark uint64
 
 	entries   []cell[T] // ring of entries, len(parts) cells each
@@ -111,6 +110,7 @@ type stage[T any] struct {
 	cells  []cell[T] // width for each frame: inputs, gradients of the outputs, slots
 	frames []frame
 	uses   []use // by parameter
+	scope  Scope // of a call in this step: all of the stage's own
 }
 
 type frame struct {
@@ -140,6 +140,10 @@ func New[T any](cfg Config[T]) (*Context[T], error) {
 				Layout: layout,
 				width:  layout.Inputs + layout.Outputs + layout.Slots,
 				uses:   make([]use, len(layout.Params)),
+				scope: Scope{
+					Slots: Range{Count: layout.Slots}, Reads: Range{Count: len(layout.Reads)},
+					Losses: Range{Count: len(layout.Losses)}, Params: Range{Count: len(layout.Params)},
+				},
 			}
 		}
 	}
@@ -160,7 +164,7 @@ func (c *Context[T]) Books() int {
 // allocator's book is the baseline. It allocates only where the extent is larger
 // than any before.
 func (c *Context[T]) Begin(step int64, pass Pass, extent Extent) {
-	c.step, c.pass, c.wanted = step, pass, extent.Wanted
+	c.step, c.wanted = step, extent.Wanted
 	places := ring(extent.Entries)
 	c.entryMask = places - 1
 	c.entries = resize(c.entries, places*len(c.parts))
@@ -170,6 +174,7 @@ func (c *Context[T]) Begin(step int64, pass Pass, extent Extent) {
 		if st.Layout == nil {
 			continue
 		}
+		st.scope.Pass = pass
 		places := ring(extent.Windows[s])
 		st.mask = places - 1
 		st.cells = resize(st.cells, places*st.width)

@@ -28,15 +28,11 @@ func (c *Context[T]) Open(stage, microbatch int) error {
 // End, and no earlier view is valid.
 func (c *Context[T]) Call(stage, microbatch int, call Call) *Microbatch[T] {
 	c.renewView()
-	v := c.view
-	c.running = suspect{stage: stage, microbatch: microbatch, call: call}
+	st, v := &c.stages[stage], c.view
+	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, call
 	v.stage, v.microbatch, v.call = stage, microbatch, call
-	v.layout = c.stages[stage].Layout
-	v.scope = Scope{
-		Slots: Range{Count: v.layout.Slots}, Reads: Range{Count: len(v.layout.Reads)},
-		Losses: Range{Count: len(v.layout.Losses)}, Params: Range{Count: len(v.layout.Params)},
-		Pass: c.pass,
-	}
+	v.layout = st.Layout
+	v.scope = st.scope
 	return v
 }
 
