@@ -38,7 +38,7 @@ func TestBadInput(t *testing.T) {
 		{"long sequence", []string{"-data", text, "-seq", "4000"}, "-seq 4000 is longer than the data"},
 		{"heads", []string{"-width", "9"}, "-width 9 does not divide into -heads 2: take -width 8 or -width 10"},
 		{"stages", []string{"-data", text, "-stages", "9"}, "-stages 9 is more than -layers 2 has parts for: take at most 4"},
-		{"too large", []string{"-data", text, "-width", "1000000"}, "take a smaller -width or fewer -layers"},
+		{"too large", []string{"-data", text, "-width", "1000000"}, "take a smaller -width or -seq, or fewer -layers"},
 		{"plan", []string{"-plan", "sideways"}, "take depth-first or breadth-first"},
 		{"group", []string{"-plan", "breadth-first", "-group", "2"}, "-group goes with -plan depth-first only"},
 		{"dropout", []string{"-dropout", "1"}, "-dropout is 1"},

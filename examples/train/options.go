@@ -138,7 +138,7 @@ func (o *options) validate() error {
 		fault("-stages %d is more than -layers %d has parts for: take at most %d, the embedding, the blocks and the head", o.stages, o.model.Layers, most)
 	}
 	if need := o.modelBytes(); need > mostModel {
-		fault("the model needs %.1f GiB, at most %d are for it: take a smaller -width or fewer -layers", need/(1<<30), mostModel>>30)
+		fault("the model needs %.1f GiB, at most %d are for it: take a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
 	}
 	if _, ok := rules[o.plan]; !ok {
 		fault("-plan %q is unknown: take depth-first or breadth-first", o.plan)
@@ -180,6 +180,9 @@ func (o *options) describe() string {
 	parts := []string{
 		fmt.Sprintf("width %d, %d blocks, %d heads", o.model.Width, o.model.Layers, o.model.Heads),
 		fmt.Sprintf("%d stages, %s", o.stages, o.plan),
+	}
+	if o.stages == 1 {
+		parts[1] = "1 stage, " + o.plan
 	}
 	if o.group > 1 {
 		parts[1] += fmt.Sprintf(" in groups of %d", o.group)

@@ -1,0 +1,175 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+func TestShortBatch(t *testing.T) {
+	cfg := config(chain())
+	cfg.LookAhead = 2
+	r := newRunner(t, cfg)
+	_, err := r.Step(t.Context(), 8, &counted{ends: 5})
+	require.ErrorIs(t, err, runner.ErrShortBatch)
+	require.ErrorContains(t, err, "5 of 8 microbatches")
+	result, err := r.Step(t.Context(), 5, &counted{ends: 5})
+	require.NoError(t, err, "asked for exactly M")
+	require.EqualValues(t, 0, result.Step, "a failed step does not count")
+}
+
+func TestViewsEndWithTheirCall(t *testing.T) {
+	for name, rule := range map[string]schedule.Rule{"B": schedule.DepthFirst, "I and W": split} {
+		t.Run(name, func(t *testing.T) {
+			chain := chain()
+			cfg := config(chain)
+			cfg.Plan = rule
+			var all []*splitting
+			for i := range chain {
+				all = append(all, &splitting{times: chain[i]})
+				cfg.Stages[i] = all[i]
+			}
+			asked := 0
+			ask := func() {
+				for _, s := range all {
+					for _, kept := range s.kept {
+						asked++
+						_, err := kept.Take(0)
+						require.ErrorIs(t, err, batchctx.ErrEnded)
+					}
+				}
+			}
+			cfg.Hooks.Action = func(int, schedule.Action) { ask() }
+			_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
+			require.NoError(t, err)
+			ask()
+			require.Positive(t, asked)
+		})
+	}
+}
+
+func TestTrainingNeedsAnObjective(t *testing.T) { // L10
+	chain := chain()
+	cfg := config(chain)
+	cfg.Losses = []loss.Def{{Name: "loss", Reduction: loss.Mean}}
+	r := newRunner(t, cfg)
+	_, err := r.Step(t.Context(), 1, &counted{})
+	require.ErrorIs(t, err, runner.ErrNoObjective)
+	_, err = r.Evaluate(t.Context(), 1, &counted{})
+	require.NoError(t, err)
+	for _, s := range chain {
+		s.param = ""
+	}
+	result, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
+	require.NoError(t, err, "where nothing trains there is nothing to divide")
+	require.Equal(t, loss.Stepped, result.Outcome)
+	_, err = result.Factor()
+	require.ErrorIs(t, err, runner.ErrNoUpdate)
+}
+
+func TestCancelEndsBetweenActions(t *testing.T) { // L8
+	cfg := config(chain())
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	seen := 0
+	cfg.Hooks.Action = func(int, schedule.Action) {
+		if seen++; seen == 5 {
+			cancel(cause)
+		}
+	}
+	r := newRunner(t, cfg)
+	_, err := r.Step(ctx, 8, &counted{})
+	require.ErrorIs(t, err, cause)
+	require.Equal(t, 5, seen, "the action under way is the last one")
+	var where *runner.Error
+	require.True(t, errors.As(err, &where))
+	require.Equal(t, "two", where.Name)
+	require.Equal(t, schedule.Act(schedule.B, 0, 0), where.Action.WithDrop(0))
+	_, err = r.Step(t.Context(), 8, &counted{})
+	require.NoError(t, err)
+}
+
+func TestPanicsGoThrough(t *testing.T) { // L8
+	chain := chain()
+	chain[1].lossSum = nil
+	cfg := config(chain)
+	explode := true
+	cfg.Stages[1] = exploding{chain[1], &explode}
+	r := newRunner(t, cfg)
+	require.PanicsWithValue(t, "boom", func() { _, _ = r.Step(t.Context(), 2, &counted{}) })
+	explode = false
+	_, err := r.Step(t.Context(), 2, &counted{})
+	require.NoError(t, err)
+}
+
+type exploding struct {
+	*times
+	now *bool
+}
+
+func (s exploding) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+	if *s.now {
+		panic("boom")
+	}
+	return s.times.Backward(ctx, mb, gradOut, gradIn)
+}
+
+func TestOneStepAtATime(t *testing.T) {
+	cfg := config(chain())
+	var r *runner.Runner[number]
+	cfg.Hooks.Action = func(int, schedule.Action) {
+		_, err := r.Step(t.Context(), 1, &counted{})
+		require.ErrorIs(t, err, runner.ErrBusy)
+		require.ErrorIs(t, r.Close(), runner.ErrBusy)
+	}
+	r = newRunner(t, cfg)
+	_, err := r.Step(t.Context(), 1, &counted{})
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	_, err = r.Step(t.Context(), 1, &counted{})
+	require.ErrorIs(t, err, runner.ErrClosed)
+}
+
+func TestValidateReportsEveryFault(t *testing.T) {
+	chain := chain()
+	cfg := config(chain)
+	cfg.Space, cfg.Gradients, cfg.Losses, cfg.Parts = nil, nil, nil, nil
+	cfg.LookAhead, cfg.Ring, cfg.ScaleExponent = -1, -1, 1000
+	cfg.Stages[0], cfg.Stages[1] = cfg.Stages[1], nil
+	_, err := runner.New(cfg)
+	for _, want := range []string{
+		"Space is nil", "LookAhead is -1", "Ring is -1", "ScaleExponent is 1000", "stage 1 is nil",
+		`trains "b" and Gradients is nil`, `records loss "loss"`, "takes 1 inputs",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	_, err = runner.New(runner.Config[number]{Space: config(nil).Space})
+	require.ErrorContains(t, err, "no stages")
+
+	cfg = config(chain)
+	cfg.Stages[1] = halfFrozen{cfg.Stages[1].(*times)}
+	_, err = runner.New(cfg)
+	require.ErrorContains(t, err, `is frozen and its parameter "b" is not`)
+
+	cfg = config(chain)
+	cfg.Stages = append(cfg.Stages[:1], cfg.Stages[2:]...)
+	cfg.Stages[1] = &stages.Func[number]{Declares: stages.Spec{Name: "odd", Inputs: []stages.Port{{Name: "y"}}}}
+	_, err = runner.New(cfg)
+	require.ErrorContains(t, err, `output 0 of "two"`)
+}
+
+type halfFrozen struct{ *times }
+
+func (s halfFrozen) Spec() stages.Spec {
+	spec := s.times.Spec()
+	spec.Frozen = true
+	return spec
+}

@@ -1,0 +1,254 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// number is a handle of the tests: one float64 that the garbage collector owns.
+type number = *float64
+
+type view = batchctx.Microbatch[number]
+
+func num(v float64) number { return &v }
+
+// calculator does step-end arithmetic on numbers.
+type calculator struct{}
+
+func (calculator) Zero(g number) error                  { *g = 0; return nil }
+func (calculator) Add(dst, src number) error            { *dst += *src; return nil }
+func (calculator) SumSquares(g number) (float64, error) { return *g * *g, nil }
+
+var wire = []stages.Port{{Name: "x"}}
+
+// times is a stage that multiplies by a weight. Its parts are those of the chain
+// that it stands in.
+type times struct {
+	name        string
+	first, last bool
+	weight      float64
+	param       string
+	contributes batchctx.Contribution
+	grad        number
+	lossSum     func(x float64, m int) float64
+	lossWeight  func(m int) float64
+	gotGradIn   *bool
+}
+
+func (s *times) Spec() stages.Spec {
+	spec := stages.Spec{Name: s.name, Slots: 1}
+	if s.first {
+		spec.Reads = []stages.Read{{Part: "x"}}
+	} else {
+		spec.Inputs = wire
+	}
+	if s.last {
+		spec.Losses = []string{"loss"}
+	} else {
+		spec.Outputs = wire
+	}
+	return spec
+}
+
+func (s *times) Params() []batchctx.Param[number] {
+	if s.param == "" {
+		return nil
+	}
+	return []batchctx.Param[number]{{Name: s.param, Grad: s.grad, Contributes: s.contributes}}
+}
+
+func (s *times) Forward(_ context.Context, mb *view, in, out []number) error {
+	var x number
+	var err error
+	if s.first {
+		if x, err = mb.Part(0); err != nil {
+			return err
+		}
+	} else {
+		x = in[0]
+	}
+	if err := mb.Save(0, batchctx.ByBackward, mb.Retain(x)); err != nil {
+		return err
+	}
+	if !s.last {
+		out[0] = num(s.weight * *x)
+		return nil
+	}
+	sum, weight := s.weight**x, 1.0
+	if s.lossSum != nil {
+		sum = s.lossSum(sum, mb.Index())
+	}
+	if s.lossWeight != nil {
+		weight = s.lossWeight(mb.Index())
+	}
+	return mb.Loss(0, sum, weight)
+}
+
+func (s *times) Backward(_ context.Context, mb *view, gradOut, gradIn []number) error {
+	x, err := mb.Take(0)
+	if err != nil {
+		return err
+	}
+	if s.gotGradIn != nil {
+		*s.gotGradIn = gradIn != nil
+	}
+	dy := 0.0
+	if s.last {
+		seed, err := mb.LossSeed(0)
+		if err != nil {
+			return err
+		}
+		dy = float64(seed)
+	} else {
+		dy = *gradOut[0]
+	}
+	if s.param != "" && !(s.contributes == batchctx.Sometimes && mb.Index()%2 == 1) {
+		g, write, err := mb.Grad(0)
+		if err != nil {
+			return err
+		}
+		switch write {
+		case batchctx.First:
+			*g = *x * dy
+		case batchctx.Add:
+			*g += *x * dy
+		}
+	}
+	if gradIn != nil {
+		gradIn[0] = num(s.weight * dy)
+	}
+	return nil
+}
+
+// chain is three stages 2·3·5 with one parameter each.
+func chain() []*times {
+	return []*times{
+		{name: "two", first: true, weight: 2, param: "a", grad: num(math.NaN())},
+		{name: "three", weight: 3, param: "b", grad: num(math.NaN())},
+		{name: "five", last: true, weight: 5, param: "c", grad: num(math.NaN())},
+	}
+}
+
+func config(chain []*times) runner.Config[number] {
+	cfg := runner.Config[number]{
+		Space:     memory.NewCollected[number](nil, func(number) int64 { return 8 }),
+		Parts:     []string{"x"},
+		Losses:    []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
+		Gradients: calculator{},
+	}
+	for _, s := range chain {
+		cfg.Stages = append(cfg.Stages, s)
+	}
+	return cfg
+}
+
+// counted is a source of the numbers 1, 2, 3, ... that counts what it is asked for.
+type counted struct{ asked, ends int }
+
+func (c *counted) Next(_ context.Context, e *batchctx.Entry[number]) error {
+	if c.ends > 0 && c.asked == c.ends {
+		return io.EOF
+	}
+	if e.Microbatch() != c.asked {
+		return fmt.Errorf("asked for microbatch %d after %d", e.Microbatch(), c.asked)
+	}
+	c.asked++
+	return e.Put(0, num(float64(c.asked)))
+}
+
+func newRunner(t *testing.T, cfg runner.Config[number]) *runner.Runner[number] {
+	t.Helper()
+	r, err := runner.New(cfg)
+	require.NoError(t, err)
+	return r
+}
+
+// withoutGrad never contributes.
+// splitting is a stage that can run I and W apart, and keeps every view it gets.
+type splitting struct {
+	*times
+	kept []*view
+}
+
+func (s *splitting) Forward(ctx context.Context, mb *view, in, out []number) error {
+	s.kept = append(s.kept, mb)
+	return s.times.Forward(ctx, mb, in, out)
+}
+
+func (s *splitting) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+	s.kept = append(s.kept, mb)
+	return s.times.Backward(ctx, mb, gradOut, gradIn)
+}
+
+func (s *splitting) BackwardInput(_ context.Context, mb *view, gradOut, gradIn []number) error {
+	s.kept = append(s.kept, mb)
+	x, err := mb.Take(0)
+	if err != nil {
+		return err
+	}
+	dy := 1.0
+	if gradOut != nil {
+		dy = *gradOut[0]
+	}
+	if gradIn != nil {
+		gradIn[0] = num(s.weight * dy)
+	}
+	return mb.Save(1, batchctx.ByWeight, num(*x*dy))
+}
+
+func (s *splitting) BackwardWeight(_ context.Context, mb *view) error {
+	s.kept = append(s.kept, mb)
+	dw, err := mb.Take(1)
+	if err != nil {
+		return err
+	}
+	g, write, err := mb.Grad(0)
+	if write == batchctx.First {
+		*g = 0
+	}
+	*g += *dw
+	return err
+}
+
+func (s *splitting) Spec() stages.Spec {
+	spec := s.times.Spec()
+	spec.Slots = 2
+	return spec
+}
+
+// split makes I and W of every B, the W's at the end of the step.
+func split(p schedule.Params) (*schedule.Plan, error) {
+	plan, err := schedule.DepthFirst(p)
+	if err != nil {
+		return nil, err
+	}
+	apart := *plan
+	var actions, weights []schedule.Action
+	for action := range plan.All(0) {
+		if action.Kind() == schedule.B {
+			weights = append(weights, schedule.Act(schedule.W, action.Stage(), action.Microbatch()))
+			action = schedule.Act(schedule.I, action.Stage(), action.Microbatch())
+		}
+		actions = append(actions, action)
+	}
+	apart.Programs = [][]schedule.Segment{{{Body: append(actions, weights...), Repeat: 1}}}
+	return &apart, nil
+}
+
+// TestViewsEndWithTheirCall asks every view that a stage has kept, between the
+// actions.
+// TestForwardsMayDescend runs a rule whose first stage takes microbatches from
+// the last to the first: entries wait, pulled in ascending order all the same.
+// halfFrozen declares itself frozen and keeps its parameter.

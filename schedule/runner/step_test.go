@@ -1,0 +1,330 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+func TestStepComputesMeansAndGradients(t *testing.T) {
+	for _, rule := range []schedule.Rule{nil, schedule.BreadthFirst} {
+		for _, m := range []int{1, 2, 7, 64} {
+			stages := chain()
+			cfg := config(stages)
+			cfg.Plan = rule
+			r := newRunner(t, cfg)
+			source := &counted{}
+			result, err := r.Step(t.Context(), m, source)
+			require.NoError(t, err)
+			require.Equal(t, m, source.asked)
+			sum := float64(m*(m+1)) / 2 // of the numbers
+			value, ok := result.Loss("loss")
+			require.True(t, ok)
+			require.Equal(t, 30*sum/float64(m), value)
+			require.Equal(t, []float64{15 * sum, 10 * sum, 6 * sum}, []float64{*stages[0].grad, *stages[1].grad, *stages[2].grad})
+			factor, err := result.Factor()
+			require.NoError(t, err)
+			require.Equal(t, 1/float64(m), factor)
+			require.InEpsilon(t, math.Sqrt(15*15+10*10+6*6)*sum/float64(m), result.GradNorm, 1e-15)
+			_, err = result.Factor()
+			require.ErrorIs(t, err, runner.ErrFactorTaken)
+			require.Equal(t, loss.Stepped, result.Outcome)
+			require.Equal(t, 6*m, result.Actions)
+			require.EqualValues(t, 1, r.NextStep())
+		}
+	}
+}
+
+func TestMMayDifferFromStepToStep(t *testing.T) {
+	r := newRunner(t, config(chain()))
+	for i, m := range []int{3, 1, 100, 3} {
+		result, err := r.Step(t.Context(), m, &counted{})
+		require.NoError(t, err)
+		require.Equal(t, m, result.Microbatches)
+		require.EqualValues(t, i, result.Step)
+	}
+	_, err := r.Step(t.Context(), 0, &counted{})
+	require.ErrorContains(t, err, "0 microbatches")
+	_, err = r.Step(t.Context(), 1, nil)
+	require.ErrorContains(t, err, "source is nil")
+}
+
+func TestLookAheadPullsEarlierAndNeverMore(t *testing.T) {
+	for _, ahead := range []int{0, 1, 3, 50} {
+		cfg := config(chain())
+		cfg.LookAhead = ahead
+		source := &counted{}
+		first := true
+		cfg.Hooks.Action = func(_ int, a schedule.Action) {
+			if a.Kind() == schedule.B && first {
+				first = false
+				require.Equal(t, min(1+ahead, 10), source.asked)
+			}
+		}
+		_, err := newRunner(t, cfg).Step(t.Context(), 10, source)
+		require.NoError(t, err)
+		require.Equal(t, 10, source.asked)
+	}
+}
+
+func TestEvaluateSavesNothingAndKeepsTheStep(t *testing.T) {
+	stages := chain()
+	cfg := config(stages)
+	r := newRunner(t, cfg)
+	result, err := r.Evaluate(t.Context(), 4, &counted{})
+	require.NoError(t, err)
+	value, _ := result.Loss("loss")
+	require.Equal(t, 75.0, value)
+	require.Equal(t, 12, result.Actions)
+	require.True(t, math.IsNaN(*stages[0].grad), "no gradient is touched")
+	require.Zero(t, r.NextStep())
+	_, err = result.Factor()
+	require.ErrorIs(t, err, runner.ErrNoUpdate)
+}
+
+func TestOutputsGoToTheSink(t *testing.T) {
+	chain := chain()
+	cfg := config(chain)
+	cfg.Stages = cfg.Stages[:2] // the last one returns a number now
+	cfg.Losses = nil
+	got := map[int]float64{}
+	space := cfg.Space
+	cfg.Outputs = func(m int, out []number) error {
+		got[m] = *out[0]
+		_, err := space.Release(out[0])
+		return err
+	}
+	r := newRunner(t, cfg)
+	_, err := r.Evaluate(t.Context(), 3, &counted{})
+	require.NoError(t, err)
+	require.Equal(t, map[int]float64{0: 6, 1: 12, 2: 18}, got)
+}
+
+func TestOutcomes(t *testing.T) { // L10
+	for name, tc := range map[string]struct {
+		sum    func(float64, int) float64
+		weight func(int) float64
+		want   loss.Outcome
+		first  int
+	}{
+		"empty":            {weight: func(int) float64 { return 0 }, want: loss.Empty, first: -1},
+		"not finite":       {sum: func(x float64, m int) float64 { return map[bool]float64{true: math.Inf(1), false: x}[m >= 2] }, want: loss.Skipped, first: 2},
+		"weight too small": {weight: func(int) float64 { return 5e-324 }, want: loss.Skipped, first: -1},
+		"some without":     {weight: func(m int) float64 { return float64(m % 2) }, want: loss.Stepped, first: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chain := chain()
+			chain[2].lossSum, chain[2].lossWeight = tc.sum, tc.weight
+			result, err := newRunner(t, config(chain)).Step(t.Context(), 4, &counted{})
+			require.NoError(t, err)
+			require.Equal(t, tc.want, result.Outcome)
+			require.Equal(t, tc.first, result.FirstNonFinite)
+			_, err = result.Factor()
+			require.Equal(t, tc.want != loss.Stepped, errors.Is(err, runner.ErrNoUpdate))
+		})
+	}
+	t.Run("gradient not finite", func(t *testing.T) {
+		chain := chain()
+		chain[0].weight = math.Inf(1)
+		chain[2].lossSum = func(float64, int) float64 { return 1 }
+		result, err := newRunner(t, config(chain)).Step(t.Context(), 1, &counted{})
+		require.NoError(t, err)
+		require.Equal(t, loss.Skipped, result.Outcome)
+	})
+}
+
+func TestSeedsCarryAPowerOfTwo(t *testing.T) {
+	chain := chain()
+	cfg := config(chain)
+	cfg.ScaleExponent = 10
+	result, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
+	require.NoError(t, err)
+	require.Equal(t, 1024.0*15*3, *chain[0].grad)
+	factor, err := result.Factor()
+	require.NoError(t, err)
+	require.Equal(t, 1.0/2048, factor)
+	require.InEpsilon(t, math.Sqrt(15*15+10*10+6*6)*1.5, result.GradNorm, 1e-15)
+}
+
+func TestContributions(t *testing.T) { // L5
+	chain := chain()
+	chain[1].contributes = batchctx.Sometimes
+	result, err := newRunner(t, config(chain)).Step(t.Context(), 3, &counted{})
+	require.NoError(t, err)
+	require.Equal(t, 10.0*(1+3), *chain[1].grad)
+	require.Equal(t, loss.Stepped, result.Outcome)
+
+	silent := []*times{chain[0], {name: "three", weight: 3, param: "b", grad: num(math.NaN())}, chain[2]}
+	cfg := config(silent)
+	cfg.Stages[1] = withoutGrad{silent[1]}
+	_, err = newRunner(t, cfg).Step(t.Context(), 3, &counted{})
+	require.ErrorIs(t, err, batchctx.ErrContribution)
+	require.ErrorContains(t, err, `"b" of stage 1 (three): 0 of 3`)
+
+	silent[1].contributes = batchctx.Sometimes
+	_, err = newRunner(t, cfg).Step(t.Context(), 3, &counted{})
+	require.NoError(t, err)
+	require.Zero(t, *silent[1].grad, "what was never written is zero, not what stood there")
+}
+
+type withoutGrad struct{ *times }
+
+func (s withoutGrad) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+	bare := *s.times
+	bare.param = ""
+	return bare.Backward(ctx, mb, gradOut, gradIn)
+}
+
+func TestTiedParametersAreAddedInStageOrder(t *testing.T) { // L9
+	chain := chain()
+	chain[2].param = "a"
+	result, err := newRunner(t, config(chain)).Step(t.Context(), 1, &counted{})
+	require.NoError(t, err)
+	require.Equal(t, 15.0+6, *chain[0].grad)
+	require.InEpsilon(t, math.Sqrt(21*21+10*10), result.GradNorm, 1e-15, "each parameter once")
+}
+
+func TestFrozenStages(t *testing.T) {
+	t.Run("prefix", func(t *testing.T) {
+		chain := chain()
+		wanted := true
+		chain[1].gotGradIn = &wanted
+		cfg := config(chain)
+		cfg.Stages[0] = stages.Freeze(cfg.Stages[0])
+		result, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
+		require.NoError(t, err)
+		require.False(t, wanted, "nothing before the first trained stage needs a gradient")
+		require.True(t, math.IsNaN(*chain[0].grad))
+		require.Equal(t, 10.0*3, *chain[1].grad)
+		require.Equal(t, 5*2, result.Actions)
+	})
+	t.Run("middle", func(t *testing.T) {
+		chain := chain()
+		cfg := config(chain)
+		cfg.Stages[1] = stages.Freeze(cfg.Stages[1])
+		var kinds []schedule.Kind
+		cfg.Hooks.Action = func(_ int, a schedule.Action) { kinds = append(kinds, a.Kind()) }
+		_, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
+		require.NoError(t, err)
+		require.Equal(t, []schedule.Kind{schedule.F, schedule.F, schedule.F, schedule.B, schedule.I, schedule.B}, kinds)
+		require.Equal(t, 15.0, *chain[0].grad)
+		require.True(t, math.IsNaN(*chain[1].grad))
+	})
+	t.Run("all", func(t *testing.T) {
+		cfg := config(chain())
+		for s := range cfg.Stages {
+			cfg.Stages[s] = stages.Freeze(cfg.Stages[s])
+		}
+		_, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
+		require.Error(t, err)
+	})
+}
+
+func TestBackwardMayBeSplit(t *testing.T) {
+	chain := chain()
+	cfg := config(chain)
+	for i := range chain {
+		cfg.Stages[i] = &splitting{times: chain[i]}
+	}
+	cfg.Plan = split
+	var last schedule.Kind
+	cfg.Hooks.Action = func(_ int, a schedule.Action) { last = a.Kind() }
+	result, err := newRunner(t, cfg).Step(t.Context(), 4, &counted{})
+	require.NoError(t, err)
+	require.Equal(t, schedule.W, last)
+	require.Equal(t, 9*4, result.Actions)
+	require.Equal(t, []float64{150, 100, 60}, []float64{*chain[0].grad, *chain[1].grad, *chain[2].grad})
+
+	cfg.Stages[1] = chain[1]
+	_, err = newRunner(t, cfg).Step(t.Context(), 4, &counted{})
+	require.ErrorIs(t, err, schedule.ErrInvalidPlan)
+	require.ErrorContains(t, err, "1I0 must not be in this plan: the stage does not split its backward")
+}
+
+func TestForwardsMayDescend(t *testing.T) {
+	const m = 9
+	descending := func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := schedule.DepthFirst(p)
+		if err != nil {
+			return nil, err
+		}
+		mirrored := *plan
+		var actions []schedule.Action
+		for action := range plan.All(0) {
+			actions = append(actions, schedule.Act(action.Kind(), action.Stage(), p.Microbatches-1-action.Microbatch()))
+		}
+		mirrored.Programs = [][]schedule.Segment{{{Body: actions, Repeat: 1}}}
+		return &mirrored, nil
+	}
+	chain := chain()
+	cfg := config(chain)
+	cfg.Plan = descending
+	source := &counted{}
+	first := -1
+	cfg.Hooks.Action = func(_ int, a schedule.Action) {
+		if first < 0 {
+			first = a.Microbatch()
+		}
+	}
+	_, err := newRunner(t, cfg).Step(t.Context(), m, source)
+	require.NoError(t, err)
+	require.Equal(t, m-1, first)
+	require.Equal(t, m, source.asked)
+	require.Equal(t, 15.0*m*(m+1)/2, *chain[0].grad)
+}
+
+func TestSamplesAreKept(t *testing.T) {
+	cfg := config(chain())
+	cfg.Ring = 4
+	cfg.FirstStep = 11
+	var times []int64
+	cfg.Hooks.Microbatch = func(s *memory.Sample) { times = append(times, s.Time) }
+	r := newRunner(t, cfg)
+	_, err := r.Step(t.Context(), 6, &counted{})
+	require.NoError(t, err)
+	require.Len(t, times, 6)
+	require.Positive(t, times[0])
+	require.Equal(t, 4, r.Samples().Len())
+	for i := range 4 {
+		s := r.Samples().At(i)
+		require.Equal(t, 2+i, s.Microbatch)
+		require.EqualValues(t, 11, s.Step)
+		require.Equal(t, "B", s.Kind)
+		require.Equal(t, float64(3+i), s.Weight)
+		require.Zero(t, s.Excess)
+	}
+}
+
+func TestMergeIsCalledOnce(t *testing.T) {
+	cfg := config(chain())
+	calls := 0
+	var other loss.Record
+	cfg.Merge = func(_ context.Context, record *loss.Record) error {
+		calls++
+		if calls == 1 {
+			data, err := record.AppendBinary(nil)
+			require.NoError(t, err)
+			require.NoError(t, other.UnmarshalBinary(data))
+			return nil
+		}
+		return record.Merge(&other) // the rank of the step before
+	}
+	r := newRunner(t, cfg)
+	_, err := r.Step(t.Context(), 2, &counted{})
+	require.NoError(t, err)
+	result, err := r.Step(t.Context(), 4, &counted{})
+	require.NoError(t, err)
+	require.Equal(t, 2, calls)
+	value, _ := result.Loss("loss")
+	require.Equal(t, 30*(3.0+10)/6, value)
+}
