@@ -25,7 +25,8 @@ const (
 	Reload          // reserved
 	Optimizer       // reserved
 
-	numKinds = int(Optimizer) + 1
+	// NumKinds is the number of kinds, None among them.
+	NumKinds = int(Optimizer) + 1
 )
 
 // Compute reports whether the kind runs a stage: F, B, I or W.

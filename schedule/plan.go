@@ -47,16 +47,24 @@ type Plan struct {
 	Mode         Mode
 	Placement    Placement
 	Microbatches int
-	Programs     [][]Segment // by rank
+	// Frozen says by stage which stages have no weight gradients; nil is none. It
+	// belongs to what a training plan declares and means nothing in another mode.
+	Frozen   []bool
+	Programs [][]Segment // by rank
 
 	// Facts are those the lifetime pass was given, by stage; nil before that pass.
 	Facts []Facts
-	// Parts[stage][kind] is the set of entry parts, one bit each in the order of
-	// FactsParts, that die with an action of this kind on this stage where it
+	// Parts[stage][kind] is the set of entry parts, one bit each in the order that
+	// the facts use, that die with an action of this kind on this stage where it
 	// carries DropParts; nil before the lifetime pass.
-	Parts [][numKinds]uint64
+	Parts [][NumKinds]uint64
 	// Windows[stage] says how many consecutive microbatches of a stage are in
-	// flight at once at most; Entries[rank] the same of batch entries on a rank.
+	// flight at once at most: the highest minus the lowest plus one, at the worst
+	// moment, each from the birth of the stage's input to the last action of the
+	// stage. So a ring of that size, with microbatch mod window as the slot, never
+	// holds two in one slot. Entries[rank] is the same of batch entries on a rank,
+	// from the first action of a microbatch there to the death of its last part; it
+	// is at least 1.
 	Windows []int
 	Entries []int
 }
@@ -76,4 +84,35 @@ func (p *Plan) All(rank int) iter.Seq[Action] {
 			}
 		}
 	}
+}
+
+// HasBackward reports whether the plan runs a backward of the stage for every
+// microbatch: in training, unless neither the stage nor any before it trains.
+func (p *Plan) HasBackward(stage int) bool {
+	return p.Mode == Training && stage >= firstTrained(p.Frozen)
+}
+
+// Actions returns the number of actions in a rank's program, each repeat counted.
+func (p *Plan) Actions(rank int) int64 {
+	var n int64
+	for _, segment := range p.Programs[rank] {
+		n += int64(len(segment.Body)) * int64(segment.Repeat)
+	}
+	return n
+}
+
+// frozen reports whether the stage has no weight gradients.
+func (p *Plan) frozen(stage int) bool {
+	return stage < len(p.Frozen) && p.Frozen[stage]
+}
+
+// firstTrained returns the first stage that is not frozen. What lies before it
+// is the frozen prefix, which has no backward.
+func firstTrained(frozen []bool) int {
+	for stage, f := range frozen {
+		if !f {
+			return stage
+		}
+	}
+	return len(frozen)
 }

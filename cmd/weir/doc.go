@@ -1,0 +1,5 @@
+// Weir makes and checks plans from the command line.
+//
+//	weir plan --schedule depth-first --stages 4 --microbatches 64 > plan.txt
+//	weir check plan.txt
+package main

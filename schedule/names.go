@@ -1,0 +1,159 @@
+package schedule
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+var kindNames = [NumKinds]string{
+	"NONE", "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT", "UNSHARD", "RESHARD", "REDUCE_GRAD",
+	"RECOMPUTE", "QUANTIZE", "OFFLOAD", "RELOAD", "OPTIMIZER",
+}
+
+// String returns the name of the kind as PyTorch spells it.
+func (k Kind) String() string {
+	if int(k) < NumKinds {
+		return kindNames[k]
+	}
+	return "KIND(" + strconv.Itoa(int(k)) + ")"
+}
+
+// ParseKind is the reverse of String. It reports false for an unknown name.
+func ParseKind(name string) (Kind, bool) {
+	for k, n := range kindNames {
+		if n == name {
+			return Kind(k), true
+		}
+	}
+	return None, false
+}
+
+// ofStage reports whether the kind is usually of a stage alone, so that its text
+// leaves out microbatch 0.
+func (k Kind) ofStage() bool {
+	return k == Unshard || k == Reshard || k == ReduceGrad || k == Optimizer
+}
+
+// String returns the action as PyTorch writes it, stage, kind and microbatch,
+// without drops and join: 2F0, 3SEND_B17. Where the microbatch is 0 and the kind
+// is of a stage alone, it is left out: 1UNSHARD.
+func (a Action) String() string {
+	var buf [40]byte
+	return string(a.appendText(buf[:0]))
+}
+
+func (a Action) appendText(b []byte) []byte {
+	b = strconv.AppendInt(b, int64(a.Stage()), 10)
+	b = append(b, a.Kind().String()...)
+	if a.Microbatch() == 0 && a.Kind().ofStage() {
+		return b
+	}
+	return strconv.AppendInt(b, int64(a.Microbatch()), 10)
+}
+
+// ParseAction is the reverse of Action.String. The error says what is wrong with
+// the text.
+func ParseAction(text string) (Action, error) {
+	a, fault := parseAction(text)
+	if fault != "" {
+		return 0, fmt.Errorf("%w: %q: %s", ErrText, text, fault)
+	}
+	return a, nil
+}
+
+// parseAction returns what is wrong with the text, "" where nothing is.
+func parseAction(text string) (Action, string) {
+	const digits = "0123456789"
+	name := strings.TrimLeft(text, digits)
+	number := strings.TrimLeft(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_")
+	stageText, kindText := text[:len(text)-len(name)], name[:len(name)-len(number)]
+
+	kind, ok := ParseKind(kindText)
+	if stageText == "" || !ok || strings.Trim(number, digits) != "" || number == "" && !kind.ofStage() {
+		return 0, "expected an action such as 2F0 or 1SEND_F3: stage, kind, microbatch"
+	}
+	stage, ok := parseNumber(stageText, MaxStages-1)
+	if !ok {
+		return 0, fmt.Sprintf("expected a stage from 0 to %d", MaxStages-1)
+	}
+	mb, ok := 0, true
+	if number != "" {
+		mb, ok = parseNumber(number, MaxMicrobatches-1)
+	}
+	if !ok {
+		return 0, fmt.Sprintf("expected a microbatch from 0 to %d", MaxMicrobatches-1)
+	}
+	return Act(kind, stage, mb), ""
+}
+
+// parseNumber returns the number that the digits make, false where there is
+// anything else or it is more than the limit.
+func parseNumber(digits string, limit int) (int, bool) {
+	if digits == "" {
+		return 0, false
+	}
+	n := 0
+	for _, d := range []byte(digits) {
+		if d < '0' || d > '9' {
+			return 0, false
+		}
+		if n = 10*n + int(d-'0'); n > limit {
+			return 0, false
+		}
+	}
+	return n, true
+}
+
+// dropLetters are the letters of the drop bits, lowest first.
+const dropLetters = "piogstr"
+
+// knownDrops are the bits that have a letter.
+const knownDrops = Drop(1<<len(dropLetters) - 1)
+
+// String returns the letters of the bits in the order of the constants, "" where
+// none is set. Bits without a name are one ? at the end.
+func (d Drop) String() string {
+	var buf [len(dropLetters) + 1]byte
+	return string(d.appendText(buf[:0]))
+}
+
+func (d Drop) appendText(b []byte) []byte {
+	for i := range len(dropLetters) {
+		if d>>i&1 == 1 {
+			b = append(b, dropLetters[i])
+		}
+	}
+	if d&^knownDrops != 0 {
+		b = append(b, '?')
+	}
+	return b
+}
+
+// parseDrop returns the bits of the letters, each given once in any order, and
+// what is wrong with them, "" where nothing is.
+func parseDrop(letters string) (Drop, string) {
+	var drop Drop
+	for i := range len(letters) {
+		bit := strings.IndexByte(dropLetters, letters[i])
+		if bit < 0 || drop>>bit&1 == 1 {
+			return 0, "expected drop letters out of " + dropLetters + ", each at most once"
+		}
+		drop |= 1 << bit
+	}
+	if drop == 0 {
+		return 0, "expected drop letters out of " + dropLetters + " after ~"
+	}
+	return drop, ""
+}
+
+// String returns the word that the text form uses.
+func (m Mode) String() string {
+	switch m {
+	case Training:
+		return "training"
+	case ForwardOnly:
+		return "forward-only"
+	}
+	return "mode(" + strconv.Itoa(int(m)) + ")"
+}

@@ -1,0 +1,191 @@
+package schedule_test
+
+import (
+	"slices"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// The oracle says in the plainest way what a plan amounts to: it writes out every
+// action and looks at all of them, one microbatch at a time.
+
+// expand returns the plan as plain lists: one segment a rank, every repeat
+// written out.
+func expand(p *schedule.Plan) *schedule.Plan {
+	flat := *p
+	flat.Programs = nil
+	for rank := range p.Programs {
+		flat.Programs = append(flat.Programs, []schedule.Segment{{Body: slices.Collect(p.All(rank)), Repeat: 1}})
+	}
+	return &flat
+}
+
+// cell is one stage and microbatch.
+type cell struct{ stage, mb int }
+
+// oracle is what lifetimes must come out as, rank by rank.
+type oracle struct {
+	drops   [][]schedule.Drop // by rank and position
+	windows []int
+	entries []int
+	unread  bool // a part is read for some microbatches and not for others
+	uneven  bool // the parts that die at a stage and kind differ
+}
+
+func newOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
+	stages := p.Placement.Stages()
+	o := oracle{windows: make([]int, stages)}
+	for rank := range p.Programs {
+		actions := slices.Collect(p.All(rank))
+		drops := make([]schedule.Drop, len(actions))
+
+		last := map[int]int{}             // by microbatch: its last action
+		lastOf := map[cell]int{}          // by stage and microbatch
+		born := map[cell]int{}            // when the input comes onto the rank
+		lastRead := map[int]map[int]int{} // by part, by microbatch
+		first := map[int]int{}            // by microbatch
+		for at, a := range actions {
+			s, k, m := a.Stage(), a.Kind(), a.Microbatch()
+			last[m] = at
+			lastOf[cell{s, m}] = at
+			if _, ok := first[m]; !ok {
+				first[m] = at
+			}
+			for part := range 64 {
+				if facts[s].Reads[k]>>part&1 == 1 {
+					if lastRead[part] == nil {
+						lastRead[part] = map[int]int{}
+					}
+					lastRead[part][m] = at
+				}
+			}
+			if _, ok := born[cell{s, m}]; !ok { // the receive, or the forward itself
+				born[cell{s, m}] = at
+			}
+			if k == schedule.F && s+1 < stages && p.Placement.Rank[s+1] == rank {
+				born[cell{s + 1, m}] = at
+			}
+		}
+
+		table := map[cell]uint64{} // by stage and kind
+		for at, a := range actions {
+			s, k, m := a.Stage(), a.Kind(), a.Microbatch()
+			d := &drops[at]
+			if last[m] == at {
+				*d |= schedule.Retire
+			}
+			dies := uint64(0)
+			for part, by := range lastRead {
+				if n, ok := by[m]; ok && n == at {
+					dies |= 1 << part
+				}
+			}
+			if dies != 0 {
+				*d |= schedule.DropParts
+				here := cell{s, int(k)}
+				o.uneven = o.uneven || table[here] != 0 && table[here] != dies
+				table[here] = dies
+			}
+			backs := p.HasBackward(s)
+			if k == schedule.F && s > 0 {
+				*d |= schedule.DropInput
+			}
+			if k == schedule.F && s == stages-1 {
+				*d |= schedule.DropOutput
+			}
+			if (k == schedule.B || k == schedule.I) && s < stages-1 {
+				*d |= schedule.DropGrad
+			}
+			if k == schedule.B || k == schedule.I || k == schedule.W || k == schedule.F && !backs {
+				*d |= schedule.DropSaved
+			}
+			if k == schedule.Wait {
+				*d |= schedule.DropSent
+			}
+		}
+		o.drops = append(o.drops, drops)
+
+		for _, by := range lastRead {
+			o.unread = o.unread || len(by) != p.Microbatches
+		}
+		for s := range stages {
+			if p.Placement.Rank[s] == rank {
+				o.windows[s] = widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
+					return born[cell{s, m}], lastOf[cell{s, m}], true
+				})
+			}
+		}
+		o.entries = append(o.entries, max(1, widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
+			end, held := 0, false
+			for _, by := range lastRead {
+				if at, ok := by[m]; ok {
+					end, held = max(end, at), true
+				}
+			}
+			return first[m], end, held
+		})))
+	}
+	return o
+}
+
+// widest returns the most consecutive microbatches that are alive at one action,
+// each from its first to its last.
+func widest(actions, microbatches int, life func(m int) (int, int, bool)) int {
+	low := slices.Repeat([]int{microbatches}, actions)
+	high := slices.Repeat([]int{-1}, actions)
+	for m := range microbatches {
+		from, to, ok := life(m)
+		for at := from; ok && at <= to; at++ {
+			low[at], high[at] = min(low[at], m), max(high[at], m)
+		}
+	}
+	width := 0
+	for at := range low {
+		width = max(width, high[at]-low[at]+1)
+	}
+	return width
+}
+
+// ordered reports whether a plan on one rank runs exactly what it must, in an
+// order that works.
+func ordered(p *schedule.Plan, split []bool) bool {
+	type act struct {
+		kind      schedule.Kind
+		stage, mb int
+	}
+	done := map[act]bool{}
+	stages := p.Placement.Stages()
+	for a := range p.All(0) {
+		k, s, m := a.Kind(), a.Stage(), a.Microbatch()
+		has := func(kind schedule.Kind, stage int) bool { return done[act{kind, stage, m}] }
+		back := func(stage int) bool { return has(schedule.B, stage) || has(schedule.I, stage) }
+		frozen := s < len(p.Frozen) && p.Frozen[s]
+		ok := s < stages && m < p.Microbatches && !has(k, s)
+		switch k {
+		case schedule.F:
+			ok = ok && (s == 0 || has(schedule.F, s-1))
+		case schedule.B, schedule.I:
+			ok = ok && p.HasBackward(s) && has(schedule.F, s) && (s == stages-1 || back(s+1)) && !back(s)
+			ok = ok && (k == schedule.I) == (frozen || ok && split[s])
+		case schedule.W:
+			ok = ok && p.HasBackward(s) && has(schedule.I, s) && !frozen
+		default:
+			return false
+		}
+		if !ok {
+			return false
+		}
+		done[act{k, s, m}] = true
+	}
+	want := 0
+	for s := range stages {
+		want++
+		if p.HasBackward(s) {
+			want++
+			if split[s] && !(s < len(p.Frozen) && p.Frozen[s]) {
+				want++
+			}
+		}
+	}
+	return len(done) == want*p.Microbatches
+}

@@ -1,0 +1,268 @@
+package schedule
+
+import (
+	"io"
+	"strconv"
+	"strings"
+)
+
+// ParseText reads the text form that WriteText writes; lines may be broken
+// anywhere between words, and # begins a comment. It reads at most MaxText bytes
+// and allocates no more than a small multiple of what it has read. It does not
+// say whether the plan is valid: Check does.
+//
+// Errors wrap ErrText and say where the fault is, what was found there and what
+// was expected. Where r has a Name, as a file does, the place is file:line:column.
+func ParseText(r io.Reader) (*Plan, error) {
+	s, err := newScanner(r)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{}
+	s.header(p)
+	s.stages(p)
+	s.ranks(p)
+	if s.parseFault != nil {
+		return nil, s.parseFault
+	}
+	return p, nil
+}
+
+func (s *scanner) header(p *Plan) {
+	s.keyword("weir")
+	s.keyword("plan")
+	s.number("the version of the form,", textVersion, textVersion, "")
+	s.keyword("name")
+	name, err := strconv.Unquote(s.word)
+	if err != nil || !strings.HasPrefix(s.word, `"`) {
+		s.fail("expected a name in double quotes")
+	}
+	p.Name = name
+	s.next()
+	s.keyword("mode")
+	switch s.word {
+	case Training.String():
+	case ForwardOnly.String():
+		p.Mode = ForwardOnly
+	default:
+		s.fail("expected %v or %v", Training, ForwardOnly)
+	}
+	s.next()
+	s.keyword("ranks")
+	p.Placement.Ranks = s.number("a number of ranks", 1, MaxStages, "")
+	s.keyword("stages")
+	stages := s.number("a number of stages", 1, MaxStages, "")
+	s.keyword("microbatches")
+	p.Microbatches = s.number("a number of microbatches", 1, MaxMicrobatches, "")
+	s.keyword("placement")
+	for range stages {
+		if s.parseFault != nil {
+			return
+		}
+		p.Placement.Rank = append(p.Placement.Rank, s.number("the rank of each stage,", 0, p.Placement.Ranks-1, ""))
+	}
+	s.frozen(p, stages)
+}
+
+func (s *scanner) frozen(p *Plan, stages int) {
+	s.keyword("frozen")
+	if s.word == "none" {
+		s.next()
+		return
+	}
+	for last := -1; last < 0 || last < stages-1 && s.word != "" && isDigit(s.word[0]); {
+		last = s.number("none, or the frozen stages, ascending,", last+1, stages-1, "")
+		if s.parseFault != nil {
+			return
+		}
+		if p.Frozen == nil {
+			p.Frozen = make([]bool, stages)
+		}
+		p.Frozen[last] = true
+	}
+}
+
+// stages takes the lines of the stages, where there are any: one for each, all of
+// the same fields.
+func (s *scanner) stages(p *Plan) {
+	if s.word != "stage" {
+		return
+	}
+	windows, facts, drops := false, false, false
+	for stage := range p.Placement.Rank {
+		s.keyword("stage")
+		s.number("the stages in order,", stage, stage, ":")
+		if stage == 0 {
+			windows = strings.HasPrefix(s.word, "window=")
+		}
+		if windows {
+			p.Windows = append(p.Windows, s.keyedNumber("window="))
+		}
+		if stage == 0 {
+			facts = strings.HasPrefix(s.word, "facts=")
+		}
+		if facts {
+			p.Facts = append(p.Facts, Facts{})
+			s.facts(&p.Facts[stage])
+			s.parts("reads=", &p.Facts[stage].Reads)
+		}
+		if stage == 0 {
+			drops = strings.HasPrefix(s.word, "drops=")
+		}
+		if drops {
+			p.Parts = append(p.Parts, [NumKinds]uint64{})
+			s.parts("drops=", &p.Parts[stage])
+		}
+		if stage == 0 && !windows && !facts && !drops {
+			s.fail("expected window=, facts= or drops=")
+		}
+		if s.parseFault != nil {
+			return
+		}
+	}
+}
+
+// value takes a word of the form key=value and returns the value.
+func (s *scanner) value(key string) (string, bool) {
+	value, ok := strings.CutPrefix(s.word, key)
+	if !ok {
+		s.fail("expected %s, as on the first of these lines", key)
+	}
+	return value, ok
+}
+
+func (s *scanner) keyedNumber(key string) int {
+	value, ok := s.value(key)
+	if !ok {
+		return 0
+	}
+	n, ok := parseNumber(value, MaxMicrobatches)
+	if !ok {
+		s.fail("expected %s and a number up to %d", key, MaxMicrobatches)
+	}
+	s.next()
+	return n
+}
+
+func (s *scanner) facts(f *Facts) {
+	value, ok := s.value("facts=")
+	if !ok {
+		return
+	}
+	flags := [...]*bool{&f.Frozen, &f.Split, &f.Recomputes}
+	rest := value
+	for i, flag := range flags {
+		if word, more, _ := strings.Cut(rest, ","); word == factWords[i] {
+			*flag, rest = true, more
+		}
+	}
+	if value != "-" && (rest != "" || value == "" || strings.HasSuffix(value, ",")) {
+		s.fail("expected facts=- or some of %s in this order", strings.Join(factWords[:], ","))
+	}
+	s.next()
+}
+
+// parts takes sets of entry parts by kind: key and F:0,1;B:2, or key and -.
+func (s *scanner) parts(key string, table *[NumKinds]uint64) {
+	value, ok := s.value(key)
+	if !ok {
+		return
+	}
+	for again := value != "-"; again; {
+		var one string
+		one, value, again = strings.Cut(value, ";")
+		name, list, _ := strings.Cut(one, ":")
+		kind, ok := ParseKind(name)
+		if !ok || table[kind] != 0 {
+			ok, list = false, ""
+		}
+		for _, number := range strings.Split(list, ",") {
+			part, isPart := parseNumber(number, MaxParts-1)
+			if !isPart || table[kind]>>part&1 == 1 {
+				ok = false
+				break
+			}
+			table[kind] |= 1 << part
+		}
+		if !ok {
+			s.fail("expected %s- or entry parts from 0 to %d by kind, such as %sF:0,1;B:2", key, MaxParts-1, key)
+			return
+		}
+	}
+	s.next()
+}
+
+// ranks takes the program of every rank, to the end of the text.
+func (s *scanner) ranks(p *Plan) {
+	entries := false
+	for rank := range p.Placement.Ranks {
+		s.keyword("rank")
+		s.number("the ranks in order,", rank, rank, ":")
+		if rank == 0 {
+			entries = strings.HasPrefix(s.word, "entries=")
+		}
+		if entries {
+			p.Entries = append(p.Entries, s.keyedNumber("entries="))
+		}
+		var program []Segment
+		for s.word == "x" {
+			program = append(program, s.segment())
+		}
+		if s.parseFault != nil {
+			return
+		}
+		p.Programs = append(p.Programs, program)
+	}
+	if s.word != "" {
+		s.fail("expected a segment, x, or the end of the text behind the last rank")
+	}
+}
+
+func (s *scanner) segment() Segment {
+	s.keyword("x")
+	segment := Segment{Repeat: s.number("a repeat", 1, MaxMicrobatches, "")}
+	segment.Stride = s.stride()
+	for s.word != "" && isDigit(s.word[0]) {
+		segment.Body = append(segment.Body, s.action())
+	}
+	if len(segment.Body) == 0 {
+		s.fail("expected the actions of the segment, such as 2F0 or 1B3~gs")
+	}
+	return segment
+}
+
+// stride takes a number with its sign and a colon.
+func (s *scanner) stride() int {
+	digits, ok := strings.CutSuffix(s.word, ":")
+	n, number := 0, false
+	if ok && len(digits) > 1 {
+		n, number = parseNumber(digits[1:], MaxMicrobatches)
+	}
+	switch {
+	case number && digits[0] == '+':
+	case number && digits[0] == '-':
+		n = -n
+	default:
+		s.fail("expected a stride with its sign, from -%d: to +%d:", MaxMicrobatches, MaxMicrobatches)
+	}
+	s.next()
+	return n
+}
+
+// action takes an action with its drops and its join.
+func (s *scanner) action() Action {
+	text, joined := strings.CutSuffix(s.word, "&")
+	text, letters, drops := strings.Cut(text, "~")
+	a, fault := parseAction(text)
+	if fault == "" && drops {
+		var drop Drop
+		drop, fault = parseDrop(letters)
+		a = a.WithDrop(drop)
+	}
+	if fault != "" {
+		s.fail("%s", fault)
+		return 0
+	}
+	s.next()
+	return a.WithJoin(joined)
+}

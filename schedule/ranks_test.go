@@ -1,0 +1,234 @@
+package schedule_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// oneFOneB returns the 1F1B plan on this many ranks with depth stages each, the
+// first rank with the first stages: rank r runs P-1-r forwards, then forward and
+// backward in turn, then the rest of the backwards. With transfers there are
+// sends and receives around what crosses ranks, and waits. Frozen stages have no
+// weight gradient; all of the first frozen ones no backward.
+func oneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.Plan {
+	stages := ranks * depth
+	p := &schedule.Plan{Name: "1f1b", Placement: schedule.Looped(ranks, stages), Microbatches: microbatches}
+	for s := range stages {
+		p.Placement.Rank[s] = s / depth
+	}
+	if frozen > 0 {
+		p.Frozen = append(slices.Repeat([]bool{true}, frozen), make([]bool, stages-frozen)...)
+	}
+	for r := range ranks {
+		first, last := r*depth, (r+1)*depth-1
+		forward := func(mb int) (list []schedule.Action) {
+			if transfers && r > 0 {
+				list = append(list, schedule.Act(schedule.RecvF, first, mb))
+			}
+			for s := first; s <= last; s++ {
+				list = append(list, schedule.Act(schedule.F, s, mb))
+			}
+			if transfers && r < ranks-1 {
+				list = append(list, schedule.Act(schedule.SendF, last, mb), schedule.Act(schedule.Wait, last, mb))
+			}
+			return list
+		}
+		backward := func(mb int) (list []schedule.Action) {
+			if transfers && r < ranks-1 && last >= frozen {
+				list = append(list, schedule.Act(schedule.RecvB, last, mb))
+			}
+			for s := last; s >= max(first, frozen); s-- {
+				list = append(list, schedule.Act(schedule.B, s, mb))
+			}
+			if transfers && first-1 >= frozen {
+				list = append(list, schedule.Act(schedule.SendB, first, mb), schedule.Act(schedule.Wait, first, mb))
+			}
+			return list
+		}
+		warmup := min(ranks-1-r, microbatches)
+		var program []schedule.Segment
+		for _, s := range []schedule.Segment{
+			{Body: forward(0), Repeat: warmup, Stride: 1},
+			{Body: append(forward(warmup), backward(0)...), Repeat: microbatches - warmup, Stride: 1},
+			{Body: backward(microbatches - warmup), Repeat: warmup, Stride: 1},
+		} {
+			if s.Repeat > 0 && len(s.Body) > 0 {
+				program = append(program, s)
+			}
+		}
+		p.Programs = append(p.Programs, program)
+	}
+	return p
+}
+
+func TestSeveralRanks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ranks, depth := rapid.IntRange(1, 4).Draw(t, "ranks"), rapid.IntRange(1, 3).Draw(t, "depth")
+		frozen := max(0, rapid.IntRange(-3, ranks*depth-1).Draw(t, "frozen"))
+		p := oneFOneB(ranks, depth, frozen, rapid.IntRange(1, 12).Draw(t, "microbatches"), rapid.Bool().Draw(t, "transfers"))
+		require.NoError(t, schedule.Check(p))
+		marked := checkLifetimes(t, p, drawFacts(t, p, make([]bool, ranks*depth)))
+		if marked == nil {
+			return
+		}
+		for s := range ranks * depth {
+			if frozen == 0 && s%depth == 0 {
+				require.Equal(t, min(ranks-s/depth, p.Microbatches), marked.Windows[s]) // what 1F1B is known for
+			}
+		}
+		flat := text(t, expand(marked))
+		back, err := schedule.ParseText(strings.NewReader(flat))
+		require.NoError(t, err)
+		require.NoError(t, schedule.Check(back))
+	})
+}
+
+// TestCheckOfRanks breaks 1F1B on three ranks.
+func TestCheckOfRanks(t *testing.T) {
+	const first, second, third = 0, 1, 2
+	for _, test := range []struct {
+		name  string
+		alter func(p *schedule.Plan, body func(rank int) *[]schedule.Action)
+		code  schedule.Code
+		text  string
+		also  []schedule.Code
+	}{
+		{"wrong rank", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			*body(third) = append(*body(third), schedule.Act(schedule.F, 1, 3))
+		}, schedule.WrongRank, "Rank 2, action 20: 1F3 is on the wrong rank; move it to rank 1, which has stage 1.", []schedule.Code{schedule.Twice}},
+		{"send missing", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			remove(body(first), schedule.Act(schedule.SendF, 0, 2))
+			remove(body(first), schedule.Act(schedule.Wait, 0, 2))
+		}, schedule.Missing, "Rank 0 never runs 0SEND_F2; add it.", nil},
+		{"gradient's receive missing", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			remove(body(second), schedule.Act(schedule.RecvB, 1, 2))
+		}, schedule.Missing, "Rank 1 never runs 1RECV_B2; add it.", nil},
+		{"wait for nothing", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			*body(third) = append(*body(third), schedule.Act(schedule.Wait, 2, 1))
+		}, schedule.Unexpected, "Rank 2 waits for a send of stage 2 and microbatch 1 that is not in the plan; take the WAIT out, or add the send.", nil},
+		{"wait too early", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			swap(body(first), schedule.Act(schedule.SendF, 0, 1), schedule.Act(schedule.Wait, 0, 1))
+		}, schedule.Order, "Rank 0, action 4: 0WAIT1 waits before there is a send to wait for; move it behind the send.", nil},
+		{"send too early", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			swap(body(first), schedule.Act(schedule.SendF, 0, 1), schedule.Act(schedule.F, 0, 1))
+		}, schedule.Order, "Rank 0, action 3: 0SEND_F1 runs before 0F1, whose output it sends; move 0F1 before it.", nil},
+		{"gradient sent too early", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			swap(body(third), schedule.Act(schedule.SendB, 2, 1), schedule.Act(schedule.B, 2, 1))
+		}, schedule.Order, "Rank 2, action 7: 2SEND_B1 runs before 2B1, whose gradient it sends; move 2B1 before it.", nil},
+		{"receive too late", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			swap(body(third), schedule.Act(schedule.RecvF, 2, 1), schedule.Act(schedule.F, 2, 1))
+		}, schedule.Order, "Rank 2, action 5: 2F1 runs before 2RECV_F1, which brings its input; move 2RECV_F1 before it.", nil},
+		{"receives out of order", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			swap(body(third), schedule.Act(schedule.RecvF, 2, 1), schedule.Act(schedule.RecvF, 2, 0))
+		}, schedule.Pairing, "Rank 2, action 0: 2RECV_F1 receives 1SEND_F0, which rank 1 sent before 1SEND_F1; send and receive in the same order.", []schedule.Code{schedule.Order}},
+		{"deadlock", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			swap(body(second), schedule.Act(schedule.RecvF, 1, 0), schedule.Act(schedule.RecvB, 1, 0))
+		}, schedule.Deadlock, "No rank can go on: rank 0 stands before action 9, 0RECV_B0, and waits for 1SEND_B0 of rank 1;" +
+			" rank 1 stands before action 0, 1RECV_B0, and waits for 2SEND_B0 of rank 2;" +
+			" rank 2 stands before action 0, 2RECV_F0, and waits for 1SEND_F0 of rank 1;" +
+			" move what is waited for before what its rank waits with.", nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := expand(oneFOneB(3, 1, 0, 4, true))
+			test.alter(p, func(rank int) *[]schedule.Action { return &p.Programs[rank][0].Body })
+			err := schedule.Check(p)
+			require.ErrorIs(t, err, schedule.ErrInvalidPlan)
+			require.Equal(t, test.code == schedule.Deadlock, errors.Is(err, schedule.ErrDeadlock))
+			require.ElementsMatch(t, append(test.also, test.code), codesOf(err), "%v", err)
+			require.Contains(t, err.Error(), test.text)
+		})
+	}
+}
+
+// Without transfers a rank waits for the computation on the other rank itself.
+func TestDeadlockWithoutTransfers(t *testing.T) {
+	p := expand(oneFOneB(2, 1, 0, 2, false))
+	swap(&p.Programs[0][0].Body, schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.B, 0, 0))
+	err := schedule.Check(p)
+	require.ErrorIs(t, err, schedule.ErrDeadlock)
+	invalid, ok := errors.AsType[*schedule.PlanError](err)
+	require.True(t, ok)
+	require.Len(t, invalid.Faults, 1)
+	require.Equal(t, schedule.Fault{Code: schedule.Deadlock, Rank: 0, Position: 0, Action: schedule.Act(schedule.B, 0, 0), Text: invalid.Faults[0].Text}, invalid.Faults[0])
+	require.ErrorContains(t, err, "rank 0 stands before action 0, 0B0, and waits for 1B0 of rank 1; rank 1 stands before action 0, 1F0, and waits for 0F0 of rank 0;")
+}
+
+// A rank that has come to its end is not named, and of many ranks only some.
+func TestDeadlockNamesWhoIsStuck(t *testing.T) {
+	p := expand(oneFOneB(3, 1, 1, 2, true))
+	swap(&p.Programs[1][0].Body, schedule.Act(schedule.RecvF, 1, 0), schedule.Act(schedule.RecvB, 1, 0))
+	err := schedule.Check(p)
+	require.ErrorIs(t, err, schedule.ErrDeadlock)
+	require.ErrorContains(t, err, "No rank can go on: rank 1 stands")
+	require.NotContains(t, err.Error(), "rank 0 stands")
+
+	p = expand(oneFOneB(18, 1, 0, 2, false))
+	for r := range 17 {
+		swap(&p.Programs[r][0].Body, schedule.Act(schedule.F, r, 0), schedule.Act(schedule.B, r, 0))
+	}
+	err = schedule.Check(p)
+	require.ErrorIs(t, err, schedule.ErrDeadlock)
+	require.ErrorContains(t, err, "rank 15 stands")
+	require.ErrorContains(t, err, "so do 2 more ranks;")
+	require.NotContains(t, err.Error(), "rank 16 stands")
+}
+
+// A sent buffer ends with a wait (L4).
+func TestSendsAreWaitedFor(t *testing.T) {
+	p := oneFOneB(2, 1, 0, 4, true)
+	marked, err := schedule.Lifetimes(p, make([]schedule.Facts, 2), 0)
+	require.NoError(t, err)
+	require.NoError(t, schedule.Check(marked))
+
+	kept := expand(marked)
+	at := slices.IndexFunc(kept.Programs[0][0].Body, func(a schedule.Action) bool { return a.Kind() == schedule.Wait })
+	kept.Programs[0][0].Body[at] = kept.Programs[0][0].Body[at].WithDrop(0)
+	requireCodes(t, schedule.Check(kept), schedule.MissingDrop)
+
+	never := expand(marked)
+	remove(&never.Programs[0][0].Body, never.Programs[0][0].Body[at])
+	requireCodes(t, schedule.Check(never), schedule.MissingDrop)
+
+	received := expand(marked)
+	for i, a := range received.Programs[1][0].Body {
+		if a.Kind() == schedule.RecvF && a.Microbatch() == 1 {
+			received.Programs[1][0].Body[i] = a.WithDrop(schedule.DropSaved)
+		}
+	}
+	requireCodes(t, schedule.Check(received), schedule.MisplacedDrop)
+
+	flying := expand(marked)
+	for i, a := range flying.Programs[0][0].Body {
+		if a.Kind() == schedule.SendF && a.Microbatch() == 1 {
+			flying.Programs[0][0].Body[i] = a.WithDrop(schedule.DropSent)
+		}
+	}
+	requireCodes(t, schedule.Check(flying), schedule.UseAfterDrop)
+}
+
+// The steady state of 1F1B is one segment, and so it stays with its drops.
+func TestLifetimesKeepSegments(t *testing.T) {
+	p := oneFOneB(4, 1, 0, 1_000, false)
+	marked, err := schedule.Lifetimes(p, make([]schedule.Facts, 4), 0)
+	require.NoError(t, err)
+	var text strings.Builder
+	require.NoError(t, marked.WriteText(&text))
+	require.Contains(t, text.String(), "\nrank 0: entries=1\nx 3 +1: 0F0\nx 997 +1: 0F3 0B0~gsr\nx 3 +1: 0B997~gsr\n")
+}
+
+func remove(body *[]schedule.Action, a schedule.Action) {
+	*body = slices.DeleteFunc(slices.Clone(*body), func(b schedule.Action) bool { return b == a })
+}
+
+func swap(body *[]schedule.Action, a, b schedule.Action) {
+	*body = slices.Clone(*body)
+	i, k := slices.Index(*body, a), slices.Index(*body, b)
+	(*body)[i], (*body)[k] = b, a
+}

@@ -1,0 +1,233 @@
+package schedule_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+func TestNames(t *testing.T) {
+	for kind := schedule.None; int(kind) < schedule.NumKinds; kind++ {
+		back, ok := schedule.ParseKind(kind.String())
+		require.True(t, ok)
+		require.Equal(t, kind, back)
+		for _, mb := range []int{0, 7, schedule.MaxMicrobatches - 1} {
+			action := schedule.Act(kind, schedule.MaxStages-1, mb)
+			parsed, err := schedule.ParseAction(action.String())
+			require.NoError(t, err)
+			require.Equal(t, action, parsed)
+		}
+	}
+	_, ok := schedule.ParseKind("BW")
+	require.False(t, ok)
+	require.Equal(t, "KIND(31)", schedule.Kind(31).String())
+
+	for text, action := range map[string]schedule.Action{ // as PyTorch writes them
+		"2F0": schedule.Act(schedule.F, 2, 0), "0B12": schedule.Act(schedule.B, 0, 12),
+		"3SEND_F1": schedule.Act(schedule.SendF, 3, 1), "1RECV_B0": schedule.Act(schedule.RecvB, 1, 0),
+		"1UNSHARD": schedule.Act(schedule.Unshard, 1, 0), "2REDUCE_GRAD": schedule.Act(schedule.ReduceGrad, 2, 0),
+	} {
+		require.Equal(t, text, action.WithDrop(schedule.Retire).WithJoin(true).String())
+		parsed, err := schedule.ParseAction(text)
+		require.NoError(t, err)
+		require.Equal(t, action, parsed)
+	}
+	for _, text := range []string{"", "F", "F0", "2F", "2f0", "2F0 ", "2F-1", "2BW0", "16384F0", "0F268435456", "0F99999999999999999999", "0F0~s"} {
+		_, err := schedule.ParseAction(text)
+		require.ErrorIs(t, err, schedule.ErrText, text)
+	}
+
+	require.Equal(t, "piogstr", (schedule.DropParts | schedule.DropInput | schedule.DropOutput | schedule.DropGrad |
+		schedule.DropSaved | schedule.DropSent | schedule.Retire).String())
+	require.Equal(t, "i?", (schedule.DropInput | 1<<15).String())
+	require.Empty(t, schedule.Drop(0).String())
+}
+
+// TestTextIsExact demands that text and plan are reverses of each other.
+func TestTextIsExact(t *testing.T) {
+	draws := []func(*rapid.T) (*schedule.Plan, []bool){drawPipelined, drawChunks, drawList}
+	rapid.Check(t, func(t *rapid.T) {
+		p, split := draws[rapid.IntRange(0, 2).Draw(t, "draw")](t)
+		p.Name = rapid.String().Draw(t, "name")
+		if marked, err := schedule.Lifetimes(p, drawFacts(t, p, split), parts); err == nil {
+			p = marked
+		}
+		if rapid.Bool().Draw(t, "joined") {
+			body := p.Programs[0][0].Body
+			body[0] = body[0].WithJoin(true)
+		}
+		if rapid.Bool().Draw(t, "no windows") {
+			p.Windows = nil
+		}
+		if len(p.Frozen) > 0 {
+			p.Frozen[rapid.IntRange(0, len(p.Frozen)-1).Draw(t, "frozen")] = true // none is nil
+		}
+		written := text(t, p)
+		back, err := schedule.ParseText(strings.NewReader(written))
+		require.NoError(t, err, written)
+		require.Equal(t, p, back)
+		require.Equal(t, written, text(t, back))
+	})
+}
+
+func TestTextIsForgiving(t *testing.T) {
+	want, err := schedule.ParseText(strings.NewReader("weir plan 1\nname \"a b\"\nmode training\nranks 1\nstages 1\nmicrobatches 2\nplacement 0\nfrozen none\n\nrank 0:\nx 2 +1: 0F0 0B0\n"))
+	require.NoError(t, err)
+	got, err := schedule.ParseText(strings.NewReader("# by hand\r\nweir plan 1 name \"a b\" mode\ttraining ranks 1 stages 1 # one\nmicrobatches 2 placement 0 frozen none rank 0:\nx\n2\n+1:\n0F0 # forward\n0B0"))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+func TestTextErrors(t *testing.T) {
+	const good = "weir plan 1\nname \"n\"\nmode training\nranks 1\nstages 2\nmicrobatches 3\nplacement 0 0\nfrozen 1\n\n" +
+		"stage 0: window=1 facts=- reads=F:0 drops=F:0\nstage 1: window=1 facts=frozen,split reads=- drops=-\n\nrank 0: entries=1\nx 3 +1: 0F0~p 1B0~gs&\n"
+	_, err := schedule.ParseText(strings.NewReader(good))
+	require.NoError(t, err)
+	for _, test := range []struct{ from, to, fault string }{
+		{"weir", "wier", `line 1:1: found "wier", expected weir`},
+		{"plan 1", "plan 2", `line 1:11: found "2", expected the version of the form, from 1 to 1`},
+		{`"n"`, "n", `line 2:6: found "n", expected a name in double quotes`},
+		{`"n"`, "`n`", "line 2:6: found \"`n`\", expected a name in double quotes"},
+		{`"n"`, `"n`, `line 2:6: found "\"n", expected a name in double quotes`},
+		{"training", "eval", `line 3:6: found "eval", expected training or forward-only`},
+		{"ranks 1", "ranks 0", `line 4:7: found "0", expected a number of ranks from 1 to 16384`},
+		{"stages 2", "stages 16385", `line 5:8: found "16385", expected a number of stages from 1 to 16384`},
+		{"microbatches 3", "microbatches 268435457", `line 6:14: found "268435457", expected a number of microbatches from 1 to 268435456`},
+		{"placement 0 0", "placement 0 1", `line 7:13: found "1", expected the rank of each stage, from 0 to 0`},
+		{"placement 0 0", "placement 0", `line 8:1: found "frozen", expected the rank of each stage, from 0 to 0`},
+		{"frozen 1", "frozen 2", `line 8:8: found "2", expected none, or the frozen stages, ascending, from 0 to 1`},
+		{"frozen 1", "frozen 0 0", `line 8:10: found "0", expected none, or the frozen stages, ascending, from 1 to 1`},
+		{"stage 1:", "stage 2:", `line 11:7: found "2:", expected the stages in order, from 1 to 1 and :`},
+		{"stage 0:", "stage 0", `line 10:7: found "0", expected the stages in order, from 0 to 0 and :`},
+		{"stage 0: window=1 facts=- reads=F:0 drops=F:0", "stage 0:", `line 11:1: found "stage", expected window=, facts= or drops=`},
+		{"stage 1: window=1 ", "stage 1: ", `line 11:10: found "facts=frozen,split", expected window=, as on the first of these lines`},
+		{"window=1 facts=-", "window=-1 facts=-", `line 10:10: found "window=-1", expected window= and a number up to 268435456`},
+		{"frozen,split", "split,frozen", `line 11:19: found "facts=split,frozen", expected facts=- or some of frozen,split,recomputes in this order`},
+		{"frozen,split", "", `line 11:19: found "facts=", expected facts=-`},
+		{"frozen,split", "frozen,", `line 11:19: found "facts=frozen,", expected facts=-`},
+		{"reads=F:0", "reads=F:64", `line 10:27: found "reads=F:64", expected reads=- or entry parts from 0 to 63 by kind, such as reads=F:0,1;B:2`},
+		{"reads=F:0", "reads=F:0,0", `found "reads=F:0,0", expected reads=-`},
+		{"reads=F:0", "reads=F:0;F:1", `found "reads=F:0;F:1", expected reads=-`},
+		{"reads=F:0", "reads=F:0;", `found "reads=F:0;", expected reads=-`},
+		{"reads=F:0", "reads=F:", `found "reads=F:", expected reads=-`},
+		{"reads=F:0", "reads=X:0", `found "reads=X:0", expected reads=-`},
+		{"drops=F:0", "", `line 11:46: found "drops=-", expected rank`},
+		{"drops=-", "", `line 13:1: found "rank", expected drops=, as on the first of these lines`},
+		{"rank 0:", "rank 1:", `line 13:6: found "1:", expected the ranks in order, from 0 to 0 and :`},
+		{"entries=1", "entries=x", `line 13:9: found "entries=x", expected entries= and a number`},
+		{"x 3", "x 0", `line 14:3: found "0", expected a repeat from 1 to 268435456`},
+		{"x 3", "y 3", `line 14:1: found "y", expected a segment, x, or the end of the text behind the last rank`},
+		{"+1:", "1:", `line 14:5: found "1:", expected a stride with its sign, from -268435456: to +268435456:`},
+		{"+1:", "+1", `line 14:5: found "+1", expected a stride with its sign`},
+		{"+1:", "-268435457:", `line 14:5: found "-268435457:", expected a stride with its sign`},
+		{"0F0~p 1B0~gs&", "", `line 15:1: found the end of the text, expected the actions of the segment`},
+		{"0F0~p", "0G0~p", `line 14:9: found "0G0~p", expected an action such as 2F0 or 1SEND_F3: stage, kind, microbatch`},
+		{"0F0~p", "16384F0", `line 14:9: found "16384F0", expected a stage from 0 to 16383`},
+		{"0F0~p", "0F268435456", `line 14:9: found "0F268435456", expected a microbatch from 0 to 268435455`},
+		{"0F0~p", "0F0~pp", `line 14:9: found "0F0~pp", expected drop letters out of piogstr, each at most once`},
+		{"0F0~p", "0F0~x", `line 14:9: found "0F0~x", expected drop letters out of piogstr`},
+		{"0F0~p", "0F0~", `line 14:9: found "0F0~", expected drop letters out of piogstr after ~`},
+		{"0F0~p", "0F1" + strings.Repeat("0", 60), `line 14:9: found "0F10000000000000000000000000000000000000...", expected a microbatch`},
+	} {
+		require.Contains(t, good, test.from)
+		_, err := schedule.ParseText(strings.NewReader(strings.Replace(good, test.from, test.to, 1)))
+		require.ErrorIs(t, err, schedule.ErrText, "%q for %q", test.to, test.from)
+		require.ErrorContains(t, err, test.fault)
+		require.NotContains(t, err.Error(), "\n")
+	}
+	_, err = schedule.ParseText(strings.NewReader(good + "more"))
+	require.ErrorContains(t, err, `line 15:1: found "more", expected a segment`)
+}
+
+// A file's name is in its errors; what cannot be read, is too long or cannot be
+// written is an error.
+func TestTextStreams(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plan.txt")
+	require.NoError(t, os.WriteFile(path, []byte("weir\n  cat"), 0o644))
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	_, err = schedule.ParseText(file)
+	require.ErrorContains(t, err, path+`:2:3: found "cat", expected plan`)
+
+	lost := errors.New("lost")
+	_, err = schedule.ParseText(iotest.ErrReader(lost))
+	require.ErrorIs(t, err, lost)
+	_, err = schedule.ParseText(io.LimitReader(endless{}, schedule.MaxText+10))
+	require.ErrorIs(t, err, schedule.ErrText)
+	require.ErrorContains(t, err, "longer than 67108864 bytes")
+
+	p := plan(t, 2, twoStages+twoProgram)
+	require.ErrorIs(t, p.WriteText(full{}), io.ErrShortWrite)
+	for _, spoil := range []func(){
+		func() { p.Programs[0][0].Body[0] = schedule.Act(31, 0, 0) },
+		func() { p.Programs[0][0].Body[0] = schedule.Act(schedule.F, 0, 0).WithDrop(1 << 15) },
+		func() { p.Mode = 5 },
+		func() { p.Windows = p.Windows[:1] },
+		func() { p.Programs = nil },
+	} {
+		spoil()
+		require.ErrorIs(t, p.WriteText(io.Discard), schedule.ErrText)
+	}
+}
+
+// endless is spaces without end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) {
+	copy(b, bytes.Repeat([]byte{' '}, len(b)))
+	return len(b), nil
+}
+
+// full takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// FuzzParseText demands that whatever is read is written and read again as the
+// same, and that Check ends.
+func FuzzParseText(f *testing.F) {
+	paths, err := filepath.Glob("testdata/*.txt")
+	require.NoError(f, err)
+	require.NotEmpty(f, paths)
+	for _, path := range paths {
+		seed, err := os.ReadFile(path)
+		require.NoError(f, err)
+		f.Add(seed)
+	}
+	var ranks strings.Builder
+	require.NoError(f, oneFOneB(2, 2, 0, 3, true).WriteText(&ranks))
+	f.Add([]byte(ranks.String()))
+
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := schedule.ParseText(bytes.NewReader(data))
+		if err != nil {
+			require.ErrorIs(t, err, schedule.ErrText)
+			return
+		}
+		written := text(t, p)
+		back, err := schedule.ParseText(strings.NewReader(written))
+		require.NoError(t, err)
+		require.Equal(t, p, back)
+		for rank := range p.Programs {
+			if p.Actions(rank) > 10_000 {
+				return
+			}
+		}
+		if err := schedule.Check(p); err == nil {
+			_ = schedule.Check(expand(p))
+		} else {
+			require.ErrorIs(t, err, schedule.ErrInvalidPlan)
+		}
+	})
+}

@@ -1,0 +1,291 @@
+package schedule
+
+import "slices"
+
+// A walk takes a rank's program action by action and keeps sets of microbatches
+// on the way: what is done, what is dropped, what is in flight. It leaps over
+// repeats that cannot differ, so that it costs the same whatever their number.
+//
+// When it may leap: every microbatch in a body moves by the stride from one
+// repeat to the next. Every edge of a set either stands still or moves by the
+// stride too. Each branch of the walk compares a microbatch with an edge, so what
+// it compares is linear in the repeat, and a branch that is taken the same way in
+// one repeat and in a later one is taken that way in all between. So the walk
+// records the branches of a repeat, supposes that every edge keeps moving as it
+// did in it, and tries a repeat far ahead on that supposition: where that one
+// takes the same branches, the supposition held and the leap stands; if not, a
+// leap half as long is tried. Whatever has no such form is walked in full, up to
+// a limit of work.
+//
+// A set's width is linear in the repeat as well, so its largest value is found in
+// the first or the last repeat of a leap, and both of these are walked.
+type walk struct {
+	sets []runs
+
+	// Where the walk is; for what visits it.
+	segment, index int
+	repeat         int64
+	position       int64 // of the action in the expanded program
+	// trial is set while a repeat far ahead is tried: a visit may use sets then,
+	// but must have no other effect.
+	trial bool
+
+	log        *undo // where changes are noted; nil when nobody asks
+	trace      []uint32
+	past       []uint32 // the trace of the repeat that was walked last
+	last, next undo
+	work, held int64
+	exhausted  bool // a limit was reached: the walk is incomplete
+}
+
+// The limits of a walk: the actions that it visits, where moving many runs of a
+// scattered set counts as well, and the runs that it holds at once.
+const (
+	maxWork = 1 << 28
+	maxHeld = 1 << 23
+)
+
+// visitor is what a walk calls.
+type visitor interface {
+	// visit is called for each action that the walk does not leap over, with the
+	// microbatch that it is for in this repeat.
+	visit(a Action, mb int64)
+	// repeats is called with n after a repeat that stands for n repeats: itself,
+	// and then once more for those that are leapt over because they are like it.
+	repeats(n int64)
+}
+
+// newWalk returns a walk over this many sets, all empty.
+func newWalk(sets int) walk {
+	w := walk{sets: make([]runs, sets)}
+	w.last.stamp, w.next.stamp = make([]uint32, sets), make([]uint32, sets)
+	return w
+}
+
+// program walks all segments. Reverse walks them from the last action to the
+// first.
+func (w *walk) program(segments []Segment, reverse bool, v visitor) {
+	if reverse {
+		for i, segment := range slices.Backward(segments) {
+			w.segment = i
+			w.walkSegment(backwards(segment), v)
+		}
+		return
+	}
+	start := int64(0)
+	for i, segment := range segments {
+		w.segment, w.position = i, start
+		w.walkSegment(segment, v)
+		start += int64(len(segment.Body)) * int64(segment.Repeat)
+	}
+}
+
+// backwards returns the segment that runs the same actions in reverse.
+func backwards(s Segment) Segment {
+	body := make([]Action, len(s.Body))
+	for i, a := range s.Body {
+		body[len(body)-1-i] = a.Shift((s.Repeat - 1) * s.Stride)
+	}
+	return Segment{Body: body, Repeat: s.Repeat, Stride: -s.Stride}
+}
+
+func (w *walk) walkSegment(s Segment, v visitor) {
+	start, total := w.position, int64(s.Repeat)
+	try := int64(1) // the next repeat after which a leap is tried; the first one differs from the second
+	for r := int64(0); r < total && !w.exhausted; r++ {
+		record := r >= try && total-r > 3
+		if record {
+			w.record(&w.last)
+		}
+		w.position = start + r*int64(len(s.Body))
+		w.walkRepeat(s, r, v)
+		w.log = nil
+		v.repeats(1)
+		if !record {
+			continue
+		}
+		if n := w.leap(s, r, v); n > 0 {
+			v.repeats(n)
+			r += n
+			try = r + 1
+		} else {
+			try = 2 * r
+		}
+	}
+}
+
+func (w *walk) walkRepeat(s Segment, r int64, v visitor) {
+	w.repeat = r
+	shift := r * int64(s.Stride)
+	for i, a := range s.Body {
+		w.index = i
+		v.visit(a, int64(a.Microbatch())+shift)
+		w.position++
+		if w.work++; w.work > maxWork || w.held > maxHeld {
+			w.exhausted = true
+			return
+		}
+	}
+}
+
+// leap moves the sets from after repeat r, which was recorded, to before a later
+// repeat, and returns the number of repeats between them: 0 where there is no
+// leap. It leaves at least two repeats to be walked.
+func (w *walk) leap(s Segment, r int64, v visitor) int64 {
+	if !w.slopes(int64(s.Stride)) {
+		return 0
+	}
+	w.trace, w.past = w.past, w.trace
+	for n := int64(s.Repeat) - 3 - r; n > 0 && !w.exhausted; n /= 2 {
+		if !w.move(n) {
+			continue
+		}
+		w.record(&w.next)
+		w.trial = true
+		w.walkRepeat(s, r+1+n, v)
+		w.trial, w.log = false, nil
+		same := slices.Equal(w.trace, w.past)
+		w.restore(&w.next)
+		if same {
+			return n
+		}
+		w.move(-n)
+	}
+	return 0
+}
+
+// slopes replaces what the last repeat noted of the sets before it by how far
+// each edge has moved since. It reports whether each one has stood still or moved
+// by the stride.
+func (w *walk) slopes(stride int64) bool {
+	for _, e := range w.last.entries {
+		set, before := w.sets[e.set], w.last.runs[e.from:e.to]
+		if len(set) != len(before) {
+			return false
+		}
+		for i, now := range set {
+			before[i] = run{now.lo - before[i].lo, now.hi - before[i].hi}
+			if lo, hi := before[i].lo, before[i].hi; lo != 0 && lo != stride || hi != 0 && hi != stride {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// move moves the edges of the sets by n repeats. Where that would make an edge
+// pass or touch another one it changes nothing and reports false.
+func (w *walk) move(n int64) bool {
+	for k, e := range w.last.entries {
+		set, slope := w.sets[e.set], w.last.runs[e.from:e.to]
+		for i := range set {
+			set[i].lo += n * slope[i].lo
+			set[i].hi += n * slope[i].hi
+		}
+		for i := range set {
+			if set[i].lo >= set[i].hi || i > 0 && set[i-1].hi >= set[i].lo {
+				for _, e := range w.last.entries[:k+1] {
+					set, slope := w.sets[e.set], w.last.runs[e.from:e.to]
+					for i := range set {
+						set[i].lo -= n * slope[i].lo
+						set[i].hi -= n * slope[i].hi
+					}
+				}
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// undo is what the sets were before a repeat, those that the repeat changed.
+type undo struct {
+	entries []undoEntry
+	runs    []run
+	stamp   []uint32 // by set: the epoch in which it was noted
+	epoch   uint32
+}
+
+type undoEntry struct{ set, from, to int }
+
+// record begins to note branches and what changes.
+func (w *walk) record(u *undo) {
+	u.entries, u.runs = u.entries[:0], u.runs[:0]
+	u.epoch++
+	w.log, w.trace = u, w.trace[:0]
+}
+
+// restore makes the sets what they were when record was called.
+func (w *walk) restore(u *undo) {
+	for _, e := range u.entries {
+		w.held += int64(e.to - e.from - len(w.sets[e.set]))
+		w.sets[e.set] = append(w.sets[e.set][:0], u.runs[e.from:e.to]...)
+	}
+}
+
+// save notes a set that is about to change.
+func (w *walk) save(set int) {
+	if u := w.log; u != nil && u.stamp[set] != u.epoch {
+		u.stamp[set] = u.epoch
+		from := len(u.runs)
+		u.runs = append(u.runs, w.sets[set]...)
+		u.entries = append(u.entries, undoEntry{set, from, len(u.runs)})
+		w.work += int64(len(u.runs)-from) / 16
+	}
+}
+
+// branch notes which way an operation went.
+func (w *walk) branch(i int, e edit) {
+	if w.log != nil {
+		w.trace = append(w.trace, uint32(i)*uint32(numEdits)+uint32(e))
+	}
+}
+
+// charge counts what an operation did to a set, from run i on.
+func (w *walk) charge(set, i int, e edit, runs int) {
+	w.held += int64(len(w.sets[set]) - runs)
+	if e == single || e == between || e == inside {
+		w.work += int64((len(w.sets[set]) - i) / 16) // it moved them
+	}
+}
+
+// within reports whether a microbatch is one of the first n.
+func (w *walk) within(mb, n int64) bool {
+	e := outside
+	if mb >= 0 && mb < n {
+		e = inside
+	}
+	w.branch(0, e)
+	return e == inside
+}
+
+// has reports whether a microbatch is in a set.
+func (w *walk) has(set int, mb int64) bool {
+	s := w.sets[set]
+	i, e := s.at(mb), outside
+	if i < len(s) && s[i].lo <= mb {
+		e = inside
+	}
+	w.branch(i, e)
+	return e == inside
+}
+
+// add puts a microbatch into a set and reports whether it was not there.
+func (w *walk) add(set int, mb int64) bool {
+	w.save(set)
+	runs := len(w.sets[set])
+	i, e := w.sets[set].add(mb)
+	w.branch(i, e)
+	w.charge(set, i, e, runs)
+	return e != inside
+}
+
+// remove takes a microbatch out of a set and reports whether it was there.
+func (w *walk) remove(set int, mb int64) bool {
+	w.save(set)
+	runs := len(w.sets[set])
+	i, e := w.sets[set].remove(mb)
+	w.branch(i, e)
+	w.charge(set, i, e, runs)
+	return e != outside
+}

@@ -1,0 +1,226 @@
+package schedule
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/bits"
+	"strconv"
+)
+
+// textVersion is the number in the first line of the text form. A reader refuses
+// others.
+const textVersion = 1
+
+// lineWidth is where the text form breaks a long line.
+const lineWidth = 100
+
+// WriteText writes the plan for people and for ParseText, which reads back
+// exactly this plan; a Frozen in which no stage is frozen comes back as nil.
+//
+//	weir plan 1
+//	name "depth-first"
+//	mode training
+//	ranks 1
+//	stages 2
+//	microbatches 64
+//	placement 0 0
+//	frozen none
+//
+//	stage 0: window=1 facts=- reads=F:0 drops=F:0
+//	stage 1: window=1 facts=- reads=F:1,2;B:1,2 drops=B:1,2
+//
+//	rank 0: entries=1
+//	x 64 +1: 0F0~p 1F0~io 1B0~ps 0B0~gsr
+//
+// A placement gives each stage's rank. The stage lines are there after the
+// lifetime pass: the window, the facts (frozen, split, recomputes), which entry
+// parts an action of a kind reads, and which die with it. A segment is x, its
+// repeat and its stride, and its body; letters behind ~ are drops, an & after an
+// action joins it with the next. The same plan gives the same bytes.
+//
+// The error is that of w, or wraps ErrText for a plan that has no text: kinds or
+// drops without a name, or tables of a wrong length.
+func (p *Plan) WriteText(w io.Writer) error {
+	if fault := p.noText(); fault != "" {
+		return fmt.Errorf("%w: %s", ErrText, fault)
+	}
+	t := &textWriter{w: bufio.NewWriter(w)}
+	t.header(p)
+	if p.Facts != nil || p.Parts != nil || p.Windows != nil {
+		t.w.WriteByte('\n')
+		for stage := range p.Placement.Stages() {
+			t.stage(p, stage)
+		}
+	}
+	for rank, program := range p.Programs {
+		fmt.Fprintf(t.w, "\nrank %d:", rank)
+		if p.Entries != nil {
+			fmt.Fprintf(t.w, " entries=%d", p.Entries[rank])
+		}
+		t.w.WriteByte('\n')
+		for _, segment := range program {
+			t.segment(segment)
+		}
+	}
+	if err := t.w.Flush(); err != nil {
+		return fmt.Errorf("schedule: %w", err)
+	}
+	return nil
+}
+
+// noText says why the plan cannot be written, "" where it can.
+func (p *Plan) noText() string {
+	stages, ranks := p.Placement.Stages(), p.Placement.Ranks
+	for _, table := range []struct {
+		name      string
+		has       bool
+		got, want int
+	}{
+		{"Programs", true, len(p.Programs), ranks},
+		{"Frozen", p.Frozen != nil, len(p.Frozen), stages},
+		{"Facts", p.Facts != nil, len(p.Facts), stages},
+		{"Parts", p.Parts != nil, len(p.Parts), stages},
+		{"Windows", p.Windows != nil, len(p.Windows), stages},
+		{"Entries", p.Entries != nil, len(p.Entries), ranks},
+	} {
+		if table.has && table.got != table.want {
+			return fmt.Sprintf("%s has %d entries where the placement makes it %d", table.name, table.got, table.want)
+		}
+	}
+	if p.Mode > ForwardOnly {
+		return "the plan has an unknown mode"
+	}
+	for rank, program := range p.Programs {
+		for _, segment := range program {
+			for _, a := range segment.Body {
+				if int(a.Kind()) >= NumKinds || a.Drop()&^knownDrops != 0 {
+					return fmt.Sprintf("%v on rank %d has a kind or a drop without a name", a, rank)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// textWriter writes pieces of the text form. bufio.Writer keeps the first error
+// for Flush.
+type textWriter struct {
+	w   *bufio.Writer
+	col int
+	buf []byte
+}
+
+func (t *textWriter) header(p *Plan) {
+	fmt.Fprintf(t.w, "weir plan %d\nname %q\nmode %v\nranks %d\nstages %d\nmicrobatches %d\n",
+		textVersion, p.Name, p.Mode, p.Placement.Ranks, p.Placement.Stages(), p.Microbatches)
+	t.word("placement")
+	for _, rank := range p.Placement.Rank {
+		t.buf = strconv.AppendInt(t.buf[:0], int64(rank), 10)
+		t.word(string(t.buf))
+	}
+	t.line()
+	t.word("frozen")
+	none := true
+	for stage, frozen := range p.Frozen {
+		if frozen {
+			none = false
+			t.word(strconv.Itoa(stage))
+		}
+	}
+	if none {
+		t.word("none")
+	}
+	t.line()
+}
+
+func (t *textWriter) stage(p *Plan, stage int) {
+	t.word("stage")
+	t.word(strconv.Itoa(stage) + ":")
+	if p.Windows != nil {
+		t.word("window=" + strconv.Itoa(p.Windows[stage]))
+	}
+	if p.Facts != nil {
+		f := &p.Facts[stage]
+		words := ""
+		for i, has := range [...]bool{f.Frozen, f.Split, f.Recomputes} {
+			if has {
+				words += "," + factWords[i]
+			}
+		}
+		if words == "" {
+			words = ",-"
+		}
+		t.word("facts=" + words[1:])
+		t.word("reads=" + partsText(&f.Reads))
+	}
+	if p.Parts != nil {
+		t.word("drops=" + partsText(&p.Parts[stage]))
+	}
+	t.line()
+}
+
+// factWords are the words for the booleans of Facts.
+var factWords = [...]string{"frozen", "split", "recomputes"}
+
+// partsText writes sets of entry parts by kind: F:0,1;B:2.
+func partsText(table *[NumKinds]uint64) string {
+	var b []byte
+	for kind, parts := range table {
+		if parts == 0 {
+			continue
+		}
+		if len(b) > 0 {
+			b = append(b, ';')
+		}
+		b = append(b, Kind(kind).String()...)
+		for separator := byte(':'); parts != 0; separator = ',' {
+			b = append(b, separator)
+			b = strconv.AppendInt(b, int64(bits.TrailingZeros64(parts)), 10)
+			parts &= parts - 1
+		}
+	}
+	if len(b) == 0 {
+		return "-"
+	}
+	return string(b)
+}
+
+func (t *textWriter) segment(s Segment) {
+	t.word("x")
+	t.word(strconv.Itoa(s.Repeat))
+	t.word(fmt.Sprintf("%+d:", s.Stride))
+	for _, a := range s.Body {
+		t.buf = a.appendText(t.buf[:0])
+		if a.Drop() != 0 {
+			t.buf = append(t.buf, '~')
+			t.buf = a.Drop().appendText(t.buf)
+		}
+		if a.Joined() {
+			t.buf = append(t.buf, '&')
+		}
+		t.word(string(t.buf))
+	}
+	t.line()
+}
+
+// word writes a word of a line that may be broken before it.
+func (t *textWriter) word(word string) {
+	switch {
+	case t.col == 0:
+	case t.col+1+len(word) > lineWidth:
+		t.w.WriteString("\n ")
+		t.col = 1
+		fallthrough
+	default:
+		t.w.WriteByte(' ')
+		t.col++
+	}
+	t.w.WriteString(word)
+	t.col += len(word)
+}
+
+func (t *textWriter) line() {
+	t.w.WriteByte('\n')
+	t.col = 0
+}
