@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -120,6 +121,9 @@ func (l leaky) Forward(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
 
 // TestAllocationsDoNotScale counts the allocations of whole steps on the Go heap.
 func TestAllocationsDoNotScale(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("with -tags invariants every call gets a view of its own, so that a kept one never works again")
+	}
 	model, r := open(t, func(_ *toy.Model, cfg *runner.Config[toy.T]) {
 		cfg.Hooks.Microbatch = func(*memory.Sample) {}
 		cfg.Hooks.Action = func(int, schedule.Action) {}
