@@ -2,6 +2,8 @@ package batchctx
 
 import (
 	"fmt"
+	"iter"
+	"strconv"
 
 	"github.com/weir-ml/weir/memory"
 )
@@ -219,4 +221,49 @@ func (c *Context[T]) Sample(s *memory.Sample) {
 	c.book.Stats(&c.stats)
 	s.Live, s.Peak, s.Reserved, s.Classes = c.stats.Live, c.stats.Peak, c.stats.Reserved, c.stats.Classes
 	c.book.ResetPeak()
+}
+
+// Owners iterates over what the step holds now, each with a name that says what it
+// is to whom: for the dump after a failure, before Abort.
+func (c *Context[T]) Owners() iter.Seq[memory.Info] {
+	return func(yield func(memory.Info) bool) {
+		for i := range c.entries {
+			name := fmt.Sprintf("microbatch %d: entry part %q", c.entryOf[i/len(c.parts)], c.parts[i%len(c.parts)])
+			if !c.owner(&c.entries[i], name, yield) {
+				return
+			}
+		}
+		for s := range c.stages {
+			st := &c.stages[s]
+			for i := range st.cells {
+				what, n := "input", i%st.width
+				if n >= st.Inputs {
+					what, n = "gradient of output", n-st.Inputs
+					if n >= st.Outputs {
+						what, n = "slot", n-st.Outputs
+					}
+				}
+				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s %d", whose(&st.frames[i/st.width]), s, st.Name, what, n)
+				if !c.owner(&st.cells[i], name, yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// whose names the microbatch of a frame; before its forward it has none yet.
+func whose(f *frame) string {
+	if !f.open {
+		return "(before its forward)"
+	}
+	return strconv.Itoa(f.microbatch)
+}
+
+// owner yields a cell that holds something.
+func (c *Context[T]) owner(cell *cell[T], name string, yield func(memory.Info) bool) bool {
+	if !cell.held() {
+		return true
+	}
+	return yield(memory.Info{Name: name, Class: c.space.Class(cell.handle), Bytes: c.space.Bytes(cell.handle), Held: 1})
 }

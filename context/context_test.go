@@ -2,6 +2,7 @@ package batchctx_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -503,5 +504,32 @@ func TestValidateReportsEveryFault(t *testing.T) {
 	})
 	for _, want := range []string{"Space is nil", "65 entry parts", "negative number", "reads entry part 65", "records loss 0"} {
 		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestOwnersAreNamed(t *testing.T) {
+	r := newRig(t)
+	r.pull(1)
+	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 5)}))
+	require.NoError(t, r.PutGradients(0, 1, []memory.Handle{r.alloc(memory.ActGrad, 6)}, 0))
+	mb := r.open(1, 1)
+	require.NoError(t, mb.Save(2, batchctx.ByBackward, r.alloc(memory.Saved, 7)))
+	var names []string
+	var bytes int64
+	for info := range r.Owners() {
+		names = append(names, fmt.Sprintf("%s, %d bytes of %v", info.Name, info.Bytes, info.Class))
+		bytes += info.Bytes
+	}
+	require.Equal(t, []string{
+		`microbatch 1: entry part "tokens", 100 bytes of entry`,
+		`microbatch 1: entry part "labels", 100 bytes of entry`,
+		"microbatch (before its forward): stage 0 (bottom): gradient of output 0, 6 bytes of actgrad",
+		"microbatch (before its forward): stage 1 (top): input 0, 5 bytes of activation",
+		"microbatch 1: stage 1 (top): slot 2, 7 bytes of saved",
+	}, names)
+	require.Equal(t, r.Live(), bytes)
+	r.Abort()
+	for info := range r.Owners() {
+		t.Errorf("%s after Abort", info.Name)
 	}
 }

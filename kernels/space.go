@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/weir-ml/weir/memory"
@@ -29,6 +30,10 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	}
 	return Buffer{Handle: h, N: n, Type: t}, nil
 }
+
+// All iterates over the live buffers in the order of their allocation, for people
+// to read. It may allocate.
+func (s *space) All() iter.Seq[memory.Info] { return s.arena.All() }
 
 // Bytes returns the size of the buffer, 0 where there is none.
 func (s *space) Bytes(b Buffer) int64 { return s.arena.Bytes(b.Handle) }

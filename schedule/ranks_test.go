@@ -147,6 +147,16 @@ func TestCheckOfRanks(t *testing.T) {
 	}
 }
 
+// An action is held to its own receive also where its stage is not the rank's
+// first neighbour of another rank.
+func TestReceiveInTheMiddle(t *testing.T) {
+	p := expand(oneFOneB(2, 2, 0, 3, true))
+	swap(&p.Programs[1][0].Body, schedule.Act(schedule.RecvF, 2, 1), schedule.Act(schedule.F, 2, 1))
+	err := schedule.Check(p)
+	requireCodes(t, err, schedule.Order)
+	require.ErrorContains(t, err, "2F1 runs before 2RECV_F1, which brings its input; move 2RECV_F1 before it.")
+}
+
 // Without transfers a rank waits for the computation on the other rank itself.
 func TestDeadlockWithoutTransfers(t *testing.T) {
 	p := expand(oneFOneB(2, 1, 0, 2, false))

@@ -88,6 +88,20 @@ func TestTextIsForgiving(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
+// The largest numbers that a plan may have are in its text as well.
+func TestTextOfLargestNumbers(t *testing.T) {
+	p, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: schedule.MaxMicrobatches})
+	require.NoError(t, err)
+	facts := make([]schedule.Facts, 1)
+	facts[0].Reads[schedule.F] = 1 << (schedule.MaxParts - 1)
+	p, err = schedule.Lifetimes(p, facts, schedule.MaxParts)
+	require.NoError(t, err)
+	require.NoError(t, schedule.Check(p))
+	back, err := schedule.ParseText(strings.NewReader(text(t, p)))
+	require.NoError(t, err)
+	require.Equal(t, p, back)
+}
+
 func TestTextErrors(t *testing.T) {
 	const good = "weir plan 1\nname \"n\"\nmode training\nranks 1\nstages 2\nmicrobatches 3\nplacement 0 0\nfrozen 1\n\n" +
 		"stage 0: window=1 facts=- reads=F:0 drops=F:0\nstage 1: window=1 facts=frozen,split reads=- drops=-\n\nrank 0: entries=1\nx 3 +1: 0F0~p 1B0~gs&\n"

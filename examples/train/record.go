@@ -1,6 +1,7 @@
 package main
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/weir-ml/weir/internal/report"
@@ -22,7 +23,8 @@ const (
 type record struct {
 	dev      kernels.Device
 	log      *memlog.Log
-	training bool // evaluations are not a part of it
+	dump     func(err error, held iter.Seq[memory.Info]) // of a step that failed; nil: nobody wants it
+	training bool                                        // evaluations are not a part of it
 
 	microbatches int64
 	growth       int64 // the largest of a microbatch
@@ -63,7 +65,7 @@ func (r *record) begin(dev kernels.Device, log *memlog.Log) { r.dev, r.log = dev
 
 // hooks returns what the runner tells the record. They allocate nothing.
 func (r *record) hooks() runner.Hooks {
-	return runner.Hooks{Action: r.action, Microbatch: r.microbatch}
+	return runner.Hooks{Action: r.action, Microbatch: r.microbatch, Failed: r.failed}
 }
 
 func (r *record) action(_ int, action schedule.Action) {
@@ -89,6 +91,13 @@ func (r *record) microbatch(sample *memory.Sample) {
 	r.live.Add(float64(r.microbatches), float64(sample.Live))
 	r.peaks.Add(float64(r.microbatches), float64(sample.Peak))
 	r.microbatches++
+}
+
+// failed passes a failure on, with what the step held.
+func (r *record) failed(err error, held iter.Seq[memory.Info]) {
+	if r.dump != nil {
+		r.dump(err, held)
+	}
 }
 
 // step adds a training step, by how many steps the weights have seen after it.

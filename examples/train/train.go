@@ -27,7 +27,9 @@ type training struct {
 	record   *record
 	folder   *folder
 	progress *progress
-	first    int // steps that the weights had seen before
+	first    int    // steps that the weights had seen before
+	failure  string // path of what was alive when a step failed, "" where none did
+	dumped   error  // of writing it
 }
 
 // train runs the program after its flags are read.
@@ -89,6 +91,7 @@ func (t *training) prepare(ctx context.Context) error {
 		return err
 	}
 	t.record.begin(t.trainer.dev, memlog.New(t.folder.memory))
+	t.record.dump = t.dumpFailure
 	t.introduce(training, heldout)
 	return nil
 }
@@ -171,7 +174,7 @@ func (t *training) finish(ctx context.Context, err error) error {
 	if fault := first(faults); fault != nil && !failed {
 		return fault
 	}
-	return err
+	return t.explained(err)
 }
 
 func (t *training) writeSummary(s *summary) error {

@@ -26,7 +26,7 @@ var rules = map[string]schedule.Rule{
 // trainer is a model, the runner that trains it, and the two parts of the text.
 type trainer struct {
 	opts   *options
-	dev    kernels.Compute
+	dev    *kernels.Host
 	model  *transformer.Model
 	runner *runner.Runner[kernels.Buffer]
 

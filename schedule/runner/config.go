@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/loss"
@@ -48,6 +49,10 @@ type Hooks struct {
 	// Microbatch gets a record of the memory log after a microbatch's last action.
 	// The sample is borrowed for the call.
 	Microbatch func(sample *memory.Sample)
+	// Failed is told of the error that ends a step, before what the step holds is
+	// released: held iterates over it, and is over when the hook returns. A panic
+	// does not pass here.
+	Failed func(err error, held iter.Seq[memory.Info])
 }
 
 // Config says what to run. Stages and Space must be set.

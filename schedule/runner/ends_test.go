@@ -3,12 +3,14 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
@@ -73,6 +75,34 @@ func TestTrainingNeedsAnObjective(t *testing.T) { // L10
 	require.Equal(t, loss.Stepped, result.Outcome)
 	_, err = result.Factor()
 	require.ErrorIs(t, err, runner.ErrNoUpdate)
+}
+
+func TestFailedIsToldWhileEverythingIsThere(t *testing.T) {
+	cfg := config(chain())
+	cause := errors.New("enough")
+	var told error
+	var names []string
+	cfg.Hooks.Failed = func(err error, held iter.Seq[memory.Info]) {
+		told = err
+		for info := range held {
+			names = append(names, info.Name)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cfg.Hooks.Action = func(_ int, a schedule.Action) {
+		if a.WithDrop(0) == schedule.Act(schedule.F, 1, 0) {
+			cancel(cause)
+		}
+	}
+	r := newRunner(t, cfg)
+	_, err := r.Step(ctx, 2, &counted{})
+	require.ErrorIs(t, err, cause)
+	require.Equal(t, err, told)
+	require.Equal(t, []string{
+		"microbatch 0: stage 0 (two): slot 0",
+		"microbatch 0: stage 1 (three): slot 0",
+		"microbatch (before its forward): stage 2 (five): input 0",
+	}, names)
 }
 
 func TestCancelEndsBetweenActions(t *testing.T) { // L8

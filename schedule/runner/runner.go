@@ -330,16 +330,24 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		r.end()
 	}()
 	if err := r.execute(); err != nil {
-		return nil, err
+		return nil, r.failed(err)
 	}
 	if err := r.finish(); err != nil {
-		return nil, r.fault(0, err)
+		return nil, r.failed(r.fault(0, err))
 	}
 	whole = true
 	if mode == schedule.Training {
 		r.step++
 	}
 	return r.result, nil
+}
+
+// failed tells the hook of an error while everything is still there.
+func (r *Runner[T]) failed(err error) error {
+	if r.cfg.Hooks.Failed != nil {
+		r.cfg.Hooks.Failed(err, r.context.Owners())
+	}
+	return err
 }
 
 // fault gives an error its place.

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// leaking is a device that loses 60 bytes with every buffer of float32.
+type leaking struct{ kernels.Device }
+
+func (l leaking) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
+	if t == kernels.Float32 {
+		if _, err := l.Device.Alloc(memory.Workspace, t, 15); err != nil {
+			return kernels.Buffer{}, err
+		}
+	}
+	return l.Device.Alloc(class, t, n)
+}
+
+// TestAFailureLeavesWhatWasAlive trains on a source that leaks: the run ends on the
+// first microbatch, and says where to see what was alive.
+func TestAFailureLeavesWhatWasAlive(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "run")
+	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t)))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	run := &training{opts: opts, out: &output{Writer: &out}, json: &out}
+	require.NoError(t, run.prepare(t.Context()))
+	run.trainer.train.dev = leaking{run.trainer.dev}
+
+	err = run.finish(t.Context(), run.loop(t.Context()))
+	require.ErrorIs(t, err, batchctx.ErrLeak)
+	require.ErrorContains(t, err, "60 bytes of class workspace")
+	require.ErrorContains(t, err, "what was alive then is in "+filepath.Join(folder, "failure.jsonl"))
+	dump, err := os.ReadFile(filepath.Join(folder, "failure.jsonl"))
+	require.NoError(t, err)
+	require.Contains(t, string(dump), `"held by nobody","class":"workspace","bytes":60`)
+	require.NoError(t, run.close())
+}
