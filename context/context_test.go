@@ -1,6 +1,7 @@
 package batchctx_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -69,7 +70,7 @@ func (r *rig) live() int64 { return r.arena.Live() - 128 } // beyond the two gra
 // pull pulls the entry of a microbatch with 100 bytes a part.
 func (r *rig) pull(microbatch int) {
 	r.t.Helper()
-	require.NoError(r.t, r.Pull(microbatch, func(e *batchctx.Entry[memory.Handle]) error {
+	require.NoError(r.t, r.Pull(r.t.Context(), microbatch, func(_ context.Context, e *batchctx.Entry[memory.Handle]) error {
 		require.Equal(r.t, microbatch, e.Microbatch())
 		for part := range 3 {
 			if err := e.Put(part, r.alloc(memory.Entry, 100)); err != nil {
@@ -126,7 +127,7 @@ func TestEntryPartsDieAtTheirLastRead(t *testing.T) { // L1
 
 func TestSourceMustPutWhatIsWanted(t *testing.T) {
 	r := newRig(t)
-	err := r.Pull(0, func(e *batchctx.Entry[memory.Handle]) error {
+	err := r.Pull(t.Context(), 0, func(_ context.Context, e *batchctx.Entry[memory.Handle]) error {
 		require.True(t, e.Wants(0))
 		require.False(t, e.Wants(2))
 		require.False(t, e.Wants(-1))

@@ -1,6 +1,7 @@
 package batchctx
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/weir-ml/weir/internal/invariants"
@@ -48,7 +49,7 @@ func (e *Entry[T]) Put(part int, h T) error {
 }
 
 // Pull calls fill for the entry of a microbatch and takes over what it puts.
-func (c *Context[T]) Pull(microbatch int, fill func(*Entry[T]) error) error {
+func (c *Context[T]) Pull(ctx context.Context, microbatch int, fill func(context.Context, *Entry[T]) error) error {
 	for part := range c.parts {
 		cell := c.part(microbatch, part)
 		if cell.held() {
@@ -60,7 +61,7 @@ func (c *Context[T]) Pull(microbatch int, fill func(*Entry[T]) error) error {
 	c.entryOf[microbatch&c.entryMask] = microbatch
 	entry := c.newEntry(microbatch)
 	defer func() { entry.ctx = nil }()
-	if err := fill(entry); err != nil {
+	if err := fill(ctx, entry); err != nil {
 		return err
 	}
 	for part := range c.parts {

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"math"
 
 	batchctx "github.com/weir-ml/weir/context"
@@ -10,7 +11,7 @@ import (
 )
 
 // finish is the end of a step, in its order: gradients, losses, verdict, audit.
-func (r *Runner[T]) finish() error {
+func (r *Runner[T]) finish(ctx context.Context) error {
 	training := r.plan.Mode == schedule.Training
 	if training {
 		if err := r.context.Contributions(r.plan.Microbatches); err != nil {
@@ -20,7 +21,7 @@ func (r *Runner[T]) finish() error {
 			return err
 		}
 	}
-	totals, err := r.ledger.Reduce(r.merge())
+	totals, err := r.ledger.Reduce(r.merge(ctx))
 	if err != nil {
 		return err
 	}
@@ -40,11 +41,11 @@ func (r *Runner[T]) finish() error {
 }
 
 // merge returns what merges the losses of all ranks, nil on one.
-func (r *Runner[T]) merge() func(*loss.Record) error {
+func (r *Runner[T]) merge(ctx context.Context) func(*loss.Record) error {
 	if r.cfg.Merge == nil {
 		return nil
 	}
-	return func(record *loss.Record) error { return r.cfg.Merge(r.ctx, record) }
+	return func(record *loss.Record) error { return r.cfg.Merge(ctx, record) }
 }
 
 // gatherGradients makes each parameter's gradient whole: zero where nothing was

@@ -38,8 +38,6 @@ type Runner[T any] struct {
 	// Of the running step.
 	plan     *program
 	source   Source[T]
-	fill     func(*batchctx.Entry[T]) error
-	ctx      context.Context
 	pulled   int
 	expected batchctx.Counts // what the plan says is alive
 	sample   memory.Sample
@@ -126,7 +124,6 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	r.fill = func(entry *batchctx.Entry[T]) error { return r.source.Next(r.ctx, entry) }
 	return r, nil
 }
 
@@ -321,7 +318,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	if err != nil {
 		return nil, fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
 	}
-	r.begin(ctx, plan, source)
+	r.begin(plan, source)
 	whole := false
 	defer func() {
 		if !whole { // an error, or a panic on its way through
@@ -329,10 +326,10 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		}
 		r.end()
 	}()
-	if err := r.execute(); err != nil {
+	if err := r.execute(ctx); err != nil {
 		return nil, r.failed(err)
 	}
-	if err := r.finish(); err != nil {
+	if err := r.finish(ctx); err != nil {
 		return nil, r.failed(r.fault(0, err))
 	}
 	whole = true

@@ -14,13 +14,13 @@ import (
 )
 
 // begin makes the runner ready for a step that holds nothing yet.
-func (r *Runner[T]) begin(ctx context.Context, plan *program, source Source[T]) {
+func (r *Runner[T]) begin(plan *program, source Source[T]) {
 	pass := batchctx.Train
 	if plan.Mode == schedule.ForwardOnly {
 		pass = batchctx.Eval
 	}
 	r.running = true
-	r.ctx, r.plan, r.source = ctx, plan, source
+	r.plan, r.source = plan, source
 	r.pulled, r.waited = 0, 0
 	if r.cfg.Hooks.Microbatch != nil {
 		r.began = time.Now()
@@ -35,12 +35,12 @@ func (r *Runner[T]) begin(ctx context.Context, plan *program, source Source[T]) 
 // end forgets what belonged to the step.
 func (r *Runner[T]) end() {
 	r.running = false
-	r.ctx, r.plan, r.source, r.result = nil, nil, nil, nil
+	r.plan, r.source, r.result = nil, nil, nil
 }
 
 // execute runs the actions of the plan in order.
-func (r *Runner[T]) execute() error {
-	cancelled := r.ctx.Done()
+func (r *Runner[T]) execute(ctx context.Context) error {
+	cancelled := ctx.Done()
 	for _, segment := range r.plan.Programs[0] {
 		for repeat := range segment.Repeat {
 			shift := repeat * segment.Stride
@@ -48,13 +48,13 @@ func (r *Runner[T]) execute() error {
 				action = action.Shift(shift)
 				select {
 				case <-cancelled:
-					return r.fault(action, context.Cause(r.ctx))
+					return r.fault(action, context.Cause(ctx))
 				default:
 				}
 				if r.cfg.Hooks.Action != nil {
 					r.cfg.Hooks.Action(0, action)
 				}
-				if err := r.act(action); err != nil {
+				if err := r.act(ctx, action); err != nil {
 					return r.fault(action, err)
 				}
 				r.result.Actions++
@@ -65,17 +65,17 @@ func (r *Runner[T]) execute() error {
 }
 
 // act runs one action: the call of the stage, what it hands over, what dies.
-func (r *Runner[T]) act(action schedule.Action) error {
+func (r *Runner[T]) act(ctx context.Context, action schedule.Action) error {
 	var err error
 	switch action.Kind() {
 	case schedule.F:
-		err = r.forward(action.Stage(), action.Microbatch(), action.Drop())
+		err = r.forward(ctx, action.Stage(), action.Microbatch(), action.Drop())
 	case schedule.B:
-		err = r.backward(action.Stage(), action.Microbatch(), batchctx.InBackward)
+		err = r.backward(ctx, action.Stage(), action.Microbatch(), batchctx.InBackward)
 	case schedule.I:
-		err = r.backward(action.Stage(), action.Microbatch(), batchctx.InBackwardInput)
+		err = r.backward(ctx, action.Stage(), action.Microbatch(), batchctx.InBackwardInput)
 	case schedule.W:
-		err = r.backwardWeight(action.Stage(), action.Microbatch())
+		err = r.backwardWeight(ctx, action.Stage(), action.Microbatch())
 	default:
 		err = fmt.Errorf("runner: %v is not run on one rank", action.Kind())
 	}
@@ -93,8 +93,8 @@ func (r *Runner[T]) act(action schedule.Action) error {
 }
 
 // forward runs F: what the stage returns becomes the next stage's input.
-func (r *Runner[T]) forward(s, m int, drop schedule.Drop) error {
-	if err := r.pull(m); err != nil {
+func (r *Runner[T]) forward(ctx context.Context, s, m int, drop schedule.Drop) error {
+	if err := r.pull(ctx, m); err != nil {
 		return err
 	}
 	st := &r.stages[s]
@@ -106,7 +106,7 @@ func (r *Runner[T]) forward(s, m int, drop schedule.Drop) error {
 	}
 	r.expected.Frames++
 	view := r.context.Call(s, m, batchctx.InForward)
-	if err := st.Forward(r.ctx, view, st.in, st.out); err != nil {
+	if err := st.Forward(ctx, view, st.in, st.out); err != nil {
 		return err
 	}
 	r.context.End()
@@ -139,7 +139,7 @@ func (r *Runner[T]) output(st *stage[T], m int) error {
 
 // backward runs B, or I where the call says so: the gradient of the stage's
 // inputs becomes the gradient of the previous stage's outputs.
-func (r *Runner[T]) backward(s, m int, call batchctx.Call) error {
+func (r *Runner[T]) backward(ctx context.Context, s, m int, call batchctx.Call) error {
 	st := &r.stages[s]
 	var gradOut, gradIn []T
 	if s < len(r.stages)-1 {
@@ -154,9 +154,9 @@ func (r *Runner[T]) backward(s, m int, call batchctx.Call) error {
 	view := r.context.Call(s, m, call)
 	var err error
 	if call == batchctx.InBackwardInput && st.split != nil {
-		err = st.split.BackwardInput(r.ctx, view, gradOut, gradIn)
+		err = st.split.BackwardInput(ctx, view, gradOut, gradIn)
 	} else {
-		err = st.Backward(r.ctx, view, gradOut, gradIn)
+		err = st.Backward(ctx, view, gradOut, gradIn)
 	}
 	if err != nil {
 		return err
@@ -175,9 +175,9 @@ func (r *Runner[T]) backward(s, m int, call batchctx.Call) error {
 }
 
 // backwardWeight runs W. The check has refused it to stages that cannot.
-func (r *Runner[T]) backwardWeight(s, m int) error {
+func (r *Runner[T]) backwardWeight(ctx context.Context, s, m int) error {
 	view := r.context.Call(s, m, batchctx.InBackwardWeight)
-	if err := r.stages[s].split.BackwardWeight(r.ctx, view); err != nil {
+	if err := r.stages[s].split.BackwardWeight(ctx, view); err != nil {
 		return err
 	}
 	r.context.End()
@@ -186,13 +186,13 @@ func (r *Runner[T]) backwardWeight(s, m int) error {
 
 // pull asks the source for entries up to the one that microbatch m needs, and
 // the look-ahead beyond it, but never for more than the step has.
-func (r *Runner[T]) pull(m int) error {
+func (r *Runner[T]) pull(ctx context.Context, m int) error {
 	for upto := min(m+r.cfg.LookAhead, r.plan.Microbatches-1); r.pulled <= upto; r.pulled++ {
 		var before time.Duration
 		if r.cfg.Hooks.Microbatch != nil {
 			before = time.Since(r.began)
 		}
-		err := r.context.Pull(r.pulled, r.fill)
+		err := r.context.Pull(ctx, r.pulled, r.source.Next)
 		if errors.Is(err, io.EOF) {
 			return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, r.pulled, r.plan.Microbatches)
 		}

@@ -279,9 +279,7 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 	})
 	require.NoError(t, err)
 	c.Begin(0, batchctx.Train, batchctx.Extent{Entries: 1, Wanted: 1, Windows: []int{1}})
-	require.NoError(t, c.Pull(0, func(e *batchctx.Entry[toy.T]) error {
-		return model.Source(4).Next(t.Context(), e)
-	}))
+	require.NoError(t, c.Pull(t.Context(), 0, model.Source(4).Next))
 	var found *batchctx.LeakError
 	require.True(t, errors.As(c.Audit(batchctx.Counts{}), &found))
 	require.Equal(t, memory.Entry, found.Class)
