@@ -14,6 +14,7 @@ type account struct {
 	live     int64 // bytes held by the context
 	classes  memory.ByClass
 	baseline memory.Stats // the allocator's book at Begin
+	peak     int64        // highest live since the last sample
 	unfreed  int64        // without an allocator's book: bytes that did not go when dropped
 	excess   int64        // allocator's book - baseline - live, after the last action
 	sampled  int64        // excess at the last sample
@@ -40,18 +41,39 @@ func (a *account) begin(book memory.Book) {
 	}
 }
 
-// hold makes the context a holder of h in an empty cell.
+// hold makes the context a holder of h in an empty cell. Resident buffers were
+// there before the step and are there after it: a mask or a table of positions
+// that a stage returns or saves is not the step's to count.
 func (c *Context[T]) hold(to *cell[T], h T) error {
 	held, err := c.space.Hold(h)
 	if err != nil {
 		return err
 	}
 	if held != 0 {
-		c.live += held
-		c.classes[c.space.Class(h)] += held
+		if class := c.space.Class(h); class != memory.Resident {
+			c.live += held
+			c.classes[class] += held
+			c.peak = max(c.peak, c.live)
+		}
 	}
 	to.handle, to.state = h, full
 	return nil
+}
+
+// yield makes the context no longer a holder of h and returns the bytes that it
+// counted for it until now. The reference is the caller's.
+func (c *Context[T]) yield(h T) (counted int64, err error) {
+	yielded, err := c.space.Yield(h)
+	if err != nil || yielded == 0 { // somebody else in the step holds it, too
+		return 0, err
+	}
+	class := c.space.Class(h)
+	if class == memory.Resident {
+		return 0, nil
+	}
+	c.live -= yielded
+	c.classes[class] -= yielded
+	return yielded, nil
 }
 
 // drop ends a cell: the context is no longer a holder, and the reference ends.
@@ -59,22 +81,20 @@ func (c *Context[T]) hold(to *cell[T], h T) error {
 func (c *Context[T]) drop(from *cell[T], stage int, role role) error {
 	h := from.handle
 	*from = cell[T]{state: dropped}
-	yielded, err := c.space.Yield(h)
+	counted, err := c.yield(h)
 	if err != nil {
 		return err
 	}
-	if yielded == 0 { // somebody else in the step holds it, too
+	if counted == 0 {
 		_, err = c.space.Release(h)
 		return err
 	}
 	class := c.space.Class(h)
-	c.live -= yielded
-	c.classes[class] -= yielded
 	freed, err := c.space.Release(h)
 	if err != nil {
 		return err
 	}
-	if kept := yielded - freed; kept != 0 {
+	if kept := counted - freed; kept != 0 {
 		c.unfreed += kept
 		c.suspectNow(stage, class, role)
 	}
@@ -170,7 +190,6 @@ func (c *Context[T]) leak(plan Counts) error {
 			{"frames", have.Frames, plan.Frames, memory.Saved},
 			{"activations", have.Activations, plan.Activations, memory.Activation},
 			{"gradients", have.Gradients, plan.Gradients, memory.ActGrad},
-			{"transfers", have.Transfers, plan.Transfers, memory.Transfer},
 		} {
 			if d.have != d.want {
 				e.Class = d.class
@@ -215,7 +234,8 @@ func (c *Context[T]) Sample(s *memory.Sample) {
 	s.Excess, s.Growth = c.excess, c.excess-c.sampled
 	c.sampled = c.excess
 	if c.book == nil {
-		s.Live, s.Peak, s.Reserved, s.Classes = c.live, c.live, c.live, c.classes
+		s.Live, s.Peak, s.Reserved, s.Classes = c.live, c.peak, c.live, c.classes
+		c.peak = c.live
 		return
 	}
 	c.book.Stats(&c.stats)

@@ -14,11 +14,13 @@ const MaxParts = 64
 
 // Config is what a context is made of.
 type Config[T any] struct {
-	Space  memory.Space[T]
-	Rank   int
-	Seed   uint64       // of random draws
-	Parts  []string     // names of the entry parts
-	Losses *loss.Ledger // where losses are recorded; nil where no stage has any
+	Space memory.Space[T]
+	Rank  int
+	Seed  uint64 // of random draws
+	// Replica of Replicas, 0 for 1, says which of all microbatches are this context's.
+	Replica, Replicas int
+	Parts             []string     // names of the entry parts
+	Losses            *loss.Ledger // where losses are recorded; nil where no stage has any
 	// Seeds[i] is the seed of the gradient of loss i: the step's power-of-two scale
 	// times the loss's coefficient, 0 for a metric.
 	Seeds []float32
@@ -71,7 +73,6 @@ type Counts struct {
 	Frames      int // stages' frames: from their forward to their last backward action
 	Activations int // stages' inputs that wait to be read
 	Gradients   int // gradients of stages' outputs that wait to be read
-	Transfers   int // sends not yet completed
 }
 
 // Context holds everything that one rank keeps alive in a step. It is reused
@@ -82,6 +83,8 @@ type Context[T any] struct {
 	reclaimer memory.Reclaimer // nil: nothing can be reclaimed
 	rank      int
 	seed      uint64
+	replica   int64
+	replicas  int64
 	parts     []string
 	losses    *loss.Ledger
 	seeds     []float32
@@ -95,6 +98,7 @@ type Context[T any] struct {
 	entryMask int
 	wanted    uint64
 	entry     Entry[T]
+	outputs   []cell[T] // of the last stage, within its action
 
 	view   *Microbatch[T]
 	counts Counts
@@ -130,6 +134,7 @@ func New[T any](cfg Config[T]) (*Context[T], error) {
 	}
 	c := &Context[T]{
 		space: cfg.Space, rank: cfg.Rank, seed: cfg.Seed, parts: cfg.Parts,
+		replica: int64(cfg.Replica), replicas: int64(max(cfg.Replicas, 1)),
 		losses: cfg.Losses, seeds: cfg.Seeds, stages: make([]stage[T], len(cfg.Stages)),
 	}
 	c.book, _ = cfg.Space.(memory.Book)
@@ -183,6 +188,7 @@ func (c *Context[T]) Begin(step int64, pass Pass, extent Extent) {
 			st.uses[i] = use{last: -1}
 		}
 	}
+	clear(c.outputs)
 	c.counts = Counts{}
 	if c.reclaimer != nil {
 		c.mark = c.reclaimer.Mark()
@@ -240,6 +246,7 @@ func (c *Context[T]) Abort() {
 		}
 	}
 	release(c.entries)
+	release(c.outputs)
 	for s := range c.stages {
 		release(c.stages[s].cells)
 	}

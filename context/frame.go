@@ -130,35 +130,33 @@ func (c *Context[T]) DropSaved(stage, microbatch int, call Call, last bool) erro
 	return nil
 }
 
-// Discard takes over a handle that nothing reads and ends it.
-func (c *Context[T]) Discard(h T) error {
-	var place cell[T]
-	if err := c.hold(&place, h); err != nil {
-		return err
+// PutOutputs takes over the outputs of the last stage, for the rest of the action.
+// What it has taken over is zero in h afterwards, also after an error.
+func (c *Context[T]) PutOutputs(h []T) error {
+	c.outputs = resize(c.outputs, len(h))
+	if err := c.put(c.outputs, h, 0); err != nil {
+		return fmt.Errorf("batchctx: output: %w", err)
 	}
-	return c.drop(&place, c.running.stage, output)
+	return nil
 }
 
-// Give hands handles to take, which owns them from then on, whatever it does with
-// them: what it keeps is not the step's. Outputs that somebody asked for go this way.
-func (c *Context[T]) Give(h []T, take func() error) error {
-	for _, handle := range h {
-		var place cell[T]
-		if err := c.hold(&place, handle); err != nil {
-			return err
-		}
-	}
+// DropOutputs ends the outputs of the last stage, which nothing reads.
+func (c *Context[T]) DropOutputs() error { return c.dropAll(c.outputs, c.running.stage, output) }
+
+// GiveOutputs fills dst with the outputs of the last stage and calls take, which
+// owns them from then on, whatever it does with them: what it keeps is not the
+// step's.
+func (c *Context[T]) GiveOutputs(dst []T, take func() error) error {
 	c.Settle() // what the stage lost is the stage's, not the taker's
 	var given memory.ByClass
-	for _, handle := range h {
-		class := c.space.Class(handle)
-		yielded, err := c.space.Yield(handle)
+	for i := range c.outputs {
+		h := c.outputs[i].handle
+		yielded, err := c.yield(h)
 		if err != nil {
 			return err
 		}
-		c.live -= yielded
-		c.classes[class] -= yielded
-		given[class] += yielded
+		dst[i], c.outputs[i] = h, cell[T]{}
+		given[c.space.Class(h)] += yielded
 	}
 	if c.book == nil {
 		return take()
@@ -177,11 +175,6 @@ func (c *Context[T]) Give(h []T, take func() error) error {
 	}
 	return err
 }
-
-// Sent and Arrived count transfers (L4): a send that has started, and one whose
-// buffer the transport has let go.
-func (c *Context[T]) Sent()    { c.counts.Transfers++ }
-func (c *Context[T]) Arrived() { c.counts.Transfers-- }
 
 func (c *Context[T]) dropAll(cells []cell[T], stage int, role role) error {
 	for i := range cells {

@@ -32,6 +32,14 @@ type Range struct{ First, Count int }
 // Sub returns count numbers of r from its own number first on.
 func (r Range) Sub(first, count int) Range { return Range{r.First + first, count} }
 
+// within returns the part of r that is in own, which begins at 0.
+func (r Range) within(own Range) Range {
+	if r.First < 0 || r.First > own.Count {
+		return Range{}
+	}
+	return Range{r.First, min(r.Count, own.Count-r.First)}
+}
+
 // at returns what a child's number i is to the stage.
 func (r Range) at(i int) (int, bool) { return r.First + i, i >= 0 && i < r.Count }
 
@@ -39,8 +47,13 @@ func (r Range) at(i int) (int, bool) { return r.First + i, i >= 0 && i < r.Count
 // restore around the calls of its child.
 func (m *Microbatch[T]) Scope() Scope { return m.scope }
 
-// SetScope sets the scope.
-func (m *Microbatch[T]) SetScope(s Scope) { m.scope = s }
+// SetScope sets the scope. What it has beyond the stage's own is cut off.
+func (m *Microbatch[T]) SetScope(s Scope) {
+	own := &m.ctx.stages[m.stage].scope
+	s.Slots, s.Reads = s.Slots.within(own.Slots), s.Reads.within(own.Reads)
+	s.Losses, s.Params = s.Losses.within(own.Losses), s.Params.within(own.Params)
+	m.scope = s
+}
 
 // Step returns the number of the step. Index returns the number of the
 // microbatch in the step, from 0: not the order it runs in.
@@ -49,8 +62,14 @@ func (m *Microbatch[T]) Step() int64 { return m.ctx.step }
 // Index returns the number of the microbatch in the step, from 0.
 func (m *Microbatch[T]) Index() int { return m.microbatch }
 
+// Global returns the number of the microbatch among those of all replicas in the
+// step: what random draws are keyed by, so that no two replicas draw the same.
+func (m *Microbatch[T]) Global() int64 {
+	return int64(m.microbatch)*m.ctx.replicas + m.ctx.replica
+}
+
 // Seed returns the seed that random draws are keyed by, together with Step,
-// Index and the operation's name (L9).
+// Global and the operation's name (L9).
 func (m *Microbatch[T]) Seed() uint64 { return m.ctx.seed }
 
 // Pass returns why the stage runs (L13).
@@ -165,6 +184,12 @@ func (m *Microbatch[T]) End(slot int) error {
 func (m *Microbatch[T]) Hold(h T) error {
 	var place cell[T]
 	return m.ctx.hold(&place, h)
+}
+
+// Yield gives back what Hold has handed over: the reference is the decorator's again.
+func (m *Microbatch[T]) Yield(h T) error {
+	_, err := m.ctx.yield(h)
+	return err
 }
 
 // Drop ends what Hold has handed over.

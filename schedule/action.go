@@ -15,7 +15,8 @@ const (
 	RecvF           // RECV_F: the stage receives its input
 	SendB           // SEND_B: the stage sends the gradient of its input back
 	RecvB           // RECV_B: the stage receives the gradient of its output
-	Wait            // the rank waits until the send of this stage and microbatch has left its buffer
+	WaitF           // WAIT_F: the rank waits until SEND_F of this stage and microbatch has left its buffer
+	WaitB           // WAIT_B: the rank waits until SEND_B of this stage and microbatch has left its buffer
 	Unshard         // UNSHARD: weights are gathered
 	Reshard         // RESHARD: gathered weights are given up
 	ReduceGrad      // REDUCE_GRAD: gradients are reduced over replicas
@@ -68,6 +69,8 @@ const (
 )
 
 // Act returns the action of a kind on a stage and a microbatch, without drops.
+// 0 <= stage < MaxStages and 0 <= microbatch < MaxMicrobatches; Params.Validate and
+// ParseText see to that.
 func Act(kind Kind, stage, microbatch int) Action {
 	return Action(microbatch)<<mbShift | Action(stage)<<stageShift | Action(kind)<<kindShift
 }

@@ -56,7 +56,7 @@ func (c *checker) newDropping(rank int) *dropping {
 	v.walk = newWalk(v.dead + 64)
 	for i, stage := range c.on[rank] {
 		copy(v.sets[n+i*kindsPerStage:], c.totals[stage*kindsPerStage:(stage+1)*kindsPerStage])
-		for kind := F; kind <= Wait; kind++ {
+		for kind := F; kind <= WaitB; kind++ {
 			if len(c.totals[c.set(stage, kind)]) > 0 {
 				v.held |= c.reads(stage, kind)
 			}
@@ -116,11 +116,7 @@ func (v *dropping) measure(p *peak, set int, a Action, mb int64) {
 // ends notes that an action is done, and that its stage has let go of the
 // microbatch where nothing of it is left to do.
 func (v *dropping) ends(a Action, mb int64) {
-	done := v.set(a.Stage(), a.Kind())
-	if a.Kind() == Wait && v.has(done, mb) {
-		done++
-	}
-	v.add(done, mb)
+	v.add(v.set(a.Stage(), a.Kind()), mb)
 	first := v.set(a.Stage(), None)
 	for set := first; set < first+kindsPerStage; set++ {
 		if len(v.sets[v.totals+set]) > 0 && !v.has(set, mb) && v.has(v.totals+set, mb) {
@@ -140,7 +136,7 @@ var handles = []handle{
 	{DropInput, "input"}, {DropOutput, "output"}, {DropGrad, "output's gradient"}, {DropSaved, "saved state"}, {DropSent, "sent buffer"},
 }
 
-// phase is how late a kind runs within a stage and microbatch.
+// phase is how late a kind runs within a stage and microbatch; a wait may run later.
 func phase(kind Kind) int {
 	switch kind {
 	case RecvF:
@@ -149,12 +145,14 @@ func phase(kind Kind) int {
 		return 1
 	case SendF, RecvB:
 		return 2
-	case B, I:
+	case WaitF:
 		return 3
-	case W, SendB:
+	case B, I:
 		return 4
+	case W, SendB:
+		return 5
 	}
-	return 5
+	return 6
 }
 
 // dropsAt reports whether what the bit stands for ends at an action of the kind,
@@ -178,7 +176,14 @@ func (c *checker) dropsAt(bit Drop, stage int, kind Kind) (here, earlier, never 
 			home = B
 		}
 	case DropSent:
-		home, never = Wait, kind != Wait && kind != SendF && kind != SendB
+		switch kind {
+		case SendF, WaitF:
+			home = WaitF
+		case SendB, WaitB:
+			home = WaitB
+		default:
+			never = true
+		}
 	}
 	return !never && phase(kind) == phase(home), phase(kind) > phase(home), never
 }
@@ -261,20 +266,15 @@ func (v *dropping) left() {
 	for _, r := range all.minus(v.sets[v.retired]) {
 		v.c.plain(BadRetire, v.rank, "Rank %d never retires %v; put r on the last action of each microbatch.", v.rank, r)
 	}
-	if v.c.transfers {
-		v.unwaited()
-	}
+	v.unwaited()
 }
 
 // unwaited adds faults for sends whose buffer nothing ends (L4).
 func (v *dropping) unwaited() {
 	for _, stage := range v.c.on[v.rank] {
-		forward, back := v.sets[v.set(stage, SendF)], v.sets[v.set(stage, SendB)]
-		wait, again := v.sets[v.set(stage, Wait)], v.sets[v.set(stage, Wait)+1]
-		both := forward.minus(forward.minus(back))
-		for _, lacking := range []runs{forward.minus(wait), back.minus(wait, forward), both.minus(again)} {
-			for _, r := range lacking {
-				v.c.plain(MissingDrop, v.rank, "Rank %d does not wait for every send of stage %d and %v; add a WAIT with drop t for each.", v.rank, stage, r)
+		for _, pair := range [...]struct{ send, wait Kind }{{SendF, WaitF}, {SendB, WaitB}} {
+			for _, r := range v.sets[v.set(stage, pair.send)].minus(v.sets[v.set(stage, pair.wait)]) {
+				v.c.plain(MissingDrop, v.rank, "Rank %d never waits for %d%v of %v; add a %v with drop t for each.", v.rank, stage, pair.send, r, pair.wait)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // stage's input at its F; the output of the last stage at its F, since nothing
 // reads it; the gradient of a stage's output at its B or I, also where W follows;
 // saved state at each B, I or W that takes it, and at F where the stage has no
-// backward; a sent buffer at the WAIT for it. A microbatch retires at its last
+// backward; a sent buffer at the wait for it. A microbatch retires at its last
 // action.
 //
 // A segment is split where its first or last repeats drop something else than the
@@ -159,7 +159,7 @@ func (v *marking) ofHandles(stage int, kind Kind) Drop {
 		}
 	case W:
 		drop = DropSaved
-	case Wait:
+	case WaitF, WaitB:
 		drop = DropSent
 	}
 	return drop

@@ -7,7 +7,7 @@ import (
 )
 
 var kindNames = [NumKinds]string{
-	"NONE", "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT", "UNSHARD", "RESHARD", "REDUCE_GRAD",
+	"NONE", "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_F", "WAIT_B", "UNSHARD", "RESHARD", "REDUCE_GRAD",
 	"RECOMPUTE", "QUANTIZE", "OFFLOAD", "RELOAD", "OPTIMIZER",
 }
 

@@ -99,7 +99,7 @@ func newOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 			if k == schedule.B || k == schedule.I || k == schedule.W || k == schedule.F && !backs {
 				*d |= schedule.DropSaved
 			}
-			if k == schedule.Wait {
+			if k == schedule.WaitF || k == schedule.WaitB {
 				*d |= schedule.DropSent
 			}
 		}

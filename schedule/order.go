@@ -36,8 +36,8 @@ type need struct {
 	why      string
 }
 
-// needs returns what a computation or a send needs; the first need is the one
-// that was there first.
+// needs returns what a computation, a send or a wait needs; the first need is the
+// one that was there first.
 func (c *checker) needs(stage int, kind Kind) (list [2]need, n int) {
 	saved := need{kind: F, stage: stage, why: "which saves what it takes"}
 	switch kind {
@@ -68,6 +68,10 @@ func (c *checker) needs(stage int, kind Kind) (list [2]need, n int) {
 		list[0] = need{kind: F, stage: stage, why: "whose output it sends"}
 	case SendB:
 		list[0] = need{kind: B, or: I, stage: stage, why: "whose gradient it sends"}
+	case WaitF:
+		list[0] = need{kind: SendF, stage: stage, why: "which it waits for"}
+	case WaitB:
+		list[0] = need{kind: SendB, stage: stage, why: "which it waits for"}
 	default:
 		return list, 0
 	}
@@ -101,29 +105,7 @@ func (v *ordering) visit(a Action, mb int64) {
 			c.at(&v.walk, v.rank, a, mb, Order, fmt.Sprint(i), "runs before %v, %s; move %v before it.", first, need.why, first)
 		}
 	}
-	set := c.set(stage, kind)
-	if kind == Wait {
-		set = v.visitWait(a, mb, set)
-	}
-	v.add(set, mb)
-}
-
-// visitWait looks at which send of its stage and microbatch a wait is for: the
-// first wait is for the first of them. It returns the set of the wait.
-func (v *ordering) visitWait(a Action, mb int64, set int) int {
-	sent, waited := 0, 0
-	for _, kind := range []Kind{SendF, SendB} {
-		if v.has(v.c.set(a.Stage(), kind), mb) {
-			sent++
-		}
-	}
-	if v.has(set, mb) {
-		waited = 1
-	}
-	if waited >= sent {
-		v.c.at(&v.walk, v.rank, a, mb, Order, "", "waits before there is a send to wait for; move it behind the send.")
-	}
-	return set + waited
+	v.add(c.set(stage, kind), mb)
 }
 
 // cursor is where a rank is in its program.

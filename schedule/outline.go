@@ -14,9 +14,9 @@ type outline struct {
 	place []int   // by stage: its place among those of its rank
 }
 
-// kindsPerStage is how many sets of microbatches a stage has, one for each kind
-// up to Wait and one more, since both of a stage's sends may be waited for.
-const kindsPerStage = int(Wait) + 2
+// kindsPerStage is how many sets of microbatches a stage has: one for each kind up
+// to WaitB, None among them.
+const kindsPerStage = int(WaitB) + 1
 
 // newOutline returns the outline of a plan whose parts fit together.
 func newOutline(plan *Plan) outline {
@@ -43,7 +43,7 @@ func newOutline(plan *Plan) outline {
 	return o
 }
 
-// set returns the index of the set of microbatches of a stage and a kind up to Wait.
+// set returns the index of the set of microbatches of a stage and a kind up to WaitB.
 func (o *outline) set(stage int, kind Kind) int { return stage*kindsPerStage + int(kind) }
 
 // hasBackward is Plan.HasBackward.

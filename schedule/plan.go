@@ -28,11 +28,12 @@ type Placement struct {
 	Rank  []int // Rank[s] is the rank of stage s
 }
 
-// Looped places stage s on rank s mod ranks.
+// Looped places stage s on rank s mod ranks. Params.Validate refuses a placement of
+// fewer than one rank or stage.
 func Looped(ranks, stages int) Placement {
-	p := Placement{Ranks: ranks, Rank: make([]int, stages)}
+	p := Placement{Ranks: ranks, Rank: make([]int, max(stages, 0))}
 	for s := range p.Rank {
-		p.Rank[s] = s % ranks
+		p.Rank[s] = s % max(ranks, 1)
 	}
 	return p
 }

@@ -15,7 +15,7 @@ import (
 // oneFOneB returns the 1F1B plan on this many ranks with depth stages each, the
 // first rank with the first stages: rank r runs P-1-r forwards, then forward and
 // backward in turn, then the rest of the backwards. With transfers there are
-// sends and receives around what crosses ranks, and waits. Frozen stages have no
+// sends and receives around what crosses ranks, and a wait behind each send. Frozen stages have no
 // weight gradient; all of the first frozen ones no backward.
 func oneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.Plan {
 	stages := ranks * depth
@@ -36,7 +36,7 @@ func oneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.
 				list = append(list, schedule.Act(schedule.F, s, mb))
 			}
 			if transfers && r < ranks-1 {
-				list = append(list, schedule.Act(schedule.SendF, last, mb), schedule.Act(schedule.Wait, last, mb))
+				list = append(list, schedule.Act(schedule.SendF, last, mb), schedule.Act(schedule.WaitF, last, mb))
 			}
 			return list
 		}
@@ -48,7 +48,7 @@ func oneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.
 				list = append(list, schedule.Act(schedule.B, s, mb))
 			}
 			if transfers && first-1 >= frozen {
-				list = append(list, schedule.Act(schedule.SendB, first, mb), schedule.Act(schedule.Wait, first, mb))
+				list = append(list, schedule.Act(schedule.SendB, first, mb), schedule.Act(schedule.WaitB, first, mb))
 			}
 			return list
 		}
@@ -105,17 +105,32 @@ func TestCheckOfRanks(t *testing.T) {
 		}, schedule.WrongRank, "Rank 2, action 20: 1F3 is on the wrong rank; move it to rank 1, which has stage 1.", []schedule.Code{schedule.Twice}},
 		{"send missing", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
 			remove(body(first), schedule.Act(schedule.SendF, 0, 2))
-			remove(body(first), schedule.Act(schedule.Wait, 0, 2))
+			remove(body(first), schedule.Act(schedule.WaitF, 0, 2))
 		}, schedule.Missing, "Rank 0 never runs 0SEND_F2; add it.", nil},
 		{"gradient's receive missing", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
 			remove(body(second), schedule.Act(schedule.RecvB, 1, 2))
 		}, schedule.Missing, "Rank 1 never runs 1RECV_B2; add it.", nil},
 		{"wait for nothing", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
-			*body(third) = append(*body(third), schedule.Act(schedule.Wait, 2, 1))
-		}, schedule.Unexpected, "Rank 2 waits for a send of stage 2 and microbatch 1 that is not in the plan; take the WAIT out, or add the send.", nil},
+			*body(third) = append(*body(third), schedule.Act(schedule.WaitF, 2, 1))
+		}, schedule.Unexpected, "Rank 2, action 20: 2WAIT_F1 must not be in this plan: nothing passes between ranks behind this stage.", nil},
+		{"gradient's wait for nothing", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			*body(first) = append(*body(first), schedule.Act(schedule.WaitB, 0, 1))
+		}, schedule.Unexpected, "Rank 0, action 20: 0WAIT_B1 must not be in this plan: nothing passes between ranks before this stage.", nil},
+		{"wait without its send", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			remove(body(second), schedule.Act(schedule.SendF, 1, 2))
+		}, schedule.Missing, "Rank 1 never runs 1SEND_F2; add it.", nil},
+		{"gradient's wait without its send", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			remove(body(second), schedule.Act(schedule.SendB, 1, 2))
+		}, schedule.Missing, "Rank 1 never runs 1SEND_B2; add it.", nil},
+		{"wait twice", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			*body(first) = append(*body(first), schedule.Act(schedule.WaitF, 0, 1))
+		}, schedule.Twice, "Rank 0, action 20: 0WAIT_F1 is there already; take one of the two out.", nil},
 		{"wait too early", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
-			swap(body(first), schedule.Act(schedule.SendF, 0, 1), schedule.Act(schedule.Wait, 0, 1))
-		}, schedule.Order, "Rank 0, action 4: 0WAIT1 waits before there is a send to wait for; move it behind the send.", nil},
+			swap(body(first), schedule.Act(schedule.SendF, 0, 1), schedule.Act(schedule.WaitF, 0, 1))
+		}, schedule.Order, "Rank 0, action 4: 0WAIT_F1 runs before 0SEND_F1, which it waits for; move 0SEND_F1 before it.", nil},
+		{"wait for the other send of the stage", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
+			swap(body(second), schedule.Act(schedule.WaitF, 1, 0), schedule.Act(schedule.WaitB, 1, 0))
+		}, schedule.Order, "1WAIT_B0 runs before 1SEND_B0, which it waits for; move 1SEND_B0 before it.", nil},
 		{"send too early", func(_ *schedule.Plan, body func(int) *[]schedule.Action) {
 			swap(body(first), schedule.Act(schedule.SendF, 0, 1), schedule.Act(schedule.F, 0, 1))
 		}, schedule.Order, "Rank 0, action 3: 0SEND_F1 runs before 0F1, whose output it sends; move 0F1 before it.", nil},
@@ -190,37 +205,78 @@ func TestDeadlockNamesWhoIsStuck(t *testing.T) {
 	require.NotContains(t, err.Error(), "rank 16 stands")
 }
 
-// A sent buffer ends with a wait (L4).
+// A sent buffer ends with the wait for its own send (L4). The stage in the middle
+// has both.
 func TestSendsAreWaitedFor(t *testing.T) {
-	p := oneFOneB(2, 1, 0, 4, true)
-	marked, err := schedule.Lifetimes(p, make([]schedule.Facts, 2), 0)
+	marked, err := schedule.Lifetimes(oneFOneB(3, 1, 0, 4, true), make([]schedule.Facts, 3), 0)
 	require.NoError(t, err)
 	require.NoError(t, schedule.Check(marked))
 
-	kept := expand(marked)
-	at := slices.IndexFunc(kept.Programs[0][0].Body, func(a schedule.Action) bool { return a.Kind() == schedule.Wait })
-	kept.Programs[0][0].Body[at] = kept.Programs[0][0].Body[at].WithDrop(0)
-	requireCodes(t, schedule.Check(kept), schedule.MissingDrop)
-
-	never := expand(marked)
-	remove(&never.Programs[0][0].Body, never.Programs[0][0].Body[at])
-	requireCodes(t, schedule.Check(never), schedule.MissingDrop)
-
-	received := expand(marked)
-	for i, a := range received.Programs[1][0].Body {
-		if a.Kind() == schedule.RecvF && a.Microbatch() == 1 {
-			received.Programs[1][0].Body[i] = a.WithDrop(schedule.DropSaved)
-		}
+	for _, test := range []struct {
+		name  string
+		alter func(body *[]schedule.Action)
+		code  schedule.Code
+		text  string
+	}{
+		{"wait without drop", withDrop(schedule.WaitF, 0), schedule.MissingDrop, "1WAIT_F1 takes the sent buffer and must drop it; give it drop t."},
+		{"gradient's wait without drop", withDrop(schedule.WaitB, schedule.Retire), schedule.MissingDrop, "1WAIT_B1 takes the sent buffer and must drop it; give it drop t."},
+		{"no wait", func(body *[]schedule.Action) {
+			remove(body, schedule.Act(schedule.WaitF, 1, 1).WithDrop(schedule.DropSent))
+		}, schedule.MissingDrop, "Rank 1 never waits for 1SEND_F of microbatch 1; add a WAIT_F with drop t for each."},
+		{"no wait for gradients", func(body *[]schedule.Action) {
+			withDrop(schedule.SendB, schedule.Retire)(body)
+			remove(body, schedule.Act(schedule.WaitB, 1, 1).WithDrop(schedule.DropSent|schedule.Retire))
+		}, schedule.MissingDrop, "Rank 1 never waits for 1SEND_B of microbatch 1; add a WAIT_B with drop t for each."},
+		{"drop at a receive", withDrop(schedule.RecvF, schedule.DropSent), schedule.MisplacedDrop, "1RECV_F1 drops the sent buffer, and there is none to drop here; take drop t away."},
+		{"drop in flight", withDrop(schedule.SendF, schedule.DropSent), schedule.UseAfterDrop, "1SEND_F1 drops the sent buffer, which a later action uses; take drop t away."},
+		{"gradient's drop in flight", withDrop(schedule.SendB, schedule.DropSent), schedule.UseAfterDrop, "1SEND_B1 drops the sent buffer, which a later action uses; take drop t away."},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := expand(marked)
+			test.alter(&p.Programs[1][0].Body)
+			err := schedule.Check(p)
+			requireCodes(t, err, test.code)
+			require.ErrorContains(t, err, test.text)
+		})
 	}
-	requireCodes(t, schedule.Check(received), schedule.MisplacedDrop)
+}
 
-	flying := expand(marked)
-	for i, a := range flying.Programs[0][0].Body {
-		if a.Kind() == schedule.SendF && a.Microbatch() == 1 {
-			flying.Programs[0][0].Body[i] = a.WithDrop(schedule.DropSent)
-		}
+// withDrop returns a function that gives the action of this kind on stage 1 and
+// microbatch 1 other drops.
+func withDrop(kind schedule.Kind, drop schedule.Drop) func(*[]schedule.Action) {
+	return func(body *[]schedule.Action) {
+		i := slices.IndexFunc(*body, func(a schedule.Action) bool { return a.WithDrop(0) == schedule.Act(kind, 1, 1) })
+		(*body)[i] = (*body)[i].WithDrop(drop)
 	}
-	requireCodes(t, schedule.Check(flying), schedule.UseAfterDrop)
+}
+
+// Each of a stage's waits is for its own send, in whichever order they come.
+func TestWaitsInAnyOrder(t *testing.T) {
+	p := expand(oneFOneB(3, 1, 0, 4, true))
+	body := &p.Programs[1][0].Body
+	for mb := range p.Microbatches {
+		wait := schedule.Act(schedule.WaitF, 1, mb)
+		remove(body, wait)
+		*body = slices.Insert(*body, slices.Index(*body, schedule.Act(schedule.WaitB, 1, mb))+1, wait)
+	}
+	require.NoError(t, schedule.Check(p))
+	marked := checkLifetimes(t, p, make([]schedule.Facts, 3))
+	require.Contains(t, text(t, marked), "1SEND_B2 1WAIT_B2~t 1WAIT_F2~tr")
+}
+
+// A wait in a plan that says of nothing that it is sent waits for nothing.
+func TestWaitWithoutTransfers(t *testing.T) {
+	p := expand(oneFOneB(2, 1, 0, 2, false))
+	p.Programs[0][0].Body = append(p.Programs[0][0].Body, schedule.Act(schedule.WaitF, 0, 0))
+	err := schedule.Check(p)
+	requireCodes(t, err, schedule.Unexpected)
+	require.ErrorContains(t, err, "Rank 0, action 4: 0WAIT_F0 must not be in this plan: the plan sends nothing.")
+
+	p = expand(oneFOneB(2, 1, 1, 2, true))
+	p.Programs[1][0].Body = append(p.Programs[1][0].Body, schedule.Act(schedule.WaitB, 1, 0))
+	err = schedule.Check(p)
+	requireCodes(t, err, schedule.Unexpected)
+	require.ErrorContains(t, err, "1WAIT_B0 must not be in this plan: the stage before has no backward, so no gradient goes back.")
 }
 
 // The steady state of 1F1B is one segment, and so it stays with its drops.

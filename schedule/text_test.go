@@ -35,6 +35,7 @@ func TestNames(t *testing.T) {
 	for text, action := range map[string]schedule.Action{ // as PyTorch writes them
 		"2F0": schedule.Act(schedule.F, 2, 0), "0B12": schedule.Act(schedule.B, 0, 12),
 		"3SEND_F1": schedule.Act(schedule.SendF, 3, 1), "1RECV_B0": schedule.Act(schedule.RecvB, 1, 0),
+		"3WAIT_F1": schedule.Act(schedule.WaitF, 3, 1), "1WAIT_B0": schedule.Act(schedule.WaitB, 1, 0),
 		"1UNSHARD": schedule.Act(schedule.Unshard, 1, 0), "2REDUCE_GRAD": schedule.Act(schedule.ReduceGrad, 2, 0),
 	} {
 		require.Equal(t, text, action.WithDrop(schedule.Retire).WithJoin(true).String())
@@ -42,7 +43,7 @@ func TestNames(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, action, parsed)
 	}
-	for _, text := range []string{"", "F", "F0", "2F", "2f0", "2F0 ", "2F-1", "2BW0", "16384F0", "0F268435456", "0F99999999999999999999", "0F0~s"} {
+	for _, text := range []string{"", "F", "F0", "2F", "2f0", "2F0 ", "2F-1", "2BW0", "2WAIT0", "16384F0", "0F268435456", "0F99999999999999999999", "0F0~s"} {
 		_, err := schedule.ParseAction(text)
 		require.ErrorIs(t, err, schedule.ErrText, text)
 	}

@@ -7,6 +7,9 @@ import (
 // Freeze returns the stage with all its parameters frozen: it runs no weight
 // gradients, and no backward at all where no stage before it trains.
 func Freeze[T any](stage Stage[T]) Stage[T] {
+	if stage == nil {
+		return nil // which a runner and Sequential refuse
+	}
 	f := &frozen[T]{Stage: stage}
 	for _, param := range Params(stage) {
 		param.Contributes = batchctx.Frozen

@@ -2,6 +2,7 @@ package stages
 
 import (
 	"context"
+	"fmt"
 
 	batchctx "github.com/weir-ml/weir/context"
 )
@@ -23,6 +24,9 @@ func (f *Func[T]) Params() []batchctx.Param[T] { return f.Parameters }
 
 // Forward calls f.ForwardFunc.
 func (f *Func[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+	if f.ForwardFunc == nil {
+		return fmt.Errorf("stages: %q has no ForwardFunc", f.Declares.Name)
+	}
 	return f.ForwardFunc(ctx, mb, in, out)
 }
 

@@ -60,6 +60,31 @@ func (p *passing[T]) drop(mb *batchctx.Microbatch[T]) error {
 	return nil
 }
 
+// dropUnder ends what is held while the step holds result, which may be the same
+// tensor retained: a child that returns its input hands it on, and does not keep it.
+func (p *passing[T]) dropUnder(mb *batchctx.Microbatch[T], result []T, none uint64) (err error) {
+	held := 0
+	for held < len(result) && err == nil {
+		if none>>held&1 == 0 {
+			err = mb.Hold(result[held])
+		}
+		if err == nil {
+			held++
+		}
+	}
+	if err == nil {
+		err = p.drop(mb)
+	}
+	for i, h := range result[:held] {
+		if none>>i&1 == 0 {
+			if failed := mb.Yield(h); err == nil {
+				err = failed
+			}
+		}
+	}
+	return err
+}
+
 // abandon ends what a call left on its way out: what is held, and what a child
 // had put there before it failed.
 func (p *passing[T]) abandon(mb *batchctx.Microbatch[T]) {

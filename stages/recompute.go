@@ -11,6 +11,9 @@ import (
 // only its inputs, and its backward runs the forward again before anything
 // else. The numbers are those without it (L9, L13).
 func Recompute[T any](stage Stage[T]) Stage[T] {
+	if stage == nil {
+		return nil // which a runner and Sequential refuse
+	}
 	spec := stage.Spec()
 	r := recompute[T]{
 		inner: stage,

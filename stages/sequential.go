@@ -138,8 +138,14 @@ func (s *sequential[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T],
 				return fmt.Errorf("stages: output of stage %d of the sequence: %w", i, err)
 			}
 		}
-		if i > 0 {
+		switch {
+		case i == 0:
+		case i < last:
 			if err := s.links[i-1].out.drop(mb); err != nil {
+				return err
+			}
+		default:
+			if err := s.links[i-1].out.dropUnder(mb, out, 0); err != nil {
 				return err
 			}
 		}
@@ -177,8 +183,14 @@ func (s *sequential[T]) backward(mb *batchctx.Microbatch[T], gradOut, gradIn []T
 				return fmt.Errorf("stages: gradient from stage %d of the sequence: %w", i, err)
 			}
 		}
-		if i < len(s.links)-1 {
+		switch {
+		case i == len(s.links)-1:
+		case i > first:
 			if err := s.links[i+1].gradIn.drop(mb); err != nil {
+				return err
+			}
+		default:
+			if err := s.links[i+1].gradIn.dropUnder(mb, gradIn, link.gradIn.none); err != nil {
 				return err
 			}
 		}

@@ -15,7 +15,7 @@ const MaxPorts = 64
 // call at a time.
 type Stage[T any] interface {
 	// Spec says what the stage takes, returns, reads, saves and records. It is
-	// asked once, when the runner is built, and must not change.
+	// asked when the runner is built, and must not change.
 	Spec() Spec
 	// Forward computes out (len Spec.Outputs, zero on entry) from in (len
 	// Spec.Inputs). Handles put into out are handed over.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/loss"
@@ -71,8 +72,9 @@ type Config[T any] struct {
 	// Gradients must be set where a stage has parameters that are not frozen.
 	Gradients Gradients[T]
 	// Outputs takes over the outputs of the last stage in Evaluate. It owns the
-	// handles, not the slice. nil: they end with the forward. Where the evaluation
-	// fails, a space that reclaims has taken them back.
+	// handles, not the slice, and ends them within the call or after Evaluate. nil:
+	// they end with the forward. Where the evaluation fails, a space that reclaims has
+	// taken them back.
 	Outputs func(microbatch int, out []T) error
 	// Merge merges the losses of all ranks in place, once per step; nil on one rank.
 	Merge func(ctx context.Context, record *loss.Record) error
@@ -81,8 +83,12 @@ type Config[T any] struct {
 	LookAhead int
 	Seed      uint64 // of random draws
 	FirstStep int64  // number of the first step, for a resumed run
+	// Replicas is how many data-parallel replicas train together, 0 for 1, and Replica
+	// this one's number: microbatch i of this one is microbatch i·Replicas+Replica of
+	// all, which random draws are keyed by (L9).
+	Replica, Replicas int
 	// ScaleExponent is k: gradients are seeded with 2^k, and the factor of the
-	// Result takes it back. 0 for float32.
+	// Result takes it back. 0 for float32. SetScaleExponent changes it between steps.
 	ScaleExponent int
 	// Ring is how many samples are kept; 0 is 256.
 	Ring int
@@ -106,16 +112,25 @@ func (c *Config[T]) Validate() error {
 	if c.Ring < 0 {
 		fault("Ring is %d", c.Ring)
 	}
-	if c.ScaleExponent < -126 || c.ScaleExponent > 127 {
-		fault("ScaleExponent is %d, not in [-126, 127]", c.ScaleExponent)
+	if err := checkSeeds(c.Losses, c.ScaleExponent); err != nil {
+		faults = append(faults, err)
+	}
+	if c.Replicas < 0 || c.Replica < 0 || c.Replica >= max(c.Replicas, 1) {
+		fault("Replica is %d of %d", c.Replica, c.Replicas)
 	}
 	if len(c.Parts) > batchctx.MaxParts {
 		fault("%d entry parts, at most %d", len(c.Parts), batchctx.MaxParts)
+	}
+	for i, part := range c.Parts {
+		if index(c.Parts[:i], part) >= 0 {
+			fault("entry part %q is there twice", part)
+		}
 	}
 	if err := loss.Validate(c.Losses); err != nil {
 		faults = append(faults, err)
 	}
 	specs := make([]stages.Spec, len(c.Stages))
+	accumulators := map[any]string{} // by handle: whose
 	for s, stage := range c.Stages {
 		if stage == nil {
 			fault("stage %d is nil", s)
@@ -128,6 +143,12 @@ func (c *Config[T]) Validate() error {
 		for _, param := range stages.Params(stage) {
 			if param.Contributes == batchctx.Frozen {
 				continue
+			}
+			if reflect.TypeFor[T]().Comparable() {
+				if other, taken := accumulators[param.Grad]; taken {
+					fault("%q of stage %d (%s) has the accumulator of %s: every use of a parameter has its own", param.Name, s, specs[s].Name, other)
+				}
+				accumulators[param.Grad] = fmt.Sprintf("%q of stage %d (%s)", param.Name, s, specs[s].Name)
 			}
 			if specs[s].Frozen {
 				fault("stage %d (%s) is frozen and its parameter %q is not", s, specs[s].Name, param.Name)

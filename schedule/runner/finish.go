@@ -72,7 +72,8 @@ func (r *Runner[T]) gradient(u use) T { return r.stages[u.stage].params[u.param]
 
 // verdict computes the gradient norm, each parameter once and in stage order,
 // and the factor. Where one of them is not finite the step is Skipped: a gradient
-// was not, or the total weight is so small that dividing by it overflows.
+// was not, or the total weight is so small or so large that float64 cannot divide
+// by it.
 func (r *Runner[T]) verdict(divisor float64) error {
 	var squares float64
 	for _, owner := range r.owners {
@@ -83,7 +84,7 @@ func (r *Runner[T]) verdict(divisor float64) error {
 		squares += s
 	}
 	factor := math.Ldexp(1/divisor, -r.cfg.ScaleExponent)
-	if norm := math.Sqrt(squares) * factor; !math.IsNaN(norm) && !math.IsInf(norm, 0) && !math.IsInf(factor, 0) {
+	if norm := math.Sqrt(squares) * factor; !math.IsNaN(norm) && !math.IsInf(norm, 0) && !math.IsInf(factor, 0) && factor != 0 {
 		r.result.factor, r.result.GradNorm = factor, norm
 		return nil
 	}

@@ -85,7 +85,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		stages:    make([]stage[T], len(cfg.Stages)),
 		frozen:    make([]bool, len(cfg.Stages)),
 		facts:     make([]schedule.Facts, len(cfg.Stages)),
-		seeds:     seeds(cfg.Losses, cfg.ScaleExponent),
+		seeds:     make([]float32, len(cfg.Losses)),
 		ring:      memory.NewRing(cfg.Ring),
 		step:      cfg.FirstStep,
 		objective: -1,
@@ -94,6 +94,9 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		if cfg.Losses[i].Objective {
 			r.objective = i
 		}
+	}
+	if err := r.SetScaleExponent(cfg.ScaleExponent); err != nil {
+		return nil, err
 	}
 	layouts := make([]*batchctx.Layout[T], len(cfg.Stages))
 	for s := range cfg.Stages {
@@ -118,7 +121,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		return nil, err
 	}
 	r.context, err = batchctx.New(batchctx.Config[T]{
-		Space: cfg.Space, Seed: cfg.Seed, Parts: cfg.Parts,
+		Space: cfg.Space, Seed: cfg.Seed, Parts: cfg.Parts, Replica: cfg.Replica, Replicas: cfg.Replicas,
 		Losses: r.ledger, Seeds: r.seeds, Stages: layouts,
 	})
 	if err != nil {
@@ -169,6 +172,9 @@ func (r *Runner[T]) resolve(s int) *batchctx.Layout[T] {
 		if read.At&batchctx.AtWeight != 0 {
 			facts.Reads[schedule.B] |= bit
 			facts.Reads[schedule.W] |= bit
+			if st.split == nil { // as I it runs its whole backward
+				facts.Reads[schedule.I] |= bit
+			}
 		}
 	}
 	for _, name := range st.spec.Losses {
@@ -196,17 +202,45 @@ func (r *Runner[T]) resolveTies() {
 	}
 }
 
-// seeds returns what the gradient of each loss starts with (L10).
-func seeds(defs []loss.Def, exponent int) []float32 {
-	out := make([]float32, len(defs))
-	for i, def := range defs {
-		coefficient := def.Coefficient
-		if def.Objective {
-			coefficient = 1
-		}
-		out[i] = float32(math.Ldexp(coefficient, exponent))
+// SetScaleExponent sets Config.ScaleExponent for the steps from the next one on:
+// the scale is fixed for a step (L10). Not while a step runs.
+func (r *Runner[T]) SetScaleExponent(exponent int) error {
+	if r.running {
+		return ErrBusy
 	}
-	return out
+	if err := checkSeeds(r.cfg.Losses, exponent); err != nil {
+		return err
+	}
+	r.cfg.ScaleExponent = exponent
+	for i, def := range r.cfg.Losses {
+		r.seeds[i] = seed(def, exponent)
+	}
+	return nil
+}
+
+// seed returns what the gradient of a loss starts with: 0 for a metric.
+func seed(def loss.Def, exponent int) float32 {
+	coefficient := def.Coefficient
+	if def.Objective {
+		coefficient = 1
+	}
+	return float32(math.Ldexp(coefficient, exponent))
+}
+
+// checkSeeds reports whether every trained loss has a seed that float32 can hold.
+func checkSeeds(defs []loss.Def, exponent int) error {
+	if exponent < -126 || exponent > 127 {
+		return fmt.Errorf("runner: ScaleExponent is %d, not in [-126, 127]", exponent)
+	}
+	var faults []error
+	for _, def := range defs {
+		s := float64(seed(def, exponent))
+		if trained := def.Objective || def.Coefficient != 0; trained && (math.IsInf(s, 0) || math.Abs(s) < 0x1p-126) {
+			faults = append(faults, fmt.Errorf("runner: loss %q: its coefficient %v times 2^%d is not a normal float32",
+				def.Name, def.Coefficient, exponent))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // program is a plan with what a step asks of it.
@@ -221,11 +255,15 @@ func (r *Runner[T]) planFor(mode schedule.Mode, m int) (*program, error) {
 	if p := r.programs[mode]; p != nil && p.Microbatches == m {
 		return p, nil
 	}
-	plan, err := r.cfg.Plan(schedule.Params{
+	asked := schedule.Params{
 		Placement: schedule.Looped(1, len(r.stages)), Microbatches: m,
 		Group: r.cfg.Group, Mode: mode, Frozen: r.frozen,
-	})
+	}
+	plan, err := r.cfg.Plan(asked)
 	if err != nil {
+		return nil, err
+	}
+	if err := answers(plan, &asked); err != nil {
 		return nil, err
 	}
 	if plan, err = schedule.Lifetimes(plan, r.facts, len(r.cfg.Parts)); err != nil {
@@ -237,7 +275,7 @@ func (r *Runner[T]) planFor(mode schedule.Mode, m int) (*program, error) {
 	p := &program{Plan: plan}
 	p.extent.Entries = m
 	if pullsInOrder(plan) {
-		p.extent.Entries = min(plan.Entries[0]+r.cfg.LookAhead, m)
+		p.extent.Entries = min(plan.Entries[0]+min(r.cfg.LookAhead, m), m)
 	}
 	p.extent.Windows = plan.Windows
 	for _, kinds := range plan.Parts {
@@ -248,6 +286,23 @@ func (r *Runner[T]) planFor(mode schedule.Mode, m int) (*program, error) {
 	p.parts = bits.OnesCount64(p.extent.Wanted)
 	r.programs[mode] = p
 	return p, nil
+}
+
+// answers reports whether a plan is for what the rule was asked: a check proves a
+// plan against itself, not against the step.
+func answers(plan *schedule.Plan, asked *schedule.Params) error {
+	switch {
+	case plan == nil:
+		return fmt.Errorf("%w: it returned none", ErrPlan)
+	case plan.Microbatches != asked.Microbatches:
+		return fmt.Errorf("%w: %d microbatches where %d were asked for", ErrPlan, plan.Microbatches, asked.Microbatches)
+	case plan.Mode != asked.Mode:
+		return fmt.Errorf("%w: mode %v where %v was asked for", ErrPlan, plan.Mode, asked.Mode)
+	case plan.Placement.Ranks != asked.Placement.Ranks || plan.Placement.Stages() != asked.Placement.Stages():
+		return fmt.Errorf("%w: %d stages on %d ranks where %d on %d were asked for", ErrPlan,
+			plan.Placement.Stages(), plan.Placement.Ranks, asked.Placement.Stages(), asked.Placement.Ranks)
+	}
+	return nil
 }
 
 // pullsInOrder reports whether the first stage takes microbatches in ascending

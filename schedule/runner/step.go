@@ -69,7 +69,7 @@ func (r *Runner[T]) act(ctx context.Context, action schedule.Action) error {
 	var err error
 	switch action.Kind() {
 	case schedule.F:
-		err = r.forward(ctx, action.Stage(), action.Microbatch(), action.Drop())
+		err = r.forward(ctx, action.Stage(), action.Microbatch())
 	case schedule.B:
 		err = r.backward(ctx, action.Stage(), action.Microbatch(), batchctx.InBackward)
 	case schedule.I:
@@ -85,6 +85,11 @@ func (r *Runner[T]) act(ctx context.Context, action schedule.Action) error {
 	if err := r.drop(action); err != nil {
 		return err
 	}
+	if action.Kind() == schedule.F && action.Stage() == len(r.stages)-1 {
+		if err := r.output(action.Microbatch()); err != nil {
+			return err
+		}
+	}
 	r.context.Settle()
 	if action.Drop()&schedule.Retire != 0 {
 		return r.retire(action)
@@ -93,7 +98,7 @@ func (r *Runner[T]) act(ctx context.Context, action schedule.Action) error {
 }
 
 // forward runs F: what the stage returns becomes the next stage's input.
-func (r *Runner[T]) forward(ctx context.Context, s, m int, drop schedule.Drop) error {
+func (r *Runner[T]) forward(ctx context.Context, s, m int) error {
 	if err := r.pull(ctx, m); err != nil {
 		return err
 	}
@@ -111,30 +116,23 @@ func (r *Runner[T]) forward(ctx context.Context, s, m int, drop schedule.Drop) e
 	}
 	r.context.End()
 	clear(st.in)
-	if drop&schedule.DropOutput != 0 || s == len(r.stages)-1 {
-		return r.output(st, m)
+	if s == len(r.stages)-1 {
+		return r.context.PutOutputs(st.out)
 	}
 	r.expected.Activations++
 	return r.context.PutInputs(s+1, m, st.out)
 }
 
 // output ends the outputs of the last stage, or gives them to whoever asked.
-func (r *Runner[T]) output(st *stage[T], m int) error {
-	if r.cfg.Outputs != nil && r.plan.Mode == schedule.ForwardOnly {
-		return r.context.Give(st.out, func() error {
-			out := st.out
-			defer clear(out)
-			return r.cfg.Outputs(m, out)
-		})
+func (r *Runner[T]) output(m int) error {
+	if r.cfg.Outputs == nil || r.plan.Mode != schedule.ForwardOnly {
+		return r.context.DropOutputs()
 	}
-	var none T
-	for i, h := range st.out {
-		if err := r.context.Discard(h); err != nil {
-			return fmt.Errorf("output %d: %w", i, err)
-		}
-		st.out[i] = none
-	}
-	return nil
+	out := r.stages[len(r.stages)-1].out
+	return r.context.GiveOutputs(out, func() error {
+		defer clear(out)
+		return r.cfg.Outputs(m, out)
+	})
 }
 
 // backward runs B, or I where the call says so: the gradient of the stage's
@@ -151,9 +149,12 @@ func (r *Runner[T]) backward(ctx context.Context, s, m int, call batchctx.Call) 
 	if st.wantsGradient {
 		gradIn = st.gradIn
 	}
+	if st.split == nil { // a frozen stage's I is its whole backward, without gradients
+		call = batchctx.InBackward
+	}
 	view := r.context.Call(s, m, call)
 	var err error
-	if call == batchctx.InBackwardInput && st.split != nil {
+	if call == batchctx.InBackwardInput {
 		err = st.split.BackwardInput(ctx, view, gradOut, gradIn)
 	} else {
 		err = st.Backward(ctx, view, gradOut, gradIn)
@@ -187,14 +188,17 @@ func (r *Runner[T]) backwardWeight(ctx context.Context, s, m int) error {
 // pull asks the source for entries up to the one that microbatch m needs, and
 // the look-ahead beyond it, but never for more than the step has.
 func (r *Runner[T]) pull(ctx context.Context, m int) error {
-	for upto := min(m+r.cfg.LookAhead, r.plan.Microbatches-1); r.pulled <= upto; r.pulled++ {
+	for upto := min(m+min(r.cfg.LookAhead, r.plan.Microbatches), r.plan.Microbatches-1); r.pulled <= upto; r.pulled++ {
 		var before time.Duration
 		if r.cfg.Hooks.Microbatch != nil {
 			before = time.Since(r.began)
 		}
 		err := r.context.Pull(ctx, r.pulled, r.source.Next)
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF {
 			return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, r.pulled, r.plan.Microbatches)
+		}
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("%w: %d of %d microbatches: %w", ErrShortBatch, r.pulled, r.plan.Microbatches, err)
 		}
 		if err != nil {
 			return fmt.Errorf("the source of microbatch %d: %w", r.pulled, err)
@@ -207,15 +211,15 @@ func (r *Runner[T]) pull(ctx context.Context, m int) error {
 	return nil
 }
 
-// drop ends what the action's drop bits say, and writes down what the plan's
-// table says should be gone: were a bit missing, the audit would tell.
+// drop ends what the action's drop bits say, and writes down what should be gone by
+// the action's kind: were a bit missing, the audit would tell.
 func (r *Runner[T]) drop(action schedule.Action) error {
 	s, m, kind, drop := action.Stage(), action.Microbatch(), action.Kind(), action.Drop()
 	st := &r.stages[s]
 
-	parts := r.plan.Parts[s][kind]
-	r.expected.Parts -= bits.OnesCount64(parts)
 	if drop&schedule.DropParts != 0 {
+		parts := r.plan.Parts[s][kind]
+		r.expected.Parts -= bits.OnesCount64(parts)
 		if err := r.context.DropParts(m, parts); err != nil {
 			return err
 		}

@@ -308,3 +308,40 @@ func TestAFrameIsTakenOnce(t *testing.T) { // L2
 	require.Equal(t, schedule.Act(schedule.B, 1, 0), where.Action.WithDrop(0))
 	require.Equal(t, before, model.Arena.Live())
 }
+
+// forgetful loses a buffer when it adds or measures gradients.
+type forgetful struct {
+	toy.Gradients
+	inSquares bool
+}
+
+func (f forgetful) SumSquares(h toy.T) (float64, error) {
+	if f.inSquares {
+		if _, _, err := toy.Alloc(f.Arena, memory.Workspace, 5); err != nil {
+			return 0, err
+		}
+	}
+	return f.Gradients.SumSquares(h)
+}
+
+// TestALeakAtStepEndIsCaught loses a buffer after the last microbatch has retired.
+func TestALeakAtStepEndIsCaught(t *testing.T) { // L6
+	for _, leaks := range []bool{false, true} {
+		model, err := toy.New(3)
+		require.NoError(t, err)
+		defer model.Arena.Close()
+		before := model.Arena.Live()
+		cfg := model.Config()
+		cfg.Gradients = forgetful{toy.Gradients{Arena: model.Arena}, leaks}
+		r, err := runner.New(cfg)
+		require.NoError(t, err)
+		_, err = r.Step(t.Context(), 2, model.Source(4))
+		if leaks {
+			require.ErrorIs(t, err, batchctx.ErrLeak)
+			require.ErrorContains(t, err, "at step end")
+		} else {
+			require.NoError(t, err)
+		}
+		require.Equal(t, before, model.Arena.Live())
+	}
+}

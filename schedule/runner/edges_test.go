@@ -1,0 +1,254 @@
+package runner_test
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// relay hands its argument on, retained, in both directions.
+func relay(name string) stages.Stage[number] {
+	return &stages.Func[number]{
+		Declares: stages.Spec{Name: name, Inputs: wire, Outputs: wire},
+		ForwardFunc: func(_ context.Context, mb *view, in, out []number) error {
+			out[0] = mb.Retain(in[0])
+			return nil
+		},
+		BackwardFunc: func(_ context.Context, mb *view, gradOut, gradIn []number) error {
+			if gradIn != nil {
+				gradIn[0] = mb.Retain(gradOut[0])
+			}
+			return nil
+		},
+	}
+}
+
+func sequence(t *testing.T, inner ...stages.Stage[number]) stages.Stage[number] {
+	t.Helper()
+	s, err := stages.Sequential("sequence", inner...)
+	require.NoError(t, err)
+	return s
+}
+
+// TestARelayKeepsNothing returns what it is given, retained: alone, at either end
+// of a sequence, and as the output that a sink takes over.
+func TestARelayKeepsNothing(t *testing.T) { // L6
+	for name, build := range map[string]func(c []*times) []stages.Stage[number]{
+		"alone": func(c []*times) []stages.Stage[number] { return []stages.Stage[number]{c[0], relay("r"), c[1], c[2]} },
+		"last of a sequence": func(c []*times) []stages.Stage[number] {
+			return []stages.Stage[number]{c[0], sequence(t, c[1], relay("r")), c[2]}
+		},
+		"first of a sequence": func(c []*times) []stages.Stage[number] {
+			return []stages.Stage[number]{c[0], sequence(t, relay("r"), c[1]), c[2]}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chain := chain()
+			cfg := config(chain)
+			cfg.Stages = build(chain)
+			_, err := newRunner(t, cfg).Step(t.Context(), 3, &counted{})
+			require.NoError(t, err)
+			require.Equal(t, 15.0*6, *chain[0].grad)
+		})
+	}
+	t.Run("to a sink", func(t *testing.T) {
+		chain := chain()
+		cfg := config(chain)
+		cfg.Stages = []stages.Stage[number]{chain[0], relay("r")}
+		var kept []float64
+		cfg.Outputs = func(_ int, out []number) error { kept = append(kept, *out[0]); return nil }
+		_, err := newRunner(t, cfg).Evaluate(t.Context(), 3, &counted{})
+		require.NoError(t, err)
+		require.Equal(t, []float64{2, 4, 6}, kept)
+	})
+}
+
+// TestResidentBuffersAreNotTheSteps hands a constant of the trainer's over again
+// and again: as an entry part and as saved state, with one book and with two.
+func TestResidentBuffersAreNotTheSteps(t *testing.T) {
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+	require.NoError(t, err)
+	defer arena.Close()
+	type handle = memory.Handle
+	constant, err := arena.Alloc(memory.Resident, 16)
+	require.NoError(t, err)
+	for _, ahead := range []int{0, 2} {
+		r, err := runner.New(runner.Config[handle]{
+			Space: arena, Parts: []string{"mask"}, LookAhead: ahead,
+			Stages: []stages.Stage[handle]{&stages.Func[handle]{
+				Declares: stages.Spec{Name: "masked", Reads: []stages.Read{{Part: "mask"}}, Slots: 1},
+				ForwardFunc: func(_ context.Context, mb *batchctx.Microbatch[handle], _, _ []handle) error {
+					return mb.Save(0, batchctx.ByBackward, mb.Retain(constant))
+				},
+			}},
+		})
+		require.NoError(t, err)
+		_, err = r.Step(t.Context(), 4, runner.SourceFunc[handle](func(_ context.Context, e *batchctx.Entry[handle]) error {
+			if err := arena.Retain(constant); err != nil {
+				return err
+			}
+			return e.Put(0, constant)
+		}))
+		require.NoError(t, err)
+		require.EqualValues(t, 16, arena.Live())
+	}
+}
+
+func TestEveryUseHasItsOwnAccumulator(t *testing.T) { // L9
+	chain := chain()
+	cfg := config(chain)
+	cfg.Stages = []stages.Stage[number]{chain[0], chain[1], chain[1], chain[2]}
+	_, err := runner.New(cfg)
+	require.ErrorContains(t, err, `"b" of stage 2 (three) has the accumulator of "b" of stage 1 (three)`)
+}
+
+// TestThePlanIsTheOneThatWasAskedFor has rules that answer another question.
+func TestThePlanIsTheOneThatWasAskedFor(t *testing.T) {
+	for name, change := range map[string]func(p *schedule.Params){
+		"mode":         func(p *schedule.Params) { p.Mode = schedule.Training },
+		"microbatches": func(p *schedule.Params) { p.Microbatches = 5 },
+		"stages":       func(p *schedule.Params) { p.Placement, p.Frozen = schedule.Looped(1, 2), nil },
+	} {
+		cfg := config(chain())
+		cfg.Plan = func(p schedule.Params) (*schedule.Plan, error) { change(&p); return schedule.DepthFirst(p) }
+		source := &counted{}
+		_, err := newRunner(t, cfg).Evaluate(t.Context(), 2, source)
+		require.ErrorIs(t, err, runner.ErrPlan, name)
+		require.Zero(t, source.asked)
+	}
+	cfg := config(chain())
+	cfg.Plan = func(schedule.Params) (*schedule.Plan, error) { return nil, nil }
+	_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
+	require.ErrorIs(t, err, runner.ErrPlan)
+}
+
+func TestSeedsMustBeNumbers(t *testing.T) { // L10
+	for _, wrong := range []struct {
+		coefficient float64
+		exponent    int
+	}{{1e300, 0}, {1e-300, 0}, {2, 127}, {0.5, -126}} {
+		cfg := config(chain())
+		cfg.Losses = append(cfg.Losses, loss.Def{Name: "further", Coefficient: wrong.coefficient})
+		cfg.ScaleExponent = wrong.exponent
+		_, err := runner.New(cfg)
+		require.ErrorContains(t, err, "not a normal float32", "%+v", wrong)
+	}
+}
+
+func TestTheScaleMayChangeBetweenSteps(t *testing.T) { // L10
+	chain := chain()
+	r := newRunner(t, config(chain))
+	for _, exponent := range []int{0, 12, -3} {
+		require.NoError(t, r.SetScaleExponent(exponent))
+		result, err := r.Step(t.Context(), 2, &counted{})
+		require.NoError(t, err)
+		require.Equal(t, math.Ldexp(45, exponent), *chain[0].grad)
+		factor, err := result.Factor()
+		require.NoError(t, err)
+		require.Equal(t, math.Ldexp(0.5, -exponent), factor)
+	}
+	require.Error(t, r.SetScaleExponent(1000))
+}
+
+// TestFrozenStagesRunTheirWholeBackward freezes a stage that saves for its weight
+// gradient and does not ask whether it is frozen.
+func TestFrozenStagesRunTheirWholeBackward(t *testing.T) {
+	for name, inSequence := range map[string]bool{"alone": false, "in a sequence": true} {
+		chain := chain()
+		frozen := stages.Freeze[number](&stages.Func[number]{
+			Declares:   stages.Spec{Name: "doubling", Inputs: wire, Outputs: wire, Slots: 1},
+			Parameters: []batchctx.Param[number]{{Name: "w", Grad: num(7)}},
+			ForwardFunc: func(_ context.Context, mb *view, in, out []number) error {
+				out[0] = num(2 * *in[0])
+				return mb.Save(0, batchctx.ByWeight, mb.Retain(in[0]))
+			},
+			BackwardFunc: func(_ context.Context, mb *view, gradOut, gradIn []number) error {
+				if _, err := mb.Take(0); err != nil {
+					return err
+				}
+				gradIn[0] = num(2 * *gradOut[0])
+				_, write, err := mb.Grad(0)
+				require.Equal(t, batchctx.Skip, write)
+				return err
+			},
+		})
+		cfg := config(chain)
+		cfg.Stages = []stages.Stage[number]{chain[0], frozen, chain[1], chain[2]}
+		if inSequence {
+			cfg.Stages = []stages.Stage[number]{chain[0], sequence(t, frozen, chain[1]), chain[2]}
+		}
+		_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
+		require.NoError(t, err, name)
+		require.Equal(t, 30.0*3, *chain[0].grad, name)
+	}
+}
+
+func TestThePeakOfOneBook(t *testing.T) {
+	result, err := newRunner(t, config(chain())).Step(t.Context(), 3, &counted{})
+	require.NoError(t, err)
+	require.EqualValues(t, 4*8, result.Peak, "entry, two activations, a gradient: what is alive in the last stage's backward")
+}
+
+func TestAnyLookAhead(t *testing.T) {
+	cfg := config(chain())
+	cfg.LookAhead = math.MaxInt
+	source := &counted{}
+	_, err := newRunner(t, cfg).Step(t.Context(), 3, source)
+	require.NoError(t, err)
+	require.Equal(t, 3, source.asked)
+}
+
+// TestAScopeCannotReachBeyondItsStage widens a scope and saves there.
+func TestAScopeCannotReachBeyondItsStage(t *testing.T) {
+	chain := chain()
+	cfg := config(chain)
+	cfg.Stages[1] = &stages.Func[number]{
+		Declares: stages.Spec{Name: "wide", Inputs: wire, Outputs: wire},
+		ForwardFunc: func(_ context.Context, mb *view, in, _ []number) error {
+			scope := mb.Scope()
+			scope.Slots.Count = 9
+			mb.SetScope(scope)
+			return mb.Save(5, batchctx.ByBackward, mb.Retain(in[0]))
+		},
+	}
+	_, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
+	require.ErrorIs(t, err, batchctx.ErrUndeclared)
+}
+
+func TestReplicasDrawApart(t *testing.T) { // L9
+	var keys []int64
+	for replica := range 3 {
+		chain := chain()
+		cfg := config(chain)
+		cfg.Replica, cfg.Replicas = replica, 3
+		chain[2].lossSum = func(x float64, _ int) float64 { return x }
+		cfg.Stages[1] = &globals{times: chain[1], keys: &keys}
+		_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
+		require.NoError(t, err)
+	}
+	require.Equal(t, []int64{0, 3, 1, 4, 2, 5}, keys)
+	cfg := config(chain())
+	cfg.Replica = 1
+	_, err := runner.New(cfg)
+	require.ErrorContains(t, err, "Replica is 1 of 0")
+}
+
+// globals writes down the global number of each microbatch.
+type globals struct {
+	*times
+	keys *[]int64
+}
+
+func (g *globals) Forward(ctx context.Context, mb *view, in, out []number) error {
+	*g.keys = append(*g.keys, mb.Global())
+	return g.times.Forward(ctx, mb, in, out)
+}
