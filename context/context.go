@@ -188,7 +188,6 @@ func (c *Context[T]) Begin(step int64, pass Pass, extent Extent) {
 			st.uses[i] = use{last: -1}
 		}
 	}
-	clear(c.outputs)
 	c.counts = Counts{}
 	if c.reclaimer != nil {
 		c.mark = c.reclaimer.Mark()

@@ -72,6 +72,28 @@ func TestARelayKeepsNothing(t *testing.T) { // L6
 	})
 }
 
+// TestHalfAnOutputIsReleased returns one of two outputs, over a space that cannot
+// reclaim by itself what the step took over.
+func TestHalfAnOutputIsReleased(t *testing.T) { // L8
+	chain := chain()
+	cfg := config(chain)
+	space := memory.NewCollected[number](nil, func(number) int64 { return 8 })
+	cfg.Space = bare{space}
+	cfg.Stages = []stages.Stage[number]{chain[0], &stages.Func[number]{
+		Declares: stages.Spec{Name: "half", Inputs: wire, Outputs: []stages.Port{{Name: "x"}, {Name: "y"}}},
+		ForwardFunc: func(_ context.Context, _ *view, in, out []number) error {
+			out[0] = num(*in[0])
+			return nil
+		},
+	}}
+	_, err := newRunner(t, cfg).Evaluate(t.Context(), 2, &counted{})
+	require.ErrorContains(t, err, "output: tensor 1")
+	require.Zero(t, space.Len())
+}
+
+// bare is a space with no ability but the least.
+type bare struct{ memory.Space[number] }
+
 // TestResidentBuffersAreNotTheSteps hands a constant of the trainer's over again
 // and again: as an entry part and as saved state, with one book and with two.
 func TestResidentBuffersAreNotTheSteps(t *testing.T) {
