@@ -15,6 +15,32 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
+func main() {
+	l := &line{weight: &tensor{}, grad: &tensor{}}
+	run, err := runner.New(runner.Config[*tensor]{
+		Stages: []stages.Stage[*tensor]{l}, Parts: []string{"point"}, Gradients: sums{},
+		Space:  memory.NewCollected(nil, func(*tensor) int64 { return 16 }),
+		Losses: []loss.Def{{Name: "error", Reduction: loss.Mean, Objective: true}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	points := runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
+		x := float64(e.Microbatch()%7) - 3
+		return e.Put(0, &tensor{x, 3 * x})
+	})
+	for range 6 {
+		step, err := run.Step(context.Background(), 4096, points)
+		if err != nil {
+			log.Fatal(err)
+		}
+		factor, _ := step.Factor() // 1 / total weight, taken once
+		l.weight.x -= 0.2 * factor * l.grad.x
+		value, _ := step.Loss("error")
+		fmt.Printf("step %d  loss %7.4f  weight %.3f  growth per microbatch %d bytes\n", step.Step, value, l.weight.x, step.Growth)
+	}
+}
+
 type tensor struct{ x, y float64 } // yours, whatever it is
 
 type line struct{ weight, grad *tensor } // a stage: error of weight·x against y
@@ -44,37 +70,14 @@ func (l *line) Backward(_ context.Context, mb *batchctx.Microbatch[*tensor], _, 
 		return err
 	}
 	grad, write, err := mb.Grad(0)
+	if err != nil {
+		return err
+	}
 	if write == batchctx.First {
 		*grad = tensor{}
 	}
 	grad.x += saved.x
-	return err
-}
-
-func main() {
-	l := &line{weight: &tensor{}, grad: &tensor{}}
-	run, err := runner.New(runner.Config[*tensor]{
-		Stages: []stages.Stage[*tensor]{l}, Parts: []string{"point"}, Gradients: sums{},
-		Space:  memory.NewCollected(nil, func(*tensor) int64 { return 16 }),
-		Losses: []loss.Def{{Name: "error", Reduction: loss.Mean, Objective: true}},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	points := runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
-		x := float64(e.Microbatch()%7) - 3
-		return e.Put(0, &tensor{x, 3 * x})
-	})
-	for range 6 {
-		step, err := run.Step(context.Background(), 4096, points)
-		if err != nil {
-			log.Fatal(err)
-		}
-		factor, _ := step.Factor() // 1 / total weight, taken once
-		l.weight.x -= 0.2 * factor * l.grad.x
-		value, _ := step.Loss("error")
-		fmt.Printf("step %d  loss %7.4f  weight %.3f  growth per microbatch %d bytes\n", step.Step, value, l.weight.x, step.Growth)
-	}
+	return nil
 }
 
 // sums is the arithmetic of step end.

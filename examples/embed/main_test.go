@@ -27,5 +27,8 @@ func TestTheReadmeShowsThisProgram(t *testing.T) {
 	require.NoError(t, err)
 	_, body, found := strings.Cut(string(program), "\n)\n\n")
 	require.True(t, found)
-	require.Contains(t, string(readme), "```go\n"+body+"```")
+	main, stage, found := strings.Cut(body, "\n}\n\n")
+	require.True(t, found)
+	require.Contains(t, string(readme), "```go\n"+main+"\n}\n```")
+	require.Contains(t, string(readme), "```go\n"+stage+"```")
 }
