@@ -140,7 +140,7 @@ func (m *Microbatch[T]) Save(slot int, by Taker, h T) error {
 		return m.fault(ErrOccupied, "slot", slot)
 	}
 	if err := m.ctx.hold(cell, h); err != nil {
-		return m.fault(err, "slot", slot)
+		return m.fault(err, "Save takes over a reference; what is borrowed must be retained first: slot", slot)
 	}
 	cell.taker = by
 	return nil

@@ -69,14 +69,18 @@ func (l *line) Backward(_ context.Context, mb *batchctx.Microbatch[*tensor], _, 
 	if err != nil {
 		return err
 	}
-	grad, write, err := mb.Grad(0)
+	seed, err := mb.LossSeed(0) // what the gradient of the loss starts with
 	if err != nil {
+		return err
+	}
+	grad, write, err := mb.Grad(0)
+	if err != nil || write == batchctx.Skip {
 		return err
 	}
 	if write == batchctx.First {
 		*grad = tensor{}
 	}
-	grad.x += saved.x
+	grad.x += float64(seed) * saved.x
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -61,4 +63,39 @@ func TestBadInput(t *testing.T) {
 	entries, err := os.ReadDir(full)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
+}
+
+// TestNoStepKeepsTheOlderCheckpoint interrupts a run before its first step: what
+// an earlier run saved stays.
+func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
+	checkpoint := filepath.Join(t.TempDir(), "good.safetensors")
+	text := sentence(t)
+	status, _, _, stderr := runTiny(t, "-data", text, "-checkpoint", checkpoint)
+	require.Zero(t, status, stderr)
+	before, err := os.ReadFile(checkpoint)
+	require.NoError(t, err)
+
+	opts, err := parse(append(append([]string{}, tiny...), "-run", filepath.Join(t.TempDir(), "run"), "-data", text, "-checkpoint", checkpoint))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	run := &training{opts: opts, out: &output{Writer: &out}, json: &out}
+	require.NoError(t, run.prepare(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, run.finish(ctx, run.loop(ctx)), errInterrupted)
+	require.NoError(t, run.close())
+	after, err := os.ReadFile(checkpoint)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+func TestFilesMustDiffer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "same")
+	status, _, _, stderr := runTiny(t, "-data", sentence(t), "-checkpoint", path, "-json", path)
+	require.Equal(t, exitError, status)
+	require.Contains(t, stderr, "-json and -checkpoint name the same file")
+	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-microbatches", "99999999999")
+	require.Equal(t, exitError, status)
+	require.Contains(t, stderr, "-microbatches is 99999999999: give at most 268435456")
+	require.NoDirExists(t, folder)
 }

@@ -5,8 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -127,6 +129,9 @@ func (o *options) validate() error {
 		{"group", o.group, 1}, {"width", o.model.Width, 1}, {"layers", o.model.Layers, 1}, {"heads", o.model.Heads, 1},
 		{"warmup", o.warmup, 0}, {"evaluate", o.evaluate, 0},
 	} {
+		if number.value > schedule.MaxMicrobatches {
+			fault("-%s is %d: give at most %d", number.flag, number.value, schedule.MaxMicrobatches)
+		}
 		if number.value < number.least {
 			fault("-%s is %d: give at least %d", number.flag, number.value, number.least)
 		}
@@ -139,6 +144,13 @@ func (o *options) validate() error {
 	}
 	if need := o.modelBytes(); need > mostModel {
 		fault("the model needs %.1f GiB, at most %d are for it: take a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
+	}
+	if o.json != "" && o.json != "-" {
+		for flag, path := range map[string]string{"checkpoint": o.checkpoint, "resume": o.resume} {
+			if path != "" && filepath.Clean(path) == filepath.Clean(o.json) {
+				fault("-json and -%s name the same file: give -json another", flag)
+			}
+		}
 	}
 	if _, ok := rules[o.plan]; !ok {
 		fault("-plan %q is unknown: take depth-first or breadth-first", o.plan)

@@ -110,6 +110,9 @@ func (r *record) step(step int, o outcome) {
 	r.books, r.liveAfter = o.Books, o.Live
 	r.bytes += o.bytes
 	r.seconds += o.time.Seconds()
+	if r.steps == 1 {
+		r.allocations = r.allocations[:0] // the first step plans: it counts only where it is alone
+	}
 	if len(r.allocations) < cap(r.allocations) {
 		r.allocations = append(r.allocations, o.allocations)
 	} else {

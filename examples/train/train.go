@@ -164,7 +164,10 @@ func (t *training) finish(ctx context.Context, err error) error {
 
 	s, made := t.summary(err)
 	faults := []error{made}
-	if t.opts.checkpoint != "" && sound {
+	if err != nil && t.trainer.done == t.first { // weights of no step are not worth an older checkpoint
+		s.Checkpoint = ""
+	}
+	if s.Checkpoint != "" && sound {
 		faults = append(faults, t.trainer.save(t.opts.checkpoint, t.sum))
 	}
 	faults = append(faults, t.folder.finish(t.page(s).Write))
