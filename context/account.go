@@ -152,11 +152,26 @@ func (c *Context[T]) Excess() int64 { return c.excess }
 // after the last action of a microbatch (L6). The error is a *LeakError.
 func (c *Context[T]) Audit(plan Counts) error {
 	c.Settle()
-	if c.excess == 0 && c.counts == plan {
+	if c.excess == 0 && c.counts == plan && c.classesAgree() {
 		c.suspect = suspect{}
 		return nil
 	}
 	return c.leak(plan)
+}
+
+// classesAgree reports whether the two books are equal class by class, where
+// there are two: one class can hide another in the total.
+func (c *Context[T]) classesAgree() bool {
+	if c.book == nil {
+		return true
+	}
+	c.book.Stats(&c.stats)
+	for class := range c.classes {
+		if c.stats.Classes[class] != c.baseline.Classes[class]+c.classes[class] {
+			return false
+		}
+	}
+	return true
 }
 
 // leak describes a difference.
@@ -179,6 +194,10 @@ func (c *Context[T]) leak(plan Counts) error {
 		e.What = c.blame(where)
 	case c.excess < 0:
 		e.What = "held by the step and freed by somebody else"
+	case !c.classesAgree():
+		e.Class = c.worstClass()
+		e.Bytes = c.stats.Classes[e.Class] - c.baseline.Classes[e.Class] - c.classes[e.Class]
+		e.What = "allocated and not held by the step, while as much of another class was freed by somebody else, which hides it in the total"
 	default:
 		have := c.counts
 		for _, d := range []struct {

@@ -237,7 +237,9 @@ func TestMissingTensors(t *testing.T) {
 	require.ErrorIs(t, r.Inputs(1, 0, make([]memory.Handle, 1)), batchctx.ErrMissing)
 	require.ErrorIs(t, r.Gradients(0, 0, make([]memory.Handle, 1), 0), batchctx.ErrMissing)
 	require.NoError(t, r.Gradients(0, 0, make([]memory.Handle, 1), 1), "a port without gradient")
-	require.ErrorIs(t, r.PutInputs(1, 0, make([]memory.Handle, 1)), memory.ErrNone)
+	err := r.PutInputs(1, 0, make([]memory.Handle, 1))
+	require.ErrorIs(t, err, memory.ErrNone)
+	require.ErrorIs(t, err, batchctx.ErrMissing)
 	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 1)}))
 	require.ErrorIs(t, r.PutInputs(1, 2, []memory.Handle{r.alloc(memory.Activation, 1)}), batchctx.ErrOccupied)
 	_ = r.open(0, 0)
@@ -398,6 +400,19 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			leak:  func(r *rig) { r.open(1, 0); r.End(); r.Settle() },
 			want:  batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InForward, Class: memory.Saved},
 			words: "1 frames alive where the plan has 0",
+		},
+		"a leak that another class hides in the total": {
+			leak: func(r *rig) {
+				mb := r.open(1, 0)
+				require.NoError(r.t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 50)))
+				r.End()
+				r.arena.Reclaim(0)
+				r.alloc(memory.Workspace, 50)
+				r.Settle()
+			},
+			plan:  batchctx.Counts{Frames: 1},
+			want:  batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InForward, Class: memory.Workspace, Bytes: 50},
+			words: "hides it in the total",
 		},
 		"a buffer freed by somebody else": {
 			leak: func(r *rig) {

@@ -1,6 +1,7 @@
 package batchctx
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/weir-ml/weir/memory"
@@ -69,7 +70,9 @@ func (c *Context[T]) put(cells []cell[T], h []T, none uint64) error {
 		if cells[i].held() {
 			return fmt.Errorf("%w: tensor %d", ErrOccupied, i)
 		}
-		if err := c.hold(&cells[i], h[i]); err != nil {
+		if err := c.hold(&cells[i], h[i]); errors.Is(err, memory.ErrNone) {
+			return fmt.Errorf("tensor %d: %w: %w", i, ErrMissing, err)
+		} else if err != nil {
 			return fmt.Errorf("tensor %d: %w", i, err)
 		}
 		h[i] = zero

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -45,6 +46,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	)
 	if err != nil {
 		return fail(err)
+	}
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if arg == "-help" { // as the programs of examples/ take it
+			args[i] = "--help"
+		}
 	}
 	ctx, err := parser.Parse(args)
 	if exited { // --help has printed all there is to say
