@@ -19,11 +19,13 @@ type Microbatch[T any] struct {
 
 // Scope is which of the stage's slots, reads, losses and parameters a call may
 // reach: a decorator gives each child those of its own, numbered from 0. A child
-// in a Discard scope saves nothing: what it saves ends at once.
+// in a Discard scope saves nothing: what it saves ends at once. A child in a Frozen
+// scope has no W: what it saves for W its backward takes.
 type Scope struct {
 	Slots, Reads, Losses, Params Range
 	Pass                         Pass
 	Discard                      bool
+	Frozen                       bool
 }
 
 // Range is Count numbers from First on.
@@ -142,6 +144,9 @@ func (m *Microbatch[T]) Save(slot int, by Taker, h T) error {
 	if err := m.ctx.hold(cell, h); err != nil {
 		return m.fault(err, "Save takes over a reference; what is borrowed must be retained first: slot", slot)
 	}
+	if m.scope.Frozen {
+		by = ByBackward
+	}
 	cell.taker = by
 	return nil
 }
@@ -256,7 +261,8 @@ func (m *Microbatch[T]) Grad(param int) (T, Write, error) {
 	}
 	use.last = m.microbatch
 	use.count++
-	if use.count == 1 {
+	if !use.written {
+		use.written = true
 		return p.Grad, First, nil
 	}
 	return p.Grad, Add, nil

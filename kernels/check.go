@@ -109,7 +109,12 @@ func view[E float32 | int32](c *call, name string, b Buffer, want DType) []E {
 		c.fault(ErrShape, "%s says %d elements, its memory has %d", name, b.N, n)
 		return nil
 	}
-	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(data))), b.N)
+	return elements[E](data)
+}
+
+// elements returns the bytes of a buffer as elements.
+func elements[E float32 | int32](data []byte) []E {
+	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4)
 }
 
 // size multiplies dimensions. What does not fit an int becomes the largest int,

@@ -42,7 +42,8 @@ type Buffer struct {
 }
 
 // Device is the base of every device: it owns memory and counts it. It is not
-// for concurrent use. Release (of memory.Space) ends a plain reference.
+// for concurrent use, but for what [Lender] says. Release (of memory.Space) ends a
+// plain reference.
 type Device interface {
 	memory.Space[Buffer]
 	memory.Book

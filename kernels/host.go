@@ -56,7 +56,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kernels: host: %w", err)
 	}
-	return &Host{space: space{arena}, config: cfg.arena(), product: newProduct()}, nil
+	return &Host{space: space{arena: arena}, config: cfg.arena(), product: newProduct()}, nil
 }
 
 // Name returns "host".

@@ -118,7 +118,7 @@ func (n *Null) Alloc(class memory.Class, t DType, count int) (Buffer, error) {
 // Release ends a plain reference, and records the end of the buffer with the last.
 func (n *Null) Release(b Buffer) (freed int64, err error) {
 	class := n.arena.Class(b.Handle)
-	freed, err = n.arena.Release(b.Handle)
+	freed, err = n.space.Release(b)
 	if freed > 0 {
 		n.ended(b.Handle, class, freed)
 	}
@@ -135,7 +135,7 @@ func (n *Null) ended(h memory.Handle, class memory.Class, bytes int64) {
 // records their ends in the order of their births.
 func (n *Null) Reclaim(mark uint64) int64 {
 	infos := slices.Collect(n.arena.All())
-	freed := n.arena.Reclaim(mark)
+	freed := n.space.Reclaim(mark)
 	for _, info := range infos {
 		if n.arena.Bytes(info.Handle) == 0 {
 			n.ended(info.Handle, info.Class, info.Bytes)
@@ -153,7 +153,7 @@ func (n *Null) Close() error {
 		return nil
 	}
 	clear(n.serials)
-	return n.arena.Close()
+	return n.space.Close()
 }
 
 // WriteFloat32 checks that dst has room for src.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"sync"
 
 	"github.com/weir-ml/weir/memory"
 )
@@ -12,6 +13,10 @@ import (
 // [memory.Book] and [memory.Reclaimer] over an arena. [Host] and [Null] share it.
 type space struct {
 	arena *memory.Arena
+	// table guards the arena's table of buffers where it changes, and where somebody
+	// else's goroutine looks a buffer up. The device's own goroutine, the only one to
+	// change it, reads it without.
+	table sync.Mutex
 }
 
 // call begins an operation.
@@ -24,6 +29,8 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	if n <= 0 || int64(n) > math.MaxInt64/t.Bytes() || t > Int32 {
 		return Buffer{}, fmt.Errorf("%w: Alloc of %d elements of %s", ErrShape, n, t)
 	}
+	s.table.Lock()
+	defer s.table.Unlock()
 	h, err := s.arena.Alloc(class, int64(n)*t.Bytes())
 	if err != nil {
 		return Buffer{}, fmt.Errorf("kernels: Alloc of %d %s: %w", n, t, err)
@@ -45,7 +52,11 @@ func (s *space) Class(b Buffer) memory.Class { return s.arena.Class(b.Handle) }
 func (s *space) Retain(b Buffer) error { return s.arena.Retain(b.Handle) }
 
 // Release ends a plain reference and returns the bytes freed by it.
-func (s *space) Release(b Buffer) (freed int64, err error) { return s.arena.Release(b.Handle) }
+func (s *space) Release(b Buffer) (freed int64, err error) {
+	s.table.Lock()
+	defer s.table.Unlock()
+	return s.arena.Release(b.Handle)
+}
 
 // Hold turns a plain reference into a held one.
 func (s *space) Hold(b Buffer) (held int64, err error) { return s.arena.Hold(b.Handle) }
@@ -66,7 +77,29 @@ func (s *space) ResetPeak() { s.arena.ResetPeak() }
 func (s *space) Mark() uint64 { return s.arena.Mark() }
 
 // Reclaim frees every buffer allocated since mark that is not Resident.
-func (s *space) Reclaim(mark uint64) int64 { return s.arena.Reclaim(mark) }
+func (s *space) Reclaim(mark uint64) int64 {
+	s.table.Lock()
+	defer s.table.Unlock()
+	return s.arena.Reclaim(mark)
+}
+
+// Lend returns a view of the bytes of a buffer, for any goroutine ([Lender]).
+func (s *space) Lend(b Buffer) ([]byte, error) {
+	s.table.Lock()
+	data, err := s.arena.Data(b.Handle)
+	s.table.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("kernels: Lend: %w", err)
+	}
+	if int64(len(data)) != int64(b.N)*b.Type.Bytes() {
+		return nil, fmt.Errorf("%w: Lend: the buffer says %d elements of %s, its memory has %d bytes", ErrShape, b.N, b.Type, len(data))
+	}
+	return data, nil
+}
 
 // Close gives all memory back to the system. Every handle is stale afterwards.
-func (s *space) Close() error { return s.arena.Close() }
+func (s *space) Close() error {
+	s.table.Lock()
+	defer s.table.Unlock()
+	return s.arena.Close()
+}

@@ -21,6 +21,6 @@
 //   - A value that skips stages is relayed: every stage between declares it as an
 //     input and an output and returns it retained.
 //
-// [Func], [Sequential], [Recompute] and [Freeze] make stages from parts. The
+// [Func], [Sequential], [Recompute], [Freeze] and [Relay] make stages from parts. The
 // conformance suite in stages/stagetest holds a stage to this contract.
 package stages

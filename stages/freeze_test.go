@@ -1,6 +1,7 @@
 package stages_test
 
 import (
+	"context"
 	"math"
 	"strings"
 	"testing"
@@ -121,4 +122,69 @@ func TestASequenceRunsNoWOfAFrozenStage(t *testing.T) {
 	require.Contains(t, b.calls, "a W2")
 	require.Contains(t, b.calls, "b I2")
 	require.NotContains(t, b.calls, "b W2")
+}
+
+// keepsForWeight saves its input for W already in the forward.
+type keepsForWeight struct{ *scale }
+
+func (k keepsForWeight) Forward(ctx context.Context, mb *view, in, out []handle) error {
+	if err := k.scale.Forward(ctx, mb, in, out); err != nil {
+		return err
+	}
+	return mb.Save(1, batchctx.ByWeight, mb.Retain(in[0]))
+}
+
+func (k keepsForWeight) Backward(ctx context.Context, mb *view, gradOut, gradIn []handle) error {
+	if _, err := mb.Take(1); err != nil {
+		return err
+	}
+	return k.scale.Backward(ctx, mb, gradOut, gradIn)
+}
+
+// TestASequenceSplitsAroundAFrozenStage: a stage that cannot split its backward, and
+// takes in it what it saved for W, does not keep the others from it once it is frozen.
+func TestASequenceSplitsAroundAFrozenStage(t *testing.T) {
+	for name, decorate := range map[string]func(stage) stage{
+		"frozen":              stages.Freeze[handle],
+		"frozen recompute":    func(s stage) stage { return stages.Freeze(stages.Recompute(s)) },
+		"recompute of frozen": func(s stage) stage { return stages.Recompute(stages.Freeze(s)) },
+		"a sequence of frozen": func(s stage) stage {
+			f, _ := stages.Sequential("inner", stages.Freeze(s))
+			return f
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			make := func(t testing.TB, x, y, z stage) []stage {
+				return []stage{sequential(t, "s", x, decorate(keepsForWeight{y.(splitScale).scale}), z)}
+			}
+			want, _ := train(t, setting{}, true, false, make)
+			got, b := train(t, setting{rule: weightsLate(1, 1)}, true, false, make)
+			require.Equal(t, want, got)
+			require.Contains(t, b.calls, "a I2")
+			require.Contains(t, b.calls, "b B2")
+			require.Contains(t, b.calls, "a W2")
+			require.NotContains(t, b.calls, "b W2")
+		})
+	}
+}
+
+// TestASequenceReadsNothingAtAFrozenW: without a W its reads there are the backward's.
+func TestASequenceReadsNothingAtAFrozenW(t *testing.T) {
+	b := newBench(t)
+	_, wrapped := b.scales(true)
+	spec := sequential(t, "s", wrapped[0], stages.Freeze(wrapped[1])).Spec()
+	require.Equal(t, []stages.Read{
+		{Part: "part of a"}, {Part: "part of a", At: batchctx.AtBackward | batchctx.AtWeight},
+		{Part: "part of b"}, {Part: "part of b", At: batchctx.AtBackward},
+	}, spec.Reads)
+}
+
+// TestASequenceOfFrozenStagesDoesNotSplit: there is no W of it.
+func TestASequenceOfFrozenStagesDoesNotSplit(t *testing.T) {
+	b := newBench(t)
+	_, wrapped := b.scales(true)
+	s := sequential(t, "s", frozenSplit{wrapped[0].(splitScale)}, stages.Freeze(wrapped[1]))
+	require.True(t, s.Spec().Frozen)
+	_, splits := s.(stages.SplitBackward[handle])
+	require.False(t, splits)
 }

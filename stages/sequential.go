@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	batchctx "github.com/weir-ml/weir/context"
 )
 
 // Sequential returns one stage that runs stages one after the other. Its numbers
 // are those of the stages run apart. What passes between them lives within the
-// call. It can split its backward where all of its stages can.
+// call. It can split its backward where all of its stages that train can: a frozen
+// one has no W, and runs its whole backward at I.
 func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 	if len(inner) == 0 {
 		return nil, fmt.Errorf("stages: sequential %q has no stages", name)
@@ -30,7 +32,7 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 		link := &s.links[i]
 		link.stage, link.frozen = stage, spec.Frozen
 		link.split, _ = stage.(SplitBackward[T])
-		splits = splits && link.split != nil
+		splits = splits && (link.split != nil || spec.Frozen)
 		link.own = batchctx.Scope{
 			Slots:  batchctx.Range{First: s.spec.Slots, Count: spec.Slots},
 			Reads:  batchctx.Range{First: len(s.spec.Reads), Count: len(spec.Reads)},
@@ -44,12 +46,12 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 		}
 		s.params = append(s.params, params...)
 		s.spec.Slots += spec.Slots
-		s.spec.Reads = append(s.spec.Reads, spec.Reads...)
+		s.spec.Reads = append(s.spec.Reads, link.reads(spec.Reads)...)
 		s.spec.Losses = append(s.spec.Losses, spec.Losses...)
 		s.spec.Frozen = s.spec.Frozen && spec.Frozen
 		s.spec.Recomputes = s.spec.Recomputes || spec.Recomputes
 	}
-	if splits {
+	if splits && !s.spec.Frozen {
 		return &splitSequential[T]{s}, nil
 	}
 	return s, nil
@@ -98,7 +100,7 @@ type sequential[T any] struct {
 // hands on within a call.
 type link[T any] struct {
 	stage  Stage[T]
-	split  SplitBackward[T]
+	split  SplitBackward[T] // nil where the stage cannot
 	frozen bool
 	own    batchctx.Scope
 	out    passing[T]
@@ -115,7 +117,30 @@ func (l *link[T]) enter(mb *batchctx.Microbatch[T], outer batchctx.Scope) {
 	scope.Reads = outer.Reads.Sub(l.own.Reads.First, l.own.Reads.Count)
 	scope.Losses = outer.Losses.Sub(l.own.Losses.First, l.own.Losses.Count)
 	scope.Params = outer.Params.Sub(l.own.Params.First, l.own.Params.Count)
+	scope.Frozen = outer.Frozen || l.frozen
 	mb.SetScope(scope)
+}
+
+// reads returns what the link reads and when: without a W nothing is read there.
+func (l *link[T]) reads(own []Read) []Read {
+	if !l.frozen {
+		return own
+	}
+	reads := slices.Clone(own)
+	for i := range reads {
+		if reads[i].At&batchctx.AtWeight != 0 {
+			reads[i].At = reads[i].At&^batchctx.AtWeight | batchctx.AtBackward
+		}
+	}
+	return reads
+}
+
+// backwardInput runs I.
+func (l *link[T]) backwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	if l.split == nil { // it is frozen
+		return l.stage.Backward(ctx, mb, gradOut, gradIn)
+	}
+	return l.split.BackwardInput(ctx, mb, gradOut, gradIn)
 }
 
 // Forward runs the stages in order.
@@ -213,7 +238,7 @@ type splitSequential[T any] struct{ *sequential[T] }
 
 func (s *splitSequential[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return s.backward(mb, gradOut, gradIn, func(l *link[T], gradOut, gradIn []T) error {
-		return l.split.BackwardInput(ctx, mb, gradOut, gradIn)
+		return l.backwardInput(ctx, mb, gradOut, gradIn)
 	})
 }
 

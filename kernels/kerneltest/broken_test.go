@@ -39,6 +39,7 @@ type broken struct {
 	adam      func(op kernels.AdamW) error
 	release   func(b kernels.Buffer) (int64, error)
 	readFloat func(dst []float32, src kernels.Buffer) error
+	lend      func(b kernels.Buffer) ([]byte, error)
 }
 
 func (d *broken) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
@@ -114,6 +115,9 @@ func (d *broken) Release(b kernels.Buffer) (int64, error) {
 }
 func (d *broken) ReadFloat32(dst []float32, src kernels.Buffer) error {
 	return or(d.readFloat, d.Compute.ReadFloat32)(dst, src)
+}
+func (d *broken) Lend(b kernels.Buffer) ([]byte, error) {
+	return or(d.lend, d.Compute.(kernels.Lender).Lend)(b)
 }
 
 // or returns f where it is set.
@@ -338,6 +342,21 @@ var faults = []struct {
 	{"reads past the end are cut short", "memory/copies refused", func(d *broken) {
 		d.readFloat = func(dst []float32, src kernels.Buffer) error {
 			return d.Compute.ReadFloat32(dst[:min(len(dst), src.N)], src)
+		}
+	}},
+	{"Lend shows the buffer beside", "memory/lend", func(d *broken) {
+		d.lend = func(b kernels.Buffer) ([]byte, error) {
+			if beside, ok := d.beside[b]; ok {
+				data, err := d.Compute.(kernels.Lender).Lend(beside)
+				return append(data, make([]byte, 400-len(data))...), err
+			}
+			return d.Compute.(kernels.Lender).Lend(b)
+		}
+	}},
+	{"Lend allocates", "memory/lend", func(d *broken) {
+		d.lend = func(b kernels.Buffer) ([]byte, error) {
+			_, _ = d.Compute.Alloc(memory.Transfer, b.Type, b.N)
+			return d.Compute.(kernels.Lender).Lend(b)
 		}
 	}},
 }

@@ -1,8 +1,10 @@
 package kerneltest
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
@@ -15,6 +17,7 @@ func memoryCases() []Case {
 		newCase("memory/reclaim", true, reclaim),
 		newCase("memory/copies", false, copies),
 		newCase("memory/copies refused", true, copiesRefused),
+		newCase("memory/lend", true, lend),
 	}
 }
 
@@ -169,6 +172,33 @@ func copies(l *lab) {
 	if l.silent {
 		l.fault("the device keeps no content")
 	}
+}
+
+// lend checks what a device shows to others of its buffers, where it does.
+func lend(l *lab) {
+	lender, ok := l.d.(kernels.Lender)
+	if !ok {
+		return
+	}
+	x := l.normal(100, 1)
+	b, gone := l.put("b", x), l.result("gone", 3)
+	l.held = slices.DeleteFunc(l.held, func(h held) bool { return h.b == gone })
+	_, err := l.d.Release(gone)
+	l.must("Release", err)
+	l.do("Lend", func() error {
+		data, err := lender.Lend(b)
+		if len(data) != 400 && err == nil {
+			l.fault("Lend of 400 bytes returned %d", len(data))
+			return nil
+		}
+		for i := 0; i < len(data) && !l.silent; i += 4 {
+			if got := math.Float32frombits(binary.NativeEndian.Uint32(data[i:])); got != x[i/4] {
+				l.fault("Lend: element %d is %v, want %v", i/4, got, x[i/4])
+			}
+		}
+		return err
+	})
+	l.refuse("Lend of a buffer that ended", memory.ErrStale, func() error { _, err := lender.Lend(gone); return err })
 }
 
 // copiesRefused checks copies that do not fit.

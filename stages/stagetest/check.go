@@ -32,6 +32,7 @@ type suite[T any] struct {
 	cfg    Config[T]
 	faults []Fault
 	notes  []string // what was not examined
+	splits bool     // the stage can split its backward
 	// What a depth-first step comes to, one and several microbatches; the other
 	// checks compare with it.
 	one, several numbers
@@ -47,7 +48,7 @@ func (s *suite[T]) check() {
 		{s.train},
 		{s.repeat}, {s.order}, {s.evaluate},
 		{s.first, s.add, s.frozenBefore, s.frozen, s.recompute, s.split},
-		{s.cancel, s.failures, s.allocations, s.reachable},
+		{s.splitFrozenBefore, s.cancel, s.failures, s.allocations, s.reachable},
 	} {
 		for _, check := range group {
 			check()
@@ -56,6 +57,16 @@ func (s *suite[T]) check() {
 			return
 		}
 	}
+}
+
+// ways are the settings in which a stage must survive whatever happens: with a whole
+// backward and, where it can, with I and W apart.
+func (s *suite[T]) ways() []setting[T] {
+	ways := []setting[T]{{name: "depth-first"}}
+	if s.splits {
+		ways = append(ways, setting[T]{name: "I and W apart", apart: true, lag: 1})
+	}
+	return ways
 }
 
 // report appends a fault, unless there is one of this code already.

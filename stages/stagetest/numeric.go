@@ -194,8 +194,19 @@ func (t *trial[T]) empty(i int) {
 
 // frozenBefore trains the stage where nothing before it trains, so that gradIn
 // is nil.
-func (s *suite[T]) frozenBefore() {
-	s.with(setting[T]{name: "depth-first, nothing before it trains", frozenFeed: true}, func(x *run[T]) {
+func (s *suite[T]) frozenBefore() { s.frozenBeforeIn(setting[T]{name: "depth-first"}) }
+
+// splitFrozenBefore is frozenBefore with I and W apart.
+func (s *suite[T]) splitFrozenBefore() {
+	if s.splits {
+		s.frozenBeforeIn(setting[T]{name: "I and W apart", apart: true, lag: 1})
+	}
+}
+
+func (s *suite[T]) frozenBeforeIn(set setting[T]) {
+	set.name += ", nothing before it trains"
+	set.frozenFeed = true
+	s.with(set, func(x *run[T]) {
 		if x.trial.hasFeed() && !x.trial.spec.Frozen {
 			x.agrees(GradInUnwanted, several, s.several, outputs|gradients|lossValues)
 		}
@@ -236,24 +247,19 @@ func (s *suite[T]) recompute() {
 	}
 }
 
-// split runs I and W in place of B, for a stage that can.
+// split runs I and W in place of B, for a stage that can: W right after I, after
+// the next one, and after all of them.
 func (s *suite[T]) split() {
+	if !s.splits {
+		return
+	}
 	for _, set := range []setting[T]{
 		{name: "I and W apart"},
 		{name: "I and W apart under Recompute", decorate: stages.Recompute[T]},
 	} {
-		for _, late := range []bool{false, true} {
-			t, ok := s.open()
-			if !ok {
-				return
-			}
-			if _, can := t.subject.Stage.(stages.SplitBackward[T]); can && !t.spec.Frozen {
-				set.rule = apart(t.number(), late)
-				if x, ok := t.start(set); ok {
-					x.agrees(SplitDiffers, several, s.several, allNumbers)
-				}
-			}
-			t.close()
+		for _, lag := range []int{0, 1, several} {
+			set.apart, set.lag = true, lag
+			s.with(set, func(x *run[T]) { x.agrees(SplitDiffers, several, s.several, allNumbers) })
 		}
 	}
 }

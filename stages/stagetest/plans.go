@@ -22,9 +22,9 @@ func descending(p schedule.Params) (*schedule.Plan, error) {
 	return plan, nil
 }
 
-// apart returns the depth-first rule with I and W instead of B on one stage. Each
-// W comes right after its I, or, where it is late, right before the next I.
-func apart(stage int, late bool) schedule.Rule {
+// apart returns the depth-first rule with I and W instead of B on one stage. Each W
+// comes after its I and lag further ones, right before the next, or at the end.
+func apart(stage, lag int) schedule.Rule {
 	return func(p schedule.Params) (*schedule.Plan, error) {
 		plan, err := schedule.DepthFirst(p)
 		if err != nil {
@@ -36,11 +36,13 @@ func apart(stage int, late bool) schedule.Rule {
 				list = append(list, action)
 				continue
 			}
-			list = append(list, pending...)
+			if len(pending) > 0 && len(pending) == lag {
+				list, pending = append(list, pending[0]), pending[1:]
+			}
 			list = append(list, schedule.Act(schedule.I, stage, action.Microbatch()))
-			pending = append(pending[:0], schedule.Act(schedule.W, stage, action.Microbatch()))
-			if !late {
-				list, pending = append(list, pending...), pending[:0]
+			pending = append(pending, schedule.Act(schedule.W, stage, action.Microbatch()))
+			if lag == 0 {
+				list, pending = append(list, pending...), nil
 			}
 		}
 		plan.Programs[0] = []schedule.Segment{{Body: append(list, pending...), Repeat: 1}}

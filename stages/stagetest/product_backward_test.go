@@ -212,30 +212,54 @@ func (p splitProduct) BackwardInput(_ context.Context, mb *view, gradOut, gradIn
 	if p.is("split differs") {
 		c[0]++
 	}
-	if err := mb.Save(2, batchctx.ByWeight, carry); err != nil {
+	if p.is("I keeps in a field") {
+		p.fields = append(p.fields[:min(len(p.fields), 1)], c) // room for two microbatches, not more
+	}
+	if p.is("I keeps gradOut") {
+		p.kept = mb.Retain(gradOut[0])
+	}
+	if p.is("cancelled between I and W") && mb.Index() == 0 {
+		if p.dirty {
+			p.weight[0]++
+		}
+		p.dirty = true
+	}
+	if err := mb.Save(2, batchctx.ByWeight, carry); err != nil && !p.is("I ignores errors") {
 		return err
 	}
 	if err := mb.End(0); err != nil { // its content is in the carry
 		return err
 	}
-	if gradIn == nil {
+	if gradIn == nil && !p.is("I has an unwanted gradIn") {
 		return nil
 	}
 	return p.gradIn(mb, gradIn, gradOut[0], dy, mask)
 }
 
 func (p splitProduct) BackwardWeight(_ context.Context, mb *view) error {
+	if mb.Index() == 0 {
+		p.dirty = false
+	}
+	if p.is("W allocates") {
+		p.scratch = make([]byte, 100)
+	}
 	slot := 2
 	if p.is("split takes what I took") {
 		slot = 0
 	}
 	h, err := mb.Take(slot)
+	if p.is("I ignores errors") && errors.Is(err, batchctx.ErrEmpty) {
+		return p.contribute(mb, nil, nil, []float32{0})
+	}
 	if err != nil {
 		return err
 	}
 	c, err := p.floats(h)
 	if err != nil {
 		return err
+	}
+	if p.is("I keeps in a field") {
+		c, p.fields = p.fields[0], p.fields[1:]
 	}
 	n := len(c) / 3
 	return p.contribute(mb, c[:n], c[n:2*n], c[2*n:])

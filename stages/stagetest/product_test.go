@@ -33,7 +33,8 @@ type product struct {
 	view    *view
 	calls   uint64
 	scratch []byte
-	dirty   bool // in the first microbatch, between forward and backward
+	dirty   bool // in the first microbatch, between forward and backward, or I and W
+	fields  [][]float32
 }
 
 const width = 4

@@ -192,13 +192,22 @@ func gelu(device kernels.Compute) stages.Stage[kernels.Buffer] {
 }
 
 func TestStagesOnADevice(t *testing.T) {
-	stagetest.Run(t, stagetest.Config[kernels.Buffer]{Allocations: true, New: func() (stagetest.Subject[kernels.Buffer], error) {
-		device, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
-		if err != nil {
-			return stagetest.Subject[kernels.Buffer]{}, err
-		}
-		return stagetest.OnDevice(device, gelu(device), func(want stagetest.Want) int { return 5 + want.Microbatch%2 }), nil
-	}})
+	for name, make := range map[string]func(device kernels.Compute) stages.Stage[kernels.Buffer]{
+		"gelu": gelu,
+		"relay": func(kernels.Compute) stages.Stage[kernels.Buffer] {
+			return stages.Relay[kernels.Buffer]("relay", stages.Port{Name: "x"}, stages.Port{Name: "mask", NoGrad: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stagetest.Run(t, stagetest.Config[kernels.Buffer]{Allocations: true, New: func() (stagetest.Subject[kernels.Buffer], error) {
+				device, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
+				if err != nil {
+					return stagetest.Subject[kernels.Buffer]{}, err
+				}
+				return stagetest.OnDevice(device, make(device), func(want stagetest.Want) int { return 5 + want.Microbatch%2 }), nil
+			}})
+		})
+	}
 }
 
 func TestWhatIsGivenMayBeWrong(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"runtime"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -27,6 +26,28 @@ func (o *outside[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], g
 	return o.call(mb, gradIn, func() error { return o.Stage.Backward(ctx, mb, gradOut, gradIn) })
 }
 
+// splitOutside stands around a stage that can split its backward.
+type splitOutside[T any] struct {
+	*outside[T]
+	split stages.SplitBackward[T]
+}
+
+func (o *splitOutside[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	return o.call(mb, gradIn, func() error { return o.split.BackwardInput(ctx, mb, gradOut, gradIn) })
+}
+
+func (o *splitOutside[T]) BackwardWeight(ctx context.Context, mb *batchctx.Microbatch[T]) error {
+	return o.call(mb, nil, func() error { return o.split.BackwardWeight(ctx, mb) })
+}
+
+// wrapped returns it as a stage that can what the one within can.
+func (o *outside[T]) wrapped() stages.Stage[T] {
+	if split, ok := o.Stage.(stages.SplitBackward[T]); ok {
+		return &splitOutside[T]{o, split}
+	}
+	return o
+}
+
 func (o *outside[T]) call(mb *batchctx.Microbatch[T], returned []T, run func() error) error {
 	o.trial.watch.inCall, o.trial.watch.microbatch = true, mb.Index()
 	o.before()
@@ -42,14 +63,19 @@ func (s *suite[T]) allocations() {
 	if !s.cfg.Allocations {
 		return
 	}
+	for _, set := range s.ways() {
+		s.allocationsIn(set)
+	}
+}
+
+func (s *suite[T]) allocationsIn(set setting[T]) {
 	var before, after runtime.MemStats
 	var count uint64
-	set := setting[T]{name: "depth-first"}
 	s.with(set, func(x *run[T]) {
 		t := x.trial
 		t.watch.forgetful = true
 		set.around = func(stage stages.Stage[T]) stages.Stage[T] {
-			return &outside[T]{
+			o := &outside[T]{
 				Stage: stage, trial: t,
 				before: func() { runtime.ReadMemStats(&before) },
 				after: func(int, []T) {
@@ -57,6 +83,7 @@ func (s *suite[T]) allocations() {
 					count += after.Mallocs - before.Mallocs
 				},
 			}
+			return o.wrapped()
 		}
 		y, ok := t.start(set)
 		if !ok {
@@ -86,6 +113,12 @@ func (s *suite[T]) allocations() {
 // reachable asks that nothing of a microbatch is reachable once the microbatch
 // has retired, whoever would keep it.
 func (s *suite[T]) reachable() {
+	for _, set := range s.ways() {
+		s.reachableIn(set)
+	}
+}
+
+func (s *suite[T]) reachableIn(set setting[T]) {
 	t, ok := s.open()
 	if !ok {
 		return
@@ -116,17 +149,15 @@ func (s *suite[T]) reachable() {
 	}
 	t.watch.forgetful = true
 	t.watch.saved = func(h T, microbatch int) { follow(h, microbatch, "what it saved") }
-	set := setting[T]{
-		name: "depth-first", rule: schedule.DepthFirst,
-		made:    func(want Want, h T) { follow(h, want.Microbatch, want.Kind.String()) },
-		retired: func(microbatch int) { retired[microbatch] = true; look() },
-		around: func(stage stages.Stage[T]) stages.Stage[T] {
-			return &outside[T]{Stage: stage, trial: t, before: func() {}, after: func(microbatch int, returned []T) {
-				for _, h := range returned {
-					follow(h, microbatch, "what it returned")
-				}
-			}}
-		},
+	set.made = func(want Want, h T) { follow(h, want.Microbatch, want.Kind.String()) }
+	set.retired = func(microbatch int) { retired[microbatch] = true; look() }
+	set.around = func(stage stages.Stage[T]) stages.Stage[T] {
+		o := &outside[T]{Stage: stage, trial: t, before: func() {}, after: func(microbatch int, returned []T) {
+			for _, h := range returned {
+				follow(h, microbatch, "what it returned")
+			}
+		}}
+		return o.wrapped()
 	}
 	if x, ok := t.start(set); ok {
 		if _, err := x.step(context.Background(), several); err != nil {

@@ -10,15 +10,22 @@ import (
 // cancel cancels a step before each of its actions in turn. The step after it
 // must be as if nothing had been.
 func (s *suite[T]) cancel() {
+	for _, set := range s.ways() {
+		s.cancelIn(set)
+	}
+}
+
+func (s *suite[T]) cancelIn(set setting[T]) {
 	const m = 2
 	at, seen := -1, 0
 	stop := func() {}
-	set := setting[T]{name: "depth-first after a cancelled step", before: func(schedule.Action) {
+	set.name += " after a cancelled step"
+	set.before = func(schedule.Action) {
 		if seen == at {
 			stop()
 		}
 		seen++
-	}}
+	}
 	s.with(set, func(x *run[T]) {
 		want, err := x.step(context.Background(), m)
 		if err != nil {
@@ -49,7 +56,14 @@ func (s *suite[T]) cancel() {
 
 // failures lets every Save of a step fail in turn.
 func (s *suite[T]) failures() {
-	s.with(setting[T]{name: "depth-first with an error of Save"}, func(x *run[T]) {
+	for _, set := range s.ways() {
+		s.failuresIn(set)
+	}
+}
+
+func (s *suite[T]) failuresIn(set setting[T]) {
+	set.name += " with an error of Save"
+	s.with(set, func(x *run[T]) {
 		w := x.trial.watch
 		if _, err := x.step(context.Background(), 1); err != nil {
 			x.diagnose(err)

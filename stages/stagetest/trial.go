@@ -37,6 +37,8 @@ type setting[T any] struct {
 	rule       schedule.Rule
 	group      int
 	lookAhead  int
+	apart      bool // the stage's I and W, in place of the rule, with W lag I's behind
+	lag        int
 	frozenFeed bool // nothing before the stage trains
 
 	decorate func(stages.Stage[T]) stages.Stage[T] // nil: as it is
@@ -68,6 +70,8 @@ func (s *suite[T]) open() (*trial[T], bool) {
 	}
 	t.spec = subject.Stage.Spec()
 	t.params = slices.Clone(stages.Params(subject.Stage))
+	_, splits := subject.Stage.(stages.SplitBackward[T])
+	s.splits = splits && !t.spec.Frozen
 	err = t.spec.Validate()
 	for _, p := range t.params {
 		if t.spec.Frozen && p.Contributes != batchctx.Frozen {
@@ -190,6 +194,9 @@ func (t *trial[T]) start(s setting[T]) (*run[T], bool) {
 	chain = append(chain, middle)
 	if t.hasSink() {
 		chain = append(chain, t.sink(s))
+	}
+	if s.apart {
+		s.rule = apart(t.number(), s.lag)
 	}
 	x := &run[T]{trial: t, setting: s}
 	hooks := runner.Hooks{Action: x.action}

@@ -27,6 +27,14 @@ const (
 	slotLSE       // the logarithm of each attention row's sum of exponentials
 	slotMiddle    // the input and what attention adds to it
 	slotUp        // the input of GELU
+
+	// From I for W, the gradients of:
+	slotGradOut    // the output
+	slotGradUp     // the input of GELU
+	slotGradNorm2  // the output of norm2
+	slotGradMiddle // the middle
+	slotGradQKV    // queries, keys and values
+	slotGradNorm1  // the output of norm1
 	blockSlots
 )
 
@@ -96,37 +104,69 @@ func (b *block) forward(c *call, x kernels.Buffer, out []kernels.Buffer) {
 // contributes to the gradients of the block's parameters.
 func (b *block) Backward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
 	c := call{dev: b.dev, mb: mb}
-	dmiddle := b.mlpBackward(&c, gradOut[0])
-	b.attentionBackward(&c, dmiddle, gradIn)
+	b.backward(&c, gradOut[0], gradIn)
 	return c.done()
 }
 
-// mlpBackward returns the gradient of the block's middle, a workspace.
+// BackwardInput returns the gradient of the block's input, where it is wanted.
+func (b *block) BackwardInput(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+	c := call{dev: b.dev, mb: mb, split: split{input: true, forWeight: b.forWeight(mb)}}
+	b.backward(&c, gradOut[0], gradIn)
+	return c.done()
+}
+
+// BackwardWeight contributes to the gradients of the block's parameters.
+func (b *block) BackwardWeight(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer]) error {
+	c := call{dev: b.dev, mb: mb, split: split{forWeight: b.forWeight(mb)}}
+	b.weights(&c)
+	return c.done()
+}
+
+// forWeight returns what W takes: of every layer that trains the input, of which a
+// norm's output is computed again, and the gradient of the output.
+func (b *block) forWeight(mb *batchctx.Microbatch[kernels.Buffer]) slots {
+	var s slots
+	s = s.with(trains(mb, b.down.weightUse, b.down.biasUse), slotUp, slotGradOut)
+	s = s.with(trains(mb, b.up.weightUse, b.up.biasUse), slotMiddle, slotGradUp)
+	s = s.with(trains(mb, b.norm2.gainUse, b.norm2.biasUse), slotMiddle, slotGradNorm2)
+	s = s.with(trains(mb, b.output.weightUse, b.output.biasUse), slotAttention, slotGradMiddle)
+	s = s.with(trains(mb, b.qkv.weightUse, b.qkv.biasUse), slotInput, slotGradQKV)
+	return s.with(trains(mb, b.norm1.gainUse, b.norm1.biasUse), slotInput, slotGradNorm1)
+}
+
+// backward is B and I.
+func (b *block) backward(c *call, dy kernels.Buffer, gradIn []kernels.Buffer) {
+	dmiddle := b.mlpBackward(c, dy)
+	b.attentionBackward(c, dmiddle, gradIn)
+}
+
+// mlpBackward returns the gradient of the block's middle, which the call owns.
 func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 	rows := dy.N / b.width
 	up := c.take(slotUp)
 	ddown := c.dropoutBackward(dy, &b.mlpDrop)
-	wide := c.workspace(4 * dy.N) // gelu(up), then its gradient, then that of up
-	if !c.mb.Frozen(b.down.weightUse) {
+	wide := c.carry(slotGradUp, 4*dy.N) // gelu(up), then its gradient, then that of up
+	if !c.split.input && !c.mb.Frozen(b.down.weightUse) {
 		c.gelu(wide, up)
 	}
 	c.linearWeights(wide, ddown, &b.down, rows)
 	c.linearInput(wide, ddown, &b.down, rows)
 	c.freeDropped(ddown, dy)
+	c.keep(slotGradOut, dy)
 	c.geluBackward(wide, up)
-	c.end(slotUp)
+	c.pass(slotUp, up)
 
 	middle := c.take(slotMiddle)
-	n := c.workspace(dy.N) // norm2(middle), then its gradient
+	n := c.carry(slotGradNorm2, dy.N) // norm2(middle), then its gradient
 	s := c.norm(n, middle, &b.norm2, rows)
 	c.linearWeights(n, wide, &b.up, rows)
 	c.linearInput(n, wide, &b.up, rows)
-	c.free(wide)
-	dmiddle := c.workspace(dy.N)
+	c.leave(slotGradUp, wide)
+	dmiddle := c.carry(slotGradMiddle, dy.N)
 	c.normBackward(dmiddle, n, middle, s, &b.norm2, rows)
 	c.freeStatistics(s)
-	c.free(n)
-	c.end(slotMiddle)
+	c.leave(slotGradNorm2, n)
+	c.pass(slotMiddle, middle)
 	c.add(dmiddle, dy)
 	return dmiddle
 }
@@ -142,32 +182,50 @@ func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kern
 	c.freeDropped(doutput, dmiddle)
 
 	qkv, lse := c.take(slotQKV), c.take(slotLSE)
-	dqkv := c.workspace(3 * dmiddle.N)
+	dqkv := c.carry(slotGradQKV, 3*dmiddle.N)
 	c.attentionBackward(dqkv, dattended, qkv, attended, lse, rows, b.heads)
 	c.free(dattended)
-	c.end(slotAttention)
+	c.pass(slotAttention, attended)
 	c.end(slotLSE)
 	c.end(slotQKV)
 
 	x := c.take(slotInput)
-	n := c.workspace(dmiddle.N) // norm1(x), then its gradient
+	n := c.carry(slotGradNorm1, dmiddle.N) // norm1(x), then its gradient
 	s := c.norm(n, x, &b.norm1, rows)
 	c.linearWeights(n, dqkv, &b.qkv, rows)
 	c.linearInput(n, dqkv, &b.qkv, rows)
-	c.free(dqkv)
+	c.leave(slotGradQKV, dqkv)
 	var dx kernels.Buffer
 	if gradIn != nil {
 		dx = c.alloc(memory.ActGrad, dmiddle.N)
 	}
 	c.normBackward(dx, n, x, s, &b.norm1, rows)
 	c.freeStatistics(s)
-	c.free(n)
-	c.end(slotInput)
+	c.leave(slotGradNorm1, n)
+	c.pass(slotInput, x)
 	if gradIn != nil {
 		c.add(dx, dmiddle)
 		c.hand(&gradIn[0], dx)
 	}
-	c.free(dmiddle)
+	c.leave(slotGradMiddle, dmiddle)
+}
+
+// weights is W: the layers in the order in which B comes to them.
+func (b *block) weights(c *call) {
+	if c.split.forWeight.has(slotUp) {
+		up, dy := c.take(slotUp), c.take(slotGradOut)
+		c.gelu(up, up) // in place: nobody takes it again
+		c.droppedWeights(up, dy, &b.down, &b.mlpDrop)
+		c.end(slotUp)
+		c.end(slotGradOut)
+	}
+	c.normedWeights(slotMiddle, slotGradNorm2, slotGradUp, &b.norm2, &b.up)
+	if c.split.forWeight.has(slotAttention) {
+		c.droppedWeights(c.take(slotAttention), c.take(slotGradMiddle), &b.output, &b.attentionDrop)
+		c.end(slotAttention)
+		c.end(slotGradMiddle)
+	}
+	c.normedWeights(slotInput, slotGradNorm1, slotGradQKV, &b.norm1, &b.qkv)
 }
 
 // attention sets out and lse from qkv.

@@ -21,6 +21,7 @@ type call struct {
 	dev   kernels.Compute
 	mb    *batchctx.Microbatch[kernels.Buffer]
 	owned [maxOwned]kernels.Buffer
+	split split
 	err   error
 }
 
@@ -99,11 +100,13 @@ func (c *call) free(b kernels.Buffer) {
 
 // save hands a buffer of the call over until the backward. In Eval, and in the
 // first pass of a stage that recomputes, it ends here.
-func (c *call) save(slot int, b kernels.Buffer) {
+func (c *call) save(slot int, b kernels.Buffer) { c.saveFor(batchctx.ByBackward, slot, b) }
+
+func (c *call) saveFor(taker batchctx.Taker, slot int, b kernels.Buffer) {
 	if c.err != nil {
 		return
 	}
-	if c.err = c.mb.Save(slot, batchctx.ByBackward, b); c.err == nil {
+	if c.err = c.mb.Save(slot, taker, b); c.err == nil {
 		c.disown(b)
 	}
 }
@@ -150,10 +153,10 @@ func (c *call) part(read int) kernels.Buffer {
 	return b
 }
 
-// grad returns the gradient of one of the stage's parameters, none where it is
-// frozen, and whether to add to it.
+// grad returns the gradient of one of the stage's parameters, none in I and where
+// it is frozen, and whether to add to it.
 func (c *call) grad(use int) (g kernels.Buffer, accumulate bool) {
-	if c.err != nil {
+	if c.err != nil || c.split.input {
 		return kernels.Buffer{}, false
 	}
 	g, write, err := c.mb.Grad(use)

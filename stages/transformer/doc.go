@@ -2,7 +2,8 @@
 // embedding, pre-norm blocks, and a head with fused cross-entropy.
 //
 // [New] makes the parameters on a device and splits the model's parts over any
-// number of stages. A microbatch is one sequence: the entry parts of [Parts] have
+// number of stages, also over more than there are parts; [NewOn] puts each stage on a
+// device of its own. A microbatch is one sequence: the entry parts of [Parts] have
 // one element per token, and their length may differ from microbatch to
 // microbatch, up to Config.Context. The objective is the loss [LossName]: the sum
 // over tokens of weight times the negative log-likelihood of the label, in nats,
@@ -46,12 +47,29 @@
 // what it found, 5·W with dropout, or by the workspace of attention where that is
 // more.
 //
+// # Backward in two calls
+//
+// Every stage can split its backward into I and W; the bits are those of B. Between
+// the two a microbatch keeps, of each linear layer and each norm, its input and the
+// gradient of its output, in elements per token:
+//
+//	embedding   W, the gradient of its output, shared with whoever returned it
+//	block       18·W
+//	              W    the input, shared with whoever returned it
+//	              6·W  of what it kept: the output of attention, the middle, the input of GELU
+//	              W    the gradient of its output, shared with whoever returned it
+//	              10·W gradients, of class Carry: 4·W of the input of GELU, 3·W of queries,
+//	                   keys and values, W each of the middle and of the outputs of both norms
+//	head        2·W + 1: what it kept, and the gradient of the output of its norm
+//
+// What belongs to layers whose parameters are frozen ends with I. The head's W
+// computes the logits a third time, in tiles.
+//
 // # Parameters
 //
 // Each parameter has the buffers weight, gradient and two moments, of class
-// Resident, from New to Close. A tied table has a second gradient: each of its two
-// uses accumulates alone, and the runner adds them at step end. Initial weights
-// depend on the seed and on the parameter's name alone.
-//
-// The stages do not split their backward into I and W.
+// Resident, from New to Close, once on each device that uses it. Where stages of one
+// device use it more than once, as a tied table, every further use has a gradient more:
+// each accumulates alone, and the runner adds them at step end. Initial weights depend
+// on the seed and on the parameter's name alone.
 package transformer

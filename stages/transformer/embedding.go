@@ -14,7 +14,8 @@ import (
 // ErrTooLong is returned for a sequence longer than Config.Context.
 var ErrTooLong = errors.New("transformer: the sequence is longer than the context")
 
-// embedding turns tokens into hidden states. It saves nothing.
+// embedding turns tokens into hidden states. It saves nothing for B. It has no input,
+// so that I is nothing but to keep the gradient of the output for W.
 type embedding struct {
 	stage
 	vocabulary, context int
@@ -24,18 +25,25 @@ type embedding struct {
 	dropout             dropout
 }
 
-func (b *builder) embedding() (*embedding, *Parameter) {
+// What an embedding keeps from I for W.
+const (
+	slotGradHidden = iota // the gradient of the hidden states
+	embeddingSlots
+)
+
+// The embedding's table is the head's as well, where it is tied.
+const tableName = "embedding.weight"
+
+func (b *builder) embedding() *embedding {
 	e := &embedding{vocabulary: b.cfg.Vocabulary, context: b.cfg.Context, dropout: b.cfg.dropout("embedding.dropout")}
-	table := b.matrix("embedding.weight", standardDeviation, b.cfg.Vocabulary, b.cfg.Width)
-	positions := b.matrix("positions.weight", standardDeviation, b.cfg.Context, b.cfg.Width)
-	e.table, e.positions = table.Weight, positions.Weight
-	e.tableUse, e.positionsUse = e.use(table, table.Grad), e.use(positions, positions.Grad)
+	e.tableUse, e.table = b.matrix(&e.stage, tableName, standardDeviation, b.cfg.Vocabulary, b.cfg.Width)
+	e.positionsUse, e.positions = b.matrix(&e.stage, "positions.weight", standardDeviation, b.cfg.Context, b.cfg.Width)
 	e.dev, e.width = b.dev, b.cfg.Width
 	e.spec = stages.Spec{
-		Name: "embedding", Outputs: hidden,
+		Name: "embedding", Outputs: hidden, Slots: embeddingSlots,
 		Reads: []stages.Read{{Part: Parts[0], At: batchctx.AtForward | batchctx.AtWeight}},
 	}
-	return e, table
+	return e
 }
 
 // Forward returns the hidden states of the tokens.
@@ -64,11 +72,31 @@ func (e *embedding) forward(c *call, out []kernels.Buffer) {
 // Backward contributes to the gradients of both tables.
 func (e *embedding) Backward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) error {
 	c := call{dev: e.dev, mb: mb}
-	e.backward(&c, gradOut[0])
+	e.weights(&c, gradOut[0])
 	return c.done()
 }
 
-func (e *embedding) backward(c *call, dy kernels.Buffer) {
+// BackwardInput keeps the gradient.
+func (e *embedding) BackwardInput(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) error {
+	c := call{dev: e.dev, mb: mb, split: split{input: true, forWeight: e.forWeight(mb)}}
+	c.keep(slotGradHidden, gradOut[0])
+	return c.done()
+}
+
+// BackwardWeight contributes to the gradients of both tables.
+func (e *embedding) BackwardWeight(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer]) error {
+	c := call{dev: e.dev, mb: mb, split: split{forWeight: e.forWeight(mb)}}
+	if c.split.forWeight.has(slotGradHidden) {
+		e.weights(&c, c.take(slotGradHidden))
+	}
+	return c.done()
+}
+
+func (e *embedding) forWeight(mb *batchctx.Microbatch[kernels.Buffer]) slots {
+	return slots(0).with(trains(mb, e.tableUse, e.positionsUse), slotGradHidden)
+}
+
+func (e *embedding) weights(c *call, dy kernels.Buffer) {
 	table, addTable := c.grad(e.tableUse)
 	positions, addPositions := c.grad(e.positionsUse)
 	var none kernels.Buffer

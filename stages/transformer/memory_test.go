@@ -218,25 +218,28 @@ func TestErrors(t *testing.T) {
 	for _, recompute := range []bool{false, true} {
 		cfg := tiny
 		cfg.Dropout, cfg.Layers, cfg.Recompute = 0.1, 1, recompute
-		dev := &failing{Compute: newHost(t)}
-		m := newModel(t, dev, cfg, 3)
-		batch := sequences(random(t), cfg, 1)
-		r := newRunner(t, dev, m.Stages(), nil)
-		live := dev.Live()
-		failures := 0
-		for at := 1; ; at++ {
-			dev.at, dev.calls = at, 0
-			_, err := r.Step(context.Background(), 1, &source{dev, batch})
-			require.Equal(t, live, dev.Live(), "call %d failed", at)
-			if dev.calls < at {
-				require.NoError(t, err)
-				break
-			}
-			if err != nil {
-				require.ErrorIs(t, err, errPlanned)
-				failures++
-			}
+		require.Greater(t, failEveryCall(t, cfg, 3, nil), 60)
+	}
+}
+
+// failEveryCall returns how many calls of a step it has seen fail.
+func failEveryCall(t *testing.T, cfg transformer.Config, stageCount int, plan schedule.Rule) (failures int) {
+	dev := &failing{Compute: newHost(t)}
+	m := newModel(t, dev, cfg, stageCount)
+	batch := sequences(random(t), cfg, 1)
+	r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan = plan })
+	live := dev.Live()
+	for at := 1; ; at++ {
+		dev.at, dev.calls = at, 0
+		_, err := r.Step(context.Background(), 1, &source{dev, batch})
+		require.Equal(t, live, dev.Live(), "call %d failed", at)
+		if dev.calls < at {
+			require.NoError(t, err)
+			return failures
 		}
-		require.Greater(t, failures, 60)
+		if err != nil {
+			require.ErrorIs(t, err, errPlanned)
+			failures++
+		}
 	}
 }

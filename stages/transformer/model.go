@@ -1,97 +1,152 @@
 package transformer
 
 import (
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages"
 )
 
-// Model is the parameters of a transformer and the stages that train them. It is
-// for one goroutine.
+// Model is the parameters of a transformer and the stages that train them. The model
+// is for one goroutine, and no step may run while it is called; each of its stages is
+// for the goroutine of its device.
 type Model struct {
 	// Updates is how many updates the weights have seen. A checkpoint keeps it
 	// with the weights and the moments, and sets it when it restores them.
 	Updates int64
 
-	dev        kernels.Compute
 	stages     []stages.Stage[kernels.Buffer]
 	parameters []*Parameter
-	buffers    []kernels.Buffer // all that the model owns
+	buffers    []owned // all that the model owns
 }
 
-// New makes a model on a device and splits it over stageCount stages, from 1 to
-// Layers+2. The parts of the model are the embedding, the blocks and the head, in
-// this order; every stage gets as many consecutive parts as every other, and
-// where that does not come out even the first stages get one more. The initial
-// weights do not depend on the split.
+// New makes a model on a device and splits it over stageCount stages. The parts of
+// the model are the embedding, the blocks and the head, in this order; every stage
+// gets as many consecutive parts as every other, and where that does not come out even
+// the first stages get one more. Where there are more stages than parts each part is a
+// stage of its own, the embedding the first, the head the last, the blocks at equal
+// distances, and the stages between them hand on what they get. The initial weights do
+// not depend on the split.
 //
 // The device is borrowed: it must outlive the model, and be the space of the
 // runner that runs the stages. New works on a kernels.Null as well.
 func New(dev kernels.Compute, cfg Config, stageCount int) (*Model, error) {
-	if err := cfg.Validate(); err != nil {
+	if stageCount < 1 || stageCount > schedule.MaxStages {
+		return nil, fmt.Errorf("transformer: %d stages, want 1 to %d", stageCount, schedule.MaxStages)
+	}
+	return NewOn(cfg, slices.Repeat([]kernels.Compute{dev}, stageCount))
+}
+
+// NewOn is New with a device for each stage: stage s is on devices[s], which must be
+// the space of the rank that runs it. Stages on the same device share the weights of a
+// parameter that both use. On several devices each has a copy of the weights: the
+// copies begin equal, and stay so as long as every use's accumulator has the sum over
+// all uses when Update is called, which is the runner's doing.
+//
+// Several lists, of the same length, make the stages as many times, of the same
+// parameters: for a schedule that runs copies of the model.
+func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
+	if err := errors.Join(cfg.Validate(), validate(devices)); err != nil {
 		return nil, err
 	}
-	if parts := cfg.Layers + 2; stageCount < 1 || stageCount > parts {
-		return nil, fmt.Errorf("transformer: %d stages, want 1 to %d: the embedding, %d blocks and the head",
-			stageCount, parts, cfg.Layers)
-	}
-	b := newBuilder(dev, cfg)
-	parts := b.parts()
-	if b.err == nil {
-		var joined []stages.Stage[kernels.Buffer]
-		joined, b.err = split(parts, stageCount)
-		if b.err == nil {
-			return &Model{dev: dev, stages: joined, parameters: b.parameters, buffers: b.buffers}, nil
+	b := newBuilder(cfg)
+	var all []stages.Stage[kernels.Buffer]
+	for _, byStage := range devices {
+		part := 0
+		for s, n := range spread(cfg.Layers+2, len(byStage)) {
+			b.dev = byStage[s]
+			all = append(all, b.stage(s, part, n))
+			part += n
 		}
 	}
-	_ = release(dev, b.buffers) // The first error is the one to tell.
-	return nil, b.err
+	if b.err != nil {
+		_ = release(b.buffers) // The first error is the one to tell.
+		return nil, b.err
+	}
+	return &Model{stages: all, parameters: b.parameters, buffers: b.buffers}, nil
 }
 
-// parts builds the model from the embedding to the head.
-func (b *builder) parts() []stages.Stage[kernels.Buffer] {
-	embedding, table := b.embedding()
-	parts := []stages.Stage[kernels.Buffer]{embedding}
-	for i := 0; i < b.cfg.Layers && b.err == nil; i++ {
-		var part stages.Stage[kernels.Buffer] = b.block(i)
-		if b.cfg.Recompute {
-			part = stages.Recompute(part)
+// validate reports every fault of the devices.
+func validate(devices [][]kernels.Compute) error {
+	if len(devices) == 0 {
+		return errors.New("transformer: no list of devices, want one for each copy of the model")
+	}
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("transformer: "+format, args...)) }
+	count := len(devices[0])
+	if count < 1 || count > schedule.MaxStages/len(devices) {
+		fault("devices for %d stages, want 1 to %d", count, schedule.MaxStages/len(devices))
+	}
+	for i, byStage := range devices {
+		if len(byStage) != count {
+			fault("devices for %d stages of copy %d, and for %d of copy 0", len(byStage), i, count)
 		}
-		parts = append(parts, part)
+		for s, dev := range byStage {
+			if dev == nil {
+				fault("stage %d of copy %d has no device", s, i)
+			} else if !reflect.ValueOf(dev).Comparable() {
+				fault("the device of stage %d of copy %d is a %T, which cannot be told from another: use a pointer", s, i, dev)
+			}
+		}
 	}
-	if b.cfg.Untied {
-		table = nil
-	}
-	return append(parts, b.head(table))
+	return errors.Join(faults...)
 }
 
-// split joins consecutive parts into stages.
-func split(parts []stages.Stage[kernels.Buffer], count int) ([]stages.Stage[kernels.Buffer], error) {
-	out := make([]stages.Stage[kernels.Buffer], 0, count)
-	each, more := len(parts)/count, len(parts)%count
-	for i := range count {
-		n := each
-		if i < more {
-			n++
+// spread returns how many of the parts each of count stages has.
+func spread(parts, count int) []int {
+	at := make([]int, count)
+	if count > parts {
+		for i := range parts {
+			at[i*(count-1)/(parts-1)] = 1
 		}
-		here := parts[:n]
-		parts = parts[n:]
-		if n == 1 {
-			out = append(out, here[0])
-			continue
-		}
-		stage, err := stages.Sequential(here[0].Spec().Name+".."+here[n-1].Spec().Name, here...)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, stage)
+		return at
 	}
-	return out, nil
+	for s := range at {
+		at[s] = parts / count
+		if s < parts%count {
+			at[s]++
+		}
+	}
+	return at
 }
 
-// Stages returns the stages in order, for runner.Config.Stages.
+// stage makes stage s of n parts, from the given one on.
+func (b *builder) stage(s, part, n int) stages.Stage[kernels.Buffer] {
+	if n == 0 {
+		return stages.Relay[kernels.Buffer](fmt.Sprintf("relay%d", s), hidden...)
+	}
+	parts := make([]stages.Stage[kernels.Buffer], n)
+	for i := range parts {
+		parts[i] = b.part(part + i)
+	}
+	if n == 1 || b.err != nil {
+		return parts[0]
+	}
+	var joined stages.Stage[kernels.Buffer]
+	joined, b.err = stages.Sequential(parts[0].Spec().Name+".."+parts[n-1].Spec().Name, parts...)
+	return joined
+}
+
+// part makes one part: the embedding is number 0, the head the last.
+func (b *builder) part(i int) stages.Stage[kernels.Buffer] {
+	switch i {
+	case 0:
+		return b.embedding()
+	case b.cfg.Layers + 1:
+		return b.head()
+	}
+	block := b.block(i - 1)
+	if b.cfg.Recompute {
+		return stages.Recompute(stages.Stage[kernels.Buffer](block))
+	}
+	return block
+}
+
+// Stages returns the stages in order, copy after copy, for runner.Config.Stages.
 func (m *Model) Stages() []stages.Stage[kernels.Buffer] { return slices.Clone(m.stages) }
 
 // Parameters returns every parameter once, in an order that does not depend on
@@ -102,7 +157,7 @@ func (m *Model) Parameters() []*Parameter { return slices.Clone(m.parameters) }
 // Close releases every buffer of the model. The stages must not be called again.
 // A second Close does nothing.
 func (m *Model) Close() error {
-	err := release(m.dev, m.buffers)
+	err := release(m.buffers)
 	m.buffers, m.parameters, m.stages = nil, nil, nil
 	if err != nil {
 		return fmt.Errorf("transformer: closing the model: %w", err)

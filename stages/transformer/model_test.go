@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -49,9 +50,9 @@ func TestValidate(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	dev := newHost(t)
-	for _, count := range []int{-1, 0, 5} {
+	for _, count := range []int{-1, 0, 1<<14 + 1} {
 		_, err := transformer.New(dev, tiny, count)
-		require.ErrorContains(t, err, "want 1 to 4")
+		require.ErrorContains(t, err, "want 1 to 16384")
 	}
 	_, err := transformer.New(dev, transformer.Config{}, 1)
 	require.ErrorContains(t, err, "Vocabulary is 0")
@@ -74,6 +75,10 @@ func TestSplit(t *testing.T) {
 		4: "embedding..block0 block1..block2 block3..block4 head",
 		5: "embedding..block0 block1..block2 block3 block4 head",
 		7: "embedding block0 block1 block2 block3 block4 head",
+		// More stages than parts.
+		8:  "embedding block0 block1 block2 block3 block4 relay6 head",
+		10: "embedding block0 relay2 block1 block2 relay5 block3 block4 relay8 head",
+		13: "embedding relay1 block0 relay3 block1 relay5 block2 relay7 block3 relay9 block4 relay11 head",
 	}
 	for count, names := range want {
 		m := newModel(t, newHost(t), cfg, count)
@@ -295,10 +300,11 @@ func TestTooLong(t *testing.T) {
 // memory is as on its target.
 func TestNull(t *testing.T) {
 	batch := sequences(random(t), tiny, 3)
+	var plan schedule.Rule
 	peak := func(dev kernels.Compute) (live, peak int64) {
 		m, err := transformer.New(dev, tiny, 3)
 		require.NoError(t, err)
-		r := newRunner(t, dev, m.Stages(), nil)
+		r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan = plan })
 		result, err := r.Step(context.Background(), len(batch), &source{dev, batch})
 		require.NoError(t, err)
 		require.NoError(t, r.Close())
@@ -307,11 +313,13 @@ func TestNull(t *testing.T) {
 		return result.Live, result.Peak
 	}
 	host := newHost(t)
-	live, top := peak(host)
 	null := kernels.NewNull(host)
-	nullLive, nullTop := peak(null)
-	require.Equal(t, live, nullLive)
-	require.Equal(t, top, nullTop)
+	for _, plan = range []schedule.Rule{nil, apart(schedule.DepthFirst, 1)} {
+		live, top := peak(host)
+		nullLive, nullTop := peak(null)
+		require.Equal(t, live, nullLive)
+		require.Equal(t, top, nullTop)
+	}
 	require.NoError(t, null.Close())
 }
 

@@ -2,6 +2,7 @@ package transformer
 
 import (
 	"fmt"
+	"iter"
 	"math"
 
 	batchctx "github.com/weir-ml/weir/context"
@@ -9,16 +10,15 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Parameter is one parameter of a model. Its buffers are float32, of class
-// Resident, and the model's: they end with Model.Close.
+// Parameter is one parameter of a model: what it is called, and a copy of it on
+// every device that uses it, all with the same weight and the same moments.
 type Parameter struct {
-	Name   string
-	Shape  []int
-	Weight kernels.Buffer
-	// Grad is the accumulator of the parameter's first use. At step end the runner
-	// adds those of the other uses to it.
-	Grad kernels.Buffer
-	M, V kernels.Buffer // AdamW's moments, 0 at the start
+	Name  string
+	Shape []int
+	Copy  // on the device of the parameter's first use
+	// Others are on further devices, where stages on several of them use the
+	// parameter. Whoever writes a weight or a moment writes it in All.
+	Others []Copy
 	// Decay says that weight decay applies: to matrices and tables, not to norms
 	// and biases.
 	Decay bool
@@ -28,38 +28,64 @@ type Parameter struct {
 	Frozen bool
 }
 
+// Copy is the buffers of a parameter on one device: float32, of class Resident, and
+// the model's. They end with Model.Close.
+type Copy struct {
+	Device kernels.Compute
+	Weight kernels.Buffer
+	// Grad is the accumulator of the first use on this device. At step end the runner
+	// adds those of all uses, and this is the sum.
+	Grad kernels.Buffer
+	M, V kernels.Buffer // AdamW's moments, 0 at the start
+}
+
+// All iterates over the copies of the parameter, the first one first.
+func (p *Parameter) All() iter.Seq[Copy] {
+	return func(yield func(Copy) bool) {
+		if !yield(p.Copy) {
+			return
+		}
+		for _, c := range p.Others {
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
 // standardDeviation is GPT-2's, of every matrix and table at the start.
 const standardDeviation = 0.02
 
-// builder makes the model's buffers. The first error stays, and what follows it
-// does nothing.
+// builder makes the parts of a model, and their buffers. The first error stays, and
+// what follows it does nothing.
 type builder struct {
-	dev        kernels.Compute
 	cfg        Config
-	residual   float32 // standard deviation of a projection onto the residual stream
+	dev        kernels.Compute // of the stage that is made
+	residual   float32         // standard deviation of a projection onto the residual stream
 	ones       []float32
 	parameters []*Parameter
-	buffers    []kernels.Buffer
+	byName     map[string]*Parameter
+	buffers    []owned
 	err        error
 }
 
-func newBuilder(dev kernels.Compute, cfg Config) *builder {
+// owned is a buffer of the model.
+type owned struct {
+	dev    kernels.Device
+	buffer kernels.Buffer
+}
+
+func newBuilder(cfg Config) *builder {
 	b := &builder{
-		dev: dev, cfg: cfg,
+		cfg:      cfg,
 		residual: float32(standardDeviation / math.Sqrt(2*float64(cfg.Layers))),
 		ones:     make([]float32, cfg.Width),
+		byName:   map[string]*Parameter{},
 	}
 	for i := range b.ones {
 		b.ones[i] = 1
 	}
 	return b
-}
-
-// do keeps the first error.
-func (b *builder) do(err error) {
-	if b.err == nil {
-		b.err = err
-	}
 }
 
 // zeros returns a buffer of n zeros.
@@ -69,72 +95,101 @@ func (b *builder) zeros(n int) kernels.Buffer {
 	}
 	buffer, err := b.dev.Alloc(memory.Resident, kernels.Float32, n)
 	if err != nil {
-		b.do(err)
+		b.err = err
 		return kernels.Buffer{}
 	}
-	b.buffers = append(b.buffers, buffer)
-	b.do(b.dev.Zero(buffer))
+	b.buffers = append(b.buffers, owned{b.dev, buffer})
+	b.err = b.dev.Zero(buffer)
 	return buffer
 }
 
-// parameter adds a parameter of zeros.
-func (b *builder) parameter(name string, shape ...int) *Parameter {
-	n := 1
-	for _, size := range shape {
-		n *= size
+// use adds a use of a parameter to a stage, and returns its number there and the
+// weight on the builder's device. The first use of all makes the parameter, the first
+// one on a device a copy there, of zeros that fill may overwrite. Every use has an
+// accumulator of its own.
+func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) error, shape ...int) (use int, weight kernels.Buffer) {
+	if b.err != nil {
+		return 0, kernels.Buffer{}
 	}
-	p := &Parameter{Name: name, Shape: shape}
-	for _, buffer := range []*kernels.Buffer{&p.Weight, &p.Grad, &p.M, &p.V} {
-		*buffer = b.zeros(n)
+	p, n := b.parameter(name, shape)
+	c, first := b.copyOf(p, n)
+	grad := c.Grad
+	if !first {
+		grad = b.zeros(n)
+	} else if b.err == nil && fill != nil {
+		b.err = fill(c.Weight)
 	}
 	if b.err != nil {
 		b.err = fmt.Errorf("transformer: parameter %q of %d elements: %w", name, n, b.err)
 	}
-	b.parameters = append(b.parameters, p)
-	return p
+	s.params = append(s.params, batchctx.Param[kernels.Buffer]{Name: name, Grad: grad})
+	return len(s.params) - 1, c.Weight
 }
 
-// matrix adds a parameter of normal draws that are keyed by its name.
-func (b *builder) matrix(name string, deviation float32, rows, cols int) *Parameter {
-	p := b.parameter(name, rows, cols)
-	p.Decay = true
-	if b.err == nil {
-		b.do(b.dev.Normal(p.Weight, deviation, kernels.Key{Seed: b.cfg.Seed, Op: kernels.OpKey(name)}))
+// parameter returns the parameter of a name, and its number of elements.
+func (b *builder) parameter(name string, shape []int) (p *Parameter, n int) {
+	n = 1
+	for _, size := range shape {
+		n *= size
 	}
-	return p
+	p, known := b.byName[name]
+	if !known {
+		p = &Parameter{Name: name, Shape: shape, Decay: len(shape) > 1}
+		b.byName[name] = p
+		b.parameters = append(b.parameters, p)
+	}
+	return p, n
+}
+
+// copyOf returns the copy of a parameter of n elements on the builder's device, and
+// whether it is new there.
+func (b *builder) copyOf(p *Parameter, n int) (c Copy, first bool) {
+	if p.Device != nil {
+		for c := range p.All() {
+			if c.Device == b.dev {
+				return c, false
+			}
+		}
+	}
+	c = Copy{Device: b.dev, Weight: b.zeros(n), Grad: b.zeros(n), M: b.zeros(n), V: b.zeros(n)}
+	if p.Device == nil {
+		p.Copy = c
+	} else {
+		p.Others = append(p.Others, c)
+	}
+	return c, true
+}
+
+// matrix adds a use of a matrix of normal draws that are keyed by its name.
+func (b *builder) matrix(s *stage, name string, deviation float32, rows, cols int) (use int, weight kernels.Buffer) {
+	return b.use(s, name, func(weight kernels.Buffer) error {
+		return b.dev.Normal(weight, deviation, kernels.Key{Seed: b.cfg.Seed, Op: kernels.OpKey(name)})
+	}, rows, cols)
 }
 
 // norm adds the gain and the bias of a layer norm to a stage.
-func (b *builder) norm(s *stage, name string) norm {
-	gain, bias := b.parameter(name+".weight", b.cfg.Width), b.parameter(name+".bias", b.cfg.Width)
-	if b.err == nil {
-		b.do(b.dev.WriteFloat32(gain.Weight, b.ones))
-	}
-	return norm{gain: gain.Weight, bias: bias.Weight, gainUse: s.use(gain, gain.Grad), biasUse: s.use(bias, bias.Grad)}
+func (b *builder) norm(s *stage, name string) (n norm) {
+	ones := func(weight kernels.Buffer) error { return b.dev.WriteFloat32(weight, b.ones) }
+	n.gainUse, n.gain = b.use(s, name+".weight", ones, b.cfg.Width)
+	n.biasUse, n.bias = b.use(s, name+".bias", nil, b.cfg.Width)
+	return n
 }
 
 // linear adds the matrix and the bias of a linear layer to a stage.
 func (b *builder) linear(s *stage, name string, deviation float32, in, out int) linear {
-	weight, bias := b.matrix(name+".weight", deviation, in, out), b.parameter(name+".bias", out)
-	return linear{
-		weight: weight.Weight, bias: bias.Weight, in: in, out: out,
-		weightUse: s.use(weight, weight.Grad), biasUse: s.use(bias, bias.Grad),
-	}
+	l := linear{in: in, out: out}
+	l.weightUse, l.weight = b.matrix(s, name+".weight", deviation, in, out)
+	l.biasUse, l.bias = b.use(s, name+".bias", nil, out)
+	return l
 }
 
 // release ends every buffer, the last one first, and returns the first error.
-func release(dev kernels.Device, buffers []kernels.Buffer) error {
+func release(buffers []owned) error {
 	var first error
 	for i := len(buffers) - 1; i >= 0; i-- {
-		if _, err := dev.Release(buffers[i]); first == nil {
+		if _, err := buffers[i].dev.Release(buffers[i].buffer); first == nil {
 			first = err
 		}
 	}
 	return first
-}
-
-// use declares a use of a parameter by the stage and returns its number.
-func (s *stage) use(p *Parameter, grad kernels.Buffer) int {
-	s.params = append(s.params, batchctx.Param[kernels.Buffer]{Name: p.Name, Grad: grad})
-	return len(s.params) - 1
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // TestSameNumbers trains with dropout and a tied table and demands the same bits
-// for every split, with recompute and without, in both orders (L9).
+// for every split, more stages than parts included, with recompute and without, in
+// both orders, with I and W apart (L9).
 func TestSameNumbers(t *testing.T) {
 	cfg := tiny
 	cfg.Dropout = 0.1
@@ -18,9 +19,13 @@ func TestSameNumbers(t *testing.T) {
 	want := train(t, cfg, 1, 3, nil, batch)
 	require.Len(t, want.losses, 6)
 	for _, recompute := range []bool{false, true} {
-		for stageCount := 1; stageCount <= cfg.Layers+2; stageCount++ {
-			for name, plan := range map[string]schedule.Rule{"depth": schedule.DepthFirst, "breadth": schedule.BreadthFirst} {
-				t.Run(fmt.Sprintf("%d stages recompute %v %s first", stageCount, recompute, name), func(t *testing.T) {
+		for stageCount := 1; stageCount <= cfg.Layers+4; stageCount++ {
+			for name, plan := range map[string]schedule.Rule{
+				"depth first": schedule.DepthFirst, "breadth first": schedule.BreadthFirst,
+				"depth first, I and W apart":         apart(schedule.DepthFirst, 2),
+				"breadth first, W after every other": apart(schedule.BreadthFirst, atTheEnd),
+			} {
+				t.Run(fmt.Sprintf("%d stages recompute %v %s", stageCount, recompute, name), func(t *testing.T) {
 					cfg := cfg
 					cfg.Recompute = recompute
 					require.Equal(t, want, train(t, cfg, stageCount, 3, plan, batch))

@@ -48,9 +48,9 @@ func (o AdamW) withDefaults() AdamW {
 	return o
 }
 
-// Update takes the factor of a step's result and updates every parameter that is
-// not Frozen, in the order of Parameters. Where result.GradNorm is above maxNorm
-// the gradient is scaled down to it; a maxNorm of 0 is off.
+// Update takes the factor of a step's result and updates every copy of every
+// parameter that is not Frozen, in the order of Parameters. Where result.GradNorm is
+// above maxNorm the gradient is scaled down to it; a maxNorm of 0 is off.
 //
 // The error wraps runner.ErrNoUpdate where the step was Empty or Skipped, and
 // runner.ErrFactorTaken where the result was used before; then, and for numbers
@@ -78,13 +78,15 @@ func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error 
 		if !p.Decay {
 			decay = 0
 		}
-		err := m.dev.AdamW(kernels.AdamW{
-			Weight: p.Weight, Grad: p.Grad, M: p.M, V: p.V, Factor: float32(factor),
-			LearningRate: opt.LearningRate, Beta1: opt.Beta1, Beta2: opt.Beta2, Epsilon: opt.Epsilon,
-			WeightDecay: decay, Step: m.Updates + 1,
-		})
-		if err != nil {
-			return fmt.Errorf("transformer: update %d of %q: %w", m.Updates+1, p.Name, err)
+		for c := range p.All() {
+			err := c.Device.AdamW(kernels.AdamW{
+				Weight: c.Weight, Grad: c.Grad, M: c.M, V: c.V, Factor: float32(factor),
+				LearningRate: opt.LearningRate, Beta1: opt.Beta1, Beta2: opt.Beta2, Epsilon: opt.Epsilon,
+				WeightDecay: decay, Step: m.Updates + 1,
+			})
+			if err != nil {
+				return fmt.Errorf("transformer: update %d of %q: %w", m.Updates+1, p.Name, err)
+			}
 		}
 	}
 	m.Updates++

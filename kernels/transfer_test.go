@@ -1,0 +1,145 @@
+package kernels_test
+
+import (
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// TestTransfer copies between two hosts: the receiver has the bits in a buffer of
+// its own, and the sender's books say nothing of it.
+func TestTransfer(t *testing.T) {
+	from, to := newBench(t), newBench(t)
+	to.random(3) // so that equal handles are not taken for equal buffers
+	x := []float32{1, float32(math.Copysign(0, -1)), float32(math.Inf(1)), math.Float32frombits(0x7fc0dead), 5e-45}
+	b, ids := from.put(x), from.ids(7, 100)
+	var before, after memory.Stats
+	from.Stats(&before)
+	mark := from.Mark()
+
+	copied, err := kernels.Transfer(to.Host, from.Host, b)
+	require.NoError(t, err)
+	require.Equal(t, memory.Transfer, to.Class(copied))
+	require.Equal(t, b.N, copied.N)
+	require.NoError(t, from.Zero(b), "the copy is apart from it")
+	for i, v := range to.read(copied) {
+		require.Equal(t, math.Float32bits(x[i]), math.Float32bits(v))
+	}
+	copied, err = kernels.Transfer(to.Host, from.Host, ids)
+	require.NoError(t, err)
+	want, have := make([]int32, 7), make([]int32, 7)
+	require.NoError(t, from.ReadInt32(want, ids))
+	require.NoError(t, to.ReadInt32(have, copied))
+	require.Equal(t, want, have)
+
+	from.Stats(&after)
+	require.Equal(t, before, after)
+	require.Equal(t, mark, from.Mark())
+}
+
+func TestTransferRefuses(t *testing.T) {
+	from := newBench(t)
+	small, err := kernels.NewHost(kernels.HostConfig{Capacity: 64})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, small.Close()) }()
+	b, gone := from.random(17), from.random(2)
+	_, err = from.Release(gone)
+	require.NoError(t, err)
+	longer := b
+	longer.N++
+	other := b
+	other.Type = 99
+	for name, test := range map[string]struct {
+		src  kernels.Device
+		b    kernels.Buffer
+		want error
+	}{
+		"no room":                 {from.Host, b, memory.ErrOutOfMemory},
+		"a buffer that ended":     {from.Host, gone, memory.ErrStale},
+		"no buffer":               {from.Host, kernels.Buffer{}, memory.ErrNone},
+		"another size":            {from.Host, longer, kernels.ErrShape},
+		"another type":            {from.Host, other, kernels.ErrShape},
+		"no lender":               {plain{from.Host}, b, kernels.ErrNoLender},
+		"no device":               {nil, b, kernels.ErrNoLender},
+		"another device's handle": {small, b, memory.ErrNone},
+	} {
+		_, err := kernels.Transfer(small, test.src, test.b)
+		require.ErrorIs(t, err, test.want, name)
+		require.Zero(t, small.Live(), name)
+	}
+}
+
+// TestTransferOnNull allocates as the target would.
+func TestTransferOnNull(t *testing.T) {
+	host := newBench(t)
+	from, to := kernels.NewNull(host.Host), kernels.NewNull(host.Host)
+	b, err := from.Alloc(memory.Activation, kernels.Float32, 100)
+	require.NoError(t, err)
+	_, err = kernels.Transfer(to, from, b)
+	require.NoError(t, err)
+	require.Equal(t, []kernels.Event{{Class: memory.Transfer, Bytes: 400, Alloc: true}}, to.Record())
+	require.Len(t, from.Record(), 1)
+	require.NoError(t, from.Close())
+	require.NoError(t, to.Close())
+}
+
+// TestTransferBesideWork copies on the receiver's goroutine while the sender's own
+// allocates, computes and releases. A buffer that the sender ends meanwhile is an
+// error or a view that nobody reads. The race detector is what fails here.
+func TestTransferBesideWork(t *testing.T) {
+	const rounds = 300
+	from, to := newBench(t), newBench(t)
+	type offer struct{ sent, ending kernels.Buffer }
+	offered, taken := make(chan offer), make(chan error)
+	var receiver sync.WaitGroup
+	receiver.Go(func() {
+		for o := range offered {
+			_, _ = from.Lend(o.ending)
+			copied, err := kernels.Transfer(to.Host, from.Host, o.sent)
+			if err == nil {
+				_, err = to.Release(copied)
+			}
+			taken <- err
+		}
+	})
+	for round := range rounds {
+		b, ending := from.random(64), from.random(64)
+		offered <- offer{b, ending}
+		_, err := from.Release(ending)
+		require.NoError(t, err)
+		var held []kernels.Buffer
+		for i := range 1 + round%100 { // more and more buffers at once, so that the table grows
+			x, err := from.Alloc(memory.Workspace, kernels.Float32, 64)
+			require.NoError(t, err)
+			require.NoError(t, from.GELU(x, x))
+			require.NoError(t, from.Retain(b), "whoever saves what it sends")
+			held = append(held, x, b)
+			if i%2 == 1 {
+				_, err = from.Hold(b)
+				require.NoError(t, err)
+				_, err = from.Yield(b)
+				require.NoError(t, err)
+			}
+		}
+		mark := from.Mark()
+		_, err = from.Alloc(memory.Workspace, kernels.Float32, 64)
+		require.NoError(t, err)
+		require.EqualValues(t, 256, from.Reclaim(mark))
+		for _, x := range held {
+			_, err := from.Release(x)
+			require.NoError(t, err)
+		}
+		require.NoError(t, <-taken)
+		_, err = from.Release(b)
+		require.NoError(t, err)
+	}
+	close(offered)
+	receiver.Wait()
+	require.Zero(t, from.Live())
+	require.Zero(t, to.Live())
+}

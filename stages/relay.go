@@ -1,0 +1,50 @@
+package stages
+
+import (
+	"context"
+	"fmt"
+
+	batchctx "github.com/weir-ml/weir/context"
+)
+
+// Relay returns a stage without parameters that hands its inputs on as its outputs,
+// and gradients back, without a copy. It fills the places of a schedule that has more
+// stages than a model has parts. It can split its backward: there is nothing to do
+// in W.
+func Relay[T any](name string, ports ...Port) Stage[T] {
+	return &relay[T]{Spec{Name: name, Inputs: ports, Outputs: ports}}
+}
+
+type relay[T any] struct{ spec Spec }
+
+func (r *relay[T]) Spec() Spec { return r.spec }
+
+// Forward returns the inputs.
+func (r *relay[T]) Forward(_ context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+	for i, h := range in {
+		out[i] = mb.Retain(h)
+	}
+	return nil
+}
+
+// Backward returns the gradients of the outputs.
+func (r *relay[T]) Backward(_ context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	for i := range gradIn {
+		if r.spec.Inputs[i].NoGrad {
+			continue
+		}
+		if gradOut == nil {
+			return fmt.Errorf("stages: relay %q is the last stage, where a loss must start the gradient", r.spec.Name)
+		}
+		gradIn[i] = mb.Retain(gradOut[i])
+	}
+	return nil
+}
+
+// BackwardInput is the whole backward.
+func (r *relay[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	return r.Backward(ctx, mb, gradOut, gradIn)
+}
+
+// BackwardWeight does nothing.
+func (r *relay[T]) BackwardWeight(context.Context, *batchctx.Microbatch[T]) error { return nil }

@@ -1,0 +1,113 @@
+package transformer
+
+import (
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// A stage computes B and I by the same code. In B the gradients of the weights are
+// computed on the way, and nothing is left. In I they are not: what they are made of
+// goes on to W, each layer's input from the slot that the forward saved it in, each
+// layer's output gradient in a slot of its own. Everything else ends with I as it
+// does with B.
+
+// split says what a call has to do with W.
+type split struct {
+	input     bool  // the call is I
+	forWeight slots // what I leaves for W, and W takes; none in B
+}
+
+// slots is a set of a stage's slots.
+type slots uint32
+
+// with returns the set with the given slots where yes is set.
+func (s slots) with(yes bool, more ...int) slots {
+	if yes {
+		for _, slot := range more {
+			s |= 1 << slot
+		}
+	}
+	return s
+}
+
+func (s slots) has(slot int) bool { return s>>slot&1 == 1 }
+
+// trains reports whether one of the uses of parameters is not frozen.
+func trains(mb *batchctx.Microbatch[kernels.Buffer], uses ...int) bool {
+	for _, use := range uses {
+		if !mb.Frozen(use) {
+			return true
+		}
+	}
+	return false
+}
+
+// leaves reports whether the call is I and leaves the slot for W.
+func (c *call) leaves(slot int) bool { return c.split.input && c.split.forWeight.has(slot) }
+
+// carry returns a buffer for a gradient that ends with leave.
+func (c *call) carry(slot, n int) kernels.Buffer {
+	if c.leaves(slot) {
+		return c.alloc(memory.Carry, n)
+	}
+	return c.workspace(n)
+}
+
+// leave ends a buffer that carry returned, or leaves it for W.
+func (c *call) leave(slot int, b kernels.Buffer) {
+	if c.leaves(slot) {
+		c.saveFor(batchctx.ByWeight, slot, b)
+	} else {
+		c.free(b)
+	}
+}
+
+// pass ends what was taken from a slot, or leaves it there for W.
+func (c *call) pass(slot int, b kernels.Buffer) {
+	if !c.leaves(slot) {
+		c.end(slot)
+	} else if c.err == nil {
+		c.own(c.mb.Retain(b))
+		c.end(slot)
+		c.saveFor(batchctx.ByWeight, slot, b)
+	}
+}
+
+// keep leaves an argument for W, without a copy.
+func (c *call) keep(slot int, b kernels.Buffer) {
+	if c.leaves(slot) && c.err == nil {
+		c.saveFor(batchctx.ByWeight, slot, c.own(c.mb.Retain(b)))
+	}
+}
+
+// droppedWeights is W of a linear layer with a dropout behind it, from the layer's
+// input and the gradient behind the dropout.
+func (c *call) droppedWeights(x, dy kernels.Buffer, l *linear, d *dropout) {
+	dropped := c.dropoutBackward(dy, d)
+	c.linearWeights(x, dropped, l, dy.N/l.out)
+	c.freeDropped(dropped, dy)
+}
+
+// normedWeights is W of a norm and the linear layer behind it, from the slots of the
+// norm's input and of the gradients of both outputs.
+func (c *call) normedWeights(input, gradNorm, gradOut int, n *norm, l *linear) {
+	if !c.split.forWeight.has(input) {
+		return
+	}
+	x := c.take(input)
+	rows := x.N / l.in
+	y := c.workspace(x.N)
+	s := c.norm(y, x, n, rows)
+	if c.split.forWeight.has(gradOut) {
+		c.linearWeights(y, c.take(gradOut), l, rows)
+		c.end(gradOut)
+	}
+	c.free(y)
+	if c.split.forWeight.has(gradNorm) {
+		c.normBackward(kernels.Buffer{}, c.take(gradNorm), x, s, n, rows)
+		c.end(gradNorm)
+	}
+	c.freeStatistics(s)
+	c.end(input)
+}

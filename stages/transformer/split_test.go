@@ -1,0 +1,287 @@
+package transformer_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// apart returns a rule with I and W for every B. The W of a stage comes right after
+// its I, lag further I's of the stage later, or at the end.
+func apart(rule schedule.Rule, lag int) schedule.Rule {
+	return func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := rule(p)
+		if err != nil || p.Mode != schedule.Training {
+			return plan, err
+		}
+		var list []schedule.Action
+		late := make([][]schedule.Action, p.Placement.Stages())
+		for action := range plan.All(0) {
+			s := action.Stage()
+			if action.Kind() != schedule.B {
+				list = append(list, action)
+				continue
+			}
+			list = append(list, schedule.Act(schedule.I, s, action.Microbatch()))
+			late[s] = append(late[s], schedule.Act(schedule.W, s, action.Microbatch()))
+			if len(late[s]) > lag {
+				list, late[s] = append(list, late[s][0]), late[s][1:]
+			}
+		}
+		for _, rest := range late {
+			list = append(list, rest...)
+		}
+		split := *plan
+		split.Programs = [][]schedule.Segment{{{Body: list, Repeat: 1}}}
+		return &split, nil
+	}
+}
+
+const atTheEnd = 1 << 20
+
+// TestEveryStageSplits, joined, recomputed, relays and all.
+func TestEveryStageSplits(t *testing.T) {
+	for _, recompute := range []bool{false, true} {
+		cfg := tiny
+		cfg.Recompute = recompute
+		for count := 1; count <= cfg.Layers+5; count++ {
+			for _, stage := range newModel(t, newHost(t), cfg, count).Stages() {
+				_, splits := stage.(stages.SplitBackward[kernels.Buffer])
+				require.True(t, splits, "%s, recompute %v", stage.Spec().Name, recompute)
+			}
+		}
+	}
+}
+
+// between runs a step of one microbatch with all I's before all W's, and returns what
+// is live besides the model before the first W, by class.
+func between(t *testing.T, cfg transformer.Config, stageCount, tokens int, change func([]stages.Stage[kernels.Buffer])) memory.ByClass {
+	t.Helper()
+	dev := newHost(t)
+	m := newModel(t, dev, cfg, stageCount)
+	list := m.Stages()
+	if change != nil {
+		change(list)
+	}
+	var live memory.Stats
+	seen := false
+	r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) {
+		c.Plan = apart(schedule.DepthFirst, atTheEnd)
+		c.Hooks.Action = func(_ int, action schedule.Action) {
+			if action.Kind() == schedule.W && !seen {
+				dev.Stats(&live)
+				seen = true
+			}
+		}
+	})
+	q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
+	_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
+	require.NoError(t, err)
+	require.True(t, seen)
+	live.Classes[memory.Resident] = 0
+	return live.Classes
+}
+
+// TestKeptForW holds what lives between I and W, to the byte, against the table in
+// the package's documentation: the inputs of linear layers and gradients of outputs.
+func TestKeptForW(t *testing.T) {
+	const tokens = 7
+	width, layers := int64(tiny.Width), int64(tiny.Layers)
+	var want memory.ByClass
+	want[memory.Entry] = 3
+	want[memory.Activation] = layers*width + width // the inputs of the blocks and of the head
+	want[memory.Saved] = layers*6*width + 1
+	want[memory.Carry] = layers*10*width + width
+	want[memory.ActGrad] = layers*width + width // of the outputs of the blocks and of the embedding
+	for i := range want {
+		want[i] *= 4 * tokens
+	}
+	for _, recompute := range []bool{false, true} {
+		for _, dropout := range []float32{0, 0.5} {
+			for _, count := range []int{1, 2, tiny.Layers + 2, tiny.Layers + 6} {
+				cfg := tiny
+				cfg.Recompute, cfg.Dropout = recompute, dropout
+				require.Equal(t, want, between(t, cfg, count, tokens, nil), "%d stages, recompute %v, dropout %v", count, recompute, dropout)
+			}
+		}
+	}
+}
+
+// TestFrozenKeepsNothingForW freezes parameters one layer at a time: what only its W
+// would take ends with I.
+func TestFrozenKeepsNothingForW(t *testing.T) {
+	const tokens = 5
+	cfg := tiny
+	cfg.Layers, cfg.Untied = 1, true
+	width := int64(cfg.Width)
+	whole := between(t, cfg, 3, tokens, nil)
+	for _, test := range []struct {
+		frozen []string
+		class  memory.Class
+		less   int64 // elements per token
+	}{
+		{[]string{"block0.mlp.down.weight", "block0.mlp.down.bias"}, memory.Saved, 4 * width},
+		{[]string{"block0.mlp.down.weight", "block0.mlp.down.bias"}, memory.ActGrad, width},
+		{[]string{"block0.mlp.down.weight"}, memory.Saved, 0}, // the bias needs the gradient
+		{[]string{"block0.mlp.up.weight", "block0.mlp.up.bias"}, memory.Carry, 4 * width},
+		{[]string{"block0.mlp.up.weight", "block0.mlp.up.bias"}, memory.Saved, 0}, // norm2 needs the middle
+		{[]string{"block0.norm2.weight", "block0.norm2.bias"}, memory.Carry, width},
+		{[]string{"block0.norm2.weight", "block0.norm2.bias", "block0.mlp.up.weight", "block0.mlp.up.bias"}, memory.Saved, width},
+		{[]string{"block0.attention.output.weight", "block0.attention.output.bias"}, memory.Saved, width},
+		{[]string{"block0.attention.output.weight", "block0.attention.output.bias"}, memory.Carry, width},
+		{[]string{"block0.attention.qkv.weight", "block0.attention.qkv.bias"}, memory.Carry, 3 * width},
+		{[]string{"block0.norm1.weight", "block0.norm1.bias"}, memory.Carry, width},
+		{[]string{"block0.norm1.weight", "block0.norm1.bias", "block0.attention.qkv.weight", "block0.attention.qkv.bias"}, memory.Activation, width},
+		{[]string{"head.weight"}, memory.Saved, 1},
+		{[]string{"norm.weight", "norm.bias"}, memory.Carry, width},
+		{[]string{"norm.weight", "norm.bias", "head.weight"}, memory.Activation, width},
+		{[]string{"embedding.weight", "positions.weight"}, memory.ActGrad, width},
+	} {
+		less := between(t, cfg, 3, tokens, func(list []stages.Stage[kernels.Buffer]) {
+			for i := range list {
+				list[i] = freezing(list[i], test.frozen...)
+			}
+		})
+		require.Equal(t, 4*tokens*test.less, whole[test.class]-less[test.class], "%v without %v", test.class, test.frozen)
+	}
+}
+
+// splitWithout is a stage with some parameters frozen that can still split.
+type splitWithout struct {
+	without
+	stages.SplitBackward[kernels.Buffer]
+}
+
+// freezing returns the stage with some parameters frozen.
+func freezing(stage stages.Stage[kernels.Buffer], names ...string) stages.Stage[kernels.Buffer] {
+	params := append([]batchctx.Param[kernels.Buffer](nil), stages.Params(stage)...)
+	for i := range params {
+		for _, name := range names {
+			if params[i].Name == name {
+				params[i].Contributes = batchctx.Frozen
+			}
+		}
+	}
+	return &splitWithout{without{stage, params}, stage.(stages.SplitBackward[kernels.Buffer])}
+}
+
+// TestSplitFrozenAlone freezes every parameter in turn with I and W apart: its gradient
+// is not touched, and all others keep their bits.
+func TestSplitFrozenAlone(t *testing.T) {
+	cfg := tiny
+	cfg.Untied, cfg.Layers, cfg.Dropout = true, 1, 0.1
+	batch := sequences(random(t), cfg, 3)
+	whole := train(t, cfg, 3, 1, nil, batch)
+	dev := newHost(t)
+	m := newModel(t, dev, cfg, 3)
+	for _, fixed := range m.Parameters() {
+		fill(t, dev, fixed.Grad, 42)
+		list := m.Stages()
+		for i := range list {
+			list[i] = freezing(list[i], fixed.Name)
+		}
+		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Plan = apart(schedule.DepthFirst, 1) })
+		_, err := r.Step(context.Background(), len(batch), &source{dev, batch})
+		require.NoError(t, err)
+		for _, p := range m.Parameters() {
+			grad := read(t, dev, p.Grad)
+			if p != fixed {
+				require.Equal(t, whole.gradients[p.Name], bits(grad), "%s with %s frozen", p.Name, fixed.Name)
+				continue
+			}
+			for _, g := range grad {
+				require.Equal(t, float32(42), g, fixed.Name)
+			}
+		}
+	}
+}
+
+// TestSplitPeak measures how far each I and each W rises above what is live when it
+// begins.
+func TestSplitPeak(t *testing.T) {
+	for _, dropout := range []float32{0, 0.5} {
+		cfg := tiny
+		cfg.Dropout = dropout
+		dev := newHost(t)
+		m := newModel(t, dev, cfg, cfg.Layers+2)
+		above := map[string]int64{}
+		running, before, retired := "", int64(0), int64(0)
+		r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
+			c.Plan = apart(schedule.DepthFirst, atTheEnd)
+			c.Hooks.Action = func(_ int, action schedule.Action) {
+				var stats memory.Stats
+				dev.Stats(&stats)
+				above[running] = max(stats.Peak, retired) - before
+				retired = 0
+				running, before = fmt.Sprint(action.Stage(), action.Kind()), stats.Live
+				dev.ResetPeak()
+			}
+			c.Hooks.Microbatch = func(sample *memory.Sample) { retired = sample.Peak } // which begins a new one
+		})
+		const tokens = 7
+		q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
+		_, err := r.Step(context.Background(), 2, &source{dev, []sequence{q}})
+		require.NoError(t, err)
+
+		width := int64(4 * tokens * cfg.Width)
+		statistics := int64(4 * tokens * 2)
+		_, attention := dev.AttentionWorkspace(tokens, cfg.Heads, cfg.Width/cfg.Heads)
+		head := int64(4 * dev.HeadWorkspace(tokens, cfg.Width, cfg.Vocabulary))
+		dropped := int64(0) // the gradient before a dropout
+		if dropout > 0 {
+			dropped = width
+		}
+		// I rises to its carries and the workspace of attention. W ends the 5·W of the
+		// first layer before it asks for as much.
+		require.Equal(t, 10*width+int64(4*attention), above["1 I"], "block0's I, dropout %v", dropout)
+		require.Equal(t, dropped, above["1 W"], "block0's W, dropout %v", dropout)
+		require.Equal(t, 2*width+statistics+head, above["3 I"], "head's I, dropout %v", dropout)
+		require.Equal(t, width+statistics+head, above["3 W"], "head's W, dropout %v", dropout)
+		require.Zero(t, above["0 I"], "embedding's I")
+		require.Equal(t, dropped, above["0 W"], "embedding's W")
+	}
+}
+
+// TestSplitAllocations demands that microbatches cost no allocation on the Go heap,
+// with I and W apart as well.
+func TestSplitAllocations(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("every call has a view of its own where invariants are checked")
+	}
+	for _, recompute := range []bool{false, true} {
+		cfg := tiny
+		cfg.Dropout, cfg.Recompute = 0.1, recompute
+		dev := newHost(t)
+		m := newModel(t, dev, cfg, cfg.Layers+4)
+		from := &source{dev, sequences(random(t), cfg, 4)}
+		count := func(microbatches int) float64 {
+			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan = apart(schedule.DepthFirst, 2) })
+			return testing.AllocsPerRun(10, func() {
+				if _, err := r.Step(context.Background(), microbatches, from); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+		require.Equal(t, count(4), count(40), "recompute %v", recompute)
+	}
+}
+
+// TestSplitErrors fails every call of a step with I and W apart in turn.
+func TestSplitErrors(t *testing.T) {
+	for _, recompute := range []bool{false, true} {
+		cfg := tiny
+		cfg.Dropout, cfg.Layers, cfg.Recompute = 0.1, 1, recompute
+		require.Greater(t, failEveryCall(t, cfg, 3, apart(schedule.DepthFirst, 1)), 90)
+	}
+}
