@@ -102,5 +102,12 @@ func (a Action) WithJoin(join bool) Action {
 	return a
 }
 
-// Shift returns the action with n added to its microbatch; n may be negative.
-func (a Action) Shift(n int) Action { return a + Action(n)<<mbShift }
+// Shift returns the action with n added to its microbatch; n may be negative. An
+// action of a stage alone (UNSHARD, RESHARD, REDUCE_GRAD, OPTIMIZER) is of no
+// microbatch and comes back as it is.
+func (a Action) Shift(n int) Action {
+	if a.Kind().ofStage() {
+		return a
+	}
+	return a + Action(n)<<mbShift
+}

@@ -60,3 +60,48 @@ func BenchmarkCheckList(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(plan.Actions(0)), "ns/action")
 }
+
+// pipelined returns a plan of several ranks with two stages each, with its transfers
+// where they are asked for.
+func pipelined(t require.TestingT, rule schedule.Rule, ranks, microbatches int, transfers bool) *schedule.Plan {
+	plan, err := rule(schedule.Params{Placement: schedule.Looped(ranks, 2*ranks), Microbatches: microbatches})
+	require.NoError(t, err)
+	if transfers {
+		plan, err = schedule.Comms(plan, schedule.Unlimited)
+		require.NoError(t, err)
+	}
+	return plan
+}
+
+// BenchmarkCheckRanks checks plans on several ranks, written out and as segments.
+func BenchmarkCheckRanks(b *testing.B) {
+	for _, rule := range []struct {
+		name string
+		rule schedule.Rule
+	}{{"interleaved", schedule.Interleaved}, {"breadth-first", schedule.BreadthFirst}} {
+		for _, ranks := range []int{16, 64} {
+			for _, transfers := range []bool{false, true} {
+				name := fmt.Sprintf("%s/P=%d/transfers=%v", rule.name, ranks, transfers)
+				b.Run(name+"/list/M=4096", func(b *testing.B) {
+					benchmarkCheck(b, expand(pipelined(b, rule.rule, ranks, 4096, transfers)))
+				})
+				b.Run(name+"/segments/M=1000000", func(b *testing.B) {
+					benchmarkCheck(b, pipelined(b, rule.rule, ranks, 1_000_000, transfers))
+				})
+			}
+		}
+	}
+}
+
+func benchmarkCheck(b *testing.B, plan *schedule.Plan) {
+	proof, err := schedule.Prove(plan, schedule.Unlimited)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err = schedule.Prove(plan, schedule.Unlimited)
+	}
+	require.NoError(b, err)
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(proof.Visited), "ns/visit")
+	b.ReportMetric(float64(proof.Visited), "visits")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(proof.Actions), "ns/action")
+}

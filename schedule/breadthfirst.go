@@ -1,36 +1,45 @@
 package schedule
 
-import "fmt"
+import "slices"
 
-// BreadthFirst runs the forward of all microbatches stage by stage, ascending,
-// and then the backward of all of them stage by stage, descending. Microbatches
-// ascend in both. Every microbatch is in flight at once, which is what it costs;
-// each stage's weights are needed in two stretches only, which is what it buys.
+// BreadthFirst runs the forward of all microbatches stage by stage, ascending, and
+// then the backward of all of them stage by stage, descending. Microbatches ascend in
+// both. Every microbatch is in flight at once, which is what it costs; each stage's
+// weights are needed in two stretches only, which is what it buys.
 //
-// All stages are on one rank and Group must be 0 or 1. The size of the plan does
-// not depend on the number of microbatches. Errors wrap ErrParams.
+// Any placement of one copy of the model will do. With V stages a rank, looped, and F
+// and B the time of a rank, the makespan has a bubble of (P-1)(F+B)/V. The size of the
+// plan does not depend on the number of microbatches. Errors wrap ErrParams.
 func BreadthFirst(p Params) (*Plan, error) {
-	if err := p.oneRank("breadth-first"); err != nil {
+	if err := p.check("breadth-first", 0); err != nil {
 		return nil, err
 	}
-	if p.Group > 1 {
-		return nil, fmt.Errorf("%w: breadth-first has no groups: leave Group at 0, or use depth-first with group %d", ErrParams, p.Group)
-	}
-	return p.plan("breadth-first", breadthFirst(p)), nil
+	return p.plan("breadth-first", breadthFirst(p, 0, 1)...), nil
 }
 
-// breadthFirst returns the program, a segment for each stage and direction.
-func breadthFirst(p Params) []Segment {
-	stages := p.Placement.Stages()
-	all := func(kind Kind, stage int) Segment {
-		return Segment{Body: []Action{Act(kind, stage, 0)}, Repeat: p.Microbatches, Stride: 1}
+// BreadthFirstDescending is BreadthFirst with the microbatches of the backward
+// descending, as PyTorch's LoopedBFS has them: what was computed last is freed first.
+// Gradients are added in another order than in the plans that ascend (L9).
+func BreadthFirstDescending(p Params) (*Plan, error) {
+	if err := p.check("breadth-first descending", 0); err != nil {
+		return nil, err
 	}
-	program := make([]Segment, 0, 2*stages-p.firstBackward())
-	for stage := range stages {
-		program = append(program, all(F, stage))
+	return p.plan("breadth-first descending", breadthFirst(p, p.Microbatches-1, -1)...), nil
+}
+
+// breadthFirst returns the programs, a segment for each stage and direction. The
+// backward starts with this microbatch and goes on by the stride.
+func breadthFirst(p Params, first, stride int) [][]Segment {
+	programs := make([][]Segment, p.Placement.Ranks)
+	all := func(kind Kind, stage, first, stride int) {
+		rank := p.Placement.Rank[stage]
+		programs[rank] = append(programs[rank], Segment{Body: []Action{Act(kind, stage, first)}, Repeat: p.Microbatches, Stride: stride})
 	}
-	for stage := stages - 1; stage >= p.firstBackward(); stage-- {
-		program = append(program, all(p.backward(stage), stage))
+	for stage := range p.Placement.Rank {
+		all(F, stage, 0, 1)
 	}
-	return program
+	for stage := range slices.Backward(p.Placement.Rank) {
+		all(B, stage, first, stride)
+	}
+	return programs
 }

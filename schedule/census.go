@@ -14,6 +14,7 @@ func (c *checker) census() {
 			return
 		}
 	}
+	c.looked(&v.walk)
 	c.totals = v.sets
 	if c.lost {
 		return // what is missing may be what is in the wrong place
@@ -35,45 +36,71 @@ func (v *census) repeats(int64) {}
 func (v *census) visit(a Action, mb int64) {
 	c, w := v.c, &v.walk
 	stage, kind := a.Stage(), a.Kind()
-	fault := func(code Code, format string, args ...any) {
-		c.at(w, v.rank, a, mb, code, "", format, args...)
-	}
-	if stage >= c.stages {
+	switch {
+	case stage >= c.stages:
 		c.lost = true
-		fault(UnknownStage, "is of a stage that is not there; stages are 0 to %d.", c.stages-1)
+		v.fault(a, mb, UnknownStage, "is of a stage that is not there; stages are 0 to %d.", c.stages-1)
 		return
-	}
-	if !w.within(mb, c.microbatches) {
+	case kind.ofStage():
+		if mb != 0 {
+			v.fault(a, mb, UnknownMicrobatch, "is of a stage alone; leave its microbatch out.")
+		}
+	case !w.within(mb, c.span(stage)):
 		if !w.trial {
 			c.lost = true
 		}
-		fault(UnknownMicrobatch, "is of a microbatch that is not there; microbatches are 0 to %d.", c.microbatches-1)
+		v.noMicrobatch(a, mb)
 		return
 	}
-	if why := c.ruledOut(stage, kind); why != "" {
-		fault(Unexpected, "must not be in this plan: %s.", why)
+	if !c.allows(stage, kind) {
+		v.fault(a, mb, Unexpected, "must not be in this plan: %s.", c.ruledOut(stage, kind))
 		return
 	}
 	if home := c.plan.Placement.Rank[stage]; home != v.rank {
 		c.lost = true
-		fault(WrongRank, "is on the wrong rank; move it to rank %d, which has stage %d.", home, stage)
-	}
-
-	if !w.add(c.set(stage, kind), mb) {
-		fault(Twice, "is there already; take one of the two out.")
-	}
-	switch kind {
-	case B:
-		if w.has(c.set(stage, I), mb) || w.has(c.set(stage, W), mb) {
-			fault(Mixed, "is a full backward beside an I or W of the same stage and microbatch; use B, or I and W.")
-		}
-	case I, W:
-		if w.has(c.set(stage, B), mb) {
-			fault(Mixed, "is beside a B, a full backward, of the same stage and microbatch; use B, or I and W.")
-		}
+		v.fault(a, mb, WrongRank, "is on the wrong rank; move it to rank %d, which has stage %d.", home, stage)
 	}
 	if a.Joined() {
 		v.checkJoin(a, mb)
+	}
+	if kind > WaitB {
+		return // it may be there more than once
+	}
+
+	if !w.add(c.set(stage, kind), mb) {
+		c.uneven = c.uneven || kind >= SendF && kind <= RecvB
+		v.fault(a, mb, Twice, "is there already; take one of the two out.")
+	}
+	if c.mixes(stage) {
+		v.checkMix(a, mb)
+	}
+}
+
+func (v *census) fault(a Action, mb int64, code Code, format string, args ...any) {
+	v.c.at(&v.walk, v.rank, a, mb, code, "", format, args...)
+}
+
+// noMicrobatch adds a fault for an action of a microbatch that its stage does not have.
+func (v *census) noMicrobatch(a Action, mb int64) {
+	if span := v.c.span(a.Stage()); mb >= 0 && mb < v.c.microbatches {
+		v.fault(a, mb, UnknownMicrobatch, "is of a microbatch that runs through another copy of the model; through this one run %d to %d.", span.lo, span.hi-1)
+		return
+	}
+	v.fault(a, mb, UnknownMicrobatch, "is of a microbatch that is not there; microbatches are 0 to %d.", v.c.microbatches-1)
+}
+
+// checkMix looks for a full backward beside its halves.
+func (v *census) checkMix(a Action, mb int64) {
+	has := func(kind Kind) bool { return v.has(v.c.set(a.Stage(), kind), mb) }
+	switch a.Kind() {
+	case B:
+		if has(I) || has(W) {
+			v.fault(a, mb, Mixed, "is a full backward beside an I or W of the same stage and microbatch; use B, or I and W.")
+		}
+	case I, W:
+		if has(B) {
+			v.fault(a, mb, Mixed, "is beside a B, a full backward, of the same stage and microbatch; use B, or I and W.")
+		}
 	}
 }
 
@@ -81,21 +108,51 @@ func (v *census) visit(a Action, mb int64) {
 func (v *census) checkJoin(a Action, mb int64) {
 	body := v.c.plan.Programs[v.rank][v.segment].Body
 	if v.index+1 == len(body) {
-		v.c.at(&v.walk, v.rank, a, mb, BadJoin, "", "is joined with the next action, but its segment ends with it; put both into one body.")
+		v.fault(a, mb, BadJoin, "is joined with the next action, but its segment ends with it; put both into one body.")
 		return
 	}
-	next := body[v.index+1]
-	if !a.Kind().Compute() || !next.Kind().Compute() || next.Joined() || next.Stage() == a.Stage() && next.Microbatch() == a.Microbatch() {
-		v.c.at(&v.walk, v.rank, a, mb, BadJoin, "", "is joined with %v; a join is of two computations that do not need each other.",
-			next.Shift(int(mb)-a.Microbatch()))
+	a, next := a.Shift(int(mb)-a.Microbatch()), body[v.index+1].Shift(int(mb)-a.Microbatch())
+	if !a.Kind().Compute() || !next.Kind().Compute() || next.Joined() || v.c.entangled(a, next) {
+		v.fault(a, mb, BadJoin, "is joined with %v; a join is of two computations that do not need each other.", next)
 	}
+}
+
+// entangled reports whether one of two computations needs the other, or both are of
+// the same stage and microbatch.
+func (c *checker) entangled(a, b Action) bool {
+	if a.Stage() >= c.stages || b.Stage() >= c.stages {
+		return false // which is said elsewhere
+	}
+	return a.Stage() == b.Stage() && a.Microbatch() == b.Microbatch() || c.dependsOn(a, b) || c.dependsOn(b, a)
+}
+
+// permit finds out which kinds the plan may have of every stage.
+func (c *checker) permit() {
+	c.allowed = make([]uint32, c.stages)
+	for stage := range c.allowed {
+		for kind := F; int(kind) < NumKinds; kind++ {
+			if c.ruledOut(stage, kind) == "" {
+				c.allowed[stage] |= 1 << kind
+			}
+		}
+	}
+}
+
+// allows reports whether the plan may have an action of the kind of the stage.
+func (c *checker) allows(stage int, kind Kind) bool {
+	return c.allowed[stage]>>kind&1 == 1
+}
+
+// mixes reports whether the plan has full backwards of the stage and halves too.
+func (c *checker) mixes(stage int) bool {
+	return c.includes(stage, B) && (c.includes(stage, I) || c.includes(stage, W))
 }
 
 // ruledOut says why a plan like this one has no action of the kind on the stage,
 // "" where it may have one.
 func (c *checker) ruledOut(stage int, kind Kind) string {
 	switch kind {
-	case F:
+	case F, Unshard, Reshard:
 		return ""
 	case B, I, W:
 		return c.noBackward(stage, kind)
@@ -113,11 +170,24 @@ func (c *checker) ruledOut(stage int, kind Kind) string {
 		if kind != RecvF && !c.hasBackward(stage-1) {
 			return "the stage before has no backward, so no gradient goes back"
 		}
+	case ReduceGrad:
+		return c.noGradients(stage)
 	default:
 		return fmt.Sprintf("there is no rule for %v yet", kind)
 	}
 	if !c.transfers { // only a wait comes here then; where there are transfers, its send must be there too
 		return "the plan sends nothing"
+	}
+	return ""
+}
+
+// noGradients says why the stage has no weight gradients, "" where it has.
+func (c *checker) noGradients(stage int) string {
+	switch {
+	case c.plan.Mode == ForwardOnly:
+		return "a forward-only plan has no gradients"
+	case c.plan.frozen(stage):
+		return "the stage is frozen and has no weight gradient"
 	}
 	return ""
 }
@@ -141,7 +211,7 @@ func (c *checker) noBackward(stage int, kind Kind) string {
 
 // countStage compares what the plan has of a stage with what it must have.
 func (c *checker) countStage(stage int) {
-	all := runs{{0, c.microbatches}}
+	all := runs{c.span(stage)}
 	has := func(kind Kind) runs { return c.totals[c.set(stage, kind)] }
 
 	c.missing(stage, F, all.minus(has(F)))
@@ -154,12 +224,17 @@ func (c *checker) countStage(stage int) {
 		c.missing(stage, W, has(I).minus(has(B), has(W)))
 		c.missing(stage, I, has(W).minus(has(B), has(I)))
 	}
+	if c.reduces && !c.includes(stage, ReduceGrad) && c.allows(stage, ReduceGrad) {
+		c.missing(stage, ReduceGrad, runs{{0, 1}})
+	}
 	if !c.transfers {
 		return
 	}
-	for _, kind := range []Kind{SendF, RecvF, SendB, RecvB} {
-		if c.ruledOut(stage, kind) == "" {
-			c.missing(stage, kind, all.minus(has(kind)))
+	for kind := SendF; kind <= RecvB; kind++ {
+		if c.allows(stage, kind) {
+			lacking := all.minus(has(kind))
+			c.uneven = c.uneven || len(lacking) > 0
+			c.missing(stage, kind, lacking)
 		}
 	}
 }

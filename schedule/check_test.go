@@ -64,8 +64,8 @@ func TestCheckFindsEveryFault(t *testing.T) {
 			text: "Rank 0, action 6: 2F1 is of a stage that is not there; stages are 0 to 1."},
 		{name: "microbatch that is not there", from: "0F0~p ", to: "0F0~p 0F3 ", code: schedule.UnknownMicrobatch, position: 1,
 			text: "Rank 0, action 1: 0F3 is of a microbatch that is not there; microbatches are 0 to 2."},
-		{name: "kind without a rule", from: "0F0~p ", to: "0UNSHARD 0F0~p ", code: schedule.Unexpected, position: 0,
-			text: "Rank 0, action 0: 0UNSHARD0 must not be in this plan: there is no rule for UNSHARD yet."},
+		{name: "kind without a rule", from: "0F0~p ", to: "0RECOMPUTE0 0F0~p ", code: schedule.Unexpected, position: 0,
+			text: "Rank 0, action 0: 0RECOMPUTE0 must not be in this plan: there is no rule for RECOMPUTE yet."},
 		{name: "send within a rank", from: "0F0~p ", to: "0F0~p 0SEND_F0 ", code: schedule.Unexpected, position: 1,
 			text: "Rank 0, action 1: 0SEND_F0 must not be in this plan: nothing passes between ranks behind this stage."},
 		{name: "receive within a rank", from: "0F0~p ", to: "0F0~p 1RECV_F0 ", code: schedule.Unexpected, position: 1,
@@ -105,8 +105,8 @@ func TestCheckFindsEveryFault(t *testing.T) {
 			text: "Rank 0, action 11: 0B2 is joined with the next action, but its segment ends with it; put both into one body."},
 		{name: "join of what depends", from: "1F1~pio 1B1", to: "1F1~pio& 1B1", code: schedule.BadJoin, position: 5,
 			text: "Rank 0, action 5: 1F1 is joined with 1B1; a join is of two computations that do not need each other."},
-		{name: "join of what is not computed", from: "1F1~pio 1B1", to: "1F1~pio& 1UNSHARD0 1B1", code: schedule.BadJoin, also: []schedule.Code{schedule.Unexpected}, position: 5,
-			text: "Rank 0, action 5: 1F1 is joined with 1UNSHARD; a join is of two computations that do not need each other."},
+		{name: "join of what is not computed", from: "1F1~pio 1B1", to: "1F1~pio& 1OFFLOAD0 1B1", code: schedule.BadJoin, also: []schedule.Code{schedule.Unexpected}, position: 5,
+			text: "Rank 0, action 5: 1F1 is joined with 1OFFLOAD0; a join is of two computations that do not need each other."},
 		{name: "join of three", from: "0B1~gsr 0F2~p", to: "0B1~gsr& 0F2~p&", code: schedule.BadJoin, position: 7,
 			text: "Rank 0, action 7: 0B1 is joined with 0F2; a join is of two computations that do not need each other."},
 		{name: "second part never dropped", from: "1F1~pio", to: "1F1~io", code: schedule.MissingDrop, position: -1,
@@ -287,7 +287,7 @@ func TestCheckOfSegments(t *testing.T) {
 			p = marked
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "spoils") {
-			spoil(t, p)
+			spoil(t, p, 0)
 		}
 		got, want := schedule.Check(p), schedule.Check(expand(p))
 		require.Equal(t, want == nil, got == nil, "segments: %v\nlists: %v", got, want)

@@ -13,6 +13,7 @@ func (c *checker) drops(bounds bool) {
 		if c.unproved(&v.walk, rank) {
 			continue
 		}
+		c.looked(&v.walk)
 		v.left()
 		if bounds && len(c.faults) == faults {
 			v.bounds()
@@ -23,21 +24,31 @@ func (c *checker) drops(bounds bool) {
 // dropping is the visitor that follows what lives on a rank.
 type dropping struct {
 	walk
-	c    *checker
-	rank int
-	held uint64 // the entry parts that the rank holds: those that something on it reads
+	c      *checker
+	rank   int
+	copies []copied
 
 	// Indices of sets. The first ones are what is done, by the rank's stages and
 	// by kind.
-	totals  int // what the plan has at all, in the same order
-	live    int // by the rank's stages: microbatches of which something is in flight
-	started int // microbatches that have had an action on the rank
-	entry   int // microbatches whose entry has a part left
-	retired int
-	dead    int // by part
+	totals   int // what the plan has at all, in the same order
+	live     int // by the rank's stages: microbatches of which something is in flight
+	outgoing int // by the rank's stages: microbatches with an output to be sent, or on its way; and then gradients
+	started  int // microbatches that have had an action on the rank
+	retired  int
+	dead     int // by part
 
-	worst      []peak // by the rank's stages
+	all        [][]int // by the rank's stages: the sets of what is done of it, the latest kind first
+	must       []Drop  // by the rank's stages and by kind: what ends at such an action
+	worst      []peak  // by the rank's stages
+	worstOut   []peak
 	worstEntry peak
+}
+
+// copied is what a rank has of a copy of the model.
+type copied struct {
+	stage int    // one of its stages; -1 where the rank has none
+	held  uint64 // the entry parts that the rank holds: those that something on it reads
+	entry int    // the set of microbatches whose entry has a part left
 }
 
 // peak is the most that was in flight, and where.
@@ -50,20 +61,38 @@ type peak struct {
 func (c *checker) newDropping(rank int) *dropping {
 	stages := len(c.on[rank])
 	n := stages * kindsPerStage
-	v := &dropping{c: c, rank: rank, totals: n, live: 2 * n, worst: make([]peak, stages)}
-	v.started = v.live + stages
-	v.entry, v.retired, v.dead = v.started+1, v.started+2, v.started+3
-	v.walk = newWalk(v.dead + 64)
+	v := &dropping{c: c, rank: rank, totals: n, live: 2 * n, worst: make([]peak, stages), worstOut: make([]peak, stages),
+		all: make([][]int, stages), must: make([]Drop, n)}
+	v.copies = make([]copied, max(c.plan.Placement.Copies, 1))
+	v.outgoing = v.live + stages
+	v.started = v.outgoing + 2*stages
+	v.retired, v.dead = v.started+1, v.started+2
+	entry := v.dead + MaxParts
+	for i := range v.copies {
+		v.copies[i] = copied{stage: -1, entry: entry + i}
+	}
+	v.walk = newWalk(entry + len(v.copies))
 	for i, stage := range c.on[rank] {
 		copy(v.sets[n+i*kindsPerStage:], c.totals[stage*kindsPerStage:(stage+1)*kindsPerStage])
-		for kind := F; kind <= WaitB; kind++ {
+		of := v.copyOf(stage)
+		of.stage = stage
+		for kind := WaitB; kind >= F; kind-- {
 			if len(c.totals[c.set(stage, kind)]) > 0 {
-				v.held |= c.reads(stage, kind)
+				of.held |= c.reads(stage, kind)
+				v.all[i] = append(v.all[i], v.set(stage, kind))
+			}
+			for _, h := range handles {
+				if here, _, _ := c.dropsAt(h.bit, stage, kind); here {
+					v.must[i*kindsPerStage+int(kind)] |= h.bit
+				}
 			}
 		}
 	}
 	return v
 }
+
+// copyOf returns what the rank has of the copy of the model that a stage is of.
+func (v *dropping) copyOf(stage int) *copied { return &v.copies[v.c.sites[stage].copy] }
 
 // set returns the index of what is done of a stage and a kind.
 func (v *dropping) set(stage int, kind Kind) int { return v.c.place[stage]*kindsPerStage + int(kind) }
@@ -72,14 +101,22 @@ func (v *dropping) repeats(int64) {}
 
 func (v *dropping) visit(a Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
-	if c.ruledOut(stage, kind) != "" {
+	if !c.allows(stage, kind) {
+		return
+	}
+	if kind.ofStage() {
+		if a.Drop() != 0 {
+			v.fault(a, mb, MisplacedDrop, "stage", "drops %v, and is of no microbatch; take its drops away.", a.Drop())
+		}
 		return
 	}
 	if v.has(v.retired, mb) {
 		v.fault(a, mb, BadRetire, "late", "runs after its microbatch has retired here; let r stand on the last action of the microbatch alone.")
 	}
 	v.births(a, mb)
-	v.checkHandles(a, mb)
+	if (a.Drop()^v.must[v.set(stage, kind)])&handleBits != 0 {
+		v.checkHandles(a, mb)
+	}
 	v.checkParts(a, mb)
 	v.ends(a, mb)
 	if a.Drop()&Retire != 0 && !v.add(v.retired, mb) {
@@ -96,15 +133,35 @@ func (v *dropping) fault(a Action, mb int64, code Code, about, format string, ar
 
 // births counts what an action brings onto the rank, before it frees anything.
 func (v *dropping) births(a Action, mb int64) {
-	v.c.born(a.Stage(), a.Kind(), func(stage int) {
+	stage, kind := a.Stage(), a.Kind()
+	v.c.born(stage, kind, func(stage int) {
 		i := v.c.place[stage]
 		v.add(v.live+i, mb)
 		v.measure(&v.worst[i], v.live+i, a, mb)
 	})
-	if v.held != 0 && v.add(v.started, mb) {
-		v.add(v.entry, mb)
-		v.measure(&v.worstEntry, v.entry, a, mb)
+	if set, ok := v.sends(stage, kind); ok {
+		v.add(set, mb)
+		v.measure(&v.worstOut[v.c.place[stage]], set, a, mb)
 	}
+	if of := v.copyOf(stage); of.held != 0 && v.add(v.started, mb) {
+		v.add(of.entry, mb)
+		v.measure(&v.worstEntry, of.entry, a, mb)
+	}
+}
+
+// sends returns the set of what waits to be sent that a computation adds to, false
+// where nothing of it is sent.
+func (v *dropping) sends(stage int, kind Kind) (set int, ok bool) {
+	c := v.c
+	switch {
+	case !c.transfers:
+		return 0, false
+	case kind == F:
+		return v.outgoing + c.place[stage], c.crosses(stage)
+	case kind == B || kind == I:
+		return v.outgoing + len(c.on[v.rank]) + c.place[stage], c.crosses(stage-1) && c.hasBackward(stage-1)
+	}
+	return 0, false
 }
 
 func (v *dropping) measure(p *peak, set int, a Action, mb int64) {
@@ -116,14 +173,21 @@ func (v *dropping) measure(p *peak, set int, a Action, mb int64) {
 // ends notes that an action is done, and that its stage has let go of the
 // microbatch where nothing of it is left to do.
 func (v *dropping) ends(a Action, mb int64) {
-	v.add(v.set(a.Stage(), a.Kind()), mb)
-	first := v.set(a.Stage(), None)
-	for set := first; set < first+kindsPerStage; set++ {
-		if len(v.sets[v.totals+set]) > 0 && !v.has(set, mb) && v.has(v.totals+set, mb) {
+	place := v.c.place[a.Stage()]
+	switch a.Kind() {
+	case WaitF:
+		v.remove(v.outgoing+place, mb)
+	case WaitB:
+		v.remove(v.outgoing+len(v.c.on[v.rank])+place, mb)
+	}
+	done := v.set(a.Stage(), a.Kind())
+	v.add(done, mb)
+	for _, set := range v.all[place] {
+		if set != done && !v.has(set, mb) && v.has(v.totals+set, mb) {
 			return
 		}
 	}
-	v.remove(v.live+v.c.place[a.Stage()], mb)
+	v.remove(v.live+place, mb)
 }
 
 // handle is one sort of thing that a stage holds for a microbatch.
@@ -135,6 +199,8 @@ type handle struct {
 var handles = []handle{
 	{DropInput, "input"}, {DropOutput, "output"}, {DropGrad, "output's gradient"}, {DropSaved, "saved state"}, {DropSent, "sent buffer"},
 }
+
+const handleBits = DropInput | DropOutput | DropGrad | DropSaved | DropSent
 
 // phase is how late a kind runs within a stage and microbatch; a wait may run later.
 func phase(kind Kind) int {
@@ -162,11 +228,11 @@ func (c *checker) dropsAt(bit Drop, stage int, kind Kind) (here, earlier, never 
 	var home Kind // the kind at which it ends
 	switch bit {
 	case DropInput:
-		home, never = F, stage == 0
+		home, never = F, c.isFirst(stage)
 	case DropOutput:
-		home, never = F, stage != c.stages-1
+		home, never = F, !c.isLast(stage)
 	case DropGrad:
-		home, never = B, stage == c.stages-1 || !c.hasBackward(stage)
+		home, never = B, c.isLast(stage) || !c.hasBackward(stage)
 	case DropSaved:
 		if !kind.Compute() {
 			return false, false, true
@@ -215,6 +281,9 @@ func (v *dropping) checkParts(a Action, mb int64) {
 	if v.c.plan.Parts != nil && a.Drop()&DropParts != 0 {
 		dies = v.c.plan.Parts[stage][kind]
 	}
+	if reads|dies == 0 && a.Drop()&DropParts == 0 {
+		return
+	}
 	if a.Drop()&DropParts != 0 && dies == 0 {
 		v.fault(a, mb, MisplacedDrop, "parts", "drops entry parts, and the table lists none for %d%v; take drop p away.", stage, kind)
 	}
@@ -238,12 +307,13 @@ func (v *dropping) checkParts(a Action, mb int64) {
 	if dies == 0 {
 		return
 	}
-	for part := 0; v.held>>part != 0; part++ {
-		if v.held>>part&1 == 1 && !v.has(v.dead+part, mb) {
+	of := v.copyOf(stage)
+	for part := 0; of.held>>part != 0; part++ {
+		if of.held>>part&1 == 1 && !v.has(v.dead+part, mb) {
 			return
 		}
 	}
-	v.remove(v.entry, mb)
+	v.remove(of.entry, mb)
 }
 
 // verbs are what an action does to a part, by fault.
@@ -251,20 +321,22 @@ var verbs = map[Code]string{UseAfterDrop: "reads", MisplacedDrop: "drops", Doubl
 
 // left adds faults for what is still there at the end.
 func (v *dropping) left() {
-	if len(v.c.on[v.rank]) == 0 {
-		return
-	}
-	all := v.sets[v.set(v.c.on[v.rank][0], F)]
-	for part := 0; v.held>>part != 0; part++ {
-		if v.held>>part&1 == 0 {
+	for _, of := range v.copies {
+		if of.stage < 0 {
 			continue
 		}
-		for _, r := range all.minus(v.sets[v.dead+part]) {
-			v.c.plain(MissingDrop, v.rank, "Rank %d never drops part %d of the entry of %v; let the last action that reads it drop it.", v.rank, part, r)
+		all := v.sets[v.set(of.stage, F)]
+		for part := 0; of.held>>part != 0; part++ {
+			if of.held>>part&1 == 0 {
+				continue
+			}
+			for _, r := range all.minus(v.sets[v.dead+part]) {
+				v.c.plain(MissingDrop, v.rank, "Rank %d never drops part %d of the entry of %v; let the last action that reads it drop it.", v.rank, part, r)
+			}
 		}
-	}
-	for _, r := range all.minus(v.sets[v.retired]) {
-		v.c.plain(BadRetire, v.rank, "Rank %d never retires %v; put r on the last action of each microbatch.", v.rank, r)
+		for _, r := range all.minus(v.sets[v.retired]) {
+			v.c.plain(BadRetire, v.rank, "Rank %d never retires %v; put r on the last action of each microbatch.", v.rank, r)
+		}
 	}
 	v.unwaited()
 }
@@ -283,20 +355,22 @@ func (v *dropping) unwaited() {
 // bounds compares what was in flight with what the plan declares.
 func (v *dropping) bounds() {
 	plan := v.c.plan
-	for i, p := range v.worst {
-		stage := v.c.on[v.rank][i]
-		if plan.Windows != nil && p.width > int64(plan.Windows[stage]) {
-			v.c.add(Fault{Code: WindowExceeded, Rank: v.rank, Position: p.position, Action: p.action,
-				Text: fmt.Sprintf("Rank %d, action %d: %v puts %d consecutive microbatches of stage %d in flight, and its window is %d; declare %d.",
-					v.rank, p.position, p.action, p.width, stage, plan.Windows[stage], p.width)})
+	fault := func(code Code, p peak, format string, args ...any) {
+		text := fmt.Sprintf("Rank %d, action %d: %v ", v.rank, p.position, p.action)
+		v.c.add(Fault{Code: code, Rank: v.rank, Position: p.position, Action: p.action, Text: text + fmt.Sprintf(format, args...)})
+	}
+	for i, stage := range v.c.on[v.rank] {
+		if p := v.worst[i]; plan.Windows != nil && p.width > int64(plan.Windows[stage]) {
+			fault(WindowExceeded, p, "puts %d consecutive microbatches of stage %d in flight, and its window is %d; declare %d.",
+				p.width, stage, plan.Windows[stage], p.width)
+		}
+		if p := v.worstOut[i]; plan.Outgoing != nil && p.width > int64(plan.Outgoing[stage]) {
+			fault(OutgoingExceeded, p, "makes it %d consecutive microbatches of stage %d that are to be sent or on their way, and it declares %d; declare %d.",
+				p.width, stage, plan.Outgoing[stage], p.width)
 		}
 	}
-	if plan.Entries == nil {
-		return
-	}
-	if p := v.worstEntry; max(p.width, 1) > int64(plan.Entries[v.rank]) {
-		v.c.add(Fault{Code: EntriesExceeded, Rank: v.rank, Position: p.position, Action: p.action,
-			Text: fmt.Sprintf("Rank %d, action %d: %v makes it %d consecutive batch entries, and the rank declares %d; declare %d.",
-				v.rank, p.position, p.action, p.width, plan.Entries[v.rank], max(p.width, 1))})
+	if p := v.worstEntry; plan.Entries != nil && max(p.width, 1) > int64(plan.Entries[v.rank]) {
+		fault(EntriesExceeded, p, "makes it %d consecutive batch entries, and the rank declares %d; declare %d.",
+			p.width, plan.Entries[v.rank], max(p.width, 1))
 	}
 }

@@ -1,30 +1,68 @@
 package schedule
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // maxBody bounds the actions of one body: a group of many microbatches is
 // written out in full.
 const maxBody = 1 << 24
 
-// DepthFirst takes every microbatch through all stages, forward and back, before
-// it starts the next one, so that what is in flight does not depend on how many
-// there are. With groups it does so for Group microbatches at once: stages
-// ascending, the forward of the whole group; stages descending, its backward. A
-// last, smaller group takes the rest where Group does not divide Microbatches.
+// DepthFirst takes every microbatch as far as it will go before it starts another
+// one, so that what is in flight does not depend on how many there are.
 //
-// All stages are on one rank. The size of the plan depends on stages and group,
-// not on the number of microbatches. Errors wrap ErrParams.
+// On one rank a microbatch runs through all stages, forward and back, before the next
+// one begins. With groups it does so for Group microbatches at once: stages
+// ascending, the forward of the whole group; stages descending, its backward. A last,
+// smaller group takes the rest where Group does not divide Microbatches.
+//
+// On several ranks each one runs, whenever it is free, a backward that is ready, or
+// else the forward of the highest stage that is ready, as long as it has less in
+// flight than its cap (greedy). Without Cap this is the number of stages from the
+// rank's first one to the last, counted in microbatches of a stage; then on ranks of
+// one stage the order is 1F1B. Any placement of one copy of the model will do.
+//
+// The size of the plan depends on ranks, stages, cap and group, not on the number of
+// microbatches. On several ranks of several stages it may take long until the order
+// repeats; it is written out until then, and refused beyond 16 million actions. Errors
+// wrap ErrParams.
 func DepthFirst(p Params) (*Plan, error) {
-	if err := p.oneRank("depth-first"); err != nil {
+	name := "depth-first"
+	if p.Placement.Ranks == 1 {
+		if err := p.check(name, takesGroup); err != nil {
+			return nil, err
+		}
+		return p.depthFirstGroups()
+	}
+	if err := p.check(name+" on several ranks", takesCap); err != nil {
 		return nil, err
 	}
+	if p.Cap > 0 {
+		name = fmt.Sprintf("depth-first cap=%d", p.Cap)
+	} else if slices.Equal(p.Placement.Rank, Looped(p.Placement.Ranks, p.Placement.Ranks).Rank) {
+		plan, err := OneFOneB(p)
+		if err == nil {
+			plan.Name = name
+		}
+		return plan, err
+	}
+	programs, err := greedy(p)
+	if err != nil {
+		return nil, err
+	}
+	return p.plan(name, programs...), nil
+}
+
+// depthFirstGroups returns the plan on one rank.
+func (p Params) depthFirstGroups() (*Plan, error) {
 	group := min(max(p.Group, 1), p.Microbatches)
 	name := "depth-first"
 	if group > 1 {
 		name = fmt.Sprintf("depth-first group=%d", group)
 	}
 	if group == p.Microbatches && group > 1 {
-		return p.plan(name, breadthFirst(p)), nil // one group of all is breadth-first
+		return p.plan(name, breadthFirst(p, 0, 1)...), nil // one group of all is breadth-first
 	}
 	if int64(group)*int64(p.Placement.Stages()) > maxBody/2 {
 		return nil, fmt.Errorf("%w: a group of %d microbatches over %d stages is more than %d actions: use a smaller group",
@@ -43,15 +81,15 @@ func DepthFirst(p Params) (*Plan, error) {
 // group.
 func oneGroup(p Params, first, n int) []Action {
 	stages := p.Placement.Stages()
-	body := make([]Action, 0, (2*stages-p.firstBackward())*n)
+	body := make([]Action, 0, 2*stages*n)
 	for stage := range stages {
 		for mb := first; mb < first+n; mb++ {
 			body = append(body, Act(F, stage, mb))
 		}
 	}
-	for stage := stages - 1; stage >= p.firstBackward(); stage-- {
+	for stage := stages - 1; stage >= 0; stage-- {
 		for mb := first; mb < first+n; mb++ {
-			body = append(body, Act(p.backward(stage), stage, mb))
+			body = append(body, Act(B, stage, mb))
 		}
 	}
 	return body

@@ -37,6 +37,9 @@ const (
 	BadRetire                     // a microbatch does not retire with its last action on a rank
 	WindowExceeded                // more microbatches of a stage in flight than declared
 	EntriesExceeded               // more batch entries on a rank than declared
+	OutgoingExceeded              // more microbatches of a stage on their way out than declared
+	Sharding                      // weights that are not there, or are gathered or given up twice, or kept
+	Reduction                     // gradients behind their last reduction, or a reduction of nothing
 	Unproved                      // too large and too irregular to check
 	numCodes          = int(Unproved) + 1
 )
@@ -44,7 +47,8 @@ const (
 var codeNames = [numCodes]string{
 	"malformed", "unknown stage", "unknown microbatch", "unexpected action", "wrong rank", "missing action",
 	"action twice", "mixed backward", "order", "pairing", "deadlock", "join", "use after drop", "missing drop",
-	"double drop", "misplaced drop", "retire", "window exceeded", "entries exceeded", "unproved",
+	"double drop", "misplaced drop", "retire", "window exceeded", "entries exceeded",
+	"outgoing exceeded", "sharding", "reduction", "unproved",
 }
 
 // String returns a name of one to three words.
@@ -62,6 +66,8 @@ type Fault struct {
 	Position int64  // of the action in the rank's program, from 0, each repeat counted; -1 where it is not there
 	Action   Action // the action at fault, or the one that is missing; the zero Action where there is none
 	Text     string // one sentence: what is wrong, where, and how to put it right
+	// Cycle is who waits for whom in a Deadlock, as FindCycle returns it; nil in others.
+	Cycle []Waiting
 }
 
 // maxFaults is how many faults a PlanError lists.

@@ -7,22 +7,23 @@ import (
 
 // Lifetimes returns a plan with the same actions that says on each of them what
 // dies there, given the facts of each stage and the number of parts of a batch
-// entry. It fills Facts, Parts, Windows and Entries; drops that the plan had are
-// forgotten, and the plan itself is left alone.
+// entry. It fills Facts, Parts, Windows, Outgoing and Entries; drops that the plan had
+// are forgotten, and the plan itself is left alone.
 //
 // On every rank: a part of an entry dies at the last action that reads it (L1); a
-// stage's input at its F; the output of the last stage at its F, since nothing
+// stage's input at its F; the output of a last stage at its F, since nothing
 // reads it; the gradient of a stage's output at its B or I, also where W follows;
 // saved state at each B, I or W that takes it, and at F where the stage has no
-// backward; a sent buffer at the wait for it. A microbatch retires at its last
-// action.
+// backward; a sent buffer at the wait for it (L4). A microbatch retires at its last
+// action, which may be such a wait. What is of a stage alone, as UNSHARD is, drops
+// nothing.
 //
 // A segment is split where its first or last repeats drop something else than the
 // others, so that one body has one set of drops. As with Check the cost depends on
 // the size of the plan as segments.
 //
 // The plan must be valid: the error is that of Check where it is not. Other errors
-// wrap ErrFacts.
+// wrap ErrFacts. A plan that sends must wait for each send, as those of [Comms] do.
 func Lifetimes(plan *Plan, facts []Facts, parts int) (*Plan, error) {
 	if err := checkFacts(facts, plan.Placement.Stages(), parts); err != nil {
 		return nil, err
@@ -36,6 +37,9 @@ func Lifetimes(plan *Plan, facts []Facts, parts int) (*Plan, error) {
 	o := newOutline(marked)
 	marked.Parts = make([][NumKinds]uint64, o.stages)
 	marked.Windows = make([]int, o.stages)
+	if o.transfers {
+		marked.Outgoing = make([]int, o.stages)
+	}
 	marked.Entries = make([]int, marked.Placement.Ranks)
 	for rank, program := range marked.Programs {
 		v := newMarking(&o, rank)
@@ -50,7 +54,7 @@ func Lifetimes(plan *Plan, facts []Facts, parts int) (*Plan, error) {
 			return nil, v.fault
 		}
 		marked.Programs[rank] = v.segments()
-		marked.Entries[rank] = int(max(v.entries, 1))
+		marked.Entries[rank] = int(max(v.most, 1))
 	}
 	return marked, nil
 }
@@ -58,7 +62,7 @@ func Lifetimes(plan *Plan, facts []Facts, parts int) (*Plan, error) {
 // withoutDrops returns a copy of the plan as it is before the lifetime pass.
 func withoutDrops(plan *Plan) *Plan {
 	bare := *plan
-	bare.Facts, bare.Parts, bare.Windows, bare.Entries = nil, nil, nil, nil
+	bare.Facts, bare.Parts, bare.Windows, bare.Outgoing, bare.Entries = nil, nil, nil, nil, nil
 	bare.Programs = make([][]Segment, len(plan.Programs))
 	for rank, program := range plan.Programs {
 		bare.Programs[rank] = slices.Clone(program)
@@ -80,19 +84,20 @@ type marking struct {
 	walk
 	*outline
 	rank  int
-	lower int // the lowest stage on the rank: its birth is the first action of a microbatch here
+	lower []int // by copy of the model: its lowest stage on the rank, whose birth is the first action of a microbatch here; -1 where it has none
 
 	// Indices of sets.
-	seen    int // microbatches that have had their last action on the rank
-	entry   int // microbatches whose entry has a part left
-	dead    int // by part: microbatches that have had its last read
-	touched int // by the rank's stages: microbatches that have had the stage's last action
-	live    int // by the rank's stages: microbatches of which something is in flight
+	seen     int // microbatches that have had their last action on the rank
+	dead     int // by part: microbatches that have had its last read
+	touched  int // by the rank's stages: microbatches that have had the stage's last action
+	live     int // by the rank's stages: microbatches of which something is in flight
+	outgoing int // by the rank's stages: microbatches whose output is there until it is sent; and then gradients
+	entry    int // by copy: microbatches whose entry has a part left
 
-	entries int64
-	drops   []Drop // of the repeat that is walked, in the order of the body
-	groups  []group
-	fault   error
+	most   int64  // entries
+	drops  []Drop // of the repeat that is walked, in the order of the body
+	groups []group
+	fault  error
 }
 
 // group is repeats of one segment that follow each other and drop the same.
@@ -102,17 +107,30 @@ type group struct {
 }
 
 func newMarking(o *outline, rank int) *marking {
-	v := &marking{outline: o, rank: rank, seen: 0, entry: 1, dead: 2, touched: 2 + MaxParts}
-	v.live = v.touched + len(o.on[rank])
-	v.walk = newWalk(v.live + len(o.on[rank]))
-	if len(o.on[rank]) > 0 {
-		v.lower = o.on[rank][0]
+	stages, copies := len(o.on[rank]), max(o.plan.Placement.Copies, 1)
+	v := &marking{outline: o, rank: rank, seen: 0, dead: 1, touched: 1 + MaxParts, lower: make([]int, copies)}
+	v.live = v.touched + stages
+	v.outgoing = v.live + stages
+	v.entry = v.outgoing + 2*stages
+	v.walk = newWalk(v.entry + copies)
+	for c := range v.lower {
+		v.lower[c] = -1
+	}
+	for _, stage := range slices.Backward(o.on[rank]) {
+		v.lower[v.copyOf(stage)] = stage
 	}
 	return v
 }
 
+// copyOf returns the copy of the model that a stage is of.
+func (v *marking) copyOf(stage int) int { return stage / v.plan.Placement.Depth() }
+
 func (v *marking) visit(a Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
+	if kind.ofStage() {
+		v.mark(0)
+		return
+	}
 	drop := v.ofHandles(stage, kind)
 	if v.lastReads(stage, kind, mb) {
 		drop |= DropParts
@@ -123,18 +141,50 @@ func (v *marking) visit(a Action, mb int64) {
 	i := v.place[stage]
 	if v.add(v.touched+i, mb) {
 		v.add(v.live+i, mb)
-		if !v.trial {
-			v.plan.Windows[stage] = max(v.plan.Windows[stage], int(v.sets[v.live+i].width()))
-		}
+		v.widen(v.plan.Windows, stage, v.live+i)
+	}
+	if v.transfers {
+		v.sends(stage, kind, mb)
 	}
 	v.born(stage, kind, func(stage int) {
 		v.remove(v.live+v.place[stage], mb)
-		if stage == v.lower {
-			v.remove(v.entry, mb)
+		if c := v.copyOf(stage); stage == v.lower[c] {
+			v.remove(v.entry+c, mb)
 		}
 	})
+	v.mark(drop)
+}
+
+// mark notes what dies with the action.
+func (v *marking) mark(drop Drop) {
 	if !v.trial {
 		v.drops = append(v.drops, drop)
+	}
+}
+
+// widen makes a stage's bound that of what a set holds now.
+func (v *marking) widen(bounds []int, stage, set int) {
+	if !v.trial {
+		bounds[stage] = max(bounds[stage], int(v.sets[set].width()))
+	}
+}
+
+// sends follows what the stage sends from the wait back to the computation.
+func (v *marking) sends(stage int, kind Kind, mb int64) {
+	set := v.outgoing + 2*v.place[stage]
+	if kind == WaitB || kind == SendB || kind == B || kind == I {
+		set++
+	}
+	switch kind {
+	case WaitF, WaitB:
+		v.add(set, mb)
+		v.widen(v.plan.Outgoing, stage, set)
+	case SendF, SendB:
+		if !v.has(set, mb) && v.fault == nil {
+			v.fault = fmt.Errorf("%w: rank %d never waits for %d%v%d, so its buffer never ends: take a plan of Comms, or add a wait for each send", ErrFacts, v.rank, stage, kind, mb)
+		}
+	case F, B, I:
+		v.remove(set, mb)
 	}
 }
 
@@ -143,10 +193,10 @@ func (v *marking) ofHandles(stage int, kind Kind) Drop {
 	var drop Drop
 	switch kind {
 	case F:
-		if stage > 0 {
+		if !v.isFirst(stage) {
 			drop |= DropInput
 		}
-		if stage == v.stages-1 {
+		if v.isLast(stage) {
 			drop |= DropOutput
 		}
 		if !v.hasBackward(stage) {
@@ -154,7 +204,7 @@ func (v *marking) ofHandles(stage int, kind Kind) Drop {
 		}
 	case B, I:
 		drop = DropSaved
-		if stage < v.stages-1 {
+		if !v.isLast(stage) {
 			drop |= DropGrad
 		}
 	case W:
@@ -177,11 +227,12 @@ func (v *marking) lastReads(stage int, kind Kind, mb int64) bool {
 	if dies == 0 {
 		return false
 	}
-	v.add(v.entry, mb)
+	entry := v.entry + v.copyOf(stage)
+	v.add(entry, mb)
 	if v.trial {
 		return true
 	}
-	v.entries = max(v.entries, v.sets[v.entry].width())
+	v.most = max(v.most, v.sets[entry].width())
 	table := &v.plan.Parts[stage][kind]
 	if *table != 0 && *table != dies && v.fault == nil {
 		v.fault = fmt.Errorf("%w: different entry parts die at %d%v for different microbatches (sets %#x and %#x), which a plan cannot say: let the order of its actions be the same for all",
@@ -191,15 +242,19 @@ func (v *marking) lastReads(stage int, kind Kind, mb int64) bool {
 	return true
 }
 
-// unread returns an error where a part is read for some microbatches only, so
+// unread returns an error where a part is read for some microbatches of a copy only, so
 // that nothing would end it for the others.
 func (v *marking) unread() error {
-	all := runs{{0, v.microbatches}}
-	for part := range MaxParts {
-		read := v.sets[v.dead+part]
-		for _, r := range all.minus(read) {
-			if len(read) > 0 {
-				return fmt.Errorf("%w: part %d of an entry is read on rank %d, but not for %v: declare it at a kind that every microbatch has", ErrFacts, part, v.rank, r)
+	for _, stage := range v.lower {
+		if stage < 0 {
+			continue
+		}
+		all := v.span(stage)
+		for part := range MaxParts {
+			for _, r := range (runs{all}).minus(v.sets[v.dead+part]) {
+				if r != all {
+					return fmt.Errorf("%w: part %d of an entry is read on rank %d, but not for %v: declare it at a kind that every microbatch has", ErrFacts, part, v.rank, r)
+				}
 			}
 		}
 	}

@@ -52,14 +52,62 @@ func (a Action) appendText(b []byte) []byte {
 	return strconv.AppendInt(b, int64(a.Microbatch()), 10)
 }
 
-// ParseAction is the reverse of Action.String. The error says what is wrong with
-// the text.
+// ParseAction is the reverse of Action.String. The error wraps ErrText and says
+// what was expected; a method Fault() string of it says so without a prefix.
 func ParseAction(text string) (Action, error) {
 	a, fault := parseAction(text)
 	if fault != "" {
-		return 0, fmt.Errorf("%w: %q: %s", ErrText, text, fault)
+		return 0, &textFault{of: ErrText, fault: fmt.Sprintf("found %q, %s", shorten(text), fault)}
 	}
 	return a, nil
+}
+
+// AppendText appends the action with its drops and its join, as the text form of a
+// plan has it: 1B3~gs&. It never fails; what has no name is not read back.
+func (a Action) AppendText(b []byte) ([]byte, error) {
+	return a.appendWord(b), nil
+}
+
+// MarshalText returns what AppendText appends.
+func (a Action) MarshalText() ([]byte, error) { return a.appendWord(nil), nil }
+
+// UnmarshalText is the reverse of MarshalText. Its errors are those of ParseAction.
+func (a *Action) UnmarshalText(text []byte) error {
+	parsed, fault := parseWord(string(text))
+	if fault != "" {
+		return &textFault{of: ErrText, fault: fmt.Sprintf("found %q, %s", shorten(string(text)), fault)}
+	}
+	*a = parsed
+	return nil
+}
+
+func (a Action) appendWord(b []byte) []byte {
+	b = a.appendText(b)
+	if a.Drop() != 0 {
+		b = append(b, '~')
+		b = a.Drop().appendText(b)
+	}
+	if a.Joined() {
+		b = append(b, '&')
+	}
+	return b
+}
+
+// parseWord is the reverse of appendWord, with what is wrong with the word, ""
+// where nothing is.
+func parseWord(word string) (Action, string) {
+	word, joined := strings.CutSuffix(word, "&")
+	word, letters, drops := strings.Cut(word, "~")
+	a, fault := parseAction(word)
+	if fault == "" && drops {
+		var drop Drop
+		drop, fault = parseDrop(letters)
+		a = a.WithDrop(drop)
+	}
+	if fault != "" {
+		return 0, fault
+	}
+	return a.WithJoin(joined), ""
 }
 
 // parseAction returns what is wrong with the text, "" where nothing is.

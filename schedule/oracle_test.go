@@ -15,7 +15,11 @@ func expand(p *schedule.Plan) *schedule.Plan {
 	flat := *p
 	flat.Programs = nil
 	for rank := range p.Programs {
-		flat.Programs = append(flat.Programs, []schedule.Segment{{Body: slices.Collect(p.All(rank)), Repeat: 1}})
+		var program []schedule.Segment
+		if list := slices.Collect(p.All(rank)); len(list) > 0 {
+			program = []schedule.Segment{{Body: list, Repeat: 1}}
+		}
+		flat.Programs = append(flat.Programs, program)
 	}
 	return &flat
 }

@@ -6,12 +6,23 @@ type outline struct {
 	plan         *Plan
 	stages       int
 	microbatches int64
-	first        int  // the lowest stage with a backward; stages where none has one
 	transfers    bool // the plan says what is sent and received
 	marked       bool // the plan says what is dropped
+	reduces      bool // the plan says when gradients are reduced
 
 	on    [][]int // by rank: its stages
 	place []int   // by stage: its place among those of its rank
+	sites []site  // by stage
+}
+
+// site is what follows for one stage.
+type site struct {
+	copy        int  // of the model
+	first, last bool // of its copy
+	crosses     bool // the edge to the next stage leads to another rank
+	backward    bool // Plan.HasBackward
+	span        run
+	kinds       uint32 // those that the plan has of it, a set
 }
 
 // kindsPerStage is how many sets of microbatches a stage has: one for each kind up
@@ -21,22 +32,32 @@ const kindsPerStage = int(WaitB) + 1
 // newOutline returns the outline of a plan whose parts fit together.
 func newOutline(plan *Plan) outline {
 	o := outline{plan: plan, stages: plan.Placement.Stages(), microbatches: int64(plan.Microbatches)}
-	o.first = o.stages
-	if plan.Mode == Training {
-		o.first = firstTrained(plan.Frozen)
+	o.on, o.place, o.sites = make([][]int, plan.Placement.Ranks), make([]int, o.stages), make([]site, o.stages)
+	trained := firstTrained(plan.Frozen)
+	for s, rank := range plan.Placement.Rank {
+		o.place[s] = len(o.on[rank])
+		o.on[rank] = append(o.on[rank], s)
+		lo, hi := plan.Span(s)
+		last := plan.Placement.Last(s)
+		o.sites[s] = site{
+			copy:  s / plan.Placement.Depth(),
+			first: plan.Placement.First(s), last: last,
+			crosses:  !last && rank != plan.Placement.Rank[s+1],
+			backward: plan.Mode == Training && plan.Placement.within(s) >= trained,
+			span:     run{int64(lo), int64(hi)},
+		}
 	}
-	o.on, o.place = make([][]int, plan.Placement.Ranks), make([]int, o.stages)
-	for stage, rank := range plan.Placement.Rank {
-		o.place[stage] = len(o.on[rank])
-		o.on[rank] = append(o.on[rank], stage)
-	}
-	o.marked = plan.Parts != nil || plan.Windows != nil || plan.Entries != nil
+	o.marked = plan.Parts != nil || plan.Windows != nil || plan.Entries != nil || plan.Outgoing != nil
 	for _, program := range plan.Programs {
 		for _, segment := range program {
 			for _, a := range segment.Body {
 				kind := a.Kind()
 				o.transfers = o.transfers || kind >= SendF && kind <= RecvB
 				o.marked = o.marked || a.Drop() != 0
+				o.reduces = o.reduces || kind == ReduceGrad
+				if stage := a.Stage(); stage < o.stages {
+					o.sites[stage].kinds |= 1 << kind
+				}
 			}
 		}
 	}
@@ -46,15 +67,23 @@ func newOutline(plan *Plan) outline {
 // set returns the index of the set of microbatches of a stage and a kind up to WaitB.
 func (o *outline) set(stage int, kind Kind) int { return stage*kindsPerStage + int(kind) }
 
+// isFirst reports whether nothing comes before the stage, isLast whether nothing
+// comes behind it: it is the first, or the last, of its copy of the model.
+func (o *outline) isFirst(stage int) bool { return o.sites[stage].first }
+func (o *outline) isLast(stage int) bool  { return o.sites[stage].last }
+
 // hasBackward is Plan.HasBackward.
-func (o *outline) hasBackward(stage int) bool { return stage >= o.first }
+func (o *outline) hasBackward(stage int) bool { return o.sites[stage].backward }
+
+// includes reports whether the plan has an action of this kind of the stage.
+func (o *outline) includes(stage int, kind Kind) bool { return o.sites[stage].kinds>>kind&1 == 1 }
+
+// span is Plan.Span.
+func (o *outline) span(stage int) run { return o.sites[stage].span }
 
 // crosses reports whether the edge from a stage to the next one leads to another
-// rank. There is no edge before the first stage and behind the last one.
-func (o *outline) crosses(stage int) bool {
-	rank := o.plan.Placement.Rank
-	return stage >= 0 && stage+1 < o.stages && rank[stage] != rank[stage+1]
-}
+// rank. There is no edge before the first stage of a copy and behind the last one.
+func (o *outline) crosses(stage int) bool { return stage >= 0 && o.sites[stage].crosses }
 
 // born calls yield with each stage for which an action of this stage and kind
 // brings the input onto the rank: the stage behind a local forward, the stage of
@@ -62,10 +91,10 @@ func (o *outline) crosses(stage int) bool {
 func (o *outline) born(stage int, kind Kind, yield func(stage int)) {
 	switch kind {
 	case F:
-		if stage == 0 || o.crosses(stage-1) && !o.transfers {
+		if o.isFirst(stage) || o.crosses(stage-1) && !o.transfers {
 			yield(stage)
 		}
-		if stage+1 < o.stages && !o.crosses(stage) {
+		if !o.isLast(stage) && !o.crosses(stage) {
 			yield(stage + 1)
 		}
 	case RecvF:

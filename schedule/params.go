@@ -14,16 +14,26 @@ var ErrParams = errors.New("schedule: invalid parameters")
 type Params struct {
 	Placement    Placement
 	Microbatches int
-	// Group is the number of microbatches that run breadth first within a
-	// depth-first plan; 0 means 1. Only DepthFirst has groups.
+	// Group is how many microbatches run breadth first together: 0 means 1 under
+	// DepthFirst, which has groups on one rank, and the number of ranks under
+	// Interleaved, ZB1P and GroupedInterleave. Other rules have no groups.
 	Group int
-	Mode  Mode
+	// Cap is the most microbatches that a rank may have in flight, counted as
+	// activations of one microbatch over all stages of the rank; 0 is the rule's own
+	// bound. DepthFirst on several ranks and ZBH2 take one.
+	Cap int
+	// Slices is Plan.Slices; 0 is 1. Only Seq1F1B takes more.
+	Slices int
+	Mode   Mode
 	// Frozen says by stage which stages have no weight gradients; nil is none. It
 	// means nothing in a forward-only plan.
 	Frozen []bool
 }
 
-// A Rule generates the compute actions of a plan, without drops.
+// A Rule generates the compute actions of a plan, without drops. It refuses the
+// parameters that it has no use for: a Group, Cap or Slices that is not its own, or a
+// placement that it is not made for. In a forward-only plan it gives the forwards of
+// the order in which it trains.
 type Rule func(Params) (*Plan, error)
 
 // Validate reports every fault of the parameters at once. Each of the joined
@@ -37,8 +47,8 @@ func (p Params) Validate() error {
 	if stages < 1 || stages > MaxStages {
 		fault("%d stages: there must be 1 to %d", stages, MaxStages)
 	}
-	if p.Placement.Ranks < 1 {
-		fault("%d ranks: there must be at least 1", p.Placement.Ranks)
+	if p.Placement.Ranks < 1 || p.Placement.Ranks > MaxStages {
+		fault("%d ranks: there must be 1 to %d", p.Placement.Ranks, MaxStages)
 	}
 	for stage, rank := range p.Placement.Rank {
 		if p.Placement.Ranks >= 1 && (rank < 0 || rank >= p.Placement.Ranks) {
@@ -50,7 +60,17 @@ func (p Params) Validate() error {
 		fault("%d microbatches: there must be 1 to %d", p.Microbatches, MaxMicrobatches)
 	}
 	if p.Group < 0 {
-		fault("group %d: it must be 1 or more, or 0 for 1", p.Group)
+		fault("group %d: it must be 1 or more, or 0 for what the rule does by itself", p.Group)
+	}
+	if p.Cap < 0 {
+		fault("cap %d: it must be 1 or more, or 0 for the rule's own", p.Cap)
+	}
+	if p.Slices < 0 || p.Slices > MaxMicrobatches {
+		fault("%d slices: there must be 1 to %d, or 0 for 1", p.Slices, MaxMicrobatches)
+	}
+	copies := p.Placement.Copies
+	if copies < 0 || copies > 1 && stages%copies != 0 {
+		fault("%d copies of a model in %d stages: every copy has the same number of stages", copies, stages)
 	}
 	if p.Mode > ForwardOnly {
 		fault("mode %d is none: use Training or ForwardOnly", p.Mode)
@@ -59,44 +79,56 @@ func (p Params) Validate() error {
 		fault("frozen has %d entries for %d stages: give one for each stage, or nil", len(p.Frozen), stages)
 	} else if p.Mode == Training && stages > 0 && firstTrained(p.Frozen) == stages && p.Frozen != nil {
 		fault("every stage is frozen, so nothing trains: leave one free, or make a forward-only plan")
+	} else if p.Frozen != nil && copies > 1 && stages%copies == 0 {
+		for stage, frozen := range p.Frozen {
+			if first := stage % (stages / copies); frozen != p.Frozen[first] {
+				fault("stage %d is a copy of stage %d, and only one of them is frozen: freeze both or none", stage, first)
+				break
+			}
+		}
 	}
 	return errors.Join(faults...)
 }
 
-// oneRank validates the parameters for a rule that has no order for several ranks.
-func (p Params) oneRank(rule string) error {
-	err := p.Validate()
-	if p.Placement.Ranks > 1 {
-		err = errors.Join(err, fmt.Errorf("%w: %s has no rule for %d ranks yet: place every stage on one rank",
-			ErrParams, rule, p.Placement.Ranks))
+// option is a parameter that only some rules have.
+type option uint8
+
+const (
+	takesGroup option = 1 << iota
+	takesCap
+	takesSlices
+	takesCopies
+)
+
+// check validates the parameters for a rule that has only these options.
+func (p Params) check(rule string, takes option) error {
+	faults := []error{p.Validate()}
+	refuse := func(option option, set bool, format string, args ...any) {
+		if set && takes&option == 0 {
+			faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrParams, rule}, args...)...))
+		}
 	}
-	return err
+	refuse(takesGroup, p.Group > 1, "%s has no groups: make Group 0, not %d", p.Group)
+	refuse(takesCap, p.Cap > 0, "%s has a bound of its own in flight: make Cap 0, not %d", p.Cap)
+	refuse(takesSlices, p.Slices > 1, "%s does not slice sequences: make Slices 0, not %d, or use seq1f1b", p.Slices)
+	refuse(takesCopies, p.Placement.Copies > 1, "%s runs one copy of the model, and the placement has %d: use dualpipe for two", p.Placement.Copies)
+	return errors.Join(faults...)
 }
 
-// backward returns the kind of backward of a stage that has one: a frozen stage
-// only hands the gradient on to those before it.
-func (p Params) backward(stage int) Kind {
-	if p.Frozen != nil && p.Frozen[stage] {
-		return I
-	}
-	return B
-}
-
-// firstBackward returns the lowest stage that has a backward, the number of
-// stages where none has.
-func (p Params) firstBackward() int {
-	if p.Mode != Training {
-		return p.Placement.Stages()
-	}
-	return firstTrained(p.Frozen)
-}
-
-// plan returns the plan that these programs make, one for each rank.
+// plan returns the plan that these programs make, one for each rank. Of what a
+// program has it takes out what the mode and the frozen stages do not run (kept), so
+// a rule may be written for a training of all stages.
 func (p Params) plan(name string, programs ...[]Segment) *Plan {
 	plan := &Plan{Name: name, Mode: p.Mode, Placement: p.Placement, Microbatches: p.Microbatches, Programs: programs}
 	plan.Placement.Rank = slices.Clone(p.Placement.Rank)
 	if slices.Contains(p.Frozen, true) {
 		plan.Frozen = slices.Clone(p.Frozen)
+	}
+	if p.Mode == ForwardOnly || plan.Frozen != nil {
+		plan.Programs = make([][]Segment, len(programs))
+		for rank, program := range programs {
+			plan.Programs[rank] = plan.kept(program)
+		}
 	}
 	return plan
 }

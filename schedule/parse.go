@@ -13,11 +13,19 @@ import (
 //
 // Errors wrap ErrText and say where the fault is, what was found there and what
 // was expected. Where r has a Name, as a file does, the place is file:line:column.
-func ParseText(r io.Reader) (*Plan, error) {
+// An error about a place has the methods Place() (line, column int) and
+// Fault() string, which is the rest of it.
+func ParseText(r io.Reader) (*Plan, error) { return ParseTextAt(r, nil) }
+
+// ParseTextAt is ParseText, and calls at for every action of the text in the order
+// of the text, with the offset of its first byte. So a fault of the plan can be
+// shown where it stands.
+func ParseTextAt(r io.Reader, at func(offset int)) (*Plan, error) {
 	s, err := newScanner(r)
 	if err != nil {
 		return nil, err
 	}
+	s.at = at
 	p := &Plan{}
 	s.header(p)
 	s.stages(p)
@@ -54,6 +62,13 @@ func (s *scanner) header(p *Plan) {
 	stages := s.number("a number of stages", 1, MaxStages, "")
 	s.keyword("microbatches")
 	p.Microbatches = s.number("a number of microbatches", 1, MaxMicrobatches, "")
+	if s.word == "copies" {
+		p.Placement.Copies = s.copies(stages)
+	}
+	if s.word == "slices" {
+		s.next()
+		p.Slices = s.number("a number of slices", 2, MaxMicrobatches, "")
+	}
 	s.keyword("placement")
 	for range stages {
 		if s.parseFault != nil {
@@ -62,6 +77,15 @@ func (s *scanner) header(p *Plan) {
 		p.Placement.Rank = append(p.Placement.Rank, s.number("the rank of each stage,", 0, p.Placement.Ranks-1, ""))
 	}
 	s.frozen(p, stages)
+}
+
+// copies takes the number of copies of the model, which share the stages out evenly.
+func (s *scanner) copies(stages int) int {
+	s.next()
+	if n, ok := parseNumber(s.word, stages); ok && n > 1 && stages%n != 0 {
+		s.fail("expected a number of copies that divides the %d stages", stages)
+	}
+	return s.number("a number of copies", 2, stages, "")
 }
 
 func (s *scanner) frozen(p *Plan, stages int) {
@@ -88,7 +112,7 @@ func (s *scanner) stages(p *Plan) {
 	if s.word != "stage" {
 		return
 	}
-	windows, facts, drops := false, false, false
+	windows, outgoing, facts, drops := false, false, false, false
 	for stage := range p.Placement.Rank {
 		s.keyword("stage")
 		s.number("the stages in order,", stage, stage, ":")
@@ -97,6 +121,12 @@ func (s *scanner) stages(p *Plan) {
 		}
 		if windows {
 			p.Windows = append(p.Windows, s.keyedNumber("window="))
+		}
+		if stage == 0 {
+			outgoing = strings.HasPrefix(s.word, "outgoing=")
+		}
+		if outgoing {
+			p.Outgoing = append(p.Outgoing, s.keyedNumber("outgoing="))
 		}
 		if stage == 0 {
 			facts = strings.HasPrefix(s.word, "facts=")
@@ -113,8 +143,8 @@ func (s *scanner) stages(p *Plan) {
 			p.Parts = append(p.Parts, [NumKinds]uint64{})
 			s.parts("drops=", &p.Parts[stage])
 		}
-		if stage == 0 && !windows && !facts && !drops {
-			s.fail("expected window=, facts= or drops=")
+		if stage == 0 && !windows && !outgoing && !facts && !drops {
+			s.fail("expected window=, outgoing=, facts= or drops=")
 		}
 		if s.parseFault != nil {
 			return
@@ -251,18 +281,14 @@ func (s *scanner) stride() int {
 
 // action takes an action with its drops and its join.
 func (s *scanner) action() Action {
-	text, joined := strings.CutSuffix(s.word, "&")
-	text, letters, drops := strings.Cut(text, "~")
-	a, fault := parseAction(text)
-	if fault == "" && drops {
-		var drop Drop
-		drop, fault = parseDrop(letters)
-		a = a.WithDrop(drop)
-	}
+	a, fault := parseWord(s.word)
 	if fault != "" {
 		s.fail("%s", fault)
 		return 0
 	}
+	if s.at != nil {
+		s.at(s.start)
+	}
 	s.next()
-	return a.WithJoin(joined)
+	return a
 }

@@ -22,25 +22,6 @@ type Segment struct {
 	Stride int // of either sign
 }
 
-// Placement maps stages to ranks.
-type Placement struct {
-	Ranks int
-	Rank  []int // Rank[s] is the rank of stage s
-}
-
-// Looped places stage s on rank s mod ranks. Params.Validate refuses a placement of
-// fewer than one rank or stage.
-func Looped(ranks, stages int) Placement {
-	p := Placement{Ranks: ranks, Rank: make([]int, max(stages, 0))}
-	for s := range p.Rank {
-		p.Rank[s] = s % max(ranks, 1)
-	}
-	return p
-}
-
-// Stages returns the number of stages.
-func (p Placement) Stages() int { return len(p.Rank) }
-
 // Plan is a step as data: for every rank its program, and what the passes have
 // found out about it. A plan is immutable once built and safe for concurrent use.
 type Plan struct {
@@ -48,6 +29,11 @@ type Plan struct {
 	Mode         Mode
 	Placement    Placement
 	Microbatches int
+	// Slices is how many microbatches in a row are slices of one sequence; 0 is 1.
+	// Microbatch u is slice u mod Slices of sequence u / Slices; the last sequence may
+	// have fewer. The forward of a slice needs that of the slice before it on the same
+	// stage, its backward that of the slice behind it.
+	Slices int
 	// Frozen says by stage which stages have no weight gradients; nil is none. It
 	// belongs to what a training plan declares and means nothing in another mode.
 	Frozen   []bool
@@ -68,6 +54,11 @@ type Plan struct {
 	// is at least 1.
 	Windows []int
 	Entries []int
+	// Outgoing[stage] is the same of what the stage sends: consecutive microbatches
+	// whose output is there, from its F to its WAIT_F, or whose input's gradient is,
+	// from its B or I to its WAIT_B, whichever is more; 0 where nothing of the stage
+	// crosses a rank. It is nil in a plan without transfers.
+	Outgoing []int
 }
 
 // All iterates over the actions of a rank in program order, each repeat
@@ -90,7 +81,14 @@ func (p *Plan) All(rank int) iter.Seq[Action] {
 // HasBackward reports whether the plan runs a backward of the stage for every
 // microbatch: in training, unless neither the stage nor any before it trains.
 func (p *Plan) HasBackward(stage int) bool {
-	return p.Mode == Training && stage >= firstTrained(p.Frozen)
+	return p.Mode == Training && p.Placement.within(stage) >= firstTrained(p.Frozen)
+}
+
+// Span returns the microbatches that run through a stage, from lo up to and
+// without hi: all of them where the placement has one copy. The copies of a model
+// share the microbatches out in equal parts, the first ones a microbatch more.
+func (p *Plan) Span(stage int) (lo, hi int) {
+	return p.Placement.span(stage, p.Microbatches)
 }
 
 // Actions returns the number of actions in a rank's program, each repeat counted.

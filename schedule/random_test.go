@@ -257,9 +257,9 @@ func drawChunks(t *rapid.T) (*schedule.Plan, []bool) {
 	return p, split
 }
 
-// spoil changes one thing in a plan, or nothing.
-func spoil(t *rapid.T, p *schedule.Plan) {
-	program := p.Programs[0]
+// spoil changes one thing in the program of a rank, or nothing.
+func spoil(t *rapid.T, p *schedule.Plan, rank int) {
+	program := p.Programs[rank]
 	segment := &program[rapid.IntRange(0, len(program)-1).Draw(t, "segment")]
 	segment.Body = slices.Clone(segment.Body)
 	at := rapid.IntRange(0, len(segment.Body)-1).Draw(t, "at")
@@ -283,7 +283,7 @@ func spoil(t *rapid.T, p *schedule.Plan) {
 	case 6:
 		segment.Stride += rapid.IntRange(-2, 2).Draw(t, "stride")
 	case 7:
-		*a = schedule.Act(schedule.Kind(rapid.IntRange(1, 4).Draw(t, "kind")), a.Stage(), a.Microbatch()).WithDrop(a.Drop())
+		*a = schedule.Act(schedule.Kind(rapid.IntRange(1, int(schedule.ReduceGrad)).Draw(t, "kind")), a.Stage(), a.Microbatch()).WithDrop(a.Drop())
 	case 8:
 		other := &program[rapid.IntRange(0, len(program)-1).Draw(t, "other")]
 		*segment, *other = *other, *segment

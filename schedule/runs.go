@@ -23,7 +23,10 @@ type runs []run
 
 // at returns the index of the first run that ends after m.
 func (s runs) at(m int64) int {
-	lo, hi := 0, len(s)
+	lo, hi := 0, len(s)-1
+	if hi < 0 || s[hi].hi <= m {
+		return hi + 1
+	}
 	for lo < hi {
 		if mid := (lo + hi) / 2; s[mid].hi > m {
 			hi = mid

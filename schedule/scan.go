@@ -21,11 +21,14 @@ type scanner struct {
 	pos  int // behind the current word
 
 	word       string // the current word, "" at the end of the text
+	start      int    // where it is in the text
 	line       int    // where it is, from 1
 	lineStart  int    // of the line of pos
 	column     int
 	lineOfPos  int
 	parseFault error // the first fault
+
+	at func(offset int) // told of every action; nil is off
 }
 
 // newScanner reads the text, no more than the limit of it.
@@ -61,14 +64,14 @@ func (s *scanner) next() {
 			}
 		default:
 			s.line, s.column = s.lineOfPos, s.pos-s.lineStart+1
-			start := s.pos
-			if quoted, err := strconv.QuotedPrefix(s.text[start:]); err == nil && c == '"' {
+			s.start = s.pos
+			if quoted, err := strconv.QuotedPrefix(s.text[s.start:]); err == nil && c == '"' {
 				s.pos += len(quoted)
 			}
 			for s.pos < len(s.text) && !isSpace(s.text[s.pos]) {
 				s.pos++
 			}
-			s.word = s.text[start:s.pos]
+			s.word = s.text[s.start:s.pos]
 			return
 		}
 	}
@@ -78,6 +81,34 @@ func (s *scanner) next() {
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// textFault is what is wrong at a place of a text.
+type textFault struct {
+	of           error  // what the text is: ErrText, or that of another text
+	name         string // of the file, or ""
+	line, column int    // from 1; 0 where the text has no places
+	fault        string
+}
+
+// Error returns the place and the fault.
+func (f *textFault) Error() string {
+	switch {
+	case f.line == 0:
+		return fmt.Sprintf("%v: %s", f.of, f.fault)
+	case f.name == "":
+		return fmt.Sprintf("%v: line %d:%d: %s", f.of, f.line, f.column, f.fault)
+	}
+	return fmt.Sprintf("%v: %s:%d:%d: %s", f.of, f.name, f.line, f.column, f.fault)
+}
+
+// Unwrap returns what the text is.
+func (f *textFault) Unwrap() error { return f.of }
+
+// Place returns the line and the column, in bytes, both from 1.
+func (f *textFault) Place() (line, column int) { return f.line, f.column }
+
+// Fault returns what was found there and what was expected.
+func (f *textFault) Fault() string { return f.fault }
 
 // fail notes that the current word is not what was expected. Only the first
 // fault is kept: what follows it is likely to come from it. After a fault there
@@ -90,11 +121,8 @@ func (s *scanner) fail(format string, args ...any) {
 	if s.word != "" {
 		found = strconv.Quote(shorten(s.word))
 	}
-	place := fmt.Sprintf("line %d:%d", s.line, s.column)
-	if s.name != "" {
-		place = fmt.Sprintf("%s:%d:%d", s.name, s.line, s.column)
-	}
-	s.parseFault = fmt.Errorf("%w: %s: found %s, %s", ErrText, place, found, fmt.Sprintf(format, args...))
+	fault := fmt.Sprintf("found %s, %s", found, fmt.Sprintf(format, args...))
+	s.parseFault = &textFault{ErrText, s.name, s.line, s.column, fault}
 	s.pos, s.word = len(s.text), ""
 }
 

@@ -48,6 +48,21 @@ func TestNames(t *testing.T) {
 		require.ErrorIs(t, err, schedule.ErrText, text)
 	}
 
+	whole := schedule.Act(schedule.B, 1, 3).WithDrop(schedule.DropGrad | schedule.DropSaved).WithJoin(true)
+	written, err := whole.MarshalText()
+	require.NoError(t, err)
+	require.Equal(t, "1B3~gs&", string(written))
+	appended, err := whole.AppendText([]byte("2F0 "))
+	require.NoError(t, err)
+	require.Equal(t, "2F0 1B3~gs&", string(appended))
+	var back schedule.Action
+	require.NoError(t, back.UnmarshalText(written))
+	require.Equal(t, whole, back)
+	err = back.UnmarshalText([]byte("1B3~"))
+	require.ErrorIs(t, err, schedule.ErrText)
+	require.EqualError(t, err, `schedule: invalid plan text: found "1B3~", expected drop letters out of piogstr after ~`)
+	require.Equal(t, whole, back)
+
 	require.Equal(t, "piogstr", (schedule.DropParts | schedule.DropInput | schedule.DropOutput | schedule.DropGrad |
 		schedule.DropSaved | schedule.DropSent | schedule.Retire).String())
 	require.Equal(t, "i?", (schedule.DropInput | 1<<15).String())
@@ -69,6 +84,16 @@ func TestTextIsExact(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "no windows") {
 			p.Windows = nil
+		}
+		if rapid.Bool().Draw(t, "outgoing") {
+			p.Outgoing = make([]int, p.Placement.Stages())
+			p.Outgoing[0] = rapid.IntRange(0, schedule.MaxMicrobatches).Draw(t, "first")
+		}
+		if stages := p.Placement.Stages(); stages > 1 && rapid.Bool().Draw(t, "copies") {
+			p.Placement.Copies = stages
+		}
+		if rapid.Bool().Draw(t, "sliced") {
+			p.Slices = rapid.IntRange(2, schedule.MaxMicrobatches).Draw(t, "slices")
 		}
 		if len(p.Frozen) > 0 {
 			p.Frozen[rapid.IntRange(0, len(p.Frozen)-1).Draw(t, "frozen")] = true // none is nil
@@ -108,6 +133,9 @@ func TestTextErrors(t *testing.T) {
 		"stage 0: window=1 facts=- reads=F:0 drops=F:0\nstage 1: window=1 facts=frozen,split reads=- drops=-\n\nrank 0: entries=1\nx 3 +1: 0F0~p 1B0~gs&\n"
 	_, err := schedule.ParseText(strings.NewReader(good))
 	require.NoError(t, err)
+	_, err = schedule.ParseText(strings.NewReader(strings.NewReplacer("microbatches 3\n", "microbatches 3 copies 2 slices 5 ",
+		"facts=-", "outgoing=2 facts=-", "facts=frozen", "outgoing=0 facts=frozen").Replace(good)))
+	require.NoError(t, err)
 	for _, test := range []struct{ from, to, fault string }{
 		{"weir", "wier", `line 1:1: found "wier", expected weir`},
 		{"plan 1", "plan 2", `line 1:11: found "2", expected the version of the form, from 1 to 1`},
@@ -118,14 +146,20 @@ func TestTextErrors(t *testing.T) {
 		{"ranks 1", "ranks 0", `line 4:7: found "0", expected a number of ranks from 1 to 16384`},
 		{"stages 2", "stages 16385", `line 5:8: found "16385", expected a number of stages from 1 to 16384`},
 		{"microbatches 3", "microbatches 268435457", `line 6:14: found "268435457", expected a number of microbatches from 1 to 268435456`},
+		{"placement", "copies 1\nplacement", `line 7:8: found "1", expected a number of copies from 2 to 2`},
+		{"stages 2\nmicrobatches 3\nplacement 0 0", "stages 3 microbatches 3 copies 2", `line 5:32: found "2", expected a number of copies that divides the 3 stages`},
+		{"placement", "slices 1\nplacement", `line 7:8: found "1", expected a number of slices from 2 to 268435456`},
+		{"placement", "slices 2 copies 2\nplacement", `line 7:10: found "copies", expected placement`},
 		{"placement 0 0", "placement 0 1", `line 7:13: found "1", expected the rank of each stage, from 0 to 0`},
 		{"placement 0 0", "placement 0", `line 8:1: found "frozen", expected the rank of each stage, from 0 to 0`},
 		{"frozen 1", "frozen 2", `line 8:8: found "2", expected none, or the frozen stages, ascending, from 0 to 1`},
 		{"frozen 1", "frozen 0 0", `line 8:10: found "0", expected none, or the frozen stages, ascending, from 1 to 1`},
 		{"stage 1:", "stage 2:", `line 11:7: found "2:", expected the stages in order, from 1 to 1 and :`},
 		{"stage 0:", "stage 0", `line 10:7: found "0", expected the stages in order, from 0 to 0 and :`},
-		{"stage 0: window=1 facts=- reads=F:0 drops=F:0", "stage 0:", `line 11:1: found "stage", expected window=, facts= or drops=`},
+		{"stage 0: window=1 facts=- reads=F:0 drops=F:0", "stage 0:", `line 11:1: found "stage", expected window=, outgoing=, facts= or drops=`},
 		{"stage 1: window=1 ", "stage 1: ", `line 11:10: found "facts=frozen,split", expected window=, as on the first of these lines`},
+		{"facts=-", "outgoing=0 facts=-", `line 11:19: found "facts=frozen,split", expected outgoing=, as on the first of these lines`},
+		{"facts=-", "outgoing= facts=-", `line 10:19: found "outgoing=", expected outgoing= and a number up to 268435456`},
 		{"window=1 facts=-", "window=-1 facts=-", `line 10:10: found "window=-1", expected window= and a number up to 268435456`},
 		{"frozen,split", "split,frozen", `line 11:19: found "facts=split,frozen", expected facts=- or some of frozen,split,recomputes in this order`},
 		{"frozen,split", "", `line 11:19: found "facts=", expected facts=-`},
@@ -164,6 +198,31 @@ func TestTextErrors(t *testing.T) {
 	require.ErrorContains(t, err, `line 15:1: found "more", expected a segment`)
 }
 
+// Every action is told with its place in the text, and so is a fault.
+func TestTextPlaces(t *testing.T) {
+	const written = "weir plan 1 name \"n\" mode training ranks 2 stages 2 microbatches 3 placement 0 1 frozen none\n" +
+		"rank 0:\nx 3 +1: 0F0~r\n  # a comment 0F1\n 0B0\nrank 1:\nx 1 +0: 1F0& 1B0\n"
+	var words []string
+	p, err := schedule.ParseTextAt(strings.NewReader(written), func(offset int) {
+		words = append(words, strings.Fields(written[offset:])[0])
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"0F0~r", "0B0", "1F0&", "1B0"}, words)
+	again, err := schedule.ParseText(strings.NewReader(written))
+	require.NoError(t, err)
+	require.Equal(t, again, p)
+
+	_, err = schedule.ParseText(strings.NewReader(strings.Replace(written, "1B0", "1X0", 1)))
+	var fault interface {
+		Place() (line, column int)
+		Fault() string
+	}
+	require.ErrorAs(t, err, &fault)
+	line, column := fault.Place()
+	require.Equal(t, [2]int{7, 14}, [2]int{line, column})
+	require.Equal(t, `found "1X0", expected an action such as 2F0 or 1SEND_F3: stage, kind, microbatch`, fault.Fault())
+}
+
 // A file's name is in its errors; what cannot be read, is too long or cannot be
 // written is an error.
 func TestTextStreams(t *testing.T) {
@@ -184,15 +243,22 @@ func TestTextStreams(t *testing.T) {
 
 	p := plan(t, 2, twoStages+twoProgram)
 	require.ErrorIs(t, p.WriteText(full{}), io.ErrShortWrite)
-	for _, spoil := range []func(){
-		func() { p.Programs[0][0].Body[0] = schedule.Act(31, 0, 0) },
-		func() { p.Programs[0][0].Body[0] = schedule.Act(schedule.F, 0, 0).WithDrop(1 << 15) },
-		func() { p.Mode = 5 },
-		func() { p.Windows = p.Windows[:1] },
-		func() { p.Programs = nil },
+	for want, spoil := range map[string]func(p *schedule.Plan){
+		"0KIND(31)0 on rank 0 has a kind": func(p *schedule.Plan) { p.Programs[0][0].Body[0] = schedule.Act(31, 0, 0) },
+		"0F0 on rank 0 has a kind or a drop without a name": func(p *schedule.Plan) {
+			p.Programs[0][0].Body[0] = schedule.Act(schedule.F, 0, 0).WithDrop(1 << 15)
+		},
+		"unknown mode":                   func(p *schedule.Plan) { p.Mode = 5 },
+		"3 copies do not share 2 stages": func(p *schedule.Plan) { p.Placement.Copies = 3 },
+		"Outgoing has 1 entries":         func(p *schedule.Plan) { p.Outgoing = []int{1} },
+		"Windows has 1 entries":          func(p *schedule.Plan) { p.Windows = p.Windows[:1] },
+		"Programs has 0 entries":         func(p *schedule.Plan) { p.Programs = nil },
 	} {
-		spoil()
-		require.ErrorIs(t, p.WriteText(io.Discard), schedule.ErrText)
+		p := plan(t, 2, twoStages+twoProgram)
+		spoil(p)
+		err := p.WriteText(io.Discard)
+		require.ErrorIs(t, err, schedule.ErrText)
+		require.ErrorContains(t, err, want)
 	}
 }
 

@@ -6,16 +6,14 @@ import "slices"
 // on the way: what is done, what is dropped, what is in flight. It leaps over
 // repeats that cannot differ, so that it costs the same whatever their number.
 //
-// When it may leap: every microbatch in a body moves by the stride from one
-// repeat to the next. Every edge of a set either stands still or moves by the
-// stride too. Each branch of the walk compares a microbatch with an edge, so what
-// it compares is linear in the repeat, and a branch that is taken the same way in
-// one repeat and in a later one is taken that way in all between. So the walk
-// records the branches of a repeat, supposes that every edge keeps moving as it
-// did in it, and tries a repeat far ahead on that supposition: where that one
-// takes the same branches, the supposition held and the leap stands; if not, a
-// leap half as long is tried. Whatever has no such form is walked in full, up to
-// a limit of work.
+// When it may leap: it records the branches of a repeat, each of which compares a
+// microbatch with an edge of a set, and how far every edge moved in it. It supposes
+// that everything keeps moving like that and tries a repeat far ahead on that
+// supposition. Where that one takes the same branches and moves every edge as far
+// again, all repeats between do: what a repeat compares is linear in its number, and
+// so is what it leaves behind, and linear functions that agree about a branch, or
+// with each other, in two places agree in all between. If not, a leap half as long
+// is tried. Whatever has no such form is walked in full, up to a limit of work.
 //
 // A set's width is linear in the repeat as well, so its largest value is found in
 // the first or the last repeat of a leap, and both of these are walked.
@@ -30,10 +28,15 @@ type walk struct {
 	// but must have no other effect.
 	trial bool
 
+	// every is what a stride must be a multiple of where visits look at a microbatch
+	// modulo it, which is not linear; 0 is 1.
+	every int
+
 	log        *undo // where changes are noted; nil when nobody asks
 	trace      []uint32
 	past       []uint32 // the trace of the repeat that was walked last
 	last, next undo
+	visited    int64 // actions, but for those of trials
 	work, held int64
 	exhausted  bool // a limit was reached: the walk is incomplete
 }
@@ -92,6 +95,9 @@ func backwards(s Segment) Segment {
 func (w *walk) walkSegment(s Segment, v visitor) {
 	start, total := w.position, int64(s.Repeat)
 	try := int64(1) // the next repeat after which a leap is tried; the first one differs from the second
+	if s.Stride%max(w.every, 1) != 0 {
+		try = total
+	}
 	for r := int64(0); r < total && !w.exhausted; r++ {
 		record := r >= try && total-r > 3
 		if record {
@@ -119,12 +125,19 @@ func (w *walk) walkRepeat(s Segment, r int64, v visitor) {
 	shift := r * int64(s.Stride)
 	for i, a := range s.Body {
 		w.index = i
-		v.visit(a, int64(a.Microbatch())+shift)
+		mb := int64(a.Microbatch())
+		if !a.Kind().ofStage() {
+			mb += shift
+		}
+		v.visit(a, mb)
 		w.position++
 		if w.work++; w.work > maxWork || w.held > maxHeld {
 			w.exhausted = true
 			return
 		}
+	}
+	if !w.trial {
+		w.visited += int64(len(s.Body))
 	}
 }
 
@@ -132,7 +145,7 @@ func (w *walk) walkRepeat(s Segment, r int64, v visitor) {
 // repeat, and returns the number of repeats between them: 0 where there is no
 // leap. It leaves at least two repeats to be walked.
 func (w *walk) leap(s Segment, r int64, v visitor) int64 {
-	if !w.slopes(int64(s.Stride)) {
+	if !w.slopes() {
 		return 0
 	}
 	w.trace, w.past = w.past, w.trace
@@ -144,7 +157,7 @@ func (w *walk) leap(s Segment, r int64, v visitor) int64 {
 		w.trial = true
 		w.walkRepeat(s, r+1+n, v)
 		w.trial, w.log = false, nil
-		same := slices.Equal(w.trace, w.past)
+		same := w.alike()
 		w.restore(&w.next)
 		if same {
 			return n
@@ -155,9 +168,8 @@ func (w *walk) leap(s Segment, r int64, v visitor) int64 {
 }
 
 // slopes replaces what the last repeat noted of the sets before it by how far
-// each edge has moved since. It reports whether each one has stood still or moved
-// by the stride.
-func (w *walk) slopes(stride int64) bool {
+// each edge has moved since. It reports false where a set has more or fewer runs.
+func (w *walk) slopes() bool {
 	for _, e := range w.last.entries {
 		set, before := w.sets[e.set], w.last.runs[e.from:e.to]
 		if len(set) != len(before) {
@@ -165,7 +177,25 @@ func (w *walk) slopes(stride int64) bool {
 		}
 		for i, now := range set {
 			before[i] = run{now.lo - before[i].lo, now.hi - before[i].hi}
-			if lo, hi := before[i].lo, before[i].hi; lo != 0 && lo != stride || hi != 0 && hi != stride {
+		}
+	}
+	return true
+}
+
+// alike reports whether a trial took the branches of the past one and moved every
+// edge as far.
+func (w *walk) alike() bool {
+	if !slices.Equal(w.trace, w.past) || len(w.next.entries) != len(w.last.entries) {
+		return false
+	}
+	for k, e := range w.next.entries {
+		slope := w.last.entries[k]
+		set, before, slopes := w.sets[e.set], w.next.runs[e.from:e.to], w.last.runs[slope.from:slope.to]
+		if e.set != slope.set || len(set) != len(before) || len(set) != len(slopes) {
+			return false
+		}
+		for i, now := range set {
+			if now.lo-before[i].lo != slopes[i].lo || now.hi-before[i].hi != slopes[i].hi {
 				return false
 			}
 		}
@@ -249,10 +279,13 @@ func (w *walk) charge(set, i int, e edit, runs int) {
 	}
 }
 
-// within reports whether a microbatch is one of the first n.
-func (w *walk) within(mb, n int64) bool {
+// within reports whether a microbatch is one of a run.
+func (w *walk) within(mb int64, r run) bool {
 	e := outside
-	if mb >= 0 && mb < n {
+	switch {
+	case mb < r.lo:
+		e = below
+	case mb < r.hi:
 		e = inside
 	}
 	w.branch(0, e)

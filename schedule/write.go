@@ -16,7 +16,8 @@ const textVersion = 1
 const lineWidth = 100
 
 // WriteText writes the plan for people and for ParseText, which reads back
-// exactly this plan; a Frozen in which no stage is frozen comes back as nil.
+// exactly this plan; a Frozen in which no stage is frozen comes back as nil, and
+// Copies or Slices of 1 as 0.
 //
 //	weir plan 1
 //	name "depth-first"
@@ -33,10 +34,12 @@ const lineWidth = 100
 //	rank 0: entries=1
 //	x 64 +1: 0F0~p 1F0~io 1B0~ps 0B0~gsr
 //
-// A placement gives each stage's rank. The stage lines are there after the
-// lifetime pass: the window, the facts (frozen, split, recomputes), which entry
-// parts an action of a kind reads, and which die with it. A segment is x, its
-// repeat and its stride, and its body; letters behind ~ are drops, an & after an
+// Behind the microbatches stand, where there are more than one, the copies of the
+// model and the slices of a sequence. A placement gives each stage's rank. The stage
+// lines are there after the lifetime pass: the window, in a plan with transfers the
+// window of what the stage sends (outgoing), the facts (frozen, split, recomputes),
+// which entry parts an action of a kind reads, and which die with it. A segment is x,
+// its repeat and its stride, and its body; letters behind ~ are drops, an & after an
 // action joins it with the next. The same plan gives the same bytes.
 //
 // The error is that of w, or wraps ErrText for a plan that has no text: kinds or
@@ -47,7 +50,7 @@ func (p *Plan) WriteText(w io.Writer) error {
 	}
 	t := &textWriter{w: bufio.NewWriter(w)}
 	t.header(p)
-	if p.Facts != nil || p.Parts != nil || p.Windows != nil {
+	if p.Facts != nil || p.Parts != nil || p.Windows != nil || p.Outgoing != nil {
 		t.w.WriteByte('\n')
 		for stage := range p.Placement.Stages() {
 			t.stage(p, stage)
@@ -82,6 +85,7 @@ func (p *Plan) noText() string {
 		{"Facts", p.Facts != nil, len(p.Facts), stages},
 		{"Parts", p.Parts != nil, len(p.Parts), stages},
 		{"Windows", p.Windows != nil, len(p.Windows), stages},
+		{"Outgoing", p.Outgoing != nil, len(p.Outgoing), stages},
 		{"Entries", p.Entries != nil, len(p.Entries), ranks},
 	} {
 		if table.has && table.got != table.want {
@@ -90,6 +94,9 @@ func (p *Plan) noText() string {
 	}
 	if p.Mode > ForwardOnly {
 		return "the plan has an unknown mode"
+	}
+	if c := p.Placement.Copies; c > 1 && stages%c != 0 {
+		return fmt.Sprintf("%d copies do not share %d stages out evenly", c, stages)
 	}
 	for rank, program := range p.Programs {
 		for _, segment := range program {
@@ -114,6 +121,12 @@ type textWriter struct {
 func (t *textWriter) header(p *Plan) {
 	fmt.Fprintf(t.w, "weir plan %d\nname %q\nmode %v\nranks %d\nstages %d\nmicrobatches %d\n",
 		textVersion, p.Name, p.Mode, p.Placement.Ranks, p.Placement.Stages(), p.Microbatches)
+	if p.Placement.Copies > 1 {
+		fmt.Fprintf(t.w, "copies %d\n", p.Placement.Copies)
+	}
+	if p.Slices > 1 {
+		fmt.Fprintf(t.w, "slices %d\n", p.Slices)
+	}
 	t.word("placement")
 	for _, rank := range p.Placement.Rank {
 		t.buf = strconv.AppendInt(t.buf[:0], int64(rank), 10)
@@ -139,6 +152,9 @@ func (t *textWriter) stage(p *Plan, stage int) {
 	t.word(strconv.Itoa(stage) + ":")
 	if p.Windows != nil {
 		t.word("window=" + strconv.Itoa(p.Windows[stage]))
+	}
+	if p.Outgoing != nil {
+		t.word("outgoing=" + strconv.Itoa(p.Outgoing[stage]))
 	}
 	if p.Facts != nil {
 		f := &p.Facts[stage]
@@ -191,14 +207,7 @@ func (t *textWriter) segment(s Segment) {
 	t.word(strconv.Itoa(s.Repeat))
 	t.word(fmt.Sprintf("%+d:", s.Stride))
 	for _, a := range s.Body {
-		t.buf = a.appendText(t.buf[:0])
-		if a.Drop() != 0 {
-			t.buf = append(t.buf, '~')
-			t.buf = a.Drop().appendText(t.buf)
-		}
-		if a.Joined() {
-			t.buf = append(t.buf, '&')
-		}
+		t.buf = a.appendWord(t.buf[:0])
 		t.word(string(t.buf))
 	}
 	t.line()

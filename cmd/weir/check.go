@@ -1,67 +1,113 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
 )
 
-// checkCmd checks a plan file.
+// checkCmd checks a plan.
 type checkCmd struct {
-	File string `arg:"" help:"The plan file, as weir plan prints it, or - for standard input."`
+	source
+	Capacity int  `help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"-1" placeholder:"N"`
+	JSON     bool `help:"Print the outcome as JSON."`
+}
+
+// Help is printed behind the flags.
+func (checkCmd) Help() string {
+	return `The exit status is 0 for a valid plan, 1 where a fault was found, 2 for a wrong command line. Each fault is one line on standard error: FILE:line:column: what is wrong, where, and how it could be put right.`
+}
+
+// outcome is what --json prints.
+type outcome struct {
+	Valid         bool     `json:"valid"`
+	Name          string   `json:"name"`
+	Ranks         int      `json:"ranks"`
+	Stages        int      `json:"stages"`
+	Microbatches  int      `json:"microbatches"`
+	Actions       int64    `json:"actions"`
+	Visited       int64    `json:"visited"`
+	LeastCapacity *int     `json:"least_capacity,omitempty"` // of a valid plan with transfers
+	Faults        []string `json:"faults,omitempty"`
 }
 
 // Run prints a line about a valid plan.
 func (c *checkCmd) Run(s *streams) error {
-	in := s.in
-	if c.File != "-" {
-		file, err := os.Open(c.File)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		in = file
-	}
-	plan, err := schedule.ParseText(in)
+	plan, file, err := c.read(s)
 	if err != nil {
 		return err
 	}
-	if err := schedule.Check(plan); err != nil {
-		if invalid, ok := errors.AsType[*schedule.PlanError](err); ok {
-			return errors.New(faults(invalid))
-		}
+	if c.Capacity < schedule.Unlimited {
+		return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
+	}
+	proof, err := proven(plan, file, c.Capacity)
+	found, invalid := errors.AsType[faults](err)
+	if err != nil && !invalid {
 		return err
 	}
-	_, err = fmt.Fprintln(s.out, summary(plan))
+	o := outcome{
+		Valid: !invalid, Name: plan.Name, Faults: found, Actions: proof.Actions, Visited: proof.Visited,
+		Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches,
+	}
+	if o.Valid && transfers(plan) {
+		least, err := schedule.LeastCapacity(plan)
+		if err != nil {
+			return err
+		}
+		o.LeastCapacity = &least
+	}
+	if c.JSON {
+		if err := printJSON(s.out, &o); err != nil {
+			return err
+		}
+	} else if o.Valid {
+		if _, err := fmt.Fprintln(s.out, o.text(plan)); err != nil {
+			return err
+		}
+	}
 	return err
 }
 
-// faults returns a line for each fault.
-func faults(e *schedule.PlanError) string {
-	var lines []string
-	for _, f := range e.Faults {
-		lines = append(lines, fmt.Sprintf("%v: %s", f.Code, f.Text))
-	}
-	if e.More > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more faults", e.More))
-	}
-	return strings.Join(lines, "\n")
+func printJSON(w io.Writer, v any) error {
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	return out.Encode(v)
 }
 
-// summary says what a valid plan amounts to.
-func summary(p *schedule.Plan) string {
-	actions, segments := int64(0), 0
-	for rank, program := range p.Programs {
-		actions += p.Actions(rank)
+// transfers reports whether the plan says what is sent.
+func transfers(plan *schedule.Plan) bool {
+	for _, program := range plan.Programs {
+		for _, segment := range program {
+			if slices.ContainsFunc(segment.Body, func(a schedule.Action) bool {
+				return a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// text says what a valid plan amounts to.
+func (o *outcome) text(p *schedule.Plan) string {
+	segments := 0
+	for _, program := range p.Programs {
 		segments += len(program)
 	}
 	text := fmt.Sprintf("ok: %q, %v: %s, %s, %s, %s in %s", p.Name, p.Mode,
-		count(p.Placement.Ranks, "rank"), count(p.Placement.Stages(), "stage"), count(p.Microbatches, "microbatch"),
-		count(actions, "action"), count(segments, "segment"))
+		count(o.Ranks, "rank"), count(o.Stages, "stage"), count(o.Microbatches, "microbatch"),
+		count(o.Actions, "action"), count(segments, "segment"))
+	if o.Visited < o.Actions {
+		text += fmt.Sprintf(", all repeats proven from %d", o.Visited)
+	}
+	if o.LeastCapacity != nil {
+		text += fmt.Sprintf("; links must hold %s", count(*o.LeastCapacity, "message"))
+	}
 	if p.Windows != nil {
 		text += "; in flight per stage " + each(p.Windows)
 	}

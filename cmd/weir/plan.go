@@ -5,55 +5,73 @@ import (
 	"slices"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/format"
 )
 
 // planCmd makes a plan.
 type planCmd struct {
-	Schedule     string `help:"The order: depth-first takes one microbatch, or one group, through all stages before the next; breadth-first takes all of them through one stage before the next." enum:"depth-first,breadth-first" default:"depth-first"`
-	Stages       int    `help:"Number of stages." required:"" placeholder:"N"`
-	Microbatches int    `help:"Number of microbatches." required:"" placeholder:"M"`
-	Group        int    `help:"Depth-first only: how many microbatches run together; 0 means 1." placeholder:"G"`
-	ForwardOnly  bool   `help:"Evaluate: no backward."`
-	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S,..."`
+	Name string `arg:"" help:"The schedule: ${schedules}."`
+	making
+	Format   string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers; order: signed order list; json, text: everything, drops included." enum:"text,compute,comms,order,json" default:"text"`
+	Capacity int    `help:"Messages that a link between ranks holds: 0 places transfers so that each send can meet its receive, which works with any; 1 or more receives as late as can be; -1 is no limit." default:"0" placeholder:"N"`
+	Shard    int    `help:"Gather and give up sharded weights, at most so many stages at a time on a rank." placeholder:"N"`
+	Reduce   bool   `help:"Reduce each stage's gradients over replicas after its last backward."`
+	JSON     bool   `help:"The same as --format json."`
 }
 
 // Help is printed behind the flags.
 func (planCmd) Help() string {
-	return `One line of the plan is one segment: x, how often it runs, by how many microbatches it moves each time, and its actions. 1B0~gs is stage 1, backward, microbatch 0, and drops g and s: p parts of the batch entry, i the stage's input, o its output, g the gradient of its output, s what was saved, r the microbatch retires.
+	return `In the text form one line is one segment: x, how often it runs, by how many microbatches it moves each time, and its actions. 1B0~gs is stage 1, backward, microbatch 0, and drops g and s: p parts of the batch entry, i the stage's input, o its output, g the gradient of its output, s what was saved, t the buffer of a completed transfer, r the microbatch retires.
 
-The stages read the batch as a language model does: the first one part 0, the tokens, in its forward; the last one parts 1 and 2, labels and weights, in forward and backward.`
+In the text and JSON forms the stages read the batch as a language model does: the first one part 0, the tokens, in its forward; the last one parts 1 and 2, labels and weights, in forward and backward.`
 }
-
-// rules are the schedules by name.
-var rules = map[string]schedule.Rule{"depth-first": schedule.DepthFirst, "breadth-first": schedule.BreadthFirst}
 
 // Run prints the plan.
 func (c *planCmd) Run(s *streams) error {
-	if c.Stages < 1 || c.Stages > schedule.MaxStages {
-		return fmt.Errorf("--stages %d: there must be 1 to %d", c.Stages, schedule.MaxStages)
+	plan, err := c.make(c.Name)
+	if err != nil {
+		return err
 	}
-	params := schedule.Params{Placement: schedule.Looped(1, c.Stages), Microbatches: c.Microbatches, Group: c.Group}
-	if c.ForwardOnly {
-		params.Mode = schedule.ForwardOnly
+	form, _ := format.Parse(c.Format)
+	if c.JSON {
+		form = format.JSON
 	}
-	if len(c.Frozen) > 0 {
-		params.Frozen = make([]bool, c.Stages)
-	}
-	for _, stage := range c.Frozen {
-		if stage < 0 || stage >= c.Stages {
-			return fmt.Errorf("--frozen %d: stages are 0 to %d", stage, c.Stages-1)
+	if form != format.Compute && form != format.Order {
+		if plan, err = c.lower(plan); err != nil {
+			return err
 		}
-		params.Frozen[stage] = true
 	}
-	plan, err := rules[c.Schedule](params)
-	if err != nil {
-		return err
+	if form == format.Text || form == format.JSON {
+		if plan, err = schedule.Lifetimes(plan, languageModel(plan), 3); err != nil {
+			return err
+		}
 	}
-	plan, err = schedule.Lifetimes(plan, languageModel(c.Stages, plan.Frozen), 3)
-	if err != nil {
-		return err
+	return format.Write(s.out, plan, form)
+}
+
+// lower adds what the flags ask for to the computations.
+func (c *planCmd) lower(plan *schedule.Plan) (*schedule.Plan, error) {
+	var err error
+	if c.Shard > 0 {
+		if plan, err = schedule.Shard(plan, c.Shard); err != nil {
+			return nil, err
+		}
 	}
-	return plan.WriteText(s.out)
+	if c.Reduce {
+		if plan, err = schedule.ReduceGradients(plan); err != nil {
+			return nil, err
+		}
+	}
+	if c.Capacity < schedule.Unlimited {
+		return nil, usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
+	}
+	if plan.Placement.Ranks == 1 {
+		return plan, nil
+	}
+	if plan, err = schedule.Comms(plan, c.Capacity); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	return plan, nil
 }
 
 // The parts of an entry of a language model, as sets.
@@ -65,14 +83,31 @@ const (
 
 // languageModel returns the facts of stages of which the first one embeds tokens
 // and the last one computes the loss.
-func languageModel(stages int, frozen []bool) []schedule.Facts {
-	facts := make([]schedule.Facts, stages)
-	facts[0].Reads[schedule.F] |= tokens
-	for _, kind := range []schedule.Kind{schedule.F, schedule.B, schedule.I} {
-		facts[stages-1].Reads[kind] |= labels | weights
-	}
-	for stage, f := range slices.All(frozen) {
-		facts[stage].Frozen = f
+func languageModel(plan *schedule.Plan) []schedule.Facts {
+	facts := make([]schedule.Facts, plan.Placement.Stages())
+	for stage := range facts {
+		facts[stage].Split = splits(plan, stage)
+		facts[stage].Frozen = stage < len(plan.Frozen) && plan.Frozen[stage]
+		if plan.Placement.First(stage) {
+			facts[stage].Reads[schedule.F] |= tokens
+		}
+		if plan.Placement.Last(stage) {
+			for _, kind := range []schedule.Kind{schedule.F, schedule.B, schedule.I} {
+				facts[stage].Reads[kind] |= labels | weights
+			}
+		}
 	}
 	return facts
+}
+
+// splits reports whether the plan runs a W of the stage.
+func splits(plan *schedule.Plan, stage int) bool {
+	for _, segment := range plan.Programs[plan.Placement.Rank[stage]] {
+		if slices.ContainsFunc(segment.Body, func(a schedule.Action) bool {
+			return a.Kind() == schedule.W && a.Stage() == stage
+		}) {
+			return true
+		}
+	}
+	return false
 }

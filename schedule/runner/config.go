@@ -2,33 +2,13 @@ package runner
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
-	"reflect"
 
-	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages"
 )
-
-// Source gives the entries of a step, in ascending order of microbatches: it is
-// asked exactly M times. It allocates only within Next, in the rank's space, and
-// hands over with Entry.Put. io.EOF says that there are no more; before M that
-// ends the step with ErrShortBatch.
-type Source[T any] interface {
-	Next(ctx context.Context, entry *batchctx.Entry[T]) error
-}
-
-// SourceFunc makes a Source of a function.
-type SourceFunc[T any] func(ctx context.Context, entry *batchctx.Entry[T]) error
-
-// Next calls f.
-func (f SourceFunc[T]) Next(ctx context.Context, entry *batchctx.Entry[T]) error {
-	return f(ctx, entry)
-}
 
 // Gradients is what the runner needs to be able to do with gradients at step
 // end. kernels.Compute has it.
@@ -42,8 +22,15 @@ type Gradients[T any] interface {
 	SumSquares(g T) (float64, error)
 }
 
+// Copier is an optional ability of Gradients.
+type Copier[T any] interface {
+	// Copy sets dst to src, which has the same size.
+	Copy(dst, src T) error
+}
+
 // Hooks are told what happens. A nil hook is off and costs one branch (L12).
-// They are called from the goroutine of Step and must not call the runner.
+// They are called from the goroutine of the rank's step and must not call the runner.
+// Ranks of one process that share a hook call it at the same time.
 type Hooks struct {
 	// Action is told of every action before it runs.
 	Action func(rank int, action schedule.Action)
@@ -56,29 +43,56 @@ type Hooks struct {
 	Failed func(err error, held iter.Seq[memory.Info])
 }
 
-// Config says what to run. Stages and Space must be set.
+// Config says what to run on a rank. Stages and Space must be set.
 type Config[T any] struct {
-	Stages []stages.Stage[T] // in order
-	Space  memory.Space[T]
+	// Stages are those of all ranks, in order, copy after copy where the placement has
+	// copies. The stages of another rank are only asked what they declare; where this
+	// process does not have them, stages.Remote describes them.
+	Stages []stages.Stage[T]
+	Space  memory.Space[T] // of this rank
+	// Placement says which rank runs which stage; the zero value is all on one rank.
+	Placement schedule.Placement
+	Rank      int
+	// Transport is this rank's way to the others; nil on one rank.
+	Transport Transport[T]
 	// Plan is the rule that plans a step; nil is schedule.DepthFirst. Evaluate asks
-	// it for a forward-only plan.
+	// it for a forward-only plan. Where it makes a plan for several ranks without
+	// transfers, schedule.Comms adds them for the transport's capacity; a stage that
+	// does not split its backward runs it whole where the plan has it apart.
 	Plan schedule.Rule
-	// Group is the rule's breadth-first width under the depth-first rule; 0 is 1.
-	Group int
+	// Group, Cap and Slices are those of schedule.Params; 0 is what the rule does by
+	// itself.
+	Group, Cap, Slices int
+	// Unchecked runs the rule's plan as it is: without a check, with the transfers and
+	// the lifetimes that it comes with. For tools and tests.
+	Unchecked bool
+	// Costs, where they are set, give each Result the simulation of its plan.
+	Costs *schedule.Costs
 	// Parts names the parts of an entry, in the order of Entry.Put.
 	Parts []string
 	// Losses are what stages may record, by name. At most one is the objective.
 	Losses []loss.Def
-	// Gradients must be set where a stage has parameters that are not frozen.
+	// Gradients must be set where a stage of this rank has parameters that are not
+	// frozen. Where it is a Copier as well, the total of a tied parameter is copied
+	// from use to use, and added to zero where it is not.
 	Gradients Gradients[T]
-	// Outputs takes over the outputs of the last stage in Evaluate. It owns the
-	// handles, not the slice, and ends them within the call or after Evaluate. nil:
-	// they end with the forward. Where the evaluation fails, a space that reclaims has
-	// taken them back.
+	// Outputs takes over the outputs of the last stage in Evaluate, on its rank. It
+	// owns the handles, not the slice, and ends them within the call or after Evaluate.
+	// nil: they end with the forward. Where the evaluation fails, a space that reclaims
+	// has taken them back.
 	Outputs func(microbatch int, out []T) error
-	// Merge merges the losses of all ranks in place, once per step; nil on one rank.
+	// Merge merges the losses of this rank with those of the same rank of all replicas,
+	// in place, once per step; nil where there is one.
 	Merge func(ctx context.Context, record *loss.Record) error
-	Hooks Hooks
+	// Reduce runs at REDUCE_GRAD: it adds to the gradients of the stage's parameters
+	// those of the other replicas. What was never written is zero by then (L5).
+	Reduce func(ctx context.Context, stage int) error
+	// Unshard runs at UNSHARD and returns the gathered weights of the stage, buffers of
+	// class Unsharded, which it hands over: the step ends them after Reshard, which runs
+	// at RESHARD and after which the stage must not reach them. Reshard may be nil.
+	Unshard func(ctx context.Context, stage int) ([]T, error)
+	Reshard func(stage int)
+	Hooks   Hooks
 	// LookAhead is how many entries are pulled before their microbatch needs them.
 	LookAhead int
 	Seed      uint64 // of random draws
@@ -94,106 +108,4 @@ type Config[T any] struct {
 	Ring int
 	// TolerateLeaks logs the excess and goes on where a step would end with ErrLeak.
 	TolerateLeaks bool
-}
-
-// Validate reports every fault, those of the stages included.
-func (c *Config[T]) Validate() error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("runner: "+format, args...)) }
-	if c.Space == nil {
-		fault("Space is nil")
-	}
-	if len(c.Stages) == 0 {
-		fault("there are no stages")
-	}
-	if c.LookAhead < 0 {
-		fault("LookAhead is %d", c.LookAhead)
-	}
-	if c.Ring < 0 {
-		fault("Ring is %d", c.Ring)
-	}
-	if err := checkSeeds(c.Losses, c.ScaleExponent); err != nil {
-		faults = append(faults, err)
-	}
-	if c.Replicas < 0 || c.Replica < 0 || c.Replica >= max(c.Replicas, 1) {
-		fault("Replica is %d of %d", c.Replica, c.Replicas)
-	}
-	if len(c.Parts) > batchctx.MaxParts {
-		fault("%d entry parts, at most %d", len(c.Parts), batchctx.MaxParts)
-	}
-	for i, part := range c.Parts {
-		if index(c.Parts[:i], part) >= 0 {
-			fault("entry part %q is there twice", part)
-		}
-	}
-	if err := loss.Validate(c.Losses); err != nil {
-		faults = append(faults, err)
-	}
-	specs := make([]stages.Spec, len(c.Stages))
-	accumulators := map[any]string{} // by handle: whose
-	for s, stage := range c.Stages {
-		if stage == nil {
-			fault("stage %d is nil", s)
-			continue
-		}
-		specs[s] = stage.Spec()
-		if err := specs[s].Validate(); err != nil {
-			faults = append(faults, err)
-		}
-		for _, param := range stages.Params(stage) {
-			if param.Contributes == batchctx.Frozen {
-				continue
-			}
-			if reflect.TypeFor[T]().Comparable() {
-				if other, taken := accumulators[param.Grad]; taken {
-					fault("%q of stage %d (%s) has the accumulator of %s: every use of a parameter has its own", param.Name, s, specs[s].Name, other)
-				}
-				accumulators[param.Grad] = fmt.Sprintf("%q of stage %d (%s)", param.Name, s, specs[s].Name)
-			}
-			if specs[s].Frozen {
-				fault("stage %d (%s) is frozen and its parameter %q is not", s, specs[s].Name, param.Name)
-			}
-			if c.Gradients == nil {
-				fault("stage %d (%s) trains %q and Gradients is nil", s, specs[s].Name, param.Name)
-				break
-			}
-		}
-		for _, read := range specs[s].Reads {
-			if index(c.Parts, read.Part) < 0 {
-				fault("stage %d (%s) reads entry part %q; Parts has %q", s, specs[s].Name, read.Part, c.Parts)
-			}
-		}
-		for _, name := range specs[s].Losses {
-			if lossIndex(c.Losses, name) < 0 {
-				fault("stage %d (%s) records loss %q, which Losses does not have", s, specs[s].Name, name)
-			}
-		}
-		if s > 0 && c.Stages[s-1] != nil {
-			if err := stages.Joins(&specs[s-1], &specs[s]); err != nil {
-				faults = append(faults, err)
-			}
-		}
-	}
-	if len(specs) > 0 && len(specs[0].Inputs) > 0 {
-		fault("stage 0 (%s) takes %d inputs; the first stage reads entry parts", specs[0].Name, len(specs[0].Inputs))
-	}
-	return errors.Join(faults...)
-}
-
-func index(names []string, name string) int {
-	for i, n := range names {
-		if n == name {
-			return i
-		}
-	}
-	return -1
-}
-
-func lossIndex(defs []loss.Def, name string) int {
-	for i, d := range defs {
-		if d.Name == name {
-			return i
-		}
-	}
-	return -1
 }

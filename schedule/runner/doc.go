@@ -4,23 +4,53 @@
 //
 // A [Runner] belongs to one rank. Step(ctx, M, source) trains on M microbatches
 // and returns a [Result]; Evaluate runs them forward only. M may differ from call
-// to call. The runner asks the rule for a plan of M, adds the lifetimes that its
-// stages declare, checks it, and keeps the last plan of each kind.
+// to call. The runner asks the rule for a plan of M, adds transfers where there are
+// several ranks and the lifetimes that its stages declare, checks it, and keeps the
+// last plan of each kind.
 //
 // The runner owns every handle between the calls of stages, and obeys: what dies
 // where is in the plan's drop bits. It never guesses.
 //
+// # Several ranks
+//
+// Each rank has a runner, a goroutine, a space and a source of its own; every
+// configuration lists the stages of all ranks. A [Group] runs the ranks of one
+// process over [Links]; across processes each rank's runner gets a [Transport] of the
+// embedder's, held to its contract by package transporttest.
+//
+// Who owns what between ranks (L4):
+//
+//   - What a stage returns for another rank goes into the outbox of its rank's context
+//     and stays there, unchanged, from the F, B or I that made it to the WAIT of its
+//     transfer. A send lends it.
+//   - A receive hands over copies in buffers of the receiver's own space, of class
+//     Transfer, which end like what a stage of the rank has returned. No handle crosses
+//     a rank.
+//   - A source is asked for every microbatch on every rank; what no stage of the rank
+//     reads ends at once. [Share] makes sources of one stream.
+//   - The accumulators of a parameter's uses stay where the uses are. At step end those
+//     of other ranks are received for as long as it takes to add them, and the total
+//     goes back to every use. On one rank the first use alone has the total.
+//
+// A clock is read where a transfer waits, and at the first and the last computation:
+// a [Result] tells work and waits apart.
+//
 // # The end of a step
 //
 // In this order: what was never written is zeroed; uses of tied parameters are
-// added in stage order; losses are merged over all ranks in one collective; the
-// finite verdict, the gradient norm, the empty check; the Result. The optimizer is
+// added in stage order; the books are compared; in one exchange every rank learns the
+// losses, the squares of gradients and the measures of all; the finite verdict, the
+// gradient norm, the empty check; the Result, the same on every rank. The optimizer is
 // the trainer's: it takes the factor of the Result, once.
 //
 // # Every way out
 //
-// An error, a cancelled context, a panic of a stage: everything that the step
-// held is released, and the next step works (L8). Errors are *[Error] and name
-// rank, stage, microbatch and action. A panic is not recovered: it goes on with
-// its own stack after everything is released.
+// An error, a cancelled context, a panic of a stage, on any rank: all ranks end,
+// everything that the step held is released on each, and the next step works (L8).
+// Errors are *[Error] and name rank, stage, microbatch and action; the first one is
+// what every rank returns. A panic is not recovered by a runner: it goes on with its
+// own stack after everything is released. A group throws it again, as a *[Panic].
+//
+// Ranks that wait for each other end the step at once, and a step in which nothing
+// moves ends after a while, with a *[StallError] in the terms of the plan.
 package runner

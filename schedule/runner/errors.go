@@ -10,7 +10,7 @@ import (
 var (
 	// ErrShortBatch is returned when the source ends before it gave M entries.
 	ErrShortBatch = errors.New("runner: the source ended early")
-	// ErrClosed is returned by a runner after Close.
+	// ErrClosed is returned by a runner, a group and links after Close.
 	ErrClosed = errors.New("runner: closed")
 	// ErrBusy is returned for a step that begins while another one runs.
 	ErrBusy = errors.New("runner: a step is running already")
@@ -23,9 +23,12 @@ var (
 	ErrFactorTaken = errors.New("runner: the factor was taken already")
 	// ErrNoUpdate is returned when the factor of an Empty, Skipped or forward-only step is asked for.
 	ErrNoUpdate = errors.New("runner: the step has no update")
+	// ErrRanks is returned at step end where the ranks have not run the same step.
+	ErrRanks = errors.New("runner: the ranks have not run the same step")
 )
 
-// Error is an error of a step with its place. It wraps the cause.
+// Error is an error of a step with its place. It wraps the cause. On several ranks
+// the first one ends the step on all of them, and all return it.
 type Error struct {
 	Rank   int
 	Action schedule.Action // its kind is schedule.None at step end
@@ -44,3 +47,17 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// TagError is returned by Recv for a message that is not the one it is to receive.
+// The sender's next call for the link returns it too.
+type TagError struct {
+	From, To            int // ranks
+	Sent, Expected      Tag
+	Tensors, ExpectedOf int // how many tensors were sent, and how many expected
+}
+
+// Error says what was sent and what was expected.
+func (e *TagError) Error() string {
+	return fmt.Sprintf("runner: rank %d sent %v with %d tensors to rank %d, which expected %v with %d: send and receive in the same order",
+		e.From, e.Sent, e.Tensors, e.To, e.Expected, e.ExpectedOf)
+}

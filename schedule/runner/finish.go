@@ -2,26 +2,36 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
 
-// finish is the end of a step, in its order: gradients, losses, verdict, audit.
+// finish is the end of a step, in its order: gradients, audit, the one exchange
+// between ranks, verdict. Behind the exchange every rank has the same numbers, and
+// does the same with them.
 func (r *Runner[T]) finish(ctx context.Context) error {
+	r.action = 0
+	if r.watcher != nil {
+		r.watcher.Runs(0)
+	}
+	r.context.Act(-1, -1)
+	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // for a rank that had no use for all
+		return err
+	}
 	training := r.plan.Mode == schedule.Training
 	if training {
-		if err := r.context.Contributions(r.plan.Microbatches); err != nil {
-			return err
-		}
-		if err := r.gatherGradients(); err != nil {
+		if err := r.finishGradients(ctx); err != nil {
 			return err
 		}
 	}
-	totals, err := r.ledger.Reduce(r.merge(ctx))
+	if err := r.context.Audit(batchctx.Counts{}); err != nil && !r.cfg.TolerateLeaks {
+		return err
+	}
+	totals, err := r.ledger.Reduce(func(record *loss.Record) error { return r.exchange(ctx, record) })
 	if err != nil {
 		return err
 	}
@@ -29,79 +39,71 @@ func (r *Runner[T]) finish(ctx context.Context) error {
 	r.result.Outcome = totals.Outcome
 	r.result.FirstNonFinite = totals.FirstNonFinite
 	if training && r.objective >= 0 && totals.Outcome == loss.Stepped {
-		if err := r.verdict(totals.Divisor); err != nil {
-			return err
-		}
+		r.verdict(totals.Divisor)
 	}
-	if err := r.context.Audit(batchctx.Counts{}); err != nil && !r.cfg.TolerateLeaks {
+	return nil
+}
+
+// finishGradients makes each parameter's gradient whole, and measures those that are
+// owned here: zero where nothing was written, the uses of a tied one added in stage
+// order (L5, L9).
+func (r *Runner[T]) finishGradients(ctx context.Context) error {
+	if err := r.contributions(); err != nil {
 		return err
 	}
-	r.account()
-	return nil
-}
-
-// merge returns what merges the losses of all ranks, nil on one.
-func (r *Runner[T]) merge(ctx context.Context) func(*loss.Record) error {
-	if r.cfg.Merge == nil {
-		return nil
-	}
-	return func(record *loss.Record) error { return r.cfg.Merge(ctx, record) }
-}
-
-// gatherGradients makes each parameter's gradient whole: zero where nothing was
-// written, the uses of a tied one added in stage order (L5, L9).
-func (r *Runner[T]) gatherGradients() error {
 	for s := range r.stages {
-		for p, param := range r.stages[s].params {
-			if param.Contributes != batchctx.Frozen && !r.context.Written(s, p) {
-				if err := r.cfg.Gradients.Zero(param.Grad); err != nil {
-					return err
-				}
-			}
+		if !r.stages[s].own {
+			continue
+		}
+		if err := r.zeroUnwritten(s); err != nil {
+			return err
 		}
 	}
-	for _, tie := range r.tied {
-		if err := r.cfg.Gradients.Add(r.gradient(tie.owner), r.gradient(tie.use)); err != nil {
+	if err := r.addUses(ctx); err != nil {
+		return err
+	}
+	if r.placement.Ranks > 1 {
+		if err := r.spreadTotals(ctx); err != nil {
+			return err
+		}
+	}
+	for i, owner := range r.owners {
+		if r.rank(owner) != r.cfg.Rank {
+			continue
+		}
+		var err error
+		if r.squares[i], err = r.cfg.Gradients.SumSquares(r.gradient(owner)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *Runner[T]) gradient(u use) T { return r.stages[u.stage].params[u.param].Grad }
+// contributions checks that every use of a parameter contributed as often as declared.
+func (r *Runner[T]) contributions() error {
+	var faults []error
+	for s := range r.stages {
+		if r.stages[s].own {
+			from, to := r.plan.Span(s)
+			faults = append(faults, r.context.Contributions(s, to-from))
+		}
+	}
+	return errors.Join(faults...)
+}
 
 // verdict computes the gradient norm, each parameter once and in stage order,
 // and the factor. Where one of them is not finite the step is Skipped: a gradient
 // was not, or the total weight is so small or so large that float64 cannot divide
 // by it.
-func (r *Runner[T]) verdict(divisor float64) error {
+func (r *Runner[T]) verdict(divisor float64) {
 	var squares float64
-	for _, owner := range r.owners {
-		s, err := r.cfg.Gradients.SumSquares(r.gradient(owner))
-		if err != nil {
-			return err
-		}
+	for _, s := range r.squares {
 		squares += s
 	}
 	factor := math.Ldexp(1/divisor, -r.cfg.ScaleExponent)
 	if norm := math.Sqrt(squares) * factor; !math.IsNaN(norm) && !math.IsInf(norm, 0) && !math.IsInf(factor, 0) && factor != 0 {
 		r.result.factor, r.result.GradNorm = factor, norm
-		return nil
-	}
-	r.result.Outcome = loss.Skipped
-	return nil
-}
-
-// account writes down what the books say at the end.
-func (r *Runner[T]) account() {
-	r.result.Excess = r.context.Excess()
-	book, ok := r.cfg.Space.(memory.Book)
-	if !ok {
-		r.result.Live = r.context.Live()
 		return
 	}
-	var stats memory.Stats
-	book.Stats(&stats)
-	r.result.Live, r.result.Reserved = stats.Live, stats.Reserved
-	r.result.Peak = max(r.result.Peak, stats.Peak)
+	r.result.Outcome = loss.Skipped
 }

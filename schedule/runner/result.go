@@ -1,8 +1,14 @@
 package runner
 
-import "github.com/weir-ml/weir/loss"
+import (
+	"time"
 
-// Result is what a step came to. It is the caller's.
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Result is what a step came to. It is the caller's. On several ranks all numbers
+// are the same on every rank.
 type Result struct {
 	Step         int64
 	Microbatches int
@@ -13,16 +19,51 @@ type Result struct {
 	GradNorm float64
 	// FirstNonFinite is the first microbatch with a loss that is not finite, -1 for none.
 	FirstNonFinite int
-	Peak           int64 // bytes live at most
-	Live           int64 // bytes live at the end
-	Reserved       int64
-	Excess         int64 // bytes that the allocator's book has more than the context's, at the end
-	Growth         int64 // largest growth of a microbatch, in bytes
-	Books          int   // books audited: 2, or 1 where the space has none of its own
-	Actions        int
+
+	// Of the rank that has most:
+	Peak     int64 // bytes live at most
+	Live     int64 // bytes live at the end
+	Reserved int64
+	Excess   int64 // bytes that the allocator's book has more than the context's, at the end
+	Growth   int64 // largest growth of a microbatch, in bytes
+
+	Books   int // books audited on every rank: 2, or 1 where a space has none of its own
+	Actions int // of all ranks
+
+	// Makespan is from the first computation of any rank to the end of the last one,
+	// by the clocks of the ranks. Span is that of the rank for which it is longest.
+	Makespan, Span time.Duration
+	Ranks          []RankResult
+	// Simulated is what Config.Costs say of the plan; nil without. It is the runner's.
+	Simulated *schedule.Report
 
 	factor float64
 	taken  bool
+}
+
+// RankResult is what one rank has measured. Sizes are bytes, as in Result.
+type RankResult struct {
+	Peak, Live, Reserved, Excess, Growth int64
+	Books, Actions                       int
+	// Start and End are of its first and its last computation, since the first one of
+	// any rank.
+	Start, End time.Duration
+	// Wait is for how long transfers blocked between the two, 0 where the transport is
+	// no Watcher; Work is the rest, the source included.
+	Work, Wait time.Duration
+}
+
+// Bubble returns the part of the makespan in which the busiest rank does not work: 1 -
+// work/makespan, 0 for a step that took no time.
+func (r *Result) Bubble() float64 {
+	if r.Makespan <= 0 {
+		return 0
+	}
+	var ideal time.Duration
+	for i := range r.Ranks {
+		ideal = max(ideal, r.Ranks[i].Work)
+	}
+	return 1 - float64(ideal)/float64(r.Makespan)
 }
 
 // Factor returns what the optimizer multiplies every gradient by: 1 over the
@@ -48,4 +89,30 @@ func (r *Result) Loss(name string) (float64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// gather makes the result's numbers of those of the ranks, whose Start and End are
+// by their clocks.
+func (r *Result) gather(ranks []RankResult) {
+	r.Ranks, r.Actions = ranks, 0
+	var start, end time.Duration
+	for i := range ranks {
+		rank := &ranks[i]
+		r.Peak, r.Live, r.Reserved = max(r.Peak, rank.Peak), max(r.Live, rank.Live), max(r.Reserved, rank.Reserved)
+		r.Excess, r.Growth = max(r.Excess, rank.Excess), max(r.Growth, rank.Growth)
+		r.Books, r.Actions = min(r.Books, rank.Books), r.Actions+rank.Actions
+		if rank.Start == 0 {
+			continue // it has no computations
+		}
+		if start == 0 || rank.Start < start {
+			start = rank.Start
+		}
+		end, r.Span = max(end, rank.End), max(r.Span, rank.End-rank.Start)
+	}
+	r.Makespan = end - start
+	for i := range ranks {
+		if rank := &ranks[i]; rank.Start != 0 {
+			rank.Start, rank.End = rank.Start-start, rank.End-start
+		}
+	}
 }

@@ -168,14 +168,13 @@ func (c *counted) Next(_ context.Context, e *batchctx.Entry[number]) error {
 	return e.Put(0, num(float64(c.asked)))
 }
 
-func newRunner(t *testing.T, cfg runner.Config[number]) *runner.Runner[number] {
+func newRunner(t testing.TB, cfg runner.Config[number]) *runner.Runner[number] {
 	t.Helper()
 	r, err := runner.New(cfg)
 	require.NoError(t, err)
 	return r
 }
 
-// withoutGrad never contributes.
 // splitting is a stage that can run I and W apart, and keeps every view it gets.
 type splitting struct {
 	*times
@@ -246,9 +245,3 @@ func split(p schedule.Params) (*schedule.Plan, error) {
 	apart.Programs = [][]schedule.Segment{{{Body: append(actions, weights...), Repeat: 1}}}
 	return &apart, nil
 }
-
-// TestViewsEndWithTheirCall asks every view that a stage has kept, between the
-// actions.
-// TestForwardsMayDescend runs a rule whose first stage takes microbatches from
-// the last to the first: entries wait, pulled in ascending order all the same.
-// halfFrozen declares itself frozen and keeps its parameter.

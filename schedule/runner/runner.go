@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
-	"time"
+	"slices"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/loss"
@@ -18,19 +17,20 @@ import (
 // Runner runs steps on one rank. It is for one goroutine, one step at a time.
 type Runner[T any] struct {
 	cfg       Config[T]
+	placement schedule.Placement
+	watcher   Watcher   // nil where the transport is none
+	copier    Copier[T] // nil where Gradients is none
 	stages    []stage[T]
-	frozen    []bool
-	facts     []schedule.Facts
 	seeds     []float32
-	first     int // the first stage that trains; stages before it have no backward
 	objective int // index of the loss, -1 for none
 	tied      []tie
-	owners    []use // one for each parameter that trains: its first use
+	owners    []use // one for each parameter that trains, on any rank: its first use
 
+	planner  *planner
 	context  *batchctx.Context[T]
 	ledger   *loss.Ledger
 	ring     *memory.Ring
-	programs [2]*program // the last plan of each mode
+	programs [2]*program // the last one of each mode
 	step     int64
 	running  bool
 	closed   bool
@@ -38,12 +38,18 @@ type Runner[T any] struct {
 	// Of the running step.
 	plan     *program
 	source   Source[T]
+	action   schedule.Action // that runs; 0 at step end
 	pulled   int
 	expected batchctx.Counts // what the plan says is alive
 	sample   memory.Sample
 	result   *Result
-	began    time.Time     // with the hook of samples only: what is off reads no clock
-	waited   time.Duration // in the source since the last sample, likewise
+	clock    clock
+	lent     []T       // what a transfer borrows, within its call
+	received []T       // what a transfer has brought, until it is handed over
+	squares  []float64 // by owner: the sum of squares of its gradient
+	report   report    // at step end, of one rank after the other
+	other    loss.Record
+	bytes    []byte
 }
 
 // stage is a stage with what the runner has resolved about it, and scratch for
@@ -53,6 +59,8 @@ type stage[T any] struct {
 	spec           stages.Spec
 	split          stages.SplitBackward[T] // nil where the stage cannot
 	params         []batchctx.Param[T]
+	own            bool // it is on this rank
+	before, after  int  // ranks of the stages beside it, -1 where there is none
 	in, out        []T
 	gradOut        []T
 	gradIn         []T
@@ -82,38 +90,36 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	}
 	r := &Runner[T]{
 		cfg:       cfg,
+		placement: cfg.placement(),
 		stages:    make([]stage[T], len(cfg.Stages)),
-		frozen:    make([]bool, len(cfg.Stages)),
-		facts:     make([]schedule.Facts, len(cfg.Stages)),
 		seeds:     make([]float32, len(cfg.Losses)),
 		ring:      memory.NewRing(cfg.Ring),
 		step:      cfg.FirstStep,
-		objective: -1,
+		objective: slices.IndexFunc(cfg.Losses, func(d loss.Def) bool { return d.Objective }),
 	}
-	for i := range cfg.Losses {
-		if cfg.Losses[i].Objective {
-			r.objective = i
-		}
-	}
+	r.watcher, _ = cfg.Transport.(Watcher)
+	r.copier, _ = cfg.Gradients.(Copier[T])
 	if err := r.SetScaleExponent(cfg.ScaleExponent); err != nil {
 		return nil, err
+	}
+	r.planner = &planner{
+		rule: cfg.Plan, facts: make([]schedule.Facts, len(cfg.Stages)), parts: len(cfg.Parts), unchecked: cfg.Unchecked, costs: cfg.Costs,
+		params: schedule.Params{Placement: r.placement, Group: cfg.Group, Cap: cfg.Cap, Slices: cfg.Slices, Frozen: make([]bool, len(cfg.Stages))},
+		whole:  make([]bool, len(cfg.Stages)),
+	}
+	if cfg.Transport != nil {
+		r.planner.capacity = cfg.Transport.Capacity()
 	}
 	layouts := make([]*batchctx.Layout[T], len(cfg.Stages))
 	for s := range cfg.Stages {
 		layouts[s] = r.resolve(s)
 	}
-	r.first = len(r.stages)
-	for s := range r.stages {
-		st := &r.stages[s]
-		st.wantsGradient = s > r.first
-		if !r.frozen[s] && r.first == len(r.stages) {
-			r.first = s
-		}
-		st.gradientWanted = s >= r.first
-		if st.lastCall = schedule.B; r.frozen[s] {
-			st.lastCall = schedule.I
-		}
+	ports := 1 // for a gradient at step end
+	for _, st := range r.stages {
+		ports = max(ports, len(st.in), len(st.out))
 	}
+	r.received = make([]T, ports)
+	r.resolveGradients()
 	r.resolveTies()
 
 	var err error
@@ -121,7 +127,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		return nil, err
 	}
 	r.context, err = batchctx.New(batchctx.Config[T]{
-		Space: cfg.Space, Seed: cfg.Seed, Parts: cfg.Parts, Replica: cfg.Replica, Replicas: cfg.Replicas,
+		Space: cfg.Space, Rank: cfg.Rank, Seed: cfg.Seed, Parts: cfg.Parts, Replica: cfg.Replica, Replicas: cfg.Replicas,
 		Losses: r.ledger, Seeds: r.seeds, Stages: layouts,
 	})
 	if err != nil {
@@ -130,17 +136,22 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	return r, nil
 }
 
-// resolve asks a stage for all that it declares.
+// resolve asks a stage for all that it declares. It returns what the context must
+// know, nil for a stage of another rank.
 func (r *Runner[T]) resolve(s int) *batchctx.Layout[T] {
 	st := &r.stages[s]
 	st.Stage = r.cfg.Stages[s]
 	st.spec = st.Stage.Spec()
 	st.split, _ = st.Stage.(stages.SplitBackward[T])
 	st.params = stages.Params(st.Stage)
-	st.in = make([]T, len(st.spec.Inputs))
-	st.gradIn = make([]T, len(st.spec.Inputs))
-	st.out = make([]T, len(st.spec.Outputs))
-	st.gradOut = make([]T, len(st.spec.Outputs))
+	st.own = r.placement.Rank[s] == r.cfg.Rank
+	st.before, st.after = -1, -1
+	if !r.placement.First(s) {
+		st.before = r.placement.Rank[s-1]
+	}
+	if !r.placement.Last(s) {
+		st.after = r.placement.Rank[s+1]
+	}
 	for i, port := range st.spec.Inputs {
 		if port.NoGrad {
 			st.noGradIn |= 1 << i
@@ -151,17 +162,36 @@ func (r *Runner[T]) resolve(s int) *batchctx.Layout[T] {
 			st.noGradOut |= 1 << i
 		}
 	}
+	r.resolveFacts(s)
+	if !st.own {
+		return nil
+	}
+	st.in = make([]T, len(st.spec.Inputs))
+	st.gradIn = make([]T, len(st.spec.Inputs))
+	st.out = make([]T, len(st.spec.Outputs))
+	st.gradOut = make([]T, len(st.spec.Outputs))
 	layout := &batchctx.Layout[T]{
 		Name: st.spec.Name, Inputs: len(st.spec.Inputs), Outputs: len(st.spec.Outputs),
 		Slots: st.spec.Slots, Params: st.params,
 	}
-	r.frozen[s] = st.spec.Frozen
-	facts := &r.facts[s]
+	for _, read := range st.spec.Reads {
+		layout.Reads = append(layout.Reads, batchctx.Read{Part: slices.Index(r.cfg.Parts, read.Part), At: read.At})
+	}
+	for _, name := range st.spec.Losses {
+		layout.Losses = append(layout.Losses, lossIndex(r.cfg.Losses, name))
+	}
+	return layout
+}
+
+// resolveFacts writes down what the passes must know of a stage.
+func (r *Runner[T]) resolveFacts(s int) {
+	st := &r.stages[s]
+	r.planner.params.Frozen[s] = st.spec.Frozen
+	r.planner.whole[s] = st.split == nil && !st.spec.Frozen
+	facts := &r.planner.facts[s]
 	facts.Frozen, facts.Recomputes, facts.Split = st.spec.Frozen, st.spec.Recomputes, st.split != nil
 	for _, read := range st.spec.Reads {
-		part := index(r.cfg.Parts, read.Part)
-		layout.Reads = append(layout.Reads, batchctx.Read{Part: part, At: read.At})
-		bit := uint64(1) << part
+		bit := uint64(1) << slices.Index(r.cfg.Parts, read.Part)
 		if read.At == 0 || read.At&batchctx.AtForward != 0 {
 			facts.Reads[schedule.F] |= bit
 		}
@@ -177,27 +207,22 @@ func (r *Runner[T]) resolve(s int) *batchctx.Layout[T] {
 			}
 		}
 	}
-	for _, name := range st.spec.Losses {
-		layout.Losses = append(layout.Losses, lossIndex(r.cfg.Losses, name))
-	}
-	return layout
 }
 
-// resolveTies finds the uses of each parameter, in stage order.
-func (r *Runner[T]) resolveTies() {
-	owner := map[string]use{}
+// resolveGradients finds out for each stage whether it, or one before it in its copy
+// of the model, trains.
+func (r *Runner[T]) resolveGradients() {
+	trains := false
 	for s := range r.stages {
-		for p, param := range r.stages[s].params {
-			if param.Contributes == batchctx.Frozen {
-				continue
-			}
-			this := use{s, p}
-			if first, tied := owner[param.Name]; tied {
-				r.tied = append(r.tied, tie{first, this})
-			} else {
-				owner[param.Name] = this
-				r.owners = append(r.owners, this)
-			}
+		st := &r.stages[s]
+		if r.placement.First(s) {
+			trains = false
+		}
+		st.wantsGradient = trains
+		trains = trains || !st.spec.Frozen
+		st.gradientWanted = trains
+		if st.lastCall = schedule.B; st.spec.Frozen {
+			st.lastCall = schedule.I
 		}
 	}
 }
@@ -243,96 +268,9 @@ func checkSeeds(defs []loss.Def, exponent int) error {
 	return errors.Join(faults...)
 }
 
-// program is a plan with what a step asks of it.
-type program struct {
-	*schedule.Plan
-	extent batchctx.Extent
-	parts  int // entry parts wanted
-}
-
-// planFor returns the checked plan of a mode for m microbatches.
-func (r *Runner[T]) planFor(mode schedule.Mode, m int) (*program, error) {
-	if p := r.programs[mode]; p != nil && p.Microbatches == m {
-		return p, nil
-	}
-	asked := schedule.Params{
-		Placement: schedule.Looped(1, len(r.stages)), Microbatches: m,
-		Group: r.cfg.Group, Mode: mode, Frozen: r.frozen,
-	}
-	plan, err := r.cfg.Plan(asked)
-	if err != nil {
-		return nil, err
-	}
-	if err := answers(plan, &asked); err != nil {
-		return nil, err
-	}
-	if plan, err = schedule.Lifetimes(plan, r.facts, len(r.cfg.Parts)); err != nil {
-		return nil, err
-	}
-	if err := schedule.Check(plan); err != nil {
-		return nil, err
-	}
-	p := &program{Plan: plan}
-	p.extent.Entries = m
-	if pullsInOrder(plan) {
-		p.extent.Entries = min(plan.Entries[0]+min(r.cfg.LookAhead, m), m)
-	}
-	p.extent.Windows = plan.Windows
-	for _, kinds := range plan.Parts {
-		for _, parts := range kinds {
-			p.extent.Wanted |= parts
-		}
-	}
-	p.parts = bits.OnesCount64(p.extent.Wanted)
-	r.programs[mode] = p
-	return p, nil
-}
-
-// answers reports whether a plan is for what the rule was asked: a check proves a
-// plan against itself, not against the step.
-func answers(plan *schedule.Plan, asked *schedule.Params) error {
-	switch {
-	case plan == nil:
-		return fmt.Errorf("%w: it returned none", ErrPlan)
-	case plan.Microbatches != asked.Microbatches:
-		return fmt.Errorf("%w: %d microbatches where %d were asked for", ErrPlan, plan.Microbatches, asked.Microbatches)
-	case plan.Mode != asked.Mode:
-		return fmt.Errorf("%w: mode %v where %v was asked for", ErrPlan, plan.Mode, asked.Mode)
-	case plan.Placement.Ranks != asked.Placement.Ranks || plan.Placement.Stages() != asked.Placement.Stages():
-		return fmt.Errorf("%w: %d stages on %d ranks where %d on %d were asked for", ErrPlan,
-			plan.Placement.Stages(), plan.Placement.Ranks, asked.Placement.Stages(), asked.Placement.Ranks)
-	}
-	return nil
-}
-
-// pullsInOrder reports whether the first stage takes microbatches in ascending
-// order, one after the other, so that entries are in flight for as long as the plan
-// says. A source is pulled in ascending order whatever the plan does; in any other
-// one entries wait for their turn.
-func pullsInOrder(plan *schedule.Plan) bool {
-	next := 0
-	for _, segment := range plan.Programs[0] {
-		begin := next
-		for _, action := range segment.Body {
-			if action.Kind() == schedule.F && action.Stage() == 0 {
-				if action.Microbatch() != next {
-					return false
-				}
-				next++
-			}
-		}
-		taken := next - begin
-		if taken > 0 && segment.Repeat > 1 && segment.Stride != taken {
-			return false
-		}
-		next = begin + taken*segment.Repeat
-	}
-	return true
-}
-
-// Step trains on m microbatches, m >= 1. The error is an *Error for what went
-// wrong within the step; then everything the step held is released, and the next
-// step works.
+// Step trains on m microbatches, m >= 1. On several ranks every rank calls it, with
+// the same m. The error is an *Error for what went wrong within the step, on whatever
+// rank; then everything the step held is released, and the next step works.
 func (r *Runner[T]) Step(ctx context.Context, m int, source Source[T]) (*Result, error) {
 	return r.run(ctx, schedule.Training, m, source)
 }
@@ -358,55 +296,105 @@ func (r *Runner[T]) Close() error {
 	return nil
 }
 
-func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source Source[T]) (*Result, error) {
+// ready reports why a step cannot begin.
+func (r *Runner[T]) ready(mode schedule.Mode, source Source[T]) error {
 	switch {
 	case r.closed:
-		return nil, ErrClosed
+		return ErrClosed
 	case r.running:
-		return nil, ErrBusy
+		return ErrBusy
 	case source == nil:
-		return nil, errors.New("runner: the source is nil")
+		return errors.New("runner: the source is nil")
 	case mode == schedule.Training && len(r.owners) > 0 && r.objective < 0:
-		return nil, ErrNoObjective
+		return ErrNoObjective
+	}
+	return nil
+}
+
+func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source Source[T]) (*Result, error) {
+	if err := r.ready(mode, source); err != nil {
+		return nil, err
+	}
+	r.running = true
+	defer r.end()
+	if r.cfg.Transport != nil {
+		if err := r.cfg.Transport.Begin(ctx); err != nil {
+			return nil, fmt.Errorf("runner: rank %d begins a step: %w", r.cfg.Rank, err)
+		}
 	}
 	plan, err := r.planFor(mode, m)
 	if err != nil {
-		return nil, fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
+		err = fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
+		r.leave(err)
+		return nil, err
 	}
 	r.begin(plan, source)
-	whole := false
+	over := false
 	defer func() {
-		if !whole { // an error, or a panic on its way through
+		if !over { // a panic on its way through, or the end of the goroutine
+			r.leave(r.fault(r.action, errNoReturn))
 			r.abort()
 		}
-		r.end()
 	}()
-	if err := r.execute(ctx); err != nil {
-		return nil, r.failed(err)
+	if err = r.execute(ctx); err == nil {
+		if err = r.finish(ctx); err != nil {
+			err = r.foreign(0, err)
+		}
 	}
-	if err := r.finish(ctx); err != nil {
-		return nil, r.failed(r.fault(0, err))
+	if err != nil {
+		r.leave(err)
+		if r.cfg.Hooks.Failed != nil {
+			r.cfg.Hooks.Failed(err, r.context.Owners())
+		}
+		over = true
+		r.abort()
+		return nil, err
 	}
-	whole = true
+	over = true
 	if mode == schedule.Training {
 		r.step++
 	}
 	return r.result, nil
 }
 
-// failed tells the hook of an error while everything is still there.
-func (r *Runner[T]) failed(err error) error {
-	if r.cfg.Hooks.Failed != nil {
-		r.cfg.Hooks.Failed(err, r.context.Owners())
+// errNoReturn ends the step on the other ranks where a call of this one did not
+// return.
+var errNoReturn = errors.New("it did not return: it panicked, or ended its goroutine")
+
+// leave ends the step on the other ranks, and returns when none of them reads what
+// this one has sent.
+func (r *Runner[T]) leave(cause error) {
+	if r.cfg.Transport != nil {
+		r.cfg.Transport.Abort(cause)
 	}
-	return err
+}
+
+// planFor returns this rank's part of a plan.
+func (r *Runner[T]) planFor(mode schedule.Mode, m int) (*program, error) {
+	plan, err := r.planner.plan(mode, m)
+	if err != nil {
+		return nil, err
+	}
+	if r.programs[mode] == nil || r.programs[mode].planned != plan {
+		r.programs[mode] = newProgram(plan, r.cfg.Rank, r.cfg.LookAhead)
+	}
+	return r.programs[mode], nil
 }
 
 // fault gives an error its place.
 func (r *Runner[T]) fault(action schedule.Action, err error) error {
-	e := &Error{Action: action, Err: err}
+	e := &Error{Rank: r.cfg.Rank, Action: action, Err: err}
 	if action.Kind() != schedule.None {
 		e.Name = r.stages[action.Stage()].spec.Name
 	}
 	return e
+}
+
+// foreign gives an error its place, but for one that has one: that of another rank,
+// which a transport or the context of a group has brought here.
+func (r *Runner[T]) foreign(action schedule.Action, err error) error {
+	if placed, ok := err.(*Error); ok {
+		return placed
+	}
+	return r.fault(action, err)
 }

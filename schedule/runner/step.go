@@ -19,15 +19,15 @@ func (r *Runner[T]) begin(plan *program, source Source[T]) {
 	if plan.Mode == schedule.ForwardOnly {
 		pass = batchctx.Eval
 	}
-	r.running = true
 	r.plan, r.source = plan, source
-	r.pulled, r.waited = 0, 0
+	r.pulled, r.action = 0, 0
+	r.clock = clock{}
 	if r.cfg.Hooks.Microbatch != nil {
-		r.began = time.Now()
+		r.clock.began = time.Now()
 	}
 	r.expected = batchctx.Counts{}
 	r.sample = memory.Sample{}
-	r.result = &Result{Step: r.step, Microbatches: plan.Microbatches, FirstNonFinite: -1, Books: r.context.Books()}
+	r.result = &Result{Step: r.step, Microbatches: plan.Microbatches, FirstNonFinite: -1, Books: r.context.Books(), Simulated: plan.report}
 	r.ledger.Reset()
 	r.context.Begin(r.step, pass, plan.extent)
 }
@@ -38,24 +38,28 @@ func (r *Runner[T]) end() {
 	r.plan, r.source, r.result = nil, nil, nil
 }
 
-// execute runs the actions of the plan in order.
+// execute runs the actions of the rank's program in order.
 func (r *Runner[T]) execute(ctx context.Context) error {
 	cancelled := ctx.Done()
-	for _, segment := range r.plan.Programs[0] {
+	for _, segment := range r.plan.Programs[r.cfg.Rank] {
 		for repeat := range segment.Repeat {
 			shift := repeat * segment.Stride
 			for _, action := range segment.Body {
 				action = action.Shift(shift)
 				select {
 				case <-cancelled:
-					return r.fault(action, context.Cause(ctx))
+					return r.foreign(action, context.Cause(ctx))
 				default:
 				}
+				r.action = action
+				if r.watcher != nil {
+					r.watcher.Runs(action)
+				}
 				if r.cfg.Hooks.Action != nil {
-					r.cfg.Hooks.Action(0, action)
+					r.cfg.Hooks.Action(r.cfg.Rank, action)
 				}
 				if err := r.act(ctx, action); err != nil {
-					return r.fault(action, err)
+					return err
 				}
 				r.result.Actions++
 			}
@@ -66,38 +70,55 @@ func (r *Runner[T]) execute(ctx context.Context) error {
 
 // act runs one action: the call of the stage, what it hands over, what dies.
 func (r *Runner[T]) act(ctx context.Context, action schedule.Action) error {
-	var err error
-	switch action.Kind() {
-	case schedule.F:
-		err = r.forward(ctx, action.Stage(), action.Microbatch())
-	case schedule.B:
-		err = r.backward(ctx, action.Stage(), action.Microbatch(), batchctx.InBackward)
-	case schedule.I:
-		err = r.backward(ctx, action.Stage(), action.Microbatch(), batchctx.InBackwardInput)
-	case schedule.W:
-		err = r.backwardWeight(ctx, action.Stage(), action.Microbatch())
-	default:
-		err = fmt.Errorf("runner: %v is not run on one rank", action.Kind())
-	}
-	if err != nil {
-		return err
+	if !action.Kind().Compute() {
+		if err := r.actBetween(ctx, action); err != nil {
+			return r.foreign(action, err)
+		}
+	} else if err := r.compute(ctx, action); err != nil {
+		return r.fault(action, err)
 	}
 	if err := r.drop(action); err != nil {
-		return err
+		return r.fault(action, err)
 	}
-	if action.Kind() == schedule.F && action.Stage() == len(r.stages)-1 {
-		if err := r.output(action.Microbatch()); err != nil {
-			return err
+	if action.Kind() == schedule.F && r.stages[action.Stage()].after < 0 {
+		if err := r.output(action); err != nil {
+			return r.fault(action, err)
 		}
 	}
 	r.context.Settle()
 	if action.Drop()&schedule.Retire != 0 {
-		return r.retire(action)
+		if err := r.retire(action); err != nil {
+			return r.fault(action, err)
+		}
 	}
 	return nil
 }
 
-// forward runs F: what the stage returns becomes the next stage's input.
+// compute runs a call of a stage, between the two readings of the clock at the first
+// and the last of them.
+func (r *Runner[T]) compute(ctx context.Context, action schedule.Action) error {
+	if action == r.plan.first {
+		r.clock.first, r.clock.waitedBefore = time.Now(), r.waited()
+	}
+	var err error
+	switch s, m := action.Stage(), action.Microbatch(); action.Kind() {
+	case schedule.F:
+		err = r.forward(ctx, s, m)
+	case schedule.B:
+		err = r.backward(ctx, s, m, batchctx.InBackward)
+	case schedule.I:
+		err = r.backward(ctx, s, m, batchctx.InBackwardInput)
+	default:
+		err = r.backwardWeight(ctx, s, m)
+	}
+	if action == r.plan.last {
+		r.clock.last, r.clock.waited = time.Now(), r.waited()
+	}
+	return err
+}
+
+// forward runs F: what the stage returns becomes the next stage's input, or waits for
+// its transfer.
 func (r *Runner[T]) forward(ctx context.Context, s, m int) error {
 	if err := r.pull(ctx, m); err != nil {
 		return err
@@ -116,31 +137,36 @@ func (r *Runner[T]) forward(ctx context.Context, s, m int) error {
 	}
 	r.context.End()
 	clear(st.in)
-	if s == len(r.stages)-1 {
+	switch st.after {
+	case -1:
 		return r.context.PutOutputs(st.out)
+	case r.cfg.Rank:
+		r.expected.Activations++
+		return r.context.PutInputs(s+1, m, st.out)
 	}
-	r.expected.Activations++
-	return r.context.PutInputs(s+1, m, st.out)
+	r.expected.Transfers++
+	return r.context.PutSent(s, m, batchctx.Outputs, st.out, 0)
 }
 
 // output ends the outputs of the last stage, or gives them to whoever asked.
-func (r *Runner[T]) output(m int) error {
+func (r *Runner[T]) output(action schedule.Action) error {
 	if r.cfg.Outputs == nil || r.plan.Mode != schedule.ForwardOnly {
 		return r.context.DropOutputs()
 	}
-	out := r.stages[len(r.stages)-1].out
+	out := r.stages[action.Stage()].out
 	return r.context.GiveOutputs(out, func() error {
 		defer clear(out)
-		return r.cfg.Outputs(m, out)
+		return r.cfg.Outputs(action.Microbatch(), out)
 	})
 }
 
 // backward runs B, or I where the call says so: the gradient of the stage's
-// inputs becomes the gradient of the previous stage's outputs.
+// inputs becomes the gradient of the previous stage's outputs, or waits for its
+// transfer.
 func (r *Runner[T]) backward(ctx context.Context, s, m int, call batchctx.Call) error {
 	st := &r.stages[s]
 	var gradOut, gradIn []T
-	if s < len(r.stages)-1 {
+	if st.after >= 0 {
 		gradOut = st.gradOut
 		if err := r.context.Gradients(s, m, gradOut, st.noGradOut); err != nil {
 			return err
@@ -167,16 +193,24 @@ func (r *Runner[T]) backward(ctx context.Context, s, m int, call batchctx.Call) 
 	if gradIn == nil {
 		return nil
 	}
-	r.expected.Gradients++
-	err = r.context.PutGradients(s-1, m, gradIn, st.noGradIn)
+	if st.before == r.cfg.Rank {
+		r.expected.Gradients++
+		err = r.context.PutGradients(s-1, m, gradIn, st.noGradIn)
+	} else {
+		r.expected.Transfers++
+		err = r.context.PutSent(s, m, batchctx.InputGradients, gradIn, st.noGradIn)
+	}
 	if err == nil {
 		clear(gradIn) // a port without a gradient may have got one
 	}
 	return err
 }
 
-// backwardWeight runs W. The check has refused it to stages that cannot.
+// backwardWeight runs W.
 func (r *Runner[T]) backwardWeight(ctx context.Context, s, m int) error {
+	if r.stages[s].split == nil { // which the check has refused
+		return errors.New("runner: the stage does not split its backward")
+	}
 	view := r.context.Call(s, m, batchctx.InBackwardWeight)
 	if err := r.stages[s].split.BackwardWeight(ctx, view); err != nil {
 		return err
@@ -191,7 +225,7 @@ func (r *Runner[T]) pull(ctx context.Context, m int) error {
 	for upto := min(m+min(r.cfg.LookAhead, r.plan.Microbatches), r.plan.Microbatches-1); r.pulled <= upto; r.pulled++ {
 		var before time.Duration
 		if r.cfg.Hooks.Microbatch != nil {
-			before = time.Since(r.began)
+			before = time.Since(r.clock.began)
 		}
 		err := r.context.Pull(ctx, r.pulled, r.source.Next)
 		if err == io.EOF {
@@ -204,9 +238,9 @@ func (r *Runner[T]) pull(ctx context.Context, m int) error {
 			return fmt.Errorf("the source of microbatch %d: %w", r.pulled, err)
 		}
 		if r.cfg.Hooks.Microbatch != nil {
-			r.waited += time.Since(r.began) - before
+			r.clock.source += time.Since(r.clock.began) - before
 		}
-		r.expected.Parts += r.plan.parts
+		r.expected.Parts += bits.OnesCount64(r.plan.extent.Of(r.pulled))
 	}
 	return nil
 }
@@ -224,7 +258,7 @@ func (r *Runner[T]) drop(action schedule.Action) error {
 			return err
 		}
 	}
-	if kind == schedule.F && s > 0 {
+	if kind == schedule.F && st.before >= 0 {
 		r.expected.Activations--
 	}
 	if drop&schedule.DropInput != 0 {
@@ -232,7 +266,7 @@ func (r *Runner[T]) drop(action schedule.Action) error {
 			return err
 		}
 	}
-	if (kind == schedule.B || kind == schedule.I) && s < len(r.stages)-1 {
+	if (kind == schedule.B || kind == schedule.I) && st.after >= 0 {
 		r.expected.Gradients--
 	}
 	if drop&schedule.DropGrad != 0 {
@@ -245,7 +279,15 @@ func (r *Runner[T]) drop(action schedule.Action) error {
 		r.expected.Frames--
 	}
 	if drop&schedule.DropSaved != 0 {
-		return r.context.DropSaved(s, m, call(kind), last)
+		if err := r.context.DropSaved(s, m, call(kind), last); err != nil {
+			return err
+		}
+	}
+	if kind == schedule.WaitF || kind == schedule.WaitB {
+		r.expected.Transfers--
+	}
+	if drop&schedule.DropSent != 0 {
+		return r.context.DropSent(s, m, sent(kind))
 	}
 	return nil
 }
@@ -288,8 +330,8 @@ func (r *Runner[T]) retire(action schedule.Action) error {
 	r.result.Peak = max(r.result.Peak, s.Peak)
 	r.result.Growth = max(r.result.Growth, s.Growth)
 	if r.cfg.Hooks.Microbatch != nil {
-		s.Time = r.began.UnixNano() + int64(time.Since(r.began))
-		s.WaitData, r.waited = int64(r.waited), 0
+		s.Time = r.clock.began.UnixNano() + int64(time.Since(r.clock.began))
+		s.WaitData, r.clock.source = int64(r.clock.source), 0
 		r.cfg.Hooks.Microbatch(s)
 	}
 	r.ring.Put(s)
@@ -305,6 +347,7 @@ func (r *Runner[T]) abort() {
 		r.giveBack(st.out)
 		r.giveBack(st.gradIn)
 	}
+	r.giveBack(r.received)
 	r.context.Abort()
 }
 

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/choose"
+	"github.com/weir-ml/weir/schedule/format"
+)
+
+// chooseCmd finds the best schedule.
+type chooseCmd struct {
+	Ranks        int `help:"Ranks, the places of the pipeline." required:"" placeholder:"P"`
+	Stages       int `help:"Stages of the model; by default those of the cost file, or two a rank." placeholder:"S"`
+	Microbatches int `help:"Microbatches of a step." required:"" placeholder:"M"`
+	pricing
+	Cap       float64 `help:"Without --costs: most microbatches that a rank may hold, in units of one over all stages that it visits there." placeholder:"K"`
+	Memory    size    `help:"With --costs: most bytes on a rank, such as 24GiB." placeholder:"BYTES"`
+	Capacity  int     `help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
+	Reordered bool    `help:"Also plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
+	Output    string  `help:"Write the best plan to this file, in JSON with its costs." short:"o" placeholder:"FILE"`
+	JSON      bool    `help:"Print the outcome as JSON."`
+}
+
+// Help is printed behind the flags.
+func (chooseCmd) Help() string {
+	return `Every schedule that fits the ranks and the stages is made, lowered, proven and simulated with the costs. The best is the fastest within the memory; the front are those of which no other is both faster and smaller.`
+}
+
+// chosen is what --json prints.
+type chosen struct {
+	Best       string      `json:"best"`
+	Front      []string    `json:"front"`
+	Candidates []candidate `json:"candidates"`
+}
+
+type candidate struct {
+	Name           string  `json:"name"`
+	Makespan       float64 `json:"makespan,omitempty"`
+	BubbleMakespan float64 `json:"bubble_makespan,omitempty"`
+	PeakBytes      int64   `json:"peak_bytes,omitempty"`
+	Peak           float64 `json:"peak_microbatches,omitempty"`
+	Fits           bool    `json:"fits"`
+	Front          bool    `json:"front"`
+	Refused        string  `json:"refused,omitempty"`
+}
+
+// Run prints the choice.
+func (c *chooseCmd) Run(s *streams) error {
+	costs, err := c.costs()
+	if err != nil {
+		return err
+	}
+	request := choose.Request{
+		Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches, Costs: costs.Costs,
+		Memory: int64(c.Memory), Capacity: c.Capacity, Reordered: c.Reordered,
+	}
+	if costs.microbatch > 0 {
+		request.Memory = int64(c.Cap * float64(costs.microbatch))
+	}
+	choice, err := choose.Choose(request)
+	if choice == nil || err != nil && !errors.Is(err, choose.ErrNone) {
+		return err
+	}
+	if c.JSON {
+		err = errors.Join(printJSON(s.out, c.outcome(choice, costs)), err)
+	} else {
+		err = errors.Join(c.table(s.out, choice, costs), err)
+	}
+	if err != nil || c.Output == "" {
+		return err
+	}
+	return writeFile(c.Output, func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs.Costs) })
+}
+
+// costs returns what the stages cost.
+func (c *chooseCmd) costs() (priced, error) {
+	if c.Ranks < 1 || c.Ranks > schedule.MaxStages {
+		return priced{}, usage("--ranks %d: give 1 to %d", c.Ranks, schedule.MaxStages)
+	}
+	if c.Costs != "" {
+		if c.Cap != 0 {
+			return priced{}, usage("--cap counts microbatches: with --costs give --memory in bytes")
+		}
+		costs, err := readCosts(c.Costs)
+		if err == nil && c.Stages == 0 {
+			if c.Stages = len(costs.Stages); c.Stages == 1 {
+				c.Stages = 2 * c.Ranks
+			}
+		}
+		return costs, err
+	}
+	if c.Memory != 0 {
+		return priced{}, usage("--memory counts bytes: give --costs with the bytes of each stage, or --cap in microbatches")
+	}
+	if c.Stages == 0 {
+		c.Stages = 2 * c.Ranks
+	}
+	if c.Stages < 1 || c.Stages > schedule.MaxStages {
+		return priced{}, usage("--stages %d: give 1 to %d", c.Stages, schedule.MaxStages)
+	}
+	if c.Stages%c.Ranks != 0 {
+		return priced{}, usage("--stages %d on --ranks %d: the times of the flags are per rank, so give a multiple, or --costs", c.Stages, c.Ranks)
+	}
+	return c.uniform(schedule.Looped(c.Ranks, c.Stages))
+}
+
+func (c *chooseCmd) outcome(choice *choose.Choice, costs priced) *chosen {
+	out := &chosen{Front: []string{}, Candidates: []candidate{}}
+	if choice.Best != nil {
+		out.Best = choice.Best.Name()
+	}
+	for _, f := range choice.Front {
+		out.Front = append(out.Front, f.Name())
+	}
+	for _, one := range choice.All {
+		line := candidate{Name: one.Name(), Fits: one.Fits, Front: one.Front}
+		if one.Refused != nil {
+			line.Refused = one.Refused.Error()
+		} else {
+			line.Makespan, line.BubbleMakespan = costs.Units(one.Report.Makespan), one.Report.BubbleMakespan()
+			if costs.microbatch > 0 {
+				line.Peak = float64(one.Peak) / float64(costs.microbatch)
+			} else {
+				line.PeakBytes = one.Peak
+			}
+		}
+		out.Candidates = append(out.Candidates, line)
+	}
+	return out
+}
+
+// table prints the choice for people.
+func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs priced) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\tschedule\tmakespan\tbubble\tpeak\t")
+	for _, one := range choice.All {
+		if one.Refused != nil {
+			continue
+		}
+		mark := ""
+		switch {
+		case one == choice.Best:
+			mark = "best"
+		case one.Front:
+			mark = "front"
+		case !one.Fits:
+			mark = "too large"
+		}
+		peak := report.Size(one.Peak)
+		if costs.microbatch > 0 {
+			peak = number(float64(one.Peak)/float64(costs.microbatch)) + " mb"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%s\t\n", mark, one.Name(), number(costs.Units(one.Report.Makespan)), one.Report.BubbleMakespan(), peak)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, one := range choice.All {
+		if one.Refused != nil {
+			if _, err := fmt.Fprintf(w, "not %s: %v\n", one.Name(), one.Refused); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package main
+
+import "github.com/weir-ml/weir/schedule/format"
+
+// convertCmd rewrites a plan file.
+type convertCmd struct {
+	File         string `arg:"" help:"The plan file, or - for standard input."`
+	From         string `help:"Form of the file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
+	To           string `help:"Form to write: text, compute, comms, order or json; by default the file's own, byte for byte." enum:"same,text,compute,comms,order,json" default:"same"`
+	Stages       int    `help:"Number of stages, where the file does not show it." placeholder:"S"`
+	Microbatches int    `help:"Number of microbatches, where the file does not show it." placeholder:"M"`
+	JSON         bool   `help:"The same as --to json."`
+}
+
+// Run writes the plan.
+func (c *convertCmd) Run(s *streams) error {
+	file, err := readFile(s, c.File, c.From, c.Stages, c.Microbatches)
+	if err != nil {
+		return err
+	}
+	to, ok := format.Parse(c.To)
+	if c.JSON {
+		to, ok = format.JSON, true
+	}
+	switch {
+	case !ok:
+		_, err = file.WriteTo(s.out)
+	case to == format.JSON:
+		err = format.WriteJSON(s.out, file.Plan, file.Costs)
+	default:
+		err = format.Write(s.out, file.Plan, to)
+	}
+	return err
+}

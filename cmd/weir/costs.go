@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"os"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/format"
+)
+
+// pricing are the flags that say what actions cost.
+type pricing struct {
+	F     decimal `help:"Time of a forward, per rank and microbatch, divided evenly over the stages that the microbatch visits there." default:"1" placeholder:"T"`
+	I     decimal `help:"Time of an input gradient, likewise." default:"1" placeholder:"T"`
+	W     decimal `help:"Time of a weight gradient, likewise; a full backward takes both." default:"1" placeholder:"T"`
+	Fb    decimal `help:"Time of a joined forward and backward, likewise; by default the sum." placeholder:"T"`
+	Comm  decimal `help:"Latency of a hop between ranks, which occupies neither." default:"0" placeholder:"T"`
+	Costs string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
+}
+
+// decimal is a number as it was written, so that costs are exact.
+type decimal struct{ *big.Rat }
+
+// UnmarshalText reads a number of up to nine places.
+func (d *decimal) UnmarshalText(text []byte) error {
+	word := string(text)
+	_, places, _ := strings.Cut(word, ".")
+	rat, ok := new(big.Rat).SetString(word)
+	if !ok || strings.ContainsAny(word, "/eEpPxX_") || rat.Sign() < 0 || len(places) > 9 || rat.Cmp(big.NewRat(1e9, 1)) > 0 {
+		return fmt.Errorf("%q is no time: give a number from 0 to 1000000000 with up to nine places", word)
+	}
+	d.Rat = rat
+	return nil
+}
+
+// priced is what things cost, and what a microbatch is in bytes where the flags
+// have made it one.
+type priced struct {
+	*schedule.Costs
+	microbatch int64 // bytes of one microbatch over all stages that it visits on a rank; 0: real bytes
+}
+
+// price returns the costs for a plan: those of the file, those that came with the
+// plan, or those of the flags.
+func (c *pricing) price(placement schedule.Placement, file *format.File) (priced, error) {
+	if c.Costs != "" {
+		return readCosts(c.Costs)
+	}
+	if file != nil && file.Costs != nil {
+		return priced{Costs: file.Costs}, nil
+	}
+	return c.uniform(placement)
+}
+
+func readCosts(name string) (priced, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return priced{}, err
+	}
+	defer file.Close() // It was only read.
+	costs, err := schedule.ReadCosts(file)
+	return priced{Costs: costs}, err
+}
+
+// uniform divides the times of the flags over the stages that a microbatch visits on
+// each rank.
+func (c *pricing) uniform(p schedule.Placement) (priced, error) {
+	visits := make([]int64, p.Stages()) // by stage: the stages of its copy on its rank
+	common := int64(1)                  // a multiple of them all
+	for stage := range visits {
+		for other := range visits {
+			if p.Rank[other] == p.Rank[stage] && other/p.Depth() == stage/p.Depth() {
+				visits[stage]++
+			}
+		}
+		if m := common / gcd(common, visits[stage]) * visits[stage]; m < 1e6 {
+			common = m
+		}
+	}
+	scale := big.NewInt(common)
+	for _, d := range []decimal{c.F, c.I, c.W, c.Fb, c.Comm} {
+		if d.Rat != nil { // by what makes it whole
+			scale.Mul(scale, new(big.Int).Quo(d.Denom(), new(big.Int).GCD(nil, nil, d.Denom(), scale)))
+		}
+	}
+	if !scale.IsInt64() || scale.Int64() > math.MaxInt32 {
+		return priced{}, usage("the times have too many places together: give fewer")
+	}
+	costs := &schedule.Costs{Scale: scale.Int64(), Stages: make([]schedule.StageCosts, p.Stages())}
+	share := func(d decimal, parts int64) int64 {
+		if d.Rat == nil {
+			return 0
+		}
+		r := new(big.Rat).Mul(d.Rat, new(big.Rat).SetFrac(scale, big.NewInt(parts)))
+		return new(big.Int).Quo(r.Num(), r.Denom()).Int64()
+	}
+	costs.Latency = share(c.Comm, 1)
+	for stage, n := range visits {
+		costs.Stages[stage] = schedule.StageCosts{
+			F: share(c.F, n), I: share(c.I, n), W: share(c.W, n), Joined: share(c.Fb, n), Saved: 2 * common / n,
+		}
+	}
+	return priced{costs, 2 * common}, nil
+}
+
+// halved returns the same costs where I frees half of what was saved.
+func (p priced) halved() *schedule.Costs {
+	half := *p.Costs
+	half.Stages = append([]schedule.StageCosts(nil), p.Stages...)
+	for i := range half.Stages {
+		half.Stages[i].FreedByI = half.Stages[i].Saved / 2
+	}
+	return &half
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestDocumented runs every command of docs/cli.md and compares what it prints with
+// what the page shows. In a block of the page a line that begins with $ is a command;
+// commands may be piped into each other with | and written to a file with >. -update
+// writes the page anew.
+func TestDocumented(t *testing.T) {
+	path, err := filepath.Abs("../../docs/cli.md")
+	require.NoError(t, err)
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	t.Chdir(t.TempDir())
+
+	var fresh strings.Builder
+	inside, commands := false, 0
+	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, "```") {
+			inside = !inside && strings.HasPrefix(line, "```console")
+		}
+		command, is := strings.CutPrefix(line, "$ ")
+		switch {
+		case inside && is:
+			commands++
+			fresh.WriteString(line)
+			fresh.WriteString(shell(t, strings.TrimSpace(command)))
+		case !inside || strings.HasPrefix(line, "```"):
+			fresh.WriteString(line)
+		}
+	}
+	require.Greater(t, commands, 10, "the page's commands were found")
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))
+		return
+	}
+	require.Equal(t, fresh.String(), string(page), "go test ./cmd/weir -update writes the page anew")
+}
+
+// shell runs weir commands that are joined by pipes, and returns what a terminal
+// shows.
+func shell(t *testing.T, line string) string {
+	t.Helper()
+	line, file, redirected := strings.Cut(line, " > ")
+	line, echo, echoes := strings.Cut(line, "; ")
+	var in, shown string
+	status := 0
+	for _, command := range strings.Split(line, " | ") {
+		var out, errs bytes.Buffer
+		words := strings.Fields(command)
+		switch words[0] {
+		case "weir":
+			status = run(words[1:], strings.NewReader(in), &out, &errs)
+		case "cat":
+			content, err := os.ReadFile(words[1])
+			require.NoError(t, err)
+			out.Write(content)
+		case "sed": // sed s/A/B/
+			parts := strings.Split(strings.Trim(words[1], "'"), "/")
+			require.Contains(t, in, parts[1], "what sed should replace")
+			out.WriteString(strings.Replace(in, parts[1], parts[2], 1))
+		default:
+			t.Fatalf("docs/cli.md: %q is not run here", words[0])
+		}
+		in = out.String()
+		shown += errs.String()
+	}
+	if redirected {
+		require.NoError(t, os.WriteFile(file, []byte(in), 0o644))
+		return shown
+	}
+	if echoes {
+		require.Equal(t, "echo $?", echo)
+		return shown + in + string(rune('0'+status)) + "\n"
+	}
+	return shown + in
+}

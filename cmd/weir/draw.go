@@ -1,0 +1,61 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/weir-ml/weir/schedule/draw"
+)
+
+// drawCmd draws a plan.
+type drawCmd struct {
+	source
+	pricing
+	Capacity int    `help:"Messages that a link between ranks holds, for a plan with transfers; 0 is rendezvous, -1 no limit." default:"-1" placeholder:"N"`
+	Trace    bool   `help:"Write a trace for Perfetto or chrome://tracing in place of the picture."`
+	Output   string `help:"File to write; by default standard output." short:"o" placeholder:"FILE"`
+	JSON     bool   `help:"The same as --trace, which is JSON."`
+}
+
+// Run writes the picture, or the trace.
+func (c *drawCmd) Run(s *streams) error {
+	plan, file, err := c.read(s)
+	if err != nil {
+		return err
+	}
+	if _, err := proven(plan, file, c.Capacity); err != nil {
+		return err
+	}
+	costs, err := c.price(plan.Placement, file)
+	if err != nil {
+		return err
+	}
+	step, err := draw.Simulate(plan, costs.Costs, c.Capacity)
+	if err != nil {
+		return err
+	}
+	write := step.SVG
+	if c.Trace || c.JSON {
+		write = step.Trace
+	}
+	if c.Output == "" || c.Output == "-" {
+		return write(s.out)
+	}
+	return writeFile(c.Output, write)
+}
+
+// writeFile writes a file, or removes what it could not finish.
+func writeFile(name string, write func(io.Writer) error) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	err = write(file)
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		os.Remove(name) // What is there is not whole.
+	}
+	return err
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// making are the flags of a plan that is made by name.
+type making struct {
+	Ranks        int    `help:"Ranks, the places of the pipeline." default:"4" placeholder:"P"`
+	Stages       int    `help:"Stages of the model; by default as many as the schedule usually has on the ranks." placeholder:"S"`
+	Microbatches int    `help:"Microbatches of a step; by default twice the ranks." placeholder:"M"`
+	Group        int    `help:"Microbatches that go through a rank's stages together: interleaved, zb1p, grouped-interleave; depth-first on one rank." placeholder:"N"`
+	Cap          int    `help:"Most microbatches in flight on a rank: zb-h2, depth-first." placeholder:"K"`
+	Slices       int    `help:"Slices of a sequence, each a microbatch of the plan: seq1f1b." placeholder:"K"`
+	Placement    string `help:"Where stages live: looped, wave, or a rank for each stage, as 0,1,1,0; by default the schedule's own." placeholder:"MAP"`
+	Descending   bool   `help:"breadth-first with a descending backward, PyTorch's LoopedBFS."`
+	ForwardOnly  bool   `help:"Evaluate: no backward."`
+	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S,..."`
+}
+
+// scheduleNames lists the schedules for help texts.
+func scheduleNames() string {
+	var names []string
+	for _, s := range schedule.Schedules() {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// make returns the plan of a name, computations alone.
+func (m *making) make(name string) (*schedule.Plan, error) {
+	named, err := schedule.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	params, err := m.params(&named)
+	if err != nil {
+		return nil, err
+	}
+	if m.Descending {
+		if name != "breadth-first" {
+			return nil, usage("--descending goes with breadth-first only")
+		}
+		named.Rule = schedule.BreadthFirstDescending
+	}
+	return named.Rule(params)
+}
+
+// params returns what the flags say.
+func (m *making) params(named *schedule.Schedule) (schedule.Params, error) {
+	p := schedule.Params{Microbatches: m.Microbatches, Group: m.Group, Cap: m.Cap, Slices: m.Slices}
+	if m.Microbatches == 0 {
+		p.Microbatches = 2 * m.Ranks
+	}
+	if p.Slices == 0 && named.Name == "seq1f1b" {
+		p.Slices = 2
+	}
+	if m.ForwardOnly {
+		p.Mode = schedule.ForwardOnly
+	}
+	var err error
+	if p.Placement, err = m.place(named); err != nil {
+		return p, err
+	}
+	depth := p.Placement.Depth()
+	for _, stage := range m.Frozen {
+		if stage < 0 || stage >= depth {
+			return p, usage("--frozen %d: stages are 0 to %d", stage, depth-1)
+		}
+		if p.Frozen == nil {
+			p.Frozen = make([]bool, p.Placement.Stages())
+		}
+		for row := stage; row < len(p.Frozen); row += depth {
+			p.Frozen[row] = true
+		}
+	}
+	return p, nil
+}
+
+// place returns the placement that the flags ask for.
+func (m *making) place(named *schedule.Schedule) (schedule.Placement, error) {
+	stages := m.Stages
+	if stages == 0 {
+		stages = m.Ranks * named.PerRank
+	}
+	if m.Ranks < 1 || m.Ranks > schedule.MaxStages || stages < 1 || stages > schedule.MaxStages {
+		return schedule.Placement{}, usage("--ranks %d --stages %d: there must be 1 to %d of each", m.Ranks, stages, schedule.MaxStages)
+	}
+	switch m.Placement {
+	case "":
+		return named.Place(m.Ranks, stages)
+	case "looped":
+		return schedule.Looped(m.Ranks, stages), nil
+	case "wave":
+		return schedule.Wave(m.Ranks, stages), nil
+	}
+	p := schedule.Placement{Ranks: m.Ranks}
+	for _, word := range strings.Split(m.Placement, ",") {
+		rank, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || rank < 0 || rank >= m.Ranks {
+			return p, usage("--placement %s: %q is no rank: give looped, wave, or a rank from 0 to %d for each stage", m.Placement, word, m.Ranks-1)
+		}
+		p.Rank = append(p.Rank, rank)
+	}
+	if m.Stages != 0 && m.Stages != len(p.Rank) {
+		return p, usage("--placement %s places %d stages and --stages is %d", m.Placement, len(p.Rank), m.Stages)
+	}
+	return p, nil
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// simCmd simulates a plan.
+type simCmd struct {
+	source
+	pricing
+	Capacity int  `help:"Messages that a link between ranks holds, for a plan with transfers; 0 is rendezvous, -1 no limit." default:"-1" placeholder:"N"`
+	JSON     bool `help:"Print the outcome as JSON."`
+}
+
+// Help is printed behind the flags.
+func (simCmd) Help() string {
+	return `Two clocks: the makespan is from the first start on any rank to the last end on any; the span is the longest that a single rank takes from its own first start to its own last end. A bubble is 1 - ideal/clock, and ideal is the busiest rank's work.
+
+Without --costs a microbatch is the unit of memory: what it saves over all stages that it visits on a rank. The first figure lets W free it all, the second lets I free half.`
+}
+
+// simulated is what --json prints. Times are in the unit of the costs.
+type simulated struct {
+	Name           string          `json:"name"`
+	Ranks          int             `json:"ranks"`
+	Stages         int             `json:"stages"`
+	Microbatches   int             `json:"microbatches"`
+	Makespan       float64         `json:"makespan"`
+	Span           float64         `json:"span"`
+	Ideal          float64         `json:"ideal"`
+	BubbleMakespan float64         `json:"bubble_makespan"`
+	BubbleSpan     float64         `json:"bubble_span"`
+	Peak           []float64       `json:"peak_microbatches,omitempty"`
+	PeakIHalf      []float64       `json:"peak_microbatches_i_half,omitempty"`
+	PerRank        []simulatedRank `json:"per_rank"`
+	Critical       int             `json:"critical_path_stretches"`
+}
+
+type simulatedRank struct {
+	First         float64          `json:"first"`
+	Last          float64          `json:"last"`
+	Busy          float64          `json:"busy"`
+	Wait          float64          `json:"wait"`
+	Communication float64          `json:"communication"`
+	PeakBytes     int64            `json:"peak_bytes,omitempty"`
+	PeakAt        string           `json:"peak_at"`
+	PeakPosition  int64            `json:"peak_position"`
+	PeakByClass   map[string]int64 `json:"peak_by_class,omitempty"`
+}
+
+// Run prints what the plan comes to.
+func (c *simCmd) Run(s *streams) error {
+	plan, file, err := c.read(s)
+	if err != nil {
+		return err
+	}
+	if c.Capacity < schedule.Unlimited {
+		return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
+	}
+	if _, err := proven(plan, file, c.Capacity); err != nil {
+		return err
+	}
+	costs, err := c.price(plan.Placement, file)
+	if err != nil {
+		return err
+	}
+	r, err := schedule.Simulate(plan, costs.Costs, c.Capacity)
+	if err != nil {
+		return err
+	}
+	out := show(plan, costs, r)
+	if costs.microbatch > 0 {
+		half, err := schedule.Simulate(plan, costs.halved(), c.Capacity)
+		if err != nil {
+			return err
+		}
+		for rank := range r.Ranks {
+			out.Peak = append(out.Peak, float64(r.Ranks[rank].Peak)/float64(costs.microbatch))
+			out.PeakIHalf = append(out.PeakIHalf, float64(half.Ranks[rank].Peak)/float64(costs.microbatch))
+		}
+	}
+	if c.JSON {
+		return printJSON(s.out, out)
+	}
+	return out.table(s.out, r, costs)
+}
+
+func show(plan *schedule.Plan, costs priced, r *schedule.Report) *simulated {
+	out := &simulated{
+		Name: plan.Name, Ranks: plan.Placement.Ranks, Stages: plan.Placement.Depth(), Microbatches: plan.Microbatches,
+		Makespan: costs.Units(r.Makespan), Span: costs.Units(r.Span), Ideal: costs.Units(r.Ideal),
+		BubbleMakespan: r.BubbleMakespan(), BubbleSpan: r.BubbleSpan(), Critical: len(r.Critical),
+	}
+	for _, rank := range r.Ranks {
+		one := simulatedRank{
+			First: costs.Units(rank.First), Last: costs.Units(rank.Last), Busy: costs.Units(rank.Busy),
+			Wait: costs.Units(rank.Wait), Communication: costs.Units(rank.Communication),
+			PeakAt: rank.PeakAt.String(), PeakPosition: rank.PeakPosition,
+		}
+		if rank.PeakPosition < 0 {
+			one.PeakAt = ""
+		}
+		if costs.microbatch == 0 {
+			one.PeakBytes = rank.Peak
+			one.PeakByClass = map[string]int64{}
+			for class, bytes := range rank.Classes {
+				if bytes > 0 {
+					one.PeakByClass[memory.Class(class).String()] = bytes
+				}
+			}
+		}
+		out.PerRank = append(out.PerRank, one)
+	}
+	return out
+}
+
+// table prints the outcome for people.
+func (o *simulated) table(w io.Writer, r *schedule.Report, costs priced) error {
+	unit := costs.Unit
+	if unit != "" {
+		unit = " " + unit
+	}
+	fmt.Fprintf(w, "%s: %s, %s, %s\n\n", o.Name, count(o.Ranks, "rank"), count(o.Stages, "stage"), count(o.Microbatches, "microbatch"))
+	fmt.Fprintf(w, "makespan %s%s   bubble %.4f   first start to last end over all ranks\n", number(o.Makespan), unit, o.BubbleMakespan)
+	fmt.Fprintf(w, "span     %s%s   bubble %.4f   the longest single rank\n", number(o.Span), unit, o.BubbleSpan)
+	fmt.Fprintf(w, "ideal    %s%s   the busiest rank's work\n\n", number(o.Ideal), unit)
+
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	heads := "rank\tbusy\twait\ton the wire\tpeak\tat\t"
+	if o.Peak != nil {
+		heads = "rank\tbusy\twait\ton the wire\tpeak, microbatches\tI frees half\tat\t"
+	}
+	fmt.Fprintln(t, heads)
+	for rank, one := range o.PerRank {
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t", rank, number(one.Busy), number(one.Wait), number(one.Communication))
+		if o.Peak != nil {
+			fmt.Fprintf(t, "%s\t%s\t%s\t\n", number(o.Peak[rank]), number(o.PeakIHalf[rank]), one.PeakAt)
+		} else {
+			fmt.Fprintf(t, "%s\t%s\t\n", report.Size(one.PeakBytes), one.PeakAt)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return o.critical(w, r, costs, unit)
+}
+
+// maxStretches is how many stretches of the critical path are printed.
+const maxStretches = 12
+
+// critical prints the critical path.
+func (o *simulated) critical(w io.Writer, r *schedule.Report, costs priced, unit string) error {
+	if len(r.Critical) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\nThe critical path, %s; what would have to be shorter:\n", count(len(r.Critical), "stretch"))
+	for i, s := range r.Critical {
+		if i == maxStretches {
+			_, err := fmt.Fprintf(w, "  and %d more\n", len(r.Critical)-i)
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "  %s to %s%s  rank %d, actions %d to %d\n",
+			number(costs.Units(s.Start)), number(costs.Units(s.End)), unit, s.Rank, s.First, s.Last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// number writes a number with as many places as it needs, at most four.
+func number(v float64) string {
+	text := strconv.FormatFloat(v, 'f', 4, 64)
+	for text[len(text)-1] == '0' {
+		text = text[:len(text)-1]
+	}
+	if text[len(text)-1] == '.' {
+		text = text[:len(text)-1]
+	}
+	return text
+}

@@ -1,0 +1,40 @@
+package schedule
+
+// LeastCapacity returns how many messages a link between two ranks must hold so that
+// no rank of the plan waits for ever: 0 where rendezvous will do, or where the plan
+// sends nothing. Any larger capacity works as well. The error is that of Check.
+func LeastCapacity(plan *Plan) (int, error) {
+	c := &checker{name: plan.Name}
+	if c.prove(plan, Unlimited); len(c.faults) > 0 || !c.transfers {
+		return 0, c.err()
+	}
+	enough := 0
+	blocked := -1 // the largest capacity that is known to be too small
+	for !c.flows(enough) {
+		blocked, enough = enough, max(1, 2*enough)
+	}
+	for enough-blocked > 1 && len(c.faults) == 0 {
+		if middle := (blocked + enough) / 2; c.flows(middle) {
+			enough = middle
+		} else {
+			blocked = middle
+		}
+	}
+	return enough, c.err()
+}
+
+// flows reports whether every rank comes to its end where a link holds so many
+// messages. Where that cannot be found out, which is a fault, it reports true.
+func (c *checker) flows(capacity int) bool {
+	v := c.march(capacity)
+	if v.exhausted {
+		c.untold()
+		return true
+	}
+	for _, p := range v.ranks {
+		if p.segment < len(p.program) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,165 @@
+package schedule
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Schedule is a rule under the name that the field knows it by, with the
+// placement that it is made for.
+type Schedule struct {
+	Name    string
+	Summary string // one line
+	Rule    Rule
+	PerRank int // stages of the model that a rank usually has
+	// Place returns the placement for so many ranks and stages of the model. The
+	// error wraps ErrParams and says which numbers of stages work.
+	Place func(ranks, stages int) (Placement, error)
+	// Split is set where the rule runs I and W apart.
+	Split bool
+	// Ascends is set where every stage runs its backward in ascending order of
+	// microbatches, so that gradients are bit-equal to those of any other such plan (L9).
+	Ascends bool
+}
+
+// Schedules returns all schedules by name, the plain ones first.
+func Schedules() []Schedule {
+	return []Schedule{
+		{Name: "gpipe", Rule: GPipe, PerRank: 1, Place: place("gpipe", inBlocks), Ascends: true,
+			Summary: "all forwards, then all backwards"},
+		{Name: "1f1b", Rule: OneFOneB, PerRank: 1, Place: place("1f1b", chained), Ascends: true,
+			Summary: "a forward and a backward in turn, P-r microbatches in flight on rank r"},
+		{Name: "interleaved", Rule: Interleaved, PerRank: 2, Place: place("interleaved", looped), Ascends: true,
+			Summary: "1F1B on several stages a rank, in groups of microbatches; Megatron's"},
+		{Name: "breadth-first", Rule: BreadthFirst, PerRank: 2, Place: place("breadth-first", anywhere), Ascends: true,
+			Summary: "all forwards stage by stage, then all backwards stage by stage"},
+		{Name: "depth-first", Rule: DepthFirst, PerRank: 1, Place: place("depth-first", anywhere), Ascends: true,
+			Summary: "each microbatch as far as it will go before the next one"},
+		{Name: "zb-h1", Rule: ZBH1, PerRank: 1, Place: place("zb-h1", chained), Split: true, Ascends: true,
+			Summary: "1F1B with split backwards, W in the gaps, as much in flight as 1F1B"},
+		{Name: "zb-h2", Rule: ZBH2, PerRank: 1, Place: place("zb-h2", chained), Split: true, Ascends: true,
+			Summary: "as zb-h1 with up to 2P-1 microbatches in flight and no gaps in between"},
+		{Name: "zb1p", Rule: ZB1P, PerRank: 2, Place: place("zb1p", looped), Split: true, Ascends: true,
+			Summary: "interleaved with split backwards, P microbatches in flight"},
+		{Name: "zb-v", Rule: ZBV, PerRank: 2, Place: place("zb-v", onWave), Split: true, Ascends: true,
+			Summary: "split backwards on a V of two stages a rank, P microbatches in flight and no gaps in between"},
+		{Name: "v-half", Rule: VHalf, PerRank: 2, Place: place("v-half", onWave), Split: true, Ascends: true,
+			Summary: "split backwards on a V with half of what zb-v has in flight"},
+		{Name: "v-min", Rule: VMin, PerRank: 2, Place: place("v-min", onWave), Split: true, Ascends: true,
+			Summary: "split backwards on a V with a third of what zb-v has in flight"},
+		{Name: "grouped-interleave", Rule: GroupedInterleave, PerRank: 2, Place: place("grouped-interleave", looped), Split: true, Ascends: true,
+			Summary: "interleaved with split backwards and P microbatches in flight, or fewer in smaller groups"},
+		{Name: "dualpipe", Rule: DualPipe, PerRank: 1, Place: place("dualpipe", bothWays), Split: true,
+			Summary: "two copies of the model run through the ranks in opposite directions, forwards over backwards"},
+		{Name: "dualpipev", Rule: DualPipeV, PerRank: 2, Place: place("dualpipev", onWave), Split: true, Ascends: true,
+			Summary: "forwards over backwards on a V of two stages a rank"},
+		{Name: "seq1f1b", Rule: Seq1F1B, PerRank: 1, Place: place("seq1f1b", chained),
+			Summary: "1F1B on slices of sequences"},
+	}
+}
+
+// Find returns the schedule of a name. The error wraps ErrParams and says which name
+// is nearest.
+func Find(name string) (Schedule, error) {
+	all := Schedules()
+	nearest, least := 0, maxName
+	names := make([]string, len(all))
+	for i, s := range all {
+		if s.Name == name {
+			return s, nil
+		}
+		names[i] = s.Name
+		if d := distance(strings.ToLower(name[:min(len(name), maxName)]), s.Name); d < least {
+			nearest, least = i, d
+		}
+	}
+	return Schedule{}, fmt.Errorf("%w: there is no schedule %.*q; did you mean %s? There are %s",
+		ErrParams, maxName, name, names[nearest], strings.Join(names, ", "))
+}
+
+// maxName is how much of an unknown name is looked at.
+const maxName = 40
+
+// distance returns how many letters must be put in, taken out or changed to make one
+// word of the other.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1) // from the beginning of a to each beginning of b
+	for k := range row {
+		row[k] = k
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for k := range len(b) {
+			changed := diagonal
+			if a[i] != b[k] {
+				changed++
+			}
+			diagonal = row[k+1]
+			row[k+1] = min(changed, row[k]+1, row[k+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// placing returns a placement, or else says which numbers of stages there is one for.
+type placing func(ranks, stages int) (p Placement, works string)
+
+// place returns the function Place of a schedule.
+func place(name string, placing placing) func(ranks, stages int) (Placement, error) {
+	return func(ranks, stages int) (Placement, error) {
+		if ranks < 1 || ranks > MaxStages || stages < 1 || stages > MaxStages {
+			return Placement{}, fmt.Errorf("%w: %d stages on %d ranks: there must be 1 to %d of each", ErrParams, stages, ranks, MaxStages)
+		}
+		p, works := placing(ranks, stages)
+		if works != "" {
+			return Placement{}, fmt.Errorf("%w: %s does not run %d stages on %d ranks: use %s", ErrParams, name, stages, ranks, works)
+		}
+		return p, nil
+	}
+}
+
+// anywhere places any number of stages, looped.
+func anywhere(ranks, stages int) (Placement, string) { return Looped(ranks, stages), "" }
+
+// inBlocks places stages that follow one another on the same rank; where there are
+// fewer stages than ranks the last ranks have none.
+func inBlocks(ranks, stages int) (Placement, string) {
+	p := Looped(ranks, stages)
+	for s := range p.Rank {
+		p.Rank[s] = s * min(ranks, stages) / stages
+	}
+	return p, ""
+}
+
+// chained is inBlocks with a stage or more on every rank.
+func chained(ranks, stages int) (Placement, string) {
+	if stages < ranks {
+		return Placement{}, fmt.Sprintf("%d stages, one a rank, or more", ranks)
+	}
+	return inBlocks(ranks, stages)
+}
+
+// looped places the same number of stages on every rank.
+func looped(ranks, stages int) (Placement, string) {
+	if stages%ranks != 0 {
+		return Placement{}, fmt.Sprintf("%d stages, %d, or another multiple of %d", ranks, 2*ranks, ranks)
+	}
+	return Looped(ranks, stages), ""
+}
+
+// onWave places two stages on every rank, as a V.
+func onWave(ranks, stages int) (Placement, string) {
+	if stages != 2*ranks {
+		return Placement{}, fmt.Sprintf("%d stages, two a rank", 2*ranks)
+	}
+	return Wave(ranks, stages), ""
+}
+
+// bothWays places two copies of as many stages as ranks, in opposite directions.
+func bothWays(ranks, stages int) (Placement, string) {
+	if stages != ranks {
+		return Placement{}, fmt.Sprintf("%d stages, one a rank; the second copy has the same", ranks)
+	}
+	return Bidirectional(ranks), ""
+}

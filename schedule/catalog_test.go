@@ -1,0 +1,195 @@
+package schedule_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+func TestSchedulesAreThese(t *testing.T) {
+	var names []string
+	for _, s := range schedule.Schedules() {
+		names = append(names, s.Name)
+		found, err := schedule.Find(s.Name)
+		require.NoError(t, err)
+		require.Equal(t, s.Name, found.Name)
+		require.NotEmpty(t, s.Summary)
+		require.NotContains(t, s.Summary, "\n")
+	}
+	require.Equal(t, "gpipe 1f1b interleaved breadth-first depth-first zb-h1 zb-h2 zb1p zb-v v-half v-min grouped-interleave dualpipe dualpipev seq1f1b",
+		strings.Join(names, " "))
+}
+
+// A schedule by name, on the placement that it is made for.
+func ExampleFind() {
+	s, _ := schedule.Find("1f1b")
+	placement, _ := s.Place(2, 2)
+	plan, _ := s.Rule(schedule.Params{Placement: placement, Microbatches: 3})
+	for rank := range placement.Ranks {
+		fmt.Println(slices.Collect(plan.All(rank)))
+	}
+	_, err := s.Place(2, 1)
+	fmt.Println(err)
+	// Output:
+	// [0F0 0F1 0B0 0F2 0B1 0B2]
+	// [1F0 1B0 1F1 1B1 1F2 1B2]
+	// schedule: invalid parameters: 1f1b does not run 1 stages on 2 ranks: use 2 stages, one a rank, or more
+}
+
+func TestFindSuggestsTheNearest(t *testing.T) {
+	for name, nearest := range map[string]string{
+		"zbv": "zb-v", "ZB-V": "zb-v", "1F1B": "1f1b", "interleave": "interleaved", "breadth": "breadth-first", "depthfirst": "depth-first",
+		"dualpipe-v": "dualpipev", "gpip": "gpipe", "vmin": "v-min", "seq-1f1b": "seq1f1b", "grouped_interleave": "grouped-interleave", "zb-h3": "zb-h1",
+	} {
+		_, err := schedule.Find(name)
+		require.ErrorIs(t, err, schedule.ErrParams)
+		require.ErrorContains(t, err, "did you mean "+nearest+"? There are gpipe, 1f1b, ")
+	}
+	_, err := schedule.Find(strings.Repeat("x", 1<<20))
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.Less(t, len(err.Error()), 400)
+	_, err = schedule.Find("")
+	require.ErrorIs(t, err, schedule.ErrParams)
+}
+
+func TestDistance(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0}, {"abc", "abd", 1}, {"abc", "xabc", 1}, {"xabc", "abc", 1}, {"abc", "ac", 1},
+		{"kitten", "sitting", 3}, {"saturday", "sunday", 3},
+	} {
+		require.Equal(t, test.want, schedule.Distance(test.a, test.b), "%s %s", test.a, test.b)
+	}
+}
+
+// Place says of every number of stages whether it works, and the rule agrees.
+func TestPlacements(t *testing.T) {
+	works := map[string]func(ranks, stages int) bool{
+		"a stage or more on every rank": func(ranks, stages int) bool { return stages >= ranks },
+		"any number":                    func(ranks, stages int) bool { return true },
+		"the same number on each rank":  func(ranks, stages int) bool { return stages%ranks == 0 },
+		"two on each rank":              func(ranks, stages int) bool { return stages == 2*ranks },
+		"one on each rank":              func(ranks, stages int) bool { return stages == ranks },
+	}
+	wants := map[string]string{
+		"gpipe": "any number", "breadth-first": "any number", "depth-first": "any number",
+		"1f1b": "a stage or more on every rank", "zb-h1": "a stage or more on every rank", "zb-h2": "a stage or more on every rank", "seq1f1b": "a stage or more on every rank",
+		"interleaved": "the same number on each rank", "zb1p": "the same number on each rank", "grouped-interleave": "the same number on each rank",
+		"zb-v": "two on each rank", "v-half": "two on each rank", "v-min": "two on each rank", "dualpipev": "two on each rank",
+		"dualpipe": "one on each rank",
+	}
+	for _, s := range schedule.Schedules() {
+		for _, wrong := range [][2]int{{0, 4}, {4, 0}, {-1, 1}, {1, schedule.MaxStages + 1}, {1 << 40, 4}} {
+			_, err := s.Place(wrong[0], wrong[1])
+			require.ErrorIs(t, err, schedule.ErrParams, s.Name)
+		}
+		for ranks := 1; ranks <= 6; ranks++ {
+			_, err := s.Place(ranks, ranks*s.PerRank)
+			require.NoError(t, err, s.Name)
+			for stages := 1; stages <= 3*ranks+1; stages++ {
+				placement, err := s.Place(ranks, stages)
+				if !works[wants[s.Name]](ranks, stages) {
+					require.ErrorIs(t, err, schedule.ErrParams, s.Name)
+					require.ErrorContains(t, err, "use ")
+					continue
+				}
+				require.NoError(t, err, s.Name)
+				require.Equal(t, stages, placement.Depth())
+				require.Equal(t, ranks, placement.Ranks)
+				plan, err := s.Rule(schedule.Params{Placement: placement, Microbatches: 3})
+				require.NoError(t, err, "%s on %d ranks, %d stages", s.Name, ranks, stages)
+				require.Equal(t, placement, plan.Placement)
+			}
+		}
+	}
+}
+
+// TestEverySchedule runs every schedule on some ranks, stages and microbatches, and
+// holds it to what the catalog says of it.
+func TestEverySchedule(t *testing.T) {
+	const seed = 1
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for _, s := range schedule.Schedules() {
+		splits, ascends := false, true
+		for _, ranks := range []int{1, 2, 3, 4, 8} {
+			for _, depth := range []int{s.PerRank, 1, 3} {
+				placement, err := s.Place(ranks, ranks*depth)
+				if err != nil {
+					continue
+				}
+				for _, microbatches := range []int{1, 2, max(ranks-1, 1), ranks, 2*ranks + 1, 25} {
+					p := schedule.Params{Placement: placement, Microbatches: microbatches}
+					if s.Name == "seq1f1b" {
+						p.Slices = 3
+					}
+					training, err := s.Rule(p)
+					require.NoError(t, err, s.Name)
+					requireWhole(t, training)
+					_, err = execute(training, ticks)
+					require.NoError(t, err, training.Name)
+					splits = splits || hasSplit(training)
+					ascends = ascends && hasAscent(training)
+
+					p.Mode = schedule.ForwardOnly
+					forward, err := s.Rule(p)
+					require.NoError(t, err, s.Name)
+					for rank, list := range lists(training) {
+						require.Equal(t, left(p, list), lists(forward)[rank], s.Name)
+					}
+
+					p.Mode = schedule.Training
+					p.Frozen = make([]bool, placement.Stages())
+					free := rng.IntN(placement.Depth())
+					for stage := range placement.Depth() {
+						frozen := stage != free && rng.IntN(2) == 0
+						for row := stage; row < len(p.Frozen); row += placement.Depth() {
+							p.Frozen[row] = frozen
+						}
+					}
+					frozen, err := s.Rule(p)
+					require.NoError(t, err, s.Name)
+					requireWhole(t, frozen)
+					_, err = execute(frozen, ticks)
+					require.NoError(t, err, "%s frozen %v", training.Name, p.Frozen)
+				}
+			}
+		}
+		require.Equal(t, s.Split, splits, s.Name)
+		require.Equal(t, s.Ascends, ascends, s.Name)
+	}
+}
+
+// hasSplit reports whether a plan runs a weight gradient apart.
+func hasSplit(p *schedule.Plan) bool {
+	return slices.ContainsFunc(slices.Concat(lists(p)...), func(a schedule.Action) bool { return a.Kind() == schedule.W })
+}
+
+// hasAscent reports whether the gradients of every stage of the model are added in
+// ascending order of microbatches. Copies add theirs apart.
+func hasAscent(p *schedule.Plan) bool {
+	if p.Placement.Copies > 1 {
+		return false
+	}
+	next := map[cell]int{} // by stage and kind
+	for _, list := range lists(p) {
+		for _, a := range list {
+			at := cell{a.Stage(), int(a.Kind())}
+			if a.Kind() == schedule.W {
+				at.mb = int(schedule.B) // W and B add to the same gradient
+			}
+			if a.Kind() != schedule.F && a.Kind() != schedule.I && a.Microbatch() < next[at] {
+				return false
+			}
+			next[at] = a.Microbatch()
+		}
+	}
+	return true
+}

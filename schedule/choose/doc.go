@@ -1,0 +1,11 @@
+// Package choose finds the schedule to train with.
+//
+// [Choose] makes a plan of every schedule that the ranks and stages allow, in the
+// variants that it has (groups, caps), proves it, simulates it with the costs of the
+// stages, and returns the fastest one that fits the memory, with the front of plans
+// of which none is both faster and smaller. It guesses nothing: a plan that is not
+// proven is not a candidate, and what was refused is listed with the reason.
+//
+// The costs decide. Which schedule is best is a matter of the hop's latency, of the
+// memory, and of how far I, W and F differ; there is no rule of thumb here.
+package choose

@@ -1,0 +1,377 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Unlimited is the capacity of a link that holds any number of messages.
+const Unlimited = -1
+
+// Comms returns a plan with the same computations that says what is sent and received,
+// for links that hold up to so many messages (Unlimited, or 0 for rendezvous):
+//
+//   - A send stands right behind what makes its message.
+//   - A receive stands right before what takes its message, and a link is first in,
+//     first out: so what was sent on it before is received there as well. Where the
+//     sender would stand at a full link meanwhile, the receiver takes the oldest message
+//     before what it computes then.
+//   - A wait stands before the second computation that its rank begins when what took
+//     the message is over. Then the buffer of the send is free, and a receiver that is a
+//     computation late by the clock does not hold the sender up.
+//   - All receives of a joined pair stand before it and all sends behind it.
+//
+// What comes before what is decided by a clock, for which F, I and W take equally long
+// and B takes both of its halves, and a rank with less work for a microbatch is as slow
+// as the busiest. By that clock no rank stands at a transfer of unlimited links at which
+// it would not stand without transfers. And there is one order of everything in which no
+// link ever holds more than its capacity: so the plan does not block, whatever its
+// actions cost.
+//
+// The plan must be valid: the error is that of Check where it is not. A plan that has
+// transfers already, and a capacity below Unlimited, is ErrParams. Drops that the plan
+// had are forgotten. As with Check the cost depends on the size of the plan as segments.
+func Comms(plan *Plan, capacity int) (*Plan, error) {
+	if capacity < Unlimited {
+		return nil, fmt.Errorf("%w: a link for %d messages: it holds 0 or more, or any number (%d)", ErrParams, capacity, Unlimited)
+	}
+	if err := Check(plan); err != nil {
+		return nil, err
+	}
+	lowered := withoutDrops(plan)
+	o := newOutline(lowered)
+	if o.transfers {
+		return nil, fmt.Errorf("%w: plan %q has transfers already: give the plan that only computes", ErrParams, plan.Name)
+	}
+	v := newLowering(&o, capacity)
+	v.run(v)
+	if at := slices.IndexFunc(v.ranks, func(p cursor) bool { return p.segment < len(p.program) }); at >= 0 {
+		return nil, v.stopped(at)
+	}
+	lowered.Programs = v.programs()
+	return lowered, nil
+}
+
+// lowering is the visitor of a clock that writes down what the ranks do, with the
+// transfers that it takes.
+type lowering struct {
+	clock
+	links
+	capacity int
+	in, out  [][]int // by rank: its links
+	outbox   int     // the queue of the first rank's outbox: what is to be sent, as soon as its link takes it
+	scripts  []script
+}
+
+// Each edge has two sets of microbatches.
+const (
+	made    = iota // and taken by no computation yet
+	early          // received, and taken by no computation yet
+	numSets = iota
+)
+
+// Each link has five queues of sends, which every message goes through.
+const (
+	fresh     = iota // sent since the receiver began what it does
+	ripe             // sent before, and not received
+	taken            // received; what the receiver does then is not over
+	over             // that is over
+	due              // and the sender has begun something since: it waits before the next
+	numQueues = iota
+)
+
+func newLowering(o *outline, capacity int) *lowering {
+	ranks := len(o.on)
+	v := &lowering{links: newLinks(o), capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks)}
+	for l := range v.from {
+		v.out[v.from[l]] = append(v.out[v.from[l]], l)
+		v.in[v.to[l]] = append(v.in[v.to[l]], l)
+	}
+	v.outbox = numQueues * len(v.from)
+	v.clock = newClock(o, numSets*len(v.of), v.outbox+ranks)
+	for rank := range v.scripts {
+		v.scripts[rank].list = make([]Action, 0, v.length(rank))
+	}
+	return v
+}
+
+// receiver returns the stage that an edge leads to.
+func receiver(edge int) int {
+	if edge%2 == 0 {
+		return edge/2 + 1
+	}
+	return edge/2 - 1
+}
+
+// takes returns the edge on which a computation's message comes, and makes that on which
+// its own goes, -1 where there is none.
+func (l *links) takes(a Action) int {
+	switch stage := a.Stage(); a.Kind() {
+	case F:
+		return l.crossing(2 * (stage - 1))
+	case B, I:
+		return l.crossing(2*(stage+1) + 1)
+	}
+	return -1
+}
+
+func (l *links) makes(a Action) int {
+	switch stage := a.Stage(); a.Kind() {
+	case F:
+		return l.crossing(2 * stage)
+	case B, I:
+		return l.crossing(2*stage + 1)
+	}
+	return -1
+}
+
+// crossing returns an edge if it is on a link, -1 otherwise.
+func (l *links) crossing(edge int) int {
+	if edge < 0 || edge >= len(l.of) || l.of[edge] < 0 {
+		return -1
+	}
+	return edge
+}
+
+// length returns how many actions a rank has with its transfers, each segment run once.
+func (v *lowering) length(rank int) int {
+	n := 0
+	for _, s := range v.plan.Programs[rank] {
+		for _, a := range s.Body {
+			n++
+			if v.takes(a) >= 0 {
+				n++
+			}
+			if v.makes(a) >= 0 {
+				n += 2
+			}
+		}
+	}
+	return n
+}
+
+// ready asks for both of a joined pair before the first of them. A rank that has
+// something to send stands until it is sent.
+func (v *lowering) ready(rank int, a Action, mb int64) bool {
+	if v.duties[rank].action.Joined() {
+		return true
+	}
+	if v.note(v.queues[v.outbox+rank].n > 0) || !v.there(a, mb) {
+		return false
+	}
+	if !a.Joined() {
+		return true
+	}
+	b := v.partner(rank)
+	return v.there(b, int64(b.Microbatch()))
+}
+
+// there reports whether the message that a computation takes has been sent.
+func (v *lowering) there(a Action, mb int64) bool {
+	edge := v.takes(a)
+	return edge < 0 || v.has(setOf(edge, made), mb)
+}
+
+// partner returns the action that the rank's next one, a joined one, overlaps with.
+func (v *lowering) partner(rank int) Action {
+	p := v.ranks[rank]
+	p.advance()
+	b, _ := p.action()
+	return b
+}
+
+// act begins a computation, or a joined pair of them.
+func (v *lowering) act(rank int, a Action, mb int64) {
+	if v.duties[rank].action.Joined() {
+		return // the second of a pair, which has begun
+	}
+	for _, l := range v.out[rank] {
+		for v.queues[queueOf(l, due)].n > 0 {
+			v.write(rank, waitFor(v.pop(queueOf(l, due))))
+		}
+		v.pass(l, over, due)
+	}
+	v.take(rank, a, mb)
+	if !a.Joined() {
+		v.compute(rank, a)
+		return
+	}
+	b := v.partner(rank)
+	v.take(rank, b, int64(b.Microbatch()))
+	v.compute(rank, a, b)
+}
+
+// take receives the message that a computation takes, unless it is here already, and
+// all that were sent on its link before it.
+func (v *lowering) take(rank int, a Action, mb int64) {
+	wanted := v.takes(a)
+	if wanted < 0 {
+		return
+	}
+	v.remove(setOf(wanted, made), mb)
+	if v.remove(setOf(wanted, early), mb) {
+		return
+	}
+	for {
+		send := v.receive(v.of[wanted])
+		v.write(rank, receiptOf(send))
+		if v.note(send == sent(wanted, mb)) {
+			return
+		}
+		v.add(setOf(edge(send), early), int64(send.Microbatch()))
+	}
+}
+
+// receive takes the oldest message from its link.
+func (v *lowering) receive(l int) (send Action) {
+	oldest := ripe
+	if v.note(v.queues[queueOf(l, ripe)].n == 0) {
+		oldest = fresh
+	}
+	send = v.pop(queueOf(l, oldest))
+	v.push(queueOf(l, taken), send)
+	return send
+}
+
+// compute writes computations that begin now.
+func (v *lowering) compute(rank int, group ...Action) {
+	for _, l := range v.in[rank] {
+		v.pass(l, fresh, ripe)
+	}
+	if !v.trial {
+		v.scripts[rank].compute(group...)
+	}
+}
+
+// end ends a computation, or a joined pair of them.
+func (v *lowering) end(rank int, d duty) {
+	if d.action.Joined() {
+		return
+	}
+	for _, l := range v.in[rank] {
+		v.pass(l, taken, over)
+	}
+	for _, a := range [...]Action{d.with, d.action} {
+		if out := v.makes(a); out >= 0 {
+			v.push(v.outbox+rank, sent(out, int64(a.Microbatch())))
+		}
+	}
+}
+
+// exchange sends what the links take.
+func (v *lowering) exchange() {
+	for rank := range v.ranks {
+		outbox := &v.queues[v.outbox+rank]
+		for outbox.n > 0 {
+			out := edge(outbox.list()[0].head)
+			l := v.of[out]
+			if !v.note(v.room(l)) {
+				break
+			}
+			send := v.pop(v.outbox + rank)
+			v.write(rank, send)
+			v.push(queueOf(l, fresh), send)
+			v.add(setOf(out, made), int64(send.Microbatch()))
+			if v.capacity == 0 {
+				v.receiveEarly(l)
+			}
+		}
+	}
+}
+
+// room reports whether a link takes a message now. It makes room in a full one if the
+// receiver can take the oldest message: at once where it is between two computations,
+// or else before the one that it is at, if the message was there then.
+func (v *lowering) room(l int) bool {
+	old, young := v.queues[queueOf(l, ripe)].n, v.queues[queueOf(l, fresh)].n
+	between := !v.busy(v.to[l])
+	switch {
+	case v.capacity == Unlimited || old+young < v.capacity:
+		return true
+	case v.capacity == 0:
+		return between // the two meet
+	case between || old > 0:
+		v.receiveEarly(l)
+		return true
+	}
+	return false
+}
+
+// receiveEarly receives the oldest message of a link before anything takes it.
+func (v *lowering) receiveEarly(l int) {
+	send := v.receive(l)
+	v.add(setOf(edge(send), early), int64(send.Microbatch()))
+	switch to := v.to[l]; {
+	case v.trial:
+	case v.busy(to):
+		v.scripts[to].before(receiptOf(send))
+	default:
+		v.scripts[to].write(receiptOf(send))
+	}
+}
+
+// setOf returns the index of a set of an edge, queueOf that of a queue of a link.
+func setOf(edge, set int) int     { return numSets*edge + set }
+func queueOf(link, queue int) int { return numQueues*link + queue }
+
+// pass moves all that is in a queue of a link to another one.
+func (v *lowering) pass(l, from, to int) {
+	for v.queues[queueOf(l, from)].n > 0 {
+		v.push(queueOf(l, to), v.pop(queueOf(l, from)))
+	}
+}
+
+// receiptOf returns the receive of a send, waitFor the wait for it.
+func receiptOf(send Action) Action { return received(edge(send), int64(send.Microbatch())) }
+
+func waitFor(send Action) Action {
+	kind := WaitF
+	if send.Kind() == SendB {
+		kind = WaitB
+	}
+	return Act(kind, send.Stage(), send.Microbatch())
+}
+
+func (v *lowering) write(rank int, a Action) {
+	if !v.trial {
+		v.scripts[rank].write(a)
+	}
+}
+
+func (v *lowering) begin() {
+	for rank := range v.scripts {
+		v.scripts[rank].begin(v.busy(rank))
+	}
+}
+
+func (v *lowering) repeats(n, stride int64) {
+	for rank := range v.scripts {
+		v.scripts[rank].repeat(int(n), int(stride), v.busy(rank))
+	}
+}
+
+// programs returns what is written, with the waits that are left.
+func (v *lowering) programs() [][]Segment {
+	programs := make([][]Segment, len(v.scripts))
+	for rank := range v.scripts {
+		s := &v.scripts[rank]
+		for _, l := range v.out[rank] {
+			for _, q := range []int{due, over, taken} {
+				for _, sends := range v.queues[queueOf(l, q)].list() {
+					s.times(waitFor(sends.head), sends.n, sends.step)
+				}
+			}
+		}
+		programs[rank] = s.end()
+	}
+	return programs
+}
+
+// stopped returns the error of a clock that has not come to the end of a rank.
+func (v *lowering) stopped(rank int) error {
+	if v.exhausted {
+		return fmt.Errorf("%w: plan %q is too large and too irregular to lower: use fewer microbatches, or a plan that repeats", ErrParams, v.plan.Name)
+	}
+	a, _ := v.ranks[rank].action()
+	return fmt.Errorf("%w: %w: rank %d cannot go on to %v in plan %q", ErrInvalidPlan, ErrDeadlock, rank, a, v.plan.Name)
+}

@@ -1,0 +1,178 @@
+package schedule_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+func TestDepthFirstOnSeveralRanks(t *testing.T) {
+	// On ranks of one stage it is 1F1B.
+	p := schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 1_000_000}
+	plan, err := schedule.DepthFirst(p)
+	require.NoError(t, err)
+	same, err := schedule.OneFOneB(p)
+	require.NoError(t, err)
+	require.Equal(t, "depth-first", plan.Name)
+	require.Equal(t, same.Programs, plan.Programs)
+
+	p = schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 1_000_000, Cap: 1}
+	plan, err = schedule.DepthFirst(p)
+	require.NoError(t, err)
+	require.Equal(t, "depth-first cap=1", plan.Name)
+	require.Equal(t, "rank 0:\n"+
+		"x 1 +0: 0F0 2F0 2B0 0B0 0F1 2F1\nx 999998 +1: 2B1 0B1 0F2 2F2\nx 1 +0: 2B999999 0B999999\n"+
+		"rank 1:\n"+
+		"x 1 +0: 1F0 3F0 3B0 1B0 1F1\nx 999998 +1: 3F1 3B1 1B1 1F2\nx 1 +0: 3F999999 3B999999 1B999999", segmented(t, plan))
+}
+
+// On ranks of one stage, with P-r in flight on rank r, the rule comes to 1F1B.
+func TestDepthFirstIsOneFOneB(t *testing.T) {
+	for ranks := 2; ranks <= 8; ranks++ {
+		for _, microbatches := range []int{1, 2, ranks - 1, ranks, 2*ranks + 1, 25} {
+			p := schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches}
+			orders := greedy(p)
+			requireRule(t, schedule.DepthFirst, p, func(rank int) []schedule.Action { return orders[rank] })
+		}
+	}
+}
+
+func TestDepthFirstIsItsRule(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawAnywhere(t)
+		if p.Placement.Ranks == 1 {
+			return // TestOneRank
+		}
+		p.Cap = max(0, rapid.IntRange(-3, 6).Draw(t, "cap"))
+		orders := greedy(p)
+		requireRule(t, schedule.DepthFirst, p, func(rank int) []schedule.Action { return orders[rank] })
+	})
+}
+
+// A plan of many microbatches is the one that comes about without a leap.
+func TestDepthFirstLeaps(t *testing.T) {
+	for _, test := range []struct {
+		placement schedule.Placement
+		cap       int
+		written   int // actions in all bodies
+	}{
+		{schedule.Looped(2, 2), 0, 6}, {schedule.Looped(2, 4), 0, 32}, {schedule.Looped(3, 3), 2, 32}, {schedule.Looped(3, 6), 0, 156},
+		{schedule.Looped(4, 8), 2, 128}, {schedule.Looped(4, 8), 0, 464}, {schedule.Looped(4, 8), 5, 208}, {schedule.Looped(3, 5), 0, 82},
+		{schedule.Wave(3, 7), 0, 259},
+	} {
+		p := schedule.Params{Placement: test.placement, Microbatches: 170, Cap: test.cap}
+		orders := greedy(p)
+		requireRule(t, schedule.DepthFirst, p, func(rank int) []schedule.Action { return orders[rank] })
+
+		p.Microbatches = 1_000_000
+		plan, err := schedule.DepthFirst(p)
+		require.NoError(t, err)
+		total := 0
+		for rank, program := range plan.Programs {
+			require.EqualValues(t, 2*p.Microbatches*len(p.Placement.On(rank)), plan.Actions(rank))
+			for _, s := range program {
+				total += len(s.Body)
+			}
+		}
+		require.Equal(t, test.written, total, test)
+	}
+}
+
+// greedy lets the ranks work tick by tick and returns what each one has begun. It
+// looks at every microbatch at every tick.
+func greedy(p schedule.Params) [][]schedule.Action {
+	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
+	orders := make([][]schedule.Action, ranks)
+	free := make([]int, ranks)
+	end := map[schedule.Action]int{} // when what was begun is done
+	left := 2 * stages * p.Microbatches
+	for now := 0; left > 0; now++ {
+		done := func(a schedule.Action) bool {
+			at, begun := end[a]
+			return begun && at <= now
+		}
+		begin := map[int]schedule.Action{}
+		for rank := range ranks {
+			on := p.Placement.On(rank)
+			if free[rank] > now || len(on) == 0 {
+				continue
+			}
+			limit := stages - on[0]
+			if p.Cap > 0 {
+				limit = p.Cap * len(on)
+			}
+			held := 0
+			for _, a := range orders[rank] {
+				if a.Kind() == schedule.F {
+					held++
+				} else {
+					held--
+				}
+			}
+			for mb := p.Microbatches - 1; mb >= 0; mb-- { // the lowest one is kept
+				for _, s := range on {
+					a := schedule.Act(schedule.B, s, mb)
+					_, begun := end[a]
+					if !begun && done(schedule.Act(schedule.F, s, mb)) && (s == stages-1 || done(schedule.Act(schedule.B, s+1, mb))) {
+						begin[rank] = a
+					}
+				}
+			}
+			if _, backward := begin[rank]; backward {
+				continue
+			}
+			for i, s := range on { // the highest one is kept
+				for mb := p.Microbatches - 1; mb >= 0; mb-- {
+					a := schedule.Act(schedule.F, s, mb)
+					_, begun := end[a]
+					if !begun && (s == 0 || done(schedule.Act(schedule.F, s-1, mb))) && held+len(on)-i <= limit {
+						begin[rank] = a
+					}
+				}
+			}
+		}
+		for rank, a := range begin {
+			orders[rank] = append(orders[rank], a)
+			free[rank] = now + ticks(a)
+			end[a] = free[rank]
+			left--
+		}
+	}
+	return orders
+}
+
+func TestDepthFirstHoldsItsCap(t *testing.T) {
+	for ranks := 2; ranks <= 8; ranks++ {
+		for depth := 1; depth <= 4; depth++ {
+			for capped := 0; capped <= ranks+2; capped++ {
+				plan, err := schedule.DepthFirst(schedule.Params{
+					Placement: schedule.Looped(ranks, ranks*depth), Microbatches: 30, Cap: capped,
+				})
+				require.NoError(t, err)
+				_, err = execute(plan, ticks)
+				require.NoError(t, err)
+				for rank, peak := range inFlight(plan) {
+					if capped == 0 {
+						require.LessOrEqual(t, peak, ranks*depth-rank)
+					} else {
+						require.LessOrEqual(t, peak, capped*depth)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestDepthFirstSaysWhatWorks(t *testing.T) {
+	_, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, schedule.MaxStages), Microbatches: schedule.MaxMicrobatches, Group: 1 << 20})
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, "use a smaller group")
+	_, err = schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(64, 256), Microbatches: schedule.MaxMicrobatches})
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, "finds no order that repeats within 16777216 actions of these 256 stages: use fewer microbatches or stages, or another cap")
+	_, err = schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8, Group: 2})
+	require.ErrorContains(t, err, "depth-first on several ranks has no groups")
+}

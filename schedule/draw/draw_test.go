@@ -1,0 +1,353 @@
+package draw_test
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/draw"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// ticks are costs without bytes: one tick for each of F, I and W.
+var ticks = &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1}}}
+
+// milliseconds are costs with bytes and with transfers that take time.
+var milliseconds = &schedule.Costs{Unit: "ms", Scale: 1000, Latency: 250, PerMiB: 10, Resident: []int64{7 << 20, 8 << 20, 9 << 20, 1 << 30},
+	Stages: []schedule.StageCosts{{F: 1500, I: 1400, W: 900, Joined: 3100, Saved: 40 << 20, FreedByI: 12 << 20, Carry: 3 << 20, Output: 5 << 20, Gradient: 4 << 20}}}
+
+// steps are what the tests draw.
+func steps(t *testing.T) map[string]*draw.Step {
+	all := map[string]*draw.Step{}
+	for _, made := range []struct {
+		name  string
+		rule  schedule.Rule
+		place schedule.Placement
+		mode  schedule.Mode
+		m     int
+	}{
+		{"one", schedule.OneFOneB, schedule.Looped(1, 1), schedule.Training, 1},
+		{"1f1b", schedule.OneFOneB, schedule.Looped(4, 4), schedule.Training, 6},
+		{"forward", schedule.GPipe, schedule.Looped(4, 8), schedule.ForwardOnly, 5},
+		{"interleaved", schedule.Interleaved, schedule.Looped(4, 12), schedule.Training, 120},
+		{"zb-v", schedule.ZBV, schedule.Wave(4, 8), schedule.Training, 7},
+		{"dualpipev", schedule.DualPipeV, schedule.Wave(4, 8), schedule.Training, 10},
+		{"dualpipe", schedule.DualPipe, schedule.Bidirectional(4), schedule.Training, 16},
+	} {
+		plan, err := made.rule(schedule.Params{Placement: made.place, Mode: made.mode, Microbatches: made.m})
+		require.NoError(t, err)
+		plain, err := draw.Simulate(plan, ticks, schedule.Unlimited)
+		require.NoError(t, err)
+		all[made.name] = plain
+		if made.place.Ranks == 4 {
+			full, err := draw.Simulate(plan, milliseconds, schedule.Unlimited)
+			require.NoError(t, err)
+			all[made.name+" in bytes"] = full
+		}
+	}
+	return all
+}
+
+func picture(t *testing.T, s *draw.Step) string {
+	var b strings.Builder
+	require.NoError(t, s.SVG(&b))
+	return b.String()
+}
+
+func trace(t *testing.T, s *draw.Step) string {
+	var b strings.Builder
+	require.NoError(t, s.Trace(&b))
+	return b.String()
+}
+
+// TestGoldens holds the bytes of two small pictures and of their traces. Look at what
+// -update writes before you keep it.
+func TestGoldens(t *testing.T) {
+	for name, made := range map[string]struct {
+		rule  schedule.Rule
+		place schedule.Placement
+		costs *schedule.Costs
+	}{
+		"1f1b":      {schedule.OneFOneB, schedule.Looped(2, 2), ticks},
+		"dualpipev": {schedule.DualPipeV, schedule.Wave(2, 4), milliseconds},
+	} {
+		plan, err := made.rule(schedule.Params{Placement: made.place, Microbatches: 4})
+		require.NoError(t, err)
+		costs := *made.costs
+		costs.Resident = costs.Resident[:min(len(costs.Resident), 2)]
+		step, err := draw.Simulate(plan, &costs, schedule.Unlimited)
+		require.NoError(t, err)
+		for ending, text := range map[string]string{".svg": picture(t, step), ".trace.json": trace(t, step)} {
+			path := filepath.Join("testdata", name+ending)
+			if *update {
+				require.NoError(t, os.MkdirAll("testdata", 0o755))
+				require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+			}
+			want, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, string(want), text)
+		}
+	}
+}
+
+// A picture is XML, has a box for each computation, in the time and on the row of it,
+// and says what the simulation says.
+func TestPictures(t *testing.T) {
+	for name, step := range steps(t) {
+		text := picture(t, step)
+		require.Equal(t, text, picture(t, step), name)
+		boxes := map[string]int{}
+		decoder := xml.NewDecoder(strings.NewReader(text))
+		for {
+			token, err := decoder.Token()
+			if err == io.EOF {
+				break
+			}
+			require.NoError(t, err, name)
+			if chars, ok := token.(xml.CharData); ok {
+				word, times, _ := strings.Cut(string(chars), ", ")
+				if strings.Contains(times, " to ") {
+					boxes[word]++
+				}
+			}
+		}
+		for _, events := range step.Events {
+			for _, e := range events {
+				require.Equal(t, 1, boxes[e.Action.String()], "%s: %v", name, e.Action)
+			}
+		}
+
+		costs := ticks
+		if step.Unit != "" {
+			costs = milliseconds
+		}
+		report, err := schedule.Simulate(step.Plan, costs, schedule.Unlimited)
+		require.NoError(t, err)
+		require.Contains(t, text, fmt.Sprintf("bubble %s %% (%s %% of the span)",
+			short(100*report.BubbleMakespan(), 1), short(100*report.BubbleSpan(), 1)), name)
+		require.Contains(t, text, "makespan "+short(float64(report.Makespan)/float64(max(step.Scale, 1)), 3)+" ", name)
+	}
+}
+
+// short writes a number with at most so many decimals.
+func short(x float64, decimals int) string {
+	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.*f", decimals, x)+" ", "0 "), ".")
+}
+
+// Peaks are those of the simulation; without bytes, the microbatches in flight.
+func TestPeaks(t *testing.T) {
+	all := steps(t)
+	for name, want := range map[string][]string{
+		"1f1b":        {"peak 4", "peak 3", "peak 2", "peak 1", "peak 4 microbatches in flight on rank 0"},
+		"one":         {"peak 1", "peak 1 microbatch in flight on rank 0"},
+		"interleaved": {"peak 5", "peak 4.33", "peak 5 microbatches in flight on rank 0"},
+		"zb-v":        {"peak 4", "peak 4 microbatches in flight on rank 0"},
+	} {
+		for _, text := range want {
+			require.Regexp(t, `[^0-9a-z]`+text+`[^0-9a-z]`, picture(t, all[name]), name)
+		}
+	}
+	require.NotContains(t, picture(t, all["forward"]), "peak ")
+	step := all["dualpipev in bytes"]
+	report, err := schedule.Simulate(step.Plan, milliseconds, schedule.Unlimited)
+	require.NoError(t, err)
+	for rank, r := range report.Ranks {
+		require.Equal(t, r.Peak, step.Peaks[rank])
+	}
+	require.Contains(t, picture(t, step), "on rank 3")
+}
+
+// A trace is JSON. In each of its tracks events do not go back in time and boxes do
+// not overlap, each arrow has two ends in the right order, and the counters show the
+// bytes of the events.
+func TestTraces(t *testing.T) {
+	for name, step := range steps(t) {
+		text := trace(t, step)
+		require.Equal(t, text, trace(t, step))
+		var read struct {
+			TraceEvents []struct {
+				Ph, Name, Cat string
+				Pid, Tid, ID  int
+				Ts, Dur       float64
+				Args          map[string]any
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(text), &read), name)
+		type track struct {
+			ph       string
+			pid, tid int
+		}
+		last := map[track]float64{}
+		ends := map[int][]float64{}
+		boxes, counters := 0, map[int]map[string]any{}
+		perUnit := 1.0
+		if step.Unit == "ms" {
+			perUnit = 1000
+		}
+		for _, e := range read.TraceEvents {
+			where := track{"", e.Pid, e.Tid}
+			switch e.Ph {
+			case "X":
+				require.GreaterOrEqual(t, e.Ts, last[where]-1e-6, name)
+				last[where] = e.Ts + e.Dur
+				i := slices.IndexFunc(step.Events[e.Pid], func(s schedule.Event) bool { return s.Action.String() == e.Name })
+				of := step.Events[e.Pid][i]
+				require.InDelta(t, float64(of.Start)*perUnit/float64(max(step.Scale, 1)), e.Ts, 1e-3)
+				require.InDelta(t, float64(of.End-of.Start)*perUnit/float64(max(step.Scale, 1)), e.Dur, 1e-3)
+				require.EqualValues(t, of.Position, e.Args["position"])
+				require.EqualValues(t, of.Action.Stage(), e.Args["stage"])
+				require.EqualValues(t, of.Action.Microbatch(), e.Args["microbatch"])
+				require.Equal(t, of.Action.Kind().String(), e.Args["kind"])
+				boxes++
+			case "s", "f":
+				ends[e.ID] = append(ends[e.ID], e.Ts)
+				if e.Ph == "s" {
+					require.LessOrEqual(t, e.Ts, last[where])
+				}
+			case "C":
+				where.ph = "C"
+				require.GreaterOrEqual(t, e.Ts, last[where], name)
+				last[where] = e.Ts
+				counters[e.Pid] = e.Args
+			}
+		}
+		for _, pair := range ends {
+			require.Len(t, pair, 2, name)
+		}
+		want, flows := 0, 0
+		for rank, events := range step.Events {
+			want += len(events)
+			for _, e := range events {
+				if stage := e.Action.Stage(); !step.Plan.Placement.Last(stage) && step.Plan.Placement.Rank[stage+1] != rank && e.Action.Kind() == schedule.F {
+					flows++
+				}
+			}
+			for class, n := range events[len(events)-1].Live {
+				if read, ok := counters[rank][memory.Class(class).String()]; ok || n != 0 {
+					require.EqualValues(t, n, read, name)
+				}
+			}
+		}
+		require.Equal(t, want, boxes, name)
+		if step.Plan.Mode == schedule.Training {
+			flows *= 2
+		}
+		require.Len(t, ends, flows, name)
+	}
+}
+
+// A step may be measured: with a clock of its own, and without positions or bytes.
+func TestMeasured(t *testing.T) {
+	plan, err := schedule.BreadthFirst(schedule.Params{Placement: schedule.Looped(2, 8), Microbatches: 1,
+		Frozen: []bool{true, false, true, false, false, false, false, false}})
+	require.NoError(t, err)
+	step := &draw.Step{Plan: plan, Unit: "s", Scale: 1e9}
+	for rank := range plan.Programs {
+		var events []schedule.Event
+		now := int64(5e9) + int64(rank)*1e6
+		for a := range plan.All(rank) {
+			events = append(events, schedule.Event{Rank: rank, Action: a, Start: now, End: now + 2e6})
+			now += 2_500_000
+		}
+		step.Events = append(step.Events, events)
+	}
+	text := picture(t, step)
+	require.Contains(t, text, "makespan 0.0")
+	require.Contains(t, text, "<title>0F0, 0 s to 0.002 s</title>")
+	require.Contains(t, text, ">stages 0 2 4 6<")
+	require.Contains(t, text, ">peak 0.75<") // the frozen prefix holds nothing
+	require.Contains(t, text, "peak 1 microbatch in flight on rank 1")
+	require.Regexp(t, `class="line" d="M118 159[^"]*V159H878"`, text) // nothing is left in the end
+	for unit, first := range map[string]string{"s": `"ts":0,"dur":2000,`, "ms": `"ts":0,"dur":2,`, "us": `"ts":0,"dur":0.002,`, "": `"ts":0,"dur":0.002,`} {
+		step.Unit = unit
+		require.Contains(t, trace(t, step), first)
+	}
+
+	// Between the copies of a model nothing is sent.
+	copies := &schedule.Plan{Mode: schedule.ForwardOnly, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 1, 0, 1}, Copies: 2}, Microbatches: 2}
+	arrows := &draw.Step{Plan: copies, Events: make([][]schedule.Event, 2)}
+	for stage, mb := range []int{0, 0, 1, 1} {
+		arrows.Events[stage%2] = append(arrows.Events[stage%2], schedule.Event{Rank: stage % 2, Action: schedule.Act(schedule.F, stage, mb), Start: int64(stage), End: int64(stage + 1)})
+	}
+	require.Equal(t, 2, strings.Count(trace(t, arrows), `"ph":"s"`))
+	require.Equal(t, 2, strings.Count(trace(t, arrows), `"ph":"f"`))
+
+	step.Unit, step.Scale = "ns", 1
+	require.Contains(t, trace(t, step), `"ts":0,"dur":2000,`)
+	require.NotContains(t, trace(t, step), `"ph":"C"`)
+}
+
+func TestErrors(t *testing.T) {
+	long, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 1_000_000})
+	require.NoError(t, err)
+	_, err = draw.Simulate(long, ticks, schedule.Unlimited)
+	require.ErrorIs(t, err, draw.ErrTooLong)
+	require.EqualError(t, err, "draw: too many actions: 8000000, where 1048576 can be shown: take fewer microbatches")
+	long, err = schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 3_000})
+	require.NoError(t, err)
+	step, err := draw.Simulate(long, ticks, schedule.Unlimited)
+	require.NoError(t, err)
+	require.ErrorIs(t, step.SVG(io.Discard), draw.ErrTooLong)
+	require.NoError(t, step.Trace(io.Discard))
+	_, err = draw.Simulate(long, &schedule.Costs{}, schedule.Unlimited)
+	require.ErrorIs(t, err, schedule.ErrCosts)
+
+	for want, spoil := range map[string]func(s *draw.Step){
+		"events of 3 ranks":   func(s *draw.Step) { s.Events = s.Events[:3] },
+		"and 1 peaks":         func(s *draw.Step) { s.Peaks = s.Peaks[:1] },
+		"is of stage 9":       func(s *draw.Step) { s.Events[1][1].Action = schedule.Act(schedule.F, 9, 0) },
+		"is not behind those": func(s *draw.Step) { s.Events[1][1].Start = s.Events[1][0].Start },
+		"from 9 to 3":         func(s *draw.Step) { s.Events[2][2].Start, s.Events[2][2].End = 9, 3 },
+	} {
+		s := steps(t)["1f1b"]
+		spoil(s)
+		for _, err := range []error{s.SVG(io.Discard), s.Trace(io.Discard)} {
+			require.ErrorIs(t, err, draw.ErrStep)
+			require.ErrorContains(t, err, want)
+		}
+	}
+	s := steps(t)["one"]
+	require.ErrorIs(t, s.SVG(full{}), errFull)
+	require.ErrorIs(t, s.Trace(full{}), errFull)
+}
+
+var errFull = errors.New("full")
+
+// full takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+// Nothing in a name gets out of the text that it stands in, and a step of nothing is
+// a picture too.
+func TestHostileNames(t *testing.T) {
+	step := steps(t)["one"]
+	plan := *step.Plan
+	plan.Name = "</title><script>\"'&\x00\xff]]>"
+	step.Plan, step.Unit = &plan, "<b>&\x1b"
+	text := picture(t, step)
+	require.NotContains(t, text, "<script>")
+	require.NotContains(t, text, "<b>")
+	require.NoError(t, xml.Unmarshal([]byte(text), new(struct{ XMLName xml.Name })))
+	require.NoError(t, json.Unmarshal([]byte(trace(t, step)), new(any)))
+
+	step.Events = [][]schedule.Event{nil}
+	text = picture(t, step)
+	require.Contains(t, text, "makespan 0")
+	require.NotContains(t, text, "NaN")
+	require.NoError(t, xml.Unmarshal([]byte(text), new(struct{ XMLName xml.Name })))
+	require.NoError(t, json.Unmarshal([]byte(trace(t, step)), new(any)))
+}

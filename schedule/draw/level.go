@@ -1,0 +1,98 @@
+package draw
+
+import (
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// level is what a rank holds, from a time on.
+type level struct {
+	from int64
+	live float64
+}
+
+// curve is what a rank holds over time, and the most of it.
+type curve struct {
+	levels []level
+	peak   float64
+}
+
+// curves returns what each rank holds: bytes, where the events have any, otherwise
+// microbatches in flight, each from F to the last of its backward, a stage counting as
+// its part of the rank's stages. While an action runs the larger of before and after
+// is there.
+func (s *Step) curves() (curves []curve, bytes bool) {
+	for _, list := range s.Events {
+		for _, e := range list {
+			bytes = bytes || e.Live.Total() != 0
+		}
+	}
+	for rank := range s.Events {
+		if bytes {
+			curves = append(curves, s.bytes(rank))
+		} else {
+			curves = append(curves, s.inFlight(rank))
+		}
+	}
+	return curves, bytes
+}
+
+// bytes returns the bytes that are live on a rank.
+func (s *Step) bytes(rank int) curve {
+	var c curve
+	for i, e := range s.Events[rank] {
+		if resident := e.Live[memory.Resident]; i == 0 && resident > 0 {
+			c.levels = append(c.levels, level{s.clocks().first, float64(resident)})
+		}
+		c.move(e, float64(e.Live.Total()))
+	}
+	if s.Peaks != nil {
+		c.peak = float64(s.Peaks[rank])
+	}
+	return c
+}
+
+// inFlight returns the microbatches in flight on a rank.
+func (s *Step) inFlight(rank int) curve {
+	var c curve
+	part := 1 / float64(max(len(s.Plan.Placement.On(rank)), 1))
+	n := 0
+	for i, e := range s.Events[rank] {
+		switch e.Action.Kind() {
+		case schedule.F:
+			if s.Plan.HasBackward(e.Action.Stage()) {
+				n++
+			}
+		case schedule.B, schedule.W:
+			n--
+		case schedule.I:
+			if stage := e.Action.Stage(); stage < len(s.Plan.Frozen) && s.Plan.Frozen[stage] {
+				n--
+			}
+		}
+		if !e.Action.Joined() || i == len(s.Events[rank])-1 {
+			c.move(e, float64(n)*part)
+		}
+	}
+	return c
+}
+
+// move goes on to what is there after an event.
+func (c *curve) move(e schedule.Event, after float64) {
+	before := 0.0
+	if n := len(c.levels); n > 0 {
+		before = c.levels[n-1].live
+	}
+	c.peak = max(c.peak, after)
+	from := e.End
+	switch {
+	case after == before:
+		return
+	case after > before:
+		from = e.Start
+	}
+	if n := len(c.levels); n > 0 && c.levels[n-1].from == from {
+		c.levels = c.levels[:n-1] // it lasted no time
+	}
+	c.levels = append(c.levels, level{from, after})
+}

@@ -1,0 +1,138 @@
+package draw
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+var (
+	// ErrTooLong is wrapped by errors about a step with more actions than can be shown.
+	ErrTooLong = errors.New("draw: too many actions")
+	// ErrStep is wrapped by errors about a step whose parts do not fit together.
+	ErrStep = errors.New("draw: invalid step")
+)
+
+// MaxEvents is how many actions a step may have to be shown at all.
+const MaxEvents = 1 << 20
+
+// Step is a step of training or evaluation: a plan, and when its actions ran.
+type Step struct {
+	Plan *schedule.Plan
+	// Events are by rank, in the order of its program. Those of computations are what
+	// is shown; the others may be missing. Both of a joined pair have the times of the pair.
+	Events [][]schedule.Event
+	// Peaks are by rank the most bytes live at once; nil takes the most that an event has.
+	Peaks []int64
+	Unit  string // of time, for people: "ms"; "" is a tick
+	Scale int64  // how much of the events' time is a unit; 0 is 1
+}
+
+// Simulate returns the step that schedule.Timeline makes of a plan. Its errors are
+// those of Timeline, or wrap ErrTooLong for a plan of more than MaxEvents actions.
+func Simulate(plan *schedule.Plan, costs *schedule.Costs, capacity int) (*Step, error) {
+	var actions int64
+	for rank := range plan.Programs {
+		actions += plan.Actions(rank)
+	}
+	if actions > MaxEvents {
+		return nil, tooLong(actions, MaxEvents)
+	}
+	s := &Step{Plan: plan, Events: make([][]schedule.Event, len(plan.Programs)), Unit: costs.Unit, Scale: costs.Scale}
+	report, err := schedule.Timeline(plan, costs, capacity, func(e schedule.Event) {
+		s.Events[e.Rank] = append(s.Events[e.Rank], e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, rank := range report.Ranks {
+		s.Peaks = append(s.Peaks, rank.Peak)
+	}
+	return s, nil
+}
+
+func tooLong(n, limit int64) error {
+	return fmt.Errorf("%w: %d, where %d can be shown: take fewer microbatches", ErrTooLong, n, limit)
+}
+
+// check reports a step that cannot be shown, and returns its number of computations.
+func (s *Step) check() (computations int64, err error) {
+	ranks := s.Plan.Placement.Ranks
+	if len(s.Events) != ranks || s.Peaks != nil && len(s.Peaks) != ranks {
+		return 0, fmt.Errorf("%w: events of %d ranks and %d peaks for a plan of %d ranks", ErrStep, len(s.Events), len(s.Peaks), ranks)
+	}
+	var events int64
+	for rank, list := range s.Events {
+		end := int64(math.MinInt64)
+		for i, e := range list {
+			if e.Action.Stage() >= s.Plan.Placement.Stages() {
+				return 0, fmt.Errorf("%w: event %d of rank %d is of stage %d, and the plan has %d", ErrStep, i, rank, e.Action.Stage(), s.Plan.Placement.Stages())
+			}
+			if !e.Action.Kind().Compute() {
+				continue
+			}
+			pair := i > 0 && list[i-1].Action.Joined() && e.Start == list[i-1].Start && e.End == list[i-1].End
+			if e.End < e.Start || e.Start < end && !pair {
+				return 0, fmt.Errorf("%w: event %d of rank %d, %v from %d to %d, is not behind those before it", ErrStep, i, rank, e.Action, e.Start, e.End)
+			}
+			computations++
+			end = e.End
+		}
+		events += int64(len(list))
+	}
+	if events > MaxEvents {
+		return 0, tooLong(events, MaxEvents)
+	}
+	return computations, nil
+}
+
+// clocks are what a step took.
+type clocks struct {
+	first, last int64 // start and end of the step
+	span        int64 // the longest from first start to last end on one rank
+	ideal       int64 // the work of the busiest rank
+}
+
+// makespan returns the time from the first start to the last end.
+func (c clocks) makespan() int64 { return c.last - c.first }
+
+// clocks looks at the computations of the step. A joined pair is worked on once.
+func (s *Step) clocks() clocks {
+	var c clocks
+	begun := false
+	for _, list := range s.Events {
+		var first, last, work int64
+		own := false
+		for i, e := range list {
+			if !e.Action.Kind().Compute() {
+				continue
+			}
+			if !own {
+				first, own = e.Start, true
+			}
+			last = e.End
+			if i == 0 || !list[i-1].Action.Joined() {
+				work += e.End - e.Start
+			}
+		}
+		if !own {
+			continue
+		}
+		if !begun {
+			c.first, c.last, begun = first, last, true
+		}
+		c.first, c.last = min(c.first, first), max(c.last, last)
+		c.span, c.ideal = max(c.span, last-first), max(c.ideal, work)
+	}
+	return c
+}
+
+// bubble returns the part of a clock in which the busiest rank does not work.
+func (c clocks) bubble(clock int64) float64 {
+	if clock == 0 {
+		return 0
+	}
+	return 1 - float64(c.ideal)/float64(clock)
+}

@@ -1,0 +1,366 @@
+package draw
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// MaxBoxes is how many computations a picture may have.
+const MaxBoxes = 20_000
+
+// The picture's measures, in its own units, which are about a pixel.
+const (
+	left       = 118.0 // of the plot: what stands before it names the rank
+	right      = 96.0  // behind the plot, for the peaks
+	top        = 98.0  // title, facts, legend
+	bottom     = 46.0  // the axis
+	lane       = 27.0  // height of a rank's row
+	holds      = 30.0  // height of what the rank holds
+	gap        = 15.0  // between ranks
+	curveGap   = 4.0   // between a row and what it holds
+	leastBox   = 17.0  // wanted width of the shortest computation
+	leastPlot  = 760.0
+	widestPlot = 3000.0
+	digit      = 6.6 // width of a digit in a box, and of one in a small box
+	smallDigit = 5.7
+)
+
+// SVG writes a picture: a row for each rank, a box for each computation with its
+// microbatch where that fits, stages of a rank from strong to faint, joined pairs one
+// above the other, and below each row what the rank holds. Without bytes in the
+// events that is microbatches in flight. All ranks share one scale. Colours are light
+// or dark as the reader has it; there are no scripts and no fonts from elsewhere.
+//
+// A step of more than MaxBoxes computations is an error that wraps ErrTooLong.
+func (s *Step) SVG(w io.Writer) error {
+	computations, err := s.check()
+	if err != nil {
+		return err
+	}
+	if computations > MaxBoxes {
+		return tooLong(computations, MaxBoxes)
+	}
+	p := &picture{w: bufio.NewWriter(w), step: s, clocks: s.clocks()}
+	p.curves, p.bytes = s.curves()
+	p.measure()
+	p.open()
+	p.legend()
+	p.axis()
+	for rank := range s.Events {
+		p.rank(rank)
+	}
+	p.printf("</svg>\n")
+	if err := p.w.Flush(); err != nil {
+		return fmt.Errorf("draw: %w", err)
+	}
+	return nil
+}
+
+// picture is a step on its way to SVG.
+type picture struct {
+	w      *bufio.Writer
+	step   *Step
+	clocks clocks
+	curves []curve
+	bytes  bool    // the curves are of bytes
+	most   float64 // the highest of the curves
+
+	plot, height float64
+	pitch        float64 // from one rank to the next
+}
+
+func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
+
+// measure finds how wide the plot is: the shortest computation should have room for
+// its number.
+func (p *picture) measure() {
+	shortest := p.clocks.makespan()
+	for _, list := range p.step.Events {
+		for _, e := range list {
+			if d := e.End - e.Start; e.Action.Kind().Compute() && d > 0 {
+				shortest = min(shortest, d)
+			}
+		}
+	}
+	p.plot = leastPlot
+	if shortest > 0 {
+		p.plot = min(max(leastBox*float64(p.clocks.makespan())/float64(shortest), leastPlot), widestPlot)
+	}
+	for _, c := range p.curves {
+		p.most = max(p.most, c.peak)
+	}
+	p.pitch = lane + gap
+	if p.most > 0 {
+		p.pitch += curveGap + holds
+	}
+	p.height = top + float64(len(p.curves))*p.pitch - gap + bottom
+}
+
+// x turns a time into a coordinate.
+func (p *picture) x(time int64) float64 {
+	return left + p.plot*float64(time-p.clocks.first)/float64(max(p.clocks.makespan(), 1))
+}
+
+// y returns the top of a rank's row.
+func (p *picture) y(rank int) float64 { return top + float64(rank)*p.pitch }
+
+// at writes a coordinate.
+func at(v float64) string { return decimal(v, 2) }
+
+// time writes a time in units, and its unit.
+func (p *picture) time(t int64) string {
+	text := decimal(float64(t)/float64(max(p.step.Scale, 1)), 3)
+	return text + " " + p.unit(text != "1")
+}
+
+// unit returns the unit of time.
+func (p *picture) unit(plural bool) string {
+	switch {
+	case p.step.Unit != "":
+		return p.step.Unit
+	case plural:
+		return "ticks"
+	}
+	return "tick"
+}
+
+// held writes an amount of what the curves show.
+func (p *picture) held(amount float64) string {
+	if p.bytes {
+		return size(int64(amount))
+	}
+	return decimal(amount, 2)
+}
+
+// heldUnit is what stands behind the highest amount in a sentence.
+func (p *picture) heldUnit() string {
+	switch {
+	case p.bytes:
+		return ""
+	case p.most == 1:
+		return " microbatch in flight"
+	}
+	return " microbatches in flight"
+}
+
+// open writes the beginning: style, page, title and facts.
+func (p *picture) open() {
+	plan, width := p.step.Plan, left+p.plot+right
+	facts := p.facts()
+	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 0 %[1]s %[2]s" role="img">`+"\n", at(width), at(p.height))
+	p.printf("<title>%s</title>\n<desc>%s</desc>\n<style>%s</style>\n", escape(plan.Name), escape(facts), style)
+	p.printf(`<rect class="page" width="%s" height="%s" rx="8"/>`+"\n", at(width), at(p.height))
+	p.printf(`<text class="title" x="20" y="33">%s</text>`+"\n", escape(plan.Name))
+	p.printf(`<text x="20" y="54">%s</text>`+"\n", escape(facts))
+}
+
+// facts says in a line what the step comes to.
+func (p *picture) facts() string {
+	plan, c := p.step.Plan, p.clocks
+	facts := []string{
+		count(plan.Placement.Ranks, "rank"), count(plan.Placement.Stages(), "stage"), count(plan.Microbatches, "microbatch"),
+		"makespan " + p.time(c.makespan()),
+		"bubble " + percent(c.bubble(c.makespan())) + " (" + percent(c.bubble(c.span)) + " of the span)",
+	}
+	worst := 0
+	for rank := range p.curves {
+		if p.curves[rank].peak > p.curves[worst].peak {
+			worst = rank
+		}
+	}
+	if len(p.curves) > 0 && p.most > 0 {
+		facts = append(facts, fmt.Sprintf("peak %s on rank %d", p.held(p.most)+p.heldUnit(), worst))
+	}
+	return strings.Join(facts, " · ")
+}
+
+func percent(part float64) string { return decimal(100*part, 1) + " %" }
+
+func count(n int, what string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(what, "ch"):
+		what += "es"
+	default:
+		what += "s"
+	}
+	return grouped(n) + " " + what
+}
+
+// legend writes what colours and shades mean, as far as they occur.
+func (p *picture) legend() {
+	var there [schedule.NumKinds]bool
+	chunks := 1
+	for rank, list := range p.step.Events {
+		for _, e := range list {
+			there[e.Action.Kind()] = true
+		}
+		chunks = max(chunks, len(p.step.Plan.Placement.On(rank)))
+	}
+	x := 20.0
+	const y = 76.0
+	say := func(text string) {
+		p.printf(`<text class="small" x="%s" y="%s">%s</text>`+"\n", at(x), at(y), escape(text))
+		x += 5.7*float64(len(text)) + 22
+	}
+	for _, k := range kinds {
+		if there[k.kind] {
+			p.printf(`<rect class="%v" x="%s" y="%s" width="14" height="11" rx="2"/>`, k.kind, at(x), at(y-10))
+			x += 20
+			say(k.word)
+		}
+	}
+	if chunks > 1 {
+		for place := range min(chunks, 4) {
+			p.printf(`<rect class="F" fill-opacity="%s" x="%s" y="%s" width="14" height="11" rx="2"/>`,
+				at(strength(place, min(chunks, 4))), at(x), at(y-10))
+			x += 15
+		}
+		x += 5
+		say("from the first to the last stage of a rank")
+	}
+	if p.most > 0 {
+		p.printf(`<path class="area" d="M%s %sv-6h7v-4h7v10z"/><path class="line" d="M%[1]s %[3]sh7v-4h7"/>`, at(x), at(y+1), at(y-5))
+		x += 20
+		if p.bytes {
+			say("bytes live on the rank")
+		} else {
+			say("microbatches in flight on the rank")
+		}
+	}
+}
+
+// axis writes the time axis, and its grid behind all that follows.
+func (p *picture) axis() {
+	makespan := float64(p.clocks.makespan()) / float64(max(p.step.Scale, 1))
+	low, high := p.y(0), p.height-bottom+6
+	p.printf(`<path class="axis" d="M%s %sh%s"/>`+"\n", at(left), at(high), at(p.plot))
+	if makespan > 0 {
+		step, decimals := roundStep(makespan * 74 / p.plot)
+		if p.step.Scale < 2 && step < 1 {
+			step, decimals = 1, 0
+		}
+		for i := 0; float64(i)*step <= makespan*(1+1e-9); i++ {
+			x := left + p.plot*float64(i)*step/makespan
+			p.printf(`<path class="grid" d="M%s %sV%s"/><path class="axis" d="M%[1]s %[3]sv4"/>`, at(x), at(low), at(high))
+			p.printf(`<text class="small" x="%s" y="%s" text-anchor="middle">%s</text>`+"\n", at(x), at(high+17), decimal(float64(i)*step, decimals))
+		}
+	}
+	p.printf(`<text class="small" x="%s" y="%s">%s</text>`+"\n", at(left+p.plot+14), at(high+17), escape(p.unit(true)))
+}
+
+// rank writes a rank's row, and below it what the rank holds.
+func (p *picture) rank(rank int) {
+	y, stages := p.y(rank), p.step.Plan.Placement.On(rank)
+	p.printf(`<text class="rank" x="20" y="%s">rank %d</text>`, at(y+18), rank)
+	p.printf(`<text class="small" x="20" y="%s">%s</text>`+"\n", at(y+36), stageList(stages))
+	p.printf(`<rect class="lane" x="%s" y="%s" width="%s" height="%s"/>`+"\n", at(left), at(y), at(p.plot), at(lane))
+	p.curve(rank, y+lane+curveGap)
+
+	place := map[int]int{}
+	for i, stage := range stages {
+		place[stage] = i
+	}
+	list := p.step.Events[rank]
+	p.printf(`<g class="n">` + "\n")
+	for i, e := range list {
+		if !e.Action.Kind().Compute() || e.End == e.Start {
+			continue
+		}
+		b := box{event: e, x: p.x(e.Start), width: p.x(e.End) - p.x(e.Start), y: y, height: lane,
+			strength: strength(place[e.Action.Stage()], len(stages))}
+		switch {
+		case e.Action.Joined():
+			b.height = lane / 2
+		case i > 0 && list[i-1].Action.Joined():
+			b.y, b.height = y+lane/2, lane/2
+		}
+		p.box(b)
+		if b.y > y {
+			p.printf(`<rect class="pair" x="%s" y="%s" width="%s" height="%s" rx="2.5"/>`, at(b.x+0.7), at(y+0.2), at(max(b.width-1.4, 0.2)), at(lane-0.4))
+		}
+		p.printf("\n")
+	}
+	p.printf("</g>\n")
+}
+
+// stageList names the stages of a rank, where there is room for them.
+func stageList(stages []int) string {
+	if len(stages) == 1 {
+		return "stage " + strconv.Itoa(stages[0])
+	}
+	list := "stages " + strings.Trim(fmt.Sprint(stages), "[]")
+	if len(stages) == 0 || len(list) > 17 {
+		list = count(len(stages), "stage")
+	}
+	return list
+}
+
+// box is a computation.
+type box struct {
+	event               schedule.Event
+	x, y, width, height float64
+	strength            float64
+}
+
+// box draws a computation, with a name for who points at it.
+func (p *picture) box(b box) {
+	const inset = 0.6 // on either side, between one box and the next
+	a := b.event.Action
+	shade := ""
+	if b.strength < 1 {
+		shade = ` fill-opacity="` + at(b.strength) + `"`
+	}
+	p.printf(`<rect class="%v"%s x="%s" y="%s" width="%s" height="%s" rx="2"><title>%v, %s to %s</title></rect>`,
+		a.Kind(), shade, at(b.x+inset), at(b.y), at(max(b.width-2*inset, 0.3)), at(b.height),
+		a, escape(p.time(b.event.Start-p.clocks.first)), escape(p.time(b.event.End-p.clocks.first)))
+
+	number := strconv.Itoa(a.Microbatch())
+	baseline, class := 4.0, ""
+	if b.height < lane || float64(len(number))*digit+2 > b.width {
+		baseline, class = 3.4, "h"
+		if float64(len(number))*smallDigit+1 > b.width {
+			return
+		}
+	}
+	switch { // dark on yellow, and on what is faint
+	case a.Kind() == schedule.W && b.strength > 0.7:
+		class += " d k"
+	case a.Kind() == schedule.W || b.strength <= 0.7:
+		class += " d"
+	}
+	if class != "" {
+		class = ` class="` + strings.TrimSpace(class) + `"`
+	}
+	p.printf(`<text%s x="%s" y="%s">%s</text>`, class, at(b.x+b.width/2), at(b.y+b.height/2+baseline), number)
+}
+
+// curve draws what a rank holds, and says its peak.
+func (p *picture) curve(rank int, y float64) {
+	c, low := p.curves[rank], y+holds
+	if p.most == 0 {
+		return
+	}
+	height := func(live float64) float64 { return low - holds*live/p.most }
+	var line strings.Builder
+	line.WriteString("M" + at(left) + " " + at(low))
+	first := len(c.levels) - 1 // of those as high as it gets
+	for i, l := range c.levels {
+		line.WriteString("H" + at(p.x(l.from)) + "V" + at(height(l.live)))
+		if l.live > c.levels[first].live || l.live == c.levels[first].live && i < first {
+			first = i
+		}
+	}
+	line.WriteString("H" + at(left+p.plot))
+	p.printf(`<path class="area" d="%sV%sz"/><path class="line" d="%[1]s"/>`, line.String(), at(low))
+	if len(c.levels) > 0 {
+		l := c.levels[first]
+		p.printf(`<circle class="peak" cx="%s" cy="%s" r="2.6"/>`, at(p.x(l.from)), at(height(l.live)))
+	}
+	p.printf(`<text class="small" x="%s" y="%s">peak %s</text>`+"\n", at(left+p.plot+14), at(low-2), p.held(c.peak))
+}

@@ -1,0 +1,50 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+)
+
+// DualPipe is DeepSeek's schedule on two copies of the model that run through the
+// ranks in opposite directions (Bidirectional): rank r runs stage r of the first copy
+// and stage P-1-r of the second one. The first copy takes the first half of the
+// microbatches (Plan.Span). The forward of one copy and the backward of the other
+// overlap (a joined pair), so that one computes while the other communicates. It
+// costs twice the weights; the gradients of the copies must be added by whoever owns
+// them.
+//
+// A rank has P+1 microbatches in flight at most. With F&B the time of a joined pair,
+// and F, B, W those of a rank, the makespan has a bubble of (P/2-1)(F&B+B-3W).
+//
+// The rule is one of an even number of ranks, 2P microbatches or more, and an even
+// number of them. An odd number of ranks runs as one more does, with the rank in the
+// middle for the two; its figures are those of P+1. Of other numbers of microbatches
+// it is the order of more, without those that are not there. The size of the plan does
+// not depend on the number of microbatches. Errors wrap ErrParams.
+func DualPipe(p Params) (*Plan, error) {
+	if err := p.check("dualpipe", takesCopies); err != nil {
+		return nil, err
+	}
+	ranks := p.Placement.Ranks
+	if p.Placement.Copies != 2 || p.Placement.Depth() != ranks || !slices.Equal(p.Placement.Rank, Bidirectional(ranks).Rank) {
+		return nil, fmt.Errorf("%w: dualpipe runs two copies of a model of as many stages as ranks, in opposite directions: place them as Bidirectional(%d) does",
+			ErrParams, ranks)
+	}
+	half := (ranks + 1) / 2
+	if half > bothWaysMost {
+		return nil, fmt.Errorf("%w: dualpipe on %d ranks: there may be %d", ErrParams, ranks, 2*bothWaysMost)
+	}
+	each := max((p.Microbatches+1)/2, 2*half) // microbatches of a copy
+	programs := make([][]Segment, ranks)
+	for r := range ranks {
+		away, towards := r, 2*ranks-1-r // the stages of the first and the second copy
+		t := newTape(p, away, towards)
+		if r < half {
+			t.bothWays(r, half, each, away, towards)
+		} else {
+			t.bothWays(ranks-1-r, half, each, towards, away)
+		}
+		programs[r] = t.program
+	}
+	return p.plan("dualpipe", programs...), nil
+}

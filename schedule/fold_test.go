@@ -1,0 +1,154 @@
+package schedule_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// listed returns the actions of a program, one after the other.
+func listed(program []schedule.Segment) []schedule.Action {
+	p := &schedule.Plan{Programs: [][]schedule.Segment{program}}
+	return slices.Collect(p.All(0))
+}
+
+// folded returns the segments of a list as the text form has them.
+func folded(t *testing.T, list []schedule.Action) []string {
+	p := &schedule.Plan{Placement: schedule.Looped(1, 1), Programs: [][]schedule.Segment{schedule.Fold(list)}}
+	_, lines, _ := strings.Cut(text(t, p), "rank 0:\n")
+	return strings.Split(strings.TrimSuffix(lines, "\n"), "\n")
+}
+
+func TestFold(t *testing.T) {
+	const f, b, i, w = schedule.F, schedule.B, schedule.I, schedule.W
+	var list []schedule.Action
+	add := func(kind schedule.Kind, stage, mb int) { list = append(list, schedule.Act(kind, stage, mb)) }
+	for _, test := range []struct {
+		name string
+		make func()
+		want []string
+	}{
+		{"nothing", func() {}, []string{""}},
+		{"short", func() { add(f, 0, 0); add(f, 0, 1); add(b, 0, 0); add(b, 0, 1) }, []string{"x 1 +0: 0F0 0F1 0B0 0B1"}},
+		{"one kind", func() {
+			for m := range 100 {
+				add(f, 0, m)
+			}
+		}, []string{"x 100 +1: 0F0"}},
+		{"descending", func() {
+			for m := range 100 {
+				add(f, 0, m)
+			}
+			for m := range 100 {
+				add(b, 0, 99-m)
+			}
+		}, []string{"x 100 +1: 0F0", "x 100 -1: 0B99"}},
+		{"1F1B", func() {
+			for m := range 1_000 {
+				add(f, 3, m)
+				if m >= 3 {
+					add(b, 3, m-3)
+				}
+			}
+			for m := 997; m < 1_000; m++ {
+				add(b, 3, m)
+			}
+		}, []string{"x 1 +0: 3F0 3F1 3F2", "x 997 +1: 3F3 3B0", "x 1 +0: 3B997 3B998 3B999"}},
+		{"a period in the last third", func() {
+			for m := range 50 {
+				add(f, m*m%7, m*m%11)
+			}
+			for m := range 20 {
+				add(i, 0, 3*m)
+				add(w, 1, 3*m+1)
+				add(w, 0, 3*m+2)
+			}
+		}, nil},
+		{"joined pairs stay together", func() {
+			add(f, 0, 0)
+			for m := range 10 {
+				list = append(list, schedule.Act(f, 0, m+1).WithJoin(true))
+				add(b, 0, m)
+			}
+			add(f, 0, 11)
+		}, []string{"x 1 +0: 0F0", "x 10 +1: 0F1& 0B0", "x 1 +0: 0F11"}},
+		{"joined pairs, one out of step", func() {
+			add(b, 0, 0)
+			for m := range 10 {
+				list = append(list, schedule.Act(f, 0, m).WithJoin(true))
+				add(b, 0, m+1)
+			}
+		}, []string{"x 1 +0: 0B0", "x 10 +1: 0F0& 0B1"}},
+		{"drops differ", func() {
+			for m := range 10 {
+				list = append(list, schedule.Act(f, 0, m).WithDrop(schedule.Drop(m/5)))
+			}
+		}, []string{"x 5 +1: 0F0", "x 5 +1: 0F5~p"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			list = nil
+			test.make()
+			require.Equal(t, list, listed(schedule.Fold(list)))
+			if test.want != nil {
+				require.Equal(t, test.want, folded(t, list))
+			}
+		})
+	}
+}
+
+// TestFoldKeepsTheList folds lists of random pieces and repetitions, and demands
+// the same list, and that a period that repeats often enough is found.
+func TestFoldKeepsTheList(t *testing.T) {
+	action := rapid.Custom(func(t *rapid.T) schedule.Action {
+		return schedule.Act(schedule.Kind(rapid.IntRange(1, 2).Draw(t, "kind")), rapid.IntRange(0, 1).Draw(t, "stage"),
+			rapid.IntRange(0, 3).Draw(t, "mb")).WithJoin(rapid.IntRange(0, 9).Draw(t, "join") == 0)
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		var list []schedule.Action
+		longest := 0
+		for range rapid.IntRange(0, 5).Draw(t, "pieces") {
+			body := rapid.SliceOfN(action, 0, 6).Draw(t, "body")
+			repeat := rapid.SampledFrom([]int{1, 2, 3, 40, 500}).Draw(t, "repeat")
+			stride := rapid.IntRange(0, 2).Draw(t, "stride")
+			for r := range repeat {
+				for _, a := range body {
+					list = append(list, a.Shift(r*stride))
+				}
+			}
+			longest += len(body)
+		}
+		for i := range list { // a joined action has one behind it that is not
+			list[i] = list[i].WithJoin(list[i].Joined() && i+1 < len(list) && (i == 0 || !list[i-1].Joined()))
+		}
+		before := slices.Clone(list)
+		program := schedule.Fold(list)
+		require.Equal(t, before, list)
+		require.Equal(t, slices.Clip(list), listed(program))
+		for _, s := range program {
+			require.False(t, s.Body[len(s.Body)-1].Joined())
+		}
+		written := 0
+		for _, s := range program {
+			written += len(s.Body)
+		}
+		require.LessOrEqual(t, written, 40+8*longest)
+	})
+}
+
+// The time of fold is n log n also where nothing repeats, and where all does.
+func TestFoldOfLongLists(t *testing.T) {
+	list := make([]schedule.Action, 1<<17)
+	for i := range list {
+		list[i] = schedule.Act(schedule.F, i*i%16381, i)
+	}
+	require.Equal(t, list, listed(schedule.Fold(list)))
+	for i := range list {
+		list[i] = schedule.Act(schedule.F, 0, 0)
+	}
+	require.Equal(t, []schedule.Segment{{Body: list[:1], Repeat: len(list)}}, schedule.Fold(list))
+}

@@ -1,0 +1,51 @@
+package format
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// costs writes the costs of a simulation as schedule.WriteCosts does.
+func (j *jsonWriter) costs(costs *schedule.Costs) error {
+	var b bytes.Buffer
+	if err := schedule.WriteCosts(&b, costs); err != nil {
+		return err
+	}
+	j.field("costs", bytes.ReplaceAll(bytes.TrimSpace(b.Bytes()), []byte("\n"), []byte("\n  ")))
+	return nil
+}
+
+// costs reads what schedule.WriteCosts writes.
+func (r *jsonReader) costs() {
+	r.start = r.ahead()
+	var object json.RawMessage
+	if err := r.decoder.Decode(&object); err != nil {
+		r.err = r.f.fault(r.start, "found %s, expected costs: %v", r.f.found(r.start), err)
+		return
+	}
+	costs, err := schedule.ReadCosts(bytes.NewReader(object))
+	var placed interface {
+		Place() (line, column int)
+		Fault() string
+	}
+	switch {
+	case errors.As(err, &placed):
+		line, column := placed.Place()
+		r.err = r.f.fault(r.start+offsetOf(object, line, column), "%s", placed.Fault())
+	case err != nil:
+		r.err = r.f.fault(r.start, "found costs that are none: %v", err)
+	}
+	r.f.Costs = costs
+}
+
+// offsetOf is the reverse of File.place: where a line and a column of a text are.
+func offsetOf(text []byte, line, column int) int {
+	offset := 0
+	for ; line > 1; line-- {
+		offset += 1 + bytes.IndexByte(text[offset:], '\n')
+	}
+	return offset + column - 1
+}

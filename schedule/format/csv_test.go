@@ -1,0 +1,115 @@
+package format_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/format"
+)
+
+// Today's letters and the old ones say the same.
+func TestOldLetters(t *testing.T) {
+	for text, want := range map[string]string{
+		"0F0,0B0":                      "0F0 0B0",
+		"0F0,0I0,0W0":                  "0F0 0I0 0W0",
+		"0F0,0F1,0B0,0I1,0W1":          "0F0 0F1 0B0 0I1 0W1", // a mix of B and of I and W
+		"0F0,0F1,0BW0,0BW1":            "0F0 0F1 0B0 0B1",
+		"0F0,0F1,0BW0,0I1,0W1":         "0F0 0F1 0B0 0I1 0W1",
+		"0F0,0B0,0W0":                  "0F0 0I0 0W0",
+		"0F0,0F1,0BW0,0B1,0W1":         "0F0 0F1 0B0 0I1 0W1",
+		"0F0,(0F1;0B0)OVERLAP_F_B,0W0": "0F0 0F1& 0I0 0W0",
+		"0F0,0SEND_B0,0B0,0RECV_B0":    "0F0 0SEND_B0 0B0 0RECV_B0",
+		"0F0,0SEND_B0,0B0,0W0":         "0F0 0SEND_B0 0I0 0W0",
+	} {
+		require.Equal(t, want, words(read(t, text, format.Options{}).Plan, 0), text)
+	}
+}
+
+// The file says where stages live, how many there are, and of how many microbatches.
+func TestDerived(t *testing.T) {
+	file := read(t, "0F0,3F0,3B0,0B0,1F7\n1F0,2F0,2B0,1B0", format.Options{Name: "/tmp/v.csv"})
+	require.Equal(t, schedule.Placement{Ranks: 2, Rank: []int{0, 1, 1, 0}}, file.Plan.Placement) // 1F7 has strayed
+	require.Equal(t, 8, file.Plan.Microbatches)
+	require.Equal(t, "v.csv", file.Plan.Name)
+	require.Equal(t, schedule.Training, file.Plan.Mode)
+
+	file = read(t, "0F0\n\n2F0,0F1\n\n\n", format.Options{})
+	require.Equal(t, schedule.Placement{Ranks: 3, Rank: []int{0, 1, 2}}, file.Plan.Placement)
+	require.Equal(t, schedule.ForwardOnly, file.Plan.Mode)
+	require.Equal(t, "compute", file.Plan.Name)
+	line, column := file.Place(1, 0)
+	require.Equal(t, [2]int{2, 1}, [2]int{line, column})
+
+	options := format.Options{Ranks: 5, Stages: 2, Microbatches: 1, Slices: 3, Frozen: []bool{true, false}}
+	file = read(t, "0F0\n\n2F0,0F1\n\n\n", options)
+	require.Equal(t, schedule.Placement{Ranks: 5, Rank: []int{0, 1}}, file.Plan.Placement)
+	require.Equal(t, 1, file.Plan.Microbatches)
+	require.Equal(t, 3, file.Plan.Slices)
+	require.Equal(t, options.Frozen, file.Plan.Frozen)
+	require.Len(t, file.Plan.Programs, 5)
+
+	const copies = "0F0,0F1,2F2,2B2,0B0,0B1\n1F0,1F1,3F2,3B2,1B0,1B1\n"
+	require.Equal(t, 2, read(t, copies, format.Options{}).Plan.Placement.Copies)
+	require.Zero(t, read(t, strings.Replace(copies, "3F2", "3F1", 1), format.Options{}).Plan.Placement.Copies)
+	require.Zero(t, read(t, copies, format.Options{Stages: 5}).Plan.Placement.Copies)
+	require.Zero(t, read(t, copies, format.Options{Microbatches: 6}).Plan.Placement.Copies)
+}
+
+// What the forms have no word for is left out.
+func TestLeftOut(t *testing.T) {
+	const text = `weir plan 1 name "sent" mode training ranks 2 stages 2 microbatches 1 placement 0 1 frozen none
+rank 0: x 1 +0: 0UNSHARD 0F0~p 0SEND_F0 0WAIT_F0~t 0RECV_B0 0B0~gs 0RESHARD 0REDUCE_GRAD
+rank 1: x 1 +0: 1RECV_F0 1F0 1B0 1SEND_B0 1WAIT_B0`
+	p := read(t, text, format.Options{}).Plan
+	require.Equal(t, "0F0,0B0\n1F0,1B0\n", written(t, p, format.Compute))
+	require.Equal(t, "1 -1\n1 -1\n", written(t, p, format.Order))
+	require.Equal(t, "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0RESHARD,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0\n", written(t, p, format.Comms))
+}
+
+// TestArtifacts builds two files of PyTorch's own tests from rules, to the byte:
+// test/distributed/pipelining/artifacts/ of github.com/pytorch/pytorch at commits
+// 15380b18b0ec and a2af973f46e7. They are known by their digests.
+func TestArtifacts(t *testing.T) {
+	p, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8})
+	require.NoError(t, err)
+	lines := strings.Split(written(t, p, format.Compute), "\n")
+	rank0 := strings.SplitAfterN(lines[0], ",", 4)
+	// Rank 0 is idle for a tick behind its warmup, and rank 1 at first; the letters
+	// are those of 2024.
+	compute := strings.ReplaceAll(strings.Join(rank0[:3], "")+","+rank0[3]+"\n,"+lines[1]+"\n", "I", "B")
+	requireArtifact(t, "0dd1690c4034ac9d644a32eb48c8540873c6e4a6f8db14919c9b67e9818958db", compute)
+	file := read(t, compute, format.Options{})
+	require.Equal(t, format.Compute, file.Format)
+	require.Equal(t, p.Placement, file.Plan.Placement)
+	for rank := range p.Programs {
+		require.Equal(t, actions(p, rank), actions(file.Plan, rank))
+	}
+
+	p, err = schedule.DualPipeV(schedule.Params{Placement: schedule.Wave(4, 8), Microbatches: 10})
+	require.NoError(t, err)
+	pairs := written(t, p, format.Compute)
+	requireArtifact(t, "16ce4a29936e4c5ad774098add32489b4937942e3f5ab0108f17d2826b184529", pairs)
+	file = read(t, pairs, format.Options{})
+	require.Equal(t, p.Placement, file.Plan.Placement)
+	for rank := range p.Programs {
+		require.Equal(t, actions(p, rank), actions(file.Plan, rank))
+	}
+}
+
+// requireArtifact demands a text with this digest, and that it comes back.
+func requireArtifact(t *testing.T, digest, text string) {
+	t.Helper()
+	require.Equal(t, digest, fmt.Sprintf("%x", sha256.Sum256([]byte(text))))
+	for _, ends := range []string{"\n", "\r\n"} {
+		text := strings.ReplaceAll(text, "\n", ends)
+		var back strings.Builder
+		_, err := read(t, text, format.Options{}).WriteTo(&back)
+		require.NoError(t, err)
+		require.Equal(t, text, back.String())
+	}
+}

@@ -1,0 +1,70 @@
+package format_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/format"
+)
+
+// A file is read, checked, and each fault is shown where it stands.
+func Example() {
+	const csv = "0F0,0F1,0B0,0B1\n1F0,1B0,,1B1,1F1\n"
+	file, err := format.Read(strings.NewReader(csv), format.Options{Name: "plan.csv"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = schedule.Check(file.Plan)
+	if invalid, ok := errors.AsType[*schedule.PlanError](err); ok {
+		for _, fault := range invalid.Faults {
+			line, column := file.Place(fault.Rank, fault.Position)
+			fmt.Printf("%s:%d:%d: %s\n", file.Name, line, column, fault.Text)
+		}
+	}
+	// Output:
+	// plan.csv:2:10: Rank 1, action 2: 1B1 runs before 1F1, which saves what it takes; move 1F1 before it.
+}
+
+// The same plan in three forms.
+func ExampleWrite() {
+	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 4})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, form := range []format.Format{format.Compute, format.Order, format.JSON} {
+		if err := format.Write(os.Stdout, plan, form); err != nil {
+			fmt.Println(err)
+		}
+		fmt.Println()
+	}
+	// Output:
+	// 0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3
+	// 1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3
+	//
+	// 1 1 -1 1 -1 1 -1 -1
+	// 1 -1 1 -1 1 -1 1 -1
+	//
+	// {
+	//   "schema": 1,
+	//   "name": "1f1b",
+	//   "mode": "training",
+	//   "ranks": 2,
+	//   "placement": [0, 1],
+	//   "microbatches": 4,
+	//   "programs": [
+	//     [
+	//       {"repeat": 1, "stride": 0, "actions": "0F0"},
+	//       {"repeat": 3, "stride": 1, "actions": "0F1 0B0"},
+	//       {"repeat": 1, "stride": 0, "actions": "0B3"}
+	//     ],
+	//     [
+	//       {"repeat": 4, "stride": 1, "actions": "1F0 1B0"}
+	//     ]
+	//   ]
+	// }
+}

@@ -1,0 +1,174 @@
+package format
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// MaxBytes is the most bytes that Read takes.
+const MaxBytes = schedule.MaxText
+
+// Options say how to read a file, and what some forms do not say. In the zero value
+// everything is as the file shows it.
+type Options struct {
+	Name   string // of the file, for errors
+	Format Format
+	// Ranks, Stages and Microbatches are how many there must be; 0 is as many as
+	// the file shows. A file that says itself must say the same; in others, actions
+	// beyond are faults that schedule.Check finds.
+	Ranks, Stages, Microbatches int
+	// Slices and Frozen are those of the plan, where the form has no word for them.
+	Slices int
+	Frozen []bool
+}
+
+// File is a plan and the file that it was read from. It is immutable.
+type File struct {
+	Name   string
+	Format Format
+	Plan   *schedule.Plan
+	Costs  *schedule.Costs // of a JSON file that has them; nil in others
+
+	text string
+	// offsets[rank] are the places in the text of the actions of the rank's bodies,
+	// starts[rank] is that of the rank itself.
+	offsets [][]uint32
+	starts  []uint32
+}
+
+// Read reads a plan, at most MaxBytes of it, and holds no more memory than a small
+// multiple of that. It does not say whether the plan is valid: schedule.Check does.
+// An error about a place in the file is an *Error.
+func Read(r io.Reader, options Options) (*File, error) {
+	if err := options.validate(); err != nil {
+		return nil, err
+	}
+	text, err := readText(r)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{Name: options.Name, Format: options.Format, text: text}
+	if f.Format == Auto {
+		f.Format = Detect(text)
+	}
+	switch f.Format {
+	case Text:
+		err = f.readPlanText(options)
+	case Compute, Comms:
+		err = f.readCSV(options)
+	case Order:
+		err = f.readOrder(options)
+	case JSON:
+		err = f.readJSON(options)
+	default:
+		err = f.fault(0, "found %s, expected a plan: cells such as 2F0, signed numbers, {, or weir plan 1", f.found(0))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// validate reports what is wrong with the options.
+func (o *Options) validate() error {
+	for _, number := range [...]struct {
+		what     string
+		n, limit int
+	}{
+		{"ranks", o.Ranks, schedule.MaxStages},
+		{"stages", o.Stages, schedule.MaxStages},
+		{"microbatches", o.Microbatches, schedule.MaxMicrobatches},
+		{"slices", o.Slices, schedule.MaxMicrobatches},
+	} {
+		if number.n < 0 || number.n > number.limit {
+			return fmt.Errorf("%w: %d %s were asked for: there may be up to %d, or 0 for what the file shows",
+				ErrFormat, number.n, number.what, number.limit)
+		}
+	}
+	return nil
+}
+
+func readText(r io.Reader) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
+	if err != nil {
+		return "", fmt.Errorf("format: %w", err)
+	}
+	if len(text) > MaxBytes {
+		return "", fmt.Errorf("%w: it is longer than %d bytes: write the plan as segments, in the text form or as JSON", ErrFormat, MaxBytes)
+	}
+	return string(text), nil
+}
+
+// WriteTo writes the file as it was read, byte for byte.
+func (f *File) WriteTo(w io.Writer) (int64, error) {
+	n, err := io.WriteString(w, f.text)
+	if err != nil {
+		return int64(n), fmt.Errorf("format: %w", err)
+	}
+	return int64(n), nil
+}
+
+// Place returns the line and the column of an action, by its position in the rank's
+// program as faults give it, each repeat of a segment counted. Where there is no
+// such action it returns the place of the rank, and where there is no such rank the
+// first of the file.
+func (f *File) Place(rank int, position int64) (line, column int) {
+	if rank < 0 || rank >= len(f.starts) {
+		return 1, 1
+	}
+	offset, before := f.starts[rank], 0
+	for _, segment := range f.Plan.Programs[rank] {
+		body, all := int64(len(segment.Body)), int64(len(segment.Body))*int64(segment.Repeat)
+		if position >= 0 && position < all {
+			offset = f.offsets[rank][before+int(position%body)]
+		}
+		position, before = position-all, before+len(segment.Body)
+	}
+	return f.place(int(offset))
+}
+
+// place turns an offset into a line and a column.
+func (f *File) place(offset int) (line, column int) {
+	before := f.text[:offset]
+	return 1 + strings.Count(before, "\n"), offset - strings.LastIndexByte(before, '\n')
+}
+
+// fault returns the error for a place.
+func (f *File) fault(offset int, format string, args ...any) error {
+	line, column := f.place(offset)
+	return &Error{Name: f.Name, Line: line, Column: column, Text: fmt.Sprintf(format, args...)}
+}
+
+// found says what is at a place: a word of it, quoted.
+func (f *File) found(offset int) string {
+	word := f.text[offset:]
+	if word == "" {
+		return "the end of the file"
+	}
+	if end := strings.IndexAny(word, ", \t\r\n"); end >= 0 {
+		word = word[:max(end, 1)]
+	}
+	return quote(word)
+}
+
+// quote quotes what was found, the beginning of it where it is long.
+func quote(found string) string {
+	const limit = 40
+	if len(found) > limit {
+		found = found[:limit] + "..."
+	}
+	return strconv.Quote(found)
+}
+
+// title is the name of a plan that its form does not name.
+func (f *File) title() string {
+	if f.Name == "" {
+		return f.Format.String()
+	}
+	return filepath.Base(f.Name)
+}

@@ -1,0 +1,101 @@
+package format
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Format is the form of a plan file.
+type Format uint8
+
+// The formats.
+const (
+	Auto    Format = iota // for reading: found out from the text
+	Text                  // the text form of package schedule
+	Compute               // PyTorch's CSV, compute-only
+	Comms                 // PyTorch's CSV with communication
+	Order                 // the signed order list of Megatron and TransformerEngine
+	JSON                  // our own
+
+	numFormats = int(JSON) + 1
+)
+
+var formatNames = [numFormats]string{"auto", "text", "compute", "comms", "order", "json"}
+
+// String returns the name of the format.
+func (f Format) String() string {
+	if int(f) < numFormats {
+		return formatNames[f]
+	}
+	return "format(?)"
+}
+
+// Parse is the reverse of String. It reports false for an unknown name.
+func Parse(name string) (Format, bool) {
+	for f, n := range formatNames {
+		if n == name {
+			return Format(f), true
+		}
+	}
+	return Auto, false
+}
+
+var (
+	// ErrFormat is wrapped by errors about a file that does not have its form.
+	ErrFormat = errors.New("format: invalid plan file")
+	// ErrRefused is wrapped by errors about a plan that a form cannot express.
+	ErrRefused = errors.New("format: the form cannot express the plan")
+)
+
+// Error says what is wrong with a file, and where.
+type Error struct {
+	Name         string // of the file, or ""
+	Line, Column int    // from 1; the column in bytes
+	Text         string // what was found there and what was expected
+}
+
+// Error returns the place and the text, without a line break.
+func (e *Error) Error() string {
+	place := fmt.Sprintf("%s:%d:%d", e.Name, e.Line, e.Column)
+	if e.Name == "" {
+		place = fmt.Sprintf("line %d:%d", e.Line, e.Column)
+	}
+	return fmt.Sprintf("%v: %s: %s", ErrFormat, place, e.Text)
+}
+
+// Unwrap returns ErrFormat.
+func (e *Error) Unwrap() error { return ErrFormat }
+
+// Detect returns the form that a file seems to have, Auto where it looks like none.
+func Detect(text string) Format {
+	for comment := true; comment; {
+		text = strings.TrimLeft(text, " \t\r\n")
+		if comment = strings.HasPrefix(text, "#"); comment {
+			_, text, _ = strings.Cut(text, "\n")
+		}
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	switch {
+	case strings.HasPrefix(text, "weir"):
+		return Text
+	case strings.HasPrefix(text, "{"):
+		return JSON
+	case line != "" && strings.Trim(line, orderCharacters) == "":
+		return Order
+	case containsAny(text, "SEND_", "RECV_", "UNSHARD", "RESHARD", "REDUCE_GRAD"):
+		return Comms
+	case line != "" && strings.Trim(line[:1], "0123456789,(") == "":
+		return Compute
+	}
+	return Auto
+}
+
+func containsAny(text string, words ...string) bool {
+	for _, word := range words {
+		if strings.Contains(text, word) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,97 @@
+package format
+
+import (
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// line is where a rank's line begins and where its text ends.
+type line struct{ start, end int }
+
+// lines returns the lines of the ranks. Blank lines at the end of the file are of no
+// rank, unless so many ranks were asked for.
+func (f *File) lines(ranks int) ([]line, error) {
+	var lines []line
+	last := 0 // lines up to the last one that is not blank
+	for start := 0; start < len(f.text); {
+		end, next := len(f.text), len(f.text)
+		if i := strings.IndexByte(f.text[start:], '\n'); i >= 0 {
+			end, next = start+i, start+i+1
+		}
+		if len(lines) == schedule.MaxStages {
+			return nil, f.fault(start, "found line %d, expected at most %d ranks", len(lines)+1, schedule.MaxStages)
+		}
+		lines = append(lines, line{start, end})
+		if strings.TrimSpace(f.text[start:end]) != "" {
+			last = len(lines)
+		}
+		start = next
+	}
+	wanted := ranks
+	if ranks == 0 {
+		wanted = max(last, 1)
+	}
+	switch {
+	case last > wanted:
+		return nil, f.fault(lines[wanted].start, "found a line for rank %d, expected %d ranks, as was asked for", wanted, wanted)
+	case len(lines) < wanted:
+		return nil, f.fault(len(f.text), "found the end of the file, expected a line for rank %d", len(lines))
+	}
+	return lines[:wanted], nil
+}
+
+// program collects the actions of a rank with their places.
+type program struct {
+	actions []schedule.Action
+	offsets []uint32
+}
+
+func (p *program) add(a schedule.Action, offset int) {
+	p.actions = append(p.actions, a)
+	p.offsets = append(p.offsets, uint32(offset))
+}
+
+// newProgram has room for the actions of a line, which are at most so many and take
+// three bytes and a separator each.
+func newProgram(most, bytes int) program {
+	n := min(most, bytes/4+1)
+	return program{make([]schedule.Action, 0, n), make([]uint32, 0, n)}
+}
+
+// keep makes the programs those of the file's plan, with what follows from them. A
+// nil place puts each stage on the rank that has most of its actions.
+func (f *File) keep(lines []line, programs []program, options Options, place func(ranks, stages int) schedule.Placement) error {
+	plan := &schedule.Plan{Name: f.title(), Slices: options.Slices, Frozen: options.Frozen}
+	for rank, p := range programs {
+		var segments []schedule.Segment
+		if len(p.actions) > 0 {
+			segments = []schedule.Segment{{Body: p.actions, Repeat: 1}}
+		}
+		plan.Programs = append(plan.Programs, segments)
+		f.offsets = append(f.offsets, p.offsets)
+		f.starts = append(f.starts, uint32(lines[rank].start))
+	}
+	stages, microbatches := extent(programs)
+	if stages == 0 {
+		return f.fault(len(f.text), "found the end of the file, expected an action")
+	}
+	if options.Stages > 0 {
+		stages = options.Stages
+	}
+	if options.Microbatches > 0 {
+		microbatches = options.Microbatches
+	}
+	plan.Microbatches = microbatches
+	plan.Mode = mode(programs)
+	if place != nil {
+		plan.Placement = place(len(programs), stages)
+	} else {
+		plan.Placement = schedule.Placement{Ranks: len(programs), Rank: homes(programs, stages)}
+		if twoCopies(programs, stages, microbatches) {
+			plan.Placement.Copies = 2
+		}
+	}
+	f.Plan = plan
+	return nil
+}

@@ -1,0 +1,176 @@
+package format
+
+import (
+	"bufio"
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// orderCharacters are those of an order list, as Python prints it or without its
+// brackets and commas.
+const (
+	orderSeparators = " ,[]\t\r"
+	orderCharacters = orderSeparators + "0123456789-."
+)
+
+// readOrder reads the order list: a line for each rank, of the signed numbers of its
+// stages.
+func (f *File) readOrder(options Options) error {
+	lines, err := f.lines(options.Ranks)
+	if err != nil {
+		return err
+	}
+	programs := make([]program, len(lines))
+	for rank, line := range lines {
+		if programs[rank], err = f.signed(rank, len(lines), line); err != nil {
+			return err
+		}
+	}
+	return f.keep(lines, programs, options, schedule.Looped)
+}
+
+// signed reads the order of a rank. Microbatches are counted for each chunk and
+// direction.
+func (f *File) signed(rank, ranks int, line line) (program, error) {
+	text := f.text[line.start:line.end]
+	p := newProgram(len(text), 2*len(text))
+	var next [numCounts][]int // by what is counted and chunk: the next microbatch
+	apart := apartChunks(text)
+	limit := (schedule.MaxStages - 1 - rank) / ranks
+	for word, offset := range words(text, orderSeparators) {
+		offset += line.start
+		number, weights := strings.CutSuffix(word, ".5")
+		digits, backward := strings.CutPrefix(number, "-")
+		chunk, err := strconv.Atoi(digits)
+		if err != nil || chunk < 1 || chunk > limit+1 || weights && !backward || digits[0] == '+' {
+			return p, f.fault(offset, "found %s, expected 1 to %d for the forward of a stage of the rank, -1 for its backward, or -1.5 for its weight gradient", quote(word), limit+1)
+		}
+		chunk--
+		kind, count := schedule.F, forwards
+		switch {
+		case weights:
+			kind, count = schedule.W, weightGradients
+		case backward && chunk < len(apart) && apart[chunk]:
+			kind, count = schedule.I, backwards
+		case backward:
+			kind, count = schedule.B, backwards
+		}
+		for len(next[count]) <= chunk {
+			next[count] = append(next[count], 0)
+		}
+		p.add(schedule.Act(kind, chunk*ranks+rank, next[count][chunk]), offset)
+		next[count][chunk]++
+	}
+	return p, nil
+}
+
+// What is counted for each chunk.
+const (
+	forwards = iota
+	backwards
+	weightGradients
+	numCounts
+)
+
+// apartChunks says which chunks of a rank have their weight gradients apart.
+func apartChunks(text string) []bool {
+	var apart []bool
+	for word := range words(text, orderSeparators) {
+		number, weights := strings.CutSuffix(word, ".5")
+		chunk, err := strconv.Atoi(strings.TrimPrefix(number, "-"))
+		if weights && err == nil && chunk >= 1 && chunk <= schedule.MaxStages {
+			for len(apart) < chunk {
+				apart = append(apart, false)
+			}
+			apart[chunk-1] = true
+		}
+	}
+	return apart
+}
+
+// words calls yield with each word of a text and its offset.
+func words(text, separators string) iter.Seq2[string, int] {
+	return func(yield func(word string, offset int) bool) {
+		for i := 0; i < len(text); {
+			if strings.IndexByte(separators, text[i]) >= 0 {
+				i++
+				continue
+			}
+			end := len(text)
+			if n := strings.IndexAny(text[i:], separators); n >= 0 {
+				end = i + n
+			}
+			if !yield(text[i:end], i) {
+				return
+			}
+			i = end
+		}
+	}
+}
+
+// refuseOrder says why a plan has no order list, whatever the order.
+func refuseOrder(plan *schedule.Plan) error {
+	place := plan.Placement
+	if place.Copies > 1 {
+		return refuse(Order, "it numbers the stages of one model, and the plan has %d copies", place.Copies)
+	}
+	for stage, rank := range place.Rank {
+		if rank != stage%place.Ranks {
+			return refuse(Order, "stage %d is on rank %d, and the list would put it on rank %d: its stages go round the ranks", stage, rank, stage%place.Ranks)
+		}
+	}
+	for stage, frozen := range plan.Frozen {
+		if frozen && plan.Mode == schedule.Training {
+			return refuse(Order, "stage %d is frozen, which the list cannot say", stage)
+		}
+	}
+	return nil
+}
+
+// writeSigned writes the order of a rank.
+func writeSigned(b *bufio.Writer, plan *schedule.Plan, rank int) error {
+	ranks := plan.Placement.Ranks
+	chunks := (plan.Placement.Stages() - rank + ranks - 1) / ranks
+	next := make([][numCounts]int, chunks)
+	kinds := make([]schedule.Kind, chunks) // of the backward: None where there was none yet
+	separator := ""
+	for a := range plan.All(rank) {
+		has, refused := Order.has(a.Kind())
+		switch {
+		case refused:
+			return refuse(Order, "%v on rank %d is of a kind that the list does not know", a, rank)
+		case !has:
+			continue
+		case a.Joined():
+			return refuse(Order, "%v on rank %d is joined with the next action, and the list has one after the other", a, rank)
+		case a.Stage()%ranks != rank || a.Stage()/ranks >= chunks:
+			return refuse(Order, "%v on rank %d is of a stage that the rank does not have", a, rank)
+		}
+		chunk, count, sign, half := a.Stage()/ranks, forwards, "", ""
+		switch a.Kind() {
+		case schedule.B, schedule.I:
+			count, sign = backwards, "-"
+			if kinds[chunk] != schedule.None && kinds[chunk] != a.Kind() {
+				return refuse(Order, "stage %d has B and I, and the list has either the one or the other", a.Stage())
+			}
+			kinds[chunk] = a.Kind()
+		case schedule.W:
+			count, sign, half = weightGradients, "-", ".5"
+		}
+		if expected := next[chunk][count]; a.Microbatch() != expected {
+			return refuse(Order, "%v on rank %d comes where the list counts microbatch %d: the microbatches of a stage must ascend", a, rank, expected)
+		}
+		next[chunk][count]++
+		b.WriteString(separator + sign + strconv.Itoa(chunk+1) + half)
+		separator = " "
+	}
+	for chunk, n := range next {
+		if weights := n[weightGradients]; (kinds[chunk] == schedule.I) != (weights > 0) {
+			return refuse(Order, "stage %d has I without W or W without I, and the list takes them together", chunk*ranks+rank)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package format
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// readPlanText reads the text form.
+func (f *File) readPlanText(options Options) error {
+	var offsets []uint32
+	plan, err := schedule.ParseTextAt(strings.NewReader(f.text), func(offset int) { offsets = append(offsets, uint32(offset)) })
+	var placed interface {
+		Place() (line, column int)
+		Fault() string
+	}
+	if errors.As(err, &placed) {
+		line, column := placed.Place()
+		return &Error{Name: f.Name, Line: line, Column: column, Text: placed.Fault()}
+	}
+	if err != nil {
+		return err
+	}
+	f.Plan = plan
+	for _, program := range plan.Programs {
+		n := 0
+		for _, segment := range program {
+			n += len(segment.Body)
+		}
+		start := uint32(0)
+		if n > 0 {
+			start = offsets[0]
+		}
+		f.starts, f.offsets = append(f.starts, start), append(f.offsets, offsets[:n:n])
+		offsets = offsets[n:]
+	}
+	return f.agree(options)
+}
+
+// agree reports a plan that says something else than was asked for.
+func (f *File) agree(options Options) error {
+	for _, number := range [...]struct {
+		what      string
+		is, asked int
+	}{
+		{"ranks", f.Plan.Placement.Ranks, options.Ranks},
+		{"stages", f.Plan.Placement.Stages(), options.Stages},
+		{"microbatches", f.Plan.Microbatches, options.Microbatches},
+	} {
+		if number.asked != 0 && number.is != number.asked {
+			return f.fault(0, "found a plan of %d %s, expected %d, as was asked for", number.is, number.what, number.asked)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package format
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Write writes a plan. The error is that of w, or wraps ErrRefused and says what the
+// form cannot express; then nothing is written. Compute and Order leave transfers
+// out, Comms waits, and all three what dies where.
+func Write(w io.Writer, plan *schedule.Plan, format Format) error {
+	switch format {
+	case Text:
+		return plan.WriteText(w)
+	case JSON:
+		return WriteJSON(w, plan, nil)
+	case Compute, Comms, Order:
+		if err := refusePlan(plan, format); err != nil {
+			return err
+		}
+		if err := writeLines(io.Discard, plan, format); err != nil {
+			return err
+		}
+		return writeLines(w, plan, format)
+	}
+	return fmt.Errorf("%w: %v is not a form to write", ErrRefused, format)
+}
+
+// writeLines writes a line for each rank.
+func writeLines(w io.Writer, plan *schedule.Plan, format Format) error {
+	b := bufio.NewWriter(w)
+	for rank := range plan.Programs {
+		var err error
+		if format == Order {
+			err = writeSigned(b, plan, rank)
+		} else {
+			err = writeCells(b, plan, rank, format)
+		}
+		if err != nil {
+			return err
+		}
+		b.WriteByte('\n')
+	}
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("format: %w", err)
+	}
+	return nil
+}
+
+// refuse returns the error for a plan that a form cannot express.
+func refuse(format Format, text string, args ...any) error {
+	return fmt.Errorf("%w: %v: %s", ErrRefused, format, fmt.Sprintf(text, args...))
+}
+
+// refusePlan says why no plan like this has the form, whatever its actions.
+func refusePlan(plan *schedule.Plan, format Format) error {
+	place := plan.Placement
+	if place.Ranks != len(plan.Programs) {
+		return refuse(format, "the plan has %d ranks and %d programs", place.Ranks, len(plan.Programs))
+	}
+	if place.Copies > 1 && place.Stages()%place.Copies != 0 {
+		return refuse(format, "%d copies do not share %d stages out evenly", place.Copies, place.Stages())
+	}
+	if format == Order {
+		return refuseOrder(plan)
+	}
+	return refuseCSV(plan, format)
+}
+
+// has reports whether a form has actions of a kind. Those that it leaves out are not
+// refused: Compute and Order are of a plan's computations, and nobody but us waits
+// for a send inside a step.
+func (f Format) has(kind schedule.Kind) (has, refused bool) {
+	switch {
+	case kind.Compute():
+		return true, false
+	case kind == schedule.WaitF || kind == schedule.WaitB:
+		return false, false
+	case kind >= schedule.SendF && kind <= schedule.ReduceGrad:
+		return f == Comms, false
+	}
+	return false, true
+}

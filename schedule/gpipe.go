@@ -1,0 +1,57 @@
+package schedule
+
+// GPipe runs the forward of every microbatch and then the backward of every
+// microbatch, both ascending. Where stages that follow one another are on one rank,
+// a microbatch runs through all of them at once.
+//
+// Every microbatch is in flight at once, on every rank. With F and B the time of a
+// rank, the makespan has a bubble of (P-1)(F+B). Any placement of one copy of the
+// model will do. The size of the plan does not depend on the number of microbatches.
+// Errors wrap ErrParams.
+func GPipe(p Params) (*Plan, error) {
+	if err := p.check("gpipe", 0); err != nil {
+		return nil, err
+	}
+	var w writer
+	programs := make([][]Segment, p.Placement.Ranks)
+	for rank := range programs {
+		blocks := inARow(p.Placement.On(rank))
+		for _, block := range blocks {
+			w.loop(0, p.Microbatches, 1, 1, func(body []Action, mb int) []Action { return forward(body, block, mb) })
+		}
+		for i := len(blocks) - 1; i >= 0; i-- {
+			w.loop(0, p.Microbatches, 1, 1, func(body []Action, mb int) []Action { return backward(body, blocks[i], mb) })
+		}
+		programs[rank] = w.end()
+	}
+	return p.plan("gpipe", programs...), nil
+}
+
+// inARow cuts ascending stages into blocks of stages that follow one another.
+func inARow(stages []int) [][]int {
+	var blocks [][]int
+	for i, stage := range stages {
+		if i == 0 || stage != stages[i-1]+1 {
+			blocks = append(blocks, nil)
+		}
+		last := &blocks[len(blocks)-1]
+		*last = append(*last, stage)
+	}
+	return blocks
+}
+
+// forward adds the forward of a microbatch through stages of a rank.
+func forward(body []Action, stages []int, mb int) []Action {
+	for _, stage := range stages {
+		body = append(body, Act(F, stage, mb))
+	}
+	return body
+}
+
+// backward adds the backward of a microbatch through stages of a rank.
+func backward(body []Action, stages []int, mb int) []Action {
+	for i := len(stages) - 1; i >= 0; i-- {
+		body = append(body, Act(B, stages[i], mb))
+	}
+	return body
+}

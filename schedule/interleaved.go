@@ -1,0 +1,105 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Interleaved is the interleaved 1F1B of Megatron-LM. Each rank has V stages, looped:
+// stage s on rank s mod P. Microbatches run in groups of Group, by default P: the
+// forwards of a group at the rank's first stage, then at its second one, and so on,
+// the backwards from the last stage to the first. Rank r runs 2(P-1-r) + (V-1)·Group
+// forwards, then a forward and a backward in turn, then the backwards that are left.
+//
+// With many microbatches rank r has 2(P-1-r) + (V-1)·Group + 1 of them in flight at
+// most, counted stage by stage. With F and B the time of a rank, the makespan has a
+// bubble of (P-1)(F+B)/V.
+//
+// A group has P microbatches or more. Megatron refuses numbers of microbatches that
+// leave less than P for the last group. Here the order is then that of a whole last
+// group, without the microbatches that are not there. Errors wrap ErrParams.
+func Interleaved(p Params) (*Plan, error) {
+	t, err := newTable(p, "interleaved")
+	if err != nil {
+		return nil, err
+	}
+	var w writer
+	programs := make([][]Segment, t.ranks)
+	for rank := range programs {
+		forward := func(body []Action, k int) []Action { return t.action(body, F, rank, k) }
+		backward := func(body []Action, k int) []Action { return t.action(body, B, rank, k) }
+		warmup := min(2*(t.ranks-1-rank)+(t.depth-1)*t.group, t.steps)
+		both := func(body []Action, k int) []Action { return backward(forward(body, warmup+k), k) }
+
+		steady := max(0, t.whole-warmup) // from here on the last, smaller group
+		w.steps(0, warmup, forward)
+		w.loop(0, steady, t.depth*t.group, t.group, both)
+		w.steps(steady, t.steps-warmup, both)
+		w.steps(t.steps-warmup, t.steps, backward)
+		programs[rank] = w.end()
+	}
+	return p.plan(t.name, programs...), nil
+}
+
+// table numbers the forwards of a rank that has several stages, looped: microbatches
+// in groups, in each group the rank's stages one after the other, at each stage the
+// microbatches of the group. Backwards have the same numbers with the stages in
+// reverse.
+type table struct {
+	name         string // of the plan
+	ranks, depth int    // depth is the number of stages of a rank
+	group        int
+	microbatches int
+	padded       int // microbatches with those that fill up the last group
+	steps        int // of the padded microbatches
+	whole        int // steps of the groups that are not the last, smaller one
+}
+
+// newTable returns the table for a rule with groups. The error says what is wrong
+// with the parameters.
+func newTable(p Params, rule string) (table, error) {
+	if err := p.check(rule, takesGroup); err != nil {
+		return table{}, err
+	}
+	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
+	if stages%ranks != 0 || !slices.Equal(p.Placement.Rank, Looped(ranks, stages).Rank) {
+		return table{}, fmt.Errorf("%w: %s has the same number of stages on each rank, stage s on rank s mod %d: place %d, %d or another multiple of %d stages so",
+			ErrParams, rule, ranks, ranks, 2*ranks, ranks)
+	}
+	if p.Group != 0 && p.Group < ranks {
+		return table{}, fmt.Errorf("%w: %s in groups of %d on %d ranks: a group must fill the pipeline: use %d or more, or 0 for %d",
+			ErrParams, rule, p.Group, ranks, ranks, ranks)
+	}
+	t := table{name: rule, ranks: ranks, depth: stages / ranks, group: max(p.Group, ranks), microbatches: p.Microbatches}
+	if t.group > ranks {
+		t.name = fmt.Sprintf("%s group=%d", rule, t.group)
+	}
+	t.group = min(t.group, max(p.Microbatches, ranks)) // a larger one is a group of all
+	if int64(t.group)*int64(stages) > maxBody/4 {
+		return table{}, fmt.Errorf("%w: groups of %d microbatches over %d stages take more than %d actions to write out: use smaller groups",
+			ErrParams, t.group, stages, maxBody)
+	}
+	t.padded = t.microbatches
+	if rest := t.microbatches % t.group; rest > 0 && rest < ranks {
+		t.padded += t.group - rest
+	}
+	t.steps = t.padded * t.depth
+	t.whole = t.microbatches / t.group * t.group * t.depth
+	return t, nil
+}
+
+// action adds the action of a kind with number k on a rank, where its microbatch is
+// there.
+func (t *table) action(body []Action, kind Kind, rank, k int) []Action {
+	first := k / (t.group * t.depth) * t.group
+	size := min(t.group, t.padded-first)
+	k -= first * t.depth
+	mb, depth := first+k%size, k/size
+	if mb >= t.microbatches {
+		return body
+	}
+	if kind != F {
+		depth = t.depth - 1 - depth
+	}
+	return append(body, Act(kind, depth*t.ranks+rank, mb))
+}

@@ -1,0 +1,69 @@
+package schedule
+
+// kept returns what is left of the program of a plan in which every stage trains,
+// when the mode and the frozen stages of this plan are its own: a stage without a
+// backward keeps F alone, a frozen one behind a stage that trains has I for B and no
+// W. Segments that continue each other become one.
+func (p *Plan) kept(program []Segment) []Segment {
+	var left []Segment
+	for _, s := range program {
+		body := make([]Action, 0, len(s.Body))
+		for _, a := range s.Body {
+			switch kind := p.runs(a); {
+			case kind != None:
+				body = append(body, Act(kind, a.Stage(), a.Microbatch()).WithJoin(a.Joined()))
+			case len(body) > 0: // nothing overlaps with what is gone
+				body[len(body)-1] = body[len(body)-1].WithJoin(false)
+			}
+		}
+		if len(body) == 0 {
+			continue
+		}
+		s.Body = body
+		if n := len(left); n > 0 {
+			if both, ok := left[n-1].and(s); ok {
+				left[n-1] = both
+				continue
+			}
+		}
+		left = append(left, s)
+	}
+	return left
+}
+
+// runs returns the kind that an action of a training of all stages has in this
+// plan, None where it is not run.
+func (p *Plan) runs(a Action) Kind {
+	switch kind := a.Kind(); {
+	case kind == F:
+		return F
+	case !p.HasBackward(a.Stage()):
+		return None
+	case !p.frozen(a.Stage()):
+		return kind
+	case kind == B || kind == I:
+		return I
+	}
+	return None
+}
+
+// and returns the segment that runs this one and then the next one, and whether
+// there is one.
+func (s Segment) and(next Segment) (Segment, bool) {
+	if len(s.Body) != len(next.Body) {
+		return s, false
+	}
+	if s.Repeat == 1 {
+		s.Stride = next.Body[0].Microbatch() - s.Body[0].Microbatch()
+	}
+	if next.Repeat > 1 && next.Stride != s.Stride {
+		return s, false
+	}
+	for i, a := range s.Body {
+		if next.Body[i] != a.Shift(s.Repeat*s.Stride) {
+			return s, false
+		}
+	}
+	s.Repeat += next.Repeat
+	return s, true
+}

@@ -1,0 +1,56 @@
+package schedule
+
+import "fmt"
+
+// OneFOneB is 1F1B: rank r runs P-1-r forwards, then a forward and a backward in
+// turn, then the backwards that are left. Microbatches ascend in both.
+//
+// Rank r has P-r microbatches in flight at most. With F and B the time of a rank, the
+// makespan has a bubble of (P-1)(F+B). Each rank has one stage, or several that
+// follow one another, the first rank the first ones; a microbatch runs through all of
+// them at once. Errors wrap ErrParams.
+func OneFOneB(p Params) (*Plan, error) {
+	if err := p.check("1f1b", 0); err != nil {
+		return nil, err
+	}
+	blocks, err := p.chain("1f1b")
+	if err != nil {
+		return nil, err
+	}
+	var w writer
+	programs := make([][]Segment, p.Placement.Ranks)
+	for rank, stages := range blocks {
+		warmup := min(p.Placement.Ranks-1-rank, p.Microbatches)
+		w.loop(0, warmup, 1, 1, func(body []Action, i int) []Action {
+			return forward(body, stages, i)
+		})
+		w.loop(0, p.Microbatches-warmup, 1, 1, func(body []Action, i int) []Action {
+			return backward(forward(body, stages, warmup+i), stages, i)
+		})
+		w.loop(p.Microbatches-warmup, p.Microbatches, 1, 1, func(body []Action, i int) []Action {
+			return backward(body, stages, i)
+		})
+		programs[rank] = w.end()
+	}
+	return p.plan("1f1b", programs...), nil
+}
+
+// chain returns the stages of each rank for a rule that wants one stage a rank, or
+// several in a row, rank after rank.
+func (p Params) chain(rule string) ([][]int, error) {
+	blocks := make([][]int, p.Placement.Ranks)
+	before := -1
+	for stage, rank := range p.Placement.Rank {
+		if rank != before && rank != before+1 {
+			return nil, fmt.Errorf("%w: %s goes through the ranks once, and stage %d on rank %d comes behind rank %d: place the stages in order, one or more in a row on each rank",
+				ErrParams, rule, stage, rank, before)
+		}
+		blocks[rank] = append(blocks[rank], stage)
+		before = rank
+	}
+	if before != p.Placement.Ranks-1 {
+		return nil, fmt.Errorf("%w: %s has no use for a rank without a stage: use %d ranks, or place a stage on each of the %d",
+			ErrParams, rule, before+1, p.Placement.Ranks)
+	}
+	return blocks, nil
+}

@@ -1,0 +1,200 @@
+package schedule
+
+import "slices"
+
+// progress proves that no rank waits for ever for another one, where a link holds so
+// many messages. It lets all ranks march, with nothing but what they have to do with
+// each other.
+func (c *checker) progress(capacity int) {
+	if len(c.plan.Programs) == 1 {
+		return
+	}
+	v := c.march(capacity)
+	c.looked(&v.walk)
+	if v.exhausted {
+		c.untold()
+		return
+	}
+	v.deadlocks()
+}
+
+// untold adds a fault for a march that was given up.
+func (c *checker) untold() {
+	c.plain(Unproved, -1, "The programs of all ranks together are too large and too irregular to prove that no rank waits for ever; write them in segments whose microbatches ascend or descend without gaps.")
+}
+
+// march lets all ranks go as far as they can.
+func (c *checker) march(capacity int) *progress {
+	sets := c.stages * kindsPerStage
+	v := &progress{c: c, capacity: int64(capacity), links: newLinks(&c.outline), totals: sets}
+	v.march = newMarch(&c.outline, 2*sets, len(v.links.from))
+	copy(v.sets[sets:], c.totals)
+	v.run(v)
+	return v
+}
+
+// progress is the marcher that waits only for other ranks. Its sets are what is done
+// that another rank may wait for; its counts are the messages that each link holds.
+type progress struct {
+	march
+	c        *checker
+	capacity int64
+	links    links
+	totals   int // the index of the first set that says what the plan has at all
+}
+
+// ready reports whether nothing of another rank is in the way of an action, or of the
+// pair of which it is the first.
+func (v *progress) ready(rank int, a Action, mb int64) bool {
+	if !v.clear(rank, a, mb) {
+		return false
+	}
+	if !a.Joined() {
+		return true
+	}
+	with := v.ranks[rank].partner()
+	return v.clear(rank, with, int64(with.Microbatch()))
+}
+
+// clear reports whether nothing of another rank is in the way of one action.
+func (v *progress) clear(rank int, a Action, mb int64) bool {
+	stage, kind := a.Stage(), a.Kind()
+	if kind > WaitB || !v.c.counted && (!v.c.allows(stage, kind) || v.has(v.c.set(stage, kind), mb)) {
+		return true // what the census has found is not found again
+	}
+	switch kind {
+	case F:
+		return v.transfers || !v.crosses(stage-1) || v.done(stage-1, F, None, mb)
+	case B, I:
+		return v.transfers || !v.crosses(stage) || v.done(stage+1, B, I, mb)
+	case SendF, SendB:
+		e := edge(a)
+		switch {
+		case v.capacity < 0:
+			return true
+		case v.capacity == 0:
+			return v.done(receiver(e), kind+RecvF-SendF, None, mb)
+		}
+		return v.less(v.counts[v.links.of[e]], v.capacity)
+	case RecvF, RecvB:
+		e := edge(a)
+		if v.capacity == 0 {
+			return v.stands(v.links.from[v.links.of[e]], sent(e, mb)) || v.missing(e/2, kind-RecvF+SendF, None, mb)
+		}
+		return v.done(e/2, kind-RecvF+SendF, None, mb)
+	case WaitF: // of a wait before its send the order of its rank has told
+		return v.done(stage+1, RecvF, None, mb) || !v.has(v.c.set(stage, SendF), mb)
+	case WaitB:
+		return v.done(stage-1, RecvB, None, mb) || !v.has(v.c.set(stage, SendB), mb)
+	}
+	return true
+}
+
+// done reports whether an action of one of two kinds is done, or is not in the plan
+// at all, which the census has said.
+func (v *progress) done(stage int, kind, or Kind, mb int64) bool {
+	return v.has(v.c.set(stage, kind), mb) || or != None && v.has(v.c.set(stage, or), mb) || v.missing(stage, kind, or, mb)
+}
+
+func (v *progress) missing(stage int, kind, or Kind, mb int64) bool {
+	return !v.c.counted && !v.has(v.totals+v.c.set(stage, kind), mb) && (or == None || !v.has(v.totals+v.c.set(stage, or), mb))
+}
+
+// act does an action, if another rank may ask for it.
+func (v *progress) act(_ int, a Action, mb int64) {
+	stage, kind := a.Stage(), a.Kind()
+	if kind > RecvB || v.transfers == kind.Compute() || !v.c.allows(stage, kind) {
+		return
+	}
+	if !v.add(v.c.set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
+		return
+	}
+	link := &v.counts[v.links.of[edge(a)]]
+	switch {
+	case kind == RecvF || kind == RecvB:
+		*link--
+	default:
+		*link++
+	}
+}
+
+// deadlocks adds a fault for each circle of ranks that wait for each other.
+func (v *progress) deadlocks() {
+	waiting := v.waiting()
+	for first := true; len(waiting) > 0; first = false {
+		cycle := FindCycle(waiting)
+		if !first && !closed(cycle) {
+			return // they wait for those that were found before
+		}
+		w := cycle[0]
+		v.c.add(Fault{Code: Deadlock, Rank: w.Rank, Position: w.Position, Action: w.Action, Text: DescribeCycle(cycle), Cycle: cycle})
+		waiting = slices.DeleteFunc(waiting, func(w Waiting) bool { return slices.Contains(cycle, w) })
+	}
+}
+
+// waiting returns what each rank waits for that has not come to its end.
+func (v *progress) waiting() []Waiting {
+	var list []Waiting
+	for rank := range v.ranks {
+		p := v.ranks[rank]
+		a, ok := p.action()
+		if !ok {
+			continue
+		}
+		w := Waiting{Rank: rank, Position: p.position, Action: a.WithDrop(0).WithJoin(false)}
+		blocked := a
+		if a.Joined() {
+			w.With = p.partner().WithDrop(0)
+			if v.clear(rank, a, int64(a.Microbatch())) {
+				blocked = w.With
+			}
+		}
+		w.For = v.awaited(blocked)
+		w.ForRank = v.plan.Placement.Rank[w.For.Stage()]
+		list = append(list, w)
+	}
+	return list
+}
+
+// awaited returns the action of another rank that a blocked one waits for.
+func (v *progress) awaited(a Action) Action {
+	stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
+	switch kind {
+	case F:
+		return Act(F, stage-1, mb)
+	case B, I:
+		if v.has(v.totals+v.c.set(stage+1, I), int64(mb)) {
+			return Act(I, stage+1, mb)
+		}
+		return Act(B, stage+1, mb)
+	case SendF, SendB:
+		e := edge(a)
+		return v.nextReceive(v.links.of[e], received(e, int64(mb)))
+	case WaitF:
+		return Act(RecvF, stage+1, mb)
+	case WaitB:
+		return Act(RecvB, stage-1, mb)
+	}
+	return sent(edge(a), int64(mb))
+}
+
+// nextReceive returns the next receive of a link that its receiver comes to, this one
+// if it comes to none.
+func (v *progress) nextReceive(link int, otherwise Action) Action {
+	p := v.ranks[v.links.to[link]]
+	for p.segment < len(p.program) {
+		begin := p
+		for a, ok := p.action(); ok && p.segment == begin.segment; a, ok = p.action() {
+			if kind := a.Kind(); (kind == RecvF || kind == RecvB) && v.c.allows(a.Stage(), kind) && v.links.of[edge(a)] == link {
+				return a.WithDrop(0)
+			}
+			if p.advance(); p.index == begin.index {
+				break // a whole body without any
+			}
+		}
+		if p.segment == begin.segment {
+			p.segment, p.repeat, p.index = p.segment+1, 0, 0
+		}
+	}
+	return otherwise
+}

@@ -1,0 +1,192 @@
+package runner
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+)
+
+// report is what a rank tells the others at step end.
+type report struct {
+	step         int64
+	microbatches int64
+	mode         int64
+	own          RankResult // Start and End by the rank's clock, in Unix time; 0 where it has no computations
+	squares      []float64  // of the parameters that the rank owns, in their order
+	record       []byte     // of its losses
+}
+
+// exchange merges the losses of all ranks into the record, in the order of the ranks,
+// and completes the result with what they tell.
+func (r *Runner[T]) exchange(ctx context.Context, record *loss.Record) error {
+	if r.cfg.Merge != nil {
+		if err := r.cfg.Merge(ctx, record); err != nil {
+			return err
+		}
+	}
+	if r.cfg.Transport == nil {
+		r.result.gather([]RankResult{r.account()})
+		return nil
+	}
+	all, err := r.tell(ctx, record)
+	if err != nil {
+		return err
+	}
+	if len(all) != r.placement.Ranks {
+		return fmt.Errorf("%w: %d ranks answered of %d", ErrRanks, len(all), r.placement.Ranks)
+	}
+	ranks := make([]RankResult, len(all))
+	for rank, data := range all {
+		if err := r.hear(rank, data, record); err != nil {
+			return err
+		}
+		ranks[rank] = r.report.own
+	}
+	r.result.gather(ranks)
+	return nil
+}
+
+// account writes down what the books and the clock say of this rank.
+func (r *Runner[T]) account() RankResult {
+	own := RankResult{
+		Peak: r.result.Peak, Live: r.context.Live(), Excess: r.context.Excess(), Growth: r.result.Growth,
+		Books: r.result.Books, Actions: r.result.Actions,
+	}
+	if book, ok := r.cfg.Space.(memory.Book); ok {
+		var stats memory.Stats
+		book.Stats(&stats)
+		own.Live, own.Reserved, own.Peak = stats.Live, stats.Reserved, max(own.Peak, stats.Peak)
+	}
+	if c := &r.clock; !c.first.IsZero() {
+		own.Start = time.Duration(c.first.UnixNano())
+		own.End = own.Start + c.last.Sub(c.first)
+		own.Wait = c.waited - c.waitedBefore
+		own.Work = own.End - own.Start - own.Wait
+	}
+	return own
+}
+
+// tell sends this rank's report and returns the bytes of all.
+func (r *Runner[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, error) {
+	mine := &r.report
+	mine.step, mine.microbatches, mine.mode = r.step, int64(r.plan.Microbatches), int64(r.plan.Mode)
+	mine.own = r.account()
+	mine.squares = mine.squares[:0]
+	for i, owner := range r.owners {
+		if r.rank(owner) == r.cfg.Rank {
+			mine.squares = append(mine.squares, r.squares[i])
+		}
+	}
+	var err error
+	if mine.record, err = record.AppendBinary(mine.record[:0]); err != nil {
+		return nil, err
+	}
+	r.bytes = mine.append(r.bytes[:0])
+	return r.cfg.Transport.Exchange(ctx, r.bytes)
+}
+
+// hear takes what a rank tells: the first one's losses replace those in the record,
+// all others are merged into them.
+func (r *Runner[T]) hear(rank int, data []byte, record *loss.Record) error {
+	said := &r.report
+	if err := said.decode(data); err != nil {
+		return fmt.Errorf("%w: rank %d: %w", ErrRanks, rank, err)
+	}
+	if said.step != r.step || said.microbatches != int64(r.plan.Microbatches) || said.mode != int64(r.plan.Mode) {
+		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this one step %d of %d (mode %d)", ErrRanks, rank,
+			said.step, said.microbatches, said.mode, r.step, r.plan.Microbatches, r.plan.Mode)
+	}
+	squares := said.squares
+	for i, owner := range r.owners {
+		if r.rank(owner) != rank {
+			continue
+		}
+		if len(squares) == 0 {
+			return fmt.Errorf("%w: rank %d has fewer parameters than its stages declare here", ErrRanks, rank)
+		}
+		r.squares[i], squares = squares[0], squares[1:]
+	}
+	if len(squares) > 0 {
+		return fmt.Errorf("%w: rank %d has %d more parameters than its stages declare here", ErrRanks, rank, len(squares))
+	}
+	if rank == 0 {
+		return record.UnmarshalBinary(said.record)
+	}
+	if err := r.other.UnmarshalBinary(said.record); err != nil {
+		return err
+	}
+	return record.Merge(&r.other)
+}
+
+// The layout of a report, version 1: "WRR" and the version, the number of squares as
+// uint32, numbers of 64 bits each, the squares, the record. All of it little-endian.
+const (
+	reportVersion = 1
+	reportNumbers = 14
+	reportHeader  = 8 + 8*reportNumbers
+)
+
+// numbers returns where the fixed numbers of a report are.
+func (p *report) numbers() [reportNumbers]*int64 {
+	o := &p.own
+	return [reportNumbers]*int64{
+		&p.step, &p.microbatches, &p.mode,
+		&o.Peak, &o.Live, &o.Reserved, &o.Excess, &o.Growth,
+		(*int64)(&o.Start), (*int64)(&o.End), (*int64)(&o.Work), (*int64)(&o.Wait),
+		nil, nil, // books and actions
+	}
+}
+
+func (p *report) append(b []byte) []byte {
+	b = append(b, 'W', 'R', 'R', reportVersion)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(p.squares)))
+	for _, n := range p.numbers() {
+		if n != nil {
+			b = binary.LittleEndian.AppendUint64(b, uint64(*n))
+		}
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(p.own.Books))
+	b = binary.LittleEndian.AppendUint64(b, uint64(p.own.Actions))
+	for _, s := range p.squares {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s))
+	}
+	return append(b, p.record...)
+}
+
+// errReport says what bytes are not.
+var errReport = errors.New("not a report of this version")
+
+// decode replaces p by the report that b holds, reusing p's memory.
+func (p *report) decode(b []byte) error {
+	if len(b) < reportHeader || string(b[:3]) != "WRR" || b[3] != reportVersion {
+		return fmt.Errorf("%w: %d bytes", errReport, len(b))
+	}
+	squares := int64(binary.LittleEndian.Uint32(b[4:]))
+	if int64(len(b)-reportHeader) < 8*squares {
+		return fmt.Errorf("%w: %d bytes for %d squares", errReport, len(b), squares)
+	}
+	b = b[8:]
+	next := func() uint64 {
+		v := binary.LittleEndian.Uint64(b)
+		b = b[8:]
+		return v
+	}
+	for _, n := range p.numbers() {
+		if n != nil {
+			*n = int64(next())
+		}
+	}
+	p.own.Books, p.own.Actions = int(next()), int(next())
+	p.squares = p.squares[:0]
+	for range squares {
+		p.squares = append(p.squares, math.Float64frombits(next()))
+	}
+	p.record = append(p.record[:0], b...)
+	return nil
+}

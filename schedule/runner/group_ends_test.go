@@ -1,0 +1,306 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// breaking is a stage with something done before one of its calls.
+type breaking struct {
+	*times
+	backward   bool
+	microbatch int
+	do         func(ctx context.Context) error
+}
+
+func (b *breaking) Forward(ctx context.Context, mb *view, in, out []number) error {
+	if !b.backward && mb.Index() == b.microbatch && b.do != nil {
+		if err := b.do(ctx); err != nil {
+			return err
+		}
+	}
+	return b.times.Forward(ctx, mb, in, out)
+}
+
+func (b *breaking) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+	if b.backward && mb.Index() == b.microbatch && b.do != nil {
+		if err := b.do(ctx); err != nil {
+			return err
+		}
+	}
+	return b.times.Backward(ctx, mb, gradOut, gradIn)
+}
+
+// brokenChain is a chain of three ranks with a stage that breaks.
+func brokenChain(t *testing.T, b *breaking, rank int) (*ranksOf, *runner.Group[number], []*times) {
+	r := chained(3)
+	rows := rowsOf(r.placement)
+	b.times = rows[rank]
+	r.change = func(_ int, cfg *runner.Config[number]) { cfg.Stages[rank] = b }
+	return r, r.group(t, rows), rows
+}
+
+// TestAnErrorEndsAllRanks fails on each rank in each direction: that error comes back,
+// everything is released, and the next step works (L8).
+func TestAnErrorEndsAllRanks(t *testing.T) {
+	for rank := range 3 {
+		for _, backward := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				cause := errors.New("planted")
+				b := &breaking{backward: backward, microbatch: 2, do: func(context.Context) error { return cause }}
+				r, g, rows := brokenChain(t, b, rank)
+				_, err := g.Step(t.Context(), 6, r.sources())
+				require.ErrorIs(t, err, cause)
+				kind := schedule.F
+				if backward {
+					kind = schedule.B
+				}
+				var where *runner.Error
+				require.True(t, errors.As(err, &where))
+				where.Action = where.Action.WithDrop(0)
+				require.Equal(t, &runner.Error{Rank: rank, Action: schedule.Act(kind, rank, 2), Name: rows[rank].name, Err: cause}, where)
+				r.released(t)
+
+				b.do = nil
+				result, err := g.Step(t.Context(), 6, r.sources())
+				require.NoError(t, err)
+				require.EqualValues(t, 0, result.Step, "a failed step does not count")
+				require.Equal(t, alone(t, 3, 6), numbersOf(t, result, rows))
+				r.released(t)
+			})
+		}
+	}
+}
+
+// TestEveryRankIsToldOfTheFirstError looks at the hooks: what each rank is told, and
+// that it is told while its things are still there.
+func TestEveryRankIsToldOfTheFirstError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("planted")
+		r := chained(3)
+		rows := rowsOf(r.placement)
+		var mu sync.Mutex
+		told, held := map[int]error{}, map[int][]string{}
+		r.change = func(rank int, cfg *runner.Config[number]) {
+			cfg.Stages[2] = &breaking{times: rows[2], backward: true, do: func(context.Context) error {
+				synctest.Wait() // until the others wait for it
+				return cause
+			}}
+			cfg.Hooks.Failed = func(err error, infos iter.Seq[memory.Info]) {
+				mu.Lock()
+				defer mu.Unlock()
+				told[rank] = err
+				for info := range infos {
+					held[rank] = append(held[rank], info.Name)
+				}
+			}
+		}
+		_, err := r.group(t, rows).Step(t.Context(), 2, r.sources())
+		require.Equal(t, map[int]error{0: err, 1: err, 2: err}, told)
+		require.Contains(t, held[0], "microbatch 1: stage 0 (times0): slot 0")
+		require.Contains(t, held[1], "microbatch 1: stage 1 (times1): slot 0")
+		require.Contains(t, held[1], "microbatch 1: stage 1 (times1): output 0 on its way")
+		require.Equal(t, []string{"microbatch 0: stage 2 (times2): slot 0"}, held[2])
+		r.released(t)
+	})
+}
+
+func TestACancelledContextEndsAllRanks(t *testing.T) { // L8
+	for rank := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			cause := errors.New("enough")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			b := &breaking{microbatch: 1, do: func(context.Context) error { cancel(cause); return nil }}
+			r, g, rows := brokenChain(t, b, rank)
+			_, err := g.Step(ctx, 6, r.sources())
+			require.ErrorIs(t, err, cause)
+			var where *runner.Error
+			require.True(t, errors.As(err, &where))
+			r.released(t)
+			b.do = nil
+			result, err := g.Step(t.Context(), 6, r.sources())
+			require.NoError(t, err)
+			require.Equal(t, alone(t, 3, 6), numbersOf(t, result, rows))
+		})
+	}
+}
+
+// TestStagesOfOtherRanksLearnOfAFailure has a stage that waits for its context.
+func TestStagesOfOtherRanksLearnOfAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("planted")
+		r := chained(2)
+		rows := rowsOf(r.placement)
+		r.change = func(_ int, cfg *runner.Config[number]) {
+			cfg.Stages[0] = &breaking{times: rows[0], microbatch: 1, do: func(ctx context.Context) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}}
+			cfg.Stages[1] = &breaking{times: rows[1], do: func(context.Context) error { return cause }}
+		}
+		_, err := r.group(t, rows).Step(t.Context(), 6, r.sources())
+		var where *runner.Error
+		require.True(t, errors.As(err, &where))
+		require.Equal(t, 1, where.Rank, "%v", err)
+		require.Equal(t, cause, where.Err)
+		r.released(t)
+	})
+}
+
+// TestAPanicEndsAllRanks panics on each rank: it comes out of Step with its value and
+// the stack of the rank (L8).
+func TestAPanicEndsAllRanks(t *testing.T) {
+	for rank := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			value := errors.New("boom")
+			b := &breaking{backward: rank == 1, microbatch: 1, do: func(context.Context) error { panic(value) }}
+			r, g, rows := brokenChain(t, b, rank)
+			thrown := recovered(func() { _, _ = g.Step(t.Context(), 6, r.sources()) })
+			p, ok := thrown.(*runner.Panic)
+			require.True(t, ok, "%v", thrown)
+			require.Equal(t, rank, p.Rank)
+			require.Equal(t, value, p.Value)
+			require.ErrorIs(t, p, value)
+			require.Contains(t, string(p.Stack), "runner_test.(*breaking)")
+			require.ErrorContains(t, p, "boom")
+			r.released(t)
+			b.do = nil
+			result, err := g.Step(t.Context(), 6, r.sources())
+			require.NoError(t, err)
+			require.Equal(t, alone(t, 3, 6), numbersOf(t, result, rows))
+		})
+	}
+}
+
+func recovered(f func()) (value any) {
+	defer func() { value = recover() }()
+	f()
+	return nil
+}
+
+// TestTheEndOfAGoroutineEndsAllRanks calls Goexit on a rank, as t.FailNow does.
+func TestTheEndOfAGoroutineEndsAllRanks(t *testing.T) { // L8
+	synctest.Test(t, func(t *testing.T) {
+		b := &breaking{microbatch: 1, do: func(context.Context) error { runtime.Goexit(); return nil }}
+		r, g, _ := brokenChain(t, b, 1)
+		returned := false
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = g.Step(t.Context(), 6, r.sources())
+			returned = true
+		}()
+		<-done
+		require.False(t, returned)
+		r.released(t)
+		b.do = nil
+		_, err := g.Step(t.Context(), 6, r.sources())
+		require.NoError(t, err)
+	})
+}
+
+func TestAShortSourceEndsAllRanks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := chained(3)
+		g := r.group(t, rowsOf(r.placement))
+		sources := r.sources()
+		sources[1] = &counted{ends: 3}
+		_, err := g.Step(t.Context(), 6, sources)
+		require.ErrorIs(t, err, runner.ErrShortBatch)
+		require.ErrorContains(t, err, "rank 1 action 1F3 ")
+		require.ErrorContains(t, err, "3 of 6 microbatches")
+		r.released(t)
+		_, err = g.Step(t.Context(), 6, r.sources())
+		require.NoError(t, err)
+	})
+}
+
+// TestALeakOnOneRankIsNamed has a stage that keeps its input, which another rank has
+// sent, and one that keeps what it sends (L6).
+func TestALeakOnOneRankIsNamed(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		forward    func(s *times, mb *view, in, out []number) error
+		rank       int
+		microbatch int
+		call       batchctx.Call
+		what       string
+	}{
+		{"keeps what it received", func(s *times, mb *view, in, out []number) error {
+			mb.Retain(in[0])
+			return s.Forward(context.Background(), mb, in, out)
+		}, 1, 0, batchctx.InBackward, "what it saved ended with this action"},
+		{"keeps what it sends", func(s *times, mb *view, in, out []number) error {
+			err := s.Forward(context.Background(), mb, in, out)
+			mb.Retain(out[0])
+			return err
+		}, 1, 0, batchctx.None, "what it sent ended with this action"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := chained(3)
+			rows := rowsOf(r.placement)
+			r.change = func(_ int, cfg *runner.Config[number]) {
+				cfg.Stages[1] = &stages.Func[number]{
+					Declares: rows[1].Spec(), Parameters: rows[1].Params(), BackwardFunc: rows[1].Backward,
+					ForwardFunc: func(_ context.Context, mb *view, in, out []number) error { return tc.forward(rows[1], mb, in, out) },
+				}
+			}
+			_, err := r.group(t, rows).Step(t.Context(), 4, r.sources())
+			var leak *batchctx.LeakError
+			require.True(t, errors.As(err, &leak), "%v", err)
+			require.Equal(t, []any{tc.rank, 1, tc.microbatch, tc.call}, []any{leak.Rank, leak.Stage, leak.Microbatch, leak.Call}, tc.name)
+			require.Contains(t, leak.What, tc.what)
+			var where *runner.Error
+			require.True(t, errors.As(err, &where))
+			require.Equal(t, tc.rank, where.Rank)
+		})
+	}
+}
+
+func TestAGroupRunsOneStepAtATime(t *testing.T) {
+	r := chained(2)
+	var g *runner.Group[number]
+	r.change = func(_ int, cfg *runner.Config[number]) {
+		cfg.Hooks.Action = func(int, schedule.Action) {
+			_, err := g.Evaluate(context.Background(), 1, nil)
+			if !errors.Is(err, runner.ErrBusy) || !errors.Is(g.Close(), runner.ErrBusy) || !errors.Is(g.SetScaleExponent(1), runner.ErrBusy) {
+				t.Errorf("a step within a step: %v", err)
+			}
+		}
+	}
+	g = r.group(t, rowsOf(r.placement))
+	_, err := g.Step(t.Context(), 2, r.sources())
+	require.NoError(t, err)
+	require.NoError(t, g.SetScaleExponent(3))
+	result, err := g.Step(t.Context(), 2, r.sources())
+	require.NoError(t, err)
+	factor, err := result.Factor()
+	require.NoError(t, err)
+	require.Equal(t, 1.0/16, factor)
+}
+
+// TestRanksThatRunOtherStepsAreRefused starts two runners at other steps.
+func TestRanksThatRunOtherStepsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := chained(2)
+		r.change = func(rank int, cfg *runner.Config[number]) { cfg.FirstStep = int64(rank) }
+		_, err := r.group(t, rowsOf(r.placement)).Step(t.Context(), 2, r.sources())
+		var mismatch *runner.TagError
+		require.True(t, errors.As(err, &mismatch))
+		require.ErrorContains(t, err, "0SEND_F0 of step 0")
+		require.ErrorContains(t, err, "0SEND_F0 of step 1")
+	})
+}

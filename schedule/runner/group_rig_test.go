@@ -1,0 +1,132 @@
+package runner_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// rowsOf returns a chain of stages for a placement: one for each stage of each copy,
+// with weights of which no product is exact.
+func rowsOf(p schedule.Placement) []*times {
+	depth := p.Depth()
+	rows := make([]*times, p.Stages())
+	for row := range rows {
+		s := row % depth
+		rows[row] = &times{
+			name: fmt.Sprintf("times%d", s), first: s == 0, last: s == depth-1, weight: 1 + 1/float64(3+s),
+			param: fmt.Sprintf("w%d", s), grad: num(math.NaN()),
+		}
+	}
+	return rows
+}
+
+// ranksOf is what a test of several ranks is made of.
+type ranksOf struct {
+	placement schedule.Placement
+	rule      schedule.Rule
+	capacity  int
+	split     bool // stages that split their backward
+	stall     time.Duration
+	change    func(rank int, cfg *runner.Config[number])
+	spaces    []*memory.Collected[number] // by rank, made by group
+}
+
+// group returns a group that trains the rows.
+func (r *ranksOf) group(t testing.TB, rows []*times) *runner.Group[number] {
+	t.Helper()
+	cfg := runner.GroupConfig[number]{Capacity: r.capacity, Copy: copyNumber, Stall: r.stall}
+	r.spaces = nil
+	for rank := range r.placement.Ranks {
+		c := config(rows)
+		c.Placement, c.Plan = r.placement, r.rule
+		space := memory.NewCollected(classOf, func(number) int64 { return 8 })
+		c.Space = space
+		r.spaces = append(r.spaces, space)
+		if r.split {
+			for i, row := range rows {
+				c.Stages[i] = &splitting{times: row}
+			}
+		}
+		if r.change != nil {
+			r.change(rank, &c)
+		}
+		cfg.Ranks = append(cfg.Ranks, c)
+	}
+	g, err := runner.NewGroup(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close()) })
+	return g
+}
+
+// gatheredWeight is what a number of class Unsharded is.
+const gatheredWeight = -1e30
+
+func classOf(h number) memory.Class {
+	if *h == gatheredWeight {
+		return memory.Unsharded
+	}
+	return memory.Activation
+}
+
+// sources returns a source for each rank.
+func (r *ranksOf) sources() []runner.Source[number] {
+	sources := make([]runner.Source[number], r.placement.Ranks)
+	for rank := range sources {
+		sources[rank] = &counted{}
+	}
+	return sources
+}
+
+// numbers are what a step comes to, whatever the plan.
+type numbers struct {
+	losses []loss.Value
+	norm   float64
+	factor float64
+	grads  map[string]float64
+}
+
+// numbersOf reads the accumulators of all uses.
+func numbersOf(t testing.TB, result *runner.Result, rows []*times) numbers {
+	t.Helper()
+	factor, err := result.Factor()
+	require.NoError(t, err)
+	n := numbers{result.Losses, result.GradNorm, factor, map[string]float64{}}
+	for _, row := range rows {
+		if grad, there := n.grads[row.param]; there && grad != *row.grad {
+			t.Errorf("the uses of %q have totals %v and %v", row.param, grad, *row.grad)
+		}
+		n.grads[row.param] = *row.grad
+	}
+	return n
+}
+
+// alone trains so many stages on one rank.
+func alone(t testing.TB, depth, m int) numbers {
+	t.Helper()
+	rows := rowsOf(schedule.Looped(1, depth))
+	result, err := newRunner(t, config(rows)).Step(t.Context(), m, &counted{})
+	require.NoError(t, err)
+	return numbersOf(t, result, rows)
+}
+
+// released demands that no rank's space holds anything.
+func (r *ranksOf) released(t testing.TB) {
+	t.Helper()
+	for rank, space := range r.spaces {
+		require.Zero(t, space.Len(), "rank %d holds something", rank)
+	}
+}
+
+// chained is 1F1B on a chain of so many ranks, with a stage each.
+func chained(ranks int) *ranksOf {
+	return &ranksOf{placement: schedule.Looped(ranks, ranks), rule: schedule.OneFOneB, capacity: 1, stall: time.Minute}
+}

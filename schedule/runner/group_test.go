@@ -1,0 +1,295 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// TestRanksComeToTheNumbersOfOne runs every schedule on one to four ranks: what comes
+// out is bit-equal to one rank alone, gradients where the schedule ascends (L9).
+func TestRanksComeToTheNumbersOfOne(t *testing.T) {
+	for _, s := range schedule.Schedules() {
+		t.Run(s.Name, func(t *testing.T) {
+			for ranks := 1; ranks <= 4; ranks++ {
+				depth := ranks * s.PerRank
+				if depth == 1 {
+					depth = 2
+				}
+				placement, err := s.Place(ranks, depth)
+				if err != nil { // dualpipe has as many stages as ranks, and the rows here at least two
+					require.ErrorIs(t, err, schedule.ErrParams)
+					continue
+				}
+				for _, capacity := range []int{0, 1, schedule.Unlimited} {
+					for _, m := range []int{1, 3, 8} {
+						r := &ranksOf{placement: placement, rule: s.Rule, capacity: capacity, split: s.Split}
+						rows := rowsOf(placement)
+						result, err := r.group(t, rows).Step(t.Context(), m, r.sources())
+						require.NoError(t, err, "%d ranks, capacity %d, M = %d", ranks, capacity, m)
+						got, want := numbersOf(t, result, rows), alone(t, depth, m)
+						if !s.Ascends {
+							for name, grad := range got.grads {
+								require.InEpsilon(t, want.grads[name], grad, 1e-12)
+							}
+							require.InEpsilon(t, want.norm, got.norm, 1e-12)
+							got.grads, got.norm = want.grads, want.norm
+						}
+						require.Equal(t, want, got, "%d ranks, capacity %d, M = %d", ranks, capacity, m)
+						require.Len(t, result.Ranks, ranks)
+						r.released(t)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestEveryRankReturnsTheSameResult drives the runners of three ranks by hand, over
+// links, with descriptions in place of the stages of other ranks.
+func TestEveryRankReturnsTheSameResult(t *testing.T) {
+	const ranks, m = 3, 5
+	placement := schedule.Looped(ranks, ranks)
+	rows := rowsOf(placement)
+	links := newLinks(t, ranks, 1, 0)
+	results := make([]*runner.Result, ranks)
+	errs := make([]error, ranks)
+	var all sync.WaitGroup
+	for rank := range ranks {
+		cfg := config(rows)
+		cfg.Placement, cfg.Plan, cfg.Rank, cfg.Transport = placement, schedule.OneFOneB, rank, links.Rank(rank)
+		for s, row := range rows {
+			if s != rank {
+				params := row.Params()
+				params[0].Grad = nil
+				cfg.Stages[s] = stages.Remote(row.Spec(), false, params)
+			}
+		}
+		r := newRunner(t, cfg)
+		all.Go(func() { results[rank], errs[rank] = r.Step(t.Context(), m, &counted{}) })
+	}
+	all.Wait()
+	require.Equal(t, make([]error, ranks), errs)
+	require.Equal(t, results[0], results[1])
+	require.Equal(t, results[0], results[2])
+	require.Equal(t, alone(t, ranks, m), numbersOf(t, results[0], rows))
+}
+
+func TestEvaluateOnSeveralRanks(t *testing.T) {
+	r := chained(3)
+	rows := rowsOf(r.placement)
+	rows[2].last = false // it returns a number now
+	var mu sync.Mutex
+	got := map[int]float64{}
+	r.change = func(rank int, cfg *runner.Config[number]) {
+		cfg.Losses = nil
+		cfg.Outputs = func(m int, out []number) error {
+			mu.Lock()
+			defer mu.Unlock()
+			got[m] = *out[0]
+			_, err := cfg.Space.Release(out[0])
+			return err
+		}
+	}
+	g := r.group(t, rows)
+	result, err := g.Evaluate(t.Context(), 4, r.sources())
+	require.NoError(t, err)
+	_, err = result.Factor()
+	require.ErrorIs(t, err, runner.ErrNoUpdate)
+	want := map[int]float64{}
+	for m := range 4 {
+		x := float64(m + 1)
+		for _, row := range rows {
+			x *= row.weight
+		}
+		want[m] = x
+	}
+	require.Equal(t, want, got)
+	require.Zero(t, g.NextStep())
+	for _, row := range rows {
+		require.True(t, math.IsNaN(*row.grad), "no gradient is touched")
+	}
+	r.released(t)
+}
+
+// TestTiedParametersAcrossRanks has uses of one parameter on three ranks, two of them
+// on one: every use gets the total, and the norm counts it once (L9).
+func TestTiedParametersAcrossRanks(t *testing.T) {
+	for _, copies := range []bool{false, true} {
+		tied := func(p schedule.Placement) []*times {
+			rows := rowsOf(p)
+			for _, s := range []int{2, 3, 5} {
+				rows[s].param = "w0"
+			}
+			return rows
+		}
+		one := tied(schedule.Looped(1, 6))
+		result, err := newRunner(t, config(one)).Step(t.Context(), 4, &counted{})
+		require.NoError(t, err)
+		total, norm := *one[0].grad, result.GradNorm
+
+		r := &ranksOf{placement: schedule.Looped(3, 6), rule: schedule.BreadthFirst, capacity: 0}
+		if copies {
+			r.change = func(_ int, cfg *runner.Config[number]) { cfg.Gradients = copying{} }
+		}
+		rows := tied(r.placement)
+		g := r.group(t, rows)
+		result, err = g.Step(t.Context(), 4, r.sources())
+		require.NoError(t, err)
+		require.Equal(t, norm, result.GradNorm)
+		for _, s := range []int{0, 2, 3, 5} {
+			require.Equal(t, total, *rows[s].grad, "stage %d", s)
+		}
+		r.released(t)
+	}
+}
+
+// copying is a calculator that copies.
+type copying struct{ calculator }
+
+func (copying) Copy(dst, src number) error { *dst = *src; return nil }
+
+// TestHooksAndRecordsNameTheRank looks at what each rank is told.
+func TestHooksAndRecordsNameTheRank(t *testing.T) {
+	r := chained(3)
+	var mu sync.Mutex
+	actions, samples := map[int]int{}, map[int]int{}
+	r.change = func(rank int, cfg *runner.Config[number]) {
+		cfg.Hooks.Action = func(on int, a schedule.Action) {
+			mu.Lock()
+			defer mu.Unlock()
+			if on != rank || a.Stage() != rank {
+				t.Errorf("rank %d is told of %v as of rank %d", rank, a, on)
+			}
+			actions[rank]++
+		}
+		cfg.Hooks.Microbatch = func(s *memory.Sample) {
+			mu.Lock()
+			defer mu.Unlock()
+			if s.Rank != rank {
+				t.Errorf("rank %d is told of a record of rank %d", rank, s.Rank)
+			}
+			samples[rank]++
+		}
+	}
+	g := r.group(t, rowsOf(r.placement))
+	result, err := g.Step(t.Context(), 5, r.sources())
+	require.NoError(t, err)
+	for rank := range 3 {
+		require.Equal(t, actions[rank], result.Ranks[rank].Actions)
+		require.Equal(t, 5, samples[rank])
+		require.Equal(t, rank, g.Rank(rank).Samples().At(0).Rank)
+	}
+	require.Equal(t, []int{2*5 + 3*5, 2*5 + 6*5, 2*5 + 3*5}, []int{actions[0], actions[1], actions[2]}, "two computations; a send, its wait and a receive on each side")
+	require.Equal(t, 25+40+25, result.Actions)
+}
+
+// TestPortsWithoutAGradient sends two tensors on and the gradient of the second one
+// back.
+func TestPortsWithoutAGradient(t *testing.T) {
+	ports := []stages.Port{{Name: "mask", NoGrad: true}, {Name: "x"}, {Name: "index", NoGrad: true}}
+	bottom := &stages.Func[number]{
+		Declares: stages.Spec{Name: "bottom", Reads: []stages.Read{{Part: "x"}}, Outputs: ports},
+		ForwardFunc: func(_ context.Context, mb *view, _, out []number) error {
+			x, err := mb.Part(0)
+			out[0], out[1], out[2] = num(1), num(*x), num(2)
+			return err
+		},
+		BackwardFunc: func(_ context.Context, _ *view, gradOut, _ []number) error {
+			if gradOut[0] != nil || gradOut[2] != nil || *gradOut[1] != 7 {
+				return fmt.Errorf("gradients %v", gradOut)
+			}
+			return nil
+		},
+	}
+	top := &stages.Func[number]{
+		Declares: stages.Spec{Name: "top", Inputs: ports, Losses: []string{"loss"}},
+		ForwardFunc: func(_ context.Context, mb *view, in, _ []number) error {
+			if *in[0] != 1 || *in[2] != 2 {
+				return fmt.Errorf("inputs %v and %v", *in[0], *in[2])
+			}
+			return mb.Loss(0, *in[1], 1)
+		},
+		BackwardFunc: func(_ context.Context, _ *view, _, gradIn []number) error {
+			gradIn[1] = num(7)
+			return nil
+		},
+	}
+	r := chained(2)
+	r.change = func(_ int, cfg *runner.Config[number]) { cfg.Stages = []stages.Stage[number]{bottom, top} }
+	_, err := r.group(t, nil).Step(t.Context(), 4, r.sources())
+	require.NoError(t, err)
+	r.released(t)
+}
+
+func TestAGroupSaysWhatIsWrong(t *testing.T) {
+	good := func() runner.GroupConfig[number] {
+		cfg := runner.GroupConfig[number]{Copy: copyNumber}
+		for range 2 {
+			c := config(rowsOf(schedule.Looped(2, 2)))
+			c.Placement, c.Plan = schedule.Looped(2, 2), schedule.OneFOneB
+			cfg.Ranks = append(cfg.Ranks, c)
+		}
+		return cfg
+	}
+	for want, change := range map[string]func(c *runner.GroupConfig[number]){
+		"no ranks":                    func(c *runner.GroupConfig[number]) { c.Ranks = nil },
+		"without Copy":                func(c *runner.GroupConfig[number]) { c.Copy = nil },
+		"capacity -2":                 func(c *runner.GroupConfig[number]) { c.Capacity = -2 },
+		"rank 1 of 2 has a placement": func(c *runner.GroupConfig[number]) { c.Ranks[1].Placement = schedule.Placement{} },
+		"rank 1 of 2: runner: Space":  func(c *runner.GroupConfig[number]) { c.Ranks[1].Space = nil },
+		"has other parts, losses or":  func(c *runner.GroupConfig[number]) { c.Ranks[1].Losses[0].Reduction = loss.Sum },
+		"a placement of 3":            func(c *runner.GroupConfig[number]) { c.Ranks[0].Placement = schedule.Looped(2, 3) },
+		"2 stages and a placement of": func(c *runner.GroupConfig[number]) { c.Ranks[0].Placement = schedule.Looped(2, 3) },
+		"stage 1 is on rank 2 of 2":   func(c *runner.GroupConfig[number]) { c.Ranks[0].Placement.Rank[1] = 2 },
+		"a placement of 2 copies in 3": func(c *runner.GroupConfig[number]) {
+			c.Ranks[0].Placement = schedule.Placement{Ranks: 2, Rank: make([]int, 3), Copies: 2}
+		},
+		"other parameters, or others fr": func(c *runner.GroupConfig[number]) { copied(c, "other") },
+	} {
+		cfg := good()
+		change(&cfg)
+		_, err := runner.NewGroup(cfg)
+		require.ErrorContains(t, err, want)
+	}
+	cfg := good()
+	cfg.Ranks[0].Transport = nil
+	_, err := runner.New(cfg.Ranks[0])
+	require.ErrorContains(t, err, "Transport is nil with 2 ranks")
+	cfg.Ranks[0].Rank = 2
+	_, err = runner.New(cfg.Ranks[0])
+	require.ErrorContains(t, err, "Rank is 2 of 2")
+
+	g, err := runner.NewGroup(good())
+	require.NoError(t, err)
+	_, err = g.Step(t.Context(), 1, make([]runner.Source[number], 1))
+	require.ErrorContains(t, err, "1 sources for 2 ranks")
+	_, err = g.Step(t.Context(), 1, make([]runner.Source[number], 2))
+	require.ErrorContains(t, err, "source is nil")
+	_, err = g.Step(t.Context(), 0, []runner.Source[number]{&counted{}, &counted{}})
+	require.ErrorContains(t, err, "0 microbatches")
+	require.NoError(t, g.Close())
+	_, err = g.Step(t.Context(), 1, []runner.Source[number]{&counted{}, &counted{}})
+	require.ErrorIs(t, err, runner.ErrClosed)
+}
+
+// copied makes the placement of a group one of two copies, with a parameter of another
+// name in the second.
+func copied(c *runner.GroupConfig[number], name string) {
+	for rank := range c.Ranks {
+		p := schedule.Bidirectional(2)
+		rows := rowsOf(p)
+		rows[3].param = name
+		c.Ranks[rank].Placement, c.Ranks[rank].Stages = p, config(rows).Stages
+	}
+}

@@ -1,0 +1,410 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// LinksConfig says how the ranks of one process are linked. Ranks and Copy must be
+// set.
+type LinksConfig[T any] struct {
+	Ranks int
+	// Capacity is how many messages a link holds: 0 is a rendezvous,
+	// schedule.Unlimited no bound.
+	Capacity int
+	// Copy returns a copy of h, a handle of rank from, in a buffer of class Transfer
+	// of rank to's own space. It runs on the goroutine of rank to, while that of rank
+	// from does anything but change or end h.
+	Copy func(from, to int, h T) (T, error)
+	// Stall is how long a rank may wait while none of them begins an action, before
+	// the step ends with a *StallError. 0 is 30 seconds; where it is negative only
+	// ranks that can never go on end the step, which they do at once.
+	Stall time.Duration
+}
+
+const defaultStall = 30 * time.Second
+
+// Validate reports every fault.
+func (c *LinksConfig[T]) Validate() error {
+	var faults []error
+	if c.Ranks < 1 {
+		faults = append(faults, fmt.Errorf("runner: links of %d ranks", c.Ranks))
+	}
+	if c.Capacity < schedule.Unlimited {
+		faults = append(faults, fmt.Errorf("runner: a link of capacity %d", c.Capacity))
+	}
+	if c.Copy == nil {
+		faults = append(faults, errors.New("runner: links without Copy"))
+	}
+	return errors.Join(faults...)
+}
+
+// Links are the links between the ranks of one process. The receiver's goroutine
+// copies from the sender's buffer when it receives, so a message costs one copy and,
+// in steady state, no allocation. Nothing here runs on a goroutine of its own but
+// the watch for stalls, now and then and for a moment.
+//
+// All state is under one lock. A call that must wait says for what, in its rank's
+// wait, and sleeps; whoever makes that come true clears the wait and wakes it. So at
+// any time the waits say who waits for whom, and a cycle is seen when it closes.
+type Links[T any] struct {
+	cfg  LinksConfig[T]
+	ends []Endpoint[T]
+
+	mu      sync.Mutex
+	closed  bool
+	links   []*link[T] // by sending rank, receiving rank and direction; nil before its first message
+	cause   error      // of the abort; nil while the step goes on
+	begun   int        // ranks that wait in Begin
+	arrived int        // ranks that have come to Exchange
+	all     [][]byte   // what they have brought
+	watch   watch
+}
+
+// link is one link: a ring of messages, the oldest first.
+type link[T any] struct {
+	from, to     int
+	ring         []message[T]
+	first, count int
+	sent         int64 // messages since Begin
+	received     int64
+	reading      bool // the receiver copies the first message
+	fault        error
+}
+
+// message is the handles that the sender has lent.
+type message[T any] struct {
+	tag Tag
+	h   []T
+}
+
+// Endpoint is one rank's end of Links: a Transport and a Watcher.
+type Endpoint[T any] struct {
+	links    *Links[T]
+	rank     int
+	running  atomic.Uint64 // the action under way
+	position int64         // of it, for whoever finds the rank waiting
+	wake     chan struct{}
+
+	// Under the lock.
+	wait   wait[T]
+	waited time.Duration
+	all    [][]byte // what Exchange is to return
+}
+
+// wait is what a rank waits for.
+type wait[T any] struct {
+	sort   sort
+	tag    Tag
+	link   *link[T]
+	number int64 // of the message
+	since  time.Time
+}
+
+type sort uint8
+
+const (
+	nothing    sort = iota
+	toBegin         // that all ranks begin the step
+	forRoom         // of a Send, that the link takes another message
+	forTaker        // of a Send under rendezvous, that its message is received
+	forReceipt      // of a Wait, that the message of this number is received
+	forMessage      // of a Recv, that there is one
+	forAll          // of an Exchange
+	forReaders      // of an Abort, that nobody reads the rank's buffers
+)
+
+// NewLinks returns links that hold no message.
+func NewLinks[T any](cfg LinksConfig[T]) (*Links[T], error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Stall == 0 {
+		cfg.Stall = defaultStall
+	}
+	l := &Links[T]{cfg: cfg, ends: make([]Endpoint[T], cfg.Ranks), links: make([]*link[T], 2*cfg.Ranks*cfg.Ranks)}
+	for rank := range l.ends {
+		e := &l.ends[rank]
+		e.links, e.rank, e.wake = l, rank, make(chan struct{}, 1)
+	}
+	return l, nil
+}
+
+// Rank returns the end of a rank, for Config.Transport.
+func (l *Links[T]) Rank(rank int) *Endpoint[T] { return &l.ends[rank] }
+
+// Close ends the links. No rank may be in a call.
+func (l *Links[T]) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.cause == nil {
+		l.cause = ErrClosed
+	}
+	if l.watch.timer != nil {
+		l.watch.timer.Stop()
+	}
+	return nil
+}
+
+// Capacity returns LinksConfig.Capacity.
+func (e *Endpoint[T]) Capacity() int { return e.links.cfg.Capacity }
+
+// Runs notes the action that the rank runs.
+func (e *Endpoint[T]) Runs(action schedule.Action) {
+	e.running.Store(uint64(action))
+	e.position++
+}
+
+// Waited returns for how long calls of this rank have blocked since Begin.
+func (e *Endpoint[T]) Waited() time.Duration {
+	e.links.mu.Lock()
+	defer e.links.mu.Unlock()
+	return e.waited
+}
+
+// Begin waits for all ranks. The last one to come empties the links.
+func (e *Endpoint[T]) Begin(ctx context.Context) error {
+	l := e.links
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ErrClosed
+	}
+	if l.begun++; l.begun < len(l.ends) {
+		if err := l.block(ctx, e, wait[T]{sort: toBegin}); err != nil {
+			l.begun--
+			return err
+		}
+		return nil
+	}
+	l.begun, l.cause, l.arrived, l.all = 0, nil, 0, nil
+	for _, link := range l.links {
+		if link != nil {
+			link.empty()
+			link.sent, link.received, link.fault = 0, 0, nil
+		}
+	}
+	for rank := range l.ends {
+		other := &l.ends[rank]
+		other.waited, other.all = 0, nil
+		other.running.Store(0)
+		other.position = -1
+		if other.wait.sort == toBegin {
+			l.goOn(other)
+		}
+	}
+	return nil
+}
+
+// Send puts h on the link. Under rendezvous it waits for the receipt.
+func (e *Endpoint[T]) Send(ctx context.Context, to int, tag Tag, h []T) error {
+	l := e.links
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	link, err := l.link(e.rank, to, tag)
+	if err != nil {
+		return err
+	}
+	if err := l.await(ctx, e, wait[T]{sort: forRoom, tag: tag, link: link}); err != nil {
+		return err
+	}
+	link.push(tag, h)
+	l.watch.moves++
+	l.poke(to)
+	if l.cfg.Capacity != 0 {
+		return nil
+	}
+	return l.await(ctx, e, wait[T]{sort: forTaker, tag: tag, link: link, number: link.sent})
+}
+
+// Wait waits for the receipt of a message.
+func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag Tag) error {
+	l := e.links
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	link, err := l.link(e.rank, to, tag)
+	if err != nil {
+		return err
+	}
+	number, there := link.find(tag)
+	if !there {
+		return link.fault
+	}
+	return l.await(ctx, e, wait[T]{sort: forReceipt, tag: tag, link: link, number: number})
+}
+
+// Recv copies the first message of the link.
+func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag Tag, h []T) error {
+	l := e.links
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	link, err := l.link(from, e.rank, tag)
+	if err != nil {
+		return err
+	}
+	if err := l.await(ctx, e, wait[T]{sort: forMessage, tag: tag, link: link}); err != nil {
+		return err
+	}
+	m := &link.ring[link.first]
+	if m.tag != tag || len(m.h) != len(h) {
+		link.fault = &TagError{From: from, To: e.rank, Sent: m.tag, Expected: tag, Tensors: len(m.h), ExpectedOf: len(h)}
+		l.poke(from)
+		return link.fault
+	}
+	if err := e.copy(link, m.h, h); err != nil {
+		return fmt.Errorf("runner: copying %v from rank %d: %w", tag, from, err)
+	}
+	link.pop()
+	l.watch.moves++
+	l.poke(from)
+	return nil
+}
+
+// copy fills to with copies of what a link's first message has lent, without the
+// lock: the message stays the first one, and its sender does not end the step, until
+// it is done.
+func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
+	l := e.links
+	link.reading = true
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		link.reading = false
+		l.poke(link.from)
+	}()
+	for i, h := range lent {
+		if to[i], err = l.cfg.Copy(link.from, e.rank, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Exchange waits for all ranks. Once the last one has come nothing can take the
+// result away.
+func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
+	l := e.links
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause != nil {
+		return nil, l.cause
+	}
+	if l.all == nil {
+		l.all = make([][]byte, len(l.ends))
+	}
+	l.all[e.rank] = append([]byte{}, mine...)
+	if l.arrived++; l.arrived == len(l.ends) {
+		for rank := range l.ends {
+			l.ends[rank].all = l.all
+		}
+		l.arrived, l.all = 0, nil
+		l.pokeAll()
+	}
+	err := l.await(ctx, e, wait[T]{sort: forAll})
+	all := e.all
+	if all == nil { // then the others do not get it either
+		if l.all != nil {
+			l.arrived, l.all[e.rank] = l.arrived-1, nil
+		}
+		return nil, err
+	}
+	e.all = nil
+	return all, nil
+}
+
+// Abort ends the step, and forgets what this rank has sent.
+func (e *Endpoint[T]) Abort(cause error) {
+	l := e.links
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.abort(cause)
+	_ = l.block(context.Background(), e, wait[T]{sort: forReaders})
+	for _, link := range l.links {
+		if link != nil && link.from == e.rank {
+			link.empty()
+		}
+	}
+}
+
+// failure returns the cause of the abort, nil where there was none.
+func (l *Links[T]) failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cause
+}
+
+// abort makes the first cause end every call but those that wait for a new step.
+func (l *Links[T]) abort(cause error) {
+	if l.cause != nil {
+		return
+	}
+	l.cause = cause
+	l.pokeAll()
+}
+
+// link returns the link of a tag between two ranks, or why the step is over.
+func (l *Links[T]) link(from, to int, tag Tag) (*link[T], error) {
+	if l.cause != nil {
+		return nil, l.cause
+	}
+	if from < 0 || to < 0 || from >= len(l.ends) || to >= len(l.ends) || from == to {
+		return nil, fmt.Errorf("runner: no link from rank %d to rank %d of %d", from, to, len(l.ends))
+	}
+	i := 2 * (from*len(l.ends) + to)
+	if tag.Backward() {
+		i++
+	}
+	if l.links[i] == nil {
+		l.links[i] = &link[T]{from: from, to: to}
+	}
+	return l.links[i], nil
+}
+
+// push adds a message. The ring grows to as many messages as ever were on the link
+// at once.
+func (k *link[T]) push(tag Tag, h []T) {
+	if k.count == len(k.ring) {
+		ring := make([]message[T], max(2*len(k.ring), 1))
+		for i := range k.count {
+			ring[i] = k.ring[(k.first+i)%len(k.ring)]
+		}
+		k.ring, k.first = ring, 0
+	}
+	m := &k.ring[(k.first+k.count)%len(k.ring)]
+	m.tag, m.h = tag, append(m.h[:0], h...)
+	k.count++
+	k.sent++
+}
+
+// pop takes the first message away.
+func (k *link[T]) pop() {
+	clear(k.ring[k.first].h)
+	k.first = (k.first + 1) % len(k.ring)
+	k.count--
+	k.received++
+}
+
+// empty takes all messages away.
+func (k *link[T]) empty() {
+	for k.count > 0 {
+		k.pop()
+	}
+}
+
+// find returns the number of the message under the tag; false where it was received
+// already.
+func (k *link[T]) find(tag Tag) (int64, bool) {
+	for i := range k.count {
+		if k.ring[(k.first+i)%len(k.ring)].tag == tag {
+			return k.received + int64(i) + 1, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,231 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// planner makes the plans of steps and keeps the last one of each mode. The ranks of
+// a group share one.
+type planner struct {
+	rule      schedule.Rule
+	params    schedule.Params // all but the mode and the number of microbatches
+	whole     []bool          // by stage: it cannot split its backward
+	facts     []schedule.Facts
+	parts     int // of an entry
+	capacity  int // of the links
+	unchecked bool
+	costs     *schedule.Costs
+
+	mu    sync.Mutex
+	plans [2]*planned // by mode
+}
+
+// planned is a plan with what a simulation says of it.
+type planned struct {
+	*schedule.Plan
+	report *schedule.Report // nil without costs
+}
+
+// plan returns the checked plan of a mode for m microbatches.
+func (p *planner) plan(mode schedule.Mode, m int) (*planned, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if kept := p.plans[mode]; kept != nil && kept.Microbatches == m {
+		return kept, nil
+	}
+	plan, err := p.make(mode, m)
+	if err != nil {
+		return nil, err
+	}
+	made := &planned{Plan: plan}
+	if p.costs != nil {
+		if made.report, err = schedule.Simulate(plan, p.costs, p.capacity); err != nil {
+			return nil, err
+		}
+	}
+	p.plans[mode] = made
+	return made, nil
+}
+
+// make asks the rule for a plan and puts it through the passes.
+func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
+	asked := p.params
+	asked.Mode, asked.Microbatches = mode, m
+	plan, err := p.rule(asked)
+	if err != nil {
+		return nil, err
+	}
+	if err := answers(plan, &asked); err != nil {
+		return nil, err
+	}
+	if p.unchecked {
+		return plan, complete(plan)
+	}
+	if mode == schedule.Training && slices.Contains(p.whole, true) {
+		if plan, err = schedule.Unsplit(plan, p.whole); err != nil {
+			return nil, err
+		}
+	}
+	if plan.Placement.Ranks > 1 && !transfers(plan) {
+		if plan, err = schedule.Comms(plan, p.capacity); err != nil {
+			return nil, err
+		}
+	}
+	if plan, err = schedule.Lifetimes(plan, p.facts, p.parts); err != nil {
+		return nil, err
+	}
+	return plan, schedule.CheckLinks(plan, p.capacity)
+}
+
+// answers reports whether a plan is for what the rule was asked: a check proves a
+// plan against itself, not against the step.
+func answers(plan *schedule.Plan, asked *schedule.Params) error {
+	switch {
+	case plan == nil:
+		return fmt.Errorf("%w: it returned none", ErrPlan)
+	case plan.Microbatches != asked.Microbatches:
+		return fmt.Errorf("%w: %d microbatches where %d were asked for", ErrPlan, plan.Microbatches, asked.Microbatches)
+	case plan.Mode != asked.Mode:
+		return fmt.Errorf("%w: mode %v where %v was asked for", ErrPlan, plan.Mode, asked.Mode)
+	case plan.Placement.Ranks != asked.Placement.Ranks || plan.Placement.Stages() != asked.Placement.Stages():
+		return fmt.Errorf("%w: %d stages on %d ranks where %d on %d were asked for", ErrPlan,
+			plan.Placement.Stages(), plan.Placement.Ranks, asked.Placement.Stages(), asked.Placement.Ranks)
+	case len(plan.Programs) != asked.Placement.Ranks:
+		return fmt.Errorf("%w: programs for %d ranks of %d", ErrPlan, len(plan.Programs), asked.Placement.Ranks)
+	}
+	for stage, rank := range asked.Placement.Rank {
+		if plan.Placement.Rank[stage] != rank {
+			return fmt.Errorf("%w: stage %d on rank %d where it is on rank %d", ErrPlan, stage, plan.Placement.Rank[stage], rank)
+		}
+	}
+	return nil
+}
+
+// complete reports whether a plan that nobody checks can be run at all: its lifetimes
+// are there, and every action is of a stage of its rank.
+func complete(plan *schedule.Plan) error {
+	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
+	if len(plan.Parts) != stages || len(plan.Windows) != stages || len(plan.Entries) != ranks || ranks > 1 && len(plan.Outgoing) != stages {
+		return fmt.Errorf("%w: a plan that is not checked comes with its lifetimes", ErrPlan)
+	}
+	for rank, program := range plan.Programs {
+		for _, segment := range program {
+			for _, action := range segment.Body {
+				if s := action.Stage(); s >= stages || plan.Placement.Rank[s] != rank {
+					return fmt.Errorf("%w: %v on rank %d, which does not have the stage", ErrPlan, action, rank)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// transfers reports whether a plan says what is sent and received.
+func transfers(plan *schedule.Plan) bool {
+	for _, program := range plan.Programs {
+		for _, segment := range program {
+			for _, action := range segment.Body {
+				if kind := action.Kind(); kind >= schedule.SendF && kind <= schedule.WaitB {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// program is one rank's part of a plan, with what a step asks of it.
+type program struct {
+	*planned
+	extent batchctx.Extent
+	// first and last are the computations with which the rank's time begins and ends.
+	first, last schedule.Action
+}
+
+// newProgram returns a rank's part.
+func newProgram(plan *planned, rank, lookAhead int) *program {
+	m := plan.Microbatches
+	p := &program{planned: plan}
+	p.first, p.last = span(plan.Programs[rank])
+	p.extent.Windows, p.extent.Outgoing = plan.Windows, plan.Outgoing
+	p.extent.Wanted = wanted(plan.Plan, rank)
+	switch {
+	case !slices.ContainsFunc(p.extent.Wanted, func(w batchctx.Want) bool { return w.Parts != 0 }):
+		p.extent.Entries = 1 // what is not wanted ends at once
+	case pullsInOrder(plan.Plan, rank):
+		p.extent.Entries = min(plan.Entries[rank]+min(lookAhead, m), m)
+	default:
+		p.extent.Entries = m
+	}
+	return p
+}
+
+// span returns the first and the last computation of a program, 0 where there is none.
+func span(program []schedule.Segment) (first, last schedule.Action) {
+	for _, segment := range program {
+		for _, action := range segment.Body {
+			if action.Kind().Compute() {
+				last = action.Shift((segment.Repeat - 1) * segment.Stride)
+				if first == 0 {
+					first = action
+				}
+			}
+		}
+	}
+	return first, last
+}
+
+// wanted returns what the stages of a rank read: for each copy of the model that it
+// has stages of, from the first microbatch of the copy on.
+func wanted(plan *schedule.Plan, rank int) []batchctx.Want {
+	var list []batchctx.Want
+	depth := plan.Placement.Depth()
+	for first := 0; first < plan.Placement.Stages(); first += depth {
+		from, _ := plan.Span(first)
+		want := batchctx.Want{From: from}
+		for stage := first; stage < first+depth; stage++ {
+			if plan.Placement.Rank[stage] == rank {
+				for _, parts := range plan.Parts[stage] {
+					want.Parts |= parts
+				}
+			}
+		}
+		list = append(list, want)
+	}
+	return list
+}
+
+// pullsInOrder reports whether the rank's lowest stage takes microbatches in
+// ascending order, one after the other, so that entries are in flight for as long as
+// the plan says. A source is pulled in ascending order whatever the plan does; in any
+// other one, and where a rank runs two copies of the model, entries wait for their
+// turn.
+func pullsInOrder(plan *schedule.Plan, rank int) bool {
+	own := plan.Placement.On(rank)
+	if len(own) == 0 || plan.Placement.Copies > 1 {
+		return false
+	}
+	next := 0
+	for _, segment := range plan.Programs[rank] {
+		begin := next
+		for _, action := range segment.Body {
+			if action.Kind() == schedule.F && action.Stage() == own[0] {
+				if action.Microbatch() != next {
+					return false
+				}
+				next++
+			}
+		}
+		taken := next - begin
+		if taken > 0 && segment.Repeat > 1 && segment.Stride != taken {
+			return false
+		}
+		next = begin + taken*segment.Repeat
+	}
+	return true
+}

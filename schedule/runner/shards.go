@@ -1,0 +1,60 @@
+package runner
+
+import (
+	"context"
+	"errors"
+
+	batchctx "github.com/weir-ml/weir/context"
+)
+
+// Weights and gradients that replicas share out. The runner knows when, the
+// trainer's hooks know how.
+
+// unshard gathers the weights of a stage, which the context holds from then on.
+func (r *Runner[T]) unshard(ctx context.Context, s int) error {
+	if r.cfg.Unshard == nil {
+		return errors.New("runner: the plan gathers weights and Config.Unshard is nil")
+	}
+	h, err := r.cfg.Unshard(ctx, s)
+	if err != nil {
+		return err
+	}
+	r.expected.Gathered++
+	return r.context.PutGathered(s, h)
+}
+
+// reshard ends the gathered weights of a stage.
+func (r *Runner[T]) reshard(s int) error {
+	if r.cfg.Reshard != nil {
+		r.cfg.Reshard(s)
+	}
+	r.expected.Gathered--
+	return r.context.DropGathered(s)
+}
+
+// reduce reduces the gradients of a stage over the replicas, those that were never
+// written as zero (L5).
+func (r *Runner[T]) reduce(ctx context.Context, s int) error {
+	if r.cfg.Reduce == nil {
+		return errors.New("runner: the plan reduces gradients and Config.Reduce is nil")
+	}
+	if err := r.zeroUnwritten(s); err != nil {
+		return err
+	}
+	return r.cfg.Reduce(ctx, s)
+}
+
+// zeroUnwritten sets the gradients of a stage's parameters to zero that this step has
+// not written (L5).
+func (r *Runner[T]) zeroUnwritten(s int) error {
+	for p, param := range r.stages[s].params {
+		if param.Contributes == batchctx.Frozen || r.context.Written(s, p) {
+			continue
+		}
+		if err := r.cfg.Gradients.Zero(param.Grad); err != nil {
+			return err
+		}
+		r.context.SetWritten(s, p)
+	}
+	return nil
+}

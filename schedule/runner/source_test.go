@@ -1,0 +1,151 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// stream makes the numbers 1, 2, 3, ... and counts them.
+type stream struct{ made, ends int }
+
+func (s *stream) next(context.Context) (float64, error) {
+	if s.ends > 0 && s.made == s.ends {
+		return 0, io.EOF
+	}
+	s.made++
+	return float64(s.made), nil
+}
+
+// putNumber makes an entry of an item.
+func putNumber(_ int, item float64, entry *batchctx.Entry[number]) error {
+	return entry.Put(0, num(item))
+}
+
+func TestRanksShareAStream(t *testing.T) {
+	for range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			r := chained(3)
+			rows := rowsOf(r.placement)
+			g := r.group(t, rows)
+			s := &stream{}
+			result, err := g.Step(t.Context(), 6, runner.Share(3, s.next, putNumber))
+			require.NoError(t, err)
+			require.Equal(t, 6, s.made, "each item once")
+			require.Equal(t, alone(t, 3, 6), numbersOf(t, result, rows))
+		})
+	}
+}
+
+func TestASharedStreamEndsForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := chained(3)
+		g := r.group(t, rowsOf(r.placement))
+		s := &stream{ends: 4}
+		_, err := g.Step(t.Context(), 6, runner.Share(3, s.next, putNumber))
+		require.ErrorIs(t, err, runner.ErrShortBatch)
+		require.ErrorContains(t, err, "4 of 6 microbatches")
+		s.ends = 0
+		_, err = g.Step(t.Context(), 6, runner.Share(3, s.next, putNumber))
+		require.NoError(t, err)
+		require.Equal(t, 10, s.made, "the stream goes on where it was")
+		r.released(t)
+	})
+}
+
+// TestSharedSourcesGoTheirOwnPace asks ranks one after the other, and looks at what is
+// kept of the items.
+func TestSharedSourcesGoTheirOwnPace(t *testing.T) {
+	type item struct {
+		n    int
+		size [64]int // too large to lie in one block with others
+	}
+	var made []weak.Pointer[item]
+	var got []string
+	sources := runner.Share(3,
+		func(context.Context) (*item, error) {
+			if len(made) == 40 {
+				return nil, errors.New("enough")
+			}
+			i := &item{n: len(made)}
+			made = append(made, weak.Make(i))
+			return i, nil
+		},
+		func(rank int, i *item, _ *batchctx.Entry[number]) error {
+			got = append(got, fmt.Sprintf("%d:%d", rank, i.n))
+			return nil
+		})
+	next := func(rank int) error { return sources[rank].Next(t.Context(), nil) }
+	held := func() int {
+		runtime.GC()
+		n := 0
+		for _, p := range made {
+			if p.Value() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for range 20 {
+		require.NoError(t, next(0))
+	}
+	require.Equal(t, 20, held())
+	for range 5 {
+		require.NoError(t, next(1))
+		require.NoError(t, next(2))
+	}
+	require.Equal(t, 15, held(), "what every rank has had is not kept")
+	for range 30 {
+		require.NoError(t, next(1))
+		require.NoError(t, next(2))
+	}
+	require.Len(t, made, 35)
+	require.Equal(t, 15, held())
+	require.Equal(t, []string{"0:19", "1:0", "2:0", "1:1"}, got[19:23])
+	for range 5 {
+		require.NoError(t, next(2))
+	}
+	for rank, left := range []int{20, 5, 0} {
+		for range left {
+			require.NoError(t, next(rank))
+		}
+		require.ErrorContains(t, next(rank), "enough")
+	}
+	require.Zero(t, held())
+}
+
+// TestASharedStreamIsAskedByOneRankAtATime lets the stream take its time: another rank
+// waits for the same item, and does not make it again.
+func TestASharedStreamIsAskedByOneRankAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := &stream{}
+		sources := runner.Share(2,
+			func(ctx context.Context) (float64, error) { <-release; return s.next(ctx) },
+			func(int, float64, *batchctx.Entry[number]) error { return nil })
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var ranks sync.WaitGroup
+		ranks.Go(func() { require.NoError(t, sources[0].Next(t.Context(), nil)) })
+		synctest.Wait()
+		cause := errors.New("planted")
+		ranks.Go(func() { require.ErrorIs(t, sources[1].Next(ctx, nil), cause) })
+		synctest.Wait()
+		cancel(cause)
+		synctest.Wait()
+		close(release)
+		ranks.Wait()
+		require.NoError(t, sources[1].Next(t.Context(), nil))
+		require.Equal(t, 1, s.made)
+	})
+}

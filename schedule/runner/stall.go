@@ -1,0 +1,210 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// StallError ends a step that stands still. It is schedule.ErrDeadlock where ranks
+// wait for each other.
+type StallError struct {
+	// Way is what schedule.FindCycle says of the ranks that can never go on: those that
+	// wait for each other, or the way to a rank that has come to its end. It is nil where
+	// a rank takes too long.
+	Way []schedule.Waiting
+	// Still is for how long no rank has begun an action, where one takes too long.
+	Still time.Duration
+	Ranks []Standing // by rank
+}
+
+// Standing is what a rank does when a step stands still.
+type Standing struct {
+	// Rank and Action are always set: a rank that does not wait runs the action, and is
+	// outside of its program where it is 0. Position is set where the rank waits.
+	schedule.Waiting
+	Waits bool
+	Since time.Duration // for how long it has waited
+}
+
+// Error says who waits for which action of whom, as schedule.Check does, or what
+// every rank does.
+func (e *StallError) Error() string {
+	if e.Way != nil {
+		return "runner: no way on: " + schedule.DescribeCycle(e.Way)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "runner: no rank has begun an action for %v:", e.Still)
+	for i, s := range e.Ranks {
+		if i > 0 {
+			b.WriteByte(';')
+		}
+		fmt.Fprintf(&b, " rank %d %s", s.Rank, s.does())
+	}
+	return b.String()
+}
+
+// Is reports whether the target is schedule.ErrDeadlock and ranks wait for each other.
+func (e *StallError) Is(target error) bool {
+	return target == schedule.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
+}
+
+// does says what the rank does, in the terms of the plan.
+func (s *Standing) does() string {
+	inside := s.Action.Kind() != schedule.None
+	switch {
+	case s.Waits && inside:
+		return fmt.Sprintf("stands before action %d, %v, and has waited %v for %v of rank %d", s.Position, s.Action, s.Since, s.For, s.ForRank)
+	case s.Waits:
+		return fmt.Sprintf("is at step end and has waited %v for rank %d", s.Since, s.ForRank)
+	case inside:
+		return fmt.Sprintf("runs %v", s.Action)
+	}
+	return "is before its first action or behind its last"
+}
+
+// standing says what a rank does now.
+func (l *Links[T]) standing(rank int) Standing {
+	e := &l.ends[rank]
+	w := &e.wait
+	s := Standing{}
+	s.Rank, s.Action = rank, schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false)
+	s.ForRank = l.waitsFor(rank)
+	if s.Waits = s.ForRank >= 0; !s.Waits {
+		return s
+	}
+	s.Position, s.Since = e.position, time.Since(w.since)
+	switch w.sort {
+	case forRoom:
+		s.For = w.link.ring[w.link.first].tag.Receives()
+	case forTaker, forReceipt:
+		s.For = w.tag.Receives()
+	case forMessage:
+		s.For = w.tag.Sends()
+	}
+	return s
+}
+
+// waitsFor returns the rank that a waiting rank waits for: of several the lowest one.
+// It is -1 for a rank that does not wait for another one.
+func (l *Links[T]) waitsFor(rank int) int {
+	w := &l.ends[rank].wait
+	switch w.sort {
+	case forRoom, forTaker, forReceipt:
+		return w.link.to
+	case forMessage:
+		return w.link.from
+	case forAll:
+		return slices.IndexFunc(l.all, func(brought []byte) bool { return brought == nil })
+	}
+	return -1
+}
+
+// lookAround ends the step where a rank that begins to wait, or another one because
+// of it, can never go on: the rank has closed a cycle, or it is at its end and what
+// is waited for is an action of it.
+func (l *Links[T]) lookAround(e *Endpoint[T]) {
+	if e.wait.sort == forAll {
+		for rank := range l.ends {
+			if l.ends[rank].wait.sort != forAll && l.waitsFor(rank) == e.rank {
+				l.stalled(0)
+			}
+		}
+		return
+	}
+	for rank := l.waitsFor(e.rank); rank >= 0; rank = l.waitsFor(rank) {
+		if rank == e.rank || l.ends[rank].wait.sort == forAll {
+			l.stalled(0)
+			return
+		}
+	}
+}
+
+// stalled ends the step: ranks can never go on, or nothing has moved for so long.
+func (l *Links[T]) stalled(still time.Duration) {
+	err := &StallError{Still: still}
+	var waiting []schedule.Waiting
+	for rank := range l.ends {
+		s := l.standing(rank)
+		err.Ranks = append(err.Ranks, s)
+		if l.ends[rank].wait.sort != forAll && s.Waits {
+			waiting = append(waiting, s.Waiting)
+		}
+	}
+	if still == 0 {
+		err.Way = schedule.FindCycle(waiting)
+	}
+	l.abort(err)
+}
+
+// watch looks now and then whether anything has moved since it looked last. It is on
+// while a rank waits.
+type watch struct {
+	timer *time.Timer
+	on    bool
+	moves uint64   // of messages
+	seen  []uint64 // moves, and what each rank runs
+	still time.Duration
+}
+
+// looks is how often the watch looks within the time that it allows.
+const looks = 4
+
+// keepWatch sets the watch going where it is off.
+func (l *Links[T]) keepWatch() {
+	w := &l.watch
+	switch {
+	case w.on || l.cfg.Stall < 0:
+		return
+	case w.timer == nil:
+		w.timer = time.AfterFunc(l.cfg.Stall/looks, l.look)
+	default:
+		w.timer.Reset(l.cfg.Stall / looks)
+	}
+	w.on, w.still = true, 0
+	l.moved()
+}
+
+// look ends the step where nothing has moved for too long.
+func (l *Links[T]) look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := &l.watch
+	waiting := false
+	for rank := range l.ends {
+		waiting = waiting || l.waitsFor(rank) >= 0
+	}
+	if w.on = waiting && !l.closed; !w.on {
+		return
+	}
+	w.still += l.cfg.Stall / looks
+	if l.moved() {
+		w.still = 0
+	}
+	if w.still >= looks*(l.cfg.Stall/looks) {
+		l.stalled(w.still)
+		w.on = false
+		return
+	}
+	w.timer.Reset(l.cfg.Stall / looks)
+}
+
+// moved reports whether a message has moved or a rank has begun an action since it was
+// asked last.
+func (l *Links[T]) moved() bool {
+	w := &l.watch
+	if w.seen == nil {
+		w.seen = make([]uint64, 1+len(l.ends))
+	}
+	moved := w.seen[0] != w.moves
+	w.seen[0] = w.moves
+	for rank := range l.ends {
+		runs := l.ends[rank].running.Load()
+		moved = moved || w.seen[1+rank] != runs
+		w.seen[1+rank] = runs
+	}
+	return moved
+}

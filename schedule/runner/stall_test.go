@@ -1,0 +1,204 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// unrolled is a rule for chains whose plan is changed behind all passes: it is given
+// the actions of each rank.
+func unrolled(capacity int, change func(ranks [][]schedule.Action)) schedule.Rule {
+	return func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := schedule.OneFOneB(p)
+		if err != nil {
+			return nil, err
+		}
+		if plan, err = schedule.Comms(plan, capacity); err != nil {
+			return nil, err
+		}
+		facts := make([]schedule.Facts, p.Placement.Stages())
+		facts[0].Reads[schedule.F] = 1
+		if plan, err = schedule.Lifetimes(plan, facts, 1); err != nil {
+			return nil, err
+		}
+		ranks := make([][]schedule.Action, p.Placement.Ranks)
+		for rank := range ranks {
+			ranks[rank] = slices.Collect(plan.All(rank))
+		}
+		change(ranks)
+		changed := *plan
+		changed.Programs = make([][]schedule.Segment, len(ranks))
+		for rank, actions := range ranks {
+			changed.Programs[rank] = []schedule.Segment{{Body: actions, Repeat: 1}}
+		}
+		return &changed, nil
+	}
+}
+
+// index finds an action whatever dies with it.
+func index(actions []schedule.Action, kind schedule.Kind, stage, mb int) int {
+	return slices.IndexFunc(actions, func(a schedule.Action) bool { return a.WithDrop(0) == schedule.Act(kind, stage, mb) })
+}
+
+// move puts an action right behind another one.
+func move(actions []schedule.Action, from, to int) {
+	a := actions[from]
+	if from < to {
+		copy(actions[from:], actions[from+1:to+1])
+		actions[to] = a
+		return
+	}
+	copy(actions[to+2:from+1], actions[to+1:from])
+	actions[to+1] = a
+}
+
+// planted lets rank 0 wait for a gradient before it sends what that comes from.
+func planted(ranks [][]schedule.Action) {
+	move(ranks[0], index(ranks[0], schedule.RecvB, 0, 0), index(ranks[0], schedule.F, 0, 0))
+}
+
+// TestADeadlockIsReportedAsTheCheckDoes forces a planted deadlock past the check: the
+// step ends at once, with the same cycle.
+func TestADeadlockIsReportedAsTheCheckDoes(t *testing.T) {
+	for _, ranks := range []int{2, 3, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			r := chained(ranks)
+			r.rule = unrolled(1, planted)
+			g := r.group(t, rowsOf(r.placement))
+			_, err := g.Step(t.Context(), 6, r.sources())
+			require.ErrorIs(t, err, schedule.ErrInvalidPlan, "the check refuses it")
+
+			begin := time.Now()
+			plan, err := r.rule(schedule.Params{Placement: r.placement, Microbatches: 6})
+			require.NoError(t, err)
+			refused := schedule.Check(plan)
+			require.ErrorIs(t, refused, schedule.ErrDeadlock)
+			r.change = func(_ int, cfg *runner.Config[number]) { cfg.Unchecked = true }
+			_, err = r.group(t, rowsOf(r.placement)).Step(t.Context(), 6, r.sources())
+			require.ErrorIs(t, err, schedule.ErrDeadlock)
+			var stall *runner.StallError
+			require.True(t, errors.As(err, &stall))
+			require.ErrorContains(t, refused, schedule.DescribeCycle(stall.Way))
+			require.ErrorContains(t, err, schedule.DescribeCycle(stall.Way))
+			require.Zero(t, stall.Still)
+			require.Zero(t, time.Since(begin), "it takes no time at all")
+			require.Equal(t, schedule.Act(schedule.RecvB, 0, 0), stall.Way[0].Action.WithDrop(0))
+			var where *runner.Error
+			require.True(t, errors.As(err, &where))
+			require.Equal(t, 0, where.Rank, "the lowest rank of those that wait")
+			r.released(t)
+		})
+	}
+}
+
+// TestRendezvousDeadlocksWhereLinksAreTooSmall runs a plan for links of one message
+// over links of none.
+func TestRendezvousDeadlocksWhereLinksAreTooSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := chained(2)
+		r.capacity = 0
+		r.rule = unrolled(1, func(ranks [][]schedule.Action) {
+			a := ranks[0] // both send first, then both receive
+			move(a, index(a, schedule.RecvB, 0, 0), index(a, schedule.SendF, 0, 1))
+			b := ranks[1]
+			move(b, index(b, schedule.SendB, 1, 0), index(b, schedule.B, 1, 0))
+		})
+		r.change = func(_ int, cfg *runner.Config[number]) { cfg.Unchecked = true }
+		g := r.group(t, rowsOf(r.placement))
+		_, err := g.Step(t.Context(), 2, r.sources())
+		require.ErrorIs(t, err, schedule.ErrDeadlock)
+		require.ErrorContains(t, err, "0SEND_F1, and waits for 1RECV_F1 of rank 1")
+		require.ErrorContains(t, err, "1SEND_B0, and waits for 0RECV_B0 of rank 0")
+		r.released(t)
+	})
+}
+
+// TestWhatNeverComesIsReportedAtOnce takes a send out of a plan: its receiver waits for
+// a rank that comes to its end.
+func TestWhatNeverComesIsReportedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := chained(3)
+		r.rule = unrolled(1, func(ranks [][]schedule.Action) {
+			for _, kind := range []schedule.Kind{schedule.SendB, schedule.WaitB} {
+				at := index(ranks[2], kind, 2, 3)
+				ranks[2] = slices.Delete(ranks[2], at, at+1)
+			}
+		})
+		r.change = func(_ int, cfg *runner.Config[number]) { cfg.Unchecked, cfg.TolerateLeaks = true, true }
+		begin := time.Now()
+		_, err := r.group(t, rowsOf(r.placement)).Step(t.Context(), 4, r.sources())
+		var stall *runner.StallError
+		require.True(t, errors.As(err, &stall), "%v", err)
+		require.NotErrorIs(t, err, schedule.ErrDeadlock)
+		require.ErrorContains(t, err, "1RECV_B3, and waits for 2SEND_B3 of rank 2")
+		require.Zero(t, time.Since(begin))
+		r.released(t)
+	})
+}
+
+// TestAStageThatTakesTooLongIsReported lets a stage hang until its context ends.
+func TestAStageThatTakesTooLongIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := chained(3)
+		r.stall = 4 * time.Second
+		rows := rowsOf(r.placement)
+		r.change = func(_ int, cfg *runner.Config[number]) {
+			cfg.Stages[1] = &breaking{times: rows[1], backward: true, microbatch: 1, do: func(ctx context.Context) error {
+				time.Sleep(3 * time.Second) // others wait, and that is no stall yet
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}}
+		}
+		begin := time.Now()
+		_, err := r.group(t, rows).Step(t.Context(), 4, r.sources())
+		var stall *runner.StallError
+		require.True(t, errors.As(err, &stall), "%v", err)
+		require.NotErrorIs(t, err, schedule.ErrDeadlock)
+		require.GreaterOrEqual(t, time.Since(begin), 4*time.Second)
+		require.LessOrEqual(t, time.Since(begin), 5*time.Second)
+		require.ErrorContains(t, err, "no rank has begun an action for 4s")
+		require.ErrorContains(t, err, "rank 1 runs 1B1")
+		require.ErrorContains(t, err, "0RECV_B1, and has waited 5s for 1SEND_B1 of rank 1")
+		r.released(t)
+	})
+}
+
+// TestSlowIsNotStalled lets every action take almost as long as a stall may.
+func TestSlowIsNotStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := chained(3)
+		r.stall = 4 * time.Second
+		r.change = func(_ int, cfg *runner.Config[number]) {
+			cfg.Hooks.Action = func(_ int, a schedule.Action) {
+				if a.Kind().Compute() {
+					time.Sleep(3 * time.Second)
+				}
+			}
+		}
+		_, err := r.group(t, rowsOf(r.placement)).Step(t.Context(), 8, r.sources())
+		require.NoError(t, err)
+	})
+}
+
+// TestAnUncheckedPlanMustBeWhole refuses what could not be run at all.
+func TestAnUncheckedPlanMustBeWhole(t *testing.T) {
+	r := chained(2)
+	r.change = func(_ int, cfg *runner.Config[number]) { cfg.Unchecked = true }
+	g := r.group(t, rowsOf(r.placement))
+	_, err := g.Step(t.Context(), 2, r.sources())
+	require.ErrorIs(t, err, runner.ErrPlan, "without lifetimes")
+	r.rule = unrolled(1, func(ranks [][]schedule.Action) { ranks[0][0] = schedule.Act(schedule.F, 1, 0) })
+	g = r.group(t, rowsOf(r.placement))
+	_, err = g.Step(t.Context(), 2, r.sources())
+	require.ErrorIs(t, err, runner.ErrPlan)
+	require.ErrorContains(t, err, "1F0 on rank 0, which does not have the stage")
+}

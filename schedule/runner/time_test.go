@@ -1,0 +1,72 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// sleeping is a stage whose calls take time.
+type sleeping struct {
+	*times
+	f, b time.Duration
+}
+
+func (s sleeping) Forward(ctx context.Context, mb *view, in, out []number) error {
+	time.Sleep(s.f)
+	return s.times.Forward(ctx, mb, in, out)
+}
+
+func (s sleeping) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+	time.Sleep(s.b)
+	return s.times.Backward(ctx, mb, gradOut, gradIn)
+}
+
+// TestTheMeasuredStepIsTheSimulatedOne takes time in virtual seconds: makespan, span,
+// work, waits and bubble are those of the simulation.
+func TestTheMeasuredStepIsTheSimulatedOne(t *testing.T) {
+	for _, ranks := range []int{1, 2, 4} {
+		for _, capacity := range []int{0, 1, schedule.Unlimited} {
+			synctest.Test(t, func(t *testing.T) {
+				costs := &schedule.Costs{Unit: "ns"}
+				r := chained(ranks)
+				r.capacity = capacity
+				rows := rowsOf(r.placement)
+				for s := range rows {
+					f, b := int64(2+s%2)*int64(time.Second), int64(5-s%3)*int64(time.Second)
+					costs.Stages = append(costs.Stages, schedule.StageCosts{F: f, B: b})
+				}
+				if ranks == 1 {
+					rows[0].last, rows[0].first = true, true
+				}
+				r.change = func(_ int, cfg *runner.Config[number]) {
+					cfg.Costs = costs
+					for s, row := range rows {
+						cfg.Stages[s] = sleeping{row, time.Duration(costs.Stages[s].F), time.Duration(costs.Stages[s].B)}
+					}
+				}
+				result, err := r.group(t, rows).Step(t.Context(), 7, r.sources())
+				require.NoError(t, err)
+				want := result.Simulated
+				require.EqualValues(t, want.Makespan, result.Makespan)
+				require.EqualValues(t, want.Span, result.Span)
+				require.Equal(t, want.BubbleMakespan(), result.Bubble())
+				start := want.Ranks[0].First
+				for rank, measured := range result.Ranks {
+					simulated := want.Ranks[rank]
+					require.EqualValues(t, simulated.First-start, measured.Start, "rank %d", rank)
+					require.EqualValues(t, simulated.Last-start, measured.End, "rank %d", rank)
+					require.EqualValues(t, simulated.Busy, measured.Work, "rank %d", rank)
+					require.EqualValues(t, simulated.Wait, measured.Wait, "rank %d", rank)
+				}
+				require.Equal(t, ranks == 1, result.Bubble() == 0)
+			})
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// actBetween runs an action that is no call of a stage. What is received is the
+// stage's input, or the gradient of its output, from then on; what is sent is in the
+// context's outbox from the call that made it until the wait (L4).
+func (r *Runner[T]) actBetween(ctx context.Context, action schedule.Action) error {
+	s, m := action.Stage(), action.Microbatch()
+	st := &r.stages[s]
+	r.context.Act(s, m)
+	if action.Kind() <= schedule.WaitB && r.cfg.Transport == nil {
+		return fmt.Errorf("runner: %v with no rank to transfer to", action.Kind())
+	}
+	switch kind := action.Kind(); kind {
+	case schedule.SendF:
+		return r.send(ctx, st.after, action, 0)
+	case schedule.SendB:
+		return r.send(ctx, st.before, action, st.noGradIn)
+	case schedule.WaitF:
+		return r.cfg.Transport.Wait(ctx, st.after, r.tag(action))
+	case schedule.WaitB:
+		return r.cfg.Transport.Wait(ctx, st.before, r.tag(action))
+	case schedule.RecvF:
+		h, err := r.receive(ctx, st.before, r.tag(action), len(st.in), 0)
+		if err != nil {
+			return err
+		}
+		r.expected.Activations++
+		return r.context.PutInputs(s, m, h)
+	case schedule.RecvB:
+		h, err := r.receive(ctx, st.after, r.tag(action), len(st.out), st.noGradOut)
+		if err != nil {
+			return err
+		}
+		r.expected.Gradients++
+		return r.context.PutGradients(s, m, h, st.noGradOut)
+	case schedule.Unshard:
+		return r.unshard(ctx, s)
+	case schedule.Reshard:
+		return r.reshard(s)
+	case schedule.ReduceGrad:
+		return r.reduce(ctx, s)
+	default:
+		return fmt.Errorf("runner: %v is not run", kind)
+	}
+}
+
+// tag names the transfer that an action sends, waits for or receives.
+func (r *Runner[T]) tag(action schedule.Action) Tag {
+	tag := Tag{Step: r.step, Stage: action.Stage(), Microbatch: action.Microbatch()}
+	switch action.Kind() {
+	case schedule.RecvF:
+		tag.Stage--
+	case schedule.SendB, schedule.WaitB:
+		tag.Content = Gradient
+	case schedule.RecvB:
+		tag.Content = Gradient
+		tag.Stage++
+	}
+	return tag
+}
+
+// sent says what the wait of a kind is for.
+func sent(kind schedule.Kind) batchctx.Sent {
+	if kind == schedule.SendB || kind == schedule.WaitB {
+		return batchctx.InputGradients
+	}
+	return batchctx.Outputs
+}
+
+// send sends what the outbox has for an action, the ports without a gradient left out.
+func (r *Runner[T]) send(ctx context.Context, to int, action schedule.Action, none uint64) error {
+	lent, err := r.context.Sent(action.Stage(), action.Microbatch(), sent(action.Kind()), r.lent[:0], none)
+	if err == nil {
+		err = r.cfg.Transport.Send(ctx, to, r.tag(action), lent)
+	}
+	clear(lent)
+	r.lent = lent
+	return err
+}
+
+// receive returns what comes for so many ports, zero for those without a gradient.
+// Until it is handed over it is in r.received.
+func (r *Runner[T]) receive(ctx context.Context, from int, tag Tag, ports int, none uint64) ([]T, error) {
+	var zero T
+	h := r.received[:0]
+	for i := range ports {
+		if none>>i&1 == 0 {
+			h = append(h, zero)
+		}
+	}
+	if err := r.cfg.Transport.Recv(ctx, from, tag, h); err != nil {
+		return nil, err
+	}
+	n := len(h)
+	h = h[:ports]
+	for i := ports - 1; n < i+1; i-- { // spread them over the ports, the last one first
+		if none>>i&1 == 1 {
+			h[i] = zero
+			continue
+		}
+		n--
+		h[i], h[n] = h[n], zero
+	}
+	return h, nil
+}

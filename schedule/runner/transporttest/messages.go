@@ -1,0 +1,225 @@
+package transporttest
+
+import (
+	"errors"
+
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// several is more messages than any capacity of the suite.
+const several = 9
+
+func (s *suite[T]) capacityIsTold() {
+	for _, end := range s.New(s.t, 2, s.capacity) {
+		if got := end.Capacity(); got != s.capacity {
+			s.t.Errorf("Capacity returns %d, want %d", got, s.capacity)
+		}
+	}
+}
+
+func (s *suite[T]) order() {
+	s.ranks(2, func(r *rank[T]) {
+		for m := range several {
+			if r.number == 0 {
+				h := r.send(1, output(m), float64(m))
+				defer r.wait(1, output(m), h)
+			} else {
+				r.recv(0, output(m), float64(m))
+			}
+		}
+	})
+}
+
+func (s *suite[T]) tensors() {
+	s.ranks(2, func(r *rank[T]) {
+		for m, n := range []int{0, 3, 1, 64} {
+			h := make([]T, n)
+			if r.number == 1 {
+				if !r.no(r.Recv(r.ctx, 0, output(m), h), "Recv") {
+					return
+				}
+				for i := range h {
+					r.holds(h[i], float64(100*m+i))
+					r.no(r.Release(1, h[i]), "Release")
+				}
+				continue
+			}
+			for i := range h {
+				var err error
+				if h[i], err = r.Make(0, float64(100*m+i)); !r.no(err, "Make") {
+					return
+				}
+			}
+			sent := append([]T{}, h...)
+			r.no(r.Send(r.ctx, 1, output(m), sent), "Send")
+			clear(sent) // the slice is the sender's again
+			r.no(r.Wait(r.ctx, 1, output(m)), "Wait")
+			for i := range h {
+				r.no(r.Release(0, h[i]), "Release")
+			}
+		}
+	})
+}
+
+func (s *suite[T]) copies() {
+	s.ranks(2, func(r *rank[T]) {
+		if r.number == 0 {
+			h := r.send(1, output(0), 1)
+			r.no(r.Wait(r.ctx, 1, output(0)), "Wait")
+			r.no(r.Write(0, h, 2), "Write")
+			next := r.send(1, output(1), 5)
+			r.wait(1, output(1), next)
+			r.holds(h, 2)
+			r.no(r.Release(0, h), "Release")
+			return
+		}
+		h := make([]T, 1)
+		if r.no(r.Recv(r.ctx, 0, output(0), h), "Recv") {
+			r.holds(h[0], 1)
+			r.no(r.Write(1, h[0], 3), "Write")
+			r.recv(0, output(1), 5) // sent after the sender has changed its own
+			r.holds(h[0], 3)
+			r.no(r.Release(1, h[0]), "Release")
+		}
+	})
+}
+
+func (s *suite[T]) full() {
+	if s.capacity < 0 {
+		return
+	}
+	var room, taken flag
+	s.ranks(2, func(r *rank[T]) {
+		if r.number == 1 {
+			for !room.Load() { // as many as the link holds are sent without a receiver
+				if r.ctx.Err() != nil {
+					r.errorf("Send blocks before %d messages are on the link", r.capacity)
+					return
+				}
+				room.notYet()
+			}
+			if !taken.notYet() {
+				r.errorf("Send returns with %d messages on the link", r.capacity+1)
+			}
+			for m := range r.capacity + 1 {
+				r.recv(0, output(m), float64(m))
+			}
+			return
+		}
+		for m := range r.capacity {
+			h := r.send(1, output(m), float64(m))
+			defer r.wait(1, output(m), h)
+		}
+		room.Store(true)
+		h := r.send(1, output(r.capacity), float64(r.capacity))
+		taken.Store(true)
+		r.wait(1, output(r.capacity), h)
+	})
+}
+
+func (s *suite[T]) waits() {
+	if s.capacity == 0 {
+		return // Send has waited
+	}
+	var sent, received flag
+	s.ranks(2, func(r *rank[T]) {
+		if r.number == 0 {
+			h := r.send(1, output(0), 1)
+			sent.Store(true)
+			r.wait(1, output(0), h)
+			received.Store(true)
+			r.no(r.Wait(r.ctx, 1, output(0)), "a second Wait")
+			return
+		}
+		for !sent.Load() && r.ctx.Err() == nil {
+			sent.notYet()
+		}
+		if !received.notYet() {
+			r.errorf("Wait returns before the receipt")
+		}
+		r.recv(0, output(0), 1)
+	})
+}
+
+func (s *suite[T]) tags() {
+	for _, wrong := range []struct {
+		tag     runner.Tag
+		tensors int
+	}{{output(1), 1}, {runner.Tag{Step: 8, Stage: 3}, 1}, {runner.Tag{Step: 7, Stage: 2}, 1}, {output(0), 2}} {
+		s.ranks(2, func(r *rank[T]) {
+			if r.number == 1 {
+				err := r.Recv(r.ctx, 0, wrong.tag, make([]T, wrong.tensors))
+				var mismatch *runner.TagError
+				if !errors.As(err, &mismatch) {
+					r.errorf("Recv of %v for %v returns %v, want a *TagError", output(0), wrong.tag, err)
+					return
+				}
+				if mismatch.Sent != output(0) || mismatch.Expected != wrong.tag || mismatch.From != 0 || mismatch.To != 1 ||
+					mismatch.Tensors != 1 || mismatch.ExpectedOf != wrong.tensors {
+					r.errorf("the *TagError is %+v", *mismatch)
+				}
+				return
+			}
+			h, err := r.Make(0, 1)
+			r.no(err, "Make")
+			err = r.Send(r.ctx, 1, output(0), []T{h})
+			if err == nil {
+				err = r.Wait(r.ctx, 1, output(0))
+			}
+			if err == nil {
+				r.errorf("the sender does not learn that %v met %v with %d tensors", output(0), wrong.tag, wrong.tensors)
+			}
+		})
+	}
+}
+
+func (s *suite[T]) apart() {
+	if s.capacity == 0 {
+		return // one Send at a time
+	}
+	s.ranks(3, func(r *rank[T]) {
+		switch r.number {
+		case 0:
+			forward, back := r.send(2, output(0), 1), r.send(2, gradient(0), 2)
+			r.wait(2, gradient(0), back)
+			r.wait(2, output(0), forward)
+		case 1:
+			h := r.send(2, output(0), 3)
+			r.wait(2, output(0), h)
+		case 2: // in no order between the links
+			r.recv(1, output(0), 3)
+			r.recv(0, gradient(0), 2)
+			r.recv(0, output(0), 1)
+		}
+	})
+}
+
+// traffic is every rank sending to every other one, for long enough that rings go
+// round.
+func (s *suite[T]) traffic() {
+	const ranks, rounds = 4, 50
+	s.ranks(ranks, func(r *rank[T]) {
+		for m := range rounds {
+			for from := range ranks {
+				for to := range ranks {
+					value := float64(1000*m + 10*from + to)
+					switch {
+					case from == to:
+					case from == r.number:
+						tag := output(m)
+						if to < from {
+							tag = gradient(m)
+						}
+						r.wait(to, tag, r.send(to, tag, value))
+					case to == r.number:
+						tag := output(m)
+						if to < from {
+							tag = gradient(m)
+						}
+						r.recv(from, tag, value)
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package transporttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+)
+
+func (s *suite[T]) exchange() {
+	s.ranks(4, func(r *rank[T]) {
+		for round := range 3 {
+			said := func(rank int) []byte { return bytes.Repeat([]byte{byte(rank), byte(round)}, 100*rank) }
+			mine := said(r.number)
+			all, err := r.Exchange(r.ctx, mine)
+			if !r.no(err, "Exchange") {
+				return
+			}
+			clear(mine) // the caller's again
+			if len(all) != 4 {
+				r.errorf("Exchange returns %d ranks of 4", len(all))
+				return
+			}
+			for rank := range all {
+				if !bytes.Equal(all[rank], said(rank)) {
+					r.errorf("Exchange returns %d wrong bytes for rank %d", len(all[rank]), rank)
+				}
+			}
+		}
+	})
+}
+
+func (s *suite[T]) begins() {
+	s.ends = s.New(s.t, 3, s.capacity)
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	var last flag
+	var all sync.WaitGroup
+	for number, end := range s.ends {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			r := &rank[T]{Transport: end, suite: s, number: number, ctx: ctx}
+			if number == 2 {
+				last.notYet()
+				last.Store(true)
+			}
+			if r.no(r.Begin(ctx), "Begin") && !last.Load() {
+				r.errorf("Begin returns before every rank has called it")
+			}
+		}()
+	}
+	all.Wait()
+}
+
+func (s *suite[T]) aborts() {
+	cause, second := errors.New("planted cause"), errors.New("planted second cause")
+	for name, call := range map[string]func(r *rank[T]) error{
+		"Recv":     func(r *rank[T]) error { return r.Recv(r.ctx, 0, output(0), make([]T, 1)) },
+		"Exchange": func(r *rank[T]) error { _, err := r.Exchange(r.ctx, nil); return err },
+		"Send": func(r *rank[T]) error {
+			for m := 0; r.ctx.Err() == nil; m++ {
+				h, err := r.Make(r.number, 1)
+				if err == nil {
+					err = r.Send(r.ctx, 0, gradient(m), []T{h})
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return r.ctx.Err()
+		},
+		"Wait": func(r *rank[T]) error {
+			h, err := r.Make(r.number, 1)
+			if err == nil {
+				err = r.Send(r.ctx, 0, gradient(0), []T{h})
+			}
+			if err != nil {
+				return err
+			}
+			return r.Wait(r.ctx, 0, gradient(0))
+		},
+	} {
+		if name == "Send" && s.capacity < 0 {
+			continue
+		}
+		var blocked flag
+		s.ranks(3, func(r *rank[T]) {
+			if r.number == 0 {
+				blocked.notYet()
+				r.Abort(cause)
+				r.Abort(second)
+			} else {
+				r.is(call(r), cause, name+" under way")
+				r.Abort(second)
+			}
+			r.is(r.Recv(r.ctx, (r.number+1)%3, output(5), make([]T, 1)), cause, "a later Recv")
+			h, err := r.Make(r.number, 1)
+			r.no(err, "Make")
+			r.is(r.Send(r.ctx, (r.number+1)%3, output(5), []T{h}), cause, "a later Send")
+			_, err = r.Exchange(r.ctx, nil)
+			r.is(err, cause, "a later Exchange")
+		})
+		s.step(func(r *rank[T]) { // the next step works
+			if _, err := r.Exchange(r.ctx, []byte{1}); err != nil {
+				r.errorf("Exchange in the step after an abort in %s: %v", name, err)
+			}
+		})
+	}
+}
+
+func (s *suite[T]) forgets() {
+	if s.capacity == 0 {
+		return // nothing is left on a link
+	}
+	cause := errors.New("planted cause")
+	s.ranks(2, func(r *rank[T]) {
+		if r.number == 0 {
+			h := r.send(1, output(0), 1)
+			r.Abort(cause)
+			r.no(r.Write(0, h, 2), "Write after Abort") // nobody reads it: a race detector would tell
+			r.no(r.Release(0, h), "Release")
+			return
+		}
+		h := make([]T, 1)
+		if err := r.Recv(r.ctx, 0, output(0), h); err == nil { // it was there in time
+			r.no(r.Release(1, h[0]), "Release")
+		}
+		r.Abort(errors.New("late"))
+	})
+	s.step(func(r *rank[T]) {
+		if r.number == 0 {
+			r.wait(1, output(3), r.send(1, output(3), 4))
+		} else {
+			r.recv(0, output(3), 4)
+		}
+	})
+}
+
+func (s *suite[T]) cancels() {
+	cause := errors.New("planted reason")
+	for name, call := range map[string]func(ctx context.Context, r *rank[T]) error{
+		"Recv":     func(ctx context.Context, r *rank[T]) error { return r.Recv(ctx, 0, output(0), make([]T, 1)) },
+		"Exchange": func(ctx context.Context, r *rank[T]) error { _, err := r.Exchange(ctx, nil); return err },
+		"Begin":    func(ctx context.Context, r *rank[T]) error { return r.Begin(ctx) },
+	} {
+		s.ranks(2, func(r *rank[T]) {
+			if r.number == 0 {
+				return
+			}
+			ctx, cancel := context.WithCancelCause(r.ctx)
+			go func() {
+				var blocked flag
+				blocked.notYet()
+				cancel(cause)
+			}()
+			r.is(call(ctx, r), cause, name+" under a cancelled context")
+			if name != "Begin" { // which has begun nothing
+				r.Abort(cause)
+			}
+		})
+		s.step(func(r *rank[T]) {
+			_, err := r.Exchange(r.ctx, nil)
+			r.no(err, "Exchange in the step after one that a context ended")
+		})
+	}
+}

@@ -1,0 +1,174 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Shard returns a plan for weights that are sharded. Every rank has gathered the active
+// stages that it computes next, in the order in which it first computes them: right
+// before a computation that changes which ones these are, it gives up the weights that
+// are no longer among them (RESHARD) and gathers the new ones (UNSHARD), some stages
+// ahead of their use. At the end it gives up the last ones.
+//
+// Two of a joined pair are both gathered before it, so a plan that has them needs two
+// active stages. Fewer, or none, is ErrParams, as is a plan that gathers already. Drops
+// that the plan had are forgotten. The cost depends on the size of the plan as segments;
+// each becomes a few.
+func Shard(plan *Plan, active int) (*Plan, error) {
+	if active < 1 {
+		return nil, fmt.Errorf("%w: %d active stages: a rank has at least the one that it computes", ErrParams, active)
+	}
+	for _, program := range plan.Programs {
+		for _, s := range program {
+			for _, a := range s.Body {
+				if a.Kind() == Unshard || a.Kind() == Reshard {
+					return nil, fmt.Errorf("%w: plan %q has %v already: give the plan without", ErrParams, plan.Name, a)
+				}
+				if a.Joined() && active < 2 {
+					return nil, fmt.Errorf("%w: one active stage, and plan %q has joined pairs (%v): let there be two", ErrParams, plan.Name, a)
+				}
+			}
+		}
+	}
+	sharded := withoutDrops(plan)
+	for rank, program := range sharded.Programs {
+		sharded.Programs[rank] = gathering{active: active}.program(program)
+	}
+	return sharded, nil
+}
+
+// gathering finds out what a rank has gathered.
+type gathering struct {
+	active int
+	// pairs lets the last of the active stages bring the one with it that it is joined
+	// with where it comes next, as PyTorch does.
+	pairs bool
+}
+
+// program returns the program with what it gathers and gives up. The last repeat of a
+// segment has other stages coming than those before it, and the first one has others
+// gathered before it.
+func (g gathering) program(program []Segment) []Segment {
+	var pieces []Segment
+	for _, s := range program {
+		most, last := s.cut(s.Repeat - 1)
+		pieces = append(append(pieces, most...), last...)
+	}
+	windows := make([][][]int, len(pieces))
+	var coming []use
+	for i, s := range slices.Backward(pieces) {
+		windows[i], coming = g.windows(s.Body, coming)
+	}
+
+	var list []Segment
+	var gathered []int
+	add := func(s Segment) {
+		if n := len(list); n > 0 {
+			if both, ok := list[n-1].and(s); ok {
+				list[n-1] = both
+				return
+			}
+		}
+		list = append(list, s)
+	}
+	for i, s := range pieces {
+		first, rest := s.cut(1)
+		first[0].Body, gathered = gather(first[0].Body, windows[i], gathered)
+		add(first[0])
+		for _, s := range rest {
+			s.Body, gathered = gather(s.Body, windows[i], gathered)
+			add(s)
+		}
+	}
+	if end := change(nil, gathered, nil); len(end) > 0 {
+		list = append(list, Segment{Body: end, Repeat: 1})
+	}
+	return list
+}
+
+// use is a stage that is computed, and how many computations are behind it: the two of a
+// pair count as one.
+type use struct{ stage, from int }
+
+// windows returns for each action of a body that begins a computation, or a pair, which
+// stages are gathered then, given the order in which the stages come behind the body. It
+// returns that order before the body as well.
+func (g gathering) windows(body []Action, coming []use) ([][]int, []use) {
+	coming = slices.Clone(coming)
+	from := 0
+	if len(coming) > 0 {
+		from = coming[0].from
+	}
+	windows := make([][]int, len(body))
+	var window []int
+	for i, a := range slices.Backward(body) {
+		if !a.Kind().Compute() {
+			continue
+		}
+		if !a.Joined() {
+			from++
+		}
+		at := slices.IndexFunc(coming, func(u use) bool { return u.stage == a.Stage() })
+		if at < 0 {
+			at = len(coming)
+			coming = append(coming, use{})
+		}
+		copy(coming[1:at+1], coming[:at])
+		coming[0] = use{a.Stage(), from}
+		if i > 0 && body[i-1].Joined() {
+			continue
+		}
+		if next := g.window(coming); !slices.Equal(next, window) {
+			window = next
+		}
+		windows[i] = window
+	}
+	return windows, coming
+}
+
+// window returns the stages that are gathered where these come.
+func (g gathering) window(coming []use) []int {
+	n := min(g.active, len(coming))
+	if g.pairs && n < len(coming) && coming[n].from == coming[n-1].from {
+		n++
+	}
+	window := make([]int, n)
+	for i, u := range coming[:n] {
+		window[i] = u.stage
+	}
+	return window
+}
+
+// gather returns the actions with what is given up and gathered between them, and what
+// is gathered at the end.
+func gather(body []Action, windows [][]int, gathered []int) ([]Action, []int) {
+	list := make([]Action, 0, len(body))
+	for i, a := range body {
+		if window := windows[i]; window != nil {
+			list = change(list, gathered, window)
+			gathered = window
+		}
+		list = append(list, a)
+	}
+	return list, gathered
+}
+
+// change adds what must be given up and gathered where these stages are gathered and
+// those are to be.
+func change(list []Action, gathered, wanted []int) []Action {
+	if slices.Equal(gathered, wanted) {
+		return list
+	}
+	for _, stage := range slices.Sorted(slices.Values(gathered)) {
+		if !slices.Contains(wanted, stage) {
+			list = append(list, Act(Reshard, stage, 0))
+		}
+	}
+	for _, stage := range wanted {
+		if !slices.Contains(gathered, stage) {
+			list = append(list, Act(Unshard, stage, 0))
+		}
+	}
+	return list
+}

@@ -1,0 +1,29 @@
+package schedule
+
+// VHalf is the schedule of half the memory from "Pipeline Parallelism with
+// Controllable Memory": two stages a rank, placed as a V, and steps spaced so that a
+// rank has (P+2)/2 microbatches in flight at most, rounded down. Where F, I and W take
+// equally long and there are P microbatches or more, the makespan has a bubble of
+// 3P/2 - 7/2 of them on an even number of ranks from four on, and 3P/2 - 2 on an odd
+// one from three on.
+//
+// The size of the plan does not depend on the number of microbatches. Errors wrap
+// ErrParams.
+func VHalf(p Params) (*Plan, error) {
+	if err := p.onV("v-half", vMost); err != nil {
+		return nil, err
+	}
+	ranks := p.Placement.Ranks
+	apart := 0 // so that no two steps of a rank fall into one slot
+	if ranks%2 == 0 {
+		apart = 3
+	}
+	return p.plan("v-half", p.followV((ranks+2)/2*2, func(rank int) [4]int {
+		return [...]int{
+			vF0: 2 * rank,
+			vF1: 3*ranks - 2 - rank,
+			vI1: 3*ranks - 1 + 2*rank + apart,
+			vI0: 6*ranks - 2 - rank + apart,
+		}
+	})...), nil
+}

@@ -1,0 +1,29 @@
+package schedule
+
+// VMin is the schedule of least memory from "Pipeline Parallelism with Controllable
+// Memory": two stages a rank, placed as a V, and each microbatch straight through all
+// of them, so that a rank has (P+4)/3 microbatches in flight at most, rounded down.
+// Where F, I and W take equally long the makespan has a bubble of 2P - 5/2 of them,
+// and one less where 3 divides P and there are P microbatches or more. Where they do
+// not, it loses more time than the others of its family.
+//
+// The size of the plan does not depend on the number of microbatches. Errors wrap
+// ErrParams.
+func VMin(p Params) (*Plan, error) {
+	if err := p.onV("v-min", vMost); err != nil {
+		return nil, err
+	}
+	ranks := p.Placement.Ranks
+	apart := 0 // so that no two steps of a rank fall into one slot
+	if ranks%3 == 0 {
+		apart = 2
+	}
+	return p.plan("v-min", p.followV((ranks+4)/3*2, func(rank int) [4]int {
+		return [...]int{
+			vF0: rank,
+			vF1: 2*ranks - 1 - rank,
+			vI1: 2*ranks + rank + apart,
+			vI0: 4*ranks - 1 - rank + apart,
+		}
+	})...), nil
+}

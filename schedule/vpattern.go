@@ -1,0 +1,268 @@
+package schedule
+
+import "slices"
+
+// The steps that a microbatch takes on a rank of the V, in this order: forward of the
+// first stage, forward and input gradient of the second one, input gradient of the
+// first one, and the weight gradients of the two.
+const (
+	vF0 = iota
+	vF1
+	vI1
+	vI0
+	vW1
+	vW0
+	vSteps
+)
+
+// vMost is the most ranks that a V follows a pattern on: the time that it takes to
+// make the plan grows with their cube.
+const vMost = 512
+
+// vPeriod is how many slots of one step lie between a microbatch and the next one.
+const vPeriod = vSteps
+
+// followV returns the programs of the ranks of a V that follow a pattern as early as
+// they can: in each slot a rank runs the first step of its pattern that is ready. So
+// a step may overtake others, but only where the rank does not come to hold more than
+// inFlight by that, microbatches counted stage by stage. On a rank that has run its
+// last F0, W lets everything else pass.
+//
+// The pattern is the slots in which the first F0, F1, I1 and I0 of a rank begin. Those
+// of the next microbatches begin a period later each, and every W has the first free
+// slot behind its I. A pattern must work as it stands: then the step that is first in
+// the patterns of all ranks is always ready, and the ranks come to an end.
+//
+// Where all ranks stand as they did a period before, only with the next microbatches,
+// they will do the same again. From there the time leaps to the last microbatches.
+func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment {
+	ranks := p.Placement.Ranks
+	v := vee{ranks: make([]vRank, ranks), microbatches: p.Microbatches, inFlight: inFlight}
+	for r := range v.ranks {
+		s0, s1 := r, 2*ranks-1-r
+		v.ranks[r] = vRank{
+			pattern: vPattern(pattern(r)),
+			actions: [vSteps]Action{Act(F, s0, 0), Act(F, s1, 0), Act(I, s1, 0), Act(I, s0, 0), Act(W, s1, 0), Act(W, s0, 0)},
+			tape:    newTape(p, s0, s1),
+		}
+	}
+	for v.runPeriod() {
+		v.write()
+	}
+	programs := make([][]Segment, ranks)
+	for r := range v.ranks {
+		programs[r] = v.ranks[r].tape.program
+	}
+	return programs
+}
+
+// vPattern returns the step of each slot of a rank, -1 for none, where its first F0,
+// F1, I1 and I0 begin in these slots. The last period of it goes on for ever.
+func vPattern(starts [4]int) []int {
+	pattern := slices.Repeat([]int{-1}, starts[vI0]+2*vPeriod)
+	var waiting []int
+	for slot := range pattern {
+		for step, start := range starts {
+			if slot >= start && (slot-start)%vPeriod == 0 {
+				pattern[slot] = step
+			}
+		}
+		switch step := pattern[slot]; {
+		case step == vI1:
+			waiting = append(waiting, vW1)
+		case step == vI0:
+			waiting = append(waiting, vW0)
+		case step < 0 && len(waiting) > 0:
+			pattern[slot], waiting = waiting[0], waiting[1:]
+		}
+	}
+	return pattern
+}
+
+// vee is a V at work.
+type vee struct {
+	ranks        []vRank
+	microbatches int
+	inFlight     int
+}
+
+// vRank is one rank of it.
+type vRank struct {
+	pattern []int
+	actions [vSteps]Action // of each step
+	tape    *tape
+
+	now, past vState   // past is a period ago
+	choice    int      // in the queue: what runs in this slot, -1 for nothing
+	word      []Action // what has run in this period
+}
+
+// vState is where a rank stands.
+type vState struct {
+	slot   int         // what the pattern has before this slot is done or in the queue
+	queue  []vStep     // what comes next, in the order of the pattern
+	queued [vSteps]int // microbatches that are done or in the queue, by step
+	done   [vSteps]int // microbatches that are done
+}
+
+// vStep is a step of one microbatch.
+type vStep struct{ step, mb int }
+
+// held returns how many more microbatches are in flight after a step, stage by stage.
+func (s vStep) held() int {
+	switch s.step {
+	case vF0, vF1:
+		return 1
+	case vW1, vW0:
+		return -1
+	}
+	return 0
+}
+
+// runPeriod lets every rank run what it can in a period. It reports whether that was
+// anything.
+func (v *vee) runPeriod() (ran bool) {
+	for range vPeriod {
+		for r := range v.ranks {
+			v.ranks[r].fill(v.microbatches)
+			v.ranks[r].choice = v.choose(r)
+		}
+		for r := range v.ranks {
+			if me := &v.ranks[r]; me.choice >= 0 {
+				me.run()
+				ran = true
+			}
+		}
+	}
+	return ran
+}
+
+// fill sees to it that the next microbatch of every step is in the queue: no other
+// one can be ready.
+func (r *vRank) fill(microbatches int) {
+	s := &r.now
+	for step := range vSteps {
+		for s.queued[step] == s.done[step] && s.done[step] < microbatches {
+			at := s.slot
+			if over := at - len(r.pattern); over >= 0 {
+				at = len(r.pattern) - vPeriod + over%vPeriod
+			}
+			if next := r.pattern[at]; next >= 0 && s.queued[next] < microbatches {
+				s.queue = append(s.queue, vStep{next, s.queued[next]})
+				s.queued[next]++
+			}
+			s.slot++
+		}
+	}
+}
+
+// choose returns the place in its queue of what a rank runs in this slot, -1 for
+// nothing.
+func (v *vee) choose(rank int) int {
+	s := &v.ranks[rank].now
+	var ready [vSteps]bool
+	unseen := 0
+	for step := range vSteps {
+		if ready[step] = v.ready(rank, step); ready[step] {
+			unseen++
+		}
+	}
+
+	weight := -1
+	live := s.done[vF0] + s.done[vF1] - s.done[vW1] - s.done[vW0]
+	most := live // that is held while the queue is run up to here
+	for i := 0; unseen > 0; i++ {
+		next := s.queue[i]
+		if ready[next.step] && next.mb == s.done[next.step] {
+			unseen--
+			switch {
+			case next.held() > 0 && most == v.inFlight:
+			case next.held() < 0 && s.done[vF0] == v.microbatches:
+				if weight < 0 {
+					weight = i
+				}
+			default:
+				return i
+			}
+		}
+		live += next.held()
+		most = max(most, live)
+	}
+	return weight
+}
+
+// ready reports whether what the next microbatch of a step needs is done.
+func (v *vee) ready(rank, step int) bool {
+	mb := v.ranks[rank].now.done[step]
+	done := func(rank, step int) bool { return v.ranks[rank].now.done[step] > mb }
+	first, last := rank == 0, rank == len(v.ranks)-1
+	switch {
+	case mb == v.microbatches:
+		return false
+	case step == vF0:
+		return first || done(rank-1, vF0)
+	case step == vF1:
+		return last && done(rank, vF0) || !last && done(rank+1, vF1)
+	case step == vI1:
+		return first && done(rank, vF1) || !first && done(rank-1, vI1)
+	case step == vI0:
+		return last && done(rank, vI1) || !last && done(rank+1, vI0)
+	case step == vW1:
+		return done(rank, vI1)
+	default:
+		return done(rank, vI0)
+	}
+}
+
+// run runs what is chosen.
+func (r *vRank) run() {
+	step := r.now.queue[r.choice].step
+	r.now.queue = slices.Delete(r.now.queue, r.choice, r.choice+1)
+	r.now.done[step]++
+	r.word = append(r.word, r.actions[step])
+}
+
+// write puts the period on the tapes, and with it those after it that are the same.
+func (v *vee) write() {
+	same, more := true, v.microbatches
+	for r := range v.ranks {
+		me := &v.ranks[r]
+		same = same && me.now.follows(&me.past, len(me.pattern))
+		more = min(more, v.microbatches-slices.Max(me.now.queued[:]))
+	}
+	if !same {
+		more = 0
+	}
+	for r := range v.ranks {
+		me := &v.ranks[r]
+		me.tape.times(1+more, me.word...)
+		me.word = me.word[:0]
+		me.now.later(more)
+		me.past = me.now
+		me.past.queue = slices.Clone(me.now.queue)
+	}
+}
+
+// follows reports whether a state is the same as a period before, with microbatches
+// that are one later, and the pattern goes on as it did.
+func (s *vState) follows(past *vState, pattern int) bool {
+	if past.slot < pattern-vPeriod || s.slot != past.slot+vPeriod || len(s.queue) != len(past.queue) {
+		return false
+	}
+	before := *past
+	before.queue = slices.Clone(past.queue)
+	before.later(1)
+	return before.queued == s.queued && slices.Equal(before.queue, s.queue)
+}
+
+// later moves a state by n periods.
+func (s *vState) later(n int) {
+	s.slot += n * vPeriod
+	for step := range vSteps {
+		s.queued[step] += n
+		s.done[step] += n
+	}
+	for i := range s.queue {
+		s.queue[i].mb += n
+	}
+}

@@ -1,0 +1,59 @@
+package schedule
+
+// ZBH1 is the first handcrafted schedule of the zero-bubble paper: 1F1B with the
+// backward in two halves. I, which the rank before waits for, runs where B would; W,
+// which nobody waits for, fills the gaps. Rank r puts off r of them, so that every
+// rank has as many microbatches in flight as the first one of 1F1B, P. With F, I and
+// W the time of a rank, the makespan has a bubble of (P-1)(F+I-W). PyTorch calls the
+// same order InterleavedZeroBubble, with one stage a rank.
+//
+// Stages are placed as for OneFOneB. The size of the plan does not depend on the
+// number of microbatches. Errors wrap ErrParams.
+func ZBH1(p Params) (*Plan, error) {
+	if err := p.check("zb-h1", 0); err != nil {
+		return nil, err
+	}
+	return p.zeroBubble("zb-h1", p.Placement.Ranks)
+}
+
+// zeroBubble returns the plan of zb-h1 and zb-h2, in which no rank has more than
+// this many microbatches in flight. A rank runs forwards until it has to wait for the
+// first gradient, then F and I until so many are in flight, and then a W for each F.
+func (p Params) zeroBubble(name string, inFlight int) (*Plan, error) {
+	blocks, err := p.chain(name)
+	if err != nil {
+		return nil, err
+	}
+	ranks := p.Placement.Ranks
+	inFlight = min(inFlight, p.Microbatches+2*ranks) // more changes nothing
+	programs := make([][]Segment, ranks)
+	for r, stages := range blocks {
+		warmup := max(0, min(inFlight-1-r, 2*(ranks-1-r)))
+		putOff := inFlight - 1 - warmup
+		steady := max(0, p.Microbatches-(inFlight-1))
+
+		t := newTape(p, stages...)
+		t.times(warmup, through(stages, F)...)
+		t.times(putOff, through(stages, F, I)...)
+		t.times(steady, through(stages, F, I, W)...)
+		t.times(warmup, through(stages, I, W)...)
+		t.times(putOff, through(stages, W)...)
+		programs[r] = t.program
+	}
+	return p.plan(name, programs...), nil
+}
+
+// through returns the steps of one microbatch through stages in a row, kind after
+// kind.
+func through(stages []int, kinds ...Kind) []Action {
+	steps := make([]Action, 0, len(stages)*len(kinds))
+	for _, kind := range kinds {
+		for i := range stages {
+			if kind != F {
+				i = len(stages) - 1 - i
+			}
+			steps = append(steps, Act(kind, stages[i], 0))
+		}
+	}
+	return steps
+}

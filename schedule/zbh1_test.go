@@ -1,0 +1,96 @@
+package schedule_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+func TestZBH1(t *testing.T) {
+	plan, err := schedule.ZBH1(schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 1_000_000})
+	require.NoError(t, err)
+	require.Equal(t, "rank 0:\nx 2 +1: 0F0\nx 999998 +1: 0F2 0I0 0W0\nx 2 +1: 0I999998 0W999998\n"+
+		"rank 1:\nx 1 +0: 1F0 1F1 1I0\nx 999998 +1: 1F2 1I1 1W0\nx 1 +0: 1I999999 1W999998 1W999999\n"+
+		"rank 2:\nx 2 +1: 2F0 2I0\nx 999998 +1: 2F2 2I2 2W0\nx 2 +1: 2W999998", segmented(t, plan))
+
+	// Two stages are on a rank, and the first one is frozen.
+	plan, err = schedule.ZBH1(schedule.Params{
+		Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1}}, Microbatches: 4, Frozen: []bool{true, false, false},
+	})
+	require.NoError(t, err)
+	require.Equal(t, "rank 0:\nx 1 +0: 0F0 1F0\nx 3 +1: 0F1 1F1 1I0 1W0\nx 1 +0: 1I3 1W3\n"+
+		"rank 1:\nx 1 +0: 2F0 2I0\nx 3 +1: 2F1 2I1 2W0\nx 1 +0: 2W3", segmented(t, plan))
+}
+
+func TestZBH1IsItsRule(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawChain(t)
+		requireRule(t, schedule.ZBH1, p, func(rank int) []schedule.Action {
+			return zeroBubble(p, rank, p.Placement.Ranks-1-rank, rank)
+		})
+	})
+}
+
+// zeroBubble writes the actions of a rank in slots: a forward, an I and a W each,
+// where they are there. So many forwards run before the first slot, and so many slots
+// are without a W.
+func zeroBubble(p schedule.Params, rank, warmup, putOff int) (list []schedule.Action) {
+	on := p.Placement.On(rank)
+	back := slices.Clone(on)
+	slices.Reverse(back)
+	add := func(kind schedule.Kind, stages []int, mb int) {
+		for _, s := range stages {
+			if mb >= 0 && mb < p.Microbatches {
+				list = append(list, schedule.Act(kind, s, mb))
+			}
+		}
+	}
+	for mb := range min(warmup, p.Microbatches) {
+		add(schedule.F, on, mb)
+	}
+	for slot := range p.Microbatches + putOff {
+		add(schedule.F, on, warmup+slot)
+		add(schedule.I, back, slot)
+		add(schedule.W, back, slot-putOff)
+	}
+	return list
+}
+
+// profiles are costs of F, I and W: all the same, and two that were measured.
+var profiles = [][3]int{{1, 1, 1}, {18_522, 18_086, 9_337}, {29_718, 29_444, 19_927}}
+
+// costs returns the cost of actions of a profile.
+func costs(profile [3]int) func(schedule.Action) int {
+	return func(a schedule.Action) int {
+		switch a.Kind() {
+		case schedule.F:
+			return profile[0]
+		case schedule.I:
+			return profile[1]
+		case schedule.W:
+			return profile[2]
+		default:
+			return profile[1] + profile[2]
+		}
+	}
+}
+
+// The published figures: P in flight on every rank and a bubble of (P-1)(F+I-W).
+func TestZBH1Figures(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 4, 5, 8, 16} {
+		for _, microbatches := range []int{ranks, 2*ranks + 1, 4 * ranks} {
+			plan, err := schedule.ZBH1(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches})
+			require.NoError(t, err)
+			require.Equal(t, slices.Repeat([]int{ranks}, ranks), inFlight(plan))
+			for _, cost := range profiles {
+				f, i, w := cost[0], cost[1], cost[2]
+				makespan, _ := clocks(t, plan, costs(cost))
+				require.Equal(t, microbatches*(f+i+w)+(ranks-1)*(f+i-w), makespan)
+			}
+		}
+	}
+}

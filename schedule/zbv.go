@@ -1,0 +1,62 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ZBV is the handcrafted zero-bubble schedule on a V: rank r runs stage r, where the
+// microbatches come by first, and stage 2P-1-r, where they come back. So the first
+// rank runs the last stage, the first gradient is there as soon as the pipeline is
+// full, and W fills what is left.
+//
+// Every rank has P microbatches in flight at most. Where F, I and W take equally long
+// no rank waits between its first and its last action, and the makespan has a bubble
+// of (P-1)F/2, F being the time of a rank: rank r begins r stages after the first.
+//
+// The rule is one of 2P-1 microbatches or more; with fewer it is the order of 2P-1
+// without those that are not there. The size of the plan does not depend on the
+// number of microbatches. Errors wrap ErrParams.
+func ZBV(p Params) (*Plan, error) {
+	if err := p.onV("zb-v", MaxStages/2); err != nil {
+		return nil, err
+	}
+	ranks := p.Placement.Ranks
+	microbatches := max(p.Microbatches, 2*ranks-1)
+	programs := make([][]Segment, ranks)
+	for r := range ranks {
+		s0, s1 := r, 2*ranks-1-r
+		f0, i0, w0 := Act(F, s0, 0), Act(I, s0, 0), Act(W, s0, 0)
+		f1, i1, w1 := Act(F, s1, 0), Act(I, s1, 0), Act(W, s1, 0)
+
+		t := newTape(p, s0, s1)
+		t.times(2*(ranks-r)-1, f0)
+		t.times(r, f1, f0)
+		t.times(ranks-r, f1, i1, w1)
+		t.times(microbatches-(2*ranks-1-r), f0, i0, w0, f1, i1, w1)
+		t.times(ranks-1-r, i0, w0, f1, i1, w1)
+		t.times(r, i0, i1)
+		t.times(ranks-r, i0, w0)
+		t.times(r, w1)
+		t.times(r, w0)
+		programs[r] = t.program
+	}
+	return p.plan("zb-v", programs...), nil
+}
+
+// onV validates the parameters for a rule that runs two stages a rank, placed as a V,
+// on so many ranks at most.
+func (p Params) onV(rule string, most int) error {
+	if err := p.check(rule, 0); err != nil {
+		return err
+	}
+	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
+	if stages != 2*ranks || !slices.Equal(p.Placement.Rank, Wave(ranks, stages).Rank) {
+		return fmt.Errorf("%w: %s runs two stages a rank, placed as a V: place %d stages as Wave(%d, %d) does",
+			ErrParams, rule, 2*ranks, ranks, 2*ranks)
+	}
+	if ranks > most {
+		return fmt.Errorf("%w: %s on %d ranks: there may be %d", ErrParams, rule, ranks, most)
+	}
+	return nil
+}

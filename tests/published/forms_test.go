@@ -1,0 +1,118 @@
+package published_test
+
+// form is a schedule and what is published of it, for P ranks and V stages on each,
+// where F, I and W take 1 on a rank and a hop takes nothing.
+type form struct {
+	name     string
+	perRank  int
+	lost     string // time of the makespan in which the busiest rank does not work
+	lostOf   func(p, v float64) float64
+	peak     string // microbatches in flight on the fullest rank, W frees all
+	peakOf   func(p, v, m float64) float64
+	spanLost string // the same time of the span, where it differs
+	spanOf   func(p, v float64) float64
+	source   string
+	rule     string // in words
+	notes    string
+	params   func(ranks int) (group, cap, slices int)
+}
+
+// forms are in the order of schedule.Schedules.
+var forms = []form{
+	{
+		name: "gpipe", perRank: 1, source: "GPipe",
+		lost: "(P-1)(F+B)", lostOf: func(p, v float64) float64 { return (p - 1) * 3 },
+		peak: "M", peakOf: func(p, v, m float64) float64 { return m },
+		rule: "Every rank runs all forwards, then all backwards, both in ascending order.",
+	},
+	{
+		name: "1f1b", perRank: 1, source: "PipeDream-Flush, Megatron-LM, DeepSpeed, PyTorch",
+		lost: "(P-1)(F+B)", lostOf: func(p, v float64) float64 { return (p - 1) * 3 },
+		peak: "P", peakOf: func(p, v, m float64) float64 { return p },
+		rule: "Rank r runs P-1-r forwards, then a forward and a backward in turn, then the backwards that are left.",
+	},
+	{
+		name: "interleaved", perRank: 2, source: "Megatron-LM",
+		lost: "(P-1)(F+B)/V", lostOf: func(p, v float64) float64 { return (p - 1) * 3 / v },
+		peak: "((V-1)N + 2(P-1) + 1)/V, N = P", peakOf: func(p, v, m float64) float64 { return ((v-1)*p + 2*(p-1) + 1) / v },
+		rule: "1F1B over V stages a rank. Groups of N microbatches go through a rank's first stage, then its second, and so on; twice as many forwards come first as the way to the last rank is long.",
+	},
+	{
+		name: "breadth-first", perRank: 2, source: "Breadth-first pipeline parallelism; PyTorch's LoopedBFS descends (`--descending`)",
+		lost: "(P-1)(F+B)/V", lostOf: func(p, v float64) float64 { return (p - 1) * 3 / v },
+		peak: "M", peakOf: func(p, v, m float64) float64 { return m },
+		rule: "All forwards stage by stage, then all backwards stage by stage. Weights that are sharded are gathered once for each.",
+	},
+	{
+		name: "depth-first", perRank: 1, source: "list scheduling with a depth-first tie-break",
+		lost: "(P-1)(F+B), that of 1F1B", lostOf: func(p, v float64) float64 { return (p - 1) * 3 },
+		peak: "P", peakOf: func(p, v, m float64) float64 { return p },
+		rule: "A ready backward first, else the forward of the highest ready stage, lowest microbatch first, under a cap in flight. With one stage a rank and cap P-r this is 1F1B.",
+	},
+	{
+		name: "zb-h1", perRank: 1, source: "Zero Bubble Pipeline Parallelism; PyTorch's InterleavedZeroBubble with V = 1",
+		lost: "(P-1)(F+I-W)", lostOf: func(p, v float64) float64 { return p - 1 },
+		peak: "P", peakOf: func(p, v, m float64) float64 { return p },
+		rule: "1F1B with I for B. Rank r leaves out its first r weight gradients and catches up at the end.",
+	},
+	{
+		name: "zb-h2", perRank: 1, source: "Zero Bubble Pipeline Parallelism",
+		lost: "(P-1)F", lostOf: func(p, v float64) float64 { return p - 1 },
+		spanLost: "(P-1)(F+I-2W) = 0", spanOf: func(p, v float64) float64 { return 0 },
+		peak: "2P-1", peakOf: func(p, v, m float64) float64 { return 2*p - 1 },
+		rule: "As zb-h1, with more forwards first, so that no rank waits between its first action and its last; under a cap (`--cap`).",
+	},
+	{
+		name: "zb1p", perRank: 2, source: "PyTorch's InterleavedZeroBubble",
+		lost: "(P-1)(F+I-W)/V", lostOf: func(p, v float64) float64 { return (p - 1) / v },
+		peak: "P", peakOf: func(p, v, m float64) float64 { return p },
+		rule: "Interleaved with I for B, half of its first forwards, and a weight gradient behind each I but the first r.",
+	},
+	{
+		name: "zb-v", perRank: 2, source: "Zero Bubble, controllable memory; PyTorch's ZBVZeroBubble",
+		lost: "(P-1)F/2", lostOf: func(p, v float64) float64 { return (p - 1) / 2 },
+		spanLost: "0", spanOf: func(p, v float64) float64 { return 0 },
+		peak: "P", peakOf: func(p, v, m float64) float64 { return p },
+		rule: "Two stages a rank on a V, so that the last stage is on the first rank. Written for F = I = W.",
+	},
+	{
+		name: "v-half", perRank: 2, source: "Pipeline parallelism with controllable memory; figures of its authors' generator",
+		lost: "2.5, 8.5, 20.5", lostOf: func(p, v float64) float64 { return 1.5*p - 3.5 },
+		peak: "(P+2)/2, rounded down", peakOf: func(p, v, m float64) float64 { return float64((int(p) + 2) / 2) },
+		rule: "A block of four actions that repeats every six slots on a V, W in the first free slot: half the memory of 1F1B.",
+	},
+	{
+		name: "v-min", perRank: 2, source: "Pipeline parallelism with controllable memory; figures of its authors' generator",
+		lost: "5.5, 13.5, 29.5", lostOf: func(p, v float64) float64 { return 2*p - 2.5 },
+		peak: "(P+4)/3, rounded down", peakOf: func(p, v, m float64) float64 { return float64((int(p) + 4) / 3) },
+		rule:  "The same with the closest block there is: a third of the memory of 1F1B.",
+		notes: "It suffers where F, I and W differ: simulate it with your own costs.",
+	},
+	{
+		name: "grouped-interleave", perRank: 2, source: "PipeOffload; the figure for P = 8 is that of its authors' generator",
+		lost: "7 at P = 8", lostOf: func(p, v float64) float64 { return p - 1 },
+		peak: "P, group P", peakOf: func(p, v, m float64) float64 { return p },
+		rule: "Groups of g microbatches go through a rank's stages, W right behind I; a smaller g takes less memory and more time.",
+	},
+	{
+		name: "dualpipe", perRank: 1, source: "DeepSeek",
+		lost: "(P/2-1)(F&B + B - 3W)", lostOf: func(p, v float64) float64 { return (p/2 - 1) * 2 },
+		peak: "P+1", peakOf: func(p, v, m float64) float64 { return p + 1 },
+		rule:  "Two copies of the model, run through the ranks in opposite directions; a forward of one overlaps with a backward of the other.",
+		notes: "Each half of the microbatches runs through a copy of its own, so gradients are sums of two sums: their last bits differ from those of other plans.",
+	},
+	{
+		name: "dualpipev", perRank: 2, source: "DeepSeek, PyTorch's DualPipeV",
+		lost: "(P-1)(F&B + B - 3W)/2", lostOf: func(p, v float64) float64 { return p - 1 },
+		peak: "P + 1/2", peakOf: func(p, v, m float64) float64 { return p + 0.5 },
+		rule: "DualPipe cut in half: one copy on a V.",
+	},
+	{
+		name: "seq1f1b", perRank: 1, source: "Seq1F1B",
+		lost: "(P-1)(F+B)/k, in sequences", lostOf: func(p, v float64) float64 { return (p - 1) * 3 },
+		peak: "(P-1+k)/k, in sequences", peakOf: func(p, v, m float64) float64 { return p + 1 },
+		rule:   "1F1B over slices of sequences: forwards of the k slices ascend, backwards descend. A slice is a microbatch of the plan; the table has k = 2 and counts slices.",
+		notes:  "The backward does not ascend, so the last bits of gradients differ from those of other plans.",
+		params: func(int) (group, cap, slices int) { return 0, 0, 2 },
+	},
+}

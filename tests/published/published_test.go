@@ -1,0 +1,138 @@
+package published_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/draw"
+)
+
+var update = flag.Bool("update", false, "write docs/schedules.md and its pictures anew")
+
+const docs = "../../docs"
+
+// plan returns the plan of a form and the costs of one unit for F, I and W each.
+func (f *form) plan(t *testing.T, ranks, microbatches int) (*schedule.Plan, *schedule.Costs) {
+	t.Helper()
+	named, err := schedule.Find(f.name)
+	require.NoError(t, err)
+	params := schedule.Params{Microbatches: microbatches}
+	params.Placement, err = named.Place(ranks, f.perRank*ranks)
+	require.NoError(t, err)
+	if f.params != nil {
+		params.Group, params.Cap, params.Slices = f.params(ranks)
+	}
+	plan, err := named.Rule(params)
+	require.NoError(t, err)
+	require.NoError(t, schedule.Check(plan))
+	part := unit / int64(f.perRank)
+	return plan, &schedule.Costs{Scale: unit, Stages: []schedule.StageCosts{{F: part, I: part, W: part, Saved: part}}}
+}
+
+// unit is how many steps, or bytes, are one of the published unit.
+const unit = 12
+
+var sizes = []int{4, 8, 16}
+
+// simulated is what the simulator makes of a form.
+type simulated struct {
+	ranks, microbatches  int
+	lost, spanLost, peak float64
+	*schedule.Report
+}
+
+func (f *form) simulate(t *testing.T, ranks int) simulated {
+	t.Helper()
+	microbatches := 4 * ranks
+	plan, costs := f.plan(t, ranks, microbatches)
+	r, err := schedule.Simulate(plan, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	s := simulated{ranks: ranks, microbatches: microbatches, Report: r}
+	s.lost, s.spanLost = float64(r.Makespan-r.Ideal)/unit, float64(r.Span-r.Ideal)/unit
+	for _, rank := range r.Ranks {
+		s.peak = max(s.peak, float64(rank.Peak)/unit)
+	}
+	return s
+}
+
+func TestClosedForms(t *testing.T) {
+	require.Len(t, forms, len(schedule.Schedules()))
+	for i, f := range forms {
+		require.Equal(t, schedule.Schedules()[i].Name, f.name)
+		for _, ranks := range sizes {
+			s := f.simulate(t, ranks)
+			p, v := float64(ranks), float64(f.perRank)
+			require.Equal(t, f.lostOf(p, v), s.lost, "%s on %d ranks: time lost", f.name, ranks)
+			require.Equal(t, f.peakOf(p, v, float64(s.microbatches)), s.peak, "%s on %d ranks: peak", f.name, ranks)
+			span := f.lostOf
+			if f.spanOf != nil {
+				span = f.spanOf
+			}
+			require.Equal(t, span(p, v), s.spanLost, "%s on %d ranks: time lost of the span", f.name, ranks)
+		}
+	}
+}
+
+// TestDocument holds docs/schedules.md and its pictures to the simulator.
+func TestDocument(t *testing.T) {
+	files := map[string][]byte{"schedules.md": document(t)}
+	for _, f := range forms {
+		plan, costs := f.plan(t, 4, 8)
+		step, err := draw.Simulate(plan, costs, schedule.Unlimited)
+		require.NoError(t, err)
+		var picture bytes.Buffer
+		require.NoError(t, step.SVG(&picture))
+		files["schedules/"+f.name+".svg"] = picture.Bytes()
+	}
+	for name, content := range files {
+		path := filepath.Join(docs, name)
+		if *update {
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			require.NoError(t, os.WriteFile(path, content, 0o644))
+		}
+		have, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, string(content), string(have), "%s: go test ./tests/published -update writes it", name)
+	}
+}
+
+func document(t *testing.T) []byte {
+	var b bytes.Buffer
+	b.WriteString(introduction)
+	for _, f := range forms {
+		fmt.Fprintf(&b, "\n## %s\n\n%s %s\n\n![%s on 4 ranks](schedules/%s.svg)\n\n", f.name, f.rule, f.notes, f.name, f.name)
+		fmt.Fprintf(&b, "Published: time lost %s; peak %s. From: %s.\n\n", f.published(), f.peak, f.source)
+		b.WriteString("| P | M | time lost | published | bubble, makespan | bubble, span | peak | published |\n|---|---|---|---|---|---|---|---|\n")
+		for _, ranks := range sizes {
+			s := f.simulate(t, ranks)
+			p, v := float64(ranks), float64(f.perRank)
+			fmt.Fprintf(&b, "| %d | %d | %g | %g | %.4f | %.4f | %g | %g |\n", ranks, s.microbatches, s.lost, f.lostOf(p, v),
+				s.BubbleMakespan(), s.BubbleSpan(), s.peak, f.peakOf(p, v, float64(s.microbatches)))
+		}
+	}
+	b.WriteString(zeroBubbleIntroduction)
+	zeroBubbleRows(t, &b)
+	return []byte(strings.ReplaceAll(b.String(), " \n", "\n"))
+}
+
+func (f *form) published() string {
+	if f.spanLost == "" {
+		return f.lost
+	}
+	return f.lost + ", of the span " + f.spanLost
+}
+
+const introduction = "# The schedules\n\n" +
+	"Every figure here comes from the simulator, and the tests hold it to the published form beside it. `go test ./tests/published -update` writes this page.\n\n" +
+	"P ranks, V stages on each, M microbatches, F, I, W: time of a forward, an input gradient and a weight gradient on a rank; B = I + W; F&B a joined pair. In the tables F = I = W = 1 on a rank and a hop takes nothing. " +
+	"The makespan is from the first start to the last end over all ranks, the span is the longest single rank. Time lost is the makespan less the busiest rank's work; a bubble is that as a part of the clock. " +
+	"A peak counts microbatches in flight on the fullest rank: one is what a microbatch saves over all stages that it visits there.\n\n" +
+	"Which one is best depends on your costs: `weir choose` tries them all. The pictures: 4 ranks, 8 microbatches; `weir draw NAME` makes such a picture for any plan.\n"
