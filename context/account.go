@@ -209,6 +209,8 @@ func (c *Context[T]) leak(plan Counts) error {
 			{"frames", have.Frames, plan.Frames, memory.Saved},
 			{"activations", have.Activations, plan.Activations, memory.Activation},
 			{"gradients", have.Gradients, plan.Gradients, memory.ActGrad},
+			{"transfers", have.Transfers, plan.Transfers, memory.Transfer},
+			{"stages with gathered weights", have.Gathered, plan.Gathered, memory.Unsharded},
 		} {
 			if d.have != d.want {
 				e.Class = d.class
@@ -224,7 +226,7 @@ func (c *Context[T]) leak(plan Counts) error {
 func (c *Context[T]) blame(where suspect) string {
 	name := func(stage int) string {
 		if stage < 0 || stage >= len(c.stages) || c.stages[stage].Layout == nil {
-			return "its maker"
+			return "its maker or the transport"
 		}
 		return fmt.Sprintf("stage %d (%s)", stage, c.stages[stage].Name)
 	}
@@ -239,6 +241,10 @@ func (c *Context[T]) blame(where suspect) string {
 		return "what passed between its parts ended with this action and one of them has a reference"
 	case output:
 		return "its output ended with this action and it has a reference"
+	case sent:
+		return "what it sent ended with this action and somebody has a reference: this stage, which returned it, or the transport"
+	case gathered:
+		return "its gathered weights ended with this action and somebody has a reference: this stage, or what gathered them"
 	case entryPart:
 		return "an entry part ended with this action and somebody has a reference: the source, or a stage that read it"
 	}
@@ -284,6 +290,16 @@ func (c *Context[T]) Owners() iter.Seq[memory.Info] {
 				}
 				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s %d", whose(&st.frames[i/st.width]), s, st.Name, what, n)
 				if !c.owner(&st.cells[i], name, yield) {
+					return
+				}
+			}
+			for i := range st.outbox.cells {
+				if !c.owner(&st.outbox.cells[i], st.outbox.owner(i, s, st.Name), yield) {
+					return
+				}
+			}
+			for i := range st.shards {
+				if !c.owner(&st.shards[i], fmt.Sprintf("stage %d (%s): gathered weight %d", s, st.Name, i), yield) {
 					return
 				}
 			}

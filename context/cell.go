@@ -32,4 +32,6 @@ const (
 	passing        // between the children of a decorator
 	output         // that nothing reads
 	entryPart      // from the source
+	sent           // to another rank, until the transfer is complete
+	gathered       // weights, until they are resharded
 )

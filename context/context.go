@@ -61,9 +61,28 @@ func (c *Config[T]) Validate() error {
 
 // Extent is how much of a step is in flight at once, from the plan.
 type Extent struct {
-	Entries int    // consecutive microbatches with a live entry, look-ahead included
-	Wanted  uint64 // the entry parts that stages of this rank read in this plan
-	Windows []int  // by stage: consecutive microbatches with a live frame
+	Entries  int    // consecutive microbatches with a live entry, look-ahead included
+	Wanted   []Want // what stages of this rank read in this plan, ascending by From
+	Windows  []int  // by stage: consecutive microbatches with a live frame
+	Outgoing []int  // by stage: consecutive microbatches with something in the outbox
+}
+
+// Want is a set of entry parts, one bit each, that are read of the microbatches from
+// From on, up to the next Want.
+type Want struct {
+	From  int
+	Parts uint64
+}
+
+// Of returns the parts that are wanted of a microbatch.
+func (e *Extent) Of(microbatch int) uint64 {
+	var parts uint64
+	for _, want := range e.Wanted {
+		if microbatch >= want.From {
+			parts = want.Parts
+		}
+	}
+	return parts
 }
 
 // Counts are numbers of things alive, compared with the plan's after every
@@ -73,6 +92,8 @@ type Counts struct {
 	Frames      int // stages' frames: from their forward to their last backward action
 	Activations int // stages' inputs that wait to be read
 	Gradients   int // gradients of stages' outputs that wait to be read
+	Transfers   int // outputs and gradients on their way to other ranks
+	Gathered    int // stages whose weights are gathered from their shards
 }
 
 // Context holds everything that one rank keeps alive in a step. It is reused
@@ -96,7 +117,7 @@ type Context[T any] struct {
 	entries   []cell[T] // ring of entries, len(parts) cells each
 	entryOf   []int     // microbatch of each entry
 	entryMask int
-	wanted    uint64
+	extent    Extent
 	entry     Entry[T]
 	outputs   []cell[T] // of the last stage, within its action
 
@@ -113,8 +134,10 @@ type stage[T any] struct {
 	width  int       // Inputs + Outputs + Slots
 	cells  []cell[T] // width for each frame: inputs, gradients of the outputs, slots
 	frames []frame
-	uses   []use // by parameter
-	scope  Scope // of a call in this step: all of the stage's own
+	outbox outbox[T]
+	shards []cell[T] // its gathered weights, between UNSHARD and RESHARD
+	uses   []use     // by parameter
+	scope  Scope     // of a call in this step: all of the stage's own
 }
 
 type frame struct {
@@ -123,8 +146,9 @@ type frame struct {
 }
 
 type use struct {
-	count int // contributions in this step
-	last  int // microbatch of the last one, -1 for none
+	count   int  // contributions in this step
+	last    int  // microbatch of the last one, -1 for none
+	written bool // the accumulator holds something of this step
 }
 
 // New returns an empty context. The context keeps cfg's slices.
@@ -169,7 +193,7 @@ func (c *Context[T]) Books() int {
 // allocator's book is the baseline. It allocates only where the extent is larger
 // than any before.
 func (c *Context[T]) Begin(step int64, pass Pass, extent Extent) {
-	c.step, c.wanted = step, extent.Wanted
+	c.step, c.extent = step, extent
 	places := ring(extent.Entries)
 	c.entryMask = places - 1
 	c.entries = resize(c.entries, places*len(c.parts))
@@ -184,6 +208,9 @@ func (c *Context[T]) Begin(step int64, pass Pass, extent Extent) {
 		st.mask = places - 1
 		st.cells = resize(st.cells, places*st.width)
 		st.frames = resize(st.frames, places)
+		if extent.Outgoing != nil {
+			st.outbox.begin(extent.Outgoing[s], st.Layout)
+		}
 		for i := range st.uses {
 			st.uses[i] = use{last: -1}
 		}
@@ -211,25 +238,27 @@ func resize[E any](s []E, n int) []E {
 // Counts returns what is alive now.
 func (c *Context[T]) Counts() Counts { return c.counts }
 
-// Contributions checks that every use of a parameter contributed as often as
-// declared in a step of n microbatches (L5).
-func (c *Context[T]) Contributions(n int) error {
+// Contributions checks that every use of a parameter by a stage contributed as often
+// as declared in a step of n microbatches of that stage (L5).
+func (c *Context[T]) Contributions(stage, n int) error {
 	var faults []error
-	for s := range c.stages {
-		st := &c.stages[s]
-		for i, use := range st.uses {
-			param := &st.Params[i]
-			if param.Contributes == Every && use.count != n {
-				faults = append(faults, fmt.Errorf("%w: parameter %q of stage %d (%s): %d of %d microbatches; declare it Sometimes or Frozen where that is meant",
-					ErrContribution, param.Name, s, st.Name, use.count, n))
-			}
+	st := &c.stages[stage]
+	for i, use := range st.uses {
+		param := &st.Params[i]
+		if param.Contributes == Every && use.count != n {
+			faults = append(faults, fmt.Errorf("%w: parameter %q of stage %d (%s): %d of %d microbatches; declare it Sometimes or Frozen where that is meant",
+				ErrContribution, param.Name, stage, st.Name, use.count, n))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// Written reports whether a use of a parameter has been written in this step.
-func (c *Context[T]) Written(stage, param int) bool { return c.stages[stage].uses[param].count > 0 }
+// Written reports whether the accumulator of a use of a parameter holds something of
+// this step.
+func (c *Context[T]) Written(stage, param int) bool { return c.stages[stage].uses[param].written }
+
+// SetWritten says that it does, without a contribution: it was set to zero.
+func (c *Context[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].written = true }
 
 // Abort releases everything that the context holds, and with a space that can
 // reclaim, everything else that was allocated since Begin and is not resident
@@ -248,6 +277,8 @@ func (c *Context[T]) Abort() {
 	release(c.outputs)
 	for s := range c.stages {
 		release(c.stages[s].cells)
+		release(c.stages[s].outbox.cells)
+		release(c.stages[s].shards)
 	}
 	if c.reclaimer != nil {
 		c.reclaimer.Reclaim(c.mark)

@@ -56,7 +56,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) begin(pass batchctx.Pass) {
 	r.ledger.Reset()
-	r.Begin(5, pass, batchctx.Extent{Entries: 2, Wanted: 0b011, Windows: []int{2, 2}})
+	r.Begin(5, pass, batchctx.Extent{Entries: 2, Wanted: []batchctx.Want{{Parts: 0b011}}, Windows: []int{2, 2}})
 }
 
 func (r *rig) alloc(class memory.Class, bytes int64) memory.Handle {
@@ -272,13 +272,13 @@ func TestGradientsCountContributions(t *testing.T) { // L5
 	require.NoError(t, err)
 	require.Equal(t, batchctx.Add, write)
 
-	require.NoError(t, r.Contributions(2))
-	require.ErrorIs(t, r.Contributions(3), batchctx.ErrContribution)
+	require.NoError(t, r.Contributions(1, 2))
+	require.ErrorIs(t, r.Contributions(1, 3), batchctx.ErrContribution)
 	require.True(t, r.Written(1, 0))
 	require.False(t, r.Written(1, 1))
 
 	r.begin(batchctx.Train)
-	require.ErrorIs(t, r.Contributions(1), batchctx.ErrContribution, "a new step counts anew")
+	require.ErrorIs(t, r.Contributions(1, 1), batchctx.ErrContribution, "a new step counts anew")
 	mb = r.Call(1, 0, batchctx.InBackward)
 	_, write, err = mb.Grad(0)
 	require.NoError(t, err)

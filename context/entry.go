@@ -12,6 +12,7 @@ import (
 type Entry[T any] struct {
 	ctx        *Context[T]
 	microbatch int
+	wanted     uint64
 }
 
 // Microbatch returns the number of the microbatch in the step, from 0.
@@ -20,7 +21,7 @@ func (e *Entry[T]) Microbatch() int { return e.microbatch }
 // Wants reports whether a stage of this rank reads the part in this step. A
 // source need not make what nobody wants.
 func (e *Entry[T]) Wants(part int) bool {
-	return e.ctx != nil && part >= 0 && part < len(e.ctx.parts) && e.ctx.wanted>>part&1 == 1
+	return e.ctx != nil && part >= 0 && part < len(e.ctx.parts) && e.wanted>>part&1 == 1
 }
 
 // Put hands a part over. A part that nobody wants ends at once. After an error h
@@ -65,7 +66,7 @@ func (c *Context[T]) Pull(ctx context.Context, microbatch int, fill func(context
 		return err
 	}
 	for part := range c.parts {
-		if c.wanted>>part&1 == 1 && !c.part(microbatch, part).held() {
+		if entry.wanted>>part&1 == 1 && !c.part(microbatch, part).held() {
 			return fmt.Errorf("%w: the source gave no %q for microbatch %d", ErrMissing, c.parts[part], microbatch)
 		}
 	}
@@ -80,14 +81,15 @@ func (c *Context[T]) newEntry(microbatch int) *Entry[T] {
 	if invariants.Enabled {
 		entry = new(Entry[T])
 	}
-	entry.ctx, entry.microbatch = c, microbatch
+	entry.ctx, entry.microbatch, entry.wanted = c, microbatch, c.extent.Of(microbatch)
 	return entry
 }
 
 // DropParts ends the parts of a microbatch's entry that are in the set, one bit each (L1).
 func (c *Context[T]) DropParts(microbatch int, set uint64) error {
+	set &= c.extent.Of(microbatch)
 	for part := 0; set != 0; part, set = part+1, set>>1 {
-		if set&1 == 0 || c.wanted>>part&1 == 0 {
+		if set&1 == 0 {
 			continue
 		}
 		cell := c.part(microbatch, part)

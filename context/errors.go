@@ -37,7 +37,7 @@ var (
 // LeakError says where the books began to differ. It wraps ErrLeak.
 type LeakError struct {
 	Rank       int
-	Stage      int    // -1 where no action can be named
+	Stage      int    // -1 at step end, where no action can be named
 	Name       string // the stage's name
 	Microbatch int
 	Call       Call
@@ -48,8 +48,11 @@ type LeakError struct {
 
 // Error says all of it in one line.
 func (e *LeakError) Error() string {
-	return fmt.Sprintf("batchctx: leak: rank %d stage %d (%s) microbatch %d %v: %d bytes of class %v: %s",
-		e.Rank, e.Stage, e.Name, e.Microbatch, e.Call, e.Bytes, e.Class, e.What)
+	where := "at step end"
+	if e.Stage >= 0 {
+		where = fmt.Sprintf("stage %d (%s) microbatch %d %v", e.Stage, e.Name, e.Microbatch, e.Call)
+	}
+	return fmt.Sprintf("batchctx: leak: rank %d %s: %d bytes of class %v: %s", e.Rank, where, e.Bytes, e.Class, e.What)
 }
 
 // Unwrap returns ErrLeak.

@@ -259,6 +259,7 @@ func (r *rig) settle(mode schedule.Mode, result *runner.Result) outcome {
 	}
 	o.result = *result
 	o.result.Reserved = 0 // a high-water mark, which what a fault left behind for a moment may have raised
+	o.result.Ranks, o.result.Makespan, o.result.Span = nil, 0, 0
 	for _, w := range r.model.weights {
 		for _, h := range w.grads {
 			g, err := r.pool.view(h)

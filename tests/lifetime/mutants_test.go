@@ -278,7 +278,7 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 		Stages: []*batchctx.Layout[toy.T]{{Name: "reader", Reads: []batchctx.Read{{Part: 0}}}},
 	})
 	require.NoError(t, err)
-	c.Begin(0, batchctx.Train, batchctx.Extent{Entries: 1, Wanted: 1, Windows: []int{1}})
+	c.Begin(0, batchctx.Train, batchctx.Extent{Entries: 1, Wanted: []batchctx.Want{{Parts: 1}}, Windows: []int{1}})
 	require.NoError(t, c.Pull(t.Context(), 0, model.Source(4).Next))
 	var found *batchctx.LeakError
 	require.True(t, errors.As(c.Audit(batchctx.Counts{}), &found))

@@ -1,0 +1,195 @@
+package virtual_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/stages"
+)
+
+// number is a handle: one float64 that the garbage collector owns.
+type number = *float64
+
+type view = batchctx.Microbatch[number]
+
+func num(v float64) number { return &v }
+
+// prices are how long an action takes, by stage of the model, microbatch and kind. A
+// full backward takes what I and W do.
+type prices struct {
+	seed uint64
+	same bool // for all microbatches
+	most int
+}
+
+func (p *prices) of(stage, microbatch int, kind schedule.Kind) time.Duration {
+	if kind == schedule.B {
+		return p.of(stage, microbatch, schedule.I) + p.of(stage, microbatch, schedule.W)
+	}
+	if p.same {
+		microbatch = 0
+	}
+	random := rand.New(rand.NewPCG(p.seed, uint64(schedule.Act(kind, stage, microbatch))))
+	return time.Duration(1 + random.IntN(p.most))
+}
+
+// load counts the microbatches in flight on a rank, each stage apart.
+type load struct{ now, most int64 }
+
+// sleeper is a stage that multiplies by a weight, and sleeps for its price.
+type sleeper struct {
+	stage       int // of the model
+	first, last bool
+	weight      float64
+	grad        number
+	prices      *prices
+	load        *load
+}
+
+func (s *sleeper) Spec() stages.Spec {
+	spec := stages.Spec{Name: "sleeper", Slots: 2}
+	if s.first {
+		spec.Reads = []stages.Read{{Part: "x"}}
+	} else {
+		spec.Inputs = []stages.Port{{Name: "x"}}
+	}
+	if s.last {
+		spec.Losses = []string{"loss"}
+	} else {
+		spec.Outputs = []stages.Port{{Name: "x"}}
+	}
+	return spec
+}
+
+func (s *sleeper) Params() []batchctx.Param[number] {
+	return []batchctx.Param[number]{{Name: "w" + string(rune('a'+s.stage)), Grad: s.grad}}
+}
+
+func (s *sleeper) sleep(mb *view, kind schedule.Kind) {
+	time.Sleep(s.prices.of(s.stage, mb.Index(), kind))
+}
+
+func (s *sleeper) Forward(_ context.Context, mb *view, in, out []number) error {
+	s.load.now++
+	s.load.most = max(s.load.most, s.load.now)
+	s.sleep(mb, schedule.F)
+	var x number
+	if s.first {
+		var err error
+		if x, err = mb.Part(0); err != nil {
+			return err
+		}
+	} else {
+		x = in[0]
+	}
+	if err := mb.Save(0, batchctx.ByBackward, mb.Retain(x)); err != nil {
+		return err
+	}
+	y := forward(s.weight, *x)
+	if s.last {
+		return mb.Loss(0, y, 1+float64(mb.Index()%3))
+	}
+	out[0] = num(y)
+	return nil
+}
+
+func (s *sleeper) BackwardInput(_ context.Context, mb *view, gradOut, gradIn []number) error {
+	s.sleep(mb, schedule.I)
+	dw, err := s.back(mb, gradOut, gradIn)
+	if err != nil {
+		return err
+	}
+	return mb.Save(1, batchctx.ByWeight, num(dw))
+}
+
+func (s *sleeper) BackwardWeight(_ context.Context, mb *view) error {
+	s.sleep(mb, schedule.W)
+	dw, err := mb.Take(1)
+	if err != nil {
+		return err
+	}
+	return s.accumulate(mb, *dw)
+}
+
+func (s *sleeper) Backward(_ context.Context, mb *view, gradOut, gradIn []number) error {
+	s.sleep(mb, schedule.B)
+	dw, err := s.back(mb, gradOut, gradIn)
+	if err != nil {
+		return err
+	}
+	return s.accumulate(mb, dw)
+}
+
+// back computes the gradient of the input and returns that of the weight.
+func (s *sleeper) back(mb *view, gradOut, gradIn []number) (float64, error) {
+	x, err := mb.Take(0)
+	if err != nil {
+		return 0, err
+	}
+	var dy float64
+	if s.last {
+		seed, err := mb.LossSeed(0)
+		if err != nil {
+			return 0, err
+		}
+		dy = float64(seed)
+	} else {
+		dy = *gradOut[0]
+	}
+	dx, dw := backward(s.weight, *x, dy)
+	if gradIn != nil {
+		gradIn[0] = num(dx)
+	}
+	return dw, nil
+}
+
+func (s *sleeper) accumulate(mb *view, dw float64) error {
+	s.load.now--
+	g, write, err := mb.Grad(0)
+	if err != nil {
+		return err
+	}
+	if write == batchctx.First {
+		*g = 0
+	}
+	*g += dw
+	return nil
+}
+
+// forward and backward are the arithmetic of a stage; no product of it is exact.
+func forward(weight, x float64) float64 { return math.Sin(weight * x) }
+
+func backward(weight, x, dy float64) (dx, dw float64) {
+	d := dy * math.Cos(weight*x)
+	return d * weight, d * x
+}
+
+// input is the entry of a microbatch.
+func input(microbatch int) float64 { return 1 / float64(3+microbatch) }
+
+func weight(stage int) float64 { return 1 + 1/float64(3+stage) }
+
+// sequential trains a model of so many stages on m microbatches in a plain loop, and
+// returns the sum and the weight of the losses and the gradients.
+func sequential(depth, m int) (sums, weights []float64, grads []float64) {
+	grads = make([]float64, depth)
+	for mb := range m {
+		x := make([]float64, depth+1)
+		x[0] = input(mb)
+		for s := range depth {
+			x[s+1] = forward(weight(s), x[s])
+		}
+		sums, weights = append(sums, x[depth]), append(weights, 1+float64(mb%3))
+		dy := 1.0
+		for s := depth - 1; s >= 0; s-- {
+			var dw float64
+			dy, dw = backward(weight(s), x[s], dy)
+			grads[s] += dw
+		}
+	}
+	return sums, weights, grads
+}
