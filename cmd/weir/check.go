@@ -105,7 +105,11 @@ func (o *outcome) text(p *schedule.Plan) string {
 	if o.Visited < o.Actions {
 		text += fmt.Sprintf(", all repeats proven from %d", o.Visited)
 	}
-	if o.LeastCapacity != nil {
+	switch {
+	case o.LeastCapacity == nil:
+	case *o.LeastCapacity == 0:
+		text += "; safe under rendezvous"
+	default:
 		text += fmt.Sprintf("; links must hold %s", count(*o.LeastCapacity, "message"))
 	}
 	if p.Windows != nil {

@@ -23,7 +23,7 @@ func (c *convertCmd) Run(s *streams) error {
 		to, ok = format.JSON, true
 	}
 	switch {
-	case !ok:
+	case !ok || to == file.Format:
 		_, err = file.WriteTo(s.out)
 	case to == format.JSON:
 		err = format.WriteJSON(s.out, file.Plan, file.Costs)

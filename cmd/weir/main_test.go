@@ -2,15 +2,21 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -24,13 +30,20 @@ func weir(stdin string, args ...string) (stdout, stderr string, status int) {
 
 func TestPlan(t *testing.T) {
 	for name, args := range map[string]string{
-		"depth-first.txt":    "--stages 2 --microbatches 64",
-		"groups.txt":         "--schedule depth-first --stages 2 --microbatches 10 --group 4",
-		"breadth-first.txt":  "--schedule=breadth-first --stages=3 --microbatches=1000000",
-		"forward-only.txt":   "--stages 2 --microbatches 64 --forward-only",
-		"frozen.txt":         "--stages 4 --microbatches 64 --frozen 0,1,3",
-		"frozen-forward.txt": "--stages 2 --microbatches 3 --frozen 0,1 --forward-only",
-		"one-stage.txt":      "--stages 1 --microbatches 1",
+		"depth-first.txt":    "depth-first --ranks 1 --stages 2 --microbatches 64",
+		"groups.txt":         "depth-first --ranks 1 --stages 2 --microbatches 10 --group 4",
+		"breadth-first.txt":  "breadth-first --ranks=1 --stages=3 --microbatches=1000000",
+		"forward-only.txt":   "depth-first --ranks 1 --stages 2 --microbatches 64 --forward-only",
+		"frozen.txt":         "depth-first --ranks 1 --stages 4 --microbatches 64 --frozen 0,1,3",
+		"frozen-forward.txt": "depth-first --ranks 1 --stages 2 --microbatches 3 --frozen 0,1 --forward-only",
+		"one-stage.txt":      "depth-first --ranks 1 --stages 1 --microbatches 1",
+		"1f1b.csv":           "1f1b --ranks 3 --stages 3 --microbatches 4 --format compute",
+		"zb-v.csv":           "zb-v --ranks 2 --stages 4 --microbatches 4 --format comms",
+		"interleaved.order":  "interleaved --ranks 2 --stages 4 --microbatches 4 --format order",
+		"zb1p.json":          "zb1p --ranks 2 --stages 4 --microbatches 40 --json",
+		"sharded.csv":        "1f1b --ranks 2 --stages 2 --microbatches 2 --format comms --shard 1 --reduce",
+		"dualpipe.txt":       "dualpipe --ranks 2 --microbatches 4",
+		"descending.csv":     "breadth-first --ranks 2 --stages 4 --microbatches 3 --format compute --descending",
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, status := weir("", append([]string{"plan"}, strings.Fields(args)...)...)
@@ -45,29 +58,56 @@ func TestPlan(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, string(want), stdout)
 
-			// What plan prints check accepts, from a file and from standard input.
+			// What plan prints check accepts, from a file and from standard input, and
+			// convert gives back.
 			fromFile, stderr, status := weir("", "check", path)
 			require.Empty(t, stderr)
 			require.Zero(t, status)
 			fromInput, _, status := weir(stdout, "check", "-")
 			require.Zero(t, status)
-			require.Equal(t, fromFile, fromInput)
+			require.Equal(t, strings.Replace(fromFile, strconv.Quote(name), strconv.Quote("<stdin>"), 1), fromInput)
 			require.True(t, strings.HasPrefix(fromFile, "ok: "))
+			same, stderr, status := weir("", "convert", path)
+			require.Empty(t, stderr)
+			require.Zero(t, status)
+			require.Equal(t, stdout, same)
 		})
+	}
+}
+
+// Every schedule goes through every command.
+func TestEverySchedule(t *testing.T) {
+	for _, s := range schedule.Schedules() {
+		for _, form := range []string{"text", "compute", "comms", "json"} {
+			plan, stderr, status := weir("", "plan", s.Name, "--ranks", "4", "--microbatches", "9", "--format", form)
+			require.Empty(t, stderr, "%s as %s", s.Name, form)
+			require.Zero(t, status)
+			_, stderr, status = weir(plan, "check", "-", "--capacity", "0")
+			require.Empty(t, stderr, "%s as %s", s.Name, form)
+			require.Zero(t, status)
+		}
+		for _, args := range []string{"sim", "sim --forward-only", "draw", "draw --trace"} {
+			words := strings.Fields(args)
+			_, stderr, status := weir("", append([]string{words[0], s.Name}, words[1:]...)...)
+			require.Empty(t, stderr, "%s %s", args, s.Name)
+			require.Zero(t, status)
+		}
 	}
 }
 
 func TestCheck(t *testing.T) {
 	for name, want := range map[string]string{
 		"groups.txt":        `ok: "depth-first group=4", training: 1 rank, 2 stages, 10 microbatches, 40 actions in 2 segments; in flight per stage 4 4; entries per rank 4`,
-		"breadth-first.txt": `ok: "breadth-first", training: 1 rank, 3 stages, 1000000 microbatches, 6000000 actions in 6 segments; in flight per stage 1000000 1000000 1000000; entries per rank 1000000`,
+		"breadth-first.txt": `ok: "breadth-first", training: 1 rank, 3 stages, 1000000 microbatches, 6000000 actions in 6 segments, all repeats proven from 24; in flight per stage 1000000 1000000 1000000; entries per rank 1000000`,
 		"one-stage.txt":     `ok: "depth-first", training: 1 rank, 1 stage, 1 microbatch, 2 actions in 1 segment; in flight per stage 1; entries per rank 1`,
+		"1f1b.csv":          `ok: "1f1b.csv", training: 3 ranks, 3 stages, 4 microbatches, 24 actions in 3 segments; no lifetimes`,
+		"zb-v.csv":          `ok: "zb-v.csv", training: 2 ranks, 4 stages, 4 microbatches, 80 actions in 2 segments; safe under rendezvous; no lifetimes`,
 	} {
 		stdout, _, status := weir("", "check", filepath.Join("testdata", name))
 		require.Zero(t, status)
 		require.Equal(t, want+"\n", stdout)
 	}
-	many, _, status := weir("", "plan", "--stages", "40", "--microbatches", "8")
+	many, _, status := weir("", "plan", "depth-first", "--ranks", "1", "--stages", "40", "--microbatches", "8")
 	require.Zero(t, status)
 	stdout, _, status := weir(many, "check", "-")
 	require.Zero(t, status)
@@ -80,7 +120,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestCheckFaults(t *testing.T) {
-	good, _, _ := weir("", "plan", "--stages", "2", "--microbatches", "8")
+	good, _, _ := weir("", "plan", "depth-first", "--ranks", "1", "--stages", "2", "--microbatches", "8")
 	broken := strings.NewReplacer("1F0~io 1B0", "1B0~ps 1F0~io 0F0", "entries=1", "entries=0").Replace(good)
 	require.NotEqual(t, good, broken)
 	stdout, stderr, status := weir(broken, "check", "-")
@@ -88,46 +128,168 @@ func TestCheckFaults(t *testing.T) {
 	require.Empty(t, stdout)
 	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
 	require.Greater(t, len(lines), 1)
-	require.Contains(t, lines, "weir: order: Rank 0, action 1: 1B0 runs before 1F0, which saves what it takes; move 1F0 before it.")
-	require.Contains(t, lines, "weir: action twice: Rank 0, action 3: 0F0 is there already; take one of the two out.")
+	require.Contains(t, lines, "<stdin>:14:15: order: Rank 0, action 1: 1B0 runs before 1F0, which saves what it takes; move 1F0 before it.")
+	require.Contains(t, lines, "<stdin>:14:29: action twice: Rank 0, action 3: 0F0 is there already; take one of the two out.")
 
 	_, stderr, status = weir(good+strings.Repeat("x 1 +0: 0F0 1F0 1B0 0B0\n", 9), "check", "-")
 	require.Equal(t, 1, status)
-	require.Regexp(t, `weir: and \d+ more faults\n$`, stderr)
+	require.Regexp(t, `depth-first: and \d+ more faults\n$`, stderr)
+
+	// The same as JSON, on standard output, with the faults on standard error as well.
+	stdout, stderr, status = weir(broken, "check", "-", "--json")
+	require.Equal(t, 1, status)
+	var outcome struct {
+		Valid  bool
+		Faults []string
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &outcome))
+	require.False(t, outcome.Valid)
+	require.Equal(t, lines, outcome.Faults)
+	require.Equal(t, strings.Join(lines, "\n")+"\n", stderr)
+
+	// Two ranks that wait for each other, and links that make it so.
+	crossed := "0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1\n1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n"
+	_, stderr, status = weir(crossed, "check", "-", "--format", "comms")
+	require.Equal(t, 1, status)
+	require.Regexp(t, `^<stdin>:1:14: deadlock: Ranks 0 and 1 wait for each other: .*0RECV_B0.*1RECV_F1`, stderr)
+	tight, _, _ := weir("", "plan", "1f1b", "--ranks", "4", "--format", "comms", "--capacity", "1")
+	_, stderr, status = weir(tight, "check", "-", "--capacity", "1")
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	_, stderr, status = weir(tight, "check", "-", "--capacity", "0")
+	require.Contains(t, stderr, "deadlock: ")
+	require.Equal(t, 1, status)
 }
 
-// Each error is one line that says what to do, and the exit status is 1.
+// TestSim holds the names and the meaning of what sim prints as JSON.
+func TestSim(t *testing.T) {
+	type simulated struct {
+		Makespan, Span, Ideal float64
+		BubbleMakespan        float64   `json:"bubble_makespan"`
+		BubbleSpan            float64   `json:"bubble_span"`
+		Peak                  []float64 `json:"peak_microbatches"`
+		PeakIHalf             []float64 `json:"peak_microbatches_i_half"`
+	}
+	sim := func(args string) (s simulated) {
+		stdout, stderr, status := weir("", append([]string{"sim", "--json"}, strings.Fields(args)...)...)
+		require.Empty(t, stderr)
+		require.Zero(t, status)
+		require.NoError(t, json.Unmarshal([]byte(stdout), &s))
+		return s
+	}
+	paper := " --f 18.522 --i 18.086 --w 9.337 --comm 0.601"
+	one := sim("1f1b --ranks 8 --stages 8 --microbatches 24" + paper)
+	require.Equal(t, "0.2431", fmt.Sprintf("%.4f", one.BubbleSpan))
+	require.Equal(t, []float64{8, 7, 6, 5, 4, 3, 2, 1}, one.Peak)
+	require.InDelta(t, 24*(18.522+18.086+9.337), one.Ideal, 1e-9)
+	require.Equal(t, "0.1585", fmt.Sprintf("%.4f", sim("zb-h1 --ranks 8 --stages 8 --microbatches 24"+paper).BubbleSpan))
+	require.Equal(t, []float64{8, 7.5, 7, 6.5, 6, 5.5, 5, 4.5}, sim("zb-h1 --ranks 8 --stages 8 --microbatches 24"+paper).PeakIHalf)
+
+	v := sim("zb-v --ranks 4 --stages 8 --microbatches 12")
+	require.Equal(t, simulated{37.5, 36, 36, 0.04, 0, []float64{4, 4, 4, 4}, []float64{4, 4, 4, 4}}, v)
+
+	// A joined pair takes the sum unless it is said to take less.
+	whole, less := sim("dualpipev --ranks 4 --microbatches 12"), sim("dualpipev --ranks 4 --microbatches 12 --fb 2.5")
+	require.Less(t, less.Makespan, whole.Makespan)
+
+	// A cost that does not divide: a third of a microbatch's time on each of three stages.
+	three := sim("interleaved --ranks 2 --stages 6 --microbatches 4 --f 1 --i 1 --w 1")
+	require.Equal(t, 12.0, three.Ideal)
+
+	// The same plan from a file.
+	file := filepath.Join(t.TempDir(), "plan.csv")
+	plan, _, _ := weir("", "plan", "1f1b", "--ranks", "8", "--stages", "8", "--microbatches", "24", "--format", "compute")
+	require.NoError(t, os.WriteFile(file, []byte(plan), 0o644))
+	require.Equal(t, one, sim(file+paper))
+}
+
+func TestChoose(t *testing.T) {
+	costs := filepath.Join(t.TempDir(), "costs.json")
+	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "unit": "ms", "latency": 1,
+		"stages": [{"f": 10, "i": 10, "w": 10, "saved": 1048576, "output": 1024, "gradient": 1024}]}`), 0o644))
+	best := filepath.Join(t.TempDir(), "best.json")
+	stdout, stderr, status := weir("", "choose", "--ranks", "4", "--stages", "8", "--microbatches", "16", "--costs", costs, "--memory", "7MiB", "-o", best, "--json")
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	var choice struct {
+		Best       string
+		Front      []string
+		Candidates []struct {
+			Name        string
+			Fits, Front bool
+			Makespan    float64
+			PeakBytes   int64 `json:"peak_bytes"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &choice))
+	require.Equal(t, choice.Best, choice.Front[0])
+	for _, c := range choice.Candidates {
+		require.Equal(t, c.PeakBytes > 0 && c.PeakBytes <= 7<<20, c.Fits, c.Name)
+	}
+	// The plan that was chosen simulates to what was promised, with the costs that it carries.
+	stdout, stderr, status = weir("", "sim", best, "--capacity", "1", "--json")
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	var again struct{ Makespan float64 }
+	require.NoError(t, json.Unmarshal([]byte(stdout), &again))
+	require.Equal(t, choice.Candidates[slices.IndexFunc(choice.Candidates, func(c struct {
+		Name        string
+		Fits, Front bool
+		Makespan    float64
+		PeakBytes   int64 `json:"peak_bytes"`
+	}) bool {
+		return c.Name == choice.Best
+	})].Makespan, again.Makespan)
+
+	_, stderr, status = weir("", "choose", "--ranks", "4", "--stages", "8", "--microbatches", "16", "--costs", costs, "--memory", "1MiB")
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "no plan fits: the smallest is ")
+}
+
+// Each error is one line that says what to do.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "plan.txt")
 	require.NoError(t, os.WriteFile(text, []byte("weir plan 1\nname depth-first\n"), 0o644))
-	for _, test := range []struct{ args, want string }{
-		{"", `weir: expected one of "plan", "check" (weir --help says more)`},
-		{"draw", `weir: unexpected argument draw (weir --help says more)`},
-		{"plan --stages 2", `weir: missing flags: --microbatches=M (weir --help says more)`},
-		{"plan --stages two --microbatches 2", `weir: --stages: expected a valid 64 bit int but got "two" (weir --help says more)`},
-		{"plan --schedule 1f1b --stages 2 --microbatches 2", `weir: --schedule must be one of "depth-first","breadth-first" but got "1f1b" (weir --help says more)`},
-		{"plan --stages 0 --microbatches 2", `weir: --stages 0: there must be 1 to 16384`},
-		{"plan --stages 99999 --microbatches 2", `weir: --stages 99999: there must be 1 to 16384`},
-		{"plan --stages 2 --microbatches 0", `weir: invalid parameters: 0 microbatches: there must be 1 to 268435456`},
-		{"plan --stages 2 --microbatches 2 --group=-1", `weir: invalid parameters: group -1: it must be 1 or more, or 0 for 1`},
-		{"plan --stages 2 --microbatches 2 --group 2 --schedule breadth-first", `weir: invalid parameters: breadth-first has no groups: leave Group at 0, or use depth-first with group 2`},
-		{"plan --stages 2 --microbatches 2 --frozen 2", `weir: --frozen 2: stages are 0 to 1`},
-		{"plan --stages 2 --microbatches 2 --frozen 0,1", `weir: invalid parameters: every stage is frozen, so nothing trains: leave one free, or make a forward-only plan`},
-		{"check", `weir: expected "<file>" (weir --help says more)`},
-		{"check " + dir + "/none", `weir: open ` + dir + `/none: no such file or directory`},
-		{"check " + text, `weir: invalid plan text: ` + text + `:2:6: found "depth-first", expected a name in double quotes`},
-		{"check -", `weir: invalid plan text: line 1:1: found the end of the text, expected weir`},
+	for _, test := range []struct {
+		args, want string
+		status     int
+	}{
+		{"", `weir: expected one of "plan", "check", "sim", "choose", "draw", ... (weir --help says more)`, 2},
+		{"drow", `weir: unexpected argument drow, did you mean "draw"? (weir --help says more)`, 2},
+		{"plan", `weir: expected "<name>" (weir --help says more)`, 2},
+		{"plan 1f1b --rank 2", `weir: unknown flag --rank, did you mean "--ranks"? (weir --help says more)`, 2},
+		{"plan 1f1b --stages two", `weir: --stages: expected a valid 64 bit int but got "two" (weir --help says more)`, 2},
+		{"plan 1f1b --format svg", `weir: --format must be one of "text","compute","comms","order","json" but got "svg" (weir --help says more)`, 2},
+		{"plan 1f1b --ranks 0", `weir: --ranks 0 --stages 0: there must be 1 to 16384 of each`, 2},
+		{"plan 1f1b --stages 99999", `weir: --ranks 4 --stages 99999: there must be 1 to 16384 of each`, 2},
+		{"plan 1f1b --microbatches=-1", `weir: invalid parameters: -1 microbatches: there must be 1 to 268435456`, 2},
+		{"plan gpipe --descending", `weir: --descending goes with breadth-first only`, 2},
+		{"plan 1f1b --frozen 4", `weir: --frozen 4: stages are 0 to 3`, 2},
+		{"plan 1f1b --placement 0,1,2,4", `weir: --placement 0,1,2,4: "4" is no rank: give looped, wave, or a rank from 0 to 3 for each stage`, 2},
+		{"plan 1f1b --capacity=-2", `weir: --capacity -2: give 0 or more, or -1 for no limit`, 2},
+		{"sim 1f1b --f one", `weir: --f: "one" is no time: give a number from 0 to 1000000000 with up to nine places (weir --help says more)`, 2},
+		{"sim 1f1b --costs none.json", `weir: open none.json: no such file or directory`, 2},
+		{"choose --ranks 4 --microbatches 8 --memory 1GiB", `weir: --memory counts bytes: give --costs with the bytes of each stage, or --cap in microbatches`, 2},
+		{"check", `weir: expected "<schedule|file>" (weir --help says more)`, 2},
+		{"check " + dir + "/none", `weir: open ` + dir + `/none: no such file or directory`, 2},
+		{"check " + text, text + `:2:6: found "depth-first", expected a name in double quotes`, 1},
 	} {
 		stdout, stderr, status := weir("", strings.Fields(test.args)...)
 		require.Equal(t, test.want+"\n", stderr)
 		require.Empty(t, stdout)
-		require.Equal(t, 1, status)
+		require.Equal(t, test.status, status, test.args)
 	}
+	_, stderr, status := weir("", "plan", "zbv")
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, `weir: invalid parameters: there is no schedule "zbv"; did you mean zb-v?`)
+	_, again, status := weir("", "sim", "zbv")
+	require.Equal(t, 2, status)
+	require.Equal(t, stderr, again)
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"--help", "plan --help", "check --help"} {
+	for _, args := range []string{"--help", "plan --help", "check --help", "sim --help", "choose --help", "draw --help", "convert -help"} {
 		stdout, stderr, status := weir("", strings.Fields(args)...)
 		require.Contains(t, stdout, "Usage: weir")
 		require.Empty(t, stderr)
@@ -137,10 +299,10 @@ func TestHelp(t *testing.T) {
 
 // A full disk is an error.
 func TestFullDisk(t *testing.T) {
-	for _, args := range [][]string{{"plan", "--stages", "2", "--microbatches", "2"}, {"check", "testdata/one-stage.txt"}} {
+	for _, args := range []string{"plan 1f1b", "check testdata/one-stage.txt", "sim 1f1b", "sim 1f1b --json", "draw 1f1b", "convert testdata/1f1b.csv", "choose --ranks 2 --microbatches 4"} {
 		var stderr bytes.Buffer
-		require.Equal(t, 1, run(args, strings.NewReader(""), fullDisk{}, &stderr))
-		require.Equal(t, "weir: no space left\n", stderr.String())
+		require.Equal(t, 1, run(strings.Fields(args), strings.NewReader(""), fullDisk{}, &stderr), args)
+		require.Contains(t, stderr.String(), "no space left\n", args)
 	}
 }
 
