@@ -93,6 +93,16 @@ func (j *judge) passes(stage, mb int) bool {
 	return mb < j.p.Microbatches && stage/j.depth() == of
 }
 
+// used reports whether any microbatch runs through the stage.
+func (j *judge) used(stage int) bool {
+	for mb := range j.p.Microbatches {
+		if j.passes(stage, mb) {
+			return true
+		}
+	}
+	return false
+}
+
 // count compares what there is with what there must be.
 func (j *judge) count() string {
 	n := map[schedule.Action]int{}
@@ -120,7 +130,7 @@ func (j *judge) count() string {
 		}
 	}
 	for stage := range j.p.Placement.Rank {
-		if len(j.reduces) > 0 && j.reduces[stage] != (j.backward(stage) && !j.frozen(stage)) {
+		if len(j.reduces) > 0 && j.reduces[stage] != (j.used(stage) && j.backward(stage) && !j.frozen(stage)) {
 			return fmt.Sprint("reductions of stage ", stage)
 		}
 		for mb := range j.p.Microbatches {

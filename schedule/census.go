@@ -5,6 +5,7 @@ import "fmt"
 // census counts the actions of all ranks and compares them with those that the
 // plan must have.
 func (c *checker) census() {
+	c.uneven = make([]bool, 2*c.stages)
 	v := &census{c: c, walk: newWalk(c.stages * kindsPerStage)}
 	for rank, program := range c.plan.Programs {
 		v.rank = rank
@@ -68,7 +69,9 @@ func (v *census) visit(a Action, mb int64) {
 	}
 
 	if !w.add(c.set(stage, kind), mb) {
-		c.uneven = c.uneven || kind >= SendF && kind <= RecvB
+		if e := edge(a); e >= 0 && !w.trial {
+			c.uneven[e] = true
+		}
 		v.fault(a, mb, Twice, "is there already; take one of the two out.")
 	}
 	if c.mixes(stage) {
@@ -224,7 +227,7 @@ func (c *checker) countStage(stage int) {
 		c.missing(stage, W, has(I).minus(has(B), has(W)))
 		c.missing(stage, I, has(W).minus(has(B), has(I)))
 	}
-	if c.reduces && !c.includes(stage, ReduceGrad) && c.allows(stage, ReduceGrad) {
+	if c.reduces && !c.includes(stage, ReduceGrad) && c.allows(stage, ReduceGrad) && len(has(B))+len(has(W)) > 0 {
 		c.missing(stage, ReduceGrad, runs{{0, 1}})
 	}
 	if !c.transfers {
@@ -232,8 +235,8 @@ func (c *checker) countStage(stage int) {
 	}
 	for kind := SendF; kind <= RecvB; kind++ {
 		if c.allows(stage, kind) {
-			lacking := all.minus(has(kind))
-			c.uneven = c.uneven || len(lacking) > 0
+			lacking, e := all.minus(has(kind)), edge(Act(kind, stage, 0))
+			c.uneven[e] = c.uneven[e] || len(lacking) > 0
 			c.missing(stage, kind, lacking)
 		}
 	}

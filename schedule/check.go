@@ -73,9 +73,7 @@ func (c *checker) prove(plan *Plan, capacity int) {
 	if !c.lost {
 		c.order()
 		c.sharding()
-		if c.transfers && !c.uneven {
-			c.pairing()
-		}
+		c.pairing()
 		c.progress(capacity)
 		if c.marked {
 			c.drops(len(c.faults) == 0)
@@ -91,7 +89,7 @@ type checker struct {
 	totals  []runs   // by set: the microbatches that the plan has, from the census
 	lost    bool     // actions that belong nowhere: nothing else means anything
 	counted bool     // the census has found nothing wrong
-	uneven  bool     // sends and receives do not come in pairs
+	uneven  []bool   // by edge: sends and receives do not come in pairs
 	visited int64    // the most actions that a pass has looked at
 
 	faults []Fault

@@ -37,7 +37,7 @@ type dropping struct {
 	retired  int
 	dead     int // by part
 
-	all        [][]int // by the rank's stages: the sets of what is done of it, the latest kind first
+	all        [][]int // by the rank's stages: the sets of what is computed of it, the latest kind first
 	must       []Drop  // by the rank's stages and by kind: what ends at such an action
 	worst      []peak  // by the rank's stages
 	worstOut   []peak
@@ -79,7 +79,9 @@ func (c *checker) newDropping(rank int) *dropping {
 		for kind := WaitB; kind >= F; kind-- {
 			if len(c.totals[c.set(stage, kind)]) > 0 {
 				of.held |= c.reads(stage, kind)
-				v.all[i] = append(v.all[i], v.set(stage, kind))
+				if kind.Compute() {
+					v.all[i] = append(v.all[i], v.set(stage, kind))
+				}
 			}
 			for _, h := range handles {
 				if here, _, _ := c.dropsAt(h.bit, stage, kind); here {
@@ -171,7 +173,7 @@ func (v *dropping) measure(p *peak, set int, a Action, mb int64) {
 }
 
 // ends notes that an action is done, and that its stage has let go of the
-// microbatch where nothing of it is left to do.
+// microbatch where nothing of it is left to compute. What is sent has a bound of its own.
 func (v *dropping) ends(a Action, mb int64) {
 	place := v.c.place[a.Stage()]
 	switch a.Kind() {

@@ -2,16 +2,19 @@ package schedule
 
 import "slices"
 
-// A clock lets all ranks of a plan without transfers go on together, round after round. F, I and W take a round, B takes two, and a rank that has less work for a
-// microbatch than the busiest one is slowed down to the same pace. What ends in a round
-// is there for others in the next one.
+// A clock lets all ranks of a plan without transfers go on together, round after round.
+// F, I and W take a round, B takes two. What ends in a round is there for others in the
+// next one.
+//
+// A rank without any backward gets no gradients, so nothing would hold it back: it is
+// slowed down to the pace of the rank with the most work for a microbatch.
 type clock struct {
 	walk
 	*outline
 	ranks  []cursor
 	duties []duty  // by rank
-	pace   []int   // by rank: rounds for a microbatch
-	most   int     // of them
+	pace   []int   // by rank: a round of work takes most/pace rounds
+	most   int     // rounds for a microbatch on the busiest rank
 	queues []queue // what is on its way, in the visitor's own meaning; a period moves it along
 	period
 }
@@ -55,23 +58,30 @@ func newClock(o *outline, sets, queues int) clock {
 		for _, s := range program {
 			c.watching = c.watching || s.Repeat > 4
 		}
-		for _, stage := range o.on[rank] {
-			c.pace[rank] += c.roundsOf(stage)
-		}
+		c.pace[rank] = c.roundsOf(rank)
 	}
 	c.most = slices.Max(c.pace)
+	for rank, stages := range o.on {
+		if slices.ContainsFunc(stages, o.hasBackward) {
+			c.pace[rank] = c.most
+		}
+	}
 	return c
 }
 
-// roundsOf returns how long a microbatch takes in a stage.
-func (c *clock) roundsOf(stage int) int {
-	switch {
-	case !c.hasBackward(stage):
-		return rounds(F)
-	case c.plan.frozen(stage):
-		return rounds(F) + rounds(I)
+// roundsOf returns how much work a microbatch is on a rank.
+func (c *clock) roundsOf(rank int) (sum int) {
+	for _, stage := range c.on[rank] {
+		sum += rounds(F)
+		switch {
+		case !c.hasBackward(stage):
+		case c.plan.frozen(stage):
+			sum += rounds(I)
+		default:
+			sum += rounds(B)
+		}
 	}
-	return rounds(F) + rounds(B)
+	return sum
 }
 
 // rounds is how long a computation takes.

@@ -22,15 +22,16 @@ const Unlimited = -1
 //   - All receives of a joined pair stand before it and all sends behind it.
 //
 // What comes before what is decided by a clock, for which F, I and W take equally long
-// and B takes both of its halves, and a rank with less work for a microbatch is as slow
-// as the busiest. By that clock no rank stands at a transfer of unlimited links at which
-// it would not stand without transfers. And there is one order of everything in which no
-// link ever holds more than its capacity: so the plan does not block, whatever its
-// actions cost.
+// and B takes both of its halves; a rank without any backward is as slow as the busiest.
+// By that clock no rank stands at a transfer of unlimited links at which it would not
+// stand without transfers. And there is one order of everything in which no link ever
+// holds more than its capacity: so the plan does not block, whatever its actions cost.
 //
 // The plan must be valid: the error is that of Check where it is not. A plan that has
 // transfers already, and a capacity below Unlimited, is ErrParams. Drops that the plan
-// had are forgotten. As with Check the cost depends on the size of the plan as segments.
+// had are forgotten. As with Check the cost depends on the size of the plan as segments,
+// and so does the size of what comes out, unless ranks drift apart without end, as those
+// may that have unequal work and run all forwards, or all backwards, of a stage at once.
 func Comms(plan *Plan, capacity int) (*Plan, error) {
 	if capacity < Unlimited {
 		return nil, fmt.Errorf("%w: a link for %d messages: it holds 0 or more, or any number (%d)", ErrParams, capacity, Unlimited)
@@ -61,6 +62,7 @@ type lowering struct {
 	in, out  [][]int // by rank: its links
 	outbox   int     // the queue of the first rank's outbox: what is to be sent, as soon as its link takes it
 	scripts  []script
+	asked    []bool // by rank: it was dispatched in this round
 }
 
 // Each edge has two sets of microbatches.
@@ -82,7 +84,7 @@ const (
 
 func newLowering(o *outline, capacity int) *lowering {
 	ranks := len(o.on)
-	v := &lowering{links: newLinks(o), capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks)}
+	v := &lowering{links: newLinks(o), capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks), asked: make([]bool, ranks)}
 	for l := range v.from {
 		v.out[v.from[l]] = append(v.out[v.from[l]], l)
 		v.in[v.to[l]] = append(v.in[v.to[l]], l)
@@ -260,21 +262,36 @@ func (v *lowering) end(rank int, d duty) {
 
 // exchange sends what the links take.
 func (v *lowering) exchange() {
+	clear(v.asked)
 	for rank := range v.ranks {
-		outbox := &v.queues[v.outbox+rank]
-		for outbox.n > 0 {
-			out := edge(outbox.list()[0].head)
-			l := v.of[out]
-			if !v.note(v.room(l)) {
-				break
-			}
-			send := v.pop(v.outbox + rank)
-			v.write(rank, send)
-			v.push(queueOf(l, fresh), send)
-			v.add(setOf(out, made), int64(send.Microbatch()))
-			if v.capacity == 0 {
-				v.receiveEarly(l)
-			}
+		v.dispatch(rank)
+	}
+}
+
+// dispatch empties a rank's outbox as far as the links take it. Those to whom it sends
+// come first where links may be full: so they do not stand at a receive, should this rank
+// be late, with something to send behind it.
+func (v *lowering) dispatch(rank int) {
+	if v.asked[rank] {
+		return
+	}
+	v.asked[rank] = true
+	outbox := &v.queues[v.outbox+rank]
+	for outbox.n > 0 {
+		out := edge(outbox.list()[0].head)
+		l := v.of[out]
+		if v.capacity != Unlimited {
+			v.dispatch(v.to[l])
+		}
+		if !v.note(v.room(l)) {
+			break
+		}
+		send := v.pop(v.outbox + rank)
+		v.write(rank, send)
+		v.push(queueOf(l, fresh), send)
+		v.add(setOf(out, made), int64(send.Microbatch()))
+		if v.capacity == 0 {
+			v.receiveEarly(l)
 		}
 	}
 }

@@ -112,11 +112,74 @@ func everySchedule(t *testing.T, ranks, depths []int, microbatches func(ranks in
 	}
 }
 
+func TestComms(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		placement     []int
+		microbatches  int
+		capacity      int
+		compute, want []string
+	}{
+		{"1F1B", []int{0, 1}, 3, schedule.Unlimited,
+			[]string{"0F0 0F1 0B0 0F2 0B1 0B2", "1F0 1B0 1F1 1B1 1F2 1B2"},
+			[]string{
+				"0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0WAIT_F0 0F2 0SEND_F2 0WAIT_F1 0RECV_B1 0B1 0RECV_B2 0B2 0WAIT_F2",
+				"1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1RECV_F2 1F2 1WAIT_B0 1B2 1SEND_B2 1WAIT_B1 1WAIT_B2"}},
+		{"1F1B at rendezvous: rank 1 receives 0SEND_F1 as it is sent", []int{0, 1}, 3, 0,
+			[]string{"0F0 0F1 0B0 0F2 0B1 0B2", "1F0 1B0 1F1 1B1 1F2 1B2"},
+			[]string{
+				"0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0WAIT_F0 0WAIT_F1 0F2 0RECV_B1 0SEND_F2 0B1 0RECV_B2 0B2 0WAIT_F2",
+				"1RECV_F0 1F0 1RECV_F1 1B0 1SEND_B0 1F1 1B1 1SEND_B1 1RECV_F2 1F2 1WAIT_B0 1B2 1SEND_B2 1WAIT_B1 1WAIT_B2"}},
+		{"joined pairs", []int{0, 1}, 2, schedule.Unlimited,
+			[]string{"0F0 0F1 0I0 (0W0;0I1) 0W1", "1F0 (1F1;1I0) 1W0 1I1 1W1"},
+			[]string{
+				"0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0I0 0WAIT_F0 0WAIT_F1 0RECV_B1 (0W0;0I1) 0W1",
+				"1RECV_F0 1F0 1RECV_F1 (1F1;1I0) 1SEND_B0 1W0 1I1 1SEND_B1 1WAIT_B0 1W1 1WAIT_B1"}},
+		{"a full link: rank 1 receives 1SEND_F1 before 2B0, so that 1SEND_F2 finds room", []int{0, 0, 1, 1}, 3, 1,
+			[]string{"0F0 1F0 0F1 1F1 0F2 1F2 1B0 0B0 1B1 0B1 1B2 0B2", "2F0 3F0 3B0 2B0 2F1 3F1 3B1 2B1 2F2 3F2 3B2 2B2"},
+			[]string{
+				"0F0 1F0 1SEND_F0 0F1 1F1 1SEND_F1 1WAIT_F0 0F2 1F2 1SEND_F2 1RECV_B0 1B0 1WAIT_F1 0B0 1RECV_B1 1B1 0B1 1WAIT_F2 1RECV_B2 1B2 0B2",
+				"2RECV_F0 2F0 3F0 3B0 2RECV_F1 2B0 2SEND_B0 2F1 3F1 3B1 2WAIT_B0 2B1 2SEND_B1 2RECV_F2 2F2 3F2 3B2 2WAIT_B1 2B2 2SEND_B2 2WAIT_B2"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := planOf(t, test.placement, test.microbatches, test.compute...)
+			require.Equal(t, lists(planOf(t, test.placement, test.microbatches, test.want...)), lists(lower(t, p, test.capacity)))
+		})
+	}
+}
+
+func TestCommsRefuses(t *testing.T) {
+	p := planOf(t, []int{0, 1}, 1, "0F0 0B0", "1F0 1B0")
+	lowered := lower(t, p, 1)
+	_, err := schedule.Comms(lowered, 1)
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, "has transfers already")
+	_, err = schedule.LowerPyTorch(lowered, schedule.PyTorch{})
+	require.ErrorIs(t, err, schedule.ErrParams)
+	_, err = schedule.Comms(p, -2)
+	require.ErrorIs(t, err, schedule.ErrParams)
+
+	p = planOf(t, []int{0, 1}, 1, "0B0 0F0", "1F0 1B0")
+	_, err = schedule.Comms(p, schedule.Unlimited)
+	require.ErrorIs(t, err, schedule.ErrDeadlock)
+	_, err = schedule.LowerPyTorch(p, schedule.PyTorch{})
+	require.ErrorIs(t, err, schedule.ErrDeadlock)
+
+	p = planOf(t, []int{0}, 1<<18, "")
+	p.Programs[0] = []schedule.Segment{{Body: actions(t, "0F0 0B0"), Repeat: 1 << 18, Stride: 1}}
+	_, err = schedule.LowerPyTorch(p, schedule.PyTorch{})
+	require.NoError(t, err)
+	p.Microbatches, p.Programs[0][0].Repeat = 1<<24, 1<<24
+	_, err = schedule.LowerPyTorch(p, schedule.PyTorch{})
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, "use fewer microbatches")
+}
+
 // By a clock for which F, I and W take equally long, transfers cost nothing, unless
 // links are rendezvous: then what is computed in another rank's time must wait for it.
 func TestCommsOfSchedules(t *testing.T) {
-	microbatches := func(ranks int) []int { return []int{1, 2, ranks - 1, ranks, 2*ranks + 1, 24} }
-	everySchedule(t, []int{1, 2, 3, 4, 8}, []int{1, 2, 3}, microbatches, func(t *testing.T, p *schedule.Plan) {
+	microbatches := func(ranks int) []int { return []int{1, ranks - 1, ranks, 2*ranks + 1} }
+	everySchedule(t, []int{1, 2, 3, 8}, []int{1, 2, 3}, microbatches, func(t *testing.T, p *schedule.Plan) {
 		want, _ := clocks(t, p, ticks)
 		for _, capacity := range capacities {
 			lowered := lower(t, p, capacity)
@@ -145,21 +208,15 @@ func TestCommsOfDisorder(t *testing.T) {
 	})
 }
 
-// even reports whether all ranks have as much work for a microbatch.
+// even reports whether no rank is slowed down by the clock: each has a backward, or all
+// have as many stages and none.
 func even(p *schedule.Plan) bool {
-	work := make([]int, len(p.Programs))
-	for rank := range work {
-		for _, s := range p.Placement.On(rank) {
-			work[rank]++
-			if p.HasBackward(s) {
-				work[rank] += 2
-			}
-			if p.HasBackward(s) && p.Frozen != nil && p.Frozen[s] {
-				work[rank]--
-			}
-		}
+	stages, backward := make([]int, len(p.Programs)), make([]bool, len(p.Programs))
+	for s, rank := range p.Placement.Rank {
+		stages[rank]++
+		backward[rank] = backward[rank] || p.HasBackward(s)
 	}
-	return slices.Min(work) == slices.Max(work)
+	return !slices.Contains(backward, false) || !slices.Contains(backward, true) && slices.Min(stages) == slices.Max(stages)
 }
 
 // A plan of segments comes out as what the same plan written out comes out as.
@@ -174,4 +231,83 @@ func TestCommsOfSegments(t *testing.T) {
 			require.Equal(t, lists(flat), lists(lowered), "%s, capacity %d", p.Name, capacity)
 		}
 	})
+}
+
+// variants returns plans of a schedule: of a training of all stages, a training of some, and
+// of an evaluation.
+func variants(t require.TestingT, s schedule.Schedule, ranks, depth, microbatches int) (plans []*schedule.Plan) {
+	placement, err := s.Place(ranks, ranks*depth)
+	if err != nil {
+		require.ErrorIs(t, err, schedule.ErrParams)
+		return nil
+	}
+	frozen := func(first, n int) []bool {
+		of := make([]bool, placement.Depth())
+		for i := range of {
+			of[i] = i >= first && i < first+n
+		}
+		return slices.Repeat(of, max(placement.Copies, 1))
+	}
+	for _, params := range []schedule.Params{
+		{}, {Mode: schedule.ForwardOnly}, {Frozen: frozen(0, 1)}, {Frozen: frozen(0, ranks*depth/2)}, {Frozen: frozen(1, ranks*depth/2)},
+	} {
+		params.Placement, params.Microbatches = placement, microbatches
+		p, err := s.Rule(params)
+		if err != nil {
+			require.ErrorIs(t, err, schedule.ErrParams)
+			continue
+		}
+		p.Name = fmt.Sprintf("%s P=%d V=%d M=%d %v frozen %v", s.Name, ranks, depth, microbatches, p.Mode, p.Frozen)
+		plans = append(plans, p)
+	}
+	return plans
+}
+
+func TestCommsOfVariants(t *testing.T) {
+	for _, s := range schedule.Schedules() {
+		t.Run(s.Name, func(t *testing.T) {
+			for _, depth := range []int{1, 2} {
+				for _, p := range variants(t, s, 4, depth, 40) {
+					for _, capacity := range capacities {
+						lowered := lower(t, p, capacity)
+						flat, err := schedule.Comms(expand(p), capacity)
+						require.NoError(t, err)
+						require.Equal(t, lists(flat), lists(lowered), "%s, capacity %d", p.Name, capacity)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The size of a lowered plan does not grow with the number of microbatches: what comes
+// before the steady state and behind it is written out, and a period between. Where ranks
+// have unequal backwards and run all of a stage at once they drift apart.
+func TestCommsSize(t *testing.T) {
+	size := func(p *schedule.Plan, capacity int) (actions int) {
+		lowered, err := schedule.Comms(p, capacity)
+		require.NoError(t, err, p.Name)
+		for _, program := range lowered.Programs {
+			for _, segment := range program {
+				actions += len(segment.Body)
+			}
+		}
+		return actions
+	}
+	for _, s := range schedule.Schedules() {
+		t.Run(s.Name, func(t *testing.T) {
+			for _, depth := range []int{1, 2} {
+				few, many := variants(t, s, 4, depth, 2_400), variants(t, s, 4, depth, 960_000)
+				require.Len(t, many, len(few))
+				for i, p := range few {
+					for _, capacity := range []int{schedule.Unlimited, 0} {
+						if p.Frozen != nil && !p.Frozen[0] && (s.Name == "gpipe" || s.Name == "breadth-first") {
+							continue
+						}
+						require.LessOrEqual(t, size(many[i], capacity), 2*size(p, capacity), "%s, capacity %d", p.Name, capacity)
+					}
+				}
+			}
+		})
+	}
 }

@@ -31,14 +31,12 @@ func (p *cursor) advance() {
 	p.repeat, p.segment = 0, p.segment+1
 }
 
-// repeating returns the segment in which the rank is, if it moves microbatches from
-// one repeat to the next.
-func (p *cursor) repeating() (*Segment, bool) {
-	if p.segment == len(p.program) {
-		return nil, false
+// repeating returns the segment in which the rank is, nil if it has no repeats.
+func (p *cursor) repeating() *Segment {
+	if p.segment == len(p.program) || p.program[p.segment].Repeat == 1 {
+		return nil
 	}
-	s := &p.program[p.segment]
-	return s, s.Repeat > 1 && s.Stride != 0
+	return &p.program[p.segment]
 }
 
 // body returns the number of actions of the body in which the rank is.

@@ -37,7 +37,7 @@ func Lifetimes(plan *Plan, facts []Facts, parts int) (*Plan, error) {
 	o := newOutline(marked)
 	marked.Parts = make([][NumKinds]uint64, o.stages)
 	marked.Windows = make([]int, o.stages)
-	if o.transfers {
+	if len(marked.Programs) > 1 {
 		marked.Outgoing = make([]int, o.stages)
 	}
 	marked.Entries = make([]int, marked.Placement.Ranks)
@@ -89,7 +89,7 @@ type marking struct {
 	// Indices of sets.
 	seen     int // microbatches that have had their last action on the rank
 	dead     int // by part: microbatches that have had its last read
-	touched  int // by the rank's stages: microbatches that have had the stage's last action
+	touched  int // by the rank's stages: microbatches that have had the stage's last computation
 	live     int // by the rank's stages: microbatches of which something is in flight
 	outgoing int // by the rank's stages: microbatches whose output is there until it is sent; and then gradients
 	entry    int // by copy: microbatches whose entry has a part left
@@ -138,8 +138,7 @@ func (v *marking) visit(a Action, mb int64) {
 	if v.add(v.seen, mb) {
 		drop |= Retire
 	}
-	i := v.place[stage]
-	if v.add(v.touched+i, mb) {
+	if i := v.place[stage]; kind.Compute() && v.add(v.touched+i, mb) {
 		v.add(v.live+i, mb)
 		v.widen(v.plan.Windows, stage, v.live+i)
 	}

@@ -24,7 +24,9 @@ type march struct {
 
 	repeating  bool    // a program has a segment that repeats
 	due        int64   // the work at which the next lap is tried
-	stops      []int64 // by rank: the position beyond which it does not go now
+	down       bool    // the direction of the next round
+	laps       []int64 // by rank: the actions of a lap
+	stops      []int64 // by rank: the position at which it stops now
 	steps      []int   // by rank: the repeats of a lap; 0 where it stands still
 	lap, spare lineup
 	drift      []int64 // by count: how far it moves in a lap
@@ -57,14 +59,14 @@ const (
 func newMarch(o *outline, sets, counts int) march {
 	ranks := len(o.plan.Programs)
 	m := march{walk: newWalk(sets), outline: o, ranks: make([]cursor, ranks), counts: make([]int64, counts),
-		stops: make([]int64, ranks), steps: make([]int, ranks), drift: make([]int64, counts)}
+		laps: make([]int64, ranks), stops: make([]int64, ranks), steps: make([]int, ranks), drift: make([]int64, counts)}
 	for rank, program := range o.plan.Programs {
 		m.ranks[rank].program = program
 		for _, s := range program {
 			m.repeating = m.repeating || s.Repeat > 3
 		}
 	}
-	m.unbounded()
+	m.open()
 	return m
 }
 
@@ -81,17 +83,20 @@ func (m *march) run(v marcher) {
 	}
 }
 
-// round gives each rank a turn, and reports whether any of them could use it.
+// round gives each rank a turn, up and down the ranks by turns, as microbatches go,
+// and reports whether any of them could use it.
 func (m *march) round(v marcher) bool {
 	moved := false
-	for rank := range m.ranks {
-		for range burst {
-			if !m.goOn(v, rank) {
-				break
-			}
+	for i := range m.ranks {
+		rank := i
+		if m.down {
+			rank = len(m.ranks) - 1 - i
+		}
+		for n := 0; n < burst && m.goOn(v, rank); n++ {
 			moved = true
 		}
 	}
+	m.down = !m.down
 	return moved
 }
 
@@ -102,8 +107,10 @@ func (m *march) goOn(v marcher, rank int) bool {
 	if !ok || p.position >= m.stops[rank] || m.exhausted {
 		return false
 	}
+	if m.work++; m.work > maxWork || m.held > maxHeld {
+		m.exhausted = true
+	}
 	mb := int64(a.Microbatch())
-	m.segment, m.index, m.repeat, m.position = p.segment, p.index, int64(p.repeat), p.position
 	if !m.note(v.ready(rank, a, mb)) {
 		return false
 	}
@@ -111,9 +118,6 @@ func (m *march) goOn(v marcher, rank int) bool {
 	p.advance()
 	if !m.trial {
 		m.visited++
-	}
-	if m.work++; m.work > maxWork || m.held > maxHeld {
-		m.exhausted = true
 	}
 	return true
 }
@@ -144,52 +148,58 @@ func (m *march) stands(rank int, want Action) bool {
 // goRound runs a lap, and leaps over those that are like it.
 func (m *march) goRound(v marcher) {
 	began := m.work
-	if !m.bound() {
-		m.unbounded()
+	if !m.measure() {
 		m.due = began + pause
 		return
 	}
 	m.keep(&m.lap)
 	m.record(&m.last)
-	for m.round(v) {
-	}
-	m.log = nil
-	m.unbounded()
+	m.runLap(v)
 	if m.due = m.work; !m.leap(v) {
 		m.due += 2 * (m.work - began)
 	}
 }
 
-// bound lets no rank go further than its lap: one that does not stand in a segment
+// measure finds out what each rank does in a lap: one that does not stand in a segment
 // that repeats may show that it can go on, and no more. It reports false where there
-// is no stride common to all.
-func (m *march) bound() bool {
+// is no stride common to all, or nobody repeats anything.
+func (m *march) measure() bool {
 	stride := 1
 	for rank := range m.ranks {
-		if s, ok := m.ranks[rank].repeating(); ok {
-			if stride = leastMultiple(stride, abs(s.Stride)); stride > MaxMicrobatches {
+		if s := m.ranks[rank].repeating(); s != nil {
+			if stride = leastMultiple(stride, pace(s)); stride > MaxMicrobatches {
 				return false
 			}
 		}
 	}
-	work := 0
+	actions := int64(0)
 	for rank := range m.ranks {
-		p := &m.ranks[rank]
-		m.stops[rank] = p.position + 1
-		if s, ok := p.repeating(); ok {
-			actions := stride / abs(s.Stride) * len(s.Body)
-			m.stops[rank] = p.position + int64(actions)
-			work += actions
-		}
-		if work > maxLap {
-			return false
+		m.laps[rank] = 1
+		if s := m.ranks[rank].repeating(); s != nil {
+			m.laps[rank] = int64(stride/pace(s)) * int64(len(s.Body))
+			actions += m.laps[rank]
 		}
 	}
-	return work > 0
+	return actions > 0 && actions <= maxLap
 }
 
-// unbounded lets all ranks go as far as they can.
-func (m *march) unbounded() {
+// pace returns by how many microbatches a repeat moves on, 1 if it does not.
+func pace(s *Segment) int { return max(s.Stride, -s.Stride, 1) }
+
+// runLap lets every rank go as far as it can, and no further than its lap.
+func (m *march) runLap(v marcher) {
+	for rank := range m.ranks {
+		m.stops[rank] = m.ranks[rank].position + m.laps[rank]
+	}
+	m.down = false
+	for m.round(v) {
+	}
+	m.log = nil
+	m.open()
+}
+
+// open lets all ranks go as far as they can.
+func (m *march) open() {
 	for rank := range m.stops {
 		m.stops[rank] = math.MaxInt64
 	}
@@ -221,10 +231,10 @@ func (m *march) leap(v marcher) bool {
 	return false
 }
 
-// cameRound returns over how many laps one could leap now: 0 unless every rank is
-// where it was before the lap, or there in a later repeat.
-func (m *march) cameRound() (most int64) {
-	most = math.MaxInt64
+// cameRound returns over how many laps one could leap now: less than 1 unless every
+// rank is where it was before the lap, or there in a later repeat.
+func (m *march) cameRound() int64 {
+	most, moved := int64(math.MaxInt64), false
 	for rank := range m.ranks {
 		now, then := &m.ranks[rank], &m.lap.ranks[rank]
 		if now.segment != then.segment || now.index != then.index {
@@ -233,8 +243,11 @@ func (m *march) cameRound() (most int64) {
 		step := now.repeat - then.repeat
 		if m.steps[rank] = step; step != 0 {
 			left := now.program[now.segment].Repeat - 1 - now.repeat
-			most = min(most, int64(left/step)-1)
+			most, moved = min(most, int64(left/step)-1), true
 		}
+	}
+	if !moved {
+		return 0
 	}
 	return most
 }
@@ -256,14 +269,8 @@ func (m *march) try(v marcher) bool {
 	m.keep(&m.spare)
 	m.record(&m.next)
 	m.trial = true
-	for rank, step := range m.steps {
-		p := &m.ranks[rank]
-		m.stops[rank] = p.position + max(1, int64(step*p.body()))
-	}
-	for m.round(v) {
-	}
-	m.unbounded()
-	m.trial, m.log = false, nil
+	m.runLap(v)
+	m.trial = false
 	same := m.alike()
 	for i, drift := range m.drift {
 		same = same && m.counts[i] == m.spare.counts[i]+drift
@@ -291,5 +298,3 @@ func leastMultiple(a, b int) int {
 	}
 	return a / x * b
 }
-
-func abs(n int) int { return max(n, -n) }

@@ -91,7 +91,8 @@ func (o *outline) neighbour(stage int, mb int64, on int8) (int64, bool) {
 // dependsOn reports whether an action of a stage and a microbatch needs another one
 // at first hand.
 func (o *outline) dependsOn(a, other Action) bool {
-	for _, n := range o.needs(nil, a.Stage(), a.Kind()) {
+	var list [3]need
+	for _, n := range o.needs(list[:0], a.Stage(), a.Kind()) {
 		mb, ok := int64(a.Microbatch()), true
 		if n.on != 0 {
 			mb, ok = o.neighbour(a.Stage(), mb, n.on)

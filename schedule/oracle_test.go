@@ -29,16 +29,20 @@ type cell struct{ stage, mb int }
 
 // oracle is what lifetimes must come out as, rank by rank.
 type oracle struct {
-	drops   [][]schedule.Drop // by rank and position
-	windows []int
-	entries []int
-	unread  bool // a part is read for some microbatches and not for others
-	uneven  bool // the parts that die at a stage and kind differ
+	drops    [][]schedule.Drop // by rank and position
+	table    map[cell]uint64   // by stage and kind: the parts that die there
+	windows  []int
+	outgoing []int
+	entries  []int
+	unread   bool // a part is read for some microbatches of a copy of the model and not for others
+	uneven   bool // the parts that die at a stage and kind differ
 }
 
 func newOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 	stages := p.Placement.Stages()
-	o := oracle{windows: make([]int, stages)}
+	copies := max(p.Placement.Copies, 1)
+	depth := stages / copies
+	o := oracle{table: map[cell]uint64{}, windows: make([]int, stages), outgoing: make([]int, stages)}
 	for rank := range p.Programs {
 		actions := slices.Collect(p.All(rank))
 		drops := make([]schedule.Drop, len(actions))
@@ -48,10 +52,17 @@ func newOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 		born := map[cell]int{}            // when the input comes onto the rank
 		lastRead := map[int]map[int]int{} // by part, by microbatch
 		first := map[int]int{}            // by microbatch
+		made := map[schedule.Action]int{} // by send: when its buffer is made
+		gone := map[schedule.Action]int{} // by send: when the wait for it is over
 		for at, a := range actions {
 			s, k, m := a.Stage(), a.Kind(), a.Microbatch()
+			if !ofMicrobatch(a) {
+				continue
+			}
 			last[m] = at
-			lastOf[cell{s, m}] = at
+			if k.Compute() {
+				lastOf[cell{s, m}] = at
+			}
 			if _, ok := first[m]; !ok {
 				first[m] = at
 			}
@@ -66,14 +77,26 @@ func newOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 			if _, ok := born[cell{s, m}]; !ok { // the receive, or the forward itself
 				born[cell{s, m}] = at
 			}
-			if k == schedule.F && s+1 < stages && p.Placement.Rank[s+1] == rank {
+			if k == schedule.F && (s+1)%depth != 0 && p.Placement.Rank[s+1] == rank {
 				born[cell{s + 1, m}] = at
+			}
+			switch k {
+			case schedule.F:
+				made[schedule.Act(schedule.SendF, s, m)] = at
+			case schedule.B, schedule.I:
+				made[schedule.Act(schedule.SendB, s, m)] = at
+			case schedule.WaitF:
+				gone[schedule.Act(schedule.SendF, s, m)] = at
+			case schedule.WaitB:
+				gone[schedule.Act(schedule.SendB, s, m)] = at
 			}
 		}
 
-		table := map[cell]uint64{} // by stage and kind
 		for at, a := range actions {
 			s, k, m := a.Stage(), a.Kind(), a.Microbatch()
+			if !ofMicrobatch(a) {
+				continue
+			}
 			d := &drops[at]
 			if last[m] == at {
 				*d |= schedule.Retire
@@ -87,17 +110,17 @@ func newOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 			if dies != 0 {
 				*d |= schedule.DropParts
 				here := cell{s, int(k)}
-				o.uneven = o.uneven || table[here] != 0 && table[here] != dies
-				table[here] = dies
+				o.uneven = o.uneven || o.table[here] != 0 && o.table[here] != dies
+				o.table[here] = dies
 			}
 			backs := p.HasBackward(s)
-			if k == schedule.F && s > 0 {
+			if k == schedule.F && s%depth != 0 {
 				*d |= schedule.DropInput
 			}
-			if k == schedule.F && s == stages-1 {
+			if k == schedule.F && (s+1)%depth == 0 {
 				*d |= schedule.DropOutput
 			}
-			if (k == schedule.B || k == schedule.I) && s < stages-1 {
+			if (k == schedule.B || k == schedule.I) && (s+1)%depth != 0 {
 				*d |= schedule.DropGrad
 			}
 			if k == schedule.B || k == schedule.I || k == schedule.W || k == schedule.F && !backs {
@@ -109,27 +132,51 @@ func newOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 		}
 		o.drops = append(o.drops, drops)
 
-		for _, by := range lastRead {
-			o.unread = o.unread || len(by) != p.Microbatches
-		}
-		for s := range stages {
-			if p.Placement.Rank[s] == rank {
-				o.windows[s] = widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
-					return born[cell{s, m}], lastOf[cell{s, m}], true
-				})
-			}
-		}
-		o.entries = append(o.entries, max(1, widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
-			end, held := 0, false
+		entries := 1
+		for c := range copies {
+			lo, hi := p.Span(c * depth)
 			for _, by := range lastRead {
-				if at, ok := by[m]; ok {
-					end, held = max(end, at), true
+				n := 0
+				for m := range by {
+					if m >= lo && m < hi {
+						n++
+					}
 				}
+				o.unread = o.unread || n != 0 && n != hi-lo
 			}
-			return first[m], end, held
-		})))
+			entries = max(entries, widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
+				end, held := 0, false
+				for _, by := range lastRead {
+					if at, ok := by[m]; ok {
+						end, held = max(end, at), true
+					}
+				}
+				return first[m], end, held && m >= lo && m < hi
+			}))
+		}
+		o.entries = append(o.entries, entries)
+		for s := range stages {
+			if p.Placement.Rank[s] != rank {
+				continue
+			}
+			o.windows[s] = widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
+				from, ok := born[cell{s, m}]
+				return from, lastOf[cell{s, m}], ok
+			})
+			for _, send := range []schedule.Kind{schedule.SendF, schedule.SendB} {
+				o.outgoing[s] = max(o.outgoing[s], widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
+					end, sent := gone[schedule.Act(send, s, m)]
+					return made[schedule.Act(send, s, m)], end, sent
+				}))
+			}
+		}
 	}
 	return o
+}
+
+// ofMicrobatch reports whether an action is of a microbatch, and not of a stage alone.
+func ofMicrobatch(a schedule.Action) bool {
+	return a.Kind() != schedule.Unshard && a.Kind() != schedule.Reshard && a.Kind() != schedule.ReduceGrad
 }
 
 // widest returns the most consecutive microbatches that are alive at one action,

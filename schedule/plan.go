@@ -47,7 +47,7 @@ type Plan struct {
 	Parts [][NumKinds]uint64
 	// Windows[stage] says how many consecutive microbatches of a stage are in
 	// flight at once at most: the highest minus the lowest plus one, at the worst
-	// moment, each from the birth of the stage's input to the last action of the
+	// moment, each from the birth of the stage's input to the last computation of the
 	// stage. So a ring of that size, with microbatch mod window as the slot, never
 	// holds two in one slot. Entries[rank] is the same of batch entries on a rank,
 	// from the first action of a microbatch there to the death of its last part; it
@@ -57,7 +57,7 @@ type Plan struct {
 	// Outgoing[stage] is the same of what the stage sends: consecutive microbatches
 	// whose output is there, from its F to its WAIT_F, or whose input's gradient is,
 	// from its B or I to its WAIT_B, whichever is more; 0 where nothing of the stage
-	// crosses a rank. It is nil in a plan without transfers.
+	// crosses a rank. It is nil on one rank.
 	Outgoing []int
 }
 

@@ -46,18 +46,18 @@ type progress struct {
 // ready reports whether nothing of another rank is in the way of an action, or of the
 // pair of which it is the first.
 func (v *progress) ready(rank int, a Action, mb int64) bool {
-	if !v.clear(rank, a, mb) {
+	if !v.clear(a, mb) {
 		return false
 	}
 	if !a.Joined() {
 		return true
 	}
 	with := v.ranks[rank].partner()
-	return v.clear(rank, with, int64(with.Microbatch()))
+	return !with.Kind().Compute() || v.clear(with, int64(with.Microbatch()))
 }
 
 // clear reports whether nothing of another rank is in the way of one action.
-func (v *progress) clear(rank int, a Action, mb int64) bool {
+func (v *progress) clear(a Action, mb int64) bool {
 	stage, kind := a.Stage(), a.Kind()
 	if kind > WaitB || !v.c.counted && (!v.c.allows(stage, kind) || v.has(v.c.set(stage, kind), mb)) {
 		return true // what the census has found is not found again
@@ -103,19 +103,32 @@ func (v *progress) missing(stage int, kind, or Kind, mb int64) bool {
 // act does an action, if another rank may ask for it.
 func (v *progress) act(_ int, a Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
-	if kind > RecvB || v.transfers == kind.Compute() || !v.c.allows(stage, kind) {
+	if !v.asked(stage, kind) || !v.add(v.c.set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
 		return
 	}
-	if !v.add(v.c.set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
-		return
-	}
-	link := &v.counts[v.links.of[edge(a)]]
+	e := edge(a)
+	link := &v.counts[v.links.of[e]]
 	switch {
-	case kind == RecvF || kind == RecvB:
+	case kind == SendF || kind == SendB:
+		if !v.missing(receiver(e), kind+RecvF-SendF, None, mb) {
+			*link++
+		}
+	case !v.missing(e/2, kind-RecvF+SendF, None, mb):
 		*link--
-	default:
-		*link++
 	}
+}
+
+// asked reports whether another rank may ask if an action is done.
+func (v *progress) asked(stage int, kind Kind) bool {
+	switch kind {
+	case F:
+		return !v.transfers && v.crosses(stage)
+	case B, I:
+		return !v.transfers && v.crosses(stage-1)
+	case SendF, RecvF, SendB, RecvB:
+		return v.c.allows(stage, kind)
+	}
+	return false
 }
 
 // deadlocks adds a fault for each circle of ranks that wait for each other.
@@ -145,7 +158,7 @@ func (v *progress) waiting() []Waiting {
 		blocked := a
 		if a.Joined() {
 			w.With = p.partner().WithDrop(0)
-			if v.clear(rank, a, int64(a.Microbatch())) {
+			if v.clear(a, int64(a.Microbatch())) {
 				blocked = w.With
 			}
 		}

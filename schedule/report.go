@@ -60,5 +60,5 @@ func bubble(ideal, clock int64) float64 {
 	if clock == 0 {
 		return 0
 	}
-	return 1 - float64(ideal)/float64(clock)
+	return float64(clock-ideal) / float64(clock)
 }

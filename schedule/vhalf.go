@@ -1,14 +1,17 @@
 package schedule
 
 // VHalf is the schedule of half the memory from "Pipeline Parallelism with
-// Controllable Memory": two stages a rank, placed as a V, and steps spaced so that a
-// rank has (P+2)/2 microbatches in flight at most, rounded down. Where F, I and W take
-// equally long and there are P microbatches or more, the makespan has a bubble of
-// 3P/2 - 7/2 of them on an even number of ranks from four on, and 3P/2 - 2 on an odd
-// one from three on.
+// Controllable Memory": two stages a rank, placed as a V, and steps so far apart that
+// a rank has (P+2)/2 microbatches in flight at most, rounded down. Where F, I and W
+// take equally long and microbatches are many, the makespan has a bubble of 3P/2 - 7/2
+// times F on an even number of ranks, 3P/2 - 2 on an odd one, from three ranks on. It
+// wants W + 2I >= 2F and W + 2F >= 2I; where that is not so it loses more.
 //
-// The size of the plan does not depend on the number of microbatches. Errors wrap
-// ErrParams.
+// The paper's code searches for an order that begins and ends well. This rule
+// (followV) searches for nothing and comes to the same bubble.
+//
+// The size of the plan does not depend on the number of microbatches. There may be 512
+// ranks. Errors wrap ErrParams.
 func VHalf(p Params) (*Plan, error) {
 	if err := p.onV("v-half", vMost); err != nil {
 		return nil, err

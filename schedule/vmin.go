@@ -3,12 +3,12 @@ package schedule
 // VMin is the schedule of least memory from "Pipeline Parallelism with Controllable
 // Memory": two stages a rank, placed as a V, and each microbatch straight through all
 // of them, so that a rank has (P+4)/3 microbatches in flight at most, rounded down.
-// Where F, I and W take equally long the makespan has a bubble of 2P - 5/2 of them,
-// and one less where 3 divides P and there are P microbatches or more. Where they do
-// not, it loses more time than the others of its family.
+// Where F, I and W take equally long and microbatches are many, the makespan has a
+// bubble of 2P - 5/2 times F, one F less where 3 divides P, from three ranks on. Where
+// they do not take equally long it loses far more than VHalf.
 //
-// The size of the plan does not depend on the number of microbatches. Errors wrap
-// ErrParams.
+// The size of the plan does not depend on the number of microbatches. There may be 512
+// ranks. Errors wrap ErrParams.
 func VMin(p Params) (*Plan, error) {
 	if err := p.onV("v-min", vMost); err != nil {
 		return nil, err

@@ -92,17 +92,17 @@ type vRank struct {
 	actions [vSteps]Action // of each step
 	tape    *tape
 
-	now, past vState   // past is a period ago
-	choice    int      // in the queue: what runs in this slot, -1 for nothing
-	word      []Action // what has run in this period
-}
-
-// vState is where a rank stands.
-type vState struct {
 	slot   int         // what the pattern has before this slot is done or in the queue
 	queue  []vStep     // what comes next, in the order of the pattern
 	queued [vSteps]int // microbatches that are done or in the queue, by step
 	done   [vSteps]int // microbatches that are done
+	choice int         // in the queue: what runs now, -1 for nothing
+	word   []Action    // what has run in this period
+
+	past struct { // a period ago
+		slot  int
+		queue []vStep
+	}
 }
 
 // vStep is a step of one microbatch.
@@ -140,18 +140,17 @@ func (v *vee) runPeriod() (ran bool) {
 // fill sees to it that the next microbatch of every step is in the queue: no other
 // one can be ready.
 func (r *vRank) fill(microbatches int) {
-	s := &r.now
 	for step := range vSteps {
-		for s.queued[step] == s.done[step] && s.done[step] < microbatches {
-			at := s.slot
+		for r.queued[step] == r.done[step] && r.done[step] < microbatches {
+			at := r.slot
 			if over := at - len(r.pattern); over >= 0 {
 				at = len(r.pattern) - vPeriod + over%vPeriod
 			}
-			if next := r.pattern[at]; next >= 0 && s.queued[next] < microbatches {
-				s.queue = append(s.queue, vStep{next, s.queued[next]})
-				s.queued[next]++
+			if next := r.pattern[at]; next >= 0 && r.queued[next] < microbatches {
+				r.queue = append(r.queue, vStep{next, r.queued[next]})
+				r.queued[next]++
 			}
-			s.slot++
+			r.slot++
 		}
 	}
 }
@@ -159,7 +158,7 @@ func (r *vRank) fill(microbatches int) {
 // choose returns the place in its queue of what a rank runs in this slot, -1 for
 // nothing.
 func (v *vee) choose(rank int) int {
-	s := &v.ranks[rank].now
+	me := &v.ranks[rank]
 	var ready [vSteps]bool
 	unseen := 0
 	for step := range vSteps {
@@ -169,15 +168,15 @@ func (v *vee) choose(rank int) int {
 	}
 
 	weight := -1
-	live := s.done[vF0] + s.done[vF1] - s.done[vW1] - s.done[vW0]
+	live := me.done[vF0] + me.done[vF1] - me.done[vW1] - me.done[vW0]
 	most := live // that is held while the queue is run up to here
 	for i := 0; unseen > 0; i++ {
-		next := s.queue[i]
-		if ready[next.step] && next.mb == s.done[next.step] {
+		next := me.queue[i]
+		if ready[next.step] && next.mb == me.done[next.step] {
 			unseen--
 			switch {
 			case next.held() > 0 && most == v.inFlight:
-			case next.held() < 0 && s.done[vF0] == v.microbatches:
+			case next.held() < 0 && me.done[vF0] == v.microbatches:
 				if weight < 0 {
 					weight = i
 				}
@@ -193,8 +192,8 @@ func (v *vee) choose(rank int) int {
 
 // ready reports whether what the next microbatch of a step needs is done.
 func (v *vee) ready(rank, step int) bool {
-	mb := v.ranks[rank].now.done[step]
-	done := func(rank, step int) bool { return v.ranks[rank].now.done[step] > mb }
+	mb := v.ranks[rank].done[step]
+	done := func(rank, step int) bool { return v.ranks[rank].done[step] > mb }
 	first, last := rank == 0, rank == len(v.ranks)-1
 	switch {
 	case mb == v.microbatches:
@@ -216,9 +215,9 @@ func (v *vee) ready(rank, step int) bool {
 
 // run runs what is chosen.
 func (r *vRank) run() {
-	step := r.now.queue[r.choice].step
-	r.now.queue = slices.Delete(r.now.queue, r.choice, r.choice+1)
-	r.now.done[step]++
+	step := r.queue[r.choice].step
+	r.queue = slices.Delete(r.queue, r.choice, r.choice+1)
+	r.done[step]++
 	r.word = append(r.word, r.actions[step])
 }
 
@@ -227,8 +226,8 @@ func (v *vee) write() {
 	same, more := true, v.microbatches
 	for r := range v.ranks {
 		me := &v.ranks[r]
-		same = same && me.now.follows(&me.past, len(me.pattern))
-		more = min(more, v.microbatches-slices.Max(me.now.queued[:]))
+		same = same && me.asBefore()
+		more = min(more, v.microbatches-slices.Max(me.queued[:]))
 	}
 	if !same {
 		more = 0
@@ -237,32 +236,26 @@ func (v *vee) write() {
 		me := &v.ranks[r]
 		me.tape.times(1+more, me.word...)
 		me.word = me.word[:0]
-		me.now.later(more)
-		me.past = me.now
-		me.past.queue = slices.Clone(me.now.queue)
+		me.later(more)
+		me.past.slot, me.past.queue = me.slot, append(me.past.queue[:0], me.queue...)
 	}
 }
 
-// follows reports whether a state is the same as a period before, with microbatches
-// that are one later, and the pattern goes on as it did.
-func (s *vState) follows(past *vState, pattern int) bool {
-	if past.slot < pattern-vPeriod || s.slot != past.slot+vPeriod || len(s.queue) != len(past.queue) {
-		return false
-	}
-	before := *past
-	before.queue = slices.Clone(past.queue)
-	before.later(1)
-	return before.queued == s.queued && slices.Equal(before.queue, s.queue)
+// asBefore reports whether the rank stands as it did a period before, with the next
+// microbatches, and the pattern goes on as it did then.
+func (r *vRank) asBefore() bool {
+	return r.past.slot >= len(r.pattern)-vPeriod && r.slot == r.past.slot+vPeriod &&
+		slices.EqualFunc(r.queue, r.past.queue, func(now, past vStep) bool { return now == vStep{past.step, past.mb + 1} })
 }
 
-// later moves a state by n periods.
-func (s *vState) later(n int) {
-	s.slot += n * vPeriod
+// later moves the rank by n periods.
+func (r *vRank) later(n int) {
+	r.slot += n * vPeriod
 	for step := range vSteps {
-		s.queued[step] += n
-		s.done[step] += n
+		r.queued[step] += n
+		r.done[step] += n
 	}
-	for i := range s.queue {
-		s.queue[i].mb += n
+	for i := range r.queue {
+		r.queue[i].mb += n
 	}
 }

@@ -83,7 +83,7 @@ func DescribeCycle(cycle []Waiting) string {
 			fmt.Fprintf(&b, " and so on for %d more ranks;", len(cycle)-i)
 			break
 		}
-		fmt.Fprintf(&b, " rank %d stands before action %d, %s, and waits for %v of rank %d;", w.Rank, w.Position, w.at(), w.For, w.ForRank)
+		fmt.Fprintf(&b, " rank %d stands before action %d, %s, and waits for %v of rank %d;", w.Rank, w.Position, w.at("joined with"), w.For, w.ForRank)
 	}
 	if closed(cycle) {
 		fmt.Fprintf(&b, " %s.", cure(cycle))
@@ -97,9 +97,9 @@ func DescribeCycle(cycle []Waiting) string {
 func closed(cycle []Waiting) bool { return cycle[len(cycle)-1].ForRank == cycle[0].Rank }
 
 // at names the action that the rank stands before, or the pair.
-func (w Waiting) at() string {
+func (w Waiting) at(and string) string {
 	if w.With != 0 {
-		return fmt.Sprintf("%v joined with %v", w.Action, w.With)
+		return fmt.Sprintf("%v %s %v", w.Action, and, w.With)
 	}
 	return w.Action.String()
 }
@@ -122,27 +122,32 @@ func ranksOf(list []Waiting) string {
 // cure says what would end a cycle: that one of its ranks does what is waited for
 // before what it waits with itself, the first one that can.
 func cure(cycle []Waiting) string {
-	text := "put what is waited for before what its rank waits with"
-	full := false // a send waits for its link
-	for i, w := range slices.Backward(cycle) {
-		full = full || w.Action.Kind() == SendF || w.Action.Kind() == SendB
-		wanted := cycle[(i+len(cycle)-1)%len(cycle)].For // of this rank
-		switch {
-		case w.With != 0 && (wanted == w.Action || wanted == w.With):
-			return fmt.Sprintf("take the join of %v away, since neither of the pair runs before both can", w.at())
-		case !follows(wanted, w.Action):
-			text = fmt.Sprintf("put %v, with what it needs, before %s on rank %d", wanted, w.at(), w.Rank)
+	before := func(i int) Waiting { return cycle[(i+len(cycle)-1)%len(cycle)] }
+	for i, w := range cycle {
+		if wanted := before(i).For; w.With != 0 && (wanted == w.Action || wanted == w.With) {
+			return fmt.Sprintf("take the join of %s away, since neither of the pair runs before both can", w.at("and"))
 		}
 	}
-	if full {
+	text := "put what is waited for before what its rank waits with"
+	for i, w := range cycle {
+		if wanted := before(i).For; !follows(wanted, w.Action) {
+			text = fmt.Sprintf("put %v, with what it needs, before %s on rank %d", wanted, w.at("and"), w.Rank)
+			break
+		}
+	}
+	if slices.ContainsFunc(cycle, func(w Waiting) bool { return w.Action.Kind() == SendF || w.Action.Kind() == SendB }) {
 		text += ", or let the links hold more messages"
 	}
 	return text
 }
 
 // follows reports whether an action may need another one: it is of the same
-// microbatch, and not before it on the way through the model and back.
+// microbatch, and not before it on the way through the model and back. Nothing needs a
+// wait.
 func follows(a, other Action) bool {
+	if kind := other.Kind(); kind == WaitF || kind == WaitB {
+		return false
+	}
 	return a.Microbatch() == other.Microbatch() && way(a) >= way(other)
 }
 

@@ -9,8 +9,8 @@ import "fmt"
 // still has a bubble of (P-1)F, because rank r begins r forwards after the first.
 //
 // Params.Cap is another number in flight. From P, which is ZBH1, to 2P-1 each one
-// more takes a step from the bubble of the ranks. With fewer than P the ranks wait
-// for memory; more than 2P-1 puts off W further, and no more.
+// more saves every rank the time of a forward between its first and its last action.
+// With fewer than P the ranks wait for memory; more than 2P-1 only puts off W further.
 //
 // Stages are placed as for OneFOneB. The size of the plan does not depend on the
 // number of microbatches. Errors wrap ErrParams.

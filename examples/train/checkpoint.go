@@ -25,7 +25,8 @@ const (
 )
 
 // deciding are the flags that change the weights of a run. The others, such as
-// -plan and -stages, do not.
+// -ranks, -plan and -stages, do not, or with a plan whose backward does not ascend
+// only in their last bits.
 var deciding = []string{
 	"width", "layers", "heads", "tied", "seq", "microbatches", "steps", "seed", "dropout", "lr", "decay", "warmup", "clip",
 }
@@ -91,25 +92,32 @@ func (t *trainer) load(s *saved, data string) error {
 		return fmt.Errorf("-resume: %s was trained on another text: give the same -data", s.path)
 	}
 	for _, p := range t.model.Parameters() {
-		for _, part := range parts(p) {
-			info, err := s.Info(part.name)
-			if err == nil && !slices.Equal(info.Shape, p.Shape) {
-				err = fmt.Errorf("%s has the shape %v, not %v", part.name, info.Shape, p.Shape)
-			}
-			values := make([]float32, part.buffer.N)
-			if err == nil {
-				err = safetensors.Read(s.Reader, part.name, values)
-			}
-			if err == nil {
-				err = t.dev.WriteFloat32(part.buffer, values)
-			}
-			if err != nil {
-				return fmt.Errorf("-resume: %s: %w: name a checkpoint of this model", s.path, err)
+		for c := range p.All() {
+			for _, part := range parts(p.Name, c) {
+				if err := s.restore(part, p.Shape, c.Device); err != nil {
+					return fmt.Errorf("-resume: %s: %w: name a checkpoint of this model", s.path, err)
+				}
 			}
 		}
 	}
 	t.model.Updates = int64(s.steps)
 	return nil
+}
+
+// restore reads one tensor into its buffer.
+func (s *saved) restore(part part, shape []int, dev kernels.Device) error {
+	info, err := s.Info(part.name)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(info.Shape, shape) {
+		return fmt.Errorf("%s has the shape %v, not %v", part.name, info.Shape, shape)
+	}
+	values := make([]float32, part.buffer.N)
+	if err := safetensors.Read(s.Reader, part.name, values); err != nil {
+		return err
+	}
+	return dev.WriteFloat32(part.buffer, values)
 }
 
 // save writes a checkpoint.
@@ -120,8 +128,8 @@ func (t *trainer) save(path, data string) error {
 	}
 	var tensors []safetensors.Tensor
 	for _, p := range t.parameters() {
-		for _, part := range parts(p) {
-			values, err := t.read(part.buffer)
+		for _, part := range parts(p.Name, p.Copy) {
+			values, err := read(p.Device, part.buffer)
 			if err != nil {
 				return err
 			}
@@ -137,7 +145,7 @@ type part struct {
 	buffer kernels.Buffer
 }
 
-// parts returns what a checkpoint holds of a parameter.
-func parts(p *transformer.Parameter) [3]part {
-	return [3]part{{p.Name, p.Weight}, {firstMoment + p.Name, p.M}, {secondMoment + p.Name, p.V}}
+// parts returns what a checkpoint holds of a parameter, in one of its copies.
+func parts(name string, c transformer.Copy) [3]part {
+	return [3]part{{name, c.Weight}, {firstMoment + name, c.M}, {secondMoment + name, c.V}}
 }

@@ -14,7 +14,7 @@ import (
 func (t *trainer) digest() (string, error) {
 	hash := sha256.New()
 	for _, p := range t.parameters() {
-		values, err := t.read(p.Weight)
+		values, err := read(p.Device, p.Weight)
 		if err != nil {
 			return "", err
 		}
@@ -23,10 +23,10 @@ func (t *trainer) digest() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// read copies a buffer from the device.
-func (t *trainer) read(b kernels.Buffer) ([]float32, error) {
+// read copies a buffer from its device.
+func read(dev kernels.Device, b kernels.Buffer) ([]float32, error) {
 	values := make([]float32, b.N)
-	return values, t.dev.ReadFloat32(values, b)
+	return values, dev.ReadFloat32(values, b)
 }
 
 func littleEndian(values []float32) []byte {

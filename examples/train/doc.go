@@ -10,6 +10,21 @@
 // books of what is alive are compared; growth is what they come to differ by, and
 // is 0 bytes.
 //
+//	go run ./examples/train -ranks 4 -plan zb-v
+//
+// trains it on four ranks of this process, each with a device and a goroutine of its
+// own, under any schedule that package schedule knows. The weights are the same, bit
+// for bit. Three ways to run differ in the last bits, because they add gradients in
+// another order: dualpipe, which adds those of its two copies of the model apart;
+// seq1f1b with -slices, which takes the slices of a sequence backwards; and
+// breadth-first with -descending.
+//
+//	go run ./examples/train -emit-costs costs.json -ranks 4 -layers 6
+//	go run ./cmd/weir choose --costs costs.json --ranks 4 --microbatches 64
+//
+// measures what each stage costs, and finds the best schedule for it. With -costs a run
+// shows what a simulation says of its steps beside what it has measured.
+//
 // The run folder (runs/<time> by default) gets the memory log (memory.jsonl), the
 // losses (losses.csv) and a page with plots (report.html). Ctrl-C ends the run
 // after the current action with everything written. -checkpoint writes weights and

@@ -26,17 +26,16 @@ type score struct {
 // evaluate runs the held-out windows forward only.
 func (t *trainer) evaluate(ctx context.Context) (score, error) {
 	var sums, weights []float64
-	tiles := t.heldout.windows.(*tiled)
-	windows := tiles.count()
+	windows := t.tiled.count()
 	groups := min(heldOutGroups, windows)
 	for g := range groups {
-		tiles.first = g * windows / groups
-		m := (g+1)*windows/groups - tiles.first
-		result, err := t.runner.Evaluate(ctx, m, &t.heldout)
+		t.tiled.first = g * windows / groups
+		m := (g+1)*windows/groups - t.tiled.first
+		result, err := t.ranks.Evaluate(ctx, m, t.heldout)
 		if err != nil {
 			return score{}, err
 		}
-		t.peak = max(t.peak, result.Peak)
+		t.rise(result)
 		sums = append(sums, result.Losses[0].Sum)
 		weights = append(weights, result.Losses[0].Weight)
 	}

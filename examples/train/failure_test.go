@@ -34,7 +34,7 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	var out bytes.Buffer
 	run := &training{opts: opts, out: &output{Writer: &out}, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
-	run.trainer.train.dev = leaking{run.trainer.dev}
+	run.trainer.train[0].(*source).dev = leaking{run.trainer.devs[0]}
 
 	err = run.finish(t.Context(), run.loop(t.Context()))
 	require.ErrorIs(t, err, batchctx.ErrLeak)

@@ -34,7 +34,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		usage(stdout)
 		return exitDone
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case opts.emitCosts != "":
+		err = emitCosts(ctx, opts, stdout, stderr)
+	default:
 		err = train(ctx, opts, stdout, stderr)
 	}
 	switch {

@@ -18,9 +18,14 @@ type options struct {
 	steps        int
 	microbatches int
 	sequence     int // most tokens in a microbatch
-	stages       int
+	ranks        int
+	stages       int // 0 until validate: the plan's usual number
 	plan         string
-	group        int
+	group        int // 0: the plan's own
+	cap          int // likewise
+	slices       int
+	descending   bool
+	capacity     int // of a link between two ranks
 	model        transformer.Config
 	tied         bool // the head uses the embedding's table
 	optimizer    transformer.AdamW
@@ -31,6 +36,11 @@ type options struct {
 	resume       string
 	folder       string
 	json         string
+	costs        string // file of costs to simulate a step with
+	emitCosts    string // file of costs to write
+
+	pipeline                 // set by validate
+	priced   *schedule.Costs // those of the file; nil without
 
 	set   *flag.FlagSet   // over the fields above
 	given map[string]bool // the flags that were on the command line
@@ -42,9 +52,9 @@ func defaults() *options {
 		steps:        800,
 		microbatches: 64,
 		sequence:     32,
-		stages:       4,
+		ranks:        1,
 		plan:         "depth-first",
-		group:        1,
+		capacity:     1,
 		model: transformer.Config{
 			Vocabulary: 256, Width: 48, Layers: 2, Heads: 4, Seed: 1,
 		},
@@ -66,9 +76,14 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.steps, "steps", o.steps, "optimizer steps")
 	f.IntVar(&o.microbatches, "microbatches", o.microbatches, "microbatches of a step")
 	f.IntVar(&o.sequence, "seq", o.sequence, "most bytes of text in a microbatch")
-	f.IntVar(&o.stages, "stages", o.stages, "pipeline stages that the model is cut into")
-	f.StringVar(&o.plan, "plan", o.plan, "order of a step: depth-first or breadth-first")
-	f.IntVar(&o.group, "group", o.group, "microbatches that run together under -plan depth-first")
+	f.IntVar(&o.ranks, "ranks", o.ranks, "ranks of the pipeline, each with a device and a goroutine of its own")
+	f.IntVar(&o.stages, "stages", o.stages, "pipeline stages that the model is cut into; default: 4 on one rank, else one or two a rank, as the plan has them")
+	f.StringVar(&o.plan, "plan", o.plan, "order of a step: "+list(planNames()))
+	f.IntVar(&o.group, "group", o.group, "microbatches that run together under "+knobs[0].goesWith()+"; default: what the plan does by itself")
+	f.IntVar(&o.cap, "cap", o.cap, "most microbatches in flight on a rank under "+knobs[1].goesWith()+"; default: the plan's own")
+	f.IntVar(&o.slices, "slices", o.slices, "slices of a sequence under -plan seq1f1b; here a slice is a microbatch of its own, which reads no other")
+	f.BoolVar(&o.descending, "descending", o.descending, "take microbatches in descending order in the backward of -plan breadth-first")
+	f.IntVar(&o.capacity, "capacity", o.capacity, "messages that a link between two ranks holds; 0: it waits for the receiver; -1: any number")
 	f.IntVar(&o.model.Width, "width", o.model.Width, "width of the model")
 	f.IntVar(&o.model.Layers, "layers", o.model.Layers, "transformer blocks")
 	f.IntVar(&o.model.Heads, "heads", o.model.Heads, "attention heads; they divide the width")
@@ -85,6 +100,8 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.resume, "resume", o.resume, "checkpoint `file` to go on from")
 	f.StringVar(&o.folder, "run", o.folder, "`folder` for the memory log, the losses and the page; default: a new one in runs/")
 	f.StringVar(&o.json, "json", o.json, "`file` for a summary in JSON; - is standard output")
+	f.StringVar(&o.costs, "costs", o.costs, "`file` of costs, to simulate a step and show it beside the measured one")
+	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure what the stages cost, write it to a `file` for weir sim and weir choose, and end")
 	return f
 }
 
@@ -125,8 +142,10 @@ func (o *options) validate() error {
 		flag         string
 		value, least int
 	}{
-		{"steps", o.steps, 1}, {"microbatches", o.microbatches, 1}, {"seq", o.sequence, 2}, {"stages", o.stages, 1},
-		{"group", o.group, 1}, {"width", o.model.Width, 1}, {"layers", o.model.Layers, 1}, {"heads", o.model.Heads, 1},
+		{"steps", o.steps, 1}, {"microbatches", o.microbatches, 1}, {"seq", o.sequence, 2}, {"ranks", o.ranks, 1},
+		{"stages", o.stages, o.least("stages")}, {"group", o.group, o.least("group")}, {"cap", o.cap, o.least("cap")},
+		{"slices", o.slices, o.least("slices")}, {"capacity", o.capacity, schedule.Unlimited},
+		{"width", o.model.Width, 1}, {"layers", o.model.Layers, 1}, {"heads", o.model.Heads, 1},
 		{"warmup", o.warmup, 0}, {"evaluate", o.evaluate, 0},
 	} {
 		if number.value > schedule.MaxMicrobatches {
@@ -139,8 +158,11 @@ func (o *options) validate() error {
 	if w, h := o.model.Width, o.model.Heads; w > 0 && h > 0 && w%h != 0 {
 		fault("-width %d does not divide into -heads %d: take -width %d or -width %d", w, h, max(w/h, 1)*h, (w/h+1)*h)
 	}
-	if most := o.model.Layers + 2; o.stages > most && most > 2 {
-		fault("-stages %d is more than -layers %d has parts for: take at most %d, the embedding, the blocks and the head", o.stages, o.model.Layers, most)
+	if o.ranks > mostRanks {
+		fault("-ranks is %d: give at most %d", o.ranks, mostRanks)
+	}
+	if err := o.place(); err != nil {
+		faults = append(faults, err)
 	}
 	if need := o.modelBytes(); need > mostModel {
 		fault("the model needs %.1f GiB, at most %d are for it: take a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
@@ -152,10 +174,8 @@ func (o *options) validate() error {
 			}
 		}
 	}
-	if _, ok := rules[o.plan]; !ok {
-		fault("-plan %q is unknown: take depth-first or breadth-first", o.plan)
-	} else if o.plan != "depth-first" && o.group != 1 {
-		fault("-group goes with -plan depth-first only")
+	if o.emitCosts != "" && (o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.costs != "") {
+		fault("-emit-costs measures and does not train: leave out -checkpoint, -resume, -run, -json and -costs")
 	}
 	if p := o.model.Dropout; !(p >= 0 && p < 1) {
 		fault("-dropout is %g: give at least 0 and less than 1", p)
@@ -173,7 +193,18 @@ func (o *options) validate() error {
 		return errors.Join(faults...)
 	}
 	o.model.Context, o.model.Untied = o.sequence, !o.tied
-	return o.model.Validate()
+	if o.group == 0 && o.ranks == 1 {
+		o.group = 1 // the own of every plan
+	}
+	return errors.Join(o.model.Validate(), o.makePlan())
+}
+
+// least is the least value of a flag whose default is 0.
+func (o *options) least(flag string) int {
+	if o.given[flag] {
+		return 1
+	}
+	return 0
 }
 
 // mostModel is the most bytes of weights, gradients and moments that a run takes up.
@@ -184,20 +215,39 @@ const mostModel = 4 << 30
 func (o *options) modelBytes() float64 {
 	width := float64(o.model.Width)
 	elements := width * (2*float64(o.model.Vocabulary) + float64(o.sequence) + float64(o.model.Layers)*(12*width+13))
-	return 4 * 4 * elements
+	return 4 * 4 * elements * float64(max(o.placement.Copies, 1))
+}
+
+// describePlan is the plan in a few words.
+func (o *options) describePlan() string {
+	words := fmt.Sprintf("%d stages", o.stages)
+	if o.stages == 1 {
+		words = "1 stage"
+	}
+	if o.ranks > 1 {
+		words += fmt.Sprintf(" on %d ranks", o.ranks)
+	}
+	words += ", " + o.plan
+	if o.group > 1 {
+		words += fmt.Sprintf(" in groups of %d", o.group)
+	}
+	if o.cap > 0 {
+		words += fmt.Sprintf(" with at most %d in flight", o.cap)
+	}
+	if o.slices > 1 {
+		words += fmt.Sprintf(" with %d slices a sequence", o.slices)
+	}
+	if o.descending {
+		words += " descending"
+	}
+	return words
 }
 
 // describe is the model and the plan in one line.
 func (o *options) describe() string {
 	parts := []string{
 		fmt.Sprintf("width %d, %d blocks, %d heads", o.model.Width, o.model.Layers, o.model.Heads),
-		fmt.Sprintf("%d stages, %s", o.stages, o.plan),
-	}
-	if o.stages == 1 {
-		parts[1] = "1 stage, " + o.plan
-	}
-	if o.group > 1 {
-		parts[1] += fmt.Sprintf(" in groups of %d", o.group)
+		o.describePlan(),
 	}
 	if o.tied {
 		parts = append(parts, "tied tables")

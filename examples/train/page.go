@@ -14,7 +14,7 @@ func (t *training) page(s *summary) *report.Page {
 	p := &report.Page{
 		Title:    "A Weir training run",
 		Subtitle: t.data.name + ": " + t.opts.describe(),
-		Figures:  []report.Figure{r.memoryFigure(), r.actionsFigure(), r.lossFigure(s.LossFrequencies)},
+		Figures:  []report.Figure{t.memoryFigure(), t.actionsFigure(), r.lossFigure(s.LossFrequencies)},
 		Tables:   []report.Table{t.lossTable(), t.settings(s)},
 		Footer:   "The memory log is in memory.jsonl and the losses are in losses.csv, beside this page.",
 	}
@@ -22,17 +22,41 @@ func (t *training) page(s *summary) *report.Page {
 		Label: "growth per microbatch", Value: report.Group(s.Growth) + " bytes",
 		Note: "over " + report.Group(s.GrowthOver) + " microbatches", Good: s.Growth == 0, Bad: s.Growth != 0,
 	}
+	fullest := ""
+	if s.Ranks > 1 {
+		fullest = " on the rank that has most"
+	}
 	p.Facts = []report.Fact{
 		growth,
-		{Label: "peak", Value: report.Size(s.PeakBytes), Note: report.Group(s.PeakBytes) + " bytes"},
-		{Label: "live after a step", Value: report.Size(s.LiveBytes), Note: report.Group(s.LiveBytes) + " bytes, the model is " + report.Size(s.ModelBytes)},
+		{Label: "peak", Value: report.Size(s.PeakBytes), Note: report.Group(s.PeakBytes) + " bytes" + fullest},
+		{Label: "live after a step", Value: report.Size(s.LiveBytes), Note: report.Group(s.LiveBytes) + " bytes" + fullest + ", the model is " + report.Size(s.ModelBytes)},
 		{Label: "held-out loss", Value: lossText(s.LossHeldout), Note: "nats per byte" + standardText(s.LossHeldoutStandard)},
 		{Label: "train loss", Value: lossText(s.LossTrain), Note: "of the last step, from " + lossText(s.LossTrainFirst)},
 		{Label: "speed", Value: report.Group(int64(s.TokensPerSecond)), Note: "tokens a second"},
 		{Label: "allocations per step", Value: report.Group(int64(s.Allocations)), Note: "on the Go heap, however many microbatches"},
 		{Label: "steps", Value: strconv.Itoa(s.Steps), Note: stepsNote(s)},
 	}
+	if s.Ranks > 1 {
+		p.Facts = append(p.Facts, report.Fact{
+			Label: "bubble", Value: percent(s.BubbleMakespan), Note: "of a makespan of " + duration(s.MakespanSeconds) + s.beside(),
+		})
+		p.Tables = append([]report.Table{s.rankTable()}, p.Tables...)
+	}
 	return p
+}
+
+// fullest returns the rank that had most alive, and on several ranks says so.
+func (t *training) fullest() (r *rankRecord, words string) {
+	rank := 0
+	for i, peak := range t.trainer.peaks {
+		if peak > t.trainer.peaks[rank] {
+			rank = i
+		}
+	}
+	if t.opts.ranks > 1 {
+		words = fmt.Sprintf(" This is rank %d, which had most.", rank)
+	}
+	return &t.record.ranks[rank], words
 }
 
 func stepsNote(s *summary) string {
@@ -58,8 +82,9 @@ func standardText(x *float64) string {
 }
 
 // memoryFigure plots live and peak over the microbatches of the run.
-func (r *record) memoryFigure() report.Figure {
-	caption := "What is alive after the last action of each microbatch, and the most that was alive since the one before."
+func (t *training) memoryFigure() report.Figure {
+	r, words := t.fullest()
+	caption := "What is alive after the last action of each microbatch, and the most that was alive since the one before." + words
 	if n := r.peaks.Stride(); n > 1 {
 		caption += fmt.Sprintf(" One column is %d microbatches; bands reach from the smallest to the largest of them.", n)
 	}
@@ -74,8 +99,8 @@ func (r *record) memoryFigure() report.Figure {
 	}
 }
 
-// classColors are the colours of the classes that a run on one rank can have, but
-// for what is resident, which never changes.
+// classColors are the colours of the classes that a run can have, but for what is
+// resident, which never changes.
 var classColors = []struct {
 	class memory.Class
 	color report.Color
@@ -86,7 +111,8 @@ var classColors = []struct {
 }
 
 // actionsFigure plots what is live at every one of the last actions, by class.
-func (r *record) actionsFigure() report.Figure {
+func (t *training) actionsFigure() report.Figure {
+	r, words := t.fullest()
 	f := report.Figure{
 		Title: "Inside the last microbatches",
 		X:     report.Axis{Label: "action", Unit: report.Count},
@@ -94,9 +120,13 @@ func (r *record) actionsFigure() report.Figure {
 	}
 	actions := r.lastFew()
 	if len(actions) > 0 {
+		backwards := "B"
+		if t.opts.schedule.Split {
+			backwards = "I and W"
+		}
 		f.Caption = "What is alive when each action begins, by class, beside the model itself (" +
-			report.Size(actions[0].classes[memory.Resident]) + "). Forwards (F) save for the backwards (B) of the same " +
-			"microbatch, which let go of all of it. The number is the stage."
+			report.Size(actions[0].classes[memory.Resident]) + "). Forwards (F) save for the backwards (" + backwards + ") of the same " +
+			"microbatch, which let go of all of it. The number is the stage." + words
 	}
 	for _, a := range actions {
 		f.X.Names = append(f.X.Names, a.action.Kind().String()+strconv.Itoa(a.action.Stage()))
@@ -161,7 +191,7 @@ func (t *training) lossTable() report.Table {
 func (t *training) settings(s *summary) report.Table {
 	table := report.Table{Title: "Settings", Folded: true}
 	add := func(name, value string) { table.Rows = append(table.Rows, []string{name, value}) }
-	for _, name := range append([]string{"stages", "plan", "group", "recompute"}, deciding...) {
+	for _, name := range append([]string{"ranks", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "recompute"}, deciding...) {
 		add("-"+name, t.opts.set.Lookup(name).Value.String())
 	}
 	add("parameters", report.Group(s.Parameters))

@@ -53,11 +53,15 @@ func (p *progress) step(done int, o outcome, r *record) {
 	elapsed := now.Sub(p.begin)
 	left := elapsed / time.Duration(max(done-p.first, 1)) * time.Duration(p.total-done)
 	speed, live, peak := int64(r.speed()), report.Size(o.Live), report.Size(o.Peak)
-	line := fmt.Sprintf("step %*d/%d  loss %.3f nats/byte  %s tokens/s  live %s  peak %s  growth %d B  left %s",
-		len(fmt.Sprint(p.total)), done, p.total, o.loss, report.Group(speed), live, peak, r.growth, left.Round(time.Second))
+	bubble := ""
+	if len(o.Ranks) > 1 {
+		bubble = "  bubble " + percent(o.Bubble())
+	}
+	line := fmt.Sprintf("step %*d/%d  loss %.3f nats/byte  %s tokens/s%s  live %s  peak %s  growth %d B  left %s",
+		len(fmt.Sprint(p.total)), done, p.total, o.loss, report.Group(speed), bubble, live, peak, r.growth(), left.Round(time.Second))
 	if p.columns > 0 && len(line) >= p.columns { // the same for 80 columns
 		line = fmt.Sprintf("%d/%d  %.3f nats/byte  %dk tok/s  live %s  peak %s  growth %d  %s",
-			done, p.total, o.loss, speed/1000, live, peak, r.growth, left.Round(time.Second))
+			done, p.total, o.loss, speed/1000, live, peak, r.growth(), left.Round(time.Second))
 	}
 	p.line(line)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"iter"
 	"slices"
+	"sync"
 
 	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/kernels"
@@ -12,26 +13,17 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-const (
-	plotBuckets  = 240 // of every plot, however long the run
-	lastActions  = 48
-	lastMeasures = 32 // steps that the median of allocations is taken over
-)
+const lastMeasures = 32 // steps that the median of allocations is taken over
 
 // record is what a run remembers of itself. Its size does not depend on how long
 // the run is (L7).
 type record struct {
-	dev      kernels.Device
-	log      *memlog.Log
-	dump     func(err error, held iter.Seq[memory.Info]) // of a step that failed; nil: nobody wants it
-	training bool                                        // evaluations are not a part of it
-
-	microbatches int64
-	growth       int64 // the largest of a microbatch
-	live, peaks  *report.Envelope
-	actions      []actionSample // a ring
-	nextAction   int
-	stats        memory.Stats
+	dump     func(rank int, err error, held iter.Seq[memory.Info]) // of a step that failed; nil: nobody wants it
+	training bool                                                  // evaluations are not a part of it
+	ranks    []rankRecord
+	clocks   clocks
+	logging  sync.Mutex
+	log      *memlog.Log // of all ranks
 
 	train, heldout *report.Envelope // losses over steps
 	firstLoss      float64
@@ -46,58 +38,68 @@ type record struct {
 	allocations    []uint64 // a ring
 }
 
-// actionSample is what was live before an action.
-type actionSample struct {
-	action  schedule.Action
-	classes memory.ByClass
-}
-
-func newRecord() *record {
-	return &record{
-		live: report.NewEnvelope(plotBuckets), peaks: report.NewEnvelope(plotBuckets),
+func newRecord(ranks int) *record {
+	r := &record{
 		train: report.NewEnvelope(plotBuckets), heldout: report.NewEnvelope(plotBuckets),
-		actions: make([]actionSample, 0, lastActions), allocations: make([]uint64, 0, lastMeasures),
+		allocations: make([]uint64, 0, lastMeasures),
+	}
+	for range ranks {
+		r.ranks = append(r.ranks, newRankRecord())
+	}
+	return r
+}
+
+// begin gives the record the devices that it looks at and the log that it writes.
+func (r *record) begin(devs []*kernels.Host, log *memlog.Log) {
+	for rank, dev := range devs {
+		r.ranks[rank].dev = dev
+	}
+	r.log = log
+}
+
+// hooks returns what the runner of a rank tells the record. They allocate nothing.
+func (r *record) hooks(rank int) runner.Hooks {
+	return runner.Hooks{
+		Action:     r.action,
+		Microbatch: r.microbatch,
+		Failed: func(err error, held iter.Seq[memory.Info]) {
+			if r.dump != nil {
+				r.dump(rank, err, held)
+			}
+		},
 	}
 }
 
-// begin gives the record the device that it looks at and the log that it writes.
-func (r *record) begin(dev kernels.Device, log *memlog.Log) { r.dev, r.log = dev, log }
-
-// hooks returns what the runner tells the record. They allocate nothing.
-func (r *record) hooks() runner.Hooks {
-	return runner.Hooks{Action: r.action, Microbatch: r.microbatch, Failed: r.failed}
-}
-
-func (r *record) action(_ int, action schedule.Action) {
-	if !r.training {
-		return
+func (r *record) action(rank int, action schedule.Action) {
+	if r.training {
+		r.ranks[rank].action(action)
 	}
-	r.dev.Stats(&r.stats)
-	sample := actionSample{action, r.stats.Classes}
-	if len(r.actions) < cap(r.actions) {
-		r.actions = append(r.actions, sample)
-		return
-	}
-	r.actions[r.nextAction] = sample
-	r.nextAction = (r.nextAction + 1) % len(r.actions)
 }
 
 func (r *record) microbatch(sample *memory.Sample) {
 	if !r.training {
 		return
 	}
+	r.ranks[sample.Rank].microbatch(sample)
+	r.logging.Lock()
+	defer r.logging.Unlock()
 	r.log.Sample(sample)
-	r.growth = max(r.growth, sample.Growth)
-	r.live.Add(float64(r.microbatches), float64(sample.Live))
-	r.peaks.Add(float64(r.microbatches), float64(sample.Peak))
-	r.microbatches++
 }
 
-// failed passes a failure on, with what the step held.
-func (r *record) failed(err error, held iter.Seq[memory.Info]) {
-	if r.dump != nil {
-		r.dump(err, held)
+// growth returns the largest growth of a microbatch, in bytes.
+func (r *record) growth() (most int64) {
+	for i := range r.ranks {
+		most = max(most, r.ranks[i].growth)
 	}
+	return most
+}
+
+// microbatches returns how many were audited, each on every rank that it visits.
+func (r *record) microbatches() (most int64) {
+	for i := range r.ranks {
+		most = max(most, r.ranks[i].microbatches)
+	}
+	return most
 }
 
 // step adds a training step, by how many steps the weights have seen after it.
@@ -108,6 +110,7 @@ func (r *record) step(step int, o outcome) {
 	r.lastLoss = o.loss
 	r.train.Add(float64(step-1), o.loss) // the loss is that of the weights before it
 	r.books, r.liveAfter = o.Books, o.Live
+	r.clocks.add(o.Result)
 	r.bytes += o.bytes
 	r.seconds += o.time.Seconds()
 	if r.steps == 1 {
@@ -145,9 +148,4 @@ func (r *record) allocationsPerStep() uint64 {
 	}
 	sorted := slices.Sorted(slices.Values(r.allocations))
 	return sorted[len(sorted)/2]
-}
-
-// lastFew returns the last actions, the oldest first.
-func (r *record) lastFew() []actionSample {
-	return append(slices.Clone(r.actions[r.nextAction:]), r.actions[:r.nextAction]...)
 }

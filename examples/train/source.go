@@ -37,6 +37,9 @@ func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) 
 	if err := s.putInts(entry, partLabels, s.labels); err != nil {
 		return err
 	}
+	if !entry.Wants(partWeights) {
+		return nil
+	}
 	buffer, err := s.dev.Alloc(memory.Entry, kernels.Float32, len(s.weights))
 	if err != nil {
 		return err
@@ -59,6 +62,9 @@ func (s *source) fill(begin, end int) {
 }
 
 func (s *source) putInts(entry *batchctx.Entry[kernels.Buffer], part int, values []int32) error {
+	if !entry.Wants(part) { // the stages that read it are on another rank
+		return nil
+	}
 	buffer, err := s.dev.Alloc(memory.Entry, kernels.Int32, len(values))
 	if err != nil {
 		return err

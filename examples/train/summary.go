@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/internal/report"
@@ -19,7 +20,8 @@ type summary struct {
 	DataBytes    int64  `json:"data_bytes"`
 	DataSHA256   string `json:"data_sha256"`
 	Plan         string `json:"plan"`
-	Group        int    `json:"group"`
+	Group        int    `json:"group"` // 0: the plan's own
+	Ranks        int    `json:"ranks"`
 	Stages       int    `json:"stages"`
 	Microbatches int    `json:"microbatches"`
 	Sequence     int    `json:"seq"`
@@ -32,6 +34,9 @@ type summary struct {
 	Steps        int    `json:"steps"`       // that the weights have seen
 	ResumedAt    int    `json:"resumed_at"`  // of which before this run
 	Interrupted  bool   `json:"interrupted"`
+	// Ascends says that the backward takes microbatches in ascending order, so that
+	// weights are bit-equal to those of every other such plan.
+	Ascends bool `json:"ascends"`
 
 	LossTrainFirst      *float64 `json:"loss_train_first"`
 	LossTrain           *float64 `json:"loss_train"` // of the last step
@@ -41,10 +46,18 @@ type summary struct {
 	LossFrequencies     float64  `json:"loss_byte_frequencies"` // of who knows only how frequent each byte of the text is
 	HeldoutStep         int      `json:"heldout_step"`          // steps that the evaluated weights had seen
 
+	// MakespanSeconds is from the first computation of a step to the end of its last one,
+	// on average, and BubbleMakespan the part of it in which the busiest rank did not
+	// work. Simulated is the same of a simulated step, null without -costs.
+	MakespanSeconds float64       `json:"makespan_seconds"`
+	BubbleMakespan  float64       `json:"bubble_makespan"`
+	Simulated       *simulated    `json:"simulated"`
+	ByRank          []rankSummary `json:"by_rank"`
+
 	TokensPerSecond float64 `json:"tokens_per_second"`
-	Seconds         float64 `json:"seconds"` // in training steps
-	PeakBytes       int64   `json:"peak_bytes"`
-	LiveBytes       int64   `json:"live_bytes_after_step"`
+	Seconds         float64 `json:"seconds"`                     // in training steps
+	PeakBytes       int64   `json:"peak_bytes"`                  // of the rank that had most
+	LiveBytes       int64   `json:"live_bytes_after_step"`       // likewise
 	Growth          int64   `json:"growth_per_microbatch_bytes"` // the largest
 	GrowthOver      int64   `json:"growth_over_microbatches"`    // how many were audited
 	Allocations     uint64  `json:"allocations_per_step"`        // on the Go heap, the median of the last steps
@@ -61,10 +74,13 @@ func (t *training) summary(ended error) (*summary, error) {
 	return &summary{
 		Schema: 1,
 		Data:   t.data.name, DataBytes: int64(len(t.data.bytes)), DataSHA256: t.sum,
-		Plan: o.plan, Group: o.group, Stages: o.stages, Microbatches: o.microbatches, Sequence: o.sequence,
+		Plan: o.plan, Group: o.group, Ranks: o.ranks, Stages: o.stages, Microbatches: o.microbatches, Sequence: o.sequence,
 		Width: o.model.Width, Layers: o.model.Layers, Heads: o.model.Heads, Seed: o.model.Seed,
-		Parameters: t.trainer.weights(), ModelBytes: t.trainer.resident,
+		Parameters: t.trainer.weights(), ModelBytes: t.trainer.modelBytes(),
 		Steps: t.trainer.done, ResumedAt: t.first, Interrupted: errors.Is(ended, errInterrupted),
+		Ascends:         o.ascends(),
+		MakespanSeconds: r.clocks.mean(r.clocks.makespan), BubbleMakespan: r.clocks.bubble(),
+		Simulated: t.simulated(), ByRank: t.byRank(),
 		LossTrainFirst: known(r.firstLoss, r.steps > 0), LossTrain: known(r.lastLoss, r.steps > 0),
 		LossHeldoutFirst:    known(r.firstScore.loss, r.firstScore.known),
 		LossHeldout:         known(r.lastScore.loss, r.lastScore.known),
@@ -72,8 +88,8 @@ func (t *training) summary(ended error) (*summary, error) {
 		LossFrequencies:     t.data.entropy(),
 		HeldoutStep:         r.lastScore.step,
 		TokensPerSecond:     r.speed(), Seconds: r.seconds,
-		PeakBytes: t.trainer.peak, LiveBytes: r.liveAfter,
-		Growth: r.growth, GrowthOver: r.microbatches, Allocations: r.allocationsPerStep(),
+		PeakBytes: slices.Max(t.trainer.peaks), LiveBytes: r.liveAfter,
+		Growth: r.growth(), GrowthOver: r.microbatches(), Allocations: r.allocationsPerStep(),
 		WeightsSHA256: digest, RunFolder: t.folder.path, Checkpoint: o.checkpoint, BooksAudited: r.books,
 	}, err
 }
@@ -115,10 +131,18 @@ func (s *summary) table(w io.Writer, f *folder) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := s.ranks(w); err != nil {
+		return err
+	}
 	t = tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	fmt.Fprintln(t)
-	row("growth per microbatch", "%s bytes over %s microbatches", report.Group(s.Growth), report.Group(s.GrowthOver))
+	onRanks := ""
+	if s.Ranks > 1 {
+		onRanks = fmt.Sprintf(" on %d ranks", s.Ranks)
+		row("step", "makespan %s, bubble %s%s", duration(s.MakespanSeconds), percent(s.BubbleMakespan), s.beside())
+	}
+	row("growth per microbatch", "%s bytes over %s microbatches%s", report.Group(s.Growth), report.Group(s.GrowthOver), onRanks)
 	row("peak", "%s (%s bytes)", report.Size(s.PeakBytes), report.Group(s.PeakBytes))
 	row("live after a step", "%s (%s bytes)", report.Size(s.LiveBytes), report.Group(s.LiveBytes))
 	row("allocations per step", "%s on the Go heap", report.Group(int64(s.Allocations)))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"time"
 
 	"github.com/weir-ml/weir/internal/report"
@@ -27,9 +28,8 @@ type training struct {
 	record   *record
 	folder   *folder
 	progress *progress
-	first    int    // steps that the weights had seen before
-	failure  string // path of what was alive when a step failed, "" where none did
-	dumped   error  // of writing it
+	failures failures
+	first    int // steps that the weights had seen before
 }
 
 // train runs the program after its flags are read.
@@ -75,8 +75,8 @@ func (t *training) prepare(ctx context.Context) error {
 		return err
 	}
 	t.sum = t.data.sum()
-	t.record = newRecord()
-	if t.trainer, err = newTrainer(t.opts, training, heldout, t.first, t.record.hooks()); err != nil {
+	t.record = newRecord(t.opts.ranks)
+	if t.trainer, err = newTrainer(t.opts, training, heldout, t.first, t.record.hooks); err != nil {
 		return err
 	}
 	if from != nil {
@@ -90,8 +90,8 @@ func (t *training) prepare(ctx context.Context) error {
 	if t.folder, err = openFolder(t.opts.folder, time.Now()); err != nil {
 		return err
 	}
-	t.record.begin(t.trainer.dev, memlog.New(t.folder.memory))
-	t.record.dump = t.dumpFailure
+	t.record.begin(t.trainer.devs, memlog.New(t.folder.memory))
+	t.record.dump = t.dump
 	t.introduce(training, heldout)
 	return nil
 }
@@ -104,11 +104,27 @@ func (t *training) introduce(training, heldout []byte) {
 		fmt.Fprintf(t.out, "        there is more; this is the first %s\n", report.Size(int64(len(t.data.bytes))))
 	}
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n",
-		report.Group(t.trainer.weights()), report.Size(t.trainer.resident), t.opts.describe())
+		report.Group(t.trainer.weights()), report.Size(t.trainer.modelBytes()), t.opts.describe())
+	t.introduceRanks()
 	if t.first > 0 {
 		fmt.Fprintf(t.out, "resume  %s, after step %d\n", t.opts.resume, t.first)
 	}
 	fmt.Fprintf(t.out, "folder  %s\n", t.folder.path)
+}
+
+// introduceRanks says how the ranks run, where there are several.
+func (t *training) introduceRanks() {
+	o := t.opts
+	if o.ranks == 1 {
+		return
+	}
+	fmt.Fprintf(t.out, "ranks   %d in this process, on %d cores; links of capacity %d\n", o.ranks, runtime.GOMAXPROCS(0), o.capacity)
+	if n := o.relays(); n > 0 {
+		fmt.Fprintf(t.out, "        %d of the %d stages only hand on what they get; -layers %d gives each a part\n", n, o.stages, o.stages-2)
+	}
+	if !o.ascends() {
+		fmt.Fprintf(t.out, "        %s adds gradients in an order of its own: weights differ from those of other plans in their last bits\n", o.plan)
+	}
 }
 
 // loop trains until all steps are done, ctx is cancelled, or something fails.

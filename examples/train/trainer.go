@@ -12,28 +12,24 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// rules are the plans by the name that -plan takes.
-var rules = map[string]schedule.Rule{
-	"depth-first":   schedule.DepthFirst,
-	"breadth-first": schedule.BreadthFirst,
-}
-
-// trainer is a model, the runner that trains it, and the two parts of the text.
+// trainer is a model on its ranks, the runners that train it, and the two parts of
+// the text.
 type trainer struct {
-	opts   *options
-	dev    *kernels.Host
-	model  *transformer.Model
-	runner *runner.Runner[kernels.Buffer]
+	opts  *options
+	devs  []*kernels.Host // by rank
+	model *transformer.Model
+	ranks runners
 
-	train, heldout source
-	done           int   // steps that the weights have seen
-	peak           int64 // bytes, of all steps and evaluations
-	resident       int64 // bytes of the model: weights, gradients and moments
+	train, heldout []runner.Source[kernels.Buffer] // by rank
+	drawn          *drawn                          // windows of train
+	tiled          *tiled                          // windows of heldout
+	done           int                             // steps that the weights have seen
+	peaks          []int64                         // by rank: bytes, of all steps and evaluations
+	resident       []int64                         // by rank: bytes of weights, gradients and moments
 	memory         runtime.MemStats
 }
 
@@ -47,58 +43,106 @@ type outcome struct {
 	*runner.Result
 }
 
-// newTrainer builds the model and the runner. The caller owns the trainer and
-// ends it with Close.
-func newTrainer(opts *options, training, heldout []byte, first int, hooks runner.Hooks) (t *trainer, err error) {
-	dev, err := kernels.NewHost(kernels.HostConfig{})
-	if err != nil {
-		return nil, err
+// newTrainer builds the model and the runners. The caller owns the trainer and ends
+// it with Close.
+func newTrainer(opts *options, training, heldout []byte, first int, hooks func(rank int) runner.Hooks) (t *trainer, err error) {
+	t = &trainer{
+		opts: opts, done: first, peaks: make([]int64, opts.ranks),
+		drawn: &drawn{text: training, longest: opts.sequence, seed: opts.model.Seed},
+		tiled: &tiled{size: len(heldout) - 1, length: opts.sequence, most: max(mostHeldOut/opts.sequence, 1)},
 	}
-	t = &trainer{opts: opts, dev: dev, done: first}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, t.Close())
+			t, err = nil, errors.Join(err, t.Close())
 		}
 	}()
-	if t.model, err = transformer.New(dev, opts.model, opts.stages); err != nil {
+	for range opts.ranks {
+		dev, err := kernels.NewHost(kernels.HostConfig{})
+		if err != nil {
+			return t, err
+		}
+		t.devs = append(t.devs, dev)
+	}
+	if t.model, err = transformer.NewOn(opts.model, t.places()...); err != nil {
 		return t, fmt.Errorf("%w: take a smaller -width or fewer -layers", err)
 	}
-	t.resident = dev.Live()
-	t.runner, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: t.model.Stages(), Space: dev, Gradients: dev,
-		Plan: rules[opts.plan], Group: opts.group,
-		Parts:  transformer.Parts,
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		Hooks:  hooks, Seed: opts.model.Seed, FirstStep: int64(first),
-	})
-	t.train = source{dev: dev, text: training, windows: &drawn{
-		text: training, longest: opts.sequence, seed: opts.model.Seed,
-	}}
-	t.heldout = source{dev: dev, text: heldout, windows: &tiled{
-		size: len(heldout) - 1, length: opts.sequence, most: max(mostHeldOut/opts.sequence, 1),
-	}}
+	for _, dev := range t.devs {
+		t.resident = append(t.resident, dev.Live())
+	}
+	if opts.priced != nil {
+		opts.priced.Resident = t.resident // whatever the file says of the model that it was measured with
+	}
+	t.ranks, err = t.newRunners(training, heldout, hooks)
 	return t, err
 }
 
-// Close ends the runner, the model and the device.
+// newRunners makes the sources of every rank and the runners.
+func (t *trainer) newRunners(training, heldout []byte, hooks func(rank int) runner.Hooks) (runners, error) {
+	opts := t.opts
+	cfg := runner.GroupConfig[kernels.Buffer]{
+		Capacity: opts.capacity,
+		Copy: func(from, to int, b kernels.Buffer) (kernels.Buffer, error) {
+			return kernels.Transfer(t.devs[to], t.devs[from], b)
+		},
+		Stall: -1, // a large model may take long over an action; what can never go on ends at once
+	}
+	for rank, dev := range t.devs {
+		t.train = append(t.train, &source{dev: dev, text: training, windows: t.drawn})
+		t.heldout = append(t.heldout, &source{dev: dev, text: heldout, windows: t.tiled})
+		cfg.Ranks = append(cfg.Ranks, runner.Config[kernels.Buffer]{
+			Stages: t.model.Stages(), Space: dev, Gradients: dev, Placement: opts.placement,
+			Plan: opts.rule, Group: opts.group, Cap: opts.cap, Slices: opts.slices, Costs: opts.priced,
+			Parts:  transformer.Parts,
+			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+			Hooks:  hooks(rank), Seed: opts.model.Seed, FirstStep: int64(t.done),
+		})
+	}
+	if opts.ranks == 1 {
+		only, err := runner.New(cfg.Ranks[0])
+		if err != nil {
+			return nil, err
+		}
+		return alone{only}, nil
+	}
+	group, err := runner.NewGroup(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return group, nil
+}
+
+// places returns the device of every stage, by copy of the model.
+func (t *trainer) places() [][]kernels.Compute {
+	places := make([][]kernels.Compute, max(t.opts.placement.Copies, 1))
+	for stage, rank := range t.opts.placement.Rank {
+		copied := stage / t.opts.placement.Depth()
+		places[copied] = append(places[copied], t.devs[rank])
+	}
+	return places
+}
+
+// Close ends the runners, the model and the devices.
 func (t *trainer) Close() error {
 	var faults []error
-	if t.runner != nil {
-		faults = append(faults, t.runner.Close())
+	if t.ranks != nil {
+		faults = append(faults, t.ranks.Close())
 	}
 	if t.model != nil {
 		faults = append(faults, t.model.Close())
 	}
-	return errors.Join(append(faults, t.dev.Close())...)
+	for _, dev := range t.devs {
+		faults = append(faults, dev.Close())
+	}
+	return errors.Join(faults...)
 }
 
 // step trains on one step's microbatches and updates the weights.
 func (t *trainer) step(ctx context.Context) (outcome, error) {
 	begin := time.Now()
-	t.train.windows.(*drawn).step = int64(t.done)
+	t.drawn.step = int64(t.done)
 	runtime.ReadMemStats(&t.memory)
 	before := t.memory.Mallocs
-	result, err := t.runner.Step(ctx, t.opts.microbatches, &t.train)
+	result, err := t.ranks.Step(ctx, t.opts.microbatches, t.train)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -120,9 +164,24 @@ func (t *trainer) step(ctx context.Context) (outcome, error) {
 		return outcome{}, err
 	}
 	t.done++
-	t.peak = max(t.peak, result.Peak)
+	t.rise(result)
 	o.rate, o.time = float64(adam.LearningRate), time.Since(begin)
 	return o, nil
+}
+
+// rise takes the peaks of a step or an evaluation into those of the run.
+func (t *trainer) rise(result *runner.Result) {
+	for rank := range result.Ranks {
+		t.peaks[rank] = max(t.peaks[rank], result.Ranks[rank].Peak)
+	}
+}
+
+// modelBytes returns the bytes of weights, gradients and moments on all ranks.
+func (t *trainer) modelBytes() (bytes int64) {
+	for _, n := range t.resident {
+		bytes += n
+	}
+	return bytes
 }
 
 // parameters returns the parameters in canonical order, that of their names.

@@ -154,6 +154,7 @@ func TestPeaks(t *testing.T) {
 		"1f1b":        {"peak 4", "peak 3", "peak 2", "peak 1", "peak 4 microbatches in flight on rank 0"},
 		"one":         {"peak 1", "peak 1 microbatch in flight on rank 0"},
 		"interleaved": {"peak 5", "peak 4.33", "peak 5 microbatches in flight on rank 0"},
+		"dualpipe":    {"peak 4", "peak 5", "peak 5 microbatches in flight on rank 1"},
 		"zb-v":        {"peak 4", "peak 4 microbatches in flight on rank 0"},
 	} {
 		for _, text := range want {
@@ -306,7 +307,11 @@ func TestErrors(t *testing.T) {
 	require.ErrorIs(t, err, schedule.ErrCosts)
 
 	for want, spoil := range map[string]func(s *draw.Step){
-		"events of 3 ranks":   func(s *draw.Step) { s.Events = s.Events[:3] },
+		"events of 3 ranks": func(s *draw.Step) { s.Events = s.Events[:3] },
+		"3 copies do not share 4 stages out evenly": func(s *draw.Step) {
+			plan := *s.Plan
+			plan.Placement.Copies, s.Plan = 3, &plan
+		},
 		"and 1 peaks":         func(s *draw.Step) { s.Peaks = s.Peaks[:1] },
 		"is of stage 9":       func(s *draw.Step) { s.Events[1][1].Action = schedule.Act(schedule.F, 9, 0) },
 		"is not behind those": func(s *draw.Step) { s.Events[1][1].Start = s.Events[1][0].Start },

@@ -19,7 +19,7 @@ type curve struct {
 
 // curves returns what each rank holds: bytes, where the events have any, otherwise
 // microbatches in flight, each from F to the last of its backward, a stage counting as
-// its part of the rank's stages. While an action runs the larger of before and after
+// its part of the stages that a microbatch visits on the rank. While an action runs the larger of before and after
 // is there.
 func (s *Step) curves() (curves []curve, bytes bool) {
 	for _, list := range s.Events {
@@ -55,24 +55,35 @@ func (s *Step) bytes(rank int) curve {
 // inFlight returns the microbatches in flight on a rank.
 func (s *Step) inFlight(rank int) curve {
 	var c curve
-	part := 1 / float64(max(len(s.Plan.Placement.On(rank)), 1))
-	n := 0
+	place := s.Plan.Placement
+	copies, depth := max(place.Copies, 1), max(place.Depth(), 1)
+	stages, inside := make([]int, copies), make([]int, copies) // of each copy: those of the rank, and stages of microbatches in flight
+	for _, stage := range place.On(rank) {
+		stages[min(stage/depth, copies-1)]++
+	}
 	for i, e := range s.Events[rank] {
+		stage := e.Action.Stage()
+		of := min(stage/depth, copies-1)
 		switch e.Action.Kind() {
 		case schedule.F:
-			if s.Plan.HasBackward(e.Action.Stage()) {
-				n++
+			if s.Plan.HasBackward(stage) {
+				inside[of]++
 			}
 		case schedule.B, schedule.W:
-			n--
+			inside[of]--
 		case schedule.I:
-			if stage := e.Action.Stage(); stage < len(s.Plan.Frozen) && s.Plan.Frozen[stage] {
-				n--
+			if stage < len(s.Plan.Frozen) && s.Plan.Frozen[stage] {
+				inside[of]--
 			}
 		}
-		if !e.Action.Joined() || i == len(s.Events[rank])-1 {
-			c.move(e, float64(n)*part)
+		if e.Action.Joined() && i < len(s.Events[rank])-1 {
+			continue
 		}
+		live := 0.0
+		for of, n := range inside {
+			live += float64(n) / float64(max(stages[of], 1))
+		}
+		c.move(e, live)
 	}
 	return c
 }

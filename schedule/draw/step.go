@@ -63,6 +63,9 @@ func (s *Step) check() (computations int64, err error) {
 	if len(s.Events) != ranks || s.Peaks != nil && len(s.Peaks) != ranks {
 		return 0, fmt.Errorf("%w: events of %d ranks and %d peaks for a plan of %d ranks", ErrStep, len(s.Events), len(s.Peaks), ranks)
 	}
+	if p := s.Plan.Placement; p.Copies > 1 && p.Stages()%p.Copies != 0 {
+		return 0, fmt.Errorf("%w: %d copies do not share %d stages out evenly", ErrStep, p.Copies, p.Stages())
+	}
 	var events int64
 	for rank, list := range s.Events {
 		end := int64(math.MinInt64)

@@ -3,6 +3,7 @@ package format_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -71,9 +72,11 @@ rank 1: x 1 +0: 1RECV_F0 1F0 1B0 1SEND_B0 1WAIT_B0`
 	require.Equal(t, "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0RESHARD,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0\n", written(t, p, format.Comms))
 }
 
-// TestArtifacts builds two files of PyTorch's own tests from rules, to the byte:
-// test/distributed/pipelining/artifacts/ of github.com/pytorch/pytorch at commits
-// 15380b18b0ec and a2af973f46e7. They are known by their digests.
+// TestArtifacts builds the files of PyTorch's own tests from rules, to the byte:
+// zb1p_2rank_2stagep_compute.csv, zb1p_2rank_2stagep_comms.csv and
+// dualpipev_4rank_10mb.csv of test/distributed/pipelining/artifacts/ in
+// github.com/pytorch/pytorch at commits 15380b18b0ec, 68401d25cfb7 and a2af973f46e7.
+// They are known by their digests.
 func TestArtifacts(t *testing.T) {
 	p, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8})
 	require.NoError(t, err)
@@ -88,6 +91,19 @@ func TestArtifacts(t *testing.T) {
 	require.Equal(t, p.Placement, file.Plan.Placement)
 	for rank := range p.Programs {
 		require.Equal(t, actions(p, rank), actions(file.Plan, rank))
+	}
+
+	// With communication, where PyTorch has merged what it could.
+	lowered, err := schedule.LowerPyTorch(p, schedule.PyTorch{Merge: true})
+	require.NoError(t, err)
+	comms := regexp.MustCompile(`(\d)B`).ReplaceAllString(written(t, lowered, format.Comms), "${1}BW")
+	comms = regexp.MustCompile(`(\d)I`).ReplaceAllString(comms, "${1}B")
+	requireArtifact(t, "7ea26cdd136986442e160539817de920d00d2980fa395fb762ac154fbade807e", comms)
+	file = read(t, comms, format.Options{})
+	require.Equal(t, format.Comms, file.Format)
+	require.NoError(t, schedule.Check(file.Plan))
+	for rank := range p.Programs {
+		require.Equal(t, actions(lowered, rank), actions(file.Plan, rank))
 	}
 
 	p, err = schedule.DualPipeV(schedule.Params{Placement: schedule.Wave(4, 8), Microbatches: 10})

@@ -88,8 +88,9 @@ type Config[T any] struct {
 	// those of the other replicas. What was never written is zero by then (L5).
 	Reduce func(ctx context.Context, stage int) error
 	// Unshard runs at UNSHARD and returns the gathered weights of the stage, buffers of
-	// class Unsharded, which it hands over: the step ends them after Reshard, which runs
-	// at RESHARD and after which the stage must not reach them. Reshard may be nil.
+	// class Unsharded, which it hands over with the slice: the step ends them after
+	// Reshard, which runs at RESHARD and after which the stage must not reach them.
+	// Reshard may be nil.
 	Unshard func(ctx context.Context, stage int) ([]T, error)
 	Reshard func(stage int)
 	Hooks   Hooks

@@ -147,10 +147,20 @@ func TestThePlanIsTheOneThatWasAskedFor(t *testing.T) {
 		require.ErrorIs(t, err, runner.ErrPlan, name)
 		require.Zero(t, source.asked)
 	}
-	cfg := config(chain())
-	cfg.Plan = func(schedule.Params) (*schedule.Plan, error) { return nil, nil }
-	_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
-	require.ErrorIs(t, err, runner.ErrPlan)
+	for name, change := range map[string]func(p *schedule.Plan) *schedule.Plan{
+		"none":       func(*schedule.Plan) *schedule.Plan { return nil },
+		"programs":   func(p *schedule.Plan) *schedule.Plan { p.Programs = nil; return p },
+		"copies":     func(p *schedule.Plan) *schedule.Plan { p.Placement.Copies = 3; return p },
+		"other rank": func(p *schedule.Plan) *schedule.Plan { p.Placement.Rank = []int{0, 1, 0}; return p },
+	} {
+		cfg := config(chain())
+		cfg.Plan = func(p schedule.Params) (*schedule.Plan, error) {
+			plan, err := schedule.DepthFirst(p)
+			return change(plan), err
+		}
+		_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
+		require.ErrorIs(t, err, runner.ErrPlan, name)
+	}
 }
 
 func TestSeedsMustBeNumbers(t *testing.T) { // L10

@@ -14,13 +14,29 @@ import (
 
 // report is what a rank tells the others at step end.
 type report struct {
-	step         int64
-	microbatches int64
-	mode         int64
-	own          RankResult // Start and End by the rank's clock, in Unix time; 0 where it has no computations
-	squares      []float64  // of the parameters that the rank owns, in their order
-	record       []byte     // of its losses
+	numbers [reportNumbers]int64
+	squares []float64 // of the gradients that the rank owns, in the order of their owners
+	record  []byte    // of its losses
 }
+
+// The numbers of a report. Start and end are by the rank's clock, in Unix time; 0 where
+// it has no computations.
+const (
+	repStep = iota
+	repMicrobatches
+	repMode
+	repPeak
+	repLive
+	repReserved
+	repExcess
+	repGrowth
+	repBooks
+	repActions
+	repStart
+	repEnd
+	repWait
+	reportNumbers
+)
 
 // exchange merges the losses of all ranks into the record, in the order of the ranks,
 // and completes the result with what they tell.
@@ -46,7 +62,7 @@ func (r *Runner[T]) exchange(ctx context.Context, record *loss.Record) error {
 		if err := r.hear(rank, data, record); err != nil {
 			return err
 		}
-		ranks[rank] = r.report.own
+		ranks[rank] = r.report.rank()
 	}
 	r.result.gather(ranks)
 	return nil
@@ -67,16 +83,19 @@ func (r *Runner[T]) account() RankResult {
 		own.Start = time.Duration(c.first.UnixNano())
 		own.End = own.Start + c.last.Sub(c.first)
 		own.Wait = c.waited - c.waitedBefore
-		own.Work = own.End - own.Start - own.Wait
 	}
 	return own
 }
 
 // tell sends this rank's report and returns the bytes of all.
 func (r *Runner[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, error) {
-	mine := &r.report
-	mine.step, mine.microbatches, mine.mode = r.step, int64(r.plan.Microbatches), int64(r.plan.Mode)
-	mine.own = r.account()
+	own, mine := r.account(), &r.report
+	mine.numbers = [reportNumbers]int64{
+		repStep: r.step, repMicrobatches: int64(r.plan.Microbatches), repMode: int64(r.plan.Mode),
+		repPeak: own.Peak, repLive: own.Live, repReserved: own.Reserved, repExcess: own.Excess, repGrowth: own.Growth,
+		repBooks: int64(own.Books), repActions: int64(own.Actions),
+		repStart: int64(own.Start), repEnd: int64(own.End), repWait: int64(own.Wait),
+	}
 	mine.squares = mine.squares[:0]
 	for i, owner := range r.owners {
 		if r.rank(owner) == r.cfg.Rank {
@@ -91,6 +110,16 @@ func (r *Runner[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, er
 	return r.cfg.Transport.Exchange(ctx, r.bytes)
 }
 
+// rank returns what a rank has measured.
+func (p *report) rank() RankResult {
+	n := &p.numbers
+	return RankResult{
+		Peak: n[repPeak], Live: n[repLive], Reserved: n[repReserved], Excess: n[repExcess], Growth: n[repGrowth],
+		Books: int(n[repBooks]), Actions: int(n[repActions]),
+		Start: time.Duration(n[repStart]), End: time.Duration(n[repEnd]), Wait: time.Duration(n[repWait]),
+	}
+}
+
 // hear takes what a rank tells: the first one's losses replace those in the record,
 // all others are merged into them.
 func (r *Runner[T]) hear(rank int, data []byte, record *loss.Record) error {
@@ -98,9 +127,9 @@ func (r *Runner[T]) hear(rank int, data []byte, record *loss.Record) error {
 	if err := said.decode(data); err != nil {
 		return fmt.Errorf("%w: rank %d: %w", ErrRanks, rank, err)
 	}
-	if said.step != r.step || said.microbatches != int64(r.plan.Microbatches) || said.mode != int64(r.plan.Mode) {
+	if n := &said.numbers; n[repStep] != r.step || n[repMicrobatches] != int64(r.plan.Microbatches) || n[repMode] != int64(r.plan.Mode) {
 		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this one step %d of %d (mode %d)", ErrRanks, rank,
-			said.step, said.microbatches, said.mode, r.step, r.plan.Microbatches, r.plan.Mode)
+			n[repStep], n[repMicrobatches], n[repMode], r.step, r.plan.Microbatches, r.plan.Mode)
 	}
 	squares := said.squares
 	for i, owner := range r.owners {
@@ -124,35 +153,19 @@ func (r *Runner[T]) hear(rank int, data []byte, record *loss.Record) error {
 	return record.Merge(&r.other)
 }
 
-// The layout of a report, version 1: "WRR" and the version, the number of squares as
-// uint32, numbers of 64 bits each, the squares, the record. All of it little-endian.
+// The layout of a report, version 1, little-endian throughout: "WRR" and the version,
+// how many squares as uint32, the numbers, the squares, the record.
 const (
 	reportVersion = 1
-	reportNumbers = 14
 	reportHeader  = 8 + 8*reportNumbers
 )
-
-// numbers returns where the fixed numbers of a report are.
-func (p *report) numbers() [reportNumbers]*int64 {
-	o := &p.own
-	return [reportNumbers]*int64{
-		&p.step, &p.microbatches, &p.mode,
-		&o.Peak, &o.Live, &o.Reserved, &o.Excess, &o.Growth,
-		(*int64)(&o.Start), (*int64)(&o.End), (*int64)(&o.Work), (*int64)(&o.Wait),
-		nil, nil, // books and actions
-	}
-}
 
 func (p *report) append(b []byte) []byte {
 	b = append(b, 'W', 'R', 'R', reportVersion)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(p.squares)))
-	for _, n := range p.numbers() {
-		if n != nil {
-			b = binary.LittleEndian.AppendUint64(b, uint64(*n))
-		}
+	for _, n := range p.numbers {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
-	b = binary.LittleEndian.AppendUint64(b, uint64(p.own.Books))
-	b = binary.LittleEndian.AppendUint64(b, uint64(p.own.Actions))
 	for _, s := range p.squares {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s))
 	}
@@ -172,20 +185,14 @@ func (p *report) decode(b []byte) error {
 		return fmt.Errorf("%w: %d bytes for %d squares", errReport, len(b), squares)
 	}
 	b = b[8:]
-	next := func() uint64 {
-		v := binary.LittleEndian.Uint64(b)
-		b = b[8:]
-		return v
+	for i := range p.numbers {
+		p.numbers[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
 	}
-	for _, n := range p.numbers() {
-		if n != nil {
-			*n = int64(next())
-		}
-	}
-	p.own.Books, p.own.Actions = int(next()), int(next())
+	b = b[8*reportNumbers:]
 	p.squares = p.squares[:0]
-	for range squares {
-		p.squares = append(p.squares, math.Float64frombits(next()))
+	for ; squares > 0; squares-- {
+		p.squares = append(p.squares, math.Float64frombits(binary.LittleEndian.Uint64(b)))
+		b = b[8:]
 	}
 	p.record = append(p.record[:0], b...)
 	return nil

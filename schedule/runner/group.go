@@ -18,8 +18,8 @@ import (
 // Copy must be set.
 type GroupConfig[T any] struct {
 	// Ranks are the configurations by rank. All have the same stages, placement, parts
-	// and losses; Space is each rank's own, and Gradients where they belong to it. The
-	// group sets Rank and Transport.
+	// and losses; Space is each rank's own, and Gradients where they belong to it. What
+	// plans are made of is taken from the first one. The group sets Rank and Transport.
 	Ranks []Config[T]
 	// Capacity, Copy and Stall are those of LinksConfig.
 	Capacity int

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -134,6 +135,85 @@ func TestACancelledContextEndsAllRanks(t *testing.T) { // L8
 			result, err := g.Step(t.Context(), 6, r.sources())
 			require.NoError(t, err)
 			require.Equal(t, alone(t, 3, 6), numbersOf(t, result, rows))
+		})
+	}
+}
+
+// TestEveryActionOfEveryRankMayBeTheLast ends a step before each action of each rank, in
+// each way that a hook can: nothing is left, and the next step gives the numbers of one
+// that never had a fault (L8).
+func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
+	const m = 3
+	type way string
+	for _, end := range []way{"panic", "exit", "cancel"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &ranksOf{placement: schedule.Wave(2, 4), rule: schedule.ZBV, capacity: 1, split: true, stall: -1}
+			rows := rowsOf(r.placement)
+			cause := errors.New("enough")
+			var cancel context.CancelCauseFunc
+			on, at := 0, -1 // the rank and its action
+			counts := make([]int, 2)
+			r.change = func(rank int, cfg *runner.Config[number]) {
+				cfg.LookAhead = rank
+				cfg.Hooks.Action = func(int, schedule.Action) {
+					counts[rank]++
+					if rank != on || counts[rank] != at {
+						return
+					}
+					switch end {
+					case "panic":
+						panic(cause)
+					case "exit":
+						runtime.Goexit()
+					case "cancel":
+						cancel(cause)
+					}
+				}
+			}
+			g := r.group(t, rows)
+			want := alone(t, 4, m)
+			clean := func() []int {
+				at = -1
+				clear(counts)
+				result, err := g.Step(t.Context(), m, r.sources())
+				require.NoError(t, err)
+				require.Equal(t, want, numbersOf(t, result, rows))
+				return slices.Clone(counts)
+			}
+			actions := clean()
+			for rank, n := range actions {
+				for k := range n {
+					on, at = rank, k+1
+					clear(counts)
+					var ctx context.Context
+					ctx, cancel = context.WithCancelCause(t.Context())
+					var thrown any
+					var err error
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						defer func() { thrown = recover() }()
+						err = errors.New("Goexit")
+						_, err = g.Step(ctx, m, r.sources())
+					}()
+					<-done
+					switch p, _ := thrown.(*runner.Panic); end {
+					case "panic":
+						require.NotNil(t, p)
+						require.Equal(t, []any{rank, cause}, []any{p.Rank, p.Value})
+					case "exit":
+						require.ErrorContains(t, err, "Goexit")
+					case "cancel":
+						if err == nil && k == n-1 {
+							break // it came too late
+						}
+						require.ErrorIs(t, err, cause, "rank %d, action %d", rank, k)
+					}
+					r.released(t)
+					cancel(nil)
+					require.Equal(t, actions, clean())
+				}
+			}
 		})
 	}
 }

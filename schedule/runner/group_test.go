@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -291,5 +292,170 @@ func copied(c *runner.GroupConfig[number], name string) {
 		rows := rowsOf(p)
 		rows[3].param = name
 		c.Ranks[rank].Placement, c.Ranks[rank].Stages = p, config(rows).Stages
+	}
+}
+
+// TestDecoratedStagesOnSeveralRanks freezes and recomputes stages, and pulls ahead: the
+// numbers are those of one rank.
+func TestDecoratedStagesOnSeveralRanks(t *testing.T) {
+	const depth, m = 4, 5
+	for name, decorate := range map[string]func(s int, stage stages.Stage[number]) stages.Stage[number]{
+		"recompute": func(s int, stage stages.Stage[number]) stages.Stage[number] { return stages.Recompute(stage) },
+		"frozen prefix": func(s int, stage stages.Stage[number]) stages.Stage[number] {
+			if s < 2 {
+				return stages.Freeze(stage)
+			}
+			return stage
+		},
+		"frozen between": func(s int, stage stages.Stage[number]) stages.Stage[number] {
+			if s == 1 || s == 2 {
+				return stages.Freeze(stage)
+			}
+			return stage
+		},
+		"some do not split": func(s int, stage stages.Stage[number]) stages.Stage[number] {
+			if s%2 == 0 {
+				return stage.(*splitting).times
+			}
+			return stage
+		},
+	} {
+		build := func(p schedule.Placement, ahead int) (*ranksOf, []*times) {
+			rows := rowsOf(p)
+			r := &ranksOf{placement: p, split: true, capacity: 1}
+			r.change = func(_ int, cfg *runner.Config[number]) {
+				cfg.LookAhead = ahead
+				for s := range cfg.Stages {
+					cfg.Stages[s] = decorate(s, cfg.Stages[s])
+				}
+			}
+			return r, rows
+		}
+		one, rows := build(schedule.Looped(1, depth), 0)
+		one.rule = schedule.DepthFirst
+		result, err := one.group(t, rows).Step(t.Context(), m, one.sources())
+		require.NoError(t, err)
+		want := result.GradNorm
+		for _, plan := range []struct {
+			rule      schedule.Rule
+			placement schedule.Placement
+		}{
+			{schedule.OneFOneB, schedule.Looped(4, 4)}, {schedule.ZBH1, schedule.Looped(4, 4)},
+			{schedule.ZBV, schedule.Wave(2, 4)}, {schedule.Interleaved, schedule.Looped(2, 4)},
+		} {
+			r, others := build(plan.placement, 2)
+			r.rule = plan.rule
+			g := r.group(t, others)
+			result, err := g.Step(t.Context(), m, r.sources())
+			require.NoError(t, err, name)
+			require.Equal(t, want, result.GradNorm, name)
+			for s := range rows {
+				require.Equal(t, math.Float64bits(*rows[s].grad), math.Float64bits(*others[s].grad), "%s: stage %d", name, s)
+			}
+			_, err = g.Evaluate(t.Context(), m, r.sources())
+			require.NoError(t, err, name)
+			r.released(t)
+		}
+	}
+}
+
+// labelled is the last stage with a label that it reads in its forward, and again in its
+// backward.
+type labelled struct{ *times }
+
+func (l labelled) Spec() stages.Spec {
+	spec := l.times.Spec()
+	spec.Reads = []stages.Read{{Part: "label", At: batchctx.AtForward | batchctx.AtBackward}}
+	return spec
+}
+
+func (l labelled) check(mb *view) error {
+	label, err := mb.Part(0)
+	if err == nil && *label != float64(mb.Index()) {
+		err = fmt.Errorf("microbatch %d has label %v", mb.Index(), *label)
+	}
+	return err
+}
+
+func (l labelled) Forward(ctx context.Context, mb *view, in, out []number) error {
+	if err := l.check(mb); err != nil {
+		return err
+	}
+	return l.times.Forward(ctx, mb, in, out)
+}
+
+func (l labelled) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+	if err := l.check(mb); err != nil {
+		return err
+	}
+	return l.times.Backward(ctx, mb, gradOut, gradIn)
+}
+
+// TestARankHoldsOnlyThePartsThatItReads has labels for the last stage: each rank is asked
+// for every microbatch, and wants its own parts (L1).
+func TestARankHoldsOnlyThePartsThatItReads(t *testing.T) {
+	const m = 9
+	for _, plan := range []struct {
+		rule      schedule.Rule
+		placement schedule.Placement
+	}{
+		{schedule.OneFOneB, schedule.Looped(3, 3)}, {schedule.Interleaved, schedule.Looped(2, 4)},
+		{schedule.BreadthFirst, schedule.Looped(3, 6)}, {schedule.DualPipeV, schedule.Wave(2, 4)},
+		{schedule.DualPipe, schedule.Bidirectional(2)}, {schedule.DualPipe, schedule.Bidirectional(4)},
+	} {
+		for _, ahead := range []int{0, 3} {
+			r := &ranksOf{placement: plan.placement, rule: plan.rule, capacity: 1}
+			rows := rowsOf(plan.placement)
+			wants := make([][2]int, plan.placement.Ranks) // by rank: how often each part is wanted
+			r.change = func(_ int, cfg *runner.Config[number]) {
+				cfg.Parts = []string{"x", "label"}
+				cfg.LookAhead = ahead
+				for s, row := range rows {
+					if row.last {
+						cfg.Stages[s] = labelled{row}
+					}
+				}
+			}
+			sources := make([]runner.Source[number], plan.placement.Ranks)
+			for rank := range sources {
+				asked := 0
+				sources[rank] = runner.SourceFunc[number](func(_ context.Context, e *batchctx.Entry[number]) error {
+					if e.Microbatch() != asked {
+						return fmt.Errorf("asked for microbatch %d after %d", e.Microbatch(), asked)
+					}
+					asked++
+					for part, value := range []float64{float64(asked), float64(e.Microbatch())} {
+						if e.Wants(part) {
+							wants[rank][part]++
+						}
+						if err := e.Put(part, num(value)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			result, err := r.group(t, rows).Step(t.Context(), m, sources)
+			require.NoError(t, err)
+			require.InEpsilon(t, alone(t, plan.placement.Depth(), m).norm, result.GradNorm, 1e-12)
+			want := make([][2]int, plan.placement.Ranks)
+			for s, row := range rows {
+				n := m
+				if plan.placement.Copies == 2 { // the first one has one more of an odd number
+					n = m / 2
+					if s < plan.placement.Depth() {
+						n++
+					}
+				}
+				if row.first {
+					want[plan.placement.Rank[s]][0] += n
+				}
+				if row.last {
+					want[plan.placement.Rank[s]][1] += n
+				}
+			}
+			require.Equal(t, want, wants)
+			r.released(t)
+		}
 	}
 }

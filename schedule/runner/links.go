@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// LinksConfig says how the ranks of one process are linked. Ranks and Copy must be
-// set.
+// LinksConfig says how the ranks of one process are linked. Ranks and, for more than
+// one, Copy must be set.
 type LinksConfig[T any] struct {
 	Ranks int
 	// Capacity is how many messages a link holds: 0 is a rendezvous,
@@ -20,7 +20,7 @@ type LinksConfig[T any] struct {
 	Capacity int
 	// Copy returns a copy of h, a handle of rank from, in a buffer of class Transfer
 	// of rank to's own space. It runs on the goroutine of rank to, while that of rank
-	// from does anything but change or end h.
+	// from may do anything but change or end h.
 	Copy func(from, to int, h T) (T, error)
 	// Stall is how long a rank may wait while none of them begins an action, before
 	// the step ends with a *StallError. 0 is 30 seconds; where it is negative only
@@ -39,7 +39,7 @@ func (c *LinksConfig[T]) Validate() error {
 	if c.Capacity < schedule.Unlimited {
 		faults = append(faults, fmt.Errorf("runner: a link of capacity %d", c.Capacity))
 	}
-	if c.Copy == nil {
+	if c.Copy == nil && c.Ranks > 1 {
 		faults = append(faults, errors.New("runner: links without Copy"))
 	}
 	return errors.Join(faults...)
@@ -74,8 +74,16 @@ type link[T any] struct {
 	first, count int
 	sent         int64 // messages since Begin
 	received     int64
+	waits        []sending // in the order of sending; from waited on those that the sender has not waited for
+	waited       int
 	reading      bool // the receiver copies the first message
 	fault        error
+}
+
+// sending is the number of a message, from 1, by its tag.
+type sending struct {
+	tag    Tag
+	number int64
 }
 
 // message is the handles that the sender has lent.
@@ -189,6 +197,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context) error {
 		if link != nil {
 			link.empty()
 			link.sent, link.received, link.fault = 0, 0, nil
+			link.waits, link.waited = link.waits[:0], 0
 		}
 	}
 	for rank := range l.ends {
@@ -233,11 +242,7 @@ func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag Tag) error {
 	if err != nil {
 		return err
 	}
-	number, there := link.find(tag)
-	if !there {
-		return link.fault
-	}
-	return l.await(ctx, e, wait[T]{sort: forReceipt, tag: tag, link: link, number: number})
+	return l.await(ctx, e, wait[T]{sort: forReceipt, tag: tag, link: link, number: link.take(tag)})
 }
 
 // Recv copies the first message of the link.
@@ -381,6 +386,10 @@ func (k *link[T]) push(tag Tag, h []T) {
 	m.tag, m.h = tag, append(m.h[:0], h...)
 	k.count++
 	k.sent++
+	if k.waited > 0 && len(k.waits) == cap(k.waits) {
+		k.waits, k.waited = k.waits[:copy(k.waits, k.waits[k.waited:])], 0
+	}
+	k.waits = append(k.waits, sending{tag, k.sent})
 }
 
 // pop takes the first message away.
@@ -393,18 +402,21 @@ func (k *link[T]) pop() {
 
 // empty takes all messages away.
 func (k *link[T]) empty() {
-	for k.count > 0 {
+	for range k.count {
 		k.pop()
 	}
 }
 
-// find returns the number of the message under the tag; false where it was received
-// already.
-func (k *link[T]) find(tag Tag) (int64, bool) {
-	for i := range k.count {
-		if k.ring[(k.first+i)%len(k.ring)].tag == tag {
-			return k.received + int64(i) + 1, true
+// take returns the number of the message under a tag that the sender has not waited
+// for yet; 0 where there is none. Waits mostly come in the order of sending.
+func (k *link[T]) take(tag Tag) int64 {
+	for i := k.waited; i < len(k.waits); i++ {
+		if k.waits[i].tag == tag {
+			number := k.waits[i].number
+			copy(k.waits[k.waited+1:i+1], k.waits[k.waited:i])
+			k.waited++
+			return number
 		}
 	}
-	return 0, false
+	return 0
 }

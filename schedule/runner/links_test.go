@@ -1,6 +1,8 @@
 package runner_test
 
 import (
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,19 +23,93 @@ func newLinks(t testing.TB, ranks, capacity int, stall time.Duration) *runner.Li
 	return links
 }
 
-func TestLinksConform(t *testing.T) {
-	transporttest.Run(t, transporttest.Subject[number]{
-		New: func(t testing.TB, ranks, capacity int) []runner.Transport[number] {
-			links := newLinks(t, ranks, capacity, 0)
+// subject is numbers over links, or over what a test makes of them.
+func subject(change func(*runner.Endpoint[number]) runner.Transport[number]) transporttest.Subject[number] {
+	return transporttest.Subject[number]{
+		New: func(ranks, capacity int) ([]runner.Transport[number], func() error, error) {
+			links, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: ranks, Capacity: capacity, Copy: copyNumber})
+			if err != nil {
+				return nil, nil, err
+			}
 			var ends []runner.Transport[number]
 			for rank := range ranks {
-				ends = append(ends, links.Rank(rank))
+				ends = append(ends, change(links.Rank(rank)))
 			}
-			return ends
+			return ends, links.Close, nil
 		},
 		Make:    func(_ int, value float64) (number, error) { return num(value), nil },
 		Read:    func(_ int, h number) (float64, error) { return *h, nil },
 		Write:   func(_ int, h number, value float64) error { *h = value; return nil },
 		Release: func(int, number) error { return nil },
+	}
+}
+
+func TestLinksConform(t *testing.T) {
+	transporttest.Run(t, subject(func(e *runner.Endpoint[number]) runner.Transport[number] { return e }))
+}
+
+func TestLinksRefuse(t *testing.T) {
+	_, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: 0, Capacity: -2})
+	require.ErrorContains(t, err, "links of 0 ranks")
+	require.ErrorContains(t, err, "capacity -2")
+	links, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: 1})
+	require.NoError(t, err)
+	end := links.Rank(0)
+	require.NoError(t, end.Begin(t.Context()))
+	for _, rank := range []int{-1, 0, 1} {
+		require.ErrorContains(t, end.Send(t.Context(), rank, runner.Tag{}, nil), "no link from rank 0 to rank")
+		require.ErrorContains(t, end.Recv(t.Context(), rank, runner.Tag{}, nil), "to rank 0 of 1")
+		require.ErrorContains(t, end.Wait(t.Context(), rank, runner.Tag{}), "no link")
+	}
+	require.NoError(t, links.Close())
+	require.ErrorIs(t, end.Begin(t.Context()), runner.ErrClosed)
+	_, err = end.Exchange(t.Context(), nil)
+	require.ErrorIs(t, err, runner.ErrClosed)
+}
+
+// TestACopyThatFailsEndsTheReceive fails on the second of three tensors: the first one
+// is the receiver's, and the message is not received.
+func TestACopyThatFailsEndsTheReceive(t *testing.T) {
+	cause := errors.New("planted")
+	links, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: 2, Capacity: 1, Copy: func(_, _ int, h number) (number, error) {
+		if *h == 2 {
+			return nil, cause
+		}
+		return num(*h), nil
+	}})
+	require.NoError(t, err)
+	both := func(f func(end *runner.Endpoint[number], rank int)) {
+		var ranks sync.WaitGroup
+		for rank := range 2 {
+			ranks.Go(func() { f(links.Rank(rank), rank) })
+		}
+		ranks.Wait()
+	}
+	both(func(end *runner.Endpoint[number], rank int) {
+		require.NoError(t, end.Begin(t.Context()))
+		if rank == 0 {
+			require.NoError(t, end.Send(t.Context(), 1, runner.Tag{}, []number{num(1), num(2), num(3)}))
+			require.ErrorIs(t, end.Wait(t.Context(), 1, runner.Tag{}), cause)
+			return
+		}
+		h := make([]number, 3)
+		err := end.Recv(t.Context(), 0, runner.Tag{}, h)
+		require.ErrorIs(t, err, cause)
+		require.Equal(t, 1.0, *h[0])
+		require.Nil(t, h[2])
+		end.Abort(err)
 	})
+	// What rank 0 has left on the link, without an Abort of its own, is not there in the
+	// next step.
+	both(func(end *runner.Endpoint[number], rank int) {
+		require.NoError(t, end.Begin(t.Context()))
+		tag := runner.Tag{Microbatch: 9}
+		if rank == 0 {
+			require.NoError(t, end.Send(t.Context(), 1, tag, nil))
+			require.NoError(t, end.Wait(t.Context(), 1, tag))
+			return
+		}
+		require.NoError(t, end.Recv(t.Context(), 0, tag, nil))
+	})
+	require.NoError(t, links.Close())
 }

@@ -95,6 +95,8 @@ func answers(plan *schedule.Plan, asked *schedule.Params) error {
 	case plan.Placement.Ranks != asked.Placement.Ranks || plan.Placement.Stages() != asked.Placement.Stages():
 		return fmt.Errorf("%w: %d stages on %d ranks where %d on %d were asked for", ErrPlan,
 			plan.Placement.Stages(), plan.Placement.Ranks, asked.Placement.Stages(), asked.Placement.Ranks)
+	case max(plan.Placement.Copies, 1) != max(asked.Placement.Copies, 1):
+		return fmt.Errorf("%w: %d copies of the model where %d were asked for", ErrPlan, plan.Placement.Copies, asked.Placement.Copies)
 	case len(plan.Programs) != asked.Placement.Ranks:
 		return fmt.Errorf("%w: programs for %d ranks of %d", ErrPlan, len(plan.Programs), asked.Placement.Ranks)
 	}

@@ -63,7 +63,7 @@ func (r *Result) Bubble() float64 {
 	for i := range r.Ranks {
 		ideal = max(ideal, r.Ranks[i].Work)
 	}
-	return 1 - float64(ideal)/float64(r.Makespan)
+	return float64(r.Makespan-ideal) / float64(r.Makespan)
 }
 
 // Factor returns what the optimizer multiplies every gradient by: 1 over the
@@ -104,6 +104,7 @@ func (r *Result) gather(ranks []RankResult) {
 		if rank.Start == 0 {
 			continue // it has no computations
 		}
+		rank.Work = rank.End - rank.Start - rank.Wait
 		if start == 0 || rank.Start < start {
 			start = rank.Start
 		}

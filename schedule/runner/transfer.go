@@ -102,12 +102,10 @@ func (r *Runner[T]) receive(ctx context.Context, from int, tag Tag, ports int, n
 	n := len(h)
 	h = h[:ports]
 	for i := ports - 1; n < i+1; i-- { // spread them over the ports, the last one first
-		if none>>i&1 == 1 {
-			h[i] = zero
-			continue
+		if none>>i&1 == 0 {
+			n--
+			h[i], h[n] = h[n], zero
 		}
-		n--
-		h[i], h[n] = h[n], zero
 	}
 	return h, nil
 }

@@ -7,7 +7,7 @@ import (
 
 // await blocks a rank until what it waits for is there, or the step is over.
 func (l *Links[T]) await(ctx context.Context, e *Endpoint[T], w wait[T]) error {
-	if l.over(&w) == nil && !l.met(e, &w) {
+	for l.over(&w) == nil && !l.met(e, &w) {
 		if err := l.block(ctx, e, w); err != nil {
 			return err
 		}
@@ -61,8 +61,8 @@ func (l *Links[T]) block(ctx context.Context, e *Endpoint[T], w wait[T]) error {
 	if w.sort != toBegin && w.sort != forReaders {
 		l.keepWatch()
 		l.lookAround(e)
+		defer func() { e.waited += time.Since(w.since) }()
 	}
-	defer func() { e.waited += time.Since(w.since) }()
 	for e.wait.sort != nothing {
 		l.mu.Unlock()
 		select {

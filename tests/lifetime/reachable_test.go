@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
 	"weak"
 
@@ -23,11 +24,14 @@ type tensor struct{ data [64]float64 }
 // nursery makes tensors and remembers them weakly, with the microbatch that each
 // belongs to.
 type nursery struct {
+	mu   sync.Mutex
 	born []weak.Pointer[tensor]
 	of   []int
 }
 
 func (n *nursery) make(microbatch int) *tensor {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	t := &tensor{}
 	n.born = append(n.born, weak.Make(t))
 	n.of = append(n.of, microbatch)
@@ -194,4 +198,40 @@ func (f *failing) Backward(ctx context.Context, mb *batchctx.Microbatch[*tensor]
 		return err
 	}
 	return f.cause
+}
+
+// TestNothingIsReachableAfterAStepOfSeveralRanks passes the tensors of four stages
+// between two ranks, there and back: when a step is over, well or after a failure of
+// any stage, neither the runners nor the links between them keep one.
+func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
+	const m = 4
+	cause := errors.New("no more")
+	for fails := -1; fails < 8; fails++ {
+		n := &nursery{}
+		chain := n.chain()
+		if fails >= 0 {
+			chain[fails/2] = &failing{chain[fails/2], cause, fails%2 == 1}
+		}
+		cfg := runner.GroupConfig[*tensor]{Capacity: 2, Copy: func(_, _ int, h *tensor) (*tensor, error) { return n.make(0), nil }}
+		for range 2 {
+			cfg.Ranks = append(cfg.Ranks, runner.Config[*tensor]{
+				Stages: chain, Placement: schedule.Wave(2, 4), Plan: schedule.BreadthFirst, Parts: []string{"in"},
+				Space:  memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 }),
+				Losses: []loss.Def{{Name: "loss", Objective: true}},
+			})
+		}
+		g, err := runner.NewGroup(cfg)
+		require.NoError(t, err)
+		for range 2 {
+			_, err = g.Step(t.Context(), m, []runner.Source[*tensor]{&loader{n}, &loader{n}})
+			if fails >= 0 {
+				require.ErrorIs(t, err, cause)
+			} else {
+				require.NoError(t, err)
+			}
+			require.Zero(t, n.alive(map[int]bool{0: true, 1: true, 2: true, 3: true}), "case %d", fails)
+		}
+		runtime.KeepAlive(g)
+		require.NoError(t, g.Close())
+	}
 }

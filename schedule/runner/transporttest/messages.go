@@ -10,9 +10,12 @@ import (
 const several = 9
 
 func (s *suite[T]) capacityIsTold() {
-	for _, end := range s.New(s.t, 2, s.capacity) {
+	if !s.link(2) {
+		return
+	}
+	for rank, end := range s.ends {
 		if got := end.Capacity(); got != s.capacity {
-			s.t.Errorf("Capacity returns %d, want %d", got, s.capacity)
+			s.fault(rank, "Capacity returns %d", got)
 		}
 	}
 }

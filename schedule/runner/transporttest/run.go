@@ -3,7 +3,9 @@ package transporttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,30 +18,68 @@ import (
 // Subject is a transport under test, and tensors to send: each holds a number. All
 // but Capacities must be set.
 type Subject[T any] struct {
-	// New returns the ends of so many ranks, linked, and has them closed with the test.
-	New func(t testing.TB, ranks, capacity int) []runner.Transport[T]
+	// New returns the ends of so many ranks, linked, and what ends them after the test.
+	New func(ranks, capacity int) (ends []runner.Transport[T], end func() error, err error)
 	// Capacities are those that the transport can have; nil is 0, 1, 3 and no bound.
 	Capacities []int
-	// Make returns a tensor of a rank, Read what it holds; Write changes that, Release
-	// ends the tensor. They run on the goroutine of the rank.
+	// Patience is how long a call may take that must not block, and how long the suite
+	// then waits for it to heed its context; 0 is 20 seconds.
+	Patience time.Duration
+	// Make returns a tensor of a rank that holds a number, and Read what it holds; Write
+	// changes that, Release ends the tensor. They run on the goroutine of the rank.
 	Make    func(rank int, value float64) (T, error)
 	Read    func(rank int, h T) (float64, error)
 	Write   func(rank int, h T, value float64) error
 	Release func(rank int, h T) error
 }
 
-// Run runs the suite. Where a call must block the suite looks once, after a moment:
-// it never fails a transport that is right, and may miss a fault of one that is slow.
-func Run[T any](t *testing.T, subject Subject[T]) {
-	capacities := subject.Capacities
-	if capacities == nil {
-		capacities = []int{0, 1, 3, unlimited}
+// Fault is something that a transport does against its contract.
+type Fault struct {
+	Test     string // what the suite looked at
+	Capacity int    // of the links
+	Rank     int    // -1 for none
+	Text     string
+}
+
+// String says all of it in a line.
+func (f Fault) String() string {
+	where := ""
+	if f.Rank >= 0 {
+		where = fmt.Sprintf(", rank %d", f.Rank)
 	}
-	goroutines := runtime.NumGoroutine()
-	for _, test := range []struct {
-		name string
-		run  func(*suite[T])
-	}{
+	return fmt.Sprintf("%s (capacity %d%s): %s", f.Test, f.Capacity, where, f.Text)
+}
+
+// Run holds a transport to its contract, in a subtest for each part of it.
+func Run[T any](t *testing.T, subject Subject[T]) {
+	for _, test := range tests[T]() {
+		t.Run(test.name, func(t *testing.T) {
+			for _, fault := range subject.check(test) {
+				t.Error(fault)
+			}
+		})
+	}
+}
+
+// Check does so and returns what it finds. Where a call must block the suite looks
+// once, after a moment: it never blames a transport that is right, and may miss a
+// fault of one that is slow.
+func Check[T any](subject Subject[T]) []Fault {
+	var faults []Fault
+	for _, test := range tests[T]() {
+		faults = append(faults, subject.check(test)...)
+	}
+	return faults
+}
+
+// test is one part of the contract.
+type test[T any] struct {
+	name string
+	run  func(*suite[T])
+}
+
+func tests[T any]() []test[T] {
+	return []test[T]{
 		{"capacity is told", (*suite[T]).capacityIsTold},
 		{"messages keep their order", (*suite[T]).order},
 		{"several tensors and none", (*suite[T]).tensors},
@@ -54,68 +94,126 @@ func Run[T any](t *testing.T, subject Subject[T]) {
 		{"abort ends every call", (*suite[T]).aborts},
 		{"abort forgets what was sent", (*suite[T]).forgets},
 		{"a context ends a call", (*suite[T]).cancels},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			for _, capacity := range capacities {
-				test.run(&suite[T]{Subject: subject, t: t, capacity: capacity})
-			}
-		})
 	}
-	t.Run("no goroutine is left", func(t *testing.T) {
-		for range 200 {
-			if runtime.NumGoroutine() <= goroutines+1 { // this test's own
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Errorf("%d goroutines, %d before the suite", runtime.NumGoroutine(), goroutines)
-	})
 }
 
 // unlimited is schedule.Unlimited.
 const unlimited = -1
 
+// check runs a test at every capacity, and looks for goroutines that it leaves.
+func (s Subject[T]) check(test test[T]) []Fault {
+	capacities := s.Capacities
+	if capacities == nil {
+		capacities = []int{0, 1, 3, unlimited}
+	}
+	goroutines := runtime.NumGoroutine()
+	var faults []Fault
+	for _, capacity := range capacities {
+		x := &suite[T]{Subject: s, test: test.name, capacity: capacity}
+		test.run(x)
+		x.over()
+		faults = append(faults, x.faults()...)
+	}
+	for tries := 0; runtime.NumGoroutine() > goroutines; tries++ {
+		if tries == 200 {
+			return append(faults, Fault{test.name, capacities[0], -1, fmt.Sprintf("%d goroutines are left", runtime.NumGoroutine()-goroutines)})
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return faults
+}
+
 // suite is one test at one capacity.
 type suite[T any] struct {
 	Subject[T]
-	t        *testing.T
+	test     string
 	capacity int
 	ends     []runner.Transport[T]
+	end      func() error
+
+	mu    sync.Mutex
+	found []Fault
 }
 
-// patience is how long a call may take that must not block. It only turns a hang into
-// a failure.
-const patience = 20 * time.Second
+// fault reports a fault on a rank, -1 for none.
+func (s *suite[T]) fault(rank int, format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found = append(s.found, Fault{s.test, s.capacity, rank, fmt.Sprintf(format, args...)})
+}
+
+// faults returns what was found.
+func (s *suite[T]) faults() []Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.found)
+}
+
+// link links so many ranks anew and reports whether it could.
+func (s *suite[T]) link(n int) bool {
+	s.over()
+	var err error
+	if s.ends, s.end, err = s.New(n, s.capacity); err != nil || len(s.ends) != n {
+		s.fault(-1, "Subject.New for %d ranks returns %d: %v", n, len(s.ends), err)
+		s.ends = nil
+		return false
+	}
+	return true
+}
+
+// over ends the ranks that are linked.
+func (s *suite[T]) over() {
+	if s.end != nil {
+		if err := s.end(); err != nil {
+			s.fault(-1, "the end of the transport: %v", err)
+		}
+	}
+	s.end = nil
+}
 
 // ranks runs a function on a goroutine for each of so many ranks, linked anew, after
 // the beginning of a step, and waits for all of them.
 func (s *suite[T]) ranks(n int, f func(rank *rank[T])) {
-	s.t.Helper()
-	s.ends = s.New(s.t, n, s.capacity)
-	s.step(f)
+	if s.link(n) {
+		s.step(f)
+	}
 }
 
 // step does so over the links that are there.
 func (s *suite[T]) step(f func(rank *rank[T])) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	s.each(func(r *rank[T]) {
+		if r.no(r.Begin(r.ctx), "Begin") {
+			f(r)
+		}
+	})
+}
+
+// each runs a function on a goroutine for each rank. Ranks that hang are left behind.
+func (s *suite[T]) each(f func(rank *rank[T])) {
+	patience := s.Patience
+	if patience == 0 {
+		patience = 20 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var all sync.WaitGroup
 	for number, end := range s.ends {
-		all.Add(1)
-		go func() {
-			defer all.Done()
-			r := &rank[T]{Transport: end, suite: s, number: number, ctx: ctx}
-			if r.no(end.Begin(ctx), "Begin") {
-				f(r)
-			}
-		}()
+		all.Go(func() { f(&rank[T]{Transport: end, suite: s, number: number, ctx: ctx}) })
 	}
-	all.Wait()
+	done := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(2 * patience):
+		s.fault(-1, "a call neither returns nor heeds its context")
+		s.end = nil
+	}
 }
 
-// rank is a rank within a test. Its methods report faults with the capacity and the
-// rank, and whether all was well.
+// rank is a rank within a test. Its methods report faults, and whether all was well.
 type rank[T any] struct {
 	runner.Transport[T]
 	*suite[T]
@@ -123,15 +221,11 @@ type rank[T any] struct {
 	ctx    context.Context
 }
 
-// errorf reports a fault.
-func (r *rank[T]) errorf(format string, args ...any) {
-	r.t.Helper()
-	r.t.Errorf("capacity %d, rank %d: "+format, append([]any{r.capacity, r.number}, args...)...)
-}
+// errorf reports a fault on the rank.
+func (r *rank[T]) errorf(format string, args ...any) { r.fault(r.number, format, args...) }
 
 // no reports an error that must not be.
 func (r *rank[T]) no(err error, call string) bool {
-	r.t.Helper()
 	if err != nil {
 		r.errorf("%s: %v", call, err)
 	}
@@ -141,7 +235,6 @@ func (r *rank[T]) no(err error, call string) bool {
 // is reports whether an error is the one that it must be: itself or, from another
 // process, one with its text.
 func (r *rank[T]) is(err, want error, call string) bool {
-	r.t.Helper()
 	if err == nil || !errors.Is(err, want) && !strings.Contains(err.Error(), want.Error()) {
 		r.errorf("%s returns %v, want %v", call, err, want)
 		return false
@@ -159,7 +252,6 @@ func gradient(m int) runner.Tag {
 
 // send sends a tensor of this value and returns it.
 func (r *rank[T]) send(to int, tag runner.Tag, value float64) T {
-	r.t.Helper()
 	h, err := r.Make(r.number, value)
 	if r.no(err, "Make") {
 		r.no(r.Send(r.ctx, to, tag, []T{h}), "Send of "+tag.String())
@@ -169,7 +261,6 @@ func (r *rank[T]) send(to int, tag runner.Tag, value float64) T {
 
 // wait waits for the receipt and ends the tensor.
 func (r *rank[T]) wait(to int, tag runner.Tag, h T) {
-	r.t.Helper()
 	if r.no(r.Wait(r.ctx, to, tag), "Wait for "+tag.String()) {
 		r.no(r.Release(r.number, h), "Release of what was sent")
 	}
@@ -177,7 +268,6 @@ func (r *rank[T]) wait(to int, tag runner.Tag, h T) {
 
 // recv receives a tensor, which must hold this value, and ends it.
 func (r *rank[T]) recv(from int, tag runner.Tag, value float64) {
-	r.t.Helper()
 	h := make([]T, 1)
 	if r.no(r.Recv(r.ctx, from, tag, h), "Recv of "+tag.String()) {
 		r.holds(h[0], value)
@@ -187,7 +277,6 @@ func (r *rank[T]) recv(from int, tag runner.Tag, value float64) {
 
 // holds demands that a tensor holds a value.
 func (r *rank[T]) holds(h T, value float64) {
-	r.t.Helper()
 	if got, err := r.Read(r.number, h); r.no(err, "Read") && got != value {
 		r.errorf("a tensor holds %v, want %v", got, value)
 	}

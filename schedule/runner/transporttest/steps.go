@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"sync"
 )
 
 func (s *suite[T]) exchange() {
@@ -31,26 +30,19 @@ func (s *suite[T]) exchange() {
 }
 
 func (s *suite[T]) begins() {
-	s.ends = s.New(s.t, 3, s.capacity)
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	var last flag
-	var all sync.WaitGroup
-	for number, end := range s.ends {
-		all.Add(1)
-		go func() {
-			defer all.Done()
-			r := &rank[T]{Transport: end, suite: s, number: number, ctx: ctx}
-			if number == 2 {
-				last.notYet()
-				last.Store(true)
-			}
-			if r.no(r.Begin(ctx), "Begin") && !last.Load() {
-				r.errorf("Begin returns before every rank has called it")
-			}
-		}()
+	if !s.link(3) {
+		return
 	}
-	all.Wait()
+	var last flag
+	s.each(func(r *rank[T]) {
+		if r.number == 2 {
+			last.notYet()
+			last.Store(true)
+		}
+		if r.no(r.Begin(r.ctx), "Begin") && !last.Load() {
+			r.errorf("Begin returns before every rank has called it")
+		}
+	})
 }
 
 func (s *suite[T]) aborts() {

@@ -1,0 +1,159 @@
+package batchctx_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+)
+
+// newSender returns a rig whose stage 1 sends, two microbatches at a time: it has two
+// outputs and an input.
+func newSender(t *testing.T) *rig {
+	t.Helper()
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, arena.Close()) })
+	r := &rig{t: t, arena: arena}
+	r.Context, err = batchctx.New(batchctx.Config[memory.Handle]{
+		Space: arena, Rank: 3, Parts: []string{"tokens", "labels"},
+		Stages: []*batchctx.Layout[memory.Handle]{nil, {Name: "sender", Inputs: 1, Outputs: 2}},
+	})
+	require.NoError(t, err)
+	r.Begin(0, batchctx.Train, batchctx.Extent{
+		Entries: 8, Wanted: []batchctx.Want{{Parts: 0b01}, {From: 3, Parts: 0b10}}, Windows: []int{0, 2}, Outgoing: []int{0, 2},
+	})
+	return r
+}
+
+func TestTheOutboxHoldsWhatIsSent(t *testing.T) { // L4
+	r := newSender(t)
+	for m := range 5 {
+		out := []memory.Handle{r.alloc(memory.Activation, 10), r.alloc(memory.Activation, 20)}
+		grad := []memory.Handle{r.alloc(memory.ActGrad, 4)}
+		sent := append(slices.Clone(out), grad...)
+		require.NoError(t, r.PutSent(1, m, batchctx.Outputs, out, 0))
+		require.NoError(t, r.PutSent(1, m, batchctx.InputGradients, grad, 0))
+		require.Equal(t, make([]memory.Handle, 2), out, "what it has taken over")
+		require.Equal(t, 2, r.Counts().Transfers)
+
+		got, err := r.Sent(1, m, batchctx.Outputs, nil, 0)
+		require.NoError(t, err)
+		require.Equal(t, sent[:2], got)
+		got, err = r.Sent(1, m, batchctx.Outputs, nil, 0b01)
+		require.NoError(t, err)
+		require.Equal(t, sent[1:2], got, "a port without a gradient is left out")
+		got, err = r.Sent(1, m, batchctx.InputGradients, got[:1], 0)
+		require.NoError(t, err)
+		require.Equal(t, sent[1:], got)
+
+		require.NoError(t, r.DropSent(1, m, batchctx.Outputs))
+		require.EqualValues(t, 4, r.arena.Live())
+		require.NoError(t, r.DropSent(1, m, batchctx.InputGradients))
+		require.NoError(t, r.Audit(batchctx.Counts{}))
+		_, err = r.Sent(1, m, batchctx.Outputs, nil, 0)
+		require.ErrorIs(t, err, batchctx.ErrMissing)
+	}
+}
+
+func TestTheOutboxRefuses(t *testing.T) {
+	r := newSender(t)
+	pair := func() []memory.Handle {
+		return []memory.Handle{r.alloc(memory.Activation, 8), r.alloc(memory.Activation, 8)}
+	}
+	require.NoError(t, r.PutSent(1, 0, batchctx.Outputs, pair(), 0))
+	require.ErrorIs(t, r.PutSent(1, 2, batchctx.Outputs, pair(), 0), batchctx.ErrOccupied, "a microbatch too many in flight")
+	require.ErrorIs(t, r.PutSent(1, 1, batchctx.Outputs, make([]memory.Handle, 2), 0), batchctx.ErrMissing)
+	r.Abort()
+	require.Zero(t, r.arena.Live())
+
+	r.Begin(1, batchctx.Train, batchctx.Extent{Windows: []int{0, 1}, Outgoing: []int{0, 0}})
+	require.ErrorIs(t, r.PutSent(1, 0, batchctx.Outputs, pair(), 0), batchctx.ErrUndeclared, "nothing crosses a rank")
+	_, err := r.Sent(1, 0, batchctx.Outputs, nil, 0)
+	require.NoError(t, err)
+	r.Abort()
+	require.Zero(t, r.arena.Live())
+}
+
+func TestWhatIsSentHasAnOwner(t *testing.T) {
+	r := newSender(t)
+	require.NoError(t, r.PutSent(1, 5, batchctx.InputGradients, []memory.Handle{r.alloc(memory.ActGrad, 4)}, 0))
+	require.NoError(t, r.PutSent(1, 4, batchctx.Outputs, []memory.Handle{r.alloc(memory.Activation, 1), r.alloc(memory.Activation, 2)}, 0))
+	require.NoError(t, r.PutGathered(1, []memory.Handle{r.alloc(memory.Unsharded, 7)}))
+	var owners []string
+	for info := range r.Owners() {
+		owners = append(owners, info.Name)
+	}
+	require.Equal(t, []string{
+		"microbatch 4: stage 1 (sender): output 0 on its way",
+		"microbatch 4: stage 1 (sender): output 1 on its way",
+		"microbatch 5: stage 1 (sender): gradient of input 0 on its way",
+		"stage 1 (sender): gathered weight 0",
+	}, owners)
+	r.Abort()
+	require.Zero(t, r.arena.Live())
+}
+
+// TestKeptTransfersAreBlamed retains what ends with the wait for its transfer.
+func TestKeptTransfersAreBlamed(t *testing.T) { // L6
+	r := newSender(t)
+	h := r.alloc(memory.ActGrad, 40)
+	require.NoError(t, r.arena.Retain(h))
+	require.NoError(t, r.PutSent(1, 0, batchctx.InputGradients, []memory.Handle{h}, 0))
+	r.Act(1, 0)
+	var leak *batchctx.LeakError
+	require.ErrorAs(t, r.Audit(batchctx.Counts{}), &leak)
+	require.Equal(t, "1 transfers alive where the plan has 0", leak.What)
+	require.NoError(t, r.DropSent(1, 0, batchctx.InputGradients))
+	require.ErrorAs(t, r.Audit(batchctx.Counts{}), &leak)
+	require.Equal(t, batchctx.LeakError{
+		Rank: 3, Stage: 1, Name: "sender", Class: memory.ActGrad, Bytes: 40,
+		What: "what it sent ended with this action and somebody has a reference: this stage, which returned it, or the transport",
+	}, *leak)
+
+	_ = r.alloc(memory.Workspace, 3)
+	r.Act(-1, -1)
+	require.ErrorContains(t, r.Audit(batchctx.Counts{}), "rank 3 at step end: 43 bytes")
+}
+
+func TestGatheredWeightsEndOnce(t *testing.T) {
+	r := newSender(t)
+	for range 2 {
+		require.NoError(t, r.PutGathered(1, []memory.Handle{r.alloc(memory.Unsharded, 7), r.alloc(memory.Unsharded, 8)}))
+		require.Equal(t, batchctx.Counts{Gathered: 1}, r.Counts())
+		h := r.alloc(memory.Unsharded, 1)
+		require.ErrorIs(t, r.PutGathered(1, []memory.Handle{h}), batchctx.ErrOccupied)
+		_, err := r.arena.Release(h)
+		require.NoError(t, err)
+		require.NoError(t, r.DropGathered(1))
+		require.NoError(t, r.Audit(batchctx.Counts{}))
+	}
+	require.ErrorIs(t, r.PutGathered(1, make([]memory.Handle, 1)), batchctx.ErrMissing)
+}
+
+// TestCopiesWantDifferentParts pulls microbatches of two copies of a model, which read
+// different parts on the rank.
+func TestCopiesWantDifferentParts(t *testing.T) {
+	r := newSender(t)
+	for m := range 6 {
+		require.NoError(t, r.Pull(t.Context(), m, func(_ context.Context, e *batchctx.Entry[memory.Handle]) error {
+			require.Equal(t, []bool{m < 3, m >= 3}, []bool{e.Wants(0), e.Wants(1)}, "microbatch %d", m)
+			for part := range 2 {
+				if err := e.Put(part, r.alloc(memory.Entry, int64(part+1))); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	require.EqualValues(t, 3*1+3*2, r.arena.Live())
+	for m := range 6 {
+		require.NoError(t, r.DropParts(m, 0b11), "those that the microbatch has")
+	}
+	require.Zero(t, r.arena.Live())
+	require.NoError(t, r.Audit(batchctx.Counts{}))
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+const (
+	// Costs are measured over so many steps, after one that does not count, of so many
+	// microbatches at most.
+	measuredSteps        = 5
+	measuredMicrobatches = 64
+)
+
+// emitCosts measures what the stages of the model cost, and writes it to the file.
+func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
+	if err := errors.Join(opts.validate(), writable("emit-costs", opts.emitCosts)); err != nil {
+		return err
+	}
+	data, err := readText(ctx, opts.data)
+	if err != nil {
+		return err
+	}
+	training, heldout, err := split(data, opts.sequence)
+	if err != nil {
+		return err
+	}
+	c, err := newCosting(opts, training)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	costs, err := c.measure(ctx)
+	if err == nil && opts.ranks > 1 {
+		costs.Resident, err = residentBytes(opts, training, heldout)
+	}
+	if ctx.Err() != nil {
+		return errBefore
+	}
+	if err != nil {
+		return err
+	}
+	people := stdout
+	if opts.emitCosts == "-" {
+		err, people = schedule.WriteCosts(stdout, costs), stderr
+	} else {
+		err = writeFile(opts.emitCosts, func(w io.Writer) error { return schedule.WriteCosts(w, costs) })
+	}
+	return errors.Join(err, c.table(people, costs))
+}
+
+// residentBytes returns by rank what the model takes up there.
+func residentBytes(opts *options, training, heldout []byte) ([]int64, error) {
+	t, err := newTrainer(opts, training, heldout, 0, func(int) runner.Hooks { return runner.Hooks{} })
+	if err != nil {
+		return nil, err
+	}
+	return t.resident, t.Close()
+}
+
+// costing measures the stages of a model on one device.
+type costing struct {
+	opts     *options
+	training []byte
+	dev      *kernels.Host
+	model    *transformer.Model
+	meters   []*meter // the stages
+}
+
+func newCosting(opts *options, training []byte) (*costing, error) {
+	dev, err := kernels.NewHost(kernels.HostConfig{})
+	if err != nil {
+		return nil, err
+	}
+	model, err := transformer.New(dev, opts.model, opts.placement.Depth())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: take a smaller -width or fewer -layers", err), dev.Close())
+	}
+	c := &costing{opts: opts, training: training, dev: dev, model: model}
+	for _, stage := range model.Stages() {
+		c.meters = append(c.meters, newMeter(stage, dev))
+	}
+	return c, nil
+}
+
+func (c *costing) close() error { return errors.Join(c.model.Close(), c.dev.Close()) }
+
+// measure measures times over the microbatches of some steps, with whole and with split
+// backwards, and sizes with one microbatch of the largest size.
+func (c *costing) measure(ctx context.Context) (*schedule.Costs, error) {
+	for _, rule := range [...]schedule.Rule{schedule.DepthFirst, apart} {
+		if err := c.times(ctx, rule); err != nil {
+			return nil, err
+		}
+	}
+	costs := &schedule.Costs{Unit: "ns", Scale: 1, Stages: make([]schedule.StageCosts, len(c.meters))}
+	for s, m := range c.meters {
+		costs.Stages[s] = schedule.StageCosts{
+			F: m.nanoseconds(schedule.F), I: m.nanoseconds(schedule.I), W: m.nanoseconds(schedule.W), B: m.nanoseconds(schedule.B),
+		}
+	}
+	levels, err := c.levels(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for s, m := range c.meters {
+		costs.Stages[s].Output, costs.Stages[s].Gradient = m.output, m.gradient
+	}
+	sizes(costs.Stages, levels)
+	latency, perMiB, err := measureHops(ctx)
+	costs.Latency, costs.PerMiB = latency.Nanoseconds(), perMiB.Nanoseconds()
+	return costs, err
+}
+
+// apart is depth first with I and W in place of each B.
+func apart(p schedule.Params) (*schedule.Plan, error) {
+	plan, err := schedule.DepthFirst(p)
+	if err != nil || p.Mode == schedule.ForwardOnly {
+		return plan, err
+	}
+	return schedule.Split(plan), nil
+}
+
+// times runs steps on the microbatches that a training run would have.
+func (c *costing) times(ctx context.Context, rule schedule.Rule) error {
+	windows := &drawn{text: c.training, longest: c.opts.sequence, seed: c.opts.model.Seed}
+	run, err := c.runner(rule, runner.Hooks{})
+	if err != nil {
+		return err
+	}
+	for step := range 1 + measuredSteps {
+		windows.step = int64(step)
+		for _, m := range c.meters {
+			m.counts = step > 0 // the first one warms up
+		}
+		if _, err := run.Step(ctx, c.microbatches(), &source{dev: c.dev, text: c.training, windows: windows}); err != nil {
+			return err
+		}
+	}
+	return run.Close()
+}
+
+func (c *costing) microbatches() int { return min(c.opts.microbatches, measuredMicrobatches) }
+
+// levels returns what is live before each action of a microbatch of the largest size,
+// and after the last one.
+func (c *costing) levels(ctx context.Context) ([]actionSample, error) {
+	var levels []actionSample
+	var stats memory.Stats
+	look := func(_ int, action schedule.Action) {
+		c.dev.Stats(&stats)
+		levels = append(levels, actionSample{action, stats.Classes})
+	}
+	run, err := c.runner(apart, runner.Hooks{Action: look})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range c.meters {
+		m.counts = false
+	}
+	largest := &tiled{size: len(c.training), length: c.opts.sequence, most: 1}
+	if _, err := run.Step(ctx, 1, &source{dev: c.dev, text: c.training, windows: largest}); err != nil {
+		return nil, err
+	}
+	look(0, 0)
+	return levels, run.Close()
+}
+
+func (c *costing) runner(rule schedule.Rule, hooks runner.Hooks) (*runner.Runner[kernels.Buffer], error) {
+	cfg := runner.Config[kernels.Buffer]{
+		Space: c.dev, Gradients: c.dev, Plan: rule, Parts: transformer.Parts,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Hooks:  hooks, Seed: c.opts.model.Seed,
+	}
+	for _, m := range c.meters {
+		cfg.Stages = append(cfg.Stages, m)
+	}
+	return runner.New(cfg)
+}
+
+// table writes the costs for people, and what to do with them.
+func (c *costing) table(w io.Writer, costs *schedule.Costs) error {
+	fmt.Fprintf(w, "Medians over %s microbatches of up to %d bytes; sizes of one of %[2]d bytes.\n\n",
+		report.Group(int64(measuredSteps*c.microbatches())), c.opts.sequence)
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "stage\tpart\tF\tI\tW\tB\toutput\tgradient\tsaved\tfreed by I\tcarry")
+	for i, s := range costs.Stages {
+		fmt.Fprintf(t, "%d\t%s", i, c.meters[i].Spec().Name)
+		for _, time := range [...]int64{s.F, s.I, s.W, s.B} {
+			fmt.Fprintf(t, "\t%s", duration(costs.Units(time)*secondsOf[costs.Unit]))
+		}
+		for _, size := range [...]int64{s.Output, s.Gradient, s.Saved, s.FreedByI, s.Carry} {
+			fmt.Fprintf(t, "\t%s", report.Size(size))
+		}
+		fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	ranks, name := c.opts.ranks, c.opts.emitCosts
+	if name == "-" {
+		name = "FILE"
+	}
+	if ranks == 1 {
+		ranks = max(len(costs.Stages)/2, 1)
+	}
+	fmt.Fprintf(w, "\nA hop between ranks takes %v, and %v more for a MiB.\n", time.Duration(costs.Latency), time.Duration(costs.PerMiB))
+	if costs.Resident != nil {
+		fmt.Fprintf(w, "The model takes up to %s of a rank, placed as for %s.\n", report.Size(slices.Max(costs.Resident)), c.opts.plan)
+	}
+	if n := c.opts.relays(); n > 0 {
+		fmt.Fprintf(w, "%d of the %d stages only hand on what they get; -layers %d gives each a part.\n", n, c.opts.stages, c.opts.stages-2)
+	}
+	_, err := fmt.Fprintf(w, "\nTo choose a plan:  go run ./cmd/weir choose --costs %s --ranks %d --microbatches %d\n", name, ranks, c.opts.microbatches)
+	return err
+}

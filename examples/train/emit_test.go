@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// emitted runs -emit-costs with the tiny flags and reads the file back.
+func emitted(t *testing.T, flags ...string) (path string, costs *schedule.Costs, stdout string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "costs.json")
+	var out, errs bytes.Buffer
+	args := append(append(append([]string{}, tiny...), "-data", sentence(t), "-emit-costs", path), flags...)
+	require.Zero(t, run(t.Context(), args, &out, &errs), errs.String())
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	costs, err = schedule.ReadCosts(file)
+	require.NoError(t, err)
+	return path, costs, out.String()
+}
+
+// The sizes are those that the documentation of stages/transformer gives, for 16 tokens
+// of width 8 in 2 heads.
+func TestEmitCosts(t *testing.T) {
+	const width, heads, tokens = 8, 2, 16 * 4 // bytes of an element of every token
+	_, costs, stdout := emitted(t, "-dropout", "0")
+	require.Equal(t, "ns", costs.Unit)
+	require.Len(t, costs.Stages, 4)
+	require.Nil(t, costs.Resident)
+	for s := range costs.Stages {
+		c := &costs.Stages[s]
+		require.Positive(t, c.F, "stage %d", s)
+		require.Positive(t, c.I, "stage %d", s)
+		require.Positive(t, c.W, "stage %d", s)
+		require.Positive(t, c.B, "stage %d", s)
+		require.Equal(t, []int64{0, 10*width + heads, 10*width + heads, width + 1}[s]*tokens, c.Saved, "stage %d", s)
+		require.Equal(t, []int64{0, 3*width + heads, 3*width + heads, 0}[s]*tokens, c.FreedByI, "stage %d", s)
+		require.Equal(t, []int64{width, 11 * width, 11 * width, width}[s]*tokens, c.Carry, "stage %d", s)
+		require.Equal(t, []int64{width, width, width, 0}[s]*tokens, c.Output, "stage %d", s)
+		require.Equal(t, []int64{0, width, width, width}[s]*tokens, c.Gradient, "stage %d", s)
+	}
+	require.Contains(t, stdout, "block1")
+	require.Contains(t, stdout, "go run ./cmd/weir choose --costs ")
+	require.Contains(t, stdout, " --ranks 2 --microbatches 5\n")
+}
+
+// A block that recomputes keeps its input until I, and all that W reads from there.
+func TestEmitCostsOfRecompute(t *testing.T) {
+	const width, tokens = 8, 16 * 4
+	_, costs, _ := emitted(t, "-dropout", "0", "-recompute")
+	require.EqualValues(t, width*tokens, costs.Stages[1].Saved)
+	require.EqualValues(t, 17*width*tokens, costs.Stages[1].Carry)
+}
+
+// On several ranks there are two stages each, relays among them, and what the model
+// takes up on each rank. The file then simulates the steps of a run.
+func TestEmitCostsOfRanks(t *testing.T) {
+	path, costs, stdout := emitted(t, "-ranks", "3")
+	require.Len(t, costs.Stages, 6)
+	require.Len(t, costs.Resident, 3)
+	require.Contains(t, stdout, " --ranks 3 ")
+	relays := 0
+	for _, s := range costs.Stages {
+		if s.Saved == 0 && s.Carry == 0 {
+			require.Equal(t, s.Output, s.Gradient)
+			relays++
+		}
+	}
+	require.Equal(t, 2, relays)
+
+	for _, plan := range []string{"zb-v", "interleaved"} {
+		s := summaryOf(t, "-data", sentence(t), "-ranks", "3", "-plan", plan, "-costs", path)
+		require.NotNil(t, s.Simulated)
+		require.Positive(t, s.Simulated.MakespanSeconds)
+		require.Greater(t, s.Simulated.BubbleMakespan, 0.0)
+		require.Less(t, s.Simulated.BubbleMakespan, 1.0)
+		for _, r := range s.ByRank {
+			require.NotNil(t, r.SimulatedPeakBytes)
+			require.GreaterOrEqual(t, *r.SimulatedPeakBytes, r.ModelBytes)
+		}
+	}
+	require.Nil(t, summaryOf(t, "-data", sentence(t)).Simulated)
+}
+
+// Standard output takes the costs as well.
+func TestEmitCostsToOutput(t *testing.T) {
+	var out, errs bytes.Buffer
+	args := append(append([]string{}, tiny...), "-data", sentence(t), "-emit-costs", "-")
+	require.Zero(t, run(t.Context(), args, &out, &errs))
+	_, err := schedule.ReadCosts(&out)
+	require.NoError(t, err)
+	require.Contains(t, errs.String(), "choose --costs FILE")
+}
+
+// TestSizes gives levels of two stages by hand. The first one saves 100 bytes and
+// keeps 20 more of the gradient that the second returns, of which it frees 30 at I. The
+// second one keeps its input, which it frees at I.
+func TestSizes(t *testing.T) {
+	level := func(kind schedule.Kind, stage int, entry, saved, activation, actgrad, carry int64) actionSample {
+		a := actionSample{action: schedule.Act(kind, stage, 0)}
+		a.classes[memory.Entry], a.classes[memory.Saved] = entry, saved
+		a.classes[memory.Activation], a.classes[memory.ActGrad], a.classes[memory.Carry] = activation, actgrad, carry
+		return a
+	}
+	stages := []schedule.StageCosts{{Output: 10}, {Gradient: 20}}
+	sizes(stages, []actionSample{
+		level(schedule.F, 0, 0, 0, 0, 0, 0),
+		level(schedule.F, 1, 7, 100, 10, 0, 0),
+		level(schedule.I, 1, 5, 140, 10, 0, 0), // 40 more, and the input
+		level(schedule.W, 1, 5, 140, 0, 20, 3),
+		level(schedule.I, 0, 5, 100, 0, 20, 0),
+		level(schedule.W, 0, 5, 70, 0, 20, 0),
+		level(schedule.None, 0, 0, 0, 0, 0, 0),
+	})
+	require.Equal(t, []schedule.StageCosts{
+		{Output: 10, Saved: 100, FreedByI: 30, Carry: 20},
+		{Gradient: 20, Saved: 50, FreedByI: 10, Carry: 3},
+	}, stages)
+}

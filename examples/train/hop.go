@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+const hops = 400 // there and back, of each size
+
+// measureHops measures messages between two ranks of a process: how long the smallest
+// one takes, and how much longer one with a MiB in it.
+func measureHops(ctx context.Context) (latency, perMiB time.Duration, err error) {
+	var devs [2]*kernels.Host
+	for i := range devs {
+		if devs[i], err = kernels.NewHost(kernels.HostConfig{}); err != nil {
+			return 0, 0, err
+		}
+		defer devs[i].Close() // Everything on it has ended.
+	}
+	links, err := runner.NewLinks(runner.LinksConfig[kernels.Buffer]{
+		Ranks: len(devs), Capacity: 1,
+		Copy: func(from, to int, b kernels.Buffer) (kernels.Buffer, error) {
+			return kernels.Transfer(devs[to], devs[from], b)
+		},
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer links.Close() // Nobody is in a call any more.
+	var times [2]time.Duration
+	for i, elements := range [...]int{1, 1 << 20 / 4} {
+		player := func(rank int) *player { return &player{links.Rank(rank), devs[rank], rank, elements} }
+		if times[i], err = rally(ctx, player(0), player(1)); err != nil {
+			return 0, 0, err
+		}
+	}
+	return times[0], max(times[1]-times[0], 0), nil
+}
+
+// rally sends a message to and fro and returns the median time of one way.
+func rally(ctx context.Context, a, b *player) (time.Duration, error) {
+	var faults [2]error
+	var took []time.Duration
+	var players sync.WaitGroup
+	players.Go(func() { took, faults[0] = a.play(ctx) })
+	players.Go(func() { _, faults[1] = b.play(ctx) })
+	players.Wait()
+	return median(took) / 2, errors.Join(faults[:]...)
+}
+
+// player is one end of a rally. Rank 0 begins each turn.
+type player struct {
+	*runner.Endpoint[kernels.Buffer]
+	dev      *kernels.Host
+	rank     int
+	elements int
+}
+
+// play plays all turns and returns how long each took.
+func (p *player) play(ctx context.Context) (took []time.Duration, err error) {
+	ball, err := p.dev.Alloc(memory.Activation, kernels.Float32, p.elements)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p.Abort(err) // the other one does not wait for this one
+		}
+		_, released := p.dev.Release(ball)
+		err = errors.Join(err, released)
+	}()
+	if err := errors.Join(p.dev.Zero(ball), p.Begin(ctx)); err != nil {
+		return nil, err
+	}
+	for i := range hops {
+		begin := time.Now()
+		for _, serves := range [...]bool{p.rank == 0, p.rank == 1} {
+			if serves {
+				err = p.serve(ctx, i, ball)
+			} else {
+				err = p.take(ctx, i)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		took = append(took, time.Since(begin))
+	}
+	return took, nil
+}
+
+// serve sends the ball, and keeps it until it has arrived.
+func (p *player) serve(ctx context.Context, turn int, ball kernels.Buffer) error {
+	tag, other := p.tag(p.rank, turn), 1-p.rank
+	if err := p.Send(ctx, other, tag, []kernels.Buffer{ball}); err != nil {
+		return err
+	}
+	return p.Wait(ctx, other, tag)
+}
+
+// take receives the other's ball, and drops it.
+func (p *player) take(ctx context.Context, turn int) error {
+	var ball [1]kernels.Buffer
+	if err := p.Recv(ctx, 1-p.rank, p.tag(1-p.rank, turn), ball[:]); err != nil {
+		return err
+	}
+	_, err := p.dev.Release(ball[0])
+	return err
+}
+
+// tag names the ball of a rank and a turn.
+func (p *player) tag(rank, turn int) runner.Tag {
+	return runner.Tag{Content: runner.Content(rank), Stage: rank, Microbatch: turn}
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+const (
+	// mostRanks bounds the ranks: each reserves address space for a device of its own.
+	mostRanks = 64
+	// usualStages is how many stages the model is cut into on one rank.
+	usualStages = 4
+)
+
+// pipeline is what -plan, -ranks and -stages come to.
+type pipeline struct {
+	schedule  schedule.Schedule
+	rule      schedule.Rule
+	placement schedule.Placement
+}
+
+// place finds the schedule, and the stages and their ranks.
+func (o *options) place() error {
+	found, err := schedule.Find(o.plan)
+	if err != nil {
+		return fmt.Errorf("-plan: %w", plainly(err))
+	}
+	var faults []error
+	for _, knob := range knobs {
+		if o.given[knob.flag] && !knob.fits(o.plan, o.ranks) {
+			faults = append(faults, fmt.Errorf("-%s goes with %s only", knob.flag, knob.goesWith()))
+		}
+	}
+	o.schedule, o.rule = found, found.Rule
+	if o.descending {
+		o.rule = schedule.BreadthFirstDescending
+	}
+	if o.ranks < 1 || o.stages < 0 || o.model.Layers < 1 {
+		return errors.Join(faults...) // which is said elsewhere
+	}
+	parts := o.model.Layers + 2
+	switch {
+	case !o.given["stages"]:
+		o.stages = o.usualStages(parts)
+	case o.ranks == 1 && o.stages > parts:
+		faults = append(faults, fmt.Errorf("-stages %d is more than -layers %d has parts for: take at most %d, the embedding, the blocks and the head",
+			o.stages, o.model.Layers, parts))
+	}
+	if o.placement, err = found.Place(o.ranks, o.stages); err != nil {
+		faults = append(faults, fmt.Errorf("-stages: %w", plainly(err)))
+	}
+	return errors.Join(faults...)
+}
+
+// usualStages returns how many stages there are where -stages does not say.
+func (o *options) usualStages(parts int) int {
+	if o.ranks > 1 && o.emitCosts != "" && !o.given["plan"] {
+		return 2 * o.ranks // which most plans take
+	}
+	if o.ranks > 1 {
+		return o.ranks * o.schedule.PerRank
+	}
+	stages := min(usualStages, parts)
+	if _, err := o.schedule.Place(1, stages); err != nil {
+		return o.schedule.PerRank
+	}
+	return stages
+}
+
+// relays returns how many stages have no part of the model, and hand on what they get.
+func (o *options) relays() int { return max(o.placement.Depth()-(o.model.Layers+2), 0) }
+
+// ascends reports whether the backward takes microbatches in ascending order, so that
+// gradients come to the same bits as under every other such plan (L9).
+func (o *options) ascends() bool {
+	whole := o.plan == "seq1f1b" && o.slices < 2 // which is 1F1B
+	return (o.schedule.Ascends || whole) && !o.descending
+}
+
+// params are what the plan of a training step is made from.
+func (o *options) params() schedule.Params {
+	return schedule.Params{
+		Placement: o.placement, Microbatches: o.microbatches, Group: o.group, Cap: o.cap, Slices: o.slices,
+	}
+}
+
+// makePlan makes the plan of a step, as the runner will, so that whatever is wrong
+// with it is said before anything is written.
+func (o *options) makePlan() error {
+	plan, err := o.rule(o.params())
+	if err == nil && o.ranks > 1 {
+		plan, err = schedule.Comms(plan, o.capacity)
+	}
+	if err != nil {
+		return fmt.Errorf("-plan %s: %w", o.plan, plainly(err))
+	}
+	if o.costs == "" {
+		return nil
+	}
+	if o.priced, err = readCosts(o.costs); err == nil {
+		o.priced.Resident = nil // the trainer knows
+		_, err = schedule.Simulate(plan, o.priced, o.capacity)
+	}
+	if err != nil {
+		return fmt.Errorf("-costs: %w", plainly(err))
+	}
+	return nil
+}
+
+// plainly takes the prefixes out of an error of package schedule: flags are named here.
+func plainly(err error) error {
+	return errors.New(strings.NewReplacer(schedule.ErrParams.Error()+": ", "", schedule.ErrCosts.Error()+": ", "").Replace(err.Error()))
+}
+
+// planNames are the names that -plan takes.
+func planNames() (names []string) {
+	for _, s := range schedule.Schedules() {
+		names = append(names, s.Name)
+	}
+	return names
+}

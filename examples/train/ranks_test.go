@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Every plan of the catalog trains on several ranks to the bits of one rank, or where
+// its backward does not ascend to the same losses within rounding.
+func TestRanks(t *testing.T) {
+	text := sentence(t)
+	for microbatches, onRanks := range map[string][]int{"5": {2, 4}, "2": {4}} {
+		want := summaryOf(t, "-data", text, "-microbatches", microbatches)
+		for _, ranks := range onRanks {
+			for _, s := range schedule.Schedules() {
+				t.Run(fmt.Sprintf("%s on %d ranks, %s microbatches", s.Name, ranks, microbatches), func(t *testing.T) {
+					flags := []string{"-data", text, "-microbatches", microbatches, "-ranks", fmt.Sprint(ranks), "-plan", s.Name}
+					if s.Name == "seq1f1b" {
+						flags = append(flags, "-slices", "2")
+					}
+					got := summaryOf(t, flags...)
+					requireTrained(t, &want, &got)
+					require.Equal(t, s.Ascends, got.Ascends)
+					require.Equal(t, ranks, got.Ranks)
+					require.Equal(t, ranks*s.PerRank, got.Stages)
+				})
+			}
+		}
+	}
+}
+
+// requireTrained demands the numbers of another run: the same bits, or where the
+// backward does not ascend nearly the same.
+func requireTrained(t *testing.T, want, got *summary) {
+	t.Helper()
+	require.Zero(t, got.Growth)
+	require.Equal(t, 2, got.BooksAudited)
+	require.Equal(t, want.GrowthOver, got.GrowthOver)
+	require.Len(t, got.ByRank, got.Ranks)
+	if got.Ascends {
+		require.Equal(t, want.WeightsSHA256, got.WeightsSHA256)
+		require.Equal(t, *want.LossTrain, *got.LossTrain)
+		require.Equal(t, *want.LossHeldout, *got.LossHeldout)
+		return
+	}
+	require.NotEqual(t, want.WeightsSHA256, got.WeightsSHA256, "the order of sums is another one")
+	require.Equal(t, *want.LossTrainFirst, *got.LossTrainFirst, "before the first update nothing differs")
+	require.InDelta(t, *want.LossTrain, *got.LossTrain, 1e-5)
+	require.InDelta(t, *want.LossHeldout, *got.LossHeldout, 1e-5)
+}
+
+// What else says how a step runs changes no bit either.
+func TestWaysToRun(t *testing.T) {
+	text := sentence(t)
+	want := summaryOf(t, "-data", text)
+	for _, flags := range []string{
+		"-ranks 1 -plan zb-v",
+		"-ranks 1 -plan dualpipev -recompute",
+		"-ranks 2 -plan zb-h2 -cap 3 -recompute",
+		"-ranks 3 -cap 2",
+		"-ranks 3 -stages 7 -capacity 0",
+		"-ranks 3 -plan zb1p -group 3 -stages 9 -capacity -1",
+		"-ranks 2 -plan seq1f1b",
+		"-ranks 4 -plan breadth-first -capacity 3",
+		"-ranks 4 -plan gpipe -stages 2",
+		"-ranks 2 -plan breadth-first -descending",
+		"-ranks 2 -plan dualpipe -capacity 0",
+	} {
+		t.Run(flags, func(t *testing.T) {
+			got := summaryOf(t, append(strings.Fields(flags), "-data", text)...)
+			requireTrained(t, &want, &got)
+		})
+	}
+}
+
+// A flag goes with a plan where the plan's rule takes what it sets.
+func TestKnobs(t *testing.T) {
+	for _, s := range schedule.Schedules() {
+		for ranks := 1; ranks <= 2; ranks++ {
+			placement, err := s.Place(ranks, ranks*s.PerRank)
+			require.NoError(t, err)
+			params := schedule.Params{Placement: placement, Microbatches: 8}
+			for flag, p := range map[string]schedule.Params{
+				"group":  {Placement: placement, Microbatches: 8, Group: 4},
+				"cap":    {Placement: placement, Microbatches: 8, Cap: 4},
+				"slices": {Placement: placement, Microbatches: 8, Slices: 4},
+			} {
+				_, err := s.Rule(params)
+				require.NoError(t, err)
+				_, err = s.Rule(p)
+				for _, knob := range knobs {
+					if knob.flag == flag {
+						require.Equal(t, err == nil, knob.fits(s.Name, ranks), "-%s with %s on %d ranks: %v", flag, s.Name, ranks, err)
+						require.Equal(t, err != nil, errors.Is(err, schedule.ErrParams))
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestRanksWriteAll looks at what a run on several ranks leaves behind.
+func TestRanksWriteAll(t *testing.T) {
+	text := sentence(t)
+	_, one, _, _ := runTiny(t, "-data", text)
+	status, folder, stdout, stderr := runTiny(t, "-data", text, "-ranks", "3", "-plan", "zb-v", "-capacity", "2")
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "6 stages on 3 ranks, zb-v")
+	require.Contains(t, stdout, "links of capacity 2")
+	require.Contains(t, stdout, "2 of the 6 stages only hand on what they get; -layers 4 gives each a part")
+	require.Contains(t, stdout, "step 3/3")
+	require.Contains(t, stdout, "  bubble ")
+	require.Contains(t, stdout, "0 bytes over 15 microbatches on 3 ranks")
+	for _, stages := range []string{"0 5", "1 4", "2 3"} {
+		require.Contains(t, stdout, stages, "the stages of a rank")
+	}
+
+	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
+	require.NoError(t, err)
+	defer log.Close()
+	var seen [3][3][5]int // by rank, step and microbatch
+	for record, err := range memlog.Read(log) {
+		require.NoError(t, err)
+		require.Zero(t, record.Growth)
+		seen[record.Rank][record.Step][record.Microbatch]++
+	}
+	for rank := range seen {
+		for step := range seen[rank] {
+			require.Equal(t, [5]int{1, 1, 1, 1, 1}, seen[rank][step], "rank %d, step %d", rank, step)
+		}
+	}
+
+	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
+	require.NoError(t, err)
+	require.Equal(t, 3, strings.Count(string(page), "<svg"))
+	require.Contains(t, string(page), "<h2>Ranks</h2>")
+	require.Contains(t, string(page), "which had most.")
+	require.Contains(t, string(page), "(I and W)")
+	require.Equal(t, losses(t, one), losses(t, folder))
+}
+
+// losses reads losses.csv without the times.
+func losses(t *testing.T, folder string) (rows [][]string) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(folder, "losses.csv"))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(content)) {
+		columns := strings.Split(strings.TrimSpace(line), ",")
+		columns[5] = ""
+		rows = append(rows, columns)
+	}
+	return rows
+}
+
+// A run goes on with another plan on other ranks, to the same bits: two of them have a
+// copy of the tied table then.
+func TestResumeOnOtherRanks(t *testing.T) {
+	text, checkpoint := sentence(t), filepath.Join(t.TempDir(), "checkpoint")
+	whole := summaryOf(t, "-data", text)
+	interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", checkpoint, "-ranks", "2", "-plan", "zb-v")
+
+	var out, errs bytes.Buffer
+	status := run(t.Context(), []string{
+		"-data", text, "-resume", checkpoint, "-run", filepath.Join(t.TempDir(), "run"), "-json", "-", "-ranks", "4", "-plan", "1f1b",
+	}, &out, &errs)
+	require.Zero(t, status, errs.String())
+	var s summary
+	require.NoError(t, json.Unmarshal(out.Bytes(), &s))
+	require.Equal(t, 1, s.ResumedAt)
+	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
+	require.Equal(t, *whole.LossHeldout, *s.LossHeldout)
+}
+
+// TestAFailureOnOneRank lets the source of the last rank leak: all ranks end, and each
+// leaves what was alive there.
+func TestAFailureOnOneRank(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "run")
+	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t), "-ranks", "2"))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	run := &training{opts: opts, out: &output{Writer: &out}, json: &out}
+	require.NoError(t, run.prepare(t.Context()))
+	run.trainer.train[1].(*source).dev = leaking{run.trainer.devs[1]}
+
+	err = run.finish(t.Context(), run.loop(t.Context()))
+	require.ErrorIs(t, err, batchctx.ErrLeak)
+	require.ErrorContains(t, err, "rank 1")
+	for rank, leaks := range []bool{false, true} {
+		path := filepath.Join(folder, fmt.Sprintf("failure.rank%d.jsonl", rank))
+		require.ErrorContains(t, err, path)
+		dump, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, leaks, strings.Contains(string(dump), `"held by nobody","class":"workspace","bytes":60`))
+	}
+	require.NoError(t, run.close())
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// sizes fills in what the stages save, free and carry, of which Output and Gradient
+// are known. It follows from what was live before each action of one microbatch whose
+// backward is split, and after the last one.
+//
+// What a stage keeps of what another one has made, such as its input, is from then on
+// its own: F and I end what they are given, and save as much again.
+func sizes(stages []schedule.StageCosts, levels []actionSample) {
+	for i, before := range levels[:len(levels)-1] {
+		s := before.action.Stage()
+		costs, change := &stages[s], levels[i+1].classes
+		for class := range change {
+			change[class] -= before.classes[class]
+		}
+		change[memory.Entry] = 0 // not of a stage
+		switch before.action.Kind() {
+		case schedule.F:
+			costs.Saved = change.Total() - costs.Output
+			if s > 0 {
+				costs.Saved += stages[s-1].Output
+			}
+		case schedule.I:
+			costs.FreedByI = max(-change[memory.Saved]-change[memory.Activation], 0)
+			costs.Carry = change.Total() - costs.Gradient + costs.FreedByI
+			if s+1 < len(stages) {
+				costs.Carry += stages[s+1].Gradient
+			}
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !amd64 || purego
+
+package cpufeature
+
+func detect() (avx2fma, avx512 bool) { return false, false }

@@ -1,0 +1,6 @@
+// Package cpufeature says which vector instructions the processor and the system
+// offer. It asks once, when the program starts.
+//
+// Two build tags take instructions away, so that a whole test suite can run
+// without them: noavx512 leaves AVX2, purego leaves no assembly at all.
+package cpufeature

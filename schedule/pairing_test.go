@@ -1,0 +1,107 @@
+package schedule_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// inSegments writes a sequence of microbatches as segments, of bodies of random length,
+// that take each of them through these kinds of a stage.
+func inSegments(rng *rand.Rand, sequence []int, stage int, kinds ...schedule.Kind) []schedule.Segment {
+	var program []schedule.Segment
+	for len(sequence) > 0 {
+		n := min(1+rng.IntN(3), len(sequence))
+		s := schedule.Segment{Repeat: 1}
+		for _, mb := range sequence[:n] {
+			for _, k := range kinds {
+				s.Body = append(s.Body, schedule.Act(k, stage, mb))
+			}
+		}
+		if len(sequence) > n {
+			s.Stride = sequence[n] - sequence[0]
+		}
+		for limit := 1 + rng.IntN(40); s.Repeat < limit && len(sequence) >= n*(s.Repeat+1); s.Repeat++ {
+			next := sequence[n*s.Repeat : n*(s.Repeat+1)]
+			if !slices.EqualFunc(sequence[:n], next, func(a, b int) bool { return b == a+s.Repeat*s.Stride }) {
+				break
+			}
+		}
+		sequence = sequence[n*s.Repeat:]
+		program = append(program, s)
+	}
+	return program
+}
+
+// TestCrossedOrderInSegments compares what Check finds on a link whose two ends are
+// written in segments of their own with what it finds in the same lists.
+func TestCrossedOrderInSegments(t *testing.T) {
+	crossed := 0
+	rapid.Check(t, func(t *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		var sequence []int
+		m := 1 + rng.IntN(80)
+		for from := 0; from < m; { // stretches up and down
+			n := min(1+rng.IntN(60), m-from)
+			stretch := make([]int, n)
+			for i := range stretch {
+				stretch[i] = from + i
+			}
+			if rng.IntN(3) == 0 {
+				slices.Reverse(stretch)
+			}
+			sequence = append(sequence, stretch...)
+			from += n
+		}
+		receives := slices.Clone(sequence)
+		switch from := rng.IntN(m); rng.IntN(3) {
+		case 0:
+			to := rng.IntN(m)
+			receives[from], receives[to] = receives[to], receives[from]
+		case 1:
+			slices.Reverse(receives[from:])
+		}
+		p := &schedule.Plan{Name: "link", Mode: schedule.ForwardOnly, Microbatches: m, Placement: schedule.Looped(2, 2), Programs: [][]schedule.Segment{
+			inSegments(rng, sequence, 0, schedule.F, schedule.SendF), inSegments(rng, receives, 1, schedule.RecvF, schedule.F)}}
+		got, want := schedule.Check(p), schedule.Check(expand(p))
+		require.Equal(t, codesOf(want), codesOf(got), "segments: %v\nlists: %v", got, want)
+		if slices.Equal(sequence, receives) {
+			require.NoError(t, got)
+			return
+		}
+		crossed++
+		requireCodes(t, got, schedule.Pairing)
+		a, _ := errors.AsType[*schedule.PlanError](got)
+		b, _ := errors.AsType[*schedule.PlanError](want)
+		require.Equal(t, b.Faults[0], a.Faults[0])
+	})
+	require.NotZero(t, crossed)
+}
+
+// A link of a million messages is looked at in segments, and a crossing in the middle
+// of it is found.
+func TestCrossedOrderInTheMiddle(t *testing.T) {
+	const m = 1_000_000
+	send, receive := []schedule.Action{schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.SendF, 0, 0)}, []schedule.Action{schedule.Act(schedule.RecvF, 1, 0), schedule.Act(schedule.F, 1, 0)}
+	at := func(body []schedule.Action, from, repeat int) schedule.Segment {
+		s := schedule.Segment{Repeat: repeat, Stride: 1}
+		for _, a := range body {
+			s.Body = append(s.Body, a.Shift(from))
+		}
+		return s
+	}
+	p := &schedule.Plan{Name: "link", Mode: schedule.ForwardOnly, Microbatches: m, Placement: schedule.Looped(2, 2), Programs: [][]schedule.Segment{
+		{at(send, 0, m)},
+		{at(receive, 0, m/2), at(receive, m/2+1, 1), at(receive, m/2, 1), at(receive, m/2+2, m/2-2)},
+	}}
+	proof, err := schedule.Prove(p, schedule.Unlimited)
+	requireCodes(t, err, schedule.Pairing)
+	require.ErrorContains(t, err, "Rank 1, action 1000000: 1RECV_F500001 receives 0SEND_F500000, which rank 0 sent before 0SEND_F500001; send and receive in the same order.")
+	require.Less(t, proof.Visited, int64(1_000))
+}

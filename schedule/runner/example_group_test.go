@@ -1,0 +1,80 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// Two ranks with a stage each: the first doubles what it reads, the second records it
+// as its loss. Numbers cross as copies; the stream is read once for both.
+func ExampleGroup() {
+	type mb = batchctx.Microbatch[*float64]
+	x := []stages.Port{{Name: "x"}}
+	chain := []stages.Stage[*float64]{
+		&stages.Func[*float64]{
+			Declares: stages.Spec{Name: "double", Reads: []stages.Read{{Part: "number"}}, Outputs: x},
+			ForwardFunc: func(_ context.Context, mb *mb, _, out []*float64) error {
+				number, err := mb.Part(0)
+				if err != nil {
+					return err
+				}
+				doubled := 2 * *number
+				out[0] = &doubled
+				return nil
+			},
+		},
+		&stages.Func[*float64]{
+			Declares: stages.Spec{Name: "score", Inputs: x, Losses: []string{"loss"}},
+			ForwardFunc: func(_ context.Context, mb *mb, in, _ []*float64) error {
+				return mb.Loss(0, *in[0], 1)
+			},
+		},
+	}
+	cfg := runner.GroupConfig[*float64]{
+		Capacity: 1,
+		Copy: func(_, _ int, h *float64) (*float64, error) {
+			number := *h
+			return &number, nil
+		},
+	}
+	for range 2 {
+		cfg.Ranks = append(cfg.Ranks, runner.Config[*float64]{
+			Stages: chain, Placement: schedule.Looped(2, 2), Plan: schedule.OneFOneB,
+			Space:  memory.NewCollected(nil, func(*float64) int64 { return 8 }),
+			Parts:  []string{"number"},
+			Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
+		})
+	}
+	group, err := runner.NewGroup(cfg)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer group.Close()
+
+	last := 0.0
+	sources := runner.Share(2,
+		func(context.Context) (float64, error) { last++; return last, nil },
+		func(_ int, number float64, entry *batchctx.Entry[*float64]) error { return entry.Put(0, &number) })
+	result, err := group.Evaluate(context.Background(), 4, sources)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	value, _ := result.Loss("loss")
+	fmt.Println("mean", value, "over", result.Microbatches, "microbatches")
+	for rank, of := range result.Ranks {
+		fmt.Println("rank", rank, "ran", of.Actions, "actions")
+	}
+	// Output:
+	// mean 5 over 4 microbatches
+	// rank 0 ran 12 actions
+	// rank 1 ran 8 actions
+}

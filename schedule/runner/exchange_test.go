@@ -1,0 +1,133 @@
+package runner_test
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// FuzzReport reads bytes from another rank: they are refused, or written back as they
+// were.
+func FuzzReport(f *testing.F) {
+	empty := runner.EmptyReport()
+	f.Add(empty)
+	f.Add(slices.Concat(empty, []byte("a record")))
+	two := slices.Concat(empty, make([]byte, 16))
+	binary.LittleEndian.PutUint32(two[4:], 2)
+	f.Add(two)
+	binary.LittleEndian.PutUint32(empty[4:], 1<<31)
+	f.Add(slices.Clone(empty))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if again, err := runner.Recode(b); err == nil {
+			require.Equal(t, b, again)
+		}
+	})
+}
+
+// meddling changes what one rank learns of the others.
+type meddling struct {
+	*runner.Endpoint[number]
+	change func(all [][]byte) [][]byte
+}
+
+func (m meddling) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
+	all, err := m.Endpoint.Exchange(ctx, mine)
+	if err == nil {
+		all = m.change(slices.Clone(all))
+	}
+	return all, err
+}
+
+// TestReportsThatDoNotFitAreRefused changes the report of a rank on its way.
+func TestReportsThatDoNotFitAreRefused(t *testing.T) {
+	for want, change := range map[string]func(all [][]byte) [][]byte{
+		"1 ranks answered of 2": func(all [][]byte) [][]byte { return all[:1] },
+		"rank 1: not a report":  func(all [][]byte) [][]byte { all[1] = all[1][:20]; return all },
+		"0 bytes":               func(all [][]byte) [][]byte { all[1] = nil; return all },
+		"rank 1 ran step 9 of 3": func(all [][]byte) [][]byte {
+			all[1] = slices.Clone(all[1])
+			all[1][8] = 9
+			return all
+		},
+		"fewer parameters": func(all [][]byte) [][]byte {
+			all[1] = slices.Clone(all[1])
+			all[1][4] = 0
+			return all
+		},
+		"loss": func(all [][]byte) [][]byte { all[1] = all[1][:len(all[1])-1]; return all },
+		"more parameters": func(all [][]byte) [][]byte {
+			all[1] = slices.Insert(slices.Clone(all[1]), 8+8*13, make([]byte, 8)...)
+			all[1][4] = 2
+			return all
+		},
+	} {
+		r := chained(2)
+		rows := rowsOf(r.placement)
+		links := newLinks(t, 2, 1, 0)
+		var runners []*runner.Runner[number]
+		for rank := range 2 {
+			cfg := config(rows)
+			cfg.Placement, cfg.Plan, cfg.Rank = r.placement, r.rule, rank
+			cfg.Transport = meddling{links.Rank(rank), change}
+			runners = append(runners, newRunner(t, cfg))
+		}
+		errs := make(chan error, 2)
+		for _, r := range runners {
+			go func() { _, err := r.Step(t.Context(), 3, &counted{}); errs <- err }()
+		}
+		for range 2 {
+			require.ErrorContains(t, <-errs, want)
+		}
+	}
+}
+
+// TestRanksMergeTheirLosses has a loss on the first rank and one on the last: both are
+// those of all ranks, and the replicas of a rank come before them.
+func TestRanksMergeTheirLosses(t *testing.T) {
+	r := chained(2)
+	rows := rowsOf(r.placement)
+	r.change = func(rank int, cfg *runner.Config[number]) {
+		cfg.Losses = append(cfg.Losses, loss.Def{Name: "seen", Reduction: loss.Sum})
+		cfg.Stages[0] = seeing{rows[0]}
+		cfg.Merge = func(_ context.Context, record *loss.Record) error {
+			var other loss.Record
+			data, err := record.AppendBinary(nil)
+			require.NoError(t, err)
+			require.NoError(t, other.UnmarshalBinary(data))
+			return record.Merge(&other) // a replica that has recorded the same
+		}
+	}
+	result, err := r.group(t, rows).Step(t.Context(), 5, r.sources())
+	require.NoError(t, err)
+	seen, ok := result.Loss("seen")
+	require.True(t, ok)
+	require.Equal(t, 2*(1.0+2+3+4+5), seen)
+	require.EqualValues(t, 10, result.Losses[0].Weight)
+}
+
+// seeing records what it reads.
+type seeing struct{ *times }
+
+func (s seeing) Spec() stages.Spec {
+	spec := s.times.Spec()
+	spec.Losses = []string{"seen"}
+	return spec
+}
+
+func (s seeing) Forward(ctx context.Context, mb *view, in, out []number) error {
+	x, err := mb.Part(0)
+	if err != nil {
+		return err
+	}
+	if err := mb.Loss(0, *x, 1); err != nil {
+		return err
+	}
+	return s.times.Forward(ctx, mb, in, out)
+}

@@ -1,0 +1,173 @@
+package transporttest_test
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/transporttest"
+)
+
+// cell is a handle that two ranks may share without a data race, so that a transport
+// can be broken that way.
+type cell = *atomic.Uint64
+
+func newCell(value float64) cell {
+	h := new(atomic.Uint64)
+	h.Store(math.Float64bits(value))
+	return h
+}
+
+// cells is a subject over links, seen through what a test makes of their ends.
+func cells(change func(*runner.Endpoint[cell]) runner.Transport[cell]) transporttest.Subject[cell] {
+	return linked(func(_, _ int, h cell) (cell, error) { return newCell(math.Float64frombits(h.Load())), nil }, change)
+}
+
+func linked(copies func(from, to int, h cell) (cell, error), change func(*runner.Endpoint[cell]) runner.Transport[cell]) transporttest.Subject[cell] {
+	return transporttest.Subject[cell]{
+		New: func(ranks, capacity int) ([]runner.Transport[cell], func() error, error) {
+			links, err := runner.NewLinks(runner.LinksConfig[cell]{Ranks: ranks, Capacity: capacity, Copy: copies})
+			if err != nil {
+				return nil, nil, err
+			}
+			var ends []runner.Transport[cell]
+			for rank := range ranks {
+				ends = append(ends, change(links.Rank(rank)))
+			}
+			return ends, links.Close, nil
+		},
+		Patience: 50 * time.Millisecond,
+		Make:     func(_ int, value float64) (cell, error) { return newCell(value), nil },
+		Read:     func(_ int, h cell) (float64, error) { return math.Float64frombits(h.Load()), nil },
+		Write:    func(_ int, h cell, value float64) error { h.Store(math.Float64bits(value)); return nil },
+		Release:  func(int, cell) error { return nil },
+	}
+}
+
+// end is one end of links, broken by a test.
+type end struct {
+	*runner.Endpoint[cell]
+	send     func(ctx context.Context, to int, tag runner.Tag, h []cell) error
+	wait     func(ctx context.Context, to int, tag runner.Tag) error
+	recv     func(ctx context.Context, from int, tag runner.Tag, h []cell) error
+	exchange func(ctx context.Context, mine []byte) ([][]byte, error)
+	begin    func(ctx context.Context) error
+	abort    func(cause error)
+}
+
+func (e *end) Send(ctx context.Context, to int, tag runner.Tag, h []cell) error {
+	if e.send != nil {
+		return e.send(ctx, to, tag, h)
+	}
+	return e.Endpoint.Send(ctx, to, tag, h)
+}
+
+func (e *end) Wait(ctx context.Context, to int, tag runner.Tag) error {
+	if e.wait != nil {
+		return e.wait(ctx, to, tag)
+	}
+	return e.Endpoint.Wait(ctx, to, tag)
+}
+
+func (e *end) Recv(ctx context.Context, from int, tag runner.Tag, h []cell) error {
+	if e.recv != nil {
+		return e.recv(ctx, from, tag, h)
+	}
+	return e.Endpoint.Recv(ctx, from, tag, h)
+}
+
+func (e *end) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
+	if e.exchange != nil {
+		return e.exchange(ctx, mine)
+	}
+	return e.Endpoint.Exchange(ctx, mine)
+}
+
+func (e *end) Begin(ctx context.Context) error {
+	if e.begin != nil {
+		return e.begin(ctx)
+	}
+	return e.Endpoint.Begin(ctx)
+}
+
+func (e *end) Abort(cause error) {
+	if e.abort != nil {
+		e.abort(cause)
+		return
+	}
+	e.Endpoint.Abort(cause)
+}
+
+// TestBrokenTransportsAreFound breaks links in one way at a time: the suite names the
+// part of the contract.
+func TestBrokenTransportsAreFound(t *testing.T) {
+	lends := func(_, _ int, h cell) (cell, error) { return h, nil }
+	for _, broken := range []struct {
+		name, found string
+		copies      func(from, to int, h cell) (cell, error)
+		change      func(e *end)
+	}{
+		{"it hands over the sender's tensor", "data is copied", lends, func(*end) {}},
+		{"Wait does not wait", "wait blocks until the receipt", nil, func(e *end) {
+			e.wait = func(context.Context, int, runner.Tag) error { return nil }
+		}},
+		{"tags are ignored", "tags are verified", nil, func(e *end) {
+			e.send = func(ctx context.Context, to int, _ runner.Tag, h []cell) error {
+				return e.Endpoint.Send(ctx, to, runner.Tag{}, h)
+			}
+			e.recv = func(ctx context.Context, from int, _ runner.Tag, h []cell) error {
+				return e.Endpoint.Recv(ctx, from, runner.Tag{}, h)
+			}
+			e.wait = func(ctx context.Context, to int, _ runner.Tag) error { return e.Endpoint.Wait(ctx, to, runner.Tag{}) }
+		}},
+		{"tensors come in another order", "several tensors and none", nil, func(e *end) {
+			e.recv = func(ctx context.Context, from int, tag runner.Tag, h []cell) error {
+				err := e.Endpoint.Recv(ctx, from, tag, h)
+				slices.Reverse(h)
+				return err
+			}
+		}},
+		{"ranks are mixed up", "exchange", nil, func(e *end) {
+			e.exchange = func(ctx context.Context, mine []byte) ([][]byte, error) {
+				all, err := e.Endpoint.Exchange(ctx, mine)
+				all = slices.Clone(all)
+				slices.Reverse(all)
+				return all, err
+			}
+		}},
+		{"Begin does not wait", "begin waits for all", nil, func(e *end) {
+			e.begin = func(ctx context.Context) error {
+				go func() { _ = e.Endpoint.Begin(ctx) }()
+				return nil
+			}
+		}},
+		{"Abort does nothing", "abort ends every call", nil, func(e *end) {
+			e.abort = func(error) {}
+		}},
+		{"contexts are ignored", "a context ends a call", nil, func(e *end) {
+			e.recv = func(ctx context.Context, from int, tag runner.Tag, h []cell) error {
+				return e.Endpoint.Recv(context.WithoutCancel(ctx), from, tag, h)
+			}
+		}},
+	} {
+		t.Run(broken.name, func(t *testing.T) {
+			subject := cells(func(e *runner.Endpoint[cell]) runner.Transport[cell] {
+				x := &end{Endpoint: e}
+				broken.change(x)
+				return x
+			})
+			if broken.copies != nil {
+				subject = linked(broken.copies, func(e *runner.Endpoint[cell]) runner.Transport[cell] { return e })
+			}
+			subject.Capacities = []int{1}
+			faults := transporttest.Check(subject)
+			require.True(t, slices.ContainsFunc(faults, func(f transporttest.Fault) bool { return f.Test == broken.found }), "%v", faults)
+		})
+	}
+}

@@ -1,0 +1,25 @@
+package transporttest_test
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/transporttest"
+)
+
+// A transport that says something else about its links than what they are. In a test
+// call Run with the test instead of Check.
+func Example() {
+	subject := cells(func(e *runner.Endpoint[cell]) runner.Transport[cell] { return boasting{e} })
+	subject.Capacities = []int{1}
+	for _, fault := range transporttest.Check(subject) {
+		fmt.Println(fault)
+	}
+	// Output:
+	// capacity is told (capacity 1, rank 0): Capacity returns 7
+	// capacity is told (capacity 1, rank 1): Capacity returns 7
+}
+
+type boasting struct{ *runner.Endpoint[cell] }
+
+func (boasting) Capacity() int { return 7 }

@@ -1,0 +1,149 @@
+package scaling_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// hop is an empty stage over the buffers of a device: what it computes is the size of
+// what it returns.
+type hop struct {
+	dev         kernels.Device
+	first, last bool
+}
+
+type hopView = batchctx.Microbatch[kernels.Buffer]
+
+func (h *hop) Spec() stages.Spec {
+	spec := stages.Spec{Name: "hop", Slots: 1}
+	if h.first {
+		spec.Reads = []stages.Read{{Part: "tokens"}}
+	} else {
+		spec.Inputs = []stages.Port{{Name: "x"}}
+	}
+	if !h.last {
+		spec.Outputs = []stages.Port{{Name: "x"}}
+	}
+	return spec
+}
+
+func (h *hop) Forward(_ context.Context, mb *hopView, in, out []kernels.Buffer) error {
+	if !h.first {
+		if err := mb.Save(0, batchctx.ByBackward, mb.Retain(in[0])); err != nil {
+			return err
+		}
+	}
+	if h.last {
+		return nil
+	}
+	var err error
+	out[0], err = h.dev.Alloc(memory.Activation, kernels.Float32, 16)
+	return err
+}
+
+func (h *hop) Backward(_ context.Context, mb *hopView, _, gradIn []kernels.Buffer) error {
+	if h.first {
+		return nil
+	}
+	if _, err := mb.Take(0); err != nil {
+		return err
+	}
+	var err error
+	gradIn[0], err = h.dev.Alloc(memory.ActGrad, kernels.Float32, 16)
+	return err
+}
+
+// hops is a group of empty stages, two on each of three ranks, with their sources.
+func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.Group[kernels.Buffer], []runner.Source[kernels.Buffer]) {
+	t.Helper()
+	const ranks, depth = 3, 6
+	placement := schedule.Looped(ranks, depth)
+	var devices []kernels.Device
+	var sources []runner.Source[kernels.Buffer]
+	for range ranks {
+		dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 24})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, dev.Close()) })
+		devices = append(devices, dev)
+		sources = append(sources, runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+			if !entry.Wants(0) {
+				return nil
+			}
+			b, err := dev.Alloc(memory.Entry, kernels.Int32, 16)
+			if err != nil {
+				return err
+			}
+			return entry.Put(0, b)
+		}))
+	}
+	var chain []stages.Stage[kernels.Buffer]
+	for s, rank := range placement.Rank {
+		chain = append(chain, &hop{dev: devices[rank], first: s == 0, last: s == depth-1})
+	}
+	cfg := runner.GroupConfig[kernels.Buffer]{
+		Capacity: 1,
+		Copy: func(from, to int, h kernels.Buffer) (kernels.Buffer, error) {
+			return kernels.Transfer(devices[to], devices[from], h)
+		},
+	}
+	for rank := range ranks {
+		cfg.Ranks = append(cfg.Ranks, runner.Config[kernels.Buffer]{
+			Stages: chain, Space: devices[rank], Placement: placement, Plan: rule, Parts: []string{"tokens"},
+			Hooks: runner.Hooks{Microbatch: hook},
+		})
+	}
+	g, err := runner.NewGroup(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close()) })
+	return g, sources
+}
+
+// TestNothingGrowsOnSeveralRanks holds the levels of three ranks, and the allocations
+// of whole steps on the Go heap.
+func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
+	for _, plan := range []struct {
+		name  string
+		rule  schedule.Rule
+		large int
+	}{{"interleaved", schedule.Interleaved, 65536}, {"depth-first", schedule.DepthFirst, 8192}} {
+		t.Run(plan.name, func(t *testing.T) {
+			g, sources := hops(t, plan.rule, func(s *memory.Sample) {
+				if s.Growth != 0 || s.Excess != 0 {
+					t.Errorf("rank %d, microbatch %d grew by %d bytes to an excess of %d", s.Rank, s.Microbatch, s.Growth, s.Excess)
+				}
+			})
+			var peaks []int64
+			step := func(m int) func() {
+				return func() {
+					result, err := g.Step(t.Context(), m, sources)
+					if err != nil {
+						t.Fatal(err)
+					}
+					peaks = peaks[:0]
+					for _, rank := range result.Ranks {
+						peaks = append(peaks, rank.Peak, rank.Live, rank.Excess)
+					}
+				}
+			}
+			want := allocations(t, step(128))
+			before := slices.Clone(peaks)
+			require.Less(t, want, uint64(128))
+			got := allocations(t, step(plan.large), want)
+			require.Equal(t, before, peaks)
+			if !invariants.Enabled { // with it every call gets a view of its own
+				require.LessOrEqual(t, got, want)
+			}
+		})
+	}
+}
