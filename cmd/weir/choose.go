@@ -137,7 +137,11 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs priced) *chosen {
 // table prints the choice for people.
 func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs priced) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tschedule\tmakespan\tbubble\tpeak\t")
+	makespan := "makespan"
+	if costs.Unit != "" {
+		makespan += ", " + costs.Unit
+	}
+	fmt.Fprintf(t, "\tschedule\t%s\tbubble\tpeak\n", makespan)
 	for _, one := range choice.All {
 		if one.Refused != nil {
 			continue
@@ -155,7 +159,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs priced) erro
 		if costs.microbatch > 0 {
 			peak = number(float64(one.Peak)/float64(costs.microbatch)) + " mb"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%s\t\n", mark, one.Name(), number(costs.Units(one.Report.Makespan)), one.Report.BubbleMakespan(), peak)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(one.Report.Makespan)), one.Report.BubbleMakespan(), peak)
 	}
 	if err := t.Flush(); err != nil {
 		return err

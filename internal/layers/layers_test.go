@@ -22,6 +22,7 @@ var rooms = []struct {
 	{"internal/invariants", 0, nil},
 	{"internal/layers", 0, nil},
 	{"internal/cpufeature", 0, nil},
+	{"internal/vector", 1, nil},
 	{"memory", 1, nil},
 	{"loss", 1, nil},
 	{"schedule", 2, nil},

@@ -1,0 +1,59 @@
+package vector
+
+// Add adds src to dst. All slices of a call have the length of the first, here and
+// below, or more; what is more is not looked at.
+func (s Set) Add(dst, src []float32) {
+	src = src[:len(dst)]
+	if s.add(first(dst), first(src), len(dst)) {
+		return
+	}
+	for i, v := range src {
+		dst[i] += v
+	}
+}
+
+// Sum sets dst to x + y. dst may be one of them.
+func (s Set) Sum(dst, x, y []float32) {
+	x, y = x[:len(dst)], y[:len(dst)]
+	if s.sum(first(dst), first(x), first(y), len(dst)) {
+		return
+	}
+	for i := range dst {
+		dst[i] = x[i] + y[i]
+	}
+}
+
+// Scale sets dst to a·src. dst may be src.
+func (s Set) Scale(dst, src []float32, a float32) {
+	src = src[:len(dst)]
+	if s.scale(first(dst), first(src), len(dst), a) {
+		return
+	}
+	for i, v := range src {
+		dst[i] = a * v
+	}
+}
+
+// AddScaled adds a·src to dst.
+func (s Set) AddScaled(dst, src []float32, a float32) {
+	src = src[:len(dst)]
+	if s.addScaled(first(dst), first(src), len(dst), a) {
+		return
+	}
+	for i, v := range src {
+		dst[i] += a * v
+	}
+}
+
+// Larger sets top to the larger of top and x, and leaves it where x is NaN.
+func (s Set) Larger(top, x []float32) {
+	x = x[:len(top)]
+	if s.larger(first(top), first(x), len(top)) {
+		return
+	}
+	for i, v := range x {
+		if v > top[i] {
+			top[i] = v
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package vector
+
+import "math"
+
+// The tanh form of GELU, x·(1 + tanh u)/2 with u = sqrt(2/π)·(x + 0.044715·x³),
+// is x·σ(2u) with the logistic function σ: one exponential, and no difference
+// of numbers that are nearly equal.
+const (
+	gelu1 = 1.5957691216057308 // 2·sqrt(2/π)
+	gelu3 = gelu1 * 0.044715
+)
+
+// GELU sets y to gelu(x), to within 2^-21·|x|; y may be x. It is computed as
+// max(x, 0) - |x|·σ(-|2u|), which is x·σ(2u) without a branch on the sign, hard to
+// foresee as it is. Of an infinity it is NaN.
+func (s Set) GELU(y, x []float32) {
+	x = x[:len(y)]
+	if s.gelu(first(y), first(x), len(y)) {
+		return
+	}
+	for i, v := range x {
+		e := exp(-abs(v * (gelu1 + gelu3*v*v)))
+		a := abs(v)
+		y[i] = 0.5*v + 0.5*a - a*(e/(1+e))
+	}
+}
+
+// abs returns |x|.
+func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
+
+// GELUGrad sets dx to dy·gelu'(x), to within 2^-20 of dy; dx may be dy. The
+// derivative is σ(2u) + x·σ(2u)·σ(-2u)·(2u)'.
+func (s Set) GELUGrad(dx, dy, x []float32) {
+	dy, x = dy[:len(dx)], x[:len(dx)]
+	if s.geluGrad(first(dx), first(dy), first(x), len(dx)) {
+		return
+	}
+	for i, v := range x {
+		z := v * (gelu1 + gelu3*v*v)
+		e := exp(-abs(z))
+		s := 1 / (1 + e) // σ(|2u|)
+		r := e * s       // 1 - s
+		// 1/2 plus or minus 1/2 - r is s or r by the sign of z.
+		sign := math.Float32bits(z) & (1 << 31)
+		slope := 0.5 + math.Float32frombits(math.Float32bits(0.5-r)^sign)
+		if e != 0 { // else r is 0, and what it multiplies may be infinite
+			slope += v * s * r * (gelu1 + 3*gelu3*v*v)
+		}
+		dx[i] = dy[i] * slope
+	}
+}

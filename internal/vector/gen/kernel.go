@@ -1,0 +1,234 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// kernel is a function over slices, element by element or a reduction.
+//
+// Its code is assembly in which Vn is a full register, and Dn eight numbers of
+// float64 made of eight of float32. Beside instructions it has these lines:
+//
+//	load p Vn            the elements of p at this place, 0 past the end
+//	store Vn p
+//	spread a Vn          the scalar a in every element
+//	exp Vn               e^Vn; uses V10, V11, V12
+//	keep Va where Vb i Vc    Va, and 0 where comparison i of Vb and Vc is false
+//	mask Vn              0 past the end
+//	fill Va Vb           Vb past the end
+//	widen Vn Dm
+//
+// and [name] is a constant. V14 and V15 are taken in AVX2 where tails are.
+//
+// An elementwise kernel does the same to an element whether it lies in a full
+// register or in the tail. A reduction (eight) adds elements i, i+8, i+16, ... to
+// number i of eight partial sums, and adds those up in halves: an order that
+// depends on the length alone, and is the same for every instruction set.
+type kernel struct {
+	name, doc, args, results string
+	begin, body, end         string
+	eight                    bool
+	sums                     int // partial sums, which are results in order
+}
+
+// parameter is one argument or result, at its offset from the frame pointer.
+type parameter struct {
+	name, kind string
+	offset     int
+}
+
+// layout places parameters as Go does.
+func layout(list string, offset int) (placed []parameter, end int) {
+	if list == "" {
+		return nil, offset
+	}
+	var names []string
+	for _, item := range strings.Split(list, ",") {
+		name, kind, typed := strings.Cut(strings.TrimSpace(item), " ")
+		names = append(names, name)
+		if !typed {
+			continue
+		}
+		size := 8
+		if kind == "float32" {
+			size = 4
+		}
+		for _, n := range names {
+			offset = (offset + size - 1) / size * size
+			placed = append(placed, parameter{n, kind, offset})
+			offset += size
+		}
+		names = nil
+	}
+	return placed, offset
+}
+
+func (k kernel) parameters() (in, out []parameter, size int) {
+	in, size = layout(k.args, 0)
+	if k.results != "" {
+		out, size = layout(k.results, (size+7)/8*8)
+	}
+	return in, out, size
+}
+
+// pointers are the registers of pointer arguments in order.
+var pointers = []string{"DI", "SI", "DX", "R8", "R9"}
+
+// assembly returns the function for an instruction set.
+func (k kernel) assembly(s set) string {
+	in, out, size := k.parameters()
+	w := &writer{set: s, kernel: k, at: map[string]string{}, params: map[string]parameter{}}
+	wide := s.floats
+	if k.eight {
+		wide = 8
+	}
+	w.line("")
+	w.line("// %s: %s.", k.name, k.doc)
+	w.line("// AX counts elements, BX is where full registers end, CX the length.")
+	w.line("TEXT ·%s%s(SB), NOSPLIT, $0-%d", k.name, s.suffix, size)
+	for _, p := range append(in, out...) {
+		w.params[p.name] = p
+	}
+	for _, p := range in {
+		switch p.kind {
+		case "*float32":
+			r := pointers[len(w.at)]
+			w.at[p.name] = r
+			w.line("\tMOVQ %s+%d(FP), %s", p.name, p.offset, r)
+		case "int":
+			w.line("\tMOVQ %s+%d(FP), CX", p.name, p.offset)
+		}
+	}
+	for i := range k.sums {
+		w.code(fmt.Sprintf("VXORPD D%d, D%d, D%d", i, i, i))
+	}
+	w.code(k.begin)
+	w.line("\tXORQ AX, AX")
+	w.line("\tMOVQ CX, BX")
+	w.line("\tANDQ $-%d, BX", wide)
+	w.line("\tJMP check")
+	w.line("loop:")
+	w.code(k.body)
+	w.line("\tADDQ $%d, AX", wide)
+	w.line("check:")
+	w.line("\tCMPQ AX, BX")
+	w.line("\tJLT loop")
+	w.line("\tSUBQ AX, CX")
+	w.line("\tJEQ done")
+	w.tail = true
+	w.masks()
+	w.code(k.body)
+	w.line("done:")
+	for i := range k.sums {
+		w.reduce(i, out[i])
+	}
+	w.code(k.end)
+	w.line("\tVZEROUPPER")
+	w.line("\tRET")
+	return w.out.String()
+}
+
+// writer turns the lines of a kernel into those of an instruction set.
+type writer struct {
+	set
+	kernel
+	out    strings.Builder
+	at     map[string]string // the registers of pointers
+	params map[string]parameter
+	tail   bool
+}
+
+func (w *writer) line(text string, args ...any) { fmt.Fprintf(&w.out, text+"\n", args...) }
+
+var (
+	vectorName   = regexp.MustCompile(`\bV(\d+)\b`)
+	doubleName   = regexp.MustCompile(`\bD(\d+)\b`)
+	constantName = regexp.MustCompile(`\[(\w+)\]`)
+	resultName   = regexp.MustCompile(`\{(\w+)\}`)
+)
+
+// v returns the register for Vn.
+func (w *writer) v(name string) string {
+	reg := "Z"
+	if w.floats == 8 || w.eight {
+		reg = "Y"
+	}
+	return vectorName.ReplaceAllString(name, reg+"$1")
+}
+
+// code writes lines of a kernel.
+func (w *writer) code(text string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			w.instruction(line)
+		}
+	}
+}
+
+func (w *writer) instruction(line string) {
+	f := strings.Fields(line)
+	switch f[0] {
+	case "load":
+		w.load(w.at[f[1]], w.v(f[2]))
+	case "store":
+		w.store(w.v(f[1]), w.at[f[2]])
+	case "spread":
+		w.line("\tVBROADCASTSS %s+%d(FP), %s", f[1], w.params[f[1]].offset, w.v(f[2]))
+	case "exp":
+		w.code(strings.ReplaceAll(exponential, "X", f[1]))
+	case "keep":
+		w.keep(w.v(f[1]), w.v(f[3]), f[4], w.v(f[5]), w.v(f[1]))
+	case "keepIn": // keepIn Vto Va where Vb i Vc: the same with a register of its own
+		w.keep(w.v(f[2]), w.v(f[4]), f[5], w.constants(w.v(f[6])), w.v(f[1]))
+	case "mask":
+		w.mask(w.v(f[1]))
+	case "fill":
+		w.fill(w.v(f[1]), w.v(f[2]))
+	case "widen":
+		w.widen(f[1], f[2])
+	default:
+		w.plain(line)
+	}
+}
+
+// plain writes an instruction, once for each half of a D in AVX2.
+func (w *writer) plain(line string) {
+	line = w.constants(w.v(line))
+	line = resultName.ReplaceAllStringFunc(line, func(m string) string {
+		return fmt.Sprint(w.params[m[1:len(m)-1]].offset)
+	})
+	if !doubleName.MatchString(line) {
+		w.line("\t%s", line)
+		return
+	}
+	for half := range w.halves {
+		w.line("\t%s", doubleName.ReplaceAllStringFunc(line, func(m string) string { return w.double(m, half) }))
+	}
+}
+
+func (w *writer) constants(line string) string {
+	return constantName.ReplaceAllString(line, "${1}_"+w.file+"<>(SB)")
+}
+
+// exponential is the line "exp X", which the method Exp explains.
+const exponential = `
+	VMOVUPS [expTop], V10
+	VMINPS X, V10, V11
+	VMOVUPS [round], V10
+	VFMADD231PS [log2e], V11, V10 // t: n in its low bits
+	VSUBPS [round], V10, V12
+	VFNMADD231PS [ln2Hi], V12, V11
+	VFNMADD231PS [ln2Lo], V12, V11 // r
+	VPSLLD $23, V10, V10
+	VPADDD [exponent], V10, V10 // 2^n
+	VMOVUPS [exp6], V12
+	VFMADD213PS [exp5], V11, V12
+	VFMADD213PS [exp4], V11, V12
+	VFMADD213PS [exp3], V11, V12
+	VFMADD213PS [exp2], V11, V12
+	VFMADD213PS [one], V11, V12
+	VFMADD213PS [one], V11, V12
+	VMULPS V10, V12, V12
+	keepIn X V12 where X 5 [expMin] // not less`

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The product of tiles. One call adds the products of rows of A, whose elements
+// are rs from row to row and cs from column to column, and of columns of B, whose
+// rows lie ldb apart, to a tile of C.
+//
+// Registers: DI is C, SI and DX the first and fifth row of A, R8 is B, R9, R10
+// and R11 are ldc, rs and ldb in bytes, R12 is 3·rs, R13 is cs in bytes, CX counts
+// k. The tile of C lies in the first 2·rows registers, two for a row; then two for
+// a row of B, then one for an element of A.
+const productArgs = "c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool"
+
+// tileRows are the rows of a tile: as many as fill the registers.
+func (s set) tileRows() int {
+	if s.name == avx512.name {
+		return 8
+	}
+	return 4
+}
+
+// product returns the kernels of a full tile and of a single row.
+func (s set) product() string {
+	return s.tile("tile", s.tileRows()) + s.tile("row", 1)
+}
+
+type tile struct {
+	set
+	rows int
+	out  strings.Builder
+}
+
+func (t *tile) line(text string, args ...any) { fmt.Fprintf(&t.out, text+"\n", args...) }
+
+func (t *tile) reg(n int) string {
+	if t.name == avx512.name {
+		return fmt.Sprintf("Z%d", n)
+	}
+	return fmt.Sprintf("Y%d", n)
+}
+
+// load and store move one of the two registers of a row, under its mask.
+func (t *tile) load(pointer string, half int, to string) {
+	if t.name == avx512.name {
+		t.line("\tVMOVUPS.Z %d(%s), K%d, %s", half*t.bytes, pointer, half+1, to)
+	} else {
+		t.line("\tVMASKMOVPS %d(%s), Y%d, %s", half*t.bytes, pointer, 14+half, to)
+	}
+}
+
+func (t *tile) store(from, pointer string, half int) {
+	if t.name == avx512.name {
+		t.line("\tVMOVUPS %s, K%d, %d(%s)", from, half+1, half*t.bytes, pointer)
+	} else {
+		t.line("\tVMASKMOVPS %s, Y%d, %d(%s)", from, 14+half, half*t.bytes, pointer)
+	}
+}
+
+// element is where A has row r of this column.
+func element(r int) string {
+	base := []string{"SI", "DX"}[r/4]
+	return []string{"(" + base + ")", "(" + base + ")(R10*1)", "(" + base + ")(R10*2)", "(" + base + ")(R12*1)"}[r%4]
+}
+
+// step adds one column of A, of the rows from first to last, times one row of B.
+func (t *tile) step(first, last int) {
+	b := 2 * t.rows
+	t.load("R8", 0, t.reg(b))
+	t.load("R8", 1, t.reg(b+1))
+	for r := first; r <= last; r++ {
+		t.line("\tVBROADCASTSS %s, %s", element(r), t.reg(b+2))
+		t.line("\tVFMADD231PS %s, %s, %s", t.reg(b), t.reg(b+2), t.reg(2*r))
+		t.line("\tVFMADD231PS %s, %s, %s", t.reg(b+1), t.reg(b+2), t.reg(2*r+1))
+	}
+	t.line("\tADDQ R13, SI")
+	t.line("\tADDQ R13, DX")
+	t.line("\tADDQ R11, R8")
+}
+
+func (s set) tile(name string, rows int) string {
+	t := &tile{set: s, rows: rows}
+	params, size := layoutMixed(productArgs)
+	at := func(name string) string { return fmt.Sprintf("%s+%d(FP)", name, params[name]) }
+	t.line("")
+	t.line("// %s: %d rows by at most %d columns of C. Where head is set, the first %d columns of A", name, rows, 2*s.floats, rows)
+	t.line("// are an upper triangle, where tail is set the last are a lower one; k counts those between.")
+	t.line("TEXT ·%s%s(SB), NOSPLIT, $0-%d", name, s.suffix, size)
+	for _, m := range [][2]string{{"c", "DI"}, {"ldc", "R9"}, {"a", "SI"}, {"rs", "R10"}, {"cs", "R13"}, {"b", "R8"}, {"ldb", "R11"}, {"cols", "AX"}} {
+		t.line("\tMOVQ %s, %s", at(m[0]), m[1])
+	}
+	for _, r := range []string{"R9", "R10", "R13", "R11"} {
+		t.line("\tSHLQ $2, %s", r)
+	}
+	t.line("\tLEAQ (R10)(R10*2), R12")
+	t.line("\tLEAQ (SI)(R10*4), DX")
+	t.colMasks()
+	t.line("\tMOVBLZX %s, BX", at("accumulate"))
+	t.line("\tTESTQ BX, BX")
+	t.line("\tJEQ fresh")
+	t.line("\tMOVQ DI, BX")
+	for r := range rows {
+		t.load("BX", 0, t.reg(2*r))
+		t.load("BX", 1, t.reg(2*r+1))
+		if r < rows-1 {
+			t.line("\tADDQ R9, BX")
+		}
+	}
+	t.line("\tJMP begin")
+	t.line("fresh:")
+	for i := range 2 * rows {
+		t.line("\tVXORPS %s, %s, %s", t.reg(i), t.reg(i), t.reg(i))
+	}
+	t.line("begin:")
+	if rows > 1 {
+		t.line("\tMOVQ %s, BX", at("head"))
+		t.line("\tTESTQ BX, BX")
+		t.line("\tJEQ middle")
+		for l := range rows {
+			t.step(0, l)
+		}
+		t.line("middle:")
+	}
+	t.line("\tMOVQ %s, CX", at("k"))
+	t.line("\tTESTQ CX, CX")
+	t.line("\tJEQ last")
+	t.line("loop:")
+	t.step(0, rows-1)
+	t.line("\tDECQ CX")
+	t.line("\tJNE loop")
+	t.line("last:")
+	if rows > 1 {
+		t.line("\tMOVQ %s, BX", at("tail"))
+		t.line("\tTESTQ BX, BX")
+		t.line("\tJEQ done")
+		for l := range rows {
+			t.step(l, rows-1)
+		}
+		t.line("done:")
+	}
+	for r := range rows {
+		t.store(t.reg(2*r), "DI", 0)
+		t.store(t.reg(2*r+1), "DI", 1)
+		if r < rows-1 {
+			t.line("\tADDQ R9, DI")
+		}
+	}
+	t.line("\tVZEROUPPER")
+	t.line("\tRET")
+	return t.out.String()
+}
+
+// colMasks makes the masks of AX columns for both registers of a row.
+func (t *tile) colMasks() {
+	if t.name == avx512.name {
+		t.line("\tMOVL $-1, CX")
+		t.line("\tBZHIL AX, CX, CX") // 32 and more leave all ones
+		t.line("\tKMOVW CX, K1")
+		t.line("\tSHRL $16, CX")
+		t.line("\tKMOVW CX, K2")
+		return
+	}
+	t.line("\tMOVQ $8, CX")
+	t.line("\tCMPQ AX, CX")
+	t.line("\tCMOVQLT AX, CX") // columns of the first register
+	t.line("\tSUBQ CX, AX")
+	for half, count := range []string{"CX", "AX"} {
+		t.line("\tSHLQ $2, %s", count)
+		t.line("\tLEAQ tail<>+32(SB), BX")
+		t.line("\tSUBQ %s, BX", count)
+		t.line("\tVMOVUPS (BX), Y%d", 14+half)
+	}
+}
+
+// layoutMixed places parameters of eight bytes and, at the end, a bool.
+func layoutMixed(args string) (offsets map[string]int, size int) {
+	placed, _ := layout(args, 0)
+	offsets = map[string]int{}
+	for i, p := range placed {
+		offsets[p.name] = 8 * i
+	}
+	return offsets, 8*(len(placed)-1) + 1
+}
+
+// transpose returns the kernel of whole blocks of 8×8, which both sets use: eight
+// rows in, three rounds of exchange (pairs, pairs of pairs, halves), eight rows out.
+func (s set) transpose() string {
+	var out strings.Builder
+	line := func(text string, args ...any) { fmt.Fprintf(&out, text+"\n", args...) }
+	line("")
+	line("// transpose: blocks of 8×8, down the rows of src and then to its next eight columns.")
+	line("// DI and SI are dst and src, R8 and R9 their rows' distances in bytes, R10 and R11 three times that.")
+	line("TEXT ·transpose%s(SB), NOSPLIT, $0-48", s.suffix)
+	line("\tMOVQ dst+0(FP), DI\n\tMOVQ ldd+8(FP), R8\n\tMOVQ src+16(FP), SI\n\tMOVQ lds+24(FP), R9")
+	line("\tMOVQ cols+40(FP), DX\n\tSHLQ $2, R8\n\tSHLQ $2, R9\n\tLEAQ (R8)(R8*2), R10\n\tLEAQ (R9)(R9*2), R11")
+	line("column:")
+	line("\tMOVQ rows+32(FP), CX\n\tMOVQ SI, AX\n\tMOVQ DI, BX")
+	line("block:")
+	row := func(base, stride, triple string, i int) string {
+		return []string{"(" + base + ")", "(" + base + ")(" + stride + "*1)", "(" + base + ")(" + stride + "*2)", "(" + base + ")(" + triple + "*1)"}[i%4]
+	}
+	for i := range 8 {
+		if i == 4 {
+			line("\tLEAQ (AX)(R9*4), AX")
+		}
+		line("\tVMOVUPS %s, Y%d", row("AX", "R9", "R11", i), i)
+	}
+	line("\tLEAQ (AX)(R9*4), AX")
+	for i := 0; i < 8; i += 2 {
+		line("\tVUNPCKLPS Y%d, Y%d, Y%d", i+1, i, 8+i)
+		line("\tVUNPCKHPS Y%d, Y%d, Y%d", i+1, i, 9+i)
+	}
+	for _, i := range []int{0, 4} {
+		for j := range 2 {
+			line("\tVSHUFPS $0x44, Y%d, Y%d, Y%d", 10+i+j, 8+i+j, i+2*j)
+			line("\tVSHUFPS $0xee, Y%d, Y%d, Y%d", 10+i+j, 8+i+j, i+2*j+1)
+		}
+	}
+	for i := range 4 {
+		line("\tVPERM2F128 $0x20, Y%d, Y%d, Y%d", i+4, i, 8+i)
+		line("\tVPERM2F128 $0x31, Y%d, Y%d, Y%d", i+4, i, 12+i)
+	}
+	line("\tMOVQ BX, R12")
+	for i := range 8 {
+		if i == 4 {
+			line("\tLEAQ (R12)(R8*4), R12")
+		}
+		line("\tVMOVUPS Y%d, %s", 8+i, row("R12", "R8", "R10", i))
+	}
+	line("\tADDQ $32, BX\n\tSUBQ $8, CX\n\tJNE block")
+	line("\tADDQ $32, SI\n\tLEAQ (DI)(R8*8), DI\n\tSUBQ $8, DX\n\tJNE column")
+	line("\tVZEROUPPER\n\tRET")
+	return out.String()
+}

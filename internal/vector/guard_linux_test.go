@@ -1,0 +1,78 @@
+package vector_test
+
+import (
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/vector"
+)
+
+const page = 4096
+
+// guarded returns floats between two pages that cannot be touched: one that begins
+// at the first and one that ends at the second.
+func guarded(t *testing.T) []float32 {
+	t.Helper()
+	data, err := syscall.Mmap(-1, 0, 3*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syscall.Munmap(data)) })
+	require.NoError(t, syscall.Mprotect(data[:page], syscall.PROT_NONE))
+	require.NoError(t, syscall.Mprotect(data[2*page:], syscall.PROT_NONE))
+	x := unsafe.Slice((*float32)(unsafe.Pointer(&data[page])), page/4)
+	for i := range x {
+		x[i] = 1
+	}
+	return x
+}
+
+// Nothing is read or written beyond a slice, at either end: it would be a fault
+// that nobody can recover from.
+func TestNothingBeyondASlice(t *testing.T) {
+	var x [4][]float32
+	for i := range x {
+		x[i] = guarded(t)
+	}
+	each(t, func(t *testing.T, s vector.Set) {
+		for n := range 40 {
+			for _, atEnd := range []bool{false, true} {
+				part := func(i int) []float32 {
+					if atEnd {
+						return x[i][len(x[i])-n:]
+					}
+					return x[i][:n:n]
+				}
+				for _, f := range elementwise {
+					slices := make([][]float32, f.slices)
+					for i := range slices {
+						slices[i] = part(i)
+					}
+					f.run(s, slices)
+				}
+				for _, f := range reductions {
+					f.run(s, part(0), part(1))
+				}
+			}
+		}
+	})
+}
+
+func TestProductNothingBeyondASlice(t *testing.T) {
+	x, y, z := guarded(t), guarded(t), guarded(t)
+	each(t, func(t *testing.T, s vector.Set) {
+		for n := 1; n <= 20; n++ {
+			end := func(x []float32) []float32 { return x[len(x)-n*n:] }
+			for _, form := range []vector.Form{vector.Full, vector.Lower, vector.Upper} {
+				a, b := vector.Matrix{Data: end(x), Row: n, Col: 1}, vector.Matrix{Data: end(y), Row: n, Col: 1}
+				s.MulAdd(end(z), n, a, b, n, n, n, form, false)
+				a = vector.Matrix{Data: x[:n*n], Row: 1, Col: n}
+				b.Data = y[:n*n]
+				s.MulAdd(z[:n*n], n, a, b, n, n, n, form, true)
+			}
+			s.Transpose(end(z), n, end(x), n, n, n)
+			s.Transpose(z[:n*n], n, x[:n*n], n, n, n)
+		}
+	})
+}

@@ -1,0 +1,50 @@
+package vector
+
+// Normalise sets y to (x - mean)·rstd·gamma + beta, with an error of four roundings.
+func (s Set) Normalise(y, x, gamma, beta []float32, mean, rstd float32) {
+	x, gamma, beta = x[:len(y)], gamma[:len(y)], beta[:len(y)]
+	if s.normalise(first(y), first(x), first(gamma), first(beta), len(y), mean, rstd) {
+		return
+	}
+	for i, v := range x {
+		y[i] = (v-mean)*rstd*gamma[i] + beta[i]
+	}
+}
+
+// NormSums returns Σ g and Σ g·(x - mean)·rstd with g = dy·gamma: each term in
+// float32, the sums in float64.
+func (s Set) NormSums(dy, x, gamma []float32, mean, rstd float32) (g, gn float64) {
+	x, gamma = x[:len(dy)], gamma[:len(dy)]
+	if g, gn, ok := s.normSums(first(dy), first(x), first(gamma), len(dy), mean, rstd); ok {
+		return g, gn
+	}
+	var parts, normal eighths
+	for i, d := range dy {
+		g := d * gamma[i]
+		parts[i&7] += float64(g)
+		normal[i&7] += float64(g * ((x[i] - mean) * rstd))
+	}
+	return parts.sum(), normal.sum()
+}
+
+// NormGrad sets dx to rstd·(dy·gamma - meanG - (x - mean)·rstd·meanGN).
+func (s Set) NormGrad(dx, dy, x, gamma []float32, mean, rstd, meanG, meanGN float32) {
+	dy, x, gamma = dy[:len(dx)], x[:len(dx)], gamma[:len(dx)]
+	if s.normGrad(first(dx), first(dy), first(x), first(gamma), len(dx), mean, rstd, meanG, meanGN) {
+		return
+	}
+	for i := range dx {
+		dx[i] = rstd * (dy[i]*gamma[i] - meanG - (x[i]-mean)*rstd*meanGN)
+	}
+}
+
+// NormGain adds dy·(x - mean)·rstd to dgamma.
+func (s Set) NormGain(dgamma, dy, x []float32, mean, rstd float32) {
+	dy, x = dy[:len(dgamma)], x[:len(dgamma)]
+	if s.normGain(first(dgamma), first(dy), first(x), len(dgamma), mean, rstd) {
+		return
+	}
+	for i, d := range dy {
+		dgamma[i] += d * ((x[i] - mean) * rstd)
+	}
+}

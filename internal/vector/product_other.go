@@ -1,0 +1,7 @@
+//go:build !amd64 || purego
+
+package vector
+
+func (Set) mulAdd([]float32, int, Matrix, Matrix, int, int, int, Form, bool) bool { return false }
+
+func (Set) transposeBlocks([]float32, int, []float32, int, int, int) (rows, cols int) { return 0, 0 }

@@ -1,0 +1,29 @@
+package vector
+
+import "unsafe"
+
+// Set is an instruction set.
+type Set uint8
+
+// The sets, each with more than the one before. AVX2 includes FMA and BMI2, AVX512
+// the parts F, VL, BW and DQ. Naming one that the processor lacks ends the program
+// with an illegal instruction.
+const (
+	Portable Set = iota
+	AVX2
+	AVX512
+)
+
+// String returns the name in lower case.
+func (s Set) String() string {
+	switch s {
+	case AVX2:
+		return "avx2"
+	case AVX512:
+		return "avx512"
+	}
+	return "portable"
+}
+
+// first returns the address of the first element, for the assembly.
+func first(x []float32) *float32 { return unsafe.SliceData(x) }

@@ -1,0 +1,18 @@
+package vector_test
+
+import (
+	"github.com/weir-ml/weir/internal/cpufeature"
+	"github.com/weir-ml/weir/internal/vector"
+)
+
+// sets returns the sets of this processor, less what build tags take away.
+func sets() []vector.Set {
+	list := []vector.Set{vector.Portable}
+	if cpufeature.AVX2FMA {
+		list = append(list, vector.AVX2)
+	}
+	if cpufeature.AVX512 {
+		list = append(list, vector.AVX512)
+	}
+	return list
+}

@@ -1,0 +1,41 @@
+package vector
+
+// Transpose writes the transpose of src (rows×cols, lds from row to row) to dst
+// (cols×rows, ldd from row to row).
+func (s Set) Transpose(dst []float32, ldd int, src []float32, lds, rows, cols int) {
+	if rows == 0 || cols == 0 {
+		return
+	}
+	_, _ = dst[(cols-1)*ldd+rows-1], src[(rows-1)*lds+cols-1]
+	r, c := s.transposeBlocks(dst, ldd, src, lds, rows, cols)
+	if c < cols {
+		transposePortable(dst[c*ldd:], ldd, src[c:], lds, r, cols-c)
+	}
+	if r < rows {
+		transposePortable(dst[r:], ldd, src[r*lds:], lds, rows-r, cols)
+	}
+}
+
+// transposePortable takes four rows at a time, so that what is written lies together.
+func transposePortable(dst []float32, ldd int, src []float32, lds, rows, cols int) {
+	i := 0
+	for ; i+4 <= rows; i += 4 {
+		r0 := src[i*lds:][:cols]
+		r1 := src[(i+1)*lds:][:cols]
+		r2 := src[(i+2)*lds:][:cols]
+		r3 := src[(i+3)*lds:][:cols]
+		o := i
+		for l, v := range r0 {
+			d := dst[o : o+4 : o+4]
+			d[0], d[1], d[2], d[3] = v, r1[l], r2[l], r3[l]
+			o += ldd
+		}
+	}
+	for ; i < rows; i++ {
+		o := i
+		for _, v := range src[i*lds:][:cols] {
+			dst[o] = v
+			o += ldd
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package vector_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/vector"
+)
+
+var (
+	seedFlag = flag.Uint64("seed", 1, "seed of the random tests")
+	longFlag = flag.Bool("long", false, "look at every float32, which takes minutes")
+)
+
+var (
+	nan = float32(math.NaN())
+	inf = float32(math.Inf(1))
+)
+
+// each runs a test for every set of this processor.
+func each(t *testing.T, f func(t *testing.T, s vector.Set)) {
+	for _, s := range sets() {
+		t.Run(s.String(), func(t *testing.T) { f(t, s) })
+	}
+}
+
+func random(t testing.TB) *rand.Rand {
+	t.Helper()
+	t.Logf("-seed %d", *seedFlag)
+	return rand.New(rand.NewPCG(*seedFlag, 3))
+}
+
+// draws returns n numbers of mean 0 and the given deviation.
+func draws(r *rand.Rand, n int, std float64) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(std * r.NormFloat64())
+	}
+	return x
+}
+
+// everywhere returns float32 of all signs and exponents: denormal numbers, zeros,
+// infinities and NaN among them, and many of each exponent.
+func everywhere() []float32 {
+	step := uint32(104_729)
+	if *longFlag {
+		step = 1
+	}
+	x := []float32{0, float32(math.Copysign(0, -1)), inf, -inf, nan, math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, math.MaxFloat32, -math.MaxFloat32}
+	for bits := uint64(0); bits < 1<<32; bits += uint64(step) {
+		x = append(x, math.Float32frombits(uint32(bits)))
+		if len(x) == cap(x) && *longFlag && len(x) > 1<<24 {
+			break
+		}
+	}
+	return x
+}
+
+// same demands equal bits; one NaN is as good as another.
+func same(t *testing.T, want, got []float32, what string) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i := range want {
+		if math.Float32bits(want[i]) != math.Float32bits(got[i]) && (want[i] == want[i] || got[i] == got[i]) {
+			require.Failf(t, "bits differ", "%s: element %d is %v, want %v", what, i, got[i], want[i])
+		}
+	}
+}
+
+// within demands |got - want| <= bound, and NaN where NaN is wanted.
+func within(t *testing.T, want, bound float64, got float32, what string, args ...any) {
+	t.Helper()
+	g := float64(got)
+	if g == want || math.IsNaN(g) && math.IsNaN(want) || math.Abs(g-want) <= bound {
+		return
+	}
+	require.Failf(t, "out of bounds", "%s is %v, want %v within %.3g", fmt.Sprintf(what, args...), got, want, bound)
+}
