@@ -2,9 +2,6 @@ package kernels
 
 // Exported for the tests of this package.
 
-// Exp is the exponential of the hot loops.
-var Exp = exp
-
 // Philox returns the draw of Philox4x32-10 for a counter of two words and a key.
 func Philox(seed, stream, block uint64) [4]uint32 {
 	a, b, c, d := philox{seed, stream}.draw(block)

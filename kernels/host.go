@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/vector"
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -40,6 +41,7 @@ type Host struct {
 	space
 	config  memory.ArenaConfig
 	product product
+	vector  vector.Set
 }
 
 var (
@@ -56,7 +58,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kernels: host: %w", err)
 	}
-	return &Host{space: space{arena: arena}, config: cfg.arena(), product: newProduct()}, nil
+	return &Host{space: space{arena: arena}, config: cfg.arena(), product: newProduct(), vector: vectorSet()}, nil
 }
 
 // Name returns "host".

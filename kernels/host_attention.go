@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+
+	"github.com/weir-ml/weir/internal/vector"
+)
 
 // attentionTile is the number of queries and of keys of a tile. Tiles begin at
 // multiples of it, so that a row of the result depends on its position and on
@@ -11,13 +15,13 @@ const attentionTile = 64
 // queries and keys are the same positions: scores of later keys are not computed.
 const diagonalStep = 16
 
-// AttentionWorkspace returns the elements that a head needs at a time: packed
-// operands, one tile of scores (two backward), results of one tile of tokens.
+// AttentionWorkspace returns the elements that a head needs at a time: transposed
+// operands and scores of one tile.
 func (h *Host) AttentionWorkspace(tokens, _, headDim int) (forward, backward int) {
 	const t = attentionTile
 	tile := size(t, headDim)
-	forward = addSizes(size(3, tile), t*t+2*t)
-	backward = addSizes(addSizes(size(7, tile), 2*t*t), tokens)
+	forward = addSizes(tile, t*t+2*t)
+	backward = addSizes(addSizes(size(2, tile), 2*t*t), tokens)
 	return forward, backward
 }
 
@@ -57,9 +61,8 @@ func openAttention(c *call, op CausalAttention, need int) (v attentionViews) {
 
 // CausalAttention goes over tiles of queries, and for each over the tiles of keys
 // up to it with a running maximum and sum (online softmax, Milakov and
-// Gimelshein 2018). Scores lie transposed, keys × queries: the products with
-// values then read whole rows, and the work on scores is on columns that do not
-// wait for each other.
+// Gimelshein 2018). Scores lie transposed, keys × queries: the work on scores is
+// then on columns that do not wait for each other.
 func (h *Host) CausalAttention(op CausalAttention) error {
 	c := h.call("CausalAttention")
 	need, _ := h.AttentionWorkspace(op.Tokens, op.Heads, op.HeadDim)
@@ -67,134 +70,119 @@ func (h *Host) CausalAttention(op CausalAttention) error {
 	if c.err != nil {
 		return c.err
 	}
-	const t = attentionTile
-	dim := op.HeadDim
-	w := v.workspace
-	f := attentionForward{
-		dim: dim,
-		q:   carve(&w, t*dim),
-		k:   carve(&w, t*dim),
-		out: carve(&w, t*dim),
-		s:   carve(&w, t*t),
-		max: carve(&w, t),
-		sum: carve(&w, t),
-	}
-	width := op.Heads * dim
-	stride := 3 * width
-	scale := float32(1 / math.Sqrt(float64(dim)))
 	for head := range op.Heads {
-		q := v.qkv[head*dim:]
-		key, value := q[width:], q[2*width:]
-		for q0 := 0; q0 < op.Tokens; q0 += t {
-			queries := min(t, op.Tokens-q0)
-			transpose(f.q, t, q[q0*stride:], stride, queries, dim)
-			scaleBy(f.q, scale)
-			clear(f.out)
-			clear(f.sum)
-			for i := range f.max {
-				f.max[i] = float32(math.Inf(-1))
-			}
-			for k0 := 0; k0 < q0; k0 += t {
-				f.tile(key[k0*stride:], value[k0*stride:], stride, t, queries, false)
-			}
-			f.tile(key[q0*stride:], value[q0*stride:], stride, queries, queries, true)
-			lse := v.lse[head*op.Tokens+q0:][:queries]
-			for i := range lse {
-				lse[i] = float32(float64(f.max[i]) + math.Log(float64(f.sum[i])))
-				row := v.out[(q0+i)*width+head*dim:][:dim]
-				for d, o := range f.out[i*dim:][:dim] {
-					row[d] = o / f.sum[i]
-				}
-			}
+		f := newAttentionHead(h.vector, &v, op, head, v.workspace)
+		for q0 := 0; q0 < op.Tokens; q0 += attentionTile {
+			f.queries(q0, min(attentionTile, op.Tokens-q0))
 		}
 	}
 	return nil
 }
 
-// attentionForward is the state of one tile of queries of one head.
-type attentionForward struct {
-	dim      int
-	q, k     []float32 // transposed: HeadDim × tile; q with the scale in it
-	out      []float32 // tile × HeadDim, not yet divided by sum
-	s        []float32 // scores, then their exponentials: keys × queries
-	max, sum []float32 // per query
+// attentionHead is one head of the forward. Slices that end in the whole tensor
+// begin at the head's first element; rows of q, key and value are stride apart, of
+// out width.
+type attentionHead struct {
+	vector             vector.Set
+	dim, width, stride int
+	scale              float32
+	q, key, value      []float32
+	out, lse           []float32
+	qT                 []float32 // a tile of queries, transposed and scaled: HeadDim × tile
+	s                  []float32 // scores, then their exponentials: keys × queries
+	max, sum           []float32 // per query of the tile: so far, and of exponentials relative to max
 }
 
-// tile takes the given keys and values into account. Rows of key and value are
-// stride apart. On the diagonal query i sees keys 0..i of the tile.
-func (f *attentionForward) tile(key, value []float32, stride, keys, queries int, diagonal bool) {
+func newAttentionHead(set vector.Set, v *attentionViews, op CausalAttention, head int, workspace []float32) attentionHead {
 	const t = attentionTile
-	transpose(f.k, t, key, stride, keys, f.dim)
-	scores(f.s, f.k, f.q, f.dim, keys, queries, diagonal)
-	f.softmax(keys, queries, diagonal)
-	for j := range keys {
-		first := 0
-		if diagonal {
-			first = j
-		}
-		rankOne(queries-first, f.dim, f.s[j*t+first:], 1, value[j*stride:], f.out[first*f.dim:], f.dim)
+	dim, width := op.HeadDim, op.Heads*op.HeadDim
+	q := v.qkv[head*dim:]
+	return attentionHead{
+		vector: set, dim: dim, width: width, stride: 3 * width,
+		scale: float32(1 / math.Sqrt(float64(dim))),
+		q:     q, key: q[width:], value: q[2*width:],
+		out: v.out[head*dim:], lse: v.lse[head*op.Tokens:][:op.Tokens],
+		qT: carve(&workspace, t*dim), s: carve(&workspace, t*t),
+		max: carve(&workspace, t), sum: carve(&workspace, t),
 	}
 }
 
-// scores writes the products of keys and queries to s (keys × queries). On the
-// diagonal those of a query and a later key are undefined.
-func scores(s, k, q []float32, dim, keys, queries int, diagonal bool) {
+// queries computes the outputs of the n queries at q0.
+func (f *attentionHead) queries(q0, n int) {
+	f.vector.Transpose(f.qT, attentionTile, f.q[q0*f.stride:], f.stride, n, f.dim)
+	f.vector.Scale(f.qT, f.qT, f.scale)
+	for i := range f.max {
+		f.max[i] = float32(math.Inf(-1))
+	}
+	clear(f.sum)
+	for k0 := 0; k0 < q0; k0 += attentionTile {
+		f.tile(q0, n, k0, attentionTile)
+	}
+	f.tile(q0, n, q0, n)
+	for i := range n {
+		row := f.out[(q0+i)*f.width:][:f.dim]
+		f.vector.Scale(row, row, 1/f.sum[i])
+		f.lse[q0+i] = float32(float64(f.max[i]) + math.Log(float64(f.sum[i])))
+	}
+}
+
+// tile takes the keys and values at k0 into account. Where they are those of the
+// queries, query i sees the first i+1 of them.
+func (f *attentionHead) tile(q0, queries, k0, keys int) {
 	const t = attentionTile
-	clear(s[:keys*t])
+	diagonal, form := k0 == q0, vector.Full
+	if diagonal {
+		form = vector.Lower
+	}
+	scores(f.vector, f.s, vector.Matrix{Data: f.key[k0*f.stride:], Row: f.stride, Col: 1}, f.qT, f.dim, keys, queries, diagonal)
+	f.softmax(q0, queries, k0, keys)
+	p := vector.Matrix{Data: f.s, Row: 1, Col: t}
+	value := vector.Matrix{Data: f.value[k0*f.stride:], Row: f.stride, Col: 1}
+	f.vector.MulAdd(f.out[q0*f.width:], f.width, p, value, queries, f.dim, keys, form, k0 > 0)
+}
+
+// scores writes the products of the rows of k and the columns of q to s (keys ×
+// queries). On the diagonal those of a query and a later key are undefined.
+func scores(set vector.Set, s []float32, k vector.Matrix, q []float32, dim, keys, queries int, diagonal bool) {
+	const t = attentionTile
 	if !diagonal {
-		for d := range dim {
-			rankOne(keys, queries, k[d*t:], 1, q[d*t:], s, t)
-		}
+		set.MulAdd(s, t, k, vector.Matrix{Data: q, Row: t, Col: 1}, keys, queries, dim, vector.Full, false)
 		return
 	}
+	rows := k.Data
 	for j := 0; j < keys; j += diagonalStep {
-		for d := range dim {
-			rankOne(min(diagonalStep, keys-j), queries-j, k[d*t+j:], 1, q[d*t+j:], s[j*t+j:], t)
-		}
+		k.Data = rows[j*k.Row:]
+		set.MulAdd(s[j*t+j:], t, k, vector.Matrix{Data: q[j:], Row: t, Col: 1}, min(diagonalStep, keys-j), queries-j, dim, vector.Full, false)
 	}
+}
+
+// seenFrom returns the first query of a tile that sees key j.
+func seenFrom(j int, diagonal bool) int {
+	if diagonal {
+		return j
+	}
+	return 0
 }
 
 // softmax turns scores into exponentials relative to the maximum so far, and
 // scales what was summed relative to the maximum before.
-func (f *attentionForward) softmax(keys, queries int, diagonal bool) {
+func (f *attentionHead) softmax(q0, queries, k0, keys int) {
 	const t = attentionTile
-	var next [t]float32
+	var next, scale [t]float32
 	copy(next[:], f.max)
 	for j := range keys {
-		first := 0
-		if diagonal {
-			first = j
-		}
-		row, top := f.s[j*t+first:j*t+queries], next[first:queries]
-		for i, s := range row {
-			if s > top[i] {
-				top[i] = s
-			}
-		}
+		from := seenFrom(j, k0 == q0)
+		f.vector.Larger(next[from:queries], f.s[j*t+from:])
 	}
-	for i := range queries {
-		scale := exp(f.max[i] - next[i])
-		f.sum[i] *= scale
-		scaleBy(f.out[i*f.dim:][:f.dim], scale)
-		f.max[i] = next[i]
+	f.vector.Rescale(scale[:queries], f.max, next[:], f.sum)
+	if k0 > 0 {
+		for i := range queries {
+			row := f.out[(q0+i)*f.width:][:f.dim]
+			f.vector.Scale(row, row, scale[i])
+		}
 	}
 	for j := range keys {
-		first := 0
-		if diagonal {
-			first = j
-		}
-		row, top, total := f.s[j*t+first:j*t+queries], next[first:queries], f.sum[first:queries]
-		for i, s := range row {
-			p := exp(s - top[i])
-			row[i] = p
-			total[i] += p
-		}
-	}
-}
-
-// scaleBy multiplies x by a.
-func scaleBy(x []float32, a float32) {
-	for i := range x {
-		x[i] *= a
+		from := seenFrom(j, k0 == q0)
+		f.vector.ExpAdd(f.s[j*t+from:j*t+queries], f.max[from:], f.sum[from:])
 	}
 }

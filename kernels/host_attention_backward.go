@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+
+	"github.com/weir-ml/weir/internal/vector"
+)
 
 // attentionGrads are the opened buffers of CausalAttentionBackward.
 type attentionGrads struct{ dout, qkv, out, lse, dqkv, workspace []float32 }
@@ -21,11 +25,14 @@ func openAttentionBackward(c *call, op CausalAttentionBackward, need int) (v att
 	return v
 }
 
-// CausalAttentionBackward goes over tiles of keys, and for each over the tiles of
-// queries from it on. With the weights p = exp(score - LSE), recomputed tile by
-// tile, and delta = Σ dout·out of a query (Dao et al. 2022):
+// CausalAttentionBackward goes over tiles of queries, and for each over the tiles of
+// keys up to it. With the weights p = exp(score - LSE), recomputed tile by tile, and
+// delta = Σ dout·out of a query (Dao et al. 2022):
 //
-//	dv = Σ p·dout    ds = p·(dout·v - delta)    dq = scale·Σ ds·k    dk = scale·Σ ds·q
+//	dv = Σ p·dout    ds = scale·p·(dout·v - delta)    dq = Σ ds·k    dk = Σ ds·q
+//
+// All gradients are added up where they belong. What a tile of keys gets comes
+// first from the queries of the same positions.
 func (h *Host) CausalAttentionBackward(op CausalAttentionBackward) error {
 	c := h.call("CausalAttentionBackward")
 	_, need := h.AttentionWorkspace(op.Tokens, op.Heads, op.HeadDim)
@@ -33,137 +40,87 @@ func (h *Host) CausalAttentionBackward(op CausalAttentionBackward) error {
 	if c.err != nil {
 		return c.err
 	}
-	const t = attentionTile
-	dim, width := op.HeadDim, op.Heads*op.HeadDim
-	w := v.workspace
-	b := attentionBackward{
-		dim: dim, width: width, stride: 3 * width,
-		scale: float32(1 / math.Sqrt(float64(dim))),
-		q:     carve(&w, t*dim), k: carve(&w, t*dim),
-		v: carve(&w, t*dim), dout: carve(&w, t*dim),
-		dq: carve(&w, t*dim), dk: carve(&w, t*dim), dv: carve(&w, t*dim),
-		p: carve(&w, t*t), ds: carve(&w, t*t),
-		delta: carve(&w, op.Tokens),
-	}
 	for head := range op.Heads {
-		b.qkv, b.dqkv = v.qkv[head*dim:], v.dqkv[head*dim:]
-		b.grad, b.lse = v.dout[head*dim:], v.lse[head*op.Tokens:][:op.Tokens]
-		b.rows(v.out[head*dim:])
-		for k0 := 0; k0 < op.Tokens; k0 += t {
-			keys := min(t, op.Tokens-k0)
-			b.begin(k0, keys)
-			for q0 := k0; q0 < op.Tokens; q0 += t {
-				b.tile(k0, keys, q0, min(t, op.Tokens-q0))
-			}
-			b.end(k0, keys)
+		b := newAttentionGrad(h.vector, &v, op, head, v.workspace)
+		b.rows(v.out[head*op.HeadDim:])
+		for q0 := 0; q0 < op.Tokens; q0 += attentionTile {
+			b.queries(q0, min(attentionTile, op.Tokens-q0))
 		}
 	}
 	return nil
 }
 
-// attentionBackward is the state of one head and one tile of keys. Slices that
-// end in the whole tensor begin at the head's first element.
-type attentionBackward struct {
+// attentionGrad is one head of the backward. Slices that end in the whole tensor
+// begin at the head's first element; rows of q, key and value and of their gradients
+// are stride apart, of dout width.
+type attentionGrad struct {
+	vector             vector.Set
 	dim, width, stride int
 	scale              float32
-	qkv, grad, lse     []float32 // of the head; rows of qkv are stride apart, of grad width
-	dqkv               []float32
-	q, k, v, dout      []float32 // transposed tiles: HeadDim × tile; q with the scale in it
-	dq, dk, dv         []float32 // tile × HeadDim
+	q, key, value      []float32
+	dq, dkey, dvalue   []float32
+	dout, lse          []float32
+	qT, doutT          []float32 // tiles, transposed: HeadDim × tile; q with the scale in it
 	p, ds              []float32 // keys × queries
 	delta              []float32 // per token
 }
 
-// rows computes delta for each token of the head.
-func (b *attentionBackward) rows(out []float32) {
-	for i := range b.delta {
-		o := out[i*b.width:][:b.dim]
-		g := b.grad[i*b.width:][:len(o)]
-		var d float32
-		for j, v := range o {
-			d += v * g[j]
-		}
-		b.delta[i] = d
+func newAttentionGrad(set vector.Set, v *attentionGrads, op CausalAttentionBackward, head int, workspace []float32) attentionGrad {
+	const t = attentionTile
+	dim, width := op.HeadDim, op.Heads*op.HeadDim
+	q, dq := v.qkv[head*dim:], v.dqkv[head*dim:]
+	return attentionGrad{
+		vector: set, dim: dim, width: width, stride: 3 * width,
+		scale: float32(1 / math.Sqrt(float64(dim))),
+		q:     q, key: q[width:], value: q[2*width:],
+		dq: dq, dkey: dq[width:], dvalue: dq[2*width:],
+		dout: v.dout[head*dim:], lse: v.lse[head*op.Tokens:][:op.Tokens],
+		qT: carve(&workspace, t*dim), doutT: carve(&workspace, t*dim),
+		p: carve(&workspace, t*t), ds: carve(&workspace, t*t),
+		delta: carve(&workspace, op.Tokens),
 	}
 }
 
-// begin turns to the tile of keys at k0.
-func (b *attentionBackward) begin(k0, keys int) {
-	transpose(b.k, attentionTile, b.qkv[k0*b.stride+b.width:], b.stride, keys, b.dim)
-	transpose(b.v, attentionTile, b.qkv[k0*b.stride+2*b.width:], b.stride, keys, b.dim)
-	clear(b.dk)
-	clear(b.dv)
+// rows computes delta for each token of the head.
+func (b *attentionGrad) rows(out []float32) {
+	for i := range b.delta {
+		b.delta[i] = float32(b.vector.Dot(out[i*b.width:][:b.dim], b.dout[i*b.width:]))
+	}
+}
+
+// queries takes the n queries at q0 through all keys that they see.
+func (b *attentionGrad) queries(q0, n int) {
+	b.vector.Transpose(b.qT, attentionTile, b.q[q0*b.stride:], b.stride, n, b.dim)
+	b.vector.Scale(b.qT, b.qT, b.scale)
+	b.vector.Transpose(b.doutT, attentionTile, b.dout[q0*b.width:], b.width, n, b.dim)
+	for k0 := 0; k0 < q0; k0 += attentionTile {
+		b.tile(q0, n, k0, attentionTile)
+	}
+	b.tile(q0, n, q0, n)
 }
 
 // tile adds what the queries at q0 contribute to the keys and values at k0, and
 // the keys to the gradient of the queries.
-func (b *attentionBackward) tile(k0, keys, q0, queries int) {
+func (b *attentionGrad) tile(q0, queries, k0, keys int) {
 	const t = attentionTile
-	diagonal := q0 == k0
-	transpose(b.q, t, b.qkv[q0*b.stride:], b.stride, queries, b.dim)
-	scaleBy(b.q, b.scale)
-	transpose(b.dout, t, b.grad[q0*b.width:], b.width, queries, b.dim)
-	scores(b.p, b.k, b.q, b.dim, keys, queries, diagonal)
-	scores(b.ds, b.v, b.dout, b.dim, keys, queries, diagonal)
-	b.weights(keys, queries, q0, diagonal)
-
-	for i := range queries {
-		seen := keys
-		if diagonal {
-			seen = i + 1
-		}
-		rankOne(seen, b.dim, b.p[i:], t, b.grad[(q0+i)*b.width:], b.dv, b.dim)
-		rankOne(seen, b.dim, b.ds[i:], t, b.qkv[(q0+i)*b.stride:], b.dk, b.dim)
+	diagonal, lower, upper := k0 == q0, vector.Full, vector.Full
+	if diagonal {
+		lower, upper = vector.Lower, vector.Upper
 	}
-
-	clear(b.dq)
+	rows := func(x []float32, at int) vector.Matrix {
+		return vector.Matrix{Data: x[at*b.stride:], Row: b.stride, Col: 1}
+	}
+	scores(b.vector, b.p, rows(b.key, k0), b.qT, b.dim, keys, queries, diagonal)
+	scores(b.vector, b.ds, rows(b.value, k0), b.doutT, b.dim, keys, queries, diagonal)
 	for j := range keys {
-		first := 0
-		if diagonal {
-			first = j
-		}
-		rankOne(queries-first, b.dim, b.ds[j*t+first:], 1, b.qkv[(k0+j)*b.stride+b.width:], b.dq[first*b.dim:], b.dim)
+		from := seenFrom(j, diagonal)
+		b.vector.ExpGrad(b.p[j*t+from:j*t+queries], b.ds[j*t+from:], b.lse[q0+from:], b.delta[q0+from:], b.scale)
 	}
-	for i := range queries {
-		row := b.dqkv[(q0+i)*b.stride:][:b.dim]
-		for d, g := range b.dq[i*b.dim:][:b.dim] {
-			if k0 == 0 {
-				row[d] = b.scale * g
-			} else {
-				row[d] += b.scale * g
-			}
-		}
-	}
-}
 
-// weights turns scores in p into probabilities, and products of gradients and
-// values in ds into the gradient of the scores without the scale.
-func (b *attentionBackward) weights(keys, queries, q0 int, diagonal bool) {
-	const t = attentionTile
-	for j := range keys {
-		first := 0
-		if diagonal {
-			first = j
-		}
-		p, ds := b.p[j*t+first:j*t+queries], b.ds[j*t+first:j*t+queries]
-		lse, delta := b.lse[q0+first:q0+queries], b.delta[q0+first:q0+queries]
-		lse, delta, ds = lse[:len(p)], delta[:len(p)], ds[:len(p)]
-		for i, s := range p {
-			w := exp(s - lse[i])
-			p[i] = w
-			ds[i] = w * (ds[i] - delta[i])
-		}
-	}
-}
-
-// end writes the gradients of the keys and values at k0.
-func (b *attentionBackward) end(k0, keys int) {
-	for j := range keys {
-		dk := b.dqkv[(k0+j)*b.stride+b.width:][:b.dim]
-		dv := b.dqkv[(k0+j)*b.stride+2*b.width:][:b.dim]
-		copy(dv, b.dv[j*b.dim:])
-		for d, g := range b.dk[j*b.dim:][:b.dim] {
-			dk[d] = b.scale * g
-		}
-	}
+	p, ds := vector.Matrix{Data: b.p, Row: t, Col: 1}, vector.Matrix{Data: b.ds, Row: t, Col: 1}
+	dsT := vector.Matrix{Data: b.ds, Row: 1, Col: t}
+	dout := vector.Matrix{Data: b.dout[q0*b.width:], Row: b.width, Col: 1}
+	b.vector.MulAdd(b.dvalue[k0*b.stride:], b.stride, p, dout, keys, b.dim, queries, upper, !diagonal)
+	b.vector.MulAdd(b.dkey[k0*b.stride:], b.stride, ds, rows(b.q, q0), keys, b.dim, queries, upper, !diagonal)
+	b.vector.MulAdd(b.dq[q0*b.stride:], b.stride, dsT, rows(b.key, k0), queries, b.dim, keys, lower, k0 > 0)
 }

@@ -29,17 +29,9 @@ func (h *Host) Add(dst, src Buffer) error {
 	c := h.call("Add")
 	d, s := openPair(&c, dst, src)
 	if c.err == nil {
-		addTo(d, s)
+		h.vector.Add(d, s)
 	}
 	return c.err
-}
-
-// addTo adds src to dst, which is not longer.
-func addTo(dst, src []float32) {
-	src = src[:len(dst)]
-	for i, v := range src {
-		dst[i] += v
-	}
 }
 
 // openSum opens the buffers of Sum.
@@ -57,9 +49,6 @@ func (h *Host) Sum(dst, a, b Buffer) error {
 	if c.err != nil {
 		return c.err
 	}
-	x, y = x[:len(d)], y[:len(d)]
-	for i := range d {
-		d[i] = x[i] + y[i]
-	}
+	h.vector.Sum(d, x, y)
 	return nil
 }

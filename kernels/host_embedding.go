@@ -37,12 +37,7 @@ func (h *Host) Embed(op Embed) error {
 		return c.err
 	}
 	for t, id := range v.ids {
-		x := v.x[t*op.Width:][:op.Width]
-		row := v.table[int(id)*op.Width:][:len(x)]
-		position := v.positions[t*op.Width:][:len(x)]
-		for j := range x {
-			x[j] = row[j] + position[j]
-		}
+		h.vector.Sum(v.x[t*op.Width:][:op.Width], v.table[int(id)*op.Width:], v.positions[t*op.Width:])
 	}
 	return nil
 }
@@ -85,11 +80,11 @@ func (h *Host) EmbedBackward(op EmbedBackward) error {
 	}
 	if v.dtable != nil {
 		for t, id := range v.ids {
-			addTo(v.dtable[int(id)*op.Width:][:op.Width], v.dx[t*op.Width:][:op.Width])
+			h.vector.Add(v.dtable[int(id)*op.Width:][:op.Width], v.dx[t*op.Width:][:op.Width])
 		}
 	}
 	if v.dpositions != nil {
-		addTo(v.dpositions[:len(v.dx)], v.dx)
+		h.vector.Add(v.dpositions[:len(v.dx)], v.dx)
 	}
 	return nil
 }

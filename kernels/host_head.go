@@ -1,13 +1,21 @@
 package kernels
 
-import "math"
+import (
+	"math"
 
-// headTile is the number of tokens whose logits exist at a time.
-const headTile = 64
+	"github.com/weir-ml/weir/internal/vector"
+)
 
-// HeadWorkspace returns the elements of the logits of one tile of tokens.
+// Logits exist by tiles of tokens and of the vocabulary. The tiles of the vocabulary
+// are the same whatever the tokens, so that a token's loss does not depend on others.
+const (
+	headTokens     = 256
+	headVocabulary = 1024
+)
+
+// HeadWorkspace returns the elements of one tile of logits.
 func (h *Host) HeadWorkspace(tokens, _, vocabulary int) int {
-	return size(min(tokens, headTile), vocabulary)
+	return size(min(tokens, headTokens), min(vocabulary, headVocabulary))
 }
 
 // headViews are the opened buffers of HeadLoss, and of its backward.
@@ -32,9 +40,10 @@ func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
 	return v
 }
 
-// HeadLoss computes the loss of each token in float64 from logits in float32. A
-// token of weight 0 adds exactly nothing. A label out of range is ErrShape,
-// whatever its weight.
+// HeadLoss computes the loss of each token in float64 from logits in float32, with a
+// running maximum and sum over the tiles of the vocabulary (online softmax, Milakov
+// and Gimelshein 2018). A token of weight 0 adds exactly nothing. A label out of
+// range is ErrShape, whatever its weight.
 func (h *Host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 	c := h.call("HeadLoss")
 	v := openHeadLoss(&c, op, h.HeadWorkspace(op.Tokens, op.Width, op.Vocabulary))
@@ -42,17 +51,21 @@ func (h *Host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 	if c.err != nil {
 		return 0, 0, c.err
 	}
-	for t0 := 0; t0 < op.Tokens; t0 += headTile {
-		tokens := min(headTile, op.Tokens-t0)
-		h.logits(&v, t0, tokens, op.Width, op.Vocabulary)
+	var rows [headTokens]softmaxRow
+	for t0 := 0; t0 < op.Tokens; t0 += headTokens {
+		tokens := min(headTokens, op.Tokens-t0)
+		for v0 := 0; v0 < op.Vocabulary; v0 += headVocabulary {
+			cols := min(headVocabulary, op.Vocabulary-v0)
+			h.logits(&v, t0, tokens, v0, cols, op.Width)
+			for i := range tokens {
+				rows[i].add(h.vector, v.logits[i*cols:][:cols], v0, int(v.labels[t0+i]))
+			}
+		}
 		for i := range tokens {
-			t := t0 + i
-			row := v.logits[i*op.Vocabulary:][:op.Vocabulary]
-			label := float64(row[v.labels[t]])
-			lse := logSumExp(row)
-			v.lse[t] = float32(lse)
-			if w := float64(v.weights[t]); w != 0 {
-				sum += w * (lse - label)
+			lse := rows[i].top + math.Log(rows[i].sum)
+			v.lse[t0+i] = float32(lse)
+			if w := float64(v.weights[t0+i]); w != 0 {
+				sum += w * (lse - rows[i].label)
 				weight += w
 			}
 		}
@@ -60,26 +73,34 @@ func (h *Host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 	return sum, weight, nil
 }
 
-// logits computes those of the given tokens from t0 on.
-func (h *Host) logits(v *headViews, t0, tokens, width, vocabulary int) {
+// logits computes those of the given tokens from t0 on and of the given rows of the
+// table from v0 on: tokens×cols.
+func (h *Host) logits(v *headViews, t0, tokens, v0, cols, width int) {
 	x := matrix{data: v.x[t0*width:], ld: width}
-	table := matrix{data: v.table, ld: width, trans: true}
-	h.product.multiply(tokens, vocabulary, width, x, table, v.logits, vocabulary, false)
+	table := matrix{data: v.table[v0*width:], ld: width, trans: true}
+	h.product.multiply(tokens, cols, width, x, table, v.logits, cols, false)
 }
 
-// logSumExp returns the logarithm of Σ e^x in float64.
-func logSumExp(x []float32) float64 {
-	top := x[0]
-	for _, v := range x {
-		if v > top {
-			top = v
-		}
+// softmaxRow is what is known of a token's logits so far.
+type softmaxRow struct {
+	top   float64 // the largest
+	sum   float64 // of exponentials relative to top
+	label float64 // the logit of the label
+}
+
+// add takes the logits from number v0 on into account. Number 0 begins a new row.
+func (r *softmaxRow) add(set vector.Set, logits []float32, v0, label int) {
+	top := set.Largest(logits)
+	if v0 == 0 {
+		*r = softmaxRow{top: float64(top)}
+	} else if float64(top) > r.top {
+		r.sum *= math.Exp(r.top - float64(top))
+		r.top = float64(top)
 	}
-	var total float64
-	for _, v := range x {
-		total += float64(exp(v - top))
+	r.sum += set.SumExp(logits, float32(r.top))
+	if i := label - v0; i >= 0 && i < len(logits) {
+		r.label = float64(logits[i])
 	}
-	return float64(top) + math.Log(total)
 }
 
 func openHeadLossBackward(c *call, op HeadLossBackward, need int) (v headViews) {
@@ -105,32 +126,39 @@ func (h *Host) HeadLossBackward(op HeadLossBackward) error {
 	if c.err != nil {
 		return c.err
 	}
-	for t0 := 0; t0 < op.Tokens; t0 += headTile {
-		tokens := min(headTile, op.Tokens-t0)
-		h.logits(&v, t0, tokens, op.Width, op.Vocabulary)
-		for i := range tokens {
-			t := t0 + i
-			row := v.logits[i*op.Vocabulary:][:op.Vocabulary]
-			if v.weights[t] == 0 {
-				clear(row)
-				continue
+	for t0 := 0; t0 < op.Tokens; t0 += headTokens {
+		tokens := min(headTokens, op.Tokens-t0)
+		for v0 := 0; v0 < op.Vocabulary; v0 += headVocabulary {
+			cols := min(headVocabulary, op.Vocabulary-v0)
+			h.logits(&v, t0, tokens, v0, cols, op.Width)
+			for i := range tokens {
+				t := t0 + i
+				softmaxGrad(h.vector, v.logits[i*cols:][:cols], v.lse[t], op.Seed*v.weights[t], int(v.labels[t])-v0)
 			}
-			scale, lse := op.Seed*v.weights[t], v.lse[t]
-			for j, x := range row {
-				row[j] = scale * exp(x-lse)
+			grad := matrix{data: v.logits, ld: cols}
+			if v.dx != nil {
+				table := matrix{data: v.table[v0*op.Width:], ld: op.Width}
+				h.product.multiply(tokens, op.Width, cols, grad, table, v.dx[t0*op.Width:], op.Width, v0 > 0)
 			}
-			row[v.labels[t]] -= scale
-		}
-		grad := matrix{data: v.logits, ld: op.Vocabulary}
-		if v.dx != nil {
-			table := matrix{data: v.table, ld: op.Width}
-			h.product.multiply(tokens, op.Width, op.Vocabulary, grad, table, v.dx[t0*op.Width:], op.Width, false)
-		}
-		if v.dtable != nil {
-			grad.trans = true
-			x := matrix{data: v.x[t0*op.Width:], ld: op.Width}
-			h.product.multiply(op.Vocabulary, op.Width, tokens, grad, x, v.dtable, op.Width, op.Accumulate || t0 > 0)
+			if v.dtable != nil {
+				grad.trans = true
+				x := matrix{data: v.x[t0*op.Width:], ld: op.Width}
+				h.product.multiply(cols, op.Width, tokens, grad, x, v.dtable[v0*op.Width:], op.Width, op.Accumulate || t0 > 0)
+			}
 		}
 	}
 	return nil
+}
+
+// softmaxGrad turns logits into scale·(softmax - onehot), the label being number
+// label if there is one.
+func softmaxGrad(set vector.Set, logits []float32, lse, scale float32, label int) {
+	if scale == 0 {
+		clear(logits)
+		return
+	}
+	set.Exp(logits, lse, scale)
+	if label >= 0 && label < len(logits) {
+		logits[label] -= scale
+	}
 }

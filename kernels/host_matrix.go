@@ -50,7 +50,7 @@ func (h *Host) AddRow(x, b Buffer, rows, cols int) error {
 		return c.err
 	}
 	for ; len(dst) > 0; dst = dst[cols:] {
-		addTo(dst[:cols], row)
+		h.vector.Add(dst[:cols], row)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (h *Host) SumRows(dst, x Buffer, rows, cols int, accumulate bool) error {
 		clear(sum)
 	}
 	for ; len(src) > 0; src = src[cols:] {
-		addTo(sum, src[:cols])
+		h.vector.Add(sum, src[:cols])
 	}
 	return nil
 }

@@ -33,52 +33,14 @@ func (h *Host) LayerNorm(op LayerNorm) error {
 		return c.err
 	}
 	n := float64(op.Cols)
-	gamma, beta := v.gamma, v.beta[:len(v.gamma)]
 	for r := range op.Rows {
-		x := v.x[r*op.Cols:][:len(gamma)]
-		y := v.y[r*op.Cols:][:len(gamma)]
-		mean := float32(sum(x) / n)
-		rstd := float32(1 / math.Sqrt(squares(x, mean)/n+normEpsilon))
+		x := v.x[r*op.Cols:][:op.Cols]
+		mean := float32(h.vector.Total(x) / n)
+		rstd := float32(1 / math.Sqrt(h.vector.Squares(x, mean)/n+normEpsilon))
 		v.mean[r], v.rstd[r] = mean, rstd
-		for j, e := range x {
-			y[j] = (e-mean)*rstd*gamma[j] + beta[j]
-		}
+		h.vector.Normalise(v.y[r*op.Cols:][:op.Cols], x, v.gamma, v.beta, mean, rstd)
 	}
 	return nil
-}
-
-// sum returns Σ x in float64: four partial sums, elements in turn, so that an
-// addition need not wait for the one before.
-func sum(x []float32) float64 {
-	var s0, s1, s2, s3 float64
-	for ; len(x) >= 4; x = x[4:] {
-		s0 += float64(x[0])
-		s1 += float64(x[1])
-		s2 += float64(x[2])
-		s3 += float64(x[3])
-	}
-	for _, v := range x {
-		s0 += float64(v)
-	}
-	return s0 + s1 + (s2 + s3)
-}
-
-// squares returns Σ (x - mean)² in float64, in the order of sum.
-func squares(x []float32, mean float32) float64 {
-	m := float64(mean)
-	var s0, s1, s2, s3 float64
-	for ; len(x) >= 4; x = x[4:] {
-		d0, d1, d2, d3 := float64(x[0])-m, float64(x[1])-m, float64(x[2])-m, float64(x[3])-m
-		s0 += d0 * d0
-		s1 += d1 * d1
-		s2 += d2 * d2
-		s3 += d3 * d3
-	}
-	for _, v := range x {
-		d := float64(v) - m
-		s0 += d * d
-	}
-	return s0 + s1 + (s2 + s3)
 }
 
 // normGrads are the opened buffers of LayerNormBackward. What is not computed is nil.
@@ -103,7 +65,8 @@ func openLayerNormBackward(c *call, op LayerNormBackward) (v normGrads) {
 }
 
 // LayerNormBackward works row by row; DGamma and DBeta add rows in ascending
-// order.
+// order. With n = (x - mean)·rstd and g = dy·gamma a row of DX is
+// rstd·(g - mean(g) - n·mean(g·n)).
 func (h *Host) LayerNormBackward(op LayerNormBackward) error {
 	c := h.call("LayerNormBackward")
 	v := openLayerNormBackward(&c, op)
@@ -116,47 +79,20 @@ func (h *Host) LayerNormBackward(op LayerNormBackward) error {
 	if !op.AccumulateBeta {
 		clear(v.dbeta)
 	}
+	n := float64(op.Cols)
 	for r := range op.Rows {
-		dy := v.dy[r*op.Cols:][:op.Cols]
-		x := v.x[r*op.Cols:][:op.Cols]
+		dy, x := v.dy[r*op.Cols:][:op.Cols], v.x[r*op.Cols:][:op.Cols]
+		mean, rstd := v.mean[r], v.rstd[r]
 		if v.dx != nil {
-			normRowBackward(v.dx[r*op.Cols:][:op.Cols], dy, x, v.gamma, v.mean[r], v.rstd[r])
+			g, gn := h.vector.NormSums(dy, x, v.gamma, mean, rstd)
+			h.vector.NormGrad(v.dx[r*op.Cols:][:op.Cols], dy, x, v.gamma, mean, rstd, float32(g/n), float32(gn/n))
 		}
 		if v.dgamma != nil {
-			mean, rstd, dgamma := v.mean[r], v.rstd[r], v.dgamma[:len(dy)]
-			x := x[:len(dy)]
-			for j, g := range dy {
-				dgamma[j] += g * ((x[j] - mean) * rstd)
-			}
+			h.vector.NormGain(v.dgamma, dy, x, mean, rstd)
 		}
 		if v.dbeta != nil {
-			addTo(v.dbeta, dy)
+			h.vector.Add(v.dbeta, dy)
 		}
 	}
 	return nil
-}
-
-// normRowBackward writes one row of DX: with n = (x - mean)·rstd and g = dy·gamma
-// it is rstd·(g - mean(g) - n·mean(g·n)).
-func normRowBackward(dx, dy, x, gamma []float32, mean, rstd float32) {
-	x, dy, gamma = x[:len(dx)], dy[:len(dx)], gamma[:len(dx)]
-	var g0, g1, n0, n1 float64
-	j := 0
-	for ; j+1 < len(dx); j += 2 {
-		a, b := dy[j]*gamma[j], dy[j+1]*gamma[j+1]
-		g0 += float64(a)
-		g1 += float64(b)
-		n0 += float64(a * ((x[j] - mean) * rstd))
-		n1 += float64(b * ((x[j+1] - mean) * rstd))
-	}
-	if j < len(dx) {
-		a := dy[j] * gamma[j]
-		g0 += float64(a)
-		n0 += float64(a * ((x[j] - mean) * rstd))
-	}
-	n := float64(len(dx))
-	meanG, meanGN := float32((g0+g1)/n), float32((n0+n1)/n)
-	for j := range dx {
-		dx[j] = rstd * (dy[j]*gamma[j] - meanG - (x[j]-mean)*rstd*meanGN)
-	}
 }

@@ -1,15 +1,19 @@
 package kernels
 
-import "math"
+import (
+	"math"
 
-// SumSquares adds up squares in float64, in ascending order.
+	"github.com/weir-ml/weir/internal/vector"
+)
+
+// SumSquares adds up squares in float64, in eight partial sums.
 func (h *Host) SumSquares(x Buffer) (float64, error) {
 	c := h.call("SumSquares")
-	var total float64
-	for _, v := range c.floats("x", x, x.N) {
-		total += float64(v) * float64(v)
+	v := c.floats("x", x, x.N)
+	if c.err != nil {
+		return 0, c.err
 	}
-	return total, c.err
+	return h.vector.Squares(v, 0), nil
 }
 
 // adamViews are the opened buffers of AdamW.
@@ -46,19 +50,17 @@ func (h *Host) AdamW(op AdamW) error {
 	if c.err != nil {
 		return c.err
 	}
-	beta1, beta2 := op.Beta1, op.Beta2
-	rest1, rest2 := float32(1-float64(beta1)), float32(1-float64(beta2))
-	correct1 := float32(1 / (1 - math.Pow(float64(beta1), float64(op.Step))))
-	correct2 := float32(1 / (1 - math.Pow(float64(beta2), float64(op.Step))))
-	w, grad, m1, m2 := v.weight, v.grad[:len(v.weight)], v.m[:len(v.weight)], v.v[:len(v.weight)]
-	for i, old := range w {
-		g := op.Factor * grad[i]
-		a := beta1*m1[i] + rest1*g
-		b := beta2*m2[i] + rest2*g*g
-		m1[i], m2[i] = a, b
-		// A float32 square root: exact rounding makes the detour the same.
-		root := float32(math.Sqrt(float64(b * correct2)))
-		w[i] = old - op.LearningRate*(a*correct1/(root+op.Epsilon)+op.WeightDecay*old)
-	}
+	h.vector.Update(v.weight, v.grad, v.m, v.v, &vector.AdamW{
+		Factor: op.Factor,
+		Beta1:  op.Beta1, Rest1: float32(1 - float64(op.Beta1)),
+		Beta2: op.Beta2, Rest2: float32(1 - float64(op.Beta2)),
+		Correct1: correction(op.Beta1, op.Step), Correct2: correction(op.Beta2, op.Step),
+		Epsilon: op.Epsilon, Rate: op.LearningRate, Decay: op.WeightDecay,
+	})
 	return nil
+}
+
+// correction returns 1/(1-beta^step), which makes up for moments that began at 0.
+func correction(beta float32, step int64) float32 {
+	return float32(1 / (1 - math.Pow(float64(beta), float64(step))))
 }

@@ -193,8 +193,8 @@ type AdamW struct {
 
 // Optimizer is what happens to gradients at step end.
 type Optimizer interface {
-	// SumSquares returns Σ x² in float64, in ascending order of elements. It is NaN
-	// or infinite where an element is.
+	// SumSquares returns Σ x² in float64, in an order that depends on the number of
+	// elements alone. It is NaN or infinite where an element is.
 	SumSquares(x Buffer) (float64, error)
 	AdamW(op AdamW) error
 }
