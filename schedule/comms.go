@@ -97,44 +97,6 @@ func newLowering(o *outline, capacity int) *lowering {
 	return v
 }
 
-// receiver returns the stage that an edge leads to.
-func receiver(edge int) int {
-	if edge%2 == 0 {
-		return edge/2 + 1
-	}
-	return edge/2 - 1
-}
-
-// takes returns the edge on which a computation's message comes, and makes that on which
-// its own goes, -1 where there is none.
-func (l *links) takes(a Action) int {
-	switch stage := a.Stage(); a.Kind() {
-	case F:
-		return l.crossing(2 * (stage - 1))
-	case B, I:
-		return l.crossing(2*(stage+1) + 1)
-	}
-	return -1
-}
-
-func (l *links) makes(a Action) int {
-	switch stage := a.Stage(); a.Kind() {
-	case F:
-		return l.crossing(2 * stage)
-	case B, I:
-		return l.crossing(2*stage + 1)
-	}
-	return -1
-}
-
-// crossing returns an edge if it is on a link, -1 otherwise.
-func (l *links) crossing(edge int) int {
-	if edge < 0 || edge >= len(l.of) || l.of[edge] < 0 {
-		return -1
-	}
-	return edge
-}
-
 // length returns how many actions a rank has with its transfers, each segment run once.
 func (v *lowering) length(rank int) int {
 	n := 0
@@ -260,73 +222,6 @@ func (v *lowering) end(rank int, d duty) {
 	}
 }
 
-// exchange sends what the links take.
-func (v *lowering) exchange() {
-	clear(v.asked)
-	for rank := range v.ranks {
-		v.dispatch(rank)
-	}
-}
-
-// dispatch empties a rank's outbox as far as the links take it. Those to whom it sends
-// come first where links may be full: so they do not stand at a receive, should this rank
-// be late, with something to send behind it.
-func (v *lowering) dispatch(rank int) {
-	if v.asked[rank] {
-		return
-	}
-	v.asked[rank] = true
-	outbox := &v.queues[v.outbox+rank]
-	for outbox.n > 0 {
-		out := edge(outbox.list()[0].head)
-		l := v.of[out]
-		if v.capacity != Unlimited {
-			v.dispatch(v.to[l])
-		}
-		if !v.note(v.room(l)) {
-			break
-		}
-		send := v.pop(v.outbox + rank)
-		v.write(rank, send)
-		v.push(queueOf(l, fresh), send)
-		v.add(setOf(out, made), int64(send.Microbatch()))
-		if v.capacity == 0 {
-			v.receiveEarly(l)
-		}
-	}
-}
-
-// room reports whether a link takes a message now. It makes room in a full one if the
-// receiver can take the oldest message: at once where it is between two computations,
-// or else before the one that it is at, if the message was there then.
-func (v *lowering) room(l int) bool {
-	old, young := v.queues[queueOf(l, ripe)].n, v.queues[queueOf(l, fresh)].n
-	between := !v.busy(v.to[l])
-	switch {
-	case v.capacity == Unlimited || old+young < v.capacity:
-		return true
-	case v.capacity == 0:
-		return between // the two meet
-	case between || old > 0:
-		v.receiveEarly(l)
-		return true
-	}
-	return false
-}
-
-// receiveEarly receives the oldest message of a link before anything takes it.
-func (v *lowering) receiveEarly(l int) {
-	send := v.receive(l)
-	v.add(setOf(edge(send), early), int64(send.Microbatch()))
-	switch to := v.to[l]; {
-	case v.trial:
-	case v.busy(to):
-		v.scripts[to].before(receiptOf(send))
-	default:
-		v.scripts[to].write(receiptOf(send))
-	}
-}
-
 // setOf returns the index of a set of an edge, queueOf that of a queue of a link.
 func setOf(edge, set int) int     { return numSets*edge + set }
 func queueOf(link, queue int) int { return numQueues*link + queue }
@@ -336,17 +231,6 @@ func (v *lowering) pass(l, from, to int) {
 	for v.queues[queueOf(l, from)].n > 0 {
 		v.push(queueOf(l, to), v.pop(queueOf(l, from)))
 	}
-}
-
-// receiptOf returns the receive of a send, waitFor the wait for it.
-func receiptOf(send Action) Action { return received(edge(send), int64(send.Microbatch())) }
-
-func waitFor(send Action) Action {
-	kind := WaitF
-	if send.Kind() == SendB {
-		kind = WaitB
-	}
-	return Act(kind, send.Stage(), send.Microbatch())
 }
 
 func (v *lowering) write(rank int, a Action) {

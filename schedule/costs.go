@@ -76,6 +76,9 @@ func (c *Costs) Validate() error {
 			fault("%s is %d: it must be 0 to %d", fmt.Sprintf(format, args...), v, int64(maxCost))
 		}
 	}
+	if c == nil {
+		return fmt.Errorf("%w: there are none", ErrCosts)
+	}
 	if len(c.Unit) > maxUnit {
 		fault("the name of the unit has %d bytes: it may have %d", len(c.Unit), maxUnit)
 	}

@@ -148,7 +148,8 @@ func (d *costsReader) costs() *Costs {
 	if d.fault != nil {
 		return nil
 	}
-	if _, err := d.json.Token(); err != io.EOF {
+	if rest := bytes.TrimLeft(d.text[d.json.InputOffset():], " \t\r\n"); len(rest) > 0 {
+		d.start = int64(len(d.text) - len(rest))
 		d.fail("something behind the costs", "expected the end of the text")
 	}
 	if !schema {
@@ -302,8 +303,29 @@ func (d *costsReader) fail(found, format string, args ...any) {
 	}
 	before := d.text[:min(int(d.start), len(d.text))]
 	line, column := 1+bytes.Count(before, []byte{'\n'}), len(before)-bytes.LastIndexByte(before, '\n')
+	place := fmt.Sprintf("line %d:%d", line, column)
+	if d.name != "" {
+		place = fmt.Sprintf("%s:%d:%d", d.name, line, column)
+	}
 	if found != "" {
 		found = "found " + found + ", "
 	}
-	d.fault = &textFault{ErrCosts, d.name, line, column, found + fmt.Sprintf(format, args...)}
+	d.fault = &costsFault{line: line, column: column, place: place, text: found + fmt.Sprintf(format, args...)}
 }
+
+// costsFault is a fault at a place of a text.
+type costsFault struct {
+	line, column int
+	place        string // the same, in words
+	text         string
+}
+
+func (f *costsFault) Error() string { return fmt.Sprintf("%v: %s: %s", ErrCosts, f.place, f.text) }
+
+func (f *costsFault) Unwrap() error { return ErrCosts }
+
+// Place returns where the fault is, for those who read costs out of a larger text.
+func (f *costsFault) Place() (line, column int) { return f.line, f.column }
+
+// Fault returns what was found and what was expected.
+func (f *costsFault) Fault() string { return f.text }

@@ -13,3 +13,11 @@ func SendReceive(placement Placement, microbatches int, lists [][]Action) [][]Ac
 	o := newOutline(&Plan{Placement: placement, Microbatches: microbatches})
 	return o.sendReceive(lists)
 }
+
+// Queue is what is on its way between ranks.
+type Queue struct{ queue }
+
+func (q *Queue) Push(a Action)  { q.push(a) }
+func (q *Queue) Pop() Action    { a, _ := q.pop(); return a }
+func (q *Queue) Len() int       { return q.n }
+func (q *Queue) Stretches() int { return len(q.list()) }

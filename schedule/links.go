@@ -55,3 +55,52 @@ func sent(edge int, mb int64) Action {
 func received(edge int, mb int64) Action {
 	return Act(RecvF+Kind(edge%2)*(SendB-SendF), receiver(edge), 0).Shift(int(mb))
 }
+
+// receiver returns the stage that an edge leads to.
+func receiver(edge int) int {
+	if edge%2 == 0 {
+		return edge/2 + 1
+	}
+	return edge/2 - 1
+}
+
+// takes returns the edge on which a computation's message comes, and makes that on which
+// its own goes, -1 where there is none.
+func (l *links) takes(a Action) int {
+	switch stage := a.Stage(); a.Kind() {
+	case F:
+		return l.crossing(2 * (stage - 1))
+	case B, I:
+		return l.crossing(2*(stage+1) + 1)
+	}
+	return -1
+}
+
+func (l *links) makes(a Action) int {
+	switch stage := a.Stage(); a.Kind() {
+	case F:
+		return l.crossing(2 * stage)
+	case B, I:
+		return l.crossing(2*stage + 1)
+	}
+	return -1
+}
+
+// crossing returns an edge if it is on a link, -1 otherwise.
+func (l *links) crossing(edge int) int {
+	if edge < 0 || edge >= len(l.of) || l.of[edge] < 0 {
+		return -1
+	}
+	return edge
+}
+
+// receiptOf returns the receive of a send, waitFor the wait for it.
+func receiptOf(send Action) Action { return received(edge(send), int64(send.Microbatch())) }
+
+func waitFor(send Action) Action {
+	kind := WaitF
+	if send.Kind() == SendB {
+		kind = WaitB
+	}
+	return Act(kind, send.Stage(), send.Microbatch())
+}

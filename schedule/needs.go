@@ -80,12 +80,11 @@ func (o *outline) needs(list []need, stage int, kind Kind) []need {
 	return list
 }
 
-// neighbour returns the slice of the same sequence that is so many on (-1 or 1), and
-// whether there is one: the sequence may begin or end with this one.
-func (o *outline) neighbour(stage int, mb int64, on int8) (int64, bool) {
-	other, span := mb+int64(on), o.span(stage)
-	k := int64(max(o.plan.Slices, 1))
-	return other, other/k == mb/k && other >= span.lo && other < span.hi
+// neighbour returns the slice that is so many on (-1 or 1), and whether it is of the
+// same sequence.
+func (o *outline) neighbour(mb int64, on int8) (int64, bool) {
+	other, k := mb+int64(on), int64(max(o.plan.Slices, 1))
+	return other, other/k == mb/k
 }
 
 // dependsOn reports whether an action of a stage and a microbatch needs another one
@@ -95,7 +94,7 @@ func (o *outline) dependsOn(a, other Action) bool {
 	for _, n := range o.needs(list[:0], a.Stage(), a.Kind()) {
 		mb, ok := int64(a.Microbatch()), true
 		if n.on != 0 {
-			mb, ok = o.neighbour(a.Stage(), mb, n.on)
+			mb, ok = o.neighbour(mb, n.on)
 		}
 		if ok && (other.Kind() == n.kind || other.Kind() == n.or) && other.Stage() == n.stage && int64(other.Microbatch()) == mb {
 			return true

@@ -51,7 +51,7 @@ func (v *ordering) visit(a Action, mb int64) {
 		}
 		if n.on != 0 {
 			var sliced bool
-			if of, sliced = c.neighbour(stage, mb, n.on); !v.within(of, c.span(stage)) || !sliced {
+			if of, sliced = c.neighbour(mb, n.on); !v.within(of, c.span(stage)) || !sliced {
 				continue
 			}
 		}

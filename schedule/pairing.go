@@ -15,7 +15,7 @@ func (c *checker) pairing() {
 	}
 	sends, receives := c.traffic(l)
 	for i := range sends {
-		if !uneven[i] {
+		if !uneven[i] && c.compared <= maxWork {
 			c.pairLink(l.from[i], l.to[i], cursor{program: sends[i]}, cursor{program: receives[i]})
 		}
 	}
@@ -45,7 +45,7 @@ func (c *checker) traffic(l links) (sends, receives [][]Segment) {
 					*side = append(*side, Segment{Repeat: s.Repeat, Stride: s.Stride})
 				}
 				body := &(*side)[len(*side)-1].Body
-				*body = append(*body, a.WithDrop(0))
+				*body = append(*body, a.WithDrop(0).WithJoin(false))
 			}
 		}
 	}
@@ -65,6 +65,10 @@ func (c *checker) pairLink(from, to int, sends, receives cursor) {
 		got, more := sends.action()
 		want, both := receives.action()
 		if !more || !both || crossed == maxCrossed {
+			return
+		}
+		if c.compared++; c.compared > maxWork {
+			c.untold()
 			return
 		}
 		agreed++
@@ -91,6 +95,9 @@ func (c *checker) pairLink(from, to int, sends, receives cursor) {
 // have agreed, and reports whether it did.
 func skip(sends, receives *cursor, agreed int) bool {
 	x, y := &sends.program[sends.segment], &receives.program[receives.segment]
+	if sends.repeat == x.Repeat-1 || receives.repeat == y.Repeat-1 {
+		return false
+	}
 	messages := leastMultiple(len(x.Body), len(y.Body))
 	if agreed < messages {
 		return false

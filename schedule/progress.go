@@ -18,11 +18,6 @@ func (c *checker) progress(capacity int) {
 	v.deadlocks()
 }
 
-// untold adds a fault for a march that was given up.
-func (c *checker) untold() {
-	c.plain(Unproved, -1, "The programs of all ranks together are too large and too irregular to prove that no rank waits for ever; write them in segments whose microbatches ascend or descend without gaps.")
-}
-
 // march lets all ranks go as far as they can.
 func (c *checker) march(capacity int) *progress {
 	sets := c.stages * kindsPerStage

@@ -157,3 +157,41 @@ func compareWithList(t require.TestingT, p *schedule.Plan, capacity int) {
 		require.Equal(t, codesOf(want), codesOf(got), "segments: %v\nlists: %v", got, want)
 	}
 }
+
+// TestCheckOfEverySchedule proves every schedule as it is and with its transfers, for
+// the links that these were made for, as segments and written out.
+func TestCheckOfEverySchedule(t *testing.T) {
+	most := 5
+	if *long {
+		most = 8
+	}
+	for _, s := range schedule.Schedules() {
+		t.Run(s.Name, func(t *testing.T) {
+			for ranks := 1; ranks <= most; ranks++ {
+				placement, err := s.Place(ranks, ranks*s.PerRank)
+				if err != nil {
+					continue // an odd number of ranks
+				}
+				for _, microbatches := range []int{1, 2, 5, 16, 17, 64, 1_000} {
+					p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: microbatches})
+					if err != nil {
+						require.ErrorIs(t, err, schedule.ErrParams)
+						continue
+					}
+					prove := func(p *schedule.Plan, capacity int) {
+						require.NoError(t, schedule.CheckLinks(p, capacity), "P=%d M=%d capacity %d", ranks, microbatches, capacity)
+						if microbatches < 100 {
+							require.NoError(t, schedule.CheckLinks(expand(p), capacity), "P=%d M=%d capacity %d, a list", ranks, microbatches, capacity)
+						}
+					}
+					prove(p, schedule.Unlimited)
+					for capacity := schedule.Unlimited; capacity <= 1 && ranks > 1; capacity++ {
+						lowered, err := schedule.Comms(p, capacity)
+						require.NoError(t, err)
+						prove(lowered, capacity)
+					}
+				}
+			}
+		})
+	}
+}

@@ -92,8 +92,8 @@ func (g gathering) program(program []Segment) []Segment {
 type use struct{ stage, from int }
 
 // windows returns for each action of a body that begins a computation, or a pair, which
-// stages are gathered then, given the order in which the stages come behind the body. It
-// returns that order before the body as well.
+// stages are gathered then, in the order in which they come, given the order in which the
+// stages come behind the body. It returns that order before the body as well.
 func (g gathering) windows(body []Action, coming []use) ([][]int, []use) {
 	coming = slices.Clone(coming)
 	from := 0
@@ -101,6 +101,7 @@ func (g gathering) windows(body []Action, coming []use) ([][]int, []use) {
 		from = coming[0].from
 	}
 	windows := make([][]int, len(body))
+	var all []int // of the windows, those that are the same once
 	var window []int
 	for i, a := range slices.Backward(body) {
 		if !a.Kind().Compute() {
@@ -119,25 +120,26 @@ func (g gathering) windows(body []Action, coming []use) ([][]int, []use) {
 		if i > 0 && body[i-1].Joined() {
 			continue
 		}
-		if next := g.window(coming); !slices.Equal(next, window) {
-			window = next
+		next := coming[:g.size(coming)]
+		if !slices.EqualFunc(window, next, func(stage int, u use) bool { return stage == u.stage }) {
+			first := len(all)
+			for _, u := range next {
+				all = append(all, u.stage)
+			}
+			window = all[first:len(all):len(all)]
 		}
 		windows[i] = window
 	}
 	return windows, coming
 }
 
-// window returns the stages that are gathered where these come.
-func (g gathering) window(coming []use) []int {
+// size returns how many stages are gathered where these come.
+func (g gathering) size(coming []use) int {
 	n := min(g.active, len(coming))
 	if g.pairs && n < len(coming) && coming[n].from == coming[n-1].from {
 		n++
 	}
-	window := make([]int, n)
-	for i, u := range coming[:n] {
-		window[i] = u.stage
-	}
-	return window
+	return n
 }
 
 // gather returns the actions with what is given up and gathered between them, and what
@@ -154,17 +156,16 @@ func gather(body []Action, windows [][]int, gathered []int) ([]Action, []int) {
 	return list, gathered
 }
 
-// change adds what must be given up and gathered where these stages are gathered and
-// those are to be.
+// change adds what must be given up, lower stages first, and what must be gathered where
+// some stages are gathered and others wanted.
 func change(list []Action, gathered, wanted []int) []Action {
-	if slices.Equal(gathered, wanted) {
-		return list
-	}
-	for _, stage := range slices.Sorted(slices.Values(gathered)) {
+	first := len(list)
+	for _, stage := range gathered {
 		if !slices.Contains(wanted, stage) {
 			list = append(list, Act(Reshard, stage, 0))
 		}
 	}
+	slices.Sort(list[first:])
 	for _, stage := range wanted {
 		if !slices.Contains(gathered, stage) {
 			list = append(list, Act(Unshard, stage, 0))

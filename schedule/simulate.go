@@ -58,8 +58,8 @@ type Event struct {
 }
 
 // Timeline is Simulate, and shows every action to visit: those of a rank in their
-// order, and none before one that it needs. It runs every repeat, and its report has
-// a critical path.
+// order, and those of several ranks in an order that is always the same, but not that
+// of time. It runs every repeat, and its report has a critical path.
 func Timeline(plan *Plan, costs *Costs, capacity int, visit func(Event)) (*Report, error) {
 	s, err := newSimulation(plan, costs, capacity)
 	if err != nil {
@@ -98,10 +98,6 @@ func newSimulation(plan *Plan, costs *Costs, capacity int) (*simulation, error) 
 	if c.checkShape(plan); len(c.faults) > 0 {
 		return nil, c.err()
 	}
-	if copies := plan.Placement.Copies; copies > 1 && plan.Placement.Stages()%copies != 0 {
-		c.plain(Malformed, -1, "The plan has %d stages in %d copies; give every copy the same stages.", plan.Placement.Stages(), copies)
-		return nil, c.err()
-	}
 	if capacity < Unlimited {
 		return nil, fmt.Errorf("%w: capacity %d: it must be 0 or more, or %d for no limit", ErrParams, capacity, Unlimited)
 	}
@@ -112,6 +108,7 @@ func newSimulation(plan *Plan, costs *Costs, capacity int) (*simulation, error) 
 	if s.survey(c); len(c.faults) > 0 {
 		return nil, c.err()
 	}
+	s.prepare()
 	return s, nil
 }
 

@@ -2,7 +2,7 @@ package schedule
 
 import (
 	"bytes"
-	"math"
+	"math/bits"
 )
 
 // leaps lets a simulation leap over repeats that must go like others.
@@ -22,10 +22,11 @@ import (
 // k repeats.
 type leaps struct {
 	s      *simulation
-	stride int // microbatches of a turn
+	stride int // microbatches of a round
 
-	past   []moment // of the last rounds, by round and rank
-	rounds int      // seen
+	beats  []uint64 // of the last rounds: what each was like
+	rounds int      // since the last leap
+	window int      // how many rounds must repeat before they are taken for a period
 	rest   int      // rounds until a period is looked for again
 
 	a, b, c snapshot // the ends of two periods in a row
@@ -33,19 +34,16 @@ type leaps struct {
 	slopes  slopes
 }
 
-// moment is where a rank was at the end of a round.
-type moment struct {
-	segment         int
-	position, clock int64
-}
-
 const (
-	// maxPeriod is how many rounds a period may have, and maxMoments how many moments
-	// are kept to find one; with many ranks periods are shorter.
-	maxPeriod  = 128
-	maxMoments = 1 << 15
-	// maxStride bounds the microbatches of a turn.
+	// maxPeriod is how many rounds a period may have, a power of two.
+	maxPeriod = 512
+	// maxStride bounds the microbatches of a round, and maxQuota the actions of several
+	// repeats in it.
 	maxStride = 1 << 12
+	maxQuota  = 1 << 16
+	// maxKept bounds the parcels in a snapshot, maxTrace the comparisons in a trace.
+	maxKept  = 1 << 16
+	maxTrace = 1 << 24
 	// fewRepeats are not worth a leap.
 	fewRepeats = 4
 )
@@ -65,119 +63,130 @@ func newLeaps(s *simulation) *leaps {
 	if !repeats {
 		return nil
 	}
-	periods := max(2, min(maxPeriod, maxMoments/(2*len(s.ranks))))
-	l.past = make([]moment, (2*periods+1)*len(s.ranks))
+	l.beats = make([]uint64, 2*maxPeriod)
 	return l
 }
 
 // commonMultiple returns the least common multiple of two strides, or the first one
 // where that is too large.
 func commonMultiple(a, b int) int {
-	x, y := a, max(b, -b, 1)
+	b = max(b, -b, 1)
+	x, y := a, b
 	for y != 0 {
 		x, y = y, x%y
 	}
-	if m := a / x * max(b, -b, 1); m <= maxStride {
-		return m
+	if b > maxStride/(a/x) {
+		return a
 	}
-	return a
+	return a / x * b
 }
 
-// quota returns how many actions of a segment a rank runs in a turn: whole repeats,
-// and as many microbatches as every other rank, so that none runs away.
-func (l *leaps) quota(segment *Segment) int {
+// quota returns how many actions a rank may run in a round: whole repeats, and as
+// many microbatches as every other rank, so that none runs away.
+func (l *leaps) quota(rank int) int {
+	at, program := l.s.ranks[rank].segment, l.s.plan.Programs[rank]
+	if at == len(program) {
+		return 0
+	}
+	segment := &program[at]
 	if segment.Repeat <= fewRepeats {
 		return turnActions
 	}
-	return len(segment.Body) * max(1, l.stride/max(segment.Stride, -segment.Stride, 1))
+	repeats := max(1, l.stride/max(segment.Stride, -segment.Stride, 1))
+	return len(segment.Body) * min(repeats, 1+maxQuota/len(segment.Body))
 }
 
 // look is called after each round. Where a period may have begun it leaps as far as
 // that goes.
 func (l *leaps) look() {
-	l.keepMoment()
+	l.beat()
 	if l.rest > 0 {
 		l.rest--
 		return
 	}
 	rounds := l.period()
-	if rounds == 0 {
+	if rounds == 0 || l.s.parcels() > maxKept {
 		return
 	}
-	tried := 2 * rounds
+	leapt, tried := false, 0
 	if l.measure(rounds) {
-		for n := l.most(); n > 0; {
-			tried += rounds
+		for n := l.slopes.most(l.s); n > 0; {
 			if l.leap(n, rounds) {
-				tried = 0
-				n = min(n, l.most())
+				leapt = true
+				n = min(n, l.slopes.most(l.s))
 			} else {
+				tried += rounds
 				n /= 2
 			}
 		}
 	}
-	l.rest, l.rounds = tried, 0
+	l.rest = tried
+	if leapt {
+		l.rounds, l.window = 0, 0
+	} else {
+		l.window = min(2*l.window+1, maxPeriod)
+	}
 }
 
-// keepMoment notes where the ranks are.
-func (l *leaps) keepMoment() {
-	ranks := len(l.s.ranks)
-	now := l.past[l.rounds*ranks%len(l.past):][:ranks]
+// beat notes what the round was like: how far each rank came in time, and to which
+// place of its body.
+func (l *leaps) beat() {
+	const prime = 0x9e3779b97f4a7c15
+	hash := uint64(0)
 	for rank := range l.s.ranks {
 		r := &l.s.ranks[rank]
-		now[rank] = moment{r.segment, r.position, r.clock}
+		for _, v := range [...]uint64{uint64(r.clock - r.before), uint64(r.index), uint64(r.segment)} {
+			hash = (bits.RotateLeft64(hash, 23) ^ v) * prime
+		}
+		r.before = r.clock
 	}
+	l.beats[l.rounds%len(l.beats)] = hash
 	l.rounds++
 }
 
-// period returns the smallest number of rounds that looks like a period: those before
-// now and as many before them moved each rank by the same number of actions, all of
-// one segment and back to the same place of it, and by the same time. It returns 0
-// where there is none.
+// period returns the smallest number of rounds that looks like a period: the last
+// rounds were like those so many before them. It returns 0 where there is none. What
+// only looks like one is found out later.
 func (l *leaps) period() int {
-	ranks := len(l.s.ranks)
-	at := func(ago int) []moment { return l.past[(l.rounds-1-ago)*ranks%len(l.past):][:ranks] }
-	now := at(0)
-	for n := 1; 2*n < min(l.rounds, len(l.past)/ranks); n++ {
-		if before := at(n); l.like(now, before, at(2*n)) {
+	mask, last := len(l.beats)-1, l.rounds-1
+	for n := 1; n <= maxPeriod; n++ {
+		alike, need := 0, max(n, l.window)
+		if n+need > min(l.rounds, len(l.beats)) {
+			return 0
+		}
+		for alike < need && l.beats[(last-alike)&mask] == l.beats[(last-alike-n)&mask] {
+			alike++
+		}
+		if alike == need {
 			return n
 		}
 	}
 	return 0
 }
 
-func (l *leaps) like(now, before, first []moment) bool {
-	for rank := range now {
-		x, y, z := &now[rank], &before[rank], &first[rank]
-		if x.clock-y.clock != y.clock-z.clock || x.position-y.position != y.position-z.position || x.segment != z.segment {
-			return false
-		}
-		if program := l.s.plan.Programs[rank]; x.position != y.position && (x.position-y.position)%int64(len(program[x.segment].Body)) != 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // measure runs two periods and finds out how everything moves in a period. It reports
 // whether it moves evenly.
 func (l *leaps) measure(rounds int) bool {
 	s := l.s
-	s.disorder = len(s.aside) > 0
+	s.unclear = len(s.aside) > 0
 	l.a.keep(s)
-	l.trace = append(l.trace[:0], l.record(rounds)...)
+	l.trace = append(l.trace[:0], l.record(rounds, l.beat)...)
 	l.b.keep(s)
-	second := l.record(rounds)
+	second := l.record(rounds, l.beat)
 	l.c.keep(s)
-	return s.fault == nil && !s.disorder && bytes.Equal(l.trace, second) && l.slopes.find(&l.a, &l.b, &l.c)
+	return s.fault == nil && !s.unclear && bytes.Equal(l.trace, second) && l.slopes.find(&l.a, &l.b, &l.c)
 }
 
 // record runs a period and returns which sides its comparisons took.
-func (l *leaps) record(rounds int) []byte {
+func (l *leaps) record(rounds int, after func()) []byte {
 	s := l.s
 	s.tracing, s.trace = true, s.trace[:0]
 	for range rounds {
 		s.round()
+		after()
+		if len(s.trace) > maxTrace {
+			s.tracing, s.unclear = false, true
+		}
 	}
 	s.tracing = false
 	return s.trace
@@ -190,46 +199,23 @@ func (l *leaps) leap(n int64, rounds int) bool {
 	s := l.s
 	l.slopes.move(s, n)
 	l.a.keep(s)
-	same := bytes.Equal(l.trace, l.record(rounds))
-	if !same || s.fault != nil || s.disorder {
+	same := bytes.Equal(l.trace, l.record(rounds, func() {}))
+	if !same || s.fault != nil || s.unclear {
 		l.c.resume(s)
 		return false
 	}
 	// What ranks waited for messages on the wire changes evenly from period to period.
 	for rank := range s.ranks {
-		r := &s.ranks[rank]
+		r, was := &s.ranks[rank], &l.a.ranks[rank]
 		last := l.c.ranks[rank].communication - l.b.ranks[rank].communication
-		next := r.communication - l.a.ranks[rank].communication
-		leapt := n * (last + next) / 2
-		r.communication += leapt
-		if r.final > l.a.ranks[rank].final {
+		leapt := n * (last + r.communication - was.communication) / 2
+		if r.final > was.final {
 			r.counted += leapt
 		}
+		r.communication += leapt
+		was.communication += leapt
 	}
 	l.a, l.b = l.b, l.a
 	l.c.keep(s)
 	return true
-}
-
-// most returns the most periods that can be leapt over: one more is run after them,
-// and no segment ends.
-func (l *leaps) most() int64 {
-	n := int64(math.MaxInt64)
-	for rank := range l.s.ranks {
-		if step := l.slopes.ranks[rank].repeat; step > 0 {
-			r := &l.s.ranks[rank]
-			left := l.s.plan.Programs[rank][r.segment].Repeat - 1 - r.repeat
-			n = min(n, int64(left/step)-1)
-		}
-	}
-	for i := range l.slopes.boxes {
-		if step := l.slopes.boxes[i].unfolds; step > 0 {
-			p := &l.s.boxes[i].piles[0]
-			n = min(n, (p.total-p.done)/step-2)
-		}
-	}
-	if n == math.MaxInt64 {
-		return 0
-	}
-	return min(n, maxTotal/2/max(l.slopes.steepest, 1))
 }

@@ -16,16 +16,16 @@ type simulation struct {
 	holdings []holding // by stage and kind
 	routes   []route
 
-	// The state. What no computation waits for in this order is laid aside.
-	ranks    []simRank
-	free     []simLink // by route
-	boxes    []mailbox
-	aside    map[asideKey]parcel
-	disorder bool // something was laid aside
+	// The state. A parcel that is in the way of another one is laid aside.
+	ranks []simRank
+	free  []simLink // by route
+	boxes []mailbox
+	aside map[asideKey]parcel
 
 	leaps   *leaps // nil: every repeat is run
 	tracing bool   // which side of each comparison won is noted
 	trace   []byte
+	unclear bool // something happened that the trace does not tell
 
 	chains bool      // what each rank waited for is noted
 	waited [][]delay // by rank
@@ -33,21 +33,28 @@ type simulation struct {
 	visit   func(Event) // nil: nobody looks
 	visited []level     // by rank
 
-	work, due int64 // actions run, and how many when the limits are looked at next
+	work, due int64 // turns and actions run, and how many when the limits are looked at next
 	fault     error
 }
 
 // simRank is the state of a rank.
 type simRank struct {
-	segment, repeat, index int
+	simSpot
+	repeat                 int
 	position               int64
-	clock                  int64
+	clock, before          int64 // now, and a round ago where there are leaps
 	first, last            int64
 	final                  int64  // position of the last computation
 	communication, counted int64  // in all, and before the last computation
 	pair                   Action // the first of a joined pair of which the second one is next; 0 for none
+	left                   int    // actions that it may still run in this round, where there are leaps
 	started                bool
-	posted                 bool // the next action is a send that waits for its receive
+}
+
+// simSpot is a place in a program, whichever the repeat.
+type simSpot struct {
+	segment, index int
+	posted         bool // the action there is a send that waits for its receive
 }
 
 // simLink is the state of a route.
@@ -63,10 +70,11 @@ type asideKey struct {
 	key int64
 }
 
-// The limits of a simulation: the actions that it runs, and the parcels that it holds.
+// The limits of a simulation: the turns and actions that it runs, and the parcels that
+// it holds.
 const (
 	maxSimulated = 1 << 28
-	maxParcels   = 1 << 23
+	maxParcels   = 1 << 22
 )
 
 // turnActions is how many actions a rank runs in a turn where it does not run repeats.
@@ -93,9 +101,34 @@ func (s *simulation) run() error {
 	return nil
 }
 
-// round gives each rank two turns, first to last and last to first, as messages flow.
-// It reports whether anything was done.
+// round lets each rank run some actions, and reports whether any could.
 func (s *simulation) round() bool {
+	if s.leaps == nil {
+		return s.pass()
+	}
+	for rank := range s.ranks {
+		s.ranks[rank].left = s.leaps.quota(rank)
+	}
+	moved := s.pass()
+	for again := moved; again && s.left(); {
+		again = s.pass()
+	}
+	return moved
+}
+
+// left reports whether a rank may run more actions in this round.
+func (s *simulation) left() bool {
+	for rank := range s.ranks {
+		if s.ranks[rank].left > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// pass gives each rank two turns, first to last and last to first, as messages flow.
+// It reports whether anything was done.
+func (s *simulation) pass() bool {
 	moved := false
 	for rank := range s.ranks {
 		moved = s.turn(rank) || moved
@@ -110,14 +143,15 @@ func (s *simulation) round() bool {
 // whether it ran any.
 func (s *simulation) turn(rank int) bool {
 	r, program := &s.ranks[rank], s.plan.Programs[rank]
-	if r.segment == len(program) || s.fault != nil {
+	s.work++
+	quota := turnActions
+	if s.leaps != nil {
+		quota = r.left
+	}
+	if r.segment == len(program) || quota == 0 || s.fault != nil {
 		return false
 	}
 	segment := &program[r.segment]
-	quota := turnActions
-	if s.leaps != nil {
-		quota = s.leaps.quota(segment)
-	}
 	shift := Action(r.repeat*segment.Stride) << mbShift
 	n := 0
 	for ; n < quota; n++ {
@@ -138,12 +172,13 @@ func (s *simulation) turn(rank int) bool {
 			continue
 		}
 		r.repeat = 0
-		if r.segment++; r.segment == len(program) {
-			n++
+		if r.segment++; r.segment == len(program) || s.leaps != nil {
+			n, quota = n+1, n+1
 			break
 		}
 		segment, shift = &program[r.segment], 0
 	}
+	r.left = quota - n
 	if s.work += int64(n); s.work >= s.due {
 		s.audit()
 	}
@@ -153,14 +188,19 @@ func (s *simulation) turn(rank int) bool {
 // audit looks at the limits.
 func (s *simulation) audit() {
 	s.due = s.work + maxParcels/64
-	parcels := uint(len(s.aside))
-	for i := range s.boxes {
-		parcels += s.boxes[i].tail - s.boxes[i].head
-	}
-	if s.work > maxSimulated || parcels > maxParcels {
+	if s.work > maxSimulated || s.parcels() > maxParcels {
 		s.fault = &PlanError{Plan: s.plan.Name, Faults: []Fault{{Code: Unproved, Rank: -1, Position: -1,
 			Text: "The plan is too large and too irregular to be simulated; write it in segments whose microbatches ascend or descend without gaps."}}}
 	}
+}
+
+// parcels returns how many parcels there are, but for piles.
+func (s *simulation) parcels() uint {
+	n := uint(len(s.aside))
+	for i := range s.boxes {
+		n += s.boxes[i].tail - s.boxes[i].head
+	}
+	return n
 }
 
 // act does the rank's next action, and reports false where it must wait.
@@ -259,7 +299,7 @@ func (s *simulation) find(box int, key int64) *parcel {
 			s.aside = map[asideKey]parcel{}
 		}
 		s.aside[asideKey{box, p.key}] = *p
-		s.disorder = true
+		s.unclear = true
 		b.take()
 	}
 	return p

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -383,4 +384,51 @@ func TestRanksThatRunOtherStepsAreRefused(t *testing.T) {
 		require.ErrorContains(t, err, "0SEND_F0 of step 0")
 		require.ErrorContains(t, err, "0SEND_F0 of step 1")
 	})
+}
+
+// TestRunnersWithoutAGroupEndTogether fails on one of two ranks that only their links
+// join: before its first action, and by a panic. The other one ends at once (L8).
+func TestRunnersWithoutAGroupEndTogether(t *testing.T) {
+	cause := errors.New("planted")
+	for name, fail := range map[string]func(cfg *runner.Config[number], row *times){
+		"no plan": func(cfg *runner.Config[number], _ *times) {
+			cfg.Plan = func(schedule.Params) (*schedule.Plan, error) { return nil, cause }
+		},
+		"a panic": func(cfg *runner.Config[number], row *times) {
+			cfg.Stages[1] = &breaking{times: row, do: func(context.Context) error { panic(cause) }}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := chained(2)
+			rows := rowsOf(r.placement)
+			links := newLinks(t, 2, 1, 0)
+			begin := time.Now()
+			var ranks sync.WaitGroup
+			var err error
+			for rank := range 2 {
+				cfg := config(rows)
+				cfg.Placement, cfg.Plan, cfg.Rank, cfg.Transport = r.placement, r.rule, rank, links.Rank(rank)
+				if rank == 1 {
+					fail(&cfg, rows[1])
+				}
+				one := newRunner(t, cfg)
+				ranks.Go(func() {
+					if rank == 1 {
+						defer func() { _ = recover() }()
+						_, _ = one.Step(t.Context(), 4, &counted{})
+						return
+					}
+					_, err = one.Step(t.Context(), 4, &counted{})
+				})
+			}
+			ranks.Wait()
+			require.Error(t, err, name)
+			require.Zero(t, time.Since(begin), "%s: %v", name, err)
+			if name == "a panic" {
+				require.ErrorContains(t, err, "rank 1 action 1F0 (stage 1 times1, microbatch 0): it did not return")
+			} else {
+				require.ErrorIs(t, err, cause)
+			}
+		})
+	}
 }

@@ -459,3 +459,83 @@ func TestARankHoldsOnlyThePartsThatItReads(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoBooksOnSeveralRanks runs stages that compute nothing over an arena for each
+// rank: what is sent, received and tied is in both books of its rank, and ends in both
+// (L6).
+func TestTwoBooksOnSeveralRanks(t *testing.T) {
+	type handle = memory.Handle
+	const m = 6
+	placement := schedule.Looped(2, 4)
+	arenas := make([]*memory.Arena, 2)
+	for rank := range arenas {
+		var err error
+		arenas[rank], err = memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+		require.NoError(t, err)
+		defer arenas[rank].Close()
+	}
+	var chain []stages.Stage[handle]
+	for s, rank := range placement.Rank {
+		arena := arenas[rank]
+		grad, err := arena.Alloc(memory.Resident, 4)
+		require.NoError(t, err)
+		stage := &stages.Func[handle]{
+			Declares:   stages.Spec{Name: fmt.Sprintf("stage%d", s), Inputs: wire, Outputs: wire},
+			Parameters: []batchctx.Param[handle]{{Name: "tied", Grad: grad}},
+			ForwardFunc: func(_ context.Context, mb *batchctx.Microbatch[handle], _, out []handle) (err error) {
+				for i := range out {
+					out[i], err = arena.Alloc(memory.Activation, 100)
+				}
+				if err == nil && len(out) == 0 {
+					err = mb.Loss(0, 1, 1)
+				}
+				return err
+			},
+			BackwardFunc: func(_ context.Context, mb *batchctx.Microbatch[handle], _, gradIn []handle) error {
+				_, _, err := mb.Grad(0)
+				for i := range gradIn {
+					gradIn[i], err = arena.Alloc(memory.ActGrad, 10)
+				}
+				return err
+			},
+		}
+		if s == 0 {
+			stage.Declares.Inputs = nil
+		}
+		if s == 3 {
+			stage.Declares.Outputs, stage.Declares.Losses = nil, []string{"loss"}
+		}
+		chain = append(chain, stage)
+	}
+	cfg := runner.GroupConfig[handle]{Capacity: 1, Copy: func(_, to int, _ handle) (handle, error) {
+		return arenas[to].Alloc(memory.Transfer, 100)
+	}}
+	for rank := range 2 {
+		cfg.Ranks = append(cfg.Ranks, runner.Config[handle]{
+			Stages: chain, Placement: placement, Plan: schedule.Interleaved, Space: arenas[rank],
+			Losses: []loss.Def{{Name: "loss", Objective: true}}, Gradients: idle{},
+		})
+	}
+	g, err := runner.NewGroup(cfg)
+	require.NoError(t, err)
+	nothing := runner.SourceFunc[handle](func(context.Context, *batchctx.Entry[handle]) error { return nil })
+	for range 2 {
+		result, err := g.Step(t.Context(), m, []runner.Source[handle]{nothing, nothing})
+		require.NoError(t, err)
+		require.Equal(t, 2, result.Books)
+		require.Zero(t, result.Excess)
+		require.Zero(t, result.Growth)
+		for rank := range arenas {
+			require.EqualValues(t, 8, arenas[rank].Live(), "two accumulators")
+			require.EqualValues(t, 8, result.Ranks[rank].Live)
+			require.Greater(t, result.Ranks[rank].Peak, int64(200))
+		}
+	}
+}
+
+// idle does no arithmetic.
+type idle struct{}
+
+func (idle) Zero(memory.Handle) error                  { return nil }
+func (idle) Add(_, _ memory.Handle) error              { return nil }
+func (idle) SumSquares(memory.Handle) (float64, error) { return 0, nil }

@@ -235,3 +235,74 @@ func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
 		require.NoError(t, g.Close())
 	}
 }
+
+// TestNothingThatWasReceivedIsReachable looks at two transfers that no plan's drop ends:
+// of three tensors that come together the second one is missing, so that the step ends
+// with the third in hand; and a tied gradient comes to be added at step end.
+func TestNothingThatWasReceivedIsReachable(t *testing.T) {
+	type mb = batchctx.Microbatch[*tensor]
+	n := &nursery{}
+	ports := []stages.Port{{Name: "x"}, {Name: "y"}, {Name: "z"}}
+	var accumulators [2]*tensor
+	use := func(i int, spec stages.Spec) *stages.Func[*tensor] {
+		accumulators[i] = &tensor{}
+		return &stages.Func[*tensor]{
+			Declares: spec, Parameters: []batchctx.Param[*tensor]{{Name: "tied", Grad: accumulators[i]}},
+			BackwardFunc: func(_ context.Context, m *mb, _, gradIn []*tensor) error {
+				for k := range gradIn {
+					gradIn[k] = n.make(m.Index())
+				}
+				_, _, err := m.Grad(0)
+				return err
+			},
+		}
+	}
+	first, last := use(0, stages.Spec{Name: "first", Outputs: ports}), use(1, stages.Spec{Name: "last", Inputs: ports, Losses: []string{"loss"}})
+	first.ForwardFunc = func(_ context.Context, m *mb, _, out []*tensor) error {
+		for k := range out {
+			out[k] = n.make(m.Index())
+		}
+		return nil
+	}
+	last.ForwardFunc = func(_ context.Context, m *mb, _, _ []*tensor) error { return m.Loss(0, 1, 1) }
+
+	copies, missing := 0, -1
+	cfg := runner.GroupConfig[*tensor]{Copy: func(_, to int, _ *tensor) (*tensor, error) {
+		if to == 1 {
+			if copies++; copies == missing {
+				return nil, nil
+			}
+		}
+		return n.make(0), nil
+	}}
+	for range 2 {
+		cfg.Ranks = append(cfg.Ranks, runner.Config[*tensor]{
+			Stages: []stages.Stage[*tensor]{first, last}, Placement: schedule.Looped(2, 2), Plan: schedule.OneFOneB,
+			Space:     memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 }),
+			Losses:    []loss.Def{{Name: "loss", Objective: true}},
+			Gradients: silent{},
+		})
+	}
+	g, err := runner.NewGroup(cfg)
+	require.NoError(t, err)
+	retired := map[int]bool{0: true, 1: true}
+	nothing := runner.SourceFunc[*tensor](func(context.Context, *batchctx.Entry[*tensor]) error { return nil })
+	sources := []runner.Source[*tensor]{nothing, nothing}
+	_, err = g.Step(t.Context(), 2, sources)
+	require.NoError(t, err)
+	require.Equal(t, 2*3+1, copies, "two microbatches of three tensors, and the total")
+	require.Zero(t, n.alive(retired))
+
+	copies, missing = 0, 2
+	_, err = g.Step(t.Context(), 2, sources)
+	require.ErrorIs(t, err, batchctx.ErrMissing)
+	require.Zero(t, n.alive(retired))
+	runtime.KeepAlive(g)
+}
+
+// silent does no arithmetic.
+type silent struct{}
+
+func (silent) Zero(*tensor) error                  { return nil }
+func (silent) Add(_, _ *tensor) error              { return nil }
+func (silent) SumSquares(*tensor) (float64, error) { return 0, nil }
