@@ -14,8 +14,7 @@ import (
 // checkCmd checks a plan.
 type checkCmd struct {
 	source
-	Capacity int  `help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"-1" placeholder:"N"`
-	JSON     bool `help:"Print the outcome as JSON."`
+	JSON bool `help:"Print the outcome as JSON."`
 }
 
 // Help is printed behind the flags.
@@ -25,27 +24,27 @@ func (checkCmd) Help() string {
 
 // outcome is what --json prints.
 type outcome struct {
-	Valid         bool     `json:"valid"`
-	Name          string   `json:"name"`
-	Ranks         int      `json:"ranks"`
-	Stages        int      `json:"stages"`
-	Microbatches  int      `json:"microbatches"`
-	Actions       int64    `json:"actions"`
-	Visited       int64    `json:"visited"`
-	LeastCapacity *int     `json:"least_capacity,omitempty"` // of a valid plan with transfers
-	Faults        []string `json:"faults,omitempty"`
+	Valid         bool   `json:"valid"`
+	Name          string `json:"name"`
+	Ranks         int    `json:"ranks"`
+	Stages        int    `json:"stages"`
+	Microbatches  int    `json:"microbatches"`
+	Actions       int64  `json:"actions"`
+	Visited       int64  `json:"visited"`
+	LeastCapacity *int   `json:"least_capacity,omitempty"` // of a valid plan with transfers
+	Faults        faults `json:"faults,omitempty"`
 }
 
 // Run prints a line about a valid plan.
 func (c *checkCmd) Run(s *streams) error {
 	plan, file, err := c.read(s)
+	if unread, ok := errors.AsType[faults](err); ok && c.JSON {
+		return errors.Join(printJSON(s.out, &outcome{Name: c.Plan, Faults: unread}), err)
+	}
 	if err != nil {
 		return err
 	}
-	if c.Capacity < schedule.Unlimited {
-		return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
-	}
-	proof, err := proven(plan, file, c.Capacity)
+	proof, err := proven(plan, file, c.capacity())
 	found, invalid := errors.AsType[faults](err)
 	if err != nil && !invalid {
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/internal/report"
@@ -18,12 +19,12 @@ type chooseCmd struct {
 	Stages       int `help:"Stages of the model; by default those of the cost file, or two a rank." placeholder:"S"`
 	Microbatches int `help:"Microbatches of a step." required:"" placeholder:"M"`
 	pricing
-	Cap       float64 `help:"Without --costs: most microbatches that a rank may hold, in units of one over all stages that it visits there." placeholder:"K"`
-	Memory    size    `help:"With --costs: most bytes on a rank, such as 24GiB." placeholder:"BYTES"`
-	Capacity  int     `help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
-	Reordered bool    `help:"Also plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
-	Output    string  `help:"Write the best plan to this file, in JSON with its costs." short:"o" placeholder:"FILE"`
-	JSON      bool    `help:"Print the outcome as JSON."`
+	Cap       *float64 `help:"Without --costs: most microbatches that a rank may hold, in units of one over all stages that it visits there." placeholder:"K"`
+	Memory    size     `help:"With --costs: most bytes on a rank, such as 24GiB." placeholder:"BYTES"`
+	Capacity  int      `help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
+	Reordered bool     `help:"Also plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
+	Output    string   `help:"Write the best plan to this file, in JSON with its costs." short:"o" placeholder:"FILE"`
+	JSON      bool     `help:"Print the outcome as JSON."`
 }
 
 // Help is printed behind the flags.
@@ -51,6 +52,9 @@ type candidate struct {
 
 // Run prints the choice.
 func (c *chooseCmd) Run(s *streams) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
 	costs, err := c.costs()
 	if err != nil {
 		return err
@@ -59,11 +63,16 @@ func (c *chooseCmd) Run(s *streams) error {
 		Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches, Costs: costs.Costs,
 		Memory: int64(c.Memory), Capacity: c.Capacity, Reordered: c.Reordered,
 	}
-	if costs.microbatch > 0 {
-		request.Memory = int64(c.Cap * float64(costs.microbatch))
+	if c.Cap != nil {
+		request.Memory = max(int64(*c.Cap*float64(costs.microbatch)), 1)
 	}
 	choice, err := choose.Choose(request)
-	if choice == nil || err != nil && !errors.Is(err, choose.ErrNone) {
+	switch {
+	case choice == nil:
+		return err
+	case errors.Is(err, choose.ErrNone):
+		err = c.none(choice, costs, request.Memory)
+	case err != nil:
 		return err
 	}
 	if c.JSON {
@@ -77,16 +86,64 @@ func (c *chooseCmd) Run(s *streams) error {
 	return writeFile(c.Output, func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs.Costs) })
 }
 
+// validate reports what no choice can be made of.
+func (c *chooseCmd) validate() error {
+	switch {
+	case c.Ranks < 1 || c.Ranks > schedule.MaxStages:
+		return usage("--ranks %d: give 1 to %d", c.Ranks, schedule.MaxStages)
+	case c.Stages < 0 || c.Stages > schedule.MaxStages:
+		return usage("--stages %d: give 1 to %d", c.Stages, schedule.MaxStages)
+	case c.Microbatches < 1 || c.Microbatches > schedule.MaxMicrobatches:
+		return usage("--microbatches %d: give 1 to %d", c.Microbatches, schedule.MaxMicrobatches)
+	case c.Capacity < schedule.Unlimited:
+		return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
+	case c.Cap != nil && !(*c.Cap > 0 && *c.Cap <= 1e6):
+		return usage("--cap %v: give more than 0 microbatches, up to 1000000", *c.Cap)
+	}
+	if c.Output == "" {
+		return nil
+	}
+	file, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE, 0o666) // before the work, not after it
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// none says that nothing fits, and what comes nearest.
+func (c *chooseCmd) none(choice *choose.Choice, costs priced, memory int64) error {
+	var smallest *choose.Candidate
+	for _, one := range choice.All {
+		if one.Report != nil && (smallest == nil || one.Peak < smallest.Peak) {
+			smallest = one
+		}
+	}
+	if smallest == nil {
+		return faults{{Rank: -1, Text: "weir: no schedule runs on these ranks and stages"}}
+	}
+	room := costs.amount(memory)
+	if c.Cap != nil {
+		room = number(*c.Cap) + " mb"
+	}
+	return faults{{Rank: -1, Text: fmt.Sprintf("weir: no plan fits into %s: the smallest is %s, which needs %s on a rank",
+		room, smallest.Name(), costs.amount(smallest.Peak))}}
+}
+
+// amount writes bytes, or microbatches where the flags have made them the unit.
+func (p priced) amount(bytes int64) string {
+	if p.microbatch > 0 {
+		return number(float64(bytes)/float64(p.microbatch)) + " mb"
+	}
+	return report.Size(bytes)
+}
+
 // costs returns what the stages cost.
 func (c *chooseCmd) costs() (priced, error) {
-	if c.Ranks < 1 || c.Ranks > schedule.MaxStages {
-		return priced{}, usage("--ranks %d: give 1 to %d", c.Ranks, schedule.MaxStages)
-	}
 	if c.Costs != "" {
-		if c.Cap != 0 {
+		if c.Cap != nil {
 			return priced{}, usage("--cap counts microbatches: with --costs give --memory in bytes")
 		}
-		costs, err := readCosts(c.Costs)
+		costs, err := c.fromFile()
 		if err == nil && c.Stages == 0 {
 			if c.Stages = len(costs.Stages); c.Stages == 1 {
 				c.Stages = 2 * c.Ranks
@@ -99,9 +156,6 @@ func (c *chooseCmd) costs() (priced, error) {
 	}
 	if c.Stages == 0 {
 		c.Stages = 2 * c.Ranks
-	}
-	if c.Stages < 1 || c.Stages > schedule.MaxStages {
-		return priced{}, usage("--stages %d: give 1 to %d", c.Stages, schedule.MaxStages)
 	}
 	if c.Stages%c.Ranks != 0 {
 		return priced{}, usage("--stages %d on --ranks %d: the times of the flags are per rank, so give a multiple, or --costs", c.Stages, c.Ranks)
@@ -120,7 +174,7 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs priced) *chosen {
 	for _, one := range choice.All {
 		line := candidate{Name: one.Name(), Fits: one.Fits, Front: one.Front}
 		if one.Refused != nil {
-			line.Refused = one.Refused.Error()
+			line.Refused = plain(one.Refused.Error())
 		} else {
 			line.Makespan, line.BubbleMakespan = costs.Units(one.Report.Makespan), one.Report.BubbleMakespan()
 			if costs.microbatch > 0 {
@@ -155,18 +209,14 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs priced) erro
 		case !one.Fits:
 			mark = "too large"
 		}
-		peak := report.Size(one.Peak)
-		if costs.microbatch > 0 {
-			peak = number(float64(one.Peak)/float64(costs.microbatch)) + " mb"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(one.Report.Makespan)), one.Report.BubbleMakespan(), peak)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(one.Report.Makespan)), one.Report.BubbleMakespan(), costs.amount(one.Peak))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, one := range choice.All {
 		if one.Refused != nil {
-			if _, err := fmt.Fprintf(w, "not %s: %v\n", one.Name(), one.Refused); err != nil {
+			if _, err := fmt.Fprintf(w, "not %s: %s\n", one.Name(), plain(one.Refused.Error())); err != nil {
 				return err
 			}
 		}

@@ -1,20 +1,25 @@
 package main
 
-import "github.com/weir-ml/weir/schedule/format"
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/format"
+)
 
 // convertCmd rewrites a plan file.
 type convertCmd struct {
 	File         string `arg:"" help:"The plan file, or - for standard input."`
 	From         string `help:"Form of the file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
 	To           string `help:"Form to write: text, compute, comms, order or json; by default the file's own, byte for byte." enum:"same,text,compute,comms,order,json" default:"same"`
-	Stages       int    `help:"Number of stages, where the file does not show it." placeholder:"S"`
-	Microbatches int    `help:"Number of microbatches, where the file does not show it." placeholder:"M"`
+	Ranks        *int   `help:"Number of ranks, where the file does not show it." placeholder:"P"`
+	Stages       *int   `help:"Number of stages, where the file does not show it." placeholder:"S"`
+	Microbatches *int   `help:"Number of microbatches, where the file does not show it." placeholder:"M"`
+	Capacity     int    `help:"Where a plan without transfers gets them, for --to comms: messages that a link holds; 0 works with any, -1 is no limit." default:"0" placeholder:"N"`
 	JSON         bool   `help:"The same as --to json."`
 }
 
 // Run writes the plan.
 func (c *convertCmd) Run(s *streams) error {
-	file, err := readFile(s, c.File, c.From, c.Stages, c.Microbatches)
+	file, err := readFile(s, c.File, c.From, making{Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches})
 	if err != nil {
 		return err
 	}
@@ -27,6 +32,14 @@ func (c *convertCmd) Run(s *streams) error {
 		_, err = file.WriteTo(s.out)
 	case to == format.JSON:
 		err = format.WriteJSON(s.out, file.Plan, file.Costs)
+	case to == format.Comms && file.Plan.Placement.Ranks > 1 && !transfers(file.Plan):
+		var plan *schedule.Plan
+		if _, err := proven(file.Plan, file, schedule.Unlimited); err != nil {
+			return err
+		}
+		if plan, err = schedule.Comms(file.Plan, c.Capacity); err == nil {
+			err = format.Write(s.out, plan, to)
+		}
 	default:
 		err = format.Write(s.out, file.Plan, to)
 	}

@@ -13,11 +13,11 @@ import (
 
 // pricing are the flags that say what actions cost.
 type pricing struct {
-	F     decimal `help:"Time of a forward, per rank and microbatch, divided evenly over the stages that the microbatch visits there." default:"1" placeholder:"T"`
-	I     decimal `help:"Time of an input gradient, likewise." default:"1" placeholder:"T"`
-	W     decimal `help:"Time of a weight gradient, likewise; a full backward takes both." default:"1" placeholder:"T"`
+	F     decimal `help:"Time of a forward, per rank and microbatch, divided evenly over the stages that the microbatch visits there; by default 1." placeholder:"T"`
+	I     decimal `help:"Time of an input gradient, likewise." placeholder:"T"`
+	W     decimal `help:"Time of a weight gradient, likewise; a full backward takes both." placeholder:"T"`
 	Fb    decimal `help:"Time of a joined forward and backward, likewise; by default the sum." placeholder:"T"`
-	Comm  decimal `help:"Latency of a hop between ranks, which occupies neither." default:"0" placeholder:"T"`
+	Comm  decimal `help:"Latency of a hop between ranks, which occupies neither." placeholder:"T"`
 	Costs string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
 }
 
@@ -47,7 +47,7 @@ type priced struct {
 // plan, or those of the flags.
 func (c *pricing) price(placement schedule.Placement, file *format.File) (priced, error) {
 	if c.Costs != "" {
-		return readCosts(c.Costs)
+		return c.fromFile()
 	}
 	if file != nil && file.Costs != nil {
 		return priced{Costs: file.Costs}, nil
@@ -55,19 +55,37 @@ func (c *pricing) price(placement schedule.Placement, file *format.File) (priced
 	return c.uniform(placement)
 }
 
-func readCosts(name string) (priced, error) {
-	file, err := os.Open(name)
+// read returns the costs of the file.
+func (c *pricing) fromFile() (priced, error) {
+	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--comm": c.Comm} {
+		if given.Rat != nil {
+			return priced{}, usage("%s goes without --costs: the file says what everything costs", flag)
+		}
+	}
+	file, err := os.Open(c.Costs)
 	if err != nil {
 		return priced{}, err
 	}
 	defer file.Close() // It was only read.
 	costs, err := schedule.ReadCosts(file)
-	return priced{Costs: costs}, err
+	if err != nil {
+		return priced{}, faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), schedule.ErrCosts.Error()+": ")}}
+	}
+	return priced{Costs: costs}, nil
+}
+
+// orOne returns the number, 1 where none was given.
+func (d decimal) orOne() decimal {
+	if d.Rat == nil {
+		d.Rat = big.NewRat(1, 1)
+	}
+	return d
 }
 
 // uniform divides the times of the flags over the stages that a microbatch visits on
 // each rank.
 func (c *pricing) uniform(p schedule.Placement) (priced, error) {
+	forward, input, weight := c.F.orOne(), c.I.orOne(), c.W.orOne()
 	visits := make([]int64, p.Stages()) // by stage: the stages of its copy on its rank
 	common := int64(1)                  // a multiple of them all
 	for stage := range visits {
@@ -81,7 +99,7 @@ func (c *pricing) uniform(p schedule.Placement) (priced, error) {
 		}
 	}
 	scale := big.NewInt(common)
-	for _, d := range []decimal{c.F, c.I, c.W, c.Fb, c.Comm} {
+	for _, d := range []decimal{forward, input, weight, c.Fb, c.Comm} {
 		if d.Rat != nil { // by what makes it whole
 			scale.Mul(scale, new(big.Int).Quo(d.Denom(), new(big.Int).GCD(nil, nil, d.Denom(), scale)))
 		}
@@ -100,7 +118,7 @@ func (c *pricing) uniform(p schedule.Placement) (priced, error) {
 	costs.Latency = share(c.Comm, 1)
 	for stage, n := range visits {
 		costs.Stages[stage] = schedule.StageCosts{
-			F: share(c.F, n), I: share(c.I, n), W: share(c.W, n), Joined: share(c.Fb, n), Saved: 2 * common / n,
+			F: share(forward, n), I: share(input, n), W: share(weight, n), Joined: share(c.Fb, n), Saved: 2 * common / n,
 		}
 	}
 	return priced{costs, 2 * common}, nil
@@ -114,6 +132,16 @@ func (p priced) halved() *schedule.Costs {
 		half.Stages[i].FreedByI = half.Stages[i].Saved / 2
 	}
 	return &half
+}
+
+// without returns the same costs without bytes.
+func (p priced) without() *schedule.Costs {
+	bare := *p.Costs
+	bare.Stages = append([]schedule.StageCosts(nil), p.Stages...)
+	for i := range bare.Stages {
+		bare.Stages[i].Saved = 0
+	}
+	return &bare
 }
 
 func gcd(a, b int64) int64 {

@@ -11,10 +11,9 @@ import (
 type drawCmd struct {
 	source
 	pricing
-	Capacity int    `help:"Messages that a link between ranks holds, for a plan with transfers; 0 is rendezvous, -1 no limit." default:"-1" placeholder:"N"`
-	Trace    bool   `help:"Write a trace for Perfetto or chrome://tracing in place of the picture."`
-	Output   string `help:"File to write; by default standard output." short:"o" placeholder:"FILE"`
-	JSON     bool   `help:"The same as --trace, which is JSON."`
+	Trace  bool   `help:"Write a trace for Perfetto or chrome://tracing in place of the picture."`
+	Output string `help:"File to write; by default standard output." short:"o" placeholder:"FILE"`
+	JSON   bool   `help:"The same as --trace, which is JSON."`
 }
 
 // Run writes the picture, or the trace.
@@ -23,14 +22,17 @@ func (c *drawCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	if _, err := proven(plan, file, c.Capacity); err != nil {
+	if _, err := proven(plan, file, c.capacity()); err != nil {
 		return err
 	}
 	costs, err := c.price(plan.Placement, file)
 	if err != nil {
 		return err
 	}
-	step, err := draw.Simulate(plan, costs.Costs, c.Capacity)
+	if costs.microbatch > 0 { // what is drawn then are microbatches in flight
+		costs.Costs = costs.without()
+	}
+	step, err := draw.Simulate(plan, costs.Costs, c.capacity())
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -48,10 +47,41 @@ func usage(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
 }
 
-// faults are lines for stderr that stand there as they are: FILE:line:col: message.
-type faults []string
+// fault is one thing that is wrong with what was read or made: a line of its own on
+// stderr, FILE:line:column: message.
+type fault struct {
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+	Code   string `json:"code,omitempty"`
+	Rank   int    `json:"rank"` // -1 where it is of no single rank
+	Text   string `json:"text"`
+}
 
-func (f faults) Error() string { return strings.Join(f, "\n") }
+func (f fault) String() string {
+	text := f.Text
+	if f.Code != "" {
+		text = f.Code + ": " + text
+	}
+	switch {
+	case f.Line > 0:
+		return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, text)
+	case f.File != "":
+		return f.File + ": " + text
+	}
+	return text
+}
+
+// faults are all that was found.
+type faults []fault
+
+func (f faults) Error() string {
+	var lines []string
+	for _, one := range f {
+		lines = append(lines, one.String())
+	}
+	return strings.Join(lines, "\n")
+}
 
 // run runs one command line and returns the exit status. What is wrong goes to
 // stderr, a line for each thing.
@@ -68,13 +98,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(stderr, err)
 	}
-	args = slices.Clone(args)
-	for i, arg := range args {
-		if arg == "-help" { // as the programs of examples/ take it
-			args[i] = "--help"
-		}
-	}
-	ctx, err := parser.Parse(args)
+	ctx, err := parser.Parse(plainly(args))
 	if exited { // --help has printed all there is to say
 		return status
 	}
@@ -87,6 +111,35 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return good
 }
 
+// asFlags says the names of the library as those of the command line.
+var asFlags = strings.NewReplacer(
+	"make Group 0, not", "leave out --group", "make Cap 0, not", "leave out --cap", "make Slices 0, not", "leave out --slices",
+	"invalid parameters: ", "", "invalid costs: ", "costs: ",
+)
+
+// plain says a text of the library in the words of the command line.
+func plain(text string) string {
+	return asFlags.Replace(strings.TrimPrefix(strings.TrimPrefix(text, "schedule: "), "format: "))
+}
+
+// plainly returns the arguments as the parser wants them: --help for -help, which the
+// programs of examples/ take, and a negative number in one word with its flag.
+func plainly(args []string) []string {
+	var plain []string
+	for _, arg := range args {
+		if n := len(plain) - 1; n >= 0 && strings.HasPrefix(plain[n], "--") && !strings.Contains(plain[n], "=") &&
+			len(arg) > 1 && arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9' {
+			plain[n] += "=" + arg
+			continue
+		}
+		if arg == "-help" {
+			arg = "--help"
+		}
+		plain = append(plain, arg)
+	}
+	return plain
+}
+
 // fail prints an error and returns its exit status.
 func fail(stderr io.Writer, err error) int {
 	if found, ok := errors.AsType[faults](err); ok {
@@ -94,12 +147,13 @@ func fail(stderr io.Writer, err error) int {
 		return atFault
 	}
 	status := atFault
-	if errors.Is(err, errUsage) || errors.Is(err, schedule.ErrParams) || errors.Is(err, fs.ErrNotExist) {
+	_, unreadable := errors.AsType[*fs.PathError](err)
+	if unreadable || errors.Is(err, errUsage) || errors.Is(err, schedule.ErrParams) || errors.Is(err, schedule.ErrCosts) {
 		status = misused
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
 		line = strings.TrimPrefix(line, errUsage.Error()+": ")
-		fmt.Fprintf(stderr, "weir: %s\n", strings.TrimPrefix(line, "schedule: "))
+		fmt.Fprintf(stderr, "weir: %s\n", plain(line))
 	}
 	return status
 }

@@ -133,18 +133,24 @@ func TestCheckFaults(t *testing.T) {
 
 	_, stderr, status = weir(good+strings.Repeat("x 1 +0: 0F0 1F0 1B0 0B0\n", 9), "check", "-")
 	require.Equal(t, 1, status)
-	require.Regexp(t, `depth-first: and \d+ more faults\n$`, stderr)
+	require.Regexp(t, `^(.*\n)+<stdin>: and \d+ more faults\n$`, stderr)
 
 	// The same as JSON, on standard output, with the faults on standard error as well.
 	stdout, stderr, status = weir(broken, "check", "-", "--json")
 	require.Equal(t, 1, status)
 	var outcome struct {
 		Valid  bool
-		Faults []string
+		Faults []struct {
+			File, Code, Text string
+			Line, Column     int
+		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &outcome))
 	require.False(t, outcome.Valid)
-	require.Equal(t, lines, outcome.Faults)
+	require.Len(t, outcome.Faults, len(lines))
+	for i, f := range outcome.Faults {
+		require.Equal(t, lines[i], fmt.Sprintf("%s:%d:%d: %s: %s", f.File, f.Line, f.Column, f.Code, f.Text))
+	}
 	require.Equal(t, strings.Join(lines, "\n")+"\n", stderr)
 
 	// Two ranks that wait for each other, and links that make it so.
@@ -243,7 +249,38 @@ func TestChoose(t *testing.T) {
 
 	_, stderr, status = weir("", "choose", "--ranks", "4", "--stages", "8", "--microbatches", "16", "--costs", costs, "--memory", "1MiB")
 	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "no plan fits: the smallest is ")
+	require.Contains(t, stderr, "no plan fits into 1.0 MiB: the smallest is v-min, which needs 4.0 MiB on a rank")
+}
+
+// A cap below one microbatch is a cap.
+func TestChooseSmallCap(t *testing.T) {
+	_, stderr, status := weir("", "choose", "--ranks", "4", "--microbatches", "8", "--cap", "0.1")
+	require.Equal(t, 1, status)
+	require.Equal(t, "weir: no plan fits into 0.1 mb: the smallest is v-min, which needs 2 mb on a rank\n", stderr)
+}
+
+// A schedule by name gets transfers where the links' capacity is given.
+func TestNamesWithCapacity(t *testing.T) {
+	bare, _, _ := weir("", "check", "interleaved", "--ranks", "2", "--microbatches", "9")
+	require.Contains(t, bare, "72 actions")
+	lowered, stderr, status := weir("", "check", "interleaved", "--ranks", "2", "--microbatches", "9", "--capacity", "0")
+	require.Zero(t, status, stderr)
+	require.Contains(t, lowered, "safe under rendezvous")
+	sim := func(capacity string) string {
+		out, _, _ := weir("", "sim", "interleaved", "--ranks", "2", "--microbatches", "9", "--capacity", capacity)
+		return strings.Split(out, "\n")[2]
+	}
+	require.Contains(t, sim("1"), "makespan 29.5 ")
+	require.NotEqual(t, sim("1"), sim("0"), "rendezvous costs time here")
+}
+
+// A compute-only file gets its transfers from convert.
+func TestConvertLowers(t *testing.T) {
+	compute, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--format", "compute")
+	comms, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--format", "comms")
+	converted, stderr, status := weir(compute, "convert", "-", "--to", "comms")
+	require.Zero(t, status, stderr)
+	require.Equal(t, comms, converted)
 }
 
 // Each error is one line that says what to do.
@@ -261,13 +298,21 @@ func TestErrors(t *testing.T) {
 		{"plan 1f1b --rank 2", `weir: unknown flag --rank, did you mean "--ranks"? (weir --help says more)`, 2},
 		{"plan 1f1b --stages two", `weir: --stages: expected a valid 64 bit int but got "two" (weir --help says more)`, 2},
 		{"plan 1f1b --format svg", `weir: --format must be one of "text","compute","comms","order","json" but got "svg" (weir --help says more)`, 2},
-		{"plan 1f1b --ranks 0", `weir: --ranks 0 --stages 0: there must be 1 to 16384 of each`, 2},
-		{"plan 1f1b --stages 99999", `weir: --ranks 4 --stages 99999: there must be 1 to 16384 of each`, 2},
-		{"plan 1f1b --microbatches=-1", `weir: invalid parameters: -1 microbatches: there must be 1 to 268435456`, 2},
+		{"plan 1f1b --ranks 0", `weir: --ranks 0: there must be 1 to 16384`, 2},
+		{"plan 1f1b --stages 99999", `weir: --stages 99999: there must be 1 to 16384`, 2},
+		{"plan 1f1b --microbatches -1", `weir: -1 microbatches: there must be 1 to 268435456`, 2},
 		{"plan gpipe --descending", `weir: --descending goes with breadth-first only`, 2},
 		{"plan 1f1b --frozen 4", `weir: --frozen 4: stages are 0 to 3`, 2},
 		{"plan 1f1b --placement 0,1,2,4", `weir: --placement 0,1,2,4: "4" is no rank: give looped, wave, or a rank from 0 to 3 for each stage`, 2},
-		{"plan 1f1b --capacity=-2", `weir: --capacity -2: give 0 or more, or -1 for no limit`, 2},
+		{"plan 1f1b --capacity -2", `weir: --capacity -2: give 0 or more, or -1 for no limit`, 2},
+		{"plan 1f1b --microbatches 0", `weir: 0 microbatches: there must be 1 to 268435456`, 2},
+		{"plan 1f1b --group 3", `weir: 1f1b has no groups: leave out --group 3`, 2},
+		{"check testdata/1f1b.csv --group 3", `weir: --group is for a schedule that is made by name; testdata/1f1b.csv is a file, which says itself what it is`, 2},
+		{"check testdata", `weir: read testdata: is a directory`, 2},
+		{"sim 1f1b --costs testdata --f 3", `weir: --f goes without --costs: the file says what everything costs`, 2},
+		{"choose --ranks 4 --microbatches 8 --capacity -3", `weir: --capacity -3: give 0 or more, or -1 for no limit`, 2},
+		{"choose --ranks 4 --microbatches 8 --cap 0", `weir: --cap 0: give more than 0 microbatches, up to 1000000`, 2},
+		{"choose --ranks 4 --microbatches 8 -o none/best.json", `weir: open none/best.json: no such file or directory`, 2},
 		{"sim 1f1b --f one", `weir: --f: "one" is no time: give a number from 0 to 1000000000 with up to nine places (weir --help says more)`, 2},
 		{"sim 1f1b --costs none.json", `weir: open none.json: no such file or directory`, 2},
 		{"choose --ranks 4 --microbatches 8 --memory 1GiB", `weir: --memory counts bytes: give --costs with the bytes of each stage, or --cap in microbatches`, 2},
@@ -282,10 +327,10 @@ func TestErrors(t *testing.T) {
 	}
 	_, stderr, status := weir("", "plan", "zbv")
 	require.Equal(t, 2, status)
-	require.Contains(t, stderr, `weir: invalid parameters: there is no schedule "zbv"; did you mean zb-v?`)
+	require.Contains(t, stderr, `weir: there is no schedule "zbv"; did you mean zb-v?`)
 	_, again, status := weir("", "sim", "zbv")
 	require.Equal(t, 2, status)
-	require.Equal(t, stderr, again)
+	require.Equal(t, strings.TrimSuffix(stderr, "\n")+"; nor is there a file of that name\n", again)
 }
 
 func TestHelp(t *testing.T) {

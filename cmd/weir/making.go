@@ -7,11 +7,11 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// making are the flags of a plan that is made by name.
+// making are the flags of a plan that is made by name. A nil number was not given.
 type making struct {
-	Ranks        int    `help:"Ranks, the places of the pipeline." default:"4" placeholder:"P"`
-	Stages       int    `help:"Stages of the model; by default as many as the schedule usually has on the ranks." placeholder:"S"`
-	Microbatches int    `help:"Microbatches of a step; by default twice the ranks." placeholder:"M"`
+	Ranks        *int   `help:"Ranks, the places of the pipeline; by default 4." placeholder:"P"`
+	Stages       *int   `help:"Stages of the model; by default as many as the schedule usually has on the ranks." placeholder:"S"`
+	Microbatches *int   `help:"Microbatches of a step; by default twice the ranks." placeholder:"M"`
 	Group        int    `help:"Microbatches that go through a rank's stages together: interleaved, zb1p, grouped-interleave; depth-first on one rank." placeholder:"N"`
 	Cap          int    `help:"Most microbatches in flight on a rank: zb-h2, depth-first." placeholder:"K"`
 	Slices       int    `help:"Slices of a sequence, each a microbatch of the plan: seq1f1b." placeholder:"K"`
@@ -20,6 +20,30 @@ type making struct {
 	ForwardOnly  bool   `help:"Evaluate: no backward."`
 	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S,..."`
 }
+
+// or returns the number that was given, else another.
+func or(given *int, other int) int {
+	if given == nil {
+		return other
+	}
+	return *given
+}
+
+// beside returns an error where flags were given that mean nothing beside a file.
+func (m *making) beside(file string) error {
+	for flag, given := range map[string]bool{
+		"--group": m.Group != 0, "--cap": m.Cap != 0, "--slices": m.Slices != 0, "--placement": m.Placement != "",
+		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil,
+	} {
+		if given {
+			return usage("%s is for a schedule that is made by name; %s is a file, which says itself what it is", flag, file)
+		}
+	}
+	return nil
+}
+
+// usualRanks is how many ranks a plan has by default.
+const usualRanks = 4
 
 // scheduleNames lists the schedules for help texts.
 func scheduleNames() string {
@@ -51,10 +75,7 @@ func (m *making) make(name string) (*schedule.Plan, error) {
 
 // params returns what the flags say.
 func (m *making) params(named *schedule.Schedule) (schedule.Params, error) {
-	p := schedule.Params{Microbatches: m.Microbatches, Group: m.Group, Cap: m.Cap, Slices: m.Slices}
-	if m.Microbatches == 0 {
-		p.Microbatches = 2 * m.Ranks
-	}
+	p := schedule.Params{Microbatches: or(m.Microbatches, 2*or(m.Ranks, usualRanks)), Group: m.Group, Cap: m.Cap, Slices: m.Slices}
 	if p.Slices == 0 && named.Name == "seq1f1b" {
 		p.Slices = 2
 	}
@@ -82,31 +103,32 @@ func (m *making) params(named *schedule.Schedule) (schedule.Params, error) {
 
 // place returns the placement that the flags ask for.
 func (m *making) place(named *schedule.Schedule) (schedule.Placement, error) {
-	stages := m.Stages
-	if stages == 0 {
-		stages = m.Ranks * named.PerRank
+	ranks := or(m.Ranks, usualRanks)
+	if ranks < 1 || ranks > schedule.MaxStages {
+		return schedule.Placement{}, usage("--ranks %d: there must be 1 to %d", ranks, schedule.MaxStages)
 	}
-	if m.Ranks < 1 || m.Ranks > schedule.MaxStages || stages < 1 || stages > schedule.MaxStages {
-		return schedule.Placement{}, usage("--ranks %d --stages %d: there must be 1 to %d of each", m.Ranks, stages, schedule.MaxStages)
+	stages := or(m.Stages, ranks*named.PerRank)
+	if stages < 1 || stages > schedule.MaxStages {
+		return schedule.Placement{}, usage("--stages %d: there must be 1 to %d", stages, schedule.MaxStages)
 	}
 	switch m.Placement {
 	case "":
-		return named.Place(m.Ranks, stages)
+		return named.Place(ranks, stages)
 	case "looped":
-		return schedule.Looped(m.Ranks, stages), nil
+		return schedule.Looped(ranks, stages), nil
 	case "wave":
-		return schedule.Wave(m.Ranks, stages), nil
+		return schedule.Wave(ranks, stages), nil
 	}
-	p := schedule.Placement{Ranks: m.Ranks}
+	p := schedule.Placement{Ranks: ranks}
 	for _, word := range strings.Split(m.Placement, ",") {
 		rank, err := strconv.Atoi(strings.TrimSpace(word))
-		if err != nil || rank < 0 || rank >= m.Ranks {
-			return p, usage("--placement %s: %q is no rank: give looped, wave, or a rank from 0 to %d for each stage", m.Placement, word, m.Ranks-1)
+		if err != nil || rank < 0 || rank >= ranks {
+			return p, usage("--placement %s: %q is no rank: give looped, wave, or a rank from 0 to %d for each stage", m.Placement, word, ranks-1)
 		}
 		p.Rank = append(p.Rank, rank)
 	}
-	if m.Stages != 0 && m.Stages != len(p.Rank) {
-		return p, usage("--placement %s places %d stages and --stages is %d", m.Placement, len(p.Rank), m.Stages)
+	if stages := or(m.Stages, len(p.Rank)); stages != len(p.Rank) {
+		return p, usage("--placement %s places %d stages and --stages is %d", m.Placement, len(p.Rank), stages)
 	}
 	return p, nil
 }

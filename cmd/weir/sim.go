@@ -15,8 +15,7 @@ import (
 type simCmd struct {
 	source
 	pricing
-	Capacity int  `help:"Messages that a link between ranks holds, for a plan with transfers; 0 is rendezvous, -1 no limit." default:"-1" placeholder:"N"`
-	JSON     bool `help:"Print the outcome as JSON."`
+	JSON bool `help:"Print the outcome as JSON."`
 }
 
 // Help is printed behind the flags.
@@ -61,23 +60,20 @@ func (c *simCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	if c.Capacity < schedule.Unlimited {
-		return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
-	}
-	if _, err := proven(plan, file, c.Capacity); err != nil {
+	if _, err := proven(plan, file, c.capacity()); err != nil {
 		return err
 	}
 	costs, err := c.price(plan.Placement, file)
 	if err != nil {
 		return err
 	}
-	r, err := schedule.Simulate(plan, costs.Costs, c.Capacity)
+	r, err := schedule.Simulate(plan, costs.Costs, c.capacity())
 	if err != nil {
 		return err
 	}
 	out := show(plan, costs, r)
 	if costs.microbatch > 0 {
-		half, err := schedule.Simulate(plan, costs.halved(), c.Capacity)
+		half, err := schedule.Simulate(plan, costs.halved(), c.capacity())
 		if err != nil {
 			return err
 		}

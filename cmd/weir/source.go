@@ -14,31 +14,49 @@ import (
 type source struct {
 	Plan string `arg:"" name:"schedule|file" help:"A schedule (see docs/cli.md), a plan file, or - for standard input."`
 	making
-	Format string `help:"Form of a plan file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
+	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A schedule that is given by name gets transfers for it; without it, its computations alone are looked at." placeholder:"N"`
+	Format   string `help:"Form of a plan file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
 }
 
 // read returns the plan, and the file that it is from, nil where it was made.
 func (c *source) read(s *streams) (*schedule.Plan, *format.File, error) {
-	_, err := schedule.Find(c.Plan)
-	if err == nil {
+	if c.capacity() < schedule.Unlimited {
+		return nil, nil, usage("--capacity %d: give 0 or more, or -1 for no limit", c.capacity())
+	}
+	_, unknown := schedule.Find(c.Plan)
+	if unknown == nil {
 		plan, err := c.make(c.Plan)
+		if err == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
+			plan, err = schedule.Comms(plan, *c.Capacity)
+		}
 		return plan, nil, err
 	}
 	if c.Plan != "-" && !strings.ContainsAny(c.Plan, "./\\") {
 		if _, missing := os.Stat(c.Plan); missing != nil {
-			return nil, nil, err // it was meant to be a name
+			return nil, nil, fmt.Errorf("%w; nor is there a file of that name", unknown)
 		}
 	}
-	file, err := readFile(s, c.Plan, c.Format, c.Stages, c.Microbatches)
+	if err := c.beside(c.Plan); err != nil {
+		return nil, nil, err
+	}
+	file, err := readFile(s, c.Plan, c.Format, c.making)
 	if err != nil {
 		return nil, nil, err
 	}
 	return file.Plan, file, nil
 }
 
+// capacity returns the capacity of the links, no limit where none was given.
+func (c *source) capacity() int { return or(c.Capacity, schedule.Unlimited) }
+
 // readFile reads a plan file, or standard input where its name is -.
-func readFile(s *streams, name, form string, stages, microbatches int) (*format.File, error) {
-	options := format.Options{Name: name, Stages: stages, Microbatches: microbatches}
+func readFile(s *streams, name, form string, m making) (*format.File, error) {
+	for flag, given := range map[string]*int{"--ranks": m.Ranks, "--stages": m.Stages, "--microbatches": m.Microbatches} {
+		if given != nil && *given < 1 {
+			return nil, usage("%s %d: give 1 or more", flag, *given)
+		}
+	}
+	options := format.Options{Name: name, Ranks: or(m.Ranks, 0), Stages: or(m.Stages, 0), Microbatches: or(m.Microbatches, 0)}
 	options.Format, _ = format.Parse(form)
 	in := s.in
 	if name == "-" {
@@ -53,7 +71,7 @@ func readFile(s *streams, name, form string, stages, microbatches int) (*format.
 	}
 	file, err := format.Read(in, options)
 	if place, ok := errors.AsType[*format.Error](err); ok {
-		return nil, faults{fmt.Sprintf("%s:%d:%d: %s", options.Name, place.Line, place.Column, place.Text)}
+		return nil, faults{{options.Name, place.Line, place.Column, "", -1, place.Text}}
 	}
 	return file, err
 }
@@ -66,17 +84,17 @@ func proven(plan *schedule.Plan, file *format.File, capacity int) (schedule.Proo
 	if !ok {
 		return proof, err
 	}
-	var lines faults
+	var found faults
 	for _, f := range invalid.Faults {
-		place := plan.Name
+		one := fault{File: plan.Name, Code: f.Code.String(), Rank: f.Rank, Text: f.Text}
 		if file != nil {
-			line, column := file.Place(f.Rank, f.Position)
-			place = fmt.Sprintf("%s:%d:%d", file.Name, line, column)
+			one.File = file.Name
+			one.Line, one.Column = file.Place(f.Rank, f.Position)
 		}
-		lines = append(lines, fmt.Sprintf("%s: %v: %s", place, f.Code, f.Text))
+		found = append(found, one)
 	}
 	if invalid.More > 0 {
-		lines = append(lines, fmt.Sprintf("%s: and %d more faults", plan.Name, invalid.More))
+		found = append(found, fault{File: found[0].File, Rank: -1, Text: fmt.Sprintf("and %d more faults", invalid.More)})
 	}
-	return proof, lines
+	return proof, found
 }
