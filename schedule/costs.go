@@ -23,7 +23,8 @@ type Costs struct {
 	Latency int64       // of a hop between ranks; it occupies neither of them
 	PerMiB  int64       // time that a MiB takes on a link between ranks
 	Links   []LinkCosts // links that differ from Latency and PerMiB; nil is none
-	// Resident is by rank the bytes that are always there, such as weights; nil is 0.
+	// Resident is by rank the bytes that are always there, beside those of its stages;
+	// nil is 0.
 	Resident []int64
 }
 
@@ -42,6 +43,9 @@ type StageCosts struct {
 	Saved     int64 `json:"saved,omitempty"`     // what F saves for the backward
 	FreedByI  int64 `json:"freed_by_i,omitempty"`
 	Carry     int64 `json:"carry,omitempty"` // what I saves for W
+	// Resident is what is always there on the stage's rank: its weights, their gradients
+	// and what the optimizer keeps.
+	Resident int64 `json:"resident,omitempty"`
 }
 
 // LinkCosts are the costs of the link from one rank to another one, in both of its
@@ -165,11 +169,16 @@ func (c *Costs) of(p Placement, stage int) *StageCosts {
 }
 
 // resident returns the bytes that are always on a rank.
-func (c *Costs) resident(rank int) int64 {
-	if c.Resident == nil {
-		return 0
+func (c *Costs) resident(p Placement, rank int) (bytes int64) {
+	if c.Resident != nil {
+		bytes = c.Resident[rank]
 	}
-	return c.Resident[rank]
+	for stage, home := range p.Rank {
+		if home == rank {
+			bytes += c.of(p, stage).Resident
+		}
+	}
+	return bytes
 }
 
 // link returns the costs of a link: the last entry for it counts.
@@ -201,12 +210,12 @@ func (s *StageCosts) backward() int64 {
 }
 
 // stageFields are the names of the fields of StageCosts, in their order.
-var stageFields = [...]string{"f", "i", "w", "b", "joined", "recompute", "output", "gradient", "saved", "freed_by_i", "carry"}
+var stageFields = [...]string{"f", "i", "w", "b", "joined", "recompute", "output", "gradient", "saved", "freed_by_i", "carry", "resident"}
 
 // field returns the field of this name, nil where there is none.
 func (s *StageCosts) field(name string) *int64 {
 	for i, field := range [len(stageFields)]*int64{
-		&s.F, &s.I, &s.W, &s.B, &s.Joined, &s.Recompute, &s.Output, &s.Gradient, &s.Saved, &s.FreedByI, &s.Carry,
+		&s.F, &s.I, &s.W, &s.B, &s.Joined, &s.Recompute, &s.Output, &s.Gradient, &s.Saved, &s.FreedByI, &s.Carry, &s.Resident,
 	} {
 		if stageFields[i] == name {
 			return field

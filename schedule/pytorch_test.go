@@ -13,7 +13,7 @@ import (
 // The cases are those of PyTorch's test/distributed/pipelining/test_schedule.py, class
 // TestScheduleLowering, in the letters of today: where a case there runs B and then W, B
 // stands for the input gradient alone and is I here. What a case leaves out of a
-// schedule is put back, so that it is a plan.
+// schedule is put back, so that it is a plan. Two cases of pairs are ours.
 
 // actions returns the actions of a list: words, pairs such as (1F1;2B0), and - for none.
 func actions(t require.TestingT, list string) (parsed []schedule.Action) {
@@ -74,6 +74,12 @@ func TestLowerPyTorch(t *testing.T) {
 			[]string{
 				"0F0 0SEND_F0 0F1 0SEND_F1 3RECV_F0 3F0 3I0 3SEND_B0 3RECV_F1 3F1 3I1 3SEND_B1 0RECV_B0 0I0 3W0 0RECV_B1 0I1 3W1 0W0 0W1",
 				"1RECV_F0 1F0 2F0 2SEND_F0 1RECV_F1 1F1 2F1 2SEND_F1 2RECV_B0 2I0 1I0 1SEND_B0 2RECV_B1 2I1 1I1 1SEND_B1 2W0 2W1 1W0 1W1"}},
+		{"a pair is gathered as one, beyond the stages that are kept", two, 2, schedule.PyTorch{Active: 1},
+			[]string{"0F0 1F0 (1B0;0F1) 0B0 1F1 1B1 0B1"},
+			[]string{"0UNSHARD 0F0 0RESHARD 1UNSHARD 1F0 0UNSHARD (1B0;0F1) 1RESHARD 0B0 0RESHARD 1UNSHARD 1F1 1B1 1RESHARD 0UNSHARD 0B1 0RESHARD"}},
+		{"a pair stands behind what either of it takes", []int{0, 1}, 2, schedule.PyTorch{},
+			[]string{"0F0 0F1 0I0 (0W0;0I1) 0W1", "1F0 (1F1;1I0) 1W0 1I1 1W1"},
+			[]string{"0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0I0 0RECV_B1 (0W0;0I1) 0W1", "1RECV_F0 1F0 1RECV_F1 (1F1;1I0) 1SEND_B0 1W0 1I1 1SEND_B1 1W1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := planOf(t, test.placement, test.microbatches, test.compute...)

@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -122,16 +123,51 @@ func sideBySide(lanes []lane, microbatches, stride int, down bool) []schedule.Se
 	return program
 }
 
+// drawWarmups draws a plan in which each rank runs some forwards, then forward and
+// backward in turn, then the rest of the backwards: 1F1B, if ranks further on run no
+// more forwards first than those before them. Otherwise they block each other after a
+// while.
+func drawWarmups(t *rapid.T) *schedule.Plan {
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	ranks, m := 2+rng.IntN(3), 1+rng.IntN(120)
+	p := &schedule.Plan{Name: "warmups", Microbatches: m, Placement: schedule.Looped(ranks, ranks)}
+	transfers, least := rng.IntN(2) == 0, m
+	for rank := range ranks {
+		warmup := min(least+rng.IntN(9)/8*rng.IntN(5), m)
+		least = max(0, min(least, warmup)-rng.IntN(2)*rng.IntN(30))
+		forward, backward := []schedule.Action{schedule.Act(schedule.F, rank, 0)}, []schedule.Action{schedule.Act(schedule.B, rank, 0)}
+		if transfers && rank > 0 {
+			forward, backward = slices.Insert(forward, 0, schedule.Act(schedule.RecvF, rank, 0)), append(backward, schedule.Act(schedule.SendB, rank, 0))
+		}
+		if transfers && rank < ranks-1 {
+			forward, backward = append(forward, schedule.Act(schedule.SendF, rank, 0)), slices.Insert(backward, 0, schedule.Act(schedule.RecvB, rank, 0))
+		}
+		var steady []schedule.Action
+		for _, a := range forward {
+			steady = append(steady, a.Shift(warmup))
+		}
+		steady = append(steady, backward...)
+		rest := make([]schedule.Action, len(backward))
+		for i, a := range backward {
+			rest[i] = a.Shift(m - warmup)
+		}
+		var program []schedule.Segment
+		for _, s := range []schedule.Segment{{Body: forward, Repeat: warmup}, {Body: steady, Repeat: m - warmup}, {Body: rest, Repeat: warmup}} {
+			if s.Stride = 1; s.Repeat > 0 {
+				program = append(program, s)
+			}
+		}
+		p.Programs = append(p.Programs, program)
+	}
+	return p
+}
+
 // TestCheckOfSegmentsOnRanks compares what Check finds in segments on several ranks,
 // where it leaps over laps, with what it finds in the same actions written out.
 func TestCheckOfSegmentsOnRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var p *schedule.Plan
-		if rapid.Bool().Draw(t, "a rule") {
-			p = drawSchedule(t)
-		} else {
-			p = drawSegments(t)
-		}
+		draw := []func(*rapid.T) *schedule.Plan{drawSchedule, drawSegments, drawWarmups}
+		p := draw[rapid.IntRange(0, len(draw)-1).Draw(t, "draw")](t)
 		for range rapid.IntRange(0, 2).Draw(t, "spoils") {
 			rank := rapid.IntRange(0, len(p.Programs)-1).Draw(t, "rank")
 			if len(p.Programs[rank]) > 0 {
@@ -153,17 +189,23 @@ func compareWithList(t require.TestingT, p *schedule.Plan, capacity int) {
 		return // a join at the end of a body has no partner, and has one where repeats are written out
 	}
 	require.Equal(t, want == nil, got == nil, "segments: %v\nlists: %v", got, want)
-	if invalid, ok := errors.AsType[*schedule.PlanError](want); ok && invalid.More == 0 {
-		require.Equal(t, codesOf(want), codesOf(got), "segments: %v\nlists: %v", got, want)
+	invalid, ok := errors.AsType[*schedule.PlanError](want)
+	if !ok || invalid.More > 0 {
+		return
+	}
+	require.Equal(t, codesOf(want), codesOf(got), "segments: %v\nlists: %v", got, want)
+	if last := invalid.Faults[len(invalid.Faults)-1]; last.Code == schedule.Deadlock {
+		again, _ := errors.AsType[*schedule.PlanError](got)
+		require.Equal(t, last, again.Faults[len(again.Faults)-1])
 	}
 }
 
-// TestCheckOfEverySchedule proves every schedule as it is and with its transfers, for
-// the links that these were made for, as segments and written out.
+// TestCheckOfEverySchedule proves every schedule as it is and with its transfers and
+// lifetimes, for the links that these were made for, as segments and written out.
 func TestCheckOfEverySchedule(t *testing.T) {
-	most := 5
+	most, numbers := 4, []int{1, 5, 17, 1_000}
 	if *long {
-		most = 8
+		most, numbers = 8, []int{1, 2, 5, 16, 17, 64, 1_000}
 	}
 	for _, s := range schedule.Schedules() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -172,26 +214,48 @@ func TestCheckOfEverySchedule(t *testing.T) {
 				if err != nil {
 					continue // an odd number of ranks
 				}
-				for _, microbatches := range []int{1, 2, 5, 16, 17, 64, 1_000} {
-					p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: microbatches})
-					if err != nil {
-						require.ErrorIs(t, err, schedule.ErrParams)
-						continue
-					}
-					prove := func(p *schedule.Plan, capacity int) {
-						require.NoError(t, schedule.CheckLinks(p, capacity), "P=%d M=%d capacity %d", ranks, microbatches, capacity)
-						if microbatches < 100 {
-							require.NoError(t, schedule.CheckLinks(expand(p), capacity), "P=%d M=%d capacity %d, a list", ranks, microbatches, capacity)
+				for _, microbatches := range numbers {
+					for _, mode := range []schedule.Mode{schedule.Training, schedule.ForwardOnly} {
+						p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: microbatches, Mode: mode})
+						if err != nil {
+							require.ErrorIs(t, err, schedule.ErrParams)
+							continue
 						}
-					}
-					prove(p, schedule.Unlimited)
-					for capacity := schedule.Unlimited; capacity <= 1 && ranks > 1; capacity++ {
-						lowered, err := schedule.Comms(p, capacity)
-						require.NoError(t, err)
-						prove(lowered, capacity)
+						proveAll(t, p)
 					}
 				}
 			}
 		})
+	}
+}
+
+// proveAll proves a plan that only computes and, on several ranks, what the passes make
+// of it.
+func proveAll(t *testing.T, p *schedule.Plan) {
+	prove := func(p *schedule.Plan, capacity int) {
+		where := fmt.Sprintf("P=%d M=%d %v, capacity %d", p.Placement.Ranks, p.Microbatches, p.Mode, capacity)
+		require.NoError(t, schedule.CheckLinks(p, capacity), where)
+		if p.Microbatches < 20 {
+			require.NoError(t, schedule.CheckLinks(expand(p), capacity), where+", a list")
+		}
+	}
+	prove(p, schedule.Unlimited)
+	facts := make([]schedule.Facts, p.Placement.Stages())
+	for stage := range facts {
+		facts[stage].Split = true
+		if p.Placement.First(stage) {
+			facts[stage].Reads[schedule.F] = 1
+		}
+		if p.Placement.Last(stage) {
+			facts[stage].Reads[schedule.F], facts[stage].Reads[schedule.B], facts[stage].Reads[schedule.I] = 6, 6, 6
+		}
+	}
+	for capacity := schedule.Unlimited; capacity <= 1 && p.Placement.Ranks > 1; capacity++ {
+		lowered, err := schedule.Comms(p, capacity)
+		require.NoError(t, err)
+		prove(lowered, capacity)
+		marked, err := schedule.Lifetimes(lowered, facts, 3)
+		require.NoError(t, err)
+		prove(marked, capacity)
 	}
 }

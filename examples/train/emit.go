@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -34,7 +33,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	if err != nil {
 		return err
 	}
-	training, heldout, err := split(data, opts.sequence)
+	training, _, err := split(data, opts.sequence)
 	if err != nil {
 		return err
 	}
@@ -44,8 +43,8 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	costs, err := c.measure(ctx)
-	if err == nil && opts.ranks > 1 {
-		costs.Resident, err = residentBytes(opts, training, heldout)
+	if err == nil {
+		err = addResident(opts, costs)
 	}
 	if ctx.Err() != nil {
 		return errBefore
@@ -62,13 +61,31 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	return errors.Join(err, c.table(people, costs))
 }
 
-// residentBytes returns by rank what the model takes up there.
-func residentBytes(opts *options, training, heldout []byte) ([]int64, error) {
-	t, err := newTrainer(opts, training, heldout, 0, func(int) runner.Hooks { return runner.Hooks{} })
-	if err != nil {
-		return nil, err
+// addResident adds what the model takes up of each stage: a device for each tells it
+// to the byte. A table that two stages share is counted with both.
+func addResident(opts *options, costs *schedule.Costs) (err error) {
+	devs, places := make([]*kernels.Host, len(costs.Stages)), make([]kernels.Compute, len(costs.Stages))
+	defer func() {
+		for _, dev := range devs {
+			if dev != nil {
+				err = errors.Join(err, dev.Close())
+			}
+		}
+	}()
+	for stage := range devs {
+		if devs[stage], err = kernels.NewHost(kernels.HostConfig{}); err != nil {
+			return err
+		}
+		places[stage] = devs[stage]
 	}
-	return t.resident, t.Close()
+	model, err := transformer.NewOn(opts.model, places)
+	if err != nil {
+		return err
+	}
+	for stage, dev := range devs {
+		costs.Stages[stage].Resident = dev.Live()
+	}
+	return model.Close()
 }
 
 // costing measures the stages of a model on one device.
@@ -196,13 +213,13 @@ func (c *costing) table(w io.Writer, costs *schedule.Costs) error {
 	fmt.Fprintf(w, "Medians over %s microbatches of up to %d bytes; sizes of one of %[2]d bytes.\n\n",
 		report.Group(int64(measuredSteps*c.microbatches())), c.opts.sequence)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "stage\tpart\tF\tI\tW\tB\toutput\tgradient\tsaved\tfreed by I\tcarry")
+	fmt.Fprintln(t, "stage\tpart\tF\tI\tW\tB\toutput\tgradient\tsaved\tfreed by I\tcarry\tresident")
 	for i, s := range costs.Stages {
 		fmt.Fprintf(t, "%d\t%s", i, c.meters[i].Spec().Name)
 		for _, time := range [...]int64{s.F, s.I, s.W, s.B} {
 			fmt.Fprintf(t, "\t%s", duration(costs.Units(time)*secondsOf[costs.Unit]))
 		}
-		for _, size := range [...]int64{s.Output, s.Gradient, s.Saved, s.FreedByI, s.Carry} {
+		for _, size := range [...]int64{s.Output, s.Gradient, s.Saved, s.FreedByI, s.Carry, s.Resident} {
 			fmt.Fprintf(t, "\t%s", report.Size(size))
 		}
 		fmt.Fprintln(t)
@@ -218,9 +235,6 @@ func (c *costing) table(w io.Writer, costs *schedule.Costs) error {
 		ranks = max(len(costs.Stages)/2, 1)
 	}
 	fmt.Fprintf(w, "\nA hop between ranks takes %v, and %v more for a MiB.\n", time.Duration(costs.Latency), time.Duration(costs.PerMiB))
-	if costs.Resident != nil {
-		fmt.Fprintf(w, "The model takes up to %s of a rank, placed as for %s.\n", report.Size(slices.Max(costs.Resident)), c.opts.plan)
-	}
 	if n := c.opts.relays(); n > 0 {
 		fmt.Fprintf(w, "%d of the %d stages only hand on what they get; -layers %d gives each a part.\n", n, c.opts.stages, c.opts.stages-2)
 	}

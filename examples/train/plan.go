@@ -101,7 +101,10 @@ func (o *options) makePlan() error {
 		return nil
 	}
 	if o.priced, err = readCosts(o.costs); err == nil {
-		o.priced.Resident = nil // the trainer knows
+		o.priced.Resident = nil // the trainer knows what is resident
+		for stage := range o.priced.Stages {
+			o.priced.Stages[stage].Resident = 0
+		}
 		_, err = schedule.Simulate(plan, o.priced, o.capacity)
 	}
 	if err != nil {

@@ -10,33 +10,48 @@ import (
 // overlap is what stands behind the brackets of a joined pair.
 const overlap = ")OVERLAP_F_B"
 
-// oldLetters reports whether a text has PyTorch's letters of 2024 and before: BW for
-// the full backward and B for the input gradient. It has them where BW appears, or
-// where W stands without I. No other word of these forms has an I or a W.
-func oldLetters(text string) bool {
-	return strings.Contains(text, "BW") || strings.Contains(text, "W") && !strings.Contains(text, "I")
-}
-
 // readCSV reads both of PyTorch's forms: lines of cells, one line for each rank.
 func (f *File) readCSV(options Options) error {
 	lines, err := f.lines(options.Ranks)
 	if err != nil {
 		return err
 	}
-	r := csvReader{f: f, old: oldLetters(f.text)}
+	r := csvReader{f: f, letters: options.Letters.of(f.text)}
 	programs := make([]program, len(lines))
 	for rank, line := range lines {
 		if programs[rank], err = r.line(line); err != nil {
 			return err
 		}
 	}
-	return f.keep(lines, programs, options, nil)
+	if err := f.keep(lines, programs, options, nil); err != nil || f.Format == Compute {
+		return err
+	}
+	return f.requireTransfers()
+}
+
+// requireTransfers reports a file with communication that has no transfers and needs
+// some. Whoever ran it would send nothing.
+func (f *File) requireTransfers() error {
+	there := kindsOf(f.Plan)
+	if there[schedule.SendF] || there[schedule.RecvF] || there[schedule.SendB] || there[schedule.RecvB] {
+		return nil
+	}
+	stage, apart := neighboursApart(f.Plan.Placement)
+	if !apart {
+		return nil
+	}
+	advice := "this is a compute-only plan: read it as compute, and schedule.Comms adds them"
+	if there[schedule.Unshard] || there[schedule.Reshard] || there[schedule.ReduceGrad] {
+		advice = "this is a compute-only plan but for UNSHARD, RESHARD and REDUCE_GRAD: read it without them as compute, and schedule.Comms adds them"
+	}
+	return f.fault(0, "found no SEND and no RECV, expected some, as stages %d and %d are on ranks %d and %d: %s",
+		stage, stage+1, f.Plan.Placement.Rank[stage], f.Plan.Placement.Rank[stage+1], advice)
 }
 
 // csvReader reads cells.
 type csvReader struct {
-	f   *File
-	old bool
+	f       *File
+	letters Letters
 }
 
 // line reads the cells of a rank.
@@ -58,8 +73,11 @@ func (r *csvReader) line(line line) (program, error) {
 	return p, nil
 }
 
-// cell reads one cell: nothing, an action, or a pair.
+// cell reads one cell: nothing, an action, or a pair, in double quotes or not.
 func (r *csvReader) cell(p *program, cell string, offset int) error {
+	if len(cell) > 1 && cell[0] == '"' && cell[len(cell)-1] == '"' {
+		cell, offset = cell[1:len(cell)-1], offset+1
+	}
 	if cell == "" {
 		if r.f.Format == Comms {
 			return r.f.fault(offset, "found an empty cell, expected an action: only a compute-only file has idle ticks")
@@ -97,18 +115,18 @@ func (r *csvReader) cell(p *program, cell string, offset int) error {
 
 // action reads an action, alone or of a pair.
 func (r *csvReader) action(text string, offset int) (schedule.Action, error) {
-	letters := text
-	if r.old {
-		letters = strings.Replace(text, "BW", "B", 1)
-	}
-	a, err := schedule.ParseAction(letters)
-	if err != nil {
+	a, old, err := r.letters.action(text)
+	switch {
+	case err == nil:
+	case strings.HasPrefix(text, `"`):
+		return 0, r.f.fault(offset, "found %s, expected an action such as %s, alone in its quotes", quote(text), examples[r.f.Format])
+	case r.letters == TodaysLetters && strings.Contains(text, "BW"):
+		return 0, r.f.fault(offset, "found %s, expected today's letters, as was asked for: they have B and no BW", quote(text))
+	default:
 		return 0, r.f.fault(offset, "found %s, expected an action such as %s: stage up to %d, kind, microbatch up to %d",
 			quote(text), examples[r.f.Format], schedule.MaxStages-1, schedule.MaxMicrobatches-1)
 	}
-	if r.old && a.Kind() == schedule.B && letters == text {
-		a = schedule.Act(schedule.I, a.Stage(), a.Microbatch())
-	}
+	r.f.OldLetters = r.f.OldLetters || old
 	if has, _ := r.f.Format.has(a.Kind()); !has {
 		return 0, r.f.fault(offset, "found %s, expected %s", quote(text), vocabulary[r.f.Format])
 	}
@@ -126,7 +144,21 @@ var (
 
 // refuseCSV says why a plan has neither of PyTorch's forms, whatever the order.
 func refuseCSV(plan *schedule.Plan, format Format) error {
-	var there [schedule.NumKinds]bool
+	there := kindsOf(plan)
+	if there[schedule.B] && there[schedule.W] && !there[schedule.I] {
+		return refuse(format, "the plan has B and W and no I, which would be read as the letters of 2024")
+	}
+	if format == Compute || there[schedule.SendF] || there[schedule.RecvF] {
+		return nil
+	}
+	if _, apart := neighboursApart(plan.Placement); apart {
+		return refuse(Comms, "the plan has stages on several ranks and no transfers: give it to schedule.Comms first")
+	}
+	return nil
+}
+
+// kindsOf says which kinds of actions a plan has.
+func kindsOf(plan *schedule.Plan) (there [schedule.NumKinds]bool) {
 	for _, program := range plan.Programs {
 		for _, segment := range program {
 			for _, a := range segment.Body {
@@ -136,18 +168,17 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 			}
 		}
 	}
-	if there[schedule.B] && there[schedule.W] && !there[schedule.I] {
-		return refuse(format, "the plan has B and W and no I, which would be read as the letters of 2024")
-	}
-	if format == Compute || there[schedule.SendF] || there[schedule.RecvF] {
-		return nil
-	}
-	for stage, rank := range plan.Placement.Rank {
-		if !plan.Placement.Last(stage) && plan.Placement.Rank[stage+1] != rank {
-			return refuse(Comms, "the plan has stages on several ranks and no transfers: give it to schedule.Comms first")
+	return there
+}
+
+// neighboursApart returns the first stage of which the next one is on another rank.
+func neighboursApart(place schedule.Placement) (stage int, apart bool) {
+	for stage, rank := range place.Rank {
+		if !place.Last(stage) && place.Rank[stage+1] != rank {
+			return stage, true
 		}
 	}
-	return nil
+	return 0, false
 }
 
 // writeCells writes the cells of a rank.

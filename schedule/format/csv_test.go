@@ -2,6 +2,7 @@ package format_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -59,6 +60,51 @@ func TestDerived(t *testing.T) {
 	require.Zero(t, read(t, strings.Replace(copies, "3F2", "3F1", 1), format.Options{}).Plan.Placement.Copies)
 	require.Zero(t, read(t, copies, format.Options{Stages: 5}).Plan.Placement.Copies)
 	require.Zero(t, read(t, copies, format.Options{Microbatches: 6}).Plan.Placement.Copies)
+}
+
+// A file with transfers has some where neighbours are on two ranks.
+func TestNoTransfers(t *testing.T) {
+	for text, want := range map[string]string{
+		"0F0,0B0\n1F0,1B0\n":                 "found no SEND and no RECV, expected some, as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan: read it as compute, and schedule.Comms adds them",
+		"0F0,1F0,1B0,0B0\n2F0,2B0\n":         "as stages 1 and 2 are on ranks 0 and 1: this is a compute-only plan",
+		"0UNSHARD,0F0,0B0\n1UNSHARD,1F0,1B0": "as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan but for UNSHARD, RESHARD and REDUCE_GRAD: read it without them as compute",
+	} {
+		_, err := format.Read(strings.NewReader(text), format.Options{Name: "FILE", Format: format.Comms})
+		place, ok := errors.AsType[*format.Error](err)
+		require.True(t, ok, text)
+		require.Equal(t, [2]int{1, 1}, [2]int{place.Line, place.Column})
+		require.Contains(t, place.Text, want)
+	}
+	for _, text := range []string{
+		"0F0,1F0,1B0,0B0\n",           // one rank
+		"0F0,0B0,1RECV_F0\n1F0,1B0\n", // too few of them: schedule.Check says which
+	} {
+		read(t, text, format.Options{Format: format.Comms})
+	}
+	read(t, "0F0\n1F1", format.Options{Format: format.Comms}) // two copies of one stage
+}
+
+// An action that alone makes the plan as large as it is has its place.
+func TestOutlier(t *testing.T) {
+	for text, want := range map[string]string{
+		"0F0,0F1,0F2,0B0,0B1,0B2":            "",
+		"0F0,0F1,0F99,0B0,0B1,0B2":           "0F99 1:9",
+		"0F0,0F1,0B0,0B1\n1F0,1F1,1B0,,1B11": "1B11 2:14",
+		"0F3,0B3":                            "0F3 1:1",
+		"0F0,0F1,0F3,0F4":                    "", // 2 is missing
+		"1 1 -1 -1":                          "",
+	} {
+		file := read(t, text, format.Options{})
+		got := ""
+		if a, line, column, ok := file.Outlier(); ok {
+			got = fmt.Sprintf("%v %d:%d", a, line, column)
+		}
+		require.Equal(t, want, got, text)
+	}
+	_, _, _, ok := read(t, "0F0,0F99", format.Options{Microbatches: 100}).Outlier()
+	require.False(t, ok, "the number was asked for")
+	_, _, _, ok = read(t, written(t, read(t, "0F0,0F99", format.Options{}).Plan, format.JSON), format.Options{}).Outlier()
+	require.False(t, ok, "the file says the number")
 }
 
 // What the forms have no word for is left out.

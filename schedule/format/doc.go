@@ -4,8 +4,8 @@
 // schedule.
 //
 // [Read] finds out which form a file has, turns it into a plan, and keeps what it
-// read: [File.WriteTo] gives the same bytes back, idle cells, old letters and line
-// ends included, and [File.Place] says where an action of the plan stands, so that
+// read: [File.WriteTo] gives the same bytes back, idle cells, old letters, quotes, a
+// byte order mark and line ends included, and [File.Place] says where an action of the plan stands, so that
 // a fault that schedule.Check finds can be shown at its line and column. [Write]
 // writes any plan; the same plan gives the same bytes.
 //
@@ -14,14 +14,16 @@
 //   - Text and JSON say everything, JSON the costs of a simulation as well.
 //   - Compute has the computations alone, one line of cells for each rank:
 //     2F0, 2I0, 2W0, 2B0, a joined pair as (0F7;7B3)OVERLAP_F_B, and an empty cell
-//     where the rank is idle for a tick.
+//     where the rank is idle for a tick. Cells may be in double quotes, as spreadsheets
+//     write them. Files of 2024 have other [Letters], which File.OldLetters tells.
 //   - Comms has the transfers too (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD,
 //     RESHARD and REDUCE_GRAD. PyTorch waits for its sends at the end of a step, and
 //     has no word for a wait in between: a plan's waits are left out, and a plan that
-//     was read has none.
+//     was read has none. A file of several ranks without any transfer is refused.
 //   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the
 //     next backward, -1.5 the next weight gradient where that runs apart. Stage v·P + r
-//     is number v + 1 of rank r. What does not fit is refused: another placement, joined
+//     is number v + 1 of rank r. In brackets, as Python and JSON print lists, a list is
+//     of a rank, whatever its lines, and a list of lists of the ranks in it. What does not fit is refused: another placement, joined
 //     pairs, microbatches that do not ascend, frozen stages.
 //
 // Compute, Comms and Order say neither what dies where, nor which stages are frozen,

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -16,8 +17,9 @@ const MaxBytes = schedule.MaxText
 // Options say how to read a file, and what some forms do not say. In the zero value
 // everything is as the file shows it.
 type Options struct {
-	Name   string // of the file, for errors
-	Format Format
+	Name    string // of the file, for errors
+	Format  Format
+	Letters Letters // of a CSV file
 	// Ranks, Stages and Microbatches are how many there must be; 0 is as many as
 	// the file shows. A file that says itself must say the same; in others, actions
 	// beyond are faults that schedule.Check finds.
@@ -33,8 +35,14 @@ type File struct {
 	Format Format
 	Plan   *schedule.Plan
 	Costs  *schedule.Costs // of a JSON file that has them; nil in others
+	// OldLetters is set where a CSV file was read in PyTorch's letters of 2024: a B of
+	// the file is an I of the plan, or a BW a B. A plan of today that computes weight
+	// gradients twice, with B and W and no I, looks the same: Options.Letters decides.
+	OldLetters bool
 
-	text string
+	mark     string // the byte order mark before the text, or nothing
+	text     string
+	inferred bool // the number of microbatches is that of the largest one in the text
 	// offsets[rank] are the places in the text of the actions of the rank's bodies,
 	// starts[rank] is that of the rank itself.
 	offsets [][]uint32
@@ -43,8 +51,17 @@ type File struct {
 
 // Read reads a plan, at most MaxBytes of it, and holds no more memory than a small
 // multiple of that. It does not say whether the plan is valid: schedule.Check does.
-// An error about a place in the file is an *Error.
+// An error about a place in the file is an *Error; every error names the file.
 func Read(r io.Reader, options Options) (*File, error) {
+	f, err := read(r, options)
+	if _, placed := errors.AsType[*Error](err); err != nil && !placed && options.Name != "" {
+		err = fmt.Errorf("%s: %w", options.Name, err)
+	}
+	return f, err
+}
+
+// read does so, where only an *Error names the file.
+func read(r io.Reader, options Options) (*File, error) {
 	if err := options.validate(); err != nil {
 		return nil, err
 	}
@@ -53,8 +70,11 @@ func Read(r io.Reader, options Options) (*File, error) {
 		return nil, err
 	}
 	f := &File{Name: options.Name, Format: options.Format, text: text}
+	if rest, marked := strings.CutPrefix(text, byteOrderMark); marked {
+		f.mark, f.text = byteOrderMark, rest
+	}
 	if f.Format == Auto {
-		f.Format = Detect(text)
+		f.Format = Detect(f.text)
 	}
 	switch f.Format {
 	case Text:
@@ -74,6 +94,9 @@ func Read(r io.Reader, options Options) (*File, error) {
 	return f, nil
 }
 
+// byteOrderMark is what spreadsheets begin a UTF-8 file with.
+const byteOrderMark = "\ufeff"
+
 // validate reports what is wrong with the options.
 func (o *Options) validate() error {
 	for _, number := range [...]struct {
@@ -89,6 +112,9 @@ func (o *Options) validate() error {
 			return fmt.Errorf("%w: %d %s were asked for: there may be up to %d, or 0 for what the file shows",
 				ErrFormat, number.n, number.what, number.limit)
 		}
+	}
+	if o.Letters > OldLetters {
+		return fmt.Errorf("%w: unknown letters, %d: give AutoLetters, TodaysLetters or OldLetters", ErrFormat, o.Letters)
 	}
 	return nil
 }
@@ -106,7 +132,7 @@ func readText(r io.Reader) (string, error) {
 
 // WriteTo writes the file as it was read, byte for byte.
 func (f *File) WriteTo(w io.Writer) (int64, error) {
-	n, err := io.WriteString(w, f.text)
+	n, err := io.WriteString(w, f.mark+f.text)
 	if err != nil {
 		return int64(n), fmt.Errorf("format: %w", err)
 	}
@@ -116,7 +142,7 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 // Place returns the line and the column of an action, by its position in the rank's
 // program as faults give it, each repeat of a segment counted. Where there is no
 // such action it returns the place of the rank, and where there is no such rank the
-// first of the file.
+// first of the file. Columns count bytes from 1; a byte order mark takes none.
 func (f *File) Place(rank int, position int64) (line, column int) {
 	if rank < 0 || rank >= len(f.starts) {
 		return 1, 1
@@ -150,7 +176,7 @@ func (f *File) found(offset int) string {
 	if word == "" {
 		return "the end of the file"
 	}
-	if end := strings.IndexAny(word, ", \t\r\n"); end >= 0 {
+	if end := strings.IndexAny(word, ", \t\r\n[]"); end >= 0 {
 		word = word[:max(end, 1)]
 	}
 	return quote(word)

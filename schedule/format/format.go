@@ -67,7 +67,8 @@ func (e *Error) Error() string {
 // Unwrap returns ErrFormat.
 func (e *Error) Unwrap() error { return ErrFormat }
 
-// Detect returns the form that a file seems to have, Auto where it looks like none.
+// Detect returns the form that a text seems to have, Auto where it looks like none. A
+// byte order mark is no part of the text.
 func Detect(text string) Format {
 	for comment := true; comment; {
 		text = strings.TrimLeft(text, " \t\r\n")
@@ -85,7 +86,7 @@ func Detect(text string) Format {
 		return Order
 	case containsAny(text, "SEND_", "RECV_", "UNSHARD", "RESHARD", "REDUCE_GRAD"):
 		return Comms
-	case line != "" && strings.Trim(line[:1], "0123456789,(") == "":
+	case line != "" && strings.Trim(line[:1], "0123456789,(\"") == "":
 		return Compute
 	}
 	return Auto

@@ -269,6 +269,14 @@ func TestStreams(t *testing.T) {
 	_, err = format.Read(io.LimitReader(endless{}, format.MaxBytes+10), format.Options{})
 	require.ErrorIs(t, err, format.ErrFormat)
 	require.ErrorContains(t, err, "longer than 67108864 bytes")
+	_, err = format.Read(io.LimitReader(endless{}, format.MaxBytes+10), format.Options{Name: "dir/long"})
+	require.EqualError(t, err, "dir/long: format: invalid plan file: it is longer than 67108864 bytes: write the plan as segments, in the text form or as JSON")
+	_, err = format.Read(iotest.ErrReader(lost), format.Options{Name: "dir/gone"})
+	require.EqualError(t, err, "dir/gone: format: lost")
+	_, err = format.Read(strings.NewReader("0F0"), format.Options{Name: "dir/few", Ranks: -1})
+	require.ErrorContains(t, err, "dir/few: format: invalid plan file: -1 ranks were asked for")
+	_, err = format.Read(strings.NewReader("hello"), format.Options{Name: "dir/hello"})
+	require.ErrorContains(t, err, "format: invalid plan file: dir/hello:1:1: found")
 	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
 	require.NoError(t, err)
 	for _, f := range []format.Format{format.Text, format.Compute, format.Order, format.JSON} {
@@ -309,7 +317,7 @@ func TestErrors(t *testing.T) {
 		{format.Compute, "0F0,0F1\n0X0", `2:1: found "0X0", expected an action such as 2F0: stage up to 16383, kind, microbatch up to 268435455`},
 		{format.Compute, "0F0,16384F1", `1:5: found "16384F1", expected an action such as 2F0: stage up to 16383`},
 		{format.Compute, "0F0,1F268435456", `1:5: found "1F268435456", expected an action`},
-		{format.Compute, "0F0, \"0F1\"", `1:6: found "\"0F1\"", expected an action`},
+		{format.Compute, "0F0, \"0F1", `1:6: found "\"0F1", expected an action`},
 		{format.Compute, "0F0,0SEND_F0", `1:5: found "0SEND_F0", expected F, B, I or W: a compute-only file has no other actions`},
 		{format.Compute, "0F0,0OPTIMIZER", `1:5: found "0OPTIMIZER", expected F, B, I or W`},
 		{format.Compute, "0F0\n\n0F0,(0F1;0B0)OVERLAP", `3:5: found "(0F1;0B0)OVERLAP", expected a joined pair such as (0F7;7B3)OVERLAP_F_B`},
@@ -447,7 +455,7 @@ func TestRefusals(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"0F0,,0B0\r\n,1F0,1B0\r\n", "0F0,(0F1;0B0)OVERLAP_F_B,0W1\n", "0F0,0SEND_F0,0RECV_B0,0BW0\n1RECV_F0,1F0,1B0,1SEND_B0,1W0\n",
-		"0UNSHARD,0F0,0REDUCE_GRAD", "[1, 2, -2, -2.5, -1]\n1 -1\n", "weir plan 1 name \"\" mode training ranks 1 stages 1 microbatches 1 placement 0 frozen none rank 0: x 1 +0: 0F0",
+		"0UNSHARD,0F0,0REDUCE_GRAD", "[1, 2, -2, -2.5, -1]\n[1 -1]\n", "[[1,\n -1], [1, -1.5]]", "\ufeff\"0F0\",\"(0F1;0B0)OVERLAP_F_B\",0W1\n", "weir plan 1 name \"\" mode training ranks 1 stages 1 microbatches 1 placement 0 frozen none rank 0: x 1 +0: 0F0",
 		"{\"schema\": 1, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 2, \"costs\": {}, \"frozen\": [0], \"windows\": [1], \"programs\": [[{\"repeat\": 2, \"stride\": 1, \"actions\": \"0F0~p& 0B0\"}]]}",
 	} {
 		for hint := range 6 {
@@ -466,6 +474,9 @@ func FuzzRead(f *testing.F) {
 		require.Equal(t, data, same.Bytes())
 		for rank, program := range file.Plan.Programs {
 			line, column := file.Place(rank, int64(len(program)))
+			require.True(t, line >= 1 && column >= 1)
+		}
+		if _, line, column, ok := file.Outlier(); ok {
 			require.True(t, line >= 1 && column >= 1)
 		}
 		for _, form := range []format.Format{file.Format, format.JSON} {

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// line is where a rank's line begins and where its text ends.
+// line is where the text of a rank begins and where it ends.
 type line struct{ start, end int }
 
 // lines returns the lines of the ranks. Blank lines at the end of the file are of no
@@ -79,7 +79,8 @@ func (f *File) keep(lines []line, programs []program, options Options, place fun
 	if options.Stages > 0 {
 		stages = options.Stages
 	}
-	if options.Microbatches > 0 {
+	f.inferred = options.Microbatches == 0
+	if !f.inferred {
 		microbatches = options.Microbatches
 	}
 	plan.Microbatches = microbatches

@@ -12,36 +12,36 @@ import (
 // orderCharacters are those of an order list, as Python prints it or without its
 // brackets and commas.
 const (
-	orderSeparators = " ,[]\t\r"
+	orderSeparators = " ,[]\t\r\n"
 	orderCharacters = orderSeparators + "0123456789-."
 )
 
-// readOrder reads the order list: a line for each rank, of the signed numbers of its
-// stages.
+// readOrder reads the order list: for each rank the signed numbers of its stages, on
+// a line or in brackets.
 func (f *File) readOrder(options Options) error {
-	lines, err := f.lines(options.Ranks)
+	lists, err := f.lists(options.Ranks)
 	if err != nil {
 		return err
 	}
-	programs := make([]program, len(lines))
-	for rank, line := range lines {
-		if programs[rank], err = f.signed(rank, len(lines), line); err != nil {
+	programs := make([]program, len(lists))
+	for rank, list := range lists {
+		if programs[rank], err = f.signed(rank, len(lists), list); err != nil {
 			return err
 		}
 	}
-	return f.keep(lines, programs, options, schedule.Looped)
+	return f.keep(lists, programs, options, schedule.Looped)
 }
 
 // signed reads the order of a rank. Microbatches are counted for each chunk and
 // direction.
-func (f *File) signed(rank, ranks int, line line) (program, error) {
-	text := f.text[line.start:line.end]
+func (f *File) signed(rank, ranks int, list line) (program, error) {
+	text := f.text[list.start:list.end]
 	p := newProgram(len(text), 2*len(text))
 	var next [numCounts][]int // by what is counted and chunk: the next microbatch
 	apart := apartChunks(text)
 	limit := (schedule.MaxStages - 1 - rank) / ranks
 	for word, offset := range words(text, orderSeparators) {
-		offset += line.start
+		offset += list.start
 		number, weights := strings.CutSuffix(word, ".5")
 		digits, backward := strings.CutPrefix(number, "-")
 		chunk, err := strconv.Atoi(digits)

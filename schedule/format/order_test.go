@@ -46,3 +46,66 @@ func TestOrder(t *testing.T) {
 	require.Equal(t, "0F0 3F0", words(file.Plan, 0))
 	require.Equal(t, schedule.ForwardOnly, file.Plan.Mode)
 }
+
+// Brackets match. A list of a rank may go over several lines, and lists inside a
+// list, or side by side, are those of several ranks.
+func TestOrderBrackets(t *testing.T) {
+	const one, both = "0F0 2F0 2B0 0B0", "1F0 3F0 3B0 1B0"
+	for _, text := range []string{
+		"1 2 -2 -1\n1 2 -2 -1\n",
+		"[1, 2, -2, -1]\n[1, 2, -2, -1]\n",
+		"[[1,2,-2,-1],[1,2,-2,-1]]",
+		"[1,2,-2,-1],[1,2,-2,-1]\r\n",
+		"[[1, 2, -2, -1],\n [1, 2, -2, -1]]\n",
+		"[[1,\r\n  2,\r\n  -2,\r\n  -1],\r\n [1,\r\n  2,\r\n  -2,\r\n  -1]]\r\n",
+		"[\n  [\n    1,\n    2,\n    -2,\n    -1\n  ],\n  [\n    1,\n    2,\n    -2,\n    -1\n  ]\n]\n",
+		"[1, 2,\n -2, -1]\n\n[1, 2,\n -2, -1]\n",
+	} {
+		for _, ranks := range []int{0, 2} {
+			file := read(t, text, format.Options{Ranks: ranks})
+			require.Equal(t, format.Order, file.Format, text)
+			require.Len(t, file.Plan.Programs, 2, text)
+			require.Equal(t, one, words(file.Plan, 0), text)
+			require.Equal(t, both, words(file.Plan, 1), text)
+			var back strings.Builder
+			_, err := file.WriteTo(&back)
+			require.NoError(t, err)
+			require.Equal(t, text, back.String())
+			lines := strings.Split(text, "\n")
+			for rank := range 2 {
+				for position, number := range []string{"1", "2", "-2", "-1"} {
+					line, column := file.Place(rank, int64(position))
+					require.True(t, strings.HasPrefix(lines[line-1][column-1:], number), "%s: %d:%d", text, line, column)
+				}
+			}
+		}
+	}
+	file := read(t, "[[1, -1], [], [1, -1]]", format.Options{})
+	require.Equal(t, schedule.Looped(3, 3), file.Plan.Placement)
+	require.Empty(t, file.Plan.Programs[1])
+	line, column := file.Place(1, 0)
+	require.Equal(t, [2]int{1, 11}, [2]int{line, column})
+
+	for text, want := range map[string]string{
+		"[1,2":              `1:1: found "[", expected a ] behind it that closes it`,
+		"[[1],\n [2":        `2:2: found "[", expected a ] behind it that closes it`,
+		"1,-1]]]":           `1:5: found "]", expected a [ before it that it closes`,
+		"[1,-1]]]":          `1:7: found "]", expected a [ before it that it closes`,
+		"[1] 2":             `1:5: found "2", expected a [ before it: the other numbers are in brackets`,
+		"1 -1\n[1 -1]":      `1:1: found "1", expected a [ before it: the other numbers are in brackets`,
+		"[1, [1]]":          `1:2: found "1", expected a [ before it: the other numbers are in brackets`,
+		"[[1], 2]":          `1:7: found "2", expected a [ before it: the other numbers are in brackets`,
+		"[[[1]]]":           `1:3: found "[", expected a number: lists of ranks are at most inside one other list`,
+		"[[1, 2], [1, +2]]": `1:14: found "+2", expected 1 to 8192`,
+		"[1, 0]\n[1]":       `1:5: found "0", expected 1 to 8192`,
+	} {
+		_, err := format.Read(strings.NewReader(text), format.Options{Format: format.Order})
+		require.ErrorContains(t, err, "line "+want, text)
+	}
+	_, err := format.Read(strings.NewReader("[[1],[1]]"), format.Options{Ranks: 1})
+	require.ErrorContains(t, err, "line 1:6: found a list for rank 1, expected 1 ranks, as was asked for")
+	_, err = format.Read(strings.NewReader("[[1],[1]]\n\n"), format.Options{Ranks: 3})
+	require.ErrorContains(t, err, "line 3:1: found the end of the file, expected a list for rank 2")
+	_, err = format.Read(strings.NewReader(strings.Repeat("[]", schedule.MaxStages)+"\n[]"), format.Options{})
+	require.ErrorContains(t, err, "line 2:1: found the list of rank 16384, expected at most 16384 ranks")
+}

@@ -38,8 +38,9 @@ type Hooks struct {
 	// The sample is borrowed for the call.
 	Microbatch func(sample *memory.Sample)
 	// Failed is told of the error that ends a step, before what the step holds is
-	// released: held iterates over it, and is over when the hook returns. A panic
-	// does not pass here.
+	// released: held iterates over it, and is over when the hook returns. On several
+	// ranks the hook of each is told, of what that rank holds. A panic does not pass
+	// here.
 	Failed func(err error, held iter.Seq[memory.Info])
 }
 

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// configuration is a model and the length of its sequences.
+type configuration struct {
+	layers, heads, width int
+	vocabulary, sequence int
+}
+
+// configurations are those that other programs were measured with.
+var configurations = func() (all []configuration) {
+	for _, vocabulary := range []int{4096, 50257} {
+		for _, layers := range []int{4, 6} {
+			for _, sequence := range []int{64, 256} {
+				all = append(all, configuration{layers, layers, 64 * layers, vocabulary, sequence})
+			}
+		}
+	}
+	return all
+}()
+
+// name is short, such as "g4 4k T64".
+func (c configuration) name() string {
+	return fmt.Sprintf("g%d %dk T%d", c.layers, c.vocabulary/1000, c.sequence)
+}
+
+// matches reports whether the name has all parts of a list with commas.
+func (c configuration) matches(parts string) bool {
+	for _, part := range strings.FieldsFunc(parts, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if !strings.Contains(" "+c.name()+" ", " "+part+" ") {
+			return false
+		}
+	}
+	return true
+}
+
+func (c configuration) model() transformer.Config {
+	return transformer.Config{
+		Vocabulary: c.vocabulary, Width: c.width, Layers: c.layers, Heads: c.heads, Context: c.sequence, Seed: 1,
+	}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tiny is a model that trains in no time.
+var tiny = configuration{layers: 2, heads: 2, width: 16, vocabulary: 50, sequence: 12}
+
+func TestMeasure(t *testing.T) {
+	for _, threads := range []int{1, 2} {
+		m, err := measure(tiny, threads, options{time: time.Millisecond, profile: true})
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, m.Steps, 3)
+		require.Greater(t, m.Best, 0.0)
+		require.GreaterOrEqual(t, m.Best, m.Median)
+		require.Greater(t, m.Arena, int64(4*4*50*16))
+		require.Less(t, m.LastLoss, m.FirstLoss, "it does not learn the same four sequences")
+
+		var shares float64
+		calls := map[string]int{}
+		for _, s := range m.Profile {
+			shares += s.Share
+			calls[s.Operation] = s.Calls
+		}
+		require.InDelta(t, 1, shares, 1e-9)
+		require.Equal(t, batch*tiny.layers, calls["attention"])
+		require.Equal(t, batch, calls["head backward"])
+		require.Equal(t, batch*tiny.layers*4, calls["product weight gradient"])
+
+		var text bytes.Buffer
+		table := table{out: &text}
+		table.add(m)
+		require.NoError(t, table.err)
+		require.Contains(t, text.String(), "g2 0k T12")
+		require.Contains(t, text.String(), "attention backward")
+	}
+}
+
+func TestMatches(t *testing.T) {
+	require.Len(t, configurations, 8)
+	matching := func(parts string) (n int) {
+		for _, c := range configurations {
+			if c.matches(parts) {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 8, matching(""))
+	require.Equal(t, 4, matching("g4"))
+	require.Equal(t, 1, matching("g6,50k T64"))
+	require.Equal(t, 0, matching("T6"))
+}
+
+func TestFlagsThatAreWrong(t *testing.T) {
+	for _, threads := range []string{"", "0", "two", "1,"} {
+		require.ErrorContains(t, run(options{threads: threads}, new(bytes.Buffer)), "-threads")
+	}
+	require.ErrorContains(t, run(options{threads: "1", child: "g9"}, new(bytes.Buffer)), "no such configuration")
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// batch is the number of sequences of a step, each a microbatch.
+const batch = 4
+
+// measurement is a line of the table.
+type measurement struct {
+	Name      string  `json:"name"`
+	Threads   int     `json:"threads"`
+	Steps     int     `json:"steps"`
+	Best      float64 `json:"best_tokens_per_second"`
+	Median    float64 `json:"median_tokens_per_second"`
+	Arena     int64   `json:"arena_peak_bytes"`
+	Resident  int64   `json:"resident_peak_bytes"` // of the process; 0 where the system does not say
+	Peak      float64 `json:"peak_gflops"`         // of one core, just now
+	Rate      float64 `json:"gflops"`              // of the best step: what its products need, without what is computed twice
+	Profile   []share `json:"profile,omitempty"`
+	FirstLoss float64 `json:"first_loss"`
+	LastLoss  float64 `json:"last_loss"`
+}
+
+// measure trains for the given time, and at least three steps after one that is
+// not counted. The profile is of one more step.
+func measure(c configuration, threads int, o options) (m measurement, err error) {
+	now := clock(wallTime)
+	if o.cpu {
+		now = processorTime
+	}
+	t, err := newTrainer(c, threads, now)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	m = measurement{Name: c.name(), Threads: threads}
+	if _, m.FirstLoss, err = t.step(); err != nil {
+		return m, err
+	}
+	var times []time.Duration
+	for begin := time.Now(); len(times) < 3 || time.Since(begin) < o.time; {
+		var took time.Duration
+		if took, m.LastLoss, err = t.step(); err != nil {
+			return m, err
+		}
+		times = append(times, took)
+	}
+	slices.Sort(times)
+	tokens := float64(batch * c.sequence)
+	m.Steps, m.Arena, m.Resident = len(times), t.peak, residentPeak()
+	m.Best, m.Median = tokens/times[0].Seconds(), tokens/times[len(times)/2].Seconds()
+	if o.profile {
+		t.dev.begin()
+		took, _, err := t.step()
+		if err != nil {
+			return m, err
+		}
+		m.Profile = t.dev.end(took)
+	}
+	m.Rate = t.dev.stepFlops(c) / times[0].Seconds() / 1e9
+	m.Peak = peak()
+	return m, nil
+}
+
+// trainer is a model and the runner that trains it.
+type trainer struct {
+	dev    *meter
+	model  *transformer.Model
+	runner *runner.Runner[kernels.Buffer]
+	source *source
+	peak   int64
+	now    clock
+}
+
+func newTrainer(c configuration, threads int, now clock) (t *trainer, err error) {
+	host, err := kernels.NewHost(kernels.HostConfig{Threads: threads})
+	if err != nil {
+		return nil, err
+	}
+	t = &trainer{dev: &meter{Host: host, now: now}, now: now}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	if t.model, err = transformer.New(t.dev, c.model(), 1); err != nil {
+		return t, err
+	}
+	t.source = newSource(t.dev, c)
+	t.runner, err = runner.New(runner.Config[kernels.Buffer]{
+		Stages: t.model.Stages(), Space: t.dev, Gradients: t.dev, Parts: transformer.Parts, Seed: 1,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+	})
+	return t, err
+}
+
+// step trains on four sequences and updates the weights.
+func (t *trainer) step() (took time.Duration, mean float64, err error) {
+	begin := t.now()
+	result, err := t.runner.Step(context.Background(), batch, t.source)
+	if err != nil {
+		return 0, 0, err
+	}
+	mean, _ = result.Loss(transformer.LossName)
+	t.peak = max(t.peak, result.Peak)
+	err = t.model.Update(transformer.AdamW{LearningRate: 3e-4, WeightDecay: 0.1}, result, 1)
+	return t.now() - begin, mean, err
+}
+
+// Close ends the runner, the model and the device.
+func (t *trainer) Close() error {
+	var faults []error
+	if t.runner != nil {
+		faults = append(faults, t.runner.Close())
+	}
+	if t.model != nil {
+		faults = append(faults, t.model.Close())
+	}
+	return errors.Join(append(faults, t.dev.Close())...)
+}

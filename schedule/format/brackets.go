@@ -1,0 +1,85 @@
+package format
+
+import (
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// lists returns where the lists of the ranks are: those in brackets, or the lines
+// where nothing is in brackets.
+func (f *File) lists(ranks int) ([]line, error) {
+	if strings.IndexByte(f.text, '[') < 0 {
+		if i := strings.IndexByte(f.text, ']'); i >= 0 {
+			return nil, f.unopened(i)
+		}
+		return f.lines(ranks)
+	}
+	lists, err := f.brackets()
+	switch {
+	case err != nil:
+		return nil, err
+	case ranks != 0 && len(lists) > ranks:
+		return nil, f.fault(lists[ranks].start, "found a list for rank %d, expected %d ranks, as was asked for", ranks, ranks)
+	case len(lists) < ranks:
+		return nil, f.fault(len(f.text), "found the end of the file, expected a list for rank %d", len(lists))
+	}
+	return lists, nil
+}
+
+// brackets matches the brackets of a text. A list of a rank holds numbers, and may go
+// over several lines. Such lists stand one behind the other, or inside one more pair.
+func (f *File) brackets() ([]line, error) {
+	var (
+		lists  []line
+		open   []int     // where the open brackets are
+		nested bool      // the outer one of them has had lists inside
+		number = nowhere // the first number that stands right inside the outer one
+	)
+	for i := range len(f.text) {
+		switch c := f.text[i]; {
+		case c == '[' && len(open) == 2:
+			return nil, f.fault(i, "found %s, expected a number: lists of ranks are at most inside one other list", f.found(i))
+		case c == '[' && number != nowhere:
+			return nil, f.loose(number)
+		case c == '[':
+			nested = len(open) == 1
+			open = append(open, i)
+		case c == ']' && len(open) == 0:
+			return nil, f.unopened(i)
+		case c == ']':
+			start := open[len(open)-1]
+			open = open[:len(open)-1]
+			if len(open) == 0 && nested {
+				nested = false
+				continue
+			}
+			if len(lists) == schedule.MaxStages {
+				return nil, f.fault(start, "found the list of rank %d, expected at most %d ranks", len(lists), schedule.MaxStages)
+			}
+			lists, number = append(lists, line{start, i}), nowhere
+		case strings.IndexByte(orderSeparators, c) >= 0 || len(open) == 2:
+		case len(open) == 0 || nested:
+			return nil, f.loose(i)
+		case number == nowhere:
+			number = i
+		}
+	}
+	if len(open) > 0 {
+		last := open[len(open)-1]
+		return nil, f.fault(last, "found %s, expected a ] behind it that closes it", f.found(last))
+	}
+	return lists, nil
+}
+
+const nowhere = -1
+
+// unopened is the fault of a bracket that closes nothing.
+func (f *File) unopened(offset int) error {
+	return f.fault(offset, "found %q, expected a [ before it that it closes", f.text[offset:offset+1])
+}
+
+// loose is the fault of a number that is in no list of a rank.
+func (f *File) loose(offset int) error {
+	return f.fault(offset, "found %s, expected a [ before it: the other numbers are in brackets", f.found(offset))
+}

@@ -1,0 +1,75 @@
+package format
+
+import (
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Letters are the words that PyTorch's CSV forms have for the backward. Those of 2024
+// and before are BW for the full one and B for the input gradient, today's are B and I.
+type Letters uint8
+
+// The letters.
+const (
+	AutoLetters   Letters = iota // old where BW appears, or W without I, else today's
+	TodaysLetters                // B and I
+	OldLetters                   // BW and B
+)
+
+var lettersNames = [...]string{"auto", "today", "old"}
+
+// String returns the name of the letters: auto, today or old.
+func (l Letters) String() string {
+	if int(l) < len(lettersNames) {
+		return lettersNames[l]
+	}
+	return "letters(?)"
+}
+
+// ParseLetters is the reverse of String. It reports false for an unknown name.
+func ParseLetters(name string) (Letters, bool) {
+	for l, n := range lettersNames {
+		if n == name {
+			return Letters(l), true
+		}
+	}
+	return AutoLetters, false
+}
+
+// of returns the letters of a text where they are to be found out. No other word of
+// these forms has an I or a W.
+func (l Letters) of(text string) Letters {
+	switch {
+	case l != AutoLetters:
+		return l
+	case strings.Contains(text, "BW"), strings.Contains(text, "W") && !strings.Contains(text, "I"):
+		return OldLetters
+	}
+	return TodaysLetters
+}
+
+// action reads an action that is written in these letters. It reports in old whether
+// today's letters would have it otherwise.
+func (l Letters) action(text string) (a schedule.Action, old bool, err error) {
+	full := false
+	if l == OldLetters {
+		text, full = replaced(text, "BW", "B")
+	}
+	if a, err = schedule.ParseAction(text); err != nil {
+		return 0, false, err
+	}
+	if l == OldLetters && a.Kind() == schedule.B && !full {
+		return schedule.Act(schedule.I, a.Stage(), a.Microbatch()), true, nil
+	}
+	return a, full, nil
+}
+
+// replaced replaces a word of a text, where there is one.
+func replaced(text, word, by string) (result string, there bool) {
+	before, after, there := strings.Cut(text, word)
+	if !there {
+		return text, false
+	}
+	return before + by + after, true
+}
