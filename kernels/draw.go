@@ -2,7 +2,8 @@ package kernels
 
 import (
 	"math"
-	"math/bits"
+
+	"github.com/weir-ml/weir/internal/vector"
 )
 
 // Draw returns four draws of 32 random bits: those of elements 4·block to
@@ -17,17 +18,13 @@ import (
 // bijection: two microbatches of one step, operation and seed never share a
 // counter.
 func (k Key) Draw(block uint64) [4]uint32 {
-	a, b, c, d := k.philox().draw(block)
+	a, b, c, d := k.philox().Draw(block)
 	return [4]uint32{a, b, c, d}
 }
 
-// philox is a key made ready for draws.
-type philox struct {
-	seed, stream uint64
-}
-
-func (k Key) philox() philox {
-	return philox{k.Seed, mix(mix(mix(k.Op)^uint64(k.Step)) ^ uint64(k.Microbatch))}
+// philox returns the key made ready for draws.
+func (k Key) philox() vector.Philox {
+	return vector.Philox{Seed: k.Seed, Stream: mix(mix(mix(k.Op)^uint64(k.Step)) ^ uint64(k.Microbatch))}
 }
 
 // mix is the finalizer of splitmix64 (Steele et al. 2014; Vigna).
@@ -35,22 +32,6 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// draw computes the ten rounds of Philox4x32.
-func (p philox) draw(block uint64) (a, b, c, d uint32) {
-	const m0, m1 = 0xd2511f53, 0xcd9e8d57
-	c0, c1 := uint32(block), uint32(block>>32)
-	c2, c3 := uint32(p.stream), uint32(p.stream>>32)
-	k0, k1 := uint32(p.seed), uint32(p.seed>>32)
-	for range 10 {
-		h0, l0 := bits.Mul32(m0, c0)
-		h1, l1 := bits.Mul32(m1, c2)
-		c0, c1, c2, c3 = h1^c1^k0, l1, h0^c3^k1, l0
-		k0 += 0x9e3779b9
-		k1 += 0xbb67ae85
-	}
-	return c0, c1, c2, c3
 }
 
 // normals turns the draws of a block into normal ones (Box and Muller 1958):

@@ -1,25 +1,46 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/weir-ml/weir/internal/vector"
 	"github.com/weir-ml/weir/memory"
 )
 
-// HostConfig says how large a [Host] is. The zero value is useful.
+// HostConfig says how large a [Host] is, and what it computes with. The zero value
+// is useful: one thread, and the best instructions of the processor.
 type HostConfig struct {
 	// Capacity is the address space for buffers in bytes; untouched pages cost
 	// nothing. 0 is the default of [memory.ArenaConfig].
 	Capacity int64
+	// Threads is the number of threads that compute an operation: the caller's and
+	// those of a pool that the device owns. 0 is 1, which starts no goroutine.
+	Threads int
+	// Pool is a pool that the device shares with others, in the place of one of its
+	// own; Threads is then 0. The caller ends the pool after the device.
+	Pool *Pool
+	// Instructions is the instruction set. One that is not available is ErrValue.
+	Instructions Instructions
 }
 
 // Validate reports every fault of the configuration.
 func (c HostConfig) Validate() error {
-	if err := c.arena().Validate(); err != nil {
-		return fmt.Errorf("kernels: HostConfig: %w", err)
+	var faults error
+	add := func(err error) {
+		if err != nil {
+			faults = errors.Join(faults, fmt.Errorf("kernels: HostConfig: %w", err))
+		}
 	}
-	return nil
+	add(c.arena().Validate())
+	add(c.Instructions.validate())
+	if c.Threads != 0 {
+		add(validateThreads(c.Threads))
+		if c.Pool != nil {
+			add(fmt.Errorf("%w: Threads is %d where a Pool is given, which has its own number", ErrValue, c.Threads))
+		}
+	}
+	return faults
 }
 
 // arena returns the configuration of the arena. A cache line is enough of an
@@ -28,20 +49,27 @@ func (c HostConfig) arena() memory.ArenaConfig {
 	return memory.ArenaConfig{Capacity: c.Capacity, Align: 64}
 }
 
-// Host is the processor as a device: buffers in a [memory.Arena], every
-// operation of [Compute] in plain Go over views of them, matrix products in
-// gonum. An operation is done when it returns. It starts no goroutine and, in
-// steady state, allocates nothing on the Go heap (L11).
+// Host is the processor as a device: buffers in a [memory.Arena], every operation
+// of [Compute] over views of them. An operation is done when it returns. In steady
+// state it starts no goroutine and allocates nothing on the Go heap (L11). Beside
+// the arena a device has 0.6 MiB of scratch memory for matrix products, and a pool
+// as much for each of its other threads, whatever the shapes.
 //
-// Results are a function of the arguments alone, to the bit: sums run in an
-// order that depends on shapes, never on a number of threads or on addresses.
-// On processors where Go fuses a product and a sum into one rounding (arm64)
-// the bits are others than on amd64.
+// Results are a function of the arguments and the instruction set alone, to the
+// bit: sums run in an order that depends on shapes, never on the number of threads
+// or on addresses. The bits of AVX2 and AVX512 are not those of Portable, because an
+// FMA rounds once where two instructions round twice; and where Go itself fuses a
+// product and a sum (arm64) some operations differ from those on amd64.
 type Host struct {
 	space
-	config  memory.ArenaConfig
-	product product
-	vector  vector.Set
+	config       memory.ArenaConfig
+	instructions Instructions // never BestInstructions
+	vector       vector.Set   // the same for package vector
+	crew         *crew
+	pool         *Pool // the device's own; nil where there is none
+	product      multiplication
+	operations   operations
+	softmaxRows  [headTokens]softmaxRow // of HeadLoss
 }
 
 var (
@@ -49,7 +77,8 @@ var (
 	_ Shadowed = (*Host)(nil)
 )
 
-// NewHost reserves the arena. The caller owns the device and ends it with Close.
+// NewHost reserves the arena, and starts the device's own threads where there are
+// any. The caller owns the device and ends it with Close.
 func NewHost(cfg HostConfig) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -58,8 +87,32 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kernels: host: %w", err)
 	}
-	return &Host{space: space{arena: arena}, config: cfg.arena(), product: newProduct(), vector: vectorSet()}, nil
+	h := &Host{space: space{arena: arena}, config: cfg.arena(), instructions: cfg.Instructions.resolve()}
+	h.vector = h.instructions.vector()
+	shared := cfg.Pool
+	if cfg.Threads > 1 {
+		h.pool = newPool(cfg.Threads)
+		shared = h.pool
+	}
+	h.crew = newCrew(shared, h.instructions.product())
+	h.product.crew = h.crew
+	return h, nil
 }
+
+// Close ends the threads of the device and gives all memory back to the system.
+// Every handle is stale afterwards.
+func (h *Host) Close() error {
+	if h.pool != nil {
+		h.pool.Close()
+	}
+	return h.space.Close()
+}
+
+// Instructions returns the instruction set that the device computes with.
+func (h *Host) Instructions() Instructions { return h.instructions }
+
+// run computes the parts of an operation on the threads of the device.
+func (h *Host) run(t task, parts int) { h.crew.run(t, parts) }
 
 // Name returns "host".
 func (h *Host) Name() string { return "host" }

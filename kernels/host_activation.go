@@ -12,7 +12,7 @@ func (h *Host) GELU(y, x Buffer) error {
 	c := h.call("GELU")
 	out, in := openGELU(&c, y, x)
 	if c.err == nil {
-		h.vector.GELU(out, in)
+		h.elements(elementsTask{dst: out, x: in, run: func(t *elementsTask, i, j int) { t.set.GELU(t.dst[i:j], t.x[i:j]) }})
 	}
 	return c.err
 }
@@ -30,7 +30,7 @@ func (h *Host) GELUBackward(dx, dy, x Buffer) error {
 	c := h.call("GELUBackward")
 	out, grad, in := openGELUBackward(&c, dx, dy, x)
 	if c.err == nil {
-		h.vector.GELUGrad(out, grad, in)
+		h.elements(elementsTask{dst: out, x: in, y: grad, run: func(t *elementsTask, i, j int) { t.set.GELUGrad(t.dst[i:j], t.y[i:j], t.x[i:j]) }})
 	}
 	return c.err
 }

@@ -15,13 +15,20 @@ const attentionTile = 64
 // queries and keys are the same positions: scores of later keys are not computed.
 const diagonalStep = 16
 
-// AttentionWorkspace returns the elements that a head needs at a time: transposed
-// operands and scores of one tile.
+// AttentionWorkspace returns what attentionScratch does for each thread.
 func (h *Host) AttentionWorkspace(tokens, _, headDim int) (forward, backward int) {
+	forward, backward = attentionScratch(tokens, headDim)
+	threads := h.crew.threads()
+	return size(threads, forward), size(threads, backward)
+}
+
+// attentionScratch returns the elements that one head needs at a time: operands and
+// scores of one tile.
+func attentionScratch(tokens, headDim int) (forward, backward int) {
 	const t = attentionTile
 	tile := size(t, headDim)
-	forward = addSizes(tile, t*t+2*t)
-	backward = addSizes(addSizes(size(2, tile), 2*t*t), tokens)
+	forward = addSizes(size(2, tile), t*t+2*t)
+	backward = addSizes(addSizes(size(5, tile), 2*t*t), tokens)
 	return forward, backward
 }
 
@@ -70,13 +77,24 @@ func (h *Host) CausalAttention(op CausalAttention) error {
 	if c.err != nil {
 		return c.err
 	}
-	for head := range op.Heads {
-		f := newAttentionHead(h.vector, &v, op, head, v.workspace)
-		for q0 := 0; q0 < op.Tokens; q0 += attentionTile {
-			f.queries(q0, min(attentionTile, op.Tokens-q0))
-		}
-	}
+	scratch, _ := attentionScratch(op.Tokens, op.HeadDim)
+	launch(h, &h.operations.attention, attentionTask{v, h.vector, op, scratch}, op.Heads)
 	return nil
+}
+
+// attentionTask is CausalAttention, a head for each part.
+type attentionTask struct {
+	attentionViews
+	set     vector.Set
+	op      CausalAttention
+	scratch int // elements of the workspace for a thread
+}
+
+func (t *attentionTask) part(head int, w *worker) {
+	f := newAttentionHead(t.set, &t.attentionViews, t.op, head, t.workspace[w.index*t.scratch:])
+	for q0 := 0; q0 < t.op.Tokens; q0 += attentionTile {
+		f.queries(q0, min(attentionTile, t.op.Tokens-q0))
+	}
 }
 
 // attentionHead is one head of the forward. Slices that end in the whole tensor
@@ -89,6 +107,7 @@ type attentionHead struct {
 	q, key, value      []float32
 	out, lse           []float32
 	qT                 []float32 // a tile of queries, transposed and scaled: HeadDim × tile
+	v                  []float32 // a tile of values, its rows together: tile × HeadDim
 	s                  []float32 // scores, then their exponentials: keys × queries
 	max, sum           []float32 // per query of the tile: so far, and of exponentials relative to max
 }
@@ -102,7 +121,7 @@ func newAttentionHead(set vector.Set, v *attentionViews, op CausalAttention, hea
 		scale: float32(1 / math.Sqrt(float64(dim))),
 		q:     q, key: q[width:], value: q[2*width:],
 		out: v.out[head*dim:], lse: v.lse[head*op.Tokens:][:op.Tokens],
-		qT: carve(&workspace, t*dim), s: carve(&workspace, t*t),
+		qT: carve(&workspace, t*dim), v: carve(&workspace, t*dim), s: carve(&workspace, t*t),
 		max: carve(&workspace, t), sum: carve(&workspace, t),
 	}
 }
@@ -137,9 +156,20 @@ func (f *attentionHead) tile(q0, queries, k0, keys int) {
 	scores(f.vector, f.s, vector.Matrix{Data: f.key[k0*f.stride:], Row: f.stride, Col: 1}, f.qT, f.dim, keys, queries, diagonal)
 	f.softmax(q0, queries, k0, keys)
 	p := vector.Matrix{Data: f.s, Row: 1, Col: t}
-	value := vector.Matrix{Data: f.value[k0*f.stride:], Row: f.stride, Col: 1}
-	f.vector.MulAdd(f.out[q0*f.width:], f.width, p, value, queries, f.dim, keys, form, k0 > 0)
+	pack(f.v, f.value[k0*f.stride:], f.stride, keys, f.dim)
+	f.vector.MulAdd(f.out[q0*f.width:], f.width, p, packed(f.v, f.dim), queries, f.dim, keys, form, k0 > 0)
 }
+
+// pack copies rows of dim elements, stride apart, together: as they lie they would
+// share a few sets of the first-level cache.
+func pack(dst, src []float32, stride, rows, dim int) {
+	for i := range rows {
+		copy(dst[i*dim:][:dim], src[i*stride:])
+	}
+}
+
+// packed is what pack has written.
+func packed(x []float32, dim int) vector.Matrix { return vector.Matrix{Data: x, Row: dim, Col: 1} }
 
 // scores writes the products of the rows of k and the columns of q to s (keys ×
 // queries). On the diagonal those of a query and a later key are undefined.

@@ -40,14 +40,25 @@ func (h *Host) CausalAttentionBackward(op CausalAttentionBackward) error {
 	if c.err != nil {
 		return c.err
 	}
-	for head := range op.Heads {
-		b := newAttentionGrad(h.vector, &v, op, head, v.workspace)
-		b.rows(v.out[head*op.HeadDim:])
-		for q0 := 0; q0 < op.Tokens; q0 += attentionTile {
-			b.queries(q0, min(attentionTile, op.Tokens-q0))
-		}
-	}
+	_, scratch := attentionScratch(op.Tokens, op.HeadDim)
+	launch(h, &h.operations.attentionGrad, attentionGradTask{v, h.vector, op, scratch}, op.Heads)
 	return nil
+}
+
+// attentionGradTask is CausalAttentionBackward, a head for each part.
+type attentionGradTask struct {
+	attentionGrads
+	set     vector.Set
+	op      CausalAttentionBackward
+	scratch int // elements of the workspace for a thread
+}
+
+func (t *attentionGradTask) part(head int, w *worker) {
+	b := newAttentionGrad(t.set, &t.attentionGrads, t.op, head, t.workspace[w.index*t.scratch:])
+	b.rows(t.out[head*t.op.HeadDim:])
+	for q0 := 0; q0 < t.op.Tokens; q0 += attentionTile {
+		b.queries(q0, min(attentionTile, t.op.Tokens-q0))
+	}
 }
 
 // attentionGrad is one head of the backward. Slices that end in the whole tensor
@@ -61,6 +72,8 @@ type attentionGrad struct {
 	dq, dkey, dvalue   []float32
 	dout, lse          []float32
 	qT, doutT          []float32 // tiles, transposed: HeadDim × tile; q with the scale in it
+	qRows, doutRows    []float32 // the same tiles as they are, rows together
+	kRows              []float32 // a tile of keys, likewise
 	p, ds              []float32 // keys × queries
 	delta              []float32 // per token
 }
@@ -76,6 +89,7 @@ func newAttentionGrad(set vector.Set, v *attentionGrads, op CausalAttentionBackw
 		dq: dq, dkey: dq[width:], dvalue: dq[2*width:],
 		dout: v.dout[head*dim:], lse: v.lse[head*op.Tokens:][:op.Tokens],
 		qT: carve(&workspace, t*dim), doutT: carve(&workspace, t*dim),
+		qRows: carve(&workspace, t*dim), doutRows: carve(&workspace, t*dim), kRows: carve(&workspace, t*dim),
 		p: carve(&workspace, t*t), ds: carve(&workspace, t*t),
 		delta: carve(&workspace, op.Tokens),
 	}
@@ -93,6 +107,8 @@ func (b *attentionGrad) queries(q0, n int) {
 	b.vector.Transpose(b.qT, attentionTile, b.q[q0*b.stride:], b.stride, n, b.dim)
 	b.vector.Scale(b.qT, b.qT, b.scale)
 	b.vector.Transpose(b.doutT, attentionTile, b.dout[q0*b.width:], b.width, n, b.dim)
+	pack(b.qRows, b.q[q0*b.stride:], b.stride, n, b.dim)
+	pack(b.doutRows, b.dout[q0*b.width:], b.width, n, b.dim)
 	for k0 := 0; k0 < q0; k0 += attentionTile {
 		b.tile(q0, n, k0, attentionTile)
 	}
@@ -107,11 +123,10 @@ func (b *attentionGrad) tile(q0, queries, k0, keys int) {
 	if diagonal {
 		lower, upper = vector.Lower, vector.Upper
 	}
-	rows := func(x []float32, at int) vector.Matrix {
-		return vector.Matrix{Data: x[at*b.stride:], Row: b.stride, Col: 1}
-	}
-	scores(b.vector, b.p, rows(b.key, k0), b.qT, b.dim, keys, queries, diagonal)
-	scores(b.vector, b.ds, rows(b.value, k0), b.doutT, b.dim, keys, queries, diagonal)
+	value := vector.Matrix{Data: b.value[k0*b.stride:], Row: b.stride, Col: 1}
+	pack(b.kRows, b.key[k0*b.stride:], b.stride, keys, b.dim)
+	scores(b.vector, b.p, packed(b.kRows, b.dim), b.qT, b.dim, keys, queries, diagonal)
+	scores(b.vector, b.ds, value, b.doutT, b.dim, keys, queries, diagonal)
 	for j := range keys {
 		from := seenFrom(j, diagonal)
 		b.vector.ExpGrad(b.p[j*t+from:j*t+queries], b.ds[j*t+from:], b.lse[q0+from:], b.delta[q0+from:], b.scale)
@@ -119,8 +134,7 @@ func (b *attentionGrad) tile(q0, queries, k0, keys int) {
 
 	p, ds := vector.Matrix{Data: b.p, Row: t, Col: 1}, vector.Matrix{Data: b.ds, Row: t, Col: 1}
 	dsT := vector.Matrix{Data: b.ds, Row: 1, Col: t}
-	dout := vector.Matrix{Data: b.dout[q0*b.width:], Row: b.width, Col: 1}
-	b.vector.MulAdd(b.dvalue[k0*b.stride:], b.stride, p, dout, keys, b.dim, queries, upper, !diagonal)
-	b.vector.MulAdd(b.dkey[k0*b.stride:], b.stride, ds, rows(b.q, q0), keys, b.dim, queries, upper, !diagonal)
-	b.vector.MulAdd(b.dq[q0*b.stride:], b.stride, dsT, rows(b.key, k0), queries, b.dim, keys, lower, k0 > 0)
+	b.vector.MulAdd(b.dvalue[k0*b.stride:], b.stride, p, packed(b.doutRows, b.dim), keys, b.dim, queries, upper, !diagonal)
+	b.vector.MulAdd(b.dkey[k0*b.stride:], b.stride, ds, packed(b.qRows, b.dim), keys, b.dim, queries, upper, !diagonal)
+	b.vector.MulAdd(b.dq[q0*b.stride:], b.stride, dsT, packed(b.kRows, b.dim), queries, b.dim, keys, lower, k0 > 0)
 }

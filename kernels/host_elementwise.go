@@ -29,7 +29,7 @@ func (h *Host) Add(dst, src Buffer) error {
 	c := h.call("Add")
 	d, s := openPair(&c, dst, src)
 	if c.err == nil {
-		h.vector.Add(d, s)
+		h.elements(elementsTask{dst: d, x: s, run: func(t *elementsTask, i, j int) { t.set.Add(t.dst[i:j], t.x[i:j]) }})
 	}
 	return c.err
 }
@@ -49,6 +49,6 @@ func (h *Host) Sum(dst, a, b Buffer) error {
 	if c.err != nil {
 		return c.err
 	}
-	h.vector.Sum(d, x, y)
+	h.elements(elementsTask{dst: d, x: x, y: y, run: func(t *elementsTask, i, j int) { t.set.Sum(t.dst[i:j], t.x[i:j], t.y[i:j]) }})
 	return nil
 }

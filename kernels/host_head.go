@@ -51,15 +51,17 @@ func (h *Host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 	if c.err != nil {
 		return 0, 0, c.err
 	}
-	var rows [headTokens]softmaxRow
+	rows := &h.softmaxRows
 	for t0 := 0; t0 < op.Tokens; t0 += headTokens {
 		tokens := min(headTokens, op.Tokens-t0)
 		for v0 := 0; v0 < op.Vocabulary; v0 += headVocabulary {
 			cols := min(headVocabulary, op.Vocabulary-v0)
 			h.logits(&v, t0, tokens, v0, cols, op.Width)
-			for i := range tokens {
-				rows[i].add(h.vector, v.logits[i*cols:][:cols], v0, int(v.labels[t0+i]))
+			t := softmaxTask{
+				set: h.vector, rows: rows[:tokens], logits: v.logits, labels: v.labels[t0:],
+				v0: v0, cols: cols, parts: partsOf(tokens * cols),
 			}
+			launch(h, &h.operations.softmax, t, t.parts)
 		}
 		for i := range tokens {
 			lse := rows[i].top + math.Log(rows[i].sum)
@@ -79,6 +81,23 @@ func (h *Host) logits(v *headViews, t0, tokens, v0, cols, width int) {
 	x := matrix{data: v.x[t0*width:], ld: width}
 	table := matrix{data: v.table[v0*width:], ld: width, trans: true}
 	h.product.multiply(tokens, cols, width, x, table, v.logits, cols, false)
+}
+
+// softmaxTask takes a tile of logits into account, in parts of tokens.
+type softmaxTask struct {
+	set      vector.Set
+	rows     []softmaxRow
+	logits   []float32
+	labels   []int32
+	v0, cols int
+	parts    int
+}
+
+func (t *softmaxTask) part(i int, _ *worker) {
+	begin, end := share(len(t.rows), 1, i, t.parts)
+	for r := begin; r < end; r++ {
+		t.rows[r].add(t.set, t.logits[r*t.cols:][:t.cols], t.v0, int(t.labels[r]))
+	}
 }
 
 // softmaxRow is what is known of a token's logits so far.
@@ -131,10 +150,11 @@ func (h *Host) HeadLossBackward(op HeadLossBackward) error {
 		for v0 := 0; v0 < op.Vocabulary; v0 += headVocabulary {
 			cols := min(headVocabulary, op.Vocabulary-v0)
 			h.logits(&v, t0, tokens, v0, cols, op.Width)
-			for i := range tokens {
-				t := t0 + i
-				softmaxGrad(h.vector, v.logits[i*cols:][:cols], v.lse[t], op.Seed*v.weights[t], int(v.labels[t])-v0)
+			t := softmaxGradTask{
+				set: h.vector, logits: v.logits, lse: v.lse[t0:][:tokens], weights: v.weights[t0:], labels: v.labels[t0:],
+				seed: op.Seed, v0: v0, cols: cols, parts: partsOf(tokens * cols),
 			}
+			launch(h, &h.operations.softmaxGrad, t, t.parts)
 			grad := matrix{data: v.logits, ld: cols}
 			if v.dx != nil {
 				table := matrix{data: v.table[v0*op.Width:], ld: op.Width}
@@ -148,6 +168,23 @@ func (h *Host) HeadLossBackward(op HeadLossBackward) error {
 		}
 	}
 	return nil
+}
+
+// softmaxGradTask turns a tile of logits into gradients, in parts of tokens.
+type softmaxGradTask struct {
+	set                  vector.Set
+	logits, lse, weights []float32
+	labels               []int32
+	seed                 float32
+	v0, cols             int
+	parts                int
+}
+
+func (t *softmaxGradTask) part(i int, _ *worker) {
+	begin, end := share(len(t.lse), 1, i, t.parts)
+	for r := begin; r < end; r++ {
+		softmaxGrad(t.set, t.logits[r*t.cols:][:t.cols], t.lse[r], t.seed*t.weights[r], int(t.labels[r])-t.v0)
+	}
 }
 
 // softmaxGrad turns logits into scale·(softmax - onehot), the label being number

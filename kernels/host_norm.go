@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+
+	"github.com/weir-ml/weir/internal/vector"
+)
 
 // normEpsilon is added to the variance.
 const normEpsilon = 1e-5
@@ -32,15 +36,28 @@ func (h *Host) LayerNorm(op LayerNorm) error {
 	if c.err != nil {
 		return c.err
 	}
-	n := float64(op.Cols)
-	for r := range op.Rows {
-		x := v.x[r*op.Cols:][:op.Cols]
-		mean := float32(h.vector.Total(x) / n)
-		rstd := float32(1 / math.Sqrt(h.vector.Squares(x, mean)/n+normEpsilon))
-		v.mean[r], v.rstd[r] = mean, rstd
-		h.vector.Normalise(v.y[r*op.Cols:][:op.Cols], x, v.gamma, v.beta, mean, rstd)
-	}
+	t := normTask{normViews: v, set: h.vector, parts: partsOf(len(v.x))}
+	launch(h, &h.operations.norm, t, t.parts)
 	return nil
+}
+
+// normTask is LayerNorm in parts of rows.
+type normTask struct {
+	normViews
+	set   vector.Set
+	parts int
+}
+
+func (t *normTask) part(i int, _ *worker) {
+	cols := len(t.gamma)
+	begin, end := share(len(t.mean), 1, i, t.parts)
+	for r := begin; r < end; r++ {
+		x := t.x[r*cols:][:cols]
+		mean := float32(t.set.Total(x) / float64(cols))
+		rstd := float32(1 / math.Sqrt(t.set.Squares(x, mean)/float64(cols)+normEpsilon))
+		t.mean[r], t.rstd[r] = mean, rstd
+		t.set.Normalise(t.y[r*cols:][:cols], x, t.gamma, t.beta, mean, rstd)
+	}
 }
 
 // normGrads are the opened buffers of LayerNormBackward. What is not computed is nil.
@@ -73,26 +90,66 @@ func (h *Host) LayerNormBackward(op LayerNormBackward) error {
 	if c.err != nil {
 		return c.err
 	}
-	if !op.AccumulateGamma {
-		clear(v.dgamma)
+	if v.dx != nil {
+		t := normGradTask{normGrads: v, set: h.vector, parts: partsOf(len(v.x))}
+		launch(h, &h.operations.normGrad, t, t.parts)
 	}
-	if !op.AccumulateBeta {
-		clear(v.dbeta)
-	}
-	n := float64(op.Cols)
-	for r := range op.Rows {
-		dy, x := v.dy[r*op.Cols:][:op.Cols], v.x[r*op.Cols:][:op.Cols]
-		mean, rstd := v.mean[r], v.rstd[r]
-		if v.dx != nil {
-			g, gn := h.vector.NormSums(dy, x, v.gamma, mean, rstd)
-			h.vector.NormGrad(v.dx[r*op.Cols:][:op.Cols], dy, x, v.gamma, mean, rstd, float32(g/n), float32(gn/n))
+	if v.dgamma != nil || v.dbeta != nil {
+		t := normGainsTask{
+			normGrads: v, set: h.vector, parts: min(partsOf(len(v.x)), (op.Cols+63)/64),
+			firstGamma: !op.AccumulateGamma, firstBeta: !op.AccumulateBeta,
 		}
-		if v.dgamma != nil {
-			h.vector.NormGain(v.dgamma, dy, x, mean, rstd)
-		}
-		if v.dbeta != nil {
-			h.vector.Add(v.dbeta, dy)
-		}
+		launch(h, &h.operations.normGains, t, t.parts)
 	}
 	return nil
+}
+
+// normGradTask computes DX in parts of rows.
+type normGradTask struct {
+	normGrads
+	set   vector.Set
+	parts int
+}
+
+func (t *normGradTask) part(i int, _ *worker) {
+	cols := len(t.gamma)
+	n := float64(cols)
+	begin, end := share(len(t.mean), 1, i, t.parts)
+	for r := begin; r < end; r++ {
+		dy, x := t.dy[r*cols:][:cols], t.x[r*cols:][:cols]
+		mean, rstd := t.mean[r], t.rstd[r]
+		g, gn := t.set.NormSums(dy, x, t.gamma, mean, rstd)
+		t.set.NormGrad(t.dx[r*cols:][:cols], dy, x, t.gamma, mean, rstd, float32(g/n), float32(gn/n))
+	}
+}
+
+// normGainsTask computes DGamma and DBeta in parts of columns.
+type normGainsTask struct {
+	normGrads
+	set                   vector.Set
+	firstGamma, firstBeta bool
+	parts                 int
+}
+
+func (t *normGainsTask) part(i int, _ *worker) {
+	cols := len(t.gamma)
+	begin, end := share(cols, 16, i, t.parts)
+	if t.dgamma != nil {
+		dgamma := t.dgamma[begin:end]
+		if t.firstGamma {
+			clear(dgamma)
+		}
+		for r, mean := range t.mean {
+			t.set.NormGain(dgamma, t.dy[r*cols+begin:], t.x[r*cols+begin:], mean, t.rstd[r])
+		}
+	}
+	if t.dbeta != nil {
+		dbeta := t.dbeta[begin:end]
+		if t.firstBeta {
+			clear(dbeta)
+		}
+		for r := range t.mean {
+			t.set.Add(dbeta, t.dy[r*cols+begin:])
+		}
+	}
 }

@@ -6,14 +6,42 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// SumSquares adds up squares in float64, in eight partial sums.
+// squareParts are the sums that the squares of a long buffer are added up in,
+// whatever the number of threads.
+const squareParts = 64
+
+// squaresTask adds up squares in parts.
+type squaresTask struct {
+	set  vector.Set
+	x    []float32
+	sums [squareParts]float64
+}
+
+func (t *squaresTask) part(i int, _ *worker) {
+	begin, end := share(len(t.x), 16, i, squareParts)
+	t.sums[i] = t.set.Squares(t.x[begin:end], 0)
+}
+
+// SumSquares adds up squares in float64: those of a short buffer in one sum, those
+// of a long one in parts.
 func (h *Host) SumSquares(x Buffer) (float64, error) {
 	c := h.call("SumSquares")
 	v := c.floats("x", x, x.N)
 	if c.err != nil {
 		return 0, c.err
 	}
-	return h.vector.Squares(v, 0), nil
+	if len(v) < squareParts*partElements/8 {
+		return h.vector.Squares(v, 0), nil
+	}
+	t := &h.operations.squares
+	t.set, t.x = h.vector, v
+	h.run(t, squareParts)
+	t.x = nil
+	var sum float64
+	for _, s := range t.sums {
+		sum += s
+	}
+	return sum, nil
 }
 
 // adamViews are the opened buffers of AdamW.
@@ -50,14 +78,18 @@ func (h *Host) AdamW(op AdamW) error {
 	if c.err != nil {
 		return c.err
 	}
-	h.vector.Update(v.weight, v.grad, v.m, v.v, &vector.AdamW{
+	h.elements(elementsTask{dst: v.weight, x: v.grad, m: v.m, v: v.v, run: updateElements, adam: vector.AdamW{
 		Factor: op.Factor,
 		Beta1:  op.Beta1, Rest1: float32(1 - float64(op.Beta1)),
 		Beta2: op.Beta2, Rest2: float32(1 - float64(op.Beta2)),
 		Correct1: correction(op.Beta1, op.Step), Correct2: correction(op.Beta2, op.Step),
 		Epsilon: op.Epsilon, Rate: op.LearningRate, Decay: op.WeightDecay,
-	})
+	}})
 	return nil
+}
+
+func updateElements(t *elementsTask, i, j int) {
+	t.set.Update(t.dst[i:j], t.x[i:j], t.m[i:j], t.v[i:j], &t.adam)
 }
 
 // correction returns 1/(1-beta^step), which makes up for moments that began at 0.

@@ -2,7 +2,8 @@ package kernels
 
 import (
 	"math"
-	"math/bits"
+
+	"github.com/weir-ml/weir/internal/vector"
 )
 
 // openDropout opens the buffers of Dropout.
@@ -27,28 +28,26 @@ func (h *Host) Dropout(y, x Buffer, p float32, key Key) error {
 		return nil
 	}
 	// p < 1 in float32 is at most 1 - 2^-24.
-	limit, keep := uint32(float64(p)*0x1p32), 1-p
-	block, draws := uint64(0), key.philox()
-	for ; len(out) >= 4 && len(in) >= 4; block++ {
-		a, b, c, d := draws.draw(block)
-		out[0] = keepFrom(a, limit, in[0]/keep)
-		out[1] = keepFrom(b, limit, in[1]/keep)
-		out[2] = keepFrom(c, limit, in[2]/keep)
-		out[3] = keepFrom(d, limit, in[3]/keep)
-		out, in = out[4:], in[4:]
+	t := dropoutTask{
+		set: h.vector, out: out, in: in, limit: uint32(float64(p) * 0x1p32), keep: 1 - p, draws: key.philox(), parts: partsOf(len(out)),
 	}
-	u := key.Draw(block)
-	for i, v := range in {
-		out[i] = keepFrom(u[i&3], limit, v/keep)
-	}
+	launch(h, &h.operations.dropout, t, t.parts)
 	return nil
 }
 
-// keepFrom returns v where draw is at least limit, else 0. It has no branch: none
-// could foresee a draw.
-func keepFrom(draw, limit uint32, v float32) float32 {
-	_, below := bits.Sub32(draw, limit, 0)
-	return math.Float32frombits(math.Float32bits(v) & (below - 1))
+// dropoutTask is Dropout in parts of whole blocks of draws.
+type dropoutTask struct {
+	set     vector.Set
+	out, in []float32
+	limit   uint32 // of the draws that drop
+	keep    float32
+	draws   vector.Philox
+	parts   int
+}
+
+func (t *dropoutTask) part(i int, _ *worker) {
+	begin, end := share(len(t.out), 4, i, t.parts)
+	t.set.Dropout(t.out[begin:end], t.in[begin:end], t.draws, uint64(begin/4), t.limit, t.keep)
 }
 
 // openNormal opens the buffer of Normal.

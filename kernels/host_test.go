@@ -18,12 +18,17 @@ type bench struct {
 	rng *rand.Rand
 }
 
-func newBench(t testing.TB) *bench {
-	h, err := kernels.NewHost(kernels.HostConfig{Capacity: 256 << 20})
+func newBench(t testing.TB) *bench { return newBenchWith(t, kernels.HostConfig{}) }
+
+func newBenchWith(t testing.TB, cfg kernels.HostConfig) *bench {
+	cfg.Capacity = 256 << 20
+	h, err := kernels.NewHost(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
-	return &bench{TB: t, Host: h, rng: rand.New(rand.NewPCG(1, 2))}
+	return &bench{TB: t, Host: h, rng: newRand()}
 }
+
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
 // draw returns n numbers of mean 0 and deviation 1.
 func (b *bench) draw(n int) []float32 {

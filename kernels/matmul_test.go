@@ -3,7 +3,6 @@ package kernels_test
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,50 +10,42 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// plainProduct is the definition: each element alone, k ascending, each product
-// and each sum rounded.
-func plainProduct(op kernels.MatMul, a, b, c []float32) []float32 {
-	out := make([]float32, op.M*op.N)
-	for i := range op.M {
-		for j := range op.N {
-			var s float32
-			if op.Accumulate {
-				s = c[i*op.N+j]
-			}
-			for k := range op.K {
-				x, y := i*op.K+k, k*op.N+j
-				if op.TransA {
-					x = k*op.M + i
-				}
-				if op.TransB {
-					y = j*op.K + k
-				}
-				s += float32(a[x] * b[y])
-			}
-			out[i*op.N+j] = s
-		}
+// randomProduct draws a product of any form and its operands.
+func (b *bench) randomProduct(largest int) (op kernels.MatMul) {
+	op = kernels.MatMul{
+		M: 1 + b.rng.IntN(largest), N: 1 + b.rng.IntN(largest), K: 1 + b.rng.IntN(largest),
+		TransA: b.rng.IntN(2) == 0, TransB: b.rng.IntN(2) == 0, Accumulate: b.rng.IntN(2) == 0,
 	}
-	return out
+	op.A, op.B, op.C = b.random(op.M*op.K), b.random(op.K*op.N), b.random(op.M*op.N)
+	return op
 }
 
-// The blocks, the packing and gonum's kernels change no bit: every form of every
-// shape is the plain sum.
-func TestMatMulIsThePlainSum(t *testing.T) {
-	if runtime.GOARCH != "amd64" {
-		t.Skip("gonum has assembly for amd64 alone; elsewhere the compiler may fuse products and sums")
-	}
-	sizes := []int{1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 31, 63, 64, 65, 127, 128, 129, 200}
-	b := newBench(t)
-	for range 150 {
-		op := kernels.MatMul{
-			M: sizes[b.rng.IntN(len(sizes))], N: sizes[b.rng.IntN(len(sizes))], K: sizes[b.rng.IntN(len(sizes))],
-			TransA: b.rng.IntN(2) == 0, TransB: b.rng.IntN(2) == 0, Accumulate: b.rng.IntN(2) == 0,
+// TestMatMulOfThreads has the same bits for every number of threads, and for AVX2
+// and AVX-512.
+func TestMatMulOfThreads(t *testing.T) {
+	for _, sets := range [][]kernels.Instructions{{kernels.Portable}, {kernels.AVX2, kernels.AVX512}} {
+		var want [][]float32
+		for _, set := range sets {
+			for _, threads := range []int{1, 2, 3, 5, 16} {
+				if !set.Available() {
+					continue
+				}
+				b := newBenchWith(t, kernels.HostConfig{Instructions: set, Threads: threads})
+				var got [][]float32
+				for range 20 {
+					op := b.randomProduct(300)
+					require.NoError(t, b.MatMul(op))
+					got = append(got, b.read(op.C))
+					b.Reclaim(0)
+				}
+				if want == nil {
+					want = got
+				}
+				for i := range want {
+					sameBits(t, want[i], got[i], fmt.Sprint(set), threads)
+				}
+			}
 		}
-		x, y, z := b.draw(op.M*op.K), b.draw(op.K*op.N), b.draw(op.M*op.N)
-		op.A, op.B, op.C = b.put(x), b.put(y), b.put(z)
-		require.NoError(t, b.MatMul(op))
-		sameBits(t, plainProduct(op, x, y, z), b.read(op.C), fmt.Sprintf("%+v", op))
-		b.Reclaim(0)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestNullIsTheTargetsMemory(t *testing.T) {
 	host.Stats(&real)
 	require.Equal(t, real, dry)
 
-	const qkv, out, lse, workspace = 70 * 48 * 4, 70 * 16 * 4, 140 * 4, (64*8 + 64*64 + 128) * 4
+	const qkv, out, lse, workspace = 70 * 48 * 4, 70 * 16 * 4, 140 * 4, (2*64*8 + 64*64 + 128) * 4
 	require.Equal(t, []kernels.Event{
 		{Serial: 0, Class: memory.Saved, Bytes: qkv, Alloc: true},
 		{Serial: 1, Class: memory.Activation, Bytes: out, Alloc: true},

@@ -54,6 +54,7 @@ func TestNothingBeyondASlice(t *testing.T) {
 				for _, f := range reductions {
 					f.run(s, part(0), part(1))
 				}
+				s.Dropout(part(0), part(1), vector.Philox{}, 0, 1<<31, 0.5)
 			}
 		}
 	})

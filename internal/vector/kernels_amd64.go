@@ -395,4 +395,10 @@ func rowAVX512(c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, col
 func rowAVX2(c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool)
 
 //go:noescape
+func dropoutAVX512(y, x *float32, n int, block, seed, stream uint64, limit uint32, keep float32)
+
+//go:noescape
+func dropoutAVX2(y, x *float32, n int, block, seed, stream uint64, limit uint32, keep float32)
+
+//go:noescape
 func transposeAVX2(dst *float32, ldd int, src *float32, lds, rows, cols int)

@@ -19,6 +19,22 @@ func openHost(t *testing.T) kernels.Compute {
 
 func TestHost(t *testing.T) { kerneltest.Run(t, openHost) }
 
+// The host passes with every instruction set that this processor has, and with threads.
+func TestHostOfEveryKind(t *testing.T) {
+	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512} {
+		if !set.Available() {
+			continue
+		}
+		t.Run(set.String(), func(t *testing.T) {
+			kerneltest.Run(t, func(t *testing.T) kernels.Compute {
+				h, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20, Instructions: set, Threads: 2})
+				require.NoError(t, err)
+				return h
+			})
+		})
+	}
+}
+
 func TestNull(t *testing.T) {
 	kerneltest.RunNull(t, func(t *testing.T) kernels.Compute {
 		target := openHost(t)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// products are the kernels that are not over slices, of both sets.
-var products = []string{"tile%s(" + productArgs + ")", "row%s(" + productArgs + ")"}
+// whole are the kernels that have no tails, of both sets.
+var whole = []string{"tile%s(" + productArgs + ")", "row%s(" + productArgs + ")", "dropout%s(" + dropoutArgs + ")"}
 
 const transposeBlocks = "transposeAVX2(dst *float32, ldd int, src *float32, lds, rows, cols int)"
 
@@ -54,7 +54,7 @@ func declarations() []byte {
 		fmt.Fprintf(&out, "\tdefault:\n\t\treturn %s\n\t}\n\treturn %s\n}\n",
 			strings.Join(append(names, "false"), ", "), strings.Join(append(names, "true"), ", "))
 	}
-	for _, f := range products {
+	for _, f := range whole {
 		for _, s := range []set{avx512, avx2} {
 			fmt.Fprintf(&out, "\n//go:noescape\nfunc "+f+"\n", s.suffix)
 		}

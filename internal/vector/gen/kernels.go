@@ -13,6 +13,7 @@ var constants = []constant{
 	float("round", 1<<23+1<<22), float("ln2Hi", 0.693359375), float("ln2Lo", math.Ln2-0.693359375), {"exponent", 127 << 23},
 	float("exp2", 0.5), float("exp3", 0.16666576666119928), float("exp4", 0.04166655421298412),
 	float("exp5", 0.008363232883682618), float("exp6", 0.00139262508314996),
+	{"philox0", 0xd2511f53}, {"philox1", 0xcd9e8d57}, {"weyl0", 0x9e3779b9}, {"weyl1", 0xbb67ae85},
 	float("gelu1", gelu1), float("gelu3", gelu1*0.044715), float("gelu3x3", 3*gelu1*0.044715),
 }
 

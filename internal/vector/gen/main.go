@@ -64,6 +64,7 @@ func assembly(s set) []byte {
 		out.WriteString(k.assembly(s))
 	}
 	out.WriteString(s.product())
+	out.WriteString(s.dropout())
 	if s == avx2 {
 		out.WriteString(s.transpose())
 	}

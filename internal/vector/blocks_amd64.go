@@ -53,3 +53,18 @@ func (s Set) transposeBlocks(dst []float32, ldd int, src []float32, lds, rows, c
 	transposeAVX2(&dst[0], ldd, &src[0], lds, r, c)
 	return r, c
 }
+
+// dropoutGroups does whole groups of blocks and returns how many elements they have.
+func (s Set) dropoutGroups(y, x []float32, draws Philox, block uint64, limit uint32, keep float32) int {
+	switch s {
+	case AVX512:
+		n := len(y) &^ 31
+		dropoutAVX512(first(y), first(x), n, block, draws.Seed, draws.Stream, limit, keep)
+		return n
+	case AVX2:
+		n := len(y) &^ 15
+		dropoutAVX2(first(y), first(x), n, block, draws.Seed, draws.Stream, limit, keep)
+		return n
+	}
+	return 0
+}

@@ -1,0 +1,40 @@
+//go:build !purego
+
+package fmapeak
+
+import (
+	"time"
+
+	"github.com/weir-ml/weir/internal/cpufeature"
+)
+
+//go:noescape
+func loop512(rounds int)
+
+//go:noescape
+func loop256(rounds int)
+
+// chains is the number of instructions of a round.
+const chains = 12
+
+// GFLOPS returns the best of several runs of a loop of nothing but multiplications
+// and additions in vectors of the given number of float32, 16 or 8, on one core. 0
+// where the processor has no such vectors.
+func GFLOPS(lanes int) float64 {
+	const rounds = 200_000 // about a millisecond
+	loop := loop512
+	switch {
+	case lanes == 16 && cpufeature.AVX512:
+	case lanes == 8 && cpufeature.AVX2FMA:
+		loop = loop256
+	default:
+		return 0
+	}
+	var best float64
+	for range 40 {
+		start := time.Now()
+		loop(rounds)
+		best = max(best, float64(2*lanes*chains*rounds)/float64(time.Since(start).Nanoseconds()))
+	}
+	return best
+}

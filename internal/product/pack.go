@@ -1,0 +1,69 @@
+package product
+
+// directTiles is the number of tiles of A up to which B is read where it lies: a
+// copy would cost more than it saves.
+const directTiles = 2
+
+// tile is a tile of A: element (i, l) is data[i·row + l·depth].
+type tile struct {
+	data       []float32
+	row, depth int
+}
+
+// block is a block of B: row l of panel p is at data[p·panel + l·depth].
+type block struct {
+	data         []float32
+	depth, panel int
+}
+
+// directWidth is the number of columns of C up to which a tile of A is read where
+// it lies.
+const directWidth = 128
+
+// tile returns the first rows of a, packed where that pays. It ends with the next
+// call.
+func (p *Product) tile(a Matrix, rows, depth, width int) tile {
+	if p.Instructions == Portable || width <= directWidth || rows < 4 {
+		return direct(a)
+	}
+	if a.Trans {
+		p.copyRows(p.a, rows, a.Data, a.Stride, depth, rows)
+		return tile{p.a, 1, rows}
+	}
+	if rows < 8 {
+		return direct(a)
+	}
+	p.transpose(p.a, rows, a.Data, a.Stride, 8, depth)
+	if rows > 8 {
+		p.transpose(p.a[rows-8:], rows, a.Data[(rows-8)*a.Stride:], a.Stride, 8, depth)
+	}
+	return tile{p.a, 1, rows}
+}
+
+// direct returns a as it lies.
+func direct(a Matrix) tile {
+	row, depth := a.steps()
+	return tile{a.Data, row, depth}
+}
+
+// block returns the first depth×width elements of b, packed or as they lie. It ends
+// with the next call.
+func (p *Product) block(b Matrix, depth, width int, pack bool) block {
+	panel := shapes[p.Instructions].panel
+	if !pack {
+		return block{b.Data, b.Stride, panel}
+	}
+	for j := 0; j < width; j += panel {
+		cols := min(panel, width-j)
+		to := p.b[j*depth:]
+		from := b.From(0, j)
+		if !b.Trans {
+			p.copyRows(to, panel, from.Data, from.Stride, depth, cols)
+			continue
+		}
+		for i := 0; i < cols; i += 8 {
+			p.transpose(to[i:], panel, from.Data[i*from.Stride:], from.Stride, min(8, cols-i), depth)
+		}
+	}
+	return block{p.b, panel, panel * depth}
+}

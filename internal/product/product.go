@@ -1,0 +1,116 @@
+package product
+
+import "unsafe"
+
+// Instructions is the instruction set that a Product uses.
+type Instructions uint8
+
+// The instruction sets. The caller knows that the processor has what it asks for.
+const (
+	Portable Instructions = iota // plain Go
+	AVX2                         // with FMA
+	AVX512                       // F
+)
+
+// Matrix is an operand: row-major, Stride elements from row to row. Where Trans is
+// set the operand is the transpose of what is stored.
+type Matrix struct {
+	Data   []float32
+	Stride int
+	Trans  bool
+}
+
+// From returns the matrix without its first rows and columns.
+func (x Matrix) From(row, col int) Matrix {
+	if x.Trans {
+		row, col = col, row
+	}
+	x.Data = x.Data[row*x.Stride+col:]
+	return x
+}
+
+// steps returns the elements from row to row and from column to column.
+func (x Matrix) steps() (row, col int) {
+	if x.Trans {
+		return 1, x.Stride
+	}
+	return x.Stride, 1
+}
+
+// end returns the number of elements from the first to the last of rows×cols.
+func (x Matrix) end(rows, cols int) int {
+	row, col := x.steps()
+	return (rows-1)*row + (cols-1)*col + 1
+}
+
+// The blocks of B: depth×width elements are 1/2 to 3/4 MiB, which leaves room in a
+// second-level cache of 1 MiB.
+const (
+	maxDepth = 384
+	maxWidth = 384
+	maxRows  = 14 // of the tallest tile
+	maxPanel = 32 // columns of the widest panel
+)
+
+// The tile and the panel of each instruction set.
+var shapes = [...]struct{ rows, panel int }{
+	Portable: {4, 4},
+	AVX2:     {6, 16},
+	AVX512:   {14, 32},
+}
+
+// Product multiplies on one thread. It has the scratch memory of the blocks, 0.6
+// MiB whatever the shapes, and is not for concurrent use.
+type Product struct {
+	// Instructions may change from call to call.
+	Instructions Instructions
+
+	a    []float32 // a packed tile of A: for each k its rows
+	b    []float32 // a packed block of B: its panels, each row by row
+	args sweepArgs
+}
+
+// New returns a Product.
+func New(i Instructions) *Product {
+	return &Product{Instructions: i, a: aligned(maxDepth * maxRows), b: aligned(maxDepth * maxWidth)}
+}
+
+// aligned returns n elements that begin at a cache line.
+func aligned(n int) []float32 {
+	const line = 64
+	x := make([]float32, n+line/4)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(x))) % line / 4
+	return x[skip:][:n:n]
+}
+
+// Multiply computes c = a·b or c += a·b: a is m×k, b is k×n, c is m×n with stride
+// elements from row to row. All are at least 1. C shares no memory with A and B.
+// It panics where an operand is too short.
+func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
+	_, _, _ = a.Data[a.end(m, k)-1], b.Data[b.end(k, n)-1], c[(m-1)*stride+n-1]
+	shape := shapes[p.Instructions]
+	packB := b.Trans || m > directTiles*shape.rows
+	for j0 := 0; j0 < n; {
+		width := share(n-j0, maxWidth, shape.panel)
+		for k0 := 0; k0 < k; {
+			depth := share(k-k0, maxDepth, 8)
+			block := p.block(b.From(k0, j0), depth, width, packB)
+			for i0 := 0; i0 < m; {
+				rows := share(m-i0, shape.rows, 1)
+				tile := p.tile(a.From(i0, k0), rows, depth, width)
+				p.sweep(rows, depth, width, tile, block, c[i0*stride+j0:], stride, accumulate || k0 > 0)
+				i0 += rows
+			}
+			k0 += depth
+		}
+		j0 += width
+	}
+}
+
+// share returns the first of equal shares of n, each of at most limit and but for
+// the last a multiple of step, which divides limit.
+func share(n, limit, step int) int {
+	shares := (n + limit - 1) / limit
+	each := (n + shares - 1) / shares
+	return min(n, (each+step-1)/step*step)
+}

@@ -1,0 +1,16 @@
+package product
+
+// sweep is what the assembly does in one call: it adds the product of a tile of
+// rows of A and a block of B to the same rows of C. The block is cut into panels of
+// columns. All strides are in bytes. The call moves b, c, d and cols to the end.
+type sweepArgs struct {
+	a              *float32 // element (i, l) is at a + i·aRow + l·aDepth
+	aRow, aDepth   int
+	b              *float32 // row l of panel p is at b + p·bPanel + l·bDepth
+	bDepth, bPanel int
+	c              *float32 // row i is at c + i·cRow
+	cRow           int
+	d              *float32 // what the sums begin with, as c; nil is zeros
+	dRow           int
+	depth, cols    int // at least 1
+}

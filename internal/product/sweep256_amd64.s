@@ -1,0 +1,212 @@
+//go:build !purego
+
+#include "textflag.h"
+
+// The sweep of AVX2 and FMA: a tile of up to 6 rows of C, over all columns, two
+// vectors of 8 columns at a time. One function for each number of rows. The
+// layout of sweep is at the head of sweep512_amd64.s, but that a panel of C and D
+// has 64 bytes.
+//
+// Registers of a panel:
+//
+//	Y0..Y11   sums: row i has Y(2i) and Y(2i+1)
+//	Y12, Y13  row l of the panel of B
+//	Y14       an element of A in every lane
+//	Y15       the columns of the last vector that exist
+//	AX        row 0 of A at l; R8, R9, R10 have aRow times 1, 3, 5; R11 has aDepth
+//	SI        B at l; R12 has bDepth
+//	CX        what is left of depth
+//	DI        the sweep; b, c, d and cols in it move on from panel to panel
+//	DX, R13   C or D, and its row
+//
+// There are three loops: over two whole vectors, over two of which the last is
+// masked, over one that is masked.
+
+// lanes has the masks: that of n columns begins 8-n words after its start.
+DATA lanes<>+0(SB)/8, $-1
+DATA lanes<>+8(SB)/8, $-1
+DATA lanes<>+16(SB)/8, $-1
+DATA lanes<>+24(SB)/8, $-1
+DATA lanes<>+32(SB)/8, $0
+DATA lanes<>+40(SB)/8, $0
+DATA lanes<>+48(SB)/8, $0
+DATA lanes<>+56(SB)/8, $0
+GLOBL lanes<>(SB), RODATA|NOPTR, $64
+
+#define MUL2(from, x, y) VBROADCASTSS from, Y14; VFMADD231PS Y12, Y14, x; VFMADD231PS Y13, Y14, y
+#define MUL1(from, x) VBROADCASTSS from, Y14; VFMADD231PS Y12, Y14, x
+#define ZERO(x, y) VXORPS x, x, x; VXORPS y, y, y
+#define LOAD2(x, y) VMOVUPS (DX), x; VMASKMOVPS 32(DX), Y15, y; ADDQ R13, DX
+#define LOAD1(x) VMASKMOVPS (DX), Y15, x; ADDQ R13, DX
+#define WHOLE(x, y) VMOVUPS x, (DX); VMOVUPS y, 32(DX); ADDQ R13, DX
+#define SAVE2(x, y) VMOVUPS x, (DX); VMASKMOVPS y, Y15, 32(DX); ADDQ R13, DX
+#define SAVE1(x) VMASKMOVPS x, Y15, (DX); ADDQ R13, DX
+
+#define MUL2_1 MUL2((AX), Y0, Y1)
+#define MUL2_2 MUL2_1; MUL2((AX)(R8*1), Y2, Y3)
+#define MUL2_3 MUL2_2; MUL2((AX)(R8*2), Y4, Y5)
+#define MUL2_4 MUL2_3; MUL2((AX)(R9*1), Y6, Y7)
+#define MUL2_5 MUL2_4; MUL2((AX)(R8*4), Y8, Y9)
+#define MUL2_6 MUL2_5; MUL2((AX)(R10*1), Y10, Y11)
+
+#define MUL1_1 MUL1((AX), Y0)
+#define MUL1_2 MUL1_1; MUL1((AX)(R8*1), Y2)
+#define MUL1_3 MUL1_2; MUL1((AX)(R8*2), Y4)
+#define MUL1_4 MUL1_3; MUL1((AX)(R9*1), Y6)
+#define MUL1_5 MUL1_4; MUL1((AX)(R8*4), Y8)
+#define MUL1_6 MUL1_5; MUL1((AX)(R10*1), Y10)
+
+#define ZERO_1 ZERO(Y0, Y1)
+#define ZERO_2 ZERO_1; ZERO(Y2, Y3)
+#define ZERO_3 ZERO_2; ZERO(Y4, Y5)
+#define ZERO_4 ZERO_3; ZERO(Y6, Y7)
+#define ZERO_5 ZERO_4; ZERO(Y8, Y9)
+#define ZERO_6 ZERO_5; ZERO(Y10, Y11)
+
+#define LOAD2_1 LOAD2(Y0, Y1)
+#define LOAD2_2 LOAD2_1; LOAD2(Y2, Y3)
+#define LOAD2_3 LOAD2_2; LOAD2(Y4, Y5)
+#define LOAD2_4 LOAD2_3; LOAD2(Y6, Y7)
+#define LOAD2_5 LOAD2_4; LOAD2(Y8, Y9)
+#define LOAD2_6 LOAD2_5; LOAD2(Y10, Y11)
+
+#define LOAD1_1 LOAD1(Y0)
+#define LOAD1_2 LOAD1_1; LOAD1(Y2)
+#define LOAD1_3 LOAD1_2; LOAD1(Y4)
+#define LOAD1_4 LOAD1_3; LOAD1(Y6)
+#define LOAD1_5 LOAD1_4; LOAD1(Y8)
+#define LOAD1_6 LOAD1_5; LOAD1(Y10)
+
+#define SAVE2_1 SAVE2(Y0, Y1)
+#define SAVE2_2 SAVE2_1; SAVE2(Y2, Y3)
+#define SAVE2_3 SAVE2_2; SAVE2(Y4, Y5)
+#define SAVE2_4 SAVE2_3; SAVE2(Y6, Y7)
+#define SAVE2_5 SAVE2_4; SAVE2(Y8, Y9)
+#define SAVE2_6 SAVE2_5; SAVE2(Y10, Y11)
+
+#define SAVE1_1 SAVE1(Y0)
+#define SAVE1_2 SAVE1_1; SAVE1(Y2)
+#define SAVE1_3 SAVE1_2; SAVE1(Y4)
+#define SAVE1_4 SAVE1_3; SAVE1(Y6)
+#define SAVE1_5 SAVE1_4; SAVE1(Y8)
+#define SAVE1_6 SAVE1_5; SAVE1(Y10)
+
+#define WHOLE_1 WHOLE(Y0, Y1)
+#define WHOLE_2 WHOLE_1; WHOLE(Y2, Y3)
+#define WHOLE_3 WHOLE_2; WHOLE(Y4, Y5)
+#define WHOLE_4 WHOLE_3; WHOLE(Y6, Y7)
+#define WHOLE_5 WHOLE_4; WHOLE(Y8, Y9)
+#define WHOLE_6 WHOLE_5; WHOLE(Y10, Y11)
+
+#define SWEEP(MULS2, MULS1, ZEROS, LOADS2, LOADS1, WHOLES, SAVES2, SAVES1) \
+	MOVQ s+0(FP), DI; \
+	MOVQ 8(DI), R8; \
+	LEAQ (R8)(R8*2), R9; \
+	LEAQ (R8)(R8*4), R10; \
+	MOVQ 16(DI), R11; \
+	MOVQ 32(DI), R12; \
+panel: \
+	MOVQ 0(DI), AX; \
+	MOVQ 24(DI), SI; \
+	MOVQ 64(DI), DX; \
+	MOVQ 72(DI), R13; \
+	MOVQ 88(DI), BX; \
+	CMPQ BX, $8; \
+	JLE  narrow; \
+	SUBQ $8, BX; \
+	MOVQ $8, CX; \
+	CMPQ BX, CX; \
+	CMOVQLT BX, CX; \
+	NEGQ CX; \
+	LEAQ lanes<>+32(SB), R14; \
+	VMOVUPS (R14)(CX*4), Y15; \
+	MOVQ 80(DI), CX; \
+	TESTQ DX, DX; \
+	JNZ  load2; \
+	ZEROS; \
+	JMP  begin2; \
+load2: \
+	LOADS2; \
+begin2: \
+	CMPQ BX, $8; \
+	JLT  loop2; \
+whole: \
+	VMOVUPS (SI), Y12; \
+	VMOVUPS 32(SI), Y13; \
+	ADDQ R12, SI; \
+	MULS2; \
+	ADDQ R11, AX; \
+	DECQ CX; \
+	JNZ  whole; \
+	MOVQ 48(DI), DX; \
+	MOVQ 56(DI), R13; \
+	WHOLES; \
+	SUBQ $16, 88(DI); \
+	JLE  done; \
+	MOVQ 40(DI), DX; \
+	ADDQ DX, 24(DI); \
+	ADDQ $64, 48(DI); \
+	CMPQ 64(DI), $0; \
+	JEQ  panel; \
+	ADDQ $64, 64(DI); \
+	JMP  panel; \
+loop2: \
+	VMOVUPS (SI), Y12; \
+	VMASKMOVPS 32(SI), Y15, Y13; \
+	ADDQ R12, SI; \
+	MULS2; \
+	ADDQ R11, AX; \
+	DECQ CX; \
+	JNZ  loop2; \
+	MOVQ 48(DI), DX; \
+	MOVQ 56(DI), R13; \
+	SAVES2; \
+	JMP  done; \
+narrow: \
+	NEGQ BX; \
+	LEAQ lanes<>+32(SB), R14; \
+	VMOVUPS (R14)(BX*4), Y15; \
+	MOVQ 80(DI), CX; \
+	TESTQ DX, DX; \
+	JNZ  load1; \
+	ZEROS; \
+	JMP  loop1; \
+load1: \
+	LOADS1; \
+loop1: \
+	VMASKMOVPS (SI), Y15, Y12; \
+	ADDQ R12, SI; \
+	MULS1; \
+	ADDQ R11, AX; \
+	DECQ CX; \
+	JNZ  loop1; \
+	MOVQ 48(DI), DX; \
+	MOVQ 56(DI), R13; \
+	SAVES1; \
+done: \
+	VZEROUPPER; \
+	RET
+
+// func sweep256x1(s *sweepArgs)
+TEXT ·sweep256x1(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_1, MUL1_1, ZERO_1, LOAD2_1, LOAD1_1, WHOLE_1, SAVE2_1, SAVE1_1)
+
+// func sweep256x2(s *sweepArgs)
+TEXT ·sweep256x2(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_2, MUL1_2, ZERO_2, LOAD2_2, LOAD1_2, WHOLE_2, SAVE2_2, SAVE1_2)
+
+// func sweep256x3(s *sweepArgs)
+TEXT ·sweep256x3(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_3, MUL1_3, ZERO_3, LOAD2_3, LOAD1_3, WHOLE_3, SAVE2_3, SAVE1_3)
+
+// func sweep256x4(s *sweepArgs)
+TEXT ·sweep256x4(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_4, MUL1_4, ZERO_4, LOAD2_4, LOAD1_4, WHOLE_4, SAVE2_4, SAVE1_4)
+
+// func sweep256x5(s *sweepArgs)
+TEXT ·sweep256x5(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_5, MUL1_5, ZERO_5, LOAD2_5, LOAD1_5, WHOLE_5, SAVE2_5, SAVE1_5)
+
+// func sweep256x6(s *sweepArgs)
+TEXT ·sweep256x6(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_6, MUL1_6, ZERO_6, LOAD2_6, LOAD1_6, WHOLE_6, SAVE2_6, SAVE1_6)

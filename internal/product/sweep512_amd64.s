@@ -1,0 +1,282 @@
+//go:build !purego
+
+#include "textflag.h"
+
+// The sweep of AVX-512: a tile of up to 14 rows of C, over all columns, two
+// vectors of 16 columns at a time. One function for each number of rows.
+//
+// The layout of sweep (product_amd64.go), by offset:
+//
+//	 0 a    8 aRow   16 aDepth   element (i, l) of the tile of A is at a + i·aRow + l·aDepth
+//	24 b   32 bDepth 40 bPanel   row l of panel p of B is at b + p·bPanel + l·bDepth
+//	48 c   56 cRow               row i of panel p of C is at c + i·cRow + p·128
+//	64 d   72 dRow               as c: what the sums begin with; none where d is 0
+//	80 depth                     the number of l, at least 1
+//	88 cols                      the number of columns, at least 1
+//
+// Registers of a panel:
+//
+//	Z0..Z27   sums: row i has Z(2i) and Z(2i+1)
+//	Z28, Z29  row l of the panel of B
+//	Z30, Z31  an element of A in every lane
+//	K1        the columns of the last vector that exist
+//	AX, BX    rows 0 and 7 of A at l; R8, R9, R10 have aRow times 1, 3, 5; R11 has aDepth
+//	SI        B at l; R12 has bDepth
+//	CX        what is left of depth
+//	DI        the sweep; b, c, d and cols in it move on from panel to panel
+//	DX, R13   C or D, and its row
+//
+// A step loads one row of B and for each row of A one element into all lanes. 14
+// rows are 28 sums, which hide the latency of an FMA (4 cycles, 2 a cycle) with
+// 8 of them, and one load serves two FMAs, so that loads do not bound.
+
+#define MUL2(from, x, y) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x; VFMADD231PS Z29, Z30, y
+#define MUL1(from, x) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x
+#define ZERO(x, y) VPXORQ x, x, x; VPXORQ y, y, y
+#define LOAD2(x, y) VMOVUPS (DX), x; VMOVUPS.Z 64(DX), K1, y; ADDQ R13, DX
+#define LOAD1(x) VMOVUPS.Z (DX), K1, x; ADDQ R13, DX
+#define SAVE2(x, y) VMOVUPS x, (DX); VMOVUPS y, K1, 64(DX); ADDQ R13, DX
+#define SAVE1(x) VMOVUPS x, K1, (DX); ADDQ R13, DX
+
+#define MUL2_1 MUL2((AX), Z0, Z1)
+#define MUL2_2 MUL2_1; MUL2((AX)(R8*1), Z2, Z3)
+#define MUL2_3 MUL2_2; MUL2((AX)(R8*2), Z4, Z5)
+#define MUL2_4 MUL2_3; MUL2((AX)(R9*1), Z6, Z7)
+#define MUL2_5 MUL2_4; MUL2((AX)(R8*4), Z8, Z9)
+#define MUL2_6 MUL2_5; MUL2((AX)(R10*1), Z10, Z11)
+#define MUL2_7 MUL2_6; MUL2((AX)(R9*2), Z12, Z13)
+#define MUL2_8 MUL2_7; MUL2((BX), Z14, Z15)
+#define MUL2_9 MUL2_8; MUL2((BX)(R8*1), Z16, Z17)
+#define MUL2_10 MUL2_9; MUL2((BX)(R8*2), Z18, Z19)
+#define MUL2_11 MUL2_10; MUL2((BX)(R9*1), Z20, Z21)
+#define MUL2_12 MUL2_11; MUL2((BX)(R8*4), Z22, Z23)
+#define MUL2_13 MUL2_12; MUL2((BX)(R10*1), Z24, Z25)
+#define MUL2_14 MUL2_13; MUL2((BX)(R9*2), Z26, Z27)
+
+#define MUL1_1 MUL1((AX), Z0)
+#define MUL1_2 MUL1_1; MUL1((AX)(R8*1), Z2)
+#define MUL1_3 MUL1_2; MUL1((AX)(R8*2), Z4)
+#define MUL1_4 MUL1_3; MUL1((AX)(R9*1), Z6)
+#define MUL1_5 MUL1_4; MUL1((AX)(R8*4), Z8)
+#define MUL1_6 MUL1_5; MUL1((AX)(R10*1), Z10)
+#define MUL1_7 MUL1_6; MUL1((AX)(R9*2), Z12)
+#define MUL1_8 MUL1_7; MUL1((BX), Z14)
+#define MUL1_9 MUL1_8; MUL1((BX)(R8*1), Z16)
+#define MUL1_10 MUL1_9; MUL1((BX)(R8*2), Z18)
+#define MUL1_11 MUL1_10; MUL1((BX)(R9*1), Z20)
+#define MUL1_12 MUL1_11; MUL1((BX)(R8*4), Z22)
+#define MUL1_13 MUL1_12; MUL1((BX)(R10*1), Z24)
+#define MUL1_14 MUL1_13; MUL1((BX)(R9*2), Z26)
+
+#define ZERO_1 ZERO(Z0, Z1)
+#define ZERO_2 ZERO_1; ZERO(Z2, Z3)
+#define ZERO_3 ZERO_2; ZERO(Z4, Z5)
+#define ZERO_4 ZERO_3; ZERO(Z6, Z7)
+#define ZERO_5 ZERO_4; ZERO(Z8, Z9)
+#define ZERO_6 ZERO_5; ZERO(Z10, Z11)
+#define ZERO_7 ZERO_6; ZERO(Z12, Z13)
+#define ZERO_8 ZERO_7; ZERO(Z14, Z15)
+#define ZERO_9 ZERO_8; ZERO(Z16, Z17)
+#define ZERO_10 ZERO_9; ZERO(Z18, Z19)
+#define ZERO_11 ZERO_10; ZERO(Z20, Z21)
+#define ZERO_12 ZERO_11; ZERO(Z22, Z23)
+#define ZERO_13 ZERO_12; ZERO(Z24, Z25)
+#define ZERO_14 ZERO_13; ZERO(Z26, Z27)
+
+#define LOAD2_1 LOAD2(Z0, Z1)
+#define LOAD2_2 LOAD2_1; LOAD2(Z2, Z3)
+#define LOAD2_3 LOAD2_2; LOAD2(Z4, Z5)
+#define LOAD2_4 LOAD2_3; LOAD2(Z6, Z7)
+#define LOAD2_5 LOAD2_4; LOAD2(Z8, Z9)
+#define LOAD2_6 LOAD2_5; LOAD2(Z10, Z11)
+#define LOAD2_7 LOAD2_6; LOAD2(Z12, Z13)
+#define LOAD2_8 LOAD2_7; LOAD2(Z14, Z15)
+#define LOAD2_9 LOAD2_8; LOAD2(Z16, Z17)
+#define LOAD2_10 LOAD2_9; LOAD2(Z18, Z19)
+#define LOAD2_11 LOAD2_10; LOAD2(Z20, Z21)
+#define LOAD2_12 LOAD2_11; LOAD2(Z22, Z23)
+#define LOAD2_13 LOAD2_12; LOAD2(Z24, Z25)
+#define LOAD2_14 LOAD2_13; LOAD2(Z26, Z27)
+
+#define LOAD1_1 LOAD1(Z0)
+#define LOAD1_2 LOAD1_1; LOAD1(Z2)
+#define LOAD1_3 LOAD1_2; LOAD1(Z4)
+#define LOAD1_4 LOAD1_3; LOAD1(Z6)
+#define LOAD1_5 LOAD1_4; LOAD1(Z8)
+#define LOAD1_6 LOAD1_5; LOAD1(Z10)
+#define LOAD1_7 LOAD1_6; LOAD1(Z12)
+#define LOAD1_8 LOAD1_7; LOAD1(Z14)
+#define LOAD1_9 LOAD1_8; LOAD1(Z16)
+#define LOAD1_10 LOAD1_9; LOAD1(Z18)
+#define LOAD1_11 LOAD1_10; LOAD1(Z20)
+#define LOAD1_12 LOAD1_11; LOAD1(Z22)
+#define LOAD1_13 LOAD1_12; LOAD1(Z24)
+#define LOAD1_14 LOAD1_13; LOAD1(Z26)
+
+#define SAVE2_1 SAVE2(Z0, Z1)
+#define SAVE2_2 SAVE2_1; SAVE2(Z2, Z3)
+#define SAVE2_3 SAVE2_2; SAVE2(Z4, Z5)
+#define SAVE2_4 SAVE2_3; SAVE2(Z6, Z7)
+#define SAVE2_5 SAVE2_4; SAVE2(Z8, Z9)
+#define SAVE2_6 SAVE2_5; SAVE2(Z10, Z11)
+#define SAVE2_7 SAVE2_6; SAVE2(Z12, Z13)
+#define SAVE2_8 SAVE2_7; SAVE2(Z14, Z15)
+#define SAVE2_9 SAVE2_8; SAVE2(Z16, Z17)
+#define SAVE2_10 SAVE2_9; SAVE2(Z18, Z19)
+#define SAVE2_11 SAVE2_10; SAVE2(Z20, Z21)
+#define SAVE2_12 SAVE2_11; SAVE2(Z22, Z23)
+#define SAVE2_13 SAVE2_12; SAVE2(Z24, Z25)
+#define SAVE2_14 SAVE2_13; SAVE2(Z26, Z27)
+
+#define SAVE1_1 SAVE1(Z0)
+#define SAVE1_2 SAVE1_1; SAVE1(Z2)
+#define SAVE1_3 SAVE1_2; SAVE1(Z4)
+#define SAVE1_4 SAVE1_3; SAVE1(Z6)
+#define SAVE1_5 SAVE1_4; SAVE1(Z8)
+#define SAVE1_6 SAVE1_5; SAVE1(Z10)
+#define SAVE1_7 SAVE1_6; SAVE1(Z12)
+#define SAVE1_8 SAVE1_7; SAVE1(Z14)
+#define SAVE1_9 SAVE1_8; SAVE1(Z16)
+#define SAVE1_10 SAVE1_9; SAVE1(Z18)
+#define SAVE1_11 SAVE1_10; SAVE1(Z20)
+#define SAVE1_12 SAVE1_11; SAVE1(Z22)
+#define SAVE1_13 SAVE1_12; SAVE1(Z24)
+#define SAVE1_14 SAVE1_13; SAVE1(Z26)
+
+
+#define SWEEP(MULS2, MULS1, ZEROS, LOADS2, LOADS1, SAVES2, SAVES1) \
+	MOVQ s+0(FP), DI; \
+	MOVQ 8(DI), R8; \
+	LEAQ (R8)(R8*2), R9; \
+	LEAQ (R8)(R8*4), R10; \
+	MOVQ 16(DI), R11; \
+	MOVQ 32(DI), R12; \
+panel: \
+	MOVQ 0(DI), AX; \
+	LEAQ (AX)(R9*2), BX; \
+	ADDQ R8, BX; \
+	MOVQ 24(DI), SI; \
+	MOVQ 64(DI), DX; \
+	MOVQ 72(DI), R13; \
+	MOVQ 88(DI), CX; \
+	CMPQ CX, $16; \
+	JLE  narrow; \
+	SUBQ $16, CX; \
+	MOVL $0xFFFF, R14; \
+	SHLXL CX, R14, R14; \
+	NOTL R14; \
+	CMPQ CX, $16; \
+	JLT  mask2; \
+	MOVL $0xFFFF, R14; \
+mask2: \
+	KMOVW R14, K1; \
+	MOVQ 80(DI), CX; \
+	TESTQ DX, DX; \
+	JNZ  load2; \
+	ZEROS; \
+	JMP  loop2; \
+load2: \
+	LOADS2; \
+loop2: \
+	VMOVUPS (SI), Z28; \
+	VMOVUPS.Z 64(SI), K1, Z29; \
+	ADDQ R12, SI; \
+	MULS2; \
+	ADDQ R11, AX; \
+	ADDQ R11, BX; \
+	DECQ CX; \
+	JNZ  loop2; \
+	MOVQ 48(DI), DX; \
+	MOVQ 56(DI), R13; \
+	SAVES2; \
+	SUBQ $32, 88(DI); \
+	JLE  done; \
+	MOVQ 40(DI), DX; \
+	ADDQ DX, 24(DI); \
+	ADDQ $128, 48(DI); \
+	CMPQ 64(DI), $0; \
+	JEQ  panel; \
+	ADDQ $128, 64(DI); \
+	JMP  panel; \
+narrow: \
+	MOVL $0xFFFF, R14; \
+	SHLXL CX, R14, R14; \
+	NOTL R14; \
+	KMOVW R14, K1; \
+	MOVQ 80(DI), CX; \
+	TESTQ DX, DX; \
+	JNZ  load1; \
+	ZEROS; \
+	JMP  loop1; \
+load1: \
+	LOADS1; \
+loop1: \
+	VMOVUPS.Z (SI), K1, Z28; \
+	ADDQ R12, SI; \
+	MULS1; \
+	ADDQ R11, AX; \
+	ADDQ R11, BX; \
+	DECQ CX; \
+	JNZ  loop1; \
+	MOVQ 48(DI), DX; \
+	MOVQ 56(DI), R13; \
+	SAVES1; \
+done: \
+	VZEROUPPER; \
+	RET
+
+// func sweep512x1(s *sweepArgs)
+TEXT ·sweep512x1(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_1, MUL1_1, ZERO_1, LOAD2_1, LOAD1_1, SAVE2_1, SAVE1_1)
+
+// func sweep512x2(s *sweepArgs)
+TEXT ·sweep512x2(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_2, MUL1_2, ZERO_2, LOAD2_2, LOAD1_2, SAVE2_2, SAVE1_2)
+
+// func sweep512x3(s *sweepArgs)
+TEXT ·sweep512x3(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_3, MUL1_3, ZERO_3, LOAD2_3, LOAD1_3, SAVE2_3, SAVE1_3)
+
+// func sweep512x4(s *sweepArgs)
+TEXT ·sweep512x4(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_4, MUL1_4, ZERO_4, LOAD2_4, LOAD1_4, SAVE2_4, SAVE1_4)
+
+// func sweep512x5(s *sweepArgs)
+TEXT ·sweep512x5(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_5, MUL1_5, ZERO_5, LOAD2_5, LOAD1_5, SAVE2_5, SAVE1_5)
+
+// func sweep512x6(s *sweepArgs)
+TEXT ·sweep512x6(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_6, MUL1_6, ZERO_6, LOAD2_6, LOAD1_6, SAVE2_6, SAVE1_6)
+
+// func sweep512x7(s *sweepArgs)
+TEXT ·sweep512x7(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_7, MUL1_7, ZERO_7, LOAD2_7, LOAD1_7, SAVE2_7, SAVE1_7)
+
+// func sweep512x8(s *sweepArgs)
+TEXT ·sweep512x8(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_8, MUL1_8, ZERO_8, LOAD2_8, LOAD1_8, SAVE2_8, SAVE1_8)
+
+// func sweep512x9(s *sweepArgs)
+TEXT ·sweep512x9(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_9, MUL1_9, ZERO_9, LOAD2_9, LOAD1_9, SAVE2_9, SAVE1_9)
+
+// func sweep512x10(s *sweepArgs)
+TEXT ·sweep512x10(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_10, MUL1_10, ZERO_10, LOAD2_10, LOAD1_10, SAVE2_10, SAVE1_10)
+
+// func sweep512x11(s *sweepArgs)
+TEXT ·sweep512x11(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_11, MUL1_11, ZERO_11, LOAD2_11, LOAD1_11, SAVE2_11, SAVE1_11)
+
+// func sweep512x12(s *sweepArgs)
+TEXT ·sweep512x12(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_12, MUL1_12, ZERO_12, LOAD2_12, LOAD1_12, SAVE2_12, SAVE1_12)
+
+// func sweep512x13(s *sweepArgs)
+TEXT ·sweep512x13(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_13, MUL1_13, ZERO_13, LOAD2_13, LOAD1_13, SAVE2_13, SAVE1_13)
+
+// func sweep512x14(s *sweepArgs)
+TEXT ·sweep512x14(SB), NOSPLIT, $0-8
+	SWEEP(MUL2_14, MUL1_14, ZERO_14, LOAD2_14, LOAD1_14, SAVE2_14, SAVE1_14)

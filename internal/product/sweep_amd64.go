@@ -1,0 +1,180 @@
+//go:build !purego
+
+package product
+
+// sweep adds the product of a tile and a block to rows×width elements of c, or
+// writes it where add is not set.
+func (p *Product) sweep(rows, depth, width int, a tile, b block, c []float32, stride int, add bool) {
+	if p.Instructions == Portable {
+		sweepPlain(rows, depth, width, a, b, c, stride, add)
+		return
+	}
+	s := &p.args
+	*s = sweepArgs{
+		a: &a.data[0], aRow: 4 * a.row, aDepth: 4 * a.depth,
+		b: &b.data[0], bDepth: 4 * b.depth, bPanel: 4 * b.panel,
+		c: &c[0], cRow: 4 * stride, depth: depth, cols: width,
+	}
+	if add {
+		s.d, s.dRow = s.c, s.cRow
+	}
+	if p.Instructions == AVX512 {
+		s.run512(rows)
+	} else {
+		s.run256(rows)
+	}
+	*s = sweepArgs{} // no pointer outlives the call
+}
+
+func (s *sweepArgs) run512(rows int) {
+	switch rows {
+	case 1:
+		sweep512x1(s)
+	case 2:
+		sweep512x2(s)
+	case 3:
+		sweep512x3(s)
+	case 4:
+		sweep512x4(s)
+	case 5:
+		sweep512x5(s)
+	case 6:
+		sweep512x6(s)
+	case 7:
+		sweep512x7(s)
+	case 8:
+		sweep512x8(s)
+	case 9:
+		sweep512x9(s)
+	case 10:
+		sweep512x10(s)
+	case 11:
+		sweep512x11(s)
+	case 12:
+		sweep512x12(s)
+	case 13:
+		sweep512x13(s)
+	case 14:
+		sweep512x14(s)
+	}
+}
+
+func (s *sweepArgs) run256(rows int) {
+	switch rows {
+	case 1:
+		sweep256x1(s)
+	case 2:
+		sweep256x2(s)
+	case 3:
+		sweep256x3(s)
+	case 4:
+		sweep256x4(s)
+	case 5:
+		sweep256x5(s)
+	case 6:
+		sweep256x6(s)
+	}
+}
+
+// transpose writes the transpose of rows×cols elements of src to dst.
+func (p *Product) transpose(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
+	fast := 0
+	if blocks := cols / 8; rows == 8 && blocks > 0 && p.Instructions != Portable {
+		transpose8(&dst[0], 4*dstStride, &src[0], 4*srcStride, blocks)
+		fast = 8 * blocks
+	}
+	if fast < cols {
+		transposePlain(dst[fast*dstStride:], dstStride, src[fast:], srcStride, rows, cols-fast)
+	}
+}
+
+// copyRows copies rows×cols elements, cols being at most 32. What one vector leaves
+// over is copied by a second that overlaps it.
+func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
+	move, vector := copy16, 16
+	switch {
+	case p.Instructions == Portable || cols < 4:
+		copyPlain(dst, dstStride, src, srcStride, rows, cols)
+		return
+	case cols < 8:
+		move, vector = copy4, 4
+	case cols < 16:
+		move, vector = copy8, 8
+	}
+	move(&dst[0], 4*dstStride, &src[0], 4*srcStride, rows)
+	if rest := cols - vector; rest > 0 {
+		move(&dst[rest], 4*dstStride, &src[rest], 4*srcStride, rows)
+	}
+}
+
+//go:noescape
+func sweep512x1(s *sweepArgs)
+
+//go:noescape
+func sweep512x2(s *sweepArgs)
+
+//go:noescape
+func sweep512x3(s *sweepArgs)
+
+//go:noescape
+func sweep512x4(s *sweepArgs)
+
+//go:noescape
+func sweep512x5(s *sweepArgs)
+
+//go:noescape
+func sweep512x6(s *sweepArgs)
+
+//go:noescape
+func sweep512x7(s *sweepArgs)
+
+//go:noescape
+func sweep512x8(s *sweepArgs)
+
+//go:noescape
+func sweep512x9(s *sweepArgs)
+
+//go:noescape
+func sweep512x10(s *sweepArgs)
+
+//go:noescape
+func sweep512x11(s *sweepArgs)
+
+//go:noescape
+func sweep512x12(s *sweepArgs)
+
+//go:noescape
+func sweep512x13(s *sweepArgs)
+
+//go:noescape
+func sweep512x14(s *sweepArgs)
+
+//go:noescape
+func sweep256x1(s *sweepArgs)
+
+//go:noescape
+func sweep256x2(s *sweepArgs)
+
+//go:noescape
+func sweep256x3(s *sweepArgs)
+
+//go:noescape
+func sweep256x4(s *sweepArgs)
+
+//go:noescape
+func sweep256x5(s *sweepArgs)
+
+//go:noescape
+func sweep256x6(s *sweepArgs)
+
+//go:noescape
+func transpose8(dst *float32, dstRow int, src *float32, srcRow, blocks int)
+
+//go:noescape
+func copy16(dst *float32, dstRow int, src *float32, srcRow, rows int)
+
+//go:noescape
+func copy8(dst *float32, dstRow int, src *float32, srcRow, rows int)
+
+//go:noescape
+func copy4(dst *float32, dstRow int, src *float32, srcRow, rows int)

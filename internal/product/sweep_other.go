@@ -1,0 +1,17 @@
+//go:build !amd64 || purego
+
+package product
+
+// The plain forms of what sweep_amd64.go has in assembly.
+
+func (p *Product) sweep(rows, depth, width int, a tile, b block, c []float32, stride int, add bool) {
+	sweepPlain(rows, depth, width, a, b, c, stride, add)
+}
+
+func (p *Product) transpose(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
+	transposePlain(dst, dstStride, src, srcStride, rows, cols)
+}
+
+func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
+	copyPlain(dst, dstStride, src, srcStride, rows, cols)
+}

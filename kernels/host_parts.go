@@ -1,0 +1,70 @@
+package kernels
+
+import "github.com/weir-ml/weir/internal/vector"
+
+// partElements are the elements of a part of an operation: enough to be worth a
+// thread.
+const partElements = 1 << 14
+
+// partsOf returns how many parts so many elements make.
+func partsOf(elements int) int {
+	return max(1, min(elements/partElements, maxParts))
+}
+
+// share returns what part i of several has of n things: whole multiples of step,
+// but for the last one.
+func share(n, step, i, parts int) (begin, end int) {
+	steps := (n + step - 1) / step
+	return min(steps*i/parts*step, n), min(steps*(i+1)/parts*step, n)
+}
+
+// operations has a place for each operation that runs in parts. It lies there while
+// it runs, so that nothing is allocated.
+type operations struct {
+	elements      elementsTask
+	attention     attentionTask
+	attentionGrad attentionGradTask
+	norm          normTask
+	normGrad      normGradTask
+	normGains     normGainsTask
+	softmax       softmaxTask
+	softmaxGrad   softmaxGradTask
+	squares       squaresTask
+	dropout       dropoutTask
+}
+
+// launch runs an operation in parts, at its place.
+func launch[T any, P interface {
+	*T
+	task
+}](h *Host, place P, operation T, parts int) {
+	*place = operation
+	h.run(place, parts)
+	var nothing T
+	*place = nothing // views die when the call returns
+}
+
+// elementsTask is an operation that treats every element alone.
+type elementsTask struct {
+	// run computes the elements from begin to end. It is a function without a
+	// closure: what it works on is below.
+	run  func(t *elementsTask, begin, end int)
+	set  vector.Set
+	dst  []float32
+	x, y []float32
+	m, v []float32
+	adam vector.AdamW
+
+	parts int
+}
+
+// elements runs an operation on the elements of its dst.
+func (h *Host) elements(t elementsTask) {
+	t.set, t.parts = h.vector, partsOf(len(t.dst))
+	launch(h, &h.operations.elements, t, t.parts)
+}
+
+func (t *elementsTask) part(i int, _ *worker) {
+	begin, end := share(len(t.dst), 16, i, t.parts)
+	t.run(t, begin, end)
+}

@@ -1,0 +1,90 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/cpufeature"
+	"github.com/weir-ml/weir/internal/product"
+	"github.com/weir-ml/weir/internal/vector"
+)
+
+// Instructions is the instruction set that a [Host] computes with.
+type Instructions uint8
+
+// The instruction sets. A matrix product has the same bits with AVX2 and AVX512,
+// and others in Portable, which are the same on every architecture.
+const (
+	BestInstructions Instructions = iota // the best that the processor has
+	Portable                             // plain Go
+	AVX2                                 // AVX2 and FMA
+	AVX512                               // AVX-512 F, BW, DQ and VL
+)
+
+// String returns the name in lower case.
+func (i Instructions) String() string {
+	switch i {
+	case BestInstructions:
+		return "best"
+	case Portable:
+		return "portable"
+	case AVX2:
+		return "avx2"
+	case AVX512:
+		return "avx512"
+	}
+	return "instructions(?)"
+}
+
+// Available says whether the processor, the system and the build have them. The
+// build tag noavx512 takes AVX512 away, purego all but Portable.
+func (i Instructions) Available() bool {
+	switch i {
+	case BestInstructions, Portable:
+		return true
+	case AVX2:
+		return cpufeature.AVX2FMA
+	case AVX512:
+		return cpufeature.AVX512
+	}
+	return false
+}
+
+// resolve turns BestInstructions into what that is here.
+func (i Instructions) resolve() Instructions {
+	for best := AVX512; i == BestInstructions; best-- {
+		if best.Available() {
+			return best
+		}
+	}
+	return i
+}
+
+// validate returns an error where they are not available.
+func (i Instructions) validate() error {
+	if !i.Available() {
+		return fmt.Errorf("%w: Instructions is %s, which this processor or this build does not have", ErrValue, i)
+	}
+	return nil
+}
+
+// product returns the same for package product. i is resolved.
+func (i Instructions) product() product.Instructions {
+	switch i {
+	case AVX512:
+		return product.AVX512
+	case AVX2:
+		return product.AVX2
+	}
+	return product.Portable
+}
+
+// vector returns the same for package vector. i is resolved.
+func (i Instructions) vector() vector.Set {
+	switch i {
+	case AVX512:
+		return vector.AVX512
+	case AVX2:
+		return vector.AVX2
+	}
+	return vector.Portable
+}

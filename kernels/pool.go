@@ -1,0 +1,218 @@
+package kernels
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-ml/weir/internal/product"
+)
+
+// maxThreads is the most threads of a pool.
+const maxThreads = 256
+
+// Pool is a fixed number of threads for the operations of one or more devices.
+// Whoever calls an operation computes too: a pool of n threads starts n-1
+// goroutines, once, and none in an operation. They help where less than n threads
+// compute. So devices that share a pool, such as those of ranks in one process,
+// keep n threads busy together, however many compute at a time; a device never
+// waits for a free thread.
+//
+// No result depends on the number of threads: an operation is cut into parts that
+// have no element in common, and each element is computed as if there were one part.
+type Pool struct {
+	threads int
+	running atomic.Int32 // threads that compute or are about to
+	calls   chan summons
+	quit    chan struct{}
+	close   sync.Once
+	helpers sync.WaitGroup
+}
+
+// summons asks a helper for help with a round of a crew.
+type summons struct {
+	crew  *crew
+	round uint32
+}
+
+// NewPool starts the helpers. The caller owns the pool and ends it with Close,
+// after the devices that use it. threads is 1 to 256, else ErrValue.
+func NewPool(threads int) (*Pool, error) {
+	if err := validateThreads(threads); err != nil {
+		return nil, fmt.Errorf("kernels: NewPool: %w", err)
+	}
+	return newPool(threads), nil
+}
+
+func newPool(threads int) *Pool {
+	p := &Pool{threads: threads, calls: make(chan summons, threads), quit: make(chan struct{})}
+	for i := 1; i < threads; i++ {
+		p.helpers.Go(func() { p.help(newWorker(i)) })
+	}
+	return p
+}
+
+func validateThreads(threads int) error {
+	if threads < 1 || threads > maxThreads {
+		return fmt.Errorf("%w: %d threads, want 1 to %d", ErrValue, threads, maxThreads)
+	}
+	return nil
+}
+
+// Threads returns the number of threads.
+func (p *Pool) Threads() int { return p.threads }
+
+// Close ends the helpers and waits for them. What devices compute afterwards they
+// compute alone. A second call does nothing.
+func (p *Pool) Close() {
+	p.close.Do(func() { close(p.quit) })
+	p.helpers.Wait()
+}
+
+// help is the life of a helper.
+func (p *Pool) help(w *worker) {
+	for {
+		select {
+		case s := <-p.calls:
+			if s.crew.work(s.round, w) {
+				s.crew.done <- struct{}{}
+			}
+			p.running.Add(-1)
+		case <-p.quit:
+			return
+		}
+	}
+}
+
+// recruit asks one helper, where less threads are running than the pool has.
+func (p *Pool) recruit(c summons) bool {
+	for {
+		n := p.running.Load()
+		if int(n) >= p.threads {
+			return false
+		}
+		if p.running.CompareAndSwap(n, n+1) {
+			p.calls <- c // has room for every thread
+			return true
+		}
+	}
+}
+
+// task is an operation that is cut into parts.
+type task interface {
+	// part computes one part, on any thread and beside other parts.
+	part(i int, w *worker)
+}
+
+// worker is what a thread has for itself while it computes a part.
+type worker struct {
+	index   int // 0 for the caller; below the threads of the pool; no two at a time have the same
+	product *product.Product
+}
+
+func newWorker(index int) *worker {
+	return &worker{index: index, product: product.New(product.Portable)}
+}
+
+// crew is a device's place in its pool: one operation at a time, in parts that the
+// caller and its helpers take in turn. A helper that comes late, even into the
+// next operation, finds that its round is over.
+type crew struct {
+	pool *Pool // nil: the caller is alone
+	set  product.Instructions
+	self *worker
+
+	task  task
+	turn  atomic.Uint64 // see turn
+	left  atomic.Int32  // parts that are not done
+	done  chan struct{} // told by a helper that did the last part
+	fault atomic.Pointer[any]
+}
+
+// maxParts is the most parts of an operation.
+const maxParts = 1<<16 - 1
+
+func newCrew(pool *Pool, set product.Instructions) *crew {
+	c := &crew{pool: pool, set: set, self: newWorker(0), done: make(chan struct{}, 1)}
+	c.self.product.Instructions = set
+	return c
+}
+
+// threads returns the number of threads that may compute at a time.
+func (c *crew) threads() int {
+	if c.pool == nil {
+		return 1
+	}
+	return c.pool.threads
+}
+
+// run computes all parts of t, at most maxParts. A panic of a part goes on from
+// here, after the others.
+func (c *crew) run(t task, parts int) {
+	if c.threads() == 1 || parts == 1 {
+		for i := range parts {
+			t.part(i, c.self)
+		}
+		return
+	}
+	round := uint32(c.turn.Load()>>32) + 1
+	c.task = t
+	c.left.Store(int32(parts))
+	c.turn.Store(uint64(round)<<32 | uint64(parts)<<16)
+
+	c.pool.running.Add(1)
+	for range parts - 1 {
+		if !c.pool.recruit(summons{c, round}) {
+			break
+		}
+	}
+	if !c.work(round, c.self) {
+		<-c.done
+	}
+	c.pool.running.Add(-1)
+	c.task = nil
+	if fault := c.fault.Swap(nil); fault != nil {
+		panic(*fault)
+	}
+}
+
+// work does parts of a round until none is left, and reports whether it did the
+// one that was done last.
+func (c *crew) work(round uint32, w *worker) (last bool) {
+	for {
+		i, ok := c.take(round)
+		if !ok {
+			return last
+		}
+		w.product.Instructions = c.set
+		c.do(i, w)
+		last = c.left.Add(-1) == 0
+	}
+}
+
+// take returns the next part of a round. The word turn has the round in its upper
+// half, then the number of parts and the next one, 16 bits each, so that a round
+// that is over cannot be taken for the present one.
+func (c *crew) take(round uint32) (part int, ok bool) {
+	for {
+		turn := c.turn.Load()
+		parts, next := uint16(turn>>16), uint16(turn)
+		if uint32(turn>>32) != round || next == parts {
+			return 0, false
+		}
+		if c.turn.CompareAndSwap(turn, turn+1) {
+			return int(next), true
+		}
+	}
+}
+
+// do computes a part and keeps its panic.
+func (c *crew) do(i int, w *worker) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			kept := fault // on the heap, here only
+			c.fault.CompareAndSwap(nil, &kept)
+		}
+	}()
+	c.task.part(i, w)
+}
