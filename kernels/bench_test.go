@@ -20,31 +20,6 @@ func run(b *testing.B, flops float64, op func() error) {
 	b.ReportMetric(flops*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
 }
 
-// BenchmarkMatMul has the products of a block of a transformer at 128 tokens.
-func BenchmarkMatMul(b *testing.B) {
-	for _, width := range []int{64, 128, 256} {
-		for _, s := range []struct {
-			name    string
-			m, n, k int
-			transA  bool
-			transB  bool
-		}{
-			{"forward", 128, 4 * width, width, false, false},
-			{"input", 128, width, 4 * width, false, true},
-			{"weight", width, 4 * width, 128, true, false},
-		} {
-			b.Run(fmt.Sprintf("%s/%dx%dx%d", s.name, s.m, s.n, s.k), func(b *testing.B) {
-				x := newBench(b)
-				op := kernels.MatMul{
-					A: x.random(s.m * s.k), B: x.random(s.k * s.n), C: x.random(s.m * s.n),
-					M: s.m, N: s.n, K: s.k, TransA: s.transA, TransB: s.transB,
-				}
-				run(b, 2*float64(s.m*s.n*s.k), func() error { return x.MatMul(op) })
-			})
-		}
-	}
-}
-
 // BenchmarkAttention counts the products that causality leaves: two forward,
 // five backward, over half of the pairs of tokens.
 func BenchmarkAttention(b *testing.B) {

@@ -52,7 +52,7 @@ func (c HostConfig) arena() memory.ArenaConfig {
 // Host is the processor as a device: buffers in a [memory.Arena], every operation
 // of [Compute] over views of them. An operation is done when it returns. In steady
 // state it starts no goroutine and allocates nothing on the Go heap (L11). Beside
-// the arena a device has 0.6 MiB of scratch memory for matrix products, and a pool
+// the arena a device has 0.8 MiB of scratch memory for matrix products, and a pool
 // as much for each of its other threads, whatever the shapes.
 //
 // Results are a function of the arguments and the instruction set alone, to the

@@ -21,7 +21,7 @@ type bench struct {
 func newBench(t testing.TB) *bench { return newBenchWith(t, kernels.HostConfig{}) }
 
 func newBenchWith(t testing.TB, cfg kernels.HostConfig) *bench {
-	cfg.Capacity = 256 << 20
+	cfg.Capacity = max(cfg.Capacity, 256<<20)
 	h, err := kernels.NewHost(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })

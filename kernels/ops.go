@@ -14,8 +14,9 @@ type Elementwise interface {
 
 // MatMul is C = op(A)·op(B), or C += op(A)·op(B) where Accumulate is set. op(A)
 // is M×K, op(B) is K×N, C is M×N. Where TransA is set A is stored K×M, where
-// TransB is set B is stored N×K. The sum over K runs in ascending order of k
-// in fixed blocks, so that it depends on the shapes alone.
+// TransB is set B is stored N×K. Each element of C is one chain of additions in
+// ascending order of k, from 0 or from what C has: it depends on its row of op(A)
+// and its column of op(B) alone.
 type MatMul struct {
 	A, B, C        Buffer
 	M, N, K        int

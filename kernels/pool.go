@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -23,16 +24,10 @@ const maxThreads = 256
 type Pool struct {
 	threads int
 	running atomic.Int32 // threads that compute or are about to
-	calls   chan summons
+	calls   chan *crew
 	quit    chan struct{}
 	close   sync.Once
 	helpers sync.WaitGroup
-}
-
-// summons asks a helper for help with a round of a crew.
-type summons struct {
-	crew  *crew
-	round uint32
 }
 
 // NewPool starts the helpers. The caller owns the pool and ends it with Close,
@@ -45,7 +40,7 @@ func NewPool(threads int) (*Pool, error) {
 }
 
 func newPool(threads int) *Pool {
-	p := &Pool{threads: threads, calls: make(chan summons, threads), quit: make(chan struct{})}
+	p := &Pool{threads: threads, calls: make(chan *crew, threads), quit: make(chan struct{})}
 	for i := 1; i < threads; i++ {
 		p.helpers.Go(func() { p.help(newWorker(i)) })
 	}
@@ -72,20 +67,39 @@ func (p *Pool) Close() {
 // help is the life of a helper.
 func (p *Pool) help(w *worker) {
 	for {
-		select {
-		case s := <-p.calls:
-			if s.crew.work(s.round, w) {
-				s.crew.done <- struct{}{}
+		c, ok := poll(p.calls)
+		if !ok {
+			select {
+			case c = <-p.calls:
+			case <-p.quit:
+				return
 			}
-			p.running.Add(-1)
-		case <-p.quit:
-			return
 		}
+		if c.work(w) {
+			c.done <- struct{}{}
+		}
+		p.running.Add(-1)
 	}
 }
 
-// recruit asks one helper, where less threads are running than the pool has.
-func (p *Pool) recruit(c summons) bool {
+// poll looks for a message for about as long as it takes the system to wake a
+// thread, some 100 microseconds, and lets other goroutines run meanwhile: the
+// next operation, or the end of this one, mostly comes sooner.
+func poll[T any](c <-chan T) (v T, ok bool) {
+	const looks = 1024
+	for range looks {
+		select {
+		case v = <-c:
+			return v, true
+		default:
+			runtime.Gosched()
+		}
+	}
+	return v, false
+}
+
+// recruit asks a helper to work for c, where less threads are running than the pool has.
+func (p *Pool) recruit(c *crew) bool {
 	for {
 		n := p.running.Load()
 		if int(n) >= p.threads {
@@ -115,15 +129,15 @@ func newWorker(index int) *worker {
 }
 
 // crew is a device's place in its pool: one operation at a time, in parts that the
-// caller and its helpers take in turn. A helper that comes late, even into the
-// next operation, finds that its round is over.
+// caller and its helpers take in turn. A helper that comes late works for whatever
+// operation it finds, or for none.
 type crew struct {
 	pool *Pool // nil: the caller is alone
 	set  product.Instructions
 	self *worker
 
 	task  task
-	turn  atomic.Uint64 // see turn
+	turn  atomic.Uint64 // see take
 	left  atomic.Int32  // parts that are not done
 	done  chan struct{} // told by a helper that did the last part
 	fault atomic.Pointer[any]
@@ -155,19 +169,20 @@ func (c *crew) run(t task, parts int) {
 		}
 		return
 	}
-	round := uint32(c.turn.Load()>>32) + 1
 	c.task = t
 	c.left.Store(int32(parts))
-	c.turn.Store(uint64(round)<<32 | uint64(parts)<<16)
+	c.turn.Store((c.turn.Load()>>32+1)<<32 | uint64(parts)<<16)
 
 	c.pool.running.Add(1)
 	for range parts - 1 {
-		if !c.pool.recruit(summons{c, round}) {
+		if !c.pool.recruit(c) {
 			break
 		}
 	}
-	if !c.work(round, c.self) {
-		<-c.done
+	if !c.work(c.self) {
+		if _, ok := poll(c.done); !ok {
+			<-c.done
+		}
 	}
 	c.pool.running.Add(-1)
 	c.task = nil
@@ -176,11 +191,11 @@ func (c *crew) run(t task, parts int) {
 	}
 }
 
-// work does parts of a round until none is left, and reports whether it did the
-// one that was done last.
-func (c *crew) work(round uint32, w *worker) (last bool) {
+// work does parts until none is left, and reports whether it did the one that was
+// done last.
+func (c *crew) work(w *worker) (last bool) {
 	for {
-		i, ok := c.take(round)
+		i, ok := c.take()
 		if !ok {
 			return last
 		}
@@ -190,14 +205,14 @@ func (c *crew) work(round uint32, w *worker) (last bool) {
 	}
 }
 
-// take returns the next part of a round. The word turn has the round in its upper
-// half, then the number of parts and the next one, 16 bits each, so that a round
-// that is over cannot be taken for the present one.
-func (c *crew) take(round uint32) (part int, ok bool) {
+// take returns the next part. The word turn has the number of the operation in its
+// upper half, then the number of parts and the next one, 16 bits each: whoever
+// changes it has a part of the operation that is under way.
+func (c *crew) take() (part int, ok bool) {
 	for {
 		turn := c.turn.Load()
 		parts, next := uint16(turn>>16), uint16(turn)
-		if uint32(turn>>32) != round || next == parts {
+		if next == parts {
 			return 0, false
 		}
 		if c.turn.CompareAndSwap(turn, turn+1) {

@@ -111,7 +111,7 @@ func (m *march) goOn(v marcher, rank int) bool {
 		m.exhausted = true
 	}
 	mb := int64(a.Microbatch())
-	if !m.note(v.ready(rank, a, mb)) {
+	if !v.ready(rank, a, mb) {
 		return false
 	}
 	v.act(rank, a, mb)

@@ -123,41 +123,50 @@ func sideBySide(lanes []lane, microbatches, stride int, down bool) []schedule.Se
 	return program
 }
 
-// drawWarmups draws a plan in which each rank runs some forwards, then forward and
-// backward in turn, then the rest of the backwards: 1F1B, if ranks further on run no
-// more forwards first than those before them. Otherwise they block each other after a
-// while.
-func drawWarmups(t *rapid.T) *schedule.Plan {
-	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-	ranks, m := 2+rng.IntN(3), 1+rng.IntN(120)
-	p := &schedule.Plan{Name: "warmups", Microbatches: m, Placement: schedule.Looped(ranks, ranks)}
-	transfers, least := rng.IntN(2) == 0, m
-	for rank := range ranks {
-		warmup := min(least+rng.IntN(9)/8*rng.IntN(5), m)
-		least = max(0, min(least, warmup)-rng.IntN(2)*rng.IntN(30))
-		forward, backward := []schedule.Action{schedule.Act(schedule.F, rank, 0)}, []schedule.Action{schedule.Act(schedule.B, rank, 0)}
-		if transfers && rank > 0 {
-			forward, backward = slices.Insert(forward, 0, schedule.Act(schedule.RecvF, rank, 0)), append(backward, schedule.Act(schedule.SendB, rank, 0))
-		}
-		if transfers && rank < ranks-1 {
-			forward, backward = append(forward, schedule.Act(schedule.SendF, rank, 0)), slices.Insert(backward, 0, schedule.Act(schedule.RecvB, rank, 0))
-		}
-		var steady []schedule.Action
-		for _, a := range forward {
-			steady = append(steady, a.Shift(warmup))
-		}
-		steady = append(steady, backward...)
-		rest := make([]schedule.Action, len(backward))
-		for i, a := range backward {
-			rest[i] = a.Shift(m - warmup)
-		}
-		var program []schedule.Segment
-		for _, s := range []schedule.Segment{{Body: forward, Repeat: warmup}, {Body: steady, Repeat: m - warmup}, {Body: rest, Repeat: warmup}} {
-			if s.Stride = 1; s.Repeat > 0 {
-				program = append(program, s)
+// paces returns a plan in which each rank takes forwards and backwards in turn, some
+// forwards ahead: how many changes now and then. Where a rank is further ahead than
+// the one before it, they block each other.
+func paces(rng *rand.Rand) *schedule.Plan {
+	ranks, m := 2+rng.IntN(3), 1+rng.IntN(150)
+	p := &schedule.Plan{Name: "paces", Microbatches: m, Placement: schedule.Looped(ranks, ranks), Programs: make([][]schedule.Segment, ranks)}
+	transfers := rng.IntN(2) == 0
+	ahead := make([]int, m) // by microbatch: how many more forwards there are before its backward
+	for rank := ranks - 1; rank >= 0; rank-- {
+		for range rng.IntN(3) {
+			from, more := rng.IntN(m), rng.IntN(4)
+			if rng.IntN(4) == 0 {
+				more = -1
+			}
+			for i := from; i < m; i++ {
+				ahead[i] = max(0, ahead[i]+more)
 			}
 		}
-		p.Programs = append(p.Programs, program)
+		var list []schedule.Action
+		do := func(mb int, kinds ...schedule.Kind) {
+			for _, k := range kinds {
+				if sends := k != schedule.F && k != schedule.B; !sends || transfers {
+					list = append(list, schedule.Act(k, rank, mb))
+				}
+			}
+		}
+		next := 0
+		for i := range m {
+			for ; next < min(m, i+1+ahead[i]); next++ {
+				if rank > 0 {
+					do(next, schedule.RecvF)
+				}
+				if do(next, schedule.F); rank < ranks-1 {
+					do(next, schedule.SendF)
+				}
+			}
+			if rank < ranks-1 {
+				do(i, schedule.RecvB)
+			}
+			if do(i, schedule.B); rank > 0 {
+				do(i, schedule.SendB)
+			}
+		}
+		p.Programs[rank] = schedule.Fold(list)
 	}
 	return p
 }
@@ -166,7 +175,7 @@ func drawWarmups(t *rapid.T) *schedule.Plan {
 // where it leaps over laps, with what it finds in the same actions written out.
 func TestCheckOfSegmentsOnRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		draw := []func(*rapid.T) *schedule.Plan{drawSchedule, drawSegments, drawWarmups}
+		draw := []func(*rapid.T) *schedule.Plan{drawSchedule, drawSegments}
 		p := draw[rapid.IntRange(0, len(draw)-1).Draw(t, "draw")](t)
 		for range rapid.IntRange(0, 2).Draw(t, "spoils") {
 			rank := rapid.IntRange(0, len(p.Programs)-1).Draw(t, "rank")
@@ -180,6 +189,22 @@ func TestCheckOfSegmentsOnRanks(t *testing.T) {
 		}
 		compareWithList(t, p, rapid.IntRange(-1, 2).Draw(t, "capacity"))
 	})
+}
+
+// TestCheckOfPaces compares what Check finds in plans that block after a while, the
+// ranks and actions of the circle among it, in segments and in the same written out.
+func TestCheckOfPaces(t *testing.T) {
+	rng := rand.New(rand.NewPCG(*seed, 4))
+	blocked := 0
+	for range 1_000 {
+		p := paces(rng)
+		compareWithList(t, p, rng.IntN(4)-1)
+		if schedule.Check(p) != nil {
+			blocked++
+		}
+	}
+	require.Greater(t, blocked, 100)
+	require.Less(t, blocked, 900)
 }
 
 // compareWithList checks a plan and the same written out.

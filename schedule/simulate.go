@@ -105,6 +105,7 @@ func newSimulation(plan *Plan, costs *Costs, capacity int) (*simulation, error) 
 		return nil, err
 	}
 	s := &simulation{plan: plan, costs: costs, capacity: capacity}
+	s.passages = s.handed()
 	if s.survey(c); len(c.faults) > 0 {
 		return nil, c.err()
 	}

@@ -15,10 +15,10 @@ type holding struct {
 	begins, ends int64          // microbatches in flight on the stage
 }
 
-// hold fills in what the actions of a stage allocate and free.
+// hold fills in what a stage saves.
 func (s *simulation) hold(stage int) {
-	p, costs := s.plan.Placement, s.costs.of(s.plan.Placement, stage)
-	f, b, i, w := s.at(stage, F), s.at(stage, B), s.at(stage, I), s.at(stage, W)
+	costs := s.costs.of(s.plan.Placement, stage)
+	f, b, i, w := s.held(stage, F), s.held(stage, B), s.held(stage, I), s.held(stage, W)
 	f[0].begins = 1
 	switch {
 	case !s.plan.HasBackward(stage):
@@ -33,36 +33,35 @@ func (s *simulation) hold(stage int) {
 		lasts(memory.Carry, costs.Carry, i, w)
 		b[0].ends, w[0].ends = 1, 1
 	}
-	if !p.Last(stage) {
-		end := SendF
-		if s.waits[stage]&(1<<WaitF) != 0 {
-			end = WaitF
+}
+
+// hand fills in what a stage hands to a neighbour. On another rank that is a buffer of
+// the receiver's own.
+func (s *simulation) hand(p *passage) {
+	makers, readers := s.held(p.from, p.kinds...), s.held(p.to, p.kinds...)
+	switch {
+	case !p.crosses:
+		lasts(p.class, p.bytes, makers, readers)
+	case s.transfers:
+		end := p.send
+		if p.waits {
+			end = p.wait
 		}
-		s.hand(memory.Activation, costs.Output, stage, stage+1, end, RecvF, F)
-	}
-	if !p.First(stage) && s.plan.HasBackward(stage-1) {
-		end := SendB
-		if s.waits[stage]&(1<<WaitB) != 0 {
-			end = WaitB
-		}
-		s.hand(memory.ActGrad, costs.Gradient, stage, stage-1, end, RecvB, B, I)
+		lasts(p.class, p.bytes, makers, s.held(p.from, end))
+		lasts(memory.Transfer, p.bytes, s.held(p.to, p.receive), readers)
+	default:
+		lasts(p.class, p.bytes, makers, makers)
+		lasts(memory.Transfer, p.bytes, readers, readers)
 	}
 }
 
-// hand enters what a computation of a stage, of one of the kinds, hands on to those
-// of another stage. On another rank that is a buffer of the receiver's own.
-func (s *simulation) hand(class memory.Class, bytes int64, from, to int, end, receive Kind, kinds ...Kind) {
-	makers, readers := s.at(from, kinds...), s.at(to, kinds...)
-	switch {
-	case s.plan.Placement.Rank[from] == s.plan.Placement.Rank[to]:
-		lasts(class, bytes, makers, readers)
-	case s.transfers:
-		lasts(class, bytes, makers, s.at(from, end))
-		lasts(memory.Transfer, bytes, s.at(to, receive), readers)
-	default:
-		lasts(class, bytes, makers, makers)
-		lasts(memory.Transfer, bytes, readers, readers)
+// held returns the holdings of kinds on a stage.
+func (s *simulation) held(stage int, kinds ...Kind) []*holding {
+	list := make([]*holding, len(kinds))
+	for i, kind := range kinds {
+		list[i] = &s.holdings[tableIndex(stage, kind)]
 	}
+	return list
 }
 
 // lasts enters buffers that are born with one of these actions and end with one of
@@ -77,15 +76,6 @@ func lasts(class memory.Class, bytes int64, births, ends []*holding) {
 		h.dies[class-firstHeld] += bytes
 		h.change -= bytes
 	}
-}
-
-// at returns the holdings of kinds on a stage.
-func (s *simulation) at(stage int, kinds ...Kind) []*holding {
-	list := make([]*holding, len(kinds))
-	for i, kind := range kinds {
-		list[i] = &s.holdings[stage*kindsPerStage+int(kind)]
-	}
-	return list
 }
 
 // level is what is live on a rank.
@@ -147,7 +137,7 @@ func (l *level) of(a Action) *holding {
 	if a.Kind() > WaitB {
 		return nil
 	}
-	return &l.holdings[a.Stage()*kindsPerStage+int(a.Kind())]
+	return &l.holdings[tableIndex(a.Stage(), a.Kind())]
 }
 
 // action does what the action does to the level.

@@ -39,7 +39,7 @@ func (s *simulation) deed(a Action) *deed {
 	if a.Kind() > WaitB {
 		return &s.idle
 	}
-	return &s.deeds[a.Stage()*kindsPerStage+int(a.Kind())]
+	return &s.deeds[tableIndex(a.Stage(), a.Kind())]
 }
 
 // together returns the time of a joined pair.
@@ -54,48 +54,42 @@ func (s *simulation) together(a, b Action) int64 {
 	return first.time + second.time
 }
 
-// prepare fills in the deeds, the routes and the mailboxes.
+// prepare fills in the deeds and holdings, the routes and the mailboxes.
 func (s *simulation) prepare() {
+	p := s.plan.Placement
 	s.idle = deed{awaits: -1, link: -1, sends: -1}
-	stages := s.plan.Placement.Stages()
-	s.deeds = make([]deed, stages*kindsPerStage)
+	s.deeds, s.holdings = make([]deed, p.Stages()*kindsPerStage), make([]holding, p.Stages()*kindsPerStage)
 	for i := range s.deeds {
 		s.deeds[i] = s.idle
 	}
-	for stage := range stages {
+	for stage := range p.Stages() {
 		s.computations(stage)
-	}
-	routes := map[[3]int]int{}
-	for stage := range stages {
-		forward, back := s.crosses(stage)
-		if forward {
-			s.edge(routes, stage, stage+1, F)
-		}
-		if back {
-			s.edge(routes, stage, stage-1, B)
-		}
-	}
-	s.holdings = make([]holding, len(s.deeds))
-	for stage := range stages {
 		s.hold(stage)
 	}
-	s.ranks = make([]simRank, s.plan.Placement.Ranks)
-	s.free = make([]simLink, len(s.routes))
+	routes := map[[3]int]int{}
+	for i := range s.passages {
+		passage := &s.passages[i]
+		s.hand(passage)
+		if !passage.crosses {
+			continue
+		}
+		link, wire := s.route(passage, routes)
+		if s.transfers {
+			s.transfer(passage, link, wire)
+		} else {
+			s.imply(passage, link, wire)
+		}
+	}
+	s.ranks, s.free = make([]simRank, p.Ranks), make([]simLink, len(s.routes))
 	for i := range s.free {
 		s.free[i].room = s.capacity
 	}
 }
 
-// crosses reports whether the stage's output goes to another rank, and whether the
-// gradient of its input does.
-func (s *simulation) crosses(stage int) (forward, back bool) {
-	p := s.plan.Placement
-	forward = !p.Last(stage) && p.Rank[stage] != p.Rank[stage+1]
-	back = !p.First(stage) && p.Rank[stage] != p.Rank[stage-1] && s.plan.HasBackward(stage-1)
-	return forward, back
-}
+// tableIndex returns the place of a kind on a stage in the tables.
+func tableIndex(stage int, kind Kind) int { return stage*kindsPerStage + int(kind) }
 
-// computations fills in the computations of a stage, without what they send.
+// computations fills in those of a stage.
 func (s *simulation) computations(stage int) {
 	costs := s.costs.of(s.plan.Placement, stage)
 	recompute := costs.Recompute
@@ -103,7 +97,7 @@ func (s *simulation) computations(stage int) {
 		recompute = 0
 	}
 	set := func(kind Kind, time, recompute int64) *deed {
-		d := &s.deeds[stage*kindsPerStage+int(kind)]
+		d := &s.deeds[tableIndex(stage, kind)]
 		d.does, d.time, d.recompute = doCompute, time+recompute, recompute
 		return d
 	}
@@ -113,22 +107,16 @@ func (s *simulation) computations(stage int) {
 	set(W, costs.W, 0)
 }
 
-// edge fills in what a stage sends to the next one, or to the one before. Kind is the
-// computation whose result it is: F, or B for both backwards.
-func (s *simulation) edge(routes map[[3]int]int, from, to int, kind Kind) {
-	p, costs := s.plan.Placement, s.costs.of(s.plan.Placement, from)
-	bytes, sends, receives, waits, results, readers := costs.Output, SendF, RecvF, WaitF, []Kind{F}, []Kind{F}
-	if kind == B {
-		bytes, sends, receives, waits = costs.Gradient, SendB, RecvB, WaitB
-		results, readers = []Kind{B, I}, []Kind{B, I}
-	}
-	link := s.costs.link(p.Rank[from], p.Rank[to])
-	key := [3]int{link.From, link.To, int(kind)}
+// route returns the link of what passes between ranks, and how long that takes it.
+func (s *simulation) route(p *passage, routes map[[3]int]int) (index int, wire int64) {
+	rank := s.plan.Placement.Rank
+	costs := s.costs.link(rank[p.from], rank[p.to])
+	key := [3]int{costs.From, costs.To, int(p.send)}
 	index, ok := routes[key]
 	if !ok {
 		index = len(s.routes)
 		routes[key] = index
-		r := route{from: link.From, to: link.To, latency: link.Latency, box: -1, room: -1}
+		r := route{from: costs.From, to: costs.To, latency: costs.Latency, box: -1, room: -1}
 		if s.transfers {
 			r.box = s.mailbox()
 			if s.capacity != Unlimited {
@@ -137,29 +125,31 @@ func (s *simulation) edge(routes map[[3]int]int, from, to int, kind Kind) {
 		}
 		s.routes = append(s.routes, r)
 	}
-	wire := link.transmission(bytes)
-	sender := deed{link: index, awaits: -1, offset: int64(to - from), wire: wire}
-	receiver := deed{link: index, sends: -1, peer: link.From, wire: wire}
-	at := func(stage int, kind Kind) *deed { return &s.deeds[stage*kindsPerStage+int(kind)] }
-	if !s.transfers {
-		box := s.mailbox()
-		for _, kind := range results {
-			d := at(from, kind)
-			d.link, d.sends, d.offset, d.wire = index, box, sender.offset, wire
-		}
-		for _, kind := range readers {
-			d := at(to, kind)
-			d.awaits, d.peer = box, link.From
-		}
-		return
+	return index, costs.transmission(p.bytes)
+}
+
+// imply fills in what passes between ranks in a plan without transfers: who makes it
+// sends it, and who reads it waits for it.
+func (s *simulation) imply(p *passage, link int, wire int64) {
+	box := s.mailbox()
+	for _, kind := range p.kinds {
+		d := &s.deeds[tableIndex(p.from, kind)]
+		d.link, d.sends, d.offset, d.wire = link, box, int64(p.to-p.from), wire
+		d = &s.deeds[tableIndex(p.to, kind)]
+		d.awaits, d.peer = box, s.routes[link].from
 	}
-	sender.does, sender.sends = doSend, s.routes[index].box
-	receiver.does, receiver.awaits = doReceive, s.routes[index].box
-	if s.waits[from]&(1<<waits) != 0 {
-		receiver.sends = s.mailbox()
-		*at(from, waits) = deed{does: doAwait, awaits: receiver.sends, peer: link.To, link: -1, sends: -1, offset: sender.offset}
+}
+
+// transfer fills in the transfers of what passes between ranks.
+func (s *simulation) transfer(p *passage, link int, wire int64) {
+	way, offset := &s.routes[link], int64(p.to-p.from)
+	receipts := -1
+	if p.waits {
+		receipts = s.mailbox()
+		s.deeds[tableIndex(p.from, p.wait)] = deed{does: doAwait, awaits: receipts, peer: way.to, link: -1, sends: -1, offset: offset}
 	}
-	*at(from, sends), *at(to, receives) = sender, receiver
+	s.deeds[tableIndex(p.from, p.send)] = deed{does: doSend, awaits: -1, link: link, sends: way.box, offset: offset, wire: wire}
+	s.deeds[tableIndex(p.to, p.receive)] = deed{does: doReceive, awaits: way.box, peer: way.from, link: link, sends: receipts, wire: wire}
 }
 
 // mailbox adds a mailbox.

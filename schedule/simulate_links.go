@@ -8,11 +8,10 @@ func (s *simulation) transmit(r *simRank, d *deed, key int64) {
 	p := parcel{key: key, wire: r.clock}
 	if link.until > r.clock {
 		p.wire = link.until
+		s.note(more)
 	} else {
 		link.by, link.since = r.position, r.clock
-	}
-	if s.tracing {
-		s.note(p.wire > r.clock)
+		s.note(noMore)
 	}
 	link.until = p.wire + d.wire
 	p.there = link.until + s.routes[d.link].latency
@@ -74,11 +73,7 @@ func (s *simulation) receive(r *simRank, rank int, a Action, d *deed) bool {
 	}
 	message := *p
 	if s.capacity == 0 {
-		early := r.clock > message.ready
-		if s.tracing {
-			s.note(early)
-		}
-		if message.wire = message.ready; early {
+		if message.wire = message.ready; r.clock > message.wire {
 			message.wire, message.by = r.clock, itself
 		}
 		message.there = message.wire + d.wire + way.latency
@@ -99,46 +94,41 @@ func (s *simulation) receive(r *simRank, rank int, a Action, d *deed) bool {
 // wait lets the rank wait until the parcel is ready. Peer is the rank that the parcel
 // comes from.
 func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
-	late := p.ready > r.clock
-	if s.tracing {
-		s.note(late)
-	}
-	if !late {
+	if p.ready <= r.clock {
+		s.note(noMore)
 		return
 	}
-	if r.started {
-		since := r.clock
-		if p.wire > since {
-			since = p.wire
-		}
-		if p.there > since {
+	side, since := more, r.clock
+	if p.wire > since {
+		side, since = side|laterOnWire, p.wire
+	}
+	if p.there > since {
+		side |= laterOffWire
+		if r.started {
 			r.communication += p.there - since
 		}
-		if s.tracing {
-			s.note(p.wire > r.clock)
-			s.note(p.there > since)
-		}
 	}
+	s.note(side)
 	if s.chains {
 		s.delay(r, rank, peer, p)
 	}
 	r.clock = p.ready
 }
 
-// What is noted in the trace.
+// What is noted in a trace: which sides of comparisons were more.
 const (
-	noMore   byte = iota // the first side of a comparison was no more than the second one
-	more                 // it was more
-	mustWait             // a rank had to wait
+	noMore       byte = 0
+	more         byte = 1
+	laterOnWire  byte = 2
+	laterOffWire byte = 4
+	mustWait     byte = 8 // a rank could not go on
 )
 
-// note notes which side of a comparison won.
-func (s *simulation) note(isMore bool) {
-	side := noMore
-	if isMore {
-		side = more
+// note notes something in the trace, if there is one.
+func (s *simulation) note(side byte) {
+	if s.tracing {
+		s.trace = append(s.trace, side)
 	}
-	s.trace = append(s.trace, side)
 }
 
 // mixedUp is the fault of a receive that meets another message than its own.

@@ -510,7 +510,10 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *schedule.Costs {
 	top := rapid.SampledFrom([]int64{1, 3, 50, 100_000}).Draw(t, "largest time")
 	time := func(name string) int64 { return max(0, rapid.Int64Range(-top/4, top).Draw(t, name)) }
 	bytes := func(name string) int64 { return rapid.Int64Range(0, 3).Draw(t, name) << 20 * 7 / 4 }
-	c := &schedule.Costs{Latency: time("latency"), PerMiB: time("time of a MiB")}
+	c, bandwidth := &schedule.Costs{Latency: time("latency")}, rapid.IntRange(0, 2).Draw(t, "bandwidth") > 0
+	if bandwidth {
+		c.PerMiB = time("time of a MiB")
+	}
 	stages := rapid.SampledFrom([]int{1, p.Placement.Depth(), p.Placement.Stages()}).Draw(t, "stages with costs")
 	for range stages {
 		s := schedule.StageCosts{F: time("F"), I: time("I"), W: time("W"), B: time("B"), Joined: time("joined"), Recompute: time("recompute"),
@@ -524,7 +527,7 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *schedule.Costs {
 		}
 	}
 	for range rapid.IntRange(-3, 3).Draw(t, "links") {
-		if from, to := rapid.IntRange(0, p.Placement.Ranks-1).Draw(t, "from"), rapid.IntRange(0, p.Placement.Ranks-1).Draw(t, "to"); from != to {
+		if from, to := rapid.IntRange(0, p.Placement.Ranks-1).Draw(t, "from"), rapid.IntRange(0, p.Placement.Ranks-1).Draw(t, "to"); from != to && bandwidth {
 			c.Links = append(c.Links, schedule.LinkCosts{From: from, To: to, Latency: time("latency of link"), PerMiB: time("time of a MiB on link")})
 		}
 	}

@@ -8,8 +8,8 @@ type simulation struct {
 	plan      *Plan
 	costs     *Costs
 	capacity  int
-	transfers bool     // the plan says what is sent
-	waits     []uint32 // by stage: a bit for each kind of wait that the plan has
+	passages  []passage
+	transfers bool // the plan says what is sent
 
 	deeds    []deed    // by stage and kind
 	idle     deed      // that of the kinds that take no time
@@ -157,9 +157,7 @@ func (s *simulation) turn(rank int) bool {
 	for ; n < quota; n++ {
 		a := segment.Body[r.index] + shift
 		if !s.act(r, rank, a) {
-			if s.tracing {
-				s.trace = append(s.trace, mustWait)
-			}
+			s.note(mustWait)
 			break
 		}
 		r.position++

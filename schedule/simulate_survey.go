@@ -7,11 +7,7 @@ import "fmt"
 // again. It adds at most one fault.
 func (s *simulation) survey(c *checker) {
 	stages := s.plan.Placement.Stages()
-	s.waits = make([]uint32, stages)
-	runs := make([]uint32, stages) // by stage: a bit for each kind that can be run
-	for stage := range runs {
-		runs[stage] = s.kinds(stage)
-	}
+	runs, has := s.kinds(), make([]uint32, stages) // by stage: a bit for each kind
 	for rank, program := range s.plan.Programs {
 		var position int64
 		for i := range program {
@@ -22,35 +18,29 @@ func (s *simulation) survey(c *checker) {
 					c.add(s.refusal(rank, segment, k, position+int64(k)))
 					return
 				}
-				s.transfers = s.transfers || kind >= SendF && kind <= WaitB
-				if kind == WaitF || kind == WaitB {
-					s.waits[stage] |= 1 << kind
-				}
+				has[stage] |= 1 << kind
 			}
 			position += int64(len(segment.Body)) * int64(segment.Repeat)
 		}
 	}
+	for i := range s.passages {
+		p := &s.passages[i]
+		p.waits = has[p.from]>>p.wait&1 == 1
+		s.transfers = s.transfers || (has[p.from]>>p.send|has[p.to]>>p.receive|has[p.from]>>p.wait)&1 == 1
+	}
 }
 
-// kinds returns a bit for each kind of action that a stage can have. A stage has
+// kinds returns by stage a bit for each kind of action that it can have. It has
 // transfers only of what passes between ranks.
-func (s *simulation) kinds(stage int) uint32 {
-	kinds := uint32(1<<F | 1<<B | 1<<I | 1<<W | 1<<Unshard | 1<<Reshard | 1<<ReduceGrad)
-	forward, back := s.crosses(stage)
-	if forward {
-		kinds |= 1<<SendF | 1<<WaitF
+func (s *simulation) kinds() []uint32 {
+	kinds := make([]uint32, s.plan.Placement.Stages())
+	for stage := range kinds {
+		kinds[stage] = 1<<F | 1<<B | 1<<I | 1<<W | 1<<Unshard | 1<<Reshard | 1<<ReduceGrad
 	}
-	if back {
-		kinds |= 1<<SendB | 1<<WaitB
-	}
-	if p := s.plan.Placement; !p.First(stage) {
-		if forward, _ := s.crosses(stage - 1); forward {
-			kinds |= 1 << RecvF
-		}
-	}
-	if p := s.plan.Placement; !p.Last(stage) {
-		if _, back := s.crosses(stage + 1); back {
-			kinds |= 1 << RecvB
+	for _, p := range s.passages {
+		if p.crosses {
+			kinds[p.from] |= 1<<p.send | 1<<p.wait
+			kinds[p.to] |= 1 << p.receive
 		}
 	}
 	return kinds
@@ -88,12 +78,12 @@ func (s *simulation) refusal(rank int, segment *Segment, i int, position int64) 
 		f.Code, text = WrongRank, fmt.Sprintf("is on the wrong rank; move it to rank %d, which has stage %d", p.Rank[a.Stage()], a.Stage())
 	case lowest < 0 || highest >= int64(s.plan.Microbatches):
 		f.Code, text = UnknownMicrobatch, fmt.Sprintf("is of a microbatch that the plan does not have, here or in another repeat; microbatches are 0 to %d", s.plan.Microbatches-1)
+	case s.kinds()[a.Stage()]>>a.Kind()&1 == 1:
+		f.Code, text = BadJoin, "is joined with what cannot overlap; join two computations of one body, and no third"
 	case a.Kind() >= SendF && a.Kind() <= WaitB:
 		f.Code, text = Unexpected, "passes nothing between ranks; take it out"
-	case s.kinds(a.Stage())>>a.Kind()&1 == 0:
-		f.Code, text = Unexpected, "is nothing that can be simulated; take it out"
 	default:
-		f.Code, text = BadJoin, "is joined with what cannot overlap; join two computations of one body, and no third"
+		f.Code, text = Unexpected, "is nothing that can be simulated; take it out"
 	}
 	f.Text = fmt.Sprintf("Rank %d, action %d: %v %s.", rank, position, a, text)
 	return f

@@ -31,6 +31,7 @@ type outcome struct {
 	Microbatches  int    `json:"microbatches"`
 	Actions       int64  `json:"actions"`
 	Visited       int64  `json:"visited"`
+	OldLetters    bool   `json:"old_letters,omitempty"`
 	LeastCapacity *int   `json:"least_capacity,omitempty"` // of a valid plan with transfers
 	Faults        faults `json:"faults,omitempty"`
 }
@@ -53,6 +54,7 @@ func (c *checkCmd) Run(s *streams) error {
 		Valid: !invalid, Name: plan.Name, Faults: found, Actions: proof.Actions, Visited: proof.Visited,
 		Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches,
 	}
+	o.OldLetters = file != nil && file.OldLetters
 	if o.Valid && transfers(plan) {
 		least, err := schedule.LeastCapacity(plan)
 		if err != nil {
@@ -110,6 +112,9 @@ func (o *outcome) text(p *schedule.Plan) string {
 		text += "; safe under rendezvous"
 	default:
 		text += fmt.Sprintf("; links must hold %s", count(*o.LeastCapacity, "message"))
+	}
+	if o.OldLetters {
+		text += ". " + oldLetters + "; --letters today reads today's"
 	}
 	if p.Windows != nil {
 		text += "; in flight per stage " + each(p.Windows)

@@ -10,6 +10,7 @@ type convertCmd struct {
 	File         string `arg:"" help:"The plan file, or - for standard input."`
 	From         string `help:"Form of the file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
 	To           string `help:"Form to write: text, compute, comms, order or json; by default the file's own, byte for byte." enum:"same,text,compute,comms,order,json" default:"same"`
+	Letters      string `help:"PyTorch's letters in the file: auto, today or old." enum:"auto,today,old" default:"auto"`
 	Ranks        *int   `help:"Number of ranks, where the file does not show it." placeholder:"P"`
 	Stages       *int   `help:"Number of stages, where the file does not show it." placeholder:"S"`
 	Microbatches *int   `help:"Number of microbatches, where the file does not show it." placeholder:"M"`
@@ -19,7 +20,7 @@ type convertCmd struct {
 
 // Run writes the plan.
 func (c *convertCmd) Run(s *streams) error {
-	file, err := readFile(s, c.File, c.From, making{Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches})
+	file, err := readFile(s, c.File, c.From, c.Letters, making{Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches})
 	if err != nil {
 		return err
 	}

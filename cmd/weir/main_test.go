@@ -259,6 +259,35 @@ func TestChooseSmallCap(t *testing.T) {
 	require.Equal(t, "weir: no plan fits into 0.1 mb: the smallest is v-min, which needs 2 mb on a rank\n", stderr)
 }
 
+// Who wrote a file with old letters, or by mistake one that looks so, is told.
+func TestLetters(t *testing.T) {
+	doubled := "0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1W0,1F1,1B1,1W1\n"
+	stdout, _, status := weir(doubled, "check", "-")
+	require.Zero(t, status)
+	require.Contains(t, stdout, "The letters are read as those of 2024")
+	_, stderr, status := weir(doubled, "check", "-", "--letters", "today")
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "mixed backward")
+	_, stderr, status = weir("0F0,0F1,0B0,0W0,0B1\n1F0,1B0,1F1,1B1\n", "check", "-")
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "note: The letters are read as those of 2024")
+}
+
+// One microbatch far above all others is pointed at.
+func TestOutlier(t *testing.T) {
+	_, stderr, status := weir("0F0,0F1,0F99,0B0,0B1\n", "check", "-", "--format", "compute")
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "<stdin>:1:9: note: 0F99 makes it a plan of 100 microbatches")
+}
+
+// A compute-only file read as one with transfers is told apart.
+func TestCommsWithoutTransfers(t *testing.T) {
+	_, stderr, status := weir("", "check", "testdata/1f1b.csv", "--format", "comms")
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "testdata/1f1b.csv:1:1: ")
+	require.Contains(t, stderr, "compute")
+}
+
 // A schedule by name gets transfers where the links' capacity is given.
 func TestNamesWithCapacity(t *testing.T) {
 	bare, _, _ := weir("", "check", "interleaved", "--ranks", "2", "--microbatches", "9")

@@ -16,6 +16,7 @@ type source struct {
 	making
 	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A schedule that is given by name gets transfers for it; without it, its computations alone are looked at." placeholder:"N"`
 	Format   string `help:"Form of a plan file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
+	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto tells them by BW, or by W without I." enum:"auto,today,old" default:"auto"`
 }
 
 // read returns the plan, and the file that it is from, nil where it was made.
@@ -39,7 +40,7 @@ func (c *source) read(s *streams) (*schedule.Plan, *format.File, error) {
 	if err := c.beside(c.Plan); err != nil {
 		return nil, nil, err
 	}
-	file, err := readFile(s, c.Plan, c.Format, c.making)
+	file, err := readFile(s, c.Plan, c.Format, c.Letters, c.making)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -50,7 +51,7 @@ func (c *source) read(s *streams) (*schedule.Plan, *format.File, error) {
 func (c *source) capacity() int { return or(c.Capacity, schedule.Unlimited) }
 
 // readFile reads a plan file, or standard input where its name is -.
-func readFile(s *streams, name, form string, m making) (*format.File, error) {
+func readFile(s *streams, name, form, letters string, m making) (*format.File, error) {
 	for flag, given := range map[string]*int{"--ranks": m.Ranks, "--stages": m.Stages, "--microbatches": m.Microbatches} {
 		if given != nil && *given < 1 {
 			return nil, usage("%s %d: give 1 or more", flag, *given)
@@ -58,6 +59,7 @@ func readFile(s *streams, name, form string, m making) (*format.File, error) {
 	}
 	options := format.Options{Name: name, Ranks: or(m.Ranks, 0), Stages: or(m.Stages, 0), Microbatches: or(m.Microbatches, 0)}
 	options.Format, _ = format.Parse(form)
+	options.Letters, _ = format.ParseLetters(letters)
 	in := s.in
 	if name == "-" {
 		options.Name = "<stdin>"
@@ -93,8 +95,26 @@ func proven(plan *schedule.Plan, file *format.File, capacity int) (schedule.Proo
 		}
 		found = append(found, one)
 	}
+	if file != nil {
+		found = append(found, hints(file)...)
+	}
 	if invalid.More > 0 {
 		found = append(found, fault{File: found[0].File, Rank: -1, Text: fmt.Sprintf("and %d more faults", invalid.More)})
 	}
 	return proof, found
 }
+
+// hints are what may be behind the faults of a file.
+func hints(file *format.File) (found faults) {
+	if file.OldLetters {
+		found = append(found, fault{file.Name, 1, 1, "note", -1, oldLetters + "; --letters today reads today's."})
+	}
+	if a, line, column, ok := file.Outlier(); ok {
+		found = append(found, fault{file.Name, line, column, "note", -1,
+			fmt.Sprintf("%v makes it a plan of %d microbatches, and there is none before it; give --microbatches if it is a slip.", a, a.Microbatch()+1)})
+	}
+	return found
+}
+
+// oldLetters says how a file was read.
+const oldLetters = "The letters are read as those of 2024, B the input gradient and BW the full backward"

@@ -53,8 +53,6 @@ row: \
 	VZEROUPPER; \
 	RET
 
-#define LOAD16 VMOVUPS (SI), Y0; VMOVUPS 32(SI), Y1
-#define STORE16 VMOVUPS Y0, (DI); VMOVUPS Y1, 32(DI)
 #define LOAD8 VMOVUPS (SI), Y0
 #define STORE8 VMOVUPS Y0, (DI)
 #define LOAD4 VMOVUPS (SI), X0
@@ -84,16 +82,60 @@ block:
 	VZEROUPPER
 	RET
 
-// func copy16(dst *float32, dstRow int, src *float32, srcRow, rows int)
-//
-// It copies the first 16 columns of rows. Rows are in bytes.
-TEXT ·copy16(SB), NOSPLIT, $0-40
-	COPY(LOAD16, STORE16)
-
 // func copy8(dst *float32, dstRow int, src *float32, srcRow, rows int)
+//
+// It copies the first 8 columns of rows. Rows are in bytes.
 TEXT ·copy8(SB), NOSPLIT, $0-40
 	COPY(LOAD8, STORE8)
 
 // func copy4(dst *float32, dstRow int, src *float32, srcRow, rows int)
+//
+// It copies the first 4 columns of rows. Rows are in bytes.
 TEXT ·copy4(SB), NOSPLIT, $0-40
 	COPY(LOAD4, STORE4)
+
+// func spread16(dst *float32, dstPanel int, src *float32, panels int)
+//
+// It copies a row to panels of 16 columns, dstPanel bytes apart.
+TEXT ·spread16(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ dstPanel+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ panels+24(FP), CX
+
+panel:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ $64, SI
+	ADDQ R8, DI
+	DECQ CX
+	JNZ  panel
+	VZEROUPPER
+	RET
+
+// func spread32(dst *float32, dstPanel int, src *float32, panels int)
+//
+// It copies a row to panels of 32 columns, dstPanel bytes apart.
+TEXT ·spread32(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ dstPanel+8(FP), R8
+	MOVQ src+16(FP), SI
+	MOVQ panels+24(FP), CX
+
+panel:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	ADDQ $128, SI
+	ADDQ R8, DI
+	DECQ CX
+	JNZ  panel
+	VZEROUPPER
+	RET

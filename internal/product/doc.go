@@ -7,13 +7,15 @@
 // and whoever cuts C into parts gets the bits of the whole. With AVX2 and AVX-512
 // an addition and its product are one rounding (FMA), and both give the same bits;
 // in plain Go the product is rounded first, on every architecture, which gives
-// others. In both the error is at most γ(k+1)·(|c| + Σ|a|·|b|), where γ(n) is
-// n·u/(1-n·u) and u is 2^-24, where nothing overflows or is below the smallest
-// normal number (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
+// others. In both the error is at most γ(k+1)·(|c| + Σ|a|·|b|) + (k+1)·2^-150, where
+// γ(n) is n·u/(1-n·u) and u is 2^-24, as long as nothing overflows (Higham, Accuracy
+// and Stability of Numerical Algorithms, section 3.1); the second term is there for
+// what is below the smallest normal number. Infinities and NaN spread as in the
+// definition: no product is left out for a zero.
 //
 // The blocks follow Goto and van de Geijn, Anatomy of High-Performance Matrix
 // Multiplication (2008), with the roles of A and B turned: a block of B lies packed
 // in the second-level cache, a tile of a few rows of A in the first, and the tile
-// sweeps over the block (see sweep). Edges are tiles with fewer rows, for which
+// sweeps over the block (see sweepArgs). Edges are tiles with fewer rows, for which
 // there is code of their own, and masks for columns that do not exist.
 package product

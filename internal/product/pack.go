@@ -53,17 +53,26 @@ func (p *Product) block(b Matrix, depth, width int, pack bool) block {
 	if !pack {
 		return block{b.Data, b.Stride, panel}
 	}
-	for j := 0; j < width; j += panel {
-		cols := min(panel, width-j)
-		to := p.b[j*depth:]
-		from := b.From(0, j)
-		if !b.Trans {
-			p.copyRows(to, panel, from.Data, from.Stride, depth, cols)
-			continue
-		}
-		for i := 0; i < cols; i += 8 {
-			p.transpose(to[i:], panel, from.Data[i*from.Stride:], from.Stride, min(8, cols-i), depth)
+	if b.Trans {
+		p.gather(b, depth, width, panel)
+	} else {
+		for l := range depth {
+			p.spread(p.b[l*panel:], panel*depth, b.Data[l*b.Stride:][:width], panel)
 		}
 	}
 	return block{p.b, panel, panel * depth}
+}
+
+// gather packs a block of a matrix that is stored transposed: 8 columns at a time,
+// and of a panel only as much as fits into the first-level cache.
+func (p *Product) gather(b Matrix, depth, width, panel int) {
+	const fits = 64
+	for j := 0; j < width; j += panel {
+		for l := 0; l < depth; l += fits {
+			to := p.b[j*depth+l*panel:]
+			for i := 0; i < min(panel, width-j); i += 8 {
+				p.transpose(to[i:], panel, b.Data[(j+i)*b.Stride+l:], b.Stride, min(8, panel, width-j-i), min(fits, depth-l))
+			}
+		}
+	}
 }

@@ -66,3 +66,14 @@ func copyPlain(dst []float32, dstStride int, src []float32, srcStride, rows, col
 		copy(dst[i*dstStride:][:cols], src[i*srcStride:][:cols])
 	}
 }
+
+// spreadPlain copies a row to panels of panel columns, dstPanel elements apart.
+func spreadPlain(dst []float32, dstPanel int, src []float32, panel int) {
+	for at := 0; ; at += dstPanel {
+		copy(dst[at:][:panel], src)
+		if len(src) <= panel {
+			return
+		}
+		src = src[panel:]
+	}
+}

@@ -9,7 +9,7 @@ type Instructions uint8
 const (
 	Portable Instructions = iota // plain Go
 	AVX2                         // with FMA
-	AVX512                       // F
+	AVX512                       // F, and AVX2 for copies
 )
 
 // Matrix is an operand: row-major, Stride elements from row to row. Where Trans is
@@ -43,13 +43,12 @@ func (x Matrix) end(rows, cols int) int {
 	return (rows-1)*row + (cols-1)*col + 1
 }
 
-// The blocks of B: depth×width elements are 1/2 to 3/4 MiB, which leaves room in a
-// second-level cache of 1 MiB.
+// The block of B: 3/4 MiB, which leaves room for the rest in a second-level cache
+// of 1 MiB.
 const (
 	maxDepth = 384
-	maxWidth = 384
+	maxWidth = 512
 	maxRows  = 14 // of the tallest tile
-	maxPanel = 32 // columns of the widest panel
 )
 
 // The tile and the panel of each instruction set.
@@ -59,7 +58,7 @@ var shapes = [...]struct{ rows, panel int }{
 	AVX512:   {14, 32},
 }
 
-// Product multiplies on one thread. It has the scratch memory of the blocks, 0.6
+// Product multiplies on one thread. It has the scratch memory of the blocks, 0.8
 // MiB whatever the shapes, and is not for concurrent use.
 type Product struct {
 	// Instructions may change from call to call.

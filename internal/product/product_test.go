@@ -144,7 +144,7 @@ func TestEveryElementIsOneChain(t *testing.T) {
 			}
 			p := product.New(set)
 			rng := rand.New(rand.NewPCG(1, 2))
-			for round := range 300 {
+			for round := range 200 {
 				q := draw(rng, 1+rng.IntN(70), 1+rng.IntN(70), 1+rng.IntN(70), round, rng.IntN(3))
 				sameBits(t, q.want(add), q.run(p), q)
 			}
@@ -155,5 +155,135 @@ func TestEveryElementIsOneChain(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// odd are the numbers at which arithmetic breaks.
+var odd = []float32{
+	0, float32(math.Copysign(0, -1)), 1, -1, math.SmallestNonzeroFloat32, -0x1p-127, 0x1p-126, 0x1.fffffep-100,
+	math.MaxFloat32, -math.MaxFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 0x1p-75, -0x1p64,
+}
+
+// TestOddNumbers has operands of denormals, infinities and NaN: they are the
+// definition's too, and no lane or row is touched by its neighbour.
+func TestOddNumbers(t *testing.T) {
+	for name, set := range available() {
+		add := once
+		if set == product.Portable {
+			add = twice
+		}
+		p := product.New(set)
+		rng := rand.New(rand.NewPCG(3, 4))
+		for round := range 200 {
+			q := draw(rng, 1+rng.IntN(30), 1+rng.IntN(70), 1+rng.IntN(12), round, rng.IntN(3))
+			kinds := len(odd)
+			if round%2 == 0 {
+				kinds = 8 // without what spreads
+			}
+			for _, x := range [][]float32{q.a, q.b, q.c} {
+				for i := range x {
+					if rng.IntN(3) == 0 {
+						x[i] = odd[rng.IntN(kinds)]
+					}
+				}
+			}
+			sameBits(t, q.want(add), q.run(p), name, q)
+		}
+	}
+}
+
+// within demands the error bound that the package states.
+func within(t *testing.T, q problem, got []float32, what ...any) {
+	t.Helper()
+	n := float64(q.k+1) * 0x1p-24
+	gamma := n / (1 - n)
+	for i := range q.m {
+		for j := range q.n {
+			var want, magnitude float64
+			if q.accumulate {
+				want = float64(q.c[i*q.ldc+j])
+				magnitude = math.Abs(want)
+			}
+			for l := range q.k {
+				term := float64(q.at(i, l)) * float64(q.bt(l, j))
+				want += term
+				magnitude += math.Abs(term)
+			}
+			bound := gamma*magnitude + float64(q.k+1)*0x1p-150
+			off := math.Abs(float64(got[i*q.ldc+j]) - want)
+			require.LessOrEqual(t, off, bound, "%v: %v: row %d, column %d", what, q, i, j)
+		}
+	}
+}
+
+// FuzzMultiply holds the error bound against float64 for any shape and scale, and
+// that nothing beside the rows of C is written.
+func FuzzMultiply(f *testing.F) {
+	for _, s := range [][3]uint16{{1, 1, 1}, {14, 32, 8}, {15, 33, 9}, {29, 70, 70}, {6, 16, 385}, {7, 769, 5}, {300, 9, 40}} {
+		for form := range uint8(8) {
+			f.Add(uint64(form), s[0], s[1], s[2], form, int8(form)*20-60)
+		}
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, m, n, k uint16, form uint8, exponent int8) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		q := draw(rng, 1+int(m)%400, 1+int(n)%900, 1+int(k)%900, int(form), int(form>>3)%4)
+		if q.m*q.n*q.k > 4<<20 || exponent > 90 {
+			t.Skip("too much for a test, or for float32")
+		}
+		for i := range q.a {
+			q.a[i] = float32(math.Ldexp(float64(q.a[i]), int(exponent)))
+		}
+		for name, set := range available() {
+			got := q.run(product.New(set))
+			within(t, q, got, name)
+			for i := range got {
+				if i%q.ldc >= q.n {
+					require.Equal(t, math.Float32bits(q.c[i]), math.Float32bits(got[i]), "between the rows of C")
+				}
+			}
+		}
+	})
+}
+
+// A part of C is what it is in the whole: any rows, any columns.
+func TestPartsAreTheWhole(t *testing.T) {
+	for name, set := range available() {
+		p := product.New(set)
+		rng := rand.New(rand.NewPCG(5, 6))
+		for form := range 8 {
+			q := draw(rng, 61, 150, 100, form, 1)
+			whole := q.run(p)
+			for range 10 {
+				i, j := rng.IntN(q.m), rng.IntN(q.n)
+				rows, cols := 1+rng.IntN(q.m-i), 1+rng.IntN(q.n-j)
+				c := append([]float32(nil), q.c...)
+				a := product.Matrix{Data: q.a, Stride: q.lda, Trans: q.transA}
+				b := product.Matrix{Data: q.b, Stride: q.ldb, Trans: q.transB}
+				p.Multiply(rows, cols, q.k, a.From(i, 0), b.From(0, j), c[i*q.ldc+j:], q.ldc, q.accumulate)
+				for r := range rows {
+					at := (i+r)*q.ldc + j
+					sameBits(t, whole[at:at+cols], c[at:at+cols], name, q)
+				}
+			}
+		}
+	}
+}
+
+// Operands that are too short are found before anything is read.
+func TestShortOperandsPanic(t *testing.T) {
+	p := product.New(product.Portable)
+	x := func(n int) product.Matrix { return product.Matrix{Data: make([]float32, n), Stride: 4} }
+	for _, n := range [][3]int{{15, 16, 16}, {16, 15, 16}, {16, 16, 15}} {
+		require.Panics(t, func() { p.Multiply(4, 4, 4, x(n[0]), x(n[1]), make([]float32, n[2]), 4, false) })
+	}
+}
+
+func TestNothingIsAllocated(t *testing.T) {
+	for name, set := range available() {
+		p := product.New(set)
+		q := draw(rand.New(rand.NewPCG(7, 8)), 40, 200, 50, 2, 0)
+		a := product.Matrix{Data: q.a, Stride: q.lda, Trans: q.transA}
+		b := product.Matrix{Data: q.b, Stride: q.ldb, Trans: q.transB}
+		require.Zero(t, testing.AllocsPerRun(10, func() { p.Multiply(q.m, q.n, q.k, a, b, q.c, q.ldc, true) }), name)
 	}
 }

@@ -88,22 +88,35 @@ func (p *Product) transpose(dst []float32, dstStride int, src []float32, srcStri
 	}
 }
 
-// copyRows copies rows×cols elements, cols being at most 32. What one vector leaves
+// copyRows copies rows×cols elements, cols being at most 16. What one vector leaves
 // over is copied by a second that overlaps it.
 func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
-	move, vector := copy16, 16
 	switch {
 	case p.Instructions == Portable || cols < 4:
 		copyPlain(dst, dstStride, src, srcStride, rows, cols)
-		return
 	case cols < 8:
-		move, vector = copy4, 4
-	case cols < 16:
-		move, vector = copy8, 8
+		copy4(&dst[0], 4*dstStride, &src[0], 4*srcStride, rows)
+		copy4(&dst[cols-4], 4*dstStride, &src[cols-4], 4*srcStride, rows)
+	default:
+		copy8(&dst[0], 4*dstStride, &src[0], 4*srcStride, rows)
+		copy8(&dst[cols-8], 4*dstStride, &src[cols-8], 4*srcStride, rows)
 	}
-	move(&dst[0], 4*dstStride, &src[0], 4*srcStride, rows)
-	if rest := cols - vector; rest > 0 {
-		move(&dst[rest], 4*dstStride, &src[rest], 4*srcStride, rows)
+}
+
+// spread copies a row to panels of panel columns, dstPanel elements apart.
+func (p *Product) spread(dst []float32, dstPanel int, src []float32, panel int) {
+	whole := 0
+	switch panels := len(src) / panel; {
+	case panels == 0 || p.Instructions == Portable:
+	case p.Instructions == AVX512:
+		spread32(&dst[0], 4*dstPanel, &src[0], panels)
+		whole = panels
+	case p.Instructions == AVX2:
+		spread16(&dst[0], 4*dstPanel, &src[0], panels)
+		whole = panels
+	}
+	if whole*panel < len(src) {
+		spreadPlain(dst[whole*dstPanel:], dstPanel, src[whole*panel:], panel)
 	}
 }
 
@@ -171,10 +184,13 @@ func sweep256x6(s *sweepArgs)
 func transpose8(dst *float32, dstRow int, src *float32, srcRow, blocks int)
 
 //go:noescape
-func copy16(dst *float32, dstRow int, src *float32, srcRow, rows int)
-
-//go:noescape
 func copy8(dst *float32, dstRow int, src *float32, srcRow, rows int)
 
 //go:noescape
 func copy4(dst *float32, dstRow int, src *float32, srcRow, rows int)
+
+//go:noescape
+func spread16(dst *float32, dstPanel int, src *float32, panels int)
+
+//go:noescape
+func spread32(dst *float32, dstPanel int, src *float32, panels int)

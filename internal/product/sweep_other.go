@@ -15,3 +15,7 @@ func (p *Product) transpose(dst []float32, dstStride int, src []float32, srcStri
 func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	copyPlain(dst, dstStride, src, srcStride, rows, cols)
 }
+
+func (p *Product) spread(dst []float32, dstPanel int, src []float32, panel int) {
+	spreadPlain(dst, dstPanel, src, panel)
+}

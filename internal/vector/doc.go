@@ -7,9 +7,10 @@
 // length alone: elements i, i+8, i+16, ... make number i of eight partial sums, and
 // these are added up in halves.
 //
-// Bits may differ between sets: the assembly rounds a product and a sum once where
-// plain Go rounds twice. Sums in float64 of exact products ([Set.Total],
-// [Set.Squares], [Set.Dot]) are the same in all.
+// AVX2 and AVX512 give the same bits. Those of Portable may be others, because the
+// assembly rounds a product and a sum once where plain Go rounds twice. Sums in
+// float64 ([Set.Total], [Set.Squares], [Set.Dot]) and [Set.Dropout] are the same in
+// all.
 //
 // NaN and infinities come through wherever the formula makes them. Denormal
 // numbers count as what they are, but for the results of exponentials: below the

@@ -14,7 +14,7 @@ import (
 
 var (
 	seedFlag = flag.Uint64("seed", 1, "seed of the random tests")
-	longFlag = flag.Bool("long", false, "look at every float32, which takes minutes")
+	longFlag = flag.Bool("long", false, "look at every float32, which takes many minutes")
 )
 
 var (
@@ -44,21 +44,23 @@ func draws(r *rand.Rand, n int, std float64) []float32 {
 	return x
 }
 
-// everywhere returns float32 of all signs and exponents: denormal numbers, zeros,
-// infinities and NaN among them, and many of each exponent.
-func everywhere() []float32 {
-	step := uint32(104_729)
+// everywhere yields float32 of all signs and exponents: denormal numbers, zeros,
+// infinities and NaN among them, and many of each exponent. The slice is used again.
+func everywhere(yield func([]float32) bool) {
+	step, last := uint64(104_729), uint64(1)<<32
 	if *longFlag {
 		step = 1
 	}
 	x := []float32{0, float32(math.Copysign(0, -1)), inf, -inf, nan, math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, math.MaxFloat32, -math.MaxFloat32}
-	for bits := uint64(0); bits < 1<<32; bits += uint64(step) {
-		x = append(x, math.Float32frombits(uint32(bits)))
-		if len(x) == cap(x) && *longFlag && len(x) > 1<<24 {
-			break
+	for bits := uint64(0); bits < last; bits += step {
+		if x = append(x, math.Float32frombits(uint32(bits))); len(x) == 1<<16 {
+			if !yield(x) {
+				return
+			}
+			x = x[:0]
 		}
 	}
-	return x
+	yield(x)
 }
 
 // same demands equal bits; one NaN is as good as another.

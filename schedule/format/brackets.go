@@ -33,7 +33,7 @@ func (f *File) brackets() ([]line, error) {
 	var (
 		lists  []line
 		open   []int     // where the open brackets are
-		nested bool      // the outer one of them has had lists inside
+		nested bool      // the outer one of them, the last where none is, has lists inside
 		number = nowhere // the first number that stands right inside the outer one
 	)
 	for i := range len(f.text) {
@@ -51,7 +51,6 @@ func (f *File) brackets() ([]line, error) {
 			start := open[len(open)-1]
 			open = open[:len(open)-1]
 			if len(open) == 0 && nested {
-				nested = false
 				continue
 			}
 			if len(lists) == schedule.MaxStages {

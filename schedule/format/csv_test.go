@@ -92,6 +92,7 @@ func TestOutlier(t *testing.T) {
 		"0F0,0F1,0B0,0B1\n1F0,1F1,1B0,,1B11": "1B11 2:14",
 		"0F3,0B3":                            "0F3 1:1",
 		"0F0,0F1,0F3,0F4":                    "", // 2 is missing
+		"0F2,0F1,0F0":                        "",
 		"1 1 -1 -1":                          "",
 	} {
 		file := read(t, text, format.Options{})

@@ -19,7 +19,8 @@
 //   - Comms has the transfers too (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD,
 //     RESHARD and REDUCE_GRAD. PyTorch waits for its sends at the end of a step, and
 //     has no word for a wait in between: a plan's waits are left out, and a plan that
-//     was read has none. A file of several ranks without any transfer is refused.
+//     was read has none. A file without any transfer is refused where neighbours are
+//     on two ranks.
 //   - Order has a line for each rank: 1 is the next forward of its first stage, -1 the
 //     next backward, -1.5 the next weight gradient where that runs apart. Stage v·P + r
 //     is number v + 1 of rank r. In brackets, as Python and JSON print lists, a list is

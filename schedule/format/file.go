@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -53,19 +54,10 @@ type File struct {
 // multiple of that. It does not say whether the plan is valid: schedule.Check does.
 // An error about a place in the file is an *Error; every error names the file.
 func Read(r io.Reader, options Options) (*File, error) {
-	f, err := read(r, options)
-	if _, placed := errors.AsType[*Error](err); err != nil && !placed && options.Name != "" {
-		err = fmt.Errorf("%s: %w", options.Name, err)
-	}
-	return f, err
-}
-
-// read does so, where only an *Error names the file.
-func read(r io.Reader, options Options) (*File, error) {
 	if err := options.validate(); err != nil {
 		return nil, err
 	}
-	text, err := readText(r)
+	text, err := readText(r, options.prefix())
 	if err != nil {
 		return nil, err
 	}
@@ -109,23 +101,34 @@ func (o *Options) validate() error {
 		{"slices", o.Slices, schedule.MaxMicrobatches},
 	} {
 		if number.n < 0 || number.n > number.limit {
-			return fmt.Errorf("%w: %d %s were asked for: there may be up to %d, or 0 for what the file shows",
-				ErrFormat, number.n, number.what, number.limit)
+			return fmt.Errorf("%w: %s%d %s were asked for: there may be up to %d, or 0 for what the file shows",
+				ErrFormat, o.prefix(), number.n, number.what, number.limit)
 		}
 	}
 	if o.Letters > OldLetters {
-		return fmt.Errorf("%w: unknown letters, %d: give AutoLetters, TodaysLetters or OldLetters", ErrFormat, o.Letters)
+		return fmt.Errorf("%w: %sunknown letters, %d: give AutoLetters, TodaysLetters or OldLetters", ErrFormat, o.prefix(), o.Letters)
 	}
 	return nil
 }
 
-func readText(r io.Reader) (string, error) {
+// prefix is what errors about the file as a whole have before their text.
+func (o *Options) prefix() string {
+	if o.Name == "" {
+		return ""
+	}
+	return o.Name + ": "
+}
+
+func readText(r io.Reader, prefix string) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	if err != nil {
-		return "", fmt.Errorf("format: %w", err)
+		if _, named := errors.AsType[*fs.PathError](err); named {
+			prefix = ""
+		}
+		return "", fmt.Errorf("format: %s%w", prefix, err)
 	}
 	if len(text) > MaxBytes {
-		return "", fmt.Errorf("%w: it is longer than %d bytes: write the plan as segments, in the text form or as JSON", ErrFormat, MaxBytes)
+		return "", fmt.Errorf("%w: %sit is longer than %d bytes: write the plan as segments, in the text form or as JSON", ErrFormat, prefix, MaxBytes)
 	}
 	return string(text), nil
 }

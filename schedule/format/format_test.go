@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -270,11 +271,13 @@ func TestStreams(t *testing.T) {
 	require.ErrorIs(t, err, format.ErrFormat)
 	require.ErrorContains(t, err, "longer than 67108864 bytes")
 	_, err = format.Read(io.LimitReader(endless{}, format.MaxBytes+10), format.Options{Name: "dir/long"})
-	require.EqualError(t, err, "dir/long: format: invalid plan file: it is longer than 67108864 bytes: write the plan as segments, in the text form or as JSON")
+	require.EqualError(t, err, "format: invalid plan file: dir/long: it is longer than 67108864 bytes: write the plan as segments, in the text form or as JSON")
 	_, err = format.Read(iotest.ErrReader(lost), format.Options{Name: "dir/gone"})
-	require.EqualError(t, err, "dir/gone: format: lost")
+	require.EqualError(t, err, "format: dir/gone: lost")
+	_, err = format.Read(iotest.ErrReader(&fs.PathError{Op: "read", Path: "dir", Err: lost}), format.Options{Name: "dir"})
+	require.EqualError(t, err, "format: read dir: lost")
 	_, err = format.Read(strings.NewReader("0F0"), format.Options{Name: "dir/few", Ranks: -1})
-	require.ErrorContains(t, err, "dir/few: format: invalid plan file: -1 ranks were asked for")
+	require.ErrorContains(t, err, "format: invalid plan file: dir/few: -1 ranks were asked for")
 	_, err = format.Read(strings.NewReader("hello"), format.Options{Name: "dir/hello"})
 	require.ErrorContains(t, err, "format: invalid plan file: dir/hello:1:1: found")
 	p, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})

@@ -3,9 +3,9 @@ package format
 import "github.com/weir-ml/weir/schedule"
 
 // Outlier returns an action that may have its microbatch by mistake, and its place:
-// the first one of the largest microbatch, where the file does not say how many there
-// are, nobody was asked for a number, and the next lower microbatch of the file is not
-// the one before. In a plan of 3, an 0F99 is one: it alone makes 100 of them.
+// the first one of the largest microbatch, where neither the file nor Options say how
+// many there are, and the file has nothing of the microbatch before. In a plan of 3,
+// an 0F99 is one: because of it there are 100. Otherwise it reports false.
 func (f *File) Outlier() (a schedule.Action, line, column int, ok bool) {
 	if !f.inferred {
 		return 0, 0, 0, false

@@ -47,5 +47,5 @@ func TestSpreadsheets(t *testing.T) {
 		require.ErrorContains(t, err, "line "+want, text)
 	}
 	_, err := format.Read(strings.NewReader("0F0,\"\",0B0"), format.Options{Format: format.Comms})
-	require.ErrorContains(t, err, "1:5: found an empty cell")
+	require.ErrorContains(t, err, "1:6: found an empty cell")
 }

@@ -2,6 +2,7 @@ package format
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
@@ -20,7 +21,7 @@ func (f *File) readPlanText(options Options) error {
 		return &Error{Name: f.Name, Line: line, Column: column, Text: placed.Fault()}
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("format: %s%w", options.prefix(), err)
 	}
 	f.Plan = plan
 	for _, program := range plan.Programs {

@@ -1,0 +1,52 @@
+package product_test
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/product"
+)
+
+// between copies x to memory between two pages that nobody may touch: so that its
+// end, or else its beginning, is at one of them.
+func between(t *testing.T, x []float32, atEnd bool) []float32 {
+	page := syscall.Getpagesize()
+	size := (4*len(x) + page - 1) / page * page
+	region, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syscall.Munmap(region)) })
+	require.NoError(t, syscall.Mprotect(region[:page], syscall.PROT_NONE))
+	require.NoError(t, syscall.Mprotect(region[page+size:], syscall.PROT_NONE))
+	inside := region[page : page+size]
+	if atEnd {
+		inside = inside[size-4*len(x):]
+	}
+	y := unsafe.Slice((*float32)(unsafe.Pointer(&inside[0])), len(x))
+	copy(y, x)
+	return y
+}
+
+// TestNothingOutsideIsTouched has every operand at the edge of what the process
+// may read. A fault ends the test binary.
+func TestNothingOutsideIsTouched(t *testing.T) {
+	for name, set := range available() {
+		t.Run(name, func(t *testing.T) {
+			p := product.New(set)
+			rng := rand.New(rand.NewPCG(9, 10))
+			for round := range 400 {
+				q := draw(rng, 1+rng.IntN(33), 1+rng.IntN(70), 1+rng.IntN(20), round, rng.IntN(2))
+				if round%8 == 0 {
+					q = draw(rng, 1+rng.IntN(20), 129+rng.IntN(40), 1+rng.IntN(70), round/8, 0)
+				}
+				a, b, c := between(t, q.a, round%3 > 0), between(t, q.b, round%3 > 0), between(t, q.c, round%3 > 0)
+				p.Multiply(q.m, q.n, q.k, product.Matrix{Data: a, Stride: q.lda, Trans: q.transA},
+					product.Matrix{Data: b, Stride: q.ldb, Trans: q.transB}, c, q.ldc, q.accumulate)
+				sameBits(t, q.run(p), c, q)
+			}
+		})
+	}
+}

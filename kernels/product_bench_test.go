@@ -1,0 +1,73 @@
+package kernels_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-ml/weir/internal/fmapeak"
+	"github.com/weir-ml/weir/kernels"
+)
+
+// productShapes are those of training (forward, gradient of the input, gradient of
+// the weight), large and as small as in the example, and those that others publish.
+var productShapes = []kernels.MatMul{
+	{M: 512, N: 512, K: 512},
+	{M: 1024, N: 1024, K: 1024},
+	{M: 768, N: 768, K: 3072},
+	{M: 768, N: 3072, K: 768},
+	{M: 256, N: 50257, K: 256, TransB: true},
+	{M: 256, N: 1024, K: 256},
+	{M: 256, N: 256, K: 1024, TransB: true},
+	{M: 256, N: 1024, K: 256, TransA: true, Accumulate: true},
+	{M: 64, N: 4096, K: 256, TransB: true},
+	{M: 32, N: 256, K: 64},
+	{M: 32, N: 64, K: 256, TransB: true},
+	{M: 64, N: 256, K: 32, TransA: true, Accumulate: true},
+	{M: 32, N: 256, K: 64, TransB: true},
+	{M: 1, N: 256, K: 64},
+}
+
+// BenchmarkProduct prints the rate of the fastest call, because others use the
+// machine as well, and its share of what a loop of nothing but FMAs reaches in the
+// same minute on as many cores.
+func BenchmarkProduct(b *testing.B) {
+	for _, set := range []kernels.Instructions{kernels.AVX512, kernels.AVX2, kernels.Portable} {
+		if !set.Available() {
+			continue
+		}
+		lanes := map[kernels.Instructions]int{kernels.AVX512: 16, kernels.AVX2: 8}[set]
+		for _, threads := range []int{1, 2} {
+			x := newBenchWith(b, kernels.HostConfig{Capacity: 1 << 30, Instructions: set, Threads: threads})
+			for _, op := range productShapes {
+				name := fmt.Sprintf("%s/threads=%d/%dx%dx%d", set, threads, op.M, op.N, op.K)
+				for form, is := range map[string]bool{"/Aᵀ": op.TransA, "/Bᵀ": op.TransB} {
+					if is {
+						name += form
+					}
+				}
+				b.Run(name, func(b *testing.B) {
+					defer x.Reclaim(x.Mark())
+					op.A, op.B, op.C = x.random(op.M*op.K), x.random(op.K*op.N), x.random(op.M*op.N)
+					flops := 2 * float64(op.M) * float64(op.N) * float64(op.K)
+					calls := 1 + int(2e7/flops) // so that the clock does not count
+					fastest := time.Hour
+					for b.Loop() {
+						start := time.Now()
+						for range calls {
+							if err := x.MatMul(op); err != nil {
+								b.Fatal(err)
+							}
+						}
+						fastest = min(fastest, time.Since(start))
+					}
+					rate := flops * float64(calls) / float64(fastest.Nanoseconds())
+					b.ReportMetric(rate, "GFLOP/s")
+					if peak := fmapeak.GFLOPS(lanes) * float64(threads); peak > 0 {
+						b.ReportMetric(100*rate/peak, "%peak")
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package schedule
+
+import "github.com/weir-ml/weir/memory"
+
+// passage is what one stage hands to a neighbour for each microbatch: its output to
+// the next one, or the gradient of its input to the one before.
+type passage struct {
+	from, to            int          // stages
+	crosses             bool         // to another rank
+	class               memory.Class // at its birth
+	bytes               int64
+	kinds               []Kind // of the computations that make it and read it
+	send, receive, wait Kind
+	waits               bool // the plan waits for its sends
+}
+
+// handed returns what the stages of the plan hand to each other.
+func (s *simulation) handed() []passage {
+	var list []passage
+	p := s.plan.Placement
+	for stage := range p.Stages() {
+		costs := s.costs.of(p, stage)
+		if !p.Last(stage) {
+			list = append(list, passage{from: stage, to: stage + 1, class: memory.Activation, bytes: costs.Output,
+				kinds: []Kind{F}, send: SendF, receive: RecvF, wait: WaitF})
+		}
+		if !p.First(stage) && s.plan.HasBackward(stage-1) {
+			list = append(list, passage{from: stage, to: stage - 1, class: memory.ActGrad, bytes: costs.Gradient,
+				kinds: []Kind{B, I}, send: SendB, receive: RecvB, wait: WaitB})
+		}
+	}
+	for i := range list {
+		list[i].crosses = p.Rank[list[i].from] != p.Rank[list[i].to]
+	}
+	return list
+}
