@@ -118,7 +118,7 @@ type Embedding interface {
 }
 
 // Softmax cross-entropy fused with the linear head: logits = X·Tableᵀ, computed
-// in tiles of tokens into Workspace, never for the whole microbatch. X is
+// in tiles into Workspace, never for the whole microbatch. X is
 // Tokens×Width, Table Vocabulary×Width, Labels int32 in range (one out of range is
 // ErrShape, whatever its weight), Weights float32 (Tokens each). A token of weight
 // 0 has no part in loss and gradients. LSE (Tokens) is kept for the backward.

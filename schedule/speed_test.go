@@ -69,3 +69,21 @@ func speed(b *testing.B, name string, ranks, m int) {
 	pass("check", lowered, func() error { return schedule.CheckLinks(lowered, 1) })
 	pass("simulate", lowered, func() error { _, err := schedule.Simulate(lowered, costs, 1); return err })
 }
+
+// readingFacts are those of a model that reads part 0 in its first stage, and parts 1
+// and 2 in its last one, forward and backward.
+func readingFacts(s *schedule.Schedule, place schedule.Placement) []schedule.Facts {
+	facts := make([]schedule.Facts, place.Stages())
+	for stage := range facts {
+		facts[stage].Split = s.Split
+		if place.First(stage) {
+			facts[stage].Reads[schedule.F] |= 1
+		}
+		if place.Last(stage) {
+			for _, kind := range []schedule.Kind{schedule.F, schedule.B, schedule.I} {
+				facts[stage].Reads[kind] |= 6
+			}
+		}
+	}
+	return facts
+}

@@ -33,6 +33,7 @@ var rooms = []struct {
 	{"stages", 3, nil},
 	{"schedule/format", 3, nil},
 	{"schedule/draw", 4, nil},
+	{"schedule/choose", 4, nil},
 	{"schedule/runner", 4, nil},
 	{"schedule/runner/transporttest", 5, nil},
 	{"memory/memlog", 5, []string{"github.com/rs/zerolog"}},

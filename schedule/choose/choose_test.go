@@ -1,0 +1,113 @@
+package choose_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/choose"
+)
+
+// paper are the profiled times of the 1.5B model of the zero-bubble paper, on eight
+// ranks, with a byte saved for each microbatch and stage.
+func paper(microbatches int) choose.Request {
+	return choose.Request{
+		Ranks: 8, Stages: 8, Microbatches: microbatches, Capacity: 1,
+		Costs: &schedule.Costs{Latency: 601, Stages: []schedule.StageCosts{{F: 18522, I: 18086, W: 9337, Saved: 1}}},
+	}
+}
+
+func TestEveryCandidateIsProven(t *testing.T) {
+	for _, r := range []choose.Request{
+		paper(24),
+		{Ranks: 4, Stages: 8, Microbatches: 10, Capacity: 0, Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 3, I: 2, W: 1, Saved: 4, FreedByI: 1, Output: 1}}}},
+		{Ranks: 1, Stages: 3, Microbatches: 5, Capacity: schedule.Unlimited, Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1}}}},
+		{Ranks: 3, Stages: 7, Microbatches: 2, Capacity: 1, Reordered: true, Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1}}}},
+	} {
+		choice, err := choose.Choose(r)
+		require.NoError(t, err)
+		names := map[string]bool{}
+		for _, c := range choice.All {
+			require.False(t, names[c.Name()], "%s is there twice", c.Name())
+			names[c.Name()] = true
+			if c.Refused != nil {
+				require.Nil(t, c.Plan, c.Name())
+				require.ErrorIs(t, c.Refused, schedule.ErrParams, c.Name())
+				continue
+			}
+			require.NoError(t, schedule.CheckLinks(c.Plan, r.Capacity), c.Name())
+			report, err := schedule.Simulate(c.Plan, r.Costs, r.Capacity)
+			require.NoError(t, err)
+			require.Equal(t, report.Makespan, c.Report.Makespan, c.Name())
+		}
+	}
+}
+
+func TestBestAndFront(t *testing.T) {
+	r := paper(24)
+	free, err := choose.Choose(r)
+	require.NoError(t, err)
+	for _, memory := range []int64{0, 1000, 12, 8} {
+		r.Memory = memory
+		choice, err := choose.Choose(r)
+		require.NoError(t, err)
+		require.Same(t, choice.Front[0], choice.Best)
+		require.Len(t, choice.All, len(free.All))
+		for _, c := range choice.All {
+			if c.Report == nil {
+				continue
+			}
+			require.Equal(t, memory == 0 || c.Peak <= memory, c.Fits, c.Name())
+			dominated := false
+			for _, other := range choice.All {
+				if other.Report != nil && other.Fits && other != c {
+					faster, smaller := other.Report.Makespan-c.Report.Makespan, other.Peak-c.Peak
+					dominated = dominated || faster <= 0 && smaller <= 0 && (faster < 0 || smaller < 0)
+				}
+			}
+			if c.Front {
+				require.True(t, c.Fits && !dominated, c.Name())
+			} else if c.Fits && !dominated { // as good as one that is on the front
+				require.Condition(t, func() bool {
+					for _, f := range choice.Front {
+						if f.Report.Makespan == c.Report.Makespan && f.Peak == c.Peak {
+							return true
+						}
+					}
+					return false
+				}, c.Name())
+			}
+		}
+	}
+}
+
+func TestNothingFits(t *testing.T) {
+	r := paper(24)
+	r.Memory = 1
+	choice, err := choose.Choose(r)
+	require.ErrorIs(t, err, choose.ErrNone)
+	require.ErrorContains(t, err, "the smallest is ")
+	require.Nil(t, choice.Best)
+	require.NotEmpty(t, choice.All)
+}
+
+func TestRequestsThatMeanNothing(t *testing.T) {
+	good := paper(24)
+	for _, change := range []func(*choose.Request){
+		func(r *choose.Request) { r.Ranks = 0 },
+		func(r *choose.Request) { r.Stages = -1 },
+		func(r *choose.Request) { r.Microbatches = 0 },
+		func(r *choose.Request) { r.Memory = -1 },
+		func(r *choose.Request) { r.Costs = nil },
+		func(r *choose.Request) { r.Costs = &schedule.Costs{} },
+		func(r *choose.Request) { r.Costs = &schedule.Costs{Stages: make([]schedule.StageCosts, 3)} },
+	} {
+		r := good
+		change(&r)
+		choice, err := choose.Choose(r)
+		require.Nil(t, choice)
+		require.True(t, errors.Is(err, schedule.ErrParams) || errors.Is(err, schedule.ErrCosts), "%v", err)
+	}
+}

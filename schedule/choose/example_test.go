@@ -1,0 +1,23 @@
+package choose_test
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/choose"
+)
+
+// Four ranks, two stages each, with as much memory as three microbatches take.
+func Example() {
+	choice, err := choose.Choose(choose.Request{
+		Ranks: 4, Stages: 8, Microbatches: 32, Capacity: 1, Memory: 6,
+		Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 10, I: 10, W: 10, Saved: 1}}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	best := choice.Best
+	fmt.Printf("%s: makespan %d, bubble %.3f, peak %d\n", best.Name(), best.Report.Makespan, best.Report.BubbleMakespan(), best.Peak)
+	// Output: v-half: makespan 1970, bubble 0.025, peak 6
+}
