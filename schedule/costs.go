@@ -19,7 +19,12 @@ type Costs struct {
 	Scale int64  // how many steps make one Unit; 0 is 1
 	// Stages are by stage of the model; one entry stands for all. Where a plan holds
 	// copies of the model they may also be by stage of the plan.
-	Stages  []StageCosts
+	Stages []StageCosts
+	// Each, where it is set, is the time of a computation in place of the times of
+	// Stages, for microbatches that differ. It is asked for F, I, W and B, more than
+	// once for one action, and must say the same. A joined pair takes the sum, and the
+	// plan is run in full. Files have no word for it.
+	Each    func(Action) int64
 	Latency int64       // of a hop between ranks; it occupies neither of them
 	PerMiB  int64       // time that a MiB takes on a link between ranks
 	Links   []LinkCosts // links that differ from Latency and PerMiB; nil is none

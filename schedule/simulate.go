@@ -86,7 +86,7 @@ func simulate(plan *Plan, costs *Costs, capacity int, full int64) (*Report, erro
 	for rank := range plan.Programs {
 		actions += plan.Actions(rank)
 	}
-	if s.chains = actions <= full; !s.chains {
+	if s.chains = actions <= full; !s.chains && costs.Each == nil {
 		s.leaps = newLeaps(s)
 	}
 	return s.report()
@@ -105,6 +105,11 @@ func newSimulation(plan *Plan, costs *Costs, capacity int) (*simulation, error) 
 		return nil, err
 	}
 	s := &simulation{plan: plan, costs: costs, capacity: capacity}
+	var actions int64
+	for rank := range plan.Programs {
+		actions += plan.Actions(rank)
+	}
+	s.longest = min(maxCost, maxTotal/2/max(actions, 1))
 	s.passages = s.handed()
 	if s.survey(c); len(c.faults) > 0 {
 		return nil, c.err()
@@ -143,6 +148,14 @@ func (s *simulation) report() (*Report, error) {
 // busy returns the time that a rank computes.
 func (s *simulation) busy(rank int) int64 {
 	var total int64
+	if s.costs.Each != nil {
+		for a := range s.plan.All(rank) {
+			if a.Kind().Compute() {
+				total += s.alone(s.deed(a), a)
+			}
+		}
+		return total
+	}
 	for _, segment := range s.plan.Programs[rank] {
 		var body int64
 		for i, a := range segment.Body {

@@ -1,5 +1,7 @@
 package schedule
 
+import "fmt"
+
 // deed is what an action of one kind on one stage does and costs.
 type deed struct {
 	does   doing
@@ -48,10 +50,26 @@ func (s *simulation) together(a, b Action) int64 {
 	if b.Kind() == F {
 		first, second = second, first
 	}
-	if first.joined != 0 && a.Kind() != b.Kind() {
+	if first.joined != 0 && a.Kind() != b.Kind() && s.costs.Each == nil {
 		return first.joined + second.recompute
 	}
-	return first.time + second.time
+	return s.alone(s.deed(a), a) + s.alone(s.deed(b), b)
+}
+
+// alone returns the time of a computation that overlaps with no other.
+func (s *simulation) alone(d *deed, a Action) int64 {
+	if s.costs.Each == nil {
+		return d.time
+	}
+	a = a.WithDrop(0).WithJoin(false)
+	time := s.costs.Each(a)
+	if time < 0 || time > s.longest {
+		if s.fault == nil {
+			s.fault = fmt.Errorf("%w: the time of %v is %d: it must be 0 to %d", ErrCosts, a, time, s.longest)
+		}
+		return 0
+	}
+	return time
 }
 
 // prepare fills in the deeds and holdings, the routes and the mailboxes.

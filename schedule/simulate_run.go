@@ -35,6 +35,7 @@ type simulation struct {
 
 	work, due int64 // turns and actions run, and how many when the limits are looked at next
 	fault     error
+	longest   int64 // that Costs.Each may say
 }
 
 // simRank is the state of a rank.
@@ -242,7 +243,7 @@ func (s *simulation) compute(r *simRank, rank int, a Action, d *deed) {
 		r.started, r.first = true, start
 	}
 	if pair == 0 {
-		r.clock += d.time
+		r.clock += s.alone(d, a)
 	} else {
 		r.clock += s.together(pair, a)
 		r.pair = 0

@@ -94,16 +94,18 @@ TEXT ·copy8(SB), NOSPLIT, $0-40
 TEXT ·copy4(SB), NOSPLIT, $0-40
 	COPY(LOAD4, STORE4)
 
-// func spread16(dst *float32, dstPanel int, src *float32, panels int)
+// func spread16(dst *float32, dstPanel int, src *float32, panels, ahead int)
 //
 // It copies a row to panels of 16 columns, dstPanel bytes apart.
-TEXT ·spread16(SB), NOSPLIT, $0-32
+TEXT ·spread16(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ dstPanel+8(FP), R8
 	MOVQ src+16(FP), SI
 	MOVQ panels+24(FP), CX
+	MOVQ ahead+32(FP), R9
 
 panel:
+	PREFETCHT0 (SI)(R9*1)
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VMOVUPS Y0, (DI)
@@ -115,16 +117,19 @@ panel:
 	VZEROUPPER
 	RET
 
-// func spread32(dst *float32, dstPanel int, src *float32, panels int)
+// func spread32(dst *float32, dstPanel int, src *float32, panels, ahead int)
 //
 // It copies a row to panels of 32 columns, dstPanel bytes apart.
-TEXT ·spread32(SB), NOSPLIT, $0-32
+TEXT ·spread32(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ dstPanel+8(FP), R8
 	MOVQ src+16(FP), SI
 	MOVQ panels+24(FP), CX
+	MOVQ ahead+32(FP), R9
 
 panel:
+	PREFETCHT0 (SI)(R9*1)
+	PREFETCHT0 64(SI)(R9*1)
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VMOVUPS 64(SI), Y2

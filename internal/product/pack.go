@@ -1,8 +1,14 @@
 package product
 
-// directTiles is the number of tiles of A up to which B is read where it lies: a
-// copy would cost more than it saves.
-const directTiles = 2
+// packs says whether B is packed: where it is stored transposed, where many tiles
+// of A read it, and where a few read it that is large, because jumps from row to
+// row are slow far from the processor. Else a copy costs more than it saves. The
+// figures are measured.
+func (p *Product) packs(m, n, k int, b Matrix) bool {
+	const few, some, large = 2, 6, 1 << 20
+	tiles := (m + shapes[p.Instructions].rows - 1) / shapes[p.Instructions].rows
+	return b.Trans || tiles > some || tiles > few && n*k > large
+}
 
 // tile is a tile of A: element (i, l) is data[i·row + l·depth].
 type tile struct {
@@ -57,7 +63,7 @@ func (p *Product) block(b Matrix, depth, width int, pack bool) block {
 		p.gather(b, depth, width, panel)
 	} else {
 		for l := range depth {
-			p.spread(p.b[l*panel:], panel*depth, b.Data[l*b.Stride:][:width], panel)
+			p.spread(p.b[l*panel:], panel*depth, b.Data[l*b.Stride:][:width], b.Stride, panel)
 		}
 	}
 	return block{p.b, panel, panel * depth}

@@ -88,12 +88,12 @@ func aligned(n int) []float32 {
 func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	_, _, _ = a.Data[a.end(m, k)-1], b.Data[b.end(k, n)-1], c[(m-1)*stride+n-1]
 	shape := shapes[p.Instructions]
-	packB := b.Trans || m > directTiles*shape.rows
+	pack := p.packs(m, n, k, b)
 	for j0 := 0; j0 < n; {
 		width := share(n-j0, maxWidth, shape.panel)
 		for k0 := 0; k0 < k; {
 			depth := share(k-k0, maxDepth, 8)
-			block := p.block(b.From(k0, j0), depth, width, packB)
+			block := p.block(b.From(k0, j0), depth, width, pack)
 			for i0 := 0; i0 < m; {
 				rows := share(m-i0, shape.rows, 1)
 				tile := p.tile(a.From(i0, k0), rows, depth, width)

@@ -19,7 +19,7 @@
 //	DI        the sweep; b, c, d and cols in it move on from panel to panel
 //	DX, R13   C or D, and its row
 //
-// There are three loops: over two whole vectors, over two of which the last is
+// A step fetches row l+8 of B, as with AVX-512. There are three loops: over two whole vectors, over two of which the last is
 // masked, over one that is masked.
 
 // lanes has the masks: that of n columns begins 8-n words after its start.
@@ -131,6 +131,7 @@ begin2: \
 	CMPQ BX, $8; \
 	JLT  loop2; \
 whole: \
+	PREFETCHT0 (SI)(R12*8); \
 	VMOVUPS (SI), Y12; \
 	VMOVUPS 32(SI), Y13; \
 	ADDQ R12, SI; \

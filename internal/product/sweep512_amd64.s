@@ -26,9 +26,11 @@
 //	DI        the sweep; b, c, d and cols in it move on from panel to panel
 //	DX, R13   C or D, and its row
 //
-// A step loads one row of B and for each row of A one element into all lanes. 14
-// rows are 28 sums, which hide the latency of an FMA (4 cycles, 2 a cycle) with
-// 8 of them, and one load serves two FMAs, so that loads do not bound.
+// A step loads one row of B and for each row of A one element into all lanes. 8
+// sums hide the latency of an FMA (4 cycles, 2 a cycle), and one load serves two
+// FMAs, so that loads do not bound. The step fetches row l+8 of B: where B is not
+// packed its rows lie pages apart, and the processor does not look ahead by itself.
+// The panel fetches the rows of the next panel of C.
 
 #define MUL2(from, x, y) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x; VFMADD231PS Z29, Z30, y
 #define MUL1(from, x) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x
@@ -197,6 +199,8 @@ load2: \
 	MOVQ 56(DI), R13; \
 	NEXTS; \
 loop2: \
+	PREFETCHT0 (SI)(R12*8); \
+	PREFETCHT0 64(SI)(R12*8); \
 	VMOVUPS (SI), Z28; \
 	VMOVUPS.Z 64(SI), K1, Z29; \
 	ADDQ R12, SI; \

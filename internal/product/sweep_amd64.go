@@ -104,15 +104,16 @@ func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStrid
 }
 
 // spread copies a row to panels of panel columns, dstPanel elements apart.
-func (p *Product) spread(dst []float32, dstPanel int, src []float32, panel int) {
+func (p *Product) spread(dst []float32, dstPanel int, src []float32, srcStride, panel int) {
+	const ahead = 4 // rows, for which the processor would not look by itself
 	whole := 0
 	switch panels := len(src) / panel; {
 	case panels == 0 || p.Instructions == Portable:
 	case p.Instructions == AVX512:
-		spread32(&dst[0], 4*dstPanel, &src[0], panels)
+		spread32(&dst[0], 4*dstPanel, &src[0], panels, 4*ahead*srcStride)
 		whole = panels
 	case p.Instructions == AVX2:
-		spread16(&dst[0], 4*dstPanel, &src[0], panels)
+		spread16(&dst[0], 4*dstPanel, &src[0], panels, 4*ahead*srcStride)
 		whole = panels
 	}
 	if whole*panel < len(src) {
@@ -190,7 +191,7 @@ func copy8(dst *float32, dstRow int, src *float32, srcRow, rows int)
 func copy4(dst *float32, dstRow int, src *float32, srcRow, rows int)
 
 //go:noescape
-func spread16(dst *float32, dstPanel int, src *float32, panels int)
+func spread16(dst *float32, dstPanel int, src *float32, panels, ahead int)
 
 //go:noescape
-func spread32(dst *float32, dstPanel int, src *float32, panels int)
+func spread32(dst *float32, dstPanel int, src *float32, panels, ahead int)

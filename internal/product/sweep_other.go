@@ -16,6 +16,6 @@ func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStrid
 	copyPlain(dst, dstStride, src, srcStride, rows, cols)
 }
 
-func (p *Product) spread(dst []float32, dstPanel int, src []float32, panel int) {
+func (p *Product) spread(dst []float32, dstPanel int, src []float32, _, panel int) {
 	spreadPlain(dst, dstPanel, src, panel)
 }
