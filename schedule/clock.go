@@ -161,16 +161,6 @@ func (c *clock) busy(rank int) bool {
 	return c.duties[rank].left > 0 || c.duties[rank].action.Joined()
 }
 
-// note notes what a decision came to, and returns it.
-func (c *clock) note(yes bool) bool {
-	e := outside
-	if yes {
-		e = inside
-	}
-	c.branch(0, e)
-	return yes
-}
-
 // push adds an action to a queue, and notes what that did.
 func (c *clock) push(queue int, a Action) { c.branch(c.queues[queue].push(a), single) }
 

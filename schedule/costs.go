@@ -147,6 +147,7 @@ func (c *Costs) fit(plan *Plan) error {
 	for rank := range plan.Programs {
 		actions += float64(plan.Actions(rank))
 	}
+	actions = max(actions, 1) // what a message costs is worked out whether there is one or not
 	for i := range c.Stages {
 		s := &c.Stages[i]
 		dearest = max(dearest, float64(s.F+s.I+s.W+s.B+s.Joined+s.Recompute))

@@ -26,10 +26,12 @@
 //
 // # How it scales
 //
-// Three engines go over plans, and each leaps over repeats that cannot differ: a
-// walk goes through one rank's program (walk.go has the argument), a march takes
-// all ranks together (march.go), and the simulation goes on in time. What has no
-// repeats is visited action by action.
+// Four engines go over plans, and each leaps over repeats that cannot differ: a walk
+// goes through one rank's program (walk.go has the argument), a march takes all ranks
+// together, in any order (march.go), a clock takes them round by round (clock.go,
+// period.go), and the simulation goes on in time (simulate_leap.go). DepthFirst finds
+// its own period as it builds (greedy.go). What has no repeats is visited action by
+// action.
 //
 // Letters and words are the field's: F forward, B full backward, I input
 // gradient, W weight gradient, as in PyTorch today. A rank is a place in the

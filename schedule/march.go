@@ -52,7 +52,7 @@ const (
 	burst = 64
 	// maxLap is the most actions that a lap may have, and pause how many are run before
 	// the next attempt where there cannot be one.
-	maxLap, pause = 1 << 24, 1 << 10
+	maxLap, pause = 1 << 20, 1 << 10
 )
 
 // newMarch returns a march of the plan's ranks over so many empty sets and counts of 0.
@@ -120,16 +120,6 @@ func (m *march) goOn(v marcher, rank int) bool {
 		m.visited++
 	}
 	return true
-}
-
-// note notes what a decision came to, and returns it.
-func (m *march) note(yes bool) bool {
-	e := outside
-	if yes {
-		e = inside
-	}
-	m.branch(0, e)
-	return yes
 }
 
 // less reports whether a number is less than another one.

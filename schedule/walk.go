@@ -46,6 +46,9 @@ type walk struct {
 const (
 	maxWork = 1 << 28
 	maxHeld = 1 << 23
+	// maxBranches bounds the branches that are noted of a repeat; one of more is not
+	// leapt over.
+	maxBranches = 1 << 22
 )
 
 // visitor is what a walk calls.
@@ -185,7 +188,7 @@ func (w *walk) slopes() bool {
 // alike reports whether a trial took the branches of the past one and moved every
 // edge as far.
 func (w *walk) alike() bool {
-	if !slices.Equal(w.trace, w.past) || len(w.next.entries) != len(w.last.entries) {
+	if len(w.trace) > maxBranches || !slices.Equal(w.trace, w.past) || len(w.next.entries) != len(w.last.entries) {
 		return false
 	}
 	for k, e := range w.next.entries {
@@ -266,9 +269,19 @@ func (w *walk) save(set int) {
 
 // branch notes which way an operation went.
 func (w *walk) branch(i int, e edit) {
-	if w.log != nil {
+	if w.log != nil && len(w.trace) <= maxBranches {
 		w.trace = append(w.trace, uint32(i)*uint32(numEdits)+uint32(e))
 	}
+}
+
+// note notes what a decision came to, and returns it.
+func (w *walk) note(yes bool) bool {
+	e := outside
+	if yes {
+		e = inside
+	}
+	w.branch(0, e)
+	return yes
 }
 
 // charge counts what an operation did to a set, from run i on.

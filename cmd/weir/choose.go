@@ -103,9 +103,13 @@ func (c *chooseCmd) validate() error {
 	if c.Output == "" {
 		return nil
 	}
+	_, missing := os.Stat(c.Output)
 	file, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE, 0o666) // before the work, not after it
 	if err != nil {
 		return err
+	}
+	if missing != nil {
+		defer os.Remove(c.Output) // It is written when there is something to write.
 	}
 	return file.Close()
 }

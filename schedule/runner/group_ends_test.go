@@ -394,6 +394,9 @@ func TestRunnersWithoutAGroupEndTogether(t *testing.T) {
 		"no plan": func(cfg *runner.Config[number], _ *times) {
 			cfg.Plan = func(schedule.Params) (*schedule.Plan, error) { return nil, cause }
 		},
+		"a rule panics": func(cfg *runner.Config[number], _ *times) {
+			cfg.Plan = func(schedule.Params) (*schedule.Plan, error) { panic(cause) }
+		},
 		"a panic": func(cfg *runner.Config[number], row *times) {
 			cfg.Stages[1] = &breaking{times: row, do: func(context.Context) error { panic(cause) }}
 		},
@@ -424,9 +427,12 @@ func TestRunnersWithoutAGroupEndTogether(t *testing.T) {
 			ranks.Wait()
 			require.Error(t, err, name)
 			require.Zero(t, time.Since(begin), "%s: %v", name, err)
-			if name == "a panic" {
+			switch name {
+			case "a panic":
 				require.ErrorContains(t, err, "rank 1 action 1F0 (stage 1 times1, microbatch 0): it did not return")
-			} else {
+			case "a rule panics":
+				require.ErrorContains(t, err, "it did not return")
+			default:
 				require.ErrorIs(t, err, cause)
 			}
 		})

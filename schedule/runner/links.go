@@ -23,12 +23,12 @@ type LinksConfig[T any] struct {
 	// from may do anything but change or end h.
 	Copy func(from, to int, h T) (T, error)
 	// Stall is how long a rank may wait while none of them begins an action, before
-	// the step ends with a *StallError. 0 is 30 seconds; where it is negative only
+	// the step ends with a *StallError. 0 is five minutes; where it is negative only
 	// ranks that can never go on end the step, which they do at once.
 	Stall time.Duration
 }
 
-const defaultStall = 30 * time.Second
+const defaultStall = 5 * time.Minute
 
 // Validate reports every fault.
 func (c *LinksConfig[T]) Validate() error {

@@ -322,20 +322,26 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 			return nil, fmt.Errorf("runner: rank %d begins a step: %w", r.cfg.Rank, err)
 		}
 	}
+	over, begun := false, false
+	r.action = 0
+	defer func() {
+		if over {
+			return
+		}
+		r.leave(r.fault(r.action, errNoReturn)) // a panic on its way through, or the end of the goroutine
+		if begun {
+			r.abort()
+		}
+	}()
 	plan, err := r.planFor(mode, m)
 	if err != nil {
+		over = true
 		err = fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
 		r.leave(err)
 		return nil, err
 	}
+	begun = true
 	r.begin(plan, source)
-	over := false
-	defer func() {
-		if !over { // a panic on its way through, or the end of the goroutine
-			r.leave(r.fault(r.action, errNoReturn))
-			r.abort()
-		}
-	}()
 	if err = r.execute(ctx); err == nil {
 		if err = r.finish(ctx); err != nil {
 			err = r.foreign(0, err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
@@ -97,14 +98,11 @@ func tests[T any]() []test[T] {
 	}
 }
 
-// unlimited is schedule.Unlimited.
-const unlimited = -1
-
 // check runs a test at every capacity, and looks for goroutines that it leaves.
 func (s Subject[T]) check(test test[T]) []Fault {
 	capacities := s.Capacities
 	if capacities == nil {
-		capacities = []int{0, 1, 3, unlimited}
+		capacities = []int{0, 1, 3, schedule.Unlimited}
 	}
 	goroutines := runtime.NumGoroutine()
 	var faults []Fault
