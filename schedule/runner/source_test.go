@@ -68,8 +68,8 @@ func TestASharedStreamEndsForAll(t *testing.T) {
 // kept of the items.
 func TestSharedSourcesGoTheirOwnPace(t *testing.T) {
 	type item struct {
-		n    int
-		size [64]int // too large to lie in one block with others
+		n int
+		_ [64]int // too large to lie in one block with others
 	}
 	var made []weak.Pointer[item]
 	var got []string
