@@ -299,6 +299,9 @@ func TestCheckOfSegments(t *testing.T) {
 
 // What a plan costs does not depend on the number of microbatches.
 func TestCostIsIndependentOfMicrobatches(t *testing.T) {
+	if raced {
+		t.Skip("under the race detector pools drop what they hold at random, so that allocations are not counted alike")
+	}
 	for name, rule := range map[string]schedule.Rule{"depth-first": schedule.DepthFirst, "breadth-first": schedule.BreadthFirst} {
 		cost := func(microbatches int) float64 {
 			return testing.AllocsPerRun(5, func() { build(t, rule, 4, microbatches, 1) })
