@@ -138,11 +138,16 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 			}
 			want := allocations(t, step(128))
 			before := slices.Clone(peaks)
-			require.Less(t, want, uint64(128))
+			if raced { // it would take minutes, and pools would forget
+				plan.large = 1024
+			}
 			got := allocations(t, step(plan.large), want)
 			require.Equal(t, before, peaks)
 			if !invariants.Enabled { // with it every call gets a view of its own
-				require.LessOrEqual(t, got, want)
+				require.Less(t, want, uint64(128))
+				if !raced {
+					require.LessOrEqual(t, got, want)
+				}
 			}
 		})
 	}
