@@ -47,6 +47,16 @@ type repetition struct{ from, period, repeat int }
 func (r repetition) end() int   { return r.from + r.period*r.repeat }
 func (r repetition) saved() int { return r.period * (r.repeat - 1) }
 
+// beats reports whether r is worth more than a repetition whose period is not longer.
+// A longer period must save twice as much: what repeats within it is written out in
+// its body, and two runs of 500 steps are better two segments than one of 500 actions.
+func (r repetition) beats(shorter repetition) bool {
+	if r.period == shorter.period {
+		return r.saved() > shorter.saved()
+	}
+	return r.saved() > 2*shorter.saved()
+}
+
 // fold adds the parts of the actions from lo to hi.
 func (f *folder) fold(lo, hi int) {
 	if hi-lo <= foldedLeast {
@@ -97,7 +107,7 @@ func (f *folder) across(lo, hi int) (best repetition) {
 		for from+period <= end && (from > 0 && f.actions[from-1].Joined() || f.actions[from+period-1].Joined()) {
 			from++ // a joined pair stays in one body
 		}
-		if r := (repetition{from, period, (end - from) / period}); r.saved() > best.saved() {
+		if r := (repetition{from, period, (end - from) / period}); r.beats(best) {
 			best = r
 		}
 	}

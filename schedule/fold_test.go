@@ -84,6 +84,14 @@ func TestFold(t *testing.T) {
 				add(b, 0, m+1)
 			}
 		}, []string{"x 1 +0: 0B0", "x 10 +1: 0F0& 0B1"}},
+		{"two runs, the same but for a step back", func() {
+			for range 2 {
+				for m := range 500 {
+					add(b, 0, m)
+				}
+			}
+			add(f, 0, 0)
+		}, []string{"x 500 +1: 0B0", "x 500 +1: 0B0", "x 1 +0: 0F0"}},
 		{"drops differ", func() {
 			for m := range 10 {
 				list = append(list, schedule.Act(f, 0, m).WithDrop(schedule.Drop(m/5)))
