@@ -22,6 +22,7 @@ type chooseCmd struct {
 	Cap       *float64 `help:"Without --costs: most microbatches that a rank may hold, in units of one over all stages that it visits there." placeholder:"K"`
 	Memory    size     `help:"With --costs: most bytes on a rank, such as 24GiB." placeholder:"BYTES"`
 	Capacity  int      `help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
+	Clock     string   `help:"The time that counts: makespan, from the first start to the last end over all ranks, or span, the longest single rank." enum:"makespan,span" default:"makespan"`
 	Reordered bool     `help:"Also plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
 	Output    string   `help:"Write the best plan to this file, in JSON with its costs." short:"o" placeholder:"FILE"`
 	JSON      bool     `help:"Print the outcome as JSON."`
@@ -29,7 +30,7 @@ type chooseCmd struct {
 
 // Help is printed behind the flags.
 func (chooseCmd) Help() string {
-	return `Every schedule that fits the ranks and the stages is made, lowered, proven and simulated with the costs. The best is the fastest within the memory; the front are those of which no other is both faster and smaller.`
+	return `Every schedule that fits the ranks and the stages is made, lowered, proven and simulated with the costs. Beside them orders are searched for these costs, on every way to place the model, under several limits of memory. The best is the fastest within the memory; the front are those of which no other is both faster and smaller.`
 }
 
 // chosen is what --json prints.
@@ -43,6 +44,8 @@ type candidate struct {
 	Name           string  `json:"name"`
 	Makespan       float64 `json:"makespan,omitempty"`
 	BubbleMakespan float64 `json:"bubble_makespan,omitempty"`
+	Span           float64 `json:"span,omitempty"`
+	BubbleSpan     float64 `json:"bubble_span,omitempty"`
 	PeakBytes      int64   `json:"peak_bytes,omitempty"`
 	Peak           float64 `json:"peak_microbatches,omitempty"`
 	Fits           bool    `json:"fits"`
@@ -62,6 +65,9 @@ func (c *chooseCmd) Run(s *streams) error {
 	request := choose.Request{
 		Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches, Costs: costs.Costs,
 		Memory: int64(c.Memory), Capacity: c.Capacity, Reordered: c.Reordered,
+	}
+	if c.Clock == "span" {
+		request.Clock = choose.Span
 	}
 	if c.Cap != nil {
 		request.Memory = max(int64(*c.Cap*float64(costs.microbatch)), 1)
@@ -181,6 +187,7 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs priced) *chosen {
 			line.Refused = plain(one.Refused.Error())
 		} else {
 			line.Makespan, line.BubbleMakespan = costs.Units(one.Report.Makespan), one.Report.BubbleMakespan()
+			line.Span, line.BubbleSpan = costs.Units(one.Report.Span), one.Report.BubbleSpan()
 			if costs.microbatch > 0 {
 				line.Peak = float64(one.Peak) / float64(costs.microbatch)
 			} else {
@@ -195,11 +202,11 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs priced) *chosen {
 // table prints the choice for people.
 func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs priced) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	makespan := "makespan"
+	clock := c.Clock
 	if costs.Unit != "" {
-		makespan += ", " + costs.Unit
+		clock += ", " + costs.Unit
 	}
-	fmt.Fprintf(t, "\tschedule\t%s\tbubble\tpeak\n", makespan)
+	fmt.Fprintf(t, "\tschedule\t%s\tbubble\tpeak\n", clock)
 	for _, one := range choice.All {
 		if one.Refused != nil {
 			continue
@@ -213,7 +220,11 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs priced) erro
 		case !one.Fits:
 			mark = "too large"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(one.Report.Makespan)), one.Report.BubbleMakespan(), costs.amount(one.Peak))
+		time, bubble := one.Report.Makespan, one.Report.BubbleMakespan()
+		if c.Clock == "span" {
+			time, bubble = one.Report.Span, one.Report.BubbleSpan()
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(time)), bubble, costs.amount(one.Peak))
 	}
 	if err := t.Flush(); err != nil {
 		return err

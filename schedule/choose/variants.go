@@ -14,6 +14,9 @@ func variants(s *schedule.Schedule, r *Request) []*Candidate {
 	if err == nil && !s.Ascends && !r.Reordered {
 		c.Refused = fmt.Errorf("%w: its backward does not ascend in microbatches", schedule.ErrParams)
 	}
+	if err == nil && s.Split && r.Costs != nil && !r.splits() {
+		c.Refused = fmt.Errorf("%w: it runs I and W, and the costs have a time of B alone", schedule.ErrParams)
+	}
 	if c.Refused != nil {
 		return []*Candidate{c}
 	}
@@ -22,11 +25,23 @@ func variants(s *schedule.Schedule, r *Request) []*Candidate {
 		return c.each("group %d", r.groups(1, 2), func(p *schedule.Params, n int) { p.Group = n })
 	case "grouped-interleave":
 		return c.each("group %d", r.groups(2, 1), func(p *schedule.Params, n int) { p.Group = n })
-	case "zb-h2", "depth-first":
+	case "zb-h2":
+		return c.each("cap %d", r.caps(), func(p *schedule.Params, n int) { p.Cap = n })
+	case "depth-first":
+		if r.Ranks == 1 {
+			return []*Candidate{c} // Its order has one microbatch in flight.
+		}
+		if r.Stages > r.Ranks && r.Stages > manyStages {
+			c.Refused = fmt.Errorf("%w: on %d stages its order seldom repeats, and takes long to find; up to %d are tried", schedule.ErrParams, r.Stages, manyStages)
+			return []*Candidate{c}
+		}
 		return c.each("cap %d", r.caps(), func(p *schedule.Params, n int) { p.Cap = n })
 	}
 	return []*Candidate{c}
 }
+
+// manyStages are too many for a depth-first order of several stages a rank.
+const manyStages = 64
 
 // each returns a copy of the candidate for each value of a parameter.
 func (c *Candidate) each(variant string, values []int, set func(*schedule.Params, int)) []*Candidate {

@@ -1,0 +1,38 @@
+package choose
+
+// least returns a time below which no order of so many microbatches comes by this
+// clock. A rank begins when the first microbatch has come to it, and has all its work to
+// do then. And when it has done all forwards and I, of which the last is that of its
+// first block, the gradient has to go back to the first block of all, and W follows.
+func (s *shop) least(microbatches int, by Clock) (most int64) {
+	n := int64(microbatches)
+	seen := make([]bool, s.ranks)
+	var there, back int64 // the ways to a block and back from it
+	for b, own := range s.blocks {
+		if b > 0 {
+			f, i := taskOf(b-1, forward), taskOf(b, backward)
+			there += s.time[f] + s.lag[f]
+			back += s.lag[i] + s.time[i-parts]
+		}
+		if seen[own.rank] {
+			continue
+		}
+		seen[own.rank] = true
+		busy, begins := s.busy(own.rank, s.time), there
+		if by == Span {
+			begins = 0 // its first start is where its span begins
+		}
+		var later int64
+		if s.split {
+			for _, other := range s.on[own.rank] {
+				later += s.time[taskOf(other, weight)]
+			}
+		}
+		last := there + n*(busy-later) + back
+		if s.split {
+			last += s.time[weight]
+		}
+		most = max(most, begins+n*busy, last)
+	}
+	return most
+}

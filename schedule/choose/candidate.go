@@ -1,0 +1,102 @@
+package choose
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Candidate is one plan that was looked at.
+type Candidate struct {
+	Schedule string
+	Variant  string // such as "group 8", "" where there is one only
+	// Params are what the rule made the plan from. An order that was searched has no
+	// rule, and of these only the placement and the microbatches.
+	Params schedule.Params
+	// Plan is proven, with transfers where there are several ranks. Report is its
+	// simulation. Both are nil where it was refused.
+	Plan   *schedule.Plan
+	Report *schedule.Report
+	Peak   int64 // bytes on the fullest rank
+	Fits   bool  // within the memory
+	Front  bool  // no other that fits is both as fast and as small
+	// Refused says why there is no plan.
+	Refused error
+}
+
+// Name returns the schedule with its variant.
+func (c *Candidate) Name() string {
+	if c.Variant == "" {
+		return c.Schedule
+	}
+	return c.Schedule + " " + c.Variant
+}
+
+// make makes, proves and simulates the plan of a schedule.
+func (c *Candidate) make(s *schedule.Schedule, r *Request) {
+	if c.Refused != nil {
+		return
+	}
+	plan, err := s.Rule(c.Params)
+	if err == nil {
+		err = lengthy(plan)
+	}
+	if err != nil {
+		c.Refused = err
+		return
+	}
+	c.prove(plan, r)
+}
+
+// prove proves and simulates a plan that only computes.
+func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
+	var err error
+	if plan.Placement.Ranks > 1 {
+		plan, err = schedule.Comms(plan, r.Capacity)
+	}
+	if err == nil {
+		err = schedule.CheckLinks(plan, r.Capacity)
+	}
+	var report *schedule.Report
+	if err == nil {
+		report, err = schedule.Simulate(plan, r.Costs, r.Capacity)
+	}
+	if err != nil {
+		c.Refused = err
+		return
+	}
+	c.Plan, c.Report = plan, report
+	for _, rank := range report.Ranks {
+		c.Peak = max(c.Peak, rank.Peak)
+	}
+	c.Fits = r.Memory == 0 || c.Peak <= r.Memory
+}
+
+const (
+	// longStep is how many actions of a plan are simulated one by one in a moment.
+	longStep = 1 << 22
+	// longTurn is how many microbatches may pass until an order repeats, in multiples of
+	// the ranks, and longBody how many actions, so that its times soon repeat as well
+	// and can be leapt over.
+	longTurn = 4
+	longBody = 1 << 14
+)
+
+// lengthy refuses a long plan that repeats too seldom to be simulated soon.
+func lengthy(plan *schedule.Plan) error {
+	var actions int64
+	stride, body := 0, 0
+	for rank, program := range plan.Programs {
+		actions += plan.Actions(rank)
+		for _, segment := range program {
+			if segment.Repeat > 1 {
+				stride = max(stride, segment.Stride, -segment.Stride)
+				body += len(segment.Body)
+			}
+		}
+	}
+	if ranks := plan.Placement.Ranks; ranks > 1 && actions > longStep && (stride > longTurn*ranks || body > longBody) {
+		return fmt.Errorf("%w: its order repeats only after %d microbatches and %d actions, so that %d microbatches take too long to simulate: use fewer", schedule.ErrParams, stride, body, plan.Microbatches)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package choose_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/choose"
+)
+
+// profiles are the models of the zero-bubble paper: profiled times in microseconds of
+// F, I, W and a hop, and the bubbles of its automatic search by the span, with the
+// memory of 1F1B and with twice that.
+var profiles = []struct {
+	model        string
+	ranks        int
+	f, i, w, hop int64
+	microbatches int
+	once, twice  float64
+}{
+	{"1.5B", 8, 18522, 18086, 9337, 601, 24, 0.1585, 0.0433},
+	{"1.5B", 8, 18522, 18086, 9337, 601, 32, 0.1238, 0.0036},
+	{"1.5B", 8, 18522, 18086, 9337, 601, 64, 0.0660, 0.0018},
+	{"6.2B", 8, 29718, 29444, 19927, 527, 24, 0.1323, 0.0029},
+	{"6.2B", 8, 29718, 29444, 19927, 527, 32, 0.1026, 0.0022},
+	{"6.2B", 8, 29718, 29444, 19927, 527, 64, 0.0541, 0.0011},
+	{"14.6B", 16, 11347, 11248, 8132, 377, 48, 0.1397, 0.0066},
+	{"28.3B", 32, 10419, 10207, 7715, 408, 96, 0.1421, 0.0038},
+}
+
+// TestSearched holds the search to the paper's, with I that frees half of what F has
+// saved: by the span no worse than a tenth of a percent of the step, and by the makespan
+// as fast as the fastest that any order on a chain can be with twice the memory.
+func TestSearched(t *testing.T) {
+	t.Log("| model | P | M | cap P: span | paper, ZB-1p | cap 2P: span | paper, ZB-2p | cap 2P: makespan | least |")
+	t.Log("|---|---|---|---|---|---|---|---|---|")
+	for _, p := range profiles {
+		best := func(clock choose.Clock, ranks int) *schedule.Report {
+			choice, err := choose.Choose(choose.Request{
+				Ranks: p.ranks, Stages: p.ranks, Microbatches: p.microbatches, Memory: int64(2 * ranks), Clock: clock, Capacity: schedule.Unlimited,
+				Costs: &schedule.Costs{Latency: p.hop, Stages: []schedule.StageCosts{{F: p.f, I: p.i, W: p.w, Saved: 2, FreedByI: 1}}},
+			})
+			require.NoError(t, err)
+			return choice.Best.Report
+		}
+		once, twice, makespan := best(choose.Span, p.ranks).BubbleSpan(), best(choose.Span, 2*p.ranks).BubbleSpan(), best(choose.Makespan, 2*p.ranks)
+		head := int64(p.ranks-1) * (p.f + p.hop)
+		least := float64(head) / float64(head+makespan.Ideal)
+		t.Logf("| %s | %d | %d | %.4f | %.4f | %.4f | %.4f | %.4f | %.4f |",
+			p.model, p.ranks, p.microbatches, once, p.once, twice, p.twice, makespan.BubbleMakespan(), least)
+		require.LessOrEqual(t, math.Round(once*1e4)/1e4, p.once)
+		require.Less(t, twice, p.twice+0.001)
+		require.InDelta(t, least, makespan.BubbleMakespan(), 1e-9)
+	}
+}
+
+// A searched order is never slower than a schedule by name that takes as much memory
+// and has its placement; here on a wave, with links that never fill.
+func TestSearchedBeatsTheRules(t *testing.T) {
+	choice, err := choose.Choose(choose.Request{
+		Ranks: 8, Stages: 16, Microbatches: 64, Capacity: schedule.Unlimited,
+		Costs: &schedule.Costs{Latency: 601, Stages: []schedule.StageCosts{{F: 9261, I: 9043, W: 4668, Saved: 1}}},
+	})
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(choice.Best.Schedule, "searched "), choice.Best.Name())
+	for _, rule := range choice.All {
+		if rule.Report == nil || rule.Schedule != "zb-v" && rule.Schedule != "v-half" {
+			continue
+		}
+		found := false
+		for _, c := range choice.All {
+			found = found || c.Schedule == "searched wave" && c.Report != nil && c.Peak <= rule.Peak && c.Report.Makespan <= rule.Report.Makespan
+		}
+		require.True(t, found, rule.Name())
+	}
+}
+
+// The memory is kept with transfers and all that is resident, and the same request
+// gives the same plans.
+func TestSearchedKeepsWithinMemory(t *testing.T) {
+	r := choose.Request{
+		Ranks: 4, Stages: 8, Microbatches: 16, Capacity: 1, Memory: 7 << 20,
+		Costs: &schedule.Costs{Latency: 1, PerMiB: 100, Resident: []int64{1 << 20, 0, 5, 0}, Stages: []schedule.StageCosts{{
+			F: 10, I: 12, W: 7, B: 18, Saved: 1 << 20, FreedByI: 300_000, Carry: 200_000, Output: 90_000, Gradient: 80_000,
+		}}},
+	}
+	first, err := choose.Choose(r)
+	require.NoError(t, err)
+	second, err := choose.Choose(r)
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+	fits := 0
+	for _, c := range first.All {
+		if strings.HasPrefix(c.Schedule, "searched ") && c.Fits {
+			fits++
+			require.LessOrEqual(t, c.Peak, r.Memory, c.Name())
+		}
+	}
+	require.Positive(t, fits)
+}
+
+// An order of a few microbatches is stretched to a long step: as short as segments, with
+// no more memory, and nearly no bubble.
+func TestSearchedIsStretched(t *testing.T) {
+	for _, microbatches := range []int{129, 1000, 1_000_003} {
+		choice, err := choose.Choose(choose.Request{
+			Ranks: 4, Stages: 8, Microbatches: microbatches, Capacity: 2,
+			Costs: &schedule.Costs{Latency: 5, Stages: []schedule.StageCosts{{F: 100, I: 90, W: 60, Saved: 1}}},
+		})
+		require.NoError(t, err)
+		best := choice.Best
+		require.True(t, strings.HasPrefix(best.Schedule, "searched "), best.Name())
+		require.Equal(t, microbatches, best.Plan.Microbatches)
+		require.Less(t, best.Report.Makespan, best.Report.Ideal+1000)
+		size := 0
+		for _, program := range best.Plan.Programs {
+			for _, segment := range program {
+				size += len(segment.Body)
+			}
+		}
+		require.Less(t, size, 30_000)
+	}
+}
+
+// Where stages differ, blocks share the work out. No backward is split where its parts
+// have no times.
+func TestSearchedStagesThatDiffer(t *testing.T) {
+	stages := make([]schedule.StageCosts, 9)
+	for s := range stages {
+		stages[s] = schedule.StageCosts{F: 10, B: 20, Saved: 1}
+	}
+	stages[0].F, stages[0].B = 25, 50
+	choice, err := choose.Choose(choose.Request{Ranks: 3, Stages: 9, Microbatches: 30, Capacity: 1, Costs: &schedule.Costs{Stages: stages}})
+	require.NoError(t, err)
+	require.Equal(t, "searched balanced chain", choice.Best.Schedule)
+	require.Equal(t, []int{0, 0, 1, 1, 1, 1, 2, 2, 2}, choice.Best.Plan.Placement.Rank)
+	for _, c := range choice.All {
+		if c.Schedule == "zb-h1" {
+			require.ErrorContains(t, c.Refused, "a time of B alone")
+		}
+	}
+}
+
+// One rank has nothing to search, and ranks without a stage no chain.
+func TestNothingToSearch(t *testing.T) {
+	for _, ranks := range []int{1, 5} {
+		choice, err := choose.Choose(choose.Request{Ranks: ranks, Stages: 4, Microbatches: 3, Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1}}}})
+		require.NoError(t, err)
+		last := choice.All[len(choice.All)-1]
+		require.Equal(t, "searched chain", last.Schedule)
+		require.ErrorIs(t, last.Refused, schedule.ErrParams)
+	}
+}
+
+// What each way of finding an order is good for: without moving tasks to and fro, or
+// without rhythms, the search ends with slower orders on these costs than it is known
+// to reach.
+func TestSearchedReaches(t *testing.T) {
+	for _, c := range []struct {
+		ranks, microbatches int
+		memory, latency     int64
+		stage               schedule.StageCosts
+		makespan            int64
+	}{
+		{8, 32, 48, 17, schedule.StageCosts{F: 139, I: 115, W: 49, Saved: 4}, 22361},
+		{4, 6, 0, 6, schedule.StageCosts{F: 109, I: 84, W: 36, Saved: 4}, 3117},
+		{5, 33, 30, 4, schedule.StageCosts{F: 137, I: 120, W: 43, Saved: 4, FreedByI: 2}, 21453},
+		{6, 30, 36, 7, schedule.StageCosts{F: 54, I: 62, W: 26, Saved: 4}, 9464},
+	} {
+		choice, err := choose.Choose(choose.Request{
+			Ranks: c.ranks, Stages: 2 * c.ranks, Microbatches: c.microbatches, Memory: c.memory, Capacity: schedule.Unlimited,
+			Costs: &schedule.Costs{Latency: c.latency, Stages: []schedule.StageCosts{c.stage}},
+		})
+		require.NoError(t, err)
+		require.LessOrEqual(t, choice.Best.Report.Makespan, c.makespan, choice.Best.Name())
+	}
+}
