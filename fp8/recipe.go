@@ -1,0 +1,119 @@
+package fp8
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Recipe says how tensors are scaled. It is one of the types of this package, and
+// comparable.
+type Recipe interface {
+	// Validate reports every fault of the recipe; each wraps ErrRecipe.
+	Validate() error
+	// String names the recipe as flags and logs do.
+	String() string
+	recipe()
+}
+
+// ErrRecipe is returned for a recipe that cannot be.
+var ErrRecipe = errors.New("fp8: recipe")
+
+// MaxHistory is the longest history, in steps.
+const MaxHistory = 1 << 16
+
+// DelayedScaling scales a tensor by what it was in the steps before.
+type DelayedScaling struct {
+	Format Pair
+	// Margin leaves so many powers of two free above the greatest value seen.
+	Margin int
+	// History is how many steps are remembered; 0 is 16. It counts steps, not
+	// microbatches as elsewhere, so that it does not depend on how many there are.
+	History int
+	// MostRecent takes the last step's amax, and not the greatest of the history.
+	MostRecent bool
+}
+
+// CurrentScaling scales a tensor by its own greatest magnitude.
+type CurrentScaling struct {
+	Format   Pair
+	Epsilon  float32 // an amax below it counts as it
+	PowerOf2 bool    // scales are powers of two
+}
+
+// BlockScaling gives activations and gradients a scale for each 128 elements of a row,
+// weights one for each 128 by 128 (DeepSeek-V3).
+type BlockScaling struct {
+	Format  Pair // E4M3 both ways, as published, is Pair{E4M3, E4M3}
+	Epsilon float32
+	// AnyScale takes scales as they come; the default is powers of two.
+	AnyScale bool
+}
+
+// MXFP8 gives each 32 elements along the contraction a power of two (OCP MX).
+type MXFP8 struct {
+	Format Pair
+	// Down takes the power of two below, which is OCP's minimal rule and saturates some
+	// values; the default is the one above, which is what hardware does.
+	Down bool
+}
+
+// NVFP4 has E2M1 elements, an E4M3 scale for each 16 of them and one float32 for the
+// tensor. Gradients are rounded stochastically.
+type NVFP4 struct {
+	// Nearest rounds gradients to nearest too.
+	Nearest bool
+}
+
+func (DelayedScaling) recipe() {}
+func (CurrentScaling) recipe() {}
+func (BlockScaling) recipe()   {}
+func (MXFP8) recipe()          {}
+func (NVFP4) recipe()          {}
+
+func (DelayedScaling) String() string { return "delayed" }
+func (CurrentScaling) String() string { return "current" }
+func (BlockScaling) String() string   { return "block" }
+func (MXFP8) String() string          { return "mxfp8" }
+func (NVFP4) String() string          { return "nvfp4" }
+
+// Validate reports every fault of the recipe.
+func (r DelayedScaling) Validate() error {
+	return errors.Join(r.Format.validate("delayed"),
+		fault(r.Margin < 0 || r.Margin > 64, "delayed: a margin of %d powers of two, want 0 to 64", r.Margin),
+		fault(r.History < 0 || r.History > MaxHistory, "delayed: a history of %d steps, want 1 to %d, or 0 for 16", r.History, MaxHistory))
+}
+
+// Validate reports every fault of the recipe.
+func (r CurrentScaling) Validate() error {
+	return errors.Join(r.Format.validate("current"), epsilon("current", r.Epsilon))
+}
+
+// Validate reports every fault of the recipe.
+func (r BlockScaling) Validate() error {
+	return errors.Join(r.Format.validate("block"), epsilon("block", r.Epsilon))
+}
+
+// Validate reports every fault of the recipe.
+func (r MXFP8) Validate() error { return r.Format.validate("mxfp8") }
+
+// Validate reports no fault: there is nothing that could be wrong.
+func (r NVFP4) Validate() error { return nil }
+
+func (p Pair) validate(recipe string) error {
+	return errors.Join(
+		fault(p.Forward != E4M3 && p.Forward != E5M2, "%s: forward in %v, want e4m3 or e5m2", recipe, p.Forward),
+		fault(p.Backward != E4M3 && p.Backward != E5M2, "%s: gradients in %v, want e4m3 or e5m2", recipe, p.Backward),
+		fault(p.Forward == E5M2, "%s: forward in e5m2, which has too little mantissa to train: use e4m3", recipe))
+}
+
+func epsilon(recipe string, e float32) error {
+	return fault(!(e >= 0 && e <= 1e30), "%s: an epsilon of %g, want 0 or a small positive number", recipe, e)
+}
+
+// fault returns an error where something is wrong.
+func fault(wrong bool, format string, args ...any) error {
+	if !wrong {
+		return nil
+	}
+	return fmt.Errorf("%w: "+format, append([]any{ErrRecipe}, args...)...)
+}

@@ -1,0 +1,70 @@
+package float8
+
+import "math"
+
+// Format is a floating-point format: a sign, an exponent with a bias, a mantissa, with
+// subnormals. Codes lie in the low bits of a byte.
+type Format struct {
+	Name string
+	// Mantissa is the number of bits of the mantissa, Bias that of the exponent.
+	Mantissa, Bias int
+	// Sign is the bit of the sign.
+	Sign byte
+	// Max is the code of the greatest finite value, Inf that of infinity and NaN that of
+	// the quiet NaN that encoding makes. Inf is 0 where the format has none. NaN is Max
+	// where the format has none: what is not a number becomes the greatest finite value.
+	Max, Inf, NaN byte
+}
+
+// The element formats. E4M3 is the one without infinities (OCP OFP8, called fn
+// elsewhere), E2M1 that of MXFP4 and NVFP4.
+var (
+	E4M3 = Format{Name: "e4m3", Mantissa: 3, Bias: 7, Sign: 0x80, Max: 0x7e, NaN: 0x7f}
+	E5M2 = Format{Name: "e5m2", Mantissa: 2, Bias: 15, Sign: 0x80, Max: 0x7b, Inf: 0x7c, NaN: 0x7f}
+	E2M1 = Format{Name: "e2m1", Mantissa: 1, Bias: 1, Sign: 0x8, Max: 0x7, NaN: 0x7}
+)
+
+// Decode returns the value of a code. Every value is exact.
+func (f *Format) Decode(code byte) float32 {
+	magnitude := code & (f.Sign - 1)
+	value := f.magnitude(magnitude)
+	if code&f.Sign != 0 {
+		value = float32(math.Copysign(float64(value), -1))
+	}
+	return value
+}
+
+// magnitude decodes a code without its sign.
+func (f *Format) magnitude(code byte) float32 {
+	switch {
+	case code <= f.Max:
+	case f.Inf != 0 && code == f.Inf:
+		return float32(math.Inf(1))
+	default:
+		return float32(math.NaN())
+	}
+	exponent, mantissa := int(code>>f.Mantissa), int(code)&(1<<f.Mantissa-1)
+	if exponent == 0 {
+		exponent = 1
+	} else {
+		mantissa += 1 << f.Mantissa
+	}
+	return float32(math.Ldexp(float64(mantissa), exponent-f.Bias-f.Mantissa))
+}
+
+// Greatest returns the greatest finite value.
+func (f *Format) Greatest() float32 { return f.magnitude(f.Max) }
+
+// LeastNormal returns the least value with a full mantissa.
+func (f *Format) LeastNormal() float32 { return f.magnitude(1 << f.Mantissa) }
+
+// Least returns the least value above zero.
+func (f *Format) Least() float32 { return f.magnitude(1) }
+
+// Table returns the values of all 256 codes. Bits above the format's are not looked at.
+func (f *Format) Table() (values [256]float32) {
+	for code := range values {
+		values[code] = f.Decode(byte(code))
+	}
+	return values
+}
