@@ -159,6 +159,53 @@ func (c *Context[T]) Audit(plan Counts) error {
 	return c.leak(plan)
 }
 
+// AuditPlan compares what is live of the step with what the plan of its memory has
+// after the last action: so many bytes, or at most so many where the plan is for
+// several shapes (L6). The error is a *LeakError.
+func (c *Context[T]) AuditPlan(planned int64, most bool) error {
+	live := c.live
+	if c.book != nil {
+		live = c.book.Live() - c.baseline.Live
+	}
+	if live == planned || most && live < planned {
+		return nil
+	}
+	e := &LeakError{
+		Rank: c.rank, Stage: c.running.stage, Microbatch: c.running.microbatch, Call: c.running.call,
+		Class: c.largest(), Bytes: live - planned,
+		What: fmt.Sprintf("%d bytes of the step are live where the plan of memory has %d: the stages do not keep what their templates say, record them again", live, planned),
+	}
+	if e.Stage >= 0 && c.stages[e.Stage].Layout != nil {
+		e.Name = c.stages[e.Stage].Name
+	}
+	return e
+}
+
+// largest returns the class that the step has most bytes of.
+func (c *Context[T]) largest() memory.Class {
+	most := memory.Saved
+	for class, bytes := range c.classes {
+		if bytes > c.classes[most] {
+			most = memory.Class(class)
+		}
+	}
+	return most
+}
+
+// Lost returns who lost the buffer that stands in the way of another one, as far as the
+// books know: a *LeakError that wraps ErrLeak, or nil where they have noticed nothing.
+func (c *Context[T]) Lost() error {
+	c.Settle()
+	if !c.suspect.known {
+		return nil
+	}
+	return c.leak(c.counts)
+}
+
+// Baseline returns the bytes that were live in the allocator's book when the step
+// began.
+func (c *Context[T]) Baseline() int64 { return c.baseline.Live }
+
 // classesAgree reports whether the two books are equal class by class, where
 // there are two: one class can hide another in the total.
 func (c *Context[T]) classesAgree() bool {

@@ -120,6 +120,7 @@ type Context[T any] struct {
 	extent    Extent
 	entry     Entry[T]
 	outputs   []cell[T] // of the last stage, within its action
+	bounded   func()    // in a dry run: the size asked for next is a bound
 
 	view   *Microbatch[T]
 	counts Counts

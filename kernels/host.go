@@ -14,6 +14,8 @@ type HostConfig struct {
 	// Capacity is the address space for buffers in bytes; untouched pages cost
 	// nothing. 0 is the default of [memory.ArenaConfig].
 	Capacity int64
+	// Pages supplies the pages of planned steps. nil is memory.System.
+	Pages memory.Pager
 	// Threads is the number of threads that compute an operation: the caller's and
 	// those of a pool that the device owns. 0 is 1, which starts no goroutine.
 	Threads int
@@ -46,7 +48,7 @@ func (c HostConfig) Validate() error {
 // arena returns the configuration of the arena. A cache line is enough of an
 // alignment: no result depends on where a buffer lies.
 func (c HostConfig) arena() memory.ArenaConfig {
-	return memory.ArenaConfig{Capacity: c.Capacity, Align: 64}
+	return memory.ArenaConfig{Capacity: c.Capacity, Align: 64, Pages: c.Pages}
 }
 
 // Host is the processor as a device: buffers in a [memory.Arena], every operation
@@ -73,8 +75,9 @@ type Host struct {
 }
 
 var (
-	_ Compute  = (*Host)(nil)
-	_ Shadowed = (*Host)(nil)
+	_ Compute        = (*Host)(nil)
+	_ Shadowed       = (*Host)(nil)
+	_ memory.Planned = (*Host)(nil)
 )
 
 // NewHost reserves the arena, and starts the device's own threads where there are

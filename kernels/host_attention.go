@@ -131,7 +131,7 @@ func (f *attentionHead) queries(q0, n int) {
 	f.vector.Transpose(f.qT, attentionTile, f.q[q0*f.stride:], f.stride, n, f.dim)
 	f.vector.Scale(f.qT, f.qT, f.scale)
 	for i := range f.max {
-		f.max[i] = float32(math.Inf(-1))
+		f.max[i] = lowestTop
 	}
 	clear(f.sum)
 	for k0 := 0; k0 < q0; k0 += attentionTile {

@@ -107,9 +107,13 @@ type softmaxRow struct {
 	label float64 // the logit of the label
 }
 
+// lowestTop is what a running maximum of logits or scores begins with: finite, so
+// that -Inf lies as far below as it should, and a tile of nothing else adds 0.
+const lowestTop = -math.MaxFloat32
+
 // add takes the logits from number v0 on into account. Number 0 begins a new row.
 func (r *softmaxRow) add(set vector.Set, logits []float32, v0, label int) {
-	top := set.Largest(logits)
+	top := max(set.Largest(logits), lowestTop)
 	if v0 == 0 {
 		*r = softmaxRow{top: float64(top)}
 	} else if float64(top) > r.top {

@@ -53,7 +53,11 @@ func (b *bench) ids(n, vocabulary int) kernels.Buffer {
 	for i := range x {
 		x[i] = int32(b.rng.IntN(vocabulary))
 	}
-	buf, err := b.Alloc(memory.Entry, kernels.Int32, n)
+	return b.putInts(x)
+}
+
+func (b *bench) putInts(x []int32) kernels.Buffer {
+	buf, err := b.Alloc(memory.Entry, kernels.Int32, len(x))
 	require.NoError(b, err)
 	require.NoError(b, b.WriteInt32(buf, x))
 	return buf

@@ -31,7 +31,8 @@ type Event struct {
 // asks for the same workspaces and refuses the same buffers, in an arena of its
 // own: the target and its books are not touched, and no page of the buffers
 // either (a build with -tags invariants does touch them, to poison them). It
-// records every birth and end of a buffer, for one dry run.
+// records every birth and end of a buffer, for one dry run, and tells whoever
+// watches of every reference.
 //
 // Reads give zeros, HeadLoss and SumSquares return 0. Contents are never looked
 // at, so an id out of range is not found.
@@ -47,11 +48,14 @@ type Null struct {
 	serials map[memory.Handle]uint64
 	events  []Event
 	dropped int64
+	changed func(memory.Change) // nil where nobody watches
 }
 
 var (
-	_ Compute  = (*Null)(nil)
-	_ Shadowed = (*Null)(nil)
+	_ Compute                = (*Null)(nil)
+	_ Shadowed               = (*Null)(nil)
+	_ memory.Watched[Buffer] = (*Null)(nil)
+	_ memory.Planned         = (*Null)(nil)
 )
 
 // NewNull returns the Null device of target and reserves its arena. Where the
@@ -59,7 +63,9 @@ var (
 // Close.
 func NewNull(target Compute) *Null {
 	n := &Null{target: target, serials: map[memory.Handle]uint64{}}
-	arena, err := memory.NewArena(n.ShadowConfig())
+	config := n.ShadowConfig()
+	config.Pages = memory.Unpaged
+	arena, err := memory.NewArena(config)
 	if err != nil {
 		arena, n.refused = new(memory.Arena), fmt.Errorf("kernels: null of %s: %w", target.Name(), err)
 	}
@@ -112,15 +118,44 @@ func (n *Null) Alloc(class memory.Class, t DType, count int) (Buffer, error) {
 	}
 	n.serials[b.Handle] = serial
 	n.record(Event{Serial: serial, Bytes: n.arena.Bytes(b.Handle), Class: class, Alloc: true})
+	n.tell(memory.Born, b)
 	return b, nil
+}
+
+// Watch calls changed for every reference more or less, until the next Watch.
+func (n *Null) Watch(changed func(memory.Change)) { n.changed = changed }
+
+// Serial returns the number of the buffer behind b, and whether there is one.
+func (n *Null) Serial(b Buffer) (uint64, bool) {
+	serial, live := n.serials[b.Handle]
+	return serial, live
+}
+
+// tell tells whoever watches.
+func (n *Null) tell(op memory.ChangeOp, b Buffer) {
+	if n.changed != nil {
+		n.changed(memory.Change{Op: op, Serial: n.serials[b.Handle], Bytes: n.arena.Bytes(b.Handle), Class: n.arena.Class(b.Handle)})
+	}
+}
+
+// Retain adds a plain reference for the caller.
+func (n *Null) Retain(b Buffer) error {
+	err := n.space.Retain(b)
+	if err == nil {
+		n.tell(memory.Retained, b)
+	}
+	return err
 }
 
 // Release ends a plain reference, and records the end of the buffer with the last.
 func (n *Null) Release(b Buffer) (freed int64, err error) {
-	class := n.arena.Class(b.Handle)
+	class, serial, bytes := n.arena.Class(b.Handle), n.serials[b.Handle], n.arena.Bytes(b.Handle)
 	freed, err = n.space.Release(b)
 	if freed > 0 {
 		n.ended(b.Handle, class, freed)
+	}
+	if err == nil && n.changed != nil {
+		n.changed(memory.Change{Op: memory.Released, Serial: serial, Bytes: bytes, Class: class})
 	}
 	return freed, err
 }

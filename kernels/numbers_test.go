@@ -57,3 +57,76 @@ func TestNotFiniteShows(t *testing.T) {
 	require.True(t, math.IsNaN(sum))
 	require.Equal(t, 2.0, weight)
 }
+
+// A whole tile of logits of -Inf is probability 0 and no more, wherever it lies.
+// Where every logit is -Inf there is no distribution, and the loss is NaN.
+func TestHeadOfMinusInfinity(t *testing.T) {
+	b := newBench(t)
+	const vocabulary = 3000
+	minus := float32(math.Inf(-1))
+	for _, from := range []int{0, 1024, 2048} {
+		table := b.draw(vocabulary)
+		label, want := (from+1500)%vocabulary, 0.0
+		for i := range table {
+			if i >= from && i < from+1024 {
+				table[i] = minus
+			}
+			want += math.Exp(float64(table[i]))
+		}
+		op := kernels.HeadLoss{
+			X: b.put([]float32{1}), Table: b.put(table), Labels: b.putInts([]int32{int32(label)}), Weights: b.put([]float32{1}),
+			LSE: b.random(1), Workspace: b.random(b.HeadWorkspace(1, 1, vocabulary)), Tokens: 1, Width: 1, Vocabulary: vocabulary,
+		}
+		sum, _, err := b.HeadLoss(op)
+		require.NoError(t, err)
+		require.InDelta(t, math.Log(want)-float64(table[label]), sum, 1e-5, "from %d", from)
+		require.InDelta(t, math.Log(want), b.read(op.LSE)[0], 1e-5)
+
+		dtable := b.random(vocabulary)
+		require.NoError(t, b.HeadLossBackward(kernels.HeadLossBackward{
+			X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace,
+			DTable: dtable, Seed: 1, Tokens: 1, Width: 1, Vocabulary: vocabulary,
+		}))
+		for i, g := range b.read(dtable) {
+			p := math.Exp(float64(table[i])) / want
+			if i == label {
+				p--
+			}
+			require.InDelta(t, p, g, 1e-6, "gradient %d", i)
+		}
+		b.Reclaim(0)
+	}
+
+	table := b.draw(vocabulary)
+	for i := range table {
+		table[i] = minus
+	}
+	sum, _, err := b.HeadLoss(kernels.HeadLoss{
+		X: b.put([]float32{1}), Table: b.put(table), Labels: b.putInts([]int32{7}), Weights: b.put([]float32{1}),
+		LSE: b.random(1), Workspace: b.random(b.HeadWorkspace(1, 1, vocabulary)), Tokens: 1, Width: 1, Vocabulary: vocabulary,
+	})
+	require.NoError(t, err)
+	require.True(t, math.IsNaN(sum))
+}
+
+// Keys whose scores are -Inf have no part in attention, even where they fill a tile.
+func TestAttentionToMinusInfinity(t *testing.T) {
+	b := newBench(t)
+	const tokens = 130
+	qkv := make([]float32, 3*tokens)
+	for i := range tokens {
+		qkv[3*i], qkv[3*i+1], qkv[3*i+2] = 1, float32(math.Inf(-1)), float32(i)
+	}
+	const seen = 100
+	qkv[3*seen+1] = 0
+	op := b.attend(qkv, tokens, 1, 1)
+	out, lse := b.read(op.Out), b.read(op.LSE)
+	for i := range tokens {
+		if i < seen {
+			require.True(t, math.IsNaN(float64(out[i])), "token %d sees nothing", i)
+		} else {
+			require.Equal(t, float32(seen), out[i])
+			require.Equal(t, float32(0), lse[i])
+		}
+	}
+}

@@ -10,7 +10,8 @@ import (
 )
 
 // space is the part of a device that owns memory: [memory.Space] of Buffer,
-// [memory.Book] and [memory.Reclaimer] over an arena. [Host] and [Null] share it.
+// [memory.Book], [memory.Reclaimer] and [memory.Planned] over an arena. [Host] and
+// [Null] share it.
 type space struct {
 	arena *memory.Arena
 	// table guards the arena's table of buffers where it changes, and where somebody
@@ -37,6 +38,16 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	}
 	return Buffer{Handle: h, N: n, Type: t}, nil
 }
+
+// Lay places the buffers of steps as a layout says, until Lay(nil).
+func (s *space) Lay(layout *memory.Layout) error {
+	s.table.Lock()
+	defer s.table.Unlock()
+	return s.arena.Lay(layout)
+}
+
+// At says at which place of the layout the program is.
+func (s *space) At(place int) { s.arena.At(place) }
 
 // All iterates over the live buffers in the order of their allocation, for people
 // to read. It may allocate.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"os"
 
 	"github.com/weir-ml/weir/internal/invariants"
 )
@@ -19,6 +20,9 @@ type ArenaConfig struct {
 	// Align is the alignment of every buffer in bytes, a power of two up to
 	// 4096. 0 means 64, a cache line.
 	Align int64
+	// Pages supplies the pages of planned steps, and takes back those that are
+	// released. nil is System.
+	Pages Pager
 }
 
 const (
@@ -65,6 +69,8 @@ func (c ArenaConfig) Validate() error {
 // there, but the collector counts the capacity as live.
 type Arena struct {
 	pages    pages
+	pager    Pager
+	page     int64 // bytes of a page
 	capacity int64
 	align    int64
 	closed   bool
@@ -79,14 +85,17 @@ type Arena struct {
 	low, high int64
 
 	meter Meter
+	laid  laid // how the steps are placed by a layout
 }
 
 // slot is the place of one buffer, and then of another one. A slot is live
 // while it has references, and its generation is in one handle at most.
 type slot struct {
-	off, bytes  int64
+	off, bytes  int64 // where the buffer lies, and what was asked for
+	size        int64 // bytes of the range that it covers, bytes at least
 	plain, held int64
 	serial      uint64
+	mark        uint64 // of a buffer that a layout placed (Mark), 0 of any other
 	generation  uint32
 	next        uint32 // the unused slot below this one in the list
 	class       Class
@@ -96,6 +105,7 @@ var (
 	_ Space[Handle] = (*Arena)(nil)
 	_ Book          = (*Arena)(nil)
 	_ Reclaimer     = (*Arena)(nil)
+	_ Planned       = (*Arena)(nil)
 )
 
 // NewArena reserves the range. Where the system refuses so much address space
@@ -110,7 +120,10 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	if cfg.Align == 0 {
 		cfg.Align = defaultAlign
 	}
-	a := &Arena{align: cfg.Align, slots: make([]slot, 1, 64), free: make(spans, 0, 64)}
+	if cfg.Pages == nil {
+		cfg.Pages = System
+	}
+	a := &Arena{align: cfg.Align, pager: cfg.Pages, page: int64(os.Getpagesize()), slots: make([]slot, 1, 64), free: make(spans, 0, 64)}
 	a.slots[0].generation = math.MaxUint32
 	a.capacity = a.padded(cfg.Capacity)
 	p, err := reserve(int(a.capacity))
@@ -129,6 +142,33 @@ func (a *Arena) padded(bytes int64) int64 { return (bytes + a.align - 1) &^ (a.a
 // undefined. The error wraps ErrOutOfMemory where no gap is large enough, and
 // ErrClosed after Close; a size below 1 and an unknown class are errors.
 func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
+	l := &a.laid
+	if l.layout == nil || class == Resident {
+		return a.fit(class, bytes)
+	}
+	// Where the layout has just this buffer next, what follows is all there is to do.
+	if l.next >= l.last || l.births[l.next].Class != class || l.births[l.next].Bytes != bytes ||
+		l.births[l.next].Live != l.marks || a.unused == 0 || invariants.Enabled {
+		if err := a.examine(class, bytes); err != nil {
+			return Handle{}, err
+		}
+	}
+	b := &l.births[l.next]
+	l.next++
+	mark := Mark(b.Offset, b.Bytes)
+	l.marks += mark
+	i := a.unused
+	s := &a.slots[i]
+	a.unused = s.next
+	s.off, s.bytes, s.size, s.mark = b.Offset, bytes, b.Bytes, mark
+	s.plain, s.class, s.serial = 1, class, a.serial
+	a.serial++
+	a.meter.Alloc(class, bytes)
+	return Handle{i, s.generation}, nil
+}
+
+// fit places a buffer in the first gap that has room.
+func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 	if bytes <= 0 || bytes > a.capacity || int(class) >= NumClasses || a.closed {
 		return Handle{}, a.refusal(class, bytes)
 	}
@@ -158,18 +198,23 @@ func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	if invariants.Enabled {
 		poison(a.pages.mem[off : off+size])
 	}
+	a.grow()
 	i := a.unused
-	if i != 0 {
-		a.unused = a.slots[i].next
-	} else {
-		i = uint32(len(a.slots))
-		a.slots = append(a.slots, slot{generation: 1})
-	}
 	s := &a.slots[i]
-	s.off, s.bytes, s.class, s.plain, s.serial = off, bytes, class, 1, a.serial
+	a.unused = s.next
+	s.off, s.bytes, s.size, s.mark = off, bytes, size, 0
+	s.plain, s.class, s.serial = 1, class, a.serial
 	a.serial++
 	a.meter.Alloc(class, bytes)
 	return Handle{i, s.generation}, nil
+}
+
+// grow makes a slot where none is unused.
+func (a *Arena) grow() {
+	if a.unused == 0 {
+		a.unused = uint32(len(a.slots))
+		a.slots = append(a.slots, slot{generation: 1})
+	}
 }
 
 // touch moves a high-water mark over a new buffer that reaches into bytes never
@@ -228,9 +273,10 @@ func (a *Arena) Close() error {
 	}
 	for i := range a.slots {
 		if s := &a.slots[i]; s.live() {
-			a.end(uint32(i), s)
+			a.take(uint32(i), s)
 		}
 	}
+	a.laid = laid{}
 	a.closed = true
 	a.low, a.high = 0, a.capacity
 	if err := a.pages.release(); err != nil {

@@ -28,7 +28,7 @@ func (a *Arena) Reclaim(mark uint64) int64 {
 	var freed int64
 	for i := range a.slots {
 		if s := &a.slots[i]; s.live() && s.serial >= mark && s.class != Resident {
-			freed += a.end(uint32(i), s)
+			freed += a.take(uint32(i), s)
 		}
 	}
 	return freed
@@ -41,13 +41,18 @@ func (a *Arena) All() iter.Seq[Info] {
 		var live []Info
 		for i := range a.slots {
 			if s := &a.slots[i]; s.live() {
-				live = append(live, Info{
-					Handle: Handle{uint32(i), s.generation},
-					Class:  s.class, Bytes: s.bytes, Plain: s.plain, Held: s.held, Serial: s.serial,
-				})
+				live = append(live, a.info(uint32(i), s))
 			}
 		}
 		inOrder(live, yield)
+	}
+}
+
+// info describes the live buffer in slot i.
+func (a *Arena) info(i uint32, s *slot) Info {
+	return Info{
+		Handle: Handle{i, s.generation},
+		Class:  s.class, Bytes: s.bytes, Plain: s.plain, Held: s.held, Serial: s.serial,
 	}
 }
 

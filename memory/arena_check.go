@@ -29,12 +29,34 @@ func (a *Arena) Check() error {
 		owner string
 	}
 	parts := make([]part, 0, len(a.slots)+len(a.free))
+	var placed []part // by the layout, within the step's part
+	var marks uint64
 	var sum Meter
 	for i := range a.slots {
-		if s := &a.slots[i]; s.live() {
-			sum.Alloc(s.class, s.bytes)
-			parts = append(parts, part{span{s.off, a.padded(s.bytes)}, "handle " + Handle{uint32(i), s.generation}.String()})
+		s := &a.slots[i]
+		if !s.live() {
+			continue
 		}
+		sum.Alloc(s.class, s.bytes)
+		p := part{span{s.off, s.size}, "handle " + Handle{uint32(i), s.generation}.String()}
+		if s.mark != 0 {
+			placed = append(placed, p)
+			marks += s.mark
+		} else {
+			parts = append(parts, p)
+		}
+	}
+	slices.SortFunc(placed, func(x, y part) int { return cmp.Compare(x.off, y.off) })
+	for i, p := range placed {
+		if p.off+p.size > a.laid.area || i > 0 && placed[i-1].off+placed[i-1].size > p.off {
+			return fmt.Errorf("memory: %s covers bytes %d to %d, over the end of the step's part (%d) or over another buffer", p.owner, p.off, p.off+p.size, a.laid.area)
+		}
+	}
+	if marks != a.laid.marks {
+		return fmt.Errorf("memory: the sum of marks is %#x, that of the buffers %#x", a.laid.marks, marks)
+	}
+	if a.laid.area > 0 {
+		parts = append(parts, part{span{0, a.laid.area}, "the step's part"})
 	}
 	for i, f := range a.free {
 		if i > 0 && a.free[i-1].off+a.free[i-1].size == f.off {
@@ -66,7 +88,7 @@ func (a *Arena) Check() error {
 func (a *Arena) verify(off, size int64) error {
 	for i := range a.slots {
 		s := &a.slots[i]
-		if s.live() && off < s.off+a.padded(s.bytes) && s.off < off+size {
+		if s.live() && off < s.off+s.size && s.off < off+size {
 			panic(fmt.Sprintf("memory: bytes %d to %d were to be placed over handle %v, which was not released", off, off+size, Handle{uint32(i), s.generation}))
 		}
 	}
@@ -75,11 +97,20 @@ func (a *Arena) verify(off, size int64) error {
 		a.pages.mem[off:max(off, min(end, a.low))],
 		a.pages.mem[min(end, max(off, a.high)):end],
 	} {
-		for i, b := range touched {
-			if b != poisoned {
-				poison(touched[i:]) // so that it is reported once
-				return fmt.Errorf("%w: a view was written after its release, in what was to become a buffer of %d bytes", ErrStale, size)
-			}
+		if err := a.stale(touched); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stale examines bytes that belong to no buffer: one that is not poisoned was written
+// through a view whose buffer was released.
+func (a *Arena) stale(free []byte) error {
+	for i, b := range free {
+		if b != poisoned {
+			poison(free[i:]) // so that it is reported once
+			return fmt.Errorf("%w: a view was written after its release, in what was to become a buffer of %d bytes", ErrStale, len(free))
 		}
 	}
 	return nil

@@ -62,16 +62,19 @@ func (a *Arena) Retain(h Handle) error {
 // Release ends a plain reference. With the last reference of either kind the
 // buffer ends: its bytes are returned and h is stale.
 func (a *Arena) Release(h Handle) (freed int64, err error) {
-	s := a.lookup(h)
-	if s == nil {
+	if uint(h.slot) >= uint(len(a.slots)) || a.slots[h.slot].generation != h.generation {
 		return 0, a.missing("release", h)
 	}
+	s := &a.slots[h.slot]
 	if s.plain == 0 {
 		return 0, s.wrong(ErrNoPlain, "release", h)
 	}
 	s.plain--
-	if s.live() {
+	if s.plain+s.held > 0 {
 		return 0, nil
+	}
+	if s.mark == 0 || a.laid.layout == nil || invariants.Enabled {
+		a.vacates(s)
 	}
 	return a.end(h.slot, s), nil
 }
@@ -110,15 +113,11 @@ func (a *Arena) Yield(h Handle) (yielded int64, err error) {
 	return s.bytes, nil
 }
 
-// end frees the buffer in slot i and makes the slot ready for the next one.
+// end frees the buffer in slot i and makes the slot ready for the next one. What is
+// left of its place is up to vacates.
 func (a *Arena) end(i uint32, s *slot) int64 {
-	size := a.padded(s.bytes)
-	if invariants.Enabled {
-		poison(a.pages.mem[s.off : s.off+size])
-	}
-	a.free.give(s.off, size)
+	a.laid.marks -= s.mark
 	a.meter.Free(s.class, s.bytes)
-	s.plain, s.held = 0, 0
 	s.generation++
 	// Generation 0 is nobody's: a slot that comes round to it is retired, lest a
 	// handle of its first tenant become valid again.
@@ -126,4 +125,26 @@ func (a *Arena) end(i uint32, s *slot) int64 {
 		s.next, a.unused = a.unused, i
 	}
 	return s.bytes
+}
+
+// take ends a buffer, whoever has references to it.
+func (a *Arena) take(i uint32, s *slot) int64 {
+	s.plain, s.held = 0, 0
+	a.vacates(s)
+	return a.end(i, s)
+}
+
+// vacates makes the place of a buffer that ends free. One that a layout placed leaves
+// nothing to do until the layout ends.
+func (a *Arena) vacates(s *slot) {
+	if invariants.Enabled {
+		poison(a.pages.mem[s.off : s.off+s.size])
+	}
+	switch {
+	case s.mark == 0:
+		a.free.give(s.off, s.size)
+	case a.laid.layout == nil:
+		a.laid.left--
+		a.vacate()
+	}
 }

@@ -75,3 +75,46 @@ func BenchmarkRingPut(b *testing.B) {
 		r.Put(&s)
 	}
 }
+
+// BenchmarkArenaPlanned is Alloc and Release where a layout says the place, beside some
+// live buffers.
+func BenchmarkArenaPlanned(b *testing.B) {
+	const births = 1000
+	for _, live := range []int{0, 10, 1000} {
+		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
+			a := open(b, 1<<30, 0)
+			layout := &memory.Layout{Height: int64(live+1) * 4096, Places: []int32{0, int32(live), int32(live) + births}, Levels: make([]memory.Level, 2)}
+			var marks uint64
+			for i := range int64(live + births) {
+				offset := min(i, int64(live)) * 4096
+				layout.Births = append(layout.Births, memory.Birth{Offset: offset, Bytes: 4096, Class: memory.Saved, Live: marks})
+				if i < int64(live) {
+					marks += memory.Mark(offset, 4096)
+				}
+			}
+			if err := a.Lay(layout); err != nil {
+				b.Fatal(err)
+			}
+			a.At(0)
+			for range live {
+				alloc(b, a, memory.Saved, 4096)
+			}
+			b.ReportAllocs()
+			left := 0
+			for b.Loop() {
+				if left == 0 {
+					a.At(1)
+					left = births
+				}
+				left--
+				h, err := a.Alloc(memory.Saved, 4096)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err = a.Release(h); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

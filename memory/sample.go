@@ -17,6 +17,11 @@ type Sample struct {
 	Weight     float64 // weight recorded so far in the step for the objective
 	WaitData   int64   // nanoseconds waited for the source since the previous record
 	Classes    ByClass // Live by class
+
+	// Planned says that the memory of the step was planned: Live and Peak are then what
+	// these say, at most where a plan is for several shapes.
+	Planned                  bool
+	LivePlanned, PeakPlanned int64
 }
 
 // Ring keeps the last samples and never grows. The zero Ring keeps none. It is

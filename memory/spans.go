@@ -36,6 +36,23 @@ func (s *spans) takeHigh(size int64) (off int64, ok bool) {
 	return 0, false
 }
 
+// takeAt takes the range of size bytes at off, where it is free.
+func (s *spans) takeAt(off, size int64) bool {
+	for i, f := range *s {
+		if f.off <= off && off+size <= f.off+f.size {
+			*s = slices.Delete(*s, i, i+1)
+			if rest := f.off + f.size - off - size; rest > 0 {
+				*s = slices.Insert(*s, i, span{off + size, rest})
+			}
+			if off > f.off {
+				*s = slices.Insert(*s, i, span{f.off, off - f.off})
+			}
+			return true
+		}
+	}
+	return false
+}
+
 // shrink takes size off span i and removes the span where nothing is left.
 func (s *spans) shrink(i int, size int64) {
 	(*s)[i].size -= size

@@ -10,10 +10,11 @@ const (
 	Dots              // one for each bucket, on a thin line
 	Level             // a dashed line across the plot at the mean of the first bucket
 	Bars              // stacked on the bars of the series before
+	Dash              // like Line, dashed
+	Area              // stacked on the areas of the series before, at the means; all have the same buckets
 )
 
-// Color is a place in the page's palette, from 0 to 7. Each has a light and a
-// dark form.
+// Color is a place in the page's palette. Each has a light and a dark form.
 type Color uint8
 
 // The palette.
@@ -26,6 +27,9 @@ const (
 	Red
 	Green
 	Magenta
+	Gray
+	Brown
+	Cyan
 )
 
 // Series is one set of points of a figure.
@@ -40,11 +44,20 @@ type Series struct {
 type Axis struct {
 	Label string
 	Unit  Unit
-	// FromZero makes 0 a part of the axis.
+	// FromZero makes 0 a part of the axis, and Reach a number above it.
 	FromZero bool
+	Reach    float64
 	// Names are written under the bars of a figure with bars, one each, and Groups
 	// under a run of bars with the same group.
 	Names, Groups []string
+	// Say, where it is set, says what bucket i is for the reader who points at it.
+	Say func(i int) string
+}
+
+// Note is a word at a place: a thin line up from the axis, with the text beside it.
+type Note struct {
+	X    float64
+	Text string
 }
 
 // Figure is one plot. Where it has bars, bar i of a series is its bucket i.
@@ -53,6 +66,14 @@ type Figure struct {
 	Caption string
 	X, Y    Axis
 	Series  []Series
+	Notes   []Note
+	// Direct writes the names of lines and areas beside their ends, not into a legend.
+	Direct bool
+}
+
+// named reports whether the name of a series stands beside its end.
+func (f *Figure) named(s *Series) bool {
+	return f.Direct && (s.Mark == Line || s.Mark == Dash || s.Mark == Area)
 }
 
 // bars returns the number of bars, 0 where the figure has none.
@@ -79,7 +100,7 @@ func (f *Figure) empty() bool {
 // ranges returns what the axes must cover.
 func (f *Figure) ranges() (xLow, xHigh, yLow, yHigh float64) {
 	first := true
-	stack := make([]float64, f.bars())
+	stack, areas := make([]float64, f.bars()), []float64(nil)
 	var levels []float64
 	cover := func(x, y float64) {
 		if first {
@@ -101,6 +122,13 @@ func (f *Figure) ranges() (xLow, xHigh, yLow, yHigh float64) {
 				cover(b.First, stack[j])
 			case Level:
 				levels = append(levels, b.Mean())
+			case Area:
+				if j == len(areas) {
+					areas = append(areas, 0)
+				}
+				areas[j] += b.Mean()
+				cover(b.First, areas[j])
+				cover(b.Last, areas[j])
 			default:
 				cover(b.First, b.Mean())
 				cover(b.Last, b.Mean())
@@ -113,8 +141,11 @@ func (f *Figure) ranges() (xLow, xHigh, yLow, yHigh float64) {
 	if f.X.FromZero {
 		xLow = min(xLow, 0)
 	}
-	if f.Y.FromZero || len(stack) > 0 {
+	if f.Y.FromZero || len(stack) > 0 || areas != nil {
 		yLow = min(yLow, 0)
+	}
+	if f.Y.Reach > 0 {
+		yHigh = max(yHigh, f.Y.Reach)
 	}
 	return xLow, xHigh, yLow, yHigh
 }

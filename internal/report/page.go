@@ -11,6 +11,7 @@ type Page struct {
 	Subtitle string
 	Facts    []Fact
 	Figures  []Figure
+	Panels   []Panels
 	Tables   []Table
 	Footer   string
 }
@@ -22,13 +23,26 @@ type Fact struct {
 	Good, Bad          bool
 }
 
+// Panels are small figures side by side, of the same kind: one for each rank, for
+// example. A panel has its title and its caption in one line, and no legend.
+type Panels struct {
+	Title, Caption string
+	Figures        []Figure
+}
+
 // Table is rows of text under a heading, folded where it is Folded.
+//
+// Shares, where there are any, are drawn as bars behind the rows: parts of 1.
 type Table struct {
 	Title  string
 	Head   []string
 	Rows   [][]string
+	Shares []float64
 	Folded bool
 }
+
+// Share returns the percent that the bar of a row takes.
+func (t Table) Share(row int) float64 { return 100 * min(max(t.Shares[row], 0), 1) }
 
 // Write writes the page as one HTML document.
 func (p *Page) Write(w io.Writer) error {
@@ -42,11 +56,16 @@ func (p *Page) Write(w io.Writer) error {
 		Legend         []legend
 		SVG            template.HTML
 	}
+	type panels struct {
+		Title, Caption string
+		Plots          []figure
+	}
 	view := struct {
 		*Page
 		Style  template.CSS
 		Script template.JS
 		Plots  []figure
+		Small  []panels
 	}{Page: p, Style: style, Script: script}
 	for i := range p.Figures {
 		f := &p.Figures[i]
@@ -54,11 +73,24 @@ func (p *Page) Write(w io.Writer) error {
 			continue
 		}
 		plot := figure{Title: f.Title, Caption: f.Caption, SVG: template.HTML(f.svg())}
-		for _, s := range f.Series {
-			shape := [...]string{Line: "stroke", Band: "wash", Dots: "point", Level: "dash", Bars: "block"}[s.Mark]
+		for i := range f.Series {
+			s := &f.Series[i]
+			if f.named(s) {
+				continue
+			}
+			shape := [...]string{Line: "stroke", Band: "wash", Dots: "point", Level: "dash", Bars: "block", Dash: "dash", Area: "block"}[s.Mark]
 			plot.Legend = append(plot.Legend, legend{s.Name, s.Color, shape})
 		}
 		view.Plots = append(view.Plots, plot)
+	}
+	for _, group := range p.Panels {
+		small := panels{Title: group.Title, Caption: group.Caption}
+		for i := range group.Figures {
+			if f := &group.Figures[i]; !f.empty() {
+				small.Plots = append(small.Plots, figure{Title: f.Title, Caption: f.Caption, SVG: template.HTML(f.draw(panel))})
+			}
+		}
+		view.Small = append(view.Small, small)
 	}
 	return pageTemplate.Execute(w, view)
 }
@@ -83,14 +115,21 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 {{- range .Plots}}
 <figure>
 <figcaption><h2>{{.Title}}</h2><p>{{.Caption}}</p></figcaption>
-<ul class="legend">{{range .Legend}}<li><i class="c{{.Color}} {{.Shape}}"></i>{{.Name}}</li>{{end}}</ul>
+{{with .Legend}}<ul class="legend">{{range .}}<li><i class="c{{.Color}} {{.Shape}}"></i>{{.Name}}</li>{{end}}</ul>{{end}}
 {{.SVG}}
 </figure>
 {{- end}}
+{{- range .Small}}
+<section class="card"><h2>{{.Title}}</h2><p>{{.Caption}}</p><div class="panels">
+{{- range .Plots}}
+<div><h3>{{.Title}}<small>{{.Caption}}</small></h3>{{.SVG}}</div>
+{{- end}}
+</div></section>
+{{- end}}
 {{- range .Tables}}
 {{if .Folded}}<details><summary>{{.Title}}</summary>{{else}}<section class="card"><h2>{{.Title}}</h2>{{end}}
-<div class="scroll"><table>{{if .Head}}<thead><tr>{{range .Head}}<th>{{.}}</th>{{end}}</tr></thead>{{end}}
-<tbody>{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+<div class="scroll"><table>{{if .Head}}<thead><tr>{{range .Head}}<th>{{.}}</th>{{end}}{{if .Shares}}<th></th>{{end}}</tr></thead>{{end}}
+<tbody>{{$table := .}}{{range $i, $row := .Rows}}<tr>{{range $row}}<td>{{.}}</td>{{end}}{{if $table.Shares}}<td class="share"><i style="width:{{$table.Share $i}}%"></i></td>{{end}}</tr>
 {{end}}</tbody></table></div>
 {{if .Folded}}</details>{{else}}</section>{{end}}
 {{- end}}

@@ -6,19 +6,25 @@ import (
 	"strings"
 )
 
-// The drawing in units of the SVG's own coordinates.
-const (
-	width        = 960.0
-	height       = 330.0
-	marginLeft   = 86.0
-	marginRight  = 18.0
-	marginTop    = 14.0
-	marginBottom = 56.0
+// frame is the size of a drawing and the room around the plot, in units of the SVG's
+// own coordinates.
+type frame struct {
+	width, height                                    float64
+	marginLeft, marginRight, marginTop, marginBottom float64
+	ticksX, ticksY                                   int // about so many
+}
+
+// The frames. A named one has room for the names of lines beside their ends.
+var (
+	whole = frame{960, 330, 86, 18, 14, 56, 8, 5}
+	named = frame{960, 330, 86, 128, 14, 56, 8, 5}
+	panel = frame{310, 170, 74, 10, 10, 28, 3, 3}
 )
 
 // drawing is one figure on its way to SVG.
 type drawing struct {
 	strings.Builder
+	frame
 	figure *Figure
 	x, y   scale
 	n      int // bars, 0 for none
@@ -26,18 +32,31 @@ type drawing struct {
 
 // svg draws the figure.
 func (f *Figure) svg() string {
-	d := drawing{figure: f, n: f.bars()}
+	if f.Direct {
+		return f.draw(named)
+	}
+	return f.draw(whole)
+}
+
+func (f *Figure) draw(size frame) string {
+	d := drawing{frame: size, figure: f, n: f.bars()}
 	xLow, xHigh, yLow, yHigh := f.ranges()
-	d.y = newScale(yLow, yHigh, 5, f.Y.Unit)
-	d.x = newScale(xLow, xHigh, 8, f.X.Unit)
+	d.y = newScale(yLow, yHigh, d.ticksY, f.Y.Unit)
+	d.x = newScale(xLow, xHigh, d.ticksX, f.X.Unit)
 	d.x.low, d.x.high = xLow, max(xHigh, xLow+1e-9)
 	if d.n > 0 {
 		d.x.low, d.x.high = 0, float64(d.n)
 	}
-	d.printf(`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, width, height, html.EscapeString(f.Title))
+	d.printf(`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, d.width, d.height, html.EscapeString(f.Title))
 	d.grid()
 	d.series()
-	d.hits()
+	d.notes()
+	if f.Direct {
+		d.endNames()
+	}
+	if size != panel {
+		d.hits()
+	}
 	d.WriteString(`</svg>`)
 	return d.String()
 }
@@ -46,16 +65,16 @@ func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d, format, ar
 
 // px and py turn values into coordinates.
 func (d *drawing) px(x float64) float64 {
-	return marginLeft + (x-d.x.low)/(d.x.high-d.x.low)*(width-marginLeft-marginRight)
+	return d.marginLeft + (x-d.x.low)/(d.x.high-d.x.low)*(d.width-d.marginLeft-d.marginRight)
 }
 
 func (d *drawing) py(y float64) float64 {
-	return height - marginBottom - (y-d.y.low)/(d.y.high-d.y.low)*(height-marginTop-marginBottom)
+	return d.height - d.marginBottom - (y-d.y.low)/(d.y.high-d.y.low)*(d.height-d.marginTop-d.marginBottom)
 }
 
 // grid draws the axes with their ticks and names.
 func (d *drawing) grid() {
-	left, right, bottom := marginLeft, width-marginRight, height-marginBottom
+	left, right, bottom := d.marginLeft, d.width-d.marginRight, d.height-d.marginBottom
 	for _, tick := range d.y.ticks {
 		y := d.py(tick)
 		d.printf(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, left, right, y, y)
@@ -75,14 +94,17 @@ func (d *drawing) grid() {
 		}
 	}
 	d.printf(`<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
-		(left+right)/2, height-7, html.EscapeString(d.figure.X.Label))
+		(left+right)/2, d.height-7, html.EscapeString(d.figure.X.Label))
+	if d.figure.Y.Label == "" {
+		return
+	}
 	d.printf(`<text class="side" transform="translate(14 %.1f) rotate(-90)" text-anchor="middle">%s</text>`,
-		(marginTop+bottom)/2, html.EscapeString(d.figure.Y.Label))
+		(d.marginTop+bottom)/2, html.EscapeString(d.figure.Y.Label))
 }
 
 // barNames writes what stands under bars and under groups of bars.
 func (d *drawing) barNames() {
-	bottom := height - marginBottom
+	bottom := d.height - d.marginBottom
 	for i, name := range d.figure.X.Names[:min(d.n, len(d.figure.X.Names))] {
 		d.printf(`<text class="bar" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
 			d.px(float64(i)+0.5), bottom+12, html.EscapeString(name))
@@ -95,7 +117,7 @@ func (d *drawing) barNames() {
 		}
 		if begin > 0 {
 			x := d.px(float64(begin))
-			d.printf(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, marginTop, bottom+26)
+			d.printf(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, d.marginTop, bottom+26)
 		}
 		if d.px(float64(end))-d.px(float64(begin)) > 60 {
 			d.printf(`<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
@@ -108,22 +130,27 @@ func (d *drawing) barNames() {
 // series draws the points, bands first and dots last.
 func (d *drawing) series() {
 	stack := make([]float64, d.n)
-	for _, mark := range [...]Mark{Bars, Band, Level, Line, Dots} {
+	var areas []float64
+	for _, mark := range [...]Mark{Area, Bars, Band, Level, Dash, Line, Dots} {
 		for i := range d.figure.Series {
 			s := &d.figure.Series[i]
 			if s.Mark != mark || len(s.Buckets) == 0 {
 				continue
 			}
 			switch mark {
+			case Area:
+				areas = d.area(s, areas)
 			case Bars:
 				d.bars(s, stack)
 			case Band:
 				d.band(s)
 			case Level:
 				y := d.py(s.Buckets[0].Mean())
-				d.printf(`<line class="c%d level" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, s.Color, marginLeft, width-marginRight, y, y)
+				d.printf(`<line class="c%d level" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, s.Color, d.marginLeft, d.width-d.marginRight, y, y)
 			case Line:
 				d.line(s, "line")
+			case Dash:
+				d.line(s, "line dashed")
 			case Dots:
 				d.line(s, "thin")
 				for _, b := range s.Buckets {
@@ -146,6 +173,37 @@ func (d *drawing) bars(s *Series, stack []float64) {
 			stack[i] += b.Mean()
 		}
 	}
+}
+
+// area draws a series on top of what is below it, and returns the top of both.
+func (d *drawing) area(s *Series, below []float64) []float64 {
+	top := make([]float64, len(s.Buckets))
+	copy(top, below)
+	for i, b := range s.Buckets {
+		top[i] += b.Mean()
+	}
+	d.printf(`<path class="c%d area" d="`, s.Color)
+	letter := 'M'
+	for i, b := range s.Buckets {
+		d.printf("%c%.1f %.1f", letter, d.px(b.First), d.py(top[i]))
+		letter = 'L'
+		if b.Last > b.First {
+			d.printf("L%.1f %.1f", d.px(b.Last), d.py(top[i]))
+		}
+	}
+	for i := len(s.Buckets) - 1; i >= 0; i-- {
+		base := 0.0
+		if i < len(below) {
+			base = below[i]
+		}
+		b := s.Buckets[i]
+		d.printf("L%.1f %.1f", d.px(b.Last), d.py(base))
+		if b.Last > b.First {
+			d.printf("L%.1f %.1f", d.px(b.First), d.py(base))
+		}
+	}
+	d.WriteString(`Z"/>`)
+	return top
 }
 
 func (d *drawing) band(s *Series) {
@@ -209,7 +267,7 @@ func (d *drawing) hits() {
 			}
 		}
 		d.printf(`<rect class="hit" x="%.1f" y="%g" width="%.1f" height="%g" data-tip="%s"/>`,
-			left, marginTop, max(right-left, 1), height-marginTop-marginBottom, html.EscapeString(d.tip(i, from, to)))
+			left, d.marginTop, max(right-left, 1), d.height-d.marginTop-d.marginBottom, html.EscapeString(d.tip(i, from, to)))
 	}
 }
 
@@ -218,6 +276,8 @@ func (d *drawing) tip(i int, from, to float64) string {
 	var b strings.Builder
 	unit := d.figure.X.Unit
 	switch {
+	case d.figure.X.Say != nil:
+		b.WriteString(d.figure.X.Say(i))
 	case d.n > 0:
 		for _, names := range [...][]string{d.figure.X.Groups, d.figure.X.Names} {
 			if i < len(names) {

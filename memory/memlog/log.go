@@ -34,7 +34,7 @@ func New(w io.Writer) *Log {
 
 // Sample writes one line. It does not keep s. What goes wrong is in Err.
 func (l *Log) Sample(s *memory.Sample) {
-	l.json.Log().
+	line := l.json.Log().
 		Int("schema", schema).
 		Int64("time", s.Time).
 		Int64("step", s.Step).
@@ -42,8 +42,15 @@ func (l *Log) Sample(s *memory.Sample) {
 		Int("microbatch", s.Microbatch).
 		Int("stage", s.Stage).
 		Str("action", s.Kind).
-		Int64("live", s.Live).
-		Int64("peak", s.Peak).
+		Int64("live", s.Live)
+	if s.Planned {
+		line.Int64("live_planned", s.LivePlanned)
+	}
+	line.Int64("peak", s.Peak)
+	if s.Planned {
+		line.Int64("peak_planned", s.PeakPlanned)
+	}
+	line.
 		Int64("reserved", s.Reserved).
 		Int64("excess", s.Excess).
 		Int64("growth", s.Growth).

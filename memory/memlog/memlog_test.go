@@ -138,7 +138,13 @@ func TestReadPlanned(t *testing.T) {
 	line = strings.Replace(line, `"peak":7,`, `"peak":7,"peak_planned":70,`, 1)
 	records, faults := read(line)
 	require.Empty(t, faults)
-	require.Equal(t, []memlog.Record{{Schema: 1, Sample: full(), Planned: true, LivePlanned: 60, PeakPlanned: 70}}, records)
+	planned := full()
+	planned.Planned, planned.LivePlanned, planned.PeakPlanned = true, 60, 70
+	require.Equal(t, []memlog.Record{{Schema: 1, Sample: planned}}, records)
+
+	var out bytes.Buffer
+	memlog.New(&out).Sample(&planned)
+	require.Equal(t, line, out.String())
 }
 
 func TestReadMinimal(t *testing.T) {
@@ -202,6 +208,22 @@ func TestReadFaults(t *testing.T) {
 			require.Equal(t, []string{fmt.Sprintf("memlog: not a line of a memory log: 3:%d: expected %s", column, test.want)}, faults)
 			require.Len(t, records, 2, "the lines around it are read")
 		})
+	}
+}
+
+// A last line that stops in the middle is told from one that is wrong.
+func TestReadTorn(t *testing.T) {
+	const minimal = `{"step":1,"rank":0,"microbatch":7,"allocated":100,"reserved":300,"peak":200}`
+	for text, torn := range map[string]bool{
+		minimal[:1]: true, minimal[:20]: true, minimal[:len(minimal)-1]: true,
+		minimal[:20] + "\n": false, `[1]`: false, `{}`: false, minimal + "x": false,
+	} {
+		for _, err := range memlog.Read(strings.NewReader(minimal + "\n" + text)) {
+			if err != nil {
+				require.ErrorIs(t, err, memlog.ErrFormat)
+				require.Equal(t, torn, errors.Is(err, memlog.ErrTorn), "%q", text)
+			}
+		}
 	}
 }
 

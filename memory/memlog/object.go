@@ -63,7 +63,7 @@ func members(text []byte, column int) (all []member, err error) {
 		all = append(all, m)
 	}
 	if s.space(); s.pos < len(s.text) {
-		return nil, s.expected("the end of the line")
+		return nil, expected(s.column+s.pos, "the end of the line", short(s.text[s.pos:]))
 	}
 	return all, nil
 }

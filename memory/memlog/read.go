@@ -15,6 +15,10 @@ import (
 // wrapped with line:column, what was expected and what was found.
 var ErrFormat = errors.New("memlog: not a line of a memory log")
 
+// ErrTorn is returned, beside ErrFormat, for a last line that has no end and cannot be
+// read: who wrote it is still at work, or was stopped in the middle of it.
+var ErrTorn = errors.New("the last line is torn")
+
 // maxLine is the longest line that is read, in bytes without its end.
 const maxLine = 1 << 20
 
@@ -23,11 +27,9 @@ type Record struct {
 	// Schema is 1, or 0 for the minimal form.
 	Schema int
 	// Sample is what the line says. The minimal form has Step, Rank, Microbatch,
-	// Reserved, Peak and, as Live, what it calls allocated.
+	// Reserved, Peak and, as Live, what it calls allocated. Planned says that the line
+	// has live_planned and peak_planned.
 	memory.Sample
-	// Planned says that the line has live_planned and peak_planned, in bytes.
-	Planned                  bool
-	LivePlanned, PeakPlanned int64
 	// Owner is the live buffer of which a line of a Dump tells; Sample is empty
 	// then. It is nil in all other lines.
 	Owner *memory.Info
@@ -57,7 +59,11 @@ func Read(r io.Reader) iter.Seq2[Record, error] {
 				continue
 			}
 			record, err := parse(text)
-			if err != nil {
+			switch {
+			case err == nil:
+			case lines.torn && tooShort(err, text):
+				record, err = Record{}, fmt.Errorf("%w: %d:%w: %w", ErrFormat, lines.number, err, ErrTorn)
+			default:
 				record, err = Record{}, fmt.Errorf("%w: %d:%w", ErrFormat, lines.number, err)
 			}
 			if !yield(record, err) {
@@ -67,11 +73,18 @@ func Read(r io.Reader) iter.Seq2[Record, error] {
 	}
 }
 
+// tooShort reports whether what is wrong with a line is that it ends.
+func tooShort(err error, text []byte) bool {
+	place, ok := errors.AsType[*fault](err)
+	return ok && place.column > len(text)
+}
+
 // lineReader cuts a reader into lines. It holds one line at a time.
 type lineReader struct {
 	r      *bufio.Reader
 	line   []byte
-	number int // of the line returned last, from 1
+	number int  // of the line returned last, from 1
+	torn   bool // the line returned last has no end
 }
 
 // next returns the next line without its end, valid until the next call. A line
@@ -91,7 +104,7 @@ func (l *lineReader) next() ([]byte, error) {
 		case err == bufio.ErrBufferFull:
 			continue
 		case err == io.EOF && (long || len(l.line) > 0):
-			// The last line has no end.
+			l.torn = true
 		case err != nil:
 			return nil, err
 		}

@@ -5,10 +5,9 @@ import "github.com/weir-ml/weir/memory"
 // Templates say what the stages of a model allocate, keep and release, for every shape
 // class of microbatches. They are data: a runner records them, a file holds them.
 type Templates struct {
-	Parts   []string  // names of the entry parts
-	Shapes  []Shape   // by shape class; one where all microbatches have the same shape
-	Params  [][]Param // by stage
-	Gathers []int64   // by stage: bytes of its gathered weights, nil where none are sharded
+	Parts  []string  // names of the entry parts
+	Shapes []Shape   // by shape class; one where all microbatches have the same shape
+	Params [][]Param // by stage
 }
 
 // Shape is the templates of one shape class.
@@ -43,19 +42,25 @@ type Template struct {
 	Input   *Call    // I
 	Weight  *Call    // W, after I
 	Eval    *Call    // F of a forward-only plan
+	Gather  *Call    // UNSHARD; what it hands over ends with RESHARD
+	Reduce  *Call    // REDUCE_GRAD
 }
 
-// Buffer is one allocation.
+// Buffer is one allocation. One of class Resident is none: it was there before the step
+// and is there after it, a table that a stage returns, and has no events.
 type Buffer struct {
-	Name  string // for people; "" where nobody named it
-	Bytes int64  // as asked for
-	Class memory.Class
+	Name   string // for people; "" where nobody named it
+	Bytes  int64  // as asked for
+	AtMost bool   // Bytes is a bound: the size depends on values
+	Class  memory.Class
 }
 
-// Call is what happens in one call of a stage, in order. Slots that the call has taken
-// end behind its last event, so their releases are the last events.
+// Call is what happens in one call of a stage, in order. The last Taken of the events
+// are the ends of slots: they end with the action, behind its entry parts, inputs and
+// gradients.
 type Call struct {
 	Events []Event
+	Taken  int
 	Out    []Ref // by port: what F returns as outputs, B and I as gradients of inputs
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -69,6 +70,16 @@ type Config[T any] struct {
 	Unchecked bool
 	// Costs, where they are set, give each Result the simulation of its plan.
 	Costs *schedule.Costs
+	// Templates are what stages and sources allocate, as Record has found out. With them
+	// the memory of every step is planned before it begins, on ranks whose Space is
+	// memory.Planned: a step reserves what it needs, and nothing is allocated that the plan
+	// does not have. Where there are several shape classes the plan is for any of them, or
+	// exactly for those of the step where its source is Shaped. What an evaluation hands to
+	// Outputs is nobody's to plan, nor is a step that tolerates leaks.
+	Templates *layout.Templates
+	// Budget is the most bytes that a step may need on a rank; 0 is no limit. A step that
+	// needs more is refused before it begins.
+	Budget int64
 	// Parts names the parts of an entry, in the order of Entry.Put.
 	Parts []string
 	// Losses are what stages may record, by name. At most one is the objective.

@@ -35,6 +35,9 @@ const (
 	repStart
 	repEnd
 	repWait
+	repPlanned // 1 where memory was planned
+	repHeight
+	repPeakPlanned
 	reportNumbers
 )
 
@@ -79,6 +82,9 @@ func (r *Runner[T]) account() RankResult {
 		book.Stats(&stats)
 		own.Live, own.Reserved, own.Peak = stats.Live, stats.Reserved, max(own.Peak, stats.Peak)
 	}
+	if l := &r.levels; l.rank != nil {
+		own.Planned, own.Height, own.PeakPlanned = true, l.rank.Layout.Height, r.context.Baseline()+l.top
+	}
 	if c := &r.clock; !c.first.IsZero() {
 		own.Start = time.Duration(c.first.UnixNano())
 		own.End = own.Start + c.last.Sub(c.first)
@@ -95,6 +101,10 @@ func (r *Runner[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, er
 		repPeak: own.Peak, repLive: own.Live, repReserved: own.Reserved, repExcess: own.Excess, repGrowth: own.Growth,
 		repBooks: int64(own.Books), repActions: int64(own.Actions),
 		repStart: int64(own.Start), repEnd: int64(own.End), repWait: int64(own.Wait),
+		repHeight: own.Height, repPeakPlanned: own.PeakPlanned,
+	}
+	if own.Planned {
+		mine.numbers[repPlanned] = 1
 	}
 	mine.squares = mine.squares[:0]
 	for i, owner := range r.owners {
@@ -117,6 +127,7 @@ func (p *report) rank() RankResult {
 		Peak: n[repPeak], Live: n[repLive], Reserved: n[repReserved], Excess: n[repExcess], Growth: n[repGrowth],
 		Books: int(n[repBooks]), Actions: int(n[repActions]),
 		Start: time.Duration(n[repStart]), End: time.Duration(n[repEnd]), Wait: time.Duration(n[repWait]),
+		Planned: n[repPlanned] != 0, Height: n[repHeight], PeakPlanned: n[repPeakPlanned],
 	}
 }
 
@@ -153,10 +164,10 @@ func (r *Runner[T]) hear(rank int, data []byte, record *loss.Record) error {
 	return record.Merge(&r.other)
 }
 
-// The layout of a report, version 1, little-endian throughout: "WRR" and the version,
+// The layout of a report, version 2, little-endian throughout: "WRR" and the version,
 // how many squares as uint32, the numbers, the squares, the record.
 const (
-	reportVersion = 1
+	reportVersion = 2
 	reportHeader  = 8 + 8*reportNumbers
 )
 

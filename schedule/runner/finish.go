@@ -19,6 +19,7 @@ func (r *Runner[T]) finish(ctx context.Context) error {
 		r.watcher.Runs(0)
 	}
 	r.context.Act(-1, -1)
+	r.atEnd()
 	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // for a rank that had no use for all
 		return err
 	}
@@ -29,6 +30,9 @@ func (r *Runner[T]) finish(ctx context.Context) error {
 		}
 	}
 	if err := r.context.Audit(batchctx.Counts{}); err != nil && !r.cfg.TolerateLeaks {
+		return err
+	}
+	if err := r.auditPlan(); err != nil {
 		return err
 	}
 	totals, err := r.ledger.Reduce(func(record *loss.Record) error { return r.exchange(ctx, record) })

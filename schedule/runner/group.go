@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
 )
 
 // GroupConfig says what the ranks of one process run. Ranks and, for more than one,
@@ -114,6 +115,18 @@ func (g *Group[T]) Step(ctx context.Context, m int, sources []Source[T]) (*Resul
 // Evaluate runs m microbatches forward only.
 func (g *Group[T]) Evaluate(ctx context.Context, m int, sources []Source[T]) (*Result, error) {
 	return g.run(ctx, schedule.ForwardOnly, m, sources)
+}
+
+// Prepare is that of a Runner, for the ranks of the group.
+func (g *Group[T]) Prepare(ctx context.Context, m int, sources []Source[T]) (*layout.Plan, error) {
+	if g.running.Load() {
+		return nil, ErrBusy
+	}
+	var first Source[T]
+	if len(sources) > 0 {
+		first = sources[0]
+	}
+	return g.runners[0].Prepare(ctx, m, first)
 }
 
 // Panic is what a group's step panics with where a rank has panicked.

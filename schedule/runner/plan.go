@@ -1,12 +1,15 @@
 package runner
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
 )
 
 // planner makes the plans of steps and keeps the last one of each mode. The ranks of
@@ -20,6 +23,9 @@ type planner struct {
 	capacity  int // of the links
 	unchecked bool
 	costs     *schedule.Costs
+	templates *layout.Templates // nil: memory is not planned
+	lookAhead int
+	budget    int64
 
 	mu    sync.Mutex
 	plans [2]*planned // by mode
@@ -29,6 +35,8 @@ type planner struct {
 type planned struct {
 	*schedule.Plan
 	report *schedule.Report // nil without costs
+	memory *layout.Plan     // nil where nobody has asked for it
+	shapes []int            // that the memory is planned for; nil: any
 }
 
 // plan returns the checked plan of a mode for m microbatches.
@@ -49,6 +57,27 @@ func (p *planner) plan(mode schedule.Mode, m int) (*planned, error) {
 		}
 	}
 	p.plans[mode] = made
+	return made, nil
+}
+
+// withMemory returns a plan with that of its memory, for microbatches of these shape
+// classes, or of any where shapes is nil.
+func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (*planned, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if kept := p.plans[plan.Mode]; kept.Plan == plan.Plan && kept.memory != nil && slices.Equal(kept.shapes, shapes) {
+		return kept, nil
+	}
+	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes)}
+	var err error
+	made.memory, err = layout.Make(ctx, plan.Plan, p.templates, layout.Config{
+		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes,
+		Envelope: shapes == nil && len(p.templates.Shapes) > 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.plans[plan.Mode] = made
 	return made, nil
 }
 
@@ -147,6 +176,9 @@ type program struct {
 	extent batchctx.Extent
 	// first and last are the computations with which the rank's time begins and ends.
 	first, last schedule.Action
+	// most says that the plan of memory is for several shapes, or for sizes that depend on
+	// values: no more than it has is live.
+	most bool
 }
 
 // newProgram returns a rank's part.
@@ -154,6 +186,9 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 	m := plan.Microbatches
 	p := &program{planned: plan}
 	p.first, p.last = span(plan.Programs[rank])
+	if plan.memory != nil {
+		p.most = slices.ContainsFunc(plan.memory.Ranks[rank].Layout.Births, func(b memory.Birth) bool { return b.AtMost })
+	}
 	p.extent.Windows, p.extent.Outgoing = plan.Windows, plan.Outgoing
 	p.extent.Wanted = wanted(plan.Plan, rank)
 	switch {

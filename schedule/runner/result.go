@@ -27,6 +27,11 @@ type Result struct {
 	Excess   int64 // bytes that the allocator's book has more than the context's, at the end
 	Growth   int64 // largest growth of a microbatch, in bytes
 
+	// Planned says that the memory of the step was planned on every rank. Height is then
+	// what a rank had set aside for it, at most.
+	Planned bool
+	Height  int64
+
 	Books   int // books audited on every rank: 2, or 1 where a space has none of its own
 	Actions int // of all ranks
 
@@ -45,6 +50,11 @@ type Result struct {
 type RankResult struct {
 	Peak, Live, Reserved, Excess, Growth int64
 	Books, Actions                       int
+	// Planned says that the memory of the step was planned on the rank: Height is what it
+	// had set aside for the step, and PeakPlanned what Peak was to be, at most where the
+	// plan is for several shapes.
+	Planned             bool
+	Height, PeakPlanned int64
 	// Start and End are of its first and its last computation, since the first one of
 	// any rank.
 	Start, End time.Duration
@@ -94,13 +104,14 @@ func (r *Result) Loss(name string) (float64, bool) {
 // gather makes the result's numbers of those of the ranks, whose Start and End are
 // by their clocks.
 func (r *Result) gather(ranks []RankResult) {
-	r.Ranks, r.Actions = ranks, 0
+	r.Ranks, r.Actions, r.Planned = ranks, 0, true
 	var start, end time.Duration
 	for i := range ranks {
 		rank := &ranks[i]
 		r.Peak, r.Live, r.Reserved = max(r.Peak, rank.Peak), max(r.Live, rank.Live), max(r.Reserved, rank.Reserved)
 		r.Excess, r.Growth = max(r.Excess, rank.Excess), max(r.Growth, rank.Growth)
 		r.Books, r.Actions = min(r.Books, rank.Books), r.Actions+rank.Actions
+		r.Planned, r.Height = r.Planned && rank.Planned, max(r.Height, rank.Height)
 		if rank.Start == 0 {
 			continue // it has no computations
 		}

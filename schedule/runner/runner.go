@@ -18,8 +18,9 @@ import (
 type Runner[T any] struct {
 	cfg       Config[T]
 	placement schedule.Placement
-	watcher   Watcher   // nil where the transport is none
-	copier    Copier[T] // nil where Gradients is none
+	watcher   Watcher        // nil where the transport is none
+	planned   memory.Planned // nil where the memory of steps is not planned
+	copier    Copier[T]      // nil where Gradients is none
 	stages    []stage[T]
 	seeds     []float32
 	objective int // index of the loss, -1 for none
@@ -44,6 +45,7 @@ type Runner[T any] struct {
 	sample   memory.Sample
 	result   *Result
 	clock    clock
+	levels   levels
 	lent     []T       // what a transfer borrows, within its call
 	received []T       // what a transfer has brought, until it is handed over
 	squares  []float64 // by owner: the sum of squares of its gradient
@@ -99,13 +101,17 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	}
 	r.watcher, _ = cfg.Transport.(Watcher)
 	r.copier, _ = cfg.Gradients.(Copier[T])
+	if cfg.Templates != nil && !cfg.TolerateLeaks {
+		r.planned, _ = cfg.Space.(memory.Planned)
+	}
 	if err := r.SetScaleExponent(cfg.ScaleExponent); err != nil {
 		return nil, err
 	}
 	r.planner = &planner{
 		rule: cfg.Plan, facts: make([]schedule.Facts, len(cfg.Stages)), parts: len(cfg.Parts), unchecked: cfg.Unchecked, costs: cfg.Costs,
-		params: schedule.Params{Placement: r.placement, Group: cfg.Group, Cap: cfg.Cap, Slices: cfg.Slices, Frozen: make([]bool, len(cfg.Stages))},
-		whole:  make([]bool, len(cfg.Stages)),
+		params:    schedule.Params{Placement: r.placement, Group: cfg.Group, Cap: cfg.Cap, Slices: cfg.Slices, Frozen: make([]bool, len(cfg.Stages))},
+		whole:     make([]bool, len(cfg.Stages)),
+		templates: cfg.Templates, lookAhead: cfg.LookAhead, budget: cfg.Budget,
 	}
 	if cfg.Transport != nil {
 		r.planner.capacity = cfg.Transport.Capacity()
@@ -333,10 +339,14 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 			r.abort()
 		}
 	}()
-	plan, err := r.planFor(mode, m)
+	plan, err := r.planFor(ctx, mode, m, source)
+	if err != nil {
+		err = fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
+	} else {
+		err = r.lay(plan)
+	}
 	if err != nil {
 		over = true
-		err = fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
 		r.leave(err)
 		return nil, err
 	}
@@ -376,8 +386,11 @@ func (r *Runner[T]) leave(cause error) {
 }
 
 // planFor returns this rank's part of a plan.
-func (r *Runner[T]) planFor(mode schedule.Mode, m int) (*program, error) {
+func (r *Runner[T]) planFor(ctx context.Context, mode schedule.Mode, m int, source Source[T]) (*program, error) {
 	plan, err := r.planner.plan(mode, m)
+	if err == nil && r.plansMemory(mode) {
+		plan, err = r.planner.withMemory(ctx, plan, r.shapesOf(source, m))
+	}
 	if err != nil {
 		return nil, err
 	}

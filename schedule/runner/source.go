@@ -16,6 +16,13 @@ type Source[T any] interface {
 	Next(ctx context.Context, entry *batchctx.Entry[T]) error
 }
 
+// Shaped is an optional ability of a Source: to tell the shape class of every microbatch
+// before the step begins, by its number in Config.Templates. The memory of the step is
+// then planned for exactly these. The sources of all ranks tell the same.
+type Shaped interface {
+	Shape(microbatch int) int
+}
+
 // SourceFunc makes a Source of a function.
 type SourceFunc[T any] func(ctx context.Context, entry *batchctx.Entry[T]) error
 

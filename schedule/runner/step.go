@@ -34,6 +34,7 @@ func (r *Runner[T]) begin(plan *program, source Source[T]) {
 
 // end forgets what belonged to the step.
 func (r *Runner[T]) end() {
+	r.unlay()
 	r.running = false
 	r.plan, r.source, r.result = nil, nil, nil
 }
@@ -41,11 +42,13 @@ func (r *Runner[T]) end() {
 // execute runs the actions of the rank's program in order.
 func (r *Runner[T]) execute(ctx context.Context) error {
 	cancelled := ctx.Done()
-	for _, segment := range r.plan.Programs[r.cfg.Rank] {
+	for i, segment := range r.plan.Programs[r.cfg.Rank] {
 		for repeat := range segment.Repeat {
 			shift := repeat * segment.Stride
-			for _, action := range segment.Body {
+			base := r.levels.base(i, repeat)
+			for k, action := range segment.Body {
 				action = action.Shift(shift)
+				r.at(base + k)
 				select {
 				case <-cancelled:
 					return r.foreign(action, context.Cause(ctx))
@@ -75,7 +78,7 @@ func (r *Runner[T]) act(ctx context.Context, action schedule.Action) error {
 			return r.foreign(action, err)
 		}
 	} else if err := r.compute(ctx, action); err != nil {
-		return r.fault(action, err)
+		return r.fault(action, r.explain(err))
 	}
 	if err := r.drop(action); err != nil {
 		return r.fault(action, err)
@@ -321,8 +324,12 @@ func (r *Runner[T]) retire(action schedule.Action) error {
 	if err := r.context.Audit(r.expected); err != nil && !r.cfg.TolerateLeaks {
 		return err
 	}
+	if err := r.auditPlan(); err != nil {
+		return err
+	}
 	s := &r.sample
 	r.context.Sample(s)
+	r.samplePlan(s)
 	s.Microbatch, s.Stage, s.Kind = action.Microbatch(), action.Stage(), action.Kind().String()
 	if r.objective >= 0 {
 		s.Weight = r.ledger.Weight(r.objective)

@@ -36,6 +36,9 @@ func (c *Config[T]) Validate() error {
 	if c.Ring < 0 {
 		f.add("Ring is %d", c.Ring)
 	}
+	if c.Budget < 0 {
+		f.add("Budget is %d", c.Budget)
+	}
 	f.join(checkSeeds(c.Losses, c.ScaleExponent))
 	if c.Replicas < 0 || c.Replica < 0 || c.Replica >= max(c.Replicas, 1) {
 		f.add("Replica is %d of %d", c.Replica, c.Replicas)

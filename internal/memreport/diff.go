@@ -1,0 +1,156 @@
+package memreport
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memlog"
+)
+
+// mostWaiting is how many records of one log may wait for those of the other: two logs
+// whose ranks are mixed differently are compared rank by rank.
+const mostWaiting = 1 << 20
+
+// ErrApart is returned where the orders of two logs are too far apart to compare them.
+var ErrApart = errors.New("memreport: the two logs have their ranks in too different an order")
+
+// Diff finds the first difference of two logs, rank by rank. Times and waits are left
+// out, and what one of the two records does not tell. The zero Diff is ready.
+type Diff struct {
+	ranks   map[int]*pairing
+	waiting int
+	logs    [2]Log
+}
+
+// pairing compares one rank.
+type pairing struct {
+	queue    []memlog.Record // of the log that is ahead
+	ahead    int
+	compared int64
+	first    *Difference
+}
+
+// Difference is where two logs differ.
+type Difference struct {
+	Step       int64   `json:"step"`
+	Rank       int     `json:"rank"`
+	Microbatch int     `json:"microbatch"`
+	Record     int64   `json:"record"` // of the rank, from 0
+	Fields     []Field `json:"fields,omitempty"`
+	// Ended is the log that has no such record: "a" or "b".
+	Ended string `json:"ended,omitempty"`
+}
+
+// Field is a field that differs.
+type Field struct {
+	Name string `json:"field"`
+	A    any    `json:"a"`
+	B    any    `json:"b"`
+}
+
+// Add adds a record of one of the logs, 0 or 1. The record is borrowed for the call.
+func (d *Diff) Add(log int, record *memlog.Record) error {
+	if err := d.logs[log].Add(record); err != nil || record.Owner != nil {
+		return err
+	}
+	if d.ranks == nil {
+		d.ranks = map[int]*pairing{}
+	}
+	p := d.ranks[record.Rank]
+	if p == nil {
+		p = &pairing{}
+		d.ranks[record.Rank] = p
+	}
+	switch {
+	case p.first != nil:
+	case len(p.queue) == 0 || p.ahead == log:
+		if d.waiting == mostWaiting {
+			return fmt.Errorf("%w: over %d records of one have none in the other yet", ErrApart, mostWaiting)
+		}
+		d.waiting++
+		p.ahead, p.queue = log, append(p.queue, *record)
+	default:
+		pair := [2]*memlog.Record{&p.queue[0], &p.queue[0]}
+		pair[log] = record
+		p.compare(pair[0], pair[1])
+		p.queue = p.queue[1:]
+		d.waiting--
+		if p.first != nil {
+			d.waiting -= len(p.queue)
+			p.queue = nil
+		}
+	}
+	return nil
+}
+
+// compare compares two records that should be the same.
+func (p *pairing) compare(a, b *memlog.Record) {
+	if fields := differing(a, b); fields != nil {
+		p.first = &Difference{Step: a.Step, Rank: a.Rank, Microbatch: a.Microbatch, Record: p.compared, Fields: fields}
+	}
+	p.compared++
+}
+
+// differing returns the fields that differ of those that both records tell.
+func differing(a, b *memlog.Record) (list []Field) {
+	whole := func(known bool, name string, a, b int64) {
+		if known && a != b {
+			list = append(list, Field{name, a, b})
+		}
+	}
+	full, planned := a.Schema > 0 && b.Schema > 0, a.Planned && b.Planned
+	whole(true, "step", a.Step, b.Step)
+	whole(true, "microbatch", int64(a.Microbatch), int64(b.Microbatch))
+	whole(full, "stage", int64(a.Stage), int64(b.Stage))
+	if full && a.Kind != b.Kind {
+		list = append(list, Field{"action", a.Kind, b.Kind})
+	}
+	whole(true, "live", a.Live, b.Live)
+	whole(planned, "live_planned", a.LivePlanned, b.LivePlanned)
+	whole(true, "peak", a.Peak, b.Peak)
+	whole(planned, "peak_planned", a.PeakPlanned, b.PeakPlanned)
+	whole(true, "reserved", a.Reserved, b.Reserved)
+	whole(full, "excess", a.Excess, b.Excess)
+	whole(full, "growth", a.Growth, b.Growth)
+	if full && a.Weight != b.Weight && !(math.IsNaN(a.Weight) && math.IsNaN(b.Weight)) {
+		list = append(list, Field{"weight", number(a.Weight), number(b.Weight)})
+	}
+	for class := range a.Classes {
+		whole(full, memory.Class(class).String(), a.Classes[class], b.Classes[class])
+	}
+	return list
+}
+
+// number is a number as JSON can hold it.
+func number(x float64) any {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return fmt.Sprint(x)
+	}
+	return x
+}
+
+// First returns the first difference after all records have been added: the one with
+// the fewest records of its rank before it, of the lowest rank. It is nil where the
+// logs are the same.
+func (d *Diff) First() *Difference {
+	var first *Difference
+	for _, rank := range slices.Sorted(maps.Keys(d.ranks)) {
+		p := d.ranks[rank]
+		one := p.first
+		if one == nil && len(p.queue) > 0 {
+			next := &p.queue[0]
+			one = &Difference{Step: next.Step, Rank: rank, Microbatch: next.Microbatch, Record: p.compared, Ended: [2]string{"b", "a"}[p.ahead]}
+		}
+		if one != nil && (first == nil || one.Record < first.Record) {
+			first = one
+		}
+	}
+	return first
+}
+
+// Log returns what is kept of one of the logs, 0 or 1.
+func (d *Diff) Log(log int) *Log { return &d.logs[log] }

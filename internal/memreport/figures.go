@@ -1,0 +1,310 @@
+package memreport
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/memory"
+)
+
+// bucket returns what a plot draws of a span.
+func (c *column) bucket(s span) report.Bucket {
+	return report.Bucket{First: float64(c.First.Record), Last: float64(c.Last.Record), Min: float64(s.Min), Max: float64(s.Max), Sum: s.Sum, Count: c.Count}
+}
+
+// series returns a series over the columns of a rank.
+func (r *rank) series(name string, mark report.Mark, color report.Color, of func(*column) span) report.Series {
+	s := report.Series{Name: name, Mark: mark, Color: color}
+	for i := range r.columns.list {
+		s.Buckets = append(s.Buckets, r.columns.list[i].bucket(of(&r.columns.list[i])))
+	}
+	return s
+}
+
+// plannedSeries leaves out the columns that have records without a plan.
+func (r *rank) plannedSeries(name string, color report.Color, of func(*column) span) report.Series {
+	s := report.Series{Name: name, Mark: report.Dash, Color: color}
+	for i := range r.columns.list {
+		if c := &r.columns.list[i]; c.Planned == c.Count {
+			s.Buckets = append(s.Buckets, c.bucket(of(c)))
+		}
+	}
+	return s
+}
+
+// What a plot is of.
+func live(c *column) span     { return c.Live }
+func peak(c *column) span     { return c.Peak }
+func reserved(c *column) span { return c.Reserved }
+
+// say says which records column i stands for.
+func (r *rank) say(i int) string {
+	if i >= len(r.columns.list) {
+		return ""
+	}
+	c := &r.columns.list[i]
+	text := fmt.Sprintf("step %d, microbatch %d", c.First.Step, c.First.Microbatch)
+	if c.Count > 1 {
+		text += fmt.Sprintf(" to step %d, microbatch %d", c.Last.Step, c.Last.Microbatch)
+	}
+	return text
+}
+
+// axis is that of the records of a rank.
+func (r *rank) axis() report.Axis {
+	return report.Axis{Label: "microbatches since the log began", Unit: report.Count, Say: r.say}
+}
+
+// many says how many records a column stands for where it is more than one.
+func (r *rank) many() string {
+	if r.columns.stride > 1 {
+		return fmt.Sprintf(" A column stands for %d microbatches.", r.columns.stride)
+	}
+	return ""
+}
+
+// memoryFigure plots what was live and reserved, beside the plan.
+func (r *rank) memoryFigure(s *Rank) report.Figure {
+	f := report.Figure{
+		Title:   fmt.Sprintf("Live and reserved, rank %d", r.number),
+		Caption: "Live after each microbatch, the most since the one before (peak), and what is held from the system (reserved)." + r.many(),
+		X:       r.axis(), Y: report.Axis{Unit: report.Bytes, FromZero: true}, Direct: true,
+		Series: []report.Series{
+			r.series("", report.Band, report.Orange, peak), r.series("", report.Band, report.Blue, live),
+			r.series("reserved", report.Line, report.Gray, reserved),
+			r.series("peak", report.Line, report.Orange, peak), r.series("live", report.Line, report.Blue, live),
+		},
+	}
+	if r.planned > 0 {
+		f.Caption += " Dashed: what the plan says."
+		f.Series = append(f.Series,
+			r.plannedSeries("peak, planned", report.Violet, func(c *column) span { return c.PeakPlanned }),
+			r.plannedSeries("live, planned", report.Aqua, func(c *column) span { return c.LivePlanned }))
+	}
+	if g := &s.Growth; g.Grows() && g.First.record >= 0 {
+		f.Notes = []report.Note{{X: float64(g.First.record), Text: "grows from here"}}
+	}
+	return f
+}
+
+// classesFigure plots the level by class.
+func (r *rank) classesFigure() report.Figure {
+	f := report.Figure{
+		Title:   fmt.Sprintf("What is live after a microbatch, rank %d", r.number),
+		Caption: "By class, one on top of the other." + r.many(),
+		X:       r.axis(), Y: report.Axis{Unit: report.Bytes, FromZero: true}, Direct: true,
+	}
+	for class := range memory.NumClasses {
+		most := 0.0
+		s := report.Series{Name: memory.Class(class).String(), Mark: report.Area, Color: classColors[class]}
+		for i := range r.columns.list {
+			c := &r.columns.list[i]
+			b := c.bucket(span{Sum: c.Classes[class]})
+			b.Min, b.Max = b.Mean(), b.Mean()
+			most = max(most, b.Mean())
+			s.Buckets = append(s.Buckets, b)
+		}
+		if most > 0 {
+			f.Series = append(f.Series, s)
+		}
+	}
+	return f
+}
+
+// buckets returns the cells of a profile for a plot, no more than columns.
+func (p *profile) buckets() (list []report.Bucket) {
+	each := (len(p.cells) + mostColumns - 1) / mostColumns
+	for from := 0; from < len(p.cells); from += each {
+		var c cell
+		for _, next := range p.cells[from:min(from+each, len(p.cells))] {
+			c.join(next)
+		}
+		list = append(list, report.Bucket{First: float64(c.first), Last: float64(c.last), Min: c.min, Max: c.max, Sum: c.sum, Count: int(c.count)})
+	}
+	return list
+}
+
+// riseLine is a dashed line from a position on, in the middle of what is plotted there.
+func riseLine(name string, perPosition float64, from float64, list []report.Bucket) report.Series {
+	s := report.Series{Name: name, Mark: report.Dash, Color: report.Red}
+	if len(list) == 0 {
+		return s
+	}
+	last := list[len(list)-1]
+	end := (last.First + last.Last) / 2
+	point := func(x, y float64) {
+		s.Buckets = append(s.Buckets, report.Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1})
+	}
+	var above []float64 // the points minus a line from 0
+	for _, b := range list {
+		if x := (b.First + b.Last) / 2; x >= from {
+			above = append(above, b.Mean()-perPosition*(x-from))
+		}
+	}
+	slices.Sort(above)
+	level := 0.0
+	if len(above) > 0 {
+		level = above[len(above)/2]
+	}
+	point(from, level)
+	point(end, level+perPosition*(end-from))
+	return s
+}
+
+// stepFigure plots what a step adds from microbatch to microbatch.
+func (r *rank) stepFigure(s *Rank) report.Figure {
+	g := &s.Growth
+	f := report.Figure{
+		Title: fmt.Sprintf("Within a step, rank %d", r.number), Direct: true,
+		Caption: "The level above that of the step's first record, by the place of a record in its step.",
+		X:       report.Axis{Label: "microbatch of the step, in the order of the log", Unit: report.Count},
+		Y:       report.Axis{Unit: report.Bytes, FromZero: true},
+	}
+	of, name := &r.within, "level"
+	if g.From == "books" {
+		of, name = &r.excess, "excess"
+		f.Caption = "What the allocator's book has and the step does not hold, by the place of a record in its step."
+	}
+	if r.steps > 1 {
+		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band reaches from the smallest to the largest.", count(r.steps, "step"))
+	}
+	list := of.buckets()
+	if len(list) < 2 {
+		return f // nothing to see within a step
+	}
+	f.Series = []report.Series{{Mark: report.Band, Color: report.Blue, Buckets: list}, {Name: name, Mark: report.Line, Color: report.Blue, Buckets: list}}
+	switch {
+	case g.PerMicrobatch != 0:
+		f.Series = append(f.Series, riseLine(size(g.PerMicrobatch)+" each", g.PerMicrobatch, float64(max(g.First.position-1, 0)), list))
+		if g.First.position >= 0 {
+			f.Notes = []report.Note{{X: float64(g.First.position), Text: "first at microbatch " + strconv.Itoa(g.First.Microbatch)}}
+		}
+	default:
+		f.Caption += " It does not grow."
+	}
+	return f
+}
+
+// stepsFigure plots what is left of each step.
+func (r *rank) stepsFigure(s *Rank) report.Figure {
+	g := &s.Growth
+	f := report.Figure{
+		Title: fmt.Sprintf("From step to step, rank %d", r.number), Direct: true,
+		Caption: "The lowest level of each step.",
+		X:       report.Axis{Label: "steps since the log began", Unit: report.Count},
+		Y:       report.Axis{Unit: report.Bytes},
+	}
+	all := profile{cells: append([]cell(nil), r.lows.cells...), stride: r.lows.stride}
+	all.add(r.steps-1, float64(r.stepLowest))
+	list := all.buckets()
+	if len(list) < 2 {
+		return f
+	}
+	f.Series = []report.Series{{Mark: report.Band, Color: report.Blue, Buckets: list}, {Name: "lowest level", Mark: report.Line, Color: report.Blue, Buckets: list}}
+	if g.PerStep != 0 {
+		f.Series = append(f.Series, riseLine(size(g.PerStep)+" a step", g.PerStep, 0, list))
+	} else {
+		f.Caption += " It does not grow."
+	}
+	return f
+}
+
+// ranksFigure plots the ranks beside each other.
+func ranksFigure(s *Summary) report.Figure {
+	f := report.Figure{
+		Title:   "Ranks",
+		Caption: "Bars: the highest level after a microbatch. Dots: the peak, what was planned, and what was reserved.",
+		X:       report.Axis{Label: "rank"}, Y: report.Axis{Unit: report.Bytes, FromZero: true},
+	}
+	bars := map[string]*report.Series{}
+	point := func(x, y float64) report.Bucket {
+		return report.Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1}
+	}
+	level := report.Series{Name: "live", Mark: report.Bars, Color: report.Blue}
+	dots := [3]report.Series{
+		{Name: "reserved", Mark: report.Dots, Color: report.Gray}, {Name: "peak", Mark: report.Dots, Color: report.Orange},
+		{Name: "peak, planned", Mark: report.Dots, Color: report.Violet},
+	}
+	classed := false
+	for i := range s.Ranks {
+		classed = classed || s.Ranks[i].Classes != nil
+	}
+	for i := range s.Ranks {
+		r := &s.Ranks[i]
+		f.X.Names = append(f.X.Names, strconv.Itoa(r.Rank))
+		level.Buckets = append(level.Buckets, point(float64(i), float64(r.LevelHighest)))
+		for class := range memory.NumClasses {
+			name := memory.Class(class).String()
+			if bars[name] == nil {
+				bars[name] = &report.Series{Name: name, Mark: report.Bars, Color: classColors[class]}
+			}
+			bars[name].Buckets = append(bars[name].Buckets, point(float64(i), float64(r.Classes[name])))
+		}
+		dots[0].Buckets = append(dots[0].Buckets, point(float64(i)+0.5, float64(r.Reserved)))
+		dots[1].Buckets = append(dots[1].Buckets, point(float64(i)+0.5, float64(r.Peak)))
+		if r.Planned != nil {
+			dots[2].Buckets = append(dots[2].Buckets, point(float64(i)+0.5, float64(r.Planned.Peak)))
+		}
+	}
+	if len(s.Ranks) > mostPanels {
+		f.X.Names = nil // no room
+	}
+	if !classed {
+		f.Series = append(f.Series, level)
+	} else {
+		for class := range memory.NumClasses {
+			one := bars[memory.Class(class).String()]
+			for _, b := range one.Buckets {
+				if b.Max > 0 {
+					f.Series = append(f.Series, *one)
+					break
+				}
+			}
+		}
+	}
+	for _, one := range dots {
+		if len(one.Buckets) > 0 {
+			f.Series = append(f.Series, one)
+		}
+	}
+	return f
+}
+
+// panels are the ranks one by one, on one scale.
+func (l *Log) panels(s *Summary) report.Panels {
+	p := report.Panels{
+		Title:   "Every rank",
+		Caption: "Live (blue) and peak (orange) over the microbatches of the log, on one scale.",
+	}
+	if l.planned > 0 {
+		p.Caption = "Live (blue), peak (orange) and the planned peak (dashed) over the microbatches of the log, on one scale."
+	}
+	most := int64(0)
+	for i := range s.Ranks {
+		most = max(most, s.Ranks[i].Peak)
+	}
+	if n := len(s.Ranks); n > mostPanels {
+		p.Caption += fmt.Sprintf(" The first %d of %d ranks.", mostPanels, n)
+	}
+	for i := range s.Ranks[:min(len(s.Ranks), mostPanels)] {
+		one := &s.Ranks[i]
+		r := l.ranks[one.Rank]
+		f := report.Figure{
+			Title: "rank " + strconv.Itoa(one.Rank), Caption: "peak " + report.Size(one.Peak),
+			X: report.Axis{Unit: report.Count}, Y: report.Axis{Unit: report.Bytes, FromZero: true, Reach: float64(most)},
+			Series: []report.Series{
+				r.series("peak", report.Band, report.Orange, peak), r.series("peak", report.Line, report.Orange, peak), r.series("live", report.Line, report.Blue, live),
+			},
+		}
+		if one.Growth.Grows() {
+			f.Caption += ", grows by " + one.Growth.short()
+		}
+		if r.planned > 0 {
+			f.Series = append(f.Series, r.plannedSeries("planned", report.Violet, func(c *column) span { return c.PeakPlanned }))
+		}
+		p.Figures = append(p.Figures, f)
+	}
+	return p
+}

@@ -1,0 +1,147 @@
+package memreport
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/memory"
+)
+
+// mostPanels is how many ranks have a picture of their own.
+const mostPanels = 48
+
+// Page returns the page of the log. The name says where the log is from.
+func (l *Log) Page(name string) *report.Page {
+	s := l.Summary()
+	p := &report.Page{
+		Title: "Memory, microbatch by microbatch",
+		Subtitle: fmt.Sprintf("%s: %s, %s of %s, %s in %s", name, count(int64(len(s.Ranks)), "rank"), count(s.Steps, "step"),
+			count(s.Microbatches, "microbatch"), count(s.Records, "record"), s.Form),
+		Footer: "Made by weir mem. Bands and columns reach from the smallest to the largest record that they stand for: no peak is lost by drawing fewer points than there were.",
+	}
+	if len(s.Ranks) == 0 {
+		return p
+	}
+	focus, summary := l.focus(s)
+	p.Facts = facts(s, summary)
+	p.Figures = append(p.Figures, focus.memoryFigure(summary))
+	if focus.minimal < focus.records {
+		p.Figures = append(p.Figures, focus.classesFigure())
+	}
+	p.Figures = append(p.Figures, focus.stepFigure(summary), focus.stepsFigure(summary))
+	if len(s.Ranks) > 1 {
+		p.Figures = append(p.Figures, ranksFigure(s))
+		p.Panels = append(p.Panels, l.panels(s))
+	}
+	p.Tables = tables(s)
+	return p
+}
+
+// focus returns the rank that the large pictures are of: the one that grows most, or
+// the one with the highest peak.
+func (l *Log) focus(s *Summary) (*rank, *Rank) {
+	best := &s.Ranks[0]
+	for i := range s.Ranks {
+		one := &s.Ranks[i]
+		if s.GrowthRank < 0 && one.Peak > best.Peak || one.Rank == s.GrowthRank {
+			best = one
+		}
+	}
+	return l.ranks[best.Rank], best
+}
+
+// facts are the numbers on top.
+func facts(s *Summary, focus *Rank) []report.Fact {
+	growth := report.Fact{
+		Label: "growth per microbatch", Value: focus.Growth.short(), Good: !focus.Growth.Grows(), Bad: focus.Growth.Grows(),
+		Note: "on every rank, over " + count(s.Records, "record"),
+	}
+	list := []report.Fact{growth}
+	if g := &focus.Growth; g.Grows() {
+		list[0].Note = fmt.Sprintf("rank %d, %s", focus.Rank, map[string]string{"books": "by the books", "level": "by the level"}[g.From])
+		list = append(list, report.Fact{Label: "begins", Value: g.First.short(), Note: g.kept(s.Microbatches), Bad: true})
+	}
+	peak := report.Fact{Label: "peak", Value: report.Size(focus.Peak), Note: fmt.Sprintf("%s bytes, rank %d at step %d, microbatch %d", report.Group(focus.Peak), focus.Rank, focus.PeakAt.Step, focus.PeakAt.Microbatch)}
+	list = append(list, peak)
+	if p := focus.Planned; p != nil {
+		one := report.Fact{Label: "planned peak", Value: report.Size(p.Peak), Note: "measured is the same, to the byte", Good: true}
+		if d := focus.Peak - p.Peak; d != 0 {
+			one.Note, one.Good, one.Bad = fmt.Sprintf("measured is %s bytes off", report.Group(d)), false, d > 0
+		}
+		list = append(list, one)
+	}
+	return append(list,
+		report.Fact{Label: "reserved", Value: report.Size(focus.Reserved), Note: "the most, " + percent(focus.Peak, focus.Reserved) + " of it used at the peak"},
+		report.Fact{Label: "level", Value: report.Size(focus.LevelLast), Note: "live after the last microbatch; " + between(focus.LevelLowest, focus.LevelHighest) + " over the log"},
+	)
+}
+
+func percent(part, whole int64) string {
+	if whole <= 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + " %"
+}
+
+// short says in a few words where growth begins.
+func (f *First) short() string {
+	if f.Step >= 0 {
+		return fmt.Sprintf("step %d, mb %d", f.Step, f.Microbatch)
+	}
+	return fmt.Sprintf("mb %d of a step", f.Microbatch)
+}
+
+// kept says what a step gives back of what its microbatches added.
+func (g *Growth) kept(microbatches int64) string {
+	switch {
+	case g.PerMicrobatch == 0:
+		return "each step leaves " + size(g.PerStep)
+	case g.PerStep == 0 && microbatches > 1:
+		return "no step leaves more than the one before"
+	}
+	return "a step leaves " + size(g.PerStep)
+}
+
+// tables are the numbers behind the pictures.
+func tables(s *Summary) (list []report.Table) {
+	ranks := report.Table{Title: "Ranks", Head: []string{"rank", "records", "level", "peak", "planned peak", "reserved", "growth per microbatch", "begins"}}
+	for i := range s.Ranks {
+		r := &s.Ranks[i]
+		begins := "-"
+		if r.Growth.Grows() {
+			begins = r.Growth.First.short()
+		}
+		ranks.Rows = append(ranks.Rows, []string{
+			strconv.Itoa(r.Rank), report.Group(r.Records), between(r.LevelLowest, r.LevelHighest), report.Size(r.Peak),
+			r.plannedPeak(), report.Size(r.Reserved), r.Growth.short(), begins,
+		})
+	}
+	if t, ok := ownersTable(s); ok {
+		list = append(list, t)
+	}
+	return append(list, ranks)
+}
+
+// ownersTable has the owners of what was live when the log was dumped.
+func ownersTable(s *Summary) (report.Table, bool) {
+	t := report.Table{Title: "Owners of what was live when the log was dumped", Head: []string{"bytes", "buffers", "class", "owner"}}
+	if len(s.Owners) == 0 {
+		return t, false
+	}
+	for i, o := range s.Owners {
+		if i == shownOwners*4 {
+			break
+		}
+		t.Rows = append(t.Rows, []string{exactly(o.Bytes), report.Group(int64(o.Buffers)), o.Class, o.name()})
+		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(s.Owners[0].Bytes, 1)))
+	}
+	return t, true
+}
+
+// classColors are the colours of the classes, the lowest area first.
+var classColors = [memory.NumClasses]report.Color{
+	memory.Resident: report.Gray, memory.Entry: report.Yellow, memory.Activation: report.Orange, memory.ActGrad: report.Violet,
+	memory.Saved: report.Aqua, memory.Carry: report.Green, memory.Transfer: report.Magenta, memory.Workspace: report.Red,
+	memory.Loss: report.Blue, memory.FP8: report.Brown, memory.Unsharded: report.Cyan,
+}

@@ -1,0 +1,114 @@
+package memreport
+
+// mostCells is how many positions of a step, and how many steps, are kept apart.
+const mostCells = 2048
+
+// cell stands for some positions in a row: those of a step's records, or of steps.
+type cell struct {
+	first, last int64 // positions
+	count       int64
+	sum         float64
+	min, max    float64
+}
+
+func (c *cell) join(next cell) {
+	if next.count == 0 {
+		return
+	}
+	if c.count == 0 {
+		*c = next
+		return
+	}
+	c.first, c.last = min(c.first, next.first), max(c.last, next.last)
+	c.min, c.max = min(c.min, next.min), max(c.max, next.max)
+	c.sum += next.sum
+	c.count += next.count
+}
+
+// profile has values by position, any number of them at each: their mean, least and
+// most. While all positions fit each has a cell of its own; then neighbours share one.
+type profile struct {
+	cells  []cell
+	stride int64 // positions of a cell
+}
+
+// add adds a value at a position; the next one is at most one further than any before.
+func (p *profile) add(position int64, value float64) {
+	p.stride = max(p.stride, 1)
+	for position/p.stride >= mostCells {
+		for i := range (len(p.cells) + 1) / 2 {
+			c := p.cells[2*i]
+			if 2*i+1 < len(p.cells) {
+				c.join(p.cells[2*i+1])
+			}
+			p.cells[i] = c
+		}
+		p.cells = p.cells[:(len(p.cells)+1)/2]
+		p.stride *= 2
+	}
+	i := int(position / p.stride)
+	if i == len(p.cells) {
+		p.cells = append(p.cells, cell{})
+	}
+	p.cells[i].join(cell{position, position, 1, value, value, value})
+}
+
+// points returns the middles of the cells and the means of their values, of at most n
+// points: neighbours share one where there are more.
+func (p *profile) points(n int) (x, y []float64) {
+	each := (len(p.cells) + n - 1) / n
+	for from := 0; from < len(p.cells); from += each {
+		var c cell
+		for _, next := range p.cells[from:min(from+each, len(p.cells))] {
+			c.join(next)
+		}
+		x = append(x, float64(c.first+c.last)/2)
+		y = append(y, c.sum/float64(c.count))
+	}
+	return x, y
+}
+
+// rise is how values rise, from a position on.
+type rise struct {
+	slope
+	from, to int64 // the first position that rises lies between them
+}
+
+// rise returns how the values rise, and false where they do not, or where chance
+// explains it.
+func (p *profile) rise() (r rise, ok bool) {
+	x, y := p.points(mostPoints)
+	r.slope = fit(x, y)
+	if !r.rises(len(x)) {
+		return r, false
+	}
+	// What comes before the rise has no part in its slope.
+	r.from, r.to = p.start(x, y, r.Median)
+	flat := 0
+	for flat < len(x)-leastPoints && x[flat] < float64(r.from-1) {
+		flat++
+	}
+	if again := fit(x[flat:], y[flat:]); flat > 0 && again.rises(len(x)-flat) {
+		r.slope = again
+		r.from, r.to = p.start(x, y, again.Median)
+	}
+	return r, true
+}
+
+// start returns the first position at which the values have begun to rise with the
+// slope, and the last that it may be where positions share cells. The points are those
+// of the profile; near what they say every cell is looked at.
+func (p *profile) start(x, y []float64, slope float64) (from, to int64) {
+	coarse, each := hinge(x, y, slope), x[1]-x[0]
+	low, high := x[max(coarse-2, 0)]-each, x[min(coarse+2, len(x)-1)]+each
+	x, y = nil, nil
+	var near []cell
+	for _, c := range p.cells {
+		if float64(c.last) >= low && float64(c.first) <= high {
+			near = append(near, c)
+			x, y = append(x, float64(c.first+c.last)/2), append(y, c.sum/float64(c.count))
+		}
+	}
+	i := min(hinge(x, y, slope)+1, len(near)-1)
+	return near[i].first, near[i].last
+}

@@ -1,0 +1,99 @@
+package memreport
+
+import (
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memlog"
+)
+
+// rank is what is kept of one rank's records.
+type rank struct {
+	number  int
+	records int64
+	minimal int64 // records of the minimal form
+	planned int64 // records with a plan
+	columns columns
+
+	step       int64 // the number of the last record's step
+	steps      int64 // how many have begun
+	inStep     int64 // records of this step
+	mostInStep int64
+	stepLevel  int64 // level of the step's first record
+	stepLowest int64
+	within     profile // level, by position in the step, above that of the step's first record
+	excess     profile // likewise, in excess itself
+	lows       profile // lowest level of a step, by step
+
+	grew          bool  // some record has an excess
+	firstExcess   place // of the first such record
+	firstExcessIn int64 // its position in its step
+	excessMost    int64
+
+	first, last, highest place
+	firstLevel           int64
+	lastLevel            int64
+	lowestLevel          int64
+	highestLevel         int64
+	classes              memory.ByClass // at the highest level
+	peak, reserved       int64
+	peakAt               place
+	peakPlanned          int64
+	most, least          int64 // measured minus planned level
+}
+
+// add adds a record.
+func (r *rank) add(record *memlog.Record) {
+	if r.records == 0 || record.Step != r.step {
+		r.endStep()
+		r.step, r.inStep = record.Step, 0
+		r.stepLevel, r.stepLowest = record.Live, record.Live
+		r.steps++
+	}
+	at := place{r.records, record.Step, record.Microbatch}
+	r.columns.add(record, at)
+	r.within.add(r.inStep, float64(record.Live-r.stepLevel))
+	r.excess.add(r.inStep, float64(record.Excess))
+	r.stepLowest = min(r.stepLowest, record.Live)
+	if !r.grew && (record.Growth != 0 || record.Excess != 0) {
+		r.grew, r.firstExcess, r.firstExcessIn = true, at, r.inStep
+	}
+	r.excessMost = max(r.excessMost, record.Excess)
+	r.inStep++
+	r.mostInStep = max(r.mostInStep, r.inStep)
+	r.levels(record, at)
+	r.records++
+}
+
+// levels keeps what is highest and lowest.
+func (r *rank) levels(record *memlog.Record, at place) {
+	if r.records == 0 {
+		r.first, r.firstLevel, r.lowestLevel = at, record.Live, record.Live
+	}
+	if r.records == 0 || record.Live > r.highestLevel {
+		r.highest, r.highestLevel, r.classes = at, record.Live, record.Classes
+	}
+	if r.records == 0 || record.Peak > r.peak {
+		r.peak, r.peakAt = record.Peak, at
+	}
+	r.last, r.lastLevel = at, record.Live
+	r.lowestLevel = min(r.lowestLevel, record.Live)
+	r.reserved = max(r.reserved, record.Reserved)
+	if record.Schema == 0 {
+		r.minimal++
+	}
+	if record.Planned {
+		over := record.Live - record.LivePlanned
+		if r.planned == 0 {
+			r.most, r.least = over, over
+		}
+		r.most, r.least = max(r.most, over), min(r.least, over)
+		r.peakPlanned = max(r.peakPlanned, record.PeakPlanned)
+		r.planned++
+	}
+}
+
+// endStep keeps the lowest level of the step whose records are all there.
+func (r *rank) endStep() {
+	if r.steps > 0 {
+		r.lows.add(r.steps-1, float64(r.stepLowest))
+	}
+}

@@ -1,0 +1,95 @@
+package memreport
+
+import "github.com/weir-ml/weir/memory"
+
+// Summary is what a log comes to. Sizes are bytes.
+type Summary struct {
+	Schema  int    `json:"schema"` // 1
+	Form    string `json:"form"`   // of the lines
+	Records int64  `json:"records"`
+	Steps   int64  `json:"steps"` // the most of a rank
+	// Microbatches is the most records that a rank has of one step.
+	Microbatches int64  `json:"microbatches"`
+	Ranks        []Rank `json:"ranks"`
+	// Growth is that of the rank that grows most.
+	Growth     Growth `json:"growth"`
+	GrowthRank int    `json:"growth_rank"` // -1 where nothing grows
+	// Owners are those of what was live at a failure, the largest first, where the log
+	// is that of a failure.
+	Owners []Owner `json:"owners,omitempty"`
+}
+
+// Rank is what a log says of one rank. The level is what is live after a microbatch.
+type Rank struct {
+	Rank         int    `json:"rank"`
+	Records      int64  `json:"records"`
+	Steps        int64  `json:"steps"`
+	LevelFirst   int64  `json:"level_first"`
+	LevelLast    int64  `json:"level_last"`
+	LevelLowest  int64  `json:"level_lowest"`
+	LevelHighest int64  `json:"level_highest"`
+	Peak         int64  `json:"peak"`
+	PeakAt       At     `json:"peak_at"`
+	Reserved     int64  `json:"reserved"`
+	Growth       Growth `json:"growth"`
+	// Planned is nil where the log has no plan.
+	Planned *Planned `json:"planned,omitempty"`
+	// Classes are the bytes by class at the highest level, without those that are 0.
+	Classes map[string]int64 `json:"classes,omitempty"`
+}
+
+// At is a record by its microbatch.
+type At struct {
+	Step       int64 `json:"step"`
+	Microbatch int   `json:"microbatch"`
+}
+
+// Planned compares what was measured with the plan.
+type Planned struct {
+	Peak int64 `json:"peak"`
+	// Most and Least are the level that was measured minus the planned one.
+	Most  int64 `json:"level_most_above"`
+	Least int64 `json:"level_least_above"`
+}
+
+// Summary returns what the log comes to. More may be added afterwards.
+func (l *Log) Summary() *Summary {
+	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, GrowthRank: -1, Owners: l.owners.sorted()}
+	for _, r := range l.sorted() {
+		s.Steps, s.Microbatches = max(s.Steps, r.steps), max(s.Microbatches, r.mostInStep)
+		one := r.summary()
+		if one.Growth.Grows() && (s.GrowthRank < 0 || one.Growth.rate(r.mostInStep) > s.Growth.rate(r.mostInStep)) {
+			s.Growth, s.GrowthRank = one.Growth, r.number
+		}
+		s.Ranks = append(s.Ranks, one)
+	}
+	return s
+}
+
+// rate is what grows for each microbatch, whether it shows within a step or behind it.
+func (g *Growth) rate(microbatches int64) float64 {
+	return max(g.PerMicrobatch, g.PerStep/float64(max(microbatches, 1)))
+}
+
+func (r *rank) summary() Rank {
+	ended := *r
+	ended.lows.cells = append([]cell(nil), r.lows.cells...)
+	ended.endStep()
+	s := Rank{
+		Rank: r.number, Records: r.records, Steps: r.steps,
+		LevelFirst: r.firstLevel, LevelLast: r.lastLevel, LevelLowest: r.lowestLevel, LevelHighest: r.highestLevel,
+		Peak: r.peak, PeakAt: At{r.peakAt.Step, r.peakAt.Microbatch}, Reserved: r.reserved, Growth: ended.growth(),
+	}
+	if r.planned > 0 {
+		s.Planned = &Planned{r.peakPlanned, r.most, r.least}
+	}
+	for class, bytes := range r.classes {
+		if bytes > 0 {
+			if s.Classes == nil {
+				s.Classes = map[string]int64{}
+			}
+			s.Classes[memory.Class(class).String()] = bytes
+		}
+	}
+	return s
+}

@@ -1,0 +1,158 @@
+package memreport
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/report"
+)
+
+const (
+	mostRows    = 32 // ranks that the text has a line for
+	shownOwners = 12
+)
+
+// Text writes a few lines for a terminal.
+func (s *Summary) Text(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %s of %s, %s in %s\n\n", count(int64(len(s.Ranks)), "rank"), count(s.Steps, "step"),
+		count(s.Microbatches, "microbatch"), count(s.Records, "record"), s.Form)
+	s.rankLines(&b)
+	b.WriteByte('\n')
+	for _, line := range s.findings() {
+		b.WriteString(line + "\n")
+	}
+	s.ownerLines(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// rankLines writes a row for each rank.
+func (s *Summary) rankLines(b *strings.Builder) {
+	planned := s.planned()
+	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', tabwriter.AlignRight)
+	head := "rank\tlevel\tpeak\t"
+	if planned {
+		head += "planned\t"
+	}
+	fmt.Fprintln(t, head+"reserved\tgrowth per microbatch\t")
+	for i, r := range s.Ranks {
+		if i == mostRows {
+			break
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t", r.Rank, between(r.LevelLowest, r.LevelHighest), report.Size(r.Peak))
+		if planned {
+			fmt.Fprintf(t, "%s\t", r.plannedPeak())
+		}
+		fmt.Fprintf(t, "%s\t%s\t\n", report.Size(r.Reserved), r.Growth.short())
+	}
+	t.Flush() // Into memory.
+	if n := len(s.Ranks) - mostRows; n > 0 {
+		fmt.Fprintf(b, "and %s more\n", count(int64(n), "rank"))
+	}
+}
+
+// planned reports whether any rank has a plan.
+func (s *Summary) planned() bool {
+	for i := range s.Ranks {
+		if s.Ranks[i].Planned != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Rank) plannedPeak() string {
+	if r.Planned == nil {
+		return "-"
+	}
+	return report.Size(r.Planned.Peak)
+}
+
+// findings are the sentences that a reader should see.
+func (s *Summary) findings() (lines []string) {
+	grows := 0
+	for i := range s.Ranks {
+		r := &s.Ranks[i]
+		if !r.Growth.Grows() {
+			continue
+		}
+		if grows++; grows <= mostRows {
+			lines = append(lines, r.Growth.sentence(r.Rank, s.Microbatches))
+		}
+	}
+	switch {
+	case grows == 0:
+		lines = append(lines, "nothing grows")
+	case grows > mostRows:
+		lines = append(lines, fmt.Sprintf("and %s more grow", count(int64(grows-mostRows), "rank")))
+	}
+	return append(lines, s.planFindings()...)
+}
+
+// planFindings compare what was measured with the plan.
+func (s *Summary) planFindings() (lines []string) {
+	ranks, exact := 0, 0
+	for i := range s.Ranks {
+		r := &s.Ranks[i]
+		if r.Planned == nil {
+			continue
+		}
+		ranks++
+		switch p := r.Planned; {
+		case p.Peak == r.Peak && p.Most == 0 && p.Least == 0:
+			exact++
+		case p.Most > 0:
+			lines = append(lines, fmt.Sprintf("rank %d had up to %s more than planned; peak %s, planned %s", r.Rank, exactly(p.Most), exactly(r.Peak), exactly(p.Peak)))
+		default:
+			lines = append(lines, fmt.Sprintf("rank %d stays within its plan: peak %s of %s", r.Rank, exactly(r.Peak), exactly(p.Peak)))
+		}
+	}
+	if len(lines) > mostRows {
+		lines = append(lines[:mostRows], fmt.Sprintf("and %s more", count(int64(len(lines)-mostRows), "rank")))
+	}
+	if exact > 0 {
+		lines = append(lines, fmt.Sprintf("measured as planned, to the byte, on %d of %s", exact, count(int64(ranks), "rank")))
+	}
+	return lines
+}
+
+// ownerLines writes the owners of what was live, the largest first.
+func (s *Summary) ownerLines(b *strings.Builder) {
+	if len(s.Owners) == 0 {
+		return
+	}
+	total := int64(0)
+	for _, o := range s.Owners {
+		total += o.Bytes
+	}
+	fmt.Fprintf(b, "\nlive when the log was dumped, %s:\n", exactly(total))
+	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+	for i, o := range s.Owners {
+		if i == shownOwners {
+			fmt.Fprintf(t, "  and %s more\n", count(int64(len(s.Owners)-i), "owner"))
+			break
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", report.Size(o.Bytes), count(int64(o.Buffers), "buffer"), o.Class, printable(o.name()))
+	}
+	t.Flush() // Into memory.
+}
+
+func (o *Owner) name() string {
+	if o.Name == "" {
+		return "(no name)"
+	}
+	return o.Name
+}
+
+// printable returns a text without what moves a terminal's cursor.
+func printable(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 {
+			return '\uFFFD'
+		}
+		return c
+	}, text)
+}

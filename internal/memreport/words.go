@@ -1,0 +1,98 @@
+package memreport
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/weir-ml/weir/internal/report"
+)
+
+// count writes a number of things.
+func count(n int64, thing string) string {
+	if n != 1 {
+		if thing == "microbatch" {
+			thing += "e"
+		}
+		thing += "s"
+	}
+	return report.Group(n) + " " + thing
+}
+
+// size writes a number of bytes that need not be whole.
+func size(n float64) string {
+	if math.Abs(n) >= 10 || n == math.Trunc(n) {
+		return report.Size(int64(math.Round(n)))
+	}
+	return strconv.FormatFloat(n, 'f', 1, 64) + " B"
+}
+
+// exactly writes a size for a person and, where that loses something, in bytes.
+func exactly(n int64) string {
+	text := report.Size(n)
+	if n > -1024 && n < 1024 {
+		return text
+	}
+	return text + " (" + report.Group(n) + " bytes)"
+}
+
+// between writes a range of sizes.
+func between(low, high int64) string {
+	from, to := report.Size(low), report.Size(high)
+	switch {
+	case low == high:
+		return from
+	case from == to:
+		return from + " + " + report.Size(high-low)
+	}
+	return from + " to " + to
+}
+
+// short writes growth in a cell of a table.
+func (g *Growth) short() string {
+	switch {
+	case !g.Grows():
+		return "0 B"
+	case g.PerMicrobatch != 0:
+		return size(g.PerMicrobatch)
+	}
+	return size(g.PerStep) + " a step"
+}
+
+// sentence says what grows on a rank.
+func (g *Growth) sentence(rank int, microbatches int64) string {
+	if !g.Grows() {
+		return fmt.Sprintf("rank %d does not grow", rank)
+	}
+	if g.PerMicrobatch == 0 {
+		return fmt.Sprintf("rank %d grows by %s with every step, from step %d on; within a step it does not", rank, size(g.PerStep), g.First.Step)
+	}
+	text := fmt.Sprintf("rank %d grows by %s with every microbatch", rank, size(g.PerMicrobatch))
+	if low, high := size(g.Low), size(g.High); low != high {
+		text += fmt.Sprintf(" (99 %%: %s to %s)", low, high)
+	}
+	text += ", " + g.First.words() + " on"
+	switch inStep := g.PerMicrobatch * float64(microbatches); {
+	case microbatches < 2 || g.PerStep == 0:
+	case g.PerStep > 0.9*inStep:
+		text += "; a step gives nothing of it back"
+	default:
+		text += fmt.Sprintf("; %s of it stay when a step has ended", size(g.PerStep))
+	}
+	if g.From == "books" {
+		text += "; the allocator's book has what the step does not hold"
+	}
+	return text
+}
+
+// words says where growth begins.
+func (f *First) words() string {
+	microbatch := "microbatch " + strconv.Itoa(f.Microbatch)
+	if f.Last > f.Microbatch {
+		microbatch = fmt.Sprintf("microbatch %d to %d", f.Microbatch, f.Last)
+	}
+	if f.Step < 0 {
+		return "from " + microbatch + " of a step"
+	}
+	return fmt.Sprintf("from step %d, %s", f.Step, microbatch)
+}

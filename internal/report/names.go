@@ -1,0 +1,83 @@
+package report
+
+import (
+	"html"
+	"slices"
+)
+
+// notes draws the words at places of the plot.
+func (d *drawing) notes() {
+	for _, n := range d.figure.Notes {
+		x := d.px(min(max(n.X, d.x.low), d.x.high))
+		anchor, shift := "start", 6.0
+		if x > (d.width-d.marginRight)*0.66 {
+			anchor, shift = "end", -6
+		}
+		d.printf(`<line class="note" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, d.marginTop, d.height-d.marginBottom)
+		d.printf(`<text class="note" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x+shift, d.marginTop+11, anchor, html.EscapeString(n.Text))
+	}
+}
+
+// nameHeight is what a name beside a line takes.
+const nameHeight = 17.0
+
+// endName is the name of a series, beside where it ends.
+type endName struct {
+	series *Series
+	at, y  float64 // where the series ends, and where its name stands
+}
+
+// endNames writes the names of series beside their ends, moved apart where they would
+// lie on each other.
+func (d *drawing) endNames() {
+	var list []endName
+	below := 0.0
+	for i := range d.figure.Series {
+		s := &d.figure.Series[i]
+		if !d.figure.named(s) || len(s.Buckets) == 0 {
+			continue
+		}
+		value := s.Buckets[len(s.Buckets)-1].Mean()
+		if s.Mark == Area {
+			value, below = below+value/2, below+value
+		}
+		list = append(list, endName{s, d.py(value), d.py(value)})
+	}
+	slices.SortStableFunc(list, func(a, b endName) int {
+		switch {
+		case a.at < b.at:
+			return -1
+		case a.at > b.at:
+			return 1
+		}
+		return 0
+	})
+	spread(list, d.marginTop+6, d.height-d.marginBottom-4)
+	x := d.width - d.marginRight
+	for _, n := range list {
+		class := "join"
+		if n.series.Mark == Dash {
+			class = "join dashed"
+		}
+		d.printf(`<path class="c%d %s" d="M%.1f %.1fL%.1f %.1fL%.1f %.1f"/>`, n.series.Color, class, x+3, n.at, x+10, n.y, x+22, n.y)
+		d.printf(`<text class="end" x="%.1f" y="%.1f">%s</text>`, x+27, n.y+4, html.EscapeString(n.series.Name))
+	}
+}
+
+// spread moves names that are in order apart, within the plot as far as they fit.
+func spread(list []endName, top, bottom float64) {
+	for i := range list {
+		least := top
+		if i > 0 {
+			least = list[i-1].y + nameHeight
+		}
+		list[i].y = max(list[i].y, least)
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		most := bottom
+		if i < len(list)-1 {
+			most = list[i+1].y - nameHeight
+		}
+		list[i].y = min(list[i].y, most)
+	}
+}

@@ -1,0 +1,102 @@
+package cachingsim
+
+import "github.com/weir-ml/weir/memory/snapshot"
+
+// block is a part of a segment, or of a reserved range. Blocks of one are linked in
+// order.
+type block struct {
+	pool       *pool
+	stream     int64
+	address    int64
+	size       int64
+	requested  int64
+	state      snapshot.State
+	mapped     bool // has memory; a part of a reserved range may have none
+	reserved   *reservation
+	prev, next *block
+	frames     []snapshot.Frame // where it was allocated
+	segment    []snapshot.Frame // of a first block: where the segment was got
+}
+
+// reservation is a range of addresses whose pages get memory one by one.
+type reservation struct{ address, size int64 }
+
+// pool is the free blocks of one kind: for small sizes, or for large ones.
+type pool struct {
+	small    bool
+	free     set // inactive and mapped
+	unmapped set
+}
+
+func newPool(small bool) pool {
+	return pool{small: small, free: set{order: bySize}, unmapped: set{order: byAddress}}
+}
+
+// page is what a reserved range of the pool grows by.
+func (p *pool) page() int64 {
+	if p.small {
+		return smallSegment
+	}
+	return largeSegment
+}
+
+// put files a free block.
+func (p *pool) put(b *block) {
+	if b.mapped {
+		p.free.insert(b)
+	} else {
+		p.unmapped.insert(b)
+	}
+}
+
+// take unfiles a free block.
+func (p *pool) take(b *block) {
+	if b.mapped {
+		p.free.delete(b)
+	} else {
+		p.unmapped.delete(b)
+	}
+}
+
+// whole reports that the block is all of its segment.
+func (b *block) whole() bool { return b.prev == nil && b.next == nil }
+
+// end is the address behind the block.
+func (b *block) end() int64 { return b.address + b.size }
+
+// expandable is the size that a free block can grow to without moving.
+func (b *block) expandable() int64 {
+	if b.next != nil && !b.next.mapped {
+		return b.size + b.next.size
+	}
+	return b.size
+}
+
+// divide cuts a block that is in no set. The high part becomes its neighbour.
+func (b *block) divide(size int64) {
+	rest := *b
+	rest.address, rest.size, rest.prev, rest.segment = b.address+size, b.size-size, b, nil
+	if rest.next != nil {
+		rest.next.prev = &rest
+	}
+	b.size, b.next = size, &rest
+}
+
+// merge takes in a neighbour that is free as well, and has memory where this one has.
+func (b *block) merge(other *block) {
+	if other == nil || other.state != snapshot.Inactive || other.mapped != b.mapped {
+		return
+	}
+	b.pool.take(other)
+	b.size += other.size
+	if other == b.next {
+		if b.next = other.next; b.next != nil {
+			b.next.prev = b
+		}
+		return
+	}
+	b.address, b.segment = other.address, other.segment
+	if b.prev = other.prev; b.prev != nil {
+		b.prev.next = b
+	}
+}

@@ -1,0 +1,118 @@
+package cachingsim
+
+import "github.com/weir-ml/weir/memory/snapshot"
+
+// unlimited is the address space of a range on a device without limit.
+const unlimited = 1 << 44
+
+// expand gets a block of at least a size by mapping pages: at the lowest address where
+// free and unmapped blocks in a row are long enough. It is nil where the device has
+// not the pages; what was mapped until then stays.
+func (a *Allocator) expand(p *pool, r Request, size int64) *block {
+	b := a.expandableAt(p, r.Stream, size)
+	if !b.mapped && !a.mapPages(b, min(b.size, size), r.Frames) {
+		return nil
+	}
+	for b.size < size {
+		next := b.next
+		if !a.mapPages(next, min(size-b.size, next.size), r.Frames) {
+			return nil
+		}
+		b = next // it has taken in the block before it
+	}
+	p.take(b)
+	return b
+}
+
+// expandableAt returns the first of the blocks to be used: an unmapped one, or the
+// free one before it. Where none will do it reserves a range, an eighth larger than
+// the device, because pages in the middle may stay unmapped.
+func (a *Allocator) expandableAt(p *pool, stream, size int64) *block {
+	for i := p.unmapped.search(block{stream: stream}); ; i++ {
+		b := p.unmapped.at(i, stream)
+		if b == nil {
+			break
+		}
+		if b.prev != nil && b.prev.state == snapshot.Inactive {
+			b = b.prev
+		}
+		if fits(b, size) {
+			return b
+		}
+	}
+	bytes := int64(unlimited)
+	if a.config.Capacity > 0 {
+		bytes = a.config.Capacity + a.config.Capacity/8
+	}
+	bytes = roundUp(max(bytes, size), p.page())
+	return a.rangeAt(p, stream, &reservation{a.place(bytes), bytes})
+}
+
+// rangeAt makes a reserved range one unmapped block.
+func (a *Allocator) rangeAt(p *pool, stream int64, r *reservation) *block {
+	b := &block{pool: p, stream: stream, address: r.address, size: r.size, state: snapshot.Inactive, reserved: r}
+	p.put(b)
+	return b
+}
+
+// fits reports that free blocks in a row, mapped or not, are together large enough.
+func fits(b *block, size int64) bool {
+	var bytes int64
+	for ; bytes < size && b != nil && b.state == snapshot.Inactive; b = b.next {
+		bytes += b.size
+	}
+	return bytes >= size
+}
+
+// mapPages gives the beginning of an unmapped block memory for at least so many
+// bytes, and reports whether the device had it. The block is merged with its
+// neighbours and lies in the pool.
+func (a *Allocator) mapPages(b *block, bytes int64, frames []snapshot.Frame) bool {
+	bytes = roundUp(bytes, b.pool.page())
+	if !a.room(bytes) {
+		return false
+	}
+	b.pool.take(b)
+	if bytes < b.size {
+		b.divide(bytes)
+		b.pool.put(b.next)
+	}
+	b.mapped = true
+	a.reserve(bytes)
+	a.record(snapshot.SegmentMap, b.address, bytes, b.stream, frames)
+	b.merge(b.prev)
+	b.merge(b.next)
+	if b.prev == nil && b.segment == nil {
+		b.segment = frames
+	}
+	b.pool.put(b)
+	return true
+}
+
+// unmapPages takes the memory of the pages that a free block covers wholly. A range
+// without any memory is given up.
+func (a *Allocator) unmapPages(b *block) {
+	page, base := b.pool.page(), b.reserved.address
+	from, to := base+roundUp(b.address-base, page), base+(b.end()-base)/page*page
+	if from >= to {
+		return
+	}
+	b.pool.take(b)
+	if from > b.address {
+		b.divide(from - b.address)
+		b.pool.put(b)
+		b = b.next
+	}
+	if to < b.end() {
+		b.divide(to - b.address)
+		b.pool.put(b.next)
+	}
+	b.mapped = false
+	a.reserve(from - to)
+	a.record(snapshot.SegmentUnmap, from, to-from, b.stream, b.segment)
+	b.merge(b.prev)
+	b.merge(b.next)
+	if !b.whole() {
+		b.pool.put(b)
+	}
+}

@@ -1,0 +1,27 @@
+package cachingsim
+
+// The constants of the allocator, in bytes.
+const (
+	minBlock     = 512      // every size is a multiple of it
+	smallSize    = 1 << 20  // the largest size of the small pool
+	smallSegment = 2 << 20  // a segment of the small pool
+	largeSegment = 20 << 20 // a segment of the large pool, for sizes below ownSegment
+	ownSegment   = 10 << 20 // from this size on a segment of its own
+	roundLarge   = 2 << 20  // which is a multiple of this
+)
+
+// roundSize is the size of the block that a request gets at least.
+func roundSize(bytes int64) int64 { return max(minBlock, roundUp(bytes, minBlock)) }
+
+// segmentSize is the size of the segment that is got for a block.
+func segmentSize(size int64) int64 {
+	switch {
+	case size <= smallSize:
+		return smallSegment
+	case size < ownSegment:
+		return largeSegment
+	}
+	return roundUp(size, roundLarge)
+}
+
+func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }

@@ -1,0 +1,31 @@
+package memory
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+const memDecommit = 0x4000
+
+type system struct{}
+
+// Populate commits the pages, and writes to each: a committed page is one that the
+// system has promised.
+func (system) Populate(mem []byte) error {
+	kernel32 := syscall.NewLazyDLL("kernel32.dll")
+	addr, _, err := kernel32.NewProc("VirtualAlloc").Call(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), memCommit, pageReadWrite)
+	if addr == 0 {
+		return err
+	}
+	touch(mem)
+	return nil
+}
+
+// Discard decommits the pages. They are not to be touched before the next Populate.
+func (system) Discard(mem []byte) error {
+	kernel32 := syscall.NewLazyDLL("kernel32.dll")
+	if ok, _, err := kernel32.NewProc("VirtualFree").Call(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), memDecommit); ok == 0 {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package placement
+
+import "slices"
+
+// occupied says which bytes are taken at which columns. It is a tree over the columns:
+// a node stands for a range of them, its children for the halves. A buffer is written
+// down at the highest nodes that its spans cover. What a node keeps are unions of byte
+// ranges, without times, and a dense layout is few ranges: that makes it cheap to place
+// a buffer among thousands.
+type occupied struct {
+	columns int
+	at      []extents // by node: taken by buffers that are written down here
+	within  []extents // by node: taken by buffers that are written down here or below
+	found   []cursor  // scratch of look
+}
+
+// extents are disjoint ranges of bytes that do not touch, ascending.
+type extents []extent
+
+// extent is a range of bytes, half open.
+type extent struct{ lower, upper int64 }
+
+func newOccupied(columns int) *occupied {
+	nodes := 2
+	for nodes < 2*columns {
+		nodes *= 2
+	}
+	return &occupied{columns: nodes / 2, at: make([]extents, nodes), within: make([]extents, nodes)}
+}
+
+// clear frees all bytes.
+func (o *occupied) clear() {
+	for i := range o.at {
+		o.at[i] = o.at[i][:0]
+		o.within[i] = o.within[i][:0]
+	}
+}
+
+// take takes bytes for spans.
+func (o *occupied) take(spans []span, e extent) {
+	o.takeBelow(1, 0, int32(o.columns), spans, e)
+}
+
+func (o *occupied) takeBelow(node int, lower, upper int32, spans []span, e extent) {
+	if spans = clip(spans, lower, upper); len(spans) == 0 {
+		return
+	}
+	o.within[node] = o.within[node].with(e)
+	if covers(spans[0], lower, upper) {
+		o.at[node] = o.at[node].with(e)
+		return
+	}
+	middle := (lower + upper) / 2
+	o.takeBelow(2*node, lower, middle, spans, e)
+	o.takeBelow(2*node+1, middle, upper, spans, e)
+}
+
+// look returns cursors on all that is taken within spans. They are good until the next
+// call.
+func (o *occupied) look(spans []span) []cursor {
+	o.found = o.found[:0]
+	o.lookBelow(1, 0, int32(o.columns), spans)
+	return o.found
+}
+
+func (o *occupied) lookBelow(node int, lower, upper int32, spans []span) {
+	if len(o.within[node]) == 0 {
+		return
+	}
+	if spans = clip(spans, lower, upper); len(spans) == 0 {
+		return
+	}
+	if covers(spans[0], lower, upper) {
+		o.found = append(o.found, cursor{set: o.within[node]})
+		return
+	}
+	if len(o.at[node]) > 0 {
+		o.found = append(o.found, cursor{set: o.at[node]})
+	}
+	middle := (lower + upper) / 2
+	o.lookBelow(2*node, lower, middle, spans)
+	o.lookBelow(2*node+1, middle, upper, spans)
+}
+
+// clip returns those of ascending spans that reach into a range of columns.
+func clip(spans []span, lower, upper int32) []span {
+	for len(spans) > 0 && spans[0].upper <= lower {
+		spans = spans[1:]
+	}
+	for len(spans) > 0 && spans[len(spans)-1].lower >= upper {
+		spans = spans[:len(spans)-1]
+	}
+	return spans
+}
+
+func covers(s span, lower, upper int32) bool { return s.lower <= lower && upper <= s.upper }
+
+// with adds a range to a set.
+func (x extents) with(e extent) extents {
+	i := x.search(0, e.lower-1) // the first that e touches, or that lies above e
+	j := i
+	for j < len(x) && x[j].lower <= e.upper {
+		e.lower = min(e.lower, x[j].lower)
+		e.upper = max(e.upper, x[j].upper)
+		j++
+	}
+	if j == i+1 {
+		x[i] = e
+		return x
+	}
+	return slices.Replace(x, i, j, e)
+}
+
+// search returns the first range from i on that ends above a byte. It is quick where
+// that is near i.
+func (x extents) search(i int, byte int64) int {
+	step := 1
+	for i+step <= len(x) && x[i+step-1].upper <= byte {
+		i += step
+		step *= 2
+	}
+	for ; step > 0; step /= 2 {
+		if i+step <= len(x) && x[i+step-1].upper <= byte {
+			i += step
+		}
+	}
+	return i
+}
+
+// cursor walks up a set of extents.
+type cursor struct {
+	set  extents
+	next int
+}
+
+// hole returns the lowest free bytes from a given one on that hold size bytes at an
+// aligned offset: the offset, and where the free bytes end (noLimit where nothing is
+// above them). Cursors only go up, and so must from.
+func hole(taken []cursor, from, size, align int64) (offset, end int64) {
+	offset = from
+	for settled := 0; settled < len(taken); {
+		for i := range taken {
+			c := &taken[i]
+			if c.next = c.set.search(c.next, offset); c.next < len(c.set) && c.set[c.next].lower < offset+size {
+				offset = alignUp(c.set[c.next].upper, align)
+				settled = 0
+				continue
+			}
+			if settled++; settled == len(taken) {
+				break
+			}
+		}
+	}
+	end = noLimit
+	for i := range taken {
+		if c := &taken[i]; c.next < len(c.set) {
+			end = min(end, c.set[c.next].lower)
+		}
+	}
+	return offset, end
+}
+
+// alignUp returns the first multiple of align from offset on. Align is a power of two,
+// or 0 for 1.
+func alignUp(offset, align int64) int64 {
+	if align > 1 {
+		offset = (offset + align - 1) &^ (align - 1)
+	}
+	return offset
+}

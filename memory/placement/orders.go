@@ -1,0 +1,109 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+)
+
+// recipe is a greedy way to lay out a problem: an order of the buffers, and which hole
+// each goes into.
+type recipe struct {
+	name string
+	full before // if any, the order of those that live when most is live: they come first
+	rest before // the order of the others
+	fit  fit
+}
+
+// before compares two buffers of a grid: negative where x is placed before y.
+type before func(g *grid, x, y int32) int
+
+// recipes are raced in this order. None is best everywhere. Larger first is the safe
+// one: small buffers fill what large ones leave. In order of birth with the best fit is
+// what an allocator does that does not know the future; it is exact for stacks and good
+// where a pattern repeats. In a training step the bound is reached at one moment, the
+// turn from forward to backward. What lives then must be packed without a hole, and
+// placing it first does that; all else has more room.
+var recipes = []recipe{
+	{"larger first, first fit", nil, larger, firstFit},
+	{"the fullest time first, there larger first; then longer first; first fit", larger, longer, firstFit},
+	{"the fullest time first, there longer first; then larger first; first fit", longer, larger, firstFit},
+	{"the fullest time first, there the last to die first; then larger first; first fit", later, larger, firstFit},
+	{"the fullest time first, there in order of birth; then larger first; first fit", earlier, larger, firstFit},
+	{"in order of birth, best fit", nil, earlier, bestFit},
+	{"back from the last death, best fit", nil, later, bestFit},
+	{"longer first, first fit", nil, longer, firstFit},
+	{"larger area first, first fit", nil, wider, firstFit},
+	{"larger first, best fit", nil, larger, bestFit},
+	{"the fullest time first, there longer first; then larger area first; best fit", longer, wider, bestFit},
+	{"in order of birth, first fit", nil, earlier, firstFit},
+	{"back from the last death, first fit", nil, later, firstFit},
+}
+
+func larger(g *grid, x, y int32) int {
+	return cmp.Or(-cmp.Compare(g.size(x), g.size(y)), cmp.Compare(g.lower(x), g.lower(y)))
+}
+
+func longer(g *grid, x, y int32) int {
+	return cmp.Or(-cmp.Compare(g.duration(x), g.duration(y)), larger(g, x, y))
+}
+
+func wider(g *grid, x, y int32) int {
+	return cmp.Or(-cmp.Compare(g.area(x), g.area(y)), larger(g, x, y))
+}
+
+func earlier(g *grid, x, y int32) int {
+	return cmp.Or(cmp.Compare(g.lower(x), g.lower(y)), -cmp.Compare(g.size(x), g.size(y)))
+}
+
+func later(g *grid, x, y int32) int {
+	return cmp.Or(-cmp.Compare(g.upper(x), g.upper(y)), -cmp.Compare(g.lower(x), g.lower(y)), -cmp.Compare(g.size(x), g.size(y)))
+}
+
+// order returns all buffers in the order of a recipe.
+func (g *grid) order(r recipe) []int32 {
+	return g.sorted(func(x, y int32) int {
+		if r.full == nil {
+			return r.rest(g, x, y)
+		}
+		switch a, b := g.atFull(x), g.atFull(y); {
+		case a && b:
+			return r.full(g, x, y)
+		case a:
+			return -1
+		case b:
+			return 1
+		}
+		return r.rest(g, x, y)
+	})
+}
+
+// sorted returns all buffers in an order. Equals are in order of their numbers.
+func (g *grid) sorted(compare func(x, y int32) int) []int32 {
+	order := make([]int32, len(g.problem.Buffers))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, compare)
+	return order
+}
+
+// atFull says whether a buffer lives at a time when the bound is reached.
+func (g *grid) atFull(i int32) bool {
+	for _, s := range g.of(i) {
+		if g.full[s.lower] < g.full[s.upper] {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *grid) size(i int32) int64  { return g.problem.Buffers[i].Size }
+func (g *grid) lower(i int32) int64 { return g.problem.Buffers[i].Lower }
+func (g *grid) upper(i int32) int64 { return g.problem.Buffers[i].Upper }
+
+// duration is how long it is from a buffer's birth to its death. It counts in 64 bits
+// without a sign, which any two times fit.
+func (g *grid) duration(i int32) uint64 { return uint64(g.upper(i)) - uint64(g.lower(i)) }
+
+// area is bytes times duration, rounded.
+func (g *grid) area(i int32) float64 { return float64(g.size(i)) * float64(g.duration(i)) }

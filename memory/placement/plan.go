@@ -1,0 +1,50 @@
+package placement
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Options limit what Plan does. The zero value asks for the least height, within a
+// default amount of work.
+type Options struct {
+	// Capacity is a height that is low enough: Plan stops there. 0 asks for the least.
+	Capacity int64
+	// Time is after how long Plan stops with the best so far; 0 is no limit by the clock.
+	Time time.Duration
+	// Nodes is how much work Plan may do, counted in buffers put to a place, about a
+	// microsecond each; 0 is five million. The first greedy layout is made in any case. As
+	// long as it is this limit that ends Plan, and not the clock or the context, equal
+	// problems with equal options have equal layouts on every machine.
+	Nodes int64
+	// Seed is of the random choices.
+	Seed uint64
+}
+
+const defaultNodes = 5_000_000
+
+// Plan lays out a problem. It races greedy recipes, improves the best of them, and
+// searches exactly where that is in reach; it stops as soon as a layout meets the bound
+// or the capacity. What it returns has passed Check. Where ctx ends, it returns the best
+// layout so far: there always is one. The only errors are ErrProblem.
+func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	if options.Capacity < 0 || options.Time < 0 || options.Nodes < 0 {
+		return nil, fmt.Errorf("%w: options %+v: a limit is below 0", ErrProblem, options)
+	}
+	if options.Time > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, options.Time)
+		defer cancel()
+	}
+	r := newRace(p, options)
+	r.greedy(ctx)
+	r.reorder(ctx, r.left/4, longEnough)
+	r.exact(ctx)
+	r.reorder(ctx, r.left, math.MaxInt)
+	return r.layout()
+}

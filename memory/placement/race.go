@@ -1,0 +1,145 @@
+package placement
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// race is the best layout so far, and what is left to spend.
+type race struct {
+	grid     *grid
+	wanted   int64 // a height that is low enough
+	capacity int64 // of the options
+	seed     uint64
+	left     int64 // nodes
+	taken    *occupied
+
+	offsets []int64 // of the best layout
+	height  int64
+	method  string
+	least   int64 // no layout is lower
+	proof   string
+	ranking []entrant     // recipes that have run, the best first
+	improve []*reordering // of the best of them
+}
+
+// entrant is how far a recipe got.
+type entrant struct {
+	recipe recipe
+	height int64
+}
+
+// finalists is how many recipes are improved.
+const finalists = 4
+
+// longEnough is after how many rounds without a gain it is the exact search's turn.
+const longEnough = 100
+
+func newRace(p *Problem, options Options) *race {
+	g := newGrid(p)
+	r := &race{grid: g, capacity: options.Capacity, wanted: max(g.bound, options.Capacity), seed: options.Seed,
+		left: options.Nodes, taken: newOccupied(g.columns), least: g.bound}
+	if r.left == 0 {
+		r.left = defaultNodes
+	}
+	return r
+}
+
+// over says whether the best layout is good enough, or nothing is left to spend.
+func (r *race) over(ctx context.Context) bool {
+	if r.offsets == nil {
+		return false
+	}
+	return r.height <= max(r.wanted, r.least) || r.proof != "" || r.left <= 0 || ctx.Err() != nil
+}
+
+// offer takes a layout if it is the best.
+func (r *race) offer(offsets []int64, height int64, method string) {
+	if r.offsets == nil || height < r.height {
+		r.offsets = append(r.offsets[:0], offsets...)
+		r.height, r.method = height, method
+	}
+}
+
+// greedy runs all recipes.
+func (r *race) greedy(ctx context.Context) {
+	offsets := make([]int64, len(r.grid.problem.Buffers))
+	for _, recipe := range recipes {
+		if r.over(ctx) {
+			break
+		}
+		r.left -= int64(len(offsets))
+		height := r.grid.place(r.taken, r.grid.order(recipe), recipe.fit, offsets)
+		r.offer(offsets, height, recipe.name)
+		r.ranking = append(r.ranking, entrant{recipe, height})
+	}
+	slices.SortStableFunc(r.ranking, func(x, y entrant) int { return cmp.Compare(x.height, y.height) })
+}
+
+// reorder improves the best recipes in turns, the best one every other turn, the next
+// one every fourth. It ends when so many nodes are spent, or when nothing has got lower
+// for long.
+func (r *race) reorder(ctx context.Context, spend int64, patience int) {
+	until := r.left - spend
+	for turn, lower := 1, 0; r.left > until && turn-lower <= patience && !r.over(ctx); turn++ {
+		k := min(bits.TrailingZeros(uint(turn)), finalists-1, len(r.ranking)-1, len(r.improve))
+		if k == len(r.improve) {
+			r.improve = append(r.improve, newReordering(r.grid, r.ranking[k].recipe, r.seed))
+		}
+		s := r.improve[k]
+		r.left -= int64(len(s.offsets))
+		if height := s.round(r.taken); height < r.height {
+			lower = turn
+			r.offer(s.offsets, height, s.recipe.name+", reordered by what lay too high")
+		}
+	}
+}
+
+// exact searches every layout there is, as far as that is in reach.
+func (r *race) exact(ctx context.Context) {
+	if r.over(ctx) {
+		return
+	}
+	const method = "exact search"
+	if r.capacity > 0 {
+		offsets, outcome, nodes := search(ctx, r.grid, r.capacity, r.left, r.seed)
+		r.left -= nodes
+		switch outcome {
+		case solved:
+			r.offer(offsets, r.grid.height(offsets), method)
+		case impossible:
+			r.proof = fmt.Sprintf("all layouts were searched: none is as low as %d", r.capacity)
+		}
+		return
+	}
+	offsets, least, nodes := minimise(ctx, r.grid, r.height, r.left, r.seed)
+	r.left -= nodes
+	r.least = max(r.least, least)
+	if offsets != nil {
+		r.offer(offsets, r.grid.height(offsets), method)
+	}
+}
+
+// layout checks the best layout and writes its certificate.
+func (r *race) layout() (*Layout, error) {
+	height, err := Check(r.grid.problem, r.offsets)
+	if err != nil {
+		return nil, fmt.Errorf("the layout by %q is wrong: %w", r.method, err)
+	}
+	l := &Layout{Offsets: r.offsets, Height: height, Bound: r.grid.problem.Bound(), Method: r.method, Proof: r.proof}
+	switch {
+	case l.Height == l.Bound:
+		l.Optimal, l.Proof = true, "the height is the bound: the most bytes alive at once"
+	case l.Height == r.least:
+		l.Optimal, l.Proof = true, "all layouts were searched: none is lower"
+	case l.Proof != "":
+	case r.least > l.Bound:
+		l.Proof = fmt.Sprintf("all layouts were searched up to a height of %d: none is lower than that", r.least)
+	default:
+		l.Proof = "not proven: it may be that a layout is lower"
+	}
+	return l, nil
+}

@@ -1,0 +1,70 @@
+package placement
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+)
+
+// reordering improves a greedy layout by its complaints (squeaky wheel optimization,
+// Joslin and Clements 1999): a buffer that ended up too high is moved forward in the
+// order, and all are placed again. What is hard to place gets its place early, however
+// it got hard.
+type reordering struct {
+	grid    *grid
+	recipe  recipe
+	rng     *rand.Rand
+	order   []int32
+	line    []float64 // by buffer, its place in the order
+	offsets []int64
+
+	best  []float64 // line of the lowest layout
+	least int64     // its height
+	stale int       // rounds since it was found
+}
+
+// patience is after how many rounds without a gain the best order is taken up again.
+const patience = 10
+
+func newReordering(g *grid, r recipe, seed uint64) *reordering {
+	n := len(g.problem.Buffers)
+	s := &reordering{grid: g, recipe: r, rng: rand.New(rand.NewPCG(seed, uint64(n))), order: g.order(r),
+		line: make([]float64, n), offsets: make([]int64, n), best: make([]float64, n), least: noLimit}
+	for place, i := range s.order {
+		s.line[i] = float64(place)
+	}
+	return s
+}
+
+// round places all buffers once, and returns the height.
+func (s *reordering) round(o *occupied) (height int64) {
+	slices.SortFunc(s.order, func(x, y int32) int {
+		return cmp.Or(cmp.Compare(s.line[x], s.line[y]), cmp.Compare(x, y))
+	})
+	height = s.grid.place(o, s.order, s.recipe.fit, s.offsets)
+	if s.stale++; height <= s.least {
+		if height < s.least {
+			s.stale = 0
+		}
+		s.least = height
+		copy(s.best, s.line)
+	} else if s.stale%patience == 0 {
+		copy(s.line, s.best)
+	}
+	s.complain(height)
+	return height
+}
+
+// complain moves buffers forward that end above what is wanted: a quarter less excess
+// than the best layout has, or none at all if that is reached.
+func (s *reordering) complain(height int64) {
+	wanted := s.grid.bound + (s.least-s.grid.bound)/4*3
+	if height <= wanted {
+		wanted = s.grid.bound
+	}
+	for i, at := range s.offsets {
+		if at+s.grid.size(int32(i)) > wanted {
+			s.line[i] *= 0.3 + 0.6*s.rng.Float64()
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package snapshot
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ErrSchema is wrapped by the errors of Read for a pickle that is no memory snapshot.
+var ErrSchema = errors.New("snapshot: not a memory snapshot")
+
+// Limits bound what a file may cost. The zero value is fit for files of strangers.
+type Limits struct {
+	Memory int64 // bytes that Read may hold, about; 0 is 4 GiB
+}
+
+// Read reads a snapshot. Entries of a trace that it does not know stay in it; keys
+// that it does not know are left out. It reads protocols 2 to 5, from PyTorch 2.1 on.
+func Read(r io.Reader, limits Limits) (*Snapshot, error) {
+	if limits.Memory <= 0 {
+		limits.Memory = 4 << 30
+	}
+	u := &unpickler{r: bufio.NewReaderSize(r, 1<<16), budget: limits.Memory}
+	top, err := u.run()
+	if err != nil {
+		return nil, err
+	}
+	d := decoder{unpickler: u, stacks: map[uint32][]Frame{}}
+	s := d.snapshot(top)
+	if d.err != nil {
+		return nil, d.err
+	}
+	return s, nil
+}
+
+// decoder makes a snapshot of the values of a pickle. The first error stays, and what
+// follows it is empty.
+type decoder struct {
+	*unpickler
+	stacks map[uint32][]Frame // by container
+	err    error
+}
+
+func (d *decoder) snapshot(v value) *Snapshot {
+	s := &Snapshot{}
+	found := 0
+	d.dict(v, "the top", func(key string, v value) {
+		switch key {
+		case "segments":
+			found++
+			s.Segments = decodeList(d, v, "segments", 128, d.segment)
+		case "device_traces":
+			found++
+			s.Traces = decodeList(d, v, "device_traces", 24, func(v value, at string) []Entry {
+				return decodeList(d, v, at, 80, d.entry)
+			})
+		case "allocator_settings":
+			s.Settings = d.settings(v)
+		}
+	})
+	if d.err == nil && found < 2 {
+		d.fault("the top", "a snapshot has segments and device_traces, and this has not: write it with torch.cuda.memory._dump_snapshot")
+	}
+	return s
+}
+
+func (d *decoder) segment(v value, at string) Segment {
+	var s Segment
+	d.dict(v, at, func(key string, v value) {
+		switch key {
+		case "device":
+			s.Device = int(d.number(v, at, key))
+		case "address":
+			s.Address = d.number(v, at, key)
+		case "total_size":
+			s.Size = d.number(v, at, key)
+		case "stream":
+			s.Stream = d.number(v, at, key)
+		case "segment_type":
+			s.Small = d.text(v, at, key) == "small"
+		case "segment_pool_id":
+			if pair := d.items(v, at+"."+key); len(pair) == 2 {
+				s.Pool = [2]int64{d.number(pair[0], at, key), d.number(pair[1], at, key)}
+			}
+		case "is_expandable":
+			s.Expandable = v.kind == boolean && v.bits != 0
+		case "frames":
+			s.Frames = d.frames(v, at)
+		case "blocks":
+			s.Blocks = decodeList(d, v, at+".blocks", 88, d.block)
+		}
+	})
+	next := s.Address
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		if b.Address == 0 { // the snapshots of 2.1 do not say it
+			b.Address = next
+		}
+		next = b.Address + b.Size
+	}
+	return s
+}
+
+func (d *decoder) block(v value, at string) Block {
+	b := Block{Requested: -1}
+	d.dict(v, at, func(key string, v value) {
+		switch key {
+		case "address":
+			b.Address = d.number(v, at, key)
+		case "size":
+			b.Size = d.number(v, at, key)
+		case "requested_size":
+			b.Requested = d.number(v, at, key)
+		case "state":
+			b.State = d.state(v, at)
+		case "frames":
+			b.Frames = d.frames(v, at)
+		}
+	})
+	if b.Requested < 0 {
+		b.Requested = b.Size
+	}
+	return b
+}
+
+func (d *decoder) state(v value, at string) State {
+	switch s := d.text(v, at, "state"); s {
+	case "active_awaiting_free", string(Pending): // both names have been in use
+		return Pending
+	case string(Live), string(Inactive):
+		return State(s)
+	default:
+		d.fault(at, "state %q", s)
+		return Inactive
+	}
+}
+
+func (d *decoder) entry(v value, at string) Entry {
+	var e Entry
+	d.dict(v, at, func(key string, v value) {
+		switch key {
+		case "action":
+			e.Action = Action(d.text(v, at, key))
+		case "addr", "device_free":
+			e.Address = d.number(v, at, key)
+		case "size":
+			e.Size = d.number(v, at, key)
+		case "stream":
+			e.Stream = d.number(v, at, key)
+		case "time_us":
+			e.Time = d.number(v, at, key)
+		case "frames":
+			e.Frames = d.frames(v, at)
+		}
+	})
+	return e
+}
+
+func (d *decoder) settings(v value) Settings {
+	var s Settings
+	const at = "allocator_settings"
+	d.dict(v, at, func(key string, v value) {
+		switch key {
+		case "PYTORCH_CUDA_ALLOC_CONF":
+			s.Conf = d.text(v, at, key)
+		case "expandable_segments":
+			s.Expandable = v.kind == boolean && v.bits != 0
+		case "max_split_size":
+			s.MaxSplit = max(0, d.number(v, at, key))
+		}
+	})
+	return s
+}
+
+// frames returns a list of frames. The same list of the file becomes the same slice.
+func (d *decoder) frames(v value, at string) []Frame {
+	if v.kind == null || d.err != nil {
+		return nil
+	}
+	if frames, ok := d.stacks[v.ref]; ok && v.kind == array {
+		return frames
+	}
+	frames := decodeList(d, v, at+".frames", 40, func(v value, at string) Frame {
+		var f Frame
+		d.dict(v, at, func(key string, v value) {
+			switch key {
+			case "name":
+				f.Name = d.text(v, at, key)
+			case "filename":
+				f.Filename = d.text(v, at, key)
+			case "line":
+				f.Line = int(d.number(v, at, key))
+			}
+		})
+		return f
+	})
+	if d.err == nil {
+		d.stacks[v.ref] = frames
+	}
+	return frames
+}
+
+func (d *decoder) fault(at, format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%w: %s: %s", ErrSchema, at, fmt.Sprintf(format, args...))
+	}
+}
+
+// items returns the elements of a list or a tuple.
+func (d *decoder) items(v value, at string) []value {
+	if v.kind != array && v.kind != tuple {
+		d.fault(at, "%v, where a list belongs", v.kind)
+		return nil
+	}
+	return d.containers[v.ref]
+}
+
+// dict calls visit for every key of a dict that is a text.
+func (d *decoder) dict(v value, at string, visit func(key string, v value)) {
+	if v.kind != dict {
+		d.fault(at, "%v, where a dict belongs", v.kind)
+		return
+	}
+	items := d.containers[v.ref]
+	for i := 0; i+1 < len(items) && d.err == nil; i += 2 {
+		if items[i].kind == text {
+			visit(d.texts[items[i].ref], items[i+1])
+		}
+	}
+}
+
+func (d *decoder) number(v value, at, key string) int64 {
+	if v.kind != integer && v.kind != boolean {
+		d.fault(at+"."+key, "%v, where a number belongs", v.kind)
+		return 0
+	}
+	return v.bits
+}
+
+func (d *decoder) text(v value, at, key string) string {
+	if v.kind != text {
+		d.fault(at+"."+key, "%v, where a text belongs", v.kind)
+		return ""
+	}
+	return d.texts[v.ref]
+}
+
+// decodeList makes a slice of a list; an element of it takes so many bytes.
+func decodeList[T any](d *decoder, v value, at string, bytes int64, element func(v value, at string) T) []T {
+	items := d.items(v, at)
+	if err := d.hold(bytes * int64(len(items))); err != nil && d.err == nil {
+		d.err = err
+	}
+	if d.err != nil {
+		return nil
+	}
+	out := make([]T, len(items))
+	for i, item := range items {
+		if out[i] = element(item, fmt.Sprintf("%s[%d]", at, i)); d.err != nil {
+			return nil
+		}
+	}
+	return out
+}

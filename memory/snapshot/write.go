@@ -1,0 +1,234 @@
+package snapshot
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"math"
+)
+
+// Write writes a snapshot as a pickle of protocol 2. Lists of frames that share their
+// memory are written once. Addresses should be below 2^53: the viewer counts in
+// floating point.
+func Write(w io.Writer, s *Snapshot) error {
+	p := pickler{w: bufio.NewWriter(w), texts: map[string]uint32{}, stacks: map[stack]uint32{}}
+	p.op(opProto, 2)
+	p.dict(func() {
+		p.key("segments")
+		list(&p, s.Segments, p.segment)
+		p.key("device_traces")
+		list(&p, s.Traces, func(trace *[]Entry) { list(&p, *trace, p.entry) })
+		p.key("allocator_settings")
+		p.settings(&s.Settings)
+	})
+	p.op(opStop)
+	return p.w.Flush()
+}
+
+func (p *pickler) segment(s *Segment) {
+	sizes, kind := s.Sizes(), "large"
+	if s.Small {
+		kind = "small"
+	}
+	p.dict(func() {
+		p.number("device", int64(s.Device))
+		p.number("address", s.Address)
+		p.number("total_size", s.Size)
+		p.number("allocated_size", sizes.Allocated)
+		p.number("active_size", sizes.Active)
+		p.number("requested_size", sizes.Requested)
+		p.number("stream", s.Stream)
+		p.key("segment_type")
+		p.text(kind)
+		p.key("segment_pool_id")
+		p.int(s.Pool[0])
+		p.int(s.Pool[1])
+		p.op(opTuple2)
+		p.flag("is_expandable", s.Expandable)
+		p.key("frames")
+		p.frames(s.Frames)
+		p.key("blocks")
+		list(p, s.Blocks, p.block)
+	})
+}
+
+func (p *pickler) block(b *Block) {
+	p.dict(func() {
+		p.number("address", b.Address)
+		p.number("size", b.Size)
+		p.number("requested_size", b.Requested)
+		p.key("state")
+		p.text(string(b.State))
+		p.key("frames")
+		p.frames(b.Frames)
+	})
+}
+
+func (p *pickler) entry(e *Entry) {
+	address := "addr"
+	if e.Action == OutOfMemory {
+		address = "device_free"
+	}
+	p.dict(func() {
+		p.key("action")
+		p.text(string(e.Action))
+		p.number(address, e.Address)
+		p.number("size", e.Size)
+		p.number("stream", e.Stream)
+		p.number("time_us", e.Time)
+		p.key("frames")
+		p.frames(e.Frames)
+	})
+}
+
+func (p *pickler) settings(s *Settings) {
+	split := s.MaxSplit
+	if split <= 0 {
+		split = -1
+	}
+	p.dict(func() {
+		p.key("PYTORCH_CUDA_ALLOC_CONF")
+		p.text(s.Conf)
+		p.number("max_split_size", split)
+		p.key("garbage_collection_threshold")
+		p.float(0)
+		p.flag("expandable_segments", s.Expandable)
+	})
+}
+
+// frames writes a list of frames, or a reference to the one written before.
+func (p *pickler) frames(frames []Frame) {
+	if len(frames) == 0 {
+		p.op(opEmptyList)
+		return
+	}
+	key := stack{&frames[0], len(frames)}
+	if memo, ok := p.stacks[key]; ok {
+		p.get(memo)
+		return
+	}
+	list(p, frames, func(f *Frame) {
+		p.dict(func() {
+			p.key("name")
+			p.text(f.Name)
+			p.key("filename")
+			p.text(f.Filename)
+			p.number("line", int64(f.Line))
+		})
+	})
+	p.stacks[key] = p.put()
+}
+
+// pickler writes opcodes. The first error of the writer stays in it.
+type pickler struct {
+	w      *bufio.Writer
+	texts  map[string]uint32 // memo of texts
+	stacks map[stack]uint32  // memo of lists of frames
+	memo   uint32
+}
+
+// stack is the identity of a list of frames.
+type stack struct {
+	first *Frame
+	len   int
+}
+
+// batch is how many elements an APPENDS takes at most, as in Python: the viewer hands
+// them to one call.
+const batch = 1000
+
+func list[T any](p *pickler, items []T, write func(*T)) {
+	p.op(opEmptyList)
+	for i := range items {
+		if i%batch == 0 {
+			if i > 0 {
+				p.op(opAppends)
+			}
+			p.op(opMark)
+		}
+		write(&items[i])
+	}
+	if len(items) > 0 {
+		p.op(opAppends)
+	}
+}
+
+func (p *pickler) dict(items func()) {
+	p.op(opEmptyDict, opMark)
+	items()
+	p.op(opSetItems)
+}
+
+func (p *pickler) op(bytes ...byte) { p.w.Write(bytes) }
+
+func (p *pickler) key(name string) { p.text(name) }
+
+func (p *pickler) number(key string, n int64) {
+	p.key(key)
+	p.int(n)
+}
+
+func (p *pickler) flag(key string, on bool) {
+	p.key(key)
+	if on {
+		p.op(opTrue)
+	} else {
+		p.op(opFalse)
+	}
+}
+
+func (p *pickler) int(n int64) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(n))
+	switch {
+	case n >= 0 && n <= math.MaxUint8:
+		p.op(opInt1, b[0])
+	case n >= 0 && n <= math.MaxUint16:
+		p.op(opInt2, b[0], b[1])
+	case n >= math.MinInt32 && n <= math.MaxInt32:
+		p.op(opInt4, b[0], b[1], b[2], b[3])
+	default:
+		p.op(opLong1, 8)
+		p.op(b[:]...)
+	}
+}
+
+func (p *pickler) float(x float64) {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], math.Float64bits(x))
+	p.op(opFloat)
+	p.op(b[:]...)
+}
+
+func (p *pickler) text(s string) {
+	if memo, ok := p.texts[s]; ok {
+		p.get(memo)
+		return
+	}
+	var b [4]byte
+	binary.LittleEndian.PutUint32(b[:], uint32(len(s)))
+	p.op(opUnicode)
+	p.op(b[:]...)
+	p.w.WriteString(s)
+	p.texts[s] = p.put()
+}
+
+// put remembers the value that was written last and returns its number.
+func (p *pickler) put() uint32 {
+	memo := p.memo
+	p.memo++
+	p.numbered(opPut, opLongPut, memo)
+	return memo
+}
+
+func (p *pickler) get(memo uint32) { p.numbered(opGet, opLongGet, memo) }
+
+func (p *pickler) numbered(short, long byte, memo uint32) {
+	if memo <= math.MaxUint8 {
+		p.op(short, byte(memo))
+		return
+	}
+	var b [4]byte
+	binary.LittleEndian.PutUint32(b[:], memo)
+	p.op(long, b[0], b[1], b[2], b[3])
+}

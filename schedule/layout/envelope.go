@@ -1,0 +1,73 @@
+package layout
+
+import (
+	"fmt"
+	"slices"
+)
+
+// envelope returns templates of one shape class, in which every buffer is as large as
+// in the class where it is largest.
+func envelope(t *Templates) (*Templates, error) {
+	if len(t.Shapes) == 1 {
+		return t, nil
+	}
+	one := Shape{Name: "envelope", Entries: slices.Clone(t.Shapes[0].Entries), Stages: slices.Clone(t.Shapes[0].Stages)}
+	for i := range t.Shapes[1:] {
+		shape := &t.Shapes[1+i]
+		differ := func(what string, args ...any) error {
+			return fmt.Errorf("%w: shape classes %q and %q differ in more than sizes in %s, so they have no envelope: tell the shapes beforehand",
+				ErrTemplates, t.Shapes[0].Name, shape.Name, fmt.Sprintf(what, args...))
+		}
+		for i := range one.Entries {
+			e, other := &one.Entries[i], shape.entry(one.Entries[i].Parts)
+			if other == nil || !slices.Equal(e.Events, other.Events) || !slices.Equal(e.Out, other.Out) || !widen(&e.Buffers, other.Buffers) {
+				return nil, differ("the entry of parts %#b", e.Parts)
+			}
+		}
+		for s := range one.Stages {
+			a, b := &one.Stages[s], &shape.Stages[s]
+			if !sameCalls(a, b) || !widen(&a.Buffers, b.Buffers) {
+				return nil, differ("stage %d (%s)", s, a.Stage)
+			}
+		}
+	}
+	return &Templates{Parts: t.Parts, Params: t.Params, Shapes: []Shape{one}}, nil
+}
+
+// widen makes buffers at least as large as others, and reports whether they are of the
+// same classes.
+func widen(buffers *[]Buffer, others []Buffer) bool {
+	if len(*buffers) != len(others) {
+		return false
+	}
+	wide := slices.Clone(*buffers)
+	for i, b := range others {
+		if wide[i].Class != b.Class {
+			return false
+		}
+		wide[i].AtMost = wide[i].AtMost || b.AtMost || wide[i].Bytes != b.Bytes
+		wide[i].Bytes = max(wide[i].Bytes, b.Bytes)
+	}
+	*buffers = wide
+	return true
+}
+
+// calls returns every call of a template, nil for those that it does not have.
+func (t *Template) calls() [7]*Call {
+	return [...]*Call{t.Forward, t.Whole, t.Input, t.Weight, t.Eval, t.Gather, t.Reduce}
+}
+
+// sameCalls reports whether two templates differ in nothing but sizes.
+func sameCalls(a, b *Template) bool {
+	others := b.calls()
+	for i, call := range a.calls() {
+		other := others[i]
+		if (call == nil) != (other == nil) {
+			return false
+		}
+		if call != nil && (call.Taken != other.Taken || !slices.Equal(call.Events, other.Events) || !slices.Equal(call.Out, other.Out)) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,73 @@
+package layout
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// item is one buffer of a played program.
+type item struct {
+	bytes        int64
+	atMost       bool
+	class        memory.Class
+	refs         int32
+	birth, death int32 // the numbers of its first and last change; death is 0 while it lives
+	place        spot  // where it is born
+	ordinal      int32 // among what is born there
+	since        int32 // changes of the repeat before its birth
+	origin       origin
+}
+
+// spot is an action of a program. Step end is an action behind the last segment.
+type spot struct{ segment, repeat, index int32 }
+
+// origin says what a buffer is, for people.
+type origin struct {
+	kind       originKind
+	stage      int32
+	microbatch int32 // -1 for none
+	index      int32
+}
+
+type originKind uint8
+
+const (
+	ofStage       originKind = iota // index into Template.Buffers
+	ofEntry                         // index into Entry.Buffers
+	ofInput                         // received: port of the stage's input
+	ofGradient                      // received: port of the stage's output
+	ofTiedUse                       // a gradient of another rank: parameter of the stage
+	ofStageAlways                   // of a stage and of no microbatch: index into Template.Buffers
+)
+
+// name says whose buffer it is, without the microbatch.
+func (t *Templates) name(o origin, shape int) string {
+	at := func(buffers []Buffer) string {
+		if int(o.index) < len(buffers) && buffers[o.index].Name != "" {
+			return buffers[o.index].Name
+		}
+		return fmt.Sprintf("buffer %d", o.index)
+	}
+	if o.kind == ofEntry {
+		for _, e := range t.Shapes[shape].Entries {
+			for part, ref := range e.Out {
+				if ref == (Ref{Own, int(o.index)}) && part < len(t.Parts) {
+					return fmt.Sprintf("entry part %q", t.Parts[part])
+				}
+			}
+		}
+		return fmt.Sprintf("entry buffer %d", o.index)
+	}
+	tmpl := t.stage(shape, int(o.stage))
+	stage := fmt.Sprintf("stage %d (%s)", o.stage, tmpl.Stage)
+	switch o.kind {
+	case ofInput:
+		return fmt.Sprintf("%s: received input %d", stage, o.index)
+	case ofGradient:
+		return fmt.Sprintf("%s: received gradient of output %d", stage, o.index)
+	case ofTiedUse:
+		return fmt.Sprintf("%s: gradient of parameter %d of another rank", stage, o.index)
+	}
+	return stage + ": " + at(tmpl.Buffers)
+}

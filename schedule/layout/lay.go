@@ -1,0 +1,70 @@
+package layout
+
+import (
+	"context"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
+)
+
+// offsets places the groups of items. Where lines of a cache cost height, because of the
+// padding between them, smaller alignments are tried: those that leave no padding, and
+// then the least that numbers need.
+func (p *player) offsets(ctx context.Context, group []int32, groups int, search placement.Options) (*placement.Layout, error) {
+	var best *placement.Layout
+	for _, align := range []func(int64) int64{natural, whole, least} {
+		laid, err := placement.Plan(ctx, p.problem(group, groups, align), search)
+		if err != nil {
+			return nil, err
+		}
+		if best == nil || laid.Height < best.Height {
+			best = laid
+		}
+		if best.Height == best.Bound {
+			break
+		}
+	}
+	return best, nil
+}
+
+// layout writes down where everything lies, place by place. The items of one group lie
+// at one offset.
+func (p *player) layout(segments []Segment, end int, group []int32, offsets []int64, height int64) *memory.Layout {
+	l := &memory.Layout{
+		Height: height, Births: make([]memory.Birth, 0, len(p.items)),
+		Places: make([]int32, 0, end+2), Levels: make([]memory.Level, 0, end+1),
+	}
+	var live int64
+	var marks uint64
+	for v, visit := range p.visits {
+		until := int32(len(p.log))
+		if v+1 < len(p.visits) {
+			until = p.visits[v+1].since
+		}
+		first := place(segments, end, visit.at) == len(l.Levels) // places are come to in order
+		if first {
+			l.Places = append(l.Places, int32(len(l.Births)))
+		}
+		level := memory.Level{Peak: live}
+		for _, change := range p.log[visit.since:until] {
+			if change < 0 {
+				it := &p.items[^change]
+				live -= it.bytes
+				marks -= memory.Mark(offsets[group[^change]], it.bytes)
+				continue
+			}
+			it, offset := &p.items[change], offsets[group[change]]
+			if first {
+				l.Births = append(l.Births, memory.Birth{Offset: offset, Bytes: it.bytes, Live: marks, Class: it.class, AtMost: it.atMost})
+			}
+			live += it.bytes
+			marks += memory.Mark(offset, it.bytes)
+			level.Peak = max(level.Peak, live)
+		}
+		if level.Live = live; first {
+			l.Levels = append(l.Levels, level)
+		}
+	}
+	l.Places = append(l.Places, int32(len(l.Births)))
+	return l
+}

@@ -1,0 +1,236 @@
+package layout
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// A leap passes over the repeats of a segment that are like those before them. What a
+// rank keeps after a repeat is compared with what it kept after the one before: where
+// the two are the same but for the numbers of microbatches, which have moved by the
+// stride, all further repeats do the same as this one, because nothing else decides
+// what a repeat does. That ends where entries run out, or a copy of the model begins to
+// read others. So leaps are exact: the program as it is played has every live set that
+// the whole program has.
+type leap struct {
+	before []uint64 // the state after the last repeat; nil at the beginning
+	state  []uint64
+	sum    uint64 // of the changes of this repeat
+	steady uint64 // of those of each repeat from the lead on
+	cycle  int    // the longest life of this repeat's dead, in repeats
+	leapt  bool
+}
+
+// stretch is how the repeats of a segment are played: so many that differ, a cycle of
+// repeats that are alike, the repeats that were passed over, and a tail of repeats that
+// differ again. Without a cycle all are the lead.
+type stretch struct{ lead, cycle, passed, tail int }
+
+// enter begins a segment.
+func (l *leap) enter() { *l = leap{before: l.before[:0], state: l.state[:0]} }
+
+// note takes a change into the sum of the repeat, and how long the dead have lived.
+func (l *leap) note(p *player, change int32) {
+	if change >= 0 {
+		it := &p.items[change]
+		l.sum = mix(l.sum, uint64(it.place.index)<<32|uint64(it.ordinal), uint64(it.bytes)<<8|uint64(it.class))
+		return
+	}
+	it := &p.items[^change]
+	l.sum = mix(l.sum, p.id(it, ^change), 1)
+	if it.place.segment == p.at.segment {
+		// The item that follows it in the cycle is born at the same change of its repeat.
+		age := int(p.at.repeat - it.place.repeat)
+		if p.count-1-p.begin > it.since {
+			age++
+		}
+		l.cycle = max(l.cycle, age)
+	}
+}
+
+func mix(sum uint64, words ...uint64) uint64 {
+	for _, w := range words {
+		sum = (sum ^ w) * 0x9e3779b97f4a7c15
+		sum ^= sum >> 32
+	}
+	return sum
+}
+
+// over looks at what is kept after a repeat, and returns how many repeats are passed
+// over.
+func (l *leap) over(p *player, s *schedule.Segment, r int) int {
+	sum := l.sum
+	l.sum = 0
+	span := &p.spans[p.at.segment]
+	if span.cycle == 0 {
+		if s.Repeat < 4 {
+			return 0
+		}
+		l.state = p.state(l.state[:0], r*s.Stride)
+		same := len(l.before) > 0 && slices.Equal(l.before, l.state)
+		l.before, l.state = l.state, l.before
+		if !same || p.entriesLeft(s.Stride) < 1 {
+			l.cycle = 0
+			return 0
+		}
+		span.cycle, l.steady = max(l.cycle, 1), sum
+		span.lead = r
+	}
+	if span.tail > 0 || sum != l.steady {
+		span.tail++
+		return 0
+	}
+	if l.leapt || r+1 < span.lead+span.cycle {
+		return 0
+	}
+	l.leapt = true
+	n := min(s.Repeat-1-r, p.entriesLeft(s.Stride)) / span.cycle * span.cycle
+	if n > 0 {
+		p.pass(n, s.Stride)
+		span.passed = n
+	}
+	return n
+}
+
+// entriesLeft returns for how many repeats more the source is asked as it was in the
+// last one: until there are no more entries, or others are wanted.
+func (p *player) entriesLeft(stride int) int {
+	if p.pulled == p.plan.Microbatches || stride == 0 {
+		return p.plan.Microbatches
+	}
+	if stride < 0 {
+		return 0
+	}
+	end := p.plan.Microbatches
+	for _, w := range p.wants[1:] {
+		if w.from > p.pulled-stride {
+			end = min(end, w.from)
+		}
+	}
+	return max(end-p.pulled, 0) / stride
+}
+
+// id names an item by when it was born, counted back from now within a segment, so
+// that it is the same for the item that does the same in the next repeat.
+func (p *player) id(it *item, number int32) uint64 {
+	if it.place.segment != p.at.segment {
+		return uint64(number)<<1 | 1
+	}
+	return uint64(p.at.repeat-it.place.repeat)<<44 | uint64(it.place.index)<<22 | uint64(it.ordinal)<<1
+}
+
+// state appends all that decides what later actions do. What began in this segment is
+// counted back from now, by microbatches and by repeats.
+func (p *player) state(to []uint64, shift int) []uint64 {
+	relative := func(segment, microbatch int32) uint64 {
+		if segment == p.at.segment && microbatch >= 0 {
+			return uint64(int64(microbatch)-int64(shift))<<1 | 1
+		}
+		return uint64(int64(microbatch)) << 1
+	}
+	held := func(list []int32) {
+		to = append(to, uint64(len(list)))
+		for _, i := range list {
+			switch {
+			case i < 0:
+				to = append(to, uint64(int64(i)))
+			case p.items[i].refs == 0:
+				to = append(to, 0)
+			default:
+				to = append(to, p.id(&p.items[i], i), uint64(p.items[i].refs))
+			}
+		}
+	}
+	type keyed struct {
+		stage, microbatch uint64
+		key               frameKey
+	}
+	var keys []keyed
+	sorted := func() []keyed {
+		slices.SortFunc(keys, func(a, b keyed) int {
+			return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.microbatch, b.microbatch))
+		})
+		for _, k := range keys {
+			to = append(to, k.stage, k.microbatch)
+		}
+		return keys
+	}
+	to = append(to, uint64(p.pulled-shift)<<1|1)
+	if p.pulled == p.plan.Microbatches {
+		to[0] = 0
+	}
+	for key, f := range p.frames {
+		keys = append(keys, keyed{uint64(key.stage), relative(f.segment, key.microbatch), key})
+	}
+	for _, k := range sorted() {
+		f := p.frames[k.key]
+		held(f.own)
+		held(f.in)
+		held(f.gradOut)
+		held(f.parts)
+	}
+	keys = keys[:0]
+	for key, b := range p.outbox {
+		keys = append(keys, keyed{uint64(key.stage), relative(b.segment, key.microbatch), key})
+	}
+	for _, k := range sorted() {
+		b := p.outbox[k.key]
+		held(b.out[0])
+		held(b.out[1])
+	}
+	keys = keys[:0]
+	for m, e := range p.entries {
+		keys = append(keys, keyed{0, relative(e.segment, m), frameKey{0, m}})
+	}
+	for _, k := range sorted() {
+		e := p.entries[k.key.microbatch]
+		to = append(to, e.wanted)
+		held(e.parts)
+	}
+	keys = keys[:0]
+	for stage := range p.gathered {
+		keys = append(keys, keyed{uint64(stage), 0, frameKey{stage, 0}})
+	}
+	for _, k := range sorted() {
+		held(p.gathered[k.key.stage])
+	}
+	return to
+}
+
+// pass moves what began in this segment by n repeats.
+func (p *player) pass(n, stride int) {
+	moved, segment := int32(n*stride), p.at.segment
+	for i := range p.items {
+		if it := &p.items[i]; it.refs > 0 && it.place.segment == segment {
+			it.place.repeat += int32(n)
+			if it.origin.microbatch >= 0 {
+				it.origin.microbatch += moved
+			}
+		}
+	}
+	frames, outbox, entries := p.frames, p.outbox, p.entries
+	p.frames, p.outbox, p.entries = map[frameKey]*frame{}, map[frameKey]*box{}, map[int32]*entry{}
+	for key, f := range frames {
+		if f.segment == segment && key.microbatch >= 0 {
+			key.microbatch += moved
+		}
+		p.frames[key] = f
+	}
+	for key, b := range outbox {
+		if b.segment == segment {
+			key.microbatch += moved
+		}
+		p.outbox[key] = b
+	}
+	for m, e := range entries {
+		if e.segment == segment {
+			m += moved
+		}
+		p.entries[m] = e
+	}
+	if p.pulled < p.plan.Microbatches {
+		p.pulled += int(moved)
+	}
+}

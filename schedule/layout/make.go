@@ -1,0 +1,179 @@
+package layout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Config says how a step is laid out. The zero value is useful.
+type Config struct {
+	// LookAhead is how many entries a rank pulls before it needs them, the runner's.
+	LookAhead int
+	// Shapes is the shape class of each microbatch, where the step is told beforehand;
+	// nil is the first one for all, or the envelope.
+	Shapes []int
+	// Envelope plans for microbatches of any shape class: every buffer has the size of
+	// the largest one.
+	Envelope bool
+	// Budget is how many bytes a rank has for a step; 0 is no limit.
+	Budget int64
+	// Search limits the search for a layout, on each rank.
+	Search placement.Options
+}
+
+// Plan is the memory of a step, rank by rank.
+type Plan struct {
+	Ranks     []Rank
+	plan      *schedule.Plan
+	templates *Templates // those of the envelope where it is one
+	classes   int        // of shapes that were given
+	cfg       Config
+}
+
+// Rank is the memory of one rank.
+type Rank struct {
+	Layout   *memory.Layout
+	Segments []Segment // of its program
+	End      int       // the place of step end
+	Certificate
+}
+
+// Certificate says how good a layout is, and what is in it.
+type Certificate struct {
+	Height  int64  // bytes of the layout
+	Bound   int64  // the most bytes alive at once in the whole program, as they are asked for
+	Optimal bool   // no layout is lower
+	Method  string // how it was found
+	Proof   string // why it is optimal, or where the search gave up
+	Sizes   string // "exact", or "envelope of n shape classes": then the bound is the envelope's own
+	Buffers int    // that were placed
+	Peak    Peak
+}
+
+// Gap returns how far the height is above the bound, as a fraction of the bound.
+func (c *Certificate) Gap() float64 {
+	if c.Bound == 0 {
+		return 0
+	}
+	return float64(c.Height-c.Bound) / float64(c.Bound)
+}
+
+// Make lays out the memory of every rank of a plan. The plan has been through
+// schedule.Lifetimes, and through schedule.Comms where it has several ranks.
+//
+// Errors wrap ErrTemplates where the templates do not fit the plan, ErrConfig,
+// ErrTooLong where a program keeps more the more microbatches it has, so that there is
+// too much to be planned, and ErrBudget.
+func Make(ctx context.Context, plan *schedule.Plan, templates *Templates, cfg Config) (*Plan, error) {
+	p, err := prepare(plan, templates, cfg)
+	if err != nil {
+		return nil, err
+	}
+	p.Ranks = make([]Rank, plan.Placement.Ranks)
+	faults := make([]error, len(p.Ranks))
+	ports := newPorts(plan, p.templates)
+	work := make(chan int)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(p.Ranks)) {
+		workers.Go(func() {
+			for rank := range work {
+				faults[rank] = p.layOut(ctx, ports, rank)
+			}
+		})
+	}
+	for rank := range p.Ranks {
+		work <- rank
+	}
+	close(work)
+	workers.Wait()
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// prepare looks at what Make is given.
+func prepare(plan *schedule.Plan, templates *Templates, cfg Config) (*Plan, error) {
+	if err := templates.Validate(); err != nil {
+		return nil, err
+	}
+	var faults []error
+	fault := func(kind error, format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{kind}, args...)...))
+	}
+	stages := plan.Placement.Stages()
+	if len(plan.Parts) != stages {
+		fault(ErrConfig, "the plan has no lifetimes: put it through schedule.Lifetimes")
+	}
+	if n := len(templates.Shapes[0].Stages); n != stages && n != plan.Placement.Depth() {
+		fault(ErrTemplates, "templates of %d stages for a plan of %d", n, stages)
+	}
+	if cfg.LookAhead < 0 {
+		fault(ErrConfig, "LookAhead is %d", cfg.LookAhead)
+	}
+	if cfg.Budget < 0 {
+		fault(ErrConfig, "Budget is %d", cfg.Budget)
+	}
+	if cfg.Shapes != nil && cfg.Envelope {
+		fault(ErrConfig, "Shapes are given for an envelope: give one of the two")
+	}
+	if cfg.Shapes != nil && len(cfg.Shapes) != plan.Microbatches {
+		fault(ErrConfig, "shapes of %d microbatches of %d", len(cfg.Shapes), plan.Microbatches)
+	}
+	for m, shape := range cfg.Shapes {
+		if shape < 0 || shape >= len(templates.Shapes) {
+			fault(ErrConfig, "microbatch %d is of shape class %d of %d", m, shape, len(templates.Shapes))
+			break
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	p := &Plan{plan: plan, templates: templates, classes: len(templates.Shapes), cfg: cfg}
+	if cfg.Envelope {
+		var err error
+		if p.templates, err = envelope(templates); err != nil {
+			return nil, err
+		}
+	}
+	if !slices.ContainsFunc(cfg.Shapes, func(shape int) bool { return shape != 0 }) {
+		p.cfg.Shapes = nil // all are the first one
+	}
+	return p, nil
+}
+
+// layOut plays the program of a rank, places what it allocates and says where it lies.
+func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
+	played := newPlayer(p.plan, p.templates, ports, rank, &p.cfg)
+	if p.cfg.Shapes == nil {
+		played.leap = new(leap)
+	}
+	if err := played.play(); err != nil {
+		return err
+	}
+	group, groups := played.ties()
+	laid, err := played.offsets(ctx, group, groups, p.cfg.Search)
+	if err != nil {
+		return fmt.Errorf("layout: rank %d: %w", rank, err)
+	}
+	r := &p.Ranks[rank]
+	r.Certificate = Certificate{
+		Height: laid.Height, Optimal: laid.Optimal, Method: laid.Method, Proof: laid.Proof, Sizes: "exact", Buffers: groups,
+	}
+	if p.cfg.Envelope {
+		r.Sizes = fmt.Sprintf("envelope of %d shape classes", p.classes)
+	}
+	r.Segments, r.End = played.segments()
+	r.Layout = played.layout(r.Segments, r.End, group, laid.Offsets, laid.Height)
+	r.Peak = played.peak()
+	r.Bound = r.Peak.Bytes
+	return nil
+}

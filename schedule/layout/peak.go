@@ -1,0 +1,70 @@
+package layout
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// Peak is the first moment at which the most bytes of a rank are alive.
+type Peak struct {
+	Bytes   int64
+	Classes memory.ByClass
+	Place   int
+	Owners  []Owner // the largest first
+}
+
+// Owner is what lives at a peak under one name, of one or more microbatches.
+type Owner struct {
+	Name  string
+	Class memory.Class
+	Count int
+	Bytes int64 // of all of them
+	// First and Last are the lowest and the highest of their microbatches, -1 for none.
+	First, Last int
+}
+
+// peak finds the peak of what was played.
+func (p *player) peak() Peak {
+	var peak Peak
+	var live int64
+	last := 0 // change at the peak
+	for i, change := range p.log {
+		if change < 0 {
+			live -= p.items[^change].bytes
+		} else if live += p.items[change].bytes; live > peak.Bytes {
+			peak.Bytes, last = live, i
+		}
+	}
+	type key struct {
+		kind         originKind
+		stage, index int32
+		class        memory.Class
+	}
+	owners := map[key]*Owner{}
+	for i := range p.items {
+		it := &p.items[i]
+		if int(it.birth) > last || int(it.death) <= last {
+			continue
+		}
+		peak.Classes[it.class] += it.bytes
+		o := it.origin
+		k := key{o.kind, o.stage, o.index, it.class}
+		owner, m := owners[k], int(o.microbatch)
+		if owner == nil {
+			owner = &Owner{Name: p.templates.name(o, p.shape(m)), Class: it.class, First: m, Last: m}
+			owners[k] = owner
+		}
+		owner.Count++
+		owner.Bytes += it.bytes
+		owner.First, owner.Last = min(owner.First, m), max(owner.Last, m)
+	}
+	for _, owner := range owners {
+		peak.Owners = append(peak.Owners, *owner)
+	}
+	slices.SortFunc(peak.Owners, func(a, b Owner) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Class, b.Class))
+	})
+	return peak
+}

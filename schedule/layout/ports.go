@@ -1,0 +1,181 @@
+package layout
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// stage returns the template of a stage of a plan. Templates may be of one copy of a
+// model where the plan has several.
+func (t *Templates) stage(shape, stage int) *Template {
+	all := t.Shapes[shape].Stages
+	return &all[stage%len(all)]
+}
+
+// params returns the uses of parameters of a stage.
+func (t *Templates) params(stage int) []Param {
+	if len(t.Params) == 0 {
+		return nil
+	}
+	return t.Params[stage%len(t.Params)]
+}
+
+// call returns what a stage does in an action of this kind, nil where its template
+// does not say.
+func (t *Template) call(kind schedule.Kind, mode schedule.Mode) *Call {
+	switch kind {
+	case schedule.F:
+		if mode == schedule.ForwardOnly {
+			return t.Eval
+		}
+		return t.Forward
+	case schedule.B:
+		return t.Whole
+	case schedule.I:
+		return t.Input
+	case schedule.W:
+		return t.Weight
+	case schedule.Unshard:
+		return t.Gather
+	case schedule.ReduceGrad:
+		return t.Reduce
+	}
+	return nil
+}
+
+// port is what crosses from one stage to another: the bytes of a tensor, 0 where the
+// port has none.
+type port struct {
+	bytes  int64
+	atMost bool
+}
+
+// ports says what crosses between stages, so that a receiver knows what it gets.
+type ports struct {
+	plan      *schedule.Plan
+	templates *Templates
+	backward  []schedule.Kind // by stage: B, or I where the plan splits; None
+}
+
+func newPorts(plan *schedule.Plan, templates *Templates) *ports {
+	p := &ports{plan: plan, templates: templates, backward: make([]schedule.Kind, plan.Placement.Stages())}
+	for _, program := range plan.Programs {
+		for _, segment := range program {
+			for _, a := range segment.Body {
+				if kind := a.Kind(); kind == schedule.B || kind == schedule.I {
+					p.backward[a.Stage()] = kind
+				}
+			}
+		}
+	}
+	return p
+}
+
+// outputs returns what a stage hands to the one behind it.
+func (p *ports) outputs(shape, stage int) ([]port, error) {
+	return p.crossing(shape, stage, schedule.F)
+}
+
+// gradients returns what a stage hands to the one before it.
+func (p *ports) gradients(shape, stage int) ([]port, error) {
+	return p.crossing(shape, stage, p.backward[stage])
+}
+
+func (p *ports) crossing(shape, stage int, kind schedule.Kind) ([]port, error) {
+	t := p.templates.stage(shape, stage)
+	call := t.call(kind, p.plan.Mode)
+	if call == nil {
+		return nil, fmt.Errorf("%w: stage %d (%s) has no template for %v", ErrTemplates, stage, t.Stage, kind)
+	}
+	list := make([]port, len(call.Out))
+	for i, ref := range call.Out {
+		var err error
+		if list[i], err = p.size(shape, stage, ref); err != nil {
+			return nil, fmt.Errorf("%w: stage %d (%s), %v hands over at port %d: %w", ErrTemplates, stage, t.Stage, kind, i, err)
+		}
+	}
+	return list, nil
+}
+
+// size returns the bytes of what a stage refers to, which may be what it was lent.
+func (p *ports) size(shape, stage int, ref Ref) (port, error) {
+	t := p.templates.stage(shape, stage)
+	switch ref.Kind {
+	case None:
+		return port{}, nil
+	case Own:
+		if ref.Index < len(t.Buffers) {
+			b := t.Buffers[ref.Index]
+			return port{b.Bytes, b.AtMost}, nil
+		}
+	case In:
+		if !p.plan.Placement.First(stage) {
+			return p.lent(p.outputs(shape, stage-1))(ref.Index)
+		}
+	case GradOut:
+		if !p.plan.Placement.Last(stage) {
+			return p.lent(p.gradients(shape, stage+1))(ref.Index)
+		}
+	case PartRead:
+		for _, e := range p.templates.Shapes[shape].Entries {
+			if ref.Index < len(e.Out) && e.Out[ref.Index].Kind == Own {
+				b := e.Buffers[e.Out[ref.Index].Index]
+				return port{b.Bytes, b.AtMost}, nil
+			}
+		}
+	}
+	return port{}, fmt.Errorf("there is no such %v", ref)
+}
+
+func (p *ports) lent(list []port, err error) func(int) (port, error) {
+	return func(i int) (port, error) {
+		if err == nil && i >= len(list) {
+			err = fmt.Errorf("there are %d ports", len(list))
+		}
+		if err != nil {
+			return port{}, err
+		}
+		return list[i], nil
+	}
+}
+
+// wanted returns what the stages of a rank read of entries: for each copy of the model
+// the parts, from its first microbatch on.
+func wanted(plan *schedule.Plan, rank int) (wants []want) {
+	depth := plan.Placement.Depth()
+	for first := 0; first < plan.Placement.Stages(); first += depth {
+		from, _ := plan.Span(first)
+		w := want{from: from}
+		for stage := first; stage < first+depth && stage < len(plan.Parts); stage++ {
+			if plan.Placement.Rank[stage] == rank {
+				for _, parts := range plan.Parts[stage] {
+					w.parts |= parts
+				}
+			}
+		}
+		wants = append(wants, w)
+	}
+	return wants
+}
+
+// want is a set of entry parts that are read of the microbatches from one on.
+type want struct {
+	from  int
+	parts uint64
+}
+
+// of returns the parts that are wanted of a microbatch.
+func of(wants []want, microbatch int) uint64 {
+	i := slices.IndexFunc(wants, func(w want) bool { return w.from > microbatch })
+	if i < 0 {
+		i = len(wants)
+	}
+	return wants[i-1].parts
+}
+
+// String names what a Ref refers to.
+func (r Ref) String() string {
+	return fmt.Sprintf("%s %d", [...]string{"none", "buffer", "input", "gradient of output", "entry part"}[min(r.Kind, PartRead)], r.Index)
+}

@@ -1,0 +1,61 @@
+package layout
+
+import (
+	"iter"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// Change is an allocation or an end of a buffer in the program of a rank.
+type Change struct {
+	Alloc      bool
+	Serial     int // of the buffer: how many were allocated before it
+	Bytes      int64
+	Class      memory.Class
+	Place      int   // of the layout, where the change happens
+	Offset     int64 // in the layout
+	Stage      int   // whose it is; -1 for an entry
+	Microbatch int   // -1 for what is of none
+}
+
+// All iterates over the changes of a whole step on a rank, with nothing left out: what a
+// runner does with stages of these templates, in its order. It plays the program once
+// more, and takes memory for every allocation of the step.
+func (p *Plan) All(rank int) iter.Seq[Change] {
+	return func(yield func(Change) bool) {
+		r := &p.Ranks[rank]
+		played := newPlayer(p.plan, p.templates, newPorts(p.plan, p.templates), rank, &p.cfg)
+		played.limit = 1<<31 - 1
+		var offsets []int64
+		stopped := false
+		played.emit = func(change int32) {
+			if stopped {
+				return
+			}
+			at := place(r.Segments, r.End, played.at)
+			serial := change
+			if change < 0 {
+				serial = ^change
+			}
+			it := &played.items[serial]
+			if change >= 0 {
+				offset := int64(-1)
+				if births := r.Layout.Births[r.Layout.Places[at]:r.Layout.Places[at+1]]; int(it.ordinal) < len(births) {
+					offset = births[it.ordinal].Offset
+				}
+				offsets = append(offsets, offset)
+			}
+			c := Change{
+				Alloc: change >= 0, Serial: int(serial), Bytes: it.bytes, Class: it.class,
+				Place: at, Offset: offsets[serial], Stage: int(it.origin.stage), Microbatch: int(it.origin.microbatch),
+			}
+			if it.origin.kind == ofEntry {
+				c.Stage = -1
+			}
+			if stopped = !yield(c); stopped {
+				played.limit = 0 // which ends it at the next birth
+			}
+		}
+		_ = played.play() // It went well in Make, over the same states.
+	}
+}

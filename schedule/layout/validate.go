@@ -1,0 +1,208 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// maxBytes bounds a buffer: 256 TiB.
+const maxBytes = 1 << 48
+
+// Validate reports every fault of the templates at once. Each of the joined errors
+// wraps ErrTemplates.
+func (t *Templates) Validate() error {
+	if t == nil {
+		return fmt.Errorf("%w: there are none", ErrTemplates)
+	}
+	var f faults
+	if len(t.Parts) > 64 {
+		f.add("%d entry parts, at most 64", len(t.Parts))
+	}
+	if len(t.Shapes) == 0 {
+		f.add("there is no shape class")
+	}
+	for i := range t.Shapes {
+		s := &t.Shapes[i]
+		if len(s.Stages) == 0 || len(s.Stages) != len(t.Shapes[0].Stages) {
+			f.add("shape class %q has %d stages; all have the same number, one or more", s.Name, len(s.Stages))
+		}
+		for k := range s.Entries {
+			e := &s.Entries[k]
+			f.entry(t, s, e)
+			if s.entry(e.Parts) != e {
+				f.add("shape class %q has two entries of parts %#b", s.Name, e.Parts)
+			}
+		}
+		for k := range s.Stages {
+			f.template(t, s, k)
+		}
+	}
+	if n := len(t.Params); n > 0 && len(t.Shapes) > 0 && n != len(t.Shapes[0].Stages) {
+		f.add("parameters of %d stages of %d", n, len(t.Shapes[0].Stages))
+	}
+	for s, params := range t.Params {
+		for i, p := range params {
+			if p.Bytes < 1 && !p.Frozen || p.Bytes > maxBytes {
+				f.add("parameter %d (%q) of stage %d has %d bytes", i, p.Name, s, p.Bytes)
+			}
+		}
+	}
+	return errors.Join(f...)
+}
+
+// faults collects what is wrong.
+type faults []error
+
+func (f *faults) add(format string, args ...any) {
+	const most = 16
+	if len(*f) < most {
+		*f = append(*f, fmt.Errorf("%w: "+format, append([]any{ErrTemplates}, args...)...))
+	}
+}
+
+// buffers looks at the sizes and classes of buffers.
+func (f *faults) buffers(where string, buffers []Buffer) {
+	for i, b := range buffers {
+		if b.Bytes < 1 || b.Bytes > maxBytes {
+			f.add("%s: buffer %d has %d bytes, want 1 to %d", where, i, b.Bytes, int64(maxBytes))
+		}
+		if int(b.Class) >= memory.NumClasses {
+			f.add("%s: buffer %d is of class %d of %d", where, i, b.Class, memory.NumClasses)
+		}
+	}
+}
+
+// entry looks at an entry: what it allocates is released or handed over, once.
+func (f *faults) entry(t *Templates, s *Shape, e *Entry) {
+	where := fmt.Sprintf("shape class %q: entry of parts %#b", s.Name, e.Parts)
+	f.buffers(where, e.Buffers)
+	if e.Parts>>len(t.Parts) != 0 && len(t.Parts) < 64 {
+		f.add("%s: there are %d parts", where, len(t.Parts))
+	}
+	if len(e.Out) > len(t.Parts) {
+		f.add("%s: it hands over %d parts of %d", where, len(e.Out), len(t.Parts))
+	}
+	for part := range t.Parts {
+		wanted, given := e.Parts>>part&1 == 1, part < len(e.Out) && e.Out[part].Kind == Own
+		if wanted != given || part < len(e.Out) && e.Out[part].Kind != Own && e.Out[part].Kind != None {
+			f.add("%s: part %d is handed over where it is wanted, as a buffer of the entry", where, part)
+		}
+	}
+	b := newBalance(e.Buffers)
+	b.events(e.Events)
+	b.out(e.Out)
+	f.balance(where, b, e.Buffers)
+}
+
+// template looks at a stage: over the calls of a microbatch everything it allocates or
+// retains is released or handed over.
+func (f *faults) template(t *Templates, s *Shape, stage int) {
+	tmpl := &s.Stages[stage]
+	where := fmt.Sprintf("shape class %q: stage %d (%s)", s.Name, stage, tmpl.Stage)
+	f.buffers(where, tmpl.Buffers)
+	for _, c := range tmpl.calls() {
+		if c == nil {
+			continue
+		}
+		if c.Taken < 0 || c.Taken > len(c.Events) {
+			f.add("%s: a call of %d events has %d ends of slots", where, len(c.Events), c.Taken)
+			return
+		}
+		if slices.ContainsFunc(c.Events[len(c.Events)-c.Taken:], func(e Event) bool { return e.Op != Release }) {
+			f.add("%s: the ends of slots of a call are not all releases", where)
+		}
+	}
+	for _, way := range []struct {
+		name  string
+		calls []*Call
+	}{
+		{"F and B", []*Call{tmpl.Forward, tmpl.Whole}},
+		{"F, I and W", []*Call{tmpl.Forward, tmpl.Input, tmpl.Weight}},
+		{"evaluation", []*Call{tmpl.Eval}},
+		{"UNSHARD", []*Call{tmpl.Gather}},
+		{"REDUCE_GRAD", []*Call{tmpl.Reduce}},
+	} {
+		calls := slices.DeleteFunc(way.calls, func(c *Call) bool { return c == nil })
+		if len(calls) == 0 || len(calls) == 1 && calls[0] == tmpl.Forward && (tmpl.Whole != nil || tmpl.Input != nil) {
+			continue
+		}
+		b := newBalance(tmpl.Buffers)
+		for _, c := range calls {
+			b.events(c.Events)
+		}
+		for _, c := range calls {
+			b.out(c.Out)
+		}
+		f.balance(where+": "+way.name, b, tmpl.Buffers)
+	}
+}
+
+// balance counts the references that events leave.
+type balance struct {
+	refs  map[Ref]int
+	wrong string
+}
+
+func newBalance(buffers []Buffer) *balance {
+	b := &balance{refs: map[Ref]int{}}
+	for i, buffer := range buffers {
+		if buffer.Class == memory.Resident {
+			b.refs[Ref{Own, i}] = 1 << 30 // held by others
+		}
+	}
+	return b
+}
+
+func (b *balance) events(events []Event) {
+	for i, e := range events {
+		switch {
+		case e.Op > Release || e.Ref.Kind == None || e.Ref.Kind > PartRead || e.Ref.Index < 0 || e.Ref.Index > 1<<20:
+			b.wrong = fmt.Sprintf("event %d is none", i)
+		case e.Op == Alloc && (e.Ref.Kind != Own || b.refs[e.Ref] != 0):
+			b.wrong = fmt.Sprintf("event %d allocates %v, which is not the call's to allocate, or there already", i, e.Ref)
+		case e.Op == Release:
+			if b.refs[e.Ref]--; e.Ref.Kind == Own && b.refs[e.Ref] < 0 {
+				b.wrong = fmt.Sprintf("event %d releases %v once more than it is retained", i, e.Ref)
+			}
+		case e.Op == Retain && e.Ref.Kind == Own && b.refs[e.Ref] == 0:
+			b.wrong = fmt.Sprintf("event %d retains %v, which is not there", i, e.Ref)
+		default:
+			b.refs[e.Ref]++
+		}
+	}
+}
+
+// out takes what is handed over.
+func (b *balance) out(refs []Ref) {
+	for _, ref := range refs {
+		if ref.Kind != None {
+			b.refs[ref]--
+		}
+	}
+}
+
+// balance adds a fault where references are left.
+func (f *faults) balance(where string, b *balance, buffers []Buffer) {
+	if b.wrong != "" {
+		f.add("%s: %s", where, b.wrong)
+		return
+	}
+	for ref, left := range b.refs {
+		switch {
+		case ref.Kind == Own && ref.Index >= len(buffers):
+			f.add("%s: there is no %v", where, ref)
+		case ref.Kind == Own && buffers[ref.Index].Class == memory.Resident:
+		case left > 0:
+			name := ref.String()
+			if ref.Kind == Own && buffers[ref.Index].Name != "" {
+				name = fmt.Sprintf("%s (%s)", name, buffers[ref.Index].Name)
+			}
+			f.add("%s: %s is never released", where, name)
+		case left < 0:
+			f.add("%s: %v is released or handed over once more than it is retained", where, ref)
+		}
+	}
+}

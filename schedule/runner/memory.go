@@ -1,0 +1,137 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// levels is how much the plan of memory has live, where the program is.
+type levels struct {
+	rank  *layout.Rank // of the running step, nil where its memory is not planned
+	most  bool         // the plan is for several shapes: no more than it has is live
+	place int
+	peak  int64 // the highest level since the last record
+	top   int64 // the highest level of the step
+}
+
+// base returns the place of the first action of a repeat of a segment.
+func (l *levels) base(segment, repeat int) int {
+	if l.rank == nil {
+		return 0
+	}
+	return l.rank.Segments[segment].Base(repeat)
+}
+
+// Prepare plans a training step of m microbatches, and the memory of all ranks, without
+// running it: nil where it is not planned. The source is asked for shapes where it is
+// Shaped, and may be nil. Step makes the same plan where it has not been made; to ask
+// beforehand tells what it needs, or that it is over Config.Budget.
+func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layout.Plan, error) {
+	if r.running {
+		return nil, ErrBusy
+	}
+	plan, err := r.planFor(ctx, schedule.Training, m, source)
+	if err != nil {
+		return nil, fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
+	}
+	return plan.memory, nil
+}
+
+// plansMemory reports whether the memory of a step is planned on this rank. The outputs
+// of an evaluation are somebody else's as long as he likes.
+func (r *Runner[T]) plansMemory(mode schedule.Mode) bool {
+	return r.planned != nil && (mode == schedule.Training || r.cfg.Outputs == nil)
+}
+
+// shapesOf returns the shape classes of a step's microbatches, nil where the source does
+// not tell them.
+func (r *Runner[T]) shapesOf(source Source[T], m int) []int {
+	shaped, ok := source.(Shaped)
+	if !ok {
+		return nil
+	}
+	shapes := make([]int, max(m, 0))
+	for i := range shapes {
+		shapes[i] = shaped.Shape(i)
+	}
+	return shapes
+}
+
+// lay reserves what the step needs on this rank.
+func (r *Runner[T]) lay(plan *program) error {
+	r.levels = levels{}
+	if plan.memory == nil || !r.plansMemory(plan.Mode) {
+		return nil
+	}
+	rank := &plan.memory.Ranks[r.cfg.Rank]
+	if err := r.planned.Lay(rank.Layout); err != nil {
+		return fmt.Errorf("runner: rank %d: memory of a step: %w", r.cfg.Rank, err)
+	}
+	r.levels = levels{rank: rank, most: plan.most}
+	return nil
+}
+
+// unlay ends what lay began.
+func (r *Runner[T]) unlay() {
+	if r.levels.rank != nil {
+		_ = r.planned.Lay(nil) // which does not fail
+		r.levels = levels{}
+	}
+}
+
+// at says where the program is: what is allocated next is what the plan has there.
+func (r *Runner[T]) at(place int) {
+	l := &r.levels
+	if l.rank == nil {
+		return
+	}
+	l.place = place
+	if level := l.rank.Layout.Levels[place].Peak; level > l.peak {
+		l.peak, l.top = level, max(l.top, level)
+	}
+	r.planned.At(place)
+}
+
+// atEnd says that the program is over.
+func (r *Runner[T]) atEnd() {
+	if r.levels.rank != nil {
+		r.at(r.levels.rank.End)
+	}
+}
+
+// auditPlan compares what is live with the plan of memory (L6).
+func (r *Runner[T]) auditPlan() error {
+	l := &r.levels
+	if l.rank == nil {
+		return nil
+	}
+	return r.context.AuditPlan(l.rank.Layout.Levels[l.place].Live, l.most)
+}
+
+// samplePlan writes down what the plan of memory has.
+func (r *Runner[T]) samplePlan(s *memory.Sample) {
+	l := &r.levels
+	s.Planned = l.rank != nil
+	if !s.Planned {
+		return
+	}
+	before, live := r.context.Baseline(), l.rank.Layout.Levels[l.place].Live
+	s.LivePlanned, s.PeakPlanned = before+live, before+l.peak
+	l.peak = live
+}
+
+// explain says who lost the buffer that stands where the plan has another one.
+func (r *Runner[T]) explain(err error) error {
+	if !errors.Is(err, memory.ErrOverlap) {
+		return err
+	}
+	if lost := r.context.Lost(); lost != nil {
+		return fmt.Errorf("%w; its place was needed: %w", lost, err)
+	}
+	return err
+}

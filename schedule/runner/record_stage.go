@@ -1,0 +1,281 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// way is how a microbatch goes through the stages.
+type way uint8
+
+const (
+	evaluated way = iota // forward only
+	whole                // forward, and B
+	split                // forward, I and W where the stage can, else B
+)
+
+// trip is one microbatch of one shape on its way through the stages.
+type trip[T any] struct {
+	*recording[T]
+	way       way
+	templates []layout.Template
+	tapes     []*tape[T] // by stage
+	carried   [][]T      // by stage: its outputs on their way, then the gradients of its inputs
+}
+
+// pass records one way through all stages.
+func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templates []layout.Template) error {
+	t := trip[T]{recording: r, way: way, templates: templates,
+		tapes: make([]*tape[T], len(templates)), carried: make([][]T, len(templates))}
+	pass := batchctx.Train
+	if way == evaluated {
+		pass = batchctx.Eval
+	}
+	for rank, runner := range r.ranks {
+		defer r.stop(runner)
+		r.begin(runner, pass, r.wanted(rank))
+		if err := runner.context.Pull(ctx, 0, shape.Sources[rank].Next); err != nil {
+			return fmt.Errorf("the source of rank %d: %w", rank, err)
+		}
+	}
+	for s := range templates {
+		t.tapes[s] = r.tapeOf(s, &templates[s])
+		if err := t.forward(ctx, s); err != nil {
+			return t.fault(s, schedule.F, err)
+		}
+	}
+	for s := range slices.Backward(templates) {
+		st := &r.at(s).stages[s]
+		if way != evaluated && st.gradientWanted {
+			for _, kind := range t.kinds(s) {
+				if err := t.backward(ctx, s, kind); err != nil {
+					return t.fault(s, kind, err)
+				}
+			}
+		}
+		if isTemplated(st.Stage) {
+			continue
+		}
+		if err := t.tapes[s].settled(fmt.Sprintf("stage %d (%s)", s, st.spec.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *trip[T]) fault(s int, kind schedule.Kind, err error) error {
+	return fmt.Errorf("stage %d (%s) %v: %w", s, t.templates[s].Stage, kind, err)
+}
+
+// tapeOf returns a tape for the calls of a stage.
+func (r *recording[T]) tapeOf(s int, template *layout.Template) *tape[T] {
+	runner := r.at(s)
+	t := r.tape(runner.cfg.Rank, template.Buffers)
+	maps.Copy(t.tables, r.tables[s])
+	for _, read := range runner.stages[s].spec.Reads {
+		part := slices.Index(runner.cfg.Parts, read.Part)
+		if h, there := runner.context.Entered(0, part); there {
+			t.lent(layout.PartRead, part, h)
+		}
+	}
+	return t
+}
+
+// kinds returns the backward calls of a stage, as a plan has them.
+func (t *trip[T]) kinds(s int) []schedule.Kind {
+	switch st := &t.at(s).stages[s]; {
+	case st.spec.Frozen:
+		return []schedule.Kind{schedule.I}
+	case t.way == split && st.split != nil:
+		return []schedule.Kind{schedule.I, schedule.W}
+	}
+	return []schedule.Kind{schedule.B}
+}
+
+// call returns where the record of a call is.
+func (t *trip[T]) call(s int, kind schedule.Kind) **layout.Call {
+	template := &t.templates[s]
+	switch {
+	case kind == schedule.B:
+		return &template.Whole
+	case kind == schedule.I:
+		return &template.Input
+	case kind == schedule.W:
+		return &template.Weight
+	case t.way == evaluated:
+		return &template.Eval
+	}
+	return &template.Forward
+}
+
+// record runs a call of a stage, and ends what it has taken. returned is what the call
+// hands over, once it is through, but for the ports whose bit is set in none.
+func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, none uint64, f func() error) error {
+	runner, tape, place := t.at(s), t.tapes[s], t.call(s, kind)
+	if tape.again = nil; *place != nil {
+		tape.again = births(*place)
+	}
+	made := &layout.Call{}
+	err := tape.record(kind.String(), func() error {
+		err := f()
+		if err != nil {
+			return err
+		}
+		runner.context.End()
+		before := len(tape.events)
+		if kind != schedule.F || last {
+			err = runner.context.DropSaved(s, 0, call(kind), last)
+		}
+		made.Taken = len(tape.events) - before
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	made.Events, made.Out = tape.events, tape.handedAll(returned, none)
+	if *place != nil && !same(*place, made) {
+		return fmt.Errorf("it does not do the same when it is called again: %d changes of references at first, %d now", len((*place).Events), len(made.Events))
+	}
+	*place, t.templates[s].Buffers, t.tables[s] = made, tape.buffers, tape.tables
+	return nil
+}
+
+// births returns the numbers of the buffers that are born in a call.
+func births(c *layout.Call) (numbers []int) {
+	for _, e := range c.Events {
+		if e.Op == layout.Alloc {
+			numbers = append(numbers, e.Ref.Index)
+		}
+	}
+	return numbers
+}
+
+func same(a, b *layout.Call) bool {
+	return a.Taken == b.Taken && slices.Equal(a.Events, b.Events) && slices.Equal(a.Out, b.Out)
+}
+
+// bring returns what a stage has handed over for another one, in the space of that
+// one's rank: a copy of each, so that no two are the same buffer, where there is a way
+// to copy.
+func (t *trip[T]) bring(from, to int) ([]T, error) {
+	source, target := t.at(from), t.at(to)
+	handles := t.carried[from]
+	t.carried[from] = nil
+	if t.copied == nil {
+		return handles, nil
+	}
+	defer source.giveBack(handles)
+	var none T
+	copies := make([]T, len(handles))
+	for i, h := range handles {
+		if _, there := t.spaces[source.cfg.Rank].Serial(h); !there {
+			continue
+		}
+		var err error
+		if copies[i], err = t.copied(source.cfg.Rank, target.cfg.Rank, h); err != nil {
+			copies[i] = none
+			target.giveBack(copies)
+			return nil, err
+		}
+	}
+	return copies, nil
+}
+
+// forward records F.
+func (t *trip[T]) forward(ctx context.Context, s int) error {
+	runner := t.at(s)
+	st, c := &runner.stages[s], runner.context
+	if st.before >= 0 {
+		in, err := t.bring(s-1, s)
+		if err != nil {
+			return err
+		}
+		for i, h := range in {
+			t.tapes[s].lent(layout.In, i, h)
+		}
+		if err := c.PutInputs(s, 0, in); err != nil {
+			return err
+		}
+	}
+	if err := c.Inputs(s, 0, st.in); err != nil {
+		return err
+	}
+	if err := c.Open(s, 0); err != nil {
+		return err
+	}
+	last := t.way == evaluated || !st.gradientWanted
+	err := t.record(s, schedule.F, last, st.out, 0, func() error {
+		return st.Forward(ctx, c.Call(s, 0, batchctx.InForward), st.in, st.out)
+	})
+	clear(st.in)
+	if err != nil {
+		return err
+	}
+	if st.before >= 0 {
+		if err := c.DropInputs(s, 0); err != nil {
+			return err
+		}
+	}
+	if st.after < 0 {
+		runner.giveBack(st.out)
+		return nil
+	}
+	t.carried[s] = slices.Clone(st.out)
+	clear(st.out)
+	return nil
+}
+
+// backward records B, I or W, as the runner runs them.
+func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error {
+	runner := t.at(s)
+	st, c := &runner.stages[s], runner.context
+	if kind == schedule.W {
+		return t.record(s, kind, true, nil, 0, func() error {
+			return st.split.BackwardWeight(ctx, c.Call(s, 0, batchctx.InBackwardWeight))
+		})
+	}
+	var gradOut, gradIn []T
+	if st.after >= 0 {
+		handles, err := t.bring(s+1, s)
+		if err != nil {
+			return err
+		}
+		for i, h := range handles {
+			t.tapes[s].lent(layout.GradOut, i, h)
+		}
+		if err := c.PutGradients(s, 0, handles, st.noGradOut); err != nil {
+			return err
+		}
+		gradOut = st.gradOut
+		if err := c.Gradients(s, 0, gradOut, st.noGradOut); err != nil {
+			return err
+		}
+	}
+	if st.wantsGradient {
+		gradIn = st.gradIn
+	}
+	err := t.record(s, kind, kind == st.lastCall, gradIn, st.noGradIn, func() error {
+		if kind == schedule.I && st.split != nil {
+			return st.split.BackwardInput(ctx, c.Call(s, 0, batchctx.InBackwardInput), gradOut, gradIn)
+		}
+		return st.Backward(ctx, c.Call(s, 0, batchctx.InBackward), gradOut, gradIn)
+	})
+	clear(st.gradOut)
+	if err != nil {
+		return err
+	}
+	if st.after >= 0 {
+		if err := c.DropGradients(s, 0); err != nil {
+			return err
+		}
+	}
+	t.carried[s] = slices.Clone(gradIn)
+	clear(gradIn)
+	return nil
+}
