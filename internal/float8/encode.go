@@ -30,18 +30,20 @@ func (f *Format) Encode(x float32, o Overflow) byte {
 	if a >= infinity {
 		return f.special(bits, o)
 	}
+	return f.within(f.round(a), bits, o)
+}
+
+// round rounds a finite magnitude to a code, as if there were codes beyond the greatest.
+func (f *Format) round(a uint32) uint32 {
 	dropped := mantissaBits - f.Mantissa
-	var code uint32
 	if normal := uint32(exponentBias+1-f.Bias) << mantissaBits; a >= normal {
 		odd := a >> dropped & 1
-		code = (a+1<<(dropped-1)-1+odd)>>dropped - uint32(exponentBias-f.Bias)<<f.Mantissa
-	} else {
-		// A number whose last bit is worth as much as that of a subnormal makes the
-		// addition round to it.
-		magic := math.Float32frombits(uint32(exponentBias+dropped+1-f.Bias) << mantissaBits)
-		code = math.Float32bits(math.Float32frombits(a)+magic) - math.Float32bits(magic)
+		return (a+1<<(dropped-1)-1+odd)>>dropped - uint32(exponentBias-f.Bias)<<f.Mantissa
 	}
-	return f.within(code, bits, o)
+	// A number whose last bit is worth as much as that of a subnormal makes the addition
+	// round to it.
+	magic := math.Float32frombits(uint32(exponentBias+dropped+1-f.Bias) << mantissaBits)
+	return math.Float32bits(math.Float32frombits(a)+magic) - math.Float32bits(magic)
 }
 
 // Stochastic returns the code of one of the two values around x: the upper one in

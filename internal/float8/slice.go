@@ -62,25 +62,30 @@ func (s Set) encodeBlocks(dst []byte, src []float32, f *Format, scale float32, o
 // encodeEach encodes element after element.
 func encodeEach(dst []byte, src []float32, f *Format, scale float32, o Overflow) (t Tally) {
 	for i, x := range src {
-		a := math.Float32bits(x) &^ signBit
-		code := f.Encode(x*scale, o)
-		dst[i] = code
-		t.Amax = max(t.Amax, a)
-		switch {
-		case a >= infinity:
-			t.NonFinite++
-		case code&(f.Sign-1) == 0 && a != 0:
-			t.Underflowed++
-		case code&(f.Sign-1) >= f.Max && f.above(x*scale):
-			t.Saturated++
-		}
+		dst[i] = f.Encode(x*scale, o)
+		t.note(x, x*scale, dst[i], f)
 	}
 	return t
 }
 
+// note enters an element, what it is multiplied with its scale, and its code.
+func (t *Tally) note(x, scaled float32, code byte, f *Format) {
+	a := math.Float32bits(x) &^ signBit
+	t.Amax = max(t.Amax, a)
+	switch code &= f.Sign - 1; {
+	case a >= infinity:
+		t.NonFinite++
+	case code == 0 && a != 0:
+		t.Underflowed++
+	case code >= f.Max && f.above(scaled):
+		t.Saturated++
+	}
+}
+
 // above reports whether a value rounds to more than the greatest finite one.
 func (f *Format) above(x float32) bool {
-	return f.Encode(float32(math.Abs(float64(x))), Overflows) > f.Max
+	a := math.Float32bits(x) &^ signBit
+	return a >= infinity || f.round(a) > uint32(f.Max)
 }
 
 // Decode decodes src times scale into dst, which is as long as src.

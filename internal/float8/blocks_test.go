@@ -1,0 +1,215 @@
+package float8_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/float8"
+)
+
+// The blocks by which torchao holds implementations of MXFP8 to its own
+// (torchao/testing/_mxfp8_test_utils.py): all elements alike but the first, with the
+// scales and codes for the scale above and for that below.
+func TestEncodeMXAsTorchao(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	least := math.Float32frombits(1)
+	leastHalf := float8.BFloat16(1).Float32()
+	type out struct {
+		scale       float8.E8M0
+		first, rest byte
+	}
+	for _, c := range []struct {
+		name        string
+		first, rest float32
+		up, down    out
+	}{
+		{"zero", 0, 0, out{0, 0, 0}, out{0, 0, 0}},
+		{"smallest normal", 0x1p-126, 0x1p-126, out{0, 0x40, 0x40}, out{0, 0x40, 0x40}},
+		{"mixed inf", inf, 1, out{255, 0x7f, 0x7f}, out{255, 0x7f, 0x7f}},
+		{"mixed nan", nan, 1, out{255, 0x7f, 0x7f}, out{255, 0x7f, 0x7f}},
+		{"positive fp8 max", 448, 448, out{127, 0x7e, 0x7e}, out{127, 0x7e, 0x7e}},
+		{"negative fp8 max", -448, -448, out{127, 0xfe, 0xfe}, out{127, 0xfe, 0xfe}},
+		{"positive float32 max", math.MaxFloat32, math.MaxFloat32, out{247, 0x78, 0x78}, out{246, 0x7e, 0x7e}},
+		{"negative float32 max", -math.MaxFloat32, -math.MaxFloat32, out{247, 0xf8, 0xf8}, out{246, 0xfe, 0xfe}},
+		{"positive smallest subnormal", least, least, out{0, 0, 0}, out{0, 0, 0}},
+		{"negative smallest subnormal", -least, -least, out{0, 0x80, 0x80}, out{0, 0x80, 0x80}},
+		{"positive smallest subnormal of bfloat16", leastHalf, leastHalf, out{0, 0x08, 0x08}, out{0, 0x08, 0x08}},
+		{"mixed positive underflow", least, 1, out{119, 0, 0x78}, out{119, 0, 0x78}},
+		{"mixed negative underflow", -leastHalf, 1, out{119, 0x80, 0x78}, out{119, 0x80, 0x78}},
+		{"mixed saturation and underflow", math.MaxFloat32, 1, out{247, 0x78, 0}, out{246, 0x7e, 0}},
+		{"a bit above 3.5", math.Float32frombits(0x40600001), math.Float32frombits(0x40600001), out{121, 0x76, 0x76}, out{120, 0x7e, 0x7e}},
+		{"3.5", 3.5, 3.5, out{120, 0x7e, 0x7e}, out{120, 0x7e, 0x7e}},
+		{"a bit below 512", math.Float32frombits(0x43ffffff), math.Float32frombits(0x43ffffff), out{128, 0x78, 0x78}, out{127, 0x7e, 0x7e}},
+		{"512", 512, 512, out{128, 0x78, 0x78}, out{128, 0x78, 0x78}},
+		{"all nan", nan, nan, out{255, 0x7f, 0x7f}, out{255, 0x7f, 0x7f}},
+		{"positive satfinite", 480, 480, out{128, 0x77, 0x77}, out{127, 0x7e, 0x7e}},
+		{"negative satfinite", -480, -480, out{128, 0xf7, 0xf7}, out{127, 0xfe, 0xfe}},
+	} {
+		src := make([]float32, 32)
+		for i := range src {
+			src[i] = c.rest
+		}
+		src[0] = c.first
+		for _, s := range sets() {
+			for up, want := range map[bool]out{true: c.up, false: c.down} {
+				dst, scales := make([]byte, 32), make([]float8.E8M0, 1)
+				s.EncodeMX(dst, scales, src, &float8.E4M3, up)
+				require.Equal(t, want, out{scales[0], dst[0], dst[31]}, "%v, %s, up %v", s, c.name, up)
+			}
+		}
+	}
+}
+
+// spread are rows whose magnitudes differ from block to block.
+func spread(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64() * math.Exp2(float64(i/64%40-20)))
+	}
+	return x
+}
+
+// Each kind of block comes back within half a step of its format at its greatest
+// element, all sets agree to the bit, and the greatest element is not cut off.
+func TestBlocks(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	src := spread(r, 5*256)
+	const rows, cols = 5, 256
+	for name, run := range map[string]func(s float8.Set) (codes []byte, back []float32, t float8.Tally){
+		"mx": func(s float8.Set) ([]byte, []float32, float8.Tally) {
+			codes, scales, back := make([]byte, len(src)), make([]float8.E8M0, len(src)/32), make([]float32, len(src))
+			tally := s.EncodeMX(codes, scales, src, &float8.E4M3, true)
+			s.DecodeMX(back, codes, scales, &float8.E4M3)
+			return codes, back, tally
+		},
+		"rows": func(s float8.Set) ([]byte, []float32, float8.Tally) {
+			codes, inverses, back := make([]byte, len(src)), make([]float32, len(src)/128), make([]float32, len(src))
+			tally := s.EncodeRows(codes, inverses, src, &float8.E4M3, 0, true)
+			s.DecodeRows(back, codes, inverses, &float8.E4M3)
+			return codes, back, tally
+		},
+		"tiles": func(s float8.Set) ([]byte, []float32, float8.Tally) {
+			codes, inverses, back := make([]byte, len(src)), make([]float32, 2), make([]float32, len(src))
+			tally := s.EncodeTiles(codes, inverses, src, rows, cols, &float8.E4M3, 0, true)
+			s.DecodeTiles(back, codes, inverses, rows, cols, &float8.E4M3)
+			return codes, back, tally
+		},
+	} {
+		codes, back, tally := run(float8.Portable)
+		require.Zero(t, tally.Saturated, name)
+		require.Zero(t, tally.NonFinite, name)
+		block := map[string]int{"mx": 32, "rows": 128, "tiles": 128}[name]
+		for i := range src {
+			var amax float64
+			for j := i / block * block; j < (i/block+1)*block; j++ {
+				if name == "tiles" {
+					for row := range rows {
+						amax = max(amax, math.Abs(float64(src[row*cols+j%cols])))
+					}
+				} else {
+					amax = max(amax, math.Abs(float64(src[j])))
+				}
+			}
+			diff := math.Abs(float64(back[i] - src[i]))
+			require.LessOrEqual(t, diff, math.Max(math.Abs(float64(src[i]))/16, amax*0x1p-17), "%s, element %d: %g is read as %g", name, i, src[i], back[i])
+		}
+		for _, s := range sets() {
+			c, b, tl := run(s)
+			require.Equal(t, codes, c, "%s %v", name, s)
+			require.Equal(t, back, b, "%s %v", name, s)
+			require.Equal(t, tally, tl, "%s %v", name, s)
+		}
+	}
+}
+
+func TestScaleMX(t *testing.T) {
+	for _, f := range []*float8.Format{&float8.E4M3, &float8.E5M2} {
+		r := rand.New(rand.NewPCG(2, 2))
+		for range 100_000 {
+			amax := math.Float32frombits(r.Uint32() &^ (1 << 31))
+			if !(amax < float32(math.Inf(1))) {
+				continue
+			}
+			quotient := float64(amax) / float64(f.Greatest())
+			up := math.Ceil(math.Log2(quotient))
+			if math.Exp2(up-1) >= quotient { // the logarithm is rounded
+				up--
+			} else if math.Exp2(up) < quotient {
+				up++
+			}
+			want := float8.E8M0(max(0, up+127))
+			require.Equal(t, want, f.ScaleMX(math.Float32bits(amax), true), "%s %g", f.Name, amax)
+		}
+	}
+}
+
+// NVFP4 against the formula in float32, one operation after the other.
+func TestEncodeNV(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	src := spread(r, 64)
+	src[3], src[20] = 0, float32(math.Copysign(0, -1))
+	for i := 48; i < 64; i++ {
+		src[i] = 0
+	}
+	var amax float32
+	for _, x := range src {
+		amax = max(amax, float32(math.Abs(float64(x))))
+	}
+	tensor := float8.TensorNV(amax)
+	require.Equal(t, float32(2688)/amax, tensor)
+	dst, scales, back := make([]byte, 32), make([]byte, 4), make([]float32, 64)
+	tally := float8.EncodeNV(dst, scales, src, tensor, nil)
+	require.Equal(t, math.Float32bits(amax), tally.Amax)
+	float8.DecodeNV(back, dst, scales, tensor)
+	for b := range scales {
+		var most float32
+		for _, x := range src[16*b:][:16] {
+			most = max(most, float32(math.Abs(float64(x))))
+		}
+		sixth := float32(1.0) / 6
+		product := tensor * sixth
+		require.Equal(t, float8.E4M3.Encode(most*product, float8.Saturate), scales[b])
+		for i := 16 * b; i < 16*(b+1); i++ {
+			require.LessOrEqual(t, math.Abs(float64(back[i]-src[i])), 0.21*float64(most)+1e-30, "element %d: %g is read as %g", i, src[i], back[i])
+		}
+	}
+	// With random numbers on average what it was.
+	sums := make([]float64, 64)
+	const trials = 4000
+	for range trials {
+		float8.EncodeNV(dst, scales, src, tensor, func(int) uint32 { return r.Uint32() })
+		float8.DecodeNV(back, dst, scales, tensor)
+		for i, x := range back {
+			sums[i] += float64(x) / trials
+		}
+	}
+	for i, x := range src[:16] {
+		step := float64(float8.E4M3.Decode(scales[0])) / float64(tensor) * 2
+		if math.Abs(float64(x)) < 2.9*step { // what saturates is not
+			require.InDelta(t, float64(x), sums[i], 5*step/math.Sqrt(trials), "element %d", i)
+		}
+	}
+}
+
+func BenchmarkBlocks(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	const n = 4 << 10
+	src, dst := spread(r, n), make([]byte, n)
+	scales, inverses := make([]float8.E8M0, n/32), make([]float32, n/128)
+	for _, s := range sets() {
+		for name, run := range map[string]func(){
+			"mx":   func() { s.EncodeMX(dst, scales, src, &float8.E4M3, true) },
+			"rows": func() { s.EncodeRows(dst, inverses, src, &float8.E4M3, 0, true) },
+		} {
+			b.Run(name+"/"+s.String(), func(b *testing.B) {
+				for b.Loop() {
+					run()
+				}
+				b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "Gelem/s")
+			})
+		}
+	}
+}

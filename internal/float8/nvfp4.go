@@ -1,0 +1,57 @@
+package float8
+
+import "math"
+
+// NVFP4 scales at two levels: a float32 for the tensor, and an E4M3 for 16 elements of
+// E2M1, two in a byte, the first in the low half.
+
+// TensorNV returns the scale of a tensor by which the scales of its blocks fill E4M3 and
+// its elements E2M1: 448·6/amax. It is 1 where amax is zero or not finite.
+func TensorNV(amax float32) float32 {
+	return ScaleOf(amax, E4M3.Greatest()*E2M1.Greatest(), 0, false)
+}
+
+// EncodeNV encodes blocks of 16 elements. The order of the products is NVIDIA's, and
+// counts to the bit: a block's scale is E4M3 of amax·(tensor·(1/6)), its elements are
+// multiplied with 1/(scale·(1/tensor)). Random rounds stochastically, a number for each
+// element; nil rounds to nearest.
+func EncodeNV(dst, scales []byte, src []float32, tensor float32, random func(element int) uint32) (t Tally) {
+	const sixth = 1.0 / 6
+	for b := range len(src) / BlockNV {
+		from := src[b*BlockNV:][:BlockNV]
+		var amax float32
+		for _, x := range from {
+			if a := float32(math.Abs(float64(x))); a > amax { // NaN is not
+				amax = a
+			}
+		}
+		scales[b] = E4M3.Encode(amax*float32(tensor*float32(sixth)), Saturate)
+		inverse := min(1/float32(E4M3.Decode(scales[b])*float32(1/tensor)), math.MaxFloat32)
+		for i, x := range from {
+			var code byte
+			if random == nil {
+				code = E2M1.Encode(x*inverse, Saturate)
+			} else {
+				code = E2M1.Stochastic(x*inverse, random(b*BlockNV+i), Saturate)
+			}
+			if at := &dst[(b*BlockNV+i)/2]; i&1 == 0 {
+				*at = code
+			} else {
+				*at |= code << 4
+			}
+			t.note(x, x*inverse, code, &E2M1)
+		}
+	}
+	return t
+}
+
+// DecodeNV is the reverse of EncodeNV.
+func DecodeNV(dst []float32, src, scales []byte, tensor float32) {
+	for b, code := range scales {
+		scale := E4M3.Decode(code) * (1 / tensor)
+		for i := range BlockNV {
+			at := b*BlockNV + i
+			dst[at] = E2M1.Decode(src[at/2]>>(4*(at&1))) * scale
+		}
+	}
+}
