@@ -54,6 +54,9 @@ type Device interface {
 	// Alloc returns a buffer of n elements that the caller owns. Its content is
 	// undefined. n must be positive.
 	Alloc(class memory.Class, t DType, n int) (Buffer, error)
+	// AllocIn returns a buffer of class memory.Resident on pages of a scope. Alloc of that
+	// class is AllocIn of memory.Weights.
+	AllocIn(scope memory.Scope, t DType, n int) (Buffer, error)
 	// WriteFloat32 and WriteInt32 copy src to the start of dst.
 	WriteFloat32(dst Buffer, src []float32) error
 	WriteInt32(dst Buffer, src []int32) error

@@ -48,7 +48,7 @@ func (c HostConfig) Validate() error {
 // arena returns the configuration of the arena. A cache line is enough of an
 // alignment: no result depends on where a buffer lies.
 func (c HostConfig) arena() memory.ArenaConfig {
-	return memory.ArenaConfig{Capacity: c.Capacity, Align: 64, Pages: c.Pages}
+	return memory.ArenaConfig{Capacity: c.Capacity, Align: 64, RedZone: 64, Pages: c.Pages}
 }
 
 // Host is the processor as a device: buffers in a [memory.Arena], every operation
@@ -78,6 +78,7 @@ var (
 	_ Compute        = (*Host)(nil)
 	_ Shadowed       = (*Host)(nil)
 	_ memory.Planned = (*Host)(nil)
+	_ memory.Scoped  = (*Host)(nil)
 )
 
 // NewHost reserves the arena, and starts the device's own threads where there are

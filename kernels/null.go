@@ -56,6 +56,7 @@ var (
 	_ Shadowed               = (*Null)(nil)
 	_ memory.Watched[Buffer] = (*Null)(nil)
 	_ memory.Planned         = (*Null)(nil)
+	_ memory.Scoped          = (*Null)(nil)
 )
 
 // NewNull returns the Null device of target and reserves its arena. Where the
@@ -108,11 +109,21 @@ func (n *Null) Name() string { return "null of " + n.target.Name() }
 
 // Alloc returns a buffer as the target would and records its birth.
 func (n *Null) Alloc(class memory.Class, t DType, count int) (Buffer, error) {
+	return n.born(class, func() (Buffer, error) { return n.space.Alloc(class, t, count) })
+}
+
+// AllocIn returns a buffer as the target would and records its birth.
+func (n *Null) AllocIn(scope memory.Scope, t DType, count int) (Buffer, error) {
+	return n.born(memory.Resident, func() (Buffer, error) { return n.space.AllocIn(scope, t, count) })
+}
+
+// born records the birth of what alloc returns.
+func (n *Null) born(class memory.Class, alloc func() (Buffer, error)) (Buffer, error) {
 	if n.refused != nil {
 		return Buffer{}, n.refused
 	}
 	serial := n.arena.Mark()
-	b, err := n.space.Alloc(class, t, count)
+	b, err := alloc()
 	if err != nil {
 		return Buffer{}, err
 	}

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"sync"
@@ -10,14 +11,15 @@ import (
 )
 
 // space is the part of a device that owns memory: [memory.Space] of Buffer,
-// [memory.Book], [memory.Reclaimer] and [memory.Planned] over an arena. [Host] and
-// [Null] share it.
+// [memory.Book], [memory.Reclaimer], [memory.Planned] and [memory.Scoped] over an arena.
+// [Host] and [Null] share it.
 type space struct {
 	arena *memory.Arena
 	// table guards the arena's table of buffers where it changes, and where somebody
 	// else's goroutine looks a buffer up. The device's own goroutine, the only one to
 	// change it, reads it without.
 	table sync.Mutex
+	loans int // views that a Transfer is reading; table guards it
 }
 
 // call begins an operation.
@@ -37,6 +39,50 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 		return Buffer{}, fmt.Errorf("kernels: Alloc of %d %s: %w", n, t, err)
 	}
 	return Buffer{Handle: h, N: n, Type: t}, nil
+}
+
+// AllocIn returns a buffer of class Resident in a scope; see [memory.Arena.AllocIn].
+func (s *space) AllocIn(scope memory.Scope, t DType, n int) (Buffer, error) {
+	if n <= 0 || int64(n) > math.MaxInt64/t.Bytes() || t > Int32 {
+		return Buffer{}, fmt.Errorf("%w: AllocIn of %d elements of %s", ErrShape, n, t)
+	}
+	s.table.Lock()
+	defer s.table.Unlock()
+	h, err := s.arena.AllocIn(scope, int64(n)*t.Bytes())
+	if err != nil {
+		return Buffer{}, fmt.Errorf("kernels: AllocIn of %d %s: %w", n, t, err)
+	}
+	return Buffer{Handle: h, N: n, Type: t}, nil
+}
+
+// Scope returns what a scope of the arena has.
+func (s *space) Scope(scope memory.Scope) memory.ScopeStats { return s.arena.Scope(scope) }
+
+// ReleasePages hands the pages of scopes back to the system between steps.
+func (s *space) ReleasePages(w io.Writer, scopes ...memory.Scope) error {
+	s.table.Lock()
+	defer s.table.Unlock()
+	if s.loans > 0 {
+		return fmt.Errorf("%w: ReleasePages while %d transfers read buffers of this device", memory.ErrLive, s.loans)
+	}
+	return s.arena.ReleasePages(w, scopes...)
+}
+
+// RestorePages takes back what ReleasePages handed back.
+func (s *space) RestorePages(r io.Reader) error {
+	s.table.Lock()
+	defer s.table.Unlock()
+	return s.arena.RestorePages(r)
+}
+
+// Touched returns what the last planned step touched; see [memory.Arena.Touched].
+func (s *space) Touched() (bytes, top int64, known bool) { return s.arena.Touched() }
+
+// lent counts the views that transfers are reading.
+func (s *space) lent(more int) {
+	s.table.Lock()
+	s.loans += more
+	s.table.Unlock()
 }
 
 // Lay places the buffers of steps as a layout says, until Lay(nil).

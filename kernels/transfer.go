@@ -34,6 +34,10 @@ func Transfer(dst, src Device, b Buffer) (Buffer, error) {
 	if !ok {
 		return Buffer{}, fmt.Errorf("%w: Transfer from a %T", ErrNoLender, src)
 	}
+	if counted, ok := src.(interface{ lent(more int) }); ok {
+		counted.lent(1)
+		defer counted.lent(-1)
+	}
 	data, err := lender.Lend(b)
 	if err != nil {
 		return Buffer{}, err

@@ -20,6 +20,10 @@ type ArenaConfig struct {
 	// Align is the alignment of every buffer in bytes, a power of two up to
 	// 4096. 0 means 64, a cache line.
 	Align int64
+	// RedZone is a number of bytes behind every buffer that no layout places, which in a
+	// build with -tags invariants nobody may write and which the end of the buffer
+	// examines. Without the tag there is none. What the alignment leaves is always examined.
+	RedZone int64
 	// Pages supplies the pages of planned steps, and takes back those that are
 	// released. nil is System.
 	Pages Pager
@@ -40,6 +44,9 @@ func (c ArenaConfig) Validate() error {
 	}
 	if c.Align != 0 && (c.Align < 0 || c.Align > maxAlign || bits.OnesCount64(uint64(c.Align)) != 1) {
 		faults = append(faults, fmt.Errorf("memory: ArenaConfig.Align is %d, want 0 (the default) or a power of two up to %d bytes", c.Align, maxAlign))
+	}
+	if c.RedZone < 0 || c.RedZone > maxAlign {
+		faults = append(faults, fmt.Errorf("memory: ArenaConfig.RedZone is %d, want 0 to %d bytes", c.RedZone, maxAlign))
 	}
 	return errors.Join(faults...)
 }
@@ -73,32 +80,35 @@ type Arena struct {
 	page     int64 // bytes of a page
 	capacity int64
 	align    int64
+	red      int64 // bytes of the red zone
 	closed   bool
 
 	slots  []slot // slot 0 stays empty, under a generation that no handle to it has
 	unused uint32 // the last released slot, 0 where there is none; a list through slot.next
-	serial uint64 // of the next buffer
 	free   spans
 
 	// Bytes below low and from high on were touched at some time, those between
 	// never. low <= high.
 	low, high int64
 
-	meter Meter
-	laid  laid // how the steps are placed by a layout
+	meter    Meter
+	laid     laid // how the steps are placed by a layout
+	regions  [NumScopes]region
+	released int   // regions whose pages were handed back
+	saved    saved // what was written of them
 }
 
 // slot is the place of one buffer, and then of another one. A slot is live
 // while it has references, and its generation is in one handle at most.
 type slot struct {
-	off, bytes  int64 // where the buffer lies, and what was asked for
-	size        int64 // bytes of the range that it covers, bytes at least
+	off, bytes  int64
 	plain, held int64
 	serial      uint64
 	mark        uint64 // of a buffer that a layout placed (Mark), 0 of any other
 	generation  uint32
 	next        uint32 // the unused slot below this one in the list
 	class       Class
+	scope       Scope // of class Resident, StepScope of any other
 }
 
 var (
@@ -106,6 +116,7 @@ var (
 	_ Book          = (*Arena)(nil)
 	_ Reclaimer     = (*Arena)(nil)
 	_ Planned       = (*Arena)(nil)
+	_ Scoped        = (*Arena)(nil)
 )
 
 // NewArena reserves the range. Where the system refuses so much address space
@@ -123,7 +134,10 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	if cfg.Pages == nil {
 		cfg.Pages = System
 	}
-	a := &Arena{align: cfg.Align, pager: cfg.Pages, page: int64(os.Getpagesize()), slots: make([]slot, 1, 64), free: make(spans, 0, 64)}
+	if !invariants.Enabled {
+		cfg.RedZone = 0
+	}
+	a := &Arena{align: cfg.Align, red: cfg.RedZone, pager: cfg.Pages, page: int64(os.Getpagesize()), slots: make([]slot, 1, 64), free: make(spans, 0, 64)}
 	a.slots[0].generation = math.MaxUint32
 	a.capacity = a.padded(cfg.Capacity)
 	p, err := reserve(int(a.capacity))
@@ -138,41 +152,58 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 // padded rounds a size up to the alignment.
 func (a *Arena) padded(bytes int64) int64 { return (bytes + a.align - 1) &^ (a.align - 1) }
 
+// paged rounds a size up to whole pages.
+func (a *Arena) paged(bytes int64) int64 { return (bytes + a.page - 1) &^ (a.page - 1) }
+
+// footprint returns the bytes of the range that a buffer covers where no layout places it.
+func (a *Arena) footprint(bytes int64) int64 { return a.padded(bytes + a.red) }
+
 // Alloc returns a buffer with one plain reference, the caller's. Its content is
 // undefined. The error wraps ErrOutOfMemory where no gap is large enough, and
 // ErrClosed after Close; a size below 1 and an unknown class are errors.
 func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	l := &a.laid
-	if l.layout == nil || class == Resident {
-		return a.fit(class, bytes)
-	}
-	// Where the layout has just this buffer next, what follows is all there is to do.
-	if l.next >= l.last || l.births[l.next].Class != class || l.births[l.next].Bytes != bytes ||
-		l.births[l.next].Live != l.marks || a.unused == 0 || invariants.Enabled {
-		if err := a.examine(class, bytes); err != nil {
-			return Handle{}, err
-		}
+	if uint(l.next) >= uint(len(l.births)) || a.unused == 0 || invariants.Enabled {
+		return a.allocSlow(class, bytes)
 	}
 	b := &l.births[l.next]
+	if b.Class != class || b.Bytes != bytes || b.Live != l.marks {
+		return a.allocSlow(class, bytes)
+	}
+	// The layout has just this buffer here, and what it expects to be live is: nothing
+	// is in the way. This is enter, written out.
 	l.next++
-	mark := Mark(b.Offset, b.Bytes)
+	mark := Mark(b.Offset, bytes)
 	l.marks += mark
 	i := a.unused
 	s := &a.slots[i]
 	a.unused = s.next
-	s.off, s.bytes, s.size, s.mark = b.Offset, bytes, b.Bytes, mark
-	s.plain, s.class, s.serial = 1, class, a.serial
-	a.serial++
+	s.off, s.bytes, s.mark = b.Offset, bytes, mark
+	s.plain, s.class, s.serial = 1, class, a.Mark()
 	a.meter.Alloc(class, bytes)
 	return Handle{i, s.generation}, nil
 }
 
+// allocSlow is Alloc for all that is not just what a layout has next.
+func (a *Arena) allocSlow(class Class, bytes int64) (Handle, error) {
+	switch {
+	case bytes <= 0 || int(class) >= NumClasses || a.closed:
+		return Handle{}, a.refusal(class, bytes)
+	case a.laid.layout == nil || class == Resident:
+		return a.fit(class, bytes)
+	}
+	return a.examine(class, bytes)
+}
+
 // fit places a buffer in the first gap that has room.
 func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
-	if bytes <= 0 || bytes > a.capacity || int(class) >= NumClasses || a.closed {
+	if class == Resident && a.regions[Weights].released {
+		return Handle{}, fmt.Errorf("%w: alloc of %d bytes (%s): RestorePages first", ErrReleased, bytes, class)
+	}
+	if bytes > a.capacity {
 		return Handle{}, a.refusal(class, bytes)
 	}
-	size := a.padded(bytes)
+	size := a.footprint(bytes)
 	var off int64
 	var ok bool
 	if class == Resident {
@@ -198,23 +229,26 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 	if invariants.Enabled {
 		poison(a.pages.mem[off : off+size])
 	}
-	a.grow()
-	i := a.unused
-	s := &a.slots[i]
-	a.unused = s.next
-	s.off, s.bytes, s.size, s.mark = off, bytes, size, 0
-	s.plain, s.class, s.serial = 1, class, a.serial
-	a.serial++
-	a.meter.Alloc(class, bytes)
-	return Handle{i, s.generation}, nil
+	h := a.enter(class, off, bytes, 0)
+	if class == Resident {
+		a.resident(h, Weights)
+	}
+	return h, nil
 }
 
-// grow makes a slot where none is unused.
-func (a *Arena) grow() {
+// enter gives a buffer a slot, with the caller's one plain reference.
+func (a *Arena) enter(class Class, off, bytes int64, mark uint64) Handle {
 	if a.unused == 0 {
 		a.unused = uint32(len(a.slots))
 		a.slots = append(a.slots, slot{generation: 1})
 	}
+	i := a.unused
+	s := &a.slots[i]
+	a.unused = s.next
+	s.off, s.bytes, s.mark = off, bytes, mark
+	s.plain, s.class, s.serial = 1, class, a.Mark()
+	a.meter.Alloc(class, bytes)
+	return Handle{i, s.generation}
 }
 
 // touch moves a high-water mark over a new buffer that reaches into bytes never
@@ -234,6 +268,10 @@ func (a *Arena) touch(class Class, off, size int64) error {
 	}
 	if err := a.pages.commit(high, a.high); err != nil {
 		return fmt.Errorf("%w: the system does not commit %d bytes more: %w", ErrOutOfMemory, a.high-high, err)
+	}
+	if invariants.Enabled {
+		poison(a.pages.mem[a.low:low])
+		poison(a.pages.mem[high:a.high])
 	}
 	a.low, a.high = low, high
 	return nil
@@ -261,6 +299,9 @@ func (a *Arena) Data(h Handle) ([]byte, error) {
 	if s == nil {
 		return nil, a.missing("data", h)
 	}
+	if a.released > 0 && a.regions[s.scope].released {
+		return nil, fmt.Errorf("%w: data of handle %v (%s, %d bytes): RestorePages first", ErrReleased, h, s.scope, s.bytes)
+	}
 	return a.pages.mem[s.off : s.off+s.bytes : s.off+s.bytes], nil
 }
 
@@ -276,7 +317,7 @@ func (a *Arena) Close() error {
 			a.take(uint32(i), s)
 		}
 	}
-	a.laid = laid{}
+	a.laid, a.regions, a.released, a.saved = laid{}, [NumScopes]region{}, 0, saved{}
 	a.closed = true
 	a.low, a.high = 0, a.capacity
 	if err := a.pages.release(); err != nil {

@@ -10,17 +10,24 @@ import (
 func (a *Arena) Live() int64 { return a.meter.live }
 
 // Stats fills s. Reserved is the high-water mark: the bytes at both ends of the
-// range that buffers ever covered.
+// range that buffers ever covered, without those whose pages are released.
 func (a *Arena) Stats(s *Stats) {
 	a.meter.Stats(s)
 	s.Reserved = a.low + a.capacity - a.high
+	if a.released > 0 {
+		for scope := range Scope(NumScopes) {
+			if a.regions[scope].released {
+				s.Reserved -= a.reserved(scope)
+			}
+		}
+	}
 }
 
 // ResetPeak makes the bytes that are live now the peak.
 func (a *Arena) ResetPeak() { a.meter.ResetPeak() }
 
 // Mark returns a point in the order of allocations.
-func (a *Arena) Mark() uint64 { return a.serial }
+func (a *Arena) Mark() uint64 { return uint64(a.meter.allocs) }
 
 // Reclaim frees every buffer allocated since mark that is not Resident, whoever
 // has references to it, and returns the bytes freed.

@@ -10,9 +10,11 @@ import (
 // with -tags invariants.
 const poisoned = 0xDB
 
-func poison(b []byte) {
+func poison(b []byte) { fill(b, poisoned) }
+
+func fill(b []byte, with byte) {
 	for i := range b {
-		b[i] = poisoned
+		b[i] = with
 	}
 }
 
@@ -32,13 +34,15 @@ func (a *Arena) Check() error {
 	var placed []part // by the layout, within the step's part
 	var marks uint64
 	var sum Meter
+	var scopes [NumScopes]int64
 	for i := range a.slots {
 		s := &a.slots[i]
 		if !s.live() {
 			continue
 		}
 		sum.Alloc(s.class, s.bytes)
-		p := part{span{s.off, s.size}, "handle " + Handle{uint32(i), s.generation}.String()}
+		p := part{span{s.off, a.size(s)}, "handle " + Handle{uint32(i), s.generation}.String()}
+		scopes[s.scope] += s.bytes
 		if s.mark != 0 {
 			placed = append(placed, p)
 			marks += s.mark
@@ -56,7 +60,21 @@ func (a *Arena) Check() error {
 		return fmt.Errorf("memory: the sum of marks is %#x, that of the buffers %#x", a.laid.marks, marks)
 	}
 	if a.laid.area > 0 {
-		parts = append(parts, part{span{0, a.laid.area}, "the step's part"})
+		parts = append(parts, part{span{0, a.laid.area + a.laid.guard}, "the step's part"})
+	}
+	for i := range a.regions {
+		r := &a.regions[i]
+		for _, f := range r.free {
+			parts = append(parts, part{f, "a gap of " + Scope(i).String()})
+		}
+		for _, e := range r.extents {
+			if e.guard > 0 {
+				parts = append(parts, part{span{e.off - e.guard, e.guard}, "a guard"}, part{span{e.off + e.size, e.guard}, "a guard"})
+			}
+		}
+		if i > 0 && r.live != scopes[i] {
+			return fmt.Errorf("memory: scope %s has %d bytes live, its buffers have %d", Scope(i), r.live, scopes[i])
+		}
 	}
 	for i, f := range a.free {
 		if i > 0 && a.free[i-1].off+a.free[i-1].size == f.off {
@@ -88,7 +106,7 @@ func (a *Arena) Check() error {
 func (a *Arena) verify(off, size int64) error {
 	for i := range a.slots {
 		s := &a.slots[i]
-		if s.live() && off < s.off+s.size && s.off < off+size {
+		if s.live() && off < s.off+a.size(s) && s.off < off+size {
 			panic(fmt.Sprintf("memory: bytes %d to %d were to be placed over handle %v, which was not released", off, off+size, Handle{uint32(i), s.generation}))
 		}
 	}
@@ -97,18 +115,18 @@ func (a *Arena) verify(off, size int64) error {
 		a.pages.mem[off:max(off, min(end, a.low))],
 		a.pages.mem[min(end, max(off, a.high)):end],
 	} {
-		if err := a.stale(touched); err != nil {
+		if err := a.stale(touched, poisoned); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stale examines bytes that belong to no buffer: one that is not poisoned was written
-// through a view whose buffer was released.
-func (a *Arena) stale(free []byte) error {
+// stale examines bytes that belong to no buffer: one that is neither poisoned nor, in the
+// step's part, fresh was written through a view whose buffer was released.
+func (a *Arena) stale(free []byte, fresh byte) error {
 	for i, b := range free {
-		if b != poisoned {
+		if b != poisoned && b != fresh {
 			poison(free[i:]) // so that it is reported once
 			return fmt.Errorf("%w: a view was written after its release, in what was to become a buffer of %d bytes", ErrStale, len(free))
 		}

@@ -15,12 +15,19 @@ type laid struct {
 	area   int64   // bytes of the range that are set aside for the step, 0 where none are
 	// present is as much of the start of the range as has its pages.
 	present int64
+	held    int64 // bytes from the start that RestorePages is to take back
 
-	births     []Birth // of the layout
-	place      int
-	next, last int    // births that are left of the place
-	marks      uint64 // the sum over the live buffers that the layout placed
-	left       int    // so many were live when the layout ended, and still are
+	place  int
+	births []Birth // of the place
+	next   int     // of the births
+	marks  uint64  // the sum over the live buffers that the layout placed
+	left   int     // so many were live when the layout ended, and still are
+
+	// Under -tags invariants: pages behind the step's part that nobody may touch, and what
+	// the last step has touched of it.
+	guard        int64
+	touched, top int64
+	surveyed     bool
 }
 
 // Lay sets the start of the range aside for the steps of a layout, with its pages, and
@@ -32,8 +39,7 @@ type laid struct {
 // again.
 func (a *Arena) Lay(layout *Layout) error {
 	if layout == nil {
-		a.unlay()
-		return nil
+		return a.unlay()
 	}
 	l := &a.laid
 	if a.closed {
@@ -44,10 +50,15 @@ func (a *Arena) Lay(layout *Layout) error {
 			return err
 		}
 	}
+	if a.released > 0 {
+		return fmt.Errorf("%w: Lay: RestorePages before the next step", ErrReleased)
+	}
 	if err := a.idle("Lay"); err != nil {
 		return err
 	}
-	a.unlay()
+	if err := a.unlay(); err != nil {
+		return err
+	}
 	area := min(a.paged(layout.Height), a.capacity)
 	if area > 0 && (layout.Height > area || !a.free.takeAt(0, area)) {
 		return a.crowded(area)
@@ -58,17 +69,18 @@ func (a *Arena) Lay(layout *Layout) error {
 		}
 		return err
 	}
-	*l = laid{layout: layout, valid: layout, births: layout.Births, area: area, present: max(l.present, area)}
+	*l = laid{layout: layout, valid: layout, area: area, present: max(l.present, area), held: l.held}
+	if invariants.Enabled && area%a.page == 0 && a.free.takeAt(area, a.page) {
+		l.guard = a.page
+		a.pages.protect(area, area+a.page, false)
+	}
 	return nil
 }
-
-// paged rounds a size up to whole pages.
-func (a *Arena) paged(bytes int64) int64 { return (bytes + a.page - 1) &^ (a.page - 1) }
 
 // ready makes the pages of the step's part present.
 func (a *Arena) ready(height, area int64) error {
 	if invariants.Enabled {
-		if err := a.stale(a.pages.mem[:min(a.low, area)]); err != nil {
+		if err := a.stale(a.pages.mem[:min(a.low, area)], poisoned); err != nil {
 			return err
 		}
 	}
@@ -82,22 +94,35 @@ func (a *Arena) ready(height, area int64) error {
 	}
 	a.low = min(max(a.low, height), a.high)
 	if invariants.Enabled {
-		poison(a.pages.mem[:area])
+		fill(a.pages.mem[:area], untouched)
 	}
 	return nil
 }
 
 // unlay ends a layout. Its part of the range is free again when no buffer is left in it.
-func (a *Arena) unlay() {
+// In a build with -tags invariants it is an error where a step wrote what no buffer had.
+func (a *Arena) unlay() error {
 	l := &a.laid
-	l.layout = nil
-	l.left = 0
+	if l.layout == nil {
+		return nil
+	}
+	var err error
+	if invariants.Enabled {
+		err = a.survey()
+	}
+	if l.guard > 0 {
+		a.pages.protect(l.area, l.area+l.guard, true)
+		a.free.give(l.area, l.guard)
+		l.guard = 0
+	}
+	l.layout, l.births, l.left = nil, nil, 0
 	for i := range a.slots {
 		if s := &a.slots[i]; s.mark != 0 && s.live() {
 			l.left++
 		}
 	}
 	a.vacate()
+	return err
 }
 
 // vacate gives the step's part back where nothing is left in it.
@@ -114,33 +139,31 @@ func (a *Arena) At(place int) {
 	if l.layout == nil {
 		return
 	}
-	l.place, l.next, l.last = place, 0, 0
+	l.place, l.next, l.births = place, 0, nil
 	if places := l.layout.Places; uint(place) < uint(len(places)-1) {
-		l.next, l.last = int(places[place]), int(places[place+1])
+		l.births = l.layout.Births[places[place]:places[place+1]]
 	}
 }
 
-// examine is nil where a buffer may be placed although it is not just what the layout
-// has next, and sees to it that there is an unused slot.
-func (a *Arena) examine(class Class, bytes int64) error {
+// examine places a buffer that may not be just what the layout has next, or refuses.
+func (a *Arena) examine(class Class, bytes int64) (Handle, error) {
 	l := &a.laid
-	if bytes <= 0 || int(class) >= NumClasses {
-		return a.refusal(class, bytes)
-	}
-	if l.next >= l.last {
-		return a.refused(ErrUnplanned, class, bytes)
+	if l.next >= len(l.births) {
+		return Handle{}, a.refused(ErrUnplanned, class, bytes)
 	}
 	b := &l.births[l.next]
 	if b.Class != class || bytes > b.Bytes || bytes < b.Bytes && !b.AtMost {
-		return a.refused(ErrUnplanned, class, bytes)
+		return Handle{}, a.refused(ErrUnplanned, class, bytes)
 	}
 	if b.Live != l.marks || invariants.Enabled {
 		if err := a.vacant(b, bytes); err != nil {
-			return err
+			return Handle{}, err
 		}
 	}
-	a.grow()
-	return nil
+	l.next++
+	mark := Mark(b.Offset, b.Bytes)
+	l.marks += mark
+	return a.enter(class, b.Offset, bytes, mark), nil
 }
 
 // vacant looks for a live buffer where the layout has a new one. The arena does so where
@@ -148,14 +171,14 @@ func (a *Arena) examine(class Class, bytes int64) error {
 func (a *Arena) vacant(b *Birth, bytes int64) error {
 	end := b.Offset + b.Bytes
 	for i := range a.slots {
-		if s := &a.slots[i]; s.live() && s.off < end && b.Offset < s.off+s.size {
+		if s := &a.slots[i]; s.live() && s.off < end && b.Offset < s.off+a.size(s) {
 			e := a.refused(ErrOverlap, b.Class, bytes)
 			e.Owner = a.info(uint32(i), s)
 			return e
 		}
 	}
 	if invariants.Enabled {
-		if err := a.stale(a.pages.mem[b.Offset:end]); err != nil {
+		if err := a.stale(a.pages.mem[b.Offset:end], untouched); err != nil {
 			return err
 		}
 		poison(a.pages.mem[b.Offset:end])
@@ -166,11 +189,8 @@ func (a *Arena) vacant(b *Birth, bytes int64) error {
 // refused says what was asked for, and what the layout has.
 func (a *Arena) refused(err error, class Class, bytes int64) *PlanError {
 	l := &a.laid
-	e := &PlanError{Err: err, Place: l.place, Class: class, Bytes: bytes}
-	if places := l.layout.Places; uint(l.place) < uint(len(places)-1) {
-		e.Number = l.next - int(places[l.place])
-	}
-	if l.next < l.last {
+	e := &PlanError{Err: err, Place: l.place, Number: l.next, Class: class, Bytes: bytes}
+	if l.next < len(l.births) {
 		e.Planned = l.births[l.next]
 	}
 	return e

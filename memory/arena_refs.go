@@ -69,12 +69,16 @@ func (a *Arena) Release(h Handle) (freed int64, err error) {
 	if s.plain == 0 {
 		return 0, s.wrong(ErrNoPlain, "release", h)
 	}
-	s.plain--
-	if s.plain+s.held > 0 {
+	if s.plain+s.held > 1 {
+		s.plain--
 		return 0, nil
 	}
+	s.plain = 0
 	if s.mark == 0 || a.laid.layout == nil || invariants.Enabled {
-		a.vacates(s)
+		if invariants.Enabled {
+			err = a.fenced(h.slot, s)
+		}
+		return a.take(h.slot, s), err
 	}
 	return a.end(h.slot, s), nil
 }
@@ -113,8 +117,16 @@ func (a *Arena) Yield(h Handle) (yielded int64, err error) {
 	return s.bytes, nil
 }
 
-// end frees the buffer in slot i and makes the slot ready for the next one. What is
-// left of its place is up to vacates.
+// size returns the bytes of the range that a buffer covers.
+func (a *Arena) size(s *slot) int64 {
+	if s.mark != 0 {
+		return s.bytes
+	}
+	return a.footprint(s.bytes)
+}
+
+// end ends the buffer in slot i and makes the slot ready for the next one. For a buffer
+// that the layout in force has placed this is all.
 func (a *Arena) end(i uint32, s *slot) int64 {
 	a.laid.marks -= s.mark
 	a.meter.Free(s.class, s.bytes)
@@ -127,24 +139,24 @@ func (a *Arena) end(i uint32, s *slot) int64 {
 	return s.bytes
 }
 
-// take ends a buffer, whoever has references to it.
+// take ends a buffer, whoever has references to it, and makes its place free.
 func (a *Arena) take(i uint32, s *slot) int64 {
 	s.plain, s.held = 0, 0
-	a.vacates(s)
-	return a.end(i, s)
-}
-
-// vacates makes the place of a buffer that ends free. One that a layout placed leaves
-// nothing to do until the layout ends.
-func (a *Arena) vacates(s *slot) {
-	if invariants.Enabled {
-		poison(a.pages.mem[s.off : s.off+s.size])
+	scope := s.scope
+	if invariants.Enabled && !a.regions[scope].released {
+		poison(a.pages.mem[s.off : s.off+a.size(s)])
 	}
+	bytes := a.end(i, s)
 	switch {
+	case scope != StepScope:
+		s.scope = StepScope
+		a.regions[scope].live -= bytes
+		a.leave(scope, s.off, a.size(s))
 	case s.mark == 0:
-		a.free.give(s.off, s.size)
+		a.free.give(s.off, a.size(s))
 	case a.laid.layout == nil:
 		a.laid.left--
 		a.vacate()
 	}
+	return bytes
 }

@@ -46,8 +46,10 @@ func address(t testing.TB, a *memory.Arena, h memory.Handle) int64 {
 	t.Helper()
 	data, err := a.Data(h)
 	require.NoError(t, err)
-	return int64(uintptr(unsafe.Pointer(unsafe.SliceData(data))))
+	return addressOf(data)
 }
+
+func addressOf(data []byte) int64 { return int64(uintptr(unsafe.Pointer(unsafe.SliceData(data)))) }
 
 func TestArenaConfig(t *testing.T) {
 	for _, c := range []memory.ArenaConfig{{}, {Capacity: 1}, {Align: 1}, {Capacity: 1 << 20, Align: 4096}} {

@@ -32,6 +32,9 @@ func reserve(bytes int) (p pages, err error) {
 // commit makes the bytes from low to high usable. Here they always are.
 func (p *pages) commit(low, high int64) error { return nil }
 
+// protect does nothing here.
+func (p *pages) protect(low, high int64, open bool) {}
+
 // release leaves the range to the collector.
 func (p *pages) release() error {
 	p.mem = nil

@@ -5,3 +5,6 @@ package memory
 // noReserve is 0: these systems overcommit without being asked, or refuse the
 // flag.
 const noReserve = 0
+
+// protect does nothing here: package syscall has no mprotect.
+func (p *pages) protect(low, high int64, open bool) {}

@@ -60,6 +60,9 @@ func (p *pages) commit(low, high int64) error {
 	return nil
 }
 
+// protect does nothing here.
+func (p *pages) protect(low, high int64, open bool) {}
+
 // release gives the range back to the system.
 func (p *pages) release() error {
 	base := uintptr(unsafe.Pointer(unsafe.SliceData(p.mem)))

@@ -13,6 +13,9 @@ var (
 	// ErrNoPlain is returned by Release and Hold for a buffer to which only held references are left:
 	// the caller has no reference that it could end or hand over.
 	ErrNoPlain = errors.New("memory: no plain reference to the buffer is left")
+	// ErrOverrun is returned under -tags invariants by Release of a buffer, and by Lay(nil),
+	// where bytes that belong to no buffer were written.
+	ErrOverrun = errors.New("memory: written beyond a buffer")
 	// ErrClosed is returned by Alloc after Close.
 	ErrClosed = errors.New("memory: the arena is closed")
 	// ErrOutOfMemory is returned when a buffer does not fit.

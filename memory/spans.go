@@ -36,6 +36,18 @@ func (s *spans) takeHigh(size int64) (off int64, ok bool) {
 	return 0, false
 }
 
+// takeHighAligned takes size bytes from the highest span that has them at a multiple of
+// align, a power of two.
+func (s *spans) takeHighAligned(size, align int64) (off int64, ok bool) {
+	for i := len(*s) - 1; i >= 0; i-- {
+		f := (*s)[i]
+		if off := (f.off + f.size - size) &^ (align - 1); off >= f.off {
+			return off, s.takeAt(off, size)
+		}
+	}
+	return 0, false
+}
+
 // takeAt takes the range of size bytes at off, where it is free.
 func (s *spans) takeAt(off, size int64) bool {
 	for i, f := range *s {

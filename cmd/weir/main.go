@@ -21,6 +21,7 @@ type commands struct {
 	Choose  chooseCmd  `cmd:"" help:"Find the best schedule for given ranks, stages and costs under a memory cap."`
 	Draw    drawCmd    `cmd:"" help:"Draw a plan as SVG, or trace it for Perfetto."`
 	Convert convertCmd `cmd:"" help:"Read a plan file in one form and write it in another."`
+	Mem     memCmd     `cmd:"" help:"Show what memory was, compare it, and plan it."`
 }
 
 // streams are what a command reads and writes.
@@ -46,6 +47,9 @@ var errUsage = errors.New("wrong use")
 func usage(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
 }
+
+// errShown is for an exit status of atFault after everything has been printed.
+var errShown = errors.New("shown")
 
 // fault is one thing that is wrong with what was read or made: a line of its own on
 // stderr, FILE:line:column: message.
@@ -142,6 +146,9 @@ func plainly(args []string) []string {
 
 // fail prints an error and returns its exit status.
 func fail(stderr io.Writer, err error) int {
+	if errors.Is(err, errShown) {
+		return atFault
+	}
 	if found, ok := errors.AsType[faults](err); ok {
 		fmt.Fprintln(stderr, found)
 		return atFault

@@ -13,7 +13,7 @@ import (
 
 // mostWaiting is how many records of one log may wait for those of the other: two logs
 // whose ranks are mixed differently are compared rank by rank.
-const mostWaiting = 1 << 20
+const mostWaiting = 1 << 18
 
 // ErrApart is returned where the orders of two logs are too far apart to compare them.
 var ErrApart = errors.New("memreport: the two logs have their ranks in too different an order")

@@ -58,8 +58,7 @@ func (f *Field) change() string {
 // Compare writes the ranks of two logs side by side.
 func Compare(w io.Writer, a, b *Summary) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "rank\trecords\t\tpeak\t\treserved\t\tgrowth per microbatch\t\t")
-	fmt.Fprintln(t, "\tA\tB\tA\tB\tA\tB\tA\tB\t")
+	fmt.Fprintln(t, "rank\trecords A\tB\tpeak A\tB\treserved A\tB\tgrowth A\tB\t")
 	both := [2]*Summary{a, b}
 	for i, j := 0, 0; i < len(a.Ranks) || j < len(b.Ranks); {
 		number := -1

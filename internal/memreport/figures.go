@@ -138,7 +138,9 @@ func riseLine(name string, perPosition float64, from float64, list []report.Buck
 		s.Buckets = append(s.Buckets, report.Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1})
 	}
 	var above []float64 // the points minus a line from 0
+	lowest := list[0].Min
 	for _, b := range list {
+		lowest = min(lowest, b.Min)
 		if x := (b.First + b.Last) / 2; x >= from {
 			above = append(above, b.Mean()-perPosition*(x-from))
 		}
@@ -148,7 +150,7 @@ func riseLine(name string, perPosition float64, from float64, list []report.Buck
 	if len(above) > 0 {
 		level = above[len(above)/2]
 	}
-	point(from, level)
+	point(from, max(level, lowest)) // what is a little below everything is no news
 	point(end, level+perPosition*(end-from))
 	return s
 }
@@ -183,6 +185,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 		}
 	default:
 		f.Caption += " It does not grow."
+		f.Low = true
 	}
 	return f
 }
@@ -192,22 +195,30 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 	g := &s.Growth
 	f := report.Figure{
 		Title: fmt.Sprintf("From step to step, rank %d", r.number), Direct: true,
-		Caption: "The lowest level of each step.",
+		Caption: "The lowest level of each step, above that of the first.",
 		X:       report.Axis{Label: "steps since the log began", Unit: report.Count},
-		Y:       report.Axis{Unit: report.Bytes},
+		Y:       report.Axis{Unit: report.Bytes, FromZero: true},
 	}
 	all := profile{cells: append([]cell(nil), r.lows.cells...), stride: r.lows.stride}
 	all.add(r.steps-1, float64(r.stepLowest))
+	for i := range all.cells {
+		all.cells[i].lower(float64(r.firstLowest))
+	}
 	list := all.buckets()
 	if len(list) < 2 {
 		return f
 	}
 	f.Series = []report.Series{{Mark: report.Band, Color: report.Blue, Buckets: list}, {Name: "lowest level", Mark: report.Line, Color: report.Blue, Buckets: list}}
-	if g.PerStep != 0 {
+	switch {
+	case g.PerStep != 0:
 		f.Series = append(f.Series, riseLine(size(g.PerStep)+" a step", g.PerStep, 0, list))
-	} else {
+		return f
+	case r.steps < leastPoints:
+		f.Caption += " These are too few to say whether it grows."
+	default:
 		f.Caption += " It does not grow."
 	}
+	f.Low = true
 	return f
 }
 
@@ -215,7 +226,7 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 func ranksFigure(s *Summary) report.Figure {
 	f := report.Figure{
 		Title:   "Ranks",
-		Caption: "Bars: the highest level after a microbatch. Dots: the peak, what was planned, and what was reserved.",
+		Caption: "Bars: the highest level after a microbatch. Lines: the peak, what was planned, and what was reserved.",
 		X:       report.Axis{Label: "rank"}, Y: report.Axis{Unit: report.Bytes, FromZero: true},
 	}
 	bars := map[string]*report.Series{}
@@ -223,9 +234,9 @@ func ranksFigure(s *Summary) report.Figure {
 		return report.Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1}
 	}
 	level := report.Series{Name: "live", Mark: report.Bars, Color: report.Blue}
-	dots := [3]report.Series{
-		{Name: "reserved", Mark: report.Dots, Color: report.Gray}, {Name: "peak", Mark: report.Dots, Color: report.Orange},
-		{Name: "peak, planned", Mark: report.Dots, Color: report.Violet},
+	ticks := [3]report.Series{
+		{Name: "reserved", Mark: report.Ticks, Color: report.Gray}, {Name: "peak", Mark: report.Ticks, Color: report.Orange},
+		{Name: "peak, planned", Mark: report.Ticks, Color: report.Violet},
 	}
 	classed := false
 	for i := range s.Ranks {
@@ -242,10 +253,10 @@ func ranksFigure(s *Summary) report.Figure {
 			}
 			bars[name].Buckets = append(bars[name].Buckets, point(float64(i), float64(r.Classes[name])))
 		}
-		dots[0].Buckets = append(dots[0].Buckets, point(float64(i)+0.5, float64(r.Reserved)))
-		dots[1].Buckets = append(dots[1].Buckets, point(float64(i)+0.5, float64(r.Peak)))
+		ticks[0].Buckets = append(ticks[0].Buckets, point(float64(i), float64(r.Reserved)))
+		ticks[1].Buckets = append(ticks[1].Buckets, point(float64(i), float64(r.Peak)))
 		if r.Planned != nil {
-			dots[2].Buckets = append(dots[2].Buckets, point(float64(i)+0.5, float64(r.Planned.Peak)))
+			ticks[2].Buckets = append(ticks[2].Buckets, point(float64(i), float64(r.Planned.Peak)))
 		}
 	}
 	if len(s.Ranks) > mostPanels {
@@ -264,7 +275,7 @@ func ranksFigure(s *Summary) report.Figure {
 			}
 		}
 	}
-	for _, one := range dots {
+	for _, one := range ticks {
 		if len(one.Buckets) > 0 {
 			f.Series = append(f.Series, one)
 		}

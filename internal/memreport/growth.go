@@ -1,6 +1,10 @@
 package memreport
 
-import "math"
+import (
+	"math"
+
+	"github.com/weir-ml/weir/memory"
+)
 
 // Growth is what a rank's memory grows by, in bytes. The zero Growth is a level that
 // stays.
@@ -15,6 +19,9 @@ type Growth struct {
 	// From says what it was found in: "books", the excess of the allocator's book over
 	// the step's; "level", what is live; "" where nothing grows.
 	From string `json:"from,omitempty"`
+	// Class is the class that has risen most from the first record to the last, where the
+	// log has classes.
+	Class string `json:"class,omitempty"`
 	// First is the first microbatch that grew; nil where nothing grows.
 	First *First `json:"first,omitempty"`
 }
@@ -36,7 +43,21 @@ type First struct {
 func (g *Growth) Grows() bool { return g.From != "" }
 
 // growth returns what the rank's memory grows by. endStep has been called.
-func (r *rank) growth() (g Growth) {
+func (r *rank) growth() Growth {
+	g := r.rises()
+	if g.Grows() {
+		most := int64(0)
+		for class := range memory.NumClasses {
+			if rise := r.lastClasses[class] - r.firstClasses[class]; rise > most {
+				g.Class, most = memory.Class(class).String(), rise
+			}
+		}
+	}
+	return g
+}
+
+// rises says what rises, and from where on.
+func (r *rank) rises() (g Growth) {
 	steps, leaves := r.lows.rise()
 	if leaves {
 		g.From, g.PerStep = "level", steps.Median

@@ -59,8 +59,11 @@ func facts(s *Summary, focus *Rank) []report.Fact {
 	}
 	list := []report.Fact{growth}
 	if g := &focus.Growth; g.Grows() {
-		list[0].Note = fmt.Sprintf("rank %d, %s", focus.Rank, map[string]string{"books": "by the books", "level": "by the level"}[g.From])
-		list = append(list, report.Fact{Label: "begins", Value: g.First.short(), Note: g.kept(s.Microbatches), Bad: true})
+		list[0].Note = fmt.Sprintf("rank %d, by the %s", focus.Rank, g.From)
+		if g.Class != "" {
+			list[0].Note += ", most of it of class " + g.Class
+		}
+		list = append(list, report.Fact{Label: "begins", Value: g.First.short(), Note: g.kept(focus.Steps), Bad: true})
 	}
 	peak := report.Fact{Label: "peak", Value: report.Size(focus.Peak), Note: fmt.Sprintf("%s bytes, rank %d at step %d, microbatch %d", report.Group(focus.Peak), focus.Rank, focus.PeakAt.Step, focus.PeakAt.Microbatch)}
 	list = append(list, peak)
@@ -89,18 +92,20 @@ func (f *First) short() string {
 	if f.Step >= 0 {
 		return fmt.Sprintf("step %d, mb %d", f.Step, f.Microbatch)
 	}
-	return fmt.Sprintf("mb %d of a step", f.Microbatch)
+	return fmt.Sprintf("mb %d", f.Microbatch)
 }
 
 // kept says what a step gives back of what its microbatches added.
-func (g *Growth) kept(microbatches int64) string {
+func (g *Growth) kept(steps int64) string {
 	switch {
-	case g.PerMicrobatch == 0:
+	case g.PerStep != 0:
 		return "each step leaves " + size(g.PerStep)
-	case g.PerStep == 0 && microbatches > 1:
-		return "no step leaves more than the one before"
+	case steps == 1:
+		return "in the only step of the log"
+	case steps < leastPoints:
+		return "of a step; too few steps to say what each leaves"
 	}
-	return "a step leaves " + size(g.PerStep)
+	return "of a step, which leaves nothing of it"
 }
 
 // tables are the numbers behind the pictures.

@@ -25,6 +25,12 @@ func (c *cell) join(next cell) {
 	c.count += next.count
 }
 
+// lower subtracts a value from all that the cell stands for.
+func (c *cell) lower(by float64) {
+	c.sum -= by * float64(c.count)
+	c.min, c.max = c.min-by, c.max-by
+}
+
 // profile has values by position, any number of them at each: their mean, least and
 // most. While all positions fit each has a cell of its own; then neighbours share one.
 type profile struct {
@@ -109,6 +115,7 @@ func (p *profile) start(x, y []float64, slope float64) (from, to int64) {
 			x, y = append(x, float64(c.first+c.last)/2), append(y, c.sum/float64(c.count))
 		}
 	}
-	i := min(hinge(x, y, slope)+1, len(near)-1)
-	return near[i].first, near[i].last
+	flat := hinge(x, y, slope)
+	next := min(flat+1, len(near)-1)
+	return min(near[flat].first+1, near[next].first), near[next].last
 }

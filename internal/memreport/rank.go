@@ -13,31 +13,33 @@ type rank struct {
 	planned int64 // records with a plan
 	columns columns
 
-	step       int64 // the number of the last record's step
-	steps      int64 // how many have begun
-	inStep     int64 // records of this step
-	mostInStep int64
-	stepLevel  int64 // level of the step's first record
-	stepLowest int64
-	within     profile // level, by position in the step, above that of the step's first record
-	excess     profile // likewise, in excess itself
-	lows       profile // lowest level of a step, by step
+	step        int64 // the number of the last record's step
+	steps       int64 // how many have begun
+	inStep      int64 // records of this step
+	mostInStep  int64
+	stepLevel   int64 // level of the step's first record
+	stepLowest  int64
+	firstLowest int64   // lowest level of the first step
+	within      profile // level, by position in the step, above that of the step's first record
+	excess      profile // likewise, in excess itself
+	lows        profile // lowest level of a step, by step
 
 	grew          bool  // some record has an excess
 	firstExcess   place // of the first such record
 	firstExcessIn int64 // its position in its step
 	excessMost    int64
 
-	first, last, highest place
-	firstLevel           int64
-	lastLevel            int64
-	lowestLevel          int64
-	highestLevel         int64
-	classes              memory.ByClass // at the highest level
-	peak, reserved       int64
-	peakAt               place
-	peakPlanned          int64
-	most, least          int64 // measured minus planned level
+	first, last, highest      place
+	firstLevel                int64
+	lastLevel                 int64
+	lowestLevel               int64
+	highestLevel              int64
+	classes                   memory.ByClass // at the highest level
+	firstClasses, lastClasses memory.ByClass
+	peak, reserved            int64
+	peakAt                    place
+	peakPlanned               int64
+	most, least               int64 // measured minus planned level
 }
 
 // add adds a record.
@@ -53,6 +55,9 @@ func (r *rank) add(record *memlog.Record) {
 	r.within.add(r.inStep, float64(record.Live-r.stepLevel))
 	r.excess.add(r.inStep, float64(record.Excess))
 	r.stepLowest = min(r.stepLowest, record.Live)
+	if r.steps == 1 {
+		r.firstLowest = r.stepLowest
+	}
 	if !r.grew && (record.Growth != 0 || record.Excess != 0) {
 		r.grew, r.firstExcess, r.firstExcessIn = true, at, r.inStep
 	}
@@ -65,7 +70,9 @@ func (r *rank) add(record *memlog.Record) {
 
 // levels keeps what is highest and lowest.
 func (r *rank) levels(record *memlog.Record, at place) {
+	r.lastClasses = record.Classes
 	if r.records == 0 {
+		r.firstClasses = record.Classes
 		r.first, r.firstLevel, r.lowestLevel = at, record.Live, record.Live
 	}
 	if r.records == 0 || record.Live > r.highestLevel {

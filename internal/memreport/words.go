@@ -72,6 +72,9 @@ func (g *Growth) sentence(rank int, microbatches int64) string {
 		text += fmt.Sprintf(" (99 %%: %s to %s)", low, high)
 	}
 	text += ", " + g.First.words() + " on"
+	if g.Class != "" {
+		text += ", most of it of class " + g.Class
+	}
 	switch inStep := g.PerMicrobatch * float64(microbatches); {
 	case microbatches < 2 || g.PerStep == 0:
 	case g.PerStep > 0.9*inStep:

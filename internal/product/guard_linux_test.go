@@ -42,6 +42,9 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 				if round%8 == 0 {
 					q = draw(rng, 1+rng.IntN(20), 129+rng.IntN(40), 1+rng.IntN(70), round/8, 0)
 				}
+				if round%8 == 2 {
+					q = draw(rng, 32+rng.IntN(65), 1+rng.IntN(40), 128+rng.IntN(20), 2+round/8%8, rng.IntN(2))
+				}
 				a, b, c := between(t, q.a, round%3 > 0), between(t, q.b, round%3 > 0), between(t, q.c, round%3 > 0)
 				p.Multiply(q.m, q.n, q.k, product.Matrix{Data: a, Stride: q.lda, Trans: q.transA},
 					product.Matrix{Data: b, Stride: q.ldb, Trans: q.transB}, c, q.ldc, q.accumulate)

@@ -20,6 +20,7 @@ type tile struct {
 type block struct {
 	data         []float32
 	depth, panel int
+	ahead        []float32 // what is read after the block, to be fetched early; nil: the sweep fetches its own next panel
 }
 
 // directWidth is the number of columns of C up to which a tile of A is read where
@@ -57,7 +58,7 @@ func direct(a Matrix) tile {
 func (p *Product) block(b Matrix, depth, width int, pack bool) block {
 	panel := shapes[p.Instructions].panel
 	if !pack {
-		return block{b.Data, b.Stride, panel}
+		return block{data: b.Data, depth: b.Stride, panel: panel}
 	}
 	if b.Trans {
 		p.gather(b, depth, width, panel)
@@ -66,7 +67,7 @@ func (p *Product) block(b Matrix, depth, width int, pack bool) block {
 			p.spread(p.b[l*panel:], panel*depth, b.Data[l*b.Stride:][:width], b.Stride, panel)
 		}
 	}
-	return block{p.b, panel, panel * depth}
+	return block{data: p.b, depth: panel, panel: panel * depth}
 }
 
 // gather packs a block of a matrix that is stored transposed: 8 columns at a time,

@@ -66,12 +66,13 @@ type Product struct {
 
 	a    []float32 // a packed tile of A: for each k its rows
 	b    []float32 // a packed block of B: its panels, each row by row
+	c    []float32 // a tile of the transpose of C
 	args sweepArgs
 }
 
 // New returns a Product.
 func New(i Instructions) *Product {
-	return &Product{Instructions: i, a: aligned(maxDepth * maxRows), b: aligned(maxDepth * maxWidth)}
+	return &Product{Instructions: i, a: aligned(maxDepth * maxRows), b: aligned(maxDepth * maxWidth), c: aligned(maxRows * turnedRows)}
 }
 
 // aligned returns n elements that begin at a cache line.
@@ -88,6 +89,10 @@ func aligned(n int) []float32 {
 func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	_, _, _ = a.Data[a.end(m, k)-1], b.Data[b.end(k, n)-1], c[(m-1)*stride+n-1]
 	shape := shapes[p.Instructions]
+	if p.turns(m, k, b) {
+		p.turned(m, n, k, a, b, c, stride, accumulate)
+		return
+	}
 	pack := p.packs(m, n, k, b)
 	for j0 := 0; j0 < n; {
 		width := share(n-j0, maxWidth, shape.panel)

@@ -149,7 +149,7 @@ func TestEveryElementIsOneChain(t *testing.T) {
 				sameBits(t, q.want(add), q.run(p), q)
 			}
 			for form := range 8 {
-				for _, s := range [][3]int{{15, 400, 20}, {100, 130, 390}, {3, 1000, 9}, {31, 33, 800}, {200, 5, 3}} {
+				for _, s := range [][3]int{{15, 400, 20}, {100, 130, 390}, {3, 1000, 9}, {31, 33, 800}, {200, 5, 3}, {33, 7, 130}, {77, 17, 200}, {90, 3, 2100}} {
 					q := draw(rng, s[0], s[1], s[2], form, form)
 					sameBits(t, q.want(add), q.run(p), q)
 				}
@@ -219,7 +219,7 @@ func within(t *testing.T, q problem, got []float32, what ...any) {
 // FuzzMultiply holds the error bound against float64 for any shape and scale, and
 // that nothing beside the rows of C is written.
 func FuzzMultiply(f *testing.F) {
-	for _, s := range [][3]uint16{{1, 1, 1}, {14, 32, 8}, {15, 33, 9}, {29, 70, 70}, {6, 16, 385}, {7, 769, 5}, {300, 9, 40}} {
+	for _, s := range [][3]uint16{{1, 1, 1}, {14, 32, 8}, {15, 33, 9}, {29, 70, 70}, {6, 16, 385}, {7, 769, 5}, {300, 9, 40}, {60, 30, 140}} {
 		for form := range uint8(8) {
 			f.Add(uint64(form), s[0], s[1], s[2], form, int8(form)*20-60)
 		}

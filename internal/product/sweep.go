@@ -2,7 +2,7 @@ package product
 
 // sweep is what the assembly does in one call: it adds the product of a tile of
 // rows of A and a block of B to the same rows of C. The block is cut into panels of
-// columns. All strides are in bytes. The call moves b, c, d and cols to the end.
+// columns. All strides are in bytes. The call moves b, c, d, cols and ahead.
 type sweepArgs struct {
 	a              *float32 // element (i, l) is at a + i·aRow + l·aDepth
 	aRow, aDepth   int
@@ -13,4 +13,7 @@ type sweepArgs struct {
 	d              *float32 // what the sums begin with, as c; nil is zeros
 	dRow           int
 	depth, cols    int // at least 1
+
+	ahead                 uintptr // two cache lines to fetch meanwhile are at ahead + p·aheadPanel + l·aheadStep
+	aheadStep, aheadPanel int
 }

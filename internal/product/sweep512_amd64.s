@@ -13,6 +13,7 @@
 //	64 d   72 dRow               as c: what the sums begin with; none where d is 0
 //	80 depth                     the number of l, at least 1
 //	88 cols                      the number of columns, at least 1
+//	96 ahead 104 aheadStep 112 aheadPanel  what to fetch at l, two lines: ahead + p·aheadPanel + l·aheadStep
 //
 // Registers of a panel:
 //
@@ -25,12 +26,15 @@
 //	CX        what is left of depth
 //	DI        the sweep; b, c, d and cols in it move on from panel to panel
 //	DX, R13   C or D, and its row
+//	R14, R15  what is fetched ahead at l, and aheadStep
 //
 // A step loads one row of B and for each row of A one element into all lanes. 8
 // sums hide the latency of an FMA (4 cycles, 2 a cycle), and one load serves two
 // FMAs, so that loads do not bound. The step fetches row l+8 of B: where B is not
 // packed its rows lie pages apart, and the processor does not look ahead by itself.
-// The panel fetches the rows of the next panel of C.
+// With more than 4 rows it fetches two lines ahead as well, into the second-level
+// cache: mostly of the next panel of B, so that memory is read meanwhile. The panel
+// fetches the rows of the next panel of C.
 
 #define MUL2(from, x, y) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x; VFMADD231PS Z29, Z30, y
 #define MUL1(from, x) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x
@@ -39,6 +43,8 @@
 #define LOAD1(x) VMOVUPS.Z (DX), K1, x; ADDQ R13, DX
 #define SAVE2(x, y) VMOVUPS x, (DX); VMOVUPS y, K1, 64(DX); ADDQ R13, DX
 #define NEXT PREFETCHT0 128(DX); PREFETCHT0 192(DX); ADDQ R13, DX
+#define AHEAD PREFETCHT1 (R14); PREFETCHT1 64(R14)
+#define NOTHING
 #define SAVE1(x) VMOVUPS x, K1, (DX); ADDQ R13, DX
 
 #define MUL2_1 MUL2((AX), Z0, Z1)
@@ -162,7 +168,7 @@
 #define NEXT_13 NEXT_12; NEXT
 #define NEXT_14 NEXT_13; NEXT
 
-#define SWEEP(MULS2, MULS1, ZEROS, LOADS2, LOADS1, SAVES2, SAVES1, NEXTS) \
+#define SWEEP(MULS2, MULS1, ZEROS, LOADS2, LOADS1, SAVES2, SAVES1, NEXTS, AHEADS) \
 	MOVQ s+0(FP), DI; \
 	MOVQ 8(DI), R8; \
 	LEAQ (R8)(R8*2), R9; \
@@ -192,15 +198,20 @@ mask2: \
 	TESTQ DX, DX; \
 	JNZ  load2; \
 	ZEROS; \
-	JMP  loop2; \
+	JMP  ahead; \
 load2: \
 	LOADS2; \
 	MOVQ 48(DI), DX; \
 	MOVQ 56(DI), R13; \
 	NEXTS; \
+ahead: \
+	MOVQ 96(DI), R14; \
+	MOVQ 104(DI), R15; \
 loop2: \
+	AHEADS; \
 	PREFETCHT0 (SI)(R12*8); \
 	PREFETCHT0 64(SI)(R12*8); \
+	ADDQ R15, R14; \
 	VMOVUPS (SI), Z28; \
 	VMOVUPS.Z 64(SI), K1, Z29; \
 	ADDQ R12, SI; \
@@ -216,6 +227,8 @@ loop2: \
 	JLE  done; \
 	MOVQ 40(DI), DX; \
 	ADDQ DX, 24(DI); \
+	MOVQ 112(DI), DX; \
+	ADDQ DX, 96(DI); \
 	ADDQ $128, 48(DI); \
 	CMPQ 64(DI), $0; \
 	JEQ  panel; \
@@ -250,56 +263,56 @@ done: \
 
 // func sweep512x1(s *sweepArgs)
 TEXT ·sweep512x1(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_1, MUL1_1, ZERO_1, LOAD2_1, LOAD1_1, SAVE2_1, SAVE1_1, NEXT_1)
+	SWEEP(MUL2_1, MUL1_1, ZERO_1, LOAD2_1, LOAD1_1, SAVE2_1, SAVE1_1, NEXT_1, NOTHING)
 
 // func sweep512x2(s *sweepArgs)
 TEXT ·sweep512x2(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_2, MUL1_2, ZERO_2, LOAD2_2, LOAD1_2, SAVE2_2, SAVE1_2, NEXT_2)
+	SWEEP(MUL2_2, MUL1_2, ZERO_2, LOAD2_2, LOAD1_2, SAVE2_2, SAVE1_2, NEXT_2, NOTHING)
 
 // func sweep512x3(s *sweepArgs)
 TEXT ·sweep512x3(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_3, MUL1_3, ZERO_3, LOAD2_3, LOAD1_3, SAVE2_3, SAVE1_3, NEXT_3)
+	SWEEP(MUL2_3, MUL1_3, ZERO_3, LOAD2_3, LOAD1_3, SAVE2_3, SAVE1_3, NEXT_3, NOTHING)
 
 // func sweep512x4(s *sweepArgs)
 TEXT ·sweep512x4(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_4, MUL1_4, ZERO_4, LOAD2_4, LOAD1_4, SAVE2_4, SAVE1_4, NEXT_4)
+	SWEEP(MUL2_4, MUL1_4, ZERO_4, LOAD2_4, LOAD1_4, SAVE2_4, SAVE1_4, NEXT_4, NOTHING)
 
 // func sweep512x5(s *sweepArgs)
 TEXT ·sweep512x5(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_5, MUL1_5, ZERO_5, LOAD2_5, LOAD1_5, SAVE2_5, SAVE1_5, NEXT_5)
+	SWEEP(MUL2_5, MUL1_5, ZERO_5, LOAD2_5, LOAD1_5, SAVE2_5, SAVE1_5, NEXT_5, AHEAD)
 
 // func sweep512x6(s *sweepArgs)
 TEXT ·sweep512x6(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_6, MUL1_6, ZERO_6, LOAD2_6, LOAD1_6, SAVE2_6, SAVE1_6, NEXT_6)
+	SWEEP(MUL2_6, MUL1_6, ZERO_6, LOAD2_6, LOAD1_6, SAVE2_6, SAVE1_6, NEXT_6, AHEAD)
 
 // func sweep512x7(s *sweepArgs)
 TEXT ·sweep512x7(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_7, MUL1_7, ZERO_7, LOAD2_7, LOAD1_7, SAVE2_7, SAVE1_7, NEXT_7)
+	SWEEP(MUL2_7, MUL1_7, ZERO_7, LOAD2_7, LOAD1_7, SAVE2_7, SAVE1_7, NEXT_7, AHEAD)
 
 // func sweep512x8(s *sweepArgs)
 TEXT ·sweep512x8(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_8, MUL1_8, ZERO_8, LOAD2_8, LOAD1_8, SAVE2_8, SAVE1_8, NEXT_8)
+	SWEEP(MUL2_8, MUL1_8, ZERO_8, LOAD2_8, LOAD1_8, SAVE2_8, SAVE1_8, NEXT_8, AHEAD)
 
 // func sweep512x9(s *sweepArgs)
 TEXT ·sweep512x9(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_9, MUL1_9, ZERO_9, LOAD2_9, LOAD1_9, SAVE2_9, SAVE1_9, NEXT_9)
+	SWEEP(MUL2_9, MUL1_9, ZERO_9, LOAD2_9, LOAD1_9, SAVE2_9, SAVE1_9, NEXT_9, AHEAD)
 
 // func sweep512x10(s *sweepArgs)
 TEXT ·sweep512x10(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_10, MUL1_10, ZERO_10, LOAD2_10, LOAD1_10, SAVE2_10, SAVE1_10, NEXT_10)
+	SWEEP(MUL2_10, MUL1_10, ZERO_10, LOAD2_10, LOAD1_10, SAVE2_10, SAVE1_10, NEXT_10, AHEAD)
 
 // func sweep512x11(s *sweepArgs)
 TEXT ·sweep512x11(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_11, MUL1_11, ZERO_11, LOAD2_11, LOAD1_11, SAVE2_11, SAVE1_11, NEXT_11)
+	SWEEP(MUL2_11, MUL1_11, ZERO_11, LOAD2_11, LOAD1_11, SAVE2_11, SAVE1_11, NEXT_11, AHEAD)
 
 // func sweep512x12(s *sweepArgs)
 TEXT ·sweep512x12(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_12, MUL1_12, ZERO_12, LOAD2_12, LOAD1_12, SAVE2_12, SAVE1_12, NEXT_12)
+	SWEEP(MUL2_12, MUL1_12, ZERO_12, LOAD2_12, LOAD1_12, SAVE2_12, SAVE1_12, NEXT_12, AHEAD)
 
 // func sweep512x13(s *sweepArgs)
 TEXT ·sweep512x13(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_13, MUL1_13, ZERO_13, LOAD2_13, LOAD1_13, SAVE2_13, SAVE1_13, NEXT_13)
+	SWEEP(MUL2_13, MUL1_13, ZERO_13, LOAD2_13, LOAD1_13, SAVE2_13, SAVE1_13, NEXT_13, AHEAD)
 
 // func sweep512x14(s *sweepArgs)
 TEXT ·sweep512x14(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_14, MUL1_14, ZERO_14, LOAD2_14, LOAD1_14, SAVE2_14, SAVE1_14, NEXT_14)
+	SWEEP(MUL2_14, MUL1_14, ZERO_14, LOAD2_14, LOAD1_14, SAVE2_14, SAVE1_14, NEXT_14, AHEAD)

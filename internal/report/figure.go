@@ -11,6 +11,7 @@ const (
 	Level             // a dashed line across the plot at the mean of the first bucket
 	Bars              // stacked on the bars of the series before
 	Dash              // like Line, dashed
+	Ticks             // a short line across each bar
 	Area              // stacked on the areas of the series before, at the means; all have the same buckets
 )
 
@@ -34,7 +35,7 @@ const (
 
 // Series is one set of points of a figure.
 type Series struct {
-	Name    string
+	Name    string // "" is for a series without a name, which belongs to another
 	Mark    Mark
 	Color   Color
 	Buckets []Bucket
@@ -67,13 +68,15 @@ type Figure struct {
 	X, Y    Axis
 	Series  []Series
 	Notes   []Note
-	// Direct writes the names of lines and areas beside their ends, not into a legend.
+	// Direct writes the names of lines beside their ends, not into a legend.
 	Direct bool
+	// Low is for a figure with little to see: it is half as high.
+	Low bool
 }
 
 // named reports whether the name of a series stands beside its end.
 func (f *Figure) named(s *Series) bool {
-	return f.Direct && (s.Mark == Line || s.Mark == Dash || s.Mark == Area)
+	return f.Direct && s.Name != "" && (s.Mark == Line || s.Mark == Dash)
 }
 
 // bars returns the number of bars, 0 where the figure has none.

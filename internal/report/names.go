@@ -31,17 +31,13 @@ type endName struct {
 // lie on each other.
 func (d *drawing) endNames() {
 	var list []endName
-	below := 0.0
 	for i := range d.figure.Series {
 		s := &d.figure.Series[i]
 		if !d.figure.named(s) || len(s.Buckets) == 0 {
 			continue
 		}
-		value := s.Buckets[len(s.Buckets)-1].Mean()
-		if s.Mark == Area {
-			value, below = below+value/2, below+value
-		}
-		list = append(list, endName{s, d.py(value), d.py(value)})
+		y := d.py(s.Buckets[len(s.Buckets)-1].Mean())
+		list = append(list, endName{s, y, y})
 	}
 	slices.SortStableFunc(list, func(a, b endName) int {
 		switch {

@@ -75,10 +75,10 @@ func (p *Page) Write(w io.Writer) error {
 		plot := figure{Title: f.Title, Caption: f.Caption, SVG: template.HTML(f.svg())}
 		for i := range f.Series {
 			s := &f.Series[i]
-			if f.named(s) {
+			if s.Name == "" || f.named(s) {
 				continue
 			}
-			shape := [...]string{Line: "stroke", Band: "wash", Dots: "point", Level: "dash", Bars: "block", Dash: "dash", Area: "block"}[s.Mark]
+			shape := [...]string{Line: "stroke", Band: "wash", Dots: "point", Level: "dash", Bars: "block", Dash: "dash", Area: "block", Ticks: "stroke"}[s.Mark]
 			plot.Legend = append(plot.Legend, legend{s.Name, s.Color, shape})
 		}
 		view.Plots = append(view.Plots, plot)
@@ -107,7 +107,7 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <body>
 <header><h1>{{.Title}}</h1><p>{{.Subtitle}}</p></header>
 <main>
-<section class="facts">
+<section class="facts of{{len .Facts}}">
 {{- range .Facts}}
 <div class="fact{{if .Good}} good{{end}}{{if .Bad}} bad{{end}}"><span>{{.Label}}</span><b>{{.Value}}</b><small>{{.Note}}</small></div>
 {{- end}}

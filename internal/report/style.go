@@ -16,10 +16,11 @@ header{padding-top:36px}
 h1{font-size:26px;line-height:1.2;margin:0;letter-spacing:-.01em}
 header p{margin:6px 0 20px;color:var(--soft)}
 h2{font-size:16px;margin:0}
-figcaption p{margin:3px 0 0;color:var(--soft);font-size:13.5px;max-width:80ch}
+figcaption p{margin:3px 0 0;color:var(--soft);font-size:13.5px;max-width:100ch}
 figure,.card,details,.fact{background:var(--card);border:1px solid var(--rule);border-radius:10px}
 figure,.card,details{margin:0 0 18px;padding:18px 20px}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(215px,1fr));gap:12px;margin:0 0 18px}
+@media (min-width:900px){.of5{grid-template-columns:repeat(5,1fr)}.of6{grid-template-columns:repeat(6,1fr)}.of5 .fact,.of6 .fact{padding:12px 13px}.of6 b{font-size:19px}}
 .fact{padding:12px 16px;display:flex;flex-direction:column}
 .fact span{color:var(--soft);font-size:13px}
 .fact b{font-size:22px;font-weight:600;line-height:1.3;font-variant-numeric:tabular-nums}
@@ -52,7 +53,7 @@ line.note{stroke:var(--bad);stroke-width:1.2}text.note{fill:var(--bad);font-weig
 table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums;margin-top:10px}
 th,td{text-align:left;padding:4px 24px 4px 0;border-bottom:1px solid var(--rule);white-space:nowrap}
 td.share{width:30%;min-width:120px;padding-right:0}td.share i{display:block;height:9px;background:var(--c0);border-radius:2px;opacity:.75}
-.card>p{margin:3px 0 0;color:var(--soft);font-size:13.5px;max-width:80ch}
+.card>p{margin:3px 0 0;color:var(--soft);font-size:13.5px;max-width:100ch}
 th{color:var(--soft);font-weight:500}
 summary{cursor:pointer;font-weight:600}
 footer{color:var(--soft);font-size:13px;padding-bottom:40px}

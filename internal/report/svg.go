@@ -32,10 +32,14 @@ type drawing struct {
 
 // svg draws the figure.
 func (f *Figure) svg() string {
+	size := whole
 	if f.Direct {
-		return f.draw(named)
+		size = named
 	}
-	return f.draw(whole)
+	if f.Low {
+		size.height, size.ticksY = 210, 3
+	}
+	return f.draw(size)
 }
 
 func (f *Figure) draw(size frame) string {
@@ -131,7 +135,7 @@ func (d *drawing) barNames() {
 func (d *drawing) series() {
 	stack := make([]float64, d.n)
 	var areas []float64
-	for _, mark := range [...]Mark{Area, Bars, Band, Level, Dash, Line, Dots} {
+	for _, mark := range [...]Mark{Area, Bars, Band, Level, Line, Dash, Ticks, Dots} {
 		for i := range d.figure.Series {
 			s := &d.figure.Series[i]
 			if s.Mark != mark || len(s.Buckets) == 0 {
@@ -151,6 +155,11 @@ func (d *drawing) series() {
 				d.line(s, "line")
 			case Dash:
 				d.line(s, "line dashed")
+			case Ticks:
+				for _, b := range s.Buckets {
+					left, right := d.bar(int(b.First))
+					d.printf(`<line class="c%d line" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, s.Color, left-4, right+4, d.py(b.Mean()), d.py(b.Mean()))
+				}
 			case Dots:
 				d.line(s, "thin")
 				for _, b := range s.Buckets {
@@ -163,13 +172,24 @@ func (d *drawing) series() {
 
 func mid(b Bucket) float64 { return (b.First + b.Last) / 2 }
 
+// widestBar is how wide a bar is at most.
+const widestBar = 72
+
+// bar returns the sides of a bar.
+func (d *drawing) bar(i int) (left, right float64) {
+	room := d.px(1) - d.px(0)
+	half := min(room-min(1.5, room*0.15), widestBar) / 2
+	middle := d.px(float64(i) + 0.5)
+	return middle - half, middle + half
+}
+
 func (d *drawing) bars(s *Series, stack []float64) {
-	gap := min(1.5, (d.px(1)-d.px(0))*0.15)
 	for i, b := range s.Buckets {
 		if b.Mean() > 0 {
 			low, high := d.py(stack[i]), d.py(stack[i]+b.Mean())
+			left, right := d.bar(i)
 			d.printf(`<rect class="c%d fill" x="%.1f" y="%.2f" width="%.1f" height="%.2f"/>`,
-				s.Color, d.px(float64(i))+gap/2, high, d.px(1)-d.px(0)-gap, low-high)
+				s.Color, left, high, right-left, low-high)
 			stack[i] += b.Mean()
 		}
 	}
@@ -296,7 +316,7 @@ func (d *drawing) tip(i int, from, to float64) string {
 			continue
 		}
 		for j, bucket := range series.Buckets {
-			if d.n > 0 && j != i || d.n == 0 && (bucket.Last < from || bucket.First > to) {
+			if d.n > 0 && (j != i && series.Mark != Ticks || series.Mark == Ticks && int(bucket.First) != i) || d.n == 0 && (bucket.Last < from || bucket.First > to) {
 				continue
 			}
 			if d.n > 0 && bucket.Mean() == 0 {

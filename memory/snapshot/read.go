@@ -252,7 +252,7 @@ func decodeList[T any](d *decoder, v value, at string, bytes int64, element func
 	if err := d.hold(bytes * int64(len(items))); err != nil && d.err == nil {
 		d.err = err
 	}
-	if d.err != nil {
+	if d.err != nil || len(items) == 0 {
 		return nil
 	}
 	out := make([]T, len(items))

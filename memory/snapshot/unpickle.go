@@ -272,7 +272,7 @@ func (u *unpickler) extend(at int64, k kind, start int) error {
 	if err != nil {
 		return err
 	}
-	if start == 0 || u.stack[start-1].kind != k {
+	if start == 0 || len(u.marks) > 0 && u.marks[len(u.marks)-1] == start || u.stack[start-1].kind != k {
 		return u.fault(at, "what should become longer is not %v", k)
 	}
 	if err := u.hold(32 * int64(len(items))); err != nil { // twice: an append may double

@@ -10,17 +10,19 @@ import (
 // offsets places the groups of items. Where lines of a cache cost height, because of the
 // padding between them, smaller alignments are tried: those that leave no padding, and
 // then the least that numbers need.
-func (p *player) offsets(ctx context.Context, group []int32, groups int, search placement.Options) (*placement.Layout, error) {
+func (p *player) offsets(ctx context.Context, group []int32, groups int, bound int64, search placement.Options) (*placement.Layout, error) {
 	var best *placement.Layout
 	for _, align := range []func(int64) int64{natural, whole, least} {
-		laid, err := placement.Plan(ctx, p.problem(group, groups, align), search)
+		problem := p.problem(group, groups, align)
+		laid, err := placement.Plan(ctx, problem, search)
 		if err != nil {
 			return nil, err
 		}
 		if best == nil || laid.Height < best.Height {
 			best = laid
 		}
-		if best.Height == best.Bound {
+		if best.Height == bound {
+			best.Optimal = true
 			break
 		}
 	}

@@ -234,3 +234,4 @@ func (p *player) pass(n, stride int) {
 		p.pulled += int(moved)
 	}
 }
+

@@ -160,7 +160,8 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 		return err
 	}
 	group, groups := played.ties()
-	laid, err := played.offsets(ctx, group, groups, p.cfg.Search)
+	peak := played.peak()
+	laid, err := played.offsets(ctx, group, groups, peak.Bytes, p.cfg.Search)
 	if err != nil {
 		return fmt.Errorf("layout: rank %d: %w", rank, err)
 	}
@@ -173,7 +174,6 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 	}
 	r.Segments, r.End = played.segments()
 	r.Layout = played.layout(r.Segments, r.End, group, laid.Offsets, laid.Height)
-	r.Peak = played.peak()
-	r.Bound = r.Peak.Bytes
+	r.Peak, r.Bound = peak, peak.Bytes
 	return nil
 }

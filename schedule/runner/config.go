@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/stages"
@@ -80,6 +81,8 @@ type Config[T any] struct {
 	// Budget is the most bytes that a step may need on a rank; 0 is no limit. A step that
 	// needs more is refused before it begins.
 	Budget int64
+	// Search limits the search for a good layout; the zero value takes some milliseconds.
+	Search placement.Options
 	// Parts names the parts of an entry, in the order of Entry.Put.
 	Parts []string
 	// Losses are what stages may record, by name. At most one is the objective.

@@ -8,6 +8,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )
@@ -26,6 +27,7 @@ type planner struct {
 	templates *layout.Templates // nil: memory is not planned
 	lookAhead int
 	budget    int64
+	search    placement.Options
 
 	mu    sync.Mutex
 	plans [2]*planned // by mode
@@ -71,7 +73,7 @@ func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (
 	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes)}
 	var err error
 	made.memory, err = layout.Make(ctx, plan.Plan, p.templates, layout.Config{
-		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes,
+		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes, Search: p.search,
 		Envelope: shapes == nil && len(p.templates.Shapes) > 1,
 	})
 	if err != nil {

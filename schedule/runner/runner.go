@@ -10,6 +10,7 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages"
 )
@@ -79,6 +80,9 @@ type use struct{ stage, param int }
 // tie is a further use of a parameter and its first use, the owner.
 type tie struct{ owner, use use }
 
+// searchNodes is the work that a layout is worth where Config.Search says nothing.
+const searchNodes = 20_000
+
 // New returns a runner for cfg, or every fault of cfg at once.
 func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if err := cfg.Validate(); err != nil {
@@ -89,6 +93,9 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	}
 	if cfg.Ring == 0 {
 		cfg.Ring = 256
+	}
+	if cfg.Search == (placement.Options{}) {
+		cfg.Search.Nodes = searchNodes
 	}
 	r := &Runner[T]{
 		cfg:       cfg,
@@ -111,7 +118,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		rule: cfg.Plan, facts: make([]schedule.Facts, len(cfg.Stages)), parts: len(cfg.Parts), unchecked: cfg.Unchecked, costs: cfg.Costs,
 		params:    schedule.Params{Placement: r.placement, Group: cfg.Group, Cap: cfg.Cap, Slices: cfg.Slices, Frozen: make([]bool, len(cfg.Stages))},
 		whole:     make([]bool, len(cfg.Stages)),
-		templates: cfg.Templates, lookAhead: cfg.LookAhead, budget: cfg.Budget,
+		templates: cfg.Templates, lookAhead: cfg.LookAhead, budget: cfg.Budget, search: cfg.Search,
 	}
 	if cfg.Transport != nil {
 		r.planner.capacity = cfg.Transport.Capacity()

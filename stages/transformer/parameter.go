@@ -29,7 +29,8 @@ type Parameter struct {
 }
 
 // Copy is the buffers of a parameter on one device: float32, of class Resident, and
-// the model's. They end with Model.Close.
+// the model's: its weight, its gradient and its moments each in their own
+// [memory.Scope]. They end with Model.Close.
 type Copy struct {
 	Device kernels.Compute
 	Weight kernels.Buffer
@@ -88,12 +89,12 @@ func newBuilder(cfg Config) *builder {
 	return b
 }
 
-// zeros returns a buffer of n zeros.
-func (b *builder) zeros(n int) kernels.Buffer {
+// zeros returns a buffer of n zeros in a scope.
+func (b *builder) zeros(scope memory.Scope, n int) kernels.Buffer {
 	if b.err != nil {
 		return kernels.Buffer{}
 	}
-	buffer, err := b.dev.Alloc(memory.Resident, kernels.Float32, n)
+	buffer, err := b.dev.AllocIn(scope, kernels.Float32, n)
 	if err != nil {
 		b.err = err
 		return kernels.Buffer{}
@@ -115,7 +116,7 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 	c, first := b.copyOf(p, n)
 	grad := c.Grad
 	if !first {
-		grad = b.zeros(n)
+		grad = b.zeros(memory.Gradients, n)
 	} else if b.err == nil && fill != nil {
 		b.err = fill(c.Weight)
 	}
@@ -151,7 +152,13 @@ func (b *builder) copyOf(p *Parameter, n int) (c Copy, first bool) {
 			}
 		}
 	}
-	c = Copy{Device: b.dev, Weight: b.zeros(n), Grad: b.zeros(n), M: b.zeros(n), V: b.zeros(n)}
+	c = Copy{
+		Device: b.dev,
+		Weight: b.zeros(memory.Weights, n),
+		Grad:   b.zeros(memory.Gradients, n),
+		M:      b.zeros(memory.Optimizer, n),
+		V:      b.zeros(memory.Optimizer, n),
+	}
 	if p.Device == nil {
 		p.Copy = c
 	} else {

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/weir-ml/weir/internal/memreport"
+	"github.com/weir-ml/weir/memory/memlog"
+)
+
+// memDiffCmd compares two memory logs.
+type memDiffCmd struct {
+	A    string `arg:"" help:"A memory log, or - for standard input."`
+	B    string `arg:"" help:"Another one."`
+	JSON bool   `help:"Print the difference and both summaries as JSON."`
+}
+
+// Help is printed behind the flags.
+func (memDiffCmd) Help() string {
+	return `Records are compared rank by rank, in order: step, microbatch, stage, action, bytes and weight, but no times. The exit status is 0 where the logs are the same, 1 where they differ, 2 where one cannot be read.`
+}
+
+// compared is what --json prints. First is null where the logs are the same.
+type compared struct {
+	First *memreport.Difference `json:"first"`
+	A     *memreport.Summary    `json:"a"`
+	B     *memreport.Summary    `json:"b"`
+}
+
+// Run finds the first difference.
+func (c *memDiffCmd) Run(s *streams) error {
+	if c.A == "-" && c.B == "-" {
+		return usage("only one of the logs can come from standard input")
+	}
+	d := &memreport.Diff{}
+	if err := c.read(s, d); err != nil {
+		return err
+	}
+	first := d.First()
+	out := compared{first, d.Log(0).Summary(), d.Log(1).Summary()}
+	if c.JSON {
+		if err := printJSON(s.out, out); err != nil {
+			return err
+		}
+	} else {
+		if err := first.Text(s.out, c.A, c.B); err != nil {
+			return err
+		}
+		fmt.Fprintln(s.out)
+		if err := memreport.Compare(s.out, out.A, out.B); err != nil {
+			return err
+		}
+	}
+	if first != nil {
+		return errShown
+	}
+	return nil
+}
+
+// read gives the records of both logs to d, in turn, so that few of one wait for the
+// other.
+func (c *memDiffCmd) read(s *streams, d *memreport.Diff) error {
+	var reads [2]logRead
+	var next [2]func() (*memlog.Record, error, bool)
+	for i, name := range [...]string{c.A, c.B} {
+		var stop func()
+		next[i], stop = iter.Pull2(reads[i].records(s, name))
+		defer stop()
+	}
+	for more := true; more; {
+		more = false
+		for i := range next {
+			record, err, ok := next[i]()
+			if err != nil {
+				return err
+			}
+			if ok {
+				more = true
+				if err := d.Add(i, record); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	var wrong error
+	for i := range reads {
+		err := reads[i].faults()
+		if d.Log(i).Records() == 0 {
+			err = reads[i].nothing()
+		}
+		wrong = errors.Join(wrong, err)
+	}
+	if wrong != nil { // 1 would say that the logs differ
+		return usage("%s", wrong)
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/memory/snapshot"
+	"github.com/weir-ml/weir/memory/snapshot/leaks"
+)
+
+// memLeaksCmd says what grows in a PyTorch memory snapshot.
+type memLeaksCmd struct {
+	File         string `arg:"" name:"snapshot" help:"A snapshot that torch.cuda.memory._dump_snapshot has written, or - for standard input."`
+	Microbatches int    `help:"How many microbatches the trace holds, over all its steps. Without it they are found." placeholder:"M"`
+	Top          int    `help:"How many groups of what is live and does not grow are shown." default:"5" placeholder:"N"`
+	JSON         bool   `help:"Print the findings as JSON."`
+}
+
+// Run prints what grows. A snapshot in which something grows is a fault.
+func (c *memLeaksCmd) Run(s *streams) error {
+	if c.Microbatches < 0 || c.Top < 0 {
+		return usage("--microbatches %d, --top %d: give 1 or more", c.Microbatches, c.Top)
+	}
+	read, err := readSnapshot(s, c.File)
+	if err != nil {
+		return err
+	}
+	found, err := leaks.Find(read, leaks.Options{Microbatches: c.Microbatches})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	if c.JSON {
+		return printJSON(s.out, found)
+	}
+	for i := range found.Devices {
+		if err := c.show(s.out, &found.Devices[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readSnapshot reads a snapshot, or standard input where its name is -.
+func readSnapshot(s *streams, name string) (*snapshot.Snapshot, error) {
+	in := s.in
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	read, err := snapshot.Read(in, snapshot.Limits{})
+	if err != nil {
+		return nil, faults{{File: name, Rank: -1, Text: err.Error()}}
+	}
+	return read, nil
+}
+
+// show prints what was found on a device: what grows first, then how far the trace
+// can be trusted, then what keeps memory, then what to do.
+func (c *memLeaksCmd) show(w io.Writer, d *leaks.Device) error {
+	fmt.Fprintf(w, "device %d: %s events, %s live of %s reserved\n", d.Device, report.Group(int64(d.Entries)), report.Size(d.Live), report.Size(d.Reserved))
+	c.period(w, d)
+	if len(d.Growing) > 0 {
+		fmt.Fprintf(w, "\ngrows by %s with every microbatch:\n", report.Size(d.Total()))
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "each\tsince\tlive now\tplace\tallocated at\tcalled from")
+		for _, g := range d.Growing {
+			fmt.Fprintf(t, "%s\t%d\t%s\t%d of %d\t%s\t%s\n", report.Size(g.Each), g.First, pieces(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	} else if d.Microbatches > 0 {
+		fmt.Fprintln(w, "nothing grows with microbatches")
+	}
+	before(w, &d.Before)
+	if err := c.standing(w, d.Standing); err != nil {
+		return err
+	}
+	if err := pins(w, &d.Pins); err != nil {
+		return err
+	}
+	next(w, d)
+	return nil
+}
+
+// period says how the trace was cut into microbatches.
+func (c *memLeaksCmd) period(w io.Writer, d *leaks.Device) {
+	switch {
+	case d.Microbatches == 0:
+		fmt.Fprintln(w, "no period was found in the trace: say --microbatches M")
+	case c.Microbatches > 0 && d.Anchor != nil:
+		fmt.Fprintf(w, "%d microbatches, cut at the calls of %s\n", d.Microbatches, d.Anchor)
+	case c.Microbatches > 0:
+		fmt.Fprintf(w, "%d microbatches, cut evenly: no site is called as often\n", d.Microbatches)
+	default:
+		fmt.Fprintf(w, "%d microbatches were found: %s is called so often, and as evenly. If that is no microbatch but a layer or a step, say --microbatches M.\n", d.Microbatches, d.Anchor)
+	}
+}
+
+// pieces says how many blocks of a group are live.
+func pieces(g *leaks.Group) string {
+	text := fmt.Sprintf("%d x %s", g.Blocks, report.Size(g.Size))
+	if g.Before > 0 {
+		text += fmt.Sprintf(" (and %d from before the trace)", g.Before)
+	}
+	return text
+}
+
+// before says what the trace does not show.
+func before(w io.Writer, b *leaks.Before) {
+	switch {
+	case b.Full:
+		fmt.Fprintf(w, "\nthe ring was full: %d live blocks (%s) were recorded, and their allocation is no longer in the trace, which begins in mid-history; what they are cannot be judged. "+
+			"Raise max_entries of _record_memory_history.\n", b.Blocks, report.Size(b.Bytes))
+	case b.Blocks > 0 || b.Frees > 0:
+		fmt.Fprintf(w, "\nrecording began when others were live: %d blocks (%s) still are, %d have been freed since. They are not judged.\n", b.Blocks, report.Size(b.Bytes), b.Frees)
+	default:
+		fmt.Fprintln(w, "the trace is whole: it has the allocation of everything that is live")
+	}
+}
+
+// standing prints what is live and does not grow.
+func (c *memLeaksCmd) standing(w io.Writer, groups []leaks.Group) error {
+	shown := groups[:min(len(groups), c.Top)]
+	if len(shown) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, "\nlive and not growing:")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, g := range shown {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", report.Size(g.Bytes), pieces(&g), g.Site, g.Site.Caller())
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if rest := len(groups) - len(shown); rest > 0 {
+		fmt.Fprintf(w, "and %d smaller groups\n", rest)
+	}
+	return nil
+}
+
+// pins prints what keeps segments.
+func pins(w io.Writer, p *leaks.Pins) error {
+	if p.Segments == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\n%d blocks (%s) keep %d segments (%s reserved) that are free for more than three quarters:\n",
+		p.Blocks, report.Size(p.Live), p.Segments, report.Size(p.Reserved))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, site := range p.Sites[:min(len(p.Sites), 5)] {
+		fmt.Fprintf(t, "%d blocks, %s\tkeep %d segments, %s\t%s\t%s\n", site.Blocks, report.Size(site.Live), site.Segments, report.Size(site.Reserved), site.Site, site.Site.Caller())
+	}
+	return t.Flush()
+}
+
+// next says what to do.
+func next(w io.Writer, d *leaks.Device) {
+	if len(d.Growing) > 0 {
+		g := &d.Growing[0]
+		fmt.Fprintf(w, "\nnext: find who still refers to what %s allocates once its microbatch is over: a list of losses, an attribute of a module or of an autograd context, a closure, a cache.\n", g.Site)
+		if len(g.Site.Frames) == 0 {
+			fmt.Fprintln(w, "The trace has no call stacks: record it with stacks=\"all\".")
+		}
+	}
+	if p := &d.Pins; p.Segments > 0 && p.Reserved > d.Reserved/4 {
+		fmt.Fprintln(w, "\nnext: allocate what lives long before the step, or drop it before empty_cache: a small block that is born in mid-step keeps its whole segment.")
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/memreport"
+)
+
+// memoryLog is a log in the minimal form of two ranks, of which the second grows.
+func memoryLog(growth int) string {
+	var b strings.Builder
+	for mb := range 40 {
+		for rank := range 2 {
+			level := 1<<20 + rank*growth*mb
+			fmt.Fprintf(&b, `{"step":7,"rank":%d,"microbatch":%d,"allocated":%d,"reserved":%d,"peak":%d}`+"\n", rank, mb, level, 2<<20, level+4096)
+		}
+	}
+	return b.String()
+}
+
+const memoryText = `2 ranks, 1 step of 40 microbatches, 80 records in the minimal form
+
+   rank                level      peak   reserved   growth per microbatch
+      0              1.0 MiB   1.0 MiB    2.0 MiB                     0 B
+      1   1.0 MiB + 39.0 KiB   1.0 MiB    2.0 MiB                 1.0 KiB
+
+rank 1 grows by 1.0 KiB with every microbatch, from step 7, microbatch 1 on
+`
+
+func TestMem(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(memoryLog(1024)), 0o600))
+	for _, args := range [][]string{{"mem", path}, {"mem", "log", path}} {
+		stdout, stderr, status := weir("", args...)
+		require.Empty(t, stderr)
+		require.Zero(t, status)
+		require.Equal(t, memoryText, stdout)
+	}
+	stdout, _, status := weir(memoryLog(1024), "mem", "-")
+	require.Zero(t, status)
+	require.Equal(t, memoryText, stdout)
+
+	stdout, _, status = weir(memoryLog(1024), "mem", "-", "--json")
+	require.Zero(t, status)
+	var summary memreport.Summary
+	require.NoError(t, json.Unmarshal([]byte(stdout), &summary))
+	require.Equal(t, 1, summary.GrowthRank)
+	require.Equal(t, 1024.0, summary.Growth.PerMicrobatch)
+}
+
+func TestMemFiles(t *testing.T) {
+	folder := t.TempDir()
+	file := func(name string) string { return filepath.Join(folder, name) }
+	_, stderr, status := weir(memoryLog(0), "mem", "-", "--html", file("page.html"), "--csv", file("log.csv"), "--trace", file("log.json"))
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	for name, want := range map[string]string{"page.html": "<!DOCTYPE html>", "log.csv": "time,step,rank", "log.json": `{"displayTimeUnit"`} {
+		text, err := os.ReadFile(file(name))
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(string(text), want), name)
+	}
+
+	// A file that cannot be written is told, and what cannot be finished is not left behind.
+	for _, flag := range []string{"--html", "--csv", "--trace"} {
+		_, stderr, status = weir(memoryLog(0), "mem", "-", flag, filepath.Join(folder, "none", "file"))
+		require.Equal(t, 2, status)
+		require.Contains(t, stderr, "no such file or directory")
+	}
+	_, _, status = weir("", "mem", file("nothing"), "--csv", file("unfinished.csv"))
+	require.Equal(t, 2, status)
+	require.NoFileExists(t, file("unfinished.csv"))
+}
+
+// The last line of a run that was stopped is left out and told; anything else that
+// cannot be read is a fault with its place, and the rest is shown.
+func TestMemFaults(t *testing.T) {
+	log := memoryLog(1024)
+	stdout, stderr, status := weir(log+log[:30], "mem", "-")
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	require.Equal(t, memoryText+"line 81 is torn and left out: who wrote it is still at work, or was stopped\n", stdout)
+
+	stdout, stderr, status = weir("epoch 1\n"+log+`{"step":1,"rank":-1,"microbatch":0,"allocated":1,"reserved":1,"peak":1}`+"\n", "mem", "-")
+	require.Equal(t, 1, status)
+	require.Equal(t, memoryText, stdout)
+	require.Equal(t, "<stdin>:1:1: expected an object, found epoch\n"+
+		"<stdin>:82:18: expected rank, an integer from 0 to 9223372036854775807, found -1\n", stderr)
+
+	stdout, stderr, status = weir(strings.Repeat("x\n", 50), "mem", "-")
+	require.Equal(t, 1, status)
+	require.Empty(t, stdout)
+	require.Equal(t, 21, strings.Count(stderr, "\n"))
+	require.True(t, strings.HasSuffix(stderr, "<stdin>: and 30 lines more that cannot be read\n"), stderr)
+
+	for _, empty := range []string{"", "\n\n", `{"step`} {
+		stdout, stderr, status = weir(empty, "mem", "-")
+		require.Equal(t, 1, status)
+		require.Empty(t, stdout)
+		require.NotEmpty(t, stderr)
+	}
+
+	_, stderr, status = weir("", "mem")
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, "<log>")
+
+	var many strings.Builder
+	for rank := range 1100 {
+		fmt.Fprintf(&many, `{"step":7,"rank":%d,"microbatch":0,"allocated":1,"reserved":1,"peak":1}`+"\n", rank)
+	}
+	_, stderr, status = weir(many.String(), "mem", "-")
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "too many ranks: rank 1024 comes after 1024 others")
+}
+
+func TestMemDiff(t *testing.T) {
+	folder := t.TempDir()
+	a, b := filepath.Join(folder, "a.jsonl"), filepath.Join(folder, "b.jsonl")
+	require.NoError(t, os.WriteFile(a, []byte(memoryLog(0)), 0o600))
+	require.NoError(t, os.WriteFile(b, []byte(memoryLog(1024)), 0o600))
+
+	stdout, stderr, status := weir("", "mem", "diff", a, a)
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	require.True(t, strings.HasPrefix(stdout, "the same, record by record\n\n   rank   records A"), stdout)
+
+	stdout, stderr, status = weir(memoryLog(1024), "mem", "diff", a, "-")
+	require.Empty(t, stderr)
+	require.Equal(t, 1, status)
+	require.Equal(t, `first difference: step 7, rank 1, microbatch 1
+  live   1,048,576   1,049,600   +1.0 KiB
+  peak   1,052,672   1,053,696   +1.0 KiB
+
+   rank   records A    B    peak A         B   reserved A         B   growth A         B
+      0          40   40   1.0 MiB   1.0 MiB      2.0 MiB   2.0 MiB        0 B       0 B
+      1          40   40   1.0 MiB   1.0 MiB      2.0 MiB   2.0 MiB        0 B   1.0 KiB
+`, stdout)
+
+	stdout, _, status = weir("", "mem", "diff", a, b, "--json")
+	require.Equal(t, 1, status)
+	var out compared
+	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
+	require.Equal(t, 1, out.First.Rank)
+	require.Equal(t, 1024.0, out.B.Growth.PerMicrobatch)
+
+	for _, args := range [][]string{{a}, {"-", "-"}, {a, filepath.Join(folder, "none")}} {
+		_, stderr, status = weir("", append([]string{"mem", "diff"}, args...)...)
+		require.Equal(t, 2, status)
+		require.NotEmpty(t, stderr)
+	}
+	_, stderr, status = weir("{]\n", "mem", "diff", a, "-")
+	require.Equal(t, 2, status, "1 would say that they differ")
+	require.Equal(t, "weir: <stdin>:1:2: expected a key or the end of the object, found ]\n", stderr)
+}

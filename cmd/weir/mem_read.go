@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/memory/memlog"
+)
+
+// mostFaults is how many lines that cannot be read are told of.
+const mostFaults = 20
+
+// logRead is how the reading of a memory log went.
+type logRead struct {
+	name   string // for people
+	wrong  faults // lines that cannot be read, the first mostFaults
+	beyond int    // how many more there are
+	torn   *fault // the last line, where it is torn
+}
+
+// readLog gives every record of a log to all of takers. An error is one of theirs, or
+// of the file as a whole.
+func readLog(s *streams, name string, takers ...func(*memlog.Record) error) (logRead, error) {
+	var read logRead
+	for record, err := range read.records(s, name) {
+		if err != nil {
+			return read, err
+		}
+		for _, take := range takers {
+			if err := take(record); err != nil {
+				return read, err
+			}
+		}
+	}
+	return read, nil
+}
+
+// records returns the records of a log, each borrowed until the next, and keeps what
+// cannot be read. An error is the last element. The iterator is for a single use.
+func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, error] {
+	return func(yield func(*memlog.Record, error) bool) {
+		in := s.in
+		if r.name = name; name == "-" {
+			r.name = "<stdin>"
+		} else {
+			file, err := os.Open(name)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			defer file.Close() // It was only read.
+			in = file
+		}
+		for record, err := range memlog.Read(in) {
+			switch {
+			case errors.Is(err, memlog.ErrTorn):
+				torn := placed(r.name, err)
+				r.torn = &torn
+			case errors.Is(err, memlog.ErrFormat):
+				r.fault(err)
+			case err != nil:
+				yield(nil, fmt.Errorf("%s: %w", r.name, err))
+				return
+			default:
+				if !yield(&record, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (r *logRead) fault(err error) {
+	if len(r.wrong) == mostFaults {
+		r.beyond++
+		return
+	}
+	r.wrong = append(r.wrong, placed(r.name, err))
+}
+
+// faults returns the lines that cannot be read as an error, nil where there are none.
+func (r *logRead) faults() error {
+	switch {
+	case r.wrong == nil:
+		return nil
+	case r.beyond > 0:
+		return append(r.wrong, fault{File: r.name, Rank: -1, Text: fmt.Sprintf("and %s more that cannot be read", count(r.beyond, "line"))})
+	}
+	return r.wrong
+}
+
+// nothing is the error of a log without a record.
+func (r *logRead) nothing() error {
+	if r.torn != nil {
+		r.wrong = append(r.wrong, *r.torn)
+	}
+	if err := r.faults(); err != nil {
+		return err
+	}
+	return faults{{File: r.name, Rank: -1, Text: "no record: a memory log has a line for each microbatch, as docs/memory-log.md says"}}
+}
+
+// placed is the fault that an error of memlog tells of: line:column: text.
+func placed(name string, err error) fault {
+	text := strings.TrimPrefix(err.Error(), memlog.ErrFormat.Error()+": ")
+	f := fault{File: name, Rank: -1, Text: text}
+	if parts := strings.SplitN(text, ":", 3); len(parts) == 3 {
+		f.Line, _ = strconv.Atoi(parts[0])
+		f.Column, _ = strconv.Atoi(parts[1])
+		f.Text = strings.TrimSpace(parts[2])
+	}
+	return f
+}

@@ -1,0 +1,63 @@
+"""A training loop of a few microbatches that writes a memory log.
+
+    python3 train.py LOG [--keep-loss]
+
+--keep-loss logs each loss as the tensor that it is, with its graph, as Fast-LLM did
+(issue 486). Without a GPU, the counters are those of the C library's allocator.
+"""
+import ctypes
+import sys
+
+import torch
+
+from memory_log import MemoryLog
+
+
+class Mallinfo2(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
+
+
+def stand_in_for_cuda():
+    """Gives torch.cuda the counters of malloc. It has no peak: the largest value at a line stands for it."""
+    libc = ctypes.CDLL("libc.so.6")
+    libc.mallinfo2.restype = Mallinfo2
+    libc.mallopt(-3, 1 << 16)  # M_MMAP_THRESHOLD: tensors have pages of their own, as on a GPU
+    most = 0
+
+    def memory_stats():
+        nonlocal most
+        info = libc.mallinfo2()
+        allocated = info.uordblks + info.hblkhd
+        most = max(most, allocated)
+        return {"allocated_bytes.all.current": allocated, "reserved_bytes.all.current": info.arena + info.hblkhd,
+                "allocated_bytes.all.peak": most}
+
+    torch.cuda.memory_stats, torch.cuda.reset_peak_memory_stats = memory_stats, lambda: None
+
+
+def main(path, keep_loss):
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        stand_in_for_cuda()
+    width, tokens, microbatches, steps = 256, 512, 64, 2
+    model = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    log = MemoryLog(path, rank=0)
+    for step in range(steps):
+        losses = []
+        for microbatch in range(microbatches):
+            x = torch.randn(tokens, width, device=device)
+            loss = (model(x) - x).square()
+            (loss.mean() / microbatches).backward()
+            losses.append(loss if keep_loss else loss.mean().item())
+            del x, loss
+            log.microbatch(step, microbatch)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], "--keep-loss" in sys.argv[2:])

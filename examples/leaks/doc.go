@@ -1,0 +1,14 @@
+// Leaks tells the story of three leaks that were found in the field, by running a
+// small transformer with one guard removed at a time: the loss that keeps what it was
+// computed from (Fast-LLM issue 486), the tensors that attention saved and its context
+// kept (TransformerEngine issue 1935), and the operations of a fused group that keep
+// what was restored for them (TransformerEngine pull request 2750).
+//
+// Each guard is run twice: once with Weir as it is, which ends the step with an error
+// that says who kept what, and once told to tolerate leaks, to show what the leak comes
+// to. Everything printed was measured in the run.
+//
+//	go run ./examples/leaks
+//	go run ./examples/leaks -microbatches 1024 -log /tmp/leaks
+//	go run ./cmd/weir mem /tmp/leaks/attention.jsonl --html /tmp/leaks/attention.html
+package main

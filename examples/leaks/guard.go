@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages"
+)
+
+type (
+	microbatch = batchctx.Microbatch[kernels.Buffer]
+	stage      = stages.Stage[kernels.Buffer]
+)
+
+// guard is what keeps a leak out, and what happened where it was missing.
+type guard struct {
+	Name      string `json:"name"`
+	Guard     string `json:"guard"`
+	Published string `json:"published"`
+}
+
+// The guards. removed says which one a model is without.
+const (
+	nothing = iota // the plain run
+	keptLoss
+	attention
+	fuser
+)
+
+var guards = [...]guard{
+	nothing:   {"plain", "all guards in place", ""},
+	keptLoss:  {"kept-loss", "a loss is two numbers", "Fast-LLM #486: 164 MiB a microbatch"},
+	attention: {"attention", "saved tensors end with the backward", "TransformerEngine #1935: 1070 MiB for 284"},
+	fuser:     {"fuser", "fused operations give back what they took", "TransformerEngine #2750: a 405B out of memory"},
+}
+
+// logged is a head whose losses are logged. The guard is that a loss is two numbers.
+// Without it, the log gets each loss as what it was computed from, to be evaluated when
+// somebody looks at it: as a tensor with its graph would be.
+type logged struct {
+	stage
+	removed bool
+	losses  []func() kernels.Buffer
+}
+
+// Forward runs the head's.
+func (l *logged) Forward(ctx context.Context, mb *microbatch, in, out []kernels.Buffer) error {
+	if l.removed {
+		origin := mb.Retain(in[0])
+		l.losses = append(l.losses, func() kernels.Buffer { return origin })
+	}
+	return l.stage.Forward(ctx, mb, in, out)
+}
+
+// Unwrap returns the head.
+func (l *logged) Unwrap() stage { return l.stage }
+
+// contextual is a device whose attention has a context object. The guard is that what
+// attention saves is in the step's slots and nowhere else. Without it, the context has
+// the same tensors in a list, and nobody clears the list after the backward.
+type contextual struct {
+	kernels.Compute
+	removed       bool
+	tensorObjects []kernels.Buffer
+}
+
+// CausalAttention computes attention.
+func (c *contextual) CausalAttention(op kernels.CausalAttention) error {
+	if err := c.Compute.CausalAttention(op); err != nil || !c.removed {
+		return err
+	}
+	for _, b := range [...]kernels.Buffer{op.QKV, op.Out, op.LSE} {
+		if err := c.Retain(b); err != nil {
+			return err
+		}
+		c.tensorObjects = append(c.tensorObjects, b)
+	}
+	return nil
+}
+
+// operation is one of a fused group: x + gelu(x). It saves its input, and the group's
+// backward restores it. The guard is that what is taken ends with the action. Without
+// it, the operation keeps what was restored for it.
+type operation struct {
+	name    string
+	dev     kernels.Compute
+	removed bool
+	saved   []kernels.Buffer
+}
+
+var hidden = []stages.Port{{Name: "hidden"}}
+
+// Spec declares one slot, for the input.
+func (o *operation) Spec() stages.Spec {
+	return stages.Spec{Name: o.name, Inputs: hidden, Outputs: hidden, Slots: 1}
+}
+
+// Forward returns x + gelu(x).
+func (o *operation) Forward(_ context.Context, mb *microbatch, in, out []kernels.Buffer) (err error) {
+	x := in[0]
+	if err := mb.Save(0, batchctx.ByBackward, mb.Retain(x)); err != nil {
+		return err
+	}
+	if out[0], err = o.dev.Alloc(memory.Activation, kernels.Float32, x.N); err != nil {
+		return err
+	}
+	if err := o.dev.GELU(out[0], x); err != nil {
+		return err
+	}
+	return o.dev.Add(out[0], x)
+}
+
+// Backward returns dy + gelu'(x)·dy.
+func (o *operation) Backward(_ context.Context, mb *microbatch, gradOut, gradIn []kernels.Buffer) error {
+	x, err := mb.Take(0)
+	if err != nil {
+		return err
+	}
+	if o.removed {
+		o.saved = append(o.saved, mb.Retain(x))
+	}
+	if gradIn == nil {
+		return nil
+	}
+	if gradIn[0], err = o.dev.Alloc(memory.ActGrad, kernels.Float32, x.N); err != nil {
+		return err
+	}
+	if err := o.dev.GELUBackward(gradIn[0], gradOut[0], x); err != nil {
+		return err
+	}
+	return o.dev.Add(gradIn[0], gradOut[0])
+}

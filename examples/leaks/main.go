@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/report"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program: it returns 0, 1 for what went wrong and 2 for wrong use.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("leaks", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	microbatches := flags.Int("microbatches", 128, "microbatches of the step")
+	asJSON := flags.Bool("json", false, "print what was measured as JSON")
+	folder := flags.String("log", "", "`folder` to write a memory log of each run to, for weir mem")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
+		return 2
+	}
+	if *microbatches < 1 || *microbatches > mostMicrobatches || flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "leaks: give -microbatches from 1 to %d, and no arguments but flags\n", mostMicrobatches)
+		return 2
+	}
+	if err := tell(ctx, *microbatches, *folder, *asJSON, stdout); err != nil {
+		fmt.Fprintln(stderr, "leaks:", err)
+		return 1
+	}
+	return 0
+}
+
+// mostMicrobatches keeps what the leaks come to below what an arena holds.
+const mostMicrobatches = 16384
+
+// tell measures every guard and prints what came out.
+func tell(ctx context.Context, microbatches int, folder string, asJSON bool, w io.Writer) error {
+	if folder != "" {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+	}
+	var all []measured
+	for removed := range guards {
+		m, err := measure(ctx, removed, microbatches, folder)
+		if err != nil {
+			return err
+		}
+		all = append(all, m)
+	}
+	if asJSON {
+		out := json.NewEncoder(w)
+		out.SetIndent("", "  ")
+		return out.Encode(all)
+	}
+	return table(w, all)
+}
+
+// table prints the guards, before and after, as the threads did that they are from.
+func table(w io.Writer, all []measured) error {
+	plain := all[nothing]
+	fmt.Fprintf(w, "A step of %d microbatches of %d tokens, width %d. Without a guard, and with it:\n\n", plain.Microbatches, size.Context, size.Width)
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "guard\tgrowth per microbatch\t\tpeak\t\treported on\t")
+	fmt.Fprintln(t, "\twithout\twith\twithout\twith\tmicrobatch\tpublished")
+	for _, m := range all[1:] {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Guard, report.Size(m.Growth), report.Size(plain.Growth),
+			report.Size(m.Peak), report.Size(plain.Peak), reported(m.Reported), m.Published)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, m := range all[1:] {
+		fmt.Fprintf(w, "\n%s: the step ends with\n  %s\nand takes back what it had: %s live before it, %s after.\n",
+			m.Name, m.Error, report.Size(m.LiveBefore), report.Size(m.LiveAfterError))
+		if m.DryRun != "" {
+			fmt.Fprintf(w, "The dry run says it before the first step:\n  %s\n", m.DryRun)
+		}
+		if m.Log != "" {
+			fmt.Fprintf(w, "go run ./cmd/weir mem %s\n", m.Log)
+		}
+	}
+	return nil
+}
+
+func reported(microbatch *int) string {
+	if microbatch == nil {
+		return "-"
+	}
+	return strconv.Itoa(*microbatch)
+}

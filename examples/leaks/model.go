@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// size is the model's: small, and every part of it real.
+var size = transformer.Config{Vocabulary: 256, Width: 64, Layers: 2, Heads: 4, Context: 64, Untied: true, Seed: 1}
+
+// model is embedding, block, fused group, block and head on one device.
+type model struct {
+	dev    kernels.Compute
+	inner  *transformer.Model
+	stages []stage
+}
+
+// newModel makes the model on a device, without one of the guards.
+func newModel(dev kernels.Compute, removed int) (*model, error) {
+	places := []kernels.Compute{dev, &contextual{Compute: dev, removed: removed == attention}, dev, dev}
+	inner, err := transformer.NewOn(size, places)
+	if err != nil {
+		return nil, err
+	}
+	fused, err := stages.Sequential("fused",
+		stage(&operation{name: "gelu0", dev: dev, removed: removed == fuser}),
+		stage(&operation{name: "gelu1", dev: dev, removed: removed == fuser}))
+	if err != nil {
+		return nil, errors.Join(err, inner.Close())
+	}
+	all := inner.Stages()
+	head := &logged{stage: all[3], removed: removed == keptLoss}
+	return &model{dev, inner, []stage{all[0], all[1], fused, all[2], head}}, nil
+}
+
+// config is what a runner needs to train the model.
+func (m *model) config() runner.Config[kernels.Buffer] {
+	return runner.Config[kernels.Buffer]{
+		Stages: m.stages, Space: m.dev, Gradients: m.dev, Parts: transformer.Parts,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Seed:   size.Seed,
+	}
+}
+
+// entries are microbatches of as many tokens as the model takes, each with numbers of
+// its own.
+func (m *model) entries() runner.Source[kernels.Buffer] {
+	return runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+		tokens, labels, weights := make([]int32, size.Context), make([]int32, size.Context), make([]float32, size.Context)
+		for i := range tokens {
+			tokens[i] = int32((7*entry.Microbatch() + 3*i) % size.Vocabulary)
+			labels[i] = (tokens[i] + 3) % int32(size.Vocabulary)
+			weights[i] = 1
+		}
+		return errors.Join(m.put(entry, 0, kernels.Int32, tokens, nil), m.put(entry, 1, kernels.Int32, labels, nil),
+			m.put(entry, 2, kernels.Float32, nil, weights))
+	})
+}
+
+// put makes one part of an entry, of either numbers.
+func (m *model) put(entry *batchctx.Entry[kernels.Buffer], part int, t kernels.DType, ints []int32, floats []float32) error {
+	b, err := m.dev.Alloc(memory.Entry, t, size.Context)
+	if err != nil {
+		return err
+	}
+	if t == kernels.Int32 {
+		err = m.dev.WriteInt32(b, ints)
+	} else {
+		err = m.dev.WriteFloat32(b, floats)
+	}
+	if err == nil {
+		err = entry.Put(part, b)
+	}
+	if err != nil {
+		_, _ = m.dev.Release(b) // The first error is the one to tell.
+	}
+	return err
+}

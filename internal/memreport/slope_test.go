@@ -1,0 +1,123 @@
+package memreport
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func line(n int, at func(i int) float64) (x, y []float64) {
+	for i := range n {
+		x, y = append(x, float64(i)), append(y, at(i))
+	}
+	return x, y
+}
+
+func TestFit(t *testing.T) {
+	x, y := line(100, func(i int) float64 { return 7 + 240*float64(i) })
+	require.Equal(t, slope{240, 240, 240}, fit(x, y))
+
+	// A third of the points far off moves neither the slope nor the verdict.
+	for i := 0; i < 100; i += 3 {
+		y[i] += 1e6 * float64(1-2*(i%2))
+	}
+	s := fit(x, y)
+	require.InDelta(t, 240, s.Median, 1e-9)
+	require.True(t, s.rises(100))
+
+	// Noise alone does not rise: 99 of 100 series say so, and these do.
+	random := rand.New(rand.NewPCG(1, 2))
+	found := 0
+	for range 400 {
+		x, y := line(40, func(int) float64 { return random.Float64() })
+		if fit(x, y).rises(40) {
+			found++
+		}
+	}
+	require.LessOrEqual(t, found, 6, "of 400, 2 are expected")
+
+	require.Equal(t, slope{}, fit(nil, nil))
+	require.Equal(t, slope{3, 3, 3}, fit([]float64{1, 2}, []float64{0, 3}))
+	require.False(t, slope{3, 3, 3}.rises(2))
+}
+
+func TestHinge(t *testing.T) {
+	for _, start := range []int{0, 1, 17, 98} {
+		x, y := line(100, func(i int) float64 { return 5 + 2*float64(max(i-start, 0)) })
+		require.Equal(t, start, hinge(x, y, 2))
+	}
+}
+
+// A profile has every value, however many positions there are.
+func TestProfile(t *testing.T) {
+	for _, n := range []int{1, mostCells, mostCells + 1, 3*mostCells + 7} {
+		var p profile
+		for pass := range 2 {
+			for i := range n {
+				p.add(int64(i), float64(pass))
+			}
+		}
+		require.LessOrEqual(t, len(p.cells), mostCells)
+		next := int64(0)
+		for _, c := range p.cells {
+			require.Equal(t, next, c.first)
+			require.Equal(t, 2*(c.last-c.first+1), c.count)
+			require.Equal(t, float64(c.count)/2, c.sum)
+			require.Equal(t, []float64{0, 1}, []float64{c.min, c.max})
+			next = c.last + 1
+		}
+		require.Equal(t, int64(n), next)
+	}
+}
+
+// The rise of a profile begins where it does, whatever came before.
+func TestRise(t *testing.T) {
+	for _, n := range []int{20, 300, 2000, 10_000} {
+		var p profile
+		start := int64(n / 3)
+		for i := range int64(n) {
+			p.add(i, 1000*float64(max(i-start, 0)))
+		}
+		r, ok := p.rise()
+		require.True(t, ok)
+		require.InDelta(t, 1000, r.Median, 1e-6, n)
+		require.LessOrEqual(t, r.from, start+1)
+		require.GreaterOrEqual(t, r.to, start+1)
+		require.Less(t, r.to-r.from, 2*p.stride)
+	}
+}
+
+// Columns lose no extreme, no sum and no record.
+func TestColumns(t *testing.T) {
+	for _, n := range []int{1, mostColumns, mostColumns + 1, 5*mostColumns + 3} {
+		var c columns
+		random := rand.New(rand.NewPCG(3, uint64(n)))
+		values := make([]int64, n)
+		for i := range values {
+			values[i] = random.Int64N(1000)
+			c.add(recordOf(values[i], i%3 == 0), place{Record: int64(i)})
+		}
+		require.LessOrEqual(t, len(c.list), mostColumns)
+		next := 0
+		for _, one := range c.list {
+			require.Equal(t, int64(next), one.First.Record)
+			want, planned := span{1 << 40, -1, 0}, 0
+			for i, v := range values[next : next+one.Count] {
+				want = span{min(want.Min, v), max(want.Max, v), want.Sum + float64(v)}
+				if (next+i)%3 == 0 {
+					planned++
+				}
+			}
+			require.Equal(t, want, one.Live)
+			require.Equal(t, planned, one.Planned)
+			require.Equal(t, want.Sum, one.Classes[0])
+			if planned > 0 {
+				require.Equal(t, span{7, 7, 7 * float64(planned)}, one.LivePlanned)
+			}
+			next += one.Count
+			require.Equal(t, int64(next-1), one.Last.Record)
+		}
+		require.Equal(t, n, next)
+	}
+}

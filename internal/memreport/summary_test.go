@@ -1,0 +1,224 @@
+package memreport_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/memreport"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memlog"
+)
+
+const mib = 1 << 20
+
+// minimal is a record of the minimal form.
+func minimal(step int64, rank, microbatch int, allocated int64) *memlog.Record {
+	r := &memlog.Record{}
+	r.Step, r.Rank, r.Microbatch, r.Live, r.Peak, r.Reserved = step, rank, microbatch, allocated, allocated+14, allocated+20
+	return r
+}
+
+// minimals is a log of one rank: level says what is live.
+func minimals(t *testing.T, steps, microbatches int, level func(step, microbatch int) int64) *memreport.Log {
+	log := &memreport.Log{}
+	for step := range steps {
+		for mb := range microbatches {
+			require.NoError(t, log.Add(minimal(int64(step), 0, mb, level(step, mb))))
+		}
+	}
+	return log
+}
+
+// What grew and what did not, as the threads tell it that these are from.
+func TestGrowthByLevel(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	noise := func() int64 { return random.Int64N(200 * mib) }
+	for _, test := range []struct {
+		name                string
+		steps, microbatches int
+		level               func(step, mb int) int64
+		want                string // of the text
+	}{
+		{"flat", 5, 64, func(int, int) int64 { return 5000 }, "nothing grows\n"},
+		{"Fast-LLM #486", 1, 128, func(_, mb int) int64 { return 46_690*mib + 164*mib*int64(mb) },
+			"rank 0 grows by 164 MiB with every microbatch, from step 0, microbatch 1 on\n"},
+		{"its residual", 1, 1024, func(_, mb int) int64 { return 46_690*mib + 240*1024*int64(max(mb-1, 0)) },
+			"rank 0 grows by 240 KiB with every microbatch, from step 0, microbatch 2 on\n"},
+		{"given back at step end", 10, 32, func(_, mb int) int64 { return 1<<30 + 512*int64(mb) },
+			"rank 0 grows by 512 B with every microbatch, from microbatch 1 of a step on\n"},
+		{"never given back", 10, 32, func(step, mb int) int64 { return 1<<30 + 512*int64(32*step+mb) },
+			"rank 0 grows by 512 B with every microbatch, from microbatch 1 of a step on; a step gives nothing of it back\n"},
+		{"behind a step", 20, 16, func(step, _ int) int64 { return 5000 + 300*int64(max(step-4, 0)) },
+			"rank 0 grows by 300 B with every step, from step 5 on; within a step it does not\n"},
+		{"variable lengths", 1, 1024, func(int, int) int64 { return 1<<30 + noise() }, "nothing grows\n"},
+		{"warm-up", 20, 16, func(step, _ int) int64 { return 5000 + 9000*int64(min(step, 2)) }, "nothing grows\n"},
+		{"a pipeline that drains", 10, 32, func(_, mb int) int64 { return 5000 + 700*int64(min(3, 31-mb)) }, "nothing grows\n"},
+		{"too short to say", 1, 4, func(_, mb int) int64 { return int64(mb) }, "nothing grows\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var out strings.Builder
+			require.NoError(t, minimals(t, test.steps, test.microbatches, test.level).Summary().Text(&out))
+			require.True(t, strings.HasSuffix(out.String(), "\n\n"+test.want), out.String())
+		})
+	}
+}
+
+// A leak of 1 MiB from microbatch 500 on shows through lengths that vary by 200 times
+// as much.
+func TestGrowthThroughNoise(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	log := minimals(t, 1, 2048, func(_, mb int) int64 {
+		return 1<<30 + random.Int64N(200*mib) + mib*int64(max(mb-500, 0))
+	})
+	g := log.Summary().Growth
+	require.InDelta(t, mib, g.PerMicrobatch, 0.02*mib)
+	require.Less(t, g.Low, float64(mib))
+	require.Greater(t, g.High, float64(mib))
+	require.InDelta(t, 500, g.First.Microbatch, 40)
+}
+
+// excessive is a record of schema 1 with an excess in class Saved.
+func excessive(step int64, rank, microbatch int, excess, growth int64) *memlog.Record {
+	r := &memlog.Record{Schema: 1}
+	r.Step, r.Rank, r.Microbatch, r.Kind = step, rank, microbatch, "B"
+	r.Live, r.Peak, r.Reserved, r.Excess, r.Growth = 1000+excess, 1500+excess, 4096, excess, growth
+	r.Classes[memory.Resident], r.Classes[memory.Saved] = 1000, excess
+	return r
+}
+
+// The books know the first microbatch, and that an early record is one too many.
+func TestGrowthByTheBooks(t *testing.T) {
+	log := &memreport.Log{}
+	for step := range int64(3) {
+		for mb := range 16 {
+			for rank := range 2 {
+				leak := int64(0)
+				if rank == 1 {
+					leak = 240
+				}
+				require.NoError(t, log.Add(excessive(step, rank, mb, leak*int64(max(mb-6, 0)), leak*int64(min(max(mb-6, 0), 1)))))
+			}
+		}
+	}
+	s := log.Summary()
+	require.Equal(t, 1, s.GrowthRank)
+	require.Equal(t, "books", s.Growth.From)
+	require.Equal(t, 240.0, s.Growth.PerMicrobatch)
+	require.Equal(t, memreport.At{Step: 0, Microbatch: 7}, memreport.At{Step: s.Growth.First.Step, Microbatch: s.Growth.First.Microbatch})
+	require.Equal(t, "saved", s.Growth.Class)
+	require.False(t, s.Ranks[0].Growth.Grows())
+
+	// Two microbatches are enough: this is no matter of chance.
+	log = &memreport.Log{}
+	require.NoError(t, log.Add(excessive(0, 0, 0, 240, 240)))
+	require.NoError(t, log.Add(excessive(0, 0, 1, 480, 240)))
+	require.Equal(t, 240.0, log.Summary().Growth.PerMicrobatch)
+	require.Zero(t, log.Summary().Growth.First.Microbatch)
+}
+
+func planned(rank int, live, livePlanned, peak, peakPlanned int64) *memlog.Record {
+	r := excessive(0, rank, 0, 0, 0)
+	r.Live, r.Peak, r.Planned, r.LivePlanned, r.PeakPlanned = live, peak, true, livePlanned, peakPlanned
+	return r
+}
+
+func TestPlannedBesideMeasured(t *testing.T) {
+	log := &memreport.Log{}
+	require.NoError(t, log.Add(planned(0, 100, 100, 500, 500)))
+	require.NoError(t, log.Add(planned(1, 103, 100, 500, 500)))
+	require.NoError(t, log.Add(planned(2, 90, 100, 400, 500)))
+	var out strings.Builder
+	require.NoError(t, log.Summary().Text(&out))
+	require.Equal(t, `3 ranks, 1 step of 1 microbatch, 3 records in schema 1
+
+   rank   level    peak   planned   reserved   growth per microbatch
+      0   100 B   500 B     500 B    4.0 KiB                     0 B
+      1   103 B   500 B     500 B    4.0 KiB                     0 B
+      2    90 B   400 B     500 B    4.0 KiB                     0 B
+
+nothing grows
+rank 1 had up to 3 B more than planned; peak 500 B, planned 500 B
+rank 2 stays within its plan: peak 400 B of 500 B
+measured as planned, to the byte, on 1 of 3 ranks
+`, out.String())
+}
+
+func TestOwners(t *testing.T) {
+	log := minimals(t, 1, 1, func(int, int) int64 { return 1 })
+	for i := range 5000 {
+		require.NoError(t, log.Add(&memlog.Record{Schema: 1, Owner: &memory.Info{Name: fmt.Sprint("name\x1b", i%4990), Class: memory.Saved, Bytes: 10}}))
+	}
+	require.NoError(t, log.Add(&memlog.Record{Schema: 1, Owner: &memory.Info{Name: strings.Repeat("x", 1<<16), Class: memory.FP8, Bytes: 3000}}))
+	s := log.Summary()
+	require.Len(t, s.Owners, 4098, "4096 names and one for all others, by class")
+	require.Equal(t, memreport.Owner{Name: "(other names)", Class: "saved", Bytes: 8940, Buffers: 894}, s.Owners[0])
+	var out strings.Builder
+	require.NoError(t, s.Text(&out))
+	require.Contains(t, out.String(), "live when the log was dumped, 51.8 KiB (53,000 bytes):\n")
+	require.NotContains(t, out.String(), "\x1b")
+	require.Less(t, out.Len(), 2000)
+}
+
+func TestMostRanks(t *testing.T) {
+	log := &memreport.Log{}
+	for rank := range memreport.MostRanks {
+		require.NoError(t, log.Add(minimal(0, rank, 0, 1)))
+	}
+	require.ErrorIs(t, log.Add(minimal(0, memreport.MostRanks, 0, 1)), memreport.ErrRanks)
+	require.NoError(t, log.Add(minimal(0, 5, 1, 1)), "ranks that are known go on")
+	var out strings.Builder
+	require.NoError(t, log.Summary().Text(&out))
+	require.Less(t, strings.Count(out.String(), "\n"), 50)
+}
+
+// However long the log is, what is kept of it and the page are the same size, and the
+// one record that is highest is on it.
+func TestPageIsBounded(t *testing.T) {
+	log := &memreport.Log{}
+	for i := range 200_000 {
+		r := excessive(int64(i/8192), i%2, i/2%4096, 0, 0)
+		if i == 77_777 {
+			r.Live, r.Peak = 987_654_321, 987_654_321
+		}
+		require.NoError(t, log.Add(r))
+	}
+	var page bytes.Buffer
+	require.NoError(t, log.Page("a <log>").Write(&page))
+	text := page.String()
+	require.Less(t, len(text), 1<<20)
+	require.Contains(t, text, "987,654,321 bytes, rank 1 at step 9, microbatch 2024")
+	require.Contains(t, text, "a &lt;log&gt;")
+	for _, not := range []string{"NaN", "Inf", "http", "src="} {
+		require.NotContains(t, text, not)
+	}
+}
+
+// Every kind of log makes a page and JSON.
+func TestPageOfAnything(t *testing.T) {
+	leaking := &memreport.Log{}
+	for mb := range 20 {
+		require.NoError(t, leaking.Add(excessive(0, 0, mb, int64(mb), 1)))
+	}
+	full := &memreport.Log{}
+	require.NoError(t, full.Add(planned(3, 1, 2, 3, 4)))
+	require.NoError(t, full.Add(minimal(0, 5, 0, 7)))
+	require.NoError(t, full.Add(&memlog.Record{Schema: 1, Owner: &memory.Info{Name: "o", Bytes: 1}}))
+	for name, log := range map[string]*memreport.Log{
+		"empty": {}, "one": minimals(t, 1, 1, func(int, int) int64 { return 0 }), "leaking": leaking, "mixed": full,
+		"steps": minimals(t, 30, 3, func(step, _ int) int64 { return 10 * int64(step) }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var page bytes.Buffer
+			require.NoError(t, log.Page(name).Write(&page))
+			require.NotContains(t, page.String(), "NaN")
+			_, err := json.Marshal(log.Summary())
+			require.NoError(t, err)
+		})
+	}
+}

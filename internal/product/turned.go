@@ -1,0 +1,52 @@
+package product
+
+// turnedRows is the most rows of C of a product that is turned.
+const turnedRows = 96
+
+// turns says whether the product is computed as its transpose, bᵀ·aᵀ, where B is
+// stored transposed and A has few rows: it would take longer to pack B than to use
+// it. The other figures are measured.
+func (p *Product) turns(m, k int, b Matrix) bool {
+	const few, shallow = 32, 128
+	return b.Trans && few <= m && m <= turnedRows && k >= shallow && p.Instructions == AVX512
+}
+
+// turned is Multiply by the transpose, which has the same sums. A is packed, all its
+// rows at once, and B is read where it lies, in tiles of its columns. The columns of C
+// that belong to a tile are the rows of scratch memory.
+func (p *Product) turned(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
+	a.Trans, b.Trans = !a.Trans, !b.Trans
+	shape := shapes[p.Instructions]
+	most := len(p.b) / ((m + shape.panel - 1) / shape.panel * shape.panel)
+	for k0 := 0; k0 < k; {
+		depth := share(k-k0, most, 8)
+		block := p.block(a.From(k0, 0), depth, m, true)
+		add := accumulate || k0 > 0
+		for j0 := 0; j0 < n; {
+			rows := share(n-j0, shape.rows, 1)
+			if add {
+				p.flip(p.c, m, c[j0:], stride, m, rows)
+			}
+			block.ahead = nil
+			if j0+rows < n {
+				block.ahead = b.From(j0+rows, k0).Data
+			}
+			p.sweep(rows, depth, m, direct(b.From(j0, k0)), block, p.c, m, add)
+			p.flip(c[j0:], stride, p.c, m, rows, m)
+			j0 += rows
+		}
+		k0 += depth
+	}
+}
+
+// flip writes the transpose of rows×cols elements of src to dst.
+func (p *Product) flip(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
+	if rows < 8 {
+		p.transpose(dst, dstStride, src, srcStride, rows, cols)
+		return
+	}
+	for i := 0; i < rows; i += 8 {
+		i = min(i, rows-8) // the last rows are copied twice where 8 does not divide them
+		p.transpose(dst[i:], dstStride, src[i*srcStride:], srcStride, 8, cols)
+	}
+}

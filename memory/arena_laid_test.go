@@ -1,0 +1,413 @@
+package memory_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/memory"
+)
+
+// script is a step in the small: at each place some buffers are born and some end.
+type script struct {
+	layout memory.Layout
+	places [][]event
+}
+
+// event is the next birth (buffer is its number), or the end of a buffer.
+type event struct {
+	buffer int
+	end    bool
+}
+
+// planner writes a script, and lays its buffers out first fit.
+type planner struct {
+	script
+	live  []memory.Birth
+	names []int
+	marks uint64
+	count int
+}
+
+func (p *planner) birth(class memory.Class, bytes int64, atMost bool) int {
+	offset := int64(0)
+	for again := true; again; {
+		again = false
+		for _, b := range p.live {
+			if offset < b.Offset+b.Bytes && b.Offset < offset+bytes {
+				offset, again = (b.Offset+b.Bytes+3)/4*4, true
+			}
+		}
+	}
+	b := memory.Birth{Offset: offset, Bytes: bytes, Class: class, Live: p.marks, AtMost: atMost}
+	p.marks += memory.Mark(offset, bytes)
+	p.live, p.names = append(p.live, b), append(p.names, p.count)
+	p.layout.Births = append(p.layout.Births, b)
+	p.layout.Height = max(p.layout.Height, offset+bytes)
+	p.count++
+	p.event(event{buffer: p.count - 1})
+	return p.count - 1
+}
+
+func (p *planner) end(i int) {
+	b := p.live[i]
+	p.marks -= memory.Mark(b.Offset, b.Bytes)
+	p.event(event{buffer: p.names[i], end: true})
+	p.live, p.names = append(p.live[:i:i], p.live[i+1:]...), append(p.names[:i:i], p.names[i+1:]...)
+}
+
+func (p *planner) place() {
+	p.places = append(p.places, nil)
+	p.layout.Places = append(p.layout.Places, int32(len(p.layout.Births)))
+	p.layout.Levels = append(p.layout.Levels, memory.Level{})
+}
+
+func (p *planner) event(e event) {
+	last := len(p.places) - 1
+	p.places[last] = append(p.places[last], e)
+}
+
+func (p *planner) done() *script {
+	p.layout.Places = append(p.layout.Places, int32(len(p.layout.Births)))
+	return &p.script
+}
+
+// example is three buffers at two places: the third lies where the first was.
+func example() *script {
+	p := &planner{}
+	p.place()
+	p.birth(memory.Saved, 1000, false)
+	p.birth(memory.Workspace, 400, true)
+	p.end(0)
+	p.place()
+	p.birth(memory.Activation, 996, false)
+	return p.done()
+}
+
+func TestLaid(t *testing.T) {
+	a := open(t, 1<<20, 0)
+	weights := alloc(t, a, memory.Resident, 100)
+	s := example()
+	require.NoError(t, a.Lay(&s.layout))
+	a.At(0)
+	first := alloc(t, a, memory.Saved, 1000)
+	base := address(t, a, first)
+	second := alloc(t, a, memory.Workspace, 77) // fewer than planned: at most 400
+	require.EqualValues(t, 77, a.Bytes(second))
+	require.EqualValues(t, 1000, address(t, a, second)-base)
+	grads := alloc(t, a, memory.Resident, 100) // in mid-step, at the top
+	require.Greater(t, address(t, a, grads), base+s.layout.Height)
+	release(t, a, first)
+	a.At(1)
+	third := alloc(t, a, memory.Activation, 996)
+	require.Equal(t, base, address(t, a, third))
+	require.NoError(t, a.Check())
+	require.EqualValues(t, 77+996+200, a.Live())
+	require.Equal(t, memory.Activation, a.Class(third))
+	_, err := a.Release(first)
+	require.ErrorIs(t, err, memory.ErrStale)
+	release(t, a, second, third)
+	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.Check())
+
+	var stats memory.Stats
+	a.Stats(&stats)
+	require.EqualValues(t, s.layout.Height+256, stats.Reserved)
+	require.Equal(t, base, address(t, a, alloc(t, a, memory.Saved, 10)), "first fit again")
+	release(t, a, weights, grads)
+}
+
+// What the layout does not have is refused with what was asked for and what is planned.
+func TestLaidUnplanned(t *testing.T) {
+	a := open(t, 1<<20, 0)
+	s := example()
+	require.NoError(t, a.Lay(&s.layout))
+	refused := func(class memory.Class, bytes int64, text string) {
+		t.Helper()
+		before := a.Live()
+		_, err := a.Alloc(class, bytes)
+		require.ErrorIs(t, err, memory.ErrUnplanned)
+		require.ErrorContains(t, err, text)
+		require.Equal(t, before, a.Live())
+		require.NoError(t, a.Check())
+		var e *memory.PlanError
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, []any{class, bytes}, []any{e.Class, e.Bytes})
+	}
+	refused(memory.Saved, 1000, "1000 bytes (saved) asked for as allocation 0 of place 0; nothing more is planned there")
+	a.At(0)
+	refused(memory.Saved, 999, "999 bytes (saved) asked for as allocation 0 of place 0; planned are 1000 bytes (saved)")
+	refused(memory.Carry, 1000, "planned are 1000 bytes (saved)")
+	first := alloc(t, a, memory.Saved, 1000)
+	refused(memory.Workspace, 401, "401 bytes (workspace) asked for as allocation 1 of place 0; planned are at most 400 bytes (workspace)")
+	refused(memory.Workspace, math.MaxInt64, "planned are at most 400 bytes")
+	second := alloc(t, a, memory.Workspace, 400)
+	refused(memory.Workspace, 4, "allocation 2 of place 0; nothing more is planned there")
+	for _, place := range []int{2, -1, math.MaxInt} {
+		a.At(place)
+		refused(memory.Saved, 1000, "nothing more is planned there")
+	}
+	_, err := a.Alloc(memory.Saved, 0)
+	require.EqualError(t, err, "memory: alloc of 0 bytes (saved): the size must be positive")
+	_, err = a.Alloc(memory.Class(memory.NumClasses), 4)
+	require.ErrorContains(t, err, "unknown class")
+	release(t, a, first, second)
+	require.NoError(t, a.Lay(nil))
+	a.At(0) // says nothing where no layout is
+	release(t, a, alloc(t, a, memory.Carry, 5000))
+}
+
+// A buffer that outlives its plan is not written over: who is in the way is named. Where
+// nothing is in the way it does not matter that more, or less, is live than planned.
+func TestLaidOverlap(t *testing.T) {
+	a := open(t, 1<<20, 0)
+	s := example()
+	require.NoError(t, a.Lay(&s.layout))
+	a.At(0)
+	first, second := alloc(t, a, memory.Saved, 1000), alloc(t, a, memory.Workspace, 400)
+	a.At(1)
+	_, err := a.Alloc(memory.Activation, 996)
+	require.ErrorIs(t, err, memory.ErrOverlap)
+	var e *memory.PlanError
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, memory.Info{Handle: first, Class: memory.Saved, Bytes: 1000, Plain: 1}, e.Owner)
+	require.EqualError(t, err, "memory: the place of the buffer is not free: 996 bytes (activation) asked for as allocation 0 of place 1; "+
+		"its offset 0 is taken: 1000 bytes (saved), allocation 0 since the arena was made, were not released")
+	require.NoError(t, a.Check())
+	release(t, a, first, second)
+	third := alloc(t, a, memory.Activation, 996) // second is not there, and nothing is in the way
+	require.NoError(t, a.Check())
+	release(t, a, third)
+}
+
+// A step does not begin over what is left of another one.
+func TestLaidRefusesWhatIsLive(t *testing.T) {
+	a := open(t, 1<<20, 0)
+	alloc(t, a, memory.Resident, 50)
+	var handles []memory.Handle
+	for range 6 {
+		handles = append(handles, alloc(t, a, memory.Saved, 300))
+	}
+	s := example()
+	err := a.Lay(&s.layout)
+	require.ErrorIs(t, err, memory.ErrLive)
+	require.EqualError(t, err, "memory: something of a step is live: Lay: "+
+		"300 bytes (saved; 1 plain, 0 held; allocation 1), 300 bytes (saved; 1 plain, 0 held; allocation 2), "+
+		"300 bytes (saved; 1 plain, 0 held; allocation 3), 300 bytes (saved; 1 plain, 0 held; allocation 4), 2 more")
+	release(t, a, handles...)
+	require.NoError(t, a.Lay(&s.layout))
+	a.At(0)
+	first := alloc(t, a, memory.Saved, 1000)
+	require.ErrorIs(t, a.Lay(&s.layout), memory.ErrLive)
+	require.NoError(t, a.Lay(nil))
+
+	// It lives on where it was, and nothing is placed over it.
+	base := address(t, a, first)
+	other := alloc(t, a, memory.Saved, 64)
+	require.GreaterOrEqual(t, address(t, a, other), base+1000)
+	require.ErrorIs(t, a.Lay(&s.layout), memory.ErrLive)
+	require.NoError(t, a.Check())
+	release(t, a, other, first)
+	require.NoError(t, a.Check())
+	require.NoError(t, a.Lay(&s.layout))
+	require.NoError(t, a.Lay(&s.layout), "nothing is live: it may be laid again")
+	require.NoError(t, a.Lay(nil))
+	require.NoError(t, a.Lay(nil))
+}
+
+func TestLaidOutOfMemory(t *testing.T) {
+	a := open(t, 64<<10, 0)
+	weights := alloc(t, a, memory.Resident, 40<<10)
+	s := &memory.Layout{Height: 40 << 10, Places: []int32{0}}
+	err := a.Lay(s)
+	require.ErrorIs(t, err, memory.ErrOutOfMemory)
+	require.EqualError(t, err, "memory: out of memory: a step needs 40960 bytes; the arena has 65536, of which 40960 are Resident")
+	require.NoError(t, a.Check())
+	release(t, a, weights)
+	require.NoError(t, a.Lay(s))
+	require.NoError(t, a.Lay(nil))
+	require.ErrorIs(t, a.Lay(&memory.Layout{Height: 65 << 10, Places: []int32{0}}), memory.ErrOutOfMemory)
+	require.NoError(t, a.Close())
+	require.ErrorIs(t, a.Lay(s), memory.ErrClosed)
+	require.NoError(t, a.Lay(nil))
+}
+
+func TestLayoutValidate(t *testing.T) {
+	require.NoError(t, example().layout.Validate())
+	require.NoError(t, (&memory.Layout{Places: []int32{0}}).Validate())
+	for text, spoil := range map[string]func(*memory.Layout){
+		"its height is -1":                      func(l *memory.Layout) { l.Height = -1 },
+		"birth 1 has 400 bytes at offset 1000":  func(l *memory.Layout) { l.Height = 1399 },
+		"birth 0 has 0 bytes":                   func(l *memory.Layout) { l.Births[0].Bytes = 0 },
+		"birth 0 has 9223372036854775807 bytes": func(l *memory.Layout) { l.Births[0].Bytes = math.MaxInt64 },
+		"at offset -4":                          func(l *memory.Layout) { l.Births[2].Offset = -4 },
+		"birth 2 is at offset 2":                func(l *memory.Layout) { l.Births[2].Offset = 2 },
+		"birth 0 is of class resident":          func(l *memory.Layout) { l.Births[0].Class = memory.Resident },
+		"birth 0 is of class class(?)":          func(l *memory.Layout) { l.Births[0].Class = 200 },
+		"it has 3 bounds of places and 1":       func(l *memory.Layout) { l.Levels = l.Levels[:1] },
+		"bound 0 of its places is 1":            func(l *memory.Layout) { l.Places[0] = 1 },
+		"bound 2 of its places is 1, after 2":   func(l *memory.Layout) { l.Places[2] = 1 },
+		"its places have 2 births, of 3":        func(l *memory.Layout) { l.Places[2] = 2 },
+	} {
+		l := example().layout
+		spoil(&l)
+		require.ErrorIs(t, l.Validate(), memory.ErrLayout)
+		require.ErrorContains(t, l.Validate(), text)
+		a := open(t, 1<<20, 0)
+		require.Equal(t, l.Validate(), a.Lay(&l))
+	}
+	require.ErrorIs(t, (&memory.Layout{}).Validate(), memory.ErrLayout)
+}
+
+// A mark tells buffers apart that swapped their sizes, or their places.
+func TestMark(t *testing.T) {
+	require.NotEqual(t, memory.Mark(0, 64)+memory.Mark(64, 128), memory.Mark(0, 128)+memory.Mark(64, 64))
+	sums := map[uint64]bool{}
+	for i := range int64(200) {
+		for j := range int64(200) {
+			mark := memory.Mark(64*i, 64*(j+1))
+			require.NotZero(t, mark)
+			sums[mark] = true
+		}
+	}
+	require.Len(t, sums, 200*200)
+}
+
+// drawScript draws a step of some places.
+func drawScript(t *rapid.T) *script {
+	p := &planner{}
+	for range rapid.IntRange(1, 8).Draw(t, "places") {
+		p.place()
+		for range rapid.IntRange(0, 8).Draw(t, "events") {
+			if n := len(p.live); n > 0 && rapid.IntRange(0, 9).Draw(t, "end") < 5 {
+				p.end(rapid.IntRange(0, n-1).Draw(t, "which"))
+				continue
+			}
+			class := memory.Class(rapid.IntRange(1, memory.NumClasses-1).Draw(t, "class"))
+			p.birth(class, rapid.Int64Range(1, 300).Draw(t, "bytes"), rapid.Bool().Draw(t, "at most"))
+		}
+	}
+	p.place()
+	for len(p.live) > 0 {
+		p.end(0)
+	}
+	return p.done()
+}
+
+// Random steps lie where their layouts say, time after time, with first fit in between,
+// and hand out no byte twice.
+func TestLaidAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 18})
+		require.NoError(t, err)
+		defer a.Close()
+		scripts := []*script{drawScript(t), drawScript(t)}
+		var serial uint64
+		for range rapid.IntRange(1, 5).Draw(t, "steps") {
+			for range rapid.IntRange(0, 2).Draw(t, "between") {
+				h, err := a.Alloc(memory.Saved, rapid.Int64Range(1, 2000).Draw(t, "free bytes"))
+				require.NoError(t, err)
+				_, err = a.Release(h)
+				require.NoError(t, err)
+				serial++
+			}
+			run(t, a, scripts[rapid.IntRange(0, 1).Draw(t, "script")], &serial)
+		}
+	})
+}
+
+// run runs a step and compares the arena with a map after every event.
+func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
+	type buffer struct {
+		handle memory.Handle
+		fill   byte
+		bytes  int64
+	}
+	require.NoError(t, a.Lay(&s.layout))
+	live := map[int]buffer{}
+	var base, sum, peak int64
+	base = -1
+	a.ResetPeak()
+	for place, events := range s.places {
+		a.At(place)
+		for _, e := range events {
+			if e.end {
+				b := live[e.buffer]
+				freed, err := a.Release(b.handle)
+				require.NoError(t, err)
+				require.Equal(t, b.bytes, freed)
+				require.ErrorIs(t, a.Retain(b.handle), memory.ErrStale)
+				sum -= b.bytes
+				delete(live, e.buffer)
+			} else {
+				birth := s.layout.Births[e.buffer]
+				bytes := birth.Bytes
+				if birth.AtMost {
+					bytes = rapid.Int64Range(1, bytes).Draw(t, "fewer")
+				}
+				h, err := a.Alloc(birth.Class, bytes)
+				require.NoError(t, err)
+				data, err := a.Data(h)
+				require.NoError(t, err)
+				require.Len(t, data, int(bytes))
+				at := addressOf(data)
+				if base < 0 {
+					base = at - birth.Offset
+				}
+				require.Equal(t, birth.Offset, at-base)
+				*serial++
+				require.Equal(t, *serial, a.Mark())
+				b := buffer{h, byte(*serial), bytes}
+				for i := range data {
+					data[i] = b.fill
+				}
+				live[e.buffer] = b
+				sum += bytes
+				peak = max(peak, sum)
+			}
+			require.NoError(t, a.Check())
+			require.Equal(t, sum, a.Live())
+			for _, b := range live {
+				data, err := a.Data(b.handle)
+				require.NoError(t, err)
+				for _, x := range data {
+					if x != b.fill {
+						t.Fatalf("handle %v: somebody else wrote there", b.handle)
+					}
+				}
+			}
+		}
+	}
+	var stats memory.Stats
+	a.Stats(&stats)
+	require.Equal(t, peak, stats.Peak)
+	require.NoError(t, a.Lay(nil))
+}
+
+// A planned step allocates nothing on the Go heap (L11).
+func TestLaidAllocatesNothing(t *testing.T) {
+	a := open(t, 1<<20, 0)
+	s := example()
+	step := func() {
+		err := a.Lay(&s.layout)
+		a.At(0)
+		x, one := a.Alloc(memory.Saved, 1000)
+		y, two := a.Alloc(memory.Workspace, 300)
+		_, three := a.Release(x)
+		a.At(1)
+		z, four := a.Alloc(memory.Activation, 996)
+		_, five := a.Release(y)
+		_, six := a.Release(z)
+		if fault := errors.Join(err, one, two, three, four, five, six, a.Lay(nil)); fault != nil {
+			panic(fault)
+		}
+	}
+	step()
+	if !invariants.Enabled {
+		require.Zero(t, testing.AllocsPerRun(100, step))
+	}
+}

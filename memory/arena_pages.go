@@ -1,0 +1,293 @@
+package memory
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+
+	"github.com/weir-ml/weir/internal/invariants"
+)
+
+// saved is what ReleasePages wrote and RestorePages reads back: the bytes of buffers,
+// one after the other.
+type saved struct {
+	buffers []savedBuffer
+	sum     uint32 // CRC-32 (Castagnoli) of all
+}
+
+type savedBuffer struct {
+	handle Handle
+	bytes  int64
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ReleasePages hands back the pages of the scopes, and keeps the addresses; see [Scoped].
+// A scope that is released already stays so.
+func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
+	if a.closed {
+		return fmt.Errorf("%w: ReleasePages", ErrClosed)
+	}
+	var going [NumScopes]bool
+	var keep []Scope
+	for _, scope := range scopes {
+		if int(scope) >= NumScopes {
+			return fmt.Errorf("memory: ReleasePages of unknown scope %d", scope)
+		}
+		if a.regions[scope].released || going[scope] {
+			continue
+		}
+		going[scope] = true
+		if !scope.dead() && a.regions[scope].live > 0 {
+			keep = append(keep, scope)
+		}
+	}
+	if l := &a.laid; l.layout != nil {
+		return fmt.Errorf("%w: ReleasePages at place %d of a step: end it first", ErrLive, l.place)
+	}
+	if err := a.idle("ReleasePages"); err != nil {
+		return err
+	}
+	if len(keep) > 0 {
+		if w == nil {
+			return fmt.Errorf("memory: ReleasePages of %s without a writer: only step and gradients are dead between steps", keep[0])
+		}
+		if a.saved.buffers != nil {
+			return fmt.Errorf("%w: ReleasePages of %s: what an earlier call wrote was not read back yet", ErrReleased, keep[0])
+		}
+		if err := a.save(w, keep); err != nil {
+			return err
+		}
+	}
+	var faults []error
+	for scope := range Scope(NumScopes) {
+		if !going[scope] {
+			continue
+		}
+		for _, run := range a.runs(scope, false) {
+			if err := a.pager.Discard(a.pages.mem[run.off : run.off+run.size]); err != nil {
+				faults = append(faults, fmt.Errorf("memory: ReleasePages of %s: the system does not take %d bytes back: %w", scope, run.size, err))
+			}
+		}
+		a.gone(scope)
+	}
+	return errors.Join(faults...)
+}
+
+// gone enters that the pages of a scope are released.
+func (a *Arena) gone(scope Scope) {
+	switch scope {
+	case StepScope: // has no buffers, and new ones get new pages
+		a.laid.held, a.laid.present = max(a.laid.held, a.low), 0
+		a.low = a.residentBelow(a.low)
+		if invariants.Enabled {
+			a.poisonFree()
+		}
+		return
+	case Weights: // nobody is to be placed in gaps without pages
+		var above spans
+		for _, f := range a.free {
+			if start := max(f.off, a.high); start < f.off+f.size {
+				above = append(above, span{start, f.off + f.size - start})
+			}
+		}
+		for _, f := range above {
+			a.free.takeAt(f.off, f.size)
+		}
+		a.regions[Weights].free = above
+	}
+	a.regions[scope].released = true
+	a.released++
+}
+
+// back enters that the pages of all scopes are there again.
+func (a *Arena) back() {
+	l := &a.laid
+	if l.held > 0 {
+		l.present = max(l.present, a.paged(l.held))
+		a.low = max(a.low, min(l.held, a.high))
+		l.held = 0
+	}
+	if invariants.Enabled {
+		a.poisonBack()
+	}
+	for i := range a.regions {
+		a.regions[i].released = false
+		if Scope(i) != Weights {
+			a.shrink(Scope(i))
+		}
+	}
+	for _, f := range a.regions[Weights].free {
+		a.free.give(f.off, f.size)
+	}
+	a.regions[Weights].free = nil
+	a.released, a.saved = 0, saved{}
+	if invariants.Enabled {
+		a.poisonFree()
+	}
+}
+
+// save writes the buffers of the scopes, in the order of their allocation.
+func (a *Arena) save(w io.Writer, scopes []Scope) error {
+	var out saved
+	for info := range a.All() {
+		s := &a.slots[info.Handle.slot]
+		if !slices.Contains(scopes, s.scope) {
+			continue
+		}
+		data := a.pages.mem[s.off : s.off+s.bytes]
+		if _, err := w.Write(data); err != nil {
+			return fmt.Errorf("memory: ReleasePages writes %s, and released nothing: %w", s.scope, err)
+		}
+		out.sum = crc32.Update(out.sum, castagnoli, data)
+		out.buffers = append(out.buffers, savedBuffer{info.Handle, s.bytes})
+	}
+	a.saved = out
+	return nil
+}
+
+// RestorePages takes back what ReleasePages released; see [Scoped].
+func (a *Arena) RestorePages(r io.Reader) error {
+	switch {
+	case a.closed:
+		return fmt.Errorf("%w: RestorePages", ErrClosed)
+	case a.released == 0 && a.laid.held == 0:
+		return nil
+	case r == nil && a.saved.buffers != nil:
+		return fmt.Errorf("%w: RestorePages without a reader, and ReleasePages wrote %d buffers", ErrSaved, len(a.saved.buffers))
+	}
+	var runs []span
+	for scope := range Scope(NumScopes) {
+		if a.regions[scope].released || scope == StepScope && a.laid.held > 0 {
+			runs = append(runs, a.runs(scope, false)...)
+		}
+	}
+	for i, run := range runs {
+		err := a.pages.commit(run.off, run.off+run.size)
+		if err == nil {
+			err = a.pager.Populate(a.pages.mem[run.off : run.off+run.size])
+		}
+		if err != nil {
+			a.discard(runs[:i+1])
+			return fmt.Errorf("%w: RestorePages: the system does not supply %d bytes: %w", ErrOutOfMemory, run.size, err)
+		}
+	}
+	if err := a.load(r); err != nil {
+		a.discard(runs)
+		return err
+	}
+	a.back()
+	return nil
+}
+
+// discard hands pages back again that are of no use without the others.
+func (a *Arena) discard(runs []span) {
+	for _, run := range runs {
+		_ = a.pager.Discard(a.pages.mem[run.off : run.off+run.size]) // The first error is the one to tell.
+	}
+}
+
+// load reads what save wrote. Buffers that ended since are skipped.
+func (a *Arena) load(r io.Reader) error {
+	var sum uint32
+	var skipped []byte
+	for _, b := range a.saved.buffers {
+		var data []byte
+		if s := a.lookup(b.handle); s != nil {
+			data = a.pages.mem[s.off : s.off+s.bytes]
+		} else {
+			skipped = slices.Grow(skipped[:0], int(b.bytes))[:b.bytes]
+			data = skipped
+		}
+		if _, err := io.ReadFull(r, data); err != nil {
+			return fmt.Errorf("%w: RestorePages reads a buffer of %d bytes: %w", ErrSaved, b.bytes, err)
+		}
+		sum = crc32.Update(sum, castagnoli, data)
+	}
+	if sum != a.saved.sum {
+		return fmt.Errorf("%w: its checksum is %08x, want %08x", ErrSaved, sum, a.saved.sum)
+	}
+	return nil
+}
+
+// runs returns the runs of whole pages that belong to a scope: those of its extents; for
+// Weights what its buffers lie on, and all that nobody has above the high mark; for
+// StepScope what steps have touched, or where they could have, without the pages of what
+// is Resident.
+func (a *Arena) runs(scope Scope, all bool) []span {
+	var runs []span
+	switch scope {
+	case StepScope:
+		end := max(a.low, a.laid.area, a.laid.present, a.laid.held)
+		if all {
+			end = a.high
+		}
+		runs = a.without([]span{{0, min(a.paged(end), a.capacity)}}, func(s *slot) bool { return s.scope != StepScope })
+	case Weights:
+		start := a.high
+		for i := range a.slots {
+			if s := &a.slots[i]; s.scope == Weights && s.live() {
+				start = min(start, s.off)
+			}
+		}
+		start &^= a.page - 1
+		runs = a.without([]span{{start, a.capacity - start}}, func(s *slot) bool { return s.scope == StepScope })
+	default:
+		for _, e := range a.regions[scope].extents {
+			runs = append(runs, e.span)
+		}
+	}
+	return runs
+}
+
+// without takes the pages of all extents and of some live buffers out of runs of pages.
+func (a *Arena) without(runs []span, out func(*slot) bool) []span {
+	var holes []span
+	for i := range a.regions {
+		for _, e := range a.regions[i].extents {
+			holes = append(holes, e.outer())
+		}
+	}
+	for i := range a.slots {
+		if s := &a.slots[i]; s.live() && out(s) {
+			off := s.off &^ (a.page - 1)
+			holes = append(holes, span{off, a.paged(s.off+a.size(s)) - off})
+		}
+	}
+	slices.SortFunc(holes, func(x, y span) int { return cmp.Compare(x.off, y.off) })
+	for _, hole := range holes {
+		var left []span
+		for _, run := range runs {
+			if end := min(run.off+run.size, hole.off); end > run.off {
+				left = append(left, span{run.off, end - run.off})
+			}
+			if start, end := max(run.off, hole.off+hole.size), run.off+run.size; start < end {
+				left = append(left, span{start, end - start})
+			}
+		}
+		runs = left
+	}
+	return runs
+}
+
+// residentBelow returns the highest end of a Resident buffer below a mark, 0 where there
+// is none: pages there are not a step's.
+func (a *Arena) residentBelow(mark int64) int64 {
+	var end int64
+	for i := range a.slots {
+		if s := &a.slots[i]; s.live() && s.off < mark {
+			end = max(end, min(s.off+a.size(s), mark))
+		}
+	}
+	for i := range a.regions {
+		for _, e := range a.regions[i].extents {
+			if outer := e.outer(); outer.off < mark {
+				end = max(end, min(outer.off+outer.size, mark))
+			}
+		}
+	}
+	return end
+}

@@ -1,0 +1,260 @@
+package memory_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memorytest"
+)
+
+// resident is an arena with two buffers of numbers in each resident scope.
+type resident struct {
+	*memory.Arena
+	handles map[memory.Scope][]memory.Handle
+	content map[memory.Handle][]byte
+}
+
+func newResident(t testing.TB, pages memory.Pager) *resident {
+	t.Helper()
+	a, err := memory.NewArena(memory.ArenaConfig{Capacity: 16 << 20, Pages: pages})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	r := &resident{a, map[memory.Scope][]memory.Handle{}, map[memory.Handle][]byte{}}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 2 {
+		for scope := memory.Weights; int(scope) < memory.NumScopes; scope++ {
+			h := allocIn(t, a, scope, 10000+int64(scope))
+			data, err := a.Data(h)
+			require.NoError(t, err)
+			for i := range data {
+				data[i] = byte(rng.Uint32())
+			}
+			r.handles[scope] = append(r.handles[scope], h)
+			r.content[h] = bytes.Clone(data)
+		}
+	}
+	return r
+}
+
+// same expects the content of the scopes, and of the rest.
+func (r *resident) same(t testing.TB, scopes ...memory.Scope) {
+	t.Helper()
+	for _, scope := range scopes {
+		for _, h := range r.handles[scope] {
+			data, err := r.Data(h)
+			require.NoError(t, err, scope)
+			require.True(t, bytes.Equal(r.content[h], data), scope)
+		}
+	}
+	require.NoError(t, r.Check())
+}
+
+func (r *resident) released(t testing.TB, scopes ...memory.Scope) {
+	t.Helper()
+	for _, scope := range scopes {
+		for _, h := range r.handles[scope] {
+			_, err := r.Data(h)
+			require.ErrorIs(t, err, memory.ErrReleased, scope)
+		}
+		s := r.Scope(scope)
+		require.Zero(t, s.Live, scope)
+		require.Zero(t, s.Reserved, scope)
+	}
+	require.NoError(t, r.Check())
+}
+
+// step is one planned step.
+func step(t testing.TB, a *memory.Arena) {
+	t.Helper()
+	s := example()
+	require.NoError(t, a.Lay(&s.layout))
+	a.At(0)
+	release(t, a, alloc(t, a, memory.Saved, 1000), alloc(t, a, memory.Workspace, 400))
+	a.At(1)
+	release(t, a, alloc(t, a, memory.Activation, 996))
+	require.NoError(t, a.Lay(nil))
+}
+
+var keeps = []memory.Scope{memory.Weights, memory.Optimizer, memory.Metadata}
+
+// What is dead between steps goes without a trace, what is not comes back bit for bit.
+func TestReleasePages(t *testing.T) {
+	for name, kept := range map[string][]memory.Scope{
+		"dead": nil, "weights": keeps[:1], "optimizer": keeps[1:2], "all": keeps,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newResident(t, nil)
+			step(t, r.Arena)
+			var before memory.Stats
+			r.Stats(&before)
+			at := address(t, r.Arena, r.handles[memory.Gradients][0])
+
+			var file bytes.Buffer
+			going := append([]memory.Scope{memory.StepScope, memory.Gradients, memory.Gradients}, kept...)
+			require.NoError(t, r.ReleasePages(&file, going...))
+			require.NoError(t, r.ReleasePages(nil, going...), "they are released")
+			r.released(t, going...)
+			require.EqualValues(t, 20000+2*int64(memory.Gradients), r.Scope(memory.Gradients).Released)
+			var stats memory.Stats
+			r.Stats(&stats)
+			require.Equal(t, before.Live, stats.Live, "the book of allocations is as it was")
+			if name == "all" && !invariants.Enabled { // guards count
+				require.Zero(t, stats.Reserved)
+			}
+			require.Less(t, stats.Reserved, before.Reserved)
+			s := example()
+			require.ErrorIs(t, r.Lay(&s.layout), memory.ErrReleased)
+			_, err := r.AllocIn(memory.Gradients, 100)
+			require.ErrorIs(t, err, memory.ErrReleased)
+
+			require.NoError(t, r.RestorePages(&file))
+			require.Zero(t, file.Len())
+			r.same(t, keeps...)
+			r.Stats(&stats)
+			require.Equal(t, before, stats)
+			require.Equal(t, at, address(t, r.Arena, r.handles[memory.Gradients][0]))
+			step(t, r.Arena)
+			require.NoError(t, r.RestorePages(nil), "nothing is released")
+			for _, handles := range r.handles {
+				release(t, r.Arena, handles...)
+			}
+			require.NoError(t, r.Check())
+		})
+	}
+}
+
+// Weights and moments go to a file and come back.
+func TestReleasePagesToFile(t *testing.T) {
+	r := newResident(t, nil)
+	f, err := os.Create(filepath.Join(t.TempDir(), "weights"))
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, r.ReleasePages(f, memory.Weights, memory.Optimizer))
+	r.same(t, memory.Gradients, memory.Metadata)
+	_, err = f.Seek(0, io.SeekStart)
+	require.NoError(t, err)
+	require.NoError(t, r.RestorePages(f))
+	r.same(t, memory.Weights, memory.Optimizer, memory.Gradients, memory.Metadata)
+}
+
+// Nothing is released while a step is under way, or something of one is live.
+func TestReleasePagesRefused(t *testing.T) {
+	r := newResident(t, nil)
+	saved := alloc(t, r.Arena, memory.Saved, 700)
+	err := r.ReleasePages(nil, memory.StepScope, memory.Gradients)
+	require.ErrorIs(t, err, memory.ErrLive)
+	require.ErrorContains(t, err, "ReleasePages: 700 bytes (saved; 1 plain, 0 held; allocation 8)")
+	release(t, r.Arena, saved)
+	s := example()
+	require.NoError(t, r.Lay(&s.layout))
+	r.At(1)
+	err = r.ReleasePages(nil, memory.Gradients)
+	require.ErrorIs(t, err, memory.ErrLive)
+	require.ErrorContains(t, err, "at place 1 of a step")
+	require.NoError(t, r.Lay(nil))
+	for _, scope := range keeps {
+		require.ErrorContains(t, r.ReleasePages(nil, memory.StepScope, scope), scope.String()+" without a writer")
+	}
+	require.ErrorContains(t, r.ReleasePages(nil, memory.Scope(memory.NumScopes)), "unknown scope 5")
+	r.same(t, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata)
+	require.NoError(t, r.Close())
+	require.ErrorIs(t, r.ReleasePages(nil, memory.StepScope), memory.ErrClosed)
+	require.ErrorIs(t, r.RestorePages(nil), memory.ErrClosed)
+}
+
+// full is a writer on a disk that fills up.
+type full struct{ left int }
+
+var errFull = errors.New("no space left on device")
+
+func (f *full) Write(b []byte) (int, error) {
+	if f.left -= len(b); f.left < 0 {
+		return 0, errFull
+	}
+	return len(b), nil
+}
+
+// A writer that fails costs nothing, and a reader that fails can be tried again.
+func TestReleasePagesFaults(t *testing.T) {
+	r := newResident(t, nil)
+	err := r.ReleasePages(&full{left: 35000}, append(keeps, memory.StepScope, memory.Gradients)...)
+	require.ErrorIs(t, err, errFull)
+	require.ErrorContains(t, err, "released nothing")
+	r.same(t, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata)
+
+	var file bytes.Buffer
+	require.NoError(t, r.ReleasePages(&file, keeps[0], keeps[1]))
+	err = r.ReleasePages(&file, keeps[2])
+	require.ErrorIs(t, err, memory.ErrReleased, "one file at a time")
+	saved := file.Bytes()
+	torn := bytes.Clone(saved)
+	torn[12345]++
+	for _, reader := range []io.Reader{nil, bytes.NewReader(saved[:len(saved)-1]), bytes.NewReader(torn), bytes.NewReader(nil)} {
+		require.ErrorIs(t, r.RestorePages(reader), memory.ErrSaved)
+		r.released(t, keeps[0], keeps[1])
+	}
+	// A buffer that ends meanwhile is passed over.
+	gone := r.handles[memory.Weights][0]
+	release(t, r.Arena, gone)
+	_, err = r.Alloc(memory.Resident, 100)
+	require.ErrorIs(t, err, memory.ErrReleased)
+	require.NoError(t, r.Check())
+	r.handles[memory.Weights] = r.handles[memory.Weights][1:]
+	require.NoError(t, r.RestorePages(bytes.NewReader(saved)))
+	r.same(t, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata)
+	alloc(t, r.Arena, memory.Resident, 10001)
+	require.NoError(t, r.Check())
+}
+
+// The system may refuse any page, when a step is laid and when pages are taken back: an
+// error before anything happens, books as before, and all is well when it has pages again.
+func TestNthPageRefused(t *testing.T) {
+	page := int64(os.Getpagesize())
+	layout := &memory.Layout{
+		Height: 5 * page, Places: []int32{0, 1}, Levels: make([]memory.Level, 1),
+		Births: []memory.Birth{{Bytes: 5 * page, Class: memory.Saved}},
+	}
+	for n := range int64(5) {
+		pages := &memorytest.Pages{Bytes: page, Left: n}
+		r := newResident(t, pages)
+		var before, after memory.Stats
+		r.Stats(&before)
+		err := r.Lay(layout)
+		require.ErrorIs(t, err, memory.ErrOutOfMemory)
+		require.ErrorContains(t, err, "for a step: memorytest: ")
+		r.Stats(&after)
+		require.Equal(t, before, after)
+		require.NoError(t, r.Check())
+		pages.Left = 5
+		require.NoError(t, r.Lay(layout))
+		r.At(0)
+		release(t, r.Arena, alloc(t, r.Arena, memory.Saved, 5*page))
+		require.NoError(t, r.Lay(nil))
+
+		var file bytes.Buffer
+		require.NoError(t, r.ReleasePages(&file, append(keeps, memory.StepScope, memory.Gradients)...))
+		saved := file.Bytes()
+		needed := pages.Left
+		for pages.Left = 0; ; {
+			had := pages.Left
+			err := r.RestorePages(bytes.NewReader(saved))
+			if had >= needed {
+				require.NoError(t, err)
+				break
+			}
+			require.ErrorIs(t, err, memory.ErrOutOfMemory)
+			r.released(t, append(keeps, memory.Gradients)...)
+			pages.Left = had + 1
+		}
+		r.same(t, keeps...)
+	}
+}

@@ -1,0 +1,4 @@
+package minimalloc
+
+// ReadAtMost is Read with another limit of buffers and gaps.
+var ReadAtMost = read

@@ -1,0 +1,167 @@
+package leaks
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/memory/snapshot"
+)
+
+// Options say what is known of a snapshot.
+type Options struct {
+	// Microbatches is how many the trace holds, over all of its steps; 0 finds out.
+	Microbatches int
+}
+
+// Report is what was found, by device that has a trace or a segment.
+type Report struct {
+	Devices []Device `json:"devices"`
+}
+
+// Device is what was found on one device. Bytes of groups are as asked for.
+type Device struct {
+	Device       int     `json:"device"`
+	Entries      int     `json:"entries"`          // of the trace
+	Microbatches int     `json:"microbatches"`     // 0 where the trace has no period
+	Anchor       *Site   `json:"anchor,omitempty"` // whose calls cut the trace into microbatches; nil where it was cut evenly
+	Growing      []Group `json:"growing"`          // with microbatches, the fastest first
+	Standing     []Group `json:"standing"`         // live in the end, and not growing, the largest first
+	Before       Before  `json:"before"`
+	Live         int64   `json:"live"`     // bytes in live blocks, as rounded
+	Reserved     int64   `json:"reserved"` // bytes in segments
+	Pins         Pins    `json:"pins"`
+}
+
+// Group is the allocations of one call stack and one size.
+type Group struct {
+	Site   Site  `json:"site"`
+	Size   int64 `json:"size"`   // of each
+	Blocks int   `json:"blocks"` // live in the end
+	Bytes  int64 `json:"bytes"`  // of them
+	Freed  int   `json:"freed"`  // allocations of the group that were freed
+	Before int   `json:"before"` // more live blocks like these that were allocated before the trace
+
+	// Where it grows:
+	Each  int64 `json:"each,omitempty"`  // bytes that a microbatch adds, the median
+	First int   `json:"first,omitempty"` // microbatch since which, from 0
+	Count int   `json:"count,omitempty"` // microbatches that added
+	Place int   `json:"place,omitempty"` // of its first allocation within that microbatch, in allocations, from 0
+	Of    int   `json:"of,omitempty"`    // allocations of that microbatch
+}
+
+// Before is what the trace does not show.
+type Before struct {
+	Frees  int   `json:"frees"`  // of allocations before the trace
+	Blocks int   `json:"blocks"` // that are live in the end and were allocated before the trace
+	Bytes  int64 `json:"bytes"`  // of them
+	Full   bool  `json:"full"`   // some of them have a call stack: they were recorded, and the ring was full since
+}
+
+// Find reads a snapshot. It is an error where the snapshot has no trace, or where the
+// given number of microbatches is larger than that of allocations.
+func Find(s *snapshot.Snapshot, options Options) (*Report, error) {
+	r := &Report{}
+	devices := len(s.Traces)
+	for i := range s.Segments {
+		devices = max(devices, s.Segments[i].Device+1)
+	}
+	if devices > maxDevices {
+		return nil, fmt.Errorf("leaks: %d devices; at most %d are read", devices, maxDevices)
+	}
+	traced := false
+	for device := range devices {
+		h := follow(s, device)
+		if len(h.trace) == 0 && h.reserved == 0 {
+			continue
+		}
+		traced = traced || len(h.births) > 0
+		found, err := h.find(options)
+		if err != nil {
+			return nil, err
+		}
+		r.Devices = append(r.Devices, found)
+	}
+	if !traced {
+		return nil, errors.New("leaks: the snapshot has no trace: call torch.cuda.memory._record_memory_history() before the step, and take the snapshot after it")
+	}
+	return r, nil
+}
+
+const maxDevices = 1 << 10
+
+func (h *history) find(options Options) (Device, error) {
+	d := Device{Device: h.device, Entries: len(h.trace), Before: h.before, Live: h.live, Reserved: h.reserved, Pins: h.pins()}
+	cuts, anchor, err := h.cut(options.Microbatches)
+	if err != nil {
+		return d, err
+	}
+	d.Microbatches, d.Anchor = len(cuts), anchor
+	for _, births := range h.groups() {
+		g := h.group(births, cuts)
+		switch {
+		case g.Count > 0:
+			d.Growing = append(d.Growing, g)
+		case g.Blocks > 0:
+			d.Standing = append(d.Standing, g)
+		}
+	}
+	slices.SortStableFunc(d.Growing, func(a, b Group) int { return cmp.Compare(b.Each, a.Each) })
+	slices.SortStableFunc(d.Standing, func(a, b Group) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return d, nil
+}
+
+// enough is from how many microbatches allocations must be left over for a group to
+// grow: one or two may be what a first microbatch sets up.
+const enough = 3
+
+// group sums up the allocations of one stack and size, and decides whether it grows.
+func (h *history) group(births []int, cuts []int) Group {
+	first := &h.births[births[0]]
+	g := Group{Site: siteOf(first.frames), Size: first.size, Before: h.earlier[kin{first.stack, first.size}]}
+	longest := 0 // life of one that was freed, in microbatches
+	for _, i := range births {
+		if b := &h.births[i]; b.freed {
+			g.Freed++
+			longest = max(longest, microbatch(cuts, b.endedBy-1)-microbatch(cuts, i))
+		} else {
+			g.Blocks++
+			g.Bytes += b.size
+		}
+	}
+	added := map[int]int64{}
+	for _, i := range births {
+		mb := microbatch(cuts, i)
+		old := len(cuts) - 1 - mb
+		if h.births[i].freed || mb < 0 || g.Freed > 0 && old <= longest {
+			continue
+		}
+		if len(added) == 0 {
+			g.First = mb
+			start, end := bounds(cuts, mb, len(h.births))
+			g.Place, g.Of = i-start, end-start
+		}
+		added[mb] += h.births[i].size
+	}
+	if len(added) < enough {
+		g.First, g.Place, g.Of = 0, 0, 0
+		return g
+	}
+	var each []int64
+	for _, bytes := range added {
+		each = append(each, bytes)
+	}
+	slices.Sort(each)
+	g.Count, g.Each = len(each), each[len(each)/2]
+	return g
+}
+
+// Total returns the bytes that each microbatch adds, over all groups that grow.
+func (d *Device) Total() int64 {
+	var total int64
+	for _, g := range d.Growing {
+		total += g.Each
+	}
+	return total
+}

@@ -1,0 +1,162 @@
+package leaks_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory/snapshot"
+	"github.com/weir-ml/weir/memory/snapshot/leaks"
+)
+
+func find(t *testing.T, s *snapshot.Snapshot, options leaks.Options) leaks.Device {
+	t.Helper()
+	_, err := s.Rewind(0)
+	require.NoError(t, err, "the snapshot is one that an allocator makes")
+	report, err := leaks.Find(s, options)
+	require.NoError(t, err)
+	require.Len(t, report.Devices, 1)
+	_, err = json.Marshal(report)
+	require.NoError(t, err)
+	return report.Devices[0]
+}
+
+// TestPublished finds each of the published leaks, in a run with the guard removed that
+// the fix put there, and nothing in a run that has it; with one microbatch in flight
+// and with four, in native and in expandable segments.
+func TestPublished(t *testing.T) {
+	const microbatches = 24
+	for _, c := range []struct {
+		name   string
+		forget guard
+		site   []snapshot.Frame
+		text   string
+		each   int64
+		first  int
+		blocks int
+	}{
+		{"the loss is logged and keeps its graph (Fast-LLM 486)",
+			func(site []snapshot.Frame, _, _ int) bool { return &site[0] == &logits[0] }, logits, "loss.py:31 cross_entropy", 164 * mib, 0, 24},
+		{"attention keeps its saved tensors on its context (TransformerEngine 1935)",
+			func(site []snapshot.Frame, _, _ int) bool { return &site[0] == &attention[0] }, attention, "attention.py:104 forward", 4 * 24 * mib, 0, 96},
+		{"the operation fuser keeps those of one layer, once it fuses (TransformerEngine 2750)",
+			func(site []snapshot.Frame, mb, layer int) bool { return &site[0] == &mlp[0] && layer == 2 && mb >= 5 }, mlp, "mlp.py:33 forward", 12 * mib, 5, 19},
+	} {
+		for _, depth := range []int{1, 4} {
+			for _, expandable := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/in flight %d, expandable %v", c.name, depth, expandable), func(t *testing.T) {
+					s := newTraining(t, expandable)
+					s.train(microbatches, depth, c.forget)
+					d := find(t, s.a.Snapshot(), leaks.Options{})
+					require.Equal(t, microbatches, d.Microbatches)
+					require.Len(t, d.Growing, 1)
+					g := d.Growing[0]
+					require.Equal(t, c.text, g.Site.String())
+					require.Equal(t, "train.py:88 train_step", g.Site.Caller())
+					require.Equal(t, []any{c.each, c.first, c.blocks}, []any{g.Each, g.First, g.Blocks})
+					require.Equal(t, c.each, d.Total())
+					require.Equal(t, leaks.Before{}, d.Before)
+
+					told := find(t, s.a.Snapshot(), leaks.Options{Microbatches: microbatches})
+					require.Equal(t, d.Growing, told.Growing)
+				})
+			}
+		}
+	}
+}
+
+// TestHealthy finds nothing where nothing is forgotten, at the end of a step and in its
+// middle, where four microbatches are in flight.
+func TestHealthy(t *testing.T) {
+	never := func([]snapshot.Frame, int, int) bool { return false }
+	s := newTraining(t, false)
+	s.train(16, 4, never)
+	d := find(t, s.a.Snapshot(), leaks.Options{})
+	require.Empty(t, d.Growing)
+	require.Len(t, d.Standing, 1, "the weights")
+	require.Equal(t, int64(256*mib), d.Standing[0].Bytes)
+
+	for mb := range 12 {
+		s.forward(mb, never)
+		if len(s.inFlight) == 5 {
+			s.backward()
+		}
+	}
+	require.Empty(t, find(t, s.a.Snapshot(), leaks.Options{}).Growing, "in mid-step")
+}
+
+// TestFullRing cuts the beginning of the trace off, as a ring does, and a recording
+// that begins late.
+func TestFullRing(t *testing.T) {
+	s := newTraining(t, false)
+	s.train(24, 2, func(site []snapshot.Frame, _, _ int) bool { return &site[0] == &logits[0] })
+	whole := s.a.Snapshot()
+	cut := *whole
+	cut.Traces = [][]snapshot.Entry{whole.Traces[0][len(whole.Traces[0])/2:]}
+	d := find(t, &cut, leaks.Options{})
+	require.True(t, d.Before.Full)
+	require.Positive(t, d.Before.Frees)
+	require.Len(t, d.Growing, 1)
+	require.EqualValues(t, 164*mib, d.Growing[0].Each)
+	require.Equal(t, 24, d.Growing[0].Blocks+d.Growing[0].Before)
+
+	late := *whole
+	late.Segments = append([]snapshot.Segment(nil), whole.Segments...)
+	for i := range late.Segments {
+		blocks := append([]snapshot.Block(nil), late.Segments[i].Blocks...)
+		for j := range blocks {
+			blocks[j].Frames = nil
+		}
+		late.Segments[i].Blocks = blocks
+	}
+	late.Traces = cut.Traces
+	require.False(t, find(t, &late, leaks.Options{}).Before.Full)
+}
+
+// TestPins is the case of NeMo-RL 2003: small tables that are born in mid-step, in a
+// cache, keep the segments of everything that was freed.
+func TestPins(t *testing.T) {
+	s := newTraining(t, false)
+	s.train(8, 4, func([]snapshot.Frame, int, int) bool { return false })
+	s.a.EmptyCache()
+	var activations []int64
+	for range 32 {
+		activations = append(activations, s.malloc(8*mib, attention), s.malloc(8*mib, attention))
+		s.malloc(mib+mib/2, rope)
+	}
+	s.free(activations...)
+	s.a.EmptyCache()
+	d := find(t, s.a.Snapshot(), leaks.Options{})
+	require.Positive(t, d.Pins.Segments)
+	require.GreaterOrEqual(t, d.Pins.Blocks, 32)
+	require.Equal(t, "rope.py:20 get_table", d.Pins.Sites[0].Site.String())
+	require.Equal(t, 32, d.Pins.Sites[0].Blocks)
+	require.GreaterOrEqual(t, d.Pins.Sites[0].Live, int64(32*(mib+mib/2)))
+	require.Greater(t, d.Pins.Sites[0].Reserved, 6*d.Pins.Sites[0].Live)
+}
+
+func TestRefuses(t *testing.T) {
+	_, err := leaks.Find(&snapshot.Snapshot{}, leaks.Options{})
+	require.ErrorContains(t, err, "no trace: call torch.cuda.memory._record_memory_history()")
+	s := newTraining(t, false)
+	s.malloc(1, weights)
+	_, err = leaks.Find(s.a.Snapshot(), leaks.Options{Microbatches: 9})
+	require.ErrorContains(t, err, "9 microbatches, and the trace of device 0 has 1 allocations")
+	_, err = leaks.Find(&snapshot.Snapshot{Segments: []snapshot.Segment{{Device: 1 << 40}}}, leaks.Options{})
+	require.ErrorContains(t, err, "at most 1024")
+}
+
+// TestHostileSegments reads segments that no allocator makes.
+func TestHostileSegments(t *testing.T) {
+	s := &snapshot.Snapshot{Traces: [][]snapshot.Entry{{{Action: snapshot.Alloc, Address: 1, Size: 1}}}}
+	for _, segment := range []snapshot.Segment{
+		{Size: -1}, {Size: 1 << 62, Expandable: true, Blocks: []snapshot.Block{{Size: 1 << 62, State: snapshot.Live}}},
+		{Size: 10, Blocks: []snapshot.Block{{Address: -5, Size: 100, State: snapshot.Live}}},
+	} {
+		s.Segments = []snapshot.Segment{segment}
+		_, err := leaks.Find(s, leaks.Options{Microbatches: 1})
+		require.NoError(t, err)
+	}
+}

@@ -1,0 +1,131 @@
+package leaks
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/weir-ml/weir/memory/snapshot"
+)
+
+// Site is where something was allocated: the frames of its call stack that are not the
+// machinery of Python and of PyTorch's dispatcher, innermost first.
+type Site struct{ Frames []snapshot.Frame }
+
+// MarshalText writes the frames as the viewer does, innermost first.
+func (s Site) MarshalText() ([]byte, error) {
+	lines := make([]string, len(s.Frames))
+	for i, f := range s.Frames {
+		lines[i] = fmt.Sprintf("%s:%d:%s", f.Filename, f.Line, f.Name)
+	}
+	return []byte(strings.Join(lines, "\n")), nil
+}
+
+// String names the innermost line of the program itself: file:line, and the function.
+func (s Site) String() string {
+	own := s.own()
+	if len(own) == 0 {
+		return "(no call stack)"
+	}
+	return line(own[0])
+}
+
+// Caller names the line of the program that called the one of String, or "".
+func (s Site) Caller() string {
+	own := s.own()
+	if len(own) < 2 {
+		return ""
+	}
+	return line(own[1])
+}
+
+func line(f snapshot.Frame) string {
+	return fmt.Sprintf("%s:%d %s", path.Base(f.Filename), f.Line, f.Name)
+}
+
+// own returns the frames that are Python and not a part of PyTorch; those that are Python
+// where there are no others, and all where nothing is.
+func (s Site) own() []snapshot.Frame {
+	var python, own []snapshot.Frame
+	for _, f := range s.Frames {
+		if strings.HasSuffix(f.Filename, ".py") {
+			python = append(python, f)
+			if !strings.Contains(f.Filename, "/torch/") {
+				own = append(own, f)
+			}
+		}
+	}
+	switch {
+	case len(own) > 0:
+		return own
+	case len(python) > 0:
+		return python
+	}
+	return s.Frames
+}
+
+// machinery is what the viewer leaves out as well (torch/cuda/_memory_viz.py).
+var (
+	machineryNames = []string{
+		"unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp", "_start", "__libc_start_main", "PyEval_", "PyObject_", "PyFunction_",
+	}
+	machineryFiles = []string{
+		"core/boxing", "/Register", "/Redispatch", "pythonrun.c", "Modules/main.c", "Objects/call.c", "Objects/methodobject.c",
+		"pycore_ceval.h", "ceval.c", "cpython/abstract.h",
+	}
+)
+
+func siteOf(frames []snapshot.Frame) Site {
+	var kept []snapshot.Frame
+	for _, f := range frames {
+		if !containsAny(f.Name, machineryNames) && !containsAny(f.Filename, machineryFiles) {
+			kept = append(kept, f)
+		}
+	}
+	return Site{kept}
+}
+
+func containsAny(text string, parts []string) bool {
+	for _, part := range parts {
+		if strings.Contains(text, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// stacker numbers call stacks by what they say. A list of frames that was seen before
+// is known by its place.
+type stacker struct {
+	places map[place]int
+	texts  map[string]int
+}
+
+type place struct {
+	first *snapshot.Frame
+	len   int
+}
+
+func (s *stacker) number(frames []snapshot.Frame) int {
+	if s.texts == nil {
+		s.places, s.texts = map[place]int{}, map[string]int{"": 0}
+	}
+	if len(frames) == 0 {
+		return 0
+	}
+	at := place{&frames[0], len(frames)}
+	if n, ok := s.places[at]; ok {
+		return n
+	}
+	var text strings.Builder
+	for _, f := range frames {
+		fmt.Fprintf(&text, "%s\x00%s\x00%d\x00", f.Filename, f.Name, f.Line)
+	}
+	n, ok := s.texts[text.String()]
+	if !ok {
+		n = len(s.texts)
+		s.texts[text.String()] = n
+	}
+	s.places[at] = n
+	return n
+}

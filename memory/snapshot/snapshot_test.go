@@ -1,0 +1,244 @@
+package snapshot_test
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory/snapshot"
+)
+
+var (
+	forward = []snapshot.Frame{{Name: "saved:qkv", Filename: "mb0/stage1/F", Line: 3}, {Name: "step", Filename: "train.py", Line: 9}}
+	caller  = []snapshot.Frame{{Name: "init", Filename: "model.py", Line: 1}}
+)
+
+// small is a snapshot with one of everything: a block that was there before the trace,
+// one that stays, one that is pending, a segment that went, and ranges that grew.
+func small() *snapshot.Snapshot {
+	const a, b, c = 0x7f0000000000, 0x7f0000200000, 0x7f0100000000
+	return &snapshot.Snapshot{
+		Segments: []snapshot.Segment{
+			{Address: a, Size: 2 << 20, Stream: 5, Small: true, Frames: caller, Blocks: []snapshot.Block{
+				{Address: a, Size: 512, Requested: 100, State: snapshot.Live, Frames: caller},
+				{Address: a + 512, Size: 1024, Requested: 1000, State: snapshot.Pending, Frames: forward},
+				{Address: a + 1536, Size: 2<<20 - 1536, State: snapshot.Inactive},
+			}},
+			{Device: 1, Address: c, Size: 40 << 20, Pool: [2]int64{0, 7}, Expandable: true, Blocks: []snapshot.Block{
+				{Address: c, Size: 30 << 20, Requested: 30 << 20, State: snapshot.Live},
+				{Address: c + 30<<20, Size: 10 << 20, State: snapshot.Inactive},
+			}},
+		},
+		Traces: [][]snapshot.Entry{
+			{
+				{Action: snapshot.SegmentAlloc, Address: b, Size: 20 << 20, Stream: 5, Time: 1, Frames: caller},
+				{Action: snapshot.Alloc, Address: b, Size: 5 << 20, Stream: 5, Time: 2, Frames: caller},
+				{Action: snapshot.Alloc, Address: a + 512, Size: 1000, Stream: 5, Time: 3, Frames: forward},
+				{Action: snapshot.FreeRequested, Address: a + 512, Size: 1000, Stream: 5, Time: 4},
+				{Action: snapshot.FreeRequested, Address: b, Size: 5 << 20, Stream: 5, Time: 5},
+				{Action: snapshot.FreeCompleted, Address: b, Size: 5 << 20, Stream: 5, Time: 6},
+				{Action: snapshot.SegmentFree, Address: b, Size: 20 << 20, Stream: 5, Time: 7},
+				{Action: snapshot.OutOfMemory, Address: 1 << 20, Size: 1 << 40, Time: 8},
+			},
+			{
+				{Action: snapshot.SegmentMap, Address: c, Size: 20 << 20, Time: 1},
+				{Action: snapshot.SegmentMap, Address: c + 20<<20, Size: 40 << 20, Time: 2},
+				{Action: snapshot.Alloc, Address: c, Size: 30 << 20, Time: 3},
+				{Action: snapshot.SegmentUnmap, Address: c + 40<<20, Size: 20 << 20, Time: 4},
+				{Action: "user_defined", Time: 5},
+			},
+		},
+		Settings: snapshot.Settings{Conf: "expandable_segments:True", Expandable: true, MaxSplit: 1 << 29},
+	}
+}
+
+func written(t *testing.T, s *snapshot.Snapshot) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	require.NoError(t, snapshot.Write(&file, s))
+	return file.Bytes()
+}
+
+func TestRoundTrip(t *testing.T) {
+	want := small()
+	got, err := snapshot.Read(bytes.NewReader(written(t, want)), snapshot.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.Equal(t, snapshot.Sizes{Allocated: 512, Active: 1536, Requested: 1100}, got.Segments[0].Sizes())
+	require.Same(t, &got.Segments[0].Frames[0], &got.Traces[0][0].Frames[0], "a list of frames is one slice")
+}
+
+// TestViewersOpcodes holds a file of many entries to the opcodes of the viewer, its
+// lists to thousands, and its size to what shared texts and frames make of it.
+func TestViewersOpcodes(t *testing.T) {
+	s := &snapshot.Snapshot{Traces: [][]snapshot.Entry{nil}}
+	for i := range 3001 {
+		s.Traces[0] = append(s.Traces[0], snapshot.Entry{Action: snapshot.Alloc, Address: 0x7f0000000000 + int64(i)*512, Size: 512, Frames: forward})
+	}
+	file := written(t, s)
+	require.Equal(t, 3, bytes.Count(file, []byte("ue(")), "a list of 3,001 is written in four parts")
+	require.Less(t, len(file), 3001*60)
+	again, err := snapshot.Read(bytes.NewReader(file), snapshot.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, s.Traces, again.Traces)
+}
+
+func TestRewind(t *testing.T) {
+	s := small()
+	before, err := s.Rewind(0)
+	require.NoError(t, err)
+	require.Len(t, before, 1)
+	require.Equal(t, []snapshot.Block{
+		{Address: 0x7f0000000000, Size: 512, Requested: 100, State: snapshot.Live, Frames: caller},
+		{Address: 0x7f0000000200, Size: 2<<20 - 512, State: snapshot.Inactive},
+	}, before[0].Blocks)
+	before, err = s.Rewind(1)
+	require.NoError(t, err)
+	require.Empty(t, before)
+	before, err = s.Rewind(2)
+	require.NoError(t, err)
+	require.Empty(t, before, "a device without anything")
+}
+
+func TestRewindFindsContradictions(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(s *snapshot.Snapshot)
+		want   string
+	}{
+		"blocks that do not tile": {func(s *snapshot.Snapshot) { s.Segments[0].Blocks[1].Size = 512 }, "do not tile it"},
+		"blocks that end early": {func(s *snapshot.Snapshot) {
+			s.Segments[0].Blocks = s.Segments[0].Blocks[:2]
+		}, "it ends at"},
+		"another size":    {func(s *snapshot.Snapshot) { s.Traces[0][2].Size = 999 }, "entry 2, alloc of 999 bytes"},
+		"freed twice":     {func(s *snapshot.Snapshot) { s.Traces[0][6] = s.Traces[0][5] }, "lies in no segment"},
+		"no request":      {func(s *snapshot.Snapshot) { s.Traces[0][4].Action = "note" }, "a block of 5242880 bytes is there, active_pending_free"},
+		"never freed":     {func(s *snapshot.Snapshot) { s.Traces[0][5].Action = "note" }, "nothing is pending there"},
+		"segment in use":  {func(s *snapshot.Snapshot) { s.Traces[0][0], s.Traces[0][1] = s.Traces[0][1], s.Traces[0][0] }, "is live before it is there"},
+		"half a segment":  {func(s *snapshot.Snapshot) { s.Traces[0][0].Size = 10 << 20 }, "the segment there has 20971520 bytes"},
+		"segment twice":   {func(s *snapshot.Snapshot) { s.Traces[0][7] = s.Traces[0][6] }, "overlaps another one"},
+		"over another":    {func(s *snapshot.Snapshot) { s.Traces[0][5].Address = 0x7f0000000100 }, "something else is live there"},
+		"too long":        {func(s *snapshot.Snapshot) { s.Traces[0][5].Size = 21 << 20 }, "does not fit"},
+		"negative":        {func(s *snapshot.Snapshot) { s.Traces[0][5].Size = -1 }, "negative"},
+		"range not there": {func(s *snapshot.Snapshot) { s.Traces[1][1].Size = 60 << 20 }, "no segment has that range"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := small()
+			c.change(s)
+			_, err := s.Rewind(0)
+			if err == nil {
+				_, err = s.Rewind(1)
+			}
+			require.ErrorIs(t, err, snapshot.ErrInconsistent)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// unwritable fails after some bytes.
+type unwritable struct{ left int }
+
+func (w *unwritable) Write(b []byte) (int, error) {
+	if w.left -= len(b); w.left < 0 {
+		return 0, io.ErrShortWrite
+	}
+	return len(b), nil
+}
+
+func TestWriteFails(t *testing.T) {
+	require.ErrorIs(t, snapshot.Write(&unwritable{}, small()), io.ErrShortWrite)
+}
+
+// TestHostile reads files that are none.
+func TestHostile(t *testing.T) {
+	nested := strings.Repeat("]", 1000)
+	for name, c := range map[string]struct {
+		file string
+		want string
+	}{
+		"empty":             {"", "byte 0: the file ends before its STOP"},
+		"text":              {"device: 3", "byte 0: no MARK is open"},
+		"global":            {"\x80\x02cos\nsystem\n", "byte 2: opcode GLOBAL would run code"},
+		"stack global":      {"\x80\x04\x8c\x02os\x8c\x06system\x93", "byte 14: opcode STACK_GLOBAL would run code"},
+		"reduce":            {"\x80\x02)R.", "opcode REDUCE would run code"},
+		"protocol 0":        {"(dp0\n.", "opcode 0x"},
+		"protocol 9":        {"\x80\x09.", "protocol 9; 2 to 5 can be read"},
+		"cut in a number":   {"\x80\x02J\x01", "ends within a number"},
+		"cut in a text":     {"\x80\x02X\x05\x00\x00\x00ab", "ends within a text"},
+		"a text of 2 GiB":   {"\x80\x02X\x00\x00\x00\x80", "a text of 2147483648 bytes"},
+		"a number of 200 B": {"\x80\x02\x8a\xc8", "a number of 200 bytes"},
+		"pop of nothing":    {"\x80\x02.", "nothing is on the stack"},
+		"append to nothing": {"\x80\x02Na.", "is not a list"},
+		"append to a dict":  {"\x80\x02}Na.", "is not a list"},
+		"below a mark":      {"\x80\x02](Na.", "is not a list"},
+		"tuple over a mark": {"\x80\x02N(N\x86.", "fewer values"},
+		"no mark":           {"\x80\x02]e.", "no MARK is open"},
+		"key alone":         {"\x80\x02}(Nu.", "a key without a value"},
+		"unset memo":        {"\x80\x02h\x07.", "memo number 7 was never set"},
+		"far memo":          {"\x80\x02Nr\xff\xff\xff\x7f.", "memo number 2147483647"},
+		"memo of nothing":   {"\x80\x02q\x00.", "nothing is on the stack"},
+		"a list":            {"\x80\x02].", "the top: a list, where a dict belongs"},
+		"nested lists":      {"\x80\x02" + nested + strings.Repeat("a", 999) + ".", "the top: a list, where a dict belongs"},
+		"another dict":      {"\x80\x02}.", "a snapshot has segments and device_traces"},
+		"segments a number": {"\x80\x02}(X\x08\x00\x00\x00segmentsK\x01u.", "segments: a number, where a list belongs"},
+		"address a text":    {"\x80\x02}(X\x08\x00\x00\x00segments](}(X\x07\x00\x00\x00addressX\x01\x00\x00\x00xueu.", "segments[0].address: a text, where a number belongs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := snapshot.Read(strings.NewReader(c.file), snapshot.Limits{})
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// TestMemoryIsBounded reads a small file that describes a large snapshot: one trace of a
+// thousand entries, which is all one, in a list of a thousand traces, which is all one.
+func TestMemoryIsBounded(t *testing.T) {
+	many := strings.Repeat("h\x00", 1000)
+	traces := "](" + strings.Repeat("h\x01", 1000) + "e"
+	file := "\x80\x02}q\x00](" + many + "eq\x01" + "}(X\x0d\x00\x00\x00device_traces" + traces + "X\x08\x00\x00\x00segments]u."
+	_, err := snapshot.Read(strings.NewReader(file), snapshot.Limits{Memory: 1 << 20})
+	require.ErrorIs(t, err, snapshot.ErrPickle)
+	require.ErrorContains(t, err, "Limits.Memory")
+	s, err := snapshot.Read(strings.NewReader(file), snapshot.Limits{})
+	require.NoError(t, err)
+	require.Len(t, s.Traces, 1000)
+
+	_, err = snapshot.Read(strings.NewReader("\x80\x02"+strings.Repeat("]", 1<<20)), snapshot.Limits{Memory: 1 << 20})
+	require.ErrorContains(t, err, "Limits.Memory")
+}
+
+// TestProtocols reads what Python's pickle.dumps makes of the same snapshot, by protocol.
+func TestProtocols(t *testing.T) {
+	for protocol, file := range pythons {
+		s, err := snapshot.Read(strings.NewReader(file), snapshot.Limits{})
+		require.NoError(t, err, "protocol %d", protocol)
+		require.Equal(t, []snapshot.Segment{{Address: 139672279580672, Size: 2097152, Stream: -1, Small: true, Blocks: []snapshot.Block{
+			{Address: 139672279580672, Size: 512, Requested: 5, State: snapshot.Pending, Frames: []snapshot.Frame{{Name: "f", Filename: "a.py", Line: 70000}}},
+			{Address: 139672279581184, Size: 2096640, Requested: 2096640, State: snapshot.Inactive},
+		}}}, s.Segments, "protocol %d", protocol)
+		require.Equal(t, [][]snapshot.Entry{{{Action: snapshot.Alloc, Address: 139672279580672, Size: 5, Frames: s.Segments[0].Blocks[0].Frames}}, nil}, s.Traces)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	var file bytes.Buffer
+	require.NoError(f, snapshot.Write(&file, small()))
+	f.Add(file.Bytes())
+	for _, python := range pythons {
+		f.Add([]byte(python))
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		s, err := snapshot.Read(bytes.NewReader(file), snapshot.Limits{Memory: 1 << 22})
+		if err != nil {
+			return
+		}
+		for device := range s.Traces {
+			s.Rewind(device) // must end, and not panic
+		}
+		again, err := snapshot.Read(bytes.NewReader(written(t, s)), snapshot.Limits{})
+		require.NoError(t, err)
+		require.Equal(t, len(s.Segments), len(again.Segments))
+	})
+}

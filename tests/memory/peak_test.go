@@ -1,0 +1,203 @@
+package memory_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// grows are the schedules that keep more the more microbatches there are: gpipe and
+// breadth-first by what they are, dualpipe because a source gives entries in ascending
+// order, and its second copy of the model begins with those of the second half.
+var grows = []string{"gpipe", "breadth-first", "dualpipe"}
+
+// The peak that a rank has is the one that was planned, to the byte, whatever the number
+// of microbatches; the arena has set aside the height of the layout and nothing else; and
+// no number is another one than without a layout (L9).
+func TestPeakIsPlanned(t *testing.T) {
+	for _, found := range schedule.Schedules() {
+		counts := []int{8, 128, 4096}
+		if raced {
+			counts = []int{8, 64}
+		}
+		if slices.Contains(grows, found.Name) {
+			counts = []int{8, 24}
+		}
+		s := setup{schedule: found.Name, ranks: 2, stages: 2 * found.PerRank, model: tiny, capacity: 1}
+		t.Run(found.Name, func(t *testing.T) {
+			var flat []int64
+			for _, m := range counts {
+				flat = append(flat, checkPeak(t, s, m)...)
+			}
+			if !slices.Contains(grows, found.Name) {
+				for i := range flat {
+					require.Equal(t, flat[i%s.ranks], flat[i], "peaks of rank %d: %v", i%s.ranks, flat)
+				}
+			}
+		})
+	}
+}
+
+// checkPeak runs steps with and without a layout, and returns the peaks of the ranks.
+func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
+	t.Helper()
+	free := newRig(t, s, false)
+	laid := newRig(t, s, false)
+	templates := record(t, s, 5)
+	unplanned := free.group(t, nil)
+	group := laid.group(t, templates)
+	plan, err := group.Prepare(t.Context(), m, nil)
+	require.NoError(t, err)
+	var model []memory.Stats
+	for _, dev := range laid.devs {
+		var stats memory.Stats
+		dev.Stats(&stats)
+		model = append(model, stats)
+	}
+	for range 1 + min(1, 200/m) { // the second step begins with the pages of the first
+		got, err := group.Step(t.Context(), m, laid.sources(fixed(5)))
+		require.NoError(t, err)
+		require.True(t, got.Planned)
+		if m < 200 {
+			want, err := unplanned.Step(t.Context(), m, free.sources(fixed(5)))
+			require.NoError(t, err)
+			require.False(t, want.Planned)
+			require.Equal(t, math.Float64bits(want.Losses[0].Sum), math.Float64bits(got.Losses[0].Sum))
+			require.Equal(t, math.Float64bits(want.GradNorm), math.Float64bits(got.GradNorm))
+		}
+		peaks = peaks[:0]
+		for rank := range got.Ranks {
+			ran, planned := &got.Ranks[rank], &plan.Ranks[rank]
+			require.Equal(t, planned.Bound, ran.Peak-model[rank].Live, "%v M=%d rank %d", s, m, rank)
+			require.Equal(t, ran.PeakPlanned, ran.Peak)
+			require.Equal(t, planned.Height, ran.Height)
+			require.Equal(t, planned.Height, ran.Reserved-model[rank].Reserved, "what the step has reserved")
+			checkTouched(t, laid, plan, rank)
+			peaks = append(peaks, ran.Peak)
+		}
+	}
+	return peaks
+}
+
+// checkTouched compares the bytes that a step has touched with those that the layout has
+// a buffer for at some time. Builds without -tags invariants do not know them.
+func checkTouched(t *testing.T, r *rig, plan *layout.Plan, rank int) {
+	t.Helper()
+	dev, ok := any(r.devs[rank]).(interface {
+		Touched() (bytes, top int64, known bool)
+	})
+	if !ok {
+		return
+	}
+	bytes, top, known := dev.Touched()
+	if !known {
+		return
+	}
+	births := slices.Clone(plan.Ranks[rank].Layout.Births)
+	slices.SortFunc(births, func(a, b memory.Birth) int { return cmp.Compare(a.Offset, b.Offset) })
+	var covered, end int64
+	for _, b := range births {
+		covered += max(0, b.Offset+b.Bytes-max(b.Offset, end))
+		end = max(end, b.Offset+b.Bytes)
+	}
+	require.Equal(t, plan.Ranks[rank].Height, top, "the highest byte that was touched")
+	require.Equal(t, covered, bytes, "bytes that were touched")
+}
+
+// group returns runners for the ranks: with a layout where there are templates.
+func (r *rig) group(t testing.TB, templates *layout.Templates) *runner.Group[T] {
+	t.Helper()
+	cfg := r.cfg
+	cfg.Ranks = slices.Clone(cfg.Ranks)
+	for rank := range cfg.Ranks {
+		cfg.Ranks[rank].Templates = templates
+		cfg.Ranks[rank].Search.Nodes = 1 // any layout will do
+	}
+	group, err := runner.NewGroup(cfg)
+	require.NoError(t, err)
+	return group
+}
+
+// A layout that is wrong by a byte ends the step, or else it is no worse than before.
+func TestWrongLayoutFails(t *testing.T) {
+	s := setup{schedule: "1f1b", ranks: 1, stages: 2, model: tiny, capacity: 1}
+	templates := record(t, s, 5)
+	r := newRig(t, s, false)
+	const m = 6
+	sound := r.group(t, templates)
+	plan, err := sound.Prepare(t.Context(), m, nil)
+	require.NoError(t, err)
+	good := plan.Ranks[0].Layout
+	run := func(change func(l *memory.Layout)) (*layout.Plan, error) {
+		group := r.group(t, templates)
+		plan, err := group.Prepare(t.Context(), m, nil)
+		require.NoError(t, err)
+		change(plan.Ranks[0].Layout)
+		_, err = group.Step(t.Context(), m, r.sources(fixed(5)))
+		require.Equal(t, resident(r.devs[0]), r.devs[0].Live(), "nothing is lost")
+		return plan, err
+	}
+	for i := range good.Births {
+		for _, wrong := range []int64{1, -1} {
+			_, err := run(func(l *memory.Layout) { l.Births[i].Bytes += wrong; l.Height++ })
+			require.ErrorIs(t, err, memory.ErrUnplanned, "birth %d has %+d bytes", i, wrong)
+			require.ErrorContains(t, err, fmt.Sprintf("planned are %d bytes", good.Births[i].Bytes+wrong))
+		}
+		for _, moved := range []int64{-64, -4, 4, 64} {
+			if good.Births[i].Offset+moved < 0 {
+				continue
+			}
+			plan, err := run(func(l *memory.Layout) { l.Births[i].Offset += moved; l.Height += max(moved, 0) })
+			switch {
+			case !invariants.Enabled: // a plain build trusts the layout, which was examined when it was made
+			case err != nil:
+				require.ErrorIs(t, err, memory.ErrOverlap)
+			default:
+				require.NoError(t, overlaps(plan, 0), "birth %d moved by %d", i, moved)
+			}
+		}
+		_, err := run(func(l *memory.Layout) { l.Births[i].Class = memory.FP8 })
+		require.ErrorIs(t, err, memory.ErrUnplanned)
+	}
+	caught := 0
+	for p := range good.Levels {
+		_, err := run(func(l *memory.Layout) { l.Levels[p].Live++ })
+		if err != nil {
+			require.ErrorIs(t, err, batchctx.ErrLeak)
+			caught++
+		}
+	}
+	require.Positive(t, caught, "levels where a microbatch retires")
+	_, err = sound.Step(t.Context(), m, r.sources(fixed(5)))
+	require.NoError(t, err, "the next step works")
+}
+
+// overlaps looks for two buffers of a whole step that have a byte at the same time.
+func overlaps(plan *layout.Plan, rank int) error {
+	live := map[int]layout.Change{}
+	for c := range plan.All(rank) {
+		if !c.Alloc {
+			delete(live, c.Serial)
+			continue
+		}
+		for _, other := range live {
+			if c.Offset < other.Offset+other.Bytes && other.Offset < c.Offset+c.Bytes {
+				return errors.New("two buffers overlap")
+			}
+		}
+		live[c.Serial] = c
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// T is the handle of the suite.
+type T = kernels.Buffer
+
+// tiny is a model that a step of thousands of microbatches runs in a moment.
+var tiny = transformer.Config{Vocabulary: 11, Width: 8, Layers: 2, Heads: 2, Context: 8, Seed: 5}
+
+// setup is a model, a schedule and ranks to run it on.
+type setup struct {
+	schedule  string
+	ranks     int
+	stages    int // of the model
+	frozen    int // the first of them train nothing
+	capacity  int // of a link
+	lookAhead int
+	model     transformer.Config
+	unsplit   bool // stages run their backward whole where the schedule splits it
+}
+
+func (s setup) String() string {
+	name := fmt.Sprintf("%s P=%d S=%d", s.schedule, s.ranks, s.stages)
+	if s.frozen > 0 {
+		name += fmt.Sprintf(" frozen=%d", s.frozen)
+	}
+	if s.model.Recompute {
+		name += " recompute"
+	}
+	if s.model.Untied {
+		name += " untied"
+	}
+	if s.unsplit {
+		name += " unsplit"
+	}
+	return name
+}
+
+// placement returns where the stages are, and whether the schedule runs so many.
+func (s setup) placement() (schedule.Schedule, schedule.Placement, error) {
+	found, err := schedule.Find(s.schedule)
+	if err != nil {
+		return found, schedule.Placement{}, err
+	}
+	p, err := found.Place(s.ranks, s.stages)
+	return found, p, err
+}
+
+// rig is a setup with its devices: hosts, or Null devices of them.
+type rig struct {
+	setup
+	hosts []*kernels.Host // by rank
+	devs  []kernels.Compute
+	nulls []*kernels.Null // nil where the devices are hosts
+	model *transformer.Model
+	cfg   runner.GroupConfig[T]
+}
+
+// newRig makes the devices, the model on them and the configuration of the ranks.
+func newRig(t testing.TB, s setup, null bool) *rig {
+	t.Helper()
+	found, placement, err := s.placement()
+	require.NoError(t, err)
+	r := &rig{setup: s}
+	for range s.ranks {
+		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 256 << 20})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, host.Close()) })
+		r.hosts = append(r.hosts, host)
+		r.devs = append(r.devs, host)
+		if null {
+			dev := kernels.NewNull(host)
+			t.Cleanup(func() { require.NoError(t, dev.Close()) })
+			r.nulls = append(r.nulls, dev)
+			r.devs[len(r.devs)-1] = dev
+		}
+	}
+	places := make([][]kernels.Compute, max(placement.Copies, 1))
+	for stage, rank := range placement.Rank {
+		copied := stage / placement.Depth()
+		places[copied] = append(places[copied], r.devs[rank])
+	}
+	r.model, err = transformer.NewOn(s.model, places...)
+	require.NoError(t, err)
+	list := r.model.Stages()
+	for i, stage := range list {
+		if i%placement.Depth() < s.frozen {
+			list[i] = stages.Freeze(stage)
+		} else if s.unsplit {
+			list[i] = &plain{stage}
+		}
+	}
+	r.cfg = runner.GroupConfig[T]{
+		Capacity: s.capacity,
+		Copy:     func(from, to int, b T) (T, error) { return kernels.Transfer(r.devs[to], r.devs[from], b) },
+		Stall:    -1,
+	}
+	for _, dev := range r.devs {
+		r.cfg.Ranks = append(r.cfg.Ranks, runner.Config[T]{
+			Stages: slices.Clone(list), Space: dev, Gradients: dev, Placement: placement, Plan: found.Rule,
+			Parts:  transformer.Parts,
+			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+			Seed:   7, LookAhead: s.lookAhead,
+		})
+	}
+	return r
+}
+
+// plain is a stage that does not split its backward.
+type plain struct{ stages.Stage[T] }
+
+func (p *plain) Unwrap() stages.Stage[T] { return p.Stage }
+
+// source gives entries of tokens, of the length that is said for a microbatch.
+type source struct {
+	dev    kernels.Device
+	length func(microbatch int) int
+	values []int32
+	ones   []float32
+}
+
+func (s *source) Next(_ context.Context, entry *batchctx.Entry[T]) error {
+	n := s.length(entry.Microbatch())
+	s.values, s.ones = s.values[:0], s.ones[:0]
+	for i := range n {
+		s.values = append(s.values, int32((entry.Microbatch()*7+i*3)%11))
+		s.ones = append(s.ones, 1)
+	}
+	for part := range transformer.Parts {
+		if !entry.Wants(part) {
+			continue
+		}
+		kind := kernels.Int32
+		if part == 2 {
+			kind = kernels.Float32
+		}
+		b, err := s.dev.Alloc(memory.Entry, kind, n)
+		if err != nil {
+			return err
+		}
+		if part == 2 {
+			err = s.dev.WriteFloat32(b, s.ones)
+		} else {
+			err = s.dev.WriteInt32(b, s.values)
+		}
+		if err == nil {
+			err = entry.Put(part, b)
+		}
+		if err != nil {
+			_, _ = s.dev.Release(b)
+			return err
+		}
+	}
+	return nil
+}
+
+// sources gives every rank entries of these lengths.
+func (r *rig) sources(length func(microbatch int) int) []runner.Source[T] {
+	var list []runner.Source[T]
+	for _, dev := range r.devs {
+		list = append(list, &source{dev: dev, length: length})
+	}
+	return list
+}
+
+// fixed is the same length for every microbatch.
+func fixed(n int) func(int) int { return func(int) int { return n } }
+
+// shape is the shape class of one length.
+func (r *rig) shape(n int) runner.Shape[T] {
+	return runner.Shape[T]{Name: fmt.Sprintf("%d tokens", n), Sources: r.sources(fixed(n))}
+}
+
+// record returns the templates of a setup.
+func record(t testing.TB, s setup, lengths ...int) *layout.Templates {
+	t.Helper()
+	r := newRig(t, s, true)
+	var shapes []runner.Shape[T]
+	for _, n := range lengths {
+		shapes = append(shapes, r.shape(n))
+	}
+	templates, err := runner.Record(t.Context(), r.cfg, shapes...)
+	require.NoError(t, err)
+	for _, dev := range r.nulls {
+		require.Equal(t, resident(dev), dev.Live(), "a dry run keeps nothing")
+	}
+	return templates
+}
+
+// resident returns what is live of the model.
+func resident(dev kernels.Device) int64 {
+	var stats memory.Stats
+	dev.Stats(&stats)
+	return stats.Classes[memory.Resident]
+}

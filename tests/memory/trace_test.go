@@ -1,0 +1,127 @@
+package memory_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// What a plan of memory has, event for event, is what the runner does: for every
+// schedule, on one rank and on several.
+func TestTraceIsTheRunners(t *testing.T) {
+	for _, found := range schedule.Schedules() {
+		t.Run(found.Name, func(t *testing.T) {
+			for ranks := 1; ranks <= 4; ranks++ {
+				for i, s := range variants(found, ranks) {
+					if _, _, err := s.placement(); err != nil {
+						continue
+					}
+					m := 1 + (i*5+ranks*3)%11
+					checkTrace(t, s, m)
+					checkTrace(t, s, 2*ranks+3+i)
+				}
+			}
+		})
+	}
+}
+
+// variants are setups of a schedule that differ in what its stages do.
+func variants(found schedule.Schedule, ranks int) []setup {
+	count := ranks * found.PerRank
+	if found.Name == "dualpipe" && ranks%2 == 1 {
+		return nil
+	}
+	plain := setup{schedule: found.Name, ranks: ranks, stages: count, model: tiny, capacity: 1}
+	recompute, untied, frozen, unsplit, deep, eager := plain, plain, plain, plain, plain, plain
+	recompute.model.Recompute = true
+	recompute.capacity = 0
+	untied.model.Untied = true
+	untied.capacity = schedule.Unlimited
+	frozen.frozen = count / 2
+	unsplit.unsplit = true
+	deep.stages = 2 * count
+	deep.lookAhead = 1
+	eager.lookAhead = 3
+	eager.model.Dropout = 0.5
+	return []setup{plain, recompute, untied, frozen, unsplit, deep, eager}
+}
+
+// event is a birth or an end of a buffer, by its number in the step.
+type event struct {
+	alloc  bool
+	serial uint64
+	bytes  int64
+	class  string
+}
+
+// String is what a failing comparison shows.
+func (e event) String() string {
+	return fmt.Sprintf("%v #%d %d %s", map[bool]string{true: "birth", false: "end"}[e.alloc], e.serial, e.bytes, e.class)
+}
+
+// checkTrace runs a step on Null devices and compares each rank's record with the plan.
+func checkTrace(t *testing.T, s setup, m int) {
+	t.Helper()
+	r := newRig(t, s, true)
+	planned := r.cfg
+	planned.Ranks = append([]runner.Config[T](nil), r.cfg.Ranks...)
+	templates, err := runner.Record(t.Context(), r.cfg, r.shape(5))
+	require.NoError(t, err, "%v", s)
+	for rank := range planned.Ranks {
+		planned.Ranks[rank].Templates = templates
+		planned.Ranks[rank].Search.Nodes = 1 // any layout will do
+	}
+	group, err := runner.NewGroup(planned)
+	require.NoError(t, err, "%v", s)
+	plan, err := group.Prepare(t.Context(), m, nil)
+	require.NoError(t, err, "%v M=%d", s, m)
+
+	free, err := runner.NewGroup(r.cfg)
+	require.NoError(t, err)
+	for _, g := range []*runner.Group[T]{free, group} {
+		marks := make([]uint64, len(r.nulls))
+		for rank, dev := range r.nulls {
+			dev.Forget()
+			marks[rank] = dev.Mark()
+		}
+		result, err := g.Step(t.Context(), m, r.sources(fixed(5)))
+		require.NoError(t, err, "%v M=%d", s, m)
+		require.Equal(t, g == group, result.Planned)
+		for rank, dev := range r.nulls {
+			sameTrace(t, s, m, rank, ran(dev, marks[rank]), played(plan, rank))
+		}
+	}
+}
+
+// ran is what a device has recorded of a step.
+func ran(dev *kernels.Null, mark uint64) (list []event) {
+	for _, e := range dev.Record() {
+		list = append(list, event{e.Alloc, e.Serial - mark, e.Bytes, e.Class.String()})
+	}
+	return list
+}
+
+// played is what the plan has.
+func played(plan *layout.Plan, rank int) (list []event) {
+	for c := range plan.All(rank) {
+		list = append(list, event{c.Alloc, uint64(c.Serial), c.Bytes, c.Class.String()})
+	}
+	return list
+}
+
+// sameTrace shows the first difference.
+func sameTrace(t *testing.T, s setup, m, rank int, ran, played []event) {
+	t.Helper()
+	for i := range max(len(ran), len(played)) {
+		if i >= len(ran) || i >= len(played) || ran[i] != played[i] {
+			require.Fail(t, "the plan and the runner differ", "%v M=%d rank %d, event %d of %d and %d:\nran    %v\nplayed %v",
+				s, m, rank, i, len(ran), len(played), ran[i:min(i+6, len(ran))], played[min(i, len(played)):min(i+6, len(played))])
+		}
+	}
+}
