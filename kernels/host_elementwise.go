@@ -3,8 +3,13 @@ package kernels
 // Zero sets every element of x to 0.
 func (h *Host) Zero(x Buffer) error {
 	c := h.call("Zero")
-	clear(c.floats("x", x, x.N))
+	h.zero(c.floats("x", x, x.N))
 	return c.err
+}
+
+// zero clears x.
+func (h *Host) zero(x []float32) {
+	h.elements(elementsTask{dst: x, run: func(t *elementsTask, i, j int) { clear(t.dst[i:j]) }})
 }
 
 // openPair opens two buffers of the same number of elements.
@@ -19,7 +24,7 @@ func (h *Host) Copy(dst, src Buffer) error {
 	c := h.call("Copy")
 	d, s := openPair(&c, dst, src)
 	if c.err == nil {
-		copy(d, s)
+		h.elements(elementsTask{dst: d, x: s, run: func(t *elementsTask, i, j int) { copy(t.dst[i:j], t.x[i:j]) }})
 	}
 	return c.err
 }
@@ -29,9 +34,14 @@ func (h *Host) Add(dst, src Buffer) error {
 	c := h.call("Add")
 	d, s := openPair(&c, dst, src)
 	if c.err == nil {
-		h.elements(elementsTask{dst: d, x: s, run: func(t *elementsTask, i, j int) { t.set.Add(t.dst[i:j], t.x[i:j]) }})
+		h.add(d, s)
 	}
 	return c.err
+}
+
+// add adds src to dst.
+func (h *Host) add(dst, src []float32) {
+	h.elements(elementsTask{dst: dst, x: src, run: func(t *elementsTask, i, j int) { t.set.Add(t.dst[i:j], t.x[i:j]) }})
 }
 
 // openSum opens the buffers of Sum.

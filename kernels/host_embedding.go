@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/weir-ml/weir/internal/vector"
+
 // embedViews are the opened buffers of Embed.
 type embedViews struct {
 	ids                 []int32
@@ -36,10 +38,24 @@ func (h *Host) Embed(op Embed) error {
 	if c.err != nil {
 		return c.err
 	}
-	for t, id := range v.ids {
-		h.vector.Sum(v.x[t*op.Width:][:op.Width], v.table[int(id)*op.Width:], v.positions[t*op.Width:])
-	}
+	t := embedTask{v, h.vector, op.Width, partsOf(len(v.x))}
+	launch(h, &h.operations.embed, t, t.parts)
 	return nil
+}
+
+// embedTask is Embed in parts of tokens.
+type embedTask struct {
+	embedViews
+	set          vector.Set
+	width, parts int
+}
+
+func (t *embedTask) part(i int, _ *worker) {
+	begin, end := share(len(t.ids), 1, i, t.parts)
+	for at := begin; at < end; at++ {
+		row := at * t.width
+		t.set.Sum(t.x[row:][:t.width], t.table[int(t.ids[at])*t.width:], t.positions[row:])
+	}
 }
 
 // embedGrads are the opened buffers of EmbedBackward. What is not computed is nil.
@@ -73,18 +89,32 @@ func (h *Host) EmbedBackward(op EmbedBackward) error {
 		return c.err
 	}
 	if !op.AccumulateTable {
-		clear(v.dtable)
+		h.zero(v.dtable)
 	}
 	if !op.AccumulatePositions {
-		clear(v.dpositions)
+		h.zero(v.dpositions)
 	}
 	if v.dtable != nil {
-		for t, id := range v.ids {
-			h.vector.Add(v.dtable[int(id)*op.Width:][:op.Width], v.dx[t*op.Width:][:op.Width])
-		}
+		t := embedGradTask{v, h.vector, op.Width, columnParts(len(v.dx), op.Width)}
+		launch(h, &h.operations.embedGrad, t, t.parts)
 	}
 	if v.dpositions != nil {
-		h.vector.Add(v.dpositions[:len(v.dx)], v.dx)
+		h.add(v.dpositions[:len(v.dx)], v.dx)
 	}
 	return nil
+}
+
+// embedGradTask adds to the gradient of the table, in parts of columns: tokens may
+// share a row.
+type embedGradTask struct {
+	embedGrads
+	set          vector.Set
+	width, parts int
+}
+
+func (t *embedGradTask) part(i int, _ *worker) {
+	begin, end := share(t.width, 16, i, t.parts)
+	for at, id := range t.ids {
+		t.set.Add(t.dtable[int(id)*t.width+begin:][:end-begin], t.dx[at*t.width+begin:])
+	}
 }

@@ -1,15 +1,20 @@
 package kernels
 
-// openMatMul opens the buffers of MatMul.
-func openMatMul(c *call, op MatMul) (x, y, z []float32) {
+import "github.com/weir-ml/weir/internal/vector"
+
+// matMulViews are the opened buffers of MatMul. bias is nil where there is none.
+type matMulViews struct{ a, b, c, bias []float32 }
+
+func openMatMul(c *call, op MatMul) (v matMulViews) {
 	c.dimension("M", op.M)
 	c.dimension("N", op.N)
 	c.dimension("K", op.K)
-	x = c.floats("A", op.A, size(op.M, op.K))
-	y = c.floats("B", op.B, size(op.K, op.N))
-	z = c.floats("C", op.C, size(op.M, op.N))
-	c.apart("C", op.C, op.A, op.B)
-	return x, y, z
+	v.a = c.floats("A", op.A, size(op.M, op.K))
+	v.b = c.floats("B", op.B, size(op.K, op.N))
+	v.c = c.floats("C", op.C, size(op.M, op.N))
+	v.bias = c.optional("Bias", op.Bias, op.N)
+	c.apart("C", op.C, op.A, op.B, op.Bias)
+	return v
 }
 
 // MatMul computes the product on the threads of the device. With AVX2 and AVX512 a
@@ -18,19 +23,20 @@ func openMatMul(c *call, op MatMul) (x, y, z []float32) {
 // nothing overflows.
 func (h *Host) MatMul(op MatMul) error {
 	c := h.call("MatMul")
-	x, y, z := openMatMul(&c, op)
+	v := openMatMul(&c, op)
 	if c.err != nil {
 		return c.err
 	}
-	a := matrix{data: x, ld: op.K, trans: op.TransA}
+	a := matrix{data: v.a, ld: op.K, trans: op.TransA}
 	if op.TransA {
 		a.ld = op.M
 	}
-	b := matrix{data: y, ld: op.N, trans: op.TransB}
+	b := matrix{data: v.b, ld: op.N, trans: op.TransB}
 	if op.TransB {
 		b.ld = op.K
 	}
-	h.product.multiply(op.M, op.N, op.K, a, b, z, op.N, op.Accumulate)
+	h.product.bias, h.product.vector = v.bias, h.vector
+	h.product.multiply(op.M, op.N, op.K, a, b, v.c, op.N, op.Accumulate)
 	return nil
 }
 
@@ -51,10 +57,24 @@ func (h *Host) AddRow(x, b Buffer, rows, cols int) error {
 	if c.err != nil {
 		return c.err
 	}
-	for ; len(dst) > 0; dst = dst[cols:] {
-		h.vector.Add(dst[:cols], row)
-	}
+	t := addRowTask{set: h.vector, x: dst, row: row, parts: partsOf(len(dst))}
+	launch(h, &h.operations.addRow, t, t.parts)
 	return nil
+}
+
+// addRowTask is AddRow in parts of rows.
+type addRowTask struct {
+	set    vector.Set
+	x, row []float32
+	parts  int
+}
+
+func (t *addRowTask) part(i int, _ *worker) {
+	cols := len(t.row)
+	begin, end := share(len(t.x)/cols, 1, i, t.parts)
+	for r := begin; r < end; r++ {
+		t.set.Add(t.x[r*cols:][:cols], t.row)
+	}
 }
 
 // openSumRows opens the buffers of SumRows.
@@ -74,11 +94,27 @@ func (h *Host) SumRows(dst, x Buffer, rows, cols int, accumulate bool) error {
 	if c.err != nil {
 		return c.err
 	}
-	if !accumulate {
+	t := sumRowsTask{set: h.vector, sum: sum, x: src, first: !accumulate, parts: columnParts(len(src), cols)}
+	launch(h, &h.operations.sumRows, t, t.parts)
+	return nil
+}
+
+// sumRowsTask is SumRows in parts of columns.
+type sumRowsTask struct {
+	set    vector.Set
+	sum, x []float32
+	first  bool
+	parts  int
+}
+
+func (t *sumRowsTask) part(i int, _ *worker) {
+	cols := len(t.sum)
+	begin, end := share(cols, 16, i, t.parts)
+	sum := t.sum[begin:end]
+	if t.first {
 		clear(sum)
 	}
-	for ; len(src) > 0; src = src[cols:] {
-		h.vector.Add(sum, src[:cols])
+	for at := begin; at < len(t.x); at += cols {
+		t.set.Add(sum, t.x[at:])
 	}
-	return nil
 }

@@ -96,7 +96,7 @@ func (h *Host) LayerNormBackward(op LayerNormBackward) error {
 	}
 	if v.dgamma != nil || v.dbeta != nil {
 		t := normGainsTask{
-			normGrads: v, set: h.vector, parts: min(partsOf(len(v.x)), (op.Cols+63)/64),
+			normGrads: v, set: h.vector, parts: columnParts(len(v.x), op.Cols),
 			firstGamma: !op.AccumulateGamma, firstBeta: !op.AccumulateBeta,
 		}
 		launch(h, &h.operations.normGains, t, t.parts)

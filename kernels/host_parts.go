@@ -11,6 +11,12 @@ func partsOf(elements int) int {
 	return max(1, min(elements/partElements, maxParts))
 }
 
+// columnParts returns how many parts so many elements make in rows of cols, each of
+// whole cache lines of columns.
+func columnParts(elements, cols int) int {
+	return min(partsOf(elements), (cols+63)/64)
+}
+
 // share returns what part i of several has of n things: whole multiples of step,
 // but for the last one.
 func share(n, step, i, parts int) (begin, end int) {
@@ -22,6 +28,10 @@ func share(n, step, i, parts int) (begin, end int) {
 // it runs, so that nothing is allocated.
 type operations struct {
 	elements      elementsTask
+	addRow        addRowTask
+	sumRows       sumRowsTask
+	embed         embedTask
+	embedGrad     embedGradTask
 	attention     attentionTask
 	attentionGrad attentionGradTask
 	norm          normTask

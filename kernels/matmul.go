@@ -1,6 +1,9 @@
 package kernels
 
-import "github.com/weir-ml/weir/internal/product"
+import (
+	"github.com/weir-ml/weir/internal/product"
+	"github.com/weir-ml/weir/internal/vector"
+)
 
 // matrix is an operand: row-major with ld elements from row to row. Where trans
 // is set the operand is the transpose of what is stored.
@@ -28,6 +31,9 @@ type multiplication struct {
 	accumulate bool
 	parts      int
 	byRows     bool
+
+	bias   []float32 // what is added to each row of c by the next call of multiply; nil: nothing
+	vector vector.Set
 }
 
 // multiply computes c = a·b or c += a·b, a being m×k, b k×n and c m×n with ldc
@@ -37,7 +43,7 @@ func (x *multiplication) multiply(m, n, k int, a, b matrix, c []float32, ldc int
 	x.c, x.ldc, x.accumulate = c, ldc, accumulate
 	x.cut()
 	x.crew.run(x, x.parts)
-	x.a, x.b, x.c = product.Matrix{}, product.Matrix{}, nil
+	x.a, x.b, x.c, x.bias = product.Matrix{}, product.Matrix{}, nil, nil
 }
 
 // cut chooses the parts. Each part packs all of the operand that is not cut, so
@@ -56,13 +62,20 @@ func (x *multiplication) cut() {
 
 // part computes one part.
 func (x *multiplication) part(i int, w *worker) {
-	a, b, c, m, n := x.a, x.b, x.c, x.m, x.n
+	a, b, m, n := x.a, x.b, x.m, x.n
+	row, col := 0, 0
 	if x.byRows {
-		from, to := x.m*i/x.parts, x.m*(i+1)/x.parts
-		a, c, m = a.From(from, 0), c[from*x.ldc:], to-from
+		row, m = x.m*i/x.parts, x.m*(i+1)/x.parts-x.m*i/x.parts
+		a = a.From(row, 0)
 	} else {
-		from, to := x.n*i/x.parts, x.n*(i+1)/x.parts
-		b, c, n = b.From(0, from), c[from:], to-from
+		col, n = x.n*i/x.parts, x.n*(i+1)/x.parts-x.n*i/x.parts
+		b = b.From(0, col)
 	}
+	c := x.c[row*x.ldc+col:]
 	w.product.Multiply(m, n, x.k, a, b, c, x.ldc, x.accumulate)
+	if x.bias != nil { // the part is still in a cache
+		for i := range m {
+			x.vector.Add(c[i*x.ldc:][:n], x.bias[col:])
+		}
+	}
 }

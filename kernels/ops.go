@@ -17,8 +17,12 @@ type Elementwise interface {
 // TransB is set B is stored N×K. Each element of C is one chain of additions in
 // ascending order of k, from 0 or from what C has: it depends on its row of op(A)
 // and its column of op(B) alone.
+//
+// Bias, where there is one, is added to each row of C afterwards, with the bits of
+// AddRow: it saves a pass over C.
 type MatMul struct {
 	A, B, C        Buffer
+	Bias           Buffer // N elements, or none
 	M, N, K        int
 	TransA, TransB bool
 	Accumulate     bool

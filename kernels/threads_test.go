@@ -27,6 +27,25 @@ func (b *bench) outcome(tokens, width, heads, vocabulary int) map[string][]float
 	keep(b.GELUBackward(y, y, x), named{"GELUBackward": y})
 	keep(b.Dropout(y, x, 0.3, kernels.Key{Seed: 1}), named{"Dropout": y})
 
+	z := b.random(all)
+	keep(b.Zero(z), named{"Zero": z})
+	keep(b.Copy(z, x), named{"Copy": z})
+	row := b.random(width)
+	keep(b.AddRow(z, row, tokens, width), named{"AddRow": z})
+	keep(b.SumRows(row, z, tokens, width, true), named{"SumRows, added": row})
+	keep(b.SumRows(row, z, tokens, width, false), named{"SumRows": row})
+	w, bias := b.random(width*width), b.random(width)
+	keep(b.MatMul(kernels.MatMul{A: x, B: w, Bias: bias, C: z, M: tokens, N: width, K: width, TransB: true, Accumulate: true}), named{"MatMul": z})
+
+	ids, table, positions := b.ids(tokens, vocabulary), b.random(vocabulary*width), b.random(all+width)
+	keep(b.Embed(kernels.Embed{IDs: ids, Table: table, Positions: positions, X: z, Tokens: tokens, Width: width, Vocabulary: vocabulary}), named{"Embed": z})
+	embed := kernels.EmbedBackward{
+		IDs: ids, DX: z, DTable: table, DPositions: positions, Tokens: tokens, Width: width, Vocabulary: vocabulary, AccumulateTable: true,
+	}
+	keep(b.EmbedBackward(embed), named{"embedding DTable, added": table, "embedding DPositions": positions})
+	embed.AccumulateTable, embed.AccumulatePositions = false, true
+	keep(b.EmbedBackward(embed), named{"embedding DTable": table, "embedding DPositions, added": positions})
+
 	gamma, beta, mean, rstd := b.random(width), b.random(width), b.random(tokens), b.random(tokens)
 	keep(b.LayerNorm(kernels.LayerNorm{X: x, Gamma: gamma, Beta: beta, Y: y, Mean: mean, RStd: rstd, Rows: tokens, Cols: width}),
 		named{"LayerNorm": y, "Mean": mean, "RStd": rstd})

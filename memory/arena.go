@@ -22,7 +22,8 @@ type ArenaConfig struct {
 	Align int64
 	// RedZone is a number of bytes behind every buffer that no layout places, which in a
 	// build with -tags invariants nobody may write and which the end of the buffer
-	// examines. Without the tag there is none. What the alignment leaves is always examined.
+	// examines. Without the tag, and below a Capacity of 1 MiB, there is none. What the
+	// alignment leaves is always examined.
 	RedZone int64
 	// Pages supplies the pages of planned steps, and takes back those that are
 	// released. nil is System.
@@ -51,17 +52,18 @@ func (c ArenaConfig) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Arena is a [Space] of [Handle], a [Book] and a [Reclaimer] over one reserved
-// range outside the garbage collector's heap. The collector neither scans nor
+// Arena is a [Space] of [Handle], a [Book], a [Reclaimer], [Planned] and [Scoped] over one
+// reserved range outside the garbage collector's heap. The collector neither scans nor
 // counts it. Only pages that were touched take memory. An Arena is not for
 // concurrent use. Close gives the range back; an Arena that is dropped without
 // Close keeps it until the process ends.
 //
-// Placement is deterministic: buffers of class [Resident] go to the highest
-// free address that fits, all others to the lowest. What lives as long as the
-// model therefore never stands between the buffers of a step, and a step that
-// repeats is placed the same way. A buffer is never placed over one that was
-// not released.
+// Placement is deterministic. Under a layout (Lay) the start of the range is the
+// step's, a buffer is base plus offset, and its end is a count and a generation. Else
+// buffers of class [Resident] go to the highest free address that fits, all others to the
+// lowest. What lives as long as the model therefore never stands between the buffers of a
+// step, and a step that repeats is placed the same way. Scopes (AllocIn) take whole pages
+// from the top. A buffer is never placed over one that was not released.
 //
 // Sizes in the book are those that were asked for. Rounding up to the alignment
 // shows in Stats.Reserved alone, which is the high-water mark of both ends of
@@ -92,7 +94,7 @@ type Arena struct {
 	low, high int64
 
 	meter    Meter
-	laid     laid // how the steps are placed by a layout
+	laid     laid
 	regions  [NumScopes]region
 	released int   // regions whose pages were handed back
 	saved    saved // what was written of them
@@ -101,7 +103,7 @@ type Arena struct {
 // slot is the place of one buffer, and then of another one. A slot is live
 // while it has references, and its generation is in one handle at most.
 type slot struct {
-	off, bytes  int64
+	off, bytes  int64 // where it lies, and the size that was asked for
 	plain, held int64
 	serial      uint64
 	mark        uint64 // of a buffer that a layout placed (Mark), 0 of any other
@@ -134,7 +136,7 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	if cfg.Pages == nil {
 		cfg.Pages = System
 	}
-	if !invariants.Enabled {
+	if !invariants.Enabled || cfg.Capacity < 1<<20 {
 		cfg.RedZone = 0
 	}
 	a := &Arena{align: cfg.Align, red: cfg.RedZone, pager: cfg.Pages, page: int64(os.Getpagesize()), slots: make([]slot, 1, 64), free: make(spans, 0, 64)}

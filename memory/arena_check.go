@@ -13,8 +13,12 @@ const poisoned = 0xDB
 func poison(b []byte) { fill(b, poisoned) }
 
 func fill(b []byte, with byte) {
-	for i := range b {
-		b[i] = with
+	if len(b) == 0 {
+		return
+	}
+	b[0] = with
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
 	}
 }
 

@@ -4,7 +4,11 @@ package memory_test
 
 import (
 	"bytes"
+	"os"
+	"runtime"
+	"runtime/debug"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,4 +43,152 @@ func TestInvariantsPoison(t *testing.T) {
 		release(t, a, alloc(t, a, class, 128))
 		require.NoError(t, a.Check())
 	}
+}
+
+// Who writes behind a buffer, or before one that a layout placed, is found out when the
+// buffer ends, as far as the bytes there are nobody's.
+func TestInvariantsCanaries(t *testing.T) {
+	outside := func(a *memory.Arena, h memory.Handle, at int) *byte {
+		data, err := a.Data(h)
+		require.NoError(t, err)
+		return (*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(data)), at))
+	}
+	overrun := func(a *memory.Arena, h memory.Handle, text string) {
+		t.Helper()
+		want := a.Bytes(h)
+		freed, err := a.Release(h)
+		require.ErrorIs(t, err, memory.ErrOverrun)
+		require.ErrorContains(t, err, text)
+		require.Equal(t, want, freed, "it ends all the same")
+		require.NoError(t, a.Check())
+	}
+	a := open(t, 1<<20, 0)
+	for _, scope := range []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Metadata} {
+		h := allocIn(t, a, scope, 100)
+		*outside(a, h, 127) = 1
+		overrun(a, h, "100 bytes, allocation ")
+		h = allocIn(t, a, scope, 128) // leaves no room
+		release(t, a, h)
+	}
+	zoned, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20, RedZone: 64})
+	require.NoError(t, err)
+	defer zoned.Close()
+	h := alloc(t, zoned, memory.Saved, 128)
+	*outside(zoned, h, 128) = 1
+	overrun(zoned, h, "handle 1.1 (saved, 128 bytes, allocation 0): something was written 1 bytes behind its end")
+
+	s := example() // 0 to 1000, 1000 to 1400
+	for _, test := range []struct {
+		of, at int
+		text   string
+	}{
+		{1, 400, "(workspace, 400 bytes, allocation 1): something was written 1 bytes behind its end"},
+		{1, 463, "something was written 64 bytes behind its end"},
+		{0, 0, ""}, {0, 999, ""}, {0, 1000, ""}, // its own, and its neighbour's
+	} {
+		a := open(t, 1<<20, 0)
+		require.NoError(t, a.Lay(&s.layout))
+		a.At(0)
+		both := []memory.Handle{alloc(t, a, memory.Saved, 1000), alloc(t, a, memory.Workspace, 400)}
+		*outside(a, both[test.of], test.at) = 1
+		if test.text == "" {
+			release(t, a, both...)
+			require.NoError(t, a.Lay(nil))
+			continue
+		}
+		release(t, a, both[0])
+		overrun(a, both[1], test.text)
+		require.ErrorIs(t, a.Lay(nil), memory.ErrOverrun)
+	}
+
+	require.NoError(t, a.Lay(&s.layout))
+	a.At(0)
+	first, second := alloc(t, a, memory.Saved, 1000), alloc(t, a, memory.Workspace, 400)
+	release(t, a, first)
+	*outside(a, second, -64) = 1
+	overrun(a, second, "something was written 64 bytes before its start")
+	require.ErrorIs(t, a.Lay(nil), memory.ErrOverrun)
+}
+
+// A step that writes where it has no buffer is found out when it ends.
+func TestInvariantsSurvey(t *testing.T) {
+	a := open(t, 1<<20, 0)
+	s := example()
+	touched := func(bytes, top int64) {
+		t.Helper()
+		gotBytes, gotTop, known := a.Touched()
+		require.True(t, known)
+		require.Equal(t, []int64{bytes, top}, []int64{gotBytes, gotTop})
+	}
+	step(t, a)
+	touched(1400, 1400)
+
+	require.NoError(t, a.Lay(&s.layout))
+	a.At(1)
+	third := alloc(t, a, memory.Activation, 996)
+	data, err := a.Data(third)
+	require.NoError(t, err)
+	release(t, a, third)
+	require.NoError(t, a.Lay(nil))
+	touched(996, 996)
+
+	require.NoError(t, a.Lay(&s.layout))
+	(*[2000]byte)(unsafe.Pointer(unsafe.SliceData(data)))[1500] = 3
+	err = a.Lay(nil)
+	require.ErrorIs(t, err, memory.ErrOverrun)
+	require.EqualError(t, err, "memory: written beyond a buffer: a step wrote to byte 1500 of its part, which no buffer has now; the nearest is birth 1 of its layout (workspace, 400 bytes at 1000)")
+	touched(1, 1501)
+
+	// What is left of a step counts too.
+	require.NoError(t, a.Lay(&s.layout))
+	a.At(0)
+	first := alloc(t, a, memory.Saved, 1000)
+	require.NoError(t, a.Lay(nil))
+	touched(1000, 1000)
+	release(t, a, first)
+	step(t, a)
+
+	// A layout that is one byte wrong: its second buffer begins in its first one.
+	wrong := example()
+	wrong.layout.Births[0].Bytes++
+	require.NoError(t, a.Lay(&wrong.layout))
+	a.At(0)
+	first = alloc(t, a, memory.Saved, 1001)
+	_, err = a.Alloc(memory.Workspace, 400)
+	require.ErrorIs(t, err, memory.ErrOverlap)
+	release(t, a, first)
+	require.NoError(t, a.Lay(nil))
+}
+
+// Beside the step's part, and beside the extents of a scope, there is nothing to touch.
+func TestInvariantsGuards(t *testing.T) {
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		t.Skip("there are no guards here")
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	page := os.Getpagesize()
+	a := open(t, 64<<20, 0)
+	touch := func(h memory.Handle, at int) {
+		data, err := a.Data(h)
+		require.NoError(t, err)
+		*(*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(data)), at)) = 1
+	}
+	for scope := memory.Gradients; int(scope) < memory.NumScopes; scope++ {
+		h := allocIn(t, a, scope, 100)
+		size := int(a.Scope(scope).Reserved)
+		require.Panics(t, func() { touch(h, -1) }, scope)
+		require.Panics(t, func() { touch(h, size) }, scope)
+		release(t, a, h)
+	}
+	s := example()
+	require.NoError(t, a.Lay(&s.layout))
+	a.At(0)
+	h := alloc(t, a, memory.Saved, 1000)
+	require.Panics(t, func() { touch(h, page) })
+	release(t, a, h)
+	require.NoError(t, a.Lay(nil))
+	h = alloc(t, a, memory.Saved, int64(3*page))
+	touch(h, page)
+	release(t, a, h)
+	require.NoError(t, a.Check())
 }

@@ -1,7 +1,9 @@
 package memory
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/internal/invariants"
@@ -13,15 +15,17 @@ type laid struct {
 	layout *Layout // in force, nil between steps
 	valid  *Layout // was validated
 	area   int64   // bytes of the range that are set aside for the step, 0 where none are
-	// present is as much of the start of the range as has its pages.
-	present int64
-	held    int64 // bytes from the start that RestorePages is to take back
+
+	// So many bytes from the start of the range have their pages; are to be taken back by
+	// RestorePages; have had pages before any ReleasePages.
+	present, held, most int64
 
 	place  int
 	births []Birth // of the place
 	next   int     // of the births
 	marks  uint64  // the sum over the live buffers that the layout placed
 	left   int     // so many were live when the layout ended, and still are
+	order  []uint32
 
 	// Under -tags invariants: pages behind the step's part that nobody may touch, and what
 	// the last step has touched of it.
@@ -69,7 +73,7 @@ func (a *Arena) Lay(layout *Layout) error {
 		}
 		return err
 	}
-	*l = laid{layout: layout, valid: layout, area: area, present: max(l.present, area), held: l.held}
+	*l = laid{layout: layout, valid: layout, area: area, present: max(l.present, area), held: l.held, most: l.most, order: l.order}
 	if invariants.Enabled && area%a.page == 0 && a.free.takeAt(area, a.page) {
 		l.guard = a.page
 		a.pages.protect(area, area+a.page, false)
@@ -177,6 +181,13 @@ func (a *Arena) vacant(b *Birth, bytes int64) error {
 			return e
 		}
 	}
+	if b.Live != a.laid.marks {
+		if i, j, ok := a.crossed(); ok {
+			e := a.refused(ErrOverlap, b.Class, bytes)
+			e.Owner, e.Other = a.info(i, &a.slots[i]), a.info(j, &a.slots[j])
+			return e
+		}
+	}
 	if invariants.Enabled {
 		if err := a.stale(a.pages.mem[b.Offset:end], untouched); err != nil {
 			return err
@@ -184,6 +195,26 @@ func (a *Arena) vacant(b *Birth, bytes int64) error {
 		poison(a.pages.mem[b.Offset:end])
 	}
 	return nil
+}
+
+// crossed looks for two live buffers of the layout that lie over each other. What is live
+// is not what the layout has, so an earlier birth may have been wrong.
+func (a *Arena) crossed() (i, j uint32, ok bool) {
+	l := &a.laid
+	l.order = l.order[:0]
+	for i := range a.slots {
+		if s := &a.slots[i]; s.mark != 0 && s.live() {
+			l.order = append(l.order, uint32(i))
+		}
+	}
+	slices.SortFunc(l.order, func(x, y uint32) int { return cmp.Compare(a.slots[x].off, a.slots[y].off) })
+	for k := 1; k < len(l.order); k++ {
+		i, j := l.order[k-1], l.order[k]
+		if a.slots[i].off+a.slots[i].bytes > a.slots[j].off {
+			return i, j, true
+		}
+	}
+	return 0, 0, false
 }
 
 // refused says what was asked for, and what the layout has.

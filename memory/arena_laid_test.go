@@ -184,6 +184,31 @@ func TestLaidOverlap(t *testing.T) {
 	release(t, a, third)
 }
 
+// A layout whose births lie over each other is found out as soon as what is live is not
+// what it says, also when the birth in question is not to blame.
+func TestLaidCrossed(t *testing.T) {
+	a := open(t, 1<<20, 0)
+	l := &memory.Layout{Height: 300, Places: []int32{0, 3}, Levels: make([]memory.Level, 1), Births: []memory.Birth{
+		{Offset: 0, Bytes: 100, Class: memory.Saved},
+		{Offset: 96, Bytes: 100, Class: memory.Carry, Live: memory.Mark(0, 100)}, // was to be at 100
+		{Offset: 200, Bytes: 100, Class: memory.Entry, Live: memory.Mark(0, 100) + memory.Mark(100, 100)},
+	}}
+	require.NoError(t, a.Lay(l))
+	a.At(0)
+	first := alloc(t, a, memory.Saved, 100)
+	second, err := a.Alloc(memory.Carry, 100)
+	if invariants.Enabled { // which look every time
+		require.ErrorIs(t, err, memory.ErrOverlap)
+		release(t, a, first)
+		return
+	}
+	require.NoError(t, err)
+	_, err = a.Alloc(memory.Entry, 100)
+	require.ErrorIs(t, err, memory.ErrOverlap)
+	require.ErrorContains(t, err, "the layout has placed 100 bytes (saved), allocation 0 since the arena was made, and 100 bytes (carry), allocation 1, over each other")
+	release(t, a, first, second)
+}
+
 // A step does not begin over what is left of another one.
 func TestLaidRefusesWhatIsLive(t *testing.T) {
 	a := open(t, 1<<20, 0)

@@ -81,7 +81,9 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 func (a *Arena) gone(scope Scope) {
 	switch scope {
 	case StepScope: // has no buffers, and new ones get new pages
-		a.laid.held, a.laid.present = max(a.laid.held, a.low), 0
+		l := &a.laid
+		l.most = max(l.most, l.present, a.low)
+		l.held, l.present = max(l.held, a.low), 0
 		a.low = a.residentBelow(a.low)
 		if invariants.Enabled {
 			a.poisonFree()
@@ -215,15 +217,15 @@ func (a *Arena) load(r io.Reader) error {
 
 // runs returns the runs of whole pages that belong to a scope: those of its extents; for
 // Weights what its buffers lie on, and all that nobody has above the high mark; for
-// StepScope what steps have touched, or where they could have, without the pages of what
-// is Resident.
-func (a *Arena) runs(scope Scope, all bool) []span {
+// StepScope what steps have touched, since their pages were last released or ever,
+// without the pages of what is Resident.
+func (a *Arena) runs(scope Scope, ever bool) []span {
 	var runs []span
 	switch scope {
 	case StepScope:
 		end := max(a.low, a.laid.area, a.laid.present, a.laid.held)
-		if all {
-			end = a.high
+		if ever {
+			end = max(end, a.laid.most)
 		}
 		runs = a.without([]span{{0, min(a.paged(end), a.capacity)}}, func(s *slot) bool { return s.scope != StepScope })
 	case Weights:

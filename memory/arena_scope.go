@@ -132,8 +132,8 @@ func (a *Arena) shrink(scope Scope) {
 	})
 }
 
-// Scope returns what a scope has. Pages of StepScope are counted up to the lowest
-// Resident buffer, wherever steps may have been.
+// Scope returns what a scope has. Pages of StepScope are counted wherever steps have ever
+// been, those of the others where they are.
 func (a *Arena) Scope(scope Scope) ScopeStats {
 	if a.closed || int(scope) >= NumScopes {
 		return ScopeStats{}

@@ -2,7 +2,9 @@ package memory_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/weir-ml/weir/memory"
 )
@@ -77,7 +79,7 @@ func BenchmarkRingPut(b *testing.B) {
 }
 
 // BenchmarkArenaPlanned is Alloc and Release where a layout says the place, beside some
-// live buffers.
+// live buffers: a thousand pairs at a place.
 func BenchmarkArenaPlanned(b *testing.B) {
 	const births = 1000
 	for _, live := range []int{0, 10, 1000} {
@@ -100,21 +102,79 @@ func BenchmarkArenaPlanned(b *testing.B) {
 				alloc(b, a, memory.Saved, 4096)
 			}
 			b.ReportAllocs()
-			left := 0
 			for b.Loop() {
-				if left == 0 {
-					a.At(1)
-					left = births
-				}
-				left--
-				h, err := a.Alloc(memory.Saved, 4096)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err = a.Release(h); err != nil {
-					b.Fatal(err)
+				a.At(1)
+				for range births {
+					h, err := a.Alloc(memory.Saved, 4096)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if _, err = a.Release(h); err != nil {
+						b.Fatal(err)
+					}
 				}
 			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/births, "ns/pair")
 		})
+	}
+}
+
+// BenchmarkReleasePages hands 256 MiB of a step and 256 MiB of gradients back and takes
+// them again, and runs a step over all of it before and after: pairs, of which it reports
+// the medians and the quartiles in milliseconds. Run it with -benchtime 31x.
+func BenchmarkReleasePages(b *testing.B) {
+	const bytes = 256 << 20
+	a := open(b, 2<<30, 0)
+	grads, err := a.AllocIn(memory.Gradients, bytes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	layout := &memory.Layout{
+		Height: bytes, Places: []int32{0, 1}, Levels: make([]memory.Level, 1),
+		Births: []memory.Birth{{Bytes: bytes, Class: memory.Saved}},
+	}
+	touch := func(h memory.Handle) {
+		data, err := a.Data(h)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := 0; i < bytes; i += 64 {
+			data[i]++
+		}
+	}
+	must := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	step := func() {
+		must(a.Lay(layout))
+		a.At(0)
+		h, err := a.Alloc(memory.Saved, bytes)
+		must(err)
+		touch(h)
+		touch(grads)
+		_, err = a.Release(h)
+		must(err)
+		must(a.Lay(nil))
+	}
+	step()
+	times := map[string][]float64{}
+	timed := func(name string, f func()) {
+		start := time.Now()
+		f()
+		times[name] = append(times[name], float64(time.Since(start).Microseconds())/1000)
+	}
+	for b.Loop() {
+		timed("step", step)
+		timed("release", func() { must(a.ReleasePages(nil, memory.StepScope, memory.Gradients)) })
+		timed("restore", func() { must(a.RestorePages(nil)) })
+		timed("step-after", step)
+	}
+	for name, all := range times {
+		slices.Sort(all)
+		for at, quarter := range []string{"q1", "median", "q3"} {
+			b.ReportMetric(all[(at+1)*(len(all)-1)/4], name+"-"+quarter+"-ms")
+		}
 	}
 }

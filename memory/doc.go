@@ -19,6 +19,21 @@
 // belongs to a garbage collector: it has no allocator's book, and a step over
 // it says that one book was audited and not two.
 //
+// A step whose plan is known needs no allocator. A [Layout] gives every buffer of the step
+// its offset before the step begins, and a Space that is [Planned] obeys it: allocation
+// is base plus offset. What the layout does not have is an error that says so, never an
+// allocation in silence, and nothing is placed over a buffer that was not released. Pages
+// are there when Lay returns, or the step does not begin.
+//
+// An arena has regions that never mix, each a [Scope]: the buffers of steps, weights,
+// gradients, the optimizer's state, and one slab for tables that are small and live long.
+// Between steps a Space that is [Scoped] hands the pages of whole scopes back to the
+// system and keeps the addresses; nothing in one scope keeps a page of another one.
+//
+// Under -tags invariants released memory is poisoned, every buffer has canaries behind it,
+// regions have guard pages, and a step tells which bytes it has touched
+// ([Arena.Touched]).
+//
 // [Meter] is an allocator's book as a value, for implementations of Book, and
 // [Info] describes a live buffer to people. Package memorytest proves that a
 // Space of one's own counts as it should.

@@ -79,6 +79,7 @@ type PlanError struct {
 	Bytes   int64 // that were asked for
 	Planned Birth // the zero Birth where the place has no further one
 	Owner   Info  // the live buffer that is in the way (ErrOverlap)
+	Other   Info  // another one, where not this birth but an earlier one was placed over Owner
 }
 
 // Error says what was asked for, what was planned, and who is in the way.
@@ -86,6 +87,9 @@ func (e *PlanError) Error() string {
 	text := fmt.Sprintf("%v: %d bytes (%s) asked for as allocation %d of place %d", e.Err, e.Bytes, e.Class, e.Number, e.Place)
 	b := &e.Planned
 	switch {
+	case e.Err == ErrOverlap && e.Other.Bytes > 0:
+		return text + fmt.Sprintf("; the layout has placed %d bytes (%s), allocation %d since the arena was made, and %d bytes (%s), allocation %d, over each other",
+			e.Owner.Bytes, e.Owner.Class, e.Owner.Serial, e.Other.Bytes, e.Other.Class, e.Other.Serial)
 	case e.Err == ErrOverlap:
 		return text + fmt.Sprintf("; its offset %d is taken: %d bytes (%s), allocation %d since the arena was made, were not released", b.Offset, e.Owner.Bytes, e.Owner.Class, e.Owner.Serial)
 	case *b == Birth{}:

@@ -20,6 +20,7 @@ func TestDocumented(t *testing.T) {
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())
+	require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join(filepath.Dir(path), "memory-log")))) // the page's logs
 
 	var fresh strings.Builder
 	inside, commands := false, 0

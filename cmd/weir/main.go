@@ -21,6 +21,7 @@ type commands struct {
 	Choose  chooseCmd  `cmd:"" help:"Find the best schedule for given ranks, stages and costs under a memory cap."`
 	Draw    drawCmd    `cmd:"" help:"Draw a plan as SVG, or trace it for Perfetto."`
 	Convert convertCmd `cmd:"" help:"Read a plan file in one form and write it in another."`
+	Place   placeCmd   `cmd:"" help:"Lay out buffers whose lifetimes are known, as low as possible."`
 	Mem     memCmd     `cmd:"" help:"Show what memory was, compare it, and plan it."`
 }
 

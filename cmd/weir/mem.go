@@ -3,7 +3,9 @@ package main
 // memCmd is what there is to ask about memory: what it was, from a log, and what it
 // will be, from a plan.
 type memCmd struct {
-	Log   memLogCmd   `cmd:"" default:"withargs" help:"Show a memory log: its ranks, levels, peaks, and what grows."`
-	Diff  memDiffCmd  `cmd:"" help:"Find the first place where two memory logs differ."`
-	Leaks memLeaksCmd `cmd:"" help:"Find in a PyTorch memory snapshot what grows with microbatches."`
+	Log    memLogCmd    `cmd:"" default:"withargs" help:"Show a memory log: its ranks, levels, peaks, and what grows."`
+	Plan   memPlanCmd   `cmd:"" help:"Lay out the memory of a plan before it runs, and print the certificate."`
+	Diff   memDiffCmd   `cmd:"" help:"Find the first place where two memory logs differ."`
+	Export memExportCmd `cmd:"" help:"Write every allocation of a planned step as a PyTorch snapshot, a Perfetto trace, or CSV."`
+	Leaks  memLeaksCmd  `cmd:"" help:"Find in a PyTorch memory snapshot what grows with microbatches."`
 }

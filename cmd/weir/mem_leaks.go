@@ -19,7 +19,7 @@ type memLeaksCmd struct {
 	JSON         bool   `help:"Print the findings as JSON."`
 }
 
-// Run prints what grows. A snapshot in which something grows is a fault.
+// Run prints what was found.
 func (c *memLeaksCmd) Run(s *streams) error {
 	if c.Microbatches < 0 || c.Top < 0 {
 		return usage("--microbatches %d, --top %d: give 1 or more", c.Microbatches, c.Top)

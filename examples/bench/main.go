@@ -4,8 +4,10 @@
 //
 //	go run ./examples/bench                      all configurations, one and two threads
 //	go run ./examples/bench -only g4,4k -profile those whose name has both parts
+//	go run ./examples/bench -products            matrix products alone
 //
 // Every line of the table is a process of its own, so that its memory is its own.
+// peer.py, beside this file, measures PyTorch in turns with it.
 package main
 
 import (
@@ -15,7 +17,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,13 +25,23 @@ import (
 
 // options are the flags.
 type options struct {
-	only    string
-	threads string
-	time    time.Duration
-	cpu     bool
-	profile bool
-	json    bool
-	child   string // the name of the one configuration that this process measures
+	only     string
+	threads  string
+	time     time.Duration
+	cpu      bool
+	profile  bool
+	products bool
+	list     bool
+	json     bool
+	child    string // the name of the one configuration or product that this process measures
+}
+
+// clock returns what times are taken by.
+func (o options) clock() clock {
+	if o.cpu {
+		return processorTime
+	}
+	return wallTime
 }
 
 func main() {
@@ -39,6 +51,8 @@ func main() {
 	flag.DurationVar(&o.time, "time", 5*time.Second, "time to measure each for, at least three steps")
 	flag.BoolVar(&o.cpu, "cpu", false, "take the time that the process computes for instead of the clock's: for one thread on a busy machine")
 	flag.BoolVar(&o.profile, "profile", false, "say where the time of a step goes")
+	flag.BoolVar(&o.products, "products", false, "measure matrix products, not steps")
+	flag.BoolVar(&o.list, "list", false, "write what would be measured as JSON, and end")
 	flag.BoolVar(&o.json, "json", false, "write JSON lines")
 	flag.StringVar(&o.child, "child", "", "measure this one in this process")
 	flag.Parse()
@@ -57,22 +71,22 @@ func run(o options, out io.Writer) error {
 		}
 		threads = append(threads, n)
 	}
-	if o.child != "" {
-		for _, c := range configurations {
-			if c.name() == o.child {
-				m, err := measure(c, threads[0], o)
-				return errors.Join(err, json.NewEncoder(out).Encode(m))
-			}
+	chosen := o.subjects()
+	switch {
+	case o.list:
+		return json.NewEncoder(out).Encode(chosen)
+	case o.child != "":
+		i := slices.IndexFunc(chosen, func(s subject) bool { return s.Name == o.child })
+		if i < 0 {
+			return fmt.Errorf("-child %s: there is no such configuration", o.child)
 		}
-		return fmt.Errorf("-child %s: there is no such configuration", o.child)
+		m, err := chosen[i].measure(threads[0], o)
+		return errors.Join(err, json.NewEncoder(out).Encode(m))
 	}
 	t := table{out: out, plain: o.json}
-	for _, c := range configurations {
-		if !c.matches(o.only) {
-			continue
-		}
+	for _, s := range chosen {
 		for _, n := range threads {
-			m, err := measureApart(c, n, o)
+			m, err := s.measureApart(n, o)
 			if err != nil {
 				return err
 			}
@@ -80,20 +94,4 @@ func run(o options, out io.Writer) error {
 		}
 	}
 	return t.err
-}
-
-// measureApart measures in another process.
-func measureApart(c configuration, threads int, o options) (m measurement, err error) {
-	program, err := os.Executable()
-	if err != nil {
-		return m, err
-	}
-	child := exec.Command(program, "-child", c.name(), "-threads", strconv.Itoa(threads),
-		"-time", o.time.String(), "-cpu="+strconv.FormatBool(o.cpu), "-profile="+strconv.FormatBool(o.profile))
-	child.Stderr = os.Stderr
-	text, err := child.Output()
-	if err != nil {
-		return m, fmt.Errorf("%s: %w", c.name(), err)
-	}
-	return m, json.Unmarshal(text, &m)
 }

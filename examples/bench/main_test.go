@@ -41,6 +41,36 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+func TestMeasureProduct(t *testing.T) {
+	for _, s := range (options{products: true}).subjects() {
+		if s.M*s.N*s.K > 1<<20 {
+			continue
+		}
+		m, err := s.measure(2, options{time: time.Microsecond})
+		require.NoError(t, err)
+		require.Equal(t, s.Name, m.Name)
+		require.GreaterOrEqual(t, m.Rate, m.MedianRate)
+		require.Greater(t, m.MedianRate, 0.0)
+
+		var text bytes.Buffer
+		table := table{out: &text}
+		table.add(m)
+		require.NoError(t, table.err)
+		require.Contains(t, text.String(), s.Name)
+	}
+}
+
+// The list is what peer.py reads.
+func TestList(t *testing.T) {
+	var text bytes.Buffer
+	require.NoError(t, run(options{threads: "1", list: true, only: "g6 50k T64"}, &text))
+	require.JSONEq(t, `[{"kind":"step","name":"g6 50k T64","layers":6,"heads":6,"width":384,"vocabulary":50257,"sequence":64,
+		"transposed_a":false,"transposed_b":false,"accumulate":false}]`, text.String())
+	text.Reset()
+	require.NoError(t, run(options{threads: "1", list: true, products: true}, &text))
+	require.Contains(t, text.String(), `"name":"64×256×32 Aᵀ","m":64,"n":256,"k":32,"transposed_a":true,"transposed_b":false,"accumulate":true`)
+}
+
 func TestMatches(t *testing.T) {
 	require.Len(t, configurations, 8)
 	matching := func(parts string) (n int) {

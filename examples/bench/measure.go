@@ -17,28 +17,25 @@ const batch = 4
 
 // measurement is a line of the table.
 type measurement struct {
-	Name      string  `json:"name"`
-	Threads   int     `json:"threads"`
-	Steps     int     `json:"steps"`
-	Best      float64 `json:"best_tokens_per_second"`
-	Median    float64 `json:"median_tokens_per_second"`
-	Arena     int64   `json:"arena_peak_bytes"`
-	Resident  int64   `json:"resident_peak_bytes"` // of the process; 0 where the system does not say
-	Peak      float64 `json:"peak_gflops"`         // of one core, just now
-	Rate      float64 `json:"gflops"`              // of the best step: what its products need, without what is computed twice
-	Profile   []share `json:"profile,omitempty"`
-	FirstLoss float64 `json:"first_loss"`
-	LastLoss  float64 `json:"last_loss"`
+	Name       string  `json:"name"`
+	Threads    int     `json:"threads"`
+	Steps      int     `json:"steps"`
+	Best       float64 `json:"best_tokens_per_second"`
+	Median     float64 `json:"median_tokens_per_second"`
+	Arena      int64   `json:"arena_peak_bytes"`
+	Resident   int64   `json:"resident_peak_bytes"`     // of the process; 0 where the system does not say
+	Peak       float64 `json:"peak_gflops"`             // of one core, just now
+	Rate       float64 `json:"gflops"`                  // of the best step: what its products need, without what is computed twice
+	MedianRate float64 `json:"median_gflops,omitempty"` // of a product
+	Profile    []share `json:"profile,omitempty"`
+	FirstLoss  float64 `json:"first_loss"`
+	LastLoss   float64 `json:"last_loss"`
 }
 
 // measure trains for the given time, and at least three steps after one that is
 // not counted. The profile is of one more step.
 func measure(c configuration, threads int, o options) (m measurement, err error) {
-	now := clock(wallTime)
-	if o.cpu {
-		now = processorTime
-	}
-	t, err := newTrainer(c, threads, now)
+	t, err := newTrainer(c, threads, o.clock())
 	if err != nil {
 		return m, err
 	}

@@ -19,6 +19,10 @@ func (t *table) add(m measurement) {
 		t.keep(json.NewEncoder(t.out).Encode(m))
 		return
 	}
+	if m.MedianRate > 0 {
+		t.product(m)
+		return
+	}
 	if t.lines == 0 {
 		t.printf("%-12s %7s %10s %10s %10s %12s %9s %8s\n",
 			"model", "threads", "tokens/s", "median", "arena MiB", "resident MiB", "GFLOP/s", "of peak")
@@ -34,6 +38,16 @@ func (t *table) add(m measurement) {
 		}
 		t.printf("\n")
 	}
+}
+
+// product adds the line of a matrix product.
+func (t *table) product(m measurement) {
+	if t.lines == 0 {
+		t.printf("%-18s %7s %9s %8s %9s %8s\n", "product", "threads", "GFLOP/s", "of peak", "median", "of peak")
+	}
+	t.lines++
+	share := 100 / (m.Peak * float64(m.Threads))
+	t.printf("%-18s %7d %9.1f %7.0f%% %9.1f %7.0f%%\n", m.Name, m.Threads, m.Rate, share*m.Rate, m.MedianRate, share*m.MedianRate)
 }
 
 func (t *table) printf(format string, args ...any) {

@@ -32,8 +32,8 @@ const (
 var guards = [...]guard{
 	nothing:   {"plain", "all guards in place", ""},
 	keptLoss:  {"kept-loss", "a loss is two numbers", "Fast-LLM #486: 164 MiB a microbatch"},
-	attention: {"attention", "saved tensors end with the backward", "TransformerEngine #1935: 1070 MiB for 284"},
-	fuser:     {"fuser", "fused operations give back what they took", "TransformerEngine #2750: a 405B out of memory"},
+	attention: {"attention", "saved tensors end with the backward", "TransformerEngine #1935: 1070 MiB, then 284"},
+	fuser:     {"fuser", "fused operations give back what they took", "TransformerEngine #2750: out of memory at 405B"},
 }
 
 // logged is a head whose losses are logged. The guard is that a loss is two numbers.

@@ -70,12 +70,11 @@ func tell(ctx context.Context, microbatches int, folder string, asJSON bool, w i
 // table prints the guards, before and after, as the threads did that they are from.
 func table(w io.Writer, all []measured) error {
 	plain := all[nothing]
-	fmt.Fprintf(w, "A step of %d microbatches of %d tokens, width %d. Without a guard, and with it:\n\n", plain.Microbatches, size.Context, size.Width)
+	fmt.Fprintf(w, "A step of %d microbatches of %d tokens, width %d. Growth is for each microbatch:\n\n", plain.Microbatches, size.Context, size.Width)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "guard\tgrowth per microbatch\t\tpeak\t\treported on\t")
-	fmt.Fprintln(t, "\twithout\twith\twithout\twith\tmicrobatch\tpublished")
+	fmt.Fprintln(t, "guard\tgrowth without\twith\tpeak without\twith\treported on\tpublished")
 	for _, m := range all[1:] {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Guard, report.Size(m.Growth), report.Size(plain.Growth),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\tmicrobatch %s\t%s\n", m.Guard, report.Size(m.Growth), report.Size(plain.Growth),
 			report.Size(m.Peak), report.Size(plain.Peak), reported(m.Reported), m.Published)
 	}
 	if err := t.Flush(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
@@ -11,6 +12,7 @@ import (
 type runners interface {
 	Step(ctx context.Context, m int, sources []runner.Source[kernels.Buffer]) (*runner.Result, error)
 	Evaluate(ctx context.Context, m int, sources []runner.Source[kernels.Buffer]) (*runner.Result, error)
+	Prepare(ctx context.Context, m int, sources []runner.Source[kernels.Buffer]) (*layout.Plan, error)
 	Rank(rank int) *runner.Runner[kernels.Buffer]
 	Close() error
 }
@@ -25,6 +27,10 @@ func (a alone) Step(ctx context.Context, m int, sources []runner.Source[kernels.
 
 func (a alone) Evaluate(ctx context.Context, m int, sources []runner.Source[kernels.Buffer]) (*runner.Result, error) {
 	return a.Runner.Evaluate(ctx, m, sources[0])
+}
+
+func (a alone) Prepare(ctx context.Context, m int, sources []runner.Source[kernels.Buffer]) (*layout.Plan, error) {
+	return a.Runner.Prepare(ctx, m, sources[0])
 }
 
 func (a alone) Rank(int) *runner.Runner[kernels.Buffer] { return a.Runner }

@@ -38,6 +38,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 	case opts.emitCosts != "":
 		err = emitCosts(ctx, opts, stdout, stderr)
+	case opts.emitTemplates != "":
+		err = emitTemplates(ctx, opts, stdout)
 	default:
 		err = train(ctx, opts, stdout, stderr)
 	}

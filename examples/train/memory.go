@@ -50,23 +50,28 @@ func (t *trainer) shape(devs []kernels.Compute, name string, length int) runner.
 	return s
 }
 
-// plan plans the memory of a step. A step that keeps so much that it cannot be planned
-// runs without: why is then in t.unplanned.
-func (t *trainer) plan(ctx context.Context) error {
-	if t.opts.unplanned {
-		t.unplanned = errors.New("-unplanned")
-		return nil
-	}
+// newPlanned makes runners that plan the memory of every step before it. Where a step
+// keeps so much that it cannot be planned, memory comes as it is asked for; why is then
+// in t.unplanned.
+func (t *trainer) newPlanned(ctx context.Context, cfg runner.GroupConfig[kernels.Buffer]) (runners, error) {
 	var err error
-	t.memory, err = t.ranks.Prepare(ctx, t.opts.microbatches, t.train)
-	if errors.Is(err, layout.ErrTooLong) {
-		t.unplanned = err
-		return nil
+	if t.templates, err = t.template(ctx, cfg); err != nil {
+		return nil, err
 	}
-	if errors.Is(err, layout.ErrBudget) {
-		return fmt.Errorf("%w (-budget)", err)
+	dynamic := slices.Clone(cfg.Ranks)
+	for rank := range cfg.Ranks {
+		cfg.Ranks[rank].Templates, cfg.Ranks[rank].Budget = t.templates, t.opts.budget
 	}
-	return err
+	ranks, err := newRunners(cfg)
+	if err != nil {
+		return nil, err
+	}
+	t.memory, err = ranks.Prepare(ctx, t.opts.microbatches, t.train)
+	if errors.Is(err, layout.ErrTooLong) && t.opts.budget == 0 {
+		t.unplanned, cfg.Ranks = err, dynamic
+		return newRunners(cfg)
+	}
+	return ranks, err
 }
 
 // memoryPlan is what the plan of memory comes to, of the rank that needs most.
@@ -130,7 +135,7 @@ func emitTemplates(ctx context.Context, opts *options, stdout io.Writer) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	write := func(w io.Writer) error { return layout.WriteTemplates(w, t.templates) }
+	write := func(w io.Writer) error { return layout.Write(w, t.templates) }
 	if opts.emitTemplates == "-" {
 		return write(stdout)
 	}

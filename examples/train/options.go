@@ -39,6 +39,10 @@ type options struct {
 	costs        string // file of costs to simulate a step with
 	emitCosts    string // file of costs to write
 
+	budget        int64  // most bytes of a step on a rank, 0 for any
+	unplanned     bool   // memory comes as it is asked for
+	emitTemplates string // file of templates to write
+
 	pipeline                 // set by validate
 	priced   *schedule.Costs // those of the file; nil without
 
@@ -102,6 +106,9 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.json, "json", o.json, "`file` for a summary in JSON; - is standard output")
 	f.StringVar(&o.costs, "costs", o.costs, "`file` of costs, to simulate a step and show it beside the measured one")
 	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure what the stages cost, write it to a `file` for weir sim and weir choose, and end")
+	f.Int64Var(&o.budget, "budget", o.budget, "most `bytes` that a step may need on a rank beside the model; 0 for any: a step that needs more is refused before it begins")
+	f.BoolVar(&o.unplanned, "unplanned", o.unplanned, "do not plan the memory of a step: allocate as it comes")
+	f.StringVar(&o.emitTemplates, "emit-templates", o.emitTemplates, "write what the stages allocate to a `file` for weir mem plan, and end")
 	return f
 }
 
@@ -176,6 +183,15 @@ func (o *options) validate() error {
 	}
 	if o.emitCosts != "" && (o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.costs != "") {
 		fault("-emit-costs measures and does not train: leave out -checkpoint, -resume, -run, -json and -costs")
+	}
+	if o.emitTemplates != "" && (o.emitCosts != "" || o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.unplanned) {
+		fault("-emit-templates does not train: leave out -emit-costs, -checkpoint, -resume, -run, -json and -unplanned")
+	}
+	if o.budget < 0 {
+		fault("-budget is %d: give at least 0", o.budget)
+	}
+	if o.budget > 0 && o.unplanned {
+		fault("-budget is for planned memory: leave out -unplanned")
 	}
 	if p := o.model.Dropout; !(p >= 0 && p < 1) {
 		fault("-dropout is %g: give at least 0 and less than 1", p)

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/memory"
 )
 
 // summary is what a run came to, as -json writes it. Losses are nats per byte,
@@ -55,23 +56,31 @@ type summary struct {
 	ByRank          []rankSummary `json:"by_rank"`
 
 	TokensPerSecond float64 `json:"tokens_per_second"`
-	Seconds         float64 `json:"seconds"`                     // in training steps
-	PeakBytes       int64   `json:"peak_bytes"`                  // of the rank that had most
-	LiveBytes       int64   `json:"live_bytes_after_step"`       // likewise
-	Growth          int64   `json:"growth_per_microbatch_bytes"` // the largest
-	GrowthOver      int64   `json:"growth_over_microbatches"`    // how many were audited
-	Allocations     uint64  `json:"allocations_per_step"`        // on the Go heap, the median of the last steps
-	WeightsSHA256   string  `json:"weights_sha256"`
-	RunFolder       string  `json:"run"`
-	Checkpoint      string  `json:"checkpoint"`
-	BooksAudited    int     `json:"books_audited"`
+	Seconds         float64 `json:"seconds"`               // in training steps
+	PeakBytes       int64   `json:"peak_bytes"`            // of the rank that had most
+	LiveBytes       int64   `json:"live_bytes_after_step"` // likewise
+	// PlannedBytes is what a step has set aside on the rank that needs most, beside the
+	// model, and BoundBytes what it cannot do without; Gap is how far the one is above the
+	// other, as a fraction. They and PeakByClass, what is live there at the planned peak,
+	// are null where memory was not planned.
+	PlannedBytes  *int64           `json:"planned_bytes"`
+	BoundBytes    *int64           `json:"bound_bytes"`
+	Gap           *float64         `json:"gap"`
+	PeakByClass   map[string]int64 `json:"peak_by_class"`
+	Growth        int64            `json:"growth_per_microbatch_bytes"` // the largest
+	GrowthOver    int64            `json:"growth_over_microbatches"`    // how many were audited
+	Allocations   uint64           `json:"allocations_per_step"`        // on the Go heap, the median of the last steps
+	WeightsSHA256 string           `json:"weights_sha256"`
+	RunFolder     string           `json:"run"`
+	Checkpoint    string           `json:"checkpoint"`
+	BooksAudited  int              `json:"books_audited"`
 }
 
 // summary returns what the run came to, and the first error on the way.
 func (t *training) summary(ended error) (*summary, error) {
 	r, o := t.record, t.opts
 	digest, err := t.trainer.digest()
-	return &summary{
+	s := &summary{
 		Schema: 1,
 		Data:   t.data.name, DataBytes: int64(len(t.data.bytes)), DataSHA256: t.sum,
 		Plan: o.plan, Group: o.group, Ranks: o.ranks, Stages: o.stages, Microbatches: o.microbatches, Sequence: o.sequence,
@@ -91,7 +100,14 @@ func (t *training) summary(ended error) (*summary, error) {
 		PeakBytes: slices.Max(t.trainer.peaks), LiveBytes: r.liveAfter,
 		Growth: r.growth(), GrowthOver: r.microbatches(), Allocations: r.allocationsPerStep(),
 		WeightsSHA256: digest, RunFolder: t.folder.path, Checkpoint: o.checkpoint, BooksAudited: r.books,
-	}, err
+	}
+	if p := t.trainer.planned(); p != nil {
+		s.PlannedBytes, s.BoundBytes, s.Gap, s.PeakByClass = &p.planned, &p.bound, &p.gap, map[string]int64{}
+		for class, bytes := range p.classes {
+			s.PeakByClass[memory.Class(class).String()] = bytes
+		}
+	}
+	return s, err
 }
 
 // known returns x for JSON, which has no NaN.
@@ -144,6 +160,10 @@ func (s *summary) table(w io.Writer, f *folder) error {
 	}
 	row("growth per microbatch", "%s bytes over %s microbatches%s", report.Group(s.Growth), report.Group(s.GrowthOver), onRanks)
 	row("peak", "%s (%s bytes)", report.Size(s.PeakBytes), report.Group(s.PeakBytes))
+	if s.PlannedBytes != nil {
+		row("planned for a step", "%s (%s bytes); at least %s are needed, gap %s",
+			report.Size(*s.PlannedBytes), report.Group(*s.PlannedBytes), report.Group(*s.BoundBytes), percent(*s.Gap))
+	}
 	row("live after a step", "%s (%s bytes)", report.Size(s.LiveBytes), report.Group(s.LiveBytes))
 	row("allocations per step", "%s on the Go heap", report.Group(int64(s.Allocations)))
 	row("speed", "%s tokens/s", report.Group(int64(math.Round(s.TokensPerSecond))))

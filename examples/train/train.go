@@ -76,7 +76,7 @@ func (t *training) prepare(ctx context.Context) error {
 	}
 	t.sum = t.data.sum()
 	t.record = newRecord(t.opts.ranks)
-	if t.trainer, err = newTrainer(t.opts, training, heldout, t.first, t.record.hooks); err != nil {
+	if t.trainer, err = newTrainer(ctx, t.opts, training, heldout, t.first, t.record.hooks); err != nil {
 		return err
 	}
 	if from != nil {
@@ -106,6 +106,7 @@ func (t *training) introduce(training, heldout []byte) {
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n",
 		report.Group(t.trainer.weights()), report.Size(t.trainer.modelBytes()), t.opts.describe())
 	t.introduceRanks()
+	t.introduceMemory()
 	if t.first > 0 {
 		fmt.Fprintf(t.out, "resume  %s, after step %d\n", t.opts.resume, t.first)
 	}

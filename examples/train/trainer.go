@@ -12,6 +12,8 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -28,9 +30,12 @@ type trainer struct {
 	drawn          *drawn                          // windows of train
 	tiled          *tiled                          // windows of heldout
 	done           int                             // steps that the weights have seen
+	templates      *layout.Templates               // what stages allocate; nil where memory is not planned
+	memory         *layout.Plan                    // of a step; nil where it is not planned
+	unplanned      error                           // why it is not
 	peaks          []int64                         // by rank: bytes, of all steps and evaluations
 	resident       []int64                         // by rank: bytes of weights, gradients and moments
-	memory         runtime.MemStats
+	heap           runtime.MemStats
 }
 
 // outcome is what a training step came to.
@@ -45,7 +50,7 @@ type outcome struct {
 
 // newTrainer builds the model and the runners. The caller owns the trainer and ends
 // it with Close.
-func newTrainer(opts *options, training, heldout []byte, first int, hooks func(rank int) runner.Hooks) (t *trainer, err error) {
+func newTrainer(ctx context.Context, opts *options, training, heldout []byte, first int, hooks func(rank int) runner.Hooks) (t *trainer, err error) {
 	t = &trainer{
 		opts: opts, done: first, peaks: make([]int64, opts.ranks),
 		drawn: &drawn{text: training, longest: opts.sequence, seed: opts.model.Seed},
@@ -63,7 +68,11 @@ func newTrainer(opts *options, training, heldout []byte, first int, hooks func(r
 		}
 		t.devs = append(t.devs, dev)
 	}
-	if t.model, err = transformer.NewOn(opts.model, t.places()...); err != nil {
+	devs := make([]kernels.Compute, len(t.devs))
+	for rank, dev := range t.devs {
+		devs[rank] = dev
+	}
+	if t.model, err = transformer.NewOn(opts.model, places(opts.placement, devs)...); err != nil {
 		return t, fmt.Errorf("%w: take a smaller -width or fewer -layers", err)
 	}
 	for _, dev := range t.devs {
@@ -72,12 +81,18 @@ func newTrainer(opts *options, training, heldout []byte, first int, hooks func(r
 	if opts.priced != nil {
 		opts.priced.Resident = t.resident // whatever the file says of the model that it was measured with
 	}
-	t.ranks, err = t.newRunners(training, heldout, hooks)
+	cfg := t.configure(training, heldout, hooks)
+	if opts.unplanned {
+		t.unplanned = errors.New("-unplanned")
+		t.ranks, err = newRunners(cfg)
+	} else {
+		t.ranks, err = t.newPlanned(ctx, cfg)
+	}
 	return t, err
 }
 
-// newRunners makes the sources of every rank and the runners.
-func (t *trainer) newRunners(training, heldout []byte, hooks func(rank int) runner.Hooks) (runners, error) {
+// configure makes the sources of every rank, and says what the ranks run.
+func (t *trainer) configure(training, heldout []byte, hooks func(rank int) runner.Hooks) runner.GroupConfig[kernels.Buffer] {
 	opts := t.opts
 	cfg := runner.GroupConfig[kernels.Buffer]{
 		Capacity: opts.capacity,
@@ -97,7 +112,12 @@ func (t *trainer) newRunners(training, heldout []byte, hooks func(rank int) runn
 			Hooks:  hooks(rank), Seed: opts.model.Seed, FirstStep: int64(t.done),
 		})
 	}
-	if opts.ranks == 1 {
+	return cfg
+}
+
+// newRunners makes the runners.
+func newRunners(cfg runner.GroupConfig[kernels.Buffer]) (runners, error) {
+	if len(cfg.Ranks) == 1 {
 		only, err := runner.New(cfg.Ranks[0])
 		if err != nil {
 			return nil, err
@@ -111,12 +131,13 @@ func (t *trainer) newRunners(training, heldout []byte, hooks func(rank int) runn
 	return group, nil
 }
 
-// places returns the device of every stage, by copy of the model.
-func (t *trainer) places() [][]kernels.Compute {
-	places := make([][]kernels.Compute, max(t.opts.placement.Copies, 1))
-	for stage, rank := range t.opts.placement.Rank {
-		copied := stage / t.opts.placement.Depth()
-		places[copied] = append(places[copied], t.devs[rank])
+// places returns the device of every stage, by copy of the model, where devs are those
+// of the ranks.
+func places(p schedule.Placement, devs []kernels.Compute) [][]kernels.Compute {
+	places := make([][]kernels.Compute, max(p.Copies, 1))
+	for stage, rank := range p.Rank {
+		copied := stage / p.Depth()
+		places[copied] = append(places[copied], devs[rank])
 	}
 	return places
 }
@@ -140,15 +161,15 @@ func (t *trainer) Close() error {
 func (t *trainer) step(ctx context.Context) (outcome, error) {
 	begin := time.Now()
 	t.drawn.step = int64(t.done)
-	runtime.ReadMemStats(&t.memory)
-	before := t.memory.Mallocs
+	runtime.ReadMemStats(&t.heap)
+	before := t.heap.Mallocs
 	result, err := t.ranks.Step(ctx, t.opts.microbatches, t.train)
 	if err != nil {
 		return outcome{}, err
 	}
-	runtime.ReadMemStats(&t.memory)
+	runtime.ReadMemStats(&t.heap)
 	o := outcome{
-		Result: result, allocations: t.memory.Mallocs - before,
+		Result: result, allocations: t.heap.Mallocs - before,
 		loss: result.Losses[0].Value, bytes: int64(math.Round(result.Losses[0].Weight)), norm: result.GradNorm,
 	}
 	switch result.Outcome {

@@ -58,14 +58,14 @@ func (r *rank) growth() Growth {
 
 // rises says what rises, and from where on.
 func (r *rank) rises() (g Growth) {
-	steps, leaves := r.lows.rise()
+	steps, leaves := r.lows.rise(3)
 	if leaves {
 		g.From, g.PerStep = "level", steps.Median
 	}
 	if r.grew {
 		return r.excessGrowth(g)
 	}
-	if within, ok := r.within.rise(); ok {
+	if within, ok := r.within.rise(1); ok {
 		g.From = "level"
 		g.PerMicrobatch, g.Low, g.High = within.Median, within.Low, within.High
 		g.First = &First{Step: r.onlyStep(), Microbatch: int(within.from), Last: int(within.to), record: -1, position: within.from}
@@ -83,7 +83,7 @@ func (r *rank) excessGrowth(g Growth) Growth {
 	at := r.firstExcess
 	g.From = "books"
 	g.First = &First{at.Step, at.Microbatch, at.Microbatch, at.Record, r.firstExcessIn}
-	if s, ok := r.excess.rise(); ok {
+	if s, ok := r.excess.rise(1); ok {
 		g.PerMicrobatch, g.Low, g.High = s.Median, s.Low, s.High
 		return g
 	}

@@ -11,8 +11,11 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// MostRanks is how many ranks a log may have: each takes up to half a megabyte here.
+// MostRanks is how many ranks a log may have: each takes up to 0.6 MB here.
 const MostRanks = 1024
+
+// mostPositions is how many microbatches of a step are kept apart.
+const mostPositions = 4096
 
 // ErrRanks is returned for a record of one rank more than MostRanks.
 var ErrRanks = errors.New("memreport: too many ranks")
@@ -41,7 +44,7 @@ func (l *Log) Add(record *memlog.Record) error {
 		if l.ranks == nil {
 			l.ranks = map[int]*rank{}
 		}
-		r = &rank{number: record.Rank}
+		r = &rank{number: record.Rank, within: profile{most: mostPositions}}
 		l.ranks[record.Rank] = r
 	}
 	r.add(record)

@@ -34,7 +34,7 @@ func (l *Log) Page(name string) *report.Page {
 		p.Figures = append(p.Figures, ranksFigure(s))
 		p.Panels = append(p.Panels, l.panels(s))
 	}
-	p.Tables = tables(s)
+	p.Tables = tables(s, summary)
 	return p
 }
 
@@ -69,8 +69,11 @@ func facts(s *Summary, focus *Rank) []report.Fact {
 	list = append(list, peak)
 	if p := focus.Planned; p != nil {
 		one := report.Fact{Label: "planned peak", Value: report.Size(p.Peak), Note: "measured is the same, to the byte", Good: true}
-		if d := focus.Peak - p.Peak; d != 0 {
-			one.Note, one.Good, one.Bad = fmt.Sprintf("measured is %s bytes off", report.Group(d)), false, d > 0
+		switch d := focus.Peak - p.Peak; {
+		case d > 0:
+			one.Note, one.Good, one.Bad = fmt.Sprintf("measured is %s bytes more", report.Group(d)), false, true
+		case d < 0:
+			one.Note, one.Good = fmt.Sprintf("measured stays %s bytes below", report.Group(-d)), false
 		}
 		list = append(list, one)
 	}
@@ -109,7 +112,7 @@ func (g *Growth) kept(steps int64) string {
 }
 
 // tables are the numbers behind the pictures.
-func tables(s *Summary) (list []report.Table) {
+func tables(s *Summary, focus *Rank) (list []report.Table) {
 	ranks := report.Table{Title: "Ranks", Head: []string{"rank", "records", "level", "peak", "planned peak", "reserved", "growth per microbatch", "begins"}}
 	for i := range s.Ranks {
 		r := &s.Ranks[i]
@@ -125,7 +128,23 @@ func tables(s *Summary) (list []report.Table) {
 	if t, ok := ownersTable(s); ok {
 		list = append(list, t)
 	}
+	if t, ok := classesTable(focus); ok {
+		list = append(list, t)
+	}
 	return append(list, ranks)
+}
+
+// classesTable has the classes of a rank at its highest level.
+func classesTable(r *Rank) (report.Table, bool) {
+	t := report.Table{Title: fmt.Sprintf("The highest level by class, rank %d", r.Rank), Head: []string{"class", "bytes"}}
+	for class := range memory.NumClasses {
+		name := memory.Class(class).String()
+		if bytes := r.Classes[name]; bytes > 0 {
+			t.Rows = append(t.Rows, []string{name, exactly(bytes)})
+			t.Shares = append(t.Shares, float64(bytes)/float64(max(r.LevelHighest, 1)))
+		}
+	}
+	return t, len(t.Rows) > 0
 }
 
 // ownersTable has the owners of what was live when the log was dumped.

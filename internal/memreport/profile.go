@@ -1,6 +1,7 @@
 package memreport
 
-// mostCells is how many positions of a step, and how many steps, are kept apart.
+// mostCells is how many positions, and so how many steps, a profile keeps apart where
+// it does not say so itself.
 const mostCells = 2048
 
 // cell stands for some positions in a row: those of a step's records, or of steps.
@@ -36,12 +37,16 @@ func (c *cell) lower(by float64) {
 type profile struct {
 	cells  []cell
 	stride int64 // positions of a cell
+	most   int64 // cells; 0 is mostCells
 }
 
 // add adds a value at a position; the next one is at most one further than any before.
 func (p *profile) add(position int64, value float64) {
 	p.stride = max(p.stride, 1)
-	for position/p.stride >= mostCells {
+	if p.most == 0 {
+		p.most = mostCells
+	}
+	for position/p.stride >= p.most {
 		for i := range (len(p.cells) + 1) / 2 {
 			c := p.cells[2*i]
 			if 2*i+1 < len(p.cells) {
@@ -81,24 +86,33 @@ type rise struct {
 }
 
 // rise returns how the values rise, and false where they do not, or where chance
-// explains it.
-func (p *profile) rise() (r rise, ok bool) {
+// explains it. What begins late shows in the last points alone, which are looked at as
+// well: the last halves, so many times.
+func (p *profile) rise(halves int) (r rise, ok bool) {
 	x, y := p.points(mostPoints)
-	r.slope = fit(x, y)
-	if !r.rises(len(x)) {
-		return r, false
+	for part := 0; halves >= 0 && (part == 0 || len(x)-part >= leastPoints); halves-- {
+		if s := fit(x[part:], y[part:]); s.rises(len(x) - part) {
+			return p.from(x, y, s), true
+		}
+		part += max((len(x)-part)/2, 1)
 	}
-	// What comes before the rise has no part in its slope.
-	r.from, r.to = p.start(x, y, r.Median)
+	return rise{}, false
+}
+
+// from returns the rise of points that rise with about this slope in the end. What
+// comes before the rise has no part in its slope.
+func (p *profile) from(x, y []float64, s slope) rise {
+	r := rise{slope: s}
+	r.from, r.to = p.start(x, y, s.Median)
 	flat := 0
 	for flat < len(x)-leastPoints && x[flat] < float64(r.from-1) {
 		flat++
 	}
-	if again := fit(x[flat:], y[flat:]); flat > 0 && again.rises(len(x)-flat) {
+	if again := fit(x[flat:], y[flat:]); again.rises(len(x) - flat) {
 		r.slope = again
 		r.from, r.to = p.start(x, y, again.Median)
 	}
-	return r, true
+	return r
 }
 
 // start returns the first position at which the values have begun to rise with the

@@ -6,17 +6,24 @@ import (
 )
 
 // slope is how much y rises for each x: the median of the slopes between all pairs of
-// points, and Sen's interval around it at 99 %.
+// points, and Sen's interval around it at 99 %. Least is the lower end at 99.99 %.
 type slope struct {
 	Median, Low, High float64
+	Least             float64
 }
 
 // leastPoints is how many points it takes to say that something grows: of fewer, all
-// in ascending order, one in a hundred series of pure chance would be as steady.
-const leastPoints = 5
+// in ascending order, one in a thousand series of pure chance would be as steady.
+const leastPoints = 7
 
 // mostPoints is how many points a slope is taken over. The pairs are their square.
 const mostPoints = 256
+
+// Deviations of the normal distribution between which 99 % and 99.99 % lie.
+const (
+	likely  = 2.576
+	certain = 3.891
+)
 
 // fit returns the slope through points, of which x ascends strictly. It is 0 for
 // fewer than two.
@@ -32,18 +39,46 @@ func fit(x, y []float64) slope {
 		}
 	}
 	slices.Sort(all)
-	// Kendall's S of n points without a trend has this deviation; 2.576 of them hold 99 %.
-	half := 2.576 * math.Sqrt(float64(n*(n-1)*(2*n+5))/18) / 2
 	middle := float64(len(all)-1) / 2
 	at := func(i float64) float64 { return all[min(max(int(math.Round(i)), 0), len(all)-1)] }
-	return slope{
-		Median: (at(math.Floor(middle)) + at(math.Ceil(middle))) / 2,
-		Low:    at(math.Floor(middle - half)), High: at(math.Ceil(middle + half)),
-	}
+	s := slope{Median: (at(math.Floor(middle)) + at(math.Ceil(middle))) / 2}
+	// Kendall's S of n points without a trend has this deviation, and a larger one where
+	// each is like the one before.
+	deviation := math.Sqrt(float64(n*(n-1)*(2*n+5))/18) * likeness(x, y, s.Median)
+	s.Low, s.High = at(math.Floor(middle-likely*deviation/2)), at(math.Ceil(middle+likely*deviation/2))
+	s.Least = at(math.Floor(middle - certain*deviation/2))
+	return s
 }
 
-// rises reports whether chance does not explain the rise of so many points.
-func (s slope) rises(points int) bool { return points >= leastPoints && s.Low > 0 }
+// likeness is by how much points deviate more from a line than independent ones would:
+// what is live on a rank is the sum of several microbatches in flight, most of which
+// are in the next record too. It is 1 to 3.
+func likeness(x, y []float64, slope float64) float64 {
+	rest := make([]float64, len(x))
+	for i := range x {
+		rest[i] = y[i] - slope*x[i]
+	}
+	sorted := slices.Sorted(slices.Values(rest))
+	level := sorted[len(sorted)/2]
+	var squares, next float64
+	for i := range rest {
+		squares += (rest[i] - level) * (rest[i] - level)
+		if i > 0 {
+			next += (rest[i] - level) * (rest[i-1] - level)
+		}
+	}
+	if squares == 0 {
+		return 1
+	}
+	r := min(max(next/squares, 0), 0.8)
+	return math.Sqrt((1 + r) / (1 - r))
+}
+
+// rises reports whether chance does not explain the rise of so many points. Three that
+// rise by the very same are no chance.
+func (s slope) rises(points int) bool {
+	return s.Least > 0 && (points >= leastPoints || points >= 3 && s.Low == s.High)
+}
 
 // hinge returns the index of the last point before y leaves its level to rise with
 // the slope: of all lines that are flat up to a point and rise from there, the one

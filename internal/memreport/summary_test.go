@@ -59,7 +59,12 @@ func TestGrowthByLevel(t *testing.T) {
 		{"variable lengths", 1, 1024, func(int, int) int64 { return 1<<30 + noise() }, "nothing grows\n"},
 		{"warm-up", 20, 16, func(step, _ int) int64 { return 5000 + 9000*int64(min(step, 2)) }, "nothing grows\n"},
 		{"a pipeline that drains", 10, 32, func(_, mb int) int64 { return 5000 + 700*int64(min(3, 31-mb)) }, "nothing grows\n"},
-		{"too short to say", 1, 4, func(_, mb int) int64 { return int64(mb) }, "nothing grows\n"},
+		{"too short to say", 1, 6, func(_, mb int) int64 { return int64(mb * mb) }, "nothing grows\n"},
+		{"short and sure", 1, 4, func(_, mb int) int64 { return int64(240 * mb) },
+			"rank 0 grows by 240 B with every microbatch, from step 0, microbatch 1 on\n"},
+		{"late", 100, 2, func(step, _ int) int64 { return 5000 + 300*int64(max(step-80, 0)) },
+			"rank 0 grows by 300 B with every step, from step 81 on; within a step it does not\n"},
+		{"longer sequences from the middle on", 100, 2, func(step, _ int) int64 { return 5000 + 9000*int64(step/50) }, "nothing grows\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out strings.Builder
@@ -67,6 +72,23 @@ func TestGrowthByLevel(t *testing.T) {
 			require.True(t, strings.HasSuffix(out.String(), "\n\n"+test.want), out.String())
 		})
 	}
+}
+
+// Ranks that do the same are told of together, and 4,096 microbatches are kept apart.
+func TestGrowthOfManyRanks(t *testing.T) {
+	log := &memreport.Log{}
+	for mb := range 4096 {
+		for rank := range 6 {
+			leak := int64(0)
+			if rank != 3 {
+				leak = 240 * int64(max(mb-1000, 0))
+			}
+			require.NoError(t, log.Add(minimal(2, rank, mb, 1<<20+leak)))
+		}
+	}
+	var out strings.Builder
+	require.NoError(t, log.Summary().Text(&out))
+	require.Contains(t, out.String(), "\n\neach of ranks 0 to 2, 4 to 5 grows by 240 B with every microbatch, from step 2, microbatch 1001 on\n")
 }
 
 // A leak of 1 MiB from microbatch 500 on shows through lengths that vary by 200 times

@@ -73,21 +73,26 @@ func (r *Rank) plannedPeak() string {
 
 // findings are the sentences that a reader should see.
 func (s *Summary) findings() (lines []string) {
-	grows := 0
+	alike := map[string][]int{} // ranks by what they do
+	var order []string
 	for i := range s.Ranks {
-		r := &s.Ranks[i]
-		if !r.Growth.Grows() {
-			continue
-		}
-		if grows++; grows <= mostRows {
-			lines = append(lines, r.Growth.sentence(r.Rank, s.Microbatches))
+		if r := &s.Ranks[i]; r.Growth.Grows() {
+			does := r.Growth.sentence(s.Microbatches)
+			if alike[does] == nil {
+				order = append(order, does)
+			}
+			alike[does] = append(alike[does], r.Rank)
 		}
 	}
-	switch {
-	case grows == 0:
+	for i, does := range order {
+		if i == mostRows {
+			lines = append(lines, fmt.Sprintf("and others do, each in its own way: %d more", len(order)-i))
+			break
+		}
+		lines = append(lines, ranks(alike[does])+" "+does)
+	}
+	if order == nil {
 		lines = append(lines, "nothing grows")
-	case grows > mostRows:
-		lines = append(lines, fmt.Sprintf("and %s more grow", count(int64(grows-mostRows), "rank")))
 	}
 	return append(lines, s.planFindings()...)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/weir-ml/weir/internal/report"
 )
@@ -59,15 +60,12 @@ func (g *Growth) short() string {
 	return size(g.PerStep) + " a step"
 }
 
-// sentence says what grows on a rank.
-func (g *Growth) sentence(rank int, microbatches int64) string {
-	if !g.Grows() {
-		return fmt.Sprintf("rank %d does not grow", rank)
-	}
+// sentence says what grows, behind the name of who does.
+func (g *Growth) sentence(microbatches int64) string {
 	if g.PerMicrobatch == 0 {
-		return fmt.Sprintf("rank %d grows by %s with every step, from step %d on; within a step it does not", rank, size(g.PerStep), g.First.Step)
+		return fmt.Sprintf("grows by %s with every step, from step %d on; within a step it does not", size(g.PerStep), g.First.Step)
 	}
-	text := fmt.Sprintf("rank %d grows by %s with every microbatch", rank, size(g.PerMicrobatch))
+	text := fmt.Sprintf("grows by %s with every microbatch", size(g.PerMicrobatch))
 	if low, high := size(g.Low), size(g.High); low != high {
 		text += fmt.Sprintf(" (99 %%: %s to %s)", low, high)
 	}
@@ -98,4 +96,25 @@ func (f *First) words() string {
 		return "from " + microbatch + " of a step"
 	}
 	return fmt.Sprintf("from step %d, %s", f.Step, microbatch)
+}
+
+// ranks names some ranks, in ascending order, of whom each does the same.
+func ranks(list []int) string {
+	if len(list) == 1 {
+		return "rank " + strconv.Itoa(list[0])
+	}
+	var names []string
+	for i := 0; i < len(list); {
+		last := i
+		for last+1 < len(list) && list[last+1] == list[last]+1 {
+			last++
+		}
+		name := strconv.Itoa(list[i])
+		if last > i {
+			name += " to " + strconv.Itoa(list[last])
+		}
+		names = append(names, name)
+		i = last + 1
+	}
+	return "each of ranks " + strings.Join(names, ", ")
 }

@@ -42,7 +42,12 @@ type Table struct {
 }
 
 // Share returns the percent that the bar of a row takes.
-func (t Table) Share(row int) float64 { return 100 * min(max(t.Shares[row], 0), 1) }
+func (t Table) Share(row int) float64 {
+	if row >= len(t.Shares) {
+		return 0
+	}
+	return 100 * min(max(t.Shares[row], 0), 1)
+}
 
 // Write writes the page as one HTML document.
 func (p *Page) Write(w io.Writer) error {

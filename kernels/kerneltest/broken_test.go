@@ -40,6 +40,7 @@ type broken struct {
 	release   func(b kernels.Buffer) (int64, error)
 	readFloat func(dst []float32, src kernels.Buffer) error
 	lend      func(b kernels.Buffer) ([]byte, error)
+	allocIn   func(scope memory.Scope, t kernels.DType, n int) (kernels.Buffer, error)
 }
 
 func (d *broken) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
@@ -116,6 +117,13 @@ func (d *broken) Release(b kernels.Buffer) (int64, error) {
 func (d *broken) ReadFloat32(dst []float32, src kernels.Buffer) error {
 	return or(d.readFloat, d.Compute.ReadFloat32)(dst, src)
 }
+func (d *broken) AllocIn(scope memory.Scope, t kernels.DType, n int) (kernels.Buffer, error) {
+	if d.allocIn != nil {
+		return d.allocIn(scope, t, n)
+	}
+	return d.Compute.AllocIn(scope, t, n)
+}
+
 func (d *broken) Lend(b kernels.Buffer) ([]byte, error) {
 	return or(d.lend, d.Compute.(kernels.Lender).Lend)(b)
 }
@@ -141,6 +149,9 @@ var faults = []struct {
 	}},
 	{"MatMul rounds to half the digits", "matmul", func(d *broken) {
 		d.matmul = func(op kernels.MatMul) error { err := d.Compute.MatMul(op); d.scale(op.C, 1.001); return err }
+	}},
+	{"MatMul ignores Bias", "matmul/bias", func(d *broken) {
+		d.matmul = func(op kernels.MatMul) error { op.Bias = kernels.Buffer{}; return d.Compute.MatMul(op) }
 	}},
 	{"MatMul zeroes C before it refuses", "refusals/buffers", func(d *broken) {
 		d.matmul = func(op kernels.MatMul) error { _ = d.Compute.Zero(op.C); return d.Compute.MatMul(op) }
@@ -338,6 +349,14 @@ var faults = []struct {
 	}},
 	{"Release keeps the buffer", "memory/book", func(d *broken) {
 		d.release = func(b kernels.Buffer) (int64, error) { return d.Bytes(b), nil }
+	}},
+	{"AllocIn takes what a step's buffers are", "memory/scopes", func(d *broken) {
+		d.allocIn = func(scope memory.Scope, t kernels.DType, n int) (kernels.Buffer, error) {
+			if scope == memory.Metadata {
+				return d.Compute.Alloc(memory.Workspace, t, n)
+			}
+			return d.Compute.AllocIn(scope, t, n)
+		}
 	}},
 	{"reads past the end are cut short", "memory/copies refused", func(d *broken) {
 		d.readFloat = func(dst []float32, src kernels.Buffer) error {

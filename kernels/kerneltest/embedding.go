@@ -15,7 +15,7 @@ func embeddingCases() []Case {
 }
 
 // embedShapes are tokens, width and vocabulary; few words, so that they repeat.
-var embedShapes = [][3]int{{1, 1, 1}, {1, 5, 3}, {7, 4, 2}, {33, 16, 10}, {130, 3, 5}}
+var embedShapes = [][3]int{{1, 1, 1}, {1, 5, 3}, {7, 4, 2}, {33, 16, 10}, {130, 3, 5}, {300, 130, 40}}
 
 func embedForward(l *lab) {
 	for _, s := range embedShapes {

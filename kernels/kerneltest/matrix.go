@@ -10,6 +10,7 @@ import (
 func matrixCases() []Case {
 	return []Case{
 		newCase("matmul", false, matrixProduct),
+		newCase("matmul/bias", false, biasedProduct),
 		newCase("rows", false, rowsOfMatrix),
 	}
 }
@@ -47,8 +48,30 @@ func matrixProduct(l *lab) {
 	}
 }
 
+// biasedProduct adds a bias inside and behind the product: the bits are the same.
+func biasedProduct(l *lab) {
+	for _, s := range [][3]int{{1, 1, 1}, {3, 5, 2}, {17, 33, 9}, {64, 300, 130}, {600, 20, 70}} {
+		for form := range 4 {
+			op := kernels.MatMul{M: s[0], N: s[1], K: s[2], TransB: form&1 != 0, Accumulate: form&2 != 0}
+			what := fmt.Sprintf("MatMul %d×%d×%d with Bias, TransB %t, Accumulate %t", op.M, op.N, op.K, op.TransB, op.Accumulate)
+			op.A, op.B = l.put("A", l.normal(op.M*op.K, 1)), l.put("B", l.normal(op.K*op.N, 1))
+			start, bias := l.normal(op.M*op.N, 1), l.put("Bias", l.normal(op.N, 1))
+
+			op.C = l.put("C", start)
+			l.do("MatMul", func() error { return l.d.MatMul(op) }, op.C)
+			l.do("AddRow", func() error { return l.d.AddRow(op.C, bias, op.M, op.N) }, op.C)
+			want := l.read(op.C)
+
+			op.C, op.Bias = l.put("C", start), bias
+			l.do(what, func() error { return l.d.MatMul(op) }, op.C)
+			l.exactly(what, l.read(op.C), want)
+			l.drop()
+		}
+	}
+}
+
 func rowsOfMatrix(l *lab) {
-	for _, s := range [][2]int{{1, 1}, {1, 5}, {7, 3}, {33, 64}, {130, 17}} {
+	for _, s := range [][2]int{{1, 1}, {1, 5}, {7, 3}, {33, 64}, {130, 17}, {300, 130}} {
 		rows, cols := s[0], s[1]
 		x, b := l.normal(rows*cols, 1), l.normal(cols, 1)
 		for _, accumulate := range []bool{false, true} {

@@ -15,6 +15,7 @@ func memoryCases() []Case {
 		newCase("memory/book", true, book),
 		newCase("memory/references", true, references),
 		newCase("memory/reclaim", true, reclaim),
+		newCase("memory/scopes", true, scopes),
 		newCase("memory/copies", false, copies),
 		newCase("memory/copies refused", true, copiesRefused),
 		newCase("memory/lend", true, lend),
@@ -199,6 +200,28 @@ func lend(l *lab) {
 		return err
 	})
 	l.refuse("Lend of a buffer that ended", memory.ErrStale, func() error { _, err := lender.Lend(gone); return err })
+}
+
+// scopes checks that buffers of every resident scope are Resident in the book, that they
+// outlive a Reclaim, and that a scope for steps gives none.
+func scopes(l *lab) {
+	for _, scope := range []memory.Scope{memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata} {
+		before, mark := l.d.Live(), l.d.Mark()
+		b, err := l.d.AllocIn(scope, kernels.Int32, 100)
+		l.must("AllocIn", err)
+		if b.N != 100 || b.Type != kernels.Int32 || l.d.Class(b) != memory.Resident || l.d.Bytes(b) != 400 || l.d.Live() != before+400 {
+			l.fault("AllocIn of 100 int32 in %s returned %+v of class %s and %d bytes; the book has %d bytes more", scope, b, l.d.Class(b), l.d.Bytes(b), l.d.Live()-before)
+		}
+		if freed := l.d.Reclaim(mark); freed != 0 {
+			l.fault("Reclaim freed %d bytes of scope %s", freed, scope)
+		}
+		_, err = l.d.Release(b)
+		l.must("Release", err)
+		l.refuse("AllocIn of nothing", kernels.ErrShape, func() error { _, err := l.d.AllocIn(scope, kernels.Float32, 0); return err })
+	}
+	if _, err := l.d.AllocIn(memory.StepScope, kernels.Float32, 1); err == nil {
+		l.fault("AllocIn of StepScope returned no error")
+	}
 }
 
 // copiesRefused checks copies that do not fit.

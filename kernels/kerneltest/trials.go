@@ -11,7 +11,7 @@ func trials(l *lab) []trial {
 	}
 	matmul := kernels.MatMul{
 		M: 3, N: 4, K: 5, TransB: true,
-		A: *in("A", 15), B: *in("B", 20), C: l.result("C", 12),
+		A: *in("A", 15), B: *in("B", 20), Bias: *in("Bias", 4), C: l.result("C", 12),
 	}
 	norm := kernels.LayerNorm{
 		X: *in("X", 12), Gamma: *in("Gamma", 4), Beta: *in("Beta", 4),
@@ -74,8 +74,9 @@ func trials(l *lab) []trial {
 		{"Copy", []operand{write("dst", &copyDst), read("src", copySrc)}, nil, func() error { return l.d.Copy(copyDst, *copySrc) }},
 		{"Add", []operand{write("dst", addDst), read("src", addSrc)}, nil, func() error { return l.d.Add(*addDst, *addSrc) }},
 		{"Sum", []operand{write("dst", &sumDst), read("a", sumA), read("b", sumB)}, nil, func() error { return l.d.Sum(sumDst, *sumA, *sumB) }},
-		{"MatMul", []operand{read("A", &matmul.A), read("B", &matmul.B), write("C", &matmul.C)},
-			[]*int{&matmul.M, &matmul.N, &matmul.K}, func() error { return l.d.MatMul(matmul) }},
+		{"MatMul", []operand{
+			read("A", &matmul.A), read("B", &matmul.B), with(read("Bias", &matmul.Bias), optional), write("C", &matmul.C),
+		}, []*int{&matmul.M, &matmul.N, &matmul.K}, func() error { return l.d.MatMul(matmul) }},
 		{"AddRow", []operand{write("x", rowX), read("b", rowB)}, []*int{&rowRows, &rowCols},
 			func() error { return l.d.AddRow(*rowX, *rowB, rowRows, rowCols) }},
 		{"SumRows", []operand{write("dst", &sumRows), read("x", sumRowsX)}, []*int{&sumRowsRows, &sumRowsCols},

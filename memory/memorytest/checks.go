@@ -29,6 +29,11 @@ func checks[T any]() []check[T] {
 		{"flat", flat[T]},
 		{"reclaim", reclaim[T]},
 		{"reclaimed", reclaimed[T]},
+		{"planned", planned[T]},
+		{"unplanned", unplanned[T]},
+		{"overlap", overlap[T]},
+		{"laid over what is live", laidOverLive[T]},
+		{"pages", pages[T]},
 	}
 }
 

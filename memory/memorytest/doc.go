@@ -2,6 +2,7 @@
 // interface says.
 //
 // An embedder who brings handles of its own runs [Space] in a test and hands it
-// a function that opens a fresh [Subject]. The optional abilities [memory.Book]
-// and [memory.Reclaimer] are found and examined as well.
+// a function that opens a fresh [Subject]. The optional abilities [memory.Book],
+// [memory.Reclaimer], [memory.Planned] and [memory.Scoped] are found and examined as
+// well. [Refusal] and [Pages] make allocations and pages fail.
 package memorytest

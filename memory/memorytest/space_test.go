@@ -1,7 +1,9 @@
 package memorytest_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -64,6 +66,9 @@ func (f *faulty) alloc(class memory.Class, bytes int64) (handle, error) {
 		return f.first, err
 	}
 	h, err := f.Arena.Alloc(class, bytes)
+	if f.fault == "places over what is live" && errors.Is(err, memory.ErrOverlap) {
+		return f.first, nil
+	}
 	if f.fault == "leaks beside every buffer" {
 		_, err = f.Arena.Alloc(class, 1<<10)
 	}
@@ -164,6 +169,34 @@ func (f *faulty) ResetPeak() {
 	}
 }
 
+func (f *faulty) Lay(l *memory.Layout) error {
+	switch {
+	case f.fault == "takes a layout and forgets it" && l != nil:
+		return nil
+	case f.fault == "begins a step over another one":
+		err := f.Arena.Lay(l)
+		if errors.Is(err, memory.ErrLive) {
+			err = nil
+		}
+		return err
+	}
+	return f.Arena.Lay(l)
+}
+
+func (f *faulty) At(place int) {
+	if f.fault == "stays where it is" {
+		place = 0
+	}
+	f.Arena.At(place)
+}
+
+func (f *faulty) ReleasePages(w io.Writer, scopes ...memory.Scope) error {
+	if f.fault == "keeps its pages" {
+		scopes = scopes[:1]
+	}
+	return f.Arena.ReleasePages(w, scopes...)
+}
+
 func (f *faulty) Reclaim(mark uint64) int64 {
 	switch f.fault {
 	case "reclaims what is older":
@@ -204,6 +237,11 @@ func TestChecksCatch(t *testing.T) {
 		{"reserves more and more", "flat"},
 		{"reclaims what is older", "reclaim"},
 		{"only says that it reclaims", "reclaimed"},
+		{"stays where it is", "planned"},
+		{"takes a layout and forgets it", "unplanned"},
+		{"places over what is live", "overlap"},
+		{"begins a step over another one", "laid over what is live"},
+		{"keeps its pages", "pages"},
 	} {
 		t.Run(test.fault, func(t *testing.T) {
 			faults := memorytest.Faults(func() (memorytest.Subject[handle], error) {

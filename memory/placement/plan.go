@@ -14,8 +14,8 @@ type Options struct {
 	Capacity int64
 	// Time is after how long Plan stops with the best so far; 0 is no limit by the clock.
 	Time time.Duration
-	// Nodes is how much work Plan may do, counted in buffers put to a place, about a
-	// microsecond each; 0 is five million. The first greedy layout is made in any case. As
+	// Nodes is how much work Plan may do after the greedy layouts, counted in buffers put
+	// to a place, more for one with gaps: about a microsecond each; 0 is five million. As
 	// long as it is this limit that ends Plan, and not the clock or the context, equal
 	// problems with equal options have equal layouts on every machine.
 	Nodes int64
@@ -43,6 +43,7 @@ func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	}
 	r := newRace(p, options)
 	r.greedy(ctx)
+	r.queue(ctx)
 	r.reorder(ctx, r.left/4, longEnough)
 	r.exact(ctx)
 	r.reorder(ctx, r.left, math.MaxInt)

@@ -38,6 +38,12 @@ const finalists = 4
 // longEnough is after how many rounds without a gain it is the exact search's turn.
 const longEnough = 100
 
+// reach is up to how many buffers the exact search is tried.
+const reach = 4096
+
+// fine is the part of the bound that is not worth another ring.
+const fine = 4096
+
 func newRace(p *Problem, options Options) *race {
 	g := newGrid(p)
 	r := &race{grid: g, capacity: options.Capacity, wanted: max(g.bound, options.Capacity), seed: options.Seed,
@@ -48,18 +54,21 @@ func newRace(p *Problem, options Options) *race {
 	return r
 }
 
-// over says whether the best layout is good enough, or nothing is left to spend.
-func (r *race) over(ctx context.Context) bool {
-	if r.offsets == nil {
-		return false
-	}
-	return r.height <= max(r.wanted, r.least) || r.proof != "" || r.left <= 0 || ctx.Err() != nil
+// done says whether the best layout is good enough, or no time is left.
+func (r *race) done(ctx context.Context) bool {
+	return r.offsets != nil && (r.height <= max(r.wanted, r.least) || r.proof != "" || ctx.Err() != nil)
 }
+
+// over says whether it is done, or nothing is left to spend.
+func (r *race) over(ctx context.Context) bool { return r.left <= 0 || r.done(ctx) }
+
+// round is what it costs to place all buffers once.
+func (r *race) round() int64 { return int64(len(r.grid.spans)) }
 
 // offer takes a layout if it is the best.
 func (r *race) offer(offsets []int64, height int64, method string) {
 	if r.offsets == nil || height < r.height {
-		r.offsets = append(r.offsets[:0], offsets...)
+		r.offsets = append(make([]int64, 0, len(offsets)), offsets...)
 		r.height, r.method = height, method
 	}
 }
@@ -68,15 +77,39 @@ func (r *race) offer(offsets []int64, height int64, method string) {
 func (r *race) greedy(ctx context.Context) {
 	offsets := make([]int64, len(r.grid.problem.Buffers))
 	for _, recipe := range recipes {
-		if r.over(ctx) {
+		if r.done(ctx) {
 			break
 		}
-		r.left -= int64(len(offsets))
 		height := r.grid.place(r.taken, r.grid.order(recipe), recipe.fit, offsets)
 		r.offer(offsets, height, recipe.name)
 		r.ranking = append(r.ranking, entrant{recipe, height})
 	}
 	slices.SortStableFunc(r.ranking, func(x, y entrant) int { return cmp.Compare(x.height, y.height) })
+}
+
+// queue tries whether the buffers go round like a queue, within limits that halve the
+// way between what is too low and the best layout. It costs little where they do not.
+func (r *race) queue(ctx context.Context) {
+	p := r.grid.problem
+	if r.over(ctx) || len(r.grid.spans) > len(p.Buffers) {
+		return
+	}
+	q := newRing(p)
+	nodes := 4 * int64(len(p.Buffers))
+	for low := r.grid.bound - 1; r.height-low > r.grid.bound/fine+1 && !r.over(ctx); {
+		limit := low + (r.height-low)/2
+		nodes = min(nodes, r.left)
+		found := q.within(ctx, limit, nodes)
+		r.left -= nodes - max(q.left, 0)
+		if found {
+			r.offer(q.offsets, r.grid.height(q.offsets), "in order of birth around a ring")
+			nodes = 40 * int64(len(p.Buffers))
+			continue
+		}
+		if low = limit; r.method != "in order of birth around a ring" {
+			return
+		}
+	}
 }
 
 // reorder improves the best recipes in turns, the best one every other turn, the next
@@ -90,7 +123,7 @@ func (r *race) reorder(ctx context.Context, spend int64, patience int) {
 			r.improve = append(r.improve, newReordering(r.grid, r.ranking[k].recipe, r.seed))
 		}
 		s := r.improve[k]
-		r.left -= int64(len(s.offsets))
+		r.left -= r.round()
 		if height := s.round(r.taken); height < r.height {
 			lower = turn
 			r.offer(s.offsets, height, s.recipe.name+", reordered by what lay too high")
@@ -100,13 +133,14 @@ func (r *race) reorder(ctx context.Context, spend int64, patience int) {
 
 // exact searches every layout there is, as far as that is in reach.
 func (r *race) exact(ctx context.Context) {
-	if r.over(ctx) {
+	if r.over(ctx) || len(r.offsets) > reach {
 		return
 	}
 	const method = "exact search"
+	price := r.price()
 	if r.capacity > 0 {
-		offsets, outcome, nodes := search(ctx, r.grid, r.capacity, r.left, r.seed)
-		r.left -= nodes
+		offsets, outcome, nodes := search(ctx, r.grid, r.capacity, r.left/price, r.seed)
+		r.left -= nodes * price
 		switch outcome {
 		case solved:
 			r.offer(offsets, r.grid.height(offsets), method)
@@ -115,12 +149,23 @@ func (r *race) exact(ctx context.Context) {
 		}
 		return
 	}
-	offsets, least, nodes := minimise(ctx, r.grid, r.height, r.left, r.seed)
-	r.left -= nodes
+	offsets, least, nodes := minimise(ctx, r.grid, r.height, r.left/price, r.seed)
+	r.left -= nodes * price
 	r.least = max(r.least, least)
 	if offsets != nil {
 		r.offer(offsets, r.grid.height(offsets), method)
 	}
+}
+
+// price is what a node of the exact search costs: it looks at all buffers, and at the
+// columns of one.
+func (r *race) price() int64 {
+	cells := int64(0)
+	for _, s := range r.grid.spans {
+		cells += int64(s.upper - s.lower)
+	}
+	n := int64(len(r.offsets))
+	return 1 + (n+cells/n)/8
 }
 
 // layout checks the best layout and writes its certificate.

@@ -27,7 +27,7 @@ const unsplit = 1 << 20
 //
 // A trace that begins in mid-history is no fault: what it frees without having
 // allocated it was live before. The real size of such a block is not told; it gets the
-// requested one, rounded up to 512 bytes, where nothing else shows it.
+// requested one, rounded up to 512 bytes if there is room, where nothing else shows it.
 func (s *Snapshot) Rewind(device int) ([]Segment, error) {
 	r := rewinder{}
 	for i := range s.Segments {
@@ -130,13 +130,20 @@ func (r *rewinder) unfree(e *Entry) error {
 		return errors.New("its size is negative")
 	}
 	at, taken := locate(segment.Blocks, e.Address)
-	size := max(1, (e.Size+granule-1)/granule) * granule
-	switch {
-	case taken, at > 0 && segment.Blocks[at-1].end() > e.Address:
+	if taken || at > 0 && segment.Blocks[at-1].Address+segment.Blocks[at-1].Requested > e.Address {
 		return errors.New("something else is live there")
-	case at < len(segment.Blocks) && e.Address+size > segment.Blocks[at].Address, e.Address+size > segment.End():
+	}
+	if at > 0 && segment.Blocks[at-1].end() > e.Address {
+		segment.Blocks[at-1].Size = e.Address - segment.Blocks[at-1].Address // more than was asked for was a guess
+	}
+	room := segment.End() - e.Address
+	if at < len(segment.Blocks) {
+		room = segment.Blocks[at].Address - e.Address
+	}
+	if e.Size > room {
 		return errors.New("it does not fit before what follows it")
 	}
+	size := min(room, max(1, (e.Size+granule-1)/granule)*granule)
 	segment.Blocks = slices.Insert(segment.Blocks, at, Block{Address: e.Address, Size: size, Requested: e.Size, State: Pending, Frames: e.Frames})
 	return nil
 }

@@ -103,6 +103,30 @@ func TestRewind(t *testing.T) {
 	require.Empty(t, before, "a device without anything")
 }
 
+// TestRewindSizes rewinds over a block of which 512 KiB were not split off: the one that
+// was allocated behind it tells so.
+func TestRewindSizes(t *testing.T) {
+	const base, mib = 0x7f0000000000, 1 << 20
+	s := &snapshot.Snapshot{
+		Segments: []snapshot.Segment{{Address: base, Size: 20 * mib, Blocks: []snapshot.Block{
+			{Address: base, Size: 5*mib + mib/2, State: snapshot.Inactive},
+			{Address: base + 5*mib + mib/2, Size: 2 * mib, Requested: 2 * mib, State: snapshot.Live},
+			{Address: base + 7*mib + mib/2, Size: 12*mib + mib/2, State: snapshot.Inactive},
+		}}},
+		Traces: [][]snapshot.Entry{{
+			{Action: snapshot.Alloc, Address: base + 5*mib + mib/2, Size: 2 * mib},
+			{Action: snapshot.FreeRequested, Address: base, Size: 5 * mib},
+			{Action: snapshot.FreeCompleted, Address: base, Size: 5 * mib},
+		}},
+	}
+	before, err := s.Rewind(0)
+	require.NoError(t, err)
+	require.Equal(t, []snapshot.Block{
+		{Address: base, Size: 5*mib + mib/2, Requested: 5 * mib, State: snapshot.Live},
+		{Address: base + 5*mib + mib/2, Size: 14*mib + mib/2, State: snapshot.Inactive},
+	}, before[0].Blocks)
+}
+
 func TestRewindFindsContradictions(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(s *snapshot.Snapshot)
@@ -116,10 +140,11 @@ func TestRewindFindsContradictions(t *testing.T) {
 		"freed twice":     {func(s *snapshot.Snapshot) { s.Traces[0][6] = s.Traces[0][5] }, "lies in no segment"},
 		"no request":      {func(s *snapshot.Snapshot) { s.Traces[0][4].Action = "note" }, "a block of 5242880 bytes is there, active_pending_free"},
 		"never freed":     {func(s *snapshot.Snapshot) { s.Traces[0][5].Action = "note" }, "nothing is pending there"},
+		"asked twice":     {func(s *snapshot.Snapshot) { s.Traces[0][7] = s.Traces[0][3] }, "entry 3, free_requested of 1000 bytes at 0x7f0000000200: nothing is pending there"},
 		"segment in use":  {func(s *snapshot.Snapshot) { s.Traces[0][0], s.Traces[0][1] = s.Traces[0][1], s.Traces[0][0] }, "is live before it is there"},
 		"half a segment":  {func(s *snapshot.Snapshot) { s.Traces[0][0].Size = 10 << 20 }, "the segment there has 20971520 bytes"},
 		"segment twice":   {func(s *snapshot.Snapshot) { s.Traces[0][7] = s.Traces[0][6] }, "overlaps another one"},
-		"over another":    {func(s *snapshot.Snapshot) { s.Traces[0][5].Address = 0x7f0000000100 }, "something else is live there"},
+		"over another":    {func(s *snapshot.Snapshot) { s.Traces[0][5].Address = 0x7f0000000032 }, "something else is live there"},
 		"too long":        {func(s *snapshot.Snapshot) { s.Traces[0][5].Size = 21 << 20 }, "does not fit"},
 		"negative":        {func(s *snapshot.Snapshot) { s.Traces[0][5].Size = -1 }, "negative"},
 		"range not there": {func(s *snapshot.Snapshot) { s.Traces[1][1].Size = 60 << 20 }, "no segment has that range"},

@@ -1,33 +1,8 @@
 package layout
 
 import (
-	"context"
-
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
 )
-
-// offsets places the groups of items. Where lines of a cache cost height, because of the
-// padding between them, smaller alignments are tried: those that leave no padding, and
-// then the least that numbers need.
-func (p *player) offsets(ctx context.Context, group []int32, groups int, bound int64, search placement.Options) (*placement.Layout, error) {
-	var best *placement.Layout
-	for _, align := range []func(int64) int64{natural, whole, least} {
-		problem := p.problem(group, groups, align)
-		laid, err := placement.Plan(ctx, problem, search)
-		if err != nil {
-			return nil, err
-		}
-		if best == nil || laid.Height < best.Height {
-			best = laid
-		}
-		if best.Height == bound {
-			best.Optimal = true
-			break
-		}
-	}
-	return best, nil
-}
 
 // layout writes down where everything lies, place by place. The items of one group lie
 // at one offset.

@@ -21,6 +21,7 @@ type leap struct {
 	steady uint64 // of those of each repeat from the lead on
 	cycle  int    // the longest life of this repeat's dead, in repeats
 	leapt  bool
+	extra  int // repeats that the cycle is longer than it must be
 }
 
 // stretch is how the repeats of a segment are played: so many that differ, a cycle of
@@ -29,7 +30,7 @@ type leap struct {
 type stretch struct{ lead, cycle, passed, tail int }
 
 // enter begins a segment.
-func (l *leap) enter() { *l = leap{before: l.before[:0], state: l.state[:0]} }
+func (l *leap) enter() { *l = leap{before: l.before[:0], state: l.state[:0], extra: l.extra} }
 
 // note takes a change into the sum of the repeat, and how long the dead have lived.
 func (l *leap) note(p *player, change int32) {
@@ -75,7 +76,7 @@ func (l *leap) over(p *player, s *schedule.Segment, r int) int {
 			l.cycle = 0
 			return 0
 		}
-		span.cycle, l.steady = max(l.cycle, 1), sum
+		span.cycle, l.steady = max(l.cycle, 1)+l.extra, sum
 		span.lead = r
 	}
 	if span.tail > 0 || sum != l.steady {
@@ -234,4 +235,3 @@ func (p *player) pass(n, stride int) {
 		p.pulled += int(moved)
 	}
 }
-

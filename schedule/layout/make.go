@@ -25,6 +25,9 @@ type Config struct {
 	Envelope bool
 	// Budget is how many bytes a rank has for a step; 0 is no limit.
 	Budget int64
+	// Instead is what is tried where the plan does not fit the budget, so that the error
+	// can say what would.
+	Instead []Alternative
 	// Search limits the search for a layout, on each rank.
 	Search placement.Options
 }
@@ -44,6 +47,10 @@ type Rank struct {
 	Segments []Segment // of its program
 	End      int       // the place of step end
 	Certificate
+	// Problem is what was placed, and Offsets is where: the program with its repeats left
+	// out that are like others. What has one offset in all of them is one buffer with gaps.
+	Problem *placement.Problem
+	Offsets []int64
 }
 
 // Certificate says how good a layout is, and what is in it.
@@ -95,6 +102,9 @@ func Make(ctx context.Context, plan *schedule.Plan, templates *Templates, cfg Co
 	close(work)
 	workers.Wait()
 	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	if err := p.refuse(ctx); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -152,28 +162,21 @@ func prepare(plan *schedule.Plan, templates *Templates, cfg Config) (*Plan, erro
 
 // layOut plays the program of a rank, places what it allocates and says where it lies.
 func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
-	played := newPlayer(p.plan, p.templates, ports, rank, &p.cfg)
-	if p.cfg.Shapes == nil {
-		played.leap = new(leap)
-	}
-	if err := played.play(); err != nil {
-		return err
-	}
-	group, groups := played.ties()
-	peak := played.peak()
-	laid, err := played.offsets(ctx, group, groups, peak.Bytes, p.cfg.Search)
+	best, err := p.search(ctx, ports, rank)
 	if err != nil {
-		return fmt.Errorf("layout: rank %d: %w", rank, err)
+		return fmt.Errorf("layout: %w", err)
 	}
-	r := &p.Ranks[rank]
+	r, played := &p.Ranks[rank], best.played
+	peak := played.peak()
 	r.Certificate = Certificate{
-		Height: laid.Height, Optimal: laid.Optimal, Method: laid.Method, Proof: laid.Proof, Sizes: "exact", Buffers: groups,
+		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.laid.Height == peak.Bytes || best.untied && best.laid.Optimal,
+		Method: best.laid.Method, Proof: best.laid.Proof, Sizes: "exact", Buffers: best.groups, Peak: peak,
 	}
 	if p.cfg.Envelope {
 		r.Sizes = fmt.Sprintf("envelope of %d shape classes", p.classes)
 	}
+	r.Problem, r.Offsets = best.problem(best.align), best.laid.Offsets
 	r.Segments, r.End = played.segments()
-	r.Layout = played.layout(r.Segments, r.End, group, laid.Offsets, laid.Height)
-	r.Peak, r.Bound = peak, peak.Bytes
+	r.Layout = played.layout(r.Segments, r.End, best.group, best.laid.Offsets, best.laid.Height)
 	return nil
 }

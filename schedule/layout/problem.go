@@ -85,12 +85,9 @@ func whole(bytes int64) int64 {
 	return min(max(bytes&-bytes, leastAlign), 64)
 }
 
-// least is the alignment that buffers must have.
-func least(int64) int64 { return leastAlign }
-
 const leastAlign = 4
 
-// aligned reports whether a way to align leaves no padding between these buffers.
-func aligned(problem *placement.Problem) bool {
-	return !slices.ContainsFunc(problem.Buffers, func(b placement.Buffer) bool { return b.Size%max(b.Align, 1) != 0 })
+// padded reports whether buffers of a problem cannot lie side by side without padding.
+func padded(problem *placement.Problem) bool {
+	return slices.ContainsFunc(problem.Buffers, func(b placement.Buffer) bool { return b.Size%max(b.Align, 1) != 0 })
 }

@@ -1,13 +1,17 @@
 package layout
 
-import "github.com/weir-ml/weir/memory"
+import (
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
 
 // Templates say what the stages of a model allocate, keep and release, for every shape
 // class of microbatches. They are data: a runner records them, a file holds them.
 type Templates struct {
-	Parts  []string  // names of the entry parts
-	Shapes []Shape   // by shape class; one where all microbatches have the same shape
-	Params [][]Param // by stage
+	Parts  []string         // names of the entry parts
+	Shapes []Shape          // by shape class; one where all microbatches have the same shape
+	Params [][]Param        // by stage
+	Facts  []schedule.Facts // by stage: what makes a plan's lifetimes; nil where nobody asks
 }
 
 // Shape is the templates of one shape class.

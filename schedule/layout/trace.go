@@ -16,6 +16,17 @@ type Change struct {
 	Offset     int64 // in the layout
 	Stage      int   // whose it is; -1 for an entry
 	Microbatch int   // -1 for what is of none
+
+	origin origin
+}
+
+// Name says what the buffer of a change is, without its microbatch.
+func (p *Plan) Name(c Change) string {
+	shape := 0
+	if p.cfg.Shapes != nil && c.Microbatch >= 0 {
+		shape = p.cfg.Shapes[c.Microbatch]
+	}
+	return p.templates.name(c.origin, shape)
 }
 
 // All iterates over the changes of a whole step on a rank, with nothing left out: what a
@@ -47,7 +58,7 @@ func (p *Plan) All(rank int) iter.Seq[Change] {
 			}
 			c := Change{
 				Alloc: change >= 0, Serial: int(serial), Bytes: it.bytes, Class: it.class,
-				Place: at, Offset: offsets[serial], Stage: int(it.origin.stage), Microbatch: int(it.origin.microbatch),
+				Place: at, Offset: offsets[serial], Stage: int(it.origin.stage), Microbatch: int(it.origin.microbatch), origin: it.origin,
 			}
 			if it.origin.kind == ofEntry {
 				c.Stage = -1

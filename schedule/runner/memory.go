@@ -76,12 +76,14 @@ func (r *Runner[T]) lay(plan *program) error {
 	return nil
 }
 
-// unlay ends what lay began.
-func (r *Runner[T]) unlay() {
-	if r.levels.rank != nil {
-		_ = r.planned.Lay(nil) // which does not fail
-		r.levels = levels{}
+// unlay ends what lay began. The error is of a build with -tags invariants: somebody has
+// written where no buffer was.
+func (r *Runner[T]) unlay() error {
+	if r.levels.rank == nil {
+		return nil
 	}
+	r.levels = levels{}
+	return r.planned.Lay(nil)
 }
 
 // at says where the program is: what is allocated next is what the plan has there.

@@ -62,7 +62,9 @@ func Record[T any](ctx context.Context, cfg GroupConfig[T], shapes ...Shape[T]) 
 		}
 		r.spaces = append(r.spaces, watched)
 	}
-	t := &layout.Templates{Parts: slices.Clone(first.cfg.Parts), Params: make([][]layout.Param, len(first.stages))}
+	t := &layout.Templates{
+		Parts: slices.Clone(first.cfg.Parts), Facts: slices.Clone(first.planner.facts), Params: make([][]layout.Param, len(first.stages)),
+	}
 	for s := range t.Params {
 		t.Params[s] = r.params(s)
 	}

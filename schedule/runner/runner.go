@@ -81,7 +81,7 @@ type use struct{ stage, param int }
 type tie struct{ owner, use use }
 
 // searchNodes is the work that a layout is worth where Config.Search says nothing.
-const searchNodes = 20_000
+const searchNodes = 2_000
 
 // New returns a runner for cfg, or every fault of cfg at once.
 func New[T any](cfg Config[T]) (*Runner[T], error) {
@@ -360,7 +360,10 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	begun = true
 	r.begin(plan, source)
 	if err = r.execute(ctx); err == nil {
-		if err = r.finish(ctx); err != nil {
+		if err = r.finish(ctx); err == nil {
+			err = r.unlay()
+		}
+		if err != nil {
 			err = r.foreign(0, err)
 		}
 	}

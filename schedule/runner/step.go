@@ -34,7 +34,7 @@ func (r *Runner[T]) begin(plan *program, source Source[T]) {
 
 // end forgets what belonged to the step.
 func (r *Runner[T]) end() {
-	r.unlay()
+	_ = r.unlay() // where a step has failed, its error is the one to tell
 	r.running = false
 	r.plan, r.source, r.result = nil, nil, nil
 }

@@ -24,10 +24,7 @@ type statistics struct{ mean, rstd kernels.Buffer }
 
 func (c *call) linear(y, x kernels.Buffer, l *linear, rows int) {
 	if c.err == nil {
-		c.err = c.dev.MatMul(kernels.MatMul{A: x, B: l.weight, C: y, M: rows, N: l.out, K: l.in})
-	}
-	if c.err == nil {
-		c.err = c.dev.AddRow(y, l.bias, rows, l.out)
+		c.err = c.dev.MatMul(kernels.MatMul{A: x, B: l.weight, Bias: l.bias, C: y, M: rows, N: l.out, K: l.in})
 	}
 }
 

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/snapshot"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// memExportCmd writes the allocations of a planned step for the tools of others.
+type memExportCmd struct {
+	laidOut
+	To  string `help:"snapshot is one of PyTorch's, for pytorch.org/memory_viz; perfetto has counters by class; csv a line for every allocation and end. By default the ending of --out decides: .pickle, .json or .csv." enum:"auto,snapshot,perfetto,csv" default:"auto"`
+	Out string `short:"o" help:"File to write, or - for standard output." placeholder:"FILE" default:"-"`
+}
+
+// Help is printed behind the flags.
+func (memExportCmd) Help() string {
+	return `Every allocation of the step is written, at its planned offset: ranks are devices, and the time is the number of the event. A log of what was measured is exported by weir mem log, with --csv and --trace.`
+}
+
+// Run plays the step and writes it.
+func (c *memExportCmd) Run(s *streams) error {
+	write, err := c.writer()
+	if err != nil {
+		return err
+	}
+	plan, made, err := c.lay(s)
+	if err != nil {
+		return err
+	}
+	if c.Out == "-" {
+		return write(s.out, plan, made)
+	}
+	return writeFile(c.Out, func(w io.Writer) error { return write(w, plan, made) })
+}
+
+// writer returns what writes the form that is asked for.
+func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Plan) error, error) {
+	to := c.To
+	if to == "auto" {
+		to = map[string]string{".pickle": "snapshot", ".pkl": "snapshot", ".json": "perfetto", ".csv": "csv"}[filepath.Ext(c.Out)]
+	}
+	switch to {
+	case "snapshot":
+		return planSnapshot, nil
+	case "perfetto":
+		return planTrace, nil
+	case "csv":
+		return planCSV, nil
+	}
+	return nil, usage("%q does not end in .pickle, .json or .csv: say --to snapshot, perfetto or csv", c.Out)
+}
+
+// mostChanges is how many allocations and ends one export holds. Viewers give up before.
+const mostChanges = 4 << 20
+
+// exported is one allocation of a planned step, or its end.
+type exported struct {
+	layout.Change
+	rank   int
+	number int // among the changes of the rank
+	action schedule.Action
+	end    bool  // of the step: there is no action
+	live   int64 // bytes on the rank after it
+}
+
+// changes plays the step of every rank, and calls visit for every change.
+func changes(plan *schedule.Plan, made *layout.Plan, visit func(exported) error) error {
+	total := 0
+	for rank := range made.Ranks {
+		e := exported{rank: rank}
+		for change := range made.All(rank) {
+			if total++; total > mostChanges {
+				return usage("the step has more than %d allocations and ends: export fewer microbatches, they repeat", mostChanges)
+			}
+			e.Change = change
+			e.action, e.end = actionAt(plan.Programs[rank], &made.Ranks[rank], change.Place)
+			if change.Alloc {
+				e.live += change.Bytes
+			} else {
+				e.live -= change.Bytes
+			}
+			if err := visit(e); err != nil {
+				return err
+			}
+			e.number++
+		}
+	}
+	return nil
+}
+
+// actionAt returns an action at a place of a layout; its microbatch is that of one
+// repeat. At step end there is none.
+func actionAt(program []schedule.Segment, rank *layout.Rank, place int) (schedule.Action, bool) {
+	for i, s := range rank.Segments {
+		if last := i+1 == len(rank.Segments); s.Body > 0 && place >= s.First && place < rank.End && (last || place < rank.Segments[i+1].First) {
+			return program[i].Body[(place-s.First)%s.Body], false
+		}
+	}
+	return 0, true
+}
+
+// where names the place of an allocation as a file: mb3/stage1/F.
+func (e *exported) where() string {
+	kind := "end"
+	if !e.end {
+		kind = e.action.Kind().String()
+	}
+	switch {
+	case e.Microbatch < 0 && e.Stage < 0:
+		return kind
+	case e.Microbatch < 0:
+		return fmt.Sprintf("stage%d/%s", e.Stage, kind)
+	case e.Stage < 0:
+		return fmt.Sprintf("mb%d/%s", e.Microbatch, kind)
+	}
+	return fmt.Sprintf("mb%d/stage%d/%s", e.Microbatch, e.Stage, kind)
+}
+
+// firstArena is the address of rank 0's arena in a snapshot; the others follow at the
+// same distance. The viewer counts in floating point, which is exact up to 2^53.
+const firstArena = 1 << 44
+
+// planSnapshot writes a step as PyTorch would have recorded it: a device for each rank,
+// its arena one segment, time in events.
+func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
+	s := &snapshot.Snapshot{Traces: make([][]snapshot.Entry, len(made.Ranks))}
+	arena := func(rank int) int64 { return int64(rank+1) * firstArena }
+	for rank := range made.Ranks {
+		height := made.Ranks[rank].Height
+		if height == 0 {
+			continue
+		}
+		s.Segments = append(s.Segments, snapshot.Segment{
+			Device: rank, Address: arena(rank), Size: height,
+			Blocks: []snapshot.Block{{Address: arena(rank), Size: height, State: snapshot.Inactive}},
+		})
+		s.Traces[rank] = []snapshot.Entry{{Action: snapshot.SegmentAlloc, Address: arena(rank), Size: height}}
+	}
+	var frames [][]snapshot.Frame // of the rank's allocations, by serial
+	rank := -1
+	err := changes(plan, made, func(e exported) error {
+		if e.rank != rank {
+			rank, frames = e.rank, nil
+		}
+		if e.Alloc {
+			frames = append(frames, []snapshot.Frame{{Name: e.Class.String() + ":" + made.Name(e.Change), Filename: e.where(), Line: e.Place}})
+		}
+		entry := snapshot.Entry{Address: arena(rank) + e.Offset, Size: e.Bytes, Time: int64(e.number + 1), Frames: frames[e.Serial]}
+		actions := []snapshot.Action{snapshot.FreeRequested, snapshot.FreeCompleted}
+		if e.Alloc {
+			actions = []snapshot.Action{snapshot.Alloc}
+		}
+		for _, entry.Action = range actions {
+			s.Traces[rank] = append(s.Traces[rank], entry)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return snapshot.Write(w, s)
+}
+
+// planTrace writes the levels of every rank, by class, as counters for Perfetto. A
+// microsecond is one change.
+func planTrace(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
+	out := bufio.NewWriter(w)
+	out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
+	for rank := range made.Ranks {
+		if rank > 0 {
+			out.WriteByte(',')
+		}
+		fmt.Fprintf(out, "\n"+`{"ph":"M","name":"process_name","pid":%d,"args":{"name":"rank %d, planned"}}`, rank, rank)
+	}
+	levels := make([]memory.ByClass, len(made.Ranks))
+	err := changes(plan, made, func(e exported) error {
+		level := &levels[e.rank]
+		if e.Alloc {
+			level[e.Class] += e.Bytes
+		} else {
+			level[e.Class] -= e.Bytes
+		}
+		fmt.Fprintf(out, ",\n"+`{"ph":"C","name":"step","pid":%d,"ts":%d,"args":{`, e.rank, e.number)
+		comma := ""
+		for class := range memory.Class(memory.NumClasses) {
+			if class != memory.Resident {
+				fmt.Fprintf(out, `%s%q:%d`, comma, class, level[class])
+				comma = ","
+			}
+		}
+		_, err := out.WriteString("}}")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	out.WriteString("\n]}\n")
+	return out.Flush()
+}
+
+// planCSV writes every allocation and end as a line.
+func planCSV(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
+	out := bufio.NewWriter(w)
+	out.WriteString("rank,change,what,buffer,bytes,offset,class,at,name,live\n")
+	err := changes(plan, made, func(e exported) error {
+		what := "free"
+		if e.Alloc {
+			what = "alloc"
+		}
+		_, err := fmt.Fprintf(out, "%d,%d,%s,%d,%d,%d,%s,%s,%q,%d\n", e.rank, e.number, what, e.Serial, e.Bytes, e.Offset, e.Class, e.where(), made.Name(e.Change), e.live)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return out.Flush()
+}

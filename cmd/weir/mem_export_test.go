@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory/snapshot"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// figures writes templates of stages to a file and returns its name.
+func figures(t *testing.T, stages int) string {
+	t.Helper()
+	s, err := schedule.Find("1f1b")
+	require.NoError(t, err)
+	p, err := s.Place(stages, stages)
+	require.NoError(t, err)
+	plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: 4})
+	require.NoError(t, err)
+	templates := layout.FromFigures(plan, []layout.Figures{{Output: 4096, Gradient: 4096, Input: 10240, Weight: 2048, Forward: 640, Backward: 1280}})
+	name := filepath.Join(t.TempDir(), "templates.json")
+	file, err := os.Create(name)
+	require.NoError(t, err)
+	require.NoError(t, layout.Write(file, templates))
+	require.NoError(t, file.Close())
+	return name
+}
+
+// TestMemExportSnapshot rewinds the snapshot of a planned step, as the viewer would: on
+// every rank nothing is before it and nothing stays, and the blocks lie in one segment of
+// the height that mem plan says.
+func TestMemExportSnapshot(t *testing.T) {
+	templates := figures(t, 4)
+	args := []string{"1f1b", "--ranks", "4", "--microbatches", "6", "--templates", templates}
+	stdout, stderr, status := weir("", append([]string{"mem", "export", "--to", "snapshot"}, args...)...)
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	s, err := snapshot.Read(strings.NewReader(stdout), snapshot.Limits{})
+	require.NoError(t, err)
+	planned, _, status := weir("", append([]string{"mem", "plan", "--json"}, args...)...)
+	require.Zero(t, status)
+	var plan certificates
+	require.NoError(t, json.Unmarshal([]byte(planned), &plan))
+	require.Len(t, s.Segments, 4)
+	for rank, trace := range s.Traces {
+		before, err := s.Rewind(rank)
+		require.NoError(t, err)
+		require.Empty(t, before)
+		require.Equal(t, plan.PerRank[rank].Height, s.Segments[rank].Size)
+		require.Greater(t, len(trace), 60)
+		var live, peak int64
+		for _, e := range trace {
+			switch e.Action {
+			case snapshot.Alloc:
+				live += e.Size
+				peak = max(peak, live)
+			case snapshot.FreeCompleted:
+				live -= e.Size
+			}
+		}
+		require.Zero(t, live)
+		require.Equal(t, plan.PerRank[rank].Bound, peak)
+	}
+	e := s.Traces[1][2]
+	require.Equal(t, "mb0/stage1/F", e.Frames[0].Filename)
+	require.Regexp(t, "^(saved|workspace|activation|transfer):", e.Frames[0].Name)
+}
+
+func TestMemExportForms(t *testing.T) {
+	templates, folder := figures(t, 2), t.TempDir()
+	export := func(name string) []byte {
+		path := filepath.Join(folder, name)
+		stdout, stderr, status := weir("", "mem", "export", "1f1b", "--ranks", "2", "--templates", templates, "-o", path)
+		require.Empty(t, stdout+stderr)
+		require.Zero(t, status)
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return content
+	}
+
+	lines, err := csv.NewReader(bytes.NewReader(export("step.csv"))).ReadAll()
+	require.NoError(t, err)
+	require.Equal(t, []string{"rank", "change", "what", "buffer", "bytes", "offset", "class", "at", "name", "live"}, lines[0])
+	live := map[string]int64{}
+	for _, line := range lines[1:] {
+		n, err := strconv.ParseInt(line[4], 10, 64)
+		require.NoError(t, err)
+		if line[2] == "free" {
+			n = -n
+		}
+		live[line[0]] += n
+		require.Equal(t, strconv.FormatInt(live[line[0]], 10), line[9])
+	}
+	require.Equal(t, map[string]int64{"0": 0, "1": 0}, live)
+
+	var trace struct {
+		TraceEvents []struct {
+			Ph   string
+			Args map[string]any
+		}
+	}
+	require.NoError(t, json.Unmarshal(export("step.json"), &trace))
+	require.Len(t, trace.TraceEvents, len(lines)-1+2)
+	for _, value := range trace.TraceEvents[len(trace.TraceEvents)-1].Args {
+		require.Zero(t, value, "nothing is left in the end")
+	}
+
+	_, err = snapshot.Read(bytes.NewReader(export("step.pickle")), snapshot.Limits{})
+	require.NoError(t, err)
+
+	_, stderr, status := weir("", "mem", "export", "1f1b", "--ranks", "2", "--templates", templates, "-o", "step.txt")
+	require.Equal(t, misused, status)
+	require.Contains(t, stderr, `"step.txt" does not end in .pickle, .json or .csv`)
+	_, _, status = weir("", "mem", "export", "1f1b", "--to", "csv", "--templates", "nowhere.json")
+	require.Equal(t, misused, status)
+}

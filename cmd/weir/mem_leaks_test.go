@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestSnapshotsDocumented runs the commands of docs/snapshots.md over the files beside
+// it, and compares the page with what they print. -update writes it anew.
+func TestSnapshotsDocumented(t *testing.T) {
+	docs, err := filepath.Abs("../../docs")
+	require.NoError(t, err)
+	path := filepath.Join(docs, "snapshots.md")
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	t.Chdir(filepath.Join(docs, "snapshots"))
+
+	var fresh strings.Builder
+	inside, commands := false, 0
+	for line := range strings.Lines(string(page)) {
+		command, is := strings.CutPrefix(line, "$ ")
+		switch {
+		case strings.HasPrefix(line, "```"):
+			inside = !inside && strings.HasPrefix(line, "```console")
+			fresh.WriteString(line)
+		case inside && is:
+			commands++
+			fresh.WriteString(line + shell(t, strings.TrimSpace(command)))
+		case !inside:
+			fresh.WriteString(line)
+		}
+	}
+	require.Equal(t, 3, commands)
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))
+		return
+	}
+	require.Equal(t, fresh.String(), string(page), "go test ./cmd/weir -update writes the page anew")
+}
+
+func TestMemLeaks(t *testing.T) {
+	const file = "../../docs/snapshots/kept-loss.pickle"
+	stdout, stderr, status := weir("", "mem", "leaks", file, "--json")
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	var found struct {
+		Devices []struct {
+			Microbatches int
+			Growing      []struct {
+				Site        string
+				Each, First int64
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &found))
+	require.Equal(t, 16, found.Devices[0].Microbatches)
+	require.EqualValues(t, 164<<20, found.Devices[0].Growing[0].Each)
+	require.EqualValues(t, 2, found.Devices[0].Growing[0].First)
+	require.Contains(t, found.Devices[0].Growing[0].Site, "/home/me/model/loss.py:31:cross_entropy")
+
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	piped, _, status := weir(string(content), "mem", "leaks", "-", "--microbatches", "16")
+	require.Zero(t, status)
+	require.Contains(t, piped, "16 microbatches, cut at the calls of embedding.py:12 forward\n")
+	evenly, _, _ := weir(string(content), "mem", "leaks", "-", "--microbatches", "7")
+	require.Contains(t, evenly, "7 microbatches, cut evenly: no site is called as often\n")
+
+	for _, c := range []struct {
+		in, want string
+		status   int
+		args     []string
+	}{
+		{in: "\x80\x02cos\nsystem\n", want: "-: snapshot: not a pickle of plain data: byte 2: opcode GLOBAL would run code", status: atFault},
+		{in: string(content[:5000]), want: "ends", status: atFault},
+		{in: "\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.", want: "_record_memory_history()", status: atFault},
+		{want: "--microbatches -1", status: misused, args: []string{"--microbatches", "-1"}},
+	} {
+		_, stderr, status := weir(c.in, append([]string{"mem", "leaks", "-"}, c.args...)...)
+		require.Contains(t, stderr, c.want)
+		require.Equal(t, c.status, status, c.want)
+	}
+	_, _, status = weir("", "mem", "leaks", "nowhere.pickle")
+	require.Equal(t, misused, status)
+}

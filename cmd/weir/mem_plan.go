@@ -1,0 +1,445 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/placement/minimalloc"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// laidOut is a plan whose memory is laid out.
+type laidOut struct {
+	source
+	pricing
+	Templates string `help:"What the stages allocate, a file (examples/train -emit-templates writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
+	LookAhead int    `help:"Entries that a rank pulls before it needs them." placeholder:"N"`
+	Envelope  bool   `help:"Plan for microbatches of any shape class of the templates: each buffer as large as in the class where it is largest."`
+	Shapes    []int  `help:"The shape class of each microbatch, from 0; a list that is shorter than the step begins again." placeholder:"N,..."`
+	Work      int64  `help:"Most work of the search on each rank, in buffers placed." placeholder:"N"`
+}
+
+// defaultLinks is the capacity of links where none is given: that of the runner's
+// examples.
+const defaultLinks = 1
+
+// ready puts a plan through the passes that make it one to be run.
+func (c *laidOut) ready(plan *schedule.Plan, templates *layout.Templates) (*schedule.Plan, error) {
+	facts, parts := templates.Facts, len(templates.Parts)
+	if len(facts) == 0 {
+		facts = make([]schedule.Facts, plan.Placement.Stages())
+		for s := range facts {
+			facts[s].Split = true
+		}
+	}
+	if n := plan.Placement.Depth(); len(facts) == n {
+		facts = append([]schedule.Facts(nil), facts...)
+		for len(facts) < plan.Placement.Stages() {
+			facts = append(facts, facts[len(facts)-n])
+		}
+	}
+	if len(facts) != plan.Placement.Stages() {
+		return nil, usage("the templates are of %d stages, and the plan has %d: give --stages %d", len(facts), plan.Placement.Depth(), len(facts))
+	}
+	var err error
+	whole := make([]bool, len(facts))
+	for s, f := range facts {
+		whole[s] = !f.Split && !f.Frozen
+	}
+	if plan.Mode == schedule.Training {
+		if plan, err = schedule.Unsplit(plan, whole); err != nil {
+			return nil, err
+		}
+	}
+	if plan.Placement.Ranks > 1 && !transfers(plan) {
+		if plan, err = schedule.Comms(plan, or(c.Capacity, defaultLinks)); err != nil {
+			return nil, err
+		}
+	}
+	return schedule.Lifetimes(plan, facts, parts)
+}
+
+// templates returns the templates of the file, or those that the costs make.
+func (c *laidOut) templates(plan *schedule.Plan, costs *schedule.Costs) (*layout.Templates, error) {
+	if c.Templates == "" {
+		if costs == nil {
+			return nil, usage("give --templates, or --costs with the bytes of each stage")
+		}
+		return layout.FromFigures(plan, layout.FromCosts(plan, costs)), nil
+	}
+	file, err := os.Open(c.Templates)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // It was only read.
+	t, err := layout.Read(file)
+	if err != nil {
+		return nil, faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), layout.ErrTemplates.Error()+": ")}}
+	}
+	return t, nil
+}
+
+// step is a plan with all that its layout is made of.
+type step struct {
+	plan      *schedule.Plan
+	templates *layout.Templates
+	costs     *schedule.Costs // nil where none are given
+	cfg       layout.Config
+}
+
+// prepare reads what the flags name.
+func (c *laidOut) prepare(s *streams) (*step, error) {
+	if c.Work < 0 || c.LookAhead < 0 {
+		return nil, usage("--work and --look-ahead are 0 or more")
+	}
+	out := &step{}
+	if c.Templates != "" && c.Stages == nil { // as many stages as the templates have
+		t, err := c.templates(nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		if named, err := schedule.Find(c.Plan); err == nil && len(t.Shapes) > 0 {
+			stages := len(t.Shapes[0].Stages)
+			if _, err := named.Place(or(c.Ranks, usualRanks), stages); err == nil || c.Placement != "" {
+				c.Stages = &stages
+			}
+		}
+	}
+	capacity := c.Capacity
+	c.Capacity = nil // ready places the transfers
+	plan, file, err := c.read(s)
+	c.Capacity = capacity
+	if err != nil {
+		return nil, err
+	}
+	if c.Costs != "" || file != nil && file.Costs != nil {
+		priced, err := c.price(plan.Placement, file)
+		if err != nil {
+			return nil, err
+		}
+		out.costs = priced.Costs
+	}
+	if out.templates, err = c.templates(plan, out.costs); err != nil {
+		return nil, err
+	}
+	if out.plan, err = c.ready(plan, out.templates); err != nil {
+		return nil, err
+	}
+	out.cfg = layout.Config{LookAhead: c.LookAhead, Envelope: c.Envelope, Search: placement.Options{Nodes: c.Work}}
+	if len(c.Shapes) > 0 {
+		out.cfg.Shapes = make([]int, out.plan.Microbatches)
+		for m := range out.cfg.Shapes {
+			out.cfg.Shapes[m] = c.Shapes[m%len(c.Shapes)]
+		}
+	}
+	return out, nil
+}
+
+// lay returns the plan and its layout.
+func (c *laidOut) lay(s *streams) (*schedule.Plan, *layout.Plan, error) {
+	step, err := c.prepare(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	made, err := layout.Make(context.Background(), step.plan, step.templates, step.cfg)
+	return step.plan, made, unplanned(err)
+}
+
+// unplanned says an error of a layout in the words of the command line.
+func unplanned(err error) error {
+	if err == nil {
+		return nil
+	}
+	var found faults
+	for _, line := range strings.Split(err.Error(), "\n") {
+		found = append(found, fault{Rank: -1, Text: "weir: " + strings.TrimPrefix(line, "layout: ")})
+	}
+	if errors.Is(err, layout.ErrConfig) {
+		return usage("%w", err)
+	}
+	return found
+}
+
+// memPlanCmd lays out the memory of a plan.
+type memPlanCmd struct {
+	laidOut
+	Budget size   `help:"Bytes that a rank has for a step, such as 80GiB; what does not fit is refused, with what would." placeholder:"BYTES"`
+	WhatIf bool   `help:"Print bytes against time for fewer microbatches in flight, stages that recompute, and smaller microbatches."`
+	Less   string `name:"recompute" help:"Templates of the same stages that recompute, for --what-if." placeholder:"FILE"`
+	CSV    string `name:"csv" help:"Write what is placed on --rank in the form of MiniMalloc, for weir place." placeholder:"FILE"`
+	Rank   int    `help:"The rank of --csv."`
+	JSON   bool   `help:"Print the certificates as JSON."`
+}
+
+// Help is printed behind the flags.
+func (memPlanCmd) Help() string {
+	return `The memory of a step is laid out before it runs. The certificate of a rank has the height of the layout; the bound, which is the most that is alive at once in the whole step, in bytes as they are asked for; and the gap between the two. No layout is lower than the bound, so that a gap of 0 is proof.`
+}
+
+// Run plans and prints.
+func (c *memPlanCmd) Run(s *streams) error {
+	step, err := c.prepare(s)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	var others []layout.Alternative
+	if c.Budget > 0 || c.WhatIf {
+		if others, err = c.alternatives(step); err != nil {
+			return err
+		}
+	}
+	step.cfg.Budget, step.cfg.Instead = int64(c.Budget), others
+	made, err := layout.Make(ctx, step.plan, step.templates, step.cfg)
+	if err != nil {
+		return unplanned(err)
+	}
+	if c.CSV != "" {
+		if err := c.export(made); err != nil {
+			return err
+		}
+	}
+	out := certified(step, made)
+	if c.WhatIf {
+		if out.WhatIf, err = c.whatIf(ctx, step, made, others); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return printJSON(s.out, out)
+	}
+	return out.table(s.out)
+}
+
+// alternatives returns what could be run instead: nothing for a plan that is a file.
+func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
+	named, err := schedule.Find(c.Plan)
+	if err != nil {
+		return nil, nil
+	}
+	params, err := c.params(&named)
+	if err != nil {
+		return nil, err
+	}
+	ready := func(t *layout.Templates) func(*schedule.Plan) (*schedule.Plan, error) {
+		return func(plan *schedule.Plan) (*schedule.Plan, error) { return c.ready(plan, t) }
+	}
+	list := layout.Alternatives(named.Rule, params, step.templates, ready(step.templates))
+	if c.Less != "" {
+		less := *c
+		less.Templates = c.Less
+		t, err := less.templates(step.plan, step.costs)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, layout.Alternative{Name: "stages that recompute", Make: func() (*schedule.Plan, *layout.Templates, error) {
+			plan, err := named.Rule(params)
+			if err == nil {
+				plan, err = ready(t)(plan)
+			}
+			return plan, t, err
+		}})
+	}
+	for ranks := params.Placement.Ranks + 1; ranks <= params.Placement.Depth(); ranks++ {
+		p, err := named.Place(ranks, params.Placement.Depth())
+		if err != nil || c.Placement != "" {
+			continue
+		}
+		wider := params
+		wider.Placement = p
+		list = append(list, layout.Alternative{Name: count(ranks, "rank"), Make: func() (*schedule.Plan, *layout.Templates, error) {
+			plan, err := named.Rule(wider)
+			if err == nil {
+				plan, err = c.ready(plan, step.templates)
+			}
+			return plan, step.templates, err
+		}})
+		break
+	}
+	return list, nil
+}
+
+// export writes the instance of a rank.
+func (c *memPlanCmd) export(made *layout.Plan) error {
+	if c.Rank < 0 || c.Rank >= len(made.Ranks) {
+		return usage("--rank %d: ranks are 0 to %d", c.Rank, len(made.Ranks)-1)
+	}
+	file, err := os.Create(c.CSV)
+	if err != nil {
+		return err
+	}
+	r := &made.Ranks[c.Rank]
+	return errors.Join(minimalloc.Write(file, &minimalloc.Instance{Problem: *r.Problem, Offsets: r.Offsets}), file.Close())
+}
+
+// certificates are what --json prints.
+type certificates struct {
+	Name         string        `json:"name"`
+	Ranks        int           `json:"ranks"`
+	Stages       int           `json:"stages"`
+	Microbatches int           `json:"microbatches"`
+	Sizes        string        `json:"sizes"`
+	PerRank      []certificate `json:"per_rank"`
+	WhatIf       []instead     `json:"what_if,omitempty"`
+
+	unit string
+}
+
+type certificate struct {
+	Height  int64            `json:"height"`
+	Bound   int64            `json:"bound"`
+	Gap     float64          `json:"gap"`
+	Optimal bool             `json:"optimal"`
+	Buffers int              `json:"buffers"`
+	Method  string           `json:"method"`
+	Proof   string           `json:"proof,omitempty"`
+	Classes map[string]int64 `json:"peak_by_class"`
+	Owners  []owner          `json:"owners_at_peak"`
+}
+
+type owner struct {
+	Name  string `json:"name"`
+	Class string `json:"class"`
+	Count int    `json:"count"`
+	Bytes int64  `json:"bytes"`
+	First int    `json:"first_microbatch"`
+	Last  int    `json:"last_microbatch"`
+}
+
+type instead struct {
+	Name     string   `json:"name"`
+	Bytes    int64    `json:"bytes"`
+	Makespan *float64 `json:"makespan,omitempty"`
+}
+
+func certified(step *step, made *layout.Plan) *certificates {
+	p := step.plan
+	out := &certificates{Name: p.Name, Ranks: p.Placement.Ranks, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Sizes: made.Ranks[0].Sizes}
+	if step.costs != nil {
+		out.unit = step.costs.Unit
+	}
+	for i := range made.Ranks {
+		r := &made.Ranks[i]
+		one := certificate{
+			Height: r.Height, Bound: r.Bound, Gap: r.Gap(), Optimal: r.Optimal, Buffers: r.Buffers, Method: r.Method, Proof: r.Proof,
+			Classes: map[string]int64{}, Owners: []owner{},
+		}
+		for class, bytes := range r.Peak.Classes {
+			if bytes > 0 {
+				one.Classes[memory.Class(class).String()] = bytes
+			}
+		}
+		for _, o := range r.Peak.Owners {
+			one.Owners = append(one.Owners, owner{o.Name, o.Class.String(), o.Count, o.Bytes, o.First, o.Last})
+		}
+		out.PerRank = append(out.PerRank, one)
+	}
+	return out
+}
+
+// whatIf lays out and simulates the alternatives.
+func (c *memPlanCmd) whatIf(ctx context.Context, step *step, made *layout.Plan, others []layout.Alternative) ([]instead, error) {
+	tried := append([]layout.Tried{{Name: "as it is", Bytes: made.Height(), Plan: step.plan}}, layout.Try(ctx, others, step.cfg)...)
+	var list []instead
+	for i, t := range tried {
+		if i > 0 && t.Bytes >= made.Height() {
+			continue
+		}
+		one := instead{Name: t.Name, Bytes: t.Bytes}
+		if step.costs != nil {
+			r, err := schedule.Simulate(t.Plan, step.costs, or(c.Capacity, defaultLinks))
+			if err != nil {
+				return nil, err
+			}
+			units := step.costs.Units(r.Makespan)
+			one.Makespan = &units
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// maxOwners is how many owners at the peak of a rank are printed.
+const maxOwners = 5
+
+// table prints the certificates for people.
+func (o *certificates) table(w io.Writer) error {
+	fmt.Fprintf(w, "%s: %s, %s, %s; sizes: %s\n\n", o.Name, count(o.Ranks, "rank"), count(o.Stages, "stage"), count(o.Microbatches, "microbatch"), o.Sizes)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "rank\theight\tbound\tgap\tproven\tbuffers\tfound by")
+	for rank, r := range o.PerRank {
+		proven := "bounded"
+		if r.Optimal {
+			proven = "optimal"
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%.4f%%\t%s\t%d\t%s\n", rank, report.Group(r.Height), report.Group(r.Bound), 100*r.Gap, proven, r.Buffers, r.Method)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for rank, r := range o.PerRank {
+		fmt.Fprintf(w, "\nrank %d at its peak:", rank)
+		sep := " "
+		for class := range memory.NumClasses {
+			name := memory.Class(class).String()
+			if bytes := r.Classes[name]; bytes > 0 {
+				fmt.Fprintf(w, "%s%s %s", sep, name, report.Size(bytes))
+				sep = ", "
+			}
+		}
+		fmt.Fprintln(w)
+		for i, one := range r.Owners {
+			if i == maxOwners {
+				fmt.Fprintf(w, "  and %d more\n", len(r.Owners)-i)
+				break
+			}
+			fmt.Fprintf(w, "  %9s  %s, %s", report.Size(one.Bytes), one.Name, one.Class)
+			if one.First >= 0 {
+				fmt.Fprintf(w, ", %s", microbatches(one))
+			}
+			fmt.Fprintln(w)
+		}
+	}
+	return o.instead(w)
+}
+
+// microbatches names those of an owner.
+func microbatches(o owner) string {
+	if o.First == o.Last {
+		return fmt.Sprintf("microbatch %d", o.First)
+	}
+	return fmt.Sprintf("%d of microbatches %d to %d", o.Count, o.First, o.Last)
+}
+
+// instead prints what else there is.
+func (o *certificates) instead(w io.Writer) error {
+	if len(o.WhatIf) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, "\nWhat if:")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	head := "\tbytes of a rank"
+	if o.WhatIf[0].Makespan != nil {
+		if head += "\tmakespan"; o.unit != "" {
+			head += ", " + o.unit
+		}
+	}
+	fmt.Fprintln(t, head)
+	for _, one := range o.WhatIf {
+		fmt.Fprintf(t, "%s\t%s", one.Name, report.Group(one.Bytes))
+		if one.Makespan != nil {
+			fmt.Fprintf(t, "\t%s", number(*one.Makespan))
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/placement/minimalloc"
+)
+
+// placeCmd plans a placement instance.
+type placeCmd struct {
+	File     string        `arg:"" help:"The instance, in MiniMalloc's CSV, or - for standard input."`
+	Capacity *size         `help:"A height that is low enough, such as 1MiB; by default the least is looked for." placeholder:"N"`
+	Time     time.Duration `help:"Stop after this time with the best so far." default:"60s"`
+	Seed     uint64        `help:"Seed of the random choices." default:"0" placeholder:"N"`
+	Output   string        `help:"Write the instance with its offsets to this file; - is standard output, in place of the outcome." short:"o" placeholder:"FILE"`
+	JSON     bool          `help:"Print the outcome as JSON."`
+}
+
+// Help is printed behind the flags.
+func (placeCmd) Help() string {
+	return `The columns of the file are id, lower, upper and size, and if wanted alignment and gaps; lifetimes are half open. The lower bound is the most bytes alive at once. Where the height is above it, optimal says that no layout is lower, because all were searched. The layout has been checked. It depends on the seed alone, unless the time ends the search.
+
+The exit status is 1 where the height is above --capacity, or the file is no instance.`
+}
+
+// placing is what --json prints.
+type placing struct {
+	Height     int64   `json:"height"`
+	LowerBound int64   `json:"lower_bound"`
+	Gap        float64 `json:"gap"`
+	Optimal    bool    `json:"optimal"`
+	Feasible   bool    `json:"feasible"`
+	Seconds    float64 `json:"seconds"`
+	Method     string  `json:"method"`
+}
+
+// Run prints what came of it.
+func (c *placeCmd) Run(s *streams) error {
+	if c.Time <= 0 {
+		return usage("--time %v: give a time above 0", c.Time)
+	}
+	in, err := c.read(s)
+	if err != nil {
+		return err
+	}
+	options := placement.Options{Time: c.Time, Nodes: math.MaxInt64, Seed: c.Seed}
+	if c.Capacity != nil {
+		options.Capacity = int64(*c.Capacity)
+	}
+	start := time.Now()
+	layout, err := placement.Plan(context.Background(), &in.Problem, options)
+	if err != nil {
+		return err
+	}
+	out := &placing{
+		Height: layout.Height, LowerBound: layout.Bound, Gap: layout.Gap(), Optimal: layout.Optimal,
+		Feasible: c.Capacity == nil || layout.Height <= options.Capacity,
+		Seconds:  time.Since(start).Seconds(), Method: layout.Method,
+	}
+	in.Offsets = layout.Offsets
+	if err := c.write(s, in, out); err != nil || out.Feasible {
+		return err
+	}
+	return fmt.Errorf("no layout within %d bytes: %s", options.Capacity, layout.Proof)
+}
+
+// read reads the instance.
+func (c *placeCmd) read(s *streams) (*minimalloc.Instance, error) {
+	in := io.Reader(named{s.in})
+	if c.File != "-" {
+		file, err := os.Open(c.File)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close() // It was only read.
+		in = file
+	}
+	instance, err := minimalloc.Read(in)
+	if errors.Is(err, minimalloc.ErrFormat) {
+		return nil, faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), minimalloc.ErrFormat.Error()+": ")}}
+	}
+	return instance, err
+}
+
+// named is standard input by the name that it has in messages.
+type named struct{ io.Reader }
+
+func (named) Name() string { return "<stdin>" }
+
+// write writes the layout where it is wanted, and the outcome.
+func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placing) error {
+	if c.Output == "-" {
+		return minimalloc.Write(s.out, in)
+	}
+	if c.Output != "" {
+		if err := writeFile(c.Output, func(w io.Writer) error { return minimalloc.Write(w, in) }); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return printJSON(s.out, out)
+	}
+	t := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "height\t%d\nlower_bound\t%d\ngap\t%.4f %%\noptimal\t%v\nfeasible\t%v\nseconds\t%.3f\nmethod\t%s\n",
+		out.Height, out.LowerBound, 100*out.Gap, out.Optimal, out.Feasible, out.Seconds, out.Method)
+	return t.Flush()
+}

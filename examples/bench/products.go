@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// products are the shapes that others publish, those of training (forward, gradient
+// of the input, gradient of the weight), large and as small as in examples/train.
+var products = []kernels.MatMul{
+	{M: 512, N: 512, K: 512},
+	{M: 1024, N: 1024, K: 1024},
+	{M: 768, N: 3072, K: 768},
+	{M: 768, N: 768, K: 3072},
+	{M: 256, N: 50257, K: 256, TransB: true},
+	{M: 256, N: 1024, K: 256},
+	{M: 256, N: 256, K: 1024, TransB: true},
+	{M: 256, N: 1024, K: 256, TransA: true, Accumulate: true},
+	{M: 64, N: 1536, K: 384},
+	{M: 64, N: 384, K: 1536, TransB: true},
+	{M: 384, N: 1536, K: 64, TransA: true, Accumulate: true},
+	{M: 32, N: 256, K: 64},
+	{M: 32, N: 64, K: 256, TransB: true},
+	{M: 64, N: 256, K: 32, TransA: true, Accumulate: true},
+}
+
+// productName is short, such as "64×384×1536 Bᵀ".
+func productName(op kernels.MatMul) string {
+	name := fmt.Sprintf("%d×%d×%d", op.M, op.N, op.K)
+	if op.TransA {
+		name += " Aᵀ"
+	}
+	if op.TransB {
+		name += " Bᵀ"
+	}
+	return name
+}
+
+// measureProduct repeats a product for the given time, and at least three times. A
+// sample is as many calls as make the clock not count.
+func measureProduct(op kernels.MatMul, threads int, o options) (m measurement, err error) {
+	host, err := kernels.NewHost(kernels.HostConfig{Threads: threads})
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, host.Close()) }()
+	buffer := func(n int) (b kernels.Buffer) {
+		if err == nil {
+			b, err = host.Alloc(memory.Workspace, kernels.Float32, n)
+		}
+		if err == nil {
+			err = host.Normal(b, 1, kernels.Key{Seed: 1})
+		}
+		return b
+	}
+	op.A, op.B, op.C = buffer(op.M*op.K), buffer(op.K*op.N), buffer(op.M*op.N)
+	flops := 2 * float64(op.M) * float64(op.N) * float64(op.K)
+	calls := 1 + int(2e7/flops)
+	var rates []float64
+	now := o.clock()
+	for begin := time.Now(); err == nil && (len(rates) < 4 || time.Since(begin) < o.time); {
+		start := now()
+		for range calls {
+			if e := host.MatMul(op); e != nil {
+				err = e
+			}
+		}
+		rates = append(rates, flops*float64(calls)/float64((now()-start).Nanoseconds()))
+	}
+	if err != nil {
+		return m, err
+	}
+	rates = rates[1:] // the first touches the memory
+	slices.Sort(rates)
+	best := rates[len(rates)-1]
+	return measurement{
+		Name: productName(op), Threads: threads, Steps: len(rates),
+		Rate: best, MedianRate: rates[len(rates)/2], Resident: residentPeak(), Peak: peak(),
+	}, nil
+}

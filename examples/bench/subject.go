@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+
+	"github.com/weir-ml/weir/kernels"
+)
+
+// subject is what can be measured: a training step or a matrix product. The fields
+// of the other one are 0.
+type subject struct {
+	Kind string `json:"kind"` // step or product
+	Name string `json:"name"`
+
+	Layers     int `json:"layers,omitempty"`
+	Heads      int `json:"heads,omitempty"`
+	Width      int `json:"width,omitempty"`
+	Vocabulary int `json:"vocabulary,omitempty"`
+	Sequence   int `json:"sequence,omitempty"`
+
+	M           int  `json:"m,omitempty"`
+	N           int  `json:"n,omitempty"`
+	K           int  `json:"k,omitempty"`
+	TransposedA bool `json:"transposed_a"`
+	TransposedB bool `json:"transposed_b"`
+	Accumulate  bool `json:"accumulate"`
+
+	configuration configuration
+	product       kernels.MatMul
+}
+
+// subjects returns what the flags choose.
+func (o options) subjects() (all []subject) {
+	if o.products {
+		for _, p := range products {
+			all = append(all, subject{
+				Kind: "product", Name: productName(p), product: p,
+				M: p.M, N: p.N, K: p.K, TransposedA: p.TransA, TransposedB: p.TransB, Accumulate: p.Accumulate,
+			})
+		}
+		return all
+	}
+	for _, c := range configurations {
+		if c.matches(o.only) {
+			all = append(all, subject{
+				Kind: "step", Name: c.name(), configuration: c,
+				Layers: c.layers, Heads: c.heads, Width: c.width, Vocabulary: c.vocabulary, Sequence: c.sequence,
+			})
+		}
+	}
+	return all
+}
+
+// measure measures in this process.
+func (s subject) measure(threads int, o options) (measurement, error) {
+	if s.Kind == "product" {
+		return measureProduct(s.product, threads, o)
+	}
+	return measure(s.configuration, threads, o)
+}
+
+// measureApart measures in another process.
+func (s subject) measureApart(threads int, o options) (m measurement, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return m, err
+	}
+	child := exec.Command(program, "-child", s.Name, "-products="+strconv.FormatBool(o.products), "-threads", strconv.Itoa(threads),
+		"-time", o.time.String(), "-cpu="+strconv.FormatBool(o.cpu), "-profile="+strconv.FormatBool(o.profile))
+	child.Stderr = os.Stderr
+	text, err := child.Output()
+	if err != nil {
+		return m, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return m, json.Unmarshal(text, &m)
+}

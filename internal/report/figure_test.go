@@ -1,0 +1,92 @@
+package report_test
+
+import (
+	"bytes"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/report"
+)
+
+// flat is a series of two points of one height.
+func flat(name string, mark report.Mark, y float64) report.Series {
+	s := report.Series{Name: name, Mark: mark}
+	for x := range 2 {
+		s.Buckets = append(s.Buckets, report.Bucket{First: float64(x), Last: float64(x), Min: y, Max: y, Sum: y, Count: 1})
+	}
+	return s
+}
+
+func written(t *testing.T, p report.Page) string {
+	var out bytes.Buffer
+	require.NoError(t, p.Write(&out))
+	return out.String()
+}
+
+// Areas lie on top of each other: two of height 1 fill an axis that ends at 2.
+func TestAreasAreStacked(t *testing.T) {
+	text := written(t, report.Page{Figures: []report.Figure{{Series: []report.Series{flat("a", report.Area, 1), flat("b", report.Area, 1)}}}})
+	tops := regexp.MustCompile(`area" d="M86\.0 ([0-9.]+)L942\.0 ([0-9.]+)L942\.0 ([0-9.]+)`).FindAllStringSubmatch(text, -1)
+	require.Len(t, tops, 2)
+	middle, top, bottom := tops[0][1], "14.0", "274.0"
+	require.Equal(t, []string{"144.0", "144.0", bottom}, tops[0][1:])
+	require.Equal(t, []string{top, top, middle}, tops[1][1:])
+}
+
+// Names beside the ends of lines do not lie on each other, and leave the legend.
+func TestNamesBesideLines(t *testing.T) {
+	f := report.Figure{Direct: true, Y: report.Axis{FromZero: true}}
+	for _, name := range []string{"one", "two", "three", "four"} {
+		f.Series = append(f.Series, flat(name, report.Line, 5))
+	}
+	f.Series = append(f.Series, flat("planned", report.Dash, 5), flat("", report.Band, 5), flat("bars", report.Band, 1))
+	text := written(t, report.Page{Figures: []report.Figure{f}})
+	names := regexp.MustCompile(`<text class="end" x="[0-9.]+" y="([0-9.]+)">(\w+)<`).FindAllStringSubmatch(text, -1)
+	require.Len(t, names, 5)
+	before := 0.0
+	for _, name := range names {
+		y, err := strconv.ParseFloat(name[1], 64)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, y, before+17, name[2])
+		before = y
+	}
+	require.Equal(t, 1, strings.Count(text, "<li>"), "what has no line keeps its place in the legend, what has no name has none")
+}
+
+func TestNotes(t *testing.T) {
+	f := report.Figure{Series: []report.Series{flat("a", report.Line, 1)}, Notes: []report.Note{{X: 0, Text: "grows <here>"}, {X: 7, Text: "beyond"}}}
+	text := written(t, report.Page{Figures: []report.Figure{f}})
+	require.Contains(t, text, `<line class="note" x1="86.0" x2="86.0"`)
+	require.Contains(t, text, `text-anchor="start">grows &lt;here&gt;</text>`)
+	require.Contains(t, text, `text-anchor="end">beyond</text>`)
+}
+
+// A tick is across its own bar, and the bars of few are not wide.
+func TestTicks(t *testing.T) {
+	one := flat("peak", report.Ticks, 3)
+	one.Buckets = one.Buckets[1:]
+	f := report.Figure{X: report.Axis{Names: []string{"0", "1"}}, Series: []report.Series{flat("live", report.Bars, 2), one}}
+	text := written(t, report.Page{Figures: []report.Figure{f}})
+	bars := regexp.MustCompile(`fill" x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)"`).FindAllStringSubmatch(text, -1)
+	require.Equal(t, "264.0", bars[0][1])
+	require.Equal(t, "72.0", bars[0][2])
+	require.Contains(t, text, `<line class="c0 line" x1="688.0" x2="768.0"`)
+	require.Equal(t, 1, strings.Count(text, "\npeak: 3"), "the tip of one bar")
+}
+
+func TestPanelsAndShares(t *testing.T) {
+	small := report.Figure{Title: "rank 0", Caption: "peak", Y: report.Axis{FromZero: true, Reach: 100}, Series: []report.Series{flat("a", report.Line, 1)}}
+	text := written(t, report.Page{
+		Panels: []report.Panels{{Title: "All", Caption: "one by one", Figures: []report.Figure{small, {Title: "empty"}}}},
+		Tables: []report.Table{{Title: "t", Rows: [][]string{{"a"}, {"b"}}, Shares: []float64{0.25, 7}}},
+	})
+	require.Equal(t, 1, strings.Count(text, "<svg "))
+	require.NotContains(t, text, `class="hit"`)
+	require.Contains(t, text, ">100</text>")
+	require.Contains(t, text, `style="width:25%"`)
+	require.Contains(t, text, `style="width:100%"`)
+}

@@ -1,0 +1,129 @@
+package kernels_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memorytest"
+)
+
+// layout is one buffer of 100 elements at the only place.
+func layout() *memory.Layout {
+	return &memory.Layout{
+		Height: 400, Places: []int32{0, 1}, Levels: []memory.Level{{Peak: 400}},
+		Births: []memory.Birth{{Bytes: 400, Class: memory.Saved}},
+	}
+}
+
+// TestPlannedDevices places buffers of a host and of its null where a layout says.
+func TestPlannedDevices(t *testing.T) {
+	host := newBench(t)
+	null := kernels.NewNull(host.Host)
+	defer null.Close()
+	for _, d := range []kernels.Device{host.Host, null} {
+		planned := d.(memory.Planned)
+		require.NoError(t, planned.Lay(layout()))
+		planned.At(0)
+		_, err := d.Alloc(memory.Saved, kernels.Float32, 99)
+		require.ErrorIs(t, err, memory.ErrUnplanned)
+		b, err := d.Alloc(memory.Saved, kernels.Float32, 100)
+		require.NoError(t, err)
+		require.ErrorIs(t, planned.Lay(layout()), memory.ErrLive)
+		_, err = d.Release(b)
+		require.NoError(t, err)
+		require.NoError(t, planned.Lay(nil))
+	}
+	require.Len(t, null.Record(), 2)
+}
+
+// TestNullHasNoPages lays a step that no machine has the memory for.
+func TestNullHasNoPages(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("poison touches every byte")
+	}
+	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 40, Pages: &memorytest.Pages{Bytes: 4096}})
+	require.NoError(t, err)
+	defer host.Close()
+	null := kernels.NewNull(host)
+	defer null.Close()
+	l := layout()
+	l.Height = 1 << 39
+	require.ErrorIs(t, host.Lay(l), memory.ErrOutOfMemory)
+	require.NoError(t, null.Lay(l))
+	require.LessOrEqual(t, null.Scope(memory.StepScope).Pages, int64(0))
+}
+
+// during is a device that does something while a transfer writes to it.
+type during struct {
+	*kernels.Host
+	do func()
+}
+
+func (d during) WriteFloat32(dst kernels.Buffer, src []float32) error {
+	d.do()
+	return d.Host.WriteFloat32(dst, src)
+}
+
+// TestReleasePagesDuringTransfer is refused by the sender, whose buffer is being read.
+func TestReleasePagesDuringTransfer(t *testing.T) {
+	from, to := newBench(t), newBench(t)
+	b, err := from.AllocIn(memory.Gradients, kernels.Float32, 100)
+	require.NoError(t, err)
+	calls := 0
+	copied, err := kernels.Transfer(during{to.Host, func() {
+		calls++
+		err := from.ReleasePages(nil, memory.Gradients)
+		require.ErrorIs(t, err, memory.ErrLive)
+		require.ErrorContains(t, err, "while 1 transfers read buffers of this device")
+	}}, from.Host, b)
+	require.NoError(t, err)
+	require.Equal(t, 1, calls)
+	require.ErrorIs(t, to.ReleasePages(nil, memory.StepScope), memory.ErrLive)
+	_, err = to.Release(copied)
+	require.NoError(t, err)
+
+	require.NoError(t, from.ReleasePages(nil, memory.Gradients))
+	_, err = kernels.Transfer(to.Host, from.Host, b)
+	require.ErrorIs(t, err, memory.ErrReleased)
+	require.ErrorIs(t, from.Zero(b), memory.ErrReleased)
+	require.NoError(t, from.RestorePages(nil))
+	require.NoError(t, from.Zero(b))
+}
+
+// TestReleasePagesOfWeights writes weights out, and has them back bit for bit.
+func TestReleasePagesOfWeights(t *testing.T) {
+	d := newBench(t)
+	x := d.draw(1000)
+	b, err := d.AllocIn(memory.Weights, kernels.Float32, len(x))
+	require.NoError(t, err)
+	require.NoError(t, d.WriteFloat32(b, x))
+	var saved bytes.Buffer
+	require.NoError(t, d.ReleasePages(&saved, memory.Weights))
+	require.Zero(t, d.Scope(memory.Weights).Live)
+	require.NoError(t, d.RestorePages(&saved))
+	require.Equal(t, x, d.read(b))
+}
+
+// BenchmarkHostAlloc is Alloc and Release of a device that a layout places: those of the
+// arena, and the lock that keeps Lend from other goroutines apart.
+func BenchmarkHostAlloc(b *testing.B) {
+	d := newBench(b)
+	l := layout()
+	require.NoError(b, d.Lay(l))
+	b.ReportAllocs()
+	for b.Loop() {
+		d.At(0)
+		x, err := d.Alloc(memory.Saved, kernels.Float32, 100)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := d.Release(x); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package memorytest
+
+import (
+	"bytes"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// tiny is a step of two places: the third buffer lies where the first one was.
+func tiny() *memory.Layout {
+	first, second := memory.Mark(0, 300), memory.Mark(304, 500)
+	return &memory.Layout{
+		Height: 804,
+		Births: []memory.Birth{
+			{Offset: 0, Bytes: 300, Class: memory.Saved},
+			{Offset: 304, Bytes: 500, Class: memory.Workspace, Live: first, AtMost: true},
+			{Offset: 0, Bytes: 296, Class: memory.Carry, Live: second},
+		},
+		Places: []int32{0, 2, 3},
+		Levels: []memory.Level{{Live: 500, Peak: 800}, {Live: 0, Peak: 796}},
+	}
+}
+
+// lay lays the tiny step and says that the program is at its first place.
+func (p *probe[T]) lay() (planned memory.Planned, ok bool) {
+	planned, ok = p.Space.(memory.Planned)
+	if !ok || p.fault != nil {
+		return nil, false
+	}
+	if err := planned.Lay(tiny()); err != nil {
+		p.failf("Lay: %w", err)
+		return nil, false
+	}
+	planned.At(0)
+	return planned, true
+}
+
+// unlay ends the tiny step.
+func (p *probe[T]) unlay(planned memory.Planned) {
+	if p.fault == nil {
+		if err := planned.Lay(nil); err != nil {
+			p.failf("Lay(nil): %w", err)
+		}
+	}
+}
+
+// noRoom expects that Alloc fails with want and that nothing is live by it.
+func (p *probe[T]) noRoom(class memory.Class, size int64, want error) {
+	p.refuses("alloc", func(T) (int64, error) {
+		h, err := p.Alloc(class, size)
+		return p.Space.Bytes(h), err
+	}, *new(T), want)
+}
+
+// planned: what the layout has is allocated, time after time, and Resident beside it.
+func planned[T any](p *probe[T]) {
+	for range 3 {
+		l, ok := p.lay()
+		if !ok {
+			return
+		}
+		x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Workspace, 400)
+		weights := p.alloc(memory.Resident, 700)
+		p.release(x, 300)
+		l.At(1)
+		z := p.alloc(memory.Carry, 296)
+		p.release(y, 400)
+		p.hold(z, 296)
+		p.yield(z, 296)
+		p.release(z, 296)
+		p.release(weights, 700)
+		p.unlay(l)
+	}
+	p.release(p.alloc(memory.Activation, 3000), 3000) // without a layout as ever
+}
+
+// unplanned: what the layout does not have is refused.
+func unplanned[T any](p *probe[T]) {
+	l, ok := p.lay()
+	if !ok {
+		return
+	}
+	p.noRoom(memory.Saved, 299, memory.ErrUnplanned)
+	p.noRoom(memory.Carry, 300, memory.ErrUnplanned)
+	x := p.alloc(memory.Saved, 300)
+	p.noRoom(memory.Workspace, 501, memory.ErrUnplanned)
+	y := p.alloc(memory.Workspace, 500)
+	p.noRoom(memory.Workspace, 500, memory.ErrUnplanned)
+	l.At(2)
+	p.noRoom(memory.Saved, 300, memory.ErrUnplanned)
+	p.release(x, 300)
+	p.release(y, 500)
+	p.unlay(l)
+}
+
+// overlap: nothing is placed over what was not released.
+func overlap[T any](p *probe[T]) {
+	l, ok := p.lay()
+	if !ok {
+		return
+	}
+	x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Workspace, 500)
+	l.At(1)
+	p.noRoom(memory.Carry, 296, memory.ErrOverlap)
+	p.release(x, 300)
+	p.release(y, 500)
+	p.unlay(l)
+}
+
+// laidOverLive: a step does not begin while something of another one is live.
+func laidOverLive[T any](p *probe[T]) {
+	l, ok := p.Space.(memory.Planned)
+	if !ok {
+		return
+	}
+	lay := func(T) (int64, error) { return 0, l.Lay(tiny()) }
+	x := p.alloc(memory.Saved, 300)
+	p.refuses("Lay while a buffer is live", lay, x, memory.ErrLive)
+	p.release(x, 300)
+	weights := p.alloc(memory.Resident, 300)
+	if _, ok := p.lay(); ok {
+		p.unlay(l)
+	}
+	p.release(weights, 300)
+}
+
+// pages: the pages of steps go back where no step is under way, and what is Resident
+// goes to a writer and comes back.
+func pages[T any](p *probe[T]) {
+	s, ok := p.Space.(memory.Scoped)
+	if !ok {
+		return
+	}
+	var saved bytes.Buffer
+	all := []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
+	release := func(T) (int64, error) { return 0, s.ReleasePages(&saved, all...) }
+	x, weights := p.alloc(memory.Saved, 300), p.alloc(memory.Resident, 500)
+	p.refuses("ReleasePages while a buffer of a step is live", release, x, memory.ErrLive)
+	p.release(x, 300)
+	if p.fault != nil {
+		return
+	}
+	if _, err := release(x); err != nil {
+		p.failf("ReleasePages: %w", err)
+		return
+	}
+	for _, scope := range all {
+		stats := s.Scope(scope)
+		p.equal("live bytes of released scope "+scope.String(), stats.Live, 0)
+		p.equal("reserved bytes of released scope "+scope.String(), stats.Reserved, 0)
+	}
+	p.equal("bytes without pages", s.Scope(memory.Weights).Released, 500)
+	p.refuses("RestorePages of nothing", func(T) (int64, error) { return 0, s.RestorePages(nil) }, x, memory.ErrSaved)
+	if err := s.RestorePages(&saved); err != nil {
+		p.failf("RestorePages: %w", err)
+	}
+	p.equal("live bytes of weights", s.Scope(memory.Weights).Live, 500)
+	p.release(weights, 500)
+}

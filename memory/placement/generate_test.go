@@ -1,0 +1,191 @@
+package placement_test
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/weir-ml/weir/memory/placement"
+)
+
+// random returns buffers of any size and lifetime, some with gaps and alignments.
+func random(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
+	p := &placement.Problem{}
+	for range n {
+		b := placement.Buffer{Lower: rng.Int64N(int64(2 * n)), Size: 1 + rng.Int64N(1000)}
+		b.Upper = b.Lower + 1 + rng.Int64N(40)
+		if aligned && rng.IntN(2) == 0 {
+			b.Align = 1 << rng.IntN(8)
+		}
+		for at := b.Lower; gaps && rng.IntN(3) == 0; {
+			g := placement.Gap{Lower: at + 1 + rng.Int64N(5)}
+			g.Upper = g.Lower + 1 + rng.Int64N(5)
+			if g.Upper >= b.Upper {
+				break
+			}
+			b.Gaps = append(b.Gaps, g)
+			at = g.Upper
+		}
+		p.Buffers = append(p.Buffers, b)
+	}
+	return p
+}
+
+// guillotine cuts a rectangle of time and bytes into n buffers, each cut going through
+// the whole of a piece. They can be packed without a hole.
+func guillotine(rng *rand.Rand, time, bytes int64, n int) *placement.Problem {
+	pieces := []placement.Buffer{{Upper: time, Size: bytes}}
+	for len(pieces) < n {
+		k := rng.IntN(len(pieces))
+		b := &pieces[k]
+		other := *b
+		switch duration := b.Upper - b.Lower; {
+		case duration > 1 && (rng.IntN(2) == 0 || b.Size == 1):
+			cut := b.Lower + 1 + rng.Int64N(duration-1)
+			b.Upper, other.Lower = cut, cut
+		case b.Size > 1:
+			cut := 1 + rng.Int64N(b.Size-1)
+			b.Size, other.Size = cut, b.Size-cut
+		default:
+			continue
+		}
+		pieces = append(pieces, other)
+	}
+	rng.Shuffle(len(pieces), func(i, k int) { pieces[i], pieces[k] = pieces[k], pieces[i] })
+	return &placement.Problem{Buffers: pieces}
+}
+
+// pinwheels makes squares of 20 bytes by 20 units of time, one behind the other, of five
+// buffers each: four around a middle one. No cut goes through a whole square. They can
+// be packed without a hole.
+func pinwheels(rng *rand.Rand, count int) *placement.Problem {
+	p := &placement.Problem{}
+	for k := range int64(count) {
+		t := 20 * k
+		a, b := 1+rng.Int64N(8), 1+rng.Int64N(8)   // where the middle begins, in time and bytes
+		c, d := 10+rng.Int64N(9), 10+rng.Int64N(9) // where it ends
+		p.Buffers = append(p.Buffers,
+			placement.Buffer{Lower: t, Upper: t + c, Size: b},           // below
+			placement.Buffer{Lower: t + c, Upper: t + 20, Size: d},      // on the right
+			placement.Buffer{Lower: t + a, Upper: t + 20, Size: 20 - d}, // above
+			placement.Buffer{Lower: t, Upper: t + a, Size: 20 - b},      // on the left
+			placement.Buffer{Lower: t + a, Upper: t + c, Size: d - b},   // in the middle
+		)
+	}
+	rng.Shuffle(len(p.Buffers), func(i, k int) { p.Buffers[i], p.Buffers[k] = p.Buffers[k], p.Buffers[i] })
+	return p
+}
+
+// training is a step of a transformer on one device: every layer saves activations that
+// its backward takes, the last layer's first, and gradients stay to the end.
+func training(layers int, width int64) *placement.Problem {
+	p := &placement.Problem{}
+	now := int64(0)
+	alloc := func(bytes int64) int {
+		now++
+		p.Buffers = append(p.Buffers, placement.Buffer{Lower: now, Size: bytes})
+		return len(p.Buffers) - 1
+	}
+	free := func(buffers ...int) {
+		for _, b := range buffers {
+			now++
+			p.Buffers[b].Upper = now
+		}
+	}
+	saved := make([][]int, layers)
+	masters := []int{}
+	for l := range saved {
+		masters = append(masters, alloc(width/2+int64(l%3)), alloc(width/8))
+		norm := alloc(width)
+		qkv := alloc(3 * width)
+		scores := alloc(4*width + int64(l))
+		mixed := alloc(width)
+		free(scores)
+		wide := alloc(4 * width)
+		act := alloc(4 * width)
+		narrow := alloc(width)
+		free(mixed)
+		saved[l] = []int{norm, qkv, wide, act, narrow, alloc(16), alloc(64)}
+	}
+	logits := alloc(32 * width)
+	gradient := alloc(width)
+	free(logits)
+	for _, kept := range slices.Backward(saved) {
+		d := alloc(4 * width)
+		again := alloc(4 * width)
+		free(kept[4], kept[3])
+		masters = append(masters, alloc(width))
+		free(again, kept[2])
+		scores := alloc(4*width + 7)
+		next := alloc(width)
+		free(scores, d, kept[1], kept[0], gradient, kept[5], kept[6])
+		gradient = next
+	}
+	free(gradient)
+	free(masters...)
+	return p
+}
+
+// pipeline is a rank of 1F1B: six layers save for a microbatch in F what B takes, with
+// so many microbatches in flight.
+func pipeline(microbatches, inFlight int, bytes func(layer, microbatch int) int64) *placement.Problem {
+	const layers = 6
+	p := &placement.Problem{}
+	now := int64(0)
+	forward := func(mb int) {
+		for l := range layers {
+			p.Buffers = append(p.Buffers, placement.Buffer{Lower: now, Size: bytes(l, mb), Align: 64})
+			now++
+		}
+	}
+	next := 0
+	for ; next < inFlight-1; next++ {
+		forward(next)
+	}
+	for mb := range microbatches {
+		if next < microbatches {
+			forward(next)
+			next++
+		}
+		for l := range layers {
+			p.Buffers[mb*layers+layers-1-l].Upper = now
+			now++
+		}
+	}
+	return p
+}
+
+// reversed lets time run backward.
+func reversed(p *placement.Problem) *placement.Problem {
+	q := &placement.Problem{}
+	for _, b := range p.Buffers {
+		b.Lower, b.Upper = -b.Upper, -b.Lower
+		b.Gaps = slices.Clone(b.Gaps)
+		slices.Reverse(b.Gaps)
+		for i, g := range b.Gaps {
+			b.Gaps[i] = placement.Gap{Lower: -g.Upper, Upper: -g.Lower}
+		}
+		q.Buffers = append(q.Buffers, b)
+	}
+	return q
+}
+
+// shuffled gives the buffers other numbers.
+func shuffled(rng *rand.Rand, p *placement.Problem) *placement.Problem {
+	q := &placement.Problem{Buffers: slices.Clone(p.Buffers)}
+	rng.Shuffle(len(q.Buffers), func(i, k int) { q.Buffers[i], q.Buffers[k] = q.Buffers[k], q.Buffers[i] })
+	return q
+}
+
+// scaled stretches time and bytes.
+func scaled(p *placement.Problem, time, bytes int64) *placement.Problem {
+	q := &placement.Problem{}
+	for _, b := range p.Buffers {
+		b.Lower, b.Upper, b.Size = b.Lower*time, b.Upper*time, b.Size*bytes
+		b.Gaps = slices.Clone(b.Gaps)
+		for i, g := range b.Gaps {
+			b.Gaps[i] = placement.Gap{Lower: g.Lower * time, Upper: g.Upper * time}
+		}
+		q.Buffers = append(q.Buffers, b)
+	}
+	return q
+}

@@ -1,0 +1,160 @@
+package placement
+
+import (
+	"cmp"
+	"context"
+	"slices"
+)
+
+// ring lays out buffers in order of birth, each behind the one before it, and goes
+// round at a limit, as a queue does in a ring buffer. Microbatches in flight are such a
+// queue, whatever their sizes. What is lost is the room below the limit that the next
+// buffer does not fit into. So where there was a choice of holes and room runs out
+// later, it goes back and takes another one.
+//
+// It knows no gaps: it is for problems without.
+type ring struct {
+	problem *Problem
+	changes []change
+	limit   int64
+	left    int64 // nodes
+	offsets []int64
+	live    []occupant // from low to high
+	cursor  int64      // where the last buffer ends
+	turns   []turning
+	holes   []int64 // scratch: where the next buffer fits
+	wrapped []int64 // scratch: holes below the cursor
+}
+
+// occupant is a buffer that is alive.
+type occupant struct {
+	extent
+	buffer int32
+}
+
+// turning is a birth at which there was a choice, and what was so before it.
+type turning struct {
+	change int
+	cursor int64
+	live   []occupant
+	tried  int
+}
+
+// The ring goes back to so many turnings at most, and tries so many holes at each.
+const (
+	maxTurnings = 256
+	maxTried    = 3
+)
+
+func newRing(p *Problem) *ring {
+	return &ring{problem: p, changes: p.changes(), offsets: make([]int64, len(p.Buffers))}
+}
+
+// within lays out all buffers below a limit. It says whether it found how, within a
+// number of nodes.
+func (r *ring) within(ctx context.Context, limit, nodes int64) bool {
+	r.limit, r.left = limit, nodes
+	r.live, r.cursor, r.turns = r.live[:0], 0, r.turns[:0]
+	for at := 0; at < len(r.changes); at++ {
+		c := r.changes[at]
+		if !c.birth {
+			r.end(c.buffer)
+			continue
+		}
+		r.find(&r.problem.Buffers[c.buffer])
+		if r.left -= 1 + int64(len(r.live)/64); r.left < 0 || ctx.Err() != nil {
+			return false
+		}
+		switch {
+		case len(r.holes) == 0:
+			var found bool
+			if at, found = r.back(); !found {
+				return false
+			}
+			continue
+		case len(r.holes) > 1:
+			r.turn(at)
+		}
+		r.put(c.buffer, r.holes[0])
+	}
+	return true
+}
+
+// find sets holes to the offsets at which a buffer fits, from the cursor on and around.
+func (r *ring) find(b *Buffer) {
+	r.holes, r.wrapped = r.holes[:0], r.wrapped[:0]
+	free := func(lower, upper int64) {
+		if lower < r.cursor && r.cursor < upper {
+			if at := alignUp(lower, b.Align); at <= r.cursor-b.Size {
+				r.wrapped = append(r.wrapped, at)
+			}
+			lower = r.cursor
+		}
+		switch at := alignUp(lower, b.Align); {
+		case at > upper-b.Size:
+		case lower < r.cursor:
+			r.wrapped = append(r.wrapped, at)
+		default:
+			r.holes = append(r.holes, at)
+		}
+	}
+	from := int64(0)
+	for _, o := range r.live {
+		if o.lower > from {
+			free(from, o.lower)
+		}
+		from = o.upper
+	}
+	free(from, r.limit)
+	r.holes = append(r.holes, r.wrapped...)
+}
+
+func (r *ring) put(buffer int32, at int64) {
+	r.offsets[buffer] = at
+	r.cursor = at + r.problem.Buffers[buffer].Size
+	r.live = slices.Insert(r.live, r.index(at), occupant{extent{at, r.cursor}, buffer})
+}
+
+// end ends a buffer. Where it is the last one, the cursor goes back to its beginning.
+func (r *ring) end(buffer int32) {
+	k := r.index(r.offsets[buffer])
+	if r.live[k].upper == r.cursor {
+		r.cursor = r.live[k].lower
+	}
+	r.live = slices.Delete(r.live, k, k+1)
+}
+
+// index returns the first of the living that lies at an offset or above it.
+func (r *ring) index(at int64) int {
+	k, _ := slices.BinarySearchFunc(r.live, at, func(o occupant, at int64) int { return cmp.Compare(o.lower, at) })
+	return k
+}
+
+// turn remembers a birth at which the first of several holes is taken.
+func (r *ring) turn(at int) {
+	if len(r.turns) == maxTurnings { // forget the older half
+		half := slices.Clone(r.turns[:maxTurnings/2])
+		r.turns = append(append(r.turns[:0], r.turns[maxTurnings/2:]...), half...)[:maxTurnings/2]
+	}
+	r.turns = slices.Grow(r.turns, 1)[:len(r.turns)+1]
+	t := &r.turns[len(r.turns)-1]
+	t.change, t.cursor, t.live, t.tried = at, r.cursor, append(t.live[:0], r.live...), 1
+}
+
+// back goes back to the last birth at which a hole is left, and takes it. It returns
+// the change that this was.
+func (r *ring) back() (change int, found bool) {
+	for len(r.turns) > 0 {
+		t := &r.turns[len(r.turns)-1]
+		r.cursor, r.live = t.cursor, append(r.live[:0], t.live...)
+		buffer := r.changes[t.change].buffer
+		r.find(&r.problem.Buffers[buffer])
+		if t.tried < min(maxTried, len(r.holes)) {
+			r.put(buffer, r.holes[t.tried])
+			t.tried++
+			return t.change, true
+		}
+		r.turns = r.turns[:len(r.turns)-1]
+	}
+	return 0, false
+}

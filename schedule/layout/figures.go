@@ -1,0 +1,109 @@
+package layout
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Figures say in bytes what a stage keeps of one microbatch, for stages that allocate
+// elsewhere, or that nobody has recorded. What is saved is all of the stage's own: also
+// the input, if it keeps that.
+type Figures struct {
+	Stage    string
+	Output   int64 // what F hands on
+	Gradient int64 // what the backward hands back
+	Input    int64 // saved at F, freed by I
+	Weight   int64 // saved at F, freed by W
+	Carry    int64 // saved by I, freed by W
+	Forward  int64 // workspace of F
+	Backward int64 // workspace of B, I and W
+}
+
+// FromCosts returns the figures that costs have of every stage of a plan. Of workspaces
+// they say nothing.
+func FromCosts(plan *schedule.Plan, costs *schedule.Costs) []Figures {
+	list := make([]Figures, plan.Placement.Stages())
+	for s := range list {
+		c := costs.Stages[0]
+		if n := len(costs.Stages); n > 1 {
+			c = costs.Stages[s%n]
+		}
+		list[s] = Figures{
+			Stage: fmt.Sprintf("stage%d", s), Output: c.Output, Gradient: c.Gradient,
+			Input: c.FreedByI, Weight: c.Saved - c.FreedByI, Carry: c.Carry,
+		}
+	}
+	return list
+}
+
+// FromFigures returns templates for a plan. A stage without a backward in it keeps
+// nothing, a frozen one is done with I.
+func FromFigures(plan *schedule.Plan, figures []Figures) *Templates {
+	t := &Templates{Shapes: []Shape{{Name: "figures"}}}
+	for s := range plan.Placement.Stages() {
+		f := &figures[s%len(figures)]
+		frozen := s < len(plan.Frozen) && plan.Frozen[s]
+		t.Shapes[0].Stages = append(t.Shapes[0].Stages, f.template(plan.Placement.First(s), plan.Placement.Last(s), plan.HasBackward(s), frozen))
+		t.Facts = append(t.Facts, schedule.Facts{Split: true, Frozen: frozen})
+	}
+	return t
+}
+
+// template returns the template of a stage.
+func (f *Figures) template(first, last, backward, frozen bool) Template {
+	t := Template{Stage: f.Stage}
+	buffer := func(name string, bytes int64, class memory.Class) []Ref {
+		if bytes <= 0 {
+			return nil
+		}
+		t.Buffers = append(t.Buffers, Buffer{Name: name, Bytes: bytes, Class: class})
+		return []Ref{{Own, len(t.Buffers) - 1}}
+	}
+	// call allocates, releases the workspace, and ends what it takes.
+	call := func(born, workspace, taken, out []Ref) *Call {
+		c := &Call{Taken: len(taken), Out: out}
+		events := func(op Op, refs []Ref) {
+			for _, ref := range refs {
+				c.Events = append(c.Events, Event{op, ref})
+			}
+		}
+		events(Alloc, born)
+		events(Alloc, workspace)
+		events(Release, workspace)
+		events(Release, taken)
+		return c
+	}
+	join := func(lists ...[]Ref) (all []Ref) {
+		for _, list := range lists {
+			all = append(all, list...)
+		}
+		return all
+	}
+	input, weight := buffer("saved for I", f.Input, memory.Saved), buffer("saved for W", f.Weight, memory.Saved)
+	var output, gradient []Ref
+	if !last {
+		output = buffer("output", f.Output, memory.Activation)
+	}
+	if !first {
+		gradient = buffer("gradient", f.Gradient, memory.ActGrad)
+	}
+	carry := buffer("carried from I to W", f.Carry, memory.Carry)
+	forward, back := buffer("workspace", f.Forward, memory.Workspace), buffer("workspace of the backward", f.Backward, memory.Workspace)
+
+	t.Eval = call(output, forward, nil, output)
+	if !backward {
+		t.Forward = call(join(input, weight, output), forward, join(input, weight), output)
+		return t
+	}
+	t.Forward = call(join(input, weight, output), forward, nil, output)
+	if frozen {
+		t.Input = call(gradient, back, join(input, weight), gradient)
+		return t
+	}
+	t.Whole = call(gradient, back, join(input, weight), gradient)
+	t.Input = call(join(carry, gradient), back, input, gradient)
+	t.Weight = call(nil, back, join(weight, carry), nil)
+	return t
+}

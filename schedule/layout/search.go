@@ -1,0 +1,127 @@
+package layout
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/weir-ml/weir/memory/placement"
+)
+
+// attempt is a program as it was played, and a layout of it.
+type attempt struct {
+	played *player
+	group  []int32 // by item
+	groups int
+	laid   *placement.Layout
+	align  func(int64) int64
+	untied bool // every item was placed by itself, so that what is proven of the problem is proven of the program
+}
+
+const (
+	// defaultWork is how much search there is for all ranks together, counted as
+	// placement.Options.Nodes are: a unit is about a microsecond.
+	defaultWork = 1_200_000
+	// longest is how many repeats a cycle has more than it needs at most, and widest how
+	// many buffers there may be for a longer one to be tried.
+	longest = 12
+	widest  = 1 << 14
+)
+
+// search looks for a layout of a rank's program as low as the most that is alive at once.
+// What repeats has the same offsets again after a cycle. How long a cycle should be is
+// not known beforehand: it must be as long as the longest life, and lives that are no
+// whole number of repeats leave less room unused the longer it is. So cycles are tried,
+// each with a quick way to place buffers, until one meets the bound. Else the best of
+// them are searched further with what work is left.
+func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
+	left := p.cfg.Search.Nodes
+	if left == 0 {
+		left = int64(defaultWork / len(p.Ranks))
+	}
+	quick := left / 4 // for the first look at cycles
+	var tried []*attempt
+	for extra := 0; extra <= longest; extra++ {
+		a, err := p.play(ports, rank, extra)
+		if err != nil {
+			return nil, err
+		}
+		n := int64(len(a.played.items))
+		if extra > 0 && (quick < 2*n || a.groups > widest) {
+			break
+		}
+		quick -= 2 * n
+		left -= 2 * n
+		if err := a.place(ctx, natural, p.cfg.Search, 2*n); err != nil {
+			return nil, err
+		}
+		tried = append(tried, a)
+		if a.met() || a.untied {
+			break
+		}
+	}
+	slices.SortStableFunc(tried, func(a, b *attempt) int { return cmp.Compare(a.laid.Height, b.laid.Height) })
+	for i, a := range tried[:min(len(tried), 2)] {
+		for _, align := range a.alignments() {
+			if a.met() || left <= 0 {
+				break
+			}
+			share := left
+			if i == 0 {
+				share /= 2
+			}
+			left -= share
+			if err := a.place(ctx, align, p.cfg.Search, share); err != nil {
+				return nil, err
+			}
+		}
+		if a.met() {
+			break
+		}
+	}
+	return slices.MinFunc(tried, func(a, b *attempt) int { return cmp.Compare(a.laid.Height, b.laid.Height) }), nil
+}
+
+// place looks for a lower layout with so much work.
+func (a *attempt) place(ctx context.Context, align func(int64) int64, search placement.Options, work int64) error {
+	search.Nodes = max(work, 1)
+	laid, err := placement.Plan(ctx, a.problem(align), search)
+	if err != nil {
+		return err
+	}
+	if a.laid == nil || laid.Height < a.laid.Height {
+		a.laid, a.align = laid, align
+	}
+	return nil
+}
+
+// alignments returns the ways to align that are worth a try: lines of a cache, and where
+// those leave padding between buffers, what leaves none.
+func (a *attempt) alignments() []func(int64) int64 {
+	if padded(a.problem(natural)) {
+		return []func(int64) int64{whole, natural}
+	}
+	return []func(int64) int64{natural}
+}
+
+// play plays the program of a rank with cycles of so many repeats more than they need.
+func (p *Plan) play(ports *ports, rank, extra int) (*attempt, error) {
+	a := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg)}
+	if p.cfg.Shapes == nil {
+		a.played.leap = &leap{extra: extra}
+	}
+	if err := a.played.play(); err != nil {
+		return nil, err
+	}
+	a.group, a.groups = a.played.ties()
+	a.untied = a.groups == len(a.played.items)
+	return a, nil
+}
+
+// problem returns the problem of placing the groups.
+func (a *attempt) problem(align func(int64) int64) *placement.Problem {
+	return a.played.problem(a.group, a.groups, align)
+}
+
+// met reports whether the layout is as low as can be.
+func (a *attempt) met() bool { return a.laid.Height == a.played.most() }

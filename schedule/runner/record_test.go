@@ -1,0 +1,284 @@
+package runner_test
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// The stages of these tests are on a device, and do what each test has them do.
+type buffer = kernels.Buffer
+
+var objective = []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}}
+
+// deviced is what a dry run and a planned step run: one stage, whose source gives a part
+// of so many elements.
+type deviced struct {
+	dev   kernels.Device
+	stage stages.Func[buffer]
+	part  func(e *batchctx.Entry[buffer]) int
+}
+
+func newDeviced(dev kernels.Device) *deviced {
+	grad, err := dev.Alloc(memory.Resident, kernels.Float32, 1)
+	if err != nil {
+		panic(err)
+	}
+	return &deviced{dev: dev, part: func(*batchctx.Entry[buffer]) int { return 4 }, stage: stages.Func[buffer]{
+		Declares:   stages.Spec{Name: "only", Reads: []stages.Read{{Part: "x"}}, Slots: 2},
+		Parameters: []batchctx.Param[buffer]{{Name: "w", Grad: grad, Contributes: batchctx.Sometimes}},
+	}}
+}
+
+// Next puts the part.
+func (d *deviced) Next(_ context.Context, e *batchctx.Entry[buffer]) error {
+	b, err := d.dev.Alloc(memory.Entry, kernels.Float32, d.part(e))
+	if err != nil {
+		return err
+	}
+	return e.Put(0, b)
+}
+
+func (d *deviced) alloc(class memory.Class, n int) buffer {
+	b, err := d.dev.Alloc(class, kernels.Float32, n)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func (d *deviced) config() runner.Config[buffer] {
+	return runner.Config[buffer]{
+		Stages: []stages.Stage[buffer]{&d.stage}, Space: d.dev, Gradients: d.dev.(kernels.Compute), Parts: []string{"x"},
+		Losses: objective,
+	}
+}
+
+func (d *deviced) record() (*layout.Templates, error) {
+	return runner.Record(context.Background(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{d.config()}},
+		runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
+}
+
+// device returns a Null device, or a host where a step is to run.
+func device(t *testing.T, null bool) kernels.Compute {
+	t.Helper()
+	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, host.Close()) })
+	if !null {
+		return host
+	}
+	dev := kernels.NewNull(host)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+// A template is what a stage does to references, in order; what W is for is in a slot
+// that ends with B.
+func TestRecord(t *testing.T) {
+	d := newDeviced(device(t, true))
+	d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+		x, err := mb.Part(0)
+		require.NoError(t, err)
+		scratch := d.alloc(memory.Workspace, 5)
+		require.NoError(t, mb.Save(0, batchctx.ByBackward, mb.Retain(x)))
+		require.NoError(t, mb.Save(1, batchctx.ByWeight, d.alloc(memory.Saved, 3)))
+		return mb.Release(scratch)
+	}
+	d.stage.BackwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+		_, err := mb.Take(0)
+		require.NoError(t, err)
+		require.NoError(t, mb.End(0))
+		_, err = mb.Take(1)
+		return err
+	}
+	templates, err := d.record()
+	require.NoError(t, err)
+	require.NoError(t, templates.Validate())
+	require.Equal(t, [][]layout.Param{{{Name: "w", Bytes: 4}}}, templates.Params)
+	require.Len(t, templates.Shapes, 1)
+	shape := &templates.Shapes[0]
+	own := func(i int) layout.Ref { return layout.Ref{Kind: layout.Own, Index: i} }
+	part := layout.Ref{Kind: layout.PartRead}
+	require.Equal(t, []layout.Entry{
+		{ // who wants nothing has the part ended for him
+			Parts: 0, Buffers: []layout.Buffer{{Bytes: 16, Class: memory.Entry}}, Out: []layout.Ref{{}},
+			Events: []layout.Event{{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Release, Ref: own(0)}},
+		},
+		{
+			Parts: 1, Buffers: []layout.Buffer{{Bytes: 16, Class: memory.Entry}}, Out: []layout.Ref{own(0)},
+			Events: []layout.Event{{Op: layout.Alloc, Ref: own(0)}},
+		},
+	}, shape.Entries)
+	require.Equal(t, layout.Template{
+		Stage: "only",
+		Buffers: []layout.Buffer{
+			{Bytes: 20, Class: memory.Workspace}, {Bytes: 12, Class: memory.Saved}, // of F
+			{Bytes: 20, Class: memory.Workspace}, {Bytes: 12, Class: memory.Saved}, // of an evaluation
+		},
+		Forward: &layout.Call{Out: []layout.Ref{}, Events: []layout.Event{
+			{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Retain, Ref: part}, {Op: layout.Alloc, Ref: own(1)}, {Op: layout.Release, Ref: own(0)},
+		}},
+		Whole: &layout.Call{Out: []layout.Ref{}, Taken: 1, Events: []layout.Event{
+			{Op: layout.Release, Ref: part}, {Op: layout.Release, Ref: own(1)},
+		}},
+		Eval: &layout.Call{Out: []layout.Ref{}, Events: []layout.Event{
+			{Op: layout.Alloc, Ref: own(2)}, {Op: layout.Retain, Ref: part}, {Op: layout.Release, Ref: part},
+			{Op: layout.Alloc, Ref: own(3)}, {Op: layout.Release, Ref: own(3)}, {Op: layout.Release, Ref: own(2)},
+		}},
+	}, shape.Stages[0])
+	require.EqualValues(t, 4, d.dev.Live(), "a dry run keeps nothing but the gradient")
+}
+
+// A dry run ends with an error that says who is wrong, and keeps nothing.
+func TestRecordRefuses(t *testing.T) {
+	for name, test := range map[string]struct {
+		forward func(d *deviced, mb *batchctx.Microbatch[buffer])
+		is      error
+		says    string
+	}{
+		"lost": {
+			func(d *deviced, _ *batchctx.Microbatch[buffer]) { d.alloc(memory.Workspace, 3) },
+			runner.ErrUnended, "stage 0 (only) in F: 1 to a buffer of 12 bytes (workspace) that it allocated",
+		},
+		"kept part": {
+			func(_ *deviced, mb *batchctx.Microbatch[buffer]) {
+				x, _ := mb.Part(0)
+				mb.Retain(x)
+			},
+			runner.ErrUnended, "stage 0 (only) in F: 1 to entry part 0 that it retained",
+		},
+		"resident": {
+			func(d *deviced, _ *batchctx.Microbatch[buffer]) { d.alloc(memory.Resident, 3) },
+			nil, "it allocates 12 bytes of class resident",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDeviced(device(t, true))
+			d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+				test.forward(d, mb)
+				return nil
+			}
+			_, err := d.record()
+			require.ErrorContains(t, err, test.says)
+			if test.is != nil {
+				require.ErrorIs(t, err, test.is)
+				require.EqualValues(t, 4, d.dev.Live())
+			}
+		})
+	}
+	t.Run("another time", func(t *testing.T) {
+		d, calls := newDeviced(device(t, true)), 0
+		d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+			calls++
+			return mb.Save(0, batchctx.ByBackward, d.alloc(memory.Saved, calls))
+		}
+		d.stage.Declares.Slots = 1
+		split := &splitFunc{&d.stage}
+		cfg := d.config()
+		cfg.Stages[0] = split
+		_, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{cfg}},
+			runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
+		require.ErrorContains(t, err, "it allocates 8 bytes (saved) where it allocated 4 (saved) at first")
+	})
+	t.Run("no entries", func(t *testing.T) {
+		d := newDeviced(device(t, true))
+		_, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{d.config()}},
+			runner.Shape[buffer]{Name: "none", Sources: []runner.Source[buffer]{
+				runner.SourceFunc[buffer](func(context.Context, *batchctx.Entry[buffer]) error { return io.EOF }),
+			}})
+		require.ErrorIs(t, err, io.EOF)
+	})
+	t.Run("no watch", func(t *testing.T) {
+		_, err := newDeviced(device(t, false)).record()
+		require.ErrorContains(t, err, "needs a space that is memory.Watched")
+	})
+}
+
+// splitFunc is a stage with an I and a W that do nothing.
+type splitFunc struct{ *stages.Func[buffer] }
+
+func (s *splitFunc) BackwardInput(context.Context, *batchctx.Microbatch[buffer], []buffer, []buffer) error {
+	return nil
+}
+
+func (s *splitFunc) BackwardWeight(context.Context, *batchctx.Microbatch[buffer]) error { return nil }
+
+// A size that depends on values is planned as its bound; a step may have less, and what
+// has more is ErrUnplanned and names what was planned.
+func TestBoundedSize(t *testing.T) {
+	have := 2
+	build := func(dev kernels.Device) *deviced {
+		d := newDeviced(dev)
+		d.part = func(e *batchctx.Entry[buffer]) int { return e.AtMost(have+1, 9) }
+		d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+			if err := mb.Loss(0, 1, 1); err != nil {
+				return err
+			}
+			b, err := d.dev.Alloc(memory.Workspace, kernels.Float32, mb.AtMost(have, 8))
+			if err != nil {
+				return err
+			}
+			return mb.Release(b)
+		}
+		d.stage.Declares.Losses = []string{objective[0].Name}
+		return d
+	}
+	templates, err := build(device(t, true)).record()
+	require.NoError(t, err)
+	require.Equal(t, layout.Buffer{Bytes: 32, AtMost: true, Class: memory.Workspace}, templates.Shapes[0].Stages[0].Buffers[0])
+	require.Equal(t, layout.Buffer{Bytes: 36, AtMost: true, Class: memory.Entry}, templates.Shapes[0].Entries[1].Buffers[0])
+
+	d := build(device(t, false))
+	cfg := d.config()
+	cfg.Templates = templates
+	r, err := runner.New(cfg)
+	require.NoError(t, err)
+	for _, step := range []struct {
+		have int
+		fits bool
+	}{{2, true}, {8, true}, {9, false}, {1, true}} {
+		have = step.have
+		result, err := r.Step(t.Context(), 3, d)
+		if step.fits {
+			require.NoError(t, err)
+			require.True(t, result.Planned)
+			require.EqualValues(t, 128, result.Height) // 36 and 32 bytes, each from a cache line on
+			continue
+		}
+		require.ErrorIs(t, err, memory.ErrUnplanned)
+		require.ErrorContains(t, err, "40 bytes (entry) asked for")
+		require.ErrorContains(t, err, "planned are at most 36 bytes (entry)")
+		require.EqualValues(t, 4, d.dev.Live())
+	}
+}
+
+// spoken is a stage that says itself what it allocates.
+type spoken struct {
+	*stages.Func[buffer]
+	template layout.Template
+}
+
+func (s *spoken) Template(string) (layout.Template, error) { return s.template, nil }
+
+// A stage that allocates elsewhere is taken at its word.
+func TestTemplated(t *testing.T) {
+	d := newDeviced(device(t, true))
+	cfg := d.config()
+	told := layout.Template{Stage: "only", Buffers: []layout.Buffer{{Bytes: 7, Class: memory.Workspace}}}
+	cfg.Stages[0] = &spoken{&d.stage, told}
+	templates, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{cfg}},
+		runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
+	require.NoError(t, err, "it was not called: it has no ForwardFunc")
+	require.Equal(t, []layout.Template{told}, templates.Shapes[0].Stages)
+}
