@@ -228,6 +228,12 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 			return Handle{}, err
 		}
 	}
+	if a.laid.most > 0 { // pages were handed back, perhaps some of these
+		if err := a.pages.commit(off, off+size); err != nil {
+			a.free.give(off, size)
+			return Handle{}, fmt.Errorf("%w: the system does not commit %d bytes: %w", ErrOutOfMemory, size, err)
+		}
+	}
 	if invariants.Enabled {
 		poison(a.pages.mem[off : off+size])
 	}

@@ -67,7 +67,7 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 		if !going[scope] {
 			continue
 		}
-		for _, run := range a.runs(scope, false) {
+		for _, run := range a.runs(scope, true) {
 			if err := a.pager.Discard(a.pages.mem[run.off : run.off+run.size]); err != nil {
 				faults = append(faults, fmt.Errorf("memory: ReleasePages of %s: the system does not take %d bytes back: %w", scope, run.size, err))
 			}
@@ -216,53 +216,69 @@ func (a *Arena) load(r io.Reader) error {
 }
 
 // runs returns the runs of whole pages that belong to a scope: those of its extents; for
-// Weights what its buffers lie on, and all that nobody has above the high mark; for
+// Weights what its buffers lie on, and all above the high mark where no step has been; for
 // StepScope what steps have touched, since their pages were last released or ever,
-// without the pages of what is Resident.
+// without what Weights lie on.
 func (a *Arena) runs(scope Scope, ever bool) []span {
-	var runs []span
+	l := &a.laid
+	step := max(a.low, l.area, l.present, l.held)
 	switch scope {
 	case StepScope:
-		end := max(a.low, a.laid.area, a.laid.present, a.laid.held)
 		if ever {
-			end = max(end, a.laid.most)
+			step = max(step, l.most)
 		}
-		runs = a.without([]span{{0, min(a.paged(end), a.capacity)}}, func(s *slot) bool { return s.scope != StepScope })
+		return without([]span{{0, min(a.paged(step), a.capacity)}}, slices.Concat(a.weights(), a.extents()))
 	case Weights:
-		start := a.high
-		for i := range a.slots {
-			if s := &a.slots[i]; s.scope == Weights && s.live() {
-				start = min(start, s.off)
-			}
-		}
-		start &^= a.page - 1
-		runs = a.without([]span{{start, a.capacity - start}}, func(s *slot) bool { return s.scope == StepScope })
-	default:
-		for _, e := range a.regions[scope].extents {
-			runs = append(runs, e.span)
-		}
+		start := max(a.high&^(a.page-1), min(a.paged(max(step, l.most)), a.capacity))
+		return without(append(a.weights(), span{start, a.capacity - start}), a.extents())
+	}
+	var runs []span
+	for _, e := range a.regions[scope].extents {
+		runs = append(runs, e.span)
 	}
 	return runs
 }
 
-// without takes the pages of all extents and of some live buffers out of runs of pages.
-func (a *Arena) without(runs []span, out func(*slot) bool) []span {
-	var holes []span
+// weights returns the pages on which buffers of Weights lie. Neighbours may share one.
+func (a *Arena) weights() []span {
+	var pages []span
+	for i := range a.slots {
+		if s := &a.slots[i]; s.live() && s.scope == Weights {
+			off := s.off &^ (a.page - 1)
+			pages = append(pages, span{off, min(a.paged(s.off+a.size(s)), a.capacity) - off})
+		}
+	}
+	return pages
+}
+
+// extents returns the pages of all extents, with their guards.
+func (a *Arena) extents() []span {
+	var pages []span
 	for i := range a.regions {
 		for _, e := range a.regions[i].extents {
-			holes = append(holes, e.outer())
+			pages = append(pages, e.outer())
 		}
 	}
-	for i := range a.slots {
-		if s := &a.slots[i]; s.live() && out(s) {
-			off := s.off &^ (a.page - 1)
-			holes = append(holes, span{off, a.paged(s.off+a.size(s)) - off})
+	return pages
+}
+
+// without joins runs and takes holes out of them.
+func without(runs, holes []span) []span {
+	byOffset := func(x, y span) int { return cmp.Compare(x.off, y.off) }
+	slices.SortFunc(runs, byOffset)
+	var joined []span
+	for _, run := range runs {
+		if n := len(joined); n > 0 && joined[n-1].off+joined[n-1].size >= run.off {
+			last := &joined[n-1]
+			last.size = max(last.size, run.off+run.size-last.off)
+		} else {
+			joined = append(joined, run)
 		}
 	}
-	slices.SortFunc(holes, func(x, y span) int { return cmp.Compare(x.off, y.off) })
+	slices.SortFunc(holes, byOffset)
 	for _, hole := range holes {
 		var left []span
-		for _, run := range runs {
+		for _, run := range joined {
 			if end := min(run.off+run.size, hole.off); end > run.off {
 				left = append(left, span{run.off, end - run.off})
 			}
@@ -270,9 +286,9 @@ func (a *Arena) without(runs []span, out func(*slot) bool) []span {
 				left = append(left, span{start, end - start})
 			}
 		}
-		runs = left
+		joined = left
 	}
-	return runs
+	return slices.DeleteFunc(joined, func(run span) bool { return run.size == 0 })
 }
 
 // residentBelow returns the highest end of a Resident buffer below a mark, 0 where there

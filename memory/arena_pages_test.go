@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/memory"
@@ -68,6 +69,7 @@ func (r *resident) released(t testing.TB, scopes ...memory.Scope) {
 		s := r.Scope(scope)
 		require.Zero(t, s.Live, scope)
 		require.Zero(t, s.Reserved, scope)
+		require.LessOrEqual(t, s.Pages, int64(0), scope)
 	}
 	require.NoError(t, r.Check())
 }
@@ -257,4 +259,150 @@ func TestNthPageRefused(t *testing.T) {
 		}
 		r.same(t, keeps...)
 	}
+}
+
+// paged is an arena whose pages come and go, as a map of buffers.
+type paged struct {
+	arena    *memory.Arena
+	page     int64
+	live     map[memory.Handle]*pagedBuffer
+	order    []memory.Handle
+	released [memory.NumScopes]bool
+	saved    *bytes.Buffer // what is to be read back; nil where nothing was written
+}
+
+type pagedBuffer struct {
+	scope   memory.Scope
+	content []byte // nil where it is not known
+}
+
+func (p *paged) fill(t *rapid.T, h memory.Handle) {
+	data, err := p.arena.Data(h)
+	require.NoError(t, err)
+	for i := range data {
+		data[i] = byte(i) + byte(p.arena.Mark())
+	}
+	p.live[h].content = bytes.Clone(data)
+}
+
+func (p *paged) Alloc(t *rapid.T) {
+	scope := memory.Scope(rapid.IntRange(0, memory.NumScopes-1).Draw(t, "scope"))
+	size := rapid.Int64Range(1, 5*p.page).Draw(t, "bytes")
+	var h memory.Handle
+	var err error
+	if scope == memory.StepScope {
+		h, err = p.arena.Alloc(memory.Saved, size)
+	} else {
+		h, err = p.arena.AllocIn(scope, size)
+	}
+	if p.released[scope] {
+		require.ErrorIs(t, err, memory.ErrReleased)
+		return
+	}
+	if err != nil {
+		require.ErrorIs(t, err, memory.ErrOutOfMemory)
+		return
+	}
+	p.live[h] = &pagedBuffer{scope: scope}
+	p.order = append(p.order, h)
+	p.fill(t, h)
+}
+
+func (p *paged) Free(t *rapid.T) {
+	if len(p.order) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(p.order)-1).Draw(t, "which")
+	_, err := p.arena.Release(p.order[i])
+	require.NoError(t, err)
+	delete(p.live, p.order[i])
+	p.order = append(p.order[:i], p.order[i+1:]...)
+}
+
+// Pages releases some scopes, or brings all back.
+func (p *paged) Pages(t *rapid.T) {
+	if rapid.Bool().Draw(t, "restore") {
+		p.restore(t)
+		return
+	}
+	var scopes []memory.Scope
+	var file bytes.Buffer
+	for scope := range memory.Scope(memory.NumScopes) {
+		if rapid.Bool().Draw(t, scope.String()) && (p.saved == nil || scope == memory.StepScope || scope == memory.Gradients) {
+			scopes = append(scopes, scope)
+		}
+	}
+	err := p.arena.ReleasePages(&file, scopes...)
+	for _, b := range p.live {
+		if b.scope == memory.StepScope {
+			require.ErrorIs(t, err, memory.ErrLive)
+			return
+		}
+	}
+	require.NoError(t, err)
+	for _, scope := range scopes {
+		s := p.arena.Scope(scope)
+		require.Zero(t, s.Live, scope)
+		if !p.released[scope] && !invariants.Enabled { // poison touches what lies between
+			require.LessOrEqual(t, s.Pages, int64(0), scope)
+		}
+		p.released[scope] = scope != memory.StepScope
+	}
+	if file.Len() > 0 {
+		p.saved = &file
+	}
+	for _, b := range p.live {
+		if b.scope == memory.Gradients && p.released[memory.Gradients] {
+			b.content = nil
+		}
+	}
+}
+
+func (p *paged) restore(t *rapid.T) {
+	if p.saved != nil {
+		require.NoError(t, p.arena.RestorePages(p.saved))
+	} else {
+		require.NoError(t, p.arena.RestorePages(nil))
+	}
+	p.saved, p.released = nil, [memory.NumScopes]bool{}
+	for _, h := range p.order {
+		if p.live[h].content == nil {
+			p.fill(t, h)
+		}
+	}
+}
+
+// Check runs after every action.
+func (p *paged) Check(t *rapid.T) {
+	require.NoError(t, p.arena.Check())
+	for h, b := range p.live {
+		data, err := p.arena.Data(h)
+		if p.released[b.scope] {
+			require.ErrorIs(t, err, memory.ErrReleased)
+			continue
+		}
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(b.content, data), "a buffer of %d bytes in %s", len(data), b.scope)
+	}
+}
+
+// Random buffers keep their bytes through random releases of pages. The arena is small, so
+// that scopes come to lie where others have been.
+func TestPagesAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := &paged{page: int64(os.Getpagesize()), live: map[memory.Handle]*pagedBuffer{}}
+		var err error
+		p.arena, err = memory.NewArena(memory.ArenaConfig{Capacity: rapid.Int64Range(8, 40).Draw(t, "pages")*p.page - 128})
+		require.NoError(t, err)
+		defer p.arena.Close()
+		t.Repeat(rapid.StateMachineActions(p))
+		p.restore(t)
+		p.Check(t)
+		for len(p.order) > 0 {
+			p.Free(t)
+		}
+		step := &memory.Layout{Height: 7 * p.page, Places: []int32{0}}
+		require.NoError(t, p.arena.Lay(step))
+		require.NoError(t, p.arena.Check())
+	})
 }

@@ -89,11 +89,15 @@ func (a *Arena) extend(scope Scope, size int64) error {
 			continue
 		}
 		e.off = off + e.guard
+		var err error
 		if off < a.high {
-			if err := a.touch(Resident, off, outer); err != nil {
-				a.free.give(off, outer)
-				return err
-			}
+			err = a.touch(Resident, off, outer)
+		} else if err = a.pages.commit(off, off+outer); err != nil {
+			err = fmt.Errorf("%w: the system does not commit %d bytes: %w", ErrOutOfMemory, outer, err)
+		}
+		if err != nil {
+			a.free.give(off, outer)
+			return err
 		}
 		a.guard(e, false)
 		r.extents = append(r.extents, e)
@@ -126,10 +130,22 @@ func (a *Arena) shrink(scope Scope) {
 		empty := r.free.takeAt(e.off, e.size)
 		if empty {
 			a.guard(e, true)
-			a.free.give(e.outer().off, e.outer().size)
+			a.rejoin(e.outer())
 		}
 		return empty
 	})
+}
+
+// rejoin gives whole pages back to the range. While Weights is released they go the way of
+// all that nobody has there.
+func (a *Arena) rejoin(s span) {
+	w := &a.regions[Weights]
+	if !w.released {
+		a.free.give(s.off, s.size)
+		return
+	}
+	a.discard([]span{s})
+	w.free.give(s.off, s.size)
 }
 
 // Scope returns what a scope has. Pages of StepScope are counted wherever steps have ever

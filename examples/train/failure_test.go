@@ -13,16 +13,15 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// leaking is a device that loses 60 bytes with every buffer of float32.
+// leaking is a device that keeps a reference to every buffer of float32.
 type leaking struct{ kernels.Device }
 
 func (l leaking) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
-	if t == kernels.Float32 {
-		if _, err := l.Device.Alloc(memory.Workspace, t, 15); err != nil {
-			return kernels.Buffer{}, err
-		}
+	b, err := l.Device.Alloc(class, t, n)
+	if err == nil && t == kernels.Float32 {
+		err = l.Retain(b)
 	}
-	return l.Device.Alloc(class, t, n)
+	return b, err
 }
 
 // TestAFailureLeavesWhatWasAlive trains on a source that leaks: the run ends on the
@@ -38,10 +37,10 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 
 	err = run.finish(t.Context(), run.loop(t.Context()))
 	require.ErrorIs(t, err, batchctx.ErrLeak)
-	require.ErrorContains(t, err, "60 bytes of class workspace")
+	require.ErrorContains(t, err, "bytes of class entry: an entry part ended with this action and somebody has a reference: the source, or a stage that read it")
 	require.ErrorContains(t, err, "what was alive then is in "+filepath.Join(folder, "failure.jsonl"))
 	dump, err := os.ReadFile(filepath.Join(folder, "failure.jsonl"))
 	require.NoError(t, err)
-	require.Contains(t, string(dump), `"held by nobody","class":"workspace","bytes":60`)
+	require.Contains(t, string(dump), `"held by nobody","class":"entry"`)
 	require.NoError(t, run.close())
 }

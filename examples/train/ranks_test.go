@@ -202,7 +202,7 @@ func TestAFailureOnOneRank(t *testing.T) {
 		require.ErrorContains(t, err, path)
 		dump, err := os.ReadFile(path)
 		require.NoError(t, err)
-		require.Equal(t, leaks, strings.Contains(string(dump), `"held by nobody","class":"workspace","bytes":60`))
+		require.Equal(t, leaks, strings.Contains(string(dump), `"held by nobody","class":"entry"`))
 	}
 	require.NoError(t, run.close())
 }

@@ -178,7 +178,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 
 // A byte too low is a byte of another one.
 func TestOneByteWrong(t *testing.T) {
-	p := training(12, 1024)
+	p := training(nil, 12, 1024)
 	layout, err := placement.Plan(t.Context(), p, placement.Options{})
 	require.NoError(t, err)
 	require.Equal(t, layout.Bound, layout.Height, "a layout without holes, where any byte matters")

@@ -75,9 +75,11 @@ func pinwheels(rng *rand.Rand, count int) *placement.Problem {
 	return p
 }
 
-// training is a step of a transformer on one device: every layer saves activations that
-// its backward takes, the last layer's first, and gradients stay to the end.
-func training(layers int, width int64) *placement.Problem {
+// training is a step of a transformer on one device, with optimizer state that is born
+// on the way: every layer saves activations that its backward takes, the last layer's
+// first; gradients stay to the end. Where rng is given, layers differ: in width, as
+// experts do by the tokens that they get.
+func training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 	p := &placement.Problem{}
 	now := int64(0)
 	alloc := func(bytes int64) int {
@@ -92,36 +94,46 @@ func training(layers int, width int64) *placement.Problem {
 		}
 	}
 	saved := make([][]int, layers)
-	masters := []int{}
+	widths := make([]int64, layers)
+	kept := []int{}
 	for l := range saved {
-		masters = append(masters, alloc(width/2+int64(l%3)), alloc(width/8))
+		w := width
+		if rng != nil {
+			w = width/2 + 512*rng.Int64N(width/512)
+		}
+		widths[l] = w
+		kept = append(kept, alloc(width/2), alloc(width/8), alloc(64))
 		norm := alloc(width)
-		qkv := alloc(3 * width)
-		scores := alloc(4*width + int64(l))
-		mixed := alloc(width)
-		free(scores)
-		wide := alloc(4 * width)
-		act := alloc(4 * width)
+		qkv := alloc(3 * w)
+		scores := alloc(4 * w)
+		scratch := alloc(2*w + width)
+		mixed := alloc(w)
+		free(scores, scratch)
+		wide := alloc(4 * w)
+		act := alloc(4 * w)
 		narrow := alloc(width)
 		free(mixed)
 		saved[l] = []int{norm, qkv, wide, act, narrow, alloc(16), alloc(64)}
 	}
 	logits := alloc(32 * width)
+	softmax := alloc(32 * width)
 	gradient := alloc(width)
-	free(logits)
-	for _, kept := range slices.Backward(saved) {
-		d := alloc(4 * width)
-		again := alloc(4 * width)
-		free(kept[4], kept[3])
-		masters = append(masters, alloc(width))
-		free(again, kept[2])
-		scores := alloc(4*width + 7)
+	free(logits, softmax)
+	for l, s := range slices.Backward(saved) {
+		w := widths[l]
+		d := alloc(4 * w)
+		again := alloc(4 * w)
+		free(s[4], s[3])
+		kept = append(kept, alloc(width))
+		free(again, s[2])
+		scores := alloc(4 * w)
+		other := alloc(4 * w)
 		next := alloc(width)
-		free(scores, d, kept[1], kept[0], gradient, kept[5], kept[6])
+		free(scores, d, s[1], s[0], gradient, s[5], s[6], other)
 		gradient = next
 	}
 	free(gradient)
-	free(masters...)
+	free(kept...)
 	return p
 }
 

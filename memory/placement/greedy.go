@@ -13,14 +13,24 @@ const (
 	bestFit             // the one that the buffer fills best, of these the lowest
 )
 
-// place lays out buffers one after the other, each at the hole that fit says. It
-// returns the height.
+// place lays out buffers one after the other, each at the hole that fit says, around
+// those that are fixed. It returns the height.
 func (g *grid) place(o *occupied, order []int32, how fit, offsets []int64) (height int64) {
 	o.clear()
+	for i, at := range g.fixed {
+		if at >= 0 {
+			offsets[i] = at
+			o.take(g.of(int32(i)), extent{at, at + g.size(int32(i))})
+			height = max(height, at+g.size(int32(i)))
+		}
+	}
 	for _, i := range order {
+		if g.fixed != nil && g.fixed[i] >= 0 {
+			continue
+		}
 		b := &g.problem.Buffers[i]
 		taken := o.look(g.of(i))
-		at, end := hole(taken, 0, b.Size, b.Align)
+		at, end := taken.hole(0, b.Size, b.Align)
 		if how == bestFit {
 			at = tightest(taken, at, end, b)
 		}
@@ -33,11 +43,11 @@ func (g *grid) place(o *occupied, order []int32, how fit, offsets []int64) (heig
 
 // tightest returns where the hole is that leaves the least free above a buffer. The
 // one that is open at the top is the last choice.
-func tightest(taken []cursor, at, end int64, b *Buffer) (best int64) {
+func tightest(taken *walk, at, end int64, b *Buffer) (best int64) {
 	best = at
 	left := end - at
 	for end != noLimit && left > b.Size {
-		if at, end = hole(taken, end, b.Size, b.Align); end != noLimit && end-at < left {
+		if at, end = taken.hole(end, b.Size, b.Align); end != noLimit && end-at < left {
 			best, left = at, end-at
 		}
 	}

@@ -10,6 +10,7 @@ type grid struct {
 	first   []int32 // the spans of buffer b are spans[first[b]:first[b+1]]
 	load    []int64 // by column, the bytes alive
 	bound   int64   // the most of them
+	fixed   []int64 // by buffer, where it must lie if not below 0; or nil
 	full    []int32 // by column, at how many columns before it the load is the bound
 }
 

@@ -11,7 +11,7 @@ type occupied struct {
 	columns int
 	at      []extents // by node: taken by buffers that are written down here
 	within  []extents // by node: taken by buffers that are written down here or below
-	found   []cursor  // scratch of look
+	found   walk      // scratch of look
 }
 
 // extents are disjoint ranges of bytes that do not touch, ascending.
@@ -55,12 +55,13 @@ func (o *occupied) takeBelow(node int, lower, upper int32, spans []span, e exten
 	o.takeBelow(2*node+1, middle, upper, spans, e)
 }
 
-// look returns cursors on all that is taken within spans. They are good until the next
+// look returns a walk through all that is taken within spans. It is good until the next
 // call.
-func (o *occupied) look(spans []span) []cursor {
+func (o *occupied) look(spans []span) *walk {
 	o.found = o.found[:0]
 	o.lookBelow(1, 0, int32(o.columns), spans)
-	return o.found
+	o.found.order()
+	return &o.found
 }
 
 func (o *occupied) lookBelow(node int, lower, upper int32, spans []span) {
@@ -71,11 +72,11 @@ func (o *occupied) lookBelow(node int, lower, upper int32, spans []span) {
 		return
 	}
 	if covers(spans[0], lower, upper) {
-		o.found = append(o.found, cursor{set: o.within[node]})
+		o.found = append(o.found, cursor{o.within[node][0].lower, 0, o.within[node]})
 		return
 	}
 	if len(o.at[node]) > 0 {
-		o.found = append(o.found, cursor{set: o.at[node]})
+		o.found = append(o.found, cursor{o.at[node][0].lower, 0, o.at[node]})
 	}
 	middle := (lower + upper) / 2
 	o.lookBelow(2*node, lower, middle, spans)
@@ -127,37 +128,64 @@ func (x extents) search(i int, byte int64) int {
 	return i
 }
 
-// cursor walks up a set of extents.
+// cursor walks up a set of extents. It stands before one.
 type cursor struct {
-	set  extents
-	next int
+	lower int64 // of that one
+	next  int   // its number in the set
+	set   extents
 }
+
+// walk goes up through all that is taken, from low to high: a heap of cursors, the one
+// with the lowest extent on top.
+type walk []cursor
 
 // hole returns the lowest free bytes from a given one on that hold size bytes at an
 // aligned offset: the offset, and where the free bytes end (noLimit where nothing is
-// above them). Cursors only go up, and so must from.
-func hole(taken []cursor, from, size, align int64) (offset, end int64) {
-	offset = from
-	for settled := 0; settled < len(taken); {
-		for i := range taken {
-			c := &taken[i]
-			if c.next = c.set.search(c.next, offset); c.next < len(c.set) && c.set[c.next].lower < offset+size {
-				offset = alignUp(c.set[c.next].upper, align)
-				settled = 0
-				continue
-			}
-			if settled++; settled == len(taken) {
-				break
-			}
+// above them). A walk only goes up, and so must from.
+func (w *walk) hole(from, size, align int64) (offset, end int64) {
+	offset = alignUp(from, align)
+	for len(*w) > 0 {
+		top := &(*w)[0]
+		if top.lower-offset >= size {
+			return offset, top.lower
 		}
-	}
-	end = noLimit
-	for i := range taken {
-		if c := &taken[i]; c.next < len(c.set) {
-			end = min(end, c.set[c.next].lower)
+		if upper := top.set[top.next].upper; upper > offset {
+			offset = alignUp(upper, align)
 		}
+		if top.next = top.set.search(top.next+1, offset); top.next == len(top.set) {
+			*top = (*w)[len(*w)-1]
+			*w = (*w)[:len(*w)-1]
+		} else {
+			top.lower = top.set[top.next].lower
+		}
+		w.sink(0)
 	}
-	return offset, end
+	return offset, noLimit
+}
+
+// order makes a heap of cursors.
+func (w *walk) order() {
+	for i := len(*w)/2 - 1; i >= 0; i-- {
+		w.sink(i)
+	}
+}
+
+// sink moves a cursor down to its place.
+func (w *walk) sink(i int) {
+	for h := *w; ; {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && h[child+1].lower < h[child].lower {
+			child++
+		}
+		if h[i].lower <= h[child].lower {
+			return
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
 }
 
 // alignUp returns the first multiple of align from offset on. Align is a power of two,

@@ -21,6 +21,9 @@ type Options struct {
 	Nodes int64
 	// Seed is of the random choices.
 	Seed uint64
+	// Fixed, if any, says by buffer where it must lie; below 0 is anywhere. The others
+	// are placed around them. The exact search takes no part in that.
+	Fixed []int64
 }
 
 const defaultNodes = 5_000_000
@@ -33,8 +36,8 @@ func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	if options.Capacity < 0 || options.Time < 0 || options.Nodes < 0 {
-		return nil, fmt.Errorf("%w: options %+v: a limit is below 0", ErrProblem, options)
+	if err := options.validate(p); err != nil {
+		return nil, err
 	}
 	if options.Time > 0 {
 		var cancel context.CancelFunc
@@ -44,8 +47,41 @@ func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	r := newRace(p, options)
 	r.greedy(ctx)
 	r.queue(ctx)
+	r.gather(ctx, r.left/4, longEnough)
 	r.reorder(ctx, r.left/4, longEnough)
 	r.exact(ctx)
 	r.reorder(ctx, r.left, math.MaxInt)
 	return r.layout()
+}
+
+// validate says whether the options make sense for a valid problem.
+func (o *Options) validate(p *Problem) error {
+	if o.Capacity < 0 || o.Time < 0 || o.Nodes < 0 {
+		return fmt.Errorf("%w: capacity %d, time %v, nodes %d: a limit is below 0", ErrProblem, o.Capacity, o.Time, o.Nodes)
+	}
+	if o.Fixed == nil {
+		return nil
+	}
+	if len(o.Fixed) != len(p.Buffers) {
+		return fmt.Errorf("%w: %d fixed offsets for %d buffers", ErrProblem, len(o.Fixed), len(p.Buffers))
+	}
+	var fixed Problem
+	var offsets []int64
+	room := int64(math.MaxInt64) // above all buffers, if they lay end to end
+	for i, at := range o.Fixed {
+		b := p.Buffers[i]
+		room -= b.Size + b.Align
+		if at >= 0 {
+			fixed.Buffers = append(fixed.Buffers, b)
+			offsets = append(offsets, at)
+		}
+	}
+	height, err := Check(&fixed, offsets)
+	if err != nil {
+		return fmt.Errorf("%w: of the fixed buffers alone: %w", ErrProblem, err)
+	}
+	if height > room {
+		return fmt.Errorf("%w: the fixed buffers end at %d: the others cannot all lie above", ErrProblem, height)
+	}
+	return nil
 }

@@ -46,6 +46,7 @@ const fine = 4096
 
 func newRace(p *Problem, options Options) *race {
 	g := newGrid(p)
+	g.fixed = options.Fixed
 	r := &race{grid: g, capacity: options.Capacity, wanted: max(g.bound, options.Capacity), seed: options.Seed,
 		left: options.Nodes, taken: newOccupied(g.columns), least: g.bound}
 	if r.left == 0 {
@@ -91,7 +92,7 @@ func (r *race) greedy(ctx context.Context) {
 // way between what is too low and the best layout. It costs little where they do not.
 func (r *race) queue(ctx context.Context) {
 	p := r.grid.problem
-	if r.over(ctx) || len(r.grid.spans) > len(p.Buffers) {
+	if r.over(ctx) || !r.plain() {
 		return
 	}
 	q := newRing(p)
@@ -110,6 +111,32 @@ func (r *race) queue(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// gather tries layouts in which neighbours die together, within limits an eighth of the
+// gap lower than the best layout. It ends when so many nodes are spent, or when nothing
+// has got lower for long.
+func (r *race) gather(ctx context.Context, spend int64, patience int) {
+	p := r.grid.problem
+	if r.over(ctx) || !r.plain() {
+		return
+	}
+	until := r.left - spend
+	s := newNeighbours(p, r.seed)
+	for turn, lower := 1, 0; r.left > until && turn-lower <= patience && !r.over(ctx); turn++ {
+		s.draw()
+		found, nodes := s.within(ctx, r.height-max((r.height-r.grid.bound)/8, 1))
+		r.left -= nodes
+		if found {
+			lower = turn
+			r.offer(s.offsets, r.grid.height(s.offsets), "in order of birth, beside what dies next to it")
+		}
+	}
+}
+
+// plain says whether the problem has no gaps, and nothing is fixed.
+func (r *race) plain() bool {
+	return len(r.grid.spans) == len(r.grid.problem.Buffers) && r.grid.fixed == nil
 }
 
 // reorder improves the best recipes in turns, the best one every other turn, the next
@@ -133,7 +160,7 @@ func (r *race) reorder(ctx context.Context, spend int64, patience int) {
 
 // exact searches every layout there is, as far as that is in reach.
 func (r *race) exact(ctx context.Context) {
-	if r.over(ctx) || len(r.offsets) > reach {
+	if r.over(ctx) || len(r.offsets) > reach || r.grid.fixed != nil {
 		return
 	}
 	const method = "exact search"

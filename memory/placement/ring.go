@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"cmp"
 	"context"
 	"slices"
 )
@@ -14,22 +13,14 @@ import (
 //
 // It knows no gaps: it is for problems without.
 type ring struct {
-	problem *Problem
+	shelf
 	changes []change
 	limit   int64
 	left    int64 // nodes
-	offsets []int64
-	live    []occupant // from low to high
-	cursor  int64      // where the last buffer ends
+	cursor  int64 // where the last buffer ends
 	turns   []turning
 	holes   []int64 // scratch: where the next buffer fits
 	wrapped []int64 // scratch: holes below the cursor
-}
-
-// occupant is a buffer that is alive.
-type occupant struct {
-	extent
-	buffer int32
 }
 
 // turning is a birth at which there was a choice, and what was so before it.
@@ -47,7 +38,7 @@ const (
 )
 
 func newRing(p *Problem) *ring {
-	return &ring{problem: p, changes: p.changes(), offsets: make([]int64, len(p.Buffers))}
+	return &ring{shelf: newShelf(p), changes: p.changes()}
 }
 
 // within lays out all buffers below a limit. It says whether it found how, within a
@@ -109,25 +100,17 @@ func (r *ring) find(b *Buffer) {
 	r.holes = append(r.holes, r.wrapped...)
 }
 
+// put places a buffer, and moves the cursor behind it.
 func (r *ring) put(buffer int32, at int64) {
-	r.offsets[buffer] = at
+	r.shelf.put(buffer, at)
 	r.cursor = at + r.problem.Buffers[buffer].Size
-	r.live = slices.Insert(r.live, r.index(at), occupant{extent{at, r.cursor}, buffer})
 }
 
 // end ends a buffer. Where it is the last one, the cursor goes back to its beginning.
 func (r *ring) end(buffer int32) {
-	k := r.index(r.offsets[buffer])
-	if r.live[k].upper == r.cursor {
-		r.cursor = r.live[k].lower
+	if o := r.shelf.end(buffer); o.upper == r.cursor {
+		r.cursor = o.lower
 	}
-	r.live = slices.Delete(r.live, k, k+1)
-}
-
-// index returns the first of the living that lies at an offset or above it.
-func (r *ring) index(at int64) int {
-	k, _ := slices.BinarySearchFunc(r.live, at, func(o occupant, at int64) int { return cmp.Compare(o.lower, at) })
-	return k
 }
 
 // turn remembers a birth at which the first of several holes is taken.

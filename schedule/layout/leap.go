@@ -21,8 +21,14 @@ type leap struct {
 	steady uint64 // of those of each repeat from the lead on
 	cycle  int    // the longest life of this repeat's dead, in repeats
 	leapt  bool
-	extra  int // repeats that the cycle is longer than it must be
+	extra  int         // repeats that a cycle is longer than it must be
+	ways   map[int]way // by segment, in place of such a cycle
+	way    way         // of this segment
 }
+
+// way is how a leap is made: behind so many repeats that are alike, over a multiple of a
+// period, and without the last repeats of the segment.
+type way struct{ stay, period, rest int }
 
 // stretch is how the repeats of a segment are played: so many that differ, a cycle of
 // repeats that are alike, the repeats that were passed over, and a tail of repeats that
@@ -30,7 +36,7 @@ type leap struct {
 type stretch struct{ lead, cycle, passed, tail int }
 
 // enter begins a segment.
-func (l *leap) enter() { *l = leap{before: l.before[:0], state: l.state[:0], extra: l.extra} }
+func (l *leap) enter() { *l = leap{before: l.before[:0], state: l.state[:0], extra: l.extra, ways: l.ways} }
 
 // note takes a change into the sum of the repeat, and how long the dead have lived.
 func (l *leap) note(p *player, change int32) {
@@ -76,21 +82,29 @@ func (l *leap) over(p *player, s *schedule.Segment, r int) int {
 			l.cycle = 0
 			return 0
 		}
-		span.cycle, l.steady = max(l.cycle, 1)+l.extra, sum
-		span.lead = r
+		l.steady = sum
+		span.lead, span.cycle = r, max(l.cycle, 1)+l.extra
+		if l.way = (way{stay: span.cycle, period: span.cycle}); l.ways != nil {
+			l.way = l.ways[int(p.at.segment)]
+			span.cycle = l.way.period
+		}
 	}
-	if span.tail > 0 || sum != l.steady {
+	if span.tail > 0 || sum != l.steady || l.leapt && l.ways != nil {
 		span.tail++
 		return 0
 	}
-	if l.leapt || r+1 < span.lead+span.cycle {
+	if l.leapt || l.way.period == 0 || r+1 < span.lead+l.way.stay {
 		return 0
 	}
 	l.leapt = true
-	n := min(s.Repeat-1-r, p.entriesLeft(s.Stride)) / span.cycle * span.cycle
-	if n > 0 {
-		p.pass(n, s.Stride)
-		span.passed = n
+	n := min(s.Repeat-1-r-l.way.rest, p.entriesLeft(s.Stride)) / l.way.period * l.way.period
+	if n <= 0 {
+		return 0
+	}
+	p.pass(n, s.Stride)
+	span.passed = n
+	if l.ways != nil { // the last period before the leap is the cycle
+		span.lead = r + 1 - l.way.period
 	}
 	return n
 }

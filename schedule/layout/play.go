@@ -547,7 +547,7 @@ func (p *player) born(bytes int64, atMost bool, class memory.Class, o origin) (i
 		return 0, p.tooLong()
 	}
 	p.items = append(p.items, item{
-		bytes: bytes, atMost: atMost, class: class, refs: 1, birth: p.count, place: p.at, ordinal: p.ordinal, since: p.count - p.begin, origin: o,
+		bytes: bytes, atMost: atMost, class: class, refs: 1, birth: p.count, place: p.at, repeat: p.at.repeat, ordinal: p.ordinal, since: p.count - p.begin, origin: o,
 	})
 	p.ordinal++
 	p.note(i)

@@ -39,47 +39,61 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 	if left == 0 {
 		left = int64(defaultWork / len(p.Ranks))
 	}
-	quick := left / 4 // for the first look at cycles
+	share := left / 8
 	var tried []*attempt
-	for extra := 0; extra <= longest; extra++ {
+	best := func() *attempt {
+		return slices.MinFunc(tried, func(a, b *attempt) int { return cmp.Compare(a.laid.Height, b.laid.Height) })
+	}
+	for extra := 0; extra <= longest && left > 0; extra++ {
 		a, err := p.play(ports, rank, extra)
 		if err != nil {
 			return nil, err
 		}
-		n := int64(len(a.played.items))
-		if extra > 0 && (quick < 2*n || a.groups > widest) {
+		pieces := int64(len(a.played.items))
+		if extra > 0 && (a.groups > widest || pieces > share) {
 			break
 		}
-		quick -= 2 * n
-		left -= 2 * n
-		if err := a.place(ctx, natural, p.cfg.Search, 2*n); err != nil {
+		if err := a.place(ctx, natural, p.cfg.Search, min(pieces, share)); err != nil {
 			return nil, err
 		}
+		left -= pieces
 		tried = append(tried, a)
 		if a.met() || a.untied {
 			break
 		}
+		if err := a.around(ctx, p.cfg.Search, share); err != nil {
+			return nil, err
+		}
+		left -= share
+		if a.met() {
+			break
+		}
+		if extra > 0 {
+			continue
+		}
+		free, err := p.recur(ctx, ports, rank, a.played, p.cfg.Search, share)
+		if err != nil {
+			return nil, err
+		}
+		left -= share
+		if free != nil {
+			if tried = append(tried, free); free.met() {
+				break
+			}
+		}
 	}
-	slices.SortStableFunc(tried, func(a, b *attempt) int { return cmp.Compare(a.laid.Height, b.laid.Height) })
-	for i, a := range tried[:min(len(tried), 2)] {
+	if a := best(); !a.met() && a.played.leap == nil || a.untied || padded(a.problem(natural)) {
 		for _, align := range a.alignments() {
 			if a.met() || left <= 0 {
 				break
 			}
-			share := left
-			if i == 0 {
-				share /= 2
-			}
-			left -= share
-			if err := a.place(ctx, align, p.cfg.Search, share); err != nil {
+			if err := a.place(ctx, align, p.cfg.Search, left/2); err != nil {
 				return nil, err
 			}
-		}
-		if a.met() {
-			break
+			left /= 2
 		}
 	}
-	return slices.MinFunc(tried, func(a, b *attempt) int { return cmp.Compare(a.laid.Height, b.laid.Height) }), nil
+	return best(), nil
 }
 
 // place looks for a lower layout with so much work.
@@ -115,6 +129,21 @@ func (p *Plan) play(ports *ports, rank, extra int) (*attempt, error) {
 	}
 	a.group, a.groups = a.played.ties()
 	a.untied = a.groups == len(a.played.items)
+	return a, nil
+}
+
+// playFree plays the program with leaps of given ways, and ties nothing.
+func (p *Plan) playFree(ports *ports, rank int, ways map[int]way) (*attempt, error) {
+	a := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg)}
+	a.played.leap = &leap{ways: ways}
+	if err := a.played.play(); err != nil {
+		return nil, err
+	}
+	a.groups = len(a.played.items)
+	a.group = make([]int32, a.groups)
+	for i := range a.group {
+		a.group[i] = int32(i)
+	}
 	return a, nil
 }
 

@@ -253,7 +253,7 @@ func TestBoundedSize(t *testing.T) {
 		if step.fits {
 			require.NoError(t, err)
 			require.True(t, result.Planned)
-			require.EqualValues(t, 128, result.Height) // 36 and 32 bytes, each from a cache line on
+			require.EqualValues(t, 36+32, result.Height)
 			continue
 		}
 		require.ErrorIs(t, err, memory.ErrUnplanned)

@@ -10,7 +10,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages"
 )
@@ -94,7 +93,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if cfg.Ring == 0 {
 		cfg.Ring = 256
 	}
-	if cfg.Search == (placement.Options{}) {
+	if cfg.Search.Nodes == 0 && cfg.Search.Time == 0 {
 		cfg.Search.Nodes = searchNodes
 	}
 	r := &Runner[T]{

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// A run plans the memory of its steps: it says what is set aside, and changes no bit.
+func TestMemoryIsPlanned(t *testing.T) {
+	text := sentence(t)
+	for _, ranks := range []string{"1", "2"} {
+		planned := summaryOf(t, "-data", text, "-ranks", ranks)
+		free := summaryOf(t, "-data", text, "-ranks", ranks, "-unplanned")
+		require.Equal(t, free.WeightsSHA256, planned.WeightsSHA256)
+		require.Equal(t, free.PeakBytes, planned.PeakBytes)
+		require.Nil(t, free.PlannedBytes)
+		require.Nil(t, free.PeakByClass)
+		require.LessOrEqual(t, *planned.BoundBytes, *planned.PlannedBytes)
+		var peak int64
+		for _, bytes := range planned.PeakByClass {
+			peak += bytes
+		}
+		require.LessOrEqual(t, planned.PeakBytes, peak, "the plan is for the longest microbatches")
+		require.Equal(t, peak-planned.PeakByClass["resident"], *planned.BoundBytes)
+	}
+}
+
+// What is live is at most what the plan has, in every record of the log.
+func TestLogHasThePlan(t *testing.T) {
+	status, folder, stdout, stderr := runTiny(t, "-data", sentence(t))
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "envelope of 2 shape classes")
+	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
+	require.NoError(t, err)
+	defer log.Close()
+	for record, err := range memlog.Read(log) {
+		require.NoError(t, err)
+		require.True(t, record.Planned)
+		require.LessOrEqual(t, record.Live, record.LivePlanned)
+		require.LessOrEqual(t, record.Peak, record.PeakPlanned)
+		require.LessOrEqual(t, record.PeakPlanned, record.Reserved)
+	}
+}
+
+// A step over the budget is refused before anything is written.
+func TestBudget(t *testing.T) {
+	text := sentence(t)
+	bound := *summaryOf(t, "-data", text).PlannedBytes
+	status, folder, _, stderr := runTiny(t, "-data", text, "-budget", "100")
+	require.Equal(t, exitError, status)
+	require.Contains(t, stderr, "layout: ")
+	require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+	require.NoDirExists(t, folder)
+	summaryOf(t, "-data", text, "-budget", "1000000")
+	require.Less(t, bound, int64(1000000))
+}
+
+func TestEmitTemplates(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "templates.json")
+	var out, errs bytes.Buffer
+	flags := append(append([]string{}, tiny...), "-data", sentence(t), "-emit-templates", path)
+	require.Zero(t, run(t.Context(), flags, &out, &errs), errs.String())
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	templates, err := layout.Read(file)
+	require.NoError(t, err)
+	require.Len(t, templates.Shapes, 2)
+	require.Len(t, templates.Shapes[0].Stages, 4)
+
+	require.Equal(t, exitError, run(t.Context(), append(flags, "-unplanned"), &out, &errs))
+	require.Contains(t, errs.String(), "-emit-templates does not train")
+}

@@ -1,0 +1,256 @@
+package placement_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/placement/minimalloc"
+)
+
+var (
+	long      = flag.Bool("long", false, "run the long sweeps")
+	instances = flag.String("instances", "../../../shared/data/placement", "the folder of published instances")
+)
+
+// plan plans a problem, and holds the outcome to what Plan promises.
+func plan(t *testing.T, p *placement.Problem, options placement.Options) *placement.Layout {
+	t.Helper()
+	layout, err := placement.Plan(t.Context(), p, options)
+	require.NoError(t, err)
+	height, err := placement.Check(p, layout.Offsets)
+	require.NoError(t, err)
+	require.Equal(t, height, layout.Height)
+	require.Equal(t, p.Bound(), layout.Bound)
+	require.GreaterOrEqual(t, layout.Height, layout.Bound)
+	require.NotEmpty(t, layout.Method)
+	require.NotEmpty(t, layout.Proof)
+	if layout.Height == layout.Bound {
+		require.True(t, layout.Optimal)
+	}
+	return layout
+}
+
+func TestPlanOfLittle(t *testing.T) {
+	layout := plan(t, &placement.Problem{}, placement.Options{})
+	require.Zero(t, layout.Height)
+	require.Zero(t, layout.Gap())
+
+	layout = plan(t, &placement.Problem{Buffers: []placement.Buffer{{Lower: 1, Upper: 2, Size: 7, Align: 64}}}, placement.Options{})
+	require.Equal(t, []int64{0}, layout.Offsets)
+	require.True(t, layout.Optimal)
+}
+
+// Random problems, with and without gaps and alignments, and what else is the same
+// problem: time backward, other numbers, other units.
+func TestPlanRandom(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 2))
+			p := random(rng, 5+rng.IntN(60), seed%2 == 1, seed%4 > 1)
+			options := placement.Options{Nodes: 2000, Seed: seed}
+			layout := plan(t, p, options)
+			require.True(t, valid(p, layout.Offsets))
+			for _, same := range []*placement.Problem{reversed(p), shuffled(rng, p)} {
+				require.Equal(t, layout.Bound, plan(t, same, options).Bound)
+			}
+			require.Equal(t, 7*layout.Bound, plan(t, scaled(p, 3, 7), options).Bound)
+		})
+	}
+}
+
+// With no room for another layout the certificate says why.
+func TestCertificate(t *testing.T) {
+	// Three buffers of 2 of which any two meet, one of them only with half of each.
+	p := &placement.Problem{Buffers: []placement.Buffer{
+		{Lower: 0, Upper: 2, Size: 2},
+		{Lower: 1, Upper: 3, Size: 2},
+		{Lower: 0, Upper: 3, Size: 2, Gaps: []placement.Gap{{Lower: 1, Upper: 2}}},
+	}}
+	layout := plan(t, p, placement.Options{})
+	require.EqualValues(t, 4, layout.Bound)
+	require.EqualValues(t, 6, layout.Height)
+	require.Equal(t, 0.5, layout.Gap())
+	require.True(t, layout.Optimal)
+	require.Contains(t, layout.Proof, "all layouts were searched")
+
+	layout = plan(t, p, placement.Options{Capacity: 5})
+	require.EqualValues(t, 6, layout.Height)
+	require.Contains(t, layout.Proof, "none is as low as 5")
+
+	layout = plan(t, p, placement.Options{Capacity: 8})
+	require.LessOrEqual(t, layout.Height, int64(8))
+}
+
+// Rectangles cut into buffers can be packed without a hole.
+func TestPerfectPackings(t *testing.T) {
+	for seed := range uint64(12) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		for name, p := range map[string]*placement.Problem{
+			"guillotine": guillotine(rng, 40, 1<<16, 10+4*int(seed)),
+			"pinwheels":  pinwheels(rng, 1+2*int(seed)),
+		} {
+			for _, p := range []*placement.Problem{p, reversed(p), shuffled(rng, p), scaled(p, 5, 3)} {
+				layout := plan(t, p, placement.Options{})
+				require.Equal(t, layout.Bound, layout.Height, "%s, seed %d, %d buffers: %s", name, seed, len(p.Buffers), layout.Method)
+			}
+		}
+	}
+}
+
+// Training steps up to that of a large model: 20,000 buffers, a few thousand live.
+func TestTrainingStep(t *testing.T) {
+	for _, layers := range []int{1, 2, 24, 200, 1000} {
+		for _, p := range []*placement.Problem{
+			training(nil, layers, 1<<20),
+			reversed(training(nil, layers, 1<<20)),
+			training(rand.New(rand.NewPCG(uint64(layers), 1)), layers, 1<<20),
+			training(rand.New(rand.NewPCG(uint64(layers), 2)), layers, 1<<20),
+		} {
+			layout := plan(t, p, placement.Options{Nodes: 2_000_000})
+			t.Logf("%d layers, %d buffers: bound %d, gap %.4f %%, %s", layers, len(p.Buffers), layout.Bound, 100*layout.Gap(), layout.Method)
+			require.Less(t, layout.Gap(), 0.002)
+		}
+	}
+}
+
+// 1F1B with sizes of their own for every layer, microbatch or both.
+func TestPipeline(t *testing.T) {
+	for seed := range uint64(4) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		period := []int{8, 12, 64, 256}[seed]
+		bytes := make([]int64, 6*period)
+		for i := range bytes {
+			bytes[i] = (1<<16 + rng.Int64N(1<<20)) &^ 63
+		}
+		p := pipeline(256, 4, func(layer, microbatch int) int64 { return bytes[microbatch%period*6+layer] })
+		layout := plan(t, p, placement.Options{Nodes: 500_000})
+		t.Logf("period %d: bound %d, gap %.3f %%, %s", period, layout.Bound, 100*layout.Gap(), layout.Method)
+		require.Less(t, layout.Gap(), 0.01, "seed %d", seed)
+	}
+}
+
+// Equal problems with equal options have equal layouts.
+func TestPlanIsDeterministic(t *testing.T) {
+	p := random(rand.New(rand.NewPCG(5, 5)), 200, true, true)
+	options := placement.Options{Nodes: 20_000, Seed: 3}
+	first := plan(t, p, options)
+	require.Greater(t, first.Height, first.Bound, "a hard one, which is searched until the nodes are spent")
+	for range 3 {
+		require.Equal(t, first, plan(t, p, options))
+	}
+}
+
+// Where the context has ended there is a layout all the same.
+func TestPlanIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := random(rand.New(rand.NewPCG(6, 6)), 200, false, false)
+	layout, err := placement.Plan(ctx, p, placement.Options{})
+	require.NoError(t, err)
+	require.True(t, valid(p, layout.Offsets))
+	require.NoError(t, err)
+	require.Equal(t, layout.Optimal, layout.Height == layout.Bound)
+
+	layout, err = placement.Plan(t.Context(), p, placement.Options{Time: time.Nanosecond})
+	require.NoError(t, err)
+	require.True(t, valid(p, layout.Offsets))
+}
+
+// What is fixed stays where it is, and the rest finds its place around it.
+func TestFixed(t *testing.T) {
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		p := random(rng, 80, true, true)
+		fixed := plan(t, p, placement.Options{Nodes: 1}).Offsets
+		for i := range fixed {
+			if rng.IntN(3) > 0 {
+				fixed[i] = -1
+			}
+		}
+		layout := plan(t, p, placement.Options{Nodes: 5000, Fixed: fixed})
+		for i, at := range fixed {
+			if at >= 0 {
+				require.Equal(t, at, layout.Offsets[i], "seed %d, buffer %d", seed, i)
+			}
+		}
+	}
+}
+
+func TestFixedRefuses(t *testing.T) {
+	p := &placement.Problem{Buffers: []placement.Buffer{{Upper: 2, Size: 4}, {Upper: 2, Size: 4}}}
+	for fixed, want := range map[[2]int64]string{
+		{0, 3}:                  "buffer 1 at [3, 7) overlaps buffer 0 at [0, 4)",
+		{-1, math.MaxInt64 - 8}: "the others cannot all lie above",
+	} {
+		_, err := placement.Plan(t.Context(), p, placement.Options{Fixed: fixed[:]})
+		require.ErrorIs(t, err, placement.ErrProblem)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := placement.Plan(t.Context(), p, placement.Options{Fixed: []int64{0}})
+	require.ErrorContains(t, err, "1 fixed offsets for 2 buffers")
+}
+
+func TestPlanRefuses(t *testing.T) {
+	for _, options := range []placement.Options{{Capacity: -1}, {Time: -1}, {Nodes: -1}} {
+		_, err := placement.Plan(t.Context(), &placement.Problem{}, options)
+		require.ErrorIs(t, err, placement.ErrProblem)
+	}
+	_, err := placement.Plan(t.Context(), &placement.Problem{Buffers: make([]placement.Buffer, 1)}, placement.Options{})
+	require.ErrorIs(t, err, placement.ErrProblem)
+}
+
+// G_1 of idealloc's instances reaches its bound.
+func TestPublishedTrace(t *testing.T) {
+	file, err := os.Open(filepath.Join(*instances, "G_1.csv"))
+	if err != nil {
+		t.Skip(err)
+	}
+	defer file.Close()
+	in, err := minimalloc.Read(file)
+	require.NoError(t, err)
+	layout := plan(t, &in.Problem, placement.Options{})
+	require.Equal(t, layout.Bound, layout.Height)
+}
+
+// Any bytes are a problem, and what is laid out is right.
+func FuzzPlan(f *testing.F) {
+	f.Add([]byte{1, 3, 9, 0, 0, 2, 5, 7, 3, 0, 0, 9, 200, 4, 9})
+	f.Add([]byte{0, 1, 1, 0, 0, 0, 1, 1, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := &placement.Problem{}
+		for ; len(data) >= 5 && len(p.Buffers) < 40; data = data[5:] {
+			b := placement.Buffer{Lower: int64(data[0]), Size: int64(data[2]), Align: int64(data[3])}
+			b.Upper = b.Lower + int64(data[1])
+			if data[4] > 0 {
+				b.Gaps = []placement.Gap{{Lower: b.Lower + int64(data[4]%16), Upper: b.Lower + int64(data[4]/16)}}
+			}
+			p.Buffers = append(p.Buffers, b)
+		}
+		layout, err := placement.Plan(t.Context(), p, placement.Options{Nodes: 300})
+		if p.Validate() != nil {
+			require.ErrorIs(t, err, placement.ErrProblem)
+			return
+		}
+		require.NoError(t, err)
+		require.True(t, valid(p, layout.Offsets))
+	})
+}
+
+// BenchmarkGreedy is one layout of a training step of 22,000 buffers.
+func BenchmarkGreedy(b *testing.B) {
+	p := training(rand.New(rand.NewPCG(1, 1)), 1000, 1<<20)
+	for b.Loop() {
+		if _, err := placement.Plan(b.Context(), p, placement.Options{Nodes: 1}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package caching_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/cachingsim"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// TestRecorded compares on what the stages of this library really allocate: a
+// transformer in float32, recorded by a dry run.
+func TestRecorded(t *testing.T) {
+	model, tokens := transformer.Config{Vocabulary: 4000, Width: 256, Layers: 4, Heads: 4, Context: 512, Seed: 1}, 512
+	if *long {
+		model, tokens = transformer.Config{Vocabulary: 32000, Width: 4096, Layers: 32, Heads: 32, Context: 2048, Seed: 1}, 2048
+		t.Log("| schedule | sizes | recompute | lengths | allocations | live | Weir | native | expandable |")
+	}
+	for _, model.Recompute = range []bool{false, true} {
+		for _, r := range []training{{schedule: "depth-first", ranks: 1}, {schedule: "1f1b", ranks: 4}} {
+			r.precision, r.recompute = float32s, model.Recompute
+			templates := recorded(t, model, r.ranks, tokens)
+			made := laidOut(t, planned(t, r, templates, 16), templates, nil)
+			step := events(made)
+			reserved := map[bool]int64{}
+			for _, expandable := range []bool{false, true} {
+				a := cachingsim.New(cachingsim.Config{Expandable: expandable})
+				for range 3 {
+					live, err := a.Replay(step)
+					require.NoError(t, err)
+					require.Empty(t, live)
+				}
+				reserved[expandable] = a.Stats().Reserved.Peak
+			}
+			b := taken{live: made.Ranks[0].Bound, weir: made.Ranks[0].Height, native: reserved[false], expandable: reserved[true]}
+			t.Logf("| %v | %d | %v |", r, len(step)/2, b)
+			require.LessOrEqual(t, b.weir, min(b.native, b.expandable), "%v", r)
+		}
+	}
+}
+
+// recorded returns the templates of a model in so many stages, recorded on one rank: they
+// serve any placement.
+func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *layout.Templates {
+	t.Helper()
+	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 38})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, host.Close()) }()
+	dev := kernels.NewNull(host)
+	defer func() { require.NoError(t, dev.Close()) }()
+	model, err := transformer.New(dev, cfg, stageCount)
+	require.NoError(t, err)
+	stages := model.Stages()
+	depthFirst, err := schedule.Find("depth-first")
+	require.NoError(t, err)
+	placement, err := depthFirst.Place(1, len(stages))
+	require.NoError(t, err)
+	templates, err := runner.Record(t.Context(), runner.GroupConfig[kernels.Buffer]{Ranks: []runner.Config[kernels.Buffer]{{
+		Stages: stages, Space: dev, Gradients: dev, Placement: placement, Plan: depthFirst.Rule, Parts: transformer.Parts,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+	}}}, runner.Shape[kernels.Buffer]{Name: "tokens", Sources: []runner.Source[kernels.Buffer]{&source{dev, tokens}}})
+	require.NoError(t, err)
+	return templates
+}
+
+// source gives entries of so many tokens.
+type source struct {
+	dev    kernels.Device
+	tokens int
+}
+
+func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	for part := range transformer.Parts {
+		if !entry.Wants(part) {
+			continue
+		}
+		kind := kernels.Int32
+		if part == 2 {
+			kind = kernels.Float32
+		}
+		b, err := s.dev.Alloc(memory.Entry, kind, s.tokens)
+		if err != nil {
+			return err
+		}
+		if err := entry.Put(part, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package memory_test
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// BenchmarkMicrobatch measures a microbatch of the model of examples/train, and one of as
+// many stages that compute nothing, which is what the runner, the books and the log
+// cost: as memory comes, planned, and planned with the memory log.
+func BenchmarkMicrobatch(b *testing.B) {
+	example := setup{
+		schedule: "depth-first", ranks: 1, stages: 4,
+		model: transformer.Config{Vocabulary: 256, Width: 48, Layers: 2, Heads: 4, Context: 32, Seed: 1, Untied: true},
+	}
+	trained := func(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
+		r := newRig(b, example, null)
+		return r.cfg.Ranks[0], r.sources(fixed(32))[0]
+	}
+	for _, model := range []struct {
+		name string
+		make func(b *testing.B, null bool) (runner.Config[T], runner.Source[T])
+	}{{"example", trained}, {"empty", empty}} {
+		for _, way := range []string{"dynamic", "planned", "logged"} {
+			b.Run(model.name+"/"+way, func(b *testing.B) {
+				cfg, from := model.make(b, false)
+				if way != "dynamic" {
+					dry, source := model.make(b, true)
+					templates, err := runner.Record(b.Context(), runner.GroupConfig[T]{Ranks: []runner.Config[T]{dry}},
+						runner.Shape[T]{Name: "all", Sources: []runner.Source[T]{source}})
+					require.NoError(b, err)
+					cfg.Templates = templates
+				}
+				if way == "logged" {
+					log := memlog.New(io.Discard)
+					cfg.Hooks.Microbatch = log.Sample
+				}
+				r, err := runner.New(cfg)
+				require.NoError(b, err)
+				const m = 64
+				step := func() {
+					result, err := r.Step(b.Context(), m, from)
+					if err != nil || result.Planned != (way != "dynamic") {
+						b.Fatal(err)
+					}
+				}
+				step()
+				b.ReportAllocs()
+				for b.Loop() {
+					step()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*m), "ns/microbatch")
+			})
+		}
+	}
+}
+
+// empty is four stages that hand on one number.
+func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
+	r := newRig(b, setup{schedule: "depth-first", ranks: 1, stages: 1, model: tiny}, null)
+	dev := r.devs[0]
+	grad, err := dev.Alloc(memory.Resident, kernels.Float32, 1)
+	require.NoError(b, err)
+	wire := []stages.Port{{Name: "x"}}
+	alloc := func(class memory.Class, to []T) (err error) {
+		to[0], err = dev.Alloc(class, kernels.Float32, 1)
+		return err
+	}
+	first := &stages.Func[T]{
+		Declares:   stages.Spec{Name: "first", Outputs: wire, Reads: []stages.Read{{Part: "x"}}},
+		Parameters: []batchctx.Param[T]{{Name: "w", Grad: grad}},
+		ForwardFunc: func(_ context.Context, _ *batchctx.Microbatch[T], _, out []T) error {
+			return alloc(memory.Activation, out)
+		},
+		BackwardFunc: func(_ context.Context, mb *batchctx.Microbatch[T], _, _ []T) error {
+			_, _, err := mb.Grad(0)
+			return err
+		},
+	}
+	last := &stages.Func[T]{
+		Declares: stages.Spec{Name: "last", Inputs: wire, Losses: []string{"loss"}},
+		ForwardFunc: func(_ context.Context, mb *batchctx.Microbatch[T], _, _ []T) error {
+			return mb.Loss(0, 1, 1)
+		},
+		BackwardFunc: func(_ context.Context, _ *batchctx.Microbatch[T], _, gradIn []T) error {
+			return alloc(memory.ActGrad, gradIn)
+		},
+	}
+	cfg := runner.Config[T]{
+		Stages: []stages.Stage[T]{first, stages.Relay[T]("second", wire...), stages.Relay[T]("third", wire...), last},
+		Space:  dev, Gradients: dev, Parts: []string{"x"},
+		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
+	}
+	return cfg, runner.SourceFunc[T](func(_ context.Context, e *batchctx.Entry[T]) error {
+		part, err := dev.Alloc(memory.Entry, kernels.Float32, 1)
+		if err != nil {
+			return err
+		}
+		return e.Put(0, part)
+	})
+}

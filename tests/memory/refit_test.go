@@ -1,0 +1,83 @@
+package memory_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// Between steps a model gives the memory of its steps and gradients to somebody else:
+// nothing of it is live or reserved then, and the kernel has no page of it. Taken back,
+// the next step finds every page there, and all numbers are those of a run that kept it.
+func TestNothingIsLeftAtRefit(t *testing.T) {
+	s := setup{schedule: "zb-v", ranks: 1, stages: 2, model: tiny, capacity: 1}
+	templates := record(t, s, 5)
+	kept, gave := newRig(t, s, false), newRig(t, s, false)
+	keeping, giving := kept.group(t, templates), gave.group(t, templates)
+	adam := transformer.AdamW{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8}
+	train := func(r *rig, g *runner.Group[T]) (loss float64) {
+		pages := r.pages()
+		result, err := g.Step(t.Context(), 12, r.sources(fixed(5)))
+		require.NoError(t, err)
+		require.True(t, result.Planned)
+		if r == gave && pages != nil {
+			require.Equal(t, pages, r.pages(), "a page was missing within the step")
+		}
+		require.NoError(t, r.model.Update(adam, result, 1))
+		return result.Losses[0].Value
+	}
+	require.Equal(t, train(kept, keeping), func() float64 {
+		result, err := giving.Step(t.Context(), 12, gave.sources(fixed(5)))
+		require.NoError(t, err)
+		require.NoError(t, gave.model.Update(adam, result, 1))
+		return result.Losses[0].Value
+	}())
+	for range 3 {
+		for _, dev := range gave.hosts {
+			require.NoError(t, dev.ReleasePages(nil, memory.StepScope, memory.Gradients))
+			for _, scope := range []memory.Scope{memory.StepScope, memory.Gradients} {
+				stats := dev.Scope(scope)
+				require.Zero(t, stats.Live, "%v", scope)
+				require.Zero(t, stats.Reserved, "%v", scope)
+				require.LessOrEqual(t, stats.Pages, int64(0), "%v: pages that the kernel has", scope)
+			}
+		}
+		_, err := giving.Step(t.Context(), 12, gave.sources(fixed(5)))
+		require.ErrorIs(t, err, memory.ErrReleased, "a step without its memory is refused")
+		for _, dev := range gave.hosts {
+			require.NoError(t, dev.RestorePages(nil))
+		}
+		want, got := train(kept, keeping), train(gave, giving)
+		require.Equal(t, math.Float64bits(want), math.Float64bits(got))
+	}
+	require.Equal(t, kept.weights(t), gave.weights(t))
+}
+
+// pages returns what the kernel has of the step's part on every rank, nil where it does
+// not say.
+func (r *rig) pages() (list []int64) {
+	for _, dev := range r.hosts {
+		n := dev.Scope(memory.StepScope).Pages
+		if n < 0 {
+			return nil
+		}
+		list = append(list, n)
+	}
+	return list
+}
+
+// weights returns the bits of all weights.
+func (r *rig) weights(t *testing.T) (list []float32) {
+	t.Helper()
+	for _, p := range r.model.Parameters() {
+		values := make([]float32, p.Weight.N)
+		require.NoError(t, r.hosts[0].ReadFloat32(values, p.Weight))
+		list = append(list, values...)
+	}
+	return list
+}

@@ -1,0 +1,70 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// told is a source that tells the shape class of every microbatch beforehand.
+type told struct {
+	source
+	shapes []int // by microbatch
+}
+
+func (s *told) Shape(microbatch int) int { return s.shapes[microbatch] }
+
+// Microbatches of uneven lengths, told beforehand, are planned exactly: the peak is the
+// planned one to the byte. Not told, they are planned for any length, and have at most
+// that.
+func TestUnevenLengths(t *testing.T) {
+	lengths := []int{3, 5, 8, 2}
+	classes := []int{0, 2, 1, 2, 3, 0, 0, 1, 2, 3, 3, 1}
+	for _, name := range []string{"1f1b", "depth-first", "zb-v", "gpipe"} {
+		found, err := schedule.Find(name)
+		require.NoError(t, err)
+		s := setup{schedule: name, ranks: 2, stages: 2 * found.PerRank, model: tiny, capacity: 1}
+		templates := record(t, s, lengths...)
+		length := func(m int) int { return lengths[classes[m]] }
+		r := newRig(t, s, false)
+		group := r.group(t, templates)
+		model := []int64{r.devs[0].Live(), r.devs[1].Live()}
+
+		envelope, err := group.Step(t.Context(), len(classes), r.sources(length))
+		require.NoError(t, err)
+		require.True(t, envelope.Planned)
+		for _, rank := range envelope.Ranks {
+			require.LessOrEqual(t, rank.Peak, rank.PeakPlanned)
+		}
+
+		var sources []runner.Source[T]
+		for _, dev := range r.devs {
+			sources = append(sources, &told{source{dev: dev, length: length}, classes})
+		}
+		for range 2 {
+			exact, err := group.Step(t.Context(), len(classes), sources)
+			require.NoError(t, err)
+			require.True(t, exact.Planned)
+			require.Equal(t, envelope.Losses[0].Sum, exact.Losses[0].Sum)
+			plan, err := group.Prepare(t.Context(), len(classes), sources)
+			require.NoError(t, err)
+			for i, rank := range exact.Ranks {
+				require.Equal(t, rank.PeakPlanned, rank.Peak, "%s rank %d", name, i)
+				require.Equal(t, plan.Ranks[i].Bound, rank.Peak-model[i])
+				require.LessOrEqual(t, rank.PeakPlanned, envelope.Ranks[i].PeakPlanned)
+			}
+		}
+
+		lying := []runner.Source[T]{
+			&told{source{dev: r.devs[0], length: fixed(5)}, classes}, &told{source{dev: r.devs[1], length: fixed(5)}, classes},
+		}
+		_, err = group.Step(t.Context(), len(classes), lying)
+		require.ErrorIs(t, err, memory.ErrUnplanned)
+		_, err = group.Step(t.Context(), len(classes), sources)
+		require.NoError(t, err, "the next step works")
+	}
+}
