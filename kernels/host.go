@@ -14,7 +14,7 @@ type HostConfig struct {
 	// Capacity is the address space for buffers in bytes; untouched pages cost
 	// nothing. 0 is the default of [memory.ArenaConfig].
 	Capacity int64
-	// Pages supplies the pages of planned steps. nil is memory.System.
+	// Pages supplies the pages of planned steps. nil is memory.System{}.
 	Pages memory.Pager
 	// Threads is the number of threads that compute an operation: the caller's and
 	// those of a pool that the device owns. 0 is 1, which starts no goroutine.

@@ -95,7 +95,7 @@ func (h *Host) EmbedBackward(op EmbedBackward) error {
 		h.zero(v.dpositions)
 	}
 	if v.dtable != nil {
-		t := embedGradTask{v, h.vector, op.Width, columnParts(len(v.dx), op.Width)}
+		t := embedGradTask{v, h.vector, op.Width, h.columnParts(len(v.dx), op.Width)}
 		launch(h, &h.operations.embedGrad, t, t.parts)
 	}
 	if v.dpositions != nil {

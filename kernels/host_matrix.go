@@ -94,7 +94,7 @@ func (h *Host) SumRows(dst, x Buffer, rows, cols int, accumulate bool) error {
 	if c.err != nil {
 		return c.err
 	}
-	t := sumRowsTask{set: h.vector, sum: sum, x: src, first: !accumulate, parts: columnParts(len(src), cols)}
+	t := sumRowsTask{set: h.vector, sum: sum, x: src, first: !accumulate, parts: h.columnParts(len(src), cols)}
 	launch(h, &h.operations.sumRows, t, t.parts)
 	return nil
 }

@@ -96,7 +96,7 @@ func (h *Host) LayerNormBackward(op LayerNormBackward) error {
 	}
 	if v.dgamma != nil || v.dbeta != nil {
 		t := normGainsTask{
-			normGrads: v, set: h.vector, parts: columnParts(len(v.x), op.Cols),
+			normGrads: v, set: h.vector, parts: h.columnParts(len(v.x), op.Cols),
 			firstGamma: !op.AccumulateGamma, firstBeta: !op.AccumulateBeta,
 		}
 		launch(h, &h.operations.normGains, t, t.parts)

@@ -11,10 +11,10 @@ func partsOf(elements int) int {
 	return max(1, min(elements/partElements, maxParts))
 }
 
-// columnParts returns how many parts so many elements make in rows of cols, each of
-// whole cache lines of columns.
-func columnParts(elements, cols int) int {
-	return min(partsOf(elements), (cols+63)/64)
+// columnParts returns the parts of an operation that goes down the columns of so many
+// elements: no more than there are threads, because a part reads short pieces of rows.
+func (h *Host) columnParts(elements, cols int) int {
+	return min(partsOf(elements), (cols+63)/64, h.crew.threads())
 }
 
 // share returns what part i of several has of n things: whole multiples of step,

@@ -65,7 +65,7 @@ var (
 func NewNull(target Compute) *Null {
 	n := &Null{target: target, serials: map[memory.Handle]uint64{}}
 	config := n.ShadowConfig()
-	config.Pages = memory.Unpaged
+	config.Pages = memory.Unpaged{}
 	arena, err := memory.NewArena(config)
 	if err != nil {
 		arena, n.refused = new(memory.Arena), fmt.Errorf("kernels: null of %s: %w", target.Name(), err)

@@ -26,7 +26,7 @@ type ArenaConfig struct {
 	// alignment leaves is always examined.
 	RedZone int64
 	// Pages supplies the pages of planned steps, and takes back those that are
-	// released. nil is System.
+	// released. nil is System{}.
 	Pages Pager
 }
 
@@ -134,7 +134,7 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 		cfg.Align = defaultAlign
 	}
 	if cfg.Pages == nil {
-		cfg.Pages = System
+		cfg.Pages = System{}
 	}
 	if !invariants.Enabled || cfg.Capacity < 1<<20 {
 		cfg.RedZone = 0

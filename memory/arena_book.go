@@ -14,13 +14,17 @@ func (a *Arena) Live() int64 { return a.meter.live }
 func (a *Arena) Stats(s *Stats) {
 	a.meter.Stats(s)
 	s.Reserved = a.low + a.capacity - a.high
-	if a.released > 0 {
-		for scope := range Scope(NumScopes) {
-			if a.regions[scope].released {
-				s.Reserved -= a.reserved(scope)
-			}
+	if a.released == 0 {
+		return
+	}
+	live := a.meter.live
+	for scope := range Scope(NumScopes) {
+		if r := &a.regions[scope]; r.released {
+			s.Reserved -= a.reserved(scope)
+			live -= r.live
 		}
 	}
+	s.Reserved = max(s.Reserved, live) // a full arena has buffers of a step among Weights
 }
 
 // ResetPeak makes the bytes that are live now the peak.

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memorytest"
 )
 
 // script is a step in the small: at each place some buffers are born and some end.
@@ -411,6 +413,37 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 	a.Stats(&stats)
 	require.Equal(t, peak, stats.Peak)
 	require.NoError(t, a.Lay(nil))
+}
+
+// Whichever allocation of a step fails, what the step has is taken back, the books are
+// right, and the next step works.
+func TestNthAllocationFails(t *testing.T) {
+	a := open(t, 1<<20, 0)
+	alloc(t, a, memory.Resident, 100)
+	s := example()
+	for n := 1; n <= 3; n++ {
+		refusal := memorytest.Refusal{At: n}
+		attempt := func(class memory.Class, bytes int64) error {
+			if err := refusal.Next(); err != nil {
+				return err
+			}
+			_, err := a.Alloc(class, bytes)
+			return err
+		}
+		mark := a.Mark()
+		require.NoError(t, a.Lay(&s.layout))
+		a.At(0)
+		err := errors.Join(attempt(memory.Saved, 1000), attempt(memory.Workspace, 400))
+		if n <= 2 {
+			require.ErrorIs(t, err, memory.ErrOutOfMemory)
+			require.ErrorContains(t, err, fmt.Sprintf("memorytest refuses call %d", n))
+		}
+		require.Equal(t, a.Live()-100, a.Reclaim(mark))
+		require.NoError(t, a.Lay(nil))
+		require.NoError(t, a.Check())
+		require.EqualValues(t, 100, a.Live())
+		step(t, a)
+	}
 }
 
 // A planned step allocates nothing on the Go heap (L11).

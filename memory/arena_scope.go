@@ -159,6 +159,7 @@ func (a *Arena) Scope(scope Scope) ScopeStats {
 	if scope == StepScope {
 		s.Live = a.meter.live - a.meter.classes[Resident]
 	}
+	s.Reserved = max(s.Reserved, s.Live)
 	if r.released {
 		s.Released, s.Live, s.Reserved = s.Live, 0, 0
 	}

@@ -58,3 +58,66 @@ func ExampleCollected() {
 	// held: 4000 known: 1
 	// yielded: 4000 known: 0
 }
+
+// A layout says where the buffers of a step lie. What it does not have is refused.
+func ExampleArena_Lay() {
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer arena.Close()
+	layout := &memory.Layout{
+		Height: 4096,
+		Births: []memory.Birth{ // the second lies where the first was
+			{Offset: 0, Bytes: 4096, Class: memory.Saved},
+			{Offset: 0, Bytes: 1024, Class: memory.ActGrad},
+		},
+		Places: []int32{0, 1, 2}, // a forward and a backward
+		Levels: []memory.Level{{Live: 4096, Peak: 4096}, {Live: 1024, Peak: 1024}},
+	}
+	if err := arena.Lay(layout); err != nil {
+		fmt.Println(err)
+		return
+	}
+	arena.At(0)
+	saved, _ := arena.Alloc(memory.Saved, 4096)
+	arena.At(1)
+	_, err = arena.Alloc(memory.ActGrad, 1024)
+	fmt.Println(err)
+	_, _ = arena.Release(saved)
+	grad, err := arena.Alloc(memory.ActGrad, 1024)
+	fmt.Println(arena.Bytes(grad), err)
+	_, err = arena.Alloc(memory.Workspace, 512)
+	fmt.Println(err)
+	// Output:
+	// memory: the place of the buffer is not free: 1024 bytes (actgrad) asked for as allocation 0 of place 1; its offset 0 is taken: 4096 bytes (saved), allocation 0 since the arena was made, were not released
+	// 1024 <nil>
+	// memory: the allocation is not in the plan: 512 bytes (workspace) asked for as allocation 1 of place 1; nothing more is planned there: record the stage again, its templates are not what it does
+}
+
+// Between steps the pages of gradients go back to the system, and their addresses stay.
+func ExampleArena_ReleasePages() {
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 16 << 20})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer arena.Close()
+	_, _ = arena.AllocIn(memory.Gradients, 1<<20)
+	gradients := func() {
+		s := arena.Scope(memory.Gradients)
+		fmt.Println(s.Live, "live,", s.Reserved, "reserved,", s.Released, "released")
+	}
+	gradients()
+	fmt.Println(arena.ReleasePages(nil, memory.StepScope, memory.Gradients))
+	gradients()
+	fmt.Println(arena.RestorePages(nil))
+	gradients()
+	// Output:
+	// 1048576 live, 1048576 reserved, 0 released
+	// <nil>
+	// 0 live, 0 reserved, 1048576 released
+	// <nil>
+	// 1048576 live, 1048576 reserved, 0 released
+}

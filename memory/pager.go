@@ -17,18 +17,19 @@ type Pager interface {
 }
 
 // Unpaged is a [Pager] that does nothing, for arenas whose bytes nobody looks at.
-var Unpaged Pager = unpaged{}
+type Unpaged struct{}
 
-type unpaged struct{}
+// Populate does nothing.
+func (Unpaged) Populate([]byte) error { return nil }
 
-func (unpaged) Populate([]byte) error { return nil }
-func (unpaged) Discard([]byte) error  { return nil }
+// Discard does nothing.
+func (Unpaged) Discard([]byte) error { return nil }
 
 // System is the [Pager] of the operating system. Linux populates and discards with
 // madvise (MADV_POPULATE_WRITE, MADV_DONTNEED); macOS and FreeBSD map fresh pages over
 // the range; Windows decommits and commits. Where there is no such call pages are made
 // present by a write to each, and a discarded range is filled with zeros and stays.
-var System Pager = system{}
+type System struct{}
 
 // touch writes to every page of a range and changes nothing.
 func touch(mem []byte) {

@@ -9,11 +9,9 @@ const madvPopulateWrite = 23
 // of 4 KiB.
 const hugePage = 2 << 20
 
-type system struct{}
-
 // Populate asks for huge pages where the range has room for one: they are made, found and
 // handed back faster. The system may refuse them, and no harm is done.
-func (system) Populate(mem []byte) error {
+func (System) Populate(mem []byte) error {
 	if len(mem) >= hugePage {
 		_ = syscall.Madvise(mem, syscall.MADV_HUGEPAGE)
 	}
@@ -29,4 +27,5 @@ func (system) Populate(mem []byte) error {
 	}
 }
 
-func (system) Discard(mem []byte) error { return syscall.Madvise(mem, syscall.MADV_DONTNEED) }
+// Discard hands the pages back.
+func (System) Discard(mem []byte) error { return syscall.Madvise(mem, syscall.MADV_DONTNEED) }

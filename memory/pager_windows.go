@@ -7,11 +7,9 @@ import (
 
 const memDecommit = 0x4000
 
-type system struct{}
-
 // Populate commits the pages, and writes to each: a committed page is one that the
 // system has promised.
-func (system) Populate(mem []byte) error {
+func (System) Populate(mem []byte) error {
 	kernel32 := syscall.NewLazyDLL("kernel32.dll")
 	addr, _, err := kernel32.NewProc("VirtualAlloc").Call(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), memCommit, pageReadWrite)
 	if addr == 0 {
@@ -22,7 +20,7 @@ func (system) Populate(mem []byte) error {
 }
 
 // Discard decommits the pages. They are not to be touched before the next Populate.
-func (system) Discard(mem []byte) error {
+func (System) Discard(mem []byte) error {
 	kernel32 := syscall.NewLazyDLL("kernel32.dll")
 	if ok, _, err := kernel32.NewProc("VirtualFree").Call(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), memDecommit); ok == 0 {
 		return err

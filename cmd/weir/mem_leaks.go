@@ -36,6 +36,9 @@ func (c *memLeaksCmd) Run(s *streams) error {
 		return printJSON(s.out, found)
 	}
 	for i := range found.Devices {
+		if i > 0 {
+			fmt.Fprintln(s.out)
+		}
 		if err := c.show(s.out, &found.Devices[i]); err != nil {
 			return err
 		}
@@ -122,7 +125,7 @@ func before(w io.Writer, b *leaks.Before) {
 	case b.Blocks > 0 || b.Frees > 0:
 		fmt.Fprintf(w, "\nrecording began when others were live: %d blocks (%s) still are, %d have been freed since. They are not judged.\n", b.Blocks, report.Size(b.Bytes), b.Frees)
 	default:
-		fmt.Fprintln(w, "the trace is whole: it has the allocation of everything that is live")
+		fmt.Fprintln(w, "\nthe trace is whole: it has the allocation of everything that is live")
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // template finds out what the stages allocate: in a dry run of the same model on Null
-// devices, for the shortest and for the longest microbatch that there can be. Sizes in
+// devices, for the longest and for the shortest microbatch that there can be. Sizes in
 // between lie between.
 func (t *trainer) template(ctx context.Context, cfg runner.GroupConfig[kernels.Buffer]) (templates *layout.Templates, err error) {
 	nulls, devs := make([]*kernels.Null, len(t.devs)), make([]kernels.Compute, len(t.devs))
@@ -37,7 +37,7 @@ func (t *trainer) template(ctx context.Context, cfg runner.GroupConfig[kernels.B
 		c := &cfg.Ranks[rank]
 		c.Stages, c.Space, c.Gradients, c.Hooks = model.Stages(), devs[rank], devs[rank], runner.Hooks{}
 	}
-	return runner.Record(ctx, cfg, t.shape(devs, "shortest", 1), t.shape(devs, "longest", t.opts.sequence))
+	return runner.Record(ctx, cfg, t.shape(devs, "longest", t.opts.sequence), t.shape(devs, "shortest", 1))
 }
 
 // shape is microbatches of a length.
@@ -142,6 +142,7 @@ func emitTemplates(ctx context.Context, opts *options, stdout io.Writer) (err er
 	if err := writeFile(opts.emitTemplates, write); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "To plan the memory of a step:  go run ./cmd/weir mem plan --help\n")
+	_, err = fmt.Fprintf(stdout, "To plan the memory of a step:  go run ./cmd/weir mem plan %s --templates %s --envelope --ranks %d --stages %d --microbatches %d\n",
+		opts.plan, opts.emitTemplates, opts.ranks, opts.placement.Depth(), opts.microbatches)
 	return err
 }

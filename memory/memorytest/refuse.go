@@ -24,7 +24,7 @@ func (r *Refusal) Next() error {
 // Pages is a [memory.Pager] that has so many pages and no more. Those that it cannot
 // supply it refuses after it has supplied the others, as a system may.
 type Pages struct {
-	Pager memory.Pager // that supplies; nil is memory.System
+	Pager memory.Pager // that supplies; nil is memory.System{}
 	Bytes int64        // of each page
 	Left  int64        // pages
 }
@@ -54,7 +54,7 @@ func (p *Pages) Discard(mem []byte) error {
 
 func (p *Pages) pager() memory.Pager {
 	if p.Pager == nil {
-		return memory.System
+		return memory.System{}
 	}
 	return p.Pager
 }

@@ -77,13 +77,16 @@ func pinwheels(rng *rand.Rand, count int) *placement.Problem {
 
 // training is a step of a transformer on one device, with optimizer state that is born
 // on the way: every layer saves activations that its backward takes, the last layer's
-// first; gradients stay to the end. Where rng is given, layers differ: in width, as
-// experts do by the tokens that they get.
+// first, some a layer late; gradients stay to the end. Where rng is given every size
+// differs, as those of experts do by the tokens that they get.
 func training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 	p := &placement.Problem{}
 	now := int64(0)
 	alloc := func(bytes int64) int {
 		now++
+		if rng != nil && bytes > 4096 {
+			bytes -= 512 * rng.Int64N(bytes/1024)
+		}
 		p.Buffers = append(p.Buffers, placement.Buffer{Lower: now, Size: bytes})
 		return len(p.Buffers) - 1
 	}
@@ -94,45 +97,42 @@ func training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 		}
 	}
 	saved := make([][]int, layers)
-	widths := make([]int64, layers)
 	kept := []int{}
 	for l := range saved {
-		w := width
-		if rng != nil {
-			w = width/2 + 512*rng.Int64N(width/512)
-		}
-		widths[l] = w
 		kept = append(kept, alloc(width/2), alloc(width/8), alloc(64))
 		norm := alloc(width)
-		qkv := alloc(3 * w)
-		scores := alloc(4 * w)
-		scratch := alloc(2*w + width)
-		mixed := alloc(w)
+		qkv := alloc(3 * width)
+		scores := alloc(4 * width)
+		scratch := alloc(3 * width)
+		mixed := alloc(width)
 		free(scores, scratch)
-		wide := alloc(4 * w)
-		act := alloc(4 * w)
+		wide := alloc(4 * width)
+		act := alloc(4 * width)
 		narrow := alloc(width)
 		free(mixed)
 		saved[l] = []int{norm, qkv, wide, act, narrow, alloc(16), alloc(64)}
 	}
-	logits := alloc(32 * width)
-	softmax := alloc(32 * width)
+	logits := alloc(3 * width)
+	softmax := alloc(3 * width)
 	gradient := alloc(width)
 	free(logits, softmax)
-	for l, s := range slices.Backward(saved) {
-		w := widths[l]
-		d := alloc(4 * w)
-		again := alloc(4 * w)
+	late := []int{}
+	for _, s := range slices.Backward(saved) {
+		free(late...)
+		late = s[:2]
+		d := alloc(4 * width)
+		again := alloc(4 * width)
 		free(s[4], s[3])
 		kept = append(kept, alloc(width))
 		free(again, s[2])
-		scores := alloc(4 * w)
-		other := alloc(4 * w)
+		scores := alloc(4 * width)
+		other := alloc(4 * width)
 		next := alloc(width)
-		free(scores, d, s[1], s[0], gradient, s[5], s[6], other)
+		free(scores, d, gradient, s[5], s[6], other)
 		gradient = next
 	}
 	free(gradient)
+	free(late...)
 	free(kept...)
 	return p
 }

@@ -32,11 +32,16 @@ func newNeighbours(p *Problem, seed uint64) *neighbours {
 
 // draw draws what counts how much.
 func (s *neighbours) draw() {
-	s.floor = 0.25 * math.Exp(2*s.rng.Float64())
-	s.ceiling = 0.25 * math.Exp(2*s.rng.Float64())
+	s.floor = float64(int(1)<<s.rng.IntN(4)) / 4
+	s.ceiling = float64(int(1)<<s.rng.IntN(4)) / 4
 	s.exact = s.rng.Float64()
 	s.scrap = max(0, s.rng.Float64()-0.5)
 	s.noise = max(0, s.rng.Float64()-0.5)
+}
+
+// plain counts nothing at random: the same state goes on in the same way.
+func (s *neighbours) plain() {
+	s.floor, s.ceiling, s.exact, s.scrap, s.noise = 0.5, 0.5, 0.25, 0, 0
 }
 
 // within lays out all buffers below a limit. It says whether it could, and how many
@@ -109,7 +114,7 @@ func (s *neighbours) find(b *Buffer) (best int64) {
 func (s *neighbours) apart(b *Buffer, k int) float64 {
 	d := math.Abs(float64(s.problem.Buffers[s.live[k].buffer].Upper) - float64(b.Upper))
 	if s.noise > 0 {
-		d *= 1 + s.noise*s.rng.Float64()
+		d *= 1 + float64(s.noise*s.rng.Float64()) // rounded alike on every machine
 	}
 	return d
 }

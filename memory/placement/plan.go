@@ -14,10 +14,11 @@ type Options struct {
 	Capacity int64
 	// Time is after how long Plan stops with the best so far; 0 is no limit by the clock.
 	Time time.Duration
-	// Nodes is how much work Plan may do after the greedy layouts, counted in buffers put
-	// to a place, more for one with gaps: about a microsecond each; 0 is five million. As
-	// long as it is this limit that ends Plan, and not the clock or the context, equal
-	// problems with equal options have equal layouts on every machine.
+	// Nodes is how much work Plan may do, counted in buffers put to a place, more for one
+	// with gaps: about a microsecond each. 0 is five million. A first greedy layout is made
+	// in any case, and there are about a dozen: for less than that many times the buffers
+	// not all are tried. As long as it is this limit that ends Plan, and not the clock or
+	// the context, equal problems with equal options have equal layouts on every machine.
 	Nodes int64
 	// Seed is of the random choices.
 	Seed uint64
@@ -49,7 +50,8 @@ func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	r.queue(ctx)
 	r.gather(ctx, r.left/4, longEnough)
 	r.reorder(ctx, r.left/4, longEnough)
-	r.exact(ctx)
+	r.exact(ctx, r.left/2)
+	r.gather(ctx, r.left/2, math.MaxInt)
 	r.reorder(ctx, r.left, math.MaxInt)
 	return r.layout()
 }

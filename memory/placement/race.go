@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"time"
 )
 
 // race is the best layout so far, and what is left to spend.
@@ -39,7 +40,7 @@ const finalists = 4
 const longEnough = 100
 
 // reach is up to how many buffers the exact search is tried.
-const reach = 4096
+const reach = 2048
 
 // fine is the part of the bound that is not worth another ring.
 const fine = 4096
@@ -55,13 +56,10 @@ func newRace(p *Problem, options Options) *race {
 	return r
 }
 
-// done says whether the best layout is good enough, or no time is left.
-func (r *race) done(ctx context.Context) bool {
-	return r.offsets != nil && (r.height <= max(r.wanted, r.least) || r.proof != "" || ctx.Err() != nil)
+// over says whether the best layout is good enough, or nothing is left to spend.
+func (r *race) over(ctx context.Context) bool {
+	return r.offsets != nil && (r.height <= max(r.wanted, r.least) || r.proof != "" || r.left <= 0 || ctx.Err() != nil)
 }
-
-// over says whether it is done, or nothing is left to spend.
-func (r *race) over(ctx context.Context) bool { return r.left <= 0 || r.done(ctx) }
 
 // round is what it costs to place all buffers once.
 func (r *race) round() int64 { return int64(len(r.grid.spans)) }
@@ -78,9 +76,10 @@ func (r *race) offer(offsets []int64, height int64, method string) {
 func (r *race) greedy(ctx context.Context) {
 	offsets := make([]int64, len(r.grid.problem.Buffers))
 	for _, recipe := range recipes {
-		if r.done(ctx) {
+		if r.over(ctx) {
 			break
 		}
+		r.left -= r.round()
 		height := r.grid.place(r.taken, r.grid.order(recipe), recipe.fit, offsets)
 		r.offer(offsets, height, recipe.name)
 		r.ranking = append(r.ranking, entrant{recipe, height})
@@ -100,7 +99,7 @@ func (r *race) queue(ctx context.Context) {
 	for low := r.grid.bound - 1; r.height-low > r.grid.bound/fine+1 && !r.over(ctx); {
 		limit := low + (r.height-low)/2
 		nodes = min(nodes, r.left)
-		found := q.within(ctx, limit, nodes)
+		found := q.within(ctx, limit, 0, nodes)
 		r.left -= nodes - max(q.left, 0)
 		if found {
 			r.offer(q.offsets, r.grid.height(q.offsets), "in order of birth around a ring")
@@ -158,15 +157,21 @@ func (r *race) reorder(ctx context.Context, spend int64, patience int) {
 	}
 }
 
-// exact searches every layout there is, as far as that is in reach.
-func (r *race) exact(ctx context.Context) {
+// exact searches every layout there is, as far as that is in reach: of the nodes, and of
+// half of the time that is left.
+func (r *race) exact(ctx context.Context, spend int64) {
 	if r.over(ctx) || len(r.offsets) > reach || r.grid.fixed != nil {
 		return
+	}
+	if deadline, limited := ctx.Deadline(); limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
 	}
 	const method = "exact search"
 	price := r.price()
 	if r.capacity > 0 {
-		offsets, outcome, nodes := search(ctx, r.grid, r.capacity, r.left/price, r.seed)
+		offsets, outcome, nodes := search(ctx, r.grid, r.capacity, spend/price, r.seed)
 		r.left -= nodes * price
 		switch outcome {
 		case solved:
@@ -176,7 +181,7 @@ func (r *race) exact(ctx context.Context) {
 		}
 		return
 	}
-	offsets, least, nodes := minimise(ctx, r.grid, r.height, r.left/price, r.seed)
+	offsets, least, nodes := minimise(ctx, r.grid, r.height, spend/price, r.seed)
 	r.left -= nodes * price
 	r.least = max(r.least, least)
 	if offsets != nil {

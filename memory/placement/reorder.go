@@ -64,7 +64,7 @@ func (s *reordering) complain(height int64) {
 	}
 	for i, at := range s.offsets {
 		if at+s.grid.size(int32(i)) > wanted {
-			s.line[i] *= 0.3 + 0.6*s.rng.Float64()
+			s.line[i] *= 0.3 + float64(0.6*s.rng.Float64()) // rounded alike on every machine
 		}
 	}
 }

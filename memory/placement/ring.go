@@ -41,11 +41,11 @@ func newRing(p *Problem) *ring {
 	return &ring{shelf: newShelf(p), changes: p.changes()}
 }
 
-// within lays out all buffers below a limit. It says whether it found how, within a
-// number of nodes.
-func (r *ring) within(ctx context.Context, limit, nodes int64) bool {
+// within lays out all buffers below a limit, the first one at an offset. It says whether
+// it found how, within a number of nodes.
+func (r *ring) within(ctx context.Context, limit, start, nodes int64) bool {
 	r.limit, r.left = limit, nodes
-	r.live, r.cursor, r.turns = r.live[:0], 0, r.turns[:0]
+	r.live, r.cursor, r.turns = r.live[:0], start, r.turns[:0]
 	for at := 0; at < len(r.changes); at++ {
 		c := r.changes[at]
 		if !c.birth {

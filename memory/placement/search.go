@@ -17,13 +17,13 @@ const (
 )
 
 // search decides whether a problem has a layout of at most a height, the capacity. It
-// visits at most budget nodes, each a buffer put to a place, and returns how many it
+// spends at most budget nodes, of about a microsecond each, and returns how many it
 // did. As long as ctx does not end, what it returns depends on its arguments alone:
 // neither on time nor on the number of processors.
 //
-// A run goes through all layouts, depth first, and what it finds soon depends on its
-// taste. So a run is cut short after some nodes and another one is made with another
-// taste, for ever more nodes, as Luby, Sinclair and Zuckerman advise. Runs know nothing
+// A run goes through all layouts, depth first, and how soon it finds one depends on its
+// taste. So a run is cut short after some work and another one is made with another
+// taste, with ever more work, as Luby, Sinclair and Zuckerman advise. Runs know nothing
 // of each other. They are made side by side, and the first one that decides counts.
 func search(ctx context.Context, g *grid, capacity, budget int64, seed uint64) (offsets []int64, o outcome, nodes int64) {
 	if g.bound > capacity {
@@ -33,39 +33,39 @@ func search(ctx context.Context, g *grid, capacity, budget int64, seed uint64) (
 	if f == nil {
 		return nil, gaveUp, 0
 	}
-	t := &tries{ctx: ctx, unit: int64(nodesPerBuffer * len(f.buffers)), left: budget}
+	t := &tries{ctx: ctx, seed: seed, unit: f.work / 2, left: min(budget, noLimit/cellsPerNode) * cellsPerNode}
 	t.first.Store(undecided)
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			s := newSearcher(f, capacity)
-			for {
-				i, limit := t.next()
-				if i == undecided {
-					return
+	one := newSearcher(f, capacity)
+	if t.try(one) { // The first run is often the last.
+		var workers sync.WaitGroup
+		for range min(runtime.GOMAXPROCS(0), mostWorkers) - 1 {
+			workers.Go(func() {
+				for s := newSearcher(f, capacity); t.try(s); {
 				}
-				o := s.run(tasteOf(i, seed), limit, func() bool { return t.idle(i) })
-				t.done(i, s.nodes, o, s.low)
-			}
-		})
+			})
+		}
+		for t.try(one) {
+		}
+		workers.Wait()
 	}
-	workers.Wait()
 	return t.offsets, t.outcome, t.nodes()
 }
 
-// nodesPerBuffer is how many nodes a short run visits for each buffer of the problem. A
-// layout that is found without a wrong turn takes one.
-const nodesPerBuffer = 2
+const (
+	cellsPerNode = 32 // that are looked at in about a microsecond
+	mostWorkers  = 8
+)
 
 // tries hands out runs, and keeps what came of the first one that decided.
 type tries struct {
 	ctx   context.Context
-	unit  int64 // nodes of a short run
-	first atomic.Int64
+	seed  uint64
+	unit  int64        // cells of a short run
+	first atomic.Int64 // the first run that decided
 
 	sync.Mutex
-	left    int64   // nodes that no run has got
-	visited []int64 // nodes, by run
+	left    int64   // cells that no run has got
+	spent   []int64 // cells, by run
 	outcome outcome
 	offsets []int64
 }
@@ -73,17 +73,30 @@ type tries struct {
 // undecided is the number of the first run that decided while there is none.
 const undecided = 1 << 62
 
-// next returns the number of the next run, and how many nodes it may visit.
+// try makes the next run, and reports whether there was one that matters.
+func (t *tries) try(s *searcher) bool {
+	i, limit := t.next()
+	if limit == 0 {
+		return false
+	}
+	o := s.run(tasteOf(i, t.seed), limit, func() bool { return t.idle(i) })
+	t.done(i, s, o)
+	return true
+}
+
+// next returns the number of the next run, and how many cells it may look at: 0 where
+// there is to be none.
 func (t *tries) next() (i, limit int64) {
 	t.Lock()
 	defer t.Unlock()
-	i = int64(len(t.visited))
-	limit = min(t.left, t.unit*luby(i+1))
-	if limit <= 0 || t.idle(i) {
-		return undecided, 0
+	i = int64(len(t.spent))
+	if t.idle(i) {
+		return i, 0
 	}
-	t.left -= limit
-	t.visited = append(t.visited, 0)
+	if limit = min(t.left, t.unit*luby(i+1)); limit > 0 {
+		t.left -= limit
+		t.spent = append(t.spent, 0)
+	}
 	return i, limit
 }
 
@@ -91,27 +104,28 @@ func (t *tries) next() (i, limit int64) {
 func (t *tries) idle(i int64) bool { return t.first.Load() < i || t.ctx.Err() != nil }
 
 // done takes the outcome of a run.
-func (t *tries) done(i, nodes int64, o outcome, offsets []int64) {
+func (t *tries) done(i int64, s *searcher, o outcome) {
 	t.Lock()
 	defer t.Unlock()
-	t.visited[i] = nodes
+	t.spent[i] = s.cells
 	if o != gaveUp && i < t.first.Load() {
 		t.first.Store(i)
 		t.outcome, t.offsets = o, nil
 		if o == solved {
-			t.offsets = append(t.offsets, offsets...)
+			t.offsets = append(t.offsets, s.low...)
 		}
 	}
 }
 
-// nodes returns how many nodes were visited up to the run that decided.
-func (t *tries) nodes() (sum int64) {
-	for i, n := range t.visited {
+// nodes returns what was spent up to the run that decided.
+func (t *tries) nodes() int64 {
+	var cells int64
+	for i, n := range t.spent {
 		if int64(i) <= t.first.Load() {
-			sum += n
+			cells += n
 		}
 	}
-	return sum
+	return (cells + cellsPerNode - 1) / cellsPerNode
 }
 
 // luby returns number i, from 1, of 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 and so on.

@@ -9,24 +9,25 @@ func (s *searcher) settle() bool {
 		again = false
 		for w := range s.dirty {
 			for s.dirty[w] != 0 {
-				c := w*64 + bits.TrailingZeros64(s.dirty[w])
+				c := int32(w*64 + bits.TrailingZeros64(s.dirty[w]))
 				s.dirty[w] &= s.dirty[w] - 1
-				if s.rest[c] > 0 && !s.fill(int32(c)) {
+				again = true
+				if s.rest[c] > 0 && !s.fits(c) {
+					s.failed = c
 					return false
 				}
-				again = true
 			}
 		}
 	}
 	return true
 }
 
-// fill looks at what is not placed of a column: it has to fit between the top and the
-// capacity.
-func (s *searcher) fill(c int32) bool {
-	row := s.inOrder(c)
+// fits reports whether what is left of a column fits between its top and the capacity,
+// and raises what follows from that.
+func (s *searcher) fits(c int32) bool {
+	row := s.ordered(c)
 
-	// As low as the least offsets let them, the buffers end there.
+	// As low as their least offsets let them, the buffers end there.
 	end := s.tops[c]
 	for _, x := range row {
 		end = max(end, s.least[x]) + s.buffers[x].size
@@ -39,29 +40,32 @@ func (s *searcher) fill(c int32) bool {
 		s.slack[c] = slack
 	}
 
-	// Only those that can begin here can be the lowest. All others are above one of them.
+	// One of those that can begin so low that all others fit above it is the lowest. The
+	// others lie above one of them.
 	latest := s.capacity - s.rest[c]
 	above := int64(placed)
 	for _, x := range row {
-		if s.least[x] <= latest {
-			above = min(above, s.least[x]+s.buffers[x].size)
-		} else if s.least[x] < above {
+		switch least := s.least[x]; {
+		case least <= latest:
+			above = min(above, least+s.buffers[x].size)
+		case least < above:
 			s.raise(x, above)
-		} else {
-			break
+		default:
+			return true
 		}
 	}
 	return true
 }
 
-// inOrder returns those of a column that are not placed, in order of least.
-func (s *searcher) inOrder(c int32) []int32 {
+// ordered returns those of a column that are not placed, in order of least.
+func (s *searcher) ordered(c int32) []int32 {
 	row := s.rows[c]
-	unplaced := 0
+	s.cells += int64(len(row))
+	left := 0
 	for k, x := range row {
 		least := s.least[x]
 		if least < placed {
-			unplaced++
+			left++
 			if least > s.low[x] {
 				s.carry(x)
 				least = s.least[x]
@@ -73,31 +77,32 @@ func (s *searcher) inOrder(c int32) []int32 {
 		}
 		row[k] = x
 	}
-	return row[:unplaced]
+	return row[:left]
 }
 
-// carry looks for what carries a buffer that does not lie on what is placed. It lies on
-// another one then that is not placed: any layout can be pushed down until each buffer
-// lies on something.
+// carry raises a buffer that does not lie on what is placed, to where another one that
+// is not placed can carry it: any layout can be pushed down until each of its buffers
+// lies on another one or at 0.
 func (s *searcher) carry(x int32) {
 	least := s.least[x]
 	if y := s.carrier[x]; s.least[y] < least && s.least[y]+s.buffers[y].size <= least {
 		return
 	}
-	least = s.capacity // where nothing fits
+	s.cells += int64(len(s.buffers[x].near))
+	top := s.capacity // where nothing fits
 	for _, y := range s.buffers[x].near {
-		if s.least[y] >= least {
+		if s.least[y] >= top {
 			continue
 		}
-		if end := s.least[y] + s.buffers[y].size; end < least {
-			least = end
+		if end := s.least[y] + s.buffers[y].size; end < top {
+			top = end
 			s.carrier[x] = y
-			if least <= s.least[x] {
+			if top <= least {
 				return
 			}
 		}
 	}
-	if least > s.least[x] {
-		s.raise(x, least)
+	if top > least {
+		s.raise(x, top)
 	}
 }

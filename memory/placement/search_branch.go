@@ -1,23 +1,20 @@
 package placement
 
-// run searches all layouts in the way of a taste, until it has visited so many nodes or
-// idle says so. Where the outcome is solved, low is the layout.
+// run searches all layouts in the order of a taste, until it has looked at so many
+// cells, or idle tells it to stop. Where the outcome is solved, low is the layout.
 func (s *searcher) run(t taste, limit int64, idle func() bool) outcome {
-	s.rewind(0)
-	s.taste, s.nodes, s.limit, s.idle = t, 0, limit, idle
-	t.worth(s.field, s.worth)
-	for c := range s.tops {
-		s.dirty[c/64] |= 1 << (c % 64)
-	}
+	s.reset()
+	s.taste, s.limit, s.idle = t, limit, idle
+	t.values(s.field, s.worth)
 	if !s.settle() {
 		return impossible
 	}
 	return s.parts(0, int32(len(s.tops)))
 }
 
-// parts places what is left within some columns. What shares no column has nothing to
-// do with each other: part by part is placed, and where one cannot be, the others do
-// not matter.
+// parts places what is left within some columns, part by part: what shares no column
+// has nothing to do with each other. Where one part cannot be placed, the others do not
+// matter.
 func (s *searcher) parts(lower, upper int32) outcome {
 	for lower < upper {
 		if s.rest[lower] == 0 {
@@ -36,16 +33,21 @@ func (s *searcher) parts(lower, upper int32) outcome {
 	return solved
 }
 
-// part places what is left within some columns, which hangs together. It takes a buffer
-// that can lie on what is placed, and of which nothing can come to lie below it any
-// more: either it lies there, or it does not. What is impossible is taken back.
+// part places what is left within some columns and hangs together. It takes a buffer
+// that can lie on what is placed, below all that is not: either it lies there, or it
+// does not. What is impossible is taken back, and remembered.
 func (s *searcher) part(lower, upper int32) outcome {
-	before := len(s.edits)
+	before, left := len(s.edits), s.dead.left(lower, upper)
 	for {
-		if s.nodes >= s.limit || s.nodes%256 == 255 && s.idle() {
+		if s.cells >= s.limit || s.idle() {
 			return gaveUp
 		}
-		x := s.lowest(s.choose(lower, upper))
+		now := s.dead.left(lower, upper)
+		if known := s.dead.of(now); known.hash == now {
+			s.failed = known.failed
+			break
+		}
+		x := s.bottom(s.choose(lower, upper))
 		here := len(s.edits)
 		s.place(x)
 		if s.settle() {
@@ -54,17 +56,20 @@ func (s *searcher) part(lower, upper int32) outcome {
 			}
 		}
 		s.rewind(here)
-		s.raise(x, s.low[x]+1)
-		if !s.settle() {
-			s.rewind(before)
-			return impossible
+		if s.raise(x, s.low[x]+1); !s.settle() {
+			break
 		}
 	}
+	s.rewind(before)
+	*s.dead.of(left) = part{left, s.failed}
+	return impossible
 }
 
-// lowest goes down from a buffer to one that nothing can come to lie below.
-func (s *searcher) lowest(x int32) int32 {
+// bottom goes down from a buffer to one that nothing can come to lie below. Where that
+// one could not lie on what is placed, settle would have raised it.
+func (s *searcher) bottom(x int32) int32 {
 	for {
+		s.cells += int64(len(s.buffers[x].near))
 		below, end := x, s.least[x]
 		for _, y := range s.buffers[x].near {
 			if s.least[y] >= end {

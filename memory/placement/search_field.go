@@ -2,19 +2,20 @@ package placement
 
 // field is what a search knows of a problem before it begins. Searchers share it.
 type field struct {
-	buffers []fieldBuffer
-	columns [][]int32 // by column, the buffers that are alive there
+	buffers []tenant
+	rows    [][]int32 // by column, the buffers that are alive there
 	load    []int64   // by column, their bytes
-	crossed []int32   // by column, how many buffers' lives reach over its end
+	crossed []int32   // by column, how many lives reach over its end
+	work    int64     // cells that are looked at where all buffers are placed, about
 }
 
-// fieldBuffer is a buffer of a field.
-type fieldBuffer struct {
+// tenant is a buffer of a field.
+type tenant struct {
 	size, align int64
 	spans       []span
 	whole       span    // from the first column to the last
 	over        []word  // its columns
-	near        []int32 // all that share a column with it
+	near        []int32 // the others that share a column with it
 	length      float64 // of its life without gaps, in time
 	columns     int     // of its life without gaps
 }
@@ -25,30 +26,30 @@ type word struct {
 	bits uint64
 }
 
-// Limits of what is searched: above them a node costs too much for a search to get
-// anywhere.
+// Limits of what is searched. Above them a buffer takes so long to place that a search
+// gets nowhere.
 const (
-	maxCells = 1 << 21 // sum over buffers of their columns
+	maxCells = 1 << 21 // buffers alive, over all columns
 	maxPairs = 1 << 22 // of buffers that share a column, each counted from both sides
 )
 
 // newField returns nil for a problem beyond the limits.
 func newField(g *grid) *field {
 	f := &field{
-		buffers: make([]fieldBuffer, len(g.problem.Buffers)),
-		columns: make([][]int32, g.columns),
+		buffers: make([]tenant, len(g.problem.Buffers)),
+		rows:    make([][]int32, g.columns),
 		load:    g.load,
 		crossed: make([]int32, g.columns),
 	}
 	cells := 0
-	births := make([][]int32, g.columns) // the buffers that have a span which begins there
+	births := make([][]int32, g.columns) // the buffers with a span that begins there
 	for i := range f.buffers {
 		b := &f.buffers[i]
 		p := &g.problem.Buffers[i]
 		b.size, b.align, b.spans = p.Size, p.Align, g.of(int32(i))
 		b.length = float64(g.duration(int32(i)))
 		for _, gap := range p.Gaps {
-			b.length -= float64(gap.Upper - gap.Lower)
+			b.length -= float64(uint64(gap.Upper) - uint64(gap.Lower))
 		}
 		for _, s := range b.spans {
 			b.columns += int(s.upper - s.lower)
@@ -63,7 +64,7 @@ func newField(g *grid) *field {
 		for _, s := range b.spans {
 			births[s.lower] = append(births[s.lower], int32(i))
 			for c := s.lower; c < s.upper; c++ {
-				f.columns[c] = append(f.columns[c], int32(i))
+				f.rows[c] = append(f.rows[c], int32(i))
 				if k := len(b.over); k == 0 || b.over[k-1].at != c/64 {
 					b.over = append(b.over, word{at: c / 64})
 				}
@@ -71,33 +72,38 @@ func newField(g *grid) *field {
 			}
 		}
 	}
-	return f.meet(births)
+	f.work = int64(cells) * int64(len(f.buffers))
+	if !f.meet(births) {
+		return nil
+	}
+	return f
 }
 
-// meet finds out who shares a column with whom.
-func (f *field) meet(births [][]int32) *field {
+// meet finds out who shares a column with whom, and reports whether that is within the
+// limit.
+func (f *field) meet(births [][]int32) bool {
 	pairs := 0
-	met := make([]int32, len(f.buffers)) // the last buffer that met this one, from 1
+	met := make([]int, len(f.buffers)) // the last buffer that met this one, from 1
 	for i := range f.buffers {
 		b := &f.buffers[i]
-		met[i] = int32(i) + 1
+		met[i] = i + 1
 		meet := func(all []int32) {
 			for _, x := range all {
-				if met[x] != int32(i)+1 {
-					met[x] = int32(i) + 1
+				if met[x] != i+1 {
+					met[x] = i + 1
 					b.near = append(b.near, x)
 				}
 			}
 		}
 		for _, s := range b.spans {
-			meet(f.columns[s.lower])
+			meet(f.rows[s.lower])
 			for c := s.lower + 1; c < s.upper; c++ {
 				meet(births[c])
 			}
 		}
 		if pairs += len(b.near); pairs > maxPairs {
-			return nil
+			return false
 		}
 	}
-	return f
+	return true
 }

@@ -10,21 +10,23 @@ type searcher struct {
 	capacity int64
 	taste    taste
 	worth    []float64 // of buffers, to the taste
-	nodes    int64     // visited
-	limit    int64     // of nodes
+	cells    int64     // looked at
+	limit    int64     // of cells
 	idle     func() bool
 
 	low     []int64   // by buffer, the end of what is placed below it; of a placed one, its offset
 	least   []int64   // by buffer, no offset is lower; placed where it has one
-	carrier []int32   // by buffer, one on which it may come to lie
+	carrier []int32   // by buffer, one on which it may come to lie, or itself
 	tops    []int64   // by column, the end of what is placed
 	rest    []int64   // by column, bytes that are not placed
 	slack   []int64   // by column, bytes that can be wasted still
 	crossed []int32   // by column, how many lives of those not placed reach over its end
 	rows    [][]int32 // by column, its buffers, about in order of least
 
-	dirty []uint64 // columns that are to be looked at again, a set
-	edits []edit   // the last one at the end
+	dirty  []uint64 // columns that are to be looked at again, a set
+	edits  []edit   // the last one at the end
+	failed int32    // the column that failed last, or -1
+	dead   *memory  // parts that are known to be impossible
 }
 
 // placed is the least offset of a buffer that has its place.
@@ -50,29 +52,42 @@ const (
 
 // newSearcher returns a searcher that has placed nothing.
 func newSearcher(f *field, capacity int64) *searcher {
-	n, columns := len(f.buffers), len(f.columns)
+	n, columns := len(f.buffers), len(f.rows)
 	s := &searcher{
-		field: f, capacity: capacity,
+		field: f, capacity: capacity, worth: make([]float64, n),
 		low: make([]int64, n), least: make([]int64, n), carrier: make([]int32, n),
 		tops: make([]int64, columns), slack: make([]int64, columns),
 		rest:    append([]int64(nil), f.load...),
 		crossed: append([]int32(nil), f.crossed...),
 		rows:    make([][]int32, columns),
-		worth:   make([]float64, n),
 		dirty:   make([]uint64, (columns+63)/64),
-	}
-	for c := range columns {
-		s.rows[c] = append([]int32(nil), f.columns[c]...)
+		dead:    newMemory(n, columns),
 	}
 	return s
 }
 
+// reset takes everything back, so that a run depends on nothing before it.
+func (s *searcher) reset() {
+	s.rewind(0)
+	for c, row := range s.field.rows {
+		s.rows[c] = append(s.rows[c][:0], row...)
+		s.dirty[c/64] |= 1 << (c % 64)
+	}
+	s.cells, s.failed = 0, -1
+	s.dead.clear()
+	for x := range s.buffers {
+		s.carrier[x] = int32(x) // none
+		s.toggle(int32(x))
+	}
+}
+
 // place puts a buffer on what is placed below it.
 func (s *searcher) place(x int32) {
-	s.nodes++
+	b := &s.buffers[x]
+	s.cells += int64(len(b.near) + 2*b.columns)
+	s.toggle(x)
 	s.edits = append(s.edits, edit{ofPlaced, x, s.least[x]})
 	s.least[x] = placed
-	b := &s.buffers[x]
 	end := s.low[x] + b.size
 	for _, span := range b.spans {
 		for c := span.lower; c < span.upper; c++ {
@@ -89,8 +104,7 @@ func (s *searcher) place(x int32) {
 		if s.low[y] >= end || s.least[y] == placed {
 			continue
 		}
-		s.edits = append(s.edits, edit{ofLow, y, s.low[y]})
-		s.low[y] = alignUp(end, s.buffers[y].align)
+		s.set(ofLow, y, alignUp(end, s.buffers[y].align))
 		if s.least[y] < s.low[y] {
 			s.raise(y, s.low[y])
 		}
@@ -99,9 +113,20 @@ func (s *searcher) place(x int32) {
 
 // raise sets the least offset of a buffer.
 func (s *searcher) raise(x int32, least int64) {
-	s.edits = append(s.edits, edit{ofLeast, x, s.least[x]})
-	s.least[x] = alignUp(least, s.buffers[x].align)
+	s.set(ofLeast, x, alignUp(least, s.buffers[x].align))
 	s.touch(x)
+}
+
+// set changes low or least of a buffer that is not placed.
+func (s *searcher) set(what quantity, x int32, to int64) {
+	values := s.low
+	if what == ofLeast {
+		values = s.least
+	}
+	s.edits = append(s.edits, edit{what, x, values[x]})
+	s.toggle(x)
+	values[x] = to
+	s.toggle(x)
 }
 
 // touch has the columns of a buffer looked at.
@@ -116,15 +141,20 @@ func (s *searcher) rewind(keep int) {
 	for k := len(s.edits) - 1; k >= keep; k-- {
 		switch e := s.edits[k]; e.what {
 		case ofLow:
+			s.toggle(e.at)
 			s.low[e.at] = e.was
+			s.toggle(e.at)
 		case ofLeast:
+			s.toggle(e.at)
 			s.least[e.at] = e.was
+			s.toggle(e.at)
 		case ofTops:
 			s.tops[e.at] = e.was
 		case ofSlack:
 			s.slack[e.at] = e.was
 		case ofPlaced:
 			s.least[e.at] = e.was
+			s.toggle(e.at)
 			b := &s.buffers[e.at]
 			for _, span := range b.spans {
 				for c := span.lower; c < span.upper; c++ {

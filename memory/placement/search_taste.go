@@ -8,118 +8,139 @@ import (
 
 // taste is what a run prefers where it has a choice.
 type taste struct {
-	columns columnTaste
-	buffers bufferTaste
-	noise   float64 // spread of what a buffer is worth
-	seed    uint64
-	run     uint64
+	columns  columnTaste
+	stubborn bool // goes on at the column that failed last
+	buffers  bufferTaste
+	noise    float64 // how far off the worth of a buffer may be, as a fraction of it
+	seed     uint64  // of the noise
 }
 
 // columnTaste is at which column a run goes on.
 type columnTaste uint8
 
 const (
-	scarcest columnTaste = iota // the one with the least to waste
-	fullest                     // the one with the most still to be placed
-	between                     // of both
+	fullest  columnTaste = iota // the one with the most left to place
+	scarcest                    // the one with the least to waste
+	between                     // fullest and scarcest in one
 	lowest                      // the one whose top is lowest
-	columnTastes
+	anywhere                    // where a buffer can lie lowest
 )
 
-// bufferTaste is which of the buffers that can lie equally low a run tries first.
+// bufferTaste is which of the buffers a run tries first that can lie equally low.
 type bufferTaste uint8
 
 const (
-	longest     bufferTaste = iota // the one that lives longest
-	widest                         // the one that is alive at the most columns
-	longLarge                      // as longest, but size counts too
-	wideLarge                      // as widest, but size counts too
-	largestArea                    // the one of the most bytes times time
-	largest                        // the one of the most bytes
-	bufferTastes
+	longest   bufferTaste = iota // lives longest
+	widest                       // is alive at the most columns
+	longLarge                    // lives long, and size counts too
+	wideLarge                    // is alive at many columns, and size counts too
+	largest                      // has the most bytes
+	area                         // has the most bytes times time
 )
 
-// tastes are those of the first runs, by what they are good for.
-var tastes = []taste{
+// tastes are those of the first runs.
+var tastes = [...]taste{
 	{columns: fullest, buffers: longest},
 	{columns: scarcest, buffers: longest},
 	{columns: fullest, buffers: largest},
 	{columns: lowest, buffers: widest},
 	{columns: scarcest, buffers: widest},
-	{columns: fullest, buffers: largestArea},
+	{columns: fullest, buffers: longest, stubborn: true},
+	{columns: anywhere, buffers: wideLarge},
+	{columns: anywhere, buffers: widest},
 }
 
-// tasteOf returns the taste of a run.
+// tasteOf returns the taste of a run: one of the above, and then one drawn by lot.
 func tasteOf(run int64, seed uint64) taste {
 	if run < int64(len(tastes)) {
 		return tastes[run]
 	}
-	r := rand.New(rand.NewPCG(seed, uint64(run)))
+	lot := rand.New(rand.NewPCG(seed, uint64(run)))
 	return taste{
-		columns: columnTaste(r.IntN(int(columnTastes))),
-		buffers: bufferTaste(r.IntN(int(bufferTastes))),
-		noise:   [...]float64{0.02, 0.05, 0.2}[r.IntN(3)],
-		seed:    r.Uint64(),
+		columns:  [...]columnTaste{fullest, fullest, fullest, scarcest, between, anywhere}[lot.IntN(6)],
+		stubborn: lot.IntN(2) == 0,
+		buffers:  [...]bufferTaste{longest, longest, widest, widest, longLarge, wideLarge, largest, area}[lot.IntN(8)],
+		noise:    [...]float64{0.03, 0.15, 0.3}[lot.IntN(3)],
+		seed:     lot.Uint64(),
 	}
 }
 
-// worth sets what each buffer is worth to a taste. Nothing is added up in floating
-// point, so that it is the same on every processor.
-func (t taste) worth(f *field, worth []float64) {
-	r := rand.New(rand.NewPCG(t.seed, 0))
+// values sets what each buffer is worth to a taste. Where something is added the
+// product before it is rounded first, so that all processors come to the same.
+func (t taste) values(f *field, worth []float64) {
+	lot := rand.New(rand.NewPCG(t.seed, 0))
 	for i := range f.buffers {
 		b := &f.buffers[i]
-		var w float64
+		length, width, size := b.length, float64(b.columns), float64(b.size)
 		switch t.buffers {
 		case longest:
-			w = b.length
+			worth[i] = length
 		case widest:
-			w = float64(b.columns)
+			worth[i] = width
 		case longLarge:
-			w = b.length * math.Sqrt(float64(b.size))
+			worth[i] = length * math.Sqrt(size)
 		case wideLarge:
-			w = float64(b.columns) * math.Sqrt(float64(b.size))
-		case largestArea:
-			w = b.length * float64(b.size)
+			worth[i] = width * math.Sqrt(size)
 		case largest:
-			w = float64(b.size)
+			worth[i] = size
+		case area:
+			worth[i] = length * size
 		}
 		if t.noise > 0 {
-			w *= float64(1 + float64(t.noise*(2*r.Float64()-1)))
+			worth[i] *= 1 + float64(t.noise*(float64(2*lot.Float64())-1))
 		}
-		worth[i] = w
 	}
 }
 
-// choose returns the buffer that a run would like to place next, within columns.
+// choose returns the buffer that a run would like to place next within columns.
 func (s *searcher) choose(lower, upper int32) int32 {
+	if s.taste.columns == anywhere && !s.stuck(lower, upper) {
+		best := int32(-1)
+		for c := lower; c < upper; c++ {
+			best = s.best(c, best)
+		}
+		return best
+	}
 	at := lower
 	for c := lower + 1; c < upper; c++ {
 		if s.rest[c] > 0 && (s.rest[at] == 0 || s.sooner(c, at)) {
 			at = c
 		}
 	}
-	best := int32(-1)
-	for _, x := range s.rows[at] {
-		if s.least[x] != placed && (best < 0 || s.better(x, best)) {
-			best = x
-		}
+	if s.stuck(lower, upper) {
+		at = s.failed
 	}
-	return best
+	return s.best(at, -1)
+}
+
+// stuck reports whether the run goes on at the column that failed last.
+func (s *searcher) stuck(lower, upper int32) bool {
+	return s.taste.stubborn && s.failed >= lower && s.failed < upper && s.rest[s.failed] > 0
 }
 
 // sooner compares columns.
 func (s *searcher) sooner(c, d int32) bool {
 	var order int
 	switch s.taste.columns {
-	case scarcest:
-		order = cmp.Compare(s.slack[c], s.slack[d])
 	case fullest:
 		order = cmp.Compare(s.rest[d], s.rest[c])
+	case scarcest:
+		order = cmp.Compare(s.slack[c], s.slack[d])
 	case between:
 		order = cmp.Compare(s.slack[c]-s.rest[c]/2, s.slack[d]-s.rest[d]/2)
 	}
 	return cmp.Or(order, cmp.Compare(s.tops[c], s.tops[d]), cmp.Compare(s.slack[c], s.slack[d])) < 0
+}
+
+// best returns the best buffer of a column, or one that is better; -1 is none.
+func (s *searcher) best(c, than int32) int32 {
+	s.cells += int64(len(s.rows[c]))
+	for _, x := range s.rows[c] {
+		if s.least[x] != placed && (than < 0 || s.better(x, than)) {
+			than = x
+		}
+	}
+	return than
 }
 
 // better compares buffers.
@@ -127,14 +148,6 @@ func (s *searcher) better(x, y int32) bool {
 	if free := s.least[x] == s.low[x]; free != (s.least[y] == s.low[y]) {
 		return free
 	}
-	if s.least[x] != s.least[y] {
-		return s.least[x] < s.least[y]
-	}
-	if s.worth[x] != s.worth[y] {
-		return s.worth[x] > s.worth[y]
-	}
-	if s.buffers[x].size != s.buffers[y].size {
-		return s.buffers[x].size > s.buffers[y].size
-	}
-	return x < y
+	return cmp.Or(cmp.Compare(s.least[x], s.least[y]), cmp.Compare(s.worth[y], s.worth[x]),
+		cmp.Compare(s.buffers[y].size, s.buffers[x].size), cmp.Compare(x, y)) < 0
 }

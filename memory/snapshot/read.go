@@ -45,27 +45,28 @@ type decoder struct {
 func (d *decoder) snapshot(v value) *Snapshot {
 	s := &Snapshot{}
 	found := 0
-	d.dict(v, "the top", func(key string, v value) {
+	top := path{list: "the top", index: -1}
+	d.dict(v, top, func(key string, v value) {
 		switch key {
 		case "segments":
 			found++
 			s.Segments = decodeList(d, v, "segments", 128, d.segment)
 		case "device_traces":
 			found++
-			s.Traces = decodeList(d, v, "device_traces", 24, func(v value, at string) []Entry {
-				return decodeList(d, v, at, 80, d.entry)
+			s.Traces = decodeList(d, v, "device_traces", 24, func(v value, at path) []Entry {
+				return decodeList(d, v, at.String(), 80, d.entry)
 			})
 		case "allocator_settings":
 			s.Settings = d.settings(v)
 		}
 	})
 	if d.err == nil && found < 2 {
-		d.fault("the top", "a snapshot has segments and device_traces, and this has not: write it with torch.cuda.memory._dump_snapshot")
+		d.fault(top.String(), "a snapshot has segments and device_traces, and this has not: write it with torch.cuda.memory._dump_snapshot")
 	}
 	return s
 }
 
-func (d *decoder) segment(v value, at string) Segment {
+func (d *decoder) segment(v value, at path) Segment {
 	var s Segment
 	d.dict(v, at, func(key string, v value) {
 		switch key {
@@ -80,7 +81,7 @@ func (d *decoder) segment(v value, at string) Segment {
 		case "segment_type":
 			s.Small = d.text(v, at, key) == "small"
 		case "segment_pool_id":
-			if pair := d.items(v, at+"."+key); len(pair) == 2 {
+			if pair := d.items(v, at.String()+"."+key); len(pair) == 2 {
 				s.Pool = [2]int64{d.number(pair[0], at, key), d.number(pair[1], at, key)}
 			}
 		case "is_expandable":
@@ -88,7 +89,7 @@ func (d *decoder) segment(v value, at string) Segment {
 		case "frames":
 			s.Frames = d.frames(v, at)
 		case "blocks":
-			s.Blocks = decodeList(d, v, at+".blocks", 88, d.block)
+			s.Blocks = decodeList(d, v, at.String()+".blocks", 88, d.block)
 		}
 	})
 	next := s.Address
@@ -102,7 +103,7 @@ func (d *decoder) segment(v value, at string) Segment {
 	return s
 }
 
-func (d *decoder) block(v value, at string) Block {
+func (d *decoder) block(v value, at path) Block {
 	b := Block{Requested: -1}
 	d.dict(v, at, func(key string, v value) {
 		switch key {
@@ -124,19 +125,19 @@ func (d *decoder) block(v value, at string) Block {
 	return b
 }
 
-func (d *decoder) state(v value, at string) State {
+func (d *decoder) state(v value, at path) State {
 	switch s := d.text(v, at, "state"); s {
 	case "active_awaiting_free", string(Pending): // both names have been in use
 		return Pending
 	case string(Live), string(Inactive):
 		return State(s)
 	default:
-		d.fault(at, "state %q", s)
+		d.fault(at.String(), "state %q", s)
 		return Inactive
 	}
 }
 
-func (d *decoder) entry(v value, at string) Entry {
+func (d *decoder) entry(v value, at path) Entry {
 	var e Entry
 	d.dict(v, at, func(key string, v value) {
 		switch key {
@@ -159,7 +160,7 @@ func (d *decoder) entry(v value, at string) Entry {
 
 func (d *decoder) settings(v value) Settings {
 	var s Settings
-	const at = "allocator_settings"
+	at := path{list: "allocator_settings", index: -1}
 	d.dict(v, at, func(key string, v value) {
 		switch key {
 		case "PYTORCH_CUDA_ALLOC_CONF":
@@ -174,14 +175,14 @@ func (d *decoder) settings(v value) Settings {
 }
 
 // frames returns a list of frames. The same list of the file becomes the same slice.
-func (d *decoder) frames(v value, at string) []Frame {
+func (d *decoder) frames(v value, at path) []Frame {
 	if v.kind == null || d.err != nil {
 		return nil
 	}
 	if frames, ok := d.stacks[v.ref]; ok && v.kind == array {
 		return frames
 	}
-	frames := decodeList(d, v, at+".frames", 40, func(v value, at string) Frame {
+	frames := decodeList(d, v, at.String()+".frames", 40, func(v value, at path) Frame {
 		var f Frame
 		d.dict(v, at, func(key string, v value) {
 			switch key {
@@ -201,6 +202,19 @@ func (d *decoder) frames(v value, at string) []Frame {
 	return frames
 }
 
+// path names an element of a list, for errors. It becomes a text only there.
+type path struct {
+	list  string
+	index int // -1 where it is no element
+}
+
+func (p path) String() string {
+	if p.index < 0 {
+		return p.list
+	}
+	return fmt.Sprintf("%s[%d]", p.list, p.index)
+}
+
 func (d *decoder) fault(at, format string, args ...any) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: %s: %s", ErrSchema, at, fmt.Sprintf(format, args...))
@@ -217,9 +231,9 @@ func (d *decoder) items(v value, at string) []value {
 }
 
 // dict calls visit for every key of a dict that is a text.
-func (d *decoder) dict(v value, at string, visit func(key string, v value)) {
+func (d *decoder) dict(v value, at path, visit func(key string, v value)) {
 	if v.kind != dict {
-		d.fault(at, "%v, where a dict belongs", v.kind)
+		d.fault(at.String(), "%v, where a dict belongs", v.kind)
 		return
 	}
 	items := d.containers[v.ref]
@@ -230,24 +244,24 @@ func (d *decoder) dict(v value, at string, visit func(key string, v value)) {
 	}
 }
 
-func (d *decoder) number(v value, at, key string) int64 {
+func (d *decoder) number(v value, at path, key string) int64 {
 	if v.kind != integer && v.kind != boolean {
-		d.fault(at+"."+key, "%v, where a number belongs", v.kind)
+		d.fault(at.String()+"."+key, "%v, where a number belongs", v.kind)
 		return 0
 	}
 	return v.bits
 }
 
-func (d *decoder) text(v value, at, key string) string {
+func (d *decoder) text(v value, at path, key string) string {
 	if v.kind != text {
-		d.fault(at+"."+key, "%v, where a text belongs", v.kind)
+		d.fault(at.String()+"."+key, "%v, where a text belongs", v.kind)
 		return ""
 	}
 	return d.texts[v.ref]
 }
 
 // decodeList makes a slice of a list; an element of it takes so many bytes.
-func decodeList[T any](d *decoder, v value, at string, bytes int64, element func(v value, at string) T) []T {
+func decodeList[T any](d *decoder, v value, at string, bytes int64, element func(v value, at path) T) []T {
 	items := d.items(v, at)
 	if err := d.hold(bytes * int64(len(items))); err != nil && d.err == nil {
 		d.err = err
@@ -257,7 +271,7 @@ func decodeList[T any](d *decoder, v value, at string, bytes int64, element func
 	}
 	out := make([]T, len(items))
 	for i, item := range items {
-		if out[i] = element(item, fmt.Sprintf("%s[%d]", at, i)); d.err != nil {
+		if out[i] = element(item, path{at, i}); d.err != nil {
 			return nil
 		}
 	}

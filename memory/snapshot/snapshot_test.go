@@ -2,9 +2,11 @@ package snapshot_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 
@@ -174,6 +176,13 @@ func (w *unwritable) Write(b []byte) (int, error) {
 
 func TestWriteFails(t *testing.T) {
 	require.ErrorIs(t, snapshot.Write(&unwritable{}, small()), io.ErrShortWrite)
+}
+
+func TestReadFails(t *testing.T) {
+	torn := errors.New("the disk is gone")
+	_, err := snapshot.Read(io.MultiReader(bytes.NewReader(written(t, small())[:100]), iotest.ErrReader(torn)), snapshot.Limits{})
+	require.ErrorIs(t, err, torn)
+	require.NotErrorIs(t, err, snapshot.ErrPickle)
 }
 
 // TestHostile reads files that are none.

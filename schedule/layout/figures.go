@@ -45,14 +45,14 @@ func FromFigures(plan *schedule.Plan, figures []Figures) *Templates {
 	for s := range plan.Placement.Stages() {
 		f := &figures[s%len(figures)]
 		frozen := s < len(plan.Frozen) && plan.Frozen[s]
-		t.Shapes[0].Stages = append(t.Shapes[0].Stages, f.template(plan.Placement.First(s), plan.Placement.Last(s), plan.HasBackward(s), frozen))
+		t.Shapes[0].Stages = append(t.Shapes[0].Stages, f.template(plan, s, frozen))
 		t.Facts = append(t.Facts, schedule.Facts{Split: true, Frozen: frozen})
 	}
 	return t
 }
 
 // template returns the template of a stage.
-func (f *Figures) template(first, last, backward, frozen bool) Template {
+func (f *Figures) template(plan *schedule.Plan, stage int, frozen bool) Template {
 	t := Template{Stage: f.Stage}
 	buffer := func(name string, bytes int64, class memory.Class) []Ref {
 		if bytes <= 0 {
@@ -83,17 +83,17 @@ func (f *Figures) template(first, last, backward, frozen bool) Template {
 	}
 	input, weight := buffer("saved for I", f.Input, memory.Saved), buffer("saved for W", f.Weight, memory.Saved)
 	var output, gradient []Ref
-	if !last {
+	if !plan.Placement.Last(stage) {
 		output = buffer("output", f.Output, memory.Activation)
 	}
-	if !first {
+	if !plan.Placement.First(stage) && plan.HasBackward(stage-1) {
 		gradient = buffer("gradient", f.Gradient, memory.ActGrad)
 	}
 	carry := buffer("carried from I to W", f.Carry, memory.Carry)
 	forward, back := buffer("workspace", f.Forward, memory.Workspace), buffer("workspace of the backward", f.Backward, memory.Workspace)
 
 	t.Eval = call(output, forward, nil, output)
-	if !backward {
+	if !plan.HasBackward(stage) {
 		t.Forward = call(join(input, weight, output), forward, join(input, weight), output)
 		return t
 	}

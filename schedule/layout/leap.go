@@ -17,6 +17,7 @@ import (
 type leap struct {
 	before []uint64 // the state after the last repeat; nil at the beginning
 	state  []uint64
+	alive  int    // items after the last repeat
 	sum    uint64 // of the changes of this repeat
 	steady uint64 // of those of each repeat from the lead on
 	cycle  int    // the longest life of this repeat's dead, in repeats
@@ -36,7 +37,9 @@ type way struct{ stay, period, rest int }
 type stretch struct{ lead, cycle, passed, tail int }
 
 // enter begins a segment.
-func (l *leap) enter() { *l = leap{before: l.before[:0], state: l.state[:0], extra: l.extra, ways: l.ways} }
+func (l *leap) enter() {
+	*l = leap{before: l.before[:0], state: l.state[:0], extra: l.extra, ways: l.ways}
+}
 
 // note takes a change into the sum of the repeat, and how long the dead have lived.
 func (l *leap) note(p *player, change int32) {
@@ -75,7 +78,11 @@ func (l *leap) over(p *player, s *schedule.Segment, r int) int {
 		if s.Repeat < 4 {
 			return 0
 		}
-		l.state = p.state(l.state[:0], r*s.Stride)
+		l.state = l.state[:0]
+		if alive := p.alive(); r == 0 || alive == l.alive { // else it cannot be the same
+			l.state = p.state(l.state, r*s.Stride)
+		}
+		l.alive = p.alive()
 		same := len(l.before) > 0 && slices.Equal(l.before, l.state)
 		l.before, l.state = l.state, l.before
 		if !same || p.entriesLeft(s.Stride) < 1 {
@@ -125,6 +132,12 @@ func (p *player) entriesLeft(stride int) int {
 		}
 	}
 	return max(end-p.pulled, 0) / stride
+}
+
+// alive returns how many items there are now.
+func (p *player) alive() int {
+	dead := int(p.count) - len(p.items) // every change that is no birth
+	return len(p.items) - dead
 }
 
 // id names an item by when it was born, counted back from now within a segment, so

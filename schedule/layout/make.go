@@ -164,10 +164,11 @@ func prepare(plan *schedule.Plan, templates *Templates, cfg Config) (*Plan, erro
 func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 	best, err := p.search(ctx, ports, rank)
 	if err != nil {
-		return fmt.Errorf("layout: %w", err)
+		return err
 	}
 	r, played := &p.Ranks[rank], best.played
-	peak := played.peak()
+	r.Segments, r.End = played.segments()
+	peak := played.peak(r.Segments, r.End)
 	r.Certificate = Certificate{
 		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.laid.Height == peak.Bytes || best.untied && best.laid.Optimal,
 		Method: best.laid.Method, Proof: best.laid.Proof, Sizes: "exact", Buffers: best.groups, Peak: peak,
@@ -176,7 +177,6 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 		r.Sizes = fmt.Sprintf("envelope of %d shape classes", p.classes)
 	}
 	r.Problem, r.Offsets = best.problem(best.align), best.laid.Offsets
-	r.Segments, r.End = played.segments()
 	r.Layout = played.layout(r.Segments, r.End, best.group, best.laid.Offsets, best.laid.Height)
 	return nil
 }

@@ -238,7 +238,7 @@ func model(stages, blocks int, width int64, tokens ...int64) *layout.Templates {
 	for i := range stages {
 		params := []layout.Param{{Name: string(rune('a' + i)), Bytes: 4096}}
 		if i == 0 || i == stages-1 {
-			params = append(params, layout.Param{Name: "table", Bytes: 65536})
+			params = append(params, layout.Param{Name: "table", Bytes: 64})
 		}
 		t.Params = append(t.Params, params)
 	}
@@ -268,21 +268,31 @@ func facts(p schedule.Placement, split bool) []schedule.Facts {
 // planned returns the plan of a schedule, ready to be run.
 func planned(t testing.TB, name string, ranks, m int, mode schedule.Mode) *schedule.Plan {
 	t.Helper()
-	s, err := schedule.Find(name)
-	require.NoError(t, err)
-	p, err := s.Place(ranks, ranks*s.PerRank)
-	require.NoError(t, err)
-	slices := 0
-	if name == "seq1f1b" {
-		slices = 2
-	}
-	plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: m, Mode: mode, Slices: slices})
-	require.NoError(t, err)
-	if ranks > 1 {
-		plan, err = schedule.Comms(plan, 1)
-		require.NoError(t, err)
-	}
-	plan, err = schedule.Lifetimes(plan, facts(p, s.Split), 3)
-	require.NoError(t, err)
+	plan, err := tryPlanned(name, ranks, m, mode)
+	require.NoError(t, err, name)
 	return plan
+}
+
+func tryPlanned(name string, ranks, m int, mode schedule.Mode) (*schedule.Plan, error) {
+	s, err := schedule.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	params := schedule.Params{Microbatches: m, Mode: mode}
+	if params.Placement, err = s.Place(ranks, ranks*s.PerRank); err != nil {
+		return nil, err
+	}
+	if name == "seq1f1b" {
+		params.Slices = 2
+	}
+	plan, err := s.Rule(params)
+	if err != nil {
+		return nil, err
+	}
+	if ranks > 1 {
+		if plan, err = schedule.Comms(plan, 1); err != nil {
+			return nil, err
+		}
+	}
+	return schedule.Lifetimes(plan, facts(params.Placement, s.Split), 3)
 }

@@ -11,7 +11,7 @@ import (
 type Peak struct {
 	Bytes   int64
 	Classes memory.ByClass
-	Place   int
+	Place   int     // of the layout
 	Owners  []Owner // the largest first
 }
 
@@ -26,7 +26,7 @@ type Owner struct {
 }
 
 // peak finds the peak of what was played.
-func (p *player) peak() Peak {
+func (p *player) peak(segments []Segment, end int) Peak {
 	var peak Peak
 	var live int64
 	last := 0 // change at the peak
@@ -35,6 +35,11 @@ func (p *player) peak() Peak {
 			live -= p.items[^change].bytes
 		} else if live += p.items[change].bytes; live > peak.Bytes {
 			peak.Bytes, last = live, i
+		}
+	}
+	for _, v := range p.visits {
+		if int(v.since) <= last {
+			peak.Place = place(segments, end, v.at)
 		}
 	}
 	type key struct {

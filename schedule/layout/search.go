@@ -24,7 +24,7 @@ const (
 	defaultWork = 1_200_000
 	// longest is how many repeats a cycle has more than it needs at most, and widest how
 	// many buffers there may be for a longer one to be tried.
-	longest = 12
+	longest = 4
 	widest  = 1 << 14
 )
 
@@ -58,13 +58,13 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		}
 		left -= pieces
 		tried = append(tried, a)
-		if a.met() || a.untied {
+		if a.met() || a.untied || pieces > share {
 			break
 		}
-		if err := a.around(ctx, p.cfg.Search, share); err != nil {
+		if err := a.around(ctx, p.cfg.Search, 2*share); err != nil {
 			return nil, err
 		}
-		left -= share
+		left -= 2 * share
 		if a.met() {
 			break
 		}

@@ -61,6 +61,8 @@ func NewGroup[T any](cfg GroupConfig[T]) (*Group[T], error) {
 		if first := &cfg.Ranks[0]; !slices.Equal(c.Parts, first.Parts) || !slices.Equal(c.Losses, first.Losses) ||
 			!slices.Equal(c.placement().Rank, first.placement().Rank) {
 			faults = append(faults, fmt.Errorf("runner: rank %d has other parts, losses or stages than rank 0", rank))
+		} else if c.Templates != first.Templates || c.Templates != nil && c.LookAhead != first.LookAhead {
+			faults = append(faults, fmt.Errorf("runner: rank %d has other templates or another look-ahead than rank 0: memory is planned for all ranks at once", rank))
 		}
 	}
 	if err := errors.Join(faults...); err != nil {

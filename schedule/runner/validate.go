@@ -39,6 +39,9 @@ func (c *Config[T]) Validate() error {
 	if c.Budget < 0 {
 		f.add("Budget is %d", c.Budget)
 	}
+	if c.Templates != nil {
+		f.join(c.Templates.Validate())
+	}
 	f.join(checkSeeds(c.Losses, c.ScaleExponent))
 	if c.Replicas < 0 || c.Replica < 0 || c.Replica >= max(c.Replicas, 1) {
 		f.add("Replica is %d of %d", c.Replica, c.Replicas)

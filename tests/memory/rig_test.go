@@ -77,22 +77,41 @@ type rig struct {
 // newRig makes the devices, the model on them and the configuration of the ranks.
 func newRig(t testing.TB, s setup, null bool) *rig {
 	t.Helper()
-	found, placement, err := s.placement()
-	require.NoError(t, err)
+	if !null {
+		return newRigOn(t, s, func(host *kernels.Host) kernels.Compute { return host })
+	}
+	var nulls []*kernels.Null
+	r := newRigOn(t, s, func(host *kernels.Host) kernels.Compute {
+		dev := kernels.NewNull(host)
+		t.Cleanup(func() { require.NoError(t, dev.Close()) })
+		nulls = append(nulls, dev)
+		return dev
+	})
+	r.nulls = nulls
+	return r
+}
+
+// newRigOn is newRig with a device of the caller's over each host.
+func newRigOn(t testing.TB, s setup, over func(*kernels.Host) kernels.Compute) *rig {
+	t.Helper()
 	r := &rig{setup: s}
 	for range s.ranks {
 		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 256 << 20})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, host.Close()) })
 		r.hosts = append(r.hosts, host)
-		r.devs = append(r.devs, host)
-		if null {
-			dev := kernels.NewNull(host)
-			t.Cleanup(func() { require.NoError(t, dev.Close()) })
-			r.nulls = append(r.nulls, dev)
-			r.devs[len(r.devs)-1] = dev
-		}
+		r.devs = append(r.devs, over(host))
 	}
+	r.build(t)
+	return r
+}
+
+// build makes the model on the devices, and the configuration of the ranks.
+func (r *rig) build(t testing.TB) {
+	t.Helper()
+	s := r.setup
+	found, placement, err := s.placement()
+	require.NoError(t, err)
 	places := make([][]kernels.Compute, max(placement.Copies, 1))
 	for stage, rank := range placement.Rank {
 		copied := stage / placement.Depth()
@@ -121,7 +140,6 @@ func newRig(t testing.TB, s setup, null bool) *rig {
 			Seed:   7, LookAhead: s.lookAhead,
 		})
 	}
-	return r
 }
 
 // plain is a stage that does not split its backward.

@@ -1,0 +1,92 @@
+package layout_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// TestBudget refuses a plan that does not fit, names the owners at its peak, and says
+// what would fit.
+func TestBudget(t *testing.T) {
+	templates := model(4, 1, 16, 8, 2)
+	params := schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 20}
+	ready := func(plan *schedule.Plan) (*schedule.Plan, error) {
+		plan, err := schedule.Comms(plan, 1)
+		if err != nil {
+			return nil, err
+		}
+		return schedule.Lifetimes(plan, facts(params.Placement, false), 3)
+	}
+	plan, err := schedule.OneFOneB(params)
+	require.NoError(t, err)
+	plan, err = ready(plan)
+	require.NoError(t, err)
+	needs := laid(t, plan, templates, layout.Config{Search: quick}).Height()
+
+	cfg := layout.Config{Search: quick, Budget: needs}
+	cfg.Instead = layout.Alternatives(schedule.OneFOneB, params, templates, ready)
+	laid(t, plan, templates, cfg)
+
+	cfg.Budget = needs * 6 / 10
+	_, err = layout.Make(context.Background(), plan, templates, cfg)
+	require.ErrorIs(t, err, layout.ErrBudget)
+	require.ErrorContains(t, err, "rank 0 needs")
+	require.ErrorContains(t, err, "stage 0 (blocks): up (saved)")
+	require.ErrorContains(t, err, "of 4 microbatches (0 to 3)")
+	require.ErrorContains(t, err, "what would fit: depth-first with at most 2 in flight on a rank (cap 2)")
+	require.ErrorContains(t, err, "smaller microbatches")
+
+	cfg.Budget = 100
+	_, err = layout.Make(context.Background(), plan, templates, cfg)
+	require.ErrorContains(t, err, "nothing that was tried fits; the least is")
+}
+
+// TestFigures plans from figures, and agrees with the simulator about the peak where
+// nothing but what is saved has bytes.
+func TestFigures(t *testing.T) {
+	costs := &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1, Saved: 1024, FreedByI: 256, Carry: 128}}}
+	for _, name := range []string{"1f1b", "zb-h2", "zb-v", "interleaved"} {
+		s, err := schedule.Find(name)
+		require.NoError(t, err)
+		p, err := s.Place(3, 3*s.PerRank)
+		require.NoError(t, err)
+		plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: 12})
+		require.NoError(t, err)
+		plan, err = schedule.Comms(plan, 1)
+		require.NoError(t, err)
+		templates := layout.FromFigures(plan, layout.FromCosts(plan, costs))
+		plan, err = schedule.Lifetimes(plan, templates.Facts, 0)
+		require.NoError(t, err)
+		report, err := schedule.Simulate(plan, costs, 1)
+		require.NoError(t, err)
+		made := laid(t, plan, templates, layout.Config{Search: quick})
+		for rank, r := range made.Ranks {
+			requireLayout(t, made, rank, name)
+			require.Equal(t, report.Ranks[rank].Peak, r.Bound, "%s rank %d", name, rank)
+		}
+	}
+}
+
+// TestFrozenFigures ends what a frozen stage keeps with its I, and keeps nothing before
+// the first stage that trains.
+func TestFrozenFigures(t *testing.T) {
+	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 6, Frozen: []bool{true, false, true}})
+	require.NoError(t, err)
+	plan, err = schedule.Comms(plan, 1)
+	require.NoError(t, err)
+	figures := []layout.Figures{{Stage: "stage", Output: 64, Gradient: 64, Input: 100, Weight: 200, Carry: 50, Forward: 30, Backward: 40}}
+	templates := layout.FromFigures(plan, figures)
+	require.NoError(t, templates.Validate())
+	plan, err = schedule.Lifetimes(plan, templates.Facts, 0)
+	require.NoError(t, err)
+	made := laid(t, plan, templates, layout.Config{Search: quick})
+	for rank := range made.Ranks {
+		requireLayout(t, made, rank, "frozen")
+	}
+	require.Less(t, made.Ranks[0].Bound, made.Ranks[1].Bound)
+}

@@ -1,0 +1,253 @@
+package layout_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// quick is enough search for a test of what a layout is, rather than of how low.
+var quick = placement.Options{Nodes: 4000}
+
+func laid(t testing.TB, plan *schedule.Plan, templates *layout.Templates, cfg layout.Config) *layout.Plan {
+	t.Helper()
+	made, err := layout.Make(context.Background(), plan, templates, cfg)
+	require.NoError(t, err, plan.Name)
+	return made
+}
+
+// TestEverySchedule lays out every schedule and holds the layout against the whole
+// program: at every birth the offset and the size that the layout has there, the sum of
+// the marks of what is alive, the levels of the place, and no byte used twice.
+func TestEverySchedule(t *testing.T) {
+	for _, s := range schedule.Schedules() {
+		for _, ranks := range []int{1, 2, 4} {
+			for _, m := range []int{ranks, 9, 40} {
+				name := fmt.Sprintf("%s P=%d M=%d", s.Name, ranks, m)
+				if s.Name == "dualpipe" && (ranks < 2 || m%2 == 1) {
+					continue
+				}
+				plan, err := tryPlanned(s.Name, ranks, m, schedule.Training)
+				if err != nil {
+					continue // the schedule does not run so few
+				}
+				templates := model(plan.Placement.Depth(), 1, 16, 5)
+				made := laid(t, plan, templates, layout.Config{LookAhead: m % 3, Search: quick})
+				for rank := range made.Ranks {
+					requireLayout(t, made, rank, name)
+					requireBound(t, plan, templates, made, rank, m%3, name)
+				}
+			}
+		}
+	}
+}
+
+// requireLayout replays the whole program of a rank on its layout.
+func requireLayout(t testing.TB, made *layout.Plan, rank int, name string) {
+	t.Helper()
+	r := &made.Ranks[rank]
+	l := r.Layout
+	require.Len(t, l.Places, r.End+2, name)
+	require.Len(t, l.Levels, r.End+1, name)
+	var problem placement.Problem
+	var offsets []int64
+	var live int64
+	var marks uint64
+	at, taken := -1, 0
+	level := memory.Level{}
+	levels := func() {
+		if at >= 0 {
+			level.Live = live
+			require.Equal(t, l.Levels[at], level, "%s rank %d place %d", name, rank, at)
+		}
+	}
+	time := int64(0)
+	for c := range made.All(rank) {
+		if c.Place != at {
+			levels()
+			at, taken, level = c.Place, 0, memory.Level{Peak: live}
+		}
+		if !c.Alloc {
+			live -= c.Bytes
+			marks -= memory.Mark(offsets[c.Serial], c.Bytes)
+			problem.Buffers[c.Serial].Upper = time
+		} else {
+			births := l.Births[l.Places[at]:l.Places[at+1]]
+			if taken >= len(births) { // the same place once more
+				taken = 0
+			}
+			b := births[taken]
+			taken++
+			require.Equal(t, memory.Birth{Offset: c.Offset, Bytes: c.Bytes, Live: marks, Class: c.Class, AtMost: b.AtMost}, b, "%s rank %d place %d birth %d", name, rank, at, taken-1)
+			live += c.Bytes
+			marks += memory.Mark(c.Offset, c.Bytes)
+			level.Peak = max(level.Peak, live)
+			require.Equal(t, len(offsets), c.Serial)
+			offsets = append(offsets, c.Offset)
+			problem.Buffers = append(problem.Buffers, placement.Buffer{Lower: time, Size: c.Bytes, Align: 4})
+		}
+		time++
+	}
+	require.Zero(t, live, name)
+	if len(offsets) == 0 {
+		return
+	}
+	height, err := placement.Check(&problem, offsets)
+	require.NoError(t, err, "%s rank %d", name, rank)
+	require.Equal(t, r.Height, height, "%s rank %d", name, rank)
+	require.Equal(t, r.Bound, problem.Bound(), "%s rank %d: the bound is that of the whole program", name, rank)
+	require.Equal(t, r.Height == r.Bound, r.Gap() == 0)
+}
+
+// TestPlacesOfRepeats counts places as a runner does: by segment, repeat and action.
+func TestPlacesOfRepeats(t *testing.T) {
+	for _, s := range schedule.Schedules() {
+		plan := planned(t, s.Name, 4, 24, schedule.Training)
+		made := laid(t, plan, model(plan.Placement.Depth(), 1, 16, 4), layout.Config{Search: quick})
+		for rank := range made.Ranks {
+			r := &made.Ranks[rank]
+			require.Len(t, r.Segments, len(plan.Programs[rank]))
+			seen := map[int]bool{}
+			for i, segment := range plan.Programs[rank] {
+				for repeat := range segment.Repeat {
+					base := r.Segments[i].Base(repeat)
+					require.GreaterOrEqual(t, base, 0)
+					for k := range segment.Body {
+						require.Less(t, base+k, r.End)
+						seen[base+k] = true
+					}
+				}
+			}
+			require.Len(t, seen, r.End, "%s rank %d: every place is come to", s.Name, rank)
+		}
+	}
+}
+
+// TestForwardOnly lays out evaluations.
+func TestForwardOnly(t *testing.T) {
+	for _, s := range schedule.Schedules() {
+		plan := planned(t, s.Name, 2, 12, schedule.ForwardOnly)
+		made := laid(t, plan, model(plan.Placement.Depth(), 1, 16, 4), layout.Config{Search: quick})
+		for rank := range made.Ranks {
+			requireLayout(t, made, rank, s.Name)
+		}
+	}
+}
+
+// TestReservedIsPeak holds the gap of schedules whose layouts are as low as can be.
+func TestReservedIsPeak(t *testing.T) {
+	for _, name := range []string{"gpipe", "1f1b", "depth-first", "breadth-first", "v-half", "dualpipe"} {
+		plan := planned(t, name, 2, 8, schedule.Training)
+		made := laid(t, plan, model(plan.Placement.Depth(), 1, 48, 32), layout.Config{})
+		for rank, r := range made.Ranks {
+			require.Equal(t, r.Bound, r.Height, "%s rank %d: %s", name, rank, r.Method)
+			require.True(t, r.Optimal)
+		}
+	}
+}
+
+// TestSameLayoutAgain lays out the same plan twice.
+func TestSameLayoutAgain(t *testing.T) {
+	plan := planned(t, "zb-h2", 4, 50, schedule.Training)
+	templates := model(4, 1, 16, 7)
+	first := laid(t, plan, templates, layout.Config{Search: quick})
+	again := laid(t, plan, templates, layout.Config{Search: quick})
+	for rank := range first.Ranks {
+		require.Equal(t, first.Ranks[rank].Layout, again.Ranks[rank].Layout)
+		require.Equal(t, first.Ranks[rank].Certificate, again.Ranks[rank].Certificate)
+	}
+}
+
+// TestWorkIsIndependentOfMicrobatches compares a thousand microbatches with a million:
+// as many buffers and births, and the same height.
+func TestWorkIsIndependentOfMicrobatches(t *testing.T) {
+	for _, name := range []string{"1f1b", "zb-h1", "interleaved", "zb-v", "seq1f1b"} {
+		var before []layout.Rank
+		for _, m := range []int{1000, 1_000_000} {
+			plan := planned(t, name, 2, m, schedule.Training)
+			made := laid(t, plan, model(plan.Placement.Depth(), 1, 16, 4), layout.Config{Search: quick})
+			for rank, r := range made.Ranks {
+				require.Less(t, len(r.Layout.Births), 20_000, name)
+				if before != nil {
+					require.Equal(t, before[rank].Bound, r.Bound, name)
+					require.InDelta(t, len(before[rank].Layout.Births), len(r.Layout.Births), 3000, name)
+				}
+			}
+			before = made.Ranks
+		}
+	}
+}
+
+// TestTooMuchAtOnce wants an error where what is kept grows with microbatches.
+func TestTooMuchAtOnce(t *testing.T) {
+	plan := planned(t, "gpipe", 2, 100_000, schedule.Training)
+	_, err := layout.Make(context.Background(), plan, model(2, 1, 16, 4), layout.Config{Search: quick})
+	require.ErrorIs(t, err, layout.ErrTooLong)
+	require.ErrorContains(t, err, "1f1b")
+}
+
+// TestShapesBeforehand tells every microbatch's class.
+func TestShapesBeforehand(t *testing.T) {
+	plan := planned(t, "1f1b", 2, 30, schedule.Training)
+	templates := model(2, 1, 16, 3, 8, 5)
+	shapes := make([]int, 30)
+	for m := range shapes {
+		shapes[m] = m * m % 7 % 3
+	}
+	made := laid(t, plan, templates, layout.Config{Shapes: shapes})
+	for rank := range made.Ranks {
+		requireLayout(t, made, rank, "shapes")
+		require.Less(t, made.Ranks[rank].Gap(), 0.05)
+		require.Equal(t, "exact", made.Ranks[rank].Sizes)
+	}
+	sizes := map[int64]bool{}
+	for c := range made.All(0) {
+		sizes[c.Bytes] = true
+	}
+	require.Contains(t, sizes, int64(4*3))
+	require.Contains(t, sizes, int64(4*8))
+}
+
+// TestEnvelope plans for any class: every buffer is as large as the largest.
+func TestEnvelope(t *testing.T) {
+	plan := planned(t, "1f1b", 2, 30, schedule.Training)
+	made := laid(t, plan, model(2, 1, 16, 3, 8, 5), layout.Config{Envelope: true, Search: quick})
+	largest := laid(t, plan, model(2, 1, 16, 8), layout.Config{Search: quick})
+	for rank := range made.Ranks {
+		r := &made.Ranks[rank]
+		requireLayout(t, made, rank, "envelope")
+		require.Equal(t, "envelope of 3 shape classes", r.Sizes)
+		require.Equal(t, largest.Ranks[rank].Bound, r.Bound)
+		require.True(t, r.Layout.Births[0].AtMost)
+	}
+}
+
+// TestEnvelopeNeedsOneStructure refuses classes that differ in what they allocate.
+func TestEnvelopeNeedsOneStructure(t *testing.T) {
+	plan := planned(t, "1f1b", 2, 4, schedule.Training)
+	templates := model(2, 1, 16, 3)
+	templates.Shapes = append(templates.Shapes, model(2, 2, 16, 3).Shapes...)
+	_, err := layout.Make(context.Background(), plan, templates, layout.Config{Envelope: true})
+	require.ErrorIs(t, err, layout.ErrTemplates)
+	require.ErrorContains(t, err, "more than sizes")
+}
+
+// TestConfig wants every fault of a configuration.
+func TestConfig(t *testing.T) {
+	plan := planned(t, "1f1b", 2, 4, schedule.Training)
+	_, err := layout.Make(context.Background(), plan, model(3, 1, 16, 3), layout.Config{LookAhead: -1, Budget: -1, Shapes: []int{9}, Envelope: true})
+	for _, text := range []string{"templates of 3 stages for a plan of 2", "LookAhead is -1", "Budget is -1", "give one of the two", "shapes of 1 microbatches of 4", "class 9 of 1"} {
+		require.ErrorContains(t, err, text)
+	}
+	bare := *plan
+	bare.Parts = nil
+	_, err = layout.Make(context.Background(), &bare, model(2, 1, 16, 3), layout.Config{})
+	require.ErrorContains(t, err, "schedule.Lifetimes")
+}

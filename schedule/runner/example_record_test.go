@@ -1,0 +1,97 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// The stages are recorded on Null devices; with the templates every step is laid out
+// before it begins.
+func ExampleRecord() {
+	host, err := kernels.NewHost(kernels.HostConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer host.Close()
+	null := kernels.NewNull(host)
+	defer null.Close()
+
+	configure := func(dev kernels.Compute) (cfg runner.Config[kernels.Buffer], source runner.Source[kernels.Buffer], err error) {
+		model, err := transformer.New(dev, transformer.Config{Vocabulary: 16, Width: 16, Layers: 2, Heads: 2, Context: 32, Seed: 1}, 4)
+		if err != nil {
+			return cfg, nil, err
+		}
+		cfg = runner.Config[kernels.Buffer]{
+			Stages: model.Stages(), Space: dev, Gradients: dev, Parts: transformer.Parts,
+			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		}
+		return cfg, runner.SourceFunc[kernels.Buffer](func(_ context.Context, e *batchctx.Entry[kernels.Buffer]) error {
+			for part, t := range []kernels.DType{kernels.Int32, kernels.Int32, kernels.Float32} {
+				b, err := dev.Alloc(memory.Entry, t, 32)
+				if err == nil && t == kernels.Int32 {
+					err = dev.WriteInt32(b, make([]int32, 32))
+				} else if err == nil {
+					err = dev.WriteFloat32(b, make([]float32, 32))
+				}
+				if err == nil {
+					err = e.Put(part, b)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}), nil
+	}
+	dry, shape, err := configure(null)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	templates, err := runner.Record(context.Background(), runner.GroupConfig[kernels.Buffer]{Ranks: []runner.Config[kernels.Buffer]{dry}},
+		runner.Shape[kernels.Buffer]{Name: "32 tokens", Sources: []runner.Source[kernels.Buffer]{shape}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	cfg, source, err := configure(host)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cfg.Templates = templates
+	r, err := runner.New(cfg)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	plan, err := r.Prepare(context.Background(), 1000, source)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	rank := &plan.Ranks[0]
+	fmt.Println("gap:", rank.Gap())
+
+	before := host.Live()
+	result, err := r.Step(context.Background(), 1000, source)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("planned:", result.Planned)
+	fmt.Println("peak as planned:", result.Peak-before == rank.Bound)
+	// Output:
+	// gap: 0
+	// planned: true
+	// peak as planned: true
+}

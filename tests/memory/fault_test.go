@@ -1,0 +1,98 @@
+package memory_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+var errRefused = errors.New("refused")
+
+// failing is a host whose nth allocation fails; 0 is none.
+type failing struct {
+	*kernels.Host
+	nth, count int
+}
+
+func (f *failing) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
+	if f.count++; f.count == f.nth {
+		return kernels.Buffer{}, fmt.Errorf("allocation %d: %w", f.count, errRefused)
+	}
+	return f.Host.Alloc(class, t, n)
+}
+
+// Whichever allocation of a planned step fails, nothing is lost and the next step works,
+// with the same numbers.
+func TestNthAllocationFails(t *testing.T) {
+	s := setup{schedule: "zb-v", ranks: 1, stages: 2, model: tiny}
+	templates := record(t, s, 5)
+	var dev *failing
+	r := newRigOn(t, s, func(host *kernels.Host) kernels.Compute {
+		dev = &failing{Host: host}
+		return dev
+	})
+	group := r.group(t, templates)
+	const m = 3
+	dev.count = 0
+	want, err := group.Step(t.Context(), m, r.sources(fixed(5)))
+	require.NoError(t, err)
+	for n, all := 1, dev.count; n <= all; n++ {
+		dev.nth, dev.count = n, 0
+		_, err := group.Step(t.Context(), m, r.sources(fixed(5)))
+		require.ErrorIs(t, err, errRefused, "allocation %d of %d", n, all)
+		require.Equal(t, resident(dev), dev.Live(), "allocation %d of %d", n, all)
+		if n%7 == 0 {
+			dev.nth = 0
+			got, err := group.Step(t.Context(), m, r.sources(fixed(5)))
+			require.NoError(t, err)
+			require.Equal(t, want.Losses[0].Sum, got.Losses[0].Sum)
+			require.Equal(t, want.Ranks[0].Peak, got.Ranks[0].Peak)
+		}
+	}
+}
+
+// refusing supplies pages, but for one call.
+type refusing struct {
+	memory.Pager
+	left int // calls until the one that fails
+}
+
+func (p *refusing) Populate(mem []byte) error {
+	if p.left--; p.left == 0 {
+		return errRefused
+	}
+	return p.Pager.Populate(mem)
+}
+
+// Where the system does not supply the pages of a step, the step ends with ErrOutOfMemory
+// before its first action on that rank, and the next one works.
+func TestPagesAreRefused(t *testing.T) {
+	s := setup{schedule: "1f1b", ranks: 2, stages: 2, model: tiny, capacity: 1}
+	templates := record(t, s, 5)
+	pager, ranks := &refusing{Pager: memory.System{}}, 0
+	r := newRigOn(t, s, func(host *kernels.Host) kernels.Compute {
+		if ranks++; ranks == 1 {
+			return host
+		}
+		paged, err := kernels.NewHost(kernels.HostConfig{Capacity: 256 << 20, Pages: pager})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, paged.Close()) })
+		return paged
+	})
+	pager.left = 1
+	group := r.group(t, templates)
+	_, err := group.Step(t.Context(), 4, r.sources(fixed(5)))
+	require.ErrorIs(t, err, memory.ErrOutOfMemory)
+	require.ErrorIs(t, err, errRefused)
+	require.ErrorContains(t, err, "rank 1")
+	for _, dev := range r.devs {
+		require.Equal(t, resident(dev), dev.Live(), "nothing is lost")
+	}
+	_, err = group.Step(t.Context(), 4, r.sources(fixed(5)))
+	require.NoError(t, err, "the next step works")
+}

@@ -1,0 +1,42 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// BenchmarkPrepare measures how long a step of the model of examples/train takes to be
+// planned, and what is left above the bound.
+func BenchmarkPrepare(b *testing.B) {
+	model := transformer.Config{Vocabulary: 256, Width: 48, Layers: 2, Heads: 4, Context: 32, Seed: 1, Untied: true}
+	for _, s := range []setup{
+		{schedule: "depth-first", ranks: 1, stages: 4, model: model},
+		{schedule: "1f1b", ranks: 4, stages: 4, model: model, capacity: 1},
+		{schedule: "zb-v", ranks: 4, stages: 8, model: model, capacity: 1},
+		{schedule: "gpipe", ranks: 4, stages: 4, model: model, capacity: 1},
+	} {
+		b.Run(s.String(), func(b *testing.B) {
+			templates := record(b, s, 1, 32)
+			r := newRig(b, s, true)
+			var gap float64
+			for b.Loop() {
+				cfg := r.cfg
+				for rank := range cfg.Ranks {
+					cfg.Ranks[rank].Templates = templates
+				}
+				group, err := runner.NewGroup(cfg)
+				require.NoError(b, err)
+				plan, err := group.Prepare(b.Context(), 64, nil)
+				require.NoError(b, err)
+				for i := range plan.Ranks {
+					gap = max(gap, plan.Ranks[i].Gap())
+				}
+			}
+			b.ReportMetric(100*gap, "%gap")
+		})
+	}
+}
