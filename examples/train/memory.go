@@ -16,8 +16,8 @@ import (
 )
 
 // template finds out what the stages allocate: in a dry run of the same model on Null
-// devices, for the longest and for the shortest microbatch that there can be. Sizes in
-// between lie between.
+// devices, for the longest and for the shortest microbatch that there can be, and
+// for one half as long. Sizes in between lie between.
 func (t *trainer) template(ctx context.Context, cfg runner.GroupConfig[kernels.Buffer]) (templates *layout.Templates, err error) {
 	nulls, devs := make([]*kernels.Null, len(t.devs)), make([]kernels.Compute, len(t.devs))
 	for rank, dev := range t.devs {
@@ -37,7 +37,8 @@ func (t *trainer) template(ctx context.Context, cfg runner.GroupConfig[kernels.B
 		c := &cfg.Ranks[rank]
 		c.Stages, c.Space, c.Gradients, c.Hooks = model.Stages(), devs[rank], devs[rank], runner.Hooks{}
 	}
-	return runner.Record(ctx, cfg, t.shape(devs, "longest", t.opts.sequence), t.shape(devs, "shortest", 1))
+	return runner.Record(ctx, cfg,
+		t.shape(devs, "longest", t.opts.sequence), t.shape(devs, "half as long", (t.opts.sequence+1)/2), t.shape(devs, "shortest", 1))
 }
 
 // shape is microbatches of a length.

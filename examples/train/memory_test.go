@@ -37,7 +37,7 @@ func TestMemoryIsPlanned(t *testing.T) {
 func TestLogHasThePlan(t *testing.T) {
 	status, folder, stdout, stderr := runTiny(t, "-data", sentence(t))
 	require.Zero(t, status, stderr)
-	require.Contains(t, stdout, "envelope of 2 shape classes")
+	require.Contains(t, stdout, "envelope of 3 shape classes")
 	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
 	require.NoError(t, err)
 	defer log.Close()
@@ -59,8 +59,8 @@ func TestBudget(t *testing.T) {
 	require.Contains(t, stderr, "layout: ")
 	require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 	require.NoDirExists(t, folder)
-	summaryOf(t, "-data", text, "-budget", "1000000")
-	require.Less(t, bound, int64(1000000))
+	summaryOf(t, "-data", text, "-budget", "1MiB")
+	require.Less(t, bound, int64(1<<20))
 }
 
 func TestEmitTemplates(t *testing.T) {
@@ -73,7 +73,7 @@ func TestEmitTemplates(t *testing.T) {
 	defer file.Close()
 	templates, err := layout.Read(file)
 	require.NoError(t, err)
-	require.Len(t, templates.Shapes, 2)
+	require.Len(t, templates.Shapes, 3)
 	require.Len(t, templates.Shapes[0].Stages, 4)
 
 	require.Equal(t, exitError, run(t.Context(), append(flags, "-unplanned"), &out, &errs))

@@ -106,7 +106,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.json, "json", o.json, "`file` for a summary in JSON; - is standard output")
 	f.StringVar(&o.costs, "costs", o.costs, "`file` of costs, to simulate a step and show it beside the measured one")
 	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure what the stages cost, write it to a `file` for weir sim and weir choose, and end")
-	f.Int64Var(&o.budget, "budget", o.budget, "most `bytes` that a step may need on a rank beside the model; 0 for any: a step that needs more is refused before it begins")
+	f.Var((*bytesValue)(&o.budget), "budget", "most `bytes` that a step may need on a rank beside the model; such as 64MiB; 0 for any: a step that needs more is refused before it begins")
 	f.BoolVar(&o.unplanned, "unplanned", o.unplanned, "do not plan the memory of a step: allocate as it comes")
 	f.StringVar(&o.emitTemplates, "emit-templates", o.emitTemplates, "write what the stages allocate to a `file` for weir mem plan, and end")
 	return f

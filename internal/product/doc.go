@@ -16,7 +16,7 @@
 // The blocks follow Goto and van de Geijn, Anatomy of High-Performance Matrix
 // Multiplication (2008), with the roles of A and B turned: a block of B lies packed
 // in the second-level cache, a tile of a few rows of A in the first, and the tile
-// sweeps over the block (see sweepArgs). Few rows of A and a transposed B change
-// places (see turned). Edges are tiles with fewer rows, for which
-// there is code of their own, and masks for columns that do not exist.
+// sweeps over the block (see sweepArgs). With few rows of A a copy of B costs more than
+// it saves: see turned and streamed. Edges are tiles with fewer rows, for which there is
+// code of their own, and masks for columns that do not exist.
 package product

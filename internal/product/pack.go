@@ -20,7 +20,12 @@ type tile struct {
 type block struct {
 	data         []float32
 	depth, panel int
-	ahead        []float32 // what is read after the block, to be fetched early; nil: the sweep fetches its own next panel
+	packed       bool
+
+	// What the sweep fetches early: two cache lines at each l of each panel, from
+	// number p·aheadPanel + l·aheadStep on. nil: its own next panel, unless packed.
+	ahead                 []float32
+	aheadStep, aheadPanel int
 }
 
 // directWidth is the number of columns of C up to which a tile of A is read where
@@ -67,7 +72,7 @@ func (p *Product) block(b Matrix, depth, width int, pack bool) block {
 			p.spread(p.b[l*panel:], panel*depth, b.Data[l*b.Stride:][:width], b.Stride, panel)
 		}
 	}
-	return block{data: p.b, depth: panel, panel: panel * depth}
+	return block{data: p.b, depth: panel, panel: panel * depth, packed: true}
 }
 
 // gather packs a block of a matrix that is stored transposed: 8 columns at a time,

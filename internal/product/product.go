@@ -94,6 +94,10 @@ func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, ac
 		return
 	}
 	pack := p.packs(m, n, k, b)
+	if !pack && p.streams(m, n, b) {
+		p.streamed(m, n, k, a, b, c, stride, accumulate)
+		return
+	}
 	for j0 := 0; j0 < n; {
 		width := share(n-j0, maxWidth, shape.panel)
 		for k0 := 0; k0 < k; {

@@ -149,7 +149,7 @@ func TestEveryElementIsOneChain(t *testing.T) {
 				sameBits(t, q.want(add), q.run(p), q)
 			}
 			for form := range 8 {
-				for _, s := range [][3]int{{15, 400, 20}, {100, 130, 390}, {3, 1000, 9}, {31, 33, 800}, {200, 5, 3}, {33, 7, 130}, {77, 17, 200}, {90, 3, 2100}} {
+				for _, s := range [][3]int{{15, 400, 20}, {100, 130, 390}, {3, 1000, 9}, {31, 33, 800}, {200, 5, 3}, {33, 7, 130}, {77, 17, 200}, {90, 3, 2100}, {40, 70, 140}, {29, 1050, 70}} {
 					q := draw(rng, s[0], s[1], s[2], form, form)
 					sameBits(t, q.want(add), q.run(p), q)
 				}

@@ -14,6 +14,6 @@ type sweepArgs struct {
 	dRow           int
 	depth, cols    int // at least 1
 
-	ahead                 uintptr // two cache lines to fetch meanwhile are at ahead + p·aheadPanel + l·aheadStep
+	ahead                 uintptr // two cache lines to fetch meanwhile are at ahead + p·aheadPanel + l·aheadStep, none where aheadStep is 0
 	aheadStep, aheadPanel int
 }

@@ -13,7 +13,7 @@
 //	64 d   72 dRow               as c: what the sums begin with; none where d is 0
 //	80 depth                     the number of l, at least 1
 //	88 cols                      the number of columns, at least 1
-//	96 ahead 104 aheadStep 112 aheadPanel  what to fetch at l, two lines: ahead + p·aheadPanel + l·aheadStep
+//	96 ahead 104 aheadStep 112 aheadPanel  what to fetch at l, two lines: ahead + p·aheadPanel + l·aheadStep; nothing where aheadStep is 0
 //
 // Registers of a panel:
 //
@@ -33,8 +33,8 @@
 // FMAs, so that loads do not bound. The step fetches row l+8 of B: where B is not
 // packed its rows lie pages apart, and the processor does not look ahead by itself.
 // With more than 4 rows it fetches two lines ahead as well, into the second-level
-// cache: mostly of the next panel of B, so that memory is read meanwhile. The panel
-// fetches the rows of the next panel of C.
+// cache: of the next panel of B or of what the call says, so that memory is read
+// meanwhile. The panel fetches the rows of the next panel of C.
 
 #define MUL2(from, x, y) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x; VFMADD231PS Z29, Z30, y
 #define MUL1(from, x) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x
@@ -207,6 +207,8 @@ load2: \
 ahead: \
 	MOVQ 96(DI), R14; \
 	MOVQ 104(DI), R15; \
+	TESTQ R15, R15; \
+	JEQ  quiet2; \
 loop2: \
 	AHEADS; \
 	PREFETCHT0 (SI)(R12*8); \
@@ -220,6 +222,19 @@ loop2: \
 	ADDQ R11, BX; \
 	DECQ CX; \
 	JNZ  loop2; \
+	JMP  save2; \
+quiet2: \
+	PREFETCHT0 (SI)(R12*8); \
+	PREFETCHT0 64(SI)(R12*8); \
+	VMOVUPS (SI), Z28; \
+	VMOVUPS.Z 64(SI), K1, Z29; \
+	ADDQ R12, SI; \
+	MULS2; \
+	ADDQ R11, AX; \
+	ADDQ R11, BX; \
+	DECQ CX; \
+	JNZ  quiet2; \
+save2: \
 	MOVQ 48(DI), DX; \
 	MOVQ 56(DI), R13; \
 	SAVES2; \

@@ -4,9 +4,6 @@ package product
 
 import "unsafe"
 
-// cacheLine is in bytes.
-const cacheLine = 64
-
 // sweep adds the product of a tile and a block to rows×width elements of c, or
 // writes it where add is not set.
 func (p *Product) sweep(rows, depth, width int, a tile, b block, c []float32, stride int, add bool) {
@@ -19,10 +16,12 @@ func (p *Product) sweep(rows, depth, width int, a tile, b block, c []float32, st
 		a: &a.data[0], aRow: 4 * a.row, aDepth: 4 * a.depth,
 		b: &b.data[0], bDepth: 4 * b.depth, bPanel: 4 * b.panel,
 		c: &c[0], cRow: 4 * stride, depth: depth, cols: width,
-		ahead: address(&b.data[0]) + uintptr(4*b.panel), aheadStep: 4 * b.depth, aheadPanel: 4 * b.panel,
 	}
-	if b.ahead != nil {
-		s.ahead, s.aheadStep, s.aheadPanel = address(&b.ahead[0]), cacheLine, 0
+	switch {
+	case b.ahead != nil:
+		s.ahead, s.aheadStep, s.aheadPanel = address(&b.ahead[0]), 4*b.aheadStep, 4*b.aheadPanel
+	case !b.packed:
+		s.ahead, s.aheadStep, s.aheadPanel = s.next(), s.bDepth, s.bPanel
 	}
 	if add {
 		s.d, s.dRow = s.c, s.cRow
@@ -204,6 +203,9 @@ func spread16(dst *float32, dstPanel int, src *float32, panels, ahead int)
 
 //go:noescape
 func spread32(dst *float32, dstPanel int, src *float32, panels, ahead int)
+
+// next returns where the second panel of B is, if there is one.
+func (s *sweepArgs) next() uintptr { return address(s.b) + uintptr(s.bPanel) }
 
 // address returns where x is, for what may lie outside of all memory.
 func address(x *float32) uintptr { return uintptr(unsafe.Pointer(x)) }

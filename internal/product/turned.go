@@ -21,6 +21,9 @@ func (p *Product) turned(m, n, k int, a, b Matrix, c []float32, stride int, accu
 	for k0 := 0; k0 < k; {
 		depth := share(k-k0, most, 8)
 		block := p.block(a.From(k0, 0), depth, m, true)
+		steps := (m + shape.panel/2 - 1) / shape.panel * depth // of panels that fetch: more than half of one
+		block.aheadStep = (shape.rows*b.Stride + steps - 1) / steps
+		block.aheadPanel = block.aheadStep * depth
 		add := accumulate || k0 > 0
 		for j0 := 0; j0 < n; {
 			rows := share(n-j0, shape.rows, 1)

@@ -1,6 +1,9 @@
 package placement
 
-import "math"
+import (
+	"context"
+	"math"
+)
 
 // noLimit is the end of free bytes that have nothing above them.
 const noLimit = math.MaxInt64
@@ -14,8 +17,8 @@ const (
 )
 
 // place lays out buffers one after the other, each at the hole that fit says, around
-// those that are fixed. It returns the height.
-func (g *grid) place(o *occupied, order []int32, how fit, offsets []int64) (height int64) {
+// those that are fixed. It returns the height: noLimit where ctx ended before that.
+func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, offsets []int64) (height int64) {
 	o.clear()
 	for i, at := range g.fixed {
 		if at >= 0 {
@@ -24,7 +27,10 @@ func (g *grid) place(o *occupied, order []int32, how fit, offsets []int64) (heig
 			height = max(height, at+g.size(int32(i)))
 		}
 	}
-	for _, i := range order {
+	for k, i := range order {
+		if k%256 == 255 && ctx.Err() != nil {
+			return noLimit
+		}
 		if g.fixed != nil && g.fixed[i] >= 0 {
 			continue
 		}

@@ -39,9 +39,6 @@ const finalists = 4
 // longEnough is after how many rounds without a gain it is the exact search's turn.
 const longEnough = 100
 
-// reach is up to how many buffers the exact search is tried.
-const reach = 2048
-
 // fine is the part of the bound that is not worth another ring.
 const fine = 4096
 
@@ -80,7 +77,11 @@ func (r *race) greedy(ctx context.Context) {
 			break
 		}
 		r.left -= r.round()
-		height := r.grid.place(r.taken, r.grid.order(recipe), recipe.fit, offsets)
+		within := ctx
+		if r.offsets == nil {
+			within = context.WithoutCancel(ctx) // the first layout is made in any case
+		}
+		height := r.grid.place(within, r.taken, r.grid.order(recipe), recipe.fit, offsets)
 		r.offer(offsets, height, recipe.name)
 		r.ranking = append(r.ranking, entrant{recipe, height})
 	}
@@ -150,7 +151,7 @@ func (r *race) reorder(ctx context.Context, spend int64, patience int) {
 		}
 		s := r.improve[k]
 		r.left -= r.round()
-		if height := s.round(r.taken); height < r.height {
+		if height := s.round(ctx, r.taken); height < r.height {
 			lower = turn
 			r.offer(s.offsets, height, s.recipe.name+", reordered by what lay too high")
 		}
@@ -160,7 +161,7 @@ func (r *race) reorder(ctx context.Context, spend int64, patience int) {
 // exact searches every layout there is, as far as that is in reach: of the nodes, and of
 // half of the time that is left.
 func (r *race) exact(ctx context.Context, spend int64) {
-	if r.over(ctx) || len(r.offsets) > reach || r.grid.fixed != nil {
+	if r.over(ctx) || r.grid.fixed != nil {
 		return
 	}
 	if deadline, limited := ctx.Deadline(); limited {
@@ -169,10 +170,9 @@ func (r *race) exact(ctx context.Context, spend int64) {
 		defer cancel()
 	}
 	const method = "exact search"
-	price := r.price()
 	if r.capacity > 0 {
-		offsets, outcome, nodes := search(ctx, r.grid, r.capacity, spend/price, r.seed)
-		r.left -= nodes * price
+		offsets, outcome, nodes := search(ctx, r.grid, r.capacity, spend, r.seed)
+		r.left -= nodes
 		switch outcome {
 		case solved:
 			r.offer(offsets, r.grid.height(offsets), method)
@@ -181,23 +181,12 @@ func (r *race) exact(ctx context.Context, spend int64) {
 		}
 		return
 	}
-	offsets, least, nodes := minimise(ctx, r.grid, r.height, spend/price, r.seed)
-	r.left -= nodes * price
+	offsets, least, nodes := minimise(ctx, r.grid, r.height, spend, r.seed)
+	r.left -= nodes
 	r.least = max(r.least, least)
 	if offsets != nil {
 		r.offer(offsets, r.grid.height(offsets), method)
 	}
-}
-
-// price is what a node of the exact search costs: it looks at all buffers, and at the
-// columns of one.
-func (r *race) price() int64 {
-	cells := int64(0)
-	for _, s := range r.grid.spans {
-		cells += int64(s.upper - s.lower)
-	}
-	n := int64(len(r.offsets))
-	return 1 + (n+cells/n)/8
 }
 
 // layout checks the best layout and writes its certificate.

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"context"
 	"math/rand/v2"
 	"slices"
 )
@@ -36,12 +37,12 @@ func newReordering(g *grid, r recipe, seed uint64) *reordering {
 	return s
 }
 
-// round places all buffers once, and returns the height.
-func (s *reordering) round(o *occupied) (height int64) {
+// round places all buffers once, and returns the height: noLimit where ctx ended.
+func (s *reordering) round(ctx context.Context, o *occupied) (height int64) {
 	slices.SortFunc(s.order, func(x, y int32) int {
 		return cmp.Or(cmp.Compare(s.line[x], s.line[y]), cmp.Compare(x, y))
 	})
-	height = s.grid.place(o, s.order, s.recipe.fit, s.offsets)
+	height = s.grid.place(ctx, o, s.order, s.recipe.fit, s.offsets)
 	if s.stale++; height <= s.least {
 		if height < s.least {
 			s.stale = 0

@@ -29,10 +29,16 @@ func search(ctx context.Context, g *grid, capacity, budget int64, seed uint64) (
 	if g.bound > capacity {
 		return nil, impossible, 0
 	}
-	f := newField(g)
+	f := newField(g, budget)
 	if f == nil {
 		return nil, gaveUp, 0
 	}
+	offsets, o, nodes = f.search(ctx, capacity, budget-f.nodes, seed)
+	return offsets, o, f.nodes + nodes
+}
+
+// search is search in a field that is made already.
+func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64) (offsets []int64, o outcome, nodes int64) {
 	t := &tries{ctx: ctx, seed: seed, unit: f.work / 2, left: min(budget, noLimit/cellsPerNode) * cellsPerNode}
 	t.first.Store(undecided)
 	one := newSearcher(f, capacity)

@@ -7,6 +7,7 @@ type field struct {
 	load    []int64   // by column, their bytes
 	crossed []int32   // by column, how many lives reach over its end
 	work    int64     // cells that are looked at where all buffers are placed, about
+	nodes   int64     // that it took to make the field
 }
 
 // tenant is a buffer of a field.
@@ -31,17 +32,20 @@ type word struct {
 const (
 	maxCells = 1 << 21 // buffers alive, over all columns
 	maxPairs = 1 << 22 // of buffers that share a column, each counted from both sides
+	maxBytes = 1 << 60 // of all buffers: no sum comes near the end of int64
 )
 
-// newField returns nil for a problem beyond the limits.
-func newField(g *grid) *field {
+// newField returns nil for a problem beyond the limits, or where a number of nodes is
+// not enough to make it.
+func newField(g *grid, budget int64) *field {
+	budget = min(budget, maxPairs)
 	f := &field{
 		buffers: make([]tenant, len(g.problem.Buffers)),
 		rows:    make([][]int32, g.columns),
 		load:    g.load,
 		crossed: make([]int32, g.columns),
 	}
-	cells := 0
+	cells, bytes := int64(0), int64(0)
 	births := make([][]int32, g.columns) // the buffers with a span that begins there
 	for i := range f.buffers {
 		b := &f.buffers[i]
@@ -54,7 +58,9 @@ func newField(g *grid) *field {
 		for _, s := range b.spans {
 			b.columns += int(s.upper - s.lower)
 		}
-		if cells += b.columns; cells > maxCells {
+		cells += int64(b.columns)
+		bytes += min(b.size, maxBytes)
+		if cells > maxCells || cells > budget*cellsPerNode || bytes > maxBytes {
 			return nil
 		}
 		b.whole = span{b.spans[0].lower, b.spans[len(b.spans)-1].upper}
@@ -72,17 +78,18 @@ func newField(g *grid) *field {
 			}
 		}
 	}
-	f.work = int64(cells) * int64(len(f.buffers))
-	if !f.meet(births) {
+	f.work = cells * int64(len(f.buffers))
+	pairs := f.meet(births, min(maxPairs, budget*cellsPerNode-cells))
+	if pairs < 0 {
 		return nil
 	}
+	f.nodes = (cells + pairs) / cellsPerNode
 	return f
 }
 
-// meet finds out who shares a column with whom, and reports whether that is within the
-// limit.
-func (f *field) meet(births [][]int32) bool {
-	pairs := 0
+// meet finds out who shares a column with whom. It returns the number of pairs, or -1
+// where they are more than most.
+func (f *field) meet(births [][]int32, most int64) (pairs int64) {
 	met := make([]int, len(f.buffers)) // the last buffer that met this one, from 1
 	for i := range f.buffers {
 		b := &f.buffers[i]
@@ -101,9 +108,9 @@ func (f *field) meet(births [][]int32) bool {
 				meet(births[c])
 			}
 		}
-		if pairs += len(b.near); pairs > maxPairs {
-			return false
+		if pairs += int64(len(b.near)); pairs > most {
+			return -1
 		}
 	}
-	return true
+	return pairs
 }

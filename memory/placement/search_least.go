@@ -4,23 +4,28 @@ import "context"
 
 // minimise looks for the least height below a given one. It returns the best layout
 // that it found, nil where it found none, a height that no layout is below as far as
-// that is proven, and the nodes that it visited, at most budget and some.
+// that is proven, and the nodes that it spent, at most budget.
 //
 // The bound is tried first, then heights halfway between the highest one at which the
 // search gave up and the lowest layout. In the end all that is left of the budget goes
 // into the last step below that layout: it is taken, or the layout is proven to be the
 // lowest, or the search gives up.
 func minimise(ctx context.Context, g *grid, height, budget int64, seed uint64) (offsets []int64, least, nodes int64) {
+	f := newField(g, budget)
+	if f == nil {
+		return nil, g.bound, 0
+	}
+	nodes = f.nodes
 	unit := g.unit()
-	least = up(g.bound, unit)
+	least = g.bound
 	tried := least - unit // the highest capacity at which nothing was found
 	for capacity := least; tried+unit < height && nodes < budget && ctx.Err() == nil; {
 		spend := budget - nodes
 		if capacity+unit < height {
 			spend = (spend + 3) / 4
 		}
-		found, o, n := search(ctx, g, capacity, spend, seed)
-		nodes += n
+		found, o, n := f.search(ctx, capacity, spend, seed)
+		nodes += max(n, 1)
 		switch o {
 		case solved:
 			offsets, height = found, g.height(found)
@@ -34,10 +39,9 @@ func minimise(ctx context.Context, g *grid, height, budget int64, seed uint64) (
 	return offsets, least, nodes
 }
 
-// unit returns a number of bytes of which the offsets and heights of all layouts are
-// multiples that cannot be pushed down: what divides all sizes and alignments.
-func (g *grid) unit() int64 {
-	var unit int64
+// unit returns what divides all sizes and alignments. It divides the height of every
+// layout in which nothing can be pushed down.
+func (g *grid) unit() (unit int64) {
 	for i := range g.problem.Buffers {
 		b := &g.problem.Buffers[i]
 		unit = divisor(unit, b.Size)
@@ -45,7 +49,7 @@ func (g *grid) unit() int64 {
 			unit = divisor(unit, b.Align)
 		}
 	}
-	return max(unit, 1)
+	return unit
 }
 
 // divisor returns the greatest common divisor.
@@ -55,9 +59,6 @@ func divisor(a, b int64) int64 {
 	}
 	return a
 }
-
-// up returns the first multiple of unit from n on.
-func up(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
 // height returns the highest end of a buffer.
 func (g *grid) height(offsets []int64) (height int64) {

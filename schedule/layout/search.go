@@ -25,7 +25,11 @@ const (
 	// longest is how many repeats a cycle has more than it needs at most, and widest how
 	// many buffers there may be for a longer one to be tried.
 	longest = 4
-	widest  = 1 << 14
+	// small is how many buffers an exact search is worth a try for, and thorough the work
+	// that it gets: it is soon over where it finds something.
+	small    = 340
+	thorough = 4_000_000
+	widest   = 1 << 14
 )
 
 // search looks for a layout of a rank's program as low as the most that is alive at once.
@@ -35,9 +39,9 @@ const (
 // each with a quick way to place buffers, until one meets the bound. Else the best of
 // them are searched further with what work is left.
 func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
-	left := p.cfg.Search.Nodes
+	left, exact := p.cfg.Search.Nodes, p.cfg.Search.Nodes
 	if left == 0 {
-		left = int64(defaultWork / len(p.Ranks))
+		left, exact = int64(defaultWork/len(p.Ranks)), thorough
 	}
 	share := left / 8
 	var tried []*attempt
@@ -61,33 +65,42 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		if a.met() || a.untied || pieces > share {
 			break
 		}
-		if err := a.around(ctx, p.cfg.Search, 2*share); err != nil {
-			return nil, err
-		}
-		left -= 2 * share
-		if a.met() {
-			break
-		}
-		if extra > 0 {
-			continue
-		}
-		free, err := p.recur(ctx, ports, rank, a.played, p.cfg.Search, share)
-		if err != nil {
-			return nil, err
-		}
-		left -= share
-		if free != nil {
-			if tried = append(tried, free); free.met() {
+		if extra == 0 {
+			free, err := p.recur(ctx, ports, rank, a.played, p.cfg.Search, share)
+			if err != nil {
+				return nil, err
+			}
+			left -= share
+			if free != nil {
+				tried = append(tried, free)
+			}
+			if !best().met() && a.groups <= small {
+				if err := a.place(ctx, natural, p.cfg.Search, exact); err != nil {
+					return nil, err
+				}
+			}
+			if best().met() {
 				break
 			}
 		}
+		if err := a.around(ctx, p.cfg.Search, share); err != nil {
+			return nil, err
+		}
+		left -= share
+		if a.met() {
+			break
+		}
 	}
-	if a := best(); !a.met() && a.played.leap == nil || a.untied || padded(a.problem(natural)) {
+	if a := best(); a.untied || !a.met() && padded(a.problem(natural)) {
 		for _, align := range a.alignments() {
 			if a.met() || left <= 0 {
 				break
 			}
-			if err := a.place(ctx, align, p.cfg.Search, left/2); err != nil {
+			work := left
+			if a.groups <= small {
+				work = exact
+			}
+			if err := a.place(ctx, align, p.cfg.Search, work); err != nil {
 				return nil, err
 			}
 			left /= 2

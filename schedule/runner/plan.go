@@ -71,11 +71,17 @@ func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (
 		return kept, nil
 	}
 	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes)}
-	var err error
-	made.memory, err = layout.Make(ctx, plan.Plan, p.templates, layout.Config{
+	cfg := layout.Config{
 		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes, Search: p.search,
 		Envelope: shapes == nil && len(p.templates.Shapes) > 1,
-	})
+	}
+	if p.budget > 0 {
+		asked := p.params
+		asked.Mode, asked.Microbatches = plan.Mode, plan.Microbatches
+		cfg.Instead = layout.Alternatives(p.rule, asked, p.templates, p.ready)
+	}
+	var err error
+	made.memory, err = layout.Make(ctx, plan.Plan, p.templates, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -94,10 +100,16 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	if err := answers(plan, &asked); err != nil {
 		return nil, err
 	}
+	return p.ready(plan)
+}
+
+// ready puts a rule's plan through the passes.
+func (p *planner) ready(plan *schedule.Plan) (*schedule.Plan, error) {
 	if p.unchecked {
 		return plan, complete(plan)
 	}
-	if mode == schedule.Training && slices.Contains(p.whole, true) {
+	var err error
+	if plan.Mode == schedule.Training && slices.Contains(p.whole, true) {
 		if plan, err = schedule.Unsplit(plan, p.whole); err != nil {
 			return nil, err
 		}

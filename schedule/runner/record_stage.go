@@ -139,6 +139,15 @@ func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, non
 		return err
 	}
 	made.Events, made.Out = tape.events, tape.handedAll(returned, none)
+	if *place == nil {
+		tape.name(made.Out, func(port int) string {
+			if spec := &runner.stages[s].spec; kind == schedule.F {
+				return fmt.Sprintf("output %q", spec.Outputs[port].Name)
+			} else {
+				return fmt.Sprintf("gradient of input %q", spec.Inputs[port].Name)
+			}
+		})
+	}
 	if *place != nil && !same(*place, made) {
 		return fmt.Errorf("it does not do the same when it is called again: %d changes of references at first, %d now", len((*place).Events), len(made.Events))
 	}

@@ -123,8 +123,8 @@ func TestRecord(t *testing.T) {
 	require.Equal(t, layout.Template{
 		Stage: "only",
 		Buffers: []layout.Buffer{
-			{Bytes: 20, Class: memory.Workspace}, {Bytes: 12, Class: memory.Saved}, // of F
-			{Bytes: 20, Class: memory.Workspace}, {Bytes: 12, Class: memory.Saved}, // of an evaluation
+			{Name: "workspace of F", Bytes: 20, Class: memory.Workspace}, {Name: "saved of F", Bytes: 12, Class: memory.Saved},
+			{Name: "workspace of F", Bytes: 20, Class: memory.Workspace}, {Name: "saved of F", Bytes: 12, Class: memory.Saved}, // of an evaluation
 		},
 		Forward: &layout.Call{Out: []layout.Ref{}, Events: []layout.Event{
 			{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Retain, Ref: part}, {Op: layout.Alloc, Ref: own(1)}, {Op: layout.Release, Ref: own(0)},
@@ -236,7 +236,7 @@ func TestBoundedSize(t *testing.T) {
 	}
 	templates, err := build(device(t, true)).record()
 	require.NoError(t, err)
-	require.Equal(t, layout.Buffer{Bytes: 32, AtMost: true, Class: memory.Workspace}, templates.Shapes[0].Stages[0].Buffers[0])
+	require.Equal(t, layout.Buffer{Name: "workspace of F", Bytes: 32, AtMost: true, Class: memory.Workspace}, templates.Shapes[0].Stages[0].Buffers[0])
 	require.Equal(t, layout.Buffer{Bytes: 36, AtMost: true, Class: memory.Entry}, templates.Shapes[0].Entries[1].Buffers[0])
 
 	d := build(device(t, false))
@@ -281,4 +281,16 @@ func TestTemplated(t *testing.T) {
 		runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
 	require.NoError(t, err, "it was not called: it has no ForwardFunc")
 	require.Equal(t, []layout.Template{told}, templates.Shapes[0].Stages)
+}
+
+// The ranks of a group plan their memory together.
+func TestTemplatesOfAGroup(t *testing.T) {
+	d := newDeviced(device(t, true))
+	cfg := d.config()
+	cfg.Templates = &layout.Templates{}
+	_, err := runner.New(cfg)
+	require.ErrorIs(t, err, layout.ErrTemplates)
+	cfg.Templates, cfg.Budget = nil, -1
+	_, err = runner.New(cfg)
+	require.ErrorContains(t, err, "Budget is -1")
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -73,7 +74,8 @@ func (t *tape[T]) born(c memory.Change) {
 		t.fail("it allocates %d bytes of class resident, which is for what is there before a step and after it: allocate them when the stage is made", c.Bytes)
 		return
 	case len(t.births) < len(t.again):
-		if number = t.again[len(t.births)]; t.buffers[number] != b {
+		number = t.again[len(t.births)]
+		if b.Name = t.buffers[number].Name; t.buffers[number] != b {
 			t.fail("it allocates %d bytes (%v) where it allocated %d (%v) at first: it depends on something besides the shape, say it with AtMost",
 				b.Bytes, b.Class, t.buffers[number].Bytes, t.buffers[number].Class)
 			return
@@ -125,6 +127,18 @@ func (t *tape[T]) handed(h T) layout.Ref {
 		t.buffers = append(t.buffers, layout.Buffer{Bytes: t.space.Bytes(h), Class: memory.Resident})
 	}
 	return layout.Ref{Kind: layout.Own, Index: number}
+}
+
+// name names the buffers that the call has given birth to: name returns what one that is
+// handed over through a port is called.
+func (t *tape[T]) name(out []layout.Ref, port func(i int) string) {
+	for _, number := range t.births {
+		b := &t.buffers[number]
+		b.Name = fmt.Sprintf("%v of %s", b.Class, t.call)
+		if i := slices.Index(out, layout.Ref{Kind: layout.Own, Index: number}); i >= 0 {
+			b.Name = port(i)
+		}
+	}
 }
 
 // handedAll is handed for what a call returns through its ports, but for those whose

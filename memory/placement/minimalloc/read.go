@@ -24,7 +24,7 @@ const maxLine = 1 << 20
 func Read(r io.Reader) (*Instance, error) { return read(r, MaxBuffers) }
 
 func read(r io.Reader, limit int) (*Instance, error) {
-	s := &reader{lines: bufio.NewScanner(r), limit: limit}
+	s := &reader{lines: bufio.NewScanner(r), limit: limit, room: math.MaxInt64, ids: map[string]int{}}
 	if file, ok := r.(interface{ Name() string }); ok {
 		s.name = file.Name()
 	}
@@ -35,9 +35,6 @@ func read(r io.Reader, limit int) (*Instance, error) {
 	}
 	if s.fault != nil {
 		return nil, s.fault
-	}
-	if err := s.in.Problem.Validate(); err != nil { // the sum of all sizes
-		return nil, fmt.Errorf("%w: %s%w", ErrFormat, s.file(), err)
 	}
 	return &s.in, nil
 }
@@ -72,9 +69,11 @@ type reader struct {
 	number  int // of the line, from 1
 	fields  []string
 	columns []column
-	last    int64 // 1 where times of death are the last unit alive, else 0
-	pieces  int   // buffers and gaps
-	limit   int   // of pieces
+	last    int64          // 1 where times of death are the last unit alive, else 0
+	pieces  int            // buffers and gaps
+	limit   int            // of pieces
+	room    int64          // left when all buffers lie end to end
+	ids     map[string]int // the line of a name
 	in      Instance
 	fault   error
 }
@@ -147,7 +146,12 @@ func (s *reader) row() {
 		where[c] = k
 		switch text := strings.TrimSpace(s.fields[k]); c {
 		case id:
-			s.in.IDs = append(s.in.IDs, strings.Clone(text))
+			if line, ok := s.ids[text]; ok {
+				s.fail(k, "found %s, expected another name: the buffer of line %d has it", quote(text), line)
+			}
+			text = strings.Clone(text)
+			s.ids[text] = s.number
+			s.in.IDs = append(s.in.IDs, text)
 		case lower:
 			b.Lower = s.integer(k, text, math.MinInt64, math.MaxInt64, "a time")
 		case upper:
@@ -176,6 +180,10 @@ func (s *reader) row() {
 			s.gaps(k, &b)
 		}
 	}
+	if b.Align > s.room-b.Size {
+		s.fail(where[size], "found %d, expected less: all sizes and alignments up to here sum to more than %d", b.Size, int64(math.MaxInt64))
+	}
+	s.room -= b.Size + b.Align
 	if s.pieces += 1 + len(b.Gaps); s.pieces > s.limit {
 		s.fail(0, "found more than %d buffers and gaps, expected no more", s.limit)
 	}

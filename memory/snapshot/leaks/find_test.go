@@ -169,6 +169,14 @@ func TestPins(t *testing.T) {
 	require.Greater(t, d.Pins.Sites[0].Reserved, 4*d.Pins.Sites[0].Live)
 }
 
+func TestSitesAreLines(t *testing.T) {
+	frames := []snapshot.Frame{{Name: "evil\x1b[2J\t(int, long)", Filename: "/tmp/a\n.py", Line: 3}, {Name: "run", Filename: "b.py", Line: 4}}
+	require.Equal(t, "a?.py:3 evil?[2J?", leaks.Site{Frames: frames}.String())
+	require.Equal(t, "b.py:4 run", leaks.Site{Frames: frames}.Caller())
+	require.Equal(t, "(no call stack)", leaks.Site{}.String())
+	require.Empty(t, leaks.Site{}.Caller())
+}
+
 func TestRefuses(t *testing.T) {
 	_, err := leaks.Find(&snapshot.Snapshot{}, leaks.Options{})
 	require.ErrorContains(t, err, "no trace: call torch.cuda.memory._record_memory_history()")

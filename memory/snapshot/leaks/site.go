@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"unicode"
 
 	"github.com/weir-ml/weir/memory/snapshot"
 )
@@ -39,8 +40,16 @@ func (s Site) Caller() string {
 	return line(own[1])
 }
 
+// line names a line, and its function without the types of C++. What a file says is not
+// let loose on a terminal: control characters become question marks.
 func line(f snapshot.Frame) string {
-	return fmt.Sprintf("%s:%d %s", path.Base(f.Filename), f.Line, f.Name)
+	name, _, _ := strings.Cut(f.Name, "(")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, fmt.Sprintf("%s:%d %s", path.Base(f.Filename), f.Line, name))
 }
 
 // own returns the frames that are Python and not a part of PyTorch; those that are Python

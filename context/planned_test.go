@@ -1,0 +1,79 @@
+package batchctx_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+)
+
+// What is live is what the plan of memory has; where the plan is for several shapes, at
+// most that (L6).
+func TestAuditPlan(t *testing.T) {
+	r := newRig(t)
+	require.EqualValues(t, 128, r.Baseline())
+	r.pull(0)
+	r.open(0, 0)
+	r.End()
+	require.NoError(t, r.AuditPlan(200, false))
+	require.NoError(t, r.AuditPlan(201, true))
+	for _, planned := range []int64{199, 201} {
+		err := r.AuditPlan(planned, false)
+		var leak *batchctx.LeakError
+		require.ErrorAs(t, err, &leak)
+		require.ErrorIs(t, err, batchctx.ErrLeak)
+		require.Equal(t, 200-planned, leak.Bytes)
+		require.Equal(t, memory.Entry, leak.Class)
+		require.Equal(t, "bottom", leak.Name)
+		require.ErrorContains(t, err, "rank 3 stage 0 (bottom) microbatch 0 F")
+	}
+	require.ErrorIs(t, r.AuditPlan(199, true), batchctx.ErrLeak)
+}
+
+// Lost names the action after which the books differed, before the microbatch's audit.
+func TestLost(t *testing.T) {
+	r := newRig(t)
+	r.pull(0)
+	r.open(0, 0)
+	require.NoError(t, r.Lost())
+	r.alloc(memory.Workspace, 40)
+	var leak *batchctx.LeakError
+	require.ErrorAs(t, r.Lost(), &leak)
+	require.Equal(t, memory.Workspace, leak.Class)
+	require.EqualValues(t, 40, leak.Bytes)
+	require.Equal(t, "bottom", leak.Name)
+}
+
+// In a dry run a size that depends on values is its bound; else it is what it is.
+func TestAtMost(t *testing.T) {
+	r := newRig(t)
+	bounds := 0
+	fill := func(_ context.Context, e *batchctx.Entry[memory.Handle]) error {
+		for part := range 2 {
+			if err := e.Put(part, r.alloc(memory.Entry, int64(e.AtMost(10, 100)))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	require.NoError(t, r.Pull(t.Context(), 0, fill))
+	require.EqualValues(t, 20, r.live())
+	mb := r.open(0, 0)
+	require.Equal(t, 3, mb.AtMost(3, 5))
+	part, there := r.Entered(0, 1)
+	require.True(t, there)
+	require.EqualValues(t, 10, r.arena.Bytes(part))
+
+	r.Dry(func() { bounds++ })
+	require.Equal(t, 5, mb.AtMost(3, 5))
+	require.NoError(t, r.Pull(t.Context(), 1, fill))
+	require.EqualValues(t, 220, r.live())
+	require.Equal(t, 3, bounds)
+	r.Dry(nil)
+	require.Equal(t, 3, mb.AtMost(3, 5))
+	_, there = r.Entered(1, 2)
+	require.False(t, there)
+}

@@ -1,0 +1,43 @@
+package product
+
+// streams says whether B is read as a stream: where it is not packed although
+// several tiles of A read it, and lies close together.
+func (p *Product) streams(m, n int, b Matrix) bool {
+	const few = 2
+	return m > few*shapes[p.Instructions].rows && b.Stride <= n+n/8 && p.Instructions == AVX512
+}
+
+// streamed is Multiply for few rows and a B that is not packed. A block of B is a few
+// of its rows, whole: while the tiles of A go over one block, they fetch the next
+// one, line after line, at an even pace. The first block is fetched by its first
+// tile, panel after panel.
+func (p *Product) streamed(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
+	shape := shapes[p.Instructions]
+	tiles, panels := (m+shape.rows-1)/shape.rows, (n+shape.panel-1)/shape.panel
+	most := min(max(1<<16/n, 64), 128) / 8 * 8 // measured
+	for k0 := 0; k0 < k; {
+		depth := share(k-k0, most, 8)
+		block := block{data: b.From(k0, 0).Data, depth: b.Stride, panel: shape.panel}
+		late := 0 // tiles that do not fetch the next block
+		if k0 == 0 {
+			late = 1
+		}
+		var next []float32
+		if k0+depth < k {
+			next = b.From(k0+depth, 0).Data
+		}
+		steps := (tiles - late) * panels * depth
+		block.aheadStep = (min(depth, k-k0-depth)*b.Stride + steps - 1) / steps
+		block.aheadPanel = block.aheadStep * depth
+		for i0, t := 0, 0; i0 < m; t++ {
+			rows := share(m-i0, shape.rows, 1)
+			block.ahead = nil
+			if at := (t - late) * panels * block.aheadPanel; at >= 0 && at < len(next) {
+				block.ahead = next[at:]
+			}
+			p.sweep(rows, depth, n, p.tile(a.From(i0, k0), rows, depth, n), block, c[i0*stride:], stride, accumulate || k0 > 0)
+			i0 += rows
+		}
+		k0 += depth
+	}
+}

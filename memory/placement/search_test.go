@@ -1,0 +1,200 @@
+package placement_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/placement/minimalloc"
+)
+
+// leastHeight tries all orders in which buffers can be stacked. Any layout, pushed down,
+// is a stack in order of offset.
+func leastHeight(p *placement.Problem) int64 {
+	n := len(p.Buffers)
+	offsets := make([]int64, n)
+	var stacked []int
+	used := make([]bool, n)
+	best := int64(math.MaxInt64)
+	var stack func(height int64)
+	stack = func(height int64) {
+		if len(stacked) == n {
+			best = min(best, height)
+		}
+		for i := range p.Buffers {
+			if used[i] {
+				continue
+			}
+			b := &p.Buffers[i]
+			at := int64(0)
+			for _, k := range stacked {
+				if meet(b, &p.Buffers[k]) {
+					at = max(at, offsets[k]+p.Buffers[k].Size)
+				}
+			}
+			for b.Align > 1 && at%b.Align != 0 {
+				at++
+			}
+			offsets[i], used[i] = at, true
+			stacked = append(stacked, i)
+			stack(max(height, at+b.Size))
+			stacked = stacked[:len(stacked)-1]
+			used[i] = false
+		}
+	}
+	stack(0)
+	return best
+}
+
+// tight returns a few buffers that are in each other's way.
+func tight(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
+	p := &placement.Problem{}
+	for range n {
+		b := placement.Buffer{Lower: rng.Int64N(8), Size: 1 + rng.Int64N(9)}
+		b.Upper = b.Lower + 1 + rng.Int64N(8)
+		if aligned && rng.IntN(2) == 0 {
+			b.Align = 1 << rng.IntN(4)
+		}
+		if d := b.Upper - b.Lower; gaps && d > 2 {
+			g := placement.Gap{Lower: b.Lower + 1 + rng.Int64N(d-2)}
+			g.Upper = g.Lower + 1 + rng.Int64N(b.Upper-1-g.Lower)
+			b.Gaps = []placement.Gap{g}
+		}
+		p.Buffers = append(p.Buffers, b)
+	}
+	return p
+}
+
+// The search finds the least height there is, and proves it.
+func TestSearchIsExact(t *testing.T) {
+	above := 0 // problems whose least height is above their bound
+	for seed := range uint64(400) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		p := tight(rng, 3+rng.IntN(5), seed%2 == 1, seed%4 > 1)
+		least := leastHeight(p)
+		if least > p.Bound() {
+			above++
+		}
+
+		offsets, outcome, _ := placement.Search(t.Context(), p, least, 1e6, seed)
+		require.Equal(t, placement.Solved, outcome, "seed %d: %v", seed, p.Buffers)
+		height, err := placement.Check(p, offsets)
+		require.NoError(t, err, "seed %d", seed)
+		require.Equal(t, least, height, "seed %d", seed)
+		_, outcome, _ = placement.Search(t.Context(), p, least-1, 1e6, seed)
+		require.Equal(t, placement.Impossible, outcome, "seed %d: %v", seed, p.Buffers)
+
+		offsets, proven, _ := placement.Minimise(t.Context(), p, least+20, 1e6, seed)
+		height, err = placement.Check(p, offsets)
+		require.NoError(t, err, "seed %d", seed)
+		require.Equal(t, least, height, "seed %d: %v", seed, p.Buffers)
+		require.Equal(t, least, proven, "seed %d: %v", seed, p.Buffers)
+		offsets, proven, _ = placement.Minimise(t.Context(), p, least, 1e6, seed)
+		require.Nil(t, offsets, "seed %d", seed)
+		require.Equal(t, least, proven, "seed %d", seed)
+	}
+	require.Greater(t, above, 50)
+}
+
+// What is cut from a rectangle goes back into it.
+func TestSearchPacksPerfectly(t *testing.T) {
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 12))
+		cut := guillotine(rng, 60, 1<<16, 20+6*int(seed))
+		for _, p := range []*placement.Problem{cut, reversed(cut), shuffled(rng, cut), scaled(cut, 3, 5), pinwheels(rng, 4)} {
+			offsets, outcome, _ := placement.Search(t.Context(), p, p.Bound(), 4e6, seed)
+			require.Equal(t, placement.Solved, outcome, "seed %d", seed)
+			height, err := placement.Check(p, offsets)
+			require.NoError(t, err)
+			require.Equal(t, p.Bound(), height)
+		}
+	}
+}
+
+// Neither time nor processors have a say.
+func TestSearchIsDeterministic(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	p := guillotine(rand.New(rand.NewPCG(4, 13)), 100, 1000, 200)
+	type result struct {
+		offsets []int64
+		outcome any
+		nodes   int64
+	}
+	outcomes := map[any]int{}
+	for seed := range uint64(3) {
+		for _, budget := range []int64{4e3, 1e5} {
+			var first result
+			for processors := 1; processors <= 5; processors += 2 {
+				runtime.GOMAXPROCS(processors)
+				offsets, outcome, nodes := placement.Search(t.Context(), p, p.Bound(), budget, seed)
+				require.LessOrEqual(t, nodes, budget+budget/10)
+				r := result{offsets, outcome, nodes}
+				if processors == 1 {
+					first = r
+				}
+				require.Equal(t, first, r, "seed %d, budget %d, %d processors", seed, budget, processors)
+				outcomes[outcome]++
+			}
+		}
+	}
+	require.Len(t, outcomes, 2, "some searches give up, some do not: %v", outcomes)
+}
+
+func TestSearchGivesUp(t *testing.T) {
+	p := guillotine(rand.New(rand.NewPCG(1, 14)), 40, 1<<16, 60)
+	_, outcome, nodes := placement.Search(t.Context(), p, p.Bound(), 0, 0)
+	require.Equal(t, placement.GaveUp, outcome)
+	require.Zero(t, nodes)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, outcome, _ = placement.Search(ctx, p, p.Bound(), math.MaxInt64, 0)
+	require.Equal(t, placement.GaveUp, outcome)
+
+	large := &placement.Problem{Buffers: make([]placement.Buffer, 5000)} // 12.5 million pairs
+	for i := range large.Buffers {
+		large.Buffers[i] = placement.Buffer{Lower: int64(i), Upper: int64(i) + 5000, Size: 1 + int64(i%3)}
+	}
+	_, outcome, nodes = placement.Search(t.Context(), large, large.Bound(), math.MaxInt64, 0)
+	require.Equal(t, placement.GaveUp, outcome)
+	require.Zero(t, nodes)
+}
+
+// Instances of MiniMalloc that are known for being hard.
+func TestSearchPublished(t *testing.T) {
+	const capacity = 1 << 20
+	for _, name := range []string{"B", "D", "F", "G", "J"} {
+		t.Run(name, func(t *testing.T) {
+			file, err := os.Open(filepath.Join(*instances, name+".1048576.csv"))
+			if err != nil {
+				t.Skip(err)
+			}
+			defer file.Close()
+			in, err := minimalloc.Read(file)
+			require.NoError(t, err)
+			offsets, outcome, nodes := placement.Search(t.Context(), &in.Problem, capacity, 1e7, 0)
+			require.Equal(t, placement.Solved, outcome)
+			height, err := placement.Check(&in.Problem, offsets)
+			require.NoError(t, err)
+			require.LessOrEqual(t, height, int64(capacity))
+			t.Logf("%d nodes", nodes)
+		})
+	}
+}
+
+// BenchmarkSearch measures nodes: one should be about a microsecond.
+func BenchmarkSearch(b *testing.B) {
+	p := random(rand.New(rand.NewPCG(0, 15)), 60, true, true)
+	nodes := int64(0)
+	for b.Loop() {
+		_, _, n := placement.Search(b.Context(), p, p.Bound(), 100_000, 0)
+		nodes += n
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(nodes), "ns/node")
+}
