@@ -20,7 +20,9 @@ func TestDocumented(t *testing.T) {
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())
-	require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join(filepath.Dir(path), "memory-log")))) // the page's logs
+	for _, files := range []string{"memory-log", "placement"} { // that the page reads
+		require.NoError(t, os.CopyFS(".", os.DirFS(filepath.Join(filepath.Dir(path), files))))
+	}
 
 	var fresh strings.Builder
 	inside, commands := false, 0

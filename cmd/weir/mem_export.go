@@ -128,7 +128,8 @@ func (e *exported) where() string {
 const firstArena = 1 << 44
 
 // planSnapshot writes a step as PyTorch would have recorded it: a device for each rank,
-// its arena one segment, time in events.
+// its arena one segment, time in events. The line of a frame is the number of the
+// allocation within its action.
 func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
 	s := &snapshot.Snapshot{Traces: make([][]snapshot.Entry, len(made.Ranks))}
 	arena := func(rank int) int64 { return int64(rank+1) * firstArena }
@@ -144,13 +145,16 @@ func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
 		s.Traces[rank] = []snapshot.Entry{{Action: snapshot.SegmentAlloc, Address: arena(rank), Size: height}}
 	}
 	var frames [][]snapshot.Frame // of the rank's allocations, by serial
-	rank := -1
+	rank, where, births := -1, "", 0
 	err := changes(plan, made, func(e exported) error {
 		if e.rank != rank {
-			rank, frames = e.rank, nil
+			rank, where, frames = e.rank, "", nil
 		}
 		if e.Alloc {
-			frames = append(frames, []snapshot.Frame{{Name: e.Class.String() + ":" + made.Name(e.Change), Filename: e.where(), Line: e.Place}})
+			if births++; e.where() != where {
+				where, births = e.where(), 1
+			}
+			frames = append(frames, []snapshot.Frame{{Name: e.Class.String() + ":" + made.Name(e.Change), Filename: where, Line: births}})
 		}
 		entry := snapshot.Entry{Address: arena(rank) + e.Offset, Size: e.Bytes, Time: int64(e.number + 1), Frames: frames[e.Serial]}
 		actions := []snapshot.Action{snapshot.FreeRequested, snapshot.FreeCompleted}

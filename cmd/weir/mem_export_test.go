@@ -70,6 +70,11 @@ func TestMemExportSnapshot(t *testing.T) {
 		require.Zero(t, live)
 		require.Equal(t, plan.PerRank[rank].Bound, peak)
 	}
+	found, stderr, status := weir(stdout, "mem", "leaks", "-")
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	require.Contains(t, found, "6 microbatches were found: stage0/F:")
+	require.NotContains(t, found, "grows by")
 	e := s.Traces[1][2]
 	require.Equal(t, "mb0/stage1/F", e.Frames[0].Filename)
 	require.Regexp(t, "^(saved|workspace|activation|transfer):", e.Frames[0].Name)

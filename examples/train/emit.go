@@ -118,10 +118,8 @@ func (c *costing) close() error { return errors.Join(c.model.Close(), c.dev.Clos
 // measure measures times over the microbatches of some steps, with whole and with split
 // backwards, and sizes with one microbatch of the largest size.
 func (c *costing) measure(ctx context.Context) (*schedule.Costs, error) {
-	for _, rule := range [...]schedule.Rule{schedule.DepthFirst, apart} {
-		if err := c.times(ctx, rule); err != nil {
-			return nil, err
-		}
+	if err := c.times(ctx, schedule.DepthFirst, apart); err != nil {
+		return nil, err
 	}
 	costs := &schedule.Costs{Unit: "ns", Scale: 1, Stages: make([]schedule.StageCosts, len(c.meters))}
 	for s, m := range c.meters {
@@ -151,23 +149,33 @@ func apart(p schedule.Params) (*schedule.Plan, error) {
 	return schedule.Split(plan), nil
 }
 
-// times runs steps on the microbatches that a training run would have.
-func (c *costing) times(ctx context.Context, rule schedule.Rule) error {
-	windows := &drawn{text: c.training, longest: c.opts.sequence, seed: c.opts.model.Seed}
-	run, err := c.runner(rule, runner.Hooks{})
-	if err != nil {
-		return err
-	}
-	for step := range 1 + measuredSteps {
-		windows.step = int64(step)
-		for _, m := range c.meters {
-			m.counts = step > 0 // the first one warms up
-		}
-		if _, err := run.Step(ctx, c.microbatches(), &source{dev: c.dev, text: c.training, windows: windows}); err != nil {
+// times runs steps on the microbatches that a training run would have, each by every
+// rule in turn, so that a machine that is slow for a while is so for all of them.
+func (c *costing) times(ctx context.Context, rules ...schedule.Rule) error {
+	runs := make([]*runner.Runner[kernels.Buffer], len(rules))
+	for i, rule := range rules {
+		var err error
+		if runs[i], err = c.runner(rule, runner.Hooks{}); err != nil {
 			return err
 		}
 	}
-	return run.Close()
+	for step := range 1 + measuredSteps {
+		for _, m := range c.meters {
+			m.counts = step > 0 // the first one warms up
+		}
+		for _, run := range runs {
+			windows := &drawn{text: c.training, longest: c.opts.sequence, seed: c.opts.model.Seed, step: int64(step)}
+			if _, err := run.Step(ctx, c.microbatches(), &source{dev: c.dev, text: c.training, windows: windows}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, run := range runs {
+		if err := run.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *costing) microbatches() int { return min(c.opts.microbatches, measuredMicrobatches) }

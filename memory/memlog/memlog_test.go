@@ -177,6 +177,7 @@ func TestReadFaults(t *testing.T) {
 		{"no value", edit(`"rank":0`, `"rank": `), `,"micro`, `a value of "rank", found ,`},
 		{"no key", edit(`"rank":0`, `3:0`), `3:0`, `a key or the end of the object, found 3`},
 		{"string", edit(`"rank":0`, `"rank" : "0"`), `"0"`, `rank, an integer from 0 to ` + strconv.Itoa(math.MaxInt) + `, found "0"`},
+		{"control characters", edit(`"microbatch"`, "\"micro\x1b[2J\u009b1A\xff"), "\"micro", "a key or the end of the object, found \"micro\ufffd[2J\ufffd1A\ufffd:7,\""},
 		{"null", edit(`100`, `null`), "null", "allocated, an integer from 0 to 9223372036854775807, found null"},
 		{"negative", edit(`100`, `-1`), "-1", "allocated, an integer from 0 to 9223372036854775807, found -1"},
 		{"fraction", edit(`100`, `1.5`), "1.5", "allocated, an integer from 0 to 9223372036854775807, found 1.5"},

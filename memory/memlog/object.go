@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"unicode"
 )
 
 // fault is an error at a column of a line, from 1.
@@ -20,12 +21,19 @@ func expected(column int, what string, found any) *fault {
 	return &fault{column, fmt.Sprintf("expected %s, found %v", what, found)}
 }
 
-// short returns a value for an error message.
+// short returns a value for an error message: its beginning, without what moves a
+// terminal's cursor.
 func short(raw []byte) string {
+	more := ""
 	if len(raw) > 40 {
-		return string(raw[:40]) + "..."
+		raw, more = raw[:40], "..."
 	}
-	return string(raw)
+	return string(bytes.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return unicode.ReplacementChar
+		}
+		return c
+	}, raw)) + more
 }
 
 // member is one key of an object and its value, not yet interpreted.

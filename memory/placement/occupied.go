@@ -11,7 +11,7 @@ type occupied struct {
 	columns int
 	at      []extents // by node: taken by buffers that are written down here
 	within  []extents // by node: taken by buffers that are written down here or below
-	found   walk      // scratch of look
+	found   walk      // scratch of look; its sets are at and within
 }
 
 // extents are disjoint ranges of bytes that do not touch, ascending.
@@ -25,7 +25,8 @@ func newOccupied(columns int) *occupied {
 	for nodes < 2*columns {
 		nodes *= 2
 	}
-	return &occupied{columns: nodes / 2, at: make([]extents, nodes), within: make([]extents, nodes)}
+	sets := make([]extents, 2*nodes)
+	return &occupied{columns: nodes / 2, at: sets[:nodes], within: sets[nodes:], found: walk{sets: sets}}
 }
 
 // clear frees all bytes.
@@ -58,7 +59,7 @@ func (o *occupied) takeBelow(node int, lower, upper int32, spans []span, e exten
 // look returns a walk through all that is taken within spans. It is good until the next
 // call.
 func (o *occupied) look(spans []span) *walk {
-	o.found = o.found[:0]
+	o.found.heads = o.found.heads[:0]
 	o.lookBelow(1, 0, int32(o.columns), spans)
 	o.found.order()
 	return &o.found
@@ -72,11 +73,11 @@ func (o *occupied) lookBelow(node int, lower, upper int32, spans []span) {
 		return
 	}
 	if covers(spans[0], lower, upper) {
-		o.found = append(o.found, cursor{o.within[node][0].lower, 0, o.within[node]})
+		o.found.heads = append(o.found.heads, head{o.within[node][0].lower, int32(len(o.at) + node), 0})
 		return
 	}
 	if len(o.at[node]) > 0 {
-		o.found = append(o.found, cursor{o.at[node][0].lower, 0, o.at[node]})
+		o.found.heads = append(o.found.heads, head{o.at[node][0].lower, int32(node), 0})
 	}
 	middle := (lower + upper) / 2
 	o.lookBelow(2*node, lower, middle, spans)
@@ -128,64 +129,73 @@ func (x extents) search(i int, byte int64) int {
 	return i
 }
 
-// cursor walks up a set of extents. It stands before one.
-type cursor struct {
-	lower int64 // of that one
-	next  int   // its number in the set
-	set   extents
+// walk goes up through all that is taken within spans, from low to high.
+type walk struct {
+	sets  []extents
+	heads []head // a heap, the lowest on top
 }
 
-// walk goes up through all that is taken, from low to high: a heap of cursors, the one
-// with the lowest extent on top.
-type walk []cursor
+// head is an extent of a set: the next one of it on the walk.
+type head struct {
+	lower     int64
+	set, next int32
+}
 
 // hole returns the lowest free bytes from a given one on that hold size bytes at an
 // aligned offset: the offset, and where the free bytes end (noLimit where nothing is
 // above them). A walk only goes up, and so must from.
 func (w *walk) hole(from, size, align int64) (offset, end int64) {
 	offset = alignUp(from, align)
-	for len(*w) > 0 {
-		top := &(*w)[0]
+	for len(w.heads) > 0 {
+		top := &w.heads[0]
 		if top.lower-offset >= size {
 			return offset, top.lower
 		}
-		if upper := top.set[top.next].upper; upper > offset {
+		set := w.sets[top.set]
+		if upper := set[top.next].upper; upper > offset {
 			offset = alignUp(upper, align)
 		}
-		if top.next = top.set.search(top.next+1, offset); top.next == len(top.set) {
-			*top = (*w)[len(*w)-1]
-			*w = (*w)[:len(*w)-1]
+		if next := set.search(int(top.next)+1, offset); next < len(set) {
+			top.lower, top.next = set[next].lower, int32(next)
 		} else {
-			top.lower = top.set[top.next].lower
+			last := len(w.heads) - 1
+			*top = w.heads[last]
+			w.heads = w.heads[:last]
 		}
 		w.sink(0)
 	}
 	return offset, noLimit
 }
 
-// order makes a heap of cursors.
+// order makes a heap of the heads.
 func (w *walk) order() {
-	for i := len(*w)/2 - 1; i >= 0; i-- {
+	for i := len(w.heads)/2 - 1; i >= 0; i-- {
 		w.sink(i)
 	}
 }
 
-// sink moves a cursor down to its place.
+// sink moves a head down to its place in the heap.
 func (w *walk) sink(i int) {
-	for h := *w; ; {
+	heads := w.heads
+	if i >= len(heads) {
+		return
+	}
+	sinking := heads[i]
+	for {
 		child := 2*i + 1
-		if child >= len(h) {
-			return
+		if child >= len(heads) {
+			break
 		}
-		if child+1 < len(h) && h[child+1].lower < h[child].lower {
+		if child+1 < len(heads) && heads[child+1].lower < heads[child].lower {
 			child++
 		}
-		if h[i].lower <= h[child].lower {
-			return
+		if sinking.lower <= heads[child].lower {
+			break
 		}
-		h[i], h[child] = h[child], h[i]
+		heads[i] = heads[child]
 		i = child
 	}
+	heads[i] = sinking
 }
 
 // alignUp returns the first multiple of align from offset on. Align is a power of two,

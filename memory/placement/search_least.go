@@ -6,38 +6,41 @@ import "context"
 // that it found, nil where it found none, a height that no layout is below as far as
 // that is proven, and the nodes that it spent, at most budget.
 //
-// The bound is tried first, then heights halfway between the highest one at which the
-// search gave up and the lowest layout. In the end all that is left of the budget goes
-// into the last step below that layout: it is taken, or the layout is proven to be the
-// lowest, or the search gives up.
+// It goes in rounds. A round tries the least height that is not ruled out, and then
+// halves what is between the highest capacity at which it gave up and the lowest layout.
+// A capacity gets twice as many nodes as in the round before.
 func minimise(ctx context.Context, g *grid, height, budget int64, seed uint64) (offsets []int64, least, nodes int64) {
+	least = g.bound
 	f := newField(g, budget)
 	if f == nil {
-		return nil, g.bound, 0
+		return nil, least, 0
 	}
 	nodes = f.nodes
 	unit := g.unit()
-	least = g.bound
-	tried := least - unit // the highest capacity at which nothing was found
-	for capacity := least; tried+unit < height && nodes < budget && ctx.Err() == nil; {
-		spend := budget - nodes
-		if capacity+unit < height {
-			spend = (spend + 3) / 4
+	for share := int64(firstShare); least < height && nodes < budget && ctx.Err() == nil; share *= 2 {
+		fine := max(unit, (height-least)/32) // what a round leaves open
+		for tried := least - unit; height-tried > fine && nodes < budget && ctx.Err() == nil; {
+			capacity := least
+			if tried >= least {
+				capacity = tried + max(unit, (height-tried)/2/unit*unit)
+			}
+			found, o, n := f.search(ctx, capacity, min(share, budget-nodes), seed)
+			nodes += max(n, 1)
+			switch o {
+			case solved:
+				offsets, height = found, g.height(found)
+			case impossible:
+				tried, least = capacity, capacity+unit
+			case gaveUp:
+				tried = capacity
+			}
 		}
-		found, o, n := f.search(ctx, capacity, spend, seed)
-		nodes += max(n, 1)
-		switch o {
-		case solved:
-			offsets, height = found, g.height(found)
-		case impossible:
-			tried, least = capacity, capacity+unit
-		case gaveUp:
-			tried = capacity
-		}
-		capacity = tried + max(unit, (height-tried)/2/unit*unit)
 	}
 	return offsets, least, nodes
 }
+
+// firstShare is how many nodes a capacity gets in the first round.
+const firstShare = 1 << 16
 
 // unit returns what divides all sizes and alignments. It divides the height of every
 // layout in which nothing can be pushed down.

@@ -170,7 +170,7 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 	r.Segments, r.End = played.segments()
 	peak := played.peak(r.Segments, r.End)
 	r.Certificate = Certificate{
-		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.laid.Height == peak.Bytes || best.untied && best.laid.Optimal,
+		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.laid.Height == peak.Bytes || best.untied && best.laid.Optimal && !padded(best.problem(best.align)),
 		Method: best.laid.Method, Proof: best.laid.Proof, Sizes: "exact", Buffers: best.groups, Peak: peak,
 	}
 	if p.cfg.Envelope {

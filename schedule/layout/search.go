@@ -27,8 +27,8 @@ const (
 	longest = 4
 	// small is how many buffers an exact search is worth a try for, and thorough the work
 	// that it gets: it is soon over where it finds something.
-	small    = 340
-	thorough = 4_000_000
+	small    = 560
+	thorough = 3_000_000
 	widest   = 1 << 14
 )
 
@@ -75,32 +75,27 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 				tried = append(tried, free)
 			}
 			if !best().met() && a.groups <= small {
-				if err := a.place(ctx, natural, p.cfg.Search, exact); err != nil {
+				if err := a.thoroughly(ctx, natural, p.cfg.Search, exact); err != nil {
 					return nil, err
 				}
 			}
-			if best().met() {
-				break
-			}
 		}
-		if err := a.around(ctx, p.cfg.Search, share); err != nil {
-			return nil, err
-		}
-		left -= share
-		if a.met() {
+		if best().met() {
 			break
 		}
 	}
+	var err error
 	if a := best(); a.untied || !a.met() && padded(a.problem(natural)) {
 		for _, align := range a.alignments() {
 			if a.met() || left <= 0 {
 				break
 			}
-			work := left
 			if a.groups <= small {
-				work = exact
+				err = a.thoroughly(ctx, align, p.cfg.Search, exact)
+			} else {
+				err = a.place(ctx, align, p.cfg.Search, left)
 			}
-			if err := a.place(ctx, align, p.cfg.Search, work); err != nil {
+			if err != nil {
 				return nil, err
 			}
 			left /= 2
@@ -118,6 +113,18 @@ func (a *attempt) place(ctx context.Context, align func(int64) int64, search pla
 	}
 	if a.laid == nil || laid.Height < a.laid.Height {
 		a.laid, a.align = laid, align
+	}
+	return nil
+}
+
+// thoroughly looks for a lower layout with so much work from each of two seeds: one of
+// them is often lucky where the other is not.
+func (a *attempt) thoroughly(ctx context.Context, align func(int64) int64, search placement.Options, work int64) error {
+	for range 2 {
+		search.Seed++
+		if err := a.place(ctx, align, search, work); err != nil || a.met() {
+			return err
+		}
 	}
 	return nil
 }

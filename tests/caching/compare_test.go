@@ -67,8 +67,8 @@ func TestBesideTheCachingAllocator(t *testing.T) {
 		t.Log("| schedule | sizes | recompute | lengths | allocations | live | Weir | native | expandable | live, of 3 steps | Weir | native | expandable |")
 	}
 	for _, r := range trainings() {
-		if !*long && (r.recompute || r.precision == float32s) {
-			continue
+		if !*long && (r.recompute || r.precision == float32s || r.variable == r.precision.fp8) {
+			continue // mixed with variable lengths, FP8 with fixed ones
 		}
 		base.precision, base.recompute = r.precision, r.recompute
 		one, three, allocations := compare(t, r, base, microbatches, tokens)
@@ -125,7 +125,7 @@ func laidOut(t *testing.T, plan *schedule.Plan, templates *layout.Templates, sha
 	t.Helper()
 	cfg := layout.Config{Shapes: shapes}
 	if !*long {
-		cfg.Search = placement.Options{Nodes: 50_000}
+		cfg.Search = placement.Options{Nodes: 20_000}
 	}
 	made, err := layout.Make(t.Context(), plan, templates, cfg)
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"testing"
 
@@ -100,10 +101,15 @@ func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 	return peaks
 }
 
-// checkTouched compares the bytes that a step has touched with those that the layout has
-// a buffer for at some time. Builds without -tags invariants do not know them.
+// checkTouched compares the pages that the kernel has for steps with those of the layout,
+// and the bytes that a step has touched with those that the layout has a buffer for at
+// some time. Builds without -tags invariants do not know the bytes.
 func checkTouched(t *testing.T, r *rig, plan *layout.Plan, rank int) {
 	t.Helper()
+	if scope := r.hosts[rank].Scope(memory.StepScope); scope.Pages >= 0 {
+		page := int64(os.Getpagesize())
+		require.Equal(t, (plan.Ranks[rank].Height+page-1)/page*page, scope.Pages, "pages that the kernel has for steps")
+	}
 	dev, ok := any(r.devs[rank]).(interface {
 		Touched() (bytes, top int64, known bool)
 	})
@@ -170,7 +176,7 @@ func TestWrongLayoutFails(t *testing.T) {
 			}
 			plan, err := run(func(l *memory.Layout) { l.Births[i].Offset += moved; l.Height += max(moved, 0) })
 			switch {
-			case !invariants.Enabled: // which looks at the next birth, and may see it by the numbers first
+			case !invariants.Enabled: // what ends before the next birth only they see
 			case err != nil:
 				require.ErrorIs(t, err, memory.ErrOverlap)
 			default:

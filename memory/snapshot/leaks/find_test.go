@@ -170,9 +170,11 @@ func TestPins(t *testing.T) {
 }
 
 func TestSitesAreLines(t *testing.T) {
-	frames := []snapshot.Frame{{Name: "evil\x1b[2J\t(int, long)", Filename: "/tmp/a\n.py", Line: 3}, {Name: "run", Filename: "b.py", Line: 4}}
-	require.Equal(t, "a?.py:3 evil?[2J?", leaks.Site{Frames: frames}.String())
+	frames := []snapshot.Frame{{Name: "c10::evil\x1b[2J\t(int, long)", Filename: "/tmp/a\n.py", Line: 3}, {Name: "run", Filename: "b.py", Line: 4}}
+	require.Equal(t, "a?.py:3 c10::evil?[2J?", leaks.Site{Frames: frames}.String())
 	require.Equal(t, "b.py:4 run", leaks.Site{Frames: frames}.Caller())
+	planned := leaks.Site{Frames: []snapshot.Frame{{Name: "saved:stage 1 (block): qkv", Filename: "stage1/F", Line: 2}}}
+	require.Equal(t, "stage1/F:2 saved:stage 1 (block): qkv", planned.String())
 	require.Equal(t, "(no call stack)", leaks.Site{}.String())
 	require.Empty(t, leaks.Site{}.Caller())
 }

@@ -3,6 +3,7 @@ package leaks
 import (
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -43,13 +44,19 @@ func (s Site) Caller() string {
 // line names a line, and its function without the types of C++. What a file says is not
 // let loose on a terminal: control characters become question marks.
 func line(f snapshot.Frame) string {
-	name, _, _ := strings.Cut(f.Name, "(")
+	file, name := f.Filename, f.Name
+	if path.IsAbs(file) {
+		file = path.Base(file)
+	}
+	if strings.Contains(name, "::") {
+		name, _, _ = strings.Cut(name, "(")
+	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return '?'
 		}
 		return r
-	}, fmt.Sprintf("%s:%d %s", path.Base(f.Filename), f.Line, name))
+	}, fmt.Sprintf("%s:%d %s", file, f.Line, name))
 }
 
 // own returns the frames that are Python and not a part of PyTorch; those that are Python
@@ -87,11 +94,24 @@ var (
 func siteOf(frames []snapshot.Frame) Site {
 	var kept []snapshot.Frame
 	for _, f := range frames {
+		f.Filename = anyMicrobatch(f.Filename)
 		if !containsAny(f.Name, machineryNames) && !containsAny(f.Filename, machineryFiles) {
 			kept = append(kept, f)
 		}
 	}
 	return Site{kept}
+}
+
+// anyMicrobatch returns a file without the microbatch that weir mem export begins it
+// with, as in mb3/stage1/F: the site is the same in every microbatch.
+func anyMicrobatch(filename string) string {
+	if rest, ok := strings.CutPrefix(filename, "mb"); ok {
+		number, place, cut := strings.Cut(rest, "/")
+		if _, err := strconv.Atoi(number); cut && err == nil {
+			return place
+		}
+	}
+	return filename
 }
 
 func containsAny(text string, parts []string) bool {
@@ -128,7 +148,7 @@ func (s *stacker) number(frames []snapshot.Frame) int {
 	}
 	var text strings.Builder
 	for _, f := range frames {
-		fmt.Fprintf(&text, "%s\x00%s\x00%d\x00", f.Filename, f.Name, f.Line)
+		fmt.Fprintf(&text, "%s\x00%s\x00%d\x00", anyMicrobatch(f.Filename), f.Name, f.Line)
 	}
 	n, ok := s.texts[text.String()]
 	if !ok {
