@@ -39,9 +39,8 @@ func PlanLoop(ctx context.Context, p *Problem, times []int64, options Options) (
 // Loops are tried at limits that are so many parts of the bound apart, up to so many of
 // these steps above it.
 const (
-	loopStep   = 400
-	maxLoop    = 80
-	loopStarts = 6 // of a ring, evenly spread
+	loopStep = 400
+	maxLoop  = 80
 )
 
 // close looks for the lowest layout that closes to a loop: around a ring, or beside what
@@ -54,9 +53,9 @@ func (r *race) close(ctx context.Context, times []int64) (from, to int) {
 			break
 		}
 		limit := r.grid.bound + r.grid.bound/loopStep*step
-		for start := range int64(loopStarts) {
+		for start := range int64(ringStarts) {
 			nodes := min(r.left, 20*int64(len(p.Buffers)))
-			found := ring.within(ctx, limit, limit/loopStarts*start, nodes)
+			found := ring.within(ctx, limit, limit/ringStarts*start, nodes)
 			r.left -= nodes - max(ring.left, 0)
 			if !found {
 				continue

@@ -86,6 +86,9 @@ func TestCertificate(t *testing.T) {
 	require.EqualValues(t, 6, layout.Height)
 	require.Contains(t, layout.Proof, "none is as low as 5")
 
+	layout = plan(t, p, placement.Options{Capacity: 3})
+	require.Contains(t, layout.Proof, "more bytes are alive at once than 3")
+
 	layout = plan(t, p, placement.Options{Capacity: 8})
 	require.LessOrEqual(t, layout.Height, int64(8))
 }
@@ -128,9 +131,9 @@ func TestTrainingStep(t *testing.T) {
 
 // 1F1B with sizes of their own for every layer and microbatch of a period.
 func TestPipeline(t *testing.T) {
-	microbatches, periods := 256, []int{12, 256}
+	microbatches, periods, most := 256, []int{12, 256}, 0.01
 	if *long {
-		microbatches, periods = 4096, []int{5, 6, 7, 8, 12, 16, 64, 256, 4096}
+		microbatches, periods, most = 4096, []int{5, 6, 7, 8, 12, 16, 64, 256, 4096}, 0.02
 	}
 	for seed, period := range periods {
 		rng := rand.New(rand.NewPCG(uint64(seed), 4))
@@ -139,9 +142,9 @@ func TestPipeline(t *testing.T) {
 			bytes[i] = (1<<16 + rng.Int64N(1<<20)) &^ 63
 		}
 		p := pipeline(microbatches, 4, func(layer, microbatch int) int64 { return bytes[microbatch%period*6+layer] })
-		layout := plan(t, p, placement.Options{Nodes: 300_000})
+		layout := plan(t, p, placement.Options{Nodes: int64(200 * len(p.Buffers))})
 		t.Logf("period %d: bound %d, gap %.3f %%, %s", period, layout.Bound, 100*layout.Gap(), layout.Method)
-		require.Less(t, layout.Gap(), 0.01, "seed %d", seed)
+		require.Less(t, layout.Gap(), most, "seed %d", seed)
 	}
 }
 

@@ -25,6 +25,7 @@ type race struct {
 	proof   string
 	ranking []entrant     // recipes that have run, the best first
 	improve []*reordering // of the best of them
+	beside  *neighbours
 }
 
 // entrant is how far a recipe got.
@@ -99,9 +100,12 @@ func (r *race) queue(ctx context.Context) {
 	nodes := 4 * int64(len(p.Buffers))
 	for low := r.grid.bound - 1; r.height-low > r.grid.bound/fine+1 && !r.over(ctx); {
 		limit := low + (r.height-low)/2
-		nodes = min(nodes, r.left)
-		found := q.within(ctx, limit, 0, nodes)
-		r.left -= nodes - max(q.left, 0)
+		found := false
+		for start := int64(0); start < ringStarts && !found && r.left > 0; start++ {
+			nodes = min(nodes, r.left)
+			found = q.within(ctx, limit, limit/ringStarts*start, nodes)
+			r.left -= nodes - max(q.left, 0)
+		}
 		if found {
 			r.offer(q.offsets, r.grid.height(q.offsets), "in order of birth around a ring")
 			nodes = 40 * int64(len(p.Buffers))
@@ -121,8 +125,11 @@ func (r *race) gather(ctx context.Context, spend int64, patience int) {
 	if r.over(ctx) || !r.plain() {
 		return
 	}
+	if r.beside == nil {
+		r.beside = newNeighbours(p, r.seed)
+	}
+	s := r.beside
 	until := r.left - spend
-	s := newNeighbours(p, r.seed)
 	for turn, lower := 1, 0; r.left > until && turn-lower <= patience && !r.over(ctx); turn++ {
 		s.draw()
 		found, nodes := s.within(ctx, r.height-max((r.height-r.grid.bound)/8, 1))
@@ -178,6 +185,9 @@ func (r *race) exact(ctx context.Context, spend int64) {
 			r.offer(offsets, r.grid.height(offsets), method)
 		case impossible:
 			r.proof = fmt.Sprintf("all layouts were searched: none is as low as %d", r.capacity)
+			if r.capacity < r.grid.bound {
+				r.proof = fmt.Sprintf("more bytes are alive at once than %d", r.capacity)
+			}
 		}
 		return
 	}

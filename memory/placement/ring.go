@@ -31,10 +31,12 @@ type turning struct {
 	tried  int
 }
 
-// The ring goes back to so many turnings at most, and tries so many holes at each.
+// The ring goes back to so many turnings at most, and tries so many holes at each. It
+// is tried from so many offsets, evenly spread.
 const (
 	maxTurnings = 256
 	maxTried    = 3
+	ringStarts  = 6
 )
 
 func newRing(p *Problem) *ring {

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -39,10 +40,10 @@ func search(ctx context.Context, g *grid, capacity, budget int64, seed uint64) (
 
 // search is search in a field that is made already.
 func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64) (offsets []int64, o outcome, nodes int64) {
-	t := &tries{ctx: ctx, seed: seed, unit: f.work / 2, left: min(budget, noLimit/cellsPerNode) * cellsPerNode}
+	t := &tries{ctx: ctx, seed: seed, left: min(budget, noLimit/cellsPerNode) * cellsPerNode}
 	t.first.Store(undecided)
 	one := newSearcher(f, capacity)
-	if t.try(one) { // The first run is often the last.
+	if t.measure(one) {
 		var workers sync.WaitGroup
 		for range min(runtime.GOMAXPROCS(0), mostWorkers) - 1 {
 			workers.Go(func() {
@@ -58,8 +59,9 @@ func (f *field) search(ctx context.Context, capacity, budget int64, seed uint64)
 }
 
 const (
-	cellsPerNode = 32 // that are looked at in about a microsecond
-	mostWorkers  = 8
+	turnsPerBuffer = 2  // of a short run
+	cellsPerNode   = 32 // that are looked at in about a microsecond
+	mostWorkers    = 8
 )
 
 // tries hands out runs, and keeps what came of the first one that decided.
@@ -78,6 +80,20 @@ type tries struct {
 
 // undecided is the number of the first run that decided while there is none.
 const undecided = 1 << 62
+
+// measure makes the first run, which is often the last. It is over when each buffer
+// could have been placed twice, and what that took is the work of a short run. It
+// reports whether the search goes on.
+func (t *tries) measure(s *searcher) bool {
+	s.turns = turnsPerBuffer * len(s.buffers)
+	o := s.run(tasteOf(0, t.seed), t.left, func() bool { return t.idle(0) })
+	s.turns = math.MaxInt
+	t.unit = s.cells
+	t.left -= s.cells
+	t.spent = append(t.spent, 0)
+	t.done(0, s, o)
+	return o == gaveUp
+}
 
 // try makes the next run, and reports whether there was one that matters.
 func (t *tries) try(s *searcher) bool {
@@ -99,7 +115,7 @@ func (t *tries) next() (i, limit int64) {
 	if t.idle(i) {
 		return i, 0
 	}
-	if limit = min(t.left, t.unit*luby(i+1)); limit > 0 {
+	if limit = max(0, min(t.left, t.unit*luby(i))); limit > 0 {
 		t.left -= limit
 		t.spent = append(t.spent, 0)
 	}

@@ -39,7 +39,7 @@ func (s *searcher) parts(lower, upper int32) outcome {
 func (s *searcher) part(lower, upper int32) outcome {
 	before, left := len(s.edits), s.dead.left(lower, upper)
 	for {
-		if s.cells >= s.limit || s.idle() {
+		if s.cells >= s.limit || s.turns <= 0 || s.idle() {
 			return gaveUp
 		}
 		now := s.dead.left(lower, upper)

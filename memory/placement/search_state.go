@@ -12,6 +12,7 @@ type searcher struct {
 	worth    []float64 // of buffers, to the taste
 	cells    int64     // looked at
 	limit    int64     // of cells
+	turns    int       // left, each a buffer placed
 	idle     func() bool
 
 	low     []int64   // by buffer, the end of what is placed below it; of a placed one, its offset
@@ -62,6 +63,7 @@ func newSearcher(f *field, capacity int64) *searcher {
 		rows:    make([][]int32, columns),
 		dirty:   make([]uint64, (columns+63)/64),
 		dead:    newMemory(n, columns),
+		turns:   math.MaxInt,
 	}
 	return s
 }
@@ -84,6 +86,7 @@ func (s *searcher) reset() {
 // place puts a buffer on what is placed below it.
 func (s *searcher) place(x int32) {
 	b := &s.buffers[x]
+	s.turns--
 	s.cells += int64(len(b.near) + 2*b.columns)
 	s.toggle(x)
 	s.edits = append(s.edits, edit{ofPlaced, x, s.least[x]})

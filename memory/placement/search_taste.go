@@ -32,7 +32,6 @@ type bufferTaste uint8
 const (
 	longest   bufferTaste = iota // lives longest
 	widest                       // is alive at the most columns
-	longLarge                    // lives long, and size counts too
 	wideLarge                    // is alive at many columns, and size counts too
 	largest                      // has the most bytes
 	area                         // has the most bytes times time
@@ -57,9 +56,9 @@ func tasteOf(run int64, seed uint64) taste {
 	}
 	lot := rand.New(rand.NewPCG(seed, uint64(run)))
 	return taste{
-		columns:  [...]columnTaste{fullest, fullest, fullest, scarcest, between, anywhere}[lot.IntN(6)],
+		columns:  [...]columnTaste{fullest, fullest, fullest, fullest, between, scarcest}[lot.IntN(6)],
 		stubborn: lot.IntN(2) == 0,
-		buffers:  [...]bufferTaste{longest, longest, widest, widest, longLarge, wideLarge, largest, area}[lot.IntN(8)],
+		buffers:  [...]bufferTaste{longest, longest, widest, widest, largest, largest, area, wideLarge}[lot.IntN(8)],
 		noise:    [...]float64{0.03, 0.15, 0.3}[lot.IntN(3)],
 		seed:     lot.Uint64(),
 	}
@@ -77,8 +76,6 @@ func (t taste) values(f *field, worth []float64) {
 			worth[i] = length
 		case widest:
 			worth[i] = width
-		case longLarge:
-			worth[i] = length * math.Sqrt(size)
 		case wideLarge:
 			worth[i] = width * math.Sqrt(size)
 		case largest:

@@ -7,6 +7,8 @@
 // arena obeys, and a certificate.
 //
 // Planning does not grow with microbatches: what repeats in a program is laid out
-// once. Everything here is a pure function; package runner records templates and runs
+// once. Exceptions are steps that are told the shape of every microbatch, schedules that
+// keep more the more microbatches there are (gpipe, breadth-first), and programs of up to
+// half a million births for which every cycle wastes much. Everything here is a pure function; package runner records templates and runs
 // layouts.
 package layout

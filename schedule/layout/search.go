@@ -27,9 +27,13 @@ const (
 	longest = 4
 	// small is how many buffers an exact search is worth a try for, and thorough the work
 	// that it gets: it is soon over where it finds something.
-	small    = 560
+	small    = 700
 	thorough = 3_000_000
 	widest   = 1 << 14
+	// A program whose best cycle leaves more than a part of bearable is laid out whole,
+	// where it has no more than so many births, and than there is work.
+	bearable = 50
+	unrolled = 1 << 19
 )
 
 // search looks for a layout of a rank's program as low as the most that is alive at once.
@@ -37,7 +41,8 @@ const (
 // not known beforehand: it must be as long as the longest life, and lives that are no
 // whole number of repeats leave less room unused the longer it is. So cycles are tried,
 // each with a quick way to place buffers, until one meets the bound. Else the best of
-// them are searched further with what work is left.
+// them are searched further with what work is left, and where even that leaves much room
+// unused a program that is not too long is laid out without any cycle.
 func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
 	left, exact := p.cfg.Search.Nodes, p.cfg.Search.Nodes
 	if left == 0 {
@@ -84,6 +89,12 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 			break
 		}
 	}
+	if !best().met() && !best().untied {
+		whole, err := p.whole(ctx, ports, rank, best(), min(exact, unrolled))
+		if whole != nil || err != nil {
+			return whole, err
+		}
+	}
 	var err error
 	if a := best(); a.untied || !a.met() && padded(a.problem(natural)) {
 		for _, align := range a.alignments() {
@@ -102,6 +113,40 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		}
 	}
 	return best(), nil
+}
+
+// whole lays out a program without leaps, by one greedy way: nil where that is not worth
+// it, or does not come out lower.
+func (p *Plan) whole(ctx context.Context, ports *ports, rank int, best *attempt, work int64) (*attempt, error) {
+	var births int64
+	for s, span := range best.played.spans {
+		repeats := best.played.program[s].Repeat
+		births += int64(best.played.births(s)) * int64(repeats) / int64(repeats-span.passed)
+	}
+	most := best.played.most()
+	if best.laid.Height-most <= most/bearable || births > work || p.cfg.Shapes != nil {
+		return nil, nil
+	}
+	a := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg)}
+	if err := a.played.play(); err != nil {
+		return nil, err
+	}
+	a.group, a.groups = a.played.ties()
+	a.untied = a.groups == len(a.played.items)
+	if err := a.place(ctx, natural, p.cfg.Search, 1); err != nil || a.laid.Height >= best.laid.Height {
+		return nil, err
+	}
+	return a, nil
+}
+
+// births returns how many items are born in a segment.
+func (p *player) births(segment int) (n int) {
+	for i := range p.items {
+		if int(p.items[i].place.segment) == segment {
+			n++
+		}
+	}
+	return n
 }
 
 // place looks for a lower layout with so much work.

@@ -80,7 +80,7 @@ type use struct{ stage, param int }
 type tie struct{ owner, use use }
 
 // searchNodes is the work that a layout is worth where Config.Search says nothing.
-const searchNodes = 20_000
+const searchNodes = 200_000
 
 // New returns a runner for cfg, or every fault of cfg at once.
 func New[T any](cfg Config[T]) (*Runner[T], error) {

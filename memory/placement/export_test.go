@@ -1,0 +1,43 @@
+package placement
+
+import "context"
+
+// Recipes lays a problem out by every recipe.
+func Recipes(p *Problem) (names []string, offsets [][]int64) {
+	g := newGrid(p)
+	taken := newOccupied(g.columns)
+	for _, recipe := range recipes {
+		at := make([]int64, len(p.Buffers))
+		g.place(context.Background(), taken, g.order(recipe), recipe.fit, at)
+		names, offsets = append(names, recipe.name), append(offsets, at)
+	}
+	return names, offsets
+}
+
+// Ring lays a problem out around a ring.
+func Ring(p *Problem, limit, start int64) ([]int64, bool) {
+	r := newRing(p)
+	found := r.within(context.Background(), limit, start, 100_000)
+	return r.offsets, found
+}
+
+// Beside lays a problem out with neighbours that die together.
+func Beside(p *Problem, limit int64, seed uint64) ([]int64, bool) {
+	s := newNeighbours(p, seed)
+	s.draw()
+	found, _ := s.within(context.Background(), limit)
+	return s.offsets, found
+}
+
+// Reordered returns the height of the first recipe, and the least that it has after so
+// many rounds.
+func Reordered(p *Problem, rounds int, seed uint64) (first, least int64) {
+	g := newGrid(p)
+	taken := newOccupied(g.columns)
+	s := newReordering(g, recipes[0], seed)
+	first = s.round(context.Background(), taken)
+	for range rounds {
+		s.round(context.Background(), taken)
+	}
+	return first, s.least
+}

@@ -1,0 +1,111 @@
+package placement_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/memory/placement"
+)
+
+// Every way to lay out a problem makes right layouts, of its own and not only where it
+// wins the race, and keeps to its limit.
+func TestEveryWay(t *testing.T) {
+	ring, beside := 0, 0
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 9))
+		p := random(rng, 40, seed%2 == 1, seed%4 > 1)
+		names, all := placement.Recipes(p)
+		for i, offsets := range all {
+			require.True(t, valid(p, offsets), "seed %d: %s", seed, names[i])
+		}
+		if seed%2 == 1 {
+			continue // the others are for problems without gaps
+		}
+		for percent := int64(105); percent < 160; percent += 10 {
+			limit := p.Bound() * percent / 100
+			if offsets, found := placement.Ring(p, limit, limit/3); found {
+				ring++
+				require.True(t, valid(p, offsets), "seed %d: ring", seed)
+				height, _ := placement.Check(p, offsets)
+				require.LessOrEqual(t, height, limit, "seed %d: ring", seed)
+			}
+			if offsets, found := placement.Beside(p, limit, seed); found {
+				beside++
+				require.True(t, valid(p, offsets), "seed %d: beside", seed)
+				height, _ := placement.Check(p, offsets)
+				require.LessOrEqual(t, height, limit, "seed %d: beside", seed)
+			}
+		}
+	}
+	require.Greater(t, ring, 20)
+	require.Greater(t, beside, 20)
+}
+
+// heights returns the height of every recipe.
+func heights(t *testing.T, p *placement.Problem) map[string]int64 {
+	out := map[string]int64{}
+	names, all := placement.Recipes(p)
+	for i, offsets := range all {
+		height, err := placement.Check(p, offsets)
+		require.NoError(t, err)
+		out[names[i]] = height
+	}
+	return out
+}
+
+// The best fit takes the hole that a buffer fills, and leaves the large one free.
+func TestBestFit(t *testing.T) {
+	h := heights(t, &placement.Problem{Buffers: []placement.Buffer{
+		{Lower: 0, Upper: 5, Size: 4}, // leaves a hole of 4 at the bottom
+		{Lower: 1, Upper: 9, Size: 1}, // keeps it apart
+		{Lower: 2, Upper: 5, Size: 2}, // leaves a hole of 2
+		{Lower: 3, Upper: 9, Size: 1}, // keeps that apart
+		{Lower: 6, Upper: 9, Size: 2}, // belongs into the hole of 2
+		{Lower: 7, Upper: 9, Size: 4}, // belongs into the hole of 4
+	}})
+	require.EqualValues(t, 8, h["in order of birth, best fit"])
+}
+
+// What lives at the fullest time is packed first, so that there is no hole then. A
+// large buffer of another time, placed before, would leave one.
+func TestFullestFirst(t *testing.T) {
+	p := training(rand.New(rand.NewPCG(200, 1)), 60, 1<<20)
+	h := heights(t, p)
+	require.Greater(t, h["larger first, first fit"], p.Bound())
+	require.Equal(t, p.Bound(), min(
+		h["the fullest time first, there longer first; then larger first; first fit"],
+		h["the fullest time first, there the last to die first; then larger first; first fit"],
+		h["the fullest time first, there in order of birth; then larger first; first fit"]))
+}
+
+// Microbatches in flight whose sizes differ, with working buffers between: beside what
+// dies next to it there is room for all a little above the bound.
+func TestBesideWhatDies(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 11))
+	p := pipeline(64, 4, func(int, int) int64 { return (1<<16 + rng.Int64N(1<<20)) &^ 63 })
+	for i := range p.Buffers[:len(p.Buffers)-1] { // one that works for two units of time
+		p.Buffers = append(p.Buffers, placement.Buffer{Lower: p.Buffers[i].Lower, Upper: p.Buffers[i].Lower + 2, Size: 1 << 18})
+	}
+	found := 0
+	for seed := range uint64(20) {
+		if _, ok := placement.Beside(p, p.Bound()*107/100, seed); ok {
+			found++
+		}
+	}
+	require.Greater(t, found, 10)
+}
+
+// What lay too high is placed earlier, and so lies lower.
+func TestReordering(t *testing.T) {
+	lower := 0
+	for seed := range uint64(20) {
+		p := random(rand.New(rand.NewPCG(seed, 10)), 150, false, false)
+		first, least := placement.Reordered(p, 30, seed)
+		require.LessOrEqual(t, least, first)
+		if first > p.Bound() && (first-least)*4 >= first-p.Bound() {
+			lower++ // by a quarter of the gap
+		}
+	}
+	require.GreaterOrEqual(t, lower, 10)
+}
