@@ -23,7 +23,7 @@ type laidOut struct {
 	pricing
 	Templates string `help:"What the stages allocate, a file (examples/train -emit-templates writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
 	LookAhead int    `help:"Entries that a rank pulls before it needs them." placeholder:"N"`
-	Envelope  bool   `help:"Plan for microbatches of any shape class of the templates: each buffer as large as in the class where it is largest."`
+	Envelope  bool   `help:"Plan for microbatches of any shape class of the templates, each buffer as large as in the class where it is largest: so it is where there are several, and --shapes does not say which."`
 	Shapes    []int  `help:"The shape class of each microbatch, from 0; a list that is shorter than the step begins again." placeholder:"N,..."`
 	Work      int64  `help:"Most work of the search on each rank, in buffers placed." placeholder:"N"`
 }
@@ -134,7 +134,8 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	if out.plan, err = c.ready(plan, out.templates); err != nil {
 		return nil, err
 	}
-	out.cfg = layout.Config{LookAhead: c.LookAhead, Envelope: c.Envelope, Search: placement.Options{Nodes: c.Work}}
+	envelope := c.Envelope || len(c.Shapes) == 0 && len(out.templates.Shapes) > 1
+	out.cfg = layout.Config{LookAhead: c.LookAhead, Envelope: envelope, Search: placement.Options{Nodes: c.Work}}
 	if len(c.Shapes) > 0 {
 		out.cfg.Shapes = make([]int, out.plan.Microbatches)
 		for m := range out.cfg.Shapes {

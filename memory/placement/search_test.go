@@ -178,7 +178,7 @@ func TestSearchPublished(t *testing.T) {
 			defer file.Close()
 			in, err := minimalloc.Read(file)
 			require.NoError(t, err)
-			offsets, outcome, nodes := placement.Search(t.Context(), &in.Problem, capacity, 1e7, 0)
+			offsets, outcome, nodes := placement.Search(t.Context(), &in.Problem, capacity, 2e6, 0)
 			require.Equal(t, placement.Solved, outcome)
 			height, err := placement.Check(&in.Problem, offsets)
 			require.NoError(t, err)

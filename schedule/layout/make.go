@@ -60,7 +60,7 @@ type Certificate struct {
 	Optimal bool   // no layout is lower
 	Method  string // how it was found
 	Proof   string // why it is optimal, or where the search gave up
-	Sizes   string // "exact", or "envelope of n shape classes": then the bound is the envelope's own
+	Sizes   string // "exact", perhaps of one shape class, or "envelope of n shape classes": then the bound is the envelope's own
 	Buffers int    // that were placed
 	Peak    Peak
 }
@@ -154,8 +154,10 @@ func prepare(plan *schedule.Plan, templates *Templates, cfg Config) (*Plan, erro
 			return nil, err
 		}
 	}
-	if !slices.ContainsFunc(cfg.Shapes, func(shape int) bool { return shape != 0 }) {
-		p.cfg.Shapes = nil // all are the first one
+	if len(cfg.Shapes) > 0 && slices.Min(cfg.Shapes) == slices.Max(cfg.Shapes) { // one for all, so it repeats itself
+		one := *p.templates
+		one.Shapes = one.Shapes[cfg.Shapes[0]:][:1]
+		p.templates, p.cfg.Shapes = &one, nil
 	}
 	return p, nil
 }
@@ -173,8 +175,11 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.laid.Height == peak.Bytes || best.untied && best.laid.Optimal && !padded(best.problem(best.align)),
 		Method: best.laid.Method, Proof: best.laid.Proof, Sizes: "exact", Buffers: best.groups, Peak: peak,
 	}
-	if p.cfg.Envelope {
+	switch {
+	case p.cfg.Envelope:
 		r.Sizes = fmt.Sprintf("envelope of %d shape classes", p.classes)
+	case p.classes > 1 && p.cfg.Shapes == nil:
+		r.Sizes = fmt.Sprintf("exact, for shape class %q alone", p.templates.Shapes[0].Name)
 	}
 	r.Problem, r.Offsets = best.problem(best.align), best.laid.Offsets
 	r.Layout = played.layout(r.Segments, r.End, best.group, best.laid.Offsets, best.laid.Height)
