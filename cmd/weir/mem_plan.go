@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -92,7 +93,8 @@ func (c *laidOut) templates(plan *schedule.Plan, costs *schedule.Costs) (*layout
 type step struct {
 	plan      *schedule.Plan
 	templates *layout.Templates
-	costs     *schedule.Costs // nil where none are given
+	costs     *schedule.Costs // of the file; nil where none is given
+	times     *schedule.Costs // these, or those of the flags
 	cfg       layout.Config
 }
 
@@ -121,11 +123,12 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	if err != nil {
 		return nil, err
 	}
+	priced, err := c.price(plan.Placement, file)
+	if err != nil {
+		return nil, err
+	}
+	out.times = priced.Costs
 	if c.Costs != "" || file != nil && file.Costs != nil {
-		priced, err := c.price(plan.Placement, file)
-		if err != nil {
-			return nil, err
-		}
 		out.costs = priced.Costs
 	}
 	if out.templates, err = c.templates(plan, out.costs); err != nil {
@@ -174,7 +177,7 @@ func unplanned(err error) error {
 type memPlanCmd struct {
 	laidOut
 	Budget size   `help:"Bytes that a rank has for a step, such as 80GiB; what does not fit is refused, with what would." placeholder:"BYTES"`
-	WhatIf bool   `help:"Print bytes against time for fewer microbatches in flight, stages that recompute, and smaller microbatches."`
+	WhatIf bool   `help:"Print bytes against time for fewer microbatches in flight, stages that recompute, which run their forward again, smaller microbatches and more ranks. Times are those of --costs, or of --f, --i and --w."`
 	Less   string `name:"recompute" help:"Templates of the same stages that recompute, for --what-if." placeholder:"FILE"`
 	CSV    string `name:"csv" help:"Write what is placed on --rank in the form of MiniMalloc, for weir place." placeholder:"FILE"`
 	Rank   int    `help:"The rank of --csv."`
@@ -211,7 +214,7 @@ func (c *memPlanCmd) Run(s *streams) error {
 	}
 	out := certified(step, made)
 	if c.WhatIf {
-		if out.WhatIf, err = c.whatIf(ctx, step, made, others); err != nil {
+		if out.WhatIf, out.NotLower, err = c.whatIf(ctx, step, made, others); err != nil {
 			return err
 		}
 	}
@@ -291,6 +294,7 @@ type certificates struct {
 	Sizes        string        `json:"sizes"`
 	PerRank      []certificate `json:"per_rank"`
 	WhatIf       []instead     `json:"what_if,omitempty"`
+	NotLower     []string      `json:"not_lower,omitempty"`
 
 	unit string
 }
@@ -317,17 +321,15 @@ type owner struct {
 }
 
 type instead struct {
-	Name     string   `json:"name"`
-	Bytes    int64    `json:"bytes"`
-	Makespan *float64 `json:"makespan,omitempty"`
+	Name     string  `json:"name"`
+	Bytes    int64   `json:"bytes"`
+	Makespan float64 `json:"makespan"`
 }
 
 func certified(step *step, made *layout.Plan) *certificates {
 	p := step.plan
 	out := &certificates{Name: p.Name, Ranks: p.Placement.Ranks, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Sizes: made.Ranks[0].Sizes}
-	if step.costs != nil {
-		out.unit = step.costs.Unit
-	}
+	out.unit = step.times.Unit
 	for i := range made.Ranks {
 		r := &made.Ranks[i]
 		one := certificate{
@@ -348,25 +350,34 @@ func certified(step *step, made *layout.Plan) *certificates {
 }
 
 // whatIf lays out and simulates the alternatives.
-func (c *memPlanCmd) whatIf(ctx context.Context, step *step, made *layout.Plan, others []layout.Alternative) ([]instead, error) {
+func (c *memPlanCmd) whatIf(ctx context.Context, step *step, made *layout.Plan, others []layout.Alternative) (list []instead, higher []string, err error) {
 	tried := append([]layout.Tried{{Name: "as it is", Bytes: made.Height(), Plan: step.plan}}, layout.Try(ctx, others, step.cfg)...)
-	var list []instead
+	times := again(step.times)
 	for i, t := range tried {
 		if i > 0 && t.Bytes >= made.Height() {
+			higher = append(higher, t.Name)
 			continue
 		}
-		one := instead{Name: t.Name, Bytes: t.Bytes}
-		if step.costs != nil {
-			r, err := schedule.Simulate(t.Plan, step.costs, or(c.Capacity, defaultLinks))
-			if err != nil {
-				return nil, err
-			}
-			units := step.costs.Units(r.Makespan)
-			one.Makespan = &units
+		r, err := schedule.Simulate(t.Plan, times, or(c.Capacity, defaultLinks))
+		if err != nil {
+			return nil, nil, err
 		}
-		list = append(list, one)
+		list = append(list, instead{Name: t.Name, Bytes: t.Bytes, Makespan: times.Units(r.Makespan)})
 	}
-	return list, nil
+	return list, higher, nil
+}
+
+// again returns costs by which a stage that recomputes takes the time of its forward
+// more, where they do not say how long.
+func again(costs *schedule.Costs) *schedule.Costs {
+	with := *costs
+	with.Stages = slices.Clone(costs.Stages)
+	for i := range with.Stages {
+		if s := &with.Stages[i]; s.Recompute == 0 {
+			s.Recompute = s.F
+		}
+	}
+	return &with
 }
 
 // maxOwners is how many owners at the peak of a rank are printed.
@@ -428,19 +439,17 @@ func (o *certificates) instead(w io.Writer) error {
 	}
 	fmt.Fprintln(w, "\nWhat if:")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	head := "\tbytes of a rank"
-	if o.WhatIf[0].Makespan != nil {
-		if head += "\tmakespan"; o.unit != "" {
-			head += ", " + o.unit
-		}
+	head := "\tbytes of a rank\tmakespan"
+	if o.unit != "" {
+		head += ", " + o.unit
 	}
 	fmt.Fprintln(t, head)
 	for _, one := range o.WhatIf {
-		fmt.Fprintf(t, "%s\t%s", one.Name, report.Group(one.Bytes))
-		if one.Makespan != nil {
-			fmt.Fprintf(t, "\t%s", number(*one.Makespan))
-		}
-		fmt.Fprintln(t)
+		fmt.Fprintf(t, "%s\t%s\t%s\n", one.Name, report.Group(one.Bytes), number(one.Makespan))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || len(o.NotLower) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "no lower: %s\n", strings.Join(o.NotLower, "; "))
+	return err
 }

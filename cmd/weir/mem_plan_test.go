@@ -41,7 +41,7 @@ func TestMemPlanWhatIf(t *testing.T) {
 	require.GreaterOrEqual(t, len(o.WhatIf), 4)
 	for i := 1; i < len(o.WhatIf); i++ {
 		require.Less(t, o.WhatIf[i].Bytes, o.WhatIf[0].Bytes)
-		require.GreaterOrEqual(t, *o.WhatIf[i].Makespan, *o.WhatIf[0].Makespan)
+		require.GreaterOrEqual(t, o.WhatIf[i].Makespan, o.WhatIf[0].Makespan)
 	}
 }
 

@@ -52,7 +52,7 @@ func Alternatives(rule schedule.Rule, params schedule.Params, templates *Templat
 		if i > 0 && size(&templates.Shapes[i]) < size(&templates.Shapes[0]) {
 			smaller := *templates
 			smaller.Shapes = templates.Shapes[i : i+1]
-			list = append(list, Alternative{fmt.Sprintf("smaller microbatches (shape class %q)", templates.Shapes[i].Name), make(rule, params, &smaller)})
+			list = append(list, Alternative{fmt.Sprintf("as many microbatches, all of shape class %q", templates.Shapes[i].Name), make(rule, params, &smaller)})
 		}
 	}
 	return list

@@ -39,7 +39,7 @@ func TestBudget(t *testing.T) {
 	require.ErrorContains(t, err, "stage 0 (blocks): up (saved)")
 	require.ErrorContains(t, err, "of 4 microbatches (0 to 3)")
 	require.ErrorContains(t, err, "what would fit: depth-first with at most 2 in flight on a rank (cap 2)")
-	require.ErrorContains(t, err, "smaller microbatches")
+	require.ErrorContains(t, err, "as many microbatches")
 
 	cfg.Budget = 100
 	_, err = layout.Make(context.Background(), plan, templates, cfg)

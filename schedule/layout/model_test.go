@@ -16,7 +16,6 @@ import (
 // writer writes the template of one stage.
 type writer struct {
 	t    layout.Template
-	live map[int]int // by buffer: references of the running call
 	call *layout.Call
 }
 
