@@ -38,6 +38,9 @@ func TestSearched(t *testing.T) {
 	t.Log("| model | P | M | cap P: span | paper, ZB-1p | cap 2P: span | paper, ZB-2p | cap 2P: makespan | least |")
 	t.Log("|---|---|---|---|---|---|---|---|---|")
 	for _, p := range profiles {
+		if raced && (p.ranks > 8 || p.microbatches > 24) {
+			continue
+		}
 		best := func(clock choose.Clock, ranks int) *schedule.Report {
 			choice, err := choose.Choose(choose.Request{
 				Ranks: p.ranks, Stages: p.ranks, Microbatches: p.microbatches, Memory: int64(2 * ranks), Clock: clock, Capacity: schedule.Unlimited,
@@ -106,6 +109,9 @@ func TestSearchedKeepsWithinMemory(t *testing.T) {
 // no more memory, and nearly no bubble.
 func TestSearchedIsStretched(t *testing.T) {
 	for _, microbatches := range []int{129, 1000, 1_000_003} {
+		if raced && microbatches > 129 {
+			continue
+		}
 		choice, err := choose.Choose(choose.Request{
 			Ranks: 4, Stages: 8, Microbatches: microbatches, Capacity: 2,
 			Costs: &schedule.Costs{Latency: 5, Stages: []schedule.StageCosts{{F: 100, I: 90, W: 60, Saved: 1}}},
