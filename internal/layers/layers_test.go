@@ -26,6 +26,7 @@ var rooms = []struct {
 	{"internal/product", 1, nil},
 	{"internal/fmapeak", 1, nil},
 	{"internal/float8", 1, nil},
+	{"internal/jsontext", 1, nil},
 	{"memory", 1, nil},
 	{"loss", 1, nil},
 	{"schedule", 2, nil},
