@@ -175,23 +175,21 @@ func same(a, b *layout.Call) bool {
 func (t *trip[T]) bring(from, to int) ([]T, error) {
 	source, target := t.at(from), t.at(to)
 	handles := t.carried[from]
-	t.carried[from] = nil
 	if t.copied == nil {
 		return handles, nil
 	}
 	defer source.giveBack(handles)
-	var none T
 	copies := make([]T, len(handles))
 	for i, h := range handles {
 		if _, there := t.spaces[source.cfg.Rank].Serial(h); !there {
 			continue
 		}
-		var err error
-		if copies[i], err = t.copied(source.cfg.Rank, target.cfg.Rank, h); err != nil {
-			copies[i] = none
+		made, err := t.copied(source.cfg.Rank, target.cfg.Rank, h)
+		if err != nil {
 			target.giveBack(copies)
 			return nil, err
 		}
+		copies[i] = made
 	}
 	return copies, nil
 }
@@ -209,34 +207,29 @@ func (t *trip[T]) forward(ctx context.Context, s int) error {
 			t.tapes[s].lent(layout.In, i, h)
 		}
 		if err := c.PutInputs(s, 0, in); err != nil {
+			runner.giveBack(in)
 			return err
 		}
 	}
-	if err := c.Inputs(s, 0, st.in); err != nil {
+	in, out := make([]T, len(st.in)), make([]T, len(st.out))
+	if err := c.Inputs(s, 0, in); err != nil {
 		return err
 	}
 	if err := c.Open(s, 0); err != nil {
 		return err
 	}
 	last := t.way == evaluated || !st.gradientWanted
-	err := t.record(s, schedule.F, last, st.out, 0, func() error {
-		return st.Forward(ctx, c.Call(s, 0, batchctx.InForward), st.in, st.out)
+	err := t.record(s, schedule.F, last, out, 0, func() error {
+		return st.Forward(ctx, c.Call(s, 0, batchctx.InForward), in, out)
 	})
-	clear(st.in)
-	if err != nil {
+	if err == nil && st.before >= 0 {
+		err = c.DropInputs(s, 0)
+	}
+	if err != nil || st.after < 0 {
+		runner.giveBack(out)
 		return err
 	}
-	if st.before >= 0 {
-		if err := c.DropInputs(s, 0); err != nil {
-			return err
-		}
-	}
-	if st.after < 0 {
-		runner.giveBack(st.out)
-		return nil
-	}
-	t.carried[s] = slices.Clone(st.out)
-	clear(st.out)
+	t.carried[s] = out
 	return nil
 }
 
@@ -259,15 +252,16 @@ func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error
 			t.tapes[s].lent(layout.GradOut, i, h)
 		}
 		if err := c.PutGradients(s, 0, handles, st.noGradOut); err != nil {
+			runner.giveBack(handles)
 			return err
 		}
-		gradOut = st.gradOut
+		gradOut = make([]T, len(st.gradOut))
 		if err := c.Gradients(s, 0, gradOut, st.noGradOut); err != nil {
 			return err
 		}
 	}
 	if st.wantsGradient {
-		gradIn = st.gradIn
+		gradIn = make([]T, len(st.gradIn))
 	}
 	err := t.record(s, kind, kind == st.lastCall, gradIn, st.noGradIn, func() error {
 		if kind == schedule.I && st.split != nil {
@@ -275,16 +269,13 @@ func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error
 		}
 		return st.Backward(ctx, c.Call(s, 0, batchctx.InBackward), gradOut, gradIn)
 	})
-	clear(st.gradOut)
+	if err == nil && st.after >= 0 {
+		err = c.DropGradients(s, 0)
+	}
 	if err != nil {
+		runner.giveBack(gradIn)
 		return err
 	}
-	if st.after >= 0 {
-		if err := c.DropGradients(s, 0); err != nil {
-			return err
-		}
-	}
-	t.carried[s] = slices.Clone(gradIn)
-	clear(gradIn)
+	t.carried[s] = gradIn
 	return nil
 }

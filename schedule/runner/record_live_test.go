@@ -1,0 +1,227 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// unreclaimed is a space that takes nothing back by itself: every reference must be ended.
+type unreclaimed struct {
+	memory.Space[buffer]
+	memory.Watched[buffer]
+}
+
+// duo is two stages on two ranks, a device each. The first hands over two tensors of one
+// and two elements, the last none; gradients have the sizes of what they are of.
+type duo struct {
+	t       *testing.T
+	devices [2]kernels.Compute
+	configs [2]runner.Config[buffer]
+	live    map[string][]int64 // by rank, at the beginning of each call
+	fails   string             // the call that fails, with what it has made
+	copies  int                // how many copies were made
+	refuses int                // the number of the copy that fails; 0 is none
+	between func()             // called before every copy
+}
+
+func newDuo(t *testing.T) *duo {
+	d := &duo{t: t, live: map[string][]int64{}, between: func() {}}
+	ports := []stages.Port{{Name: "one"}, {Name: "two"}}
+	both := make([]stages.Stage[buffer], 2)
+	for rank, name := range []string{"first", "last"} {
+		d.devices[rank] = device(t, true)
+		grad := d.alloc(rank, memory.Resident, 1)
+		stage := &stages.Func[buffer]{
+			Declares:   stages.Spec{Name: name, Slots: 1},
+			Parameters: []batchctx.Param[buffer]{{Name: name + ".w", Grad: grad, Contributes: batchctx.Sometimes}},
+		}
+		if rank == 0 {
+			stage.Declares.Outputs = ports
+		} else {
+			stage.Declares.Inputs = ports
+		}
+		stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, out []buffer) error {
+			if rank == 1 {
+				out = nil
+			}
+			return d.call(rank, name+" F", mb, out, memory.Activation)
+		}
+		stage.BackwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, gradIn []buffer) error {
+			return d.call(rank, name+" B", mb, gradIn, memory.ActGrad)
+		}
+		both[rank] = &parted{stage, d, rank}
+	}
+	for rank := range d.configs {
+		d.configs[rank] = runner.Config[buffer]{
+			Stages: both, Space: unreclaimed{d.devices[rank], d.devices[rank].(memory.Watched[buffer])}, Gradients: d.devices[rank], Losses: objective,
+			Placement: schedule.Looped(2, 2),
+		}
+	}
+	return d
+}
+
+// parted is a stage of the two with its backward in two calls as well.
+type parted struct {
+	*stages.Func[buffer]
+	duo  *duo
+	rank int
+}
+
+func (s *parted) BackwardInput(_ context.Context, mb *batchctx.Microbatch[buffer], _, gradIn []buffer) error {
+	return s.duo.call(s.rank, s.Declares.Name+" I", mb, gradIn, memory.ActGrad)
+}
+
+func (s *parted) BackwardWeight(_ context.Context, mb *batchctx.Microbatch[buffer]) error {
+	return s.duo.call(s.rank, s.Declares.Name+" W", mb, nil, 0)
+}
+
+func (d *duo) alloc(rank int, class memory.Class, n int) buffer {
+	b, err := d.devices[rank].Alloc(class, kernels.Float32, n)
+	require.NoError(d.t, err)
+	return b
+}
+
+// call is what a stage does: it makes one and two elements.
+func (d *duo) call(rank int, name string, mb *batchctx.Microbatch[buffer], made []buffer, class memory.Class) error {
+	d.live[name] = append(d.live[name], d.devices[rank].Live())
+	for i := range made {
+		made[i] = d.alloc(rank, class, i+1)
+	}
+	if d.fails == name {
+		return errors.New("it fails")
+	}
+	if d.fails == name+" halfway" && len(made) > 0 {
+		require.NoError(d.t, mb.Release(made[0]))
+		made[0] = buffer{}
+	}
+	return nil
+}
+
+// copy copies to the other rank's device.
+func (d *duo) copy(from, to int, b buffer) (buffer, error) {
+	d.between()
+	if d.copies++; d.copies == d.refuses {
+		return buffer{}, errors.New("no copy")
+	}
+	return d.alloc(to, d.devices[from].Class(b), b.N), nil
+}
+
+func (d *duo) record() error {
+	nothing := runner.SourceFunc[buffer](func(context.Context, *batchctx.Entry[buffer]) error { return nil })
+	_, err := runner.Record(d.t.Context(), runner.GroupConfig[buffer]{Ranks: d.configs[:], Copy: d.copy},
+		runner.Shape[buffer]{Name: "any", Sources: []runner.Source[buffer]{nothing, nothing}})
+	return err
+}
+
+// bare demands that both devices hold their gradient and nothing else.
+func (d *duo) bare() {
+	d.t.Helper()
+	for rank, dev := range d.devices {
+		require.EqualValues(d.t, 4, dev.Live(), "rank %d", rank)
+	}
+}
+
+// A dry run holds at every call what a step with one microbatch would: what was handed
+// over is gone from its rank once it is copied, and from the other one with the action
+// that has read it.
+func TestRecordHoldsNoMore(t *testing.T) {
+	d := newDuo(t)
+	require.NoError(t, d.record())
+	// Three ways through the stages: with a whole backward, with a split one, and forward only.
+	require.Equal(t, map[string][]int64{
+		"first F": {4, 4, 4}, "last F": {4 + 12, 4 + 12, 4 + 12},
+		"last B": {4}, "first B": {4 + 12},
+		"last I": {4}, "first I": {4 + 12}, "last W": {4 + 12}, "first W": {4},
+	}, d.live)
+	d.bare()
+}
+
+// What the last stage hands over, gradients at the first one's end among it, ends with
+// the call.
+func TestRecordEndsOutputs(t *testing.T) {
+	d := newDeviced(device(t, true))
+	d.stage.Declares.Outputs = []stages.Port{{Name: "y"}}
+	d.stage.ForwardFunc = func(_ context.Context, _ *batchctx.Microbatch[buffer], _, out []buffer) error {
+		out[0] = d.alloc(memory.Activation, 3)
+		return nil
+	}
+	d.stage.BackwardFunc = func(context.Context, *batchctx.Microbatch[buffer], []buffer, []buffer) error {
+		require.EqualValues(t, 4+16, d.dev.Live(), "the gradient and the part")
+		return nil
+	}
+	_, err := d.record()
+	require.NoError(t, err)
+	require.EqualValues(t, 4, d.dev.Live())
+}
+
+// What a call has made before it fails, and what is on its way then, is released.
+func TestRecordReleasesAfterErrors(t *testing.T) {
+	for _, fails := range []string{"first F", "last F", "last B", "first B"} {
+		t.Run(fails, func(t *testing.T) {
+			d := newDuo(t)
+			d.fails = fails
+			require.ErrorContains(t, d.record(), "it fails")
+			d.bare()
+		})
+	}
+	for _, fails := range []string{"first F halfway", "last B halfway"} {
+		t.Run(fails, func(t *testing.T) {
+			d := newDuo(t)
+			d.fails = fails
+			require.ErrorIs(t, d.record(), batchctx.ErrMissing)
+			d.bare()
+		})
+	}
+	for refuses := 1; refuses <= 4; refuses++ {
+		d := newDuo(t)
+		d.refuses = refuses
+		require.ErrorContains(t, d.record(), "no copy")
+		d.bare()
+	}
+}
+
+// A view is over when its call is, in a dry run too.
+func TestRecordEndsViews(t *testing.T) {
+	d, asked := newDuo(t), 0
+	var kept *batchctx.Microbatch[buffer]
+	first := d.configs[0].Stages[0].(*parted)
+	forward := first.ForwardFunc
+	first.ForwardFunc = func(ctx context.Context, mb *batchctx.Microbatch[buffer], in, out []buffer) error {
+		kept = mb
+		return forward(ctx, mb, in, out)
+	}
+	d.between = func() {
+		asked++
+		_, _, err := kept.Grad(0)
+		require.ErrorIs(t, err, batchctx.ErrEnded)
+	}
+	require.NoError(t, d.record())
+	require.Positive(t, asked)
+}
+
+// Gathered weights end when they have been recorded.
+func TestRecordEndsGathered(t *testing.T) {
+	d := newDeviced(device(t, true))
+	d.stage.ForwardFunc = func(context.Context, *batchctx.Microbatch[buffer], []buffer, []buffer) error { return nil }
+	cfg := d.config()
+	cfg.Space = unreclaimed{d.dev, d.dev.(memory.Watched[buffer])}
+	cfg.Unshard = func(context.Context, int) ([]buffer, error) {
+		return []buffer{d.alloc(memory.Unsharded, 3)}, nil
+	}
+	templates, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{cfg}},
+		runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
+	require.NoError(t, err)
+	require.Equal(t, []layout.Event{{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: 0}}}, templates.Shapes[0].Stages[0].Gather.Events)
+	require.EqualValues(t, 4, d.dev.Live())
+}
