@@ -18,82 +18,112 @@ import (
 
 var long = flag.Bool("long", false, "run the long sweeps")
 
-// releases are the calls that end something, by name, each with what stands for
-// it when it is deleted: the same type, and nothing done.
-var releases = map[string]string{
-	"drop":          "func(...any) error { return nil }",
-	"dropAll":       "func(...any) error { return nil }",
-	"DropParts":     "func(...any) error { return nil }",
-	"DropInputs":    "func(...any) error { return nil }",
-	"DropGradients": "func(...any) error { return nil }",
-	"DropSaved":     "func(...any) error { return nil }",
-	"DropSent":      "func(...any) error { return nil }",
-	"DropGathered":  "func(...any) error { return nil }",
-	"Discard":       "func(...any) error { return nil }",
-	"Release":       "func(...any) (int64, error) { return 0, nil }",
-	"Yield":         "func(...any) (int64, error) { return 0, nil }",
-	"Reclaim":       "func(...any) {}",
-	"Abort":         "func(...any) {}",
-	"abort":         "func(...any) {}",
-	"giveBack":      "func(...any) {}",
-	"release":       "func(...any) {}",
-	"leave":         "func(...any) {}",
-	"pop":           "func(...any) {}",
-	"empty":         "func(...any) {}",
-	"end":           "func(...any) {}",
-	"End":           "func(...any) {}",
-	"clear":         "func(...any) {}",
+// ends are the calls that end something, by name, each with the function that calls it,
+// or does not, for what it returns.
+var ends = map[string]string{
+	"drop": "unlessError", "dropAll": "unlessError", "DropParts": "unlessError",
+	"DropInputs": "unlessError", "DropGradients": "unlessError", "DropSaved": "unlessError",
+	"DropSent": "unlessError", "DropGathered": "unlessError", "Discard": "unlessError",
+	"DropForward": "unlessError", "DropBackward": "unlessError",
+	"Release": "unlessFreed", "Yield": "unlessFreed",
+	"Reclaim": "unless", "Abort": "unless", "abort": "unless", "giveBack": "unless",
+	"release": "unless", "leave": "unless", "pop": "unless", "empty": "unless",
+	"end": "unless", "End": "unless", "clear": "unless",
 }
+
+// results are what those functions return.
+var results = map[string]string{"unless": "", "unlessError": "error", "unlessFreed": "(int64, error)"}
 
 // zeros are the names of zero values: assigning one to a place ends what it held.
 var zeros = map[string]bool{"zero": true, "none": true, "nil": true}
 
-// deletion is a file with one release taken out.
-type deletion struct {
-	file, what string
-	line       int
-	source     []byte
+// switchboard is the file that each package gets: one release, by its number, is left
+// out; number 0 is none.
+const switchboard = `package %s
+
+import (
+	"os"
+	"strconv"
+)
+
+var leftOut, _ = strconv.Atoi(os.Getenv("LEFT_OUT"))
+
+func unless(n int, f func()) {
+	if n != leftOut {
+		f()
+	}
 }
 
-// TestEveryReleaseIsNeeded deletes each release of the runner and of the context,
-// one at a time, and runs the suites against what is left: one must turn red.
+func unlessError(n int, f func() error) error {
+	if n != leftOut {
+		return f()
+	}
+	return nil
+}
+
+func unlessFreed(n int, f func() (int64, error)) (int64, error) {
+	if n != leftOut {
+		return f()
+	}
+	return 0, nil
+}
+`
+
+// deletion is a release that can be left out.
+type deletion struct {
+	number int
+	place  string // file:line and the text
+}
+
+// TestEveryReleaseIsNeeded leaves out each release of the runner and of the context, one
+// at a time, and runs the suites: one must turn red. The suites are built once, with
+// every release behind a number.
 func TestEveryReleaseIsNeeded(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
+	work := t.TempDir()
+	replaced := map[string]string{}
 	var all []deletion
 	for _, folder := range []string{"context", "schedule/runner"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		require.NoError(t, err)
+		name := ""
 		for _, file := range files {
-			if !strings.HasSuffix(file, "_test.go") {
-				all = append(all, deletions(t, file)...)
+			if strings.HasSuffix(file, "_test.go") {
+				continue
 			}
+			short, err := filepath.Rel(root, file)
+			require.NoError(t, err)
+			s := switched{t: t, name: filepath.ToSlash(short), first: len(all) + 1}
+			text := s.file(file)
+			all, name = append(all, s.found...), s.tree.Name.Name
+			replaced[file] = filepath.Join(work, fmt.Sprintf("%d.go", len(replaced)))
+			require.NoError(t, os.WriteFile(replaced[file], text, 0o600))
 		}
+		added := filepath.Join(root, folder, "switchboard.go")
+		replaced[added] = filepath.Join(work, name+".go")
+		require.NoError(t, os.WriteFile(replaced[added], fmt.Appendf(nil, switchboard, name), 0o600))
 	}
 	require.Greater(t, len(all), 20, "there are more releases than that")
 	if !*long {
-		t.Skipf("%d releases to delete, each with a build and a run of the suites: run with -long", len(all))
+		t.Skipf("%d releases to leave out, each with a run of the suites: run with -long", len(all))
 	}
-	for _, suite := range suites {
-		require.Empty(t, firstFailure(t, root, suite), "%s is red with every release in place", suite)
+	overlay := filepath.Join(work, "overlay.json")
+	table, err := json.Marshal(map[string]any{"Replace": replaced})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(overlay, table, 0o600))
+	for i, suite := range suites {
+		build := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", filepath.Join(work, fmt.Sprint("suite", i)), suite)
+		build.Dir = root
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, "%s does not build:\n%s", suite, out)
+		require.Empty(t, firstFailure(t, root, work, i, 0), "%s is red with every release in place", suite)
 	}
 	for _, d := range all {
-		name, err := filepath.Rel(root, d.file)
-		require.NoError(t, err)
-		t.Run(fmt.Sprintf("%s:%d %s", filepath.ToSlash(name), d.line, d.what), func(t *testing.T) {
-			mutated := filepath.Join(t.TempDir(), "mutated.go")
-			require.NoError(t, os.WriteFile(mutated, d.source, 0o600))
-			overlay := filepath.Join(t.TempDir(), "overlay.json")
-			table, err := json.Marshal(map[string]map[string]string{"Replace": {d.file: mutated}})
-			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(overlay, table, 0o600))
-
-			build := exec.Command("go", "build", "-overlay", overlay, "./context", "./schedule/runner")
-			build.Dir = root
-			out, err := build.CombinedOutput()
-			require.NoError(t, err, "the deletion does not build:\n%s", out)
-			for _, suite := range suites {
-				if failure := firstFailure(t, root, suite, "-overlay", overlay); failure != "" {
+		t.Run(d.place, func(t *testing.T) {
+			t.Parallel()
+			for i, suite := range suites {
+				if failure := firstFailure(t, root, work, i, d.number); failure != "" {
 					t.Logf("%s is red: %s", suite, failure)
 					return
 				}
@@ -106,12 +136,13 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 // suites are run against each deletion, the quickest first.
 var suites = []string{"./context", "./schedule/runner", "./tests/lifetime", "./tests/fault"}
 
-// firstFailure runs a suite and returns the line of the first test that failed, ""
-// where none did. A run that fails in any other way proves nothing.
-func firstFailure(t *testing.T, root, suite string, flags ...string) string {
+// firstFailure runs a suite without a release and returns the line of the first test that
+// failed, "" where none did. A run that fails in any other way proves nothing.
+func firstFailure(t *testing.T, root, work string, suite, number int) string {
 	t.Helper()
-	run := exec.Command("go", append(append([]string{"test", "-vet=off", "-failfast", "-timeout=5m"}, flags...), suite)...)
-	run.Dir = root
+	run := exec.Command(filepath.Join(work, fmt.Sprint("suite", suite)), "-test.failfast", "-test.timeout=5m")
+	run.Dir = filepath.Join(root, suites[suite])
+	run.Env = append(os.Environ(), fmt.Sprint("LEFT_OUT=", number))
 	out, err := run.CombinedOutput()
 	if err == nil {
 		return ""
@@ -121,60 +152,79 @@ func firstFailure(t *testing.T, root, suite string, flags ...string) string {
 			return line
 		}
 	}
-	require.NoError(t, err, "%s did not run:\n%s", suite, out)
+	require.NoError(t, err, "%s did not run:\n%s", suites[suite], out)
 	return ""
 }
 
-// deletions returns the file once for each of its releases, without it.
-func deletions(t *testing.T, file string) []deletion {
-	source, err := os.ReadFile(file)
-	require.NoError(t, err)
-	files := token.NewFileSet()
-	tree, err := parser.ParseFile(files, file, source, 0)
-	require.NoError(t, err)
+// switched puts the releases of a file behind their numbers.
+type switched struct {
+	t      *testing.T
+	name   string
+	first  int // number
+	found  []deletion
+	files  *token.FileSet
+	tree   *ast.File
+	source []byte
+	edits  []edit // in the order of the text, none within another
+}
 
-	var found []deletion
-	replace := func(from, to token.Pos, text string) {
-		at, end := files.Position(from), files.Position(to)
-		mutated := append([]byte{}, source[:at.Offset]...)
-		mutated = append(mutated, text...)
-		mutated = append(mutated, source[end.Offset:]...)
-		found = append(found, deletion{file, string(source[at.Offset:end.Offset]), at.Line, mutated})
-	}
-	ast.Inspect(tree, func(n ast.Node) bool {
+type edit struct {
+	from, to int
+	text     string
+}
+
+func (s *switched) file(path string) []byte {
+	var err error
+	s.source, err = os.ReadFile(path)
+	require.NoError(s.t, err)
+	s.files = token.NewFileSet()
+	s.tree, err = parser.ParseFile(s.files, path, s.source, 0)
+	require.NoError(s.t, err)
+	ast.Inspect(s.tree, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			if nothing, ok := releases[called(n)]; ok {
+			if way, ok := ends[called(n)]; ok {
 				if f, method := n.Fun.(*ast.SelectorExpr); method && f.Sel.Name == "Release" && isName(f.X, "m") {
-					nothing = releases["drop"] // a view's Release returns an error alone
+					way = "unlessError" // a view's Release returns an error alone
 				}
-				from := n.Lparen
-				mutant := nothing + string(source[files.Position(from).Offset:files.Position(n.End()).Offset])
-				replace(n.Pos(), n.End(), mutant)
+				s.call(n, way)
 			}
 		case *ast.AssignStmt:
 			if n.Tok == token.ASSIGN && endsSomething(n) {
-				text := strings.Repeat("_, ", len(n.Lhs)-1) + "_ = "
-				for i, to := range n.Lhs {
-					if i > 0 {
-						text += ", "
-					}
-					text += string(source[files.Position(to.Pos()).Offset:files.Position(to.End()).Offset])
-				}
-				replace(n.Pos(), n.End(), text+useless(n, source, files))
+				s.replace(n, "unless(%d, func() { %s })", s.text(n))
 			}
 		}
 		return true
 	})
-	return found
+	var out []byte
+	at := 0
+	for _, e := range s.edits {
+		require.GreaterOrEqual(s.t, e.from, at, "%s: a release within a release", s.name)
+		out = append(append(out, s.source[at:e.from]...), e.text...)
+		at = e.to
+	}
+	return append(out, s.source[at:]...)
 }
 
-// useless keeps the right-hand names of a deleted assignment used.
-func useless(n *ast.AssignStmt, source []byte, files *token.FileSet) string {
-	if name, ok := n.Rhs[0].(*ast.Ident); ok && name.Name != "nil" {
-		return "; _ = " + string(source[files.Position(name.Pos()).Offset:files.Position(name.End()).Offset])
+// call puts a call behind its number.
+func (s *switched) call(n *ast.CallExpr, way string) {
+	back := ""
+	if results[way] != "" {
+		back = "return "
 	}
-	return ""
+	s.replace(n, way+"(%d, func() "+results[way]+" { %s })", back+s.text(n))
+}
+
+// replace writes an edit of a node: what has a number and a text.
+func (s *switched) replace(n ast.Node, format, text string) {
+	number := s.first + len(s.found)
+	at := s.files.Position(n.Pos())
+	s.found = append(s.found, deletion{number, fmt.Sprintf("%s:%d %s", s.name, at.Line, s.text(n))})
+	s.edits = append(s.edits, edit{at.Offset, s.files.Position(n.End()).Offset, fmt.Sprintf(format, number, text)})
+}
+
+func (s *switched) text(n ast.Node) string {
+	return string(s.source[s.files.Position(n.Pos()).Offset:s.files.Position(n.End()).Offset])
 }
 
 func isName(x ast.Expr, name string) bool {
