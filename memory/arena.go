@@ -106,11 +106,12 @@ type slot struct {
 	off, bytes  int64 // where it lies, and the size that was asked for
 	plain, held int64
 	serial      uint64
-	mark        uint64 // of a buffer that a layout placed (Mark), 0 of any other
+	mark        uint64 // of a buffer that a layout placed, 0 of any other
 	generation  uint32
 	next        uint32 // the unused slot below this one in the list
 	class       Class
 	scope       Scope // of class Resident, StepScope of any other
+	birth       int32 // of the layout, where mark is not 0
 }
 
 var (
@@ -165,23 +166,23 @@ func (a *Arena) footprint(bytes int64) int64 { return a.padded(bytes + a.red) }
 // ErrClosed after Close; a size below 1 and an unknown class are errors.
 func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	l := &a.laid
-	if uint(l.next) >= uint(len(l.births)) || a.unused == 0 || invariants.Enabled {
+	n := l.next
+	if uint(n) >= uint(len(l.births)) || a.unused == 0 || invariants.Enabled {
 		return a.allocSlow(class, bytes)
 	}
-	b := &l.births[l.next]
-	if b.Class != class || b.Bytes != bytes || b.Live != l.marks {
+	b := &l.births[n]
+	if b.Class != class || b.Bytes != bytes || b.free != l.marks {
 		return a.allocSlow(class, bytes)
 	}
-	// The layout has just this buffer here, and what it expects to be live is: nothing
-	// is in the way. This is enter, written out.
-	l.next++
-	mark := Mark(b.Offset, bytes)
-	l.marks += mark
+	// The layout has just this buffer here, and its place was free when last the same
+	// buffers were live: nothing is in the way. This is enter, written out.
+	l.next = n + 1
+	l.marks += b.mark
 	i := a.unused
 	s := &a.slots[i]
 	a.unused = s.next
-	s.off, s.bytes, s.mark = b.Offset, bytes, mark
-	s.plain, s.class, s.serial = 1, class, a.Mark()
+	s.off, s.bytes, s.mark = b.Offset, bytes, b.mark
+	s.plain, s.class, s.serial, s.birth = 1, class, a.Mark(), int32(n)
 	a.meter.Alloc(class, bytes)
 	return Handle{i, s.generation}, nil
 }
@@ -237,7 +238,7 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 	if invariants.Enabled {
 		poison(a.pages.mem[off : off+size])
 	}
-	h := a.enter(class, off, bytes, 0)
+	h := a.enter(class, off, bytes)
 	if class == Resident {
 		a.resident(h, Weights)
 	}
@@ -245,7 +246,7 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 }
 
 // enter gives a buffer a slot, with the caller's one plain reference.
-func (a *Arena) enter(class Class, off, bytes int64, mark uint64) Handle {
+func (a *Arena) enter(class Class, off, bytes int64) Handle {
 	if a.unused == 0 {
 		a.unused = uint32(len(a.slots))
 		a.slots = append(a.slots, slot{generation: 1})
@@ -253,7 +254,7 @@ func (a *Arena) enter(class Class, off, bytes int64, mark uint64) Handle {
 	i := a.unused
 	s := &a.slots[i]
 	a.unused = s.next
-	s.off, s.bytes, s.mark = off, bytes, mark
+	s.off, s.bytes, s.mark = off, bytes, 0
 	s.plain, s.class, s.serial = 1, class, a.Mark()
 	a.meter.Alloc(class, bytes)
 	return Handle{i, s.generation}

@@ -1,9 +1,7 @@
 package memory
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/internal/invariants"
@@ -14,6 +12,7 @@ import (
 type laid struct {
 	layout *Layout // in force, nil between steps
 	valid  *Layout // was validated
+	all    []birth // of valid
 	area   int64   // bytes of the range that are set aside for the step, 0 where none are
 
 	// So many bytes from the start of the range have their pages; are to be taken back by
@@ -21,11 +20,10 @@ type laid struct {
 	present, held, most int64
 
 	place  int
-	births []Birth // of the place
-	next   int     // of the births
+	births []birth // up to the last of the place
+	next   int     // the next of them
 	marks  uint64  // the sum over the live buffers that the layout placed
 	left   int     // so many were live when the layout ended, and still are
-	order  []uint32
 
 	// Under -tags invariants: pages behind the step's part that nobody may touch, and what
 	// the last step has touched of it.
@@ -49,7 +47,8 @@ func (a *Arena) Lay(layout *Layout) error {
 	if a.closed {
 		return fmt.Errorf("%w: Lay", ErrClosed)
 	}
-	if l.valid != layout {
+	known := l.valid == layout
+	if !known {
 		if err := layout.Validate(); err != nil {
 			return err
 		}
@@ -73,7 +72,10 @@ func (a *Arena) Lay(layout *Layout) error {
 		}
 		return err
 	}
-	*l = laid{layout: layout, valid: layout, area: area, present: max(l.present, area), held: l.held, most: l.most, order: l.order}
+	if !known {
+		l.all = births(layout, l.all)
+	}
+	*l = laid{layout: layout, valid: layout, all: l.all, area: area, present: max(l.present, area), held: l.held, most: l.most}
 	if invariants.Enabled && area%a.page == 0 && a.free.takeAt(area, a.page) {
 		l.guard = a.page
 		a.pages.protect(area, area+a.page, false)
@@ -145,7 +147,7 @@ func (a *Arena) At(place int) {
 	}
 	l.place, l.next, l.births = place, 0, nil
 	if places := l.layout.Places; uint(place) < uint(len(places)-1) {
-		l.births = l.layout.Births[places[place]:places[place+1]]
+		l.next, l.births = int(places[place]), l.all[:places[place+1]]
 	}
 }
 
@@ -159,70 +161,29 @@ func (a *Arena) examine(class Class, bytes int64) (Handle, error) {
 	if b.Class != class || bytes > b.Bytes || bytes < b.Bytes && !b.AtMost {
 		return Handle{}, a.refused(ErrUnplanned, class, bytes)
 	}
-	if b.Live != l.marks || invariants.Enabled {
+	if b.free != l.marks || invariants.Enabled {
 		if err := a.vacant(b, bytes); err != nil {
 			return Handle{}, err
 		}
+		b.free = l.marks
 	}
+	h := a.enter(class, b.Offset, bytes)
+	s := &a.slots[h.slot]
+	s.mark, s.birth = b.mark, int32(l.next)
 	l.next++
-	mark := Mark(b.Offset, b.Bytes)
-	l.marks += mark
-	return a.enter(class, b.Offset, bytes, mark), nil
-}
-
-// vacant looks for a live buffer where the layout has a new one. The arena does so where
-// what is live is not what the layout has there, and under -tags invariants always.
-func (a *Arena) vacant(b *Birth, bytes int64) error {
-	end := b.Offset + b.Bytes
-	for i := range a.slots {
-		if s := &a.slots[i]; s.live() && s.off < end && b.Offset < s.off+a.size(s) {
-			e := a.refused(ErrOverlap, b.Class, bytes)
-			e.Owner = a.info(uint32(i), s)
-			return e
-		}
-	}
-	if b.Live != a.laid.marks {
-		if i, j, ok := a.crossed(); ok {
-			e := a.refused(ErrOverlap, b.Class, bytes)
-			e.Owner, e.Other = a.info(i, &a.slots[i]), a.info(j, &a.slots[j])
-			return e
-		}
-	}
-	if invariants.Enabled {
-		if err := a.stale(a.pages.mem[b.Offset:end], untouched); err != nil {
-			return err
-		}
-		poison(a.pages.mem[b.Offset:end])
-	}
-	return nil
-}
-
-// crossed looks for two live buffers of the layout that lie over each other. What is live
-// is not what the layout has, so an earlier birth may have been wrong.
-func (a *Arena) crossed() (i, j uint32, ok bool) {
-	l := &a.laid
-	l.order = l.order[:0]
-	for i := range a.slots {
-		if s := &a.slots[i]; s.mark != 0 && s.live() {
-			l.order = append(l.order, uint32(i))
-		}
-	}
-	slices.SortFunc(l.order, func(x, y uint32) int { return cmp.Compare(a.slots[x].off, a.slots[y].off) })
-	for k := 1; k < len(l.order); k++ {
-		i, j := l.order[k-1], l.order[k]
-		if a.slots[i].off+a.slots[i].bytes > a.slots[j].off {
-			return i, j, true
-		}
-	}
-	return 0, 0, false
+	l.marks += b.mark
+	return h, nil
 }
 
 // refused says what was asked for, and what the layout has.
 func (a *Arena) refused(err error, class Class, bytes int64) *PlanError {
 	l := &a.laid
-	e := &PlanError{Err: err, Place: l.place, Number: l.next, Class: class, Bytes: bytes}
+	e := &PlanError{Err: err, Place: l.place, Class: class, Bytes: bytes}
+	if places := l.layout.Places; uint(l.place) < uint(len(places)-1) {
+		e.Number = l.next - int(places[l.place])
+	}
 	if l.next < len(l.births) {
-		e.Planned = l.births[l.next]
+		e.Planned = l.births[l.next].Birth
 	}
 	return e
 }

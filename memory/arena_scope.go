@@ -59,7 +59,7 @@ func (a *Arena) AllocIn(scope Scope, bytes int64) (Handle, error) {
 			return Handle{}, err
 		}
 	}
-	h := a.enter(Resident, off, bytes, 0)
+	h := a.enter(Resident, off, bytes)
 	a.resident(h, scope)
 	return h, nil
 }

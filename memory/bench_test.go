@@ -86,13 +86,8 @@ func BenchmarkArenaPlanned(b *testing.B) {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
 			a := open(b, 1<<30, 0)
 			layout := &memory.Layout{Height: int64(live+1) * 4096, Places: []int32{0, int32(live), int32(live) + births}, Levels: make([]memory.Level, 2)}
-			var marks uint64
 			for i := range int64(live + births) {
-				offset := min(i, int64(live)) * 4096
-				layout.Births = append(layout.Births, memory.Birth{Offset: offset, Bytes: 4096, Class: memory.Saved, Live: marks})
-				if i < int64(live) {
-					marks += memory.Mark(offset, 4096)
-				}
+				layout.Births = append(layout.Births, memory.Birth{Offset: min(i, int64(live)) * 4096, Bytes: 4096, Class: memory.Saved})
 			}
 			if err := a.Lay(layout); err != nil {
 				b.Fatal(err)

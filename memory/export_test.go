@@ -17,3 +17,6 @@ func (a *Arena) Forget(h Handle) {
 	s := &a.slots[h.slot]
 	a.free.give(s.off, a.padded(s.bytes))
 }
+
+// Mark is the mark of a planned buffer.
+func Mark(offset, bytes int64) uint64 { return mark(offset, bytes) }

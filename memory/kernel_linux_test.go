@@ -117,10 +117,8 @@ func TestSmallTablesPinNothing(t *testing.T) {
 	a := open(t, 256<<20, 0)
 	layout := &memory.Layout{Height: 3 * large, Places: []int32{0, 3 * tables}, Levels: make([]memory.Level, 1)}
 	for range tables {
-		var marks uint64
 		for i := range int64(3) {
-			layout.Births = append(layout.Births, memory.Birth{Offset: i * large, Bytes: large, Class: memory.Saved, Live: marks})
-			marks += memory.Mark(i*large, large)
+			layout.Births = append(layout.Births, memory.Birth{Offset: i * large, Bytes: large, Class: memory.Saved})
 		}
 	}
 	for _, planned := range []bool{true, false} {

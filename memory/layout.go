@@ -3,7 +3,6 @@ package memory
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 )
 
 // Layout says where the buffers of a step lie, before the step begins. The program of a
@@ -18,9 +17,8 @@ type Layout struct {
 
 // Birth is one allocation of a layout.
 type Birth struct {
-	Offset int64  // in the step's part of the arena, bytes
-	Bytes  int64  // that will be asked for
-	Live   uint64 // the sum of marks (Mark) of what is live before it
+	Offset int64 // in the step's part of the arena, bytes
+	Bytes  int64 // that will be asked for
 	Class  Class
 	AtMost bool // fewer bytes may be asked for: Bytes is the most that it can be
 }
@@ -29,17 +27,6 @@ type Birth struct {
 type Level struct {
 	Live int64 // after the place
 	Peak int64 // the most within the place
-}
-
-// Mark is a number for a range of an arena, never 0. The sum of the marks of all live
-// buffers tells in one comparison whether the buffers that are live are those that a
-// layout has there. A buffer has the mark of its birth, however few bytes it asked for.
-//
-// It is the folded product of wyhash: sums of a linear function would not tell two
-// buffers that swapped their sizes.
-func Mark(offset, bytes int64) uint64 {
-	high, low := bits.Mul64(uint64(offset)^0x9e3779b97f4a7c15, uint64(bytes)^0xbf58476d1ce4e5b9)
-	return high ^ low | 1
 }
 
 // Planned is an optional ability of a Space: to place the buffers of a step where a
@@ -79,7 +66,6 @@ type PlanError struct {
 	Bytes   int64 // that were asked for
 	Planned Birth // the zero Birth where the place has no further one
 	Owner   Info  // the live buffer that is in the way (ErrOverlap)
-	Other   Info  // another one, where not this birth but an earlier one was placed over Owner
 }
 
 // Error says what was asked for, what was planned, and who is in the way.
@@ -87,9 +73,6 @@ func (e *PlanError) Error() string {
 	text := fmt.Sprintf("%v: %d bytes (%s) asked for as allocation %d of place %d", e.Err, e.Bytes, e.Class, e.Number, e.Place)
 	b := &e.Planned
 	switch {
-	case e.Err == ErrOverlap && e.Other.Bytes > 0:
-		return text + fmt.Sprintf("; the layout has placed %d bytes (%s), allocation %d since the arena was made, and %d bytes (%s), allocation %d, over each other",
-			e.Owner.Bytes, e.Owner.Class, e.Owner.Serial, e.Other.Bytes, e.Other.Class, e.Other.Serial)
 	case e.Err == ErrOverlap:
 		return text + fmt.Sprintf("; its offset %d is taken: %d bytes (%s), allocation %d since the arena was made, were not released", b.Offset, e.Owner.Bytes, e.Owner.Class, e.Owner.Serial)
 	case *b == Birth{}:

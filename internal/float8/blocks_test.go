@@ -10,59 +10,6 @@ import (
 	"github.com/weir-ml/weir/internal/float8"
 )
 
-// The blocks by which torchao holds implementations of MXFP8 to its own
-// (torchao/testing/_mxfp8_test_utils.py): all elements alike but the first, with the
-// scales and codes for the scale above and for that below.
-func TestEncodeMXAsTorchao(t *testing.T) {
-	inf, nan := float32(math.Inf(1)), float32(math.NaN())
-	least := math.Float32frombits(1)
-	leastHalf := float8.BFloat16(1).Float32()
-	type out struct {
-		scale       float8.E8M0
-		first, rest byte
-	}
-	for _, c := range []struct {
-		name        string
-		first, rest float32
-		up, down    out
-	}{
-		{"zero", 0, 0, out{0, 0, 0}, out{0, 0, 0}},
-		{"smallest normal", 0x1p-126, 0x1p-126, out{0, 0x40, 0x40}, out{0, 0x40, 0x40}},
-		{"mixed inf", inf, 1, out{255, 0x7f, 0x7f}, out{255, 0x7f, 0x7f}},
-		{"mixed nan", nan, 1, out{255, 0x7f, 0x7f}, out{255, 0x7f, 0x7f}},
-		{"positive fp8 max", 448, 448, out{127, 0x7e, 0x7e}, out{127, 0x7e, 0x7e}},
-		{"negative fp8 max", -448, -448, out{127, 0xfe, 0xfe}, out{127, 0xfe, 0xfe}},
-		{"positive float32 max", math.MaxFloat32, math.MaxFloat32, out{247, 0x78, 0x78}, out{246, 0x7e, 0x7e}},
-		{"negative float32 max", -math.MaxFloat32, -math.MaxFloat32, out{247, 0xf8, 0xf8}, out{246, 0xfe, 0xfe}},
-		{"positive smallest subnormal", least, least, out{0, 0, 0}, out{0, 0, 0}},
-		{"negative smallest subnormal", -least, -least, out{0, 0x80, 0x80}, out{0, 0x80, 0x80}},
-		{"positive smallest subnormal of bfloat16", leastHalf, leastHalf, out{0, 0x08, 0x08}, out{0, 0x08, 0x08}},
-		{"mixed positive underflow", least, 1, out{119, 0, 0x78}, out{119, 0, 0x78}},
-		{"mixed negative underflow", -leastHalf, 1, out{119, 0x80, 0x78}, out{119, 0x80, 0x78}},
-		{"mixed saturation and underflow", math.MaxFloat32, 1, out{247, 0x78, 0}, out{246, 0x7e, 0}},
-		{"a bit above 3.5", math.Float32frombits(0x40600001), math.Float32frombits(0x40600001), out{121, 0x76, 0x76}, out{120, 0x7e, 0x7e}},
-		{"3.5", 3.5, 3.5, out{120, 0x7e, 0x7e}, out{120, 0x7e, 0x7e}},
-		{"a bit below 512", math.Float32frombits(0x43ffffff), math.Float32frombits(0x43ffffff), out{128, 0x78, 0x78}, out{127, 0x7e, 0x7e}},
-		{"512", 512, 512, out{128, 0x78, 0x78}, out{128, 0x78, 0x78}},
-		{"all nan", nan, nan, out{255, 0x7f, 0x7f}, out{255, 0x7f, 0x7f}},
-		{"positive satfinite", 480, 480, out{128, 0x77, 0x77}, out{127, 0x7e, 0x7e}},
-		{"negative satfinite", -480, -480, out{128, 0xf7, 0xf7}, out{127, 0xfe, 0xfe}},
-	} {
-		src := make([]float32, 32)
-		for i := range src {
-			src[i] = c.rest
-		}
-		src[0] = c.first
-		for _, s := range sets() {
-			for up, want := range map[bool]out{true: c.up, false: c.down} {
-				dst, scales := make([]byte, 32), make([]float8.E8M0, 1)
-				s.EncodeMX(dst, scales, src, &float8.E4M3, up)
-				require.Equal(t, want, out{scales[0], dst[0], dst[31]}, "%v, %s, up %v", s, c.name, up)
-			}
-		}
-	}
-}
-
 // spread are rows whose magnitudes differ from block to block.
 func spread(r *rand.Rand, n int) []float32 {
 	x := make([]float32, n)

@@ -66,12 +66,14 @@ func newReference(f *float8.Format) *reference {
 	return r
 }
 
-func (r *reference) encode(x float32, o float8.Overflow) byte {
+func (r *reference) encode(x float32, o float8.Overflow) byte { return r.encode64(float64(x), o) }
+
+func (r *reference) encode64(x float64, o float8.Overflow) byte {
 	var sign byte
-	if math.Signbit(float64(x)) {
+	if math.Signbit(x) {
 		sign = r.Sign
 	}
-	a := math.Abs(float64(x))
+	a := math.Abs(x)
 	top := float64(r.Max)
 	beyond := r.values[int(top)] + (r.values[int(top)]-r.values[int(top)-1])/2 // half a step above the greatest
 	above := r.NaN

@@ -8,13 +8,12 @@ import (
 
 // tiny is a step of two places: the third buffer lies where the first one was.
 func tiny() *memory.Layout {
-	first, second := memory.Mark(0, 300), memory.Mark(304, 500)
 	return &memory.Layout{
 		Height: 804,
 		Births: []memory.Birth{
 			{Offset: 0, Bytes: 300, Class: memory.Saved},
-			{Offset: 304, Bytes: 500, Class: memory.Workspace, Live: first, AtMost: true},
-			{Offset: 0, Bytes: 296, Class: memory.Carry, Live: second},
+			{Offset: 304, Bytes: 500, Class: memory.Workspace, AtMost: true},
+			{Offset: 0, Bytes: 296, Class: memory.Carry},
 		},
 		Places: []int32{0, 2, 3},
 		Levels: []memory.Level{{Live: 500, Peak: 800}, {Live: 0, Peak: 796}},

@@ -18,8 +18,15 @@ import (
 
 var (
 	long      = flag.Bool("long", false, "run the long sweeps")
-	instances = flag.String("instances", "../../../shared/data/placement", "the folder of published instances")
+	instances = flag.String("instances", beside(), "the folder of published instances")
 )
+
+// beside returns the folder of instances in a directory beside the module, "" where there
+// is none.
+func beside() string {
+	found, _ := filepath.Glob("../../../*/data/placement") // The pattern is well formed.
+	return append(found, "")[0]
+}
 
 // plan plans a problem, and holds the outcome to what Plan promises.
 func plan(t *testing.T, p *placement.Problem, options placement.Options) *placement.Layout {

@@ -12,7 +12,6 @@ func (p *player) layout(segments []Segment, end int, group []int32, offsets []in
 		Places: make([]int32, 0, end+2), Levels: make([]memory.Level, 0, end+1),
 	}
 	var live int64
-	var marks uint64
 	for v, visit := range p.visits {
 		until := int32(len(p.log))
 		if v+1 < len(p.visits) {
@@ -25,17 +24,14 @@ func (p *player) layout(segments []Segment, end int, group []int32, offsets []in
 		level := memory.Level{Peak: live}
 		for _, change := range p.log[visit.since:until] {
 			if change < 0 {
-				it := &p.items[^change]
-				live -= it.bytes
-				marks -= memory.Mark(offsets[group[^change]], it.bytes)
+				live -= p.items[^change].bytes
 				continue
 			}
-			it, offset := &p.items[change], offsets[group[change]]
+			it := &p.items[change]
 			if first {
-				l.Births = append(l.Births, memory.Birth{Offset: offset, Bytes: it.bytes, Live: marks, Class: it.class, AtMost: it.atMost})
+				l.Births = append(l.Births, memory.Birth{Offset: offsets[group[change]], Bytes: it.bytes, Class: it.class, AtMost: it.atMost})
 			}
 			live += it.bytes
-			marks += memory.Mark(offset, it.bytes)
 			level.Peak = max(level.Peak, live)
 		}
 		if level.Live = live; first {

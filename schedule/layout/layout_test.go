@@ -56,7 +56,8 @@ func requireLayout(t testing.TB, made *layout.Plan, rank int, name string) {
 	var problem placement.Problem
 	var offsets []int64
 	var live int64
-	var marks uint64
+	var marks int64 // of what is live and where; a place finds the same whenever it comes
+	seen := map[int]int64{}
 	at, taken := -1, 0
 	level := memory.Level{}
 	levels := func() {
@@ -73,18 +74,22 @@ func requireLayout(t testing.TB, made *layout.Plan, rank int, name string) {
 		}
 		if !c.Alloc {
 			live -= c.Bytes
-			marks -= memory.Mark(offsets[c.Serial], c.Bytes)
+			marks -= (offsets[c.Serial] + 1) * c.Bytes
 			problem.Buffers[c.Serial].Upper = time
 		} else {
 			births := l.Births[l.Places[at]:l.Places[at+1]]
 			if taken >= len(births) { // the same place once more
 				taken = 0
 			}
-			b := births[taken]
+			b, number := births[taken], int(l.Places[at])+taken
 			taken++
-			require.Equal(t, memory.Birth{Offset: c.Offset, Bytes: c.Bytes, Live: marks, Class: c.Class, AtMost: b.AtMost}, b, "%s rank %d place %d birth %d", name, rank, at, taken-1)
+			require.Equal(t, memory.Birth{Offset: c.Offset, Bytes: c.Bytes, Class: c.Class, AtMost: b.AtMost}, b, "%s rank %d place %d birth %d", name, rank, at, taken-1)
+			if _, again := seen[number]; !again {
+				seen[number] = marks
+			}
+			require.Equal(t, seen[number], marks, "%s rank %d place %d birth %d", name, rank, at, taken-1)
 			live += c.Bytes
-			marks += memory.Mark(c.Offset, c.Bytes)
+			marks += (c.Offset + 1) * c.Bytes
 			level.Peak = max(level.Peak, live)
 			require.Equal(t, len(offsets), c.Serial)
 			offsets = append(offsets, c.Offset)

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"math"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,10 @@ func TestNothingIsLeftAtRefit(t *testing.T) {
 		require.NoError(t, r.model.Update(adam, result, 1))
 		return result.Losses[0].Value
 	}
+	nothing := int64(0)
+	if runtime.GOOS != "linux" {
+		nothing = -1 // only there the kernel says
+	}
 	require.Equal(t, train(kept, keeping), func() float64 {
 		result, err := giving.Step(t.Context(), 12, gave.sources(fixed(5)))
 		require.NoError(t, err)
@@ -44,7 +49,7 @@ func TestNothingIsLeftAtRefit(t *testing.T) {
 				stats := dev.Scope(scope)
 				require.Zero(t, stats.Live, "%v", scope)
 				require.Zero(t, stats.Reserved, "%v", scope)
-				require.LessOrEqual(t, stats.Pages, int64(0), "%v: pages that the kernel has", scope)
+				require.Equal(t, nothing, stats.Pages, "%v: pages that the kernel has", scope)
 			}
 		}
 		_, err := giving.Step(t.Context(), 12, gave.sources(fixed(5)))
