@@ -258,6 +258,7 @@ func (c *Context[T]) leak(plan Counts) error {
 			{"gradients", have.Gradients, plan.Gradients, memory.ActGrad},
 			{"transfers", have.Transfers, plan.Transfers, memory.Transfer},
 			{"stages with gathered weights", have.Gathered, plan.Gathered, memory.Unsharded},
+			{"sets of copies of weights", have.Copied, plan.Copied, memory.FP8},
 		} {
 			if d.have != d.want {
 				e.Class = d.class
@@ -292,6 +293,8 @@ func (c *Context[T]) blame(where suspect) string {
 		return "what it sent ended with this action and somebody has a reference: this stage, which returned it, or the transport"
 	case gathered:
 		return "its gathered weights ended with this action and somebody has a reference: this stage, or what gathered them"
+	case weights:
+		return "the copies of its weights ended with this action and somebody has a reference: this stage, which made and read them"
 	case entryPart:
 		return "an entry part ended with this action and somebody has a reference: the source, or a stage that read it"
 	}
@@ -348,6 +351,13 @@ func (c *Context[T]) Owners() iter.Seq[memory.Info] {
 			for i := range st.shards {
 				if !c.owner(&st.shards[i], fmt.Sprintf("stage %d (%s): gathered weight %d", s, st.Name, i), yield) {
 					return
+				}
+			}
+			for w, cells := range st.copies {
+				for i := range cells {
+					if !c.owner(&cells[i], fmt.Sprintf("stage %d (%s): copy %d of weights for the %v", s, st.Name, i, Weights(w)), yield) {
+						return
+					}
 				}
 			}
 		}

@@ -34,4 +34,5 @@ const (
 	entryPart      // from the source
 	sent           // to another rank, until the transfer is complete
 	gathered       // weights, until they are resharded
+	weights        // copies of them, until nothing reads them any more
 )

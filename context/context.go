@@ -42,7 +42,7 @@ func (c *Config[T]) Validate() error {
 		if layout == nil {
 			continue
 		}
-		if layout.Inputs < 0 || layout.Outputs < 0 || layout.Slots < 0 {
+		if min(layout.Inputs, layout.Outputs, layout.Slots, layout.ForwardWeights, layout.BackwardWeights) < 0 {
 			fault("stage %d (%s) declares a negative number of tensors", s, layout.Name)
 		}
 		for _, read := range layout.Reads {
@@ -94,6 +94,7 @@ type Counts struct {
 	Gradients   int // gradients of stages' outputs that wait to be read
 	Transfers   int // outputs and gradients on their way to other ranks
 	Gathered    int // stages whose weights are gathered from their shards
+	Copied      int // sets of copies of stages' weights: those for the forward and those for the backward
 }
 
 // Context holds everything that one rank keeps alive in a step. It is reused
@@ -122,8 +123,9 @@ type Context[T any] struct {
 	outputs   []cell[T] // of the last stage, within its action
 	bounded   func()    // in a dry run: the size asked for next is a bound
 
-	view   *Microbatch[T]
-	counts Counts
+	view         *Microbatch[T]
+	quantization *Quantization[T]
+	counts       Counts
 	account
 }
 
@@ -137,6 +139,7 @@ type stage[T any] struct {
 	frames []frame
 	outbox outbox[T]
 	shards []cell[T] // its gathered weights, between UNSHARD and RESHARD
+	copies copies[T] // of its weights, from QUANTIZE to their drops
 	uses   []use     // by parameter
 	scope  Scope     // of a call in this step: all of the stage's own
 }
@@ -173,11 +176,13 @@ func New[T any](cfg Config[T]) (*Context[T], error) {
 				scope: Scope{
 					Slots: Range{Count: layout.Slots}, Reads: Range{Count: len(layout.Reads)},
 					Losses: Range{Count: len(layout.Losses)}, Params: Range{Count: len(layout.Params)},
+					ForwardWeights: Range{Count: layout.ForwardWeights}, BackwardWeights: Range{Count: layout.BackwardWeights},
 				},
+				copies: copies[T]{make([]cell[T], layout.ForwardWeights), make([]cell[T], layout.BackwardWeights)},
 			}
 		}
 	}
-	c.view = &Microbatch[T]{ctx: c}
+	c.view, c.quantization = &Microbatch[T]{ctx: c}, &Quantization[T]{ctx: c}
 	return c, nil
 }
 
@@ -280,6 +285,9 @@ func (c *Context[T]) Abort() {
 		release(c.stages[s].cells)
 		release(c.stages[s].outbox.cells)
 		release(c.stages[s].shards)
+		for _, cells := range c.stages[s].copies {
+			release(cells)
+		}
 	}
 	if c.reclaimer != nil {
 		c.reclaimer.Reclaim(c.mark)

@@ -10,7 +10,9 @@
 //     of the source to its last read on this rank (L1);
 //   - frames: for a stage and a microbatch its inputs, the gradients of its
 //     outputs, and what Forward saved for a later action (L2);
-//   - gradients: never the numbers, but who may write them and how often (L5).
+//   - gradients: never the numbers, but who may write them and how often (L5);
+//   - copies of weights on which a stage computes: from the QUANTIZE of the step to the
+//     last action that reads them (L14).
 //
 // A stage sees one [Microbatch], a view that ends with the call. Through it the
 // stage reads entry parts, saves and takes, records losses as two numbers, and
@@ -28,7 +30,7 @@
 // The context counts bytes when it becomes the holder of a buffer and when it
 // stops being one. The allocator counts when it allocates and frees (memory.Book).
 // After every microbatch the two are compared, class by class, and so are the
-// numbers of parts, frames, activations and gradients with those of the plan. A
+// numbers of parts, frames, activations, gradients and copies with those of the plan. A
 // difference is a [LeakError], which names rank, stage, microbatch, class and
 // bytes (L6).
 package batchctx

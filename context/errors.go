@@ -9,10 +9,11 @@ import (
 
 // Errors of the context. They come wrapped with stage, microbatch and slot.
 var (
-	// ErrDropped is returned for an entry part after its last read on this rank (L1).
-	ErrDropped = errors.New("batchctx: the entry part was dropped after its last read")
-	// ErrUndeclared is returned for what a stage reaches without having declared it:
-	// a slot, a loss, a parameter, or an entry part at this kind of action.
+	// ErrDropped is returned for an entry part after its last read on this rank (L1), and
+	// for a copy of weights where the plan has dropped it, or not made it (L14).
+	ErrDropped = errors.New("batchctx: dropped after its last read")
+	// ErrUndeclared is returned for what a stage reaches without having declared it: a
+	// slot, a loss, a parameter, a copy of weights, or an entry part at this kind of action.
 	ErrUndeclared = errors.New("batchctx: not declared by the stage")
 	// ErrTaken is returned by Take for a slot that was taken before (L2).
 	ErrTaken = errors.New("batchctx: the saved state was taken already")

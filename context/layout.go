@@ -117,4 +117,9 @@ type Layout[T any] struct {
 	Reads   []Read
 	Losses  []int
 	Params  []Param[T]
+	// ForwardWeights and BackwardWeights are how many copies of its weights QUANTIZE makes
+	// for its forward and for its backward.
+	ForwardWeights, BackwardWeights int
+	// Recomputes says that its backward runs the forward again.
+	Recomputes bool
 }

@@ -17,15 +17,16 @@ type Microbatch[T any] struct {
 	scope      Scope
 }
 
-// Scope is which of the stage's slots, reads, losses and parameters a call may
-// reach: a decorator gives each child those of its own, numbered from 0. A child
+// Scope is which of the stage's slots, reads, losses, parameters and copies of weights a
+// call may reach: a decorator gives each child those of its own, numbered from 0. A child
 // in a Discard scope saves nothing: what it saves ends at once. A child in a Frozen
 // scope has no W: what it saves for W its backward takes.
 type Scope struct {
-	Slots, Reads, Losses, Params Range
-	Pass                         Pass
-	Discard                      bool
-	Frozen                       bool
+	Slots, Reads, Losses, Params    Range
+	ForwardWeights, BackwardWeights Range
+	Pass                            Pass
+	Discard                         bool
+	Frozen                          bool
 }
 
 // Range is Count numbers from First on.
@@ -54,6 +55,7 @@ func (m *Microbatch[T]) SetScope(s Scope) {
 	own := &m.ctx.stages[m.stage].scope
 	s.Slots, s.Reads = s.Slots.within(own.Slots), s.Reads.within(own.Reads)
 	s.Losses, s.Params = s.Losses.within(own.Losses), s.Params.within(own.Params)
+	s.ForwardWeights, s.BackwardWeights = s.ForwardWeights.within(own.ForwardWeights), s.BackwardWeights.within(own.BackwardWeights)
 	m.scope = s
 }
 

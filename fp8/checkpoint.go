@@ -7,14 +7,17 @@ import (
 	"math"
 )
 
-// version is the number of the form that MarshalBinary writes.
-const version = 1
+// A checkpoint is, little-endian: magic, the version, the recipe as text behind its
+// length, a hash of the slots, and the scales and histories.
+const (
+	magic   = "weirfp8"
+	version = 1
+)
 
 // MarshalBinary returns scales and histories, and what identifies recipe and slots. The
 // same state gives the same bytes.
 func (s *State) MarshalBinary() ([]byte, error) {
-	out := append([]byte("weirfp8"), version)
-	out = binary.LittleEndian.AppendUint64(out, s.identity())
+	out := s.head()
 	for _, list := range [][]float32{s.scales, s.history} {
 		for _, x := range list {
 			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
@@ -23,21 +26,36 @@ func (s *State) MarshalBinary() ([]byte, error) {
 	return out, nil
 }
 
+// head returns what a checkpoint begins with.
+func (s *State) head() []byte {
+	recipe := s.recipe.text()
+	out := append([]byte(magic), version)
+	out = binary.LittleEndian.AppendUint32(out, uint32(len(recipe)))
+	out = append(out, recipe...)
+	slots := fnv.New64a()
+	for _, slot := range s.slots {
+		fmt.Fprintf(slots, " %q %d", slot.Name, slot.Role)
+	}
+	return binary.LittleEndian.AppendUint64(out, slots.Sum64())
+}
+
 // UnmarshalBinary sets scales and histories to those that MarshalBinary has returned for
 // a state of the same recipe and slots. After an error nothing has changed.
 func (s *State) UnmarshalBinary(data []byte) error {
-	const head = 16
-	switch want := head + 4*(len(s.scales)+len(s.history)); {
-	case len(data) < head || string(data[:7]) != "weirfp8":
-		return fmt.Errorf("%w: these %d bytes are no checkpoint of one", ErrState, len(data))
-	case data[7] != version:
-		return fmt.Errorf("%w: a checkpoint of version %d, expected %d", ErrState, data[7], version)
-	case binary.LittleEndian.Uint64(data[8:]) != s.identity():
-		return fmt.Errorf("%w: the checkpoint is of another recipe or other slots than %v with %d slots", ErrState, s.recipe, len(s.slots))
-	case len(data) != want:
+	head := s.head()
+	if err := s.ours(data, head); err != nil {
+		return err
+	}
+	if want := len(head) + 4*(len(s.scales)+len(s.history)); len(data) != want {
 		return fmt.Errorf("%w: a checkpoint of %d bytes, expected %d", ErrState, len(data), want)
 	}
-	data = data[head:]
+	data = data[len(head):]
+	for i := range len(data) / 4 {
+		x := math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+		if i < len(s.scales) && !(x > 0 && x <= math.MaxFloat32) || !(x >= 0 && x <= math.MaxFloat32) {
+			return fmt.Errorf("%w: the checkpoint has a scale or an amax of %v", ErrState, x)
+		}
+	}
 	for _, list := range [][]float32{s.scales, s.history} {
 		for i := range list {
 			list[i] = math.Float32frombits(binary.LittleEndian.Uint32(data))
@@ -47,12 +65,42 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// identity is a number of recipe and slots.
-func (s *State) identity() uint64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %d %d %d %t", s.recipe.Format.Forward, s.recipe.Format.Backward, s.recipe.Margin, s.length, s.recipe.MostRecent)
-	for _, slot := range s.slots {
-		fmt.Fprintf(h, " %q %d", slot.Name, slot.Role)
+// ours reports whether data begins as a checkpoint of this state does.
+func (s *State) ours(data, head []byte) error {
+	const fixed = len(magic) + 1 + 4
+	if len(data) < fixed || string(data[:len(magic)]) != magic {
+		return fmt.Errorf("%w: these %d bytes are no checkpoint of one", ErrState, len(data))
 	}
-	return h.Sum64()
+	if v := data[len(magic)]; v != version {
+		return fmt.Errorf("%w: a checkpoint of version %d, expected %d", ErrState, v, version)
+	}
+	length := binary.LittleEndian.Uint32(data[fixed-4:])
+	if rest := data[fixed:]; uint64(length)+8 > uint64(len(rest)) {
+		return fmt.Errorf("%w: a checkpoint of %d bytes that ends within its head", ErrState, len(data))
+	} else if recipe := string(rest[:length]); recipe != s.recipe.text() {
+		return fmt.Errorf("%w: the checkpoint is of the recipe %.200q, not %q", ErrState, recipe, s.recipe.text())
+	}
+	if string(data[:len(head)]) != string(head) {
+		return fmt.Errorf("%w: the checkpoint is of other tensors than these %d", ErrState, len(s.slots))
+	}
+	return nil
 }
+
+// String returns both formats.
+func (p Pair) String() string { return fmt.Sprintf("%v/%v", p.Forward, p.Backward) }
+
+func (r DelayedScaling) text() string {
+	return fmt.Sprintf("%v %v margin=%d history=%d recent=%t", r, r.Format, r.Margin, r.steps(), r.MostRecent)
+}
+
+func (r CurrentScaling) text() string {
+	return fmt.Sprintf("%v %v epsilon=%g power2=%t", r, r.Format, r.Epsilon, r.PowerOf2)
+}
+
+func (r BlockScaling) text() string {
+	return fmt.Sprintf("%v %v epsilon=%g any=%t", r, r.Format, r.Epsilon, r.AnyScale)
+}
+
+func (r MXFP8) text() string { return fmt.Sprintf("%v %v down=%t", r, r.Format, r.Down) }
+
+func (r NVFP4) text() string { return fmt.Sprintf("%v nearest=%t", r, r.Nearest) }

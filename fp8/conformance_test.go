@@ -30,7 +30,7 @@ func delayed(t *testing.T, recipe fp8.DelayedScaling, f fp8.Format) *fp8.State {
 // after returns the scale after a step that measured amax.
 func after(t *testing.T, s *fp8.State, amax float32) float32 {
 	t.Helper()
-	_, err := s.End([]float32{amax})
+	_, err := s.End(measured(amax))
 	require.NoError(t, err)
 	return s.Scales()[0]
 }
@@ -90,7 +90,7 @@ func TestStepsAsTransformerEngine(t *testing.T) {
 	require.NoError(t, err)
 	for step := range 4 {
 		x := float32(step)
-		_, err := s.End([]float32{x + 0.25, x + 0.5, x + 0.75})
+		_, err := s.End(measured(x+0.25, x+0.5, x+0.75))
 		require.NoError(t, err)
 		require.Equal(t, []float32{448 / (x + 0.25), 448 / (x + 0.5), 57344 / (x + 0.75)}, s.Scales())
 	}

@@ -1,5 +1,6 @@
 // Package fp8 is training in eight bits and fewer: number formats, recipes that say how
-// tensors are scaled into them, and the scaling state that a recipe needs.
+// tensors are scaled into them, the scaling state that a recipe needs, and quantized
+// tensors that cannot be kept by mistake.
 //
 // A [Recipe] is an immutable value. Two kinds of scales follow from it. Those of
 // [DelayedScaling] come from a history of steps: a [State] freezes them when a step
@@ -8,7 +9,26 @@
 // recompute sees the scales of its first pass (L13, L14). All others depend on their own
 // tensor alone, and keep nothing.
 //
+// # Lifetimes
+//
+// A [Tensor] has up to two halves, rowwise and columnwise, each one buffer of codes and
+// scales together: a scale cannot outlive its data. [Tensor.Keep] releases the other half
+// at once, [Tensor.Save] moves the one that is left to the action that needs it, [Take]
+// gives it back once, [Tensor.Release] ends it. Whatever else is done with it is
+// [ErrKept], [ErrTaken] or [ErrReleased], and names the tensor. All scales and tallies of
+// a model's tensors lie in one [Slab] for each device. There is no cache.
+//
+// # A step
+//
+//	f, b   every microbatch, in any order: quantize with the slab's frozen scale, or with
+//	       none, and merge what is met into the slab's tally
+//	end    Slab.Collect of every device, Reducer of every process, State.End, Slab.Load
+//
+// # Decisions
+//
 // Where the field disagrees the package decides, and says so where it does: scales of
-// zero and infinity ([ScaleOf]), infinity in saturating casts ([Format.Encode]), what
-// enters a history ([State.End]).
+// zero and infinity ([ScaleOf]), infinity in saturating casts ([kernels.Format]), what
+// enters a history ([State.End]), what a tensor without one is scaled by ([State.Known]),
+// widths that do not divide ([Divides]). NVFP4 has no Hadamard transform, and scales
+// weights by rows of 16, not by 16 by 16.
 package fp8

@@ -2,6 +2,7 @@ package fp8_test
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/weir-ml/weir/fp8"
 )
@@ -12,11 +13,11 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	var amax float32
+	var met fp8.Tally
 	for _, microbatch := range []float32{1.5, 3.5, 0.25} { // the greatest magnitude of each
-		amax = max(amax, microbatch)
+		met.Merge(fp8.Tally{Amax: math.Float32bits(microbatch)})
 	}
-	if _, err := state.End([]float32{amax}); err != nil {
+	if _, err := state.End([]fp8.Tally{met}); err != nil {
 		panic(err)
 	}
 	scale := state.Scales()[0]

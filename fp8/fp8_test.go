@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/kernels"
 )
 
 var inf, nan = float32(math.Inf(1)), float32(math.NaN())
@@ -70,11 +71,20 @@ func TestRecipes(t *testing.T) {
 	require.ErrorIs(t, err, fp8.ErrRecipe)
 }
 
-func state(t *testing.T, recipe fp8.DelayedScaling) *fp8.State {
+func state(t *testing.T, recipe fp8.Recipe) *fp8.State {
 	t.Helper()
 	s, err := fp8.NewState(recipe, []fp8.Slot{{"qkv.input", fp8.Input}, {"qkv.weight", fp8.Weight}, {"qkv.grad", fp8.GradOutput}})
 	require.NoError(t, err)
 	return s
+}
+
+// measured returns tallies with the given greatest magnitudes.
+func measured(amax ...float32) []fp8.Tally {
+	out := make([]fp8.Tally, len(amax))
+	for i, a := range amax {
+		out[i].Amax = math.Float32bits(a)
+	}
+	return out
 }
 
 func TestStateRollsOncePerStep(t *testing.T) {
@@ -82,30 +92,67 @@ func TestStateRollsOncePerStep(t *testing.T) {
 	require.Equal(t, []float32{1, 1, 1}, s.Scales())
 	require.False(t, s.Known(0))
 	for i, step := range []struct {
-		amax, scales []float32
-		report       fp8.Report
+		amax, scales   []float32
+		unused, frozen string // roles, one letter each
 	}{
-		{[]float32{2, 4, 8}, []float32{112, 56, 3584}, fp8.Report{}},
-		{[]float32{1, 8, 0}, []float32{112, 28, 3584}, fp8.Report{Unused: 1}},
-		{[]float32{1, inf, nan}, []float32{224, 28, 3584}, fp8.Report{NonFinite: 2}},
-		{[]float32{1, 1, 1e-38}, []float32{224, 28, 3584}, fp8.Report{}},
-		{[]float32{1, 1, 1e-38}, []float32{224, 224, math.MaxFloat32}, fp8.Report{}},
+		{[]float32{2, 4, 8}, []float32{112, 56, 3584}, "", ""},
+		{[]float32{1, 8, 0}, []float32{112, 28, 3584}, "g", ""},
+		{[]float32{1, inf, nan}, []float32{224, 28, 3584}, "", "wg"},
+		{[]float32{1, 1, 1e-38}, []float32{224, 28, 3584}, "", ""},
+		{[]float32{1, 1, 1e-38}, []float32{224, 224, math.MaxFloat32}, "", ""},
 	} {
-		report, err := s.End(step.amax)
+		report, err := s.End(measured(step.amax...))
 		require.NoError(t, err)
-		require.Equal(t, step.report, report, "step %d", i)
+		var unused, frozen string
+		for role, c := range report.All() {
+			require.Equal(t, 1, c.Tensors)
+			unused += strings.Repeat(role.String()[:1], c.Unused)
+			frozen += strings.Repeat(role.String()[:1], c.Frozen)
+		}
+		require.Equal(t, step.unused+" "+step.frozen, unused+" "+frozen, "step %d", i)
 		require.Equal(t, step.scales, s.Scales(), "step %d", i)
 	}
 	require.True(t, s.Known(0))
-	_, err := s.End(make([]float32, 2))
+	_, err := s.End(make([]fp8.Tally, 2))
 	require.ErrorIs(t, err, fp8.ErrState)
 
 	recent := state(t, fp8.DelayedScaling{Format: fp8.Hybrid, MostRecent: true})
 	for _, amax := range []float32{4, 1} {
-		_, err := recent.End([]float32{amax, amax, amax})
+		_, err := recent.End(measured(amax, amax, amax))
 		require.NoError(t, err)
 	}
 	require.Equal(t, []float32{448, 448, 57344}, recent.Scales())
+}
+
+// Without a history nothing is ever known, and nothing rolls.
+func TestStateWithoutHistory(t *testing.T) {
+	s := state(t, fp8.MXFP8{})
+	report, err := s.End([]fp8.Tally{{Amax: math.Float32bits(3), Saturated: 2, Least: 1, Greatest: 4}, {}, {}})
+	require.NoError(t, err)
+	require.Equal(t, uint64(2), report.Of(fp8.Input).Saturated)
+	require.False(t, s.Known(0))
+	require.Equal(t, []float32{1, 1, 1}, s.Scales())
+}
+
+// Tallies merge to the same in every order.
+func TestTallyMerge(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	parts := []fp8.Tally{{}}
+	for range 20 {
+		parts = append(parts, fp8.Tally{Amax: r.Uint32(), Least: r.Float32() + 1e-9, Greatest: r.Float32(), NonFinite: uint64(r.IntN(9)), Saturated: r.Uint64N(9), Underflowed: r.Uint64N(9)})
+	}
+	merge := func() (sum fp8.Tally) {
+		for _, p := range parts {
+			sum.Merge(p)
+		}
+		return sum
+	}
+	want := merge()
+	require.NotZero(t, want.Least)
+	for range 50 {
+		r.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+		require.Equal(t, want, merge())
+	}
 }
 
 // A resumed run has the scales of one that was never stopped, and refuses what is not
@@ -115,7 +162,7 @@ func TestCheckpoint(t *testing.T) {
 	through, stopped := state(t, recipe), state(t, recipe)
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 20 {
-		amax := []float32{r.Float32(), r.Float32() * 100, r.Float32() * 1e-5}
+		amax := measured(r.Float32(), r.Float32()*100, r.Float32()*1e-5)
 		for _, s := range []*fp8.State{through, stopped} {
 			_, err := s.End(amax)
 			require.NoError(t, err)
@@ -132,13 +179,21 @@ func TestCheckpoint(t *testing.T) {
 	saved, err := through.MarshalBinary()
 	require.NoError(t, err)
 	other := state(t, fp8.DelayedScaling{Format: fp8.Hybrid, History: 6})
+	fewer, err := fp8.NewState(recipe, []fp8.Slot{{"qkv.input", fp8.Input}})
+	require.NoError(t, err)
+	infinite := append([]byte(nil), saved...)
+	copy(infinite[len(saved)-4:], "\x00\x00\x80\x7f")
 	for _, c := range []struct {
 		state *fp8.State
 		data  []byte
 		text  string
 	}{
-		{other, saved, "of another recipe or other slots"},
-		{through, saved[:len(saved)-1], "87 bytes, expected 88"},
+		{other, saved, `of the recipe "delayed e4m3/e5m2 margin=0 history=5 recent=false", not "delayed e4m3/e5m2 margin=0 history=6 recent=false"`},
+		{state(t, fp8.MXFP8{}), saved, `not "mxfp8 e4m3/e4m3 down=false"`},
+		{fewer, saved, "of other tensors than these 1"},
+		{through, saved[:len(saved)-1], fmt.Sprintf("%d bytes, expected %d", len(saved)-1, len(saved))},
+		{through, saved[:20], "ends within its head"},
+		{through, infinite, "an amax of +Inf"},
 		{through, nil, "no checkpoint"},
 		{through, append([]byte("weirfp8\x02"), saved[8:]...), "version 2, expected 1"},
 	} {
@@ -147,6 +202,83 @@ func TestCheckpoint(t *testing.T) {
 		require.ErrorIs(t, err, fp8.ErrState)
 		require.ErrorContains(t, err, c.text)
 		require.Equal(t, before, c.state.Scales()[0])
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	recipe := fp8.DelayedScaling{Format: fp8.Hybrid, History: 2}
+	slots := []fp8.Slot{{"a", fp8.Input}, {"b", fp8.GradOutput}}
+	s, err := fp8.NewState(recipe, slots)
+	if err != nil {
+		f.Fatal(err)
+	}
+	saved, err := s.MarshalBinary()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(saved)
+	f.Add(saved[:13])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := fp8.NewState(recipe, slots)
+		require.NoError(t, err)
+		if s.UnmarshalBinary(data) == nil {
+			again, err := s.MarshalBinary()
+			require.NoError(t, err)
+			require.Equal(t, data, again)
+		}
+	})
+}
+
+// Encodings and operations by recipe and role.
+func TestEncoding(t *testing.T) {
+	both := fp8.Pair{Forward: fp8.E4M3, Backward: fp8.E4M3}
+	const e4m3, e5m2, e2m1 = fp8.E4M3, fp8.E5M2, fp8.E2M1
+	type encoding struct {
+		format  fp8.Format
+		scaling kernels.Scaling
+	}
+	of := func(r fp8.Recipe, role fp8.Role) encoding {
+		e := r.Encoding(role)
+		return encoding{e.Format, e.Scaling}
+	}
+	for _, c := range []struct {
+		recipe              fp8.Recipe
+		input, weight, grad encoding
+		stochastic          bool
+	}{
+		{fp8.DelayedScaling{Format: fp8.Hybrid}, encoding{e4m3, kernels.PerTensor}, encoding{e4m3, kernels.PerTensor}, encoding{e5m2, kernels.PerTensor}, false},
+		{fp8.CurrentScaling{Format: both}, encoding{e4m3, kernels.PerTensor}, encoding{e4m3, kernels.PerTensor}, encoding{e4m3, kernels.PerTensor}, false},
+		{fp8.BlockScaling{Format: both}, encoding{e4m3, kernels.Rows128}, encoding{e4m3, kernels.Tiles128}, encoding{e4m3, kernels.Rows128}, false},
+		{fp8.MXFP8{Format: both}, encoding{e4m3, kernels.MX32}, encoding{e4m3, kernels.MX32}, encoding{e4m3, kernels.MX32}, false},
+		{fp8.NVFP4{}, encoding{e2m1, kernels.NV16}, encoding{e2m1, kernels.NV16}, encoding{e2m1, kernels.NV16}, true},
+	} {
+		require.Equal(t, [...]encoding{c.input, c.weight, c.grad}, [...]encoding{of(c.recipe, fp8.Input), of(c.recipe, fp8.Weight), of(c.recipe, fp8.GradOutput)}, c.recipe)
+		require.Equal(t, c.stochastic, c.recipe.Quantize(fp8.GradOutput).Stochastic, c.recipe)
+		require.False(t, c.recipe.Quantize(fp8.Input).Stochastic, c.recipe)
+	}
+	require.False(t, fp8.NVFP4{Nearest: true}.Quantize(fp8.GradOutput).Stochastic)
+	require.True(t, fp8.MXFP8{Down: true}.Quantize(fp8.Weight).Down)
+}
+
+func TestDivides(t *testing.T) {
+	for _, c := range []struct {
+		recipe fp8.Recipe
+		good   int
+		bad    []int
+		text   string
+	}{
+		{fp8.CurrentScaling{}, 48, []int{0, 8, 17}, "take 16 or 32"},
+		{fp8.BlockScaling{}, 384, []int{48, 192}, "take 128 or 256"},
+		{fp8.MXFP8{}, 96, []int{33, 48}, "take 32 or 64"},
+		{fp8.NVFP4{}, 48, []int{24}, "take 16 or 32"},
+	} {
+		require.NoError(t, fp8.Divides(c.recipe, "x", c.good))
+		for _, width := range c.bad {
+			err := fp8.Divides(c.recipe, "block0.qkv.input", width)
+			require.ErrorIs(t, err, fp8.ErrShape)
+			require.ErrorContains(t, err, `"block0.qkv.input"`)
+		}
+		require.ErrorContains(t, fp8.Divides(c.recipe, "x", c.bad[len(c.bad)-1]), c.text)
 	}
 }
 

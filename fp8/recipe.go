@@ -3,6 +3,8 @@ package fp8
 import (
 	"errors"
 	"fmt"
+
+	"github.com/weir-ml/weir/kernels"
 )
 
 // Recipe says how tensors are scaled. It is one of the types of this package, and
@@ -12,7 +14,13 @@ type Recipe interface {
 	Validate() error
 	// String names the recipe as flags and logs do.
 	String() string
-	recipe()
+	// Encoding returns how a tensor of a role is stored.
+	Encoding(role Role) kernels.Encoding
+	// Quantize returns the operation that puts a tensor of a role into its encoding,
+	// for the caller to complete with buffers, shape, scale, tally and key.
+	Quantize(role Role) kernels.Quantize
+	// text writes everything that the recipe says, for checkpoints.
+	text() string
 }
 
 // ErrRecipe is returned for a recipe that cannot be.
@@ -64,17 +72,19 @@ type NVFP4 struct {
 	Nearest bool
 }
 
-func (DelayedScaling) recipe() {}
-func (CurrentScaling) recipe() {}
-func (BlockScaling) recipe()   {}
-func (MXFP8) recipe()          {}
-func (NVFP4) recipe()          {}
-
 func (DelayedScaling) String() string { return "delayed" }
 func (CurrentScaling) String() string { return "current" }
 func (BlockScaling) String() string   { return "block" }
 func (MXFP8) String() string          { return "mxfp8" }
 func (NVFP4) String() string          { return "nvfp4" }
+
+// steps returns how many steps are remembered.
+func (r DelayedScaling) steps() int {
+	if r.History == 0 {
+		return 16
+	}
+	return r.History
+}
 
 // Validate reports every fault of the recipe.
 func (r DelayedScaling) Validate() error {

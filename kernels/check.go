@@ -83,6 +83,25 @@ func (c *call) roomyInts(name string, b Buffer, n int) []int32 {
 	return x[:min(n, len(x))]
 }
 
+// bytes opens a buffer that must have exactly n elements of uint8.
+func (c *call) bytes(name string, b Buffer, n int) []uint8 {
+	if b.N != n {
+		c.fault(ErrShape, "%s has %d elements, the operation has %d", name, b.N, n)
+		return nil
+	}
+	return view[uint8](c, name, b, Uint8)
+}
+
+// roomyBytes is roomy for uint8.
+func (c *call) roomyBytes(name string, b Buffer, n int) []uint8 {
+	if b.N < n {
+		c.fault(ErrShape, "%s has %d elements, the operation needs %d", name, b.N, n)
+		return nil
+	}
+	x := view[uint8](c, name, b, Uint8)
+	return x[:min(n, len(x))]
+}
+
 // apart demands that the result b shares its memory with none of the others.
 func (c *call) apart(name string, b Buffer, others ...Buffer) {
 	for _, o := range others {
@@ -95,7 +114,7 @@ func (c *call) apart(name string, b Buffer, others ...Buffer) {
 
 // view returns the elements of b in the arena, nil with a fault kept in c where
 // there is none.
-func view[E float32 | int32](c *call, name string, b Buffer, want DType) []E {
+func view[E float32 | int32 | uint8](c *call, name string, b Buffer, want DType) []E {
 	if b.Type != want {
 		c.fault(ErrShape, "%s is %s, want %s", name, b.Type, want)
 		return nil
@@ -105,16 +124,18 @@ func view[E float32 | int32](c *call, name string, b Buffer, want DType) []E {
 		c.err = errors.Join(c.err, fmt.Errorf("kernels: %s: %s: %w", c.op, name, err))
 		return nil
 	}
-	if n := len(data) / 4; n != b.N || n == 0 {
-		c.fault(ErrShape, "%s says %d elements, its memory has %d", name, b.N, n)
+	x := elements[E](data)
+	if len(x) != b.N || len(x) == 0 {
+		c.fault(ErrShape, "%s says %d elements, its memory has %d", name, b.N, len(x))
 		return nil
 	}
-	return elements[E](data)
+	return x
 }
 
 // elements returns the bytes of a buffer as elements.
-func elements[E float32 | int32](data []byte) []E {
-	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4)
+func elements[E float32 | int32 | uint8](data []byte) []E {
+	var e E
+	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/int(unsafe.Sizeof(e)))
 }
 
 // size multiplies dimensions. What does not fit an int becomes the largest int,

@@ -13,10 +13,16 @@ type DType uint8
 const (
 	Float32 DType = iota
 	Int32
+	Uint8 // codes and scales of quantized matrices ([Quantized])
 )
 
 // Bytes returns the size of one element in bytes.
-func (t DType) Bytes() int64 { return 4 }
+func (t DType) Bytes() int64 {
+	if t == Uint8 {
+		return 1
+	}
+	return 4
+}
 
 // String returns the name in lower case.
 func (t DType) String() string {
@@ -25,6 +31,8 @@ func (t DType) String() string {
 		return "float32"
 	case Int32:
 		return "int32"
+	case Uint8:
+		return "uint8"
 	}
 	return "dtype(?)"
 }
@@ -57,13 +65,15 @@ type Device interface {
 	// AllocIn returns a buffer of class memory.Resident on pages of a scope. Alloc of that
 	// class is AllocIn of memory.Weights.
 	AllocIn(scope memory.Scope, t DType, n int) (Buffer, error)
-	// WriteFloat32 and WriteInt32 copy src to the start of dst.
+	// WriteFloat32, WriteInt32 and WriteUint8 copy src to the start of dst.
 	WriteFloat32(dst Buffer, src []float32) error
 	WriteInt32(dst Buffer, src []int32) error
-	// ReadFloat32 and ReadInt32 wait for queued work and copy len(dst) elements
-	// from the start of src.
+	WriteUint8(dst Buffer, src []uint8) error
+	// ReadFloat32, ReadInt32 and ReadUint8 wait for queued work and copy len(dst)
+	// elements from the start of src.
 	ReadFloat32(dst []float32, src Buffer) error
 	ReadInt32(dst []int32, src Buffer) error
+	ReadUint8(dst []uint8, src Buffer) error
 	// Sync waits until all queued work is done.
 	Sync() error
 	// Close gives all memory back to the system. Every handle is stale afterwards.
@@ -82,4 +92,5 @@ type Compute interface {
 	CrossEntropy
 	Random
 	Optimizer
+	Quantization
 }

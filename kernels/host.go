@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/float8"
 	"github.com/weir-ml/weir/internal/vector"
 	"github.com/weir-ml/weir/memory"
 )
@@ -72,6 +73,7 @@ type Host struct {
 	product      multiplication
 	operations   operations
 	softmaxRows  [headTokens]softmaxRow // of HeadLoss
+	tallies      []float8.Tally         // of Quantize, by worker
 }
 
 var (
@@ -100,6 +102,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	}
 	h.crew = newCrew(shared, h.instructions.product())
 	h.product.crew = h.crew
+	h.tallies = make([]float8.Tally, h.crew.threads())
 	return h, nil
 }
 
@@ -143,6 +146,14 @@ func (h *Host) WriteInt32(dst Buffer, src []int32) error {
 	return c.err
 }
 
+// WriteUint8 copies src to the start of dst.
+func (h *Host) WriteUint8(dst Buffer, src []uint8) error {
+	c := h.call("WriteUint8")
+	x := c.roomyBytes("dst", dst, len(src))
+	copy(x, src)
+	return c.err
+}
+
 // ReadFloat32 copies len(dst) elements from the start of src.
 func (h *Host) ReadFloat32(dst []float32, src Buffer) error {
 	c := h.call("ReadFloat32")
@@ -154,5 +165,12 @@ func (h *Host) ReadFloat32(dst []float32, src Buffer) error {
 func (h *Host) ReadInt32(dst []int32, src Buffer) error {
 	c := h.call("ReadInt32")
 	copy(dst, c.roomyInts("src", src, len(dst)))
+	return c.err
+}
+
+// ReadUint8 copies len(dst) elements from the start of src.
+func (h *Host) ReadUint8(dst []uint8, src Buffer) error {
+	c := h.call("ReadUint8")
+	copy(dst, c.roomyBytes("src", src, len(dst)))
 	return c.err
 }

@@ -41,6 +41,10 @@ type operations struct {
 	softmaxGrad   softmaxGradTask
 	squares       squaresTask
 	dropout       dropoutTask
+
+	quantize        quantizeTask
+	dequantize      dequantizeTask
+	quantizedMatMul quantizedMatMulTask
 }
 
 // launch runs an operation in parts, at its place.

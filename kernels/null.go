@@ -216,6 +216,13 @@ func (n *Null) WriteInt32(dst Buffer, src []int32) error {
 	return c.err
 }
 
+// WriteUint8 checks that dst has room for src.
+func (n *Null) WriteUint8(dst Buffer, src []uint8) error {
+	c := n.call("WriteUint8")
+	c.roomyBytes("dst", dst, len(src))
+	return c.err
+}
+
 // ReadFloat32 fills dst with zeros.
 func (n *Null) ReadFloat32(dst []float32, src Buffer) error {
 	c := n.call("ReadFloat32")
@@ -230,6 +237,16 @@ func (n *Null) ReadFloat32(dst []float32, src Buffer) error {
 func (n *Null) ReadInt32(dst []int32, src Buffer) error {
 	c := n.call("ReadInt32")
 	c.roomyInts("src", src, len(dst))
+	if c.err == nil {
+		clear(dst)
+	}
+	return c.err
+}
+
+// ReadUint8 fills dst with zeros.
+func (n *Null) ReadUint8(dst []uint8, src Buffer) error {
+	c := n.call("ReadUint8")
+	c.roomyBytes("src", src, len(dst))
 	if c.err == nil {
 		clear(dst)
 	}

@@ -29,7 +29,7 @@ func (s *space) call(op string) call { return call{op: op, arena: s.arena} }
 // Its content is undefined. The error wraps memory.ErrOutOfMemory where it does
 // not fit, ErrShape where n or t is not possible.
 func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
-	if n <= 0 || int64(n) > math.MaxInt64/t.Bytes() || t > Int32 {
+	if n <= 0 || int64(n) > math.MaxInt64/t.Bytes() || t > Uint8 {
 		return Buffer{}, fmt.Errorf("%w: Alloc of %d elements of %s", ErrShape, n, t)
 	}
 	s.table.Lock()
@@ -43,7 +43,7 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 
 // AllocIn returns a buffer of class Resident in a scope; see [memory.Arena.AllocIn].
 func (s *space) AllocIn(scope memory.Scope, t DType, n int) (Buffer, error) {
-	if n <= 0 || int64(n) > math.MaxInt64/t.Bytes() || t > Int32 {
+	if n <= 0 || int64(n) > math.MaxInt64/t.Bytes() || t > Uint8 {
 		return Buffer{}, fmt.Errorf("%w: AllocIn of %d elements of %s", ErrShape, n, t)
 	}
 	s.table.Lock()

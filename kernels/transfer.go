@@ -46,9 +46,12 @@ func Transfer(dst, src Device, b Buffer) (Buffer, error) {
 	if err != nil {
 		return Buffer{}, err
 	}
-	if b.Type == Int32 {
+	switch b.Type {
+	case Int32:
 		err = dst.WriteInt32(to, elements[int32](data))
-	} else {
+	case Uint8:
+		err = dst.WriteUint8(to, data)
+	default:
 		err = dst.WriteFloat32(to, elements[float32](data))
 	}
 	if err != nil {

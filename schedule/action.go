@@ -3,8 +3,8 @@ package schedule
 // Kind is what an action does.
 type Kind uint8
 
-// The kinds. The letters are PyTorch's of today. Those from Recompute on are
-// reserved: plans may name them, no generator here emits them yet.
+// The kinds. The letters are PyTorch's of today. Those that are reserved plans may name,
+// and nothing here emits them yet.
 const (
 	None       Kind = iota
 	F               // forward of a stage
@@ -21,7 +21,7 @@ const (
 	Reshard         // RESHARD: gathered weights are given up
 	ReduceGrad      // REDUCE_GRAD: gradients are reduced over replicas
 	Recompute       // reserved
-	Quantize        // reserved
+	Quantize        // QUANTIZE: the step's copies of the stage's weights are made
 	Offload         // reserved
 	Reload          // reserved
 	Optimizer       // reserved
@@ -46,6 +46,9 @@ const (
 	DropSaved                   // s: what was saved for this kind, and the frame after the last of them
 	DropSent                    // t: the buffer of a completed transfer
 	Retire                      // r: the microbatch's last action on this rank: the books are compared here
+
+	DropForwardWeights  // f: the copies of the stage's weights that its forward reads
+	DropBackwardWeights // b: those that its backward reads
 )
 
 // Action is one thing that a rank does, packed into a word: microbatch 28 bits,
@@ -103,7 +106,7 @@ func (a Action) WithJoin(join bool) Action {
 }
 
 // Shift returns the action with n added to its microbatch; n may be negative. An
-// action of a stage alone (UNSHARD, RESHARD, REDUCE_GRAD, OPTIMIZER) is of no
+// action of a stage alone (UNSHARD, RESHARD, REDUCE_GRAD, QUANTIZE, OPTIMIZER) is of no
 // microbatch and comes back as it is.
 func (a Action) Shift(n int) Action {
 	if a.Kind().ofStage() {

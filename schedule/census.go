@@ -175,6 +175,11 @@ func (c *checker) ruledOut(stage int, kind Kind) string {
 		}
 	case ReduceGrad:
 		return c.noGradients(stage)
+	case Quantize:
+		if c.plan.Facts != nil && !c.plan.Facts[stage].Quantizes {
+			return "the stage computes on its weights, and on no copies of them"
+		}
+		return ""
 	default:
 		return fmt.Sprintf("there is no rule for %v yet", kind)
 	}
@@ -229,6 +234,9 @@ func (c *checker) countStage(stage int) {
 	}
 	if c.reduces && !c.includes(stage, ReduceGrad) && c.allows(stage, ReduceGrad) && len(has(B))+len(has(W)) > 0 {
 		c.missing(stage, ReduceGrad, runs{{0, 1}})
+	}
+	if c.plan.Facts != nil && c.plan.Facts[stage].Quantizes && !c.includes(stage, Quantize) {
+		c.missing(stage, Quantize, runs{{0, 1}})
 	}
 	if !c.transfers {
 		return

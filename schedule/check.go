@@ -14,6 +14,7 @@ func Check(plan *Plan) error { return CheckLinks(plan, Unlimited) }
 //     pair needs the other;
 //   - a stage's weights are there where it computes, if the plan gathers them, and its
 //     gradients are reduced when they are complete, if the plan reduces any;
+//   - the copies of weights on which a stage computes are made once, before their use;
 //   - what one rank sends to another is received in the same order, and no rank waits
 //     for ever;
 //   - where the plan has drops: nothing is used after its drop, everything is
@@ -68,6 +69,7 @@ func (c *checker) prove(plan *Plan, capacity int) {
 	if !c.lost {
 		c.order()
 		c.sharding()
+		c.quantizing()
 		c.pairing()
 		c.progress(capacity)
 		if c.marked {

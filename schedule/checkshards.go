@@ -65,7 +65,7 @@ func (v *sharding) visit(a Action, mb int64) {
 		if c.allows(stage, kind) && !v.remove(unreduced, 0) {
 			v.fault(a, mb, Reduction, "reduces gradients to which nothing was added since the reduction before; take it out.")
 		}
-	case F, B, I, W:
+	case F, B, I, W, Quantize:
 		if v.shards(stage) && !v.has(gathered, 0) {
 			v.fault(a, mb, Sharding, "computes with weights that are not there; put an UNSHARD of stage %d before it, and its RESHARD behind it.", stage)
 		}

@@ -25,6 +25,9 @@ type Facts struct {
 	Split bool
 	// Recomputes says that the backward runs the forward again.
 	Recomputes bool
+	// Quantizes says that the stage computes on copies of its weights, which QUANTIZE
+	// makes once in a step.
+	Quantizes bool
 }
 
 // checkFacts reports at once every fault of facts for this many stages and entry

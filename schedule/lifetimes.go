@@ -15,8 +15,10 @@ import (
 // reads it; the gradient of a stage's output at its B or I, also where W follows;
 // saved state at each B, I or W that takes it, and at F where the stage has no
 // backward; a sent buffer at the wait for it (L4). A microbatch retires at its last
-// action, which may be such a wait. What is of a stage alone, as UNSHARD is, drops
-// nothing.
+// action, which may be such a wait. The copies of a stage's weights end with the last
+// action that reads them: those for the forward with the last F, or the last B or I
+// where that recomputes, those for the backward with the last B or I. What is of a stage
+// alone, as UNSHARD is, drops nothing.
 //
 // A segment is split where its first or last repeats drop something else than the
 // others, so that one body has one set of drops. As with Check the cost depends on
@@ -93,6 +95,7 @@ type marking struct {
 	live     int // by the rank's stages: microbatches of which something is in flight
 	outgoing int // by the rank's stages: microbatches whose output is there until it is sent; and then gradients
 	entry    int // by copy: microbatches whose entry has a part left
+	weights  int // by the rank's stages: microbatch 0 where the last forward, and then the last backward, has read copies of weights
 
 	most   int64  // entries
 	drops  []Drop // of the repeat that is walked, in the order of the body
@@ -112,7 +115,8 @@ func newMarking(o *outline, rank int) *marking {
 	v.live = v.touched + stages
 	v.outgoing = v.live + stages
 	v.entry = v.outgoing + 2*stages
-	v.walk = newWalk(v.entry + copies)
+	v.weights = v.entry + copies
+	v.walk = newWalk(v.weights + 2*stages)
 	for c := range v.lower {
 		v.lower[c] = -1
 	}
@@ -131,7 +135,7 @@ func (v *marking) visit(a Action, mb int64) {
 		v.mark(0)
 		return
 	}
-	drop := v.ofHandles(stage, kind)
+	drop := v.ofHandles(stage, kind) | v.ofWeights(stage, kind)
 	if v.lastReads(stage, kind, mb) {
 		drop |= DropParts
 	}
@@ -210,6 +214,18 @@ func (v *marking) ofHandles(stage int, kind Kind) Drop {
 		drop = DropSaved
 	case WaitF, WaitB:
 		drop = DropSent
+	}
+	return drop
+}
+
+// ofWeights returns the drops of the copies of weights that the action is the last to
+// read on the rank.
+func (v *marking) ofWeights(stage int, kind Kind) Drop {
+	drop, reads := Drop(0), v.readsWeights(stage, kind)
+	for i, w := range weights {
+		if reads&w.bit != 0 && v.add(v.weights+2*v.place[stage]+i, 0) {
+			drop |= w.bit
+		}
 	}
 	return drop
 }

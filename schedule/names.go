@@ -32,7 +32,7 @@ func ParseKind(name string) (Kind, bool) {
 // ofStage reports whether the kind is usually of a stage alone, so that its text
 // leaves out microbatch 0.
 func (k Kind) ofStage() bool {
-	return k == Unshard || k == Reshard || k == ReduceGrad || k == Optimizer
+	return k == Unshard || k == Reshard || k == ReduceGrad || k == Quantize || k == Optimizer
 }
 
 // String returns the action as PyTorch writes it, stage, kind and microbatch,
@@ -154,7 +154,7 @@ func parseNumber(digits string, limit int) (int, bool) {
 }
 
 // dropLetters are the letters of the drop bits, lowest first.
-const dropLetters = "piogstr"
+const dropLetters = "piogstrfb"
 
 // knownDrops are the bits that have a letter.
 const knownDrops = Drop(1<<len(dropLetters) - 1)

@@ -9,6 +9,7 @@ type outline struct {
 	transfers    bool // the plan says what is sent and received
 	marked       bool // the plan says what is dropped
 	reduces      bool // the plan says when gradients are reduced
+	quantizes    bool // the plan has copies of weights
 
 	on    [][]int // by rank: its stages
 	place []int   // by stage: its place among those of its rank
@@ -55,6 +56,7 @@ func newOutline(plan *Plan) outline {
 				o.transfers = o.transfers || kind >= SendF && kind <= RecvB
 				o.marked = o.marked || a.Drop() != 0
 				o.reduces = o.reduces || kind == ReduceGrad
+				o.quantizes = o.quantizes || kind == Quantize || a.Drop()&weightBits != 0
 				if stage := a.Stage(); stage < o.stages {
 					o.sites[stage].kinds |= 1 << kind
 				}

@@ -179,7 +179,7 @@ func (s *scanner) facts(f *Facts) {
 	if !ok {
 		return
 	}
-	flags := [...]*bool{&f.Frozen, &f.Split, &f.Recomputes}
+	flags := [...]*bool{&f.Frozen, &f.Split, &f.Recomputes, &f.Quantizes}
 	rest := value
 	for i, flag := range flags {
 		if word, more, _ := strings.Cut(rest, ","); word == factWords[i] {

@@ -35,7 +35,7 @@ func (s *simulation) survey(c *checker) {
 func (s *simulation) kinds() []uint32 {
 	kinds := make([]uint32, s.plan.Placement.Stages())
 	for stage := range kinds {
-		kinds[stage] = 1<<F | 1<<B | 1<<I | 1<<W | 1<<Unshard | 1<<Reshard | 1<<ReduceGrad
+		kinds[stage] = 1<<F | 1<<B | 1<<I | 1<<W | 1<<Unshard | 1<<Reshard | 1<<ReduceGrad | 1<<Quantize
 	}
 	for _, p := range s.passages {
 		if p.crosses {

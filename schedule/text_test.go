@@ -60,7 +60,7 @@ func TestNames(t *testing.T) {
 	require.Equal(t, whole, back)
 	err = back.UnmarshalText([]byte("1B3~"))
 	require.ErrorIs(t, err, schedule.ErrText)
-	require.EqualError(t, err, `schedule: invalid plan text: found "1B3~", expected drop letters out of piogstr after ~`)
+	require.EqualError(t, err, `schedule: invalid plan text: found "1B3~", expected drop letters out of piogstrfb after ~`)
 	require.Equal(t, whole, back)
 
 	require.Equal(t, "piogstr", (schedule.DropParts | schedule.DropInput | schedule.DropOutput | schedule.DropGrad |
@@ -161,7 +161,7 @@ func TestTextErrors(t *testing.T) {
 		{"facts=-", "outgoing=0 facts=-", `line 11:19: found "facts=frozen,split", expected outgoing=, as on the first of these lines`},
 		{"facts=-", "outgoing= facts=-", `line 10:19: found "outgoing=", expected outgoing= and a number up to 268435456`},
 		{"window=1 facts=-", "window=-1 facts=-", `line 10:10: found "window=-1", expected window= and a number up to 268435456`},
-		{"frozen,split", "split,frozen", `line 11:19: found "facts=split,frozen", expected facts=- or some of frozen,split,recomputes in this order`},
+		{"frozen,split", "split,frozen", `line 11:19: found "facts=split,frozen", expected facts=- or some of frozen,split,recomputes,quantizes in this order`},
 		{"frozen,split", "", `line 11:19: found "facts=", expected facts=-`},
 		{"frozen,split", "frozen,", `line 11:19: found "facts=frozen,", expected facts=-`},
 		{"reads=F:0", "reads=F:64", `line 10:27: found "reads=F:64", expected reads=- or entry parts from 0 to 63 by kind, such as reads=F:0,1;B:2`},
@@ -183,9 +183,9 @@ func TestTextErrors(t *testing.T) {
 		{"0F0~p", "0G0~p", `line 14:9: found "0G0~p", expected an action such as 2F0 or 1SEND_F3: stage, kind, microbatch`},
 		{"0F0~p", "16384F0", `line 14:9: found "16384F0", expected a stage from 0 to 16383`},
 		{"0F0~p", "0F268435456", `line 14:9: found "0F268435456", expected a microbatch from 0 to 268435455`},
-		{"0F0~p", "0F0~pp", `line 14:9: found "0F0~pp", expected drop letters out of piogstr, each at most once`},
-		{"0F0~p", "0F0~x", `line 14:9: found "0F0~x", expected drop letters out of piogstr`},
-		{"0F0~p", "0F0~", `line 14:9: found "0F0~", expected drop letters out of piogstr after ~`},
+		{"0F0~p", "0F0~pp", `line 14:9: found "0F0~pp", expected drop letters out of piogstrfb, each at most once`},
+		{"0F0~p", "0F0~x", `line 14:9: found "0F0~x", expected drop letters out of piogstrfb`},
+		{"0F0~p", "0F0~", `line 14:9: found "0F0~", expected drop letters out of piogstrfb after ~`},
 		{"0F0~p", "0F1" + strings.Repeat("0", 60), `line 14:9: found "0F10000000000000000000000000000000000000...", expected a microbatch`},
 	} {
 		require.Contains(t, good, test.from)

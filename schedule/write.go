@@ -37,7 +37,7 @@ const lineWidth = 100
 // Behind the microbatches stand, where there are more than one, the copies of the
 // model and the slices of a sequence. A placement gives each stage's rank. The stage
 // lines are there after the lifetime pass: the window, in a plan with transfers the
-// window of what the stage sends (outgoing), the facts (frozen, split, recomputes),
+// window of what the stage sends (outgoing), the facts (frozen, split, recomputes, quantizes),
 // which entry parts an action of a kind reads, and which die with it. A segment is x,
 // its repeat and its stride, and its body; letters behind ~ are drops, an & after an
 // action joins it with the next. The same plan gives the same bytes.
@@ -159,7 +159,7 @@ func (t *textWriter) stage(p *Plan, stage int) {
 	if p.Facts != nil {
 		f := &p.Facts[stage]
 		words := ""
-		for i, has := range [...]bool{f.Frozen, f.Split, f.Recomputes} {
+		for i, has := range [...]bool{f.Frozen, f.Split, f.Recomputes, f.Quantizes} {
 			if has {
 				words += "," + factWords[i]
 			}
@@ -177,7 +177,7 @@ func (t *textWriter) stage(p *Plan, stage int) {
 }
 
 // factWords are the words for the booleans of Facts.
-var factWords = [...]string{"frozen", "split", "recomputes"}
+var factWords = [...]string{"frozen", "split", "recomputes", "quantizes"}
 
 // partsText writes sets of entry parts by kind: F:0,1;B:2.
 func partsText(table *[NumKinds]uint64) string {

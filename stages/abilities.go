@@ -21,13 +21,25 @@ type SplitBackward[T any] interface {
 	BackwardWeight(ctx context.Context, mb *batchctx.Microbatch[T]) error
 }
 
+// Quantizer is the ability to compute on copies of the weights, in low precision, say,
+// that are made once in a step, by an action of the plan (L14). The stage declares in its
+// Spec how many there are.
+type Quantizer[T any] interface {
+	// QuantizeWeights makes the copies for the forward (len Spec.ForwardWeights) and for
+	// the backward (len Spec.BackwardWeights), zero on entry, in buffers of class FP8.
+	// Handles put there are handed over: the step ends them with the last action that
+	// reads them. Until then Microbatch.ForwardWeight and BackwardWeight lend them to the
+	// stage. backward is nil where the stage has no backward in this step.
+	QuantizeWeights(ctx context.Context, call *batchctx.Quantization[T], forward, backward []T) error
+}
+
 // Unwrapper is a decorator of one stage.
 type Unwrapper[T any] interface {
 	Unwrap() Stage[T]
 }
 
 // As finds an ability of a stage, or of what it decorates, the outermost first.
-// Use it for abilities that describe a stage, not for calls.
+// Use it for abilities that describe a stage or are of no microbatch, not for calls.
 func As[A any, T any](stage Stage[T]) (A, bool) {
 	for stage != nil {
 		if ability, ok := stage.(A); ok {

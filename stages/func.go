@@ -14,6 +14,8 @@ type Func[T any] struct {
 	Parameters   []batchctx.Param[T]
 	ForwardFunc  func(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error
 	BackwardFunc func(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error
+	// QuantizeFunc makes the copies of weights that Declares has.
+	QuantizeFunc func(ctx context.Context, call *batchctx.Quantization[T], forward, backward []T) error
 }
 
 // Spec returns f.Declares.
@@ -36,4 +38,12 @@ func (f *Func[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], grad
 		return nil
 	}
 	return f.BackwardFunc(ctx, mb, gradOut, gradIn)
+}
+
+// QuantizeWeights calls f.QuantizeFunc.
+func (f *Func[T]) QuantizeWeights(ctx context.Context, call *batchctx.Quantization[T], forward, backward []T) error {
+	if f.QuantizeFunc == nil {
+		return fmt.Errorf("stages: %q has no QuantizeFunc", f.Declares.Name)
+	}
+	return f.QuantizeFunc(ctx, call, forward, backward)
 }

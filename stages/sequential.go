@@ -38,6 +38,9 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 			Reads:  batchctx.Range{First: len(s.spec.Reads), Count: len(spec.Reads)},
 			Losses: batchctx.Range{First: len(s.spec.Losses), Count: len(spec.Losses)},
 			Params: batchctx.Range{First: len(s.params), Count: len(params)},
+
+			ForwardWeights:  batchctx.Range{First: s.spec.ForwardWeights, Count: spec.ForwardWeights},
+			BackwardWeights: batchctx.Range{First: s.spec.BackwardWeights, Count: spec.BackwardWeights},
 		}
 		link.out = newPassing[T](spec.Outputs, false)
 		link.gradIn = newPassing[T](spec.Inputs, true)
@@ -48,6 +51,8 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 		s.spec.Slots += spec.Slots
 		s.spec.Reads = append(s.spec.Reads, link.reads(spec.Reads)...)
 		s.spec.Losses = append(s.spec.Losses, spec.Losses...)
+		s.spec.ForwardWeights += spec.ForwardWeights
+		s.spec.BackwardWeights += spec.BackwardWeights
 		s.spec.Frozen = s.spec.Frozen && spec.Frozen
 		s.spec.Recomputes = s.spec.Recomputes || spec.Recomputes
 	}
@@ -117,6 +122,8 @@ func (l *link[T]) enter(mb *batchctx.Microbatch[T], outer batchctx.Scope) {
 	scope.Reads = outer.Reads.Sub(l.own.Reads.First, l.own.Reads.Count)
 	scope.Losses = outer.Losses.Sub(l.own.Losses.First, l.own.Losses.Count)
 	scope.Params = outer.Params.Sub(l.own.Params.First, l.own.Params.Count)
+	scope.ForwardWeights = outer.ForwardWeights.Sub(l.own.ForwardWeights.First, l.own.ForwardWeights.Count)
+	scope.BackwardWeights = outer.BackwardWeights.Sub(l.own.BackwardWeights.First, l.own.BackwardWeights.Count)
 	scope.Frozen = outer.Frozen || l.frozen
 	mb.SetScope(scope)
 }
@@ -141,6 +148,28 @@ func (l *link[T]) backwardInput(ctx context.Context, mb *batchctx.Microbatch[T],
 		return l.stage.Backward(ctx, mb, gradOut, gradIn)
 	}
 	return l.split.BackwardInput(ctx, mb, gradOut, gradIn)
+}
+
+// QuantizeWeights makes the copies of the stages in order.
+func (s *sequential[T]) QuantizeWeights(ctx context.Context, call *batchctx.Quantization[T], forward, backward []T) error {
+	for i := range s.links {
+		first, second := s.links[i].own.ForwardWeights, s.links[i].own.BackwardWeights
+		if first.Count+second.Count == 0 {
+			continue
+		}
+		quantizer, ok := As[Quantizer[T]](s.links[i].stage)
+		if !ok {
+			return fmt.Errorf("stages: stage %d of sequence %q declares copies of weights and is no Quantizer", i, s.spec.Name)
+		}
+		var inner []T
+		if backward != nil {
+			inner = backward[second.First:][:second.Count]
+		}
+		if err := quantizer.QuantizeWeights(ctx, call, forward[first.First:][:first.Count], inner); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Forward runs the stages in order.

@@ -49,11 +49,18 @@ type Spec struct {
 	Reads   []Read
 	Slots   int      // places for Save
 	Losses  []string // names of losses; Microbatch.Loss takes the index
+	// ForwardWeights and BackwardWeights are how many copies of its weights the stage
+	// computes on, in its forward and in its backward: what Quantizer makes. 0 for both is
+	// a stage that computes on its weights themselves.
+	ForwardWeights, BackwardWeights int
 	// Frozen stages have no weight gradients at all.
 	Frozen bool
 	// Recomputes says that the backward runs the forward again.
 	Recomputes bool
 }
+
+// Quantizes reports whether the stage computes on copies of its weights.
+func (s *Spec) Quantizes() bool { return s.ForwardWeights+s.BackwardWeights > 0 }
 
 // Validate reports every fault of the declaration.
 func (s *Spec) Validate() error {
@@ -69,6 +76,9 @@ func (s *Spec) Validate() error {
 	}
 	if s.Slots < 0 {
 		fault("%d slots", s.Slots)
+	}
+	if s.ForwardWeights < 0 || s.BackwardWeights < 0 {
+		fault("%d copies of weights for the forward and %d for the backward", s.ForwardWeights, s.BackwardWeights)
 	}
 	for i, read := range s.Reads {
 		if read.Part == "" {

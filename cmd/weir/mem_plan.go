@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -177,7 +176,7 @@ func unplanned(err error) error {
 type memPlanCmd struct {
 	laidOut
 	Budget size   `help:"Bytes that a rank has for a step, such as 80GiB; what does not fit is refused, with what would." placeholder:"BYTES"`
-	WhatIf bool   `help:"Print bytes against time for fewer microbatches in flight, stages that recompute, which run their forward again, smaller microbatches and more ranks. Times are those of --costs, or of --f, --i and --w."`
+	WhatIf bool   `help:"Print bytes against time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some of these together. Times are those of --costs, or of --f, --i and --w."`
 	Less   string `name:"recompute" help:"Templates of the same stages that recompute, for --what-if." placeholder:"FILE"`
 	CSV    string `name:"csv" help:"Write what is placed on --rank in the form of MiniMalloc, for weir place." placeholder:"FILE"`
 	Rank   int    `help:"The rank of --csv."`
@@ -202,8 +201,12 @@ func (c *memPlanCmd) Run(s *streams) error {
 			return err
 		}
 	}
-	step.cfg.Budget, step.cfg.Instead = int64(c.Budget), others
+	step.cfg.Budget = int64(c.Budget)
 	made, err := layout.Make(ctx, step.plan, step.templates, step.cfg)
+	step.cfg.Budget = 0
+	if errors.Is(err, layout.ErrBudget) {
+		return c.refusal(ctx, step, others, err)
+	}
 	if err != nil {
 		return unplanned(err)
 	}
@@ -214,7 +217,8 @@ func (c *memPlanCmd) Run(s *streams) error {
 	}
 	out := certified(step, made)
 	if c.WhatIf {
-		if out.WhatIf, out.NotLower, err = c.whatIf(ctx, step, made, others); err != nil {
+		asItIs := layout.Tried{Name: "as it is", Bytes: made.Height(), Plan: step.plan}
+		if out.WhatIf, err = c.whatIf(ctx, step, asItIs, others); err != nil {
 			return err
 		}
 	}
@@ -222,54 +226,6 @@ func (c *memPlanCmd) Run(s *streams) error {
 		return printJSON(s.out, out)
 	}
 	return out.table(s.out)
-}
-
-// alternatives returns what could be run instead: nothing for a plan that is a file.
-func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
-	named, err := schedule.Find(c.Plan)
-	if err != nil {
-		return nil, nil
-	}
-	params, err := c.params(&named)
-	if err != nil {
-		return nil, err
-	}
-	ready := func(t *layout.Templates) func(*schedule.Plan) (*schedule.Plan, error) {
-		return func(plan *schedule.Plan) (*schedule.Plan, error) { return c.ready(plan, t) }
-	}
-	list := layout.Alternatives(named.Rule, params, step.templates, ready(step.templates))
-	if c.Less != "" {
-		less := *c
-		less.Templates = c.Less
-		t, err := less.templates(step.plan, step.costs)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, layout.Alternative{Name: "stages that recompute", Make: func() (*schedule.Plan, *layout.Templates, error) {
-			plan, err := named.Rule(params)
-			if err == nil {
-				plan, err = ready(t)(plan)
-			}
-			return plan, t, err
-		}})
-	}
-	for ranks := params.Placement.Ranks + 1; ranks <= params.Placement.Depth(); ranks++ {
-		p, err := named.Place(ranks, params.Placement.Depth())
-		if err != nil || c.Placement != "" {
-			continue
-		}
-		wider := params
-		wider.Placement = p
-		list = append(list, layout.Alternative{Name: count(ranks, "rank"), Make: func() (*schedule.Plan, *layout.Templates, error) {
-			plan, err := named.Rule(wider)
-			if err == nil {
-				plan, err = c.ready(plan, step.templates)
-			}
-			return plan, step.templates, err
-		}})
-		break
-	}
-	return list, nil
 }
 
 // export writes the instance of a rank.
@@ -294,7 +250,6 @@ type certificates struct {
 	Sizes        string        `json:"sizes"`
 	PerRank      []certificate `json:"per_rank"`
 	WhatIf       []instead     `json:"what_if,omitempty"`
-	NotLower     []string      `json:"not_lower,omitempty"`
 
 	unit string
 }
@@ -320,12 +275,6 @@ type owner struct {
 	Last  int    `json:"last_microbatch"`
 }
 
-type instead struct {
-	Name     string  `json:"name"`
-	Bytes    int64   `json:"bytes"`
-	Makespan float64 `json:"makespan"`
-}
-
 func certified(step *step, made *layout.Plan) *certificates {
 	p := step.plan
 	out := &certificates{Name: p.Name, Ranks: p.Placement.Ranks, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Sizes: made.Ranks[0].Sizes}
@@ -347,37 +296,6 @@ func certified(step *step, made *layout.Plan) *certificates {
 		out.PerRank = append(out.PerRank, one)
 	}
 	return out
-}
-
-// whatIf lays out and simulates the alternatives.
-func (c *memPlanCmd) whatIf(ctx context.Context, step *step, made *layout.Plan, others []layout.Alternative) (list []instead, higher []string, err error) {
-	tried := append([]layout.Tried{{Name: "as it is", Bytes: made.Height(), Plan: step.plan}}, layout.Try(ctx, others, step.cfg)...)
-	times := again(step.times)
-	for i, t := range tried {
-		if i > 0 && t.Bytes >= made.Height() {
-			higher = append(higher, t.Name)
-			continue
-		}
-		r, err := schedule.Simulate(t.Plan, times, or(c.Capacity, defaultLinks))
-		if err != nil {
-			return nil, nil, err
-		}
-		list = append(list, instead{Name: t.Name, Bytes: t.Bytes, Makespan: times.Units(r.Makespan)})
-	}
-	return list, higher, nil
-}
-
-// again returns costs by which a stage that recomputes takes the time of its forward
-// more, where they do not say how long.
-func again(costs *schedule.Costs) *schedule.Costs {
-	with := *costs
-	with.Stages = slices.Clone(costs.Stages)
-	for i := range with.Stages {
-		if s := &with.Stages[i]; s.Recompute == 0 {
-			s.Recompute = s.F
-		}
-	}
-	return &with
 }
 
 // maxOwners is how many owners at the peak of a rank are printed.
@@ -421,7 +339,7 @@ func (o *certificates) table(w io.Writer) error {
 			fmt.Fprintln(w)
 		}
 	}
-	return o.instead(w)
+	return o.whatIf(w)
 }
 
 // microbatches names those of an owner.
@@ -430,26 +348,4 @@ func microbatches(o owner) string {
 		return fmt.Sprintf("microbatch %d", o.First)
 	}
 	return fmt.Sprintf("%d of microbatches %d to %d", o.Count, o.First, o.Last)
-}
-
-// instead prints what else there is.
-func (o *certificates) instead(w io.Writer) error {
-	if len(o.WhatIf) == 0 {
-		return nil
-	}
-	fmt.Fprintln(w, "\nWhat if:")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	head := "\tbytes of a rank\tmakespan"
-	if o.unit != "" {
-		head += ", " + o.unit
-	}
-	fmt.Fprintln(t, head)
-	for _, one := range o.WhatIf {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", one.Name, report.Group(one.Bytes), number(one.Makespan))
-	}
-	if err := t.Flush(); err != nil || len(o.NotLower) == 0 {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "no lower: %s\n", strings.Join(o.NotLower, "; "))
-	return err
 }

@@ -38,11 +38,32 @@ func TestMemPlanWhatIf(t *testing.T) {
 	var o certificates
 	require.NoError(t, json.Unmarshal([]byte(out), &o))
 	require.Len(t, o.PerRank, 4)
-	require.GreaterOrEqual(t, len(o.WhatIf), 4)
-	for i := 1; i < len(o.WhatIf); i++ {
-		require.Less(t, o.WhatIf[i].Bytes, o.WhatIf[0].Bytes)
-		require.GreaterOrEqual(t, o.WhatIf[i].Makespan, o.WhatIf[0].Makespan)
+	best := map[int][]instead{} // by microbatches
+	for _, one := range o.WhatIf {
+		require.LessOrEqual(t, one.Bound, one.Bytes, one.Name)
+		if one.Best {
+			best[one.Microbatches] = append(best[one.Microbatches], one)
+		}
 	}
+	require.Equal(t, "as it is", o.WhatIf[0].Name)
+	require.Len(t, best, 3)
+	for i, one := range best[16] {
+		// Twice as many of half the size keep half as much; the pipeline fills in half the time.
+		half, quarter := best[32][i], best[64][i]
+		require.Equal(t, one.Bytes, 2*half.Bytes, one.Name)
+		require.Equal(t, one.Bytes, 4*quarter.Bytes, one.Name)
+		require.LessOrEqual(t, half.Makespan, one.Makespan, one.Name)
+		require.LessOrEqual(t, quarter.Makespan, half.Makespan, one.Name)
+		if i > 0 {
+			require.Less(t, one.Bytes, best[16][i-1].Bytes)
+			require.Greater(t, one.Makespan, best[16][i-1].Makespan)
+		}
+	}
+
+	status, out, errs = memPlan(t, "1f1b", "--microbatches", "16", "--what-if")
+	require.Equal(t, good, status, errs)
+	require.Contains(t, out, "32 microbatches of 1/2 the size, depth-first with at most 2 in flight on a rank (cap 2)")
+	require.Contains(t, out, "more need no less than one of these")
 }
 
 // TestMemPlanBudget refuses what does not fit.
@@ -51,7 +72,12 @@ func TestMemPlanBudget(t *testing.T) {
 	require.Equal(t, atFault, status)
 	require.Empty(t, out)
 	require.Contains(t, errs, "rank 0 needs 76800 bytes for a step, 25600 more than the 51200 that it has")
-	require.Contains(t, errs, "what would fit: depth-first with at most 2 in flight on a rank (cap 2) (40960 bytes)")
+	require.Regexp(t, `what would fit, of the same tokens:\n +bytes of a rank +makespan.*\ndepth-first with at most 2 in flight on a rank \(cap 2\) +40,960 +\d`, errs)
+	require.NotContains(t, errs, "\ndepth-first with at most 3", "that needs 59,392")
+	status, out, errs = memPlan(t, "1f1b", "--budget", "1KiB")
+	require.Equal(t, atFault, status)
+	require.Empty(t, out)
+	require.Contains(t, errs, "nothing that was tried fits; the least is")
 	status, _, errs = memPlan(t, "1f1b", "--budget", "80KiB")
 	require.Equal(t, good, status, errs)
 }

@@ -25,6 +25,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	microbatches := flags.Int("microbatches", 128, "microbatches of the step")
 	asJSON := flags.Bool("json", false, "print what was measured as JSON")
 	folder := flags.String("log", "", "`folder` to write a memory log of each run to, for weir mem")
+	lend := flags.Bool("refit", false, "lend the memory of FP8 training out between steps, and compare how")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
@@ -34,11 +35,31 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "leaks: give -microbatches from 1 to %d, and no arguments but flags\n", mostMicrobatches)
 		return 2
 	}
-	if err := tell(ctx, *microbatches, *folder, *asJSON, stdout); err != nil {
+	var err error
+	if *lend {
+		err = tellLending(ctx, &lendSize, *asJSON, stdout)
+	} else {
+		err = tell(ctx, *microbatches, *folder, *asJSON, stdout)
+	}
+	if err != nil {
 		fmt.Fprintln(stderr, "leaks:", err)
 		return 1
 	}
 	return 0
+}
+
+// tellLending measures how memory can be lent and prints what came out.
+func tellLending(ctx context.Context, t *trainee, asJSON bool, w io.Writer) error {
+	all, err := t.lending(ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		out := json.NewEncoder(w)
+		out.SetIndent("", "  ")
+		return out.Encode(all)
+	}
+	return t.lendingTable(w, all)
 }
 
 // mostMicrobatches keeps what the leaks come to below what an arena holds.

@@ -54,33 +54,44 @@ func (m *model) config() runner.Config[kernels.Buffer] {
 // its own.
 func (m *model) entries() runner.Source[kernels.Buffer] {
 	return runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-		tokens, labels, weights := make([]int32, size.Context), make([]int32, size.Context), make([]float32, size.Context)
-		for i := range tokens {
-			tokens[i] = int32((7*entry.Microbatch() + 3*i) % size.Vocabulary)
-			labels[i] = (tokens[i] + 3) % int32(size.Vocabulary)
-			weights[i] = 1
-		}
-		return errors.Join(m.put(entry, 0, kernels.Int32, tokens, nil), m.put(entry, 1, kernels.Int32, labels, nil),
-			m.put(entry, 2, kernels.Float32, nil, weights))
+		return put(m.dev, entry, size.Context, size.Vocabulary)
 	})
 }
 
-// put makes one part of an entry, of either numbers.
-func (m *model) put(entry *batchctx.Entry[kernels.Buffer], part int, t kernels.DType, ints []int32, floats []float32) error {
-	b, err := m.dev.Alloc(memory.Entry, t, size.Context)
+// put makes an entry of so many tokens.
+func put(dev kernels.Compute, entry *batchctx.Entry[kernels.Buffer], n, vocabulary int) error {
+	tokens, labels, weights := make([]int32, n), make([]int32, n), make([]float32, n)
+	for i := range tokens {
+		tokens[i] = int32((7*entry.Microbatch() + 3*i) % vocabulary)
+		labels[i] = (tokens[i] + 3) % int32(vocabulary)
+		weights[i] = 1
+	}
+	return errors.Join(putPart(dev, entry, 0, tokens, nil), putPart(dev, entry, 1, labels, nil), putPart(dev, entry, 2, nil, weights))
+}
+
+// putPart makes one part of an entry, of either numbers, where it is wanted.
+func putPart(dev kernels.Compute, entry *batchctx.Entry[kernels.Buffer], part int, ints []int32, floats []float32) error {
+	if !entry.Wants(part) {
+		return nil
+	}
+	kind := kernels.Int32
+	if floats != nil {
+		kind = kernels.Float32
+	}
+	b, err := dev.Alloc(memory.Entry, kind, max(len(ints), len(floats)))
 	if err != nil {
 		return err
 	}
-	if t == kernels.Int32 {
-		err = m.dev.WriteInt32(b, ints)
+	if floats != nil {
+		err = dev.WriteFloat32(b, floats)
 	} else {
-		err = m.dev.WriteFloat32(b, floats)
+		err = dev.WriteInt32(b, ints)
 	}
 	if err == nil {
 		err = entry.Put(part, b)
 	}
 	if err != nil {
-		_, _ = m.dev.Release(b) // The first error is the one to tell.
+		_, _ = dev.Release(b) // The first error is the one to tell.
 	}
 	return err
 }

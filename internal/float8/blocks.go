@@ -1,6 +1,9 @@
 package float8
 
-import "math"
+import (
+	"math"
+	"unsafe"
+)
 
 // Blocks of a matrix. Rows lie one after the other and are whole numbers of blocks, so
 // a slice of blocks is a slice of elements. What is scaled down the columns is
@@ -14,50 +17,82 @@ const (
 	BlockNV   = 16  // in NVFP4
 )
 
-// EncodeMX encodes blocks of 32 elements with a scale each. A block in which something
-// is not finite has the scale NaN, and NaN for every element.
-func (s Set) EncodeMX(dst []byte, scales []E8M0, src []float32, f *Format, up bool) (t Tally) {
-	for b := range len(src) / BlockMX {
-		from, to := src[b*BlockMX:][:BlockMX], dst[b*BlockMX:][:BlockMX]
-		scale := f.ScaleMX(s.Amax(from), up)
-		scales[b] = scale
+// EncodeMX encodes blocks of 32 elements, the last of what is left, with a scale each. A
+// block in which something is not finite has the scale NaN, and NaN for every element.
+func (s Set) EncodeMX(dst []byte, scales []E8M0, src []float32, f *Format, up bool) Tally {
+	return s.encodeMX(dst, raw(scales), src, nil, f, up)
+}
+
+// encodeMX is EncodeMX, stochastic where there are random numbers.
+func (s Set) encodeMX(dst, scales []byte, src []float32, random []uint32, f *Format, up bool) (t Tally) {
+	for b := range blocksOf(len(src), BlockMX) {
+		from, end := b*BlockMX, min((b+1)*BlockMX, len(src))
+		block, to := src[from:end], dst[from:end]
+		scale := f.ScaleMX(s.Amax(block), up)
+		scales[b] = byte(scale)
 		if scale == NaNScale {
-			t.Merge(encodeEach(to, from, f, 1, Saturate))
+			t.Merge(encodeEach(to, block, f, 1, Saturate))
 			for i := range to {
 				to[i] = f.NaN
 			}
 			continue
 		}
-		t.Merge(s.Encode(to, from, f, scale.Reciprocal(), Saturate))
+		t.scale(scale.Reciprocal())
+		t.Merge(s.encode(to, block, part(random, from, end), f, scale.Reciprocal()))
 	}
 	return t
 }
 
 // DecodeMX is the reverse of EncodeMX.
 func (s Set) DecodeMX(dst []float32, src []byte, scales []E8M0, f *Format) {
-	for b, scale := range scales {
-		s.Decode(dst[b*BlockMX:][:BlockMX], src[b*BlockMX:][:BlockMX], f, scale.Float32())
+	s.decodeMX(dst, src, raw(scales), f)
+}
+
+func (s Set) decodeMX(dst []float32, src, scales []byte, f *Format) {
+	for b := range blocksOf(len(src), BlockMX) {
+		from, end := b*BlockMX, min((b+1)*BlockMX, len(src))
+		s.Decode(dst[from:end], src[from:end], f, E8M0(scales[b]).Float32())
 	}
 }
 
-// EncodeRows encodes blocks of 128 elements with a scale each. Inverses are what
-// decoding multiplies with.
-func (s Set) EncodeRows(dst []byte, inverses []float32, src []float32, f *Format, epsilon float32, powerOf2 bool) (t Tally) {
+// EncodeRows encodes blocks of 128 elements, the last of what is left, with a scale each.
+// Inverses are what decoding multiplies with.
+func (s Set) EncodeRows(dst []byte, inverses []float32, src []float32, f *Format, epsilon float32, powerOf2 bool) Tally {
+	return s.encodeRows(dst, inverses, src, nil, f, epsilon, powerOf2)
+}
+
+// encodeRows is EncodeRows, stochastic where there are random numbers.
+func (s Set) encodeRows(dst []byte, inverses []float32, src []float32, random []uint32, f *Format, epsilon float32, powerOf2 bool) (t Tally) {
 	most := f.Greatest()
-	for b := range len(src) / BlockRow {
-		from := src[b*BlockRow:][:BlockRow]
-		scale := ScaleOf(math.Float32frombits(s.Amax(from)), most, epsilon, powerOf2)
+	for b := range blocksOf(len(src), BlockRow) {
+		from, end := b*BlockRow, min((b+1)*BlockRow, len(src))
+		scale := ScaleOf(math.Float32frombits(s.Amax(src[from:end])), most, epsilon, powerOf2)
 		inverses[b] = 1 / scale
-		t.Merge(s.Encode(dst[b*BlockRow:][:BlockRow], from, f, scale, Saturate))
+		t.scale(scale)
+		t.Merge(s.encode(dst[from:end], src[from:end], part(random, from, end), f, scale))
 	}
 	return t
 }
 
 // DecodeRows is the reverse of EncodeRows.
 func (s Set) DecodeRows(dst []float32, src []byte, inverses []float32, f *Format) {
-	for b, inverse := range inverses {
-		s.Decode(dst[b*BlockRow:][:BlockRow], src[b*BlockRow:][:BlockRow], f, inverse)
+	for b := range blocksOf(len(src), BlockRow) {
+		from, end := b*BlockRow, min((b+1)*BlockRow, len(src))
+		s.Decode(dst[from:end], src[from:end], f, inverses[b])
 	}
+}
+
+// part returns a part of random numbers, nil where there are none.
+func part(random []uint32, from, end int) []uint32 {
+	if random == nil {
+		return nil
+	}
+	return random[from:end]
+}
+
+// raw returns scales as bytes.
+func raw(scales []E8M0) []byte {
+	return unsafe.Slice((*byte)(unsafe.SliceData(scales)), len(scales))
 }
 
 // EncodeTiles encodes a matrix in tiles of 128 by 128 with a scale each, row of tiles
@@ -77,6 +112,7 @@ func (s Set) EncodeTiles(dst []byte, inverses []float32, src []float32, rows, co
 				t.Merge(s.Encode(dst[i*cols+c:][:wide], src[i*cols+c:][:wide], f, scale, Saturate))
 			}
 			inverses[n] = 1 / scale
+			t.scale(scale)
 			n++
 		}
 	}

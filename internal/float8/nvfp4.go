@@ -15,10 +15,22 @@ func TensorNV(amax float32) float32 {
 // counts to the bit: a block's scale is E4M3 of amax·(tensor·(1/6)), its elements are
 // multiplied with 1/(scale·(1/tensor)). Random rounds stochastically, a number for each
 // element; nil rounds to nearest.
-func EncodeNV(dst, scales []byte, src []float32, tensor float32, random func(element int) uint32) (t Tally) {
+func EncodeNV(dst, scales []byte, src []float32, tensor float32, random func(element int) uint32) Tally {
+	if random == nil {
+		return encodeNV(dst, scales, src, tensor, nil)
+	}
+	numbers := make([]uint32, len(src))
+	for i := range numbers {
+		numbers[i] = random(i)
+	}
+	return encodeNV(dst, scales, src, tensor, numbers)
+}
+
+// encodeNV is EncodeNV, where the last block is of what is left.
+func encodeNV(dst, scales []byte, src []float32, tensor float32, random []uint32) (t Tally) {
 	const sixth = 1.0 / 6
-	for b := range len(src) / BlockNV {
-		from := src[b*BlockNV:][:BlockNV]
+	for b := range blocksOf(len(src), BlockNV) {
+		from := src[b*BlockNV : min((b+1)*BlockNV, len(src))]
 		var amax float32
 		for _, x := range from {
 			if a := float32(math.Abs(float64(x))); a > amax { // NaN is not
@@ -32,7 +44,7 @@ func EncodeNV(dst, scales []byte, src []float32, tensor float32, random func(ele
 			if random == nil {
 				code = E2M1.Encode(x*inverse, Saturate)
 			} else {
-				code = E2M1.Stochastic(x*inverse, random(b*BlockNV+i), Saturate)
+				code = E2M1.Stochastic(x*inverse, random[b*BlockNV+i], Saturate)
 			}
 			if at := &dst[(b*BlockNV+i)/2]; i&1 == 0 {
 				*at = code
@@ -47,11 +59,13 @@ func EncodeNV(dst, scales []byte, src []float32, tensor float32, random func(ele
 
 // DecodeNV is the reverse of EncodeNV.
 func DecodeNV(dst []float32, src, scales []byte, tensor float32) {
-	for b, code := range scales {
-		scale := E4M3.Decode(code) * (1 / tensor)
-		for i := range BlockNV {
-			at := b*BlockNV + i
-			dst[at] = E2M1.Decode(src[at/2]>>(4*(at&1))) * scale
-		}
+	decodeNV(dst, src, scales, 1/tensor)
+}
+
+// decodeNV is DecodeNV with what the scale of a block is multiplied with.
+func decodeNV(dst []float32, src, scales []byte, factor float32) {
+	for i := range dst {
+		scale := E4M3.Decode(scales[i/BlockNV]) * factor
+		dst[i] = E2M1.Decode(src[i/2]>>(4*(i&1))) * scale
 	}
 }

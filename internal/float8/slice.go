@@ -10,6 +10,14 @@ type Tally struct {
 	// Saturated counts finite values that were above the greatest finite one, Underflowed
 	// those that were not zero and became it, NonFinite infinities and NaN.
 	Saturated, Underflowed, NonFinite int
+	// Least and Most are the bit patterns of the least and the greatest scale that
+	// quantizing a matrix has multiplied with, 0 where there was none.
+	Least, Most uint32
+}
+
+// scale enters a scale, which is positive.
+func (t *Tally) scale(x float32) {
+	t.Merge(Tally{Least: math.Float32bits(x), Most: math.Float32bits(x)})
 }
 
 // Merge adds another tally. The order of merging does not matter.
@@ -18,6 +26,10 @@ func (t *Tally) Merge(other Tally) {
 	t.Saturated += other.Saturated
 	t.Underflowed += other.Underflowed
 	t.NonFinite += other.NonFinite
+	t.Most = max(t.Most, other.Most)
+	if t.Least == 0 || other.Least != 0 && other.Least < t.Least {
+		t.Least = other.Least
+	}
 }
 
 // Greatest returns Amax as a number.
@@ -52,7 +64,7 @@ func (s Set) encodeBlocks(dst []byte, src []float32, f *Format, scale float32, o
 		return Tally{}
 	}
 	var c counts
-	s.encode(&dst[0], &src[0], len(src), scale, f.rounding(o), &c)
+	s.encodeWhole(&dst[0], &src[0], len(src), scale, f.rounding(o), &c)
 	if c.amax >= infinity {
 		return encodeEach(dst, src, f, scale, o)
 	}

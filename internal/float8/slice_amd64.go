@@ -23,7 +23,7 @@ func amaxAVX512(src *float32, n int) uint32
 //go:noescape
 func amaxAVX2(src *float32, n int) uint32
 
-func (s Set) encode(dst *byte, src *float32, n int, scale float32, r *rounding, c *counts) {
+func (s Set) encodeWhole(dst *byte, src *float32, n int, scale float32, r *rounding, c *counts) {
 	if s == AVX512 {
 		encodeAVX512(dst, src, n, scale, r, c)
 		return

@@ -2,7 +2,7 @@
 
 package float8
 
-func (s Set) encode(dst *byte, src *float32, n int, scale float32, r *rounding, c *counts) {
+func (s Set) encodeWhole(dst *byte, src *float32, n int, scale float32, r *rounding, c *counts) {
 	panic("float8: no assembly on this system")
 }
 

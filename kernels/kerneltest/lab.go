@@ -27,6 +27,7 @@ type held struct {
 	b      kernels.Buffer
 	floats []float32
 	ints   []int32
+	bytes  []uint8
 }
 
 // newLab seeds the draws with a constant: a case is the same every time.
@@ -77,6 +78,16 @@ func (l *lab) putInts(name string, content []int32) kernels.Buffer {
 	l.must("Alloc", err)
 	l.must("WriteInt32", l.d.WriteInt32(b, content))
 	l.held = append(l.held, held{name: name, b: b, ints: slices.Clone(content)})
+	l.guard()
+	return b
+}
+
+// putBytes makes a buffer of uint8 with the given content.
+func (l *lab) putBytes(name string, content []uint8) kernels.Buffer {
+	b, err := l.d.Alloc(memory.FP8, kernels.Uint8, len(content))
+	l.must("Alloc", err)
+	l.must("WriteUint8", l.d.WriteUint8(b, content))
+	l.held = append(l.held, held{name: name, b: b, bytes: slices.Clone(content)})
 	l.guard()
 	return b
 }
@@ -136,16 +147,27 @@ func (l *lab) unchanged(what string, results ...kernels.Buffer) {
 	}
 	for i := range l.held {
 		h := &l.held[i]
-		if h.b.Type == kernels.Int32 {
+		written := slices.Contains(results, h.b)
+		switch h.b.Type {
+		case kernels.Int32:
 			x := make([]int32, h.b.N)
 			l.must("ReadInt32", l.d.ReadInt32(x, h.b))
-			if !slices.Equal(x, h.ints) {
+			if !slices.Equal(x, h.ints) && !written {
 				l.fault("%s: it wrote to %s", what, h.name)
 			}
+			h.ints = x
+			continue
+		case kernels.Uint8:
+			x := make([]uint8, h.b.N)
+			l.must("ReadUint8", l.d.ReadUint8(x, h.b))
+			if !slices.Equal(x, h.bytes) && !written {
+				l.fault("%s: it wrote to %s", what, h.name)
+			}
+			h.bytes = x
 			continue
 		}
 		x := l.read(h.b)
-		if !equal(x, h.floats) && !slices.Contains(results, h.b) {
+		if !equal(x, h.floats) && !written {
 			l.fault("%s: it wrote to %s", what, h.name)
 		}
 		h.floats = x

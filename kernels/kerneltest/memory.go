@@ -30,8 +30,7 @@ func book(l *lab) {
 	var all []kernels.Buffer
 	var want memory.ByClass
 	for i := range 3 * memory.NumClasses {
-		class, n := memory.Class(i%memory.NumClasses), 1+i*i
-		t := kernels.DType(i % 2)
+		class, n, t := memory.Class(i%memory.NumClasses), 1+i*i, kernels.DType(i%3)
 		b, err := l.d.Alloc(class, t, n)
 		l.must("Alloc", err)
 		if b.N != n || b.Type != t || l.d.Class(b) != class || l.d.Bytes(b) != int64(n)*t.Bytes() {
@@ -170,6 +169,12 @@ func copies(l *lab) {
 			l.fault("ReadInt32: element %d is %d, want %d", i, got[i], want[i])
 		}
 	}
+	few := []uint8{1, 2, 250}
+	d := l.putBytes("d", []uint8{9, 9, 9, 9, 7})
+	l.must("WriteUint8", l.d.WriteUint8(d, few))
+	if back := make([]uint8, 5); l.d.ReadUint8(back, d) != nil || !slices.Equal(back, []uint8{1, 2, 250, 9, 7}) {
+		l.fault("ReadUint8 returned %v", back)
+	}
 	if l.silent {
 		l.fault("the device keeps no content")
 	}
@@ -234,5 +239,10 @@ func copiesRefused(l *lab) {
 	l.refuse("WriteFloat32 to int32", kernels.ErrShape, func() error { return l.d.WriteFloat32(i, make([]float32, 5)) })
 	l.refuse("ReadFloat32 of int32", kernels.ErrShape, func() error { return l.d.ReadFloat32(make([]float32, 5), i) })
 	l.refuse("WriteInt32 to float32", kernels.ErrShape, func() error { return l.d.WriteInt32(f, make([]int32, 5)) })
+	u := l.putBytes("u", make([]uint8, 5))
+	l.refuse("WriteUint8 past the end", kernels.ErrShape, func() error { return l.d.WriteUint8(u, make([]uint8, 6)) })
+	l.refuse("ReadUint8 past the end", kernels.ErrShape, func() error { return l.d.ReadUint8(make([]uint8, 6), u) })
+	l.refuse("WriteUint8 to float32", kernels.ErrShape, func() error { return l.d.WriteUint8(f, make([]uint8, 5)) })
+	l.refuse("ReadUint8 of int32", kernels.ErrShape, func() error { return l.d.ReadUint8(make([]uint8, 5), i) })
 	l.refuse("ReadInt32 of float32", kernels.ErrShape, func() error { return l.d.ReadInt32(make([]int32, 5), f) })
 }

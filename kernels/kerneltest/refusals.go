@@ -61,8 +61,11 @@ func refuseBuffers(l *lab) {
 				*o.at = was
 			}
 			other := func(n int, t kernels.DType) kernels.Buffer {
-				if t == kernels.Int32 {
+				switch t {
+				case kernels.Int32:
 					return l.putInts("a buffer that does not fit", make([]int32, n))
+				case kernels.Uint8:
+					return l.putBytes("a buffer that does not fit", make([]uint8, n))
 				}
 				return l.result("a buffer that does not fit", n)
 			}
@@ -72,7 +75,7 @@ func refuseBuffers(l *lab) {
 			if !o.free && !o.roomy {
 				replace("one element long", kernels.ErrShape, other(was.N+1, was.Type))
 			}
-			replace("of the other type", kernels.ErrShape, other(was.N, kernels.Int32-was.Type))
+			replace("of the other type", kernels.ErrShape, other(was.N, (was.Type+1)%2))
 			lie := was
 			lie.N--
 			replace("that says one element less than it has", kernels.ErrShape, lie)

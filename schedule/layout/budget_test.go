@@ -39,7 +39,12 @@ func TestBudget(t *testing.T) {
 	require.ErrorContains(t, err, "stage 0 (blocks): up (saved)")
 	require.ErrorContains(t, err, "of 4 microbatches (0 to 3)")
 	require.ErrorContains(t, err, "what would fit: depth-first with at most 2 in flight on a rank (cap 2)")
-	require.ErrorContains(t, err, "as many microbatches")
+	require.ErrorContains(t, err, `80 microbatches of shape class "tokens" (6176 bytes)`)
+	require.NotContains(t, err.Error(), `"tokens", `, "one change is enough")
+
+	cfg.Budget = 6000
+	_, err = layout.Make(context.Background(), plan, templates, cfg)
+	require.ErrorContains(t, err, `what would fit: 80 microbatches of shape class "tokens", depth-first with at most`)
 
 	cfg.Budget = 100
 	_, err = layout.Make(context.Background(), plan, templates, cfg)

@@ -11,7 +11,7 @@ import (
 // the numbers of references.
 
 // drop ends what dies with an action, in the order of the runner: entry parts, input,
-// gradient, what was saved, what was sent.
+// gradient, what was saved, what was sent, copies of weights.
 func (p *player) drop(a schedule.Action, taken []Event) error {
 	s, m, kind, drop := a.Stage(), a.Microbatch(), a.Kind(), a.Drop()
 	key := frameKey{int32(s), int32(m)}
@@ -56,6 +56,26 @@ func (p *player) drop(a schedule.Action, taken []Event) error {
 		if b.out[what] = nil; b.out[1-what] == nil {
 			delete(p.outbox, key)
 		}
+	}
+	return p.dropWeights(int32(s), drop)
+}
+
+// dropWeights ends copies of a stage's weights.
+func (p *player) dropWeights(s int32, drop schedule.Drop) error {
+	c := p.copied[s]
+	if drop&schedule.DropForwardWeights != 0 {
+		if err := p.endAll(c.forward); err != nil {
+			return err
+		}
+		c.forward = nil
+		p.copied[s] = c
+	}
+	if drop&schedule.DropBackwardWeights != 0 {
+		if err := p.endAll(c.backward); err != nil {
+			return err
+		}
+		c.backward = nil
+		p.copied[s] = c
 	}
 	return nil
 }

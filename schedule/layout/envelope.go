@@ -53,8 +53,8 @@ func widen(buffers *[]Buffer, others []Buffer) bool {
 }
 
 // calls returns every call of a template, nil for those that it does not have.
-func (t *Template) calls() [7]*Call {
-	return [...]*Call{t.Forward, t.Whole, t.Input, t.Weight, t.Eval, t.Gather, t.Reduce}
+func (t *Template) calls() [9]*Call {
+	return [...]*Call{t.Forward, t.Whole, t.Input, t.Weight, t.Eval, t.Gather, t.Reduce, t.Quantize, t.QuantizeEval}
 }
 
 // sameCalls reports whether two templates differ in nothing but sizes.
@@ -65,7 +65,7 @@ func sameCalls(a, b *Template) bool {
 		if (call == nil) != (other == nil) {
 			return false
 		}
-		if call != nil && (call.Taken != other.Taken || !slices.Equal(call.Events, other.Events) || !slices.Equal(call.Out, other.Out)) {
+		if call != nil && (call.Taken != other.Taken || call.Forward != other.Forward || !slices.Equal(call.Events, other.Events) || !slices.Equal(call.Out, other.Out)) {
 			return false
 		}
 	}

@@ -25,6 +25,7 @@ type player struct {
 	outbox   map[frameKey]*box // of a stage and a microbatch
 	entries  map[int32]*entry  // by microbatch
 	gathered map[int32][]int32 // by stage
+	copied   map[int32]copies  // of weights, by stage
 	pulled   int               // entries
 
 	at      spot
@@ -62,6 +63,9 @@ type box struct {
 	out     [2][]int32
 }
 
+// copies are the copies of a stage's weights: those for the forward, and for the backward.
+type copies struct{ forward, backward []int32 }
+
 // entry is the entry of one microbatch.
 type entry struct {
 	segment int32
@@ -84,6 +88,7 @@ func newPlayer(plan *schedule.Plan, templates *Templates, ports *ports, rank int
 		plan: plan, templates: templates, ports: ports, rank: rank, lookAhead: cfg.LookAhead, shapes: cfg.Shapes,
 		wants: wanted(plan, rank), limit: maxBirths, program: plan.Programs[rank],
 		frames: map[frameKey]*frame{}, outbox: map[frameKey]*box{}, entries: map[int32]*entry{}, gathered: map[int32][]int32{},
+		copied: map[int32]copies{},
 	}
 }
 
@@ -156,6 +161,8 @@ func (p *player) act(a schedule.Action) error {
 	case schedule.Reshard:
 		err = p.endAll(p.gathered[int32(s)])
 		delete(p.gathered, int32(s))
+	case schedule.Quantize:
+		err = p.quantize(s)
 	case schedule.ReduceGrad:
 		if t := p.templates.stage(0, s); t.Reduce != nil {
 			_, _, err = p.call(p.frame(s, -1), t, t.Reduce, frameKey{int32(s), -1})
@@ -408,4 +415,19 @@ func (p *player) gather(s int) error {
 	}
 	p.gathered[int32(s)] = out
 	return err
+}
+
+// quantize plays QUANTIZE.
+func (p *player) quantize(s int) error {
+	t := p.templates.stage(0, s)
+	call := t.quantize(p.plan.HasBackward(s))
+	if call == nil {
+		return fmt.Errorf("%w: stage %d (%s) has no template for %v", ErrTemplates, s, t.Stage, schedule.Quantize)
+	}
+	out, _, err := p.call(p.frame(s, -1), t, call, frameKey{int32(s), -1})
+	if err != nil {
+		return err
+	}
+	p.copied[int32(s)] = copies{out[:call.Forward], out[call.Forward:]}
+	return nil
 }

@@ -45,6 +45,14 @@ func (t *Template) call(kind schedule.Kind, mode schedule.Mode) *Call {
 	return nil
 }
 
+// quantize returns what QUANTIZE does, with copies for a backward or without.
+func (t *Template) quantize(backward bool) *Call {
+	if backward {
+		return t.Quantize
+	}
+	return t.QuantizeEval
+}
+
 // port is what crosses from one stage to another: the bytes of a tensor, 0 where the
 // port has none.
 type port struct {

@@ -81,6 +81,8 @@ func (d reader) facts() (f schedule.Facts) {
 			f.Split = d.Flag()
 		case "recomputes":
 			f.Recomputes = d.Flag()
+		case "quantizes":
+			f.Quantizes = d.Flag()
 		case "reads":
 			d.Object(func(kind string) {
 				for k := range f.Reads {
@@ -92,7 +94,7 @@ func (d reader) facts() (f schedule.Facts) {
 				d.Unknown("F, B, I or W")
 			})
 		default:
-			d.Unknown("frozen, split, recomputes or reads")
+			d.Unknown("frozen, split, recomputes, quantizes or reads")
 		}
 	})
 	return f
@@ -175,6 +177,10 @@ func (d reader) template() (t Template) {
 			t.Gather = d.call()
 		case "reduce":
 			t.Reduce = d.call()
+		case "quantize":
+			t.Quantize = d.call()
+		case "quantize_eval":
+			t.QuantizeEval = d.call()
 		default:
 			d.Unknown("stage, buffers, " + strings.Join(callNames[:], ", "))
 		}
@@ -192,8 +198,10 @@ func (d reader) call() *Call {
 			c.Taken = int(d.Whole("a number of events", 0, maxList))
 		case "out":
 			c.Out = d.refs()
+		case "forward":
+			c.Forward = int(d.Whole("a number of copies", 0, maxList))
 		default:
-			d.Unknown("events, taken or out")
+			d.Unknown("events, taken, out or forward")
 		}
 	})
 	return c

@@ -39,15 +39,17 @@ type Param struct {
 // Template is what one stage allocates, keeps and releases for one microbatch. A call
 // that the stage does not have is nil.
 type Template struct {
-	Stage   string
-	Buffers []Buffer // born in a call of the stage
-	Forward *Call    // F
-	Whole   *Call    // B
-	Input   *Call    // I
-	Weight  *Call    // W, after I
-	Eval    *Call    // F of a forward-only plan
-	Gather  *Call    // UNSHARD; what it hands over ends with RESHARD
-	Reduce  *Call    // REDUCE_GRAD
+	Stage        string
+	Buffers      []Buffer // born in a call of the stage
+	Forward      *Call    // F
+	Whole        *Call    // B
+	Input        *Call    // I
+	Weight       *Call    // W, after I
+	Eval         *Call    // F of a forward-only plan
+	Gather       *Call    // UNSHARD; what it hands over ends with RESHARD
+	Reduce       *Call    // REDUCE_GRAD
+	Quantize     *Call    // QUANTIZE: copies of weights, those for the forward and then those for the backward
+	QuantizeEval *Call    // QUANTIZE where the stage has no backward: those for the forward
 }
 
 // Buffer is one allocation. One of class Resident is none: it was there before the step
@@ -66,6 +68,8 @@ type Call struct {
 	Events []Event
 	Taken  int
 	Out    []Ref // by port: what F returns as outputs, B and I as gradients of inputs
+	// Forward is how many of Out, the first ones, are for the forward: of QUANTIZE alone.
+	Forward int
 }
 
 // Event is a change of the number of references to a buffer. A buffer begins with the

@@ -114,6 +114,11 @@ func (f *faults) template(t *Templates, s *Shape, stage int) {
 		if slices.ContainsFunc(c.Events[len(c.Events)-c.Taken:], func(e Event) bool { return e.Op != Release }) {
 			f.add("%s: the ends of slots of a call are not all releases", where)
 		}
+		quantizes := c == tmpl.Quantize || c == tmpl.QuantizeEval
+		if c.Forward < 0 || c.Forward > len(c.Out) || c.Forward > 0 && !quantizes || quantizes && c.Taken > 0 {
+			f.add("%s: a call that hands over %d buffers has %d copies of weights for the forward", where, len(c.Out), c.Forward)
+			return
+		}
 	}
 	for _, way := range []struct {
 		name  string
@@ -124,6 +129,8 @@ func (f *faults) template(t *Templates, s *Shape, stage int) {
 		{"evaluation", []*Call{tmpl.Eval}},
 		{"UNSHARD", []*Call{tmpl.Gather}},
 		{"REDUCE_GRAD", []*Call{tmpl.Reduce}},
+		{"QUANTIZE", []*Call{tmpl.Quantize}},
+		{"QUANTIZE in evaluation", []*Call{tmpl.QuantizeEval}},
 	} {
 		calls := slices.DeleteFunc(way.calls, func(c *Call) bool { return c == nil })
 		if len(calls) == 0 || len(calls) == 1 && calls[0] == tmpl.Forward && (tmpl.Whole != nil || tmpl.Input != nil) {

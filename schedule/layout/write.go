@@ -44,8 +44,9 @@ const schema = 1
 // An event is a letter and what it is of: a allocates, + retains, - releases; a number
 // is a buffer of the template, i an input, g the gradient of an output, p an entry part.
 // What is handed over is named in the same way, and "" is nothing. The calls of a stage
-// are forward, whole (B), input (I), weight (W), eval, gather and reduce. What is
-// empty is left out. Templates that are not valid are an error that wraps ErrTemplates.
+// are forward, whole (B), input (I), weight (W), eval, gather, reduce, quantize and
+// quantize_eval; the last two say how many of the copies that they hand over are for the
+// forward ("forward":4). What is empty is left out. Templates that are not valid are an error that wraps ErrTemplates.
 func Write(w io.Writer, t *Templates) error {
 	if err := t.Validate(); err != nil {
 		return err
@@ -107,7 +108,7 @@ func (w *writer) facts(f schedule.Facts) {
 	for _, flag := range []struct {
 		name string
 		set  bool
-	}{{"frozen", f.Frozen}, {"split", f.Split}, {"recomputes", f.Recomputes}} {
+	}{{"frozen", f.Frozen}, {"split", f.Split}, {"recomputes", f.Recomputes}, {"quantizes", f.Quantizes}} {
 		if flag.set {
 			fields = append(fields, fmt.Sprintf("%q:true", flag.name))
 		}
@@ -194,13 +195,16 @@ func (w *writer) template(t *Template) {
 		if len(c.Out) > 0 {
 			w.put(",\"out\":%s", w.refs(c.Out))
 		}
+		if c.Forward > 0 {
+			w.put(",\"forward\":%d", c.Forward)
+		}
 		w.put("}")
 	}
 	w.put("\n        }")
 }
 
 // callNames are the names of the calls, in the order of Template.calls.
-var callNames = [...]string{"forward", "whole", "input", "weight", "eval", "gather", "reduce"}
+var callNames = [...]string{"forward", "whole", "input", "weight", "eval", "gather", "reduce", "quantize", "quantize_eval"}
 
 func (w *writer) buffer(b Buffer) {
 	w.put("{")

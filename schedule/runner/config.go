@@ -83,6 +83,9 @@ type Config[T any] struct {
 	Budget int64
 	// Search limits the search for a good layout; the zero value takes some milliseconds.
 	Search placement.Options
+	// Quantizing says where a rank makes the copies of weights on which its stages compute,
+	// where some do (stages.Quantizer) and the rule's plan does not say.
+	Quantizing schedule.Quantizing
 	// Parts names the parts of an entry, in the order of Entry.Put.
 	Parts []string
 	// Losses are what stages may record, by name. At most one is the objective.

@@ -71,8 +71,11 @@ func (r *ranksOf) group(t testing.TB, rows []*times) *runner.Group[number] {
 const gatheredWeight = -1e30
 
 func classOf(h number) memory.Class {
-	if *h == gatheredWeight {
+	switch {
+	case *h == gatheredWeight:
 		return memory.Unsharded
+	case *h > 0x1p500: // a copy of a weight
+		return memory.FP8
 	}
 	return memory.Activation
 }

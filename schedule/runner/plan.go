@@ -29,6 +29,8 @@ type planner struct {
 	budget    int64
 	search    placement.Options
 
+	quantizing schedule.Quantizing
+
 	mu    sync.Mutex
 	plans [2]*planned // by mode
 }
@@ -111,6 +113,11 @@ func (p *planner) ready(plan *schedule.Plan) (*schedule.Plan, error) {
 	var err error
 	if plan.Mode == schedule.Training && slices.Contains(p.whole, true) {
 		if plan, err = schedule.Unsplit(plan, p.whole); err != nil {
+			return nil, err
+		}
+	}
+	if slices.ContainsFunc(p.facts, func(f schedule.Facts) bool { return f.Quantizes }) {
+		if plan, err = schedule.Quantized(plan, p.facts, p.quantizing); err != nil {
 			return nil, err
 		}
 	}
@@ -220,7 +227,7 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 func span(program []schedule.Segment) (first, last schedule.Action) {
 	for _, segment := range program {
 		for _, action := range segment.Body {
-			if action.Kind().Compute() {
+			if calls(action.Kind()) {
 				last = action.Shift((segment.Repeat - 1) * segment.Stride)
 				if first == 0 {
 					first = action

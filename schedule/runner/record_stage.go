@@ -45,6 +45,9 @@ func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templa
 		}
 	}
 	for s := range templates {
+		if err := t.quantize(ctx, s); err != nil {
+			return t.fault(s, schedule.Quantize, err)
+		}
 		t.tapes[s] = r.tapeOf(s, &templates[s])
 		if err := t.forward(ctx, s); err != nil {
 			return t.fault(s, schedule.F, err)
@@ -52,12 +55,15 @@ func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templa
 	}
 	for s := range slices.Backward(templates) {
 		st := &r.at(s).stages[s]
-		if way != evaluated && st.gradientWanted {
+		if t.hasBackward(st) {
 			for _, kind := range t.kinds(s) {
 				if err := t.backward(ctx, s, kind); err != nil {
 					return t.fault(s, kind, err)
 				}
 			}
+		}
+		if err := t.endWeights(s); err != nil {
+			return t.fault(s, schedule.Quantize, err)
 		}
 		if isTemplated(st.Stage) {
 			continue
@@ -68,6 +74,9 @@ func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templa
 	}
 	return nil
 }
+
+// hasBackward reports whether the stage has a backward on this way.
+func (t *trip[T]) hasBackward(st *stage[T]) bool { return t.way != evaluated && st.gradientWanted }
 
 func (t *trip[T]) fault(s int, kind schedule.Kind, err error) error {
 	return fmt.Errorf("stage %d (%s) %v: %w", s, t.templates[s].Stage, kind, err)
@@ -148,8 +157,10 @@ func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, non
 			}
 		})
 	}
-	if *place != nil && !same(*place, made) {
-		return fmt.Errorf("it does not do the same when it is called again: %d changes of references at first, %d now", len((*place).Events), len(made.Events))
+	if *place != nil {
+		if err := again(*place, made); err != nil {
+			return err
+		}
 	}
 	*place, t.templates[s].Buffers, t.tables[s] = made, tape.buffers, tape.tables
 	return nil
@@ -165,8 +176,12 @@ func births(c *layout.Call) (numbers []int) {
 	return numbers
 }
 
-func same(a, b *layout.Call) bool {
-	return a.Taken == b.Taken && slices.Equal(a.Events, b.Events) && slices.Equal(a.Out, b.Out)
+// again reports whether a call does what it did at first.
+func again(first, now *layout.Call) error {
+	if first.Taken == now.Taken && slices.Equal(first.Events, now.Events) && slices.Equal(first.Out, now.Out) {
+		return nil
+	}
+	return fmt.Errorf("it does not do the same when it is called again: %d changes of references at first, %d now", len(first.Events), len(now.Events))
 }
 
 // bring returns what a stage has handed over for another one, in the space of that
@@ -218,7 +233,7 @@ func (t *trip[T]) forward(ctx context.Context, s int) error {
 	if err := c.Open(s, 0); err != nil {
 		return err
 	}
-	last := t.way == evaluated || !st.gradientWanted
+	last := !t.hasBackward(st)
 	err := t.record(s, schedule.F, last, out, 0, func() error {
 		return st.Forward(ctx, c.Call(s, 0, batchctx.InForward), in, out)
 	})

@@ -60,12 +60,15 @@ type stage[T any] struct {
 	stages.Stage[T]
 	spec           stages.Spec
 	split          stages.SplitBackward[T] // nil where the stage cannot
+	quantizer      stages.Quantizer[T]     // nil where the stage computes on its weights themselves
 	params         []batchctx.Param[T]
 	own            bool // it is on this rank
 	before, after  int  // ranks of the stages beside it, -1 where there is none
 	in, out        []T
 	gradOut        []T
 	gradIn         []T
+	forward        []T // copies of its weights, until the context has taken them over
+	backward       []T
 	noGradIn       uint64
 	noGradOut      uint64
 	lastCall       schedule.Kind // the stage's last backward action where the plan does not split
@@ -117,7 +120,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		rule: cfg.Plan, facts: make([]schedule.Facts, len(cfg.Stages)), parts: len(cfg.Parts), unchecked: cfg.Unchecked, costs: cfg.Costs,
 		params:    schedule.Params{Placement: r.placement, Group: cfg.Group, Cap: cfg.Cap, Slices: cfg.Slices, Frozen: make([]bool, len(cfg.Stages))},
 		whole:     make([]bool, len(cfg.Stages)),
-		templates: cfg.Templates, lookAhead: cfg.LookAhead, budget: cfg.Budget, search: cfg.Search,
+		templates: cfg.Templates, lookAhead: cfg.LookAhead, budget: cfg.Budget, search: cfg.Search, quantizing: cfg.Quantizing,
 	}
 	if cfg.Transport != nil {
 		r.planner.capacity = cfg.Transport.Capacity()
@@ -155,6 +158,9 @@ func (r *Runner[T]) resolve(s int) *batchctx.Layout[T] {
 	st.Stage = r.cfg.Stages[s]
 	st.spec = st.Stage.Spec()
 	st.split, _ = st.Stage.(stages.SplitBackward[T])
+	if st.spec.Quantizes() {
+		st.quantizer, _ = stages.As[stages.Quantizer[T]](st.Stage)
+	}
 	st.params = stages.Params(st.Stage)
 	st.own = r.placement.Rank[s] == r.cfg.Rank
 	st.before, st.after = -1, -1
@@ -182,9 +188,12 @@ func (r *Runner[T]) resolve(s int) *batchctx.Layout[T] {
 	st.gradIn = make([]T, len(st.spec.Inputs))
 	st.out = make([]T, len(st.spec.Outputs))
 	st.gradOut = make([]T, len(st.spec.Outputs))
+	st.forward = make([]T, st.spec.ForwardWeights)
+	st.backward = make([]T, st.spec.BackwardWeights)
 	layout := &batchctx.Layout[T]{
 		Name: st.spec.Name, Inputs: len(st.spec.Inputs), Outputs: len(st.spec.Outputs),
-		Slots: st.spec.Slots, Params: st.params,
+		Slots: st.spec.Slots, Params: st.params, Recomputes: st.spec.Recomputes,
+		ForwardWeights: len(st.forward), BackwardWeights: len(st.backward),
 	}
 	for _, read := range st.spec.Reads {
 		layout.Reads = append(layout.Reads, batchctx.Read{Part: slices.Index(r.cfg.Parts, read.Part), At: read.At})
@@ -202,6 +211,7 @@ func (r *Runner[T]) resolveFacts(s int) {
 	r.planner.whole[s] = st.split == nil && !st.spec.Frozen
 	facts := &r.planner.facts[s]
 	facts.Frozen, facts.Recomputes, facts.Split = st.spec.Frozen, st.spec.Recomputes, st.split != nil
+	facts.Quantizes = st.spec.Quantizes()
 	for _, read := range st.spec.Reads {
 		bit := uint64(1) << slices.Index(r.cfg.Parts, read.Part)
 		if read.At == 0 || read.At&batchctx.AtForward != 0 {

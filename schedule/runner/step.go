@@ -73,7 +73,7 @@ func (r *Runner[T]) execute(ctx context.Context) error {
 
 // act runs one action: the call of the stage, what it hands over, what dies.
 func (r *Runner[T]) act(ctx context.Context, action schedule.Action) error {
-	if !action.Kind().Compute() {
+	if !calls(action.Kind()) {
 		if err := r.actBetween(ctx, action); err != nil {
 			return r.foreign(action, err)
 		}
@@ -97,6 +97,9 @@ func (r *Runner[T]) act(ctx context.Context, action schedule.Action) error {
 	return nil
 }
 
+// calls reports whether an action of the kind is a call of its stage.
+func calls(kind schedule.Kind) bool { return kind.Compute() || kind == schedule.Quantize }
+
 // compute runs a call of a stage, between the two readings of the clock at the first
 // and the last of them.
 func (r *Runner[T]) compute(ctx context.Context, action schedule.Action) error {
@@ -111,8 +114,10 @@ func (r *Runner[T]) compute(ctx context.Context, action schedule.Action) error {
 		err = r.backward(ctx, s, m, batchctx.InBackward)
 	case schedule.I:
 		err = r.backward(ctx, s, m, batchctx.InBackwardInput)
-	default:
+	case schedule.W:
 		err = r.backwardWeight(ctx, s, m)
+	default:
+		err = r.quantize(ctx, s)
 	}
 	if action == r.plan.last {
 		r.clock.last, r.clock.waited = time.Now(), r.waited()
@@ -290,9 +295,11 @@ func (r *Runner[T]) drop(action schedule.Action) error {
 		r.expected.Transfers--
 	}
 	if drop&schedule.DropSent != 0 {
-		return r.context.DropSent(s, m, sent(kind))
+		if err := r.context.DropSent(s, m, sent(kind)); err != nil {
+			return err
+		}
 	}
-	return nil
+	return r.dropWeights(s, drop)
 }
 
 // endsFrame reports whether an action of this kind is the stage's last one for
@@ -353,6 +360,8 @@ func (r *Runner[T]) abort() {
 		clear(st.gradOut)
 		r.giveBack(st.out)
 		r.giveBack(st.gradIn)
+		r.giveBack(st.forward)
+		r.giveBack(st.backward)
 	}
 	r.giveBack(r.received)
 	r.context.Abort()

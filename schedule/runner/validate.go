@@ -39,6 +39,9 @@ func (c *Config[T]) Validate() error {
 	if c.Budget < 0 {
 		f.add("Budget is %d", c.Budget)
 	}
+	if c.Quantizing > schedule.AtStart {
+		f.add("Quantizing is %v", c.Quantizing)
+	}
 	if c.Templates != nil {
 		f.join(c.Templates.Validate())
 	}
@@ -104,6 +107,9 @@ func (c *Config[T]) checkStages(f *faults) {
 		}
 		specs[s] = stage.Spec()
 		f.join(specs[s].Validate())
+		if _, ok := stages.As[stages.Quantizer[T]](stage); !ok && specs[s].Quantizes() && p.Rank[s] == c.Rank {
+			f.add("stage %d (%s) declares copies of its weights and is no stages.Quantizer", s, specs[s].Name)
+		}
 		for _, read := range specs[s].Reads {
 			if !slices.Contains(c.Parts, read.Part) {
 				f.add("stage %d (%s) reads entry part %q; Parts has %q", s, specs[s].Name, read.Part, c.Parts)

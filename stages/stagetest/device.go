@@ -50,6 +50,11 @@ func OnDevice(device kernels.Compute, stage stages.Stage[kernels.Buffer], elemen
 				for _, v := range x {
 					data = binary.LittleEndian.AppendUint32(data, uint32(v))
 				}
+			case kernels.Uint8:
+				data = data[:b.N]
+				if err := device.ReadUint8(data, b); err != nil {
+					return nil, err
+				}
 			default:
 				return nil, fmt.Errorf("stagetest: a buffer of %v cannot be read", b.Type)
 			}

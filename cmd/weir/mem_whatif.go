@@ -1,0 +1,260 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+const (
+	// quickWork and longerWork are the work of the search for the layout of an
+	// alternative, where --work does not say it: of all, and of those that may be worth it.
+	quickWork  = 1
+	longerWork = 100_000
+	// mostCuts is into how many a microbatch of --costs is cut at most.
+	mostCuts = 4
+)
+
+// instead is another way to run the step, with the same tokens.
+type instead struct {
+	Name     string  `json:"name"`
+	Bytes    int64   `json:"bytes"`
+	Bound    int64   `json:"bound"` // no layout of it is lower
+	Makespan float64 `json:"makespan"`
+	// Microbatches are those of a step, of the same tokens all together.
+	Microbatches int `json:"microbatches"`
+	// Best says that no other one with as many microbatches is as low and as fast.
+	Best bool `json:"best"`
+}
+
+// beats reports whether one is as low and as fast as another, and better in one of them.
+// Only microbatches of one size are compared: what a small one costs beside its share of
+// the tokens nobody has told.
+func (o *instead) beats(other *instead) bool {
+	return o.Microbatches == other.Microbatches && o.Bytes <= other.Bytes && o.Makespan <= other.Makespan && (o.Bytes < other.Bytes || o.Makespan < other.Makespan)
+}
+
+// equals reports whether two are of no different use.
+func (o *instead) equals(other instead) bool {
+	return o.Microbatches == other.Microbatches && o.Bytes == other.Bytes && o.Makespan == other.Makespan
+}
+
+// alternatives returns what could be run instead: nothing for a plan that is a file.
+func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
+	named, err := schedule.Find(c.Plan)
+	if err != nil {
+		return nil, nil
+	}
+	params, err := c.params(&named)
+	if err != nil {
+		return nil, err
+	}
+	// with returns a plan of other parameters or templates, under a name, and what fewer in
+	// flight make of it.
+	with := func(name string, params schedule.Params, t *layout.Templates) []layout.Alternative {
+		ready := func(plan *schedule.Plan) (*schedule.Plan, error) { return c.ready(plan, t) }
+		list := []layout.Alternative{{Name: name, Changes: 1, Make: func() (*schedule.Plan, *layout.Templates, error) {
+			plan, err := named.Rule(params)
+			if err == nil {
+				plan, err = ready(plan)
+			}
+			return plan, t, err
+		}}}
+		for _, one := range layout.Alternatives(named.Rule, params, t, ready) {
+			one.Name, one.Changes = name+", "+one.Name, one.Changes+1
+			list = append(list, one)
+		}
+		return list
+	}
+	list := layout.Alternatives(named.Rule, params, step.templates, func(plan *schedule.Plan) (*schedule.Plan, error) { return c.ready(plan, step.templates) })
+	if c.Less != "" {
+		less := *c
+		less.Templates = c.Less
+		t, err := less.templates(step.plan, step.costs)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, with("stages that recompute", params, t)...)
+	}
+	if c.Templates == "" { // figures are in proportion to tokens
+		for cut := 2; cut <= mostCuts; cut *= 2 {
+			smaller := params
+			smaller.Microbatches *= cut
+			name := fmt.Sprintf("%d microbatches of 1/%d the size", smaller.Microbatches, cut)
+			list = append(list, with(name, smaller, layout.FromFigures(step.plan, cutFigures(layout.FromCosts(step.plan, step.costs), cut)))...)
+		}
+	}
+	for ranks := params.Placement.Ranks + 1; ranks <= params.Placement.Depth(); ranks++ {
+		p, err := named.Place(ranks, params.Placement.Depth())
+		if err != nil || c.Placement != "" {
+			continue
+		}
+		wider := params
+		wider.Placement = p
+		list = append(list, with(count(ranks, "rank"), wider, step.templates)[0])
+		break
+	}
+	return list, nil
+}
+
+// cutFigures returns those of a microbatch that is so many times smaller.
+func cutFigures(figures []layout.Figures, cut int) []layout.Figures {
+	n := int64(cut)
+	for i := range figures {
+		f := &figures[i]
+		for _, bytes := range []*int64{&f.Output, &f.Gradient, &f.Input, &f.Weight, &f.Carry, &f.Forward, &f.Backward} {
+			*bytes = (*bytes + n - 1) / n
+		}
+	}
+	return figures
+}
+
+// whatIf lays out and simulates the alternatives. All are laid out quickly, and those
+// longer that nothing beats which is surely lower.
+func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Tried, others []layout.Alternative) ([]instead, error) {
+	first, err := c.timed(step, asItIs)
+	if err != nil {
+		return nil, err
+	}
+	list := []instead{first}
+	try := func(others []layout.Alternative, work int64) (list []instead) {
+		cfg := step.cfg
+		cfg.Search.Nodes = cmp.Or(c.Work, work)
+		for _, t := range layout.Try(ctx, others, cfg) {
+			if one, err := c.timed(step, t); err == nil { // else there is no time that can be told
+				list = append(list, one)
+			}
+		}
+		return list
+	}
+	list = append(list, try(others, quickWork)...)
+	var open []layout.Alternative
+	for i := range list {
+		low := list[i]
+		low.Bytes = low.Bound
+		if low.Bound < list[i].Bytes && !beaten(list, &low) {
+			for _, one := range others {
+				if one.Name == low.Name {
+					open = append(open, one)
+				}
+			}
+		}
+	}
+	for _, better := range try(open, longerWork) {
+		for i := range list {
+			if list[i].Name == better.Name && better.Bytes < list[i].Bytes {
+				list[i] = better
+			}
+		}
+	}
+	for i := range list {
+		list[i].Best = !beaten(list, &list[i]) && !slices.ContainsFunc(list[:i], list[i].equals)
+	}
+	slices.SortStableFunc(list[1:], func(a, b instead) int {
+		return cmp.Or(cmp.Compare(a.Microbatches, b.Microbatches), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Makespan, b.Makespan))
+	})
+	return list, nil
+}
+
+func beaten(list []instead, one *instead) bool {
+	return slices.ContainsFunc(list, func(other instead) bool { return other.beats(one) })
+}
+
+// timed simulates what was tried. A microbatch of which there are more takes less time, in
+// proportion to its tokens; a hop takes what it did.
+func (c *memPlanCmd) timed(step *step, t layout.Tried) (instead, error) {
+	times, few, many := again(step.times), int64(step.plan.Microbatches), int64(t.Plan.Microbatches)
+	times.Latency = times.Latency * many / few
+	times.Links = slices.Clone(times.Links)
+	for i := range times.Links {
+		times.Links[i].Latency = times.Links[i].Latency * many / few
+	}
+	r, err := schedule.Simulate(t.Plan, times, or(c.Capacity, defaultLinks))
+	if err != nil {
+		return instead{}, err
+	}
+	return instead{Name: t.Name, Bytes: t.Bytes, Bound: t.Bound, Microbatches: t.Plan.Microbatches, Makespan: times.Units(r.Makespan) * float64(few) / float64(many)}, nil
+}
+
+// again returns costs by which a stage that recomputes takes the time of its forward
+// more, where they do not say how long.
+func again(costs *schedule.Costs) *schedule.Costs {
+	with := *costs
+	with.Stages = slices.Clone(costs.Stages)
+	for i := range with.Stages {
+		if s := &with.Stages[i]; s.Recompute == 0 {
+			s.Recompute = s.F
+		}
+	}
+	return &with
+}
+
+// refusal is the error of a plan that does not fit its budget, with what would, and how
+// long that takes.
+func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Alternative, err error) error {
+	refused := unplanned(err)
+	asItIs := layout.Tried{Name: "as it is", Bytes: 1 << 62, Plan: step.plan}
+	list, err := c.whatIf(ctx, step, asItIs, others)
+	if err != nil || len(list) == 1 {
+		return errors.Join(refused, err)
+	}
+	var b strings.Builder
+	fits := slices.DeleteFunc(slices.Clone(list[1:]), func(one instead) bool { return !one.Best || one.Bytes > int64(c.Budget) })
+	if len(fits) == 0 {
+		least := slices.MinFunc(list, func(a, b instead) int { return cmp.Compare(a.Bytes, b.Bytes) })
+		fmt.Fprintf(&b, "weir: nothing that was tried fits; the least is %s, which needs %s bytes: use smaller microbatches, stages that recompute, or more ranks",
+			least.Name, report.Group(least.Bytes))
+	} else {
+		b.WriteString("weir: what would fit, of the same tokens:\n")
+		insteadTable(&b, fits, step.times.Unit)
+	}
+	found, _ := errors.AsType[faults](refused)
+	return append(found, fault{Rank: -1, Text: strings.TrimRight(b.String(), "\n")})
+}
+
+// insteadTable prints bytes against time.
+func insteadTable(w *strings.Builder, list []instead, unit string) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	head := "\tbytes of a rank\tmakespan"
+	if unit != "" {
+		head += ", " + unit
+	}
+	fmt.Fprintln(t, head)
+	for _, one := range list {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", one.Name, report.Group(one.Bytes), number(one.Makespan))
+	}
+	t.Flush() // Into memory.
+	if list[len(list)-1].Microbatches != list[0].Microbatches {
+		fmt.Fprintln(w, "the time of a smaller microbatch is its share of a larger one's")
+	}
+}
+
+// whatIf prints what else there is, as far as nothing else is as low and as fast.
+func (o *certificates) whatIf(w io.Writer) error {
+	if len(o.WhatIf) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	list := o.WhatIf[:1]
+	for _, one := range o.WhatIf[1:] {
+		if one.Best {
+			list = append(list[:len(list):len(list)], one)
+		}
+	}
+	b.WriteString("\nWhat if, with the same tokens:\n")
+	insteadTable(&b, list, o.unit)
+	if n := len(o.WhatIf) - len(list); n > 0 {
+		fmt.Fprintf(&b, "%d more need no less than one of these that is as fast, with as many microbatches; --json has them\n", n)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

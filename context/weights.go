@@ -1,0 +1,103 @@
+package batchctx
+
+import "fmt"
+
+// Weights says which copies of a stage's weights are meant: those that its forward
+// reads, or those that its backward reads.
+type Weights uint8
+
+// The two sorts of copies. Both are made by one QUANTIZE, and end apart.
+const (
+	ForForward Weights = iota
+	ForBackward
+	numWeights = iota
+)
+
+// String returns what reads them.
+func (w Weights) String() string { return [...]string{"forward", "backward"}[w] }
+
+// copies are the copies of a stage's weights that a step has made, on which the stage
+// computes until the plan drops them.
+type copies[T any] [numWeights][]cell[T]
+
+// Quantization is a stage's view of a QUANTIZE: the call that makes the step's copies of
+// its weights, for no microbatch. It is for the call: never keep it.
+type Quantization[T any] struct {
+	ctx  *Context[T]
+	pass Pass
+}
+
+// Step returns the number of the step.
+func (q *Quantization[T]) Step() int64 { return q.ctx.step }
+
+// Seed returns the seed that random draws are keyed by, together with Step and the
+// operation's name (L9). No replica has one of its own: all make the same copies.
+func (q *Quantization[T]) Seed() uint64 { return q.ctx.seed }
+
+// Pass returns why the stage will run: Train or Eval.
+func (q *Quantization[T]) Pass() Pass { return q.pass }
+
+// Release ends a reference of the stage's own, such as a workspace's.
+func (q *Quantization[T]) Release(h T) error {
+	_, err := q.ctx.space.Release(h)
+	return err
+}
+
+// Quantize returns the view of a QUANTIZE of a stage. The methods of the context here are
+// the runner's.
+func (c *Context[T]) Quantize(stage int) *Quantization[T] {
+	c.quantization.pass = c.stages[stage].scope.Pass
+	return c.quantization
+}
+
+// PutWeights takes over copies of a stage's weights. What it has taken over is zero in h
+// afterwards, also after an error.
+func (c *Context[T]) PutWeights(stage int, w Weights, h []T) error {
+	st := &c.stages[stage]
+	if err := c.put(st.copies[w], h, 0); err != nil {
+		return fmt.Errorf("batchctx: copies of the weights of stage %d (%s) for the %v: %w", stage, st.Name, w, err)
+	}
+	c.counts.Copied++
+	return nil
+}
+
+// DropWeights ends copies of a stage's weights: nothing reads them any more in this step.
+func (c *Context[T]) DropWeights(stage int, w Weights) error {
+	c.counts.Copied--
+	return c.dropAll(c.stages[stage].copies[w], stage, weights)
+}
+
+// ForwardWeight returns a copy of weights that QUANTIZE has made for the forward, by the
+// stage's own numbering. The handle is borrowed for the call. It may be called in a
+// forward, and in the recompute of a stage that declares it. The error is ErrDropped
+// where the plan has dropped the copies or not made them.
+func (m *Microbatch[T]) ForwardWeight(i int) (T, error) {
+	again := m.scope.Pass == Recompute && m.layout != nil && m.layout.Recomputes
+	return m.weight(ForForward, m.scope.ForwardWeights, i, m.call == InForward || again)
+}
+
+// BackwardWeight returns a copy of weights that QUANTIZE has made for the backward: in B
+// and I, but for a recompute there. Otherwise it is as ForwardWeight.
+func (m *Microbatch[T]) BackwardWeight(i int) (T, error) {
+	return m.weight(ForBackward, m.scope.BackwardWeights, i,
+		(m.call == InBackward || m.call == InBackwardInput) && m.scope.Pass != Recompute)
+}
+
+func (m *Microbatch[T]) weight(w Weights, own Range, i int, allowed bool) (T, error) {
+	var zero T
+	if m.call == None {
+		return zero, ErrEnded
+	}
+	n, declared := own.at(i)
+	switch {
+	case !declared:
+		return zero, m.fault(ErrUndeclared, "copy of weights for the "+w.String(), i)
+	case !allowed:
+		return zero, m.fault(ErrMisplaced, "in "+m.call.String()+": copy of weights for the "+w.String(), i)
+	}
+	cell := &m.ctx.stages[m.stage].copies[w][n]
+	if !cell.held() {
+		return zero, m.fault(ErrDropped, "copy of weights for the "+w.String(), i)
+	}
+	return cell.handle, nil
+}

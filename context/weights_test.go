@@ -1,0 +1,168 @@
+package batchctx_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+)
+
+// newCopies is a context with one stage, which has two copies of weights for its forward
+// and one for its backward. Its buffers are of 10, 11 and 12 bytes.
+func newCopies(t *testing.T, recomputes bool) (*batchctx.Context[memory.Handle], *memory.Arena, [2][]memory.Handle) {
+	t.Helper()
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, arena.Close()) })
+	c, err := batchctx.New(batchctx.Config[memory.Handle]{
+		Space: arena, Rank: 3, Seed: 7,
+		Stages: []*batchctx.Layout[memory.Handle]{{Name: "block", ForwardWeights: 2, BackwardWeights: 1, Recomputes: recomputes}},
+	})
+	require.NoError(t, err)
+	c.Begin(5, batchctx.Train, batchctx.Extent{Windows: []int{1}})
+	alloc := func(bytes int64) memory.Handle {
+		h, err := arena.Alloc(memory.FP8, bytes)
+		require.NoError(t, err)
+		return h
+	}
+	return c, arena, [2][]memory.Handle{{alloc(10), alloc(11)}, {alloc(12)}}
+}
+
+// TestCopiesOfWeights are lent where they are declared and there, and end apart (L14).
+func TestCopiesOfWeights(t *testing.T) {
+	c, arena, made := newCopies(t, false)
+	var none memory.Handle
+	view := c.Call(0, 0, batchctx.InForward)
+	_, err := view.ForwardWeight(0)
+	require.ErrorIs(t, err, batchctx.ErrDropped, "not made yet")
+
+	call := c.Quantize(0)
+	require.Equal(t, int64(5), call.Step())
+	require.Equal(t, uint64(7), call.Seed())
+	require.Equal(t, batchctx.Train, call.Pass())
+	scratch, err := arena.Alloc(memory.Workspace, 100)
+	require.NoError(t, err)
+	require.NoError(t, call.Release(scratch))
+	want := [2][]memory.Handle{slices.Clone(made[0]), slices.Clone(made[1])}
+	for w, h := range made {
+		require.NoError(t, c.PutWeights(0, batchctx.Weights(w), h))
+		require.Equal(t, make([]memory.Handle, len(h)), h, "what was taken over is zero")
+	}
+	require.Equal(t, batchctx.Counts{Copied: 2}, c.Counts())
+	require.NoError(t, c.Audit(batchctx.Counts{Copied: 2}))
+	require.EqualValues(t, 33, c.Live())
+
+	view = c.Call(0, 0, batchctx.InForward)
+	for i := range 2 {
+		h, err := view.ForwardWeight(i)
+		require.NoError(t, err)
+		require.Equal(t, want[0][i], h)
+	}
+	_, err = view.ForwardWeight(2)
+	require.ErrorIs(t, err, batchctx.ErrUndeclared)
+	_, err = view.BackwardWeight(0)
+	require.ErrorIs(t, err, batchctx.ErrMisplaced)
+	c.End()
+	_, err = view.ForwardWeight(0)
+	require.ErrorIs(t, err, batchctx.ErrEnded)
+	for _, backward := range []batchctx.Call{batchctx.InBackward, batchctx.InBackwardInput} {
+		view = c.Call(0, 0, backward)
+		h, err := view.BackwardWeight(0)
+		require.NoError(t, err)
+		require.Equal(t, want[1][0], h)
+		_, err = view.ForwardWeight(0)
+		require.ErrorIs(t, err, batchctx.ErrMisplaced, "the last of these would find them dropped")
+		scope := view.Scope()
+		scope.Pass = batchctx.Recompute
+		view.SetScope(scope)
+		_, err = view.ForwardWeight(0)
+		require.ErrorIs(t, err, batchctx.ErrMisplaced, "it does not declare that it recomputes")
+		_, err = view.BackwardWeight(0)
+		require.ErrorIs(t, err, batchctx.ErrMisplaced, "of a forward")
+	}
+	view = c.Call(0, 0, batchctx.InBackwardWeight)
+	_, err = view.BackwardWeight(0)
+	require.ErrorIs(t, err, batchctx.ErrMisplaced)
+
+	require.NoError(t, c.DropWeights(0, batchctx.ForForward))
+	require.EqualValues(t, 12, c.Live())
+	view = c.Call(0, 0, batchctx.InForward)
+	h, err := view.ForwardWeight(1)
+	require.ErrorIs(t, err, batchctx.ErrDropped)
+	require.ErrorContains(t, err, "stage 0 (block) microbatch 0: copy of weights for the forward 1: batchctx: dropped after its last read")
+	require.Equal(t, none, h)
+	require.NoError(t, c.DropWeights(0, batchctx.ForBackward))
+	require.NoError(t, c.Audit(batchctx.Counts{}))
+	require.Zero(t, arena.Live())
+}
+
+// TestRecomputeReadsCopies of the forward, where the stage declares that it recomputes. A
+// decorator gives each child those of its own.
+func TestRecomputeReadsCopies(t *testing.T) {
+	c, _, made := newCopies(t, true)
+	second := made[0][1]
+	require.NoError(t, c.PutWeights(0, batchctx.ForForward, made[0]))
+	view := c.Call(0, 0, batchctx.InBackward)
+	_, err := view.ForwardWeight(1)
+	require.ErrorIs(t, err, batchctx.ErrMisplaced, "not in its backward itself")
+	scope := view.Scope()
+	scope.Pass, scope.ForwardWeights = batchctx.Recompute, scope.ForwardWeights.Sub(1, 5)
+	view.SetScope(scope)
+	h, err := view.ForwardWeight(0)
+	require.NoError(t, err)
+	require.Equal(t, second, h)
+	_, err = view.ForwardWeight(1)
+	require.ErrorIs(t, err, batchctx.ErrUndeclared, "the scope is cut to what the stage has")
+	c.Abort()
+}
+
+// TestCopiesAreSeen by the audit, in the dump and by an abort.
+func TestCopiesAreSeen(t *testing.T) {
+	c, arena, made := newCopies(t, false)
+	require.NoError(t, c.PutWeights(0, batchctx.ForForward, made[0]))
+	require.NoError(t, c.PutWeights(0, batchctx.ForBackward, made[1]))
+	require.ErrorContains(t, c.Audit(batchctx.Counts{Copied: 1}), "0 bytes of class fp8: 2 sets of copies of weights alive where the plan has 1")
+
+	var names []string
+	for info := range c.Owners() {
+		require.Equal(t, memory.FP8, info.Class)
+		names = append(names, info.Name)
+	}
+	require.Equal(t, []string{
+		"stage 0 (block): copy 0 of weights for the forward", "stage 0 (block): copy 1 of weights for the forward",
+		"stage 0 (block): copy 0 of weights for the backward",
+	}, names)
+
+	h, err := arena.Alloc(memory.FP8, 1)
+	require.NoError(t, err)
+	require.ErrorIs(t, c.PutWeights(0, batchctx.ForBackward, []memory.Handle{h}), batchctx.ErrOccupied)
+	_, err = arena.Release(h)
+	require.NoError(t, err)
+	c.Abort()
+	require.Zero(t, arena.Live())
+	require.ErrorIs(t, c.PutWeights(0, batchctx.ForBackward, make([]memory.Handle, 1)), batchctx.ErrMissing)
+}
+
+// TestKeptCopiesAreALeak that names the stage.
+func TestKeptCopiesAreALeak(t *testing.T) {
+	c, arena, made := newCopies(t, false)
+	kept := made[1][0]
+	require.NoError(t, arena.Retain(kept))
+	require.NoError(t, c.PutWeights(0, batchctx.ForBackward, made[1]))
+	for _, h := range made[0] {
+		_, err := arena.Release(h)
+		require.NoError(t, err)
+	}
+	require.NoError(t, c.DropWeights(0, batchctx.ForBackward))
+	var leak *batchctx.LeakError
+	require.ErrorAs(t, c.Audit(batchctx.Counts{}), &leak)
+	require.Equal(t, "block", leak.Name)
+	require.Equal(t, memory.FP8, leak.Class)
+	require.EqualValues(t, 12, leak.Bytes)
+	require.Contains(t, leak.What, "the copies of its weights ended with this action")
+	_, err := arena.Release(kept)
+	require.NoError(t, err)
+}

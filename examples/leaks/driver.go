@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/snapshot"
+)
+
+// driver does on the host what a caching allocator asks of its device: pages that are
+// there for a segment, and taken back with it. It calls the system as Weir's arenas do,
+// for pieces of 2 MiB; which of them a segment gets makes no difference.
+type driver struct {
+	dev        *kernels.Host
+	mem        []byte
+	free, held []int // pieces without pages, and with them
+}
+
+const piece = 2 << 20
+
+// newDriver returns a device of so many bytes.
+func newDriver(bytes int64) (*driver, error) {
+	pieces := int(bytes/piece) + 1
+	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: int64(pieces+2) * piece})
+	if err != nil {
+		return nil, err
+	}
+	d := &driver{dev: dev}
+	b, err := dev.Alloc(memory.Resident, kernels.Float32, pieces*piece/4)
+	if err == nil {
+		d.mem, err = dev.Lend(b)
+	}
+	if err == nil {
+		err = memory.System{}.Discard(d.mem[:pieces*piece])
+	}
+	for i := range pieces {
+		d.free = append(d.free, i)
+	}
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return d, nil
+}
+
+// run does what a part of an allocator's history has asked for, and returns how long it
+// took.
+func (d *driver) run(history []snapshot.Entry) (took time.Duration, err error) {
+	begin := time.Now()
+	for _, e := range history {
+		switch e.Action {
+		case snapshot.SegmentAlloc, snapshot.SegmentMap:
+			err = errors.Join(err, move(e.Size, &d.free, &d.held, d.mem, memory.System{}.Populate))
+		case snapshot.SegmentFree, snapshot.SegmentUnmap:
+			err = errors.Join(err, move(e.Size, &d.held, &d.free, d.mem, memory.System{}.Discard))
+		}
+	}
+	return time.Since(begin), err
+}
+
+// move does something to pieces, and takes them from one list to the other.
+func move(bytes int64, from, to *[]int, mem []byte, do func([]byte) error) error {
+	count := int((bytes + piece - 1) / piece)
+	if count > len(*from) {
+		return fmt.Errorf("%d bytes are more than the simulated device has", bytes)
+	}
+	for range count {
+		last := len(*from) - 1
+		i := (*from)[last]
+		*from, *to = (*from)[:last], append(*to, i)
+		if err := do(mem[i*piece:][:piece]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/kernels"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program: it returns 0, 1 for what went wrong and 2 for wrong use.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("refit", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	rounds := flags.Int("rounds", 80, "how often to train and to generate")
+	as := flags.String("as", "float32", "`form` in which weights are handed over: float32, block, mxfp8, nvfp4")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
+		return 2
+	}
+	encoding, known := encodings[*as]
+	if *rounds < 1 || !known || flags.NArg() > 0 {
+		fmt.Fprintln(stderr, "refit: give at least one round, -as float32, block, mxfp8 or nvfp4, and no arguments but flags")
+		return 2
+	}
+	if err := loop(ctx, *rounds, encoding, stdout); err != nil {
+		fmt.Fprintln(stderr, "refit:", err)
+		return 1
+	}
+	return 0
+}
+
+// encodings are the forms of the flag -as.
+var encodings = map[string]*kernels.Encoding{
+	"float32": nil,
+	"block":   {Format: kernels.E4M3, Scaling: kernels.Tiles128},
+	"mxfp8":   {Format: kernels.E4M3, Scaling: kernels.MX32},
+	"nvfp4":   {Format: kernels.E2M1, Scaling: kernels.NV16},
+}
+
+// loop trains and generates in turns, and compares with a trainer that does not.
+func loop(ctx context.Context, rounds int, encoding *kernels.Encoding, w io.Writer) (err error) {
+	lending, err := newTrainer()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lending.close()) }()
+	keeping, err := newTrainer()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, keeping.close()) }()
+
+	for round := range rounds {
+		if _, err := keeping.step(ctx); err != nil {
+			return err
+		}
+		loss, err := lending.step(ctx)
+		if err != nil {
+			return err
+		}
+		out, err := refit(lending, encoding)
+		if err != nil {
+			return err
+		}
+		if every := max(1, rounds/8); round%every == every-1 {
+			fmt.Fprintf(w, "round %2d  loss %.3f  %d weights in %s; then %s live, %s reserved, %s in the file; generated: %q\n",
+				round+1, loss, out.weights, report.Size(out.handed), report.Size(out.left.live), report.Size(out.left.reserved), report.Size(out.file), out.text)
+		}
+	}
+	return compare(lending, keeping, w)
+}
+
+// outcome is what a refit came to. Sizes are bytes.
+type outcome struct {
+	weights int
+	handed  int64
+	file    int64
+	left    away // what the trainer had while it was generated
+	text    string
+}
+
+// refit hands the weights over, lends the memory, generates, and takes it back.
+func refit(t *trainer, encoding *kernels.Encoding) (out outcome, err error) {
+	g, err := newGenerator()
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, g.dev.Close()) }()
+	for weight, err := range t.weights(encoding) {
+		if err != nil {
+			return out, err
+		}
+		if err := g.take(weight); err != nil {
+			return out, err
+		}
+		out.weights++
+	}
+	var file bytes.Buffer // or a file, or another machine's memory
+	if out.left, err = t.lend(&file); err != nil {
+		return out, err
+	}
+	out.handed, out.file = g.received, int64(file.Len())
+	if out.text, err = g.text("the water", 24); err != nil {
+		return out, err
+	}
+	return out, t.model.Restore(&file)
+}
+
+// compare says whether two trainers have the same weights.
+func compare(a, b *trainer, w io.Writer) error {
+	first, err := a.digest()
+	if err != nil {
+		return err
+	}
+	second, err := b.digest()
+	if err != nil {
+		return err
+	}
+	if first != second {
+		return fmt.Errorf("the weights are %s, and %s where nothing was lent: this is a fault of the library", first, second)
+	}
+	fmt.Fprintf(w, "\nweights sha256 %s, the same as of a trainer that kept its memory\n", first)
+	return nil
+}

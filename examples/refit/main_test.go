@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRefit(t *testing.T) {
+	for as := range encodings {
+		var out, errs bytes.Buffer
+		require.Zero(t, run(t.Context(), []string{"-rounds", "3", "-as", as}, &out, &errs), errs.String())
+		text := out.String()
+		require.Equal(t, 3, strings.Count(text, "then 0 B live, 0 B reserved"), text)
+		require.Contains(t, text, "the same as of a trainer that kept its memory")
+	}
+}
+
+// The generator learns what the trainer learns, from the stream alone.
+func TestGeneratorLearns(t *testing.T) {
+	trained, err := newTrainer()
+	require.NoError(t, err)
+	for range 80 {
+		_, err := trained.step(t.Context())
+		require.NoError(t, err)
+	}
+	bytes := map[string]int64{}
+	for as, encoding := range encodings {
+		out, err := refit(trained, encoding)
+		require.NoError(t, err)
+		require.Equal(t, "the water keeps flowing, and the ", out.text, as)
+		bytes[as] = out.handed
+	}
+	require.Less(t, 3*bytes["block"], 2*bytes["float32"])
+	require.Less(t, bytes["block"], bytes["mxfp8"])
+	require.Less(t, bytes["nvfp4"], bytes["block"])
+	require.NoError(t, trained.close())
+}
+
+func TestMisuse(t *testing.T) {
+	for _, args := range [][]string{{"-rounds", "0"}, {"-as", "fp16"}, {"what"}, {"-none"}} {
+		var out, errs bytes.Buffer
+		require.Equal(t, 2, run(t.Context(), args, &out, &errs))
+		require.NotEmpty(t, errs.String())
+	}
+	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"-help"}, &out, &errs))
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"iter"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// size is the model's.
+var size = transformer.Config{Vocabulary: 128, Width: 64, Layers: 2, Heads: 4, Context: 48, Seed: 1}
+
+// lines are what it learns, a line a microbatch.
+var lines = [...]string{
+	"a weir is a low dam: the water keeps flowing",
+	"the water keeps flowing, and the level is flat",
+	"the level is flat, and nothing is kept for long",
+	"nothing is kept for long, and all of it is used",
+}
+
+// trainer is a model in training, on a device of its own.
+type trainer struct {
+	dev   *kernels.Host
+	model *transformer.Model
+	run   *runner.Runner[kernels.Buffer]
+}
+
+func newTrainer() (t *trainer, err error) {
+	t = &trainer{}
+	if t.dev, err = kernels.NewHost(kernels.HostConfig{}); err != nil {
+		return nil, err
+	}
+	if t.model, err = transformer.New(t.dev, size, 2); err != nil {
+		return nil, errors.Join(err, t.dev.Close())
+	}
+	t.run, err = runner.New(runner.Config[kernels.Buffer]{
+		Stages: t.model.Stages(), Space: t.dev, Gradients: t.dev, Parts: transformer.Parts,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+	})
+	if err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return t, nil
+}
+
+// close ends the trainer and everything it has.
+func (t *trainer) close() error {
+	var err error
+	if t.run != nil {
+		err = t.run.Close()
+	}
+	return errors.Join(err, t.model.Close(), t.dev.Close())
+}
+
+// step trains on every line once and returns the loss before it, in nats per byte.
+func (t *trainer) step(ctx context.Context) (float64, error) {
+	result, err := t.run.Step(ctx, len(lines), t)
+	if err != nil {
+		return 0, err
+	}
+	value, _ := result.Loss(transformer.LossName)
+	return value, t.model.Update(transformer.AdamW{LearningRate: 0.003}, result, 1)
+}
+
+// Next gives a line: every byte predicts the next one.
+func (t *trainer) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	line := lines[entry.Microbatch()]
+	n := len(line) - 1
+	ids, ones := make([]int32, len(line)), make([]float32, n)
+	for i := range line {
+		ids[i] = int32(line[i])
+	}
+	for i := range ones {
+		ones[i] = 1
+	}
+	return errors.Join(t.put(entry, 0, ids[:n], nil), t.put(entry, 1, ids[1:], nil), t.put(entry, 2, nil, ones))
+}
+
+// put makes a part of an entry, of either numbers.
+func (t *trainer) put(entry *batchctx.Entry[kernels.Buffer], part int, ids []int32, weights []float32) error {
+	kind := kernels.Int32
+	if weights != nil {
+		kind = kernels.Float32
+	}
+	b, err := t.dev.Alloc(memory.Entry, kind, max(len(ids), len(weights)))
+	if err != nil {
+		return err
+	}
+	if weights != nil {
+		err = t.dev.WriteFloat32(b, weights)
+	} else {
+		err = t.dev.WriteInt32(b, ids)
+	}
+	if err == nil {
+		err = entry.Put(part, b)
+	}
+	if err != nil {
+		_, _ = t.dev.Release(b) // The first error is the one to tell.
+	}
+	return err
+}
+
+// everything is every scope of a device.
+var everything = []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata}
+
+// away is what the trainer has between steps, in bytes.
+type away struct{ live, reserved int64 }
+
+// lend hands all memory back to the system, what is needed later to w, and says what is
+// left.
+func (t *trainer) lend(w io.Writer) (left away, err error) {
+	if err := t.model.Release(w, everything...); err != nil {
+		return left, err
+	}
+	for _, scope := range everything {
+		stats := t.dev.Scope(scope)
+		left.live += stats.Live
+		left.reserved += stats.Reserved
+	}
+	return left, nil
+}
+
+// weights are the model's, one at a time: as they are, or in an encoding.
+func (t *trainer) weights(encoding *kernels.Encoding) iter.Seq2[transformer.Weight, error] {
+	if encoding != nil {
+		return t.model.QuantizedWeights(*encoding)
+	}
+	return func(yield func(transformer.Weight, error) bool) {
+		for w := range t.model.Weights() {
+			if !yield(w, nil) {
+				return
+			}
+		}
+	}
+}
+
+// digest is a checksum of all weights, bit for bit.
+func (t *trainer) digest() (string, error) {
+	sum := sha256.New()
+	for w := range t.model.Weights() {
+		values := make([]float32, w.Float32.N)
+		if err := w.Device.ReadFloat32(values, w.Float32); err != nil {
+			return "", err
+		}
+		if err := binary.Write(sum, binary.LittleEndian, values); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}

@@ -1,0 +1,26 @@
+package fp8
+
+import "fmt"
+
+// Names are those of the usual recipes, in the order of their invention.
+var Names = []string{"delayed", "current", "block", "mxfp8", "nvfp4"}
+
+// Named returns the usual recipe of a name: hybrid formats in the recipes with a scale
+// for each tensor, E4M3 both ways in those with blocks, as published. The error of an
+// unknown name wraps ErrRecipe.
+func Named(name string) (Recipe, error) {
+	both := Pair{Forward: E4M3, Backward: E4M3}
+	switch name {
+	case "delayed":
+		return DelayedScaling{Format: Hybrid}, nil
+	case "current":
+		return CurrentScaling{Format: Hybrid}, nil
+	case "block":
+		return BlockScaling{Format: both}, nil
+	case "mxfp8":
+		return MXFP8{Format: both}, nil
+	case "nvfp4":
+		return NVFP4{}, nil
+	}
+	return nil, fmt.Errorf("%w: %.40q is none of %v", ErrRecipe, name, Names)
+}

@@ -1,0 +1,28 @@
+package fp8
+
+import "fmt"
+
+// Role is what a tensor is to the layer that quantizes it.
+type Role uint8
+
+// The roles of the tensors of a layer.
+const (
+	Input Role = iota
+	Weight
+	Output
+	GradOutput
+	GradInput
+
+	numRoles = iota
+)
+
+// String returns the name in lower case.
+func (r Role) String() string {
+	if r < numRoles {
+		return [...]string{"input", "weight", "output", "grad_output", "grad_input"}[r]
+	}
+	return fmt.Sprintf("role(%d)", uint8(r))
+}
+
+// backward reports whether the tensor is a gradient.
+func (r Role) backward() bool { return r == GradOutput || r == GradInput }

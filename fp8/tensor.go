@@ -1,0 +1,260 @@
+package fp8
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+)
+
+// Usage is what a quantized tensor is for: which of its two halves there are.
+type Usage uint8
+
+// The halves of a tensor. Both are Rowwise|Columnwise.
+const (
+	Rowwise    Usage = 1 << iota // as it is, scaled along its columns
+	Columnwise                   // its transpose, scaled along its rows
+)
+
+// String returns the names of the halves.
+func (u Usage) String() string {
+	if u <= Rowwise|Columnwise {
+		return [...]string{"nothing", "rowwise", "columnwise", "rowwise and columnwise"}[u]
+	}
+	return fmt.Sprintf("usage(%d)", uint8(u))
+}
+
+// Errors of tensors. Each names the tensor.
+var (
+	// ErrKept is returned for a half that the tensor does not have, or not any more:
+	// another one was kept.
+	ErrKept = errors.New("fp8: the tensor does not have this half")
+	// ErrTaken is returned for the use of a tensor that was saved, and for taking twice
+	// what was saved once.
+	ErrTaken = errors.New("fp8: the tensor was taken")
+	// ErrReleased is returned for the use of a tensor after its release.
+	ErrReleased = errors.New("fp8: the tensor was released")
+	// ErrLost is returned for saving a tensor with both its halves: one of them is what a
+	// backward needs, and the other doubles what is kept.
+	ErrLost = errors.New("fp8: one half is saved, not two")
+)
+
+// Owner is whoever owns the buffers of a tensor: a [batchctx.Microbatch], or a call of a
+// stage that counts its buffers.
+type Owner interface {
+	// Release ends a reference.
+	Release(b kernels.Buffer) error
+}
+
+// Saver is an Owner that can hand a buffer over to a later action, as a
+// [batchctx.Microbatch] can.
+type Saver interface {
+	Owner
+	// Save hands b over until the action that takes it.
+	Save(slot int, by batchctx.Taker, b kernels.Buffer) error
+}
+
+// Taker gives back what was saved, as a [batchctx.Microbatch] does.
+type Taker interface {
+	Owner
+	Take(slot int) (kernels.Buffer, error)
+	Retain(b kernels.Buffer) kernels.Buffer
+	End(slot int) error
+}
+
+// Shape says what a tensor is: what it is called in errors, how many rows and columns it
+// has, and how each half is stored.
+type Shape struct {
+	Name       string
+	Rows, Cols int
+	Encoding   kernels.Encoding
+}
+
+// Half returns a half in a buffer.
+func (s *Shape) Half(u Usage, b kernels.Buffer) kernels.Quantized {
+	if u == Columnwise {
+		return kernels.Quantized{Data: b, Encoding: s.Encoding, Rows: s.Cols, Cols: s.Rows}
+	}
+	return kernels.Quantized{Data: b, Encoding: s.Encoding, Rows: s.Rows, Cols: s.Cols}
+}
+
+// Bytes returns the size of a half, codes and scales.
+func (s *Shape) Bytes(u Usage) int {
+	half := s.Half(u, kernels.Buffer{})
+	return s.Encoding.Bytes(half.Rows, half.Cols)
+}
+
+// fit finds the number of rows by which a half has so many bytes: widths are whole
+// numbers of 16, so that every row adds some.
+func (s *Shape) fit(u Usage, bytes int) error {
+	if s.Rows == 0 {
+		s.Rows = 1 + sort.Search(bytes, func(i int) bool {
+			more := Shape{Rows: i + 1, Cols: s.Cols, Encoding: s.Encoding}
+			return more.Bytes(u) >= bytes
+		})
+	}
+	if have := s.Bytes(u); have != bytes {
+		return fmt.Errorf("%w: %q: %d bytes were saved where %d rows of %d have %d", ErrShape, s.Name, bytes, s.Rows, s.Cols, have)
+	}
+	return nil
+}
+
+// Tensor is a matrix in low precision: one buffer for each of its halves, codes and
+// scales together, so that nothing of a half outlives the rest of it. A tensor is in one
+// place: Save moves it, and what is left of it then refuses everything, as it does after
+// Release. It owns one reference to each buffer, through the Owner that it is given.
+// Copies of a Tensor are the same tensor and must not be used beside it.
+type Tensor struct {
+	Shape
+	rowwise, columnwise kernels.Buffer
+	state               state
+}
+
+type state uint8
+
+const (
+	released state = iota // the zero Tensor, too
+	whole
+	moved
+)
+
+// Of returns a tensor of the given buffers, which it takes over; none stands for a half
+// that is not wanted.
+func Of(shape Shape, rowwise, columnwise kernels.Buffer) Tensor {
+	return Tensor{Shape: shape, rowwise: rowwise, columnwise: columnwise, state: whole}
+}
+
+// Take moves the tensor whose half is in a slot out of it: the slot ends, and the tensor
+// is the caller's. Where shape has no rows they follow from the size of what was saved.
+// The second time it is ErrTaken.
+func Take(from Taker, slot int, shape Shape, usage Usage) (Tensor, error) {
+	b, err := from.Take(slot)
+	if err == nil {
+		b = from.Retain(b)
+		err = from.End(slot)
+	}
+	if err != nil {
+		if errors.Is(err, batchctx.ErrTaken) {
+			err = fmt.Errorf("%w: %w", ErrTaken, err)
+		}
+		return Tensor{}, fmt.Errorf("fp8: %q: %w", shape.Name, err)
+	}
+	if err := shape.fit(usage, b.N); err != nil {
+		return Tensor{}, errors.Join(err, from.Release(b))
+	}
+	t := Tensor{Shape: shape, state: whole}
+	if usage == Columnwise {
+		t.columnwise = b
+	} else {
+		t.rowwise = b
+	}
+	return t, nil
+}
+
+// Usage returns the halves that there are.
+func (t *Tensor) Usage() (u Usage) {
+	if t.rowwise != (kernels.Buffer{}) {
+		u |= Rowwise
+	}
+	if t.columnwise != (kernels.Buffer{}) {
+		u |= Columnwise
+	}
+	return u
+}
+
+// Buffers returns the buffers of both halves, none where there is no such half.
+func (t *Tensor) Buffers() (rowwise, columnwise kernels.Buffer) { return t.rowwise, t.columnwise }
+
+// alive returns why the tensor cannot be used, or nil.
+func (t *Tensor) alive() error {
+	switch t.state {
+	case released:
+		return fmt.Errorf("%w: %q", ErrReleased, t.Name)
+	case moved:
+		return fmt.Errorf("%w: %q was saved for a later action, which takes it", ErrTaken, t.Name)
+	}
+	return nil
+}
+
+// Rowwise returns the tensor as it is, scaled along its columns. It is borrowed.
+func (t *Tensor) Rowwise() (kernels.Quantized, error) { return t.get(Rowwise, t.rowwise) }
+
+// Columnwise returns the transpose, scaled along the rows of the tensor. It is borrowed.
+func (t *Tensor) Columnwise() (kernels.Quantized, error) { return t.get(Columnwise, t.columnwise) }
+
+func (t *Tensor) get(u Usage, b kernels.Buffer) (kernels.Quantized, error) {
+	if err := t.alive(); err != nil {
+		return kernels.Quantized{}, err
+	}
+	if b == (kernels.Buffer{}) {
+		return kernels.Quantized{}, t.lacks(u)
+	}
+	return t.Half(u, b), nil
+}
+
+func (t *Tensor) lacks(u Usage) error {
+	return fmt.Errorf("%w: %q has %v, not %v: quantize or keep what is used later", ErrKept, t.Name, t.Usage(), u)
+}
+
+// Keep releases the half that is not in usage, at once. A half that is wanted and not
+// there is ErrKept.
+func (t *Tensor) Keep(owner Owner, usage Usage) error {
+	if err := t.alive(); err != nil {
+		return err
+	}
+	if usage == 0 || t.Usage()&usage != usage {
+		return t.lacks(usage)
+	}
+	var err error
+	if usage&Rowwise == 0 {
+		err = t.drop(owner, &t.rowwise)
+	}
+	if usage&Columnwise == 0 {
+		err = errors.Join(err, t.drop(owner, &t.columnwise))
+	}
+	return err
+}
+
+// drop ends a half.
+func (t *Tensor) drop(owner Owner, half *kernels.Buffer) error {
+	b := *half
+	if b == (kernels.Buffer{}) {
+		return nil
+	}
+	*half = kernels.Buffer{}
+	if err := owner.Release(b); err != nil {
+		return fmt.Errorf("fp8: %q: %w", t.Name, err)
+	}
+	return nil
+}
+
+// Save moves the one half that there is to a slot, for the action that takes it. After an
+// error the tensor is as it was.
+func (t *Tensor) Save(to Saver, slot int, by batchctx.Taker) error {
+	if err := t.alive(); err != nil {
+		return err
+	}
+	b := t.rowwise
+	switch {
+	case t.Usage() == Rowwise|Columnwise:
+		return fmt.Errorf("%w: %q: Keep the one that is used later", ErrLost, t.Name)
+	case t.Usage() == Columnwise:
+		b = t.columnwise
+	}
+	if err := to.Save(slot, by, b); err != nil {
+		return fmt.Errorf("fp8: %q: %w", t.Name, err)
+	}
+	t.rowwise, t.columnwise, t.state = kernels.Buffer{}, kernels.Buffer{}, moved
+	return nil
+}
+
+// Release ends what there is of the tensor. A second time is ErrReleased.
+func (t *Tensor) Release(owner Owner) error {
+	if err := t.alive(); err != nil {
+		return err
+	}
+	t.state = released
+	return errors.Join(t.drop(owner, &t.rowwise), t.drop(owner, &t.columnwise))
+}

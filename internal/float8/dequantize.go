@@ -1,0 +1,45 @@
+package float8
+
+// DequantizeRow decodes a row of the matrix from a multiple of strip on.
+func (s Set) DequantizeRow(dst []float32, m *Matrix, row, at int) {
+	codes := m.from(row, at)
+	switch m.Scaling {
+	case Rows128, Tiles128:
+		s.DecodeRows(dst, codes[:len(dst)], m.factors(row, at), m.Format)
+	case MX32:
+		s.decodeMX(dst, codes[:len(dst)], m.scales(row, at), m.Format)
+	case NV16:
+		decodeNV(dst, codes, m.scales(row, at), m.Factors[0])
+	default:
+		s.Decode(dst, codes[:len(dst)], m.Format, m.Factors[0])
+	}
+}
+
+// Dequantize decodes the rows of the matrix from one to another into dst, which is the
+// whole of it.
+func (s Set) Dequantize(dst []float32, m *Matrix, from, to int) {
+	for r := from; r < to; r++ {
+		s.DequantizeRow(dst[r*m.Cols:][:m.Cols], m, r, 0)
+	}
+}
+
+// DequantizeTransposed decodes the columns of the matrix from one to another, multiples of
+// strip, as rows of dst, which is the whole of its transpose.
+func (s Set) DequantizeTransposed(dst []float32, m *Matrix, from, to int) {
+	var piece [lanes][strip]float32
+	for c := from; c < to; c += strip {
+		n := min(strip, to-c)
+		for r := 0; r < m.Rows; r += lanes {
+			k := min(lanes, m.Rows-r)
+			for l := range k {
+				s.DequantizeRow(piece[l][:n], m, r+l, c)
+			}
+			for i := range n {
+				to := dst[(c+i)*m.Rows+r:][:k]
+				for l := range to {
+					to[l] = piece[l][i]
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package float8
+
+// The product of quantized matrices is defined so that every processor gives the same
+// bits. K is cut into spans: of 128, or of 32 where an operand is in MX32. The products
+// of a span are added up from 0, in ascending order, in float32. What is multiplied is
+// codes as they are decoded, in NV16 times the scale of their block: they have so few
+// bits that each product is exact, and an addition rounds once whether it is fused with
+// the product or not. The sum of a span times the factor of A, times that of B, is added
+// to the element of C: three roundings. So scales are applied where tensor cores of
+// hardware promote their sums (DeepSeek-V3), and no decoded value is ever rounded.
+
+// Scratch is the float32 that a Multiply needs, and is independent of shapes.
+const Scratch = maxRows*maxDepth + maxRows*maxSpans + maxDepth*maxWidth + maxSpans*maxWidth
+
+// The blocks: of B a block stays decoded in the second-level cache, of A a tile of a few
+// rows in the first.
+const (
+	maxDepth = 256 // of K: whole spans
+	maxWidth = 512 // columns of C
+	maxRows  = 14  // of the tallest tile
+	maxSpans = maxDepth / BlockMX
+)
+
+// tileShape is the rows and the columns of C that are computed at a time.
+func (s Set) tileShape() (rows, cols int) { return 4, 4 }
+
+// span returns how many products of A and B are added up before their scales.
+func span(a, b *Matrix) int {
+	if a.Scaling == MX32 || b.Scaling == MX32 {
+		return BlockMX
+	}
+	return BlockRow
+}
+
+// Multiply adds to c the product of a and of the transpose of b, from a row and a column
+// of it on; where first is set c is written. Both are scaled along their columns, and have
+// as many. c has stride elements from row to row; scratch has Scratch elements.
+func (s Set) Multiply(c []float32, stride int, a, b *Matrix, row, rows, col, cols int, first bool, scratch []float32) {
+	p := newBlocks(s, scratch, span(a, b))
+	for j := 0; j < cols; j += maxWidth {
+		width := min(maxWidth, cols-j)
+		for k := 0; k < a.Cols; k += maxDepth {
+			p.depth = min(maxDepth, a.Cols-k)
+			p.packB(b, col+j, width, k)
+			for i := 0; i < rows; i += p.rows {
+				height := min(p.rows, rows-i)
+				p.packA(a, row+i, height, k)
+				for l := 0; l < width; l += p.cols {
+					p.tile(c[i*stride+j+l:], stride, height, min(p.cols, width-l), l, first && k == 0)
+				}
+			}
+		}
+	}
+}
+
+// blocks are decoded pieces of A and B.
+type blocks struct {
+	set              Set
+	rows, cols, span int
+	depth            int       // of K
+	a                []float32 // rows of maxDepth
+	aFactors         []float32 // rows of maxSpans
+	b                []float32 // panels of cols columns and maxDepth rows
+	bFactors         []float32 // panels of cols columns and maxSpans rows
+}
+
+func newBlocks(s Set, scratch []float32, span int) *blocks {
+	p := &blocks{set: s, span: span}
+	p.rows, p.cols = s.tileShape()
+	cut := func(n int) []float32 {
+		x := scratch[:n:n]
+		scratch = scratch[n:]
+		return x
+	}
+	p.b, p.bFactors = cut(maxDepth*maxWidth), cut(maxSpans*maxWidth)
+	p.a, p.aFactors = cut(maxRows*maxDepth), cut(maxRows*maxSpans)
+	return p
+}
+
+// packA decodes rows of A from a column on.
+func (p *blocks) packA(m *Matrix, row, rows, k int) {
+	for i := range rows {
+		p.set.rawRow(p.a[i*maxDepth:][:p.depth], m, row+i, k)
+		m.spanFactors(p.aFactors[i*maxSpans:], 1, row+i, k, p.depth, p.span)
+	}
+}
+
+// packB decodes rows of B from a column on, which become columns of panels. What is
+// left over of the last panel is zero.
+func (p *blocks) packB(m *Matrix, row, rows, k int) {
+	var line [maxDepth]float32
+	for j := 0; j < rows; j += p.cols {
+		for l := range p.cols {
+			panel, factors := p.b[j*maxDepth+l:], p.bFactors[j*maxSpans+l:]
+			if j+l >= rows {
+				for i := range p.depth {
+					panel[i*p.cols] = 0
+				}
+				continue
+			}
+			p.set.rawRow(line[:p.depth], m, row+j+l, k)
+			for i, v := range line[:p.depth] {
+				panel[i*p.cols] = v
+			}
+			m.spanFactors(factors, p.cols, row+j+l, k, p.depth, p.span)
+		}
+	}
+}
+
+// rawRow decodes a part of a row without the factors.
+func (s Set) rawRow(dst []float32, m *Matrix, row, at int) {
+	codes := m.from(row, at)
+	if m.Scaling == NV16 {
+		decodeNV(dst, codes, m.scales(row, at), 1)
+		return
+	}
+	s.Decode(dst, codes[:len(dst)], m.Format, 1)
+}
+
+// spanFactors sets elements of dst, step apart, to the factors of the spans of a row.
+func (m *Matrix) spanFactors(dst []float32, step, row, at, depth, span int) {
+	factors := m.Factors
+	for i := 0; i*span < depth; i++ {
+		k := at + i*span
+		switch m.Scaling {
+		case Rows128, Tiles128:
+			factors = m.factors(row, k)
+		case MX32:
+			dst[i*step] = E8M0(m.scales(row, k)[0]).Float32()
+			continue
+		}
+		dst[i*step] = factors[0]
+	}
+}
+
+// tile adds the products of the rows of A and a panel of B to rows×cols elements of C.
+func (p *blocks) tile(c []float32, stride, rows, cols, at int, first bool) {
+	b, factors := p.b[at*maxDepth:], p.bFactors[at*maxSpans:]
+	for i := range rows {
+		for j := range cols {
+			var total float32
+			if !first {
+				total = c[i*stride+j]
+			}
+			for s := 0; s*p.span < p.depth; s++ {
+				var part float32
+				for k := s * p.span; k < min((s+1)*p.span, p.depth); k++ {
+					part += float32(p.a[i*maxDepth+k] * b[k*p.cols+j])
+				}
+				total += float32(float32(part*p.aFactors[i*maxSpans+s]) * factors[s*p.cols+j])
+			}
+			c[i*stride+j] = total
+		}
+	}
+}

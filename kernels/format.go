@@ -1,0 +1,52 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/float8"
+)
+
+// Format is an element format.
+type Format uint8
+
+// The element formats: E4M3 is OCP's, without infinities (fn elsewhere), with a greatest
+// value of 448; E5M2 is the upper byte of a float16, up to 57,344; E2M1 has four bits,
+// up to 6.
+const (
+	E4M3 Format = iota
+	E5M2
+	E2M1
+)
+
+var formats = [...]*float8.Format{&float8.E4M3, &float8.E5M2, &float8.E2M1}
+
+// String returns the name in lower case.
+func (f Format) String() string {
+	if int(f) < len(formats) {
+		return formats[f].Name
+	}
+	return fmt.Sprintf("format(%d)", uint8(f))
+}
+
+// Max returns the greatest finite value.
+func (f Format) Max() float32 { return formats[f].Greatest() }
+
+// Decode returns the value of a code, exactly.
+func (f Format) Decode(code byte) float32 { return formats[f].Decode(code) }
+
+// Encode returns the code nearest to x, of two the even one. What is above the greatest
+// value, infinity too, saturates: it is the cast of hardware for training (satfinite;
+// ml_dtypes keeps infinities). NaN stays NaN, and becomes the greatest value in E2M1,
+// which has none.
+func (f Format) Encode(x float32) byte { return formats[f].Encode(x, float8.Saturate) }
+
+// EncodeOverflowing is Encode, but what rounds to more than the greatest value becomes
+// infinity in E5M2 and NaN in E4M3.
+func (f Format) EncodeOverflowing(x float32) byte { return formats[f].Encode(x, float8.Overflows) }
+
+// EncodeStochastic returns one of the two codes around x, the upper one with the
+// probability of how far x is from the lower one, by a uniform random number. It
+// saturates.
+func (f Format) EncodeStochastic(x float32, random uint32) byte {
+	return formats[f].Stochastic(x, random, float8.Saturate)
+}

@@ -1,0 +1,231 @@
+package kerneltest
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/weir-ml/weir/kernels"
+)
+
+// The reference of low precision: the values of a format from its definition, the
+// nearest one found by looking, and a matrix read byte by byte.
+
+// tables are the magnitudes of each format in the order of their codes.
+var tables = [...][]float64{table(kernels.E4M3), table(kernels.E5M2), table(kernels.E2M1)}
+
+// values returns the magnitudes of a format and the bit of the sign.
+func values(f kernels.Format) (magnitudes []float64, sign byte) {
+	if f == kernels.E2M1 {
+		return tables[f], 8
+	}
+	return tables[f], 0x80
+}
+
+func table(f kernels.Format) (magnitudes []float64) {
+	mantissa, bias, last := 3, 7, 0x7e
+	switch f {
+	case kernels.E5M2:
+		mantissa, bias, last = 2, 15, 0x7b
+	case kernels.E2M1:
+		mantissa, bias, last = 1, 1, 7
+	}
+	for code := range last + 1 {
+		exponent, fraction := code>>mantissa, float64(code&(1<<mantissa-1))
+		if exponent > 0 {
+			fraction += float64(int(1) << mantissa)
+		}
+		magnitudes = append(magnitudes, math.Ldexp(fraction, max(exponent, 1)-bias-mantissa))
+	}
+	return magnitudes
+}
+
+// decoded returns the value of a code.
+func decoded(f kernels.Format, code byte) float64 {
+	magnitudes, sign := values(f)
+	v := math.NaN()
+	if at := code &^ sign; int(at) < len(magnitudes) {
+		v = magnitudes[at]
+	} else if f == kernels.E5M2 && at == 0x7c {
+		v = math.Inf(1)
+	}
+	if code&sign != 0 {
+		return -v
+	}
+	return v
+}
+
+// around returns the codes of the magnitudes below and above x, which is not NaN, and how
+// far it is from the lower one to the upper one. The two are the same where there is none
+// above.
+func around(f kernels.Format, x float32) (lower, upper byte, part float64) {
+	magnitudes, sign := values(f)
+	a := math.Abs(float64(x))
+	at, exact := slices.BinarySearch(magnitudes, a)
+	if !exact {
+		at--
+	}
+	lower, upper = byte(at), byte(at)
+	if at+1 < len(magnitudes) {
+		upper++
+		part = (a - magnitudes[at]) / (magnitudes[at+1] - magnitudes[at])
+	}
+	if math.Signbit(float64(x)) {
+		lower, upper = lower|sign, upper|sign
+	}
+	return lower, upper, part
+}
+
+// encoded returns the code of what is nearest to x.
+func encoded(f kernels.Format, x float32) byte {
+	_, sign := values(f)
+	if x != x {
+		nan := byte(0x7f)
+		if f == kernels.E2M1 {
+			nan = 7
+		}
+		if math.Signbit(float64(x)) {
+			nan |= sign
+		}
+		return nan
+	}
+	lower, upper, part := around(f, x)
+	if part > 0.5 || part == 0.5 && lower&1 == 1 {
+		return upper
+	}
+	return lower
+}
+
+// scaleFor returns what a block of greatest magnitude amax is multiplied with.
+func scaleFor(amax, most, epsilon float32, any bool) float32 {
+	amax = max(amax, epsilon)
+	if amax == 0 || amax != amax || math.IsInf(float64(amax), 0) {
+		return 1
+	}
+	scale := min(most/amax, math.MaxFloat32)
+	if !any {
+		_, exponent := math.Frexp(float64(scale))
+		scale = float32(math.Ldexp(1, exponent-1))
+	}
+	return scale
+}
+
+// matrixBytes is a quantized matrix as its encoding says that it lies.
+type matrixBytes struct {
+	kernels.Encoding
+	rows, cols   int
+	data         []byte
+	stride, from int // bytes of a row; where the scales begin
+	across       int // blocks or tiles along a row
+}
+
+func newMatrixBytes(e kernels.Encoding, rows, cols int, data []byte) *matrixBytes {
+	m := &matrixBytes{Encoding: e, rows: rows, cols: cols, data: data, stride: cols, across: 1}
+	if e.Format == kernels.E2M1 {
+		m.stride = (cols + 1) / 2
+	}
+	m.from = (rows*m.stride + 3) / 4 * 4
+	if block := m.block(); block > 0 {
+		m.across = (cols + block - 1) / block
+	}
+	return m
+}
+
+// block returns the elements of a row that share a scale, 0 for all.
+func (m *matrixBytes) block() int { return [...]int{0, 128, 128, 32, 16}[m.Scaling] }
+
+// code returns the code of an element.
+func (m *matrixBytes) code(r, c int) byte {
+	if m.Format == kernels.E2M1 {
+		return m.data[r*m.stride+c/2] >> (4 * (c % 2)) & 15
+	}
+	return m.data[r*m.stride+c]
+}
+
+// float returns a float32 among the scales.
+func (m *matrixBytes) float(i int) float32 {
+	return math.Float32frombits(binary.NativeEndian.Uint32(m.data[m.from+4*i:]))
+}
+
+// scales returns what decoding an element multiplies with: the scale of its block, 1 where
+// that is all, and the scale above it.
+func (m *matrixBytes) scales(r, c int) (block, above float32) {
+	switch m.Scaling {
+	case kernels.Rows128:
+		return 1, m.float(r*m.across + c/128)
+	case kernels.Tiles128:
+		return 1, m.float(r/128*m.across + c/128)
+	case kernels.MX32:
+		code := m.data[m.from+r*m.across+c/32]
+		if code == 255 {
+			return 1, float32(math.NaN())
+		}
+		return 1, float32(math.Ldexp(1, int(code)-127))
+	case kernels.NV16:
+		return float32(decoded(kernels.E4M3, m.data[m.from+4+r*m.across+c/16])), m.float(0)
+	}
+	return 1, m.float(0)
+}
+
+// bytesOf returns the size of a matrix.
+func (m *matrixBytes) bytesOf() int {
+	switch m.Scaling {
+	case kernels.Rows128:
+		return m.from + 4*m.rows*m.across
+	case kernels.Tiles128:
+		return m.from + 4*((m.rows+127)/128)*m.across
+	case kernels.MX32:
+		return m.from + m.rows*m.across
+	case kernels.NV16:
+		return m.from + 4 + m.rows*m.across
+	}
+	return m.from + 4
+}
+
+// value returns an element, decoded.
+func (m *matrixBytes) value(r, c int) float32 {
+	block, above := m.scales(r, c)
+	scale := above
+	if m.Scaling == kernels.NV16 {
+		scale = block * above
+	}
+	return float32(decoded(m.Format, m.code(r, c))) * scale
+}
+
+// product returns a·bᵀ by the definition of QuantizedMatMul.
+func (a *matrixBytes) product(b *matrixBytes, c []float32, accumulate bool) []float32 {
+	span := 128
+	if a.Scaling == kernels.MX32 || b.Scaling == kernels.MX32 {
+		span = 32
+	}
+	raw := func(m *matrixBytes, r int) (values []float64, above []float32) {
+		for k := range m.cols {
+			block, scale := m.scales(r, k)
+			values = append(values, decoded(m.Format, m.code(r, k))*float64(block))
+			if k%span == 0 {
+				above = append(above, scale)
+			}
+		}
+		return values, above
+	}
+	out := make([]float32, a.rows*b.rows)
+	for j := range b.rows {
+		y, scaleB := raw(b, j)
+		for i := range a.rows {
+			x, scaleA := raw(a, i)
+			var total float32
+			if accumulate {
+				total = c[i*b.rows+j]
+			}
+			for s := range scaleA {
+				var part float32
+				for k := s * span; k < min((s+1)*span, a.cols); k++ {
+					part = float32(float64(part) + x[k]*y[k]) // the product is exact, and so is their sum in float64 where it counts
+				}
+				total += float32(float32(part*scaleA[s]) * scaleB[s])
+			}
+			out[i*b.rows+j] = total
+		}
+	}
+	return out
+}

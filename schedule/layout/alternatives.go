@@ -1,0 +1,146 @@
+package layout
+
+import (
+	"context"
+	"fmt"
+	mathbits "math/bits"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Alternative is another way to run a step, with the same tokens, for a plan that does not
+// fit its budget.
+type Alternative struct {
+	Name    string // such as "at most 2 in flight on a rank (cap 2)"
+	Changes int    // how many things are other than in the plan, 1 or more
+	// Make returns the plan and its templates. An error means that there is none.
+	Make func() (*schedule.Plan, *Templates, error)
+}
+
+// Alternatives returns what may need less memory than the plan that a rule makes:
+//   - fewer microbatches in flight, where the rule takes a cap, else by depth-first;
+//   - smaller microbatches, of a shape class that is smaller than the largest, and so many
+//     more of them as have the same tokens;
+//   - both together.
+//
+// Ready puts a plan through the passes that make it one to be run.
+func Alternatives(rule schedule.Rule, params schedule.Params, templates *Templates, ready func(*schedule.Plan) (*schedule.Plan, error)) []Alternative {
+	list := capped(rule, params, templates, ready)
+	largest := int64(0)
+	for i := range templates.Shapes {
+		largest = max(largest, templates.Shapes[i].tokens())
+	}
+	for i := range templates.Shapes {
+		shape := &templates.Shapes[i]
+		if shape.tokens() == largest {
+			continue
+		}
+		one, more := *templates, params
+		one.Shapes = templates.Shapes[i : i+1]
+		more.Microbatches = scale(params.Microbatches, largest, shape.tokens())
+		name := fmt.Sprintf("%d microbatches of shape class %q", more.Microbatches, shape.Name)
+		list = append(list, Alternative{name, 1, maker(rule, more, &one, ready)})
+		for _, c := range capped(rule, more, &one, ready) {
+			list = append(list, Alternative{name + ", " + c.Name, 2, c.Make})
+		}
+	}
+	return list
+}
+
+// capped returns the alternatives with fewer microbatches in flight: each number where
+// there are few, some where there are many.
+func capped(rule schedule.Rule, params schedule.Params, t *Templates, ready func(*schedule.Plan) (*schedule.Plan, error)) (list []Alternative) {
+	most := params.Cap - 1
+	if params.Cap == 0 {
+		most = 2*params.Placement.Ranks - 1
+	}
+	for inFlight := min(most, params.Microbatches); inFlight >= 1; inFlight -= max(inFlight/8, 1) {
+		capped := params
+		capped.Cap = inFlight
+		name := fmt.Sprintf("at most %d in flight on a rank (cap %d)", inFlight, inFlight)
+		with := rule
+		if _, err := rule(capped); err != nil {
+			with = schedule.DepthFirst
+			capped.Group, capped.Slices = 0, 0
+			name = "depth-first with " + name
+		}
+		list = append(list, Alternative{name, 1, maker(with, capped, t, ready)})
+	}
+	return list
+}
+
+// maker returns what makes a plan ready to be run.
+func maker(rule schedule.Rule, params schedule.Params, t *Templates, ready func(*schedule.Plan) (*schedule.Plan, error)) func() (*schedule.Plan, *Templates, error) {
+	return func() (*schedule.Plan, *Templates, error) {
+		plan, err := rule(params)
+		if err == nil {
+			plan, err = ready(plan)
+		}
+		return plan, t, err
+	}
+}
+
+// tokens returns the bytes of what a source allocates for a microbatch of the class, which
+// are in proportion to its tokens; where it allocates nothing, those of all buffers.
+func (s *Shape) tokens() (bytes int64) {
+	for i := range s.Entries {
+		for _, b := range s.Entries[i].Buffers {
+			bytes += b.Bytes
+		}
+	}
+	if bytes > 0 {
+		return bytes
+	}
+	for i := range s.Stages {
+		for _, b := range s.Stages[i].Buffers {
+			bytes += b.Bytes
+		}
+	}
+	return max(bytes, 1)
+}
+
+// scale returns n * over / under, rounded up; at most schedule.MaxMicrobatches + 1, which
+// every rule refuses.
+func scale(n int, over, under int64) int {
+	const most = schedule.MaxMicrobatches + 1
+	high, low := mathbits.Mul64(uint64(n), uint64(over))
+	low, carry := mathbits.Add64(low, uint64(under)-1, 0)
+	if high += carry; high >= uint64(under) {
+		return most
+	}
+	quotient, _ := mathbits.Div64(high, low, uint64(under))
+	return int(min(quotient, most))
+}
+
+// Tried is what an alternative needs, on the rank that needs most.
+type Tried struct {
+	Name  string
+	Bytes int64 // of the layout that was found
+	Bound int64 // no layout is lower
+	Plan  *schedule.Plan
+}
+
+// Try lays out the alternatives that there are. Those that cannot be made are left out.
+func Try(ctx context.Context, list []Alternative, cfg Config) (tried []Tried) {
+	cfg.Budget, cfg.Instead = 0, nil
+	for _, one := range list {
+		plan, templates, err := one.Make()
+		if err != nil {
+			continue
+		}
+		with := cfg
+		if len(templates.Shapes) == 1 {
+			with.Shapes, with.Envelope = nil, false
+		}
+		p, err := Make(ctx, plan, templates, with)
+		if err != nil {
+			continue
+		}
+		bound := int64(0)
+		for i := range p.Ranks {
+			bound = max(bound, p.Ranks[i].Bound)
+		}
+		tried = append(tried, Tried{one.Name, p.Height(), bound, plan})
+	}
+	return tried
+}

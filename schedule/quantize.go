@@ -1,0 +1,130 @@
+package schedule
+
+import "fmt"
+
+// Quantizing says where a rank makes the copies of its stages' weights.
+type Quantizing uint8
+
+const (
+	// BeforeUse makes those of a stage right before its first forward: they live no
+	// longer than they must.
+	BeforeUse Quantizing = iota
+	// AtStart makes those of all stages of a rank before anything else, while the first
+	// microbatch is on its way: they live longer, and nobody waits for them later on.
+	AtStart
+)
+
+// String returns the words before-use and at-start.
+func (q Quantizing) String() string {
+	switch q {
+	case BeforeUse:
+		return "before-use"
+	case AtStart:
+		return "at-start"
+	}
+	return fmt.Sprintf("quantizing(%d)", uint8(q))
+}
+
+// Quantized returns a plan that makes the copies of weights on which stages compute,
+// once in a step (QUANTIZE): for each stage whose facts say so and that the plan has no
+// QUANTIZE of. A joined pair whose forward is a stage's first one has it before both.
+// AtStart puts it behind the first UNSHARD of the stage where its weights are sharded.
+//
+// Comms comes behind this pass, so that a rank makes copies and then receives, and Shard
+// before it. Drops that the plan had are forgotten: [Lifetimes] says where the copies end. There is
+// one entry of facts for each stage; another number is ErrFacts. The cost depends on the
+// size of the plan as segments.
+func Quantized(plan *Plan, facts []Facts, where Quantizing) (*Plan, error) {
+	if len(facts) != plan.Placement.Stages() {
+		return nil, fmt.Errorf("%w: there are facts of %d stages for a plan of %d", ErrFacts, len(facts), plan.Placement.Stages())
+	}
+	if where > AtStart {
+		return nil, fmt.Errorf("%w: weights cannot be quantized %v: choose %v or %v", ErrParams, where, BeforeUse, AtStart)
+	}
+	q := quantizing{where: where, awaited: make([]bool, len(facts)), sharded: make([]bool, len(facts))}
+	for stage := range facts {
+		q.awaited[stage] = facts[stage].Quantizes
+	}
+	for _, program := range plan.Programs {
+		for _, s := range program {
+			for _, a := range s.Body {
+				switch a.Kind() {
+				case Quantize:
+					q.awaited[a.Stage()] = false
+				case Unshard:
+					q.sharded[a.Stage()] = true
+				}
+			}
+		}
+	}
+	quantized := withoutDrops(plan)
+	for rank, program := range quantized.Programs {
+		quantized.Programs[rank] = q.program(program)
+	}
+	return quantized, nil
+}
+
+// quantizing puts QUANTIZE into programs.
+type quantizing struct {
+	where   Quantizing
+	awaited []bool // by stage: the plan is to have one, and has none yet
+	sharded []bool // by stage: its weights are gathered, and not there before
+}
+
+// program returns the program of a rank with its stages' QUANTIZE, in the order in which
+// it first computes them.
+func (q *quantizing) program(program []Segment) []Segment {
+	var list []Segment
+	if q.where == AtStart {
+		var start []Action
+		for _, s := range program {
+			for _, a := range s.Body {
+				if a.Kind() == F && !q.sharded[a.Stage()] {
+					start = q.quantize(start, a)
+				}
+			}
+		}
+		if len(start) > 0 {
+			list = append(list, Segment{Body: start, Repeat: 1})
+		}
+	}
+	for _, s := range program {
+		first, rest := s.cut(1)
+		if body := q.body(first[0].Body); len(body) > len(s.Body) {
+			list = append(append(list, Segment{Body: body, Repeat: 1}), rest...)
+		} else {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// body returns the actions with the QUANTIZE of each stage that has its first forward,
+// or at the start its first UNSHARD, among them.
+func (q *quantizing) body(body []Action) []Action {
+	list := make([]Action, 0, len(body))
+	for i, a := range body {
+		if i == 0 || !body[i-1].Joined() {
+			if a.Kind() == F {
+				list = q.quantize(list, a)
+			}
+			if a.Joined() && body[i+1].Kind() == F {
+				list = q.quantize(list, body[i+1])
+			}
+		}
+		list = append(list, a)
+		if a.Kind() == Unshard && q.where == AtStart {
+			list = q.quantize(list, a)
+		}
+	}
+	return list
+}
+
+// quantize appends the QUANTIZE of an action's stage where it is awaited.
+func (q *quantizing) quantize(list []Action, a Action) []Action {
+	if !q.awaited[a.Stage()] {
+		return list
+	}
+	q.awaited[a.Stage()] = false
+	return append(list, Act(Quantize, a.Stage(), 0))
+}

@@ -1,0 +1,54 @@
+package runner
+
+import (
+	"context"
+	"errors"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// quantize runs QUANTIZE: the stage makes the copies of its weights on which it computes
+// in this step (L14). The context holds them until the plan drops them, those for the
+// forward and those for the backward apart.
+func (r *Runner[T]) quantize(ctx context.Context, s int) error {
+	st := &r.stages[s]
+	if st.quantizer == nil { // which the check has refused
+		return errors.New("runner: the stage computes on its weights themselves")
+	}
+	r.context.Act(s, 0)
+	var backward []T
+	if r.plan.HasBackward(s) {
+		backward = st.backward
+	}
+	if err := st.quantizer.QuantizeWeights(ctx, r.context.Quantize(s), st.forward, backward); err != nil {
+		return err
+	}
+	return r.putWeights(s, backward)
+}
+
+// putWeights hands the copies that a stage has made to the context: those for a backward
+// where there is one.
+func (r *Runner[T]) putWeights(s int, backward []T) error {
+	r.expected.Copied++
+	if err := r.context.PutWeights(s, batchctx.ForForward, r.stages[s].forward); err != nil || backward == nil {
+		return err
+	}
+	r.expected.Copied++
+	return r.context.PutWeights(s, batchctx.ForBackward, backward)
+}
+
+// dropWeights ends the copies of a stage's weights that an action was the last to read.
+func (r *Runner[T]) dropWeights(s int, drop schedule.Drop) error {
+	if drop&schedule.DropForwardWeights != 0 {
+		r.expected.Copied--
+		if err := r.context.DropWeights(s, batchctx.ForForward); err != nil {
+			return err
+		}
+	}
+	if drop&schedule.DropBackwardWeights != 0 {
+		r.expected.Copied--
+		return r.context.DropWeights(s, batchctx.ForBackward)
+	}
+	return nil
+}

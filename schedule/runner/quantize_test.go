@@ -1,0 +1,210 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// copyScale marks a number as a copy of a weight: it is that many powers of two larger.
+const copyScale = 600
+
+// copyist is a stage that multiplies by copies of its weight, of which each step makes
+// one for the forward and one for the backward.
+type copyist struct {
+	splitting
+	made     [2]int // in all steps
+	fails    error  // with the first copy made
+	keeps    bool   // a reference to the first copy
+	space    memory.Space[number]
+	backward func(mb *view) // called in every backward; nil is off
+}
+
+func (s *copyist) Spec() stages.Spec {
+	spec := s.splitting.Spec()
+	spec.ForwardWeights, spec.BackwardWeights = 1, 1
+	return spec
+}
+
+func (s *copyist) QuantizeWeights(_ context.Context, call *batchctx.Quantization[number], forward, backward []number) error {
+	if call.Pass() == batchctx.Eval && backward != nil || len(forward) != 1 {
+		return errors.New("copies that nobody needs")
+	}
+	for i, copies := range [][]number{forward, backward} {
+		for k := range copies {
+			copies[k] = num(math.Ldexp(s.weight, copyScale))
+			s.made[i]++
+			if s.fails != nil {
+				return s.fails
+			}
+		}
+	}
+	if s.keeps {
+		return s.space.Retain(forward[0])
+	}
+	return nil
+}
+
+// with returns the stage with the weight that a copy has.
+func (s *copyist) with(h number, err error) (*splitting, error) {
+	if err != nil {
+		return nil, err
+	}
+	row := *s.times
+	row.weight = math.Ldexp(*h, -copyScale)
+	return &splitting{times: &row}, nil
+}
+
+func (s *copyist) Forward(ctx context.Context, mb *view, in, out []number) error {
+	row, err := s.with(mb.ForwardWeight(0))
+	if err != nil {
+		return err
+	}
+	return row.Forward(ctx, mb, in, out)
+}
+
+func (s *copyist) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+	row, err := s.with(mb.BackwardWeight(0))
+	if err != nil {
+		return err
+	}
+	if s.backward != nil {
+		s.backward(mb)
+	}
+	return row.Backward(ctx, mb, gradOut, gradIn)
+}
+
+func (s *copyist) BackwardInput(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+	row, err := s.with(mb.BackwardWeight(0))
+	if err != nil {
+		return err
+	}
+	return row.BackwardInput(ctx, mb, gradOut, gradIn)
+}
+
+// copied lets the stages of a group compute on copies.
+func (r *ranksOf) copied(rows []*times, where schedule.Quantizing) []*copyist {
+	copies := make([]*copyist, len(rows))
+	for i, row := range rows {
+		copies[i] = &copyist{splitting: splitting{times: row}}
+	}
+	r.change = func(rank int, cfg *runner.Config[number]) {
+		cfg.Quantizing = where
+		for i, s := range copies {
+			if cfg.Stages[i] = s; r.placement.Rank[i] == rank {
+				s.space = cfg.Space
+			}
+		}
+	}
+	return copies
+}
+
+// TestStagesComputeOnCopies trains on copies of weights, which each step makes once, on
+// one rank and on several, by every kind of plan: the numbers are those of the weights,
+// and nothing is left (L9, L14).
+func TestStagesComputeOnCopies(t *testing.T) {
+	for name, p := range map[string]*ranksOf{
+		"depth-first": {placement: schedule.Looped(1, 4), rule: schedule.DepthFirst},
+		"1f1b":        {placement: schedule.Looped(4, 4), rule: schedule.OneFOneB},
+		"interleaved": {placement: schedule.Looped(2, 4), rule: schedule.Interleaved},
+		"zb-v":        {placement: schedule.Wave(2, 4), rule: schedule.ZBV},
+		"dualpipe":    {placement: schedule.Bidirectional(4), rule: schedule.DualPipe},
+		"gpipe":       {placement: schedule.Looped(4, 4), rule: schedule.GPipe},
+	} {
+		for _, where := range []schedule.Quantizing{schedule.BeforeUse, schedule.AtStart} {
+			t.Run(name+" "+where.String(), func(t *testing.T) {
+				p.capacity, p.stall = 4, time.Minute
+				rows := rowsOf(p.placement)
+				want := alone(t, p.placement.Depth(), 16)
+				copies := p.copied(rows, where)
+				g := p.group(t, rows)
+				for range 2 {
+					result, err := g.Step(t.Context(), 16, p.sources())
+					require.NoError(t, err)
+					if name != "dualpipe" { // its backward does not ascend
+						require.Equal(t, want, numbersOf(t, result, rows))
+					}
+					p.released(t)
+				}
+				result, err := g.Evaluate(t.Context(), 16, p.sources())
+				require.NoError(t, err)
+				require.Equal(t, want.losses, result.Losses)
+				p.released(t)
+				for _, s := range copies {
+					require.Equal(t, [2]int{3, 2}, s.made)
+				}
+			})
+		}
+	}
+}
+
+// TestCopiesEndWithTheirLastUse looks at what is live of the copies when microbatches
+// retire (L14).
+func TestCopiesEndWithTheirLastUse(t *testing.T) {
+	const m = 8
+	r := chained(2)
+	rows := rowsOf(r.placement)
+	copies := r.copied(rows, schedule.BeforeUse)
+	change, live := r.change, [2][m]int64{}
+	r.change = func(rank int, cfg *runner.Config[number]) {
+		change(rank, cfg)
+		cfg.Hooks.Microbatch = func(s *memory.Sample) { live[rank][s.Microbatch] = s.Classes[memory.FP8] }
+	}
+	g := r.group(t, rows)
+	_, err := g.Step(t.Context(), m, r.sources())
+	require.NoError(t, err)
+	require.Equal(t, [2][m]int64{{16, 16, 16, 16, 16, 16, 8, 0}, {16, 16, 16, 16, 16, 8, 0, 0}}, live,
+		"those for the forward end with the last F; on rank 1 a microbatch retires later, with the wait for its gradient")
+
+	stale := 0
+	copies[0].backward = func(mb *view) {
+		_, err := mb.ForwardWeight(0)
+		require.ErrorIs(t, err, batchctx.ErrMisplaced, "at every microbatch, whether they are there or not")
+		stale++
+	}
+	_, err = g.Step(t.Context(), m, r.sources())
+	require.NoError(t, err)
+	require.Equal(t, m, stale)
+}
+
+// TestCopiesEndOnEveryWayOut fails in QUANTIZE, before anything has taken over what it
+// has made, and in the middle of a step (L8).
+func TestCopiesEndOnEveryWayOut(t *testing.T) {
+	r := chained(2)
+	rows := rowsOf(r.placement)
+	copies := r.copied(rows, schedule.BeforeUse)
+	g := r.group(t, rows)
+	fails := errors.New("planted")
+	copies[1].fails = fails
+	_, err := g.Step(t.Context(), 4, r.sources())
+	require.ErrorIs(t, err, fails)
+	require.ErrorContains(t, err, "rank 1 action 1QUANTIZE")
+	r.released(t)
+
+	copies[1].fails = nil
+	copies[0].backward = func(*view) { panic("planted") }
+	require.Panics(t, func() { _, _ = g.Step(t.Context(), 4, r.sources()) })
+	r.released(t)
+
+	copies[0].backward, copies[0].keeps = nil, true
+	_, err = g.Step(t.Context(), 4, r.sources())
+	var leak *batchctx.LeakError
+	require.True(t, errors.As(err, &leak), "%v", err)
+	require.Contains(t, leak.What, "the copies of its weights ended with this action")
+	require.Equal(t, "times0", leak.Name)
+
+	copies[0].keeps = false
+	_, err = g.Step(t.Context(), 4, r.sources())
+	require.NoError(t, err)
+	r.released(t)
+}

@@ -1,0 +1,60 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// quantize records QUANTIZE, and leaves the copies of weights with the context, where
+// the calls of the stage find them.
+func (t *trip[T]) quantize(ctx context.Context, s int) error {
+	runner := t.at(s)
+	st, template := &runner.stages[s], &t.templates[s]
+	if st.quantizer == nil {
+		return nil
+	}
+	place, backward := &template.QuantizeEval, []T(nil)
+	if t.hasBackward(st) {
+		place, backward = &template.Quantize, st.backward
+	}
+	tape := t.tapeOf(s, template)
+	if *place != nil {
+		tape.again = births(*place)
+	}
+	err := tape.record(schedule.Quantize.String(), func() error {
+		return st.quantizer.QuantizeWeights(ctx, runner.context.Quantize(s), st.forward, backward)
+	})
+	if err != nil {
+		return err
+	}
+	made := &layout.Call{Events: tape.events, Forward: len(st.forward)}
+	made.Out = append(tape.handedAll(st.forward, 0), tape.handedAll(backward, 0)...)
+	if err := tape.settled(fmt.Sprintf("stage %d (%s)", s, st.spec.Name)); err != nil {
+		return err
+	}
+	if *place == nil {
+		tape.name(made.Out, func(i int) string {
+			if i < made.Forward {
+				return fmt.Sprintf("weight %d for the forward", i)
+			}
+			return fmt.Sprintf("weight %d for the backward", i-made.Forward)
+		})
+	} else if err := again(*place, made); err != nil {
+		return err
+	}
+	*place, template.Buffers, t.tables[s] = made, tape.buffers, tape.tables
+	return runner.putWeights(s, backward)
+}
+
+// endWeights ends the copies of a stage's weights.
+func (t *trip[T]) endWeights(s int) error {
+	c := t.at(s).context
+	if err := c.DropWeights(s, batchctx.ForForward); err != nil {
+		return err
+	}
+	return c.DropWeights(s, batchctx.ForBackward)
+}

@@ -1,0 +1,128 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// newQuantized is a stage that has copies of weights of 3 elements for the forward and 2
+// for the backward, and a workspace of 5 while it makes them.
+func newQuantized(t *testing.T, dev kernels.Device) *deviced {
+	d := newDeviced(dev)
+	d.stage.Declares.ForwardWeights, d.stage.Declares.BackwardWeights = 1, 1
+	d.stage.Declares.Losses = []string{objective[0].Name}
+	d.stage.QuantizeFunc = func(_ context.Context, call *batchctx.Quantization[buffer], forward, backward []buffer) error {
+		scratch := d.alloc(memory.Workspace, 5)
+		forward[0] = d.alloc(memory.FP8, 3)
+		if backward != nil {
+			backward[0] = d.alloc(memory.FP8, 2)
+		}
+		return call.Release(scratch)
+	}
+	d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+		h, err := mb.ForwardWeight(0)
+		require.NoError(t, err)
+		require.Equal(t, 3, h.N)
+		return mb.Loss(0, 1, 1)
+	}
+	d.stage.BackwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+		h, err := mb.BackwardWeight(0)
+		require.NoError(t, err)
+		require.Equal(t, 2, h.N)
+		return nil
+	}
+	return d
+}
+
+// The template of QUANTIZE says which copies are for the forward; an evaluation has no
+// others. A step runs in what was planned, to the byte.
+func TestRecordQuantize(t *testing.T) {
+	d := newQuantized(t, device(t, true))
+	templates, err := d.record()
+	require.NoError(t, err)
+	require.True(t, templates.Facts[0].Quantizes)
+	own := func(i int) layout.Ref { return layout.Ref{Kind: layout.Own, Index: i} }
+	stage := &templates.Shapes[0].Stages[0]
+	require.Equal(t, []layout.Buffer{
+		{Name: "workspace of QUANTIZE", Bytes: 20, Class: memory.Workspace},
+		{Name: "weight 0 for the forward", Bytes: 12, Class: memory.FP8},
+		{Name: "weight 0 for the backward", Bytes: 8, Class: memory.FP8},
+		{Name: "workspace of QUANTIZE", Bytes: 20, Class: memory.Workspace}, // of an evaluation
+		{Name: "weight 0 for the forward", Bytes: 12, Class: memory.FP8},
+	}, stage.Buffers)
+	require.Equal(t, &layout.Call{Out: []layout.Ref{own(1), own(2)}, Forward: 1, Events: []layout.Event{
+		{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Alloc, Ref: own(1)}, {Op: layout.Alloc, Ref: own(2)}, {Op: layout.Release, Ref: own(0)},
+	}}, stage.Quantize)
+	require.Equal(t, []layout.Ref{own(4)}, stage.QuantizeEval.Out)
+	require.EqualValues(t, 4, d.dev.Live())
+
+	d = newQuantized(t, device(t, false))
+	cfg := d.config()
+	cfg.Templates = templates
+	r, err := runner.New(cfg)
+	require.NoError(t, err)
+	for _, m := range []int{1, 3, 50} {
+		result, err := r.Step(t.Context(), m, d)
+		require.NoError(t, err)
+		require.True(t, result.Planned)
+		require.EqualValues(t, 20+12+8, result.Height)
+		result, err = r.Evaluate(t.Context(), m, d)
+		require.NoError(t, err)
+		require.True(t, result.Planned)
+		require.EqualValues(t, 20+12, result.Height)
+	}
+	require.EqualValues(t, 4, d.dev.Live())
+}
+
+// What QUANTIZE has made ends with a dry run, also where that fails.
+func TestRecordEndsCopies(t *testing.T) {
+	for name, fails := range map[string]func(d *deviced){
+		"not at all": func(*deviced) {},
+		"in QUANTIZE": func(d *deviced) {
+			makes := d.stage.QuantizeFunc
+			d.stage.QuantizeFunc = func(ctx context.Context, call *batchctx.Quantization[buffer], forward, backward []buffer) error {
+				return errors.Join(makes(ctx, call, forward, backward), errors.New("planted"))
+			}
+		},
+		"in the forward": func(d *deviced) {
+			d.stage.ForwardFunc = func(context.Context, *batchctx.Microbatch[buffer], []buffer, []buffer) error {
+				return errors.New("planted")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newQuantized(t, device(t, true))
+			fails(d)
+			cfg := d.config()
+			cfg.Space = unreclaimed{d.dev, d.dev.(memory.Watched[buffer])}
+			_, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{cfg}},
+				runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
+			if name != "not at all" {
+				require.ErrorContains(t, err, "planted")
+			}
+			require.EqualValues(t, 4, d.dev.Live())
+		})
+	}
+}
+
+// A stage that declares copies makes them.
+func TestQuantizerDeclared(t *testing.T) {
+	d := newQuantized(t, device(t, true))
+	cfg := d.config()
+	cfg.Stages[0] = struct{ stages.Stage[buffer] }{&d.stage}
+	_, err := runner.New(cfg)
+	require.ErrorContains(t, err, "stage 0 (only) declares copies of its weights and is no stages.Quantizer")
+	cfg.Stages[0], cfg.Quantizing = &d.stage, 7
+	_, err = runner.New(cfg)
+	require.ErrorContains(t, err, "Quantizing is quantizing(7)")
+}

@@ -1,0 +1,250 @@
+package lifetime_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+type (
+	buffer     = kernels.Buffer
+	microbatch = batchctx.Microbatch[buffer]
+	weights    = batchctx.Quantization[buffer]
+)
+
+// Sizes of the layer: rows of a microbatch, width of its input and of its output.
+const rows, in, out = 8, 32, 16
+
+var hidden = []stages.Port{{Name: "hidden"}}
+
+// linear is y = x·w in FP8, as a training framework has it: a copy of the weight for the
+// forward and one for the backward, made by the plan; the input saved as columns alone;
+// the gradient of the weight in float32. Tensors are scaled by what they are themselves.
+// The functions are where a mutant does what it should not; nil does nothing.
+type linear struct {
+	dev          *kernels.Host
+	weight, grad buffer
+
+	quantized func(l *linear, call *weights, forward, backward []buffer) error
+	forward   func(l *linear, mb *microbatch, x buffer) error
+	save      func(l *linear, mb *microbatch, x *fp8.Tensor) error
+	backward  func(l *linear, mb *microbatch, gradOut buffer, x, dy *fp8.Tensor) error
+}
+
+// Spec declares one slot, for the input, and a copy of the weight for each direction.
+func (l *linear) Spec() stages.Spec {
+	return stages.Spec{Name: "linear", Inputs: hidden, Outputs: hidden, Slots: 1, ForwardWeights: 1, BackwardWeights: 1}
+}
+
+// Params is the weight.
+func (l *linear) Params() []batchctx.Param[buffer] {
+	return []batchctx.Param[buffer]{{Name: "weight", Grad: l.grad}}
+}
+
+// shape is a tensor of the layer.
+func shape(name string, rows, cols int) fp8.Shape {
+	return fp8.Shape{Name: name, Rows: rows, Cols: cols, Encoding: kernels.Encoding{Format: fp8.E4M3, Scaling: kernels.PerTensor}}
+}
+
+// quantize makes halves of a tensor.
+func (l *linear) quantize(x buffer, s fp8.Shape, usage fp8.Usage) (fp8.Tensor, error) {
+	var halves [2]buffer
+	op := kernels.Quantize{X: x, Rows: s.Rows, Cols: s.Cols}
+	var err error
+	if usage&fp8.Rowwise != 0 {
+		halves[0], err = l.dev.Alloc(memory.FP8, kernels.Uint8, s.Bytes(fp8.Rowwise))
+		op.Rowwise = s.Half(fp8.Rowwise, halves[0])
+	}
+	if usage&fp8.Columnwise != 0 && err == nil {
+		halves[1], err = l.dev.Alloc(memory.FP8, kernels.Uint8, s.Bytes(fp8.Columnwise))
+		op.Columnwise = s.Half(fp8.Columnwise, halves[1])
+	}
+	if err == nil {
+		err = l.dev.Quantize(op)
+	}
+	return fp8.Of(s, halves[0], halves[1]), err
+}
+
+// QuantizeWeights makes the copies of the step.
+func (l *linear) QuantizeWeights(_ context.Context, call *weights, forward, backward []buffer) error {
+	w, err := l.quantize(l.weight, shape("weight", in, out), fp8.Rowwise|fp8.Columnwise)
+	if err != nil {
+		return err
+	}
+	rowwise, columnwise := w.Buffers()
+	forward[0] = columnwise
+	if backward == nil { // an evaluation
+		err = call.Release(rowwise)
+	} else {
+		backward[0] = rowwise
+	}
+	if l.quantized != nil {
+		err = errors.Join(err, l.quantized(l, call, forward, backward))
+	}
+	return err
+}
+
+// Forward returns x·w.
+func (l *linear) Forward(_ context.Context, mb *microbatch, from, to []buffer) error {
+	if l.forward != nil {
+		if err := l.forward(l, mb, from[0]); err != nil {
+			return err
+		}
+	}
+	x, err := l.quantize(from[0], shape("input", rows, in), fp8.Rowwise|fp8.Columnwise)
+	if err != nil {
+		return err
+	}
+	if to[0], err = l.dev.Alloc(memory.Activation, kernels.Float32, rows*out); err != nil {
+		return err
+	}
+	a, err := x.Rowwise()
+	if err != nil {
+		return err
+	}
+	w, err := mb.ForwardWeight(0)
+	if err != nil {
+		return err
+	}
+	s := shape("weight", in, out)
+	if err := l.product(mb, kernels.QuantizedMatMul{A: a, B: s.Half(fp8.Columnwise, w), C: to[0], M: rows, N: out, K: in}); err != nil {
+		return err
+	}
+	if l.save != nil {
+		return l.save(l, mb, &x)
+	}
+	return errors.Join(x.Keep(mb, fp8.Columnwise), x.Save(mb, 0, batchctx.ByBackward))
+}
+
+// Backward returns dy·wᵀ and adds xᵀ·dy to the gradient of the weight.
+func (l *linear) Backward(_ context.Context, mb *microbatch, gradOut, gradIn []buffer) error {
+	x, err := fp8.Take(mb, 0, shape("input", rows, in), fp8.Columnwise)
+	if err != nil {
+		return err
+	}
+	dy, err := l.quantize(gradOut[0], shape("gradient", rows, out), fp8.Rowwise|fp8.Columnwise)
+	if err != nil {
+		return err
+	}
+	if err := l.gradients(mb, &x, &dy, gradIn); err != nil {
+		return err
+	}
+	if l.backward != nil {
+		if err := l.backward(l, mb, gradOut[0], &x, &dy); err != nil {
+			return err
+		}
+	}
+	return errors.Join(x.Release(mb), dy.Release(mb))
+}
+
+// gradients are the two products of the backward.
+func (l *linear) gradients(mb *microbatch, x, dy *fp8.Tensor, gradIn []buffer) (err error) {
+	if gradIn[0], err = l.dev.Alloc(memory.ActGrad, kernels.Float32, rows*in); err != nil {
+		return err
+	}
+	byRow, err1 := dy.Rowwise()
+	byColumn, err2 := dy.Columnwise()
+	input, err3 := x.Columnwise()
+	w, err4 := mb.BackwardWeight(0)
+	grad, write, err5 := mb.Grad(0)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		return err
+	}
+	s := shape("weight", in, out)
+	return errors.Join(
+		l.product(mb, kernels.QuantizedMatMul{A: byRow, B: s.Half(fp8.Rowwise, w), C: gradIn[0], M: rows, N: in, K: out}),
+		l.product(mb, kernels.QuantizedMatMul{A: input, B: byColumn, C: grad, M: in, N: out, K: rows, Accumulate: write == batchctx.Add}))
+}
+
+// product runs a product with its workspace.
+func (l *linear) product(mb *microbatch, op kernels.QuantizedMatMul) (err error) {
+	if n := l.dev.QuantizedWorkspace(op.M, op.N, op.K); n > 0 {
+		if op.Workspace, err = l.dev.Alloc(memory.Workspace, kernels.Float32, n); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, mb.Release(op.Workspace)) }()
+	}
+	return l.dev.QuantizedMatMul(op)
+}
+
+// network is the layer between a source of numbers and half a sum of squares.
+type network struct {
+	dev    *kernels.Host
+	linear *linear
+	stages []stages.Stage[buffer]
+}
+
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 24})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	n := &network{dev: dev, linear: &linear{dev: dev}}
+	for scope, b := range map[memory.Scope]*buffer{memory.Weights: &n.linear.weight, memory.Gradients: &n.linear.grad} {
+		*b, err = dev.AllocIn(scope, kernels.Float32, in*out)
+		require.NoError(t, err)
+		require.NoError(t, dev.Zero(*b))
+	}
+	require.NoError(t, dev.Normal(n.linear.weight, 0.1, kernels.Key{Seed: 3}))
+	bottom := &stages.Func[buffer]{
+		Declares: stages.Spec{Name: "bottom", Reads: []stages.Read{{Part: "x"}}, Outputs: hidden},
+		ForwardFunc: func(_ context.Context, mb *microbatch, _, to []buffer) error {
+			x, err := mb.Part(0)
+			if err != nil {
+				return err
+			}
+			if to[0], err = dev.Alloc(memory.Activation, kernels.Float32, x.N); err != nil {
+				return err
+			}
+			return dev.Copy(to[0], x)
+		},
+		BackwardFunc: func(context.Context, *microbatch, []buffer, []buffer) error { return nil },
+	}
+	top := &stages.Func[buffer]{
+		Declares: stages.Spec{Name: "top", Inputs: hidden, Slots: 1, Losses: []string{"loss"}},
+		ForwardFunc: func(_ context.Context, mb *microbatch, from, _ []buffer) error {
+			sum, err := dev.SumSquares(from[0])
+			return errors.Join(err, mb.Save(0, batchctx.ByBackward, mb.Retain(from[0])), mb.Loss(0, sum/2, 1))
+		},
+		BackwardFunc: func(_ context.Context, mb *microbatch, _, gradIn []buffer) error {
+			y, err := mb.Take(0)
+			if err != nil {
+				return err
+			}
+			if gradIn[0], err = dev.Alloc(memory.ActGrad, kernels.Float32, y.N); err != nil {
+				return err
+			}
+			return dev.Copy(gradIn[0], y)
+		},
+	}
+	n.stages = []stages.Stage[buffer]{bottom, n.linear, top}
+	return n
+}
+
+// config is what a runner needs.
+func (n *network) config() runner.Config[buffer] {
+	return runner.Config[buffer]{
+		Stages: n.stages, Space: n.dev, Gradients: n.dev, Parts: []string{"x"},
+		Losses: []loss.Def{{Name: "loss", Objective: true}},
+	}
+}
+
+// Next gives a microbatch of numbers.
+func (n *network) Next(_ context.Context, entry *batchctx.Entry[buffer]) error {
+	b, err := n.dev.Alloc(memory.Entry, kernels.Float32, rows*in)
+	if err != nil {
+		return err
+	}
+	key := kernels.Key{Seed: 5, Microbatch: int64(entry.Microbatch())}
+	return errors.Join(n.dev.Normal(b, 1, key), entry.Put(0, b))
+}
