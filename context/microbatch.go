@@ -182,7 +182,12 @@ func (m *Microbatch[T]) End(slot int) error {
 	if cell.state != lent {
 		return m.fault(ErrMisplaced, "End of a slot that was not taken: slot", slot)
 	}
-	return m.ctx.drop(cell, m.ctx.running.stage, saved)
+	noticed := m.ctx.suspect
+	err = m.ctx.drop(cell, m.ctx.running.stage, saved)
+	if m.ctx.book != nil { // a reference of the stage's own may end within the call: Settle looks then
+		m.ctx.suspect = noticed
+	}
+	return err
 }
 
 // Hold hands h over for a decorator that passes it from one child to another, as

@@ -87,6 +87,9 @@ func Divides(r Recipe, name string, width int) error {
 	if width > 0 && width%block == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %q has a width of %d, and %v wants whole blocks of %d: take %d or %d",
-		ErrShape, name, width, r, block, max(width/block, 1)*block, (width/block+1)*block)
+	take := fmt.Sprint((max(width, 0)/block + 1) * block)
+	if width > block {
+		take = fmt.Sprintf("%d or %s", width/block*block, take)
+	}
+	return fmt.Errorf("%w: %q has a width of %d, and %v wants whole blocks of %d: take %s", ErrShape, name, width, r, block, take)
 }

@@ -267,9 +267,9 @@ func TestDivides(t *testing.T) {
 		bad    []int
 		text   string
 	}{
-		{fp8.CurrentScaling{}, 48, []int{0, 8, 17}, "take 16 or 32"},
-		{fp8.BlockScaling{}, 384, []int{48, 192}, "take 128 or 256"},
-		{fp8.MXFP8{}, 96, []int{33, 48}, "take 32 or 64"},
+		{fp8.CurrentScaling{}, 48, []int{-5, 0, 8, 17}, "take 16 or 32"},
+		{fp8.BlockScaling{}, 384, []int{48, 192}, "blocks of 128: take 128 or 256"},
+		{fp8.MXFP8{}, 96, []int{33, 8}, "blocks of 32: take 32"},
 		{fp8.NVFP4{}, 48, []int{24}, "take 16 or 32"},
 	} {
 		require.NoError(t, fp8.Divides(c.recipe, "x", c.good))

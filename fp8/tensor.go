@@ -72,27 +72,35 @@ type Shape struct {
 	Encoding   kernels.Encoding
 }
 
-// Half returns a half in a buffer.
-func (s *Shape) Half(u Usage, b kernels.Buffer) kernels.Quantized {
+// dimensions returns the rows and columns of a half.
+func (s *Shape) dimensions(u Usage) (rows, cols int) {
 	if u == Columnwise {
-		return kernels.Quantized{Data: b, Encoding: s.Encoding, Rows: s.Cols, Cols: s.Rows}
+		return s.Cols, s.Rows
 	}
-	return kernels.Quantized{Data: b, Encoding: s.Encoding, Rows: s.Rows, Cols: s.Cols}
+	return s.Rows, s.Cols
+}
+
+// Half returns a half in a buffer, and none in none.
+func (s *Shape) Half(u Usage, b kernels.Buffer) kernels.Quantized {
+	if b == (kernels.Buffer{}) {
+		return kernels.Quantized{}
+	}
+	rows, cols := s.dimensions(u)
+	return kernels.Quantized{Data: b, Encoding: s.Encoding, Rows: rows, Cols: cols}
 }
 
 // Bytes returns the size of a half, codes and scales.
-func (s *Shape) Bytes(u Usage) int {
-	half := s.Half(u, kernels.Buffer{})
-	return s.Encoding.Bytes(half.Rows, half.Cols)
-}
+func (s *Shape) Bytes(u Usage) int { return s.Encoding.Bytes(s.dimensions(u)) }
 
-// fit finds the number of rows by which a half has so many bytes: widths are whole
-// numbers of 16, so that every row adds some.
+// fit finds the greatest number of rows by which a half has so many bytes: widths are
+// whole numbers of 16, so that every row adds some. Where a byte has two codes an odd
+// number is taken for the even one above it; what that adds are zeros, and to a product
+// nothing.
 func (s *Shape) fit(u Usage, bytes int) error {
 	if s.Rows == 0 {
-		s.Rows = 1 + sort.Search(bytes, func(i int) bool {
+		s.Rows = sort.Search(bytes, func(i int) bool {
 			more := Shape{Rows: i + 1, Cols: s.Cols, Encoding: s.Encoding}
-			return more.Bytes(u) >= bytes
+			return more.Bytes(u) > bytes
 		})
 	}
 	if have := s.Bytes(u); have != bytes {

@@ -23,6 +23,9 @@ type HostConfig struct {
 	// Pool is a pool that the device shares with others, in the place of one of its
 	// own; Threads is then 0. The caller ends the pool after the device.
 	Pool *Pool
+	// Alone says that no other goroutine ever reads a buffer of the device: Lend, and so a
+	// Transfer from it, is refused, and Alloc and Release need no lock.
+	Alone bool
 	// Instructions is the instruction set. One that is not available is ErrValue.
 	Instructions Instructions
 }
@@ -93,7 +96,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kernels: host: %w", err)
 	}
-	h := &Host{space: space{arena: arena}, config: cfg.arena(), instructions: cfg.Instructions.resolve()}
+	h := &Host{space: space{arena: arena, alone: cfg.Alone}, config: cfg.arena(), instructions: cfg.Instructions.resolve()}
 	h.vector = h.instructions.vector()
 	shared := cfg.Pool
 	if cfg.Threads > 1 {

@@ -48,15 +48,29 @@ func (x *multiplication) multiply(m, n, k int, a, b matrix, c []float32, ldc int
 
 // cut chooses the parts. Each part packs all of the operand that is not cut, so
 // the longer side of C is cut, and not more often than what balances the threads.
+// With few rows B is not packed but read as a stream, which many columns are needed
+// for: then there is a part for a thread, of rows where columns would be too narrow.
 func (x *multiplication) cut() {
 	const (
 		worth  = 1 << 19 // products below which a part costs more than it saves
 		narrow = 32      // rows or columns below which a part is not cut for a thread of its own
 		wide   = 256     // rows or columns below which it is not cut for the balance
+		few    = 96      // rows up to which B is a stream
+		stream = 384     // columns that it needs
 	)
-	x.byRows = x.m > x.n
 	side, threads := max(x.m, x.n), x.crew.threads()
+	x.byRows = x.m > x.n
+	if x.parts = 1; threads == 1 {
+		return
+	}
 	parts := max(min(threads, side/narrow), min(4*threads, side/wide))
+	if x.m <= few && !x.b.Trans {
+		x.byRows = x.byRows || x.n/threads < stream && x.m/threads >= narrow
+		parts = threads
+		if !x.byRows {
+			parts = min(threads, x.n/narrow)
+		}
+	}
 	x.parts = max(1, min(parts, size(size(x.m, x.n), x.k)/worth))
 }
 

@@ -70,8 +70,9 @@ type Cell struct {
 }
 
 // TallyWords are the elements of Int32 of a tally: the bits of the greatest magnitude, of
-// the least and of the greatest scale (what elements were multiplied with; 0 where there
-// was none), the number of elements that were infinite or NaN, then two numbers of two
+// the least and of the greatest scale (what elements were multiplied with, in NV16 that of
+// the tensor; blocks and tiles that are zero, or not finite, have none; 0 where there was
+// none), the number of elements that were infinite or NaN, then two numbers of two
 // words, the low one first: elements that were cut to the greatest value of the format,
 // and elements that were not zero and became it. A tally of zeros is empty. What comes
 // in is merged by maximum, minimum and sum (the number of elements that were not finite

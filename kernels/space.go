@@ -19,7 +19,8 @@ type space struct {
 	// else's goroutine looks a buffer up. The device's own goroutine, the only one to
 	// change it, reads it without.
 	table sync.Mutex
-	loans int // views that a Transfer is reading; table guards it
+	alone bool // there is nobody else: what a step calls takes no lock
+	loans int  // views that a Transfer is reading; table guards it
 }
 
 // call begins an operation.
@@ -32,8 +33,10 @@ func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
 	if n <= 0 || int64(n) > math.MaxInt64/t.Bytes() || t > Uint8 {
 		return Buffer{}, fmt.Errorf("%w: Alloc of %d elements of %s", ErrShape, n, t)
 	}
-	s.table.Lock()
-	defer s.table.Unlock()
+	if !s.alone {
+		s.table.Lock()
+		defer s.table.Unlock()
+	}
 	h, err := s.arena.Alloc(class, int64(n)*t.Bytes())
 	if err != nil {
 		return Buffer{}, fmt.Errorf("kernels: Alloc of %d %s: %w", n, t, err)
@@ -110,8 +113,10 @@ func (s *space) Retain(b Buffer) error { return s.arena.Retain(b.Handle) }
 
 // Release ends a plain reference and returns the bytes freed by it.
 func (s *space) Release(b Buffer) (freed int64, err error) {
-	s.table.Lock()
-	defer s.table.Unlock()
+	if !s.alone {
+		s.table.Lock()
+		defer s.table.Unlock()
+	}
 	return s.arena.Release(b.Handle)
 }
 
@@ -142,6 +147,9 @@ func (s *space) Reclaim(mark uint64) int64 {
 
 // Lend returns a view of the bytes of a buffer, for any goroutine ([Lender]).
 func (s *space) Lend(b Buffer) ([]byte, error) {
+	if s.alone {
+		return nil, fmt.Errorf("%w: Lend: the device was made with HostConfig.Alone", ErrNoLender)
+	}
 	s.table.Lock()
 	data, err := s.arena.Data(b.Handle)
 	s.table.Unlock()

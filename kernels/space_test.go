@@ -2,6 +2,7 @@ package kernels_test
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,21 +110,43 @@ func TestReleasePagesOfWeights(t *testing.T) {
 	require.Equal(t, x, d.read(b))
 }
 
+// TestAloneLendsNothing refuses what another goroutine could read.
+func TestAloneLendsNothing(t *testing.T) {
+	alone, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20, Alone: true})
+	require.NoError(t, err)
+	defer alone.Close()
+	b, err := alone.Alloc(memory.Saved, kernels.Float32, 100)
+	require.NoError(t, err)
+	_, err = alone.Lend(b)
+	require.ErrorIs(t, err, kernels.ErrNoLender)
+	_, err = kernels.Transfer(newBench(t).Host, alone, b)
+	require.ErrorIs(t, err, kernels.ErrNoLender)
+	freed, err := alone.Release(b)
+	require.NoError(t, err)
+	require.EqualValues(t, 400, freed)
+}
+
 // BenchmarkHostAlloc is Alloc and Release of a device that a layout places: those of the
-// arena, and the lock that keeps Lend from other goroutines apart.
+// arena, and, where the device is not alone, the lock that keeps Lend from other
+// goroutines apart.
 func BenchmarkHostAlloc(b *testing.B) {
-	d := newBench(b)
-	l := layout()
-	require.NoError(b, d.Lay(l))
-	b.ReportAllocs()
-	for b.Loop() {
-		d.At(0)
-		x, err := d.Alloc(memory.Saved, kernels.Float32, 100)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := d.Release(x); err != nil {
-			b.Fatal(err)
-		}
+	for _, alone := range []bool{false, true} {
+		b.Run(fmt.Sprintf("alone=%t", alone), func(b *testing.B) {
+			d, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20, Alone: alone})
+			require.NoError(b, err)
+			defer d.Close()
+			require.NoError(b, d.Lay(layout()))
+			b.ReportAllocs()
+			for b.Loop() {
+				d.At(0)
+				x, err := d.Alloc(memory.Saved, kernels.Float32, 100)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := d.Release(x); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

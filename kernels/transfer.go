@@ -22,7 +22,8 @@ var (
 	_ Lender = (*Null)(nil)
 )
 
-// ErrNoLender is returned by Transfer for a device that is not a [Lender].
+// ErrNoLender is returned by Transfer for a device that is not a [Lender], or that is
+// alone (HostConfig.Alone).
 var ErrNoLender = errors.New("kernels: the device lends no buffers to others")
 
 // Transfer copies a buffer of src into a new one of dst, which the caller owns: of

@@ -167,6 +167,7 @@ func (a *Arena) RestorePages(r io.Reader) error {
 			runs = append(runs, a.runs(scope, false)...)
 		}
 	}
+	runs = without(runs, nil) // neighbours of different scopes are one run, with room for huge pages
 	for i, run := range runs {
 		err := a.pages.commit(run.off, run.off+run.size)
 		if err == nil {

@@ -5,6 +5,8 @@
 //	go run ./examples/bench                      all configurations, one and two threads
 //	go run ./examples/bench -only g4,4k -profile those whose name has both parts
 //	go run ./examples/bench -products            matrix products alone
+//	go run ./examples/bench -products -openblas /usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0
+//	                                             in turns with OpenBLAS (needs a C compiler)
 //
 // Every line of the table is a process of its own, so that its memory is its own.
 // peer.py, beside this file, measures PyTorch in turns with it.
@@ -31,6 +33,7 @@ type options struct {
 	cpu      bool
 	profile  bool
 	products bool
+	openblas string
 	list     bool
 	json     bool
 	child    string // the name of the one configuration or product that this process measures
@@ -52,6 +55,7 @@ func main() {
 	flag.BoolVar(&o.cpu, "cpu", false, "take the time that the process computes for instead of the clock's: for one thread on a busy machine")
 	flag.BoolVar(&o.profile, "profile", false, "say where the time of a step goes")
 	flag.BoolVar(&o.products, "products", false, "measure matrix products, not steps")
+	flag.StringVar(&o.openblas, "openblas", "", "path of a libopenblas.so.0 to measure products of, in turns with -products")
 	flag.BoolVar(&o.list, "list", false, "write what would be measured as JSON, and end")
 	flag.BoolVar(&o.json, "json", false, "write JSON lines")
 	flag.StringVar(&o.child, "child", "", "measure this one in this process")
@@ -83,10 +87,18 @@ func run(o options, out io.Writer) error {
 		m, err := chosen[i].measure(threads[0], o)
 		return errors.Join(err, json.NewEncoder(out).Encode(m))
 	}
+	var beside *rival
+	if o.openblas != "" && o.products {
+		var err error
+		if beside, err = newRival(o.openblas); err != nil {
+			return err
+		}
+		defer beside.Close()
+	}
 	t := table{out: out, plain: o.json}
 	for _, s := range chosen {
 		for _, n := range threads {
-			m, err := s.measureApart(n, o)
+			m, err := beside.measure(s, n, o)
 			if err != nil {
 				return err
 			}

@@ -27,6 +27,9 @@ type measurement struct {
 	Peak       float64 `json:"peak_gflops"`             // of one core, just now
 	Rate       float64 `json:"gflops"`                  // of the best step: what its products need, without what is computed twice
 	MedianRate float64 `json:"median_gflops,omitempty"` // of a product
+	Rival      string  `json:"rival,omitempty"`         // what -openblas calls itself
+	RivalRate  float64 `json:"rival_gflops,omitempty"`  // its median
+	Ratio      float64 `json:"ratio,omitempty"`         // ours to its, median over the turns
 	Profile    []share `json:"profile,omitempty"`
 	FirstLoss  float64 `json:"first_loss"`
 	LastLoss   float64 `json:"last_loss"`

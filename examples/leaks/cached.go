@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/cachingsim"
@@ -9,9 +11,9 @@ import (
 
 // cached is the memory of a training framework on PyTorch's caching allocator: what a
 // step of Weir has allocated, and in that order, but as TransformerEngine keeps it. A
-// weight's copies in eight bits stay in the module that made them, for the next step; so
-// does the largest workspace of a product, for ever; each scale is an allocation of its
-// own, and so is the history that it comes from.
+// weight's copies in eight bits stay in the module that made them, for the next step; each
+// scale is an allocation of its own, with its data or, of a copy, for ever, and so is the
+// history that it comes from; and the largest workspace of a product stays.
 type cached struct {
 	allocator *cachingsim.Allocator
 	clears    bool // somebody clears the copies by hand before memory is lent
@@ -20,13 +22,23 @@ type cached struct {
 	resident  []int64 // sizes of weights, gradients and moments
 	addresses []int64 // of them; none while they are away
 	copies    []int64 // of weights in eight bits, in the order of a step
-	kept      []int64 // what nobody clears
-	scales    int     // of the copies that have their scale
-	workspace int64   // bytes of the largest
+	scaled    int     // copies that have had their scale and history
+	workspace int64   // bytes of the one that stays
 }
 
-// history is TransformerEngine's default, of a linear layer's five tensors.
-const history = 4 * 5 * 1024
+// What TransformerEngine allocates: a float32 for the scale of a tensor, and a history of
+// 1,024 for each of a linear layer's five tensors.
+const (
+	scale   = 4
+	history = 4 * 5 * 1024
+)
+
+// event is a birth or an end in a step.
+type event struct {
+	kernels.Event
+	copied  bool  // it is a copy of a weight
+	largest int64 // bytes of the largest workspace of the step
+}
 
 // newCached returns the memory of a model.
 func newCached(resident []int64, expandable, clears bool) *cached {
@@ -41,68 +53,65 @@ func (c *cached) malloc(bytes int64) (int64, error) {
 	return c.allocator.Malloc(cachingsim.Request{Bytes: bytes})
 }
 
-// back allocates weights, gradients and moments, as a model does that comes back.
-func (c *cached) back() error {
-	for _, bytes := range c.resident {
+// mallocs allocates several and returns their addresses.
+func (c *cached) mallocs(sizes ...int64) (addresses []int64, err error) {
+	for _, bytes := range sizes {
 		address, err := c.malloc(bytes)
 		if err != nil {
-			return err
+			return addresses, err
 		}
-		c.addresses = append(c.addresses, address)
+		addresses = append(addresses, address)
 	}
-	return nil
+	return addresses, nil
+}
+
+// back allocates weights, gradients and moments, as a model does that comes back.
+func (c *cached) back() (err error) {
+	c.addresses, err = c.mallocs(c.resident...)
+	return err
 }
 
 // step replays a step.
-func (c *cached) step(events []kernels.Event) error {
-	live := map[uint64]int64{}
+func (c *cached) step(events []event) error {
+	live := map[uint64][]int64{}
 	copies := 0
 	for _, e := range events {
+		var err error
 		switch {
 		case !e.Alloc:
-			if address, ours := live[e.Serial]; ours {
-				if err := c.allocator.Free(address); err != nil {
-					return err
-				}
+			for _, address := range live[e.Serial] {
+				err = errors.Join(err, c.allocator.Free(address))
 			}
-			continue
+		case e.copied:
+			if copies++; copies > len(c.copies) { // else the module has it from the step before
+				err = c.copied(e.Bytes)
+			}
+		case e.Class == memory.Workspace && e.Bytes == e.largest:
+			if c.workspace == 0 {
+				c.workspace = e.Bytes
+				_, err = c.malloc(e.Bytes)
+			}
 		case e.Class == memory.FP8:
-			if copies++; copies <= len(c.copies) {
-				continue // the module has it from the step before, or since this one
-			}
-			address, err := c.copied(e.Bytes)
-			if err != nil {
-				return err
-			}
-			c.copies = append(c.copies, address)
-			continue
-		case e.Class == memory.Workspace && e.Bytes > c.workspace:
-			c.workspace = e.Bytes
+			live[e.Serial], err = c.mallocs(e.Bytes, scale)
+		default:
+			live[e.Serial], err = c.mallocs(e.Bytes)
 		}
-		address, err := c.malloc(e.Bytes)
 		if err != nil {
 			return err
 		}
-		live[e.Serial] = address
 	}
 	return nil
 }
 
 // copied allocates a copy of a weight, and the first time its scale and history.
-func (c *cached) copied(bytes int64) (int64, error) {
+func (c *cached) copied(bytes int64) error {
 	address, err := c.malloc(bytes)
-	if err != nil || len(c.copies) < c.scales {
-		return address, err
+	c.copies = append(c.copies, address)
+	if err == nil && len(c.copies) > c.scaled {
+		c.scaled++
+		_, err = c.mallocs(scale, history/2) // two copies share a layer
 	}
-	c.scales++
-	for _, small := range []int64{4, history / 2} { // two copies share a layer
-		kept, err := c.malloc(small)
-		if err != nil {
-			return 0, err
-		}
-		c.kept = append(c.kept, kept)
-	}
-	return address, nil
+	return err
 }
 
 // away takes weights, gradients and moments away, clears what is cleared and empties the

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
@@ -18,6 +19,7 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -31,8 +33,11 @@ type trainee struct {
 
 // lendSize is what the program runs.
 var lendSize = trainee{
-	Config: transformer.Config{Vocabulary: 256, Width: 256, Layers: 4, Heads: 4, Context: 128, Seed: 1},
-	tokens: 128, microbatches: 16, rounds: 3,
+	Config: transformer.Config{
+		Vocabulary: 256, Width: 256, Layers: 4, Heads: 4, Context: 128, Seed: 1,
+		FP8: fp8.DelayedScaling{Format: fp8.Hybrid},
+	},
+	tokens: 128, microbatches: 64, rounds: 3,
 }
 
 // lent is what lending memory comes to with one way to manage it. Sizes are bytes.
@@ -108,6 +113,9 @@ func (t *trainee) weir(ctx context.Context) (l lent, copying time.Duration, err 
 		if err != nil {
 			return l, 0, err
 		}
+		if _, err := model.RollScales(ctx, nil); err != nil {
+			return l, 0, err
+		}
 		if err := model.Update(transformer.AdamW{LearningRate: 1e-3}, result, 1); err != nil {
 			return l, 0, err
 		}
@@ -155,7 +163,7 @@ func (s *store) Read(p []byte) (n int, err error) {
 
 // cached replays what a step allocates on a simulated allocator, and does on the host what
 // that asks of its device.
-func (t *trainee) cached(c *cached, events []kernels.Event) (l lent, err error) {
+func (t *trainee) cached(c *cached, events []event) (l lent, err error) {
 	var asked [][]snapshot.Entry
 	if err := c.back(); err != nil {
 		return l, err
@@ -194,7 +202,7 @@ func median(d []time.Duration) time.Duration {
 
 // record returns what the model has for good, and the births and ends of a step, of a dry
 // run.
-func (t *trainee) record(ctx context.Context) (resident []int64, events []kernels.Event, err error) {
+func (t *trainee) record(ctx context.Context) (resident []int64, events []event, err error) {
 	host, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {
 		return nil, nil, err
@@ -211,7 +219,12 @@ func (t *trainee) record(ctx context.Context) (resident []int64, events []kernel
 			resident = append(resident, e.Bytes)
 		}
 	}
-	run, err := runner.New(t.config(model, dev, nil))
+	cfg := t.config(model, dev, nil)
+	copies := map[uint64]bool{}
+	for i, inner := range cfg.Stages {
+		cfg.Stages[i] = &marking{inner, dev, copies}
+	}
+	run, err := runner.New(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -222,8 +235,42 @@ func (t *trainee) record(ctx context.Context) (resident []int64, events []kernel
 	if n := dev.Dropped(); n > 0 {
 		return nil, nil, fmt.Errorf("a step has %d events more than a dry run keeps: take fewer microbatches", n)
 	}
-	events = slices.Clone(dev.Record())
+	var largest int64
+	for _, e := range dev.Record() {
+		events = append(events, event{Event: e, copied: copies[e.Serial]})
+		if e.Class == memory.Workspace {
+			largest = max(largest, e.Bytes)
+		}
+	}
+	for i := range events {
+		events[i].largest = largest
+	}
 	return resident, events, errors.Join(run.Close(), model.Close())
+}
+
+// marking is a stage whose copies of weights are marked in a dry run.
+type marking struct {
+	stage
+	dev    *kernels.Null
+	copies map[uint64]bool // by serial number
+}
+
+// Unwrap returns the stage.
+func (m *marking) Unwrap() stage { return m.stage }
+
+// QuantizeWeights makes the copies and marks them.
+func (m *marking) QuantizeWeights(ctx context.Context, call *batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
+	inner, ok := stages.As[stages.Quantizer[kernels.Buffer]](m.stage)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	err := inner.QuantizeWeights(ctx, call, forward, backward)
+	for _, b := range slices.Concat(forward, backward) {
+		if serial, live := m.dev.Serial(b); live {
+			m.copies[serial] = true
+		}
+	}
+	return err
 }
 
 // templates are what the stages allocate, so that the arena is laid out before a step.
@@ -254,8 +301,8 @@ func (t *trainee) source(dev kernels.Compute) runner.Source[kernels.Buffer] {
 
 // lendingTable prints the ways under one another, as the thread does that they are from.
 func (t *trainee) lendingTable(w io.Writer, all []lent) error {
-	fmt.Fprintf(w, "A step of %d microbatches of %d tokens, width %d, %d blocks; then all memory is lent out, and taken back:\n\n",
-		t.microbatches, t.tokens, t.Width, t.Layers)
+	fmt.Fprintf(w, "A step of %d microbatches of %d tokens in FP8 (%v), width %d, %d blocks; then all memory is lent out, and taken back:\n\n",
+		t.microbatches, t.tokens, t.FP8, t.Width, t.Layers)
 	fastest := slices.MinFunc(all, func(a, b lent) int { return int(a.Step - b.Step) })
 	tab := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(tab, "copies of weights\tallocated\treserved\tstep\tof it memory\tto the fastest")

@@ -35,6 +35,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "leaks: give -microbatches from 1 to %d, and no arguments but flags\n", mostMicrobatches)
 		return 2
 	}
+	if *lend && *folder != "" {
+		fmt.Fprintln(stderr, "leaks: -refit writes no logs: leave -log out")
+		return 2
+	}
 	var err error
 	if *lend {
 		err = tellLending(ctx, &lendSize, *asJSON, stdout)

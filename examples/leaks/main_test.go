@@ -75,7 +75,7 @@ func TestLogs(t *testing.T) {
 }
 
 func TestMisuse(t *testing.T) {
-	for _, args := range [][]string{{"-microbatches", "0"}, {"-microbatches", "99999999"}, {"what"}, {"-none"}} {
+	for _, args := range [][]string{{"-microbatches", "0"}, {"-microbatches", "99999999"}, {"what"}, {"-none"}, {"-refit", "-log", "x"}} {
 		var out, errs bytes.Buffer
 		require.Equal(t, 2, run(t.Context(), args, &out, &errs))
 		require.NotEmpty(t, errs.String())

@@ -1,4 +1,4 @@
-// Refit is the loop of reinforcement learning on one machine: train a step, hand the
+// Refit is the loop of reinforcement learning on one machine: train a step in FP8, hand the
 // weights over, lend all memory to whoever generates with them, take it back, train on.
 //
 // The weights go out as a stream of named tensors, one at a time, as they are or
@@ -10,5 +10,5 @@
 // they are the same, bit for bit.
 //
 //	go run ./examples/refit
-//	go run ./examples/refit -rounds 40
+//	go run ./examples/refit -fp8 mxfp8 -as block
 package main

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/kernels"
 )
@@ -22,22 +23,32 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("refit", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	rounds := flags.Int("rounds", 80, "how often to train and to generate")
+	trained := flags.String("fp8", "delayed", "`recipe` to train in: none, delayed, current, mxfp8")
 	as := flags.String("as", "float32", "`form` in which weights are handed over: float32, block, mxfp8, nvfp4")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
 		return 2
 	}
+	recipe, found := recipes[*trained]
 	encoding, known := encodings[*as]
-	if *rounds < 1 || !known || flags.NArg() > 0 {
-		fmt.Fprintln(stderr, "refit: give at least one round, -as float32, block, mxfp8 or nvfp4, and no arguments but flags")
+	if *rounds < 1 || !found || !known || flags.NArg() > 0 {
+		fmt.Fprintln(stderr, "refit: give at least one round, -fp8 none, delayed, current or mxfp8, -as float32, block, mxfp8 or nvfp4, and no arguments but flags")
 		return 2
 	}
-	if err := loop(ctx, *rounds, encoding, stdout); err != nil {
+	if err := loop(ctx, *rounds, recipe, encoding, stdout); err != nil {
 		fmt.Fprintln(stderr, "refit:", err)
 		return 1
 	}
 	return 0
+}
+
+// recipes are those of the flag -fp8.
+var recipes = map[string]fp8.Recipe{
+	"none":    nil,
+	"delayed": fp8.DelayedScaling{Format: fp8.Hybrid},
+	"current": fp8.CurrentScaling{Format: fp8.Hybrid},
+	"mxfp8":   fp8.MXFP8{},
 }
 
 // encodings are the forms of the flag -as.
@@ -49,13 +60,13 @@ var encodings = map[string]*kernels.Encoding{
 }
 
 // loop trains and generates in turns, and compares with a trainer that does not.
-func loop(ctx context.Context, rounds int, encoding *kernels.Encoding, w io.Writer) (err error) {
-	lending, err := newTrainer()
+func loop(ctx context.Context, rounds int, recipe fp8.Recipe, encoding *kernels.Encoding, w io.Writer) (err error) {
+	lending, err := newTrainer(recipe)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, lending.close()) }()
-	keeping, err := newTrainer()
+	keeping, err := newTrainer(recipe)
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,16 @@ import (
 )
 
 func TestRefit(t *testing.T) {
+	cases := [][]string{}
 	for as := range encodings {
+		cases = append(cases, []string{"-as", as})
+	}
+	for recipe := range recipes {
+		cases = append(cases, []string{"-fp8", recipe, "-as", "mxfp8"})
+	}
+	for _, args := range cases {
 		var out, errs bytes.Buffer
-		require.Zero(t, run(t.Context(), []string{"-rounds", "3", "-as", as}, &out, &errs), errs.String())
+		require.Zero(t, run(t.Context(), append(args, "-rounds", "3"), &out, &errs), errs.String())
 		text := out.String()
 		require.Equal(t, 3, strings.Count(text, "then 0 B live, 0 B reserved"), text)
 		require.Contains(t, text, "the same as of a trainer that kept its memory")
@@ -20,7 +27,7 @@ func TestRefit(t *testing.T) {
 
 // The generator learns what the trainer learns, from the stream alone.
 func TestGeneratorLearns(t *testing.T) {
-	trained, err := newTrainer()
+	trained, err := newTrainer(recipes["delayed"])
 	require.NoError(t, err)
 	for range 80 {
 		_, err := trained.step(t.Context())
@@ -40,7 +47,7 @@ func TestGeneratorLearns(t *testing.T) {
 }
 
 func TestMisuse(t *testing.T) {
-	for _, args := range [][]string{{"-rounds", "0"}, {"-as", "fp16"}, {"what"}, {"-none"}} {
+	for _, args := range [][]string{{"-rounds", "0"}, {"-as", "fp16"}, {"-fp8", "block"}, {"what"}, {"-none"}} {
 		var out, errs bytes.Buffer
 		require.Equal(t, 2, run(t.Context(), args, &out, &errs))
 		require.NotEmpty(t, errs.String())

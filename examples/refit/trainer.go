@@ -10,6 +10,7 @@ import (
 	"iter"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -35,12 +36,14 @@ type trainer struct {
 	run   *runner.Runner[kernels.Buffer]
 }
 
-func newTrainer() (t *trainer, err error) {
+func newTrainer(recipe fp8.Recipe) (t *trainer, err error) {
+	cfg := size
+	cfg.FP8 = recipe
 	t = &trainer{}
 	if t.dev, err = kernels.NewHost(kernels.HostConfig{}); err != nil {
 		return nil, err
 	}
-	if t.model, err = transformer.New(t.dev, size, 2); err != nil {
+	if t.model, err = transformer.New(t.dev, cfg, 2); err != nil {
 		return nil, errors.Join(err, t.dev.Close())
 	}
 	t.run, err = runner.New(runner.Config[kernels.Buffer]{
@@ -66,6 +69,9 @@ func (t *trainer) close() error {
 func (t *trainer) step(ctx context.Context) (float64, error) {
 	result, err := t.run.Step(ctx, len(lines), t)
 	if err != nil {
+		return 0, err
+	}
+	if _, err := t.model.RollScales(ctx, nil); err != nil {
 		return 0, err
 	}
 	value, _ := result.Loss(transformer.LossName)

@@ -18,6 +18,7 @@ import (
 const (
 	firstMoment  = "adamw.m."
 	secondMoment = "adamw.v."
+	fp8Scales    = "fp8.scales" // of a model in FP8: what transformer.Model.MarshalScales gives
 
 	keySteps = "train.steps_done"
 	keyData  = "train.data_sha256"
@@ -29,7 +30,11 @@ const (
 // only in their last bits.
 var deciding = []string{
 	"width", "layers", "heads", "tied", "seq", "microbatches", "steps", "seed", "dropout", "lr", "decay", "warmup", "clip",
+	"fp8", "fp8-attention",
 }
+
+// older are those that a checkpoint may lack, with what it then was trained with.
+var older = map[string]string{"fp8": float32s, "fp8-attention": "false"}
 
 // saved is an open checkpoint.
 type saved struct {
@@ -66,6 +71,9 @@ func (o *options) adopt(s *saved) error {
 	metadata := s.Metadata()
 	for _, name := range deciding {
 		value, ok := metadata[keyFlag+name]
+		if before, knows := older[name]; !ok && knows {
+			value, ok = before, true
+		}
 		if !ok {
 			return s.notOurs()
 		}
@@ -100,6 +108,11 @@ func (t *trainer) load(s *saved, data string) error {
 			}
 		}
 	}
+	if t.opts.model.FP8 != nil {
+		if err := s.restoreScales(t.model); err != nil {
+			return fmt.Errorf("-resume: %s: %w: name a checkpoint of this model", s.path, err)
+		}
+	}
 	t.model.Updates = int64(s.steps)
 	return nil
 }
@@ -120,6 +133,26 @@ func (s *saved) restore(part part, shape []int, dev kernels.Device) error {
 	return dev.WriteFloat32(part.buffer, values)
 }
 
+// restoreScales reads scales and histories.
+func (s *saved) restoreScales(model *transformer.Model) error {
+	want, err := model.MarshalScales()
+	if err != nil {
+		return err
+	}
+	info, err := s.Info(fp8Scales)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(info.Shape, []int{len(want)}) {
+		return fmt.Errorf("%s has the shape %v, not [%d]", fp8Scales, info.Shape, len(want))
+	}
+	scales := make([]uint8, len(want))
+	if err := safetensors.Read(s.Reader, fp8Scales, scales); err != nil {
+		return err
+	}
+	return model.UnmarshalScales(scales)
+}
+
 // save writes a checkpoint.
 func (t *trainer) save(path, data string) error {
 	metadata := map[string]string{"format": "pt", keySteps: strconv.Itoa(t.done), keyData: data}
@@ -135,6 +168,13 @@ func (t *trainer) save(path, data string) error {
 			}
 			tensors = append(tensors, safetensors.Of(part.name, p.Shape, values))
 		}
+	}
+	if t.opts.model.FP8 != nil {
+		scales, err := t.model.MarshalScales()
+		if err != nil {
+			return err
+		}
+		tensors = append(tensors, safetensors.Of(fp8Scales, []int{len(scales)}, scales))
 	}
 	return writeFile(path, func(w io.Writer) error { return safetensors.Write(w, metadata, tensors...) })
 }

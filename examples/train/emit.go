@@ -83,7 +83,7 @@ func addResident(opts *options, costs *schedule.Costs) (err error) {
 		return err
 	}
 	for stage, dev := range devs {
-		costs.Stages[stage].Resident = dev.Live()
+		costs.Stages[stage].Resident += dev.Live()
 	}
 	return model.Close()
 }

@@ -22,18 +22,19 @@ func TestMemoryIsPlanned(t *testing.T) {
 		require.Equal(t, free.WeightsSHA256, planned.WeightsSHA256)
 		require.Equal(t, free.PeakBytes, planned.PeakBytes)
 		require.Nil(t, free.PlannedBytes)
-		require.Nil(t, free.PeakByClass)
+		require.Nil(t, free.PlannedPeakByClass)
 		require.LessOrEqual(t, *planned.BoundBytes, *planned.PlannedBytes)
 		var peak int64
-		for _, bytes := range planned.PeakByClass {
+		for _, bytes := range planned.PlannedPeakByClass {
 			peak += bytes
 		}
 		require.LessOrEqual(t, planned.PeakBytes, peak, "the plan is for the longest microbatches")
-		require.Equal(t, peak-planned.PeakByClass["resident"], *planned.BoundBytes)
+		require.Equal(t, peak-planned.PlannedPeakByClass["resident"], *planned.BoundBytes)
 	}
 }
 
-// What is live is at most what the plan has, in every record of the log.
+// What is live is at most what the plan has, in every record of the log, which begins with
+// who has what at the planned peak.
 func TestLogHasThePlan(t *testing.T) {
 	status, folder, stdout, stderr := runTiny(t, "-data", sentence(t))
 	require.Zero(t, status, stderr)
@@ -41,13 +42,24 @@ func TestLogHasThePlan(t *testing.T) {
 	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
 	require.NoError(t, err)
 	defer log.Close()
+	var samples int
+	var atPeak int64
 	for record, err := range memlog.Read(log) {
 		require.NoError(t, err)
+		if o := record.PeakOwner; o != nil {
+			require.Zero(t, samples)
+			require.NotEmpty(t, o.Name)
+			atPeak += o.Bytes
+			continue
+		}
+		samples++
 		require.True(t, record.Planned)
 		require.LessOrEqual(t, record.Live, record.LivePlanned)
 		require.LessOrEqual(t, record.Peak, record.PeakPlanned)
 		require.LessOrEqual(t, record.PeakPlanned, record.Reserved)
 	}
+	require.Positive(t, samples)
+	require.Equal(t, *summaryOf(t, "-data", sentence(t)).PlannedBytes, atPeak)
 }
 
 // A step over the budget is refused before anything is written.

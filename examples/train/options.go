@@ -27,7 +27,8 @@ type options struct {
 	descending   bool
 	capacity     int // of a link between two ranks
 	model        transformer.Config
-	tied         bool // the head uses the embedding's table
+	fp8          string // the recipe, or none
+	tied         bool   // the head uses the embedding's table
 	optimizer    transformer.AdamW
 	warmup       int     // steps in which the learning rate rises
 	clip         float64 // largest norm of the gradient, 0 for any
@@ -59,6 +60,7 @@ func defaults() *options {
 		ranks:        1,
 		plan:         "depth-first",
 		capacity:     1,
+		fp8:          float32s,
 		model: transformer.Config{
 			Vocabulary: 256, Width: 48, Layers: 2, Heads: 4, Seed: 1,
 		},
@@ -94,6 +96,8 @@ func (o *options) flags() *flag.FlagSet {
 	f.BoolVar(&o.tied, "tied", o.tied, "use the embedding's table in the head too")
 	f.Var((*float32Value)(&o.model.Dropout), "dropout", "`probability` of dropping an activation")
 	f.BoolVar(&o.model.Recompute, "recompute", o.model.Recompute, "keep only the input of a block and compute the rest again in its backward")
+	f.StringVar(&o.fp8, "fp8", o.fp8, "`recipe` by which the linear layers of the blocks compute in FP8: "+list(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))
+	f.BoolVar(&o.model.FP8Attention, "fp8-attention", o.model.FP8Attention, "keep queries, keys, values and the output of attention in FP8 too")
 	f.Uint64Var(&o.model.Seed, "seed", o.model.Seed, "seed of weights, microbatches and dropout")
 	f.Var((*float32Value)(&o.optimizer.LearningRate), "lr", "peak learning `rate`")
 	f.Var((*float32Value)(&o.optimizer.WeightDecay), "decay", "weight decay `factor`")
@@ -145,6 +149,9 @@ func usage(w io.Writer) {
 func (o *options) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if err := o.inFP8(); err != nil {
+		faults = append(faults, err)
+	}
 	for _, number := range []struct {
 		flag         string
 		value, least int
@@ -270,6 +277,9 @@ func (o *options) describe() string {
 	}
 	if o.model.Recompute {
 		parts = append(parts, "recompute")
+	}
+	if o.model.FP8 != nil {
+		parts = append(parts, o.describeFP8())
 	}
 	if o.model.Dropout > 0 {
 		parts = append(parts, fmt.Sprintf("dropout %g", o.model.Dropout))

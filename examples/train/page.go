@@ -107,7 +107,7 @@ var classColors = []struct {
 }{
 	{memory.Entry, report.Yellow}, {memory.Saved, report.Aqua},
 	{memory.Activation, report.Orange}, {memory.ActGrad, report.Violet}, {memory.Carry, report.Green},
-	{memory.Transfer, report.Magenta}, {memory.Workspace, report.Red},
+	{memory.Transfer, report.Magenta}, {memory.Workspace, report.Red}, {memory.FP8, report.Cyan},
 }
 
 // actionsFigure plots what is live at every one of the last actions, by class.

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
@@ -57,6 +58,17 @@ func (r *record) begin(devs []*kernels.Host, log *memlog.Log) {
 	r.log = log
 }
 
+// plan writes into the log who has what at the planned peak of the steps from first on;
+// nothing where their memory is not planned.
+func (r *record) plan(memory *layout.Plan, first int) {
+	if memory == nil {
+		return
+	}
+	for owner := range memory.Owners(int64(first)) {
+		r.log.PeakOwner(&owner)
+	}
+}
+
 // hooks returns what the runner of a rank tells the record. They allocate nothing.
 func (r *record) hooks(rank int) runner.Hooks {
 	return runner.Hooks{
@@ -84,6 +96,17 @@ func (r *record) microbatch(sample *memory.Sample) {
 	r.logging.Lock()
 	defer r.logging.Unlock()
 	r.log.Sample(sample)
+}
+
+// peakByClass returns the most of each class where an action began, on the rank that had
+// most of it.
+func (r *record) peakByClass() (most memory.ByClass) {
+	for i := range r.ranks {
+		for class, bytes := range r.ranks[i].most {
+			most[class] = max(most[class], bytes)
+		}
+	}
+	return most
 }
 
 // growth returns the largest growth of a microbatch, in bytes.

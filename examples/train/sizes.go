@@ -10,7 +10,8 @@ import (
 // backward is split, and after the last one.
 //
 // What a stage keeps of what another one has made, such as its input, is from then on
-// its own: F and I end what they are given, and save as much again.
+// its own: F and I end what they are given, and save as much again. Copies of its weights
+// in FP8 are there for the whole step, half of them for the forward, and count as resident.
 func sizes(stages []schedule.StageCosts, levels []actionSample) {
 	for i, before := range levels[:len(levels)-1] {
 		s := before.action.Stage()
@@ -19,14 +20,21 @@ func sizes(stages []schedule.StageCosts, levels []actionSample) {
 			change[class] -= before.classes[class]
 		}
 		change[memory.Entry] = 0 // not of a stage
+		for _, drop := range []schedule.Drop{schedule.DropForwardWeights, schedule.DropBackwardWeights} {
+			if before.action.Drop()&drop != 0 {
+				change[memory.FP8] += costs.Resident / 2
+			}
+		}
 		switch before.action.Kind() {
+		case schedule.Quantize:
+			costs.Resident = change[memory.FP8]
 		case schedule.F:
 			costs.Saved = change.Total() - costs.Output
 			if s > 0 {
 				costs.Saved += stages[s-1].Output
 			}
 		case schedule.I:
-			costs.FreedByI = max(-change[memory.Saved]-change[memory.Activation], 0)
+			costs.FreedByI = max(-change[memory.Saved]-change[memory.Activation]-min(change[memory.FP8], 0), 0)
 			costs.Carry = change.Total() - costs.Gradient + costs.FreedByI
 			if s+1 < len(stages) {
 				costs.Carry += stages[s+1].Gradient

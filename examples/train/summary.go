@@ -29,6 +29,8 @@ type summary struct {
 	Width        int    `json:"width"`
 	Layers       int    `json:"layers"`
 	Heads        int    `json:"heads"`
+	FP8          string `json:"fp8"` // the recipe, or none
+	FP8Attention bool   `json:"fp8_attention"`
 	Seed         uint64 `json:"seed"`
 	Parameters   int64  `json:"parameters"`
 	ModelBytes   int64  `json:"model_bytes"` // weights, gradients and moments
@@ -61,19 +63,27 @@ type summary struct {
 	LiveBytes       int64   `json:"live_bytes_after_step"` // likewise
 	// PlannedBytes is what a step has set aside on the rank that needs most, beside the
 	// model, and BoundBytes what it cannot do without; Gap is how far the one is above the
-	// other, as a fraction. They and PeakByClass, what is live there at the planned peak,
-	// are null where memory was not planned.
-	PlannedBytes  *int64           `json:"planned_bytes"`
-	BoundBytes    *int64           `json:"bound_bytes"`
-	Gap           *float64         `json:"gap"`
-	PeakByClass   map[string]int64 `json:"peak_by_class"`
-	Growth        int64            `json:"growth_per_microbatch_bytes"` // the largest
-	GrowthOver    int64            `json:"growth_over_microbatches"`    // how many were audited
-	Allocations   uint64           `json:"allocations_per_step"`        // on the Go heap, the median of the last steps
-	WeightsSHA256 string           `json:"weights_sha256"`
-	RunFolder     string           `json:"run"`
-	Checkpoint    string           `json:"checkpoint"`
-	BooksAudited  int              `json:"books_audited"`
+	// other, as a fraction. They and PlannedPeakByClass, what is live there at the planned
+	// peak, are null where memory was not planned.
+	PlannedBytes       *int64           `json:"planned_bytes"`
+	BoundBytes         *int64           `json:"bound_bytes"`
+	Gap                *float64         `json:"gap"`
+	PlannedPeakByClass map[string]int64 `json:"planned_peak_by_class"`
+	// PeakByClass is the most of each class that was live where an action of a training
+	// step began, on the rank that had most of the class: what lives within an action
+	// only, as workspaces do, is not in it.
+	PeakByClass map[string]int64 `json:"peak_by_class"`
+	// FP8Roles is what the tensors in FP8 met in the steps of this run, by role: elements
+	// that were saturated, became zero or were not finite, and the range of scales. It is null
+	// in float32.
+	FP8Roles      map[string]roleSummary `json:"fp8_roles"`
+	Growth        int64                  `json:"growth_per_microbatch_bytes"` // the largest
+	GrowthOver    int64                  `json:"growth_over_microbatches"`    // how many were audited
+	Allocations   uint64                 `json:"allocations_per_step"`        // on the Go heap, the median of the last steps
+	WeightsSHA256 string                 `json:"weights_sha256"`
+	RunFolder     string                 `json:"run"`
+	Checkpoint    string                 `json:"checkpoint"`
+	BooksAudited  int                    `json:"books_audited"`
 }
 
 // summary returns what the run came to, and the first error on the way.
@@ -84,7 +94,7 @@ func (t *training) summary(ended error) (*summary, error) {
 		Schema: 1,
 		Data:   t.data.name, DataBytes: int64(len(t.data.bytes)), DataSHA256: t.sum,
 		Plan: o.plan, Group: o.group, Ranks: o.ranks, Stages: o.stages, Microbatches: o.microbatches, Sequence: o.sequence,
-		Width: o.model.Width, Layers: o.model.Layers, Heads: o.model.Heads, Seed: o.model.Seed,
+		Width: o.model.Width, Layers: o.model.Layers, Heads: o.model.Heads, FP8: o.fp8, FP8Attention: o.model.FP8Attention, Seed: o.model.Seed,
 		Parameters: t.trainer.weights(), ModelBytes: t.trainer.modelBytes(),
 		Steps: t.trainer.done, ResumedAt: t.first, Interrupted: errors.Is(ended, errInterrupted),
 		Ascends:         o.ascends(),
@@ -99,15 +109,22 @@ func (t *training) summary(ended error) (*summary, error) {
 		TokensPerSecond:     r.speed(), Seconds: r.seconds,
 		PeakBytes: slices.Max(t.trainer.peaks), LiveBytes: r.liveAfter,
 		Growth: r.growth(), GrowthOver: r.microbatches(), Allocations: r.allocationsPerStep(),
+		PeakByClass: byName(r.peakByClass()), FP8Roles: t.trainer.fp8Roles(),
 		WeightsSHA256: digest, RunFolder: t.folder.path, Checkpoint: o.checkpoint, BooksAudited: r.books,
 	}
 	if p := t.trainer.planned(); p != nil {
-		s.PlannedBytes, s.BoundBytes, s.Gap, s.PeakByClass = &p.planned, &p.bound, &p.gap, map[string]int64{}
-		for class, bytes := range p.classes {
-			s.PeakByClass[memory.Class(class).String()] = bytes
-		}
+		s.PlannedBytes, s.BoundBytes, s.Gap, s.PlannedPeakByClass = &p.planned, &p.bound, &p.gap, byName(p.classes)
 	}
 	return s, err
+}
+
+// byName returns bytes by the names that the memory log has for the classes.
+func byName(classes memory.ByClass) map[string]int64 {
+	out := map[string]int64{}
+	for class, bytes := range classes {
+		out[memory.Class(class).String()] = bytes
+	}
+	return out
 }
 
 // known returns x for JSON, which has no NaN.

@@ -91,6 +91,7 @@ func (t *training) prepare(ctx context.Context) error {
 		return err
 	}
 	t.record.begin(t.trainer.devs, memlog.New(t.folder.memory))
+	t.record.plan(t.trainer.memory, t.first)
 	t.record.dump = t.dump
 	t.introduce(training, heldout)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
@@ -35,6 +36,7 @@ type trainer struct {
 	unplanned      error                           // why it is not
 	peaks          []int64                         // by rank: bytes, of all steps and evaluations
 	resident       []int64                         // by rank: bytes of weights, gradients and moments
+	met            fp8.Report                      // what tensors in FP8 met, of all steps
 	heap           runtime.MemStats
 }
 
@@ -62,7 +64,7 @@ func newTrainer(ctx context.Context, opts *options, training, heldout []byte, fi
 		}
 	}()
 	for range opts.ranks {
-		dev, err := kernels.NewHost(kernels.HostConfig{})
+		dev, err := kernels.NewHost(kernels.HostConfig{Alone: opts.ranks == 1})
 		if err != nil {
 			return t, err
 		}
@@ -178,6 +180,9 @@ func (t *trainer) step(ctx context.Context) (outcome, error) {
 			t.done+1, result.FirstNonFinite)
 	case loss.Empty:
 		return outcome{}, fmt.Errorf("step %d: no byte of it had a next one: give more text", t.done+1)
+	}
+	if err := t.roll(ctx); err != nil {
+		return outcome{}, err
 	}
 	adam := t.opts.optimizer
 	adam.LearningRate = rateAt(adam.LearningRate, t.done, t.opts.warmup, t.opts.steps)

@@ -25,21 +25,35 @@ func (s Set) EncodeMX(dst []byte, scales []E8M0, src []float32, f *Format, up bo
 
 // encodeMX is EncodeMX, stochastic where there are random numbers.
 func (s Set) encodeMX(dst, scales []byte, src []float32, random []uint32, f *Format, up bool) (t Tally) {
-	for b := range blocksOf(len(src), BlockMX) {
-		from, end := b*BlockMX, min((b+1)*BlockMX, len(src))
-		block, to := src[from:end], dst[from:end]
-		scale := f.ScaleMX(s.Amax(block), up)
-		scales[b] = byte(scale)
-		if scale == NaNScale {
-			t.Merge(encodeEach(to, block, f, 1, Saturate))
-			for i := range to {
-				to[i] = f.NaN
+	for at := 0; at < len(src); {
+		if whole := min(piece, len(src)-at) / BlockMX; whole > 0 && random == nil && s != Portable {
+			met, done := s.encodeBlocksMX(dst[at:], scales[at/BlockMX:], src[at:], whole, f, up)
+			t.Merge(met)
+			if at += done * BlockMX; done == whole {
+				continue
 			}
-			continue
 		}
-		t.scale(scale.Reciprocal())
-		t.Merge(s.encode(to, block, part(random, from, end), f, scale.Reciprocal()))
+		end := min(at+BlockMX, len(src))
+		t.Merge(s.encodeBlockMX(dst[at:end], &scales[at/BlockMX], src[at:end], part(random, at, end), f, up))
+		at = end
 	}
+	return t
+}
+
+// encodeBlockMX encodes one block.
+func (s Set) encodeBlockMX(dst []byte, code *byte, src []float32, random []uint32, f *Format, up bool) (t Tally) {
+	amax := s.Amax(src)
+	scale := f.ScaleMX(amax, up)
+	*code = byte(scale)
+	if scale == NaNScale {
+		t = encodeEach(dst, src, f, 1, Saturate)
+		for i := range dst {
+			dst[i] = f.NaN
+		}
+		return t
+	}
+	t.scale(scale.Reciprocal(), math.Float32frombits(amax))
+	t.Merge(s.encode(dst, src, random, f, scale.Reciprocal()))
 	return t
 }
 
@@ -64,12 +78,21 @@ func (s Set) EncodeRows(dst []byte, inverses []float32, src []float32, f *Format
 // encodeRows is EncodeRows, stochastic where there are random numbers.
 func (s Set) encodeRows(dst []byte, inverses []float32, src []float32, random []uint32, f *Format, epsilon float32, powerOf2 bool) (t Tally) {
 	most := f.Greatest()
-	for b := range blocksOf(len(src), BlockRow) {
-		from, end := b*BlockRow, min((b+1)*BlockRow, len(src))
-		scale := ScaleOf(math.Float32frombits(s.Amax(src[from:end])), most, epsilon, powerOf2)
-		inverses[b] = 1 / scale
-		t.scale(scale)
-		t.Merge(s.encode(dst[from:end], src[from:end], part(random, from, end), f, scale))
+	for at := 0; at < len(src); {
+		if whole := min(piece, len(src)-at) / BlockRow; whole > 0 && random == nil && s != Portable {
+			met, done := s.encodeBlocksRows(dst[at:], inverses[at/BlockRow:], src[at:], whole, f, epsilon, powerOf2)
+			t.Merge(met)
+			if at += done * BlockRow; done == whole {
+				continue
+			}
+		}
+		end := min(at+BlockRow, len(src))
+		amax := math.Float32frombits(s.Amax(src[at:end]))
+		scale := ScaleOf(amax, most, epsilon, powerOf2)
+		inverses[at/BlockRow] = 1 / scale
+		t.scale(scale, max(amax, epsilon))
+		t.Merge(s.encode(dst[at:end], src[at:end], part(random, at, end), f, scale))
+		at = end
 	}
 	return t
 }
@@ -103,16 +126,17 @@ func (s Set) EncodeTiles(dst []byte, inverses []float32, src []float32, rows, co
 	for r := 0; r < rows; r += BlockTile {
 		for c := 0; c < cols; c += BlockTile {
 			wide := min(BlockTile, cols-c)
-			var amax uint32
+			var bits uint32
 			for i := r; i < min(r+BlockTile, rows); i++ {
-				amax = max(amax, s.Amax(src[i*cols+c:][:wide]))
+				bits = max(bits, s.Amax(src[i*cols+c:][:wide]))
 			}
-			scale := ScaleOf(math.Float32frombits(amax), most, epsilon, powerOf2)
+			amax := math.Float32frombits(bits)
+			scale := ScaleOf(amax, most, epsilon, powerOf2)
 			for i := r; i < min(r+BlockTile, rows); i++ {
 				t.Merge(s.Encode(dst[i*cols+c:][:wide], src[i*cols+c:][:wide], f, scale, Saturate))
 			}
 			inverses[n] = 1 / scale
-			t.scale(scale)
+			t.scale(scale, max(amax, epsilon))
 			n++
 		}
 	}

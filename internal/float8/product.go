@@ -18,11 +18,12 @@ const (
 	maxDepth = 256 // of K: whole spans
 	maxWidth = 512 // columns of C
 	maxRows  = 14  // of the tallest tile
+	maxCols  = 32  // of the widest tile
 	maxSpans = maxDepth / BlockMX
 )
 
-// tileShape is the rows and the columns of C that are computed at a time.
-func (s Set) tileShape() (rows, cols int) { return 4, 4 }
+// tileShapes are the rows and the columns of C that each set computes at a time.
+var tileShapes = [...]struct{ rows, cols int }{Portable: {4, 4}, AVX2: {6, 16}, AVX512: {14, maxCols}}
 
 // span returns how many products of A and B are added up before their scales.
 func span(a, b *Matrix) int {
@@ -42,8 +43,8 @@ func (s Set) Multiply(c []float32, stride int, a, b *Matrix, row, rows, col, col
 		for k := 0; k < a.Cols; k += maxDepth {
 			p.depth = min(maxDepth, a.Cols-k)
 			p.packB(b, col+j, width, k)
-			for i := 0; i < rows; i += p.rows {
-				height := min(p.rows, rows-i)
+			for i, height := 0, 0; i < rows; i += height {
+				height = evenly(rows-i, p.rows)
 				p.packA(a, row+i, height, k)
 				for l := 0; l < width; l += p.cols {
 					p.tile(c[i*stride+j+l:], stride, height, min(p.cols, width-l), l, first && k == 0)
@@ -51,6 +52,12 @@ func (s Set) Multiply(c []float32, stride int, a, b *Matrix, row, rows, col, col
 			}
 		}
 	}
+}
+
+// evenly returns the first of shares of n that are at most limit and differ by one.
+func evenly(n, limit int) int {
+	shares := blocksOf(n, limit)
+	return blocksOf(n, shares)
 }
 
 // blocks are decoded pieces of A and B.
@@ -64,9 +71,8 @@ type blocks struct {
 	bFactors         []float32 // panels of cols columns and maxSpans rows
 }
 
-func newBlocks(s Set, scratch []float32, span int) *blocks {
-	p := &blocks{set: s, span: span}
-	p.rows, p.cols = s.tileShape()
+func newBlocks(s Set, scratch []float32, span int) blocks {
+	p := blocks{set: s, span: span, rows: tileShapes[s].rows, cols: tileShapes[s].cols}
 	cut := func(n int) []float32 {
 		x := scratch[:n:n]
 		scratch = scratch[n:]
@@ -85,25 +91,50 @@ func (p *blocks) packA(m *Matrix, row, rows, k int) {
 	}
 }
 
-// packB decodes rows of B from a column on, which become columns of panels. What is
-// left over of the last panel is zero.
+// packB decodes rows of B from a column on, which become columns of panels. Columns that
+// are left over in the last panel have any numbers.
 func (p *blocks) packB(m *Matrix, row, rows, k int) {
-	var line [maxDepth]float32
 	for j := 0; j < rows; j += p.cols {
-		for l := range p.cols {
-			panel, factors := p.b[j*maxDepth+l:], p.bFactors[j*maxSpans+l:]
-			if j+l >= rows {
-				for i := range p.depth {
-					panel[i*p.cols] = 0
-				}
-				continue
-			}
-			p.set.rawRow(line[:p.depth], m, row+j+l, k)
-			for i, v := range line[:p.depth] {
-				panel[i*p.cols] = v
-			}
-			m.spanFactors(factors, p.cols, row+j+l, k, p.depth, p.span)
+		n := min(p.cols, rows-j)
+		for l := range n {
+			m.spanFactors(p.bFactors[j*maxSpans+l:], p.cols, row+j+l, k, p.depth, p.span)
 		}
+		if p.set == Portable || m.Scaling == NV16 {
+			p.packRows(p.b[j*maxDepth:], m, row+j, n, k)
+		} else {
+			p.packCodes(p.b[j*maxDepth:], m, row+j, n, k)
+		}
+	}
+}
+
+// packRows packs a panel, row after row.
+func (p *blocks) packRows(panel []float32, m *Matrix, row, rows, k int) {
+	var line [maxDepth]float32
+	for l := range rows {
+		p.set.rawRow(line[:p.depth], m, row+l, k)
+		for i, v := range line[:p.depth] {
+			panel[i*p.cols+l] = v
+		}
+	}
+}
+
+// packCodes packs a panel in assembly, which reads whole blocks of 16 codes of as many rows
+// as a panel has columns: what is at an edge is copied first.
+func (p *blocks) packCodes(panel []float32, m *Matrix, row, rows, k int) {
+	const block = 16
+	whole := p.depth / block
+	if rows < p.cols {
+		whole = 0
+	}
+	if whole > 0 {
+		p.set.packPanel(&panel[0], &m.from(row, k)[0], m.Stride, whole, m.Format)
+	}
+	for at := whole * block; at < p.depth; at += block {
+		var edge [maxCols * block]byte
+		for l := range rows {
+			copy(edge[l*block:][:block], m.from(row+l, k+at)[:min(block, p.depth-at)])
+		}
+		p.set.packPanel(&panel[at*p.cols], &edge[0], block, 1, m.Format)
 	}
 }
 
@@ -133,8 +164,8 @@ func (m *Matrix) spanFactors(dst []float32, step, row, at, depth, span int) {
 	}
 }
 
-// tile adds the products of the rows of A and a panel of B to rows×cols elements of C.
-func (p *blocks) tile(c []float32, stride, rows, cols, at int, first bool) {
+// plainTile is tile in Go.
+func (p *blocks) plainTile(c []float32, stride, rows, cols, at int, first bool) {
 	b, factors := p.b[at*maxDepth:], p.bFactors[at*maxSpans:]
 	for i := range rows {
 		for j := range cols {

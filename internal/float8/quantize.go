@@ -121,7 +121,7 @@ func (m *Matrix) once(rule *Rule, first int, t *Tally) float32 {
 	}
 	if first == 0 {
 		m.Factors[0] = 1 / rule.Scale
-		t.scale(rule.Scale)
+		t.scale(rule.Scale, 1)
 	}
 	return rule.Scale
 }
@@ -129,13 +129,14 @@ func (m *Matrix) once(rule *Rule, first int, t *Tally) float32 {
 // tile returns the scale of a tile and enters it: of rows×cols elements of x, for the
 // row and the column of m where the tile begins.
 func (s Set) tile(m *Matrix, x []float32, stride, rows, cols int, rule *Rule, row, col int, t *Tally) float32 {
-	var amax uint32
+	var bits uint32
 	for i := range rows {
-		amax = max(amax, s.Amax(x[i*stride:][:cols]))
+		bits = max(bits, s.Amax(x[i*stride:][:cols]))
 	}
-	scale := ScaleOf(math.Float32frombits(amax), m.Format.Greatest(), rule.Epsilon, !rule.AnyScale)
+	amax := math.Float32frombits(bits)
+	scale := ScaleOf(amax, m.Format.Greatest(), rule.Epsilon, !rule.AnyScale)
 	m.factors(row, col)[0] = 1 / scale
-	t.scale(scale)
+	t.scale(scale, max(amax, rule.Epsilon))
 	return scale
 }
 

@@ -11,13 +11,16 @@ type Tally struct {
 	// those that were not zero and became it, NonFinite infinities and NaN.
 	Saturated, Underflowed, NonFinite int
 	// Least and Most are the bit patterns of the least and the greatest scale that
-	// quantizing a matrix has multiplied with, 0 where there was none.
+	// quantizing a matrix has multiplied with, 0 where there was none. Blocks and tiles that
+	// are zero, or not finite, have none.
 	Least, Most uint32
 }
 
-// scale enters a scale, which is positive.
-func (t *Tally) scale(x float32) {
-	t.Merge(Tally{Least: math.Float32bits(x), Most: math.Float32bits(x)})
+// scale enters the scale for an amax.
+func (t *Tally) scale(x, amax float32) {
+	if amax > 0 && amax <= math.MaxFloat32 {
+		t.Merge(Tally{Least: math.Float32bits(x), Most: math.Float32bits(x)})
+	}
 }
 
 // Merge adds another tally. The order of merging does not matter.
@@ -35,40 +38,53 @@ func (t *Tally) Merge(other Tally) {
 // Greatest returns Amax as a number.
 func (t *Tally) Greatest() float32 { return math.Float32frombits(t.Amax) }
 
-// block is how many elements the assembly does at once.
-const block = 16
+// The assembly works on groups of 32 elements, and on pieces that stay in the first-level
+// cache: what it does not count by the way is counted where there is some.
+const (
+	group = 32
+	piece = 4096
+)
 
 // Encode encodes src times scale, the product rounded to a float32, into dst, which is
 // as long as src and does not overlap it. It is for E4M3 and E5M2.
-func (s Set) Encode(dst []byte, src []float32, f *Format, scale float32, o Overflow) Tally {
+func (s Set) Encode(dst []byte, src []float32, f *Format, scale float32, o Overflow) (t Tally) {
 	dst = dst[:len(src)]
-	whole := len(src) &^ (block - 1)
-	if s == Portable || math.Float32bits(scale)&^signBit >= infinity {
+	if s == Portable || !exact(scale) {
 		return encodeEach(dst, src, f, scale, o)
 	}
-	t := s.encodeBlocks(dst[:whole], src[:whole], f, scale, o)
-	if rest := len(src) - whole; rest > 0 {
-		var from [block]float32
-		var to [block]byte
-		copy(from[:], src[whole:])
-		t.Merge(s.encodeBlocks(to[:], from[:], f, scale, o))
-		copy(dst[whole:], to[:rest])
+	for len(src) >= group {
+		n := min(piece, len(src)&^(group-1))
+		t.Merge(s.encodeGroups(dst[:n], src[:n], f, scale, o))
+		dst, src = dst[n:], src[n:]
+	}
+	if len(src) > 0 {
+		var from [group]float32
+		var to [group]byte
+		copy(from[:], src)
+		t.Merge(s.encodeGroups(to[:], from[:], f, scale, o))
+		copy(dst, to[:])
 	}
 	return t
 }
 
-// encodeBlocks encodes whole blocks. The assembly knows no infinities and no NaN: where
-// it meets one, all is done again without it. The scale is finite.
-func (s Set) encodeBlocks(dst []byte, src []float32, f *Format, scale float32, o Overflow) Tally {
-	if len(src) == 0 {
-		return Tally{}
-	}
-	var c counts
-	s.encodeWhole(&dst[0], &src[0], len(src), scale, f.rounding(o), &c)
-	if c.amax >= infinity {
+// encodeGroups encodes whole groups. The assembly knows no infinities and no NaN, and
+// saturates: where that is not right all is done again without it.
+func (s Set) encodeGroups(dst []byte, src []float32, f *Format, scale float32, o Overflow) Tally {
+	t, ok := s.encodePiece(dst, src, f, scale)
+	if !ok || o != Saturate && t.Saturated > 0 {
 		return encodeEach(dst, src, f, scale, o)
 	}
-	return Tally{Amax: c.amax, Saturated: int(c.saturated), Underflowed: int(c.underflowed)}
+	return t
+}
+
+// countAbove counts what rounds to more than the greatest value.
+func (f *Format) countAbove(src []float32, scale float32) (n int) {
+	for _, x := range src {
+		if f.above(x * scale) {
+			n++
+		}
+	}
+	return n
 }
 
 // encodeEach encodes element after element.
@@ -103,54 +119,26 @@ func (f *Format) above(x float32) bool {
 // Decode decodes src times scale into dst, which is as long as src.
 func (s Set) Decode(dst []float32, src []byte, f *Format, scale float32) {
 	dst = dst[:len(src)]
-	whole := len(src) &^ (block - 1)
-	if s == Portable || f.Mantissa < 2 {
-		whole = 0
+	if whole := len(src) &^ (group - 1); whole > 0 && s != Portable && f.Mantissa >= 2 && math.Abs(float64(scale)) < 0x1p119 {
+		s.decodePiece(dst[:whole], src[:whole], f, scale)
+		dst, src = dst[whole:], src[whole:]
 	}
-	if whole > 0 {
-		s.decode(&dst[0], &src[0], whole, scale, f.Mantissa == 3)
-	}
-	for i, code := range src[whole:] {
-		dst[whole+i] = f.Decode(code) * scale
+	for i, code := range src {
+		dst[i] = f.Decode(code) * scale
 	}
 }
 
 // Amax returns the bit pattern of the greatest magnitude.
 func (s Set) Amax(src []float32) (most uint32) {
-	whole := len(src) &^ (block - 1)
+	whole := len(src) &^ 15
 	if s == Portable {
 		whole = 0
 	}
 	if whole > 0 {
-		most = s.amax(&src[0], whole)
+		most = s.amax(src[:whole])
 	}
 	for _, x := range src[whole:] {
 		most = max(most, math.Float32bits(x)&^signBit)
 	}
 	return most
-}
-
-// rounding is a format as the assembly takes it.
-type rounding struct {
-	shift  uint64 // bits of a float32 that are dropped
-	bias   uint32 // what turns a float32 into a rounded code, before the shift
-	normal uint32 // the least float32 that is normal in the format
-	magic  uint32 // the float32 that makes an addition round subnormals
-	most   uint32 // the greatest code
-	above  uint32 // the code of what is greater
-}
-
-// counts is what the assembly returns.
-type counts struct{ amax, saturated, underflowed uint32 }
-
-func (f *Format) rounding(o Overflow) *rounding {
-	dropped := mantissaBits - f.Mantissa
-	return &rounding{
-		shift:  uint64(dropped),
-		bias:   1<<(dropped-1) - 1 - uint32(exponentBias-f.Bias)<<mantissaBits,
-		normal: uint32(exponentBias+1-f.Bias) << mantissaBits,
-		magic:  uint32(exponentBias+dropped+1-f.Bias) << mantissaBits,
-		most:   uint32(f.Max),
-		above:  uint32(f.within(1<<16, 0, o)),
-	}
 }

@@ -31,7 +31,7 @@ type csvSink struct {
 
 // Add writes a line.
 func (c *csvSink) Add(r *memlog.Record) error {
-	if r.Owner != nil {
+	if !r.Sampled() {
 		return nil
 	}
 	full := r.Schema > 0

@@ -54,7 +54,7 @@ type Field struct {
 
 // Add adds a record of one of the logs, 0 or 1. The record is borrowed for the call.
 func (d *Diff) Add(log int, record *memlog.Record) error {
-	if err := d.logs[log].Add(record); err != nil || record.Owner != nil {
+	if err := d.logs[log].Add(record); err != nil || !record.Sampled() {
 		return err
 	}
 	if d.ranks == nil {

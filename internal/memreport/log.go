@@ -27,13 +27,21 @@ type Log struct {
 	planned int64
 	minimal int64
 	owners  owners
+	peaks   map[int]*peakOwners // by rank
+	roles   []FP8
 }
 
 // Add adds a record. Those of one rank come in the order in which they were written;
 // ranks may be mixed. The record is borrowed for the call.
 func (l *Log) Add(record *memlog.Record) error {
-	if record.Owner != nil {
+	switch {
+	case record.Owner != nil:
 		l.owners.add(record.Owner)
+		return nil
+	case record.PeakOwner != nil:
+		return l.peakOwner(record.PeakOwner)
+	case record.FP8 != nil:
+		l.precision(record.FP8)
 		return nil
 	}
 	r := l.ranks[record.Rank]
@@ -48,6 +56,9 @@ func (l *Log) Add(record *memlog.Record) error {
 		l.ranks[record.Rank] = r
 	}
 	r.add(record)
+	if p := l.peaks[record.Rank]; p != nil {
+		p.ended = true
+	}
 	l.records++
 	if record.Schema == 0 {
 		l.minimal++
@@ -58,7 +69,24 @@ func (l *Log) Add(record *memlog.Record) error {
 	return nil
 }
 
-// Records returns how many there were, without those that tell of owners.
+// peakOwner adds who has something at the planned peak of a rank.
+func (l *Log) peakOwner(o *memory.PeakOwner) error {
+	p := l.peaks[o.Rank]
+	if p == nil {
+		if len(l.peaks) == MostRanks {
+			return fmt.Errorf("%w: rank %d comes after %d others", ErrRanks, o.Rank, MostRanks)
+		}
+		if l.peaks == nil {
+			l.peaks = map[int]*peakOwners{}
+		}
+		p = &peakOwners{}
+		l.peaks[o.Rank] = p
+	}
+	p.add(o)
+	return nil
+}
+
+// Records returns how many there were of microbatches.
 func (l *Log) Records() int64 { return l.records }
 
 // sorted returns the ranks by number.

@@ -23,7 +23,8 @@ func (l *Log) Page(name string) *report.Page {
 	if len(s.Ranks) == 0 {
 		return p
 	}
-	focus, summary := l.focus(s)
+	summary := s.focus() // the large pictures are of this rank
+	focus := l.ranks[summary.Rank]
 	p.Facts = facts(s, summary)
 	p.Figures = append(p.Figures, focus.memoryFigure(summary))
 	if focus.minimal < focus.records {
@@ -36,19 +37,6 @@ func (l *Log) Page(name string) *report.Page {
 	}
 	p.Tables = tables(s, summary)
 	return p
-}
-
-// focus returns the rank that the large pictures are of: the one that grows most, or
-// the one with the highest peak.
-func (l *Log) focus(s *Summary) (*rank, *Rank) {
-	best := &s.Ranks[0]
-	for i := range s.Ranks {
-		one := &s.Ranks[i]
-		if s.GrowthRank < 0 && one.Peak > best.Peak || one.Rank == s.GrowthRank {
-			best = one
-		}
-	}
-	return l.ranks[best.Rank], best
 }
 
 // facts are the numbers on top.
@@ -128,7 +116,13 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 	if t, ok := ownersTable(s); ok {
 		list = append(list, t)
 	}
+	if t, ok := peakTable(focus); ok {
+		list = append(list, t)
+	}
 	if t, ok := classesTable(focus); ok {
+		list = append(list, t)
+	}
+	if t, ok := fp8Table(s); ok {
 		list = append(list, t)
 	}
 	return append(list, ranks)

@@ -17,6 +17,8 @@ type Summary struct {
 	// Owners are those of what was live at a failure, the largest first, where the log
 	// is that of a failure.
 	Owners []Owner `json:"owners,omitempty"`
+	// FP8 is what tensors in low precision met, by role, where the log says it.
+	FP8 []FP8 `json:"fp8,omitempty"`
 }
 
 // Rank is what a log says of one rank. The level is what is live after a microbatch.
@@ -34,6 +36,9 @@ type Rank struct {
 	Growth       Growth `json:"growth"`
 	// Planned is nil where the log has no plan.
 	Planned *Planned `json:"planned,omitempty"`
+	// PeakOwners is who has what at the planned peak, the largest first, where the log says
+	// it; what is Resident is beside it.
+	PeakOwners []PeakOwner `json:"owners_at_peak,omitempty"`
 	// Classes are the bytes by class at the highest level, without those that are 0.
 	Classes map[string]int64 `json:"classes,omitempty"`
 }
@@ -54,16 +59,29 @@ type Planned struct {
 
 // Summary returns what the log comes to. More may be added afterwards.
 func (l *Log) Summary() *Summary {
-	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, GrowthRank: -1, Owners: l.owners.sorted()}
+	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, GrowthRank: -1, Owners: l.owners.sorted(), FP8: l.sortedRoles()}
 	for _, r := range l.sorted() {
 		s.Steps, s.Microbatches = max(s.Steps, r.steps), max(s.Microbatches, r.mostInStep)
 		one := r.summary()
+		one.PeakOwners = l.peaks[r.number].sorted()
 		if one.Growth.Grows() && (s.GrowthRank < 0 || one.Growth.rate(r.mostInStep) > s.Growth.rate(r.mostInStep)) {
 			s.Growth, s.GrowthRank = one.Growth, r.number
 		}
 		s.Ranks = append(s.Ranks, one)
 	}
 	return s
+}
+
+// focus returns the rank that matters most: the one that grows most, or the one with the
+// highest peak; nil where there is none.
+func (s *Summary) focus() (best *Rank) {
+	for i := range s.Ranks {
+		one := &s.Ranks[i]
+		if best == nil || s.GrowthRank < 0 && one.Peak > best.Peak || one.Rank == s.GrowthRank {
+			best = one
+		}
+	}
+	return best
 }
 
 // rate is what grows for each microbatch, whether it shows within a step or behind it.

@@ -24,6 +24,8 @@ func (s *Summary) Text(w io.Writer) error {
 	for _, line := range s.findings() {
 		b.WriteString(line + "\n")
 	}
+	s.peakLines(&b)
+	s.fp8Lines(&b)
 	s.ownerLines(&b)
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -34,7 +34,7 @@ type traceSink struct {
 
 // Add writes the counters of a record.
 func (t *traceSink) Add(r *memlog.Record) error {
-	if r.Owner != nil {
+	if !r.Sampled() {
 		return nil
 	}
 	n, known := t.ranks[r.Rank]

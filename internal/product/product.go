@@ -106,8 +106,12 @@ func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, ac
 			for i0 := 0; i0 < m; {
 				rows := share(m-i0, shape.rows, 1)
 				tile := p.tile(a.From(i0, k0), rows, depth, width)
-				p.sweep(rows, depth, width, tile, block, c[i0*stride+j0:], stride, accumulate || k0 > 0)
-				i0 += rows
+				at := i0*stride + j0
+				after := at // of the last tile itself
+				if i0 += rows; i0 < m {
+					after = i0*stride + j0
+				}
+				p.sweep(rows, depth, width, tile, block, c[at:], c[after:], stride, accumulate || k0 > 0)
 			}
 			k0 += depth
 		}

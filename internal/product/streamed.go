@@ -1,10 +1,20 @@
 package product
 
 // streams says whether B is read as a stream: where it is not packed although
-// several tiles of A read it, and lies close together.
+// several tiles of A read it, and its rows can be fetched in time.
 func (p *Product) streams(m, n int, b Matrix) bool {
-	const few = 2
-	return m > few*shapes[p.Instructions].rows && b.Stride <= n+n/8 && p.Instructions == AVX512
+	const few, short = 2, 48
+	return m > few*shapes[p.Instructions].rows && p.Instructions == AVX512 && (together(n, b) || p.fetchable(m, n) >= short)
+}
+
+// together says whether the first n columns of b are all of it or nearly so.
+func together(n int, b Matrix) bool { return b.Stride <= n+n/8 }
+
+// fetchable returns the rows of B, which are apart, that the tiles of m×n of C fetch:
+// all but the first one of them a row in each panel.
+func (p *Product) fetchable(m, n int) int {
+	shape := shapes[p.Instructions]
+	return (m - 1) / shape.rows * ((n + shape.panel - 1) / shape.panel)
 }
 
 // streamed is Multiply for few rows and a B that is not packed. A block of B is a few
@@ -15,6 +25,9 @@ func (p *Product) streamed(m, n, k int, a, b Matrix, c []float32, stride int, ac
 	shape := shapes[p.Instructions]
 	tiles, panels := (m+shape.rows-1)/shape.rows, (n+shape.panel-1)/shape.panel
 	most := min(max(1<<16/n, 64), 128) / 8 * 8 // measured
+	if !together(n, b) {
+		most = min(p.fetchable(m, n), 128) / 8 * 8
+	}
 	for k0 := 0; k0 < k; {
 		depth := share(k-k0, most, 8)
 		block := block{data: b.From(k0, 0).Data, depth: b.Stride, panel: shape.panel}
@@ -26,17 +39,25 @@ func (p *Product) streamed(m, n, k int, a, b Matrix, c []float32, stride int, ac
 		if k0+depth < k {
 			next = b.From(k0+depth, 0).Data
 		}
-		steps := (tiles - late) * panels * depth
-		block.aheadStep = (min(depth, k-k0-depth)*b.Stride + steps - 1) / steps
-		block.aheadPanel = block.aheadStep * depth
+		if together(n, b) {
+			steps := (tiles - late) * panels * depth
+			block.aheadStep = (min(depth, k-k0-depth)*b.Stride + steps - 1) / steps
+			block.aheadPanel = block.aheadStep * depth
+		} else {
+			block.aheadStep, block.aheadPanel = (n+depth-1)/depth, b.Stride
+		}
 		for i0, t := 0, 0; i0 < m; t++ {
 			rows := share(m-i0, shape.rows, 1)
 			block.ahead = nil
 			if at := (t - late) * panels * block.aheadPanel; at >= 0 && at < len(next) {
 				block.ahead = next[at:]
 			}
-			p.sweep(rows, depth, n, p.tile(a.From(i0, k0), rows, depth, n), block, c[i0*stride:], stride, accumulate || k0 > 0)
-			i0 += rows
+			tile, at := p.tile(a.From(i0, k0), rows, depth, n), i0*stride
+			after := 0 // of the last tile the first
+			if i0 += rows; i0 < m {
+				after = i0 * stride
+			}
+			p.sweep(rows, depth, n, tile, block, c[at:], c[after:], stride, accumulate || k0 > 0)
 		}
 		k0 += depth
 	}

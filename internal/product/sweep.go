@@ -1,8 +1,8 @@
 package product
 
-// sweep is what the assembly does in one call: it adds the product of a tile of
+// sweepArgs is what the assembly does in one call: it adds the product of a tile of
 // rows of A and a block of B to the same rows of C. The block is cut into panels of
-// columns. All strides are in bytes. The call moves b, c, d, cols and ahead.
+// columns. All strides are in bytes. The call moves b, c, cols and ahead.
 type sweepArgs struct {
 	a              *float32 // element (i, l) is at a + i·aRow + l·aDepth
 	aRow, aDepth   int
@@ -10,10 +10,11 @@ type sweepArgs struct {
 	bDepth, bPanel int
 	c              *float32 // row i is at c + i·cRow
 	cRow           int
-	d              *float32 // what the sums begin with, as c; nil is zeros
-	dRow           int
+	add            int // 1: the sums begin with what is in C, 0: with zeros
 	depth, cols    int // at least 1
 
 	ahead                 uintptr // two cache lines to fetch meanwhile are at ahead + p·aheadPanel + l·aheadStep, none where aheadStep is 0
 	aheadStep, aheadPanel int
+
+	after uintptr // what will be c in the next call
 }

@@ -5,47 +5,51 @@
 // The sweep of AVX-512: a tile of up to 14 rows of C, over all columns, two
 // vectors of 16 columns at a time. One function for each number of rows.
 //
-// The layout of sweep (product_amd64.go), by offset:
+// The layout of sweepArgs (sweep.go), by offset:
 //
 //	 0 a    8 aRow   16 aDepth   element (i, l) of the tile of A is at a + i·aRow + l·aDepth
 //	24 b   32 bDepth 40 bPanel   row l of panel p of B is at b + p·bPanel + l·bDepth
 //	48 c   56 cRow               row i of panel p of C is at c + i·cRow + p·128
-//	64 d   72 dRow               as c: what the sums begin with; none where d is 0
-//	80 depth                     the number of l, at least 1
-//	88 cols                      the number of columns, at least 1
-//	96 ahead 104 aheadStep 112 aheadPanel  what to fetch at l, two lines: ahead + p·aheadPanel + l·aheadStep; nothing where aheadStep is 0
+//	64 add                       whether the sums begin with what is in C
+//	72 depth                     the number of l, at least 1
+//	80 cols                      the number of columns, at least 1
+//	88 ahead 96 aheadStep 104 aheadPanel  what to fetch at l, two lines: ahead + p·aheadPanel + l·aheadStep; nothing where aheadStep is 0
+//	112 after                    as c: what will be c in the next call, to be fetched
 //
 // Registers of a panel:
 //
 //	Z0..Z27   sums: row i has Z(2i) and Z(2i+1)
 //	Z28, Z29  row l of the panel of B
-//	Z30, Z31  an element of A in every lane
+//	Z30       an element of A in every lane
 //	K1        the columns of the last vector that exist
 //	AX, BX    rows 0 and 7 of A at l; R8, R9, R10 have aRow times 1, 3, 5; R11 has aDepth
 //	SI        B at l; R12 has bDepth
 //	CX        what is left of depth
-//	DI        the sweep; b, c, d and cols in it move on from panel to panel
-//	DX, R13   C or D, and its row
+//	DI        the sweep; b, c, cols and ahead in it move on from panel to panel
+//	DX, R13   C and its row
 //	R14, R15  what is fetched ahead at l, and aheadStep
 //
 // A step loads one row of B and for each row of A one element into all lanes. 8
 // sums hide the latency of an FMA (4 cycles, 2 a cycle), and one load serves two
-// FMAs, so that loads do not bound. The step fetches row l+8 of B: where B is not
-// packed its rows lie pages apart, and the processor does not look ahead by itself.
-// With more than 4 rows it fetches two lines ahead as well, into the second-level
-// cache: of the next panel of B or of what the call says, so that memory is read
-// meanwhile. The panel fetches the rows of the next panel of C.
+// FMAs, so that loads do not bound. A load under a mask takes the place of an FMA:
+// only a last panel of less than 32 columns has them.
+//
+// If the call says so a step with more than 4 rows fetches two lines into the
+// second-level cache, of the next panel of B or of another block, so that memory is
+// read meanwhile; and every step row l+8 of B: where B is not packed its rows lie pages
+// apart, and the processor does not look ahead by itself. A panel that adds to C fetches
+// the rows of C of the next panel, the last one those of the next call.
 
 #define MUL2(from, x, y) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x; VFMADD231PS Z29, Z30, y
 #define MUL1(from, x) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x
 #define ZERO(x, y) VPXORQ x, x, x; VPXORQ y, y, y
+#define WHOLE(x, y) VMOVUPS (DX), x; VMOVUPS 64(DX), y; ADDQ R13, DX
 #define LOAD2(x, y) VMOVUPS (DX), x; VMOVUPS.Z 64(DX), K1, y; ADDQ R13, DX
 #define LOAD1(x) VMOVUPS.Z (DX), K1, x; ADDQ R13, DX
+#define KEEP(x, y) VMOVUPS x, (DX); VMOVUPS y, 64(DX); ADDQ R13, DX
 #define SAVE2(x, y) VMOVUPS x, (DX); VMOVUPS y, K1, 64(DX); ADDQ R13, DX
-#define NEXT PREFETCHT0 128(DX); PREFETCHT0 192(DX); ADDQ R13, DX
-#define AHEAD PREFETCHT1 (R14); PREFETCHT1 64(R14)
-#define NOTHING
 #define SAVE1(x) VMOVUPS x, K1, (DX); ADDQ R13, DX
+#define NEXT PREFETCHT0 (DX); PREFETCHT0 64(DX); ADDQ R13, DX
 
 #define MUL2_1 MUL2((AX), Z0, Z1)
 #define MUL2_2 MUL2_1; MUL2((AX)(R8*1), Z2, Z3)
@@ -92,6 +96,21 @@
 #define ZERO_13 ZERO_12; ZERO(Z24, Z25)
 #define ZERO_14 ZERO_13; ZERO(Z26, Z27)
 
+#define WHOLE_1 WHOLE(Z0, Z1)
+#define WHOLE_2 WHOLE_1; WHOLE(Z2, Z3)
+#define WHOLE_3 WHOLE_2; WHOLE(Z4, Z5)
+#define WHOLE_4 WHOLE_3; WHOLE(Z6, Z7)
+#define WHOLE_5 WHOLE_4; WHOLE(Z8, Z9)
+#define WHOLE_6 WHOLE_5; WHOLE(Z10, Z11)
+#define WHOLE_7 WHOLE_6; WHOLE(Z12, Z13)
+#define WHOLE_8 WHOLE_7; WHOLE(Z14, Z15)
+#define WHOLE_9 WHOLE_8; WHOLE(Z16, Z17)
+#define WHOLE_10 WHOLE_9; WHOLE(Z18, Z19)
+#define WHOLE_11 WHOLE_10; WHOLE(Z20, Z21)
+#define WHOLE_12 WHOLE_11; WHOLE(Z22, Z23)
+#define WHOLE_13 WHOLE_12; WHOLE(Z24, Z25)
+#define WHOLE_14 WHOLE_13; WHOLE(Z26, Z27)
+
 #define LOAD2_1 LOAD2(Z0, Z1)
 #define LOAD2_2 LOAD2_1; LOAD2(Z2, Z3)
 #define LOAD2_3 LOAD2_2; LOAD2(Z4, Z5)
@@ -121,6 +140,21 @@
 #define LOAD1_12 LOAD1_11; LOAD1(Z22)
 #define LOAD1_13 LOAD1_12; LOAD1(Z24)
 #define LOAD1_14 LOAD1_13; LOAD1(Z26)
+
+#define KEEP_1 KEEP(Z0, Z1)
+#define KEEP_2 KEEP_1; KEEP(Z2, Z3)
+#define KEEP_3 KEEP_2; KEEP(Z4, Z5)
+#define KEEP_4 KEEP_3; KEEP(Z6, Z7)
+#define KEEP_5 KEEP_4; KEEP(Z8, Z9)
+#define KEEP_6 KEEP_5; KEEP(Z10, Z11)
+#define KEEP_7 KEEP_6; KEEP(Z12, Z13)
+#define KEEP_8 KEEP_7; KEEP(Z14, Z15)
+#define KEEP_9 KEEP_8; KEEP(Z16, Z17)
+#define KEEP_10 KEEP_9; KEEP(Z18, Z19)
+#define KEEP_11 KEEP_10; KEEP(Z20, Z21)
+#define KEEP_12 KEEP_11; KEEP(Z22, Z23)
+#define KEEP_13 KEEP_12; KEEP(Z24, Z25)
+#define KEEP_14 KEEP_13; KEEP(Z26, Z27)
 
 #define SAVE2_1 SAVE2(Z0, Z1)
 #define SAVE2_2 SAVE2_1; SAVE2(Z2, Z3)
@@ -152,7 +186,6 @@
 #define SAVE1_13 SAVE1_12; SAVE1(Z24)
 #define SAVE1_14 SAVE1_13; SAVE1(Z26)
 
-
 #define NEXT_1 NEXT
 #define NEXT_2 NEXT_1; NEXT
 #define NEXT_3 NEXT_2; NEXT
@@ -168,109 +201,116 @@
 #define NEXT_13 NEXT_12; NEXT
 #define NEXT_14 NEXT_13; NEXT
 
-#define SWEEP(MULS2, MULS1, ZEROS, LOADS2, LOADS1, SAVES2, SAVES1, NEXTS, AHEADS) \
+// ROW loads a row of a panel of B; ROW2 and ROW1 its last vector under the mask.
+#define ROW VMOVUPS (SI), Z28; VMOVUPS 64(SI), Z29
+#define ROW2 VMOVUPS (SI), Z28; VMOVUPS.Z 64(SI), K1, Z29
+#define ROW1 VMOVUPS.Z (SI), K1, Z28
+
+// FETCH fetches row l+8 of B, AHEAD what the call says.
+#define FETCH PREFETCHT0 (SI)(R12*8); PREFETCHT0 64(SI)(R12*8)
+#define AHEAD PREFETCHT1 (R14); PREFETCHT1 64(R14); ADDQ R15, R14; FETCH
+#define NOTHING
+
+// LOOP is the steps of a panel.
+#define LOOP(name, FETCHES, ROWS, MULS) \
+name: \
+	FETCHES; \
+	ROWS; \
+	ADDQ R12, SI; \
+	MULS; \
+	ADDQ R11, AX; \
+	ADDQ R11, BX; \
+	DECQ CX; \
+	JNZ  name
+
+// BEGIN sets the pointers of C.
+#define BEGIN MOVQ 48(DI), DX; MOVQ 56(DI), R13
+
+#define SWEEP(MULS2, MULS1, ZEROS, WHOLES, LOADS2, LOADS1, KEEPS, SAVES2, SAVES1, NEXTS, AHEADS) \
 	MOVQ s+0(FP), DI; \
 	MOVQ 8(DI), R8; \
 	LEAQ (R8)(R8*2), R9; \
 	LEAQ (R8)(R8*4), R10; \
 	MOVQ 16(DI), R11; \
 	MOVQ 32(DI), R12; \
+	MOVQ 96(DI), R15; \
 panel: \
 	MOVQ 0(DI), AX; \
 	LEAQ (AX)(R9*2), BX; \
 	ADDQ R8, BX; \
 	MOVQ 24(DI), SI; \
-	MOVQ 64(DI), DX; \
-	MOVQ 72(DI), R13; \
-	MOVQ 88(DI), CX; \
-	CMPQ CX, $16; \
-	JLE  narrow; \
-	SUBQ $16, CX; \
-	MOVL $0xFFFF, R14; \
-	SHLXL CX, R14, R14; \
-	NOTL R14; \
-	CMPQ CX, $16; \
-	JLT  mask2; \
-	MOVL $0xFFFF, R14; \
-mask2: \
-	KMOVW R14, K1; \
 	MOVQ 80(DI), CX; \
-	TESTQ DX, DX; \
-	JNZ  load2; \
-	ZEROS; \
-	JMP  ahead; \
-load2: \
-	LOADS2; \
+	BEGIN; \
+	CMPQ CX, $32; \
+	JLT  edge; \
+	CMPQ 64(DI), $0; \
+	JEQ  zero; \
+	WHOLES; \
 	MOVQ 48(DI), DX; \
-	MOVQ 56(DI), R13; \
+	ADDQ $128, DX; \
+	CMPQ CX, $32; \
+	CMOVQEQ 112(DI), DX; \
 	NEXTS; \
-ahead: \
-	MOVQ 96(DI), R14; \
-	MOVQ 104(DI), R15; \
+	JMP  begin; \
+zero: \
+	ZEROS; \
+begin: \
+	MOVQ 72(DI), CX; \
+	MOVQ 88(DI), R14; \
 	TESTQ R15, R15; \
-	JEQ  quiet2; \
-loop2: \
-	AHEADS; \
-	PREFETCHT0 (SI)(R12*8); \
-	PREFETCHT0 64(SI)(R12*8); \
-	ADDQ R15, R14; \
-	VMOVUPS (SI), Z28; \
-	VMOVUPS.Z 64(SI), K1, Z29; \
-	ADDQ R12, SI; \
-	MULS2; \
-	ADDQ R11, AX; \
-	ADDQ R11, BX; \
-	DECQ CX; \
-	JNZ  loop2; \
-	JMP  save2; \
-quiet2: \
-	PREFETCHT0 (SI)(R12*8); \
-	PREFETCHT0 64(SI)(R12*8); \
-	VMOVUPS (SI), Z28; \
-	VMOVUPS.Z 64(SI), K1, Z29; \
-	ADDQ R12, SI; \
-	MULS2; \
-	ADDQ R11, AX; \
-	ADDQ R11, BX; \
-	DECQ CX; \
-	JNZ  quiet2; \
-save2: \
-	MOVQ 48(DI), DX; \
-	MOVQ 56(DI), R13; \
-	SAVES2; \
-	SUBQ $32, 88(DI); \
+	JNE  ahead; \
+	LOOP(loop, NOTHING, ROW, MULS2); \
+	JMP  keep; \
+	LOOP(ahead, AHEADS, ROW, MULS2); \
+keep: \
+	BEGIN; \
+	KEEPS; \
+	SUBQ $32, 80(DI); \
 	JLE  done; \
+	ADDQ $128, 48(DI); \
 	MOVQ 40(DI), DX; \
 	ADDQ DX, 24(DI); \
-	MOVQ 112(DI), DX; \
-	ADDQ DX, 96(DI); \
-	ADDQ $128, 48(DI); \
-	CMPQ 64(DI), $0; \
-	JEQ  panel; \
-	ADDQ $128, 64(DI); \
+	MOVQ 104(DI), DX; \
+	ADDQ DX, 88(DI); \
 	JMP  panel; \
-narrow: \
-	MOVL $0xFFFF, R14; \
-	SHLXL CX, R14, R14; \
-	NOTL R14; \
-	KMOVW R14, K1; \
-	MOVQ 80(DI), CX; \
-	TESTQ DX, DX; \
-	JNZ  load1; \
+edge: \
+	LEAQ -1(CX), R14; \
+	ANDQ $15, R14; \
+	XORQ $15, R14; \
+	MOVL $0xFFFF, AX; \
+	SHRXL R14, AX, AX; \
+	KMOVW AX, K1; \
+	MOVQ 0(DI), AX; \
+	CMPQ CX, $16; \
+	JLE  edge1; \
+edge2: \
+	CMPQ 64(DI), $0; \
+	JEQ  zero2; \
+	LOADS2; \
+	MOVQ 112(DI), DX; \
+	NEXTS; \
+	JMP  begin2; \
+zero2: \
 	ZEROS; \
-	JMP  loop1; \
-load1: \
+begin2: \
+	MOVQ 72(DI), CX; \
+	LOOP(loop2, NOTHING, ROW2, MULS2); \
+	BEGIN; \
+	SAVES2; \
+	JMP  done; \
+edge1: \
+	CMPQ 64(DI), $0; \
+	JEQ  zero1; \
 	LOADS1; \
-loop1: \
-	VMOVUPS.Z (SI), K1, Z28; \
-	ADDQ R12, SI; \
-	MULS1; \
-	ADDQ R11, AX; \
-	ADDQ R11, BX; \
-	DECQ CX; \
-	JNZ  loop1; \
-	MOVQ 48(DI), DX; \
-	MOVQ 56(DI), R13; \
+	MOVQ 112(DI), DX; \
+	NEXTS; \
+	JMP  begin1; \
+zero1: \
+	ZEROS; \
+begin1: \
+	MOVQ 72(DI), CX; \
+	LOOP(loop1, NOTHING, ROW1, MULS1); \
+	BEGIN; \
 	SAVES1; \
 done: \
 	VZEROUPPER; \
@@ -278,56 +318,56 @@ done: \
 
 // func sweep512x1(s *sweepArgs)
 TEXT ·sweep512x1(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_1, MUL1_1, ZERO_1, LOAD2_1, LOAD1_1, SAVE2_1, SAVE1_1, NEXT_1, NOTHING)
+	SWEEP(MUL2_1, MUL1_1, ZERO_1, WHOLE_1, LOAD2_1, LOAD1_1, KEEP_1, SAVE2_1, SAVE1_1, NEXT_1, FETCH)
 
 // func sweep512x2(s *sweepArgs)
 TEXT ·sweep512x2(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_2, MUL1_2, ZERO_2, LOAD2_2, LOAD1_2, SAVE2_2, SAVE1_2, NEXT_2, NOTHING)
+	SWEEP(MUL2_2, MUL1_2, ZERO_2, WHOLE_2, LOAD2_2, LOAD1_2, KEEP_2, SAVE2_2, SAVE1_2, NEXT_2, FETCH)
 
 // func sweep512x3(s *sweepArgs)
 TEXT ·sweep512x3(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_3, MUL1_3, ZERO_3, LOAD2_3, LOAD1_3, SAVE2_3, SAVE1_3, NEXT_3, NOTHING)
+	SWEEP(MUL2_3, MUL1_3, ZERO_3, WHOLE_3, LOAD2_3, LOAD1_3, KEEP_3, SAVE2_3, SAVE1_3, NEXT_3, FETCH)
 
 // func sweep512x4(s *sweepArgs)
 TEXT ·sweep512x4(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_4, MUL1_4, ZERO_4, LOAD2_4, LOAD1_4, SAVE2_4, SAVE1_4, NEXT_4, NOTHING)
+	SWEEP(MUL2_4, MUL1_4, ZERO_4, WHOLE_4, LOAD2_4, LOAD1_4, KEEP_4, SAVE2_4, SAVE1_4, NEXT_4, FETCH)
 
 // func sweep512x5(s *sweepArgs)
 TEXT ·sweep512x5(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_5, MUL1_5, ZERO_5, LOAD2_5, LOAD1_5, SAVE2_5, SAVE1_5, NEXT_5, AHEAD)
+	SWEEP(MUL2_5, MUL1_5, ZERO_5, WHOLE_5, LOAD2_5, LOAD1_5, KEEP_5, SAVE2_5, SAVE1_5, NEXT_5, AHEAD)
 
 // func sweep512x6(s *sweepArgs)
 TEXT ·sweep512x6(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_6, MUL1_6, ZERO_6, LOAD2_6, LOAD1_6, SAVE2_6, SAVE1_6, NEXT_6, AHEAD)
+	SWEEP(MUL2_6, MUL1_6, ZERO_6, WHOLE_6, LOAD2_6, LOAD1_6, KEEP_6, SAVE2_6, SAVE1_6, NEXT_6, AHEAD)
 
 // func sweep512x7(s *sweepArgs)
 TEXT ·sweep512x7(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_7, MUL1_7, ZERO_7, LOAD2_7, LOAD1_7, SAVE2_7, SAVE1_7, NEXT_7, AHEAD)
+	SWEEP(MUL2_7, MUL1_7, ZERO_7, WHOLE_7, LOAD2_7, LOAD1_7, KEEP_7, SAVE2_7, SAVE1_7, NEXT_7, AHEAD)
 
 // func sweep512x8(s *sweepArgs)
 TEXT ·sweep512x8(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_8, MUL1_8, ZERO_8, LOAD2_8, LOAD1_8, SAVE2_8, SAVE1_8, NEXT_8, AHEAD)
+	SWEEP(MUL2_8, MUL1_8, ZERO_8, WHOLE_8, LOAD2_8, LOAD1_8, KEEP_8, SAVE2_8, SAVE1_8, NEXT_8, AHEAD)
 
 // func sweep512x9(s *sweepArgs)
 TEXT ·sweep512x9(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_9, MUL1_9, ZERO_9, LOAD2_9, LOAD1_9, SAVE2_9, SAVE1_9, NEXT_9, AHEAD)
+	SWEEP(MUL2_9, MUL1_9, ZERO_9, WHOLE_9, LOAD2_9, LOAD1_9, KEEP_9, SAVE2_9, SAVE1_9, NEXT_9, AHEAD)
 
 // func sweep512x10(s *sweepArgs)
 TEXT ·sweep512x10(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_10, MUL1_10, ZERO_10, LOAD2_10, LOAD1_10, SAVE2_10, SAVE1_10, NEXT_10, AHEAD)
+	SWEEP(MUL2_10, MUL1_10, ZERO_10, WHOLE_10, LOAD2_10, LOAD1_10, KEEP_10, SAVE2_10, SAVE1_10, NEXT_10, AHEAD)
 
 // func sweep512x11(s *sweepArgs)
 TEXT ·sweep512x11(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_11, MUL1_11, ZERO_11, LOAD2_11, LOAD1_11, SAVE2_11, SAVE1_11, NEXT_11, AHEAD)
+	SWEEP(MUL2_11, MUL1_11, ZERO_11, WHOLE_11, LOAD2_11, LOAD1_11, KEEP_11, SAVE2_11, SAVE1_11, NEXT_11, AHEAD)
 
 // func sweep512x12(s *sweepArgs)
 TEXT ·sweep512x12(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_12, MUL1_12, ZERO_12, LOAD2_12, LOAD1_12, SAVE2_12, SAVE1_12, NEXT_12, AHEAD)
+	SWEEP(MUL2_12, MUL1_12, ZERO_12, WHOLE_12, LOAD2_12, LOAD1_12, KEEP_12, SAVE2_12, SAVE1_12, NEXT_12, AHEAD)
 
 // func sweep512x13(s *sweepArgs)
 TEXT ·sweep512x13(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_13, MUL1_13, ZERO_13, LOAD2_13, LOAD1_13, SAVE2_13, SAVE1_13, NEXT_13, AHEAD)
+	SWEEP(MUL2_13, MUL1_13, ZERO_13, WHOLE_13, LOAD2_13, LOAD1_13, KEEP_13, SAVE2_13, SAVE1_13, NEXT_13, AHEAD)
 
 // func sweep512x14(s *sweepArgs)
 TEXT ·sweep512x14(SB), NOSPLIT, $0-8
-	SWEEP(MUL2_14, MUL1_14, ZERO_14, LOAD2_14, LOAD1_14, SAVE2_14, SAVE1_14, NEXT_14, AHEAD)
+	SWEEP(MUL2_14, MUL1_14, ZERO_14, WHOLE_14, LOAD2_14, LOAD1_14, KEEP_14, SAVE2_14, SAVE1_14, NEXT_14, AHEAD)

@@ -5,8 +5,8 @@ package product
 import "unsafe"
 
 // sweep adds the product of a tile and a block to rows×width elements of c, or
-// writes it where add is not set.
-func (p *Product) sweep(rows, depth, width int, a tile, b block, c []float32, stride int, add bool) {
+// writes it where add is not set. The next call will be for after.
+func (p *Product) sweep(rows, depth, width int, a tile, b block, c, after []float32, stride int, add bool) {
 	if p.Instructions == Portable {
 		sweepPlain(rows, depth, width, a, b, c, stride, add)
 		return
@@ -15,16 +15,16 @@ func (p *Product) sweep(rows, depth, width int, a tile, b block, c []float32, st
 	*s = sweepArgs{
 		a: &a.data[0], aRow: 4 * a.row, aDepth: 4 * a.depth,
 		b: &b.data[0], bDepth: 4 * b.depth, bPanel: 4 * b.panel,
-		c: &c[0], cRow: 4 * stride, depth: depth, cols: width,
+		c: &c[0], cRow: 4 * stride, depth: depth, cols: width, after: address(&after[0]),
 	}
 	switch {
 	case b.ahead != nil:
 		s.ahead, s.aheadStep, s.aheadPanel = address(&b.ahead[0]), 4*b.aheadStep, 4*b.aheadPanel
 	case !b.packed:
-		s.ahead, s.aheadStep, s.aheadPanel = s.next(), s.bDepth, s.bPanel
+		s.ahead, s.aheadStep, s.aheadPanel = address(s.b)+uintptr(s.bPanel), s.bDepth, s.bPanel
 	}
 	if add {
-		s.d, s.dRow = s.c, s.cRow
+		s.add = 1
 	}
 	if p.Instructions == AVX512 {
 		s.run512(rows)
@@ -203,9 +203,6 @@ func spread16(dst *float32, dstPanel int, src *float32, panels, ahead int)
 
 //go:noescape
 func spread32(dst *float32, dstPanel int, src *float32, panels, ahead int)
-
-// next returns where the second panel of B is, if there is one.
-func (s *sweepArgs) next() uintptr { return address(s.b) + uintptr(s.bPanel) }
 
 // address returns where x is, for what may lie outside of all memory.
 func address(x *float32) uintptr { return uintptr(unsafe.Pointer(x)) }

@@ -4,7 +4,7 @@ package product
 
 // The plain forms of what sweep_amd64.go has in assembly.
 
-func (p *Product) sweep(rows, depth, width int, a tile, b block, c []float32, stride int, add bool) {
+func (p *Product) sweep(rows, depth, width int, a tile, b block, c, _ []float32, stride int, add bool) {
 	sweepPlain(rows, depth, width, a, b, c, stride, add)
 }
 

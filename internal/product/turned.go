@@ -34,7 +34,7 @@ func (p *Product) turned(m, n, k int, a, b Matrix, c []float32, stride int, accu
 			if j0+rows < n {
 				block.ahead = b.From(j0+rows, k0).Data
 			}
-			p.sweep(rows, depth, m, direct(b.From(j0, k0)), block, p.c, m, add)
+			p.sweep(rows, depth, m, direct(b.From(j0, k0)), block, p.c, p.c, m, add)
 			p.flip(c[j0:], stride, p.c, m, rows, m)
 			j0 += rows
 		}

@@ -9,58 +9,6 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// gelu and its derivative in float64, σ(2u) being 1/(1+e^-2u).
-func gelu(x float64) (y, slope float64) {
-	c := 2 * math.Sqrt(2/math.Pi)
-	z := c * (x + 0.044715*x*x*x)
-	sigma := 1 / (1 + math.Exp(-z))
-	slope = sigma
-	if away := 1 / (1 + math.Exp(z)); away > 0 && sigma > 0 {
-		slope += x * sigma * away * c * (1 + 3*0.044715*x*x)
-	}
-	return x * sigma, slope
-}
-
-func TestGELUOverItsWholeRange(t *testing.T) {
-	each(t, func(t *testing.T, s vector.Set) {
-		var y, dx, dy []float32
-		for x := range everywhere {
-			for len(dy) < len(x) {
-				y, dx, dy = append(y, 0), append(dx, 0), append(dy, 3)
-			}
-			s.GELU(y[:len(x)], x)
-			s.GELUGrad(dx[:len(x)], dy, x)
-			for i, v := range x {
-				if v != v || v == inf || v == -inf {
-					if y[i] == y[i] || v != v && dx[i] == dx[i] {
-						require.Failf(t, "a number", "gelu(%v) is %v, its slope %v", v, y[i], dx[i])
-					}
-					continue
-				}
-				want, slope := gelu(float64(v))
-				within(t, want, 0x1p-21*math.Abs(float64(v))+0x1p-149, y[i], "gelu(%v)", v)
-				within(t, 3*slope, 3*0x1p-20, dx[i], "3·gelu'(%v)", v)
-			}
-		}
-	})
-}
-
-// Most floats are tiny or huge: these are where the function bends.
-func TestGELUWhereItBends(t *testing.T) {
-	r := random(t)
-	x := draws(r, 1<<16, 3)
-	each(t, func(t *testing.T, s vector.Set) {
-		y, dx, dy := make([]float32, len(x)), make([]float32, len(x)), draws(r, len(x), 1)
-		s.GELU(y, x)
-		s.GELUGrad(dx, dy, x)
-		for i, v := range x {
-			want, slope := gelu(float64(v))
-			within(t, want, 0x1p-21*math.Abs(float64(v)), y[i], "gelu(%v)", v)
-			within(t, float64(dy[i])*slope, 0x1p-20*math.Abs(float64(dy[i])), dx[i], "%v·gelu'(%v)", dy[i], v)
-		}
-	})
-}
-
 // Additions and products are those of float32, for all pairs of extremes.
 func TestArithmeticOfExtremes(t *testing.T) {
 	extremes := []float32{0, float32(math.Copysign(0, -1)), 1, -1, inf, -inf, nan, math.SmallestNonzeroFloat32, -math.MaxFloat32, math.MaxFloat32, 0x1p-126, 1 + 0x1p-23}

@@ -152,7 +152,7 @@ func (l *lab) check(what string, op kernels.Quantize, q kernels.Quantized, x []f
 			if m.Scaling == kernels.NV16 {
 				scale = tensor
 			}
-			if scale == scale && !slices.Contains(multiplied, scale) {
+			if none := known[place].none; !none && !slices.Contains(multiplied, scale) {
 				multiplied = append(multiplied, scale)
 			}
 		}
@@ -160,8 +160,12 @@ func (l *lab) check(what string, op kernels.Quantize, q kernels.Quantized, x []f
 	return multiplied
 }
 
-// scales are what the elements of a block are multiplied with, and what is stored.
-type scales struct{ scale, divisor float32 }
+// scales are what the elements of a block are multiplied with, and what is stored; none
+// says that it is no scale because the block is zero or not finite.
+type scales struct {
+	scale, divisor float32
+	none           bool
+}
 
 // expected returns the scales of the block of an element.
 func (m *matrixBytes) expected(op kernels.Quantize, x []float32, r, c int, tensor float32) scales {
@@ -181,11 +185,13 @@ func (m *matrixBytes) expected(op kernels.Quantize, x []float32, r, c int, tenso
 	most := float32(tables[m.Format][len(tables[m.Format])-1])
 	switch m.Scaling {
 	case kernels.Rows128, kernels.Tiles128:
-		scale := scaleFor(amaxOf(x, block), most, op.Epsilon, op.AnyScale)
-		return scales{scale, 1 / scale}
+		amax := amaxOf(x, block)
+		scale := scaleFor(amax, most, op.Epsilon, op.AnyScale)
+		return scales{scale, 1 / scale, !(max(amax, op.Epsilon) > 0 && amax <= math.MaxFloat32)}
 	case kernels.MX32:
-		divisor := mxDivisor(amaxOf(x, block), most, op.Down)
-		return scales{float32(1 / float64(divisor)), divisor}
+		amax := amaxOf(x, block)
+		divisor := mxDivisor(amax, most, op.Down)
+		return scales{float32(1 / float64(divisor)), divisor, !(amax > 0 && amax <= math.MaxFloat32)}
 	case kernels.NV16:
 		amax := float32(0)
 		for i := range block {
@@ -195,9 +201,9 @@ func (m *matrixBytes) expected(op kernels.Quantize, x []float32, r, c int, tenso
 		}
 		code := encoded(kernels.E4M3, amax*float32(tensor*float32(1.0/6)))
 		divisor := float32(decoded(kernels.E4M3, code))
-		return scales{min(1/float32(divisor*float32(1/tensor)), math.MaxFloat32), divisor}
+		return scales{min(1/float32(divisor*float32(1/tensor)), math.MaxFloat32), divisor, false}
 	}
-	return scales{tensor, 1 / tensor}
+	return scales{tensor, 1 / tensor, false}
 }
 
 // mxDivisor returns the power of two of a block of MX32.

@@ -11,6 +11,9 @@
 // which follow live and peak, belong to schema 1 as well; they are absent until
 // memory is planned, and absent is not 0.
 //
+// Where memory is planned, lines of [Log.PeakOwner] say beforehand who has what at the
+// peak of a step.
+//
 // [Read] reads such lines, the lines of a [Dump], and the minimal form that any
 // other trainer can write: an object with step, rank, microbatch, allocated,
 // reserved and peak, and whatever else that trainer wants to say.

@@ -60,6 +60,29 @@ func (l *Log) Sample(s *memory.Sample) {
 		Send()
 }
 
+// PeakOwner writes one line. Whoever has planned the memory of steps writes one for each
+// owner at the peak, before the first of them: a run that keeps to its plan has the same
+// owners then, in every step.
+func (l *Log) PeakOwner(o *memory.PeakOwner) {
+	l.json.Log().Int("schema", schema).Object("peak_owner", (*peakOwner)(o)).Send()
+}
+
+// peakOwner writes an owner at the planned peak.
+type peakOwner memory.PeakOwner
+
+// MarshalZerologObject implements zerolog.LogObjectMarshaler.
+func (o *peakOwner) MarshalZerologObject(e *zerolog.Event) {
+	e.Int64("step", o.Step).
+		Int("rank", o.Rank).
+		Str("name", o.Name).
+		Str("class", o.Class.String()).
+		Int64("bytes", o.Bytes).
+		Int("buffers", o.Buffers)
+	if o.First >= 0 {
+		e.Int("first", o.First).Int("last", o.Last)
+	}
+}
+
 // Err returns the first error of the writer. After it nothing more is written,
 // so that the log ends with at most one broken line.
 func (l *Log) Err() error { return l.sink.err }

@@ -302,10 +302,43 @@ func TestDump(t *testing.T) {
 	require.NoError(t, memlog.Dump(io.Discard, nil, nil))
 }
 
+// Who has what at the planned peak is a line each, and reads as it was written.
+func TestPeakOwner(t *testing.T) {
+	owners := []memory.PeakOwner{
+		{Step: 7, Rank: 2, Name: `saved of "F"`, Class: memory.Saved, Bytes: 4096, Buffers: 4, First: 0, Last: 3},
+		{Step: 7, Rank: 2, Class: memory.Unsharded, Bytes: 8, Buffers: 1, First: -1, Last: -1},
+	}
+	var out bytes.Buffer
+	log := memlog.New(&out)
+	for i := range owners {
+		log.PeakOwner(&owners[i])
+	}
+	require.NoError(t, log.Err())
+	require.Equal(t, `{"schema":1,"peak_owner":{"step":7,"rank":2,"name":"saved of \"F\"","class":"saved","bytes":4096,"buffers":4,"first":0,"last":3}}
+{"schema":1,"peak_owner":{"step":7,"rank":2,"name":"","class":"unsharded","bytes":8,"buffers":1}}
+`, out.String())
+	records, faults := read(out.String())
+	require.Empty(t, faults)
+	require.Equal(t, []memlog.Record{{Schema: 1, PeakOwner: &owners[0]}, {Schema: 1, PeakOwner: &owners[1]}}, records)
+	require.False(t, records[0].Sampled())
+
+	_, faults = read(`{"schema":1,"peak_owner":{"step":7,"rank":2,"name":"x","class":"saved","bytes":1,"buffers":1,"first":3}}
+{"schema":1,"peak_owner":{"step":7,"rank":-2,"name":"x","class":"saved","bytes":1,"buffers":1}}
+{"schema":1,"peak_owner":7}
+`)
+	require.Equal(t, []string{
+		"memlog: not a line of a memory log: 1:26: expected an owner at the peak with all its fields, found none of these: last",
+		"memlog: not a line of a memory log: 2:43: expected rank, an integer from 0 to 9223372036854775807, found -2",
+		"memlog: not a line of a memory log: 3:26: expected an object, found 7",
+	}, faults)
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(fullLine))
 	f.Add([]byte(`{"step":1,"rank":0,"microbatch":7,"allocated":100,"reserved":300,"peak":200}` + "\n\n{}"))
 	f.Add([]byte(`{"schema":1,"owner":{"name":"x","class":"loss","bytes":1,"plain":1,"held":0,"serial":0}}`))
+	f.Add([]byte(`{"schema":1,"peak_owner":{"step":1,"rank":0,"name":"x","class":"loss","bytes":1,"buffers":1,"first":0,"last":9}}`))
+	f.Add([]byte(`{"schema":1,"fp8":{"step":7,"role":"input","tensors":8,"frozen":1,"non_finite":2,"saturated":3,"underflowed":4,"least_scale":0.5,"greatest_scale":"+Inf"}}`))
 	f.Add([]byte(strings.Replace(fullLine, `"live":6,"peak":7`, `"live":6,"live_planned":1,"peak":7,"peak_planned":2`, 1)))
 	f.Add([]byte(`{"weight":"NaN","schema":1,"a":{"b":[1,2,"\u0000"]},`))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -317,10 +350,20 @@ func FuzzRead(f *testing.F) {
 			}
 			// What was read can be written, and reads as the same again.
 			var again bytes.Buffer
-			want := memlog.Record{Schema: 1, Sample: r.Sample, Owner: r.Owner}
-			if r.Owner != nil {
+			want := memlog.Record{Schema: 1, Sample: r.Sample, Owner: r.Owner, PeakOwner: r.PeakOwner, FP8: r.FP8}
+			switch {
+			case r.Owner != nil:
 				require.NoError(t, memlog.Dump(&again, nil, slices.Values([]memory.Info{*r.Owner})))
-			} else {
+			case r.PeakOwner != nil:
+				memlog.New(&again).PeakOwner(r.PeakOwner)
+			case r.FP8 != nil:
+				for _, scale := range []*float64{&r.FP8.LeastScale, &r.FP8.GreatestScale} {
+					if math.IsNaN(*scale) {
+						*scale = 0
+					}
+				}
+				memlog.New(&again).FP8(r.FP8)
+			default:
 				if math.IsNaN(r.Weight) {
 					r.Weight = 0
 				}

@@ -33,6 +33,10 @@ func parse(text []byte) (Record, error) {
 		return parseMinimal(all)
 	case has(all, "owner"):
 		return parseOwner(all)
+	case has(all, "peak_owner"):
+		return parsePeakOwner(all)
+	case has(all, "fp8"):
+		return parseFP8(all)
 	}
 	return parseSample(all)
 }
@@ -76,18 +80,46 @@ func parseSample(all []member) (r Record, err error) {
 	return r, err
 }
 
-// parseOwner reads a line that Dump writes for a live buffer.
-func parseOwner(all []member) (r Record, err error) {
+// inside returns the members of the object under a key, and its column.
+func inside(all []member, key string, r *Record) (inner []member, column int, err error) {
 	var o member
-	if err := fill(1, all, "schema 1", []field{{key: "schema", to: &r.Schema}, {key: "owner", to: &o}}); err != nil {
+	if err := fill(1, all, "schema 1", []field{{key: "schema", to: &r.Schema}, {key: key, to: &o}}); err != nil {
+		return nil, 0, err
+	}
+	inner, err = members(o.raw, o.column)
+	return inner, o.column, err
+}
+
+// parsePeakOwner reads a line of Log.PeakOwner.
+func parsePeakOwner(all []member) (r Record, err error) {
+	inner, column, err := inside(all, "peak_owner", &r)
+	if err != nil {
 		return r, err
 	}
-	inner, err := members(o.raw, o.column)
+	o := &memory.PeakOwner{First: -1, Last: -1}
+	r.PeakOwner = o
+	known := has(inner, "first") || has(inner, "last")
+	err = fill(column, inner, "an owner at the peak", []field{
+		{key: "step", to: &o.Step},
+		{key: "rank", to: &o.Rank},
+		{key: "name", to: &o.Name},
+		{key: "class", to: &o.Class},
+		{key: "bytes", to: &o.Bytes},
+		{key: "buffers", to: &o.Buffers},
+		{key: "first", to: &o.First, optional: !known},
+		{key: "last", to: &o.Last, optional: !known},
+	})
+	return r, err
+}
+
+// parseOwner reads a line that Dump writes for a live buffer.
+func parseOwner(all []member) (r Record, err error) {
+	inner, column, err := inside(all, "owner", &r)
 	if err != nil {
 		return r, err
 	}
 	r.Owner = new(memory.Info)
-	err = fill(o.column, inner, "an owner", []field{
+	err = fill(column, inner, "an owner", []field{
 		{key: "name", to: &r.Owner.Name, optional: true},
 		{key: "class", to: &r.Owner.Class},
 		{key: "bytes", to: &r.Owner.Bytes},

@@ -33,7 +33,16 @@ type Record struct {
 	// Owner is the live buffer of which a line of a Dump tells; Sample is empty
 	// then. It is nil in all other lines.
 	Owner *memory.Info
+	// PeakOwner is what a line of Log.PeakOwner tells; Sample is empty then. It is nil in
+	// all other lines.
+	PeakOwner *memory.PeakOwner
+	// FP8 is what a line of Log.FP8 tells; Sample is empty then. It is nil in all other
+	// lines.
+	FP8 *FP8
 }
+
+// Sampled reports whether the record is of a microbatch, and not of an owner or a step.
+func (r *Record) Sampled() bool { return r.Owner == nil && r.PeakOwner == nil && r.FP8 == nil }
 
 // Read returns the records of a memory log, in order. Blank lines are skipped. A
 // line that cannot be read gives an error that wraps ErrFormat, and an empty

@@ -9,7 +9,7 @@ import (
 )
 
 // maxOwned is how many buffers one call of a stage owns at once at most.
-const maxOwned = 10
+const maxOwned = 12
 
 // errOwned says that a stage of this package is wrong.
 var errOwned = errors.New("transformer: a call of a stage has lost count of its buffers")
@@ -64,10 +64,15 @@ func (c *call) disown(b kernels.Buffer) {
 
 // alloc returns a buffer of n elements of float32 that the call owns.
 func (c *call) alloc(class memory.Class, n int) kernels.Buffer {
+	return c.allocOf(class, kernels.Float32, n)
+}
+
+// allocOf is alloc for elements of any type.
+func (c *call) allocOf(class memory.Class, t kernels.DType, n int) kernels.Buffer {
 	if c.err != nil {
 		return kernels.Buffer{}
 	}
-	b, err := c.dev.Alloc(class, kernels.Float32, n)
+	b, err := c.dev.Alloc(class, t, n)
 	if err != nil {
 		c.err = err
 		return kernels.Buffer{}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
 )
 
@@ -32,6 +33,13 @@ type Config struct {
 	// Recompute makes every block keep nothing but its input, and run its forward
 	// again in its backward. No number changes.
 	Recompute bool
+	// FP8 is the recipe by which the linear layers of the blocks compute; nil is float32.
+	// Weights, their gradients and everything between the layers stay float32, and so do
+	// embedding and head. Width must be a whole number of the recipe's blocks.
+	FP8 fp8.Recipe
+	// FP8Attention keeps queries, keys, values and the output of attention in FP8 as well;
+	// attention then sees what is kept.
+	FP8Attention bool
 	// Untied gives the head a table of its own. Otherwise it uses the embedding's.
 	Untied bool
 	// Seed draws the initial weights.
@@ -73,6 +81,15 @@ func (c Config) Validate() error {
 	}
 	if !(c.Dropout >= 0 && c.Dropout < 1) {
 		fault("Dropout is %v, want at least 0 and below 1", c.Dropout)
+	}
+	if c.FP8 != nil {
+		if err := c.FP8.Validate(); err != nil {
+			fault("FP8: %w", err)
+		} else if err := fp8.Divides(c.FP8, "block0.attention.qkv.input", c.Width); err != nil {
+			fault("Width %d: %w", c.Width, err)
+		}
+	} else if c.FP8Attention {
+		fault("FP8Attention without a recipe in FP8")
 	}
 	if len(faults) == 0 && c.elements() > maxElements {
 		fault("the model has %.3g parameters, too many to count in bytes", c.elements())

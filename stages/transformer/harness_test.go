@@ -169,6 +169,7 @@ type outcome struct {
 	losses    []uint64
 	gradients map[string][]uint32
 	weights   map[string][]uint32
+	scales    []byte // and histories, of a model in FP8
 }
 
 // train runs steps of all sequences and an update each.
@@ -184,8 +185,13 @@ func train(t *testing.T, cfg transformer.Config, stageCount, steps int, plan sch
 		value, ok := result.Loss(transformer.LossName)
 		require.True(t, ok)
 		o.losses = append(o.losses, math.Float64bits(value), math.Float64bits(result.GradNorm))
+		_, err = m.RollScales(context.Background(), nil)
+		require.NoError(t, err)
 		require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.01, WeightDecay: 0.1}, result, 0.5))
 	}
+	var err error
+	o.scales, err = m.MarshalScales()
+	require.NoError(t, err)
 	for _, p := range m.Parameters() {
 		o.gradients[p.Name] = bits(read(t, dev, p.Grad))
 		o.weights[p.Name] = bits(read(t, dev, p.Weight))

@@ -21,7 +21,8 @@ type Model struct {
 
 	stages     []stages.Stage[kernels.Buffer]
 	parameters []*Parameter
-	buffers    []owned // all that the model owns
+	buffers    []owned  // all that the model owns
+	scaling    *scaling // nil in float32
 }
 
 // New makes a model on a device and splits it over stageCount stages. The parts of
@@ -63,11 +64,15 @@ func NewOn(cfg Config, devices ...[]kernels.Compute) (*Model, error) {
 			part += n
 		}
 	}
+	var scaling *scaling
+	if b.err == nil && cfg.FP8 != nil {
+		scaling, b.err = b.scaling()
+	}
 	if b.err != nil {
 		_ = release(b.buffers) // The first error is the one to tell.
 		return nil, b.err
 	}
-	return &Model{stages: all, parameters: b.parameters, buffers: b.buffers}, nil
+	return &Model{stages: all, parameters: b.parameters, buffers: b.buffers, scaling: scaling}, nil
 }
 
 // validate reports every fault of the devices.
@@ -139,9 +144,13 @@ func (b *builder) part(i int) stages.Stage[kernels.Buffer] {
 	case b.cfg.Layers + 1:
 		return b.head()
 	}
-	block := b.block(i - 1)
+	full := b.block(i - 1)
+	var block stages.Stage[kernels.Buffer] = full
+	if b.cfg.FP8 != nil && b.err == nil {
+		block = b.inFP8(full)
+	}
 	if b.cfg.Recompute {
-		return stages.Recompute(stages.Stage[kernels.Buffer](block))
+		return stages.Recompute(block)
 	}
 	return block
 }
@@ -157,8 +166,8 @@ func (m *Model) Parameters() []*Parameter { return slices.Clone(m.parameters) }
 // Close releases every buffer of the model. The stages must not be called again.
 // A second Close does nothing.
 func (m *Model) Close() error {
-	err := release(m.buffers)
-	m.buffers, m.parameters, m.stages = nil, nil, nil
+	err := errors.Join(m.scaling.close(), release(m.buffers))
+	m.buffers, m.parameters, m.stages, m.scaling = nil, nil, nil, nil
 	if err != nil {
 		return fmt.Errorf("transformer: closing the model: %w", err)
 	}

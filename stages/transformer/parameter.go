@@ -6,6 +6,7 @@ import (
 	"math"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 )
@@ -67,6 +68,10 @@ type builder struct {
 	parameters []*Parameter
 	byName     map[string]*Parameter
 	buffers    []owned
+	slots      []fp8.Slot     // what is quantized anywhere
+	bySlot     map[string]int // by name: the number of the slot
+	byDevice   []*scales
+	measuring  []*lines // of every block in FP8
 	err        error
 }
 
@@ -82,6 +87,7 @@ func newBuilder(cfg Config) *builder {
 		residual: float32(standardDeviation / math.Sqrt(2*float64(cfg.Layers))),
 		ones:     make([]float32, cfg.Width),
 		byName:   map[string]*Parameter{},
+		bySlot:   map[string]int{},
 	}
 	for i := range b.ones {
 		b.ones[i] = 1

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -28,23 +30,29 @@ type pair struct {
 	batch []sequence
 }
 
-func newPair(t *testing.T, batch []sequence) *pair {
+// delayed is a small model in FP8, with scales of its own and a slab for them.
+var delayed = transformer.Config{
+	Vocabulary: 11, Width: 16, Layers: 2, Heads: 2, Context: 10, Seed: 5,
+	FP8: fp8.DelayedScaling{Format: fp8.Hybrid},
+}
+
+func newPair(t *testing.T, cfg transformer.Config, batch []sequence) *pair {
 	t.Helper()
 	p := &pair{hosts: []*kernels.Host{newHost(t), newHost(t)}, batch: batch}
 	a, b := kernels.Compute(p.hosts[0]), kernels.Compute(p.hosts[1])
-	p.model = newModelOn(t, tiny, []kernels.Compute{a, a, b, b})
-	cfg := runner.GroupConfig[kernels.Buffer]{Copy: func(from, to int, buffer kernels.Buffer) (kernels.Buffer, error) {
+	p.model = newModelOn(t, cfg, []kernels.Compute{a, a, b, b})
+	group := runner.GroupConfig[kernels.Buffer]{Copy: func(from, to int, buffer kernels.Buffer) (kernels.Buffer, error) {
 		return kernels.Transfer(p.hosts[to], p.hosts[from], buffer)
 	}}
 	for _, dev := range p.hosts {
-		cfg.Ranks = append(cfg.Ranks, runner.Config[kernels.Buffer]{
+		group.Ranks = append(group.Ranks, runner.Config[kernels.Buffer]{
 			Stages: p.model.Stages(), Space: dev, Gradients: dev, Parts: transformer.Parts, Seed: runnerSeed,
 			Placement: schedule.Placement{Rank: []int{0, 0, 1, 1}, Ranks: 2}, Plan: schedule.DepthFirst,
 			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		})
 	}
 	var err error
-	p.group, err = runner.NewGroup(cfg)
+	p.group, err = runner.NewGroup(group)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.group.Close()) })
 	return p
@@ -57,6 +65,8 @@ func (p *pair) step(t *testing.T) (*runner.Result, error) {
 		&source{p.hosts[0], p.batch}, &source{p.hosts[1], p.batch},
 	})
 	if err == nil {
+		_, err := p.model.RollScales(context.Background(), nil)
+		require.NoError(t, err)
 		require.NoError(t, p.model.Update(transformer.AdamW{LearningRate: 0.01}, result, 1))
 	}
 	return result, err
@@ -72,49 +82,61 @@ func (p *pair) state(t *testing.T) (list [][]uint32) {
 			}
 		}
 	}
+	scales, err := p.model.MarshalScales()
+	require.NoError(t, err)
+	for _, b := range scales {
+		list = append(list, []uint32{uint32(b)})
+	}
 	return list
 }
 
 // A model that is released between steps, all of it or what is dead alone, trains to the
 // same bits, at the same addresses, and has nothing in between.
 func TestReleaseAndRestore(t *testing.T) {
-	batch := sequences(random(t), tiny, 6)
-	kept := newPair(t, batch)
-	for range 3 {
-		_, err := kept.step(t)
-		require.NoError(t, err)
-	}
-	for name, scopes := range map[string][]memory.Scope{"what is dead": nil, "all": all, "all but the weights": {memory.StepScope, memory.Gradients, memory.Optimizer, memory.Metadata}} {
-		t.Run(name, func(t *testing.T) {
-			p := newPair(t, batch)
-			before := addresses(t, p)
-			for range 3 {
-				_, err := p.step(t)
-				require.NoError(t, err)
-				var file bytes.Buffer
-				require.NoError(t, p.model.Release(&file, scopes...))
-				gone := scopes
-				if gone == nil {
-					gone = []memory.Scope{memory.StepScope, memory.Gradients}
-					require.Zero(t, file.Len(), "dead bytes are not written")
+	for _, cfg := range []transformer.Config{tiny, delayed} {
+		batch := sequences(random(t), cfg, 6)
+		kept := newPair(t, cfg, batch)
+		for range 3 {
+			_, err := kept.step(t)
+			require.NoError(t, err)
+		}
+		for name, scopes := range map[string][]memory.Scope{"what is dead": nil, "all": all, "all but the weights": {memory.StepScope, memory.Gradients, memory.Optimizer, memory.Metadata}} {
+			t.Run(fmt.Sprintf("%s, FP8 %v", name, cfg.FP8 != nil), func(t *testing.T) {
+				p := newPair(t, cfg, batch)
+				before := addresses(t, p)
+				for range 3 {
+					_, err := p.step(t)
+					require.NoError(t, err)
+					p.refit(t, scopes)
 				}
-				for _, host := range p.hosts {
-					for _, scope := range gone {
-						stats := host.Scope(scope)
-						require.Zero(t, stats.Live, "%v", scope)
-						require.Zero(t, stats.Reserved, "%v", scope)
-						require.LessOrEqual(t, stats.Pages, int64(0), "%v", scope)
-					}
-				}
-				_, err = p.step(t)
-				require.ErrorIs(t, err, memory.ErrReleased)
-				require.NoError(t, p.model.Restore(&file))
-				require.Zero(t, file.Len(), "all that was written is read")
-			}
-			require.Equal(t, kept.state(t), p.state(t))
-			require.Equal(t, before, addresses(t, p))
-		})
+				require.Equal(t, kept.state(t), p.state(t))
+				require.Equal(t, before, addresses(t, p))
+			})
+		}
 	}
+}
+
+// refit releases scopes, looks that nothing of them is left, and restores them.
+func (p *pair) refit(t *testing.T, scopes []memory.Scope) {
+	t.Helper()
+	var file bytes.Buffer
+	require.NoError(t, p.model.Release(&file, scopes...))
+	if scopes == nil {
+		scopes = []memory.Scope{memory.StepScope, memory.Gradients}
+		require.Zero(t, file.Len(), "dead bytes are not written")
+	}
+	for _, host := range p.hosts {
+		for _, scope := range scopes {
+			stats := host.Scope(scope)
+			require.Zero(t, stats.Live, "%v", scope)
+			require.Zero(t, stats.Reserved, "%v", scope)
+			require.LessOrEqual(t, stats.Pages, int64(0), "%v", scope)
+		}
+	}
+	_, err := p.step(t)
+	require.ErrorIs(t, err, memory.ErrReleased)
+	require.NoError(t, p.model.Restore(&file))
+	require.Zero(t, file.Len(), "all that was written is read")
 }
 
 // addresses are where the weights lie.
@@ -133,7 +155,7 @@ func addresses(t *testing.T, p *pair) (list []*byte) {
 // The stream has every weight once, in the order of the parameters, and ends where the
 // loop does.
 func TestWeightsOneAtATime(t *testing.T) {
-	p := newPair(t, sequences(random(t), tiny, 2))
+	p := newPair(t, tiny, sequences(random(t), tiny, 2))
 	live := p.hosts[0].Live() + p.hosts[1].Live()
 	var names []string
 	for w := range p.model.Weights() {
@@ -153,7 +175,7 @@ func TestWeightsOneAtATime(t *testing.T) {
 // The quantized stream has the same names; a matrix of a block is what Quantize makes of
 // it, transposed, and it ends when the loop goes on, also where the loop is left.
 func TestQuantizedWeightsOneAtATime(t *testing.T) {
-	p := newPair(t, sequences(random(t), tiny, 2))
+	p := newPair(t, tiny, sequences(random(t), tiny, 2))
 	live := func() int64 { return p.hosts[0].Live() + p.hosts[1].Live() }
 	before := live()
 	for _, encoding := range []kernels.Encoding{{Format: kernels.E4M3, Scaling: kernels.Tiles128}, {Format: kernels.E4M3, Scaling: kernels.MX32}, {Format: kernels.E2M1, Scaling: kernels.NV16}} {
@@ -204,7 +226,7 @@ func TestQuantizedWeightsOneAtATime(t *testing.T) {
 // A writer that fails leaves the first device as it was; the model goes on after Restore.
 func TestReleaseFails(t *testing.T) {
 	batch := sequences(random(t), tiny, 2)
-	p, kept := newPair(t, batch), newPair(t, batch)
+	p, kept := newPair(t, tiny, batch), newPair(t, tiny, batch)
 	_, err := p.step(t)
 	require.NoError(t, err)
 	_, err = kept.step(t)

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
@@ -61,6 +62,9 @@ func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error 
 	}
 	if !(maxNorm >= 0) {
 		return fmt.Errorf("transformer: a largest gradient norm of %v, want at least 0", maxNorm)
+	}
+	if err := m.scaling.unrolled(); err != nil && result.Outcome == loss.Stepped {
+		return err
 	}
 	factor, err := result.Factor()
 	if err != nil {

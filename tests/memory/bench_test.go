@@ -3,7 +3,9 @@ package memory_test
 import (
 	"context"
 	"io"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,53 +19,96 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// BenchmarkMicrobatch measures a microbatch of the model of examples/train, and one of as
-// many stages that compute nothing, which is what the runner, the books and the log
-// cost: as memory comes, planned, and planned with the memory log.
-func BenchmarkMicrobatch(b *testing.B) {
-	example := setup{
+// models are what is measured: the model of examples/train, and as many stages that compute
+// nothing, which is what the runner, the books and the log cost.
+var models = []struct {
+	name string
+	make func(b *testing.B, null bool) (runner.Config[T], runner.Source[T])
+}{{"example", trained}, {"empty", empty}}
+
+// trained is the model of the example, on microbatches of its full length.
+func trained(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
+	r := newRig(b, setup{
 		schedule: "depth-first", ranks: 1, stages: 4,
 		model: transformer.Config{Vocabulary: 256, Width: 48, Layers: 2, Heads: 4, Context: 32, Seed: 1, Untied: true},
+	}, null)
+	return r.cfg.Ranks[0], r.sources(fixed(32))[0]
+}
+
+// microbatches is how many a measured step has.
+const microbatches = 64
+
+// stepper returns what runs a step of a model: with memory as it comes ("dynamic"),
+// planned, or planned and logged.
+func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runner.Source[T]), way string) (step func()) {
+	cfg, from := model(b, false)
+	if way != "dynamic" {
+		dry, source := model(b, true)
+		templates, err := runner.Record(b.Context(), runner.GroupConfig[T]{Ranks: []runner.Config[T]{dry}},
+			runner.Shape[T]{Name: "all", Sources: []runner.Source[T]{source}})
+		require.NoError(b, err)
+		cfg.Templates = templates
 	}
-	trained := func(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
-		r := newRig(b, example, null)
-		return r.cfg.Ranks[0], r.sources(fixed(32))[0]
+	if way == "logged" {
+		log := memlog.New(io.Discard)
+		cfg.Hooks.Microbatch = log.Sample
 	}
-	for _, model := range []struct {
-		name string
-		make func(b *testing.B, null bool) (runner.Config[T], runner.Source[T])
-	}{{"example", trained}, {"empty", empty}} {
+	r, err := runner.New(cfg)
+	require.NoError(b, err)
+	return func() {
+		result, err := r.Step(b.Context(), microbatches, from)
+		if err != nil || result.Planned != (way != "dynamic") {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkMicrobatch measures a microbatch: as memory comes, planned, and planned with the
+// memory log.
+func BenchmarkMicrobatch(b *testing.B) {
+	for _, model := range models {
 		for _, way := range []string{"dynamic", "planned", "logged"} {
 			b.Run(model.name+"/"+way, func(b *testing.B) {
-				cfg, from := model.make(b, false)
-				if way != "dynamic" {
-					dry, source := model.make(b, true)
-					templates, err := runner.Record(b.Context(), runner.GroupConfig[T]{Ranks: []runner.Config[T]{dry}},
-						runner.Shape[T]{Name: "all", Sources: []runner.Source[T]{source}})
-					require.NoError(b, err)
-					cfg.Templates = templates
-				}
-				if way == "logged" {
-					log := memlog.New(io.Discard)
-					cfg.Hooks.Microbatch = log.Sample
-				}
-				r, err := runner.New(cfg)
-				require.NoError(b, err)
-				const m = 64
-				step := func() {
-					result, err := r.Step(b.Context(), m, from)
-					if err != nil || result.Planned != (way != "dynamic") {
-						b.Fatal(err)
-					}
-				}
+				step := stepper(b, model.make, way)
 				step()
 				b.ReportAllocs()
 				for b.Loop() {
 					step()
 				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*m), "ns/microbatch")
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*microbatches), "ns/microbatch")
 			})
 		}
+	}
+}
+
+// BenchmarkPairs measures the same in turns, so that whatever else the machine does meets
+// all alike: the median of a microbatch's time, and the median and the quartiles of what
+// planning and the log add to it. Run it with -benchtime 2001x.
+func BenchmarkPairs(b *testing.B) {
+	for _, model := range models {
+		b.Run(model.name, func(b *testing.B) {
+			var steps []func()
+			for _, way := range []string{"dynamic", "planned", "logged"} {
+				steps = append(steps, stepper(b, model.make, way))
+				steps[len(steps)-1]()
+			}
+			var all, planning, logging []float64
+			for b.Loop() {
+				var took [3]float64
+				for i, step := range steps {
+					start := time.Now()
+					step()
+					took[i] = float64(time.Since(start).Nanoseconds()) / microbatches
+				}
+				all, planning, logging = append(all, took[1]), append(planning, took[1]-took[0]), append(logging, took[2]-took[1])
+			}
+			for name, list := range map[string][]float64{"all": all, "planning": planning, "log": logging} {
+				slices.Sort(list)
+				for at, quarter := range []string{"q1", "median", "q3"} {
+					b.ReportMetric(list[(at+1)*(len(list)-1)/4], name+"-"+quarter+"-ns")
+				}
+			}
+		})
 	}
 }
 

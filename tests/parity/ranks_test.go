@@ -166,6 +166,7 @@ func (r *ranked) train(batches [][]reference.Sequence) []numbers {
 		v := result.Losses[0]
 		n := numbers{sum: math.Float64bits(v.Sum), weight: math.Float64bits(v.Weight), norm: math.Float64bits(result.GradNorm)}
 		r.tensors(&n, " gradient", func(c transformer.Copy) kernels.Buffer { return c.Grad })
+		n.roll(r.t, r.model)
 		require.NoError(r.t, r.model.Update(update, result, maxNorm))
 		r.tensors(&n, " weight", func(c transformer.Copy) kernels.Buffer { return c.Weight })
 		r.tensors(&n, " first moment", func(c transformer.Copy) kernels.Buffer { return c.M })

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// small is a model that a test lends the memory of.
+var small = trainee{
+	Config: transformer.Config{
+		Vocabulary: 32, Width: 64, Layers: 2, Heads: 2, Context: 16, Seed: 1,
+		FP8: fp8.DelayedScaling{Format: fp8.Hybrid},
+	},
+	tokens: 16, microbatches: 3, rounds: 1,
+}
+
+// By name: what is left while memory is lent. Of Weir nothing is; elsewhere what is kept
+// is there to the byte, and clearing by hand frees it and leaves its scales.
+func TestLending(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, tellLending(t.Context(), &small, true, &out))
+	var all []lent
+	require.NoError(t, json.Unmarshal(out.Bytes(), &all))
+	require.Len(t, all, 4)
+	require.Equal(t, lent{Name: "Weir", Step: all[3].Step, Memory: all[3].Memory}, all[3], "nothing allocated, nothing reserved")
+
+	// Blocks of an allocator are of 512 bytes.
+	rounded := func(bytes int) int64 { return int64(bytes+511) / 512 * 512 }
+	var codes, scales int64
+	for _, matrix := range [][2]int{{64, 192}, {64, 64}, {64, 256}, {256, 64}} {
+		encoding := small.FP8.Encoding(fp8.Weight)
+		codes += int64(small.Layers) * (rounded(encoding.Bytes(matrix[0], matrix[1])) + rounded(encoding.Bytes(matrix[1], matrix[0])))
+		scales += int64(small.Layers) * 2 * (rounded(scale) + rounded(history/2))
+	}
+	kept, cleared, expanding := all[0], all[1], all[2]
+	require.Equal(t, codes, kept.Allocated-cleared.Allocated, "the copies of weights are what is cleared")
+	require.Greater(t, cleared.Allocated, scales, "and the workspace")
+	require.Equal(t, cleared.Allocated, expanding.Allocated)
+	for _, l := range all[:3] {
+		require.GreaterOrEqual(t, l.Reserved, l.Allocated, l.Name)
+		require.Positive(t, l.Memory, l.Name)
+		require.Greater(t, l.Step, l.Memory, l.Name)
+	}
+	require.GreaterOrEqual(t, kept.Reserved, cleared.Reserved)
+
+	out.Reset()
+	require.NoError(t, tellLending(t.Context(), &small, false, &out))
+	require.Contains(t, out.String(), "in FP8 (delayed), width 64, 2 blocks")
+	require.Regexp(t, `\nWeir +0 B +0 B `, out.String())
+}
+
+// A dry run has the step's copies of weights, each twice, and marks no other buffer.
+func TestCopiesAreMarked(t *testing.T) {
+	resident, events, err := small.record(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, resident)
+	copies, others := 0, 0
+	for _, e := range events {
+		switch {
+		case e.copied && e.Alloc:
+			copies++
+			require.Equal(t, memory.FP8, e.Class)
+		case e.Class == memory.FP8 && e.Alloc:
+			others++
+		}
+	}
+	require.Equal(t, 2*4*small.Layers, copies)
+	require.Greater(t, others, copies, "activations and gradients")
+}
+
+// The device does as it is asked, and no more than it has.
+func TestDriver(t *testing.T) {
+	d, err := newDriver(8 << 20)
+	require.NoError(t, err)
+	pieces := len(d.free)
+	require.NoError(t, move(5<<20, &d.free, &d.held, d.mem, func([]byte) error { return nil }))
+	require.Len(t, d.held, 3)
+	require.Len(t, d.free, pieces-3)
+	require.Error(t, move(1<<30, &d.free, &d.held, d.mem, nil))
+	require.NoError(t, d.dev.Close())
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/internal/safetensors"
+)
+
+// The plan, the ranks and recompute change no bit of a run in FP8 either, and a run that
+// was interrupted goes on to the same bits.
+func TestFP8ChangesNothing(t *testing.T) {
+	text := sentence(t)
+	for i, name := range fp8.Names {
+		t.Run(name, func(t *testing.T) {
+			flags := []string{"-data", text, "-fp8", name, "-width", widths[name], "-layers", "1"}
+			if i%2 == 0 {
+				flags = append(flags, "-fp8-attention")
+			}
+			checkpoint := filepath.Join(t.TempDir(), "checkpoint")
+			want := summaryOf(t, append(flags, "-checkpoint", checkpoint)...)
+			require.Equal(t, name, want.FP8)
+			require.Equal(t, i%2 == 0, want.FP8Attention)
+			require.Zero(t, want.Growth)
+			require.Positive(t, want.PeakByClass["fp8"])
+			require.Len(t, want.FP8Roles, 4)
+			require.Equal(t, 4, want.FP8Roles["weight"].Tensors)
+			for role, met := range want.FP8Roles {
+				require.Zero(t, met.NonFinite, role)
+				require.Positive(t, met.LeastScale, role)
+			}
+			ways := [][]string{
+				{"-ranks", "2", "-plan", "1f1b"}, {"-ranks", "4", "-plan", "zb-h1", "-recompute"}, {"-ranks", "2", "-plan", "zb-v", "-unplanned"},
+			}
+			for _, more := range [][]string{ways[i%3], ways[(i+1)%3]} {
+				again := filepath.Join(t.TempDir(), "checkpoint")
+				got := summaryOf(t, append(append(flags[:len(flags):len(flags)], more...), "-checkpoint", again)...)
+				require.Equal(t, want.WeightsSHA256, got.WeightsSHA256, "%v", more)
+				require.Equal(t, *want.LossHeldout, *got.LossHeldout, "%v", more)
+				require.Equal(t, scalesOf(t, checkpoint), scalesOf(t, again), "%v", more)
+				require.Zero(t, got.Growth)
+			}
+
+			stopped := filepath.Join(t.TempDir(), "checkpoint")
+			interruptedAt(t, "step 2/3", append(flags, "-checkpoint", stopped)...)
+			resumed := summaryOf(t, "-data", text, "-resume", stopped, "-checkpoint", stopped, "-fp8", name, "-width", widths[name], "-layers", "1")
+			require.Equal(t, 2, resumed.ResumedAt)
+			require.Equal(t, want.FP8Attention, resumed.FP8Attention, "from the checkpoint")
+			require.Equal(t, want.WeightsSHA256, resumed.WeightsSHA256)
+			require.Equal(t, scalesOf(t, checkpoint), scalesOf(t, stopped))
+
+			status, _, _, stderr := runTiny(t, "-data", text, "-resume", stopped, "-fp8", "none", "-width", widths[name], "-layers", "1", "-steps", "4")
+			require.Equal(t, exitError, status)
+			require.Contains(t, stderr, "was trained with -fp8 "+name+", not none")
+		})
+	}
+}
+
+// widths are the least ones of the recipes.
+var widths = map[string]string{"delayed": "16", "current": "16", "block": "128", "mxfp8": "32", "nvfp4": "16"}
+
+// scalesOf returns the scaling state in a checkpoint.
+func scalesOf(t *testing.T, path string) []byte {
+	t.Helper()
+	file, err := safetensors.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	info, err := file.Info(fp8Scales)
+	require.NoError(t, err)
+	scales := make([]uint8, info.Shape[0])
+	require.NoError(t, safetensors.Read(file.Reader, fp8Scales, scales))
+	return scales
+}
+
+// What is kept in FP8 shows by class: less than in float32, and nothing of it there.
+func TestFP8PeakByClass(t *testing.T) {
+	flags := []string{"-data", sentence(t), "-width", "64", "-layers", "1", "-dropout", "0"}
+	full := summaryOf(t, flags...)
+	low := summaryOf(t, append(flags, "-fp8", "current", "-fp8-attention")...)
+	require.Equal(t, float32s, full.FP8)
+	require.Zero(t, full.PeakByClass["fp8"])
+	require.Nil(t, full.FP8Roles)
+	copies := int64(2 * 12 * 64 * 64) // of the weights, and their scales
+	kept := low.PeakByClass["saved"] + low.PeakByClass["fp8"] - copies
+	require.Less(t, 2*kept, full.PeakByClass["saved"])
+}
+
+// The sizes are those of the documentation of stages/transformer: 28 bytes for each
+// element of a token's hidden state, and between I and W 16 and the sums of eight vectors.
+func TestFP8EmitCosts(t *testing.T) {
+	const width, heads, tokens = 16, 2, 16
+	_, costs, _ := emitted(t, "-dropout", "0", "-fp8", "current", "-width", "16")
+	for _, block := range costs.Stages[1:3] {
+		const scale = 4
+		require.EqualValues(t, tokens*(28*width+4*heads)+scale, block.Saved)
+		require.EqualValues(t, tokens*16*width+8*scale+4*13*width, block.Saved-block.FreedByI+block.Carry)
+		const weights, copies = 4 * 4 * (12*width*width + 13*width), 2 * (12*width*width + 4*scale)
+		require.Greater(t, block.Resident, int64(weights+copies))
+		require.Less(t, block.Resident, int64(weights+copies+1024), "the slab is small")
+	}
+}
+
+func TestFP8Refusals(t *testing.T) {
+	text := sentence(t)
+	for _, c := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"-fp8", "int8"}, `-fp8 is "int8": give none, delayed, current, block, mxfp8 or nvfp4`},
+		{[]string{"-fp8-attention"}, "-fp8-attention goes with -fp8 delayed, current, block, mxfp8 or nvfp4"},
+		{[]string{"-fp8", "block", "-width", "48"}, `-width: fp8: shape: "block0.attention.qkv.input" has a width of 48, and block wants whole blocks of 128: take 128`},
+	} {
+		status, _, _, stderr := runTiny(t, append(c.flags, "-data", text)...)
+		require.Equal(t, exitError, status)
+		require.Contains(t, stderr, c.want)
+	}
+}
+
+// The default width is one that every recipe can scale.
+func TestFP8DefaultWidth(t *testing.T) {
+	for _, name := range recipes() {
+		o, err := parse([]string{"-fp8", name})
+		require.NoError(t, err)
+		require.NoError(t, o.validate())
+		require.Equal(t, name == float32s, o.model.Width == defaults().model.Width)
+	}
+}
+
+// A checkpoint of before there was -fp8 is one in float32.
+func TestFP8OlderCheckpoint(t *testing.T) {
+	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false"}, older)
+	for name := range older {
+		require.Contains(t, deciding, name)
+	}
+}

@@ -1,0 +1,191 @@
+//go:build amd64 && !purego
+
+package float8
+
+import "math"
+
+// encodeArgs is what the assembly encodes with, and what it returns. Its layout is that
+// of the comments there. Scales are times a power of two that is the format's own, by
+// which the exponent of the least normal number, that of ulp with it, ends in zeros: then
+// it is no part of a code.
+type encodeArgs struct {
+	scale  float32
+	most   float32 // the greatest value
+	normal float32 // the least normal number
+	ulp    float32 // 2^shift
+	shift  uint64  // mantissa bits that are dropped
+
+	amax  uint32 // of the source, before the scale
+	zeros uint32 // codes of zero
+
+	// The rest is for blocks; see encodeMX512 and encodeRows512.
+	up, one  uint32
+	top      uint32
+	least    uint32
+	greatest uint32
+	adjust   float32
+}
+
+// adjust returns the power of two by which scales and limits are greater in assembly.
+func (f *Format) adjust() float32 {
+	if f.Mantissa == 3 {
+		return 0x1p-13
+	}
+	return 0x1p-6
+}
+
+func (f *Format) encodeArgs(scale float32) encodeArgs {
+	adjust := f.adjust()
+	return encodeArgs{
+		scale: scale * adjust, most: f.Greatest() * adjust, normal: f.LeastNormal() * adjust,
+		ulp: float32(int(1) << (mantissaBits - f.Mantissa)), shift: uint64(mantissaBits - f.Mantissa),
+	}
+}
+
+// exact says whether the assembly can multiply with a scale: the power of two makes no
+// product subnormal that counts.
+func exact(scale float32) bool { return scale >= 0x1p-95 && scale <= math.MaxFloat32 }
+
+// encodePiece encodes whole groups. It reports false where something is not finite.
+func (s Set) encodePiece(dst []byte, src []float32, f *Format, scale float32) (t Tally, ok bool) {
+	r := f.encodeArgs(scale)
+	if s == AVX512 {
+		encode512(&dst[0], &src[0], len(src), &r)
+	} else {
+		encode256(&dst[0], &src[0], len(src), &r)
+	}
+	if r.amax >= infinity {
+		return t, false
+	}
+	t.Amax = r.amax
+	if r.zeros > 0 {
+		t.Underflowed = int(r.zeros) - s.zeros(src)
+	}
+	if f.above(math.Float32frombits(r.amax) * scale) {
+		t.Saturated = f.countAbove(src, scale)
+	}
+	return t, true
+}
+
+// zeros counts zeros in whole groups.
+func (s Set) zeros(src []float32) int {
+	if s == AVX512 {
+		return zeros512(&src[0], len(src))
+	}
+	return zeros256(&src[0], len(src))
+}
+
+// encodeBlocksMX encodes as many whole blocks as it can, and returns how many.
+func (s Set) encodeBlocksMX(dst, scales []byte, src []float32, blocks int, f *Format, up bool) (t Tally, done int) {
+	r := f.encodeArgs(1)
+	greatest := math.Float32bits(f.Greatest())
+	r.up = exponentBias<<mantissaBits - greatest&infinity
+	if up {
+		r.up = exponentBias<<mantissaBits - greatest + 1<<mantissaBits - 1
+	}
+	r.one = 2*exponentBias - exponentBias + math.Float32bits(f.adjust())>>mantissaBits
+	r.top = 200
+	if s == AVX512 {
+		done = encodeMX512(&dst[0], &scales[0], &src[0], blocks, &r)
+	} else {
+		done = encodeMX256(&dst[0], &scales[0], &src[0], blocks, &r)
+	}
+	if done == 0 {
+		return t, 0
+	}
+	src, dst, scales = src[:done*BlockMX], dst[:done*BlockMX], scales[:done]
+	if done == blocks {
+		t.Amax = r.amax
+	} else {
+		t.Amax = s.Amax(src) // without the block that was not done
+	}
+	if t.Amax > 0 {
+		t.Least = math.Float32bits(f.ScaleMX(t.Amax, up).Reciprocal())
+		t.Most = math.Float32bits(f.ScaleMX(r.least+1, up).Reciprocal())
+	}
+	if r.zeros > 0 {
+		t.Underflowed = int(r.zeros) - s.zeros(src)
+	}
+	if !up {
+		for b, scale := range scales {
+			t.Saturated += f.countAbove(src[b*BlockMX:][:BlockMX], E8M0(scale).Reciprocal())
+		}
+	}
+	return t, done
+}
+
+// encodeBlocksRows encodes as many whole blocks as it can, and returns how many.
+func (s Set) encodeBlocksRows(dst []byte, inverses, src []float32, blocks int, f *Format, epsilon float32, powerOf2 bool) (t Tally, done int) {
+	if s != AVX512 {
+		return t, 0
+	}
+	r := f.encodeArgs(1)
+	r.up, r.one, r.top, r.adjust = math.Float32bits(f.Greatest()), 1<<31-1, math.Float32bits(epsilon), f.adjust()
+	if powerOf2 {
+		r.one = infinity
+	}
+	if done = encodeRows512(&dst[0], &inverses[0], &src[0], blocks, &r); done == 0 {
+		return t, 0
+	}
+	src = src[:done*BlockRow]
+	t = Tally{Amax: r.amax, Least: r.least, Most: r.greatest}
+	if done < blocks {
+		t.Amax = s.Amax(src)
+	}
+	if r.zeros > 0 {
+		t.Underflowed = int(r.zeros) - s.zeros(src)
+	}
+	return t, done
+}
+
+// decodePiece decodes whole groups.
+func (s Set) decodePiece(dst []float32, src []byte, f *Format, scale float32) {
+	if f.Mantissa == 3 {
+		scale *= 256
+	}
+	if s == AVX512 {
+		decode512(&dst[0], &src[0], len(src), scale, f.Mantissa == 3)
+		return
+	}
+	decode256(&dst[0], &src[0], len(src), scale, f.Mantissa == 3)
+}
+
+func (s Set) amax(src []float32) uint32 {
+	if s == AVX512 {
+		return amax512(&src[0], len(src))
+	}
+	return amax256(&src[0], len(src))
+}
+
+//go:noescape
+func encode512(dst *byte, src *float32, n int, r *encodeArgs)
+
+//go:noescape
+func encode256(dst *byte, src *float32, n int, r *encodeArgs)
+
+//go:noescape
+func zeros512(src *float32, n int) int
+
+//go:noescape
+func zeros256(src *float32, n int) int
+
+//go:noescape
+func encodeMX512(dst, scales *byte, src *float32, blocks int, r *encodeArgs) int
+
+//go:noescape
+func encodeMX256(dst, scales *byte, src *float32, blocks int, r *encodeArgs) int
+
+//go:noescape
+func encodeRows512(dst *byte, inverses, src *float32, blocks int, r *encodeArgs) int
+
+//go:noescape
+func decode512(dst *float32, src *byte, n int, scale float32, e4m3 bool)
+
+//go:noescape
+func decode256(dst *float32, src *byte, n int, scale float32, e4m3 bool)
+
+//go:noescape
+func amax512(src *float32, n int) uint32
+
+//go:noescape
+func amax256(src *float32, n int) uint32

@@ -1,0 +1,21 @@
+//go:build !amd64 || purego
+
+package float8
+
+const missing = "float8: no assembly on this system"
+
+func exact(float32) bool { return false }
+
+func (s Set) encodePiece([]byte, []float32, *Format, float32) (Tally, bool) { panic(missing) }
+
+func (s Set) encodeBlocksMX(_, _ []byte, _ []float32, _ int, _ *Format, _ bool) (Tally, int) {
+	return Tally{}, 0
+}
+
+func (s Set) encodeBlocksRows([]byte, []float32, []float32, int, *Format, float32, bool) (Tally, int) {
+	return Tally{}, 0
+}
+
+func (s Set) decodePiece([]float32, []byte, *Format, float32) { panic(missing) }
+
+func (s Set) amax([]float32) uint32 { panic(missing) }

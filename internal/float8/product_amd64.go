@@ -1,0 +1,188 @@
+//go:build amd64 && !purego
+
+package float8
+
+import "unsafe"
+
+// tileArgs is what the assembly computes in one call; see product_avx512_amd64.s. Rows
+// of C and D are in bytes.
+type tileArgs struct {
+	a, aFactors *float32
+	b, bFactors *float32
+	c           *float32
+	cRow        int
+	d           *float32
+	dRow        int
+	depth, span int
+}
+
+// zeros is what a sum begins with where C is written.
+var zeros [32]float32
+
+// tile adds the products of the rows of A and a panel of B to rows×cols elements of C.
+func (p *blocks) tile(c []float32, stride, rows, cols, at int, first bool) {
+	if p.set == Portable {
+		p.plainTile(c, stride, rows, cols, at, first)
+		return
+	}
+	var edge [maxRows * maxCols]float32
+	if cols < p.cols { // in a tile of its own
+		for i := range rows {
+			if !first {
+				copy(edge[i*p.cols:], c[i*stride:][:cols])
+			}
+		}
+		p.wholeTile(edge[:], p.cols, rows, at, first)
+		for i := range rows {
+			copy(c[i*stride:][:cols], edge[i*p.cols:])
+		}
+		return
+	}
+	p.wholeTile(c, stride, rows, at, first)
+}
+
+// wholeTile is tile for a whole panel.
+func (p *blocks) wholeTile(c []float32, stride, rows, at int, first bool) {
+	s := tileArgs{
+		a: &p.a[0], aFactors: &p.aFactors[0], b: &p.b[at*maxDepth], bFactors: &p.bFactors[at*maxSpans],
+		c: &c[0], cRow: 4 * stride, d: &c[0], dRow: 4 * stride, depth: p.depth, span: p.span,
+	}
+	if first {
+		s.d, s.dRow = &zeros[0], 0
+	}
+	if p.set == AVX512 {
+		s.run512(rows)
+	} else {
+		s.run256(rows)
+	}
+}
+
+// packPanel decodes rows of codes with stride bytes, as many as a panel has columns, into a
+// panel: blocks of 16 codes of each.
+func (s Set) packPanel(dst *float32, codes *byte, stride, blocks int, f *Format) {
+	if s == AVX512 {
+		pack512(dst, codes, stride, blocks, f.Mantissa == 3)
+		return
+	}
+	pack256(dst, codes, stride, blocks, f.Mantissa == 3)
+	dst, codes = (*float32)(unsafe.Add(unsafe.Pointer(dst), 32)), (*byte)(unsafe.Add(unsafe.Pointer(codes), 8*stride))
+	pack256(dst, codes, stride, blocks, f.Mantissa == 3)
+}
+
+func (s *tileArgs) run512(rows int) {
+	switch rows {
+	case 1:
+		tile512x1(s)
+	case 2:
+		tile512x2(s)
+	case 3:
+		tile512x3(s)
+	case 4:
+		tile512x4(s)
+	case 5:
+		tile512x5(s)
+	case 6:
+		tile512x6(s)
+	case 7:
+		tile512x7(s)
+	case 8:
+		tile512x8(s)
+	case 9:
+		tile512x9(s)
+	case 10:
+		tile512x10(s)
+	case 11:
+		tile512x11(s)
+	case 12:
+		tile512x12(s)
+	case 13:
+		tile512x13(s)
+	case 14:
+		tile512x14(s)
+	}
+}
+
+func (s *tileArgs) run256(rows int) {
+	switch rows {
+	case 1:
+		tile256x1(s)
+	case 2:
+		tile256x2(s)
+	case 3:
+		tile256x3(s)
+	case 4:
+		tile256x4(s)
+	case 5:
+		tile256x5(s)
+	case 6:
+		tile256x6(s)
+	}
+}
+
+//go:noescape
+func tile512x1(s *tileArgs)
+
+//go:noescape
+func tile512x2(s *tileArgs)
+
+//go:noescape
+func tile512x3(s *tileArgs)
+
+//go:noescape
+func tile512x4(s *tileArgs)
+
+//go:noescape
+func tile512x5(s *tileArgs)
+
+//go:noescape
+func tile512x6(s *tileArgs)
+
+//go:noescape
+func tile512x7(s *tileArgs)
+
+//go:noescape
+func tile512x8(s *tileArgs)
+
+//go:noescape
+func tile512x9(s *tileArgs)
+
+//go:noescape
+func tile512x10(s *tileArgs)
+
+//go:noescape
+func tile512x11(s *tileArgs)
+
+//go:noescape
+func tile512x12(s *tileArgs)
+
+//go:noescape
+func tile512x13(s *tileArgs)
+
+//go:noescape
+func tile512x14(s *tileArgs)
+
+//go:noescape
+func tile256x1(s *tileArgs)
+
+//go:noescape
+func tile256x2(s *tileArgs)
+
+//go:noescape
+func tile256x3(s *tileArgs)
+
+//go:noescape
+func tile256x4(s *tileArgs)
+
+//go:noescape
+func tile256x5(s *tileArgs)
+
+//go:noescape
+func tile256x6(s *tileArgs)
+
+// pack512 decodes 32 rows, pack256 eight, which are eight columns of a panel of 16.
+
+//go:noescape
+func pack512(dst *float32, codes *byte, stride, blocks int, e4m3 bool)
+
+//go:noescape
+func pack256(dst *float32, codes *byte, stride, blocks int, e4m3 bool)

@@ -1,0 +1,109 @@
+package memreport
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/memory/memlog"
+)
+
+// FP8 is what the tensors of one role met in all steps of a log.
+type FP8 struct {
+	Role    string `json:"role"`
+	Steps   int64  `json:"steps"`
+	Tensors int    `json:"tensors"` // the most of a step
+	// FrozenIn counts the steps in which an infinity or NaN was met.
+	FrozenIn      int64   `json:"steps_with_non_finite"`
+	NonFinite     uint64  `json:"non_finite"`
+	Saturated     uint64  `json:"saturated"`
+	Underflowed   uint64  `json:"underflowed"`
+	LeastScale    float64 `json:"least_scale"`
+	GreatestScale float64 `json:"greatest_scale"`
+}
+
+// mostRoles is how many roles are kept apart.
+const mostRoles = 16
+
+// precision adds what a role met in a step.
+func (l *Log) precision(f *memlog.FP8) {
+	name := f.Role
+	if len(name) > mostName {
+		name = strings.ToValidUTF8(name[:mostName], "") + "..."
+	}
+	at := slices.IndexFunc(l.roles, func(r FP8) bool { return r.Role == name })
+	switch {
+	case at < 0 && len(l.roles) < mostRoles:
+		at = len(l.roles)
+		l.roles = append(l.roles, FP8{Role: strings.Clone(name)})
+	case at < 0:
+		at = mostRoles - 1
+		l.roles[at].Role = otherNames
+	}
+	r := &l.roles[at]
+	r.Steps++
+	r.Tensors = max(r.Tensors, f.Tensors)
+	if f.Frozen > 0 {
+		r.FrozenIn++
+	}
+	r.NonFinite += f.NonFinite
+	r.Saturated += f.Saturated
+	r.Underflowed += f.Underflowed
+	if f.LeastScale > 0 && (r.LeastScale == 0 || f.LeastScale < r.LeastScale) {
+		r.LeastScale = f.LeastScale
+	}
+	if f.GreatestScale > r.GreatestScale && f.GreatestScale <= math.MaxFloat64 { // a file may say anything
+		r.GreatestScale = f.GreatestScale
+	}
+}
+
+// sortedRoles returns the roles by name.
+func (l *Log) sortedRoles() []FP8 {
+	return slices.SortedFunc(slices.Values(l.roles), func(a, b FP8) int { return cmp.Compare(a.Role, b.Role) })
+}
+
+// fp8Head are the columns of what cells returns.
+var fp8Head = []string{"role", "tensors", "saturated", "became zero", "not finite", "in steps", "scales"}
+
+// cells are a role's figures as text.
+func (f *FP8) cells() []string {
+	return []string{
+		printable(f.Role), report.Group(int64(f.Tensors)), elements(f.Saturated), elements(f.Underflowed), elements(f.NonFinite),
+		fmt.Sprintf("%s of %s", report.Group(f.FrozenIn), report.Group(f.Steps)), fmt.Sprintf("%.4g to %.4g", f.LeastScale, f.GreatestScale),
+	}
+}
+
+// elements is a number of elements as text.
+func elements(n uint64) string {
+	if n > 1<<62 {
+		return fmt.Sprint(n)
+	}
+	return report.Group(int64(n))
+}
+
+// fp8Lines writes what tensors in FP8 met.
+func (s *Summary) fp8Lines(b *strings.Builder) {
+	if len(s.FP8) == 0 {
+		return
+	}
+	b.WriteString("\nelements in FP8, by role:\n")
+	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(t, "  %s\n", strings.Join(fp8Head, "\t"))
+	for i := range s.FP8 {
+		fmt.Fprintf(t, "  %s\n", strings.Join(s.FP8[i].cells(), "\t"))
+	}
+	t.Flush() // Into memory.
+}
+
+// fp8Table has what tensors in FP8 met.
+func fp8Table(s *Summary) (report.Table, bool) {
+	t := report.Table{Title: "Elements in FP8, by role", Head: fp8Head}
+	for i := range s.FP8 {
+		t.Rows = append(t.Rows, s.FP8[i].cells())
+	}
+	return t, len(t.Rows) > 0
+}

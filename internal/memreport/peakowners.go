@@ -1,0 +1,127 @@
+package memreport
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/memory"
+)
+
+// PeakOwner is what is alive of one name and class at the planned peak of a rank.
+type PeakOwner struct {
+	Name    string `json:"name"`
+	Class   string `json:"class"`
+	Bytes   int64  `json:"bytes"`
+	Buffers int    `json:"buffers"`
+	// First and Last are the lowest and the highest of their microbatches, -1 for none.
+	First int `json:"first_microbatch"`
+	Last  int `json:"last_microbatch"`
+}
+
+// mostPeakOwners is how many owners of a plan are kept apart on a rank.
+const mostPeakOwners = 64
+
+// peakOwners are those of one rank. A log may have several plans, each before the steps
+// that it is for: the one with the highest peak is kept.
+type peakOwners struct {
+	step        int64
+	now, best   []PeakOwner
+	total, most int64 // bytes of now and best
+	ended       bool  // a step has begun since
+}
+
+func (p *peakOwners) add(o *memory.PeakOwner) {
+	if p.ended || o.Step != p.step {
+		p.end()
+		p.step, p.ended = o.Step, false
+	}
+	p.total += o.Bytes
+	if n := len(p.now); n == mostPeakOwners {
+		last := &p.now[n-1]
+		*last = PeakOwner{Name: otherNames, Class: last.Class, Bytes: last.Bytes + o.Bytes, Buffers: last.Buffers + o.Buffers, First: -1, Last: -1}
+		return
+	}
+	name := o.Name
+	if len(name) > mostName {
+		name = strings.ToValidUTF8(name[:mostName], "") + "..."
+	}
+	p.now = append(p.now, PeakOwner{strings.Clone(name), o.Class.String(), o.Bytes, o.Buffers, o.First, o.Last})
+}
+
+// end keeps what was added last where it is more than what was kept.
+func (p *peakOwners) end() {
+	if p.total > p.most {
+		p.best, p.now, p.most = p.now, p.best, p.total
+	}
+	p.now, p.total = p.now[:0], 0
+}
+
+// sorted returns the owners, the largest first.
+func (p *peakOwners) sorted() []PeakOwner {
+	if p == nil {
+		return nil
+	}
+	list := slices.Clone(p.best)
+	if p.total > p.most {
+		list = slices.Clone(p.now)
+	}
+	slices.SortStableFunc(list, func(a, b PeakOwner) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list
+}
+
+// microbatches names those of an owner.
+func (o *PeakOwner) microbatches() string {
+	switch {
+	case o.First < 0:
+		return ""
+	case o.First == o.Last:
+		return fmt.Sprintf("microbatch %d", o.First)
+	}
+	return fmt.Sprintf("microbatches %d to %d", o.First, o.Last)
+}
+
+// atPeak is the sum of the owners at the peak.
+func (r *Rank) atPeak() (bytes int64) {
+	for _, o := range r.PeakOwners {
+		bytes += o.Bytes
+	}
+	return bytes
+}
+
+// peakLines writes the owners at the planned peak of the rank that matters most.
+func (s *Summary) peakLines(b *strings.Builder) {
+	r := s.focus()
+	if r == nil || len(r.PeakOwners) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\nrank %d at its planned peak, %s beside what is always there:\n", r.Rank, exactly(r.atPeak()))
+	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+	for i, o := range r.PeakOwners {
+		if i == shownOwners {
+			fmt.Fprintf(t, "  and %s more\n", count(int64(len(r.PeakOwners)-i), "owner"))
+			break
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", report.Size(o.Bytes), count(int64(o.Buffers), "buffer"), o.Class, printable(o.Name), o.microbatches())
+	}
+	t.Flush() // Into memory.
+}
+
+// peakTable has the owners at the planned peak of a rank.
+func peakTable(r *Rank) (report.Table, bool) {
+	t := report.Table{
+		Title: fmt.Sprintf("Owners at the planned peak, rank %d: %s beside what is always there", r.Rank, exactly(r.atPeak())),
+		Head:  []string{"bytes", "buffers", "class", "owner", "microbatches"},
+	}
+	for i, o := range r.PeakOwners {
+		if i == shownOwners*2 {
+			break
+		}
+		t.Rows = append(t.Rows, []string{exactly(o.Bytes), report.Group(int64(o.Buffers)), o.Class, o.Name, o.microbatches()})
+		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(r.atPeak(), 1)))
+	}
+	return t, len(t.Rows) > 0
+}

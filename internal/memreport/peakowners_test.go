@@ -1,0 +1,81 @@
+package memreport_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/memreport"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memlog"
+)
+
+// plan adds what a plan has at the peak of a rank.
+func plan(t *testing.T, log *memreport.Log, owners ...memory.PeakOwner) {
+	t.Helper()
+	for _, o := range owners {
+		require.NoError(t, log.Add(&memlog.Record{Schema: 1, PeakOwner: &o}))
+	}
+}
+
+// Of several plans the one with the highest peak is shown, of the rank that matters most,
+// however often a log has it.
+func TestPeakOwners(t *testing.T) {
+	log := &memreport.Log{}
+	saved := memory.PeakOwner{Rank: 1, Name: "stage 1: saved\x1b of F", Class: memory.Saved, Bytes: 4096, Buffers: 4, First: 2, Last: 5}
+	work := memory.PeakOwner{Rank: 1, Name: "stage 1: workspace of B", Class: memory.Workspace, Bytes: 5000, Buffers: 1, First: 2, Last: 2}
+	entry := memory.PeakOwner{Rank: 1, Name: "entry", Class: memory.Entry, Bytes: 1, Buffers: 1, First: -1, Last: -1}
+	for range 2 { // two runs in one log
+		plan(t, log, saved, memory.PeakOwner{Rank: 0, Name: "less", Bytes: 9999})
+		require.NoError(t, log.Add(planned(0, 400, 400, 500, 500)))
+		require.NoError(t, log.Add(planned(1, 900, 900, 900, 900)))
+		saved.Step, work.Step, entry.Step = 1, 1, 1
+		plan(t, log, saved, work, entry)
+		require.NoError(t, log.Add(planned(1, 900, 900, 900, 900)))
+		saved.Step = 2
+		plan(t, log, saved)
+		saved.Step = 0
+	}
+	s := log.Summary()
+	require.Equal(t, []memreport.PeakOwner{
+		{Name: "stage 1: workspace of B", Class: "workspace", Bytes: 5000, Buffers: 1, First: 2, Last: 2},
+		{Name: "stage 1: saved\x1b of F", Class: "saved", Bytes: 4096, Buffers: 4, First: 2, Last: 5},
+		{Name: "entry", Class: "entry", Bytes: 1, Buffers: 1, First: -1, Last: -1},
+	}, s.Ranks[1].PeakOwners)
+	require.Len(t, s.Ranks[0].PeakOwners, 1)
+
+	var out strings.Builder
+	require.NoError(t, s.Text(&out))
+	require.Contains(t, out.String(), `
+rank 1 at its planned peak, 8.9 KiB (9,097 bytes) beside what is always there:
+  4.9 KiB   1 buffer    workspace   stage 1: workspace of B   microbatch 2
+  4.0 KiB   4 buffers   saved       stage 1: saved� of F      microbatches 2 to 5
+  1 B       1 buffer    entry       entry`)
+
+	var page bytes.Buffer
+	require.NoError(t, log.Page("log").Write(&page))
+	require.Contains(t, page.String(), "Owners at the planned peak, rank 1")
+	require.Contains(t, page.String(), "microbatches 2 to 5")
+	require.NotContains(t, page.String(), "less")
+}
+
+// What is kept of a plan does not depend on how many owners a log names.
+func TestPeakOwnersAreBounded(t *testing.T) {
+	log := &memreport.Log{}
+	require.NoError(t, log.Add(planned(3, 400, 400, 500, 500)))
+	for i := range 5000 {
+		plan(t, log, memory.PeakOwner{Rank: 3, Name: fmt.Sprint(i, strings.Repeat("x", 1000)), Class: memory.Saved, Bytes: 10, Buffers: 1})
+	}
+	owners := log.Summary().Ranks[0].PeakOwners
+	require.Len(t, owners, 64)
+	require.Equal(t, memreport.PeakOwner{Name: "(other names)", Class: "saved", Bytes: 49370, Buffers: 4937, First: -1, Last: -1}, owners[0])
+	require.Less(t, len(owners[1].Name), 210)
+
+	for rank := 4; rank < memreport.MostRanks+3; rank++ {
+		plan(t, log, memory.PeakOwner{Rank: rank})
+	}
+	require.ErrorIs(t, log.Add(&memlog.Record{Schema: 1, PeakOwner: &memory.PeakOwner{Rank: 1 << 20}}), memreport.ErrRanks)
+}

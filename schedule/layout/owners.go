@@ -1,0 +1,35 @@
+package layout
+
+import (
+	"iter"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// mostNamed is how many owners of a rank Owners names.
+const mostNamed = 32
+
+// Owners returns who has what at the peak of each rank, the largest first, for a log
+// (memlog.Log.PeakOwner) that begins with this step. Those behind the largest of a rank
+// are added up by class.
+func (p *Plan) Owners(step int64) iter.Seq[memory.PeakOwner] {
+	return func(yield func(memory.PeakOwner) bool) {
+		for rank := range p.Ranks {
+			owners := p.Ranks[rank].Peak.Owners
+			var others [memory.NumClasses]memory.PeakOwner
+			for i, o := range owners {
+				if i >= mostNamed {
+					others[o.Class].Bytes += o.Bytes
+					others[o.Class].Buffers += o.Count
+				} else if !yield(memory.PeakOwner{Step: step, Rank: rank, Name: o.Name, Class: o.Class, Bytes: o.Bytes, Buffers: o.Count, First: o.First, Last: o.Last}) {
+					return
+				}
+			}
+			for class, o := range others {
+				if o.Buffers > 0 && !yield(memory.PeakOwner{Step: step, Rank: rank, Name: "(others)", Class: memory.Class(class), Bytes: o.Bytes, Buffers: o.Buffers, First: -1, Last: -1}) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package transformer
+
+import (
+	"context"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// fp8Block is a block whose linear layers compute in FP8. Its backward quantizes all
+// that the gradients of its weights are made of: in B they are made at once, in I what
+// they are made of goes on to W, a byte an element.
+type fp8Block struct {
+	stage
+	heads                  int
+	norm1, norm2           norm
+	qkv, output, up, down  fp8Linear
+	attentionDrop, mlpDrop dropout
+
+	wide         quantity // the input of GELU, as it is kept
+	heads8       quantity // queries, keys and values, where attention is in FP8
+	fp8Attention bool
+	lines        lines
+}
+
+// What an fp8Block saves; the sizes per token are in the package's documentation.
+const (
+	keptInput     = iota
+	keptQKV       // queries, keys and values
+	keptAttention // the output of attention
+	keptLSE       // the logarithm of each attention row's sum of exponentials
+	keptMiddle    // the input and what attention adds to it
+	keptUp        // the input of GELU
+
+	// From I for W, of each linear layer and each norm.
+	keptForDown
+	keptForUp     = keptForDown + linearSlots
+	keptForOutput = keptForUp + linearSlots
+	keptForQKV    = keptForOutput + linearSlots
+	keptForNorm2  = keptForQKV + linearSlots
+	keptForNorm1  = keptForNorm2 + normSlots
+	fp8BlockSlots = keptForNorm1 + normSlots
+)
+
+// inFP8 returns a block that has the parameters of another one, and computes in FP8.
+func (b *builder) inFP8(full *block) *fp8Block {
+	name := full.spec.Name
+	s := &fp8Block{
+		stage: full.stage, heads: full.heads, norm1: full.norm1, norm2: full.norm2,
+		attentionDrop: full.attentionDrop, mlpDrop: full.mlpDrop, fp8Attention: b.cfg.FP8Attention,
+	}
+	s.lines = b.lines()
+	s.qkv = b.fp8Linear(full.qkv, name+".attention.qkv", keptForQKV, 0)
+	s.output = b.fp8Linear(full.output, name+".attention.output", keptForOutput, 1)
+	s.up = b.fp8Linear(full.up, name+".mlp.up", keptForUp, 2)
+	s.down = b.fp8Linear(full.down, name+".mlp.down", keptForDown, 3)
+	s.wide = b.quantity(name+".mlp.up.output", fp8.Output, s.up.out)
+	if s.fp8Attention {
+		s.heads8 = b.quantity(name+".attention.qkv.output", fp8.Output, s.qkv.out)
+	}
+	s.lines.end()
+	b.measuring = append(b.measuring, &s.lines)
+	s.spec.Slots, s.spec.ForwardWeights, s.spec.BackwardWeights = fp8BlockSlots, fp8Linears, fp8Linears
+	return s
+}
+
+// fp8Linears is the number of linear layers of a block.
+const fp8Linears = 4
+
+// linears iterates in the order of their numbers.
+func (b *fp8Block) linears() [fp8Linears]*fp8Linear {
+	return [...]*fp8Linear{&b.qkv, &b.output, &b.up, &b.down}
+}
+
+// QuantizeWeights makes the copies of the weights for a step: for the forward
+// columnwise, for the backward rowwise.
+func (b *fp8Block) QuantizeWeights(_ context.Context, q *batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
+	if q.Pass() == batchctx.Train {
+		if err := b.lines.begin(); err != nil {
+			return err
+		}
+	}
+	for i, l := range b.linears() {
+		if err := l.quantizeWeight(b.dev, q, &forward[i], at(backward, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// at returns a place of a list, and none of a list that is not there.
+func at(list []kernels.Buffer, i int) *kernels.Buffer {
+	if list == nil {
+		return nil
+	}
+	return &list[i]
+}
+
+// Forward returns the hidden states after the block.
+func (b *fp8Block) Forward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
+	c := call{dev: b.dev, mb: mb}
+	b.forward(&c, in[0], out)
+	return c.done()
+}
+
+func (b *fp8Block) forward(c *call, x kernels.Buffer, out []kernels.Buffer) {
+	rows := x.N / b.width
+	attended := b.attend(c, x, rows)
+	middle := c.saved(x.N)
+	c.fp8Linear(middle, &attended, &b.output, rows)
+	b.keepAttention(c, &attended)
+	c.dropoutInPlace(middle, &b.attentionDrop)
+	c.add(middle, x)
+	c.saveInput(keptInput, x)
+
+	n := c.normed(middle, &b.norm2, &b.up.input, rows)
+	wide := c.workspace(4 * x.N) // the input of GELU, then its output
+	c.fp8Linear(wide, &n, &b.up, rows)
+	c.release(&n)
+	if c.mb.Pass() != batchctx.Eval {
+		up := c.quantize(wide, &b.wide, rows, fp8.Rowwise)
+		c.saveTensor(keptUp, &up)
+	}
+	c.gelu(wide, wide)
+	g := c.quantize(wide, &b.down.input, rows, fp8.Rowwise)
+	c.free(wide)
+	y := c.alloc(memory.Activation, x.N)
+	c.fp8Linear(y, &g, &b.down, rows)
+	c.release(&g)
+	c.dropoutInPlace(y, &b.mlpDrop)
+	c.add(y, middle)
+	c.save(keptMiddle, middle)
+	c.hand(&out[0], y)
+}
+
+// attend returns the output of attention, and keeps what its backward needs.
+func (b *fp8Block) attend(c *call, x kernels.Buffer, rows int) fp8.Tensor {
+	n := c.normed(x, &b.norm1, &b.qkv.input, rows)
+	class := memory.Saved
+	if b.fp8Attention {
+		class = memory.Workspace
+	}
+	qkv := c.alloc(class, 3*x.N)
+	c.fp8Linear(qkv, &n, &b.qkv, rows)
+	c.release(&n)
+	if b.fp8Attention { // attention sees what is kept
+		kept := c.quantize(qkv, &b.heads8, rows, fp8.Rowwise)
+		c.dequantize(qkv, &kept)
+		c.saveTensor(keptQKV, &kept)
+	}
+	attended, lse := c.alloc(class, x.N), c.saved(rows*b.heads)
+	c.attention(attended, lse, qkv, rows, b.heads)
+	c.save(keptLSE, lse)
+	if b.fp8Attention {
+		c.free(qkv)
+		out := c.quantize(attended, &b.output.input, rows, fp8.Rowwise|fp8.Columnwise)
+		c.free(attended)
+		return out
+	}
+	c.save(keptQKV, qkv)
+	out := c.quantize(attended, &b.output.input, rows, fp8.Rowwise)
+	c.save(keptAttention, attended)
+	return out
+}
+
+// keepAttention ends the output of attention, but for what the backward needs.
+func (b *fp8Block) keepAttention(c *call, attended *fp8.Tensor) {
+	if !b.fp8Attention {
+		c.release(attended)
+		return
+	}
+	c.keepTensor(attended, fp8.Columnwise)
+	c.saveTensor(keptAttention, attended)
+}
+
+// Backward returns the gradient of the block's input, where it is wanted, and
+// contributes to the gradients of the block's parameters.
+func (b *fp8Block) Backward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+	c := call{dev: b.dev, mb: mb}
+	b.backward(&c, gradOut[0], gradIn)
+	return c.done()
+}
+
+// BackwardInput returns the gradient of the block's input, where it is wanted.
+func (b *fp8Block) BackwardInput(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+	c := call{dev: b.dev, mb: mb, split: split{input: true}}
+	b.backward(&c, gradOut[0], gradIn)
+	return c.done()
+}
+
+// BackwardWeight contributes to the gradients of the block's parameters: four products
+// of what I has left, and eight sums.
+func (b *fp8Block) BackwardWeight(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer]) error {
+	c := call{dev: b.dev, mb: mb}
+	for _, l := range b.linears() {
+		c.fp8Weights(l)
+	}
+	c.takeSums(&b.norm2, keptForNorm2)
+	c.takeSums(&b.norm1, keptForNorm1)
+	return c.done()
+}
+
+// backward is B and I.
+func (b *fp8Block) backward(c *call, dy kernels.Buffer, gradIn []kernels.Buffer) {
+	dmiddle := b.mlpBackward(c, dy)
+	b.attentionBackward(c, dmiddle, gradIn)
+}
+
+// mlpBackward returns the gradient of the block's middle, which the call owns.
+func (b *fp8Block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
+	rows := dy.N / b.width
+	ddown := c.dropoutBackward(dy, &b.mlpDrop)
+	d := c.quantizeGrad(ddown, &b.down, rows)
+	c.freeDropped(ddown, dy)
+
+	up := c.workspace(4 * dy.N)
+	kept := c.takeTensor(keptUp, &b.wide, rows, fp8.Rowwise)
+	c.dequantize(up, &kept)
+	c.release(&kept)
+	wide := c.workspace(up.N) // gelu(up), then its gradient, then that of up
+	var g fp8.Tensor
+	if c.trains(&b.down) {
+		c.gelu(wide, up)
+		g = c.quantize(wide, &b.down.input, rows, fp8.Columnwise)
+	}
+	c.fp8LinearBackward(wide, &d, &g, &b.down, rows)
+	c.geluBackward(wide, up)
+	c.free(up)
+	d = c.quantizeGrad(wide, &b.up, rows)
+	c.free(wide)
+
+	middle := c.take(keptMiddle)
+	n := c.workspace(dy.N) // norm2(middle), then its gradient
+	s := c.norm(n, middle, &b.norm2, rows)
+	n8 := c.quantizeInput(n, &b.up, rows)
+	c.fp8LinearBackward(n, &d, &n8, &b.up, rows)
+	dmiddle := c.workspace(dy.N)
+	c.fp8NormBackward(dmiddle, n, middle, s, &b.norm2, keptForNorm2, rows)
+	c.freeStatistics(s)
+	c.free(n)
+	c.end(keptMiddle)
+	c.add(dmiddle, dy)
+	return dmiddle
+}
+
+// attentionBackward takes over dmiddle.
+func (b *fp8Block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kernels.Buffer) {
+	rows := dmiddle.N / b.width
+	doutput := c.dropoutBackward(dmiddle, &b.attentionDrop)
+	d := c.quantizeGrad(doutput, &b.output, rows)
+	c.freeDropped(doutput, dmiddle)
+	dqkv := b.attendBackward(c, &d, dmiddle.N, rows)
+	d = c.quantizeGrad(dqkv, &b.qkv, rows)
+	c.free(dqkv)
+
+	x := c.take(keptInput)
+	n := c.workspace(dmiddle.N) // norm1(x), then its gradient
+	s := c.norm(n, x, &b.norm1, rows)
+	n8 := c.quantizeInput(n, &b.qkv, rows)
+	c.fp8LinearBackward(n, &d, &n8, &b.qkv, rows)
+	var dx kernels.Buffer
+	if gradIn != nil {
+		dx = c.alloc(memory.ActGrad, dmiddle.N)
+	}
+	c.fp8NormBackward(dx, n, x, s, &b.norm1, keptForNorm1, rows)
+	c.freeStatistics(s)
+	c.free(n)
+	c.end(keptInput)
+	if gradIn != nil {
+		c.add(dx, dmiddle)
+		c.hand(&gradIn[0], dx)
+	}
+	c.free(dmiddle)
+}
+
+// attendBackward returns the gradient of queries, keys and values, which the call owns,
+// from that of the output projection, which it ends.
+func (b *fp8Block) attendBackward(c *call, d *fp8.Tensor, n, rows int) kernels.Buffer {
+	var out fp8.Tensor
+	attended, qkv := kernels.Buffer{}, kernels.Buffer{}
+	if b.fp8Attention {
+		out = c.takeTensor(keptAttention, &b.output.input, rows, fp8.Columnwise)
+		attended = c.workspace(n)
+		c.dequantize(attended, &out)
+		if !c.trains(&b.output) {
+			c.release(&out)
+		}
+	} else {
+		attended = c.take(keptAttention)
+		out = c.quantizeInput(attended, &b.output, rows)
+	}
+	dattended := c.workspace(n)
+	c.fp8LinearBackward(dattended, d, &out, &b.output, rows)
+	if b.fp8Attention {
+		kept := c.takeTensor(keptQKV, &b.heads8, rows, fp8.Rowwise)
+		qkv = c.workspace(3 * n)
+		c.dequantize(qkv, &kept)
+		c.release(&kept)
+	} else {
+		qkv = c.take(keptQKV)
+	}
+	dqkv := c.workspace(3 * n)
+	c.attentionBackward(dqkv, dattended, qkv, attended, c.take(keptLSE), rows, b.heads)
+	c.free(dattended)
+	if b.fp8Attention {
+		c.free(attended)
+		c.free(qkv)
+	} else {
+		c.end(keptAttention)
+		c.end(keptQKV)
+	}
+	c.end(keptLSE)
+	return dqkv
+}

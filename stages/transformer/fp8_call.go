@@ -1,0 +1,175 @@
+package transformer
+
+import (
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// quantity is a tensor that is quantized in every microbatch, or a weight that is in
+// every step: what it is called, how it is stored and what it is scaled by.
+type quantity struct {
+	name     string
+	cols     int
+	encoding kernels.Encoding
+	op       kernels.Quantize // the settings of the recipe
+	key      uint64           // of its random draws
+	scales   *scales
+	line     int // in the slab of the scales
+}
+
+// shape returns the tensor of so many rows.
+func (q *quantity) shape(rows int) fp8.Shape {
+	return fp8.Shape{Name: q.name, Rows: rows, Cols: q.cols, Encoding: q.encoding}
+}
+
+// fill completes the operation that quantizes x, but for the halves. What is measured
+// counts where counts is set.
+func (q *quantity) fill(x kernels.Buffer, rows int, counts bool) kernels.Quantize {
+	op := q.op
+	op.X, op.Rows, op.Cols = x, rows, q.cols
+	op.Scale = q.scales.slab.Scale(q.line)
+	if counts {
+		op.Tally = q.scales.slab.Tally(q.line)
+	}
+	return op
+}
+
+// quantize returns the halves of x that usage names. What it meets counts in the first
+// pass only (L13).
+func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
+	shape := q.shape(rows)
+	row, col := c.half(&shape, usage, fp8.Rowwise), c.half(&shape, usage, fp8.Columnwise)
+	if c.err != nil {
+		return fp8.Tensor{}
+	}
+	op := q.fill(x, rows, c.mb.Pass() == batchctx.Train)
+	op.Rowwise, op.Columnwise = shape.Half(fp8.Rowwise, row), shape.Half(fp8.Columnwise, col)
+	if op.Stochastic {
+		op.Key = kernels.Key{Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: c.mb.Global(), Op: q.key}
+	}
+	c.err = c.dev.Quantize(op)
+	return fp8.Of(shape, row, col)
+}
+
+// half returns the buffer of a half, none where it is not in usage.
+func (c *call) half(shape *fp8.Shape, usage, half fp8.Usage) kernels.Buffer {
+	if c.err != nil || usage&half == 0 {
+		return kernels.Buffer{}
+	}
+	return c.allocOf(memory.FP8, kernels.Uint8, shape.Bytes(half))
+}
+
+// dequantize sets x to the tensor, from the one half that it has.
+func (c *call) dequantize(x kernels.Buffer, t *fp8.Tensor) {
+	if c.err != nil {
+		return
+	}
+	if t.Usage() == fp8.Columnwise {
+		c.err = c.dev.Dequantize(x, c.columnwise(t), true)
+		return
+	}
+	c.err = c.dev.Dequantize(x, c.rowwise(t), false)
+}
+
+// rowwise and columnwise return a half of a tensor, borrowed.
+func (c *call) rowwise(t *fp8.Tensor) (half kernels.Quantized) {
+	if c.err == nil {
+		half, c.err = t.Rowwise()
+	}
+	return half
+}
+
+func (c *call) columnwise(t *fp8.Tensor) (half kernels.Quantized) {
+	if c.err == nil {
+		half, c.err = t.Columnwise()
+	}
+	return half
+}
+
+// keepTensor releases the half that is not in usage.
+func (c *call) keepTensor(t *fp8.Tensor, usage fp8.Usage) {
+	if c.err != nil {
+		return
+	}
+	row, col := t.Buffers()
+	if c.err = t.Keep(c.mb, usage); c.err != nil {
+		return
+	}
+	if usage&fp8.Rowwise == 0 {
+		c.disown(row)
+	}
+	if usage&fp8.Columnwise == 0 {
+		c.disown(col)
+	}
+}
+
+// release ends a tensor of the call.
+func (c *call) release(t *fp8.Tensor) {
+	if c.err == nil {
+		row, col := t.Buffers()
+		c.disown(row)
+		c.disown(col)
+		c.err = t.Release(c.mb)
+	}
+}
+
+// saveTensor hands the one half of a tensor over until the backward.
+func (c *call) saveTensor(slot int, t *fp8.Tensor) { c.saveTensorFor(batchctx.ByBackward, slot, t) }
+
+func (c *call) saveTensorFor(taker batchctx.Taker, slot int, t *fp8.Tensor) {
+	if c.err != nil {
+		return
+	}
+	row, col := t.Buffers()
+	if c.err = t.Save(c.mb, slot, taker); c.err == nil {
+		c.disown(row)
+		c.disown(col)
+	}
+}
+
+// takeTensor moves out of a slot what was saved there. Where rows is 0 they follow from
+// its size.
+func (c *call) takeTensor(slot int, q *quantity, rows int, usage fp8.Usage) (t fp8.Tensor) {
+	if c.err != nil {
+		return fp8.Tensor{}
+	}
+	if t, c.err = fp8.Take(c.mb, slot, q.shape(rows), usage); c.err == nil {
+		row, col := t.Buffers()
+		c.own(row)
+		c.own(col)
+	}
+	return t
+}
+
+// normed returns the normalised x in FP8, for a product of the forward.
+func (c *call) normed(x kernels.Buffer, n *norm, q *quantity, rows int) fp8.Tensor {
+	y := c.workspace(x.N)
+	c.freeStatistics(c.norm(y, x, n, rows))
+	t := c.quantize(y, q, rows, fp8.Rowwise)
+	c.free(y)
+	return t
+}
+
+// copied borrows a copy of a weight from the step, by its number: that of the forward or
+// that of the backward.
+func (c *call) copied(backward bool, number int) (b kernels.Buffer) {
+	switch {
+	case c.err != nil:
+	case backward:
+		b, c.err = c.mb.BackwardWeight(number)
+	default:
+		b, c.err = c.mb.ForwardWeight(number)
+	}
+	return b
+}
+
+// quantizedMatMul computes a product whose operands are complete, but for the workspace.
+func (c *call) quantizedMatMul(op kernels.QuantizedMatMul) {
+	op.Workspace = c.scratch(c.dev.QuantizedWorkspace(op.M, op.N, op.K))
+	if c.err == nil {
+		c.err = c.dev.QuantizedMatMul(op)
+	}
+	c.free(op.Workspace)
+}

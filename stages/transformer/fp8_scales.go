@@ -1,0 +1,190 @@
+package transformer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/kernels"
+)
+
+// ErrUnrolled is returned by Update where the scales of the step before it were not
+// rolled: delayed scaling would never learn what it is to scale.
+var ErrUnrolled = errors.New("transformer: the scales of the step were not rolled")
+
+// scaling is what a model in FP8 is scaled by: one state, and on each device a slab of
+// the scales and tallies of the tensors that are quantized there.
+type scaling struct {
+	state     *fp8.State
+	byDevice  []*scales
+	measuring []*lines
+	tallies   []fp8.Tally // by slot
+}
+
+// scales are those of one device.
+type scales struct {
+	dev   kernels.Device
+	slots []int // by line
+	slab  *fp8.Slab
+}
+
+// lines are the part of a slab that one block measures in.
+type lines struct {
+	of           *scales
+	first, count int
+	measured     bool // in this step, or in one that came to nothing
+}
+
+// end says that the last line was the block's last.
+func (l *lines) end() { l.count = len(l.of.slots) - l.first }
+
+// begin begins the block's part in a step. What is there of a step that was never rolled,
+// because it failed, is forgotten.
+func (l *lines) begin() error {
+	if l.measured {
+		return l.of.slab.Forget(l.first, l.count)
+	}
+	l.measured = true
+	return nil
+}
+
+// lines begins the lines of a block on the builder's device.
+func (b *builder) lines() lines {
+	for _, s := range b.byDevice {
+		if s.dev == kernels.Device(b.dev) {
+			return lines{of: s, first: len(s.slots)}
+		}
+	}
+	s := &scales{dev: b.dev}
+	b.byDevice = append(b.byDevice, s)
+	return lines{of: s}
+}
+
+// quantity adds a tensor with rows of so many elements.
+func (b *builder) quantity(name string, role fp8.Role, cols int) quantity {
+	slot, known := b.bySlot[name]
+	if !known {
+		slot = len(b.slots)
+		b.bySlot[name] = slot
+		b.slots = append(b.slots, fp8.Slot{Name: name, Role: role})
+	}
+	of := b.lines().of
+	of.slots = append(of.slots, slot)
+	return quantity{
+		name: name, cols: cols, encoding: b.cfg.FP8.Encoding(role), op: b.cfg.FP8.Quantize(role),
+		key: kernels.OpKey(name), scales: of, line: len(of.slots) - 1,
+	}
+}
+
+// scaling makes the state and the slabs, when every block is made.
+func (b *builder) scaling() (*scaling, error) {
+	state, err := fp8.NewState(b.cfg.FP8, b.slots)
+	if err != nil {
+		return nil, fmt.Errorf("transformer: %w", err)
+	}
+	s := &scaling{state: state, byDevice: b.byDevice, measuring: b.measuring, tallies: make([]fp8.Tally, len(b.slots))}
+	for _, on := range s.byDevice {
+		if on.slab, err = fp8.NewSlab(on.dev, state, on.slots); err != nil {
+			_ = s.close() // The first error is the one to tell.
+			return nil, fmt.Errorf("transformer: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// close releases the slabs.
+func (s *scaling) close() error {
+	if s == nil {
+		return nil
+	}
+	var faults []error
+	for _, on := range s.byDevice {
+		if on.slab != nil {
+			faults = append(faults, on.slab.Close())
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// load sets the scales of the next step.
+func (s *scaling) load() error {
+	for _, on := range s.byDevice {
+		if err := on.slab.Load(s.state); err != nil {
+			return err
+		}
+	}
+	for _, l := range s.measuring {
+		l.measured = false
+	}
+	return nil
+}
+
+// RollScales ends the measuring of a step of a model in FP8: what all microbatches on all
+// devices have met is merged, by reduce with that of other processes as well, histories
+// roll once, and the next step has new scales. Call it after each Step that returned a
+// result and before Update; not after one that failed: what that one has measured is
+// forgotten. A nil reduce stands for one process. It waits for the devices. Without FP8
+// it does nothing.
+func (m *Model) RollScales(ctx context.Context, reduce fp8.Reducer) (fp8.Report, error) {
+	s := m.scaling
+	if s == nil {
+		return fp8.Report{}, nil
+	}
+	clear(s.tallies)
+	for _, on := range s.byDevice {
+		if err := on.slab.Collect(s.tallies); err != nil {
+			return fp8.Report{}, fmt.Errorf("transformer: rolling scales: %w", err)
+		}
+	}
+	if reduce != nil {
+		if err := reduce.ReduceTallies(ctx, s.tallies); err != nil {
+			return fp8.Report{}, fmt.Errorf("transformer: reducing tallies: %w", err)
+		}
+	}
+	report, err := s.state.End(s.tallies)
+	if err == nil {
+		err = s.load()
+	}
+	if err != nil {
+		return report, fmt.Errorf("transformer: rolling scales: %w", err)
+	}
+	return report, nil
+}
+
+// unrolled reports whether a step has measured something that was not rolled.
+func (s *scaling) unrolled() error {
+	if s != nil {
+		for _, l := range s.measuring {
+			if l.measured {
+				return fmt.Errorf("%w: call RollScales after Step and before Update", ErrUnrolled)
+			}
+		}
+	}
+	return nil
+}
+
+// MarshalScales returns scales and histories for a checkpoint, always in the same bytes;
+// nil without FP8. Call it between steps.
+func (m *Model) MarshalScales() ([]byte, error) {
+	if m.scaling == nil {
+		return nil, nil
+	}
+	return m.scaling.state.MarshalBinary()
+}
+
+// UnmarshalScales sets scales and histories to what MarshalScales has returned of a model
+// of the same blocks and the same recipe; else the error wraps fp8.ErrState, and nothing
+// has changed.
+func (m *Model) UnmarshalScales(data []byte) error {
+	if m.scaling == nil {
+		if len(data) == 0 {
+			return nil
+		}
+		return fmt.Errorf("transformer: %w: a checkpoint of scales for a model in float32", fp8.ErrState)
+	}
+	if err := m.scaling.state.UnmarshalBinary(data); err != nil {
+		return fmt.Errorf("transformer: %w", err)
+	}
+	return m.scaling.load()
+}

@@ -1,0 +1,69 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// peeking is a host that looks at what is live when that is the most that was planned.
+type peeking struct {
+	*kernels.Host
+	level   int64
+	bytes   memory.ByClass
+	buffers [memory.NumClasses]int
+}
+
+func (p *peeking) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buffer, error) {
+	b, err := p.Host.Alloc(class, t, n)
+	if err == nil && p.Live() == p.level {
+		p.level = 0
+		for info := range p.All() {
+			p.bytes[info.Class] += info.Bytes
+			p.buffers[info.Class]++
+		}
+	}
+	return b, err
+}
+
+// Who has what at the peak, as the plan tells the log beforehand, is what is live at the
+// peak of the step.
+func TestOwnersAtThePeak(t *testing.T) {
+	for _, s := range []setup{
+		{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1},
+		{schedule: "zb-v", ranks: 2, stages: 4, model: tiny, capacity: 1},
+		{schedule: "gpipe", ranks: 1, stages: 2, model: tiny, capacity: 1},
+	} {
+		t.Run(s.String(), func(t *testing.T) {
+			var devs []*peeking
+			r := newRigOn(t, s, func(host *kernels.Host) kernels.Compute {
+				devs = append(devs, &peeking{Host: host})
+				return devs[len(devs)-1]
+			})
+			group := r.group(t, record(t, s, 5))
+			plan, err := group.Prepare(t.Context(), 9, nil)
+			require.NoError(t, err)
+			bytes, buffers := make([]memory.ByClass, s.ranks), make([][memory.NumClasses]int, s.ranks)
+			for o := range plan.Owners(1) {
+				require.NotEmpty(t, o.Name)
+				require.EqualValues(t, 1, o.Step)
+				bytes[o.Rank][o.Class] += o.Bytes
+				buffers[o.Rank][o.Class] += o.Buffers
+			}
+			for rank, dev := range devs {
+				dev.level = dev.Live() + plan.Ranks[rank].Bound
+			}
+			_, err = group.Step(t.Context(), 9, r.sources(fixed(5)))
+			require.NoError(t, err)
+			for rank, dev := range devs {
+				require.Zero(t, dev.level, "the peak was seen")
+				dev.bytes[memory.Resident], dev.buffers[memory.Resident] = 0, 0
+				require.Equal(t, dev.bytes, bytes[rank])
+				require.Equal(t, dev.buffers, buffers[rank])
+			}
+		})
+	}
+}
