@@ -8,9 +8,11 @@ import (
 
 // Logits exist by tiles of tokens and of the vocabulary. The tiles of the vocabulary
 // are the same whatever the tokens, so that a token's loss does not depend on others.
+// Their rows are not 4 KiB apart, which would put a column into one set of the
+// first-level cache.
 const (
 	headTokens     = 256
-	headVocabulary = 1024
+	headVocabulary = 1040
 )
 
 // HeadWorkspace returns the elements of one tile of logits.

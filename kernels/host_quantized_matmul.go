@@ -49,6 +49,9 @@ func cut(m, n, k, threads int) (byRows bool, parts int) {
 		narrow = 32
 		wide   = 256
 	)
+	if threads == 1 {
+		return true, 1
+	}
 	side := max(m, n)
 	parts = max(min(threads, side/narrow), min(4*threads, side/wide))
 	return m > n, max(1, min(parts, size(size(m, n), k)/worth))

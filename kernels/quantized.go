@@ -28,8 +28,8 @@ func (s Scaling) String() string {
 }
 
 // Encoding says how a quantized matrix is stored: row after row of codes, a byte each and
-// two in a byte in E2M1, where a row begins at a byte and the first code is in the low
-// half; then, from the next multiple of 4 on, its scales, as what decoding multiplies
+// two in a byte in E2M1, where a row begins at a byte, the first code is in the low half
+// and a half that is left over is 0; then, from the next multiple of 4 on, its scales, as what decoding multiplies
 // with, in the order of its blocks or tiles. In NV16 that of the tensor is the first. So
 // scales live and die with their codes.
 type Encoding struct {

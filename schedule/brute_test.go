@@ -21,6 +21,7 @@ type judge struct {
 	sharded   map[int]bool
 	reduces   map[int]bool // there is a reduction
 	added     map[int]bool // something was added to the gradients since
+	quantizes map[int]bool // it computes on copies of its weights
 	taken     map[schedule.Action]bool
 }
 
@@ -30,7 +31,7 @@ func bare(a schedule.Action) schedule.Action { return a.WithDrop(0).WithJoin(fal
 // judgePlan returns what is wrong with a plan of plain lists, "" where nothing is.
 func judgePlan(p *schedule.Plan, capacity int, rng *rand.Rand) string {
 	j := &judge{p: p, capacity: capacity, done: map[schedule.Action]int{}, links: map[[3]int][]schedule.Action{},
-		gathered: map[int]bool{}, sharded: map[int]bool{}, reduces: map[int]bool{}, added: map[int]bool{}, taken: map[schedule.Action]bool{}}
+		gathered: map[int]bool{}, sharded: map[int]bool{}, reduces: map[int]bool{}, added: map[int]bool{}, quantizes: map[int]bool{}, taken: map[schedule.Action]bool{}}
 	for rank := range p.Programs {
 		j.lists = append(j.lists, slices.Collect(p.All(rank)))
 	}
@@ -109,9 +110,9 @@ func (j *judge) count() string {
 	for rank, list := range j.lists {
 		for i, a := range list {
 			stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
-			alone := kind == schedule.Unshard || kind == schedule.Reshard || kind == schedule.ReduceGrad
+			alone := kind == schedule.Unshard || kind == schedule.Reshard || kind == schedule.ReduceGrad || kind == schedule.Quantize
 			switch {
-			case stage >= len(j.p.Placement.Rank), !alone && !j.passes(stage, mb), alone && mb != 0, kind > schedule.ReduceGrad, kind == schedule.None:
+			case stage >= len(j.p.Placement.Rank), !alone && !j.passes(stage, mb), alone && mb != 0, kind > schedule.ReduceGrad && !alone, kind == schedule.None:
 				return fmt.Sprint(a, " is nothing")
 			case j.p.Placement.Rank[stage] != rank:
 				return fmt.Sprint(a, " is on the wrong rank")
@@ -125,11 +126,16 @@ func (j *judge) count() string {
 				j.sharded[stage] = true
 			case schedule.ReduceGrad:
 				j.reduces[stage] = true
+			case schedule.Quantize:
+				j.quantizes[stage] = true
 			}
 			n[bare(a)]++
 		}
 	}
 	for stage := range j.p.Placement.Rank {
+		if n[schedule.Act(schedule.Quantize, stage, 0)] > 1 {
+			return fmt.Sprint("stage ", stage, " makes copies of its weights again")
+		}
 		if len(j.reduces) > 0 && j.reduces[stage] != (j.used(stage) && j.backward(stage) && !j.frozen(stage)) {
 			return fmt.Sprint("reductions of stage ", stage)
 		}
@@ -333,7 +339,10 @@ func (j *judge) run(a schedule.Action) string {
 		}
 		j.added[stage] = false
 	default:
-		if kind.Compute() && j.sharded[stage] && !j.gathered[stage] {
+		if kind == schedule.F && j.quantizes[stage] && j.done[schedule.Act(schedule.Quantize, stage, 0)] == 0 {
+			return fmt.Sprint(a, " has no copies of weights")
+		}
+		if (kind.Compute() || kind == schedule.Quantize) && j.sharded[stage] && !j.gathered[stage] {
 			return fmt.Sprint(a, " has no weights")
 		}
 		if kind == schedule.B || kind == schedule.W {

@@ -235,7 +235,7 @@ func (c *checker) countStage(stage int) {
 	if c.reduces && !c.includes(stage, ReduceGrad) && c.allows(stage, ReduceGrad) && len(has(B))+len(has(W)) > 0 {
 		c.missing(stage, ReduceGrad, runs{{0, 1}})
 	}
-	if c.plan.Facts != nil && c.plan.Facts[stage].Quantizes && !c.includes(stage, Quantize) {
+	if len(has(F)) > 0 && c.plan.Facts != nil && c.plan.Facts[stage].Quantizes && !c.includes(stage, Quantize) {
 		c.missing(stage, Quantize, runs{{0, 1}})
 	}
 	if !c.transfers {

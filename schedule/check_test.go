@@ -283,6 +283,7 @@ func TestCheckOfSegments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, split := draw[rapid.IntRange(0, 1).Draw(t, "draw")](t)
 		facts := drawFacts(t, p, split)
+		p = quantized(t, p, facts)
 		if marked, err := schedule.Lifetimes(p, facts, parts); err == nil {
 			p = marked
 		}

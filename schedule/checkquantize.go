@@ -47,7 +47,7 @@ func (v *quantized) repeats(int64) {}
 
 func (v *quantized) visit(a Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
-	if !c.allows(stage, kind) {
+	if !c.allows(stage, kind) || c.includes(stage, Quantize) && !c.allows(stage, Quantize) {
 		return
 	}
 	sets := setsOfWeights * c.place[stage]

@@ -51,6 +51,12 @@ type StageCosts struct {
 	// Resident is what is always there on the stage's rank: its weights, their gradients
 	// and what the optimizer keeps.
 	Resident int64 `json:"resident,omitempty"`
+	// Quantize is the time of QUANTIZE, once in a step. It makes copies of the stage's
+	// weights: ForwardWeights that its forward reads, and the recompute of its backward,
+	// and BackwardWeights that its backward reads, where it has one.
+	Quantize        int64 `json:"quantize,omitempty"`
+	ForwardWeights  int64 `json:"forward_weights,omitempty"`
+	BackwardWeights int64 `json:"backward_weights,omitempty"`
 }
 
 // LinkCosts are the costs of the link from one rank to another one, in both of its
@@ -150,8 +156,8 @@ func (c *Costs) fit(plan *Plan) error {
 	actions = max(actions, 1) // what a message costs is worked out whether there is one or not
 	for i := range c.Stages {
 		s := &c.Stages[i]
-		dearest = max(dearest, float64(s.F+s.I+s.W+s.B+s.Joined+s.Recompute))
-		largest = max(largest, float64(s.Output+s.Gradient+s.Saved+s.Carry))
+		dearest = max(dearest, float64(s.F+s.I+s.W+s.B+s.Joined+s.Recompute+s.Quantize))
+		largest = max(largest, float64(s.Output+s.Gradient+s.Saved+s.Carry+s.ForwardWeights+s.BackwardWeights))
 	}
 	hop := float64(c.Latency) + math.Ceil(float64(c.PerMiB)*largest/mebi)
 	for _, l := range c.Links {
@@ -216,12 +222,14 @@ func (s *StageCosts) backward() int64 {
 }
 
 // stageFields are the names of the fields of StageCosts, in their order.
-var stageFields = [...]string{"f", "i", "w", "b", "joined", "recompute", "output", "gradient", "saved", "freed_by_i", "carry", "resident"}
+var stageFields = [...]string{"f", "i", "w", "b", "joined", "recompute", "output", "gradient", "saved", "freed_by_i", "carry", "resident",
+	"quantize", "forward_weights", "backward_weights"}
 
 // field returns the field of this name, nil where there is none.
 func (s *StageCosts) field(name string) *int64 {
 	for i, field := range [len(stageFields)]*int64{
 		&s.F, &s.I, &s.W, &s.B, &s.Joined, &s.Recompute, &s.Output, &s.Gradient, &s.Saved, &s.FreedByI, &s.Carry, &s.Resident,
+		&s.Quantize, &s.ForwardWeights, &s.BackwardWeights,
 	} {
 		if stageFields[i] == name {
 			return field

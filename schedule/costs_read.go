@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/weir-ml/weir/internal/jsontext"
 )
@@ -96,7 +97,8 @@ func (d costsReader) stage() StageCosts {
 		if v := s.field(field); v != nil {
 			*v = d.amount(field)
 		} else {
-			d.Unknown("f, i, w, b, joined, recompute, output, gradient, saved, freed_by_i or carry")
+			n := len(stageFields) - 1
+			d.Unknown(strings.Join(stageFields[:n], ", ") + " or " + stageFields[n])
 		}
 	})
 	return s

@@ -82,7 +82,7 @@ func TestCostsTextErrors(t *testing.T) {
 		{`{"from":0,"to":1}`, `{"from":-1,"to":1}`, `line 9:13: found -1, expected a rank as a whole number from 0 to 16383`},
 		{`{"from":0,"to":1}`, `{"from":0,"too":1}`, `line 9:15: found an unknown field, expected from, to, latency or per_mib`},
 		{`"links": [`, `"links": {`, `line 7:12: found {, expected a list, [`},
-		{`{"f":1}`, `{"g":1}`, `line 17:6: found an unknown field, expected f, i, w, b, joined, recompute, output, gradient, saved, freed_by_i or carry`},
+		{`{"f":1}`, `{"g":1}`, `line 17:6: found an unknown field, expected f, i, w, b, joined, recompute, output, gradient, saved, freed_by_i, carry, resident, quantize, forward_weights or backward_weights`},
 		{`{"f":1}`, `{"f":1`, `line 18:3: invalid character ']' after object key:value pair`},
 		{"  ]\n}", "  ]\n", `line 20:1: found the end of the text, expected more of the costs`},
 		{"  ]\n}", "  ]\n}}", `line 19:2: found something behind the costs, expected the end of the text`},

@@ -13,6 +13,7 @@ import (
 // checkLifetimes compares the pass with the oracle and proves the result. It
 // returns nil where the facts cannot be put into a plan.
 func checkLifetimes(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *schedule.Plan {
+	p = quantized(t, p, facts)
 	want := newOracle(p, facts)
 	got, err := schedule.Lifetimes(p, facts, parts)
 	if want.uneven || want.unread {

@@ -343,6 +343,14 @@ func generate(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 			p, err = schedule.Shard(p, 2)
 			require.NoError(t, err)
 		}
+		if rng.IntN(4) == 0 {
+			facts := make([]schedule.Facts, placement.Stages())
+			for stage := range facts {
+				facts[stage].Quantizes = rng.IntN(2) == 0
+			}
+			p, err = schedule.Quantized(p, facts, schedule.Quantizing(rng.IntN(2)))
+			require.NoError(t, err)
+		}
 		return p, capacity
 	}
 }
@@ -388,7 +396,7 @@ func mutate(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 			(*list)[at] = a.WithJoin(!a.Joined())
 			break
 		}
-		retarget(schedule.Kind(1+rng.IntN(int(schedule.ReduceGrad)+1)), a.Stage(), a.Microbatch())
+		retarget(schedule.Kind(1+rng.IntN(int(schedule.Offload))), a.Stage(), a.Microbatch())
 	case 7:
 		*list = slices.Delete(*list, at, at+1)
 		to := &lists[rng.IntN(len(lists))]

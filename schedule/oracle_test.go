@@ -92,12 +92,29 @@ func newOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 			}
 		}
 
+		forward, backward := map[int]int{}, map[int]int{} // by stage: the last read of its copies of weights
+		for at, a := range actions {
+			s := a.Stage()
+			back := a.Kind() == schedule.B || a.Kind() == schedule.I
+			if a.Kind() == schedule.F || back && facts[s].Recomputes {
+				forward[s] = at
+			}
+			if back {
+				backward[s] = at
+			}
+		}
 		for at, a := range actions {
 			s, k, m := a.Stage(), a.Kind(), a.Microbatch()
 			if !ofMicrobatch(a) {
 				continue
 			}
 			d := &drops[at]
+			if last, ok := forward[s]; ok && last == at && facts[s].Quantizes {
+				*d |= schedule.DropForwardWeights
+			}
+			if last, ok := backward[s]; ok && last == at && facts[s].Quantizes {
+				*d |= schedule.DropBackwardWeights
+			}
 			if last[m] == at {
 				*d |= schedule.Retire
 			}
@@ -176,7 +193,7 @@ func newOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
 
 // ofMicrobatch reports whether an action is of a microbatch, and not of a stage alone.
 func ofMicrobatch(a schedule.Action) bool {
-	return a.Kind() != schedule.Unshard && a.Kind() != schedule.Reshard && a.Kind() != schedule.ReduceGrad
+	return a.Kind() != schedule.Unshard && a.Kind() != schedule.Reshard && a.Kind() != schedule.ReduceGrad && a.Kind() != schedule.Quantize
 }
 
 // widest returns the most consecutive microbatches that are alive at one action,

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
@@ -36,6 +37,8 @@ func drawFacts(t *rapid.T, p *schedule.Plan, split []bool) []schedule.Facts {
 	for s := range facts {
 		facts[s].Frozen = s < len(p.Frozen) && p.Frozen[s]
 		facts[s].Split = split[s]
+		facts[s].Recomputes = rapid.Bool().Draw(t, "recomputes")
+		facts[s].Quantizes = rapid.IntRange(0, 2).Draw(t, "quantizes") == 0
 		for kind := schedule.F; kind <= schedule.W; kind++ {
 			if rapid.IntRange(0, 2).Draw(t, "reads") == 0 {
 				facts[s].Reads[kind] = rapid.Uint64Range(0, 1<<parts-1).Draw(t, "parts")
@@ -43,6 +46,14 @@ func drawFacts(t *rapid.T, p *schedule.Plan, split []bool) []schedule.Facts {
 		}
 	}
 	return facts
+}
+
+// quantized returns the plan with the QUANTIZE that facts ask for: at the start where the
+// plan has an odd number of microbatches.
+func quantized(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *schedule.Plan {
+	q, err := schedule.Quantized(p, facts, schedule.Quantizing(p.Microbatches%2))
+	require.NoError(t, err)
+	return q
 }
 
 // lane is one kind on one stage in a pipelined plan.
@@ -277,13 +288,13 @@ func spoil(t *rapid.T, p *schedule.Plan, rank int) {
 	case 3:
 		*a = schedule.Act(a.Kind(), a.Stage(), rapid.IntRange(0, p.Microbatches).Draw(t, "mb")).WithDrop(a.Drop())
 	case 4:
-		*a = a.WithDrop(a.Drop() ^ 1<<rapid.IntRange(0, 6).Draw(t, "bit"))
+		*a = a.WithDrop(a.Drop() ^ 1<<rapid.IntRange(0, 8).Draw(t, "bit"))
 	case 5:
 		segment.Repeat = max(1, segment.Repeat+rapid.IntRange(-2, 2).Draw(t, "repeat"))
 	case 6:
 		segment.Stride += rapid.IntRange(-2, 2).Draw(t, "stride")
 	case 7:
-		*a = schedule.Act(schedule.Kind(rapid.IntRange(1, int(schedule.ReduceGrad)).Draw(t, "kind")), a.Stage(), a.Microbatch()).WithDrop(a.Drop())
+		*a = schedule.Act(schedule.Kind(rapid.IntRange(1, int(schedule.Quantize)).Draw(t, "kind")), a.Stage(), a.Microbatch()).WithDrop(a.Drop())
 	case 8:
 		other := &program[rapid.IntRange(0, len(program)-1).Draw(t, "other")]
 		*segment, *other = *other, *segment

@@ -11,8 +11,8 @@ import (
 // answer is exact: all times are whole numbers.
 //
 // A rank does its actions one after the other, each as early as it can. A computation
-// takes its time of the costs; a joined pair starts when both can, and its results
-// are there at its end. All other actions take no time of their own. A message goes
+// or a QUANTIZE takes its time of the costs; a joined pair starts when both can, and its
+// results are there at its end. All other actions take no time of their own. A message goes
 // on the wire when it is sent and its link is free, takes its link for its bytes, and
 // is there a latency later; neither occupies a rank. What stays on a rank is there at
 // once.
@@ -32,7 +32,9 @@ import (
 // one on the same rank that reads them, or to the WAIT for the send (to the send in a
 // plan that does not wait), [memory.Transfer] from the receive to the action that
 // reads it. In a plan without transfers what crosses ranks is there during the
-// actions on both sides and not between them. Nothing follows from drop bits.
+// actions on both sides and not between them. [memory.FP8] are the copies of weights,
+// from QUANTIZE to the last action of the stage that reads them. Nothing follows from
+// drop bits.
 //
 // The cost of a long plan depends on its size as segments: repeats that must go like
 // others are leapt over. Plans of up to 65,536 actions are always run in full and have
@@ -150,8 +152,8 @@ func (s *simulation) busy(rank int) int64 {
 	var total int64
 	if s.costs.Each != nil {
 		for a := range s.plan.All(rank) {
-			if a.Kind().Compute() {
-				total += s.alone(s.deed(a), a)
+			if d := s.deed(a); d.does == doCompute {
+				total += s.alone(d, a)
 			}
 		}
 		return total

@@ -81,6 +81,7 @@ func lasts(class memory.Class, bytes int64, births, ends []*holding) {
 // level is what is live on a rank.
 type level struct {
 	holdings []holding // by stage and kind
+	copies   []copying // of weights, by stage; nil where the plan makes none
 	classes  memory.ByClass
 	bytes    int64 // of all classes
 	flight   int64
@@ -91,7 +92,7 @@ type level struct {
 // level returns what is live on a rank before its first action, with peaks to be
 // kept in the report.
 func (s *simulation) level(rank int, report *RankReport) level {
-	l := level{holdings: s.holdings, bytes: s.costs.resident(s.plan.Placement, rank), report: report}
+	l := level{holdings: s.holdings, copies: s.copies, bytes: s.costs.resident(s.plan.Placement, rank), report: report}
 	l.classes[memory.Resident] = l.bytes
 	report.Peak, report.Classes, report.PeakPosition = l.bytes, l.classes, -1
 	return l
@@ -146,6 +147,10 @@ func (l *level) action(a Action, position int64) {
 		l.begin(h)
 		l.compare(a, position)
 		l.end(h)
+		l.endWeights(a)
+	} else if a.Kind() == Quantize && l.copies != nil {
+		l.beginWeights(a)
+		l.compare(a, position)
 	}
 }
 
@@ -157,6 +162,8 @@ func (l *level) pair(a, b Action, position int64) {
 	l.compare(a, position)
 	l.end(first)
 	l.end(second)
+	l.endWeights(a)
+	l.endWeights(b)
 }
 
 func (l *level) begin(h *holding) {

@@ -39,6 +39,9 @@ type route struct {
 // deed returns what the action does.
 func (s *simulation) deed(a Action) *deed {
 	if a.Kind() > WaitB {
+		if a.Kind() == Quantize && s.copies != nil {
+			return &s.copies[a.Stage()].making
+		}
 		return &s.idle
 	}
 	return &s.deeds[tableIndex(a.Stage(), a.Kind())]
@@ -58,7 +61,7 @@ func (s *simulation) together(a, b Action) int64 {
 
 // alone returns the time of a computation that overlaps with no other.
 func (s *simulation) alone(d *deed, a Action) int64 {
-	if s.costs.Each == nil {
+	if s.costs.Each == nil || a.Kind() == Quantize {
 		return d.time
 	}
 	a = a.WithDrop(0).WithJoin(false)
@@ -84,6 +87,7 @@ func (s *simulation) prepare() {
 		s.computations(stage)
 		s.hold(stage)
 	}
+	s.copyWeights()
 	routes := map[[3]int]int{}
 	for i := range s.passages {
 		passage := &s.passages[i]

@@ -109,6 +109,8 @@ func (n *naive) time(a schedule.Action) (all, recompute int64) {
 		recompute = c.Recompute
 	}
 	switch {
+	case a.Kind() == schedule.Quantize:
+		return c.Quantize, 0
 	case a.Kind() == schedule.F:
 		return c.F, 0
 	case a.Kind() == schedule.W:
@@ -193,6 +195,10 @@ func (n *naive) step(rank int) bool {
 	switch kind := a.Kind(); kind {
 	case schedule.F, schedule.B, schedule.I, schedule.W:
 		return n.compute(rank)
+	case schedule.Quantize:
+		if n.stage(s).Quantize > 0 {
+			return n.compute(rank)
+		}
 	case schedule.SendF, schedule.SendB:
 		key, link := [3]int{s, s + 1, mb}, [3]int{rank, 0, 0}
 		if kind == schedule.SendB {
@@ -314,7 +320,7 @@ func (n *naive) compute(rank int) bool {
 			switch a.Kind() {
 			case schedule.F:
 				to = a.Stage() + 1
-			case schedule.W:
+			case schedule.W, schedule.Quantize:
 				continue
 			}
 			if !n.transfers && n.crosses(a.Stage(), to) {
@@ -334,7 +340,7 @@ func (n *naive) report() *schedule.Report {
 		n.bytes(rank, r)
 		started, finished := -1, -1
 		for i, e := range n.events[rank] {
-			if !e.Action.Kind().Compute() {
+			if !e.Action.Kind().Compute() && (e.Action.Kind() != schedule.Quantize || n.stage(e.Action.Stage()).Quantize == 0) {
 				continue
 			}
 			if started < 0 {
@@ -396,6 +402,7 @@ func (n *naive) bytes(rank int, r *schedule.RankReport) {
 	}
 	peak := sum()
 	r.Peak, r.Classes, r.PeakPosition = peak.Total(), peak, -1
+	last := n.lastReads(rank)
 	for i := 0; i < len(n.lists[rank]); i++ {
 		group := n.lists[rank][i : i+1]
 		if group[0].Joined() {
@@ -403,7 +410,7 @@ func (n *naive) bytes(rank int, r *schedule.RankReport) {
 		}
 		var dead []buffer
 		var landed [][2]int
-		for _, a := range group {
+		for k, a := range group {
 			s, mb, p := a.Stage(), a.Microbatch(), n.plan.Placement
 			c := n.stage(s)
 			born := func(class memory.Class, what string, stage int, bytes int64) {
@@ -462,6 +469,11 @@ func (n *naive) bytes(rank int, r *schedule.RankReport) {
 				dies(memory.Saved, "the rest", s)
 				dies(memory.Carry, "carry", s)
 				landed = append(landed, [2]int{s, mb})
+			case schedule.Quantize:
+				live[buffer{memory.FP8, "forward weights", s, -1}] = c.ForwardWeights
+				if n.plan.HasBackward(s) {
+					live[buffer{memory.FP8, "backward weights", s, -1}] = c.BackwardWeights
+				}
 			case schedule.RecvF:
 				born(memory.Transfer, "input", s, n.stage(s-1).Output)
 			case schedule.RecvB:
@@ -479,8 +491,15 @@ func (n *naive) bytes(rank int, r *schedule.RankReport) {
 			case schedule.WaitB:
 				dies(memory.ActGrad, "gradient", s)
 			}
+			for _, what := range []string{"forward weights", "backward weights"} {
+				if copies := (buffer{memory.FP8, what, s, -1}); last[copies] == i+k {
+					if _, made := live[copies]; made {
+						dead = append(dead, copies)
+					}
+				}
+			}
 		}
-		if a := group[0]; a.Kind() <= schedule.WaitB {
+		if a := group[0]; a.Kind() <= schedule.WaitB || a.Kind() == schedule.Quantize {
 			if now := sum(); now.Total() > r.Peak || r.PeakPosition < 0 {
 				r.Peak, r.Classes, r.PeakPosition, r.PeakAt = now.Total(), now, int64(i), a.WithDrop(0).WithJoin(false)
 			}
@@ -505,6 +524,23 @@ func (n *naive) bytes(rank int, r *schedule.RankReport) {
 	}
 }
 
+// lastReads returns where the copies of weights of a rank are read for the last time.
+func (n *naive) lastReads(rank int) map[buffer]int {
+	last := map[buffer]int{}
+	for i, a := range n.lists[rank] {
+		s := a.Stage()
+		again := n.plan.Facts != nil && n.plan.Facts[s].Recomputes || n.plan.Facts == nil && n.stage(s).Recompute > 0
+		backward := a.Kind() == schedule.B || a.Kind() == schedule.I
+		if a.Kind() == schedule.F || backward && again {
+			last[buffer{memory.FP8, "forward weights", s, -1}] = i
+		}
+		if backward {
+			last[buffer{memory.FP8, "backward weights", s, -1}] = i
+		}
+	}
+	return last
+}
+
 // drawCosts draws costs for a plan.
 func drawCosts(t *rapid.T, p *schedule.Plan) *schedule.Costs {
 	top := rapid.SampledFrom([]int64{1, 3, 50, 100_000}).Draw(t, "largest time")
@@ -517,7 +553,8 @@ func drawCosts(t *rapid.T, p *schedule.Plan) *schedule.Costs {
 	stages := rapid.SampledFrom([]int{1, p.Placement.Depth(), p.Placement.Stages()}).Draw(t, "stages with costs")
 	for range stages {
 		s := schedule.StageCosts{F: time("F"), I: time("I"), W: time("W"), B: time("B"), Joined: time("joined"), Recompute: time("recompute"),
-			Output: bytes("output"), Gradient: bytes("gradient"), Saved: bytes("saved"), Carry: bytes("carry")}
+			Output: bytes("output"), Gradient: bytes("gradient"), Saved: bytes("saved"), Carry: bytes("carry"),
+			Quantize: time("quantize"), ForwardWeights: bytes("forward weights"), BackwardWeights: bytes("backward weights")}
 		s.FreedByI = rapid.Int64Range(0, s.Saved).Draw(t, "freed by I")
 		c.Stages = append(c.Stages, s)
 	}

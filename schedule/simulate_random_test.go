@@ -255,11 +255,25 @@ func TestSimulateAgainstNaive(t *testing.T) {
 			p = withTransfers(p, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed of transfers"), 0)))
 			capacities = []int{schedule.Unlimited, 0, 1, 2, 3}
 		}
+		p = drawQuantized(t, p)
 		costs := drawCosts(t, p)
 		for _, capacity := range capacities {
 			requireNaive(t, p, costs, capacity)
 		}
 	})
+}
+
+// drawQuantized draws which stages of a plan compute on copies of their weights.
+func drawQuantized(t *rapid.T, p *schedule.Plan) *schedule.Plan {
+	facts := make([]schedule.Facts, p.Placement.Stages())
+	for s := range facts {
+		facts[s].Quantizes = rapid.IntRange(0, 2).Draw(t, "quantizes") == 0
+	}
+	where := schedule.Quantizing(rapid.IntRange(0, 1).Draw(t, "where"))
+	quantized, err := schedule.Quantized(p, facts, where)
+	require.NoError(t, err)
+	quantized.Facts = p.Facts
+	return quantized
 }
 
 func requireNaive(t require.TestingT, p *schedule.Plan, costs *schedule.Costs, capacity int) {

@@ -14,6 +14,7 @@ type simulation struct {
 	deeds    []deed    // by stage and kind
 	idle     deed      // that of the kinds that take no time
 	holdings []holding // by stage and kind
+	copies   []copying // of weights, by stage; nil where the plan makes none
 	routes   []route
 
 	// The state. A parcel that is in the way of another one is laid aside.

@@ -75,7 +75,9 @@ func TestTextIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, split := draws[rapid.IntRange(0, 2).Draw(t, "draw")](t)
 		p.Name = rapid.String().Draw(t, "name")
-		if marked, err := schedule.Lifetimes(p, drawFacts(t, p, split), parts); err == nil {
+		facts := drawFacts(t, p, split)
+		p = quantized(t, p, facts)
+		if marked, err := schedule.Lifetimes(p, facts, parts); err == nil {
 			p = marked
 		}
 		if rapid.Bool().Draw(t, "joined") {

@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	// quickWork and longerWork are the work of the search for the layout of an
-	// alternative, where --work does not say it: of all, and of those that may be worth it.
+	// quickWork is the work of the search for the layout of an alternative on a rank, where
+	// --work does not say it; longerWork is that for all ranks of all alternatives together
+	// that may be worth it.
 	quickWork  = 1
-	longerWork = 100_000
+	longerWork = 6_000_000
 	// mostCuts is into how many a microbatch of --costs is cut at most.
 	mostCuts = 4
 )
@@ -149,7 +150,8 @@ func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Tried
 			}
 		}
 	}
-	for _, better := range try(open, longerWork) {
+	share := longerWork / int64(step.plan.Placement.Ranks) / int64(max(len(open), 1))
+	for _, better := range try(open, max(share, quickWork)) {
 		for i := range list {
 			if list[i].Name == better.Name && better.Bytes < list[i].Bytes {
 				list[i] = better

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
@@ -24,17 +25,18 @@ const piece = 2 << 20
 // newDriver returns a device of so many bytes.
 func newDriver(bytes int64) (*driver, error) {
 	pieces := int(bytes/piece) + 1
-	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: int64(pieces+2) * piece})
+	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: int64(pieces+3) * piece})
 	if err != nil {
 		return nil, err
 	}
 	d := &driver{dev: dev}
-	b, err := dev.Alloc(memory.Resident, kernels.Float32, pieces*piece/4)
+	b, err := dev.Alloc(memory.Resident, kernels.Uint8, (pieces+1)*piece)
 	if err == nil {
 		d.mem, err = dev.Lend(b)
 	}
-	if err == nil {
-		err = memory.System{}.Discard(d.mem[:pieces*piece])
+	if err == nil { // from the first whole piece on
+		d.mem = d.mem[-uintptr(unsafe.Pointer(unsafe.SliceData(d.mem)))%piece:][:pieces*piece]
+		err = memory.System{}.Discard(d.mem)
 	}
 	for i := range pieces {
 		d.free = append(d.free, i)

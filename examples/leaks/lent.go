@@ -84,7 +84,7 @@ func (t *trainee) lending(ctx context.Context) ([]lent, error) {
 // reading weights and moments, which is the same for all.
 func (t *trainee) weir(ctx context.Context) (l lent, copying time.Duration, err error) {
 	l.Name = "Weir"
-	dev, err := kernels.NewHost(kernels.HostConfig{})
+	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30})
 	if err != nil {
 		return l, 0, err
 	}
@@ -203,7 +203,7 @@ func median(d []time.Duration) time.Duration {
 // record returns what the model has for good, and the births and ends of a step, of a dry
 // run.
 func (t *trainee) record(ctx context.Context) (resident []int64, events []event, err error) {
-	host, err := kernels.NewHost(kernels.HostConfig{})
+	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30})
 	if err != nil {
 		return nil, nil, err
 	}

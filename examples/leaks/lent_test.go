@@ -51,7 +51,7 @@ func TestLending(t *testing.T) {
 	require.GreaterOrEqual(t, kept.Reserved, cleared.Reserved)
 
 	out.Reset()
-	require.NoError(t, tellLending(t.Context(), &small, false, &out))
+	require.NoError(t, small.lendingTable(&out, all))
 	require.Contains(t, out.String(), "in FP8 (delayed), width 64, 2 blocks")
 	require.Regexp(t, `\nWeir +0 B +0 B `, out.String())
 }

@@ -21,7 +21,7 @@ type generator struct {
 }
 
 func newGenerator() (*generator, error) {
-	dev, err := kernels.NewHost(kernels.HostConfig{})
+	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 16 << 20})
 	return &generator{dev: dev, weights: map[string]kernels.Buffer{}}, err
 }
 

@@ -122,7 +122,7 @@ func refit(t *trainer, encoding *kernels.Encoding) (out outcome, err error) {
 		return out, err
 	}
 	out.handed, out.file = g.received, int64(file.Len())
-	if out.text, err = g.text("the water", 24); err != nil {
+	if out.text, err = g.text("the water", 14); err != nil {
 		return out, err
 	}
 	return out, t.model.Restore(&file)

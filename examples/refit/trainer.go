@@ -40,7 +40,7 @@ func newTrainer(recipe fp8.Recipe) (t *trainer, err error) {
 	cfg := size
 	cfg.FP8 = recipe
 	t = &trainer{}
-	if t.dev, err = kernels.NewHost(kernels.HostConfig{}); err != nil {
+	if t.dev, err = kernels.NewHost(kernels.HostConfig{Capacity: 32 << 20}); err != nil {
 		return nil, err
 	}
 	if t.model, err = transformer.New(t.dev, cfg, 2); err != nil {

@@ -83,7 +83,7 @@ func addResident(opts *options, costs *schedule.Costs) (err error) {
 		return err
 	}
 	for stage, dev := range devs {
-		costs.Stages[stage].Resident += dev.Live()
+		costs.Stages[stage].Resident = dev.Live()
 	}
 	return model.Close()
 }
@@ -124,7 +124,8 @@ func (c *costing) measure(ctx context.Context) (*schedule.Costs, error) {
 	costs := &schedule.Costs{Unit: "ns", Scale: 1, Stages: make([]schedule.StageCosts, len(c.meters))}
 	for s, m := range c.meters {
 		costs.Stages[s] = schedule.StageCosts{
-			F: m.nanoseconds(schedule.F), I: m.nanoseconds(schedule.I), W: m.nanoseconds(schedule.W), B: m.nanoseconds(schedule.B),
+			Quantize: m.nanoseconds(schedule.Quantize),
+			F:        m.nanoseconds(schedule.F), I: m.nanoseconds(schedule.I), W: m.nanoseconds(schedule.W), B: m.nanoseconds(schedule.B),
 		}
 	}
 	levels, err := c.levels(ctx)

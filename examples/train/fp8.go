@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/memory/memlog"
 )
 
 // float32s is the name that -fp8 has for no recipe.
@@ -41,13 +42,24 @@ func (o *options) inFP8() error {
 	return nil
 }
 
-// roll ends the measuring of a step, and adds up what its tensors met.
-func (t *trainer) roll(ctx context.Context) error {
+// roll ends the measuring of a step, adds up what its tensors met, and returns it.
+func (t *trainer) roll(ctx context.Context) (fp8.Report, error) {
 	report, err := t.model.RollScales(ctx, nil) // the model has the devices of every rank
 	if err == nil {
 		t.met.Merge(&report)
 	}
-	return err
+	return report, err
+}
+
+// fp8 writes what the tensors of a step met into the log, a line for each role.
+func (r *record) fp8(step int64, met *fp8.Report) {
+	for role, c := range met.All() {
+		r.log.FP8(&memlog.FP8{
+			Step: step, Role: role.String(), Tensors: c.Tensors, Frozen: c.Frozen,
+			NonFinite: c.NonFinite, Saturated: c.Saturated, Underflowed: c.Underflowed,
+			LeastScale: float64(c.Least), GreatestScale: float64(c.Greatest),
+		})
+	}
 }
 
 // roleSummary is what the tensors of one role met in the steps of a run.

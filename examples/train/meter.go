@@ -14,8 +14,9 @@ import (
 // meter is a stage that notes how long its calls take and how large what it returns is.
 type meter struct {
 	stages.Stage[kernels.Buffer]
-	split stages.SplitBackward[kernels.Buffer]
-	dev   kernels.Device
+	split     stages.SplitBackward[kernels.Buffer]
+	quantizer stages.Quantizer[kernels.Buffer] // nil where the stage has none
+	dev       kernels.Device
 
 	counts           bool // what is run now
 	took             map[schedule.Kind][]time.Duration
@@ -24,8 +25,9 @@ type meter struct {
 
 // newMeter wraps a stage, which must be able to split its backward.
 func newMeter(stage stages.Stage[kernels.Buffer], dev kernels.Device) *meter {
+	quantizer, _ := stages.As[stages.Quantizer[kernels.Buffer]](stage)
 	return &meter{
-		Stage: stage, split: stage.(stages.SplitBackward[kernels.Buffer]), dev: dev,
+		Stage: stage, split: stage.(stages.SplitBackward[kernels.Buffer]), quantizer: quantizer, dev: dev,
 		took: map[schedule.Kind][]time.Duration{},
 	}
 }
@@ -39,6 +41,12 @@ func (m *meter) Forward(ctx context.Context, mb *batchctx.Microbatch[kernels.Buf
 	err := m.Stage.Forward(ctx, mb, in, out)
 	m.output = m.bytes(out)
 	return err
+}
+
+// QuantizeWeights is the stage's. One whose declaration has no copies is never asked.
+func (m *meter) QuantizeWeights(ctx context.Context, q *batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
+	defer m.note(schedule.Quantize, time.Now())
+	return m.quantizer.QuantizeWeights(ctx, q, forward, backward)
 }
 
 // Backward is the stage's.

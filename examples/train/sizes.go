@@ -10,8 +10,8 @@ import (
 // backward is split, and after the last one.
 //
 // What a stage keeps of what another one has made, such as its input, is from then on
-// its own: F and I end what they are given, and save as much again. Copies of its weights
-// in FP8 are there for the whole step, half of them for the forward, and count as resident.
+// its own: F and I end what they are given, and save as much again. Of the copies of its
+// weights in FP8 one half is for the forward and one, of the same size, for the backward.
 func sizes(stages []schedule.StageCosts, levels []actionSample) {
 	for i, before := range levels[:len(levels)-1] {
 		s := before.action.Stage()
@@ -20,14 +20,15 @@ func sizes(stages []schedule.StageCosts, levels []actionSample) {
 			change[class] -= before.classes[class]
 		}
 		change[memory.Entry] = 0 // not of a stage
-		for _, drop := range []schedule.Drop{schedule.DropForwardWeights, schedule.DropBackwardWeights} {
-			if before.action.Drop()&drop != 0 {
-				change[memory.FP8] += costs.Resident / 2
-			}
+		if before.action.Drop()&schedule.DropForwardWeights != 0 {
+			change[memory.FP8] += costs.ForwardWeights
+		}
+		if before.action.Drop()&schedule.DropBackwardWeights != 0 {
+			change[memory.FP8] += costs.BackwardWeights
 		}
 		switch before.action.Kind() {
 		case schedule.Quantize:
-			costs.Resident = change[memory.FP8]
+			costs.ForwardWeights, costs.BackwardWeights = change[memory.FP8]/2, change[memory.FP8]/2
 		case schedule.F:
 			costs.Saved = change.Total() - costs.Output
 			if s > 0 {

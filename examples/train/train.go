@@ -144,6 +144,7 @@ func (t *training) loop(ctx context.Context) error {
 			return err
 		}
 		t.record.step(t.trainer.done, o)
+		t.record.fp8(o.Step, &o.met)
 		t.progress.step(t.trainer.done, o, t.record)
 		var s score
 		done, every := t.trainer.done, t.opts.evaluate

@@ -46,7 +46,8 @@ type outcome struct {
 	bytes       int64   // with a weight
 	norm, rate  float64
 	time        time.Duration
-	allocations uint64 // on the Go heap
+	allocations uint64     // on the Go heap
+	met         fp8.Report // what tensors in FP8 met
 	*runner.Result
 }
 
@@ -181,7 +182,7 @@ func (t *trainer) step(ctx context.Context) (outcome, error) {
 	case loss.Empty:
 		return outcome{}, fmt.Errorf("step %d: no byte of it had a next one: give more text", t.done+1)
 	}
-	if err := t.roll(ctx); err != nil {
+	if o.met, err = t.roll(ctx); err != nil {
 		return outcome{}, err
 	}
 	adam := t.opts.optimizer

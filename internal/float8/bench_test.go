@@ -13,9 +13,9 @@ import (
 // places are the elements that lie in the first-level cache with their codes, in the
 // second, and in memory.
 var places = []struct {
-	name string
-	n    int
-}{{"L1", 4 << 10}, {"L2", 128 << 10}, {"memory", 16 << 20}}
+	name       string
+	rows, cols int
+}{{"L1", 64, 64}, {"L2", 128, 1024}, {"memory", 16 << 10, 1024}}
 
 // BenchmarkSlice prints the elements a nanosecond of the median call, because others use
 // the machine as well, and beside it what reading and copying the same source reaches in
@@ -23,13 +23,14 @@ var places = []struct {
 func BenchmarkSlice(b *testing.B) {
 	for _, s := range sets() {
 		for _, place := range places {
-			rows, cols := place.n/1024, 1024
-			src := make([]float32, place.n)
+			rows, cols := place.rows, place.cols
+			n := rows * cols
+			src := make([]float32, n)
 			r := rand.New(rand.NewPCG(1, 1))
 			for i := range src {
 				src[i] = float32(r.NormFloat64())
 			}
-			dst, back := make([]byte, place.n), make([]float32, place.n)
+			dst, back := make([]byte, n), make([]float32, n)
 			matrix := func(scaling float8.Scaling, f *float8.Format, rows, cols int) *float8.Matrix {
 				m := float8.Open(make([]byte, float8.Size(scaling, f, rows, cols)), scaling, f, rows, cols)
 				return &m
@@ -58,7 +59,7 @@ func BenchmarkSlice(b *testing.B) {
 				{"mx32 decode", func() { s.Dequantize(back, mx, 0, rows) }},
 				{"nv16 decode", func() { s.Dequantize(back, nv, 0, rows) }},
 			} {
-				b.Run(fmt.Sprintf("%v/%s/%s", s, place.name, c.name), func(b *testing.B) { rate(b, place.n, c.run) })
+				b.Run(fmt.Sprintf("%v/%s/%s", s, place.name, c.name), func(b *testing.B) { rate(b, n, c.run) })
 			}
 		}
 	}

@@ -63,9 +63,16 @@ func (s Set) DecodeMX(dst []float32, src []byte, scales []E8M0, f *Format) {
 }
 
 func (s Set) decodeMX(dst []float32, src, scales []byte, f *Format) {
-	for b := range blocksOf(len(src), BlockMX) {
-		from, end := b*BlockMX, min((b+1)*BlockMX, len(src))
-		s.Decode(dst[from:end], src[from:end], f, E8M0(scales[b]).Float32())
+	for at := 0; at < len(src); {
+		if whole := (len(src) - at) / BlockMX; whole > 0 && s != Portable {
+			done := s.decodeBlocksMX(dst[at:], src[at:], scales[at/BlockMX:], whole, f)
+			if at += done * BlockMX; done == whole {
+				continue
+			}
+		}
+		end := min(at+BlockMX, len(src))
+		s.Decode(dst[at:end], src[at:end], f, E8M0(scales[at/BlockMX]).Float32())
+		at = end
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,7 @@ func scaleOf(amax, most, epsilon float64, powerOf2 bool) float32 {
 
 // quantized is a matrix in tiles of high by wide elements, element after element: the
 // reference for blocks. Elements beyond the edges would be zeros, and change nothing.
-func quantized(f *float8.Format, x []float32, rows, cols, high, wide int, epsilon float64, powerOf2 bool) (values []float64, inverses []float32) {
+func quantized(f *float8.Format, x []float32, rows, cols, high, wide int, rule *float8.Rule) (values []float64, inverses []float32) {
 	values = make([]float64, len(x))
 	for r := 0; r < rows; r += high {
 		for c := 0; c < cols; c += wide {
@@ -50,7 +51,7 @@ func quantized(f *float8.Format, x []float32, rows, cols, high, wide int, epsilo
 				}
 			}
 			tile(func(at int) { amax = max(amax, math.Abs(float64(x[at]))) })
-			scale, most := scaleOf(amax, float64(f.Greatest()), epsilon, powerOf2), f.Greatest()
+			scale, most := scaleOf(amax, float64(f.Greatest()), float64(rule.Epsilon), !rule.AnyScale), f.Greatest()
 			tile(func(at int) { values[at] = rounded(f, max(-most, min(most, x[at]*scale))) })
 			inverses = append(inverses, 1/scale)
 		}
@@ -75,25 +76,16 @@ func manyScales(r *rand.Rand, rows, cols, high, wide int) []float32 {
 	return x
 }
 
-func transposed(x []float32, rows, cols int) []float32 {
-	t := make([]float32, len(x))
-	for i := range rows {
-		for j := range cols {
-			t[j*rows+i] = x[i*cols+j]
-		}
-	}
-	return t
-}
-
 // Shapes with whole tiles and with what is left at the edges.
 var shapes = []struct{ rows, cols int }{{128, 128}, {256, 272}, {303, 300}}
 
-// Float8BlockScaling, 1x128 along the rows and down the columns, 128x128 and its
-// transpose; float32 and bfloat16; both formats; powers of two and any scale; epsilons.
+// Float8BlockScaling, 1x128 and 128x128, of a matrix and of its transpose; float32 and
+// bfloat16; both formats; powers of two and any scale; epsilons. The reference pads with
+// zeros, here the last block is short: codes and scales are the same.
 func TestBlockScalingAsTransformerEngine(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 13))
 	for _, shape := range shapes {
-		for _, high := range []int{1, 128} {
+		for high, scaling := range map[int]float8.Scaling{1: float8.Rows128, 128: float8.Tiles128} {
 			for _, half := range []bool{false, true} {
 				x := manyScales(r, shape.rows, shape.cols, high, 128)
 				if half {
@@ -105,11 +97,16 @@ func TestBlockScalingAsTransformerEngine(t *testing.T) {
 					for _, powerOf2 := range []bool{true, false} {
 						for _, epsilon := range []float32{0, 100} {
 							name := fmt.Sprintf("%dx%d of %dx128, bfloat16 %v, %s, power of two %v, epsilon %g", shape.rows, shape.cols, high, half, f.Name, powerOf2, epsilon)
-							if high == 1 {
-								sameRows(t, f, x, shape.rows, shape.cols, epsilon, powerOf2, name)
-								sameRows(t, f, transposed(x, shape.rows, shape.cols), shape.cols, shape.rows, epsilon, powerOf2, name+", columns")
-							} else {
-								sameTiles(t, f, x, shape.rows, shape.cols, epsilon, powerOf2, name)
+							rule := &float8.Rule{Epsilon: epsilon, AnyScale: !powerOf2}
+							across, inverses := quantized(f, x, shape.rows, shape.cols, high, 128, rule)
+							down, inversesDown := quantized(f, transposed(x, shape.rows, shape.cols), shape.cols, shape.rows, high, 128, rule)
+							for _, s := range sets() {
+								rowwise, columnwise := matrices(s, scaling, f, x, shape.rows, shape.cols, rule)
+								sameMatrix(t, across, inverses, &rowwise, fmt.Sprintf("%v, %s", s, name))
+								sameMatrix(t, down, inversesDown, &columnwise, fmt.Sprintf("%v, %s, columns", s, name))
+								if high > 1 { // square blocks: the transpose has the same codes
+									require.Equal(t, transposed(rowwise.Codes, shape.rows, shape.cols), columnwise.Codes, "%v, %s", s, name)
+								}
 							}
 						}
 					}
@@ -119,54 +116,14 @@ func TestBlockScalingAsTransformerEngine(t *testing.T) {
 	}
 }
 
-// sameRows compares rows in blocks of 128, padded with zeros as the reference pads them.
-func sameRows(t *testing.T, f *float8.Format, x []float32, rows, cols int, epsilon float32, powerOf2 bool, name string) {
+// sameMatrix demands values, and what decoding multiplies with.
+func sameMatrix(t *testing.T, values []float64, inverses []float32, m *float8.Matrix, name string) {
 	t.Helper()
-	values, inverses := quantized(f, x, rows, cols, 1, float8.BlockRow, float64(epsilon), powerOf2)
-	blocks := (cols + float8.BlockRow - 1) / float8.BlockRow
-	padded, table := make([]float32, rows*blocks*float8.BlockRow), f.Table()
-	for i := range rows {
-		copy(padded[i*blocks*float8.BlockRow:], x[i*cols:][:cols])
-	}
-	for _, s := range sets() {
-		codes, got := make([]byte, len(padded)), make([]float32, rows*blocks)
-		s.EncodeRows(codes, got, padded, f, epsilon, powerOf2)
-		require.Equal(t, inverses, got, "%v, %s", s, name)
-		for i := range rows {
-			for j := range cols {
-				if want, got := values[i*cols+j], float64(table[codes[i*blocks*float8.BlockRow+j]]); got != want {
-					same(t, want, got, "%v, %s, row %d, column %d", s, name, i, j)
-				}
-			}
-		}
-	}
-}
-
-// sameTiles compares tiles, and that the transpose has the transposed codes and scales:
-// only square blocks have that.
-func sameTiles(t *testing.T, f *float8.Format, x []float32, rows, cols int, epsilon float32, powerOf2 bool, name string) {
-	t.Helper()
-	values, inverses := quantized(f, x, rows, cols, float8.BlockTile, float8.BlockTile, float64(epsilon), powerOf2)
-	table := f.Table()
-	for _, s := range sets() {
-		codes, got := make([]byte, len(x)), make([]float32, len(inverses))
-		s.EncodeTiles(codes, got, x, rows, cols, f, epsilon, powerOf2)
-		require.Equal(t, inverses, got, "%v, %s", s, name)
-		for i, want := range values {
-			if got := float64(table[codes[i]]); got != want {
-				same(t, want, got, "%v, %s, element %d", s, name, i)
-			}
-		}
-		turned, scales := make([]byte, len(x)), make([]float32, len(inverses))
-		s.EncodeTiles(turned, scales, transposed(x, rows, cols), cols, rows, f, epsilon, powerOf2)
-		across := (cols + float8.BlockTile - 1) / float8.BlockTile
-		require.Equal(t, transposed(inverses, len(inverses)/across, across), scales, "%v, %s, transposed", s, name)
-		for i := range rows {
-			for j := range cols {
-				if codes[i*cols+j] != turned[j*rows+i] {
-					require.FailNow(t, "the transpose has another code", "%v, %s, row %d, column %d", s, name, i, j)
-				}
-			}
+	require.Equal(t, inverses, m.Factors, name)
+	table := m.Format.Table()
+	for i, want := range values {
+		if got := float64(table[m.Codes[i]]); got != want {
+			same(t, want, got, "%s, element %d", name, i)
 		}
 	}
 }
@@ -187,15 +144,15 @@ func TestExtremeBlocksAsTransformerEngine(t *testing.T) {
 			{mostHalf, 0, false, 1 / (f.Greatest() / mostHalf)},
 			{0, 0x1p-130, true, 0x1p-127}, {0, 0x1p-130, false, 1 / float32(math.MaxFloat32)},
 		} {
-			x := make([]float32, 128*128)
-			for i := range x {
-				x[i] = c.x
-			}
+			x := slices.Repeat([]float32{c.x}, 128*128)
 			for _, s := range sets() {
-				codes, inverses := make([]byte, len(x)), make([]float32, 1)
-				s.EncodeTiles(codes, inverses, x, 128, 128, f, c.epsilon, c.powerOf2)
-				require.Equal(t, c.want, inverses[0], "%v %s %+v", s, f.Name, c)
-				require.Equal(t, f.Encode(c.x/c.want, float8.Saturate), codes[77], "%v %s %+v", s, f.Name, c)
+				for _, scaling := range []float8.Scaling{float8.Tiles128, float8.Rows128} {
+					rowwise, columnwise := matrices(s, scaling, f, x, 128, 128, &float8.Rule{Epsilon: c.epsilon, AnyScale: !c.powerOf2})
+					for _, m := range []float8.Matrix{rowwise, columnwise} {
+						require.Equal(t, c.want, m.Factors[0], "%v %s %+v", s, f.Name, c)
+						require.Equal(t, f.Encode(c.x/c.want, float8.Saturate), m.Codes[77], "%v %s %+v", s, f.Name, c)
+					}
+				}
 			}
 		}
 	}
@@ -208,15 +165,13 @@ func TestCurrentScalingAsTransformerEngine(t *testing.T) {
 		for _, powerOf2 := range []bool{true, false} {
 			for _, epsilon := range []float32{0, 1e-3, 50} {
 				x := manyScales(r, 61, 67, 61, 67)
-				values, inverses := quantized(f, x, 61, 67, 61, 67, float64(epsilon), powerOf2)
+				rule := &float8.Rule{Epsilon: epsilon, AnyScale: !powerOf2}
+				values, inverses := quantized(f, x, 61, 67, 61, 67, rule)
 				for _, s := range sets() {
-					scale := float8.ScaleOf(math.Float32frombits(s.Amax(x)), f.Greatest(), epsilon, powerOf2)
-					require.Equal(t, inverses[0], 1/scale)
-					codes := make([]byte, len(x))
-					s.Encode(codes, x, f, scale, float8.Saturate)
-					for i, want := range values {
-						same(t, want, float64(f.Decode(codes[i])), "%v %s, element %d", s, f.Name, i)
-					}
+					rule.Scale = float8.ScaleOf(math.Float32frombits(s.Amax(x)), f.Greatest(), epsilon, powerOf2)
+					rowwise, columnwise := matrices(s, float8.PerTensor, f, x, 61, 67, rule)
+					sameMatrix(t, values, inverses, &rowwise, f.Name)
+					require.Equal(t, transposed(rowwise.Codes, 61, 67), columnwise.Codes)
 				}
 			}
 		}
@@ -246,7 +201,7 @@ func TestNVFP4AsTransformerEngine(t *testing.T) {
 	r := rand.New(rand.NewPCG(19, 19))
 	for _, magnitude := range []float32{1, 1e-30, 1e30, math.MaxFloat32 / 6, 0} {
 		for _, shape := range shapes {
-			cols := shape.cols &^ 15
+			cols := shape.cols
 			x := make([]float32, shape.rows*cols)
 			var amax float32
 			for i := range x {
@@ -260,22 +215,33 @@ func TestNVFP4AsTransformerEngine(t *testing.T) {
 				tensor = min(tensor, q)
 			}
 			require.Equal(t, tensor, float8.TensorNV(amax))
-			codes, scales := make([]byte, len(x)/2), make([]byte, len(x)/16)
-			float8.EncodeNV(codes, scales, x, tensor, nil)
 			multiplier := tensor * float32(1/float32(6))
 			decode := 1 / tensor
-			for b, scale := range scales {
-				var most float32
-				for _, x := range x[16*b:][:16] {
-					most = max(most, float32(math.Abs(float64(x))))
+			check := func(m *float8.Matrix, x []float32, name string) {
+				require.Equal(t, []float32{decode}, m.Factors)
+				for row := range m.Rows {
+					for b := range m.Across {
+						block := x[row*m.Cols+16*b : row*m.Cols+min(16*(b+1), m.Cols)]
+						var most float32
+						for _, x := range block {
+							most = max(most, float32(math.Abs(float64(x))))
+						}
+						scale := float8.E4M3.Decode(m.Scales[row*m.Across+b])
+						same(t, rounded(&float8.E4M3, min(most*multiplier, 448)), float64(scale), "%s: scale of block %d in row %d", name, b, row)
+						encode := min(1/float32(scale*decode), math.MaxFloat32)
+						for i, x := range block {
+							at := 16*b + i
+							if want, got := fp4(max(-6, min(6, x*encode))), m.Codes[row*m.Stride+at/2]>>(4*(at&1))&15; want != got {
+								require.Equal(t, want, got, "%s: element %d of row %d: %g", name, at, row, x)
+							}
+						}
+					}
 				}
-				product := min(most*multiplier, 448)
-				same(t, rounded(&float8.E4M3, product), float64(float8.E4M3.Decode(scale)), "scale of block %d", b)
-				encode := min(1/float32(float8.E4M3.Decode(scale)*decode), math.MaxFloat32)
-				for i, x := range x[16*b:][:16] {
-					at := 16*b + i
-					require.Equal(t, fp4(max(-6, min(6, x*encode))), codes[at/2]>>(4*(at&1))&15, "element %d: %g", at, x)
-				}
+			}
+			for _, s := range sets() {
+				rowwise, columnwise := matrices(s, float8.NV16, &float8.E2M1, x, shape.rows, cols, &float8.Rule{Scale: tensor})
+				check(&rowwise, x, "rows")
+				check(&columnwise, transposed(x, shape.rows, cols), "columns")
 			}
 		}
 	}
@@ -292,11 +258,11 @@ func TestOrderOfProductsAsTransformerEngine(t *testing.T) {
 			middle := (float8.E4M3.Decode(code) + float8.E4M3.Decode(code+1)) / 2
 			for off := range uint32(9) {
 				most := math.Float32frombits(math.Float32bits(middle/float32(tensor*sixth)) + off - 4)
-				src, codes, scales := make([]float32, 16), make([]byte, 8), make([]byte, 1)
+				src := make([]float32, 16)
 				src[5] = -most
-				float8.EncodeNV(codes, scales, src, tensor, nil)
+				m, _ := matrices(float8.Portable, float8.NV16, &float8.E2M1, src, 1, 16, &float8.Rule{Scale: tensor})
 				want := rounded(&float8.E4M3, min(most*float32(tensor*sixth), 448))
-				same(t, want, float64(float8.E4M3.Decode(scales[0])), "%g times %g", most, tensor)
+				same(t, want, float64(float8.E4M3.Decode(m.Scales[0])), "%g times %g", most, tensor)
 				if other := rounded(&float8.E4M3, min(float32(most*tensor)*sixth, 448)); other != want {
 					differ++
 				}
@@ -309,48 +275,55 @@ func TestOrderOfProductsAsTransformerEngine(t *testing.T) {
 // test_nvfp4_sr_quantize: the mean of 50 stochastic roundings is nearer to the numbers
 // than the nearest ones are.
 func TestStochasticNVFP4AsTransformerEngine(t *testing.T) {
+	const rows, cols, trials = 64, 128, 50
 	r := rand.New(rand.NewPCG(23, 23))
-	x := make([]float32, 64*128)
+	x := make([]float32, rows*cols)
 	var amax float32
 	for i := range x {
 		x[i] = float32(2*r.NormFloat64() - 1)
 		amax = max(amax, float32(math.Abs(float64(x[i]))))
 	}
-	tensor := float8.TensorNV(amax)
-	codes, scales, back := make([]byte, len(x)/2), make([]byte, len(x)/16), make([]float32, len(x))
 	distance := func(to []float64) (sum float64) {
 		for i, y := range to {
 			sum += (y - float64(x[i])) * (y - float64(x[i]))
 		}
 		return math.Sqrt(sum / float64(len(x)))
 	}
-	add := func(to []float64, random func(int) uint32, share float64) {
-		float8.EncodeNV(codes, scales, x, tensor, random)
-		float8.DecodeNV(back, codes, scales, tensor)
+	add := func(to []float64, random float8.Random, share float64) {
+		m, _ := matrices(float8.Portable, float8.NV16, &float8.E2M1, x, rows, cols, &float8.Rule{Scale: float8.TensorNV(amax), Random: random})
+		back := make([]float32, len(x))
+		float8.Portable.Dequantize(back, &m, 0, rows)
 		for i, y := range back {
 			to[i] += share * float64(y)
 		}
 	}
 	nearest, mean := make([]float64, len(x)), make([]float64, len(x))
 	add(nearest, nil, 1)
-	for range 50 {
-		add(mean, func(int) uint32 { return r.Uint32() }, 1.0/50)
+	for range trials {
+		add(mean, keyed(r.Uint64()), 1.0/trials)
 	}
 	require.Less(t, 3*distance(mean), distance(nearest))
+}
+
+// keyed draws by a key, the same numbers for the same block.
+type keyed uint64
+
+func (k keyed) Draw(block uint64) (a, b, c, d uint32) {
+	r := rand.New(rand.NewPCG(uint64(k), block))
+	return r.Uint32(), r.Uint32(), r.Uint32(), r.Uint32()
 }
 
 // test_dequantize_extreme_e8m0_scale_codes: scale 0 is 2^-127, not zero, and 255 is NaN,
 // not infinity. The others between, for one element each.
 func TestExtremeScalesAsTransformerEngine(t *testing.T) {
 	const one = 56
-	codes := make([]byte, 32*256)
-	scales := make([]float8.E8M0, 256)
-	for i := range codes {
-		codes[i], scales[i/32] = one, float8.E8M0(i/32)
+	m := float8.Open(make([]byte, float8.Size(float8.MX32, &float8.E4M3, 1, 32*256)), float8.MX32, &float8.E4M3, 1, 32*256)
+	for i := range m.Codes {
+		m.Codes[i], m.Scales[i/32] = one, byte(i/32)
 	}
 	for _, s := range sets() {
-		back := make([]float32, len(codes))
-		s.DecodeMX(back, codes, scales, &float8.E4M3)
+		back := make([]float32, len(m.Codes))
+		s.Dequantize(back, &m, 0, 1)
 		for i, x := range back[:255*32] {
 			require.Equal(t, float32(math.Ldexp(1, i/32-127)), x, "%v, scale %d", s, i/32)
 		}

@@ -86,3 +86,26 @@ var float16 = func() map[uint32]float8.Float16 {
 	}
 	return codes
 }()
+
+// matrices quantizes x in both orientations, as one piece.
+func matrices(s float8.Set, scaling float8.Scaling, f *float8.Format, x []float32, rows, cols int, rule *float8.Rule) (rowwise, columnwise float8.Matrix) {
+	open := func(rows, cols int) float8.Matrix {
+		size := float8.Size(scaling, f, rows, cols)
+		return float8.Open(make([]byte, max(size, 16)), scaling, f, rows, cols)
+	}
+	rowwise, columnwise = open(rows, cols), open(cols, rows)
+	s.QuantizeRows(&rowwise, x, rule, 0, rows)
+	s.QuantizeColumns(&columnwise, x, rule, 0, cols)
+	return rowwise, columnwise
+}
+
+// transposed is a matrix the other way round.
+func transposed[T any](x []T, rows, cols int) []T {
+	t := make([]T, len(x))
+	for i := range rows {
+		for j := range cols {
+			t[j*rows+i] = x[i*cols+j]
+		}
+	}
+	return t
+}

@@ -89,13 +89,22 @@ func TestBlocksAsTorchao(t *testing.T) {
 			src[0] = from.first
 			for _, s := range sets() {
 				for up, want := range map[bool]block{true: from.up, false: from.down} {
-					dst, scales := make([]byte, 32), make([]float8.E8M0, 1)
-					s.EncodeMX(dst, scales, src, &float8.E4M3, up)
-					require.Equal(t, want.scale, scales[0], "%v, %s of %g, up %v", s, c.name, from.first, up)
-					require.Equal(t, append([]byte{want.first}, slices.Repeat([]byte{want.rest}, 31)...), dst, "%v, %s of %g, up %v", s, c.name, from.first, up)
+					codes := append([]byte{want.first}, slices.Repeat([]byte{want.rest}, 31)...)
+					sameBlock(t, s, src, !up, want.scale, codes, "%v, %s of %g, up %v", s, c.name, from.first, up)
 				}
 			}
 		}
+	}
+}
+
+// sameBlock demands a scale and codes of 32 elements in MXFP8, as a row and as a column.
+func sameBlock(t *testing.T, s float8.Set, src []float32, down bool, scale float8.E8M0, codes []byte, name string, args ...any) {
+	t.Helper()
+	rowwise, _ := matrices(s, float8.MX32, &float8.E4M3, src, 1, 32, &float8.Rule{Down: down})
+	_, columnwise := matrices(s, float8.MX32, &float8.E4M3, src, 32, 1, &float8.Rule{Down: down})
+	for _, m := range []float8.Matrix{rowwise, columnwise} {
+		require.Equal(t, []byte{byte(scale)}, m.Scales, append([]any{name}, args...)...)
+		require.Equal(t, codes, m.Codes, append([]any{name}, args...)...)
 	}
 }
 
@@ -196,10 +205,7 @@ func TestLiteralBlocksAsTorchao(t *testing.T) {
 			want = slices.Repeat([]byte{0x7f}, 32)
 		}
 		for _, s := range sets() {
-			dst, scales := make([]byte, 32), make([]float8.E8M0, 1)
-			s.EncodeMX(dst, scales, src, &float8.E4M3, true)
-			require.Equal(t, c.scale, scales[0], "%v, %s", s, c.name)
-			require.Equal(t, want, dst, "%v, %s", s, c.name)
+			sameBlock(t, s, src, false, c.scale, want, "%v, %s", s, c.name)
 		}
 	}
 }

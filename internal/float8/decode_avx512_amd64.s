@@ -66,3 +66,109 @@ e5m2:
 	JNZ e5m2
 	VZEROUPPER
 	RET
+
+// func decodeMX512(dst *float32, src, scales *byte, blocks int, add uint32, e4m3 bool) int
+//
+// Blocks of 32 with a power of two each. Add is the exponent of what the scale is
+// multiplied with. It stops at a scale that is too great, and returns how many are done.
+TEXT ·decodeMX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ scales+16(FP), R11
+	MOVQ blocks+24(FP), CX
+	MOVL add+32(FP), DX
+	MOVBLZX e4m3+36(FP), R8
+	MOVL $0x7f7f7f7f, AX
+	VPBROADCASTD AX, Y17
+	MOVL $0x80008000, AX
+	VPBROADCASTD AX, Z18
+	MOVL $0x7e007e00, AX
+	VPBROADCASTD AX, Z19
+	MOVQ CX, R10
+	MOVL $0x00400000, R9        // 2^-127
+
+block:
+	MOVBLZX (R11), AX
+	CMPL AX, $246
+	JHI stop
+	ADDL DX, AX
+	SHLL $23, AX
+	CMOVLEQ R9, AX
+	VPBROADCASTD AX, Z16
+	TESTL R8, R8
+	JZ e5m2
+	VMOVDQU (SI), Y0
+	VPMOVZXBW Y0, Z2
+	VPANDD Y17, Y0, Y1
+	VPCMPEQB Y17, Y1, K1
+	VPMOVZXBW Y1, Z1
+	VPSLLW $8, Z2, Z2
+	VPSLLW $7, Z1, Z1
+	VMOVDQU16 Z19, K1, Z1
+	VPTERNLOGD $0xf8, Z18, Z2, Z1
+	JMP half
+
+e5m2:
+	VPMOVZXBW (SI), Z1
+	VPSLLW $8, Z1, Z1
+
+half:
+	VEXTRACTI64X4 $1, Z1, Y2
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS Y2, Z2
+	VMULPS Z16, Z1, Z1
+	VMULPS Z16, Z2, Z2
+	VMOVUPS Z1, (DI)
+	VMOVUPS Z2, 64(DI)
+	ADDQ $32, SI
+	ADDQ $128, DI
+	INCQ R11
+	DECQ CX
+	JNZ block
+
+stop:
+	SUBQ CX, R10
+	MOVQ R10, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// Values of E2M1 by their codes.
+DATA values<>+0(SB)/8, $0x3f00000000000000
+DATA values<>+8(SB)/8, $0x3fc000003f800000
+DATA values<>+16(SB)/8, $0x4040000040000000
+DATA values<>+24(SB)/8, $0x40c0000040800000
+DATA values<>+32(SB)/8, $0xbf00000080000000
+DATA values<>+40(SB)/8, $0xbfc00000bf800000
+DATA values<>+48(SB)/8, $0xc0400000c0000000
+DATA values<>+56(SB)/8, $0xc0c00000c0800000
+GLOBL values<>(SB), RODATA|NOPTR, $64
+
+// func decodeNV512(dst *float32, src *byte, scales *float32, blocks int)
+//
+// Blocks of 16 codes in eight bytes, with a float32 each.
+TEXT ·decodeNV512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ scales+16(FP), R11
+	MOVQ blocks+24(FP), CX
+	VMOVDQU64 values<>(SB), Z16
+	MOVL $0x0f0f0f0f, AX
+	VPBROADCASTD AX, X17
+
+block:
+	VMOVQ (SI), X0
+	VPSRLW $4, X0, X1
+	VPUNPCKLBW X1, X0, X0
+	VPANDD X17, X0, X0
+	VPMOVZXBD X0, Z0
+	VPERMPS Z16, Z0, Z0
+	VBROADCASTSS (R11), Z1
+	VMULPS Z1, Z0, Z0
+	VMOVUPS Z0, (DI)
+	ADDQ $8, SI
+	ADDQ $4, R11
+	ADDQ $64, DI
+	DECQ CX
+	JNZ block
+	VZEROUPPER
+	RET

@@ -9,7 +9,7 @@ func (s Set) DequantizeRow(dst []float32, m *Matrix, row, at int) {
 	case MX32:
 		s.decodeMX(dst, codes[:len(dst)], m.scales(row, at), m.Format)
 	case NV16:
-		decodeNV(dst, codes, m.scales(row, at), m.Factors[0])
+		s.decodeNV(dst, codes, m.scales(row, at), m.Factors[0])
 	default:
 		s.Decode(dst, codes[:len(dst)], m.Format, m.Factors[0])
 	}
@@ -18,6 +18,10 @@ func (s Set) DequantizeRow(dst []float32, m *Matrix, row, at int) {
 // Dequantize decodes the rows of the matrix from one to another into dst, which is the
 // whole of it.
 func (s Set) Dequantize(dst []float32, m *Matrix, from, to int) {
+	if from < to && m.flat() {
+		s.DequantizeRow(dst[from*m.Cols:to*m.Cols], m, from, 0)
+		return
+	}
 	for r := from; r < to; r++ {
 		s.DequantizeRow(dst[r*m.Cols:][:m.Cols], m, r, 0)
 	}

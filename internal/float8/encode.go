@@ -99,10 +99,7 @@ func (f *Format) within(code, bits uint32, o Overflow) byte {
 
 // signed adds the sign of a float32.
 func (f *Format) signed(code byte, bits uint32) byte {
-	if bits&signBit != 0 {
-		code |= f.Sign
-	}
-	return code
+	return code | byte(bits>>31)*f.Sign // without a branch: signs are random
 }
 
 // Odd returns x as a float32 rounded to odd: towards zero, and with the last bit set

@@ -42,6 +42,29 @@ func (f *Format) encodeArgs(scale float32) encodeArgs {
 	}
 }
 
+// encodeArgsMX returns the arguments for blocks of MX32.
+func (f *Format) encodeArgsMX(up bool) encodeArgs {
+	const top = 200
+	r := f.encodeArgs(1)
+	greatest := math.Float32bits(f.Greatest())
+	r.up = exponentBias<<mantissaBits - greatest&infinity
+	if up {
+		r.up = exponentBias<<mantissaBits - greatest + 1<<mantissaBits - 1
+	}
+	r.one = exponentBias + math.Float32bits(f.adjust())>>mantissaBits
+	r.top, r.least = top, math.MaxUint32
+	return r
+}
+
+// scalesMX enters the scales of blocks of MX32 between the least amax above zero, less 1,
+// and the greatest.
+func (t *Tally) scalesMX(f *Format, least, most uint32, up bool) {
+	if most > 0 {
+		t.scale(f.ScaleMX(least+1, up).Reciprocal(), 1)
+		t.scale(f.ScaleMX(most, up).Reciprocal(), 1)
+	}
+}
+
 // exact says whether the assembly can multiply with a scale: the power of two makes no
 // product subnormal that counts.
 func exact(scale float32) bool { return scale >= 0x1p-95 && scale <= math.MaxFloat32 }
@@ -77,14 +100,13 @@ func (s Set) zeros(src []float32) int {
 
 // encodeBlocksMX encodes as many whole blocks as it can, and returns how many.
 func (s Set) encodeBlocksMX(dst, scales []byte, src []float32, blocks int, f *Format, up bool) (t Tally, done int) {
-	r := f.encodeArgs(1)
-	greatest := math.Float32bits(f.Greatest())
-	r.up = exponentBias<<mantissaBits - greatest&infinity
-	if up {
-		r.up = exponentBias<<mantissaBits - greatest + 1<<mantissaBits - 1
+	if s == AVX512 {
+		blocks &^= 3
 	}
-	r.one = 2*exponentBias - exponentBias + math.Float32bits(f.adjust())>>mantissaBits
-	r.top = 200
+	if blocks == 0 {
+		return t, 0
+	}
+	r := f.encodeArgsMX(up)
 	if s == AVX512 {
 		done = encodeMX512(&dst[0], &scales[0], &src[0], blocks, &r)
 	} else {
@@ -99,10 +121,7 @@ func (s Set) encodeBlocksMX(dst, scales []byte, src []float32, blocks int, f *Fo
 	} else {
 		t.Amax = s.Amax(src) // without the block that was not done
 	}
-	if t.Amax > 0 {
-		t.Least = math.Float32bits(f.ScaleMX(t.Amax, up).Reciprocal())
-		t.Most = math.Float32bits(f.ScaleMX(r.least+1, up).Reciprocal())
-	}
+	t.scalesMX(f, r.least, t.Amax, up)
 	if r.zeros > 0 {
 		t.Underflowed = int(r.zeros) - s.zeros(src)
 	}
@@ -138,18 +157,6 @@ func (s Set) encodeBlocksRows(dst []byte, inverses, src []float32, blocks int, f
 	return t, done
 }
 
-// decodePiece decodes whole groups.
-func (s Set) decodePiece(dst []float32, src []byte, f *Format, scale float32) {
-	if f.Mantissa == 3 {
-		scale *= 256
-	}
-	if s == AVX512 {
-		decode512(&dst[0], &src[0], len(src), scale, f.Mantissa == 3)
-		return
-	}
-	decode256(&dst[0], &src[0], len(src), scale, f.Mantissa == 3)
-}
-
 func (s Set) amax(src []float32) uint32 {
 	if s == AVX512 {
 		return amax512(&src[0], len(src))
@@ -177,12 +184,6 @@ func encodeMX256(dst, scales *byte, src *float32, blocks int, r *encodeArgs) int
 
 //go:noescape
 func encodeRows512(dst *byte, inverses, src *float32, blocks int, r *encodeArgs) int
-
-//go:noescape
-func decode512(dst *float32, src *byte, n int, scale float32, e4m3 bool)
-
-//go:noescape
-func decode256(dst *float32, src *byte, n int, scale float32, e4m3 bool)
 
 //go:noescape
 func amax512(src *float32, n int) uint32

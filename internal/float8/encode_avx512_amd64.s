@@ -18,27 +18,43 @@
 // Registers that last:
 //
 //	Z16 scale   Z17 0x7fffffff   Z18 most    Z19 normal
-//	Z20 ulp     Z21 0x7f800000   Z22 0x80    Z24 amax
-//	X14 shift
+//	Z20 ulp     Z21 0x7f800000   Z22 0x7f    Z23 order of packed codes
+//	Z24 amax    X14 shift
 //
-// DI is dst, SI src, CX the elements left.
+// DI is dst, SI src, CX what is left.
+
+DATA bits<>+0(SB)/4, $0x7fffffff
+DATA bits<>+4(SB)/4, $0x7f800000
+DATA bits<>+8(SB)/4, $0x7f
+DATA bits<>+12(SB)/4, $0x7f7f7f7f
+GLOBL bits<>(SB), RODATA|NOPTR, $16
+
+// Double words 0, 4, 8, 12, 1, ...
+DATA order<>+0(SB)/8, $0x0000000400000000
+DATA order<>+8(SB)/8, $0x0000000c00000008
+DATA order<>+16(SB)/8, $0x0000000500000001
+DATA order<>+24(SB)/8, $0x0000000d00000009
+DATA order<>+32(SB)/8, $0x0000000600000002
+DATA order<>+40(SB)/8, $0x0000000e0000000a
+DATA order<>+48(SB)/8, $0x0000000700000003
+DATA order<>+56(SB)/8, $0x0000000f0000000b
+GLOBL order<>(SB), RODATA|NOPTR, $64
 
 #define CONSTANTS(r) \
 	VBROADCASTSS 0(r), Z16      \
-	MOVL $0x7fffffff, AX        \
-	VPBROADCASTD AX, Z17        \
+	VPBROADCASTD bits<>+0(SB), Z17 \
 	VBROADCASTSS 4(r), Z18      \
 	VBROADCASTSS 8(r), Z19      \
 	VBROADCASTSS 12(r), Z20     \
-	MOVL $0x7f800000, AX        \
-	VPBROADCASTD AX, Z21        \
-	MOVL $0x80, AX              \
-	VPBROADCASTD AX, Z22        \
+	VPBROADCASTD bits<>+4(SB), Z21 \
+	VPBROADCASTD bits<>+8(SB), Z22 \
+	VMOVDQU64 order<>(SB), Z23  \
 	VMOVQ 16(r), X14
 
 // CODES makes codes of the magnitudes in x and the elements at from, in double words of y.
-#define CODES(from, x, y) \
-	VMULPS Z16, x, x            \
+// The scale is in every lane of s.
+#define CODES(from, s, x, y) \
+	VMULPS s, x, x              \
 	VMINPS Z18, x, x            \ // saturated
 	VMAXPS Z19, x, y            \
 	VPANDD Z21, y, y            \ // m
@@ -46,7 +62,14 @@
 	VPSRLD X14, y, x            \
 	VPADDD x, y, y              \
 	VPSRLD $24, from, x         \ // the sign on top of a byte
-	VPTERNLOGD $0xf8, Z22, x, y   // y | x&0x80
+	VPTERNLOGD $0xe4, Z22, x, y   // y&0x7f | x&^0x7f
+
+// PACK makes bytes of four times sixteen codes, in a.
+#define PACK(a, b, c, d) \
+	VPACKUSDW b, a, a           \
+	VPACKUSDW d, c, c           \
+	VPACKUSWB c, a, a           \
+	VPERMD a, Z23, a
 
 // REDUCE leaves the greatest double word of Z(x) in AX.
 #define REDUCE(zx, yx, xx, yt, xt) \
@@ -60,51 +83,52 @@
 	VPMAXUD xx, xt, xx          \
 	VMOVD xx, AX
 
+// ZEROS adds to sum the number of codes of zero in z.
+#define ZEROS(z, sum) \
+	VPTESTNMB Z15, z, K1        \
+	KMOVQ K1, AX                \
+	POPCNTQ AX, AX              \
+	ADDL AX, sum
+
 // func encode512(dst *byte, src *float32, n int, r *encodeArgs)
 //
-// n is a positive multiple of 32.
+// n is a positive multiple of 64.
 TEXT ·encode512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ n+16(FP), CX
 	MOVQ r+24(FP), R8
 	CONSTANTS(R8)
+	VPBROADCASTD bits<>+12(SB), Z15
 	VPXORD Z24, Z24, Z24
 	VPXORD Z25, Z25, Z25
-	MOVQ DI, R9
-	MOVQ CX, R10
+	XORL BX, BX
 
 encode:
 	VPANDD (SI), Z17, Z0
 	VPANDD 64(SI), Z17, Z2
+	VPANDD 128(SI), Z17, Z4
+	VPANDD 192(SI), Z17, Z6
 	VPMAXUD Z0, Z24, Z24
 	VPMAXUD Z2, Z25, Z25
-	CODES((SI), Z0, Z1)
-	CODES(64(SI), Z2, Z3)
-	VPMOVDB Z1, (DI)
-	VPMOVDB Z3, 16(DI)
-	ADDQ $128, SI
-	ADDQ $32, DI
-	SUBQ $32, CX
+	VPMAXUD Z4, Z24, Z24
+	VPMAXUD Z6, Z25, Z25
+	CODES((SI), Z16, Z0, Z1)
+	CODES(64(SI), Z16, Z2, Z3)
+	CODES(128(SI), Z16, Z4, Z5)
+	CODES(192(SI), Z16, Z6, Z7)
+	PACK(Z1, Z3, Z5, Z7)
+	VMOVDQU64 Z1, (DI)
+	ZEROS(Z1, BX)
+	ADDQ $256, SI
+	ADDQ $64, DI
+	SUBQ $64, CX
 	JNZ encode
 
+	MOVL BX, 28(R8)
 	VPMAXUD Z25, Z24, Z0
 	REDUCE(Z0, Y0, X0, Y1, X1)
 	MOVL AX, 24(R8)
-
-	// Codes of zero.
-	MOVL $0x7f7f7f7f, AX
-	VPBROADCASTD AX, Y1
-	XORL BX, BX
-zeros:
-	VPTESTNMB (R9), Y1, K1
-	KMOVD K1, AX
-	POPCNTL AX, AX
-	ADDL AX, BX
-	ADDQ $32, R9
-	SUBQ $32, R10
-	JNZ zeros
-	MOVL BX, 28(R8)
 	VZEROUPPER
 	RET
 
@@ -114,8 +138,7 @@ zeros:
 TEXT ·zeros512(SB), NOSPLIT, $0-24
 	MOVQ src+0(FP), SI
 	MOVQ n+8(FP), CX
-	MOVL $0x7fffffff, AX
-	VPBROADCASTD AX, Z17
+	VPBROADCASTD bits<>+0(SB), Z17
 	XORL BX, BX
 zeros:
 	VPTESTNMD (SI), Z17, K1
@@ -129,72 +152,117 @@ zeros:
 	VZEROUPPER
 	RET
 
+// AMAX4 leaves in x of a the greatest double words of a, b, c and d, in this order.
+#define AMAX4(za, ya, xa, zb, zc, zd, zs, zt, yt, xt) \
+	VPUNPCKLDQ zb, za, zs       \
+	VPUNPCKHDQ zb, za, zt       \
+	VPMAXUD zs, zt, za          \ // a b a b in each 128 bits
+	VPUNPCKLDQ zd, zc, zs       \
+	VPUNPCKHDQ zd, zc, zt       \
+	VPMAXUD zs, zt, zc          \ // c d c d
+	VPUNPCKLQDQ zc, za, zs      \
+	VPUNPCKHQDQ zc, za, zt      \
+	VPMAXUD zs, zt, za          \ // a b c d
+	VEXTRACTI64X4 $1, za, yt    \
+	VPMAXUD ya, yt, ya          \
+	VEXTRACTI128 $1, ya, xt     \
+	VPMAXUD xa, xt, xa
+
 // func encodeMX512(dst, scales *byte, src *float32, blocks int, r *encodeArgs) int
 //
-// Blocks of 32 with a scale each. The layout of the rest of encodeArgs: 32 up, what turns
-// an amax into 2^23 times the code of its scale, 36 one, the code of a scale whose
-// reciprocal times the power of two is 2^-127, 40 top, the greatest code that is done here,
-// 44 least, the least amax less 1. It stops at a block with a greater code, and returns how
-// many are done.
-TEXT ·encodeMX512(SB), NOSPLIT, $0-48
+// Blocks of 32 with a scale each, four at a time: blocks is a positive multiple of 4. The
+// layout of the rest of encodeArgs: 32 up, what turns an amax into 2^23 times the code of
+// its scale, 36 one, the code of a scale whose reciprocal times the power of two is 2^-127,
+// 40 top, the greatest code that is done here, 44 least, the least amax less 1. It stops
+// before four blocks one of which has a greater code, and returns how many are done.
+//
+// X26 up  X27 one  X28 top  X24 amax  X25 least  X30 0xffffffff  X29 0; 0(SP) scales
+TEXT ·encodeMX512(SB), NOSPLIT, $16-48
 	MOVQ dst+0(FP), DI
 	MOVQ scales+8(FP), R11
 	MOVQ src+16(FP), SI
 	MOVQ blocks+24(FP), CX
 	MOVQ r+32(FP), R8
 	CONSTANTS(R8)
-	MOVL 32(R8), R12
-	MOVL 36(R8), R13
-	MOVL 40(R8), DX
-	MOVL $-1, R15
+	VPBROADCASTD bits<>+12(SB), Z15
+	VPBROADCASTD 32(R8), X26
+	VPBROADCASTD 36(R8), X27
+	VPBROADCASTD 40(R8), X28
+	VPXORD X24, X24, X24
+	VPXORD X29, X29, X29
+	VPTERNLOGD $0xff, X30, X30, X30
+	VMOVDQA32 X30, X25
 	XORL BX, BX
-	XORL R9, R9                 // codes of zero
-	MOVL $0x7f7f7f7f, AX
-	VPBROADCASTD AX, Y23
 	MOVQ CX, R10
 
-block:
+blocks:
 	VPANDD (SI), Z17, Z0
-	VPANDD 64(SI), Z17, Z2
-	VPMAXUD Z0, Z2, Z4
-	REDUCE(Z4, Y4, X4, Y5, X5)
-	CMPL AX, BX
-	CMOVLHI AX, BX              // may be of a block that is not done
-	LEAL -1(AX), R14
-	XORL R8, R8
-	ADDL R12, AX
-	SARL $23, AX                // code
-	CMOVLMI R8, AX
-	CMPL AX, DX
-	JGT stop
-	CMPL R14, R15
-	CMOVLCS R14, R15
-	MOVB AX, (R11)
-	MOVL R13, R8
-	SUBL AX, R8
-	SHLL $23, R8
-	VPBROADCASTD R8, Z16
-	CODES((SI), Z0, Z1)
-	CODES(64(SI), Z2, Z3)
-	VPMOVDB Z1, X0
-	VPMOVDB Z3, X2
-	VINSERTI128 $1, X2, Y0, Y0
-	VMOVDQU Y0, (DI)
-	VPTESTNMB Y23, Y0, K1
-	KMOVD K1, AX
-	POPCNTL AX, AX
-	ADDL AX, R9
-	ADDQ $128, SI
-	ADDQ $32, DI
-	INCQ R11
-	DECQ CX
-	JNZ block
+	VPANDD 64(SI), Z17, Z1
+	VPANDD 128(SI), Z17, Z2
+	VPANDD 192(SI), Z17, Z3
+	VPANDD 256(SI), Z17, Z4
+	VPANDD 320(SI), Z17, Z5
+	VPANDD 384(SI), Z17, Z6
+	VPANDD 448(SI), Z17, Z7
+	VPMAXUD Z0, Z1, Z8
+	VPMAXUD Z2, Z3, Z9
+	VPMAXUD Z4, Z5, Z10
+	VPMAXUD Z6, Z7, Z11
+	AMAX4(Z8, Y8, X8, Z9, Z10, Z11, Z12, Z13, Y13, X13)
+	VPADDD X26, X8, X9
+	VPSRAD $23, X9, X9
+	VPMAXSD X29, X9, X9         // codes
+	VPCMPGTD X28, X9, K1
+	KORTESTW K1, K1
+	JNZ stop
+	VPMAXUD X8, X24, X24
+	VPADDD X30, X8, X8
+	VPMINUD X8, X25, X25
+	VPMOVDB X9, (R11)
+	VPSUBD X9, X27, X9
+	VPSLLD $23, X9, X9
+	VMOVDQU X9, 0(SP)
+
+	VBROADCASTSS 0(SP), Z16
+	CODES((SI), Z16, Z0, Z8)
+	CODES(64(SI), Z16, Z1, Z9)
+	VBROADCASTSS 4(SP), Z16
+	CODES(128(SI), Z16, Z2, Z10)
+	CODES(192(SI), Z16, Z3, Z11)
+	PACK(Z8, Z9, Z10, Z11)
+	VMOVDQU64 Z8, (DI)
+	ZEROS(Z8, BX)
+	VBROADCASTSS 8(SP), Z16
+	CODES(256(SI), Z16, Z4, Z8)
+	CODES(320(SI), Z16, Z5, Z9)
+	VBROADCASTSS 12(SP), Z16
+	CODES(384(SI), Z16, Z6, Z10)
+	CODES(448(SI), Z16, Z7, Z11)
+	PACK(Z8, Z9, Z10, Z11)
+	VMOVDQU64 Z8, 64(DI)
+	ZEROS(Z8, BX)
+	ADDQ $512, SI
+	ADDQ $128, DI
+	ADDQ $4, R11
+	SUBQ $4, CX
+	JNZ blocks
 
 stop:
-	MOVQ r+32(FP), R8
-	MOVL BX, 24(R8)
-	MOVL R9, 28(R8)
-	MOVL R15, 44(R8)
+	MOVL BX, 28(R8)
+	VMOVDQA32 X24, X0
+	VPSHUFD $0x4e, X0, X1
+	VPMAXUD X0, X1, X0
+	VPSHUFD $0xb1, X0, X1
+	VPMAXUD X0, X1, X0
+	VMOVD X0, AX
+	MOVL AX, 24(R8)
+	VMOVDQA32 X25, X0
+	VPSHUFD $0x4e, X0, X1
+	VPMINUD X0, X1, X0
+	VPSHUFD $0xb1, X0, X1
+	VPMINUD X0, X1, X0
+	VMOVD X0, AX
+	MOVL AX, 44(R8)
 	SUBQ CX, R10
 	MOVQ R10, ret+40(FP)
 	VZEROUPPER
@@ -214,14 +282,13 @@ TEXT ·encodeRows512(SB), NOSPLIT, $0-48
 	MOVQ blocks+24(FP), CX
 	MOVQ r+32(FP), R8
 	CONSTANTS(R8)
+	VPBROADCASTD bits<>+12(SB), Z15
 	MOVL $-1, R15
 	XORL R13, R13
 	XORL BX, BX
 	XORL R9, R9
-	MOVL $0x7f7f7f7f, AX
-	VPBROADCASTD AX, Z23
 	MOVL $0x3f800000, AX
-	VMOVD AX, X15
+	VMOVD AX, X11
 	MOVL $0x7f7fffff, AX
 	VMOVD AX, X13
 	MOVQ CX, R10
@@ -230,32 +297,32 @@ block:
 	VPANDD (SI), Z17, Z0
 	VPANDD 64(SI), Z17, Z2
 	VPANDD 128(SI), Z17, Z4
-	VPMAXUD Z4, Z0, Z4
-	VPANDD 192(SI), Z17, Z5
-	VPMAXUD Z5, Z2, Z5
-	VPANDD 256(SI), Z17, Z6
-	VPMAXUD Z6, Z4, Z4
-	VPANDD 320(SI), Z17, Z7
-	VPMAXUD Z7, Z5, Z5
-	VPANDD 384(SI), Z17, Z6
-	VPMAXUD Z6, Z4, Z4
-	VPANDD 448(SI), Z17, Z7
-	VPMAXUD Z7, Z5, Z5
-	VPMAXUD Z5, Z4, Z4
-	REDUCE(Z4, Y4, X4, Y5, X5)
-	CMPL AX, BX
-	CMOVLHI AX, BX
+	VPANDD 192(SI), Z17, Z6
+	VPMAXUD Z0, Z4, Z8
+	VPMAXUD Z2, Z6, Z9
+	VPANDD 256(SI), Z17, Z10
+	VPANDD 320(SI), Z17, Z12
+	VPMAXUD Z10, Z8, Z8
+	VPMAXUD Z12, Z9, Z9
+	VPANDD 384(SI), Z17, Z10
+	VPANDD 448(SI), Z17, Z12
+	VPMAXUD Z10, Z8, Z8
+	VPMAXUD Z12, Z9, Z9
+	VPMAXUD Z9, Z8, Z8
+	REDUCE(Z8, Y8, X8, Y9, X9)
 	MOVL 40(R8), DX
+	CMPL AX, BX
+	CMOVLHI AX, BX              // may be of a block that is not done
 	CMPL AX, DX
 	CMOVLCS DX, AX
 	LEAL -1(AX), DX
 	CMPL DX, $0x7f7fffff        // zero, infinite or NaN
 	JCC stop
-	VMOVD AX, X4
-	VMOVSS 32(R8), X5
-	VDIVSS X4, X5, X5
-	VMINSS X13, X5, X5
-	VMOVD X5, AX
+	VMOVD AX, X8
+	VMOVSS 32(R8), X9
+	VDIVSS X8, X9, X9
+	VMINSS X13, X9, X9
+	VMOVD X9, AX
 	ANDL 36(R8), AX             // scale
 	CMPL AX, $0x10000000
 	JCS stop
@@ -263,30 +330,31 @@ block:
 	CMOVLCS AX, R15
 	CMPL AX, R13
 	CMOVLHI AX, R13
-	VMOVD AX, X5
-	VDIVSS X5, X15, X4
-	VMOVSS X4, (R11)
-	VMULSS 52(R8), X5, X5
-	VBROADCASTSS X5, Z16
-	MOVL $4, DX
-
-pair:
-	VPANDD (SI), Z17, Z0
-	VPANDD 64(SI), Z17, Z2
-	CODES((SI), Z0, Z1)
-	CODES(64(SI), Z2, Z3)
-	VPMOVDB Z1, X0
-	VPMOVDB Z3, X2
-	VINSERTI128 $1, X2, Y0, Y0
-	VMOVDQU Y0, (DI)
-	VPTESTNMB Y23, Y0, K1
-	KMOVD K1, AX
-	POPCNTL AX, AX
-	ADDL AX, R9
-	ADDQ $128, SI
-	ADDQ $32, DI
-	DECL DX
-	JNZ pair
+	VMOVD AX, X9
+	VDIVSS X9, X11, X8
+	VMOVSS X8, (R11)
+	VMULSS 52(R8), X9, X9
+	VBROADCASTSS X9, Z16
+	CODES((SI), Z16, Z0, Z1)
+	CODES(64(SI), Z16, Z2, Z3)
+	CODES(128(SI), Z16, Z4, Z5)
+	CODES(192(SI), Z16, Z6, Z7)
+	PACK(Z1, Z3, Z5, Z7)
+	VMOVDQU64 Z1, (DI)
+	ZEROS(Z1, R9)
+	VPANDD 256(SI), Z17, Z0
+	VPANDD 320(SI), Z17, Z2
+	VPANDD 384(SI), Z17, Z4
+	VPANDD 448(SI), Z17, Z6
+	CODES(256(SI), Z16, Z0, Z1)
+	CODES(320(SI), Z16, Z2, Z3)
+	CODES(384(SI), Z16, Z4, Z5)
+	CODES(448(SI), Z16, Z6, Z7)
+	PACK(Z1, Z3, Z5, Z7)
+	VMOVDQU64 Z1, 64(DI)
+	ZEROS(Z1, R9)
+	ADDQ $512, SI
+	ADDQ $128, DI
 	ADDQ $4, R11
 	DECQ CX
 	JNZ block

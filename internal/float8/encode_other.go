@@ -16,6 +16,14 @@ func (s Set) encodeBlocksRows([]byte, []float32, []float32, int, *Format, float3
 	return Tally{}, 0
 }
 
-func (s Set) decodePiece([]float32, []byte, *Format, float32) { panic(missing) }
+func (s Set) decodeGroups([]float32, []byte, *Format, float32) { panic(missing) }
+
+func (s Set) decodeBlocksMX([]float32, []byte, []byte, int, *Format) int { return 0 }
+
+func (s Set) decodeBlocksNV([]float32, []byte, []float32) { panic(missing) }
+
+func (s Set) columns([]byte, int, *columnScales, []float32, int, int, int, *Matrix, *Rule, float32) (Tally, bool) {
+	return Tally{}, false
+}
 
 func (s Set) amax([]float32) uint32 { panic(missing) }

@@ -49,8 +49,15 @@ func (f *Format) magnitude(code byte) float32 {
 	} else {
 		mantissa += 1 << f.Mantissa
 	}
-	return float32(math.Ldexp(float64(mantissa), exponent-f.Bias-f.Mantissa))
+	unit := uint32(exponentBias+exponent-f.Bias-f.Mantissa) << mantissaBits
+	return float32(mantissa) * math.Float32frombits(unit)
 }
+
+// tables are the values of the codes of each element format, by its mantissa.
+var tables = [4][256]float32{1: E2M1.Table(), 2: E5M2.Table(), 3: E4M3.Table()}
+
+// values returns the table of an element format.
+func (f *Format) values() *[256]float32 { return &tables[f.Mantissa] }
 
 // Greatest returns the greatest finite value.
 func (f *Format) Greatest() float32 { return f.magnitude(f.Max) }

@@ -107,26 +107,34 @@ func Open(data []byte, s Scaling, f *Format, rows, cols int) Matrix {
 	return m
 }
 
-// from returns the codes of a row from an element on, which is even in E2M1.
+// flat says that no block is short: rows follow each other as if they were one.
+func (m *Matrix) flat() bool {
+	return m.Scaling == PerTensor || m.Scaling != Tiles128 && m.Cols%m.Scaling.block() == 0
+}
+
+// from returns the codes of a row, and of those after it, from an element on, which is even
+// in E2M1.
 func (m *Matrix) from(row, at int) []byte {
 	if m.Format.Mantissa == E2M1.Mantissa {
 		at /= 2
 	}
-	return m.Codes[row*m.Stride+at : (row+1)*m.Stride]
+	return m.Codes[row*m.Stride+at:]
 }
 
-// factors returns the factors of a row from an element on, which begins a block.
+// factors returns the factors of a row, and of those after it, from an element on, which
+// begins a block.
 func (m *Matrix) factors(row, at int) []float32 {
 	switch m.Scaling {
 	case Rows128:
-		return m.Factors[row*m.Across:][at/BlockRow : m.Across]
+		return m.Factors[row*m.Across+at/BlockRow:]
 	case Tiles128:
-		return m.Factors[row/BlockTile*m.Across:][at/BlockTile : m.Across]
+		return m.Factors[row/BlockTile*m.Across+at/BlockTile:]
 	}
 	return m.Factors
 }
 
-// scales returns the scales of the blocks of a row from an element on, which begins one.
+// scales returns the scales of the blocks of a row, and of those after it, from an element
+// on, which begins one.
 func (m *Matrix) scales(row, at int) []byte {
-	return m.Scales[row*m.Across:][at/m.Scaling.block() : m.Across]
+	return m.Scales[row*m.Across+at/m.Scaling.block():]
 }

@@ -38,20 +38,16 @@ func encodeNV(dst, scales []byte, src []float32, tensor float32, random []uint32
 			}
 		}
 		scales[b] = E4M3.Encode(amax*float32(tensor*float32(sixth)), Saturate)
-		inverse := min(1/float32(E4M3.Decode(scales[b])*float32(1/tensor)), math.MaxFloat32)
-		for i, x := range from {
-			var code byte
-			if random == nil {
-				code = E2M1.Encode(x*inverse, Saturate)
-			} else {
-				code = E2M1.Stochastic(x*inverse, random[b*BlockNV+i], Saturate)
-			}
-			if at := &dst[(b*BlockNV+i)/2]; i&1 == 0 {
-				*at = code
-			} else {
-				*at |= code << 4
-			}
-			t.note(x, x*inverse, code, &E2M1)
+		inverse := min(1/float32(E4M3.values()[scales[b]]*float32(1/tensor)), math.MaxFloat32)
+		var codes [BlockNV]byte
+		if random == nil {
+			t.Merge(encodeEach(codes[:len(from)], from, &E2M1, inverse, Saturate))
+		} else {
+			t.Merge(encodeRandom(codes[:len(from)], from, random[b*BlockNV:], &E2M1, inverse))
+		}
+		to := dst[b*BlockNV/2:][:blocksOf(len(from), 2)]
+		for i := range to {
+			to[i] = codes[2*i] | codes[2*i+1]<<4
 		}
 	}
 	return t
@@ -59,13 +55,24 @@ func encodeNV(dst, scales []byte, src []float32, tensor float32, random []uint32
 
 // DecodeNV is the reverse of EncodeNV.
 func DecodeNV(dst []float32, src, scales []byte, tensor float32) {
-	decodeNV(dst, src, scales, 1/tensor)
+	Portable.decodeNV(dst, src, scales, 1/tensor)
 }
 
 // decodeNV is DecodeNV with what the scale of a block is multiplied with.
-func decodeNV(dst []float32, src, scales []byte, factor float32) {
-	for i := range dst {
-		scale := E4M3.Decode(scales[i/BlockNV]) * factor
-		dst[i] = E2M1.Decode(src[i/2]>>(4*(i&1))) * scale
+func (s Set) decodeNV(dst []float32, src, scales []byte, factor float32) {
+	const chunk = 64
+	var values [chunk]float32 // of scales
+	for at := 0; at < len(dst); at += chunk * BlockNV {
+		to, from := dst[at:min(at+chunk*BlockNV, len(dst))], src[at/2:]
+		n := blocksOf(len(to), BlockNV)
+		s.Decode(values[:n], scales[at/BlockNV:][:n], &E4M3, factor)
+		whole := 0
+		if s != Portable && len(to) >= BlockNV {
+			whole = len(to) / BlockNV
+			s.decodeBlocksNV(to, from, values[:whole])
+		}
+		for i := whole * BlockNV; i < len(to); i++ {
+			to[i] = E2M1.values()[from[i/2]>>(4*(i&1))&15] * values[i/BlockNV]
+		}
 	}
 }

@@ -142,7 +142,7 @@ func (p *blocks) packCodes(panel []float32, m *Matrix, row, rows, k int) {
 func (s Set) rawRow(dst []float32, m *Matrix, row, at int) {
 	codes := m.from(row, at)
 	if m.Scaling == NV16 {
-		decodeNV(dst, codes, m.scales(row, at), 1)
+		s.decodeNV(dst, codes, m.scales(row, at), 1)
 		return
 	}
 	s.Decode(dst, codes[:len(dst)], m.Format, 1)
@@ -164,23 +164,48 @@ func (m *Matrix) spanFactors(dst []float32, step, row, at, depth, span int) {
 	}
 }
 
-// plainTile is tile in Go.
+// plainTile is tile in Go: a tile of 4×4 sums, elements alone at the edges.
 func (p *blocks) plainTile(c []float32, stride, rows, cols, at int, first bool) {
+	const side = 4
 	b, factors := p.b[at*maxDepth:], p.bFactors[at*maxSpans:]
-	for i := range rows {
-		for j := range cols {
-			var total float32
-			if !first {
-				total = c[i*stride+j]
-			}
-			for s := 0; s*p.span < p.depth; s++ {
-				var part float32
-				for k := s * p.span; k < min((s+1)*p.span, p.depth); k++ {
-					part += float32(p.a[i*maxDepth+k] * b[k*p.cols+j])
+	if first {
+		for i := range rows {
+			clear(c[i*stride:][:cols])
+		}
+	}
+	for s := 0; s*p.span < p.depth; s++ {
+		from, to := s*p.span, min((s+1)*p.span, p.depth)
+		var part [side][side]float32
+		if rows == side && cols == side {
+			plain4x4(&part, p.a[from:], b[from*side:], to-from)
+		} else {
+			for i := range rows {
+				for j := range cols {
+					for k := from; k < to; k++ {
+						part[i][j] += float32(p.a[i*maxDepth+k] * b[k*side+j])
+					}
 				}
-				total += float32(float32(part*p.aFactors[i*maxSpans+s]) * factors[s*p.cols+j])
 			}
-			c[i*stride+j] = total
+		}
+		for i := range rows {
+			to := c[i*stride:][:cols]
+			for j := range to {
+				to[j] += float32(float32(part[i][j]*p.aFactors[i*maxSpans+s]) * factors[s*side+j])
+			}
+		}
+	}
+}
+
+// plain4x4 adds to part the products of four rows of A and four columns of B.
+func plain4x4(part *[4][4]float32, a, b []float32, depth int) {
+	a0, a1, a2, a3 := a[:depth], a[maxDepth:][:depth], a[2*maxDepth:][:depth], a[3*maxDepth:][:depth]
+	for k := range a0 {
+		row := (*[4]float32)(b[4*k:])
+		for i, x := range [4]float32{a0[k], a1[k], a2[k], a3[k]} {
+			part[i][0] += float32(x * row[0])
+			part[i][1] += float32(x * row[1])
+			part[i][2] += float32(x * row[2])
+			part[i][3] += float32(x * row[3])
 		}
 	}
 }

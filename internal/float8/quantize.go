@@ -46,6 +46,10 @@ func (s Set) QuantizeRows(m *Matrix, x []float32, rule *Rule, from, to int) (t T
 		return t
 	}
 	scale := m.once(rule, from, &t)
+	if rule.Random == nil && m.flat() {
+		t.Merge(s.segment(m, x[from*m.Cols:to*m.Cols], nil, rule, scale, from, 0))
+		return t
+	}
 	for r := from; r < to; r++ {
 		t.Merge(s.row(m, x, rule, scale, r, 0, m.Cols))
 	}
@@ -70,6 +74,13 @@ func (s Set) row(m *Matrix, x []float32, rule *Rule, scale float32, r, from, to 
 // lanes is how many columns are transposed at a time.
 const lanes = 16
 
+// columnScales are the scales of a strip of some columns: in Rows128 what decoding
+// multiplies with, in MX32 codes.
+type columnScales struct {
+	inverses [lanes]float32
+	codes    [lanes][strip / BlockMX]byte
+}
+
 // QuantizeColumns quantizes the transpose of x: its columns from one to another, whole
 // tiles of them in Tiles128, become rows of m; and for the first column what the matrix
 // has once.
@@ -77,8 +88,6 @@ func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (
 	if from == to {
 		return t
 	}
-	var piece [lanes][strip]float32
-	var random [lanes][strip]uint32
 	rows, cols := m.Cols, m.Rows // of x
 	wide := lanes
 	if m.Scaling == Tiles128 {
@@ -86,32 +95,78 @@ func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (
 	}
 	scale := m.once(rule, from, &t)
 	for c := from; c < to; c += wide {
+		end := min(c+wide, to)
 		for r := 0; r < rows; r += strip {
-			end, n := min(c+wide, to), min(strip, rows-r)
+			n := min(strip, rows-r)
 			if m.Scaling == Tiles128 {
 				scale = s.tile(m, x[r*cols+c:], cols, n, end-c, rule, c, r, &t)
 			}
 			for j := c; j < end; j += lanes {
 				k := min(lanes, end-j)
-				for i := range n {
-					for l, v := range x[(r+i)*cols+j:][:k] {
-						piece[l][i] = v
-					}
+				met, ok := s.quickStrip(m, x[r*cols+j:], cols, n, k, rule, scale, j, r)
+				if !ok {
+					met = s.strip(m, x, n, k, rule, scale, j, r)
 				}
-				if rule.Random != nil {
-					fillColumns(&random, n, k, rule.Random, r*cols+j, cols)
-				}
-				for l := range k {
-					if rule.Random == nil {
-						t.Merge(s.segment(m, piece[l][:n], nil, rule, scale, j+l, r))
-					} else {
-						t.Merge(s.segment(m, piece[l][:n], random[l][:n], rule, scale, j+l, r))
-					}
-				}
+				t.Merge(met)
 			}
 		}
 	}
 	return t
+}
+
+// strip quantizes k columns of x from one on, n rows of them, as rows of m.
+func (s Set) strip(m *Matrix, x []float32, n, k int, rule *Rule, scale float32, col, row int) (t Tally) {
+	var piece [lanes][strip]float32
+	var random [lanes][strip]uint32
+	cols := m.Rows
+	for i := range n {
+		for l, v := range x[(row+i)*cols+col:][:k] {
+			piece[l][i] = v
+		}
+	}
+	if rule.Random != nil {
+		fillColumns(&random, n, k, rule.Random, row*cols+col, cols)
+	}
+	for l := range k {
+		var numbers []uint32
+		if rule.Random != nil {
+			numbers = random[l][:n]
+		}
+		t.Merge(s.segment(m, piece[l][:n], numbers, rule, scale, col+l, row))
+	}
+	return t
+}
+
+// quickStrip is strip in assembly. What is less than whole groups is copied to where it
+// has zeros beside it. It reports false where it cannot be done.
+func (s Set) quickStrip(m *Matrix, x []float32, stride, n, k int, rule *Rule, scale float32, col, row int) (t Tally, ok bool) {
+	if s != AVX512 || rule.Random != nil || m.Scaling == NV16 {
+		return t, false
+	}
+	const group = BlockMX
+	var scales columnScales
+	if k == lanes && n%group == 0 {
+		t, ok = s.columns(m.from(col, row), m.Stride, &scales, x, stride, n, k, m, rule, scale)
+	} else {
+		var from [strip * lanes]float32
+		var to [lanes * strip]byte
+		for i := range n {
+			copy(from[i*lanes:], x[i*stride:][:k])
+		}
+		t, ok = s.columns(to[:], strip, &scales, from[:], lanes, blocksOf(n, group)*group, k, m, rule, scale)
+		for l := range k {
+			copy(m.from(col+l, row)[:n], to[l*strip:])
+		}
+	}
+	for l := range k {
+		switch m.Scaling {
+		case Rows128:
+			m.factors(col+l, row)[0] = scales.inverses[l]
+		case MX32:
+			copy(m.scales(col+l, row), scales.codes[l][:blocksOf(n, BlockMX)])
+		}
+	}
+	return t, ok
 }
 
 // once returns the scale of the matrix where it has one, and for the first row enters it.
@@ -177,10 +232,15 @@ func fillColumns(dst *[lanes][strip]uint32, n, k int, random Random, from, strid
 }
 
 // encode is Encode, stochastic where there are random numbers. It saturates.
-func (s Set) encode(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
+func (s Set) encode(dst []byte, src []float32, random []uint32, f *Format, scale float32) Tally {
 	if random == nil {
 		return s.Encode(dst, src, f, scale, Saturate)
 	}
+	return encodeRandom(dst, src, random, f, scale)
+}
+
+// encodeRandom encodes with a random number for each element.
+func encodeRandom(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
 	for i, x := range src {
 		dst[i] = f.Stochastic(x*scale, random[i], Saturate)
 		t.note(x, x*scale, dst[i], f)

@@ -49,6 +49,7 @@ var rooms = []struct {
 	{"stages/transformer", 5, nil},
 	{"stages/stagetest", 5, nil},
 	{"kernels/kerneltest", 5, nil},
+	{"fp8/fp8test", 5, nil},
 	{"internal/safetensors", 1, nil},
 	{"internal/report", 5, nil},
 	{"internal/memreport", 6, nil},

@@ -99,6 +99,27 @@ func (l *lab) read(b kernels.Buffer) []float32 {
 	return x
 }
 
+// content returns what is in a buffer of any type, as numbers.
+func (l *lab) content(b kernels.Buffer) (x []float32) {
+	switch b.Type {
+	case kernels.Uint8:
+		data := make([]uint8, b.N)
+		l.must("ReadUint8", l.d.ReadUint8(data, b))
+		for _, v := range data {
+			x = append(x, float32(v))
+		}
+	case kernels.Int32:
+		data := make([]int32, b.N)
+		l.must("ReadInt32", l.d.ReadInt32(data, b))
+		for _, v := range data {
+			x = append(x, math.Float32frombits(uint32(v)))
+		}
+	default:
+		return l.read(b)
+	}
+	return x
+}
+
 // normal returns n draws of mean 0 and the given standard deviation.
 func (l *lab) normal(n int, std float64) []float32 {
 	x := make([]float32, n)

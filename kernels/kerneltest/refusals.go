@@ -121,7 +121,7 @@ func repeatable(l *lab) {
 		t := trials(l)[i]
 		l.do(t.name, t.run, t.results(true)...)
 		for _, b := range t.results(false) {
-			all = append(all, l.read(b))
+			all = append(all, l.content(b))
 		}
 		return all
 	}

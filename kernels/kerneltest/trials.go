@@ -61,12 +61,24 @@ func trials(l *lab) []trial {
 	rowX, rowB, rowRows, rowCols := in("x", 12), in("b", 4), 3, 4
 	sumRows, sumRowsX, sumRowsRows, sumRowsCols := l.result("dst", 4), in("x", 12), 3, 4
 
+	quantize := kernels.Quantize{
+		X: *in("X", 66), Rows: 2, Cols: 33, Scale: kernels.Cell{Buffer: *in("Scale", 2), Index: 1},
+		Rowwise: l.none(kernels.Encoding{}, 2, 33), Columnwise: l.none(kernels.Encoding{}, 33, 2),
+		Tally: kernels.Cell{Buffer: l.putInts("Tally", make([]int32, 2*kernels.TallyWords)), Index: 1},
+	}
+	decoded, decode := l.result("dst", 66), l.quantized(kernels.Encoding{Scaling: kernels.MX32}, 2, 33)
+	product := kernels.QuantizedMatMul{
+		A: l.quantized(kernels.Encoding{}, 2, 33), B: l.quantized(decode.Encoding, 3, 33), C: l.result("C", 6), Bias: *in("Bias", 3),
+		Workspace: l.result("Workspace", l.d.QuantizedWorkspace(2, 3, 33)), M: 2, N: 3, K: 33,
+	}
+
 	read := func(name string, b *kernels.Buffer) operand { return operand{name: name, at: b} }
 	write := func(name string, b *kernels.Buffer) operand { return operand{name: name, at: b, result: true} }
 	with := func(o operand, change func(o *operand)) operand { change(&o); return o }
 	roomy := func(o *operand) { o.roomy = true }
 	scratch := func(o *operand) { o.roomy, o.scratch = true, true }
 	optional := func(o *operand) { o.optional = true }
+	slab := func(o *operand) { o.roomy, o.optional = true, true }
 	free := func(o *operand) { o.free = true }
 
 	return []trial{
@@ -120,6 +132,16 @@ func trials(l *lab) []trial {
 		}, []*int{&headBack.Tokens, &headBack.Width, &headBack.Vocabulary}, func() error { return l.d.HeadLossBackward(headBack) }},
 		{"Dropout", []operand{write("y", &dropY), read("x", dropX)}, nil, func() error { return l.d.Dropout(dropY, *dropX, 0.5, baseKey) }},
 		{"Normal", []operand{with(write("x", &normal), free)}, nil, func() error { return l.d.Normal(normal, 1, baseKey) }},
+		{"Quantize", []operand{
+			read("X", &quantize.X), with(read("Scale", &quantize.Scale.Buffer), slab), write("Rowwise", &quantize.Rowwise.Data),
+			write("Columnwise", &quantize.Columnwise.Data), with(write("Tally", &quantize.Tally.Buffer), slab),
+		}, []*int{&quantize.Rows, &quantize.Cols}, func() error { return l.d.Quantize(quantize) }},
+		{"Dequantize", []operand{write("dst", &decoded), read("q", &decode.Data)}, []*int{&decode.Rows, &decode.Cols},
+			func() error { return l.d.Dequantize(decoded, decode, true) }},
+		{"QuantizedMatMul", []operand{
+			read("A", &product.A.Data), read("B", &product.B.Data), with(read("Bias", &product.Bias), optional), write("C", &product.C),
+			with(write("Workspace", &product.Workspace), scratch),
+		}, []*int{&product.M, &product.N, &product.K}, func() error { return l.d.QuantizedMatMul(product) }},
 		{"SumSquares", []operand{with(read("x", square), free)}, nil, func() error { _, err := l.d.SumSquares(*square); return err }},
 		{"AdamW", []operand{
 			write("Weight", &adam.Weight), read("Grad", &adam.Grad), write("M", &adam.M), write("V", &adam.V),

@@ -12,7 +12,8 @@
 // memory is planned, and absent is not 0.
 //
 // Where memory is planned, lines of [Log.PeakOwner] say beforehand who has what at the
-// peak of a step.
+// peak of a step. Where tensors are in FP8, lines of [Log.FP8] say after each step what
+// they met.
 //
 // [Read] reads such lines, the lines of a [Dump], and the minimal form that any
 // other trainer can write: an object with step, rank, microbatch, allocated,

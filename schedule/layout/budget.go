@@ -34,8 +34,9 @@ func (p *Plan) refuse(ctx context.Context) error {
 }
 
 const (
-	// refined is the work of a search, on each rank, for an alternative that may fit.
-	refined = 100_000
+	// refined is the work of a search for an alternative that may fit, on all ranks
+	// together.
+	refined = 400_000
 	// mostFitting is how many alternatives an error names.
 	mostFitting = 6
 )
@@ -72,7 +73,7 @@ func (p *Plan) fitting(ctx context.Context) []error {
 // that could fit and do not yet.
 func (p *Plan) tryEach(ctx context.Context, changes int) (tried []Tried) {
 	quick, longer := p.cfg, p.cfg
-	quick.Search.Nodes, longer.Search.Nodes = 1, refined
+	quick.Search.Nodes, longer.Search.Nodes = 1, max(refined/int64(len(p.Ranks)), 1)
 	for _, one := range p.cfg.Instead {
 		if one.Changes != changes {
 			continue

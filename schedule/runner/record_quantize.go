@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
 // quantize records QUANTIZE, and leaves the copies of weights with the context, where
-// the calls of the stage find them.
+// the calls of the stage find them until the trip is over.
 func (t *trip[T]) quantize(ctx context.Context, s int) error {
 	runner := t.at(s)
 	st, template := &runner.stages[s], &t.templates[s]
@@ -48,13 +47,4 @@ func (t *trip[T]) quantize(ctx context.Context, s int) error {
 	}
 	*place, template.Buffers, t.tables[s] = made, tape.buffers, tape.tables
 	return runner.putWeights(s, backward)
-}
-
-// endWeights ends the copies of a stage's weights.
-func (t *trip[T]) endWeights(s int) error {
-	c := t.at(s).context
-	if err := c.DropWeights(s, batchctx.ForForward); err != nil {
-		return err
-	}
-	return c.DropWeights(s, batchctx.ForBackward)
 }

@@ -62,9 +62,6 @@ func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templa
 				}
 			}
 		}
-		if err := t.endWeights(s); err != nil {
-			return t.fault(s, schedule.Quantize, err)
-		}
 		if isTemplated(st.Stage) {
 			continue
 		}

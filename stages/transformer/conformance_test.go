@@ -30,6 +30,21 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// TestFP8Conformance holds blocks in FP8 to the contract as well.
+func TestFP8Conformance(t *testing.T) {
+	for i, name := range []string{"delayed", "mxfp8", "nvfp4"} {
+		cfg := inFP8(t, name)
+		cfg.Dropout, cfg.Recompute, cfg.Layers, cfg.FP8Attention = 0.1, i == 0, 1, i > 0
+		t.Run(name, func(t *testing.T) {
+			stagetest.Run(t, stagetest.Config[kernels.Buffer]{
+				New:         func() (stagetest.Subject[kernels.Buffer], error) { return subject(cfg, 3, 1) },
+				EvalDiffers: true,
+				Allocations: !invariants.Enabled,
+			})
+		})
+	}
+}
+
 // subject returns one stage of a model on a device of its own.
 func subject(cfg transformer.Config, count, stage int) (stagetest.Subject[kernels.Buffer], error) {
 	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 4 << 20})

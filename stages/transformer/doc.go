@@ -65,6 +65,43 @@
 // What belongs to layers whose parameters are frozen ends with I. The head's W
 // computes the logits a third time, in tiles.
 //
+// # FP8
+//
+// With Config.FP8 the linear layers of the blocks compute by a recipe of package fp8:
+// each of their three products has two operands in FP8, and adds up in float32. Weights,
+// gradients and moments stay float32, and so do norms, biases, the embedding and the head
+// (and attention, but for FP8Attention). A plan has an action QUANTIZE for each stage:
+// it makes two copies of every matrix, for the forward and for the backward, and each ends
+// with the last action of the step that reads it.
+//
+// What else is quantized is quantized where it is used, and most of it is not kept: the
+// inputs of qkv and up are computed again from x and the middle, to the same bits. From
+// its forward to its backward a block keeps, in bytes per token and beside scales,
+//
+//	block in FP8        28·W + 4·H
+//	                      4·W   the input, shared with whoever returned it
+//	                      12·W  queries, keys and values
+//	                      4·W   the output of attention
+//	                      4·H   the logarithm of each row's sum of exponentials
+//	                      4·W   the middle of the block
+//	                      4·W   the input of GELU, a byte an element
+//	with FP8Attention   16·W + 4·H
+//	                      3·W   queries, keys and values, a byte an element
+//	                      1·W   the output of attention, columnwise alone
+//
+// where float32 keeps 40·W + 4·H and a model in bfloat16 would keep 20·W + 4·H. NVFP4 has
+// half a byte where this says a byte. The backward computes GELU from what was kept of
+// its input; attention in FP8 sees what is kept in both directions. Between I and W there
+// are, in place of 72·W bytes,
+//
+//	16·W  the inputs of all four linear layers, and the gradients of their outputs,
+//	      columnwise alone: W is four products of them
+//	      and the sums over tokens of biases and norms, 52·W bytes a microbatch
+//
+// Scales of delayed scaling are frozen for the step, and what all microbatches measure is
+// merged by maximum, so no schedule, split, rank or recompute changes a bit. After each
+// Step [Model.RollScales] rolls them, once; [Model.MarshalScales] is for checkpoints.
+//
 // # Parameters
 //
 // Each parameter has the buffers weight, gradient and two moments, of class

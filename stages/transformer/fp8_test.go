@@ -284,6 +284,71 @@ func TestFP8FailedStep(t *testing.T) {
 	require.Equal(t, scales(false), scales(true))
 }
 
+// counting is a device that counts what is quantized, and how.
+type counting struct {
+	*kernels.Host
+	quantized, frozen, measured, drawn int
+	rowwise, columnwise                int
+}
+
+func (c *counting) Quantize(op kernels.Quantize) error {
+	one := func(yes bool) int {
+		if yes {
+			return 1
+		}
+		return 0
+	}
+	c.quantized++
+	c.frozen += one(op.Scale != kernels.Cell{})
+	c.measured += one(op.Tally != kernels.Cell{})
+	c.drawn += one(op.Stochastic)
+	c.rowwise += one(op.Rowwise != kernels.Quantized{})
+	c.columnwise += one(op.Columnwise != kernels.Quantized{})
+	return c.Host.Quantize(op)
+}
+
+// TestFP8Scales: in the first step delayed scaling knows nothing, from the second on every
+// tensor has the scale of its history; others never do. A recompute and an evaluation
+// measure nothing (L13), and only gradients in NVFP4 are rounded by chance.
+func TestFP8Scales(t *testing.T) {
+	for _, name := range fp8.Names {
+		t.Run(name, func(t *testing.T) {
+			cfg := inFP8(t, name)
+			cfg.Layers, cfg.Recompute = 1, true
+			dev := &counting{Host: newHost(t)}
+			m := newModel(t, dev, cfg, 2)
+			r := newRunner(t, dev, m.Stages(), nil)
+			batch := sequences(random(t), cfg, 3)
+			const weights, forward, backward = 4, 5, 8 // by QUANTIZE, and by microbatch
+			want := counting{
+				quantized: weights + 3*(2*forward+backward), measured: weights + 3*(forward+backward),
+				rowwise: weights + 3*(2*forward+4), columnwise: weights + 3*backward,
+			}
+			if name == "nvfp4" {
+				want.drawn = 3 * 4
+			}
+			for step := range 2 {
+				want.Host = dev.Host
+				if step > 0 && name == "delayed" {
+					want.frozen = want.quantized
+				}
+				*dev = counting{Host: dev.Host}
+				_, err := r.Step(context.Background(), 3, &source{dev, batch})
+				require.NoError(t, err)
+				require.Equal(t, want, *dev, "step %d", step)
+				_, err = m.RollScales(context.Background(), nil)
+				require.NoError(t, err)
+			}
+			*dev = counting{Host: dev.Host}
+			_, err := r.Evaluate(context.Background(), 3, &source{dev, batch})
+			require.NoError(t, err)
+			require.Zero(t, dev.measured)
+			require.Equal(t, weights+3*(forward-1), dev.quantized, "all but what would be kept")
+			require.Equal(t, weights, dev.columnwise, "copies of weights for the forward")
+		})
+	}
+}
+
 // TestFP8Unrolled: an update without the roll would never scale by a history.
 func TestFP8Unrolled(t *testing.T) {
 	cfg := inFP8(t, "delayed")

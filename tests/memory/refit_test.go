@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -16,7 +17,15 @@ import (
 // nothing of it is live or reserved then, and the kernel has no page of it. Taken back,
 // the next step finds every page there, and all numbers are those of a run that kept it.
 func TestNothingIsLeftAtRefit(t *testing.T) {
-	s := setup{schedule: "zb-v", ranks: 1, stages: 2, model: tiny, capacity: 1}
+	low := tiny
+	low.Width, low.FP8, low.FP8Attention = 16, fp8.DelayedScaling{Format: fp8.Hybrid}, true
+	for name, model := range map[string]transformer.Config{"float32": tiny, "FP8": low} {
+		t.Run(name, func(t *testing.T) { nothingIsLeft(t, model) })
+	}
+}
+
+func nothingIsLeft(t *testing.T, model transformer.Config) {
+	s := setup{schedule: "zb-v", ranks: 1, stages: 2, model: model, capacity: 1}
 	templates := record(t, s, 5)
 	kept, gave := newRig(t, s, false), newRig(t, s, false)
 	keeping, giving := kept.group(t, templates), gave.group(t, templates)
@@ -29,7 +38,7 @@ func TestNothingIsLeftAtRefit(t *testing.T) {
 		if r == gave && pages != nil {
 			require.Equal(t, pages, r.pages(), "a page was missing within the step")
 		}
-		require.NoError(t, r.model.Update(adam, result, 1))
+		r.update(t, adam, result)
 		return result.Losses[0].Value
 	}
 	nothing := int64(0)
@@ -39,7 +48,7 @@ func TestNothingIsLeftAtRefit(t *testing.T) {
 	require.Equal(t, train(kept, keeping), func() float64 {
 		result, err := giving.Step(t.Context(), 12, gave.sources(fixed(5)))
 		require.NoError(t, err)
-		require.NoError(t, gave.model.Update(adam, result, 1))
+		gave.update(t, adam, result)
 		return result.Losses[0].Value
 	}())
 	for range 3 {
@@ -61,6 +70,14 @@ func TestNothingIsLeftAtRefit(t *testing.T) {
 		require.Equal(t, math.Float64bits(want), math.Float64bits(got))
 	}
 	require.Equal(t, kept.weights(t), gave.weights(t))
+}
+
+// update ends a step as a trainer does.
+func (r *rig) update(t *testing.T, adam transformer.AdamW, result *runner.Result) {
+	t.Helper()
+	_, err := r.model.RollScales(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, r.model.Update(adam, result, 1))
 }
 
 // pages returns what the kernel has of the step's part on every rank, nil where it does

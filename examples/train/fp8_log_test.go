@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory/memlog"
+)
+
+// Every step in FP8 has a line for each role in the memory log, which add up to what the
+// summary says; a step in float32 has none.
+func TestFP8InTheLog(t *testing.T) {
+	for _, recipe := range []string{"delayed", float32s} {
+		folder := filepath.Join(t.TempDir(), "run")
+		s := summaryOf(t, "-data", sentence(t), "-fp8", recipe, "-width", "16", "-layers", "1", "-run", folder)
+		file, err := os.Open(filepath.Join(folder, "memory.jsonl"))
+		require.NoError(t, err)
+		defer file.Close()
+		underflowed, lines := map[string]uint64{}, map[int64]int{}
+		for record, err := range memlog.Read(file) {
+			require.NoError(t, err)
+			if f := record.FP8; f != nil {
+				underflowed[f.Role] += f.Underflowed
+				lines[f.Step]++
+				require.Positive(t, f.LeastScale)
+				require.GreaterOrEqual(t, f.GreatestScale, f.LeastScale)
+			}
+		}
+		if recipe == float32s {
+			require.Empty(t, lines)
+			continue
+		}
+		require.Len(t, lines, s.Steps)
+		for step, n := range lines {
+			require.Equal(t, 4, n, "step %d", step)
+		}
+		for role, met := range s.FP8Roles {
+			require.Equal(t, met.Underflowed, underflowed[role], role)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package float8_test
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/float8"
+)
+
+// between returns n elements between two pages that nobody may touch: so that their end,
+// or else their beginning, is at one of them.
+func between[E float32 | byte](t *testing.T, n int, atEnd bool) []E {
+	t.Helper()
+	var e E
+	bytes, page := n*int(unsafe.Sizeof(e)), syscall.Getpagesize()
+	size := (bytes + page - 1) / page * page
+	region, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syscall.Munmap(region)) })
+	require.NoError(t, syscall.Mprotect(region[:page], syscall.PROT_NONE))
+	require.NoError(t, syscall.Mprotect(region[page+size:], syscall.PROT_NONE))
+	inside := region[page : page+size]
+	if atEnd {
+		inside = inside[size-bytes:]
+	}
+	return unsafe.Slice((*E)(unsafe.Pointer(&inside[0])), n)
+}
+
+// TestNothingOutsideIsTouched has every operand at the edge of what the process may read,
+// with and without zeros among the codes. A fault ends the test binary.
+func TestNothingOutsideIsTouched(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	scratch := make([]float32, float8.Scratch)
+	for _, s := range sets() {
+		for round := range 120 {
+			form := forms[round%len(forms)]
+			atEnd := round%4 != 0
+			rows, cols := 1+r.IntN(40), 1+r.IntN(150)
+			if round%5 == 0 {
+				rows, cols = 16*(1+r.IntN(5)), 32*(1+r.IntN(5))
+			}
+			matrix := func(rows, cols int) *float8.Matrix {
+				size := float8.Size(form.scaling, form.format, rows, cols)
+				whole := (size + 3) / 4 * 4 // so that what begins at a multiple of 4 does
+				m := float8.Open(between[byte](t, whole, atEnd)[:size], form.scaling, form.format, rows, cols)
+				return &m
+			}
+			x := between[float32](t, rows*cols, atEnd)
+			for i := range x {
+				x[i] = float32(r.NormFloat64()) * float32(i%3)
+			}
+			row, column := matrix(rows, cols), matrix(cols, rows)
+			rule := &float8.Rule{Scale: 1e-3 * float32(1+round%2*1000), Down: round%3 == 0}
+			s.QuantizeRows(row, x, rule, 0, rows)
+			s.QuantizeColumns(column, x, rule, 0, cols)
+			s.Amax(x)
+			s.Dequantize(x, row, 0, rows)
+			s.DequantizeTransposed(x, column, 0, rows)
+			s.Multiply(between[float32](t, rows*rows, atEnd), rows, row, row, 0, rows, 0, rows, round%2 == 0, scratch)
+			s.Multiply(between[float32](t, cols*cols, atEnd), cols, column, column, 0, cols, 0, cols, round%2 == 0, scratch)
+		}
+	}
+}
