@@ -223,6 +223,38 @@ func TestLaidCrossed(t *testing.T) {
 	}
 }
 
+// A step whose births have all been seen once looks at nothing: one comparison a birth.
+func TestLaidLooksOnce(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("there every birth is looked at")
+	}
+	a := open(t, 1<<20, 0)
+	s := example()
+	step := func(bytes int64) error {
+		require.NoError(t, a.Lay(&s.layout))
+		a.At(0)
+		first, err := a.Alloc(memory.Saved, 1000)
+		if err != nil {
+			return err
+		}
+		second := alloc(t, a, memory.Workspace, bytes)
+		release(t, a, first)
+		a.At(1)
+		third, err := a.Alloc(memory.Activation, 996)
+		if err == nil {
+			release(t, a, third)
+		}
+		release(t, a, second)
+		return err
+	}
+	require.NoError(t, step(400))
+	a.Obstruct(900)
+	require.NoError(t, step(400))
+	require.NoError(t, step(77), "fewer bytes in the same place")
+	s = example() // of another layout nothing is known
+	require.ErrorIs(t, step(400), memory.ErrOverlap)
+}
+
 // A step does not begin over what is left of another one.
 func TestLaidRefusesWhatIsLive(t *testing.T) {
 	a := open(t, 1<<20, 0)

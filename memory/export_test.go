@@ -20,3 +20,8 @@ func (a *Arena) Forget(h Handle) {
 
 // Mark is the mark of a planned buffer.
 func Mark(offset, bytes int64) uint64 { return mark(offset, bytes) }
+
+// Obstruct breaks the arena: whoever looks at its first bytes finds a live buffer there.
+func (a *Arena) Obstruct(bytes int64) {
+	a.slots = append(a.slots, slot{bytes: bytes, plain: 1})
+}

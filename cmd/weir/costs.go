@@ -17,6 +17,7 @@ type pricing struct {
 	I     decimal `help:"Time of an input gradient, likewise." placeholder:"T"`
 	W     decimal `help:"Time of a weight gradient, likewise; a full backward takes both." placeholder:"T"`
 	Fb    decimal `help:"Time of a joined forward and backward, likewise; by default the sum." placeholder:"T"`
+	Q     decimal `help:"Time of a QUANTIZE of all stages of a rank together, divided evenly over them; by default 0." placeholder:"T"`
 	Comm  decimal `help:"Latency of a hop between ranks, which occupies neither." placeholder:"T"`
 	Costs string  `help:"A file of costs and bytes for each stage, in place of the flags above (docs/cli.md; examples/train -emit-costs writes one)." placeholder:"FILE"`
 }
@@ -57,7 +58,7 @@ func (c *pricing) price(placement schedule.Placement, file *format.File) (priced
 
 // read returns the costs of the file.
 func (c *pricing) fromFile() (priced, error) {
-	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--comm": c.Comm} {
+	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm} {
 		if given.Rat != nil {
 			return priced{}, usage("%s goes without --costs: the file says what everything costs", flag)
 		}
@@ -99,7 +100,7 @@ func (c *pricing) uniform(p schedule.Placement) (priced, error) {
 		}
 	}
 	scale := big.NewInt(common)
-	for _, d := range []decimal{forward, input, weight, c.Fb, c.Comm} {
+	for _, d := range []decimal{forward, input, weight, c.Fb, c.Q, c.Comm} {
 		if d.Rat != nil { // by what makes it whole
 			scale.Mul(scale, new(big.Int).Quo(d.Denom(), new(big.Int).GCD(nil, nil, d.Denom(), scale)))
 		}
@@ -118,7 +119,7 @@ func (c *pricing) uniform(p schedule.Placement) (priced, error) {
 	costs.Latency = share(c.Comm, 1)
 	for stage, n := range visits {
 		costs.Stages[stage] = schedule.StageCosts{
-			F: share(forward, n), I: share(input, n), W: share(weight, n), Joined: share(c.Fb, n), Saved: 2 * common / n,
+			F: share(forward, n), I: share(input, n), W: share(weight, n), Joined: share(c.Fb, n), Quantize: share(c.Q, n), Saved: 2 * common / n,
 		}
 	}
 	return priced{costs, 2 * common}, nil

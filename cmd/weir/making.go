@@ -18,6 +18,7 @@ type making struct {
 	Placement    string `help:"Where stages live: looped, wave, or a rank for each stage, as 0,1,1,0; by default the schedule's own." placeholder:"MAP"`
 	Descending   bool   `help:"breadth-first with a descending backward, PyTorch's LoopedBFS."`
 	ForwardOnly  bool   `help:"Evaluate: no backward."`
+	Quantize     string `help:"Stages compute on copies of their weights, in low precision say, that QUANTIZE makes once in a step: before-use is right before a stage's first forward, at-start before anything else on the rank." enum:"no,before-use,at-start" default:"no"`
 	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S,..."`
 }
 
@@ -33,7 +34,7 @@ func or(given *int, other int) int {
 func (m *making) beside(file string) error {
 	for flag, given := range map[string]bool{
 		"--group": m.Group != 0, "--cap": m.Cap != 0, "--slices": m.Slices != 0, "--placement": m.Placement != "",
-		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil,
+		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil, "--quantize": m.quantizes(),
 	} {
 		if given {
 			return usage("%s is for a schedule that is made by name; %s is a file, which says itself what it is", flag, file)
@@ -52,6 +53,27 @@ func scheduleNames() string {
 		names = append(names, s.Name)
 	}
 	return strings.Join(names, " ")
+}
+
+// quantizes reports whether stages compute on copies of their weights.
+func (m *making) quantizes() bool { return m.Quantize != "no" }
+
+// quantized puts the QUANTIZE of stages into a plan that has none of them.
+func (m *making) quantized(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, error) {
+	where := schedule.BeforeUse
+	if m.Quantize == schedule.AtStart.String() {
+		where = schedule.AtStart
+	}
+	return schedule.Quantized(plan, facts, where)
+}
+
+// everyStage returns facts of stages that all compute on copies of their weights.
+func everyStage(plan *schedule.Plan) []schedule.Facts {
+	facts := make([]schedule.Facts, plan.Placement.Stages())
+	for stage := range facts {
+		facts[stage].Quantizes = true
+	}
+	return facts
 }
 
 // make returns the plan of a name, computations alone.

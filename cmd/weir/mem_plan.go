@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -34,7 +35,7 @@ const defaultLinks = 1
 
 // ready puts a plan through the passes that make it one to be run.
 func (c *laidOut) ready(plan *schedule.Plan, templates *layout.Templates) (*schedule.Plan, error) {
-	facts, parts := templates.Facts, len(templates.Parts)
+	facts, parts := slices.Clone(templates.Facts), len(templates.Parts)
 	if len(facts) == 0 {
 		facts = make([]schedule.Facts, plan.Placement.Stages())
 		for s := range facts {
@@ -59,6 +60,12 @@ func (c *laidOut) ready(plan *schedule.Plan, templates *layout.Templates) (*sche
 		if plan, err = schedule.Unsplit(plan, whole); err != nil {
 			return nil, err
 		}
+	}
+	for s := range facts {
+		facts[s].Quantizes = facts[s].Quantizes || has(plan, schedule.Quantize, s)
+	}
+	if plan, err = c.quantized(plan, facts); err != nil {
+		return nil, err
 	}
 	if plan.Placement.Ranks > 1 && !transfers(plan) {
 		if plan, err = schedule.Comms(plan, or(c.Capacity, defaultLinks)); err != nil {

@@ -47,6 +47,9 @@ func TestMemPlanWhatIf(t *testing.T) {
 	}
 	require.Equal(t, "as it is", o.WhatIf[0].Name)
 	require.Len(t, best, 3)
+	for cut, all := range map[int]float64{1: 16 + 3, 2: 32 + 3, 4: 64 + 3} { // microbatches, and a pipeline to be filled
+		require.Equal(t, all*30/float64(cut), best[16*cut][0].Makespan)
+	}
 	for i, one := range best[16] {
 		// Twice as many of half the size keep half as much; the pipeline fills in half the time.
 		half, quarter := best[32][i], best[64][i]

@@ -172,10 +172,14 @@ func beaten(list []instead, one *instead) bool {
 }
 
 // timed simulates what was tried. A microbatch of which there are more takes less time, in
-// proportion to its tokens; a hop takes what it did.
+// proportion to its tokens; a hop takes what it did, and so does what is done once in a
+// step.
 func (c *memPlanCmd) timed(step *step, t layout.Tried) (instead, error) {
 	times, few, many := again(step.times), int64(step.plan.Microbatches), int64(t.Plan.Microbatches)
 	times.Latency = times.Latency * many / few
+	for i := range times.Stages {
+		times.Stages[i].Quantize = times.Stages[i].Quantize * many / few
+	}
 	times.Links = slices.Clone(times.Links)
 	for i := range times.Links {
 		times.Links[i].Latency = times.Links[i].Latency * many / few

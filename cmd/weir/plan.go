@@ -21,7 +21,7 @@ type planCmd struct {
 
 // Help is printed behind the flags.
 func (planCmd) Help() string {
-	return `In the text form one line is one segment: x, how often it runs, by how many microbatches it moves each time, and its actions. 1B0~gs is stage 1, backward, microbatch 0, and drops g and s: p parts of the batch entry, i the stage's input, o its output, g the gradient of its output, s what was saved, t the buffer of a completed transfer, r the microbatch retires.
+	return `In the text form one line is one segment: x, how often it runs, by how many microbatches it moves each time, and its actions. 1B0~gs is stage 1, backward, microbatch 0, and drops g and s: p parts of the batch entry, i the stage's input, o its output, g the gradient of its output, s what was saved, t the buffer of a completed transfer, r the microbatch retires; f and b are the copies of the stage's weights that forwards and backwards read.
 
 In the text and JSON forms the stages read the batch as a language model does: the first one part 0, the tokens, in its forward; the last one parts 1 and 2, labels and weights, in forward and backward.`
 }
@@ -57,6 +57,11 @@ func (c *planCmd) lower(plan *schedule.Plan) (*schedule.Plan, error) {
 			return nil, err
 		}
 	}
+	if c.quantizes() {
+		if plan, err = c.quantized(plan, everyStage(plan)); err != nil {
+			return nil, err
+		}
+	}
 	if c.Reduce {
 		if plan, err = schedule.ReduceGradients(plan); err != nil {
 			return nil, err
@@ -86,7 +91,8 @@ const (
 func languageModel(plan *schedule.Plan) []schedule.Facts {
 	facts := make([]schedule.Facts, plan.Placement.Stages())
 	for stage := range facts {
-		facts[stage].Split = splits(plan, stage)
+		facts[stage].Split = has(plan, schedule.W, stage)
+		facts[stage].Quantizes = has(plan, schedule.Quantize, stage)
 		facts[stage].Frozen = stage < len(plan.Frozen) && plan.Frozen[stage]
 		if plan.Placement.First(stage) {
 			facts[stage].Reads[schedule.F] |= tokens
@@ -100,11 +106,11 @@ func languageModel(plan *schedule.Plan) []schedule.Facts {
 	return facts
 }
 
-// splits reports whether the plan runs a W of the stage.
-func splits(plan *schedule.Plan, stage int) bool {
+// has reports whether the plan has an action of the kind of the stage.
+func has(plan *schedule.Plan, kind schedule.Kind, stage int) bool {
 	for _, segment := range plan.Programs[plan.Placement.Rank[stage]] {
 		if slices.ContainsFunc(segment.Body, func(a schedule.Action) bool {
-			return a.Kind() == schedule.W && a.Stage() == stage
+			return a.Kind() == kind && a.Stage() == stage
 		}) {
 			return true
 		}

@@ -27,6 +27,9 @@ func (c *source) read(s *streams) (*schedule.Plan, *format.File, error) {
 	_, unknown := schedule.Find(c.Plan)
 	if unknown == nil {
 		plan, err := c.make(c.Plan)
+		if err == nil && c.quantizes() {
+			plan, err = c.quantized(plan, everyStage(plan))
+		}
 		if err == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
 			plan, err = schedule.Comms(plan, *c.Capacity)
 		}

@@ -14,12 +14,17 @@ PyTorch may live elsewhere; its source reaches it through standard input:
 
     --python "chroot /opt/trixie env LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/openblas-pthread python3"
 
+OpenBLAS may not know the processor, and then uses AVX2 where there is AVX-512: the
+first line says what it took it for, and OPENBLAS_CORETYPE=SKYLAKEX beside
+LD_LIBRARY_PATH corrects it.
+
 The model is that of examples/bench: the layout of GPT-2 with a tied head, float32,
 AdamW, four sequences a step. PyTorch takes the four at once, with its fused
 attention and its fused AdamW; Weir takes each as a microbatch.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import resource
@@ -134,7 +139,7 @@ def child(job):
 
     if job["kind"] == "version":
         blas = [l.split()[-1] for l in open("/proc/self/maps", encoding="utf-8") if "blas" in l or "mkl" in l]
-        libraries = sorted({os.path.basename(os.path.realpath(l)) for l in blas})
+        libraries = sorted({kernels(os.path.realpath(l)) for l in blas})
         return answer({"version": f"PyTorch {torch.__version__}, {', '.join(libraries) or 'no BLAS of its own file'}"})
     torch.set_num_threads(job["threads"])
     now = time.process_time if job["cpu"] else time.perf_counter
@@ -149,6 +154,16 @@ def child(job):
         work()
         times.append(now() - begin)
     answer({"median": amount / statistics.median(times), "best": amount / min(times), "resident": resident()})
+
+
+def kernels(library):
+    """The name of a library, and for which processor OpenBLAS thinks that this one is."""
+    name = os.path.basename(library)
+    if "openblas" not in name:
+        return name
+    core = ctypes.CDLL(library).openblas_get_corename
+    core.restype = ctypes.c_char_p
+    return f"{name} for {core().decode()}"
 
 
 def answer(value):

@@ -30,20 +30,15 @@ func (s Set) Dequantize(dst []float32, m *Matrix, from, to int) {
 // DequantizeTransposed decodes the columns of the matrix from one to another, multiples of
 // strip, as rows of dst, which is the whole of its transpose.
 func (s Set) DequantizeTransposed(dst []float32, m *Matrix, from, to int) {
-	var piece [lanes][strip]float32
+	var piece [lanes * strip]float32
 	for c := from; c < to; c += strip {
 		n := min(strip, to-c)
 		for r := 0; r < m.Rows; r += lanes {
 			k := min(lanes, m.Rows-r)
 			for l := range k {
-				s.DequantizeRow(piece[l][:n], m, r+l, c)
+				s.DequantizeRow(piece[l*strip:][:n], m, r+l, c)
 			}
-			for i := range n {
-				to := dst[(c+i)*m.Rows+r:][:k]
-				for l := range to {
-					to[l] = piece[l][i]
-				}
-			}
+			s.transpose(dst[c*m.Rows+r:], m.Rows, piece[:], strip, k, n)
 		}
 	}
 }

@@ -28,11 +28,11 @@ type encodeArgs struct {
 
 // adjust returns the power of two by which scales and limits are greater in assembly.
 func (f *Format) adjust() float32 {
-	if f.Mantissa == 3 {
-		return 0x1p-13
-	}
-	return 0x1p-6
+	return adjusts[f.Mantissa]
 }
+
+// adjusts are these powers of two, by mantissa.
+var adjusts = [...]float32{1: 0x1p-21, 2: 0x1p-6, 3: 0x1p-13}
 
 func (f *Format) encodeArgs(scale float32) encodeArgs {
 	adjust := f.adjust()
@@ -157,6 +157,36 @@ func (s Set) encodeBlocksRows(dst []byte, inverses, src []float32, blocks int, f
 	return t, done
 }
 
+// encodeArgsNV is what the assembly encodes blocks of NV16 with.
+type encodeArgsNV struct {
+	encodeArgs            // of E2M1; what is for blocks is not looked at
+	sixth, inverse        float32
+	most, normal, ulp     float32 // of E4M3
+	down, up              float32
+	greatest, adjust, cut float32
+}
+
+// encodeBlocksNV encodes as many whole blocks as it can, and returns how many.
+func (s Set) encodeBlocksNV(dst, scales []byte, src []float32, blocks int, tensor, sixth float32) (t Tally, done int) {
+	blocks &^= 3
+	if s != AVX512 || blocks == 0 || !(tensor >= 0x1p-60) {
+		return t, 0
+	}
+	e4m3, adjust := E4M3.encodeArgs(1), E2M1.adjust()
+	r := encodeArgsNV{
+		encodeArgs: E2M1.encodeArgs(1), sixth: sixth, inverse: 1 / tensor, most: e4m3.most, normal: e4m3.normal, ulp: e4m3.ulp,
+		down: E4M3.adjust(), up: 1 / E4M3.adjust(), greatest: math.MaxFloat32, adjust: adjust, cut: 7 * adjust,
+	}
+	if done = encodeNV512(&dst[0], &scales[0], &src[0], blocks, &r); done == 0 {
+		return t, 0
+	}
+	t.Amax = r.amax
+	if r.zeros > 0 {
+		t.Underflowed = int(r.zeros) - s.zeros(src[:done*BlockNV])
+	}
+	return t, done
+}
+
 func (s Set) amax(src []float32) uint32 {
 	if s == AVX512 {
 		return amax512(&src[0], len(src))
@@ -186,7 +216,13 @@ func encodeMX256(dst, scales *byte, src *float32, blocks int, r *encodeArgs) int
 func encodeRows512(dst *byte, inverses, src *float32, blocks int, r *encodeArgs) int
 
 //go:noescape
+func encodeNV512(dst, scales *byte, src *float32, blocks int, r *encodeArgsNV) int
+
+//go:noescape
 func amax512(src *float32, n int) uint32
 
 //go:noescape
 func amax256(src *float32, n int) uint32
+
+//go:noescape
+func transpose8(dst *float32, dstStride int, src *float32, srcStride, blocks int)

@@ -29,6 +29,9 @@ DATA bits<>+8(SB)/4, $0x7f
 DATA bits<>+12(SB)/4, $0x7f7f7f7f
 GLOBL bits<>(SB), RODATA|NOPTR, $16
 
+DATA nibble<>+0(SB)/4, $0x0f0f0f0f
+GLOBL nibble<>(SB), RODATA|NOPTR, $4
+
 // Double words 0, 4, 8, 12, 1, ...
 DATA order<>+0(SB)/8, $0x0000000400000000
 DATA order<>+8(SB)/8, $0x0000000c00000008
@@ -364,6 +367,113 @@ stop:
 	MOVL R9, 28(R8)
 	MOVL R15, 44(R8)
 	MOVL R13, 48(R8)
+	SUBQ CX, R10
+	MOVQ R10, ret+40(FP)
+	VZEROUPPER
+	RET
+
+// func encodeNV512(dst, scales *byte, src *float32, blocks int, r *encodeArgs) int
+//
+// Blocks of 16 in E2M1 with an E4M3 each, four at a time: blocks is a positive multiple of
+// 4. The rest of encodeArgsNV is at 56 tensor over 6, 60 one over tensor, 64 the greatest
+// E4M3 and 68 the least normal one, times 2^-13, 72 2^20, 76 2^-13, 80 2^13, 84 the greatest
+// float32, 88 2^-21, which is the power of two of E2M1, 92 7·2^-21, above which E2M1
+// saturates. It stops before four blocks one of which is not finite or saturates, and
+// returns how many are done. The scale of a block is encoded as its elements are:
+//
+//	X8 amax, then the scale times 2^-13   X9 m   X10 t, whose difference to m·2^20 is the
+//	scale of E4M3 times 2^-13
+//
+// X24 amax   X25 infinity   X26 1/6·tensor   X27 1/tensor   X28 448·2^-13   X29 2^-6·2^-13
+// X30 2^20   X31 1
+TEXT ·encodeNV512(SB), NOSPLIT, $16-48
+	MOVQ dst+0(FP), DI
+	MOVQ scales+8(FP), R11
+	MOVQ src+16(FP), SI
+	MOVQ blocks+24(FP), CX
+	MOVQ r+32(FP), R8
+	CONSTANTS(R8)
+	VPXORD X24, X24, X24
+	VMOVDQA32 X21, X25
+	VBROADCASTSS 56(R8), X26
+	VBROADCASTSS 60(R8), X27
+	VBROADCASTSS 64(R8), X28
+	VBROADCASTSS 68(R8), X29
+	VBROADCASTSS 72(R8), X30
+	MOVL $0x3f800000, AX
+	VPBROADCASTD AX, X31
+	MOVL $0x7f7f7f7f, AX
+	VPBROADCASTD AX, Z15
+	XORL BX, BX
+	MOVQ CX, R10
+
+blocks:
+	VPANDD (SI), Z17, Z0
+	VPANDD 64(SI), Z17, Z1
+	VPANDD 128(SI), Z17, Z2
+	VPANDD 192(SI), Z17, Z3
+	VMOVDQA64 Z0, Z8
+	VMOVDQA64 Z2, Z10
+	AMAX4(Z8, Y8, X8, Z1, Z10, Z3, Z12, Z13, Y13, X13)
+	VPCMPUD $5, X25, X8, K1     // infinite or NaN
+	KORTESTW K1, K1
+	JNZ stop
+	VMOVDQA32 X8, X4
+
+	VMULPS X26, X8, X8          // what E4M3 rounds
+	VMULPS.BCST 76(R8), X8, X8
+	VMINPS X28, X8, X8
+	VMAXPS X29, X8, X9
+	VPANDD X21, X9, X9
+	VMULPS X30, X9, X11         // m·2^20
+	VADDPS X11, X8, X10         // t
+	VPSRLD $20, X10, X12
+	VPADDD X12, X10, X12
+	VPMOVDB X12, (R11)
+	VSUBPS X11, X10, X10
+	VMULPS.BCST 80(R8), X10, X10 // times 2^13
+	VMULPS X27, X10, X10
+	VDIVPS X10, X31, X10
+	VMINPS.BCST 84(R8), X10, X10 // infinity is the greatest float32
+	VMULPS.BCST 88(R8), X10, X10 // times 2^-21
+	VMOVDQU X10, 0(SP)
+	VMULPS X4, X10, X10
+	VCMPPS.BCST $13, 92(R8), X10, K1 // not below
+	KORTESTW K1, K1
+	JNZ stop
+	VPMAXUD X4, X24, X24
+
+	VBROADCASTSS 0(SP), Z16
+	CODES((SI), Z16, Z0, Z8)
+	VBROADCASTSS 4(SP), Z16
+	CODES(64(SI), Z16, Z1, Z9)
+	VBROADCASTSS 8(SP), Z16
+	CODES(128(SI), Z16, Z2, Z10)
+	VBROADCASTSS 12(SP), Z16
+	CODES(192(SI), Z16, Z3, Z11)
+	PACK(Z8, Z9, Z10, Z11)
+	ZEROS(Z8, BX)
+	VPSRLW $4, Z8, Z9           // signs from bit 7 to bit 3
+	VPORD Z9, Z8, Z8
+	VPANDD.BCST nibble<>(SB), Z8, Z8
+	VPSRLW $4, Z8, Z9           // the second of two codes
+	VPORD Z9, Z8, Z8
+	VPMOVWB Z8, (DI)
+	ADDQ $256, SI
+	ADDQ $32, DI
+	ADDQ $4, R11
+	SUBQ $4, CX
+	JNZ blocks
+
+stop:
+	MOVL BX, 28(R8)
+	VMOVDQA32 X24, X0
+	VPSHUFD $0x4e, X0, X1
+	VPMAXUD X0, X1, X0
+	VPSHUFD $0xb1, X0, X1
+	VPMAXUD X0, X1, X0
+	VMOVD X0, AX
+	MOVL AX, 24(R8)
 	SUBQ CX, R10
 	MOVQ R10, ret+40(FP)
 	VZEROUPPER

@@ -16,6 +16,10 @@ func (s Set) encodeBlocksRows([]byte, []float32, []float32, int, *Format, float3
 	return Tally{}, 0
 }
 
+func (s Set) encodeBlocksNV(_, _ []byte, _ []float32, _ int, _, _ float32) (Tally, int) {
+	return Tally{}, 0
+}
+
 func (s Set) decodeGroups([]float32, []byte, *Format, float32) { panic(missing) }
 
 func (s Set) decodeBlocksMX([]float32, []byte, []byte, int, *Format) int { return 0 }
@@ -27,3 +31,5 @@ func (s Set) columns([]byte, int, *columnScales, []float32, int, int, int, *Matr
 }
 
 func (s Set) amax([]float32) uint32 { panic(missing) }
+
+func transpose8(_ *float32, _ int, _ *float32, _, _ int) { panic(missing) }

@@ -60,10 +60,10 @@ var tables = [4][256]float32{1: E2M1.Table(), 2: E5M2.Table(), 3: E4M3.Table()}
 func (f *Format) values() *[256]float32 { return &tables[f.Mantissa] }
 
 // Greatest returns the greatest finite value.
-func (f *Format) Greatest() float32 { return f.magnitude(f.Max) }
+func (f *Format) Greatest() float32 { return f.values()[f.Max] }
 
 // LeastNormal returns the least value with a full mantissa.
-func (f *Format) LeastNormal() float32 { return f.magnitude(1 << f.Mantissa) }
+func (f *Format) LeastNormal() float32 { return f.values()[1<<f.Mantissa] }
 
 // Least returns the least value above zero.
 func (f *Format) Least() float32 { return f.magnitude(1) }

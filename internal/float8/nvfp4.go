@@ -17,38 +17,51 @@ func TensorNV(amax float32) float32 {
 // element; nil rounds to nearest.
 func EncodeNV(dst, scales []byte, src []float32, tensor float32, random func(element int) uint32) Tally {
 	if random == nil {
-		return encodeNV(dst, scales, src, tensor, nil)
+		return Portable.encodeNV(dst, scales, src, tensor, nil)
 	}
 	numbers := make([]uint32, len(src))
 	for i := range numbers {
 		numbers[i] = random(i)
 	}
-	return encodeNV(dst, scales, src, tensor, numbers)
+	return Portable.encodeNV(dst, scales, src, tensor, numbers)
 }
 
 // encodeNV is EncodeNV, where the last block is of what is left.
-func encodeNV(dst, scales []byte, src []float32, tensor float32, random []uint32) (t Tally) {
-	const sixth = 1.0 / 6
-	for b := range blocksOf(len(src), BlockNV) {
-		from := src[b*BlockNV : min((b+1)*BlockNV, len(src))]
-		var amax float32
-		for _, x := range from {
-			if a := float32(math.Abs(float64(x))); a > amax { // NaN is not
-				amax = a
+func (s Set) encodeNV(dst, scales []byte, src []float32, tensor float32, random []uint32) (t Tally) {
+	sixth := float32(tensor * float32(1.0/6))
+	for at := 0; at < len(src); {
+		if whole := min(piece, len(src)-at) / BlockNV; whole > 0 && random == nil {
+			met, done := s.encodeBlocksNV(dst[at/2:], scales[at/BlockNV:], src[at:], whole, tensor, sixth)
+			t.Merge(met)
+			if at += done * BlockNV; done == whole {
+				continue
 			}
 		}
-		scales[b] = E4M3.Encode(amax*float32(tensor*float32(sixth)), Saturate)
-		inverse := min(1/float32(E4M3.values()[scales[b]]*float32(1/tensor)), math.MaxFloat32)
-		var codes [BlockNV]byte
-		if random == nil {
-			t.Merge(encodeEach(codes[:len(from)], from, &E2M1, inverse, Saturate))
-		} else {
-			t.Merge(encodeRandom(codes[:len(from)], from, random[b*BlockNV:], &E2M1, inverse))
+		end := min(at+BlockNV, len(src))
+		t.Merge(encodeBlockNV(dst[at/2:], &scales[at/BlockNV], src[at:end], tensor, sixth, part(random, at, end)))
+		at = end
+	}
+	return t
+}
+
+// encodeBlockNV encodes one block.
+func encodeBlockNV(dst []byte, scale *byte, src []float32, tensor, sixth float32, random []uint32) (t Tally) {
+	var amax float32
+	for _, x := range src {
+		if a := math.Float32frombits(math.Float32bits(x) &^ signBit); a > amax { // NaN is not
+			amax = a
 		}
-		to := dst[b*BlockNV/2:][:blocksOf(len(from), 2)]
-		for i := range to {
-			to[i] = codes[2*i] | codes[2*i+1]<<4
-		}
+	}
+	*scale = E4M3.Encode(amax*sixth, Saturate)
+	inverse := min(1/float32(E4M3.values()[*scale]*float32(1/tensor)), math.MaxFloat32)
+	var codes [BlockNV]byte
+	if random == nil {
+		t = encodeEach(codes[:len(src)], src, &E2M1, inverse, Saturate)
+	} else {
+		t = encodeRandom(codes[:len(src)], src, random, &E2M1, inverse)
+	}
+	for i := range dst[:blocksOf(len(src), 2)] {
+		dst[i] = codes[2*i] | codes[2*i+1]<<4
 	}
 	return t
 }

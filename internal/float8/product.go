@@ -107,14 +107,16 @@ func (p *blocks) packB(m *Matrix, row, rows, k int) {
 	}
 }
 
-// packRows packs a panel, row after row.
+// packRows packs a panel, a few rows at a time.
 func (p *blocks) packRows(panel []float32, m *Matrix, row, rows, k int) {
-	var line [maxDepth]float32
-	for l := range rows {
-		p.set.rawRow(line[:p.depth], m, row+l, k)
-		for i, v := range line[:p.depth] {
-			panel[i*p.cols+l] = v
+	const few = 8
+	var lines [few * maxDepth]float32
+	for l := 0; l < rows; l += few {
+		n := min(few, rows-l)
+		for i := range n {
+			p.set.rawRow(lines[i*maxDepth:][:p.depth], m, row+l+i, k)
 		}
+		p.set.transpose(panel[l:], p.cols, lines[:], maxDepth, n, p.depth)
 	}
 }
 

@@ -25,20 +25,25 @@ func (p *blocks) tile(c []float32, stride, rows, cols, at int, first bool) {
 		p.plainTile(c, stride, rows, cols, at, first)
 		return
 	}
-	var edge [maxRows * maxCols]float32
-	if cols < p.cols { // in a tile of its own
-		for i := range rows {
-			if !first {
-				copy(edge[i*p.cols:], c[i*stride:][:cols])
-			}
-		}
-		p.wholeTile(edge[:], p.cols, rows, at, first)
-		for i := range rows {
-			copy(c[i*stride:][:cols], edge[i*p.cols:])
-		}
+	if cols < p.cols {
+		p.edgeTile(c, stride, rows, cols, at, first)
 		return
 	}
 	p.wholeTile(c, stride, rows, at, first)
+}
+
+// edgeTile is tile for a panel with columns left over: in a C of its own.
+func (p *blocks) edgeTile(c []float32, stride, rows, cols, at int, first bool) {
+	var edge [maxRows * maxCols]float32
+	for i := range rows {
+		if !first {
+			copy(edge[i*p.cols:], c[i*stride:][:cols])
+		}
+	}
+	p.wholeTile(edge[:], p.cols, rows, at, first)
+	for i := range rows {
+		copy(c[i*stride:][:cols], edge[i*p.cols:])
+	}
 }
 
 // wholeTile is tile for a whole panel.

@@ -94,10 +94,10 @@ func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (
 		wide = BlockTile
 	}
 	scale := m.once(rule, from, &t)
-	for c := from; c < to; c += wide {
-		end := min(c+wide, to)
-		for r := 0; r < rows; r += strip {
-			n := min(strip, rows-r)
+	for r := 0; r < rows; r += strip { // of which all columns stay in a cache
+		n := min(strip, rows-r)
+		for c := from; c < to; c += wide {
+			end := min(c+wide, to)
 			if m.Scaling == Tiles128 {
 				scale = s.tile(m, x[r*cols+c:], cols, n, end-c, rule, c, r, &t)
 			}
@@ -116,23 +116,24 @@ func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (
 
 // strip quantizes k columns of x from one on, n rows of them, as rows of m.
 func (s Set) strip(m *Matrix, x []float32, n, k int, rule *Rule, scale float32, col, row int) (t Tally) {
-	var piece [lanes][strip]float32
-	var random [lanes][strip]uint32
+	var piece [lanes * strip]float32
 	cols := m.Rows
-	for i := range n {
-		for l, v := range x[(row+i)*cols+col:][:k] {
-			piece[l][i] = v
-		}
-	}
+	s.transpose(piece[:], strip, x[row*cols+col:], cols, n, k)
 	if rule.Random != nil {
-		fillColumns(&random, n, k, rule.Random, row*cols+col, cols)
+		return s.randomStrip(m, &piece, n, k, rule, scale, col, row)
 	}
 	for l := range k {
-		var numbers []uint32
-		if rule.Random != nil {
-			numbers = random[l][:n]
-		}
-		t.Merge(s.segment(m, piece[l][:n], numbers, rule, scale, col+l, row))
+		t.Merge(s.segment(m, piece[l*strip:][:n], nil, rule, scale, col+l, row))
+	}
+	return t
+}
+
+// randomStrip is strip with random numbers, for columns that have been transposed.
+func (s Set) randomStrip(m *Matrix, piece *[lanes * strip]float32, n, k int, rule *Rule, scale float32, col, row int) (t Tally) {
+	var random [lanes][strip]uint32
+	fillColumns(&random, n, k, rule.Random, row*m.Rows+col, m.Rows)
+	for l := range k {
+		t.Merge(s.segment(m, piece[l*strip:][:n], random[l][:n], rule, scale, col+l, row))
 	}
 	return t
 }
@@ -205,7 +206,7 @@ func (s Set) segment(m *Matrix, src []float32, random []uint32, rule *Rule, scal
 	case MX32:
 		return s.encodeMX(dst, m.scales(row, at), src, random, m.Format, !rule.Down)
 	case NV16:
-		return encodeNV(dst, m.scales(row, at), src, scale, random)
+		return s.encodeNV(dst, m.scales(row, at), src, scale, random)
 	}
 	return s.encode(dst[:len(src)], src, random, m.Format, scale)
 }

@@ -24,6 +24,7 @@ func FuzzShow(f *testing.F) {
 		writer.Sample(&r.Sample)
 	}
 	f.Add(log.Bytes())
+	f.Add([]byte(`{"schema":1,"fp8":{"step":7,"role":"input","tensors":8,"frozen":1,"non_finite":2,"saturated":18446744073709551615,"underflowed":4,"least_scale":"NaN","greatest_scale":"+Inf"}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		all, diff := &memreport.Log{}, &memreport.Diff{}
 		var comma, trace bytes.Buffer

@@ -10,9 +10,8 @@
 // [Plan] races greedy recipes first: one that meets the bound ends it, as it does for
 // most training steps. What is left of the gap is worked on in turn by a queue that goes
 // round in a ring, by gathering what dies together, by placing earlier what ended too
-// high, and by an exact search. [PlanLoop] lays out the beginning of a program that
-// repeats, so that it can go on for ever. [Check] says whether a layout is right, and
-// knows nothing of how it was made.
+// high, and by an exact search. [PlanRound] lays out what goes on for ever. [Check] says
+// whether a layout is right, and knows nothing of how it was made.
 //
 // The package is pure: integers in, integers out, the same for the same seed. Time has
 // no unit; sizes and offsets are bytes.

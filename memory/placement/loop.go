@@ -4,63 +4,72 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"slices"
 )
 
-// PlanLoop lays out the beginning of a program that repeats, so that it can go on for
-// ever: at times[from] and at times[to] what is alive lies at the same offsets and has
-// as long to live. Whatever is born between the two may then be repeated, with its
-// offsets, any number of times, and nothing overlaps. The times are ascending, one in
-// every period, at the same point of it; the program repeats exactly between them. So a
-// program of any length is planned from its periods.
-//
-// Lower layouts are tried first, within Options.Nodes. Where none closes, to is 0, and
-// the layout is that of Plan. The problem has no gaps; options fix nothing.
-func PlanLoop(ctx context.Context, p *Problem, times []int64, options Options) (layout *Layout, from, to int, err error) {
-	if err := p.Validate(); err != nil {
-		return nil, 0, 0, err
-	}
-	if err := options.validate(p); err != nil {
-		return nil, 0, 0, err
-	}
-	r := newRace(p, options)
-	if !slices.IsSorted(times) || !r.plain() {
-		return nil, 0, 0, fmt.Errorf("%w: a loop needs ascending times, and a problem without gaps and with nothing fixed", ErrProblem)
-	}
-	if from, to = r.close(ctx, times); to > 0 {
-		layout, err = r.layout()
-		return layout, from, to, err
-	}
-	layout, err = Plan(ctx, p, options)
-	return layout, 0, 0, err
-}
-
-// Loops are tried at limits that are so many parts of the bound apart, up to so many of
-// these steps above it.
+// Loops are looked for in so many periods, or buffers, at limits that are further and
+// further above the bound: step 1 is so large a part of it, step 2 twice as much more.
 const (
-	loopStep = 400
-	maxLoop  = 80
+	loopPeriods = 40
+	loopBuffers = 1 << 12
+	loopStep    = 800
+	loopSteps   = 12
 )
 
-// close looks for the lowest layout that closes to a loop: around a ring, or beside what
-// dies next.
+// loop lays out the first periods of a round in order of birth, around a ring or each
+// beside what dies next to it, and looks for two beginnings of periods at which what is
+// alive lies alike. What is born between the two can be repeated for ever. Lower layouts
+// are tried first. It returns nil where none closes.
+func (r *Round) loop(ctx context.Context, lives int, options Options) *RoundLayout {
+	periods := min(loopPeriods, loopBuffers/max(len(r.Buffers), 1))
+	if periods < 2*lives {
+		return nil
+	}
+	p := &Problem{}
+	var times []int64
+	for k := range int64(periods) {
+		for _, b := range r.Buffers {
+			b.Lower, b.Upper = b.Lower+k*r.Period, b.Upper+k*r.Period
+			p.Buffers = append(p.Buffers, b)
+		}
+		if k >= int64(lives) {
+			times = append(times, k*r.Period)
+		}
+	}
+	race := newRace(p, options)
+	from, to := race.close(ctx, times)
+	if to == 0 || to-from < lives {
+		return nil
+	}
+	l := &RoundLayout{Cycle: to - from, Layout: Layout{Method: race.method}}
+	n := len(r.Buffers)
+	l.Offsets = make([]int64, l.Cycle*n)
+	for k := from + lives; k < to+lives; k++ {
+		copy(l.Offsets[k%l.Cycle*n:], race.offsets[k*n:(k+1)*n])
+	}
+	for i, at := range l.Offsets {
+		l.Height = max(l.Height, at+r.Buffers[i%n].Size)
+	}
+	return l
+}
+
+// close looks for the lowest layout that closes to a loop.
 func (r *race) close(ctx context.Context, times []int64) (from, to int) {
 	p := r.grid.problem
 	ring, beside := newRing(p), newNeighbours(p, r.seed)
-	for step := range int64(maxLoop) {
+	for step := range int64(loopSteps) {
 		if r.left <= 0 || ctx.Err() != nil {
 			break
 		}
-		limit := r.grid.bound + r.grid.bound/loopStep*step
+		limit := max(r.wanted, r.grid.bound) + r.grid.bound/loopStep*step*(step+1)/2
 		for start := range int64(ringStarts) {
-			nodes := min(r.left, 20*int64(len(p.Buffers)))
+			nodes := min(r.left, 4*int64(len(p.Buffers)))
 			found := ring.within(ctx, limit, limit/ringStarts*start, nodes)
 			r.left -= nodes - max(ring.left, 0)
 			if !found {
 				continue
 			}
-			if from, to = loop(p, ring.offsets, times); to > 0 {
+			if from, to = alike(p, ring.offsets, times); to > 0 {
 				r.offer(ring.offsets, r.grid.height(ring.offsets), "in order of birth around a ring, closed to a loop")
 				return from, to
 			}
@@ -69,7 +78,7 @@ func (r *race) close(ctx context.Context, times []int64) (from, to int) {
 		found, nodes := beside.within(ctx, limit)
 		r.left -= nodes
 		if found {
-			if from, to = loop(p, beside.offsets, times); to > 0 {
+			if from, to = alike(p, beside.offsets, times); to > 0 {
 				r.offer(beside.offsets, r.grid.height(beside.offsets), "in order of birth, beside what dies next to it, closed to a loop")
 				return from, to
 			}
@@ -78,8 +87,8 @@ func (r *race) close(ctx context.Context, times []int64) (from, to int) {
 	return 0, 0
 }
 
-// loop returns the first two times at which what is alive is alike, or 0, 0.
-func loop(p *Problem, offsets, times []int64) (from, to int) {
+// alike returns the first two times at which what is alive is alike, or 0, 0.
+func alike(p *Problem, offsets, times []int64) (from, to int) {
 	births := make([]int32, len(p.Buffers))
 	for i := range births {
 		births[i] = int32(i)

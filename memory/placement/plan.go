@@ -23,7 +23,7 @@ type Options struct {
 	// Seed is of the random choices.
 	Seed uint64
 	// Fixed, if any, says by buffer where it must lie; below 0 is anywhere. The others
-	// are placed around them. The exact search takes no part in that.
+	// are placed around them, and Optimal is among such layouts.
 	Fixed []int64
 }
 
@@ -50,6 +50,8 @@ func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	r.queue(ctx)
 	r.gather(ctx, min(r.left/8, 200*r.round()), longEnough)
 	r.reorder(ctx, r.left/8, longEnough)
+	r.exact(ctx, r.left/4)
+	r.coarse(ctx, r.left/3*2)
 	r.exact(ctx, r.left/4*3)
 	r.gather(ctx, r.left/2, math.MaxInt)
 	r.reorder(ctx, r.left, math.MaxInt)

@@ -168,7 +168,7 @@ func (r *race) reorder(ctx context.Context, spend int64, patience int) {
 // exact searches every layout there is, as far as that is in reach: of the nodes, and of
 // half of the time that is left.
 func (r *race) exact(ctx context.Context, spend int64) {
-	if r.over(ctx) || r.grid.fixed != nil {
+	if r.over(ctx) {
 		return
 	}
 	if deadline, limited := ctx.Deadline(); limited {
@@ -216,6 +216,9 @@ func (r *race) layout() (*Layout, error) {
 		l.Proof = fmt.Sprintf("all layouts were searched up to a height of %d: none is lower than that", r.least)
 	default:
 		l.Proof = "not proven: it may be that a layout is lower"
+	}
+	if r.grid.fixed != nil && l.Height > l.Bound {
+		l.Proof = "of layouts around what is fixed: " + l.Proof
 	}
 	return l, nil
 }

@@ -56,6 +56,9 @@ func (s *searcher) part(lower, upper int32) outcome {
 			}
 		}
 		s.rewind(here)
+		if s.buffers[x].fixed >= 0 {
+			break
+		}
 		if s.raise(x, s.low[x]+1); !s.settle() {
 			break
 		}

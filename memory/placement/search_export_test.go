@@ -18,3 +18,10 @@ func Search(ctx context.Context, p *Problem, capacity, budget int64, seed uint64
 func Minimise(ctx context.Context, p *Problem, height, budget int64, seed uint64) ([]int64, int64, int64) {
 	return minimise(ctx, newGrid(p), height, budget, seed)
 }
+
+// SearchAround is Search around what is fixed.
+func SearchAround(ctx context.Context, p *Problem, fixed []int64, capacity, budget int64, seed uint64) ([]int64, outcome, int64) {
+	g := newGrid(p)
+	g.fixed = fixed
+	return search(ctx, g, capacity, budget, seed)
+}

@@ -19,6 +19,8 @@ type tenant struct {
 	near        []int32 // the others that share a column with it
 	length      float64 // of its life without gaps, in time
 	columns     int     // of its life without gaps
+	fixed       int64   // where it must lie; below 0 is anywhere
+	around      []int32 // the fixed ones of near
 }
 
 // word is 64 columns of a set.
@@ -52,6 +54,9 @@ func newField(g *grid, budget int64) *field {
 		p := &g.problem.Buffers[i]
 		b.size, b.align, b.spans = p.Size, p.Align, g.of(int32(i))
 		b.length = float64(g.duration(int32(i)))
+		if b.fixed = -1; g.fixed != nil {
+			b.fixed = g.fixed[i]
+		}
 		for _, gap := range p.Gaps {
 			b.length -= float64(uint64(gap.Upper) - uint64(gap.Lower))
 		}
@@ -99,6 +104,9 @@ func (f *field) meet(births [][]int32, most int64) (pairs int64) {
 				if met[x] != i+1 {
 					met[x] = i + 1
 					b.near = append(b.near, x)
+					if f.buffers[x].fixed >= 0 {
+						b.around = append(b.around, x)
+					}
 				}
 			}
 		}

@@ -51,6 +51,9 @@ func (g *grid) unit() (unit int64) {
 		if b.Align > 1 {
 			unit = divisor(unit, b.Align)
 		}
+		if g.fixed != nil && g.fixed[i] > 0 {
+			unit = divisor(unit, g.fixed[i])
+		}
 	}
 	return unit
 }

@@ -73,7 +73,7 @@ func (s *Step) check() (computations int64, err error) {
 			if e.Action.Stage() >= s.Plan.Placement.Stages() {
 				return 0, fmt.Errorf("%w: event %d of rank %d is of stage %d, and the plan has %d", ErrStep, i, rank, e.Action.Stage(), s.Plan.Placement.Stages())
 			}
-			if !e.Action.Kind().Compute() {
+			if !works(e) {
 				continue
 			}
 			pair := i > 0 && list[i-1].Action.Joined() && e.Start == list[i-1].Start && e.End == list[i-1].End
@@ -89,6 +89,12 @@ func (s *Step) check() (computations int64, err error) {
 		return 0, tooLong(events, MaxEvents)
 	}
 	return computations, nil
+}
+
+// works reports whether an action occupies its rank: a computation, or a QUANTIZE that
+// takes time.
+func works(e schedule.Event) bool {
+	return e.Action.Kind().Compute() || e.Action.Kind() == schedule.Quantize && e.End > e.Start
 }
 
 // clocks are what a step took.
@@ -109,7 +115,7 @@ func (s *Step) clocks() clocks {
 		var first, last, work int64
 		own := false
 		for i, e := range list {
-			if !e.Action.Kind().Compute() {
+			if !works(e) {
 				continue
 			}
 			if !own {

@@ -46,6 +46,16 @@ var kinds = [...]struct {
 	{schedule.B, "B backward"},
 	{schedule.I, "I input gradient"},
 	{schedule.W, "W weight gradient"},
+	{schedule.Quantize, "Q weights quantized"},
+}
+
+// fill returns the colour of a kind that the style sheet, which every picture has, does
+// not name.
+func fill(kind schedule.Kind) string {
+	if kind == schedule.Quantize {
+		return ` fill="#8a63c9"`
+	}
+	return ""
 }
 
 // faintest is how much of its colour the last of a rank's stages has; the first one

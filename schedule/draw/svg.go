@@ -82,7 +82,7 @@ func (p *picture) measure() {
 	shortest := p.clocks.makespan()
 	for _, list := range p.step.Events {
 		for _, e := range list {
-			if d := e.End - e.Start; e.Action.Kind().Compute() && d > 0 {
+			if d := e.End - e.Start; works(e) && d > 0 {
 				shortest = min(shortest, d)
 			}
 		}
@@ -198,7 +198,7 @@ func (p *picture) legend() {
 	chunks := 1
 	for rank, list := range p.step.Events {
 		for _, e := range list {
-			there[e.Action.Kind()] = true
+			there[e.Action.Kind()] = there[e.Action.Kind()] || works(e)
 		}
 		chunks = max(chunks, len(p.step.Plan.Placement.On(rank)))
 	}
@@ -210,7 +210,7 @@ func (p *picture) legend() {
 	}
 	for _, k := range kinds {
 		if there[k.kind] {
-			p.printf(`<rect class="%v" x="%s" y="%s" width="14" height="11" rx="2"/>`, k.kind, at(x), at(y-10))
+			p.printf(`<rect class="%v"%s x="%s" y="%s" width="14" height="11" rx="2"/>`, k.kind, fill(k.kind), at(x), at(y-10))
 			x += 20
 			say(k.word)
 		}
@@ -269,7 +269,7 @@ func (p *picture) rank(rank int) {
 	list := p.step.Events[rank]
 	p.printf(`<g class="n">` + "\n")
 	for i, e := range list {
-		if !e.Action.Kind().Compute() || e.End == e.Start {
+		if !works(e) || e.End == e.Start {
 			continue
 		}
 		b := box{event: e, x: p.x(e.Start), width: p.x(e.End) - p.x(e.Start), y: y, height: lane,
@@ -312,15 +312,18 @@ type box struct {
 func (p *picture) box(b box) {
 	const inset = 0.6 // on either side, between one box and the next
 	a := b.event.Action
-	shade := ""
+	shade := fill(a.Kind())
 	if b.strength < 1 {
-		shade = ` fill-opacity="` + at(b.strength) + `"`
+		shade += ` fill-opacity="` + at(b.strength) + `"`
 	}
 	p.printf(`<rect class="%v"%s x="%s" y="%s" width="%s" height="%s" rx="2"><title>%v, %s to %s</title></rect>`,
 		a.Kind(), shade, at(b.x+inset), at(b.y), at(max(b.width-2*inset, 0.3)), at(b.height),
 		a, escape(p.time(b.event.Start-p.clocks.first)), escape(p.time(b.event.End-p.clocks.first)))
 
 	number := strconv.Itoa(a.Microbatch())
+	if a.Kind() == schedule.Quantize {
+		number = "Q"
+	}
 	baseline, class := 4.0, ""
 	if b.height < lane || float64(len(number))*digit+2 > b.width {
 		baseline, class = 3.4, "h"

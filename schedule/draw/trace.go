@@ -28,7 +28,7 @@ func (s *Step) Trace(w io.Writer) error {
 	for rank, list := range s.Events {
 		t.names(rank)
 		for i, e := range list {
-			if e.Action.Kind().Compute() {
+			if works(e) {
 				t.computation(e, i > 0 && list[i-1].Action.Joined())
 			}
 		}

@@ -138,7 +138,7 @@ var (
 	examples   = map[Format]string{Compute: "2F0", Comms: "2F0 or 1SEND_F3"}
 	vocabulary = map[Format]string{
 		Compute: "F, B, I or W: a compute-only file has no other actions",
-		Comms:   "F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD or REDUCE_GRAD",
+		Comms:   "F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD, REDUCE_GRAD or QUANTIZE",
 	}
 )
 

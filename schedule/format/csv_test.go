@@ -111,12 +111,12 @@ func TestOutlier(t *testing.T) {
 // What the forms have no word for is left out.
 func TestLeftOut(t *testing.T) {
 	const text = `weir plan 1 name "sent" mode training ranks 2 stages 2 microbatches 1 placement 0 1 frozen none
-rank 0: x 1 +0: 0UNSHARD 0F0~p 0SEND_F0 0WAIT_F0~t 0RECV_B0 0B0~gs 0RESHARD 0REDUCE_GRAD
+rank 0: x 1 +0: 0UNSHARD 0QUANTIZE 0F0~pf 0SEND_F0 0WAIT_F0~t 0RECV_B0 0B0~gsb 0RESHARD 0REDUCE_GRAD
 rank 1: x 1 +0: 1RECV_F0 1F0 1B0 1SEND_B0 1WAIT_B0`
 	p := read(t, text, format.Options{}).Plan
 	require.Equal(t, "0F0,0B0\n1F0,1B0\n", written(t, p, format.Compute))
 	require.Equal(t, "1 -1\n1 -1\n", written(t, p, format.Order))
-	require.Equal(t, "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0RESHARD,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0\n", written(t, p, format.Comms))
+	require.Equal(t, "0UNSHARD,0QUANTIZE,0F0,0SEND_F0,0RECV_B0,0B0,0RESHARD,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0\n", written(t, p, format.Comms))
 }
 
 // TestArtifacts builds the files of PyTorch's own tests from rules, to the byte:

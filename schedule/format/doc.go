@@ -17,7 +17,7 @@
 //     where the rank is idle for a tick. Cells may be in double quotes, as spreadsheets
 //     write them. Files of 2024 have other [Letters], which File.OldLetters tells.
 //   - Comms has the transfers too (SEND_F, RECV_F, SEND_B, RECV_B), and UNSHARD,
-//     RESHARD and REDUCE_GRAD. PyTorch waits for its sends at the end of a step, and
+//     RESHARD, REDUCE_GRAD and QUANTIZE, which PyTorch does not know. PyTorch waits for its sends at the end of a step, and
 //     has no word for a wait in between: a plan's waits are left out, and a plan that
 //     was read has none. A file without any transfer is refused where neighbours are
 //     on two ranks.

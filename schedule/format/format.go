@@ -84,7 +84,7 @@ func Detect(text string) Format {
 		return JSON
 	case line != "" && strings.Trim(line, orderCharacters) == "":
 		return Order
-	case containsAny(text, "SEND_", "RECV_", "UNSHARD", "RESHARD", "REDUCE_GRAD"):
+	case containsAny(text, "SEND_", "RECV_", "UNSHARD", "RESHARD", "REDUCE_GRAD", "QUANTIZE"):
 		return Comms
 	case line != "" && strings.Trim(line[:1], "0123456789,(\"") == "":
 		return Compute

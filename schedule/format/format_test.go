@@ -164,7 +164,7 @@ func TestWholePlans(t *testing.T) {
 	const text = `weir plan 1 name "all \"of\" <it> & more" mode training ranks 2 stages 4 microbatches 5 copies 2 slices 3
 placement 0 1 1 0 frozen 0 2
 stage 0: window=1 outgoing=2 facts=frozen reads=F:0,63 drops=-
-stage 1: window=2 outgoing=0 facts=split,recomputes reads=- drops=-
+stage 1: window=2 outgoing=0 facts=split,recomputes,quantizes reads=- drops=-
 stage 2: window=1 outgoing=1 facts=frozen reads=- drops=F:0;B:1,2
 stage 3: window=3 outgoing=1 facts=- reads=- drops=-
 rank 0: entries=2 x 4 +1: 0F0~p& 3B7~gs 3RECV_B0 x 1 -3: 0UNSHARD
@@ -210,6 +210,7 @@ func TestFilesComeBack(t *testing.T) {
 		"0F0,0B0,0W0,0F1,0B1,0W1",
 		"0F0,0SEND_F0,0RECV_B0,0BW0\n1RECV_F0,1F0,1B0,1SEND_B0,1W0\n",
 		"0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD\n",
+		"0QUANTIZE,0F0,0B0\n",
 		"1F0,(1F1;0B0)OVERLAP_F_B,1B0\n(0F0;1B1)OVERLAP_F_B\n",
 		"1 1 -1 -1\n1 -1 1 -1\n",
 		"[1, 1, -1.5, -1]\r\n[1, -1, -1.5]\r\n\r\n",
@@ -329,7 +330,7 @@ func TestErrors(t *testing.T) {
 		{format.Compute, "(0F1;)OVERLAP_F_B", `1:6: found "", expected an action`},
 		{format.Comms, "(0F1;0SEND_F0)OVERLAP_F_B", `1:6: found "0SEND_F0", expected F, B, I or W: only computations are joined`},
 		{format.Comms, "0F0,,0B0", `1:5: found an empty cell, expected an action: only a compute-only file has idle ticks`},
-		{format.Comms, "0F0,0WAIT_F0", `1:5: found "0WAIT_F0", expected F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD or REDUCE_GRAD`},
+		{format.Comms, "0F0,0WAIT_F0", `1:5: found "0WAIT_F0", expected F, B, I, W, a SEND, a RECV, UNSHARD, RESHARD, REDUCE_GRAD or QUANTIZE`},
 		{format.Comms, "0F0,0BW0x", `1:5: found "0BW0x", expected an action such as 2F0 or 1SEND_F3: stage`},
 		{format.Comms, "0F0,0F" + strings.Repeat("1", 60), `1:5: found "0F11111111111111111111111111111111111111...", expected an action`},
 
@@ -361,7 +362,7 @@ func TestErrors(t *testing.T) {
 		{format.JSON, "{\"facts\": [{\"reads\": {\"F\": [0], \"F\": [1]}}]}", `1:33: found "\"F\"", expected each field once`},
 		{format.JSON, "{\"facts\": [{\"reads\": {\"FF\": [0]}}]}", `1:23: found "\"FF\"", expected a field out of kinds such as F or B`},
 		{format.JSON, "{\"facts\": [{\"split\": 1}]}", `1:22: found "1", expected true or false`},
-		{format.JSON, "{\"facts\": [{\"splits\": 1}]}", `1:13: found "\"splits\"", expected a field out of frozen, split, recomputes, reads`},
+		{format.JSON, "{\"facts\": [{\"splits\": 1}]}", `1:13: found "\"splits\"", expected a field out of frozen, split, recomputes, quantizes, reads`},
 		{format.JSON, "{\"parts\": [{\"F\": [64]}]}", `1:19: found "64", expected an entry part from 0 to 63`},
 		{format.JSON, "{\"programs\": [[{\"actions\": \"0F0 0X0\"}]]}", `1:33: found "0X0", expected an action such as 2F0`},
 		{format.JSON, "{\"programs\": [[{\"actions\": \"\\u0030F0 0X0\"}]]}", `1:28: found "0X0", expected an action such as 2F0`},

@@ -148,7 +148,11 @@ func (j *jsonWriter) list(name string, n int, element func(i int) []byte) {
 
 // jsonFacts writes the facts of a stage.
 func jsonFacts(f *schedule.Facts) []byte {
-	return fmt.Appendf(nil, `{"frozen": %t, "split": %t, "recomputes": %t, "reads": %s}`, f.Frozen, f.Split, f.Recomputes, jsonParts(&f.Reads))
+	quantizes := ""
+	if f.Quantizes {
+		quantizes = `"quantizes": true, `
+	}
+	return fmt.Appendf(nil, `{"frozen": %t, "split": %t, "recomputes": %t, %s"reads": %s}`, f.Frozen, f.Split, f.Recomputes, quantizes, jsonParts(&f.Reads))
 }
 
 // jsonParts writes sets of entry parts by kind: {"F": [0, 1], "B": [2]}.

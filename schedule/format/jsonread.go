@@ -272,7 +272,7 @@ func (r *jsonReader) mode() schedule.Mode {
 // facts reads the facts of a stage.
 func (r *jsonReader) facts() schedule.Facts {
 	var f schedule.Facts
-	r.object("frozen, split, recomputes, reads", func(name string) bool {
+	r.object("frozen, split, recomputes, quantizes, reads", func(name string) bool {
 		switch name {
 		case "frozen":
 			f.Frozen = r.boolean()
@@ -280,6 +280,8 @@ func (r *jsonReader) facts() schedule.Facts {
 			f.Split = r.boolean()
 		case "recomputes":
 			f.Recomputes = r.boolean()
+		case "quantizes":
+			f.Quantizes = r.boolean()
 		case "reads":
 			f.Reads = r.parts()
 		default:

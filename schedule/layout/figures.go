@@ -19,6 +19,9 @@ type Figures struct {
 	Carry    int64 // saved by I, freed by W
 	Forward  int64 // workspace of F
 	Backward int64 // workspace of B, I and W
+
+	ForwardWeights  int64 // copies of weights that QUANTIZE makes for the forward, once in a step
+	BackwardWeights int64 // those for the backward
 }
 
 // FromCosts returns the figures that costs have of every stage of a plan. Of workspaces
@@ -33,6 +36,7 @@ func FromCosts(plan *schedule.Plan, costs *schedule.Costs) []Figures {
 		list[s] = Figures{
 			Stage: fmt.Sprintf("stage%d", s), Output: c.Output, Gradient: c.Gradient,
 			Input: c.FreedByI, Weight: c.Saved - c.FreedByI, Carry: c.Carry,
+			ForwardWeights: c.ForwardWeights, BackwardWeights: c.BackwardWeights,
 		}
 	}
 	return list
@@ -46,7 +50,7 @@ func FromFigures(plan *schedule.Plan, figures []Figures) *Templates {
 		f := &figures[s%len(figures)]
 		frozen := s < len(plan.Frozen) && plan.Frozen[s]
 		t.Shapes[0].Stages = append(t.Shapes[0].Stages, f.template(plan, s, frozen))
-		t.Facts = append(t.Facts, schedule.Facts{Split: true, Frozen: frozen})
+		t.Facts = append(t.Facts, schedule.Facts{Split: true, Frozen: frozen, Quantizes: f.ForwardWeights+f.BackwardWeights > 0})
 	}
 	return t
 }
@@ -92,6 +96,11 @@ func (f *Figures) template(plan *schedule.Plan, stage int, frozen bool) Template
 	carry := buffer("carried from I to W", f.Carry, memory.Carry)
 	forward, back := buffer("workspace", f.Forward, memory.Workspace), buffer("workspace of the backward", f.Backward, memory.Workspace)
 
+	copies, more := buffer("weights for the forward", f.ForwardWeights, memory.FP8), buffer("weights for the backward", f.BackwardWeights, memory.FP8)
+	if both := join(copies, more); len(both) > 0 {
+		t.Quantize, t.QuantizeEval = call(both, nil, nil, both), call(copies, nil, nil, copies)
+		t.Quantize.Forward, t.QuantizeEval.Forward = len(copies), len(copies)
+	}
 	t.Eval = call(output, forward, nil, output)
 	if !plan.HasBackward(stage) {
 		t.Forward = call(join(input, weight, output), forward, join(input, weight), output)

@@ -175,6 +175,9 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.laid.Height == peak.Bytes || best.untied && best.laid.Optimal && !padded(best.problem(best.align)),
 		Method: best.laid.Method, Proof: best.laid.Proof, Sizes: "exact", Buffers: best.groups, Peak: peak,
 	}
+	if !r.Optimal && !best.untied { // a proof would be of layouts that repeat themselves alike
+		r.Proof = "not proven: it may be that a layout is lower"
+	}
 	switch {
 	case p.cfg.Envelope:
 		r.Sizes = fmt.Sprintf("envelope of %d shape classes", p.classes)

@@ -71,6 +71,12 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 			break
 		}
 		if extra == 0 {
+			if err := p.roundly(ctx, ports, rank, a, &tried, share, exact); err != nil {
+				return nil, err
+			}
+			if best().met() {
+				break
+			}
 			free, err := p.recur(ctx, ports, rank, a.played, p.cfg.Search, share)
 			if err != nil {
 				return nil, err
@@ -113,6 +119,20 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		}
 	}
 	return best(), nil
+}
+
+// roundly tries rounds, with little work first.
+func (p *Plan) roundly(ctx context.Context, ports *ports, rank int, short *attempt, tried *[]*attempt, little, much int64) error {
+	for _, work := range []int64{little, much} {
+		a, err := p.rounds(ctx, ports, rank, short, p.cfg.Search, work)
+		if err != nil || a == nil {
+			return err
+		}
+		if *tried = append(*tried, a); a.met() {
+			break
+		}
+	}
+	return nil
 }
 
 // whole lays out a program without leaps, by one greedy way: nil where that is not worth
@@ -185,10 +205,16 @@ func (a *attempt) alignments() []func(int64) int64 {
 
 // play plays the program of a rank with cycles of so many repeats more than they need.
 func (p *Plan) play(ports *ports, rank, extra int) (*attempt, error) {
-	a := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg)}
-	if p.cfg.Shapes == nil {
-		a.played.leap = &leap{extra: extra}
+	if p.cfg.Shapes != nil {
+		return p.playLeaps(ports, rank, nil)
 	}
+	return p.playLeaps(ports, rank, &leap{extra: extra})
+}
+
+// playLeaps plays the program of a rank with leaps of a kind, and ties what comes back.
+func (p *Plan) playLeaps(ports *ports, rank int, leaps *leap) (*attempt, error) {
+	a := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg)}
+	a.played.leap = leaps
 	if err := a.played.play(); err != nil {
 		return nil, err
 	}

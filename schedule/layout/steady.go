@@ -1,0 +1,68 @@
+package layout
+
+import (
+	"github.com/weir-ml/weir/memory/placement"
+)
+
+// steady is what is born in each repeat of a segment that goes on and on.
+type steady struct {
+	placement.Round
+	births map[birth]int // the buffer of the round
+	kept   []int32       // items from before that live on behind it; the last buffers of the round
+	laid   *placement.RoundLayout
+}
+
+// birth is a birth in a repeat.
+type birth struct{ index, ordinal int32 }
+
+// steady returns what is born in each of the repeats of a segment that are alike. Nil is
+// none.
+func (p *player) steady(segment int, align func(int64) int64) *steady {
+	span := p.spans[segment]
+	if span.passed == 0 {
+		return nil
+	}
+	var from, to int32 // changes before the first of them, and before what comes next
+	for i, v := range p.visits {
+		if s := int(v.at.segment); s == segment && int(v.at.repeat) == span.lead {
+			if v.at.index == 0 {
+				from = v.since
+			}
+			to = int32(len(p.log))
+			if i+1 < len(p.visits) {
+				to = p.visits[i+1].since
+			}
+		}
+	}
+	s := &steady{births: map[birth]int{}}
+	s.Period = int64(to - from)
+	for i := range p.items {
+		switch it := &p.items[i]; {
+		case it.birth >= from && it.birth < to:
+			s.births[birth{it.place.index, it.ordinal}] = len(s.Buffers)
+			s.Buffers = append(s.Buffers, placement.Buffer{Lower: int64(it.birth - from), Size: it.bytes, Align: align(it.bytes)})
+		case it.birth < from && it.death >= to && int(it.place.segment) != segment:
+			s.kept = append(s.kept, int32(i))
+		}
+	}
+	// Each of them dies once in a repeat, so many repeats after its birth.
+	for i := range p.items {
+		if it := &p.items[i]; it.death >= from && it.death < to {
+			b, known := s.births[birth{it.place.index, it.ordinal}]
+			if !known || int(it.place.segment) != segment {
+				return nil
+			}
+			s.Buffers[b].Upper = int64(span.lead-int(it.repeat))*s.Period + int64(it.death-from)
+		}
+	}
+	for i := range s.Buffers {
+		if s.Buffers[i].Upper <= s.Buffers[i].Lower {
+			return nil
+		}
+	}
+	for _, i := range s.kept {
+		bytes := p.items[i].bytes
+		s.Buffers = append(s.Buffers, placement.Buffer{Upper: s.Period, Size: bytes, Align: align(bytes)})
+	}
+	return s
+}
