@@ -11,7 +11,7 @@ type Counters struct {
 	Unused  int // of which nothing but zeros was quantized
 	// Frozen is how many met an infinity or NaN, and keep scale and history for it.
 	Frozen int
-	Tally  // of all of them; of a tensor with both halves the rowwise one counts
+	Tally  // of all of them, each element of a tensor once
 }
 
 func (r *Report) add(role Role, t *Tally) {

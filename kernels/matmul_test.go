@@ -12,10 +12,12 @@ import (
 
 // randomProduct draws a product of any form and its operands.
 func (b *bench) randomProduct(largest int) (op kernels.MatMul) {
-	op = kernels.MatMul{
-		M: 1 + b.rng.IntN(largest), N: 1 + b.rng.IntN(largest), K: 1 + b.rng.IntN(largest),
-		TransA: b.rng.IntN(2) == 0, TransB: b.rng.IntN(2) == 0, Accumulate: b.rng.IntN(2) == 0,
-	}
+	return b.product(1+b.rng.IntN(largest), 1+b.rng.IntN(largest), 1+b.rng.IntN(largest))
+}
+
+// product draws a product of the given shape and any form, and its operands.
+func (b *bench) product(m, n, k int) kernels.MatMul {
+	op := kernels.MatMul{M: m, N: n, K: k, TransA: b.rng.IntN(2) == 0, TransB: b.rng.IntN(2) == 0, Accumulate: b.rng.IntN(2) == 0}
 	op.A, op.B, op.C = b.random(op.M*op.K), b.random(op.K*op.N), b.random(op.M*op.N)
 	return op
 }
@@ -32,8 +34,11 @@ func TestMatMulOfThreads(t *testing.T) {
 				}
 				b := newBenchWith(t, kernels.HostConfig{Instructions: set, Threads: threads})
 				var got [][]float32
-				for range 20 {
+				for i := range 24 {
 					op := b.randomProduct(300)
+					if i < 8 { // few rows, cut by rows or by columns
+						op = b.product(64+b.rng.IntN(30), []int{300, 900}[i%2], 100)
+					}
 					require.NoError(t, b.MatMul(op))
 					got = append(got, b.read(op.C))
 					b.Reclaim(0)

@@ -177,11 +177,12 @@ func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	// The layout has just this buffer here, and its place was free when last the same
 	// buffers were live: nothing is in the way. This is enter, written out.
 	l.next = n + 1
-	l.marks += b.mark
+	m := mark(b.Offset, bytes)
+	l.marks += m
 	i := a.unused
 	s := &a.slots[i]
 	a.unused = s.next
-	s.off, s.bytes, s.mark = b.Offset, bytes, b.mark
+	s.off, s.bytes, s.mark = b.Offset, bytes, m
 	s.plain, s.class, s.serial, s.birth = 1, class, a.Mark(), int32(n)
 	a.meter.Alloc(class, bytes)
 	return Handle{i, s.generation}, nil

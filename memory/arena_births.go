@@ -10,7 +10,6 @@ import (
 // birth is a birth of a layout, with what the arena knows about it.
 type birth struct {
 	Birth
-	mark uint64 // of the buffer
 	// free is the sum of the marks of what was live when the place of the birth was last
 	// found free. While the sum is the same, so is what is live, and nothing need be looked
 	// at; 0 is nothing.
@@ -22,7 +21,7 @@ type birth struct {
 func births(layout *Layout, room []birth) []birth {
 	all := slices.Grow(room[:0], len(layout.Births))
 	for _, b := range layout.Births {
-		all = append(all, birth{Birth: b, mark: mark(b.Offset, b.Bytes)})
+		all = append(all, birth{Birth: b})
 	}
 	return all
 }

@@ -169,9 +169,9 @@ func (a *Arena) examine(class Class, bytes int64) (Handle, error) {
 	}
 	h := a.enter(class, b.Offset, bytes)
 	s := &a.slots[h.slot]
-	s.mark, s.birth = b.mark, int32(l.next)
+	s.mark, s.birth = mark(b.Offset, b.Bytes), int32(l.next)
 	l.next++
-	l.marks += b.mark
+	l.marks += s.mark
 	return h, nil
 }
 

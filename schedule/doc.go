@@ -13,7 +13,8 @@
 //   - A [Rule] makes the computations of a plan: [OneFOneB], [Interleaved], [ZBV]
 //     and the others. [Schedules] lists them by name, [Find] finds one.
 //   - Passes add the rest. [Shard] and [ReduceGradients] say when weights are
-//     gathered and gradients reduced, [Comms] what is sent and received between
+//     gathered and gradients reduced, [Quantized] when the copies are made on which
+//     stages compute in low precision, [Comms] what is sent and received between
 //     ranks, [Lifetimes] what dies with each action. [Split], [Merge] and [Unsplit]
 //     change how backwards are run.
 //   - [Check] proves a plan without knowing what made it; [Prove] and

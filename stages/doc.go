@@ -2,8 +2,8 @@
 //
 // A [Stage] computes forward and backward over handles of the embedder's own
 // type T. It declares what it needs in a [Spec], once; abilities that not every
-// stage has are interfaces of their own ([Trainable], [SplitBackward]), found
-// through decorators by [As].
+// stage has are interfaces of their own ([Trainable], [SplitBackward], [Quantizer]),
+// found through decorators by [As] where they are of no microbatch.
 //
 // # Contract
 //
@@ -18,6 +18,9 @@
 //   - In a Recompute pass a stage does again exactly what it did in Train. In Eval
 //     what it saves ends at once: nothing would take it.
 //   - A workspace is allocated and released within the call.
+//   - Copies of weights in low precision are made by QuantizeWeights, once in a step,
+//     and kept nowhere: a call borrows them from Microbatch.ForwardWeight and
+//     BackwardWeight (L14).
 //   - A value that skips stages is relayed: every stage between declares it as an
 //     input and an output and returns it retained.
 //

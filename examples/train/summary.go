@@ -72,7 +72,8 @@ type summary struct {
 	// PeakByClass is the most of each class that was live where an action of a training
 	// step began, on the rank that had most of the class: what lives within an action
 	// only, as workspaces do, is not in it.
-	PeakByClass map[string]int64 `json:"peak_by_class"`
+	PeakByClass   map[string]int64 `json:"peak_by_class"`
+	PeakByClassAt string           `json:"peak_by_class_at"` // where it was looked at
 	// FP8Roles is what the tensors in FP8 met in the steps of this run, by role: elements
 	// that were saturated, became zero or were not finite, and the range of scales. It is null
 	// in float32.
@@ -109,7 +110,7 @@ func (t *training) summary(ended error) (*summary, error) {
 		TokensPerSecond:     r.speed(), Seconds: r.seconds,
 		PeakBytes: slices.Max(t.trainer.peaks), LiveBytes: r.liveAfter,
 		Growth: r.growth(), GrowthOver: r.microbatches(), Allocations: r.allocationsPerStep(),
-		PeakByClass: byName(r.peakByClass()), FP8Roles: t.trainer.fp8Roles(),
+		PeakByClass: byName(r.peakByClass()), PeakByClassAt: "the beginnings of actions", FP8Roles: t.trainer.fp8Roles(),
 		WeightsSHA256: digest, RunFolder: t.folder.path, Checkpoint: o.checkpoint, BooksAudited: r.books,
 	}
 	if p := t.trainer.planned(); p != nil {

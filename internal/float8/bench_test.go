@@ -15,7 +15,7 @@ import (
 var places = []struct {
 	name       string
 	rows, cols int
-}{{"L1", 64, 64}, {"L2", 128, 1024}, {"memory", 16 << 10, 1024}}
+}{{"L1", 32, 128}, {"L2", 128, 1024}, {"memory", 16 << 10, 1024}}
 
 // BenchmarkSlice prints the elements a nanosecond of the median call, because others use
 // the machine as well, of the fastest, and the bytes a nanosecond of the median. Beside the

@@ -25,26 +25,13 @@ func TestBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	src := spread(r, 5*256)
 	const rows, cols = 5, 256
-	for name, run := range map[string]func(s float8.Set) (codes []byte, back []float32, t float8.Tally){
-		"mx": func(s float8.Set) ([]byte, []float32, float8.Tally) {
-			codes, scales, back := make([]byte, len(src)), make([]float8.E8M0, len(src)/32), make([]float32, len(src))
-			tally := s.EncodeMX(codes, scales, src, &float8.E4M3, true)
-			s.DecodeMX(back, codes, scales, &float8.E4M3)
-			return codes, back, tally
-		},
-		"rows": func(s float8.Set) ([]byte, []float32, float8.Tally) {
-			codes, inverses, back := make([]byte, len(src)), make([]float32, len(src)/128), make([]float32, len(src))
-			tally := s.EncodeRows(codes, inverses, src, &float8.E4M3, 0, true)
-			s.DecodeRows(back, codes, inverses, &float8.E4M3)
-			return codes, back, tally
-		},
-		"tiles": func(s float8.Set) ([]byte, []float32, float8.Tally) {
-			codes, inverses, back := make([]byte, len(src)), make([]float32, 2), make([]float32, len(src))
-			tally := s.EncodeTiles(codes, inverses, src, rows, cols, &float8.E4M3, 0, true)
-			s.DecodeTiles(back, codes, inverses, rows, cols, &float8.E4M3)
-			return codes, back, tally
-		},
-	} {
+	for name, scaling := range map[string]float8.Scaling{"mx": float8.MX32, "rows": float8.Rows128, "tiles": float8.Tiles128} {
+		run := func(s float8.Set) (codes []byte, back []float32, t float8.Tally) {
+			m := float8.Open(make([]byte, float8.Size(scaling, &float8.E4M3, rows, cols)), scaling, &float8.E4M3, rows, cols)
+			t, back = s.QuantizeRows(&m, src, &float8.Rule{}, 0, rows), make([]float32, len(src))
+			s.Dequantize(back, &m, 0, rows)
+			return m.Codes, back, t
+		}
 		codes, back, tally := run(float8.Portable)
 		require.Zero(t, tally.Saturated, name)
 		require.Zero(t, tally.NonFinite, name)
@@ -107,18 +94,18 @@ func TestEncodeNV(t *testing.T) {
 	}
 	tensor := float8.TensorNV(amax)
 	require.Equal(t, float32(2688)/amax, tensor)
-	dst, scales, back := make([]byte, 32), make([]byte, 4), make([]float32, 64)
-	tally := float8.EncodeNV(dst, scales, src, tensor, nil)
+	m, back := float8.Open(make([]byte, float8.Size(float8.NV16, &float8.E2M1, 1, 64)), float8.NV16, &float8.E2M1, 1, 64), make([]float32, 64)
+	tally := float8.Portable.QuantizeRows(&m, src, &float8.Rule{Scale: tensor}, 0, 1)
 	require.Equal(t, math.Float32bits(amax), tally.Amax)
-	float8.DecodeNV(back, dst, scales, tensor)
-	for b := range scales {
+	float8.Portable.Dequantize(back, &m, 0, 1)
+	for b := range m.Scales {
 		var most float32
 		for _, x := range src[16*b:][:16] {
 			most = max(most, float32(math.Abs(float64(x))))
 		}
 		sixth := float32(1.0) / 6
 		product := tensor * sixth
-		require.Equal(t, float8.E4M3.Encode(most*product, float8.Saturate), scales[b])
+		require.Equal(t, float8.E4M3.Encode(most*product, float8.Saturate), m.Scales[b])
 		for i := 16 * b; i < 16*(b+1); i++ {
 			require.LessOrEqual(t, math.Abs(float64(back[i]-src[i])), 0.21*float64(most)+1e-30, "element %d: %g is read as %g", i, src[i], back[i])
 		}
@@ -127,36 +114,23 @@ func TestEncodeNV(t *testing.T) {
 	sums := make([]float64, 64)
 	const trials = 4000
 	for range trials {
-		float8.EncodeNV(dst, scales, src, tensor, func(int) uint32 { return r.Uint32() })
-		float8.DecodeNV(back, dst, scales, tensor)
+		float8.Portable.QuantizeRows(&m, src, &float8.Rule{Scale: tensor, Random: sequence{r}}, 0, 1)
+		float8.Portable.Dequantize(back, &m, 0, 1)
 		for i, x := range back {
 			sums[i] += float64(x) / trials
 		}
 	}
 	for i, x := range src[:16] {
-		step := float64(float8.E4M3.Decode(scales[0])) / float64(tensor) * 2
+		step := float64(float8.E4M3.Decode(m.Scales[0])) / float64(tensor) * 2
 		if math.Abs(float64(x)) < 2.9*step { // what saturates is not
 			require.InDelta(t, float64(x), sums[i], 5*step/math.Sqrt(trials), "element %d", i)
 		}
 	}
 }
 
-func BenchmarkBlocks(b *testing.B) {
-	r := rand.New(rand.NewPCG(1, 1))
-	const n = 4 << 10
-	src, dst := spread(r, n), make([]byte, n)
-	scales, inverses := make([]float8.E8M0, n/32), make([]float32, n/128)
-	for _, s := range sets() {
-		for name, run := range map[string]func(){
-			"mx":   func() { s.EncodeMX(dst, scales, src, &float8.E4M3, true) },
-			"rows": func() { s.EncodeRows(dst, inverses, src, &float8.E4M3, 0, true) },
-		} {
-			b.Run(name+"/"+s.String(), func(b *testing.B) {
-				for b.Loop() {
-					run()
-				}
-				b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "Gelem/s")
-			})
-		}
-	}
+// sequence is random numbers of a sequence.
+type sequence struct{ *rand.Rand }
+
+func (n sequence) Draw(uint64) (a, b, c, d uint32) {
+	return n.Uint32(), n.Uint32(), n.Uint32(), n.Uint32()
 }

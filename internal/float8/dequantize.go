@@ -5,7 +5,7 @@ func (s Set) DequantizeRow(dst []float32, m *Matrix, row, at int) {
 	codes := m.from(row, at)
 	switch m.Scaling {
 	case Rows128, Tiles128:
-		s.DecodeRows(dst, codes[:len(dst)], m.factors(row, at), m.Format)
+		s.decodeRows(dst, codes[:len(dst)], m.factors(row, at), m.Format)
 	case MX32:
 		s.decodeMX(dst, codes[:len(dst)], m.scales(row, at), m.Format)
 	case NV16:

@@ -115,7 +115,7 @@ func (s Set) encodeBlocksMX(dst, scales []byte, src []float32, blocks int, f *Fo
 	if done == 0 {
 		return t, 0
 	}
-	src, dst, scales = src[:done*BlockMX], dst[:done*BlockMX], scales[:done]
+	src, scales = src[:done*BlockMX], scales[:done]
 	if done == blocks {
 		t.Amax = r.amax
 	} else {

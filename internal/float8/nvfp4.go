@@ -11,22 +11,10 @@ func TensorNV(amax float32) float32 {
 	return ScaleOf(amax, E4M3.Greatest()*E2M1.Greatest(), 0, false)
 }
 
-// EncodeNV encodes blocks of 16 elements. The order of the products is NVIDIA's, and
-// counts to the bit: a block's scale is E4M3 of amax·(tensor·(1/6)), its elements are
-// multiplied with 1/(scale·(1/tensor)). Random rounds stochastically, a number for each
-// element; nil rounds to nearest.
-func EncodeNV(dst, scales []byte, src []float32, tensor float32, random func(element int) uint32) Tally {
-	if random == nil {
-		return Portable.encodeNV(dst, scales, src, tensor, nil)
-	}
-	numbers := make([]uint32, len(src))
-	for i := range numbers {
-		numbers[i] = random(i)
-	}
-	return Portable.encodeNV(dst, scales, src, tensor, numbers)
-}
-
-// encodeNV is EncodeNV, where the last block is of what is left.
+// encodeNV encodes blocks of 16 elements, the last of what is left. The order of the
+// products is NVIDIA's, and counts to the bit: a block's scale is E4M3 of
+// amax·(tensor·(1/6)), its elements are multiplied with 1/(scale·(1/tensor)). With random
+// numbers it rounds stochastically.
 func (s Set) encodeNV(dst, scales []byte, src []float32, tensor float32, random []uint32) (t Tally) {
 	sixth := float32(tensor * float32(1.0/6))
 	for at := 0; at < len(src); {
@@ -66,12 +54,7 @@ func encodeBlockNV(dst []byte, scale *byte, src []float32, tensor, sixth float32
 	return t
 }
 
-// DecodeNV is the reverse of EncodeNV.
-func DecodeNV(dst []float32, src, scales []byte, tensor float32) {
-	Portable.decodeNV(dst, src, scales, 1/tensor)
-}
-
-// decodeNV is DecodeNV with what the scale of a block is multiplied with.
+// decodeNV is the reverse of encodeNV; the scale of a block is multiplied with factor.
 func (s Set) decodeNV(dst []float32, src, scales []byte, factor float32) {
 	const chunk = 64
 	var values [chunk]float32 // of scales

@@ -122,8 +122,37 @@ func (s Set) strip(m *Matrix, x []float32, n, k int, rule *Rule, scale float32, 
 	if rule.Random != nil {
 		return s.randomStrip(m, &piece, n, k, rule, scale, col, row)
 	}
+	if n == strip {
+		return s.wholeStrip(m, piece[:k*strip], k, rule, scale, col, row)
+	}
 	for l := range k {
 		t.Merge(s.segment(m, piece[l*strip:][:n], nil, rule, scale, col+l, row))
+	}
+	return t
+}
+
+// wholeStrip is strip for columns that have been transposed and are whole: they are
+// quantized as if they were one row, in a matrix of their own.
+func (s Set) wholeStrip(m *Matrix, piece []float32, k int, rule *Rule, scale float32, col, row int) Tally {
+	var codes [lanes * strip]byte
+	var factors [lanes]float32
+	var scales [lanes * strip / BlockNV]byte
+	own := Matrix{
+		Format: m.Format, Scaling: m.Scaling, Rows: k, Cols: strip, Codes: codes[:], Stride: strip,
+		Factors: factors[:], Scales: scales[:], Across: max(1, strip/m.Scaling.block()),
+	}
+	if m.Scaling == NV16 {
+		own.Stride = strip / 2
+	}
+	t := s.segment(&own, piece, nil, rule, scale, 0, 0)
+	for l := range k {
+		copy(m.from(col+l, row)[:own.Stride], codes[l*own.Stride:])
+		switch m.Scaling {
+		case Rows128:
+			m.factors(col+l, row)[0] = factors[l]
+		case MX32, NV16:
+			copy(m.scales(col+l, row)[:own.Across], scales[l*own.Across:])
+		}
 	}
 	return t
 }

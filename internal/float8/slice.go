@@ -88,41 +88,36 @@ func (f *Format) countAbove(src []float32, scale float32) (n int) {
 }
 
 // encodeEach encodes element after element: Format.Encode, with everything that depends on
-// the format alone done once.
+// the format alone done once, and no branch that depends on ordinary numbers.
 func encodeEach(dst []byte, src []float32, f *Format, scale float32, o Overflow) (t Tally) {
-	dropped := uint(mantissaBits - f.Mantissa)
+	dropped := uint(mantissaBits-f.Mantissa) & 31
 	normal := uint32(exponentBias+1-f.Bias) << mantissaBits
 	offset := uint32(exponentBias-f.Bias) << f.Mantissa
 	half := uint32(1)<<(dropped-1) - 1
 	magic := uint32(exponentBias+int(dropped)+1-f.Bias) << mantissaBits
-	most := uint32(f.Max)
+	most, sign := uint32(f.Max), f.Sign
+	var amax uint32
+	var underflowed uint64
 	dst = dst[:len(src)]
 	for i, x := range src {
 		scaled := math.Float32bits(x * scale)
 		before, a := math.Float32bits(x)&^signBit, scaled&^signBit
-		t.Amax = max(t.Amax, before)
-		code := most + 1
-		switch {
-		case before >= infinity || a > infinity:
+		amax = max(amax, before)
+		code := (a+half+a>>dropped&1)>>dropped - offset
+		small := math.Float32bits(math.Float32frombits(a)+math.Float32frombits(magic)) - magic
+		if a < normal {
+			code = small
+		}
+		if before >= infinity || a >= infinity || code > most {
 			dst[i] = f.Encode(x*scale, o)
 			t.note(x, x*scale, dst[i], f)
 			continue
-		case a >= infinity:
-		case a >= normal:
-			code = (a+half+a>>dropped&1)>>dropped - offset
-		default:
-			code = math.Float32bits(math.Float32frombits(a)+math.Float32frombits(magic)) - magic
 		}
-		if code > most {
-			t.Saturated++
-			dst[i] = f.within(code, scaled, o)
-			continue
-		}
-		if code == 0 && before != 0 {
-			t.Underflowed++
-		}
-		dst[i] = f.signed(byte(code), scaled)
+		underflowed += (uint64(code) - 1) >> 63 &^ ((uint64(before) - 1) >> 63) // the code is 0, the number is not
+		dst[i] = byte(code) | byte(scaled>>31)*sign
 	}
+	t.Amax = max(t.Amax, amax)
+	t.Underflowed += int(underflowed)
 	return t
 }
 

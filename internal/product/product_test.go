@@ -269,6 +269,24 @@ func TestPartsAreTheWhole(t *testing.T) {
 	}
 }
 
+// Halves of many columns are read as streams whose rows lie apart.
+func TestHalvesAreTheWhole(t *testing.T) {
+	const cut = 417
+	for name, set := range available() {
+		p := product.New(set)
+		rng := rand.New(rand.NewPCG(11, 12))
+		for form := range 8 {
+			q := draw(rng, 61, 830, 150, form, 0)
+			whole, c := q.run(p), append([]float32(nil), q.c...)
+			a := product.Matrix{Data: q.a, Stride: q.lda, Trans: q.transA}
+			b := product.Matrix{Data: q.b, Stride: q.ldb, Trans: q.transB}
+			p.Multiply(q.m, cut, q.k, a, b, c, q.ldc, q.accumulate)
+			p.Multiply(q.m, q.n-cut, q.k, a, b.From(0, cut), c[cut:], q.ldc, q.accumulate)
+			sameBits(t, whole, c, name, q)
+		}
+	}
+}
+
 // Operands that are too short are found before anything is read.
 func TestShortOperandsPanic(t *testing.T) {
 	p := product.New(product.Portable)

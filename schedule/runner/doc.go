@@ -45,6 +45,15 @@
 // what is live with the layout after every microbatch (L6). What a stage allocates that
 // its templates do not have is refused.
 //
+// # Copies of weights
+//
+// Where a stage computes on copies of its weights (stages.Quantizer), the runner puts
+// QUANTIZE into the rule's plan, before the stage's first forward or at the start of the
+// step (Config.Quantizing). The stage makes the copies, the context holds them, and the
+// plan's drop bits end them: those for the forward with the last action that reads them,
+// those for the backward with the last backward. An evaluation makes those for the
+// forward alone (L14).
+//
 // # The end of a step
 //
 // In this order: what was never written is zeroed; uses of tied parameters are

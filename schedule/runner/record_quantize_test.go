@@ -126,3 +126,34 @@ func TestQuantizerDeclared(t *testing.T) {
 	_, err = runner.New(cfg)
 	require.ErrorContains(t, err, "Quantizing is quantizing(7)")
 }
+
+// A step allocates in the Go heap what it does without copies, for any number of
+// microbatches (L11).
+func TestCopiesAllocateOnce(t *testing.T) {
+	d := newQuantized(t, device(t, false))
+	d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+		if _, err := mb.ForwardWeight(0); err != nil {
+			return err
+		}
+		return mb.Loss(0, 1, 1)
+	}
+	d.stage.BackwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+		_, err := mb.BackwardWeight(0)
+		return err
+	}
+	steps := func(m int) float64 {
+		r, err := runner.New(d.config())
+		require.NoError(t, err)
+		return testing.AllocsPerRun(5, func() {
+			if _, err := r.Step(t.Context(), m, d); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	few := steps(128)
+	require.Equal(t, few, steps(4096))
+	d.stage.Declares.ForwardWeights, d.stage.Declares.BackwardWeights = 0, 0
+	d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error { return mb.Loss(0, 1, 1) }
+	d.stage.BackwardFunc = func(context.Context, *batchctx.Microbatch[buffer], []buffer, []buffer) error { return nil }
+	require.Equal(t, steps(128), few)
+}

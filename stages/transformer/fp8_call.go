@@ -16,7 +16,8 @@ type quantity struct {
 	op       kernels.Quantize // the settings of the recipe
 	key      uint64           // of its random draws
 	scales   *scales
-	line     int // in the slab of the scales
+	line     int  // in the slab of the scales
+	again    bool // a weight that another copy of the model measures
 }
 
 // shape returns the tensor of so many rows.
@@ -30,21 +31,22 @@ func (q *quantity) fill(x kernels.Buffer, rows int, counts bool) kernels.Quantiz
 	op := q.op
 	op.X, op.Rows, op.Cols = x, rows, q.cols
 	op.Scale = q.scales.slab.Scale(q.line)
-	if counts {
+	if counts && !q.again {
 		op.Tally = q.scales.slab.Tally(q.line)
 	}
 	return op
 }
 
-// quantize returns the halves of x that usage names. What it meets counts in the first
-// pass only (L13).
+// quantize returns the halves of x that usage names. What it meets counts once: in the
+// first pass (L13), and there where it is quantized rowwise. Columnwise alone is what a
+// backward makes again of an input that the forward has measured.
 func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
 	shape := q.shape(rows)
 	row, col := c.half(&shape, usage, fp8.Rowwise), c.half(&shape, usage, fp8.Columnwise)
 	if c.err != nil {
 		return fp8.Tensor{}
 	}
-	op := q.fill(x, rows, c.mb.Pass() == batchctx.Train)
+	op := q.fill(x, rows, c.mb.Pass() == batchctx.Train && usage != fp8.Columnwise)
 	op.Rowwise, op.Columnwise = shape.Half(fp8.Rowwise, row), shape.Half(fp8.Columnwise, col)
 	if op.Stochastic {
 		op.Key = kernels.Key{Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: c.mb.Global(), Op: q.key}

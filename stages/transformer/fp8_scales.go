@@ -73,7 +73,7 @@ func (b *builder) quantity(name string, role fp8.Role, cols int) quantity {
 	of.slots = append(of.slots, slot)
 	return quantity{
 		name: name, cols: cols, encoding: b.cfg.FP8.Encoding(role), op: b.cfg.FP8.Quantize(role),
-		key: kernels.OpKey(name), scales: of, line: len(of.slots) - 1,
+		key: kernels.OpKey(name), scales: of, line: len(of.slots) - 1, again: known && role == fp8.Weight,
 	}
 }
 

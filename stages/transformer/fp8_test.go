@@ -287,9 +287,10 @@ func TestFP8FailedStep(t *testing.T) {
 // counting is a device that counts what is quantized, and how.
 type counting struct {
 	*kernels.Host
-	quantized, frozen, measured, drawn int
-	rowwise, columnwise                int
+	counts
 }
+
+type counts struct{ quantized, frozen, measured, drawn, rowwise, columnwise int }
 
 func (c *counting) Quantize(op kernels.Quantize) error {
 	one := func(yes bool) int {
@@ -309,7 +310,7 @@ func (c *counting) Quantize(op kernels.Quantize) error {
 
 // TestFP8Scales: in the first step delayed scaling knows nothing, from the second on every
 // tensor has the scale of its history; others never do. A recompute and an evaluation
-// measure nothing (L13), and only gradients in NVFP4 are rounded by chance.
+// measure nothing (L13), nor does the backward of what the forward has measured; only gradients in NVFP4 are rounded by chance.
 func TestFP8Scales(t *testing.T) {
 	for _, name := range fp8.Names {
 		t.Run(name, func(t *testing.T) {
@@ -320,26 +321,25 @@ func TestFP8Scales(t *testing.T) {
 			r := newRunner(t, dev, m.Stages(), nil)
 			batch := sequences(random(t), cfg, 3)
 			const weights, forward, backward = 4, 5, 8 // by QUANTIZE, and by microbatch
-			want := counting{
-				quantized: weights + 3*(2*forward+backward), measured: weights + 3*(forward+backward),
+			want := counts{
+				quantized: weights + 3*(2*forward+backward), measured: weights + 3*(forward+backward/2),
 				rowwise: weights + 3*(2*forward+4), columnwise: weights + 3*backward,
 			}
 			if name == "nvfp4" {
 				want.drawn = 3 * 4
 			}
 			for step := range 2 {
-				want.Host = dev.Host
 				if step > 0 && name == "delayed" {
 					want.frozen = want.quantized
 				}
-				*dev = counting{Host: dev.Host}
+				dev.counts = counts{}
 				_, err := r.Step(context.Background(), 3, &source{dev, batch})
 				require.NoError(t, err)
-				require.Equal(t, want, *dev, "step %d", step)
+				require.Equal(t, want, dev.counts, "step %d", step)
 				_, err = m.RollScales(context.Background(), nil)
 				require.NoError(t, err)
 			}
-			*dev = counting{Host: dev.Host}
+			dev.counts = counts{}
 			_, err := r.Evaluate(context.Background(), 3, &source{dev, batch})
 			require.NoError(t, err)
 			require.Zero(t, dev.measured)
@@ -347,6 +347,41 @@ func TestFP8Scales(t *testing.T) {
 			require.Equal(t, weights, dev.columnwise, "copies of weights for the forward")
 		})
 	}
+}
+
+// TestFP8Counts: every element counts once, whatever is kept and wherever it runs, and a
+// weight in one copy of the model only.
+func TestFP8Counts(t *testing.T) {
+	cfg := inFP8(t, "nvfp4")
+	cfg.Dropout, cfg.FP8 = 0.1, fp8.NVFP4{Nearest: true} // draws are those of a microbatch's number
+	batch := sequences(random(t), cfg, 4)
+	report := func(recompute bool, devices ...[]kernels.Compute) (out fp8.Report) {
+		cfg.Recompute = recompute
+		m := newModelOn(t, cfg, devices...)
+		list := m.Stages()
+		for step := range 2 {
+			for i, dev := range devices { // each copy trains on its part of the batch
+				part := batch[i*len(batch)/len(devices):][:len(batch)/len(devices)]
+				r := newRunner(t, dev[0], list[i*len(dev):][:len(dev)], func(c *runner.Config[kernels.Buffer]) { c.FirstStep = int64(step) })
+				_, err := r.Step(context.Background(), len(part), &source{dev[0], part})
+				require.NoError(t, err)
+			}
+			var err error
+			out, err = m.RollScales(context.Background(), nil)
+			require.NoError(t, err)
+		}
+		return out
+	}
+	a, b := newHost(t), newHost(t)
+	want := report(false, []kernels.Compute{a, a})
+	require.NotZero(t, want.Of(fp8.Input).Underflowed)
+	require.Equal(t, want, report(true, []kernels.Compute{a, a, a}))
+	cfg.Dropout = 0
+	want = report(false, []kernels.Compute{a})
+	require.Equal(t, want, report(false, []kernels.Compute{a}, []kernels.Compute{b}), "two copies")
+	cfg.FP8Attention = true
+	attention := report(false, []kernels.Compute{a})
+	require.InEpsilon(t, want.Of(fp8.Input).Underflowed, attention.Of(fp8.Input).Underflowed, 0.05)
 }
 
 // TestFP8Unrolled: an update without the roll would never scale by a history.
