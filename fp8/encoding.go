@@ -3,6 +3,7 @@ package fp8
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/weir-ml/weir/kernels"
 )
@@ -87,8 +88,11 @@ func Divides(r Recipe, name string, width int) error {
 	if width > 0 && width%block == 0 {
 		return nil
 	}
-	take := fmt.Sprint((max(width, 0)/block + 1) * block)
-	if width > block {
+	take := fmt.Sprint(max(width, 0)/block*block + block)
+	switch {
+	case width > math.MaxInt-block:
+		take = fmt.Sprint(width / block * block)
+	case width > block:
 		take = fmt.Sprintf("%d or %s", width/block*block, take)
 	}
 	return fmt.Errorf("%w: %q has a width of %d, and %v wants whole blocks of %d: take %s", ErrShape, name, width, r, block, take)

@@ -116,6 +116,14 @@ func TestStateRollsOncePerStep(t *testing.T) {
 	_, err := s.End(make([]fp8.Tally, 2))
 	require.ErrorIs(t, err, fp8.ErrState)
 
+	widest := state(t, fp8.DelayedScaling{Format: fp8.Hybrid, Margin: 64})
+	_, err = widest.End(measured(math.MaxFloat32, 1e20, math.MaxFloat32))
+	require.NoError(t, err)
+	require.Equal(t, float32(0x1p-126), widest.Scales()[0], "one whose reciprocal is finite")
+	saved, err := widest.MarshalBinary()
+	require.NoError(t, err)
+	require.NoError(t, widest.UnmarshalBinary(saved))
+
 	recent := state(t, fp8.DelayedScaling{Format: fp8.Hybrid, MostRecent: true})
 	for _, amax := range []float32{4, 1} {
 		_, err := recent.End(measured(amax, amax, amax))
@@ -261,6 +269,7 @@ func TestEncoding(t *testing.T) {
 }
 
 func TestDivides(t *testing.T) {
+	require.ErrorContains(t, fp8.Divides(fp8.BlockScaling{}, "x", math.MaxInt), "take 9223372036854775680")
 	for _, c := range []struct {
 		recipe fp8.Recipe
 		good   int

@@ -74,7 +74,7 @@ func (s *State) past(slot int) []float32 { return s.history[slot*s.length:][:s.l
 
 // End rolls the histories by what the step has measured, and sets the scales of the next
 // one: the format's greatest value over 2^margin and the greatest of the history, or its
-// latest. Tallies has one for each slot. A slot that nothing was measured of, and one
+// latest, but at least 2^-126. Tallies has one for each slot. A slot that nothing was measured of, and one
 // that met an infinity or NaN, keeps scale and history: elsewhere one infinity freezes a
 // scale until it has left the history.
 func (s *State) End(tallies []Tally) (Report, error) {
@@ -92,6 +92,10 @@ func (s *State) End(tallies []Tally) (Report, error) {
 	return report, nil
 }
 
+// least is the least scale of a state: its reciprocal, by which codes are decoded, is
+// finite too.
+const least = 0x1p-126
+
 // roll takes the greatest magnitude of a step into the history of a slot.
 func (s *State) roll(slot int, latest float32) {
 	recipe := s.recipe.(DelayedScaling)
@@ -102,5 +106,5 @@ func (s *State) roll(slot int, latest float32) {
 		latest = slices.Max(past)
 	}
 	most := recipe.Format.of(s.slots[slot].Role).Max()
-	s.scales[slot] = ScaleOf(latest, float32(math.Ldexp(float64(most), -recipe.Margin)), 0, false)
+	s.scales[slot] = max(least, ScaleOf(latest, float32(math.Ldexp(float64(most), -recipe.Margin)), 0, false))
 }

@@ -104,7 +104,8 @@ type Quantize struct {
 	// Down takes in MX32 the power of two below, not the one above.
 	Down bool
 	// Stochastic rounds up or down by chance, by draw (Key.Draw) number r·Cols+c for the
-	// element of row r and column c of X, wherever it goes.
+	// element of row r and column c of X, wherever it goes: up, away from zero, where the
+	// draw is not below 2^32 less as many 2^-32 as it is of the way up, whole ones.
 	Stochastic bool
 	Key        Key
 	// Tally is a cell of TallyWords elements of Int32 (cell i begins at element

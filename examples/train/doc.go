@@ -19,6 +19,11 @@
 // seq1f1b with -slices, which takes the slices of a sequence backwards; and
 // breadth-first with -descending.
 //
+//	go run ./examples/train -fp8 mxfp8 -fp8-attention
+//
+// computes the linear layers in FP8, and keeps a byte an element of what the backward
+// needs of them and of attention. The weights are the same for every schedule here too.
+//
 //	go run ./examples/train -emit-costs costs.json -ranks 4 -layers 6
 //	go run ./cmd/weir choose --costs costs.json --ranks 4 --microbatches 64
 //

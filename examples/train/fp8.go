@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
@@ -82,6 +84,23 @@ func (t *trainer) fp8Roles() map[string]roleSummary {
 		roles[role.String()] = roleSummary{c.Tensors, c.Saturated, c.Underflowed, c.NonFinite, c.Least, c.Greatest}
 	}
 	return roles
+}
+
+// fp8Table shows what tensors met, by role, in the order of a layer.
+func (s *summary) fp8Table() report.Table {
+	table := report.Table{
+		Title: "FP8: what the elements of all steps met",
+		Head:  []string{"role", "tensors", "saturated", "became zero", "not finite", "least scale", "greatest scale"},
+	}
+	for role := fp8.Input; role <= fp8.GradInput; role++ {
+		if c, ok := s.FP8Roles[role.String()]; ok {
+			table.Rows = append(table.Rows, []string{
+				role.String(), strconv.Itoa(c.Tensors), report.Group(int64(c.Saturated)), report.Group(int64(c.Underflowed)),
+				report.Group(int64(c.NonFinite)), fmt.Sprintf("%.4g", c.LeastScale), fmt.Sprintf("%.4g", c.MostScale),
+			})
+		}
+	}
+	return table
 }
 
 // describeFP8 is the precision in a few words, "" in float32.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -33,9 +34,9 @@ func TestFP8ChangesNothing(t *testing.T) {
 				require.Positive(t, met.LeastScale, role)
 			}
 			ways := [][]string{
-				{"-ranks", "2", "-plan", "1f1b"}, {"-ranks", "4", "-plan", "zb-h1", "-recompute"}, {"-ranks", "2", "-plan", "zb-v", "-unplanned"},
+				{"-ranks", "2", "-plan", "1f1b"}, {"-ranks", "4", "-plan", "zb-h1", "-recompute", "-unplanned"}, {"-ranks", "2", "-plan", "zb-v"},
 			}
-			for _, more := range [][]string{ways[i%3], ways[(i+1)%3]} {
+			for _, more := range [][]string{ways[i%3], append(ways[(i+1)%3], "-unplanned")} {
 				again := filepath.Join(t.TempDir(), "checkpoint")
 				got := summaryOf(t, append(append(flags[:len(flags):len(flags)], more...), "-checkpoint", again)...)
 				require.Equal(t, want.WeightsSHA256, got.WeightsSHA256, "%v", more)
@@ -116,6 +117,17 @@ func TestFP8Refusals(t *testing.T) {
 		status, _, _, stderr := runTiny(t, append(c.flags, "-data", text)...)
 		require.Equal(t, exitError, status)
 		require.Contains(t, stderr, c.want)
+	}
+}
+
+// The page has a table of what tensors in FP8 met.
+func TestFP8OnThePage(t *testing.T) {
+	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-fp8", "nvfp4", "-width", "16", "-layers", "1")
+	require.Zero(t, status, stderr)
+	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
+	require.NoError(t, err)
+	for _, words := range []string{"FP8: what the elements of all steps met", "grad_output", "became zero"} {
+		require.Contains(t, string(page), words)
 	}
 }
 

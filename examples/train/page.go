@@ -36,6 +36,9 @@ func (t *training) page(s *summary) *report.Page {
 		{Label: "allocations per step", Value: report.Group(int64(s.Allocations)), Note: "on the Go heap, however many microbatches"},
 		{Label: "steps", Value: strconv.Itoa(s.Steps), Note: stepsNote(s)},
 	}
+	if s.FP8Roles != nil {
+		p.Tables = append([]report.Table{s.fp8Table()}, p.Tables...)
+	}
 	if s.Ranks > 1 {
 		p.Facts = append(p.Facts, report.Fact{
 			Label: "bubble", Value: percent(s.BubbleMakespan), Note: "of a makespan of " + duration(s.MakespanSeconds) + s.beside(),

@@ -27,14 +27,18 @@ var edges = func() (all []float32) {
 	return append(all, 0, float32(math.Copysign(0, -1)), math.MaxFloat32, -math.MaxFloat32, 0x1p-149, -0x1p-126, inf, -inf, float32(math.NaN()))
 }()
 
-// numbers draws a matrix whose magnitudes differ from row to row and from block to block;
-// every third is all edges, and every second has nothing that is not finite.
+// numbers draws a matrix: of edges, of ordinary numbers, or of such whose magnitudes differ
+// from row to row and from block to block, in turn. Every second has nothing that is not
+// finite.
 func (p *pair) numbers(rows, cols, round int) []float32 {
 	x := make([]float32, rows*cols)
 	for i := range x {
-		if round%3 == 0 {
+		switch round % 4 {
+		case 0, 1:
 			x[i] = edges[p.rng.IntN(len(edges))]
-		} else {
+		case 2:
+			x[i] = float32(p.rng.NormFloat64())
+		default:
 			x[i] = float32(p.rng.NormFloat64() * math.Exp2(float64((i/cols*3+i%cols/16*5)%40-20)))
 		}
 		if p.rng.IntN(40) == 0 {

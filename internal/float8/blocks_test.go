@@ -128,6 +128,31 @@ func TestEncodeNV(t *testing.T) {
 	}
 }
 
+// Whole slices are rounded by chance as single numbers are, where rounding decides too.
+func TestStochasticSlices(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 8))
+	for _, f := range []*float8.Format{&float8.E4M3, &float8.E5M2} {
+		src := spread(r, 4096)
+		for i := range src[:2048] {
+			src[i] = math.Float32frombits(r.Uint32())
+		}
+		src[0], src[1] = 0, float32(math.Inf(-1))
+		m := float8.Open(make([]byte, float8.Size(float8.PerTensor, f, 1, 4096)), float8.PerTensor, f, 1, 4096)
+		draws := sequence{rand.New(rand.NewPCG(7, 7))}
+		tally := float8.Portable.QuantizeRows(&m, src, &float8.Rule{Scale: 3, Random: draws}, 0, 1)
+		draws = sequence{rand.New(rand.NewPCG(7, 7))}
+		underflowed := 0
+		for i, x := range src {
+			code := f.Stochastic(x*3, draws.Uint32(), float8.Saturate)
+			require.Equal(t, code, m.Codes[i], "%s, element %d: %g", f.Name, i, x)
+			if code&^f.Sign == 0 && x != 0 {
+				underflowed++
+			}
+		}
+		require.Equal(t, underflowed, tally.Underflowed, f.Name)
+	}
+}
+
 // sequence is random numbers of a sequence.
 type sequence struct{ *rand.Rand }
 

@@ -1,5 +1,5 @@
 // Package float8 is the arithmetic of formats of eight bits and fewer: exact decoding,
-// and encoding with one rounding.
+// encoding with one rounding, matrices that are quantized by blocks, and their product.
 //
 // [Format] describes a format by its fields; [E4M3], [E5M2] and [E2M1] are the element
 // formats and [E8M0] is that of scales. Encoding takes a float32, which every narrower
@@ -7,6 +7,10 @@
 // is ever rounded twice. The nearest code wins, and of two nearest the even one;
 // [Format.Stochastic] takes the upper one with the probability of the distance from the
 // lower one. What is above the greatest finite value is the caller's choice ([Overflow]).
+//
+// A [Matrix] is codes and scales as they lie in memory. [Set] is the instruction set that
+// quantizes, decodes and multiplies; all have the same bits. The product says its
+// definition in product.go.
 //
 // All functions are pure. Tables are built once and never change.
 package float8

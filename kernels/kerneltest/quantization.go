@@ -144,8 +144,15 @@ func (l *lab) check(what string, op kernels.Quantize, q kernels.Quantized, x []f
 			}
 			if op.Stochastic && divisor == divisor && v == v {
 				lower, upper, part := around(m.Format, v*scale)
-				if got := m.code(r, c); got != lower && (got != upper || part == 0) {
-					l.fault("%s: element %d,%d, %v with scale %v, is %#x, want %#x or %#x", what, r, c, v, scale, m.code(r, c), lower, upper)
+				at, want := r*op.Cols+c, lower
+				if q.Data != op.Rowwise.Data {
+					at = c*op.Cols + r
+				}
+				if math.Floor(part*0x1p32)+float64(op.Key.Draw(uint64(at / 4))[at%4]) >= 0x1p32 {
+					want = upper
+				}
+				if got := m.code(r, c); got != want {
+					l.fault("%s: element %d,%d, %v with scale %v, is %#x, want %#x of %#x and %#x", what, r, c, v, scale, got, want, lower, upper)
 					return nil
 				}
 			}
@@ -327,8 +334,8 @@ func (l *lab) exactlyOrNaN(what string, got, want []float32) {
 	}
 }
 
-// quantizeStochastic checks that chance takes one of two neighbours, the same in both
-// orientations, and each as often as it should.
+// quantizeStochastic checks that the draw of an element takes one of two neighbours, in
+// both orientations, and each as often as it should.
 func quantizeStochastic(l *lab) {
 	for _, e := range encodings() {
 		for _, s := range [][2]int{{3, 5}, {40, 130}, {130, 31}} {

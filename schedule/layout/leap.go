@@ -22,7 +22,6 @@ type leap struct {
 	steady uint64 // of those of each repeat from the lead on
 	cycle  int    // the longest life of this repeat's dead, in repeats
 	leapt  bool
-	extra  int         // repeats that a cycle is longer than it must be
 	cycles map[int]int // by segment, repeats of a cycle
 	ways   map[int]way // by segment, in place of such a cycle
 	way    way         // of this segment
@@ -39,7 +38,7 @@ type stretch struct{ lead, cycle, passed, tail int }
 
 // enter begins a segment.
 func (l *leap) enter() {
-	*l = leap{before: l.before[:0], state: l.state[:0], extra: l.extra, cycles: l.cycles, ways: l.ways}
+	*l = leap{before: l.before[:0], state: l.state[:0], cycles: l.cycles, ways: l.ways}
 }
 
 // note takes a change into the sum of the repeat, and how long the dead have lived.
@@ -91,7 +90,7 @@ func (l *leap) over(p *player, s *schedule.Segment, r int) int {
 			return 0
 		}
 		l.steady = sum
-		span.lead, span.cycle = r, max(l.cycle, 1)+l.extra
+		span.lead, span.cycle = r, max(l.cycle, 1)
 		if c := l.cycles[int(p.at.segment)]; c > 0 {
 			span.cycle = c
 		}

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -13,55 +14,106 @@ import (
 
 // rounds lays out the segments of a program that go on and on, and the rest of the
 // program around them. The program was played with the shortest cycles. It returns nil
-// where nothing goes on, or a cycle does not fit into the program.
-func (p *Plan) rounds(ctx context.Context, ports *ports, rank int, short *attempt, search placement.Options, work int64) (*attempt, error) {
+// where nothing goes on, or a cycle does not fit into the program. Low says that what goes
+// on lies as low as can be.
+func (p *Plan) rounds(ctx context.Context, ports *ports, rank int, short *attempt, search placement.Options, work int64) (a *attempt, low bool, err error) {
 	search.Capacity, search.Nodes = short.played.most(), max(work/2, 1)
-	all := map[int]*steady{}
+	var all []*steady
 	cycles := map[int]int{}
-	method := ""
 	for s := range short.played.spans {
 		round := short.played.steady(s, natural)
 		if round == nil {
 			continue
 		}
-		laid, err := placement.PlanRound(ctx, &round.Round, search)
-		if err != nil {
-			return nil, err
+		above := search
+		above.Capacity -= round.floor
+		if round.laid, err = placement.PlanRound(ctx, &round.Round, above); err != nil {
+			return nil, false, err
 		}
-		round.laid = laid
-		all[s], cycles[s], method = round, laid.Cycle, laid.Method
+		all, cycles[s] = append(all, round), round.laid.Cycle
+		search.Capacity = max(search.Capacity, round.floor+round.laid.Height)
 	}
-	a, err := p.playLeaps(ports, rank, &leap{cycles: cycles})
-	if err != nil || len(all) == 0 {
-		return nil, err
+	if len(all) == 0 {
+		return nil, false, nil
 	}
-	a.align = natural
+	if a, err = p.playLeaps(ports, rank, &leap{cycles: cycles}); err != nil {
+		return nil, false, err
+	}
 	base := make([]int64, a.groups)
 	for g := range base {
 		base[g] = -1
 	}
-	for s, round := range all {
-		if a.played.spans[s].passed == 0 {
-			return nil, nil
+	for _, round := range all {
+		if a.played.spans[round.segment].passed == 0 {
+			return nil, false, nil
 		}
-		round.stand(a, s, base)
+		round.stand(a, base)
 	}
 	a.clash(base)
+	search.Nodes = max(work/16, 1)
+	if err := a.ends(ctx, base, search); err != nil {
+		return nil, false, err
+	}
+	a.laid.Method = "what goes on: " + all[0].laid.Method + "; its ends: " + a.laid.Method
+	return a, search.Capacity == short.played.most(), nil
+}
+
+// ends places what has no place around the rest. What is born near to it gives up its
+// place as well, further and further away, until all fits.
+func (a *attempt) ends(ctx context.Context, base []int64, search placement.Options) error {
+	a.align = natural
 	problem := a.problem(natural)
-	search.Fixed = slices.Clone(base)
 	for near := int32(0); a.laid == nil || a.laid.Height > search.Capacity && near <= farthest; near = max(2*near, nearest) {
-		search.Nodes = max(work/8, 1)
-		a.loosen(base, search.Fixed, near)
-		laid, err := placement.Plan(ctx, problem, search)
+		search.Fixed = slices.Clone(base)
+		a.loosen(search.Fixed, near)
+		laid, err := around(ctx, problem, search)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if a.laid == nil || laid.Height < a.laid.Height {
 			a.laid = laid
 		}
 	}
-	a.laid.Method = "what goes on: " + method + "; its ends: " + a.laid.Method
-	return a, nil
+	return nil
+}
+
+// around lays out a problem most of which is fixed: what is fixed and lives at no time
+// of what is not is left out.
+func around(ctx context.Context, problem *placement.Problem, search placement.Options) (*placement.Layout, error) {
+	type span struct{ lower, upper int64 }
+	var busy []span                     // times of what is free, ascending
+	for g, b := range problem.Buffers { // in order of birth
+		if search.Fixed[g] >= 0 {
+			continue
+		}
+		if n := len(busy); n > 0 && b.Lower <= busy[n-1].upper {
+			busy[n-1].upper = max(busy[n-1].upper, b.Upper)
+		} else {
+			busy = append(busy, span{b.Lower, b.Upper})
+		}
+	}
+	offsets, height := search.Fixed, int64(0)
+	var part placement.Problem
+	var fixed []int64
+	var groups []int
+	for g, b := range problem.Buffers {
+		k, _ := slices.BinarySearchFunc(busy, b.Lower, func(s span, lower int64) int { return cmp.Compare(s.upper, lower+1) })
+		if k < len(busy) && busy[k].lower < b.Upper {
+			part.Buffers, fixed, groups = append(part.Buffers, b), append(fixed, offsets[g]), append(groups, g)
+		}
+	}
+	search.Fixed = fixed
+	laid, err := placement.Plan(ctx, &part, search)
+	if err != nil {
+		return nil, err
+	}
+	for k, g := range groups {
+		offsets[g] = laid.Offsets[k]
+	}
+	for g, at := range offsets {
+		height = max(height, at+problem.Buffers[g].Size)
+	}
+	return &placement.Layout{Offsets: offsets, Height: height, Method: laid.Method}, nil
 }
 
 // nearest and farthest are how many changes around a buffer that has no place others
@@ -72,11 +124,11 @@ const (
 )
 
 // loosen frees what is born near to what is free, but for what is tied.
-func (a *attempt) loosen(base, fixed []int64, near int32) {
+func (a *attempt) loosen(fixed []int64, near int32) {
 	tied := a.tied()
 	var births []int32
 	for i, g := range a.group {
-		if base[g] < 0 {
+		if fixed[g] < 0 {
 			births = append(births, a.played.items[i].birth)
 		}
 	}
@@ -105,8 +157,8 @@ func (a *attempt) tied() []bool {
 // the same things in the same order, and less: there are no microbatches before the first
 // one, and none behind the last. So what does not overlap there does not overlap here,
 // but for a few things that are done at another time at the ends.
-func (s *steady) stand(a *attempt, segment int, fixed []int64) {
-	p := a.played
+func (s *steady) stand(a *attempt, fixed []int64) {
+	p, segment := a.played, s.segment
 	span, stride := p.spans[segment], p.program[segment].Stride
 	n := len(s.Buffers)
 	type kin struct {
@@ -129,7 +181,7 @@ func (s *steady) stand(a *attempt, segment int, fixed []int64) {
 		if phase < 0 {
 			phase += span.cycle
 		}
-		return s.laid.Offsets[phase*n+buffer]
+		return s.floor + s.laid.Offsets[phase*n+buffer]
 	}
 	for i := range p.items {
 		it := &p.items[i]
@@ -141,8 +193,10 @@ func (s *steady) stand(a *attempt, segment int, fixed []int64) {
 			}
 		}
 	}
-	for k, i := range s.kept {
-		fixed[a.group[i]] = s.laid.Offsets[n-len(s.kept)+k]
+	at := int64(0)
+	for _, i := range s.kept {
+		fixed[a.group[i]] = at
+		at += roundUp(p.items[i].bytes)
 	}
 }
 

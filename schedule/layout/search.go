@@ -22,14 +22,12 @@ const (
 	// defaultWork is how much search there is for all ranks together, counted as
 	// placement.Options.Nodes are: a unit is about a microsecond.
 	defaultWork = 1_200_000
-	// longest is how many repeats a cycle has more than it needs at most, and widest how
-	// many buffers there may be for a longer one to be tried.
-	longest = 4
 	// small is how many buffers an exact search is worth a try for, and thorough the work
 	// that it gets: it is soon over where it finds something.
 	small    = 700
 	thorough = 3_000_000
-	widest   = 1 << 14
+	// chances is how many layouts of what goes on are tried, where the ends do not fit.
+	chances = 4
 	// A program whose best cycle leaves more than a part of bearable is laid out whole,
 	// where it has no more than so many births, and than there is work.
 	bearable = 50
@@ -53,46 +51,18 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 	best := func() *attempt {
 		return slices.MinFunc(tried, func(a, b *attempt) int { return cmp.Compare(a.laid.Height, b.laid.Height) })
 	}
-	for extra := 0; extra <= longest && left > 0; extra++ {
-		a, err := p.play(ports, rank, extra)
-		if err != nil {
+	a, err := p.play(ports, rank)
+	if err != nil {
+		return nil, err
+	}
+	pieces := int64(len(a.played.items))
+	if err := a.place(ctx, natural, p.cfg.Search, min(pieces, share)); err != nil {
+		return nil, err
+	}
+	tried = append(tried, a)
+	if !a.met() && !a.untied && pieces <= share {
+		if tried, err = p.cyclic(ctx, ports, rank, a, share, exact); err != nil {
 			return nil, err
-		}
-		pieces := int64(len(a.played.items))
-		if extra > 0 && (a.groups > widest || pieces > share) {
-			break
-		}
-		if err := a.place(ctx, natural, p.cfg.Search, min(pieces, share)); err != nil {
-			return nil, err
-		}
-		left -= pieces
-		tried = append(tried, a)
-		if a.met() || a.untied || pieces > share {
-			break
-		}
-		if extra == 0 {
-			if err := p.roundly(ctx, ports, rank, a, &tried, share, exact); err != nil {
-				return nil, err
-			}
-			if best().met() {
-				break
-			}
-			free, err := p.recur(ctx, ports, rank, a.played, p.cfg.Search, share)
-			if err != nil {
-				return nil, err
-			}
-			left -= share
-			if free != nil {
-				tried = append(tried, free)
-			}
-			if !best().met() && a.groups <= small {
-				if err := a.thoroughly(ctx, natural, p.cfg.Search, exact); err != nil {
-					return nil, err
-				}
-			}
-		}
-		if best().met() {
-			break
 		}
 	}
 	if !best().met() && !best().untied {
@@ -101,7 +71,6 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 			return whole, err
 		}
 	}
-	var err error
 	if a := best(); a.untied || !a.met() && padded(a.problem(natural)) {
 		for _, align := range a.alignments() {
 			if a.met() || left <= 0 {
@@ -121,18 +90,40 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 	return best(), nil
 }
 
-// roundly tries rounds, with little work first.
-func (p *Plan) roundly(ctx context.Context, ports *ports, rank int, short *attempt, tried *[]*attempt, little, much int64) error {
-	for _, work := range []int64{little, much} {
-		a, err := p.rounds(ctx, ports, rank, short, p.cfg.Search, work)
-		if err != nil || a == nil {
-			return err
+// cyclic tries the ways to lay out a program that repeats, one after the other until one
+// meets the bound. It returns those that were tried.
+func (p *Plan) cyclic(ctx context.Context, ports *ports, rank int, short *attempt, share, work int64) ([]*attempt, error) {
+	tried := []*attempt{short}
+	search := p.cfg.Search
+	for range chances {
+		rounds, low, err := p.rounds(ctx, ports, rank, short, search, work)
+		if err != nil {
+			return nil, err
 		}
-		if *tried = append(*tried, a); a.met() {
+		if rounds == nil {
 			break
 		}
+		if tried = append(tried, rounds); rounds.met() {
+			return tried, nil
+		}
+		if !low { // the ends are not what is in the way
+			break
+		}
+		search.Seed++
 	}
-	return nil
+	free, err := p.recur(ctx, ports, rank, short.played, p.cfg.Search, share)
+	if err != nil {
+		return nil, err
+	}
+	if free != nil {
+		if tried = append(tried, free); free.met() {
+			return tried, nil
+		}
+	}
+	if short.groups <= small {
+		err = short.thoroughly(ctx, natural, p.cfg.Search, work)
+	}
+	return tried, err
 }
 
 // whole lays out a program without leaps, by one greedy way: nil where that is not worth
@@ -203,12 +194,12 @@ func (a *attempt) alignments() []func(int64) int64 {
 	return []func(int64) int64{natural}
 }
 
-// play plays the program of a rank with cycles of so many repeats more than they need.
-func (p *Plan) play(ports *ports, rank, extra int) (*attempt, error) {
+// play plays the program of a rank, with the shortest cycles.
+func (p *Plan) play(ports *ports, rank int) (*attempt, error) {
 	if p.cfg.Shapes != nil {
 		return p.playLeaps(ports, rank, nil)
 	}
-	return p.playLeaps(ports, rank, &leap{extra: extra})
+	return p.playLeaps(ports, rank, &leap{})
 }
 
 // playLeaps plays the program of a rank with leaps of a kind, and ties what comes back.

@@ -7,9 +7,11 @@ import (
 // steady is what is born in each repeat of a segment that goes on and on.
 type steady struct {
 	placement.Round
-	births map[birth]int // the buffer of the round
-	kept   []int32       // items from before that live on behind it; the last buffers of the round
-	laid   *placement.RoundLayout
+	segment int
+	births  map[birth]int // the buffer of the round
+	kept    []int32       // items from before that live on behind it: they lie below
+	floor   int64         // end of these
+	laid    *placement.RoundLayout
 }
 
 // birth is a birth in a repeat.
@@ -34,7 +36,7 @@ func (p *player) steady(segment int, align func(int64) int64) *steady {
 			}
 		}
 	}
-	s := &steady{births: map[birth]int{}}
+	s := &steady{segment: segment, births: map[birth]int{}}
 	s.Period = int64(to - from)
 	for i := range p.items {
 		switch it := &p.items[i]; {
@@ -61,8 +63,10 @@ func (p *player) steady(segment int, align func(int64) int64) *steady {
 		}
 	}
 	for _, i := range s.kept {
-		bytes := p.items[i].bytes
-		s.Buffers = append(s.Buffers, placement.Buffer{Upper: s.Period, Size: bytes, Align: align(bytes)})
+		s.floor += roundUp(p.items[i].bytes)
 	}
 	return s
 }
+
+// roundUp returns the multiple of a cache line from a number of bytes on.
+func roundUp(bytes int64) int64 { return (bytes + 63) &^ 63 }
