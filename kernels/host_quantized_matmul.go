@@ -27,7 +27,9 @@ func openQuantizedMatMul(c *call, op QuantizedMatMul, need int) (v quantizedMatM
 }
 
 // QuantizedWorkspace returns what decoded blocks of A and B take for each thread.
-func (h *Host) QuantizedWorkspace(_, _, _ int) int { return float8.Scratch * h.crew.threads() }
+func (h *Host) QuantizedWorkspace(_, n, k int) int {
+	return float8.Scratch(max(n, 0), max(k, 0)) * h.crew.threads()
+}
 
 // QuantizedMatMul computes the product in parts of the longer side of C.
 func (h *Host) QuantizedMatMul(op QuantizedMatMul) error {
@@ -76,7 +78,8 @@ func (t *quantizedMatMulTask) part(i int, w *worker) {
 		col, cols = t.n*i/t.parts, t.n*(i+1)/t.parts-t.n*i/t.parts
 	}
 	c := t.c[row*t.n+col:]
-	scratch := t.workspace[w.index*float8.Scratch:][:float8.Scratch]
+	each := float8.Scratch(t.n, t.a.Cols)
+	scratch := t.workspace[w.index*each:][:each]
 	t.set.Multiply(c, t.n, &t.a, &t.b, row, rows, col, cols, t.first, scratch)
 	if t.bias != nil {
 		for r := range rows {

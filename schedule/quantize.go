@@ -31,9 +31,10 @@ func (q Quantizing) String() string {
 // AtStart puts it behind the first UNSHARD of the stage where its weights are sharded.
 //
 // Comms comes behind this pass, so that a rank makes copies and then receives, and Shard
-// before it. Drops that the plan had are forgotten: [Lifetimes] says where the copies end. There is
-// one entry of facts for each stage; another number is ErrFacts. The cost depends on the
-// size of the plan as segments.
+// before it. Drops that the plan had are forgotten: [Lifetimes] says where the copies
+// end. The plan must be valid: the error is that of Check where it is not. There is one
+// entry of facts for each stage; another number is ErrFacts. As with Check the cost
+// depends on the size of the plan as segments.
 func Quantized(plan *Plan, facts []Facts, where Quantizing) (*Plan, error) {
 	if len(facts) != plan.Placement.Stages() {
 		return nil, fmt.Errorf("%w: there are facts of %d stages for a plan of %d", ErrFacts, len(facts), plan.Placement.Stages())
@@ -41,11 +42,15 @@ func Quantized(plan *Plan, facts []Facts, where Quantizing) (*Plan, error) {
 	if where > AtStart {
 		return nil, fmt.Errorf("%w: weights cannot be quantized %v: choose %v or %v", ErrParams, where, BeforeUse, AtStart)
 	}
+	quantized := withoutDrops(plan)
+	if err := Check(quantized); err != nil {
+		return nil, err
+	}
 	q := quantizing{where: where, awaited: make([]bool, len(facts)), sharded: make([]bool, len(facts))}
 	for stage := range facts {
 		q.awaited[stage] = facts[stage].Quantizes
 	}
-	for _, program := range plan.Programs {
+	for _, program := range quantized.Programs {
 		for _, s := range program {
 			for _, a := range s.Body {
 				switch a.Kind() {
@@ -57,7 +62,6 @@ func Quantized(plan *Plan, facts []Facts, where Quantizing) (*Plan, error) {
 			}
 		}
 	}
-	quantized := withoutDrops(plan)
 	for rank, program := range quantized.Programs {
 		quantized.Programs[rank] = q.program(program)
 	}
@@ -104,13 +108,11 @@ func (q *quantizing) program(program []Segment) []Segment {
 func (q *quantizing) body(body []Action) []Action {
 	list := make([]Action, 0, len(body))
 	for i, a := range body {
-		if i == 0 || !body[i-1].Joined() {
-			if a.Kind() == F {
-				list = q.quantize(list, a)
-			}
-			if a.Joined() && body[i+1].Kind() == F {
-				list = q.quantize(list, body[i+1])
-			}
+		if a.Kind() == F {
+			list = q.quantize(list, a)
+		}
+		if a.Joined() && body[i+1].Kind() == F {
+			list = q.quantize(list, body[i+1])
 		}
 		list = append(list, a)
 		if a.Kind() == Unshard && q.where == AtStart {

@@ -57,6 +57,8 @@ func TestQuantized(t *testing.T) {
 	require.ErrorIs(t, err, schedule.ErrFacts)
 	_, err = schedule.Quantized(p, copying(1), 2)
 	require.ErrorIs(t, err, schedule.ErrParams)
+	_, wrong := schedule.Quantized(planOf(t, []int{0}, 1, "0F0 7B0"), copying(1, 0), schedule.BeforeUse)
+	require.ErrorIs(t, wrong, schedule.ErrInvalidPlan)
 	require.ErrorContains(t, err, "weights cannot be quantized quantizing(2): choose before-use or at-start")
 }
 

@@ -310,5 +310,9 @@ func (t *trainee) lendingTable(w io.Writer, all []lent) error {
 		fmt.Fprintf(tab, "%s\t%s\t%s\t%.3f s\t%.1f ms\t%.3f\n", l.Name, report.Size(l.Allocated), report.Size(l.Reserved),
 			l.Step.Seconds(), float64(l.Memory.Microseconds())/1000, float64(l.Step)/float64(fastest.Step))
 	}
-	return tab.Flush()
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "\nThe arithmetic is of one run, Weir's; the caching allocator is simulated, and what it asks of its device is done and timed.")
+	return err
 }

@@ -22,7 +22,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("leaks", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	microbatches := flags.Int("microbatches", 128, "microbatches of the step")
+	microbatches := flags.Int("microbatches", 0, "microbatches of the step; 128, or 64 with -refit")
 	asJSON := flags.Bool("json", false, "print what was measured as JSON")
 	folder := flags.String("log", "", "`folder` to write a memory log of each run to, for weir mem")
 	lend := flags.Bool("refit", false, "lend the memory of FP8 training out between steps, and compare how")
@@ -30,6 +30,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	} else if err != nil {
 		return 2
+	}
+	if !given(flags, "microbatches") {
+		*microbatches = 128
+		if *lend {
+			*microbatches = lendSize.microbatches
+		}
 	}
 	if *microbatches < 1 || *microbatches > mostMicrobatches || flags.NArg() > 0 {
 		fmt.Fprintf(stderr, "leaks: give -microbatches from 1 to %d, and no arguments but flags\n", mostMicrobatches)
@@ -41,7 +47,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var err error
 	if *lend {
-		err = tellLending(ctx, &lendSize, *asJSON, stdout)
+		size := lendSize
+		size.microbatches = *microbatches
+		err = tellLending(ctx, &size, *asJSON, stdout)
 	} else {
 		err = tell(ctx, *microbatches, *folder, *asJSON, stdout)
 	}
@@ -50,6 +58,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// given reports whether a flag stands on the command line.
+func given(flags *flag.FlagSet, name string) (there bool) {
+	flags.Visit(func(f *flag.Flag) { there = there || f.Name == name })
+	return there
 }
 
 // tellLending measures how memory can be lent and prints what came out.

@@ -34,7 +34,6 @@ func between[E float32 | byte](t *testing.T, n int, atEnd bool) []E {
 // with and without zeros among the codes. A fault ends the test binary.
 func TestNothingOutsideIsTouched(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
-	scratch := make([]float32, float8.Scratch)
 	for _, s := range sets() {
 		for round := range 120 {
 			form := forms[round%len(forms)]
@@ -60,8 +59,8 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 			s.Amax(x)
 			s.Dequantize(x, row, 0, rows)
 			s.DequantizeTransposed(x, column, 0, rows)
-			s.Multiply(between[float32](t, rows*rows, atEnd), rows, row, row, 0, rows, 0, rows, round%2 == 0, scratch)
-			s.Multiply(between[float32](t, cols*cols, atEnd), cols, column, column, 0, cols, 0, cols, round%2 == 0, scratch)
+			s.Multiply(between[float32](t, rows*rows, atEnd), rows, row, row, 0, rows, 0, rows, round%2 == 0, between[float32](t, float8.Scratch(rows, cols), true))
+			s.Multiply(between[float32](t, cols*cols, atEnd), cols, column, column, 0, cols, 0, cols, round%2 == 0, between[float32](t, float8.Scratch(cols, rows), true))
 		}
 	}
 }

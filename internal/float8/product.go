@@ -9,8 +9,17 @@ package float8
 // to the element of C: three roundings. So scales are applied where tensor cores of
 // hardware promote their sums (DeepSeek-V3), and no decoded value is ever rounded.
 
-// Scratch is the float32 that a Multiply needs, and is independent of shapes.
-const Scratch = maxRows*maxDepth + maxRows*maxSpans + maxDepth*maxWidth + maxSpans*maxWidth
+// Scratch returns the float32 that a Multiply needs whose C has n columns, for sums of k
+// products.
+func Scratch(n, k int) int {
+	deep, wide := blockSides(n, k)
+	return maxRows*(maxDepth+maxSpans) + wide*(deep+maxSpans)
+}
+
+// blockSides returns the sides of a block of B, whole groups of what is packed at a time.
+func blockSides(n, k int) (deep, wide int) {
+	return blocksOf(min(k, maxDepth), packed) * packed, blocksOf(min(n, maxWidth), maxCols) * maxCols
+}
 
 // The blocks: of B a block stays decoded in the second-level cache, of A a tile of a few
 // rows in the first.
@@ -20,6 +29,7 @@ const (
 	maxRows  = 14  // of the tallest tile
 	maxCols  = 32  // of the widest tile
 	maxSpans = maxDepth / BlockMX
+	packed   = 16 // of K, in assembly
 )
 
 // tileShapes are the rows and the columns of C that each set computes at a time.
@@ -35,9 +45,10 @@ func span(a, b *Matrix) int {
 
 // Multiply adds to c the product of a and of the transpose of b, from a row and a column
 // of it on; where first is set c is written. Both are scaled along their columns, and have
-// as many. c has stride elements from row to row; scratch has Scratch elements.
+// as many. c has stride elements from row to row; scratch has what
+// Scratch says for as many columns or more.
 func (s Set) Multiply(c []float32, stride int, a, b *Matrix, row, rows, col, cols int, first bool, scratch []float32) {
-	p := newBlocks(s, scratch, span(a, b))
+	p := newBlocks(s, scratch, cols, a.Cols, span(a, b))
 	for j := 0; j < cols; j += maxWidth {
 		width := min(maxWidth, cols-j)
 		for k := 0; k < a.Cols; k += maxDepth {
@@ -64,21 +75,22 @@ func evenly(n, limit int) int {
 type blocks struct {
 	set              Set
 	rows, cols, span int
-	depth            int       // of K
+	depth, deep      int       // of K, and of what has room
 	a                []float32 // rows of maxDepth
 	aFactors         []float32 // rows of maxSpans
-	b                []float32 // panels of cols columns and maxDepth rows
+	b                []float32 // panels of cols columns and deep rows
 	bFactors         []float32 // panels of cols columns and maxSpans rows
 }
 
-func newBlocks(s Set, scratch []float32, span int) blocks {
-	p := blocks{set: s, span: span, rows: tileShapes[s].rows, cols: tileShapes[s].cols}
+func newBlocks(s Set, scratch []float32, n, k, span int) blocks {
+	deep, wide := blockSides(n, k)
+	p := blocks{set: s, span: span, deep: deep, rows: tileShapes[s].rows, cols: tileShapes[s].cols}
 	cut := func(n int) []float32 {
 		x := scratch[:n:n]
 		scratch = scratch[n:]
 		return x
 	}
-	p.b, p.bFactors = cut(maxDepth*maxWidth), cut(maxSpans*maxWidth)
+	p.b, p.bFactors = cut(deep*wide), cut(maxSpans*wide)
 	p.a, p.aFactors = cut(maxRows*maxDepth), cut(maxRows*maxSpans)
 	return p
 }
@@ -100,9 +112,9 @@ func (p *blocks) packB(m *Matrix, row, rows, k int) {
 			m.spanFactors(p.bFactors[j*maxSpans+l:], p.cols, row+j+l, k, p.depth, p.span)
 		}
 		if p.set == Portable || m.Scaling == NV16 {
-			p.packRows(p.b[j*maxDepth:], m, row+j, n, k)
+			p.packRows(p.b[j*p.deep:], m, row+j, n, k)
 		} else {
-			p.packCodes(p.b[j*maxDepth:], m, row+j, n, k)
+			p.packCodes(p.b[j*p.deep:], m, row+j, n, k)
 		}
 	}
 }
@@ -123,7 +135,7 @@ func (p *blocks) packRows(panel []float32, m *Matrix, row, rows, k int) {
 // packCodes packs a panel in assembly, which reads whole blocks of 16 codes of as many rows
 // as a panel has columns: what is at an edge is copied first.
 func (p *blocks) packCodes(panel []float32, m *Matrix, row, rows, k int) {
-	const block = 16
+	const block = packed
 	whole := p.depth / block
 	if rows < p.cols {
 		whole = 0
@@ -169,7 +181,7 @@ func (m *Matrix) spanFactors(dst []float32, step, row, at, depth, span int) {
 // plainTile is tile in Go: a tile of 4×4 sums, elements alone at the edges.
 func (p *blocks) plainTile(c []float32, stride, rows, cols, at int, first bool) {
 	const side = 4
-	b, factors := p.b[at*maxDepth:], p.bFactors[at*maxSpans:]
+	b, factors := p.b[at*p.deep:], p.bFactors[at*maxSpans:]
 	if first {
 		for i := range rows {
 			clear(c[i*stride:][:cols])

@@ -49,7 +49,7 @@ func (p *blocks) edgeTile(c []float32, stride, rows, cols, at int, first bool) {
 // wholeTile is tile for a whole panel.
 func (p *blocks) wholeTile(c []float32, stride, rows, at int, first bool) {
 	s := tileArgs{
-		a: &p.a[0], aFactors: &p.aFactors[0], b: &p.b[at*maxDepth], bFactors: &p.bFactors[at*maxSpans],
+		a: &p.a[0], aFactors: &p.aFactors[0], b: &p.b[at*p.deep], bFactors: &p.bFactors[at*maxSpans],
 		c: &c[0], cRow: 4 * stride, d: &c[0], dRow: 4 * stride, depth: p.depth, span: p.span,
 	}
 	if first {

@@ -227,14 +227,6 @@ func (p *player) state(to []uint64, shift int) []uint64 {
 	for _, k := range sorted() {
 		held(p.gathered[k.key.stage])
 	}
-	keys = keys[:0]
-	for stage := range p.copied {
-		keys = append(keys, keyed{uint64(stage), 0, frameKey{stage, 0}})
-	}
-	for _, k := range sorted() {
-		held(p.copied[k.key.stage].forward)
-		held(p.copied[k.key.stage].backward)
-	}
 	return to
 }
 

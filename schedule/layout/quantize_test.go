@@ -45,6 +45,7 @@ func TestCopiesAreLaidOut(t *testing.T) {
 				continue
 			}
 			var order []int64 // of what is born and, below 0, of what ends
+			var ends []int    // places
 			alive := map[int]int64{}
 			for c := range p.All(rank) {
 				if c.Alloc {
@@ -53,12 +54,13 @@ func TestCopiesAreLaidOut(t *testing.T) {
 				if bytes := alive[c.Serial]; bytes < 1920 {
 					continue
 				} else if !c.Alloc {
-					order = append(order, -bytes)
+					order, ends = append(order, -bytes), append(ends, c.Place)
 				} else {
 					order = append(order, bytes)
 				}
 			}
 			require.Equal(t, []int64{1920, 2560, -1920, -2560}, order)
+			require.Less(t, ends[0], ends[1])
 		}
 	}
 	plan, templates := copied(t, schedule.Params{Microbatches: 8, Mode: schedule.ForwardOnly})
