@@ -20,6 +20,21 @@ type witness struct {
 	t        *testing.T
 	products map[kernels.Format]int
 	least    map[kernels.Format]float64 // signal over noise of a cast, in dB
+	rowwise  []float64                  // what was quantized last, decoded
+	seen     []float32                  // by attention, in the forward
+}
+
+// CausalAttention demands that attention sees what is kept.
+func (w *witness) CausalAttention(op kernels.CausalAttention) error {
+	w.seen = read(w.t, w.Host, op.QKV)
+	require.Equal(w.t, w.rowwise, widened(w.seen))
+	return w.Host.CausalAttention(op)
+}
+
+// CausalAttentionBackward demands that it sees the same again.
+func (w *witness) CausalAttentionBackward(op kernels.CausalAttentionBackward) error {
+	require.Equal(w.t, bits(w.seen), bits(read(w.t, w.Host, op.QKV)))
+	return w.Host.CausalAttentionBackward(op)
 }
 
 // values decodes a matrix.
@@ -52,6 +67,9 @@ func (w *witness) Quantize(op kernels.Quantize) error {
 			continue
 		}
 		y := w.values(half)
+		if half == op.Rowwise {
+			w.rowwise = y
+		}
 		if half == op.Columnwise {
 			y = transposed(y, half.Rows, half.Cols)
 		}

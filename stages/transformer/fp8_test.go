@@ -288,6 +288,7 @@ func TestFP8FailedStep(t *testing.T) {
 type counting struct {
 	*kernels.Host
 	counts
+	keys map[kernels.Key]bool // of random draws
 }
 
 type counts struct{ quantized, frozen, measured, drawn, rowwise, columnwise int }
@@ -300,6 +301,9 @@ func (c *counting) Quantize(op kernels.Quantize) error {
 		return 0
 	}
 	c.quantized++
+	if op.Stochastic {
+		c.keys[op.Key] = true
+	}
 	c.frozen += one(op.Scale != kernels.Cell{})
 	c.measured += one(op.Tally != kernels.Cell{})
 	c.drawn += one(op.Stochastic)
@@ -332,10 +336,11 @@ func TestFP8Scales(t *testing.T) {
 				if step > 0 && name == "delayed" {
 					want.frozen = want.quantized
 				}
-				dev.counts = counts{}
+				dev.counts, dev.keys = counts{}, map[kernels.Key]bool{}
 				_, err := r.Step(context.Background(), 3, &source{dev, batch})
 				require.NoError(t, err)
 				require.Equal(t, want, dev.counts, "step %d", step)
+				require.Len(t, dev.keys, want.drawn, "each tensor of each microbatch has draws of its own")
 				_, err = m.RollScales(context.Background(), nil)
 				require.NoError(t, err)
 			}
