@@ -109,7 +109,7 @@ func (h *Host) Quantize(op Quantize) error {
 		t.rule.Scale = v.scale[0]
 	case m.Scaling == float8.PerTensor:
 		most := float32(math.Ldexp(float64(m.Format.Greatest()), -op.Margin))
-		t.rule.Scale = float8.ScaleOf(h.amax(t), most, op.Epsilon, !op.AnyScale)
+		t.rule.Scale = max(leastScale, float8.ScaleOf(h.amax(t), most, op.Epsilon, !op.AnyScale))
 	case m.Scaling == float8.NV16:
 		t.rule.Scale = float8.TensorNV(h.amax(t))
 	}
@@ -130,6 +130,9 @@ func (h *Host) Quantize(op Quantize) error {
 	}
 	return nil
 }
+
+// leastScale is the least scale of a tensor: its reciprocal is a normal number.
+const leastScale = 0x1p-126
 
 // amax returns the greatest magnitude of the source.
 func (h *Host) amax(t quantizeTask) float32 {

@@ -92,7 +92,7 @@ type Quantize struct {
 	Rows, Cols          int
 	Rowwise, Columnwise Quantized
 	// Scale is an element of float32 with what PerTensor multiplies with. Without it, it
-	// is found from X, and left 2^Margin below what fits. Only PerTensor may have either.
+	// is found from X, 2^Margin below what fits, and at least 2^-126. Only PerTensor may have either.
 	Scale  Cell
 	Margin int
 	// Epsilon is what a smaller greatest magnitude counts as, of a tensor, block or tile;

@@ -193,3 +193,22 @@ func TestTallyAndTransfer(t *testing.T) {
 	require.NoError(t, to.Dequantize(y, moved, false))
 	require.Equal(t, from.read(x), to.read(y))
 }
+
+// However great a tensor and its margin are, the reciprocal of its scale is finite: what is
+// encoded decodes to numbers.
+func TestMarginLeavesAScale(t *testing.T) {
+	b := newBench(t)
+	for _, anyScale := range []bool{false, true} {
+		op := kernels.Quantize{
+			X: b.put([]float32{3e38, -3e38, 1, 0}), Rows: 2, Cols: 2,
+			Rowwise: b.room(kernels.Encoding{}, 2, 2), Margin: 64, AnyScale: anyScale,
+		}
+		require.NoError(t, b.Quantize(op))
+		dst := b.random(4)
+		require.NoError(t, b.Dequantize(dst, op.Rowwise, false))
+		for i, x := range b.read(dst) {
+			require.False(t, math.IsNaN(float64(x)) || math.IsInf(float64(x), 0), "element %d is %v", i, x)
+		}
+		require.InEpsilon(t, 3e38, b.read(dst)[0], 1./16)
+	}
+}

@@ -104,7 +104,7 @@ func (l *lab) check(what string, op kernels.Quantize, q kernels.Quantized, x []f
 			}
 		}
 	}
-	tensor := scaleFor(amaxOf(x, everything), float32(math.Ldexp(float64(most), -op.Margin)), op.Epsilon, op.AnyScale)
+	tensor := max(0x1p-126, scaleFor(amaxOf(x, everything), float32(math.Ldexp(float64(most), -op.Margin)), op.Epsilon, op.AnyScale))
 	if m.Scaling == kernels.NV16 {
 		tensor = scaleFor(amaxOf(x, everything), 6*448, 0, true)
 	}

@@ -55,7 +55,7 @@ func PlanRound(ctx context.Context, r *Round, options Options) (*RoundLayout, er
 		return best.Height <= options.Capacity
 	}
 	share := options
-	share.Nodes = max(options.Nodes/4, 1)
+	share.Nodes = max(options.Nodes/3, 1)
 	left := options.Nodes
 	plan := func(cycle int, fixed []int64) (enough bool, err error) {
 		if left -= share.Nodes; left < 0 {
@@ -71,6 +71,7 @@ func PlanRound(ctx context.Context, r *Round, options Options) (*RoundLayout, er
 	if enough, err := plan(least, nil); enough || err != nil {
 		return best, err
 	}
+	share.Nodes = max(options.Nodes/4, 1)
 	if l := r.loop(ctx, least, share); l != nil {
 		if _, err := Check(r.circle(l.Cycle), l.Offsets); err != nil {
 			return nil, fmt.Errorf("the layout by %q is wrong: %w", l.Method, err)

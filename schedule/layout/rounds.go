@@ -17,7 +17,7 @@ import (
 // where nothing goes on, or a cycle does not fit into the program. Low says that what goes
 // on lies as low as can be.
 func (p *Plan) rounds(ctx context.Context, ports *ports, rank int, short *attempt, search placement.Options, work int64) (a *attempt, low bool, err error) {
-	search.Capacity, search.Nodes = short.played.most(), max(work/2, 1)
+	search.Capacity, search.Nodes = short.played.most(), max(work/3*2, 1)
 	var all []*steady
 	cycles := map[int]int{}
 	for s := range short.played.spans {
