@@ -28,7 +28,7 @@ type change struct {
 }
 
 // changes returns the changes of all buffers in order of time. At one time what ends
-// comes first.
+// comes first, and else the buffers are in order.
 func (p *Problem) changes() []change {
 	n := len(p.Buffers)
 	for i := range p.Buffers {
@@ -43,17 +43,55 @@ func (p *Problem) changes() []change {
 		}
 		all = append(all, change{b.Upper, int32(i), false})
 	}
-	slices.SortFunc(all, func(x, y change) int {
-		if c := cmp.Compare(x.time, y.time); c != 0 {
-			return c
+	if counted := count(all); counted != nil {
+		return counted
+	}
+	slices.SortStableFunc(all, func(x, y change) int {
+		switch {
+		case x.time != y.time:
+			return cmp.Compare(x.time, y.time)
+		case x.birth == y.birth:
+			return 0
+		case y.birth:
+			return -1
 		}
-		if x.birth != y.birth {
-			if y.birth {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(x.buffer, y.buffer)
+		return 1
 	})
 	return all
+}
+
+// count sorts changes by counting them, where there are about as many as times: nil where
+// there are not. What is alike stays in order.
+func count(all []change) []change {
+	if len(all) == 0 {
+		return nil
+	}
+	first, last := all[0].time, all[0].time
+	for _, c := range all {
+		first, last = min(first, c.time), max(last, c.time)
+	}
+	if times := uint64(last) - uint64(first); times >= uint64(4*len(all)) {
+		return nil
+	}
+	key := func(c change) int {
+		k := 2 * int(c.time-first)
+		if c.birth {
+			k++
+		}
+		return k
+	}
+	next := make([]int32, 2*int(last-first)+3) // by key, how many come before it
+	for _, c := range all {
+		next[key(c)+1]++
+	}
+	for k := 1; k < len(next); k++ {
+		next[k] += next[k-1]
+	}
+	sorted := make([]change, len(all))
+	for _, c := range all {
+		k := key(c)
+		sorted[next[k]] = c
+		next[k]++
+	}
+	return sorted
 }

@@ -205,7 +205,7 @@ func (r *race) layout() (*Layout, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the layout by %q is wrong: %w", r.method, err)
 	}
-	l := &Layout{Offsets: r.offsets, Height: height, Bound: r.grid.problem.Bound(), Method: r.method, Proof: r.proof}
+	l := &Layout{Offsets: r.offsets, Height: height, Bound: r.grid.bound, Method: r.method, Proof: r.proof}
 	switch {
 	case l.Height == l.Bound:
 		l.Optimal, l.Proof = true, "the height is the bound: the most bytes alive at once"

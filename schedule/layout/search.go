@@ -35,12 +35,11 @@ const (
 )
 
 // search looks for a layout of a rank's program as low as the most that is alive at once.
-// What repeats has the same offsets again after a cycle. How long a cycle should be is
-// not known beforehand: it must be as long as the longest life, and lives that are no
-// whole number of repeats leave less room unused the longer it is. So cycles are tried,
-// each with a quick way to place buffers, until one meets the bound. Else the best of
-// them are searched further with what work is left, and where even that leaves much room
-// unused a program that is not too long is laid out without any cycle.
+// What repeats has the same offsets again after a cycle. The shortest cycles are laid out
+// in a quick way first. Where that does not meet the bound, what goes on and on is laid
+// out alone, in a cycle that suits it, with its ends around it; then a layout is looked
+// for that repeats itself though nothing is tied; and where even that leaves much room
+// unused, a program that is not too long is laid out without any cycle.
 func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
 	left, exact := p.cfg.Search.Nodes, p.cfg.Search.Nodes
 	if left == 0 {
@@ -72,6 +71,9 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		}
 	}
 	if a := best(); a.untied || !a.met() && padded(a.problem(natural)) {
+		if !a.untied { // there are two ways to align, and the first search was thorough
+			exact /= 8
+		}
 		for _, align := range a.alignments() {
 			if a.met() || left <= 0 {
 				break
@@ -234,5 +236,9 @@ func (a *attempt) problem(align func(int64) int64) *placement.Problem {
 	return a.played.problem(a.group, a.groups, align)
 }
 
-// met reports whether the layout is as low as can be.
-func (a *attempt) met() bool { return a.laid.Height == a.played.most() }
+// met reports whether the layout is low enough: less than a line of a cache above what is
+// alive at once, which is what sizes that are no whole lines may come to.
+func (a *attempt) met() bool { return a.laid.Height <= a.played.enough() }
+
+// enough is the height that is looked for.
+func (p *player) enough() int64 { return (p.most() + 63) &^ 63 }

@@ -193,8 +193,8 @@ func TestFP8KeptForW(t *testing.T) {
 // TestFP8Flat runs a step of many microbatches: the level after each is the same, and
 // allocations are as many as for few (L7, L11).
 func TestFP8Flat(t *testing.T) {
-	if invariants.Enabled {
-		t.Skip("every call has a view of its own where invariants are checked")
+	if invariants.Enabled || raced {
+		t.Skip("every call has a view of its own where invariants are checked, and pools forget under the race detector")
 	}
 	for _, name := range fp8.Names {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +222,14 @@ func TestFP8Flat(t *testing.T) {
 				}
 				return after.Mallocs - before.Mallocs
 			}
-			require.Equal(t, count(128), count(4096))
+			few := min(count(128), count(128), count(128)) // others of the process allocate too
+			many := count(4096)
+			for range 2 {
+				if many != few {
+					many = min(many, count(4096))
+				}
+			}
+			require.Equal(t, few, many)
 			require.NoError(t, m.Close())
 			require.Zero(t, dev.Live())
 			require.NoError(t, dev.ReleasePages(io.Discard, memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata))
