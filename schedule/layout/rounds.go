@@ -17,7 +17,7 @@ import (
 // where nothing goes on, or a cycle does not fit into the program. Low says that what goes
 // on lies as low as can be.
 func (p *Plan) rounds(ctx context.Context, ports *ports, rank int, short *attempt, search placement.Options, work int64) (a *attempt, low bool, err error) {
-	search.Capacity, search.Nodes = short.played.enough(), max(work/3*2, 1)
+	search.Capacity, search.Nodes = short.played.most(), max(work/3*2, 1)
 	var all []*steady
 	cycles := map[int]int{}
 	for s := range short.played.spans {
@@ -55,7 +55,7 @@ func (p *Plan) rounds(ctx context.Context, ports *ports, rank int, short *attemp
 		return nil, false, err
 	}
 	a.laid.Method = "what goes on: " + all[0].laid.Method + "; its ends: " + a.laid.Method
-	return a, search.Capacity == short.played.enough(), nil
+	return a, search.Capacity == short.played.most(), nil
 }
 
 // ends places what has no place around the rest. What is born near to it gives up its

@@ -236,9 +236,5 @@ func (a *attempt) problem(align func(int64) int64) *placement.Problem {
 	return a.played.problem(a.group, a.groups, align)
 }
 
-// met reports whether the layout is low enough: less than a line of a cache above what is
-// alive at once, which is what sizes that are no whole lines may come to.
-func (a *attempt) met() bool { return a.laid.Height <= a.played.enough() }
-
-// enough is the height that is looked for.
-func (p *player) enough() int64 { return (p.most() + 63) &^ 63 }
+// met reports whether the layout is as low as can be.
+func (a *attempt) met() bool { return a.laid.Height == a.played.most() }
