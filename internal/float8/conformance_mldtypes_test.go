@@ -215,12 +215,12 @@ func TestScalesAsMLDtypes(t *testing.T) {
 		x := float8.E8M0(code).Float32()
 		require.Equal(t, float32(math.Ldexp(1, code-127)), x)
 		for _, x := range []float32{x, -x} {
-			for name, round := range map[string]func(float32) float8.E8M0{"up": float8.ScaleUp, "down": float8.ScaleDown, "nearest": float8.ScaleNearest} {
+			for name, round := range map[string]func(float32) float8.E8M0{"up": float8.ScaleUp, "down": float8.ScaleDown, "nearest": scaleNearest} {
 				require.Equal(t, float8.E8M0(code), round(x), "%s %g", name, x)
 			}
 		}
 	}
-	for _, round := range []func(float32) float8.E8M0{float8.ScaleUp, float8.ScaleDown, float8.ScaleNearest} {
+	for _, round := range []func(float32) float8.E8M0{float8.ScaleUp, float8.ScaleDown, scaleNearest} {
 		require.Equal(t, float8.NaNScale, round(float32(math.NaN())))
 		require.Equal(t, float8.NaNScale, round(float32(math.Copysign(math.NaN(), -1))))
 	}

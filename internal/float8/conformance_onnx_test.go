@@ -54,6 +54,6 @@ func TestScalesAsONNX(t *testing.T) {
 	} {
 		require.Equal(t, c.up, float8.ScaleUp(c.x), "up %g", c.x)
 		require.Equal(t, c.down, float8.ScaleDown(c.x), "down %g", c.x)
-		require.Equal(t, c.nearest, float8.ScaleNearest(c.x), "nearest %g", c.x)
+		require.Equal(t, c.nearest, scaleNearest(c.x), "nearest %g", c.x)
 	}
 }

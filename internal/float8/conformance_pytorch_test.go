@@ -75,7 +75,7 @@ func TestNearestScaleAsPyTorch(t *testing.T) {
 				want = min(exponent+1, 254)
 			}
 			x := math.Float32frombits(uint32(exponent<<23 + grs<<20))
-			require.Equal(t, float8.E8M0(want), float8.ScaleNearest(x), "exponent %d, bits %03b", exponent, grs)
+			require.Equal(t, float8.E8M0(want), scaleNearest(x), "exponent %d, bits %03b", exponent, grs)
 		}
 	}
 }

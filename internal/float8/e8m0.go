@@ -57,21 +57,3 @@ func ScaleDown(x float32) E8M0 {
 	}
 	return E8M0(a >> mantissaBits)
 }
-
-// ScaleNearest returns the power of two that is nearest to x, of two the greater one: the
-// cast of PyTorch, and of ONNX where it is told nearest. As there, what is above 2^-127
-// and subnormal becomes 2^-126. No recipe takes it. What is above the range, infinity too,
-// becomes 2^127.
-func ScaleNearest(x float32) E8M0 {
-	const half = 1 << (mantissaBits - 1)
-	exponent, mantissa := math.Float32bits(x)&^signBit>>mantissaBits, math.Float32bits(x)&(1<<mantissaBits-1)
-	switch {
-	case exponent == 0xff && mantissa > 0:
-		return NaNScale
-	case exponent >= 0xfe:
-		return 0xfe
-	case mantissa > half, mantissa == half && exponent > 0:
-		exponent++
-	}
-	return E8M0(exponent)
-}
