@@ -13,14 +13,15 @@ import (
 type account struct {
 	live     int64 // bytes held by the context
 	classes  memory.ByClass
-	baseline memory.Stats // the allocator's book at Begin
-	peak     int64        // highest live since the last sample
-	unfreed  int64        // without an allocator's book: bytes that did not go when dropped
-	excess   int64        // allocator's book - baseline - live, after the last action
-	sampled  int64        // excess at the last sample
-	running  suspect      // the action that runs or ran last
-	suspect  suspect      // the first since the last audit after which the books differed more
-	stats    memory.Stats // scratch, so that Stats never escapes per call
+	baseline memory.Stats   // the allocator's book at Begin
+	peak     int64          // highest live since the last sample, of what something ended at
+	atPeak   memory.ByClass // peak by class
+	unfreed  int64          // without an allocator's book: bytes that did not go when dropped
+	excess   int64          // allocator's book - baseline - live, after the last action
+	sampled  int64          // excess at the last sample
+	running  suspect        // the action that runs or ran last
+	suspect  suspect        // the first since the last audit after which the books differed more
+	stats    memory.Stats   // scratch, so that Stats never escapes per call
 }
 
 // suspect is an action that a leak may come from.
@@ -53,7 +54,6 @@ func (c *Context[T]) hold(to *cell[T], h T) error {
 		if class := c.space.Class(h); class != memory.Resident {
 			c.live += held
 			c.classes[class] += held
-			c.peak = max(c.peak, c.live)
 		}
 	}
 	to.handle, to.state = h, full
@@ -70,6 +70,9 @@ func (c *Context[T]) yield(h T) (counted int64, err error) {
 	class := c.space.Class(h)
 	if class == memory.Resident {
 		return 0, nil
+	}
+	if c.live > c.peak {
+		c.peak, c.atPeak = c.live, c.classes
 	}
 	c.live -= yielded
 	c.classes[class] -= yielded
@@ -309,12 +312,15 @@ func (c *Context[T]) Sample(s *memory.Sample) {
 	s.Excess, s.Growth = c.excess, c.excess-c.sampled
 	c.sampled = c.excess
 	if c.book == nil {
-		s.Live, s.Peak, s.Reserved, s.Classes = c.live, c.peak, c.live, c.classes
-		c.peak = c.live
+		s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = c.live, c.peak, c.live, c.classes, c.atPeak
+		if c.live > c.peak {
+			s.Peak, s.PeakClasses = c.live, c.classes
+		}
+		c.peak, c.atPeak = c.live, c.classes
 		return
 	}
 	c.book.Stats(&c.stats)
-	s.Live, s.Peak, s.Reserved, s.Classes = c.stats.Live, c.stats.Peak, c.stats.Reserved, c.stats.Classes
+	s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = c.stats.Live, c.stats.Peak, c.stats.Reserved, c.stats.Classes, c.stats.PeakClasses
 	c.book.ResetPeak()
 }
 

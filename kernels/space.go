@@ -132,7 +132,7 @@ func (s *space) Live() int64 { return s.arena.Live() }
 // Stats fills st with the state of the book.
 func (s *space) Stats(st *memory.Stats) { s.arena.Stats(st) }
 
-// ResetPeak makes the bytes that are live now the peak.
+// ResetPeak makes what is live now the peak.
 func (s *space) ResetPeak() { s.arena.ResetPeak() }
 
 // Mark returns a point in the order of allocations.

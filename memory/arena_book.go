@@ -27,7 +27,7 @@ func (a *Arena) Stats(s *Stats) {
 	s.Reserved = max(s.Reserved, live) // a full arena has buffers of a step among Weights
 }
 
-// ResetPeak makes the bytes that are live now the peak.
+// ResetPeak makes what is live now the peak.
 func (a *Arena) ResetPeak() { a.meter.ResetPeak() }
 
 // Mark returns a point in the order of allocations.

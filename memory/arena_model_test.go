@@ -125,7 +125,9 @@ func (m *model) Alloc(t *rapid.T) {
 	m.stats.Allocs++
 	m.stats.Live += bytes
 	m.stats.Classes[class] += bytes
-	m.stats.Peak = max(m.stats.Peak, m.stats.Live)
+	if m.stats.Live > m.stats.Peak {
+		m.stats.Peak, m.stats.PeakClasses = m.stats.Live, m.stats.Classes
+	}
 }
 
 func (m *model) Retain(t *rapid.T) {
@@ -205,7 +207,7 @@ func (m *model) Reclaim(t *rapid.T) {
 
 func (m *model) ResetPeak(t *rapid.T) {
 	m.arena.ResetPeak()
-	m.stats.Peak = m.stats.Live
+	m.stats.Peak, m.stats.PeakClasses = m.stats.Live, m.stats.Classes
 }
 
 // Check runs after every action.

@@ -254,7 +254,7 @@ func TestArenaClose(t *testing.T) {
 	require.NoError(t, a.Check())
 	var s memory.Stats
 	a.Stats(&s)
-	require.Equal(t, memory.Stats{Peak: 300, Allocs: 2, Frees: 2}, s)
+	require.Equal(t, memory.Stats{Peak: 300, Allocs: 2, Frees: 2, PeakClasses: memory.ByClass{memory.Resident: 100, memory.Saved: 200}}, s)
 	for range a.All() {
 		t.Fatal("a live buffer after Close")
 	}

@@ -1,6 +1,8 @@
 package memory_test
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +23,7 @@ func TestMeter(t *testing.T) {
 	require.EqualValues(t, 23, m.Live())
 	want := memory.Stats{Live: 23, Peak: 120, Allocs: 3, Frees: 1}
 	want.Classes[memory.Saved], want.Classes[memory.Loss] = 3, 20
+	want.PeakClasses[memory.Saved], want.PeakClasses[memory.Loss] = 100, 20
 	s.Reserved = 999 // what was there before does not shine through
 	m.Stats(&s)
 	require.Equal(t, want, s)
@@ -32,4 +35,41 @@ func TestMeter(t *testing.T) {
 	m.Free(memory.Saved, 1)
 	m.Stats(&s)
 	require.EqualValues(t, 24, s.Peak)
+}
+
+// The classes at the peak are those of the first moment that had so much, and they sum to
+// it: while the level still climbs, behind its top, and after every reset.
+func TestMeterPeakClasses(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	type buffer struct {
+		class memory.Class
+		bytes int64
+	}
+	var m memory.Meter
+	var live []buffer
+	var now, top memory.ByClass
+	var s memory.Stats
+	for i := range 20_000 {
+		switch n := len(live); {
+		case i%97 == 96:
+			m.ResetPeak()
+			top = now
+		case n == 0 || random.IntN(40) > n:
+			b := buffer{memory.Class(random.IntN(memory.NumClasses)), 1 + random.Int64N(9)}
+			m.Alloc(b.class, b.bytes)
+			live = append(live, b)
+			now[b.class] += b.bytes
+			if now.Total() > top.Total() {
+				top = now
+			}
+		default:
+			b := live[random.IntN(n)]
+			live = slices.Delete(live, slices.Index(live, b), slices.Index(live, b)+1)
+			m.Free(b.class, b.bytes)
+			now[b.class] -= b.bytes
+		}
+		m.Stats(&s)
+		require.Equal(t, top, s.PeakClasses, "call %d", i)
+		require.Equal(t, top.Total(), s.Peak, "call %d", i)
+	}
 }

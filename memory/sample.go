@@ -17,6 +17,8 @@ type Sample struct {
 	Weight     float64 // weight recorded so far in the step for the objective
 	WaitData   int64   // nanoseconds waited for the source since the previous record
 	Classes    ByClass // Live by class
+	// PeakClasses is Peak by class: what was live at that moment, so that the sum is Peak.
+	PeakClasses ByClass
 
 	// Planned says that the memory of the step was planned: Live and Peak are then what
 	// these say, at most where a plan is for several shapes.

@@ -54,7 +54,7 @@ type Book interface {
 	Live() int64
 	// Stats fills s with the state of the book.
 	Stats(s *Stats)
-	// ResetPeak makes the bytes that are live now the peak.
+	// ResetPeak makes what is live now the peak.
 	ResetPeak()
 }
 
@@ -77,4 +77,6 @@ type Stats struct {
 	Allocs   int64   // buffers allocated since the start
 	Frees    int64   // buffers freed since the start
 	Classes  ByClass // Live by class
+	// PeakClasses is Peak by class: what was live at that moment, so that the sum is Peak.
+	PeakClasses ByClass
 }

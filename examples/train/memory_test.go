@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule/layout"
 )
@@ -21,6 +22,12 @@ func TestMemoryIsPlanned(t *testing.T) {
 		free := summaryOf(t, "-data", text, "-ranks", ranks, "-unplanned")
 		require.Equal(t, free.WeightsSHA256, planned.WeightsSHA256)
 		require.Equal(t, free.PeakBytes, planned.PeakBytes)
+		requirePeak(t, &free)
+		requirePeak(t, &planned)
+		require.Equal(t, free.PeakByClass, planned.PeakByClass)
+		for rank := range free.ByRank {
+			require.Equal(t, free.ByRank[rank].PeakByClass, planned.ByRank[rank].PeakByClass)
+		}
 		require.Nil(t, free.PlannedBytes)
 		require.Nil(t, free.PlannedPeakByClass)
 		require.LessOrEqual(t, *planned.BoundBytes, *planned.PlannedBytes)
@@ -30,6 +37,25 @@ func TestMemoryIsPlanned(t *testing.T) {
 		}
 		require.LessOrEqual(t, planned.PeakBytes, peak, "the plan is for the longest microbatches")
 		require.Equal(t, peak-planned.PlannedPeakByClass["resident"], *planned.BoundBytes)
+	}
+}
+
+// requirePeak asks that the classes at the peak sum to it, on every rank, workspaces with
+// them.
+func requirePeak(t *testing.T, s *summary) {
+	t.Helper()
+	sum := func(classes map[string]int64) (bytes int64) {
+		require.Len(t, classes, memory.NumClasses)
+		require.Positive(t, classes["workspace"])
+		for _, n := range classes {
+			bytes += n
+		}
+		return bytes
+	}
+	require.Equal(t, s.PeakBytes, sum(s.PeakByClass))
+	for _, rank := range s.ByRank {
+		require.Equal(t, rank.PeakBytes, sum(rank.PeakByClass))
+		require.Equal(t, rank.ModelBytes, rank.PeakByClass["resident"])
 	}
 }
 
@@ -54,6 +80,7 @@ func TestLogHasThePlan(t *testing.T) {
 		}
 		samples++
 		require.True(t, record.Planned)
+		require.Equal(t, record.Peak, record.PeakClasses.Total())
 		require.LessOrEqual(t, record.Live, record.LivePlanned)
 		require.LessOrEqual(t, record.Peak, record.PeakPlanned)
 		require.LessOrEqual(t, record.PeakPlanned, record.Reserved)

@@ -50,12 +50,7 @@ func (t *training) page(s *summary) *report.Page {
 
 // fullest returns the rank that had most alive, and on several ranks says so.
 func (t *training) fullest() (r *rankRecord, words string) {
-	rank := 0
-	for i, peak := range t.trainer.peaks {
-		if peak > t.trainer.peaks[rank] {
-			rank = i
-		}
-	}
+	rank := t.trainer.fullest()
 	if t.opts.ranks > 1 {
 		words = fmt.Sprintf(" This is rank %d, which had most.", rank)
 	}

@@ -26,7 +26,6 @@ type rankRecord struct {
 	actions      []actionSample // a ring
 	nextAction   int
 	stats        memory.Stats
-	most         memory.ByClass // of each class, where an action began
 }
 
 // actionSample is what was live before an action.
@@ -48,9 +47,6 @@ func (r *rankRecord) action(action schedule.Action) {
 		return
 	}
 	r.dev.Stats(&r.stats)
-	for class, bytes := range r.stats.Classes {
-		r.most[class] = max(r.most[class], bytes)
-	}
 	sample := actionSample{action, r.stats.Classes}
 	if len(r.actions) < cap(r.actions) {
 		r.actions = append(r.actions, sample)

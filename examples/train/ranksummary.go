@@ -18,13 +18,15 @@ type simulated struct {
 
 // rankSummary is what a run came to on one rank.
 type rankSummary struct {
-	Rank        int     `json:"rank"`
-	Stages      []int   `json:"stages"`
-	ModelBytes  int64   `json:"model_bytes"`
-	PeakBytes   int64   `json:"peak_bytes"`
-	Growth      int64   `json:"growth_per_microbatch_bytes"`
-	WorkSeconds float64 `json:"work_seconds"` // of a step, on average
-	WaitSeconds float64 `json:"wait_seconds"` // likewise
+	Rank       int   `json:"rank"`
+	Stages     []int `json:"stages"`
+	ModelBytes int64 `json:"model_bytes"`
+	PeakBytes  int64 `json:"peak_bytes"`
+	// PeakByClass is PeakBytes by class: what was live at that moment.
+	PeakByClass map[string]int64 `json:"peak_by_class"`
+	Growth      int64            `json:"growth_per_microbatch_bytes"`
+	WorkSeconds float64          `json:"work_seconds"` // of a step, on average
+	WaitSeconds float64          `json:"wait_seconds"` // likewise
 	// SimulatedPeakBytes has no entries and no workspaces; it is null without -costs.
 	SimulatedPeakBytes *int64 `json:"simulated_peak_bytes"`
 }
@@ -45,7 +47,7 @@ func (t *training) byRank() []rankSummary {
 	for rank := range list {
 		line := rankSummary{
 			Rank: rank, Stages: t.opts.placement.On(rank), ModelBytes: t.trainer.resident[rank],
-			PeakBytes: t.trainer.peaks[rank], Growth: t.record.ranks[rank].growth,
+			PeakBytes: t.trainer.peaks[rank].Total(), PeakByClass: byName(t.trainer.peaks[rank]), Growth: t.record.ranks[rank].growth,
 		}
 		if clocks.steps > 0 {
 			line.WorkSeconds, line.WaitSeconds = clocks.mean(clocks.work[rank]), clocks.mean(clocks.wait[rank])

@@ -98,17 +98,6 @@ func (r *record) microbatch(sample *memory.Sample) {
 	r.log.Sample(sample)
 }
 
-// peakByClass returns the most of each class where an action began, on the rank that had
-// most of it.
-func (r *record) peakByClass() (most memory.ByClass) {
-	for i := range r.ranks {
-		for class, bytes := range r.ranks[i].most {
-			most[class] = max(most[class], bytes)
-		}
-	}
-	return most
-}
-
 // growth returns the largest growth of a microbatch, in bytes.
 func (r *record) growth() (most int64) {
 	for i := range r.ranks {

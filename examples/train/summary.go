@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/internal/report"
@@ -69,11 +68,8 @@ type summary struct {
 	BoundBytes         *int64           `json:"bound_bytes"`
 	Gap                *float64         `json:"gap"`
 	PlannedPeakByClass map[string]int64 `json:"planned_peak_by_class"`
-	// PeakByClass is the most of each class that was live where an action of a training
-	// step began, on the rank that had most of the class: what lives within an action
-	// only, as workspaces do, is not in it.
-	PeakByClass   map[string]int64 `json:"peak_by_class"`
-	PeakByClassAt string           `json:"peak_by_class_at"` // where it was looked at
+	// PeakByClass is PeakBytes by class: what was live at that moment, workspaces and all.
+	PeakByClass map[string]int64 `json:"peak_by_class"`
 	// FP8Roles is what the tensors in FP8 met in the steps of this run, by role: elements
 	// that were saturated, became zero or were not finite, and the range of scales. It is null
 	// in float32.
@@ -90,6 +86,7 @@ type summary struct {
 // summary returns what the run came to, and the first error on the way.
 func (t *training) summary(ended error) (*summary, error) {
 	r, o := t.record, t.opts
+	peak := t.trainer.peaks[t.trainer.fullest()]
 	digest, err := t.trainer.digest()
 	s := &summary{
 		Schema: 1,
@@ -108,9 +105,9 @@ func (t *training) summary(ended error) (*summary, error) {
 		LossFrequencies:     t.data.entropy(),
 		HeldoutStep:         r.lastScore.step,
 		TokensPerSecond:     r.speed(), Seconds: r.seconds,
-		PeakBytes: slices.Max(t.trainer.peaks), LiveBytes: r.liveAfter,
+		PeakBytes: peak.Total(), PeakByClass: byName(peak), LiveBytes: r.liveAfter,
 		Growth: r.growth(), GrowthOver: r.microbatches(), Allocations: r.allocationsPerStep(),
-		PeakByClass: byName(r.peakByClass()), PeakByClassAt: "the beginnings of actions", FP8Roles: t.trainer.fp8Roles(),
+		FP8Roles:      t.trainer.fp8Roles(),
 		WeightsSHA256: digest, RunFolder: t.folder.path, Checkpoint: o.checkpoint, BooksAudited: r.books,
 	}
 	if p := t.trainer.planned(); p != nil {

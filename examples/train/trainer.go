@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -34,7 +35,7 @@ type trainer struct {
 	templates      *layout.Templates               // what stages allocate; nil where memory is not planned
 	memory         *layout.Plan                    // of a step; nil where it is not planned
 	unplanned      error                           // why it is not
-	peaks          []int64                         // by rank: bytes, of all steps and evaluations
+	peaks          []memory.ByClass                // by rank: what was live at the peak of all steps and evaluations
 	resident       []int64                         // by rank: bytes of weights, gradients and moments
 	met            fp8.Report                      // what tensors in FP8 met, of all steps
 	heap           runtime.MemStats
@@ -55,7 +56,7 @@ type outcome struct {
 // it with Close.
 func newTrainer(ctx context.Context, opts *options, training, heldout []byte, first int, hooks func(rank int) runner.Hooks) (t *trainer, err error) {
 	t = &trainer{
-		opts: opts, done: first, peaks: make([]int64, opts.ranks),
+		opts: opts, done: first, peaks: make([]memory.ByClass, opts.ranks),
 		drawn: &drawn{text: training, longest: opts.sequence, seed: opts.model.Seed},
 		tiled: &tiled{size: len(heldout) - 1, length: opts.sequence, most: max(mostHeldOut/opts.sequence, 1)},
 	}
@@ -199,8 +200,20 @@ func (t *trainer) step(ctx context.Context) (outcome, error) {
 // rise takes the peaks of a step or an evaluation into those of the run.
 func (t *trainer) rise(result *runner.Result) {
 	for rank := range result.Ranks {
-		t.peaks[rank] = max(t.peaks[rank], result.Ranks[rank].Peak)
+		if one := &result.Ranks[rank]; one.Peak > t.peaks[rank].Total() {
+			t.peaks[rank] = one.PeakClasses
+		}
 	}
+}
+
+// fullest returns the rank whose peak was highest.
+func (t *trainer) fullest() (fullest int) {
+	for rank := range t.peaks {
+		if t.peaks[rank].Total() > t.peaks[fullest].Total() {
+			fullest = rank
+		}
+	}
+	return fullest
 }
 
 // modelBytes returns the bytes of weights, gradients and moments on all ranks.

@@ -16,12 +16,20 @@ func NewCSV(w io.Writer) Sink {
 	c := &csvSink{w: bufio.NewWriter(w)}
 	names := []string{"time", "step", "rank", "microbatch", "stage", "action", "live", "live_planned", "peak", "peak_planned",
 		"reserved", "excess", "growth", "weight", "wait_data"}
-	for class := range memory.NumClasses {
-		names = append(names, memory.Class(class).String())
+	for _, of := range []string{"", peakOf} {
+		for class := range memory.NumClasses {
+			names = append(names, of+memory.Class(class).String())
+		}
 	}
 	c.w.WriteString(strings.Join(names, ",") + "\n")
 	return c
 }
+
+// peakOf stands before the name of a class whose bytes are those at the peak.
+const peakOf = "peak_"
+
+// peakKnown reports whether a record says what its peak was by class.
+func peakKnown(r *memlog.Record) bool { return r.PeakClasses != memory.ByClass{} }
 
 // csvSink writes lines of fields. The first error of the writer is kept in it.
 type csvSink struct {
@@ -56,6 +64,9 @@ func (c *csvSink) Add(r *memlog.Record) error {
 	c.number(r.WaitData, full)
 	for _, bytes := range r.Classes {
 		c.number(bytes, full)
+	}
+	for _, bytes := range r.PeakClasses {
+		c.number(bytes, peakKnown(r))
 	}
 	c.line[len(c.line)-1] = '\n'
 	_, err := c.w.Write(c.line)

@@ -122,6 +122,9 @@ func differing(a, b *memlog.Record) (list []Field) {
 	for class := range a.Classes {
 		whole(full, memory.Class(class).String(), a.Classes[class], b.Classes[class])
 	}
+	for class := range a.PeakClasses {
+		whole(peakKnown(a) && peakKnown(b), peakOf+memory.Class(class).String(), a.PeakClasses[class], b.PeakClasses[class])
+	}
 	return list
 }
 

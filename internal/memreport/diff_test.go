@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/memreport"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
@@ -58,6 +59,14 @@ func TestDiff(t *testing.T) {
 
 	require.Equal(t, &memreport.Difference{Rank: 1, Microbatch: 7, Record: 7, Ended: "b"}, diff(t, mixed, ranks(false)[:17]))
 	require.Equal(t, &memreport.Difference{Rank: 0, Microbatch: 0, Ended: "a"}, diff(t, nil, mixed))
+
+	// What a peak was by class is compared where both logs say it.
+	classed := [2]*memlog.Record{excessive(0, 0, 0, 0, 0), excessive(0, 0, 0, 0, 0)}
+	classed[0].PeakClasses[memory.Saved] = 500
+	require.Nil(t, diff(t, classed[:1], classed[1:]))
+	classed[1].PeakClasses[memory.Workspace] = 500
+	require.Equal(t, []memreport.Field{{Name: "peak_saved", A: int64(500), B: int64(0)}, {Name: "peak_workspace", A: int64(0), B: int64(500)}},
+		diff(t, classed[:1], classed[1:]).Fields)
 
 	// The minimal form is compared in what it tells.
 	var bare []*memlog.Record

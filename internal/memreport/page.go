@@ -2,6 +2,7 @@ package memreport
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/weir-ml/weir/internal/report"
@@ -128,15 +129,29 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 	return append(list, ranks)
 }
 
-// classesTable has the classes of a rank at its highest level.
+// classesTable has the classes of a rank at its peak, where the log says it, and at its
+// highest level after a microbatch.
 func classesTable(r *Rank) (report.Table, bool) {
-	t := report.Table{Title: fmt.Sprintf("The highest level by class, rank %d", r.Rank), Head: []string{"class", "bytes"}}
+	t := report.Table{
+		Title: fmt.Sprintf("By class, rank %d", r.Rank),
+		Head:  []string{"class", "at the peak", "at the highest level after a microbatch"},
+	}
+	first, most := r.PeakClasses, r.Peak
+	if first == nil {
+		t.Head = slices.Delete(t.Head, 1, 2)
+		first, most = r.Classes, r.LevelHighest
+	}
 	for class := range memory.NumClasses {
 		name := memory.Class(class).String()
-		if bytes := r.Classes[name]; bytes > 0 {
-			t.Rows = append(t.Rows, []string{name, exactly(bytes)})
-			t.Shares = append(t.Shares, float64(bytes)/float64(max(r.LevelHighest, 1)))
+		if first[name] == 0 && r.Classes[name] == 0 {
+			continue
 		}
+		row := []string{name, exactly(first[name])}
+		if r.PeakClasses != nil {
+			row = append(row, exactly(r.Classes[name]))
+		}
+		t.Rows = append(t.Rows, row)
+		t.Shares = append(t.Shares, float64(first[name])/float64(max(most, 1)))
 	}
 	return t, len(t.Rows) > 0
 }

@@ -38,6 +38,7 @@ type rank struct {
 	firstClasses, lastClasses memory.ByClass
 	peak, reserved            int64
 	peakAt                    place
+	peakClasses               memory.ByClass // at the peak; 0 where the log does not say
 	peakPlanned               int64
 	most, least               int64 // measured minus planned level
 }
@@ -79,7 +80,7 @@ func (r *rank) levels(record *memlog.Record, at place) {
 		r.highest, r.highestLevel, r.classes = at, record.Live, record.Classes
 	}
 	if r.records == 0 || record.Peak > r.peak {
-		r.peak, r.peakAt = record.Peak, at
+		r.peak, r.peakAt, r.peakClasses = record.Peak, at, record.PeakClasses
 	}
 	r.last, r.lastLevel = at, record.Live
 	r.lowestLevel = min(r.lowestLevel, record.Live)

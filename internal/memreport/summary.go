@@ -41,6 +41,8 @@ type Rank struct {
 	PeakOwners []PeakOwner `json:"owners_at_peak,omitempty"`
 	// Classes are the bytes by class at the highest level, without those that are 0.
 	Classes map[string]int64 `json:"classes,omitempty"`
+	// PeakClasses is Peak by class, likewise; nil where the log does not say.
+	PeakClasses map[string]int64 `json:"peak_classes,omitempty"`
 }
 
 // At is a record by its microbatch.
@@ -97,17 +99,24 @@ func (r *rank) summary() Rank {
 		Rank: r.number, Records: r.records, Steps: r.steps,
 		LevelFirst: r.firstLevel, LevelLast: r.lastLevel, LevelLowest: r.lowestLevel, LevelHighest: r.highestLevel,
 		Peak: r.peak, PeakAt: At{r.peakAt.Step, r.peakAt.Microbatch}, Reserved: r.reserved, Growth: ended.growth(),
+		Classes: byName(&r.classes), PeakClasses: byName(&r.peakClasses),
 	}
 	if r.planned > 0 {
 		s.Planned = &Planned{r.peakPlanned, r.most, r.least}
 	}
-	for class, bytes := range r.classes {
+	return s
+}
+
+// byName returns the classes that have bytes, nil where none has.
+func byName(classes *memory.ByClass) map[string]int64 {
+	var named map[string]int64
+	for class, bytes := range classes {
 		if bytes > 0 {
-			if s.Classes == nil {
-				s.Classes = map[string]int64{}
+			if named == nil {
+				named = map[string]int64{}
 			}
-			s.Classes[memory.Class(class).String()] = bytes
+			named[memory.Class(class).String()] = bytes
 		}
 	}
-	return s
+	return named
 }

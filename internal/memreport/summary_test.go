@@ -171,6 +171,32 @@ measured as planned, to the byte, on 1 of 3 ranks
 `, out.String())
 }
 
+// The classes at the highest peak are those of its record, beside those of the highest
+// level. A log that does not say them has the level's alone.
+func TestPeakByClass(t *testing.T) {
+	log := &memreport.Log{}
+	for i, peak := range []int64{1500, 1900, 1700} {
+		r := excessive(0, 0, i, 0, 0)
+		r.Peak = peak
+		r.PeakClasses[memory.Resident], r.PeakClasses[memory.Workspace] = 1000, peak-1000
+		require.NoError(t, log.Add(r))
+	}
+	require.Equal(t, map[string]int64{"resident": 1000, "workspace": 900}, log.Summary().Ranks[0].PeakClasses)
+	require.Equal(t, map[string]int64{"resident": 1000}, log.Summary().Ranks[0].Classes)
+	var page bytes.Buffer
+	require.NoError(t, log.Page("log").Write(&page))
+	require.Contains(t, page.String(), "at the peak</th>")
+	require.Contains(t, page.String(), "<td>workspace</td>")
+
+	log = &memreport.Log{}
+	require.NoError(t, log.Add(excessive(0, 0, 0, 0, 0)))
+	require.Nil(t, log.Summary().Ranks[0].PeakClasses)
+	page.Reset()
+	require.NoError(t, log.Page("log").Write(&page))
+	require.NotContains(t, page.String(), "at the peak</th>")
+	require.Contains(t, page.String(), "at the highest level after a microbatch")
+}
+
 func TestOwners(t *testing.T) {
 	log := minimals(t, 1, 1, func(int, int) int64 { return 1 })
 	for i := range 5000 {

@@ -13,7 +13,7 @@ import (
 // NewTrace returns a sink that writes counters as Chrome trace events in JSON, which
 // Perfetto (ui.perfetto.dev) and chrome://tracing open. Each rank is a process with
 // counters for its level, peak, reserved memory, what is planned, the excess, and the
-// bytes by class. Times are those of the log in microseconds from its first record;
+// bytes of level and peak by class. Times are those of the log in microseconds from its first record;
 // without times, a record of a rank is a millisecond. Owners are left out, and ranks
 // beyond MostRanks are an error.
 func NewTrace(w io.Writer) Sink {
@@ -61,7 +61,10 @@ func (t *traceSink) Add(r *memlog.Record) error {
 	}
 	if r.Schema > 0 {
 		t.counter(r, nanoseconds, "excess", r.Excess)
-		t.classes(r, nanoseconds)
+		t.classes(r, nanoseconds, "by class", &r.Classes)
+	}
+	if peakKnown(r) {
+		t.classes(r, nanoseconds, "peak by class", &r.PeakClasses)
 	}
 	_, err := t.w.Write(nil)
 	return err
@@ -86,9 +89,9 @@ func (t *traceSink) counter(r *memlog.Record, nanoseconds int64, name string, by
 }
 
 // classes writes one counter with the bytes of every class, which viewers stack.
-func (t *traceSink) classes(r *memlog.Record, nanoseconds int64) {
-	t.begin(r, nanoseconds, "by class")
-	for class, bytes := range r.Classes {
+func (t *traceSink) classes(r *memlog.Record, nanoseconds int64, name string, classes *memory.ByClass) {
+	t.begin(r, nanoseconds, name)
+	for class, bytes := range classes {
 		if class > 0 {
 			t.line = append(t.line, ',')
 		}

@@ -68,3 +68,16 @@ func (s Set) dropoutGroups(y, x []float32, draws Philox, block uint64, limit uin
 	}
 	return 0
 }
+
+// drawGroups makes whole groups of draws and returns how many draws they are.
+func (s Set) drawGroups(dst []uint32, draws Philox, block, step uint64) int {
+	switch {
+	case s == AVX512 && len(dst) >= 32:
+		drawsAVX512(&dst[0], len(dst)/32, block, step, draws.Seed, draws.Stream)
+		return len(dst) &^ 31
+	case s == AVX2 && len(dst) >= 16:
+		drawsAVX2(&dst[0], len(dst)/16, block, step, draws.Seed, draws.Stream)
+		return len(dst) &^ 15
+	}
+	return 0
+}

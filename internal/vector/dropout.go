@@ -5,28 +5,6 @@ import (
 	"math/bits"
 )
 
-// Philox is Philox4x32-10 (Salmon et al. 2011) with Seed, low word first, as its
-// key, and as its counter the number of a block and Stream, likewise.
-type Philox struct {
-	Seed, Stream uint64
-}
-
-// Draw returns the four draws of a block.
-func (p Philox) Draw(block uint64) (a, b, c, d uint32) {
-	const m0, m1 = 0xd2511f53, 0xcd9e8d57
-	c0, c1 := uint32(block), uint32(block>>32)
-	c2, c3 := uint32(p.Stream), uint32(p.Stream>>32)
-	k0, k1 := uint32(p.Seed), uint32(p.Seed>>32)
-	for range 10 {
-		h0, l0 := bits.Mul32(m0, c0)
-		h1, l1 := bits.Mul32(m1, c2)
-		c0, c1, c2, c3 = h1^c1^k0, l1, h0^c3^k1, l0
-		k0 += 0x9e3779b9
-		k1 += 0xbb67ae85
-	}
-	return c0, c1, c2, c3
-}
-
 // Dropout sets y[i] to x[i]/keep, or to 0 where draw i is below limit: the draws of
 // block and of those after it, four of each. y may be x. The bits are the same in
 // every set.

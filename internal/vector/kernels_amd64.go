@@ -401,4 +401,10 @@ func dropoutAVX512(y, x *float32, n int, block, seed, stream uint64, limit uint3
 func dropoutAVX2(y, x *float32, n int, block, seed, stream uint64, limit uint32, keep float32)
 
 //go:noescape
+func drawsAVX512(dst *uint32, groups int, block, step, seed, stream uint64)
+
+//go:noescape
+func drawsAVX2(dst *uint32, groups int, block, step, seed, stream uint64)
+
+//go:noescape
 func transposeAVX2(dst *float32, ldd int, src *float32, lds, rows, cols int)

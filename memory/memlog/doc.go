@@ -9,7 +9,8 @@
 // Sizes are bytes, times nanoseconds, time since the Unix epoch; peak is the
 // highest level since this rank's previous line. live_planned and peak_planned,
 // which follow live and peak, belong to schema 1 as well; they are absent until
-// memory is planned, and absent is not 0.
+// memory is planned, and absent is not 0. So does peak_classes at the end, which is peak
+// by class; it is absent where the allocator does not say.
 //
 // Where memory is planned, lines of [Log.PeakOwner] say beforehand who has what at the
 // peak of a step. Where tensors are in FP8, lines of [Log.FP8] say after each step what

@@ -50,14 +50,16 @@ func (l *Log) Sample(s *memory.Sample) {
 	if s.Planned {
 		line.Int64("peak_planned", s.PeakPlanned)
 	}
-	line.
-		Int64("reserved", s.Reserved).
+	line.Int64("reserved", s.Reserved).
 		Int64("excess", s.Excess).
 		Int64("growth", s.Growth).
 		Float64("weight", s.Weight).
 		Int64("wait_data", s.WaitData).
-		Object("classes", (*classes)(&s.Classes)).
-		Send()
+		Object("classes", (*classes)(&s.Classes))
+	if s.PeakClasses != (memory.ByClass{}) {
+		line.Object("peak_classes", (*classes)(&s.PeakClasses))
+	}
+	line.Send()
 }
 
 // PeakOwner writes one line. Whoever has planned the memory of steps writes one for each

@@ -43,6 +43,21 @@ func TestSampleIsOneLine(t *testing.T) {
 	require.Equal(t, fullLine, out.String())
 }
 
+// The classes at the peak are the last key, and absent where the allocator does not say.
+func TestPeakClasses(t *testing.T) {
+	var out bytes.Buffer
+	s := full()
+	for i := range s.PeakClasses {
+		s.PeakClasses[i] = int64(200 + i)
+	}
+	memlog.New(&out).Sample(&s)
+	require.Equal(t, fullLine[:len(fullLine)-2]+`,"peak_classes":{"resident":200,"entry":201,"activation":202,"actgrad":203,"saved":204,"carry":205,`+
+		`"transfer":206,"workspace":207,"loss":208,"fp8":209,"unsharded":210}}`+"\n", out.String())
+	records, faults := read(out.String())
+	require.Empty(t, faults)
+	require.Equal(t, []memlog.Record{{Schema: 1, Sample: s}}, records)
+}
+
 func TestSampleMakesOneWrite(t *testing.T) {
 	w := &shortWriter{room: math.MaxInt}
 	log, s := memlog.New(w), full()

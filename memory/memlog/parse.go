@@ -76,6 +76,7 @@ func parseSample(all []member) (r Record, err error) {
 		{key: "weight", to: &s.Weight},
 		{key: "wait_data", to: &s.WaitData},
 		{key: "classes", to: &s.Classes},
+		{key: "peak_classes", to: &s.PeakClasses, optional: true},
 	})
 	return r, err
 }

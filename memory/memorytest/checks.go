@@ -211,23 +211,31 @@ func bookByClass[T any](p *probe[T]) {
 	p.equal("Stats.Classes in total after all releases", s.Classes.Total(), 0)
 }
 
-// peak: the peak is the highest level since the last reset.
+// peak: the peak is the highest level since the last reset, and its classes are what was
+// live then.
 func peak[T any](p *probe[T]) {
 	b, ok := p.Space.(memory.Book)
 	if !ok {
 		return
 	}
 	var s memory.Stats
-	x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Saved, 500)
+	x, y := p.alloc(memory.Saved, 300), p.alloc(memory.Workspace, 500)
 	p.release(y, 500)
+	z := p.alloc(memory.Activation, 400)
 	b.Stats(&s)
 	p.equal("Stats.Peak", s.Peak, 800)
+	p.equal("Stats.PeakClasses of saved", s.PeakClasses[memory.Saved], 300)
+	p.equal("Stats.PeakClasses of workspace", s.PeakClasses[memory.Workspace], 500)
+	p.equal("Stats.PeakClasses in total", s.PeakClasses.Total(), 800)
+	p.release(z, 400)
 	b.ResetPeak()
 	b.Stats(&s)
 	p.equal("Stats.Peak after ResetPeak", s.Peak, 300)
+	p.equal("Stats.PeakClasses in total after ResetPeak", s.PeakClasses.Total(), 300)
 	p.release(x, 300)
 	b.Stats(&s)
 	p.equal("Stats.Peak after ResetPeak and a release", s.Peak, 300)
+	p.equal("Stats.PeakClasses in total after ResetPeak and a release", s.PeakClasses.Total(), 300)
 }
 
 // flat: a pattern that repeats reserves nothing more after the first time (L7).

@@ -228,6 +228,7 @@ func TestThePeakOfOneBook(t *testing.T) {
 	result, err := newRunner(t, config(chain())).Step(t.Context(), 3, &counted{})
 	require.NoError(t, err)
 	require.EqualValues(t, 4*8, result.Peak, "entry, two activations, a gradient: what is alive in the last stage's backward")
+	require.Equal(t, memory.ByClass{memory.Activation: 4 * 8}, result.PeakClasses)
 }
 
 func TestAnyLookAhead(t *testing.T) {

@@ -38,7 +38,8 @@ const (
 	repPlanned // 1 where memory was planned
 	repHeight
 	repPeakPlanned
-	reportNumbers
+	repPeakClasses // and those of the other classes behind it
+	reportNumbers  = repPeakClasses + memory.NumClasses
 )
 
 // exchange merges the losses of all ranks into the record, in the order of the ranks,
@@ -74,14 +75,16 @@ func (r *Runner[T]) exchange(ctx context.Context, record *loss.Record) error {
 // account writes down what the books and the clock say of this rank.
 func (r *Runner[T]) account() RankResult {
 	own := RankResult{
-		Peak: r.result.Peak, Live: r.context.Live(), Excess: r.context.Excess(), Growth: r.result.Growth,
+		Live: r.context.Live(), Excess: r.context.Excess(), Growth: r.result.Growth,
 		Books: r.result.Books, Actions: r.result.Actions,
 	}
 	if book, ok := r.cfg.Space.(memory.Book); ok {
 		var stats memory.Stats
 		book.Stats(&stats)
-		own.Live, own.Reserved, own.Peak = stats.Live, stats.Reserved, max(own.Peak, stats.Peak)
+		r.result.rise(stats.Peak, &stats.PeakClasses)
+		own.Live, own.Reserved = stats.Live, stats.Reserved
 	}
+	own.Peak, own.PeakClasses = r.result.Peak, r.result.PeakClasses
 	if l := &r.levels; l.rank != nil {
 		own.Planned, own.Height, own.PeakPlanned = true, l.rank.Layout.Height, r.context.Baseline()+l.top
 	}
@@ -106,6 +109,7 @@ func (r *Runner[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, er
 	if own.Planned {
 		mine.numbers[repPlanned] = 1
 	}
+	copy(mine.numbers[repPeakClasses:], own.PeakClasses[:])
 	mine.squares = mine.squares[:0]
 	for i, owner := range r.owners {
 		if r.rank(owner) == r.cfg.Rank {
@@ -128,6 +132,7 @@ func (p *report) rank() RankResult {
 		Books: int(n[repBooks]), Actions: int(n[repActions]),
 		Start: time.Duration(n[repStart]), End: time.Duration(n[repEnd]), Wait: time.Duration(n[repWait]),
 		Planned: n[repPlanned] != 0, Height: n[repHeight], PeakPlanned: n[repPeakPlanned],
+		PeakClasses: memory.ByClass(n[repPeakClasses:]),
 	}
 }
 
@@ -164,10 +169,10 @@ func (r *Runner[T]) hear(rank int, data []byte, record *loss.Record) error {
 	return record.Merge(&r.other)
 }
 
-// The layout of a report, version 2, little-endian throughout: "WRR" and the version,
+// The layout of a report, version 3, little-endian throughout: "WRR" and the version,
 // how many squares as uint32, the numbers, the squares, the record.
 const (
-	reportVersion = 2
+	reportVersion = 3
 	reportHeader  = 8 + 8*reportNumbers
 )
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -26,6 +27,8 @@ type Result struct {
 	Reserved int64
 	Excess   int64 // bytes that the allocator's book has more than the context's, at the end
 	Growth   int64 // largest growth of a microbatch, in bytes
+	// PeakClasses is Peak by class: what was live at that moment, so that the sum is Peak.
+	PeakClasses memory.ByClass
 
 	// Planned says that the memory of the step was planned on every rank. Height is then
 	// what a rank had set aside for it, at most.
@@ -49,6 +52,7 @@ type Result struct {
 // RankResult is what one rank has measured. Sizes are bytes, as in Result.
 type RankResult struct {
 	Peak, Live, Reserved, Excess, Growth int64
+	PeakClasses                          memory.ByClass // Peak by class
 	Books, Actions                       int
 	// Planned says that the memory of the step was planned on the rank: Height is what it
 	// had set aside for the step, and PeakPlanned what Peak was to be, at most where the
@@ -101,14 +105,23 @@ func (r *Result) Loss(name string) (float64, bool) {
 	return 0, false
 }
 
+// rise takes in what was live at most somewhere.
+func (r *Result) rise(peak int64, classes *memory.ByClass) {
+	if peak > r.Peak {
+		r.Peak, r.PeakClasses = peak, *classes
+	}
+}
+
 // gather makes the result's numbers of those of the ranks, whose Start and End are
 // by their clocks.
 func (r *Result) gather(ranks []RankResult) {
 	r.Ranks, r.Actions, r.Planned = ranks, 0, true
+	r.Peak = 0 // which was that of this rank, and ranks may have the same of different classes
 	var start, end time.Duration
 	for i := range ranks {
 		rank := &ranks[i]
-		r.Peak, r.Live, r.Reserved = max(r.Peak, rank.Peak), max(r.Live, rank.Live), max(r.Reserved, rank.Reserved)
+		r.rise(rank.Peak, &rank.PeakClasses)
+		r.Live, r.Reserved = max(r.Live, rank.Live), max(r.Reserved, rank.Reserved)
 		r.Excess, r.Growth = max(r.Excess, rank.Excess), max(r.Growth, rank.Growth)
 		r.Books, r.Actions = min(r.Books, rank.Books), r.Actions+rank.Actions
 		r.Planned, r.Height = r.Planned && rank.Planned, max(r.Height, rank.Height)

@@ -341,7 +341,7 @@ func (r *Runner[T]) retire(action schedule.Action) error {
 	if r.objective >= 0 {
 		s.Weight = r.ledger.Weight(r.objective)
 	}
-	r.result.Peak = max(r.result.Peak, s.Peak)
+	r.result.rise(s.Peak, &s.PeakClasses)
 	r.result.Growth = max(r.result.Growth, s.Growth)
 	if r.cfg.Hooks.Microbatch != nil {
 		s.Time = r.clock.began.UnixNano() + int64(time.Since(r.clock.began))

@@ -76,6 +76,7 @@ func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 		model = append(model, stats)
 	}
 	for range 1 + min(1, 200/m) { // the second step begins with the pages of the first
+		var byClass []memory.ByClass // without a layout
 		got, err := group.Step(t.Context(), m, laid.sources(fixed(5)))
 		require.NoError(t, err)
 		require.True(t, got.Planned)
@@ -85,10 +86,17 @@ func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 			require.False(t, want.Planned)
 			require.Equal(t, math.Float64bits(want.Losses[0].Sum), math.Float64bits(got.Losses[0].Sum))
 			require.Equal(t, math.Float64bits(want.GradNorm), math.Float64bits(got.GradNorm))
+			for rank := range want.Ranks {
+				byClass = append(byClass, want.Ranks[rank].PeakClasses)
+			}
 		}
 		peaks = peaks[:0]
 		for rank := range got.Ranks {
 			ran, planned := &got.Ranks[rank], &plan.Ranks[rank]
+			checkClasses(t, ran, planned, &model[rank])
+			if byClass != nil {
+				require.Equal(t, byClass[rank], ran.PeakClasses)
+			}
 			require.Equal(t, planned.Bound, ran.Peak-model[rank].Live, "%v M=%d rank %d", s, m, rank)
 			require.Equal(t, ran.PeakPlanned, ran.Peak)
 			require.Equal(t, planned.Height, ran.Height)
@@ -98,6 +106,19 @@ func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 		}
 	}
 	return peaks
+}
+
+// checkClasses compares what a rank had at its peak, class by class and workspaces with
+// it, with what the plan has there beside the model.
+func checkClasses(t *testing.T, ran *runner.RankResult, planned *layout.Rank, model *memory.Stats) {
+	t.Helper()
+	require.Equal(t, ran.Peak, ran.PeakClasses.Total())
+	require.Positive(t, ran.PeakClasses[memory.Workspace])
+	step := ran.PeakClasses
+	for class, bytes := range model.Classes {
+		step[class] -= bytes
+	}
+	require.Equal(t, planned.Peak.Classes, step)
 }
 
 // checkTouched compares the pages that the kernel has for steps with those of the layout,

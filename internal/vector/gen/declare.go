@@ -7,7 +7,7 @@ import (
 )
 
 // whole are the kernels that have no tails, of both sets.
-var whole = []string{"tile%s(" + productArgs + ")", "row%s(" + productArgs + ")", "dropout%s(" + dropoutArgs + ")"}
+var whole = []string{"tile%s(" + productArgs + ")", "row%s(" + productArgs + ")", "dropout%s(" + dropoutArgs + ")", "draws%s(" + drawsArgs + ")"}
 
 const transposeBlocks = "transposeAVX2(dst *float32, ldd int, src *float32, lds, rows, cols int)"
 

@@ -65,6 +65,7 @@ func assembly(s set) []byte {
 	}
 	out.WriteString(s.product())
 	out.WriteString(s.dropout())
+	out.WriteString(s.draws())
 	if s == avx2 {
 		out.WriteString(s.transpose())
 	}

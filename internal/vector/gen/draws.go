@@ -1,0 +1,33 @@
+package main
+
+import "strings"
+
+const drawsArgs = "dst *uint32, groups int, block, step, seed, stream uint64"
+
+// draws returns the kernel of groups of draws, of two registers each. Four blocks follow
+// each other, the next four begin step after them: a register in AVX-512, a group in AVX2.
+func (s set) draws() string {
+	var out strings.Builder
+	line, code := s.coder(&out)
+	line("")
+	line("// draws: DI is dst, CX counts groups of %d draws; V11 is how far the next is.", s.bytes/2)
+	line("TEXT ·draws%s(SB), NOSPLIT, $0-48", s.suffix)
+	line("\tMOVQ dst+0(FP), DI\n\tMOVQ groups+8(FP), CX")
+	code(`VPBROADCASTQ block+16(FP), V10
+		VPADDQ [order], V10, V10
+		VMOVUPS [philox0], V4
+		VMOVUPS [philox1], V5
+		VPBROADCASTQ step+24(FP), V11`)
+	if s == avx512 {
+		line("\tMOVQ step+24(FP), AX\n\tSUBQ $4, AX\n\tMOVL $0xaa, R11\n\tKMOVW R11, K1")
+		code(`VPBROADCASTQ AX, V12
+			VPADDQ V12, V10, K1, V10
+			VPADDQ V11, V11, V11`)
+	}
+	line("loop:")
+	s.philox(code)
+	line("\tVMOVUPS %[1]s1, (DI)\n\tVMOVUPS %[1]s3, %[2]d(DI)", map[bool]string{true: "Z", false: "Y"}[s == avx512], s.bytes)
+	code("VPADDQ V11, V10, V10")
+	line("\tADDQ $%d, DI\n\tDECQ CX\n\tJNZ loop\n\tVZEROUPPER\n\tRET", 2*s.bytes)
+	return out.String()
+}

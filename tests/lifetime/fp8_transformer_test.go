@@ -1,0 +1,455 @@
+package lifetime_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// pipeline is a transformer in FP8 on two ranks, each with a device of its own: embedding
+// and a block on the first, a block and the head on the second. What goes from one to the
+// other is copied.
+type pipeline struct {
+	hosts  [2]*kernels.Host
+	spies  [2]*spy
+	model  *transformer.Model
+	stages []stages.Stage[buffer]
+}
+
+// tokens is the length of a microbatch.
+const tokens = 8
+
+var decoder = transformer.Config{
+	Vocabulary: 16, Width: 32, Layers: 2, Heads: 2, Context: tokens, Seed: 1,
+	FP8: fp8.DelayedScaling{Format: fp8.Hybrid}, FP8Attention: true,
+}
+
+func newPipeline(t *testing.T) *pipeline {
+	t.Helper()
+	p := &pipeline{}
+	for rank := range p.hosts {
+		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 24})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, host.Close()) })
+		p.hosts[rank], p.spies[rank] = host, &spy{Host: host}
+	}
+	var err error
+	p.model, err = transformer.NewOn(decoder, []kernels.Compute{p.spies[0], p.spies[0], p.spies[1], p.spies[1]})
+	require.NoError(t, err)
+	p.stages = p.model.Stages()
+	return p
+}
+
+// live returns what is live on each device.
+func (p *pipeline) live() (live [2]int64) {
+	for rank, host := range p.hosts {
+		live[rank] = host.Live()
+	}
+	return live
+}
+
+// group returns the runners of both ranks. Passed is told of every microbatch that has
+// passed its audit.
+func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int, s *memory.Sample)) *runner.Group[buffer] {
+	t.Helper()
+	cfg := runner.GroupConfig[buffer]{
+		Capacity: 1,
+		Copy: func(from, to int, b buffer) (buffer, error) {
+			return kernels.Transfer(p.hosts[to], p.hosts[from], b)
+		},
+	}
+	for rank, host := range p.hosts {
+		cfg.Ranks = append(cfg.Ranks, runner.Config[buffer]{
+			Stages: p.stages, Space: host, Gradients: host, Plan: rule,
+			Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 1}},
+			Parts:     transformer.Parts,
+			Losses:    []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+			Hooks:     runner.Hooks{Microbatch: func(s *memory.Sample) { passed(rank, s) }},
+		})
+	}
+	g, err := runner.NewGroup(cfg)
+	require.NoError(t, err)
+	return g
+}
+
+// sources give both ranks microbatches of the same tokens.
+func (p *pipeline) sources() (list []runner.Source[buffer]) {
+	for _, host := range p.hosts {
+		list = append(list, runner.SourceFunc[buffer](func(_ context.Context, entry *batchctx.Entry[buffer]) error {
+			for part, dtype := range []kernels.DType{kernels.Int32, kernels.Int32, kernels.Float32} {
+				if !entry.Wants(part) {
+					continue
+				}
+				b, err := host.Alloc(memory.Entry, dtype, tokens)
+				if err != nil {
+					return err
+				}
+				if dtype == kernels.Int32 {
+					err = host.WriteInt32(b, []int32{3, 1, 4, 1, 5, 9, 2, 6})
+				} else {
+					err = host.WriteFloat32(b, []float32{1, 1, 1, 1, 1, 1, 1, 1})
+				}
+				if err != nil {
+					return err
+				}
+				if err := entry.Put(part, b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	return list
+}
+
+// spy is a device that shows a mutant what a stage does with it, during the call that
+// the mutant is about.
+type spy struct {
+	*kernels.Host
+	born        func(class memory.Class, b buffer)
+	quantized   func(op kernels.Quantize)
+	dequantized func(q kernels.Quantized)
+}
+
+func (s *spy) Alloc(class memory.Class, dtype kernels.DType, n int) (buffer, error) {
+	b, err := s.Host.Alloc(class, dtype, n)
+	if s.born != nil && err == nil {
+		s.born(class, b)
+	}
+	return b, err
+}
+
+func (s *spy) Quantize(op kernels.Quantize) error {
+	if s.quantized != nil {
+		s.quantized(op)
+	}
+	return s.Host.Quantize(op)
+}
+
+func (s *spy) Dequantize(dst buffer, q kernels.Quantized, transposed bool) error {
+	if s.dequantized != nil {
+		s.dequantized(q)
+	}
+	return s.Host.Dequantize(dst, q, transposed)
+}
+
+// culprit is a stage of the model that does what it should not before its calls, or shown
+// by the spy within them. Its functions may be nil.
+type culprit struct {
+	stages.Stage[buffer]
+	spy               *spy
+	weight            buffer // of the block's layer that widens fourfold
+	forward, backward func(mb *microbatch, in buffer) error
+	kept              kept // an entry each time
+
+	backwards, weights int // microbatches whose gradients, of input and weights, it has computed
+}
+
+func afterBackward(c *culprit) int { return c.backwards }
+func afterWeights(c *culprit) int  { return c.weights }
+
+// once does something where nothing is kept yet.
+func (c *culprit) once(do func() error) error {
+	if c.kept != nil {
+		return nil
+	}
+	return do()
+}
+
+// alloc allocates and keeps.
+func (c *culprit) alloc(class memory.Class, n int) error {
+	b, err := c.spy.Host.Alloc(class, kernels.Float32, n)
+	c.kept = append(c.kept, b)
+	return err
+}
+
+// quantize keeps one orientation of the weight.
+func (c *culprit) quantize(usage fp8.Usage) error {
+	shape := fp8.Shape{Rows: decoder.Width, Cols: 4 * decoder.Width, Encoding: decoder.FP8.Encoding(fp8.Weight)}
+	b, err := c.spy.Host.Alloc(memory.FP8, kernels.Uint8, shape.Bytes(usage))
+	if err != nil {
+		return err
+	}
+	c.kept = append(c.kept, b)
+	op := kernels.Quantize{X: c.weight, Rows: shape.Rows, Cols: shape.Cols}
+	if usage == fp8.Columnwise {
+		op.Columnwise = shape.Half(usage, b)
+	} else {
+		op.Rowwise = shape.Half(usage, b)
+	}
+	return c.spy.Host.Quantize(op)
+}
+
+func (c *culprit) Unwrap() stages.Stage[buffer] { return c.Stage }
+
+func (c *culprit) Forward(ctx context.Context, mb *microbatch, in, out []buffer) error {
+	return c.call(c.forward, mb, in[0], func() error { return c.Stage.Forward(ctx, mb, in, out) })
+}
+
+func (c *culprit) Backward(ctx context.Context, mb *microbatch, gradOut, gradIn []buffer) error {
+	c.backwards++
+	c.weights++
+	return c.call(c.backward, mb, gradOut[0], func() error { return c.Stage.Backward(ctx, mb, gradOut, gradIn) })
+}
+
+func (c *culprit) BackwardInput(ctx context.Context, mb *microbatch, gradOut, gradIn []buffer) error {
+	c.backwards++
+	return c.call(c.backward, mb, gradOut[0], func() error {
+		return c.Stage.(stages.SplitBackward[buffer]).BackwardInput(ctx, mb, gradOut, gradIn)
+	})
+}
+
+func (c *culprit) BackwardWeight(ctx context.Context, mb *microbatch) error {
+	c.weights++
+	return c.Stage.(stages.SplitBackward[buffer]).BackwardWeight(ctx, mb)
+}
+
+// call runs the deed and the stage, and blinds the spy behind it.
+func (c *culprit) call(deed func(mb *microbatch, in buffer) error, mb *microbatch, in buffer, run func() error) error {
+	defer func() { c.spy.born, c.spy.quantized, c.spy.dequantized = nil, nil, nil }()
+	if deed != nil {
+		if err := deed(mb, in); err != nil {
+			return err
+		}
+	}
+	return run()
+}
+
+// The thirteen ways, each in a block of a transformer that is one of two ranks, with
+// others in flight: of the first rank, and of the second, which gets copies of what the
+// first one sends. The audit of the rank's first microbatch ends the step on both, and has
+// counted what the block kept until then.
+func TestFP8MutantsInAPipeline(t *testing.T) {
+	const width = 32
+	low := func(rows, cols int) int64 { return int64(decoder.FP8.Encoding(fp8.Input).Bytes(rows, cols)) }
+	both := func(class memory.Class) [2]memory.Class { return [2]memory.Class{class, class} }
+	for _, mutant := range []struct {
+		name      string
+		recompute bool
+		change    func(c *culprit)
+		class     [2]memory.Class // by rank
+		bytes     int64           // each time
+		// lawful says which calls of a microbatch end what was kept, but for the reference:
+		// until then it is in a slot of the microbatch. Nil is for what nobody may have.
+		lawful func(c *culprit) int
+	}{
+		{
+			name: "1 the context of a backward keeps its saved tensor", class: both(memory.FP8), bytes: low(4*width, tokens),
+			change: func(c *culprit) {
+				c.backward = func(mb *microbatch, _ buffer) error {
+					c.spy.dequantized = func(q kernels.Quantized) { // the first is the input of GELU
+						c.kept, c.spy.dequantized = append(c.kept, mb.Retain(q.Data)), nil
+					}
+					return nil
+				}
+			},
+		},
+		{
+			name: "2 the first microbatch quantizes the weight into the module's cache", class: both(memory.FP8), bytes: low(4*width, width),
+			change: func(c *culprit) {
+				c.forward = func(*microbatch, buffer) error { return c.once(func() error { return c.quantize(fp8.Columnwise) }) }
+			},
+		},
+		{
+			name: "3 the first backward caches the weight's other orientation", class: both(memory.FP8), bytes: low(width, 4*width),
+			change: func(c *culprit) {
+				c.backward = func(*microbatch, buffer) error { return c.once(func() error { return c.quantize(fp8.Rowwise) }) }
+			},
+		},
+		{
+			name: "4 the other half of a saved tensor is kept", class: both(memory.FP8), bytes: low(tokens, width),
+			change: func(c *culprit) {
+				c.forward = func(mb *microbatch, _ buffer) error {
+					c.spy.quantized = func(op kernels.Quantize) {
+						if op.Columnwise.Rows > 0 { // the output of attention, whose columns are saved
+							c.kept = append(c.kept, mb.Retain(op.Rowwise.Data))
+						}
+					}
+					return nil
+				}
+			},
+		},
+		{
+			name: "5 a scale has an allocation of its own", class: both(memory.FP8), bytes: 4,
+			change: func(c *culprit) {
+				c.forward = func(*microbatch, buffer) (err error) {
+					c.spy.quantized = func(kernels.Quantize) { err = errors.Join(err, c.alloc(memory.FP8, 1)) }
+					return nil
+				}
+			},
+		},
+		{
+			name: "6 a history is registered again", class: both(memory.Resident), bytes: 4 * 2 * kernels.TallyWords,
+			change: func(c *culprit) {
+				var registered []*fp8.Slab
+				c.forward = func(*microbatch, buffer) error {
+					state, err := fp8.NewState(fp8.DelayedScaling{Format: fp8.Hybrid}, []fp8.Slot{{Name: "input"}})
+					if err != nil {
+						return err
+					}
+					slab, err := fp8.NewSlab(c.spy.Host, state, []int{0})
+					registered, c.kept = append(registered, slab), append(c.kept, buffer{})
+					return err
+				}
+			},
+		},
+		{
+			name: "7 scales are stashed for a recompute", recompute: true, class: both(memory.Saved), bytes: 4 * 3,
+			change: func(c *culprit) {
+				c.forward = func(*microbatch, buffer) error { return c.alloc(memory.Saved, 3) }
+			},
+		},
+		{
+			name: "8 a queue of delayed weight gradients is not emptied", class: both(memory.FP8), bytes: low(width, tokens),
+			lawful: afterWeights,
+			change: func(c *culprit) {
+				c.backward = func(mb *microbatch, _ buffer) error {
+					c.spy.quantized = func(op kernels.Quantize) { // the first is the gradient of the block's output
+						c.kept, c.spy.quantized = append(c.kept, mb.Retain(op.Columnwise.Data)), nil
+					}
+					return nil
+				}
+			},
+		},
+		{
+			name: "9 the workspace of a product is cached", class: both(memory.Workspace), bytes: 4 * tokens * width,
+			change: func(c *culprit) {
+				c.forward = func(mb *microbatch, _ buffer) error {
+					c.spy.born = func(class memory.Class, b buffer) {
+						if class == memory.Workspace && c.kept == nil {
+							c.kept = append(c.kept, mb.Retain(b))
+						}
+					}
+					return nil
+				}
+			},
+		},
+		{
+			name: "10 a dummy gradient is cached by its shape", class: both(memory.ActGrad), bytes: 4 * width * 4 * width,
+			change: func(c *culprit) {
+				c.backward = func(*microbatch, buffer) error {
+					return c.once(func() error { return c.alloc(memory.ActGrad, c.weight.N) })
+				}
+			},
+		},
+		{
+			name: "11 what a recompute runs again holds its input", recompute: true,
+			class: [2]memory.Class{memory.Activation, memory.Transfer}, bytes: 4 * tokens * width,
+			lawful: afterBackward,
+			change: func(c *culprit) {
+				var run []func() buffer
+				c.forward = func(mb *microbatch, x buffer) error {
+					if mb.Pass() == batchctx.Train {
+						x = mb.Retain(x)
+						run, c.kept = append(run, func() buffer { return x }), append(c.kept, x)
+					}
+					return nil
+				}
+			},
+		},
+		{
+			name:  "12 a logged number keeps what it was computed from",
+			class: [2]memory.Class{memory.Activation, memory.Transfer}, bytes: 4 * tokens * width,
+			lawful: afterBackward,
+			change: func(c *culprit) {
+				c.forward = func(mb *microbatch, x buffer) error {
+					c.kept = append(c.kept, mb.Retain(x))
+					return nil
+				}
+			},
+		},
+		{
+			name: "13 a small table is made within a step", class: both(memory.Resident), bytes: 64,
+			change: func(c *culprit) {
+				c.forward = func(*microbatch, buffer) error {
+					b, err := c.spy.AllocIn(memory.Metadata, kernels.Float32, 16)
+					c.kept = append(c.kept, b)
+					return err
+				}
+			},
+		},
+	} {
+		for rank := range 2 {
+			for plan, rule := range map[string]schedule.Rule{"1f1b": schedule.OneFOneB, "zb-h1": schedule.ZBH1} {
+				t.Run(fmt.Sprintf("%s, rank %d, %s", mutant.name, rank, plan), func(t *testing.T) {
+					p := newPipeline(t)
+					before := p.live()
+					stage := 1 + rank // its block
+					c := &culprit{Stage: p.stages[stage], spy: p.spies[rank], weight: p.matrix(t, fmt.Sprintf("block%d.mlp.up.weight", rank))}
+					mutant.change(c)
+					p.stages[stage] = c
+					if mutant.recompute {
+						p.stages[stage] = stages.Recompute[buffer](c)
+					}
+					g := p.group(t, rule, func(at int, s *memory.Sample) {
+						if at == rank {
+							t.Errorf("microbatch %d passed its audit", s.Microbatch)
+						}
+					})
+					_, err := g.Step(t.Context(), 6, p.sources())
+					var found *batchctx.LeakError
+					require.ErrorAs(t, err, &found)
+					require.NotEmpty(t, c.kept)
+					times := len(c.kept)
+					if mutant.lawful != nil {
+						times = mutant.lawful(c)
+					}
+					want := leak{stage, mutant.class[rank], mutant.bytes * int64(times)}
+					require.Equal(t, want, leak{found.Stage, found.Class, found.Bytes}, "%v", err)
+					require.Equal(t, rank, found.Rank)
+					require.Equal(t, 0, found.Microbatch)
+					if found.Class == memory.Resident {
+						before[rank] += found.Bytes
+					}
+					require.Equal(t, before, p.live(), "everything is taken back after the error")
+					require.NoError(t, g.Close())
+					require.NoError(t, p.model.Close())
+				})
+			}
+		}
+	}
+}
+
+// matrix returns a weight by name.
+func (p *pipeline) matrix(t *testing.T, name string) buffer {
+	for _, param := range p.model.Parameters() {
+		if param.Name == name {
+			return param.Weight
+		}
+	}
+	t.Fatalf("the model has no %s", name)
+	return buffer{}
+}
+
+// The pipeline without a mutant trains, flat.
+func TestFP8PipelineIsFlat(t *testing.T) {
+	p := newPipeline(t)
+	before := p.live()
+	for _, rule := range []schedule.Rule{schedule.OneFOneB, schedule.ZBH1} {
+		g := p.group(t, rule, func(int, *memory.Sample) {})
+		for range 2 {
+			result, err := g.Step(t.Context(), 16, p.sources())
+			require.NoError(t, err)
+			require.Zero(t, result.Growth)
+			require.Equal(t, before, p.live())
+			_, err = p.model.RollScales(t.Context(), nil)
+			require.NoError(t, err)
+		}
+		require.NoError(t, g.Close())
+	}
+	require.NoError(t, p.model.Close())
+	require.Equal(t, [2]int64{}, p.live())
+}

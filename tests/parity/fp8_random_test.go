@@ -1,0 +1,173 @@
+package parity_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/schedule"
+)
+
+var seed = flag.Uint64("seed", 0, "of the random plans, 0 for a new one")
+
+// seeded returns random numbers, and says what gives the same again.
+func seeded(t testing.TB) *rand.Rand {
+	from := *seed
+	if from == 0 {
+		from = rand.Uint64()
+	}
+	t.Logf("-seed=%d", from)
+	return rand.New(rand.NewPCG(from, 0))
+}
+
+// unordered returns a rule of plans in no order but what they need: of all actions that
+// could be next on any rank one is drawn, forwards of a stage in any order of microbatches,
+// backwards in the ascending one that L9 asks for. Stages with a W apart from its I are
+// drawn, too. The same parameters give the same plan.
+func unordered(seed uint64) schedule.Rule {
+	return func(p schedule.Params) (*schedule.Plan, error) {
+		random := rand.New(rand.NewPCG(seed, uint64(p.Microbatches)))
+		stages, ms := p.Placement.Stages(), p.Microbatches
+		done := map[schedule.Action]bool{}
+		split := make([]bool, stages)
+		for s := range split {
+			split[s] = random.IntN(2) == 0
+		}
+		back := func(s int) schedule.Kind {
+			if split[s] {
+				return schedule.I
+			}
+			return schedule.B
+		}
+		ready := func(a schedule.Action) bool {
+			s, k := a.Stage(), a.Microbatch()
+			switch {
+			case done[a]:
+				return false
+			case a.Kind() == schedule.F:
+				return s == 0 || done[schedule.Act(schedule.F, s-1, k)]
+			case a.Kind() == schedule.W:
+				return done[schedule.Act(schedule.I, s, k)] && (k == 0 || done[schedule.Act(schedule.W, s, k-1)])
+			}
+			return done[schedule.Act(schedule.F, s, k)] && (k == 0 || done[schedule.Act(back(s), s, k-1)]) &&
+				(s == stages-1 || done[schedule.Act(back(s+1), s+1, k)])
+		}
+		var awaited []schedule.Action
+		for s := range stages {
+			for k := range ms {
+				awaited = append(awaited, schedule.Act(schedule.F, s, k))
+				if p.Mode != schedule.Training {
+					continue
+				}
+				awaited = append(awaited, schedule.Act(back(s), s, k))
+				if split[s] {
+					awaited = append(awaited, schedule.Act(schedule.W, s, k))
+				}
+			}
+		}
+		plan := &schedule.Plan{Name: "unordered", Mode: p.Mode, Placement: p.Placement, Microbatches: ms}
+		plan.Programs = make([][]schedule.Segment, p.Placement.Ranks)
+		for len(awaited) > 0 {
+			i := random.IntN(len(awaited))
+			a := awaited[i]
+			if !ready(a) {
+				continue
+			}
+			done[a] = true
+			awaited = slices.Delete(awaited, i, i+1)
+			rank := p.Placement.Rank[a.Stage()]
+			plan.Programs[rank] = append(plan.Programs[rank], schedule.Segment{Body: []schedule.Action{a}, Repeat: 1})
+		}
+		return plan, nil
+	}
+}
+
+// drawWay draws a way to run the model: one of the schedules on ranks and stages that it
+// takes, or no order at all on stages placed anywhere.
+func drawWay(t testing.TB, random *rand.Rand) (way spread, name string) {
+	t.Helper()
+	way = spread{
+		recompute: random.IntN(2) == 0, lookAhead: random.IntN(4),
+		capacity: []int{0, 1, 2, schedule.Unlimited}[random.IntN(4)],
+	}
+	ranks := 1 + random.IntN(4)
+	if random.IntN(2) == 0 {
+		way.placement = schedule.Placement{Ranks: ranks, Rank: make([]int, 1+random.IntN(6))}
+		for s := range way.placement.Rank {
+			way.placement.Rank[s] = random.IntN(ranks)
+		}
+		way.rule = unordered(random.Uint64())
+		return way, "unordered"
+	}
+	all := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.Ascends })
+	s := all[random.IntN(len(all))]
+	var err error
+	way.rule = s.Rule
+	way.placement, err = s.Place(ranks, ranks*s.PerRank)
+	require.NoError(t, err)
+	return way, s.Name
+}
+
+// TestFP8AnyPlan draws recipes and plans: losses, gradients, weights, moments, scales,
+// histories and counters of three steps are those of one rank, to the bit.
+func TestFP8AnyPlan(t *testing.T) {
+	random := seeded(t)
+	batches := threeBatches()
+	for _, name := range []string{"delayed", "current", "mxfp8", "nvfp4"} {
+		for _, attention := range []bool{false, true} {
+			cfg := inFP8(t, name)
+			cfg.FP8Attention = attention
+			one := newRanked(t, cfg, spread{rule: schedule.DepthFirst, placement: schedule.Looped(1, 1)})
+			want := one.train(batches)
+			one.close()
+			for range 4 {
+				way, plan := drawWay(t, random)
+				t.Run(fmt.Sprintf("%s, attention %v, %s, stages on %v, capacity %d, look-ahead %d, recompute %v",
+					name, attention, plan, way.placement.Rank, way.capacity, way.lookAhead, way.recompute), func(t *testing.T) {
+					r := newRanked(t, cfg, way)
+					defer r.close()
+					requireSame(t, want, r.train(batches))
+				})
+			}
+		}
+	}
+}
+
+// TestFP8AnyOrderOfSequences gives the same sequences in another order, without dropout
+// and without random rounding, which are keyed by the microbatch: losses are exact sums
+// and scales are maxima, so none of them changes.
+func TestFP8AnyOrderOfSequences(t *testing.T) {
+	random := seeded(t)
+	for _, recipe := range []fp8.Recipe{
+		fp8.DelayedScaling{Format: fp8.Hybrid, History: 2}, fp8.DelayedScaling{Format: fp8.Hybrid, MostRecent: true, Margin: 1},
+		fp8.CurrentScaling{Format: fp8.Hybrid}, fp8.MXFP8{Format: fp8.Pair{Forward: fp8.E4M3, Backward: fp8.E4M3}}, fp8.NVFP4{Nearest: true},
+	} {
+		cfg := inFP8(t, recipe.String())
+		cfg.FP8, cfg.Dropout = recipe, 0
+		one := newRanked(t, cfg, spread{rule: schedule.DepthFirst, placement: schedule.Looped(1, 1)})
+		var want []numbers
+		for _, batch := range threeBatches() {
+			want = append(want, one.gradients(batch)...)
+		}
+		one.close()
+		way, plan := drawWay(t, random)
+		t.Run(fmt.Sprintf("%v, %s, stages on %v", recipe, plan, way.placement.Rank), func(t *testing.T) {
+			r := newRanked(t, cfg, way)
+			defer r.close()
+			for step, batch := range threeBatches() {
+				random.Shuffle(len(batch), func(i, k int) { batch[i], batch[k] = batch[k], batch[i] })
+				have := r.gradients(batch)[0]
+				require.Equal(t, want[step].sum, have.sum)
+				for _, same := range []string{"scales and histories", "counters"} {
+					require.Equal(t, want[step].tensors[same], have.tensors[same], "%s of step %d", same, step)
+				}
+				require.Less(t, apartBy(t, &want[step], &have, " gradient"), nearly)
+			}
+		})
+	}
+}
