@@ -361,7 +361,8 @@ func (c *Context[T]) Owners() iter.Seq[memory.Info] {
 			}
 			for w, cells := range st.copies {
 				for i := range cells {
-					if !c.owner(&cells[i], fmt.Sprintf("stage %d (%s): copy %d of weights for the %v", s, st.Name, i, Weights(w)), yield) {
+					weight := [...][]string{st.ForwardWeights, st.BackwardWeights}[w][i]
+					if !c.owner(&cells[i], fmt.Sprintf("stage %d (%s): %s for the %v", s, st.Name, weight, Weights(w)), yield) {
 						return
 					}
 				}

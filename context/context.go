@@ -42,8 +42,8 @@ func (c *Config[T]) Validate() error {
 		if layout == nil {
 			continue
 		}
-		if min(layout.Inputs, layout.Outputs, layout.Slots, layout.ForwardWeights, layout.BackwardWeights) < 0 {
-			fault("stage %d (%s) declares a negative number of tensors", s, layout.Name)
+		if min(layout.Inputs, layout.Outputs, layout.Slots, layout.InputWeights) < 0 || layout.InputWeights > len(layout.BackwardWeights) {
+			fault("stage %d (%s) declares a negative number of tensors, or of copies more are left out than there are", s, layout.Name)
 		}
 		for _, read := range layout.Reads {
 			if read.Part < 0 || read.Part >= len(c.Parts) {
@@ -176,9 +176,9 @@ func New[T any](cfg Config[T]) (*Context[T], error) {
 				scope: Scope{
 					Slots: Range{Count: layout.Slots}, Reads: Range{Count: len(layout.Reads)},
 					Losses: Range{Count: len(layout.Losses)}, Params: Range{Count: len(layout.Params)},
-					ForwardWeights: Range{Count: layout.ForwardWeights}, BackwardWeights: Range{Count: layout.BackwardWeights},
+					ForwardWeights: Range{Count: len(layout.ForwardWeights)}, BackwardWeights: Range{Count: len(layout.BackwardWeights)},
 				},
-				copies: copies[T]{make([]cell[T], layout.ForwardWeights), make([]cell[T], layout.BackwardWeights)},
+				copies: copies[T]{make([]cell[T], len(layout.ForwardWeights)), make([]cell[T], len(layout.BackwardWeights))},
 			}
 		}
 	}

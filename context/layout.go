@@ -117,9 +117,13 @@ type Layout[T any] struct {
 	Reads   []Read
 	Losses  []int
 	Params  []Param[T]
-	// ForwardWeights and BackwardWeights are how many copies of its weights QUANTIZE makes
-	// for its forward and for its backward.
-	ForwardWeights, BackwardWeights int
+	// ForwardWeights and BackwardWeights name the weights of which QUANTIZE makes copies for
+	// its forward and for its backward.
+	ForwardWeights, BackwardWeights []string
+	// InputWeights is how many of BackwardWeights, the first ones, are made only where
+	// InputGradient says that somebody wants the gradient of the stage's input.
+	InputWeights  int
+	InputGradient bool
 	// Recomputes says that its backward runs the forward again.
 	Recomputes bool
 }

@@ -25,6 +25,7 @@ type copies[T any] [numWeights][]cell[T]
 type Quantization[T any] struct {
 	ctx  *Context[T]
 	pass Pass
+	grad bool // somebody wants the gradient of the stage's input
 }
 
 // Step returns the number of the step.
@@ -37,6 +38,14 @@ func (q *Quantization[T]) Seed() uint64 { return q.ctx.seed }
 // Pass returns why the stage will run: Train or Eval.
 func (q *Quantization[T]) Pass() Pass { return q.pass }
 
+// InputGradient reports whether somebody wants the gradient of the stage's input. Where
+// nobody does, the copies that are read for it alone are not made; a stage declares which.
+func (q *Quantization[T]) InputGradient() bool { return q.grad }
+
+// SetInputGradient sets what InputGradient reports, for the stages within a decorator. The
+// decorator sets it back.
+func (q *Quantization[T]) SetInputGradient(wanted bool) { q.grad = wanted }
+
 // Release ends a reference of the stage's own, such as a workspace's.
 func (q *Quantization[T]) Release(h T) error {
 	_, err := q.ctx.space.Release(h)
@@ -46,15 +55,20 @@ func (q *Quantization[T]) Release(h T) error {
 // Quantize returns the view of a QUANTIZE of a stage. The methods of the context here are
 // the runner's.
 func (c *Context[T]) Quantize(stage int) *Quantization[T] {
-	c.quantization.pass = c.stages[stage].scope.Pass
+	st := &c.stages[stage]
+	c.quantization.pass, c.quantization.grad = st.scope.Pass, st.InputGradient
 	return c.quantization
 }
 
-// PutWeights takes over copies of a stage's weights. What it has taken over is zero in h
-// afterwards, also after an error.
+// PutWeights takes over copies of a stage's weights, but for those that are not made. What
+// it has taken over is zero in h afterwards, also after an error.
 func (c *Context[T]) PutWeights(stage int, w Weights, h []T) error {
 	st := &c.stages[stage]
-	if err := c.put(st.copies[w], h, 0); err != nil {
+	first := 0
+	if w == ForBackward && !st.InputGradient {
+		first = st.InputWeights
+	}
+	if err := c.put(st.copies[w][first:], h[first:], 0); err != nil {
 		return fmt.Errorf("batchctx: copies of the weights of stage %d (%s) for the %v: %w", stage, st.Name, w, err)
 	}
 	c.counts.Copied++

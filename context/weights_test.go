@@ -19,7 +19,7 @@ func newCopies(t *testing.T, recomputes bool) (*batchctx.Context[memory.Handle],
 	t.Cleanup(func() { require.NoError(t, arena.Close()) })
 	c, err := batchctx.New(batchctx.Config[memory.Handle]{
 		Space: arena, Rank: 3, Seed: 7,
-		Stages: []*batchctx.Layout[memory.Handle]{{Name: "block", ForwardWeights: 2, BackwardWeights: 1, Recomputes: recomputes}},
+		Stages: []*batchctx.Layout[memory.Handle]{{Name: "block", ForwardWeights: []string{"up", "down"}, BackwardWeights: []string{"up"}, Recomputes: recomputes}},
 	})
 	require.NoError(t, err)
 	c.Begin(5, batchctx.Train, batchctx.Extent{Windows: []int{1}})
@@ -132,8 +132,7 @@ func TestCopiesAreSeen(t *testing.T) {
 		names = append(names, info.Name)
 	}
 	require.Equal(t, []string{
-		"stage 0 (block): copy 0 of weights for the forward", "stage 0 (block): copy 1 of weights for the forward",
-		"stage 0 (block): copy 0 of weights for the backward",
+		"stage 0 (block): up for the forward", "stage 0 (block): down for the forward", "stage 0 (block): up for the backward",
 	}, names)
 
 	h, err := arena.Alloc(memory.FP8, 1)

@@ -46,30 +46,31 @@ func (x *multiplication) multiply(m, n, k int, a, b matrix, c []float32, ldc int
 	x.a, x.b, x.c, x.bias = product.Matrix{}, product.Matrix{}, nil, nil
 }
 
-// cut chooses the parts. Each part packs all of the operand that is not cut, so
-// the longer side of C is cut, and not more often than what balances the threads.
-// With few rows B is not packed but read as a stream, which many columns are needed
-// for: then there is a part for a thread, of rows where columns would be too narrow.
+// cut chooses the parts. Each part reads all of the operand that is not cut, and packs
+// it or not by how much it reads of the other: a part of few columns costs most. So C is
+// cut by rows, unless rows are fewer than columns and those are many, or B is stored
+// transposed and read as it lies. There are as many parts as threads or, of a large
+// product, a few times as many, so that a thread that others hold up has less to do.
 func (x *multiplication) cut() {
 	const (
 		worth  = 1 << 19 // products below which a part costs more than it saves
 		narrow = 32      // rows or columns below which a part is not cut for a thread of its own
-		wide   = 256     // rows or columns below which it is not cut for the balance
-		few    = 96      // rows up to which B is a stream
-		stream = 384     // columns that it needs
+		wide   = 384     // columns below which rows are cut instead
+		spare  = 512     // rows or columns below which a part is not cut for the balance
+		few    = 96      // rows up to which B is a stream, or read as it lies
 	)
-	side, threads := max(x.m, x.n), x.crew.threads()
-	x.byRows = x.m > x.n
+	threads := x.crew.threads()
 	if x.parts = 1; threads == 1 {
 		return
 	}
-	parts := max(min(threads, side/narrow), min(4*threads, side/wide))
-	if x.m <= few && !x.b.Trans {
-		x.byRows = x.byRows || x.n/threads < stream && x.m/threads >= narrow
-		parts = threads
-		if !x.byRows {
-			parts = min(threads, x.n/narrow)
-		}
+	lies := x.b.Trans && x.m <= few
+	side := x.n
+	if x.byRows = x.m > x.n || !lies && x.n/threads < wide && x.m/threads >= narrow; x.byRows {
+		side = x.m
+	}
+	parts := min(threads, side/narrow)
+	if x.m > few || lies {
+		parts = max(parts, min(4, side/spare/threads)*threads)
 	}
 	x.parts = max(1, min(parts, size(size(x.m, x.n), x.k)/worth))
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // space is the part of a device that owns memory: [memory.Space] of Buffer,
-// [memory.Book], [memory.Reclaimer], [memory.Planned] and [memory.Scoped] over an arena.
+// [memory.Book], [memory.Reclaimer], [memory.Planned], [memory.Scoped] and
+// [memory.PeakWatched] over an arena.
 // [Host] and [Null] share it.
 type space struct {
 	arena *memory.Arena
@@ -30,30 +31,52 @@ func (s *space) call(op string) call { return call{op: op, arena: s.arena} }
 // Its content is undefined. The error wraps memory.ErrOutOfMemory where it does
 // not fit, ErrShape where n or t is not possible.
 func (s *space) Alloc(class memory.Class, t DType, n int) (Buffer, error) {
-	if n <= 0 || int64(n) > math.MaxInt64/t.Bytes() || t > Uint8 {
-		return Buffer{}, fmt.Errorf("%w: Alloc of %d elements of %s", ErrShape, n, t)
+	if n <= 0 || int64(n) > mostElements || t > Uint8 {
+		return Buffer{}, impossible("Alloc", t, n)
 	}
-	if !s.alone {
-		s.table.Lock()
-		defer s.table.Unlock()
+	var h memory.Handle
+	var err error
+	if bytes := int64(n) * t.Bytes(); s.alone {
+		h, err = s.arena.Alloc(class, bytes)
+	} else {
+		h, err = s.allocLocked(class, bytes)
 	}
-	h, err := s.arena.Alloc(class, int64(n)*t.Bytes())
 	if err != nil {
-		return Buffer{}, fmt.Errorf("kernels: Alloc of %d %s: %w", n, t, err)
+		return Buffer{}, refused("Alloc", t, n, err)
 	}
 	return Buffer{Handle: h, N: n, Type: t}, nil
 }
 
+// mostElements is how many elements have a number of bytes, whatever their type.
+const mostElements = math.MaxInt64 / 4
+
+// impossible is the error for a buffer that no device has.
+func impossible(call string, t DType, n int) error {
+	return fmt.Errorf("%w: %s of %d elements of %s", ErrShape, call, n, t)
+}
+
+// refused says for what the arena has no buffer.
+func refused(call string, t DType, n int, err error) error {
+	return fmt.Errorf("kernels: %s of %d %s: %w", call, n, t, err)
+}
+
+// allocLocked is Alloc of the arena where others look buffers up.
+func (s *space) allocLocked(class memory.Class, bytes int64) (memory.Handle, error) {
+	s.table.Lock()
+	defer s.table.Unlock()
+	return s.arena.Alloc(class, bytes)
+}
+
 // AllocIn returns a buffer of class Resident in a scope; see [memory.Arena.AllocIn].
 func (s *space) AllocIn(scope memory.Scope, t DType, n int) (Buffer, error) {
-	if n <= 0 || int64(n) > math.MaxInt64/t.Bytes() || t > Uint8 {
-		return Buffer{}, fmt.Errorf("%w: AllocIn of %d elements of %s", ErrShape, n, t)
+	if n <= 0 || int64(n) > mostElements || t > Uint8 {
+		return Buffer{}, impossible("AllocIn", t, n)
 	}
 	s.table.Lock()
 	defer s.table.Unlock()
 	h, err := s.arena.AllocIn(scope, int64(n)*t.Bytes())
 	if err != nil {
-		return Buffer{}, fmt.Errorf("kernels: AllocIn of %d %s: %w", n, t, err)
+		return Buffer{}, refused("AllocIn", t, n, err)
 	}
 	return Buffer{Handle: h, N: n, Type: t}, nil
 }
@@ -95,8 +118,14 @@ func (s *space) Lay(layout *memory.Layout) error {
 	return s.arena.Lay(layout)
 }
 
-// At says at which place of the layout the program is.
+// At says at which place of its program a step is.
 func (s *space) At(place int) { s.arena.At(place) }
+
+// WatchPeak begins a period at whose end AtPeak can be asked, or ends the watching.
+func (s *space) WatchPeak(on bool) { s.arena.WatchPeak(on) }
+
+// AtPeak iterates over the buffers that were live at the highest level since WatchPeak.
+func (s *space) AtPeak() iter.Seq[memory.PeakBuffer] { return s.arena.AtPeak() }
 
 // All iterates over the live buffers in the order of their allocation, for people
 // to read. It may allocate.
@@ -113,10 +142,16 @@ func (s *space) Retain(b Buffer) error { return s.arena.Retain(b.Handle) }
 
 // Release ends a plain reference and returns the bytes freed by it.
 func (s *space) Release(b Buffer) (freed int64, err error) {
-	if !s.alone {
-		s.table.Lock()
-		defer s.table.Unlock()
+	if s.alone {
+		return s.arena.Release(b.Handle)
 	}
+	return s.releaseLocked(b)
+}
+
+// releaseLocked is Release where others look buffers up.
+func (s *space) releaseLocked(b Buffer) (freed int64, err error) {
+	s.table.Lock()
+	defer s.table.Unlock()
 	return s.arena.Release(b.Handle)
 }
 

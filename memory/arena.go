@@ -52,11 +52,11 @@ func (c ArenaConfig) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Arena is a [Space] of [Handle], a [Book], a [Reclaimer], [Planned] and [Scoped] over one
-// reserved range outside the garbage collector's heap. The collector neither scans nor
-// counts it. Only pages that were touched take memory. An Arena is not for
-// concurrent use. Close gives the range back; an Arena that is dropped without
-// Close keeps it until the process ends.
+// Arena is a [Space] of [Handle], a [Book], a [Reclaimer], [Planned], [Scoped] and
+// [PeakWatched] over one reserved range outside the garbage collector's heap. The
+// collector neither scans nor counts it. Only pages that were touched take memory. An
+// Arena is not for concurrent use. Close gives the range back; an Arena that is dropped
+// without Close keeps it until the process ends.
 //
 // Placement is deterministic. Under a layout (Lay) the start of the range is the
 // step's, a buffer is base plus offset, and its end is a count and a generation. Else
@@ -86,7 +86,7 @@ type Arena struct {
 	closed   bool
 
 	slots  []slot // slot 0 stays empty, under a generation that no handle to it has
-	unused uint32 // the last released slot, 0 where there is none; a list through slot.next
+	unused uint32 // the last released slot, or noSlot; a list through slot.next
 	free   spans
 
 	// Bytes below low and from high on were touched at some time, those between
@@ -95,10 +95,14 @@ type Arena struct {
 
 	meter    Meter
 	laid     laid
+	climb    climb
 	regions  [NumScopes]region
 	released int   // regions whose pages were handed back
 	saved    saved // what was written of them
 }
+
+// noSlot is beyond every slot.
+const noSlot = math.MaxUint32
 
 // slot is the place of one buffer, and then of another one. A slot is live
 // while it has references, and its generation is in one handle at most.
@@ -111,7 +115,7 @@ type slot struct {
 	next        uint32 // the unused slot below this one in the list
 	class       Class
 	scope       Scope // of class Resident, StepScope of any other
-	birth       int32 // of the layout, where mark is not 0
+	birth       int32 // of the layout, where mark is not 0; else the place
 }
 
 var (
@@ -120,6 +124,7 @@ var (
 	_ Reclaimer     = (*Arena)(nil)
 	_ Planned       = (*Arena)(nil)
 	_ Scoped        = (*Arena)(nil)
+	_ PeakWatched   = (*Arena)(nil)
 )
 
 // NewArena reserves the range. Where the system refuses so much address space
@@ -140,7 +145,7 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	if !invariants.Enabled || cfg.Capacity < 1<<20 {
 		cfg.RedZone = 0
 	}
-	a := &Arena{align: cfg.Align, red: cfg.RedZone, pager: cfg.Pages, page: int64(os.Getpagesize()), slots: make([]slot, 1, 64), free: make(spans, 0, 64)}
+	a := &Arena{align: cfg.Align, red: cfg.RedZone, pager: cfg.Pages, page: int64(os.Getpagesize()), slots: make([]slot, 1, 64), unused: noSlot, free: make(spans, 0, 64)}
 	a.slots[0].generation = math.MaxUint32
 	a.capacity = a.padded(cfg.Capacity)
 	p, err := reserve(int(a.capacity))
@@ -165,24 +170,22 @@ func (a *Arena) footprint(bytes int64) int64 { return a.padded(bytes + a.red) }
 // undefined. The error wraps ErrOutOfMemory where no gap is large enough, and
 // ErrClosed after Close; a size below 1 and an unknown class are errors.
 func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
-	l := &a.laid
+	l, i := &a.laid, a.unused
 	n := l.next
-	if uint(n) >= uint(len(l.births)) || a.unused == 0 || invariants.Enabled {
+	if uint(n) >= uint(len(l.births)) || uint(i) >= uint(len(a.slots)) || invariants.Enabled {
 		return a.allocSlow(class, bytes)
 	}
-	b := &l.births[n]
+	b, s := &l.births[n], &a.slots[i]
 	if b.Class != class || b.Bytes != bytes || b.free != l.marks {
 		return a.allocSlow(class, bytes)
 	}
 	// The layout has just this buffer here, and its place was free when last the same
 	// buffers were live: nothing is in the way. This is enter, written out.
+	mark := b.mark
 	l.next = n + 1
-	m := mark(b.Offset, bytes)
-	l.marks += m
-	i := a.unused
-	s := &a.slots[i]
+	l.marks += mark
 	a.unused = s.next
-	s.off, s.bytes, s.mark = b.Offset, bytes, m
+	s.off, s.bytes, s.mark = b.Offset, bytes, mark
 	s.plain, s.class, s.serial, s.birth = 1, class, a.Mark(), int32(n)
 	a.meter.Alloc(class, bytes)
 	return Handle{i, s.generation}, nil
@@ -248,15 +251,15 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 
 // enter gives a buffer a slot, with the caller's one plain reference.
 func (a *Arena) enter(class Class, off, bytes int64) Handle {
-	if a.unused == 0 {
+	if a.unused == noSlot {
 		a.unused = uint32(len(a.slots))
-		a.slots = append(a.slots, slot{generation: 1})
+		a.slots = append(a.slots, slot{generation: 1, next: noSlot})
 	}
 	i := a.unused
 	s := &a.slots[i]
 	a.unused = s.next
 	s.off, s.bytes, s.mark = off, bytes, 0
-	s.plain, s.class, s.serial = 1, class, a.Mark()
+	s.plain, s.class, s.serial, s.birth = 1, class, a.Mark(), int32(min(a.laid.place, math.MaxInt32))
 	a.meter.Alloc(class, bytes)
 	return Handle{i, s.generation}
 }
@@ -327,7 +330,7 @@ func (a *Arena) Close() error {
 			a.take(uint32(i), s)
 		}
 	}
-	a.laid, a.regions, a.released, a.saved = laid{}, [NumScopes]region{}, 0, saved{}
+	a.laid, a.climb, a.regions, a.released, a.saved = laid{}, climb{}, [NumScopes]region{}, 0, saved{}
 	a.closed = true
 	a.low, a.high = 0, a.capacity
 	if err := a.pages.release(); err != nil {

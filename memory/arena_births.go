@@ -14,6 +14,7 @@ type birth struct {
 	// found free. While the sum is the same, so is what is live, and nothing need be looked
 	// at; 0 is nothing.
 	free uint64
+	mark uint64 // of its place
 }
 
 // births returns those of a layout, of which nothing is known yet, in room that may be
@@ -21,7 +22,7 @@ type birth struct {
 func births(layout *Layout, room []birth) []birth {
 	all := slices.Grow(room[:0], len(layout.Births))
 	for _, b := range layout.Births {
-		all = append(all, birth{Birth: b})
+		all = append(all, birth{Birth: b, mark: mark(b.Offset, b.Bytes)})
 	}
 	return all
 }

@@ -75,6 +75,7 @@ func (a *Arena) Lay(layout *Layout) error {
 	if !known {
 		l.all = births(layout, l.all)
 	}
+	a.climb.watched = false
 	*l = laid{layout: layout, valid: layout, all: l.all, area: area, present: max(l.present, area), held: l.held, most: l.most}
 	if invariants.Enabled && area%a.page == 0 && a.free.takeAt(area, a.page) {
 		l.guard = a.page
@@ -139,16 +140,18 @@ func (a *Arena) vacate() {
 	}
 }
 
-// At says at which place of the layout the program is.
+// At says at which place of the layout the program is; see [Planned] and [PeakWatched].
 func (a *Arena) At(place int) {
 	l := &a.laid
+	l.place = place
 	if l.layout == nil {
 		return
 	}
-	l.place, l.next, l.births = place, 0, nil
 	if places := l.layout.Places; uint(place) < uint(len(places)-1) {
 		l.next, l.births = int(places[place]), l.all[:places[place+1]]
+		return
 	}
+	l.next, l.births = 0, nil
 }
 
 // examine places a buffer that may not be just what the layout has next, or refuses.
@@ -169,7 +172,7 @@ func (a *Arena) examine(class Class, bytes int64) (Handle, error) {
 	}
 	h := a.enter(class, b.Offset, bytes)
 	s := &a.slots[h.slot]
-	s.mark, s.birth = mark(b.Offset, b.Bytes), int32(l.next)
+	s.mark, s.birth = b.mark, int32(l.next)
 	l.next++
 	l.marks += s.mark
 	return h, nil

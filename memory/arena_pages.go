@@ -62,17 +62,23 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 			return err
 		}
 	}
-	var faults []error
+	var runs []span
 	for scope := range Scope(NumScopes) {
-		if !going[scope] {
-			continue
+		if going[scope] {
+			runs = append(runs, a.runs(scope, true)...)
 		}
-		for _, run := range a.runs(scope, true) {
-			if err := a.pager.Discard(a.pages.mem[run.off : run.off+run.size]); err != nil {
-				faults = append(faults, fmt.Errorf("memory: ReleasePages of %s: the system does not take %d bytes back: %w", scope, run.size, err))
-			}
+	}
+	var faults []error
+	for _, run := range without(runs, nil) { // neighbours of different scopes go together, huge pages and all
+		if err := a.pager.Discard(a.pages.mem[run.off : run.off+run.size]); err != nil {
+			faults = append(faults, fmt.Errorf("memory: ReleasePages of %v: the system does not take %d bytes back: %w", scopes, run.size, err))
 		}
-		a.gone(scope)
+	}
+	for scope := Scope(NumScopes); scope > 0; { // StepScope last: what is free and has pages then is poisoned
+		scope--
+		if going[scope] {
+			a.gone(scope)
+		}
 	}
 	return errors.Join(faults...)
 }

@@ -439,3 +439,26 @@ func TestReleasePagesBesideResident(t *testing.T) {
 		require.NoError(t, a.Check())
 	}
 }
+
+// inPieces counts in how many pieces pages come and go.
+type inPieces struct {
+	memory.System
+	populated, discarded int
+}
+
+func (p *inPieces) Populate(mem []byte) error { p.populated++; return p.System.Populate(mem) }
+func (p *inPieces) Discard(mem []byte) error  { p.discarded++; return p.System.Discard(mem) }
+
+// Neighbours of different scopes go back to the system in the pieces in which they come
+// again, however many scopes have them: so there is room for huge pages.
+func TestReleasePagesJoinsNeighbours(t *testing.T) {
+	pages := &inPieces{}
+	r := newResident(t, pages)
+	step(t, r.Arena)
+	pages.populated = 0
+	var file bytes.Buffer
+	require.NoError(t, r.ReleasePages(&file, append([]memory.Scope{memory.StepScope, memory.Gradients}, keeps...)...))
+	require.NoError(t, r.RestorePages(&file))
+	require.Equal(t, pages.populated, pages.discarded)
+	r.same(t, keeps...)
+}

@@ -66,21 +66,26 @@ func (a *Arena) Release(h Handle) (freed int64, err error) {
 		return 0, a.missing("release", h)
 	}
 	s := &a.slots[h.slot]
-	if s.plain == 0 {
-		return 0, s.wrong(ErrNoPlain, "release", h)
+	if s.plain == 1 && s.held == 0 && s.mark != 0 && a.laid.layout != nil && !invariants.Enabled {
+		s.plain = 0
+		return a.end(h.slot, s), nil
 	}
-	if s.plain+s.held > 1 {
+	return a.releaseSlow(h, s)
+}
+
+// releaseSlow is Release for all but the last reference to a buffer that the layout in
+// force has placed.
+func (a *Arena) releaseSlow(h Handle, s *slot) (freed int64, err error) {
+	switch {
+	case s.plain == 0:
+		return 0, s.wrong(ErrNoPlain, "release", h)
+	case s.plain+s.held > 1:
 		s.plain--
 		return 0, nil
+	case invariants.Enabled:
+		err = a.fenced(h.slot, s)
 	}
-	s.plain = 0
-	if s.mark == 0 || a.laid.layout == nil || invariants.Enabled {
-		if invariants.Enabled {
-			err = a.fenced(h.slot, s)
-		}
-		return a.take(h.slot, s), err
-	}
-	return a.end(h.slot, s), nil
+	return a.take(h.slot, s), err
 }
 
 // Hold turns one plain reference into a held one.
@@ -145,6 +150,9 @@ func (a *Arena) take(i uint32, s *slot) int64 {
 	scope := s.scope
 	if invariants.Enabled && !a.regions[scope].released {
 		poison(a.pages.mem[s.off : s.off+a.size(s)])
+	}
+	if a.climb.watched {
+		a.climb.ends(s, &a.meter)
 	}
 	bytes := a.end(i, s)
 	switch {

@@ -37,7 +37,10 @@ func (m *Meter) Free(class Class, bytes int64) {
 func (m *Meter) Live() int64 { return m.live }
 
 // ResetPeak makes what is live now the peak.
-func (m *Meter) ResetPeak() { m.peak, m.peakClasses = m.live, m.classes }
+func (m *Meter) ResetPeak() {
+	m.peak = m.live
+	m.peakClasses = m.classes
+}
 
 // Stats fills s. What is held from the system is not the meter's to know:
 // Reserved becomes 0 and the caller sets it.

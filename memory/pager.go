@@ -26,9 +26,10 @@ func (Unpaged) Populate([]byte) error { return nil }
 func (Unpaged) Discard([]byte) error { return nil }
 
 // System is the [Pager] of the operating system. Linux populates and discards with
-// madvise (MADV_POPULATE_WRITE, MADV_DONTNEED); macOS and FreeBSD map fresh pages over
-// the range; Windows decommits and commits. Where there is no such call pages are made
-// present by a write to each, and a discarded range is filled with zeros and stays.
+// madvise (MADV_POPULATE_WRITE, MADV_DONTNEED), but for ranges with room for huge pages:
+// it discards those as macOS and FreeBSD discard all, which map fresh pages over the
+// range. Windows decommits and commits. Where there is no such call pages are made present
+// by a write to each, and a discarded range is filled with zeros and stays.
 type System struct{}
 
 // touch writes to every page of a range and changes nothing.

@@ -1,6 +1,10 @@
 package memory
 
-import "syscall"
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+)
 
 // madvPopulateWrite is MADV_POPULATE_WRITE, of Linux 5.14 and later.
 const madvPopulateWrite = 23
@@ -27,5 +31,18 @@ func (System) Populate(mem []byte) error {
 	}
 }
 
-// Discard hands the pages back.
-func (System) Discard(mem []byte) error { return syscall.Madvise(mem, syscall.MADV_DONTNEED) }
+// renews says that mmap takes its six arguments as they are, which it does not everywhere.
+const renews = runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
+
+// Discard hands the pages back. A range with room for a huge page is mapped anew: that
+// ends the tables of its small pages, which would keep huge ones away for good.
+func (System) Discard(mem []byte) error {
+	if renews && len(mem) >= hugePage {
+		const prot, flags = syscall.PROT_READ | syscall.PROT_WRITE, syscall.MAP_ANON | syscall.MAP_PRIVATE | syscall.MAP_FIXED | noReserve
+		addr := unsafe.Pointer(unsafe.SliceData(mem))
+		if _, _, err := syscall.Syscall6(syscall.SYS_MMAP, uintptr(addr), uintptr(len(mem)), prot, flags, ^uintptr(0), 0); err == 0 {
+			return nil
+		}
+	}
+	return syscall.Madvise(mem, syscall.MADV_DONTNEED)
+}

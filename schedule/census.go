@@ -3,10 +3,11 @@ package schedule
 import "fmt"
 
 // census counts the actions of all ranks and compares them with those that the
-// plan must have.
+// plan must have. In passing it sees whether they stand in order.
 func (c *checker) census() {
 	c.uneven = make([]bool, 2*c.stages)
-	v := &census{c: c, walk: newWalk(c.stages * kindsPerStage)}
+	v := &census{c: c, walk: newWalk(c.stages * kindsPerStage), demands: newDemands(&c.outline)}
+	v.every = c.plan.Slices
 	for rank, program := range c.plan.Programs {
 		v.rank = rank
 		v.program(program, false, v)
@@ -16,7 +17,7 @@ func (c *checker) census() {
 		}
 	}
 	c.looked(&v.walk)
-	c.totals = v.sets
+	c.totals, c.ordered = v.sets, !v.early
 	if c.lost {
 		return // what is missing may be what is in the wrong place
 	}
@@ -28,8 +29,10 @@ func (c *checker) census() {
 // census is the visitor that counts.
 type census struct {
 	walk
-	c    *checker
-	rank int
+	c       *checker
+	rank    int
+	demands demands
+	early   bool // an action stands before one that it needs, or lacks it
 }
 
 func (v *census) repeats(int64) {}
@@ -68,7 +71,11 @@ func (v *census) visit(a Action, mb int64) {
 		return // it may be there more than once
 	}
 
-	if !w.add(c.set(stage, kind), mb) {
+	set := c.set(stage, kind)
+	if !v.demands.met(w, set, mb) && !w.trial {
+		v.early = true
+	}
+	if !w.add(set, mb) {
 		if e := edge(a); e >= 0 && !w.trial {
 			c.uneven[e] = true
 		}

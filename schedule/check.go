@@ -59,6 +59,19 @@ func (c *checker) prove(plan *Plan, capacity int) {
 	if capacity < Unlimited {
 		c.plain(Malformed, -1, "A link cannot hold %d messages; give it 0 or more, or %d for any number.", capacity, Unlimited)
 	}
+	c.programs(plan)
+	if c.plan == nil || c.lost {
+		return
+	}
+	c.progress(capacity)
+	if c.marked {
+		c.drops(len(c.faults) == 0)
+	}
+}
+
+// programs finds what is wrong with a plan that fits together, but for ranks that wait
+// for ever and for drops.
+func (c *checker) programs(plan *Plan) {
 	if len(c.faults) > 0 {
 		return
 	}
@@ -66,14 +79,11 @@ func (c *checker) prove(plan *Plan, capacity int) {
 	c.permit()
 	c.census()
 	c.counted = len(c.faults) == 0
-	if !c.lost {
-		c.order()
-		c.sharding()
-		c.quantizing()
-		c.pairing()
-		c.progress(capacity)
-		if c.marked {
-			c.drops(len(c.faults) == 0)
-		}
+	if c.lost {
+		return
 	}
+	c.order()
+	c.sharding()
+	c.quantizing()
+	c.pairing()
 }

@@ -10,6 +10,7 @@ type checker struct {
 	totals  []runs   // by set: the microbatches that the plan has, from the census
 	lost    bool     // actions that belong nowhere: nothing else means anything
 	counted bool     // the census has found nothing wrong
+	ordered bool     // the census has seen every action behind what it needs on its rank
 	uneven  []bool   // by edge: sends and receives do not come in pairs
 	visited int64    // the most actions that a pass has looked at
 

@@ -36,17 +36,25 @@ func Comms(plan *Plan, capacity int) (*Plan, error) {
 	if capacity < Unlimited {
 		return nil, fmt.Errorf("%w: a link for %d messages: it holds 0 or more, or any number (%d)", ErrParams, capacity, Unlimited)
 	}
-	if err := Check(plan); err != nil {
-		return nil, err
+	c := &checker{name: plan.Name}
+	c.checkShape(plan)
+	c.programs(plan)
+	if len(c.faults) > 0 || c.transfers || c.marked {
+		if err := Check(plan); err != nil {
+			return nil, err
+		}
+	}
+	if c.transfers {
+		return nil, fmt.Errorf("%w: plan %q has transfers already: give the plan that only computes", ErrParams, plan.Name)
 	}
 	lowered := withoutDrops(plan)
 	o := newOutline(lowered)
-	if o.transfers {
-		return nil, fmt.Errorf("%w: plan %q has transfers already: give the plan that only computes", ErrParams, plan.Name)
-	}
 	v := newLowering(&o, capacity)
 	v.run(v)
 	if at := slices.IndexFunc(v.ranks, func(p cursor) bool { return p.segment < len(p.program) }); at >= 0 {
+		if err := Check(plan); err != nil { // ranks that wait for ever stop the clock
+			return nil, err
+		}
 		return nil, v.stopped(at)
 	}
 	lowered.Programs = v.programs()
@@ -228,7 +236,11 @@ func queueOf(link, queue int) int { return numQueues*link + queue }
 
 // pass moves all that is in a queue of a link to another one.
 func (v *lowering) pass(l, from, to int) {
-	for v.queues[queueOf(l, from)].n > 0 {
+	a, b := &v.queues[queueOf(l, from)], &v.queues[queueOf(l, to)]
+	if a.n > 0 && b.n == 0 && v.log == nil {
+		*a, *b = *b, *a // all at once, where nobody asks what that did
+	}
+	for a.n > 0 {
 		v.push(queueOf(l, to), v.pop(queueOf(l, from)))
 	}
 }

@@ -15,7 +15,11 @@ func (p *cursor) action() (Action, bool) {
 		return 0, false
 	}
 	s := &p.program[p.segment]
-	return s.Body[p.index].Shift(p.repeat * s.Stride), true
+	a := s.Body[p.index]
+	if p.repeat > 0 {
+		a = a.Shift(p.repeat * s.Stride)
+	}
+	return a, true
 }
 
 func (p *cursor) advance() {

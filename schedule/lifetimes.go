@@ -97,10 +97,19 @@ type marking struct {
 	entry    int // by copy: microbatches whose entry has a part left
 	weights  int // by the rank's stages: microbatch 0 where the last forward, and then the last backward, has read copies of weights
 
+	fates  []fate // by the rank's stages and by kind
 	most   int64  // entries
 	drops  []Drop // of the repeat that is walked, in the order of the body
 	groups []group
 	fault  error
+}
+
+// fate is what follows for an action from its stage and kind alone.
+type fate struct {
+	drops   Drop  // of handles
+	parts   bool  // it reads parts of the entry
+	weights bool  // it reads copies of weights
+	born    []int // the stages whose input it brings onto the rank
 }
 
 // group is repeats of one segment that follow each other and drop the same.
@@ -117,6 +126,19 @@ func newMarking(o *outline, rank int) *marking {
 	v.entry = v.outgoing + 2*stages
 	v.weights = v.entry + copies
 	v.walk = newWalk(v.weights + 2*stages)
+	v.fates = make([]fate, stages*kindsPerStage)
+	for i, stage := range o.on[rank] {
+		for kind := F; kind <= WaitB; kind++ {
+			f := &v.fates[i*kindsPerStage+int(kind)]
+			*f = fate{drops: v.ofHandles(stage, kind), parts: v.reads(stage, kind) != 0, weights: v.readsWeights(stage, kind) != 0}
+			v.born(stage, kind, func(stage int) { f.born = append(f.born, stage) })
+		}
+	}
+	longest := 0
+	for _, s := range o.plan.Programs[rank] {
+		longest = max(longest, len(s.Body))
+	}
+	v.drops = make([]Drop, 0, longest)
 	for c := range v.lower {
 		v.lower[c] = -1
 	}
@@ -135,26 +157,31 @@ func (v *marking) visit(a Action, mb int64) {
 		v.mark(0)
 		return
 	}
-	drop := v.ofHandles(stage, kind) | v.ofWeights(stage, kind)
-	if v.lastReads(stage, kind, mb) {
+	i := v.place[stage]
+	fate := &v.fates[i*kindsPerStage+int(kind)]
+	drop := fate.drops
+	if fate.weights {
+		drop |= v.ofWeights(stage, kind)
+	}
+	if fate.parts && v.lastReads(stage, kind, mb) {
 		drop |= DropParts
 	}
 	if v.add(v.seen, mb) {
 		drop |= Retire
 	}
-	if i := v.place[stage]; kind.Compute() && v.add(v.touched+i, mb) {
+	if kind.Compute() && v.add(v.touched+i, mb) {
 		v.add(v.live+i, mb)
 		v.widen(v.plan.Windows, stage, v.live+i)
 	}
 	if v.transfers {
 		v.sends(stage, kind, mb)
 	}
-	v.born(stage, kind, func(stage int) {
+	for _, stage := range fate.born {
 		v.remove(v.live+v.place[stage], mb)
 		if c := v.copyOf(stage); stage == v.lower[c] {
 			v.remove(v.entry+c, mb)
 		}
-	})
+	}
 	v.mark(drop)
 }
 
@@ -295,7 +322,10 @@ func (v *marking) segments() []Segment {
 			segment, from = g.segment, 0
 		}
 		s := v.plan.Programs[v.rank][g.segment]
-		body := make([]Action, len(s.Body))
+		body := s.Body // a copy, which is free where all its repeats drop the same
+		if g.repeats < s.Repeat {
+			body = make([]Action, len(s.Body))
+		}
 		for i, a := range s.Body {
 			body[i] = a.Shift(from * s.Stride).WithDrop(g.drops[len(body)-1-i])
 		}

@@ -34,11 +34,10 @@ type march struct {
 
 // marcher is what a march calls.
 type marcher interface {
-	// ready reports whether the rank can run the action now. What it asks, it asks the
-	// march: its sets, stands and less.
-	ready(rank int, a Action, mb int64) bool
-	// act runs the action. While march.trial is set it changes sets and counts only.
-	act(rank int, a Action, mb int64)
+	// step runs the action if the rank can run it now, and reports whether it could. What
+	// it asks, it asks the march: its sets, stands and less. While march.trial is set it
+	// changes sets and counts only.
+	step(rank int, a Action, mb int64) bool
 }
 
 // lineup is where everything in a march is, but for the sets.
@@ -92,7 +91,7 @@ func (m *march) round(v marcher) bool {
 		if m.down {
 			rank = len(m.ranks) - 1 - i
 		}
-		for n := 0; n < burst && m.goOn(v, rank); n++ {
+		if m.turn(v, rank) {
 			moved = true
 		}
 	}
@@ -100,26 +99,25 @@ func (m *march) round(v marcher) bool {
 	return moved
 }
 
-// goOn lets a rank run its next action, and reports whether it could.
-func (m *march) goOn(v marcher, rank int) bool {
-	p := &m.ranks[rank]
-	a, ok := p.action()
-	if !ok || p.position >= m.stops[rank] || m.exhausted {
-		return false
+// turn lets a rank run its next actions, and reports whether it could run any.
+func (m *march) turn(v marcher, rank int) bool {
+	p, begin := &m.ranks[rank], m.ranks[rank].position
+	for end := min(begin+burst, m.stops[rank]); p.position < end && !m.exhausted; p.advance() {
+		a, ok := p.action()
+		if !ok {
+			break
+		}
+		if m.work++; m.work > maxWork || m.held > maxHeld {
+			m.exhausted = true
+		}
+		if !v.step(rank, a, int64(a.Microbatch())) {
+			break
+		}
 	}
-	if m.work++; m.work > maxWork || m.held > maxHeld {
-		m.exhausted = true
-	}
-	mb := int64(a.Microbatch())
-	if !v.ready(rank, a, mb) {
-		return false
-	}
-	v.act(rank, a, mb)
-	p.advance()
 	if !m.trial {
-		m.visited++
+		m.visited += p.position - begin
 	}
-	return true
+	return p.position > begin
 }
 
 // less reports whether a number is less than another one.

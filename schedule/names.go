@@ -29,10 +29,13 @@ func ParseKind(name string) (Kind, bool) {
 	return None, false
 }
 
+// stageKinds are the kinds that are usually of a stage alone.
+const stageKinds = 1<<Unshard | 1<<Reshard | 1<<ReduceGrad | 1<<Quantize | 1<<Optimizer
+
 // ofStage reports whether the kind is usually of a stage alone, so that its text
 // leaves out microbatch 0.
 func (k Kind) ofStage() bool {
-	return k == Unshard || k == Reshard || k == ReduceGrad || k == Quantize || k == Optimizer
+	return stageKinds>>k&1 == 1
 }
 
 // String returns the action as PyTorch writes it, stage, kind and microbatch,

@@ -4,8 +4,12 @@ import "fmt"
 
 // order proves, rank by rank, that every action comes after those on its rank that
 // it needs. What it needs of other ranks is not in the hands of its own: links proves
-// that it comes.
+// that it comes. Where the census has seen nothing come too early, nothing is left to
+// find.
 func (c *checker) order() {
+	if c.ordered {
+		return
+	}
 	sets := c.stages * kindsPerStage
 	v := &ordering{c: c, walk: newWalk(2 * sets), totals: sets, needs: make([]need, 0, sets), from: make([]int, 1, sets+1)}
 	v.every = c.plan.Slices

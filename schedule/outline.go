@@ -49,20 +49,23 @@ func newOutline(plan *Plan) outline {
 		}
 	}
 	o.marked = plan.Parts != nil || plan.Windows != nil || plan.Entries != nil || plan.Outgoing != nil
+	var kinds uint32 // of all stages
+	var drops Drop
 	for _, program := range plan.Programs {
 		for _, segment := range program {
 			for _, a := range segment.Body {
-				kind := a.Kind()
-				o.transfers = o.transfers || kind >= SendF && kind <= RecvB
-				o.marked = o.marked || a.Drop() != 0
-				o.reduces = o.reduces || kind == ReduceGrad
-				o.quantizes = o.quantizes || kind == Quantize || a.Drop()&weightBits != 0
+				kinds |= 1 << a.Kind()
+				drops |= a.Drop()
 				if stage := a.Stage(); stage < o.stages {
-					o.sites[stage].kinds |= 1 << kind
+					o.sites[stage].kinds |= 1 << a.Kind()
 				}
 			}
 		}
 	}
+	o.transfers = kinds&(1<<SendF|1<<RecvF|1<<SendB|1<<RecvB) != 0
+	o.marked = o.marked || drops != 0
+	o.reduces = kinds>>ReduceGrad&1 == 1
+	o.quantizes = kinds>>Quantize&1 == 1 || drops&weightBits != 0
 	return o
 }
 

@@ -38,17 +38,22 @@ type progress struct {
 	totals   int // the index of the first set that says what the plan has at all
 }
 
-// ready reports whether nothing of another rank is in the way of an action, or of the
-// pair of which it is the first.
-func (v *progress) ready(rank int, a Action, mb int64) bool {
+// step runs an action if nothing of another rank is in its way, nor in that of the
+// other one of a pair of which it is the first.
+func (v *progress) step(rank int, a Action, mb int64) bool {
+	if v.transfers && a.Kind().Compute() {
+		return true // its rank sends and receives
+	}
 	if !v.clear(a, mb) {
 		return false
 	}
-	if !a.Joined() {
-		return true
+	if a.Joined() {
+		if with := v.ranks[rank].partner(); with.Kind().Compute() && !v.clear(with, int64(with.Microbatch())) {
+			return false
+		}
 	}
-	with := v.ranks[rank].partner()
-	return !with.Kind().Compute() || v.clear(with, int64(with.Microbatch()))
+	v.act(a, mb)
+	return true
 }
 
 // clear reports whether nothing of another rank is in the way of one action.
@@ -96,7 +101,7 @@ func (v *progress) missing(stage int, kind, or Kind, mb int64) bool {
 }
 
 // act does an action, if another rank may ask for it.
-func (v *progress) act(_ int, a Action, mb int64) {
+func (v *progress) act(a Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	if !v.asked(stage, kind) || !v.add(v.c.set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
 		return

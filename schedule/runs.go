@@ -103,8 +103,47 @@ func (s *runs) add(m int64) (int, edit) {
 		t[i].lo--
 		return i, below
 	}
-	*s = slices.Insert(t, i, run{m, m + 1})
+	if i == len(t) {
+		*s = append(t, run{m, m + 1})
+	} else {
+		*s = slices.Insert(t, i, run{m, m + 1})
+	}
 	return i, single
+}
+
+// extend puts m into the set where it comes right behind the last run or right before the
+// first one, or is in that already, as it nearly always does. It reports whether m was
+// not there, and whether it was one of these.
+func (s runs) extend(m int64) (added, plainly bool) {
+	n := len(s) - 1
+	switch {
+	case n < 0:
+		return false, false
+	case s[n].hi == m:
+		s[n].hi++
+		return true, true
+	case s[0].lo == m+1:
+		s[0].lo--
+		return true, true
+	}
+	return false, s[0].lo <= m && m < s[0].hi
+}
+
+// shorten takes m out of the set if it is the first of all or the last, and not a run of
+// its own, and reports whether it did.
+func (s runs) shorten(m int64) bool {
+	n := len(s) - 1
+	switch {
+	case n < 0:
+		return false
+	case s[0].lo == m && s[0].hi > m+1:
+		s[0].lo++
+		return true
+	case s[n].hi == m+1 && s[n].lo < m:
+		s[n].hi--
+		return true
+	}
+	return false
 }
 
 // remove takes m out of the set and returns what it did, and where; outside
@@ -117,6 +156,9 @@ func (s *runs) remove(m int64) (int, edit) {
 	}
 	first, last := t[i].lo == m, t[i].hi == m+1
 	switch {
+	case first && last && i == len(t)-1:
+		*s = t[:i]
+		return i, single
 	case first && last:
 		*s = slices.Delete(t, i, i+1)
 		return i, single

@@ -125,20 +125,20 @@ func (w *walk) walkSegment(s Segment, v visitor) {
 
 func (w *walk) walkRepeat(s Segment, r int64, v visitor) {
 	w.repeat = r
-	shift := r * int64(s.Stride)
+	shift, start := r*int64(s.Stride), w.position
 	for i, a := range s.Body {
-		w.index = i
+		w.index, w.position = i, start+int64(i)
 		mb := int64(a.Microbatch())
-		if !a.Kind().ofStage() {
+		if shift != 0 && !a.Kind().ofStage() {
 			mb += shift
 		}
 		v.visit(a, mb)
-		w.position++
 		if w.work++; w.work > maxWork || w.held > maxHeld {
 			w.exhausted = true
 			return
 		}
 	}
+	w.position = start + int64(len(s.Body))
 	if !w.trial {
 		w.visited += int64(len(s.Body))
 	}
@@ -308,6 +308,9 @@ func (w *walk) within(mb int64, r run) bool {
 // has reports whether a microbatch is in a set.
 func (w *walk) has(set int, mb int64) bool {
 	s := w.sets[set]
+	if w.log == nil && len(s) == 1 {
+		return s[0].lo <= mb && mb < s[0].hi
+	}
 	i, e := s.at(mb), outside
 	if i < len(s) && s[i].lo <= mb {
 		e = inside
@@ -318,6 +321,11 @@ func (w *walk) has(set int, mb int64) bool {
 
 // add puts a microbatch into a set and reports whether it was not there.
 func (w *walk) add(set int, mb int64) bool {
+	if w.log == nil {
+		if added, plainly := w.sets[set].extend(mb); plainly {
+			return added
+		}
+	}
 	w.save(set)
 	runs := len(w.sets[set])
 	i, e := w.sets[set].add(mb)
@@ -328,6 +336,9 @@ func (w *walk) add(set int, mb int64) bool {
 
 // remove takes a microbatch out of a set and reports whether it was there.
 func (w *walk) remove(set int, mb int64) bool {
+	if s := w.sets[set]; w.log == nil && s.shorten(mb) {
+		return true
+	}
 	w.save(set)
 	runs := len(w.sets[set])
 	i, e := w.sets[set].remove(mb)

@@ -25,11 +25,13 @@ type SplitBackward[T any] interface {
 // that are made once in a step, by an action of the plan (L14). The stage declares in its
 // Spec how many there are.
 type Quantizer[T any] interface {
-	// QuantizeWeights makes the copies for the forward (len Spec.ForwardWeights) and for
-	// the backward (len Spec.BackwardWeights), zero on entry, in buffers of class FP8.
+	// QuantizeWeights makes the copies for the forward (as many as Spec.ForwardWeights) and
+	// for the backward (Spec.BackwardWeights), zero on entry, in buffers of class FP8.
 	// Handles put there are handed over: the step ends them with the last action that
 	// reads them. Until then Microbatch.ForwardWeight and BackwardWeight lend them to the
-	// stage. backward is nil where the stage has no backward in this step.
+	// stage. backward is nil where the stage has no backward in this step. Where
+	// call.InputGradient says that nobody wants the gradient of the stage's input, the
+	// first Spec.InputWeights of backward stay zero.
 	QuantizeWeights(ctx context.Context, call *batchctx.Quantization[T], forward, backward []T) error
 }
 

@@ -2,7 +2,7 @@ package stages_test
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,11 +16,15 @@ import (
 // call: each has a number of elements of its own.
 func (b *bench) copied(t *testing.T, name string, size, forward, backward int) *stages.Func[handle] {
 	s := relay()
-	s.Declares.Name, s.Declares.ForwardWeights, s.Declares.BackwardWeights = name, forward, backward
-	s.QuantizeFunc = func(_ context.Context, call *batchctx.Quantization[handle], made, more []handle) error {
-		b.calls = append(b.calls, name)
+	s.Declares.Name = name
+	s.Declares.ForwardWeights, s.Declares.BackwardWeights = slices.Repeat([]string{name + ".up"}, forward), slices.Repeat([]string{name + ".down"}, backward)
+	s.QuantizeFunc = func(_ context.Context, _ *batchctx.Quantization[handle], made, more []handle) error {
+		call := name
+		if more == nil {
+			call += " forward"
+		}
+		b.calls = append(b.calls, call)
 		require.Len(t, made, forward)
-		require.Equal(t, call.Pass() == batchctx.Eval, more == nil)
 		for i := range made {
 			made[i], _ = b.alloc(memory.FP8, size+i)
 		}
@@ -48,6 +52,9 @@ func (b *bench) copied(t *testing.T, name string, size, forward, backward int) *
 		}
 		_, err := mb.BackwardWeight(backward)
 		require.ErrorIs(t, err, batchctx.ErrUndeclared)
+		if gradIn == nil { // nobody wants it
+			return nil
+		}
 		return inBackward(ctx, mb, gradOut, gradIn)
 	}
 	return s
@@ -65,8 +72,9 @@ func TestDecoratorsPassCopiesOn(t *testing.T) { // L14
 		plain,
 		sequential(t, "inner", stages.Freeze[handle](b.copied(t, "c", 30, 0, 3)), b.copied(t, "d", 40, 3, 0)))
 	spec := s.Spec()
-	require.Equal(t, 6, spec.ForwardWeights)
-	require.Equal(t, 6, spec.BackwardWeights)
+	require.Equal(t, []string{"a.up", "a.up", "b.up", "d.up", "d.up", "d.up"}, spec.ForwardWeights)
+	require.Equal(t, []string{"a.down", "b.down", "b.down", "c.down", "c.down", "c.down"}, spec.BackwardWeights)
+	require.Zero(t, spec.InputWeights)
 	require.True(t, spec.Quantizes())
 	r, source := b.build(t, setting{}, stages.Recompute(s))
 	_, err := r.Step(t.Context(), 3, source)
@@ -74,7 +82,33 @@ func TestDecoratorsPassCopiesOn(t *testing.T) { // L14
 	require.Equal(t, []string{"a", "b", "c", "d"}, b.calls)
 	_, err = r.Evaluate(t.Context(), 3, source)
 	require.NoError(t, err)
-	require.Len(t, b.calls, 8)
+	require.Equal(t, []string{"a forward", "b forward", "c forward", "d forward"}, b.calls[4:])
+}
+
+// TestFrozenPrefixIsNotCopied: what comes before the first stage that trains has copies for
+// the backward where somebody wants the gradient of the sequence's input, and else none.
+func TestFrozenPrefixIsNotCopied(t *testing.T) { // L14
+	for _, frozen := range []bool{false, true} {
+		b := newBench(t)
+		inner := sequential(t, "inner", stages.Freeze[handle](b.copied(t, "b", 20, 1, 1)), b.copied(t, "c", 30, 1, 2), stages.Freeze[handle](b.copied(t, "d", 40, 1, 1)))
+		require.Equal(t, 1, inner.Spec().InputWeights)
+		s := sequential(t, "s", stages.Freeze[handle](b.copied(t, "a", 10, 1, 3)), inner, b.copied(t, "e", 50, 1, 1))
+		require.Equal(t, 4, s.Spec().InputWeights)
+		want := []string{"a", "b", "c", "d", "e"}
+		if frozen { // and so is all before the sequence
+			want = []string{"a forward", "b forward", "c", "d", "e"}
+		}
+		r, source := b.build(t, setting{frozen: frozen}, s)
+		before := b.arena.Live()
+		for range 2 {
+			b.calls = nil
+			result, err := r.Step(t.Context(), 3, source)
+			require.NoError(t, err)
+			require.Zero(t, result.Excess)
+			require.Equal(t, want, b.calls)
+			require.Equal(t, before, b.arena.Live())
+		}
+	}
 }
 
 // TestSequenceQuantizeFails with what an inner stage says, and keeps nothing.
@@ -97,6 +131,7 @@ func TestSequenceQuantizeFails(t *testing.T) {
 	_, err = r.Step(t.Context(), 3, source)
 	require.ErrorContains(t, err, `stage 0 of sequence "s" declares copies of weights and is no Quantizer`)
 
-	bad := stages.Spec{Name: "bad", ForwardWeights: -1}
-	require.ErrorContains(t, errors.Join(bad.Validate()), "-1 copies of weights for the forward and 0 for the backward")
+	bad := stages.Spec{Name: "bad", ForwardWeights: []string{"up", ""}, InputWeights: 1}
+	require.ErrorContains(t, bad.Validate(), "copy 1 of its weights for the forward has no name")
+	require.ErrorContains(t, bad.Validate(), "1 of 0 copies of its weights for the backward are for the gradient of its input")
 }

@@ -39,20 +39,24 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 			Losses: batchctx.Range{First: len(s.spec.Losses), Count: len(spec.Losses)},
 			Params: batchctx.Range{First: len(s.params), Count: len(params)},
 
-			ForwardWeights:  batchctx.Range{First: s.spec.ForwardWeights, Count: spec.ForwardWeights},
-			BackwardWeights: batchctx.Range{First: s.spec.BackwardWeights, Count: spec.BackwardWeights},
+			ForwardWeights:  batchctx.Range{First: len(s.spec.ForwardWeights), Count: len(spec.ForwardWeights)},
+			BackwardWeights: batchctx.Range{First: len(s.spec.BackwardWeights), Count: len(spec.BackwardWeights)},
 		}
 		link.out = newPassing[T](spec.Outputs, false)
 		link.gradIn = newPassing[T](spec.Inputs, true)
-		if !spec.Frozen && s.firstTrained == len(inner) {
-			s.firstTrained = i
+		if s.firstTrained == len(inner) { // all before are frozen
+			s.spec.InputWeights += len(spec.BackwardWeights)
+			if !spec.Frozen {
+				s.firstTrained = i
+				s.spec.InputWeights -= len(spec.BackwardWeights) - spec.InputWeights
+			}
 		}
 		s.params = append(s.params, params...)
 		s.spec.Slots += spec.Slots
 		s.spec.Reads = append(s.spec.Reads, link.reads(spec.Reads)...)
 		s.spec.Losses = append(s.spec.Losses, spec.Losses...)
-		s.spec.ForwardWeights += spec.ForwardWeights
-		s.spec.BackwardWeights += spec.BackwardWeights
+		s.spec.ForwardWeights = append(s.spec.ForwardWeights, spec.ForwardWeights...)
+		s.spec.BackwardWeights = append(s.spec.BackwardWeights, spec.BackwardWeights...)
 		s.spec.Frozen = s.spec.Frozen && spec.Frozen
 		s.spec.Recomputes = s.spec.Recomputes || spec.Recomputes
 	}
@@ -150,8 +154,11 @@ func (l *link[T]) backwardInput(ctx context.Context, mb *batchctx.Microbatch[T],
 	return l.split.BackwardInput(ctx, mb, gradOut, gradIn)
 }
 
-// QuantizeWeights makes the copies of the stages in order.
+// QuantizeWeights makes the copies of the stages in order. Where nobody wants the gradient
+// of the sequence's input, the stages before the first one that trains have no backward.
 func (s *sequential[T]) QuantizeWeights(ctx context.Context, call *batchctx.Quantization[T], forward, backward []T) error {
+	wanted := call.InputGradient()
+	defer call.SetInputGradient(wanted)
 	for i := range s.links {
 		first, second := s.links[i].own.ForwardWeights, s.links[i].own.BackwardWeights
 		if first.Count+second.Count == 0 {
@@ -162,9 +169,10 @@ func (s *sequential[T]) QuantizeWeights(ctx context.Context, call *batchctx.Quan
 			return fmt.Errorf("stages: stage %d of sequence %q declares copies of weights and is no Quantizer", i, s.spec.Name)
 		}
 		var inner []T
-		if backward != nil {
+		if backward != nil && (wanted || i >= s.firstTrained) {
 			inner = backward[second.First:][:second.Count]
 		}
+		call.SetInputGradient(wanted || i > s.firstTrained)
 		if err := quantizer.QuantizeWeights(ctx, call, forward[first.First:][:first.Count], inner); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	batchctx "github.com/weir-ml/weir/context"
 )
@@ -49,10 +50,13 @@ type Spec struct {
 	Reads   []Read
 	Slots   int      // places for Save
 	Losses  []string // names of losses; Microbatch.Loss takes the index
-	// ForwardWeights and BackwardWeights are how many copies of its weights the stage
-	// computes on, in its forward and in its backward: what Quantizer makes. 0 for both is
+	// ForwardWeights and BackwardWeights name the weights of which the stage has copies to
+	// compute on, in its forward and in its backward: what Quantizer makes. None for both is
 	// a stage that computes on its weights themselves.
-	ForwardWeights, BackwardWeights int
+	ForwardWeights, BackwardWeights []string
+	// InputWeights is how many of BackwardWeights, the first ones, are read for the gradient
+	// of the stage's input alone. Where nobody wants that they are not made.
+	InputWeights int
 	// Frozen stages have no weight gradients at all.
 	Frozen bool
 	// Recomputes says that the backward runs the forward again.
@@ -60,7 +64,7 @@ type Spec struct {
 }
 
 // Quantizes reports whether the stage computes on copies of its weights.
-func (s *Spec) Quantizes() bool { return s.ForwardWeights+s.BackwardWeights > 0 }
+func (s *Spec) Quantizes() bool { return len(s.ForwardWeights)+len(s.BackwardWeights) > 0 }
 
 // Validate reports every fault of the declaration.
 func (s *Spec) Validate() error {
@@ -77,8 +81,16 @@ func (s *Spec) Validate() error {
 	if s.Slots < 0 {
 		fault("%d slots", s.Slots)
 	}
-	if s.ForwardWeights < 0 || s.BackwardWeights < 0 {
-		fault("%d copies of weights for the forward and %d for the backward", s.ForwardWeights, s.BackwardWeights)
+	for _, copies := range []struct {
+		of    string
+		names []string
+	}{{"forward", s.ForwardWeights}, {"backward", s.BackwardWeights}} {
+		if i := slices.Index(copies.names, ""); i >= 0 {
+			fault("copy %d of its weights for the %s has no name", i, copies.of)
+		}
+	}
+	if s.InputWeights < 0 || s.InputWeights > len(s.BackwardWeights) {
+		fault("%d of %d copies of its weights for the backward are for the gradient of its input", s.InputWeights, len(s.BackwardWeights))
 	}
 	for i, read := range s.Reads {
 		if read.Part == "" {

@@ -46,17 +46,21 @@ func (c *drawCmd) Run(s *streams) error {
 	return writeFile(c.Output, write)
 }
 
-// writeFile writes a file, or removes what it could not finish.
+// writeFile writes a file, or removes what it could not finish. What is no file, such as
+// a device or a pipe, stays.
 func writeFile(name string, write func(io.Writer) error) error {
 	file, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	err = write(file)
+	info, err := file.Stat()
+	if err == nil {
+		err = write(file)
+	}
 	if closed := file.Close(); err == nil {
 		err = closed
 	}
-	if err != nil {
+	if err != nil && info != nil && info.Mode().IsRegular() {
 		os.Remove(name) // What is there is not whole.
 	}
 	return err

@@ -46,7 +46,7 @@ func TestMemoryLogDocumented(t *testing.T) {
 			fresh.WriteString(line)
 		}
 	}
-	require.Equal(t, 4, commands)
+	require.Equal(t, 5, commands)
 	require.LessOrEqual(t, strings.Count(string(python), "\n"), 16, "fifteen lines and a blank one between")
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))

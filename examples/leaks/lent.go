@@ -37,7 +37,7 @@ var lendSize = trainee{
 		Vocabulary: 256, Width: 256, Layers: 4, Heads: 4, Context: 128, Seed: 1,
 		FP8: fp8.DelayedScaling{Format: fp8.Hybrid},
 	},
-	tokens: 128, microbatches: 64, rounds: 3,
+	tokens: 128, microbatches: 64, rounds: 9,
 }
 
 // lent is what lending memory comes to with one way to manage it. Sizes are bytes.
@@ -49,17 +49,19 @@ type lent struct {
 	Memory    time.Duration `json:"memory_ns"` // to hand memory back and to take it again
 }
 
-// lending measures all ways. The arithmetic is that of one run; what differs is added to it.
-func (t *trainee) lending(ctx context.Context) ([]lent, error) {
-	weir, copying, err := t.weir(ctx)
-	if err != nil {
-		return nil, err
-	}
+// lending measures all ways, in turn, round by round. The arithmetic is that of one run;
+// what differs is added to it.
+func (t *trainee) lending(ctx context.Context) (all []lent, err error) {
 	resident, events, err := t.record(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []lent
+	var ways []*replay
+	defer func() {
+		for _, r := range ways {
+			err = errors.Join(err, r.device.dev.Close())
+		}
+	}()
 	for _, way := range []struct {
 		name               string
 		expandable, clears bool
@@ -68,75 +70,104 @@ func (t *trainee) lending(ctx context.Context) ([]lent, error) {
 		{"cleared by hand", false, true},
 		{"cleared, segments expand", true, true},
 	} {
-		l, err := t.cached(newCached(resident, way.expandable, way.clears), events)
+		r, err := t.replay(way.name, newCached(resident, way.expandable, way.clears), events)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", way.name, err)
 		}
-		l.Name = way.name
-		l.Memory += copying
-		l.Step = weir.Step - weir.Memory + l.Memory
-		all = append(all, l)
+		ways = append(ways, r)
 	}
-	return append(all, weir), nil
+	w, err := t.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	for range 1 + t.rounds { // the first one meets pages that nobody had
+		if err := w.round(ctx); err != nil {
+			return nil, err
+		}
+		for _, r := range ways {
+			if err := r.round(); err != nil {
+				return nil, fmt.Errorf("%s: %w", r.lent.Name, err)
+			}
+		}
+	}
+	step, copying := median(w.steps[1:]), median(w.copies[1:])
+	for _, r := range ways {
+		r.lent.Memory = copying + median(r.took[1:])
+		r.lent.Step = step + r.lent.Memory
+		all = append(all, r.lent)
+	}
+	w.lent.Memory = median(w.returns[1:])
+	w.lent.Step = step + w.lent.Memory
+	return append(all, w.lent), nil
 }
 
-// weir runs and lends for real. Copying is the part of the time that went into writing and
-// reading weights and moments, which is the same for all.
-func (t *trainee) weir(ctx context.Context) (l lent, copying time.Duration, err error) {
-	l.Name = "Weir"
-	dev, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30})
-	if err != nil {
-		return l, 0, err
-	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
-	templates, err := t.templates(ctx, dev)
-	if err != nil {
-		return l, 0, err
-	}
-	model, err := transformer.New(dev, t.Config, t.Layers)
-	if err != nil {
-		return l, 0, err
-	}
-	defer func() { err = errors.Join(err, model.Close()) }()
-	run, err := runner.New(t.config(model, dev, templates))
-	if err != nil {
-		return l, 0, err
-	}
-	defer func() { err = errors.Join(err, run.Close()) }()
+// weir runs and lends for real.
+type weir struct {
+	*trainee
+	lent
+	dev   *kernels.Host
+	model *transformer.Model
+	run   *runner.Runner[kernels.Buffer]
+	file  store
+	// By round: what a step took, to hand memory back and take it again, and the part of
+	// that which went into writing and reading weights and moments, which is the same for
+	// all ways.
+	steps, returns, copies []time.Duration
+}
 
-	var steps, returns, copies []time.Duration
-	file := &store{}
-	for range 1 + t.rounds { // the first one meets pages that nobody had
-		file.took = 0
-		begin := time.Now()
-		result, err := run.Step(ctx, t.microbatches, t.source(dev))
-		if err != nil {
-			return l, 0, err
-		}
-		if _, err := model.RollScales(ctx, nil); err != nil {
-			return l, 0, err
-		}
-		if err := model.Update(transformer.AdamW{LearningRate: 1e-3}, result, 1); err != nil {
-			return l, 0, err
-		}
-		stepped := time.Now()
-		if err := model.Release(file, scopes...); err != nil {
-			return l, 0, err
-		}
-		l.Allocated, l.Reserved = 0, 0
-		for _, scope := range scopes {
-			stats := dev.Scope(scope)
-			l.Allocated += stats.Live
-			l.Reserved += stats.Reserved
-		}
-		if err := model.Restore(file); err != nil {
-			return l, 0, err
-		}
-		steps, returns, copies = append(steps, stepped.Sub(begin)), append(returns, time.Since(stepped)), append(copies, file.took)
+// open makes the model and its runner.
+func (t *trainee) open(ctx context.Context) (w *weir, err error) {
+	w = &weir{trainee: t, lent: lent{Name: "Weir"}}
+	if w.dev, err = kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30}); err != nil {
+		return nil, err
 	}
-	l.Memory = median(returns[1:])
-	l.Step = median(steps[1:]) + l.Memory
-	return l, median(copies[1:]), nil
+	templates, err := t.templates(ctx, w.dev)
+	if err == nil {
+		w.model, err = transformer.New(w.dev, t.Config, t.Layers)
+	}
+	if err == nil {
+		w.run, err = runner.New(t.config(w.model, w.dev, templates))
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.dev.Close())
+	}
+	return w, nil
+}
+
+func (w *weir) close() error { return errors.Join(w.run.Close(), w.model.Close(), w.dev.Close()) }
+
+// round trains a step, and lends.
+func (w *weir) round(ctx context.Context) error {
+	w.file.took = 0
+	begin := time.Now()
+	result, err := w.run.Step(ctx, w.microbatches, w.source(w.dev))
+	if err != nil {
+		return err
+	}
+	if _, err := w.model.RollScales(ctx, nil); err != nil {
+		return err
+	}
+	if err := w.model.Update(transformer.AdamW{LearningRate: 1e-3}, result, 1); err != nil {
+		return err
+	}
+	stepped := time.Now()
+	if err := w.model.Release(&w.file, scopes...); err != nil {
+		return err
+	}
+	w.Allocated, w.Reserved = 0, 0
+	for _, scope := range scopes {
+		stats := w.dev.Scope(scope)
+		w.Allocated += stats.Live
+		w.Reserved += stats.Reserved
+	}
+	if err := w.model.Restore(&w.file); err != nil {
+		return err
+	}
+	w.steps = append(w.steps, stepped.Sub(begin))
+	w.returns = append(w.returns, time.Since(stepped))
+	w.copies = append(w.copies, w.file.took)
+	return nil
 }
 
 // scopes is all that a device has.
@@ -161,38 +192,42 @@ func (s *store) Read(p []byte) (n int, err error) {
 	return s.Buffer.Read(p)
 }
 
-// cached replays what a step allocates on a simulated allocator, and does on the host what
-// that asks of its device.
-func (t *trainee) cached(c *cached, events []event) (l lent, err error) {
-	var asked [][]snapshot.Entry
+// replay is what a step allocates on a simulated allocator, and what that asks of its
+// device, which the host does.
+type replay struct {
+	lent   lent
+	asked  [][]snapshot.Entry // by round, of those that are left
+	device *driver
+	took   []time.Duration // by round
+}
+
+// replay simulates all rounds.
+func (t *trainee) replay(name string, c *cached, events []event) (*replay, error) {
+	r := &replay{lent: lent{Name: name}}
 	if err := c.back(); err != nil {
-		return l, err
+		return nil, err
 	}
 	for range 1 + t.rounds {
 		if err := errors.Join(c.step(events), c.away()); err != nil {
-			return l, err
+			return nil, err
 		}
 		stats := c.allocator.Stats()
-		l.Allocated, l.Reserved = stats.Allocated.Current, stats.Reserved.Current
+		r.lent.Allocated, r.lent.Reserved = stats.Allocated.Current, stats.Reserved.Current
 		if err := c.back(); err != nil {
-			return l, err
+			return nil, err
 		}
-		asked = append(asked, c.asked())
+		r.asked = append(r.asked, c.asked())
 	}
-	device, err := newDriver(c.allocator.Stats().Reserved.Peak)
-	if err != nil {
-		return l, err
-	}
-	var took []time.Duration
-	for _, history := range asked {
-		d, err := device.run(history)
-		if err != nil {
-			return l, errors.Join(err, device.dev.Close())
-		}
-		took = append(took, d)
-	}
-	l.Memory = median(took[1:])
-	return l, device.dev.Close()
+	var err error
+	r.device, err = newDriver(c.allocator.Stats().Reserved.Peak)
+	return r, err
+}
+
+// round does what the next round asks of the device.
+func (r *replay) round() error {
+	took, err := r.device.run(r.asked[0])
+	r.asked, r.took = r.asked[1:], append(r.took, took)
+	return err
 }
 
 func median(d []time.Duration) time.Duration {

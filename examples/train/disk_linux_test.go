@@ -28,14 +28,14 @@ func TestFullDisk(t *testing.T) {
 	text := sentence(t)
 	for _, c := range []struct {
 		name  string
-		limit uint64 // the log of a step has about 2 KiB, the page 20, the checkpoint 60
+		limit uint64 // the log of three steps has 11 KiB, the page 20, the checkpoint 60
 		flags []string
 		want  string
 		left  []string // what is whole and stays
 	}{
 		{"memory log", 1 << 10, nil, "memory.jsonl: file too large: make room or name another place", []string{"losses.csv"}},
 		{"losses", 100, nil, "file too large: make room or name another place", nil},
-		{"page", 10 << 10, nil, "report.html: file too large: make room or name another place", []string{"losses.csv", "memory.jsonl"}},
+		{"page", 14 << 10, nil, "report.html: file too large: make room or name another place", []string{"losses.csv", "memory.jsonl"}},
 		{"checkpoint", 40 << 10, []string{"-checkpoint", "checkpoint"}, "checkpoint: file too large: make room or name another place", []string{"losses.csv", "memory.jsonl", "report.html"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

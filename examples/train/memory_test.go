@@ -89,6 +89,44 @@ func TestLogHasThePlan(t *testing.T) {
 	require.Equal(t, *summaryOf(t, "-data", sentence(t)).PlannedBytes, atPeak)
 }
 
+// Without a plan the log says behind a step who had what at its peak, where that was higher
+// than before. The last of it sums to the peak of the records.
+func TestLogHasOwnersWithoutAPlan(t *testing.T) {
+	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-unplanned", "-ranks", "2", "-plan", "1f1b")
+	require.Zero(t, status, stderr)
+	log, err := os.Open(filepath.Join(folder, "memory.jsonl"))
+	require.NoError(t, err)
+	defer log.Close()
+	type key struct {
+		step int64
+		rank int
+	}
+	owners, peaks := map[key]int64{}, map[key]int64{}
+	var highest [2]int64
+	for record, err := range memlog.Read(log) {
+		require.NoError(t, err)
+		k := key{record.Step, record.Rank}
+		if o := record.PeakOwner; o != nil {
+			k = key{o.Step, o.Rank}
+			if owners[k] == 0 {
+				require.Greater(t, peaks[k], highest[o.Rank], "%v", k)
+				highest[o.Rank] = peaks[k]
+			}
+			require.NotEmpty(t, o.Name)
+			owners[k] += o.Bytes
+			continue
+		}
+		require.False(t, record.Planned)
+		peaks[k] = max(peaks[k], record.Peak)
+		require.Zero(t, owners[k], "they come behind the step")
+	}
+	require.GreaterOrEqual(t, len(owners), 2)
+	resident := summaryOf(t, "-data", sentence(t), "-unplanned", "-ranks", "2", "-plan", "1f1b").ByRank
+	for k, bytes := range owners {
+		require.Equal(t, peaks[k], bytes+resident[k.rank].ModelBytes, "%v", k)
+	}
+}
+
 // A step over the budget is refused before anything is written.
 func TestBudget(t *testing.T) {
 	text := sentence(t)

@@ -74,6 +74,7 @@ func (r *record) hooks(rank int) runner.Hooks {
 	return runner.Hooks{
 		Action:     r.action,
 		Microbatch: r.microbatch,
+		Peak:       r.peak,
 		Failed: func(err error, held iter.Seq[memory.Info]) {
 			if r.dump != nil {
 				r.dump(rank, err, held)
@@ -96,6 +97,18 @@ func (r *record) microbatch(sample *memory.Sample) {
 	r.logging.Lock()
 	defer r.logging.Unlock()
 	r.log.Sample(sample)
+}
+
+// peak writes into the log who had what at the peak of a step whose memory is not planned.
+func (r *record) peak(owners iter.Seq[memory.PeakOwner]) {
+	if !r.training {
+		return
+	}
+	r.logging.Lock()
+	defer r.logging.Unlock()
+	for owner := range owners {
+		r.log.PeakOwner(&owner)
+	}
 }
 
 // growth returns the largest growth of a microbatch, in bytes.

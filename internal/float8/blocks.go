@@ -14,8 +14,8 @@ const (
 // block in which something is not finite has the scale NaN, and NaN for every element.
 func (s Set) encodeMX(dst, scales []byte, src []float32, random []uint32, f *Format, up bool) (t Tally) {
 	for at := 0; at < len(src); {
-		if whole := min(piece, len(src)-at) / BlockMX; whole > 0 && random == nil && s != Portable {
-			met, done := s.encodeBlocksMX(dst[at:], scales[at/BlockMX:], src[at:], whole, f, up)
+		if whole := min(piece, len(src)-at) / BlockMX; whole > 0 && s != Portable {
+			met, done := s.encodeBlocksMX(dst[at:], scales[at/BlockMX:], src[at:], from(random, at), whole, f, up)
 			t.Merge(met)
 			if at += done * BlockMX; done == whole {
 				continue
@@ -65,8 +65,8 @@ func (s Set) decodeMX(dst []float32, src, scales []byte, f *Format) {
 func (s Set) encodeRows(dst []byte, inverses []float32, src []float32, random []uint32, f *Format, epsilon float32, powerOf2 bool) (t Tally) {
 	most := f.Greatest()
 	for at := 0; at < len(src); {
-		if whole := min(piece, len(src)-at) / BlockRow; whole > 0 && random == nil && s != Portable {
-			met, done := s.encodeBlocksRows(dst[at:], inverses[at/BlockRow:], src[at:], whole, f, epsilon, powerOf2)
+		if whole := min(piece, len(src)-at) / BlockRow; whole > 0 && s != Portable {
+			met, done := s.encodeBlocksRows(dst[at:], inverses[at/BlockRow:], src[at:], from(random, at), whole, f, epsilon, powerOf2)
 			t.Merge(met)
 			if at += done * BlockRow; done == whole {
 				continue
@@ -89,6 +89,14 @@ func (s Set) decodeRows(dst []float32, src []byte, inverses []float32, f *Format
 		from, end := b*BlockRow, min((b+1)*BlockRow, len(src))
 		s.Decode(dst[from:end], src[from:end], f, inverses[b])
 	}
+}
+
+// from returns random numbers from one on, nil where there are none.
+func from(random []uint32, at int) []uint32 {
+	if random == nil {
+		return nil
+	}
+	return random[at:]
 }
 
 // part returns a part of random numbers, nil where there are none.

@@ -1,6 +1,7 @@
 package float8_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/vector"
 )
 
 // spread are rows whose magnitudes differ from block to block.
@@ -113,8 +115,8 @@ func TestEncodeNV(t *testing.T) {
 	// With random numbers on average what it was.
 	sums := make([]float64, 64)
 	const trials = 4000
-	for range trials {
-		float8.Portable.QuantizeRows(&m, src, &float8.Rule{Scale: tensor, Random: sequence{r}}, 0, 1)
+	for trial := range trials {
+		float8.Portable.QuantizeRows(&m, src, &float8.Rule{Scale: tensor, Random: &vector.Philox{Seed: 4, Stream: uint64(trial)}}, 0, 1)
 		float8.Portable.Dequantize(back, &m, 0, 1)
 		for i, x := range back {
 			sums[i] += float64(x) / trials
@@ -128,34 +130,139 @@ func TestEncodeNV(t *testing.T) {
 	}
 }
 
-// Whole slices are rounded by chance as single numbers are, where rounding decides too.
+// Whole slices are rounded by chance as single numbers are, in every set, where rounding
+// decides too, for every scale.
 func TestStochasticSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
+	draws := &vector.Philox{Seed: 7, Stream: 7}
 	for _, f := range []*float8.Format{&float8.E4M3, &float8.E5M2} {
-		src := spread(r, 4096)
-		for i := range src[:2048] {
-			src[i] = math.Float32frombits(r.Uint32())
-		}
-		src[0], src[1] = 0, float32(math.Inf(-1))
-		m := float8.Open(make([]byte, float8.Size(float8.PerTensor, f, 1, 4096)), float8.PerTensor, f, 1, 4096)
-		draws := sequence{rand.New(rand.NewPCG(7, 7))}
-		tally := float8.Portable.QuantizeRows(&m, src, &float8.Rule{Scale: 3, Random: draws}, 0, 1)
-		draws = sequence{rand.New(rand.NewPCG(7, 7))}
-		underflowed := 0
-		for i, x := range src {
-			code := f.Stochastic(x*3, draws.Uint32(), float8.Saturate)
-			require.Equal(t, code, m.Codes[i], "%s, element %d: %g", f.Name, i, x)
-			if code&^f.Sign == 0 && x != 0 {
-				underflowed++
+		for round, scale := range []float32{3, 1, 0x1p-140, 0x1p100, 0.37, 1e-30} {
+			const n = 4096 + 37
+			src := spread(r, n)
+			for i := range src[:2048] {
+				src[i] = math.Float32frombits(r.Uint32())
+				if round > 0 && math.Abs(float64(src[i])) > math.MaxFloat32 || src[i] != src[i] {
+					src[i] = 1
+				}
+			}
+			if round == 0 {
+				src[0], src[1] = 0, float32(math.Inf(-1))
+			}
+			m := float8.Open(make([]byte, float8.Size(float8.PerTensor, f, 1, n)), float8.PerTensor, f, 1, n)
+			for _, s := range sets() {
+				clear(m.Codes)
+				tally := s.QuantizeRows(&m, src, &float8.Rule{Scale: scale, Random: draws}, 0, 1)
+				underflowed := 0
+				for i, x := range src {
+					a, b, c, d := draws.Draw(uint64(i / 4))
+					code := f.Stochastic(x*scale, [4]uint32{a, b, c, d}[i%4], float8.Saturate)
+					if m.Codes[i] != code {
+						require.Equal(t, code, m.Codes[i], "%v %s, element %d: %g times %g", s, f.Name, i, x, scale)
+					}
+					if code&^f.Sign == 0 && x != 0 {
+						underflowed++
+					}
+				}
+				require.Equal(t, underflowed, tally.Underflowed, "%v %s", s, f.Name)
 			}
 		}
-		require.Equal(t, underflowed, tally.Underflowed, f.Name)
 	}
 }
 
-// sequence is random numbers of a sequence.
-type sequence struct{ *rand.Rand }
+// Rounding by chance goes up exactly where the draw and the part of a step that is dropped
+// make a whole: at every value and beside it, in every lane.
+func TestStochasticBoundaries(t *testing.T) {
+	draws := &vector.Philox{Seed: 3}
+	for _, f := range []*float8.Format{&float8.E4M3, &float8.E5M2} {
+		var src []float32
+		for code := range byte(f.Max) {
+			low, step := f.Decode(code), f.Decode(code+1)-f.Decode(code)
+			for i := range 64 {
+				a, b, c, d := draws.Draw(uint64(len(src) / 4))
+				u := [4]uint32{a, b, c, d}[len(src)%4]
+				x := low + float32(float64(step)*(1-float64(u)*0x1p-32)) // goes up just where it is not below this
+				x = math.Float32frombits(math.Float32bits(x) + uint32(i%3) - 1)
+				src = append(src, x*float32(1-2*(i&4)/4))
+			}
+		}
+		n := len(src)
+		want := float8.Open(make([]byte, float8.Size(float8.PerTensor, f, 1, n)), float8.PerTensor, f, 1, n)
+		float8.Portable.QuantizeRows(&want, src, &float8.Rule{Scale: 1, Random: draws}, 0, 1)
+		up := 0
+		for i, x := range src {
+			if math.Abs(float64(f.Decode(want.Codes[i]))) > math.Abs(float64(x)) {
+				up++
+			}
+		}
+		require.InDelta(t, n/2, up, float64(n/4), "as many on both sides")
+		for _, s := range sets() {
+			got := float8.Open(make([]byte, float8.Size(float8.PerTensor, f, 1, n)), float8.PerTensor, f, 1, n)
+			s.QuantizeRows(&got, src, &float8.Rule{Scale: 1, Random: draws}, 0, 1)
+			require.Equal(t, want.Codes, got.Codes, "%v %s", s, f.Name)
+		}
+	}
+}
 
-func (n sequence) Draw(uint64) (a, b, c, d uint32) {
-	return n.Uint32(), n.Uint32(), n.Uint32(), n.Uint32()
+// matrixOfZeros is a matrix to quantize into.
+func matrixOfZeros(s float8.Scaling, f *float8.Format, rows, cols int) *float8.Matrix {
+	m := float8.Open(make([]byte, float8.Size(s, f, rows, cols)), s, f, rows, cols)
+	return &m
+}
+
+// Every set quantizes to the same codes and scales and counts the same, along rows and along
+// columns, to nearest and by chance, for numbers of all magnitudes and shapes around every
+// edge of a block; one NaN is as good as another.
+func TestQuantizeInEverySet(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	for round := range 400 {
+		form := forms[round%len(forms)]
+		rows, cols := 1+r.IntN(200), 1+r.IntN(200)
+		switch round % 4 {
+		case 1:
+			cols = 16 * (1 + r.IntN(20))
+		case 2:
+			rows, cols = 32*(1+r.IntN(8)), 128*(1+r.IntN(3))
+		}
+		x := numbers(r, rows*cols, round%9 == 0)
+		if round%3 > 0 { // magnitudes that differ from block to block
+			x = spread(r, rows*cols)
+			for i := range x {
+				x[i] *= float32(r.IntN(8) & 1 * r.IntN(3))
+			}
+		}
+		rule := &float8.Rule{Scale: []float32{1, 0.3, 1e4, 0x1p60, 0x1p-70, 0x1p-100}[r.IntN(6)], Down: r.IntN(2) == 0, AnyScale: r.IntN(2) == 0}
+		if r.IntN(2) == 0 {
+			rule.Epsilon = 1e-3
+		}
+		if form.scaling == float8.NV16 && r.IntN(4) > 0 {
+			rule.Scale = float8.TensorNV(math.Float32frombits(float8.Portable.Amax(x)))
+		}
+		if r.IntN(2) == 0 {
+			rule.Random = &vector.Philox{Seed: uint64(round)}
+		}
+		row, column := matrixOfZeros(form.scaling, form.format, rows, cols), matrixOfZeros(form.scaling, form.format, cols, rows)
+		tally := float8.Portable.QuantizeRows(row, x, rule, 0, rows)
+		turned := float8.Portable.QuantizeColumns(column, x, rule, 0, cols)
+		for _, s := range sets()[1:] {
+			what := fmt.Sprintf("%v, %s/%d, %d×%d, round %d, %+v", s, form.format.Name, form.scaling, rows, cols, round, *rule)
+			got := matrixOfZeros(form.scaling, form.format, rows, cols)
+			require.Equal(t, tally, s.QuantizeRows(got, x, rule, 0, rows), what)
+			sameQuantized(t, row, got, what)
+			got = matrixOfZeros(form.scaling, form.format, cols, rows)
+			require.Equal(t, turned, s.QuantizeColumns(got, x, rule, 0, cols), "transposed, "+what)
+			sameQuantized(t, column, got, "transposed, "+what)
+		}
+	}
+}
+
+func sameQuantized(t *testing.T, want, got *float8.Matrix, what string) {
+	t.Helper()
+	for i, w := range want.Codes {
+		nan := want.Format.Sign == 0x80 && w&0x7f > max(want.Format.Max, want.Format.Inf) && got.Codes[i]&0x7f > max(want.Format.Max, want.Format.Inf)
+		if w != got.Codes[i] && !nan {
+			require.Equal(t, w, got.Codes[i], "code %d: %s", i, what)
+		}
+	}
+	require.Equal(t, want.Scales, got.Scales, what)
+	sameNumbers(t, want.Factors, got.Factors, what)
 }

@@ -3,11 +3,32 @@ package float8
 // lanes is how many columns are transposed at a time.
 const lanes = 16
 
-// columnScales are the scales of a strip of some columns: in Rows128 what decoding
-// multiplies with, in MX32 codes.
+// columnStrip is what of a source is quantized at a time: of sixteen columns at most a
+// strip of rows, which become rows of codes.
+type columnStrip struct {
+	format     *Format
+	x          []float32 // sixteen columns
+	stride     int
+	rows, cols int      // whole groups of rows; columns that count
+	random     []uint32 // lanes for each row, or none
+	dst        []byte
+	dstStride  int
+	met        Tally
+}
+
+// columnScales are the scales of a strip: in Rows128 what decoding multiplies with, in MX32
+// and NV16 codes.
 type columnScales struct {
 	inverses [lanes]float32
-	codes    [lanes][strip / BlockMX]byte
+	codes    [lanes][strip / BlockNV]byte
+}
+
+// stripRoom is what strips take in turn: random numbers, and codes on their way to memory
+// where they are to stream.
+type stripRoom struct {
+	draws  [strip * lanes]uint32
+	codes  [lanes * strip]byte
+	stream bool
 }
 
 // QuantizeColumns quantizes the transpose of x: its columns from one to another, whole
@@ -22,108 +43,118 @@ func (s Set) QuantizeColumns(m *Matrix, x []float32, rule *Rule, from, to int) (
 	if m.Scaling == Tiles128 {
 		wide = BlockTile
 	}
+	var room stripRoom
+	var random []uint32
+	far := s != Portable && len(x) > beyondL2
+	room.stream = s != Portable && len(x) > beyondL3 && streams(m.Codes, m.Stride)
 	scale := m.once(rule, from, &t)
-	for r := 0; r < rows; r += strip { // of which all columns stay in a cache
+	for r := 0; r < rows; r += strip {
 		n := min(strip, rows-r)
-		for c := from; c < to; c += wide {
-			end := min(c+wide, to)
-			if m.Scaling == Tiles128 {
-				scale = s.tile(m, x[r*cols+c:], cols, n, end-c, rule, c, r, &t)
+		for p := from; p < to; p += panel { // all columns of which stay in a cache
+			stop := min(p+panel, to)
+			if far {
+				s.read(x[r*cols+p:], cols, n, stop-p)
 			}
-			for j := c; j < end; j += lanes {
-				k := min(lanes, end-j)
-				met, ok := s.quickStrip(m, x[r*cols+j:], cols, n, k, rule, scale, j, r)
-				if !ok {
-					met = s.strip(m, x, n, k, rule, scale, j, r)
+			for c := p; c < stop; c += wide {
+				end := min(c+wide, stop)
+				if m.Scaling == Tiles128 {
+					scale = s.tile(m, x[r*cols+c:], cols, n, end-c, rule, c, r, &t)
 				}
-				t.Merge(met)
+				for j := c; j < end; j += lanes {
+					k := min(lanes, end-j)
+					if rule.Random != nil {
+						random = room.draws[:]
+						s.fillRows(random, n, k, rule.Random, r*cols+j, cols)
+					}
+					met, ok := s.quickStrip(m, x[r*cols+j:], random, cols, n, k, rule, scale, j, r, &room)
+					if !ok {
+						met = s.strip(m, x, random, n, k, rule, scale, j, r)
+					}
+					t.Merge(met)
+				}
 			}
 		}
+	}
+	if room.stream {
+		fence()
 	}
 	return t
 }
 
 // strip quantizes k columns of x from one on, n rows of them, as rows of m.
-func (s Set) strip(m *Matrix, x []float32, n, k int, rule *Rule, scale float32, col, row int) (t Tally) {
+func (s Set) strip(m *Matrix, x []float32, random []uint32, n, k int, rule *Rule, scale float32, col, row int) (t Tally) {
 	var piece [lanes * strip]float32
 	cols := m.Rows
 	s.transpose(piece[:], strip, x[row*cols+col:], cols, n, k)
-	if rule.Random != nil {
-		return s.randomStrip(m, &piece, n, k, rule, scale, col, row)
-	}
-	if n == strip {
-		return s.wholeStrip(m, piece[:k*strip], k, rule, scale, col, row)
-	}
 	for l := range k {
-		t.Merge(s.segment(m, piece[l*strip:][:n], nil, rule, scale, col+l, row))
-	}
-	return t
-}
-
-// wholeStrip is strip for columns that have been transposed and are whole: they are
-// quantized as if they were one row, in a matrix of their own.
-func (s Set) wholeStrip(m *Matrix, piece []float32, k int, rule *Rule, scale float32, col, row int) Tally {
-	var codes [lanes * strip]byte
-	var factors [lanes]float32
-	var scales [lanes * strip / BlockNV]byte
-	own := Matrix{
-		Format: m.Format, Scaling: m.Scaling, Rows: k, Cols: strip, Codes: codes[:], Stride: strip,
-		Factors: factors[:], Scales: scales[:], Across: max(1, strip/m.Scaling.block()),
-	}
-	if m.Scaling == NV16 {
-		own.Stride = strip / 2
-	}
-	t := s.segment(&own, piece, nil, rule, scale, 0, 0)
-	for l := range k {
-		copy(m.from(col+l, row)[:own.Stride], codes[l*own.Stride:])
-		switch m.Scaling {
-		case Rows128:
-			m.factors(col+l, row)[0] = factors[l]
-		case MX32, NV16:
-			copy(m.scales(col+l, row)[:own.Across], scales[l*own.Across:])
+		var turned []uint32
+		if random != nil {
+			var room [strip]uint32
+			turned = room[:n]
+			for i := range turned {
+				turned[i] = random[i*lanes+l]
+			}
 		}
-	}
-	return t
-}
-
-// randomStrip is strip with random numbers, for columns that have been transposed.
-func (s Set) randomStrip(m *Matrix, piece *[lanes * strip]float32, n, k int, rule *Rule, scale float32, col, row int) (t Tally) {
-	var random [lanes][strip]uint32
-	fillColumns(&random, n, k, rule.Random, row*m.Rows+col, m.Rows)
-	for l := range k {
-		t.Merge(s.segment(m, piece[l*strip:][:n], random[l][:n], rule, scale, col+l, row))
+		t.Merge(s.segment(m, piece[l*strip:][:n], turned, rule, scale, col+l, row))
 	}
 	return t
 }
 
 // quickStrip is strip in assembly. What is less than whole groups is copied to where it
 // has zeros beside it. It reports false where it cannot be done.
-func (s Set) quickStrip(m *Matrix, x []float32, stride, n, k int, rule *Rule, scale float32, col, row int) (t Tally, ok bool) {
-	if s != AVX512 || rule.Random != nil || m.Scaling == NV16 {
+func (s Set) quickStrip(m *Matrix, x []float32, random []uint32, stride, n, k int, rule *Rule, scale float32, col, row int, room *stripRoom) (t Tally, ok bool) {
+	if s == Portable {
 		return t, false
 	}
 	const group = BlockMX
 	var scales columnScales
 	if k == lanes && n%group == 0 {
-		t, ok = s.columns(m.from(col, row), m.Stride, &scales, x, stride, n, k, m, rule, scale)
+		c := columnStrip{m.Format, x, stride, n, k, random, m.from(col, row), m.Stride, t}
+		bytes := n
+		if m.Scaling == NV16 {
+			bytes = n / 2
+		}
+		whole := room.stream && bytes%line == 0
+		if whole {
+			c.dst, c.dstStride = room.codes[:], strip
+		}
+		if ok = s.columns(&c, &scales, m, rule, scale); ok && whole {
+			stream(m.from(col, row), m.Stride, room.codes[:], strip, lanes, bytes)
+		}
+		t = c.met
 	} else {
-		var from [strip * lanes]float32
-		var to [lanes * strip]byte
-		for i := range n {
-			copy(from[i*lanes:], x[i*stride:][:k])
-		}
-		t, ok = s.columns(to[:], strip, &scales, from[:], lanes, blocksOf(n, group)*group, k, m, rule, scale)
-		for l := range k {
-			copy(m.from(col+l, row)[:n], to[l*strip:])
-		}
+		t, ok = s.edgeStrip(m, &scales, x, random, stride, n, k, rule, scale, col, row)
+	}
+	if !ok {
+		return t, false
 	}
 	for l := range k {
 		switch m.Scaling {
 		case Rows128:
 			m.factors(col+l, row)[0] = scales.inverses[l]
-		case MX32:
-			copy(m.scales(col+l, row), scales.codes[l][:blocksOf(n, BlockMX)])
+		case MX32, NV16:
+			copy(m.scales(col+l, row), scales.codes[l][:blocksOf(n, m.Scaling.block())])
 		}
 	}
-	return t, ok
+	return t, true
+}
+
+// edgeStrip is quickStrip for what is less than whole groups, with zeros beside it.
+func (s Set) edgeStrip(m *Matrix, scales *columnScales, x []float32, random []uint32, stride, n, k int, rule *Rule, scale float32, col, row int) (Tally, bool) {
+	const group = BlockMX
+	var from [strip * lanes]float32
+	var to [lanes * strip]byte
+	for i := range n {
+		copy(from[i*lanes:], x[i*stride:][:k])
+	}
+	c := columnStrip{m.Format, from[:], lanes, blocksOf(n, group) * group, k, random, to[:], strip, Tally{}}
+	ok := s.columns(&c, scales, m, rule, scale)
+	bytes := n
+	if m.Scaling == NV16 {
+		bytes = blocksOf(n, 2)
+	}
+	for l := range k {
+		copy(m.from(col+l, row)[:bytes], to[l*strip:])
+	}
+	return c.met, ok
 }

@@ -4,109 +4,221 @@ package float8
 
 import "math"
 
-// columns encodes n rows of sixteen columns of x, which has stride columns, k of which count, into rows of m
-// from one on: from element at, a multiple of strip, on, with the scale of the tensor or
-// the tile. n is a multiple of 16, of 32 in MX32. It reports false, and may have written
-// anything, where the assembly cannot do it.
-func (s Set) columns(dst []byte, dstStride int, scales *columnScales, x []float32, stride, n, k int, m *Matrix, rule *Rule, scale float32) (t Tally, ok bool) {
-	if s != AVX512 {
-		return t, false
-	}
-	f := m.Format
+// columns encodes a strip in assembly. It reports false, and may have written anything,
+// where that cannot do it.
+func (s Set) columns(c *columnStrip, scales *columnScales, m *Matrix, rule *Rule, scale float32) bool {
 	switch m.Scaling {
 	case MX32:
-		return columnsMX(dst, dstStride, scales, x, stride, n, f, !rule.Down)
+		return s.columnsMX(c, scales, !rule.Down)
 	case Rows128:
-		return columnsRows(dst, dstStride, scales, x, stride, n, k, f, rule)
+		return s.columnsRows(c, scales, rule)
+	case NV16:
+		return s.columnsNV(c, scales, scale)
 	}
-	r := f.encodeArgs(scale)
+	if c.random == nil && !exact(scale) || math.Float32bits(scale) >= infinity {
+		return false
+	}
 	var each [lanes]float32
 	for l := range each {
-		each[l] = r.scale
+		each[l] = scale * c.format.unit(c.random)
 	}
-	if !exact(scale) {
-		return t, false
+	if !s.encodeColumns(c, 0, c.rows, &each) {
+		return false
 	}
-	ok = encodeColumns(dst, dstStride, x, stride, n, &each, &r, &t)
-	if ok && f.above(math.Float32frombits(t.Amax)*scale) {
-		for i := range n {
-			t.Saturated += f.countAbove(x[i*stride:][:lanes], scale)
+	if c.format.above(c.met.Greatest() * scale) {
+		for i := range c.rows {
+			c.met.Saturated += c.format.countAbove(c.x[i*c.stride:][:lanes], scale)
 		}
 	}
-	return t, ok
+	return true
 }
 
 // columnsMX is columns for MX32.
-func columnsMX(dst []byte, dstStride int, scales *columnScales, x []float32, stride, n int, f *Format, up bool) (t Tally, ok bool) {
-	r := f.encodeArgsMX(up)
+func (s Set) columnsMX(c *columnStrip, scales *columnScales, up bool) bool {
+	f := c.format
+	r := f.encodeArgsMX(up, f.unit(c.random))
 	var each [lanes]float32
 	var codes [lanes]byte
-	for at := 0; at < n; at += BlockMX {
-		src := x[at*stride:]
-		if !scaleColumns512(&src[0], 4*stride, &codes[0], &each[0], &r) ||
-			!encodeColumns(dst[at:], dstStride, src, stride, BlockMX, &each, &r, &t) {
-			return t, false
+	for at := 0; at < c.rows; at += BlockMX {
+		if !s.scaleColumns(c, at, &codes, &each, &r) || !s.encodeColumns(c, at, BlockMX, &each) {
+			return false
 		}
 		for l, code := range codes {
 			scales.codes[l][at/BlockMX] = code
 		}
 		if !up {
 			for i := range BlockMX {
-				for l, v := range src[i*stride:][:lanes] {
+				for l, v := range c.x[(at+i)*c.stride:][:lanes] {
 					if f.above(v * E8M0(codes[l]).Reciprocal()) {
-						t.Saturated++
+						c.met.Saturated++
 					}
 				}
 			}
 		}
 	}
-	t.scalesMX(f, r.least, t.Amax, up)
-	return t, true
+	c.met.scalesMX(f, r.least, c.met.Amax, up)
+	return true
+}
+
+// scaleColumns finds the scales of MX32 of a strip's columns, from a row on.
+func (s Set) scaleColumns(c *columnStrip, at int, codes *[lanes]byte, each *[lanes]float32, r *encodeArgs) bool {
+	if s == AVX512 {
+		return scaleColumns512(&c.x[at*c.stride], 4*c.stride, &codes[0], &each[0], r)
+	}
+	var amax [lanes]uint32
+	s.amaxColumns(c, at, BlockMX, &amax)
+	for l, a := range amax {
+		code := uint32(max(0, int32(a+r.up)>>mantissaBits))
+		if code > r.top {
+			return false
+		}
+		codes[l], each[l] = byte(code), math.Float32frombits((r.one-code)<<mantissaBits)
+		r.least = min(r.least, a-1)
+	}
+	return true
 }
 
 // columnsRows is columns for Rows128.
-func columnsRows(dst []byte, dstStride int, scales *columnScales, x []float32, stride, n, k int, f *Format, rule *Rule) (t Tally, ok bool) {
-	r := f.encodeArgs(1)
+func (s Set) columnsRows(c *columnStrip, scales *columnScales, rule *Rule) bool {
 	var each [lanes]float32
 	var amax [lanes]uint32
-	amaxColumns512(&x[0], 4*stride, n, &amax[0])
-	most, adjust := f.Greatest(), f.adjust()
-	for l, a := range amax[:k] {
+	s.amaxColumns(c, 0, c.rows, &amax)
+	most, unit := c.format.Greatest(), c.format.unit(c.random)
+	for l, a := range amax[:c.cols] {
 		a := math.Float32frombits(a)
 		scale := ScaleOf(a, most, rule.Epsilon, !rule.AnyScale)
-		if !exact(scale) {
-			return t, false
+		if c.random == nil && !exact(scale) {
+			return false
 		}
-		each[l] = scale * adjust
+		each[l] = scale * unit
 		scales.inverses[l] = 1 / scale
-		t.scale(scale, max(a, rule.Epsilon))
+		c.met.scale(scale, max(a, rule.Epsilon))
 	}
-	ok = encodeColumns(dst, dstStride, x, stride, n, &each, &r, &t)
-	return t, ok
+	return s.encodeColumns(c, 0, c.rows, &each)
 }
 
-// encodeColumns encodes sixteen columns of n rows, each with a scale, and enters what it
-// met but for what saturated. It reports false where something is not finite.
-func encodeColumns(dst []byte, dstStride int, x []float32, stride, n int, each *[lanes]float32, r *encodeArgs, t *Tally) bool {
-	encodeColumns512(&dst[0], dstStride, &x[0], 4*stride, n/lanes, &each[0], r)
-	if r.amax >= infinity {
+// columnsNV is columns for NV16.
+func (s Set) columnsNV(c *columnStrip, scales *columnScales, tensor float32) bool {
+	if !(tensor >= leastTensor) {
 		return false
 	}
-	t.Amax = max(t.Amax, r.amax)
-	if r.zeros > 0 {
-		t.Underflowed += int(r.zeros) - zeroColumns512(&x[0], 4*stride, n)
+	unit, sixth := E2M1.unit(c.random), float32(tensor*float32(1.0/6))
+	var whole columnStrip
+	var bytes [lanes * strip]byte
+	whole = *c
+	whole.dst, whole.dstStride = bytes[:], strip
+	for at := 0; at < c.rows; at += BlockNV {
+		var each [lanes]float32
+		var amax [lanes]uint32
+		var codes [lanes]byte
+		s.amaxColumns(c, at, BlockNV, &amax)
+		for _, a := range amax {
+			if a >= infinity {
+				return false
+			}
+		}
+		above := scalesNV(codes[:], each[:], amax[:], tensor, sixth, unit)
+		s.encodeColumns(&whole, at, BlockNV, &each)
+		for l, code := range codes {
+			scales.codes[l][at/BlockNV] = code
+		}
+		if above {
+			for i := range BlockNV {
+				for l, v := range c.x[(at+i)*c.stride:][:lanes] {
+					if E2M1.above(v * (each[l] / unit)) {
+						whole.met.Saturated++
+					}
+				}
+			}
+		}
+	}
+	c.met = whole.met
+	var pairs [lanes * strip / 2]byte
+	nibbles256(&pairs[0], &bytes[0], len(bytes))
+	for l := range lanes {
+		copy(c.dst[l*c.dstStride:][:c.rows/2], pairs[l*strip/2:])
 	}
 	return true
+}
+
+// encodeColumns encodes rows of the sixteen columns of a strip, each with a scale, and
+// enters what it met but for what saturated. It reports false where something is not finite.
+func (s Set) encodeColumns(c *columnStrip, at, rows int, each *[lanes]float32) bool {
+	var amax, zeros uint32
+	groups, stride := rows/lanes, 4*c.stride
+	r := c.format.encodeArgs(1)
+	for l := 0; l < lanes; l += s.columnLanes() {
+		dst, src := &c.dst[l*c.dstStride+at], &c.x[at*c.stride+l]
+		var a, z uint32
+		switch {
+		case c.random == nil && s == AVX512:
+			encodeColumns512(dst, c.dstStride, src, stride, groups, &each[l], &r)
+			a, z = r.amax, r.zeros
+		case c.random == nil:
+			encodeColumns256(dst, c.dstStride, src, stride, groups, &each[l], &r)
+			a, z = r.amax, r.zeros
+		case s == AVX512:
+			a, z = encodeRandomColumns512(dst, c.dstStride, src, stride, &c.random[at*lanes+l], groups, &each[l], &roundTables[c.format.Mantissa])
+		default:
+			a, z = encodeRandomColumns256(dst, c.dstStride, src, stride, &c.random[at*lanes+l], groups, &each[l], &roundTables[c.format.Mantissa])
+		}
+		amax, zeros = max(amax, a), zeros+z
+	}
+	if amax >= infinity {
+		return false
+	}
+	c.met.Amax = max(c.met.Amax, amax)
+	if zeros > 0 {
+		c.met.Underflowed += int(zeros) - s.zeroColumns(c, at, rows)
+	}
+	return true
+}
+
+// columnLanes is how many columns the assembly takes at a time.
+func (s Set) columnLanes() int {
+	if s == AVX512 {
+		return 16
+	}
+	return 8
+}
+
+// amaxColumns finds the greatest magnitude of each column in an even number of rows.
+func (s Set) amaxColumns(c *columnStrip, at, rows int, amax *[lanes]uint32) {
+	src := c.x[at*c.stride:]
+	if s == AVX512 {
+		amaxColumns512(&src[0], 4*c.stride, rows, &amax[0])
+		return
+	}
+	amaxColumns256(&src[0], 4*c.stride, rows, &amax[0])
+	amaxColumns256(&src[8], 4*c.stride, rows, &amax[8])
+}
+
+// zeroColumns counts the zeros in rows.
+func (s Set) zeroColumns(c *columnStrip, at, rows int) int {
+	src := c.x[at*c.stride:]
+	if s == AVX512 {
+		return zeroColumns512(&src[0], 4*c.stride, rows)
+	}
+	return zeroColumns256(&src[0], 4*c.stride, rows) + zeroColumns256(&src[8], 4*c.stride, rows)
 }
 
 //go:noescape
 func encodeColumns512(dst *byte, dstStride int, src *float32, srcStride, groups int, scales *float32, r *encodeArgs)
 
 //go:noescape
+func encodeColumns256(dst *byte, dstStride int, src *float32, srcStride, groups int, scales *float32, r *encodeArgs)
+
+//go:noescape
 func amaxColumns512(src *float32, stride, rows int, amax *uint32)
 
 //go:noescape
+func amaxColumns256(src *float32, stride, rows int, amax *uint32)
+
+//go:noescape
 func zeroColumns512(src *float32, stride, rows int) int
+
+//go:noescape
+func zeroColumns256(src *float32, stride, rows int) int
 
 //go:noescape
 func scaleColumns512(src *float32, stride int, codes *byte, scales *float32, r *encodeArgs) bool

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/vector"
 )
 
 // The references of TransformerEngine: tests/pytorch/references/quantize_scale_calc.py,
@@ -289,7 +290,7 @@ func TestStochasticNVFP4AsTransformerEngine(t *testing.T) {
 		}
 		return math.Sqrt(sum / float64(len(x)))
 	}
-	add := func(to []float64, random float8.Random, share float64) {
+	add := func(to []float64, random *vector.Philox, share float64) {
 		m, _ := matrices(float8.Portable, float8.NV16, &float8.E2M1, x, rows, cols, &float8.Rule{Scale: float8.TensorNV(amax), Random: random})
 		back := make([]float32, len(x))
 		float8.Portable.Dequantize(back, &m, 0, rows)
@@ -300,17 +301,9 @@ func TestStochasticNVFP4AsTransformerEngine(t *testing.T) {
 	nearest, mean := make([]float64, len(x)), make([]float64, len(x))
 	add(nearest, nil, 1)
 	for range trials {
-		add(mean, keyed(r.Uint64()), 1.0/trials)
+		add(mean, &vector.Philox{Seed: r.Uint64()}, 1.0/trials)
 	}
 	require.Less(t, 3*distance(mean), distance(nearest))
-}
-
-// keyed draws by a key, the same numbers for the same block.
-type keyed uint64
-
-func (k keyed) Draw(block uint64) (a, b, c, d uint32) {
-	r := rand.New(rand.NewPCG(uint64(k), block))
-	return r.Uint32(), r.Uint32(), r.Uint32(), r.Uint32()
 }
 
 // test_dequantize_extreme_e8m0_scale_codes: scale 0 is 2^-127, not zero, and 255 is NaN,

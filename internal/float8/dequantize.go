@@ -1,5 +1,7 @@
 package float8
 
+import "unsafe"
+
 // DequantizeRow decodes a row of the matrix from a multiple of strip on.
 func (s Set) DequantizeRow(dst []float32, m *Matrix, row, at int) {
 	codes := m.from(row, at)
@@ -18,13 +20,43 @@ func (s Set) DequantizeRow(dst []float32, m *Matrix, row, at int) {
 // Dequantize decodes the rows of the matrix from one to another into dst, which is the
 // whole of it.
 func (s Set) Dequantize(dst []float32, m *Matrix, from, to int) {
-	if from < to && m.flat() {
-		s.DequantizeRow(dst[from*m.Cols:to*m.Cols], m, from, 0)
-		return
+	step := 1
+	if m.flat() {
+		step = max(1, to-from)
 	}
-	for r := from; r < to; r++ {
-		s.DequantizeRow(dst[r*m.Cols:][:m.Cols], m, r, 0)
+	far := s != Portable && len(dst) > beyondL3
+	for r := from; r < to; r += step {
+		row := dst[r*m.Cols:][:step*m.Cols]
+		if far {
+			s.streamRow(row, m, r, 0)
+		} else {
+			s.DequantizeRow(row, m, r, 0)
+		}
 	}
+	if far {
+		fence()
+	}
+}
+
+// streamRow is DequantizeRow in pieces that stay in the first-level cache, which then go
+// past the others where they are whole lines.
+func (s Set) streamRow(dst []float32, m *Matrix, row, at int) {
+	var room [piece / 2]float32
+	for len(dst) > 0 {
+		n := min(len(room), len(dst))
+		if to := bytesOf(dst[:n]); n%(line/4) == 0 && streams(to, 0) {
+			s.DequantizeRow(room[:n], m, row, at)
+			stream(to, 0, bytesOf(room[:n]), 0, 1, 4*n)
+		} else {
+			s.DequantizeRow(dst[:n], m, row, at)
+		}
+		dst, at = dst[n:], at+n
+	}
+}
+
+// bytesOf returns the memory of float32.
+func bytesOf(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
 // DequantizeTransposed decodes the columns of the matrix from one to another, multiples of

@@ -42,8 +42,8 @@ func (f *Format) encodeArgs(scale float32) encodeArgs {
 	}
 }
 
-// encodeArgsMX returns the arguments for blocks of MX32.
-func (f *Format) encodeArgsMX(up bool) encodeArgs {
+// encodeArgsMX returns the arguments for blocks of MX32, with scales times unit.
+func (f *Format) encodeArgsMX(up bool, unit float32) encodeArgs {
 	const top = 200
 	r := f.encodeArgs(1)
 	greatest := math.Float32bits(f.Greatest())
@@ -51,7 +51,7 @@ func (f *Format) encodeArgsMX(up bool) encodeArgs {
 	if up {
 		r.up = exponentBias<<mantissaBits - greatest + 1<<mantissaBits - 1
 	}
-	r.one = exponentBias + math.Float32bits(f.adjust())>>mantissaBits
+	r.one = exponentBias + math.Float32bits(unit)>>mantissaBits
 	r.top, r.least = top, math.MaxUint32
 	return r
 }
@@ -99,14 +99,17 @@ func (s Set) zeros(src []float32) int {
 }
 
 // encodeBlocksMX encodes as many whole blocks as it can, and returns how many.
-func (s Set) encodeBlocksMX(dst, scales []byte, src []float32, blocks int, f *Format, up bool) (t Tally, done int) {
+func (s Set) encodeBlocksMX(dst, scales []byte, src []float32, random []uint32, blocks int, f *Format, up bool) (t Tally, done int) {
+	if random != nil {
+		return s.randomBlocksMX(dst, scales, src[:blocks*BlockMX], random, f, up)
+	}
 	if s == AVX512 {
 		blocks &^= 3
 	}
 	if blocks == 0 {
 		return t, 0
 	}
-	r := f.encodeArgsMX(up)
+	r := f.encodeArgsMX(up, f.adjust())
 	if s == AVX512 {
 		done = encodeMX512(&dst[0], &scales[0], &src[0], blocks, &r)
 	} else {
@@ -134,9 +137,9 @@ func (s Set) encodeBlocksMX(dst, scales []byte, src []float32, blocks int, f *Fo
 }
 
 // encodeBlocksRows encodes as many whole blocks as it can, and returns how many.
-func (s Set) encodeBlocksRows(dst []byte, inverses, src []float32, blocks int, f *Format, epsilon float32, powerOf2 bool) (t Tally, done int) {
-	if s != AVX512 {
-		return t, 0
+func (s Set) encodeBlocksRows(dst []byte, inverses, src []float32, random []uint32, blocks int, f *Format, epsilon float32, powerOf2 bool) (t Tally, done int) {
+	if s != AVX512 || random != nil {
+		return s.scaledBlocksRows(dst, inverses, src[:blocks*BlockRow], random, f, epsilon, powerOf2)
 	}
 	r := f.encodeArgs(1)
 	r.up, r.one, r.top, r.adjust = math.Float32bits(f.Greatest()), 1<<31-1, math.Float32bits(epsilon), f.adjust()
@@ -166,17 +169,25 @@ type encodeArgsNV struct {
 	greatest, adjust, cut float32
 }
 
+// encodeArgsOfNV returns the arguments for blocks of NV16, with scales times unit.
+func encodeArgsOfNV(tensor, sixth, unit float32) encodeArgsNV {
+	e4m3 := E4M3.encodeArgs(1)
+	return encodeArgsNV{
+		encodeArgs: E2M1.encodeArgs(1), sixth: sixth, inverse: 1 / tensor, most: e4m3.most, normal: e4m3.normal, ulp: e4m3.ulp,
+		down: E4M3.adjust(), up: 1 / E4M3.adjust(), greatest: math.MaxFloat32, adjust: unit, cut: 7 * unit,
+	}
+}
+
 // encodeBlocksNV encodes as many whole blocks as it can, and returns how many.
-func (s Set) encodeBlocksNV(dst, scales []byte, src []float32, blocks int, tensor, sixth float32) (t Tally, done int) {
+func (s Set) encodeBlocksNV(dst, scales []byte, src []float32, random []uint32, blocks int, tensor, sixth float32) (t Tally, done int) {
+	if s != AVX512 || random != nil {
+		return s.scaledBlocksNV(dst, scales, src[:blocks*BlockNV], random, tensor, sixth)
+	}
 	blocks &^= 3
-	if s != AVX512 || blocks == 0 || !(tensor >= 0x1p-60) {
+	if blocks == 0 || !(tensor >= leastTensor) {
 		return t, 0
 	}
-	e4m3, adjust := E4M3.encodeArgs(1), E2M1.adjust()
-	r := encodeArgsNV{
-		encodeArgs: E2M1.encodeArgs(1), sixth: sixth, inverse: 1 / tensor, most: e4m3.most, normal: e4m3.normal, ulp: e4m3.ulp,
-		down: E4M3.adjust(), up: 1 / E4M3.adjust(), greatest: math.MaxFloat32, adjust: adjust, cut: 7 * adjust,
-	}
+	r := encodeArgsOfNV(tensor, sixth, E2M1.adjust())
 	if done = encodeNV512(&dst[0], &scales[0], &src[0], blocks, &r); done == 0 {
 		return t, 0
 	}

@@ -8,15 +8,19 @@ func exact(float32) bool { return false }
 
 func (s Set) encodePiece([]byte, []float32, *Format, float32) (Tally, bool) { panic(missing) }
 
-func (s Set) encodeBlocksMX(_, _ []byte, _ []float32, _ int, _ *Format, _ bool) (Tally, int) {
+func (s Set) encodeRandomPiece([]byte, []float32, []uint32, *Format, float32) (Tally, bool) {
+	panic(missing)
+}
+
+func (s Set) encodeBlocksMX(_, _ []byte, _ []float32, _ []uint32, _ int, _ *Format, _ bool) (Tally, int) {
 	return Tally{}, 0
 }
 
-func (s Set) encodeBlocksRows([]byte, []float32, []float32, int, *Format, float32, bool) (Tally, int) {
+func (s Set) encodeBlocksRows([]byte, []float32, []float32, []uint32, int, *Format, float32, bool) (Tally, int) {
 	return Tally{}, 0
 }
 
-func (s Set) encodeBlocksNV(_, _ []byte, _ []float32, _ int, _, _ float32) (Tally, int) {
+func (s Set) encodeBlocksNV(_, _ []byte, _ []float32, _ []uint32, _ int, _, _ float32) (Tally, int) {
 	return Tally{}, 0
 }
 
@@ -26,9 +30,13 @@ func (s Set) decodeBlocksMX([]float32, []byte, []byte, int, *Format) int { retur
 
 func (s Set) decodeBlocksNV([]float32, []byte, []float32) { panic(missing) }
 
-func (s Set) columns([]byte, int, *columnScales, []float32, int, int, int, *Matrix, *Rule, float32) (Tally, bool) {
-	return Tally{}, false
-}
+func (s Set) columns(*columnStrip, *columnScales, *Matrix, *Rule, float32) bool { return false }
+
+func streams([]byte, int) bool { return false }
+
+func stream(_ []byte, _ int, _ []byte, _, _, _ int) { panic(missing) }
+
+func fence() {}
 
 func (s Set) amax([]float32) uint32 { panic(missing) }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/vector"
 )
 
 // between returns n elements between two pages that nobody may touch: so that their end,
@@ -35,7 +36,7 @@ func between[E float32 | byte](t *testing.T, n int, atEnd bool) []E {
 func TestNothingOutsideIsTouched(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, s := range sets() {
-		for round := range 120 {
+		for round := range 240 {
 			form := forms[round%len(forms)]
 			atEnd := round%4 != 0
 			rows, cols := 1+r.IntN(40), 1+r.IntN(150)
@@ -54,6 +55,9 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 			}
 			row, column := matrix(rows, cols), matrix(cols, rows)
 			rule := &float8.Rule{Scale: 1e-3 * float32(1+round%2*1000), Down: round%3 == 0}
+			if round%2 == 1 {
+				rule.Random = &vector.Philox{Seed: uint64(round)}
+			}
 			s.QuantizeRows(row, x, rule, 0, rows)
 			s.QuantizeColumns(column, x, rule, 0, cols)
 			s.Amax(x)
@@ -61,6 +65,24 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 			s.DequantizeTransposed(x, column, 0, rows)
 			s.Multiply(between[float32](t, rows*rows, atEnd), rows, row, row, 0, rows, 0, rows, round%2 == 0, between[float32](t, float8.Scratch(rows, cols), true))
 			s.Multiply(between[float32](t, cols*cols, atEnd), cols, column, column, 0, cols, 0, cols, round%2 == 0, between[float32](t, float8.Scratch(cols, rows), true))
+		}
+	}
+}
+
+// The same for what is too large for the caches: reading ahead and writing past them stays
+// inside too.
+func TestNothingOutsideOfLargeMatrices(t *testing.T) {
+	const rows, cols = 2176, 1024
+	x := between[float32](t, rows*cols, true)
+	for i := range x {
+		x[i] = float32(i%1000) - 500
+	}
+	for _, s := range sets() {
+		for _, form := range []int{0, 4, 6} {
+			form := forms[form]
+			m := float8.Open(between[byte](t, float8.Size(form.scaling, form.format, cols, rows), true), form.scaling, form.format, cols, rows)
+			s.QuantizeColumns(&m, x, &float8.Rule{Scale: 1}, 0, cols)
+			s.Dequantize(x, &m, 0, cols)
 		}
 	}
 }

@@ -18,8 +18,8 @@ func TensorNV(amax float32) float32 {
 func (s Set) encodeNV(dst, scales []byte, src []float32, tensor float32, random []uint32) (t Tally) {
 	sixth := float32(tensor * float32(1.0/6))
 	for at := 0; at < len(src); {
-		if whole := min(piece, len(src)-at) / BlockNV; whole > 0 && random == nil {
-			met, done := s.encodeBlocksNV(dst[at/2:], scales[at/BlockNV:], src[at:], whole, tensor, sixth)
+		if whole := min(piece, len(src)-at) / BlockNV; whole > 0 && s != Portable {
+			met, done := s.encodeBlocksNV(dst[at/2:], scales[at/BlockNV:], src[at:], from(random, at), whole, tensor, sixth)
 			t.Merge(met)
 			if at += done * BlockNV; done == whole {
 				continue
@@ -46,7 +46,7 @@ func encodeBlockNV(dst []byte, scale *byte, src []float32, tensor, sixth float32
 	if random == nil {
 		t = encodeEach(codes[:len(src)], src, &E2M1, inverse, Saturate)
 	} else {
-		t = encodeRandom(codes[:len(src)], src, random, &E2M1, inverse)
+		t = encodeEachRandom(codes[:len(src)], src, random, &E2M1, inverse)
 	}
 	for i := range dst[:blocksOf(len(src), 2)] {
 		dst[i] = codes[2*i] | codes[2*i+1]<<4

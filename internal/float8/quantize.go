@@ -1,6 +1,10 @@
 package float8
 
-import "math"
+import (
+	"math"
+
+	"github.com/weir-ml/weir/internal/vector"
+)
 
 // Rule says how a matrix is quantized. What is too large saturates.
 type Rule struct {
@@ -15,12 +19,7 @@ type Rule struct {
 	Down bool
 	// Random rounds stochastically: element i of the source takes number i%4 of draw i/4.
 	// nil rounds to nearest.
-	Random Random
-}
-
-// Random draws four numbers at a time.
-type Random interface {
-	Draw(block uint64) (a, b, c, d uint32)
+	Random *vector.Philox
 }
 
 // strip is how much of a row is quantized at a time where that is not the whole of it: a
@@ -33,39 +32,40 @@ func (s Set) QuantizeRows(m *Matrix, x []float32, rule *Rule, from, to int) (t T
 	if from == to {
 		return t
 	}
+	var random [piece]uint32
 	if m.Scaling == Tiles128 {
 		for r := from; r < to; r += BlockTile {
 			for c := 0; c < m.Cols; c += BlockTile {
 				rows, cols := min(BlockTile, to-r), min(BlockTile, m.Cols-c)
 				scale := s.tile(m, x[r*m.Cols+c:], m.Cols, rows, cols, rule, r, c, &t)
 				for i := r; i < r+rows; i++ {
-					t.Merge(s.row(m, x, rule, scale, i, c, c+cols))
+					t.Merge(s.row(m, x, rule, &random, scale, i, c, c+cols))
 				}
 			}
 		}
 		return t
 	}
 	scale := m.once(rule, from, &t)
-	if rule.Random == nil && m.flat() {
-		t.Merge(s.segment(m, x[from*m.Cols:to*m.Cols], nil, rule, scale, from, 0))
+	if m.flat() {
+		t.Merge(s.row(m, x, rule, &random, scale, from, 0, (to-from)*m.Cols))
 		return t
 	}
 	for r := from; r < to; r++ {
-		t.Merge(s.row(m, x, rule, scale, r, 0, m.Cols))
+		t.Merge(s.row(m, x, rule, &random, scale, r, 0, m.Cols))
 	}
 	return t
 }
 
-// row quantizes a part of a row of the source x.
-func (s Set) row(m *Matrix, x []float32, rule *Rule, scale float32, r, from, to int) (t Tally) {
+// row quantizes a part of a row of the source x, and of the rows after it where no block
+// is short. It needs room for random numbers.
+func (s Set) row(m *Matrix, x []float32, rule *Rule, random *[piece]uint32, scale float32, r, from, to int) (t Tally) {
 	src := x[r*m.Cols:][:to]
 	if rule.Random == nil {
 		return s.segment(m, src[from:], nil, rule, scale, r, from)
 	}
-	var random [strip]uint32
-	for c := from; c < to; c += strip {
-		n := min(strip, to-c)
-		fill(random[:n], rule.Random, r*m.Cols+c)
+	for c := from; c < to; c += piece {
+		n := min(piece, to-c)
+		s.fill(random[:n], rule.Random, r*m.Cols+c)
 		t.Merge(s.segment(m, src[c:c+n], random[:n], rule, scale, r, c))
 	}
 	return t
@@ -112,66 +112,10 @@ func (s Set) segment(m *Matrix, src []float32, random []uint32, rule *Rule, scal
 	return s.encode(dst[:len(src)], src, random, m.Format, scale)
 }
 
-// fill sets dst to the numbers of elements from one on.
-func fill(dst []uint32, random Random, from int) {
-	for i := 0; i < len(dst); {
-		var u [4]uint32
-		u[0], u[1], u[2], u[3] = random.Draw(uint64(from+i) / 4)
-		i += copy(dst[i:], u[(from+i)%4:])
-	}
-}
-
-// fillColumns sets the first k of n rows to the numbers of a piece of a matrix with stride
-// columns that begins at an element.
-func fillColumns(dst *[lanes][strip]uint32, n, k int, random Random, from, stride int) {
-	var row [lanes]uint32
-	for i := range n {
-		fill(row[:k], random, from+i*stride)
-		for l, u := range row[:k] {
-			dst[l][i] = u
-		}
-	}
-}
-
 // encode is Encode, stochastic where there are random numbers. It saturates.
 func (s Set) encode(dst []byte, src []float32, random []uint32, f *Format, scale float32) Tally {
 	if random == nil {
 		return s.Encode(dst, src, f, scale, Saturate)
 	}
-	return encodeRandom(dst, src, random, f, scale)
-}
-
-// encodeRandom is Format.Stochastic for a random number for each element, as encodeEach is
-// Format.Encode.
-func encodeRandom(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally) {
-	dropped := uint(mantissaBits-f.Mantissa) & 31
-	least := exponentBias + 1 - f.Bias // the exponent of the least normal value
-	normal := uint32(least) << mantissaBits
-	offset := uint32(exponentBias-f.Bias) << f.Mantissa
-	most, sign := uint32(f.Max), f.Sign
-	var amax uint32
-	var underflowed uint64
-	dst, random = dst[:len(src)], random[:len(src)]
-	for i, x := range src {
-		scaled := math.Float32bits(x * scale)
-		before, a := math.Float32bits(x)&^signBit, scaled&^signBit
-		amax = max(amax, before)
-		code := (a+random[i]>>(32-dropped))>>dropped - offset
-		below := min(dropped+uint(max(0, least-int(a>>mantissaBits))), 63)
-		steps := uint64(a&(1<<mantissaBits-1)|1<<mantissaBits) << 32 >> below // of the format, times 2^32
-		small := uint32((steps + uint64(random[i])) >> 32)
-		if a < normal {
-			code = small
-		}
-		if before >= infinity || a >= infinity || code >= most {
-			dst[i] = f.Stochastic(x*scale, random[i], Saturate)
-			t.note(x, x*scale, dst[i], f)
-			continue
-		}
-		underflowed += (uint64(code) - 1) >> 63 &^ ((uint64(before) - 1) >> 63)
-		dst[i] = byte(code) | byte(scaled>>31)*sign
-	}
-	t.Amax = max(t.Amax, amax)
-	t.Underflowed += int(underflowed)
-	return t
+	return s.encodeRandom(dst, src, random, f, scale)
 }

@@ -22,7 +22,7 @@ var rooms = []struct {
 	{"internal/invariants", 0, nil},
 	{"internal/layers", 0, nil},
 	{"internal/cpufeature", 0, nil},
-	{"internal/vector", 1, nil},
+	{"internal/vector", 0, nil},
 	{"internal/product", 1, nil},
 	{"internal/fmapeak", 1, nil},
 	{"internal/float8", 1, nil},

@@ -69,7 +69,7 @@ func (l *Log) Add(record *memlog.Record) error {
 	return nil
 }
 
-// peakOwner adds who has something at the planned peak of a rank.
+// peakOwner adds who has something at the peak of a rank.
 func (l *Log) peakOwner(o *memory.PeakOwner) error {
 	p := l.peaks[o.Rank]
 	if p == nil {

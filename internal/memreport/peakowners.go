@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// PeakOwner is what is alive of one name and class at the planned peak of a rank.
+// PeakOwner is what is alive of one name and class at the peak of a rank.
 type PeakOwner struct {
 	Name    string `json:"name"`
 	Class   string `json:"class"`
@@ -26,7 +26,8 @@ type PeakOwner struct {
 const mostPeakOwners = 64
 
 // peakOwners are those of one rank. A log may have several plans, each before the steps
-// that it is for: the one with the highest peak is kept.
+// that it is for, or several steps, each before its owners: those of the highest peak are
+// kept.
 type peakOwners struct {
 	step        int64
 	now, best   []PeakOwner
@@ -92,14 +93,23 @@ func (r *Rank) atPeak() (bytes int64) {
 	return bytes
 }
 
-// peakLines writes the owners at the planned peak of the rank that matters most.
+// whichPeak is the peak that the log names owners of.
+func (r *Rank) whichPeak() string {
+	if r.Planned != nil {
+		return "planned peak"
+	}
+	return "peak"
+}
+
+// peakLines writes the owners at the peak of the rank that matters most.
 func (s *Summary) peakLines(b *strings.Builder) {
 	r := s.focus()
 	if r == nil || len(r.PeakOwners) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\nrank %d at its planned peak, %s beside what is always there:\n", r.Rank, exactly(r.atPeak()))
-	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(b, "\nrank %d at its %s, %s beside what is always there:\n", r.Rank, r.whichPeak(), exactly(r.atPeak()))
+	var lines strings.Builder
+	t := tabwriter.NewWriter(&lines, 0, 0, 3, ' ', 0)
 	for i, o := range r.PeakOwners {
 		if i == shownOwners {
 			fmt.Fprintf(t, "  and %s more\n", count(int64(len(r.PeakOwners)-i), "owner"))
@@ -108,12 +118,15 @@ func (s *Summary) peakLines(b *strings.Builder) {
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", report.Size(o.Bytes), count(int64(o.Buffers), "buffer"), o.Class, printable(o.Name), o.microbatches())
 	}
 	t.Flush() // Into memory.
+	for line := range strings.Lines(lines.String()) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n") // an owner may be of no microbatch
+	}
 }
 
-// peakTable has the owners at the planned peak of a rank.
+// peakTable has the owners at the peak of a rank.
 func peakTable(r *Rank) (report.Table, bool) {
 	t := report.Table{
-		Title: fmt.Sprintf("Owners at the planned peak, rank %d: %s beside what is always there", r.Rank, exactly(r.atPeak())),
+		Title: fmt.Sprintf("Owners at the %s, rank %d: %s beside what is always there", r.whichPeak(), r.Rank, exactly(r.atPeak())),
 		Head:  []string{"bytes", "buffers", "class", "owner", "microbatches"},
 	}
 	for i, o := range r.PeakOwners {

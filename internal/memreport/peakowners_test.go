@@ -62,6 +62,27 @@ rank 1 at its planned peak, 8.9 KiB (9,097 bytes) beside what is always there:
 	require.NotContains(t, page.String(), "less")
 }
 
+// Without a plan the owners come behind the steps, and are those at the peak itself.
+func TestPeakOwnersWithoutAPlan(t *testing.T) {
+	log := &memreport.Log{}
+	saved := memory.PeakOwner{Name: "stage 0 (a): saved of F", Class: memory.Saved, Bytes: 500, Buffers: 2, First: 0, Last: 1}
+	for step := range int64(3) {
+		require.NoError(t, log.Add(excessive(step, 0, 0, 0, 0)))
+		if saved.Step = step; step < 2 {
+			plan(t, log, saved)
+			saved.Bytes += 100
+		}
+	}
+	s := log.Summary()
+	require.Equal(t, []memreport.PeakOwner{{Name: saved.Name, Class: "saved", Bytes: 600, Buffers: 2, First: 0, Last: 1}}, s.Ranks[0].PeakOwners)
+	var out strings.Builder
+	require.NoError(t, s.Text(&out))
+	require.Contains(t, out.String(), "rank 0 at its peak, 600 B beside what is always there:\n")
+	var page bytes.Buffer
+	require.NoError(t, log.Page("log").Write(&page))
+	require.Contains(t, page.String(), "Owners at the peak, rank 0")
+}
+
 // What is kept of a plan does not depend on how many owners a log names.
 func TestPeakOwnersAreBounded(t *testing.T) {
 	log := &memreport.Log{}

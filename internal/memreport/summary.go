@@ -36,8 +36,8 @@ type Rank struct {
 	Growth       Growth `json:"growth"`
 	// Planned is nil where the log has no plan.
 	Planned *Planned `json:"planned,omitempty"`
-	// PeakOwners is who has what at the planned peak, the largest first, where the log says
-	// it; what is Resident is beside it.
+	// PeakOwners is who has what at the peak, the planned one where there is a plan, the
+	// largest first, where the log says it; what is Resident is beside it.
 	PeakOwners []PeakOwner `json:"owners_at_peak,omitempty"`
 	// Classes are the bytes by class at the highest level, without those that are 0.
 	Classes map[string]int64 `json:"classes,omitempty"`

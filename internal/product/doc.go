@@ -17,6 +17,6 @@
 // Multiplication (2008), with the roles of A and B turned: a block of B lies packed
 // in the second-level cache, a tile of a few rows of A in the first, and the tile
 // sweeps over the block (see sweepArgs). With few rows of A a copy of B costs more than
-// it saves: see turned and streamed. Edges are tiles with fewer rows, for which there is
-// code of their own, and masks for columns that do not exist.
+// it saves: see packs, turned and streamed. Edges are tiles with fewer rows, for which
+// there is code of their own, and masks for columns that do not exist.
 package product

@@ -1,13 +1,28 @@
 package product
 
-// packs says whether B is packed: where it is stored transposed, where many tiles
-// of A read it, and where a few read it that is large, because jumps from row to
-// row are slow far from the processor. Else a copy costs more than it saves. The
-// figures are measured.
+// packs says whether B is packed: where it is stored transposed, where so many tiles
+// of A read it that a copy costs nothing beside them, where more than some read it and
+// it does not stay in a cache as it lies, and where a few read it that is large,
+// because jumps from row to row are slow far from the processor. Else a copy costs
+// more than it saves. The figures are measured.
 func (p *Product) packs(m, n, k int, b Matrix) bool {
-	const few, some, large = 2, 6, 1 << 20
+	const few, some, many, large = 2, 6, 24, 1 << 20
 	tiles := (m + shapes[p.Instructions].rows - 1) / shapes[p.Instructions].rows
-	return b.Trans || tiles > some || tiles > few && n*k > large
+	return b.Trans || tiles > many || tiles > some && !p.stays(n, k, b) || tiles > few && n*k > large
+}
+
+// stays says whether a block of b stays in a cache as it lies, once the first tile of A
+// has read it. Short tiles come back to it too often, and want it as near as it gets.
+func (p *Product) stays(n, k int, b Matrix) bool {
+	const most = maxDepth * maxWidth // as much memory as a packed block has
+	return small(n, k, b) && p.Instructions != Portable || min(k, maxDepth)*b.Stride <= most && p.Instructions == AVX512
+}
+
+// small says whether k×n elements of b lie together and are so few that what is
+// fetched early is fetched in vain.
+func small(n, k int, b Matrix) bool {
+	const most = 16 << 10
+	return n*k <= most && together(n, b)
 }
 
 // tile is a tile of A: element (i, l) is data[i·row + l·depth].
@@ -20,10 +35,10 @@ type tile struct {
 type block struct {
 	data         []float32
 	depth, panel int
-	packed       bool
+	near         bool // in a cache: the sweep need not fetch it
 
 	// What the sweep fetches early: two cache lines at each l of each panel, from
-	// number p·aheadPanel + l·aheadStep on. nil: its own next panel, unless packed.
+	// number p·aheadPanel + l·aheadStep on. nil: its own next panel, unless it is near.
 	ahead                 []float32
 	aheadStep, aheadPanel int
 }
@@ -35,7 +50,8 @@ const directWidth = 128
 // tile returns the first rows of a, packed where that pays. It ends with the next
 // call.
 func (p *Product) tile(a Matrix, rows, depth, width int) tile {
-	if p.Instructions == Portable || width <= directWidth || rows < 4 {
+	const close = 8 << 10 // elements that a tile may lie between
+	if p.Instructions == Portable || width <= directWidth || rows < 4 || a.Trans && depth*a.Stride <= close {
 		return direct(a)
 	}
 	if a.Trans {
@@ -72,7 +88,7 @@ func (p *Product) block(b Matrix, depth, width int, pack bool) block {
 			p.spread(p.b[l*panel:], panel*depth, b.Data[l*b.Stride:][:width], b.Stride, panel)
 		}
 	}
-	return block{data: p.b, depth: panel, panel: panel * depth, packed: true}
+	return block{data: p.b, depth: panel, panel: panel * depth, near: true}
 }
 
 // gather packs a block of a matrix that is stored transposed: 8 columns at a time,
@@ -88,3 +104,7 @@ func (p *Product) gather(b Matrix, depth, width, panel int) {
 		}
 	}
 }
+
+var Most = 16 << 10
+
+const near = 8 << 10

@@ -93,8 +93,8 @@ func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, ac
 		p.turned(m, n, k, a, b, c, stride, accumulate)
 		return
 	}
-	pack := p.packs(m, n, k, b)
-	if !pack && p.streams(m, n, b) {
+	pack, stays := p.packs(m, n, k, b), p.stays(n, k, b)
+	if !pack && p.streams(m, n, k, b) {
 		p.streamed(m, n, k, a, b, c, stride, accumulate)
 		return
 	}
@@ -106,6 +106,7 @@ func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, ac
 			for i0 := 0; i0 < m; {
 				rows := share(m-i0, shape.rows, 1)
 				tile := p.tile(a.From(i0, k0), rows, depth, width)
+				block.near = pack || stays && i0 > 0
 				at := i0*stride + j0
 				after := at // of the last tile itself
 				if i0 += rows; i0 < m {
@@ -122,6 +123,9 @@ func (p *Product) Multiply(m, n, k int, a, b Matrix, c []float32, stride int, ac
 // share returns the first of equal shares of n, each of at most limit and but for
 // the last a multiple of step, which divides limit.
 func share(n, limit, step int) int {
+	if n <= limit {
+		return n // and no division
+	}
 	shares := (n + limit - 1) / limit
 	each := (n + shares - 1) / shares
 	return min(n, (each+step-1)/step*step)

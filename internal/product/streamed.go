@@ -1,10 +1,10 @@
 package product
 
 // streams says whether B is read as a stream: where it is not packed although
-// several tiles of A read it, and its rows can be fetched in time.
-func (p *Product) streams(m, n int, b Matrix) bool {
+// several tiles of A read it, is not small, and its rows can be fetched in time.
+func (p *Product) streams(m, n, k int, b Matrix) bool {
 	const few, short = 2, 48
-	return m > few*shapes[p.Instructions].rows && p.Instructions == AVX512 && (together(n, b) || p.fetchable(m, n) >= short)
+	return p.Instructions == AVX512 && m > few*shapes[p.Instructions].rows && !small(n, k, b) && (together(n, b) || p.fetchable(m, n) >= short)
 }
 
 // together says whether the first n columns of b are all of it or nearly so.

@@ -3,7 +3,8 @@
 #include "textflag.h"
 
 // The sweep of AVX-512: a tile of up to 14 rows of C, over all columns, two
-// vectors of 16 columns at a time. One function for each number of rows.
+// vectors of 16 columns at a time. One function for each number of rows, and a second
+// for tiles of 8 rows and more whose columns are contiguous, aRow being 4.
 //
 // The layout of sweepArgs (sweep.go), by offset:
 //
@@ -34,6 +35,11 @@
 // FMAs, so that loads do not bound. A load under a mask takes the place of an FMA:
 // only a last panel of less than 32 columns has them.
 //
+// Where the core's second thread is busy, instructions bound. An FMA can load its
+// element of A itself, which is one instruction less a row and one load more: in tight
+// tiles every second row does, so that loads still do not bound. With an index such
+// an FMA counts for two, so tiles whose rows lie apart have none.
+//
 // If the call says so a step with more than 4 rows fetches two lines into the
 // second-level cache, of the next panel of B or of another block, so that memory is
 // read meanwhile; and every step row l+8 of B: where B is not packed its rows lie pages
@@ -42,6 +48,8 @@
 
 #define MUL2(from, x, y) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x; VFMADD231PS Z29, Z30, y
 #define MUL1(from, x) VBROADCASTSS from, Z30; VFMADD231PS Z28, Z30, x
+#define TIGHT2(off, x, y) VFMADD231PS.BCST off(AX), Z28, x; VFMADD231PS.BCST off(AX), Z29, y
+#define TIGHT1(off, x) VFMADD231PS.BCST off(AX), Z28, x
 #define ZERO(x, y) VPXORQ x, x, x; VPXORQ y, y, y
 #define WHOLE(x, y) VMOVUPS (DX), x; VMOVUPS 64(DX), y; ADDQ R13, DX
 #define LOAD2(x, y) VMOVUPS (DX), x; VMOVUPS.Z 64(DX), K1, y; ADDQ R13, DX
@@ -80,6 +88,36 @@
 #define MUL1_12 MUL1_11; MUL1((BX)(R8*4), Z22)
 #define MUL1_13 MUL1_12; MUL1((BX)(R10*1), Z24)
 #define MUL1_14 MUL1_13; MUL1((BX)(R9*2), Z26)
+
+#define TIGHT2_1 MUL2((AX), Z0, Z1)
+#define TIGHT2_2 TIGHT2_1; TIGHT2(4, Z2, Z3)
+#define TIGHT2_3 TIGHT2_2; MUL2(8(AX), Z4, Z5)
+#define TIGHT2_4 TIGHT2_3; TIGHT2(12, Z6, Z7)
+#define TIGHT2_5 TIGHT2_4; MUL2(16(AX), Z8, Z9)
+#define TIGHT2_6 TIGHT2_5; TIGHT2(20, Z10, Z11)
+#define TIGHT2_7 TIGHT2_6; MUL2(24(AX), Z12, Z13)
+#define TIGHT2_8 TIGHT2_7; TIGHT2(28, Z14, Z15)
+#define TIGHT2_9 TIGHT2_8; MUL2(32(AX), Z16, Z17)
+#define TIGHT2_10 TIGHT2_9; TIGHT2(36, Z18, Z19)
+#define TIGHT2_11 TIGHT2_10; MUL2(40(AX), Z20, Z21)
+#define TIGHT2_12 TIGHT2_11; TIGHT2(44, Z22, Z23)
+#define TIGHT2_13 TIGHT2_12; MUL2(48(AX), Z24, Z25)
+#define TIGHT2_14 TIGHT2_13; TIGHT2(52, Z26, Z27)
+
+#define TIGHT1_1 TIGHT1(0, Z0)
+#define TIGHT1_2 TIGHT1_1; TIGHT1(4, Z2)
+#define TIGHT1_3 TIGHT1_2; TIGHT1(8, Z4)
+#define TIGHT1_4 TIGHT1_3; TIGHT1(12, Z6)
+#define TIGHT1_5 TIGHT1_4; TIGHT1(16, Z8)
+#define TIGHT1_6 TIGHT1_5; TIGHT1(20, Z10)
+#define TIGHT1_7 TIGHT1_6; TIGHT1(24, Z12)
+#define TIGHT1_8 TIGHT1_7; TIGHT1(28, Z14)
+#define TIGHT1_9 TIGHT1_8; TIGHT1(32, Z16)
+#define TIGHT1_10 TIGHT1_9; TIGHT1(36, Z18)
+#define TIGHT1_11 TIGHT1_10; TIGHT1(40, Z20)
+#define TIGHT1_12 TIGHT1_11; TIGHT1(44, Z22)
+#define TIGHT1_13 TIGHT1_12; TIGHT1(48, Z24)
+#define TIGHT1_14 TIGHT1_13; TIGHT1(52, Z26)
 
 #define ZERO_1 ZERO(Z0, Z1)
 #define ZERO_2 ZERO_1; ZERO(Z2, Z3)
@@ -371,3 +409,31 @@ TEXT ·sweep512x13(SB), NOSPLIT, $0-8
 // func sweep512x14(s *sweepArgs)
 TEXT ·sweep512x14(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_14, MUL1_14, ZERO_14, WHOLE_14, LOAD2_14, LOAD1_14, KEEP_14, SAVE2_14, SAVE1_14, NEXT_14, AHEAD)
+
+// func tight512x8(s *sweepArgs)
+TEXT ·tight512x8(SB), NOSPLIT, $0-8
+	SWEEP(TIGHT2_8, TIGHT1_8, ZERO_8, WHOLE_8, LOAD2_8, LOAD1_8, KEEP_8, SAVE2_8, SAVE1_8, NEXT_8, AHEAD)
+
+// func tight512x9(s *sweepArgs)
+TEXT ·tight512x9(SB), NOSPLIT, $0-8
+	SWEEP(TIGHT2_9, TIGHT1_9, ZERO_9, WHOLE_9, LOAD2_9, LOAD1_9, KEEP_9, SAVE2_9, SAVE1_9, NEXT_9, AHEAD)
+
+// func tight512x10(s *sweepArgs)
+TEXT ·tight512x10(SB), NOSPLIT, $0-8
+	SWEEP(TIGHT2_10, TIGHT1_10, ZERO_10, WHOLE_10, LOAD2_10, LOAD1_10, KEEP_10, SAVE2_10, SAVE1_10, NEXT_10, AHEAD)
+
+// func tight512x11(s *sweepArgs)
+TEXT ·tight512x11(SB), NOSPLIT, $0-8
+	SWEEP(TIGHT2_11, TIGHT1_11, ZERO_11, WHOLE_11, LOAD2_11, LOAD1_11, KEEP_11, SAVE2_11, SAVE1_11, NEXT_11, AHEAD)
+
+// func tight512x12(s *sweepArgs)
+TEXT ·tight512x12(SB), NOSPLIT, $0-8
+	SWEEP(TIGHT2_12, TIGHT1_12, ZERO_12, WHOLE_12, LOAD2_12, LOAD1_12, KEEP_12, SAVE2_12, SAVE1_12, NEXT_12, AHEAD)
+
+// func tight512x13(s *sweepArgs)
+TEXT ·tight512x13(SB), NOSPLIT, $0-8
+	SWEEP(TIGHT2_13, TIGHT1_13, ZERO_13, WHOLE_13, LOAD2_13, LOAD1_13, KEEP_13, SAVE2_13, SAVE1_13, NEXT_13, AHEAD)
+
+// func tight512x14(s *sweepArgs)
+TEXT ·tight512x14(SB), NOSPLIT, $0-8
+	SWEEP(TIGHT2_14, TIGHT1_14, ZERO_14, WHOLE_14, LOAD2_14, LOAD1_14, KEEP_14, SAVE2_14, SAVE1_14, NEXT_14, AHEAD)

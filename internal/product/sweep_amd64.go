@@ -20,16 +20,19 @@ func (p *Product) sweep(rows, depth, width int, a tile, b block, c, after []floa
 	switch {
 	case b.ahead != nil:
 		s.ahead, s.aheadStep, s.aheadPanel = address(&b.ahead[0]), 4*b.aheadStep, 4*b.aheadPanel
-	case !b.packed:
+	case !b.near:
 		s.ahead, s.aheadStep, s.aheadPanel = address(s.b)+uintptr(s.bPanel), s.bDepth, s.bPanel
 	}
 	if add {
 		s.add = 1
 	}
-	if p.Instructions == AVX512 {
-		s.run512(rows)
-	} else {
+	switch {
+	case p.Instructions == AVX2:
 		s.run256(rows)
+	case rows >= 8 && a.row == 1:
+		s.runTight512(rows)
+	default:
+		s.run512(rows)
 	}
 	*s = sweepArgs{} // no pointer outlives the call
 }
@@ -64,6 +67,26 @@ func (s *sweepArgs) run512(rows int) {
 		sweep512x13(s)
 	case 14:
 		sweep512x14(s)
+	}
+}
+
+// runTight512 is run512 for 8 rows and more whose aRow is 4.
+func (s *sweepArgs) runTight512(rows int) {
+	switch rows {
+	case 8:
+		tight512x8(s)
+	case 9:
+		tight512x9(s)
+	case 10:
+		tight512x10(s)
+	case 11:
+		tight512x11(s)
+	case 12:
+		tight512x12(s)
+	case 13:
+		tight512x13(s)
+	case 14:
+		tight512x14(s)
 	}
 }
 
@@ -170,6 +193,27 @@ func sweep512x13(s *sweepArgs)
 
 //go:noescape
 func sweep512x14(s *sweepArgs)
+
+//go:noescape
+func tight512x8(s *sweepArgs)
+
+//go:noescape
+func tight512x9(s *sweepArgs)
+
+//go:noescape
+func tight512x10(s *sweepArgs)
+
+//go:noescape
+func tight512x11(s *sweepArgs)
+
+//go:noescape
+func tight512x12(s *sweepArgs)
+
+//go:noescape
+func tight512x13(s *sweepArgs)
+
+//go:noescape
+func tight512x14(s *sweepArgs)
 
 //go:noescape
 func sweep256x1(s *sweepArgs)

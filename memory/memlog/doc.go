@@ -12,9 +12,9 @@
 // memory is planned, and absent is not 0. So does peak_classes at the end, which is peak
 // by class; it is absent where the allocator does not say.
 //
-// Where memory is planned, lines of [Log.PeakOwner] say beforehand who has what at the
-// peak of a step. Where tensors are in FP8, lines of [Log.FP8] say after each step what
-// they met.
+// Lines of [Log.PeakOwner] say who has what at the peak of a step: before the steps where
+// memory is planned, behind the step where it is not. Where tensors are in FP8, lines of
+// [Log.FP8] say after each step what they met.
 //
 // [Read] reads such lines, the lines of a [Dump], and the minimal form that any
 // other trainer can write: an object with step, rank, microbatch, allocated,

@@ -64,12 +64,13 @@ func (l *Log) Sample(s *memory.Sample) {
 
 // PeakOwner writes one line. Whoever has planned the memory of steps writes one for each
 // owner at the peak, before the first of them: a run that keeps to its plan has the same
-// owners then, in every step.
+// owners then, in every step. Where memory is not planned they are written behind the
+// step: runner.Hooks.Peak tells them.
 func (l *Log) PeakOwner(o *memory.PeakOwner) {
 	l.json.Log().Int("schema", schema).Object("peak_owner", (*peakOwner)(o)).Send()
 }
 
-// peakOwner writes an owner at the planned peak.
+// peakOwner writes an owner at the peak.
 type peakOwner memory.PeakOwner
 
 // MarshalZerologObject implements zerolog.LogObjectMarshaler.

@@ -26,6 +26,7 @@ func checks[T any]() []check[T] {
 		{"book", book[T]},
 		{"book by class", bookByClass[T]},
 		{"peak", peak[T]},
+		{"at the peak", atPeak[T]},
 		{"flat", flat[T]},
 		{"reclaim", reclaim[T]},
 		{"reclaimed", reclaimed[T]},
@@ -236,6 +237,45 @@ func peak[T any](p *probe[T]) {
 	b.Stats(&s)
 	p.equal("Stats.Peak after ResetPeak and a release", s.Peak, 300)
 	p.equal("Stats.PeakClasses in total after ResetPeak and a release", s.PeakClasses.Total(), 300)
+}
+
+// atPeak: what was live at the highest level is told afterwards, with the places of its
+// births.
+func atPeak[T any](p *probe[T]) {
+	w, ok := p.Space.(memory.PeakWatched)
+	if !ok {
+		return
+	}
+	w.WatchPeak(true)
+	w.At(1)
+	x := p.alloc(memory.Saved, 300)
+	w.At(2)
+	y := p.alloc(memory.Workspace, 500)
+	p.release(y, 500)
+	w.At(3)
+	z := p.alloc(memory.Activation, 400)
+	var bytes [4]int64 // by place
+	tell := func() {
+		bytes = [4]int64{}
+		for b := range w.AtPeak() {
+			if b.Place < 0 || b.Place >= len(bytes) {
+				p.failf("AtPeak has a buffer of %d bytes from place %d, want places 1 to 3", b.Bytes, b.Place)
+				continue
+			}
+			bytes[b.Place] += b.Bytes
+		}
+	}
+	tell()
+	p.equal("AtPeak of what is still live", bytes[1], 300)
+	p.equal("AtPeak of what has ended", bytes[2], 500)
+	p.equal("AtPeak of what was born later", bytes[3], 0)
+	w.WatchPeak(true)
+	p.release(x, 300)
+	p.release(z, 400)
+	tell()
+	p.equal("AtPeak of what was there before WatchPeak", bytes[1]+bytes[3], 700)
+	p.equal("AtPeak of an earlier period", bytes[2], 0)
+	w.WatchPeak(false)
 }
 
 // flat: a pattern that repeats reserves nothing more after the first time (L7).

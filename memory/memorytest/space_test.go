@@ -160,6 +160,14 @@ func (f *faulty) Stats(s *memory.Stats) {
 		s.Classes = memory.ByClass{memory.Saved: s.Live}
 	} else if f.fault == "reserves more and more" {
 		s.Reserved += 4096 * s.Allocs
+	} else if f.fault == "takes the present for the peak" {
+		s.PeakClasses = s.Classes
+	}
+}
+
+func (f *faulty) WatchPeak(on bool) {
+	if f.fault != "forgets what has ended" {
+		f.Arena.WatchPeak(on)
 	}
 }
 
@@ -233,6 +241,8 @@ func TestChecksCatch(t *testing.T) {
 		{"feeds its book at hold", "book"},
 		{"books all under one class", "book by class"},
 		{"keeps its peak", "peak"},
+		{"takes the present for the peak", "peak"},
+		{"forgets what has ended", "at the peak"},
 		{"leaks beside every buffer", "flat"},
 		{"reserves more and more", "flat"},
 		{"reclaims what is older", "reclaim"},

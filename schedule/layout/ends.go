@@ -2,6 +2,7 @@ package layout
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -166,6 +167,9 @@ func (p *player) born(bytes int64, atMost bool, class memory.Class, o origin) (i
 	if len(p.items) >= p.limit {
 		return 0, p.tooLong()
 	}
+	if i == int32(cap(p.items)) {
+		p.items = slices.Grow(p.items, len(p.items)+256)
+	}
 	p.items = append(p.items, item{
 		bytes: bytes, atMost: atMost, class: class, refs: 1, birth: p.count, place: p.at, repeat: p.at.repeat, ordinal: p.ordinal, since: p.count - p.begin, origin: o,
 	})
@@ -209,6 +213,9 @@ func (p *player) note(change int32) {
 	if p.emit != nil {
 		p.emit(change)
 	} else {
+		if len(p.log) == cap(p.log) {
+			p.log = slices.Grow(p.log, len(p.log)+512)
+		}
 		p.log = append(p.log, change)
 	}
 	if p.leap != nil {

@@ -172,10 +172,14 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 	r.Segments, r.End = played.segments()
 	peak := played.peak(r.Segments, r.End)
 	r.Certificate = Certificate{
-		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.laid.Height == peak.Bytes || best.untied && best.laid.Optimal && !padded(best.problem(best.align)),
+		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.met() || best.untied && best.laid.Optimal && !padded(best.problem(best.align)),
 		Method: best.laid.Method, Proof: best.laid.Proof, Sizes: "exact", Buffers: best.groups, Peak: peak,
 	}
-	if !r.Optimal && !best.untied { // a proof would be of layouts that repeat themselves alike
+	switch {
+	case r.Height == r.Bound:
+	case best.met():
+		r.Proof = fmt.Sprintf("the height is what is alive at once with the padding that it has where every offset is a multiple of %d bytes", leastAlign)
+	case !r.Optimal && !best.untied: // a proof would be of layouts that repeat themselves alike
 		r.Proof = "not proven: it may be that a layout is lower"
 	}
 	switch {

@@ -73,16 +73,3 @@ func (p *player) peak(segments []Segment, end int) Peak {
 	})
 	return peak
 }
-
-// most returns the most bytes that are alive at once.
-func (p *player) most() (most int64) {
-	var live int64
-	for _, change := range p.log {
-		if change < 0 {
-			live -= p.items[^change].bytes
-		} else if live += p.items[change].bytes; live > most {
-			most = live
-		}
-	}
-	return most
-}

@@ -1,44 +1,65 @@
 package layout
 
-import (
-	"slices"
-
-	"github.com/weir-ml/weir/memory/placement"
-)
+import "github.com/weir-ml/weir/memory/placement"
 
 // ties says which items have one offset: those that are born at the same action of
 // repeats of the same phase, and do not live at the same time because the cycle is as
 // long as the longest life. It returns the group of every item.
 func (p *player) ties() (group []int32, groups int) {
-	type tie struct{ segment, phase, index, ordinal int32 }
-	known := map[tie]int32{}
-	starts := p.steadyFrom()
+	starts, numbers := p.steadyFrom(), p.numbers()
+	known := make([][]int32, len(p.spans)) // by segment, of each birth of its cycle: the group, and 1
+	for s, span := range p.spans {
+		if span.cycle > 0 {
+			known[s] = make([]int32, span.cycle*int(numbers[s][len(numbers[s])-1]))
+		}
+	}
 	group = make([]int32, len(p.items))
 	for i := range p.items {
 		it := &p.items[i]
+		group[i] = int32(groups)
 		if s := int(it.place.segment); s < len(p.spans) && p.spans[s].cycle > 0 {
-			span, repeat := &p.spans[s], int(it.place.repeat)
+			span, repeat, first := &p.spans[s], int(it.place.repeat), numbers[s]
 			cyclic := repeat >= span.lead && repeat < p.program[s].Repeat-span.tail
-			if cyclic || repeat < span.lead && it.death > starts[s] {
+			number := first[it.place.index] + it.ordinal
+			if (cyclic || repeat < span.lead && it.death > starts[s]) && number < first[it.place.index+1] {
 				phase := (repeat - span.lead) % span.cycle
 				if phase < 0 {
 					phase += span.cycle
 				}
-				t := tie{it.place.segment, int32(phase), it.place.index, it.ordinal}
-				g, ok := known[t]
-				if !ok {
-					g = int32(groups)
-					groups++
-					known[t] = g
+				g := &known[s][phase*int(first[len(first)-1])+int(number)]
+				if *g > 0 {
+					group[i] = *g - 1
+					continue
 				}
-				group[i] = g
-				continue
+				*g = int32(groups) + 1
 			}
 		}
-		group[i] = int32(groups)
 		groups++
 	}
 	return group, groups
+}
+
+// numbers returns, by segment with a cycle and by action, how many births there are in a
+// repeat of the cycle before the action; the last number is that of all.
+func (p *player) numbers() [][]int32 {
+	numbers := make([][]int32, len(p.spans))
+	for s, span := range p.spans {
+		if span.cycle > 0 {
+			numbers[s] = make([]int32, len(p.program[s].Body)+1)
+		}
+	}
+	for i := range p.items {
+		it := &p.items[i]
+		if s := int(it.place.segment); s < len(p.spans) && p.spans[s].cycle > 0 && int(it.repeat) == p.spans[s].lead {
+			numbers[s][it.place.index+1]++
+		}
+	}
+	for _, list := range numbers {
+		for i := 1; i < len(list); i++ {
+			list[i] += list[i-1]
+		}
+	}
+	return numbers
 }
 
 // steadyFrom returns by segment how many changes there are before its cycle begins.
@@ -68,26 +89,4 @@ func (p *player) problem(group []int32, groups int, align func(int64) int64) *pl
 		b.Upper = int64(it.death)
 	}
 	return problem
-}
-
-// natural is the alignment that buffers should have: a cache line, or for smaller ones
-// the next power of two below.
-func natural(bytes int64) int64 {
-	align := int64(leastAlign)
-	for align < 64 && align*2 <= bytes {
-		align *= 2
-	}
-	return align
-}
-
-// whole is the largest alignment that leaves no padding behind a buffer of this size.
-func whole(bytes int64) int64 {
-	return min(max(bytes&-bytes, leastAlign), 64)
-}
-
-const leastAlign = 4
-
-// padded reports whether buffers of a problem cannot lie side by side without padding.
-func padded(problem *placement.Problem) bool {
-	return slices.ContainsFunc(problem.Buffers, func(b placement.Buffer) bool { return b.Size%max(b.Align, 1) != 0 })
 }

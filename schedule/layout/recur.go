@@ -26,7 +26,7 @@ func (p *Plan) recur(ctx context.Context, ports *ports, rank int, tied *player, 
 		if err != nil {
 			return nil, err
 		}
-		if err := a.place(ctx, natural, search, work); err != nil {
+		if err := a.place(ctx, a.played.alignment(), search, work); err != nil {
 			return nil, err
 		}
 		found, more := map[int]way{}, false

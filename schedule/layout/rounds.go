@@ -17,11 +17,11 @@ import (
 // where nothing goes on, or a cycle does not fit into the program. Low says that what goes
 // on lies as low as can be.
 func (p *Plan) rounds(ctx context.Context, ports *ports, rank int, short *attempt, search placement.Options, work int64) (a *attempt, low bool, err error) {
-	search.Capacity, search.Nodes = short.played.most(), max(work/3*2, 1)
+	search.Capacity, search.Nodes = short.played.least(), max(work/3*2, 1)
 	var all []*steady
 	cycles := map[int]int{}
 	for s := range short.played.spans {
-		round := short.played.steady(s, natural)
+		round := short.played.steady(s, short.played.alignment())
 		if round == nil {
 			continue
 		}
@@ -55,14 +55,14 @@ func (p *Plan) rounds(ctx context.Context, ports *ports, rank int, short *attemp
 		return nil, false, err
 	}
 	a.laid.Method = "what goes on: " + all[0].laid.Method + "; its ends: " + a.laid.Method
-	return a, search.Capacity == short.played.most(), nil
+	return a, search.Capacity == short.played.least(), nil
 }
 
 // ends places what has no place around the rest. What is born near to it gives up its
 // place as well, further and further away, until all fits.
 func (a *attempt) ends(ctx context.Context, base []int64, search placement.Options) error {
-	a.align = natural
-	problem := a.problem(natural)
+	a.align = a.played.alignment()
+	problem := a.problem(a.align)
 	for near := int32(0); a.laid == nil || a.laid.Height > search.Capacity && near <= farthest; near = max(2*near, nearest) {
 		search.Fixed = slices.Clone(base)
 		a.loosen(search.Fixed, near)
@@ -196,7 +196,7 @@ func (s *steady) stand(a *attempt, fixed []int64) {
 	at := int64(0)
 	for _, i := range s.kept {
 		fixed[a.group[i]] = at
-		at += roundUp(p.items[i].bytes)
+		at += roundUp(p.items[i].bytes, line)
 	}
 }
 

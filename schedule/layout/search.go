@@ -32,6 +32,11 @@ const (
 	// where it has no more than so many births, and than there is work.
 	bearable = 50
 	unrolled = 1 << 19
+	// large is how many births make a program too large for a search, if not more than a
+	// 64th of the work. Where shelves leave more than a part of tolerable, a greedy way is
+	// tried as well.
+	large     = 10_000
+	tolerable = 16
 )
 
 // search looks for a layout of a rank's program as low as the most that is alive at once.
@@ -39,7 +44,8 @@ const (
 // in a quick way first. Where that does not meet the bound, what goes on and on is laid
 // out alone, in a cycle that suits it, with its ends around it; then a layout is looked
 // for that repeats itself though nothing is tied; and where even that leaves much room
-// unused, a program that is not too long is laid out without any cycle.
+// unused, a program that is not too long is laid out without any cycle. What is too large
+// for all of that lies on shelves.
 func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
 	left, exact := p.cfg.Search.Nodes, p.cfg.Search.Nodes
 	if left == 0 {
@@ -55,41 +61,52 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		return nil, err
 	}
 	pieces := int64(len(a.played.items))
-	if err := a.place(ctx, natural, p.cfg.Search, min(pieces, share)); err != nil {
-		return nil, err
+	searched := pieces <= share && pieces <= max(large, left/64)
+	if !searched && !a.untied {
+		shelved, err := p.shelve(ctx, ports, rank, a.played)
+		if err != nil {
+			return nil, err
+		}
+		if shelved != nil {
+			tried = append(tried, shelved)
+		}
 	}
-	tried = append(tried, a)
-	if !a.met() && !a.untied && pieces <= share {
+	if len(tried) == 0 || best().lost() > best().played.most()/tolerable {
+		if err := a.place(ctx, a.played.alignment(), p.cfg.Search, min(pieces, share)); err != nil {
+			return nil, err
+		}
+		tried = append(tried, a)
+	}
+	if searched && !a.enough() && !a.untied {
 		if tried, err = p.cyclic(ctx, ports, rank, a, share, exact); err != nil {
 			return nil, err
 		}
 	}
-	if !best().met() && !best().untied {
-		whole, err := p.whole(ctx, ports, rank, best(), min(exact, unrolled))
+	if !best().enough() && !best().untied {
+		whole, err := p.whole(ctx, ports, rank, best(), min(left, unrolled))
 		if whole != nil || err != nil {
 			return whole, err
 		}
 	}
-	if a := best(); a.untied || !a.met() && padded(a.problem(natural)) {
-		if !a.untied { // there are two ways to align, and the first search was thorough
-			exact /= 8
-		}
-		for _, align := range a.alignments() {
-			if a.met() || left <= 0 {
-				break
-			}
-			if a.groups <= small {
-				err = a.thoroughly(ctx, align, p.cfg.Search, exact)
-			} else {
-				err = a.place(ctx, align, p.cfg.Search, left)
-			}
-			if err != nil {
-				return nil, err
-			}
-			left /= 2
-		}
+	a = best()
+	if !a.untied { // the first search was thorough
+		exact /= 8
 	}
-	return best(), nil
+	for _, align := range a.alignments() {
+		if a.enough() || left <= 0 {
+			break
+		}
+		if a.groups <= small {
+			err = a.thoroughly(ctx, align, p.cfg.Search, exact)
+		} else {
+			err = a.place(ctx, align, p.cfg.Search, left)
+		}
+		if err != nil {
+			return nil, err
+		}
+		left /= 2
+	}
+	return a, nil
 }
 
 // cyclic tries the ways to lay out a program that repeats, one after the other until one
@@ -105,7 +122,7 @@ func (p *Plan) cyclic(ctx context.Context, ports *ports, rank int, short *attemp
 		if rounds == nil {
 			break
 		}
-		if tried = append(tried, rounds); rounds.met() {
+		if tried = append(tried, rounds); rounds.enough() {
 			return tried, nil
 		}
 		if !low { // the ends are not what is in the way
@@ -118,12 +135,12 @@ func (p *Plan) cyclic(ctx context.Context, ports *ports, rank int, short *attemp
 		return nil, err
 	}
 	if free != nil {
-		if tried = append(tried, free); free.met() {
+		if tried = append(tried, free); free.enough() {
 			return tried, nil
 		}
 	}
 	if short.groups <= small {
-		err = short.thoroughly(ctx, natural, p.cfg.Search, work)
+		err = short.thoroughly(ctx, short.align, p.cfg.Search, work)
 	}
 	return tried, err
 }
@@ -137,7 +154,7 @@ func (p *Plan) whole(ctx context.Context, ports *ports, rank int, best *attempt,
 		births += int64(best.played.births(s)) * int64(repeats) / int64(repeats-span.passed)
 	}
 	most := best.played.most()
-	if best.laid.Height-most <= most/bearable || births > work || p.cfg.Shapes != nil {
+	if best.lost() <= most/bearable || births > work || p.cfg.Shapes != nil {
 		return nil, nil
 	}
 	a := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg)}
@@ -146,7 +163,7 @@ func (p *Plan) whole(ctx context.Context, ports *ports, rank int, best *attempt,
 	}
 	a.group, a.groups = a.played.ties()
 	a.untied = a.groups == len(a.played.items)
-	if err := a.place(ctx, natural, p.cfg.Search, 1); err != nil || a.laid.Height >= best.laid.Height {
+	if err := a.place(ctx, a.played.alignment(), p.cfg.Search, 1); err != nil || a.laid.Height >= best.laid.Height {
 		return nil, err
 	}
 	return a, nil
@@ -180,20 +197,11 @@ func (a *attempt) place(ctx context.Context, align func(int64) int64, search pla
 func (a *attempt) thoroughly(ctx context.Context, align func(int64) int64, search placement.Options, work int64) error {
 	for range 2 {
 		search.Seed++
-		if err := a.place(ctx, align, search, work); err != nil || a.met() {
+		if err := a.place(ctx, align, search, work); err != nil || a.enough() {
 			return err
 		}
 	}
 	return nil
-}
-
-// alignments returns the ways to align that are worth a try: lines of a cache, and where
-// those leave padding between buffers, what leaves none.
-func (a *attempt) alignments() []func(int64) int64 {
-	if padded(a.problem(natural)) {
-		return []func(int64) int64{whole, natural}
-	}
-	return []func(int64) int64{natural}
 }
 
 // play plays the program of a rank, with the shortest cycles.
@@ -236,5 +244,8 @@ func (a *attempt) problem(align func(int64) int64) *placement.Problem {
 	return a.played.problem(a.group, a.groups, align)
 }
 
+// lost returns how much higher the layout is than what is alive.
+func (a *attempt) lost() int64 { return a.laid.Height - a.played.most() }
+
 // met reports whether the layout is as low as can be.
-func (a *attempt) met() bool { return a.laid.Height == a.played.most() }
+func (a *attempt) met() bool { return roundUp(a.laid.Height, leastAlign) == a.played.least() }

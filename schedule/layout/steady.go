@@ -63,10 +63,7 @@ func (p *player) steady(segment int, align func(int64) int64) *steady {
 		}
 	}
 	for _, i := range s.kept {
-		s.floor += roundUp(p.items[i].bytes)
+		s.floor += roundUp(p.items[i].bytes, line)
 	}
 	return s
 }
-
-// roundUp returns the multiple of a cache line from a number of bytes on.
-func roundUp(bytes int64) int64 { return (bytes + 63) &^ 63 }

@@ -39,6 +39,11 @@ type Hooks struct {
 	// Microbatch gets a record of the memory log after a microbatch's last action.
 	// The sample is borrowed for the call.
 	Microbatch func(sample *memory.Sample)
+	// Peak is told at the end of a training step whose memory is not planned who had what
+	// at its peak, the most bytes first, where that was higher than in the steps before it.
+	// What is Resident is beside it. A space that is not memory.PeakWatched does not know;
+	// who has what at a planned peak is known beforehand (layout.Plan.Owners).
+	Peak func(owners iter.Seq[memory.PeakOwner])
 	// Failed is told of the error that ends a step, before what the step holds is
 	// released: held iterates over it, and is over when the hook returns. On several
 	// ranks the hook of each is told, of what that rank holds. A panic does not pass

@@ -86,10 +86,14 @@ func (r *Runner[T]) unlay() error {
 	return r.planned.Lay(nil)
 }
 
-// at says where the program is: what is allocated next is what the plan has there.
+// at says where the program is: what is allocated next is what the plan has there. Where
+// memory is not planned, the place is the number of the action.
 func (r *Runner[T]) at(place int) {
 	l := &r.levels
 	if l.rank == nil {
+		if r.peak.watched {
+			r.peak.space.At(r.result.Actions)
+		}
 		return
 	}
 	l.place = place
@@ -101,9 +105,11 @@ func (r *Runner[T]) at(place int) {
 
 // atEnd says that the program is over.
 func (r *Runner[T]) atEnd() {
+	end := 0
 	if r.levels.rank != nil {
-		r.at(r.levels.rank.End)
+		end = r.levels.rank.End
 	}
+	r.at(end)
 }
 
 // auditPlan compares what is live with the plan of memory (L6).

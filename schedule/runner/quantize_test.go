@@ -32,7 +32,7 @@ type copyist struct {
 
 func (s *copyist) Spec() stages.Spec {
 	spec := s.splitting.Spec()
-	spec.ForwardWeights, spec.BackwardWeights = 1, 1
+	spec.ForwardWeights, spec.BackwardWeights = []string{"w"}, []string{"w"}
 	return spec
 }
 

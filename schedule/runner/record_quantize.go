@@ -31,16 +31,20 @@ func (t *trip[T]) quantize(ctx context.Context, s int) error {
 		return err
 	}
 	made := &layout.Call{Events: tape.events, Forward: len(st.forward)}
-	made.Out = append(tape.handedAll(st.forward, 0), tape.handedAll(backward, 0)...)
+	unmade := 0
+	if backward != nil && !st.wantsGradient {
+		unmade = st.spec.InputWeights
+	}
+	made.Out = append(tape.handedAll(st.forward, 0), tape.handedAll(backward[unmade:], 0)...)
 	if err := tape.settled(fmt.Sprintf("stage %d (%s)", s, st.spec.Name)); err != nil {
 		return err
 	}
 	if *place == nil {
 		tape.name(made.Out, func(i int) string {
 			if i < made.Forward {
-				return fmt.Sprintf("weight %d for the forward", i)
+				return st.spec.ForwardWeights[i] + " for the forward"
 			}
-			return fmt.Sprintf("weight %d for the backward", i-made.Forward)
+			return st.spec.BackwardWeights[unmade+i-made.Forward] + " for the backward"
 		})
 	} else if err := again(*place, made); err != nil {
 		return err

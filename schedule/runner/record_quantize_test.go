@@ -20,7 +20,7 @@ import (
 // for the backward, and a workspace of 5 while it makes them.
 func newQuantized(t *testing.T, dev kernels.Device) *deviced {
 	d := newDeviced(dev)
-	d.stage.Declares.ForwardWeights, d.stage.Declares.BackwardWeights = 1, 1
+	d.stage.Declares.ForwardWeights, d.stage.Declares.BackwardWeights = []string{"up"}, []string{"down"}
 	d.stage.Declares.Losses = []string{objective[0].Name}
 	d.stage.QuantizeFunc = func(_ context.Context, call *batchctx.Quantization[buffer], forward, backward []buffer) error {
 		scratch := d.alloc(memory.Workspace, 5)
@@ -56,10 +56,10 @@ func TestRecordQuantize(t *testing.T) {
 	stage := &templates.Shapes[0].Stages[0]
 	require.Equal(t, []layout.Buffer{
 		{Name: "workspace of QUANTIZE", Bytes: 20, Class: memory.Workspace},
-		{Name: "weight 0 for the forward", Bytes: 12, Class: memory.FP8},
-		{Name: "weight 0 for the backward", Bytes: 8, Class: memory.FP8},
+		{Name: "up for the forward", Bytes: 12, Class: memory.FP8},
+		{Name: "down for the backward", Bytes: 8, Class: memory.FP8},
 		{Name: "workspace of QUANTIZE", Bytes: 20, Class: memory.Workspace}, // of an evaluation
-		{Name: "weight 0 for the forward", Bytes: 12, Class: memory.FP8},
+		{Name: "up for the forward", Bytes: 12, Class: memory.FP8},
 	}, stage.Buffers)
 	require.Equal(t, &layout.Call{Out: []layout.Ref{own(1), own(2)}, Forward: 1, Events: []layout.Event{
 		{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Alloc, Ref: own(1)}, {Op: layout.Alloc, Ref: own(2)}, {Op: layout.Release, Ref: own(0)},
@@ -156,7 +156,7 @@ func TestCopiesAllocateOnce(t *testing.T) {
 	}
 	few := steps(128)
 	require.Equal(t, few, steps(4096))
-	d.stage.Declares.ForwardWeights, d.stage.Declares.BackwardWeights = 0, 0
+	d.stage.Declares.ForwardWeights, d.stage.Declares.BackwardWeights = nil, nil
 	d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error { return mb.Loss(0, 1, 1) }
 	d.stage.BackwardFunc = func(context.Context, *batchctx.Microbatch[buffer], []buffer, []buffer) error { return nil }
 	require.Equal(t, steps(128), few)

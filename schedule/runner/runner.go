@@ -46,6 +46,7 @@ type Runner[T any] struct {
 	result   *Result
 	clock    clock
 	levels   levels
+	peak     peak
 	lent     []T       // what a transfer borrows, within its call
 	received []T       // what a transfer has brought, until it is handed over
 	squares  []float64 // by owner: the sum of squares of its gradient
@@ -113,6 +114,9 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if cfg.Templates != nil && !cfg.TolerateLeaks {
 		r.planned, _ = cfg.Space.(memory.Planned)
 	}
+	if cfg.Hooks.Peak != nil {
+		r.peak.space, _ = cfg.Space.(memory.PeakWatched)
+	}
 	if err := r.SetScaleExponent(cfg.ScaleExponent); err != nil {
 		return nil, err
 	}
@@ -135,6 +139,11 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	}
 	r.received = make([]T, ports)
 	r.resolveGradients()
+	for s, layout := range layouts {
+		if layout != nil {
+			layout.InputGradient = r.stages[s].wantsGradient
+		}
+	}
 	r.resolveTies()
 
 	var err error
@@ -188,12 +197,12 @@ func (r *Runner[T]) resolve(s int) *batchctx.Layout[T] {
 	st.gradIn = make([]T, len(st.spec.Inputs))
 	st.out = make([]T, len(st.spec.Outputs))
 	st.gradOut = make([]T, len(st.spec.Outputs))
-	st.forward = make([]T, st.spec.ForwardWeights)
-	st.backward = make([]T, st.spec.BackwardWeights)
+	st.forward = make([]T, len(st.spec.ForwardWeights))
+	st.backward = make([]T, len(st.spec.BackwardWeights))
 	layout := &batchctx.Layout[T]{
 		Name: st.spec.Name, Inputs: len(st.spec.Inputs), Outputs: len(st.spec.Outputs),
 		Slots: st.spec.Slots, Params: st.params, Recomputes: st.spec.Recomputes,
-		ForwardWeights: len(st.forward), BackwardWeights: len(st.backward),
+		ForwardWeights: st.spec.ForwardWeights, BackwardWeights: st.spec.BackwardWeights, InputWeights: st.spec.InputWeights,
 	}
 	for _, read := range st.spec.Reads {
 		layout.Reads = append(layout.Reads, batchctx.Read{Part: slices.Index(r.cfg.Parts, read.Part), At: read.At})
@@ -315,6 +324,9 @@ func (r *Runner[T]) Close() error {
 		return ErrBusy
 	}
 	r.closed = true
+	if r.peak.space != nil {
+		r.peak.space.WatchPeak(false)
+	}
 	return nil
 }
 
@@ -386,6 +398,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		return nil, err
 	}
 	over = true
+	r.tellPeak()
 	if mode == schedule.Training {
 		r.step++
 	}

@@ -30,6 +30,7 @@ func (r *Runner[T]) begin(plan *program, source Source[T]) {
 	r.result = &Result{Step: r.step, Microbatches: plan.Microbatches, FirstNonFinite: -1, Books: r.context.Books(), Simulated: plan.report}
 	r.ledger.Reset()
 	r.context.Begin(r.step, pass, plan.extent)
+	r.watchPeak(plan.Mode)
 }
 
 // end forgets what belonged to the step.

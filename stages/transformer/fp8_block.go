@@ -62,7 +62,10 @@ func (b *builder) inFP8(full *block) *fp8Block {
 	}
 	s.lines.end()
 	b.measuring = append(b.measuring, &s.lines)
-	s.spec.Slots, s.spec.ForwardWeights, s.spec.BackwardWeights = fp8BlockSlots, fp8Linears, fp8Linears
+	for _, l := range s.linears() {
+		s.spec.ForwardWeights = append(s.spec.ForwardWeights, l.name)
+	}
+	s.spec.Slots, s.spec.BackwardWeights = fp8BlockSlots, s.spec.ForwardWeights
 	return s
 }
 

@@ -16,6 +16,7 @@ import (
 // Weight and bias are float32; the bias and its gradient never are anything else.
 type fp8Linear struct {
 	linear
+	name                 string
 	input, weights, grad quantity
 	number               int // of the weight's copies in the stage
 	forWeight            int // its first slot of what I leaves for W
@@ -39,7 +40,7 @@ const (
 // fp8Linear turns the linear layer called name into one in FP8.
 func (b *builder) fp8Linear(l linear, name string, forWeight, number int) fp8Linear {
 	return fp8Linear{
-		linear: l, number: number, forWeight: forWeight,
+		linear: l, name: name, number: number, forWeight: forWeight,
 		input:   b.quantity(name+".input", fp8.Input, l.in),
 		weights: b.quantity(name+".weight", fp8.Weight, l.out),
 		grad:    b.quantity(name+".grad_output", fp8.GradOutput, l.out),

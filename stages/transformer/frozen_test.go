@@ -9,6 +9,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -116,4 +117,67 @@ func TestFrozenAlone(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFrozenPrefixInFP8 freezes what a sequence begins with: it has no copies of its
+// weights for a backward that nobody runs, and each copy is called by its weight. The
+// gradients of what trains are those of the stages apart.
+func TestFrozenPrefixInFP8(t *testing.T) {
+	cfg := inFP8(t, "delayed")
+	cfg.Untied = true
+	batch := sequences(random(t), cfg, 1)
+	batch = append(batch, batch[0])
+	gradients := func(join bool) (all map[string][]uint32, names []string) {
+		dev := newHost(t)
+		record := func(dev kernels.Compute) (*transformer.Model, []stages.Stage[kernels.Buffer]) {
+			m := newModel(t, dev, cfg, 4)
+			list := m.Stages()
+			list[0], list[1] = stages.Freeze(list[0]), stages.Freeze(list[1])
+			if join {
+				s, err := stages.Sequential("all", list...)
+				require.NoError(t, err)
+				list = []stages.Stage[kernels.Buffer]{s}
+			}
+			return m, list
+		}
+		null := kernels.NewNull(dev)
+		_, list := record(null)
+		var dry runner.Config[kernels.Buffer]
+		newRunner(t, null, list, func(c *runner.Config[kernels.Buffer]) { dry = *c })
+		templates, err := runner.Record(t.Context(), runner.GroupConfig[kernels.Buffer]{Ranks: []runner.Config[kernels.Buffer]{dry}},
+			runner.Shape[kernels.Buffer]{Name: "whole", Sources: []runner.Source[kernels.Buffer]{&source{null, batch}}})
+		require.NoError(t, err)
+		for _, s := range templates.Shapes[0].Stages {
+			if s.Quantize == nil {
+				continue
+			}
+			for _, ref := range s.Quantize.Out {
+				names = append(names, s.Buffers[ref.Index].Name)
+			}
+		}
+
+		m, list := record(dev)
+		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Templates = templates })
+		result, err := r.Step(t.Context(), len(batch), &source{dev, batch})
+		require.NoError(t, err)
+		require.Zero(t, result.Excess)
+		all = map[string][]uint32{}
+		for _, p := range m.Parameters() {
+			all[p.Name] = bits(read(t, dev, p.Grad))
+		}
+		return all, names
+	}
+	var forward, backward []string
+	for _, block := range []string{"block0", "block1"} {
+		for _, linear := range []string{".attention.qkv", ".attention.output", ".mlp.up", ".mlp.down"} {
+			forward = append(forward, block+linear+" for the forward")
+			if block == "block1" {
+				backward = append(backward, block+linear+" for the backward")
+			}
+		}
+	}
+	want, _ := gradients(false)
+	have, names := gradients(true)
+	require.Equal(t, append(forward, backward...), names)
+	require.Equal(t, want, have)
 }

@@ -43,7 +43,7 @@ type linear struct {
 
 // Spec declares one slot, for the input, and a copy of the weight for each direction.
 func (l *linear) Spec() stages.Spec {
-	return stages.Spec{Name: "linear", Inputs: hidden, Outputs: hidden, Slots: 1, ForwardWeights: 1, BackwardWeights: 1}
+	return stages.Spec{Name: "linear", Inputs: hidden, Outputs: hidden, Slots: 1, ForwardWeights: []string{"weight"}, BackwardWeights: []string{"weight"}}
 }
 
 // Params is the weight.

@@ -19,13 +19,16 @@ import (
 //	mask Vn              0 past the end
 //	fill Va Vb           Vb past the end
 //	widen Vn Dm
+//	count Vn Dm Dl       Dm += Vn, where a full register has two times eight the lower first; uses Dl
+//	halve Va Vb          Ya = the larger of the halves of Va, in AVX-512; uses Vb
 //
 // and [name] is a constant. V14 and V15 are taken in AVX2 where tails are.
 //
 // An elementwise kernel does the same to an element whether it lies in a full
-// register or in the tail. A reduction (eight) adds elements i, i+8, i+16, ... to
-// number i of eight partial sums, and adds those up in halves: an order that
-// depends on the length alone, and is the same for every instruction set.
+// register or in the tail. A reduction adds elements i, i+8, i+16, ... to number i of
+// eight partial sums, and adds those up in halves: an order that depends on the length
+// alone, and is the same for every instruction set. It goes by eight elements, or by
+// full registers and count.
 type kernel struct {
 	name, doc, args, results string
 	begin, body, end         string
@@ -188,6 +191,10 @@ func (w *writer) instruction(line string) {
 		w.fill(w.v(f[1]), w.v(f[2]))
 	case "widen":
 		w.widen(f[1], f[2])
+	case "count":
+		w.count(f[1], f[2], f[3])
+	case "halve":
+		w.halve(f[1], f[2])
 	default:
 		w.plain(line)
 	}

@@ -302,19 +302,18 @@ var kernels = []kernel{
 		sums: 2,
 	},
 	{
-		name: "sumExp", doc: "Σ e^(x-shift), each in float32, the sum in float64", args: "x *float32, n int, shift float32", results: "sum float64", eight: true,
+		name: "sumExp", doc: "Σ e^(x-shift), each in float32, the sum in float64", args: "x *float32, n int, shift float32", results: "sum float64",
 		begin: `spread shift V7`,
 		body: `
 			load x V6
 			VSUBPS V7, V6, V6
 			exp V6
 			mask V6
-			widen V6 D1
-			VADDPD D1, D0, D0`,
+			count V6 D0 D1`,
 		sums: 1,
 	},
 	{
-		name: "largest", doc: "the largest element that is not NaN, else -Inf", args: "x *float32, n int", results: "top float32", eight: true,
+		name: "largest", doc: "the largest element that is not NaN, else -Inf", args: "x *float32, n int", results: "top float32",
 		begin: `
 			VMOVUPS [inf], V1
 			VMOVUPS V1, V0`,
@@ -323,6 +322,7 @@ var kernels = []kernel{
 			fill V6 V1
 			VMAXPS V0, V6, V0`,
 		end: `
+			halve V0 V1
 			VEXTRACTF128 $1, Y0, X1
 			VMAXPS X1, X0, X0
 			VPERMILPS $0x4e, X0, X1

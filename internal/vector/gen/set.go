@@ -128,6 +128,26 @@ func (w *writer) widen(v, d string) {
 	w.line("\tVCVTPS2PD X14, %s", w.double(d, 1))
 }
 
+// count widens and adds a full register, in AVX-512 its halves one after the other.
+func (w *writer) count(v, to, with string) {
+	w.widen(v, with)
+	w.plain(fmt.Sprintf("VADDPD %s, %s, %s", with, to, to))
+	if w.name512() {
+		n := v[1:]
+		w.line("\tVEXTRACTF64X4 $1, Z%s, Y%s", n, n)
+		w.widen(v, with)
+		w.plain(fmt.Sprintf("VADDPD %s, %s, %s", with, to, to))
+	}
+}
+
+// halve leaves the larger of the halves of a full register in its lower half.
+func (w *writer) halve(v, with string) {
+	if w.name512() {
+		w.line("\tVEXTRACTF64X4 $1, Z%s, Y%s", v[1:], with[1:])
+		w.line("\tVMAXPS Y%s, Y%s, Y%s", with[1:], v[1:], v[1:])
+	}
+}
+
 // reduce adds up the eight numbers of Dn in halves.
 func (w *writer) reduce(n int, result parameter) {
 	if w.name512() {

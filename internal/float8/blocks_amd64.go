@@ -1,0 +1,150 @@
+//go:build amd64 && !purego
+
+package float8
+
+import (
+	"math"
+	"slices"
+)
+
+// A piece of blocks is encoded in three passes, all in the first-level cache: the greatest
+// magnitude of each 16 elements, the scales, and the codes. AVX-512 has single passes for
+// what it rounds to nearest, AVX2 for MX32 (encode_amd64.go).
+
+// pieceScales are the greatest magnitudes of each 16 elements of a piece, and what they are
+// multiplied with: times unit.
+type pieceScales struct {
+	amax [piece / BlockNV]uint32
+	each [piece / BlockNV]float32
+}
+
+// unit is what the assembly wants scales multiplied with: see encodeArgs. Stochastic
+// rounding takes them as they are.
+func (f *Format) unit(random []uint32) float32 {
+	if random != nil {
+		return 1
+	}
+	return f.adjust()
+}
+
+// find finds the greatest magnitudes of src, which is no longer than a piece, up to
+// something that is not finite, in whole groups. It returns how many elements these are.
+func (p *pieceScales) find(src []float32) int {
+	n := len(src) &^ (group - 1)
+	if n > 0 && amaxBlocks256(&p.amax[0], &src[0], n) >= infinity {
+		n = BlockNV * slices.IndexFunc(p.amax[:], func(a uint32) bool { return a >= infinity }) &^ (group - 1)
+	}
+	return n
+}
+
+// encode encodes src, whole groups.
+func (p *pieceScales) encode(s Set, dst []byte, src []float32, random []uint32, f *Format) (t Tally) {
+	var zeros uint32
+	if random != nil {
+		_, zeros = s.encodeRandomScaled(dst, src, random, &p.each[0], 4, f)
+	} else {
+		r := f.encodeArgs(1)
+		encodeScaled256(&dst[0], &src[0], len(src), &p.each[0], &r)
+		zeros = r.zeros
+	}
+	t.Amax = slices.Max(p.amax[:len(src)/BlockNV])
+	if zeros > 0 {
+		t.Underflowed = int(zeros) - s.zeros(src)
+	}
+	return t
+}
+
+// randomBlocksMX encodes as many whole blocks as it can, and returns how many.
+func (s Set) randomBlocksMX(dst, scales []byte, src []float32, random []uint32, f *Format, up bool) (t Tally, done int) {
+	var p pieceScales
+	n := p.find(src)
+	if n == 0 {
+		return t, 0
+	}
+	least := uint32(math.MaxUint32)
+	for i := 0; i < n/BlockNV; i += 2 {
+		amax := max(p.amax[i], p.amax[i+1])
+		least = min(least, amax-1)
+		code := f.ScaleMX(amax, up)
+		scales[i/2] = byte(code)
+		p.each[i], p.each[i+1] = code.Reciprocal(), code.Reciprocal()
+	}
+	t = p.encode(s, dst, src[:n], random, f)
+	t.scalesMX(f, least, t.Amax, up)
+	if !up {
+		for b := range n / BlockMX {
+			t.Saturated += f.countAbove(src[b*BlockMX:][:BlockMX], p.each[2*b])
+		}
+	}
+	return t, n / BlockMX
+}
+
+// scaledBlocksRows encodes as many whole blocks as it can, and returns how many.
+func (s Set) scaledBlocksRows(dst []byte, inverses, src []float32, random []uint32, f *Format, epsilon float32, powerOf2 bool) (t Tally, done int) {
+	const each = BlockRow / BlockNV
+	var p pieceScales
+	most, unit := f.Greatest(), f.unit(random)
+	for whole := p.find(src) / BlockRow; done < whole; done++ {
+		amax := math.Float32frombits(slices.Max(p.amax[done*each:][:each]))
+		scale := ScaleOf(amax, most, epsilon, powerOf2)
+		if random == nil && !exact(scale) {
+			break
+		}
+		inverses[done] = 1 / scale
+		t.scale(scale, max(amax, epsilon))
+		for i := range each {
+			p.each[done*each+i] = scale * unit
+		}
+	}
+	if done > 0 {
+		t.Merge(p.encode(s, dst, src[:done*BlockRow], random, f))
+	}
+	return t, done
+}
+
+// scaledBlocksNV encodes as many whole blocks as it can, and returns how many.
+func (s Set) scaledBlocksNV(dst, scales []byte, src []float32, random []uint32, tensor, sixth float32) (t Tally, done int) {
+	var p pieceScales
+	n := p.find(src)
+	if n == 0 || !(tensor >= leastTensor) {
+		return t, 0
+	}
+	done = n / BlockNV
+	var codes [piece]byte
+	unit := E2M1.unit(random)
+	above := scalesNV(codes[:done], p.each[:], p.amax[:], tensor, sixth, unit)
+	copy(scales[:done], codes[:])
+	t = p.encode(s, codes[:], src[:n], random, &E2M1)
+	nibbles256(&dst[0], &codes[0], n)
+	if above {
+		for b := range done {
+			t.Saturated += E2M1.countAbove(src[b*BlockNV:][:BlockNV], p.each[b]/unit)
+		}
+	}
+	return t, done
+}
+
+// leastTensor is the least scale of a tensor for which the assembly finds those of blocks.
+const leastTensor = 0x1p-60
+
+// scalesNV finds the scales of blocks from their greatest magnitudes, which are finite: as
+// many as there are codes, and as far as the next multiple of 8, which all three have room
+// for. It reports whether some element saturates.
+func scalesNV(codes []byte, each []float32, amax []uint32, tensor, sixth, unit float32) bool {
+	r := encodeArgsOfNV(tensor, sixth, unit)
+	n := blocksOf(len(codes), 8) * 8
+	clear(amax[len(codes):n])
+	return scalesNV256(&codes[0], &each[0], &amax[0], n, &r)
+}
+
+//go:noescape
+func encodeScaled256(dst *byte, src *float32, n int, scales *float32, r *encodeArgs)
+
+//go:noescape
+func amaxBlocks256(amax *uint32, src *float32, n int) uint32
+
+//go:noescape
+func scalesNV256(codes *byte, scales *float32, amax *uint32, n int, r *encodeArgsNV) bool
+
+//go:noescape
+func nibbles256(dst, src *byte, n int)

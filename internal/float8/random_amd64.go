@@ -1,0 +1,62 @@
+//go:build amd64 && !purego
+
+package float8
+
+import "math"
+
+// roundTable is what the assembly rounds to a format with, in every lane of a register: the
+// greatest value, the biased exponent of the least normal one, the bits that it drops of a
+// significand, and the bits of the mantissa.
+type roundTable struct {
+	most           [8]float32
+	least, dropped [8]uint32
+	mantissa       uint64
+}
+
+// roundTables are by mantissa.
+var roundTables = [4]roundTable{1: E2M1.roundTable(), 2: E5M2.roundTable(), 3: E4M3.roundTable()}
+
+func (f *Format) roundTable() (r roundTable) {
+	for l := range r.most {
+		r.most[l], r.least[l], r.dropped[l] = f.Greatest(), uint32(exponentBias+1-f.Bias), uint32(mantissaBits-f.Mantissa)
+	}
+	r.mantissa = uint64(f.Mantissa)
+	return r
+}
+
+// encodeRandomPiece encodes whole groups. It reports false where something is not finite.
+func (s Set) encodeRandomPiece(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally, ok bool) {
+	amax, zeros := s.encodeRandomScaled(dst, src, random, &scale, 0, f)
+	if amax >= infinity {
+		return t, false
+	}
+	t.Amax = amax
+	if zeros > 0 {
+		t.Underflowed = int(zeros) - s.zeros(src)
+	}
+	if f.above(math.Float32frombits(amax) * scale) {
+		t.Saturated = f.countAbove(src, scale)
+	}
+	return t, true
+}
+
+// encodeRandomScaled encodes whole groups of finite numbers, each 16 with a scale, step
+// bytes after the one before.
+func (s Set) encodeRandomScaled(dst []byte, src []float32, random []uint32, scales *float32, step int, f *Format) (amax, zeros uint32) {
+	if s == AVX512 {
+		return encodeRandom512(&dst[0], &src[0], &random[0], len(src), scales, step, &roundTables[f.Mantissa])
+	}
+	return encodeRandom256(&dst[0], &src[0], &random[0], len(src), scales, step, &roundTables[f.Mantissa])
+}
+
+//go:noescape
+func encodeRandom512(dst *byte, src *float32, random *uint32, n int, scales *float32, step int, r *roundTable) (amax, zeros uint32)
+
+//go:noescape
+func encodeRandom256(dst *byte, src *float32, random *uint32, n int, scales *float32, step int, r *roundTable) (amax, zeros uint32)
+
+//go:noescape
+func encodeRandomColumns512(dst *byte, dstStride int, src *float32, srcStride int, random *uint32, groups int, scales *float32, r *roundTable) (amax, zeros uint32)
+
+//go:noescape
+func encodeRandomColumns256(dst *byte, dstStride int, src *float32, srcStride int, random *uint32, groups int, scales *float32, r *roundTable) (amax, zeros uint32)

@@ -1,0 +1,42 @@
+package float8_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/vector"
+)
+
+// What is too large for the caches, and is read and written in another order and way, has
+// the same bits: where rows of codes begin at lines of memory, and where they do not.
+func TestLargeMatricesInEverySet(t *testing.T) {
+	const cols = 1041
+	r := rand.New(rand.NewPCG(12, 12))
+	x := spread(r, 2176*cols)
+	for i := range x {
+		x[i] *= 1e6
+	}
+	for round, form := range []int{0, 2, 4, 6, 3} {
+		form, rows := forms[form], []int{2176, 2175}[round%2]
+		rule := &float8.Rule{Scale: 1e-3}
+		if round == 3 {
+			rule.Random = &vector.Philox{Seed: 1}
+		}
+		want := matrixOfZeros(form.scaling, form.format, cols, rows)
+		float8.Portable.QuantizeColumns(want, x[:rows*cols], rule, 0, cols)
+		for _, s := range sets()[1:] {
+			got := matrixOfZeros(form.scaling, form.format, cols, rows)
+			s.QuantizeColumns(got, x[:rows*cols], rule, 0, cols)
+			what := fmt.Sprintf("%v, %s/%d, %d rows", s, form.format.Name, form.scaling, rows)
+			sameQuantized(t, want, got, what)
+			one, other := make([]float32, rows*cols), make([]float32, rows*cols+1)
+			for i := range 2 { // at a line of memory, and not
+				float8.Portable.Dequantize(one, want, 0, cols)
+				s.Dequantize(other[i:][:rows*cols], want, 0, cols)
+				sameNumbers(t, one, other[i:][:rows*cols], what)
+			}
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package runner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// peak finds out for Hooks.Peak who had what at the peak of a step whose memory is not
+// planned.
+type peak struct {
+	space   memory.PeakWatched // nil where nobody asks, or the space does not know
+	watched bool               // the running step is
+	highest int64              // bytes at the peak of the steps that were told of
+}
+
+// watchPeak begins to watch a step.
+func (r *Runner[T]) watchPeak(mode schedule.Mode) {
+	p := &r.peak
+	p.watched = p.space != nil && mode == schedule.Training && r.levels.rank == nil
+	if p.watched {
+		p.space.WatchPeak(true)
+	}
+}
+
+// tellPeak tells the hook who had what at the peak of the step, where it was higher than
+// any before.
+func (r *Runner[T]) tellPeak() {
+	p := &r.peak
+	if bytes := r.result.Ranks[r.cfg.Rank].Peak; p.watched && bytes > p.highest {
+		p.highest = bytes
+		r.cfg.Hooks.Peak(slices.Values(r.peakOwners()))
+	}
+}
+
+// peakOwners returns what was live at the peak by the action that it was born in, and by
+// class, the most bytes first.
+func (r *Runner[T]) peakOwners() []memory.PeakOwner {
+	type birth struct {
+		kind  schedule.Kind
+		stage int
+		class memory.Class
+	}
+	owners := map[birth]*memory.PeakOwner{}
+	for buffer := range r.peak.space.AtPeak() {
+		if buffer.Class == memory.Resident {
+			continue
+		}
+		action := r.actionAt(buffer.Place)
+		b := birth{action.Kind(), action.Stage(), buffer.Class}
+		m := microbatchOf(action)
+		if b.class == memory.Entry { // pulled in whatever action came first
+			b, m = birth{class: memory.Entry}, -1
+		}
+		o := owners[b]
+		if o == nil {
+			o = &memory.PeakOwner{Step: r.step, Rank: r.cfg.Rank, Name: r.born(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
+			owners[b] = o
+		}
+		o.Bytes += buffer.Bytes
+		o.Buffers++
+		o.First, o.Last = min(o.First, m), max(o.Last, m)
+	}
+	list := make([]memory.PeakOwner, 0, len(owners))
+	for _, o := range owners {
+		list = append(list, *o)
+	}
+	slices.SortFunc(list, func(a, b memory.PeakOwner) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// actionAt returns the action at a position of the rank's program, 0 behind its end.
+func (r *Runner[T]) actionAt(position int) schedule.Action {
+	for _, segment := range r.plan.Programs[r.cfg.Rank] {
+		n := len(segment.Body)
+		if position < n*segment.Repeat {
+			return segment.Body[position%n].Shift(position / n * segment.Stride)
+		}
+		position -= n * segment.Repeat
+	}
+	return 0
+}
+
+// microbatchOf returns the microbatch of an action, -1 where it has none.
+func microbatchOf(action schedule.Action) int {
+	switch action.Kind() {
+	case schedule.None, schedule.Unshard, schedule.Reshard, schedule.ReduceGrad, schedule.Quantize:
+		return -1
+	}
+	return action.Microbatch()
+}
+
+// born names what is born in an action, as the plan of memory does.
+func (r *Runner[T]) born(kind schedule.Kind, stage int, class memory.Class) string {
+	switch {
+	case class == memory.Entry:
+		return "entry parts"
+	case kind == schedule.None:
+		return fmt.Sprintf("step end: %s", class)
+	}
+	return fmt.Sprintf("stage %d (%s): %s of %s", stage, r.stages[stage].spec.Name, class, kind)
+}

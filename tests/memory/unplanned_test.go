@@ -1,0 +1,127 @@
+package memory_test
+
+import (
+	"iter"
+	"runtime/debug"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// had is what a class had at a peak, and the microbatches that it was of.
+type had struct {
+	bytes       int64
+	buffers     int
+	first, last int
+}
+
+// byClass adds up owners. The source is not asked for which microbatch an entry is.
+func byClass(owners iter.Seq[memory.PeakOwner]) map[memory.Class]had {
+	all := map[memory.Class]had{}
+	for o := range owners {
+		h, known := all[o.Class]
+		if !known {
+			h.first, h.last = o.First, o.Last
+		}
+		h.bytes, h.buffers = h.bytes+o.Bytes, h.buffers+o.Buffers
+		h.first, h.last = min(h.first, o.First), max(h.last, o.Last)
+		if o.Class == memory.Entry {
+			h.first, h.last = -1, -1
+		}
+		all[o.Class] = h
+	}
+	return all
+}
+
+// ofRank returns the owners at the planned peak of a rank.
+func ofRank(plan *layout.Plan, rank int) iter.Seq[memory.PeakOwner] {
+	return func(yield func(memory.PeakOwner) bool) {
+		for o := range plan.Owners(0) {
+			if o.Rank == rank && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// Who had what at the peak of a step without a plan of memory is told when the step has
+// ended: just what a plan of that step has there. While steps are alike it is told once.
+func TestOwnersWithoutAPlan(t *testing.T) {
+	const m = 9
+	for _, found := range schedule.Schedules() {
+		s := setup{schedule: found.Name, ranks: 2, stages: 2 * found.PerRank, model: tiny, capacity: 1}
+		t.Run(s.String(), func(t *testing.T) {
+			plan, err := newRig(t, s, false).group(t, record(t, s, 5)).Prepare(t.Context(), m, nil)
+			require.NoError(t, err)
+			r := newRig(t, s, false)
+			told, calls := make([][]memory.PeakOwner, s.ranks), make([]int, s.ranks)
+			for rank := range r.cfg.Ranks {
+				r.cfg.Ranks[rank].Hooks.Peak = func(owners iter.Seq[memory.PeakOwner]) {
+					told[rank] = slices.Collect(owners)
+					calls[rank]++
+				}
+			}
+			group := r.group(t, nil)
+			for step, length := range []int{5, 5, 4, 6} {
+				result, err := group.Step(t.Context(), m, r.sources(fixed(length)))
+				require.NoError(t, err)
+				require.Equal(t, slices.Repeat([]int{1 + step/3}, s.ranks), calls)
+				for rank, owners := range told {
+					if length == 5 {
+						require.Equal(t, byClass(ofRank(plan, rank)), byClass(slices.Values(owners)), "rank %d", rank)
+					}
+					if length < 5 {
+						continue
+					}
+					bytes := resident(r.devs[rank])
+					for _, o := range owners {
+						require.Equal(t, step/3*3, int(o.Step))
+						require.Equal(t, rank, o.Rank)
+						require.NotEqual(t, memory.Resident, o.Class)
+						bytes += o.Bytes
+					}
+					require.Equal(t, result.Ranks[rank].Peak, bytes)
+				}
+			}
+			require.NoError(t, group.Close())
+			for _, host := range r.hosts {
+				require.Equal(t, resident(host), atPeak(host), "nothing is watched any more")
+			}
+		})
+	}
+}
+
+// atPeak returns the bytes that a space says were live at the peak.
+func atPeak(space memory.PeakWatched) (bytes int64) {
+	for b := range space.AtPeak() {
+		bytes += b.Bytes
+	}
+	return bytes
+}
+
+// Watching allocates nothing once a step has been seen.
+func TestWatchingAllocatesNothing(t *testing.T) {
+	if raced {
+		t.Skip("counts of allocations are not those of a build without the race detector")
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	s := setup{schedule: "depth-first", ranks: 1, stages: 2, model: tiny, capacity: 1}
+	var allocs [2]float64
+	for watched := range allocs {
+		r := newRig(t, s, false)
+		if watched == 1 {
+			r.cfg.Ranks[0].Hooks.Peak = func(iter.Seq[memory.PeakOwner]) {}
+		}
+		group, sources := r.group(t, nil), r.sources(fixed(5))
+		allocs[watched] = testing.AllocsPerRun(20, func() {
+			_, err := group.Step(t.Context(), 16, sources)
+			require.NoError(t, err)
+		})
+	}
+	require.Equal(t, allocs[0], allocs[1])
+}
