@@ -53,7 +53,11 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	for i := range len(data) / 4 {
 		x := math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 		if i < len(s.scales) && !(x > 0 && x <= math.MaxFloat32) || !(x >= 0 && x <= math.MaxFloat32) {
-			return fmt.Errorf("%w: the checkpoint has a scale or an amax of %v", ErrState, x)
+			what, slot := "a scale", i
+			if i >= len(s.scales) {
+				what, slot = "an amax", (i-len(s.scales))/s.length
+			}
+			return fmt.Errorf("%w: the checkpoint has %s of %v for %q", ErrState, what, x, s.slots[slot].Name)
 		}
 	}
 	for _, list := range [][]float32{s.scales, s.history} {
@@ -81,9 +85,17 @@ func (s *State) ours(data, head []byte) error {
 		return fmt.Errorf("%w: the checkpoint is of the recipe %.200q, not %q", ErrState, recipe, s.recipe.text())
 	}
 	if string(data[:len(head)]) != string(head) {
-		return fmt.Errorf("%w: the checkpoint is of other tensors than these %d", ErrState, len(s.slots))
+		return fmt.Errorf("%w: the checkpoint is of other tensors than these %d, of which the first is %q", ErrState, len(s.slots), s.first())
 	}
 	return nil
+}
+
+// first returns the name of the first slot, "" where there is none.
+func (s *State) first() string {
+	if len(s.slots) == 0 {
+		return ""
+	}
+	return s.slots[0].Name
 }
 
 // String returns both formats.

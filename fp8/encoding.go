@@ -78,8 +78,10 @@ const hardware = 16
 // somewhere, is a whole number of the recipe's blocks, and of the 16 that hardware wants.
 // Token counts need not be: their last block is short. The error wraps ErrShape.
 func Divides(r Recipe, name string, width int) error {
-	block := hardware
+	block, of := hardware, "whole blocks of"
 	switch r.Encoding(Input).Scaling {
+	case kernels.PerTensor:
+		of = "a multiple of"
 	case kernels.Rows128, kernels.Tiles128:
 		block = 128
 	case kernels.MX32:
@@ -95,5 +97,5 @@ func Divides(r Recipe, name string, width int) error {
 	case width > block:
 		take = fmt.Sprintf("%d or %s", width/block*block, take)
 	}
-	return fmt.Errorf("%w: %q has a width of %d, and %v wants whole blocks of %d: take %s", ErrShape, name, width, r, block, take)
+	return fmt.Errorf("%w: %q has a width of %d, and %v wants %s %d: take %s", ErrShape, name, width, r, of, block, take)
 }

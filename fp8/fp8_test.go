@@ -191,6 +191,8 @@ func TestCheckpoint(t *testing.T) {
 	require.NoError(t, err)
 	infinite := append([]byte(nil), saved...)
 	copy(infinite[len(saved)-4:], "\x00\x00\x80\x7f")
+	zero := append([]byte(nil), saved...)
+	copy(zero[len(saved)-4*(2+3*5):], "\x00\x00\x00\x00") // of three slots with histories of five
 	for _, c := range []struct {
 		state *fp8.State
 		data  []byte
@@ -198,10 +200,11 @@ func TestCheckpoint(t *testing.T) {
 	}{
 		{other, saved, `of the recipe "delayed e4m3/e5m2 margin=0 history=5 recent=false", not "delayed e4m3/e5m2 margin=0 history=6 recent=false"`},
 		{state(t, fp8.MXFP8{}), saved, `not "mxfp8 e4m3/e4m3 down=false"`},
-		{fewer, saved, "of other tensors than these 1"},
+		{fewer, saved, `of other tensors than these 1, of which the first is "qkv.input"`},
 		{through, saved[:len(saved)-1], fmt.Sprintf("%d bytes, expected %d", len(saved)-1, len(saved))},
 		{through, saved[:20], "ends within its head"},
-		{through, infinite, "an amax of +Inf"},
+		{through, infinite, `an amax of +Inf for "qkv.grad"`},
+		{through, zero, `a scale of 0 for "qkv.weight"`},
 		{through, nil, "no checkpoint"},
 		{through, append([]byte("weirfp8\x02"), saved[8:]...), "version 2, expected 1"},
 	} {
@@ -276,7 +279,7 @@ func TestDivides(t *testing.T) {
 		bad    []int
 		text   string
 	}{
-		{fp8.CurrentScaling{}, 48, []int{-5, 0, 8, 17}, "take 16 or 32"},
+		{fp8.CurrentScaling{}, 48, []int{-5, 0, 8, 17}, "and current wants a multiple of 16: take 16 or 32"},
 		{fp8.BlockScaling{}, 384, []int{48, 192}, "blocks of 128: take 128 or 256"},
 		{fp8.MXFP8{}, 96, []int{33, 8}, "blocks of 32: take 32"},
 		{fp8.NVFP4{}, 48, []int{24}, "take 16 or 32"},

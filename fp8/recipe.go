@@ -67,6 +67,11 @@ type MXFP8 struct {
 
 // NVFP4 has E2M1 elements, an E4M3 scale for each 16 of them and one float32 for the
 // tensor. Gradients are rounded stochastically.
+//
+// Two parts of the recipe as TransformerEngine has it are not here. Weights are scaled by
+// 16 elements along the contraction, not by 16 by 16: so the copies for the forward and for
+// the backward are not the same numbers. And the operands of the gradients of weights are
+// not turned by a Hadamard transform, which spreads an outlier over 16 tokens.
 type NVFP4 struct {
 	// Nearest rounds gradients to nearest too.
 	Nearest bool

@@ -74,9 +74,9 @@ func (s *State) past(slot int) []float32 { return s.history[slot*s.length:][:s.l
 
 // End rolls the histories by what the step has measured, and sets the scales of the next
 // one: the format's greatest value over 2^margin and the greatest of the history, or its
-// latest, but at least 2^-126. Tallies has one for each slot. A slot that nothing was measured of, and one
-// that met an infinity or NaN, keeps scale and history: elsewhere one infinity freezes a
-// scale until it has left the history.
+// latest, but at least 2^-126. Tallies has one for each slot. A slot that nothing was
+// measured of, and one that met an infinity or NaN, keeps scale and history: elsewhere one
+// infinity freezes a scale until it has left the history.
 func (s *State) End(tallies []Tally) (Report, error) {
 	if len(tallies) != len(s.slots) {
 		return Report{}, fmt.Errorf("%w: %d measured where there are %d slots", ErrState, len(tallies), len(s.slots))

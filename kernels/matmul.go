@@ -46,11 +46,11 @@ func (x *multiplication) multiply(m, n, k int, a, b matrix, c []float32, ldc int
 	x.a, x.b, x.c, x.bias = product.Matrix{}, product.Matrix{}, nil, nil
 }
 
-// cut chooses the parts. Each part reads all of the operand that is not cut, and packs
-// it or not by how much it reads of the other: a part of few columns costs most. So C is
-// cut by rows, unless rows are fewer than columns and those are many, or B is stored
-// transposed and read as it lies. There are as many parts as threads or, of a large
-// product, a few times as many, so that a thread that others hold up has less to do.
+// cut chooses the parts. Each part reads all of the operand that is not cut, and one of
+// few columns costs most: its rows of B lie far apart for what it reads of them. So rows
+// are cut unless there are more columns, and many, or B is stored transposed and read
+// where it lies. There are as many parts as threads, and a few times as many of a large
+// product, so that less is left to do for a thread that was held up.
 func (x *multiplication) cut() {
 	const (
 		worth  = 1 << 19 // products below which a part costs more than it saves

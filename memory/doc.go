@@ -23,7 +23,9 @@
 // its offset before the step begins, and a Space that is [Planned] obeys it: allocation
 // is base plus offset. What the layout does not have is an error that says so, never an
 // allocation in silence, and nothing is placed over a buffer that was not released. Pages
-// are there when Lay returns, or the step does not begin.
+// are there when Lay returns, or the step does not begin. A step without a layout can be
+// watched instead: a Space that is [PeakWatched] says afterwards which buffers were live
+// when most was.
 //
 // An arena has regions that never mix, each a [Scope]: the buffers of steps, weights,
 // gradients, the optimizer's state, and one slab for tables that are small and live long.
@@ -34,9 +36,10 @@
 // regions have guard pages, and a step tells which bytes it has touched
 // ([Arena.Touched]).
 //
-// [Meter] is an allocator's book as a value, for implementations of Book, and
-// [Info] describes a live buffer to people. Package memorytest proves that a
-// Space of one's own counts as it should.
+// [Meter] is an allocator's book as a value, for implementations of Book: what is live by
+// class, and what was when most was, at the cost of a branch. [Info] describes a live
+// buffer to people. Package memorytest proves that a Space of one's own counts as it
+// should.
 //
 // [Sample] is one record of the memory log and [Ring] keeps the last of them
 // without ever growing (L7).

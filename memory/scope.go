@@ -50,6 +50,7 @@ type Scoped interface {
 	// Gradients is dead between steps and is lost; what lies in the others is written to w
 	// before, which may be nil where no such scope is named. It is ErrLive, with the
 	// owners, while a step or a transfer is under way. Where w fails nothing is released.
+	// Of no scopes it is the question whether it would be ErrLive.
 	ReleasePages(w io.Writer, scopes ...Scope) error
 	// RestorePages takes all pages that were released back at once, so that the next step
 	// meets none that is missing, and reads what was written from r, which may be nil where

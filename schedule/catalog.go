@@ -59,7 +59,7 @@ func Schedules() []Schedule {
 }
 
 // Find returns the schedule of a name. The error wraps ErrParams and says which name
-// is nearest.
+// is nearest, if one is near.
 func Find(name string) (Schedule, error) {
 	all := Schedules()
 	nearest, least := 0, maxName
@@ -73,8 +73,11 @@ func Find(name string) (Schedule, error) {
 			nearest, least = i, d
 		}
 	}
-	return Schedule{}, fmt.Errorf("%w: there is no schedule %.*q; did you mean %s? There are %s",
-		ErrParams, maxName, name, names[nearest], strings.Join(names, ", "))
+	hint := "there are"
+	if least <= max(len(name), len(names[nearest]))/2 { // or it is another word
+		hint = "did you mean " + names[nearest] + "? There are"
+	}
+	return Schedule{}, fmt.Errorf("%w: there is no schedule %.*q; %s %s", ErrParams, maxName, name, hint, strings.Join(names, ", "))
 }
 
 // maxName is how much of an unknown name is looked at.

@@ -51,6 +51,10 @@ func TestFindSuggestsTheNearest(t *testing.T) {
 		require.ErrorIs(t, err, schedule.ErrParams)
 		require.ErrorContains(t, err, "did you mean "+nearest+"? There are gpipe, 1f1b, ")
 	}
+	for _, far := range []string{"-", "plans/adir", "x"} {
+		_, err := schedule.Find(far)
+		require.ErrorContains(t, err, fmt.Sprintf("there is no schedule %q; there are gpipe, 1f1b, ", far))
+	}
 	_, err := schedule.Find(strings.Repeat("x", 1<<20))
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.Less(t, len(err.Error()), 400)

@@ -115,9 +115,9 @@ func (c *checker) actions() int64 {
 }
 
 // find returns where the plan has an action, whatever dies with it.
-func (c *checker) find(rank int, want Action) spot {
+func (p *Plan) find(rank int, want Action) spot {
 	start := int64(0)
-	for i, s := range c.plan.Programs[rank] {
+	for i, s := range p.Programs[rank] {
 		for k, a := range s.Body {
 			if a.Kind() != want.Kind() || a.Stage() != want.Stage() {
 				continue

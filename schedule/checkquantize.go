@@ -8,7 +8,7 @@ func (c *checker) quantizing() {
 		return
 	}
 	for rank, program := range c.plan.Programs {
-		v := &quantized{c: c, rank: rank, walk: newWalk(setsOfWeights * len(c.on[rank]))}
+		v := &quantized{c: c, rank: rank, walk: newWalk(setsOfWeights * len(c.on[rank])), last: make([][len(weights)]spot, len(c.on[rank]))}
 		v.program(program, false, v)
 		if !c.unproved(&v.walk, rank) {
 			v.left()
@@ -23,6 +23,7 @@ type quantized struct {
 	walk
 	c    *checker
 	rank int
+	last [][len(weights)]spot // by the rank's stage: what has read each of its copies last
 }
 
 // The sets of each of the rank's stages.
@@ -71,7 +72,10 @@ func (v *quantized) visit(a Action, mb int64) {
 		v.fault(a, mb, Order, "weights", "runs before %v, which makes the copies of weights that it reads; move %[1]v before it.", Act(Quantize, stage, 0))
 		return
 	}
-	for _, w := range weights {
+	for i, w := range weights {
+		if reads&w.bit != 0 && !v.trial {
+			v.last[c.place[stage]][i] = spot{v.rank, v.segment, v.index, v.position, a, mb}
+		}
 		dropped := a.Drop()&w.bit != 0
 		switch {
 		case reads&w.bit == 0 && dropped:
@@ -88,12 +92,18 @@ func (v *quantized) fault(a Action, mb int64, code Code, about, format string, a
 	v.c.at(&v.walk, v.rank, a, mb, code, about, format, args...)
 }
 
-// left adds faults for copies that are there at the end of a plan with drops.
+// left adds faults for copies that are there at the end of a plan with drops, at the
+// actions that read them last.
 func (v *quantized) left() {
 	for i, stage := range v.c.on[v.rank] {
-		for _, w := range weights {
-			if v.c.marked && len(v.sets[setsOfWeights*i+w.set]) > 0 {
-				v.c.plain(MissingDrop, v.rank, "Rank %d never drops the copies of stage %d's weights for the %s; give the last action that reads them drop %v.", v.rank, stage, w.what, w.bit)
+		for k, w := range weights {
+			if !v.c.marked || len(v.sets[setsOfWeights*i+w.set]) == 0 {
+				continue
+			}
+			if last := v.last[i][k]; last.action.Kind() != None {
+				v.c.fault(last, MissingDrop, w.what, "is the last to read the copies of its stage's weights for the %s and must drop them; give it drop %v.", w.what, w.bit)
+			} else {
+				v.c.plain(MissingDrop, v.rank, "Rank %d makes copies of stage %d's weights for the %s, and nothing reads and drops them.", v.rank, stage, w.what)
 			}
 		}
 	}

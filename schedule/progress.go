@@ -1,7 +1,5 @@
 package schedule
 
-import "slices"
-
 // progress proves that no rank waits for ever for another one, where a link holds so
 // many messages. It lets all ranks march, with nothing but what they have to do with
 // each other.
@@ -15,7 +13,10 @@ func (c *checker) progress(capacity int) {
 		c.untold()
 		return
 	}
-	v.deadlocks()
+	still := standstill{&c.outline, v.links, v.ranks}
+	for _, f := range still.faults() {
+		c.add(f)
+	}
 }
 
 // march lets all ranks go as far as they can.
@@ -129,85 +130,4 @@ func (v *progress) asked(stage int, kind Kind) bool {
 		return v.c.allows(stage, kind)
 	}
 	return false
-}
-
-// deadlocks adds a fault for each circle of ranks that wait for each other.
-func (v *progress) deadlocks() {
-	waiting := v.waiting()
-	for first := true; len(waiting) > 0; first = false {
-		cycle := FindCycle(waiting)
-		if !first && !closed(cycle) {
-			return // they wait for those that were found before
-		}
-		w := cycle[0]
-		v.c.add(Fault{Code: Deadlock, Rank: w.Rank, Position: w.Position, Action: w.Action, Text: DescribeCycle(cycle), Cycle: cycle})
-		waiting = slices.DeleteFunc(waiting, func(w Waiting) bool { return slices.Contains(cycle, w) })
-	}
-}
-
-// waiting returns what each rank waits for that has not come to its end.
-func (v *progress) waiting() []Waiting {
-	var list []Waiting
-	for rank := range v.ranks {
-		p := v.ranks[rank]
-		a, ok := p.action()
-		if !ok {
-			continue
-		}
-		w := Waiting{Rank: rank, Position: p.position, Action: a.WithDrop(0).WithJoin(false)}
-		blocked := a
-		if a.Joined() {
-			w.With = p.partner().WithDrop(0)
-			if v.clear(a, int64(a.Microbatch())) {
-				blocked = w.With
-			}
-		}
-		w.For = v.awaited(blocked)
-		w.ForRank = v.plan.Placement.Rank[w.For.Stage()]
-		list = append(list, w)
-	}
-	return list
-}
-
-// awaited returns the action of another rank that a blocked one waits for.
-func (v *progress) awaited(a Action) Action {
-	stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
-	switch kind {
-	case F:
-		return Act(F, stage-1, mb)
-	case B, I:
-		if v.has(v.totals+v.c.set(stage+1, I), int64(mb)) {
-			return Act(I, stage+1, mb)
-		}
-		return Act(B, stage+1, mb)
-	case SendF, SendB:
-		e := edge(a)
-		return v.nextReceive(v.links.of[e], received(e, int64(mb)))
-	case WaitF:
-		return Act(RecvF, stage+1, mb)
-	case WaitB:
-		return Act(RecvB, stage-1, mb)
-	}
-	return sent(edge(a), int64(mb))
-}
-
-// nextReceive returns the next receive of a link that its receiver comes to, this one
-// if it comes to none.
-func (v *progress) nextReceive(link int, otherwise Action) Action {
-	p := v.ranks[v.links.to[link]]
-	for p.segment < len(p.program) {
-		begin := p
-		for a, ok := p.action(); ok && p.segment == begin.segment; a, ok = p.action() {
-			if kind := a.Kind(); (kind == RecvF || kind == RecvB) && v.c.allows(a.Stage(), kind) && v.links.of[edge(a)] == link {
-				return a.WithDrop(0)
-			}
-			if p.advance(); p.index == begin.index {
-				break // a whole body without any
-			}
-		}
-		if p.segment == begin.segment {
-			p.segment, p.repeat, p.index = p.segment+1, 0, 0
-		}
-	}
-	return otherwise
 }

@@ -111,9 +111,9 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 			[]schedule.Code{schedule.UseAfterDrop}},
 		{"backward after its drop", "0B0~gsr", "0B0~gsrb", "Rank 0, action 9: 0B1 reads the copies of weights for the backward, which were dropped before;",
 			[]schedule.Code{schedule.UseAfterDrop}},
-		{"never dropped", "0F1~f", "0F1", "Rank 0 never drops the copies of stage 0's weights for the forward; give the last action that reads them drop f.",
+		{"never dropped", "0F1~f", "0F1", "Rank 0, action 6: 0F1 is the last to read the copies of its stage's weights for the forward and must drop them; give it drop f.",
 			[]schedule.Code{schedule.MissingDrop}},
-		{"backward never dropped", "1B1~sb", "1B1~s", "Rank 0 never drops the copies of stage 1's weights for the backward; give the last action that reads them drop b.",
+		{"backward never dropped", "1B1~sb", "1B1~s", "Rank 0, action 8: 1B1 is the last to read the copies of its stage's weights for the backward and must drop them; give it drop b.",
 			[]schedule.Code{schedule.MissingDrop}},
 		{"dropped by one that does not read", "0F1~f", "0F1~fb", "Rank 0, action 6: 0F1 drops the copies of weights for the backward, which it does not read; take drop b away.",
 			[]schedule.Code{schedule.MisplacedDrop}},
@@ -255,4 +255,53 @@ func TestQuantizeTakesTime(t *testing.T) {
 	_, err = schedule.Timeline(one, costs, 0, func(e schedule.Event) { fp8 = append(fp8, e.Live[memory.FP8]) })
 	require.NoError(t, err)
 	require.Equal(t, []int64{17, 17, 17, 9, 0}, fp8)
+}
+
+// TestMissingDropOfCopies is shown at the last read, also of a program whose repeats are
+// leapt over.
+func TestMissingDropOfCopies(t *testing.T) {
+	const m = 100_000
+	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: m})
+	require.NoError(t, err)
+	plan, err = schedule.Quantized(plan, copying(1, 0), schedule.BeforeUse)
+	require.NoError(t, err)
+	plan, err = schedule.Lifetimes(plan, copying(1, 0), 0)
+	require.NoError(t, err)
+	require.NoError(t, schedule.Check(plan))
+	for drop, want := range map[schedule.Drop]string{
+		schedule.DropForwardWeights:  "Rank 0, action 199999: 0F99999 is the last to read the copies of its stage's weights for the forward and must drop them; give it drop f.",
+		schedule.DropBackwardWeights: "Rank 0, action 200000: 0B99999 is the last to read the copies of its stage's weights for the backward and must drop them; give it drop b.",
+	} {
+		kept := *plan
+		kept.Programs = [][]schedule.Segment{slices.Clone(plan.Programs[0])}
+		for i, s := range kept.Programs[0] {
+			body := slices.Clone(s.Body)
+			for k, a := range body {
+				body[k] = a.WithDrop(a.Drop() &^ drop)
+			}
+			kept.Programs[0][i].Body = body
+		}
+		err := schedule.Check(&kept)
+		requireCodes(t, err, schedule.MissingDrop)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestShardBehindQuantized is told that it comes first, which works.
+func TestShardBehindQuantized(t *testing.T) {
+	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 4})
+	require.NoError(t, err)
+	quantized, err := schedule.Quantized(plan, copying(4, 1, 2), schedule.BeforeUse)
+	require.NoError(t, err)
+	_, err = schedule.Shard(quantized, 2)
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, "has 2QUANTIZE already, and its weights would not be there: use Shard first, then Quantized")
+
+	sharded, err := schedule.Shard(plan, 2)
+	require.NoError(t, err)
+	for _, where := range []schedule.Quantizing{schedule.BeforeUse, schedule.AtStart} {
+		quantized, err = schedule.Quantized(sharded, copying(4, 1, 2), where)
+		require.NoError(t, err)
+		require.NoError(t, schedule.Check(quantized))
+	}
 }

@@ -12,8 +12,9 @@ import (
 // ahead of their use. At the end it gives up the last ones.
 //
 // Two of a joined pair are both gathered before it, so a plan that has them needs two
-// active stages. Fewer, or none, is ErrParams, as is a plan that gathers already. Drops
-// that the plan had are forgotten. The cost depends on the size of the plan as segments;
+// active stages. Fewer, or none, is ErrParams, as is a plan that gathers already, and one
+// that makes copies of weights: [Quantized] comes behind this pass, so that it knows where
+// the weights are there. Drops that the plan had are forgotten. The cost depends on the size of the plan as segments;
 // each becomes a few.
 func Shard(plan *Plan, active int) (*Plan, error) {
 	if active < 1 {
@@ -24,6 +25,9 @@ func Shard(plan *Plan, active int) (*Plan, error) {
 			for _, a := range s.Body {
 				if a.Kind() == Unshard || a.Kind() == Reshard {
 					return nil, fmt.Errorf("%w: plan %q has %v already: give the plan without", ErrParams, plan.Name, a)
+				}
+				if a.Kind() == Quantize {
+					return nil, fmt.Errorf("%w: plan %q has %v already, and its weights would not be there: use Shard first, then Quantized", ErrParams, plan.Name, a)
 				}
 				if a.Joined() && active < 2 {
 					return nil, fmt.Errorf("%w: one active stage, and plan %q has joined pairs (%v): let there be two", ErrParams, plan.Name, a)

@@ -42,7 +42,7 @@ import (
 //
 // The plan should be one that [Check] accepts, for the same capacity. Of others it is
 // promised only that Simulate ends. A plan that cannot go on is a [PlanError] that
-// is ErrDeadlock; Check has more to say about it. Errors about the costs wrap
+// is ErrDeadlock, with the words of Check. Errors about the costs wrap
 // ErrCosts, those about the capacity ErrParams.
 func Simulate(plan *Plan, costs *Costs, capacity int) (*Report, error) {
 	return simulate(plan, costs, capacity, fullRun)

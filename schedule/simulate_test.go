@@ -3,6 +3,8 @@ package schedule_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -184,7 +186,7 @@ func TestSimulateDeadlock(t *testing.T) {
 		{"receives", schedule.Unlimited, [2]string{"0RECV_B0 0F0 0SEND_F0", "1RECV_F0 1F0 1SEND_B0"}, schedule.Act(schedule.RecvB, 0, 0),
 			"rank 0 stands before action 0, 0RECV_B0, and waits for 1SEND_B0 of rank 1; rank 1 stands before action 0, 1RECV_F0, and waits for 0SEND_F0 of rank 0;", ""},
 		{"full link", 1, [2]string{"0F0 0SEND_F0 0F1 0SEND_F1", "1F0 1B0 1SEND_B0 1B1 1SEND_B1 1RECV_F0"}, schedule.Act(schedule.SendF, 0, 1),
-			"rank 1 stands before action 4, 1SEND_B1, and waits for 0RECV_B0 of rank 0; Check", ""},
+			"rank 1 stands before action 4, 1SEND_B1, and waits for 0RECV_B1 of rank 0;", ""},
 		{"rendezvous", 0, [2]string{"0F0 0SEND_F0 0RECV_B0", "1F0 1SEND_B0 1RECV_F0"}, schedule.Act(schedule.SendF, 0, 0),
 			"rank 0 stands before action 1, 0SEND_F0, and waits for 1RECV_F0 of rank 1; rank 1 stands before action 1, 1SEND_B0, and waits for 0RECV_B0 of rank 0;", ""},
 		{"waits", schedule.Unlimited, [2]string{"0F0 0SEND_F0 0WAIT_F0 0RECV_B0", "1F0 1SEND_B0 1WAIT_B0 1RECV_F0"}, schedule.Act(schedule.WaitF, 0, 0),
@@ -207,9 +209,28 @@ func TestSimulateDeadlock(t *testing.T) {
 		swap(&p.Programs[r][0].Body, schedule.Act(schedule.F, r, 0), schedule.Act(schedule.B, r, 0))
 	}
 	_, err := schedule.Simulate(p, &schedule.Costs{Stages: []schedule.StageCosts{{F: 1}}}, schedule.Unlimited)
-	require.ErrorContains(t, err, "rank 15 stands")
-	require.ErrorContains(t, err, "so do 2 more ranks;")
-	require.NotContains(t, err.Error(), "rank 16 stands")
+	require.ErrorIs(t, err, schedule.ErrDeadlock)
+	require.ErrorContains(t, err, "Ranks 16 and 17 wait for each other: rank 16 stands before action 0, 16B0, and waits for 17B0 of rank 17;")
+}
+
+// TestSimulateNamesTheCircleOfCheck breaks valid plans so that ranks wait for each other,
+// and has both say the same of it.
+func TestSimulateNamesTheCircleOfCheck(t *testing.T) {
+	rng := rand.New(rand.NewPCG(*seed, 7))
+	costs := &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1}}}
+	found := 0
+	for range 30_000 {
+		valid, capacity := grow(rng)
+		p := mutate(valid, rng)
+		invalid, ok := errors.AsType[*schedule.PlanError](schedule.CheckLinks(p, capacity))
+		if !ok || slices.ContainsFunc(invalid.Faults, func(f schedule.Fault) bool { return f.Code != schedule.Deadlock }) {
+			continue
+		}
+		_, err := schedule.Simulate(p, costs, capacity)
+		require.Equal(t, error(invalid), err, "seed %d, capacity %d\n%s", *seed, capacity, text(t, p))
+		found++
+	}
+	require.Greater(t, found, 50)
 }
 
 // TestSimulateRefuses names what cannot be run at all.

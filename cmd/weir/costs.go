@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -69,8 +70,11 @@ func (c *pricing) fromFile() (priced, error) {
 	}
 	defer file.Close() // It was only read.
 	costs, err := schedule.ReadCosts(file)
+	if errors.Is(err, schedule.ErrCosts) {
+		err = faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), schedule.ErrCosts.Error()+": ")}}
+	}
 	if err != nil {
-		return priced{}, faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), schedule.ErrCosts.Error()+": ")}}
+		return priced{}, err
 	}
 	return priced{Costs: costs}, nil
 }

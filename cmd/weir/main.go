@@ -103,6 +103,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(stderr, err)
 	}
+	if len(args) == 0 {
+		parser.Stdout = stderr
+		parser.Parse([]string{"--help"}) // It prints what there is.
+		return misused
+	}
 	ctx, err := parser.Parse(plainly(args))
 	if exited { // --help has printed all there is to say
 		return status
@@ -155,8 +160,11 @@ func fail(stderr io.Writer, err error) int {
 		return atFault
 	}
 	status := atFault
-	_, unreadable := errors.AsType[*fs.PathError](err)
-	if unreadable || errors.Is(err, errUsage) || errors.Is(err, schedule.ErrParams) || errors.Is(err, schedule.ErrCosts) {
+	if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
+		fmt.Fprintf(stderr, "weir: %v\n", unreadable) // it names the file
+		return misused
+	}
+	if errors.Is(err, errUsage) || errors.Is(err, schedule.ErrParams) || errors.Is(err, schedule.ErrCosts) {
 		status = misused
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {

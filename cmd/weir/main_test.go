@@ -312,6 +312,16 @@ func TestConvertLowers(t *testing.T) {
 	require.Equal(t, comms, converted)
 }
 
+// Without a command it says which there are.
+func TestNoCommand(t *testing.T) {
+	help, _, status := weir("", "--help")
+	require.Zero(t, status)
+	out, stderr, status := weir("")
+	require.Equal(t, misused, status)
+	require.Equal(t, help, stderr)
+	require.Empty(t, out)
+}
+
 // Each error is one line that says what to do.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
@@ -321,7 +331,6 @@ func TestErrors(t *testing.T) {
 		args, want string
 		status     int
 	}{
-		{"", `weir: expected one of "plan", "check", "sim", "choose", "draw", ... (weir --help says more)`, 2},
 		{"drow", `weir: unexpected argument drow, did you mean "draw"? (weir --help says more)`, 2},
 		{"plan", `weir: expected "<name>" (weir --help says more)`, 2},
 		{"plan 1f1b --rank 2", `weir: unknown flag --rank, did you mean "--ranks"? (weir --help says more)`, 2},
@@ -329,15 +338,24 @@ func TestErrors(t *testing.T) {
 		{"plan 1f1b --format svg", `weir: --format must be one of "text","compute","comms","order","json" but got "svg" (weir --help says more)`, 2},
 		{"plan 1f1b --ranks 0", `weir: --ranks 0: there must be 1 to 16384`, 2},
 		{"plan 1f1b --stages 99999", `weir: --stages 99999: there must be 1 to 16384`, 2},
-		{"plan 1f1b --microbatches -1", `weir: -1 microbatches: there must be 1 to 268435456`, 2},
+		{"plan 1f1b --microbatches -1", `weir: --microbatches -1: there must be 1 to 268435456`, 2},
 		{"plan gpipe --descending", `weir: --descending goes with breadth-first only`, 2},
 		{"plan 1f1b --frozen 4", `weir: --frozen 4: stages are 0 to 3`, 2},
 		{"plan 1f1b --placement 0,1,2,4", `weir: --placement 0,1,2,4: "4" is no rank: give looped, wave, or a rank from 0 to 3 for each stage`, 2},
 		{"plan 1f1b --capacity -2", `weir: --capacity -2: give 0 or more, or -1 for no limit`, 2},
-		{"plan 1f1b --microbatches 0", `weir: 0 microbatches: there must be 1 to 268435456`, 2},
+		{"plan 1f1b --microbatches 0", `weir: --microbatches 0: there must be 1 to 268435456`, 2},
 		{"plan 1f1b --group 3", `weir: 1f1b has no groups: leave out --group 3`, 2},
 		{"check testdata/1f1b.csv --group 3", `weir: --group is for a schedule that is made by name; testdata/1f1b.csv is a file, which says itself what it is`, 2},
 		{"check testdata", `weir: read testdata: is a directory`, 2},
+		{"check 1f1b --format compute", `weir: --format is for a plan file; 1f1b is a schedule, which is made anew`, 2},
+		{"check 1f1b --letters old", `weir: --letters is for a plan file; 1f1b is a schedule, which is made anew`, 2},
+		{"plan testdata/1f1b.csv", `weir: plan makes a plan of a schedule's name; weir check, sim, draw and convert read testdata/1f1b.csv`, 2},
+		{"plan -", `weir: plan makes a plan of a schedule's name; weir check, sim, draw and convert read -`, 2},
+		{"choose --ranks 4 --microbatches 8 --costs testdata", `weir: read testdata: is a directory`, 2},
+		{"place testdata", `weir: read testdata: is a directory`, 2},
+		{"mem leaks testdata", `weir: read testdata: is a directory`, 2},
+		{"mem log testdata", `weir: read testdata: is a directory`, 2},
+		{"mem export 1f1b", `weir: say --to snapshot, perfetto or csv, or name a file that ends in .pickle, .json or .csv with --out`, 2},
 		{"sim 1f1b --costs testdata --f 3", `weir: --f goes without --costs: the file says what everything costs`, 2},
 		{"choose --ranks 4 --microbatches 8 --capacity -3", `weir: --capacity -3: give 0 or more, or -1 for no limit`, 2},
 		{"choose --ranks 4 --microbatches 8 --cap 0", `weir: --cap 0: give more than 0 microbatches, up to 1000000`, 2},

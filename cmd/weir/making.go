@@ -97,6 +97,9 @@ func (m *making) make(name string) (*schedule.Plan, error) {
 
 // params returns what the flags say.
 func (m *making) params(named *schedule.Schedule) (schedule.Params, error) {
+	if n := or(m.Microbatches, 1); n < 1 || n > schedule.MaxMicrobatches {
+		return schedule.Params{}, usage("--microbatches %d: there must be 1 to %d", n, schedule.MaxMicrobatches)
+	}
 	p := schedule.Params{Microbatches: or(m.Microbatches, 2*or(m.Ranks, usualRanks)), Group: m.Group, Cap: m.Cap, Slices: m.Slices}
 	if p.Slices == 0 && named.Name == "seq1f1b" {
 		p.Slices = 2

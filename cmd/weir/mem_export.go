@@ -54,6 +54,9 @@ func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Plan) e
 	case "csv":
 		return planCSV, nil
 	}
+	if c.Out == "-" {
+		return nil, usage("say --to snapshot, perfetto or csv, or name a file that ends in .pickle, .json or .csv with --out")
+	}
 	return nil, usage("%q does not end in .pickle, .json or .csv: say --to snapshot, perfetto or csv", c.Out)
 }
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"text/tabwriter"
 
@@ -58,6 +60,12 @@ func readSnapshot(s *streams, name string) (*snapshot.Snapshot, error) {
 		in = file
 	}
 	read, err := snapshot.Read(in, snapshot.Limits{})
+	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
+		return nil, err
+	}
+	if name == "-" {
+		name = "<stdin>"
+	}
 	if err != nil {
 		return nil, faults{{File: name, Rank: -1, Text: err.Error()}}
 	}

@@ -76,7 +76,7 @@ func TestMemLeaks(t *testing.T) {
 		status   int
 		args     []string
 	}{
-		{in: "\x80\x02cos\nsystem\n", want: "-: snapshot: not a pickle of plain data: byte 2: opcode GLOBAL would run code", status: atFault},
+		{in: "\x80\x02cos\nsystem\n", want: "<stdin>: snapshot: not a pickle of plain data: byte 2: opcode GLOBAL would run code", status: atFault},
 		{in: string(content[:5000]), want: "ends", status: atFault},
 		{in: "\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.", want: "_record_memory_history()", status: atFault},
 		{want: "--microbatches -1", status: misused, args: []string{"--microbatches", "-1"}},

@@ -20,7 +20,7 @@ const (
 	// --work does not say it; longerWork is that for all ranks of all alternatives together
 	// that may be worth it.
 	quickWork  = 1
-	longerWork = 6_000_000
+	longerWork = 2_000_000
 	// mostCuts is into how many a microbatch of --costs is cut at most.
 	mostCuts = 4
 )
@@ -28,8 +28,8 @@ const (
 // instead is another way to run the step, with the same tokens.
 type instead struct {
 	Name     string  `json:"name"`
-	Bytes    int64   `json:"bytes"`
-	Bound    int64   `json:"bound"` // no layout of it is lower
+	Bytes    int64   `json:"bytes,omitempty"` // 0 where it is not laid out: its bound is beaten already
+	Bound    int64   `json:"bound"`           // no layout of it is lower
 	Makespan float64 `json:"makespan"`
 	// Microbatches are those of a step, of the same tokens all together.
 	Microbatches int `json:"microbatches"`
@@ -41,7 +41,7 @@ type instead struct {
 // Only microbatches of one size are compared: what a small one costs beside its share of
 // the tokens nobody has told.
 func (o *instead) beats(other *instead) bool {
-	return o.Microbatches == other.Microbatches && o.Bytes <= other.Bytes && o.Makespan <= other.Makespan && (o.Bytes < other.Bytes || o.Makespan < other.Makespan)
+	return o.Bytes > 0 && o.Microbatches == other.Microbatches && o.Bytes <= other.Bytes && o.Makespan <= other.Makespan && (o.Bytes < other.Bytes || o.Makespan < other.Makespan)
 }
 
 // equals reports whether two are of no different use.
@@ -119,50 +119,47 @@ func cutFigures(figures []layout.Figures, cut int) []layout.Figures {
 	return figures
 }
 
-// whatIf lays out and simulates the alternatives. All are laid out quickly, and those
-// longer that nothing beats which is surely lower.
+// whatIf simulates the alternatives and lays out those that may be worth it: which nothing
+// that is laid out beats, even if they needed no more than is alive at once. They are laid
+// out quickly first, and then longer what still may get better.
 func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Tried, others []layout.Alternative) ([]instead, error) {
 	first, err := c.timed(step, asItIs)
 	if err != nil {
 		return nil, err
 	}
-	list := []instead{first}
-	try := func(others []layout.Alternative, work int64) (list []instead) {
-		cfg := step.cfg
-		cfg.Search.Nodes = cmp.Or(c.Work, work)
-		for _, t := range layout.Try(ctx, others, cfg) {
-			if one, err := c.timed(step, t); err == nil { // else there is no time that can be told
-				list = append(list, one)
-			}
-		}
-		return list
-	}
-	list = append(list, try(others, quickWork)...)
-	var open []layout.Alternative
-	for i := range list {
-		low := list[i]
-		low.Bytes = low.Bound
-		if low.Bound < list[i].Bytes && !beaten(list, &low) {
-			for _, one := range others {
-				if one.Name == low.Name {
-					open = append(open, one)
-				}
-			}
+	list, tried := []instead{first}, []layout.Tried{asItIs}
+	for _, t := range layout.Weigh(others, step.cfg) {
+		if one, err := c.timed(step, t); err == nil { // else there is no time that can be told
+			list, tried = append(list, one), append(tried, t)
 		}
 	}
-	share := longerWork / int64(step.plan.Placement.Ranks) / int64(max(len(open), 1))
-	for _, better := range try(open, max(share, quickWork)) {
-		for i := range list {
-			if list[i].Name == better.Name && better.Bytes < list[i].Bytes {
-				list[i] = better
+	byBound := make([]int, 0, len(list))
+	for i := range list[1:] {
+		byBound = append(byBound, i+1)
+	}
+	slices.SortStableFunc(byBound, func(i, k int) int { return cmp.Compare(list[i].Bound, list[k].Bound) })
+	// lay lays out what may be worth it, and returns what still may get better.
+	lay := func(which []int, work int64) (open []int) {
+		for _, i := range which {
+			low := list[i]
+			low.Bytes = low.Bound
+			if beaten(list, &low) || tried[i].LayOut(ctx, cmp.Or(c.Work, work)) != nil {
+				continue
+			}
+			if list[i].Bytes = tried[i].Bytes; list[i].Bytes > list[i].Bound {
+				open = append(open, i)
 			}
 		}
+		return open
+	}
+	if open := lay(byBound, quickWork); c.Work == 0 && len(open) > 0 {
+		lay(open, max(longerWork/int64(step.plan.Placement.Ranks)/int64(len(open)), quickWork))
 	}
 	for i := range list {
-		list[i].Best = !beaten(list, &list[i]) && !slices.ContainsFunc(list[:i], list[i].equals)
+		list[i].Best = list[i].Bytes > 0 && !beaten(list, &list[i]) && !slices.ContainsFunc(list[:i], list[i].equals)
 	}
 	slices.SortStableFunc(list[1:], func(a, b instead) int {
-		return cmp.Or(cmp.Compare(a.Microbatches, b.Microbatches), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Makespan, b.Makespan))
+		return cmp.Or(cmp.Compare(a.Microbatches, b.Microbatches), -cmp.Compare(max(a.Bytes, a.Bound), max(b.Bytes, b.Bound)), cmp.Compare(a.Makespan, b.Makespan))
 	})
 	return list, nil
 }
@@ -216,9 +213,9 @@ func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Al
 	var b strings.Builder
 	fits := slices.DeleteFunc(slices.Clone(list[1:]), func(one instead) bool { return !one.Best || one.Bytes > int64(c.Budget) })
 	if len(fits) == 0 {
-		least := slices.MinFunc(list, func(a, b instead) int { return cmp.Compare(a.Bytes, b.Bytes) })
-		fmt.Fprintf(&b, "weir: nothing that was tried fits; the least is %s, which needs %s bytes: use smaller microbatches, stages that recompute, or more ranks",
-			least.Name, report.Group(least.Bytes))
+		least := slices.MinFunc(list[1:], func(a, b instead) int { return cmp.Compare(a.Bound, b.Bound) })
+		fmt.Fprintf(&b, "weir: nothing that was tried fits; the least is %s, which needs %s bytes or more: use smaller microbatches, stages that recompute, or more ranks",
+			least.Name, report.Group(least.Bound))
 	} else {
 		b.WriteString("weir: what would fit, of the same tokens:\n")
 		insteadTable(&b, fits, step.times.Unit)

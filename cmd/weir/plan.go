@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/weir-ml/weir/schedule"
@@ -29,6 +30,11 @@ In the text and JSON forms the stages read the batch as a language model does: t
 // Run prints the plan.
 func (c *planCmd) Run(s *streams) error {
 	plan, err := c.make(c.Name)
+	if _, unknown := schedule.Find(c.Name); unknown != nil {
+		if _, missing := os.Stat(c.Name); missing == nil || c.Name == "-" {
+			return usage("plan makes a plan of a schedule's name; weir check, sim, draw and convert read %s", c.Name)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (c *simCmd) Run(s *streams) error {
 
 func show(plan *schedule.Plan, costs priced, r *schedule.Report) *simulated {
 	out := &simulated{
-		Name: plan.Name, Ranks: plan.Placement.Ranks, Stages: plan.Placement.Depth(), Microbatches: plan.Microbatches,
+		Name: plan.Name, Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches,
 		Makespan: costs.Units(r.Makespan), Span: costs.Units(r.Span), Ideal: costs.Units(r.Ideal),
 		BubbleMakespan: r.BubbleMakespan(), BubbleSpan: r.BubbleSpan(), Critical: len(r.Critical),
 	}

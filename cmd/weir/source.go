@@ -26,6 +26,11 @@ func (c *source) read(s *streams) (*schedule.Plan, *format.File, error) {
 	}
 	_, unknown := schedule.Find(c.Plan)
 	if unknown == nil {
+		for flag, given := range map[string]string{"--format": c.Format, "--letters": c.Letters} {
+			if given != "auto" {
+				return nil, nil, usage("%s is for a plan file; %s is a schedule, which is made anew", flag, c.Plan)
+			}
+		}
 		plan, err := c.make(c.Plan)
 		if err == nil && c.quantizes() {
 			plan, err = c.quantized(plan, everyStage(plan))

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -72,6 +73,9 @@ func TestLogs(t *testing.T) {
 		require.FileExists(t, filepath.Join(folder, name+".jsonl"))
 	}
 	require.Contains(t, text, "go run ./cmd/weir mem "+filepath.Join(folder, "fuser.jsonl"))
+	log, err := os.ReadFile(filepath.Join(folder, "kept-loss.jsonl"))
+	require.NoError(t, err)
+	require.Contains(t, string(log), `"name":"stage 3 (block1): activation of F","class":"activation","bytes":98304,"buffers":6,"first":0,"last":5`)
 }
 
 func TestMisuse(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 
@@ -80,6 +81,11 @@ func (m *measured) tolerant(ctx context.Context, removed int, w io.Writer) error
 		cfg := model.config()
 		cfg.TolerateLeaks = true
 		cfg.Hooks.Microbatch = func(s *memory.Sample) { log.Sample(s) }
+		cfg.Hooks.Peak = func(owners iter.Seq[memory.PeakOwner]) {
+			for o := range owners {
+				log.PeakOwner(&o)
+			}
+		}
 		run, err := runner.New(cfg)
 		if err != nil {
 			return err

@@ -222,10 +222,10 @@ func (c *costing) table(w io.Writer, costs *schedule.Costs) error {
 	fmt.Fprintf(w, "Medians over %s microbatches of up to %d bytes; sizes of one of %[2]d bytes.\n\n",
 		report.Group(int64(measuredSteps*c.microbatches())), c.opts.sequence)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "stage\tpart\tF\tI\tW\tB\toutput\tgradient\tsaved\tfreed by I\tcarry\tresident")
+	fmt.Fprintln(t, "stage\tpart\tQUANTIZE\tF\tI\tW\tB\toutput\tgradient\tsaved\tfreed by I\tcarry\tresident")
 	for i, s := range costs.Stages {
 		fmt.Fprintf(t, "%d\t%s", i, c.meters[i].Spec().Name)
-		for _, time := range [...]int64{s.F, s.I, s.W, s.B} {
+		for _, time := range [...]int64{s.Quantize, s.F, s.I, s.W, s.B} {
 			fmt.Fprintf(t, "\t%s", duration(costs.Units(time)*secondsOf[costs.Unit]))
 		}
 		for _, size := range [...]int64{s.Output, s.Gradient, s.Saved, s.FreedByI, s.Carry, s.Resident} {

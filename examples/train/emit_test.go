@@ -60,6 +60,19 @@ func TestEmitCosts(t *testing.T) {
 	require.Contains(t, stdout, " --ranks 2 --microbatches 5\n")
 }
 
+// In FP8 the blocks make copies of their weights, which takes time and has a size; the
+// embedding and the head make none.
+func TestEmitCostsOfFP8(t *testing.T) {
+	_, costs, stdout := emitted(t, "-width", "16", "-fp8", "current")
+	for s, makes := range []bool{false, true, true, false} {
+		c := &costs.Stages[s]
+		require.Equal(t, makes, c.Quantize > 0, "stage %d", s)
+		require.Equal(t, makes, c.ForwardWeights > 12*16*16, "stage %d", s)
+		require.Equal(t, c.ForwardWeights, c.BackwardWeights, "stage %d", s)
+	}
+	require.Contains(t, stdout, "QUANTIZE")
+}
+
 // A block that recomputes keeps its input until I, and all that W reads from there.
 func TestEmitCostsOfRecompute(t *testing.T) {
 	const width, tokens = 8, 16 * 4

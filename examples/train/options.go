@@ -97,7 +97,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.Var((*float32Value)(&o.model.Dropout), "dropout", "`probability` of dropping an activation")
 	f.BoolVar(&o.model.Recompute, "recompute", o.model.Recompute, "keep only the input of a block and compute the rest again in its backward")
 	f.StringVar(&o.fp8, "fp8", o.fp8, "`recipe` by which the linear layers of the blocks compute in FP8: "+list(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))
-	f.BoolVar(&o.model.FP8Attention, "fp8-attention", o.model.FP8Attention, "keep queries, keys, values and the output of attention in FP8 too")
+	f.BoolVar(&o.model.FP8Attention, "fp8-attention", o.model.FP8Attention, "keep queries, keys, values and the output of attention in FP8 too; its products stay float32")
 	f.Uint64Var(&o.model.Seed, "seed", o.model.Seed, "seed of weights, microbatches and dropout")
 	f.Var((*float32Value)(&o.optimizer.LearningRate), "lr", "peak learning `rate`")
 	f.Var((*float32Value)(&o.optimizer.WeightDecay), "decay", "weight decay `factor`")

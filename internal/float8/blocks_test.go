@@ -203,6 +203,31 @@ func TestStochasticBoundaries(t *testing.T) {
 	}
 }
 
+// An element takes its own draw, along rows and along columns, wherever rows begin.
+func TestStochasticElements(t *testing.T) {
+	r := rand.New(rand.NewPCG(10, 10))
+	draws := &vector.Philox{Seed: 5, Stream: 6}
+	f := &float8.E4M3
+	for _, s := range sets() {
+		for _, shape := range [][2]int{{5, 37}, {37, 5}, {67, 48}, {33, 50}, {3, 200}} {
+			rows, cols := shape[0], shape[1]
+			x := spread(r, rows*cols)
+			rule := &float8.Rule{Random: draws}
+			row, column := matrixOfZeros(float8.MX32, f, rows, cols), matrixOfZeros(float8.MX32, f, cols, rows)
+			s.QuantizeRows(row, x, rule, 0, rows)
+			s.QuantizeColumns(column, x, rule, 0, cols)
+			for i, v := range x {
+				a, b, c, d := draws.Draw(uint64(i / 4))
+				u := [4]uint32{a, b, c, d}[i%4]
+				at, scale := i, row.Scales[i/cols*row.Across+i%cols/32]
+				require.Equal(t, f.Stochastic(v*float8.E8M0(scale).Reciprocal(), u, float8.Saturate), row.Codes[at], "%v, %d×%d, element %d", s, rows, cols, i)
+				at, scale = i%cols*rows+i/cols, column.Scales[i%cols*column.Across+i/cols/32]
+				require.Equal(t, f.Stochastic(v*float8.E8M0(scale).Reciprocal(), u, float8.Saturate), column.Codes[at], "%v, %d×%d, element %d, transposed", s, rows, cols, i)
+			}
+		}
+	}
+}
+
 // matrixOfZeros is a matrix to quantize into.
 func matrixOfZeros(s float8.Scaling, f *float8.Format, rows, cols int) *float8.Matrix {
 	m := float8.Open(make([]byte, float8.Size(s, f, rows, cols)), s, f, rows, cols)
@@ -227,7 +252,7 @@ func TestQuantizeInEverySet(t *testing.T) {
 		if round%3 > 0 { // magnitudes that differ from block to block
 			x = spread(r, rows*cols)
 			for i := range x {
-				x[i] *= float32(r.IntN(8) & 1 * r.IntN(3))
+				x[i] *= float32(r.IntN(8) & 1 * r.IntN(3) * (i / 32 % 5 & 3)) // whole blocks are zero
 			}
 		}
 		rule := &float8.Rule{Scale: []float32{1, 0.3, 1e4, 0x1p60, 0x1p-70, 0x1p-100}[r.IntN(6)], Down: r.IntN(2) == 0, AnyScale: r.IntN(2) == 0}

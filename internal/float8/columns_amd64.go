@@ -2,7 +2,10 @@
 
 package float8
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // columns encodes a strip in assembly. It reports false, and may have written anything,
 // where that cannot do it.
@@ -97,37 +100,35 @@ func (s Set) columnsRows(c *columnStrip, scales *columnScales, rule *Rule) bool 
 	return s.encodeColumns(c, 0, c.rows, &each)
 }
 
-// columnsNV is columns for NV16.
+// columnsNV is columns for NV16: the scales of all blocks, then their codes.
 func (s Set) columnsNV(c *columnStrip, scales *columnScales, tensor float32) bool {
-	if !(tensor >= leastTensor) {
+	const most = strip / BlockNV * lanes
+	var amax [most]uint32
+	var each [most]float32
+	var codes [most]byte
+	blocks := c.rows / BlockNV
+	for b := range blocks {
+		s.amaxColumns(c, b*BlockNV, BlockNV, (*[lanes]uint32)(amax[b*lanes:]))
+	}
+	if slices.Max(amax[:]) >= infinity || !(tensor >= leastTensor) {
 		return false
 	}
-	unit, sixth := E2M1.unit(c.random), float32(tensor*float32(1.0/6))
-	var whole columnStrip
+	unit := E2M1.unit(c.random)
+	above := scalesNV(codes[:blocks*lanes], each[:], amax[:], tensor, float32(tensor*float32(1.0/6)), unit)
 	var bytes [lanes * strip]byte
-	whole = *c
+	whole := *c
 	whole.dst, whole.dstStride = bytes[:], strip
-	for at := 0; at < c.rows; at += BlockNV {
-		var each [lanes]float32
-		var amax [lanes]uint32
-		var codes [lanes]byte
-		s.amaxColumns(c, at, BlockNV, &amax)
-		for _, a := range amax {
-			if a >= infinity {
-				return false
-			}
+	for b := range blocks {
+		s.encodeColumns(&whole, b*BlockNV, BlockNV, (*[lanes]float32)(each[b*lanes:]))
+		for l, code := range codes[b*lanes:][:lanes] {
+			scales.codes[l][b] = code
 		}
-		above := scalesNV(codes[:], each[:], amax[:], tensor, sixth, unit)
-		s.encodeColumns(&whole, at, BlockNV, &each)
-		for l, code := range codes {
-			scales.codes[l][at/BlockNV] = code
-		}
-		if above {
-			for i := range BlockNV {
-				for l, v := range c.x[(at+i)*c.stride:][:lanes] {
-					if E2M1.above(v * (each[l] / unit)) {
-						whole.met.Saturated++
-					}
+	}
+	if above {
+		for i := range c.rows {
+			for l, v := range c.x[i*c.stride:][:lanes] {
+				if E2M1.above(v * (each[i/BlockNV*lanes+l] / unit)) {
+					whole.met.Saturated++
 				}
 			}
 		}

@@ -50,6 +50,17 @@
 	VMOVUPS Y3, at(DI)          \
 	VMOVUPS Y4, (at+64)(DI)
 
+// SCALED is E5M2 times the factors in Y7.
+#define SCALED(x, at) \
+	VPUNPCKLBW x, X5, X3        \
+	VPUNPCKHBW x, X5, X4        \
+	VCVTPH2PS X3, Y3            \
+	VCVTPH2PS X4, Y4            \
+	VMULPS Y7, Y3, Y3           \
+	VMULPS Y7, Y4, Y4           \
+	VMOVUPS Y3, at(DI)          \
+	VMOVUPS Y4, (at+64)(DI)
+
 // func pack256(dst *float32, codes *byte, stride, blocks int, e4m3 bool)
 TEXT ·pack256(SB), NOSPLIT, $32-33
 	MOVQ dst+0(FP), DI
@@ -114,5 +125,81 @@ next:
 	ADDQ $16, DX
 	DECQ CX
 	JNZ block
+	VZEROUPPER
+	RET
+
+// func packScaled256(dst *float32, codes *byte, stride, blocks int, factors *float32)
+//
+// See packScaled512. There are 16 factors for each block, eight of which are for these rows.
+TEXT ·packScaled256(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ codes+8(FP), DX
+	MOVQ stride+16(FP), R8
+	MOVQ blocks+24(FP), CX
+	MOVQ factors+32(FP), R11
+
+block:
+	MOVQ DX, SI
+
+	LOAD(X0)
+	LOAD(X1)
+	LOAD(X2)
+	LOAD(X3)
+	LOAD(X4)
+	LOAD(X5)
+	LOAD(X6)
+	LOAD(X7)
+	FORTH
+	BACK
+	FORTH
+	VPXOR X5, X5, X5
+	VMOVUPS (R11), Y7
+	SCALED(X8, 0)
+	SCALED(X9, 128)
+	SCALED(X10, 256)
+	SCALED(X11, 384)
+	SCALED(X12, 512)
+	SCALED(X13, 640)
+	SCALED(X14, 768)
+	SCALED(X15, 896)
+	ADDQ $1024, DI
+	ADDQ $16, DX
+	ADDQ $64, R11
+	DECQ CX
+	JNZ block
+	VZEROUPPER
+	RET
+
+// Codes of E5M2 with the values of E2M1.
+DATA fivetwo<>+0(SB)/8, $0x464442403e3c3800
+DATA fivetwo<>+8(SB)/8, $0xc6c4c2c0bebcb880
+DATA fivetwo<>+16(SB)/8, $0x464442403e3c3800
+DATA fivetwo<>+24(SB)/8, $0xc6c4c2c0bebcb880
+GLOBL fivetwo<>(SB), RODATA|NOPTR, $32
+
+// func widen256(dst, src *byte, n int)
+//
+// Codes of E2M1, two in a byte, become codes of E5M2. n, of these, is a positive multiple
+// of 32.
+TEXT ·widen256(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	VMOVDQU fivetwo<>(SB), Y2
+	MOVL $0x0f0f0f0f, AX
+	VMOVD AX, X3
+	VPBROADCASTD X3, Y3
+
+codes:
+	VPMOVZXBW (SI), Y0
+	VPSLLW $4, Y0, Y1
+	VPOR Y1, Y0, Y0
+	VPAND Y3, Y0, Y0
+	VPSHUFB Y0, Y2, Y0
+	VMOVDQU Y0, (DI)
+	ADDQ $16, SI
+	ADDQ $32, DI
+	SUBQ $32, CX
+	JNZ codes
 	VZEROUPPER
 	RET

@@ -63,6 +63,18 @@
 	VMOVUPS Z17, at(DI)         \
 	VMOVUPS Z18, (at+64)(DI)
 
+// SCALED is E5M2 times the factors of rows 0 to 15 and of the others, Z30 and Z31.
+#define SCALED(y, at) \
+	VPMOVZXBW y, Z16            \
+	VPSLLW $8, Z16, Z16         \
+	VEXTRACTI64X4 $1, Z16, Y18  \
+	VCVTPH2PS Y16, Z17          \
+	VCVTPH2PS Y18, Z18          \
+	VMULPS Z30, Z17, Z17        \
+	VMULPS Z31, Z18, Z18        \
+	VMOVUPS Z17, at(DI)         \
+	VMOVUPS Z18, (at+64)(DI)
+
 // func pack512(dst *float32, codes *byte, stride, blocks int, e4m3 bool)
 TEXT ·pack512(SB), NOSPLIT, $0-33
 	MOVQ dst+0(FP), DI
@@ -146,6 +158,68 @@ e5m2:
 next:
 	ADDQ $2048, DI
 	ADDQ $16, DX
+	DECQ CX
+	JNZ block
+	VZEROUPPER
+	RET
+
+// func packScaled512(dst *float32, codes *byte, stride, blocks int, factors *float32)
+//
+// Codes of E5M2, each block of 16 of a row times a factor: 32 of these for each block.
+TEXT ·packScaled512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ codes+8(FP), DX
+	MOVQ stride+16(FP), R8
+	MOVQ blocks+24(FP), CX
+	MOVQ factors+32(FP), R11
+	MOVQ R8, R10
+	SHLQ $4, R10
+
+block:
+	MOVQ DX, SI
+	LEAQ (DX)(R10*1), BX
+
+	LOAD(X0, Y0)
+	LOAD(X1, Y1)
+	LOAD(X2, Y2)
+	LOAD(X3, Y3)
+	LOAD(X4, Y4)
+	LOAD(X5, Y5)
+	LOAD(X6, Y6)
+	LOAD(X7, Y7)
+	LOAD(X8, Y8)
+	LOAD(X9, Y9)
+	LOAD(X10, Y10)
+	LOAD(X11, Y11)
+	LOAD(X12, Y12)
+	LOAD(X13, Y13)
+	LOAD(X14, Y14)
+	LOAD(X15, Y15)
+	FORTH
+	BACK
+	FORTH
+	BACK
+	VMOVUPS (R11), Z30
+	VMOVUPS 64(R11), Z31
+	SCALED(Y0, 0)
+	SCALED(Y1, 128)
+	SCALED(Y2, 256)
+	SCALED(Y3, 384)
+	SCALED(Y4, 512)
+	SCALED(Y5, 640)
+	SCALED(Y6, 768)
+	SCALED(Y7, 896)
+	SCALED(Y8, 1024)
+	SCALED(Y9, 1152)
+	SCALED(Y10, 1280)
+	SCALED(Y11, 1408)
+	SCALED(Y12, 1536)
+	SCALED(Y13, 1664)
+	SCALED(Y14, 1792)
+	SCALED(Y15, 1920)
+	ADDQ $2048, DI
+	ADDQ $16, DX
+	ADDQ $128, R11
 	DECQ CX
 	JNZ block
 	VZEROUPPER

@@ -111,10 +111,14 @@ func (p *blocks) packB(m *Matrix, row, rows, k int) {
 		for l := range n {
 			m.spanFactors(p.bFactors[j*maxSpans+l:], p.cols, row+j+l, k, p.depth, p.span)
 		}
-		if p.set == Portable || m.Scaling == NV16 {
-			p.packRows(p.b[j*p.deep:], m, row+j, n, k)
-		} else {
-			p.packCodes(p.b[j*p.deep:], m, row+j, n, k)
+		panel := p.b[j*p.deep:]
+		switch {
+		case p.set == Portable:
+			p.packRows(panel, m, row+j, n, k)
+		case m.Scaling == NV16:
+			p.packNV(panel, m, row+j, n, k)
+		default:
+			p.packCodes(panel, m, row+j, n, k)
 		}
 	}
 }
@@ -150,6 +154,22 @@ func (p *blocks) packCodes(panel []float32, m *Matrix, row, rows, k int) {
 		}
 		p.set.packPanel(&panel[at*p.cols], &edge[0], block, 1, m.Format)
 	}
+}
+
+// packNV packs a panel of NV16 in assembly: its codes become wider ones, and the scales of
+// its blocks a panel of their own, before both are packed.
+func (p *blocks) packNV(panel []float32, m *Matrix, row, rows, k int) {
+	const block = BlockNV
+	var codes [maxCols * maxDepth]byte
+	var scales [maxCols * packed]byte
+	var factors [maxCols * packed]float32
+	depth := blocksOf(p.depth, block)
+	for l := range rows {
+		widen(codes[l*maxDepth:], m.from(row+l, k)[:blocksOf(p.depth, 2)])
+		copy(scales[l*packed:], m.scales(row+l, k)[:depth])
+	}
+	p.set.packPanel(&factors[0], &scales[0], packed, 1, &E4M3)
+	p.set.packScaled(&panel[0], &codes[0], maxDepth, depth, &factors[0])
 }
 
 // rawRow decodes a part of a row without the factors.

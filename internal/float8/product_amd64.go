@@ -74,6 +74,32 @@ func (s Set) packPanel(dst *float32, codes *byte, stride, blocks int, f *Format)
 	pack256(dst, codes, stride, blocks, f.Mantissa == 3)
 }
 
+// packScaled is packPanel for codes of E5M2 with a factor for each block of 16 of a row.
+func (s Set) packScaled(dst *float32, codes *byte, stride, blocks int, factors *float32) {
+	if s == AVX512 {
+		packScaled512(dst, codes, stride, blocks, factors)
+		return
+	}
+	packScaled256(dst, codes, stride, blocks, factors)
+	dst, factors = (*float32)(unsafe.Add(unsafe.Pointer(dst), 32)), (*float32)(unsafe.Add(unsafe.Pointer(factors), 32))
+	packScaled256(dst, (*byte)(unsafe.Add(unsafe.Pointer(codes), 8*stride)), stride, blocks, factors)
+}
+
+// widen makes codes of E5M2 of those of E2M1. dst has room for twice as many as src has
+// bytes, up to a multiple of 32.
+func widen(dst, src []byte) {
+	const group = 32
+	whole := len(src) &^ (group/2 - 1)
+	if whole > 0 {
+		widen256(&dst[0], &src[0], 2*whole)
+	}
+	if whole < len(src) {
+		var edge [group / 2]byte
+		copy(edge[:], src[whole:])
+		widen256(&dst[2*whole], &edge[0], group)
+	}
+}
+
 func (s *tileArgs) run512(rows int) {
 	switch rows {
 	case 1:
@@ -191,3 +217,12 @@ func pack512(dst *float32, codes *byte, stride, blocks int, e4m3 bool)
 
 //go:noescape
 func pack256(dst *float32, codes *byte, stride, blocks int, e4m3 bool)
+
+//go:noescape
+func packScaled512(dst *float32, codes *byte, stride, blocks int, factors *float32)
+
+//go:noescape
+func packScaled256(dst *float32, codes *byte, stride, blocks int, factors *float32)
+
+//go:noescape
+func widen256(dst, src *byte, n int)

@@ -7,5 +7,11 @@ func (p *blocks) tile(c []float32, stride, rows, cols, at int, first bool) {
 }
 
 func (s Set) packPanel(dst *float32, codes *byte, stride, blocks int, f *Format) {
-	panic("float8: no assembly on this system")
+	panic(missing)
 }
+
+func (s Set) packScaled(dst *float32, codes *byte, stride, blocks int, factors *float32) {
+	panic(missing)
+}
+
+func widen(dst, src []byte) { panic(missing) }

@@ -20,7 +20,8 @@ type Reader struct {
 	what  string // the text is of, in faults
 	text  []byte
 	json  *json.Decoder
-	start int64 // of the token that was taken last
+	start int64  // of the token that was taken last
+	field string // that was taken last
 	fault *Fault
 }
 
@@ -107,6 +108,7 @@ func (d *Reader) Object(value func(field string)) {
 			return
 		}
 		seen = append(seen, field)
+		d.field = field
 		value(field)
 	}
 }
@@ -161,7 +163,9 @@ func (d *Reader) Flag() bool {
 }
 
 // Unknown is the fault of a field that was just taken.
-func (d *Reader) Unknown(expected string) { d.fail("an unknown field", "expected %s", expected) }
+func (d *Reader) Unknown(expected string) {
+	d.fail("an unknown field "+strconv.Quote(shorten(d.field)), "expected %s", expected)
+}
 
 // Found is the fault of a token that was just taken.
 func (d *Reader) Found(t json.Token, format string, args ...any) {

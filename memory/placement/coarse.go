@@ -22,7 +22,7 @@ func (r *race) coarse(ctx context.Context, spend int64) {
 	}
 	share := spend / int64(len(levels))
 	for _, least := range levels {
-		if r.over(ctx) {
+		if r.over(ctx) || share < 4 { // a race without nodes would have those of the default
 			return
 		}
 		var large Problem

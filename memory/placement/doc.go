@@ -9,8 +9,8 @@
 //
 // [Plan] races greedy recipes first: one that meets the bound ends it, as it does for
 // most training steps. What is left of the gap is worked on in turn by a queue that goes
-// round in a ring, by gathering what dies together, by placing earlier what ended too
-// high, and by an exact search. [PlanRound] lays out what goes on for ever. [Check] says
+// round in a ring, by such a ring of what lives long with all else around it, by gathering
+// what dies together, by placing earlier what ended too high, and by an exact search. [PlanRound] lays out what goes on for ever. [Check] says
 // whether a layout is right, and knows nothing of how it was made.
 //
 // The package is pure: integers in, integers out, the same for the same seed. Time has

@@ -21,6 +21,13 @@ func Ring(p *Problem, limit, start int64) ([]int64, bool) {
 	return r.offsets, found
 }
 
+// Lasting lays out what lives long. The others have offsets below 0.
+func Lasting(p *Problem, limit, start int64) ([]int64, bool) {
+	s := newLasting(newGrid(p))
+	found, _ := s.within(context.Background(), limit, start)
+	return s.fixed, found
+}
+
 // Beside lays a problem out with neighbours that die together.
 func Beside(p *Problem, limit int64, seed uint64) ([]int64, bool) {
 	s := newNeighbours(p, seed)

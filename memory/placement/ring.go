@@ -17,6 +17,7 @@ type ring struct {
 	changes []change
 	limit   int64
 	left    int64 // nodes
+	ahead   int   // among how many next births it looks for what fits into room left behind
 	cursor  int64 // where the last buffer ends
 	turns   []turning
 	holes   []int64 // scratch: where the next buffer fits
@@ -54,8 +55,12 @@ func (r *ring) within(ctx context.Context, limit, start, nodes int64) bool {
 			r.end(c.buffer)
 			continue
 		}
-		r.find(&r.problem.Buffers[c.buffer])
-		if r.left -= 1 + int64(len(r.live)/64); r.left < 0 || ctx.Err() != nil {
+		if r.ahead > 0 && r.holds(c.buffer) {
+			continue
+		}
+		b := &r.problem.Buffers[c.buffer]
+		r.find(b)
+		if r.left -= nodesOf(len(r.live)); r.left < 0 || ctx.Err() != nil {
 			return false
 		}
 		switch {
@@ -68,10 +73,16 @@ func (r *ring) within(ctx context.Context, limit, start, nodes int64) bool {
 		case len(r.holes) > 1:
 			r.turn(at)
 		}
+		if r.holes[0] != alignUp(r.cursor, b.Align) {
+			r.fill(at + 1)
+		}
 		r.put(c.buffer, r.holes[0])
 	}
 	return true
 }
+
+// nodesOf returns how many nodes it costs to look at so many that are alive.
+func nodesOf(live int) int64 { return 1 + int64(live/64) }
 
 // find sets holes to the offsets at which a buffer fits, from the cursor on and around.
 func (r *ring) find(b *Buffer) {
@@ -106,6 +117,38 @@ func (r *ring) find(b *Buffer) {
 func (r *ring) put(buffer int32, at int64) {
 	r.shelf.put(buffer, at)
 	r.cursor = at + r.problem.Buffers[buffer].Size
+}
+
+// fill puts into the room behind the cursor, which is too small for the next one, what is
+// born soon after that: as early as now, so that nothing else gets there.
+func (r *ring) fill(from int) {
+	end := r.limit
+	if k := r.index(r.cursor); k < len(r.live) {
+		end = r.live[k].lower
+	}
+	for {
+		best, size := int32(-1), int64(0)
+		for births, k := 0, from; births < r.ahead && k < len(r.changes); k++ {
+			if c := r.changes[k]; c.birth {
+				births++
+				b := &r.problem.Buffers[c.buffer]
+				if b.Size > size && alignUp(r.cursor, b.Align) <= end-b.Size && !r.holds(c.buffer) {
+					best, size = c.buffer, b.Size
+				}
+			}
+		}
+		if best < 0 {
+			return
+		}
+		r.left--
+		r.put(best, alignUp(r.cursor, r.problem.Buffers[best].Align))
+	}
+}
+
+// holds says whether a buffer has its place already.
+func (r *ring) holds(buffer int32) bool {
+	k := r.index(r.offsets[buffer])
+	return k < len(r.live) && r.live[k].buffer == buffer
 }
 
 // end ends a buffer. Where it is the last one, the cursor goes back to its beginning.

@@ -11,7 +11,7 @@ import (
 // Every way to lay out a problem makes right layouts, of its own and not only where it
 // wins the race, and keeps to its limit.
 func TestEveryWay(t *testing.T) {
-	ring, beside := 0, 0
+	ring, lasting, beside := 0, 0, 0
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		p := random(rng, 40, seed%2 == 1, seed%4 > 1)
@@ -30,6 +30,20 @@ func TestEveryWay(t *testing.T) {
 				height, _ := placement.Check(p, offsets)
 				require.LessOrEqual(t, height, limit, "seed %d: ring", seed)
 			}
+			if offsets, found := placement.Lasting(p, limit, limit/3); found {
+				lasting++
+				var long placement.Problem
+				var at []int64
+				for i, b := range p.Buffers {
+					if offsets[i] >= 0 {
+						long.Buffers, at = append(long.Buffers, b), append(at, offsets[i])
+					}
+				}
+				height, err := placement.Check(&long, at)
+				require.NoError(t, err, "seed %d: lasting", seed)
+				require.LessOrEqual(t, height, limit, "seed %d: lasting", seed)
+				require.Greater(t, len(at), len(p.Buffers)/3, "seed %d: lasting", seed)
+			}
 			if offsets, found := placement.Beside(p, limit, seed); found {
 				beside++
 				require.True(t, valid(p, offsets), "seed %d: beside", seed)
@@ -39,6 +53,7 @@ func TestEveryWay(t *testing.T) {
 		}
 	}
 	require.Greater(t, ring, 20)
+	require.Greater(t, lasting, 20)
 	require.Greater(t, beside, 20)
 }
 

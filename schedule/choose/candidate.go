@@ -50,8 +50,8 @@ func (c *Candidate) make(s *schedule.Schedule, r *Request) {
 
 // prove proves and simulates a plan that only computes.
 func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
-	var err error
-	if plan.Placement.Ranks > 1 {
+	plan, err := quantized(plan, r.Costs)
+	if err == nil && plan.Placement.Ranks > 1 {
 		plan, err = schedule.Comms(plan, r.Capacity)
 	}
 	if err == nil {
@@ -70,6 +70,27 @@ func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 		c.Peak = max(c.Peak, rank.Peak)
 	}
 	c.Fits = r.Memory == 0 || c.Peak <= r.Memory
+}
+
+// quantized puts a QUANTIZE into a plan for each stage to which one costs time or memory.
+func quantized(plan *schedule.Plan, costs *schedule.Costs) (*schedule.Plan, error) {
+	facts, some := make([]schedule.Facts, plan.Placement.Stages()), false
+	for stage := range facts {
+		s := &costs.Stages[0]
+		switch len(costs.Stages) {
+		case 1:
+		case len(facts):
+			s = &costs.Stages[stage]
+		default: // a copy of the model costs what another one does
+			s = &costs.Stages[stage%plan.Placement.Depth()]
+		}
+		facts[stage].Quantizes = s.Quantize+s.ForwardWeights+s.BackwardWeights > 0
+		some = some || facts[stage].Quantizes
+	}
+	if !some {
+		return plan, nil
+	}
+	return schedule.Quantized(plan, facts, schedule.BeforeUse)
 }
 
 const (

@@ -2,6 +2,7 @@ package choose_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,42 @@ func TestEveryCandidateIsProven(t *testing.T) {
 			require.Equal(t, report.Makespan, c.Report.Makespan, c.Name())
 		}
 	}
+}
+
+// TestQuantizeCosts: where copies of weights cost something every plan makes them, and
+// its time and memory count.
+func TestQuantizeCosts(t *testing.T) {
+	free := choose.Request{Ranks: 2, Stages: 2, Microbatches: 4, Capacity: 1, Reordered: true,
+		Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 3, I: 2, W: 1, Saved: 4}, {F: 3, I: 2, W: 1, Saved: 4}}}}
+	without, err := choose.Choose(free)
+	require.NoError(t, err)
+	dear := free
+	dear.Costs = &schedule.Costs{Stages: slices.Clone(free.Costs.Stages)}
+	dear.Costs.Stages[1].Quantize, dear.Costs.Stages[1].ForwardWeights = 100, 50
+	with, err := choose.Choose(dear)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, with.Best.Report.Makespan, without.Best.Report.Makespan+97)
+	copies := false
+	for _, c := range with.All {
+		if c.Plan == nil {
+			continue
+		}
+		made := 0
+		for _, program := range c.Plan.Programs {
+			for _, s := range program {
+				for _, a := range s.Body {
+					if a.Kind() == schedule.Quantize {
+						made++
+						require.Equal(t, 1, a.Stage()%c.Plan.Placement.Depth(), c.Name())
+					}
+				}
+			}
+		}
+		require.Equal(t, max(c.Plan.Placement.Copies, 1), made, c.Name())
+		require.GreaterOrEqual(t, c.Peak, int64(50), c.Name())
+		copies = copies || made > 1
+	}
+	require.True(t, copies, "a schedule of two copies of the model")
 }
 
 func TestBestAndFront(t *testing.T) {

@@ -103,6 +103,24 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
+// A picture is wide enough for its legend, however short the step is.
+func TestLegendFits(t *testing.T) {
+	plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(2), Microbatches: 4})
+	require.NoError(t, err)
+	step, err := draw.Simulate(plan, ticks, schedule.Unlimited)
+	require.NoError(t, err)
+	text := picture(t, step)
+	var width, last float64
+	_, err = fmt.Sscanf(text, `<svg xmlns="http://www.w3.org/2000/svg" width="%f"`, &width)
+	require.NoError(t, err)
+	const words = "microbatches in flight on the rank"
+	before, _, found := strings.Cut(text, ">"+words+"<")
+	require.True(t, found)
+	_, err = fmt.Sscanf(before[strings.LastIndex(before, `x="`):], `x="%f"`, &last)
+	require.NoError(t, err)
+	require.Less(t, last+5.7*float64(len(words)), width)
+}
+
 // A picture is XML, has a box for each computation, in the time and on the row of it,
 // and says what the simulation says.
 func TestPictures(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -47,9 +48,13 @@ func (s *Step) SVG(w io.Writer) error {
 	}
 	p := &picture{w: bufio.NewWriter(w), step: s, clocks: s.clocks()}
 	p.curves, p.bytes = s.curves()
-	p.measure()
+	for _, c := range p.curves {
+		p.most = max(p.most, c.peak)
+	}
+	legend, width := p.legend()
+	p.measure(width)
 	p.open()
-	p.legend()
+	p.printf("%s", legend)
 	p.axis()
 	for rank := range s.Events {
 		p.rank(rank)
@@ -77,8 +82,8 @@ type picture struct {
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
 // measure finds how wide the plot is: the shortest computation should have room for
-// its number.
-func (p *picture) measure() {
+// its number, and the legend, which ends there, must have it.
+func (p *picture) measure(legend float64) {
 	shortest := p.clocks.makespan()
 	for _, list := range p.step.Events {
 		for _, e := range list {
@@ -91,9 +96,7 @@ func (p *picture) measure() {
 	if shortest > 0 {
 		p.plot = min(max(leastBox*float64(p.clocks.makespan())/float64(shortest), leastPlot), widestPlot)
 	}
-	for _, c := range p.curves {
-		p.most = max(p.most, c.peak)
-	}
+	p.plot = max(p.plot, math.Ceil(legend)-left-right)
 	p.pitch = lane + gap
 	if p.most > 0 {
 		p.pitch += curveGap + holds
@@ -192,8 +195,9 @@ func count(n int, what string) string {
 	return grouped(n) + " " + what
 }
 
-// legend writes what colours and shades mean, as far as they occur.
-func (p *picture) legend() {
+// legend says what colours and shades mean, as far as they occur, and where it ends.
+func (p *picture) legend() (text string, end float64) {
+	var b strings.Builder
 	var there [schedule.NumKinds]bool
 	chunks := 1
 	for rank, list := range p.step.Events {
@@ -205,19 +209,19 @@ func (p *picture) legend() {
 	x := 20.0
 	const y = 76.0
 	say := func(text string) {
-		p.printf(`<text class="small" x="%s" y="%s">%s</text>`+"\n", at(x), at(y), escape(text))
+		fmt.Fprintf(&b, `<text class="small" x="%s" y="%s">%s</text>`+"\n", at(x), at(y), escape(text))
 		x += 5.7*float64(len(text)) + 22
 	}
 	for _, k := range kinds {
 		if there[k.kind] {
-			p.printf(`<rect class="%v"%s x="%s" y="%s" width="14" height="11" rx="2"/>`, k.kind, fill(k.kind), at(x), at(y-10))
+			fmt.Fprintf(&b, `<rect class="%v"%s x="%s" y="%s" width="14" height="11" rx="2"/>`, k.kind, fill(k.kind), at(x), at(y-10))
 			x += 20
 			say(k.word)
 		}
 	}
 	if chunks > 1 {
 		for place := range min(chunks, 4) {
-			p.printf(`<rect class="F" fill-opacity="%s" x="%s" y="%s" width="14" height="11" rx="2"/>`,
+			fmt.Fprintf(&b, `<rect class="F" fill-opacity="%s" x="%s" y="%s" width="14" height="11" rx="2"/>`,
 				at(strength(place, min(chunks, 4))), at(x), at(y-10))
 			x += 15
 		}
@@ -225,7 +229,7 @@ func (p *picture) legend() {
 		say("from the first to the last stage of a rank")
 	}
 	if p.most > 0 {
-		p.printf(`<path class="area" d="M%s %sv-6h7v-4h7v10z"/><path class="line" d="M%[1]s %[3]sh7v-4h7"/>`, at(x), at(y+1), at(y-5))
+		fmt.Fprintf(&b, `<path class="area" d="M%s %sv-6h7v-4h7v10z"/><path class="line" d="M%[1]s %[3]sh7v-4h7"/>`, at(x), at(y+1), at(y-5))
 		x += 20
 		if p.bytes {
 			say("bytes live on the rank")
@@ -233,6 +237,7 @@ func (p *picture) legend() {
 			say("microbatches in flight on the rank")
 		}
 	}
+	return b.String(), x
 }
 
 // axis writes the time axis, and its grid behind all that follows.

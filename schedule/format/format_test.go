@@ -377,7 +377,7 @@ func TestErrors(t *testing.T) {
 		{format.JSON, head + "\"windows\": [], " + tail, `found "}", expected 1 windows before it, where there are 0`},
 		{format.JSON, head + "\"entries\": [1,2], " + tail, `found "}", expected 1 entries before it, where there are 2`},
 		{format.JSON, head + "\"costs\": 7, " + tail, `2:11: found 7, expected an object, {`},
-		{format.JSON, head + "\"costs\": {\"schema\": 1,\n\"stages\": [{},\n {\"F\": 7}]}, " + tail, `4:3: found an unknown field, expected f, i, w,`},
+		{format.JSON, head + "\"costs\": {\"schema\": 1,\n\"stages\": [{},\n {\"F\": 7}]}, " + tail, `4:3: found an unknown field "F", expected f, i, w,`},
 		{format.JSON, head + "\"costs\": {\"schema\": 1, \"stages\": []}, " + tail, `2:11: found costs that are none: schedule: invalid costs: there are costs of 0 stages`},
 		{format.JSON, head + "\"costs\": {\"schema\" 1}, " + tail, `expected costs: invalid character '1' after object key`},
 		{format.JSON, strings.Replace(head, "[0]", "[1]", 1) + tail, `found "}", expected a placement on ranks 0 to 0 before it`},

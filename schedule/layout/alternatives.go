@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	mathbits "math/bits"
+	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -20,7 +21,9 @@ type Alternative struct {
 // Alternatives returns what may need less memory than the plan that a rule makes:
 //   - fewer microbatches in flight, where the rule takes a cap, else by depth-first;
 //   - smaller microbatches, of a shape class that is smaller than the largest, and so many
-//     more of them as have the same tokens;
+//     more of them as have the same tokens. Classes of less than a quarter of the largest
+//     are left out: how much slower a token is in such small ones nobody knows, and what
+//     does not depend on tokens is most of what they need;
 //   - both together.
 //
 // Ready puts a plan through the passes that make it one to be run.
@@ -32,7 +35,7 @@ func Alternatives(rule schedule.Rule, params schedule.Params, templates *Templat
 	}
 	for i := range templates.Shapes {
 		shape := &templates.Shapes[i]
-		if shape.tokens() == largest {
+		if tokens := shape.tokens(); tokens == largest || tokens < largest/leastShare {
 			continue
 		}
 		one, more := *templates, params
@@ -47,6 +50,10 @@ func Alternatives(rule schedule.Rule, params schedule.Params, templates *Templat
 	return list
 }
 
+// leastShare is how small a microbatch is at most that is an alternative: such a part of the
+// largest one.
+const leastShare = 4
+
 // capped returns the alternatives with fewer microbatches in flight: each number where
 // there are few, some where there are many.
 func capped(rule schedule.Rule, params schedule.Params, t *Templates, ready func(*schedule.Plan) (*schedule.Plan, error)) (list []Alternative) {
@@ -54,7 +61,7 @@ func capped(rule schedule.Rule, params schedule.Params, t *Templates, ready func
 	if params.Cap == 0 {
 		most = 2*params.Placement.Ranks - 1
 	}
-	for inFlight := min(most, params.Microbatches); inFlight >= 1; inFlight -= max(inFlight/8, 1) {
+	for inFlight := min(most, params.Microbatches); inFlight >= 1; inFlight -= max(inFlight/4, 1) {
 		capped := params
 		capped.Cap = inFlight
 		name := fmt.Sprintf("at most %d in flight on a rank (cap %d)", inFlight, inFlight)
@@ -115,32 +122,64 @@ func scale(n int, over, under int64) int {
 // Tried is what an alternative needs, on the rank that needs most.
 type Tried struct {
 	Name  string
-	Bytes int64 // of the layout that was found
+	Bytes int64 // of the layout that was found, 0 where nobody has looked for one
 	Bound int64 // no layout is lower
 	Plan  *schedule.Plan
+
+	templates *Templates
+	cfg       Config
 }
 
-// Try lays out the alternatives that there are. Those that cannot be made are left out.
-func Try(ctx context.Context, list []Alternative, cfg Config) (tried []Tried) {
+// Weigh finds out the bounds of alternatives, without a layout. Those that cannot be made
+// are left out.
+func Weigh(list []Alternative, cfg Config) (tried []Tried) {
 	cfg.Budget, cfg.Instead = 0, nil
 	for _, one := range list {
 		plan, templates, err := one.Make()
 		if err != nil {
 			continue
 		}
-		with := cfg
+		t := Tried{Name: one.Name, Plan: plan, templates: templates, cfg: cfg}
 		if len(templates.Shapes) == 1 {
-			with.Shapes, with.Envelope = nil, false
+			t.cfg.Shapes, t.cfg.Envelope = nil, false
 		}
-		p, err := Make(ctx, plan, templates, with)
-		if err != nil {
-			continue
+		if t.weigh() == nil {
+			tried = append(tried, t)
 		}
-		bound := int64(0)
-		for i := range p.Ranks {
-			bound = max(bound, p.Ranks[i].Bound)
-		}
-		tried = append(tried, Tried{one.Name, p.Height(), bound, plan})
 	}
 	return tried
+}
+
+// weigh plays every rank.
+func (t *Tried) weigh() error {
+	p, err := prepare(t.Plan, t.templates, t.cfg)
+	if err != nil {
+		return err
+	}
+	bounds := make([]int64, t.Plan.Placement.Ranks)
+	ports := newPorts(t.Plan, p.templates)
+	err = eachRank(len(bounds), func(rank int) error {
+		a, err := p.play(ports, rank)
+		if err == nil {
+			bounds[rank] = a.played.most()
+		}
+		return err
+	})
+	t.Bound = slices.Max(bounds)
+	return err
+}
+
+// LayOut looks for a layout with so much work on each rank, and for none lower than one that
+// is known already.
+func (t *Tried) LayOut(ctx context.Context, work int64) error {
+	cfg := t.cfg
+	cfg.Search.Nodes = work
+	p, err := Make(ctx, t.Plan, t.templates, cfg)
+	if err != nil {
+		return err
+	}
+	if height := p.Height(); t.Bytes == 0 || height < t.Bytes {
+		t.Bytes = height
+	}
+	return nil
 }

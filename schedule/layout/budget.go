@@ -23,14 +23,18 @@ func (p *Plan) refuse(ctx context.Context) error {
 	var faults []error
 	for i := range p.Ranks {
 		if r := &p.Ranks[i]; p.cfg.Budget > 0 && r.Height > p.cfg.Budget {
-			faults = append(faults, fmt.Errorf("%w: rank %d needs %d bytes for a step, %d more than the %d that it has; alive at the peak: %s",
-				ErrBudget, i, r.Height, r.Height-p.cfg.Budget, p.cfg.Budget, r.Peak))
+			faults = append(faults, fmt.Errorf("rank %d needs %d bytes for a step, %d more than the %d that it has; alive at the peak: %s",
+				i, r.Height, r.Height-p.cfg.Budget, p.cfg.Budget, r.Peak))
 		}
 	}
 	if len(faults) == 0 {
 		return nil
 	}
-	return errors.Join(append(faults, p.fitting(ctx)...)...)
+	faults[0] = fmt.Errorf("%w: %w", ErrBudget, faults[0])
+	if fitting := p.fitting(ctx); fitting != nil {
+		faults = append(faults, fitting)
+	}
+	return errors.Join(faults...)
 }
 
 const (
@@ -41,51 +45,45 @@ const (
 	mostFitting = 6
 )
 
-// fitting says what would fit: what needs one change, else two and more together.
-func (p *Plan) fitting(ctx context.Context) []error {
+// fitting says what would fit: what needs one change, else two and more together. Nil is
+// where there is no alternative.
+func (p *Plan) fitting(ctx context.Context) error {
 	most := 0
 	for _, one := range p.cfg.Instead {
 		most = max(most, one.Changes)
 	}
 	var least *Tried
 	for changes := 1; changes <= most; changes++ {
+		list := slices.DeleteFunc(slices.Clone(p.cfg.Instead), func(one Alternative) bool { return one.Changes != changes })
 		var fits []Tried
-		for _, t := range p.tryEach(ctx, changes) {
-			if t.Bytes <= p.cfg.Budget {
+		for _, t := range Weigh(list, p.cfg) {
+			if p.fits(ctx, &t) {
 				fits = append(fits, t)
 			}
-			if least == nil || t.Bytes < least.Bytes {
+			if least == nil || t.Bound < least.Bound {
 				least = &t
 			}
 		}
 		if len(fits) > 0 {
-			return []error{fmt.Errorf("%w: what would fit: %s", ErrBudget, named(fits))}
+			return fmt.Errorf("what would fit: %s", named(fits))
 		}
 	}
 	if least == nil {
 		return nil
 	}
-	return []error{fmt.Errorf("%w: nothing that was tried fits; the least is %s, which needs %d bytes: use smaller microbatches, stages that recompute, or more ranks",
-		ErrBudget, least.Name, least.Bytes)}
+	return fmt.Errorf("nothing that was tried fits; the least is %s, which needs %d bytes or more: use smaller microbatches, stages that recompute, or more ranks",
+		least.Name, least.Bound)
 }
 
-// tryEach lays out the alternatives of so many changes: quickly, and with a search those
-// that could fit and do not yet.
-func (p *Plan) tryEach(ctx context.Context, changes int) (tried []Tried) {
-	quick, longer := p.cfg, p.cfg
-	quick.Search.Nodes, longer.Search.Nodes = 1, max(refined/int64(len(p.Ranks)), 1)
-	for _, one := range p.cfg.Instead {
-		if one.Changes != changes {
-			continue
+// fits lays out an alternative that may fit: quickly, and with a search where it does not
+// fit yet.
+func (p *Plan) fits(ctx context.Context, t *Tried) bool {
+	for _, work := range []int64{1, max(refined/int64(len(p.Ranks)), 1)} {
+		if t.Bound <= p.cfg.Budget && t.LayOut(ctx, work) == nil && t.Bytes <= p.cfg.Budget {
+			return true
 		}
-		list := []Alternative{one}
-		found := Try(ctx, list, quick)
-		if len(found) > 0 && found[0].Bound <= p.cfg.Budget && found[0].Bytes > p.cfg.Budget {
-			found = Try(ctx, list, longer)
-		}
-		tried = append(tried, found...)
 	}
-	return tried
+	return false
 }
 
 // named lists what fits, first what needs most: it is changed least.

@@ -85,29 +85,34 @@ func Make(ctx context.Context, plan *schedule.Plan, templates *Templates, cfg Co
 		return nil, err
 	}
 	p.Ranks = make([]Rank, plan.Placement.Ranks)
-	faults := make([]error, len(p.Ranks))
 	ports := newPorts(plan, p.templates)
-	work := make(chan int)
-	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(p.Ranks)) {
-		workers.Go(func() {
-			for rank := range work {
-				faults[rank] = p.layOut(ctx, ports, rank)
-			}
-		})
-	}
-	for rank := range p.Ranks {
-		work <- rank
-	}
-	close(work)
-	workers.Wait()
-	if err := errors.Join(faults...); err != nil {
+	if err := eachRank(len(p.Ranks), func(rank int) error { return p.layOut(ctx, ports, rank) }); err != nil {
 		return nil, err
 	}
 	if err := p.refuse(ctx); err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// eachRank does something for every rank, as many at once as there are processors.
+func eachRank(ranks int, do func(rank int) error) error {
+	faults := make([]error, ranks)
+	work := make(chan int)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), ranks) {
+		workers.Go(func() {
+			for rank := range work {
+				faults[rank] = do(rank)
+			}
+		})
+	}
+	for rank := range ranks {
+		work <- rank
+	}
+	close(work)
+	workers.Wait()
+	return errors.Join(faults...)
 }
 
 // prepare looks at what Make is given.

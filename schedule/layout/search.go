@@ -110,37 +110,49 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 }
 
 // cyclic tries the ways to lay out a program that repeats, one after the other until one
-// meets the bound. It returns those that were tried.
+// is low enough: first those that cost little. It returns those that were tried.
 func (p *Plan) cyclic(ctx context.Context, ports *ports, rank int, short *attempt, share, work int64) ([]*attempt, error) {
 	tried := []*attempt{short}
 	search := p.cfg.Search
-	for range chances {
-		rounds, low, err := p.rounds(ctx, ports, rank, short, search, work)
-		if err != nil {
-			return nil, err
+	// over takes an attempt, nil for none, and reports whether it ends the search.
+	over := func(a *attempt, err error) (bool, error) {
+		if a == nil || err != nil {
+			return err != nil, err
 		}
-		if rounds == nil {
-			break
-		}
-		if tried = append(tried, rounds); rounds.enough() {
-			return tried, nil
-		}
-		if !low { // the ends are not what is in the way
-			break
-		}
-		search.Seed++
+		tried = append(tried, a)
+		return a.enough(), nil
 	}
-	free, err := p.recur(ctx, ports, rank, short.played, p.cfg.Search, share)
-	if err != nil {
-		return nil, err
+	quick, low, err := p.rounds(ctx, ports, rank, short, search, 1)
+	if over, err := over(quick, err); over {
+		return tried, err
 	}
-	if free != nil {
-		if tried = append(tried, free); free.enough() {
-			return tried, nil
+	if quick == nil {
+		if over, err := over(p.recur(ctx, ports, rank, short.played, search, share)); over {
+			return tried, err
 		}
 	}
 	if short.groups <= small {
-		err = short.thoroughly(ctx, short.align, p.cfg.Search, work)
+		search.Seed++
+		if err := short.place(ctx, short.align, search, work/4); err != nil || short.enough() {
+			return tried, err
+		}
+	}
+	for chance := 0; chance == 0 || chance < chances && low; chance++ { // else the ends are not what is in the way
+		var rounds *attempt
+		rounds, low, err = p.rounds(ctx, ports, rank, short, search, work)
+		if over, err := over(rounds, err); over {
+			return tried, err
+		}
+		low = low && rounds != nil
+		search.Seed++
+	}
+	if quick != nil {
+		if over, err := over(p.recur(ctx, ports, rank, short.played, search, share)); over {
+			return tried, err
+		}
+	}
+	if short.groups <= small {
+		err = short.place(ctx, short.align, search, work)
 	}
 	return tried, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 )
@@ -130,4 +131,18 @@ func (s seeing) Forward(ctx context.Context, mb *view, in, out []number) error {
 		return err
 	}
 	return s.times.Forward(ctx, mb, in, out)
+}
+
+// Ranks that have the same peak of different classes come to the same result.
+func TestEqualPeaks(t *testing.T) {
+	ranks := []runner.RankResult{
+		{Peak: 5, PeakClasses: memory.ByClass{memory.Resident: 5}},
+		{Peak: 9, PeakClasses: memory.ByClass{memory.Resident: 8, memory.Saved: 1}},
+		{Peak: 9, PeakClasses: memory.ByClass{memory.Resident: 9}},
+	}
+	for _, own := range ranks {
+		result := runner.Gather(own, ranks)
+		require.EqualValues(t, 9, result.Peak)
+		require.Equal(t, ranks[1].PeakClasses, result.PeakClasses)
+	}
 }

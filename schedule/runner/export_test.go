@@ -11,3 +11,10 @@ func Recode(b []byte) ([]byte, error) {
 
 // EmptyReport is the bytes of a report of nothing.
 func EmptyReport() []byte { return new(report).append(nil) }
+
+// Gather makes the result of a rank, who has measured its own peak, that of all ranks.
+func Gather(own RankResult, ranks []RankResult) *Result {
+	r := &Result{Peak: own.Peak, PeakClasses: own.PeakClasses}
+	r.gather(ranks)
+	return r
+}

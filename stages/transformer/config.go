@@ -38,7 +38,10 @@ type Config struct {
 	// embedding and head. Width must be a whole number of the recipe's blocks.
 	FP8 fp8.Recipe
 	// FP8Attention keeps queries, keys, values and the output of attention in FP8 as well;
-	// attention then sees what is kept.
+	// attention then sees what is kept. Its own products stay float32: neither the weights
+	// of attention (P) nor their gradients (dP, dS) are quantized. So it saves memory and no
+	// time. TransformerEngine's fp8_dpa quantizes P and dP as well, scaled by a history even
+	// where the recipe is current scaling, and is not to be had with block scaling.
 	FP8Attention bool
 	// Untied gives the head a table of its own. Otherwise it uses the embedding's.
 	Untied bool

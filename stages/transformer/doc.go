@@ -91,8 +91,8 @@
 //
 // where float32 keeps 40·W + 4·H and a model in bfloat16 would keep 20·W + 4·H. NVFP4 has
 // half a byte where this says a byte. The backward computes GELU from what was kept of
-// its input; attention in FP8 sees what is kept in both directions. Between I and W there
-// are, in place of 72·W bytes,
+// its input; attention in FP8 sees what is kept in both directions, and its own products
+// stay float32 (Config.FP8Attention). Between I and W there are, in place of 72·W bytes,
 //
 //	16·W  the inputs of all four linear layers, and the gradients of their outputs,
 //	      columnwise alone: W is four products of them

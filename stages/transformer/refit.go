@@ -102,22 +102,65 @@ func (w *Weight) quantize(encoding kernels.Encoding) error {
 // after device. Until Restore a step fails, and so does the use of a buffer that was
 // released.
 //
-// Where a device fails, those before it have released; Restore takes that back.
+// All devices are asked before the first one releases: where a step or a transfer is under
+// way on any of them nothing is released, and the error is memory.ErrLive with the owners
+// on every device. Where w fails, the devices before have released; Restore takes that
+// back.
 func (m *Model) Release(w io.Writer, scopes ...memory.Scope) error {
 	if len(scopes) == 0 {
 		scopes = []memory.Scope{memory.StepScope, memory.Gradients}
 	}
-	return m.eachScoped("releasing", func(dev memory.Scoped) error { return dev.ReleasePages(w, scopes...) })
+	devices, err := m.scoped("releasing")
+	if err != nil {
+		return err
+	}
+	var refusals []error
+	for _, dev := range devices {
+		refusals = append(refusals, dev.failed("releasing", dev.ReleasePages(nil)))
+	}
+	if err := errors.Join(refusals...); err != nil {
+		return err
+	}
+	for _, dev := range devices {
+		if err := dev.failed("releasing", dev.ReleasePages(w, scopes...)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Restore takes back what Release handed back, with every page, and reads from r what it
 // has written; r may be nil where it wrote nothing. It can be called again after an error.
 func (m *Model) Restore(r io.Reader) error {
-	return m.eachScoped("restoring", func(dev memory.Scoped) error { return dev.RestorePages(r) })
+	devices, err := m.scoped("restoring")
+	if err != nil {
+		return err
+	}
+	for _, dev := range devices {
+		if err := dev.failed("restoring", dev.RestorePages(r)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// eachScoped calls do for every device of the model, in the order of their first use.
-func (m *Model) eachScoped(doing string, do func(memory.Scoped) error) error {
+// scopedDevice is a device that can give pages back.
+type scopedDevice struct {
+	memory.Scoped
+	name string
+}
+
+// failed returns the error of doing something to the memory of the device.
+func (d *scopedDevice) failed(doing string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("transformer: %s memory of %s: %w", doing, d.name, err)
+	}
+	return err
+}
+
+// scoped returns the devices of the model, in the order of their first use. One that
+// cannot give pages back is an error.
+func (m *Model) scoped(doing string) (devices []*scopedDevice, err error) {
 	var seen []kernels.Device
 	for _, b := range m.buffers {
 		if slices.Contains(seen, b.dev) {
@@ -126,11 +169,9 @@ func (m *Model) eachScoped(doing string, do func(memory.Scoped) error) error {
 		seen = append(seen, b.dev)
 		scoped, ok := b.dev.(memory.Scoped)
 		if !ok {
-			return fmt.Errorf("transformer: %s memory: %w: a %T keeps its pages", doing, errors.ErrUnsupported, b.dev)
+			return nil, fmt.Errorf("transformer: %s memory: %w: a %T keeps its pages", doing, errors.ErrUnsupported, b.dev)
 		}
-		if err := do(scoped); err != nil {
-			return fmt.Errorf("transformer: %s memory of %s: %w", doing, b.dev.Name(), err)
-		}
+		devices = append(devices, &scopedDevice{scoped, b.dev.Name()})
 	}
-	return nil
+	return devices, nil
 }

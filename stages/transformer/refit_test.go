@@ -254,6 +254,48 @@ func TestReleaseFails(t *testing.T) {
 	require.ErrorIs(t, unpaged.Release(nil), errors.ErrUnsupported)
 }
 
+// What is live on one device, or on both, keeps all of them: nothing is released, and the
+// error has the owners on each.
+func TestReleaseAsksAllFirst(t *testing.T) {
+	batch := sequences(random(t), delayed, 2)
+	p := newPair(t, delayed, batch)
+	_, err := p.step(t)
+	require.NoError(t, err)
+	for _, busy := range [][]int{{1}, {0, 1}} {
+		var held []kernels.Buffer
+		for _, on := range busy {
+			b, err := p.hosts[on].Alloc(memory.Saved, kernels.Float32, 10+on)
+			require.NoError(t, err)
+			held = append(held, b)
+		}
+		var before, after [2][memory.NumScopes]memory.ScopeStats
+		look := func(at *[2][memory.NumScopes]memory.ScopeStats) {
+			for on, host := range p.hosts {
+				for _, scope := range all {
+					at[on][scope] = host.Scope(scope)
+				}
+			}
+		}
+		look(&before)
+		var file bytes.Buffer
+		err := p.model.Release(&file, all...)
+		look(&after)
+		require.ErrorIs(t, err, memory.ErrLive)
+		for _, on := range busy {
+			require.ErrorContains(t, err, fmt.Sprintf("%d bytes (saved", 40+4*on))
+		}
+		require.Equal(t, before, after)
+		require.Zero(t, file.Len())
+		for i, on := range busy {
+			_, err := p.hosts[on].Release(held[i])
+			require.NoError(t, err)
+		}
+	}
+	p.refit(t, all)
+	_, err = p.step(t)
+	require.NoError(t, err)
+}
+
 // limited is a file with room for so many writes.
 type limited struct {
 	bytes.Buffer

@@ -1,0 +1,32 @@
+package placement_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/memory/placement"
+)
+
+// A rank of 1F1B that keeps what it saves, with equal lengths (seed 0) and with lengths
+// that were told.
+func TestKeeping(t *testing.T) {
+	seeds := uint64(3)
+	if *long {
+		seeds = 24
+	}
+	for seed := range seeds {
+		rng := rand.New(rand.NewPCG(seed, 12))
+		lengths := make([]int64, 16)
+		for i := range lengths {
+			lengths[i] = 4096
+			if seed > 0 {
+				lengths[i] -= 256 * rng.Int64N(9)
+			}
+		}
+		p := keeping(lengths, 8)
+		layout := plan(t, p, placement.Options{Nodes: 200_000})
+		t.Logf("seed %d, %d buffers: gap %.3f %%, %s", seed, len(p.Buffers), 100*layout.Gap(), layout.Method)
+		require.Less(t, layout.Gap(), 0.003, "seed %d", seed)
+	}
+}
