@@ -165,3 +165,41 @@ func TestKeptCopiesAreALeak(t *testing.T) {
 	_, err := arena.Release(kept)
 	require.NoError(t, err)
 }
+
+// TestCopiesForTheInput are not made where nobody wants the gradient of the input: the
+// context takes the others, and lends no more.
+func TestCopiesForTheInput(t *testing.T) {
+	for _, wanted := range []bool{false, true} {
+		arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+		require.NoError(t, err)
+		layout := &batchctx.Layout[memory.Handle]{Name: "block", BackwardWeights: []string{"up", "down"}, InputWeights: 1, InputGradient: wanted}
+		c, err := batchctx.New(batchctx.Config[memory.Handle]{Space: arena, Stages: []*batchctx.Layout[memory.Handle]{layout}})
+		require.NoError(t, err)
+		c.Begin(0, batchctx.Train, batchctx.Extent{Windows: []int{1}})
+		require.Equal(t, wanted, c.Quantize(0).InputGradient())
+		c.Quantize(0).SetInputGradient(!wanted)
+		require.Equal(t, wanted, c.Quantize(0).InputGradient(), "what a decorator sets is for its call")
+		made := make([]memory.Handle, 2)
+		made[1], err = arena.Alloc(memory.FP8, 8)
+		require.NoError(t, err)
+		err = c.PutWeights(0, batchctx.ForBackward, made)
+		if wanted {
+			require.ErrorIs(t, err, batchctx.ErrMissing)
+			_, err = arena.Release(made[1])
+			require.NoError(t, err)
+		} else {
+			require.NoError(t, err)
+			view := c.Call(0, 0, batchctx.InBackward)
+			_, err = view.BackwardWeight(0)
+			require.ErrorIs(t, err, batchctx.ErrDropped)
+			_, err = view.BackwardWeight(1)
+			require.NoError(t, err)
+			require.NoError(t, c.DropWeights(0, batchctx.ForBackward))
+		}
+		c.Abort()
+		require.Zero(t, arena.Live())
+		require.NoError(t, arena.Close())
+	}
+	_, err := batchctx.New(batchctx.Config[memory.Handle]{Stages: []*batchctx.Layout[memory.Handle]{{Name: "block", InputWeights: 1}}})
+	require.ErrorContains(t, err, "copies more are left out than there are")
+}

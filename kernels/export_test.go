@@ -1,6 +1,9 @@
 package kernels
 
-import "github.com/weir-ml/weir/internal/vector"
+import (
+	"github.com/weir-ml/weir/internal/product"
+	"github.com/weir-ml/weir/internal/vector"
+)
 
 // Exported for the tests of this package.
 
@@ -12,3 +15,11 @@ func Philox(seed, stream, block uint64) [4]uint32 {
 
 // NullEvents is the most events that a Null keeps.
 const NullEvents = nullEvents
+
+// ProductParts returns into how many parts of a product the given threads are to cut
+// it, and whether by rows.
+func ProductParts(op MatMul, threads int) (parts int, byRows bool) {
+	x := multiplication{crew: &crew{pool: &Pool{threads: threads}}, m: op.M, n: op.N, k: op.K, b: product.Matrix{Trans: op.TransB}}
+	x.cut()
+	return x.parts, x.byRows
+}

@@ -54,6 +54,37 @@ func TestMatMulOfThreads(t *testing.T) {
 	}
 }
 
+// Two threads have the same to do, and neither has few columns of a wide B, where that
+// can be; what is small is not cut.
+func TestProductsAreCutEvenly(t *testing.T) {
+	for _, c := range []struct {
+		op     kernels.MatMul
+		parts  int
+		byRows bool
+	}{
+		{kernels.MatMul{M: 512, N: 512, K: 512}, 2, true},
+		{kernels.MatMul{M: 768, N: 768, K: 3072}, 2, false},
+		{kernels.MatMul{M: 1024, N: 1024, K: 1024}, 2, false},
+		{kernels.MatMul{M: 768, N: 3072, K: 768}, 6, false},
+		{kernels.MatMul{M: 256, N: 50257, K: 256, TransB: true}, 8, false},
+		{kernels.MatMul{M: 256, N: 256, K: 1024, TransB: true}, 2, true},
+		{kernels.MatMul{M: 64, N: 256, K: 1024, TransB: true}, 2, false},
+		{kernels.MatMul{M: 64, N: 1024, K: 256}, 2, false},
+		{kernels.MatMul{M: 64, N: 256, K: 256}, 2, true},
+		{kernels.MatMul{M: 1024, N: 256, K: 64, TransA: true}, 2, true},
+		{kernels.MatMul{M: 32, N: 256, K: 64}, 1, false},
+		{kernels.MatMul{M: 1, N: 1, K: 1}, 1, false},
+	} {
+		parts, byRows := kernels.ProductParts(c.op, 2)
+		require.Equal(t, c.parts, parts, c.op)
+		if parts > 1 {
+			require.Equal(t, c.byRows, byRows, c.op)
+		}
+		alone, _ := kernels.ProductParts(c.op, 1)
+		require.Equal(t, 1, alone)
+	}
+}
+
 // A row of the product depends on its row of A alone.
 func TestMatMulRowsAreIndependent(t *testing.T) {
 	b := newBench(t)

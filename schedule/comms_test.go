@@ -155,6 +155,22 @@ func TestComms(t *testing.T) {
 	}
 }
 
+// TestCommsTellsWhatCheckFinds of plans whose only fault is that their ranks wait for each
+// other, or a drop.
+func TestCommsTellsWhatCheckFinds(t *testing.T) {
+	circle := byHand(t, []int{0, 1}, 2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1")
+	require.ErrorIs(t, schedule.Check(circle), schedule.ErrDeadlock)
+	_, err := schedule.Comms(circle, schedule.Unlimited)
+	require.Equal(t, schedule.Check(circle), err)
+
+	undropped := build(t, schedule.DepthFirst, 2, 1, 1)
+	body := undropped.Programs[0][0].Body
+	body[0] = body[0].WithDrop(0)
+	_, err = schedule.Comms(undropped, schedule.Unlimited)
+	require.ErrorIs(t, err, schedule.ErrInvalidPlan)
+	require.Equal(t, schedule.Check(undropped), err)
+}
+
 func TestCommsRefuses(t *testing.T) {
 	p := planOf(t, []int{0, 1}, 1, "0F0 0B0", "1F0 1B0")
 	lowered := lower(t, p, 1)

@@ -240,12 +240,10 @@ func (c *memPlanCmd) export(made *layout.Plan) error {
 	if c.Rank < 0 || c.Rank >= len(made.Ranks) {
 		return usage("--rank %d: ranks are 0 to %d", c.Rank, len(made.Ranks)-1)
 	}
-	file, err := os.Create(c.CSV)
-	if err != nil {
-		return err
-	}
 	r := &made.Ranks[c.Rank]
-	return errors.Join(minimalloc.Write(file, &minimalloc.Instance{Problem: *r.Problem, Offsets: r.Offsets}), file.Close())
+	return writeFile(c.CSV, func(w io.Writer) error {
+		return minimalloc.Write(w, &minimalloc.Instance{Problem: *r.Problem, Offsets: r.Offsets})
+	})
 }
 
 // certificates are what --json prints.

@@ -74,7 +74,7 @@ func TestMemPlanWhatIf(t *testing.T) {
 	status, out, errs = memPlan(t, "1f1b", "--microbatches", "16", "--what-if")
 	require.Equal(t, good, status, errs)
 	require.Contains(t, out, "32 microbatches of 1/2 the size, depth-first with at most 2 in flight on a rank (cap 2)")
-	require.Contains(t, out, "more need no less than one of these")
+	require.Contains(t, out, "more need no less than one of these that is as fast")
 }
 
 // TestMemPlanBudget refuses what does not fit.

@@ -21,6 +21,8 @@ const (
 	// that may be worth it.
 	quickWork  = 1
 	longerWork = 2_000_000
+	// mostBirths is how long a program is at most that is laid out.
+	mostBirths = 100_000
 	// mostCuts is into how many a microbatch of --costs is cut at most.
 	mostCuts = 4
 )
@@ -28,7 +30,7 @@ const (
 // instead is another way to run the step, with the same tokens.
 type instead struct {
 	Name     string  `json:"name"`
-	Bytes    int64   `json:"bytes,omitempty"` // 0 where it is not laid out: its bound is beaten already
+	Bytes    int64   `json:"bytes,omitempty"` // 0 where it is not laid out: its bound is beaten already, or it is too long
 	Bound    int64   `json:"bound"`           // no layout of it is lower
 	Makespan float64 `json:"makespan"`
 	// Microbatches are those of a step, of the same tokens all together.
@@ -143,7 +145,7 @@ func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Tried
 		for _, i := range which {
 			low := list[i]
 			low.Bytes = low.Bound
-			if beaten(list, &low) || tried[i].LayOut(ctx, cmp.Or(c.Work, work)) != nil {
+			if tried[i].Births > mostBirths || beaten(list, &low) || tried[i].LayOut(ctx, cmp.Or(c.Work, work)) != nil {
 				continue
 			}
 			if list[i].Bytes = tried[i].Bytes; list[i].Bytes > list[i].Bound {
@@ -255,8 +257,19 @@ func (o *certificates) whatIf(w io.Writer) error {
 	}
 	b.WriteString("\nWhat if, with the same tokens:\n")
 	insteadTable(&b, list, o.unit)
-	if n := len(o.WhatIf) - len(list); n > 0 {
+	long := 0
+	for _, one := range o.WhatIf {
+		if low := one; one.Bytes == 0 {
+			if low.Bytes = low.Bound; !beaten(o.WhatIf, &low) {
+				long++
+			}
+		}
+	}
+	if n := len(o.WhatIf) - len(list) - long; n > 0 {
 		fmt.Fprintf(&b, "%d more need no less than one of these that is as fast, with as many microbatches; --json has them\n", n)
+	}
+	if long > 0 {
+		fmt.Fprintf(&b, "%d more have programs that are too long to be laid out beside others; --json has their bounds\n", long)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

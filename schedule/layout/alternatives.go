@@ -61,7 +61,7 @@ func capped(rule schedule.Rule, params schedule.Params, t *Templates, ready func
 	if params.Cap == 0 {
 		most = 2*params.Placement.Ranks - 1
 	}
-	for inFlight := min(most, params.Microbatches); inFlight >= 1; inFlight -= max(inFlight/4, 1) {
+	for inFlight := min(most, params.Microbatches); inFlight >= 1; inFlight -= max(inFlight/3, 1) {
 		capped := params
 		capped.Cap = inFlight
 		name := fmt.Sprintf("at most %d in flight on a rank (cap %d)", inFlight, inFlight)
@@ -124,7 +124,10 @@ type Tried struct {
 	Name  string
 	Bytes int64 // of the layout that was found, 0 where nobody has looked for one
 	Bound int64 // no layout is lower
-	Plan  *schedule.Plan
+	// Births is how much a rank allocates in what has to be laid out, at most: a layout takes
+	// ten microseconds for each, or more.
+	Births int
+	Plan   *schedule.Plan
 
 	templates *Templates
 	cfg       Config
@@ -156,16 +159,16 @@ func (t *Tried) weigh() error {
 	if err != nil {
 		return err
 	}
-	bounds := make([]int64, t.Plan.Placement.Ranks)
+	bounds, births := make([]int64, t.Plan.Placement.Ranks), make([]int, t.Plan.Placement.Ranks)
 	ports := newPorts(t.Plan, p.templates)
 	err = eachRank(len(bounds), func(rank int) error {
 		a, err := p.play(ports, rank)
 		if err == nil {
-			bounds[rank] = a.played.most()
+			bounds[rank], births[rank] = a.played.most(), len(a.played.items)
 		}
 		return err
 	})
-	t.Bound = slices.Max(bounds)
+	t.Bound, t.Births = slices.Max(bounds), slices.Max(births)
 	return err
 }
 

@@ -208,10 +208,10 @@ func (a *attempt) place(ctx context.Context, align func(int64) int64, search pla
 // them is often lucky where the other is not.
 func (a *attempt) thoroughly(ctx context.Context, align func(int64) int64, search placement.Options, work int64) error {
 	for range 2 {
-		search.Seed++
 		if err := a.place(ctx, align, search, work); err != nil || a.enough() {
 			return err
 		}
+		search.Seed++
 	}
 	return nil
 }

@@ -24,6 +24,8 @@ const (
 	// repeats, and mostOnShelves how much is born at most where it is not the shortest one.
 	longestTurns  = 64
 	mostOnShelves = 80_000
+	// tooManyForShelves is how much is born in the shortest cycle where even that takes long.
+	tooManyForShelves = 4 * mostOnShelves
 	// A cycle is good enough by which no more is lost than a part of lostOnShelves.
 	lostOnShelves = 32
 	// packing is how often what dies in its action is laid out.
@@ -40,6 +42,9 @@ func (p *Plan) shelve(ctx context.Context, ports *ports, rank int, short *player
 		round := short.steady(s, short.alignment())
 		if round == nil {
 			continue
+		}
+		if short.played(s, round.lives())*len(round.Buffers) > tooManyForShelves {
+			return nil, nil
 		}
 		if err := round.shelves(ctx, short); err != nil {
 			return nil, err
@@ -111,7 +116,6 @@ func (s *steady) shelves(ctx context.Context, p *player) error {
 	}
 	own := map[int64][]int32{} // of a size, in order of birth
 	var sizes []int64
-	least := 1
 	for i, b := range s.Buffers {
 		if at[i] >= 0 {
 			continue
@@ -120,11 +124,10 @@ func (s *steady) shelves(ctx context.Context, p *player) error {
 			sizes = append(sizes, b.Size)
 		}
 		own[b.Size] = append(own[b.Size], int32(i))
-		least = max(least, int((s.life(int32(i))+s.Period-1)/s.Period))
 	}
 	slices.SortFunc(sizes, func(a, b int64) int { return cmp.Compare(b, a) })
 
-	n := len(s.Buffers)
+	n, least := len(s.Buffers), s.lives()
 	enough := s.alive() + s.alive()/lostOnShelves
 	for cycle := least; cycle <= max(longestTurns, least) && (s.laid == nil || s.laid.Height > enough); cycle++ {
 		if s.laid != nil && p.played(s.segment, cycle)*n > mostOnShelves {
@@ -164,6 +167,14 @@ func (s *steady) shelves(ctx context.Context, p *player) error {
 func (p *player) played(segment, cycle int) int {
 	repeats, lead := p.program[segment].Repeat, p.spans[segment].lead
 	return repeats - max(repeats-lead-cycle, 0)/cycle*cycle
+}
+
+// lives returns the longest life, in repeats.
+func (s *steady) lives() (most int) {
+	for i := range s.Buffers {
+		most = max(most, int((s.life(int32(i))+s.Period-1)/s.Period))
+	}
+	return most
 }
 
 // alive returns the most bytes that are alive at once in the round.

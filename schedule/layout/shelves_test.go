@@ -1,0 +1,43 @@
+package layout_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+)
+
+// TestShelves lays out programs that are too large for the work that there is, and holds
+// the layouts against the whole program.
+func TestShelves(t *testing.T) {
+	shelved := 0
+	for _, name := range []string{"1f1b", "interleaved", "zb-h1"} {
+		plan := planned(t, name, 4, 200, schedule.Training)
+		made := laid(t, plan, model(plan.Placement.Depth(), 1, 48, 32), layout.Config{LookAhead: 1, Search: placement.Options{Nodes: 1}})
+		for rank := range made.Ranks {
+			requireLayout(t, made, rank, name)
+			if strings.HasPrefix(made.Ranks[rank].Method, "a shelf for each size") {
+				shelved++
+			}
+		}
+	}
+	require.GreaterOrEqual(t, shelved, 3)
+}
+
+// TestShelvesOfManyRanks holds how far a large plan is above the bound without any search,
+// and how much is born in its layouts, whatever the number of microbatches.
+func TestShelvesOfManyRanks(t *testing.T) {
+	if raced {
+		t.Skip("it takes a minute with the race detector")
+	}
+	plan := planned(t, "interleaved", 16, 1_000_000, schedule.Training)
+	made := laid(t, plan, model(plan.Placement.Depth(), 1, 48, 32), layout.Config{Search: placement.Options{Nodes: 1}})
+	for rank, r := range made.Ranks {
+		require.Less(t, r.Gap(), 0.13, "rank %d", rank)
+		require.Less(t, len(r.Layout.Births), 100_000, "rank %d", rank)
+	}
+}
