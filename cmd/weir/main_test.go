@@ -403,3 +403,16 @@ type fullDisk struct{}
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
 var _ io.Writer = fullDisk{}
+
+// A plan that makes no copies of weights is told so where the costs have them.
+func TestSimWithoutCopies(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "costs.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"schema": 1, "stages": [{"f": 3, "i": 2, "w": 1, "quantize": 5, "forward_weights": 7}]}`), 0o600))
+	const note = "The costs have copies of weights, and this plan makes none: --quantize before-use does."
+	stdout, stderr, status := weir("", "sim", "1f1b", "--costs", file)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, note)
+	stdout, stderr, status = weir("", "sim", "1f1b", "--costs", file, "--quantize", "before-use")
+	require.Zero(t, status, stderr)
+	require.NotContains(t, stdout, note)
+}

@@ -155,7 +155,9 @@ func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Tried
 		return open
 	}
 	if open := lay(byBound, quickWork); c.Work == 0 && len(open) > 0 {
-		lay(open, max(longerWork/int64(step.plan.Placement.Ranks)/int64(len(open)), quickWork))
+		// A search is to place everything eight times at least.
+		share := max(longerWork/int64(step.plan.Placement.Ranks)/int64(len(open)), quickWork)
+		lay(slices.DeleteFunc(open, func(i int) bool { return 8*int64(tried[i].Births) > share }), share)
 	}
 	for i := range list {
 		list[i].Best = list[i].Bytes > 0 && !beaten(list, &list[i]) && !slices.ContainsFunc(list[:i], list[i].equals)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -85,7 +86,24 @@ func (c *simCmd) Run(s *streams) error {
 	if c.JSON {
 		return printJSON(s.out, out)
 	}
-	return out.table(s.out, r, costs)
+	if err := out.table(s.out, r, costs); err != nil || !uncounted(plan, costs.Costs) {
+		return err
+	}
+	_, err = fmt.Fprintln(s.out, "\nThe costs have copies of weights, and this plan makes none: --quantize before-use does.")
+	return err
+}
+
+// uncounted reports whether copies of weights cost something that no action of the plan
+// makes.
+func uncounted(plan *schedule.Plan, costs *schedule.Costs) bool {
+	for stage := range plan.Placement.Stages() {
+		if has(plan, schedule.Quantize, stage) {
+			return false
+		}
+	}
+	return slices.ContainsFunc(costs.Stages, func(s schedule.StageCosts) bool {
+		return s.Quantize+s.ForwardWeights+s.BackwardWeights > 0
+	})
 }
 
 func show(plan *schedule.Plan, costs priced, r *schedule.Report) *simulated {

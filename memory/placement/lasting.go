@@ -36,8 +36,7 @@ func newLasting(g *grid) *lasting {
 	for i, b := range g.problem.Buffers {
 		s.fixed[i] = -1
 		if g.duration(int32(i)) > longest/lastingPart {
-			b.Lower, b.Upper = ^b.Upper, ^b.Lower // like a minus, without overflow
-			p.Buffers = append(p.Buffers, b)
+			p.Buffers = append(p.Buffers, b.backward())
 			s.buffers = append(s.buffers, int32(i))
 		}
 	}
@@ -54,6 +53,12 @@ func newLasting(g *grid) *lasting {
 		s.pass += nodesOf(live)
 	}
 	return s
+}
+
+// backward returns a buffer without gaps as it is where time runs backward.
+func (b Buffer) backward() Buffer {
+	b.Lower, b.Upper = ^b.Upper, ^b.Lower // like a minus, without overflow
+	return b
 }
 
 // within lays out what lives long below a limit, the first one at an offset. It says

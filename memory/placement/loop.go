@@ -19,7 +19,8 @@ const (
 // loop lays out the first periods of a round in order of birth, around a ring or each
 // beside what dies next to it, and looks for two beginnings of periods at which what is
 // alive lies alike. What is born between the two can be repeated for ever. Lower layouts
-// are tried first. It returns nil where none closes.
+// are tried first, and then those that are lower still around fuller rings. It returns nil
+// where none closes.
 func (r *Round) loop(ctx context.Context, lives int, options Options) *RoundLayout {
 	periods := min(loopPeriods, loopBuffers/max(len(r.Buffers), 1))
 	if periods < 2*lives {
@@ -38,6 +39,10 @@ func (r *Round) loop(ctx context.Context, lives int, options Options) *RoundLayo
 	}
 	race := newRace(p, options)
 	from, to := race.close(ctx, times)
+	tight := newRace(p, options)
+	if first, last := tight.closeTight(ctx, times, race.height); last > 0 && last-first >= lives {
+		race, from, to = tight, first, last
+	}
 	if to == 0 || to-from < lives {
 		return nil
 	}
@@ -81,6 +86,41 @@ func (r *race) close(ctx context.Context, times []int64) (from, to int) {
 			if from, to = alike(p, beside.offsets, times); to > 0 {
 				r.offer(beside.offsets, r.grid.height(beside.offsets), "in order of birth, beside what dies next to it, closed to a loop")
 				return from, to
+			}
+		}
+	}
+	return 0, 0
+}
+
+// closeTight looks for a layout that closes to a loop below a height, 0 for any, around
+// rings that leave less room behind, in order of birth and of death.
+func (r *race) closeTight(ctx context.Context, times []int64, height int64) (from, to int) {
+	p := r.grid.problem
+	back := &Problem{Buffers: make([]Buffer, len(p.Buffers))}
+	for i, b := range p.Buffers {
+		back.Buffers[i] = b.backward()
+	}
+	births, deaths := newRing(p), newRing(back)
+	births.ahead, deaths.ahead = lastingAhead, lastingAhead
+	for step := range int64(loopSteps) {
+		limit := max(r.wanted, r.grid.bound) + r.grid.bound/loopStep*step*(step+1)/2
+		if height > 0 && limit >= height {
+			break
+		}
+		for start := range int64(ringStarts) {
+			for _, s := range []*ring{births, deaths} {
+				if r.left <= 0 || ctx.Err() != nil {
+					return 0, 0
+				}
+				nodes := min(r.left, 4*int64(len(p.Buffers)))
+				found := s.within(ctx, limit, limit/ringStarts*start, nodes)
+				if r.left -= nodes - max(s.left, 0); !found {
+					continue
+				}
+				if from, to = alike(p, s.offsets, times); to > 0 {
+					r.offer(s.offsets, r.grid.height(s.offsets), "around a ring whose ends are filled, closed to a loop")
+					return from, to
+				}
 			}
 		}
 	}

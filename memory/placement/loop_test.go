@@ -12,7 +12,7 @@ import (
 // period: planned from one period, and right for ever.
 func TestRoundOfVariableSizes(t *testing.T) {
 	const layers = 6
-	periods, most := []int{1, 4, 5, 9}, 0.0125
+	periods, most := []int{1, 4, 5, 6, 7, 9}, 0.011
 	if *long {
 		periods, most = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 24}, 0.02
 	}

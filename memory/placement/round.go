@@ -54,21 +54,25 @@ func PlanRound(ctx context.Context, r *Round, options Options) (*RoundLayout, er
 		}
 		return best.Height <= options.Capacity
 	}
-	// By rules first, which costs little, in cycles that come of themselves.
-	s := newSizes(r, least)
-	cycles := []int{least}
-	for s.next(ctx) && !s.complete() {
-		if s.cycle > least && !slices.Contains(cycles, s.cycle) {
-			cycles = append(cycles, s.cycle)
-		}
-	}
 	share := options
-	share.Nodes = max(options.Nodes/4, 1)
-	for _, l := range []func() *RoundLayout{s.layout, func() *RoundLayout { return r.loop(ctx, least, share) }} {
-		l := l()
-		if l == nil {
-			continue
+	share.Nodes = max(options.Nodes/3, 1)
+	left := options.Nodes
+	plan := func(cycle int, fixed []int64) (enough bool, err error) {
+		if left -= share.Nodes; left < 0 {
+			return true, nil
 		}
+		share.Fixed = fixed
+		l, err := Plan(ctx, r.circle(cycle), share)
+		if err != nil {
+			return false, err
+		}
+		return offer(cycle, l), nil
+	}
+	if enough, err := plan(least, nil); enough || err != nil {
+		return best, err
+	}
+	share.Nodes = max(options.Nodes/4, 1)
+	if l := r.loop(ctx, least, share); l != nil {
 		if _, err := Check(r.circle(l.Cycle), l.Offsets); err != nil {
 			return nil, fmt.Errorf("the layout by %q is wrong: %w", l.Method, err)
 		}
@@ -76,26 +80,46 @@ func PlanRound(ctx context.Context, r *Round, options Options) (*RoundLayout, er
 			return best, nil
 		}
 	}
-	// Then by search, cycle after cycle.
-	for c := least + 1; c <= least+4 && c*len(r.Buffers) <= fewBuffers; c++ {
-		if !slices.Contains(cycles, c) {
-			cycles = append(cycles, c)
+	s := newSizes(r, least)
+	tried := []int{least}
+	type part struct {
+		cycle int
+		fixed []int64
+	}
+	var parts []part
+	for s.next(ctx) && !s.complete() {
+		c := s.cycle
+		if c < least {
+			continue
+		}
+		if !slices.Contains(tried, c) {
+			tried = append(tried, c)
+		}
+		parts = append(parts, part{c, slices.Concat(s.offsets...)})
+	}
+	if offsets := s.offsets; s.complete() {
+		l := &Layout{Offsets: slices.Concat(offsets...), Height: s.height, Method: "size after size, in order of birth, until it came back"}
+		if _, err := Check(r.circle(s.cycle), l.Offsets); err != nil {
+			return nil, fmt.Errorf("the layout by %q is wrong: %w", l.Method, err)
+		}
+		if offer(s.cycle, l) {
+			return best, nil
 		}
 	}
-	share.Nodes = max(options.Nodes/3, 1)
-	left := options.Nodes
-	for _, c := range cycles {
-		if left -= share.Nodes; left < 0 {
-			break
+	for c := least + 1; c <= least+4 && c*len(r.Buffers) <= fewBuffers; c++ {
+		if !slices.Contains(tried, c) {
+			tried = append(tried, c)
 		}
-		l, err := Plan(ctx, r.circle(c), share)
-		if err != nil {
-			return nil, err
+	}
+	for _, c := range tried[1:] {
+		if enough, err := plan(c, nil); enough || err != nil {
+			return best, err
 		}
-		if offer(c, l) {
-			break
+	}
+	for _, p := range parts {
+		if enough, err := plan(p.cycle, p.fixed); enough || err != nil {
+			return best, err
 		}
-		share.Nodes = max(options.Nodes/4, 1)
 	}
 	return best, nil
 }

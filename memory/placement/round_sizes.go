@@ -33,15 +33,6 @@ func newSizes(r *Round, lives int) *sizes {
 // complete says whether every size is placed.
 func (s *sizes) complete() bool { return len(s.order) == 0 }
 
-// layout returns the layout of all sizes, or nil where not every size is placed.
-func (s *sizes) layout() *RoundLayout {
-	if !s.complete() {
-		return nil
-	}
-	const method = "size after size, in order of birth, until it came back"
-	return &RoundLayout{Layout{Offsets: slices.Concat(s.offsets...), Height: s.height, Method: method}, s.cycle}
-}
-
 // at returns where a buffer of a period lies.
 func (s *sizes) at(period, buffer int) int64 {
 	period %= s.cycle
@@ -67,7 +58,7 @@ func (s *sizes) next(ctx context.Context) bool {
 		}
 	}
 	slices.SortFunc(own, func(x, y int) int { return cmp.Compare(s.round.Buffers[x].Lower, s.round.Buffers[y].Lower) })
-	for periods := 4; periods <= 4*mostPeriods && ctx.Err() == nil; periods *= 2 {
+	for periods := 16; periods <= 4*mostPeriods && ctx.Err() == nil; periods *= 2 {
 		placed := s.place(ctx, own, periods)
 		// Where all that lives over the beginning of a period lies as it did before.
 		for to := lives + s.cycle; to <= len(placed); to++ {

@@ -61,7 +61,7 @@ func capped(rule schedule.Rule, params schedule.Params, t *Templates, ready func
 	if params.Cap == 0 {
 		most = 2*params.Placement.Ranks - 1
 	}
-	for inFlight := min(most, params.Microbatches); inFlight >= 1; inFlight -= max(inFlight/3, 1) {
+	for inFlight := min(most, params.Microbatches); inFlight >= 1; inFlight -= fewer(inFlight) {
 		capped := params
 		capped.Cap = inFlight
 		name := fmt.Sprintf("at most %d in flight on a rank (cap %d)", inFlight, inFlight)
@@ -74,6 +74,15 @@ func capped(rule schedule.Rule, params schedule.Params, t *Templates, ready func
 		list = append(list, Alternative{name, 1, maker(with, capped, t, ready)})
 	}
 	return list
+}
+
+// fewer is how many fewer are in flight in the next alternative: the more there are, the
+// longer it takes to make a plan of them.
+func fewer(inFlight int) int {
+	if inFlight > 8 {
+		return inFlight / 2
+	}
+	return max(inFlight/3, 1)
 }
 
 // maker returns what makes a plan ready to be run.

@@ -132,7 +132,6 @@ func (p *Plan) cyclic(ctx context.Context, ports *ports, rank int, short *attemp
 		}
 	}
 	if short.groups <= small {
-		search.Seed++
 		if err := short.place(ctx, short.align, search, work/4); err != nil || short.enough() {
 			return tried, err
 		}

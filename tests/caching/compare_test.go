@@ -75,6 +75,9 @@ func TestBesideTheCachingAllocator(t *testing.T) {
 		t.Logf("| %v | %d | %v | %v |", r, allocations, one, three)
 		require.LessOrEqual(t, one.weir, min(one.native, one.expandable), "%v", r)
 		require.LessOrEqual(t, three.weir, min(three.native, three.expandable), "%v, three steps", r)
+		if *long {
+			require.Less(t, float64(one.weir), 1.005*float64(one.live), "%v", r)
+		}
 	}
 }
 
