@@ -70,11 +70,15 @@ func (p *Plan) shelve(ctx context.Context, ports *ports, rank int, short *player
 	}
 	a.thin(base)
 	a.align = a.played.alignment()
-	a.laid, err = around(ctx, a.problem(a.align), placement.Options{Fixed: base, Nodes: 1})
+	problem := a.problem(a.align)
+	a.laid, err = around(ctx, problem, placement.Options{Fixed: base, Nodes: 1})
 	if errors.Is(err, placement.ErrProblem) { // what stands overlaps
 		return nil, nil
 	} else if err != nil {
 		return nil, err
+	}
+	if _, err := placement.Check(problem, a.laid.Offsets); err != nil { // far from what was placed around it
+		return nil, nil
 	}
 	a.laid.Method = all[0].laid.Method
 	return a, nil
