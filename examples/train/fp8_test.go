@@ -142,6 +142,25 @@ func TestFP8DefaultWidth(t *testing.T) {
 	}
 }
 
+// A wide model has a rate of its own, unless it is given one.
+func TestRateOfAWideModel(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want float32
+	}{
+		{nil, 1e-2},
+		{[]string{"-width", "127", "-heads", "1"}, 1e-2},
+		{[]string{"-width", "128"}, wideRate},
+		{[]string{"-fp8", "block"}, wideRate},
+		{[]string{"-width", "256", "-lr", "0.01"}, 1e-2},
+	} {
+		o, err := parse(c.args)
+		require.NoError(t, err)
+		require.NoError(t, o.validate())
+		require.Equal(t, c.want, o.optimizer.LearningRate, "%v", c.args)
+	}
+}
+
 // A checkpoint of before there was -fp8 is one in float32.
 func TestFP8OlderCheckpoint(t *testing.T) {
 	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false"}, older)

@@ -104,7 +104,3 @@ func (p *Product) gather(b Matrix, depth, width, panel int) {
 		}
 	}
 }
-
-var Most = 16 << 10
-
-const near = 8 << 10
