@@ -2,6 +2,7 @@ package transporttest_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/runner/transporttest"
@@ -11,7 +12,7 @@ import (
 // call Run with the test instead of Check.
 func Example() {
 	subject := cells(func(e *runner.Endpoint[cell]) runner.Transport[cell] { return boasting{e} })
-	subject.Capacities = []int{1}
+	subject.Capacities, subject.Patience = []int{1}, time.Minute
 	for _, fault := range transporttest.Check(subject) {
 		fmt.Println(fault)
 	}
