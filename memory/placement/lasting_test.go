@@ -11,6 +11,9 @@ import (
 // A rank of 1F1B that keeps what it saves, with equal lengths (seed 0) and with lengths
 // that were told.
 func TestKeeping(t *testing.T) {
+	if raced {
+		t.Skip("large, and has no goroutines that smaller searches do not have")
+	}
 	seeds := uint64(3)
 	if *long {
 		seeds = 24

@@ -11,6 +11,9 @@ import (
 // 1F1B with six layers and four microbatches in flight, whose sizes repeat with a
 // period: planned from one period, and right for ever.
 func TestRoundOfVariableSizes(t *testing.T) {
+	if raced {
+		t.Skip("large, and has no goroutines that smaller searches do not have")
+	}
 	const layers = 6
 	periods, most := []int{1, 4, 5, 6, 7, 9}, 0.011
 	if *long {

@@ -118,6 +118,9 @@ func TestPerfectPackings(t *testing.T) {
 
 // Training steps up to that of a large model: over 10,000 buffers, 2,000 of them live.
 func TestTrainingStep(t *testing.T) {
+	if raced {
+		t.Skip("large, and has no goroutines that smaller searches do not have")
+	}
 	sizes := []int{1, 2, 24, 100, 600}
 	if *long {
 		sizes = append(sizes, 1000, 2000)
