@@ -25,11 +25,18 @@ func (h *Host) AttentionWorkspace(tokens, _, headDim int) (forward, backward int
 // attentionScratch returns the elements that one head needs at a time: operands and
 // scores of one tile.
 func attentionScratch(tokens, headDim int) (forward, backward int) {
-	const t = attentionTile
+	t := tileOf(tokens)
 	tile := size(t, headDim)
 	forward = addSizes(size(2, tile), t*t+2*t)
 	backward = addSizes(addSizes(size(5, tile), 2*t*t), tokens)
 	return forward, backward
+}
+
+// tileOf returns the number of queries and of keys of a tile in the workspace: fewer
+// tokens than a tile has need no more room than they fill, in whole vectors.
+func tileOf(tokens int) int {
+	tokens = min(attentionTile, tokens)
+	return (tokens + diagonalStep - 1) / diagonalStep * diagonalStep
 }
 
 // addSizes adds sizes; the largest int stays the largest int.
@@ -103,21 +110,21 @@ func (t *attentionTask) part(head int, w *worker) {
 type attentionHead struct {
 	vector             vector.Set
 	dim, width, stride int
+	room               int // tileOf the tokens
 	scale              float32
 	q, key, value      []float32
 	out, lse           []float32
-	qT                 []float32 // a tile of queries, transposed and scaled: HeadDim × tile
-	v                  []float32 // a tile of values, its rows together: tile × HeadDim
+	qT                 []float32 // a tile of queries, transposed and scaled: HeadDim × room
+	v                  []float32 // a tile of values, its rows together: room × HeadDim
 	s                  []float32 // scores, then their exponentials: keys × queries
 	max, sum           []float32 // per query of the tile: so far, and of exponentials relative to max
 }
 
 func newAttentionHead(set vector.Set, v *attentionViews, op CausalAttention, head int, workspace []float32) attentionHead {
-	const t = attentionTile
-	dim, width := op.HeadDim, op.Heads*op.HeadDim
+	t, dim, width := tileOf(op.Tokens), op.HeadDim, op.Heads*op.HeadDim
 	q := v.qkv[head*dim:]
 	return attentionHead{
-		vector: set, dim: dim, width: width, stride: 3 * width,
+		vector: set, dim: dim, width: width, stride: 3 * width, room: t,
 		scale: float32(1 / math.Sqrt(float64(dim))),
 		q:     q, key: q[width:], value: q[2*width:],
 		out: v.out[head*dim:], lse: v.lse[head*op.Tokens:][:op.Tokens],
@@ -128,7 +135,7 @@ func newAttentionHead(set vector.Set, v *attentionViews, op CausalAttention, hea
 
 // queries computes the outputs of the n queries at q0.
 func (f *attentionHead) queries(q0, n int) {
-	f.vector.Transpose(f.qT, attentionTile, f.q[q0*f.stride:], f.stride, n, f.dim)
+	f.vector.Transpose(f.qT, f.room, f.q[q0*f.stride:], f.stride, n, f.dim)
 	f.vector.Scale(f.qT, f.qT, f.scale)
 	for i := range f.max {
 		f.max[i] = lowestTop
@@ -148,14 +155,13 @@ func (f *attentionHead) queries(q0, n int) {
 // tile takes the keys and values at k0 into account. Where they are those of the
 // queries, query i sees the first i+1 of them.
 func (f *attentionHead) tile(q0, queries, k0, keys int) {
-	const t = attentionTile
 	diagonal, form := k0 == q0, vector.Full
 	if diagonal {
 		form = vector.Lower
 	}
-	scores(f.vector, f.s, vector.Matrix{Data: f.key[k0*f.stride:], Row: f.stride, Col: 1}, f.qT, f.dim, keys, queries, diagonal)
+	scores(f.vector, f.s, f.room, vector.Matrix{Data: f.key[k0*f.stride:], Row: f.stride, Col: 1}, f.qT, f.dim, keys, queries, diagonal)
 	f.softmax(q0, queries, k0, keys)
-	p := vector.Matrix{Data: f.s, Row: 1, Col: t}
+	p := vector.Matrix{Data: f.s, Row: 1, Col: f.room}
 	pack(f.v, f.value[k0*f.stride:], f.stride, keys, f.dim)
 	f.vector.MulAdd(f.out[q0*f.width:], f.width, p, packed(f.v, f.dim), queries, f.dim, keys, form, k0 > 0)
 }
@@ -172,9 +178,9 @@ func pack(dst, src []float32, stride, rows, dim int) {
 func packed(x []float32, dim int) vector.Matrix { return vector.Matrix{Data: x, Row: dim, Col: 1} }
 
 // scores writes the products of the rows of k and the columns of q to s (keys ×
-// queries). On the diagonal those of a query and a later key are undefined.
-func scores(set vector.Set, s []float32, k vector.Matrix, q []float32, dim, keys, queries int, diagonal bool) {
-	const t = attentionTile
+// queries), both with t columns. On the diagonal those of a query and a later key are
+// undefined.
+func scores(set vector.Set, s []float32, t int, k vector.Matrix, q []float32, dim, keys, queries int, diagonal bool) {
 	if !diagonal {
 		set.MulAdd(s, t, k, vector.Matrix{Data: q, Row: t, Col: 1}, keys, queries, dim, vector.Full, false)
 		return
@@ -197,8 +203,8 @@ func seenFrom(j int, diagonal bool) int {
 // softmax turns scores into exponentials relative to the maximum so far, and
 // scales what was summed relative to the maximum before.
 func (f *attentionHead) softmax(q0, queries, k0, keys int) {
-	const t = attentionTile
-	var next, scale [t]float32
+	t := f.room
+	var next, scale [attentionTile]float32
 	copy(next[:], f.max)
 	for j := range keys {
 		from := seenFrom(j, k0 == q0)

@@ -67,11 +67,12 @@ func (t *attentionGradTask) part(head int, w *worker) {
 type attentionGrad struct {
 	vector             vector.Set
 	dim, width, stride int
+	room               int // tileOf the tokens
 	scale              float32
 	q, key, value      []float32
 	dq, dkey, dvalue   []float32
 	dout, lse          []float32
-	qT, doutT          []float32 // tiles, transposed: HeadDim × tile; q with the scale in it
+	qT, doutT          []float32 // tiles, transposed: HeadDim × room; q with the scale in it
 	qRows, doutRows    []float32 // the same tiles as they are, rows together
 	kRows              []float32 // a tile of keys, likewise
 	p, ds              []float32 // keys × queries
@@ -79,11 +80,10 @@ type attentionGrad struct {
 }
 
 func newAttentionGrad(set vector.Set, v *attentionGrads, op CausalAttentionBackward, head int, workspace []float32) attentionGrad {
-	const t = attentionTile
-	dim, width := op.HeadDim, op.Heads*op.HeadDim
+	t, dim, width := tileOf(op.Tokens), op.HeadDim, op.Heads*op.HeadDim
 	q, dq := v.qkv[head*dim:], v.dqkv[head*dim:]
 	return attentionGrad{
-		vector: set, dim: dim, width: width, stride: 3 * width,
+		vector: set, dim: dim, width: width, stride: 3 * width, room: t,
 		scale: float32(1 / math.Sqrt(float64(dim))),
 		q:     q, key: q[width:], value: q[2*width:],
 		dq: dq, dkey: dq[width:], dvalue: dq[2*width:],
@@ -104,9 +104,9 @@ func (b *attentionGrad) rows(out []float32) {
 
 // queries takes the n queries at q0 through all keys that they see.
 func (b *attentionGrad) queries(q0, n int) {
-	b.vector.Transpose(b.qT, attentionTile, b.q[q0*b.stride:], b.stride, n, b.dim)
+	b.vector.Transpose(b.qT, b.room, b.q[q0*b.stride:], b.stride, n, b.dim)
 	b.vector.Scale(b.qT, b.qT, b.scale)
-	b.vector.Transpose(b.doutT, attentionTile, b.dout[q0*b.width:], b.width, n, b.dim)
+	b.vector.Transpose(b.doutT, b.room, b.dout[q0*b.width:], b.width, n, b.dim)
 	pack(b.qRows, b.q[q0*b.stride:], b.stride, n, b.dim)
 	pack(b.doutRows, b.dout[q0*b.width:], b.width, n, b.dim)
 	for k0 := 0; k0 < q0; k0 += attentionTile {
@@ -118,15 +118,15 @@ func (b *attentionGrad) queries(q0, n int) {
 // tile adds what the queries at q0 contribute to the keys and values at k0, and
 // the keys to the gradient of the queries.
 func (b *attentionGrad) tile(q0, queries, k0, keys int) {
-	const t = attentionTile
+	t := b.room
 	diagonal, lower, upper := k0 == q0, vector.Full, vector.Full
 	if diagonal {
 		lower, upper = vector.Lower, vector.Upper
 	}
 	value := vector.Matrix{Data: b.value[k0*b.stride:], Row: b.stride, Col: 1}
 	pack(b.kRows, b.key[k0*b.stride:], b.stride, keys, b.dim)
-	scores(b.vector, b.p, packed(b.kRows, b.dim), b.qT, b.dim, keys, queries, diagonal)
-	scores(b.vector, b.ds, value, b.doutT, b.dim, keys, queries, diagonal)
+	scores(b.vector, b.p, t, packed(b.kRows, b.dim), b.qT, b.dim, keys, queries, diagonal)
+	scores(b.vector, b.ds, t, value, b.doutT, b.dim, keys, queries, diagonal)
 	for j := range keys {
 		from := seenFrom(j, diagonal)
 		b.vector.ExpGrad(b.p[j*t+from:j*t+queries], b.ds[j*t+from:], b.lse[q0+from:], b.delta[q0+from:], b.scale)
