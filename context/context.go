@@ -61,14 +61,14 @@ func (c *Config[T]) Validate() error {
 
 // Extent is how much of a step is in flight at once, from the plan.
 type Extent struct {
-	Entries  int    // consecutive microbatches with a live entry, look-ahead included
-	Wanted   []Want // what stages of this rank read in this plan, ascending by From
+	Entries  int    // consecutive items with a live entry, look-ahead included
+	Wanted   []Want // by copy of the model, what stages of this rank read in this plan; ascending by From
 	Windows  []int  // by stage: consecutive microbatches with a live frame
 	Outgoing []int  // by stage: consecutive microbatches with something in the outbox
 }
 
-// Want is a set of entry parts, one bit each, that are read of the microbatches from
-// From on, up to the next Want.
+// Want is a set of entry parts, one bit each, that are read of the microbatches of a copy
+// of the model: those from From on, up to the next Want.
 type Want struct {
 	From  int
 	Parts uint64
@@ -76,13 +76,37 @@ type Want struct {
 
 // Of returns the parts that are wanted of a microbatch.
 func (e *Extent) Of(microbatch int) uint64 {
-	var parts uint64
-	for _, want := range e.Wanted {
-		if microbatch >= want.From {
-			parts = want.Parts
-		}
+	if len(e.Wanted) == 0 {
+		return 0
 	}
-	return parts
+	return e.Wanted[e.copyOf(microbatch)].Parts
+}
+
+// Item returns the place of a microbatch in the order in which a source gives entries,
+// which its batch has as well: the copies of the model take turns.
+func (e *Extent) Item(microbatch int) int {
+	if len(e.Wanted) < 2 {
+		return microbatch
+	}
+	c := e.copyOf(microbatch)
+	return (microbatch-e.Wanted[c].From)*len(e.Wanted) + c
+}
+
+// OfItem returns the microbatch at a place in that order.
+func (e *Extent) OfItem(item int) int {
+	if len(e.Wanted) < 2 {
+		return item
+	}
+	return e.Wanted[item%len(e.Wanted)].From + item/len(e.Wanted)
+}
+
+// copyOf returns the copy of the model that a microbatch runs through.
+func (e *Extent) copyOf(microbatch int) int {
+	c := 0
+	for next := 1; next < len(e.Wanted) && e.Wanted[next].From <= microbatch; next++ {
+		c = next
+	}
+	return c
 }
 
 // Counts are numbers of things alive, compared with the plan's after every
@@ -116,7 +140,7 @@ type Context[T any] struct {
 	mark uint64
 
 	entries   []cell[T] // ring of entries, len(parts) cells each
-	entryOf   []int     // microbatch of each entry
+	entryOf   []int     // microbatch of each entry, at the place of its item
 	entryMask int
 	extent    Extent
 	entry     Entry[T]

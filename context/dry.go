@@ -27,9 +27,8 @@ func (c *Context[T]) atMost(n, bound int) int {
 	return bound
 }
 
-// Entered returns what a microbatch's entry holds of a part, borrowed, and whether it
-// holds it.
-func (c *Context[T]) Entered(microbatch, part int) (T, bool) {
-	cell := c.part(microbatch, part)
+// Entered returns what an item's entry holds of a part, borrowed, and whether it holds it.
+func (c *Context[T]) Entered(item, part int) (T, bool) {
+	cell := c.part(item, part)
 	return cell.handle, cell.held()
 }

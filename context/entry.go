@@ -10,13 +10,14 @@ import (
 // Entry is what a source fills for one microbatch. It is a view: it ends when
 // the source returns.
 type Entry[T any] struct {
-	ctx        *Context[T]
-	microbatch int
-	wanted     uint64
+	ctx    *Context[T]
+	item   int
+	wanted uint64
 }
 
-// Microbatch returns the number of the microbatch in the step, from 0.
-func (e *Entry[T]) Microbatch() int { return e.microbatch }
+// Microbatch returns the number of the microbatch in the batch, from 0: a source is asked
+// in this order. It is Microbatch.Index of the stages that read the entry.
+func (e *Entry[T]) Microbatch() int { return e.item }
 
 // Wants reports whether a stage of this rank reads the part in this step. A
 // source need not make what nobody wants.
@@ -29,7 +30,7 @@ func (e *Entry[T]) Wants(part int) bool {
 func (e *Entry[T]) Put(part int, h T) error {
 	c := e.ctx
 	if c == nil {
-		return fmt.Errorf("%w: the entry of microbatch %d", ErrEnded, e.microbatch)
+		return fmt.Errorf("%w: the entry of microbatch %d", ErrEnded, e.item)
 	}
 	if part < 0 || part >= len(c.parts) {
 		return fmt.Errorf("%w: entry part %d of %d", ErrUndeclared, part, len(c.parts))
@@ -38,36 +39,36 @@ func (e *Entry[T]) Put(part int, h T) error {
 		_, err := c.space.Release(h)
 		return err
 	}
-	cell := c.part(e.microbatch, part)
+	cell := c.part(e.item, part)
 	if cell.held() {
-		return fmt.Errorf("%w: part %q of microbatch %d", ErrOccupied, c.parts[part], e.microbatch)
+		return fmt.Errorf("%w: part %q of microbatch %d", ErrOccupied, c.parts[part], e.item)
 	}
 	if err := c.hold(cell, h); err != nil {
-		return fmt.Errorf("batchctx: part %q of microbatch %d: %w", c.parts[part], e.microbatch, err)
+		return fmt.Errorf("batchctx: part %q of microbatch %d: %w", c.parts[part], e.item, err)
 	}
 	c.counts.Parts++
 	return nil
 }
 
-// Pull calls fill for the entry of a microbatch and takes over what it puts.
-func (c *Context[T]) Pull(ctx context.Context, microbatch int, fill func(context.Context, *Entry[T]) error) error {
+// Pull calls fill for the entry of an item (Extent.Item) and takes over what it puts.
+func (c *Context[T]) Pull(ctx context.Context, item int, fill func(context.Context, *Entry[T]) error) error {
 	for part := range c.parts {
-		cell := c.part(microbatch, part)
+		cell := c.part(item, part)
 		if cell.held() {
 			return fmt.Errorf("%w: the entry of microbatch %d still holds part %q of an earlier one",
-				ErrOccupied, microbatch, c.parts[part])
+				ErrOccupied, item, c.parts[part])
 		}
 		cell.state = empty
 	}
-	c.entryOf[microbatch&c.entryMask] = microbatch
-	entry := c.newEntry(microbatch)
+	c.entryOf[item&c.entryMask] = c.extent.OfItem(item)
+	entry := c.newEntry(item)
 	defer func() { entry.ctx = nil }()
 	if err := fill(ctx, entry); err != nil {
 		return err
 	}
 	for part := range c.parts {
-		if entry.wanted>>part&1 == 1 && !c.part(microbatch, part).held() {
-			return fmt.Errorf("%w: the source gave no %q for microbatch %d", ErrMissing, c.parts[part], microbatch)
+		if entry.wanted>>part&1 == 1 && !c.part(item, part).held() {
+			return fmt.Errorf("%w: the source gave no %q for microbatch %d", ErrMissing, c.parts[part], item)
 		}
 	}
 	return nil
@@ -76,23 +77,24 @@ func (c *Context[T]) Pull(ctx context.Context, microbatch int, fill func(context
 // newEntry returns the view of an entry for one call of the source: one of its own
 // where invariants are checked, so that a source which keeps one never reaches a
 // later entry through it.
-func (c *Context[T]) newEntry(microbatch int) *Entry[T] {
+func (c *Context[T]) newEntry(item int) *Entry[T] {
 	entry := &c.entry
 	if invariants.Enabled {
 		entry = new(Entry[T])
 	}
-	entry.ctx, entry.microbatch, entry.wanted = c, microbatch, c.extent.Of(microbatch)
+	entry.ctx, entry.item, entry.wanted = c, item, c.extent.Of(c.extent.OfItem(item))
 	return entry
 }
 
 // DropParts ends the parts of a microbatch's entry that are in the set, one bit each (L1).
 func (c *Context[T]) DropParts(microbatch int, set uint64) error {
 	set &= c.extent.Of(microbatch)
+	item := c.extent.Item(microbatch)
 	for part := 0; set != 0; part, set = part+1, set>>1 {
 		if set&1 == 0 {
 			continue
 		}
-		cell := c.part(microbatch, part)
+		cell := c.part(item, part)
 		if !cell.held() {
 			return fmt.Errorf("%w: part %q of microbatch %d", ErrDropped, c.parts[part], microbatch)
 		}
@@ -104,7 +106,7 @@ func (c *Context[T]) DropParts(microbatch int, set uint64) error {
 	return nil
 }
 
-// part returns the cell of an entry part.
-func (c *Context[T]) part(microbatch, part int) *cell[T] {
-	return &c.entries[(microbatch&c.entryMask)*len(c.parts)+part]
+// part returns the cell of a part of an item's entry.
+func (c *Context[T]) part(item, part int) *cell[T] {
+	return &c.entries[(item&c.entryMask)*len(c.parts)+part]
 }

@@ -31,7 +31,7 @@ func (c *Context[T]) Call(stage, microbatch int, call Call) *Microbatch[T] {
 	c.renewView()
 	st, v := &c.stages[stage], c.view
 	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, call
-	v.stage, v.microbatch, v.call = stage, microbatch, call
+	v.stage, v.microbatch, v.item, v.call = stage, microbatch, c.extent.Item(microbatch), call
 	v.layout = st.Layout
 	v.scope = st.scope
 	return v

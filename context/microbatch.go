@@ -12,7 +12,8 @@ type Microbatch[T any] struct {
 	ctx        *Context[T]
 	layout     *Layout[T]
 	stage      int
-	microbatch int
+	microbatch int // as the plan numbers it
+	item       int // as the batch does
 	call       Call
 	scope      Scope
 }
@@ -59,17 +60,18 @@ func (m *Microbatch[T]) SetScope(s Scope) {
 	m.scope = s
 }
 
-// Step returns the number of the step. Index returns the number of the
-// microbatch in the step, from 0: not the order it runs in.
+// Step returns the number of the step.
 func (m *Microbatch[T]) Step() int64 { return m.ctx.step }
 
-// Index returns the number of the microbatch in the step, from 0.
-func (m *Microbatch[T]) Index() int { return m.microbatch }
+// Index returns the number of the microbatch in the batch, from 0, as its source was told
+// (Entry.Microbatch): not the order it runs in, nor the number that a plan for several
+// copies of the model gives it.
+func (m *Microbatch[T]) Index() int { return m.item }
 
 // Global returns the number of the microbatch among those of all replicas in the
 // step: what random draws are keyed by, so that no two replicas draw the same.
 func (m *Microbatch[T]) Global() int64 {
-	return int64(m.microbatch)*m.ctx.replicas + m.ctx.replica
+	return int64(m.item)*m.ctx.replicas + m.ctx.replica
 }
 
 // Seed returns the seed that random draws are keyed by, together with Step,
@@ -93,8 +95,8 @@ func (m *Microbatch[T]) Part(read int) (T, error) {
 		return zero, m.fault(ErrUndeclared, "read", read)
 	}
 	r := m.layout.Reads[i]
-	part := m.ctx.part(m.microbatch, r.Part)
-	if !part.held() || m.ctx.entryOf[m.microbatch&m.ctx.entryMask] != m.microbatch {
+	part := m.ctx.part(m.item, r.Part)
+	if !part.held() || m.ctx.entryOf[m.item&m.ctx.entryMask] != m.microbatch {
 		return zero, m.fault(ErrDropped, "part "+m.ctx.parts[r.Part]+" in "+m.call.String()+", read", read)
 	}
 	if r.at()&m.call.at() == 0 {
@@ -226,7 +228,7 @@ func (m *Microbatch[T]) Loss(loss int, sum, weight float64) error {
 	if m.scope.Pass == Recompute {
 		return nil
 	}
-	if err := m.ctx.losses.Record(i, m.microbatch, sum, weight); err != nil {
+	if err := m.ctx.losses.Record(i, m.item, sum, weight); err != nil {
 		return m.fault(err, "loss", loss)
 	}
 	return nil

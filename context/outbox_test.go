@@ -135,13 +135,14 @@ func TestGatheredWeightsEndOnce(t *testing.T) {
 	require.ErrorIs(t, r.PutGathered(1, make([]memory.Handle, 1)), batchctx.ErrMissing)
 }
 
-// TestCopiesWantDifferentParts pulls microbatches of two copies of a model, which read
-// different parts on the rank.
-func TestCopiesWantDifferentParts(t *testing.T) {
+// TestCopiesTakeTurns pulls what a source gives for two copies of a model, which read
+// different parts on the rank: first one for the first copy, then one for the second.
+func TestCopiesTakeTurns(t *testing.T) {
 	r := newSender(t)
-	for m := range 6 {
-		require.NoError(t, r.Pull(t.Context(), m, func(_ context.Context, e *batchctx.Entry[memory.Handle]) error {
-			require.Equal(t, []bool{m < 3, m >= 3}, []bool{e.Wants(0), e.Wants(1)}, "microbatch %d", m)
+	for item := range 6 {
+		require.NoError(t, r.Pull(t.Context(), item, func(_ context.Context, e *batchctx.Entry[memory.Handle]) error {
+			require.Equal(t, item, e.Microbatch())
+			require.Equal(t, []bool{item%2 == 0, item%2 == 1}, []bool{e.Wants(0), e.Wants(1)}, "number %d of the batch", item)
 			for part := range 2 {
 				if err := e.Put(part, r.alloc(memory.Entry, int64(part+1))); err != nil {
 					return err
@@ -150,10 +151,31 @@ func TestCopiesWantDifferentParts(t *testing.T) {
 			return nil
 		}))
 	}
+	var owners []string
+	for info := range r.Owners() {
+		owners = append(owners, info.Name)
+	}
+	require.Equal(t, []string{
+		`microbatch 0: entry part "tokens"`, `microbatch 3: entry part "labels"`, `microbatch 1: entry part "tokens"`,
+		`microbatch 4: entry part "labels"`, `microbatch 2: entry part "tokens"`, `microbatch 5: entry part "labels"`,
+	}, owners)
 	require.EqualValues(t, 3*1+3*2, r.arena.Live())
 	for m := range 6 {
 		require.NoError(t, r.DropParts(m, 0b11), "those that the microbatch has")
 	}
 	require.Zero(t, r.arena.Live())
 	require.NoError(t, r.Audit(batchctx.Counts{}))
+}
+
+// What a stage is told is the number of the batch, and so is what it draws by.
+func TestStagesAreToldTheNumberOfTheBatch(t *testing.T) {
+	r := newSender(t)
+	var told []int
+	for _, m := range []int{0, 3, 1, 4, 2, 5} { // as the plan numbers them
+		view := r.Call(1, m, batchctx.InForward)
+		told = append(told, view.Index())
+		require.EqualValues(t, view.Index(), view.Global())
+		r.End()
+	}
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, told)
 }

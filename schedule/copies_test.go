@@ -143,3 +143,25 @@ func TestOutgoing(t *testing.T) {
 	marked.Outgoing = []int{2}
 	require.ErrorContains(t, schedule.Check(marked), "Outgoing has 1 entries where the placement makes it 2; run the lifetime pass again.")
 }
+
+// The copies of a model take the microbatches of a batch in turn.
+func TestItemsOfCopies(t *testing.T) {
+	p := &schedule.Plan{Placement: schedule.Bidirectional(3), Microbatches: 7}
+	var items []int
+	for mb := range p.Microbatches {
+		items = append(items, p.Item(mb))
+	}
+	require.Equal(t, []int{0, 2, 4, 6, 1, 3, 5}, items)
+	for copies := range 5 {
+		for microbatches := range 20 {
+			p := &schedule.Plan{Placement: schedule.Placement{Ranks: 1, Rank: make([]int, 2*max(copies, 1)), Copies: copies}, Microbatches: microbatches}
+			taken := make([]bool, microbatches)
+			for mb := range microbatches {
+				item := p.Item(mb)
+				require.False(t, taken[item], "item %d of %d, %d copies", item, microbatches, copies)
+				taken[item] = true
+				require.Equal(t, mb, p.OfItem(item))
+			}
+		}
+	}
+}

@@ -7,11 +7,12 @@ import (
 
 // DualPipe is DeepSeek's schedule on two copies of the model that run through the
 // ranks in opposite directions (Bidirectional): rank r runs stage r of the first copy
-// and stage P-1-r of the second one. The first copy takes the first half of the
-// microbatches (Plan.Span). The forward of one copy and the backward of the other
-// overlap (a joined pair), so that one computes while the other communicates. It
-// costs twice the weights; the gradients of the copies must be added by whoever owns
-// them.
+// and stage P-1-r of the second one. The first half of the plan's microbatches runs
+// through the first copy (Plan.Span), which are every second one of a batch (Plan.Item):
+// both copies begin at once, and no entry of a batch waits for its half. The forward of
+// one copy and the backward of the other overlap (a joined pair), so that one computes
+// while the other communicates. It costs twice the weights; the gradients of the copies
+// must be added by whoever owns them.
 //
 // A rank has P+1 microbatches in flight at most. With F&B the time of a joined pair,
 // and F, B, W those of a rank, the makespan has a bubble of (P/2-1)(F&B+B-3W).

@@ -86,9 +86,35 @@ func (p *Plan) HasBackward(stage int) bool {
 
 // Span returns the microbatches that run through a stage, from lo up to and
 // without hi: all of them where the placement has one copy. The copies of a model
-// share the microbatches out in equal parts, the first ones a microbatch more.
+// share the microbatches out in equal parts, the first ones a microbatch more. A plan
+// numbers them copy after copy, which Item maps to the order of a batch.
 func (p *Plan) Span(stage int) (lo, hi int) {
 	return p.Placement.span(stage, p.Microbatches)
+}
+
+// Item returns which one of the batch the microbatch is, from 0, in the order in which
+// batches come: the copies of a model take turns, the first copy first. So all of them
+// can begin with the first ones of a batch, and none waits for the second half. With one
+// copy the item is the microbatch.
+func (p *Plan) Item(microbatch int) int {
+	copies := p.Placement.Copies
+	if copies < 2 {
+		return microbatch
+	}
+	c, lo := 0, 0
+	for next := 1; next < copies; next++ {
+		if first, _ := p.Span(next * p.Placement.Depth()); first <= microbatch {
+			c, lo = next, first
+		}
+	}
+	return (microbatch-lo)*copies + c
+}
+
+// OfItem returns the microbatch that is this one of the batch: it undoes Item.
+func (p *Plan) OfItem(item int) int {
+	copies := max(p.Placement.Copies, 1)
+	lo, _ := p.Span(item % copies * p.Placement.Depth())
+	return lo + item/copies
 }
 
 // Actions returns the number of actions in a rank's program, each repeat counted.

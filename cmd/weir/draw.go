@@ -1,11 +1,6 @@
 package main
 
-import (
-	"io"
-	"os"
-
-	"github.com/weir-ml/weir/schedule/draw"
-)
+import "github.com/weir-ml/weir/schedule/draw"
 
 // drawCmd draws a plan.
 type drawCmd struct {
@@ -44,24 +39,4 @@ func (c *drawCmd) Run(s *streams) error {
 		return write(s.out)
 	}
 	return writeFile(c.Output, write)
-}
-
-// writeFile writes a file, or removes what it could not finish. What is no file, such as
-// a device or a pipe, stays.
-func writeFile(name string, write func(io.Writer) error) error {
-	file, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	info, err := file.Stat()
-	if err == nil {
-		err = write(file)
-	}
-	if closed := file.Close(); err == nil {
-		err = closed
-	}
-	if err != nil && info != nil && info.Mode().IsRegular() {
-		os.Remove(name) // What is there is not whole.
-	}
-	return err
 }

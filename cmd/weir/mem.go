@@ -9,3 +9,8 @@ type memCmd struct {
 	Export memExportCmd `cmd:"" help:"Write every allocation of a planned step as a PyTorch snapshot, a Perfetto trace, or CSV."`
 	Leaks  memLeaksCmd  `cmd:"" help:"Find in a PyTorch memory snapshot what grows with microbatches."`
 }
+
+// Help is printed behind the flags.
+func (memCmd) Help() string {
+	return `weir mem LOG is short for weir mem log LOG.`
+}

@@ -34,7 +34,8 @@ func (c *memDiffCmd) Run(s *streams) error {
 		return usage("only one of the logs can come from standard input")
 	}
 	d := &memreport.Diff{}
-	if err := c.read(s, d); err != nil {
+	torn, err := c.read(s, d)
+	if err != nil {
 		return err
 	}
 	first := d.First()
@@ -51,6 +52,9 @@ func (c *memDiffCmd) Run(s *streams) error {
 		if err := memreport.Compare(s.out, out.A, out.B); err != nil {
 			return err
 		}
+		for _, name := range torn {
+			fmt.Fprintf(s.out, "the last line of %s is torn and left out\n", name)
+		}
 	}
 	if first != nil {
 		return errShown
@@ -59,8 +63,8 @@ func (c *memDiffCmd) Run(s *streams) error {
 }
 
 // read gives the records of both logs to d, in turn, so that few of one wait for the
-// other.
-func (c *memDiffCmd) read(s *streams, d *memreport.Diff) error {
+// other. It returns the names of those whose last line is torn.
+func (c *memDiffCmd) read(s *streams, d *memreport.Diff) (torn []string, err error) {
 	var reads [2]logRead
 	var next [2]func() (*memlog.Record, error, bool)
 	for i, name := range [...]string{c.A, c.B} {
@@ -73,12 +77,12 @@ func (c *memDiffCmd) read(s *streams, d *memreport.Diff) error {
 		for i := range next {
 			record, err, ok := next[i]()
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if ok {
 				more = true
 				if err := d.Add(i, record); err != nil {
-					return err
+					return nil, err
 				}
 			}
 		}
@@ -90,9 +94,12 @@ func (c *memDiffCmd) read(s *streams, d *memreport.Diff) error {
 			err = reads[i].nothing()
 		}
 		wrong = errors.Join(wrong, err)
+		if reads[i].torn != nil {
+			torn = append(torn, reads[i].name)
+		}
 	}
 	if wrong != nil { // 1 would say that the logs differ
-		return usage("%s", wrong)
+		return nil, usage("%s", wrong)
 	}
-	return nil
+	return torn, nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/internal/report"
@@ -23,17 +24,31 @@ type memLeaksCmd struct {
 
 // Run prints what was found.
 func (c *memLeaksCmd) Run(s *streams) error {
-	if c.Microbatches < 0 || c.Top < 0 {
-		return usage("--microbatches %d, --top %d: give 1 or more", c.Microbatches, c.Top)
+	switch {
+	case c.Microbatches < 0:
+		return usage("--microbatches %d: give 1 or more, or nothing", c.Microbatches)
+	case c.Top < 0:
+		return usage("--top %d: give 0 or more", c.Top)
+	}
+	name := c.File
+	if name == "-" {
+		name = "<stdin>"
 	}
 	read, err := readSnapshot(s, c.File)
-	if err != nil {
+	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
 		return err
 	}
-	found, err := leaks.Find(read, leaks.Options{Microbatches: c.Microbatches})
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.File, err)
+	if err == nil {
+		var found *leaks.Report
+		if found, err = leaks.Find(read, leaks.Options{Microbatches: c.Microbatches}); err == nil {
+			return c.report(s, found)
+		}
 	}
+	return faults{{File: name, Rank: -1, Text: strings.TrimPrefix(err.Error(), "leaks: ")}}
+}
+
+// report prints what was found.
+func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 	if c.JSON {
 		return printJSON(s.out, found)
 	}
@@ -59,17 +74,7 @@ func readSnapshot(s *streams, name string) (*snapshot.Snapshot, error) {
 		defer file.Close()
 		in = file
 	}
-	read, err := snapshot.Read(in, snapshot.Limits{})
-	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
-		return nil, err
-	}
-	if name == "-" {
-		name = "<stdin>"
-	}
-	if err != nil {
-		return nil, faults{{File: name, Rank: -1, Text: err.Error()}}
-	}
-	return read, nil
+	return snapshot.Read(in, snapshot.Limits{})
 }
 
 // show prints what was found on a device: what grows first, then how far the trace
@@ -109,7 +114,7 @@ func (c *memLeaksCmd) period(w io.Writer, d *leaks.Device) {
 	case c.Microbatches > 0 && d.Anchor != nil:
 		fmt.Fprintf(w, "%d microbatches, cut at the calls of %s\n", d.Microbatches, d.Anchor)
 	case c.Microbatches > 0:
-		fmt.Fprintf(w, "%d microbatches, cut evenly: no site is called as often\n", d.Microbatches)
+		fmt.Fprintf(w, "%d microbatches, cut evenly: no site is called as often, and all through the trace\n", d.Microbatches)
 	default:
 		fmt.Fprintf(w, "%d microbatches were found: %s is called so often, and as evenly. If that is no microbatch but a layer or a step, say --microbatches M.\n", d.Microbatches, d.Anchor)
 	}

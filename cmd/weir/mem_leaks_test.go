@@ -69,7 +69,7 @@ func TestMemLeaks(t *testing.T) {
 	require.Zero(t, status)
 	require.Contains(t, piped, "16 microbatches, cut at the calls of embedding.py:12 forward\n")
 	evenly, _, _ := weir(string(content), "mem", "leaks", "-", "--microbatches", "7")
-	require.Contains(t, evenly, "7 microbatches, cut evenly: no site is called as often\n")
+	require.Contains(t, evenly, "7 microbatches, cut evenly: no site is called as often, and all through the trace\n")
 
 	for _, c := range []struct {
 		in, want string
@@ -79,7 +79,9 @@ func TestMemLeaks(t *testing.T) {
 		{in: "\x80\x02cos\nsystem\n", want: "<stdin>: snapshot: not a pickle of plain data: byte 2: opcode GLOBAL would run code", status: atFault},
 		{in: string(content[:5000]), want: "ends", status: atFault},
 		{in: "\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.", want: "_record_memory_history()", status: atFault},
-		{want: "--microbatches -1", status: misused, args: []string{"--microbatches", "-1"}},
+		{in: "\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]u.", want: "<stdin>: the snapshot has no trace", status: atFault},
+		{want: "weir: --microbatches -1: give 1 or more, or nothing\n", status: misused, args: []string{"--microbatches", "-1"}},
+		{want: "weir: --top -1: give 0 or more\n", status: misused, args: []string{"--top", "-1"}},
 	} {
 		_, stderr, status := weir(c.in, append([]string{"mem", "leaks", "-"}, c.args...)...)
 		require.Contains(t, stderr, c.want)

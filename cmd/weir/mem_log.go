@@ -20,18 +20,21 @@ type memLogCmd struct {
 // Run prints what the log says and writes the files that are asked for. Lines that
 // cannot be read are faults; the rest is shown all the same.
 func (c *memLogCmd) Run(s *streams) error {
+	if err := apart(c.File, map[string]string{"--html": c.HTML, "--csv": c.CSV, "--trace": c.Trace}); err != nil {
+		return err
+	}
 	log, read := &memreport.Log{}, logRead{}
 	err := into(c.CSV, memreport.NewCSV, func(csv memreport.Sink) error {
 		return into(c.Trace, memreport.NewTrace, func(trace memreport.Sink) (err error) {
 			read, err = readLog(s, c.File, log.Add, csv.Add, trace.Add)
+			if err == nil && log.Records() == 0 {
+				err = read.nothing()
+			}
 			return err
 		})
 	})
 	if err != nil {
 		return err
-	}
-	if log.Records() == 0 {
-		return read.nothing()
 	}
 	if err := c.show(s, log, &read); err != nil {
 		return err

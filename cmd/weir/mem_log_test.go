@@ -96,6 +96,13 @@ func TestMemFaults(t *testing.T) {
 	stdout, stderr, status = weir(strings.Repeat("x\n", 50), "mem", "-")
 	require.Equal(t, 1, status)
 	require.Empty(t, stdout)
+	require.Equal(t, `<stdin>:1:1: expected an object, found x
+<stdin>:2:1: expected an object, found x
+<stdin>:3:1: expected an object, found x
+<stdin>: and 47 lines more that cannot be read
+<stdin>: no record: a memory log has a line for each microbatch, as docs/memory-log.md says
+`, stderr)
+	_, stderr, _ = weir(strings.Repeat("x\n", 50)+log, "mem", "-")
 	require.Equal(t, 21, strings.Count(stderr, "\n"))
 	require.True(t, strings.HasSuffix(stderr, "<stdin>: and 30 lines more that cannot be read\n"), stderr)
 
@@ -156,5 +163,12 @@ func TestMemDiff(t *testing.T) {
 	}
 	_, stderr, status = weir("{]\n", "mem", "diff", a, "-")
 	require.Equal(t, 2, status, "1 would say that they differ")
-	require.Equal(t, "weir: <stdin>:1:2: expected a key or the end of the object, found ]\n", stderr)
+	require.Equal(t, `weir: <stdin>:1:2: expected a key or the end of the object, found ]
+weir: <stdin>: no record: a memory log has a line for each microbatch, as docs/memory-log.md says
+`, stderr)
+
+	stdout, stderr, status = weir(memoryLog(0)+`{"step"`, "mem", "diff", a, "-")
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	require.True(t, strings.HasSuffix(stdout, "\nthe last line of <stdin> is torn and left out\n"), stdout)
 }

@@ -110,17 +110,18 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		return nil, usage("--work and --look-ahead are 0 or more")
 	}
 	out := &step{}
-	if c.Templates != "" && c.Stages == nil { // as many stages as the templates have
+	if c.Templates != "" {
 		t, err := c.templates(nil, nil)
 		if err != nil {
 			return nil, err
 		}
-		if named, err := schedule.Find(c.Plan); err == nil && len(t.Shapes) > 0 {
+		if named, err := schedule.Find(c.Plan); err == nil && c.Stages == nil { // as many stages as the templates have
 			stages := len(t.Shapes[0].Stages)
 			if _, err := named.Place(or(c.Ranks, usualRanks), stages); err == nil || c.Placement != "" {
 				c.Stages = &stages
 			}
 		}
+		out.templates = t
 	}
 	capacity := c.Capacity
 	c.Capacity = nil // ready places the transfers
@@ -137,8 +138,10 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	if c.Costs != "" || file != nil && file.Costs != nil {
 		out.costs = priced.Costs
 	}
-	if out.templates, err = c.templates(plan, out.costs); err != nil {
-		return nil, err
+	if out.templates == nil {
+		if out.templates, err = c.templates(plan, out.costs); err != nil {
+			return nil, err
+		}
 	}
 	if out.plan, err = c.ready(plan, out.templates); err != nil {
 		return nil, err
@@ -148,7 +151,7 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	if len(c.Shapes) > 0 {
 		out.cfg.Shapes = make([]int, out.plan.Microbatches)
 		for m := range out.cfg.Shapes {
-			out.cfg.Shapes[m] = c.Shapes[m%len(c.Shapes)]
+			out.cfg.Shapes[m] = c.Shapes[out.plan.Item(m)%len(c.Shapes)]
 		}
 	}
 	return out, nil

@@ -11,8 +11,12 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// mostFaults is how many lines that cannot be read are told of.
-const mostFaults = 20
+// mostFaults is how many lines that cannot be read are told of, and fewFaults how many
+// where all are such.
+const (
+	mostFaults = 20
+	fewFaults  = 3
+)
 
 // logRead is how the reading of a memory log went.
 type logRead struct {
@@ -98,10 +102,11 @@ func (r *logRead) nothing() error {
 	if r.torn != nil {
 		r.wrong = append(r.wrong, *r.torn)
 	}
-	if err := r.faults(); err != nil {
-		return err
+	if n := len(r.wrong); n > fewFaults {
+		r.wrong, r.beyond = r.wrong[:fewFaults], r.beyond+n-fewFaults
 	}
-	return faults{{File: r.name, Rank: -1, Text: "no record: a memory log has a line for each microbatch, as docs/memory-log.md says"}}
+	found, _ := r.faults().(faults)
+	return append(found, fault{File: r.name, Rank: -1, Text: "no record: a memory log has a line for each microbatch, as docs/memory-log.md says"})
 }
 
 // placed is the fault that an error of memlog tells of: line:column: text.

@@ -60,4 +60,6 @@ def main(path, keep_loss):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     main(sys.argv[1], "--keep-loss" in sys.argv[2:])

@@ -1,6 +1,6 @@
 // Package jsontext reads JSON token by token, so that every fault has a place in the
-// text and says what was found there and what was expected. Costs and templates are
-// read with it.
+// text and says what was found there and what was expected. Plans, costs and templates
+// are read with it.
 //
 // A [Reader] keeps its first fault. After it there are no more tokens: whoever reads
 // goes on without looking, and asks for the fault at the end.

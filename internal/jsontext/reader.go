@@ -2,13 +2,11 @@ package jsontext
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // ErrLong is returned for a text that is longer than it may be.
@@ -19,8 +17,8 @@ type Reader struct {
 	name  string // of the file, or ""
 	what  string // the text is of, in faults
 	text  []byte
-	json  *json.Decoder
-	start int64  // of the token that was taken last
+	at    int    // the first byte that was not taken
+	start int    // of the token that was taken last
 	field string // that was taken last
 	fault *Fault
 }
@@ -43,11 +41,10 @@ func New(r io.Reader, most int64, what string) (*Reader, error) {
 	if int64(len(text)) > most {
 		return nil, ErrLong
 	}
-	d := &Reader{text: text, json: json.NewDecoder(bytes.NewReader(text)), what: what}
+	d := &Reader{text: text, what: what}
 	if file, ok := r.(interface{ Name() string }); ok {
 		d.name = file.Name()
 	}
-	d.json.UseNumber()
 	return d, nil
 }
 
@@ -59,8 +56,7 @@ func (d *Reader) End(schema int, given bool) {
 	if d.fault != nil {
 		return
 	}
-	if rest := bytes.TrimLeft(d.text[d.json.InputOffset():], " \t\r\n"); len(rest) > 0 {
-		d.start = int64(len(d.text) - len(rest))
+	if d.skip(); d.at < len(d.text) {
 		d.fail("something behind "+d.what, "expected the end of the text")
 	}
 	if !given {
@@ -69,74 +65,67 @@ func (d *Reader) End(schema int, given bool) {
 	}
 }
 
-// token takes the next token; nil after a fault.
-func (d *Reader) token() json.Token {
-	if d.fault != nil {
-		return nil
-	}
-	end := d.json.InputOffset()
-	t, err := d.json.Token()
-	for int(end) < len(d.text) && strings.IndexByte(" \t\r\n,:", d.text[end]) >= 0 {
-		end++
-	}
-	d.start = end
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		d.start = max(d.start, syntax.Offset-1)
-		d.fail("", "%s", syntax)
-	} else if err != nil {
-		d.start = int64(len(d.text))
-		d.fail("the end of the text", "expected more of %s", d.what)
-	}
-	return t
-}
-
 // Object takes an object, and calls value where the value of a field stands.
 func (d *Reader) Object(value func(field string)) {
-	if t := d.token(); t != json.Delim('{') {
-		d.Found(t, "expected an object, {")
+	if d.next() != '{' {
+		d.other("expected an object, {")
 		return
 	}
-	var seen []string
-	for d.fault == nil {
-		t := d.token()
-		field, ok := t.(string)
-		if !ok {
-			return // the end: the decoder sees to it that fields have names
+	d.at++
+	var few [8]string
+	seen := few[:0]
+	for more := d.next() != '}'; more && d.fault == nil; more = d.separated('}', "after object key:value pair") {
+		if d.next() != '"' {
+			d.invalid("looking for beginning of object key string")
+			return
 		}
+		field := d.word()
 		if slices.Contains(seen, field) {
-			d.Found(t, "which is there already: give it once")
+			d.Found(field, "which is there already: give it once")
 			return
 		}
 		seen = append(seen, field)
-		d.field = field
+		start := d.start
+		if d.next() != ':' {
+			d.invalid("after object key")
+			return
+		}
+		d.at++
+		d.start, d.field = start, field
 		value(field)
 	}
+	d.at++
 }
 
 // List takes a list of at most so many values, and calls value where each stands.
 func (d *Reader) List(most int, value func()) {
-	if t := d.token(); t != json.Delim('[') {
-		d.Found(t, "expected a list, [")
+	if d.next() != '[' {
+		d.other("expected a list, [")
 		return
 	}
-	for n := 0; d.fault == nil && d.json.More(); n++ {
-		if n == most {
-			d.token()
+	d.at++
+	n := 0
+	for more := d.next() != ']'; more && d.fault == nil; more = d.separated(']', "after array element") {
+		if d.next(); n == most {
 			d.fail("one more value", "expected at most %d", most)
 			return
 		}
 		value()
+		n++
 	}
-	d.token()
+	d.at++
 }
 
 // Whole takes a whole number from low to high.
 func (d *Reader) Whole(what string, low, high int64) int64 {
-	t := d.token()
-	number, ok := t.(json.Number)
-	n, err := strconv.ParseInt(number.String(), 10, 64)
-	if !ok || err != nil || n < low || n > high {
-		d.Found(t, "expected %s as a whole number from %d to %d", what, low, high)
+	if c := d.next(); c != '-' && (c < '0' || c > '9') {
+		d.other("expected %s as a whole number from %d to %d", what, low, high)
+		return low
+	}
+	number := d.number()
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < low || n > high {
+		d.fail(shorten(number), "expected %s as a whole number from %d to %d", what, low, high)
 		return low
 	}
 	return n
@@ -144,22 +133,25 @@ func (d *Reader) Whole(what string, low, high int64) int64 {
 
 // Word takes a string.
 func (d *Reader) Word() string {
-	t := d.token()
-	word, ok := t.(string)
-	if !ok {
-		d.Found(t, "expected a string")
+	if d.next() != '"' {
+		d.other("expected a string")
+		return ""
 	}
-	return word
+	return d.word()
 }
 
 // Flag takes true or false.
 func (d *Reader) Flag() bool {
-	t := d.token()
-	flag, ok := t.(bool)
-	if !ok {
-		d.Found(t, "expected true or false")
+	switch d.next() {
+	case 't':
+		d.literal("true")
+		return true
+	case 'f':
+		d.literal("false")
+	default:
+		d.other("expected true or false")
 	}
-	return flag
+	return false
 }
 
 // Unknown is the fault of a field that was just taken.
@@ -167,18 +159,32 @@ func (d *Reader) Unknown(expected string) {
 	d.fail("an unknown field "+strconv.Quote(shorten(d.field)), "expected %s", expected)
 }
 
-// Found is the fault of a token that was just taken.
-func (d *Reader) Found(t json.Token, format string, args ...any) {
-	what := "null"
-	switch t := t.(type) {
-	case json.Delim:
-		what = t.String()
-	case json.Number:
-		what = shorten(t.String())
-	case string:
-		what = strconv.Quote(shorten(t))
-	case bool:
-		what = strconv.FormatBool(t)
+// Found is the fault of a string that was just taken.
+func (d *Reader) Found(word, format string, args ...any) {
+	d.fail(strconv.Quote(shorten(word)), format, args...)
+}
+
+// other is the fault of a value that is none of those that are expected.
+func (d *Reader) other(format string, args ...any) {
+	what := ""
+	switch c := d.next(); c {
+	case '{', '[':
+		what = string(c)
+	case '"':
+		what = strconv.Quote(shorten(d.word()))
+	case 't':
+		what = "true"
+	case 'f':
+		what = "false"
+	case 'n':
+		what = "null"
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		what = shorten(d.number())
+	default:
+		d.invalid("looking for beginning of value")
+	}
+	if what == "true" || what == "false" || what == "null" {
+		d.literal(what)
 	}
 	d.fail(what, format, args...)
 }
@@ -197,7 +203,7 @@ func (d *Reader) fail(found, format string, args ...any) {
 	if d.fault != nil {
 		return
 	}
-	before := d.text[:min(int(d.start), len(d.text))]
+	before := d.text[:d.start]
 	line, column := 1+bytes.Count(before, []byte{'\n'}), len(before)-bytes.LastIndexByte(before, '\n')
 	place := fmt.Sprintf("line %d:%d", line, column)
 	if d.name != "" {

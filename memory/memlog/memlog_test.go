@@ -182,6 +182,7 @@ func TestReadFaults(t *testing.T) {
 	}
 	for _, test := range []struct{ name, line, at, want string }{
 		{"no json", `step 1 rank 0`, "step", "an object, found step"},
+		{"a word", `epoch=1`, "epoch", "an object, found epoch=1"},
 		{"no object", ` [1]`, "[", "an object, found [1]"},
 		{"torn in a key", edit(`obatch":7,"allocated":100,"reserved":300,"peak":200}`, ""), "", "a key or the end of the object, found the end of the line"},
 		{"torn in a value", edit(`tch":7,"allocated":100,"reserved":300,"peak":200}`, `":"7`), "", `a value of "microba", found the end of the line`},
@@ -192,7 +193,9 @@ func TestReadFaults(t *testing.T) {
 		{"no value", edit(`"rank":0`, `"rank": `), `,"micro`, `a value of "rank", found ,`},
 		{"no key", edit(`"rank":0`, `3:0`), `3:0`, `a key or the end of the object, found 3`},
 		{"string", edit(`"rank":0`, `"rank" : "0"`), `"0"`, `rank, an integer from 0 to ` + strconv.Itoa(math.MaxInt) + `, found "0"`},
-		{"control characters", edit(`"microbatch"`, "\"micro\x1b[2J\u009b1A\xff"), "\"micro", "a key or the end of the object, found \"micro\ufffd[2J\ufffd1A\ufffd:7,\""},
+		{"control characters", edit(`"microbatch"`, "\"micro\x1b[2J\u009b1A\xff"), "\"micro", `a key or the end of the object, found "\"micro\x1b[2J\u009b1A\xff:7,\""`},
+		{"no text", "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 50) + "\xff", "\x7f", `an object, found "\x7fELF\x02\x01\x01` + strings.Repeat(`\x00`, 17) + `"...`},
+		{"cut within a character", edit(`100`, strings.Repeat("1", 39)+"é1"), "1111", `a value of "allocated", found ` + strings.Repeat("1", 39) + "..."},
 		{"null", edit(`100`, `null`), "null", "allocated, an integer from 0 to 9223372036854775807, found null"},
 		{"negative", edit(`100`, `-1`), "-1", "allocated, an integer from 0 to 9223372036854775807, found -1"},
 		{"fraction", edit(`100`, `1.5`), "1.5", "allocated, an integer from 0 to 9223372036854775807, found 1.5"},
@@ -225,6 +228,14 @@ func TestReadFaults(t *testing.T) {
 			require.Len(t, records, 2, "the lines around it are read")
 		})
 	}
+}
+
+// An editor's byte order mark is no part of the first line, and is a fault in any other.
+func TestReadByteOrderMark(t *testing.T) {
+	const mark, minimal = "\ufeff", `{"step":1,"rank":0,"microbatch":7,"allocated":100,"reserved":300,"peak":200}` + "\n"
+	records, faults := read(mark + minimal + mark + minimal)
+	require.Len(t, records, 1)
+	require.Equal(t, []string{`memlog: not a line of a memory log: 2:1: expected an object, found "\ufeff"`}, faults)
 }
 
 // A last line that stops in the middle is told from one that is wrong.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"unicode"
+	"unicode/utf8"
 )
 
 // fault is an error at a column of a line, from 1.
@@ -21,20 +22,29 @@ func expected(column int, what string, found any) *fault {
 	return &fault{column, fmt.Sprintf("expected %s, found %v", what, found)}
 }
 
-// short returns a value for an error message: its beginning, without what moves a
-// terminal's cursor.
+// short returns a value for an error message: its beginning, quoted where a terminal
+// would not show it as it is.
 func short(raw []byte) string {
-	more := ""
-	if len(raw) > 40 {
-		raw, more = raw[:40], "..."
+	if cut, more := begin(raw, 40); !bytes.ContainsFunc(cut, unprintable) {
+		return string(cut) + more
 	}
-	return string(bytes.Map(func(c rune) rune {
-		if unicode.IsControl(c) {
-			return unicode.ReplacementChar
-		}
-		return c
-	}, raw)) + more
+	cut, more := begin(raw, 24)
+	return strconv.Quote(string(cut)) + more
 }
+
+// begin returns at most so many bytes of a text, which do not end within a character, and
+// dots for what is left out.
+func begin(raw []byte, most int) (cut []byte, more string) {
+	if len(raw) <= most {
+		return raw, ""
+	}
+	for least := most - utf8.UTFMax; most > least && !utf8.RuneStart(raw[most]); {
+		most--
+	}
+	return raw[:most], "..."
+}
+
+func unprintable(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) && c != '\t' }
 
 // member is one key of an object and its value, not yet interpreted.
 type member struct {
@@ -48,7 +58,7 @@ type member struct {
 func members(text []byte, column int) (all []member, err error) {
 	s := scanner{text: text, column: column}
 	if !s.take('{') {
-		return nil, s.expected("an object")
+		return nil, s.found("an object") // not even its beginning
 	}
 	all = make([]member, 0, 20)
 	for !s.take('}') {
@@ -147,5 +157,11 @@ func (s *scanner) expected(what string) error {
 	if n == len(rest) && !json.Valid(rest) {
 		return expected(s.column+len(s.text), what, "the end of the line")
 	}
-	return expected(s.column+s.pos, what, short(rest[:max(n, 1)]))
+	return s.found(what)
+}
+
+// found says what is at the scanner's place, and what should be.
+func (s *scanner) found(what string) error {
+	rest := s.text[s.pos:]
+	return expected(s.column+s.pos, what, short(rest[:min(max(extent(rest), 1), len(rest))]))
 }

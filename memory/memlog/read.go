@@ -22,6 +22,9 @@ var ErrTorn = errors.New("the last line is torn")
 // maxLine is the longest line that is read, in bytes without its end.
 const maxLine = 1 << 20
 
+// byteOrderMark begins what some editors write.
+var byteOrderMark = []byte("\ufeff")
+
 // Record is one line of a memory log.
 type Record struct {
 	// Schema is 1, or 0 for the minimal form.
@@ -44,7 +47,8 @@ type Record struct {
 // Sampled reports whether the record is of a microbatch, and not of an owner or a step.
 func (r *Record) Sampled() bool { return r.Owner == nil && r.PeakOwner == nil && r.FP8 == nil }
 
-// Read returns the records of a memory log, in order. Blank lines are skipped. A
+// Read returns the records of a memory log, in order. Blank lines are skipped, and so is a
+// byte order mark. A
 // line that cannot be read gives an error that wraps ErrFormat, and an empty
 // record; the loop may go on to the next line. An error of r is the last
 // element. The iterator reads r once, so it is for a single use.
@@ -64,7 +68,11 @@ func Read(r io.Reader) iter.Seq2[Record, error] {
 			case err != nil:
 				yield(Record{}, fmt.Errorf("memlog: line %d: %w", lines.number, err))
 				return
-			case len(bytes.TrimSpace(text)) == 0:
+			}
+			if lines.number == 1 {
+				text = bytes.TrimPrefix(text, byteOrderMark)
+			}
+			if len(bytes.TrimSpace(text)) == 0 {
 				continue
 			}
 			record, err := parse(text)

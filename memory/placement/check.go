@@ -1,12 +1,10 @@
 package placement
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 )
 
 // ErrOverlap is wrapped by what Check finds wrong with a layout.
@@ -37,13 +35,7 @@ func Check(p *Problem, offsets []int64) (height int64, err error) {
 		height = max(height, at+b.Size)
 	}
 
-	byOffset := make([]int32, len(offsets)) // buffers from low to high
-	for i := range byOffset {
-		byOffset[i] = int32(i)
-	}
-	slices.SortFunc(byOffset, func(x, y int32) int {
-		return cmp.Or(cmp.Compare(offsets[x], offsets[y]), cmp.Compare(x, y))
-	})
+	byOffset := ascending(offsets)      // buffers from low to high
 	rank := make([]int32, len(offsets)) // of a buffer in byOffset
 	for r, i := range byOffset {
 		rank[i] = int32(r)
@@ -74,6 +66,33 @@ func overlap(p *Problem, offsets []int64, there int32, c change) error {
 	return fmt.Errorf("%w: at time %d buffer %d at [%d, %d) overlaps buffer %d at [%d, %d)", ErrOverlap, c.time,
 		c.buffer, offsets[c.buffer], offsets[c.buffer]+p.Buffers[c.buffer].Size,
 		there, offsets[there], offsets[there]+p.Buffers[there].Size)
+}
+
+// ascending returns the indices of numbers of 0 or more from low to high; those of equal
+// numbers are in order. It sorts by one byte after the other, the lowest first.
+func ascending(numbers []int64) []int32 {
+	order, next := make([]int32, len(numbers)), make([]int32, len(numbers))
+	most := int64(0)
+	for i, n := range numbers {
+		order[i] = int32(i)
+		most = max(most, n)
+	}
+	for shift := 0; most>>shift > 0; shift += 8 {
+		var before [257]int32 // by byte, how many come before it
+		for _, n := range numbers {
+			before[int(byte(n>>shift))+1]++
+		}
+		for b := range 256 {
+			before[b+1] += before[b]
+		}
+		for _, i := range order {
+			b := byte(numbers[i] >> shift)
+			next[before[b]] = i
+			before[b]++
+		}
+		order, next = next, order
+	}
+	return order
 }
 
 // ranks is an ordered set of numbers below a limit: a tree of 64 bits a node, from the

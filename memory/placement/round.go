@@ -68,6 +68,21 @@ func PlanRound(ctx context.Context, r *Round, options Options) (*RoundLayout, er
 		}
 		return offer(cycle, l), nil
 	}
+	lanes := options
+	inLanes := func(nodes int64) (enough bool, err error) {
+		lanes.Nodes = nodes
+		l := r.lanes(ctx, least, options.Capacity, lanes)
+		if l == nil {
+			return false, nil
+		}
+		if _, err := Check(r.circle(l.Cycle), l.Offsets); err != nil {
+			return false, fmt.Errorf("the layout by %q is wrong: %w", l.Method, err)
+		}
+		return offer(l.Cycle, &l.Layout), nil
+	}
+	if enough, err := inLanes(options.Nodes / 8); enough || err != nil {
+		return best, err
+	}
 	if enough, err := plan(least, nil); enough || err != nil {
 		return best, err
 	}
@@ -105,6 +120,10 @@ func PlanRound(ctx context.Context, r *Round, options Options) (*RoundLayout, er
 		if offer(s.cycle, l) {
 			return best, nil
 		}
+	}
+	lanes.Seed++ // another search
+	if enough, err := inLanes(options.Nodes / 2); enough || err != nil {
+		return best, err
 	}
 	for c := least + 1; c <= least+4 && c*len(r.Buffers) <= fewBuffers; c++ {
 		if !slices.Contains(tried, c) {

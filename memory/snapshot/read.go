@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 )
 
 // ErrSchema is wrapped by the errors of Read for a pickle that is no memory snapshot.
@@ -39,6 +40,7 @@ func Read(r io.Reader, limits Limits) (*Snapshot, error) {
 type decoder struct {
 	*unpickler
 	stacks map[uint32][]Frame // by container
+	sum    int64              // of all sizes
 	err    error
 }
 
@@ -75,7 +77,7 @@ func (d *decoder) segment(v value, at path) Segment {
 		case "address":
 			s.Address = d.number(v, at, key)
 		case "total_size":
-			s.Size = d.number(v, at, key)
+			s.Size = d.bytes(v, at, key)
 		case "stream":
 			s.Stream = d.number(v, at, key)
 		case "segment_type":
@@ -110,9 +112,11 @@ func (d *decoder) block(v value, at path) Block {
 		case "address":
 			b.Address = d.number(v, at, key)
 		case "size":
-			b.Size = d.number(v, at, key)
+			b.Size = d.bytes(v, at, key)
 		case "requested_size":
-			b.Requested = d.number(v, at, key)
+			if b.Requested = d.number(v, at, key); b.Requested > 0 {
+				b.Requested = d.bytes(v, at, key)
+			}
 		case "state":
 			b.State = d.state(v, at)
 		case "frames":
@@ -146,7 +150,7 @@ func (d *decoder) entry(v value, at path) Entry {
 		case "addr", "device_free":
 			e.Address = d.number(v, at, key)
 		case "size":
-			e.Size = d.number(v, at, key)
+			e.Size = d.bytes(v, at, key)
 		case "stream":
 			e.Stream = d.number(v, at, key)
 		case "time_us":
@@ -250,6 +254,22 @@ func (d *decoder) number(v value, at path, key string) int64 {
 		return 0
 	}
 	return v.bits
+}
+
+// bytes returns a size. All of them together are within an int64, so that whoever adds
+// them up does not have to look.
+func (d *decoder) bytes(v value, at path, key string) int64 {
+	n := d.number(v, at, key)
+	switch {
+	case n < 0:
+		d.fault(at.String()+"."+key, "%d, where a number of bytes belongs", n)
+		return 0
+	case n > math.MaxInt64-d.sum:
+		d.fault(at.String()+"."+key, "%d bytes: the sizes up to here sum to more than %d", n, int64(math.MaxInt64))
+		return 0
+	}
+	d.sum += n
+	return n
 }
 
 func (d *decoder) text(v value, at path, key string) string {

@@ -188,6 +188,7 @@ func TestReadFails(t *testing.T) {
 // TestHostile reads files that are none.
 func TestHostile(t *testing.T) {
 	nested := strings.Repeat("]", 1000)
+	const vast = "}(X\x0a\x00\x00\x00total_size\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fu"
 	for name, c := range map[string]struct {
 		file string
 		want string
@@ -198,6 +199,7 @@ func TestHostile(t *testing.T) {
 		"stack global":      {"\x80\x04\x8c\x02os\x8c\x06system\x93", "byte 14: opcode STACK_GLOBAL would run code"},
 		"reduce":            {"\x80\x02)R.", "opcode REDUCE would run code"},
 		"protocol 0":        {"(dp0\n.", "opcode 0x"},
+		"another file":      {"{\"step\":0}\n", "byte 0: the file begins with 0x7b, and a pickle with 0x80: torch.cuda.memory._dump_snapshot writes one"},
 		"protocol 9":        {"\x80\x09.", "protocol 9; 2 to 5 can be read"},
 		"cut in a number":   {"\x80\x02J\x01", "ends within a number"},
 		"cut in a text":     {"\x80\x02X\x05\x00\x00\x00ab", "ends within a text"},
@@ -218,6 +220,8 @@ func TestHostile(t *testing.T) {
 		"another dict":      {"\x80\x02}.", "a snapshot has segments and device_traces"},
 		"segments a number": {"\x80\x02}(X\x08\x00\x00\x00segmentsK\x01u.", "segments: a number, where a list belongs"},
 		"address a text":    {"\x80\x02}(X\x08\x00\x00\x00segments](}(X\x07\x00\x00\x00addressX\x01\x00\x00\x00xueu.", "segments[0].address: a text, where a number belongs"},
+		"a size below 0":    {"\x80\x02}(X\x08\x00\x00\x00segments](}(X\x0a\x00\x00\x00total_sizeJ\xfb\xff\xff\xffueu.", "segments[0].total_size: -5, where a number of bytes belongs"},
+		"sizes beyond all":  {"\x80\x02}(X\x08\x00\x00\x00segments](" + vast + vast + "eu.", "segments[1].total_size: 9223372036854775807 bytes: the sizes up to here sum to more than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := snapshot.Read(strings.NewReader(c.file), snapshot.Limits{})

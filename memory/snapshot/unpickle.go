@@ -136,6 +136,9 @@ func (u *unpickler) step(at int64, op byte) error {
 	if name, ok := calling[op]; ok {
 		return u.fault(at, "opcode %s would run code; a snapshot has none, and nothing of it is run", name)
 	}
+	if at == 0 {
+		return u.fault(at, "the file begins with 0x%02x, and a pickle with 0x%02x: torch.cuda.memory._dump_snapshot writes one", op, opProto)
+	}
 	return u.fault(at, "opcode 0x%02x does not occur in snapshots", op)
 }
 

@@ -2,8 +2,8 @@ package format
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -20,12 +20,8 @@ func (j *jsonWriter) costs(costs *schedule.Costs) error {
 
 // costs reads what schedule.WriteCosts writes.
 func (r *jsonReader) costs() {
-	r.start = r.ahead()
-	var object json.RawMessage
-	if err := r.decoder.Decode(&object); err != nil {
-		r.err = r.f.fault(r.start, "found %s, expected costs: %v", r.f.found(r.start), err)
-		return
-	}
+	start := r.Ahead()
+	object := r.Raw()
 	costs, err := schedule.ReadCosts(bytes.NewReader(object))
 	var placed interface {
 		Place() (line, column int)
@@ -34,9 +30,9 @@ func (r *jsonReader) costs() {
 	switch {
 	case errors.As(err, &placed):
 		line, column := placed.Place()
-		r.err = r.f.fault(r.start+offsetOf(object, line, column), "%s", placed.Fault())
+		r.Wrong(start+offsetOf(object, line, column), placed.Fault())
 	case err != nil:
-		r.err = r.f.fault(r.start, "found costs that are none: %v", err)
+		r.Wrong(start, fmt.Sprintf("found costs that are none: %v", err))
 	}
 	r.f.Costs = costs
 }

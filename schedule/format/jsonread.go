@@ -1,175 +1,64 @@
 package format
 
 import (
-	"encoding/json"
 	"errors"
-	"io"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/weir-ml/weir/internal/jsontext"
 	"github.com/weir-ml/weir/schedule"
 )
 
 // readJSON reads our own JSON.
 func (f *File) readJSON(options Options) error {
-	r := &jsonReader{f: f, decoder: json.NewDecoder(strings.NewReader(f.text)), plan: &schedule.Plan{}}
-	r.decoder.UseNumber()
+	r := &jsonReader{Reader: jsontext.Of(f.text, f.Name, "the plan"), f: f, plan: &schedule.Plan{}}
 	r.file()
-	if r.err != nil {
-		return r.err
+	if fault := r.Fault(); fault != nil {
+		return &Error{Name: f.Name, Line: fault.Line, Column: fault.Column, Text: fault.Text}
 	}
 	f.Plan = r.plan
 	return f.agree(options)
 }
 
-// jsonReader takes a JSON text apart, token by token. After the first fault, which
-// it keeps, it reads nothing more.
+// jsonReader takes a plan out of a text.
 type jsonReader struct {
-	f       *File
-	decoder *json.Decoder
-	plan    *schedule.Plan
-	frozen  []int
-	err     error
-
-	start int        // of the current token
-	token json.Token // nil at the end
+	*jsontext.Reader
+	f      *File
+	plan   *schedule.Plan
+	frozen []int
 }
 
-// fail keeps a fault of the current token.
-func (r *jsonReader) fail(format string, args ...any) {
-	if r.err == nil {
-		found := quote(r.f.text[r.start:r.decoder.InputOffset()])
-		r.err = r.f.fault(r.start, "found %s, "+format, append([]any{found}, args...)...)
-	}
-}
-
-// ahead returns where the next token is.
-func (r *jsonReader) ahead() int {
-	offset := int(r.decoder.InputOffset())
-	for offset < len(r.f.text) && strings.IndexByte(" \t\r\n,:", r.f.text[offset]) >= 0 {
-		offset++
-	}
-	return offset
-}
-
-// next goes on to the next token.
-func (r *jsonReader) next() {
-	if r.err != nil {
-		return
-	}
-	r.start = r.ahead()
-	var err error
-	r.token, err = r.decoder.Token()
-	if err == nil {
-		return
-	}
-	offset := r.start
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		offset = max(offset, min(int(syntax.Offset)-1, len(r.f.text)))
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		offset = len(r.f.text)
-	}
-	r.err = r.f.fault(offset, "found %s, expected JSON", r.f.found(offset))
-}
-
-// delimiter takes a token that must be this bracket.
-func (r *jsonReader) delimiter(bracket json.Delim) {
-	if r.next(); r.err == nil && r.token != bracket {
-		r.fail("expected %v", bracket)
-	}
-}
-
-// object reads an object. field reads the value of a field, and reports false for
-// one that it does not know.
-func (r *jsonReader) object(names string, field func(name string) bool) {
-	r.delimiter('{')
-	var seen []string
-	for r.err == nil && r.decoder.More() {
-		r.next()
-		name, _ := r.token.(string)
-		switch {
-		case r.err != nil:
-		case slices.Contains(seen, name):
-			r.fail("expected each field once")
-		case !field(name):
-			r.fail("expected a field out of %s", names)
-		}
-		seen = append(seen, name)
-	}
-	r.delimiter('}')
-}
-
-// array reads an array of at most so many elements.
-func (r *jsonReader) array(limit int, element func()) {
-	r.delimiter('[')
-	for n := 0; r.err == nil && r.decoder.More(); n++ {
-		if n == limit {
-			r.next()
-			r.fail("expected at most %d elements", limit)
-			return
-		}
-		element()
-	}
-	r.delimiter(']')
-}
-
-// text takes a string.
-func (r *jsonReader) text(what string) string {
-	r.next()
-	s, ok := r.token.(string)
-	if !ok {
-		r.fail("expected %s in quotes", what)
-	}
-	return s
-}
+// lacks is a fault of the object that has just ended.
+func (r *jsonReader) lacks(format string, args ...any) { r.Found("}", "expected "+format, args...) }
 
 // number takes a whole number from low to high.
 func (r *jsonReader) number(what string, low, high int) int {
-	r.next()
-	digits, _ := r.token.(json.Number)
-	n, err := strconv.Atoi(digits.String())
-	if err != nil || n < low || n > high {
-		r.fail("expected %s from %d to %d", what, low, high)
-	}
-	return n
+	return int(r.Whole(what, int64(low), int64(high)))
 }
 
 func (r *jsonReader) numbers(what string, low, high int) []int {
 	numbers := []int{}
-	r.array(schedule.MaxStages, func() { numbers = append(numbers, r.number(what, low, high)) })
+	r.List(schedule.MaxStages, func() { numbers = append(numbers, r.number(what, low, high)) })
 	return numbers
-}
-
-func (r *jsonReader) boolean() bool {
-	r.next()
-	b, ok := r.token.(bool)
-	if !ok {
-		r.fail("expected true or false")
-	}
-	return b
 }
 
 // file reads the whole of it.
 func (r *jsonReader) file() {
-	const names = "schema, name, mode, ranks, placement, copies, microbatches, slices, frozen, facts, parts, windows, outgoing, entries, costs, programs"
 	p := r.plan
 	var fields []string
-	r.object(names, func(name string) bool {
+	r.Object(func(name string) {
 		fields = append(fields, name)
 		switch name {
 		case "schema":
 			r.number("the schema", jsonSchema, jsonSchema)
 		case "name":
-			p.Name = r.text("the plan's name")
+			p.Name = r.Word()
 		case "mode":
 			p.Mode = r.mode()
 		case "ranks":
 			p.Placement.Ranks = r.number("a number of ranks", 1, schedule.MaxStages)
 		case "placement":
-			p.Placement.Rank = r.numbers("the rank of each stage,", 0, schedule.MaxStages-1)
+			p.Placement.Rank = r.numbers("the rank of a stage", 0, schedule.MaxStages-1)
 		case "copies":
 			p.Placement.Copies = r.number("a number of copies", 2, schedule.MaxStages)
 		case "microbatches":
@@ -180,10 +69,10 @@ func (r *jsonReader) file() {
 			r.frozen = r.numbers("a stage", 0, schedule.MaxStages-1)
 		case "facts":
 			p.Facts = []schedule.Facts{}
-			r.array(schedule.MaxStages, func() { p.Facts = append(p.Facts, r.facts()) })
+			r.List(schedule.MaxStages, func() { p.Facts = append(p.Facts, r.facts()) })
 		case "parts":
 			p.Parts = [][schedule.NumKinds]uint64{}
-			r.array(schedule.MaxStages, func() { p.Parts = append(p.Parts, r.parts()) })
+			r.List(schedule.MaxStages, func() { p.Parts = append(p.Parts, r.parts()) })
 		case "windows":
 			p.Windows = r.numbers("a window", 0, schedule.MaxMicrobatches)
 		case "outgoing":
@@ -193,46 +82,40 @@ func (r *jsonReader) file() {
 		case "costs":
 			r.costs()
 		case "programs":
-			r.array(schedule.MaxStages, r.program)
+			r.List(schedule.MaxStages, r.program)
 		default:
-			return false
+			r.Unknown("schema, name, mode, ranks, placement, copies, microbatches, slices, frozen, facts, parts, windows, outgoing, entries, costs or programs")
 		}
-		return true
 	})
-	for _, name := range [...]string{"schema", "name", "mode", "ranks", "placement", "microbatches", "programs"} {
+	for _, name := range [...]string{"name", "mode", "ranks", "placement", "microbatches", "programs"} {
 		if !slices.Contains(fields, name) {
-			r.fail("expected the field %s before it", name)
+			r.lacks("the field %s before it", name)
 		}
 	}
 	r.fits()
-	if r.err == nil {
-		if strings.TrimSpace(r.f.text[r.decoder.InputOffset():]) != "" {
-			r.next()
-			r.fail("expected the end of the file")
-		}
-	}
+	r.End(jsonSchema, slices.Contains(fields, "schema"))
 }
 
 // fits looks at whether the tables are of as many stages and ranks as there are, so
 // that what was read can be written.
 func (r *jsonReader) fits() {
-	if r.err != nil {
+	if r.Fault() != nil {
 		return
 	}
 	p := r.plan
 	stages, ranks := p.Placement.Stages(), p.Placement.Ranks
 	if stages < 1 || stages > schedule.MaxStages {
-		r.fail("expected a placement of 1 to %d stages before it", schedule.MaxStages)
+		r.lacks("a placement of 1 to %d stages before it", schedule.MaxStages)
 	}
 	if highest := slices.Max(append(p.Placement.Rank, 0)); highest >= ranks {
-		r.fail("expected a placement on ranks 0 to %d before it", ranks-1)
+		r.lacks("a placement on ranks 0 to %d before it", ranks-1)
 	}
 	if p.Placement.Copies > 0 && stages%p.Placement.Copies != 0 {
-		r.fail("expected copies that divide the %d stages before it", stages)
+		r.lacks("copies that divide the %d stages before it", stages)
 	}
 	for i, stage := range r.frozen {
 		if stage >= stages || i > 0 && stage <= r.frozen[i-1] {
-			r.fail("expected frozen stages, ascending, from 0 to %d before it", stages-1)
+			r.lacks("frozen stages, ascending, from 0 to %d before it", stages-1)
 			return
 		}
 		if p.Frozen == nil {
@@ -253,18 +136,18 @@ func (r *jsonReader) fits() {
 		{"entries", p.Entries != nil, len(p.Entries), ranks},
 	} {
 		if table.has && table.got != table.want {
-			r.fail("expected %d %s before it, where there are %d", table.want, table.name, table.got)
+			r.lacks("%d %s before it, where there are %d", table.want, table.name, table.got)
 		}
 	}
 }
 
 func (r *jsonReader) mode() schedule.Mode {
-	switch r.text("the mode") {
+	switch mode := r.Word(); mode {
 	case schedule.Training.String():
 	case schedule.ForwardOnly.String():
 		return schedule.ForwardOnly
 	default:
-		r.fail("expected %q or %q", schedule.Training, schedule.ForwardOnly)
+		r.Found(mode, "expected %q or %q", schedule.Training, schedule.ForwardOnly)
 	}
 	return schedule.Training
 }
@@ -272,49 +155,48 @@ func (r *jsonReader) mode() schedule.Mode {
 // facts reads the facts of a stage.
 func (r *jsonReader) facts() schedule.Facts {
 	var f schedule.Facts
-	r.object("frozen, split, recomputes, quantizes, reads", func(name string) bool {
+	r.Object(func(name string) {
 		switch name {
 		case "frozen":
-			f.Frozen = r.boolean()
+			f.Frozen = r.Flag()
 		case "split":
-			f.Split = r.boolean()
+			f.Split = r.Flag()
 		case "recomputes":
-			f.Recomputes = r.boolean()
+			f.Recomputes = r.Flag()
 		case "quantizes":
-			f.Quantizes = r.boolean()
+			f.Quantizes = r.Flag()
 		case "reads":
 			f.Reads = r.parts()
 		default:
-			return false
+			r.Unknown("frozen, split, recomputes, quantizes or reads")
 		}
-		return true
 	})
 	return f
 }
 
 // parts reads sets of entry parts by kind.
 func (r *jsonReader) parts() (table [schedule.NumKinds]uint64) {
-	r.object("kinds such as F or B", func(name string) bool {
+	r.Object(func(name string) {
 		kind, ok := schedule.ParseKind(name)
 		if !ok {
-			return false
+			r.Unknown("a kind such as F or B")
+			return
 		}
 		for _, part := range r.numbers("an entry part", 0, schedule.MaxParts-1) {
 			table[kind] |= 1 << part
 		}
-		return true
 	})
 	return table
 }
 
 // program reads the segments of a rank.
 func (r *jsonReader) program() {
-	r.f.starts = append(r.f.starts, uint32(r.ahead()))
+	r.f.starts = append(r.f.starts, uint32(r.Ahead()))
 	var program []schedule.Segment
 	var offsets []uint32
-	r.array(MaxBytes, func() {
+	r.List(MaxBytes, func() {
 		var segment schedule.Segment
-		r.object("repeat, stride, actions", func(name string) bool {
+		r.Object(func(name string) {
 			switch name {
 			case "repeat":
 				segment.Repeat = r.number("a repeat", 1, schedule.MaxMicrobatches)
@@ -323,12 +205,11 @@ func (r *jsonReader) program() {
 			case "actions":
 				segment.Body, offsets = r.actions(offsets)
 			default:
-				return false
+				r.Unknown("repeat, stride or actions")
 			}
-			return true
 		})
 		if segment.Body == nil || segment.Repeat == 0 {
-			r.fail("expected the repeat and the actions of the segment before it")
+			r.lacks("the repeat and the actions of the segment before it")
 		}
 		program = append(program, segment)
 	})
@@ -338,28 +219,24 @@ func (r *jsonReader) program() {
 
 // actions reads the actions of a body, and appends their places.
 func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
-	text := r.text("actions")
-	inside := r.start + 1
+	text := r.Word()
+	inside, start := r.Start()+1, r.Start()
 	plain := strings.HasPrefix(r.f.text[min(inside, len(r.f.text)):], text) // without escapes
 	body := make([]schedule.Action, 0, len(text)/4+1)
 	for word, offset := range words(text, " ") {
+		place := start
+		if plain {
+			place = inside + offset
+		}
 		var a schedule.Action
 		if err := a.UnmarshalText([]byte(word)); err != nil {
-			if plain {
-				r.start = inside + offset
-			}
-			r.err = r.f.fault(r.start, "%s", faultOf(err))
+			r.Wrong(place, faultOf(err))
 			return nil, offsets
 		}
-		if plain {
-			offsets = append(offsets, uint32(inside+offset))
-		} else {
-			offsets = append(offsets, uint32(r.start))
-		}
-		body = append(body, a)
+		body, offsets = append(body, a), append(offsets, uint32(place))
 	}
 	if len(body) == 0 {
-		r.fail("expected actions such as 2F0 or 1B3~gs")
+		r.Found(text, "expected actions such as 2F0 or 1B3~gs")
 	}
 	return body, offsets
 }

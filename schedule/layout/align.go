@@ -1,10 +1,6 @@
 package layout
 
-import (
-	"slices"
-
-	"github.com/weir-ml/weir/memory/placement"
-)
+import "slices"
 
 const (
 	// leastAlign is of what every offset is a multiple.
@@ -31,9 +27,9 @@ func whole(bytes int64) int64 {
 	return min(max(bytes&-bytes, leastAlign), line)
 }
 
-// padded reports whether buffers of a problem cannot lie side by side without padding.
-func padded(problem *placement.Problem) bool {
-	return slices.ContainsFunc(problem.Buffers, func(b placement.Buffer) bool { return b.Size%max(b.Align, 1) != 0 })
+// padded reports whether buffers of a program cannot lie side by side without padding.
+func (p *player) padded(align func(int64) int64) bool {
+	return slices.ContainsFunc(p.items, func(it item) bool { return it.bytes%align(it.bytes) != 0 })
 }
 
 // alignment returns the way to align that a program is laid out with: natural, but where
@@ -47,20 +43,15 @@ func (p *player) alignment() func(int64) int64 {
 
 // crowded reports whether no natural layout is as low as can be, because of the padding of
 // what is alive at once. Small buffers may lie in the padding of others.
-func (p *player) crowded() bool {
-	lines := p.atOnce(func(bytes int64) int64 {
-		if bytes < line {
-			return 0
-		}
-		return roundUp(bytes, line)
-	})
-	return lines-line >= p.least()
-}
+func (p *player) crowded() bool { return p.crest().lines-line >= p.least() }
 
 // alignments returns the ways to align that are worth another try: that of the layout where
 // it was not searched for thoroughly, and before it one without padding.
 func (a *attempt) alignments() (list []func(int64) int64) {
-	if !a.played.crowded() && padded(a.problem(natural)) {
+	if a.rounds != nil {
+		return nil
+	}
+	if !a.played.crowded() && a.played.padded(natural) {
 		list = append(list, whole)
 	}
 	if a.untied {
@@ -75,27 +66,39 @@ func (a *attempt) enough() bool {
 	return a.met() || a.played.crowded() && a.lost() <= a.played.most()/littlePadding
 }
 
+// crest is what is alive at once of a played program, at most: in bytes as they are asked
+// for, with the padding that every buffer has, and in lines, where what is smaller counts
+// for nothing.
+type crest struct{ bytes, padded, lines int64 }
+
 // most returns the most bytes that are alive at once.
-func (p *player) most() int64 { return p.atOnce(func(bytes int64) int64 { return bytes }) }
+func (p *player) most() int64 { return p.crest().bytes }
 
 // least returns a height that no layout is below, where heights are rounded up to
-// leastAlign: what is alive at once, with the padding that every buffer has.
-func (p *player) least() int64 {
-	return p.atOnce(func(bytes int64) int64 { return roundUp(bytes, leastAlign) })
-}
+// leastAlign.
+func (p *player) least() int64 { return p.crest().padded }
 
-// atOnce returns the most that is alive at once, of what each buffer counts for.
-func (p *player) atOnce(count func(bytes int64) int64) (most int64) {
-	var live int64
-	for _, change := range p.log {
-		if change < 0 {
-			live -= count(p.items[^change].bytes)
-		} else {
-			live += count(p.items[change].bytes)
-			most = max(most, live)
-		}
+// crest returns it, of a program that has been played to its end.
+func (p *player) crest() *crest {
+	if p.top != nil {
+		return p.top
 	}
-	return most
+	var live, top crest
+	for _, change := range p.log {
+		i, sign := change, int64(1)
+		if change < 0 {
+			i, sign = ^change, -1
+		}
+		bytes := p.items[i].bytes
+		live.bytes += sign * bytes
+		live.padded += sign * roundUp(bytes, leastAlign)
+		if bytes >= line {
+			live.lines += sign * roundUp(bytes, line)
+		}
+		top.bytes, top.padded, top.lines = max(top.bytes, live.bytes), max(top.padded, live.padded), max(top.lines, live.lines)
+	}
+	p.top = &top
+	return p.top
 }
 
 // roundUp returns the next multiple of a power of two.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	mathbits "math/bits"
 	"slices"
+	"sync"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -14,7 +15,8 @@ import (
 type Alternative struct {
 	Name    string // such as "at most 2 in flight on a rank (cap 2)"
 	Changes int    // how many things are other than in the plan, 1 or more
-	// Make returns the plan and its templates. An error means that there is none.
+	// Make returns the plan and its templates. An error means that there is none. It is called
+	// from several goroutines at once with those of other alternatives.
 	Make func() (*schedule.Plan, *Templates, error)
 }
 
@@ -143,19 +145,26 @@ type Tried struct {
 }
 
 // Weigh finds out the bounds of alternatives, without a layout. Those that cannot be made
-// are left out.
+// are left out. Several of them are made at once.
 func Weigh(list []Alternative, cfg Config) (tried []Tried) {
 	cfg.Budget, cfg.Instead = 0, nil
-	for _, one := range list {
-		plan, templates, err := one.Make()
+	all, made := make([]Tried, len(list)), make([]bool, len(list))
+	var used sync.Pool // of players: their memory
+	_ = eachRank(len(list), func(i int) error { // There are no errors.
+		plan, templates, err := list[i].Make()
 		if err != nil {
-			continue
+			return nil
 		}
-		t := Tried{Name: one.Name, Plan: plan, templates: templates, cfg: cfg}
+		t := Tried{Name: list[i].Name, Plan: plan, templates: templates, cfg: cfg}
 		if len(templates.Shapes) == 1 {
 			t.cfg.Shapes, t.cfg.Envelope = nil, false
 		}
-		if t.weigh() == nil {
+		made[i] = t.weigh(&used) == nil
+		all[i] = t
+		return nil
+	})
+	for i, t := range all {
+		if made[i] {
 			tried = append(tried, t)
 		}
 	}
@@ -163,7 +172,7 @@ func Weigh(list []Alternative, cfg Config) (tried []Tried) {
 }
 
 // weigh plays every rank.
-func (t *Tried) weigh() error {
+func (t *Tried) weigh(used *sync.Pool) error {
 	p, err := prepare(t.Plan, t.templates, t.cfg)
 	if err != nil {
 		return err
@@ -171,9 +180,17 @@ func (t *Tried) weigh() error {
 	bounds, births := make([]int64, t.Plan.Placement.Ranks), make([]int, t.Plan.Placement.Ranks)
 	ports := newPorts(t.Plan, p.templates)
 	err = eachRank(len(bounds), func(rank int) error {
-		a, err := p.play(ports, rank)
+		played := newPlayer(p.plan, p.templates, ports, rank, &p.cfg)
+		if p.cfg.Shapes == nil {
+			played.leap = &leap{}
+		}
+		if last, ok := used.Get().(*player); ok {
+			played.items, played.log, played.visits = last.items[:0], last.log[:0], last.visits[:0]
+		}
+		defer used.Put(played)
+		err := played.play()
 		if err == nil {
-			bounds[rank], births[rank] = a.played.most(), len(a.played.items)
+			bounds[rank], births[rank] = played.most(), len(played.items)
 		}
 		return err
 	})

@@ -3,7 +3,6 @@ package layout_test
 import (
 	"flag"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,19 +43,19 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// TestEndsStandInTheCycle: where what goes on meets the bound, the beginning and the end
-// of the program do not take more.
-func TestEndsStandInTheCycle(t *testing.T) {
+// TestManyMicrobatches: of the layouts of what goes on and on most meet the bound, and
+// their ends do not take more.
+func TestManyMicrobatches(t *testing.T) {
 	met := 0
 	for _, name := range []string{"1f1b", "zb-h1", "zb1p", "dualpipe"} {
 		plan := planned(t, name, 4, 200, schedule.Training)
 		made := laid(t, plan, model(plan.Placement.Depth(), 1, 48, 32), layout.Config{LookAhead: 1, Search: placement.Options{Nodes: 30_000}})
 		for rank := range made.Ranks {
 			requireLayout(t, made, rank, name)
-			if r := &made.Ranks[rank]; r.Optimal && strings.HasPrefix(r.Method, "what goes on") {
+			if made.Ranks[rank].Optimal {
 				met++
 			}
 		}
 	}
-	require.GreaterOrEqual(t, met, 5)
+	require.GreaterOrEqual(t, met, 8)
 }

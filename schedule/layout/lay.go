@@ -1,6 +1,8 @@
 package layout
 
 import (
+	"slices"
+
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -40,4 +42,60 @@ func (p *player) layout(segments []Segment, end int, group []int32, offsets []in
 	}
 	l.Places = append(l.Places, int32(len(l.Births)))
 	return l
+}
+
+// onShelves writes down where everything lies of a program that lies on shelves. It was cut,
+// and played for the first of the repeats of a cycle at least: the others are as that one.
+func (a *attempt) onShelves() *memory.Layout {
+	p, l := a.played, &memory.Layout{Height: a.laid.Height}
+	var live int64
+	for v, visit := range p.visits {
+		at, round := visit.at, a.rounds[int(visit.at.segment)]
+		cycle := -1 // the repeat of the cycle
+		if round != nil && int(at.repeat) < p.program[at.segment].Repeat-p.spans[at.segment].tail {
+			cycle = int(at.repeat) - p.spans[at.segment].lead
+		}
+		level := memory.Level{Peak: live}
+		if cycle <= 0 {
+			l.Places = append(l.Places, int32(len(l.Births)))
+		}
+		for _, change := range p.changes(v) {
+			if change < 0 {
+				live -= p.items[^change].bytes
+				continue
+			}
+			it := &p.items[change]
+			if live += it.bytes; cycle <= 0 && !it.again {
+				l.Births = append(l.Births, memory.Birth{Offset: a.laid.Offsets[change], Bytes: it.bytes, Class: it.class, AtMost: it.atMost})
+			}
+			level.Peak = max(level.Peak, live)
+		}
+		if level.Live = live; cycle <= 0 {
+			l.Levels = append(l.Levels, level)
+		}
+		if body := len(p.program[min(int(at.segment), len(p.program)-1)].Body); cycle == 0 && int(at.index) == body-1 {
+			round.again(l, body)
+		}
+	}
+	l.Places = append(l.Places, int32(len(l.Births)))
+	return l
+}
+
+// again writes down the other repeats of a cycle, of which the first one was the last that
+// was written.
+func (s *steady) again(l *memory.Layout, body int) {
+	n := len(s.Buffers)
+	births := l.Births[len(l.Births)-n:]
+	places, levels := l.Places[len(l.Places)-body:], l.Levels[len(l.Levels)-body:]
+	l.Births = slices.Grow(l.Births, n*(s.laid.Cycle-1))
+	for k := 1; k < s.laid.Cycle; k++ {
+		for _, place := range places {
+			l.Places = append(l.Places, place+int32(k*n))
+		}
+		l.Levels = append(l.Levels, levels...)
+		for i, b := range births {
+			b.Offset = s.floor + s.laid.Offsets[k*n+i]
+			l.Births = append(l.Births, b)
+		}
+	}
 }

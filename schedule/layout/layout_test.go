@@ -173,6 +173,29 @@ func TestOffsetsComeBack(t *testing.T) {
 	require.Greater(t, len(cycles), 2, "cycles of several lengths: %v", cycles)
 }
 
+// TestCopiesThatTakeTurns leaps over repeats in which the source gives an entry for each
+// copy, and looks ahead.
+func TestCopiesThatTakeTurns(t *testing.T) {
+	for _, m := range []int{700, 701} {
+		for _, ahead := range []int{0, 31} {
+			plan := planned(t, "dualpipe", 2, m, schedule.Training)
+			made := laid(t, plan, model(plan.Placement.Depth(), 1, 16, 4), layout.Config{LookAhead: ahead, Search: quick})
+			for rank := range made.Ranks {
+				requireLayout(t, made, rank, "dualpipe")
+				requireBound(t, plan, model(plan.Placement.Depth(), 1, 16, 4), made, rank, ahead, "dualpipe")
+				entries := 0
+				for c := range made.All(rank) {
+					if c.Alloc && c.Class == memory.Entry {
+						entries++
+					}
+				}
+				first, second := (m+1)/2, m/2 // a part for the bottom of the model, two for its top
+				require.Equal(t, []int{first + 2*second, 2*first + second}[rank], entries)
+			}
+		}
+	}
+}
+
 // TestSameLayoutAgain lays out the same plan twice.
 func TestSameLayoutAgain(t *testing.T) {
 	plan := planned(t, "zb-h2", 4, 50, schedule.Training)
@@ -188,7 +211,7 @@ func TestSameLayoutAgain(t *testing.T) {
 // TestWorkIsIndependentOfMicrobatches compares a thousand microbatches with a million:
 // as many buffers and births, and the same height.
 func TestWorkIsIndependentOfMicrobatches(t *testing.T) {
-	for _, name := range []string{"1f1b", "zb-h1", "seq1f1b"} {
+	for _, name := range []string{"1f1b", "zb-h1", "seq1f1b", "dualpipe"} {
 		var before []layout.Rank
 		for _, m := range []int{1000, 1_000_000} {
 			plan := planned(t, name, 2, m, schedule.Training)

@@ -11,9 +11,9 @@ import (
 // rank keeps after a repeat is compared with what it kept after the one before: where
 // the two are the same but for the numbers of microbatches, which have moved by the
 // stride, all further repeats do the same as this one, because nothing else decides
-// what a repeat does. That ends where entries run out, or a copy of the model begins to
-// read others. So leaps are exact: the program as it is played has every live set that
-// the whole program has.
+// what a repeat does. That ends where entries run out, of which the source gives one for
+// each copy of the model to a microbatch. So leaps are exact: the program as it is played
+// has every live set that the whole program has.
 type leap struct {
 	before []uint64 // the state after the last repeat; nil at the beginning
 	state  []uint64
@@ -33,8 +33,9 @@ type way struct{ stay, period, rest int }
 
 // stretch is how the repeats of a segment are played: so many that differ, a cycle of
 // repeats that are alike, the repeats that were passed over, and a tail of repeats that
-// differ again. Without a cycle all are the lead.
-type stretch struct{ lead, cycle, passed, tail int }
+// differ again. Without a cycle all are the lead. Alike is the first repeat that leaves
+// behind what the one before it did, 0 where none does.
+type stretch struct{ lead, cycle, passed, tail, alike int }
 
 // enter begins a segment.
 func (l *leap) enter() {
@@ -90,7 +91,7 @@ func (l *leap) over(p *player, s *schedule.Segment, r int) int {
 			return 0
 		}
 		l.steady = sum
-		span.lead, span.cycle = r, max(l.cycle, 1)
+		span.lead, span.alike, span.cycle = r, r, max(l.cycle, 1)
 		if c := l.cycles[int(p.at.segment)]; c > 0 {
 			span.cycle = c
 		}
@@ -120,7 +121,7 @@ func (l *leap) over(p *player, s *schedule.Segment, r int) int {
 }
 
 // entriesLeft returns for how many repeats more the source is asked as it was in the
-// last one: until there are no more entries, or others are wanted.
+// last one: until there are no more entries.
 func (p *player) entriesLeft(stride int) int {
 	if p.pulled == p.plan.Microbatches || stride == 0 {
 		return p.plan.Microbatches
@@ -128,13 +129,7 @@ func (p *player) entriesLeft(stride int) int {
 	if stride < 0 {
 		return 0
 	}
-	end := p.plan.Microbatches
-	for _, w := range p.wants[1:] {
-		if w.from > p.pulled-stride {
-			end = min(end, w.from)
-		}
-	}
-	return max(end-p.pulled, 0) / stride
+	return (p.plan.Microbatches - p.pulled) / (stride * len(p.wants))
 }
 
 // alive returns how many items there are now.
@@ -188,7 +183,7 @@ func (p *player) state(to []uint64, shift int) []uint64 {
 		}
 		return keys
 	}
-	to = append(to, uint64(p.pulled-shift)<<1|1)
+	to = append(to, uint64(p.pulled-shift*len(p.wants))<<1|1)
 	if p.pulled == p.plan.Microbatches {
 		to[0] = 0
 	}
@@ -262,6 +257,6 @@ func (p *player) pass(n, stride int) {
 		p.entries[m] = e
 	}
 	if p.pulled < p.plan.Microbatches {
-		p.pulled += int(moved)
+		p.pulled += int(moved) * len(p.wants)
 	}
 }

@@ -17,8 +17,8 @@ import (
 type Config struct {
 	// LookAhead is how many entries a rank pulls before it needs them, the runner's.
 	LookAhead int
-	// Shapes is the shape class of each microbatch, where the step is told beforehand;
-	// nil is the first one for all, or the envelope.
+	// Shapes is the shape class of each microbatch of the plan, where the step is told
+	// beforehand; nil is the first one for all, or the envelope.
 	Shapes []int
 	// Envelope plans for microbatches of any shape class: every buffer has the size of
 	// the largest one.
@@ -177,8 +177,8 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 	r.Segments, r.End = played.segments()
 	peak := played.peak(r.Segments, r.End)
 	r.Certificate = Certificate{
-		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.met() || best.untied && best.laid.Optimal && !padded(best.problem(best.align)),
-		Method: best.laid.Method, Proof: best.laid.Proof, Sizes: "exact", Buffers: best.groups, Peak: peak,
+		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.met() || best.untied && best.laid.Optimal && !played.padded(best.align),
+		Method: best.laid.Method, Proof: best.laid.Proof, Sizes: "exact", Peak: peak,
 	}
 	switch {
 	case r.Height == r.Bound:
@@ -193,7 +193,14 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 	case p.classes > 1 && p.cfg.Shapes == nil:
 		r.Sizes = fmt.Sprintf("exact, for shape class %q alone", p.templates.Shapes[0].Name)
 	}
-	r.Problem, r.Offsets = best.problem(best.align), best.laid.Offsets
+	if r.Problem, r.Offsets = best.placed, best.laid.Offsets; r.Problem == nil {
+		r.Problem = best.problem(best.align)
+	}
+	r.Buffers = len(r.Problem.Buffers)
+	if best.rounds != nil {
+		r.Layout = best.onShelves()
+		return nil
+	}
 	r.Layout = played.layout(r.Segments, r.End, best.group, best.laid.Offsets, best.laid.Height)
 	return nil
 }

@@ -69,11 +69,16 @@ func requireBound(t testing.TB, plan *schedule.Plan, templates *layout.Templates
 		return set
 	}
 	pull := func(m int) {
-		for ; pulled <= min(m+lookAhead, plan.Microbatches-1); pulled++ {
-			parts[pulled] = map[int]int{}
-			for set := wants(pulled); set != 0; set &= set - 1 {
-				part := bits.TrailingZeros64(set)
-				parts[pulled][part] = born(n.s.Entries[1<<part].Buffers[0].Bytes)
+		for ; pulled <= min(plan.Item(m)+lookAhead, plan.Microbatches-1); pulled++ {
+			for m := range plan.Microbatches {
+				if plan.Item(m) != pulled {
+					continue
+				}
+				parts[m] = map[int]int{}
+				for set := wants(m); set != 0; set &= set - 1 {
+					part := bits.TrailingZeros64(set)
+					parts[m][part] = born(n.s.Entries[1<<part].Buffers[0].Bytes)
+				}
 			}
 		}
 	}

@@ -16,9 +16,9 @@ type player struct {
 	ports     *ports
 	rank      int
 	lookAhead int
-	shapes    []int // by microbatch, nil where there is one class
-	wants     []want
-	limit     int // of births
+	shapes    []int    // by microbatch, nil where there is one class
+	wants     []uint64 // by copy of the model: the parts of entries that are read
+	limit     int      // of births
 
 	items    []item
 	frames   map[frameKey]*frame
@@ -26,7 +26,7 @@ type player struct {
 	entries  map[int32]*entry  // by microbatch
 	gathered map[int32][]int32 // by stage
 	copied   map[int32]copies  // of weights, by stage
-	pulled   int               // entries
+	pulled   int               // entries, in the order of the batch
 
 	at      spot
 	ordinal int32 // of the next birth at the spot
@@ -39,6 +39,7 @@ type player struct {
 	emit    func(int32) // nil, or is told every change as it is logged
 	spans   []stretch   // by segment
 	program []schedule.Segment
+	top     *crest // what is alive at once, found out when it is asked for
 }
 
 // visit is an action, and the changes before it.
@@ -94,26 +95,9 @@ func newPlayer(plan *schedule.Plan, templates *Templates, ports *ports, rank int
 
 // play runs the program and what comes at step end.
 func (p *player) play() error {
-	for s, segment := range p.program {
-		p.spans = append(p.spans, stretch{lead: segment.Repeat})
-		if p.leap != nil {
-			p.leap.enter()
-		}
-		for r := 0; r < segment.Repeat; r++ {
-			p.begin = p.count
-			shift := r * segment.Stride
-			for i, a := range segment.Body {
-				p.arrive(s, r, i)
-				if err := p.act(a.Shift(shift)); err != nil {
-					return fmt.Errorf("rank %d, %v: %w", p.rank, a.Shift(shift), err)
-				}
-			}
-			if p.leap != nil {
-				r += p.leap.over(p, &segment, r)
-			}
-		}
-		if span := &p.spans[s]; span.passed == 0 {
-			*span = stretch{lead: segment.Repeat}
+	for s := range p.program {
+		if err := p.repeat(s); err != nil {
+			return err
 		}
 	}
 	p.begin = p.count
@@ -122,6 +106,32 @@ func (p *player) play() error {
 		return fmt.Errorf("rank %d, step end: %w", p.rank, err)
 	}
 	return p.ended()
+}
+
+// repeat runs the repeats of a segment.
+func (p *player) repeat(s int) error {
+	segment := &p.program[s]
+	p.spans = append(p.spans, stretch{lead: segment.Repeat})
+	if p.leap != nil {
+		p.leap.enter()
+	}
+	for r := 0; r < segment.Repeat; r++ {
+		p.begin = p.count
+		shift := r * segment.Stride
+		for i, a := range segment.Body {
+			p.arrive(s, r, i)
+			if err := p.act(a.Shift(shift)); err != nil {
+				return fmt.Errorf("rank %d, %v: %w", p.rank, a.Shift(shift), err)
+			}
+		}
+		if p.leap != nil {
+			r += p.leap.over(p, segment, r)
+		}
+	}
+	if span := &p.spans[s]; span.passed == 0 {
+		*span = stretch{lead: segment.Repeat, alike: span.alike}
+	}
+	return nil
 }
 
 // arrive says where the player is.
@@ -147,7 +157,7 @@ func (p *player) act(a schedule.Action) error {
 	var err error
 	switch kind {
 	case schedule.F:
-		if err = p.pull(m); err == nil {
+		if err = p.pull(p.plan.Item(m)); err == nil {
 			taken, err = p.compute(s, m, kind)
 		}
 	case schedule.B, schedule.I, schedule.W:
@@ -319,13 +329,12 @@ func (p *player) box(key frameKey) *box {
 	return b
 }
 
-// pull plays the source up to the entry that microbatch m needs, and the look-ahead
-// beyond it.
-func (p *player) pull(m int) error {
+// pull plays the source up to an item, and the look-ahead beyond it.
+func (p *player) pull(item int) error {
 	all := p.plan.Microbatches
-	for upto := min(m+min(p.lookAhead, all), all-1); p.pulled <= upto; p.pulled++ {
-		wanted := of(p.wants, p.pulled)
-		shape := &p.templates.Shapes[p.shape(p.pulled)]
+	for upto := min(item+min(p.lookAhead, all), all-1); p.pulled <= upto; p.pulled++ {
+		m, wanted := p.plan.OfItem(p.pulled), p.wants[p.pulled%len(p.wants)]
+		shape := &p.templates.Shapes[p.shape(m)]
 		e := shape.entry(wanted)
 		if e == nil {
 			if wanted == 0 {
@@ -340,7 +349,7 @@ func (p *player) pull(m int) error {
 				f.own[i] = resident
 			}
 		}
-		if err := p.events(f, e.Buffers, e.Events, origin{kind: ofEntry, microbatch: int32(p.pulled)}); err != nil {
+		if err := p.events(f, e.Buffers, e.Events, origin{kind: ofEntry, microbatch: int32(m)}); err != nil {
 			return err
 		}
 		if wanted == 0 {
@@ -356,7 +365,7 @@ func (p *player) pull(m int) error {
 				}
 			}
 		}
-		p.entries[int32(p.pulled)] = held
+		p.entries[int32(m)] = held
 	}
 	return nil
 }

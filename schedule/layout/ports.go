@@ -2,7 +2,6 @@ package layout
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -149,38 +148,18 @@ func (p *ports) lent(list []port, err error) func(int) (port, error) {
 	}
 }
 
-// wanted returns what the stages of a rank read of entries: for each copy of the model
-// the parts, from its first microbatch on.
-func wanted(plan *schedule.Plan, rank int) (wants []want) {
+// wanted returns, by copy of the model, the parts of entries that stages of a rank read.
+func wanted(plan *schedule.Plan, rank int) []uint64 {
 	depth := plan.Placement.Depth()
-	for first := 0; first < plan.Placement.Stages(); first += depth {
-		from, _ := plan.Span(first)
-		w := want{from: from}
-		for stage := first; stage < first+depth && stage < len(plan.Parts); stage++ {
-			if plan.Placement.Rank[stage] == rank {
-				for _, parts := range plan.Parts[stage] {
-					w.parts |= parts
-				}
+	wants := make([]uint64, plan.Placement.Stages()/depth)
+	for stage := range plan.Parts {
+		if plan.Placement.Rank[stage] == rank {
+			for _, parts := range plan.Parts[stage] {
+				wants[stage/depth] |= parts
 			}
 		}
-		wants = append(wants, w)
 	}
 	return wants
-}
-
-// want is a set of entry parts that are read of the microbatches from one on.
-type want struct {
-	from  int
-	parts uint64
-}
-
-// of returns the parts that are wanted of a microbatch.
-func of(wants []want, microbatch int) uint64 {
-	i := slices.IndexFunc(wants, func(w want) bool { return w.from > microbatch })
-	if i < 0 {
-		i = len(wants)
-	}
-	return wants[i-1].parts
 }
 
 // String names what a Ref refers to.

@@ -77,10 +77,20 @@ func (p *player) steadyFrom() []int32 {
 // gaps between the lives of its items. Time is the number of changes.
 func (p *player) problem(group []int32, groups int, align func(int64) int64) *placement.Problem {
 	problem := &placement.Problem{Buffers: make([]placement.Buffer, groups)}
+	again := make([]int32, groups) // births but the first one
+	for _, g := range group {
+		again[g]++
+	}
+	gaps := make([]placement.Gap, len(group)-groups)
+	for g := range again {
+		if again[g]--; again[g] > 0 {
+			problem.Buffers[g].Gaps, gaps = gaps[:0:again[g]], gaps[again[g]:]
+		}
+	}
 	for i := range p.items { // in order of birth
 		it, b := &p.items[i], &problem.Buffers[group[i]]
 		if b.Size == 0 {
-			*b = placement.Buffer{Lower: int64(it.birth), Upper: int64(it.death), Size: it.bytes, Align: align(it.bytes)}
+			b.Lower, b.Upper, b.Size, b.Align = int64(it.birth), int64(it.death), it.bytes, align(it.bytes)
 			continue
 		}
 		if b.Upper < int64(it.birth) {

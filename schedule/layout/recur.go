@@ -13,12 +13,12 @@ import (
 // two moments are looked for at which the same is alive at the same offsets. What is
 // between the two can be run again and again.
 
-// recur looks for such a layout: nil where it finds none.
-func (p *Plan) recur(ctx context.Context, ports *ports, rank int, tied *player, search placement.Options, work int64) (*attempt, error) {
+// recur looks for such a layout of about so many births: nil where it finds none.
+func (p *Plan) recur(ctx context.Context, ports *ports, rank int, tied *player, search placement.Options, births int, work int64) (*attempt, error) {
 	ways := map[int]way{}
 	for s, span := range tied.spans {
 		if span.passed > 0 {
-			ways[s] = way{stay: horizon(tied, s), period: 1}
+			ways[s] = way{stay: horizon(tied, s, births), period: 1}
 		}
 	}
 	for range 2 { // the second time with as many repeats as the period wants
@@ -65,12 +65,11 @@ func (p *Plan) recur(ctx context.Context, ports *ports, rank int, tied *player, 
 	return nil, nil
 }
 
-// horizon returns how many repeats of a segment are laid out.
-func horizon(tied *player, segment int) int {
+// horizon returns how many repeats of a segment are laid out, for so many births.
+func horizon(tied *player, segment, births int) int {
 	const (
-		least  = 48
-		most   = 128
-		births = 8192
+		least = 24
+		small = 64 // of a repeat of which less is born there are not more
 	)
 	n := 1
 	for i := range tied.items {
@@ -78,7 +77,7 @@ func horizon(tied *player, segment int) int {
 			n++
 		}
 	}
-	return min(max(births/n, tied.spans[segment].cycle*4, least/2), most)
+	return min(max(births/n, tied.spans[segment].cycle*4, least), births/small)
 }
 
 // recurrence returns a repeat of a segment, from its lead on, and after how many more the same is alive at

@@ -15,7 +15,9 @@ type attempt struct {
 	groups int
 	laid   *placement.Layout
 	align  func(int64) int64
-	untied bool // every item was placed by itself, so that what is proven of the problem is proven of the program
+	untied bool               // every item was placed by itself, so that what is proven of the problem is proven of the program
+	placed *placement.Problem // what was laid out, nil where it is not kept
+	rounds map[int]*steady    // by segment, of what lies on shelves: the program was cut
 }
 
 const (
@@ -26,8 +28,6 @@ const (
 	// that it gets: it is soon over where it finds something.
 	small    = 700
 	thorough = 3_000_000
-	// chances is how many layouts of what goes on are tried, where the ends do not fit.
-	chances = 4
 	// A program whose best cycle leaves more than a part of bearable is laid out whole,
 	// where it has no more than so many births, and than there is work.
 	bearable = 50
@@ -41,9 +41,9 @@ const (
 
 // search looks for a layout of a rank's program as low as the most that is alive at once.
 // What repeats has the same offsets again after a cycle. The shortest cycles are laid out
-// in a quick way first. Where that does not meet the bound, what goes on and on is laid
-// out alone, in a cycle that suits it, with its ends around it; then a layout is looked
-// for that repeats itself though nothing is tied; and where even that leaves much room
+// in a quick way first. Where that does not meet the bound, a layout is looked for that
+// repeats itself though nothing is tied; then what goes on and on is laid out alone, in a
+// cycle that suits it, with its ends around it; and where even that leaves much room
 // unused, a program that is not too long is laid out without any cycle. What is too large
 // for all of that lies on shelves.
 func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
@@ -53,9 +53,8 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 	}
 	share := left / 8
 	var tried []*attempt
-	best := func() *attempt {
-		return slices.MinFunc(tried, func(a, b *attempt) int { return cmp.Compare(a.laid.Height, b.laid.Height) })
-	}
+	recurs := false // the program repeats itself, laid out by the way that is left for a whole one
+	best := func() *attempt { return lowest(tried) }
 	a, err := p.play(ports, rank)
 	if err != nil {
 		return nil, err
@@ -63,7 +62,7 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 	pieces := int64(len(a.played.items))
 	searched := pieces <= share && pieces <= max(large, left/64)
 	if !searched && !a.untied {
-		shelved, err := p.shelve(ctx, ports, rank, a.played)
+		shelved, err := p.shelve(ctx, a.played)
 		if err != nil {
 			return nil, err
 		}
@@ -77,23 +76,24 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		}
 		tried = append(tried, a)
 	}
-	if searched && !a.enough() && !a.untied {
-		if tried, err = p.cyclic(ctx, ports, rank, a, share, exact); err != nil {
+	if searched && !a.enough() {
+		c := &cyclic{plan: p, ports: ports, rank: rank, search: p.cfg.Search, short: a, tried: tried}
+		if err := c.run(ctx, share, exact); err != nil {
 			return nil, err
 		}
+		tried, recurs = c.tried, c.recurs
 	}
-	if !best().enough() && !best().untied {
+	if !best().enough() && !a.untied && !recurs {
 		whole, err := p.whole(ctx, ports, rank, best(), min(left, unrolled))
 		if whole != nil || err != nil {
 			return whole, err
 		}
 	}
-	a = best()
 	if !a.untied { // the first search was thorough
-		exact /= 8
+		a, exact = best(), exact/8
 	}
 	for _, align := range a.alignments() {
-		if a.enough() || left <= 0 {
+		if best().enough() || left <= 0 {
 			break
 		}
 		if a.groups <= small {
@@ -106,54 +106,12 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		}
 		left /= 2
 	}
-	return a, nil
+	return best(), nil
 }
 
-// cyclic tries the ways to lay out a program that repeats, one after the other until one
-// is low enough: first those that cost little. It returns those that were tried.
-func (p *Plan) cyclic(ctx context.Context, ports *ports, rank int, short *attempt, share, work int64) ([]*attempt, error) {
-	tried := []*attempt{short}
-	search := p.cfg.Search
-	// over takes an attempt, nil for none, and reports whether it ends the search.
-	over := func(a *attempt, err error) (bool, error) {
-		if a == nil || err != nil {
-			return err != nil, err
-		}
-		tried = append(tried, a)
-		return a.enough(), nil
-	}
-	quick, low, err := p.rounds(ctx, ports, rank, short, search, 1)
-	if over, err := over(quick, err); over {
-		return tried, err
-	}
-	if quick == nil {
-		if over, err := over(p.recur(ctx, ports, rank, short.played, search, share)); over {
-			return tried, err
-		}
-	}
-	if short.groups <= small {
-		if err := short.place(ctx, short.align, search, work/4); err != nil || short.enough() {
-			return tried, err
-		}
-	}
-	for chance := 0; chance == 0 || chance < chances && low; chance++ { // else the ends are not what is in the way
-		var rounds *attempt
-		rounds, low, err = p.rounds(ctx, ports, rank, short, search, work)
-		if over, err := over(rounds, err); over {
-			return tried, err
-		}
-		low = low && rounds != nil
-		search.Seed++
-	}
-	if quick != nil {
-		if over, err := over(p.recur(ctx, ports, rank, short.played, search, share)); over {
-			return tried, err
-		}
-	}
-	if short.groups <= small {
-		err = short.place(ctx, short.align, search, work)
-	}
-	return tried, err
+// lowest returns the best attempt.
+func lowest(tried []*attempt) *attempt {
+	return slices.MinFunc(tried, func(a, b *attempt) int { return cmp.Compare(a.laid.Height, b.laid.Height) })
 }
 
 // whole lays out a program without leaps, by one greedy way: nil where that is not worth
@@ -203,16 +161,14 @@ func (a *attempt) place(ctx context.Context, align func(int64) int64, search pla
 	return nil
 }
 
-// thoroughly looks for a lower layout with so much work from each of two seeds: one of
-// them is often lucky where the other is not.
+// thoroughly looks for a lower layout with so much work, and where that leaves more than a
+// little, once more from another seed: that is often lucky where the first one is not.
 func (a *attempt) thoroughly(ctx context.Context, align func(int64) int64, search placement.Options, work int64) error {
-	for range 2 {
-		if err := a.place(ctx, align, search, work); err != nil || a.enough() {
-			return err
-		}
-		search.Seed++
+	if err := a.place(ctx, align, search, work); err != nil || a.lost() <= a.played.most()/littlePadding {
+		return err
 	}
-	return nil
+	search.Seed++
+	return a.place(ctx, align, search, work)
 }
 
 // play plays the program of a rank, with the shortest cycles.

@@ -3,9 +3,6 @@ package layout
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/weir-ml/weir/memory/placement"
@@ -23,11 +20,11 @@ const (
 	// longestTurns is the longest cycle that is tried for what lies on shelves, in
 	// repeats, and mostOnShelves how much is born at most where it is not the shortest one.
 	longestTurns  = 64
-	mostOnShelves = 80_000
+	mostOnShelves = 90_000
 	// tooManyForShelves is how much is born in the shortest cycle where even that takes long.
 	tooManyForShelves = 4 * mostOnShelves
 	// A cycle is good enough by which no more is lost than a part of lostOnShelves.
-	lostOnShelves = 32
+	lostOnShelves = 100
 	// packing is how often what dies in its action is laid out.
 	packing = 4
 )
@@ -35,78 +32,155 @@ const (
 // shelve lays out a program that was played with the shortest cycles: what goes on lies on
 // shelves, and the ends stand in its places. Nil is where nothing goes on, or the ends do
 // not fit.
-func (p *Plan) shelve(ctx context.Context, ports *ports, rank int, short *player) (*attempt, error) {
-	var all []*steady
-	cycles := map[int]int{}
+func (p *Plan) shelve(ctx context.Context, short *player) (*attempt, error) {
+	rounds, cycles := map[int]*steady{}, map[int]int{}
 	for s := range short.spans {
-		round := short.steady(s, short.alignment())
-		if round == nil {
+		if short.spans[s].passed == 0 {
 			continue
 		}
-		if short.played(s, round.lives())*len(round.Buffers) > tooManyForShelves {
+		round := short.steady(s, short.alignment())
+		if round == nil || round.lives()*len(round.Buffers) > tooManyForShelves {
 			return nil, nil
 		}
-		if err := round.shelves(ctx, short); err != nil {
+		if err := round.shelves(ctx, short); err != nil || round.laid == nil {
 			return nil, err
 		}
-		all, cycles[s] = append(all, round), round.laid.Cycle
+		rounds[s], cycles[s] = round, round.laid.Cycle
 	}
-	if len(all) == 0 {
+	if len(rounds) == 0 {
 		return nil, nil
 	}
-	a, err := p.playLeaps(ports, rank, &leap{cycles: cycles})
-	if err != nil {
-		return nil, err
-	}
-	base := make([]int64, a.groups)
+	cut, last := short.cut(cycles)
+	a := &attempt{played: cut, groups: len(cut.items), rounds: rounds, align: short.alignment()}
+	a.group = make([]int32, a.groups)
+	base, cyclic := make([]int64, a.groups), make([]bool, a.groups)
 	for g := range base {
-		base[g] = -1
+		a.group[g], base[g] = int32(g), -1
 	}
-	for _, round := range all {
-		if a.played.spans[round.segment].passed == 0 {
+	for s := range cut.spans {
+		if round := rounds[s]; round != nil {
+			for k, i := range round.kept {
+				round.kept[k] = last[i]
+			}
+			round.stand(a, base)
+		}
+	}
+	for s := range cut.spans {
+		if round := rounds[s]; round != nil {
+			round.come(cut, base, cyclic)
+		}
+	}
+	a.thin(base, cyclic)
+	for i := range base {
+		if cyclic[i] && base[i] < 0 { // two of them at one place, or one that is none of the round
 			return nil, nil
 		}
-		round.stand(a, base)
 	}
-	a.thin(base)
-	a.align = a.played.alignment()
 	problem := a.problem(a.align)
-	a.laid, err = around(ctx, problem, placement.Options{Fixed: base, Nodes: 1})
-	if errors.Is(err, placement.ErrProblem) { // what stands overlaps
-		return nil, nil
-	} else if err != nil {
-		return nil, err
+	fill(problem, base)
+	now := int64(len(cut.log))
+	for s := range cut.spans {
+		if round := rounds[s]; round != nil {
+			now = round.around(problem, &base, cut, now)
+		}
 	}
-	if _, err := placement.Check(problem, a.laid.Offsets); err != nil { // far from what was placed around it
+	height, err := placement.Check(problem, base)
+	if err != nil { // what stands overlaps
 		return nil, nil
 	}
-	a.laid.Method = all[0].laid.Method
+	a.laid = &placement.Layout{Offsets: base, Height: height, Method: "a shelf for each size, and a room for what dies in its action"}
+	a.placed = problem
 	return a, nil
 }
 
-// thin frees what stands where something else is alive.
-func (a *attempt) thin(base []int64) {
-	tied := a.tied()
-	at := map[int64]int32{} // the group that lies there
+// come gives what is born in the repeats of a cycle its place, and what is born before them
+// and lives in them the place of what is born in its stead from then on.
+func (s *steady) come(p *player, fixed []int64, cyclic []bool) {
+	span := p.spans[s.segment]
+	var start int32
+	for _, v := range p.visits {
+		if int(v.at.segment) == s.segment && int(v.at.repeat) == span.lead && v.at.index == 0 {
+			start = v.since
+		}
+	}
+	for i := range p.items {
+		it := &p.items[i]
+		repeat := int(it.place.repeat)
+		if int(it.place.segment) != s.segment || repeat >= p.program[s.segment].Repeat-span.tail || repeat < span.lead && it.death <= start {
+			continue
+		}
+		b, known := s.births[birth{it.place.index, it.ordinal}]
+		switch {
+		case known && s.Buffers[b].Size == it.bytes:
+			fixed[i], cyclic[i] = s.floor+s.offset(repeat-span.lead, b), true
+		case repeat >= span.lead:
+			fixed[i], cyclic[i] = -1, true
+		}
+	}
+}
+
+// around adds a cycle of the round to a problem, from a time on, with what lives on below
+// it. It returns when that ends.
+func (s *steady) around(problem *placement.Problem, offsets *[]int64, p *player, from int64) (end int64) {
+	n := len(s.Buffers)
+	end = from + int64(s.laid.Cycle)*s.Period
+	add := func(b placement.Buffer, at int64) {
+		problem.Buffers, *offsets = append(problem.Buffers, b), append(*offsets, at)
+	}
+	problem.Buffers, *offsets = slices.Grow(problem.Buffers, n*s.laid.Cycle), slices.Grow(*offsets, n*s.laid.Cycle)
+	for k := range s.laid.Cycle {
+		for i, b := range s.Buffers {
+			begin := from + int64(k)*s.Period
+			b.Lower, b.Upper = b.Lower+begin, b.Upper+begin
+			if over := b.Upper - end; over > 0 { // it lives on at the beginning
+				b.Gaps = []placement.Gap{{Lower: from + over, Upper: b.Lower}}
+				b.Lower, b.Upper = from, end
+				if over == b.Gaps[0].Upper-from {
+					b.Gaps = nil
+				}
+			}
+			add(b, s.floor+s.laid.Offsets[k*n+i])
+		}
+	}
+	for _, i := range s.kept {
+		add(placement.Buffer{Lower: from, Upper: end, Size: p.items[i].bytes}, (*offsets)[i])
+	}
+	return end
+}
+
+// thin frees what stands where something else is alive, but for what is of a cycle.
+func (a *attempt) thin(base []int64, cyclic []bool) {
+	numbers, place := map[int64]int32{}, make([]int32, a.groups) // of the offset of each group
+	for g, at := range base {
+		n, known := numbers[at]
+		if !known {
+			n = int32(len(numbers))
+			numbers[at] = n
+		}
+		place[g] = n
+	}
+	const free = -1
+	there := slices.Repeat([]int32{free}, len(numbers)) // the group that lies at each of them
 	for _, change := range a.played.log {
 		i := change
 		if change < 0 {
 			i = ^change
 		}
 		g := a.group[i]
-		other, busy := at[base[g]]
-		switch {
-		case base[g] < 0:
+		if base[g] < 0 {
+			continue
+		}
+		switch other := &there[place[g]]; {
 		case change < 0:
-			if other == g {
-				delete(at, base[g])
+			if *other == g {
+				*other = free
 			}
-		case !busy:
-			at[base[g]] = g
-		case tied[other] && !tied[g]:
+		case *other == free:
+			*other = g
+		case cyclic[*other] && !cyclic[g]:
 			base[g] = -1
 		default:
-			at[base[g]], base[other] = g, -1
+			*other, base[*other] = g, -1
 		}
 	}
 }
@@ -132,45 +206,67 @@ func (s *steady) shelves(ctx context.Context, p *player) error {
 	slices.SortFunc(sizes, func(a, b int64) int { return cmp.Compare(b, a) })
 
 	n, least := len(s.Buffers), s.lives()
-	enough := s.alive() + s.alive()/lostOnShelves
-	for cycle := least; cycle <= max(longestTurns, least) && (s.laid == nil || s.laid.Height > enough); cycle++ {
-		if s.laid != nil && p.played(s.segment, cycle)*n > mostOnShelves {
-			continue
+	classes := s.classes(p, at)
+	splits := make([][]split, len(sizes))
+	for k, size := range sizes {
+		splits[k] = s.splits(own[size], classes, max(longestTurns, least))
+	}
+	repeats := p.program[s.segment].Repeat - p.spans[s.segment].lead - p.spans[s.segment].tail
+	low, enough := int64(0), s.alive()+s.alive()/lostOnShelves
+	fewest := room // of which no shelf has a place too many
+	for k, size := range sizes {
+		fewest = s.above(fewest, own[size][0]) + s.stride(own[size][0])*int64(splits[k][0].queues[0].most-1) + size
+	}
+	enough = max(enough, fewest)
+	var best [][]chain // by size
+	took := 0          // repeats
+	for cycle := least; cycle <= min(max(longestTurns, least), repeats); cycle++ {
+		if best != nil && (low <= enough || cycle*n > mostOnShelves) {
+			break
 		}
-		l := &placement.RoundLayout{Cycle: cycle}
-		l.Method = "a shelf for each size, and a room for what dies in its action"
-		l.Height, l.Offsets = room, make([]int64, cycle*n)
-		for i, at := range at {
-			for k := range cycle {
-				l.Offsets[k*n+i] = at
-			}
+		shelves, height := make([][]chain, len(sizes)), room
+		for k, size := range sizes {
+			shelves[k] = s.turns(splits[k], cycle)
+			height = s.above(height, own[size][0]) + s.stride(own[size][0])*int64(count(shelves[k])-1) + size
 		}
-		for _, size := range sizes {
-			align := s.Buffers[own[size][0]].Align
-			stride, base := roundUp(size, align), roundUp(l.Height, align)
-			places := 0
-			for _, c := range s.shelf(own[size], cycle) {
-				for _, turn := range c.turns {
-					for k := range cycle { // it begins in period k-turn.period
-						place := places + ((k-turn.period)%c.places+c.places)%c.places
-						l.Offsets[k*n+int(turn.buffer)] = base + int64(place)*stride
-					}
+		if best == nil || height < low {
+			best, took, low = shelves, cycle, height
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	s.laid = &placement.RoundLayout{Cycle: took, Layout: placement.Layout{Offsets: make([]int64, took*n), Height: room}}
+	for i, at := range at {
+		for k := range took {
+			s.laid.Offsets[k*n+i] = at
+		}
+	}
+	for k, size := range sizes {
+		stride, base := s.stride(own[size][0]), s.above(s.laid.Height, own[size][0])
+		places := 0
+		for _, c := range best[k] {
+			for _, turn := range c.turns {
+				for k := range took { // it begins in period k-turn.period
+					place := places + ((k-turn.period)%c.places+c.places)%c.places
+					s.laid.Offsets[k*n+int(turn.buffer)] = base + int64(place)*stride
 				}
-				places += c.places
 			}
-			l.Height = base + int64(places-1)*stride + size
+			places += c.places
 		}
-		if s.laid == nil || l.Height < s.laid.Height {
-			s.laid = l
-		}
+		s.laid.Height = base + int64(places-1)*stride + size
 	}
 	return nil
 }
 
-// played returns how many repeats of a segment are played with a cycle.
-func (p *player) played(segment, cycle int) int {
-	repeats, lead := p.program[segment].Repeat, p.spans[segment].lead
-	return repeats - max(repeats-lead-cycle, 0)/cycle*cycle
+// above returns where a shelf begins for buffers like this one, behind a height.
+func (s *steady) above(height int64, buffer int32) int64 {
+	return roundUp(height, s.Buffers[buffer].Align)
+}
+
+// stride returns how far apart buffers like this one lie on a shelf.
+func (s *steady) stride(buffer int32) int64 {
+	return roundUp(s.Buffers[buffer].Size, s.Buffers[buffer].Align)
 }
 
 // lives returns the longest life, in repeats.
@@ -192,65 +288,4 @@ func (s *steady) alive() int64 {
 		p.Buffers = append(p.Buffers, b)
 	}
 	return p.Bound()
-}
-
-// room packs what dies in the action in which it is born. It returns how many bytes that
-// takes, and where each buffer lies: -1 for those that live longer.
-func (s *steady) room(ctx context.Context, p *player) (height int64, at []int64, err error) {
-	at = make([]int64, len(s.Buffers))
-	packed := map[string][]int64{}
-	first := 0 // buffer of the action
-	for action := range p.actions(s.segment) {
-		var problem placement.Problem
-		var brief []int
-		var key []byte
-		for ; first < len(s.Buffers) && s.Buffers[first].Lower < action.end; first++ {
-			b := s.Buffers[first]
-			if at[first] = -1; b.Upper <= action.end {
-				b.Lower, b.Upper = b.Lower-action.begin, b.Upper-action.begin
-				problem.Buffers, brief = append(problem.Buffers, b), append(brief, first)
-				key = fmt.Appendf(key, "%d-%d:%d ", b.Lower, b.Upper, b.Size)
-			}
-		}
-		offsets, known := packed[string(key)]
-		if !known && len(brief) > 0 {
-			laid, err := placement.Plan(ctx, &problem, placement.Options{Nodes: packing * int64(len(brief))})
-			if err != nil {
-				return 0, nil, err
-			}
-			height, offsets = max(height, laid.Height), laid.Offsets
-			packed[string(key)] = offsets
-		}
-		for k, i := range brief {
-			at[i] = offsets[k]
-		}
-	}
-	return height, at, nil
-}
-
-// stint is a time of a period, in changes.
-type stint struct{ begin, end int64 }
-
-// actions iterates over the times of the actions of the first repeat of a segment that is
-// like those behind it.
-func (p *player) actions(segment int) iter.Seq[stint] {
-	return func(yield func(stint) bool) {
-		var first, last int64
-		for i, v := range p.visits {
-			if int(v.at.segment) != segment || int(v.at.repeat) != p.spans[segment].lead {
-				continue
-			}
-			if v.at.index == 0 {
-				first, last = int64(v.since), 0
-			}
-			end := int64(len(p.log)) - first
-			if i+1 < len(p.visits) {
-				end = int64(p.visits[i+1].since) - first
-			}
-			if !yield(stint{last, end}) {
-				return
-			}
-			last = end
-		}
-	}
 }

@@ -8,9 +8,11 @@ import (
 type steady struct {
 	placement.Round
 	segment int
-	births  map[birth]int // the buffer of the round
-	kept    []int32       // items from before that live on behind it: they lie below
-	floor   int64         // end of these
+	lead    int               // the repeat that it is taken from
+	births  map[birth]int     // the buffer of the round
+	kins    map[kin][]virtual // those of microbatches
+	kept    []int32           // items from before that live on behind it: they lie below
+	floor   int64             // end of these
 	laid    *placement.RoundLayout
 }
 
@@ -20,13 +22,13 @@ type birth struct{ index, ordinal int32 }
 // steady returns what is born in each of the repeats of a segment that are alike. Nil is
 // none.
 func (p *player) steady(segment int, align func(int64) int64) *steady {
-	span := p.spans[segment]
-	if span.passed == 0 {
+	lead := p.spans[segment].alike
+	if lead == 0 {
 		return nil
 	}
 	var from, to int32 // changes before the first of them, and before what comes next
 	for i, v := range p.visits {
-		if s := int(v.at.segment); s == segment && int(v.at.repeat) == span.lead {
+		if s := int(v.at.segment); s == segment && int(v.at.repeat) == lead {
 			if v.at.index == 0 {
 				from = v.since
 			}
@@ -36,11 +38,16 @@ func (p *player) steady(segment int, align func(int64) int64) *steady {
 			}
 		}
 	}
-	s := &steady{segment: segment, births: map[birth]int{}}
+	s := &steady{segment: segment, lead: lead, births: map[birth]int{}, kins: map[kin][]virtual{}}
 	s.Period = int64(to - from)
+	stride := p.program[segment].Stride
 	for i := range p.items {
 		switch it := &p.items[i]; {
 		case it.birth >= from && it.birth < to:
+			if o := it.origin; o.microbatch >= 0 && stride != 0 {
+				k, ahead := kinOf(o, int(o.microbatch)-int(it.place.repeat)*stride, stride)
+				s.kins[k] = append(s.kins[k], virtual{len(s.Buffers), ahead})
+			}
 			s.births[birth{it.place.index, it.ordinal}] = len(s.Buffers)
 			s.Buffers = append(s.Buffers, placement.Buffer{Lower: int64(it.birth - from), Size: it.bytes, Align: align(it.bytes)})
 		case it.birth < from && it.death >= to && int(it.place.segment) != segment:
@@ -54,7 +61,7 @@ func (p *player) steady(segment int, align func(int64) int64) *steady {
 			if !known || int(it.place.segment) != segment {
 				return nil
 			}
-			s.Buffers[b].Upper = int64(span.lead-int(it.repeat))*s.Period + int64(it.death-from)
+			s.Buffers[b].Upper = int64(lead-int(it.repeat))*s.Period + int64(it.death-from)
 		}
 	}
 	for i := range s.Buffers {

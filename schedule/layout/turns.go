@@ -23,48 +23,82 @@ type turn struct {
 	period int
 }
 
+// count returns how many places chains have.
+func count(chains []chain) (places int) {
+	for _, c := range chains {
+		places += c.places
+	}
+	return places
+}
+
 // shelf gives buffers of one size, in order of birth, to chains whose lengths divide a
 // cycle.
 func (s *steady) shelf(own []int32, cycle int) (chains []chain) {
-	longest := slices.Clone(own)
-	slices.SortStableFunc(longest, func(a, b int32) int { return cmp.Compare(s.life(b), s.life(a)) })
-	in := make([]int32, len(s.Buffers)) // the last chain that a buffer was tried for, from 1; -1 where it is in one
-	for n, first := range longest {
-		if in[first] < 0 {
+	longest := make([]int32, len(own)) // places in own
+	for k := range longest {
+		longest[k] = int32(k)
+	}
+	slices.SortStableFunc(longest, func(a, b int32) int { return cmp.Compare(s.life(own[b]), s.life(own[a])) })
+	f := &following{steady: s, own: own, tried: make([]int32, len(own)), left: make([]int32, len(own)+1)}
+	for k := range f.left {
+		f.left[k] = int32(k)
+	}
+	for _, first := range longest {
+		if f.next(first) != first {
 			continue
 		}
-		c := s.fullest(s.follow(first, own, in, int32(n+1), cycle), cycle)
+		c := s.fullest(f.from(first, cycle), cycle)
 		chains = append(chains, c)
-		for _, t := range c.turns {
-			in[t.buffer] = -1
+		for _, k := range f.chain[:len(c.turns)] {
+			f.left[k] = k + 1
 		}
 	}
 	return chains
 }
 
-// follow returns a buffer and, one after the other, what is born next after the death of
-// the one before and dies before the first one comes back.
-func (s *steady) follow(first int32, own []int32, in []int32, n int32, cycle int) []turn {
-	turns := []turn{{first, 0}}
-	in[first] = n
-	end := s.Buffers[first].Lower + int64(cycle)*s.Period
-	for now := s.Buffers[first].Upper; now < end; {
-		period := now / s.Period
-		k, _ := slices.BinarySearchFunc(own, now%s.Period, func(i int32, t int64) int { return cmp.Compare(s.Buffers[i].Lower, t) })
-		for now < end {
-			if k == len(own) {
-				k, period = 0, period+1
+// following is buffers of one size, in order of birth, on the way into chains.
+type following struct {
+	*steady
+	own   []int32
+	tried []int32 // by buffer, the last chain that it was tried for, from 1
+	left  []int32 // by buffer, itself where it is in no chain, else one behind it
+	chain []int32 // those of the chain that was tried last
+	tries int32
+}
+
+// next returns the first buffer from one on that is in no chain.
+func (f *following) next(k int32) int32 {
+	for f.left[k] != k {
+		f.left[k] = f.left[f.left[k]]
+		k = f.left[k]
+	}
+	return k
+}
+
+// from returns a buffer and, one after the other, what is born next after the death of the
+// one before and dies before the first one comes back.
+func (f *following) from(first int32, cycle int) []turn {
+	f.tries++
+	f.chain, f.tried[first] = append(f.chain[:0], first), f.tries
+	turns := []turn{{f.own[first], 0}}
+	b := &f.Buffers[f.own[first]]
+	end := b.Lower + int64(cycle)*f.Period
+	for now := b.Upper; now < end; {
+		period := now / f.Period
+		at, _ := slices.BinarySearchFunc(f.own, now%f.Period, func(i int32, t int64) int { return cmp.Compare(f.Buffers[i].Lower, t) })
+		for k := f.next(int32(at)); ; k = f.next(k + 1) {
+			if int(k) == len(f.own) {
+				k, period = f.next(0), period+1
 			}
-			b := &s.Buffers[own[k]]
-			if b.Lower+period*s.Period >= end {
+			b := &f.Buffers[f.own[k]]
+			if b.Lower+period*f.Period >= end {
 				return turns
 			}
-			if death := b.Upper + period*s.Period; death <= end && in[own[k]] >= 0 && in[own[k]] != n {
-				turns, now = append(turns, turn{own[k], int(period)}), death
-				in[own[k]] = n
+			if death := b.Upper + period*f.Period; death <= end && f.tried[k] != f.tries {
+				turns, now = append(turns, turn{f.own[k], int(period)}), death
+				f.chain, f.tried[k] = append(f.chain, k), f.tries
 				break
 			}
-			k++
 		}
 	}
 	return turns

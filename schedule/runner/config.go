@@ -101,6 +101,7 @@ type Config[T any] struct {
 	Gradients Gradients[T]
 	// Outputs takes over the outputs of the last stage in Evaluate, on its rank. It
 	// owns the handles, not the slice, and ends them within the call or after Evaluate.
+	// Microbatches are numbered as the source was told (Entry.Microbatch).
 	// nil: they end with the forward. Where the evaluation fails, a space that reclaims
 	// has taken them back.
 	Outputs func(microbatch int, out []T) error

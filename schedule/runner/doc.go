@@ -26,8 +26,10 @@
 //   - A receive hands over copies in buffers of the receiver's own space, of class
 //     Transfer, which end like what a stage of the rank has returned. No handle crosses
 //     a rank.
-//   - A source is asked for every microbatch on every rank; what no stage of the rank
-//     reads ends at once. [Share] makes sources of one stream.
+//   - A source is asked for every microbatch on every rank, in the order of the batch;
+//     what no stage of the rank reads ends at once. Where a plan runs several copies of
+//     the model, they take turns (schedule.Plan.Item), so that few entries wait. [Share]
+//     makes sources of one stream.
 //   - The accumulators of a parameter's uses stay where the uses are. At step end those
 //     of other ranks are received for as long as it takes to add them, and the total
 //     goes back to every use. On one rank the first use alone has the total.

@@ -32,6 +32,7 @@ var (
 type Error struct {
 	Rank   int
 	Action schedule.Action // its kind is schedule.None at step end
+	Item   int             // which one of the batch its microbatch is, as the source was told
 	Name   string          // the stage's name
 	Err    error
 }
@@ -41,8 +42,12 @@ func (e *Error) Error() string {
 	if e.Action.Kind() == schedule.None {
 		return fmt.Sprintf("runner: rank %d at step end: %v", e.Rank, e.Err)
 	}
-	return fmt.Sprintf("runner: rank %d action %v (stage %d %s, microbatch %d): %v",
-		e.Rank, e.Action, e.Action.Stage(), e.Name, e.Action.Microbatch(), e.Err)
+	item := ""
+	if e.Item != e.Action.Microbatch() {
+		item = fmt.Sprintf(", number %d of the batch", e.Item)
+	}
+	return fmt.Sprintf("runner: rank %d action %v (stage %d %s, microbatch %d%s): %v",
+		e.Rank, e.Action, e.Action.Stage(), e.Name, e.Action.Microbatch(), item, e.Err)
 }
 
 // Unwrap returns the cause.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -73,7 +74,7 @@ func TestAnErrorEndsAllRanks(t *testing.T) {
 				var where *runner.Error
 				require.True(t, errors.As(err, &where))
 				where.Action = where.Action.WithDrop(0)
-				require.Equal(t, &runner.Error{Rank: rank, Action: schedule.Act(kind, rank, 2), Name: rows[rank].name, Err: cause}, where)
+				require.Equal(t, &runner.Error{Rank: rank, Action: schedule.Act(kind, rank, 2), Item: 2, Name: rows[rank].name, Err: cause}, where)
 				r.released(t)
 
 				b.do = nil
@@ -85,6 +86,22 @@ func TestAnErrorEndsAllRanks(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An error names the microbatch as the plan does, and where that is another number, as the
+// source was told.
+func TestAnErrorNamesTheNumberOfTheBatch(t *testing.T) {
+	r := &ranksOf{placement: schedule.Bidirectional(2), rule: schedule.DualPipe, capacity: 1}
+	rows := rowsOf(r.placement)
+	for _, row := range rows {
+		row.lossWeight = func(item int) float64 { return math.Abs(float64(item-5)) - 0.5 } // below 0 for 5 alone
+	}
+	_, err := r.group(t, rows).Step(t.Context(), 8, r.sources())
+	var where *runner.Error
+	require.ErrorAs(t, err, &where)
+	require.Equal(t, 5, where.Item)
+	require.ErrorContains(t, err, "(stage 3 times1, microbatch 6, number 5 of the batch)")
+	r.released(t)
 }
 
 // TestEveryRankIsToldOfTheFirstError looks at the hooks: what each rank is told, and

@@ -76,6 +76,8 @@ func classOf(h number) memory.Class {
 		return memory.Unsharded
 	case *h > 0x1p500: // a copy of a weight
 		return memory.FP8
+	case 0 < *h && *h < 0x1p-600: // of entryOf
+		return memory.Entry
 	}
 	return memory.Activation
 }

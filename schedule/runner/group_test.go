@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,41 +87,46 @@ func TestEveryRankReturnsTheSameResult(t *testing.T) {
 	require.Equal(t, alone(t, ranks, m), numbersOf(t, results[0], rows))
 }
 
+// What an evaluation hands out has the number of its entry, also where two copies of the
+// model take turns.
 func TestEvaluateOnSeveralRanks(t *testing.T) {
-	r := chained(3)
-	rows := rowsOf(r.placement)
-	rows[2].last = false // it returns a number now
-	var mu sync.Mutex
-	got := map[int]float64{}
-	r.change = func(rank int, cfg *runner.Config[number]) {
-		cfg.Losses = nil
-		cfg.Outputs = func(m int, out []number) error {
-			mu.Lock()
-			defer mu.Unlock()
-			got[m] = *out[0]
-			_, err := cfg.Space.Release(out[0])
-			return err
-		}
-	}
-	g := r.group(t, rows)
-	result, err := g.Evaluate(t.Context(), 4, r.sources())
-	require.NoError(t, err)
-	_, err = result.Factor()
-	require.ErrorIs(t, err, runner.ErrNoUpdate)
-	want := map[int]float64{}
-	for m := range 4 {
-		x := float64(m + 1)
+	for _, r := range []*ranksOf{chained(3), {placement: schedule.Bidirectional(3), rule: schedule.DualPipe, capacity: 1, stall: time.Minute}} {
+		rows := rowsOf(r.placement)
 		for _, row := range rows {
-			x *= row.weight
+			row.last = false // it returns a number now
 		}
-		want[m] = x
+		var mu sync.Mutex
+		got := map[int]float64{}
+		r.change = func(rank int, cfg *runner.Config[number]) {
+			cfg.Losses = nil
+			cfg.Outputs = func(m int, out []number) error {
+				mu.Lock()
+				defer mu.Unlock()
+				got[m] = *out[0]
+				_, err := cfg.Space.Release(out[0])
+				return err
+			}
+		}
+		g := r.group(t, rows)
+		result, err := g.Evaluate(t.Context(), 5, r.sources())
+		require.NoError(t, err)
+		_, err = result.Factor()
+		require.ErrorIs(t, err, runner.ErrNoUpdate)
+		want := map[int]float64{}
+		for m := range 5 {
+			x := float64(m + 1)
+			for _, row := range rows[:3] {
+				x *= row.weight
+			}
+			want[m] = x
+		}
+		require.Equal(t, want, got)
+		require.Zero(t, g.NextStep())
+		for _, row := range rows {
+			require.True(t, math.IsNaN(*row.grad), "no gradient is touched")
+		}
+		r.released(t)
 	}
-	require.Equal(t, want, got)
-	require.Zero(t, g.NextStep())
-	for _, row := range rows {
-		require.True(t, math.IsNaN(*row.grad), "no gradient is touched")
-	}
-	r.released(t)
 }
 
 // TestTiedParametersAcrossRanks has uses of one parameter on three ranks, two of them

@@ -48,16 +48,16 @@ func (r *Runner[T]) plansMemory(mode schedule.Mode) bool {
 	return r.planned != nil && (mode == schedule.Training || r.cfg.Outputs == nil)
 }
 
-// shapesOf returns the shape classes of a step's microbatches, nil where the source does
+// shapesOf returns the shape classes of a plan's microbatches, nil where the source does
 // not tell them.
-func (r *Runner[T]) shapesOf(source Source[T], m int) []int {
+func shapesOf[T any](source Source[T], plan *schedule.Plan) []int {
 	shaped, ok := source.(Shaped)
 	if !ok {
 		return nil
 	}
-	shapes := make([]int, max(m, 0))
-	for i := range shapes {
-		shapes[i] = shaped.Shape(i)
+	shapes := make([]int, plan.Microbatches)
+	for m := range shapes {
+		shapes[m] = shaped.Shape(plan.Item(m))
 	}
 	return shapes
 }

@@ -147,6 +147,9 @@ func answers(plan *schedule.Plan, asked *schedule.Params) error {
 			plan.Placement.Stages(), plan.Placement.Ranks, asked.Placement.Stages(), asked.Placement.Ranks)
 	case max(plan.Placement.Copies, 1) != max(asked.Placement.Copies, 1):
 		return fmt.Errorf("%w: %d copies of the model where %d were asked for", ErrPlan, plan.Placement.Copies, asked.Placement.Copies)
+	case plan.Slices > 1 && plan.Placement.Copies > 1:
+		return fmt.Errorf("%w: sequences in %d slices for %d copies of the model, which take the microbatches in turn: a plan has one or the other", ErrPlan,
+			plan.Slices, plan.Placement.Copies)
 	case len(plan.Programs) != asked.Placement.Ranks:
 		return fmt.Errorf("%w: programs for %d ranks of %d", ErrPlan, len(plan.Programs), asked.Placement.Ranks)
 	}
@@ -212,13 +215,9 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 	}
 	p.extent.Windows, p.extent.Outgoing = plan.Windows, plan.Outgoing
 	p.extent.Wanted = wanted(plan.Plan, rank)
-	switch {
-	case !slices.ContainsFunc(p.extent.Wanted, func(w batchctx.Want) bool { return w.Parts != 0 }):
-		p.extent.Entries = 1 // what is not wanted ends at once
-	case pullsInOrder(plan.Plan, rank):
-		p.extent.Entries = min(plan.Entries[rank]+min(lookAhead, m), m)
-	default:
-		p.extent.Entries = m
+	p.extent.Entries = 1 // what is not wanted ends at once
+	if slices.ContainsFunc(p.extent.Wanted, func(w batchctx.Want) bool { return w.Parts != 0 }) {
+		p.extent.Entries = min(entries(plan.Plan, rank)+min(lookAhead, m), m)
 	}
 	return p
 }
@@ -256,34 +255,4 @@ func wanted(plan *schedule.Plan, rank int) []batchctx.Want {
 		list = append(list, want)
 	}
 	return list
-}
-
-// pullsInOrder reports whether the rank's lowest stage takes microbatches in
-// ascending order, one after the other, so that entries are in flight for as long as
-// the plan says. A source is pulled in ascending order whatever the plan does; in any
-// other one, and where a rank runs two copies of the model, entries wait for their
-// turn.
-func pullsInOrder(plan *schedule.Plan, rank int) bool {
-	own := plan.Placement.On(rank)
-	if len(own) == 0 || plan.Placement.Copies > 1 {
-		return false
-	}
-	next := 0
-	for _, segment := range plan.Programs[rank] {
-		begin := next
-		for _, action := range segment.Body {
-			if action.Kind() == schedule.F && action.Stage() == own[0] {
-				if action.Microbatch() != next {
-					return false
-				}
-				next++
-			}
-		}
-		taken := next - begin
-		if taken > 0 && segment.Repeat > 1 && segment.Stride != taken {
-			return false
-		}
-		next = begin + taken*segment.Repeat
-	}
-	return true
 }

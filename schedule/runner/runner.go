@@ -421,7 +421,7 @@ func (r *Runner[T]) leave(cause error) {
 func (r *Runner[T]) planFor(ctx context.Context, mode schedule.Mode, m int, source Source[T]) (*program, error) {
 	plan, err := r.planner.plan(mode, m)
 	if err == nil && r.plansMemory(mode) {
-		plan, err = r.planner.withMemory(ctx, plan, r.shapesOf(source, m))
+		plan, err = r.planner.withMemory(ctx, plan, shapesOf(source, plan.Plan))
 	}
 	if err != nil {
 		return nil, err
@@ -436,7 +436,7 @@ func (r *Runner[T]) planFor(ctx context.Context, mode schedule.Mode, m int, sour
 func (r *Runner[T]) fault(action schedule.Action, err error) error {
 	e := &Error{Rank: r.cfg.Rank, Action: action, Err: err}
 	if action.Kind() != schedule.None {
-		e.Name = r.stages[action.Stage()].spec.Name
+		e.Name, e.Item = r.stages[action.Stage()].spec.Name, r.plan.extent.Item(action.Microbatch())
 	}
 	return e
 }

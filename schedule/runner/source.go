@@ -7,9 +7,9 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 )
 
-// Source gives the entries of a step, in ascending order of microbatches: it is
-// asked exactly M times, on every rank, also for microbatches of which the rank
-// reads nothing. It allocates only within Next, in the rank's space, and hands over
+// Source gives the entries of a step, in the order of the batch: it is asked exactly M
+// times, on every rank, also for microbatches of which the rank reads nothing. Where a
+// plan runs several copies of the model, they take turns (schedule.Plan.Item). It allocates only within Next, in the rank's space, and hands over
 // with Entry.Put. io.EOF says that there are no more; before M that ends the step
 // with ErrShortBatch.
 type Source[T any] interface {
@@ -17,7 +17,8 @@ type Source[T any] interface {
 }
 
 // Shaped is an optional ability of a Source: to tell the shape class of every microbatch
-// before the step begins, by its number in Config.Templates. The memory of the step is
+// before the step begins, by its number in Config.Templates. Microbatches are numbered as
+// Entry.Microbatch does. The memory of the step is
 // then planned for exactly these. The sources of all ranks tell the same.
 type Shaped interface {
 	Shape(microbatch int) int

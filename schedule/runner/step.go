@@ -129,7 +129,7 @@ func (r *Runner[T]) compute(ctx context.Context, action schedule.Action) error {
 // forward runs F: what the stage returns becomes the next stage's input, or waits for
 // its transfer.
 func (r *Runner[T]) forward(ctx context.Context, s, m int) error {
-	if err := r.pull(ctx, m); err != nil {
+	if err := r.pull(ctx, r.plan.extent.Item(m)); err != nil {
 		return err
 	}
 	st := &r.stages[s]
@@ -165,7 +165,7 @@ func (r *Runner[T]) output(action schedule.Action) error {
 	out := r.stages[action.Stage()].out
 	return r.context.GiveOutputs(out, func() error {
 		defer clear(out)
-		return r.cfg.Outputs(action.Microbatch(), out)
+		return r.cfg.Outputs(r.plan.extent.Item(action.Microbatch()), out)
 	})
 }
 
@@ -228,10 +228,10 @@ func (r *Runner[T]) backwardWeight(ctx context.Context, s, m int) error {
 	return nil
 }
 
-// pull asks the source for entries up to the one that microbatch m needs, and
-// the look-ahead beyond it, but never for more than the step has.
-func (r *Runner[T]) pull(ctx context.Context, m int) error {
-	for upto := min(m+min(r.cfg.LookAhead, r.plan.Microbatches), r.plan.Microbatches-1); r.pulled <= upto; r.pulled++ {
+// pull asks the source for entries up to an item, and the look-ahead beyond it, but never
+// for more than the step has.
+func (r *Runner[T]) pull(ctx context.Context, item int) error {
+	for upto := min(item+min(r.cfg.LookAhead, r.plan.Microbatches), r.plan.Microbatches-1); r.pulled <= upto; r.pulled++ {
 		var before time.Duration
 		if r.cfg.Hooks.Microbatch != nil {
 			before = time.Since(r.clock.began)
@@ -249,7 +249,7 @@ func (r *Runner[T]) pull(ctx context.Context, m int) error {
 		if r.cfg.Hooks.Microbatch != nil {
 			r.clock.source += time.Since(r.clock.began) - before
 		}
-		r.expected.Parts += bits.OnesCount64(r.plan.extent.Of(r.pulled))
+		r.expected.Parts += bits.OnesCount64(r.plan.extent.Of(r.plan.extent.OfItem(r.pulled)))
 	}
 	return nil
 }

@@ -19,10 +19,8 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// grows are the schedules that keep more the more microbatches there are: gpipe and
-// breadth-first by what they are, dualpipe because a source gives entries in ascending
-// order, and its second copy of the model begins with those of the second half.
-var grows = []string{"gpipe", "breadth-first", "dualpipe"}
+// grows are the schedules that keep more the more microbatches there are, by what they are.
+var grows = []string{"gpipe", "breadth-first"}
 
 // inShort are the schedules that run thousands of microbatches without -long.
 var inShort = []string{"1f1b", "depth-first", "interleaved", "zb-v"}

@@ -24,7 +24,7 @@ func (s *told) Shape(microbatch int) int { return s.shapes[microbatch] }
 func TestUnevenLengths(t *testing.T) {
 	lengths := []int{3, 5, 8, 2}
 	classes := []int{0, 2, 1, 2, 3, 0, 0, 1, 2, 3, 3, 1}
-	for _, name := range []string{"1f1b", "depth-first", "zb-v", "gpipe"} {
+	for _, name := range []string{"1f1b", "depth-first", "zb-v", "gpipe", "dualpipe"} {
 		found, err := schedule.Find(name)
 		require.NoError(t, err)
 		s := setup{schedule: name, ranks: 2, stages: 2 * found.PerRank, model: tiny, capacity: 1}

@@ -99,7 +99,7 @@ var forms = []form{
 		lost: "(P/2-1)(F&B + B - 3W)", lostOf: func(p, v float64) float64 { return (p/2 - 1) * 2 },
 		peak: "P+1", peakOf: func(p, v, m float64) float64 { return p + 1 },
 		rule:  "Two copies of the model, run through the ranks in opposite directions; a forward of one overlaps with a backward of the other.",
-		notes: "Each half of the microbatches runs through a copy of its own, so gradients are sums of two sums: their last bits differ from those of other plans.",
+		notes: "The copies take the microbatches of a batch in turn, so gradients are sums of two sums: their last bits differ from those of other plans.",
 	},
 	{
 		name: "dualpipev", perRank: 2, source: "DeepSeek, PyTorch's DualPipeV",

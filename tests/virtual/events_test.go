@@ -94,7 +94,7 @@ func naive(programs [][]schedule.Action, place schedule.Placement, p *prices, ca
 			if first[rank] < 0 {
 				first[rank] = clock[rank]
 			}
-			clock[rank] += p.of(stage%place.Depth(), mb, a.Kind())
+			clock[rank] += p.action(a)
 			last[rank] = clock[rank]
 		}
 		at[rank]++

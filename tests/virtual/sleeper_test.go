@@ -18,9 +18,10 @@ type view = batchctx.Microbatch[number]
 
 func num(v float64) number { return &v }
 
-// prices are how long an action takes, by stage of the model, microbatch and kind. A
-// full backward takes what I and W do.
+// prices are how long an action takes, by stage of the model, microbatch of the batch and
+// kind. A full backward takes what I and W do.
 type prices struct {
+	plan *schedule.Plan // its placement and microbatches alone
 	seed uint64
 	same bool // for all microbatches
 	most int
@@ -35,6 +36,11 @@ func (p *prices) of(stage, microbatch int, kind schedule.Kind) time.Duration {
 	}
 	random := rand.New(rand.NewPCG(p.seed, uint64(schedule.Act(kind, stage, microbatch))))
 	return time.Duration(1 + random.IntN(p.most))
+}
+
+// action returns the price of an action of the plan.
+func (p *prices) action(a schedule.Action) time.Duration {
+	return p.of(a.Stage()%p.plan.Placement.Depth(), p.plan.Item(a.Microbatch()), a.Kind())
 }
 
 // load counts the microbatches in flight on a rank, each stage apart.

@@ -44,9 +44,7 @@ type pipeline struct {
 func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p *prices, capacity int) *pipeline {
 	t.Helper()
 	l := &pipeline{loads: make([]load, place.Ranks), programs: make([][]schedule.Action, place.Ranks)}
-	costs := &schedule.Costs{Unit: "ns", Each: func(a schedule.Action) int64 {
-		return int64(p.of(a.Stage()%place.Depth(), a.Microbatch(), a.Kind()))
-	}}
+	costs := &schedule.Costs{Unit: "ns", Each: func(a schedule.Action) int64 { return int64(p.action(a)) }}
 	var list []stages.Stage[number]
 	for row, rank := range place.Rank {
 		stage := row % place.Depth()
@@ -127,7 +125,7 @@ func TestEverySchedule(t *testing.T) {
 // run trains one step and compares all that there is to compare.
 func run(t *testing.T, s *schedule.Schedule, place schedule.Placement, m, capacity int, same bool) {
 	what := fmt.Sprintf("%s, %d ranks, %d microbatches, capacity %d, same %v, seed %d", s.Name, place.Ranks, m, capacity, same, *seed)
-	p := &prices{seed: *seed, same: same, most: 20}
+	p := &prices{plan: &schedule.Plan{Placement: place, Microbatches: m}, seed: *seed, same: same, most: 20}
 	l := newPipeline(t, s, place, p, capacity)
 	result, err := l.group.Step(t.Context(), m, l.sources)
 	require.NoError(t, err, what)

@@ -110,6 +110,17 @@ func (r brokenReader) Read(p []byte) (int, error) {
 	return r.text.Read(p)
 }
 
+// An error of the system names its file itself.
+func TestFilesAreNamedOnce(t *testing.T) {
+	folder := t.TempDir()
+	file, err := os.Open(folder)
+	require.NoError(t, err)
+	defer file.Close()
+	_, err = minimalloc.Read(file)
+	require.ErrorContains(t, err, "minimalloc: ")
+	require.Equal(t, 1, strings.Count(err.Error(), folder), "%v", err)
+}
+
 func TestReadError(t *testing.T) {
 	_, err := minimalloc.Read(brokenReader{strings.NewReader("id,lower,upper,size\n0,1,2,3\n")})
 	require.ErrorIs(t, err, errBroken)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"strconv"
 	"strings"
@@ -92,7 +93,13 @@ func (s *reader) next() bool {
 		s.number++
 		s.fail(0, "found a line of more than %d bytes, expected a shorter one", maxLine)
 	case err != nil:
-		s.fault = fmt.Errorf("minimalloc: %s%w", s.file(), err)
+		file := s.file()
+		if _, named := errors.AsType[*fs.PathError](err); named {
+			file = ""
+		} else if file != "" {
+			file += " "
+		}
+		s.fault = fmt.Errorf("minimalloc: %s%w", file, err)
 	}
 	return false
 }

@@ -119,6 +119,18 @@ func TestLayersAreNoMicrobatches(t *testing.T) {
 	}
 }
 
+// TestParametersAreNoMicrobatches is told of four microbatches, where four is how many
+// parameters the model has: the calls that make those come before all training.
+func TestParametersAreNoMicrobatches(t *testing.T) {
+	s := newTraining(t, false)
+	s.train(16, 1, func(site []snapshot.Frame, _, _ int) bool { return &site[0] == &logits[0] })
+	d := find(t, s.a.Snapshot(), leaks.Options{Microbatches: 4})
+	require.Nil(t, d.Anchor)
+	require.Len(t, d.Growing, 1)
+	require.Equal(t, "loss.py:31 cross_entropy", d.Growing[0].Site.String())
+	require.EqualValues(t, 4*164*mib, d.Growing[0].Each)
+}
+
 // TestFullRing cuts the beginning of the trace off, as a ring does, and a recording
 // that begins late.
 func TestFullRing(t *testing.T) {

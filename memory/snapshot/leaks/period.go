@@ -7,8 +7,9 @@ import (
 
 // cut returns where the microbatches of the trace begin, as numbers of allocations,
 // and the site whose calls they are. Without a number it takes the one that most sites
-// share among those that are called as evenly as microbatches come. Allocations before
-// the first cut belong to none.
+// share among those that are called as evenly as microbatches come. With one, where no
+// site is called so often and evenly, one that is called so often will do, unless that
+// is all in one part of the trace. Allocations before the first cut belong to none.
 func (h *history) cut(microbatches int) ([]int, *Site, error) {
 	if microbatches > len(h.births) {
 		return nil, nil, fmt.Errorf("leaks: %d microbatches, and the trace of device %d has %d allocations", microbatches, h.device, len(h.births))
@@ -39,7 +40,8 @@ func (h *history) cut(microbatches int) ([]int, *Site, error) {
 		}
 	}
 	for _, stack := range stacks {
-		if at := calls[stack]; len(at) == microbatches && stack != 0 && (votes[microbatches] == 0 || h.even(at)) {
+		at := calls[stack]
+		if len(at) == microbatches && stack != 0 && (h.even(at) || votes[microbatches] == 0 && 5*span(at) > len(h.births)) {
 			site := siteOf(h.births[at[0]].frames)
 			return at, &site, nil
 		}
@@ -68,9 +70,11 @@ func (h *history) even(at []int) bool {
 			pauses += gap
 		}
 	}
-	span := at[len(at)-1] - at[0]
-	return 5*span > 3*len(h.births) && 10*pauses < 3*span
+	return 5*span(at) > 3*len(h.births) && 10*pauses < 3*span(at)
 }
+
+// span is from the first call to the last one.
+func span(at []int) int { return at[len(at)-1] - at[0] }
 
 // microbatch returns that of an allocation; -1 is before the first one.
 func microbatch(cuts []int, allocation int) int {

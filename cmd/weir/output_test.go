@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What is written replaces a file when it is whole, and not before: a command that fails
+// leaves what was there.
+func TestOutputsAreWhole(t *testing.T) {
+	folder := t.TempDir()
+	file, link := filepath.Join(folder, "file"), filepath.Join(folder, "link")
+	require.NoError(t, os.WriteFile(file, []byte("old"), 0o600))
+	require.NoError(t, os.Symlink(file, link))
+
+	_, stderr, status := weir("no log\n", "mem", "-", "--csv", file)
+	require.Equal(t, atFault, status)
+	require.NotEmpty(t, stderr)
+	_, stderr, status = weir("", "mem", filepath.Join(folder, "nothing"), "--csv", file)
+	require.Equal(t, misused, status)
+	require.Equal(t, "weir: open "+filepath.Join(folder, "nothing")+": no such file or directory\n", stderr, "it names what is missing")
+	_, stderr, status = weir("", "draw", "1f1b", "-o", folder)
+	require.Equal(t, misused, status)
+	require.Equal(t, "weir: open "+folder+": is a directory\n", stderr)
+	_, stderr, status = weir("", "draw", "1f1b", "-o", filepath.Join(folder, "none", "file"))
+	require.Equal(t, misused, status)
+	require.Equal(t, "weir: open "+filepath.Join(folder, "none", "file")+": no such file or directory\n", stderr)
+	require.Equal(t, "old", read(t, file))
+
+	_, stderr, _ = weir("", "draw", "1f1b", "-o", link)
+	require.Empty(t, stderr)
+	require.Contains(t, read(t, file), "<svg", "a link is followed")
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Len(t, entries, 2, "nothing else is left")
+}
+
+// A log is not overwritten by what is said of it.
+func TestOutputsAreApart(t *testing.T) {
+	folder := t.TempDir()
+	log, other := filepath.Join(folder, "log.jsonl"), filepath.Join(folder, "other")
+	text := memoryLog(0)
+	require.NoError(t, os.WriteFile(log, []byte(text), 0o600))
+	for _, flag := range []string{"--html", "--csv", "--trace"} {
+		_, stderr, status := weir("", "mem", log, flag, log)
+		require.Equal(t, misused, status)
+		require.Equal(t, "weir: "+flag+" "+log+" is what is read: name another file\n", stderr)
+	}
+	_, stderr, status := weir("", "mem", log, "--trace", other, "--csv", other)
+	require.Equal(t, misused, status)
+	require.Equal(t, "weir: --csv and --trace name one file: "+other+"\n", stderr)
+	require.Equal(t, text, read(t, log))
+	require.NoFileExists(t, other)
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(text)
+}

@@ -1,0 +1,50 @@
+package jsontext_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/jsontext"
+)
+
+// Raw takes one value as it stands, of whatever kind, and no more; what is inside it is
+// for whoever reads it.
+func TestRawTakesAValue(t *testing.T) {
+	for _, value := range []string{
+		"7", "-1.5e3", "true", "null", `"a ]} \\\" b"`, "[]", "{}", `{"a": [1, {"b": "}"}], "c": null}`, "[[[1,2],[3]] ,\n4]", `{"a" 1}`, "[1}", "x",
+	} {
+		d := jsontext.Of(`{"first": `+value+` , "second": true}`, "", "the text")
+		var first string
+		second := false
+		d.Object(func(field string) {
+			if field == "first" {
+				require.Equal(t, 10, d.Ahead())
+				first = string(d.Raw())
+				return
+			}
+			second = d.Flag()
+		})
+		require.Nil(t, d.Fault(), value)
+		require.Equal(t, value, first)
+		require.True(t, second, value)
+	}
+	for _, text := range []string{"", "[", `{"a": [`, `["a`, `[[]`} {
+		d := jsontext.Of(text, "", "the text")
+		d.Raw()
+		require.NotNil(t, d.Fault(), text)
+	}
+}
+
+// A fault at a place is counted in lines and bytes, and the first one stays.
+func TestWrongIsAtItsPlace(t *testing.T) {
+	d := jsontext.Of("[\n  \"one\"]", "dir/file", "the text")
+	d.List(1, func() {
+		require.Equal(t, "one", d.Word())
+		require.Equal(t, 4, d.Start())
+	})
+	d.Wrong(5, "not %this")
+	d.Wrong(0, "that")
+	require.Equal(t, &jsontext.Fault{Line: 2, Column: 4, Place: "dir/file:2:4", Text: "not %this"}, d.Fault())
+	require.Empty(t, d.Word())
+}

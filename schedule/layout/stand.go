@@ -1,0 +1,108 @@
+package layout
+
+import (
+	"cmp"
+	"slices"
+)
+
+// kin is what is born again in every repeat: what it is, and which of the microbatches
+// that a repeat begins it is of.
+type kin struct {
+	kind                 originKind
+	stage, index, within int32
+}
+
+// kinOf returns the kin of what is of a microbatch, and the repeat that began it, where
+// repeat 0 began with microbatch 0.
+func kinOf(o origin, microbatch, stride int) (k kin, repeat int) {
+	within := microbatch % stride
+	if within < 0 {
+		within += max(stride, -stride)
+	}
+	return kin{o.kind, o.stage, o.index, int32(within)}, (microbatch - within) / stride
+}
+
+// virtual is a buffer of a round, and how many repeats after its birth its microbatch
+// began: fewer than none for what is of earlier ones.
+type virtual struct{ buffer, ahead int }
+
+// stand gives the items of a program the offsets of those that they stand for in a round
+// without beginning or end: what is of the same microbatch there. The real program does
+// the same things in the same order, and less: there are no microbatches before the first
+// one, and none behind the last. So what does not overlap there does not overlap here,
+// but for a few things that are done at another time at the ends. It makes no difference
+// whether repeats were passed over, as long as that was by whole cycles.
+func (s *steady) stand(a *attempt, fixed []int64) {
+	p := a.played
+	if stride := p.program[s.segment].Stride; stride != 0 {
+		for i := range p.items {
+			it := &p.items[i]
+			if it.origin.microbatch < 0 {
+				continue
+			}
+			k, repeat := kinOf(it.origin, int(it.origin.microbatch), stride)
+			for _, v := range s.kins[k] {
+				if it.bytes == s.Buffers[v.buffer].Size {
+					fixed[a.group[i]] = s.floor + s.offset(repeat-v.ahead-s.lead, v.buffer)
+				}
+			}
+		}
+	}
+	at := int64(0)
+	for _, i := range s.kept {
+		fixed[a.group[i]] = at
+		at += roundUp(p.items[i].bytes, line)
+	}
+}
+
+// offset returns where a buffer of a repeat lies in the round.
+func (s *steady) offset(repeat, buffer int) int64 {
+	phase := repeat % s.laid.Cycle
+	if phase < 0 {
+		phase += s.laid.Cycle
+	}
+	return s.laid.Offsets[phase*len(s.Buffers)+buffer]
+}
+
+// clash frees what overlaps something else.
+func (a *attempt) clash(fixed []int64) {
+	type room struct {
+		at, end int64
+		item    int32
+	}
+	p, tied := a.played, a.tied()
+	var alive []room              // by offset; none overlaps another
+	first := func(at int64) int { // the first room that ends above
+		k, _ := slices.BinarySearchFunc(alive, at, func(r room, at int64) int { return cmp.Compare(r.end, at+1) })
+		return k
+	}
+	for _, change := range p.log {
+		if change < 0 {
+			if at := fixed[a.group[^change]]; at >= 0 {
+				if k := first(at); k < len(alive) && alive[k].item == ^change {
+					alive = slices.Delete(alive, k, k+1)
+				}
+			}
+			continue
+		}
+		g := a.group[change]
+		if fixed[g] < 0 {
+			continue
+		}
+		born := room{fixed[g], fixed[g] + p.items[change].bytes, change}
+		from := first(born.at)
+		to := from
+		for ; to < len(alive) && alive[to].at < born.end; to++ {
+			if h := a.group[alive[to].item]; tied[h] && !tied[g] {
+				fixed[g] = -1
+				break
+			}
+			fixed[a.group[alive[to].item]] = -1
+		}
+		if fixed[g] >= 0 {
+			alive = slices.Replace(alive, from, to, born)
+		} else {
+			alive = slices.Delete(alive, from, to)
+		}
+	}
+}

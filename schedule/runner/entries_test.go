@@ -1,0 +1,195 @@
+package runner_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// entryOf returns a part of an entry: a number by which classOf knows it, and which says
+// of which microbatch it is.
+func entryOf(microbatch int) number { return num(float64(1+microbatch) * 0x1p-700) }
+
+// reading is the first or the last stage of a chain. It reads a part of the entry in its
+// forward, and does not keep it.
+type reading struct{ *times }
+
+func (r reading) Spec() stages.Spec {
+	spec := r.times.Spec()
+	spec.Reads = []stages.Read{{Part: "tokens"}}
+	if r.last {
+		spec.Reads = []stages.Read{{Part: "labels"}}
+	}
+	return spec
+}
+
+func (r reading) Forward(ctx context.Context, mb *view, in, out []number) error {
+	part, err := mb.Part(0)
+	if err != nil {
+		return err
+	}
+	if *part != *entryOf(mb.Index()) {
+		return fmt.Errorf("microbatch %d has the entry of %v", mb.Index(), *part/0x1p-700-1)
+	}
+	if r.last {
+		return r.times.Forward(ctx, mb, in, out)
+	}
+	out[0] = num(1)
+	return mb.Save(0, batchctx.ByBackward, num(1))
+}
+
+// holding counts the parts of entries that a rank holds.
+type holding struct {
+	*memory.Collected[number]
+	now, most int
+}
+
+func (h *holding) Hold(n number) (int64, error) {
+	if h.Class(n) == memory.Entry {
+		h.now++
+		h.most = max(h.most, h.now)
+	}
+	return h.Collected.Hold(n)
+}
+
+func (h *holding) Yield(n number) (int64, error) {
+	if h.Class(n) == memory.Entry {
+		h.now--
+	}
+	return h.Collected.Yield(n)
+}
+
+// heldEntries trains m microbatches and returns by rank how many parts of entries it held
+// at most: tokens on the first rank of a copy of the model, labels on the last one.
+func heldEntries(t *testing.T, placement schedule.Placement, rule schedule.Rule, m int) []int {
+	t.Helper()
+	r := &ranksOf{placement: placement, rule: rule, capacity: 1}
+	rows := rowsOf(placement)
+	spaces := make([]*holding, placement.Ranks)
+	r.change = func(rank int, cfg *runner.Config[number]) {
+		spaces[rank] = &holding{Collected: r.spaces[rank]}
+		cfg.Space, cfg.Parts = spaces[rank], []string{"tokens", "labels"}
+		for s, row := range rows {
+			if row.first || row.last {
+				cfg.Stages[s] = reading{row}
+			}
+		}
+	}
+	sources := make([]runner.Source[number], placement.Ranks)
+	for rank := range sources {
+		asked := 0
+		sources[rank] = runner.SourceFunc[number](func(_ context.Context, e *batchctx.Entry[number]) error {
+			if e.Microbatch() != asked {
+				return fmt.Errorf("asked for microbatch %d after %d", e.Microbatch(), asked)
+			}
+			asked++
+			if err := e.Put(0, entryOf(e.Microbatch())); err != nil {
+				return err
+			}
+			return e.Put(1, entryOf(e.Microbatch()))
+		})
+	}
+	_, err := r.group(t, rows).Step(t.Context(), m, sources)
+	require.NoError(t, err)
+	r.released(t)
+	most := make([]int, len(spaces))
+	for rank, space := range spaces {
+		require.Zero(t, space.now)
+		most[rank] = space.most
+	}
+	return most
+}
+
+// A rank holds as many entries among thousands of microbatches as among tens, but under
+// breadth-first, which keeps everything.
+func TestEntriesDoNotGrow(t *testing.T) {
+	for _, s := range schedule.Schedules() {
+		if s.Name == "breadth-first" {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			const ranks = 4
+			placement, err := s.Place(ranks, ranks*s.PerRank)
+			require.NoError(t, err)
+			few, more := heldEntries(t, placement, s.Rule, 64), 512
+			if s.Name == "dualpipe" {
+				more = 4096
+			}
+			require.LessOrEqual(t, slices.Max(few), 2*ranks)
+			require.Equal(t, few, heldEntries(t, placement, s.Rule, more))
+		})
+	}
+}
+
+// A copy of the model that begins later leaves entries waiting for it, as many as it is
+// behind; look-ahead waits beside them.
+func TestEntriesWaitForTheCopyThatIsBehind(t *testing.T) {
+	placement := schedule.Placement{Ranks: 1, Rank: make([]int, 4), Copies: 2}
+	for behind := range 6 {
+		for _, repeat := range []bool{true, false} {
+			m := 2 * (behind + 7)
+			rule := func(p schedule.Params) (*schedule.Plan, error) {
+				of := func(stage, mb int) []schedule.Action { // all of a microbatch, of the copy that begins with the stage
+					return []schedule.Action{schedule.Act(schedule.F, stage, mb), schedule.Act(schedule.F, stage+1, mb),
+						schedule.Act(schedule.B, stage+1, mb), schedule.Act(schedule.B, stage, mb)}
+				}
+				second := p.Microbatches / 2
+				program := []schedule.Segment{
+					{Body: of(0, 0), Repeat: behind, Stride: 1},
+					{Body: append(of(0, behind), of(2, second)...), Repeat: 7, Stride: 1},
+					{Body: of(2, second+7), Repeat: behind, Stride: 1},
+				}
+				if behind == 0 {
+					program = program[1:2]
+				}
+				plan := &schedule.Plan{Placement: p.Placement, Mode: p.Mode, Microbatches: p.Microbatches, Programs: [][]schedule.Segment{program}}
+				if !repeat {
+					plan.Programs[0] = []schedule.Segment{{Body: slices.Collect(plan.All(0)), Repeat: 1}}
+				}
+				return plan, nil
+			}
+			require.Equal(t, []int{2 * (1 + behind)}, heldEntries(t, placement, rule, m), "%d behind", behind)
+		}
+	}
+}
+
+// The first microbatch that is not finite is that of the batch, not of the plan.
+func TestTheFirstNonFiniteIsOfTheBatch(t *testing.T) {
+	r := &ranksOf{placement: schedule.Bidirectional(2), rule: schedule.DualPipe, capacity: 1}
+	rows := rowsOf(r.placement)
+	for _, row := range rows {
+		row.lossSum = func(x float64, item int) float64 {
+			if item >= 3 {
+				return math.Inf(1)
+			}
+			return x
+		}
+	}
+	result, err := r.group(t, rows).Step(t.Context(), 8, r.sources())
+	require.NoError(t, err)
+	require.Equal(t, 3, result.FirstNonFinite)
+	r.released(t)
+}
+
+// Copies take microbatches in turn, so the slices of a sequence would go to several.
+func TestSlicesOfCopiesAreRefused(t *testing.T) {
+	r := &ranksOf{placement: schedule.Bidirectional(2), capacity: 1}
+	r.rule = func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := schedule.DualPipe(p)
+		plan.Slices = 2
+		return plan, err
+	}
+	_, err := r.group(t, rowsOf(r.placement)).Step(t.Context(), 8, r.sources())
+	require.ErrorIs(t, err, runner.ErrPlan)
+	require.ErrorContains(t, err, "sequences in 2 slices for 2 copies of the model")
+}
