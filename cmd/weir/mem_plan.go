@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -89,6 +90,9 @@ func (c *laidOut) templates(plan *schedule.Plan, costs *schedule.Costs) (*layout
 	}
 	defer file.Close() // It was only read.
 	t, err := layout.Read(file)
+	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
+		return nil, err
+	}
 	if err != nil {
 		return nil, faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), layout.ErrTemplates.Error()+": ")}}
 	}
@@ -195,7 +199,9 @@ type memPlanCmd struct {
 
 // Help is printed behind the flags.
 func (memPlanCmd) Help() string {
-	return `The memory of a step is laid out before it runs. The certificate of a rank has the height of the layout; the bound, which is the most that is alive at once in the whole step, in bytes as they are asked for; and the gap between the two. No layout is lower than the bound, so that a gap of 0 is proof.`
+	return `The memory of a step is laid out before it runs. The certificate of a rank has the height of the layout; the bound, which is the most that is alive at once in the whole step, in bytes as they are asked for; and the gap between the two. No layout is lower than the bound, so that a gap of 0 is proof.
+
+For example: weir mem plan 1f1b --ranks 2 --microbatches 4096 --templates docs/placement/templates.json --what-if`
 }
 
 // Run plans and prints.

@@ -14,7 +14,7 @@ import (
 // a link, is written to as it is.
 func writeFile(name string, write func(io.Writer) error) error {
 	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		file, err := os.Create(name)
+		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) // os.Create would read a pipe too
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ func count(n int64, thing string) string {
 // size writes a number of bytes that need not be whole.
 func size(n float64) string {
 	if math.Abs(n) >= 10 || n == math.Trunc(n) {
-		return report.Size(int64(math.Round(n)))
+		return report.Size(report.Whole(n))
 	}
 	return strconv.FormatFloat(n, 'f', 1, 64) + " B"
 }

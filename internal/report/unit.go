@@ -25,7 +25,7 @@ func Size(n int64) string {
 	if value < 1024 {
 		return sign + strconv.FormatFloat(value, 'f', -1, 64) + " B"
 	}
-	names := [...]string{"KiB", "MiB", "GiB", "TiB"}
+	names := [...]string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	i := -1
 	for value >= 1024 && i < len(names)-1 {
 		value /= 1024
@@ -36,6 +36,19 @@ func Size(n int64) string {
 		digits = 0
 	}
 	return sign + strconv.FormatFloat(value, 'f', digits, 64) + " " + names[i]
+}
+
+// Whole returns the whole number that is nearest to a value, 0 where it is none.
+func Whole(value float64) int64 {
+	switch value = math.Round(value); {
+	case math.IsNaN(value):
+		return 0
+	case value >= math.MaxInt64:
+		return math.MaxInt64
+	case value <= math.MinInt64:
+		return math.MinInt64
+	}
+	return int64(value)
 }
 
 // Group writes a whole number with thousands separated by commas.
@@ -104,9 +117,9 @@ func roundStep(step float64, unit Unit) float64 {
 func (s scale) label(value float64) string {
 	switch s.unit {
 	case Bytes:
-		return Size(int64(math.Round(value)))
+		return Size(Whole(value))
 	case Count:
-		return Group(int64(math.Round(value)))
+		return Group(Whole(value))
 	}
 	digits := 0
 	for step := s.step; digits < 6 && math.Abs(step-math.Round(step)) > 1e-9*step; step *= 10 {
@@ -119,13 +132,13 @@ func (s scale) label(value float64) string {
 func (u Unit) text(value float64) string {
 	switch u {
 	case Bytes:
-		n := int64(math.Round(value))
+		n := Whole(value)
 		if n < 1024 && n > -1024 {
 			return Size(n)
 		}
 		return Size(n) + " (" + Group(n) + " bytes)"
 	case Count:
-		return Group(int64(math.Round(value)))
+		return Group(Whole(value))
 	}
 	return strconv.FormatFloat(value, 'g', 5, 64)
 }

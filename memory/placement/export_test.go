@@ -48,3 +48,16 @@ func Reordered(p *Problem, rounds int, seed uint64) (first, least int64) {
 	}
 	return first, s.least
 }
+
+// Laps lays a problem out in laps: nil where that is not possible.
+func Laps(p *Problem) []int64 {
+	r := newRace(p, Options{Nodes: 20_000})
+	r.height = 4 * r.grid.bound
+	r.laps(context.Background())
+	return r.offsets
+}
+
+// LapsOf lays a round out in laps: nil where that is not possible.
+func LapsOf(r *Round) *RoundLayout {
+	return r.laps(context.Background(), r.shortest(), Options{Nodes: 1_000_000})
+}

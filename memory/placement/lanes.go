@@ -22,7 +22,8 @@ type lanes struct {
 	own     int // how many of them are the round's; the others stand for stacks
 	sizes   []int64
 	bySize  [][]int32 // buffers of the round, what lives longest first
-	peaks   []int     // times within the period at which most is alive
+	peaks   []int     // times within the period at which hardly anything is free
+	highest []int     // those at which nothing is
 	toPeak  []int32   // by time within the period, how long it is to a peak
 	longest int       // life, in periods
 
@@ -128,7 +129,11 @@ func newLanes(r *Round, least int, seed uint64) *lanes {
 	return l
 }
 
-// findPeaks finds when most is alive: the first times of it.
+// nearPeak is which part of the most may be free at a peak.
+const nearPeak = 512
+
+// findPeaks finds when most is alive, or all but a little: of times in a row the first at
+// which there is most.
 func (l *lanes) findPeaks() {
 	bytes := l.heads
 	for i := range l.buffers {
@@ -147,9 +152,21 @@ func (l *lanes) findPeaks() {
 		most = max(most, bytes[t])
 	}
 	l.toPeak = make([]int32, l.period)
-	for t := range l.period {
-		if bytes[t] == most && (t == 0 || bytes[t-1] != most) {
+	for t, run := 0, false; t < l.period; t++ {
+		switch near := bytes[t] >= most-most/nearPeak; {
+		case near && !run:
 			l.peaks = append(l.peaks, t)
+		case near && bytes[t] > bytes[l.peaks[len(l.peaks)-1]]:
+			l.peaks[len(l.peaks)-1] = t
+		default:
+			run = near
+			continue
+		}
+		run = true
+	}
+	for _, t := range l.peaks {
+		if bytes[t] == most {
+			l.highest = append(l.highest, t)
 		}
 	}
 	to := int32(l.peaks[0])
@@ -398,7 +415,7 @@ func (l *lanes) count(size int64) (most, full int) {
 		}
 	}
 	at := int32(most)
-	for _, t := range l.peaks {
+	for _, t := range l.highest {
 		at = min(at, load[t])
 	}
 	if int(at) == most {

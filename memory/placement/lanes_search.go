@@ -17,6 +17,8 @@ const (
 	// period is: lanes look at each of its times.
 	maxLaneBuffers = 1 << 14
 	maxLanePeriod  = 1 << 14
+	// fewSizes is how many sizes are few, however few buffers there are.
+	fewSizes = 8
 	// laneStale is after how many changes without a gain a search begins anew, with
 	// another habit; laneDraws how often it draws for a stack or a turn; laneOrders how many
 	// orders of a size it tries, and lanePolish how many where only the cycle is too long, and
@@ -29,13 +31,16 @@ const (
 )
 
 // lanes lays out a round in lanes, with stacks and turns that it finds by trial: it keeps
-// what makes the layout lower, or the excess less. It ends at a height that is low enough.
+// what makes the layout lower, or the excess less. It ends at the capacity.
 // Nil is that it found none that comes back soon.
-func (r *Round) lanes(ctx context.Context, least int, low int64, options Options) *RoundLayout {
+func (r *Round) lanes(ctx context.Context, least int, options Options) *RoundLayout {
 	if r.Period > maxLanePeriod || len(r.Buffers) == 0 || least*len(r.Buffers) > maxLaneBuffers {
 		return nil
 	}
-	s := &laneSearch{lanes: newLanes(r, least, options.Seed), low: low}
+	s := &laneSearch{lanes: newLanes(r, least, options.Seed), low: options.Capacity}
+	if len(s.sizes) > max(fewSizes, len(r.Buffers)/2) {
+		return nil
+	}
 	s.habit = habit{near: 2, every: 3, short: 3}
 	for left := options.Nodes; left > 0 && ctx.Err() == nil && !s.done(); left -= int64(len(r.Buffers)) {
 		s.step()

@@ -47,6 +47,7 @@ func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	}
 	r := newRace(p, options)
 	r.greedy(ctx)
+	r.laps(ctx)
 	r.queue(ctx)
 	r.lasting(ctx)
 	r.gather(ctx, min(r.left/8, 200*r.round()), longEnough)

@@ -141,9 +141,9 @@ func TestTrainingStep(t *testing.T) {
 
 // 1F1B with sizes of their own for every layer and microbatch of a period.
 func TestPipeline(t *testing.T) {
-	microbatches, periods, most := 256, []int{12, 256}, 0.01
+	microbatches, periods := 256, []int{12, 256, 5}
 	if *long {
-		microbatches, periods, most = 4096, []int{5, 6, 7, 8, 12, 16, 64, 256, 4096}, 0.02
+		microbatches, periods = 4096, []int{5, 6, 7, 8, 12, 16, 64, 256, 4096, 3}
 	}
 	for seed, period := range periods {
 		rng := rand.New(rand.NewPCG(uint64(seed), 4))
@@ -152,9 +152,9 @@ func TestPipeline(t *testing.T) {
 			bytes[i] = (1<<16 + rng.Int64N(1<<20)) &^ 63
 		}
 		p := pipeline(microbatches, 4, func(layer, microbatch int) int64 { return bytes[microbatch%period*6+layer] })
-		layout := plan(t, p, placement.Options{Nodes: int64(200 * len(p.Buffers))})
+		layout := plan(t, p, placement.Options{Nodes: int64(40 * len(p.Buffers))})
 		t.Logf("period %d: bound %d, gap %.3f %%, %s", period, layout.Bound, 100*layout.Gap(), layout.Method)
-		require.Less(t, layout.Gap(), most, "seed %d", seed)
+		require.Less(t, layout.Gap(), 0.01, "period %d", period)
 	}
 }
 

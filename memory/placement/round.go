@@ -33,7 +33,8 @@ const (
 
 // PlanRound lays out a round. How long the cycle is, is not known beforehand: it must be
 // as long as the longest life, and lives that are no whole number of periods leave less
-// room unused in some cycles than in others. So the shortest one is tried, and those in
+// room unused in some cycles than in others. Queues go in laps, and buffers of few sizes in
+// lanes, which find their cycles themselves. Then the shortest one is tried, and those in
 // which sizes alone, one after the other, come back to where they were. PlanRound stops
 // at a layout of the capacity, or of the bound where there is none. The only errors are
 // ErrProblem.
@@ -41,106 +42,151 @@ func PlanRound(ctx context.Context, r *Round, options Options) (*RoundLayout, er
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
+	if len(r.Buffers) == 0 {
+		return &RoundLayout{Layout{Optimal: true, Method: "nothing to place"}, 1}, nil
+	}
+	race := newRoundRace(r, options)
+	for _, way := range []func(context.Context) error{
+		race.laps, race.lanes, race.shortest, race.loop, race.sizes, race.moreLanes, race.longer, race.afterSizes,
+	} {
+		if err := way(ctx); err != nil || race.over() {
+			return race.best, err
+		}
+	}
+	return race.best, nil
+}
+
+// roundRace is what is known of a round while one way after the other is tried.
+type roundRace struct {
+	round   *Round
+	options Options
+	least   int // periods in the shortest cycle
+	bound   int64
+	left    int64 // nodes, of those for whole cycles
+	best    *RoundLayout
+	placed  []sized // cycles in which some sizes came back
+}
+
+// sized is a cycle in which some sizes have their places, the others -1.
+type sized struct {
+	cycle int
+	fixed []int64
+}
+
+func newRoundRace(r *Round, options Options) *roundRace {
 	least := r.shortest()
 	bound := r.circle(least).Bound()
 	if options.Capacity = max(options.Capacity, bound); options.Nodes == 0 {
 		options.Nodes = defaultNodes
 	}
-	var best *RoundLayout
-	offer := func(cycle int, l *Layout) (enough bool) {
-		if best == nil || l.Height < best.Height {
-			best = &RoundLayout{*l, cycle}
-			best.Bound, best.Optimal = bound, l.Height == bound
-		}
-		return best.Height <= options.Capacity
+	return &roundRace{round: r, options: options, least: least, bound: bound, left: options.Nodes}
+}
+
+// over reports whether there is a layout that is low enough.
+func (r *roundRace) over() bool { return r.best != nil && r.best.Height <= r.options.Capacity }
+
+// offer takes a layout that is right, if it is lower.
+func (r *roundRace) offer(l *RoundLayout) error {
+	if l == nil || r.best != nil && l.Height >= r.best.Height {
+		return nil
 	}
-	share := options
-	share.Nodes = max(options.Nodes/3, 1)
-	left := options.Nodes
-	plan := func(cycle int, fixed []int64) (enough bool, err error) {
-		if left -= share.Nodes; left < 0 {
-			return true, nil
-		}
-		share.Fixed = fixed
-		l, err := Plan(ctx, r.circle(cycle), share)
-		if err != nil {
-			return false, err
-		}
-		return offer(cycle, l), nil
+	if _, err := Check(r.round.circle(l.Cycle), l.Offsets); err != nil {
+		return fmt.Errorf("the layout by %q is wrong: %w", l.Method, err)
 	}
-	lanes := options
-	inLanes := func(nodes int64) (enough bool, err error) {
-		lanes.Nodes = nodes
-		l := r.lanes(ctx, least, options.Capacity, lanes)
-		if l == nil {
-			return false, nil
-		}
-		if _, err := Check(r.circle(l.Cycle), l.Offsets); err != nil {
-			return false, fmt.Errorf("the layout by %q is wrong: %w", l.Method, err)
-		}
-		return offer(l.Cycle, &l.Layout), nil
+	l.Bound, l.Optimal = r.bound, l.Height == r.bound
+	r.best = l
+	return nil
+}
+
+// part returns the options with a part of the nodes.
+func (r *roundRace) part(of int64) Options {
+	options := r.options
+	options.Nodes = max(options.Nodes/of, 1)
+	return options
+}
+
+// cycle plans a whole cycle, of which some may have its place, with a part of the nodes.
+func (r *roundRace) cycle(ctx context.Context, c sized, part int64) error {
+	options := r.part(part)
+	if r.left -= options.Nodes; r.left < 0 {
+		return nil
 	}
-	if enough, err := inLanes(options.Nodes / 8); enough || err != nil {
-		return best, err
+	options.Fixed = c.fixed
+	l, err := Plan(ctx, r.round.circle(c.cycle), options)
+	if err != nil {
+		return err
 	}
-	if enough, err := plan(least, nil); enough || err != nil {
-		return best, err
-	}
-	share.Nodes = max(options.Nodes/4, 1)
-	if l := r.loop(ctx, least, share); l != nil {
-		if _, err := Check(r.circle(l.Cycle), l.Offsets); err != nil {
-			return nil, fmt.Errorf("the layout by %q is wrong: %w", l.Method, err)
-		}
-		if offer(l.Cycle, &l.Layout) {
-			return best, nil
-		}
-	}
-	s := newSizes(r, least)
-	tried := []int{least}
-	type part struct {
-		cycle int
-		fixed []int64
-	}
-	var parts []part
+	return r.offer(&RoundLayout{*l, c.cycle})
+}
+
+func (r *roundRace) laps(ctx context.Context) error {
+	return r.offer(r.round.laps(ctx, r.least, r.part(4)))
+}
+
+func (r *roundRace) lanes(ctx context.Context) error {
+	return r.offer(r.round.lanes(ctx, r.least, r.part(8)))
+}
+
+// moreLanes is another search, which takes longer.
+func (r *roundRace) moreLanes(ctx context.Context) error {
+	options := r.part(2)
+	options.Seed++
+	return r.offer(r.round.lanes(ctx, r.least, options))
+}
+
+func (r *roundRace) shortest(ctx context.Context) error {
+	return r.cycle(ctx, sized{cycle: r.least}, 3)
+}
+
+func (r *roundRace) loop(ctx context.Context) error {
+	return r.offer(r.round.closed(ctx, r.least, r.part(4)))
+}
+
+// sizes places size after size, and remembers how far it came in which cycles.
+func (r *roundRace) sizes(ctx context.Context) error {
+	s := newSizes(r.round, r.least)
 	for s.next(ctx) && !s.complete() {
-		c := s.cycle
-		if c < least {
+		if s.cycle >= r.least {
+			r.placed = append(r.placed, sized{s.cycle, slices.Concat(s.offsets...)})
+		}
+	}
+	if !s.complete() {
+		return nil
+	}
+	l := Layout{Offsets: slices.Concat(s.offsets...), Height: s.height, Method: "size after size, in order of birth, until it came back"}
+	return r.offer(&RoundLayout{l, s.cycle})
+}
+
+// longer plans the cycles in which sizes came back, and a few that nothing speaks for.
+func (r *roundRace) longer(ctx context.Context) error {
+	var cycles []int
+	for _, p := range r.placed {
+		cycles = append(cycles, p.cycle)
+	}
+	for c := r.least + 1; c <= r.least+4 && c*len(r.round.Buffers) <= fewBuffers; c++ {
+		cycles = append(cycles, c)
+	}
+	tried := []int{r.least}
+	for _, c := range cycles {
+		if slices.Contains(tried, c) {
 			continue
 		}
-		if !slices.Contains(tried, c) {
-			tried = append(tried, c)
-		}
-		parts = append(parts, part{c, slices.Concat(s.offsets...)})
-	}
-	if offsets := s.offsets; s.complete() {
-		l := &Layout{Offsets: slices.Concat(offsets...), Height: s.height, Method: "size after size, in order of birth, until it came back"}
-		if _, err := Check(r.circle(s.cycle), l.Offsets); err != nil {
-			return nil, fmt.Errorf("the layout by %q is wrong: %w", l.Method, err)
-		}
-		if offer(s.cycle, l) {
-			return best, nil
+		tried = append(tried, c)
+		if err := r.cycle(ctx, sized{cycle: c}, 4); err != nil || r.over() {
+			return err
 		}
 	}
-	lanes.Seed++ // another search
-	if enough, err := inLanes(options.Nodes / 2); enough || err != nil {
-		return best, err
-	}
-	for c := least + 1; c <= least+4 && c*len(r.Buffers) <= fewBuffers; c++ {
-		if !slices.Contains(tried, c) {
-			tried = append(tried, c)
+	return nil
+}
+
+// afterSizes plans the sizes that did not come back around those that did.
+func (r *roundRace) afterSizes(ctx context.Context) error {
+	for _, p := range r.placed {
+		if err := r.cycle(ctx, p, 4); err != nil || r.over() {
+			return err
 		}
 	}
-	for _, c := range tried[1:] {
-		if enough, err := plan(c, nil); enough || err != nil {
-			return best, err
-		}
-	}
-	for _, p := range parts {
-		if enough, err := plan(p.cycle, p.fixed); enough || err != nil {
-			return best, err
-		}
-	}
-	return best, nil
+	return nil
 }
 
 // validate reports the first fault.

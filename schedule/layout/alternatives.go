@@ -149,7 +149,7 @@ type Tried struct {
 func Weigh(list []Alternative, cfg Config) (tried []Tried) {
 	cfg.Budget, cfg.Instead = 0, nil
 	all, made := make([]Tried, len(list)), make([]bool, len(list))
-	var used sync.Pool // of players: their memory
+	var used sync.Pool                          // of players: their memory
 	_ = eachRank(len(list), func(i int) error { // There are no errors.
 		plan, templates, err := list[i].Make()
 		if err != nil {

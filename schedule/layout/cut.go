@@ -5,15 +5,15 @@ import "slices"
 // cut returns a program, played with leaps, as one that is two at each of them: what is alive
 // there ends before it, as the microbatch that it was born for, and is born again behind it,
 // as the one that it then stands for. So everything is of one microbatch, and of one repeat,
-// for as long as it lives, and nothing is said of how many repeats are passed over. Cycles are
-// those of the segments, as they are laid out. Last says, by item, which one it is in the end.
-func (p *player) cut(cycles map[int]int) (q *player, last []int32) {
+// for as long as it lives, and nothing is said of how many repeats are passed over. The cycles
+// become those of the rounds. Last says, by item, which one it is in the end.
+func (p *player) cut(rounds []*steady) (q *player, last []int32) {
 	q, last = new(player), make([]int32, len(p.items))
 	*q = *p
 	q.items, q.log, q.visits, q.top = make([]item, 0, len(p.items)), make([]int32, 0, len(p.log)), make([]visit, 0, len(p.visits)), nil
 	q.spans = slices.Clone(p.spans)
-	for s, cycle := range cycles {
-		q.spans[s].cycle = cycle
+	for _, round := range rounds {
+		q.spans[round.segment].cycle = round.laid.Cycle
 	}
 	// born and ends change the new program.
 	born := func(i int32, it item) {

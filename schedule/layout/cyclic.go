@@ -23,26 +23,37 @@ const (
 	near, far = 1 << 13, 1 << 15
 	// chances is how many layouts of what goes on are tried, where the ends do not fit.
 	chances = 4
+	// worthAll is which part of what is alive is worth all of the work, if that much is lost.
+	worthAll = 1000
 )
 
 // run tries one way after the other until one is low enough: first those that cost little.
-// Work is what there is for a thorough search, share for a layout that comes back by
-// itself.
+// Work is what there is for a thorough search, share for a quick one.
 func (c *cyclic) run(ctx context.Context, share, work int64) error {
 	for _, try := range []func() error{
 		func() error { return c.recur(ctx, near, 1) },
-		func() error { return c.quick(ctx) },
+		func() error { return c.quick(ctx, share) },
 		func() error { return c.farther(ctx, work) },
-		func() error { return c.shortest(ctx, work/4) },
-		func() error { return c.thorough(ctx, work) },
-		func() error { return c.recur(ctx, near, share) },
-		func() error { return c.shortest(ctx, work) },
+		func() error { return c.shortest(ctx, c.worth(work)/4) },
+		func() error { return c.thorough(ctx, c.worth(work)) },
+		func() error { return c.recur(ctx, near, c.worth(share)) },
+		func() error { return c.shortest(ctx, c.worth(work)) },
 	} {
 		if err := try(); err != nil || lowest(c.tried).enough() {
 			return err
 		}
 	}
 	return nil
+}
+
+// worth returns how much of the work a search is worth: all of it where more than a part of
+// worthAll is lost or nobody has limited it, else less where less is lost.
+func (c *cyclic) worth(work int64) int64 {
+	best := lowest(c.tried)
+	if c.search.Nodes == 0 {
+		return work
+	}
+	return min(work, int64(float64(work)*float64(best.lost())/float64(best.played.most())*worthAll))
 }
 
 // recur looks for a layout that repeats itself though nothing is tied.
@@ -75,8 +86,8 @@ func (c *cyclic) shortest(ctx context.Context, work int64) error {
 }
 
 // quick lays out what goes on in a quick way, and the program within it.
-func (c *cyclic) quick(ctx context.Context) (err error) {
-	if c.rounds, err = c.alone(ctx, 1); err != nil {
+func (c *cyclic) quick(ctx context.Context, work int64) (err error) {
+	if c.rounds, err = c.alone(ctx, work); err != nil {
 		return err
 	}
 	return c.within(ctx, int64(len(c.short.played.items)))

@@ -48,9 +48,13 @@ func (p *player) layout(segments []Segment, end int, group []int32, offsets []in
 // and played for the first of the repeats of a cycle at least: the others are as that one.
 func (a *attempt) onShelves() *memory.Layout {
 	p, l := a.played, &memory.Layout{Height: a.laid.Height}
+	rounds := make([]*steady, len(p.program)+1) // by segment
+	for _, round := range a.rounds {
+		rounds[round.segment] = round
+	}
 	var live int64
 	for v, visit := range p.visits {
-		at, round := visit.at, a.rounds[int(visit.at.segment)]
+		at, round := visit.at, rounds[visit.at.segment]
 		cycle := -1 // the repeat of the cycle
 		if round != nil && int(at.repeat) < p.program[at.segment].Repeat-p.spans[at.segment].tail {
 			cycle = int(at.repeat) - p.spans[at.segment].lead
@@ -73,8 +77,10 @@ func (a *attempt) onShelves() *memory.Layout {
 		if level.Live = live; cycle <= 0 {
 			l.Levels = append(l.Levels, level)
 		}
-		if body := len(p.program[min(int(at.segment), len(p.program)-1)].Body); cycle == 0 && int(at.index) == body-1 {
-			round.again(l, body)
+		if cycle == 0 {
+			if body := len(p.program[at.segment].Body); int(at.index) == body-1 {
+				round.again(l, body)
+			}
 		}
 	}
 	l.Places = append(l.Places, int32(len(l.Births)))

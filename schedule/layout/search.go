@@ -17,7 +17,7 @@ type attempt struct {
 	align  func(int64) int64
 	untied bool               // every item was placed by itself, so that what is proven of the problem is proven of the program
 	placed *placement.Problem // what was laid out, nil where it is not kept
-	rounds map[int]*steady    // by segment, of what lies on shelves: the program was cut
+	rounds []*steady          // of what lies on shelves: the program was cut
 }
 
 const (

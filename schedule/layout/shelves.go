@@ -33,7 +33,7 @@ const (
 // shelves, and the ends stand in its places. Nil is where nothing goes on, or the ends do
 // not fit.
 func (p *Plan) shelve(ctx context.Context, short *player) (*attempt, error) {
-	rounds, cycles := map[int]*steady{}, map[int]int{}
+	var rounds []*steady
 	for s := range short.spans {
 		if short.spans[s].passed == 0 {
 			continue
@@ -45,30 +45,26 @@ func (p *Plan) shelve(ctx context.Context, short *player) (*attempt, error) {
 		if err := round.shelves(ctx, short); err != nil || round.laid == nil {
 			return nil, err
 		}
-		rounds[s], cycles[s] = round, round.laid.Cycle
+		rounds = append(rounds, round)
 	}
 	if len(rounds) == 0 {
 		return nil, nil
 	}
-	cut, last := short.cut(cycles)
+	cut, last := short.cut(rounds)
 	a := &attempt{played: cut, groups: len(cut.items), rounds: rounds, align: short.alignment()}
 	a.group = make([]int32, a.groups)
 	base, cyclic := make([]int64, a.groups), make([]bool, a.groups)
 	for g := range base {
 		a.group[g], base[g] = int32(g), -1
 	}
-	for s := range cut.spans {
-		if round := rounds[s]; round != nil {
-			for k, i := range round.kept {
-				round.kept[k] = last[i]
-			}
-			round.stand(a, base)
+	for _, round := range rounds {
+		for k, i := range round.kept {
+			round.kept[k] = last[i]
 		}
+		round.stand(a, base)
 	}
-	for s := range cut.spans {
-		if round := rounds[s]; round != nil {
-			round.come(cut, base, cyclic)
-		}
+	for _, round := range rounds {
+		round.come(cut, base, cyclic)
 	}
 	a.thin(base, cyclic)
 	for i := range base {
@@ -79,10 +75,8 @@ func (p *Plan) shelve(ctx context.Context, short *player) (*attempt, error) {
 	problem := a.problem(a.align)
 	fill(problem, base)
 	now := int64(len(cut.log))
-	for s := range cut.spans {
-		if round := rounds[s]; round != nil {
-			now = round.around(problem, &base, cut, now)
-		}
+	for _, round := range rounds {
+		now = round.lap(problem, &base, cut, now)
 	}
 	height, err := placement.Check(problem, base)
 	if err != nil { // what stands overlaps
@@ -91,61 +85,6 @@ func (p *Plan) shelve(ctx context.Context, short *player) (*attempt, error) {
 	a.laid = &placement.Layout{Offsets: base, Height: height, Method: "a shelf for each size, and a room for what dies in its action"}
 	a.placed = problem
 	return a, nil
-}
-
-// come gives what is born in the repeats of a cycle its place, and what is born before them
-// and lives in them the place of what is born in its stead from then on.
-func (s *steady) come(p *player, fixed []int64, cyclic []bool) {
-	span := p.spans[s.segment]
-	var start int32
-	for _, v := range p.visits {
-		if int(v.at.segment) == s.segment && int(v.at.repeat) == span.lead && v.at.index == 0 {
-			start = v.since
-		}
-	}
-	for i := range p.items {
-		it := &p.items[i]
-		repeat := int(it.place.repeat)
-		if int(it.place.segment) != s.segment || repeat >= p.program[s.segment].Repeat-span.tail || repeat < span.lead && it.death <= start {
-			continue
-		}
-		b, known := s.births[birth{it.place.index, it.ordinal}]
-		switch {
-		case known && s.Buffers[b].Size == it.bytes:
-			fixed[i], cyclic[i] = s.floor+s.offset(repeat-span.lead, b), true
-		case repeat >= span.lead:
-			fixed[i], cyclic[i] = -1, true
-		}
-	}
-}
-
-// around adds a cycle of the round to a problem, from a time on, with what lives on below
-// it. It returns when that ends.
-func (s *steady) around(problem *placement.Problem, offsets *[]int64, p *player, from int64) (end int64) {
-	n := len(s.Buffers)
-	end = from + int64(s.laid.Cycle)*s.Period
-	add := func(b placement.Buffer, at int64) {
-		problem.Buffers, *offsets = append(problem.Buffers, b), append(*offsets, at)
-	}
-	problem.Buffers, *offsets = slices.Grow(problem.Buffers, n*s.laid.Cycle), slices.Grow(*offsets, n*s.laid.Cycle)
-	for k := range s.laid.Cycle {
-		for i, b := range s.Buffers {
-			begin := from + int64(k)*s.Period
-			b.Lower, b.Upper = b.Lower+begin, b.Upper+begin
-			if over := b.Upper - end; over > 0 { // it lives on at the beginning
-				b.Gaps = []placement.Gap{{Lower: from + over, Upper: b.Lower}}
-				b.Lower, b.Upper = from, end
-				if over == b.Gaps[0].Upper-from {
-					b.Gaps = nil
-				}
-			}
-			add(b, s.floor+s.laid.Offsets[k*n+i])
-		}
-	}
-	for _, i := range s.kept {
-		add(placement.Buffer{Lower: from, Upper: end, Size: p.items[i].bytes}, (*offsets)[i])
-	}
-	return end
 }
 
 // thin frees what stands where something else is alive, but for what is of a cycle.

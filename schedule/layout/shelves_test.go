@@ -15,22 +15,27 @@ import (
 // the layouts against the whole program.
 func TestShelves(t *testing.T) {
 	shelved := 0
-	for _, name := range []string{"1f1b", "interleaved", "zb-h1"} {
-		plan := planned(t, name, 4, 200, schedule.Training)
+	for _, c := range []struct {
+		name  string
+		ranks int
+	}{{"1f1b", 4}, {"interleaved", 4}, {"zb-h1", 4}, {"1f1b", 2}, {"zb-v", 2}} {
+		plan := planned(t, c.name, c.ranks, 200, schedule.Training)
 		made := laid(t, plan, model(plan.Placement.Depth(), 1, 48, 32), layout.Config{LookAhead: 1, Search: placement.Options{Nodes: 1}})
 		for rank := range made.Ranks {
-			requireLayout(t, made, rank, name)
-			if r := &made.Ranks[rank]; strings.HasPrefix(r.Method, "a shelf for each size") {
-				height, err := placement.Check(r.Problem, r.Offsets)
-				require.NoError(t, err)
-				require.Equal(t, r.Height, height)
-				require.Equal(t, r.Bound, r.Problem.Bound())
-				require.Len(t, r.Problem.Buffers, r.Buffers)
-				shelved++
+			requireLayout(t, made, rank, c.name)
+			r := &made.Ranks[rank]
+			if !strings.HasPrefix(r.Method, "a shelf for each size") {
+				continue
 			}
+			shelved++
+			height, err := placement.Check(r.Problem, r.Offsets)
+			require.NoError(t, err)
+			require.Equal(t, r.Height, height)
+			require.Equal(t, r.Bound, r.Problem.Bound())
+			require.Len(t, r.Problem.Buffers, r.Buffers)
 		}
 	}
-	require.GreaterOrEqual(t, shelved, 3)
+	require.GreaterOrEqual(t, shelved, 6)
 }
 
 // TestShelvesOfManyRanks holds how far a large plan is above the bound without any search,
