@@ -1,14 +1,20 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
-	"io"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memlog"
 )
 
 // limitFiles makes every write beyond size bytes of a file fail until the test
@@ -23,7 +29,8 @@ func limitFiles(t *testing.T, size uint64) {
 	t.Cleanup(func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before)) })
 }
 
-// A full disk ends the run with one line, and leaves nothing half-written.
+// A full disk ends the run with one line, which says where what was logged until then is.
+// Nothing else is left half-written.
 func TestFullDisk(t *testing.T) {
 	text := sentence(t)
 	for _, c := range []struct {
@@ -31,10 +38,13 @@ func TestFullDisk(t *testing.T) {
 		limit uint64 // the log of three steps has 11 KiB, the page 20, the checkpoint 60
 		flags []string
 		want  string
-		left  []string // what is whole and stays
+		left  []string // in the run folder
 	}{
-		{"memory log", 1 << 10, nil, "memory.jsonl: file too large: make room or name another place", []string{"losses.csv"}},
-		{"losses", 100, nil, "file too large: make room or name another place", nil},
+		{"memory log", 8 << 10, nil, "writing run/memory.jsonl: file too large: make room or name another place; what was written before is in run/memory.jsonl.partial",
+			[]string{"losses.csv", "memory.jsonl.partial"}},
+		{"losses", 100, nil, "writing run/losses.csv: file too large: make room or name another place; what was written before is in run/losses.csv.partial",
+			[]string{"losses.csv.partial"}},
+		{"all at once", 0, nil, "file too large: make room or name another place", nil},
 		{"page", 14 << 10, nil, "report.html: file too large: make room or name another place", []string{"losses.csv", "memory.jsonl"}},
 		{"checkpoint", 40 << 10, []string{"-checkpoint", "checkpoint"}, "checkpoint: file too large: make room or name another place", []string{"losses.csv", "memory.jsonl", "report.html"}},
 	} {
@@ -49,8 +59,102 @@ func TestFullDisk(t *testing.T) {
 			require.Equal(t, c.left, names(t, "run"))
 			require.NoFileExists(t, "checkpoint")
 			require.LessOrEqual(t, len(names(t, ".")), 1, "no temporary file is left")
+			for _, name := range c.left {
+				content, err := os.ReadFile(filepath.Join("run", name))
+				require.NoError(t, err)
+				require.True(t, bytes.HasSuffix(content, []byte("\n")), "%s ends with a whole line", name)
+			}
 		})
 	}
+}
+
+// What a full disk has left of a log is read, and no later run writes over it.
+func TestFullDiskKeepsTheLog(t *testing.T) {
+	text, folder := sentence(t), filepath.Join(t.TempDir(), "run")
+	runOn := func(flags ...string) (stderr string) {
+		var out, errs bytes.Buffer
+		require.Equal(t, exitError, run(t.Context(), slices.Concat(tiny, []string{"-data", text, "-run", folder}, flags), &out, &errs))
+		return errs.String()
+	}
+	kept := filepath.Join(folder, "memory.jsonl.partial")
+	t.Run("full", func(t *testing.T) {
+		limitFiles(t, 8<<10)
+		require.Contains(t, runOn(), kept)
+	})
+	samples, err := logged(t, kept)
+	require.NoError(t, err)
+	require.Greater(t, samples, 5, "more than a step")
+	before, err := os.ReadFile(kept)
+	require.NoError(t, err)
+	require.Equal(t, "train: run folder: "+kept+" exists: name another folder with -run\n", runOn())
+	after, err := os.ReadFile(kept)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+// logged returns how many microbatches a memory log has, and its first error.
+func logged(t *testing.T, path string) (samples int, err error) {
+	t.Helper()
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	for record, err := range memlog.Read(file) {
+		if err != nil {
+			return samples, err
+		}
+		if record.Sampled() {
+			samples++
+		}
+	}
+	return samples, nil
+}
+
+// What a run has logged can be read while it runs, and so after it was killed. It is
+// killed where it waits for who reads its checkpoint.
+func TestKilled(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	cmd, folder := program(t, "-data", sentence(t), "-steps", "16", "-evaluate", "0", "-checkpoint", pipe)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	for lines := bufio.NewScanner(stdout); lines.Scan() && !strings.HasPrefix(lines.Text(), "step 16/16"); {
+	}
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+
+	require.Equal(t, []string{"losses.csv.partial", "memory.jsonl.partial"}, names(t, folder))
+	samples, err := logged(t, filepath.Join(folder, "memory.jsonl.partial"))
+	if err != nil {
+		require.ErrorIs(t, err, memlog.ErrTorn)
+	}
+	require.GreaterOrEqual(t, samples, 15*5)
+	losses, err := os.ReadFile(filepath.Join(folder, "losses.csv.partial"))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, bytes.Count(losses, []byte("\n")), 1+1+15) // the head, the weights before step 1, the steps
+	require.True(t, bytes.HasSuffix(losses, []byte("\n")))
+}
+
+// A run that does not survive its first step has the plan of its memory in the log.
+func TestKilledInTheFirstStep(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "run")
+	opts, err := parse(slices.Concat(tiny, []string{"-run", folder, "-data", sentence(t)}))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	run := &training{opts: opts, out: &output{Writer: &out}, json: &out}
+	require.NoError(t, run.prepare(t.Context()))
+	defer func() { require.NoError(t, run.close()) }()
+	var log, losses []byte
+	run.record.dump = func(int, error, iter.Seq[memory.Info]) {
+		log, err = os.ReadFile(filepath.Join(folder, "memory.jsonl.partial"))
+		require.NoError(t, err)
+		losses, err = os.ReadFile(filepath.Join(folder, "losses.csv.partial"))
+		require.NoError(t, err)
+	}
+	run.trainer.train[0].(*source).dev = leaking{run.trainer.devs[0]}
+	require.Error(t, run.finish(t.Context(), run.loop(t.Context())))
+	require.Contains(t, string(log), `"peak_owner"`)
+	require.Equal(t, 2, bytes.Count(losses, []byte("\n")), "the head and the weights before step 1")
 }
 
 // names returns the names in a folder, nil where there is none.
@@ -64,32 +168,4 @@ func names(t *testing.T, path string) (names []string) {
 		names = append(names, entry.Name())
 	}
 	return names
-}
-
-// What is no file is written to as it is: a device is not replaced.
-func TestFullDevice(t *testing.T) {
-	text := sentence(t)
-	link := filepath.Join(t.TempDir(), "full") // a link, so that a fault here replaces no device
-	require.NoError(t, os.Symlink("/dev/full", link))
-	for _, flag := range []string{"-json", "-checkpoint"} {
-		status, _, _, stderr := runTiny(t, "-data", text, flag, link)
-		requireOneLine(t, status, stderr, "full: no space left on device: make room or name another place")
-	}
-	info, err := os.Lstat(link)
-	require.NoError(t, err)
-	require.NotZero(t, info.Mode()&os.ModeSymlink)
-
-	full, err := os.OpenFile(link, os.O_WRONLY, 0)
-	require.NoError(t, err)
-	defer full.Close()
-	for _, c := range []struct {
-		flags []string
-		out   io.Writer
-	}{{nil, full}, {[]string{"-json", "-"}, full}} {
-		var errs bytes.Buffer
-		args := append(append(append([]string{}, tiny...), "-data", text, "-run", filepath.Join(t.TempDir(), "run")), c.flags...)
-		status := run(t.Context(), args, c.out, &errs)
-		require.Equal(t, exitError, status)
-		require.Contains(t, errs.String(), "no space left on device")
-	}
 }

@@ -84,10 +84,12 @@ func (f *folder) step(step int, o outcome, s score) error {
 	return errors.Join(f.memory.flush(), f.losses.flush())
 }
 
-// start adds the line of the weights before the first step.
-func (f *folder) start(s score) {
+// start adds the line of the weights before the first step and writes what has been
+// logged so far: a run that does not survive that step has the plan of its memory there.
+func (f *folder) start(s score) error {
 	fmt.Fprintf(f.losses, "%d,,,,,,", s.step)
 	f.endLine(s)
+	return errors.Join(f.memory.flush(), f.losses.flush())
 }
 
 // endLine writes the columns of an evaluation, empty where there was none. The
@@ -103,8 +105,8 @@ func (f *folder) endLine(s score) {
 // number writes the shortest decimal that is exact for a float32.
 func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 32) }
 
-// finish makes every file whole and writes the page. What could not be written is
-// removed, and so is the folder where nothing is left in it.
+// finish makes every file whole and writes the page. Where nothing could be written, the
+// folder is removed.
 func (f *folder) finish(page func(io.Writer) error) error {
 	err := errors.Join(f.memory.finish(), f.losses.finish(), writeFile(f.page, page))
 	if err != nil && f.made {

@@ -66,6 +66,7 @@ func TestBadInput(t *testing.T) {
 		{"argument", []string{"text"}, "not a flag"},
 		{"missing checkpoint", []string{"-data", text, "-resume", filepath.Join(dir, "none")}, "no such file"},
 		{"checkpoint in no folder", []string{"-data", text, "-checkpoint", filepath.Join(dir, "none", "c")}, "name a file in a folder"},
+		{"checkpoint below a file", []string{"-data", text, "-checkpoint", filepath.Join(text, "c")}, "cannot be written (not a directory): name a file in a folder"},
 		{"summary is a folder", []string{"-data", text, "-json", dir}, "is a folder: name a file"},
 		{"run folder is a file", []string{"-data", text, "-run", short}, "name a folder that can be made"},
 		{"run folder is taken", []string{"-data", text, "-run", full}, "memory.jsonl exists: name another folder with -run"},

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +19,28 @@ import (
 )
 
 var long = flag.Bool("long", false, "run the default training and a longer control on random digits")
+
+// asProgram in its environment makes the binary of the tests the program itself.
+const asProgram = "WEIR_TRAIN"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Getenv(asProgram) != "" {
+		os.Exit(run(context.Background(), flag.Args(), os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// program is the program with the tiny flags, flags and a run folder, in a process of its
+// own.
+func program(t *testing.T, flags ...string) (cmd *exec.Cmd, folder string) {
+	t.Helper()
+	folder = filepath.Join(t.TempDir(), "run")
+	cmd = exec.CommandContext(t.Context(), os.Args[0], slices.Concat([]string{"--"}, tiny, []string{"-run", folder}, flags)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Stderr = t.Output()
+	return cmd, folder
+}
 
 // tiny are the flags of a run that takes milliseconds.
 var tiny = []string{

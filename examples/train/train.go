@@ -134,7 +134,9 @@ func (t *training) loop(ctx context.Context) error {
 	if err := t.evaluate(ctx); err != nil {
 		return err
 	}
-	t.folder.start(t.record.lastScore)
+	if err := t.folder.start(t.record.lastScore); err != nil {
+		return err
+	}
 	t.progress = newProgress(t.out, t.first, t.opts.steps)
 	for t.trainer.done < t.opts.steps {
 		t.record.training = true

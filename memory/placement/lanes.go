@@ -28,7 +28,6 @@ type lanes struct {
 	longest int       // life, in periods
 
 	laneState
-	habit habit
 
 	// What came out.
 	height int64
@@ -55,10 +54,11 @@ type laneState struct {
 	turns  []turn
 	seed   uint64 // of what is left to chance
 	orders int    // of a size that are tried, for a short cycle
+	habit  habit
 }
 
 func (s laneState) clone() laneState {
-	return laneState{slices.Clone(s.stacks), slices.Clone(s.turns), s.seed, s.orders}
+	return laneState{slices.Clone(s.stacks), slices.Clone(s.turns), s.seed, s.orders, s.habit}
 }
 
 // laneBuffer is a buffer of a round, as every period has one.
@@ -107,7 +107,6 @@ type laneEvent struct {
 
 func newLanes(r *Round, least int, seed uint64) *lanes {
 	l := &lanes{period: int(r.Period), unit: 1, own: len(r.Buffers), longest: least, source: rand.NewPCG(seed, 0)}
-	l.laneState.seed = seed
 	l.random = rand.New(l.source)
 	for _, b := range r.Buffers {
 		l.unit = max(l.unit, b.Align)

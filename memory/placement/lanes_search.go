@@ -41,7 +41,7 @@ func (r *Round) lanes(ctx context.Context, least int, options Options) *RoundLay
 	if len(s.sizes) > max(fewSizes, len(r.Buffers)/2) {
 		return nil
 	}
-	s.habit = habit{near: 2, every: 3, short: 3}
+	s.laneState = laneState{seed: options.Seed, orders: laneOrders, habit: habit{near: 2, every: 3, short: 3}}
 	for left := options.Nodes; left > 0 && ctx.Err() == nil && !s.done(); left -= int64(len(r.Buffers)) {
 		s.step()
 	}
@@ -50,7 +50,11 @@ func (r *Round) lanes(ctx context.Context, least int, options Options) *RoundLay
 	}
 	s.laneState = s.found.laneState
 	s.arrange()
-	return &RoundLayout{Layout{Offsets: s.offsets(s.found.cycle), Height: s.height, Method: lanesMethod}, s.found.cycle}
+	l := &RoundLayout{Layout{Offsets: s.offsets(s.found.cycle), Method: lanesMethod}, s.found.cycle}
+	for k, at := range l.Offsets {
+		l.Height = max(l.Height, at+r.Buffers[k%len(r.Buffers)].Size)
+	}
+	return l
 }
 
 // laneSearch is a search for stacks and turns.
@@ -92,8 +96,7 @@ func (s *laneSearch) step() {
 		s.laneState.orders = lanePolish
 		s.laneState.seed = s.random.Uint64()
 	case s.stale >= laneStale:
-		s.laneState = laneState{seed: s.random.Uint64(), orders: laneOrders}
-		s.habit = habit{s.random.IntN(5), s.random.IntN(5), s.random.IntN(5)}
+		s.laneState = laneState{seed: s.random.Uint64(), orders: laneOrders, habit: habit{s.random.IntN(5), s.random.IntN(5), s.random.IntN(5)}}
 		s.tries, s.stale = 0, 0
 	default:
 		s.change()

@@ -69,7 +69,7 @@ const (
 	lapCuts = 1 << 19
 	// lapCoarse is the part of the bound that the lowest limit is first looked for above
 	// it, four times as far at a time; lapFine is the part that is not worth a try.
-	lapCoarse, lapFine = 1 << 10, 1 << 12
+	lapCoarse, lapFine = 1 << 10, 1 << 14
 )
 
 // newLaps puts buffers into batches: of a round where there are periods. It returns nil

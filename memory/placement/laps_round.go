@@ -13,7 +13,7 @@ const (
 	// often it is looked whether some come back.
 	lapTimes, lapOften = 128, 8
 	// lapLaps is how many laps of a round are gone through.
-	lapLaps = 1 << 18
+	lapLaps = 1 << 20
 	// lapPart is the part of the bound that a round in laps is above it at most.
 	lapPart = 16
 )

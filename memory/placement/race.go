@@ -98,6 +98,9 @@ func (r *race) queue(ctx context.Context) {
 	}
 	q := newRing(p)
 	nodes := 4 * int64(len(p.Buffers))
+	if r.method == lapsMethod { // it is a queue
+		nodes *= 10
+	}
 	for low := r.grid.bound - 1; r.height-low > r.grid.bound/fine+1 && !r.over(ctx); {
 		limit := low + (r.height-low)/2
 		found := false
@@ -111,7 +114,7 @@ func (r *race) queue(ctx context.Context) {
 			nodes = 40 * int64(len(p.Buffers))
 			continue
 		}
-		if low = limit; r.method != "in order of birth around a ring" {
+		if low = limit; r.method != "in order of birth around a ring" && r.method != lapsMethod {
 			return
 		}
 	}

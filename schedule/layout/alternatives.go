@@ -149,23 +149,21 @@ type Tried struct {
 func Weigh(list []Alternative, cfg Config) (tried []Tried) {
 	cfg.Budget, cfg.Instead = 0, nil
 	all, made := make([]Tried, len(list)), make([]bool, len(list))
-	var used sync.Pool                          // of players: their memory
 	_ = eachRank(len(list), func(i int) error { // There are no errors.
 		plan, templates, err := list[i].Make()
-		if err != nil {
+		if made[i] = err == nil; !made[i] {
 			return nil
 		}
-		t := Tried{Name: list[i].Name, Plan: plan, templates: templates, cfg: cfg}
+		all[i] = Tried{Name: list[i].Name, Plan: plan, templates: templates, cfg: cfg}
 		if len(templates.Shapes) == 1 {
-			t.cfg.Shapes, t.cfg.Envelope = nil, false
+			all[i].cfg.Shapes, all[i].cfg.Envelope = nil, false
 		}
-		made[i] = t.weigh(&used) == nil
-		all[i] = t
 		return nil
 	})
-	for i, t := range all {
-		if made[i] {
-			tried = append(tried, t)
+	var used sync.Pool // of players: their memory
+	for i := range all {
+		if made[i] && all[i].weigh(&used) == nil {
+			tried = append(tried, all[i])
 		}
 	}
 	return tried
@@ -187,11 +185,11 @@ func (t *Tried) weigh(used *sync.Pool) error {
 		if last, ok := used.Get().(*player); ok {
 			played.items, played.log, played.visits = last.items[:0], last.log[:0], last.visits[:0]
 		}
-		defer used.Put(played)
 		err := played.play()
 		if err == nil {
 			bounds[rank], births[rank] = played.most(), len(played.items)
 		}
+		used.Put(&player{items: played.items, log: played.log, visits: played.visits})
 		return err
 	})
 	t.Bound, t.Births = slices.Max(bounds), slices.Max(births)

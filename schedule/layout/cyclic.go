@@ -23,6 +23,8 @@ const (
 	near, far = 1 << 13, 1 << 15
 	// chances is how many layouts of what goes on are tried, where the ends do not fit.
 	chances = 4
+	// greedy is how many greedy ways there are, about.
+	greedy = 12
 	// worthAll is which part of what is alive is worth all of the work, if that much is lost.
 	worthAll = 1000
 )
@@ -34,6 +36,7 @@ func (c *cyclic) run(ctx context.Context, share, work int64) error {
 		func() error { return c.recur(ctx, near, 1) },
 		func() error { return c.quick(ctx, share) },
 		func() error { return c.farther(ctx, work) },
+		func() error { return c.greedily(ctx, c.worth(work)/4) },
 		func() error { return c.shortest(ctx, c.worth(work)/4) },
 		func() error { return c.thorough(ctx, c.worth(work)) },
 		func() error { return c.recur(ctx, near, c.worth(share)) },
@@ -77,6 +80,15 @@ func (c *cyclic) farther(ctx context.Context, work int64) error {
 	return c.recur(ctx, far, 1)
 }
 
+// greedily lays out a larger program with the shortest cycles in all the ways that there are
+// without a search.
+func (c *cyclic) greedily(ctx context.Context, work int64) error {
+	if c.short.untied || c.short.groups <= small {
+		return nil
+	}
+	return c.short.place(ctx, c.short.align, c.search, min(work, greedy*int64(c.short.groups)))
+}
+
 // shortest searches among the layouts with the shortest cycles.
 func (c *cyclic) shortest(ctx context.Context, work int64) error {
 	if c.short.untied || c.short.groups > small {
@@ -115,14 +127,14 @@ func (c *cyclic) thorough(ctx context.Context, work int64) error {
 // alone lays out what goes on.
 func (c *cyclic) alone(ctx context.Context, work int64) ([]*steady, error) {
 	search := c.search
-	search.Nodes = work
+	search.Nodes = max(work, 1)
 	return c.plan.rounds(ctx, c.ports, c.rank, c.short, search)
 }
 
 // within lays out the program within what goes on.
 func (c *cyclic) within(ctx context.Context, work int64) error {
 	search := c.search
-	search.Nodes = work
+	search.Nodes = max(work, 1)
 	a, err := c.plan.within(ctx, c.ports, c.rank, c.rounds, search)
 	if a != nil {
 		c.tried = append(c.tried, a)

@@ -25,7 +25,7 @@ func (s *steady) come(p *player, fixed []int64, cyclic []bool) {
 		b, known := s.births[birth{it.place.index, it.ordinal}]
 		switch {
 		case known && s.Buffers[b].Size == it.bytes:
-			fixed[i], cyclic[i] = s.floor+s.offset(repeat-span.lead, b), true
+			fixed[i], cyclic[i] = s.floor+s.offset(repeat, b), true
 		case repeat >= span.lead:
 			fixed[i], cyclic[i] = -1, true
 		}

@@ -79,7 +79,7 @@ func (a *attempt) onShelves() *memory.Layout {
 		}
 		if cycle == 0 {
 			if body := len(p.program[at.segment].Body); int(at.index) == body-1 {
-				round.again(l, body)
+				round.again(l, body, int(at.repeat))
 			}
 		}
 	}
@@ -87,9 +87,9 @@ func (a *attempt) onShelves() *memory.Layout {
 	return l
 }
 
-// again writes down the other repeats of a cycle, of which the first one was the last that
-// was written.
-func (s *steady) again(l *memory.Layout, body int) {
+// again writes down the repeats of a cycle behind the first one, which was the last that was
+// written.
+func (s *steady) again(l *memory.Layout, body, first int) {
 	n := len(s.Buffers)
 	births := l.Births[len(l.Births)-n:]
 	places, levels := l.Places[len(l.Places)-body:], l.Levels[len(l.Levels)-body:]
@@ -100,7 +100,7 @@ func (s *steady) again(l *memory.Layout, body int) {
 		}
 		l.Levels = append(l.Levels, levels...)
 		for i, b := range births {
-			b.Offset = s.floor + s.laid.Offsets[k*n+i]
+			b.Offset = s.floor + s.offset(first+k, i)
 			l.Births = append(l.Births, b)
 		}
 	}

@@ -43,7 +43,7 @@ func (s *steady) stand(a *attempt, fixed []int64) {
 			k, repeat := kinOf(it.origin, int(it.origin.microbatch), stride)
 			for _, v := range s.kins[k] {
 				if it.bytes == s.Buffers[v.buffer].Size {
-					fixed[a.group[i]] = s.floor + s.offset(repeat-v.ahead-s.lead, v.buffer)
+					fixed[a.group[i]] = s.floor + s.offset(repeat-v.ahead, v.buffer)
 				}
 			}
 		}
@@ -55,7 +55,8 @@ func (s *steady) stand(a *attempt, fixed []int64) {
 	}
 }
 
-// offset returns where a buffer of a repeat lies in the round.
+// offset returns where a buffer of a repeat lies in the round. Which repeat is the first one
+// of a cycle is all the same.
 func (s *steady) offset(repeat, buffer int) int64 {
 	phase := repeat % s.laid.Cycle
 	if phase < 0 {

@@ -8,7 +8,6 @@ import (
 type steady struct {
 	placement.Round
 	segment int
-	lead    int               // the repeat that it is taken from
 	births  map[birth]int     // the buffer of the round
 	kins    map[kin][]virtual // those of microbatches
 	kept    []int32           // items from before that live on behind it: they lie below
@@ -38,7 +37,7 @@ func (p *player) steady(segment int, align func(int64) int64) *steady {
 			}
 		}
 	}
-	s := &steady{segment: segment, lead: lead, births: map[birth]int{}, kins: map[kin][]virtual{}}
+	s := &steady{segment: segment, births: map[birth]int{}, kins: map[kin][]virtual{}}
 	s.Period = int64(to - from)
 	stride := p.program[segment].Stride
 	for i := range p.items {
