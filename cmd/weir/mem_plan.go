@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/internal/report"
@@ -37,20 +34,23 @@ const defaultLinks = 1
 // ready puts a plan through the passes that make it one to be run.
 func (c *laidOut) ready(plan *schedule.Plan, templates *layout.Templates) (*schedule.Plan, error) {
 	facts, parts := slices.Clone(templates.Facts), len(templates.Parts)
+	depth, stages := plan.Placement.Depth(), len(templates.Shapes[0].Stages)
+	if stages != depth && stages != plan.Placement.Stages() {
+		return nil, c.misfit(plan, stages)
+	}
 	if len(facts) == 0 {
 		facts = make([]schedule.Facts, plan.Placement.Stages())
 		for s := range facts {
 			facts[s].Split = true
 		}
 	}
-	if n := plan.Placement.Depth(); len(facts) == n {
-		facts = append([]schedule.Facts(nil), facts...)
+	if len(facts) == depth {
 		for len(facts) < plan.Placement.Stages() {
-			facts = append(facts, facts[len(facts)-n])
+			facts = append(facts, facts[len(facts)-depth])
 		}
 	}
 	if len(facts) != plan.Placement.Stages() {
-		return nil, usage("the templates are of %d stages, and the plan has %d: give --stages %d", len(facts), plan.Placement.Depth(), len(facts))
+		return nil, inFile(c.Templates, fmt.Errorf("there are facts of %d stages and templates of %d", len(facts), stages))
 	}
 	var err error
 	whole := make([]bool, len(facts))
@@ -76,29 +76,6 @@ func (c *laidOut) ready(plan *schedule.Plan, templates *layout.Templates) (*sche
 	return schedule.Lifetimes(plan, facts, parts)
 }
 
-// templates returns the templates of the file, or those that the costs make.
-func (c *laidOut) templates(plan *schedule.Plan, costs *schedule.Costs) (*layout.Templates, error) {
-	if c.Templates == "" {
-		if costs == nil {
-			return nil, usage("give --templates, or --costs with the bytes of each stage")
-		}
-		return layout.FromFigures(plan, layout.FromCosts(plan, costs)), nil
-	}
-	file, err := os.Open(c.Templates)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() // It was only read.
-	t, err := layout.Read(file)
-	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
-		return nil, err
-	}
-	if err != nil {
-		return nil, faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), layout.ErrTemplates.Error()+": ")}}
-	}
-	return t, nil
-}
-
 // step is a plan with all that its layout is made of.
 type step struct {
 	plan      *schedule.Plan
@@ -121,7 +98,7 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		}
 		if named, err := schedule.Find(c.Plan); err == nil && c.Stages == nil { // as many stages as the templates have
 			stages := len(t.Shapes[0].Stages)
-			if _, err := named.Place(or(c.Ranks, usualRanks), stages); err == nil || c.Placement != "" {
+			if _, err := named.Place(or(c.Ranks, usualRanks), stages); !c.listed() && (err == nil || c.Placement != "") {
 				c.Stages = &stages
 			}
 		}
@@ -148,6 +125,9 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		}
 	}
 	if out.plan, err = c.ready(plan, out.templates); err != nil {
+		if errors.Is(err, schedule.ErrFacts) && c.Templates != "" && file == nil { // a plan of ours is not at fault
+			return nil, inFile(c.Templates, err)
+		}
 		return nil, err
 	}
 	envelope := c.Envelope || len(c.Shapes) == 0 && len(out.templates.Shapes) > 1
@@ -168,22 +148,7 @@ func (c *laidOut) lay(s *streams) (*schedule.Plan, *layout.Plan, error) {
 		return nil, nil, err
 	}
 	made, err := layout.Make(context.Background(), step.plan, step.templates, step.cfg)
-	return step.plan, made, unplanned(err)
-}
-
-// unplanned says an error of a layout in the words of the command line.
-func unplanned(err error) error {
-	if err == nil {
-		return nil
-	}
-	var found faults
-	for _, line := range strings.Split(err.Error(), "\n") {
-		found = append(found, fault{Rank: -1, Text: "weir: " + strings.TrimPrefix(line, "layout: ")})
-	}
-	if errors.Is(err, layout.ErrConfig) {
-		return usage("%w", err)
-	}
-	return found
+	return step.plan, made, c.unplanned(err)
 }
 
 // memPlanCmd lays out the memory of a plan.
@@ -224,7 +189,7 @@ func (c *memPlanCmd) Run(s *streams) error {
 		return c.refusal(ctx, step, others, err)
 	}
 	if err != nil {
-		return unplanned(err)
+		return c.unplanned(err)
 	}
 	if c.CSV != "" {
 		if err := c.export(made); err != nil {

@@ -86,6 +86,10 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 		if err != nil {
 			return nil, err
 		}
+		place := step.plan.Placement
+		if n := len(t.Shapes[0].Stages); n != place.Depth() && n != place.Stages() {
+			return nil, usage("%s: templates of %s, and the plan has %d: give --recompute templates of the same stages", c.Less, count(n, "stage"), place.Depth())
+		}
 		list = append(list, with("stages that recompute", params, t)...)
 	}
 	if c.Templates == "" { // figures are in proportion to tokens
@@ -208,7 +212,7 @@ func again(costs *schedule.Costs) *schedule.Costs {
 // refusal is the error of a plan that does not fit its budget, with what would, and how
 // long that takes.
 func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Alternative, err error) error {
-	refused := unplanned(err)
+	refused := c.unplanned(err)
 	asItIs := layout.Tried{Name: "as it is", Bytes: 1 << 62, Plan: step.plan}
 	list, err := c.whatIf(ctx, step, asItIs, others)
 	if err != nil || len(list) == 1 {

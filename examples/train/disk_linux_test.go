@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,16 +19,30 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// limitFiles makes every write beyond size bytes of a file fail until the test
-// ends, as a full disk would.
-func limitFiles(t *testing.T, size uint64) {
+// fileLimit in the environment of a program makes every write beyond so many bytes of a
+// file fail, as a full disk would. It is of a process, and so not of that of the tests,
+// which writes files too.
+const fileLimit = "WEIR_TRAIN_FILE_LIMIT"
+
+func init() {
+	bytes, err := strconv.ParseUint(os.Getenv(fileLimit), 10, 64)
+	if err == nil {
+		err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: bytes})
+		if err != nil {
+			panic(err)
+		}
+	}
+}
+
+// runFull runs the program where files have at most so many bytes.
+func runFull(t *testing.T, limit int, flags ...string) (status int, stderr string) {
 	t.Helper()
-	var before syscall.Rlimit
-	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before))
-	limit := before
-	limit.Cur = size
-	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit))
-	t.Cleanup(func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before)) })
+	var errs bytes.Buffer
+	cmd, _ := program(t, flags...)
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", fileLimit, limit))
+	cmd.Stderr = &errs
+	require.Error(t, cmd.Run())
+	return cmd.ProcessState.ExitCode(), errs.String()
 }
 
 // A full disk ends the run with one line, which says where what was logged until then is.
@@ -35,7 +51,7 @@ func TestFullDisk(t *testing.T) {
 	text := sentence(t)
 	for _, c := range []struct {
 		name  string
-		limit uint64 // the log of three steps has 11 KiB, the page 20, the checkpoint 60
+		limit int // the log of three steps has 11 KiB, the page 20, the checkpoint 60
 		flags []string
 		want  string
 		left  []string // in the run folder
@@ -49,13 +65,9 @@ func TestFullDisk(t *testing.T) {
 		{"checkpoint", 40 << 10, []string{"-checkpoint", "checkpoint"}, "checkpoint: file too large: make room or name another place", []string{"losses.csv", "memory.jsonl", "report.html"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			t.Chdir(dir)
-			limitFiles(t, c.limit)
-			var out, errs bytes.Buffer
-			args := append(append(append([]string{}, tiny...), "-data", text, "-run", "run"), c.flags...)
-			status := run(t.Context(), args, &out, &errs)
-			requireOneLine(t, status, errs.String(), c.want)
+			t.Chdir(t.TempDir())
+			status, stderr := runFull(t, c.limit, append(c.flags, "-data", text, "-run", "run")...)
+			requireOneLine(t, status, stderr, c.want)
 			require.Equal(t, c.left, names(t, "run"))
 			require.NoFileExists(t, "checkpoint")
 			require.LessOrEqual(t, len(names(t, ".")), 1, "no temporary file is left")
@@ -71,22 +83,16 @@ func TestFullDisk(t *testing.T) {
 // What a full disk has left of a log is read, and no later run writes over it.
 func TestFullDiskKeepsTheLog(t *testing.T) {
 	text, folder := sentence(t), filepath.Join(t.TempDir(), "run")
-	runOn := func(flags ...string) (stderr string) {
-		var out, errs bytes.Buffer
-		require.Equal(t, exitError, run(t.Context(), slices.Concat(tiny, []string{"-data", text, "-run", folder}, flags), &out, &errs))
-		return errs.String()
-	}
 	kept := filepath.Join(folder, "memory.jsonl.partial")
-	t.Run("full", func(t *testing.T) {
-		limitFiles(t, 8<<10)
-		require.Contains(t, runOn(), kept)
-	})
+	_, stderr := runFull(t, 8<<10, "-data", text, "-run", folder)
+	require.Contains(t, stderr, kept)
 	samples, err := logged(t, kept)
 	require.NoError(t, err)
 	require.Greater(t, samples, 5, "more than a step")
 	before, err := os.ReadFile(kept)
 	require.NoError(t, err)
-	require.Equal(t, "train: run folder: "+kept+" exists: name another folder with -run\n", runOn())
+	status, _, _, stderr := runTiny(t, "-data", text, "-run", folder)
+	requireOneLine(t, status, stderr, kept+" exists: name another folder with -run")
 	after, err := os.ReadFile(kept)
 	require.NoError(t, err)
 	require.Equal(t, before, after)

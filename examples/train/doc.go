@@ -31,8 +31,10 @@
 // shows what a simulation says of its steps beside what it has measured.
 //
 // The run folder (runs/<time> by default) gets the memory log (memory.jsonl), the
-// losses (losses.csv) and a page with plots (report.html). Ctrl-C ends the run
-// after the current action with everything written. -checkpoint writes weights and
+// losses (losses.csv) and a page with plots (report.html). While it runs, the names of
+// the first two end in .partial, and where it is killed, or the disk is full, they stay
+// under these: go run ./cmd/weir mem reads such a log too. Ctrl-C ends the run after the
+// current action with everything written. -checkpoint writes weights and
 // moments, and -resume goes on from there to the same bits as a run that never
 // stopped. All flags: go run ./examples/train -help
 //

@@ -35,8 +35,10 @@ func TestMain(m *testing.M) {
 // own.
 func program(t *testing.T, flags ...string) (cmd *exec.Cmd, folder string) {
 	t.Helper()
+	path, err := os.Executable()
+	require.NoError(t, err)
 	folder = filepath.Join(t.TempDir(), "run")
-	cmd = exec.CommandContext(t.Context(), os.Args[0], slices.Concat([]string{"--"}, tiny, []string{"-run", folder}, flags)...)
+	cmd = exec.CommandContext(t.Context(), path, slices.Concat([]string{"--"}, tiny, []string{"-run", folder}, flags)...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	cmd.Stderr = t.Output()
 	return cmd, folder

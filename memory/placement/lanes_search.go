@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// habit is what a search does more often than not, in fourths of the times.
+// habit is what a search does how often, in fourths of the times.
 type habit struct {
 	near  int // choose what is born near, for a stack
 	every int // make a stack at every peak where the same happens
@@ -31,14 +31,14 @@ const (
 )
 
 // lanes lays out a round in lanes, with stacks and turns that it finds by trial: it keeps
-// what makes the layout lower, or the excess less. It ends at the capacity.
-// Nil is that it found none that comes back soon.
+// what makes the layout lower, or the excess less. It ends at the capacity. Nil is a round
+// that is not for lanes, or none that comes back soon.
 func (r *Round) lanes(ctx context.Context, least int, options Options) *RoundLayout {
 	if r.Period > maxLanePeriod || len(r.Buffers) == 0 || least*len(r.Buffers) > maxLaneBuffers {
 		return nil
 	}
 	s := &laneSearch{lanes: newLanes(r, least, options.Seed), low: options.Capacity}
-	if len(s.sizes) > max(fewSizes, len(r.Buffers)/2) {
+	if len(s.sizes) > max(fewSizes, len(r.Buffers)/2) || s.sizes[0] > maxBytes/maxLaneBuffers {
 		return nil
 	}
 	s.laneState = laneState{seed: options.Seed, orders: laneOrders, habit: habit{near: 2, every: 3, short: 3}}

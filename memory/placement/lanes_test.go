@@ -94,8 +94,8 @@ func TestLanesStack(t *testing.T) {
 	require.GreaterOrEqual(t, met, 4)
 }
 
-// A period with too many times to look at, or a cycle of too many buffers, is not for
-// lanes.
+// A period with too many times to look at, a cycle of too many buffers, many sizes, or
+// enormous ones, are not for lanes.
 func TestLanesKnowTheirLimits(t *testing.T) {
 	require.Nil(t, placement.Lanes(&placement.Round{Period: 1 << 30, Buffers: []placement.Buffer{{Upper: 1, Size: 1}}}, 1000, 0))
 	require.Nil(t, placement.Lanes(&placement.Round{Period: 2, Buffers: []placement.Buffer{{Upper: 1 << 20, Size: 1}}}, 1000, 0))
@@ -104,4 +104,6 @@ func TestLanesKnowTheirLimits(t *testing.T) {
 		r.Buffers = append(r.Buffers, placement.Buffer{Lower: k, Upper: k + 50, Size: 100 + k})
 	}
 	require.Nil(t, placement.Lanes(r, 1000, 0), "many sizes")
+	r = &placement.Round{Period: 10, Buffers: []placement.Buffer{{Upper: 30, Size: 1 << 60, Align: 1 << 60}}}
+	require.Nil(t, placement.Lanes(r, 1000, 0), "sums beyond int64")
 }
