@@ -62,8 +62,13 @@ func (c *laidOut) ready(plan *schedule.Plan, templates *layout.Templates) (*sche
 			return nil, err
 		}
 	}
+	copies := false
 	for s := range facts {
 		facts[s].Quantizes = facts[s].Quantizes || has(plan, schedule.Quantize, s)
+		copies = copies || facts[s].Quantizes
+	}
+	if c.quantizes() && !copies {
+		return nil, usage("--quantize: no stage of %s computes on copies of its weights", c.Templates)
 	}
 	if plan, err = c.quantized(plan, facts); err != nil {
 		return nil, err
@@ -104,10 +109,13 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		}
 		out.templates = t
 	}
-	capacity := c.Capacity
+	capacity, quantize := c.Capacity, c.Quantize
 	c.Capacity = nil // ready places the transfers
+	if out.templates != nil {
+		c.Quantize = "no" // ready makes the copies that templates have
+	}
 	plan, file, err := c.read(s)
-	c.Capacity = capacity
+	c.Capacity, c.Quantize = capacity, quantize
 	if err != nil {
 		return nil, err
 	}
