@@ -6,22 +6,13 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/weir-ml/weir/internal/safetensors"
+	"github.com/weir-ml/weir/internal/outfile"
 )
 
-// writeFile replaces a file by what write writes, whole or not at all: where write fails,
-// or the disk is full, what was there stays. What is no file, such as a device, a pipe or
-// a link, is written to as it is.
+// writeFile writes what write writes under a name, as outfile does.
 func writeFile(name string, write func(io.Writer) error) error {
-	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) // os.Create would read a pipe too
-		if err != nil {
-			return err
-		}
-		return errors.Join(write(file), file.Close())
-	}
 	var own error // of write, which may have read another file
-	err := safetensors.WriteFileAtomic(name, func(w io.Writer) error {
+	err := outfile.Write(name, func(w io.Writer) error {
 		own = write(output{w, name})
 		return own
 	})

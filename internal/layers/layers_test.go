@@ -51,6 +51,7 @@ var rooms = []struct {
 	{"kernels/kerneltest", 5, nil},
 	{"fp8/fp8test", 5, nil},
 	{"internal/safetensors", 1, nil},
+	{"internal/outfile", 2, nil},
 	{"internal/report", 5, nil},
 	{"internal/memreport", 6, nil},
 	{"cmd", 6, []string{"github.com/alecthomas/kong"}},

@@ -1,0 +1,68 @@
+package outfile
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/weir-ml/weir/internal/safetensors"
+)
+
+// Write replaces a file by what write writes; where that fails, what was there stays.
+// Standard output by a name, and what is there and is no file, such as a pipe or a
+// device, are written to as they are. Errors are those of the system or of write, or wrap
+// them.
+func Write(path string, write func(io.Writer) error) error {
+	if file := Standard(path); file != nil {
+		return write(file)
+	}
+	if target, is := Regular(path); is {
+		return safetensors.WriteFileAtomic(target, write)
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY, 0) // os.Create would read a pipe too
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}
+
+// Standard returns standard output or the output for errors where path leads there, as
+// /dev/stdout does, and else nil. What is redirected to a file would be lost where that
+// file was replaced, or opened once more.
+func Standard(path string) *os.File {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	for _, file := range [...]*os.File{os.Stdout, os.Stderr} {
+		if its, err := file.Stat(); err == nil && os.SameFile(info, its) {
+			return file
+		}
+	}
+	return nil
+}
+
+// Regular returns the name of the file that path leads to, or that it would lead to if it
+// were there. It reports false where there is something that is no file, or a file that
+// has no name any more.
+func Regular(path string) (target string, is bool) {
+	target = path
+	for range 40 { // as many links as Linux follows
+		to, err := os.Readlink(target)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			folder, _ := filepath.Split(target)
+			to = folder + to
+		}
+		target = to
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return target, errors.Is(err, os.ErrNotExist)
+	}
+	its, err := os.Stat(target)
+	return target, err == nil && info.Mode().IsRegular() && os.SameFile(info, its)
+}
