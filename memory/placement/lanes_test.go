@@ -37,8 +37,11 @@ func fewSizes(rng *rand.Rand) *placement.Round {
 
 // Lanes are right whatever comes, with stacks and turns, and the same for a seed.
 func TestLanes(t *testing.T) {
-	met := 0
-	for seed := range uint64(100) {
+	met, seeds := 0, 100
+	if raced { // lanes are of one goroutine
+		seeds = 10
+	}
+	for seed := range uint64(seeds) {
 		r := fewSizes(rand.New(rand.NewPCG(seed, 5)))
 		laid := placement.Lanes(r, 8_000, seed)
 		if laid == nil { // a cycle beyond all use
@@ -49,8 +52,8 @@ func TestLanes(t *testing.T) {
 		}
 		require.Equal(t, laid, placement.Lanes(r, 8_000, seed), "seed %d", seed)
 	}
-	t.Logf("%d of 100 at the bound", met)
-	require.Positive(t, met)
+	t.Logf("%d of %d at the bound", met, seeds)
+	require.True(t, raced || met > 0)
 }
 
 // A workspace, and a statistic that is born before that of the period before has died, of

@@ -16,22 +16,12 @@ const (
 	loopSteps   = 12
 )
 
-// loop lays out a round in laps, and around a loop. It returns the lower layout, nil where
-// neither closes.
-func (r *Round) loop(ctx context.Context, lives int, options Options) *RoundLayout {
-	laid := r.laps(ctx, lives, options)
-	if l := r.closed(ctx, lives, options); l != nil && (laid == nil || l.Height < laid.Height) {
-		return l
-	}
-	return laid
-}
-
-// closed lays out the first periods of a round in order of birth, around a ring or each
+// loop lays out the first periods of a round in order of birth, around a ring or each
 // beside what dies next to it, and looks for two beginnings of periods at which what is
 // alive lies alike. What is born between the two can be repeated for ever. Lower layouts
 // are tried first, and then those that are lower still around fuller rings. It returns nil
 // where none closes.
-func (r *Round) closed(ctx context.Context, lives int, options Options) *RoundLayout {
+func (r *Round) loop(ctx context.Context, lives int, options Options) *RoundLayout {
 	periods := min(loopPeriods, loopBuffers/max(len(r.Buffers), 1))
 	if periods < 2*lives {
 		return nil

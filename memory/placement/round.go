@@ -139,7 +139,7 @@ func (r *roundRace) shortest(ctx context.Context) error {
 }
 
 func (r *roundRace) loop(ctx context.Context) error {
-	return r.offer(r.round.closed(ctx, r.least, r.part(4)))
+	return r.offer(r.round.loop(ctx, r.least, r.part(4)))
 }
 
 // sizes places size after size, and remembers how far it came in which cycles.
