@@ -48,6 +48,9 @@ func TestGaps(t *testing.T) {
 // TestFewMicrobatches: programs that are too short to pass over cycles of what goes on in
 // them lie within it as well, and so as low as longer ones.
 func TestFewMicrobatches(t *testing.T) {
+	if raced {
+		t.Skip("it has the goroutines of TestEverySchedule")
+	}
 	short := 0
 	for _, name := range []string{"zb-h1", "zb-h2", "interleaved"} {
 		gaps := make([]float64, 4)
@@ -86,6 +89,9 @@ func TestEndsGiveWay(t *testing.T) {
 // TestManyMicrobatches: of the layouts of what goes on and on most meet the bound, and
 // their ends do not take more.
 func TestManyMicrobatches(t *testing.T) {
+	if raced {
+		t.Skip("it has the goroutines of TestEverySchedule")
+	}
 	met, within := 0, 0
 	for _, name := range []string{"1f1b", "zb-h1", "zb1p", "dualpipe"} {
 		plan := planned(t, name, 4, 200, schedule.Training)

@@ -176,6 +176,9 @@ func TestOffsetsComeBack(t *testing.T) {
 // TestCopiesThatTakeTurns leaps over repeats in which the source gives an entry for each
 // copy, and looks ahead.
 func TestCopiesThatTakeTurns(t *testing.T) {
+	if raced {
+		t.Skip("it has the goroutines of TestEverySchedule")
+	}
 	for _, m := range []int{700, 701} {
 		for _, ahead := range []int{0, 31} {
 			plan := planned(t, "dualpipe", 2, m, schedule.Training)
