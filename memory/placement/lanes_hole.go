@@ -87,7 +87,7 @@ func (l *lanes) fill(all []int32, size int64) {
 			if l.blocked(h, h.from, h.to, offset, size) != 0 {
 				continue
 			}
-			row, _ := l.row(all, h.from, h.to, true, 0)
+			row, _ := l.row(all, h.from, h.to, 0)
 			for _, p := range row {
 				p.offset = offset
 				l.take(h, p)

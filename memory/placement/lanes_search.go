@@ -64,7 +64,7 @@ type laneSearch struct {
 	tries    int
 	stale    int // changes since the last gain
 	now      laneScore
-	over     []int32 // as lanes has it, before the last change
+	crowd    []int32 // what is born into an excess in the state that is kept
 	polished int     // seeds that were tried since it was low enough
 	found    struct {
 		laneState
@@ -114,7 +114,7 @@ func (s *laneSearch) step() {
 		s.stale = 0
 	}
 	if s.tries == 0 || !s.now.less(score) {
-		s.now, s.over = score, append(s.over[:0], s.lanes.over...)
+		s.now, s.crowd = score, append(s.crowd[:0], s.over...)
 	} else {
 		s.laneState = before
 	}
@@ -150,7 +150,7 @@ func (s *laneSearch) change() {
 
 func (s *laneSearch) addTurn() {
 	for range laneDraws {
-		if t, ok := s.newTurn(s.over); ok {
+		if t, ok := s.newTurn(s.crowd); ok {
 			s.turns = append(s.turns, t)
 			return
 		}
@@ -159,7 +159,7 @@ func (s *laneSearch) addTurn() {
 
 func (s *laneSearch) addStack() {
 	for range laneDraws {
-		if stack, ok := s.newStack(s.over); ok {
+		if stack, ok := s.newStack(s.crowd); ok {
 			s.stacks = append(s.stacks, stack)
 			if s.random.IntN(4) < s.habit.every {
 				s.repeat(stack)

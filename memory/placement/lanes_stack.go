@@ -41,17 +41,11 @@ func (l *lanes) hold() {
 	}
 }
 
-// row chooses buffers without a place that follow one another, so that one is alive at
-// every peak of the times, and marks them as placed. All of it is within these times; or,
-// where it is open, behind the peak before and in front of the peak behind. Near prefers
-// what is born near to a time. It reports whether it found them; where not, the row ends
-// early.
-func (l *lanes) row(all []int32, from, to int, closed bool, near int) (row []piece, found bool) {
-	at, end := from, to
-	if !closed {
-		at, end = l.behind(from), l.peak(to)
-	}
-	return l.extend(nil, all, at, from, to, end, near)
+// row chooses buffers without a place that follow one another within some times, so that
+// one is alive at every peak of them, and marks them as placed. It may prefer what is born
+// near to a time. It reports whether it found them; where not, the row ends early.
+func (l *lanes) row(all []int32, from, to, near int) (row []piece, found bool) {
+	return l.extend(nil, all, from, from, to, to, near)
 }
 
 // behind returns the time behind the last peak before a time.

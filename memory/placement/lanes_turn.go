@@ -51,6 +51,6 @@ func (l *lanes) newTurn(over []int32) (t turn, ok bool) {
 	}
 	x.placed = true
 	from, to := x.upper-count*l.period, x.lower+count*l.period
-	t.row, ok = l.row(l.bySize[k], from, to, true, from)
+	t.row, ok = l.row(l.bySize[k], from, to, from)
 	return t, ok && len(t.row) > 0
 }
