@@ -7,10 +7,10 @@ import (
 	"os"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // chooseCmd finds the best schedule.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/memory/snapshot/leaks"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // memLeaksCmd says what grows in a PyTorch memory snapshot.

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // laidOut is a plan whose memory is laid out.

@@ -10,8 +10,8 @@ import (
 	"os"
 
 	"github.com/weir-ml/weir/fp8"
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 func main() {

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/weir-ml/weir/internal/safetensors"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
 // A checkpoint holds the weights under their names, the moments of AdamW under

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/fp8"
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // float32s is the name that -fp8 has for no recipe.

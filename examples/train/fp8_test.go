@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
-	"github.com/weir-ml/weir/internal/safetensors"
+	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
 // The plan, the ranks and recompute change no bit of a run in FP8 either, and a run that

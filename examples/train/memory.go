@@ -7,12 +7,12 @@ import (
 	"io"
 	"slices"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // template finds out what the stages allocate: in a dry run of the same model on Null

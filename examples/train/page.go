@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // page returns the page of the run.

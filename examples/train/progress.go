@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 const (

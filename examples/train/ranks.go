@@ -4,11 +4,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 const (

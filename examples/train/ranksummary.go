@@ -7,7 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // simulated is what a step comes to by the costs of -costs.

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 const lastMeasures = 32 // steps that the median of allocations is taken over

@@ -8,8 +8,8 @@ import (
 	"math"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // summary is what a run came to, as -json writes it. Losses are nats per byte,

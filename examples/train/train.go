@@ -8,8 +8,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // errInterrupted is wrapped by the error of a run that was told to stop.

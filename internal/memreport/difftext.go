@@ -6,7 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // Text says the difference in a line or two. A nil Difference says that there is none.

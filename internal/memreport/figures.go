@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // bucket returns what a plot draws of a span.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // FP8 is what the tensors of one role met in all steps of a log.

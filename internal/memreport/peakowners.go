@@ -7,8 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/internal/report"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // PeakOwner is what is alive of one name and class at the peak of a rank.

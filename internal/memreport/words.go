@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // count writes a number of things.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/weir-ml/weir/internal/safetensors"
+	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
 // Write replaces a file by what write writes; where that fails, what was there stays.

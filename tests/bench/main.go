@@ -2,10 +2,10 @@
 // the time goes, for models of the GPT-2 layout in float32 with AdamW. A step has
 // four sequences, each a microbatch. The text is random, which changes nothing.
 //
-//	go run ./examples/bench                      all configurations, one and two threads
-//	go run ./examples/bench -only g4,4k -profile those whose name has both parts
-//	go run ./examples/bench -products            matrix products alone
-//	go run ./examples/bench -products -openblas /usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0
+//	go run ./tests/bench                      all configurations, one and two threads
+//	go run ./tests/bench -only g4,4k -profile those whose name has both parts
+//	go run ./tests/bench -products            matrix products alone
+//	go run ./tests/bench -products -openblas /usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0
 //	                                             in turns with OpenBLAS (needs a C compiler)
 //
 // Every line of the table is a process of its own, so that its memory is its own.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Measures Weir and PyTorch side by side, and prints Markdown.
 
-    python3 examples/bench/peer.py                          products and training steps
-    python3 examples/bench/peer.py --only "4k T64" --rounds 5 steps of those configurations
-    python3 examples/bench/peer.py --products --threads 1   products alone
-    python3 examples/bench/peer.py --cpu --threads 1        by processor time, on a busy machine
+    python3 tests/bench/peer.py                          products and training steps
+    python3 tests/bench/peer.py --only "4k T64" --rounds 5 steps of those configurations
+    python3 tests/bench/peer.py --products --threads 1   products alone
+    python3 tests/bench/peer.py --cpu --threads 1        by processor time, on a busy machine
 
 Every figure is a process of its own. Weir and PyTorch take turns, round after round,
 and a line of a table has the medians over the rounds, so that what else the machine
@@ -18,7 +18,7 @@ OpenBLAS may not know the processor, and then uses AVX2 where there is AVX-512: 
 first line says what it took it for, and OPENBLAS_CORETYPE=SKYLAKEX beside
 LD_LIBRARY_PATH corrects it.
 
-The model is that of examples/bench: the layout of GPT-2 with a tied head, float32,
+The model is that of tests/bench: the layout of GPT-2 with a tied head, float32,
 AdamW, four sequences a step. PyTorch takes the four at once, with its fused
 attention and its fused AdamW; Weir takes each as a microbatch.
 """
@@ -54,7 +54,7 @@ def main():
         return child(json.loads(options.child))
     with tempfile.TemporaryDirectory() as folder:
         bench = os.path.join(folder, "bench")
-        subprocess.run(["go", "build", "-o", bench, "./examples/bench"], check=True)
+        subprocess.run(["go", "build", "-o", bench, "./tests/bench"], check=True)
         both = not options.products and not options.steps
         print(f"{machine()}; {ask(options, {'kind': 'version'})['version']}; "
               f"medians of {options.rounds} turns of {options.time:g} s, by "

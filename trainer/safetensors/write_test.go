@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	st "github.com/weir-ml/weir/internal/safetensors"
+	st "github.com/weir-ml/weir/trainer/safetensors"
 )
 
 func encode(t testing.TB, metadata map[string]string, tensors ...st.Tensor) []byte {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	st "github.com/weir-ml/weir/internal/safetensors"
+	st "github.com/weir-ml/weir/trainer/safetensors"
 )
 
 func write(text string) func(io.Writer) error {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/report"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // An envelope loses no extreme, no sum and no point, however many there are.

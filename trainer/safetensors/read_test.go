@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	st "github.com/weir-ml/weir/internal/safetensors"
+	st "github.com/weir-ml/weir/trainer/safetensors"
 )
 
 // file lays out a file by hand.
