@@ -1,22 +1,12 @@
-// Package batchctx keeps alive what one step needs, and proves that it let go.
+// Package batchctx is what a stage and a source see of one microbatch.
 //
 // The folder is context/ and the package is batchctx, so that std context stays
 // unaliased: import it as batchctx "github.com/weir-ml/weir/context".
 //
-// A [Context] belongs to one rank. It holds, for the runner, every handle that
-// lives longer than one call of a stage:
-//
-//   - entries: the named parts of a microbatch's batch entry, each from the pull
-//     of the source to its last read on this rank (L1);
-//   - frames: for a stage and a microbatch its inputs, the gradients of its
-//     outputs, and what Forward saved for a later action (L2);
-//   - gradients: never the numbers, but who may write them and how often (L5);
-//   - copies of weights on which a stage computes: from the QUANTIZE of the step to the
-//     last action that reads them (L14).
-//
 // A stage sees one [Microbatch], a view that ends with the call. Through it the
 // stage reads entry parts, saves and takes, records losses as two numbers, and
-// reaches gradients. There is no other place to hang a tensor on.
+// reaches gradients. There is no other place to hang a tensor on. A source sees an
+// [Entry], which it fills.
 //
 // # Who owns what
 //
@@ -27,10 +17,8 @@
 //
 // # Two books
 //
-// The context counts bytes when it becomes the holder of a buffer and when it
-// stops being one. The allocator counts when it allocates and frees (memory.Book).
-// After every microbatch the two are compared, class by class, and so are the
-// numbers of parts, frames, activations, gradients and copies with those of the plan. A
-// difference is a [LeakError], which names rank, stage, microbatch, class and
-// bytes (L6).
+// What the step holds is counted when it is handed over and when it is released. The
+// allocator counts when it allocates and frees (memory.Book). After every microbatch the
+// two are compared. A difference is a [LeakError], which names rank, stage, microbatch,
+// class and bytes (L6).
 package batchctx

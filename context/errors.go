@@ -1,60 +1,34 @@
 package batchctx
 
-import (
-	"errors"
-	"fmt"
+import "github.com/weir-ml/weir/internal/frames"
 
-	"github.com/weir-ml/weir/memory"
-)
-
-// Errors of the context. They come wrapped with stage, microbatch and slot.
+// Errors of a view's calls. They come wrapped with stage, microbatch and slot.
 var (
 	// ErrDropped is returned for an entry part after its last read on this rank (L1), and
 	// for a copy of weights where the plan has dropped it, or not made it (L14).
-	ErrDropped = errors.New("batchctx: dropped after its last read")
+	ErrDropped = frames.ErrDropped
 	// ErrUndeclared is returned for what a stage reaches without having declared it: a
 	// slot, a loss, a parameter, a copy of weights, or an entry part at this kind of action.
-	ErrUndeclared = errors.New("batchctx: not declared by the stage")
+	ErrUndeclared = frames.ErrUndeclared
 	// ErrTaken is returned by Take for a slot that was taken before (L2).
-	ErrTaken = errors.New("batchctx: the saved state was taken already")
+	ErrTaken = frames.ErrTaken
 	// ErrEmpty is returned by Take for a slot that nothing was saved in.
-	ErrEmpty = errors.New("batchctx: nothing was saved there")
+	ErrEmpty = frames.ErrEmpty
 	// ErrOccupied is returned by Save and Put for a place that is in use.
-	ErrOccupied = errors.New("batchctx: the place is occupied")
+	ErrOccupied = frames.ErrOccupied
 	// ErrMisplaced is returned for a call that this kind of action does not allow,
 	// such as saving where nothing will take, or reaching a gradient in a forward.
-	ErrMisplaced = errors.New("batchctx: not in this kind of action")
+	ErrMisplaced = frames.ErrMisplaced
 	// ErrContribution is returned when a parameter's gradient was contributed to
 	// more or less often than the plan and the stage declare (L5).
-	ErrContribution = errors.New("batchctx: wrong number of gradient contributions")
+	ErrContribution = frames.ErrContribution
 	// ErrMissing is returned when a source or a stage did not hand over what it declares.
-	ErrMissing = errors.New("batchctx: a declared tensor was not handed over")
+	ErrMissing = frames.ErrMissing
 	// ErrEnded is returned for a view used after the call that it was made for.
-	ErrEnded = errors.New("batchctx: the view ended with its call")
+	ErrEnded = frames.ErrEnded
 	// ErrLeak is returned when the two books or the plan's counts differ (L6).
-	ErrLeak = errors.New("batchctx: leak")
+	ErrLeak = frames.ErrLeak
 )
 
 // LeakError says where the books began to differ. It wraps ErrLeak.
-type LeakError struct {
-	Rank       int
-	Stage      int    // -1 at step end, where no action can be named
-	Name       string // the stage's name
-	Microbatch int
-	Call       Call
-	Class      memory.Class
-	Bytes      int64  // allocator's book minus the context's; 0 where only counts differ
-	What       string // what is still there, in words
-}
-
-// Error says all of it in one line.
-func (e *LeakError) Error() string {
-	where := "at step end"
-	if e.Stage >= 0 {
-		where = fmt.Sprintf("stage %d (%s) microbatch %d %v", e.Stage, e.Name, e.Microbatch, e.Call)
-	}
-	return fmt.Sprintf("batchctx: leak: rank %d %s: %d bytes of class %v: %s", e.Rank, where, e.Bytes, e.Class, e.What)
-}
-
-// Unwrap returns ErrLeak.
-func (e *LeakError) Unwrap() error { return ErrLeak }
+type LeakError = frames.LeakError

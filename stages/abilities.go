@@ -9,7 +9,7 @@ import (
 // Trainable is the ability to have parameters. Microbatch.Grad takes the index
 // of a parameter in Params. The list is asked for once and must not change.
 type Trainable[T any] interface {
-	Params() []batchctx.Param[T]
+	Params() []batchctx.Use[T]
 }
 
 // SplitBackward is the ability to compute the input gradient (I) and the weight
@@ -58,7 +58,7 @@ func As[A any, T any](stage Stage[T]) (A, bool) {
 }
 
 // Params returns the parameters of a stage, nil where it has none.
-func Params[T any](stage Stage[T]) []batchctx.Param[T] {
+func Params[T any](stage Stage[T]) []batchctx.Use[T] {
 	if trainable, ok := As[Trainable[T]](stage); ok {
 		return trainable.Params()
 	}

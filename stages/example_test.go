@@ -25,7 +25,7 @@ func times(name string, w float64, grad number) *stages.Func[number] {
 	wire := []stages.Port{{Name: "x"}}
 	return &stages.Func[number]{
 		Declares:   stages.Spec{Name: name, Inputs: wire, Outputs: wire, Slots: 1},
-		Parameters: []batchctx.Param[number]{{Name: name, Grad: grad}},
+		Parameters: []batchctx.Use[number]{{Name: name, Grad: grad}},
 		ForwardFunc: func(_ context.Context, mb *microbatch, in, out []number) error {
 			out[0] = newNumber(w * *in[0])
 			return mb.Save(0, batchctx.ByBackward, mb.Retain(in[0]))

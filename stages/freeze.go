@@ -20,12 +20,12 @@ func Freeze[T any](stage Stage[T]) Stage[T] {
 
 type frozen[T any] struct {
 	Stage[T]
-	params []batchctx.Param[T]
+	params []batchctx.Use[T]
 }
 
 func (f *frozen[T]) Unwrap() Stage[T] { return f.Stage }
 
-func (f *frozen[T]) Params() []batchctx.Param[T] { return f.params }
+func (f *frozen[T]) Params() []batchctx.Use[T] { return f.params }
 
 func (f *frozen[T]) Spec() Spec {
 	spec := f.Stage.Spec()

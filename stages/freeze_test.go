@@ -109,7 +109,7 @@ func (f frozenSplit) Spec() stages.Spec {
 	return spec
 }
 
-func (f frozenSplit) Params() []batchctx.Param[handle] {
+func (f frozenSplit) Params() []batchctx.Use[handle] {
 	params := f.splitScale.Params()
 	params[0].Contributes = batchctx.Frozen
 	return params

@@ -11,7 +11,7 @@ import (
 // backward, for forward-only plans and frozen prefixes.
 type Func[T any] struct {
 	Declares     Spec
-	Parameters   []batchctx.Param[T]
+	Parameters   []batchctx.Use[T]
 	ForwardFunc  func(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error
 	BackwardFunc func(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error
 	// QuantizeFunc makes the copies of weights that Declares has.
@@ -22,7 +22,7 @@ type Func[T any] struct {
 func (f *Func[T]) Spec() Spec { return f.Declares }
 
 // Params returns f.Parameters.
-func (f *Func[T]) Params() []batchctx.Param[T] { return f.Parameters }
+func (f *Func[T]) Params() []batchctx.Use[T] { return f.Parameters }
 
 // Forward calls f.ForwardFunc.
 func (f *Func[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {

@@ -146,12 +146,12 @@ func (s *scale) Spec() stages.Spec {
 	}
 }
 
-func (s *scale) Params() []batchctx.Param[handle] {
+func (s *scale) Params() []batchctx.Use[handle] {
 	name := s.name
 	if s.tied != "" {
 		name = s.tied
 	}
-	return []batchctx.Param[handle]{{Name: name, Grad: s.grad}}
+	return []batchctx.Use[handle]{{Name: name, Grad: s.grad}}
 }
 
 // call counts a call, and fails where it is to.

@@ -14,7 +14,7 @@ var ErrRemote = errors.New("stages: the stage is on another rank")
 // Remote describes a stage of another rank to a runner whose process does not have
 // it: what the stage declares, whether it splits its backward, and its parameters, of
 // which the accumulators are not looked at. It cannot be called.
-func Remote[T any](spec Spec, splits bool, params []batchctx.Param[T]) Stage[T] {
+func Remote[T any](spec Spec, splits bool, params []batchctx.Use[T]) Stage[T] {
 	r := remote[T]{spec: spec, params: params}
 	if splits {
 		return &splitRemote[T]{r}
@@ -24,12 +24,12 @@ func Remote[T any](spec Spec, splits bool, params []batchctx.Param[T]) Stage[T] 
 
 type remote[T any] struct {
 	spec   Spec
-	params []batchctx.Param[T]
+	params []batchctx.Use[T]
 }
 
 func (r *remote[T]) Spec() Spec { return r.spec }
 
-func (r *remote[T]) Params() []batchctx.Param[T] { return r.params }
+func (r *remote[T]) Params() []batchctx.Use[T] { return r.params }
 
 func (r *remote[T]) Forward(context.Context, *batchctx.Microbatch[T], []T, []T) error {
 	return r.refuse("Forward")

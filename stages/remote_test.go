@@ -11,7 +11,7 @@ import (
 
 func TestRemoteDeclaresAndRefuses(t *testing.T) {
 	spec := stages.Spec{Name: "far", Slots: 2, Recomputes: true}
-	params := []batchctx.Param[*float64]{{Name: "w"}}
+	params := []batchctx.Use[*float64]{{Name: "w"}}
 	for _, splits := range []bool{false, true} {
 		far := stages.Remote(spec, splits, params)
 		require.Equal(t, spec, far.Spec())

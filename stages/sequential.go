@@ -100,7 +100,7 @@ func Joins(from, to *Spec) error {
 
 type sequential[T any] struct {
 	spec         Spec
-	params       []batchctx.Param[T]
+	params       []batchctx.Use[T]
 	links        []link[T]
 	firstTrained int // the first stage that trains; before it nothing needs a gradient
 }
@@ -116,8 +116,8 @@ type link[T any] struct {
 	gradIn passing[T]
 }
 
-func (s *sequential[T]) Spec() Spec                  { return s.spec }
-func (s *sequential[T]) Params() []batchctx.Param[T] { return s.params }
+func (s *sequential[T]) Spec() Spec                { return s.spec }
+func (s *sequential[T]) Params() []batchctx.Use[T] { return s.params }
 
 // enter sets the scope of a link within outer.
 func (l *link[T]) enter(mb *batchctx.Microbatch[T], outer batchctx.Scope) {

@@ -50,7 +50,7 @@ func TestJoins(t *testing.T) {
 
 func TestFunc(t *testing.T) {
 	declares := stages.Spec{Name: "f", Slots: 2}
-	params := []batchctx.Param[int]{{Name: "w", Grad: 7}}
+	params := []batchctx.Use[int]{{Name: "w", Grad: 7}}
 	fault := errors.New("fault")
 	f := &stages.Func[int]{
 		Declares: declares, Parameters: params,

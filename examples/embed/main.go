@@ -49,8 +49,8 @@ func (l *line) Spec() stages.Spec {
 	return stages.Spec{Name: "line", Reads: []stages.Read{{Part: "point"}}, Slots: 1, Losses: []string{"error"}}
 }
 
-func (l *line) Params() []batchctx.Param[*tensor] {
-	return []batchctx.Param[*tensor]{{Name: "weight", Grad: l.grad}}
+func (l *line) Params() []batchctx.Use[*tensor] {
+	return []batchctx.Use[*tensor]{{Name: "weight", Grad: l.grad}}
 }
 
 func (l *line) Forward(_ context.Context, mb *batchctx.Microbatch[*tensor], _, _ []*tensor) error {

@@ -198,7 +198,7 @@ func TestFrozenStagesRunTheirWholeBackward(t *testing.T) {
 		chain := chain()
 		frozen := stages.Freeze[number](&stages.Func[number]{
 			Declares:   stages.Spec{Name: "doubling", Inputs: wire, Outputs: wire, Slots: 1},
-			Parameters: []batchctx.Param[number]{{Name: "w", Grad: num(7)}},
+			Parameters: []batchctx.Use[number]{{Name: "w", Grad: num(7)}},
 			ForwardFunc: func(_ context.Context, mb *view, in, out []number) error {
 				out[0] = num(2 * *in[0])
 				return mb.Save(0, batchctx.ByWeight, mb.Retain(in[0]))

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"math"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -29,7 +29,7 @@ func (r *Runner[T]) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.context.Audit(batchctx.Counts{}); err != nil && !r.cfg.TolerateLeaks {
+	if err := r.context.Audit(frames.Counts{}); err != nil && !r.cfg.TolerateLeaks {
 		return err
 	}
 	if err := r.auditPlan(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -334,18 +335,18 @@ func TestALeakOnOneRankIsNamed(t *testing.T) {
 		forward    func(s *times, mb *view, in, out []number) error
 		rank       int
 		microbatch int
-		call       batchctx.Call
+		call       frames.Call
 		what       string
 	}{
 		{"keeps what it received", func(s *times, mb *view, in, out []number) error {
 			mb.Retain(in[0])
 			return s.Forward(context.Background(), mb, in, out)
-		}, 1, 0, batchctx.InBackward, "what it saved ended with this action"},
+		}, 1, 0, frames.InBackward, "what it saved ended with this action"},
 		{"keeps what it sends", func(s *times, mb *view, in, out []number) error {
 			err := s.Forward(context.Background(), mb, in, out)
 			mb.Retain(out[0])
 			return err
-		}, 1, 0, batchctx.None, "what it sent ended with this action"},
+		}, 1, 0, frames.None, "what it sent ended with this action"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := chained(3)

@@ -487,7 +487,7 @@ func TestTwoBooksOnSeveralRanks(t *testing.T) {
 		require.NoError(t, err)
 		stage := &stages.Func[handle]{
 			Declares:   stages.Spec{Name: fmt.Sprintf("stage%d", s), Inputs: wire, Outputs: wire},
-			Parameters: []batchctx.Param[handle]{{Name: "tied", Grad: grad}},
+			Parameters: []batchctx.Use[handle]{{Name: "tied", Grad: grad}},
 			ForwardFunc: func(_ context.Context, mb *batchctx.Microbatch[handle], _, out []handle) (err error) {
 				for i := range out {
 					out[i], err = arena.Alloc(memory.Activation, 100)

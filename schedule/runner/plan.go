@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
@@ -197,7 +197,7 @@ func transfers(plan *schedule.Plan) bool {
 // program is one rank's part of a plan, with what a step asks of it.
 type program struct {
 	*planned
-	extent batchctx.Extent
+	extent frames.Extent
 	// first and last are the computations with which the rank's time begins and ends.
 	first, last schedule.Action
 	// most says that the plan of memory is for several shapes, or for sizes that depend on
@@ -216,7 +216,7 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 	p.extent.Windows, p.extent.Outgoing = plan.Windows, plan.Outgoing
 	p.extent.Wanted = wanted(plan.Plan, rank)
 	p.extent.Entries = 1 // what is not wanted ends at once
-	if slices.ContainsFunc(p.extent.Wanted, func(w batchctx.Want) bool { return w.Parts != 0 }) {
+	if slices.ContainsFunc(p.extent.Wanted, func(w frames.Want) bool { return w.Parts != 0 }) {
 		p.extent.Entries = min(entries(plan.Plan, rank)+min(lookAhead, m), m)
 	}
 	return p
@@ -239,12 +239,12 @@ func span(program []schedule.Segment) (first, last schedule.Action) {
 
 // wanted returns what the stages of a rank read: for each copy of the model that it
 // has stages of, from the first microbatch of the copy on.
-func wanted(plan *schedule.Plan, rank int) []batchctx.Want {
-	var list []batchctx.Want
+func wanted(plan *schedule.Plan, rank int) []frames.Want {
+	var list []frames.Want
 	depth := plan.Placement.Depth()
 	for first := 0; first < plan.Placement.Stages(); first += depth {
 		from, _ := plan.Span(first)
-		want := batchctx.Want{From: from}
+		want := frames.Want{From: from}
 		for stage := first; stage < first+depth; stage++ {
 			if plan.Placement.Rank[stage] == rank {
 				for _, parts := range plan.Parts[stage] {

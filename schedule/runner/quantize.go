@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -31,24 +31,24 @@ func (r *Runner[T]) quantize(ctx context.Context, s int) error {
 // where there is one.
 func (r *Runner[T]) putWeights(s int, backward []T) error {
 	r.expected.Copied++
-	if err := r.context.PutWeights(s, batchctx.ForForward, r.stages[s].forward); err != nil || backward == nil {
+	if err := r.context.PutWeights(s, frames.ForForward, r.stages[s].forward); err != nil || backward == nil {
 		return err
 	}
 	r.expected.Copied++
-	return r.context.PutWeights(s, batchctx.ForBackward, backward)
+	return r.context.PutWeights(s, frames.ForBackward, backward)
 }
 
 // dropWeights ends the copies of a stage's weights that an action was the last to read.
 func (r *Runner[T]) dropWeights(s int, drop schedule.Drop) error {
 	if drop&schedule.DropForwardWeights != 0 {
 		r.expected.Copied--
-		if err := r.context.DropWeights(s, batchctx.ForForward); err != nil {
+		if err := r.context.DropWeights(s, frames.ForForward); err != nil {
 			return err
 		}
 	}
 	if drop&schedule.DropBackwardWeights != 0 {
 		r.expected.Copied--
-		return r.context.DropWeights(s, batchctx.ForBackward)
+		return r.context.DropWeights(s, frames.ForBackward)
 	}
 	return nil
 }

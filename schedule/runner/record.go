@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -106,7 +106,7 @@ func (r *recording[T]) params(s int) []layout.Param {
 	runner := r.at(s)
 	var list []layout.Param
 	for _, param := range runner.stages[s].params {
-		p := layout.Param{Name: param.Name, Frozen: param.Contributes == batchctx.Frozen}
+		p := layout.Param{Name: param.Name, Frozen: param.Contributes == frames.Frozen}
 		if !p.Frozen {
 			p.Bytes = runner.cfg.Space.Bytes(param.Grad)
 		}
@@ -209,7 +209,7 @@ func (r *recording[T]) entry(ctx context.Context, shape Shape[T], set uint64) (l
 	runner := r.ranks[rank]
 	tape := r.tape(rank, nil)
 	defer r.stop(runner)
-	r.begin(runner, batchctx.Train, set)
+	r.begin(runner, frames.Train, set)
 	if err := tape.record("Next", func() error { return runner.context.Pull(ctx, 0, shape.Sources[rank].Next) }); err != nil {
 		return layout.Entry{}, err
 	}
@@ -234,10 +234,10 @@ func (r *recording[T]) wanted(rank int) (set uint64) {
 }
 
 // begin makes a rank's context ready for one microbatch.
-func (r *recording[T]) begin(runner *Runner[T], pass batchctx.Pass, parts uint64) {
+func (r *recording[T]) begin(runner *Runner[T], pass frames.Pass, parts uint64) {
 	ones := slices.Repeat([]int{1}, len(runner.stages))
 	runner.ledger.Reset()
-	runner.context.Begin(0, pass, batchctx.Extent{Entries: 1, Wanted: []batchctx.Want{{Parts: parts}}, Windows: ones})
+	runner.context.Begin(0, pass, frames.Extent{Entries: 1, Wanted: []frames.Want{{Parts: parts}}, Windows: ones})
 }
 
 // stop ends what a rank's context still holds.

@@ -44,7 +44,7 @@ func newDuo(t *testing.T) *duo {
 		grad := d.alloc(rank, memory.Resident, 1)
 		stage := &stages.Func[buffer]{
 			Declares:   stages.Spec{Name: name, Slots: 1},
-			Parameters: []batchctx.Param[buffer]{{Name: name + ".w", Grad: grad, Contributes: batchctx.Sometimes}},
+			Parameters: []batchctx.Use[buffer]{{Name: name + ".w", Grad: grad, Contributes: batchctx.Sometimes}},
 		}
 		if rank == 0 {
 			stage.Declares.Outputs = ports

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )
@@ -33,9 +33,9 @@ type trip[T any] struct {
 func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templates []layout.Template) error {
 	t := trip[T]{recording: r, way: way, templates: templates,
 		tapes: make([]*tape[T], len(templates)), carried: make([][]T, len(templates))}
-	pass := batchctx.Train
+	pass := frames.Train
 	if way == evaluated {
-		pass = batchctx.Eval
+		pass = frames.Eval
 	}
 	for rank, runner := range r.ranks {
 		defer r.stop(runner)
@@ -232,7 +232,7 @@ func (t *trip[T]) forward(ctx context.Context, s int) error {
 	}
 	last := !t.hasBackward(st)
 	err := t.record(s, schedule.F, last, out, 0, func() error {
-		return st.Forward(ctx, c.Call(s, 0, batchctx.InForward), in, out)
+		return st.Forward(ctx, c.Call(s, 0, frames.InForward), in, out)
 	})
 	if err == nil && st.before >= 0 {
 		err = c.DropInputs(s, 0)
@@ -251,7 +251,7 @@ func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error
 	st, c := &runner.stages[s], runner.context
 	if kind == schedule.W {
 		return t.record(s, kind, true, nil, 0, func() error {
-			return st.split.BackwardWeight(ctx, c.Call(s, 0, batchctx.InBackwardWeight))
+			return st.split.BackwardWeight(ctx, c.Call(s, 0, frames.InBackwardWeight))
 		})
 	}
 	var gradOut, gradIn []T
@@ -277,9 +277,9 @@ func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error
 	}
 	err := t.record(s, kind, kind == st.lastCall, gradIn, st.noGradIn, func() error {
 		if kind == schedule.I && st.split != nil {
-			return st.split.BackwardInput(ctx, c.Call(s, 0, batchctx.InBackwardInput), gradOut, gradIn)
+			return st.split.BackwardInput(ctx, c.Call(s, 0, frames.InBackwardInput), gradOut, gradIn)
 		}
-		return st.Backward(ctx, c.Call(s, 0, batchctx.InBackward), gradOut, gradIn)
+		return st.Backward(ctx, c.Call(s, 0, frames.InBackward), gradOut, gradIn)
 	})
 	if err == nil && st.after >= 0 {
 		err = c.DropGradients(s, 0)

@@ -36,7 +36,7 @@ func newDeviced(dev kernels.Device) *deviced {
 	}
 	return &deviced{dev: dev, part: func(*batchctx.Entry[buffer]) int { return 4 }, stage: stages.Func[buffer]{
 		Declares:   stages.Spec{Name: "only", Reads: []stages.Read{{Part: "x"}}, Slots: 2},
-		Parameters: []batchctx.Param[buffer]{{Name: "w", Grad: grad, Contributes: batchctx.Sometimes}},
+		Parameters: []batchctx.Use[buffer]{{Name: "w", Grad: grad, Contributes: batchctx.Sometimes}},
 	}}
 }
 

@@ -62,11 +62,11 @@ func (s *times) Spec() stages.Spec {
 	return spec
 }
 
-func (s *times) Params() []batchctx.Param[number] {
+func (s *times) Params() []batchctx.Use[number] {
 	if s.param == "" {
 		return nil
 	}
-	return []batchctx.Param[number]{{Name: s.param, Grad: s.grad, Contributes: s.contributes}}
+	return []batchctx.Use[number]{{Name: s.param, Grad: s.grad, Contributes: s.contributes}}
 }
 
 func (s *times) Forward(_ context.Context, mb *view, in, out []number) error {

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -28,7 +28,7 @@ type Runner[T any] struct {
 	owners    []use // one for each parameter that trains, on any rank: its first use
 
 	planner  *planner
-	context  *batchctx.Context[T]
+	context  *frames.Frames[T]
 	ledger   *loss.Ledger
 	ring     *memory.Ring
 	programs [2]*program // the last one of each mode
@@ -41,7 +41,7 @@ type Runner[T any] struct {
 	source   Source[T]
 	action   schedule.Action // that runs; 0 at step end
 	pulled   int
-	expected batchctx.Counts // what the plan says is alive
+	expected frames.Counts // what the plan says is alive
 	sample   memory.Sample
 	result   *Result
 	clock    clock
@@ -62,7 +62,7 @@ type stage[T any] struct {
 	spec           stages.Spec
 	split          stages.SplitBackward[T] // nil where the stage cannot
 	quantizer      stages.Quantizer[T]     // nil where the stage computes on its weights themselves
-	params         []batchctx.Param[T]
+	params         []frames.Use[T]
 	own            bool // it is on this rank
 	before, after  int  // ranks of the stages beside it, -1 where there is none
 	in, out        []T
@@ -129,7 +129,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if cfg.Transport != nil {
 		r.planner.capacity = cfg.Transport.Capacity()
 	}
-	layouts := make([]*batchctx.Layout[T], len(cfg.Stages))
+	layouts := make([]*frames.Layout[T], len(cfg.Stages))
 	for s := range cfg.Stages {
 		layouts[s] = r.resolve(s)
 	}
@@ -150,7 +150,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if r.ledger, err = loss.NewLedger(cfg.Losses); err != nil {
 		return nil, err
 	}
-	r.context, err = batchctx.New(batchctx.Config[T]{
+	r.context, err = frames.New(frames.Config[T]{
 		Space: cfg.Space, Rank: cfg.Rank, Seed: cfg.Seed, Parts: cfg.Parts, Replica: cfg.Replica, Replicas: cfg.Replicas,
 		Losses: r.ledger, Seeds: r.seeds, Stages: layouts,
 	})
@@ -162,7 +162,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 
 // resolve asks a stage for all that it declares. It returns what the context must
 // know, nil for a stage of another rank.
-func (r *Runner[T]) resolve(s int) *batchctx.Layout[T] {
+func (r *Runner[T]) resolve(s int) *frames.Layout[T] {
 	st := &r.stages[s]
 	st.Stage = r.cfg.Stages[s]
 	st.spec = st.Stage.Spec()
@@ -199,13 +199,13 @@ func (r *Runner[T]) resolve(s int) *batchctx.Layout[T] {
 	st.gradOut = make([]T, len(st.spec.Outputs))
 	st.forward = make([]T, len(st.spec.ForwardWeights))
 	st.backward = make([]T, len(st.spec.BackwardWeights))
-	layout := &batchctx.Layout[T]{
+	layout := &frames.Layout[T]{
 		Name: st.spec.Name, Inputs: len(st.spec.Inputs), Outputs: len(st.spec.Outputs),
 		Slots: st.spec.Slots, Params: st.params, Recomputes: st.spec.Recomputes,
 		ForwardWeights: st.spec.ForwardWeights, BackwardWeights: st.spec.BackwardWeights, InputWeights: st.spec.InputWeights,
 	}
 	for _, read := range st.spec.Reads {
-		layout.Reads = append(layout.Reads, batchctx.Read{Part: slices.Index(r.cfg.Parts, read.Part), At: read.At})
+		layout.Reads = append(layout.Reads, frames.Read{Part: slices.Index(r.cfg.Parts, read.Part), At: read.At})
 	}
 	for _, name := range st.spec.Losses {
 		layout.Losses = append(layout.Losses, lossIndex(r.cfg.Losses, name))
@@ -223,14 +223,14 @@ func (r *Runner[T]) resolveFacts(s int) {
 	facts.Quantizes = st.spec.Quantizes()
 	for _, read := range st.spec.Reads {
 		bit := uint64(1) << slices.Index(r.cfg.Parts, read.Part)
-		if read.At == 0 || read.At&batchctx.AtForward != 0 {
+		if read.At == 0 || read.At&frames.AtForward != 0 {
 			facts.Reads[schedule.F] |= bit
 		}
-		if read.At&batchctx.AtBackward != 0 {
+		if read.At&frames.AtBackward != 0 {
 			facts.Reads[schedule.B] |= bit
 			facts.Reads[schedule.I] |= bit
 		}
-		if read.At&batchctx.AtWeight != 0 {
+		if read.At&frames.AtWeight != 0 {
 			facts.Reads[schedule.B] |= bit
 			facts.Reads[schedule.W] |= bit
 			if st.split == nil { // as I it runs its whole backward

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 )
 
 // Weights and gradients that replicas share out. The runner knows when, the
@@ -48,7 +48,7 @@ func (r *Runner[T]) reduce(ctx context.Context, s int) error {
 // not written (L5).
 func (r *Runner[T]) zeroUnwritten(s int) error {
 	for p, param := range r.stages[s].params {
-		if param.Contributes == batchctx.Frozen || r.context.Written(s, p) {
+		if param.Contributes == frames.Frozen || r.context.Written(s, p) {
 			continue
 		}
 		if err := r.cfg.Gradients.Zero(param.Grad); err != nil {

@@ -8,16 +8,16 @@ import (
 	"math/bits"
 	"time"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
 
 // begin makes the runner ready for a step that holds nothing yet.
 func (r *Runner[T]) begin(plan *program, source Source[T]) {
-	pass := batchctx.Train
+	pass := frames.Train
 	if plan.Mode == schedule.ForwardOnly {
-		pass = batchctx.Eval
+		pass = frames.Eval
 	}
 	r.plan, r.source = plan, source
 	r.pulled, r.action = 0, 0
@@ -25,7 +25,7 @@ func (r *Runner[T]) begin(plan *program, source Source[T]) {
 	if r.cfg.Hooks.Microbatch != nil {
 		r.clock.began = time.Now()
 	}
-	r.expected = batchctx.Counts{}
+	r.expected = frames.Counts{}
 	r.sample = memory.Sample{}
 	r.result = &Result{Step: r.step, Microbatches: plan.Microbatches, FirstNonFinite: -1, Books: r.context.Books(), Simulated: plan.report}
 	r.ledger.Reset()
@@ -112,9 +112,9 @@ func (r *Runner[T]) compute(ctx context.Context, action schedule.Action) error {
 	case schedule.F:
 		err = r.forward(ctx, s, m)
 	case schedule.B:
-		err = r.backward(ctx, s, m, batchctx.InBackward)
+		err = r.backward(ctx, s, m, frames.InBackward)
 	case schedule.I:
-		err = r.backward(ctx, s, m, batchctx.InBackwardInput)
+		err = r.backward(ctx, s, m, frames.InBackwardInput)
 	case schedule.W:
 		err = r.backwardWeight(ctx, s, m)
 	default:
@@ -140,7 +140,7 @@ func (r *Runner[T]) forward(ctx context.Context, s, m int) error {
 		return err
 	}
 	r.expected.Frames++
-	view := r.context.Call(s, m, batchctx.InForward)
+	view := r.context.Call(s, m, frames.InForward)
 	if err := st.Forward(ctx, view, st.in, st.out); err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (r *Runner[T]) forward(ctx context.Context, s, m int) error {
 		return r.context.PutInputs(s+1, m, st.out)
 	}
 	r.expected.Transfers++
-	return r.context.PutSent(s, m, batchctx.Outputs, st.out, 0)
+	return r.context.PutSent(s, m, frames.Outputs, st.out, 0)
 }
 
 // output ends the outputs of the last stage, or gives them to whoever asked.
@@ -172,7 +172,7 @@ func (r *Runner[T]) output(action schedule.Action) error {
 // backward runs B, or I where the call says so: the gradient of the stage's
 // inputs becomes the gradient of the previous stage's outputs, or waits for its
 // transfer.
-func (r *Runner[T]) backward(ctx context.Context, s, m int, call batchctx.Call) error {
+func (r *Runner[T]) backward(ctx context.Context, s, m int, call frames.Call) error {
 	st := &r.stages[s]
 	var gradOut, gradIn []T
 	if st.after >= 0 {
@@ -185,11 +185,11 @@ func (r *Runner[T]) backward(ctx context.Context, s, m int, call batchctx.Call) 
 		gradIn = st.gradIn
 	}
 	if st.split == nil { // a frozen stage's I is its whole backward, without gradients
-		call = batchctx.InBackward
+		call = frames.InBackward
 	}
 	view := r.context.Call(s, m, call)
 	var err error
-	if call == batchctx.InBackwardInput {
+	if call == frames.InBackwardInput {
 		err = st.split.BackwardInput(ctx, view, gradOut, gradIn)
 	} else {
 		err = st.Backward(ctx, view, gradOut, gradIn)
@@ -207,7 +207,7 @@ func (r *Runner[T]) backward(ctx context.Context, s, m int, call batchctx.Call) 
 		err = r.context.PutGradients(s-1, m, gradIn, st.noGradIn)
 	} else {
 		r.expected.Transfers++
-		err = r.context.PutSent(s, m, batchctx.InputGradients, gradIn, st.noGradIn)
+		err = r.context.PutSent(s, m, frames.InputGradients, gradIn, st.noGradIn)
 	}
 	if err == nil {
 		clear(gradIn) // a port without a gradient may have got one
@@ -220,7 +220,7 @@ func (r *Runner[T]) backwardWeight(ctx context.Context, s, m int) error {
 	if r.stages[s].split == nil { // which the check has refused
 		return errors.New("runner: the stage does not split its backward")
 	}
-	view := r.context.Call(s, m, batchctx.InBackwardWeight)
+	view := r.context.Call(s, m, frames.InBackwardWeight)
 	if err := r.stages[s].split.BackwardWeight(ctx, view); err != nil {
 		return err
 	}
@@ -312,18 +312,18 @@ func (r *Runner[T]) endsFrame(st *stage[T], kind schedule.Kind) bool {
 	return kind == st.lastCall || kind == schedule.W
 }
 
-func call(kind schedule.Kind) batchctx.Call {
+func call(kind schedule.Kind) frames.Call {
 	switch kind {
 	case schedule.F:
-		return batchctx.InForward
+		return frames.InForward
 	case schedule.B:
-		return batchctx.InBackward
+		return frames.InBackward
 	case schedule.I:
-		return batchctx.InBackwardInput
+		return frames.InBackwardInput
 	case schedule.W:
-		return batchctx.InBackwardWeight
+		return frames.InBackwardWeight
 	}
-	return batchctx.None
+	return frames.None
 }
 
 // retire compares the books after a microbatch's last action (L6) and writes

@@ -3,7 +3,7 @@ package runner
 import (
 	"context"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 )
 
 // Uses of tied parameters. Each use has an accumulator of its own (L9). At step end
@@ -17,7 +17,7 @@ func (r *Runner[T]) resolveTies() {
 	owner := map[string]use{}
 	for s := range r.stages {
 		for p, param := range r.stages[s].params {
-			if param.Contributes == batchctx.Frozen {
+			if param.Contributes == frames.Frozen {
 				continue
 			}
 			this := use{s, p}

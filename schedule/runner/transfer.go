@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -68,11 +68,11 @@ func (r *Runner[T]) tag(action schedule.Action) Tag {
 }
 
 // sent says what the wait of a kind is for.
-func sent(kind schedule.Kind) batchctx.Sent {
+func sent(kind schedule.Kind) frames.Sent {
 	if kind == schedule.SendB || kind == schedule.WaitB {
-		return batchctx.InputGradients
+		return frames.InputGradients
 	}
-	return batchctx.Outputs
+	return frames.Outputs
 }
 
 // send sends what the outbox has for an action, the ports without a gradient left out.

@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"slices"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages"
@@ -49,8 +49,8 @@ func (c *Config[T]) Validate() error {
 	if c.Replicas < 0 || c.Replica < 0 || c.Replica >= max(c.Replicas, 1) {
 		f.add("Replica is %d of %d", c.Replica, c.Replicas)
 	}
-	if len(c.Parts) > batchctx.MaxParts {
-		f.add("%d entry parts, at most %d", len(c.Parts), batchctx.MaxParts)
+	if len(c.Parts) > frames.MaxParts {
+		f.add("%d entry parts, at most %d", len(c.Parts), frames.MaxParts)
 	}
 	for i, part := range c.Parts {
 		if slices.Contains(c.Parts[:i], part) {
@@ -136,7 +136,7 @@ func (c *Config[T]) checkStages(f *faults) {
 // sameUses reports whether two copies of a stage use the same parameters.
 func sameUses[T any](a, b stages.Stage[T]) bool {
 	return a.Spec().Frozen == b.Spec().Frozen &&
-		slices.EqualFunc(stages.Params(a), stages.Params(b), func(x, y batchctx.Param[T]) bool {
+		slices.EqualFunc(stages.Params(a), stages.Params(b), func(x, y frames.Use[T]) bool {
 			return x.Name == y.Name && x.Contributes == y.Contributes
 		})
 }
@@ -150,7 +150,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
 			continue
 		}
 		for _, param := range stages.Params(stage) {
-			if param.Contributes == batchctx.Frozen {
+			if param.Contributes == frames.Frozen {
 				continue
 			}
 			if specs[s].Frozen {

@@ -31,8 +31,8 @@ func (s *square) Spec() stages.Spec {
 	return stages.Spec{Name: "square", Reads: []stages.Read{{Part: "x"}}, Outputs: []stages.Port{{Name: "y"}}, Slots: 2}
 }
 
-func (s *square) Params() []batchctx.Param[*tensor] {
-	return []batchctx.Param[*tensor]{{Name: "w", Grad: s.grad}}
+func (s *square) Params() []batchctx.Use[*tensor] {
+	return []batchctx.Use[*tensor]{{Name: "w", Grad: s.grad}}
 }
 
 func (s *square) Forward(_ context.Context, mb *batchctx.Microbatch[*tensor], _, out []*tensor) error {

@@ -62,8 +62,8 @@ func (p *product) Spec() stages.Spec {
 	return spec
 }
 
-func (p *product) Params() []batchctx.Param[handle] {
-	params := []batchctx.Param[handle]{
+func (p *product) Params() []batchctx.Use[handle] {
+	params := []batchctx.Use[handle]{
 		{Name: "w", Grad: p.grads[0]},
 		{Name: "odd", Grad: p.grads[1], Contributes: batchctx.Sometimes},
 	}

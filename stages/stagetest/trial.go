@@ -19,7 +19,7 @@ type trial[T any] struct {
 	suite   *suite[T]
 	subject Subject[T]
 	spec    stages.Spec
-	params  []batchctx.Param[T]
+	params  []batchctx.Use[T]
 	parts   []string
 	losses  []loss.Def
 	watch   *watch[T]
@@ -147,8 +147,8 @@ func sameSpec(a, b stages.Spec) bool {
 		a.Frozen == b.Frozen && a.Recomputes == b.Recomputes
 }
 
-func sameParams[T any](a, b []batchctx.Param[T]) bool {
-	return slices.EqualFunc(a, b, func(x, y batchctx.Param[T]) bool {
+func sameParams[T any](a, b []batchctx.Use[T]) bool {
+	return slices.EqualFunc(a, b, func(x, y batchctx.Use[T]) bool {
 		return x.Name == y.Name && x.Contributes == y.Contributes && (same(x.Grad, y.Grad) || none(x.Grad) && none(y.Grad))
 	})
 }

@@ -77,10 +77,10 @@ func TestFrozenMiddle(t *testing.T) {
 // without is a stage with one parameter frozen.
 type without struct {
 	stages.Stage[kernels.Buffer]
-	params []batchctx.Param[kernels.Buffer]
+	params []batchctx.Use[kernels.Buffer]
 }
 
-func (w *without) Params() []batchctx.Param[kernels.Buffer] { return w.params }
+func (w *without) Params() []batchctx.Use[kernels.Buffer] { return w.params }
 
 // TestFrozenAlone freezes every parameter in turn: its gradient is not touched,
 // and all others keep their bits.
@@ -95,7 +95,7 @@ func TestFrozenAlone(t *testing.T) {
 		fill(t, dev, fixed.Grad, 42)
 		list := m.Stages()
 		for i, stage := range list {
-			params := append([]batchctx.Param[kernels.Buffer](nil), stages.Params(stage)...)
+			params := append([]batchctx.Use[kernels.Buffer](nil), stages.Params(stage)...)
 			for p := range params {
 				if params[p].Name == fixed.Name {
 					params[p].Contributes = batchctx.Frozen

@@ -129,7 +129,7 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 	if b.err != nil {
 		b.err = fmt.Errorf("transformer: parameter %q of %d elements: %w", name, n, b.err)
 	}
-	s.params = append(s.params, batchctx.Param[kernels.Buffer]{Name: name, Grad: grad})
+	s.params = append(s.params, batchctx.Use[kernels.Buffer]{Name: name, Grad: grad})
 	return len(s.params) - 1, c.Weight
 }
 

@@ -165,7 +165,7 @@ type splitWithout struct {
 
 // freezing returns the stage with some parameters frozen.
 func freezing(stage stages.Stage[kernels.Buffer], names ...string) stages.Stage[kernels.Buffer] {
-	params := append([]batchctx.Param[kernels.Buffer](nil), stages.Params(stage)...)
+	params := append([]batchctx.Use[kernels.Buffer](nil), stages.Params(stage)...)
 	for i := range params {
 		for _, name := range names {
 			if params[i].Name == name {

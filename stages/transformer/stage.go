@@ -11,7 +11,7 @@ import (
 type stage struct {
 	dev    kernels.Compute
 	spec   stages.Spec
-	params []batchctx.Param[kernels.Buffer]
+	params []batchctx.Use[kernels.Buffer]
 	width  int
 }
 
@@ -19,7 +19,7 @@ type stage struct {
 func (s *stage) Spec() stages.Spec { return s.spec }
 
 // Params returns the stage's uses of parameters.
-func (s *stage) Params() []batchctx.Param[kernels.Buffer] { return s.params }
+func (s *stage) Params() []batchctx.Use[kernels.Buffer] { return s.params }
 
 // hidden is what passes between two stages: the hidden states, tokens×Width.
 var hidden = []stages.Port{{Name: "hidden"}}

@@ -33,7 +33,7 @@ type model struct {
 }
 
 // use declares a further use of a parameter.
-func (m *model) use(name string) (batchctx.Param[tensor], *weight) {
+func (m *model) use(name string) (batchctx.Use[tensor], *weight) {
 	h, _, err := m.pool.alloc(memory.Resident, size)
 	if err != nil {
 		panic(err) // only in the making of a test
@@ -41,7 +41,7 @@ func (m *model) use(name string) (batchctx.Param[tensor], *weight) {
 	for _, w := range m.weights {
 		if w.name == name {
 			w.grads = append(w.grads, h)
-			return batchctx.Param[tensor]{Name: name, Grad: h}, w
+			return batchctx.Use[tensor]{Name: name, Grad: h}, w
 		}
 	}
 	w := &weight{name: name, grads: []tensor{h}}
@@ -49,7 +49,7 @@ func (m *model) use(name string) (batchctx.Param[tensor], *weight) {
 		w.values = append(w.values, 0.5+0.125*float32(i)+0.0625*float32(len(m.weights)))
 	}
 	m.weights = append(m.weights, w)
-	return batchctx.Param[tensor]{Name: name, Grad: h}, w
+	return batchctx.Use[tensor]{Name: name, Grad: h}, w
 }
 
 // contribute adds to the gradient of parameter 0 of the stage.
@@ -93,7 +93,7 @@ func (m *model) embed(name string) stage {
 			Name: name, Outputs: ports,
 			Reads: []stages.Read{{Part: "tokens", At: batchctx.AtForward | batchctx.AtWeight}, {Part: "mask"}},
 		},
-		Parameters: []batchctx.Param[tensor]{param},
+		Parameters: []batchctx.Use[tensor]{param},
 		ForwardFunc: func(_ context.Context, mb *view, _, out []tensor) error {
 			tokens, err := m.part(mb, 0)
 			if err != nil {
@@ -140,7 +140,7 @@ func (m *model) part(mb *view, read int) ([]float32, error) {
 type mix struct {
 	*model
 	name   string
-	param  batchctx.Param[tensor]
+	param  batchctx.Use[tensor]
 	weight *weight
 }
 
@@ -161,7 +161,7 @@ func (s *mix) Spec() stages.Spec {
 	return stages.Spec{Name: s.name, Inputs: ports, Outputs: ports, Slots: slots}
 }
 
-func (s *mix) Params() []batchctx.Param[tensor] { return []batchctx.Param[tensor]{s.param} }
+func (s *mix) Params() []batchctx.Use[tensor] { return []batchctx.Use[tensor]{s.param} }
 
 func (s *mix) Forward(_ context.Context, mb *view, in, out []tensor) error {
 	x, err := s.pool.view(in[0])
@@ -303,7 +303,7 @@ func (m *model) head() stage {
 			},
 			Outputs: []stages.Port{{Name: "y"}},
 		},
-		Parameters: []batchctx.Param[tensor]{param},
+		Parameters: []batchctx.Use[tensor]{param},
 		ForwardFunc: func(_ context.Context, mb *view, in, out []tensor) error {
 			labels, err := m.part(mb, 0)
 			if err != nil {

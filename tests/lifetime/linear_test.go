@@ -47,8 +47,8 @@ func (l *linear) Spec() stages.Spec {
 }
 
 // Params is the weight.
-func (l *linear) Params() []batchctx.Param[buffer] {
-	return []batchctx.Param[buffer]{{Name: "weight", Grad: l.grad}}
+func (l *linear) Params() []batchctx.Use[buffer] {
+	return []batchctx.Use[buffer]{{Name: "weight", Grad: l.grad}}
 }
 
 // shape is a tensor of the layer.

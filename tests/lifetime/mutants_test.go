@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -273,15 +274,15 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 	model, err := toy.New(2)
 	require.NoError(t, err)
 	defer model.Arena.Close()
-	c, err := batchctx.New(batchctx.Config[toy.T]{
+	c, err := frames.New(frames.Config[toy.T]{
 		Space: model.Arena, Parts: toy.Parts,
-		Stages: []*batchctx.Layout[toy.T]{{Name: "reader", Reads: []batchctx.Read{{Part: 0}}}},
+		Stages: []*frames.Layout[toy.T]{{Name: "reader", Reads: []frames.Read{{Part: 0}}}},
 	})
 	require.NoError(t, err)
-	c.Begin(0, batchctx.Train, batchctx.Extent{Entries: 1, Wanted: []batchctx.Want{{Parts: 1}}, Windows: []int{1}})
+	c.Begin(0, batchctx.Train, frames.Extent{Entries: 1, Wanted: []frames.Want{{Parts: 1}}, Windows: []int{1}})
 	require.NoError(t, c.Pull(t.Context(), 0, model.Source(4).Next))
 	var found *batchctx.LeakError
-	require.True(t, errors.As(c.Audit(batchctx.Counts{}), &found))
+	require.True(t, errors.As(c.Audit(frames.Counts{}), &found))
 	require.Equal(t, memory.Entry, found.Class)
 }
 

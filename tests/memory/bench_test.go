@@ -125,7 +125,7 @@ func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 	}
 	first := &stages.Func[T]{
 		Declares:   stages.Spec{Name: "first", Outputs: wire, Reads: []stages.Read{{Part: "x"}}},
-		Parameters: []batchctx.Param[T]{{Name: "w", Grad: grad}},
+		Parameters: []batchctx.Use[T]{{Name: "w", Grad: grad}},
 		ForwardFunc: func(_ context.Context, _ *batchctx.Microbatch[T], _, out []T) error {
 			return alloc(memory.Activation, out)
 		},

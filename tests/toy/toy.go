@@ -134,8 +134,8 @@ func (s *Stage) Spec() stages.Spec {
 }
 
 // Params is the weight.
-func (s *Stage) Params() []batchctx.Param[T] {
-	return []batchctx.Param[T]{{Name: s.Spec().Name, Grad: s.Grad}}
+func (s *Stage) Params() []batchctx.Use[T] {
+	return []batchctx.Use[T]{{Name: s.Spec().Name, Grad: s.Grad}}
 }
 
 // Forward saves x and returns weight·x, or records Σ (weight·x - target)²/2.

@@ -71,8 +71,8 @@ func (s *sleeper) Spec() stages.Spec {
 	return spec
 }
 
-func (s *sleeper) Params() []batchctx.Param[number] {
-	return []batchctx.Param[number]{{Name: "w" + string(rune('a'+s.stage)), Grad: s.grad}}
+func (s *sleeper) Params() []batchctx.Use[number] {
+	return []batchctx.Use[number]{{Name: "w" + string(rune('a'+s.stage)), Grad: s.grad}}
 }
 
 func (s *sleeper) sleep(mb *view, kind schedule.Kind) {

@@ -1,4 +1,4 @@
-package batchctx
+package frames
 
 import "fmt"
 
@@ -23,7 +23,7 @@ type copies[T any] [numWeights][]cell[T]
 // Quantization is a stage's view of a QUANTIZE: the call that makes the step's copies of
 // its weights, for no microbatch. It is for the call: never keep it.
 type Quantization[T any] struct {
-	ctx  *Context[T]
+	ctx  *Frames[T]
 	pass Pass
 	grad bool // somebody wants the gradient of the stage's input
 }
@@ -54,7 +54,7 @@ func (q *Quantization[T]) Release(h T) error {
 
 // Quantize returns the view of a QUANTIZE of a stage. The methods of the context here are
 // the runner's.
-func (c *Context[T]) Quantize(stage int) *Quantization[T] {
+func (c *Frames[T]) Quantize(stage int) *Quantization[T] {
 	st := &c.stages[stage]
 	c.quantization.pass, c.quantization.grad = st.scope.Pass, st.InputGradient
 	return c.quantization
@@ -62,7 +62,7 @@ func (c *Context[T]) Quantize(stage int) *Quantization[T] {
 
 // PutWeights takes over copies of a stage's weights, but for those that are not made. What
 // it has taken over is zero in h afterwards, also after an error.
-func (c *Context[T]) PutWeights(stage int, w Weights, h []T) error {
+func (c *Frames[T]) PutWeights(stage int, w Weights, h []T) error {
 	st := &c.stages[stage]
 	first := 0
 	if w == ForBackward && !st.InputGradient {
@@ -76,7 +76,7 @@ func (c *Context[T]) PutWeights(stage int, w Weights, h []T) error {
 }
 
 // DropWeights ends copies of a stage's weights: nothing reads them any more in this step.
-func (c *Context[T]) DropWeights(stage int, w Weights) error {
+func (c *Frames[T]) DropWeights(stage int, w Weights) error {
 	c.counts.Copied--
 	return c.dropAll(c.stages[stage].copies[w], stage, weights)
 }
@@ -85,19 +85,19 @@ func (c *Context[T]) DropWeights(stage int, w Weights) error {
 // stage's own numbering. The handle is borrowed for the call. It may be called in a
 // forward, and in the recompute of a stage that declares it. The error is ErrDropped
 // where the plan has dropped the copies or not made them.
-func (m *Microbatch[T]) ForwardWeight(i int) (T, error) {
+func (m *View[T]) ForwardWeight(i int) (T, error) {
 	again := m.scope.Pass == Recompute && m.layout != nil && m.layout.Recomputes
 	return m.weight(ForForward, m.scope.ForwardWeights, i, m.call == InForward || again)
 }
 
 // BackwardWeight returns a copy of weights that QUANTIZE has made for the backward: in B
 // and I, but for a recompute there. Otherwise it is as ForwardWeight.
-func (m *Microbatch[T]) BackwardWeight(i int) (T, error) {
+func (m *View[T]) BackwardWeight(i int) (T, error) {
 	return m.weight(ForBackward, m.scope.BackwardWeights, i,
 		(m.call == InBackward || m.call == InBackwardInput) && m.scope.Pass != Recompute)
 }
 
-func (m *Microbatch[T]) weight(w Weights, own Range, i int, allowed bool) (T, error) {
+func (m *View[T]) weight(w Weights, own Range, i int, allowed bool) (T, error) {
 	var zero T
 	if m.call == None {
 		return zero, ErrEnded

@@ -1,4 +1,4 @@
-package batchctx_test
+package frames_test
 
 import (
 	"slices"
@@ -6,23 +6,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 )
 
 // newCopies is a context with one stage, which has two copies of weights for its forward
 // and one for its backward. Its buffers are of 10, 11 and 12 bytes.
-func newCopies(t *testing.T, recomputes bool) (*batchctx.Context[memory.Handle], *memory.Arena, [2][]memory.Handle) {
+func newCopies(t *testing.T, recomputes bool) (*frames.Frames[memory.Handle], *memory.Arena, [2][]memory.Handle) {
 	t.Helper()
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, arena.Close()) })
-	c, err := batchctx.New(batchctx.Config[memory.Handle]{
+	c, err := frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Seed: 7,
-		Stages: []*batchctx.Layout[memory.Handle]{{Name: "block", ForwardWeights: []string{"up", "down"}, BackwardWeights: []string{"up"}, Recomputes: recomputes}},
+		Stages: []*frames.Layout[memory.Handle]{{Name: "block", ForwardWeights: []string{"up", "down"}, BackwardWeights: []string{"up"}, Recomputes: recomputes}},
 	})
 	require.NoError(t, err)
-	c.Begin(5, batchctx.Train, batchctx.Extent{Windows: []int{1}})
+	c.Begin(5, frames.Train, frames.Extent{Windows: []int{1}})
 	alloc := func(bytes int64) memory.Handle {
 		h, err := arena.Alloc(memory.FP8, bytes)
 		require.NoError(t, err)
@@ -35,67 +35,67 @@ func newCopies(t *testing.T, recomputes bool) (*batchctx.Context[memory.Handle],
 func TestCopiesOfWeights(t *testing.T) {
 	c, arena, made := newCopies(t, false)
 	var none memory.Handle
-	view := c.Call(0, 0, batchctx.InForward)
+	view := c.Call(0, 0, frames.InForward)
 	_, err := view.ForwardWeight(0)
-	require.ErrorIs(t, err, batchctx.ErrDropped, "not made yet")
+	require.ErrorIs(t, err, frames.ErrDropped, "not made yet")
 
 	call := c.Quantize(0)
 	require.Equal(t, int64(5), call.Step())
 	require.Equal(t, uint64(7), call.Seed())
-	require.Equal(t, batchctx.Train, call.Pass())
+	require.Equal(t, frames.Train, call.Pass())
 	scratch, err := arena.Alloc(memory.Workspace, 100)
 	require.NoError(t, err)
 	require.NoError(t, call.Release(scratch))
 	want := [2][]memory.Handle{slices.Clone(made[0]), slices.Clone(made[1])}
 	for w, h := range made {
-		require.NoError(t, c.PutWeights(0, batchctx.Weights(w), h))
+		require.NoError(t, c.PutWeights(0, frames.Weights(w), h))
 		require.Equal(t, make([]memory.Handle, len(h)), h, "what was taken over is zero")
 	}
-	require.Equal(t, batchctx.Counts{Copied: 2}, c.Counts())
-	require.NoError(t, c.Audit(batchctx.Counts{Copied: 2}))
+	require.Equal(t, frames.Counts{Copied: 2}, c.Counts())
+	require.NoError(t, c.Audit(frames.Counts{Copied: 2}))
 	require.EqualValues(t, 33, c.Live())
 
-	view = c.Call(0, 0, batchctx.InForward)
+	view = c.Call(0, 0, frames.InForward)
 	for i := range 2 {
 		h, err := view.ForwardWeight(i)
 		require.NoError(t, err)
 		require.Equal(t, want[0][i], h)
 	}
 	_, err = view.ForwardWeight(2)
-	require.ErrorIs(t, err, batchctx.ErrUndeclared)
+	require.ErrorIs(t, err, frames.ErrUndeclared)
 	_, err = view.BackwardWeight(0)
-	require.ErrorIs(t, err, batchctx.ErrMisplaced)
+	require.ErrorIs(t, err, frames.ErrMisplaced)
 	c.End()
 	_, err = view.ForwardWeight(0)
-	require.ErrorIs(t, err, batchctx.ErrEnded)
-	for _, backward := range []batchctx.Call{batchctx.InBackward, batchctx.InBackwardInput} {
+	require.ErrorIs(t, err, frames.ErrEnded)
+	for _, backward := range []frames.Call{frames.InBackward, frames.InBackwardInput} {
 		view = c.Call(0, 0, backward)
 		h, err := view.BackwardWeight(0)
 		require.NoError(t, err)
 		require.Equal(t, want[1][0], h)
 		_, err = view.ForwardWeight(0)
-		require.ErrorIs(t, err, batchctx.ErrMisplaced, "the last of these would find them dropped")
+		require.ErrorIs(t, err, frames.ErrMisplaced, "the last of these would find them dropped")
 		scope := view.Scope()
-		scope.Pass = batchctx.Recompute
+		scope.Pass = frames.Recompute
 		view.SetScope(scope)
 		_, err = view.ForwardWeight(0)
-		require.ErrorIs(t, err, batchctx.ErrMisplaced, "it does not declare that it recomputes")
+		require.ErrorIs(t, err, frames.ErrMisplaced, "it does not declare that it recomputes")
 		_, err = view.BackwardWeight(0)
-		require.ErrorIs(t, err, batchctx.ErrMisplaced, "of a forward")
+		require.ErrorIs(t, err, frames.ErrMisplaced, "of a forward")
 	}
-	view = c.Call(0, 0, batchctx.InBackwardWeight)
+	view = c.Call(0, 0, frames.InBackwardWeight)
 	_, err = view.BackwardWeight(0)
-	require.ErrorIs(t, err, batchctx.ErrMisplaced)
+	require.ErrorIs(t, err, frames.ErrMisplaced)
 
-	require.NoError(t, c.DropWeights(0, batchctx.ForForward))
+	require.NoError(t, c.DropWeights(0, frames.ForForward))
 	require.EqualValues(t, 12, c.Live())
-	view = c.Call(0, 0, batchctx.InForward)
+	view = c.Call(0, 0, frames.InForward)
 	h, err := view.ForwardWeight(1)
-	require.ErrorIs(t, err, batchctx.ErrDropped)
+	require.ErrorIs(t, err, frames.ErrDropped)
 	require.ErrorContains(t, err, "stage 0 (block) microbatch 0: copy of weights for the forward 1: batchctx: dropped after its last read")
 	require.Equal(t, none, h)
-	require.NoError(t, c.DropWeights(0, batchctx.ForBackward))
-	require.NoError(t, c.Audit(batchctx.Counts{}))
+	require.NoError(t, c.DropWeights(0, frames.ForBackward))
+	require.NoError(t, c.Audit(frames.Counts{}))
 	require.Zero(t, arena.Live())
 }
 
@@ -104,27 +104,27 @@ func TestCopiesOfWeights(t *testing.T) {
 func TestRecomputeReadsCopies(t *testing.T) {
 	c, _, made := newCopies(t, true)
 	second := made[0][1]
-	require.NoError(t, c.PutWeights(0, batchctx.ForForward, made[0]))
-	view := c.Call(0, 0, batchctx.InBackward)
+	require.NoError(t, c.PutWeights(0, frames.ForForward, made[0]))
+	view := c.Call(0, 0, frames.InBackward)
 	_, err := view.ForwardWeight(1)
-	require.ErrorIs(t, err, batchctx.ErrMisplaced, "not in its backward itself")
+	require.ErrorIs(t, err, frames.ErrMisplaced, "not in its backward itself")
 	scope := view.Scope()
-	scope.Pass, scope.ForwardWeights = batchctx.Recompute, scope.ForwardWeights.Sub(1, 5)
+	scope.Pass, scope.ForwardWeights = frames.Recompute, scope.ForwardWeights.Sub(1, 5)
 	view.SetScope(scope)
 	h, err := view.ForwardWeight(0)
 	require.NoError(t, err)
 	require.Equal(t, second, h)
 	_, err = view.ForwardWeight(1)
-	require.ErrorIs(t, err, batchctx.ErrUndeclared, "the scope is cut to what the stage has")
+	require.ErrorIs(t, err, frames.ErrUndeclared, "the scope is cut to what the stage has")
 	c.Abort()
 }
 
 // TestCopiesAreSeen by the audit, in the dump and by an abort.
 func TestCopiesAreSeen(t *testing.T) {
 	c, arena, made := newCopies(t, false)
-	require.NoError(t, c.PutWeights(0, batchctx.ForForward, made[0]))
-	require.NoError(t, c.PutWeights(0, batchctx.ForBackward, made[1]))
-	require.ErrorContains(t, c.Audit(batchctx.Counts{Copied: 1}), "0 bytes of class fp8: 2 sets of copies of weights alive where the plan has 1")
+	require.NoError(t, c.PutWeights(0, frames.ForForward, made[0]))
+	require.NoError(t, c.PutWeights(0, frames.ForBackward, made[1]))
+	require.ErrorContains(t, c.Audit(frames.Counts{Copied: 1}), "0 bytes of class fp8: 2 sets of copies of weights alive where the plan has 1")
 
 	var names []string
 	for info := range c.Owners() {
@@ -137,12 +137,12 @@ func TestCopiesAreSeen(t *testing.T) {
 
 	h, err := arena.Alloc(memory.FP8, 1)
 	require.NoError(t, err)
-	require.ErrorIs(t, c.PutWeights(0, batchctx.ForBackward, []memory.Handle{h}), batchctx.ErrOccupied)
+	require.ErrorIs(t, c.PutWeights(0, frames.ForBackward, []memory.Handle{h}), frames.ErrOccupied)
 	_, err = arena.Release(h)
 	require.NoError(t, err)
 	c.Abort()
 	require.Zero(t, arena.Live())
-	require.ErrorIs(t, c.PutWeights(0, batchctx.ForBackward, make([]memory.Handle, 1)), batchctx.ErrMissing)
+	require.ErrorIs(t, c.PutWeights(0, frames.ForBackward, make([]memory.Handle, 1)), frames.ErrMissing)
 }
 
 // TestKeptCopiesAreALeak that names the stage.
@@ -150,14 +150,14 @@ func TestKeptCopiesAreALeak(t *testing.T) {
 	c, arena, made := newCopies(t, false)
 	kept := made[1][0]
 	require.NoError(t, arena.Retain(kept))
-	require.NoError(t, c.PutWeights(0, batchctx.ForBackward, made[1]))
+	require.NoError(t, c.PutWeights(0, frames.ForBackward, made[1]))
 	for _, h := range made[0] {
 		_, err := arena.Release(h)
 		require.NoError(t, err)
 	}
-	require.NoError(t, c.DropWeights(0, batchctx.ForBackward))
-	var leak *batchctx.LeakError
-	require.ErrorAs(t, c.Audit(batchctx.Counts{}), &leak)
+	require.NoError(t, c.DropWeights(0, frames.ForBackward))
+	var leak *frames.LeakError
+	require.ErrorAs(t, c.Audit(frames.Counts{}), &leak)
 	require.Equal(t, "block", leak.Name)
 	require.Equal(t, memory.FP8, leak.Class)
 	require.EqualValues(t, 12, leak.Bytes)
@@ -172,34 +172,34 @@ func TestCopiesForTheInput(t *testing.T) {
 	for _, wanted := range []bool{false, true} {
 		arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 		require.NoError(t, err)
-		layout := &batchctx.Layout[memory.Handle]{Name: "block", BackwardWeights: []string{"up", "down"}, InputWeights: 1, InputGradient: wanted}
-		c, err := batchctx.New(batchctx.Config[memory.Handle]{Space: arena, Stages: []*batchctx.Layout[memory.Handle]{layout}})
+		layout := &frames.Layout[memory.Handle]{Name: "block", BackwardWeights: []string{"up", "down"}, InputWeights: 1, InputGradient: wanted}
+		c, err := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Layout[memory.Handle]{layout}})
 		require.NoError(t, err)
-		c.Begin(0, batchctx.Train, batchctx.Extent{Windows: []int{1}})
+		c.Begin(0, frames.Train, frames.Extent{Windows: []int{1}})
 		require.Equal(t, wanted, c.Quantize(0).InputGradient())
 		c.Quantize(0).SetInputGradient(!wanted)
 		require.Equal(t, wanted, c.Quantize(0).InputGradient(), "what a decorator sets is for its call")
 		made := make([]memory.Handle, 2)
 		made[1], err = arena.Alloc(memory.FP8, 8)
 		require.NoError(t, err)
-		err = c.PutWeights(0, batchctx.ForBackward, made)
+		err = c.PutWeights(0, frames.ForBackward, made)
 		if wanted {
-			require.ErrorIs(t, err, batchctx.ErrMissing)
+			require.ErrorIs(t, err, frames.ErrMissing)
 			_, err = arena.Release(made[1])
 			require.NoError(t, err)
 		} else {
 			require.NoError(t, err)
-			view := c.Call(0, 0, batchctx.InBackward)
+			view := c.Call(0, 0, frames.InBackward)
 			_, err = view.BackwardWeight(0)
-			require.ErrorIs(t, err, batchctx.ErrDropped)
+			require.ErrorIs(t, err, frames.ErrDropped)
 			_, err = view.BackwardWeight(1)
 			require.NoError(t, err)
-			require.NoError(t, c.DropWeights(0, batchctx.ForBackward))
+			require.NoError(t, c.DropWeights(0, frames.ForBackward))
 		}
 		c.Abort()
 		require.Zero(t, arena.Live())
 		require.NoError(t, arena.Close())
 	}
-	_, err := batchctx.New(batchctx.Config[memory.Handle]{Stages: []*batchctx.Layout[memory.Handle]{{Name: "block", InputWeights: 1}}})
+	_, err := frames.New(frames.Config[memory.Handle]{Stages: []*frames.Layout[memory.Handle]{{Name: "block", InputWeights: 1}}})
 	require.ErrorContains(t, err, "copies more are left out than there are")
 }

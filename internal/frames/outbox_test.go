@@ -1,4 +1,4 @@
-package batchctx_test
+package frames_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -19,13 +19,13 @@ func newSender(t *testing.T) *rig {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, arena.Close()) })
 	r := &rig{t: t, arena: arena}
-	r.Context, err = batchctx.New(batchctx.Config[memory.Handle]{
+	r.Frames, err = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Parts: []string{"tokens", "labels"},
-		Stages: []*batchctx.Layout[memory.Handle]{nil, {Name: "sender", Inputs: 1, Outputs: 2}},
+		Stages: []*frames.Layout[memory.Handle]{nil, {Name: "sender", Inputs: 1, Outputs: 2}},
 	})
 	require.NoError(t, err)
-	r.Begin(0, batchctx.Train, batchctx.Extent{
-		Entries: 8, Wanted: []batchctx.Want{{Parts: 0b01}, {From: 3, Parts: 0b10}}, Windows: []int{0, 2}, Outgoing: []int{0, 2},
+	r.Begin(0, frames.Train, frames.Extent{
+		Entries: 8, Wanted: []frames.Want{{Parts: 0b01}, {From: 3, Parts: 0b10}}, Windows: []int{0, 2}, Outgoing: []int{0, 2},
 	})
 	return r
 }
@@ -36,27 +36,27 @@ func TestTheOutboxHoldsWhatIsSent(t *testing.T) { // L4
 		out := []memory.Handle{r.alloc(memory.Activation, 10), r.alloc(memory.Activation, 20)}
 		grad := []memory.Handle{r.alloc(memory.ActGrad, 4)}
 		sent := append(slices.Clone(out), grad...)
-		require.NoError(t, r.PutSent(1, m, batchctx.Outputs, out, 0))
-		require.NoError(t, r.PutSent(1, m, batchctx.InputGradients, grad, 0))
+		require.NoError(t, r.PutSent(1, m, frames.Outputs, out, 0))
+		require.NoError(t, r.PutSent(1, m, frames.InputGradients, grad, 0))
 		require.Equal(t, make([]memory.Handle, 2), out, "what it has taken over")
 		require.Equal(t, 2, r.Counts().Transfers)
 
-		got, err := r.Sent(1, m, batchctx.Outputs, nil, 0)
+		got, err := r.Sent(1, m, frames.Outputs, nil, 0)
 		require.NoError(t, err)
 		require.Equal(t, sent[:2], got)
-		got, err = r.Sent(1, m, batchctx.Outputs, nil, 0b01)
+		got, err = r.Sent(1, m, frames.Outputs, nil, 0b01)
 		require.NoError(t, err)
 		require.Equal(t, sent[1:2], got, "a port without a gradient is left out")
-		got, err = r.Sent(1, m, batchctx.InputGradients, got[:1], 0)
+		got, err = r.Sent(1, m, frames.InputGradients, got[:1], 0)
 		require.NoError(t, err)
 		require.Equal(t, sent[1:], got)
 
-		require.NoError(t, r.DropSent(1, m, batchctx.Outputs))
+		require.NoError(t, r.DropSent(1, m, frames.Outputs))
 		require.EqualValues(t, 4, r.arena.Live())
-		require.NoError(t, r.DropSent(1, m, batchctx.InputGradients))
-		require.NoError(t, r.Audit(batchctx.Counts{}))
-		_, err = r.Sent(1, m, batchctx.Outputs, nil, 0)
-		require.ErrorIs(t, err, batchctx.ErrMissing)
+		require.NoError(t, r.DropSent(1, m, frames.InputGradients))
+		require.NoError(t, r.Audit(frames.Counts{}))
+		_, err = r.Sent(1, m, frames.Outputs, nil, 0)
+		require.ErrorIs(t, err, frames.ErrMissing)
 	}
 }
 
@@ -65,15 +65,15 @@ func TestTheOutboxRefuses(t *testing.T) {
 	pair := func() []memory.Handle {
 		return []memory.Handle{r.alloc(memory.Activation, 8), r.alloc(memory.Activation, 8)}
 	}
-	require.NoError(t, r.PutSent(1, 0, batchctx.Outputs, pair(), 0))
-	require.ErrorIs(t, r.PutSent(1, 2, batchctx.Outputs, pair(), 0), batchctx.ErrOccupied, "a microbatch too many in flight")
-	require.ErrorIs(t, r.PutSent(1, 1, batchctx.Outputs, make([]memory.Handle, 2), 0), batchctx.ErrMissing)
+	require.NoError(t, r.PutSent(1, 0, frames.Outputs, pair(), 0))
+	require.ErrorIs(t, r.PutSent(1, 2, frames.Outputs, pair(), 0), frames.ErrOccupied, "a microbatch too many in flight")
+	require.ErrorIs(t, r.PutSent(1, 1, frames.Outputs, make([]memory.Handle, 2), 0), frames.ErrMissing)
 	r.Abort()
 	require.Zero(t, r.arena.Live())
 
-	r.Begin(1, batchctx.Train, batchctx.Extent{Windows: []int{0, 1}, Outgoing: []int{0, 0}})
-	require.ErrorIs(t, r.PutSent(1, 0, batchctx.Outputs, pair(), 0), batchctx.ErrUndeclared, "nothing crosses a rank")
-	_, err := r.Sent(1, 0, batchctx.Outputs, nil, 0)
+	r.Begin(1, frames.Train, frames.Extent{Windows: []int{0, 1}, Outgoing: []int{0, 0}})
+	require.ErrorIs(t, r.PutSent(1, 0, frames.Outputs, pair(), 0), frames.ErrUndeclared, "nothing crosses a rank")
+	_, err := r.Sent(1, 0, frames.Outputs, nil, 0)
 	require.NoError(t, err)
 	r.Abort()
 	require.Zero(t, r.arena.Live())
@@ -81,8 +81,8 @@ func TestTheOutboxRefuses(t *testing.T) {
 
 func TestWhatIsSentHasAnOwner(t *testing.T) {
 	r := newSender(t)
-	require.NoError(t, r.PutSent(1, 5, batchctx.InputGradients, []memory.Handle{r.alloc(memory.ActGrad, 4)}, 0))
-	require.NoError(t, r.PutSent(1, 4, batchctx.Outputs, []memory.Handle{r.alloc(memory.Activation, 1), r.alloc(memory.Activation, 2)}, 0))
+	require.NoError(t, r.PutSent(1, 5, frames.InputGradients, []memory.Handle{r.alloc(memory.ActGrad, 4)}, 0))
+	require.NoError(t, r.PutSent(1, 4, frames.Outputs, []memory.Handle{r.alloc(memory.Activation, 1), r.alloc(memory.Activation, 2)}, 0))
 	require.NoError(t, r.PutGathered(1, []memory.Handle{r.alloc(memory.Unsharded, 7)}))
 	var owners []string
 	for info := range r.Owners() {
@@ -103,36 +103,36 @@ func TestKeptTransfersAreBlamed(t *testing.T) { // L6
 	r := newSender(t)
 	h := r.alloc(memory.ActGrad, 40)
 	require.NoError(t, r.arena.Retain(h))
-	require.NoError(t, r.PutSent(1, 0, batchctx.InputGradients, []memory.Handle{h}, 0))
+	require.NoError(t, r.PutSent(1, 0, frames.InputGradients, []memory.Handle{h}, 0))
 	r.Act(1, 0)
-	var leak *batchctx.LeakError
-	require.ErrorAs(t, r.Audit(batchctx.Counts{}), &leak)
+	var leak *frames.LeakError
+	require.ErrorAs(t, r.Audit(frames.Counts{}), &leak)
 	require.Equal(t, "1 transfers alive where the plan has 0", leak.What)
-	require.NoError(t, r.DropSent(1, 0, batchctx.InputGradients))
-	require.ErrorAs(t, r.Audit(batchctx.Counts{}), &leak)
-	require.Equal(t, batchctx.LeakError{
+	require.NoError(t, r.DropSent(1, 0, frames.InputGradients))
+	require.ErrorAs(t, r.Audit(frames.Counts{}), &leak)
+	require.Equal(t, frames.LeakError{
 		Rank: 3, Stage: 1, Name: "sender", Class: memory.ActGrad, Bytes: 40,
 		What: "what it sent ended with this action and somebody has a reference: this stage, which returned it, or the transport",
 	}, *leak)
 
 	_ = r.alloc(memory.Workspace, 3)
 	r.Act(-1, -1)
-	require.ErrorContains(t, r.Audit(batchctx.Counts{}), "rank 3 at step end: 43 bytes")
+	require.ErrorContains(t, r.Audit(frames.Counts{}), "rank 3 at step end: 43 bytes")
 }
 
 func TestGatheredWeightsEndOnce(t *testing.T) {
 	r := newSender(t)
 	for range 2 {
 		require.NoError(t, r.PutGathered(1, []memory.Handle{r.alloc(memory.Unsharded, 7), r.alloc(memory.Unsharded, 8)}))
-		require.Equal(t, batchctx.Counts{Gathered: 1}, r.Counts())
+		require.Equal(t, frames.Counts{Gathered: 1}, r.Counts())
 		h := r.alloc(memory.Unsharded, 1)
-		require.ErrorIs(t, r.PutGathered(1, []memory.Handle{h}), batchctx.ErrOccupied)
+		require.ErrorIs(t, r.PutGathered(1, []memory.Handle{h}), frames.ErrOccupied)
 		_, err := r.arena.Release(h)
 		require.NoError(t, err)
 		require.NoError(t, r.DropGathered(1))
-		require.NoError(t, r.Audit(batchctx.Counts{}))
+		require.NoError(t, r.Audit(frames.Counts{}))
 	}
-	require.ErrorIs(t, r.PutGathered(1, make([]memory.Handle, 1)), batchctx.ErrMissing)
+	require.ErrorIs(t, r.PutGathered(1, make([]memory.Handle, 1)), frames.ErrMissing)
 }
 
 // TestCopiesTakeTurns pulls what a source gives for two copies of a model, which read
@@ -140,7 +140,7 @@ func TestGatheredWeightsEndOnce(t *testing.T) {
 func TestCopiesTakeTurns(t *testing.T) {
 	r := newSender(t)
 	for item := range 6 {
-		require.NoError(t, r.Pull(t.Context(), item, func(_ context.Context, e *batchctx.Entry[memory.Handle]) error {
+		require.NoError(t, r.Pull(t.Context(), item, func(_ context.Context, e *frames.Entry[memory.Handle]) error {
 			require.Equal(t, item, e.Microbatch())
 			require.Equal(t, []bool{item%2 == 0, item%2 == 1}, []bool{e.Wants(0), e.Wants(1)}, "number %d of the batch", item)
 			for part := range 2 {
@@ -164,7 +164,7 @@ func TestCopiesTakeTurns(t *testing.T) {
 		require.NoError(t, r.DropParts(m, 0b11), "those that the microbatch has")
 	}
 	require.Zero(t, r.arena.Live())
-	require.NoError(t, r.Audit(batchctx.Counts{}))
+	require.NoError(t, r.Audit(frames.Counts{}))
 }
 
 // What a stage is told is the number of the batch, and so is what it draws by.
@@ -172,7 +172,7 @@ func TestStagesAreToldTheNumberOfTheBatch(t *testing.T) {
 	r := newSender(t)
 	var told []int
 	for _, m := range []int{0, 3, 1, 4, 2, 5} { // as the plan numbers them
-		view := r.Call(1, m, batchctx.InForward)
+		view := r.Call(1, m, frames.InForward)
 		told = append(told, view.Index())
 		require.EqualValues(t, view.Index(), view.Global())
 		r.End()

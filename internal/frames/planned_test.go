@@ -1,4 +1,4 @@
-package batchctx_test
+package frames_test
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -22,15 +22,15 @@ func TestAuditPlan(t *testing.T) {
 	require.NoError(t, r.AuditPlan(201, true))
 	for _, planned := range []int64{199, 201} {
 		err := r.AuditPlan(planned, false)
-		var leak *batchctx.LeakError
+		var leak *frames.LeakError
 		require.ErrorAs(t, err, &leak)
-		require.ErrorIs(t, err, batchctx.ErrLeak)
+		require.ErrorIs(t, err, frames.ErrLeak)
 		require.Equal(t, 200-planned, leak.Bytes)
 		require.Equal(t, memory.Entry, leak.Class)
 		require.Equal(t, "bottom", leak.Name)
 		require.ErrorContains(t, err, "rank 3 stage 0 (bottom) microbatch 0 F")
 	}
-	require.ErrorIs(t, r.AuditPlan(199, true), batchctx.ErrLeak)
+	require.ErrorIs(t, r.AuditPlan(199, true), frames.ErrLeak)
 }
 
 // Lost names the action after which the books differed, before the microbatch's audit.
@@ -40,7 +40,7 @@ func TestLost(t *testing.T) {
 	r.open(0, 0)
 	require.NoError(t, r.Lost())
 	r.alloc(memory.Workspace, 40)
-	var leak *batchctx.LeakError
+	var leak *frames.LeakError
 	require.ErrorAs(t, r.Lost(), &leak)
 	require.Equal(t, memory.Workspace, leak.Class)
 	require.EqualValues(t, 40, leak.Bytes)
@@ -51,7 +51,7 @@ func TestLost(t *testing.T) {
 func TestAtMost(t *testing.T) {
 	r := newRig(t)
 	bounds := 0
-	fill := func(_ context.Context, e *batchctx.Entry[memory.Handle]) error {
+	fill := func(_ context.Context, e *frames.Entry[memory.Handle]) error {
 		for part := range 2 {
 			if err := e.Put(part, r.alloc(memory.Entry, int64(e.AtMost(10, 100)))); err != nil {
 				return err

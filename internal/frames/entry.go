@@ -1,4 +1,4 @@
-package batchctx
+package frames
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 // Entry is what a source fills for one microbatch. It is a view: it ends when
 // the source returns.
 type Entry[T any] struct {
-	ctx    *Context[T]
+	ctx    *Frames[T]
 	item   int
 	wanted uint64
 }
@@ -51,7 +51,7 @@ func (e *Entry[T]) Put(part int, h T) error {
 }
 
 // Pull calls fill for the entry of an item (Extent.Item) and takes over what it puts.
-func (c *Context[T]) Pull(ctx context.Context, item int, fill func(context.Context, *Entry[T]) error) error {
+func (c *Frames[T]) Pull(ctx context.Context, item int, fill func(context.Context, *Entry[T]) error) error {
 	for part := range c.parts {
 		cell := c.part(item, part)
 		if cell.held() {
@@ -77,7 +77,7 @@ func (c *Context[T]) Pull(ctx context.Context, item int, fill func(context.Conte
 // newEntry returns the view of an entry for one call of the source: one of its own
 // where invariants are checked, so that a source which keeps one never reaches a
 // later entry through it.
-func (c *Context[T]) newEntry(item int) *Entry[T] {
+func (c *Frames[T]) newEntry(item int) *Entry[T] {
 	entry := &c.entry
 	if invariants.Enabled {
 		entry = new(Entry[T])
@@ -87,7 +87,7 @@ func (c *Context[T]) newEntry(item int) *Entry[T] {
 }
 
 // DropParts ends the parts of a microbatch's entry that are in the set, one bit each (L1).
-func (c *Context[T]) DropParts(microbatch int, set uint64) error {
+func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 	set &= c.extent.Of(microbatch)
 	item := c.extent.Item(microbatch)
 	for part := 0; set != 0; part, set = part+1, set>>1 {
@@ -107,6 +107,6 @@ func (c *Context[T]) DropParts(microbatch int, set uint64) error {
 }
 
 // part returns the cell of a part of an item's entry.
-func (c *Context[T]) part(item, part int) *cell[T] {
+func (c *Frames[T]) part(item, part int) *cell[T] {
 	return &c.entries[(item&c.entryMask)*len(c.parts)+part]
 }

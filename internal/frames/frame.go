@@ -1,4 +1,4 @@
-package batchctx
+package frames
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 // of its outputs, and its slots. The methods here are the runner's.
 
 // Open opens the frame of a stage for a microbatch: its forward begins.
-func (c *Context[T]) Open(stage, microbatch int) error {
+func (c *Frames[T]) Open(stage, microbatch int) error {
 	f := c.frame(stage, microbatch)
 	if f.open {
 		return fmt.Errorf("%w: the frame of stage %d for microbatch %d still belongs to microbatch %d",
@@ -27,7 +27,7 @@ func (c *Context[T]) Open(stage, microbatch int) error {
 
 // Call returns the view of a microbatch for one call of a stage. It ends with
 // End, and no earlier view is valid.
-func (c *Context[T]) Call(stage, microbatch int, call Call) *Microbatch[T] {
+func (c *Frames[T]) Call(stage, microbatch int, call Call) *View[T] {
 	c.renewView()
 	st, v := &c.stages[stage], c.view
 	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, call
@@ -38,11 +38,11 @@ func (c *Context[T]) Call(stage, microbatch int, call Call) *Microbatch[T] {
 }
 
 // End ends the view of the running call.
-func (c *Context[T]) End() { c.view.end() }
+func (c *Frames[T]) End() { c.view.end() }
 
 // PutInputs takes over the inputs of a stage, which the stage before returned.
 // What it has taken over is zero in h afterwards, also after an error.
-func (c *Context[T]) PutInputs(stage, microbatch int, h []T) error {
+func (c *Frames[T]) PutInputs(stage, microbatch int, h []T) error {
 	if err := c.put(c.inputs(stage, microbatch), h, 0); err != nil {
 		return fmt.Errorf("batchctx: input of stage %d (%s), microbatch %d: %w", stage, c.stages[stage].Name, microbatch, err)
 	}
@@ -53,7 +53,7 @@ func (c *Context[T]) PutInputs(stage, microbatch int, h []T) error {
 // PutGradients takes over the gradients of a stage's outputs, which the stage
 // after returned. What it has taken over is zero in h afterwards, also after an
 // error. Outputs whose bit is set in none have no gradient.
-func (c *Context[T]) PutGradients(stage, microbatch int, h []T, none uint64) error {
+func (c *Frames[T]) PutGradients(stage, microbatch int, h []T, none uint64) error {
 	if err := c.put(c.gradients(stage, microbatch), h, none); err != nil {
 		return fmt.Errorf("batchctx: gradient for stage %d (%s), microbatch %d: %w", stage, c.stages[stage].Name, microbatch, err)
 	}
@@ -61,7 +61,7 @@ func (c *Context[T]) PutGradients(stage, microbatch int, h []T, none uint64) err
 	return nil
 }
 
-func (c *Context[T]) put(cells []cell[T], h []T, none uint64) error {
+func (c *Frames[T]) put(cells []cell[T], h []T, none uint64) error {
 	var zero T
 	for i := range cells {
 		if none>>i&1 == 1 {
@@ -81,16 +81,16 @@ func (c *Context[T]) put(cells []cell[T], h []T, none uint64) error {
 }
 
 // Inputs fills dst with the stage's inputs, borrowed.
-func (c *Context[T]) Inputs(stage, microbatch int, dst []T) error {
+func (c *Frames[T]) Inputs(stage, microbatch int, dst []T) error {
 	return c.borrow("input", c.inputs(stage, microbatch), dst, 0, stage, microbatch)
 }
 
 // Gradients fills dst with the gradients of the stage's outputs, borrowed.
-func (c *Context[T]) Gradients(stage, microbatch int, dst []T, none uint64) error {
+func (c *Frames[T]) Gradients(stage, microbatch int, dst []T, none uint64) error {
 	return c.borrow("gradient", c.gradients(stage, microbatch), dst, none, stage, microbatch)
 }
 
-func (c *Context[T]) borrow(what string, cells []cell[T], dst []T, none uint64, stage, microbatch int) error {
+func (c *Frames[T]) borrow(what string, cells []cell[T], dst []T, none uint64, stage, microbatch int) error {
 	for i := range cells {
 		if none>>i&1 == 1 {
 			continue
@@ -104,20 +104,20 @@ func (c *Context[T]) borrow(what string, cells []cell[T], dst []T, none uint64, 
 }
 
 // DropInputs ends the stage's inputs of a microbatch.
-func (c *Context[T]) DropInputs(stage, microbatch int) error {
+func (c *Frames[T]) DropInputs(stage, microbatch int) error {
 	c.counts.Activations--
 	return c.dropAll(c.inputs(stage, microbatch), stage, input)
 }
 
 // DropGradients ends the gradients of the stage's outputs of a microbatch.
-func (c *Context[T]) DropGradients(stage, microbatch int) error {
+func (c *Frames[T]) DropGradients(stage, microbatch int) error {
 	c.counts.Gradients--
 	return c.dropAll(c.gradients(stage, microbatch), stage, gradient)
 }
 
 // DropSaved ends what was saved for a call (L2), taken or not; where last is
 // set, the whole frame.
-func (c *Context[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
+func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
 	slots := c.slots(stage, microbatch)
 	for i := range slots {
 		if slots[i].held() && (last || slots[i].taker.takenIn(call)) {
@@ -135,7 +135,7 @@ func (c *Context[T]) DropSaved(stage, microbatch int, call Call, last bool) erro
 
 // PutOutputs takes over the outputs of the last stage, for the rest of the action.
 // What it has taken over is zero in h afterwards, also after an error.
-func (c *Context[T]) PutOutputs(h []T) error {
+func (c *Frames[T]) PutOutputs(h []T) error {
 	c.outputs = resize(c.outputs, len(h))
 	if err := c.put(c.outputs, h, 0); err != nil {
 		return fmt.Errorf("batchctx: output: %w", err)
@@ -144,12 +144,12 @@ func (c *Context[T]) PutOutputs(h []T) error {
 }
 
 // DropOutputs ends the outputs of the last stage, which nothing reads.
-func (c *Context[T]) DropOutputs() error { return c.dropAll(c.outputs, c.running.stage, output) }
+func (c *Frames[T]) DropOutputs() error { return c.dropAll(c.outputs, c.running.stage, output) }
 
 // GiveOutputs fills dst with the outputs of the last stage and calls take, which
 // owns them from then on, whatever it does with them: what it keeps is not the
 // step's.
-func (c *Context[T]) GiveOutputs(dst []T, take func() error) error {
+func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
 	c.Settle() // what the stage lost is the stage's, not the taker's
 	var given memory.ByClass
 	for i := range c.outputs {
@@ -179,7 +179,7 @@ func (c *Context[T]) GiveOutputs(dst []T, take func() error) error {
 	return err
 }
 
-func (c *Context[T]) dropAll(cells []cell[T], stage int, role role) error {
+func (c *Frames[T]) dropAll(cells []cell[T], stage int, role role) error {
 	for i := range cells {
 		if cells[i].held() {
 			if err := c.drop(&cells[i], stage, role); err != nil {
@@ -190,26 +190,26 @@ func (c *Context[T]) dropAll(cells []cell[T], stage int, role role) error {
 	return nil
 }
 
-func (c *Context[T]) frame(stage, microbatch int) *frame {
+func (c *Frames[T]) frame(stage, microbatch int) *frame {
 	st := &c.stages[stage]
 	return &st.frames[microbatch&st.mask]
 }
 
 // The three parts of a frame's cells.
 
-func (c *Context[T]) inputs(stage, microbatch int) []cell[T] {
+func (c *Frames[T]) inputs(stage, microbatch int) []cell[T] {
 	st := &c.stages[stage]
 	at := (microbatch & st.mask) * st.width
 	return st.cells[at : at+st.Inputs]
 }
 
-func (c *Context[T]) gradients(stage, microbatch int) []cell[T] {
+func (c *Frames[T]) gradients(stage, microbatch int) []cell[T] {
 	st := &c.stages[stage]
 	at := (microbatch&st.mask)*st.width + st.Inputs
 	return st.cells[at : at+st.Outputs]
 }
 
-func (c *Context[T]) slots(stage, microbatch int) []cell[T] {
+func (c *Frames[T]) slots(stage, microbatch int) []cell[T] {
 	st := &c.stages[stage]
 	at := (microbatch & st.mask) * st.width
 	return st.cells[at+st.Inputs+st.Outputs : at+st.width]

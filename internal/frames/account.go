@@ -1,4 +1,4 @@
-package batchctx
+package frames
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func (a *account) begin(book memory.Book) {
 // hold makes the context a holder of h in an empty cell. Resident buffers were
 // there before the step and are there after it: a mask or a table of positions
 // that a stage returns or saves is not the step's to count.
-func (c *Context[T]) hold(to *cell[T], h T) error {
+func (c *Frames[T]) hold(to *cell[T], h T) error {
 	held, err := c.space.Hold(h)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (c *Context[T]) hold(to *cell[T], h T) error {
 
 // yield makes the context no longer a holder of h and returns the bytes that it
 // counted for it until now. The reference is the caller's.
-func (c *Context[T]) yield(h T) (counted int64, err error) {
+func (c *Frames[T]) yield(h T) (counted int64, err error) {
 	yielded, err := c.space.Yield(h)
 	if err != nil || yielded == 0 { // somebody else in the step holds it, too
 		return 0, err
@@ -81,7 +81,7 @@ func (c *Context[T]) yield(h T) (counted int64, err error) {
 
 // drop ends a cell: the context is no longer a holder, and the reference ends.
 // What should have gone back to the allocator and did not is noticed.
-func (c *Context[T]) drop(from *cell[T], stage int, role role) error {
+func (c *Frames[T]) drop(from *cell[T], stage int, role role) error {
 	h := from.handle
 	*from = cell[T]{state: dropped}
 	counted, err := c.yield(h)
@@ -106,7 +106,7 @@ func (c *Context[T]) drop(from *cell[T], stage int, role role) error {
 
 // suspectNow notes the running action as the one that a leak came from, or came
 // to light at.
-func (c *Context[T]) suspectNow(stage int, class memory.Class, role role) {
+func (c *Frames[T]) suspectNow(stage int, class memory.Class, role role) {
 	if !c.suspect.known {
 		c.suspect = c.running
 		c.suspect.known, c.suspect.stage, c.suspect.class, c.suspect.role = true, stage, class, role
@@ -114,7 +114,7 @@ func (c *Context[T]) suspectNow(stage int, class memory.Class, role role) {
 }
 
 // Settle compares the books after an action: two numbers where nothing is wrong.
-func (c *Context[T]) Settle() {
+func (c *Frames[T]) Settle() {
 	excess := c.unfreed
 	if c.book != nil {
 		excess = c.book.Live() - c.baseline.Live - c.live
@@ -130,7 +130,7 @@ func (c *Context[T]) Settle() {
 
 // worstClass returns the class in which the allocator's book exceeds the
 // context's most.
-func (c *Context[T]) worstClass() memory.Class {
+func (c *Frames[T]) worstClass() memory.Class {
 	if c.book == nil {
 		return c.suspect.class
 	}
@@ -145,15 +145,15 @@ func (c *Context[T]) worstClass() memory.Class {
 }
 
 // Live returns the bytes that the context holds.
-func (c *Context[T]) Live() int64 { return c.live }
+func (c *Frames[T]) Live() int64 { return c.live }
 
 // Excess returns the allocator's book minus the baseline and the context's book,
 // after the last action.
-func (c *Context[T]) Excess() int64 { return c.excess }
+func (c *Frames[T]) Excess() int64 { return c.excess }
 
 // Audit compares the two books, and what is alive with what the plan says is,
 // after the last action of a microbatch (L6). The error is a *LeakError.
-func (c *Context[T]) Audit(plan Counts) error {
+func (c *Frames[T]) Audit(plan Counts) error {
 	c.Settle()
 	if c.excess == 0 && c.counts == plan && c.classesAgree() {
 		c.suspect = suspect{}
@@ -165,7 +165,7 @@ func (c *Context[T]) Audit(plan Counts) error {
 // AuditPlan compares what is live of the step with what the plan of its memory has
 // after the last action: so many bytes, or at most so many where the plan is for
 // several shapes (L6). The error is a *LeakError.
-func (c *Context[T]) AuditPlan(planned int64, most bool) error {
+func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 	live := c.live
 	if c.book != nil {
 		live = c.book.Live() - c.baseline.Live
@@ -185,7 +185,7 @@ func (c *Context[T]) AuditPlan(planned int64, most bool) error {
 }
 
 // largest returns the class that the step has most bytes of.
-func (c *Context[T]) largest() memory.Class {
+func (c *Frames[T]) largest() memory.Class {
 	most := memory.Saved
 	for class, bytes := range c.classes {
 		if bytes > c.classes[most] {
@@ -197,7 +197,7 @@ func (c *Context[T]) largest() memory.Class {
 
 // Lost returns who lost the buffer that stands in the way of another one, as far as the
 // books know: a *LeakError that wraps ErrLeak, or nil where they have noticed nothing.
-func (c *Context[T]) Lost() error {
+func (c *Frames[T]) Lost() error {
 	c.Settle()
 	if !c.suspect.known {
 		return nil
@@ -207,11 +207,11 @@ func (c *Context[T]) Lost() error {
 
 // Baseline returns the bytes that were live in the allocator's book when the step
 // began.
-func (c *Context[T]) Baseline() int64 { return c.baseline.Live }
+func (c *Frames[T]) Baseline() int64 { return c.baseline.Live }
 
 // classesAgree reports whether the two books are equal class by class, where
 // there are two: one class can hide another in the total.
-func (c *Context[T]) classesAgree() bool {
+func (c *Frames[T]) classesAgree() bool {
 	if c.book == nil {
 		return true
 	}
@@ -225,7 +225,7 @@ func (c *Context[T]) classesAgree() bool {
 }
 
 // leak describes a difference.
-func (c *Context[T]) leak(plan Counts) error {
+func (c *Frames[T]) leak(plan Counts) error {
 	where := c.suspect
 	if !where.known {
 		where = c.running
@@ -274,7 +274,7 @@ func (c *Context[T]) leak(plan Counts) error {
 }
 
 // blame says who may have kept a reference to what the step does not hold any more.
-func (c *Context[T]) blame(where suspect) string {
+func (c *Frames[T]) blame(where suspect) string {
 	name := func(stage int) string {
 		if stage < 0 || stage >= len(c.stages) || c.stages[stage].Layout == nil {
 			return "its maker or the transport"
@@ -307,7 +307,7 @@ func (c *Context[T]) blame(where suspect) string {
 // Sample fills in what the context knows for the memory log, and makes the
 // present the beginning of the next record. Without an allocator's book the
 // context's own stands for it.
-func (c *Context[T]) Sample(s *memory.Sample) {
+func (c *Frames[T]) Sample(s *memory.Sample) {
 	s.Step, s.Rank = c.step, c.rank
 	s.Excess, s.Growth = c.excess, c.excess-c.sampled
 	c.sampled = c.excess
@@ -326,7 +326,7 @@ func (c *Context[T]) Sample(s *memory.Sample) {
 
 // Owners iterates over what the step holds now, each with a name that says what it
 // is to whom: for the dump after a failure, before Abort.
-func (c *Context[T]) Owners() iter.Seq[memory.Info] {
+func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 	return func(yield func(memory.Info) bool) {
 		for i := range c.entries {
 			name := fmt.Sprintf("microbatch %d: entry part %q", c.entryOf[i/len(c.parts)], c.parts[i%len(c.parts)])
@@ -380,7 +380,7 @@ func whose(f *frame) string {
 }
 
 // owner yields a cell that holds something.
-func (c *Context[T]) owner(cell *cell[T], name string, yield func(memory.Info) bool) bool {
+func (c *Frames[T]) owner(cell *cell[T], name string, yield func(memory.Info) bool) bool {
 	if !cell.held() {
 		return true
 	}

@@ -1,4 +1,4 @@
-package batchctx
+package frames
 
 import (
 	"fmt"
@@ -60,14 +60,14 @@ func (b *outbox[T]) owner(i, stage int, name string) string {
 
 // Act says that an action runs which is no call of a stage, such as a transfer: what
 // goes wrong from now on is its fault.
-func (c *Context[T]) Act(stage, microbatch int) {
+func (c *Frames[T]) Act(stage, microbatch int) {
 	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, None
 }
 
 // PutSent takes over what a stage has returned for another rank. What it has taken
 // over is zero in h afterwards, also after an error. Ports whose bit is set in none
 // have no gradient.
-func (c *Context[T]) PutSent(stage, microbatch int, what Sent, h []T, none uint64) error {
+func (c *Frames[T]) PutSent(stage, microbatch int, what Sent, h []T, none uint64) error {
 	b := &c.stages[stage].outbox
 	if len(b.of) == 0 {
 		return fmt.Errorf("%w: the plan says that nothing of stage %d (%s) crosses a rank", ErrUndeclared, stage, c.stages[stage].Name)
@@ -82,7 +82,7 @@ func (c *Context[T]) PutSent(stage, microbatch int, what Sent, h []T, none uint6
 
 // Sent appends to dst what a stage has to send, borrowed: the tensors that there are,
 // without those whose bit is set in none.
-func (c *Context[T]) Sent(stage, microbatch int, what Sent, dst []T, none uint64) ([]T, error) {
+func (c *Frames[T]) Sent(stage, microbatch int, what Sent, dst []T, none uint64) ([]T, error) {
 	for i, cell := range c.stages[stage].outbox.at(microbatch, what) {
 		if none>>i&1 == 1 {
 			continue
@@ -96,14 +96,14 @@ func (c *Context[T]) Sent(stage, microbatch int, what Sent, dst []T, none uint64
 }
 
 // DropSent ends what a stage has sent: nothing reads it any more.
-func (c *Context[T]) DropSent(stage, microbatch int, what Sent) error {
+func (c *Frames[T]) DropSent(stage, microbatch int, what Sent) error {
 	c.counts.Transfers--
 	return c.dropAll(c.stages[stage].outbox.at(microbatch, what), stage, sent)
 }
 
 // PutGathered takes over the gathered weights of a stage. What it has taken over is
 // zero in h afterwards, also after an error.
-func (c *Context[T]) PutGathered(stage int, h []T) error {
+func (c *Frames[T]) PutGathered(stage int, h []T) error {
 	st := &c.stages[stage]
 	for i := range st.shards {
 		if st.shards[i].held() {
@@ -119,7 +119,7 @@ func (c *Context[T]) PutGathered(stage int, h []T) error {
 }
 
 // DropGathered ends the gathered weights of a stage.
-func (c *Context[T]) DropGathered(stage int) error {
+func (c *Frames[T]) DropGathered(stage int) error {
 	c.counts.Gathered--
 	return c.dropAll(c.stages[stage].shards, stage, gathered)
 }

@@ -1,15 +1,15 @@
-package batchctx
+package frames
 
 // Dry makes the steps from now on dry runs, which find out what memory a step needs:
 // bounded is called where a size is the bound of one that depends on values. nil ends
 // that.
-func (c *Context[T]) Dry(bounded func()) { c.bounded = bounded }
+func (c *Frames[T]) Dry(bounded func()) { c.bounded = bounded }
 
 // AtMost returns n, a number of elements that depends on values: how many tokens an
 // expert gets, say. Memory is planned before there are values, so in a dry run it
 // returns the bound, and the buffer allocated next is planned for that. A step may ask
 // for less there, and for more nowhere.
-func (m *Microbatch[T]) AtMost(n, bound int) int { return m.ctx.atMost(n, bound) }
+func (m *View[T]) AtMost(n, bound int) int { return m.ctx.atMost(n, bound) }
 
 // AtMost is that of Microbatch, for a source.
 func (e *Entry[T]) AtMost(n, bound int) int {
@@ -19,7 +19,7 @@ func (e *Entry[T]) AtMost(n, bound int) int {
 	return e.ctx.atMost(n, bound)
 }
 
-func (c *Context[T]) atMost(n, bound int) int {
+func (c *Frames[T]) atMost(n, bound int) int {
 	if c.bounded == nil {
 		return n
 	}
@@ -28,7 +28,7 @@ func (c *Context[T]) atMost(n, bound int) int {
 }
 
 // Entered returns what an item's entry holds of a part, borrowed, and whether it holds it.
-func (c *Context[T]) Entered(item, part int) (T, bool) {
+func (c *Frames[T]) Entered(item, part int) (T, bool) {
 	cell := c.part(item, part)
 	return cell.handle, cell.held()
 }

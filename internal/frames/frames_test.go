@@ -1,4 +1,4 @@
-package batchctx_test
+package frames_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -18,7 +18,7 @@ import (
 // returns one tensor, stage 1 takes it, reads part 1 in forward and backward,
 // saves in three slots, records one loss and has two parameters.
 type rig struct {
-	*batchctx.Context[memory.Handle]
+	*frames.Frames[memory.Handle]
 	t      *testing.T
 	arena  *memory.Arena
 	ledger *loss.Ledger
@@ -36,27 +36,27 @@ func newRig(t *testing.T) *rig {
 	}
 	r.ledger, err = loss.NewLedger([]loss.Def{{Name: "metric"}, {Name: "loss", Reduction: loss.Mean, Objective: true}})
 	require.NoError(t, err)
-	r.Context, err = batchctx.New(batchctx.Config[memory.Handle]{
+	r.Frames, err = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Seed: 7, Parts: []string{"tokens", "labels", "unread"},
 		Losses: r.ledger, Seeds: []float32{0, 4},
-		Stages: []*batchctx.Layout[memory.Handle]{
-			{Name: "bottom", Outputs: 1, Reads: []batchctx.Read{{Part: 0}}},
+		Stages: []*frames.Layout[memory.Handle]{
+			{Name: "bottom", Outputs: 1, Reads: []frames.Read{{Part: 0}}},
 			{Name: "top", Inputs: 1, Slots: 3, Losses: []int{1},
-				Reads: []batchctx.Read{{Part: 1, At: batchctx.AtForward | batchctx.AtBackward}},
-				Params: []batchctx.Param[memory.Handle]{
+				Reads: []frames.Read{{Part: 1, At: frames.AtForward | frames.AtBackward}},
+				Params: []frames.Use[memory.Handle]{
 					{Name: "w", Grad: r.grads[0]},
-					{Name: "s", Grad: r.grads[1], Contributes: batchctx.Sometimes},
+					{Name: "s", Grad: r.grads[1], Contributes: frames.Sometimes},
 				}},
 		},
 	})
 	require.NoError(t, err)
-	r.begin(batchctx.Train)
+	r.begin(frames.Train)
 	return r
 }
 
-func (r *rig) begin(pass batchctx.Pass) {
+func (r *rig) begin(pass frames.Pass) {
 	r.ledger.Reset()
-	r.Begin(5, pass, batchctx.Extent{Entries: 2, Wanted: []batchctx.Want{{Parts: 0b011}}, Windows: []int{2, 2}})
+	r.Begin(5, pass, frames.Extent{Entries: 2, Wanted: []frames.Want{{Parts: 0b011}}, Windows: []int{2, 2}})
 }
 
 func (r *rig) alloc(class memory.Class, bytes int64) memory.Handle {
@@ -70,7 +70,7 @@ func (r *rig) live() int64 { return r.arena.Live() - 128 } // beyond the two gra
 // pull pulls the entry of a microbatch with 100 bytes a part.
 func (r *rig) pull(microbatch int) {
 	r.t.Helper()
-	require.NoError(r.t, r.Pull(r.t.Context(), microbatch, func(_ context.Context, e *batchctx.Entry[memory.Handle]) error {
+	require.NoError(r.t, r.Pull(r.t.Context(), microbatch, func(_ context.Context, e *frames.Entry[memory.Handle]) error {
 		require.Equal(r.t, microbatch, e.Microbatch())
 		for part := range 3 {
 			if err := e.Put(part, r.alloc(memory.Entry, 100)); err != nil {
@@ -82,66 +82,66 @@ func (r *rig) pull(microbatch int) {
 }
 
 // open opens a frame and returns the view of its forward.
-func (r *rig) open(stage, microbatch int) *batchctx.Microbatch[memory.Handle] {
+func (r *rig) open(stage, microbatch int) *frames.View[memory.Handle] {
 	r.t.Helper()
 	require.NoError(r.t, r.Open(stage, microbatch))
-	return r.Call(stage, microbatch, batchctx.InForward)
+	return r.Call(stage, microbatch, frames.InForward)
 }
 
 func TestEntryPartsDieAtTheirLastRead(t *testing.T) { // L1
 	r := newRig(t)
 	mb := r.open(0, 1)
 	_, err := mb.Part(0)
-	require.ErrorIs(t, err, batchctx.ErrDropped, "not pulled yet")
+	require.ErrorIs(t, err, frames.ErrDropped, "not pulled yet")
 	r.pull(0)
 	require.EqualValues(t, 200, r.live(), "a part that nobody wants is dropped at once")
-	require.Equal(t, batchctx.Counts{Parts: 2, Frames: 1}, r.Counts())
+	require.Equal(t, frames.Counts{Parts: 2, Frames: 1}, r.Counts())
 
 	mb = r.open(0, 0)
 	_, err = mb.Part(0)
 	require.NoError(t, err)
 	_, err = mb.Part(1)
-	require.ErrorIs(t, err, batchctx.ErrUndeclared)
+	require.ErrorIs(t, err, frames.ErrUndeclared)
 	r.End()
 	require.NoError(t, r.DropParts(0, 0b001))
 	require.EqualValues(t, 100, r.live())
 
-	mb = r.Call(0, 0, batchctx.InForward)
+	mb = r.Call(0, 0, frames.InForward)
 	_, err = mb.Part(0)
-	require.ErrorIs(t, err, batchctx.ErrDropped)
-	require.ErrorIs(t, r.DropParts(0, 0b001), batchctx.ErrDropped)
+	require.ErrorIs(t, err, frames.ErrDropped)
+	require.ErrorIs(t, r.DropParts(0, 0b001), frames.ErrDropped)
 
 	mb = r.open(1, 0)
 	_, err = mb.Part(0)
 	require.NoError(t, err, "a stage numbers its own reads")
-	mb = r.Call(1, 0, batchctx.InBackwardWeight)
+	mb = r.Call(1, 0, frames.InBackwardWeight)
 	_, err = mb.Part(0)
-	require.ErrorIs(t, err, batchctx.ErrUndeclared, "not declared for W")
-	mb = r.Call(1, 0, batchctx.InBackward)
+	require.ErrorIs(t, err, frames.ErrUndeclared, "not declared for W")
+	mb = r.Call(1, 0, frames.InBackward)
 	_, err = mb.Part(0)
 	require.NoError(t, err)
-	mb = r.Call(1, 2, batchctx.InBackward)
+	mb = r.Call(1, 2, frames.InBackward)
 	_, err = mb.Part(0)
-	require.ErrorIs(t, err, batchctx.ErrDropped, "microbatch 2 shares the place of microbatch 0, not its entry")
+	require.ErrorIs(t, err, frames.ErrDropped, "microbatch 2 shares the place of microbatch 0, not its entry")
 }
 
 func TestSourceMustPutWhatIsWanted(t *testing.T) {
 	r := newRig(t)
-	err := r.Pull(t.Context(), 0, func(_ context.Context, e *batchctx.Entry[memory.Handle]) error {
+	err := r.Pull(t.Context(), 0, func(_ context.Context, e *frames.Entry[memory.Handle]) error {
 		require.True(t, e.Wants(0))
 		require.False(t, e.Wants(2))
 		require.False(t, e.Wants(-1))
 		h := r.alloc(memory.Entry, 8)
 		require.NoError(t, e.Put(0, h))
 		other := r.alloc(memory.Entry, 8)
-		require.ErrorIs(t, e.Put(0, other), batchctx.ErrOccupied)
-		require.ErrorIs(t, e.Put(9, other), batchctx.ErrUndeclared)
+		require.ErrorIs(t, e.Put(0, other), frames.ErrOccupied)
+		require.ErrorIs(t, e.Put(9, other), frames.ErrUndeclared)
 		_, err := r.arena.Release(other)
 		require.NoError(t, err)
 		require.ErrorIs(t, e.Put(1, other), memory.ErrStale)
 		return nil
 	})
-	require.ErrorIs(t, err, batchctx.ErrMissing)
+	require.ErrorIs(t, err, frames.ErrMissing)
 	require.ErrorContains(t, err, "labels")
 	r.Abort()
 	require.Zero(t, r.live())
@@ -150,53 +150,53 @@ func TestSourceMustPutWhatIsWanted(t *testing.T) {
 func TestSavedStateIsTakenOnce(t *testing.T) { // L2
 	r := newRig(t)
 	mb := r.open(1, 0)
-	require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 10)))
-	require.NoError(t, mb.Save(2, batchctx.ByWeight, r.alloc(memory.Saved, 1000)))
+	require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
+	require.NoError(t, mb.Save(2, frames.ByWeight, r.alloc(memory.Saved, 1000)))
 	other := r.alloc(memory.Saved, 1)
-	require.ErrorIs(t, mb.Save(0, batchctx.ByBackward, other), batchctx.ErrOccupied)
-	require.ErrorIs(t, mb.Save(3, batchctx.ByBackward, other), batchctx.ErrUndeclared)
+	require.ErrorIs(t, mb.Save(0, frames.ByBackward, other), frames.ErrOccupied)
+	require.ErrorIs(t, mb.Save(3, frames.ByBackward, other), frames.ErrUndeclared)
 	require.NoError(t, mb.Release(other))
 	_, err := mb.Take(0)
-	require.ErrorIs(t, err, batchctx.ErrMisplaced)
+	require.ErrorIs(t, err, frames.ErrMisplaced)
 	r.End()
 	require.EqualValues(t, 1010, r.live())
 
-	mb = r.Call(1, 0, batchctx.InBackwardInput)
+	mb = r.Call(1, 0, frames.InBackwardInput)
 	h, err := mb.Take(0)
 	require.NoError(t, err)
 	data, err := r.arena.Data(h)
 	require.NoError(t, err)
 	require.Len(t, data, 10)
 	_, err = mb.Take(0)
-	require.ErrorIs(t, err, batchctx.ErrTaken)
+	require.ErrorIs(t, err, frames.ErrTaken)
 	_, err = mb.Take(1)
-	require.ErrorIs(t, err, batchctx.ErrEmpty)
+	require.ErrorIs(t, err, frames.ErrEmpty)
 	_, err = mb.Take(2)
-	require.ErrorIs(t, err, batchctx.ErrMisplaced)
-	require.ErrorIs(t, mb.End(2), batchctx.ErrMisplaced)
+	require.ErrorIs(t, err, frames.ErrMisplaced)
+	require.ErrorIs(t, mb.End(2), frames.ErrMisplaced)
 	require.NoError(t, mb.End(0))
 	require.EqualValues(t, 1000, r.live(), "End ends it before the action does")
 	_, err = mb.Take(0)
-	require.ErrorIs(t, err, batchctx.ErrTaken)
-	require.NoError(t, mb.Save(1, batchctx.ByWeight, r.alloc(memory.Carry, 100)))
+	require.ErrorIs(t, err, frames.ErrTaken)
+	require.NoError(t, mb.Save(1, frames.ByWeight, r.alloc(memory.Carry, 100)))
 	spare := r.alloc(memory.Carry, 1)
-	require.ErrorIs(t, mb.Save(0, batchctx.ByBackward, spare), batchctx.ErrMisplaced, "nothing would take it")
+	require.ErrorIs(t, mb.Save(0, frames.ByBackward, spare), frames.ErrMisplaced, "nothing would take it")
 	require.NoError(t, mb.Release(spare))
 	r.End()
-	require.NoError(t, r.DropSaved(1, 0, batchctx.InBackwardInput, false))
+	require.NoError(t, r.DropSaved(1, 0, frames.InBackwardInput, false))
 	require.EqualValues(t, 1100, r.live())
 
-	mb = r.Call(1, 0, batchctx.InBackwardWeight)
+	mb = r.Call(1, 0, frames.InBackwardWeight)
 	_, err = mb.Take(1)
 	require.NoError(t, err)
 	r.End()
-	require.NoError(t, r.DropSaved(1, 0, batchctx.InBackwardWeight, true))
+	require.NoError(t, r.DropSaved(1, 0, frames.InBackwardWeight, true))
 	require.Zero(t, r.live(), "the frame ends with all that is in it, taken or not")
-	require.NoError(t, r.Audit(batchctx.Counts{}))
+	require.NoError(t, r.Audit(frames.Counts{}))
 
-	mb = r.Call(1, 0, batchctx.InBackward)
+	mb = r.Call(1, 0, frames.InBackward)
 	_, err = mb.Take(0)
-	require.ErrorIs(t, err, batchctx.ErrTaken, "the frame is gone")
+	require.ErrorIs(t, err, frames.ErrTaken, "the frame is gone")
 }
 
 func TestATensorSavedTwiceCountsOnce(t *testing.T) { // L6
@@ -208,17 +208,17 @@ func TestATensorSavedTwiceCountsOnce(t *testing.T) { // L6
 	mb := r.open(1, 0)
 	in := make([]memory.Handle, 1)
 	require.NoError(t, r.Inputs(1, 0, in))
-	require.NoError(t, mb.Save(0, batchctx.ByBackward, mb.Retain(in[0])))
-	require.NoError(t, mb.Save(1, batchctx.ByBackward, mb.Retain(in[0])))
+	require.NoError(t, mb.Save(0, frames.ByBackward, mb.Retain(in[0])))
+	require.NoError(t, mb.Save(1, frames.ByBackward, mb.Retain(in[0])))
 	r.End()
 	require.EqualValues(t, 100, r.Live())
 	require.NoError(t, r.DropInputs(1, 0))
 	require.EqualValues(t, 100, r.Live())
-	require.NoError(t, r.Audit(batchctx.Counts{Frames: 1}))
-	require.NoError(t, r.DropSaved(1, 0, batchctx.InBackward, true))
+	require.NoError(t, r.Audit(frames.Counts{Frames: 1}))
+	require.NoError(t, r.DropSaved(1, 0, frames.InBackward, true))
 	require.Zero(t, r.Live())
 	require.Zero(t, r.live())
-	require.NoError(t, r.Audit(batchctx.Counts{}))
+	require.NoError(t, r.Audit(frames.Counts{}))
 }
 
 func TestBorrowedHandlesCannotBeHandedOver(t *testing.T) {
@@ -227,23 +227,23 @@ func TestBorrowedHandlesCannotBeHandedOver(t *testing.T) {
 	mb := r.open(1, 0)
 	in := make([]memory.Handle, 1)
 	require.NoError(t, r.Inputs(1, 0, in))
-	require.Error(t, mb.Save(0, batchctx.ByBackward, in[0]), "Retain it first")
+	require.Error(t, mb.Save(0, frames.ByBackward, in[0]), "Retain it first")
 	require.Error(t, mb.Release(in[0]), "it is not the stage's")
-	require.Error(t, mb.Save(0, batchctx.ByBackward, memory.Handle{}))
+	require.Error(t, mb.Save(0, frames.ByBackward, memory.Handle{}))
 }
 
 func TestMissingTensors(t *testing.T) {
 	r := newRig(t)
-	require.ErrorIs(t, r.Inputs(1, 0, make([]memory.Handle, 1)), batchctx.ErrMissing)
-	require.ErrorIs(t, r.Gradients(0, 0, make([]memory.Handle, 1), 0), batchctx.ErrMissing)
+	require.ErrorIs(t, r.Inputs(1, 0, make([]memory.Handle, 1)), frames.ErrMissing)
+	require.ErrorIs(t, r.Gradients(0, 0, make([]memory.Handle, 1), 0), frames.ErrMissing)
 	require.NoError(t, r.Gradients(0, 0, make([]memory.Handle, 1), 1), "a port without gradient")
 	err := r.PutInputs(1, 0, make([]memory.Handle, 1))
 	require.ErrorIs(t, err, memory.ErrNone)
-	require.ErrorIs(t, err, batchctx.ErrMissing)
+	require.ErrorIs(t, err, frames.ErrMissing)
 	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 1)}))
-	require.ErrorIs(t, r.PutInputs(1, 2, []memory.Handle{r.alloc(memory.Activation, 1)}), batchctx.ErrOccupied)
+	require.ErrorIs(t, r.PutInputs(1, 2, []memory.Handle{r.alloc(memory.Activation, 1)}), frames.ErrOccupied)
 	_ = r.open(0, 0)
-	require.ErrorIs(t, r.Open(0, 2), batchctx.ErrOccupied)
+	require.ErrorIs(t, r.Open(0, 2), frames.ErrOccupied)
 	r.Abort()
 	require.Zero(t, r.live())
 }
@@ -252,37 +252,37 @@ func TestGradientsCountContributions(t *testing.T) { // L5
 	r := newRig(t)
 	mb := r.open(1, 0)
 	_, _, err := mb.Grad(0)
-	require.ErrorIs(t, err, batchctx.ErrMisplaced)
-	mb = r.Call(1, 0, batchctx.InBackwardInput)
+	require.ErrorIs(t, err, frames.ErrMisplaced)
+	mb = r.Call(1, 0, frames.InBackwardInput)
 	_, _, err = mb.Grad(0)
-	require.ErrorIs(t, err, batchctx.ErrMisplaced)
+	require.ErrorIs(t, err, frames.ErrMisplaced)
 
-	mb = r.Call(1, 0, batchctx.InBackward)
+	mb = r.Call(1, 0, frames.InBackward)
 	g, write, err := mb.Grad(0)
 	require.NoError(t, err)
 	require.Equal(t, r.grads[0], g)
-	require.Equal(t, batchctx.First, write)
+	require.Equal(t, frames.First, write)
 	_, _, err = mb.Grad(0)
-	require.ErrorIs(t, err, batchctx.ErrContribution)
+	require.ErrorIs(t, err, frames.ErrContribution)
 	_, _, err = mb.Grad(2)
-	require.ErrorIs(t, err, batchctx.ErrUndeclared)
+	require.ErrorIs(t, err, frames.ErrUndeclared)
 
-	mb = r.Call(1, 1, batchctx.InBackwardWeight)
+	mb = r.Call(1, 1, frames.InBackwardWeight)
 	_, write, err = mb.Grad(0)
 	require.NoError(t, err)
-	require.Equal(t, batchctx.Add, write)
+	require.Equal(t, frames.Add, write)
 
 	require.NoError(t, r.Contributions(1, 2))
-	require.ErrorIs(t, r.Contributions(1, 3), batchctx.ErrContribution)
+	require.ErrorIs(t, r.Contributions(1, 3), frames.ErrContribution)
 	require.True(t, r.Written(1, 0))
 	require.False(t, r.Written(1, 1))
 
-	r.begin(batchctx.Train)
-	require.ErrorIs(t, r.Contributions(1, 1), batchctx.ErrContribution, "a new step counts anew")
-	mb = r.Call(1, 0, batchctx.InBackward)
+	r.begin(frames.Train)
+	require.ErrorIs(t, r.Contributions(1, 1), frames.ErrContribution, "a new step counts anew")
+	mb = r.Call(1, 0, frames.InBackward)
 	_, write, err = mb.Grad(0)
 	require.NoError(t, err)
-	require.Equal(t, batchctx.First, write)
+	require.Equal(t, frames.First, write)
 }
 
 func TestLossesAreTwoNumbers(t *testing.T) { // L3, L10, L13
@@ -290,18 +290,18 @@ func TestLossesAreTwoNumbers(t *testing.T) { // L3, L10, L13
 	mb := r.open(1, 0)
 	require.NoError(t, mb.Loss(0, 6, 3))
 	require.ErrorIs(t, mb.Loss(0, 6, -1), loss.ErrWeight)
-	require.ErrorIs(t, mb.Loss(1, 6, 1), batchctx.ErrUndeclared)
+	require.ErrorIs(t, mb.Loss(1, 6, 1), frames.ErrUndeclared)
 	seed, err := mb.LossSeed(0)
 	require.NoError(t, err)
 	require.EqualValues(t, 4, seed, "the stage's loss 0 is the ledger's loss 1")
 
 	scope := mb.Scope()
-	scope.Pass = batchctx.Recompute
+	scope.Pass = frames.Recompute
 	mb.SetScope(scope)
 	require.NoError(t, mb.Loss(0, 100, 100), "discarded in a recompute")
 	r.End()
-	mb = r.Call(1, 0, batchctx.InBackward)
-	require.ErrorIs(t, mb.Loss(0, 1, 1), batchctx.ErrMisplaced)
+	mb = r.Call(1, 0, frames.InBackward)
+	require.ErrorIs(t, mb.Loss(0, 1, 1), frames.ErrMisplaced)
 
 	totals, err := r.ledger.Reduce(nil)
 	require.NoError(t, err)
@@ -312,28 +312,28 @@ func TestLossesAreTwoNumbers(t *testing.T) { // L3, L10, L13
 func TestScopesShiftAndDiscard(t *testing.T) {
 	r := newRig(t)
 	mb := r.open(1, 0)
-	mb.SetScope(batchctx.Scope{Slots: mb.Scope().Slots.Sub(1, 2), Params: mb.Scope().Params.Sub(1, 1)})
-	require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 10)))
-	require.ErrorIs(t, mb.Save(2, batchctx.ByBackward, memory.Handle{}), batchctx.ErrUndeclared)
-	require.ErrorIs(t, mb.Save(-1, batchctx.ByBackward, memory.Handle{}), batchctx.ErrUndeclared, "its neighbour's")
-	mb.SetScope(batchctx.Scope{Slots: batchctx.Range{Count: 3}, Discard: true})
-	require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 10)))
+	mb.SetScope(frames.Scope{Slots: mb.Scope().Slots.Sub(1, 2), Params: mb.Scope().Params.Sub(1, 1)})
+	require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
+	require.ErrorIs(t, mb.Save(2, frames.ByBackward, memory.Handle{}), frames.ErrUndeclared)
+	require.ErrorIs(t, mb.Save(-1, frames.ByBackward, memory.Handle{}), frames.ErrUndeclared, "its neighbour's")
+	mb.SetScope(frames.Scope{Slots: frames.Range{Count: 3}, Discard: true})
+	require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
 	require.EqualValues(t, 10, r.live(), "what is saved in a discarding scope ends at once")
 	r.End()
-	mb = r.Call(1, 0, batchctx.InBackward)
+	mb = r.Call(1, 0, frames.InBackward)
 	_, err := mb.Take(0)
-	require.ErrorIs(t, err, batchctx.ErrEmpty)
+	require.ErrorIs(t, err, frames.ErrEmpty)
 	_, err = mb.Take(1)
 	require.NoError(t, err)
-	mb.SetScope(batchctx.Scope{Params: batchctx.Range{First: 1, Count: 1}})
+	mb.SetScope(frames.Scope{Params: frames.Range{First: 1, Count: 1}})
 	g, _, err := mb.Grad(0)
 	require.NoError(t, err)
 	require.Equal(t, r.grads[1], g)
 
 	r.Abort()
-	r.begin(batchctx.Eval)
+	r.begin(frames.Eval)
 	mb = r.open(1, 0)
-	require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 10)))
+	require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
 	require.Zero(t, r.live(), "nothing would take it in Eval")
 }
 
@@ -344,27 +344,27 @@ func TestViewsEndWithTheirCall(t *testing.T) {
 	r.End()
 	h := r.alloc(memory.Saved, 1)
 	_, err := mb.Part(0)
-	require.ErrorIs(t, err, batchctx.ErrEnded)
+	require.ErrorIs(t, err, frames.ErrEnded)
 	_, err = mb.Take(0)
-	require.ErrorIs(t, err, batchctx.ErrEnded)
+	require.ErrorIs(t, err, frames.ErrEnded)
 	_, _, err = mb.Grad(0)
-	require.ErrorIs(t, err, batchctx.ErrEnded)
+	require.ErrorIs(t, err, frames.ErrEnded)
 	_, err = mb.LossSeed(0)
-	require.ErrorIs(t, err, batchctx.ErrEnded)
-	require.ErrorIs(t, mb.Save(0, batchctx.ByBackward, h), batchctx.ErrEnded)
-	require.ErrorIs(t, mb.Loss(0, 1, 1), batchctx.ErrEnded)
-	r.Call(1, 0, batchctx.InBackward)
+	require.ErrorIs(t, err, frames.ErrEnded)
+	require.ErrorIs(t, mb.Save(0, frames.ByBackward, h), frames.ErrEnded)
+	require.ErrorIs(t, mb.Loss(0, 1, 1), frames.ErrEnded)
+	r.Call(1, 0, frames.InBackward)
 	if invariants.Enabled {
 		_, err = mb.Part(0)
-		require.ErrorIs(t, err, batchctx.ErrEnded, "also while a later view is valid")
+		require.ErrorIs(t, err, frames.ErrEnded, "also while a later view is valid")
 	}
 }
 
 func TestAuditNamesTheAction(t *testing.T) { // L6
 	for name, tc := range map[string]struct {
 		leak  func(r *rig)
-		plan  batchctx.Counts
-		want  batchctx.LeakError
+		plan  frames.Counts
+		want  frames.LeakError
 		words string
 	}{
 		"a workspace that is not released": {
@@ -373,57 +373,57 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				r.alloc(memory.Workspace, 40)
 				r.End()
 				r.Settle()
-				require.NoError(r.t, r.DropSaved(1, 0, batchctx.InForward, true))
+				require.NoError(r.t, r.DropSaved(1, 0, frames.InForward, true))
 				r.open(0, 1) // a later action is not to blame
 				r.End()
 				r.Settle()
 			},
-			plan: batchctx.Counts{Frames: 1},
-			want: batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InForward, Class: memory.Workspace, Bytes: 40},
+			plan: frames.Counts{Frames: 1},
+			want: frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Workspace, Bytes: 40},
 		},
 		"a saved tensor that is kept": {
 			leak: func(r *rig) {
 				mb := r.open(1, 0)
 				h := r.alloc(memory.Saved, 50)
 				mb.Retain(h)
-				require.NoError(r.t, mb.Save(0, batchctx.ByBackward, h))
+				require.NoError(r.t, mb.Save(0, frames.ByBackward, h))
 				r.End()
 				r.Settle()
-				r.Call(1, 0, batchctx.InBackward)
+				r.Call(1, 0, frames.InBackward)
 				r.End()
-				require.NoError(r.t, r.DropSaved(1, 0, batchctx.InBackward, true))
+				require.NoError(r.t, r.DropSaved(1, 0, frames.InBackward, true))
 				r.Settle()
 			},
-			want: batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InBackward, Class: memory.Saved, Bytes: 50},
+			want: frames.LeakError{Stage: 1, Name: "top", Call: frames.InBackward, Class: memory.Saved, Bytes: 50},
 		},
 		"a frame that never ends": {
 			leak:  func(r *rig) { r.open(1, 0); r.End(); r.Settle() },
-			want:  batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InForward, Class: memory.Saved},
+			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved},
 			words: "1 frames alive where the plan has 0",
 		},
 		"a leak that another class hides in the total": {
 			leak: func(r *rig) {
 				mb := r.open(1, 0)
-				require.NoError(r.t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 50)))
+				require.NoError(r.t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 50)))
 				r.End()
 				r.arena.Reclaim(0)
 				r.alloc(memory.Workspace, 50)
 				r.Settle()
 			},
-			plan:  batchctx.Counts{Frames: 1},
-			want:  batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InForward, Class: memory.Workspace, Bytes: 50},
+			plan:  frames.Counts{Frames: 1},
+			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Workspace, Bytes: 50},
 			words: "hides it in the total",
 		},
 		"a buffer freed by somebody else": {
 			leak: func(r *rig) {
 				mb := r.open(1, 0)
-				require.NoError(r.t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 50)))
+				require.NoError(r.t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 50)))
 				r.End()
 				r.arena.Reclaim(0)
 				r.Settle()
 			},
-			plan:  batchctx.Counts{Frames: 1},
-			want:  batchctx.LeakError{Stage: 1, Name: "top", Call: batchctx.InForward, Class: memory.Saved, Bytes: -50},
+			plan:  frames.Counts{Frames: 1},
+			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved, Bytes: -50},
 			words: "freed by somebody else",
 		},
 	} {
@@ -431,8 +431,8 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			r := newRig(t)
 			tc.leak(r)
 			err := r.Audit(tc.plan)
-			require.ErrorIs(t, err, batchctx.ErrLeak)
-			var leak *batchctx.LeakError
+			require.ErrorIs(t, err, frames.ErrLeak)
+			var leak *frames.LeakError
 			require.True(t, errors.As(err, &leak))
 			require.ErrorContains(t, err, tc.words)
 			tc.want.Rank = 0
@@ -444,14 +444,14 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 
 func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Saved }, func(*int) int64 { return 8 })
-	c, err := batchctx.New(batchctx.Config[*int]{Space: space, Stages: []*batchctx.Layout[*int]{{Name: "only", Slots: 1}}})
+	c, err := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Layout[*int]{{Name: "only", Slots: 1}}})
 	require.NoError(t, err)
 	require.Equal(t, 1, c.Books())
-	c.Begin(0, batchctx.Train, batchctx.Extent{Entries: 1, Windows: []int{1}})
+	c.Begin(0, frames.Train, frames.Extent{Entries: 1, Windows: []int{1}})
 	require.NoError(t, c.Open(0, 0))
-	mb := c.Call(0, 0, batchctx.InForward)
+	mb := c.Call(0, 0, frames.InForward)
 	h := new(int)
-	require.NoError(t, mb.Save(0, batchctx.ByBackward, h))
+	require.NoError(t, mb.Save(0, frames.ByBackward, h))
 	mb.Retain(h)
 	c.End()
 	c.Settle()
@@ -459,17 +459,17 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 
 	// What ends at once in a discarding scope may have another owner within the
 	// call: that is no leak.
-	mb = c.Call(0, 0, batchctx.InForward)
-	mb.SetScope(batchctx.Scope{Slots: batchctx.Range{Count: 1}, Discard: true})
+	mb = c.Call(0, 0, frames.InForward)
+	mb.SetScope(frames.Scope{Slots: frames.Range{Count: 1}, Discard: true})
 	passing := new(int)
-	require.NoError(t, mb.Save(0, batchctx.ByBackward, mb.Retain(passing)))
+	require.NoError(t, mb.Save(0, frames.ByBackward, mb.Retain(passing)))
 	require.NoError(t, mb.Release(passing))
 	c.Settle()
 	require.Zero(t, c.Excess())
 	c.End()
-	require.NoError(t, c.DropSaved(0, 0, batchctx.InBackward, true))
-	err = c.Audit(batchctx.Counts{})
-	require.ErrorIs(t, err, batchctx.ErrLeak)
+	require.NoError(t, c.DropSaved(0, 0, frames.InBackward, true))
+	err = c.Audit(frames.Counts{})
+	require.ErrorIs(t, err, frames.ErrLeak)
 	require.ErrorContains(t, err, "8 bytes of class saved")
 }
 
@@ -480,7 +480,7 @@ func TestSampleMeasuresGrowth(t *testing.T) { // L7
 		r.open(0, i)
 		r.alloc(memory.Workspace, 245760)
 		r.End()
-		require.NoError(t, r.DropSaved(0, i, batchctx.InForward, true))
+		require.NoError(t, r.DropSaved(0, i, frames.InForward, true))
 		r.Settle()
 		r.Sample(&s)
 		require.EqualValues(t, 245760, s.Growth)
@@ -500,22 +500,22 @@ func TestAbortReleasesEverything(t *testing.T) { // L8
 		require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 5)}))
 		require.NoError(t, r.PutGradients(0, 0, []memory.Handle{r.alloc(memory.ActGrad, 5)}, 0))
 		mb := r.open(1, 0)
-		require.NoError(t, mb.Save(0, batchctx.ByBackward, r.alloc(memory.Saved, 5)))
+		require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 5)))
 		r.alloc(memory.Workspace, 9) // lost by the stage
 		r.Abort()
 		require.Zero(t, r.live(), "round %d", round)
-		require.Equal(t, batchctx.Counts{}, r.Counts())
+		require.Equal(t, frames.Counts{}, r.Counts())
 		_, err := mb.Take(0)
-		require.ErrorIs(t, err, batchctx.ErrEnded)
-		r.begin(batchctx.Train)
+		require.ErrorIs(t, err, frames.ErrEnded)
+		r.begin(frames.Train)
 	}
 }
 
 func TestValidateReportsEveryFault(t *testing.T) {
-	_, err := batchctx.New(batchctx.Config[memory.Handle]{
+	_, err := frames.New(frames.Config[memory.Handle]{
 		Parts: make([]string, 65),
-		Stages: []*batchctx.Layout[memory.Handle]{
-			{Name: "a", Slots: -1, Reads: []batchctx.Read{{Part: 65}}, Losses: []int{0}}, nil,
+		Stages: []*frames.Layout[memory.Handle]{
+			{Name: "a", Slots: -1, Reads: []frames.Read{{Part: 65}}, Losses: []int{0}}, nil,
 		},
 	})
 	for _, want := range []string{"Space is nil", "65 entry parts", "negative number", "reads entry part 65", "records loss 0"} {
@@ -529,7 +529,7 @@ func TestOwnersAreNamed(t *testing.T) {
 	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 5)}))
 	require.NoError(t, r.PutGradients(0, 1, []memory.Handle{r.alloc(memory.ActGrad, 6)}, 0))
 	mb := r.open(1, 1)
-	require.NoError(t, mb.Save(2, batchctx.ByBackward, r.alloc(memory.Saved, 7)))
+	require.NoError(t, mb.Save(2, frames.ByBackward, r.alloc(memory.Saved, 7)))
 	var names []string
 	var bytes int64
 	for info := range r.Owners() {

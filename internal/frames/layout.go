@@ -1,4 +1,4 @@
-package batchctx
+package frames
 
 // Pass says why a stage runs (L13).
 type Pass uint8
@@ -93,9 +93,9 @@ const (
 	Add
 )
 
-// Param is one use of a parameter by a stage. Uses of a tied parameter share
+// Use is one use of a parameter by a stage. Uses of a tied parameter share
 // the name; each has an accumulator of its own (L9).
-type Param[T any] struct {
+type Use[T any] struct {
 	Name        string
 	Grad        T // float32 accumulator of class Resident, owned by the trainer; unused where Frozen
 	Contributes Contribution
@@ -116,7 +116,7 @@ type Layout[T any] struct {
 	Slots   int // places to save in
 	Reads   []Read
 	Losses  []int
-	Params  []Param[T]
+	Params  []Use[T]
 	// ForwardWeights and BackwardWeights name the weights of which QUANTIZE makes copies for
 	// its forward and for its backward.
 	ForwardWeights, BackwardWeights []string

@@ -1,4 +1,4 @@
-package batchctx
+package frames
 
 // cell is a place for one held handle. An empty cell has the zero T, so that it
 // keeps nothing reachable.

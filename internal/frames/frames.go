@@ -1,4 +1,4 @@
-package batchctx
+package frames
 
 import (
 	"errors"
@@ -121,9 +121,9 @@ type Counts struct {
 	Copied      int // sets of copies of stages' weights: those for the forward and those for the backward
 }
 
-// Context holds everything that one rank keeps alive in a step. It is reused
+// Frames holds everything that one rank keeps alive in a step. It is reused
 // from step to step, and for one goroutine.
-type Context[T any] struct {
+type Frames[T any] struct {
 	space     memory.Space[T]
 	book      memory.Book      // nil: one book is audited
 	reclaimer memory.Reclaimer // nil: nothing can be reclaimed
@@ -147,7 +147,7 @@ type Context[T any] struct {
 	outputs   []cell[T] // of the last stage, within its action
 	bounded   func()    // in a dry run: the size asked for next is a bound
 
-	view         *Microbatch[T]
+	view         *View[T]
 	quantization *Quantization[T]
 	counts       Counts
 	account
@@ -180,11 +180,11 @@ type use struct {
 }
 
 // New returns an empty context. The context keeps cfg's slices.
-func New[T any](cfg Config[T]) (*Context[T], error) {
+func New[T any](cfg Config[T]) (*Frames[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Context[T]{
+	c := &Frames[T]{
 		space: cfg.Space, rank: cfg.Rank, seed: cfg.Seed, parts: cfg.Parts,
 		replica: int64(cfg.Replica), replicas: int64(max(cfg.Replicas, 1)),
 		losses: cfg.Losses, seeds: cfg.Seeds, stages: make([]stage[T], len(cfg.Stages)),
@@ -206,13 +206,13 @@ func New[T any](cfg Config[T]) (*Context[T], error) {
 			}
 		}
 	}
-	c.view, c.quantization = &Microbatch[T]{ctx: c}, &Quantization[T]{ctx: c}
+	c.view, c.quantization = &View[T]{ctx: c}, &Quantization[T]{ctx: c}
 	return c, nil
 }
 
 // Books returns how many books are audited: two where the space has one of its
 // own, else one.
-func (c *Context[T]) Books() int {
+func (c *Frames[T]) Books() int {
 	if c.book != nil {
 		return 2
 	}
@@ -222,7 +222,7 @@ func (c *Context[T]) Books() int {
 // Begin prepares a step: everything is empty, and what is live now in the
 // allocator's book is the baseline. It allocates only where the extent is larger
 // than any before.
-func (c *Context[T]) Begin(step int64, pass Pass, extent Extent) {
+func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	c.step, c.extent = step, extent
 	places := ring(extent.Entries)
 	c.entryMask = places - 1
@@ -266,11 +266,11 @@ func resize[E any](s []E, n int) []E {
 }
 
 // Counts returns what is alive now.
-func (c *Context[T]) Counts() Counts { return c.counts }
+func (c *Frames[T]) Counts() Counts { return c.counts }
 
 // Contributions checks that every use of a parameter by a stage contributed as often
 // as declared in a step of n microbatches of that stage (L5).
-func (c *Context[T]) Contributions(stage, n int) error {
+func (c *Frames[T]) Contributions(stage, n int) error {
 	var faults []error
 	st := &c.stages[stage]
 	for i, use := range st.uses {
@@ -285,15 +285,15 @@ func (c *Context[T]) Contributions(stage, n int) error {
 
 // Written reports whether the accumulator of a use of a parameter holds something of
 // this step.
-func (c *Context[T]) Written(stage, param int) bool { return c.stages[stage].uses[param].written }
+func (c *Frames[T]) Written(stage, param int) bool { return c.stages[stage].uses[param].written }
 
 // SetWritten says that it does, without a contribution: it was set to zero.
-func (c *Context[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].written = true }
+func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].written = true }
 
 // Abort releases everything that the context holds, and with a space that can
 // reclaim, everything else that was allocated since Begin and is not resident
 // (L8). The context is ready for the next Begin.
-func (c *Context[T]) Abort() {
+func (c *Frames[T]) Abort() {
 	c.view.end()
 	release := func(cells []cell[T]) {
 		for i := range cells {

@@ -1,0 +1,326 @@
+package frames
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/invariants"
+)
+
+// View is a stage's view of one microbatch for one call. It ends when the
+// call returns: never keep it.
+type View[T any] struct {
+	ctx        *Frames[T]
+	layout     *Layout[T]
+	stage      int
+	microbatch int // as the plan numbers it
+	item       int // as the batch does
+	call       Call
+	scope      Scope
+}
+
+// Scope is which of the stage's slots, reads, losses, parameters and copies of weights a
+// call may reach: a decorator gives each child those of its own, numbered from 0. A child
+// in a Discard scope saves nothing: what it saves ends at once. A child in a Frozen
+// scope has no W: what it saves for W its backward takes.
+type Scope struct {
+	Slots, Reads, Losses, Params    Range
+	ForwardWeights, BackwardWeights Range
+	Pass                            Pass
+	Discard                         bool
+	Frozen                          bool
+}
+
+// Range is Count numbers from First on.
+type Range struct{ First, Count int }
+
+// Sub returns count numbers of r from its own number first on.
+func (r Range) Sub(first, count int) Range { return Range{r.First + first, count} }
+
+// within returns the part of r that is in own, which begins at 0.
+func (r Range) within(own Range) Range {
+	if r.First < 0 || r.First > own.Count {
+		return Range{}
+	}
+	return Range{r.First, min(r.Count, own.Count-r.First)}
+}
+
+// at returns what a child's number i is to the stage.
+func (r Range) at(i int) (int, bool) { return r.First + i, i >= 0 && i < r.Count }
+
+// Scope returns the scope of the running call, for a decorator to change and
+// restore around the calls of its child.
+func (m *View[T]) Scope() Scope { return m.scope }
+
+// SetScope sets the scope. What it has beyond the stage's own is cut off.
+func (m *View[T]) SetScope(s Scope) {
+	own := &m.ctx.stages[m.stage].scope
+	s.Slots, s.Reads = s.Slots.within(own.Slots), s.Reads.within(own.Reads)
+	s.Losses, s.Params = s.Losses.within(own.Losses), s.Params.within(own.Params)
+	s.ForwardWeights, s.BackwardWeights = s.ForwardWeights.within(own.ForwardWeights), s.BackwardWeights.within(own.BackwardWeights)
+	m.scope = s
+}
+
+// Step returns the number of the step.
+func (m *View[T]) Step() int64 { return m.ctx.step }
+
+// Index returns the number of the microbatch in the batch, from 0, as its source was told
+// (Entry.Microbatch): not the order it runs in, nor the number that a plan for several
+// copies of the model gives it.
+func (m *View[T]) Index() int { return m.item }
+
+// Global returns the number of the microbatch among those of all replicas in the
+// step: what random draws are keyed by, so that no two replicas draw the same.
+func (m *View[T]) Global() int64 {
+	return int64(m.item)*m.ctx.replicas + m.ctx.replica
+}
+
+// Seed returns the seed that random draws are keyed by, together with Step,
+// Global and the operation's name (L9).
+func (m *View[T]) Seed() uint64 { return m.ctx.seed }
+
+// Pass returns why the stage runs (L13).
+func (m *View[T]) Pass() Pass { return m.scope.Pass }
+
+// Part returns an entry part, by the stage's own numbering of its reads. The
+// handle is borrowed for the call. The error is ErrDropped after the part's last
+// read on this rank, ErrUndeclared where the part is alive and the stage did not
+// declare to read it in this kind of action.
+func (m *View[T]) Part(read int) (T, error) {
+	var zero T
+	if m.call == None {
+		return zero, ErrEnded
+	}
+	i, declared := m.scope.Reads.at(read)
+	if !declared {
+		return zero, m.fault(ErrUndeclared, "read", read)
+	}
+	r := m.layout.Reads[i]
+	part := m.ctx.part(m.item, r.Part)
+	if !part.held() || m.ctx.entryOf[m.item&m.ctx.entryMask] != m.microbatch {
+		return zero, m.fault(ErrDropped, "part "+m.ctx.parts[r.Part]+" in "+m.call.String()+", read", read)
+	}
+	if r.at()&m.call.at() == 0 {
+		return zero, m.fault(ErrUndeclared, "part "+m.ctx.parts[r.Part]+" in "+m.call.String()+", read", read)
+	}
+	return part.handle, nil
+}
+
+func (r Read) at() At {
+	if r.At == 0 {
+		return AtForward
+	}
+	return r.At
+}
+
+// Retain adds a reference to h and returns it, so that a borrowed handle can be
+// saved or returned. A handle that cannot be retained comes back as it is, and
+// handing it over fails.
+func (m *View[T]) Retain(h T) T {
+	_ = m.ctx.space.Retain(h) // Save and the runner refuse a handle without a reference.
+	return h
+}
+
+// Release ends a reference of the stage's own, such as a workspace's.
+func (m *View[T]) Release(h T) error {
+	_, err := m.ctx.space.Release(h)
+	return err
+}
+
+// Save hands h over until the action that takes it. It may be called in a
+// forward, in a recompute, and in I for W. In Eval, and in the first pass of a
+// stage that recomputes, nothing will take it and h ends at once. After an error
+// h is still the stage's.
+func (m *View[T]) Save(slot int, by Taker, h T) error {
+	cell, err := m.slot(slot)
+	if err != nil {
+		return err
+	}
+	if m.scope.Discard || m.scope.Pass == Eval {
+		return m.Release(h)
+	}
+	allowed := m.call == InForward || m.scope.Pass == Recompute || m.call == InBackwardInput && by == ByWeight
+	if !allowed {
+		return m.fault(ErrMisplaced, "Save: nothing would take slot", slot)
+	}
+	if cell.held() {
+		return m.fault(ErrOccupied, "slot", slot)
+	}
+	if err := m.ctx.hold(cell, h); err != nil {
+		return m.fault(err, "Save takes over a reference; what is borrowed must be retained first: slot", slot)
+	}
+	if m.scope.Frozen {
+		by = ByBackward
+	}
+	cell.taker = by
+	return nil
+}
+
+// Take lends what was saved in a slot for the rest of the action. The slot ends
+// with the action, or with End.
+func (m *View[T]) Take(slot int) (T, error) {
+	var zero T
+	cell, err := m.slot(slot)
+	if err != nil {
+		return zero, err
+	}
+	switch {
+	case cell.state == lent || cell.state == dropped:
+		return zero, m.fault(ErrTaken, "slot", slot)
+	case cell.state == empty:
+		return zero, m.fault(ErrEmpty, "slot", slot)
+	case !cell.taker.takenIn(m.call):
+		return zero, m.fault(ErrMisplaced, "Take in "+m.call.String()+": slot", slot)
+	}
+	cell.state = lent
+	return cell.handle, nil
+}
+
+// End ends a taken slot before its action does, to make room.
+func (m *View[T]) End(slot int) error {
+	cell, err := m.slot(slot)
+	if err != nil {
+		return err
+	}
+	if cell.state != lent {
+		return m.fault(ErrMisplaced, "End of a slot that was not taken: slot", slot)
+	}
+	noticed := m.ctx.suspect
+	err = m.ctx.drop(cell, m.ctx.running.stage, saved)
+	if m.ctx.book != nil { // a reference of the stage's own may end within the call: Settle looks then
+		m.ctx.suspect = noticed
+	}
+	return err
+}
+
+// Hold hands h over for a decorator that passes it from one child to another, as
+// the runner holds what passes between stages. Drop ends it: the decorator must
+// see to that on every way out of its call.
+func (m *View[T]) Hold(h T) error {
+	var place cell[T]
+	return m.ctx.hold(&place, h)
+}
+
+// Yield gives back what Hold has handed over: the reference is the decorator's again.
+func (m *View[T]) Yield(h T) error {
+	_, err := m.ctx.yield(h)
+	return err
+}
+
+// Drop ends what Hold has handed over.
+func (m *View[T]) Drop(h T) error {
+	place := cell[T]{handle: h, state: full}
+	return m.ctx.drop(&place, m.ctx.running.stage, passing)
+}
+
+// Loss records a loss as two numbers: an unnormalised sum and its weight, finite
+// and not negative (L3). In a recompute it does nothing.
+func (m *View[T]) Loss(loss int, sum, weight float64) error {
+	i, err := m.loss(loss)
+	if err != nil {
+		return err
+	}
+	if m.call != InForward {
+		if m.scope.Pass == Recompute {
+			return nil
+		}
+		return m.fault(ErrMisplaced, "Loss in "+m.call.String()+": loss", loss)
+	}
+	if m.scope.Pass == Recompute {
+		return nil
+	}
+	if err := m.ctx.losses.Record(i, m.item, sum, weight); err != nil {
+		return m.fault(err, "loss", loss)
+	}
+	return nil
+}
+
+// LossSeed returns what the gradient of a loss's sum starts with: the step's
+// power-of-two scale times the loss's coefficient, 0 for a metric (L10). It is
+// not divided by any weight: that happens once, at step end.
+func (m *View[T]) LossSeed(loss int) (float32, error) {
+	i, err := m.loss(loss)
+	if err != nil {
+		return 0, err
+	}
+	return m.ctx.seeds[i], nil
+}
+
+// Grad returns the gradient of a parameter to write, and how: Skip, First or
+// Add (L5). It counts the contribution: ask once per microbatch, in B or W, and
+// write.
+func (m *View[T]) Grad(param int) (T, Write, error) {
+	var zero T
+	if m.call == None {
+		return zero, Skip, ErrEnded
+	}
+	i, declared := m.scope.Params.at(param)
+	if !declared {
+		return zero, Skip, m.fault(ErrUndeclared, "parameter", param)
+	}
+	p := &m.layout.Params[i]
+	if p.Contributes == Frozen {
+		return zero, Skip, nil
+	}
+	if m.call != InBackward && m.call != InBackwardWeight {
+		return zero, Skip, m.fault(ErrMisplaced, "Grad in "+m.call.String()+": parameter", param)
+	}
+	use := &m.ctx.stages[m.stage].uses[i]
+	if use.last == m.microbatch {
+		return zero, Skip, m.fault(ErrContribution, "a second contribution to "+p.Name+": parameter", param)
+	}
+	use.last = m.microbatch
+	use.count++
+	if !use.written {
+		use.written = true
+		return p.Grad, First, nil
+	}
+	return p.Grad, Add, nil
+}
+
+// Frozen reports whether a parameter is frozen, so that nothing need be saved
+// for its gradient.
+func (m *View[T]) Frozen(param int) bool {
+	i, declared := m.scope.Params.at(param)
+	return m.layout != nil && declared && m.layout.Params[i].Contributes == Frozen
+}
+
+func (m *View[T]) slot(slot int) (*cell[T], error) {
+	if m.call == None {
+		return nil, ErrEnded
+	}
+	i, declared := m.scope.Slots.at(slot)
+	if !declared {
+		return nil, m.fault(ErrUndeclared, "slot", slot)
+	}
+	if f := m.ctx.frame(m.stage, m.microbatch); !f.open || f.microbatch != m.microbatch {
+		return nil, m.fault(ErrTaken, "the frame has ended: slot", slot)
+	}
+	return &m.ctx.slots(m.stage, m.microbatch)[i], nil
+}
+
+func (m *View[T]) loss(loss int) (int, error) {
+	if m.call == None {
+		return 0, ErrEnded
+	}
+	i, declared := m.scope.Losses.at(loss)
+	if !declared {
+		return 0, m.fault(ErrUndeclared, "loss", loss)
+	}
+	return m.layout.Losses[i], nil
+}
+
+// fault wraps an error with the place.
+func (m *View[T]) fault(err error, what string, n int) error {
+	return fmt.Errorf("batchctx: stage %d (%s) microbatch %d: %s %d: %w", m.stage, m.layout.Name, m.microbatch, what, n, err)
+}
+
+// end makes the view refuse everything.
+func (m *View[T]) end() { m.call, m.layout = None, nil }
+
+// renewView gives every call a view of its own where invariants are checked, so
+// that a stage which keeps one never sees a later microbatch through it.
+func (c *Frames[T]) renewView() {
+	if invariants.Enabled {
+		c.view = &View[T]{ctx: c}
+	}
+}
