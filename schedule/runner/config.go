@@ -41,8 +41,9 @@ type Hooks struct {
 	Microbatch func(sample *memory.Sample)
 	// Peak is told at the end of a training step whose memory is not planned who had what
 	// at its peak, the most bytes first, where that was higher than in the steps before it.
-	// What is Resident is beside it. A space that is not memory.PeakWatched does not know;
-	// who has what at a planned peak is known beforehand (layout.Plan.Owners).
+	// The step counts, whatever the hook does. What is Resident is beside it. A space that is
+	// not memory.PeakWatched does not know; who has what at a planned peak is known
+	// beforehand (layout.Plan.Owners).
 	Peak func(owners iter.Seq[memory.PeakOwner])
 	// Failed is told of the error that ends a step, before what the step holds is
 	// released: held iterates over it, and is over when the hook returns. On several

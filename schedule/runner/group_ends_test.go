@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -206,22 +208,13 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 					clear(counts)
 					var ctx context.Context
 					ctx, cancel = context.WithCancelCause(t.Context())
-					var thrown any
 					var err error
-					done := make(chan struct{})
-					go func() {
-						defer close(done)
-						defer func() { thrown = recover() }()
-						err = errors.New("Goexit")
-						_, err = g.Step(ctx, m, r.sources())
-					}()
-					<-done
+					thrown, returned := apart(func() { _, err = g.Step(ctx, m, r.sources()) })
+					require.Equal(t, end == "cancel", returned)
 					switch p, _ := thrown.(*runner.Panic); end {
 					case "panic":
 						require.NotNil(t, p)
 						require.Equal(t, []any{rank, cause}, []any{p.Rank, p.Value})
-					case "exit":
-						require.ErrorContains(t, err, "Goexit")
 					case "cancel":
 						if err == nil && k == n-1 {
 							break // it came too late
@@ -236,6 +229,74 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 		})
 	}
 }
+
+// TestEveryHookOfEveryRankMayBeTheLast ends a step in each hook of each rank: nothing is
+// left, all ranks agree on whether it counts, and the next step works (L8).
+func TestEveryHookOfEveryRankMayBeTheLast(t *testing.T) {
+	cause := errors.New("enough")
+	hooks := map[string]func(cfg *runner.Config[number], end func()){
+		"Action":     func(cfg *runner.Config[number], end func()) { cfg.Hooks.Action = func(int, schedule.Action) { end() } },
+		"Microbatch": func(cfg *runner.Config[number], end func()) { cfg.Hooks.Microbatch = func(*memory.Sample) { end() } },
+		"Peak": func(cfg *runner.Config[number], end func()) {
+			cfg.Hooks.Peak = func(iter.Seq[memory.PeakOwner]) { end() }
+		},
+		"Failed": func(cfg *runner.Config[number], end func()) {
+			calls := 0
+			cfg.Merge = func(context.Context, *loss.Record) error {
+				if calls++; calls == 1 {
+					return cause
+				}
+				return nil
+			}
+			cfg.Hooks.Failed = func(error, iter.Seq[memory.Info]) { end() }
+		},
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[runner.Hooks]()) {
+		require.Contains(t, hooks, field.Name)
+	}
+	for name, hook := range hooks {
+		for way, end := range map[string]func(){"panic": func() { panic(cause) }, "exit": runtime.Goexit} {
+			for on := range 3 {
+				synctest.Test(t, func(t *testing.T) {
+					r := chained(3)
+					rows := rowsOf(r.placement)
+					armed := true
+					r.change = func(rank int, cfg *runner.Config[number]) {
+						cfg.Space = watched{r.spaces[rank]}
+						if rank == on {
+							hook(cfg, func() {
+								if armed {
+									armed = false
+									end()
+								}
+							})
+						}
+					}
+					g := r.group(t, rows)
+					thrown, returned := apart(func() { _, _ = g.Step(t.Context(), 4, r.sources()) })
+					require.False(t, armed || returned, "%s, %s on rank %d", name, way, on)
+					if p, _ := thrown.(*runner.Panic); way == "panic" {
+						require.Equal(t, []any{on, cause}, []any{p.Rank, p.Value}, name)
+					}
+					r.released(t)
+
+					result, err := g.Step(t.Context(), 4, r.sources())
+					require.NoError(t, err, "after %s, %s on rank %d", name, way, on)
+					require.Equal(t, name == "Peak", result.Step == 1, "what Peak is told of has counted")
+					require.Equal(t, alone(t, 3, 4), numbersOf(t, result, rows))
+					r.released(t)
+				})
+			}
+		}
+	}
+}
+
+// watched is a space that knows of a peak, and of no buffer at it.
+type watched struct{ *memory.Collected[number] }
+
+func (watched) WatchPeak(bool)                      {}
+func (watched) At(int)                              {}
+func (watched) AtPeak() iter.Seq[memory.PeakBuffer] { return func(func(memory.PeakBuffer) bool) {} }
 
 // TestStagesOfOtherRanksLearnOfAFailure has a stage that waits for its context.
 func TestStagesOfOtherRanksLearnOfAFailure(t *testing.T) {
@@ -267,7 +328,7 @@ func TestAPanicEndsAllRanks(t *testing.T) {
 			value := errors.New("boom")
 			b := &breaking{backward: rank == 1, microbatch: 1, do: func(context.Context) error { panic(value) }}
 			r, g, rows := brokenChain(t, b, rank)
-			thrown := recovered(func() { _, _ = g.Step(t.Context(), 6, r.sources()) })
+			thrown, _ := apart(func() { _, _ = g.Step(t.Context(), 6, r.sources()) })
 			p, ok := thrown.(*runner.Panic)
 			require.True(t, ok, "%v", thrown)
 			require.Equal(t, rank, p.Rank)
@@ -284,10 +345,17 @@ func TestAPanicEndsAllRanks(t *testing.T) {
 	}
 }
 
-func recovered(f func()) (value any) {
-	defer func() { value = recover() }()
-	f()
-	return nil
+// apart runs f on a goroutine of its own: what it panics with, and whether it returns.
+func apart(f func()) (thrown any, returned bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { thrown = recover() }()
+		f()
+		returned = true
+	}()
+	<-done
+	return thrown, returned
 }
 
 // TestTheEndOfAGoroutineEndsAllRanks calls Goexit on a rank, as t.FailNow does.
@@ -295,14 +363,7 @@ func TestTheEndOfAGoroutineEndsAllRanks(t *testing.T) { // L8
 	synctest.Test(t, func(t *testing.T) {
 		b := &breaking{microbatch: 1, do: func(context.Context) error { runtime.Goexit(); return nil }}
 		r, g, _ := brokenChain(t, b, 1)
-		returned := false
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _ = g.Step(t.Context(), 6, r.sources())
-			returned = true
-		}()
-		<-done
+		_, returned := apart(func() { _, _ = g.Step(t.Context(), 6, r.sources()) })
 		require.False(t, returned)
 		r.released(t)
 		b.do = nil

@@ -57,7 +57,7 @@ func (r *Runner[T]) peakOwners() []memory.PeakOwner {
 		}
 		o := owners[b]
 		if o == nil {
-			o = &memory.PeakOwner{Step: r.step, Rank: r.cfg.Rank, Name: r.born(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
+			o = &memory.PeakOwner{Step: r.result.Step, Rank: r.cfg.Rank, Name: r.born(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
 			owners[b] = o
 		}
 		o.Bytes += buffer.Bytes

@@ -382,6 +382,9 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	r.begin(plan, source)
 	if err = r.execute(ctx); err == nil {
 		if err = r.finish(ctx); err == nil {
+			if mode == schedule.Training { // on every rank, whatever becomes of this one after the exchange (L8)
+				r.step++
+			}
 			err = r.unlay()
 		}
 		if err != nil {
@@ -399,9 +402,6 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	}
 	over = true
 	r.tellPeak()
-	if mode == schedule.Training {
-		r.step++
-	}
 	return r.result, nil
 }
 
