@@ -34,7 +34,10 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		factor, _ := step.Factor() // 1 / total weight, taken once
+		factor, err := step.Factor() // 1 / total weight, taken once; an error where there is no update
+		if err != nil {
+			log.Fatal(err)
+		}
 		l.weight.x -= 0.2 * factor * l.grad.x
 		value, _ := step.Loss("error")
 		fmt.Printf("step %d  loss %7.4f  weight %.3f  growth per microbatch %d bytes\n", step.Step, value, l.weight.x, step.Growth)

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule/runner"
 )
 
 func Example() {
@@ -17,6 +22,27 @@ func Example() {
 	// step 3  loss  0.0011  weight 2.995  growth per microbatch 0 bytes
 	// step 4  loss  0.0000  weight 2.999  growth per microbatch 0 bytes
 	// step 5  loss  0.0000  weight 3.000  growth per microbatch 0 bytes
+}
+
+// TestANaNEndsTheProgram gives it a point that is not a number: it says so, and no weight is
+// updated by it.
+func TestANaNEndsTheProgram(t *testing.T) {
+	program, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	const point = "float64(e.Microbatch()%7) - 3"
+	require.Contains(t, string(program), point)
+	changed, overlay := filepath.Join(t.TempDir(), "main.go"), filepath.Join(t.TempDir(), "overlay.json")
+	nan := strings.NewReplacer(point, point+" + math.NaN()", "import (", "import (\n\"math\"").Replace(string(program))
+	require.NoError(t, os.WriteFile(changed, []byte(nan), 0o600))
+	replaced, err := filepath.Abs("main.go")
+	require.NoError(t, err)
+	paths, err := json.Marshal(map[string]map[string]string{"Replace": {replaced: changed}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(overlay, paths, 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "run", "-overlay", overlay, ".").CombinedOutput()
+	require.Error(t, err, "%s", out)
+	require.Contains(t, string(out), runner.ErrNoUpdate.Error())
+	require.NotContains(t, string(out), "loss")
 }
 
 // TestTheReadmeShowsThisProgram holds the README to it, line by line.

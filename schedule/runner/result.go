@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"math"
 	"time"
 
 	"github.com/weir-ml/weir/loss"
@@ -95,14 +96,15 @@ func (r *Result) Factor() (float64, error) {
 	return r.factor, nil
 }
 
-// Loss returns the value of the loss of that name, and whether it was recorded.
+// Loss returns the value of the loss of that name, and whether there is one: NaN and false
+// where it was not recorded, had no weight or was not finite (L3).
 func (r *Result) Loss(name string) (float64, bool) {
 	for i := range r.Losses {
-		if r.Losses[i].Name == name {
-			return r.Losses[i].Value, r.Losses[i].Present
+		if r.Losses[i].Name == name && r.Losses[i].Present {
+			return r.Losses[i].Value, true
 		}
 	}
-	return 0, false
+	return math.NaN(), false
 }
 
 // rise takes in what was live at most somewhere.

@@ -131,6 +131,9 @@ func TestOutcomes(t *testing.T) { // L10
 			require.Equal(t, tc.first, result.FirstNonFinite)
 			_, err = result.Factor()
 			require.Equal(t, tc.want != loss.Stepped, errors.Is(err, runner.ErrNoUpdate))
+			value, present := result.Loss("loss")
+			require.Equal(t, tc.want == loss.Stepped, present)
+			require.Equal(t, !present, math.IsNaN(value), "absent is absent, never 0 (L3)")
 		})
 	}
 	t.Run("gradient not finite", func(t *testing.T) {
