@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/format"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // chooseCmd finds the best schedule.
@@ -144,7 +144,7 @@ func (p priced) amount(bytes int64) string {
 	if p.microbatch > 0 {
 		return number(float64(bytes)/float64(p.microbatch)) + " mb"
 	}
-	return report.Size(bytes)
+	return units.Size(bytes)
 }
 
 // costs returns what the stages cost.

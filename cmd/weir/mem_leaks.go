@@ -11,7 +11,7 @@ import (
 
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/memory/snapshot/leaks"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // memLeaksCmd says what grows in a PyTorch memory snapshot.
@@ -80,14 +80,14 @@ func readSnapshot(s *streams, name string) (*snapshot.Snapshot, error) {
 // show prints what was found on a device: what grows first, then how far the trace
 // can be trusted, then what keeps memory, then what to do.
 func (c *memLeaksCmd) show(w io.Writer, d *leaks.Device) error {
-	fmt.Fprintf(w, "device %d: %s events, %s live of %s reserved\n", d.Device, report.Group(int64(d.Entries)), report.Size(d.Live), report.Size(d.Reserved))
+	fmt.Fprintf(w, "device %d: %s events, %s live of %s reserved\n", d.Device, units.Count(int64(d.Entries)), units.Size(d.Live), units.Size(d.Reserved))
 	c.period(w, d)
 	if len(d.Growing) > 0 {
-		fmt.Fprintf(w, "\ngrows by %s with every microbatch:\n", report.Size(d.Total()))
+		fmt.Fprintf(w, "\ngrows by %s with every microbatch:\n", units.Size(d.Total()))
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "each\tsince\tlive now\tplace\tallocated at\tcalled from")
 		for _, g := range d.Growing {
-			fmt.Fprintf(t, "%s\t%d\t%s\t%d of %d\t%s\t%s\n", report.Size(g.Each), g.First, pieces(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
+			fmt.Fprintf(t, "%s\t%d\t%s\t%d of %d\t%s\t%s\n", units.Size(g.Each), g.First, pieces(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -122,7 +122,7 @@ func (c *memLeaksCmd) period(w io.Writer, d *leaks.Device) {
 
 // pieces says how many blocks of a group are live.
 func pieces(g *leaks.Group) string {
-	text := fmt.Sprintf("%d x %s", g.Blocks, report.Size(g.Size))
+	text := fmt.Sprintf("%d x %s", g.Blocks, units.Size(g.Size))
 	if g.Before > 0 {
 		text += fmt.Sprintf(" (and %d from before the trace)", g.Before)
 	}
@@ -134,9 +134,9 @@ func before(w io.Writer, b *leaks.Before) {
 	switch {
 	case b.Full:
 		fmt.Fprintf(w, "\nthe ring was full: %d live blocks (%s) were recorded, and their allocation is no longer in the trace, which begins in mid-history; what they are cannot be judged. "+
-			"Raise max_entries of _record_memory_history.\n", b.Blocks, report.Size(b.Bytes))
+			"Raise max_entries of _record_memory_history.\n", b.Blocks, units.Size(b.Bytes))
 	case b.Blocks > 0 || b.Frees > 0:
-		fmt.Fprintf(w, "\nrecording began when others were live: %d blocks (%s) still are, %d have been freed since. They are not judged.\n", b.Blocks, report.Size(b.Bytes), b.Frees)
+		fmt.Fprintf(w, "\nrecording began when others were live: %d blocks (%s) still are, %d have been freed since. They are not judged.\n", b.Blocks, units.Size(b.Bytes), b.Frees)
 	default:
 		fmt.Fprintln(w, "\nthe trace is whole: it has the allocation of everything that is live")
 	}
@@ -151,7 +151,7 @@ func (c *memLeaksCmd) standing(w io.Writer, groups []leaks.Group) error {
 	fmt.Fprintln(w, "\nlive and not growing:")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, g := range shown {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", report.Size(g.Bytes), pieces(&g), g.Site, g.Site.Caller())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", units.Size(g.Bytes), pieces(&g), g.Site, g.Site.Caller())
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -168,10 +168,10 @@ func pins(w io.Writer, p *leaks.Pins) error {
 		return nil
 	}
 	fmt.Fprintf(w, "\n%d blocks (%s) keep %d segments (%s reserved) that are free for more than three quarters:\n",
-		p.Blocks, report.Size(p.Live), p.Segments, report.Size(p.Reserved))
+		p.Blocks, units.Size(p.Live), p.Segments, units.Size(p.Reserved))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, site := range p.Sites[:min(len(p.Sites), 5)] {
-		fmt.Fprintf(t, "%d blocks, %s\tkeep %d segments, %s\t%s\t%s\n", site.Blocks, report.Size(site.Live), site.Segments, report.Size(site.Reserved), site.Site, site.Site.Caller())
+		fmt.Fprintf(t, "%d blocks, %s\tkeep %d segments, %s\t%s\t%s\n", site.Blocks, units.Size(site.Live), site.Segments, units.Size(site.Reserved), site.Site, site.Site.Caller())
 	}
 	return t.Flush()
 }

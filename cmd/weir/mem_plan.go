@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // laidOut is a plan whose memory is laid out.
@@ -298,7 +298,7 @@ func (o *certificates) table(w io.Writer) error {
 		if r.Optimal {
 			proven = "optimal"
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%.4f%%\t%s\t%d\t%s\n", rank, report.Group(r.Height), report.Group(r.Bound), 100*r.Gap, proven, r.Buffers, r.Method)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%.4f%%\t%s\t%d\t%s\n", rank, units.Count(r.Height), units.Count(r.Bound), 100*r.Gap, proven, r.Buffers, r.Method)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -309,7 +309,7 @@ func (o *certificates) table(w io.Writer) error {
 		for class := range memory.NumClasses {
 			name := memory.Class(class).String()
 			if bytes := r.Classes[name]; bytes > 0 {
-				fmt.Fprintf(w, "%s%s %s", sep, name, report.Size(bytes))
+				fmt.Fprintf(w, "%s%s %s", sep, name, units.Size(bytes))
 				sep = ", "
 			}
 		}
@@ -319,7 +319,7 @@ func (o *certificates) table(w io.Writer) error {
 				fmt.Fprintf(w, "  and %d more\n", len(r.Owners)-i)
 				break
 			}
-			fmt.Fprintf(w, "  %9s  %s, %s", report.Size(one.Bytes), one.Name, one.Class)
+			fmt.Fprintf(w, "  %9s  %s, %s", units.Size(one.Bytes), one.Name, one.Class)
 			if one.First >= 0 {
 				fmt.Fprintf(w, ", %s", microbatches(one))
 			}

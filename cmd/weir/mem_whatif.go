@@ -12,7 +12,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 const (
@@ -223,7 +223,7 @@ func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Al
 	if len(fits) == 0 {
 		least := slices.MinFunc(list[1:], func(a, b instead) int { return cmp.Compare(a.Bound, b.Bound) })
 		fmt.Fprintf(&b, "weir: nothing that was tried fits; the least is %s, which needs %s bytes or more: use smaller microbatches, stages that recompute, or more ranks",
-			least.Name, report.Group(least.Bound))
+			least.Name, units.Count(least.Bound))
 	} else {
 		b.WriteString("weir: what would fit, of the same tokens:\n")
 		insteadTable(&b, fits, step.times.Unit)
@@ -241,7 +241,7 @@ func insteadTable(w *strings.Builder, list []instead, unit string) {
 	}
 	fmt.Fprintln(t, head)
 	for _, one := range list {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", one.Name, report.Group(one.Bytes), number(one.Makespan))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", one.Name, units.Count(one.Bytes), number(one.Makespan))
 	}
 	t.Flush() // Into memory.
 	if list[len(list)-1].Microbatches != list[0].Microbatches {

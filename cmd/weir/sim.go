@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // simCmd simulates a plan.
@@ -157,7 +157,7 @@ func (o *simulated) table(w io.Writer, r *schedule.Report, costs priced) error {
 		if o.Peak != nil {
 			fmt.Fprintf(t, "%s\t%s\t%s\t\n", number(o.Peak[rank]), number(o.PeakIHalf[rank]), one.PeakAt)
 		} else {
-			fmt.Fprintf(t, "%s\t%s\t\n", report.Size(one.PeakBytes), one.PeakAt)
+			fmt.Fprintf(t, "%s\t%s\t\n", units.Size(one.PeakBytes), one.PeakAt)
 		}
 	}
 	if err := t.Flush(); err != nil {

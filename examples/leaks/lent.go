@@ -20,7 +20,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // trainee is the model whose memory is lent out between two steps.
@@ -342,7 +342,7 @@ func (t *trainee) lendingTable(w io.Writer, all []lent) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(tab, "copies of weights\tallocated\treserved\tstep\tof it memory\tto the fastest")
 	for _, l := range all {
-		fmt.Fprintf(tab, "%s\t%s\t%s\t%.3f s\t%.1f ms\t%.3f\n", l.Name, report.Size(l.Allocated), report.Size(l.Reserved),
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%.3f s\t%.1f ms\t%.3f\n", l.Name, units.Size(l.Allocated), units.Size(l.Reserved),
 			l.Step.Seconds(), float64(l.Memory.Microseconds())/1000, float64(l.Step)/float64(fastest.Step))
 	}
 	if err := tab.Flush(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 func main() {
@@ -113,15 +113,15 @@ func table(w io.Writer, all []measured) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "guard\tgrowth without\twith\tpeak without\twith\treported on\tpublished")
 	for _, m := range all[1:] {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\tmicrobatch %s\t%s\n", m.Guard, report.Size(m.Growth), report.Size(plain.Growth),
-			report.Size(m.Peak), report.Size(plain.Peak), reported(m.Reported), m.Published)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\tmicrobatch %s\t%s\n", m.Guard, units.Size(m.Growth), units.Size(plain.Growth),
+			units.Size(m.Peak), units.Size(plain.Peak), reported(m.Reported), m.Published)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, m := range all[1:] {
 		fmt.Fprintf(w, "\n%s: the step ends with\n  %s\nand takes back what it had: %s live before it, %s after.\n",
-			m.Name, m.Error, report.Size(m.LiveBefore), report.Size(m.LiveAfterError))
+			m.Name, m.Error, units.Size(m.LiveBefore), units.Size(m.LiveAfterError))
 		if m.DryRun != "" {
 			fmt.Fprintf(w, "The dry run says it before the first step:\n  %s\n", m.DryRun)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 func main() {
@@ -86,7 +86,7 @@ func loop(ctx context.Context, rounds int, recipe fp8.Recipe, encoding *kernels.
 		}
 		if every := max(1, rounds/8); round%every == every-1 {
 			fmt.Fprintf(w, "round %2d  loss %.3f  %d weights in %s; then %s live, %s reserved, %s in the file; generated: %q\n",
-				round+1, loss, out.weights, report.Size(out.handed), report.Size(out.left.live), report.Size(out.left.reserved), report.Size(out.file), out.text)
+				round+1, loss, out.weights, units.Size(out.handed), units.Size(out.left.live), units.Size(out.left.reserved), units.Size(out.file), out.text)
 		}
 	}
 	return compare(lending, keeping, w)

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 const (
@@ -220,16 +220,16 @@ func (c *costing) runner(rule schedule.Rule, hooks runner.Hooks) (*runner.Runner
 // table writes the costs for people, and what to do with them.
 func (c *costing) table(w io.Writer, costs *schedule.Costs) error {
 	fmt.Fprintf(w, "Medians over %s microbatches of up to %d bytes; sizes of one of %[2]d bytes.\n\n",
-		report.Group(int64(measuredSteps*c.microbatches())), c.opts.sequence)
+		units.Count(int64(measuredSteps*c.microbatches())), c.opts.sequence)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "stage\tpart\tQUANTIZE\tF\tI\tW\tB\toutput\tgradient\tsaved\tfreed by I\tcarry\tresident")
 	for i, s := range costs.Stages {
 		fmt.Fprintf(t, "%d\t%s", i, c.meters[i].Spec().Name)
 		for _, time := range [...]int64{s.Quantize, s.F, s.I, s.W, s.B} {
-			fmt.Fprintf(t, "\t%s", duration(costs.Units(time)*secondsOf[costs.Unit]))
+			fmt.Fprintf(t, "\t%s", units.Seconds(costs.Units(time)*secondsOf[costs.Unit]))
 		}
 		for _, size := range [...]int64{s.Output, s.Gradient, s.Saved, s.FreedByI, s.Carry, s.Resident} {
-			fmt.Fprintf(t, "\t%s", report.Size(size))
+			fmt.Fprintf(t, "\t%s", units.Size(size))
 		}
 		fmt.Fprintln(t)
 	}

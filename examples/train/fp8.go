@@ -9,6 +9,7 @@ import (
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // float32s is the name that -fp8 has for no recipe.
@@ -95,8 +96,8 @@ func (s *summary) fp8Table() report.Table {
 	for role := fp8.Input; role <= fp8.GradInput; role++ {
 		if c, ok := s.FP8Roles[role.String()]; ok {
 			table.Rows = append(table.Rows, []string{
-				role.String(), strconv.Itoa(c.Tensors), report.Group(int64(c.Saturated)), report.Group(int64(c.Underflowed)),
-				report.Group(int64(c.NonFinite)), fmt.Sprintf("%.4g", c.LeastScale), fmt.Sprintf("%.4g", c.MostScale),
+				role.String(), strconv.Itoa(c.Tensors), units.Count(int64(c.Saturated)), units.Count(int64(c.Underflowed)),
+				units.Count(int64(c.NonFinite)), fmt.Sprintf("%.4g", c.LeastScale), fmt.Sprintf("%.4g", c.MostScale),
 			})
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // defaultText reads Newton's Opticks, which a Go installation has among its test
@@ -23,7 +23,7 @@ func defaultText(ctx context.Context) (*text, error) {
 		return t, nil
 	}
 	source := filepath.Join(root, "src")
-	t = &text{name: "the first " + report.Size(mostSource) + " of Go source in " + source}
+	t = &text{name: "the first " + units.Size(mostSource) + " of Go source in " + source}
 	err := t.readFolder(ctx, source, mostSource, isGo)
 	if errors.Is(err, errInterrupted) {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // template finds out what the stages allocate: in a dry run of the same model on Null
@@ -115,7 +115,7 @@ func (t *training) introduceMemory() {
 		onRank = " on the rank that needs most"
 	}
 	fmt.Fprintf(t.out, "memory  planned: %s bytes for a step%s; at least %s are needed, gap %s; %s\n",
-		report.Group(p.planned), onRank, report.Group(p.bound), percent(p.gap), p.how)
+		units.Count(p.planned), onRank, units.Count(p.bound), units.Percent(p.gap), p.how)
 }
 
 // emitTemplates writes what the stages of the model allocate to the file.

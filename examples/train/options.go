@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // options are the flags of a run.
@@ -117,7 +118,10 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.json, "json", o.json, "`file` for a summary in JSON; - is standard output")
 	f.StringVar(&o.costs, "costs", o.costs, "`file` of costs, to simulate a step and show it beside the measured one")
 	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure what the stages cost, write it to a `file` for weir sim and weir choose, and end")
-	f.Var((*bytesValue)(&o.budget), "budget", "most `bytes` that a step may need on a rank beside the model; such as 64MiB; 0 for any: a step that needs more is refused before it begins")
+	f.Func("budget", "most `bytes` that a step may need on a rank beside the model; such as 64MiB; 0 for any: a step that needs more is refused before it begins", func(text string) (err error) {
+		o.budget, err = units.ParseSize(text)
+		return err
+	})
 	f.BoolVar(&o.unplanned, "unplanned", o.unplanned, "do not plan the memory of a step: allocate as it comes")
 	f.StringVar(&o.emitTemplates, "emit-templates", o.emitTemplates, "write what the stages allocate to a `file` for weir mem plan, and end")
 	return f
@@ -203,9 +207,6 @@ func (o *options) validate() error {
 	}
 	if o.emitTemplates != "" && (o.emitCosts != "" || o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.unplanned) {
 		fault("-emit-templates does not train: leave out -emit-costs, -checkpoint, -resume, -run, -json and -unplanned")
-	}
-	if o.budget < 0 {
-		fault("-budget is %d: give at least 0", o.budget)
 	}
 	if o.budget > 0 && o.unplanned {
 		fault("-budget is for planned memory: leave out -unplanned")

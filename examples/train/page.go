@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // page returns the page of the run.
@@ -19,8 +20,8 @@ func (t *training) page(s *summary) *report.Page {
 		Footer:   "The memory log is in memory.jsonl and the losses are in losses.csv, beside this page.",
 	}
 	growth := report.Fact{
-		Label: "growth per microbatch", Value: report.Group(s.Growth) + " bytes",
-		Note: "over " + report.Group(s.GrowthOver) + " microbatches", Good: s.Growth == 0, Bad: s.Growth != 0,
+		Label: "growth per microbatch", Value: units.Count(s.Growth) + " bytes",
+		Note: "over " + units.Count(s.GrowthOver) + " microbatches", Good: s.Growth == 0, Bad: s.Growth != 0,
 	}
 	fullest := ""
 	if s.Ranks > 1 {
@@ -28,12 +29,12 @@ func (t *training) page(s *summary) *report.Page {
 	}
 	p.Facts = []report.Fact{
 		growth,
-		{Label: "peak", Value: report.Size(s.PeakBytes), Note: report.Group(s.PeakBytes) + " bytes" + fullest},
-		{Label: "live after a step", Value: report.Size(s.LiveBytes), Note: report.Group(s.LiveBytes) + " bytes" + fullest + ", the model is " + report.Size(s.ModelBytes)},
+		{Label: "peak", Value: units.Size(s.PeakBytes), Note: units.Count(s.PeakBytes) + " bytes" + fullest},
+		{Label: "live after a step", Value: units.Size(s.LiveBytes), Note: units.Count(s.LiveBytes) + " bytes" + fullest + ", the model is " + units.Size(s.ModelBytes)},
 		{Label: "held-out loss", Value: lossText(s.LossHeldout), Note: "nats per byte" + standardText(s.LossHeldoutStandard)},
 		{Label: "train loss", Value: lossText(s.LossTrain), Note: "of the last step, from " + lossText(s.LossTrainFirst)},
-		{Label: "speed", Value: report.Group(int64(s.TokensPerSecond)), Note: "tokens a second"},
-		{Label: "allocations per step", Value: report.Group(int64(s.Allocations)), Note: "on the Go heap, however many microbatches"},
+		{Label: "speed", Value: units.Count(int64(s.TokensPerSecond)), Note: "tokens a second"},
+		{Label: "allocations per step", Value: units.Count(int64(s.Allocations)), Note: "on the Go heap, however many microbatches"},
 		{Label: "steps", Value: strconv.Itoa(s.Steps), Note: stepsNote(s)},
 	}
 	if s.FP8Roles != nil {
@@ -41,7 +42,7 @@ func (t *training) page(s *summary) *report.Page {
 	}
 	if s.Ranks > 1 {
 		p.Facts = append(p.Facts, report.Fact{
-			Label: "bubble", Value: percent(s.BubbleMakespan), Note: "of a makespan of " + duration(s.MakespanSeconds) + s.beside(),
+			Label: "bubble", Value: units.Percent(s.BubbleMakespan), Note: "of a makespan of " + units.Seconds(s.MakespanSeconds) + s.beside(),
 		})
 		p.Tables = append([]report.Table{s.rankTable()}, p.Tables...)
 	}
@@ -58,7 +59,7 @@ func (t *training) fullest() (r *rankRecord, words string) {
 }
 
 func stepsNote(s *summary) string {
-	note := "of " + report.Group(int64(s.Microbatches)) + " microbatches"
+	note := "of " + units.Count(int64(s.Microbatches)) + " microbatches"
 	if s.Interrupted {
 		note += ", interrupted"
 	}
@@ -123,7 +124,7 @@ func (t *training) actionsFigure() report.Figure {
 			backwards = "I and W"
 		}
 		f.Caption = "What is alive when each action begins, by class, beside the model itself (" +
-			report.Size(actions[0].classes[memory.Resident]) + "). Forwards (F) save for the backwards (" + backwards + ") of the same " +
+			units.Size(actions[0].classes[memory.Resident]) + "). Forwards (F) save for the backwards (" + backwards + ") of the same " +
 			"microbatch, which let go of all of it. The number is the stage." + words
 	}
 	for _, a := range actions {
@@ -176,9 +177,9 @@ func (t *training) lossTable() report.Table {
 	table := report.Table{Title: "Losses in numbers", Head: []string{"steps", "train, mean", "smallest", "largest"}, Folded: true}
 	decimals := func(x float64) string { return strconv.FormatFloat(x, 'f', 4, 64) }
 	for _, b := range t.record.train.Buckets() {
-		steps := report.Group(int64(b.First))
+		steps := units.Count(int64(b.First))
 		if b.Last > b.First {
-			steps += " to " + report.Group(int64(b.Last))
+			steps += " to " + units.Count(int64(b.Last))
 		}
 		table.Rows = append(table.Rows, []string{steps, decimals(b.Mean()), decimals(b.Min), decimals(b.Max)})
 	}
@@ -192,7 +193,7 @@ func (t *training) settings(s *summary) report.Table {
 	for _, name := range append([]string{"ranks", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "recompute"}, deciding...) {
 		add("-"+name, t.opts.set.Lookup(name).Value.String())
 	}
-	add("parameters", report.Group(s.Parameters))
+	add("parameters", units.Count(s.Parameters))
 	add("text", s.DataSHA256)
 	add("weights", s.WeightsSHA256)
 	add("books audited", strconv.Itoa(s.BooksAudited))

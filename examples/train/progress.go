@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 const (
@@ -52,13 +52,13 @@ func (p *progress) step(done int, o outcome, r *record) {
 	p.drawn = now
 	elapsed := now.Sub(p.begin)
 	left := elapsed / time.Duration(max(done-p.first, 1)) * time.Duration(p.total-done)
-	speed, live, peak := int64(r.speed()), report.Size(o.Live), report.Size(o.Peak)
+	speed, live, peak := int64(r.speed()), units.Size(o.Live), units.Size(o.Peak)
 	bubble := ""
 	if len(o.Ranks) > 1 {
-		bubble = "  bubble " + percent(o.Bubble())
+		bubble = "  bubble " + units.Percent(o.Bubble())
 	}
 	line := fmt.Sprintf("step %*d/%d  loss %.3f nats/byte  %s tokens/s%s  live %s  peak %s  growth %d B  left %s",
-		len(fmt.Sprint(p.total)), done, p.total, o.loss, report.Group(speed), bubble, live, peak, r.growth(), left.Round(time.Second))
+		len(fmt.Sprint(p.total)), done, p.total, o.loss, units.Count(speed), bubble, live, peak, r.growth(), left.Round(time.Second))
 	if p.columns > 0 && len(line) >= p.columns { // the same for 80 columns
 		line = fmt.Sprintf("%d/%d  %.3f nats/byte  %dk tok/s  live %s  peak %s  growth %d  %s",
 			done, p.total, o.loss, speed/1000, live, peak, r.growth(), left.Round(time.Second))

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // simulated is what a step comes to by the costs of -costs.
@@ -65,7 +66,7 @@ func (s *summary) beside() string {
 	if s.Simulated == nil {
 		return ""
 	}
-	return fmt.Sprintf("; simulated %s, bubble %s", duration(s.Simulated.MakespanSeconds), percent(s.Simulated.BubbleMakespan))
+	return fmt.Sprintf("; simulated %s, bubble %s", units.Seconds(s.Simulated.MakespanSeconds), units.Percent(s.Simulated.BubbleMakespan))
 }
 
 // ranks writes a line for each rank where there are several.
@@ -90,11 +91,11 @@ func (s *summary) rankTable() report.Table {
 	}
 	for _, r := range s.ByRank {
 		row := []string{
-			strconv.Itoa(r.Rank), strings.Trim(fmt.Sprint(r.Stages), "[]"), report.Size(r.ModelBytes), report.Size(r.PeakBytes),
-			duration(r.WorkSeconds), duration(r.WaitSeconds),
+			strconv.Itoa(r.Rank), strings.Trim(fmt.Sprint(r.Stages), "[]"), units.Size(r.ModelBytes), units.Size(r.PeakBytes),
+			units.Seconds(r.WorkSeconds), units.Seconds(r.WaitSeconds),
 		}
 		if r.SimulatedPeakBytes != nil {
-			row = append(row, report.Size(*r.SimulatedPeakBytes))
+			row = append(row, units.Size(*r.SimulatedPeakBytes))
 		}
 		table.Rows = append(table.Rows, row)
 	}

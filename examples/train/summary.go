@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // summary is what a run came to, as -json writes it. Losses are nats per byte,
@@ -171,17 +171,17 @@ func (s *summary) table(w io.Writer, f *folder) error {
 	onRanks := ""
 	if s.Ranks > 1 {
 		onRanks = fmt.Sprintf(" on %d ranks", s.Ranks)
-		row("step", "makespan %s, bubble %s%s", duration(s.MakespanSeconds), percent(s.BubbleMakespan), s.beside())
+		row("step", "makespan %s, bubble %s%s", units.Seconds(s.MakespanSeconds), units.Percent(s.BubbleMakespan), s.beside())
 	}
-	row("growth per microbatch", "%s bytes over %s microbatches%s", report.Group(s.Growth), report.Group(s.GrowthOver), onRanks)
-	row("peak", "%s (%s bytes)", report.Size(s.PeakBytes), report.Group(s.PeakBytes))
+	row("growth per microbatch", "%s bytes over %s microbatches%s", units.Count(s.Growth), units.Count(s.GrowthOver), onRanks)
+	row("peak", "%s (%s bytes)", units.Size(s.PeakBytes), units.Count(s.PeakBytes))
 	if s.PlannedBytes != nil {
 		row("planned for a step", "%s (%s bytes); at least %s are needed, gap %s",
-			report.Size(*s.PlannedBytes), report.Group(*s.PlannedBytes), report.Group(*s.BoundBytes), percent(*s.Gap))
+			units.Size(*s.PlannedBytes), units.Count(*s.PlannedBytes), units.Count(*s.BoundBytes), units.Percent(*s.Gap))
 	}
-	row("live after a step", "%s (%s bytes)", report.Size(s.LiveBytes), report.Group(s.LiveBytes))
-	row("allocations per step", "%s on the Go heap", report.Group(int64(s.Allocations)))
-	row("speed", "%s tokens/s", report.Group(int64(math.Round(s.TokensPerSecond))))
+	row("live after a step", "%s (%s bytes)", units.Size(s.LiveBytes), units.Count(s.LiveBytes))
+	row("allocations per step", "%s on the Go heap", units.Count(int64(s.Allocations)))
+	row("speed", "%s tokens/s", units.Count(int64(math.Round(s.TokensPerSecond))))
 	row("weights", "sha256 %s", s.WeightsSHA256)
 	fmt.Fprintln(t)
 	row("memory log", "%s", f.memory.path)

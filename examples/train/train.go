@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/memory/memlog"
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // errInterrupted is wrapped by the error of a run that was told to stop.
@@ -100,12 +100,12 @@ func (t *training) prepare(ctx context.Context) error {
 // introduce says what is going to run.
 func (t *training) introduce(training, heldout []byte) {
 	fmt.Fprintf(t.out, "text    %s, %s bytes to train on, %s held out\n",
-		t.data.name, report.Group(int64(len(training))), report.Group(int64(len(heldout))))
+		t.data.name, units.Count(int64(len(training))), units.Count(int64(len(heldout))))
 	if t.data.cut {
-		fmt.Fprintf(t.out, "        there is more; this is the first %s\n", report.Size(int64(len(t.data.bytes))))
+		fmt.Fprintf(t.out, "        there is more; this is the first %s\n", units.Size(int64(len(t.data.bytes))))
 	}
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n",
-		report.Group(t.trainer.weights()), report.Size(t.trainer.modelBytes()), t.opts.describe())
+		units.Count(t.trainer.weights()), units.Size(t.trainer.modelBytes()), t.opts.describe())
 	t.introduceRanks()
 	t.introduceMemory()
 	if t.first > 0 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // Text says the difference in a line or two. A nil Difference says that there is none.
@@ -37,7 +37,7 @@ func (d *Difference) Text(w io.Writer, a, b string) error {
 // say writes a value of the field.
 func (f *Field) say(value any) string {
 	if n, ok := value.(int64); ok {
-		return report.Group(n)
+		return units.Count(n)
 	}
 	return printable(fmt.Sprint(value))
 }
@@ -50,9 +50,9 @@ func (f *Field) change() string {
 	case !ok || !also || f.Name == "step" || f.Name == "microbatch" || f.Name == "stage":
 		return ""
 	case b > a:
-		return "+" + report.Size(b-a)
+		return "+" + units.Size(b-a)
 	}
-	return report.Size(b - a)
+	return units.Size(b - a)
 }
 
 // Compare writes the ranks of two logs side by side.
@@ -74,7 +74,7 @@ func Compare(w io.Writer, a, b *Summary) error {
 			}
 			if *at < len(both[k].Ranks) && both[k].Ranks[*at].Rank == number {
 				r := &both[k].Ranks[*at]
-				cells[0][k], cells[1][k], cells[2][k], cells[3][k] = report.Group(r.Records), report.Size(r.Peak), report.Size(r.Reserved), r.Growth.short()
+				cells[0][k], cells[1][k], cells[2][k], cells[3][k] = units.Count(r.Records), units.Size(r.Peak), units.Size(r.Reserved), r.Growth.short()
 				*at++
 			}
 		}

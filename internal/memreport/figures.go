@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // bucket returns what a plot draws of a span.
@@ -303,7 +304,7 @@ func (l *Log) panels(s *Summary) report.Panels {
 		one := &s.Ranks[i]
 		r := l.ranks[one.Rank]
 		f := report.Figure{
-			Title: "rank " + strconv.Itoa(one.Rank), Caption: "peak " + report.Size(one.Peak),
+			Title: "rank " + strconv.Itoa(one.Rank), Caption: "peak " + units.Size(one.Peak),
 			X: report.Axis{Unit: report.Count}, Y: report.Axis{Unit: report.Bytes, FromZero: true, Reach: float64(most)},
 			Series: []report.Series{
 				r.series("peak", report.Band, report.Orange, peak), r.series("peak", report.Line, report.Orange, peak), r.series("live", report.Line, report.Blue, live),

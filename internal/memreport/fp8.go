@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // FP8 is what the tensors of one role met in all steps of a log.
@@ -72,8 +73,8 @@ var fp8Head = []string{"role", "tensors", "saturated", "became zero", "not finit
 // cells are a role's figures as text.
 func (f *FP8) cells() []string {
 	return []string{
-		printable(f.Role), report.Group(int64(f.Tensors)), elements(f.Saturated), elements(f.Underflowed), elements(f.NonFinite),
-		fmt.Sprintf("%s of %s", report.Group(f.FrozenIn), report.Group(f.Steps)), fmt.Sprintf("%.4g to %.4g", f.LeastScale, f.GreatestScale),
+		printable(f.Role), units.Count(int64(f.Tensors)), elements(f.Saturated), elements(f.Underflowed), elements(f.NonFinite),
+		fmt.Sprintf("%s of %s", units.Count(f.FrozenIn), units.Count(f.Steps)), fmt.Sprintf("%.4g to %.4g", f.LeastScale, f.GreatestScale),
 	}
 }
 
@@ -82,7 +83,7 @@ func elements(n uint64) string {
 	if n > 1<<62 {
 		return fmt.Sprint(n)
 	}
-	return report.Group(int64(n))
+	return units.Count(int64(n))
 }
 
 // fp8Lines writes what tensors in FP8 met.

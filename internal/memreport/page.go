@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // mostPanels is how many ranks have a picture of their own.
@@ -54,21 +55,21 @@ func facts(s *Summary, focus *Rank) []report.Fact {
 		}
 		list = append(list, report.Fact{Label: "begins", Value: g.First.short(), Note: g.kept(focus.Steps), Bad: true})
 	}
-	peak := report.Fact{Label: "peak", Value: report.Size(focus.Peak), Note: fmt.Sprintf("%s bytes, rank %d at step %d, microbatch %d", report.Group(focus.Peak), focus.Rank, focus.PeakAt.Step, focus.PeakAt.Microbatch)}
+	peak := report.Fact{Label: "peak", Value: units.Size(focus.Peak), Note: fmt.Sprintf("%s bytes, rank %d at step %d, microbatch %d", units.Count(focus.Peak), focus.Rank, focus.PeakAt.Step, focus.PeakAt.Microbatch)}
 	list = append(list, peak)
 	if p := focus.Planned; p != nil {
-		one := report.Fact{Label: "planned peak", Value: report.Size(p.Peak), Note: "measured is the same, to the byte", Good: true}
+		one := report.Fact{Label: "planned peak", Value: units.Size(p.Peak), Note: "measured is the same, to the byte", Good: true}
 		switch d := focus.Peak - p.Peak; {
 		case d > 0:
-			one.Note, one.Good, one.Bad = fmt.Sprintf("measured is %s bytes more", report.Group(d)), false, true
+			one.Note, one.Good, one.Bad = fmt.Sprintf("measured is %s bytes more", units.Count(d)), false, true
 		case d < 0:
-			one.Note, one.Good = fmt.Sprintf("measured stays %s bytes below", report.Group(-d)), false
+			one.Note, one.Good = fmt.Sprintf("measured stays %s bytes below", units.Count(-d)), false
 		}
 		list = append(list, one)
 	}
 	return append(list,
-		report.Fact{Label: "reserved", Value: report.Size(focus.Reserved), Note: "the most, " + percent(focus.Peak, focus.Reserved) + " of it used at the peak"},
-		report.Fact{Label: "level", Value: report.Size(focus.LevelLast), Note: "live after the last microbatch; " + between(focus.LevelLowest, focus.LevelHighest) + " over the log"},
+		report.Fact{Label: "reserved", Value: units.Size(focus.Reserved), Note: "the most, " + percent(focus.Peak, focus.Reserved) + " of it used at the peak"},
+		report.Fact{Label: "level", Value: units.Size(focus.LevelLast), Note: "live after the last microbatch; " + between(focus.LevelLowest, focus.LevelHighest) + " over the log"},
 	)
 }
 
@@ -110,8 +111,8 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 			begins = r.Growth.First.short()
 		}
 		ranks.Rows = append(ranks.Rows, []string{
-			strconv.Itoa(r.Rank), report.Group(r.Records), between(r.LevelLowest, r.LevelHighest), report.Size(r.Peak),
-			r.plannedPeak(), report.Size(r.Reserved), r.Growth.short(), begins,
+			strconv.Itoa(r.Rank), units.Count(r.Records), between(r.LevelLowest, r.LevelHighest), units.Size(r.Peak),
+			r.plannedPeak(), units.Size(r.Reserved), r.Growth.short(), begins,
 		})
 	}
 	if t, ok := ownersTable(s); ok {
@@ -146,9 +147,9 @@ func classesTable(r *Rank) (report.Table, bool) {
 		if first[name] == 0 && r.Classes[name] == 0 {
 			continue
 		}
-		row := []string{name, exactly(first[name])}
+		row := []string{name, units.Exactly(first[name])}
 		if r.PeakClasses != nil {
-			row = append(row, exactly(r.Classes[name]))
+			row = append(row, units.Exactly(r.Classes[name]))
 		}
 		t.Rows = append(t.Rows, row)
 		t.Shares = append(t.Shares, float64(first[name])/float64(max(most, 1)))
@@ -166,7 +167,7 @@ func ownersTable(s *Summary) (report.Table, bool) {
 		if i == shownOwners*4 {
 			break
 		}
-		t.Rows = append(t.Rows, []string{exactly(o.Bytes), report.Group(int64(o.Buffers)), o.Class, o.name()})
+		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class, o.name()})
 		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(s.Owners[0].Bytes, 1)))
 	}
 	return t, true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // PeakOwner is what is alive of one name and class at the peak of a rank.
@@ -107,7 +108,7 @@ func (s *Summary) peakLines(b *strings.Builder) {
 	if r == nil || len(r.PeakOwners) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\nrank %d at its %s, %s beside what is always there:\n", r.Rank, r.whichPeak(), exactly(r.atPeak()))
+	fmt.Fprintf(b, "\nrank %d at its %s, %s beside what is always there:\n", r.Rank, r.whichPeak(), units.Exactly(r.atPeak()))
 	var lines strings.Builder
 	t := tabwriter.NewWriter(&lines, 0, 0, 3, ' ', 0)
 	for i, o := range r.PeakOwners {
@@ -115,7 +116,7 @@ func (s *Summary) peakLines(b *strings.Builder) {
 			fmt.Fprintf(t, "  and %s more\n", count(int64(len(r.PeakOwners)-i), "owner"))
 			break
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", report.Size(o.Bytes), count(int64(o.Buffers), "buffer"), o.Class, printable(o.Name), o.microbatches())
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", units.Size(o.Bytes), count(int64(o.Buffers), "buffer"), o.Class, printable(o.Name), o.microbatches())
 	}
 	t.Flush() // Into memory.
 	for line := range strings.Lines(lines.String()) {
@@ -126,14 +127,14 @@ func (s *Summary) peakLines(b *strings.Builder) {
 // peakTable has the owners at the peak of a rank.
 func peakTable(r *Rank) (report.Table, bool) {
 	t := report.Table{
-		Title: fmt.Sprintf("Owners at the %s, rank %d: %s beside what is always there", r.whichPeak(), r.Rank, exactly(r.atPeak())),
+		Title: fmt.Sprintf("Owners at the %s, rank %d: %s beside what is always there", r.whichPeak(), r.Rank, units.Exactly(r.atPeak())),
 		Head:  []string{"bytes", "buffers", "class", "owner", "microbatches"},
 	}
 	for i, o := range r.PeakOwners {
 		if i == shownOwners*2 {
 			break
 		}
-		t.Rows = append(t.Rows, []string{exactly(o.Bytes), report.Group(int64(o.Buffers)), o.Class, o.Name, o.microbatches()})
+		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class, o.Name, o.microbatches()})
 		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(r.atPeak(), 1)))
 	}
 	return t, len(t.Rows) > 0

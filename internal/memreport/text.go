@@ -6,7 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 const (
@@ -44,11 +44,11 @@ func (s *Summary) rankLines(b *strings.Builder) {
 		if i == mostRows {
 			break
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t", r.Rank, between(r.LevelLowest, r.LevelHighest), report.Size(r.Peak))
+		fmt.Fprintf(t, "%d\t%s\t%s\t", r.Rank, between(r.LevelLowest, r.LevelHighest), units.Size(r.Peak))
 		if planned {
 			fmt.Fprintf(t, "%s\t", r.plannedPeak())
 		}
-		fmt.Fprintf(t, "%s\t%s\t\n", report.Size(r.Reserved), r.Growth.short())
+		fmt.Fprintf(t, "%s\t%s\t\n", units.Size(r.Reserved), r.Growth.short())
 	}
 	t.Flush() // Into memory.
 	if n := len(s.Ranks) - mostRows; n > 0 {
@@ -70,7 +70,7 @@ func (r *Rank) plannedPeak() string {
 	if r.Planned == nil {
 		return "-"
 	}
-	return report.Size(r.Planned.Peak)
+	return units.Size(r.Planned.Peak)
 }
 
 // findings are the sentences that a reader should see.
@@ -112,9 +112,9 @@ func (s *Summary) planFindings() (lines []string) {
 		case p.Peak == r.Peak && p.Most == 0 && p.Least == 0:
 			exact++
 		case p.Most > 0:
-			lines = append(lines, fmt.Sprintf("rank %d had up to %s more than planned; peak %s, planned %s", r.Rank, exactly(p.Most), exactly(r.Peak), exactly(p.Peak)))
+			lines = append(lines, fmt.Sprintf("rank %d had up to %s more than planned; peak %s, planned %s", r.Rank, units.Exactly(p.Most), units.Exactly(r.Peak), units.Exactly(p.Peak)))
 		default:
-			lines = append(lines, fmt.Sprintf("rank %d stays within its plan: peak %s of %s", r.Rank, exactly(r.Peak), exactly(p.Peak)))
+			lines = append(lines, fmt.Sprintf("rank %d stays within its plan: peak %s of %s", r.Rank, units.Exactly(r.Peak), units.Exactly(p.Peak)))
 		}
 	}
 	if len(lines) > mostRows {
@@ -135,14 +135,14 @@ func (s *Summary) ownerLines(b *strings.Builder) {
 	for _, o := range s.Owners {
 		total += o.Bytes
 	}
-	fmt.Fprintf(b, "\nlive when the log was dumped, %s:\n", exactly(total))
+	fmt.Fprintf(b, "\nlive when the log was dumped, %s:\n", units.Exactly(total))
 	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
 	for i, o := range s.Owners {
 		if i == shownOwners {
 			fmt.Fprintf(t, "  and %s more\n", count(int64(len(s.Owners)-i), "owner"))
 			break
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", report.Size(o.Bytes), count(int64(o.Buffers), "buffer"), o.Class, printable(o.name()))
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", units.Size(o.Bytes), count(int64(o.Buffers), "buffer"), o.Class, printable(o.name()))
 	}
 	t.Flush() // Into memory.
 }

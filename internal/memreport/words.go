@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // count writes a number of things.
@@ -17,34 +17,25 @@ func count(n int64, thing string) string {
 		}
 		thing += "s"
 	}
-	return report.Group(n) + " " + thing
+	return units.Count(n) + " " + thing
 }
 
 // size writes a number of bytes that need not be whole.
 func size(n float64) string {
 	if math.Abs(n) >= 10 || n == math.Trunc(n) {
-		return report.Size(report.Whole(n))
+		return units.Size(units.Round(n))
 	}
 	return strconv.FormatFloat(n, 'f', 1, 64) + " B"
 }
 
-// exactly writes a size for a person and, where that loses something, in bytes.
-func exactly(n int64) string {
-	text := report.Size(n)
-	if n > -1024 && n < 1024 {
-		return text
-	}
-	return text + " (" + report.Group(n) + " bytes)"
-}
-
 // between writes a range of sizes.
 func between(low, high int64) string {
-	from, to := report.Size(low), report.Size(high)
+	from, to := units.Size(low), units.Size(high)
 	switch {
 	case low == high:
 		return from
 	case from == to:
-		return from + " + " + report.Size(high-low)
+		return from + " + " + units.Size(high-low)
 	}
 	return from + " to " + to
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // A page of a run of a million steps has as many points as one of a few hundred.
@@ -17,7 +18,7 @@ func Example() {
 	}
 	page := report.Page{
 		Title: "A run",
-		Facts: []report.Fact{{Label: "steps", Value: report.Group(1_000_000)}},
+		Facts: []report.Fact{{Label: "steps", Value: units.Count(1_000_000)}},
 		Figures: []report.Figure{{
 			Title: "Loss", X: report.Axis{Label: "step", Unit: report.Count}, Y: report.Axis{Label: "nats"},
 			Series: []report.Series{{Name: "train", Mark: report.Line, Color: report.Blue, Buckets: losses.Buckets()}},

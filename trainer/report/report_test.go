@@ -56,24 +56,6 @@ func TestEnvelopeLeavesOutWhatIsNotFinite(t *testing.T) {
 	require.Equal(t, []report.Bucket{{Min: 3, Max: 3, Sum: 3, Count: 1}}, e.Buckets())
 }
 
-func TestSize(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", -2048: "-2.0 KiB", 245_760: "240 KiB", 1_553_652: "1.5 MiB", 3 << 40: "3.0 TiB", 5 << 50: "5.0 PiB", math.MaxInt64: "8.0 EiB",
-	} {
-		require.Equal(t, want, report.Size(n))
-	}
-	require.Equal(t, "-1,234,567", report.Group(-1_234_567))
-	require.Equal(t, "123", report.Group(123))
-}
-
-func TestWhole(t *testing.T) {
-	for value, want := range map[float64]int64{
-		2.5: 3, -2.4: -2, 1 << 63: math.MaxInt64, -1 << 63: math.MinInt64, math.Inf(1): math.MaxInt64, math.NaN(): 0,
-	} {
-		require.Equal(t, want, report.Whole(value), value)
-	}
-}
-
 // page is a page with everything that a page can have, over n points.
 func page(n int) *report.Page {
 	e, dots := report.NewEnvelope(240), report.NewEnvelope(240)

@@ -3,7 +3,8 @@ package report
 import (
 	"math"
 	"strconv"
-	"strings"
+
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // Unit says how the numbers of an axis are written.
@@ -15,58 +16,6 @@ const (
 	Bytes             // KiB, MiB, GiB
 	Count             // a whole number with thousands separated
 )
-
-// Size returns a number of bytes for a person, such as "3.4 MiB".
-func Size(n int64) string {
-	value, sign := float64(n), ""
-	if n < 0 {
-		value, sign = -value, "-"
-	}
-	if value < 1024 {
-		return sign + strconv.FormatFloat(value, 'f', -1, 64) + " B"
-	}
-	names := [...]string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	i := -1
-	for value >= 1024 && i < len(names)-1 {
-		value /= 1024
-		i++
-	}
-	digits := 1
-	if value >= 100 {
-		digits = 0
-	}
-	return sign + strconv.FormatFloat(value, 'f', digits, 64) + " " + names[i]
-}
-
-// Whole returns the whole number that is nearest to a value, 0 where it is none.
-func Whole(value float64) int64 {
-	switch value = math.Round(value); {
-	case math.IsNaN(value):
-		return 0
-	case value >= math.MaxInt64:
-		return math.MaxInt64
-	case value <= math.MinInt64:
-		return math.MinInt64
-	}
-	return int64(value)
-}
-
-// Group writes a whole number with thousands separated by commas.
-func Group(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, s = "-", s[1:]
-	}
-	var b strings.Builder
-	for i, c := range s {
-		if i > 0 && (len(s)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteRune(c)
-	}
-	return sign + b.String()
-}
 
 // scale is an axis: a range of values, its ticks, and how they are written.
 type scale struct {
@@ -117,9 +66,9 @@ func roundStep(step float64, unit Unit) float64 {
 func (s scale) label(value float64) string {
 	switch s.unit {
 	case Bytes:
-		return Size(Whole(value))
+		return units.Size(units.Round(value))
 	case Count:
-		return Group(Whole(value))
+		return units.Count(units.Round(value))
 	}
 	digits := 0
 	for step := s.step; digits < 6 && math.Abs(step-math.Round(step)) > 1e-9*step; step *= 10 {
@@ -132,13 +81,9 @@ func (s scale) label(value float64) string {
 func (u Unit) text(value float64) string {
 	switch u {
 	case Bytes:
-		n := Whole(value)
-		if n < 1024 && n > -1024 {
-			return Size(n)
-		}
-		return Size(n) + " (" + Group(n) + " bytes)"
+		return units.Exactly(units.Round(value))
 	case Count:
-		return Group(Whole(value))
+		return units.Count(units.Round(value))
 	}
 	return strconv.FormatFloat(value, 'g', 5, 64)
 }

@@ -1,0 +1,103 @@
+package units
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Size writes a number of bytes, such as "3.4 MiB".
+func Size(n int64) string {
+	value, sign := float64(n), ""
+	if n < 0 {
+		value, sign = -value, "-"
+	}
+	if value < 1024 {
+		return sign + strconv.FormatFloat(value, 'f', -1, 64) + " B"
+	}
+	names := [...]string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	i := -1
+	for value >= 1024 && i < len(names)-1 {
+		value /= 1024
+		i++
+	}
+	digits := 1
+	if value >= 100 {
+		digits = 0
+	}
+	return sign + strconv.FormatFloat(value, 'f', digits, 64) + " " + names[i]
+}
+
+// Exactly writes a size and, where that loses something, the bytes: "3.4 MiB (3,565,158 bytes)".
+func Exactly(n int64) string {
+	if n > -1024 && n < 1024 {
+		return Size(n)
+	}
+	return Size(n) + " (" + Count(n) + " bytes)"
+}
+
+// Count writes a whole number with thousands separated by commas.
+func Count(n int64) string {
+	digits, sign := strconv.FormatInt(n, 10), ""
+	if n < 0 {
+		digits, sign = digits[1:], "-"
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// Seconds writes a time in seconds, such as "12.5 ms".
+func Seconds(s float64) string {
+	switch {
+	case s < 1e-3:
+		return strconv.FormatFloat(s*1e6, 'f', 1, 64) + " µs"
+	case s < 1:
+		return strconv.FormatFloat(s*1e3, 'f', 1, 64) + " ms"
+	}
+	return strconv.FormatFloat(s, 'f', 2, 64) + " s"
+}
+
+// Percent writes a part of 1, such as "12.5%".
+func Percent(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + "%" }
+
+// Round returns the whole number that is nearest to a value, 0 where it is none.
+func Round(value float64) int64 {
+	switch value = math.Round(value); {
+	case math.IsNaN(value):
+		return 0
+	case value >= math.MaxInt64:
+		return math.MaxInt64
+	case value <= math.MinInt64:
+		return math.MinInt64
+	}
+	return int64(value)
+}
+
+// ErrSize is wrapped by the errors of ParseSize.
+var ErrSize = errors.New("no size")
+
+// ParseSize reads a number of bytes from 0 to 1024TiB: 1000, 512KiB, 1.5GiB, 80 GB.
+func ParseSize(text string) (int64, error) {
+	word, unit := text, 1.0
+	for _, u := range []struct {
+		suffix string
+		bytes  float64
+	}{
+		{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+		{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+	} {
+		if digits, ok := strings.CutSuffix(word, u.suffix); ok {
+			word, unit = strings.TrimSpace(digits), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(word, 64)
+	if err != nil || !(n*unit >= 0 && n*unit <= 1<<50) {
+		return 0, fmt.Errorf("%q is %w: give 0 to 1024TiB, as a number, with KiB, MiB, GiB, TiB, KB, MB, GB or TB where they are not bytes", text, ErrSize)
+	}
+	return int64(n * unit), nil
+}

@@ -1,0 +1,48 @@
+package units_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/units"
+)
+
+func Example() {
+	fmt.Println(units.Size(1_499_904), units.Exactly(1_499_904), units.Count(51_200), units.Seconds(0.0186), units.Percent(0.02))
+	// Output:
+	// 1.4 MiB 1.4 MiB (1,499,904 bytes) 51,200 18.6 ms 2.0%
+}
+
+func TestWritten(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 245_760: "240 KiB", 1_553_652: "1.5 MiB", 5 << 30: "5.0 GiB", 3 << 40: "3.0 TiB", 5 << 50: "5.0 PiB", -2048: "-2.0 KiB",
+		math.MaxInt64: "8.0 EiB", math.MinInt64: "-8.0 EiB",
+	} {
+		require.Equal(t, want, units.Size(n))
+	}
+	for n, want := range map[int64]string{0: "0", 123: "123", 1234: "1,234", -123: "-123", -1_234_567: "-1,234,567", math.MinInt64: "-9,223,372,036,854,775,808"} {
+		require.Equal(t, want, units.Count(n))
+	}
+	require.Equal(t, "1000 B", units.Exactly(1000))
+	for s, want := range map[float64]string{0: "0.0 µs", 2.5e-6: "2.5 µs", 0.25: "250.0 ms", 61: "61.00 s"} {
+		require.Equal(t, want, units.Seconds(s))
+	}
+	for value, want := range map[float64]int64{2.5: 3, -2.4: -2, 1 << 63: math.MaxInt64, -1 << 63: math.MinInt64, math.NaN(): 0, math.Inf(1): math.MaxInt64, -1e300: math.MinInt64} {
+		require.Equal(t, want, units.Round(value), value)
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "1000": 1000, "512KiB": 512 << 10, "1.5GiB": 3 << 29, "80 GB": 80e9, "1024TiB": 1 << 50} {
+		n, err := units.ParseSize(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, n, text)
+	}
+	for _, text := range []string{"", "MiB", "-1", "NaN", "1e30", "12 bits", "1025TiB"} {
+		_, err := units.ParseSize(text)
+		require.ErrorIs(t, err, units.ErrSize, text)
+	}
+}
