@@ -54,6 +54,7 @@ var rooms = []struct {
 	{"trainer/safetensors", 1, nil},
 	{"internal/outfile", 2, nil},
 	{"trainer/report", 5, nil},
+	{"trainer/checkpoint", 5, nil},
 	{"trainer/units", 0, nil},
 	{"internal/memreport", 6, nil},
 	{"cmd", 7, []string{"github.com/alecthomas/kong"}},

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -34,22 +35,36 @@ var ErrInput = errors.New("safetensors: cannot be written")
 
 var errLarge = fmt.Errorf("%w: the header would have more than %d bytes", ErrInput, MaxHeader)
 
-// Tensor is one tensor to write: its name, its shape, and a borrowed slice.
+// Tensor is one tensor to write: its name, its shape, and where its values come from.
 type Tensor struct {
 	name  string
 	dtype DType
 	shape []int
-	count int                      // elements in the slice
-	fill  func(b []byte, from int) // converts elements from `from` on until b is full
+	count int // elements; -1 for as many as the shape says
+	// load returns how many elements there are and what converts those from one on until
+	// b is full.
+	load func() (count int, fill func(b []byte, from int), err error)
 }
 
 // Of describes a tensor over data, which is row-major and has as many elements
 // as the shape says. An empty shape is a scalar. Both slices are borrowed, and
 // must not change until Write has returned.
 func Of[T Element](name string, shape []int, data []T) Tensor {
+	t := Load(name, shape, func() ([]T, error) { return data, nil })
+	t.count = len(data)
+	return t
+}
+
+// Load is Of for values that are fetched while they are written, so that one tensor at a
+// time is in memory. Write calls load twice, and borrows what it returns until the next
+// call of any tensor's; both times the values are the same.
+func Load[T Element](name string, shape []int, load func() ([]T, error)) Tensor {
 	return Tensor{
-		name: name, dtype: dtypeOf[T](), shape: shape, count: len(data),
-		fill: func(b []byte, from int) { encode(b, data[from:]) },
+		name: name, dtype: dtypeOf[T](), shape: shape, count: -1,
+		load: func() (int, func([]byte, int), error) {
+			data, err := load()
+			return len(data), func(b []byte, from int) { encode(b, data[from:]) }, err
+		},
 	}
 }
 
@@ -84,11 +99,19 @@ func Write(w io.Writer, metadata map[string]string, tensors ...Tensor) error {
 }
 
 func writeData(w io.Writer, tensors []Tensor, buf []byte) error {
-	for _, t := range tensors {
+	for i := range tensors {
+		t := &tensors[i]
+		count, fill, err := t.load()
+		if err != nil {
+			return fmt.Errorf("safetensors: %q: %w", t.name, err)
+		}
+		if t.count = count; !t.fits() {
+			return t.misfit()
+		}
 		step := len(buf) / t.dtype.Size()
-		for from := 0; from < t.count; from += step {
-			b := buf[:min(step, t.count-from)*t.dtype.Size()]
-			t.fill(b, from)
+		for from := 0; from < count; from += step {
+			b := buf[:min(step, count-from)*t.dtype.Size()]
+			fill(b, from)
 			if _, err := w.Write(b); err != nil {
 				return fmt.Errorf("safetensors: writing %q: %w", t.name, err)
 			}
@@ -149,6 +172,9 @@ func buildHeader(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 			return nil, fmt.Errorf("%w: two tensors named %.80q", ErrInput, t.name)
 		}
 		seen[t.name] = true
+		if size > math.MaxInt64-offset {
+			return nil, fmt.Errorf("%w: the tensors have more than 2^63 bytes", ErrInput)
+		}
 		b = append(appendString(append(b, ','), t.name), ':')
 		b = fmt.Appendf(b, `{"dtype":%q,"shape":[`, string(t.dtype))
 		for i, dim := range t.shape {
@@ -158,7 +184,7 @@ func buildHeader(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 			b = fmt.Append(b, dim)
 		}
 		b = fmt.Appendf(b, `],"data_offsets":[%d,%d]}`, offset, offset+size)
-		offset += size // cannot overflow: the slices are all in memory
+		offset += size
 	}
 	b = append(b, '}')
 	for len(b)%8 != 0 {
@@ -176,19 +202,29 @@ func (t *Tensor) check() (int64, error) {
 	if fault := badName(t.name); fault != "" {
 		return 0, fmt.Errorf("%w: tensor name %.80q %s", ErrInput, t.name, fault)
 	}
-	if t.fill == nil {
-		return 0, fmt.Errorf("%w: tensor %.80q was not made by Of", ErrInput, t.name)
+	if t.load == nil {
+		return 0, fmt.Errorf("%w: tensor %.80q was not made by Of or Load", ErrInput, t.name)
 	}
 	for _, dim := range t.shape {
 		if dim < 0 {
 			return 0, fmt.Errorf("%w: tensor %.80q has the shape %v, a dimension is negative", ErrInput, t.name, t.shape)
 		}
 	}
-	size, ok := byteSize(t.dtype, t.shape)
-	if !ok || size != int64(t.count)*int64(t.dtype.Size()) {
-		return 0, fmt.Errorf("%w: tensor %.80q has the shape %v and %d elements", ErrInput, t.name, t.shape, t.count)
+	size, _ := byteSize(t.dtype, t.shape)
+	if !t.fits() {
+		return 0, t.misfit()
 	}
 	return size, nil
+}
+
+// fits reports whether t has as many elements as its shape says.
+func (t *Tensor) fits() bool {
+	size, ok := byteSize(t.dtype, t.shape)
+	return ok && (t.count < 0 || size == int64(t.count)*int64(t.dtype.Size()))
+}
+
+func (t *Tensor) misfit() error {
+	return fmt.Errorf("%w: tensor %.80q has the shape %v and %d elements", ErrInput, t.name, t.shape, t.count)
 }
 
 // badName says what is wrong with a tensor's name, or "".

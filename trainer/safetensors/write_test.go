@@ -160,3 +160,21 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	}
 }
+
+// Values that are fetched while they are written make the same bytes; a failure to fetch
+// them, or too few of them, is found before anything is written.
+func TestLoad(t *testing.T) {
+	values := []float32{1, 2, 3, 4, 5, 6}
+	calls := 0
+	lazy := st.Load("w", []int{2, 3}, func() ([]float32, error) { calls++; return values, nil })
+	require.Equal(t, encode(t, nil, st.Of("w", []int{2, 3}, values)), encode(t, nil, lazy))
+	require.Equal(t, 2, calls)
+
+	var b bytes.Buffer
+	lost := errors.New("lost")
+	require.ErrorIs(t, st.Write(&b, nil, st.Load("w", []int{6}, func() ([]float32, error) { return nil, lost })), lost)
+	require.ErrorIs(t, st.Write(&b, nil, st.Load("w", []int{7}, func() ([]float32, error) { return values, nil })), st.ErrInput)
+	huge := st.Load("w", []int{math.MaxInt64 / 8}, func() ([]float32, error) { return nil, nil })
+	require.ErrorIs(t, st.Write(&b, nil, huge, st.Load("x", []int{math.MaxInt64 / 8}, func() ([]float32, error) { return nil, nil })), st.ErrInput)
+	require.Zero(t, b.Len())
+}

@@ -1,0 +1,299 @@
+package checkpoint_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/safetensors"
+)
+
+// save writes a checkpoint of two ranks, whose values are all of a kind.
+func save(t testing.TB, dir string, step int64, value float32) {
+	t.Helper()
+	require.NoError(t, checkpoint.Commit(dir, checkpoint.State{Step: step, Seed: 1<<64 - 1, Metadata: map[string]string{"text": "a \"b\" <c>\u2028"}}, shards(t, dir, step, value)...))
+}
+
+// shards writes the shards of two ranks at the same time.
+func shards(t testing.TB, dir string, step int64, value float32) []checkpoint.Shard {
+	t.Helper()
+	written, faults := make([]checkpoint.Shard, 2), make([]error, 2)
+	var ranks sync.WaitGroup
+	for rank := range written {
+		ranks.Go(func() {
+			of := func(name string, n int) safetensors.Tensor {
+				return safetensors.Of(name+string(rune('0'+rank)), []int{n}, bytesOf(value, n))
+			}
+			written[rank], faults[rank] = checkpoint.WriteShard(dir, step, rank, 2, of("weight", 5), of("moment", 3))
+		})
+	}
+	ranks.Wait()
+	for _, err := range faults {
+		require.NoError(t, err)
+	}
+	return written
+}
+
+func bytesOf(value float32, n int) []float32 {
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = value + float32(i)
+	}
+	return values
+}
+
+// read opens a checkpoint and reads all of it.
+func read(path string) (c *checkpoint.Checkpoint, first float32, err error) {
+	if c, err = checkpoint.Open(path); err != nil {
+		return nil, 0, err
+	}
+	defer c.Close()
+	for _, tensor := range c.Tensors() {
+		values := make([]float32, tensor.Shape[0])
+		if err := checkpoint.Read(c, tensor.Name, tensor.Shape, values); err != nil {
+			return nil, 0, err
+		}
+		first = values[0]
+	}
+	return c, first, c.Verify()
+}
+
+func TestRoundTrip(t *testing.T) {
+	dir := t.TempDir()
+	_, _, err := read(dir)
+	require.ErrorIs(t, err, checkpoint.ErrNone)
+	_, _, err = read(filepath.Join(dir, "none"))
+	require.ErrorIs(t, err, checkpoint.ErrNone)
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	save(t, dir, 7, 10)
+	c, first, err := read(dir)
+	require.NoError(t, err)
+	require.Equal(t, checkpoint.State{Step: 7, Seed: 1<<64 - 1, Metadata: map[string]string{"text": "a \"b\" <c>\u2028"}}, c.State)
+	require.Equal(t, float32(10), first)
+	require.Equal(t, []checkpoint.Tensor{
+		{Name: "moment0", DType: "F32", Shape: []int{3}}, {Name: "weight0", DType: "F32", Shape: []int{5}},
+		{Name: "moment1", DType: "F32", Shape: []int{3}}, {Name: "weight1", DType: "F32", Shape: []int{5}},
+	}, c.Tensors())
+
+	c, err = checkpoint.Open(dir)
+	require.NoError(t, err)
+	require.ErrorIs(t, checkpoint.Read(c, "weight2", []int{5}, make([]float32, 5)), checkpoint.ErrTensor)
+	require.ErrorContains(t, checkpoint.Read(c, "weight1", []int{1, 5}, make([]float32, 5)), `"weight1" has the shape [5], not [1 5]`)
+	require.ErrorIs(t, checkpoint.Read(c, "weight1", []int{5}, make([]int32, 5)), checkpoint.ErrTensor)
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, checkpoint.Read(c, "weight0", []int{5}, make([]float32, 5)), os.ErrClosed)
+}
+
+// Until it is committed a checkpoint does not exist, and neither a later step nor the same
+// one once more takes anything from the one that does.
+func TestUncommitted(t *testing.T) {
+	dir := t.TempDir()
+	abandoned := shards(t, dir, 3, 1)
+	_, _, err := read(dir)
+	require.ErrorIs(t, err, checkpoint.ErrNone)
+	save(t, dir, 3, 2)
+	for _, s := range abandoned {
+		require.NoFileExists(t, filepath.Join(dir, "step-0000000003", s.File), "what was abandoned goes")
+	}
+	for _, step := range []int64{3, 4, 2} {
+		again := shards(t, dir, step, 100)
+		_, first, err := read(dir)
+		require.NoError(t, err)
+		require.Equal(t, float32(2), first)
+		require.NoError(t, os.Remove(filepath.Join(dir, "step-000000000"+string(rune('0'+step)), again[1].File)))
+		err = checkpoint.Commit(dir, checkpoint.State{Step: step}, again...)
+		require.ErrorIs(t, err, checkpoint.ErrDamaged)
+		require.ErrorContains(t, err, again[1].File+": it is missing")
+		_, first, err = read(dir)
+		require.NoError(t, err)
+		require.Equal(t, float32(2), first)
+	}
+	save(t, dir, 2, 50) // an earlier step is the latest checkpoint, where it was written last
+	c, first, err := read(dir)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, c.Step)
+	require.Equal(t, float32(50), first)
+	_, first, err = read(filepath.Join(dir, "step-0000000003"))
+	require.NoError(t, err)
+	require.Equal(t, float32(2), first)
+}
+
+func TestRefusals(t *testing.T) {
+	dir := t.TempDir()
+	two := shards(t, dir, 1, 1)
+	twice := []checkpoint.Shard{two[0], two[1]}
+	twice[1].Tensors = two[0].Tensors
+	for want, list := range map[string][]checkpoint.Shard{
+		"there is no shard":              nil,
+		"rank 0 of 2 among 1 shards":     {two[0]},
+		"rank 0 of 2 among 2 shards":     {two[0], two[0]},
+		`tensor "moment0" is in two`:     twice,
+		`"../x" is not the name`:         {{Ranks: 1, File: "../x"}},
+		`rank 1 of 1`:                    {{Rank: 1, Ranks: 1, File: "x"}},
+		"x: it is missing":               {{Ranks: 1, File: "x"}},
+		"rank 1 of 3 among 2 shards: ea": {two[0], {Rank: 1, Ranks: 3, File: "x"}},
+	} {
+		require.ErrorContains(t, checkpoint.Commit(dir, checkpoint.State{Step: 1}, list...), want)
+	}
+	require.ErrorContains(t, checkpoint.Commit(dir, checkpoint.State{Step: 1, Metadata: map[string]string{"a": "\xff"}}, two...), "not UTF-8")
+	for _, bad := range [][3]int{{-1, 0, 1}, {0, -1, 1}, {0, 1, 1}, {0, 0, 0}} {
+		_, err := checkpoint.WriteShard(dir, int64(bad[0]), bad[1], bad[2])
+		require.ErrorContains(t, err, "rank")
+	}
+	_, err := checkpoint.Open(dir)
+	require.ErrorIs(t, err, checkpoint.ErrNone)
+}
+
+// Every bit of every file counts, but for what stands in latest, which is held to a form: a
+// changed one is reported with the name of the file.
+func TestDamage(t *testing.T) {
+	dir := t.TempDir()
+	save(t, dir, 7, 1)
+	folder := filepath.Join(dir, "step-0000000007")
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Len(t, entries, 3)
+	for _, entry := range entries {
+		path := filepath.Join(folder, entry.Name())
+		whole, err := os.ReadFile(path)
+		require.NoError(t, err)
+		fails := func(content []byte, how string, at int) {
+			t.Helper()
+			require.NoError(t, os.WriteFile(path, content, 0o666))
+			_, _, err := read(dir)
+			require.Error(t, err, "%s: %s %d", path, how, at)
+			require.ErrorContains(t, err, path, "%s %d", how, at)
+		}
+		for i := range whole {
+			bad := bytes.Clone(whole)
+			bad[i] ^= 1 << (i % 8)
+			fails(bad, "bit of byte", i)
+		}
+		for _, n := range []int{0, 1, len(whole) / 2, len(whole) - 1} {
+			fails(whole[:n], "cut at", n)
+		}
+		fails(append(bytes.Clone(whole), ' '), "longer", 1)
+		require.NoError(t, os.WriteFile(path, whole, 0o666))
+		_, _, err = read(dir)
+		require.NoError(t, err)
+	}
+
+	for _, entry := range entries {
+		path := filepath.Join(folder, entry.Name())
+		require.NoError(t, os.Rename(path, path+".away"))
+		_, _, err = read(dir)
+		require.Error(t, err)
+		require.ErrorContains(t, err, strings.TrimSuffix(path, "/manifest.json"))
+		require.NoError(t, os.Rename(path+".away", path))
+	}
+	for _, text := range []string{"", "\n", "step-7", "../step-7\n", "step-7/../..\n", strings.Repeat("step-", 100)} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "latest"), []byte(text), 0o666))
+		_, err := checkpoint.Open(dir)
+		require.ErrorIs(t, err, checkpoint.ErrDamaged)
+		require.ErrorContains(t, err, filepath.Join(dir, "latest"))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "latest"), []byte("step-1\n"), 0o666))
+	_, err = checkpoint.Open(dir)
+	require.ErrorIs(t, err, checkpoint.ErrNone)
+	require.ErrorContains(t, err, "step-1")
+}
+
+// What a shard has is verified where it is needed: damage of one does not keep others from
+// being read, and Verify names all.
+func TestDamageOfOneShard(t *testing.T) {
+	dir := t.TempDir()
+	save(t, dir, 7, 1)
+	files, err := filepath.Glob(filepath.Join(dir, "step-*", "rank-*"))
+	require.NoError(t, err)
+	flip := func(path string) {
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		content[len(content)-1] ^= 1
+		require.NoError(t, os.WriteFile(path, content, 0o666))
+	}
+	flip(files[1])
+	c, err := checkpoint.Open(dir)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, checkpoint.Read(c, "weight0", []int{5}, make([]float32, 5)))
+	err = checkpoint.Read(c, "weight1", []int{5}, make([]float32, 5))
+	require.ErrorIs(t, err, checkpoint.ErrDamaged)
+	require.ErrorContains(t, err, files[1])
+	flip(files[0])
+	again, err := checkpoint.Open(dir)
+	require.NoError(t, err)
+	defer again.Close()
+	err = again.Verify()
+	require.ErrorContains(t, err, files[0])
+	require.ErrorContains(t, err, files[1])
+}
+
+func TestPrune(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "with [a] * in it")
+	require.NoError(t, checkpoint.Prune(dir, 1))
+	for _, step := range []int64{1, 2, 9, 3} { // 9 is of a run before
+		save(t, dir, step, float32(step))
+	}
+	shards(t, dir, 1_000, 0)
+	shards(t, dir, 0, 0)
+	require.NoError(t, checkpoint.Prune(dir, 2))
+	require.Equal(t, []string{"latest", "step-0000000002", "step-0000000003"}, names(t, dir))
+	require.NoError(t, checkpoint.Prune(dir, 0)) // the latest stays
+	require.Equal(t, []string{"latest", "step-0000000003"}, names(t, dir))
+	_, first, err := read(dir)
+	require.NoError(t, err)
+	require.Equal(t, float32(3), first)
+}
+
+func names(t testing.TB, dir string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, entry := range entries {
+		list = append(list, entry.Name())
+	}
+	return list
+}
+
+// Weights that another program has written are a checkpoint too.
+func TestLoneFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	var file bytes.Buffer
+	require.NoError(t, safetensors.Write(&file, map[string]string{"steps": "3"}, safetensors.Of("w", []int{1}, []float32{4})))
+	require.NoError(t, os.WriteFile(path, file.Bytes(), 0o666))
+	c, first, err := read(path)
+	require.NoError(t, err)
+	require.Zero(t, c.Step)
+	require.Equal(t, "3", c.Metadata["steps"])
+	require.Equal(t, float32(4), first)
+	require.NoError(t, os.WriteFile(path, file.Bytes()[:file.Len()-1], 0o666))
+	_, _, err = read(path)
+	require.ErrorIs(t, err, checkpoint.ErrDamaged)
+	require.ErrorContains(t, err, path)
+}
+
+func FuzzManifest(f *testing.F) {
+	dir := f.TempDir()
+	save(f, dir, 7, 1)
+	path := filepath.Join(dir, "step-0000000007", "manifest.json")
+	whole, err := os.ReadFile(path)
+	require.NoError(f, err)
+	f.Add(whole)
+	f.Add([]byte(`{"format":"weir.checkpoint","version":1,"sha256":"","shards":[]}`))
+	f.Add([]byte(`{"format":"weir.checkpoint","version":2}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		require.NoError(t, os.WriteFile(path, content, 0o666))
+		c, err := checkpoint.Open(dir)
+		if err == nil {
+			require.Equal(t, whole, content, "only what was written has its checksum")
+			require.NoError(t, c.Close())
+		}
+	})
+}

@@ -1,0 +1,251 @@
+package checkpoint
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/weir-ml/weir/trainer/safetensors"
+)
+
+var (
+	// ErrNone is returned where there is no checkpoint.
+	ErrNone = errors.New("checkpoint: there is none")
+
+	// ErrDamaged is returned for a checkpoint that misses a file, or has one that was
+	// changed after it was written.
+	ErrDamaged = errors.New("checkpoint: damaged")
+
+	// ErrVersion is returned for a checkpoint in another version of the format.
+	ErrVersion = errors.New("checkpoint: another version of the format")
+
+	// ErrTensor is returned for a tensor that the checkpoint does not have, or has in
+	// another shape or type.
+	ErrTensor = errors.New("checkpoint: no such tensor")
+)
+
+func damaged(path, what string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s: copy it again, or use an earlier one", ErrDamaged, path, fmt.Sprintf(what, args...))
+}
+
+const folderPrefix = "step-"
+
+// folderOf is the name of the checkpoint of a step.
+func folderOf(step int64) string { return fmt.Sprintf("%s%010d", folderPrefix, step) }
+
+// escaped returns a path as a pattern that matches it alone.
+func escaped(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// latest returns the name of the checkpoint that counts.
+func latest(dir string) (string, error) {
+	path := filepath.Join(dir, latestName)
+	text, err := read(path, 64)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("%w in %s: it has no file %q", ErrNone, dir, latestName)
+	}
+	if err != nil {
+		return "", err
+	}
+	name, ended := strings.CutSuffix(string(text), "\n")
+	if !ended || !strings.HasPrefix(name, folderPrefix) || strings.ContainsFunc(name[len(folderPrefix):], func(r rune) bool { return r < '0' || r > '9' }) {
+		return "", damaged(path, "it says %.40q, expected the name of a folder", text)
+	}
+	return name, nil
+}
+
+// read returns the content of a file that has no more than most bytes.
+func read(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	defer file.Close() // It was only read.
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	if int64(len(text)) > most {
+		return nil, damaged(path, "it has more than %d bytes", most)
+	}
+	return text, nil
+}
+
+// Checkpoint is an open checkpoint. Close ends it. Its methods may be called concurrently.
+type Checkpoint struct {
+	State
+	Path    string // of the folder that has the manifest
+	tensors []Tensor
+	shardOf map[string]*shard
+	shards  []*shard
+}
+
+// shard is a shard and its file, which is opened and verified where a tensor of it is read.
+type shard struct {
+	Shard
+	path string
+	once sync.Once
+	file *safetensors.Reader
+	io.Closer
+	err error
+}
+
+// Open opens the latest checkpoint in a folder, or where the folder is itself a checkpoint,
+// that one. It reads the manifest, and looks for the shards: they are there and have their
+// sizes. A file in the safetensors format is a checkpoint of step 0, whose metadata is the
+// file's; its digest, where it has one, is verified at once.
+func Open(path string) (*Checkpoint, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("%w: %w", ErrNone, err)
+	case err != nil:
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	case !info.IsDir():
+		return openFile(path)
+	}
+	folder := path
+	if _, err := os.Lstat(filepath.Join(path, manifestName)); err != nil {
+		name, err := latest(path)
+		if err != nil {
+			return nil, err
+		}
+		folder = filepath.Join(path, name)
+	}
+	m, err := readManifest(folder)
+	if err != nil {
+		return nil, err
+	}
+	c := &Checkpoint{State: m.State, Path: folder, shardOf: map[string]*shard{}}
+	for _, s := range m.Shards {
+		if err := s.there(folder); err != nil {
+			return nil, err
+		}
+		c.add(&shard{Shard: s, path: filepath.Join(folder, s.File)})
+	}
+	return c, nil
+}
+
+// openFile opens a file in the safetensors format.
+func openFile(path string) (*Checkpoint, error) {
+	file, err := safetensors.Open(path)
+	if err != nil {
+		if errors.Is(err, safetensors.ErrCorrupt) {
+			err = fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		return nil, err
+	}
+	c := &Checkpoint{State: State{Metadata: file.Metadata()}, Path: path, shardOf: map[string]*shard{}}
+	s := &shard{path: path, file: file.Reader, Closer: file}
+	s.once.Do(func() {}) // it is open
+	for _, t := range file.Tensors() {
+		s.Tensors = append(s.Tensors, Tensor{t.Name, t.DType, t.Shape})
+	}
+	c.add(s)
+	return c, nil
+}
+
+func (c *Checkpoint) add(s *shard) {
+	c.shards, c.tensors = append(c.shards, s), append(c.tensors, s.Tensors...)
+	for _, t := range s.Tensors {
+		c.shardOf[t.Name] = s
+	}
+}
+
+// there reports a shard that is not there, or not of its size.
+func (s *Shard) there(folder string) error {
+	path := filepath.Join(folder, s.File)
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return damaged(path, "it is missing")
+	case err != nil:
+		return fmt.Errorf("checkpoint: %w", err)
+	case !info.Mode().IsRegular():
+		return damaged(path, "it is no file")
+	case info.Size() != s.Bytes:
+		return damaged(path, "it has %d bytes, the manifest says %d", info.Size(), s.Bytes)
+	}
+	return nil
+}
+
+// open opens the file and compares it with its checksum, once.
+func (s *shard) open() (*safetensors.Reader, error) {
+	s.once.Do(func() {
+		file, err := os.Open(s.path)
+		if err != nil {
+			s.err = fmt.Errorf("checkpoint: %w", err)
+			return
+		}
+		s.Closer = file
+		sum := sha256.New()
+		if _, err := io.Copy(sum, io.NewSectionReader(file, 0, s.Bytes)); err != nil {
+			s.err = fmt.Errorf("checkpoint: %w", err)
+		} else if got := hex.EncodeToString(sum.Sum(nil)); got != s.SHA256 {
+			s.err = damaged(s.path, "its SHA-256 is %s, the manifest says %s", got, s.SHA256)
+		} else if s.file, err = safetensors.NewReader(file, s.Bytes); err != nil {
+			s.err = damaged(s.path, "%v", err)
+		}
+	})
+	return s.file, s.err
+}
+
+// Tensors returns what the checkpoint has, in the order of its shards.
+func (c *Checkpoint) Tensors() []Tensor { return slices.Clone(c.tensors) }
+
+// Read reads a tensor of a shape into dst.
+func Read[T safetensors.Element](c *Checkpoint, name string, shape []int, dst []T) error {
+	s := c.shardOf[name]
+	if s == nil {
+		return fmt.Errorf("%w: %.80q is not in %s", ErrTensor, name, c.Path)
+	}
+	file, err := s.open()
+	if err != nil {
+		return err
+	}
+	info, err := file.Info(name)
+	if err != nil {
+		return damaged(s.path, "%v", err)
+	}
+	if !slices.Equal(info.Shape, shape) {
+		return fmt.Errorf("%w: %.80q has the shape %v, not %v", ErrTensor, name, info.Shape, shape)
+	}
+	switch err := safetensors.Read(file, name, dst); {
+	case errors.Is(err, safetensors.ErrTensor):
+		return fmt.Errorf("%w: %w", ErrTensor, err)
+	case errors.Is(err, safetensors.ErrCorrupt):
+		return damaged(s.path, "%v", err)
+	default:
+		return err
+	}
+}
+
+// Verify compares every shard with its checksum, and reports all that are damaged.
+func (c *Checkpoint) Verify() error {
+	var faults []error
+	for _, s := range c.shards {
+		_, err := s.open()
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+// Close closes the files. Nothing may be read afterwards.
+func (c *Checkpoint) Close() error {
+	var faults []error
+	for _, s := range c.shards {
+		s.once.Do(func() { s.err = os.ErrClosed })
+		if s.Closer != nil {
+			faults = append(faults, s.Closer.Close())
+		}
+	}
+	return errors.Join(faults...)
+}
