@@ -146,9 +146,34 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 			if !invariants.Enabled { // with it every call gets a view of its own
 				require.Less(t, want, uint64(128))
 				if !raced {
-					require.LessOrEqual(t, got, want)
+					require.Equal(t, want, got)
 				}
 			}
 		})
+	}
+}
+
+// TestPlantedAllocationsAreCounted is the positive control: an allocation on every rank in
+// every 1024th microbatch is counted to the last one.
+func TestPlantedAllocationsAreCounted(t *testing.T) { // L11
+	if raced || invariants.Enabled {
+		t.Skip("pools forget under the race detector, and with -tags invariants every call gets a view of its own")
+	}
+	for _, planted := range []uint64{0, 1} {
+		var kept [3]*[64]byte
+		g, sources := hops(t, schedule.Interleaved, func(s *memory.Sample) {
+			if planted > 0 && s.Microbatch%1024 == 0 {
+				kept[s.Rank] = new([64]byte)
+			}
+		})
+		counts := map[int]uint64{}
+		for _, m := range []int{128, 4096} {
+			counts[m] = allocations(t, func() {
+				_, err := g.Step(t.Context(), m, sources)
+				require.NoError(t, err)
+			})
+		}
+		require.Equal(t, counts[128]+3*3*planted, counts[4096])
+		require.Equal(t, planted > 0, kept[2] != nil)
 	}
 }
