@@ -82,7 +82,9 @@ func openQuantize(c *call, op Quantize) (v quantizeViews) {
 	}
 	v.scale = cell[float32](c, "Scale", op.Scale, Float32, 1)
 	v.tally = cell[int32](c, "Tally", op.Tally, Int32, TallyWords)
-	c.apart("Rowwise", op.Rowwise.Data, op.Columnwise.Data)
+	c.apart("Rowwise", op.Rowwise.Data, op.X, op.Columnwise.Data, op.Scale.Buffer, op.Tally.Buffer)
+	c.apart("Columnwise", op.Columnwise.Data, op.X, op.Scale.Buffer, op.Tally.Buffer)
+	c.apart("Tally", op.Tally.Buffer, op.X, op.Scale.Buffer)
 	return v
 }
 
@@ -228,7 +230,9 @@ func openDequantize(c *call, dst Buffer, q Quantized) (out []float32, m float8.M
 	c.dimension("Rows", q.Rows)
 	c.dimension("Cols", q.Cols)
 	out = c.floats("dst", dst, size(q.Rows, q.Cols))
-	return out, c.quantized("q", q, q.Rows, q.Cols)
+	m = c.quantized("q", q, q.Rows, q.Cols)
+	c.apart("dst", dst, q.Data)
+	return out, m
 }
 
 // Dequantize decodes in parts of rows, or of columns where transposed is set.

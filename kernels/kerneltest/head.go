@@ -19,7 +19,7 @@ func headCases() []Case {
 
 // headShapes are tokens, width and vocabulary; tokens around the tiles that
 // devices use.
-var headShapes = [][3]int{{1, 1, 1}, {1, 4, 7}, {3, 5, 2}, {64, 8, 33}, {65, 3, 11}, {130, 6, 19}}
+var headShapes = [][3]int{{1, 1, 1}, {1, 4, 7}, {3, 5, 2}, {64, 8, 33}, {65, 3, 11}, {130, 6, 19}, {520, 2, 3}, {3, 2, 1100}}
 
 // head draws the operands of a head and puts them on the device.
 func (l *lab) head(tokens, width, vocabulary int) (op kernels.HeadLoss, x, table, weights []float32, labels []int32) {

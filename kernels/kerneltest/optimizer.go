@@ -75,6 +75,9 @@ func adamW(l *lab) {
 			for _, spoil := range []func(op *kernels.AdamW){
 				func(op *kernels.AdamW) { op.Step = 0 },
 				func(op *kernels.AdamW) { op.Beta1 = 1 },
+				func(op *kernels.AdamW) { op.Beta2 = 1 },
+				func(op *kernels.AdamW) { op.Beta1 = -0x1p-149 },
+				func(op *kernels.AdamW) { op.Beta2 = -0x1p-149 },
 				func(op *kernels.AdamW) { op.Beta2 = float32(math.NaN()) },
 			} {
 				bad := op

@@ -13,6 +13,7 @@ func quantizationCases() []Case {
 		newCase("quantize", false, quantize),
 		newCase("quantize/stochastic", false, quantizeStochastic),
 		newCase("quantize/tally", false, quantizeTally),
+		newCase("quantize/full tally", false, quantizeFullTally),
 		newCase("quantize/refused", true, quantizeRefused),
 		newCase("quantized matmul", false, quantizedProduct),
 	}
@@ -256,6 +257,27 @@ func quantizeTally(l *lab) {
 		}
 		if !slices.Equal(got, want) {
 			l.fault("%s is %v, want %v", what, got, want)
+		}
+		l.drop()
+	}
+}
+
+// quantizeFullTally checks the ends of the counters: elements that are not finite are
+// counted as far as an int32 goes, the others carry into their upper words.
+func quantizeFullTally(l *lab) {
+	nan := float32(math.NaN())
+	x := []float32{nan, 1e6, nan, -1e6, 1e-9, nan, 1e-9}
+	for _, c := range [][2]int32{{0, 3}, {math.MaxInt32 - 3, math.MaxInt32}, {math.MaxInt32 - 2, math.MaxInt32}, {math.MaxInt32, math.MaxInt32}} {
+		words := []int32{0, 0, 0, c[0], -1, 4, -2, 5}
+		op := kernels.Quantize{
+			X: l.put("X", x), Rows: 1, Cols: len(x), Rowwise: l.none(kernels.Encoding{}, 1, len(x)),
+			Scale: kernels.Cell{Buffer: l.put("Scale", []float32{1})}, Tally: kernels.Cell{Buffer: l.putInts("Tally", words)},
+		}
+		l.do("Quantize", func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Tally.Buffer)
+		got := make([]int32, len(words))
+		l.must("ReadInt32", l.d.ReadInt32(got, op.Tally.Buffer))
+		if want := []int32{c[1], 1, 5, 0, 6}; !slices.Equal(got[3:], want) {
+			l.fault("a tally of %v and then 3 elements that are not finite, 2 that saturate and 2 that become zero is %v, want %v", words[3:], got[3:], want)
 		}
 		l.drop()
 	}

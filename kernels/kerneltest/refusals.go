@@ -13,6 +13,7 @@ func refusalCases() []Case {
 	return []Case{
 		newCase("refusals/buffers", true, refuseBuffers),
 		newCase("refusals/dimensions", true, refuseDimensions),
+		newCase("refusals/aliases", true, refuseAliases),
 		newCase("repeatable", false, repeatable),
 	}
 }
@@ -26,6 +27,7 @@ type operand struct {
 	roomy    bool // it may have more elements than the operation needs
 	optional bool // it may be none
 	free     bool // any number of elements will do where it is the only operand
+	shared   bool // it is written, and may be another operand too
 }
 
 // trial is one operation with operands that fit.
@@ -49,9 +51,9 @@ func (t *trial) results(scratch bool) (b []kernels.Buffer) {
 
 // refuseBuffers replaces one operand at a time by one that does not fit.
 func refuseBuffers(l *lab) {
-	for i := range len(trials(l)) {
+	for i := range len(trials(l, plain)) {
 		l.drop()
-		t := trials(l)[i]
+		t := trials(l, plain)[i]
 		l.do(t.name, t.run, t.results(true)...)
 		for _, o := range t.operands {
 			was := *o.at
@@ -95,9 +97,9 @@ func refuseBuffers(l *lab) {
 
 // refuseDimensions sets one dimension at a time to what cannot be.
 func refuseDimensions(l *lab) {
-	for i := range len(trials(l)) {
+	for i := range len(trials(l, plain)) {
 		l.drop()
-		t := trials(l)[i]
+		t := trials(l, plain)[i]
 		for k, d := range t.dimensions {
 			was := *d
 			for _, bad := range []int{0, -1, was + 1, math.MaxInt / 2} {
@@ -105,6 +107,31 @@ func refuseDimensions(l *lab) {
 				l.refuse(fmt.Sprintf("%s with dimension %d %d for %d", t.name, k, bad, was), kernels.ErrShape, t.run)
 			}
 			*d = was
+		}
+	}
+}
+
+// refuseAliases makes one operand at a time the same memory as a result. Dimensions of 1
+// let most operands have the same size, and with two columns codes have the size of floats.
+func refuseAliases(l *lab) {
+	ones := sizes{elements: 1, m: 1, n: 1, k: 1, deep: 1, tokens: 1, heads: 1, width: 1, vocabulary: 1}
+	wider := ones
+	wider.n, wider.deep = 2, 2
+	for _, s := range []sizes{ones, wider} {
+		for i := range len(trials(l, s)) {
+			l.drop()
+			t := trials(l, s)[i]
+			for _, result := range t.operands {
+				for _, o := range t.operands {
+					was := *o.at
+					if !result.result || result.shared || o.at == result.at || l.d.Bytes(was) != l.d.Bytes(*result.at) {
+						continue
+					}
+					*o.at = kernels.Buffer{Handle: result.at.Handle, N: was.N, Type: was.Type}
+					l.refuse(fmt.Sprintf("%s with %s that is %s", t.name, o.name, result.name), kernels.ErrShape, t.run)
+					*o.at = was
+				}
+			}
 		}
 	}
 }
@@ -118,19 +145,19 @@ func repeatable(l *lab) {
 		for range shift {
 			l.put("something in the way", make([]float32, 7))
 		}
-		t := trials(l)[i]
+		t := trials(l, plain)[i]
 		l.do(t.name, t.run, t.results(true)...)
 		for _, b := range t.results(false) {
 			all = append(all, l.content(b))
 		}
 		return all
 	}
-	for i := range len(trials(l)) {
+	for i := range len(trials(l, plain)) {
 		first := outcome(i, 0)
 		second := outcome(i, 3)
 		for k := range first {
 			if !equal(first[k], second[k]) {
-				l.fault("%s: result %d is not the same in other buffers", trials(l)[i].name, k)
+				l.fault("%s: result %d is not the same in other buffers", trials(l, plain)[i].name, k)
 			}
 		}
 	}

@@ -2,74 +2,82 @@ package kerneltest
 
 import "github.com/weir-ml/weir/kernels"
 
+// sizes are the dimensions of trials.
+type sizes struct{ elements, m, n, k, deep, tokens, heads, width, vocabulary int }
+
+// plain are sizes by which operands of one operation have different numbers of elements.
+var plain = sizes{elements: 9, m: 3, n: 4, k: 5, deep: 33, tokens: 5, heads: 2, width: 3, vocabulary: 7}
+
 // trials returns every operation once, with operands that fit it and that are on
 // the device.
-func trials(l *lab) []trial {
+func trials(l *lab, s sizes) []trial {
 	in := func(name string, n int) *kernels.Buffer {
 		b := l.put(name, l.normal(n, 1))
 		return &b
 	}
 	matmul := kernels.MatMul{
-		M: 3, N: 4, K: 5, TransB: true,
-		A: *in("A", 15), B: *in("B", 20), Bias: *in("Bias", 4), C: l.result("C", 12),
+		M: s.m, N: s.n, K: s.k, TransB: true,
+		A: *in("A", s.m*s.k), B: *in("B", s.n*s.k), Bias: *in("Bias", s.n), C: l.result("C", s.m*s.n),
 	}
 	norm := kernels.LayerNorm{
-		X: *in("X", 12), Gamma: *in("Gamma", 4), Beta: *in("Beta", 4),
-		Y: l.result("Y", 12), Mean: l.result("Mean", 3), RStd: l.result("RStd", 3), Rows: 3, Cols: 4,
+		X: *in("X", s.m*s.n), Gamma: *in("Gamma", s.n), Beta: *in("Beta", s.n),
+		Y: l.result("Y", s.m*s.n), Mean: l.result("Mean", s.m), RStd: l.result("RStd", s.m), Rows: s.m, Cols: s.n,
 	}
 	normBack := kernels.LayerNormBackward{
-		DY: *in("DY", 12), X: *in("X", 12), Gamma: *in("Gamma", 4), Mean: *in("Mean", 3), RStd: *in("RStd", 3),
-		DX: l.result("DX", 12), DGamma: l.result("DGamma", 4), DBeta: l.result("DBeta", 4), Rows: 3, Cols: 4,
+		DY: *in("DY", s.m*s.n), X: *in("X", s.m*s.n), Gamma: *in("Gamma", s.n), Mean: *in("Mean", s.m), RStd: *in("RStd", s.m),
+		DX: l.result("DX", s.m*s.n), DGamma: l.result("DGamma", s.n), DBeta: l.result("DBeta", s.n), Rows: s.m, Cols: s.n,
 	}
-	forward, backward := l.d.AttentionWorkspace(5, 2, 3)
+	forward, backward := l.d.AttentionWorkspace(s.tokens, s.heads, s.width)
+	all := s.tokens * s.heads * s.width
 	attention := kernels.CausalAttention{
-		QKV: *in("QKV", 90), Out: l.result("Out", 30), LSE: l.result("LSE", 10),
-		Workspace: l.result("Workspace", forward), Tokens: 5, Heads: 2, HeadDim: 3,
+		QKV: *in("QKV", 3*all), Out: l.result("Out", all), LSE: l.result("LSE", s.tokens*s.heads),
+		Workspace: l.result("Workspace", forward), Tokens: s.tokens, Heads: s.heads, HeadDim: s.width,
 	}
 	attentionBack := kernels.CausalAttentionBackward{
-		DOut: *in("DOut", 30), QKV: *in("QKV", 90), Out: *in("Out", 30), LSE: *in("LSE", 10),
-		DQKV: l.result("DQKV", 90), Workspace: l.result("Workspace", backward), Tokens: 5, Heads: 2, HeadDim: 3,
+		DOut: *in("DOut", all), QKV: *in("QKV", 3*all), Out: *in("Out", all), LSE: *in("LSE", s.tokens*s.heads),
+		DQKV: l.result("DQKV", 3*all), Workspace: l.result("Workspace", backward), Tokens: s.tokens, Heads: s.heads, HeadDim: s.width,
 	}
 	embed := kernels.Embed{
-		IDs: l.putInts("IDs", l.ids(5, 7)), Table: *in("Table", 21), Positions: *in("Positions", 15),
-		X: l.result("X", 15), Tokens: 5, Width: 3, Vocabulary: 7,
+		IDs: l.putInts("IDs", l.ids(s.tokens, s.vocabulary)), Table: *in("Table", s.vocabulary*s.width), Positions: *in("Positions", s.tokens*s.width),
+		X: l.result("X", s.tokens*s.width), Tokens: s.tokens, Width: s.width, Vocabulary: s.vocabulary,
 	}
 	embedBack := kernels.EmbedBackward{
-		IDs: l.putInts("IDs", l.ids(5, 7)), DX: *in("DX", 15), DTable: l.result("DTable", 21),
-		DPositions: l.result("DPositions", 15), Tokens: 5, Width: 3, Vocabulary: 7,
+		IDs: l.putInts("IDs", l.ids(s.tokens, s.vocabulary)), DX: *in("DX", s.tokens*s.width), DTable: l.result("DTable", s.vocabulary*s.width),
+		DPositions: l.result("DPositions", s.tokens*s.width), Tokens: s.tokens, Width: s.width, Vocabulary: s.vocabulary,
 	}
-	head, _, _, _, _ := l.head(5, 3, 7)
-	kept, _, _, _, _ := l.head(5, 3, 7)
+	head, _, _, _, _ := l.head(s.tokens, s.width, s.vocabulary)
+	kept, _, _, _, _ := l.head(s.tokens, s.width, s.vocabulary)
 	headBack := kernels.HeadLossBackward{
-		X: kept.X, Table: kept.Table, Labels: kept.Labels, Weights: kept.Weights, LSE: *in("LSE", 5),
-		Workspace: kept.Workspace, DX: l.result("DX", 15), DTable: l.result("DTable", 21),
-		Seed: 1, Tokens: 5, Width: 3, Vocabulary: 7,
+		X: kept.X, Table: kept.Table, Labels: kept.Labels, Weights: kept.Weights, LSE: *in("LSE", s.tokens),
+		Workspace: kept.Workspace, DX: l.result("DX", s.tokens*s.width), DTable: l.result("DTable", s.vocabulary*s.width),
+		Seed: 1, Tokens: s.tokens, Width: s.width, Vocabulary: s.vocabulary,
 	}
 	adam := kernels.AdamW{
-		Weight: *in("Weight", 9), Grad: *in("Grad", 9), M: *in("M", 9), V: l.put("V", make([]float32, 9)),
+		Weight: *in("Weight", s.elements), Grad: *in("Grad", s.elements), M: *in("M", s.elements), V: l.put("V", make([]float32, s.elements)),
 		Factor: 1, LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, Step: 1,
 	}
-	zero := l.result("x", 9)
-	normal := l.result("x", 9)
-	square := in("x", 9)
-	copyDst, copySrc := l.result("dst", 9), in("src", 9)
-	addDst, addSrc := in("dst", 9), in("src", 9)
-	sumDst, sumA, sumB := l.result("dst", 9), in("a", 9), in("b", 9)
-	gelu, geluX := l.result("y", 9), in("x", 9)
-	geluDX, geluDY, geluBackX := l.result("dx", 9), in("dy", 9), in("x", 9)
-	dropY, dropX := l.result("y", 9), in("x", 9)
-	rowX, rowB, rowRows, rowCols := in("x", 12), in("b", 4), 3, 4
-	sumRows, sumRowsX, sumRowsRows, sumRowsCols := l.result("dst", 4), in("x", 12), 3, 4
+	zero := l.result("x", s.elements)
+	normal := l.result("x", s.elements)
+	square := in("x", s.elements)
+	copyDst, copySrc := l.result("dst", s.elements), in("src", s.elements)
+	addDst, addSrc := in("dst", s.elements), in("src", s.elements)
+	sumDst, sumA, sumB := l.result("dst", s.elements), in("a", s.elements), in("b", s.elements)
+	gelu, geluX := l.result("y", s.elements), in("x", s.elements)
+	geluDX, geluDY, geluBackX := l.result("dx", s.elements), in("dy", s.elements), in("x", s.elements)
+	dropY, dropX := l.result("y", s.elements), in("x", s.elements)
+	rowX, rowB, rowRows, rowCols := in("x", s.m*s.n), in("b", s.n), s.m, s.n
+	sumRows, sumRowsX, sumRowsRows, sumRowsCols := l.result("dst", s.n), in("x", s.m*s.n), s.m, s.n
 
 	quantize := kernels.Quantize{
-		X: *in("X", 66), Rows: 2, Cols: 33, Scale: kernels.Cell{Buffer: *in("Scale", 2), Index: 1},
-		Rowwise: l.none(kernels.Encoding{}, 2, 33), Columnwise: l.none(kernels.Encoding{}, 33, 2),
+		X: *in("X", s.m*s.deep), Rows: s.m, Cols: s.deep, Scale: kernels.Cell{Buffer: *in("Scale", 2), Index: 1},
+		Rowwise: l.none(kernels.Encoding{}, s.m, s.deep), Columnwise: l.none(kernels.Encoding{}, s.deep, s.m),
 		Tally: kernels.Cell{Buffer: l.putInts("Tally", make([]int32, 2*kernels.TallyWords)), Index: 1},
 	}
-	decoded, decode := l.result("dst", 66), l.quantized(kernels.Encoding{Scaling: kernels.MX32}, 2, 33)
+	decoded, decode := l.result("dst", s.m*s.deep), l.quantized(kernels.Encoding{}, s.m, s.deep)
 	product := kernels.QuantizedMatMul{
-		A: l.quantized(kernels.Encoding{}, 2, 33), B: l.quantized(decode.Encoding, 3, 33), C: l.result("C", 6), Bias: *in("Bias", 3),
-		Workspace: l.result("Workspace", l.d.QuantizedWorkspace(2, 3, 33)), M: 2, N: 3, K: 33,
+		A: l.quantized(kernels.Encoding{}, s.m, s.deep), B: l.quantized(kernels.Encoding{Scaling: kernels.MX32}, s.n, s.deep),
+		C: l.result("C", s.m*s.n), Bias: *in("Bias", s.n),
+		Workspace: l.result("Workspace", l.d.QuantizedWorkspace(s.m, s.n, s.deep)), M: s.m, N: s.n, K: s.deep,
 	}
 
 	read := func(name string, b *kernels.Buffer) operand { return operand{name: name, at: b} }
@@ -80,12 +88,13 @@ func trials(l *lab) []trial {
 	optional := func(o *operand) { o.optional = true }
 	slab := func(o *operand) { o.roomy, o.optional = true, true }
 	free := func(o *operand) { o.free = true }
+	shared := func(o *operand) { o.shared = true }
 
 	return []trial{
 		{"Zero", []operand{with(write("x", &zero), free)}, nil, func() error { return l.d.Zero(zero) }},
-		{"Copy", []operand{write("dst", &copyDst), read("src", copySrc)}, nil, func() error { return l.d.Copy(copyDst, *copySrc) }},
-		{"Add", []operand{write("dst", addDst), read("src", addSrc)}, nil, func() error { return l.d.Add(*addDst, *addSrc) }},
-		{"Sum", []operand{write("dst", &sumDst), read("a", sumA), read("b", sumB)}, nil, func() error { return l.d.Sum(sumDst, *sumA, *sumB) }},
+		{"Copy", []operand{with(write("dst", &copyDst), shared), read("src", copySrc)}, nil, func() error { return l.d.Copy(copyDst, *copySrc) }},
+		{"Add", []operand{with(write("dst", addDst), shared), read("src", addSrc)}, nil, func() error { return l.d.Add(*addDst, *addSrc) }},
+		{"Sum", []operand{with(write("dst", &sumDst), shared), read("a", sumA), read("b", sumB)}, nil, func() error { return l.d.Sum(sumDst, *sumA, *sumB) }},
 		{"MatMul", []operand{
 			read("A", &matmul.A), read("B", &matmul.B), with(read("Bias", &matmul.Bias), optional), write("C", &matmul.C),
 		}, []*int{&matmul.M, &matmul.N, &matmul.K}, func() error { return l.d.MatMul(matmul) }},
@@ -102,8 +111,8 @@ func trials(l *lab) []trial {
 			read("Mean", &normBack.Mean), read("RStd", &normBack.RStd), with(write("DX", &normBack.DX), optional),
 			with(write("DGamma", &normBack.DGamma), optional), with(write("DBeta", &normBack.DBeta), optional),
 		}, []*int{&normBack.Rows, &normBack.Cols}, func() error { return l.d.LayerNormBackward(normBack) }},
-		{"GELU", []operand{write("y", &gelu), read("x", geluX)}, nil, func() error { return l.d.GELU(gelu, *geluX) }},
-		{"GELUBackward", []operand{write("dx", &geluDX), read("dy", geluDY), read("x", geluBackX)}, nil,
+		{"GELU", []operand{with(write("y", &gelu), shared), read("x", geluX)}, nil, func() error { return l.d.GELU(gelu, *geluX) }},
+		{"GELUBackward", []operand{with(write("dx", &geluDX), shared), read("dy", geluDY), read("x", geluBackX)}, nil,
 			func() error { return l.d.GELUBackward(geluDX, *geluDY, *geluBackX) }},
 		{"CausalAttention", []operand{
 			read("QKV", &attention.QKV), write("Out", &attention.Out), write("LSE", &attention.LSE),
@@ -130,7 +139,7 @@ func trials(l *lab) []trial {
 			read("LSE", &headBack.LSE), with(write("Workspace", &headBack.Workspace), scratch),
 			with(write("DX", &headBack.DX), optional), with(write("DTable", &headBack.DTable), optional),
 		}, []*int{&headBack.Tokens, &headBack.Width, &headBack.Vocabulary}, func() error { return l.d.HeadLossBackward(headBack) }},
-		{"Dropout", []operand{write("y", &dropY), read("x", dropX)}, nil, func() error { return l.d.Dropout(dropY, *dropX, 0.5, baseKey) }},
+		{"Dropout", []operand{with(write("y", &dropY), shared), read("x", dropX)}, nil, func() error { return l.d.Dropout(dropY, *dropX, 0.5, baseKey) }},
 		{"Normal", []operand{with(write("x", &normal), free)}, nil, func() error { return l.d.Normal(normal, 1, baseKey) }},
 		{"Quantize", []operand{
 			read("X", &quantize.X), with(read("Scale", &quantize.Scale.Buffer), slab), write("Rowwise", &quantize.Rowwise.Data),
