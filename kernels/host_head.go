@@ -143,7 +143,9 @@ func openHeadLossBackward(c *call, op HeadLossBackward, need int) (v headViews) 
 
 // HeadLossBackward recomputes the logits of a tile, turns them into their
 // gradient in place, Seed·weight·(softmax - onehot), and multiplies by Table for
-// DX and by X for DTable. A token of weight 0 has the gradient 0.
+// DX and by X for DTable. A token of weight 0 has the gradient 0, and since 0 times
+// what is not finite is NaN, its row of DX is cleared, and its row of X stays out of the
+// product where it is not finite.
 func (h *Host) HeadLossBackward(op HeadLossBackward) error {
 	c := h.call("HeadLossBackward")
 	v := openHeadLossBackward(&c, op, h.HeadWorkspace(op.Tokens, op.Width, op.Vocabulary))
@@ -153,6 +155,13 @@ func (h *Host) HeadLossBackward(op HeadLossBackward) error {
 	}
 	for t0 := 0; t0 < op.Tokens; t0 += headTokens {
 		tokens := min(headTokens, op.Tokens-t0)
+		var out [headTokens]bool // of the product for DTable
+		for i, w := range v.weights[t0:][:tokens] {
+			if w == 0 {
+				total := h.vector.Total(v.x[(t0+i)*op.Width:][:op.Width])
+				out[i] = total-total != 0
+			}
+		}
 		for v0 := 0; v0 < op.Vocabulary; v0 += headVocabulary {
 			cols := min(headVocabulary, op.Vocabulary-v0)
 			h.logits(&v, t0, tokens, v0, cols, op.Width)
@@ -161,19 +170,42 @@ func (h *Host) HeadLossBackward(op HeadLossBackward) error {
 				seed: op.Seed, v0: v0, cols: cols, parts: partsOf(tokens * cols),
 			}
 			launch(h, &h.operations.softmaxGrad, t, t.parts)
-			grad := matrix{data: v.logits, ld: cols}
 			if v.dx != nil {
+				grad := matrix{data: v.logits, ld: cols}
 				table := matrix{data: v.table[v0*op.Width:], ld: op.Width}
 				h.product.multiply(tokens, op.Width, cols, grad, table, v.dx[t0*op.Width:], op.Width, v0 > 0)
 			}
 			if v.dtable != nil {
-				grad.trans = true
-				x := matrix{data: v.x[t0*op.Width:], ld: op.Width}
-				h.product.multiply(cols, op.Width, tokens, grad, x, v.dtable[v0*op.Width:], op.Width, op.Accumulate || t0 > 0)
+				h.headTable(v.dtable[v0*op.Width:][:cols*op.Width], v.logits, v.x[t0*op.Width:], out[:tokens], cols, op.Width, op.Accumulate || t0 > 0)
+			}
+		}
+		if v.dx != nil {
+			for i, w := range v.weights[t0:][:tokens] {
+				if w == 0 {
+					clear(v.dx[(t0+i)*op.Width:][:op.Width])
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// headTable computes rows of DTable, as many as the gradients of logits have columns, from
+// the rows of x but those that are left out.
+func (h *Host) headTable(dtable, grad, x []float32, out []bool, cols, width int, accumulate bool) {
+	for from, to := 0, 0; from < len(out); from = to + 1 {
+		for to = from; to < len(out) && !out[to]; to++ {
+		}
+		if to > from {
+			grads := matrix{data: grad[from*cols:], ld: cols, trans: true}
+			rows := matrix{data: x[from*width:], ld: width}
+			h.product.multiply(cols, width, to-from, grads, rows, dtable, width, accumulate)
+			accumulate = true
+		}
+	}
+	if !accumulate {
+		clear(dtable)
+	}
 }
 
 // softmaxGradTask turns a tile of logits into gradients, in parts of tokens.

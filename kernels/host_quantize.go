@@ -84,7 +84,7 @@ func openQuantize(c *call, op Quantize) (v quantizeViews) {
 	v.tally = cell[int32](c, "Tally", op.Tally, Int32, TallyWords)
 	c.apart("Rowwise", op.Rowwise.Data, op.X, op.Columnwise.Data, op.Scale.Buffer, op.Tally.Buffer)
 	c.apart("Columnwise", op.Columnwise.Data, op.X, op.Scale.Buffer, op.Tally.Buffer)
-	c.apart("Tally", op.Tally.Buffer, op.X, op.Scale.Buffer)
+	c.apart("Tally", op.Tally.Buffer, op.X) // Scale may be a cell of the same slab
 	return v
 }
 

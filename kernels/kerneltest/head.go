@@ -111,26 +111,56 @@ func headBackward(l *lab) {
 	}
 }
 
-// headWeightless checks that tokens of weight 0 have no part in anything, even
-// where their loss is infinite.
+// headWeightless checks that tokens of weight 0 have no part in anything: what their rows
+// are makes no difference, also where they or their loss are not finite.
 func headWeightless(l *lab) {
-	const tokens, width, vocabulary = 3, 2, 4
-	op := kernels.HeadLoss{
-		X: l.put("X", []float32{1e30, 1e30, 1, 2, 1e30, -1e30}), Table: l.put("Table", []float32{1e30, 1, 1, 1, -1e30, 1, 2, 2}),
-		Labels: l.putInts("Labels", []int32{2, 1, 2}), Weights: l.put("Weights", make([]float32, tokens)),
-		LSE: l.result("LSE", tokens), Workspace: l.result("Workspace", l.d.HeadWorkspace(tokens, width, vocabulary)),
-		Tokens: tokens, Width: width, Vocabulary: vocabulary,
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, s := range [][3]int{{1, 3, 5}, {3, 2, 4}, {12, 5, 19}, {520, 2, 3}, {9, 2, 1100}} {
+		for _, every := range []int{1, 2, 3, 600} { // 1 leaves no other token
+			for _, accumulate := range []bool{false, true} {
+				tokens, width, vocabulary := s[0], s[1], s[2]
+				what := fmt.Sprintf("%d tokens, width %d, vocabulary %d, Accumulate %t, every %d. without weight", tokens, width, vocabulary, accumulate, every)
+				op, x, table, _, _ := l.head(tokens, width, vocabulary)
+				weights, before := make([]float32, tokens), l.normal(vocabulary*width, 1)
+				for t := range weights {
+					weights[t] = float32(t % every)
+				}
+				op.Weights = l.put("Weights", weights)
+				run := func(rows []float32) (sum, weight float64, dx, dtable []float32) {
+					op.X = l.put("X", rows)
+					sum, weight = l.loss("HeadLoss of "+what, op)
+					back := kernels.HeadLossBackward{
+						X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace,
+						DX: l.result("DX", tokens*width), DTable: l.put("DTable", before), Seed: 1,
+						Tokens: tokens, Width: width, Vocabulary: vocabulary, Accumulate: accumulate,
+					}
+					l.do("HeadLossBackward of "+what, func() error { return l.d.HeadLossBackward(back) }, back.DX, back.DTable, op.Workspace)
+					return sum, weight, l.read(back.DX), l.read(back.DTable)
+				}
+				sum, weight, dx, dtable := run(x)
+				for t, w := range weights {
+					if w == 0 {
+						copy(x[t*width:], [][]float32{{nan}, {1e30, -1e30}, {-inf}, {0, nan}}[t%4])
+					}
+				}
+				otherSum, otherWeight, otherDX, otherDTable := run(x)
+				if sum != otherSum || weight != otherWeight {
+					l.fault("HeadLoss of %s is %v with weight %v, and %v with weight %v where their rows are others", what, sum, weight, otherSum, otherWeight)
+				}
+				l.exactly("DX of "+what, otherDX, dx)
+				l.exactly("DTable of "+what, otherDTable, dtable)
+				table[0] = nan // the others' gradients are NaN
+				op.Table = l.put("Table", table)
+				_, _, otherDX, _ = run(x)
+				for t, w := range weights {
+					if w == 0 {
+						l.exactly("DX with a NaN in Table, of "+what, otherDX[t*width:][:width], make([]float32, width))
+					}
+				}
+				l.drop()
+			}
+		}
 	}
-	if sum, weight := l.loss("HeadLoss", op); sum != 0 || weight != 0 {
-		l.fault("HeadLoss of tokens of weight 0 is %v with weight %v, want 0 and 0", sum, weight)
-	}
-	table := l.normal(vocabulary*width, 1)
-	back := kernels.HeadLossBackward{
-		X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace,
-		DTable: l.put("DTable", table), Seed: 1, Tokens: tokens, Width: width, Vocabulary: vocabulary, Accumulate: true,
-	}
-	l.do("HeadLossBackward", func() error { return l.d.HeadLossBackward(back) }, back.DTable, op.Workspace)
-	l.exactly("DTable after HeadLossBackward of tokens of weight 0", l.read(back.DTable), table)
 }
 
 // headWorkspace checks that the figure is what the operations demand, and that
