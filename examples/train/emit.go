@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -165,7 +166,7 @@ func (c *costing) times(ctx context.Context, rules ...schedule.Rule) error {
 			m.counts = step > 0 // the first one warms up
 		}
 		for _, run := range runs {
-			windows := &drawn{text: c.training, longest: c.opts.sequence, seed: c.opts.model.Seed, step: int64(step)}
+			windows := &corpus.Drawn{Text: c.training, Longest: c.opts.sequence, Seed: c.opts.model.Seed, Step: int64(step)}
 			if _, err := run.Step(ctx, c.microbatches(), &source{dev: c.dev, text: c.training, windows: windows}); err != nil {
 				return err
 			}
@@ -197,7 +198,7 @@ func (c *costing) levels(ctx context.Context) ([]actionSample, error) {
 	for _, m := range c.meters {
 		m.counts = false
 	}
-	largest := &tiled{size: len(c.training), length: c.opts.sequence, most: 1}
+	largest := &corpus.Tiled{Size: len(c.training), Length: c.opts.sequence, Most: 1}
 	if _, err := run.Step(ctx, 1, &source{dev: c.dev, text: c.training, windows: largest}); err != nil {
 		return nil, err
 	}

@@ -26,11 +26,11 @@ type score struct {
 // evaluate runs the held-out windows forward only.
 func (t *trainer) evaluate(ctx context.Context) (score, error) {
 	var sums, weights []float64
-	windows := t.tiled.count()
+	windows := t.tiled.Count()
 	groups := min(heldOutGroups, windows)
 	for g := range groups {
-		t.tiled.first = g * windows / groups
-		m := (g+1)*windows/groups - t.tiled.first
+		t.tiled.First = g * windows / groups
+		m := (g+1)*windows/groups - t.tiled.First
 		result, err := t.ranks.Evaluate(ctx, m, t.heldout)
 		if err != nil {
 			return score{}, err

@@ -4,34 +4,57 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"go/build"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
+	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// defaultText reads Newton's Opticks, which a Go installation has among its test
-// data, or where it is not there the standard library's own source.
-func defaultText(ctx context.Context) (*text, error) {
+// Most bytes of text that are read: all of it is held in memory.
+const (
+	mostText   = 64 << 20
+	mostSource = 4 << 20 // of the standard library, where it stands in for a text
+)
+
+// readText reads a file or a folder, or where path is empty Newton's Opticks, which a Go
+// installation has among its test data, or where that is not there the standard library's
+// own source.
+func readText(ctx context.Context, path string) (*corpus.Text, error) {
+	if path != "" {
+		text, err := corpus.Read(ctx, path, mostText, nil)
+		return text, dataError(err)
+	}
 	root := goroot(ctx)
 	opticks := filepath.Join(root, "src", "testdata", "Isaac.Newton-Opticks.txt")
-	t := &text{name: "Newton's Opticks (" + opticks + ")"}
-	if err := t.readFile(opticks, mostText, nil); err == nil && len(t.bytes) > 0 {
-		return t, nil
+	if text, err := corpus.Read(ctx, opticks, mostText, nil); err == nil {
+		text.Name = "Newton's Opticks (" + opticks + ")"
+		return text, nil
 	}
 	source := filepath.Join(root, "src")
-	t = &text{name: "the first " + units.Size(mostSource) + " of Go source in " + source}
-	err := t.readFolder(ctx, source, mostSource, isGo)
-	if errors.Is(err, errInterrupted) {
-		return nil, err
+	text, err := corpus.Read(ctx, source, mostSource, isGo)
+	if errors.Is(err, context.Canceled) {
+		return nil, errBefore
 	}
-	if err != nil || len(t.bytes) == 0 {
+	if err != nil {
 		return nil, errors.New("no text was found in the Go installation: name a file or a folder with -data")
 	}
-	return t, nil
+	text.Name = "the first " + units.Size(mostSource) + " of Go source in " + source
+	return text, nil
+}
+
+func dataError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return errBefore
+	}
+	return fmt.Errorf("-data: %w", err)
 }
 
 // goroot returns the root of the Go installation, empty where there is none.
@@ -56,5 +79,5 @@ func isGo(path string, head []byte) bool {
 			return false
 		}
 	}
-	return filepath.Ext(path) == ".go" && isText(path, head)
+	return filepath.Ext(path) == ".go" && corpus.LooksLikeText(path, head)
 }

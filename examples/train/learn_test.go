@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/corpus"
 )
 
 // A small model on a part of Opticks soon knows more than how frequent each byte is.
@@ -17,7 +19,7 @@ func TestLearnsOpticks(t *testing.T) {
 	if err != nil {
 		t.Skip("this Go installation has no Opticks")
 	}
-	require.InDelta(t, 3.161, (&text{bytes: opticks}).entropy(), 5e-4)
+	require.InDelta(t, 3.161, (&corpus.Text{Bytes: opticks}).Entropy(), 5e-4)
 	path := filepath.Join(t.TempDir(), "opticks")
 	require.NoError(t, os.WriteFile(path, opticks[:100_000], 0o666))
 	s := summaryOf(t, "-data", path, "-width", "24", "-layers", "1", "-stages", "3", "-seq", "24", "-steps", "40",

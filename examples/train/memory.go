@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -46,7 +47,7 @@ func (t *trainer) shape(devs []kernels.Compute, name string, length int) runner.
 	s := runner.Shape[kernels.Buffer]{Name: fmt.Sprintf("%s, %d bytes", name, length)}
 	text := make([]byte, length+1)
 	for _, dev := range devs {
-		s.Sources = append(s.Sources, &source{dev: dev, text: text, windows: &tiled{size: length, length: length, most: 1}})
+		s.Sources = append(s.Sources, &source{dev: dev, text: text, windows: &corpus.Tiled{Size: length, Length: length, Most: 1}})
 	}
 	return s
 }

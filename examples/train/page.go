@@ -14,7 +14,7 @@ func (t *training) page(s *summary) *report.Page {
 	r := t.record
 	p := &report.Page{
 		Title:    "A Weir training run",
-		Subtitle: t.data.name + ": " + t.opts.describe(),
+		Subtitle: t.data.Name + ": " + t.opts.describe(),
 		Figures:  []report.Figure{t.memoryFigure(), t.actionsFigure(), r.lossFigure(s.LossFrequencies)},
 		Tables:   []report.Table{t.lossTable(), t.settings(s)},
 		Footer:   "The memory log is in memory.jsonl and the losses are in losses.csv, beside this page.",

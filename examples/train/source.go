@@ -6,6 +6,7 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/trainer/corpus"
 )
 
 // source makes entries of a text: tokens are bytes, the label of a token is the
@@ -14,7 +15,7 @@ import (
 type source struct {
 	dev     kernels.Device
 	text    []byte
-	windows windows
+	windows corpus.Windows
 
 	tokens, labels []int32
 	weights        []float32
@@ -29,7 +30,7 @@ const (
 
 // Next makes the entry of one microbatch.
 func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-	begin, end := s.windows.window(entry.Microbatch())
+	begin, end := s.windows.Window(entry.Microbatch())
 	s.fill(begin, end)
 	if err := s.putInts(entry, partTokens, s.tokens); err != nil {
 		return err

@@ -111,3 +111,12 @@ func writing(path string, err error) error {
 	}
 	return fmt.Errorf("%w %s: %w: make room or name another place", errWriting, path, cause(err))
 }
+
+// plain takes the name of the system call out of an error about a path.
+func plain(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return fmt.Errorf("%s: %w", path.Path, path.Err)
+	}
+	return err
+}

@@ -90,7 +90,7 @@ func (t *training) summary(ended error) (*summary, error) {
 	digest, err := t.trainer.digest()
 	s := &summary{
 		Schema: 1,
-		Data:   t.data.name, DataBytes: int64(len(t.data.bytes)), DataSHA256: t.sum,
+		Data:   t.data.Name, DataBytes: int64(len(t.data.Bytes)), DataSHA256: t.sum,
 		Plan: o.plan, Group: o.group, Ranks: o.ranks, Stages: o.stages, Microbatches: o.microbatches, Sequence: o.sequence,
 		Width: o.model.Width, Layers: o.model.Layers, Heads: o.model.Heads, FP8: o.fp8, FP8Attention: o.model.FP8Attention, Seed: o.model.Seed,
 		Parameters: t.trainer.weights(), ModelBytes: t.trainer.modelBytes(),
@@ -102,7 +102,7 @@ func (t *training) summary(ended error) (*summary, error) {
 		LossHeldoutFirst:    known(r.firstScore.loss, r.firstScore.known),
 		LossHeldout:         known(r.lastScore.loss, r.lastScore.known),
 		LossHeldoutStandard: known(r.lastScore.standard, r.lastScore.known),
-		LossFrequencies:     t.data.entropy(),
+		LossFrequencies:     t.data.Entropy(),
 		HeldoutStep:         r.lastScore.step,
 		TokensPerSecond:     r.speed(), Seconds: r.seconds,
 		PeakBytes: peak.Total(), PeakByClass: byName(peak), LiveBytes: r.liveAfter,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -20,7 +21,7 @@ var errBefore = fmt.Errorf("%w before the first step: nothing was written", errI
 // training is one run of the program.
 type training struct {
 	opts     *options
-	data     *text
+	data     *corpus.Text
 	sum      string // of the text
 	out      *output
 	json     io.Writer // for -json -
@@ -74,7 +75,7 @@ func (t *training) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.sum = t.data.sum()
+	t.sum = t.data.SHA256()
 	t.record = newRecord(t.opts.ranks)
 	if t.trainer, err = newTrainer(ctx, t.opts, training, heldout, t.first, t.record.hooks); err != nil {
 		return err
@@ -100,9 +101,9 @@ func (t *training) prepare(ctx context.Context) error {
 // introduce says what is going to run.
 func (t *training) introduce(training, heldout []byte) {
 	fmt.Fprintf(t.out, "text    %s, %s bytes to train on, %s held out\n",
-		t.data.name, units.Count(int64(len(training))), units.Count(int64(len(heldout))))
-	if t.data.cut {
-		fmt.Fprintf(t.out, "        there is more; this is the first %s\n", units.Size(int64(len(t.data.bytes))))
+		t.data.Name, units.Count(int64(len(training))), units.Count(int64(len(heldout))))
+	if t.data.Cut {
+		fmt.Fprintf(t.out, "        there is more; this is the first %s\n", units.Size(int64(len(t.data.Bytes))))
 	}
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n",
 		units.Count(t.trainer.weights()), units.Size(t.trainer.modelBytes()), t.opts.describe())

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/trainer/corpus"
 )
 
 // trainer is a model on its ranks, the runners that train it, and the two parts of
@@ -29,8 +30,8 @@ type trainer struct {
 	ranks runners
 
 	train, heldout []runner.Source[kernels.Buffer] // by rank
-	drawn          *drawn                          // windows of train
-	tiled          *tiled                          // windows of heldout
+	drawn          *corpus.Drawn                   // windows of train
+	tiled          *corpus.Tiled                   // windows of heldout
 	done           int                             // steps that the weights have seen
 	templates      *layout.Templates               // what stages allocate; nil where memory is not planned
 	memory         *layout.Plan                    // of a step; nil where it is not planned
@@ -57,8 +58,8 @@ type outcome struct {
 func newTrainer(ctx context.Context, opts *options, training, heldout []byte, first int, hooks func(rank int) runner.Hooks) (t *trainer, err error) {
 	t = &trainer{
 		opts: opts, done: first, peaks: make([]memory.ByClass, opts.ranks),
-		drawn: &drawn{text: training, longest: opts.sequence, seed: opts.model.Seed},
-		tiled: &tiled{size: len(heldout) - 1, length: opts.sequence, most: max(mostHeldOut/opts.sequence, 1)},
+		drawn: &corpus.Drawn{Text: training, Longest: opts.sequence, Seed: opts.model.Seed},
+		tiled: &corpus.Tiled{Size: len(heldout) - 1, Length: opts.sequence, Most: max(mostHeldOut/opts.sequence, 1)},
 	}
 	defer func() {
 		if err != nil {
@@ -164,7 +165,7 @@ func (t *trainer) Close() error {
 // step trains on one step's microbatches and updates the weights.
 func (t *trainer) step(ctx context.Context) (outcome, error) {
 	begin := time.Now()
-	t.drawn.step = int64(t.done)
+	t.drawn.Step = int64(t.done)
 	runtime.ReadMemStats(&t.heap)
 	before := t.heap.Mallocs
 	result, err := t.ranks.Step(ctx, t.opts.microbatches, t.train)

@@ -55,6 +55,7 @@ var rooms = []struct {
 	{"internal/outfile", 2, nil},
 	{"trainer/report", 5, nil},
 	{"trainer/checkpoint", 5, nil},
+	{"trainer/corpus", 0, nil},
 	{"trainer/units", 0, nil},
 	{"internal/memreport", 6, nil},
 	{"cmd", 7, []string{"github.com/alecthomas/kong"}},

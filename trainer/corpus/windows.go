@@ -1,0 +1,71 @@
+package corpus
+
+import (
+	"bytes"
+	"math/bits"
+)
+
+// Windows says which bytes of a text a microbatch is made of.
+type Windows interface {
+	// Window returns the range [begin, end) of microbatch i; it is not empty.
+	Window(i int) (begin, end int)
+}
+
+// Drawn are the windows of a training step. A window begins anywhere; its longest
+// length is drawn from half of Longest up to Longest; it ends early at the end of
+// a paragraph where there is one in the second half of that. So lengths are
+// uneven. Seed, step and number alone decide, so that a resumed run and any plan
+// see the same microbatches (L9).
+type Drawn struct {
+	Text    []byte // longer than Longest
+	Longest int
+	Seed    uint64
+	Step    int64
+}
+
+// Window returns the range of microbatch i.
+func (d *Drawn) Window(i int) (begin, end int) {
+	half := (d.Longest + 1) / 2
+	length := half + below(d.Longest-half+1, d.Seed, uint64(d.Step), uint64(i), 0)
+	begin = below(len(d.Text)-half+1, d.Seed, uint64(d.Step), uint64(i), 1)
+	end = min(begin+length, len(d.Text))
+	if paragraph := bytes.LastIndex(d.Text[begin+half:end], paragraphEnd); paragraph >= 0 {
+		end = begin + half + paragraph + len(paragraphEnd)
+	}
+	return begin, end
+}
+
+var paragraphEnd = []byte("\n\n")
+
+// below returns a number in [0, n) that depends on the keys alone.
+func below(n int, keys ...uint64) int {
+	var h uint64
+	for _, key := range keys { // splitmix64 over the keys (Steele, Lea and Flood 2014)
+		h = (h ^ key) + 0x9e3779b97f4a7c15
+		h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+		h = (h ^ h>>27) * 0x94d049bb133111eb
+		h ^= h >> 31
+	}
+	high, _ := bits.Mul64(h, uint64(max(n, 1)))
+	return int(high)
+}
+
+// Tiled are windows of one length, side by side over a text, the last one
+// shorter. Where there are more than Most of them, Most are taken, evenly spread.
+type Tiled struct {
+	Size   int // of the text in bytes
+	Length int
+	Most   int
+	First  int // added to every number
+}
+
+// Count returns the number of windows.
+func (t *Tiled) Count() int { return min(t.all(), t.Most) }
+
+func (t *Tiled) all() int { return (t.Size + t.Length - 1) / t.Length }
+
+// Window returns the range of window First + i.
+func (t *Tiled) Window(i int) (begin, end int) {
+	begin = (t.First + i) * t.all() / t.Count() * t.Length
+	return begin, min(begin+t.Length, t.Size)
+}
