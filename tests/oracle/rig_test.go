@@ -1,0 +1,222 @@
+package oracle_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+	. "github.com/weir-ml/weir/tests/oracle"
+)
+
+// setup is a model, and a schedule to run it under.
+type setup struct {
+	Model
+	schedule  schedule.Schedule
+	slices    int
+	unsplit   bool // no stage splits its backward
+	quantizes bool // stages compute on copies of their weights,
+	atStart   bool // which are made before anything else
+	sharded   bool // weights are gathered for the computations that need them
+	uneven    bool // microbatches are of two shapes, told beforehand
+}
+
+// rig is a setup on Null devices, which record what is allocated and what ends.
+type rig struct {
+	setup
+	devs    []*kernels.Null // by rank
+	dry     int             // the shape that is recorded, -1 in a step
+	cfg     runner.GroupConfig[T]
+	sources []runner.Source[T]
+
+	// What a step has done, by rank.
+	programs [][]schedule.Action
+	cuts     [][]int // by action: how much the device had recorded before it
+	samples  [][]memory.Sample
+}
+
+func newRig(t *testing.T, s setup) *rig {
+	r := &rig{setup: s}
+	r.Bytes, r.PartBytes, r.Params = r.bytes, r.partBytes, r.params
+	r.cfg = runner.GroupConfig[T]{
+		Capacity: 1, Stall: -1,
+		Copy: func(from, to int, b T) (T, error) { return kernels.Transfer(r.devs[to], r.devs[from], b) },
+	}
+	for range s.Placement.Ranks {
+		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30})
+		require.NoError(t, err)
+		dev := kernels.NewNull(host)
+		t.Cleanup(func() { require.NoError(t, dev.Close()); require.NoError(t, host.Close()) })
+		r.devs = append(r.devs, dev)
+		r.sources = append(r.sources, &told{source{r, dev, -1}})
+		cfg := runner.Config[T]{
+			Space: dev, Gradients: dev, Placement: s.Placement, Plan: r.rule, Slices: s.slices, LookAhead: s.LookAhead,
+			Parts: parts, Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
+			Hooks: runner.Hooks{Action: r.action, Microbatch: func(s *memory.Sample) { r.samples[s.Rank] = append(r.samples[s.Rank], *s) }},
+		}
+		cfg.Search.Nodes = 1 // any layout will do
+		if s.atStart {
+			cfg.Quantizing = schedule.AtStart
+		}
+		if s.sharded {
+			cfg.Unshard = func(_ context.Context, stage int) ([]T, error) {
+				b, err := dev.Alloc(memory.Unsharded, kernels.Uint8, int(r.bytes(stage, Gathered, -1)))
+				return []T{b}, err
+			}
+		}
+		r.cfg.Ranks = append(r.cfg.Ranks, cfg)
+	}
+	var list []stages.Stage[T]
+	for i := range s.Placement.Stages() {
+		list = append(list, r.stage(t, i))
+	}
+	for rank := range r.cfg.Ranks {
+		r.cfg.Ranks[rank].Stages = list
+	}
+	return r
+}
+
+// rule is that of the schedule, with weights that are gathered where they are sharded.
+func (r *rig) rule(p schedule.Params) (*schedule.Plan, error) {
+	plan, err := r.schedule.Rule(p)
+	if err == nil && r.sharded {
+		plan, err = schedule.Shard(plan, 2)
+	}
+	return plan, err
+}
+
+// stage makes a stage with its parameters, decorated as the setup says.
+func (r *rig) stage(t *testing.T, i int) stages.Stage[T] {
+	dev := r.devs[r.Placement.Rank[i]]
+	made := &stage{dev: dev, number: i, first: r.Placement.First(i), last: r.Placement.Last(i), quantizes: r.quantizes, bytes: r.bytes}
+	for _, param := range r.params(i) {
+		grad, err := dev.Alloc(memory.Resident, kernels.Float32, int(param.Bytes/4))
+		require.NoError(t, err)
+		made.params = append(made.params, batchctx.Use[T]{Name: param.Name, Grad: grad})
+	}
+	var s stages.Stage[T] = made
+	if r.unsplit {
+		s = &whole{s}
+	}
+	if r.Recomputes[i] {
+		s = stages.Recompute(s)
+	}
+	if r.Frozen[i] {
+		s = stages.Freeze(s)
+	}
+	return s
+}
+
+// whole is a stage that does not split its backward.
+type whole struct{ stages.Stage[T] }
+
+func (w *whole) Unwrap() stages.Stage[T] { return w.Stage }
+
+// params are a weight of each stage, and a table that the first and the last one share.
+// Copies of the model share all of them.
+func (r *rig) params(stage int) []Param {
+	depth := r.Placement.Depth()
+	stage %= depth
+	list := []Param{{fmt.Sprint("weight of ", stage), int64(4 * (100 + stage))}}
+	if stage == 0 || stage == depth-1 {
+		list = append(list, Param{"table", 4 * 99})
+	}
+	return list
+}
+
+// distinct returns a size for each number. The sum of two sizes is that of no other two
+// (Erdős and Turán), so that no buffer passes for another one.
+func distinct(n int) int64 {
+	const prime = 257
+	if n >= prime {
+		panic("too many sizes")
+	}
+	return int64(2*prime*n + n*n%prime)
+}
+
+func (r *rig) bytes(stage int, size Size, index int) int64 {
+	return distinct(1 + r.shape(index)*(NumParts+NumSizes*r.Placement.Stages()) + NumParts + NumSizes*stage + int(size))
+}
+
+func (r *rig) partBytes(part, index int) int64 {
+	return distinct(1 + r.shape(index)*(NumParts+NumSizes*r.Placement.Stages()) + part)
+}
+
+// shape returns which of two shapes a microbatch has, by its number in the batch.
+func (r *rig) shape(index int) int {
+	switch {
+	case index < 0 || !r.uneven:
+		return 0
+	case r.dry >= 0:
+		return r.dry
+	}
+	return [...]int{0, 1, 1, 0, 1}[index%5]
+}
+
+// source gives entries. In a dry run they are of a shape.
+type source struct {
+	*rig
+	dev *kernels.Null
+	of  int
+}
+
+func (s *source) Next(_ context.Context, e *batchctx.Entry[T]) error {
+	s.rig.dry = s.of
+	for part := range parts {
+		if !e.Wants(part) {
+			continue
+		}
+		b, err := s.dev.Alloc(memory.Entry, kernels.Uint8, int(s.partBytes(part, e.Microbatch())))
+		if err != nil {
+			return err
+		}
+		if err := e.Put(part, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// told is a source that tells beforehand which shapes a step has.
+type told struct{ source }
+
+func (s *told) Shape(index int) int { return s.shape(index) }
+
+func (r *rig) action(rank int, a schedule.Action) {
+	r.programs[rank] = append(r.programs[rank], a)
+	r.cuts[rank] = append(r.cuts[rank], len(r.devs[rank].Record()))
+}
+
+// record is the dry run.
+func (r *rig) record(t *testing.T) *layout.Templates {
+	var shapes []runner.Shape[T]
+	for shape := range 2 {
+		list := runner.Shape[T]{Name: fmt.Sprint("shape ", shape)}
+		for _, dev := range r.devs {
+			list.Sources = append(list.Sources, &source{r, dev, shape})
+		}
+		shapes = append(shapes, list)
+	}
+	templates, err := runner.Record(t.Context(), r.cfg, shapes...)
+	require.NoError(t, err)
+	r.dry = -1
+	return templates
+}
+
+func (r *rig) group(t *testing.T, templates *layout.Templates) *runner.Group[T] {
+	for rank := range r.cfg.Ranks {
+		r.cfg.Ranks[rank].Templates = templates
+	}
+	group, err := runner.NewGroup(r.cfg)
+	require.NoError(t, err)
+	return group
+}
