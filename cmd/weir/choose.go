@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/internal/outfile"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/format"
@@ -89,7 +89,7 @@ func (c *chooseCmd) Run(s *streams) error {
 	if err != nil || c.Output == "" {
 		return err
 	}
-	return writeFile(c.Output, func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs.Costs) })
+	return outfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs.Costs) })
 }
 
 // validate reports what no choice can be made of.
@@ -109,15 +109,7 @@ func (c *chooseCmd) validate() error {
 	if c.Output == "" {
 		return nil
 	}
-	_, missing := os.Stat(c.Output)
-	file, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE, 0o666) // before the work, not after it
-	if err != nil {
-		return err
-	}
-	if missing != nil {
-		defer os.Remove(c.Output) // It is written when there is something to write.
-	}
-	return file.Close()
+	return outfile.Writable(c.Output) // before the work, not after it
 }
 
 // none says that nothing fits, and what comes nearest.

@@ -1,6 +1,9 @@
 package main
 
-import "github.com/weir-ml/weir/schedule/draw"
+import (
+	"github.com/weir-ml/weir/internal/outfile"
+	"github.com/weir-ml/weir/schedule/draw"
+)
 
 // drawCmd draws a plan.
 type drawCmd struct {
@@ -38,5 +41,5 @@ func (c *drawCmd) Run(s *streams) error {
 	if c.Output == "" || c.Output == "-" {
 		return write(s.out)
 	}
-	return writeFile(c.Output, write)
+	return outfile.Write(c.Output, write)
 }

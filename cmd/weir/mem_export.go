@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/weir-ml/weir/internal/outfile"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"
@@ -37,7 +38,7 @@ func (c *memExportCmd) Run(s *streams) error {
 	if c.Out == "-" {
 		return write(s.out, plan, made)
 	}
-	return writeFile(c.Out, func(w io.Writer) error { return write(w, plan, made) })
+	return outfile.Write(c.Out, func(w io.Writer) error { return write(w, plan, made) })
 }
 
 // writer returns what writes the form that is asked for.

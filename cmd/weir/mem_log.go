@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/weir-ml/weir/internal/memreport"
+	"github.com/weir-ml/weir/internal/outfile"
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
@@ -48,7 +49,7 @@ func into(name string, open func(io.Writer) memreport.Sink, next func(memreport.
 	if name == "" {
 		return next(nowhere{})
 	}
-	return writeFile(name, func(w io.Writer) error {
+	return outfile.Write(name, func(w io.Writer) error {
 		sink := open(w)
 		if err := next(sink); err != nil {
 			return err
@@ -67,7 +68,7 @@ func (nowhere) Close() error             { return nil }
 func (c *memLogCmd) show(s *streams, log *memreport.Log, read *logRead) error {
 	summary := log.Summary()
 	if c.HTML != "" {
-		if err := writeFile(c.HTML, func(w io.Writer) error { return log.Page(read.name).Write(w) }); err != nil {
+		if err := outfile.Write(c.HTML, func(w io.Writer) error { return log.Page(read.name).Write(w) }); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/internal/outfile"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
@@ -223,7 +224,7 @@ func (c *memPlanCmd) export(made *layout.Plan) error {
 		return usage("--rank %d: ranks are 0 to %d", c.Rank, len(made.Ranks)-1)
 	}
 	r := &made.Ranks[c.Rank]
-	return writeFile(c.CSV, func(w io.Writer) error {
+	return outfile.Write(c.CSV, func(w io.Writer) error {
 		return minimalloc.Write(w, &minimalloc.Instance{Problem: *r.Problem, Offsets: r.Offsets})
 	})
 }

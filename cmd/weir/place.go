@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/weir-ml/weir/internal/outfile"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
@@ -102,7 +103,7 @@ func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placing) erro
 		return minimalloc.Write(s.out, in)
 	}
 	if c.Output != "" {
-		if err := writeFile(c.Output, func(w io.Writer) error { return minimalloc.Write(w, in) }); err != nil {
+		if err := outfile.Write(c.Output, func(w io.Writer) error { return minimalloc.Write(w, in) }); err != nil {
 			return err
 		}
 	}

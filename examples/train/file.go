@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/weir-ml/weir/internal/outfile"
 )
@@ -17,28 +16,16 @@ func writeFile(path string, write func(io.Writer) error) error {
 
 // writable says before a run what would stop it at its end from writing a file.
 func writable(flag, path string) error {
-	if path == "" || path == "-" || outfile.Standard(path) != nil {
+	if path == "" || path == "-" {
 		return nil
 	}
-	unwritable := func(err error) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("-%s: %s is a folder: name a file", flag, path)
+	}
+	if err := outfile.Writable(path); err != nil {
 		return fmt.Errorf("-%s: %s cannot be written (%w): name a file in a folder that can be", flag, path, cause(err))
 	}
-	info, err := os.Stat(path)
-	switch {
-	case err == nil && info.IsDir():
-		return fmt.Errorf("-%s: %s is a folder: name a file", flag, path)
-	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return unwritable(err)
-	}
-	target, is := outfile.Regular(path)
-	if !is {
-		return nil
-	}
-	probe, err := os.CreateTemp(filepath.Dir(target), ".weir-*.tmp")
-	if err != nil {
-		return unwritable(err)
-	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+	return nil
 }
 
 // cause is what the system says about a path, without the path.

@@ -5,20 +5,18 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// Write replaces a file by what write writes; where that fails, what was there stays.
-// Standard output by a name, and what is there and is no file, such as a pipe or a
-// device, are written to as they are. Errors are those of the system or of write, or wrap
-// them.
+// Write replaces a file by what write writes, as Replace does, and follows a link to it;
+// where that fails, what was there stays. Standard output by a name, and what is there and
+// is no file, such as a pipe or a device, are written to as they are. Errors are those of
+// write, or of the system with the name of the file.
 func Write(path string, write func(io.Writer) error) error {
 	if file := Standard(path); file != nil {
 		return write(file)
 	}
 	if target, is := Regular(path); is {
-		return safetensors.WriteFileAtomic(target, write)
+		return Replace(target, write)
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY, 0) // os.Create would read a pipe too
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -69,4 +70,15 @@ func TestKilled(t *testing.T) {
 		}
 		require.NoError(t, c.Close())
 	}
+	// What was never finished is gone when the same step is written again.
+	folders, err := filepath.Glob(filepath.Join(dir, "step-*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, folders)
+	require.NoError(t, os.WriteFile(filepath.Join(folders[0], ".rank-0-of-1-AAAAAAAA.safetensors.weir-A.tmp"), nil, 0o600))
+	for step := range int64(5) {
+		require.NoError(t, checkpoint.Save(dir, checkpoint.State{Step: step}, safetensors.Of("values", []int{1}, []float32{1})))
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*", ".*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
 }

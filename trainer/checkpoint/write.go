@@ -107,13 +107,13 @@ func Commit(dir string, state State, shards ...Shard) error {
 	return nil
 }
 
-// sweep removes the shards of a step that the manifest does not name. What cannot be removed
-// stays, and does no harm.
+// sweep removes the shards of a step that the manifest does not name, and the temporary files
+// of those that were never finished. What cannot be removed stays, and does no harm.
 func (m *manifest) sweep(folder string) {
 	entries, _ := os.ReadDir(folder)
 	for _, entry := range entries {
 		name := entry.Name()
-		if strings.HasPrefix(name, "rank-") && !slices.ContainsFunc(m.Shards, func(s Shard) bool { return s.File == name }) {
+		if strings.HasPrefix(strings.TrimPrefix(name, "."), "rank-") && !slices.ContainsFunc(m.Shards, func(s Shard) bool { return s.File == name }) {
 			_ = os.Remove(filepath.Join(folder, name))
 		}
 	}

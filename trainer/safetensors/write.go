@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/weir-ml/weir/internal/outfile"
 )
 
 const (
@@ -66,6 +68,17 @@ func Load[T Element](name string, shape []int, load func() ([]T, error)) Tensor 
 			return len(data), func(b []byte, from int) { encode(b, data[from:]) }, err
 		},
 	}
+}
+
+// WriteFile replaces the file at path by a complete one of these tensors, as Write writes
+// it: whoever opens path, also after a crash or a loss of power, finds the old file or the
+// new one. The new one has the permissions of the old one.
+func WriteFile(path string, metadata map[string]string, tensors ...Tensor) error {
+	err := outfile.Write(path, func(w io.Writer) error { return Write(w, metadata, tensors...) })
+	if err != nil && !errors.Is(err, ErrInput) {
+		return fmt.Errorf("safetensors: %w", err)
+	}
+	return err
 }
 
 // Write writes a complete file. The order of the tensors does not matter: the

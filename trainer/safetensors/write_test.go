@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -177,4 +179,17 @@ func TestLoad(t *testing.T) {
 	huge := st.Load("w", []int{math.MaxInt64 / 8}, func() ([]float32, error) { return nil, nil })
 	require.ErrorIs(t, st.Write(&b, nil, huge, st.Load("x", []int{math.MaxInt64 / 8}, func() ([]float32, error) { return nil, nil })), st.ErrInput)
 	require.Zero(t, b.Len())
+}
+
+// What cannot be written leaves the file that is there.
+func TestWriteFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "w.safetensors")
+	require.NoError(t, st.WriteFile(path, nil, st.Of("a", []int{1}, []float32{1})))
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.ErrorIs(t, st.WriteFile(path, nil, st.Of("a", []int{9}, []float32{1})), st.ErrInput)
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	require.ErrorIs(t, st.WriteFile(filepath.Join(t.TempDir(), "none", "x"), nil), os.ErrNotExist)
 }

@@ -1,0 +1,3 @@
+package outfile
+
+var ReplaceFlushing = replace

@@ -1,0 +1,217 @@
+package outfile
+
+import (
+	"bufio"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// Replace replaces the file at path by what write writes. Whoever opens path, also after
+// a crash or a loss of power, finds the old file or the complete new one and never a
+// part: the bytes go to a temporary file in the same directory, are flushed to the disk,
+// and take the name in one step, which is flushed too where the system can do that. If
+// anything fails, write's own error or panic included, the temporary file is removed and
+// path is as it was; only where flushing the directory fails is the new file already in
+// its place.
+//
+// The new file has the permissions of the old one, and its owner and group where the
+// system allows that; access lists and extended attributes are not kept. Temporary files
+// of path whose writer was killed are removed first. A link at path is replaced, not
+// followed. The writer is buffered and is not to be used after write returned.
+func Replace(path string, write func(io.Writer) error) error {
+	return replace(path, write, (*os.File).Sync)
+}
+
+// replace is Replace, with the call that flushes a file or a directory to the disk.
+func replace(path string, write func(io.Writer) error, flush func(*os.File) error) error {
+	sweep(path)
+	old := regular(path)
+	f, err := createTemp(path, old)
+	if err != nil {
+		return called(err, path)
+	}
+	placed := false
+	defer func() {
+		if !placed { // an error, or a panic of write
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	w := bufio.NewWriterSize(output{f, path}, 1<<16)
+	if err := write(w); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := likeOld(f, old); err != nil {
+		return called(err, path)
+	}
+	if err := flush(f); err != nil {
+		return called(err, path)
+	}
+	if !renamesOpen {
+		if err := f.Close(); err != nil {
+			return called(err, path)
+		}
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return called(err, path)
+	}
+	placed = true
+	if renamesOpen { // It stays locked until it has its name.
+		err = f.Close()
+	}
+	return errors.Join(called(err, path), flushDir(filepath.Dir(path), flush))
+}
+
+// output is a temporary file whose errors have the name of the file that it will be.
+type output struct {
+	file *os.File
+	path string
+}
+
+func (o output) Write(p []byte) (int, error) {
+	n, err := o.file.Write(p)
+	return n, called(err, o.path)
+}
+
+// called returns an error of the system with the name of a file in the place of that of
+// its temporary one.
+func called(err error, path string) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return &fs.PathError{Op: at.Op, Path: path, Err: at.Err}
+	}
+	if at, ok := errors.AsType[*os.LinkError](err); ok {
+		return &fs.PathError{Op: at.Op, Path: path, Err: at.Err}
+	}
+	return err
+}
+
+// Writable returns the error with which Write would end before it wrote anything, and
+// leaves nothing behind.
+func Writable(path string) error {
+	if Standard(path) != nil {
+		return nil
+	}
+	target, is := Regular(path)
+	if !is {
+		info, err := os.Stat(path)
+		if err == nil && info.IsDir() {
+			err = &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
+		}
+		return err
+	}
+	f, err := createTemp(target, regular(target))
+	if err != nil {
+		return called(err, path)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// regular returns what is known of the file at path, nil where there is none.
+func regular(path string) fs.FileInfo {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+		return info
+	}
+	return nil
+}
+
+// tempParts returns how the names of the temporary files of path begin and end. Names
+// have room for some 140 bytes in every file system.
+func tempParts(path string) (dir, prefix, suffix string) {
+	dir, base := filepath.Dir(path), filepath.Base(path)
+	return dir, "." + strings.ToValidUTF8(base[:min(len(base), 80)], "") + ".weir-", ".tmp"
+}
+
+// createTemp creates and locks a new file beside path. Where it is to replace a file,
+// only this user may read it until it has that one's permissions; else it has those of
+// any new file of this user.
+func createTemp(path string, old fs.FileInfo) (*os.File, error) {
+	dir, prefix, suffix := tempParts(path)
+	perm := fs.FileMode(0o666)
+	if old != nil {
+		perm = 0o600
+	}
+	for {
+		f, err := os.OpenFile(filepath.Join(dir, prefix+rand.Text()+suffix), os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+		switch {
+		case errors.Is(err, fs.ErrExist):
+		case err != nil:
+			return nil, err
+		case claimed(f):
+			return f, nil
+		default:
+			f.Close()
+		}
+	}
+}
+
+// claimed locks a new file, and reports whether it is still there: between its creation
+// and its lock somebody else's sweep may have taken it for one of the dead. A file system
+// without locks has no sweeps.
+func claimed(f *os.File) bool {
+	if err := lock(f); errors.Is(err, errLocked) {
+		return false
+	}
+	_, err := os.Lstat(f.Name())
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// sweep removes the temporary files of path that a killed writer has left. Those of a
+// live one are locked. It is a courtesy: what cannot be removed stays.
+func sweep(path string) {
+	dir, prefix, suffix := tempParts(path)
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		name := entry.Name()
+		if !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) || !entry.Type().IsRegular() {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|nonblocking, 0)
+		if err != nil {
+			continue
+		}
+		if lock(f) == nil {
+			os.Remove(f.Name())
+		}
+		f.Close()
+	}
+}
+
+// likeOld gives a file the permissions of another one and, where that is allowed, its
+// owner.
+func likeOld(f *os.File, old fs.FileInfo) error {
+	if old == nil {
+		return nil
+	}
+	own(f, old)
+	if info, err := f.Stat(); err == nil && info.Mode().Perm() == old.Mode().Perm() {
+		return nil // Some file systems have one mode for all files, and refuse to change it.
+	}
+	return f.Chmod(old.Mode().Perm())
+}
+
+// flushDir flushes a directory, so that a rename in it survives a loss of power. A file
+// system that cannot do that says so, which is no error: there is nothing better to do.
+func flushDir(dir string, flush func(*os.File) error) error {
+	if runtime.GOOS == "windows" { // It does not open directories.
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := flush(d); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
