@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/trainer/costs"
 )
 
 // readCosts reads a file of costs.
@@ -14,12 +15,12 @@ func readCosts(path string) (*schedule.Costs, error) {
 		return nil, plain(err)
 	}
 	defer file.Close() // It was only read.
-	costs, err := schedule.ReadCosts(file)
-	if err == nil && secondsOf[costs.Unit] == 0 {
-		err = fmt.Errorf("%s: times are in %q: give ns, us, ms or s", path, costs.Unit)
+	read, err := schedule.ReadCosts(file)
+	if err != nil {
+		return nil, err
 	}
-	return costs, err
+	if _, known := costs.Seconds(read, 0); !known {
+		return nil, fmt.Errorf("%s: times are in %q: give ns, us, ms or s", path, read.Unit)
+	}
+	return read, nil
 }
-
-// secondsOf are the units of time that costs may have.
-var secondsOf = map[string]float64{"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -118,30 +117,4 @@ func TestEmitCostsToOutput(t *testing.T) {
 	_, err := schedule.ReadCosts(&out)
 	require.NoError(t, err)
 	require.Contains(t, errs.String(), "choose --costs FILE")
-}
-
-// TestSizes gives levels of two stages by hand. The first one saves 100 bytes and
-// keeps 20 more of the gradient that the second returns, of which it frees 30 at I. The
-// second one keeps its input, which it frees at I.
-func TestSizes(t *testing.T) {
-	level := func(kind schedule.Kind, stage int, entry, saved, activation, actgrad, carry int64) actionSample {
-		a := actionSample{action: schedule.Act(kind, stage, 0)}
-		a.classes[memory.Entry], a.classes[memory.Saved] = entry, saved
-		a.classes[memory.Activation], a.classes[memory.ActGrad], a.classes[memory.Carry] = activation, actgrad, carry
-		return a
-	}
-	stages := []schedule.StageCosts{{Output: 10}, {Gradient: 20}}
-	sizes(stages, []actionSample{
-		level(schedule.F, 0, 0, 0, 0, 0, 0),
-		level(schedule.F, 1, 7, 100, 10, 0, 0),
-		level(schedule.I, 1, 5, 140, 10, 0, 0), // 40 more, and the input
-		level(schedule.W, 1, 5, 140, 0, 20, 3),
-		level(schedule.I, 0, 5, 100, 0, 20, 0),
-		level(schedule.W, 0, 5, 70, 0, 20, 0),
-		level(schedule.None, 0, 0, 0, 0, 0, 0),
-	})
-	require.Equal(t, []schedule.StageCosts{
-		{Output: 10, Saved: 100, FreedByI: 30, Carry: 20},
-		{Gradient: 20, Saved: 50, FreedByI: 10, Carry: 3},
-	}, stages)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/trainer/costs"
 	"github.com/weir-ml/weir/trainer/report"
 	"github.com/weir-ml/weir/trainer/units"
 )
@@ -38,8 +39,8 @@ func (t *training) simulated() *simulated {
 	if report == nil {
 		return nil
 	}
-	costs := t.opts.priced
-	return &simulated{costs.Units(report.Makespan) * secondsOf[costs.Unit], report.BubbleMakespan()}
+	seconds, _ := costs.Seconds(t.opts.priced, report.Makespan)
+	return &simulated{seconds, report.BubbleMakespan()}
 }
 
 // byRank returns what the run came to on each rank.

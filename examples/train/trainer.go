@@ -113,12 +113,15 @@ func (t *trainer) configure(training, heldout []byte, hooks func(rank int) runne
 			Stages: t.model.Stages(), Space: dev, Gradients: dev, Placement: opts.placement,
 			Plan: opts.rule, Group: opts.group, Cap: opts.cap, Slices: opts.slices, Costs: opts.priced,
 			Parts:  transformer.Parts,
-			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+			Losses: lossDefs,
 			Hooks:  hooks(rank), Seed: opts.model.Seed, FirstStep: int64(t.done),
 		})
 	}
 	return cfg
 }
+
+// lossDefs are those of the model.
+var lossDefs = []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}}
 
 // newRunners makes the runners.
 func newRunners(cfg runner.GroupConfig[kernels.Buffer]) (runners, error) {

@@ -1,9 +1,15 @@
-package main
+package costs
 
 import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
+
+// level is what is live before an action.
+type level struct {
+	action  schedule.Action
+	classes memory.ByClass
+}
 
 // sizes fills in what the stages save, free and carry, of which Output and Gradient
 // are known. It follows from what was live before each action of one microbatch whose
@@ -12,7 +18,7 @@ import (
 // What a stage keeps of what another one has made, such as its input, is from then on
 // its own: F and I end what they are given, and save as much again. Of the copies of its
 // weights in FP8 one half is for the forward and one, of the same size, for the backward.
-func sizes(stages []schedule.StageCosts, levels []actionSample) {
+func sizes(stages []schedule.StageCosts, levels []level) {
 	for i, before := range levels[:len(levels)-1] {
 		s := before.action.Stage()
 		costs, change := &stages[s], levels[i+1].classes

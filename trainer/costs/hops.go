@@ -1,4 +1,4 @@
-package main
+package costs
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 
 const hops = 400 // there and back, of each size
 
-// measureHops measures messages between two ranks of a process: how long the smallest
-// one takes, and how much longer one with a MiB in it.
-func measureHops(ctx context.Context) (latency, perMiB time.Duration, err error) {
+// Hops measures messages between two ranks of this process, on devices of the host: how long
+// the smallest one takes, and how much longer one with a MiB in it.
+func Hops(ctx context.Context) (latency, perMiB time.Duration, err error) {
 	var devs [2]*kernels.Host
 	for i := range devs {
 		if devs[i], err = kernels.NewHost(kernels.HostConfig{}); err != nil {

@@ -1,0 +1,140 @@
+package costs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// Config says what is measured.
+type Config[T any] struct {
+	// Runner is what would train on one rank. Its stages can split their backward, its Space
+	// is a memory.Book, and it has neither a plan nor hooks.
+	Runner runner.Config[T]
+	// Source returns the microbatches of a training step.
+	Source func(step int) runner.Source[T]
+	// Largest has one microbatch, of the largest size.
+	Largest runner.Source[T]
+	// Steps are so many, 5 where it is 0, of so many Microbatches, 64 where it is 0. One more
+	// step comes first and does not count.
+	Steps, Microbatches int
+}
+
+// Measure returns times in nanoseconds and sizes in bytes. What is resident, and the
+// latency and bandwidth of links, are 0.
+func Measure[T any](ctx context.Context, cfg Config[T]) (*schedule.Costs, error) {
+	book, ok := cfg.Runner.Space.(memory.Book)
+	if !ok {
+		return nil, errors.New("costs: the Space has no book: it is not a memory.Book")
+	}
+	if cfg.Steps == 0 {
+		cfg.Steps = 5
+	}
+	if cfg.Microbatches == 0 {
+		cfg.Microbatches = 64
+	}
+	c := costing[T]{Config: cfg, book: book}
+	c.Runner.Stages = nil
+	for _, stage := range cfg.Runner.Stages {
+		m, err := newMeter(stage, cfg.Runner.Space)
+		if err != nil {
+			return nil, err
+		}
+		c.meters, c.Runner.Stages = append(c.meters, m), append(c.Runner.Stages, m)
+	}
+	if err := c.times(ctx, schedule.DepthFirst, apart); err != nil {
+		return nil, fmt.Errorf("costs: %w", err)
+	}
+	levels, err := c.levels(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("costs: %w", err)
+	}
+	costs := &schedule.Costs{Unit: "ns", Scale: 1}
+	for _, m := range c.meters {
+		costs.Stages = append(costs.Stages, schedule.StageCosts{
+			Quantize: m.nanoseconds(schedule.Quantize),
+			F:        m.nanoseconds(schedule.F), I: m.nanoseconds(schedule.I), W: m.nanoseconds(schedule.W), B: m.nanoseconds(schedule.B),
+			Output: m.output, Gradient: m.gradient,
+		})
+	}
+	sizes(costs.Stages, levels)
+	return costs, nil
+}
+
+// costing measures the stages of a model on one rank.
+type costing[T any] struct {
+	Config[T]
+	book   memory.Book
+	meters []*meter[T] // the stages
+}
+
+// apart is depth first with I and W in place of each B.
+func apart(p schedule.Params) (*schedule.Plan, error) {
+	plan, err := schedule.DepthFirst(p)
+	if err != nil || p.Mode == schedule.ForwardOnly {
+		return plan, err
+	}
+	return schedule.Split(plan), nil
+}
+
+// times runs the steps, each by every rule in turn, so that a machine that is slow for a
+// while is so for all of them.
+func (c *costing[T]) times(ctx context.Context, rules ...schedule.Rule) (err error) {
+	var runs []*runner.Runner[T]
+	defer func() {
+		for _, run := range runs {
+			err = errors.Join(err, run.Close())
+		}
+	}()
+	for _, rule := range rules {
+		run, err := c.run(rule, runner.Hooks{})
+		if err != nil {
+			return err
+		}
+		runs = append(runs, run)
+	}
+	for step := range 1 + c.Steps {
+		for _, m := range c.meters {
+			m.counts = step > 0 // the first one warms up
+		}
+		for _, run := range runs {
+			if _, err := run.Step(ctx, c.Microbatches, c.Source(step)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// levels returns what is live before each action of a microbatch of the largest size,
+// and after the last one.
+func (c *costing[T]) levels(ctx context.Context) (levels []level, err error) {
+	var stats memory.Stats
+	look := func(_ int, action schedule.Action) {
+		c.book.Stats(&stats)
+		levels = append(levels, level{action, stats.Classes})
+	}
+	run, err := c.run(apart, runner.Hooks{Action: look})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, run.Close()) }()
+	for _, m := range c.meters {
+		m.counts = false
+	}
+	if _, err := run.Step(ctx, 1, c.Largest); err != nil {
+		return nil, err
+	}
+	look(0, 0)
+	return levels, nil
+}
+
+func (c *costing[T]) run(rule schedule.Rule, hooks runner.Hooks) (*runner.Runner[T], error) {
+	cfg := c.Runner
+	cfg.Plan, cfg.Hooks = rule, hooks
+	return runner.New(cfg)
+}
