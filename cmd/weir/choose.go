@@ -6,10 +6,10 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/internal/outfile"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/units"
 )
 

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"github.com/weir-ml/weir/internal/outfile"
 	"github.com/weir-ml/weir/schedule/draw"
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // drawCmd draws a plan.

@@ -5,8 +5,8 @@ import (
 	"io"
 
 	"github.com/weir-ml/weir/internal/memreport"
-	"github.com/weir-ml/weir/internal/outfile"
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // memLogCmd shows a memory log.

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/internal/outfile"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/units"
 )
 

@@ -11,9 +11,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/weir-ml/weir/internal/outfile"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // placeCmd plans a placement instance.

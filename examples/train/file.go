@@ -6,12 +6,12 @@ import (
 	"io"
 	"os"
 
-	"github.com/weir-ml/weir/internal/outfile"
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // writeFile writes what write writes under a name, as outfile does.
 func writeFile(path string, write func(io.Writer) error) error {
-	return writing(path, outfile.Write(path, write))
+	return outfile.Failed(path, outfile.Write(path, write))
 }
 
 // writable says before a run what would stop it at its end from writing a file.
@@ -33,6 +33,14 @@ func cause(err error) error {
 	var at *os.PathError
 	if errors.As(err, &at) {
 		return at.Err
+	}
+	return err
+}
+
+// plain takes the name of the system call out of an error about a path.
+func plain(err error) error {
+	if at, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("%s: %w", at.Path, at.Err)
 	}
 	return err
 }

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // folder is the run folder: the memory log and the losses, which are written as
@@ -15,8 +18,8 @@ import (
 type folder struct {
 	path   string
 	made   bool // by this run
-	memory *stream
-	losses *stream
+	memory *outfile.Stream
+	losses *outfile.Stream
 	page   string // path of the page
 }
 
@@ -33,10 +36,10 @@ func openFolder(path string, now time.Time) (*folder, error) {
 		err = fmt.Errorf("%s exists: name another folder with -run", f.page)
 	}
 	if err == nil {
-		f.memory, err = openStream(filepath.Join(f.path, "memory.jsonl"))
+		f.memory, err = newStream(filepath.Join(f.path, "memory.jsonl"))
 	}
 	if err == nil {
-		f.losses, err = openStream(filepath.Join(f.path, "losses.csv"))
+		f.losses, err = newStream(filepath.Join(f.path, "losses.csv"))
 	}
 	if err == nil {
 		_, err = io.WriteString(f.losses, "step,bytes,loss_train,grad_norm,learning_rate,seconds,loss_heldout,standard_error\n")
@@ -57,31 +60,28 @@ func (f *folder) make(now time.Time) error {
 		}
 		return nil
 	}
-	if err := os.MkdirAll("runs", 0o777); err != nil {
+	var err error
+	if f.path, err = outfile.NewFolder("runs", now); err != nil {
 		return fmt.Errorf("run folder: %w: name a folder that can be made with -run", plain(err))
 	}
-	name := filepath.Join("runs", now.Format("2006-01-02T15-04-05"))
-	for n := 1; ; n++ {
-		f.path = name
-		if n > 1 {
-			f.path += "-" + strconv.Itoa(n)
-		}
-		err := os.Mkdir(f.path, 0o777)
-		if err == nil {
-			f.made = true
-			return nil
-		}
-		if !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("run folder: %w: name a folder that can be made with -run", plain(err))
-		}
+	f.made = true
+	return nil
+}
+
+// newStream creates a file of the folder.
+func newStream(path string) (*outfile.Stream, error) {
+	s, err := outfile.NewStream(path)
+	if at, is := errors.AsType[*fs.PathError](err); is && errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%s exists: name another folder with -run", at.Path)
 	}
+	return s, plain(err)
 }
 
 // step adds a line to the losses and writes what has been logged so far.
 func (f *folder) step(step int, o outcome, s score) error {
 	fmt.Fprintf(f.losses, "%d,%d,%s,%s,%s,%.3f,", step, o.bytes, number(o.loss), number(o.norm), number(o.rate), o.time.Seconds())
 	f.endLine(s)
-	return errors.Join(f.memory.flush(), f.losses.flush())
+	return errors.Join(f.memory.Flush(), f.losses.Flush())
 }
 
 // start adds the line of the weights before the first step and writes what has been
@@ -89,7 +89,7 @@ func (f *folder) step(step int, o outcome, s score) error {
 func (f *folder) start(s score) error {
 	fmt.Fprintf(f.losses, "%d,,,,,,", s.step)
 	f.endLine(s)
-	return errors.Join(f.memory.flush(), f.losses.flush())
+	return errors.Join(f.memory.Flush(), f.losses.Flush())
 }
 
 // endLine writes the columns of an evaluation, empty where there was none. The
@@ -108,7 +108,7 @@ func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 32) }
 // finish makes every file whole and writes the page. Where nothing could be written, the
 // folder is removed.
 func (f *folder) finish(page func(io.Writer) error) error {
-	err := errors.Join(f.memory.finish(), f.losses.finish(), writeFile(f.page, page))
+	err := errors.Join(f.memory.Finish(), f.losses.Finish(), writeFile(f.page, page))
 	if err != nil && f.made {
 		_ = os.Remove(f.path) // It stays where something is in it.
 	}
@@ -118,9 +118,9 @@ func (f *folder) finish(page func(io.Writer) error) error {
 // discard removes what the run has written.
 func (f *folder) discard() error {
 	var faults []error
-	for _, s := range []*stream{f.memory, f.losses} {
+	for _, s := range []*outfile.Stream{f.memory, f.losses} {
 		if s != nil {
-			faults = append(faults, s.discard())
+			faults = append(faults, s.Discard())
 		}
 	}
 	if f.made {

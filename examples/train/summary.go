@@ -184,8 +184,8 @@ func (s *summary) table(w io.Writer, f *folder) error {
 	row("speed", "%s tokens/s", units.Count(int64(math.Round(s.TokensPerSecond))))
 	row("weights", "sha256 %s", s.WeightsSHA256)
 	fmt.Fprintln(t)
-	row("memory log", "%s", f.memory.path)
-	row("losses", "%s", f.losses.path)
+	row("memory log", "%s", f.memory.Path())
+	row("losses", "%s", f.losses.Path())
 	row("page", "%s", f.page)
 	if s.Checkpoint != "" {
 		row("checkpoint", "%s", s.Checkpoint)

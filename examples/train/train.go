@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/corpus"
+	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -182,7 +183,7 @@ func (t *training) finish(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w after step %d of %d: everything is written", errInterrupted, t.trainer.done, t.opts.steps)
 	}
 	failed := err != nil && !errors.Is(err, errInterrupted)
-	sound := !failed || errors.Is(err, errWriting) // the weights are worth keeping
+	sound := !failed || errors.Is(err, outfile.ErrWriting) // the weights are worth keeping
 
 	s, made := t.summary(err)
 	faults := []error{made}

@@ -52,7 +52,7 @@ var rooms = []struct {
 	{"kernels/kerneltest", 5, nil},
 	{"fp8/fp8test", 5, nil},
 	{"trainer/safetensors", 2, nil},
-	{"internal/outfile", 1, nil},
+	{"trainer/outfile", 0, nil},
 	{"trainer/report", 5, nil},
 	{"trainer/checkpoint", 5, nil},
 	{"trainer/corpus", 0, nil},

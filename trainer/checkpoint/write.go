@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-ml/weir/internal/outfile"
+	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/weir-ml/weir/internal/outfile"
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/outfile"
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // names returns the names in a directory.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/outfile"
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // TestMain is also the writer of TestReplaceSweeps: a process that replaces a file and

@@ -1,0 +1,102 @@
+package outfile_test
+
+import (
+	"fmt"
+	"io/fs"
+	"log"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/outfile"
+)
+
+// A log has another name until it is whole.
+func Example() {
+	parent, err := os.MkdirTemp("", "outfile")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(parent)
+	folder, err := outfile.NewFolder(parent, time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC))
+	if err != nil {
+		log.Fatal(err)
+	}
+	losses, err := outfile.NewStream(filepath.Join(folder, "losses.csv"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Fprintln(losses, "0,5.55")
+	names := func() {
+		entries, _ := os.ReadDir(folder)
+		for _, entry := range entries {
+			fmt.Println(filepath.Base(folder), entry.Name())
+		}
+	}
+	names()
+	if err := losses.Finish(); err != nil {
+		log.Fatal(err)
+	}
+	names()
+	// Output:
+	// 2026-11-22T12-00-00 losses.csv.partial
+	// 2026-11-22T12-00-00 losses.csv
+}
+
+func TestStream(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	s, err := outfile.NewStream(path)
+	require.NoError(t, err)
+	require.Equal(t, path, s.Path())
+	_, err = s.Write([]byte("one\ntwo"))
+	require.NoError(t, err)
+	requireText(t, path+outfile.Partial, "")
+	require.NoError(t, s.Flush())
+	requireText(t, path+outfile.Partial, "one\ntwo")
+	_, err = outfile.NewStream(path)
+	require.ErrorIs(t, err, fs.ErrExist)
+	require.ErrorContains(t, err, path+outfile.Partial)
+	require.NoError(t, s.Finish())
+	require.NoFileExists(t, path+outfile.Partial)
+	requireText(t, path, "one\ntwo")
+	_, err = outfile.NewStream(path)
+	require.ErrorIs(t, err, fs.ErrExist)
+
+	other, err := outfile.NewStream(path + "2")
+	require.NoError(t, err)
+	require.NoError(t, other.Discard())
+	require.NoError(t, other.Discard())
+	require.NoFileExists(t, path+"2"+outfile.Partial)
+}
+
+// Where a stream cannot have its name, what was written stays. examples/train has tests of
+// full disks.
+func TestStreamFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	s, err := outfile.NewStream(path)
+	require.NoError(t, err)
+	_, err = s.Write([]byte("one\n"))
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(path, "taken"), 0o777))
+	err = s.Finish()
+	require.ErrorIs(t, err, outfile.ErrWriting)
+	require.ErrorContains(t, err, "make room or name another place; what was written before is in "+path+".partial")
+	requireText(t, path+outfile.Partial, "one\n")
+}
+
+func TestNewFolder(t *testing.T) {
+	parent := filepath.Join(t.TempDir(), "a", "b")
+	now := time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC)
+	for _, want := range []string{"2026-11-22T01-02-03", "2026-11-22T01-02-03-2", "2026-11-22T01-02-03-3"} {
+		path, err := outfile.NewFolder(parent, now)
+		require.NoError(t, err)
+		require.Equal(t, filepath.Join(parent, want), path)
+		require.DirExists(t, path)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(parent, "file"), nil, 0o666))
+	_, err := outfile.NewFolder(filepath.Join(parent, "file"), now)
+	require.Error(t, err)
+}
