@@ -53,29 +53,15 @@ func receiveBuffers(p *schedule.Plan) (pooled, apart []int) {
 
 // PyTorch used to keep a buffer for every microbatch at each end of an edge: 1,920 for
 // interleaved 1F1B on 8 ranks with 2 stages each and 64 microbatches. With one pool a
-// rank 129 do if receives stand early, and 121 if each stands before what takes it.
+// rank 129 do if receives stand early as they do in its lowering, and 121 if each stands
+// before what takes it.
 func TestReceiveBuffersOfInterleaved(t *testing.T) {
 	p, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(8, 16), Microbatches: 64})
 	require.NoError(t, err)
-	early, err := schedule.LowerPyTorch(p, schedule.PyTorch{})
-	require.NoError(t, err)
-	deferred, err := schedule.LowerPyTorch(p, schedule.PyTorch{Defer: true})
-	require.NoError(t, err)
-
-	receives := 0
-	for _, list := range lists(early) {
-		for _, a := range list {
-			if a.Kind() == schedule.RecvF || a.Kind() == schedule.RecvB {
-				receives++
-			}
-		}
-	}
-	require.Equal(t, 1920, receives)
 	for _, test := range []struct {
 		plan *schedule.Plan
 		want int
 	}{
-		{early, 129}, {deferred, 121},
 		{lower(t, p, schedule.Unlimited), 121}, {lower(t, p, 1), 128}, {lower(t, p, 0), 136},
 	} {
 		pooled, _ := receiveBuffers(test.plan)
@@ -83,20 +69,13 @@ func TestReceiveBuffersOfInterleaved(t *testing.T) {
 	}
 }
 
-// The published figures of the hand-made ZB-V on 4 ranks (pytorch/pytorch #196465) are 5,
-// 14, 16, 8 with a pool for each stage and direction, and 3, 11, 12, 7 with one pool a
-// rank. On the first rank one less will do.
+// The published figures of the hand-made ZB-V on 4 ranks (pytorch/pytorch #196465) are 43
+// with a pool for each stage and direction, and 33 with one pool a rank.
 func TestReceiveBuffersOfZBV(t *testing.T) {
 	for _, microbatches := range []int{8, 16} {
 		p, err := schedule.ZBV(schedule.Params{Placement: schedule.Wave(4, 8), Microbatches: microbatches})
 		require.NoError(t, err)
-		early, err := schedule.LowerPyTorch(p, schedule.PyTorch{})
-		require.NoError(t, err)
-		pooled, apart := receiveBuffers(early)
-		require.Equal(t, []int{4, 14, 16, 8}, apart)
-		require.Equal(t, []int{2, 11, 12, 7}, pooled)
-
-		pooled, apart = receiveBuffers(lower(t, p, schedule.Unlimited))
+		pooled, apart := receiveBuffers(lower(t, p, schedule.Unlimited))
 		require.Equal(t, 36, sum(apart))
 		require.Equal(t, 28, sum(pooled))
 	}

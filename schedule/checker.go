@@ -114,8 +114,8 @@ func (c *checker) actions() int64 {
 	return n
 }
 
-// find returns where the plan has an action, whatever dies with it.
-func (p *Plan) find(rank int, want Action) spot {
+// findAction returns where the plan has an action, whatever dies with it.
+func findAction(p *Plan, rank int, want Action) spot {
 	start := int64(0)
 	for i, s := range p.Programs[rank] {
 		for k, a := range s.Body {

@@ -108,30 +108,3 @@ func (v *quantized) left() {
 		}
 	}
 }
-
-// weightBits are the drops of copies of weights.
-const weightBits = DropForwardWeights | DropBackwardWeights
-
-// copiesWeights returns which copies a QUANTIZE of the stage makes, as what drops them.
-func (o *outline) copiesWeights(stage int) Drop {
-	if o.hasBackward(stage) {
-		return weightBits
-	}
-	return DropForwardWeights
-}
-
-// readsWeights returns which copies of the stage's weights an action of the kind reads,
-// as what drops them. W reads none: a gradient of weights does not depend on them.
-func (o *outline) readsWeights(stage int, kind Kind) Drop {
-	switch {
-	case !o.includes(stage, Quantize):
-		return 0
-	case kind == F:
-		return DropForwardWeights
-	case kind != B && kind != I:
-		return 0
-	case o.plan.Facts != nil && o.plan.Facts[stage].Recomputes:
-		return weightBits
-	}
-	return DropBackwardWeights
-}

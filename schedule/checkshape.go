@@ -36,7 +36,7 @@ func (c *checker) checkShape(plan *Plan) {
 		fault("Every stage is frozen, so nothing trains; leave one free, or make the plan forward-only.")
 	} else if copies := plan.Placement.Copies; plan.Frozen != nil && copies > 1 && stages%copies == 0 {
 		for stage, frozen := range plan.Frozen {
-			if first := plan.Placement.within(stage); frozen != plan.Frozen[first] {
+			if first := stage % plan.Placement.Depth(); frozen != plan.Frozen[first] {
 				fault("Stage %d is a copy of stage %d, and only one of them is frozen; freeze both or none.", stage, first)
 			}
 		}

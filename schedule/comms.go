@@ -5,9 +5,6 @@ import (
 	"slices"
 )
 
-// Unlimited is the capacity of a link that holds any number of messages.
-const Unlimited = -1
-
 // Comms returns a plan with the same computations that says what is sent and received,
 // for links that hold up to so many messages (Unlimited, or 0 for rendezvous):
 //

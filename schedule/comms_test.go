@@ -177,25 +177,12 @@ func TestCommsRefuses(t *testing.T) {
 	_, err := schedule.Comms(lowered, 1)
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, "has transfers already")
-	_, err = schedule.LowerPyTorch(lowered, schedule.PyTorch{})
-	require.ErrorIs(t, err, schedule.ErrParams)
 	_, err = schedule.Comms(p, -2)
 	require.ErrorIs(t, err, schedule.ErrParams)
 
 	p = planOf(t, []int{0, 1}, 1, "0B0 0F0", "1F0 1B0")
 	_, err = schedule.Comms(p, schedule.Unlimited)
 	require.ErrorIs(t, err, schedule.ErrDeadlock)
-	_, err = schedule.LowerPyTorch(p, schedule.PyTorch{})
-	require.ErrorIs(t, err, schedule.ErrDeadlock)
-
-	p = planOf(t, []int{0}, 1<<18, "")
-	p.Programs[0] = []schedule.Segment{{Body: actions(t, "0F0 0B0"), Repeat: 1 << 18, Stride: 1}}
-	_, err = schedule.LowerPyTorch(p, schedule.PyTorch{})
-	require.NoError(t, err)
-	p.Microbatches, p.Programs[0][0].Repeat = 1<<24, 1<<24
-	_, err = schedule.LowerPyTorch(p, schedule.PyTorch{})
-	require.ErrorIs(t, err, schedule.ErrParams)
-	require.ErrorContains(t, err, "use fewer microbatches")
 }
 
 // By a clock for which F, I and W take equally long, transfers cost nothing, unless

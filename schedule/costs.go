@@ -177,7 +177,7 @@ func (c *Costs) of(p Placement, stage int) *StageCosts {
 	case p.Stages():
 		return &c.Stages[stage]
 	}
-	return &c.Stages[p.within(stage)]
+	return &c.Stages[stage%p.Depth()]
 }
 
 // resident returns the bytes that are always on a rank.

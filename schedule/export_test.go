@@ -2,17 +2,9 @@ package schedule
 
 // What tests of their own look at.
 var (
-	Fold          = fold
-	And           = Segment.and
-	Distance      = distance
-	DeferReceives = deferReceives
+	Fold     = fold
+	Distance = distance
 )
-
-// SendReceive is the pass of LowerPyTorch alone, on lists that may have idle cells.
-func SendReceive(placement Placement, microbatches int, lists [][]Action) [][]Action {
-	o := newOutline(&Plan{Placement: placement, Microbatches: microbatches})
-	return o.sendReceive(lists)
-}
 
 // Queue is what is on its way between ranks.
 type Queue struct{ queue }

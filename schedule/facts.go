@@ -1,9 +1,6 @@
 package schedule
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // ErrFacts is wrapped by errors about facts that do not fit a plan.
 var ErrFacts = errors.New("schedule: invalid facts")
@@ -28,28 +25,4 @@ type Facts struct {
 	// Quantizes says that the stage computes on copies of its weights, which QUANTIZE
 	// makes once in a step.
 	Quantizes bool
-}
-
-// checkFacts reports at once every fault of facts for this many stages and entry
-// parts.
-func checkFacts(facts []Facts, stages, parts int) error {
-	var faults []error
-	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrFacts}, args...)...))
-	}
-	if len(facts) != stages {
-		fault("there are facts of %d stages for a plan of %d", len(facts), stages)
-	}
-	if parts < 0 || parts > MaxParts {
-		fault("an entry of %d parts: there may be 0 to %d", parts, MaxParts)
-		return errors.Join(faults...)
-	}
-	for stage, f := range facts {
-		for kind, reads := range f.Reads {
-			if unknown := reads >> parts; parts < MaxParts && unknown != 0 {
-				fault("stage %d reads a part at %v that an entry of %d parts does not have", stage, Kind(kind), parts)
-			}
-		}
-	}
-	return errors.Join(faults...)
 }

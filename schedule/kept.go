@@ -21,7 +21,7 @@ func (p *Plan) kept(program []Segment) []Segment {
 		}
 		s.Body = body
 		if n := len(left); n > 0 {
-			if both, ok := left[n-1].and(s); ok {
+			if both, ok := left[n-1].Then(s); ok {
 				left[n-1] = both
 				continue
 			}
@@ -47,9 +47,9 @@ func (p *Plan) runs(a Action) Kind {
 	return None
 }
 
-// and returns the segment that runs this one and then the next one, and whether
-// there is one.
-func (s Segment) and(next Segment) (Segment, bool) {
+// Then returns the segment that runs this one and then the next one, and whether there
+// is one.
+func (s Segment) Then(next Segment) (Segment, bool) {
 	if len(s.Body) != len(next.Body) {
 		return s, false
 	}

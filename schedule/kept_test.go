@@ -34,7 +34,7 @@ func TestSegmentAndTheNext(t *testing.T) {
 		{"another order", segment{f(0, 1), 1, 0}, segment{f(3, 2), 1, 0}, segment{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			both, ok := schedule.And(test.first, test.next)
+			both, ok := test.first.Then(test.next)
 			require.Equal(t, test.together.Repeat > 0, ok)
 			if ok {
 				require.Equal(t, test.together, both)

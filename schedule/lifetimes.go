@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -59,6 +60,30 @@ func Lifetimes(plan *Plan, facts []Facts, parts int) (*Plan, error) {
 		marked.Entries[rank] = int(max(v.most, 1))
 	}
 	return marked, nil
+}
+
+// checkFacts reports at once every fault of facts for this many stages and entry
+// parts.
+func checkFacts(facts []Facts, stages, parts int) error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrFacts}, args...)...))
+	}
+	if len(facts) != stages {
+		fault("there are facts of %d stages for a plan of %d", len(facts), stages)
+	}
+	if parts < 0 || parts > MaxParts {
+		fault("an entry of %d parts: there may be 0 to %d", parts, MaxParts)
+		return errors.Join(faults...)
+	}
+	for stage, f := range facts {
+		for kind, reads := range f.Reads {
+			if unknown := reads >> parts; parts < MaxParts && unknown != 0 {
+				fault("stage %d reads a part at %v that an entry of %d parts does not have", stage, Kind(kind), parts)
+			}
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // withoutDrops returns a copy of the plan as it is before the lifetime pass.
@@ -249,9 +274,9 @@ func (v *marking) ofHandles(stage int, kind Kind) Drop {
 // read on the rank.
 func (v *marking) ofWeights(stage int, kind Kind) Drop {
 	drop, reads := Drop(0), v.readsWeights(stage, kind)
-	for i, w := range weights {
-		if reads&w.bit != 0 && v.add(v.weights+2*v.place[stage]+i, 0) {
-			drop |= w.bit
+	for i, bit := range weightDrops {
+		if reads&bit != 0 && v.add(v.weights+2*v.place[stage]+i, 0) {
+			drop |= bit
 		}
 	}
 	return drop

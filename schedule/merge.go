@@ -9,14 +9,14 @@ import (
 // the I overlaps, and the W comes behind the pair. Drops that the plan had are
 // forgotten.
 func Split(plan *Plan) *Plan {
-	return plan.rewritten(func(body []Action) []Action {
+	return rewritten(plan, func(body []Action) []Action {
 		split := make([]Action, 0, 2*len(body))
 		var behind Action // the W that waits for the end of a pair
 		for _, a := range body {
 			w := behind
 			behind = 0
 			if a.Kind() == B {
-				a, behind = a.withKind(I), a.withKind(W).WithJoin(false)
+				a, behind = withKind(a, I), withKind(a, W).WithJoin(false)
 			}
 			split = append(split, a)
 			if w != 0 {
@@ -39,13 +39,13 @@ func Unsplit(plan *Plan, stages []bool) (*Plan, error) {
 	if len(stages) != plan.Placement.Stages() {
 		return nil, fmt.Errorf("%w: there are %d entries for %d stages: say of each stage whether it cannot split", ErrParams, len(stages), plan.Placement.Stages())
 	}
-	return plan.rewritten(func(body []Action) []Action {
+	return rewritten(plan, func(body []Action) []Action {
 		whole := make([]Action, 0, len(body))
 		for _, a := range body {
 			unsplit := stages[a.Stage()] && !plan.frozen(a.Stage())
 			switch kind := a.Kind(); {
 			case unsplit && kind == I:
-				whole = append(whole, a.withKind(B))
+				whole = append(whole, withKind(a, B))
 			case unsplit && kind == W: // nothing overlaps with it then
 				if n := len(whole); n > 0 {
 					whole[n-1] = whole[n-1].WithJoin(false)
@@ -67,11 +67,11 @@ func Merge(plan *Plan) *Plan {
 	for rank, program := range plan.Programs {
 		unrolled.Programs[rank] = together(program)
 	}
-	return unrolled.rewritten(func(body []Action) []Action {
+	return rewritten(&unrolled, func(body []Action) []Action {
 		merged := make([]Action, 0, len(body))
 		for i := 0; i < len(body); i++ {
 			if i+1 < len(body) && merges(body[:i+1], body[i+1:]) {
-				merged = append(merged, body[i].withKind(B))
+				merged = append(merged, withKind(body[i], B))
 				i++
 				continue
 			}
@@ -86,7 +86,7 @@ func Merge(plan *Plan) *Plan {
 func merges(list, next []Action) bool {
 	a, b := list[len(list)-1], next[0]
 	second := len(list) > 1 && list[len(list)-2].Joined()
-	return a.Kind() == I && b.Kind() == W && !second && !a.Joined() && !b.Joined() && a.withKind(W).WithDrop(0) == b.WithDrop(0)
+	return a.Kind() == I && b.Kind() == W && !second && !a.Joined() && !b.Joined() && withKind(a, W).WithDrop(0) == b.WithDrop(0)
 }
 
 // together returns a program that runs the same, in which no two halves of a backward
@@ -96,10 +96,10 @@ func together(program []Segment) []Segment {
 	for _, s := range program {
 		pieces := []Segment{s}
 		if s.Repeat > 1 && merges(s.Body, shifted(s.Body[:1], s.Stride)) {
-			pieces = s.rotated()
+			pieces = rotated(s)
 		}
 		for _, s := range pieces {
-			list = s.attached(list)
+			list = attached(s, list)
 		}
 	}
 	return list
@@ -107,7 +107,7 @@ func together(program []Segment) []Segment {
 
 // rotated returns the segment with the first action of each repeat but the first in the
 // repeat before.
-func (s Segment) rotated() []Segment {
+func rotated(s Segment) []Segment {
 	last := (s.Repeat - 1) * s.Stride
 	return []Segment{
 		{Body: s.Body[:1], Repeat: 1},
@@ -118,13 +118,13 @@ func (s Segment) rotated() []Segment {
 
 // attached adds the segment to the list, its first repeat in one body with the last
 // repeat before it where the halves of a backward would stand apart.
-func (s Segment) attached(list []Segment) []Segment {
+func attached(s Segment, list []Segment) []Segment {
 	if len(s.Body) == 0 {
 		return list
 	}
-	if n := len(list); n > 0 && merges(list[n-1].last(), s.Body) {
-		before, last := list[n-1].cut(list[n-1].Repeat - 1)
-		first, rest := s.cut(1)
+	if n := len(list); n > 0 && merges(lastRepeat(list[n-1]), s.Body) {
+		before, last := cut(list[n-1], list[n-1].Repeat-1)
+		first, rest := cut(s, 1)
 		list = append(list[:n-1], before...)
 		list = append(list, Segment{Body: slices.Concat(last[0].Body, first[0].Body), Repeat: 1})
 		return append(list, rest...)
@@ -132,12 +132,12 @@ func (s Segment) attached(list []Segment) []Segment {
 	return append(list, s)
 }
 
-// last returns the actions of the last repeat.
-func (s Segment) last() []Action { return shifted(s.Body, (s.Repeat-1)*s.Stride) }
+// lastRepeat returns the actions of the last repeat.
+func lastRepeat(s Segment) []Action { return shifted(s.Body, (s.Repeat-1)*s.Stride) }
 
 // cut returns the segment as its first n repeats and the others, none or one segment
 // each.
-func (s Segment) cut(n int) (first, rest []Segment) {
+func cut(s Segment, n int) (first, rest []Segment) {
 	if n > 0 {
 		first = []Segment{{Body: s.Body, Repeat: n, Stride: s.Stride}}
 	}
@@ -157,13 +157,13 @@ func shifted(actions []Action, n int) []Action {
 }
 
 // withKind returns the action of another kind.
-func (a Action) withKind(kind Kind) Action {
-	return a&^(Action(1<<kindBits-1)<<kindShift) | Action(kind)<<kindShift
+func withKind(a Action, kind Kind) Action {
+	return Act(kind, a.Stage(), a.Microbatch()).WithDrop(a.Drop()).WithJoin(a.Joined())
 }
 
 // rewritten returns the plan with every body as the function returns it, without drops.
 // Segments whose body comes out empty are gone.
-func (p *Plan) rewritten(rewrite func(body []Action) []Action) *Plan {
+func rewritten(p *Plan, rewrite func(body []Action) []Action) *Plan {
 	bare := withoutDrops(p)
 	for rank, program := range bare.Programs {
 		kept := program[:0]

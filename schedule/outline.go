@@ -34,7 +34,10 @@ const kindsPerStage = int(WaitB) + 1
 func newOutline(plan *Plan) outline {
 	o := outline{plan: plan, stages: plan.Placement.Stages(), microbatches: int64(plan.Microbatches)}
 	o.on, o.place, o.sites = make([][]int, plan.Placement.Ranks), make([]int, o.stages), make([]site, o.stages)
-	trained := firstTrained(plan.Frozen)
+	trained := 0 // the first stage that is not frozen
+	for trained < len(plan.Frozen) && plan.Frozen[trained] {
+		trained++
+	}
 	for s, rank := range plan.Placement.Rank {
 		o.place[s] = len(o.on[rank])
 		o.on[rank] = append(o.on[rank], s)
@@ -44,7 +47,7 @@ func newOutline(plan *Plan) outline {
 			copy:  s / plan.Placement.Depth(),
 			first: plan.Placement.First(s), last: last,
 			crosses:  !last && rank != plan.Placement.Rank[s+1],
-			backward: plan.Mode == Training && plan.Placement.within(s) >= trained,
+			backward: plan.Mode == Training && s%plan.Placement.Depth() >= trained,
 			span:     run{int64(lo), int64(hi)},
 		}
 	}
@@ -113,4 +116,34 @@ func (o *outline) reads(stage int, kind Kind) uint64 {
 		return 0
 	}
 	return o.plan.Facts[stage].Reads[kind]
+}
+
+// weightBits are the drops of copies of weights.
+const weightBits = DropForwardWeights | DropBackwardWeights
+
+// weightDrops are the same one by one: what drops the copies that forwards read, and those that backwards read.
+var weightDrops = [...]Drop{DropForwardWeights, DropBackwardWeights}
+
+// copiesWeights returns which copies a QUANTIZE of the stage makes, as what drops them.
+func (o *outline) copiesWeights(stage int) Drop {
+	if o.hasBackward(stage) {
+		return weightBits
+	}
+	return DropForwardWeights
+}
+
+// readsWeights returns which copies of the stage's weights an action of the kind reads,
+// as what drops them. W reads none: a gradient of weights does not depend on them.
+func (o *outline) readsWeights(stage int, kind Kind) Drop {
+	switch {
+	case !o.includes(stage, Quantize):
+		return 0
+	case kind == F:
+		return DropForwardWeights
+	case kind != B && kind != I:
+		return 0
+	case o.plan.Facts != nil && o.plan.Facts[stage].Recomputes:
+		return weightBits
+	}
+	return DropBackwardWeights
 }

@@ -75,7 +75,7 @@ func (c *checker) pairLink(from, to int, sends, receives cursor) {
 		if wants := sent(edge(want), int64(want.Microbatch())); got != wants {
 			if !before { // what follows it in a row is likely to come from it
 				crossed++
-				c.fault(c.plan.find(to, want), Pairing, "", "receives %v, which rank %d sent before %v; send and receive in the same order.", got, from, wants)
+				c.fault(findAction(c.plan, to, want), Pairing, "", "receives %v, which rank %d sent before %v; send and receive in the same order.", got, from, wants)
 			}
 			agreed = 0
 		}

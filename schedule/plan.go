@@ -2,6 +2,9 @@ package schedule
 
 import "iter"
 
+// Unlimited is the capacity of a link that holds any number of messages.
+const Unlimited = -1
+
 // Mode is what a plan is for.
 type Mode uint8
 

@@ -93,7 +93,7 @@ func (q *quantizing) program(program []Segment) []Segment {
 		}
 	}
 	for _, s := range program {
-		first, rest := s.cut(1)
+		first, rest := cut(s, 1)
 		if body := q.body(first[0].Body); len(body) > len(s.Body) {
 			list = append(append(list, Segment{Body: body, Repeat: 1}), rest...)
 		} else {

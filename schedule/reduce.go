@@ -19,7 +19,7 @@ func ReduceGradients(plan *Plan) (*Plan, error) {
 			if i := slices.IndexFunc(s.Body, func(a Action) bool { return a.Kind() == ReduceGrad }); i >= 0 {
 				return nil, fmt.Errorf("%w: plan %q has %v already: give the plan without", ErrParams, plan.Name, s.Body[i])
 			}
-			most, last := s.cut(s.Repeat - 1)
+			most, last := cut(s, s.Repeat-1)
 			if body := reducing(last[0].Body, over); len(body) > len(s.Body) {
 				list = append(append(list, Segment{Body: body, Repeat: 1}), most...)
 			} else {

@@ -45,9 +45,6 @@ func Shard(plan *Plan, active int) (*Plan, error) {
 // gathering finds out what a rank has gathered.
 type gathering struct {
 	active int
-	// pairs lets the last of the active stages bring the one with it that it is joined
-	// with where it comes next, as PyTorch does.
-	pairs bool
 }
 
 // program returns the program with what it gathers and gives up. The last repeat of a
@@ -56,11 +53,11 @@ type gathering struct {
 func (g gathering) program(program []Segment) []Segment {
 	var pieces []Segment
 	for _, s := range program {
-		most, last := s.cut(s.Repeat - 1)
+		most, last := cut(s, s.Repeat-1)
 		pieces = append(append(pieces, most...), last...)
 	}
 	windows := make([][][]int, len(pieces))
-	var coming []use
+	var coming []int
 	for i, s := range slices.Backward(pieces) {
 		windows[i], coming = g.windows(s.Body, coming)
 	}
@@ -69,7 +66,7 @@ func (g gathering) program(program []Segment) []Segment {
 	var gathered []int
 	add := func(s Segment) {
 		if n := len(list); n > 0 {
-			if both, ok := list[n-1].and(s); ok {
+			if both, ok := list[n-1].Then(s); ok {
 				list[n-1] = both
 				return
 			}
@@ -77,7 +74,7 @@ func (g gathering) program(program []Segment) []Segment {
 		list = append(list, s)
 	}
 	for i, s := range pieces {
-		first, rest := s.cut(1)
+		first, rest := cut(s, 1)
 		first[0].Body, gathered = gather(first[0].Body, windows[i], gathered)
 		add(first[0])
 		for _, s := range rest {
@@ -91,19 +88,11 @@ func (g gathering) program(program []Segment) []Segment {
 	return list
 }
 
-// use is a stage that is computed, and how many computations are behind it: the two of a
-// pair count as one.
-type use struct{ stage, from int }
-
 // windows returns for each action of a body that begins a computation, or a pair, which
 // stages are gathered then, in the order in which they come, given the order in which the
 // stages come behind the body. It returns that order before the body as well.
-func (g gathering) windows(body []Action, coming []use) ([][]int, []use) {
+func (g gathering) windows(body []Action, coming []int) ([][]int, []int) {
 	coming = slices.Clone(coming)
-	from := 0
-	if len(coming) > 0 {
-		from = coming[0].from
-	}
 	windows := make([][]int, len(body))
 	var all []int // of the windows, those that are the same once
 	var window []int
@@ -111,39 +100,24 @@ func (g gathering) windows(body []Action, coming []use) ([][]int, []use) {
 		if !a.Kind().Compute() {
 			continue
 		}
-		if !a.Joined() {
-			from++
-		}
-		at := slices.IndexFunc(coming, func(u use) bool { return u.stage == a.Stage() })
+		at := slices.Index(coming, a.Stage())
 		if at < 0 {
 			at = len(coming)
-			coming = append(coming, use{})
+			coming = append(coming, 0)
 		}
 		copy(coming[1:at+1], coming[:at])
-		coming[0] = use{a.Stage(), from}
+		coming[0] = a.Stage()
 		if i > 0 && body[i-1].Joined() {
 			continue
 		}
-		next := coming[:g.size(coming)]
-		if !slices.EqualFunc(window, next, func(stage int, u use) bool { return stage == u.stage }) {
+		if next := coming[:min(g.active, len(coming))]; !slices.Equal(window, next) {
 			first := len(all)
-			for _, u := range next {
-				all = append(all, u.stage)
-			}
+			all = append(all, next...)
 			window = all[first:len(all):len(all)]
 		}
 		windows[i] = window
 	}
 	return windows, coming
-}
-
-// size returns how many stages are gathered where these come.
-func (g gathering) size(coming []use) int {
-	n := min(g.active, len(coming))
-	if g.pairs && n < len(coming) && coming[n].from == coming[n-1].from {
-		n++
-	}
-	return n
 }
 
 // gather returns the actions with what is given up and gathered between them, and what

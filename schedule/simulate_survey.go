@@ -50,14 +50,14 @@ func (s *simulation) kinds() []uint32 {
 // that there is not, or joined with what cannot overlap.
 func (s *simulation) misplaced(rank int, segment *Segment, i int) bool {
 	a := segment.Body[i]
-	lowest, highest := segment.microbatches(a)
+	lowest, highest := microbatchesOf(segment, a)
 	return s.plan.Placement.Rank[a.Stage()] != rank || lowest < 0 || highest >= int64(s.plan.Microbatches) ||
 		a.Joined() && (i+1 == len(segment.Body) || !a.Kind().Compute() || !segment.Body[i+1].Kind().Compute() || segment.Body[i+1].Joined())
 }
 
-// microbatches returns the lowest and the highest microbatch that an action of the
+// microbatchesOf returns the lowest and the highest microbatch that an action of the
 // body has in any repeat. Kinds that are of a stage alone have none.
-func (s *Segment) microbatches(a Action) (lowest, highest int64) {
+func microbatchesOf(s *Segment, a Action) (lowest, highest int64) {
 	if a.Kind().ofStage() {
 		return 0, 0
 	}
@@ -71,7 +71,7 @@ func (s *simulation) refusal(rank int, segment *Segment, i int, position int64) 
 	a, p := segment.Body[i], s.plan.Placement
 	f := Fault{Rank: rank, Position: position, Action: a}
 	text := ""
-	switch lowest, highest := segment.microbatches(a); {
+	switch lowest, highest := microbatchesOf(segment, a); {
 	case a.Stage() >= p.Stages():
 		f.Code, text = UnknownStage, fmt.Sprintf("is of a stage that the placement does not have; stages are 0 to %d", p.Stages()-1)
 	case p.Rank[a.Stage()] != rank:

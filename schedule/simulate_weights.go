@@ -36,8 +36,8 @@ func (s *simulation) copyWeights() {
 		for _, segment := range slices.Backward(program) {
 			for _, a := range slices.Backward(segment.Body) {
 				reads, last := s.readsWeights(&o, a), &s.copies[a.Stage()].last
-				for i, w := range weights {
-					if reads&w.bit != 0 && last[i] == 0 {
+				for i, bit := range weightDrops {
+					if reads&bit != 0 && last[i] == 0 {
 						last[i] = a.Shift((segment.Repeat - 1) * segment.Stride).WithDrop(0).WithJoin(false)
 					}
 				}

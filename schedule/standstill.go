@@ -79,7 +79,7 @@ func (s *standstill) awaited(a Action) (Action, bool) {
 }
 
 // position returns where an action is in the program of its rank, -1 if it is not there.
-func (s *standstill) position(a Action) int64 { return s.plan.find(s.home(a), a).position }
+func (s *standstill) position(a Action) int64 { return findAction(s.plan, s.home(a), a).position }
 
 // home returns the rank of an action's stage.
 func (s *standstill) home(a Action) int { return s.plan.Placement.Rank[a.Stage()] }

@@ -103,7 +103,7 @@ func (t *tape) write(body []Action, repeat, stride int) {
 	}
 	if n := len(t.program); n > 0 {
 		last := &t.program[n-1]
-		if both, ok := last.and(s); ok {
+		if both, ok := last.Then(s); ok {
 			*last = both
 			return
 		}
