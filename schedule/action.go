@@ -58,13 +58,13 @@ type Action uint64
 const (
 	dropBits  = 16
 	joinShift = dropBits
-	kindShift = joinShift + 1
+	KindShift = joinShift + 1
 	kindBits  = 5
 	stageBits = 14
 	mbBits    = 28
 
-	stageShift = kindShift + kindBits
-	mbShift    = stageShift + stageBits
+	StageShift = KindShift + kindBits
+	MbShift    = StageShift + stageBits
 
 	// MaxStages and MaxMicrobatches bound what an action can hold.
 	MaxStages       = 1 << stageBits
@@ -75,17 +75,17 @@ const (
 // 0 <= stage < MaxStages and 0 <= microbatch < MaxMicrobatches; Params.Validate and
 // ParseText see to that.
 func Act(kind Kind, stage, microbatch int) Action {
-	return Action(microbatch)<<mbShift | Action(stage)<<stageShift | Action(kind)<<kindShift
+	return Action(microbatch)<<MbShift | Action(stage)<<StageShift | Action(kind)<<KindShift
 }
 
 // Kind returns what the action does.
-func (a Action) Kind() Kind { return Kind(a >> kindShift & (1<<kindBits - 1)) }
+func (a Action) Kind() Kind { return Kind(a >> KindShift & (1<<kindBits - 1)) }
 
 // Stage returns the stage, from 0.
-func (a Action) Stage() int { return int(a >> stageShift & (1<<stageBits - 1)) }
+func (a Action) Stage() int { return int(a >> StageShift & (1<<stageBits - 1)) }
 
 // Microbatch returns the microbatch, from 0.
-func (a Action) Microbatch() int { return int(a >> mbShift) }
+func (a Action) Microbatch() int { return int(a >> MbShift) }
 
 // Drop returns what dies with the action.
 func (a Action) Drop() Drop { return Drop(a) }
@@ -109,8 +109,8 @@ func (a Action) WithJoin(join bool) Action {
 // action of a stage alone (UNSHARD, RESHARD, REDUCE_GRAD, QUANTIZE, OPTIMIZER) is of no
 // microbatch and comes back as it is.
 func (a Action) Shift(n int) Action {
-	if a.Kind().ofStage() {
+	if a.Kind().OfStage() {
 		return a
 	}
-	return a + Action(n)<<mbShift
+	return a + Action(n)<<MbShift
 }

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 func TestBreadthFirst(t *testing.T) {
@@ -54,7 +55,7 @@ func TestBreadthFirstFigures(t *testing.T) {
 				for _, rule := range []schedule.Rule{schedule.BreadthFirst, schedule.BreadthFirstDescending} {
 					plan, err := rule(schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: microbatches})
 					require.NoError(t, err)
-					end, err := execute(plan, ticks)
+					end, err := execute(plan, plantest.Ticks)
 					require.NoError(t, err)
 					require.Equal(t, (microbatches*depth+ranks-1)*3, end)
 					require.Equal(t, slices.Repeat([]int{microbatches * depth}, ranks), inFlight(plan))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 func TestSchedulesAreThese(t *testing.T) {
@@ -136,8 +137,8 @@ func TestEverySchedule(t *testing.T) {
 					}
 					training, err := s.Rule(p)
 					require.NoError(t, err, s.Name)
-					requireWhole(t, training)
-					_, err = execute(training, ticks)
+					plantest.RequireWhole(t, training)
+					_, err = execute(training, plantest.Ticks)
 					require.NoError(t, err, training.Name)
 					splits = splits || hasSplit(training)
 					ascends = ascends && hasAscent(training)
@@ -145,8 +146,8 @@ func TestEverySchedule(t *testing.T) {
 					p.Mode = schedule.ForwardOnly
 					forward, err := s.Rule(p)
 					require.NoError(t, err, s.Name)
-					for rank, list := range lists(training) {
-						require.Equal(t, left(p, list), lists(forward)[rank], s.Name)
+					for rank, list := range plantest.Lists(training) {
+						require.Equal(t, left(p, list), plantest.Lists(forward)[rank], s.Name)
 					}
 
 					p.Mode = schedule.Training
@@ -160,8 +161,8 @@ func TestEverySchedule(t *testing.T) {
 					}
 					frozen, err := s.Rule(p)
 					require.NoError(t, err, s.Name)
-					requireWhole(t, frozen)
-					_, err = execute(frozen, ticks)
+					plantest.RequireWhole(t, frozen)
+					_, err = execute(frozen, plantest.Ticks)
 					require.NoError(t, err, "%s frozen %v", training.Name, p.Frozen)
 				}
 			}
@@ -173,7 +174,7 @@ func TestEverySchedule(t *testing.T) {
 
 // hasSplit reports whether a plan runs a weight gradient apart.
 func hasSplit(p *schedule.Plan) bool {
-	return slices.ContainsFunc(slices.Concat(lists(p)...), func(a schedule.Action) bool { return a.Kind() == schedule.W })
+	return slices.ContainsFunc(slices.Concat(plantest.Lists(p)...), func(a schedule.Action) bool { return a.Kind() == schedule.W })
 }
 
 // hasAscent reports whether the gradients of every stage of the model are added in
@@ -182,12 +183,12 @@ func hasAscent(p *schedule.Plan) bool {
 	if p.Placement.Copies > 1 {
 		return false
 	}
-	next := map[cell]int{} // by stage and kind
-	for _, list := range lists(p) {
+	next := map[plantest.Cell]int{} // by stage and kind
+	for _, list := range plantest.Lists(p) {
 		for _, a := range list {
-			at := cell{a.Stage(), int(a.Kind())}
+			at := plantest.Cell{Stage: a.Stage(), Mb: int(a.Kind())}
 			if a.Kind() == schedule.W {
-				at.mb = int(schedule.B) // W and B add to the same gradient
+				at.Mb = int(schedule.B) // W and B add to the same gradient
 			}
 			if a.Kind() != schedule.F && a.Kind() != schedule.I && a.Microbatch() < next[at] {
 				return false

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 func TestDepthFirstOnSeveralRanks(t *testing.T) {
@@ -136,7 +137,7 @@ func greedy(p schedule.Params) [][]schedule.Action {
 		}
 		for rank, a := range begin {
 			orders[rank] = append(orders[rank], a)
-			free[rank] = now + ticks(a)
+			free[rank] = now + plantest.Ticks(a)
 			end[a] = free[rank]
 			left--
 		}
@@ -152,7 +153,7 @@ func TestDepthFirstHoldsItsCap(t *testing.T) {
 					Placement: schedule.Looped(ranks, ranks*depth), Microbatches: 30, Cap: capped,
 				})
 				require.NoError(t, err)
-				_, err = execute(plan, ticks)
+				_, err = execute(plan, plantest.Ticks)
 				require.NoError(t, err)
 				for rank, peak := range inFlight(plan) {
 					if capped == 0 {

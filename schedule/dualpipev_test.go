@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // The orders that PyTorch's tests expect, test/distributed/pipelining/artifacts/
@@ -154,7 +155,7 @@ func TestDualPipeVFigures(t *testing.T) {
 				require.Equal(t, slices.Repeat([]int{2*ranks + 1}, ranks), inFlight(plan))
 			}
 			const f, b, w = 1, 2, 1
-			makespan, _ := clocks(t, plan, thirds)
+			makespan, _ := plantest.Clocks(t, plan, plantest.Thirds)
 			require.Equal(t, 6*microbatches+(ranks-1)*(f+b+b-3*w), makespan)
 		}
 	}

@@ -2,40 +2,31 @@ package schedule_test
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // The executor runs compute plans in the plainest way, to say of an order whether it
 // works and what it comes to.
 
-// ticks are the costs that the rules are made for: a full backward takes as long as
-// its two halves, and a forward as long as each of them.
-func ticks(a schedule.Action) int {
-	if a.Kind() == schedule.B {
-		return 2
-	}
-	return 1
-}
-
 // execute lets every rank take its list in order, an action as soon as what it needs
 // is done. It returns when the last action ends, and an error where no rank can go on.
 func execute(p *schedule.Plan, ticks func(schedule.Action) int) (end int, err error) {
 	lists := make([][]schedule.Action, len(p.Programs))
-	inputOnly := map[cell]bool{}
+	inputOnly := map[plantest.Cell]bool{}
 	left := 0
 	for rank := range lists {
 		for a := range p.All(rank) {
 			lists[rank] = append(lists[rank], a.WithJoin(false))
 			left++
 			if a.Kind() == schedule.I {
-				inputOnly[cell{a.Stage(), a.Microbatch()}] = true
+				inputOnly[plantest.Cell{Stage: a.Stage(), Mb: a.Microbatch()}] = true
 			}
 		}
 	}
 	backward := func(stage, mb int) schedule.Action {
-		if inputOnly[cell{stage, mb}] {
+		if inputOnly[plantest.Cell{Stage: stage, Mb: mb}] {
 			return schedule.Act(schedule.I, stage, mb)
 		}
 		return schedule.Act(schedule.B, stage, mb)
@@ -48,7 +39,7 @@ func execute(p *schedule.Plan, ticks func(schedule.Action) int) (end int, err er
 			for len(lists[rank]) > 0 {
 				a := lists[rank][0]
 				start, ready := free[rank], true
-				for _, need := range needs(p, a, backward) {
+				for _, need := range plantest.Needs(p, a, backward) {
 					at, ok := done[need]
 					start, ready = max(start, at), ready && ok
 				}
@@ -74,33 +65,6 @@ func execute(p *schedule.Plan, ticks func(schedule.Action) int) (end int, err er
 	return end, nil
 }
 
-// needs returns what a computation waits for, where backward is the action that makes
-// the gradient of a stage's input.
-func needs(p *schedule.Plan, a schedule.Action, backward func(stage, mb int) schedule.Action) (list []schedule.Action) {
-	stage, mb := a.Stage(), a.Microbatch()
-	slices := max(p.Slices, 1)
-	switch a.Kind() {
-	case schedule.F:
-		if !p.Placement.First(stage) {
-			list = append(list, schedule.Act(schedule.F, stage-1, mb))
-		}
-		if mb%slices != 0 {
-			list = append(list, schedule.Act(schedule.F, stage, mb-1))
-		}
-	case schedule.B, schedule.I:
-		list = append(list, schedule.Act(schedule.F, stage, mb))
-		if !p.Placement.Last(stage) {
-			list = append(list, backward(stage+1, mb))
-		}
-		if (mb+1)%slices != 0 && mb+1 < p.Microbatches {
-			list = append(list, backward(stage, mb+1))
-		}
-	case schedule.W:
-		list = append(list, schedule.Act(schedule.I, stage, mb))
-	}
-	return list
-}
-
 // inFlight returns by rank how many microbatches are in flight at most, counted stage
 // by stage: from the forward to the full backward or the weight gradient.
 func inFlight(p *schedule.Plan) []int {
@@ -119,13 +83,4 @@ func inFlight(p *schedule.Plan) []int {
 		}
 	}
 	return peaks
-}
-
-// lists returns the actions of each rank.
-func lists(p *schedule.Plan) [][]schedule.Action {
-	var lists [][]schedule.Action
-	for rank := range p.Programs {
-		lists = append(lists, slices.Collect(p.All(rank)))
-	}
-	return lists
 }

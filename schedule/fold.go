@@ -5,7 +5,7 @@ import "slices"
 // foldedLeast is how many actions a repetition must save to become a segment.
 const foldedLeast = 4
 
-// fold returns the program of a list of actions: what repeats with a fixed stride
+// Fold returns the program of a list of actions: what repeats with a fixed stride
 // of microbatches becomes a segment, what lies between is written out. A list with
 // a steady state becomes prologue, period and epilogue. The program is the same list
 // when it is expanded, no body ends with a joined action, and nothing of the argument
@@ -13,7 +13,7 @@ const foldedLeast = 4
 //
 // It takes n log n time: the repetition across the middle that saves most is taken
 // out, and both sides are folded in the same way.
-func fold(actions []Action) []Segment {
+func Fold(actions []Action) []Segment {
 	f := folder{actions: actions, steps: make([]Action, len(actions))}
 	for i, a := range actions {
 		f.steps[i] = a

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // listed returns the actions of a program, one after the other.
@@ -20,7 +21,7 @@ func listed(program []schedule.Segment) []schedule.Action {
 // folded returns the segments of a list as the text form has them.
 func folded(t *testing.T, list []schedule.Action) []string {
 	p := &schedule.Plan{Placement: schedule.Looped(1, 1), Programs: [][]schedule.Segment{schedule.Fold(list)}}
-	_, lines, _ := strings.Cut(text(t, p), "rank 0:\n")
+	_, lines, _ := strings.Cut(plantest.Text(t, p), "rank 0:\n")
 	return strings.Split(strings.TrimSuffix(lines, "\n"), "\n")
 }
 

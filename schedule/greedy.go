@@ -39,7 +39,7 @@ func greedy(p Params) ([][]Segment, error) {
 		}
 	}
 	for rank, list := range w.lists {
-		programs[rank] = append(programs[rank], fold(list)...)
+		programs[rank] = append(programs[rank], Fold(list)...)
 	}
 	return programs, nil
 }
@@ -117,7 +117,7 @@ func (w *workers) leap(past *workers, stride int, programs [][]Segment) {
 	}
 	for rank, list := range w.lists {
 		before := len(past.lists[rank])
-		programs[rank] = fold(list[:before])
+		programs[rank] = Fold(list[:before])
 		if before < len(list) {
 			programs[rank] = append(programs[rank], Segment{slices.Clone(list[before:]), 1 + times, stride})
 		}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 func TestGroupedInterleave(t *testing.T) {
@@ -109,7 +110,7 @@ func TestGroupedInterleaveFigures(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Equal(t, test.stages, slices.Max(inFlight(plan)), test)
-			makespan, _ := clocks(t, plan, thirds)
+			makespan, _ := plantest.Clocks(t, plan, plantest.Thirds)
 			require.Equal(t, 3*test.depth*microbatches+test.bubble, makespan, test)
 		}
 	}
@@ -118,7 +119,7 @@ func TestGroupedInterleaveFigures(t *testing.T) {
 			plan, err := schedule.GroupedInterleave(schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: 3 * ranks})
 			require.NoError(t, err)
 			require.Equal(t, ranks*depth, slices.Max(inFlight(plan)))
-			makespan, _ := clocks(t, plan, thirds)
+			makespan, _ := plantest.Clocks(t, plan, plantest.Thirds)
 			require.Equal(t, 9*depth*ranks+2*(ranks-1), makespan)
 		}
 	}

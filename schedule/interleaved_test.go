@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // signed returns the actions of a rank as Megatron's order list: the place of the
@@ -144,7 +145,7 @@ func TestInterleavedFigures(t *testing.T) {
 						Placement: schedule.Looped(ranks, ranks*depth), Microbatches: groups * group, Group: group,
 					})
 					require.NoError(t, err)
-					end, err := execute(plan, ticks)
+					end, err := execute(plan, plantest.Ticks)
 					require.NoError(t, err)
 					require.Equal(t, (groups*group*depth+ranks-1)*3, end)
 					for rank, peak := range inFlight(plan) {

@@ -39,7 +39,7 @@ func (p *Plan) runs(a Action) Kind {
 		return F
 	case !p.HasBackward(a.Stage()):
 		return None
-	case !p.frozen(a.Stage()):
+	case !p.IsFrozen(a.Stage()):
 		return kind
 	case kind == B || kind == I:
 		return I

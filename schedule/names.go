@@ -34,7 +34,7 @@ const stageKinds = 1<<Unshard | 1<<Reshard | 1<<ReduceGrad | 1<<Quantize | 1<<Op
 
 // ofStage reports whether the kind is usually of a stage alone, so that its text
 // leaves out microbatch 0.
-func (k Kind) ofStage() bool {
+func (k Kind) OfStage() bool {
 	return stageKinds>>k&1 == 1
 }
 
@@ -49,7 +49,7 @@ func (a Action) String() string {
 func (a Action) appendText(b []byte) []byte {
 	b = strconv.AppendInt(b, int64(a.Stage()), 10)
 	b = append(b, a.Kind().String()...)
-	if a.Microbatch() == 0 && a.Kind().ofStage() {
+	if a.Microbatch() == 0 && a.Kind().OfStage() {
 		return b
 	}
 	return strconv.AppendInt(b, int64(a.Microbatch()), 10)
@@ -121,7 +121,7 @@ func parseAction(text string) (Action, string) {
 	stageText, kindText := text[:len(text)-len(name)], name[:len(name)-len(number)]
 
 	kind, ok := ParseKind(kindText)
-	if stageText == "" || !ok || strings.Trim(number, digits) != "" || number == "" && !kind.ofStage() {
+	if stageText == "" || !ok || strings.Trim(number, digits) != "" || number == "" && !kind.OfStage() {
 		return 0, "expected an action such as 2F0 or 1SEND_F3: stage, kind, microbatch"
 	}
 	stage, ok := parseNumber(stageText, MaxStages-1)
@@ -160,7 +160,7 @@ func parseNumber(digits string, limit int) (int, bool) {
 const dropLetters = "piogstrfb"
 
 // knownDrops are the bits that have a letter.
-const knownDrops = Drop(1<<len(dropLetters) - 1)
+const KnownDrops = Drop(1<<len(dropLetters) - 1)
 
 // String returns the letters of the bits in the order of the constants, "" where
 // none is set. Bits without a name are one ? at the end.
@@ -175,7 +175,7 @@ func (d Drop) appendText(b []byte) []byte {
 			b = append(b, dropLetters[i])
 		}
 	}
-	if d&^knownDrops != 0 {
+	if d&^KnownDrops != 0 {
 		b = append(b, '?')
 	}
 	return b

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 func TestOneFOneB(t *testing.T) {
@@ -67,7 +68,7 @@ func TestOneFOneBFigures(t *testing.T) {
 				}
 				plan, err := schedule.OneFOneB(schedule.Params{Placement: placement, Microbatches: microbatches})
 				require.NoError(t, err)
-				end, err := execute(plan, ticks)
+				end, err := execute(plan, plantest.Ticks)
 				require.NoError(t, err)
 				require.Equal(t, (microbatches+ranks-1)*3*depth, end)
 				for rank, peak := range inFlight(plan) {

@@ -130,7 +130,7 @@ func (p *Plan) Actions(rank int) int64 {
 }
 
 // frozen reports whether the stage has no weight gradients.
-func (p *Plan) frozen(stage int) bool {
+func (p *Plan) IsFrozen(stage int) bool {
 	return stage < len(p.Frozen) && p.Frozen[stage]
 }
 

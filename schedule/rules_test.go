@@ -1,7 +1,6 @@
 package schedule_test
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,29 +11,21 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
-)
-
-var (
-	update = flag.Bool("update", false, "rewrite the golden files")
-	long   = flag.Bool("long", false, "run what takes longer as well")
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // golden compares a text with a file in testdata.
 func golden(t *testing.T, name, text string) {
 	path := filepath.Join("testdata", name)
-	if *update {
+	if *plantest.Update {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	want, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, string(want), text)
-}
-
-func text(t require.TestingT, p *schedule.Plan) string {
-	var b strings.Builder
-	require.NoError(t, p.WriteText(&b))
-	return b.String()
 }
 
 // requireRule makes a plan and demands that it is that of naive, which writes the
@@ -47,8 +38,8 @@ func requireRule(t require.TestingT, rule schedule.Rule, p schedule.Params, naiv
 		want := left(p, naive(rank))
 		require.Equal(t, want, slices.AppendSeq([]schedule.Action{}, plan.All(rank)), "rank %d", rank)
 	}
-	requireWhole(t, plan)
-	_, err = execute(plan, ticks)
+	plantest.RequireWhole(t, plan)
+	_, err = execute(plan, plantest.Ticks)
 	require.NoError(t, err)
 	return plan
 }
@@ -127,7 +118,7 @@ func all(kind schedule.Kind, stage, lo, hi int) (list []schedule.Action) {
 
 // segmented returns the programs as the text form has them, without empty lines.
 func segmented(t require.TestingT, p *schedule.Plan) string {
-	_, programs, _ := strings.Cut(text(t, p), "\n\n")
+	_, programs, _ := strings.Cut(plantest.Text(t, p), "\n\n")
 	return strings.ReplaceAll(strings.TrimSuffix(programs, "\n"), "\n\n", "\n")
 }
 
@@ -152,15 +143,15 @@ func TestGoldenPlans(t *testing.T) {
 			test.params.Placement = schedule.Looped(1, test.stages)
 			plan, err := test.rule(test.params)
 			require.NoError(t, err)
-			facts := languageModel(test.stages)
+			facts := plantest.LanguageModel(test.stages)
 			for stage := range facts {
 				facts[stage].Frozen = test.params.Mode == schedule.Training && len(test.params.Frozen) > 0 && test.params.Frozen[stage]
 				facts[stage].Reads[schedule.I] = facts[stage].Reads[schedule.B]
 			}
-			plan, err = schedule.Lifetimes(plan, facts, 3)
+			plan, err = lower.Lifetimes(plan, facts, 3)
 			require.NoError(t, err)
-			require.NoError(t, schedule.Check(plan))
-			golden(t, test.name, text(t, plan))
+			require.NoError(t, check.Plan(plan))
+			golden(t, test.name, plantest.Text(t, plan))
 		})
 	}
 }
@@ -169,7 +160,7 @@ func TestGoldenPlans(t *testing.T) {
 // loops.
 func TestOneRank(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		params := drawParams(t)
+		params := plantest.DrawParams(t)
 		stages, microbatches := params.Placement.Stages(), params.Microbatches
 		trained := false
 		backward := make([]schedule.Kind, stages)
@@ -225,25 +216,25 @@ func TestFactsMustFit(t *testing.T) {
 		{make([]schedule.Facts, 1), 0, "facts of 1 stages for a plan of 2"},
 		{make([]schedule.Facts, 2), 65, "an entry of 65 parts"},
 		{make([]schedule.Facts, 2), -1, "an entry of -1 parts"},
-		{languageModel(2), 2, "stage 1 reads a part at F that an entry of 2 parts does not have"},
+		{plantest.LanguageModel(2), 2, "stage 1 reads a part at F that an entry of 2 parts does not have"},
 	} {
-		_, err := schedule.Lifetimes(plan, test.facts, test.parts)
+		_, err := lower.Lifetimes(plan, test.facts, test.parts)
 		require.ErrorIs(t, err, schedule.ErrFacts)
 		require.ErrorContains(t, err, test.fault)
 	}
-	_, err = schedule.Lifetimes(plan, []schedule.Facts{{}, {Frozen: true}}, 0)
-	requireCodes(t, err, schedule.Malformed)
+	_, err = lower.Lifetimes(plan, []schedule.Facts{{}, {Frozen: true}}, 0)
+	plantest.RequireCodes(t, err, check.Malformed)
 }
 
 // The pass reads a plan and makes another one.
 func TestLifetimesLeaveThePlanAlone(t *testing.T) {
 	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 9, Group: 4})
 	require.NoError(t, err)
-	before := text(t, plan)
-	once, err := schedule.Lifetimes(plan, languageModel(2), 3)
+	before := plantest.Text(t, plan)
+	once, err := lower.Lifetimes(plan, plantest.LanguageModel(2), 3)
 	require.NoError(t, err)
-	require.Equal(t, before, text(t, plan))
-	again, err := schedule.Lifetimes(once, languageModel(2), 3)
+	require.Equal(t, before, plantest.Text(t, plan))
+	again, err := lower.Lifetimes(once, plantest.LanguageModel(2), 3)
 	require.NoError(t, err)
 	require.Equal(t, once, again)
 }

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 func TestSeq1F1B(t *testing.T) {
@@ -69,7 +70,7 @@ func TestSeq1F1BFigures(t *testing.T) {
 			for microbatches := 1; microbatches <= 30; microbatches++ {
 				plan, err := schedule.Seq1F1B(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches, Slices: slices})
 				require.NoError(t, err)
-				end, err := execute(plan, ticks)
+				end, err := execute(plan, plantest.Ticks)
 				require.NoError(t, err)
 				require.Equal(t, (microbatches+ranks-1)*3, end)
 				for rank, peak := range inFlight(plan) {

@@ -14,6 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 func TestNames(t *testing.T) {
@@ -71,13 +74,13 @@ func TestNames(t *testing.T) {
 
 // TestTextIsExact demands that text and plan are reverses of each other.
 func TestTextIsExact(t *testing.T) {
-	draws := []func(*rapid.T) (*schedule.Plan, []bool){drawPipelined, drawChunks, drawList}
+	draws := []func(*rapid.T) (*schedule.Plan, []bool){plantest.DrawPipelined, plantest.DrawChunks, plantest.DrawList}
 	rapid.Check(t, func(t *rapid.T) {
 		p, split := draws[rapid.IntRange(0, 2).Draw(t, "draw")](t)
 		p.Name = rapid.String().Draw(t, "name")
-		facts := drawFacts(t, p, split)
-		p = quantized(t, p, facts)
-		if marked, err := schedule.Lifetimes(p, facts, parts); err == nil {
+		facts := plantest.DrawFacts(t, p, split)
+		p = plantest.Quantized(t, p, facts)
+		if marked, err := lower.Lifetimes(p, facts, plantest.Parts); err == nil {
 			p = marked
 		}
 		if rapid.Bool().Draw(t, "joined") {
@@ -100,11 +103,11 @@ func TestTextIsExact(t *testing.T) {
 		if len(p.Frozen) > 0 {
 			p.Frozen[rapid.IntRange(0, len(p.Frozen)-1).Draw(t, "frozen")] = true // none is nil
 		}
-		written := text(t, p)
+		written := plantest.Text(t, p)
 		back, err := schedule.ParseText(strings.NewReader(written))
 		require.NoError(t, err, written)
 		require.Equal(t, p, back)
-		require.Equal(t, written, text(t, back))
+		require.Equal(t, written, plantest.Text(t, back))
 	})
 }
 
@@ -122,10 +125,10 @@ func TestTextOfLargestNumbers(t *testing.T) {
 	require.NoError(t, err)
 	facts := make([]schedule.Facts, 1)
 	facts[0].Reads[schedule.F] = 1 << (schedule.MaxParts - 1)
-	p, err = schedule.Lifetimes(p, facts, schedule.MaxParts)
+	p, err = lower.Lifetimes(p, facts, schedule.MaxParts)
 	require.NoError(t, err)
-	require.NoError(t, schedule.Check(p))
-	back, err := schedule.ParseText(strings.NewReader(text(t, p)))
+	require.NoError(t, check.Plan(p))
+	back, err := schedule.ParseText(strings.NewReader(plantest.Text(t, p)))
 	require.NoError(t, err)
 	require.Equal(t, p, back)
 }
@@ -239,12 +242,12 @@ func TestTextStreams(t *testing.T) {
 	lost := errors.New("lost")
 	_, err = schedule.ParseText(iotest.ErrReader(lost))
 	require.ErrorIs(t, err, lost)
-	_, err = schedule.ParseText(io.LimitReader(endless{}, schedule.MaxText+10))
+	_, err = schedule.ParseText(io.LimitReader(plantest.Endless{}, schedule.MaxText+10))
 	require.ErrorIs(t, err, schedule.ErrText)
 	require.ErrorContains(t, err, "longer than 67108864 bytes")
 
-	p := plan(t, 2, twoStages+twoProgram)
-	require.ErrorIs(t, p.WriteText(full{}), io.ErrShortWrite)
+	p := plantest.Plan(t, 2, plantest.TwoStages+plantest.TwoProgram)
+	require.ErrorIs(t, p.WriteText(plantest.Full{}), io.ErrShortWrite)
 	for want, spoil := range map[string]func(p *schedule.Plan){
 		"0KIND(31)0 on rank 0 has a kind": func(p *schedule.Plan) { p.Programs[0][0].Body[0] = schedule.Act(31, 0, 0) },
 		"0F0 on rank 0 has a kind or a drop without a name": func(p *schedule.Plan) {
@@ -256,26 +259,13 @@ func TestTextStreams(t *testing.T) {
 		"Windows has 1 entries":          func(p *schedule.Plan) { p.Windows = p.Windows[:1] },
 		"Programs has 0 entries":         func(p *schedule.Plan) { p.Programs = nil },
 	} {
-		p := plan(t, 2, twoStages+twoProgram)
+		p := plantest.Plan(t, 2, plantest.TwoStages+plantest.TwoProgram)
 		spoil(p)
 		err := p.WriteText(io.Discard)
 		require.ErrorIs(t, err, schedule.ErrText)
 		require.ErrorContains(t, err, want)
 	}
 }
-
-// endless is spaces without end.
-type endless struct{}
-
-func (endless) Read(b []byte) (int, error) {
-	copy(b, bytes.Repeat([]byte{' '}, len(b)))
-	return len(b), nil
-}
-
-// full takes nothing.
-type full struct{}
-
-func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
 // FuzzParseText demands that whatever is read is written and read again as the
 // same, and that Check ends.
@@ -289,7 +279,7 @@ func FuzzParseText(f *testing.F) {
 		f.Add(seed)
 	}
 	var ranks strings.Builder
-	require.NoError(f, oneFOneB(2, 2, 0, 3, true).WriteText(&ranks))
+	require.NoError(f, plantest.OneFOneB(2, 2, 0, 3, true).WriteText(&ranks))
 	f.Add([]byte(ranks.String()))
 
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -298,7 +288,7 @@ func FuzzParseText(f *testing.F) {
 			require.ErrorIs(t, err, schedule.ErrText)
 			return
 		}
-		written := text(t, p)
+		written := plantest.Text(t, p)
 		back, err := schedule.ParseText(strings.NewReader(written))
 		require.NoError(t, err)
 		require.Equal(t, p, back)
@@ -307,10 +297,10 @@ func FuzzParseText(f *testing.F) {
 				return
 			}
 		}
-		if err := schedule.Check(p); err == nil {
-			_ = schedule.Check(expand(p))
+		if err := check.Plan(p); err == nil {
+			_ = check.Plan(plantest.Expand(p))
 		} else {
-			require.ErrorIs(t, err, schedule.ErrInvalidPlan)
+			require.ErrorIs(t, err, check.ErrInvalidPlan)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // Patterns of the V: where the first F0, F1, I1 and I0 of a rank begin, as
@@ -86,7 +87,7 @@ func TestPatternsWork(t *testing.T) {
 			backward := func(stage, mb int) schedule.Action { return schedule.Act(schedule.I, stage, mb) }
 			for a, slot := range when {
 				if a != 0 && a.Microbatch() < microbatches {
-					for _, need := range needs(plan, a, backward) {
+					for _, need := range plantest.Needs(plan, a, backward) {
 						require.Less(t, when[need], slot, "%s P=%d: %v needs %v", name, ranks, a, need)
 					}
 				}
@@ -123,7 +124,7 @@ func follow(t require.TestingT, p schedule.Params, pattern func(ranks, rank int)
 			chosen, most := -1, held
 			for i, a := range list {
 				ready := a.Kind() != schedule.F || most < inFlight
-				for _, need := range needs(plan, a, backward) {
+				for _, need := range plantest.Needs(plan, a, backward) {
 					ready = ready && done[need]
 				}
 				if a.Microbatch() > 0 { // microbatches ascend
@@ -232,13 +233,13 @@ func TestVFigures(t *testing.T) {
 			p := schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: microbatches}
 			half, err := schedule.VHalf(p)
 			require.NoError(t, err)
-			makespan, _ := clocks(t, half, thirds)
+			makespan, _ := plantest.Clocks(t, half, plantest.Thirds)
 			require.Equal(t, 6*microbatches+halfBubble(ranks), makespan, "P=%d", ranks)
 			require.Equal(t, (ranks+2)/2*2, slices.Max(inFlight(half)))
 
 			least, err := schedule.VMin(p)
 			require.NoError(t, err)
-			makespan, _ = clocks(t, least, thirds)
+			makespan, _ = plantest.Clocks(t, least, plantest.Thirds)
 			require.Equal(t, 6*microbatches+minBubble(ranks), makespan, "P=%d", ranks)
 			require.Equal(t, (ranks+4)/3*2, slices.Max(inFlight(least)))
 		}
@@ -252,7 +253,7 @@ func TestVOfOneMicrobatch(t *testing.T) {
 		for ranks := 1; ranks <= 16; ranks++ {
 			plan, err := rule(schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: 1})
 			require.NoError(t, err)
-			makespan, _ := clocks(t, plan, thirds)
+			makespan, _ := plantest.Clocks(t, plan, plantest.Thirds)
 			require.Equal(t, max(6, 4*ranks+1), makespan)
 		}
 	}

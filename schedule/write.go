@@ -101,7 +101,7 @@ func (p *Plan) noText() string {
 	for rank, program := range p.Programs {
 		for _, segment := range program {
 			for _, a := range segment.Body {
-				if int(a.Kind()) >= NumKinds || a.Drop()&^knownDrops != 0 {
+				if int(a.Kind()) >= NumKinds || a.Drop()&^KnownDrops != 0 {
 					return fmt.Sprintf("%v on rank %d has a kind or a drop without a name", a, rank)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // The orders that PyTorch's tests expect, test/distributed/pipelining/artifacts/
@@ -30,7 +31,7 @@ func TestZB1PIsPyTorchs(t *testing.T) {
 // spelled returns the actions of each rank as PyTorch writes them, a pair that
 // overlaps in brackets.
 func spelled(p *schedule.Plan) (ranks []string) {
-	for _, list := range lists(p) {
+	for _, list := range plantest.Lists(p) {
 		var b strings.Builder
 		joined := false
 		for i, a := range list {
@@ -141,7 +142,7 @@ func TestZB1PWithOneStageIsZBH1(t *testing.T) {
 			require.NoError(t, err)
 			other, err := schedule.ZB1P(p)
 			require.NoError(t, err)
-			require.Equal(t, lists(one), lists(other))
+			require.Equal(t, plantest.Lists(one), plantest.Lists(other))
 		}
 	}
 }
@@ -157,7 +158,7 @@ func TestZB1PFigures(t *testing.T) {
 			require.Equal(t, slices.Repeat([]int{ranks * depth}, ranks), inFlight(plan))
 			for _, cost := range profiles {
 				f, i, w := cost[0], cost[1], cost[2]
-				makespan, _ := clocks(t, plan, costs(cost))
+				makespan, _ := plantest.Clocks(t, plan, costs(cost))
 				require.Equal(t, microbatches*depth*(f+i+w)+(ranks-1)*(f+i-w), makespan, "P=%d V=%d %v", ranks, depth, cost)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 func TestZBH1(t *testing.T) {
@@ -88,7 +89,7 @@ func TestZBH1Figures(t *testing.T) {
 			require.Equal(t, slices.Repeat([]int{ranks}, ranks), inFlight(plan))
 			for _, cost := range profiles {
 				f, i, w := cost[0], cost[1], cost[2]
-				makespan, _ := clocks(t, plan, costs(cost))
+				makespan, _ := plantest.Clocks(t, plan, costs(cost))
 				require.Equal(t, microbatches*(f+i+w)+(ranks-1)*(f+i-w), makespan)
 			}
 		}

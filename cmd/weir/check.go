@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 )
 
 // checkCmd checks a plan.
@@ -56,7 +57,7 @@ func (c *checkCmd) Run(s *streams) error {
 	}
 	o.OldLetters = file != nil && file.OldLetters
 	if o.Valid && transfers(plan) {
-		least, err := schedule.LeastCapacity(plan)
+		least, err := check.LeastCapacity(plan)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // convertCmd rewrites a plan file.
@@ -38,7 +39,7 @@ func (c *convertCmd) Run(s *streams) error {
 		if _, err := proven(file.Plan, file, schedule.Unlimited); err != nil {
 			return err
 		}
-		if plan, err = schedule.Comms(file.Plan, c.Capacity); err == nil {
+		if plan, err = lower.Transfers(file.Plan, c.Capacity); err == nil {
 			err = format.Write(s.out, plan, to)
 		}
 	default:

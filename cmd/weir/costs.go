@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // pricing are the flags that say what actions cost.
@@ -41,7 +42,7 @@ func (d *decimal) UnmarshalText(text []byte) error {
 // priced is what things cost, and what a microbatch is in bytes where the flags
 // have made it one.
 type priced struct {
-	*schedule.Costs
+	*simulate.Costs
 	microbatch int64 // bytes of one microbatch over all stages that it visits on a rank; 0: real bytes
 }
 
@@ -69,9 +70,9 @@ func (c *pricing) fromFile() (priced, error) {
 		return priced{}, err
 	}
 	defer file.Close() // It was only read.
-	costs, err := schedule.ReadCosts(file)
-	if errors.Is(err, schedule.ErrCosts) {
-		err = faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), schedule.ErrCosts.Error()+": ")}}
+	costs, err := simulate.ReadCosts(file)
+	if errors.Is(err, simulate.ErrCosts) {
+		err = faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), simulate.ErrCosts.Error()+": ")}}
 	}
 	if err != nil {
 		return priced{}, err
@@ -112,7 +113,7 @@ func (c *pricing) uniform(p schedule.Placement) (priced, error) {
 	if !scale.IsInt64() || scale.Int64() > math.MaxInt32 {
 		return priced{}, usage("the times have too many places together: give fewer")
 	}
-	costs := &schedule.Costs{Scale: scale.Int64(), Stages: make([]schedule.StageCosts, p.Stages())}
+	costs := &simulate.Costs{Scale: scale.Int64(), Stages: make([]simulate.StageCosts, p.Stages())}
 	share := func(d decimal, parts int64) int64 {
 		if d.Rat == nil {
 			return 0
@@ -122,7 +123,7 @@ func (c *pricing) uniform(p schedule.Placement) (priced, error) {
 	}
 	costs.Latency = share(c.Comm, 1)
 	for stage, n := range visits {
-		costs.Stages[stage] = schedule.StageCosts{
+		costs.Stages[stage] = simulate.StageCosts{
 			F: share(forward, n), I: share(input, n), W: share(weight, n), Joined: share(c.Fb, n), Quantize: share(c.Q, n), Saved: 2 * common / n,
 		}
 	}
@@ -130,9 +131,9 @@ func (c *pricing) uniform(p schedule.Placement) (priced, error) {
 }
 
 // halved returns the same costs where I frees half of what was saved.
-func (p priced) halved() *schedule.Costs {
+func (p priced) halved() *simulate.Costs {
 	half := *p.Costs
-	half.Stages = append([]schedule.StageCosts(nil), p.Stages...)
+	half.Stages = append([]simulate.StageCosts(nil), p.Stages...)
 	for i := range half.Stages {
 		half.Stages[i].FreedByI = half.Stages[i].Saved / 2
 	}
@@ -140,9 +141,9 @@ func (p priced) halved() *schedule.Costs {
 }
 
 // without returns the same costs without bytes.
-func (p priced) without() *schedule.Costs {
+func (p priced) without() *simulate.Costs {
 	bare := *p.Costs
-	bare.Stages = append([]schedule.StageCosts(nil), p.Stages...)
+	bare.Stages = append([]simulate.StageCosts(nil), p.Stages...)
 	for i := range bare.Stages {
 		bare.Stages[i].Saved = 0
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // commands is the command line. Each command's Run gets the streams.
@@ -164,7 +165,7 @@ func fail(stderr io.Writer, err error) int {
 		fmt.Fprintf(stderr, "weir: %v\n", unreadable) // it names the file
 		return misused
 	}
-	if errors.Is(err, errUsage) || errors.Is(err, schedule.ErrParams) || errors.Is(err, schedule.ErrCosts) {
+	if errors.Is(err, errUsage) || errors.Is(err, schedule.ErrParams) || errors.Is(err, simulate.ErrCosts) {
 		status = misused
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {

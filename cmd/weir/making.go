@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // making are the flags of a plan that is made by name. A nil number was not given.
@@ -60,11 +61,11 @@ func (m *making) quantizes() bool { return m.Quantize != "no" }
 
 // quantized puts the QUANTIZE of stages into a plan that has none of them.
 func (m *making) quantized(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, error) {
-	where := schedule.BeforeUse
-	if m.Quantize == schedule.AtStart.String() {
-		where = schedule.AtStart
+	where := lower.BeforeUse
+	if m.Quantize == lower.AtStart.String() {
+		where = lower.AtStart
 	}
-	return schedule.Quantized(plan, facts, where)
+	return lower.Quantize(plan, facts, where)
 }
 
 // everyStage returns facts of stages that all compute on copies of their weights.

@@ -13,6 +13,8 @@ import (
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/units"
 )
@@ -59,7 +61,7 @@ func (c *laidOut) ready(plan *schedule.Plan, templates *layout.Templates) (*sche
 		whole[s] = !f.Split && !f.Frozen
 	}
 	if plan.Mode == schedule.Training {
-		if plan, err = schedule.Unsplit(plan, whole); err != nil {
+		if plan, err = lower.Unsplit(plan, whole); err != nil {
 			return nil, err
 		}
 	}
@@ -75,19 +77,19 @@ func (c *laidOut) ready(plan *schedule.Plan, templates *layout.Templates) (*sche
 		return nil, err
 	}
 	if plan.Placement.Ranks > 1 && !transfers(plan) {
-		if plan, err = schedule.Comms(plan, or(c.Capacity, defaultLinks)); err != nil {
+		if plan, err = lower.Transfers(plan, or(c.Capacity, defaultLinks)); err != nil {
 			return nil, err
 		}
 	}
-	return schedule.Lifetimes(plan, facts, parts)
+	return lower.Lifetimes(plan, facts, parts)
 }
 
 // step is a plan with all that its layout is made of.
 type step struct {
 	plan      *schedule.Plan
 	templates *layout.Templates
-	costs     *schedule.Costs // of the file; nil where none is given
-	times     *schedule.Costs // these, or those of the flags
+	costs     *simulate.Costs // of the file; nil where none is given
+	times     *simulate.Costs // these, or those of the flags
 	cfg       layout.Config
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -189,7 +190,7 @@ func (c *memPlanCmd) timed(step *step, t layout.Tried) (instead, error) {
 	for i := range times.Links {
 		times.Links[i].Latency = times.Links[i].Latency * many / few
 	}
-	r, err := schedule.Simulate(t.Plan, times, or(c.Capacity, defaultLinks))
+	r, err := simulate.Run(t.Plan, times, or(c.Capacity, defaultLinks))
 	if err != nil {
 		return instead{}, err
 	}
@@ -198,7 +199,7 @@ func (c *memPlanCmd) timed(step *step, t layout.Tried) (instead, error) {
 
 // again returns costs by which a stage that recomputes takes the time of its forward
 // more, where they do not say how long.
-func again(costs *schedule.Costs) *schedule.Costs {
+func again(costs *simulate.Costs) *simulate.Costs {
 	with := *costs
 	with.Stages = slices.Clone(costs.Stages)
 	for i := range with.Stages {

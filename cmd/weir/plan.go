@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // planCmd makes a plan.
@@ -48,7 +49,7 @@ func (c *planCmd) Run(s *streams) error {
 		}
 	}
 	if form == format.Text || form == format.JSON {
-		if plan, err = schedule.Lifetimes(plan, languageModel(plan), 3); err != nil {
+		if plan, err = lower.Lifetimes(plan, languageModel(plan), 3); err != nil {
 			return err
 		}
 	}
@@ -59,7 +60,7 @@ func (c *planCmd) Run(s *streams) error {
 func (c *planCmd) lower(plan *schedule.Plan) (*schedule.Plan, error) {
 	var err error
 	if c.Shard > 0 {
-		if plan, err = schedule.Shard(plan, c.Shard); err != nil {
+		if plan, err = lower.Shard(plan, c.Shard); err != nil {
 			return nil, err
 		}
 	}
@@ -69,7 +70,7 @@ func (c *planCmd) lower(plan *schedule.Plan) (*schedule.Plan, error) {
 		}
 	}
 	if c.Reduce {
-		if plan, err = schedule.ReduceGradients(plan); err != nil {
+		if plan, err = lower.Reduce(plan); err != nil {
 			return nil, err
 		}
 	}
@@ -79,7 +80,7 @@ func (c *planCmd) lower(plan *schedule.Plan) (*schedule.Plan, error) {
 	if plan.Placement.Ranks == 1 {
 		return plan, nil
 	}
-	if plan, err = schedule.Comms(plan, c.Capacity); err != nil {
+	if plan, err = lower.Transfers(plan, c.Capacity); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return plan, nil

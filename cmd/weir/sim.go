@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -68,13 +69,13 @@ func (c *simCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	r, err := schedule.Simulate(plan, costs.Costs, c.capacity())
+	r, err := simulate.Run(plan, costs.Costs, c.capacity())
 	if err != nil {
 		return err
 	}
 	out := show(plan, costs, r)
 	if costs.microbatch > 0 {
-		half, err := schedule.Simulate(plan, costs.halved(), c.capacity())
+		half, err := simulate.Run(plan, costs.halved(), c.capacity())
 		if err != nil {
 			return err
 		}
@@ -95,18 +96,18 @@ func (c *simCmd) Run(s *streams) error {
 
 // uncounted reports whether copies of weights cost something that no action of the plan
 // makes.
-func uncounted(plan *schedule.Plan, costs *schedule.Costs) bool {
+func uncounted(plan *schedule.Plan, costs *simulate.Costs) bool {
 	for stage := range plan.Placement.Stages() {
 		if has(plan, schedule.Quantize, stage) {
 			return false
 		}
 	}
-	return slices.ContainsFunc(costs.Stages, func(s schedule.StageCosts) bool {
+	return slices.ContainsFunc(costs.Stages, func(s simulate.StageCosts) bool {
 		return s.Quantize+s.ForwardWeights+s.BackwardWeights > 0
 	})
 }
 
-func show(plan *schedule.Plan, costs priced, r *schedule.Report) *simulated {
+func show(plan *schedule.Plan, costs priced, r *simulate.Report) *simulated {
 	out := &simulated{
 		Name: plan.Name, Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches,
 		Makespan: costs.Units(r.Makespan), Span: costs.Units(r.Span), Ideal: costs.Units(r.Ideal),
@@ -136,7 +137,7 @@ func show(plan *schedule.Plan, costs priced, r *schedule.Report) *simulated {
 }
 
 // table prints the outcome for people.
-func (o *simulated) table(w io.Writer, r *schedule.Report, costs priced) error {
+func (o *simulated) table(w io.Writer, r *simulate.Report, costs priced) error {
 	unit := costs.Unit
 	if unit != "" {
 		unit = " " + unit
@@ -170,7 +171,7 @@ func (o *simulated) table(w io.Writer, r *schedule.Report, costs priced) error {
 const maxStretches = 12
 
 // critical prints the critical path.
-func (o *simulated) critical(w io.Writer, r *schedule.Report, costs priced, unit string) error {
+func (o *simulated) critical(w io.Writer, r *simulate.Report, costs priced, unit string) error {
 	if len(r.Critical) == 0 {
 		return nil
 	}

@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // source is where a command gets its plan from: the name of a schedule, or a file.
@@ -36,7 +38,7 @@ func (c *source) read(s *streams) (*schedule.Plan, *format.File, error) {
 			plan, err = c.quantized(plan, everyStage(plan))
 		}
 		if err == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
-			plan, err = schedule.Comms(plan, *c.Capacity)
+			plan, err = lower.Transfers(plan, *c.Capacity)
 		}
 		return plan, nil, err
 	}
@@ -88,9 +90,9 @@ func readFile(s *streams, name, form, letters string, m making) (*format.File, e
 
 // proven returns an error that lists every fault of the plan, each with its place in
 // the file where the plan is from one.
-func proven(plan *schedule.Plan, file *format.File, capacity int) (schedule.Proof, error) {
-	proof, err := schedule.Prove(plan, capacity)
-	invalid, ok := errors.AsType[*schedule.PlanError](err)
+func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, error) {
+	proof, err := check.Prove(plan, capacity)
+	invalid, ok := errors.AsType[*check.Error](err)
 	if !ok {
 		return proof, err
 	}

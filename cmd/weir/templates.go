@@ -9,10 +9,11 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // templates returns the templates of the file, or those that the costs make.
-func (c *laidOut) templates(plan *schedule.Plan, costs *schedule.Costs) (*layout.Templates, error) {
+func (c *laidOut) templates(plan *schedule.Plan, costs *simulate.Costs) (*layout.Templates, error) {
 	if c.Templates == "" {
 		if costs == nil {
 			return nil, usage("give --templates, or --costs with the bytes of each stage")

@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/costs"
 )
 
 // readCosts reads a file of costs.
-func readCosts(path string) (*schedule.Costs, error) {
+func readCosts(path string) (*simulate.Costs, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, plain(err)
 	}
 	defer file.Close() // It was only read.
-	read, err := schedule.ReadCosts(file)
+	read, err := simulate.ReadCosts(file)
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,8 @@ import (
 	"io"
 
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/costs"
@@ -39,7 +39,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 		return err
 	}
 	people, file := stdout, opts.emitCosts
-	write := func(w io.Writer) error { return schedule.WriteCosts(w, measured) }
+	write := func(w io.Writer) error { return simulate.WriteCosts(w, measured) }
 	if file == "-" {
 		err, people, file = write(stdout), stderr, "FILE"
 	} else {
@@ -69,7 +69,7 @@ const (
 
 // measureCosts measures the stages on one device, with the microbatches that a run would
 // have, and returns their names too.
-func measureCosts(ctx context.Context, opts *options, training []byte) (measured *schedule.Costs, names []string, err error) {
+func measureCosts(ctx context.Context, opts *options, training []byte) (measured *simulate.Costs, names []string, err error) {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {
 		return nil, nil, err
@@ -103,7 +103,7 @@ func measureCosts(ctx context.Context, opts *options, training []byte) (measured
 
 // addResident adds what the model takes up of each stage: a device for each tells it
 // to the byte. A table that two stages share is counted with both.
-func addResident(opts *options, measured *schedule.Costs) (err error) {
+func addResident(opts *options, measured *simulate.Costs) (err error) {
 	devs, places := make([]*kernels.Host, len(measured.Stages)), make([]kernels.Compute, len(measured.Stages))
 	defer func() {
 		for _, dev := range devs {

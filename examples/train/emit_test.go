@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // emitted runs -emit-costs with the tiny flags and reads the file back.
-func emitted(t *testing.T, flags ...string) (path string, costs *schedule.Costs, stdout string) {
+func emitted(t *testing.T, flags ...string) (path string, costs *simulate.Costs, stdout string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "costs.json")
 	var out, errs bytes.Buffer
@@ -21,7 +21,7 @@ func emitted(t *testing.T, flags ...string) (path string, costs *schedule.Costs,
 	file, err := os.Open(path)
 	require.NoError(t, err)
 	defer file.Close()
-	costs, err = schedule.ReadCosts(file)
+	costs, err = simulate.ReadCosts(file)
 	require.NoError(t, err)
 	return path, costs, out.String()
 }
@@ -114,7 +114,7 @@ func TestEmitCostsToOutput(t *testing.T) {
 	var out, errs bytes.Buffer
 	args := append(append([]string{}, tiny...), "-data", sentence(t), "-emit-costs", "-")
 	require.Zero(t, run(t.Context(), args, &out, &errs))
-	_, err := schedule.ReadCosts(&out)
+	_, err := simulate.ReadCosts(&out)
 	require.NoError(t, err)
 	require.Contains(t, errs.String(), "choose --costs FILE")
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/units"
 )
@@ -46,7 +47,7 @@ type options struct {
 	emitTemplates string // file of templates to write
 
 	pipeline                 // set by validate
-	priced   *schedule.Costs // those of the file; nil without
+	priced   *simulate.Costs // those of the file; nil without
 
 	set   *flag.FlagSet   // over the fields above
 	given map[string]bool // the flags that were on the command line

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 const (
@@ -92,7 +94,7 @@ func (o *options) params() schedule.Params {
 func (o *options) makePlan() error {
 	plan, err := o.rule(o.params())
 	if err == nil && o.ranks > 1 {
-		plan, err = schedule.Comms(plan, o.capacity)
+		plan, err = lower.Transfers(plan, o.capacity)
 	}
 	if err != nil {
 		return fmt.Errorf("-plan %s: %w", o.plan, plainly(err))
@@ -105,7 +107,7 @@ func (o *options) makePlan() error {
 		for stage := range o.priced.Stages {
 			o.priced.Stages[stage].Resident = 0
 		}
-		_, err = schedule.Simulate(plan, o.priced, o.capacity)
+		_, err = simulate.Run(plan, o.priced, o.capacity)
 	}
 	if err != nil {
 		return fmt.Errorf("-costs: %w", plainly(err))
@@ -115,7 +117,7 @@ func (o *options) makePlan() error {
 
 // plainly takes the prefixes out of an error of package schedule: flags are named here.
 func plainly(err error) error {
-	return errors.New(strings.NewReplacer(schedule.ErrParams.Error()+": ", "", schedule.ErrCosts.Error()+": ", "").Replace(err.Error()))
+	return errors.New(strings.NewReplacer(schedule.ErrParams.Error()+": ", "", simulate.ErrCosts.Error()+": ", "").Replace(err.Error()))
 }
 
 // planNames are the names that -plan takes.

@@ -8,6 +8,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/report"
 )
 
@@ -75,7 +76,7 @@ type clocks struct {
 	makespan   time.Duration
 	ideal      time.Duration // work of the busiest rank
 	work, wait []time.Duration
-	simulated  *schedule.Report // nil without costs
+	simulated  *simulate.Report // nil without costs
 }
 
 // add adds a step.

@@ -4,6 +4,9 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // Candidate is one plan that was looked at.
@@ -16,7 +19,7 @@ type Candidate struct {
 	// Plan is proven, with transfers where there are several ranks. Report is its
 	// simulation. Both are nil where it was refused.
 	Plan   *schedule.Plan
-	Report *schedule.Report
+	Report *simulate.Report
 	Peak   int64 // bytes on the fullest rank
 	Fits   bool  // within the memory
 	Front  bool  // no other that fits is both as fast and as small
@@ -52,14 +55,14 @@ func (c *Candidate) make(s *schedule.Schedule, r *Request) {
 func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 	plan, err := quantized(plan, r.Costs)
 	if err == nil && plan.Placement.Ranks > 1 {
-		plan, err = schedule.Comms(plan, r.Capacity)
+		plan, err = lower.Transfers(plan, r.Capacity)
 	}
 	if err == nil {
-		err = schedule.CheckLinks(plan, r.Capacity)
+		err = check.Links(plan, r.Capacity)
 	}
-	var report *schedule.Report
+	var report *simulate.Report
 	if err == nil {
-		report, err = schedule.Simulate(plan, r.Costs, r.Capacity)
+		report, err = simulate.Run(plan, r.Costs, r.Capacity)
 	}
 	if err != nil {
 		c.Refused = err
@@ -73,7 +76,7 @@ func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 }
 
 // quantized puts a QUANTIZE into a plan for each stage to which one costs time or memory.
-func quantized(plan *schedule.Plan, costs *schedule.Costs) (*schedule.Plan, error) {
+func quantized(plan *schedule.Plan, costs *simulate.Costs) (*schedule.Plan, error) {
 	facts, some := make([]schedule.Facts, plan.Placement.Stages()), false
 	for stage := range facts {
 		s := &costs.Stages[0]
@@ -90,7 +93,7 @@ func quantized(plan *schedule.Plan, costs *schedule.Costs) (*schedule.Plan, erro
 	if !some {
 		return plan, nil
 	}
-	return schedule.Quantized(plan, facts, schedule.BeforeUse)
+	return lower.Quantize(plan, facts, lower.BeforeUse)
 }
 
 const (

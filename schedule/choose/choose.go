@@ -23,7 +23,7 @@ type Choice struct {
 
 // Choose returns the fastest proven plan that fits, the smaller one of two that are
 // as fast. The same request gives the same choice. Errors wrap schedule.ErrParams or
-// schedule.ErrCosts for a request that means nothing, ErrNone where nothing fits;
+// simulate.ErrCosts for a request that means nothing, ErrNone where nothing fits;
 // then the choice still has all candidates.
 func Choose(r Request) (*Choice, error) {
 	if err := r.Validate(); err != nil {

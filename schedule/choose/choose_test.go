@@ -8,7 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/choose"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // paper are the profiled times of the 1.5B model of the zero-bubble paper, on eight
@@ -16,16 +18,16 @@ import (
 func paper(microbatches int) choose.Request {
 	return choose.Request{
 		Ranks: 8, Stages: 8, Microbatches: microbatches, Capacity: 1,
-		Costs: &schedule.Costs{Latency: 601, Stages: []schedule.StageCosts{{F: 18522, I: 18086, W: 9337, Saved: 1}}},
+		Costs: &simulate.Costs{Latency: 601, Stages: []simulate.StageCosts{{F: 18522, I: 18086, W: 9337, Saved: 1}}},
 	}
 }
 
 func TestEveryCandidateIsProven(t *testing.T) {
 	for _, r := range []choose.Request{
 		paper(24),
-		{Ranks: 4, Stages: 8, Microbatches: 10, Capacity: 0, Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 3, I: 2, W: 1, Saved: 4, FreedByI: 1, Output: 1}}}},
-		{Ranks: 1, Stages: 3, Microbatches: 5, Capacity: schedule.Unlimited, Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1}}}},
-		{Ranks: 3, Stages: 7, Microbatches: 2, Capacity: 1, Reordered: true, Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1}}}},
+		{Ranks: 4, Stages: 8, Microbatches: 10, Capacity: 0, Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 3, I: 2, W: 1, Saved: 4, FreedByI: 1, Output: 1}}}},
+		{Ranks: 1, Stages: 3, Microbatches: 5, Capacity: schedule.Unlimited, Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}},
+		{Ranks: 3, Stages: 7, Microbatches: 2, Capacity: 1, Reordered: true, Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}},
 	} {
 		choice, err := choose.Choose(r)
 		require.NoError(t, err)
@@ -38,8 +40,8 @@ func TestEveryCandidateIsProven(t *testing.T) {
 				require.ErrorIs(t, c.Refused, schedule.ErrParams, c.Name())
 				continue
 			}
-			require.NoError(t, schedule.CheckLinks(c.Plan, r.Capacity), c.Name())
-			report, err := schedule.Simulate(c.Plan, r.Costs, r.Capacity)
+			require.NoError(t, check.Links(c.Plan, r.Capacity), c.Name())
+			report, err := simulate.Run(c.Plan, r.Costs, r.Capacity)
 			require.NoError(t, err)
 			require.Equal(t, report.Makespan, c.Report.Makespan, c.Name())
 		}
@@ -50,11 +52,11 @@ func TestEveryCandidateIsProven(t *testing.T) {
 // its time and memory count.
 func TestQuantizeCosts(t *testing.T) {
 	free := choose.Request{Ranks: 2, Stages: 2, Microbatches: 4, Capacity: 1, Reordered: true,
-		Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 3, I: 2, W: 1, Saved: 4}, {F: 3, I: 2, W: 1, Saved: 4}}}}
+		Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 3, I: 2, W: 1, Saved: 4}, {F: 3, I: 2, W: 1, Saved: 4}}}}
 	without, err := choose.Choose(free)
 	require.NoError(t, err)
 	dear := free
-	dear.Costs = &schedule.Costs{Stages: slices.Clone(free.Costs.Stages)}
+	dear.Costs = &simulate.Costs{Stages: slices.Clone(free.Costs.Stages)}
 	dear.Costs.Stages[1].Quantize, dear.Costs.Stages[1].ForwardWeights = 100, 50
 	with, err := choose.Choose(dear)
 	require.NoError(t, err)
@@ -141,13 +143,13 @@ func TestRequestsThatMeanNothing(t *testing.T) {
 		func(r *choose.Request) { r.Ranks, r.Stages = 128, 512 },
 		func(r *choose.Request) { r.Microbatches = 1 << 40 },
 		func(r *choose.Request) { r.Costs = nil },
-		func(r *choose.Request) { r.Costs = &schedule.Costs{} },
-		func(r *choose.Request) { r.Costs = &schedule.Costs{Stages: make([]schedule.StageCosts, 3)} },
+		func(r *choose.Request) { r.Costs = &simulate.Costs{} },
+		func(r *choose.Request) { r.Costs = &simulate.Costs{Stages: make([]simulate.StageCosts, 3)} },
 	} {
 		r := good
 		change(&r)
 		choice, err := choose.Choose(r)
 		require.Nil(t, choice)
-		require.True(t, errors.Is(err, schedule.ErrParams) || errors.Is(err, schedule.ErrCosts), "%v", err)
+		require.True(t, errors.Is(err, schedule.ErrParams) || errors.Is(err, simulate.ErrCosts), "%v", err)
 	}
 }

@@ -3,15 +3,15 @@ package choose_test
 import (
 	"fmt"
 
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // Four ranks, two stages each, with as much memory as three microbatches take.
 func Example() {
 	choice, err := choose.Choose(choose.Request{
 		Ranks: 4, Stages: 8, Microbatches: 32, Capacity: 1, Memory: 6,
-		Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 10, I: 10, W: 10, Saved: 1}}},
+		Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 10, I: 10, W: 10, Saved: 1}}},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -4,15 +4,15 @@ import (
 	"math"
 	"slices"
 
-	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // pricing says what the tasks of a shop cost. Its bytes are those of
-// [schedule.Simulate] for a plan without transfers: what crosses ranks is there while
+// [simulate.Run] for a plan without transfers: what crosses ranks is there while
 // the tasks on both sides run.
 type pricing struct {
-	stages []schedule.StageCosts
-	link   func(from, to int) schedule.LinkCosts
+	stages []simulate.StageCosts
+	link   func(from, to int) simulate.LinkCosts
 }
 
 // newPricing returns the pricing of a request. Where no stage saves any bytes each one
@@ -28,7 +28,7 @@ func newPricing(r *Request) pricing {
 }
 
 // stages returns the costs by stage.
-func (r *Request) stages() []schedule.StageCosts {
+func (r *Request) stages() []simulate.StageCosts {
 	if len(r.Costs.Stages) == 1 {
 		return slices.Repeat(r.Costs.Stages, r.Stages)
 	}
@@ -37,12 +37,12 @@ func (r *Request) stages() []schedule.StageCosts {
 
 // saves reports whether a stage saves bytes.
 func (r *Request) saves() bool {
-	return slices.ContainsFunc(r.Costs.Stages, func(c schedule.StageCosts) bool { return c.Saved > 0 })
+	return slices.ContainsFunc(r.Costs.Stages, func(c simulate.StageCosts) bool { return c.Saved > 0 })
 }
 
 // link returns the costs of a link: the last entry for it counts.
-func (r *Request) link(from, to int) schedule.LinkCosts {
-	link := schedule.LinkCosts{From: from, To: to, Latency: r.Costs.Latency, PerMiB: r.Costs.PerMiB}
+func (r *Request) link(from, to int) simulate.LinkCosts {
+	link := simulate.LinkCosts{From: from, To: to, Latency: r.Costs.Latency, PerMiB: r.Costs.PerMiB}
 	for _, l := range r.Costs.Links {
 		if l.From == from && l.To == to {
 			link = l
@@ -130,7 +130,7 @@ func (c *change) then(born, dies int64) {
 }
 
 // whole returns the time of a backward that is not split.
-func whole(c *schedule.StageCosts) int64 {
+func whole(c *simulate.StageCosts) int64 {
 	if c.B != 0 {
 		return c.B
 	}
@@ -140,10 +140,10 @@ func whole(c *schedule.StageCosts) int64 {
 // splits reports whether there are times of I and W: not where a stage has one of B
 // alone.
 func (r *Request) splits() bool {
-	return !slices.ContainsFunc(r.Costs.Stages, func(c schedule.StageCosts) bool { return c.B > 0 && c.I+c.W == 0 })
+	return !slices.ContainsFunc(r.Costs.Stages, func(c simulate.StageCosts) bool { return c.B > 0 && c.I+c.W == 0 })
 }
 
 // wholeIsFaster reports whether a backward takes less time in one than as I and W.
 func (r *Request) wholeIsFaster() bool {
-	return slices.ContainsFunc(r.Costs.Stages, func(c schedule.StageCosts) bool { return c.B > 0 && c.B < c.I+c.W })
+	return slices.ContainsFunc(r.Costs.Stages, func(c simulate.StageCosts) bool { return c.B > 0 && c.B < c.I+c.W })
 }

@@ -5,13 +5,14 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // Request says what to choose for.
 type Request struct {
 	Ranks, Stages, Microbatches int
 	// Costs are by stage of the model, or one entry for all. They are borrowed.
-	Costs *schedule.Costs
+	Costs *simulate.Costs
 	// Memory is the most bytes that may be live on a rank; 0 is any number.
 	Memory int64
 	// Clock is the time that counts.
@@ -42,7 +43,7 @@ const (
 )
 
 // Validate reports every fault of the request at once. Each of the joined errors wraps
-// schedule.ErrParams, or schedule.ErrCosts if it is one of the costs.
+// schedule.ErrParams, or simulate.ErrCosts if it is one of the costs.
 func (r *Request) Validate() error {
 	var faults []error
 	fault := func(sentinel error, format string, args ...any) {
@@ -69,21 +70,21 @@ func (r *Request) Validate() error {
 		fault(schedule.ErrParams, "capacity %d: give 0 or more, or %d for no limit", r.Capacity, schedule.Unlimited)
 	}
 	if r.Costs == nil {
-		fault(schedule.ErrCosts, "there are none")
+		fault(simulate.ErrCosts, "there are none")
 		return errors.Join(faults...)
 	}
 	if err := r.Costs.Validate(); err != nil {
 		return errors.Join(append(faults, err)...)
 	}
 	if n := len(r.Costs.Stages); n != 1 && n != r.Stages {
-		fault(schedule.ErrCosts, "there are costs of %d stages for a model of %d: give one entry for all, or one for each", n, r.Stages)
+		fault(simulate.ErrCosts, "there are costs of %d stages for a model of %d: give one entry for all, or one for each", n, r.Stages)
 	}
 	if n := len(r.Costs.Resident); n != 0 && n != r.Ranks {
-		fault(schedule.ErrCosts, "resident bytes are given for %d ranks of %d: give all, or none", n, r.Ranks)
+		fault(simulate.ErrCosts, "resident bytes are given for %d ranks of %d: give all, or none", n, r.Ranks)
 	}
 	for i, l := range r.Costs.Links {
 		if l.From >= r.Ranks || l.To >= r.Ranks {
-			fault(schedule.ErrCosts, "link %d is from rank %d to rank %d: ranks are 0 to %d", i, l.From, l.To, r.Ranks-1)
+			fault(simulate.ErrCosts, "link %d is from rank %d to rank %d: ranks are 0 to %d", i, l.From, l.To, r.Ranks-1)
 		}
 	}
 	return errors.Join(faults...)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // search finds orders for one way to place the model: those of the schedules by name,
@@ -199,7 +200,7 @@ func (q *search) vary(m *measure, more bool) {
 // schedules adds the orders of the schedules by name, for a model of as many stages as
 // there are blocks.
 func (q *search) schedules() {
-	like := Request{Ranks: q.ranks, Stages: len(q.blocks), Microbatches: q.microbatches, Costs: &schedule.Costs{}}
+	like := Request{Ranks: q.ranks, Stages: len(q.blocks), Microbatches: q.microbatches, Costs: &simulate.Costs{}}
 	for _, s := range schedule.Schedules() {
 		if s.Split != q.split || !s.Ascends {
 			continue

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // errNoOrder is why a search ends without a plan.
@@ -118,7 +119,7 @@ func (q *search) proven(named *Candidate, r *Request, f found) *Candidate {
 	merged := *c
 	c.prove(plan, r)
 	if q.split && r.wholeIsFaster() {
-		if merged.prove(schedule.Merge(plan), r); r.compare(&merged, c) < 0 {
+		if merged.prove(lower.Merge(plan), r); r.compare(&merged, c) < 0 {
 			return &merged
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // profiles are the models of the zero-bubble paper: profiled times in microseconds of
@@ -41,10 +42,10 @@ func TestSearched(t *testing.T) {
 		if raced && (p.ranks > 8 || p.microbatches > 24) {
 			continue
 		}
-		best := func(clock choose.Clock, ranks int) *schedule.Report {
+		best := func(clock choose.Clock, ranks int) *simulate.Report {
 			choice, err := choose.Choose(choose.Request{
 				Ranks: p.ranks, Stages: p.ranks, Microbatches: p.microbatches, Memory: int64(2 * ranks), Clock: clock, Capacity: schedule.Unlimited,
-				Costs: &schedule.Costs{Latency: p.hop, Stages: []schedule.StageCosts{{F: p.f, I: p.i, W: p.w, Saved: 2, FreedByI: 1}}},
+				Costs: &simulate.Costs{Latency: p.hop, Stages: []simulate.StageCosts{{F: p.f, I: p.i, W: p.w, Saved: 2, FreedByI: 1}}},
 			})
 			require.NoError(t, err)
 			return choice.Best.Report
@@ -65,7 +66,7 @@ func TestSearched(t *testing.T) {
 func TestSearchedBeatsTheRules(t *testing.T) {
 	choice, err := choose.Choose(choose.Request{
 		Ranks: 8, Stages: 16, Microbatches: 64, Capacity: schedule.Unlimited,
-		Costs: &schedule.Costs{Latency: 601, Stages: []schedule.StageCosts{{F: 9261, I: 9043, W: 4668, Saved: 1}}},
+		Costs: &simulate.Costs{Latency: 601, Stages: []simulate.StageCosts{{F: 9261, I: 9043, W: 4668, Saved: 1}}},
 	})
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(choice.Best.Schedule, "searched "), choice.Best.Name())
@@ -86,7 +87,7 @@ func TestSearchedBeatsTheRules(t *testing.T) {
 func TestSearchedKeepsWithinMemory(t *testing.T) {
 	r := choose.Request{
 		Ranks: 4, Stages: 8, Microbatches: 16, Capacity: 1, Memory: 7 << 20,
-		Costs: &schedule.Costs{Latency: 1, PerMiB: 100, Resident: []int64{1 << 20, 0, 5, 0}, Stages: []schedule.StageCosts{{
+		Costs: &simulate.Costs{Latency: 1, PerMiB: 100, Resident: []int64{1 << 20, 0, 5, 0}, Stages: []simulate.StageCosts{{
 			F: 10, I: 12, W: 7, B: 18, Saved: 1 << 20, FreedByI: 300_000, Carry: 200_000, Output: 90_000, Gradient: 80_000,
 		}}},
 	}
@@ -114,7 +115,7 @@ func TestSearchedIsStretched(t *testing.T) {
 		}
 		choice, err := choose.Choose(choose.Request{
 			Ranks: 4, Stages: 8, Microbatches: microbatches, Capacity: 2,
-			Costs: &schedule.Costs{Latency: 5, Stages: []schedule.StageCosts{{F: 100, I: 90, W: 60, Saved: 1}}},
+			Costs: &simulate.Costs{Latency: 5, Stages: []simulate.StageCosts{{F: 100, I: 90, W: 60, Saved: 1}}},
 		})
 		require.NoError(t, err)
 		best := choice.Best
@@ -134,12 +135,12 @@ func TestSearchedIsStretched(t *testing.T) {
 // Where stages differ, blocks share the work out. No backward is split where its parts
 // have no times.
 func TestSearchedStagesThatDiffer(t *testing.T) {
-	stages := make([]schedule.StageCosts, 9)
+	stages := make([]simulate.StageCosts, 9)
 	for s := range stages {
-		stages[s] = schedule.StageCosts{F: 10, B: 20, Saved: 1}
+		stages[s] = simulate.StageCosts{F: 10, B: 20, Saved: 1}
 	}
 	stages[0].F, stages[0].B = 25, 50
-	choice, err := choose.Choose(choose.Request{Ranks: 3, Stages: 9, Microbatches: 30, Capacity: 1, Costs: &schedule.Costs{Stages: stages}})
+	choice, err := choose.Choose(choose.Request{Ranks: 3, Stages: 9, Microbatches: 30, Capacity: 1, Costs: &simulate.Costs{Stages: stages}})
 	require.NoError(t, err)
 	require.Equal(t, "searched balanced chain", choice.Best.Schedule)
 	require.Equal(t, []int{0, 0, 1, 1, 1, 1, 2, 2, 2}, choice.Best.Plan.Placement.Rank)
@@ -153,7 +154,7 @@ func TestSearchedStagesThatDiffer(t *testing.T) {
 // One rank has nothing to search, and ranks without a stage no chain.
 func TestNothingToSearch(t *testing.T) {
 	for _, ranks := range []int{1, 5} {
-		choice, err := choose.Choose(choose.Request{Ranks: ranks, Stages: 4, Microbatches: 3, Costs: &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1}}}})
+		choice, err := choose.Choose(choose.Request{Ranks: ranks, Stages: 4, Microbatches: 3, Costs: &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}})
 		require.NoError(t, err)
 		last := choice.All[len(choice.All)-1]
 		require.Equal(t, "searched chain", last.Schedule)
@@ -168,17 +169,17 @@ func TestSearchedReaches(t *testing.T) {
 	for _, c := range []struct {
 		ranks, microbatches int
 		memory, latency     int64
-		stage               schedule.StageCosts
+		stage               simulate.StageCosts
 		makespan            int64
 	}{
-		{8, 32, 48, 17, schedule.StageCosts{F: 139, I: 115, W: 49, Saved: 4}, 22361},
-		{4, 6, 0, 6, schedule.StageCosts{F: 109, I: 84, W: 36, Saved: 4}, 3117},
-		{5, 33, 30, 4, schedule.StageCosts{F: 137, I: 120, W: 43, Saved: 4, FreedByI: 2}, 21453},
-		{6, 30, 36, 7, schedule.StageCosts{F: 54, I: 62, W: 26, Saved: 4}, 9464},
+		{8, 32, 48, 17, simulate.StageCosts{F: 139, I: 115, W: 49, Saved: 4}, 22361},
+		{4, 6, 0, 6, simulate.StageCosts{F: 109, I: 84, W: 36, Saved: 4}, 3117},
+		{5, 33, 30, 4, simulate.StageCosts{F: 137, I: 120, W: 43, Saved: 4, FreedByI: 2}, 21453},
+		{6, 30, 36, 7, simulate.StageCosts{F: 54, I: 62, W: 26, Saved: 4}, 9464},
 	} {
 		choice, err := choose.Choose(choose.Request{
 			Ranks: c.ranks, Stages: 2 * c.ranks, Microbatches: c.microbatches, Memory: c.memory, Capacity: schedule.Unlimited,
-			Costs: &schedule.Costs{Latency: c.latency, Stages: []schedule.StageCosts{c.stage}},
+			Costs: &simulate.Costs{Latency: c.latency, Stages: []simulate.StageCosts{c.stage}},
 		})
 		require.NoError(t, err)
 		require.LessOrEqual(t, choice.Best.Report.Makespan, c.makespan, choice.Best.Name())

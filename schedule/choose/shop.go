@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // shop is a step as a job shop: the ranks are its machines, the microbatches its jobs.
@@ -80,7 +81,7 @@ func newShop(r *Request, blocks []block, microbatches int, split bool) (*shop, e
 		s.spare[rank] = max(s.spare[rank], s.bytes[t].up-max(s.bytes[t].net, 0))
 	}
 	if n := float64(tasks) * float64(r.Microbatches); n*slowest > maxSum || n*largest > maxSum {
-		return nil, fmt.Errorf("%w: they are too large for an order of %.0f actions, whose times and bytes must stay below 2^50: choose a longer step of time, or smaller sizes", schedule.ErrCosts, n)
+		return nil, fmt.Errorf("%w: they are too large for an order of %.0f actions, whose times and bytes must stay below 2^50: choose a longer step of time, or smaller sizes", simulate.ErrCosts, n)
 	}
 	return s, nil
 }

@@ -18,16 +18,17 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/draw"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // ticks are costs without bytes: one tick for each of F, I and W.
-var ticks = &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1}}}
+var ticks = &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}
 
 // milliseconds are costs with bytes and with transfers that take time.
-var milliseconds = &schedule.Costs{Unit: "ms", Scale: 1000, Latency: 250, PerMiB: 10, Resident: []int64{7 << 20, 8 << 20, 9 << 20, 1 << 30},
-	Stages: []schedule.StageCosts{{F: 1500, I: 1400, W: 900, Joined: 3100, Saved: 40 << 20, FreedByI: 12 << 20, Carry: 3 << 20, Output: 5 << 20, Gradient: 4 << 20}}}
+var milliseconds = &simulate.Costs{Unit: "ms", Scale: 1000, Latency: 250, PerMiB: 10, Resident: []int64{7 << 20, 8 << 20, 9 << 20, 1 << 30},
+	Stages: []simulate.StageCosts{{F: 1500, I: 1400, W: 900, Joined: 3100, Saved: 40 << 20, FreedByI: 12 << 20, Carry: 3 << 20, Output: 5 << 20, Gradient: 4 << 20}}}
 
 // steps are what the tests draw.
 func steps(t *testing.T) map[string]*draw.Step {
@@ -79,7 +80,7 @@ func TestGoldens(t *testing.T) {
 	for name, made := range map[string]struct {
 		rule  schedule.Rule
 		place schedule.Placement
-		costs *schedule.Costs
+		costs *simulate.Costs
 	}{
 		"1f1b":      {schedule.OneFOneB, schedule.Looped(2, 2), ticks},
 		"dualpipev": {schedule.DualPipeV, schedule.Wave(2, 4), milliseconds},
@@ -152,7 +153,7 @@ func TestPictures(t *testing.T) {
 		if step.Unit != "" {
 			costs = milliseconds
 		}
-		report, err := schedule.Simulate(step.Plan, costs, schedule.Unlimited)
+		report, err := simulate.Run(step.Plan, costs, schedule.Unlimited)
 		require.NoError(t, err)
 		require.Contains(t, text, fmt.Sprintf("bubble %s %% (%s %% of the span)",
 			short(100*report.BubbleMakespan(), 1), short(100*report.BubbleSpan(), 1)), name)
@@ -181,7 +182,7 @@ func TestPeaks(t *testing.T) {
 	}
 	require.NotContains(t, picture(t, all["forward"]), "peak ")
 	step := all["dualpipev in bytes"]
-	report, err := schedule.Simulate(step.Plan, milliseconds, schedule.Unlimited)
+	report, err := simulate.Run(step.Plan, milliseconds, schedule.Unlimited)
 	require.NoError(t, err)
 	for rank, r := range report.Ranks {
 		require.Equal(t, r.Peak, step.Peaks[rank])
@@ -222,7 +223,7 @@ func TestTraces(t *testing.T) {
 			case "X":
 				require.GreaterOrEqual(t, e.Ts, last[where]-1e-6, name)
 				last[where] = e.Ts + e.Dur
-				i := slices.IndexFunc(step.Events[e.Pid], func(s schedule.Event) bool { return s.Action.String() == e.Name })
+				i := slices.IndexFunc(step.Events[e.Pid], func(s simulate.Event) bool { return s.Action.String() == e.Name })
 				of := step.Events[e.Pid][i]
 				require.InDelta(t, float64(of.Start)*perUnit/float64(max(step.Scale, 1)), e.Ts, 1e-3)
 				require.InDelta(t, float64(of.End-of.Start)*perUnit/float64(max(step.Scale, 1)), e.Dur, 1e-3)
@@ -275,10 +276,10 @@ func TestMeasured(t *testing.T) {
 	require.NoError(t, err)
 	step := &draw.Step{Plan: plan, Unit: "s", Scale: 1e9}
 	for rank := range plan.Programs {
-		var events []schedule.Event
+		var events []simulate.Event
 		now := int64(5e9) + int64(rank)*1e6
 		for a := range plan.All(rank) {
-			events = append(events, schedule.Event{Rank: rank, Action: a, Start: now, End: now + 2e6})
+			events = append(events, simulate.Event{Rank: rank, Action: a, Start: now, End: now + 2e6})
 			now += 2_500_000
 		}
 		step.Events = append(step.Events, events)
@@ -297,9 +298,9 @@ func TestMeasured(t *testing.T) {
 
 	// Between the copies of a model nothing is sent.
 	copies := &schedule.Plan{Mode: schedule.ForwardOnly, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 1, 0, 1}, Copies: 2}, Microbatches: 2}
-	arrows := &draw.Step{Plan: copies, Events: make([][]schedule.Event, 2)}
+	arrows := &draw.Step{Plan: copies, Events: make([][]simulate.Event, 2)}
 	for stage, mb := range []int{0, 0, 1, 1} {
-		arrows.Events[stage%2] = append(arrows.Events[stage%2], schedule.Event{Rank: stage % 2, Action: schedule.Act(schedule.F, stage, mb), Start: int64(stage), End: int64(stage + 1)})
+		arrows.Events[stage%2] = append(arrows.Events[stage%2], simulate.Event{Rank: stage % 2, Action: schedule.Act(schedule.F, stage, mb), Start: int64(stage), End: int64(stage + 1)})
 	}
 	require.Equal(t, 2, strings.Count(trace(t, arrows), `"ph":"s"`))
 	require.Equal(t, 2, strings.Count(trace(t, arrows), `"ph":"f"`))
@@ -321,8 +322,8 @@ func TestErrors(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, step.SVG(io.Discard), draw.ErrTooLong)
 	require.NoError(t, step.Trace(io.Discard))
-	_, err = draw.Simulate(long, &schedule.Costs{}, schedule.Unlimited)
-	require.ErrorIs(t, err, schedule.ErrCosts)
+	_, err = draw.Simulate(long, &simulate.Costs{}, schedule.Unlimited)
+	require.ErrorIs(t, err, simulate.ErrCosts)
 
 	for want, spoil := range map[string]func(s *draw.Step){
 		"events of 3 ranks": func(s *draw.Step) { s.Events = s.Events[:3] },
@@ -367,7 +368,7 @@ func TestHostileNames(t *testing.T) {
 	require.NoError(t, xml.Unmarshal([]byte(text), new(struct{ XMLName xml.Name })))
 	require.NoError(t, json.Unmarshal([]byte(trace(t, step)), new(any)))
 
-	step.Events = [][]schedule.Event{nil}
+	step.Events = [][]simulate.Event{nil}
 	text = picture(t, step)
 	require.Contains(t, text, "makespan 0")
 	require.NotContains(t, text, "NaN")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/draw"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // A plan is simulated and drawn.
@@ -16,7 +17,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	costs := &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1}}}
+	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}
 	step, err := draw.Simulate(plan, costs, schedule.Unlimited)
 	if err != nil {
 		fmt.Println(err)
@@ -41,7 +42,7 @@ func ExampleStep_Trace() {
 		fmt.Println(err)
 		return
 	}
-	costs := &schedule.Costs{Unit: "ms", Stages: []schedule.StageCosts{{F: 2, B: 3, Saved: 1024}}}
+	costs := &simulate.Costs{Unit: "ms", Stages: []simulate.StageCosts{{F: 2, B: 3, Saved: 1024}}}
 	step, err := draw.Simulate(plan, costs, schedule.Unlimited)
 	if err != nil {
 		fmt.Println(err)

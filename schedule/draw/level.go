@@ -3,6 +3,7 @@ package draw
 import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // level is what a rank holds, from a time on.
@@ -89,7 +90,7 @@ func (s *Step) inFlight(rank int) curve {
 }
 
 // move goes on to what is there after an event.
-func (c *curve) move(e schedule.Event, after float64) {
+func (c *curve) move(e simulate.Event, after float64) {
 	before := 0.0
 	if n := len(c.levels); n > 0 {
 		before = c.levels[n-1].live

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 var (
@@ -23,16 +24,16 @@ type Step struct {
 	Plan *schedule.Plan
 	// Events are by rank, in the order of its program. Those of computations are what
 	// is shown; the others may be missing. Both of a joined pair have the times of the pair.
-	Events [][]schedule.Event
+	Events [][]simulate.Event
 	// Peaks are by rank the most bytes live at once; nil takes the most that an event has.
 	Peaks []int64
 	Unit  string // of time, for people: "ms"; "" is a tick
 	Scale int64  // how much of the events' time is a unit; 0 is 1
 }
 
-// Simulate returns the step that schedule.Timeline makes of a plan. Its errors are
+// Simulate returns the step that simulate.Timeline makes of a plan. Its errors are
 // those of Timeline, or wrap ErrTooLong for a plan of more than MaxEvents actions.
-func Simulate(plan *schedule.Plan, costs *schedule.Costs, capacity int) (*Step, error) {
+func Simulate(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*Step, error) {
 	var actions int64
 	for rank := range plan.Programs {
 		actions += plan.Actions(rank)
@@ -40,8 +41,8 @@ func Simulate(plan *schedule.Plan, costs *schedule.Costs, capacity int) (*Step, 
 	if actions > MaxEvents {
 		return nil, tooLong(actions, MaxEvents)
 	}
-	s := &Step{Plan: plan, Events: make([][]schedule.Event, len(plan.Programs)), Unit: costs.Unit, Scale: costs.Scale}
-	report, err := schedule.Timeline(plan, costs, capacity, func(e schedule.Event) {
+	s := &Step{Plan: plan, Events: make([][]simulate.Event, len(plan.Programs)), Unit: costs.Unit, Scale: costs.Scale}
+	report, err := simulate.Timeline(plan, costs, capacity, func(e simulate.Event) {
 		s.Events[e.Rank] = append(s.Events[e.Rank], e)
 	})
 	if err != nil {
@@ -93,7 +94,7 @@ func (s *Step) check() (computations int64, err error) {
 
 // works reports whether an action occupies its rank: a computation, or a QUANTIZE that
 // takes time.
-func works(e schedule.Event) bool {
+func works(e simulate.Event) bool {
 	return e.Action.Kind().Compute() || e.Action.Kind() == schedule.Quantize && e.End > e.Start
 }
 

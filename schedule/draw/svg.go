@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // MaxBoxes is how many computations a picture may have.
@@ -308,7 +309,7 @@ func stageList(stages []int) string {
 
 // box is a computation.
 type box struct {
-	event               schedule.Event
+	event               simulate.Event
 	x, y, width, height float64
 	strength            float64
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // Trace writes the step as Chrome trace events in JSON, which Perfetto
@@ -85,14 +86,14 @@ func (t *tracer) names(rank int) {
 	t.event(`{"ph":"M","name":"process_name","pid":%d,"tid":0,"args":{"name":"rank %[1]d"}}`, rank)
 	t.event(`{"ph":"M","name":"process_sort_index","pid":%d,"tid":0,"args":{"sort_index":%[1]d}}`, rank)
 	t.event(`{"ph":"M","name":"thread_name","pid":%d,"tid":0,"args":{"name":"compute"}}`, rank)
-	joined := func(e schedule.Event) bool { return e.Action.Joined() }
+	joined := func(e simulate.Event) bool { return e.Action.Joined() }
 	if slices.ContainsFunc(t.step.Events[rank], joined) {
 		t.event(`{"ph":"M","name":"thread_name","pid":%d,"tid":1,"args":{"name":"compute, joined"}}`, rank)
 	}
 }
 
 // computation writes a computation, and its end of each arrow.
-func (t *tracer) computation(e schedule.Event, second bool) {
+func (t *tracer) computation(e simulate.Event, second bool) {
 	track := 0
 	if second {
 		track = 1
@@ -112,7 +113,7 @@ func (t *tracer) computation(e schedule.Event, second bool) {
 
 // gives writes the beginning of an arrow where the result of a computation leaves the
 // rank, and takes the end of one.
-func (t *tracer) gives(e schedule.Event, track int, f flow) {
+func (t *tracer) gives(e simulate.Event, track int, f flow) {
 	if t.leaves(f) {
 		// A viewer ties an arrow to the box that it begins in, so it begins just
 		// before the end.
@@ -121,7 +122,7 @@ func (t *tracer) gives(e schedule.Event, track int, f flow) {
 	}
 }
 
-func (t *tracer) takes(e schedule.Event, track int, f flow) {
+func (t *tracer) takes(e simulate.Event, track int, f flow) {
 	if t.leaves(f) {
 		t.event(`{"ph":"f","bp":"e","id":%d,"name":"sent","cat":"transfer","pid":%d,"tid":%d,"ts":%s}`, t.flow(f), e.Rank, track, t.time(e.Start-t.origin))
 	}
@@ -155,7 +156,7 @@ func (t *tracer) flow(f flow) int {
 func (t *tracer) counters(rank int) {
 	var classes []memory.Class
 	for class := range memory.Class(memory.NumClasses) {
-		has := func(e schedule.Event) bool { return e.Live[class] != 0 }
+		has := func(e simulate.Event) bool { return e.Live[class] != 0 }
 		if slices.ContainsFunc(t.step.Events[rank], has) {
 			classes = append(classes, class)
 		}

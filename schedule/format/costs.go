@@ -5,24 +5,24 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// costs writes the costs of a simulation as schedule.WriteCosts does.
-func (j *jsonWriter) costs(costs *schedule.Costs) error {
+// costs writes the costs of a simulation as simulate.WriteCosts does.
+func (j *jsonWriter) costs(costs *simulate.Costs) error {
 	var b bytes.Buffer
-	if err := schedule.WriteCosts(&b, costs); err != nil {
+	if err := simulate.WriteCosts(&b, costs); err != nil {
 		return err
 	}
 	j.field("costs", bytes.ReplaceAll(bytes.TrimSpace(b.Bytes()), []byte("\n"), []byte("\n  ")))
 	return nil
 }
 
-// costs reads what schedule.WriteCosts writes.
+// costs reads what simulate.WriteCosts writes.
 func (r *jsonReader) costs() {
 	start := r.Ahead()
 	object := r.Raw()
-	costs, err := schedule.ReadCosts(bytes.NewReader(object))
+	costs, err := simulate.ReadCosts(bytes.NewReader(object))
 	var placed interface {
 		Place() (line, column int)
 		Fault() string

@@ -40,9 +40,9 @@ func (f *File) requireTransfers() error {
 	if !apart {
 		return nil
 	}
-	advice := "this is a compute-only plan: read it as compute, and schedule.Comms adds them"
+	advice := "this is a compute-only plan: read it as compute, and lower.Transfers adds them"
 	if there[schedule.Unshard] || there[schedule.Reshard] || there[schedule.ReduceGrad] {
-		advice = "this is a compute-only plan but for UNSHARD, RESHARD and REDUCE_GRAD: read it without them as compute, and schedule.Comms adds them"
+		advice = "this is a compute-only plan but for UNSHARD, RESHARD and REDUCE_GRAD: read it without them as compute, and lower.Transfers adds them"
 	}
 	return f.fault(0, "found no SEND and no RECV, expected some, as stages %d and %d are on ranks %d and %d: %s",
 		stage, stage+1, f.Plan.Placement.Rank[stage], f.Plan.Placement.Rank[stage+1], advice)
@@ -152,7 +152,7 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 		return nil
 	}
 	if _, apart := neighboursApart(plan.Placement); apart {
-		return refuse(Comms, "the plan has stages on several ranks and no transfers: give it to schedule.Comms first")
+		return refuse(Comms, "the plan has stages on several ranks and no transfers: give it to lower.Transfers first")
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/format"
 )
 
@@ -65,7 +66,7 @@ func TestDerived(t *testing.T) {
 // A file with transfers has some where neighbours are on two ranks.
 func TestNoTransfers(t *testing.T) {
 	for text, want := range map[string]string{
-		"0F0,0B0\n1F0,1B0\n":                 "found no SEND and no RECV, expected some, as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan: read it as compute, and schedule.Comms adds them",
+		"0F0,0B0\n1F0,1B0\n":                 "found no SEND and no RECV, expected some, as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan: read it as compute, and lower.Transfers adds them",
 		"0F0,1F0,1B0,0B0\n2F0,2B0\n":         "as stages 1 and 2 are on ranks 0 and 1: this is a compute-only plan",
 		"0UNSHARD,0F0,0B0\n1UNSHARD,1F0,1B0": "as stages 0 and 1 are on ranks 0 and 1: this is a compute-only plan but for UNSHARD, RESHARD and REDUCE_GRAD: read it without them as compute",
 	} {
@@ -77,7 +78,7 @@ func TestNoTransfers(t *testing.T) {
 	}
 	for _, text := range []string{
 		"0F0,1F0,1B0,0B0\n",           // one rank
-		"0F0,0B0,1RECV_F0\n1F0,1B0\n", // too few of them: schedule.Check says which
+		"0F0,0B0,1RECV_F0\n1F0,1B0\n", // too few of them: check.Plan says which
 	} {
 		read(t, text, format.Options{Format: format.Comms})
 	}
@@ -158,7 +159,7 @@ func TestArtifacts(t *testing.T) {
 	requireArtifact(t, "7ea26cdd136986442e160539817de920d00d2980fa395fb762ac154fbade807e", comms)
 	file = read(t, comms, format.Options{})
 	require.Equal(t, format.Comms, file.Format)
-	require.NoError(t, schedule.Check(file.Plan))
+	require.NoError(t, check.Plan(file.Plan))
 	for rank := range p.Programs {
 		require.Equal(t, actions(lowered, rank), actions(file.Plan, rank))
 	}

@@ -6,7 +6,7 @@
 // [Read] finds out which form a file has, turns it into a plan, and keeps what it
 // read: [File.WriteTo] gives the same bytes back, idle cells, old letters, quotes, a
 // byte order mark and line ends included, and [File.Place] says where an action of the plan stands, so that
-// a fault that schedule.Check finds can be shown at its line and column. [Write]
+// a fault that check.Plan finds can be shown at its line and column. [Write]
 // writes any plan; the same plan gives the same bytes.
 //
 // The forms do not say the same things:

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/format"
 )
 
@@ -18,8 +19,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	err = schedule.Check(file.Plan)
-	if invalid, ok := errors.AsType[*schedule.PlanError](err); ok {
+	err = check.Plan(file.Plan)
+	if invalid, ok := errors.AsType[*check.Error](err); ok {
 		for _, fault := range invalid.Faults {
 			line, column := file.Place(fault.Rank, fault.Position)
 			fmt.Printf("%s:%d:%d: %s\n", file.Name, line, column, fault.Text)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // MaxBytes is the most bytes that Read takes.
@@ -23,7 +24,7 @@ type Options struct {
 	Letters Letters // of a CSV file
 	// Ranks, Stages and Microbatches are how many there must be; 0 is as many as
 	// the file shows. A file that says itself must say the same; in others, actions
-	// beyond are faults that schedule.Check finds.
+	// beyond are faults that check.Plan finds.
 	Ranks, Stages, Microbatches int
 	// Slices and Frozen are those of the plan, where the form has no word for them.
 	Slices int
@@ -35,7 +36,7 @@ type File struct {
 	Name   string
 	Format Format
 	Plan   *schedule.Plan
-	Costs  *schedule.Costs // of a JSON file that has them; nil in others
+	Costs  *simulate.Costs // of a JSON file that has them; nil in others
 	// OldLetters is set where a CSV file was read in PyTorch's letters of 2024: a B of
 	// the file is an I of the plan, or a BW a B. A plan of today that computes weight
 	// gradients twice, with B and W and no I, looks the same: Options.Letters decides.
@@ -51,7 +52,7 @@ type File struct {
 }
 
 // Read reads a plan, at most MaxBytes of it, and holds no more memory than a small
-// multiple of that. It does not say whether the plan is valid: schedule.Check does.
+// multiple of that. It does not say whether the plan is valid: check.Plan does.
 // An error about a place in the file is an *Error; every error names the file.
 func Read(r io.Reader, options Options) (*File, error) {
 	if err := options.validate(); err != nil {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // written returns the plan in a form.
@@ -143,7 +145,7 @@ func TestPlansComeBack(t *testing.T) {
 // With transfers it is the same, but for the waits.
 func TestTransfersComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, err := schedule.Comms(draw(t), schedule.Unlimited)
+		p, err := lower.Transfers(draw(t), schedule.Unlimited)
 		require.NoError(t, err)
 		text := written(t, p, format.Comms)
 		file := read(t, text, format.Options{Format: format.Comms})
@@ -177,7 +179,7 @@ rank 1: entries=1`
 		require.Equal(t, file.Plan, back.Plan)
 		require.Equal(t, again, written(t, back.Plan, f))
 	}
-	costs := &schedule.Costs{Unit: "<ms>", Scale: 1000, Latency: 601, Resident: []int64{1, 2}, Stages: []schedule.StageCosts{{F: 3}, {F: 4, Saved: 5}}}
+	costs := &simulate.Costs{Unit: "<ms>", Scale: 1000, Latency: 601, Resident: []int64{1, 2}, Stages: []simulate.StageCosts{{F: 3}, {F: 4, Saved: 5}}}
 	var with, again strings.Builder
 	require.NoError(t, format.WriteJSON(&with, file.Plan, costs))
 	require.Contains(t, with.String(), "\n  \"costs\": {\n    \"schema\": 1,\n")
@@ -186,7 +188,7 @@ rank 1: entries=1`
 	require.Equal(t, costs, back.Costs)
 	require.NoError(t, format.WriteJSON(&again, back.Plan, back.Costs))
 	require.Equal(t, with.String(), again.String())
-	require.ErrorIs(t, format.WriteJSON(io.Discard, file.Plan, &schedule.Costs{}), schedule.ErrCosts)
+	require.ErrorIs(t, format.WriteJSON(io.Discard, file.Plan, &simulate.Costs{}), simulate.ErrCosts)
 
 	for options, want := range map[*format.Options]string{
 		{Ranks: 3}:        "found a plan of 2 ranks, expected 3, as was asked for",
@@ -420,7 +422,7 @@ func TestRefusals(t *testing.T) {
 		{format.Compute, one + "0F0 0F1 0B0 0W1", "compute: the plan has B and W and no I, which would be read as the letters of 2024"},
 		{format.Comms, one + "0F0 0F1 0B0 0W1", "comms: the plan has B and W and no I"},
 		{format.Comms, one + "0UNSHARD& 0F0", "0UNSHARD on rank 0 is in a joined group"},
-		{format.Comms, two + "x 1 +0: 0F0 rank 1: x 1 +0: 1F0", "comms: the plan has stages on several ranks and no transfers: give it to schedule.Comms first"},
+		{format.Comms, two + "x 1 +0: 0F0 rank 1: x 1 +0: 1F0", "comms: the plan has stages on several ranks and no transfers: give it to lower.Transfers first"},
 		{format.Order, two + "x 1 +0: 0F0 0OPTIMIZER rank 1:", "order: 0OPTIMIZER on rank 0 is of a kind that the list does not know"},
 		{format.Order, strings.Replace(two, "0 1", "1 0", 1) + "rank 1:", "order: stage 0 is on rank 1, and the list would put it on rank 0"},
 		{format.Order, strings.Replace(two, "placement", "copies 2 placement", 1) + "rank 1:", "order: it numbers the stages of one model, and the plan has 2 copies"},

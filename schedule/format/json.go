@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // jsonSchema is the number of the JSON form. A reader refuses others.
@@ -45,7 +46,7 @@ const jsonSchema = 1
 // the text form. The same plan gives the same bytes.
 //
 // The error is that of w, or wraps ErrRefused for a plan that has no such form.
-func WriteJSON(w io.Writer, plan *schedule.Plan, costs *schedule.Costs) error {
+func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 	if err := plan.WriteText(io.Discard); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/format"
 )
 
@@ -22,7 +23,7 @@ func TestOrderOfMegatron(t *testing.T) {
 
 	file := read(t, list, format.Options{})
 	require.Equal(t, p.Placement, file.Plan.Placement)
-	require.NoError(t, schedule.Check(file.Plan))
+	require.NoError(t, check.Plan(file.Plan))
 	for rank := range p.Programs {
 		require.Equal(t, actions(p, rank), actions(file.Plan, rank))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // TestAlternatives lists fewer in flight and smaller microbatches, none of them smaller
@@ -16,11 +17,11 @@ func TestAlternatives(t *testing.T) {
 	placement := schedule.Looped(4, 4)
 	params := schedule.Params{Placement: placement, Microbatches: 20}
 	ready := func(plan *schedule.Plan) (*schedule.Plan, error) {
-		plan, err := schedule.Comms(plan, 1)
+		plan, err := lower.Transfers(plan, 1)
 		if err != nil {
 			return nil, err
 		}
-		return schedule.Lifetimes(plan, facts(placement, false), 3)
+		return lower.Lifetimes(plan, facts(placement, false), 3)
 	}
 	list := layout.Alternatives(schedule.OneFOneB, params, model(4, 1, 16, 8, 2, 1), ready)
 	var names []string

@@ -8,6 +8,8 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // TestBudget refuses a plan that does not fit, names the owners at its peak, and says
@@ -16,11 +18,11 @@ func TestBudget(t *testing.T) {
 	templates := model(4, 1, 16, 8, 2)
 	params := schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 20}
 	ready := func(plan *schedule.Plan) (*schedule.Plan, error) {
-		plan, err := schedule.Comms(plan, 1)
+		plan, err := lower.Transfers(plan, 1)
 		if err != nil {
 			return nil, err
 		}
-		return schedule.Lifetimes(plan, facts(params.Placement, false), 3)
+		return lower.Lifetimes(plan, facts(params.Placement, false), 3)
 	}
 	plan, err := schedule.OneFOneB(params)
 	require.NoError(t, err)
@@ -54,7 +56,7 @@ func TestBudget(t *testing.T) {
 // TestFigures plans from figures, and agrees with the simulator about the peak where
 // nothing but what is saved has bytes.
 func TestFigures(t *testing.T) {
-	costs := &schedule.Costs{Stages: []schedule.StageCosts{{F: 1, I: 1, W: 1, Saved: 1024, FreedByI: 256, Carry: 128}}}
+	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1, Saved: 1024, FreedByI: 256, Carry: 128}}}
 	for _, name := range []string{"1f1b", "zb-h2", "zb-v", "interleaved"} {
 		s, err := schedule.Find(name)
 		require.NoError(t, err)
@@ -62,12 +64,12 @@ func TestFigures(t *testing.T) {
 		require.NoError(t, err)
 		plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: 12})
 		require.NoError(t, err)
-		plan, err = schedule.Comms(plan, 1)
+		plan, err = lower.Transfers(plan, 1)
 		require.NoError(t, err)
 		templates := layout.FromFigures(plan, layout.FromCosts(plan, costs))
-		plan, err = schedule.Lifetimes(plan, templates.Facts, 0)
+		plan, err = lower.Lifetimes(plan, templates.Facts, 0)
 		require.NoError(t, err)
-		report, err := schedule.Simulate(plan, costs, 1)
+		report, err := simulate.Run(plan, costs, 1)
 		require.NoError(t, err)
 		made := laid(t, plan, templates, layout.Config{Search: quick})
 		for rank, r := range made.Ranks {
@@ -82,12 +84,12 @@ func TestFigures(t *testing.T) {
 func TestFrozenFigures(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 6, Frozen: []bool{true, false, true}})
 	require.NoError(t, err)
-	plan, err = schedule.Comms(plan, 1)
+	plan, err = lower.Transfers(plan, 1)
 	require.NoError(t, err)
 	figures := []layout.Figures{{Stage: "stage", Output: 64, Gradient: 64, Input: 100, Weight: 200, Carry: 50, Forward: 30, Backward: 40}}
 	templates := layout.FromFigures(plan, figures)
 	require.NoError(t, templates.Validate())
-	plan, err = schedule.Lifetimes(plan, templates.Facts, 0)
+	plan, err = lower.Lifetimes(plan, templates.Facts, 0)
 	require.NoError(t, err)
 	made := laid(t, plan, templates, layout.Config{Search: quick})
 	for rank := range made.Ranks {

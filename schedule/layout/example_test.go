@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // The memory of a step of 1F1B on two ranks, from figures.
@@ -15,12 +16,12 @@ func ExampleMake() {
 		fmt.Println(err)
 		return
 	}
-	if plan, err = schedule.Comms(plan, 1); err != nil {
+	if plan, err = lower.Transfers(plan, 1); err != nil {
 		fmt.Println(err)
 		return
 	}
 	templates := layout.FromFigures(plan, []layout.Figures{{Stage: "block", Output: 1024, Gradient: 1024, Input: 8192, Backward: 4096}})
-	if plan, err = schedule.Lifetimes(plan, templates.Facts, 0); err != nil {
+	if plan, err = lower.Lifetimes(plan, templates.Facts, 0); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // Figures say in bytes what a stage keeps of one microbatch, for stages that allocate
@@ -26,7 +27,7 @@ type Figures struct {
 
 // FromCosts returns the figures that costs have of every stage of a plan. Of workspaces
 // they say nothing.
-func FromCosts(plan *schedule.Plan, costs *schedule.Costs) []Figures {
+func FromCosts(plan *schedule.Plan, costs *simulate.Costs) []Figures {
 	list := make([]Figures, plan.Placement.Stages())
 	for s := range list {
 		c := costs.Stages[0]

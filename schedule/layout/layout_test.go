@@ -295,5 +295,5 @@ func TestConfig(t *testing.T) {
 	bare := *plan
 	bare.Parts = nil
 	_, err = layout.Make(context.Background(), &bare, model(2, 1, 16, 3), layout.Config{})
-	require.ErrorContains(t, err, "schedule.Lifetimes")
+	require.ErrorContains(t, err, "lower.Lifetimes")
 }

@@ -74,7 +74,7 @@ func (c *Certificate) Gap() float64 {
 }
 
 // Make lays out the memory of every rank of a plan. The plan has been through
-// schedule.Lifetimes, and through schedule.Comms where it has several ranks.
+// lower.Lifetimes, and through lower.Transfers where it has several ranks.
 //
 // Errors wrap ErrTemplates where the templates do not fit the plan, ErrConfig,
 // ErrTooLong where a program keeps more the more microbatches it has, so that there is
@@ -126,7 +126,7 @@ func prepare(plan *schedule.Plan, templates *Templates, cfg Config) (*Plan, erro
 	}
 	stages := plan.Placement.Stages()
 	if len(plan.Parts) != stages {
-		fault(ErrConfig, "the plan has no lifetimes: put it through schedule.Lifetimes")
+		fault(ErrConfig, "the plan has no lifetimes: put it through lower.Lifetimes")
 	}
 	if n := len(templates.Shapes[0].Stages); n != stages && n != plan.Placement.Depth() {
 		fault(ErrTemplates, "templates of %d stages for a plan of %d", n, stages)

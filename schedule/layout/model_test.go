@@ -8,6 +8,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // A model of the tests: an embedding, blocks and a head, cut into stages. A block
@@ -289,9 +290,9 @@ func tryPlanned(name string, ranks, m int, mode schedule.Mode) (*schedule.Plan, 
 		return nil, err
 	}
 	if ranks > 1 {
-		if plan, err = schedule.Comms(plan, 1); err != nil {
+		if plan, err = lower.Transfers(plan, 1); err != nil {
 			return nil, err
 		}
 	}
-	return schedule.Lifetimes(plan, facts(params.Placement, s.Split), 3)
+	return lower.Lifetimes(plan, facts(params.Placement, s.Split), 3)
 }

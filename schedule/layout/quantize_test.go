@@ -10,6 +10,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // copying are figures of a stage with copies of weights of 1920 and 2560 bytes.
@@ -22,11 +23,11 @@ func copied(t *testing.T, p schedule.Params) (*schedule.Plan, *layout.Templates)
 	plan, err := schedule.OneFOneB(p)
 	require.NoError(t, err)
 	templates := layout.FromFigures(plan, copying)
-	plan, err = schedule.Quantized(plan, templates.Facts, schedule.BeforeUse)
+	plan, err = lower.Quantize(plan, templates.Facts, lower.BeforeUse)
 	require.NoError(t, err)
-	plan, err = schedule.Comms(plan, 1)
+	plan, err = lower.Transfers(plan, 1)
 	require.NoError(t, err)
-	plan, err = schedule.Lifetimes(plan, templates.Facts, 0)
+	plan, err = lower.Lifetimes(plan, templates.Facts, 0)
 	require.NoError(t, err)
 	return plan, templates
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -66,7 +68,7 @@ type Config[T any] struct {
 	Transport Transport[T]
 	// Plan is the rule that plans a step; nil is schedule.DepthFirst. Evaluate asks
 	// it for a forward-only plan. Where it makes a plan for several ranks without
-	// transfers, schedule.Comms adds them for the transport's capacity; a stage that
+	// transfers, lower.Transfers adds them for the transport's capacity; a stage that
 	// does not split its backward runs it whole where the plan has it apart.
 	Plan schedule.Rule
 	// Group, Cap and Slices are those of schedule.Params; 0 is what the rule does by
@@ -76,7 +78,7 @@ type Config[T any] struct {
 	// the lifetimes that it comes with. For tools and tests.
 	Unchecked bool
 	// Costs, where they are set, give each Result the simulation of its plan.
-	Costs *schedule.Costs
+	Costs *simulate.Costs
 	// Templates are what stages and sources allocate, as Record has found out. With them
 	// the memory of every step is planned before it begins, on ranks whose Space is
 	// memory.Planned: a step reserves what it needs, and nothing is allocated that the plan
@@ -91,7 +93,7 @@ type Config[T any] struct {
 	Search placement.Options
 	// Quantizing says where a rank makes the copies of weights on which its stages compute,
 	// where some do (stages.Quantizer) and the rule's plan does not say.
-	Quantizing schedule.Quantizing
+	Quantizing lower.Quantizing
 	// Parts names the parts of an entry, in the order of Entry.Put.
 	Parts []string
 	// Losses are what stages may record, by name. At most one is the objective.

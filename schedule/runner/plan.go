@@ -10,7 +10,10 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // planner makes the plans of steps and keeps the last one of each mode. The ranks of
@@ -23,13 +26,13 @@ type planner struct {
 	parts     int // of an entry
 	capacity  int // of the links
 	unchecked bool
-	costs     *schedule.Costs
+	costs     *simulate.Costs
 	templates *layout.Templates // nil: memory is not planned
 	lookAhead int
 	budget    int64
 	search    placement.Options
 
-	quantizing schedule.Quantizing
+	quantizing lower.Quantizing
 
 	mu    sync.Mutex
 	plans [2]*planned // by mode
@@ -38,7 +41,7 @@ type planner struct {
 // planned is a plan with what a simulation says of it.
 type planned struct {
 	*schedule.Plan
-	report *schedule.Report // nil without costs
+	report *simulate.Report // nil without costs
 	memory *layout.Plan     // nil where nobody has asked for it
 	shapes []int            // that the memory is planned for; nil: any
 }
@@ -56,7 +59,7 @@ func (p *planner) plan(mode schedule.Mode, m int) (*planned, error) {
 	}
 	made := &planned{Plan: plan}
 	if p.costs != nil {
-		if made.report, err = schedule.Simulate(plan, p.costs, p.capacity); err != nil {
+		if made.report, err = simulate.Run(plan, p.costs, p.capacity); err != nil {
 			return nil, err
 		}
 	}
@@ -112,24 +115,24 @@ func (p *planner) ready(plan *schedule.Plan) (*schedule.Plan, error) {
 	}
 	var err error
 	if plan.Mode == schedule.Training && slices.Contains(p.whole, true) {
-		if plan, err = schedule.Unsplit(plan, p.whole); err != nil {
+		if plan, err = lower.Unsplit(plan, p.whole); err != nil {
 			return nil, err
 		}
 	}
 	if slices.ContainsFunc(p.facts, func(f schedule.Facts) bool { return f.Quantizes }) {
-		if plan, err = schedule.Quantized(plan, p.facts, p.quantizing); err != nil {
+		if plan, err = lower.Quantize(plan, p.facts, p.quantizing); err != nil {
 			return nil, err
 		}
 	}
 	if plan.Placement.Ranks > 1 && !transfers(plan) {
-		if plan, err = schedule.Comms(plan, p.capacity); err != nil {
+		if plan, err = lower.Transfers(plan, p.capacity); err != nil {
 			return nil, err
 		}
 	}
-	if plan, err = schedule.Lifetimes(plan, p.facts, p.parts); err != nil {
+	if plan, err = lower.Lifetimes(plan, p.facts, p.parts); err != nil {
 		return nil, err
 	}
-	return plan, schedule.CheckLinks(plan, p.capacity)
+	return plan, check.Links(plan, p.capacity)
 }
 
 // answers reports whether a plan is for what the rule was asked: a check proves a

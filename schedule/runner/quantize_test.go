@@ -12,6 +12,7 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 )
@@ -93,7 +94,7 @@ func (s *copyist) BackwardInput(ctx context.Context, mb *view, gradOut, gradIn [
 }
 
 // copied lets the stages of a group compute on copies.
-func (r *ranksOf) copied(rows []*times, where schedule.Quantizing) []*copyist {
+func (r *ranksOf) copied(rows []*times, where lower.Quantizing) []*copyist {
 	copies := make([]*copyist, len(rows))
 	for i, row := range rows {
 		copies[i] = &copyist{splitting: splitting{times: row}}
@@ -121,7 +122,7 @@ func TestStagesComputeOnCopies(t *testing.T) {
 		"dualpipe":    {placement: schedule.Bidirectional(4), rule: schedule.DualPipe},
 		"gpipe":       {placement: schedule.Looped(4, 4), rule: schedule.GPipe},
 	} {
-		for _, where := range []schedule.Quantizing{schedule.BeforeUse, schedule.AtStart} {
+		for _, where := range []lower.Quantizing{lower.BeforeUse, lower.AtStart} {
 			t.Run(name+" "+where.String(), func(t *testing.T) {
 				p.capacity, p.stall = 4, time.Minute
 				rows := rowsOf(p.placement)
@@ -154,7 +155,7 @@ func TestCopiesEndWithTheirLastUse(t *testing.T) {
 	const m = 8
 	r := chained(2)
 	rows := rowsOf(r.placement)
-	copies := r.copied(rows, schedule.BeforeUse)
+	copies := r.copied(rows, lower.BeforeUse)
 	change, live := r.change, [2][m]int64{}
 	r.change = func(rank int, cfg *runner.Config[number]) {
 		change(rank, cfg)
@@ -182,7 +183,7 @@ func TestCopiesEndWithTheirLastUse(t *testing.T) {
 func TestCopiesEndOnEveryWayOut(t *testing.T) {
 	r := chained(2)
 	rows := rowsOf(r.placement)
-	copies := r.copied(rows, schedule.BeforeUse)
+	copies := r.copied(rows, lower.BeforeUse)
 	g := r.group(t, rows)
 	fails := errors.New("planted")
 	copies[1].fails = fails

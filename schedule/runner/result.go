@@ -6,7 +6,7 @@ import (
 
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // Result is what a step came to. It is the caller's. On several ranks all numbers
@@ -44,7 +44,7 @@ type Result struct {
 	Makespan, Span time.Duration
 	Ranks          []RankResult
 	// Simulated is what Config.Costs say of the plan; nil without. It is the runner's.
-	Simulated *schedule.Report
+	Simulated *simulate.Report
 
 	factor float64
 	taken  bool

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 )
 
-// StallError ends a step that stands still. It is schedule.ErrDeadlock where ranks
+// StallError ends a step that stands still. It is check.ErrDeadlock where ranks
 // wait for each other.
 type StallError struct {
-	// Way is what schedule.FindCycle says of the ranks that can never go on: those that
+	// Way is what check.FindCycle says of the ranks that can never go on: those that
 	// wait for each other, or the way to a rank that has come to its end. It is nil where
 	// a rank takes too long.
-	Way []schedule.Waiting
+	Way []check.Waiting
 	// Still is for how long no rank has begun an action, where one takes too long.
 	Still time.Duration
 	Ranks []Standing // by rank
@@ -25,16 +26,16 @@ type StallError struct {
 type Standing struct {
 	// Rank and Action are always set: a rank that does not wait runs the action, and is
 	// outside of its program where it is 0. Position is set where the rank waits.
-	schedule.Waiting
+	check.Waiting
 	Waits bool
 	Since time.Duration // for how long it has waited
 }
 
-// Error says who waits for which action of whom, as schedule.Check does, or what
+// Error says who waits for which action of whom, as check.Plan does, or what
 // every rank does.
 func (e *StallError) Error() string {
 	if e.Way != nil {
-		return "runner: no way on: " + schedule.DescribeCycle(e.Way)
+		return "runner: no way on: " + check.DescribeCycle(e.Way)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "runner: no rank has begun an action for %v:", e.Still)
@@ -47,9 +48,9 @@ func (e *StallError) Error() string {
 	return b.String()
 }
 
-// Is reports whether the target is schedule.ErrDeadlock and ranks wait for each other.
+// Is reports whether the target is check.ErrDeadlock and ranks wait for each other.
 func (e *StallError) Is(target error) bool {
-	return target == schedule.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
+	return target == check.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
 }
 
 // does says what the rank does, in the terms of the plan.
@@ -126,7 +127,7 @@ func (l *Links[T]) lookAround(e *Endpoint[T]) {
 // stalled ends the step: ranks can never go on, or nothing has moved for so long.
 func (l *Links[T]) stalled(still time.Duration) {
 	err := &StallError{Still: still}
-	var waiting []schedule.Waiting
+	var waiting []check.Waiting
 	for rank := range l.ends {
 		s := l.standing(rank)
 		err.Ranks = append(err.Ranks, s)
@@ -135,7 +136,7 @@ func (l *Links[T]) stalled(still time.Duration) {
 		}
 	}
 	if still == 0 {
-		err.Way = schedule.FindCycle(waiting)
+		err.Way = check.FindCycle(waiting)
 	}
 	l.abort(err)
 }

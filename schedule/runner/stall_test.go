@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
@@ -22,12 +24,12 @@ func unrolled(capacity int, change func(ranks [][]schedule.Action)) schedule.Rul
 		if err != nil {
 			return nil, err
 		}
-		if plan, err = schedule.Comms(plan, capacity); err != nil {
+		if plan, err = lower.Transfers(plan, capacity); err != nil {
 			return nil, err
 		}
 		facts := make([]schedule.Facts, p.Placement.Stages())
 		facts[0].Reads[schedule.F] = 1
-		if plan, err = schedule.Lifetimes(plan, facts, 1); err != nil {
+		if plan, err = lower.Lifetimes(plan, facts, 1); err != nil {
 			return nil, err
 		}
 		ranks := make([][]schedule.Action, p.Placement.Ranks)
@@ -75,20 +77,20 @@ func TestADeadlockIsReportedAsTheCheckDoes(t *testing.T) {
 			r.rule = unrolled(1, planted)
 			g := r.group(t, rowsOf(r.placement))
 			_, err := g.Step(t.Context(), 6, r.sources())
-			require.ErrorIs(t, err, schedule.ErrInvalidPlan, "the check refuses it")
+			require.ErrorIs(t, err, check.ErrInvalidPlan, "the check refuses it")
 
 			begin := time.Now()
 			plan, err := r.rule(schedule.Params{Placement: r.placement, Microbatches: 6})
 			require.NoError(t, err)
-			refused := schedule.Check(plan)
-			require.ErrorIs(t, refused, schedule.ErrDeadlock)
+			refused := check.Plan(plan)
+			require.ErrorIs(t, refused, check.ErrDeadlock)
 			r.change = func(_ int, cfg *runner.Config[number]) { cfg.Unchecked = true }
 			_, err = r.group(t, rowsOf(r.placement)).Step(t.Context(), 6, r.sources())
-			require.ErrorIs(t, err, schedule.ErrDeadlock)
+			require.ErrorIs(t, err, check.ErrDeadlock)
 			var stall *runner.StallError
 			require.True(t, errors.As(err, &stall))
-			require.ErrorContains(t, refused, schedule.DescribeCycle(stall.Way))
-			require.ErrorContains(t, err, schedule.DescribeCycle(stall.Way))
+			require.ErrorContains(t, refused, check.DescribeCycle(stall.Way))
+			require.ErrorContains(t, err, check.DescribeCycle(stall.Way))
 			require.Zero(t, stall.Still)
 			require.Zero(t, time.Since(begin), "it takes no time at all")
 			require.Equal(t, schedule.Act(schedule.RecvB, 0, 0), stall.Way[0].Action.WithDrop(0))
@@ -115,7 +117,7 @@ func TestRendezvousDeadlocksWhereLinksAreTooSmall(t *testing.T) {
 		r.change = func(_ int, cfg *runner.Config[number]) { cfg.Unchecked = true }
 		g := r.group(t, rowsOf(r.placement))
 		_, err := g.Step(t.Context(), 2, r.sources())
-		require.ErrorIs(t, err, schedule.ErrDeadlock)
+		require.ErrorIs(t, err, check.ErrDeadlock)
 		require.ErrorContains(t, err, "0SEND_F1, and waits for 1RECV_F1 of rank 1")
 		require.ErrorContains(t, err, "1SEND_B0, and waits for 0RECV_B0 of rank 0")
 		r.released(t)
@@ -138,7 +140,7 @@ func TestWhatNeverComesIsReportedAtOnce(t *testing.T) {
 		_, err := r.group(t, rowsOf(r.placement)).Step(t.Context(), 4, r.sources())
 		var stall *runner.StallError
 		require.True(t, errors.As(err, &stall), "%v", err)
-		require.NotErrorIs(t, err, schedule.ErrDeadlock)
+		require.NotErrorIs(t, err, check.ErrDeadlock)
 		require.ErrorContains(t, err, "1RECV_B3, and waits for 2SEND_B3 of rank 2")
 		require.Zero(t, time.Since(begin))
 		r.released(t)
@@ -162,7 +164,7 @@ func TestAStageThatTakesTooLongIsReported(t *testing.T) {
 		_, err := r.group(t, rows).Step(t.Context(), 4, r.sources())
 		var stall *runner.StallError
 		require.True(t, errors.As(err, &stall), "%v", err)
-		require.NotErrorIs(t, err, schedule.ErrDeadlock)
+		require.NotErrorIs(t, err, check.ErrDeadlock)
 		require.GreaterOrEqual(t, time.Since(begin), 4*time.Second)
 		require.LessOrEqual(t, time.Since(begin), 5*time.Second)
 		require.ErrorContains(t, err, "no rank has begun an action for 4s")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // sleeping is a stage whose calls take time.
@@ -34,13 +35,13 @@ func TestTheMeasuredStepIsTheSimulatedOne(t *testing.T) {
 	for _, ranks := range []int{1, 2, 4} {
 		for _, capacity := range []int{0, 1, schedule.Unlimited} {
 			synctest.Test(t, func(t *testing.T) {
-				costs := &schedule.Costs{Unit: "ns"}
+				costs := &simulate.Costs{Unit: "ns"}
 				r := chained(ranks)
 				r.capacity = capacity
 				rows := rowsOf(r.placement)
 				for s := range rows {
 					f, b := int64(2+s%2)*int64(time.Second), int64(5-s%3)*int64(time.Second)
-					costs.Stages = append(costs.Stages, schedule.StageCosts{F: f, B: b})
+					costs.Stages = append(costs.Stages, simulate.StageCosts{F: f, B: b})
 				}
 				if ranks == 1 {
 					rows[0].last, rows[0].first = true, true

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -39,7 +40,7 @@ func (c *Config[T]) Validate() error {
 	if c.Budget < 0 {
 		f.add("Budget is %d", c.Budget)
 	}
-	if c.Quantizing > schedule.AtStart {
+	if c.Quantizing > lower.AtStart {
 		f.add("Quantizing is %v", c.Quantizing)
 	}
 	if c.Templates != nil {

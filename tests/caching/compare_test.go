@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 var long = flag.Bool("long", false, "compare at full size, and print the table of docs/benchmarks.md with -v")
@@ -159,14 +160,14 @@ func planned(t *testing.T, r training, templates *layout.Templates, microbatches
 	plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: microbatches})
 	require.NoError(t, err)
 	if r.ranks > 1 {
-		plan, err = schedule.Comms(plan, 1)
+		plan, err = lower.Transfers(plan, 1)
 		require.NoError(t, err)
 	}
 	facts := templates.Facts
 	if facts == nil { // the stages of the models here read no entries
 		facts = make([]schedule.Facts, stages)
 	}
-	plan, err = schedule.Lifetimes(plan, facts, len(templates.Parts))
+	plan, err = lower.Lifetimes(plan, facts, len(templates.Parts))
 	require.NoError(t, err)
 	return plan
 }

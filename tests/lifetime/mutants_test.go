@@ -14,6 +14,8 @@ import (
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/tests/toy"
@@ -256,15 +258,15 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 	facts[1].Reads[schedule.F], facts[1].Reads[schedule.B] = 2, 2
 	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 4})
 	require.NoError(t, err)
-	plan, err = schedule.Lifetimes(plan, facts, 2)
+	plan, err = lower.Lifetimes(plan, facts, 2)
 	require.NoError(t, err)
-	require.NoError(t, schedule.Check(plan))
+	require.NoError(t, check.Plan(plan))
 	for _, segment := range plan.Programs[0] {
 		for i, action := range segment.Body {
 			if action.Drop()&schedule.DropParts != 0 {
 				segment.Body[i] = action.WithDrop(action.Drop() &^ schedule.DropParts)
-				err := schedule.Check(plan)
-				require.ErrorIs(t, err, schedule.ErrInvalidPlan)
+				err := check.Plan(plan)
+				require.ErrorIs(t, err, check.ErrInvalidPlan)
 				require.ErrorContains(t, err, "drop")
 				segment.Body[i] = action
 			}

@@ -152,10 +152,10 @@ func (r *rig) checkSamples(t *testing.T, rank int, positions []Position, model i
 }
 
 // Sets of stages of a model.
-func none(_, _ int) bool          { return false }
-func all(_, _ int) bool           { return true }
-func odd(stage, _ int) bool       { return stage%2 == 1 }
-func lower(stage, depth int) bool { return stage < depth/2 }
+func none(_, _ int) bool              { return false }
+func all(_, _ int) bool               { return true }
+func odd(stage, _ int) bool           { return stage%2 == 1 }
+func lowerHalf(stage, depth int) bool { return stage < depth/2 }
 
 // variant is a setup but for schedule and placement.
 type variant struct {
@@ -170,10 +170,10 @@ var variants = []variant{
 	{"recompute", none, all, false, setup{}},
 	{"look-ahead", none, odd, false, setup{Model: Model{LookAhead: 2}}},
 	{"deep", none, odd, true, setup{}},
-	{"frozen below", lower, none, false, setup{}},
+	{"frozen below", lowerHalf, none, false, setup{}},
 	{"frozen between", odd, all, false, setup{quantizes: true}},
 	{"unsplit", none, odd, false, setup{unsplit: true}},
-	{"copies at the start", lower, none, false, setup{quantizes: true, atStart: true}},
+	{"copies at the start", lowerHalf, none, false, setup{quantizes: true, atStart: true}},
 	{"sharded", none, none, false, setup{quantizes: true, sharded: true, Model: Model{LookAhead: 1}}},
 	{"uneven", none, odd, false, setup{uneven: true}},
 }

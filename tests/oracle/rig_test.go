@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	. "github.com/weir-ml/weir/tests/oracle"
@@ -65,7 +66,7 @@ func newRig(t *testing.T, s setup) *rig {
 		}
 		cfg.Search.Nodes = 1 // any layout will do
 		if s.atStart {
-			cfg.Quantizing = schedule.AtStart
+			cfg.Quantizing = lower.AtStart
 		}
 		if s.sharded {
 			cfg.Unshard = func(_ context.Context, stage int) ([]T, error) {
@@ -89,7 +90,7 @@ func newRig(t *testing.T, s setup) *rig {
 func (r *rig) rule(p schedule.Params) (*schedule.Plan, error) {
 	plan, err := r.schedule.Rule(p)
 	if err == nil && r.sharded {
-		plan, err = schedule.Shard(plan, 2)
+		plan, err = lower.Shard(plan, 2)
 	}
 	return plan, err
 }

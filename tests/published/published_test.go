@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/draw"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 var update = flag.Bool("update", false, "write docs/schedules.md and its pictures anew")
@@ -20,7 +22,7 @@ var update = flag.Bool("update", false, "write docs/schedules.md and its picture
 const docs = "../../docs"
 
 // plan returns the plan of a form and the costs of one unit for F, I and W each.
-func (f *form) plan(t *testing.T, ranks, microbatches int) (*schedule.Plan, *schedule.Costs) {
+func (f *form) plan(t *testing.T, ranks, microbatches int) (*schedule.Plan, *simulate.Costs) {
 	t.Helper()
 	named, err := schedule.Find(f.name)
 	require.NoError(t, err)
@@ -32,9 +34,9 @@ func (f *form) plan(t *testing.T, ranks, microbatches int) (*schedule.Plan, *sch
 	}
 	plan, err := named.Rule(params)
 	require.NoError(t, err)
-	require.NoError(t, schedule.Check(plan))
+	require.NoError(t, check.Plan(plan))
 	part := unit / int64(f.perRank)
-	return plan, &schedule.Costs{Scale: unit, Stages: []schedule.StageCosts{{F: part, I: part, W: part, Saved: part}}}
+	return plan, &simulate.Costs{Scale: unit, Stages: []simulate.StageCosts{{F: part, I: part, W: part, Saved: part}}}
 }
 
 // unit is how many steps, or bytes, are one of the published unit.
@@ -46,14 +48,14 @@ var sizes = []int{4, 8, 16}
 type simulated struct {
 	ranks, microbatches  int
 	lost, spanLost, peak float64
-	*schedule.Report
+	*simulate.Report
 }
 
 func (f *form) simulate(t *testing.T, ranks int) simulated {
 	t.Helper()
 	microbatches := 4 * ranks
 	plan, costs := f.plan(t, ranks, microbatches)
-	r, err := schedule.Simulate(plan, costs, schedule.Unlimited)
+	r, err := simulate.Run(plan, costs, schedule.Unlimited)
 	require.NoError(t, err)
 	s := simulated{ranks: ranks, microbatches: microbatches, Report: r}
 	s.lost, s.spanLost = float64(r.Makespan-r.Ideal)/unit, float64(r.Span-r.Ideal)/unit

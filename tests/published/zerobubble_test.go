@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // profiles are the models of the zero-bubble paper: profiled times in microseconds of
@@ -37,7 +38,7 @@ func bubble(t *testing.T, name string, ranks, microbatches int, f, i, w, hop int
 	require.NoError(t, err)
 	plan, err := named.Rule(schedule.Params{Placement: place, Microbatches: microbatches})
 	require.NoError(t, err)
-	r, err := schedule.Simulate(plan, &schedule.Costs{Latency: hop, Stages: []schedule.StageCosts{{F: f, I: i, W: w}}}, schedule.Unlimited)
+	r, err := simulate.Run(plan, &simulate.Costs{Latency: hop, Stages: []simulate.StageCosts{{F: f, I: i, W: w}}}, schedule.Unlimited)
 	require.NoError(t, err)
 	return r.BubbleSpan()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -44,7 +45,7 @@ type pipeline struct {
 func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p *prices, capacity int) *pipeline {
 	t.Helper()
 	l := &pipeline{loads: make([]load, place.Ranks), programs: make([][]schedule.Action, place.Ranks)}
-	costs := &schedule.Costs{Unit: "ns", Each: func(a schedule.Action) int64 { return int64(p.action(a)) }}
+	costs := &simulate.Costs{Unit: "ns", Each: func(a schedule.Action) int64 { return int64(p.action(a)) }}
 	var list []stages.Stage[number]
 	for row, rank := range place.Rank {
 		stage := row % place.Depth()
@@ -53,7 +54,7 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 			weight: weight(stage), grad: num(math.NaN()), prices: p, load: &l.loads[rank],
 		}
 		l.sleepers, list = append(l.sleepers, one), append(list, one)
-		costs.Stages = append(costs.Stages, schedule.StageCosts{
+		costs.Stages = append(costs.Stages, simulate.StageCosts{
 			F: int64(p.of(stage, 0, schedule.F)), I: int64(p.of(stage, 0, schedule.I)), W: int64(p.of(stage, 0, schedule.W)), Saved: 1,
 		})
 	}

@@ -7,7 +7,9 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // Config says what is measured.
@@ -26,7 +28,7 @@ type Config[T any] struct {
 
 // Measure returns times in nanoseconds and sizes in bytes. What is resident, and the
 // latency and bandwidth of links, are 0.
-func Measure[T any](ctx context.Context, cfg Config[T]) (*schedule.Costs, error) {
+func Measure[T any](ctx context.Context, cfg Config[T]) (*simulate.Costs, error) {
 	book, ok := cfg.Runner.Space.(memory.Book)
 	if !ok {
 		return nil, errors.New("costs: the Space has no book: it is not a memory.Book")
@@ -53,9 +55,9 @@ func Measure[T any](ctx context.Context, cfg Config[T]) (*schedule.Costs, error)
 	if err != nil {
 		return nil, fmt.Errorf("costs: %w", err)
 	}
-	costs := &schedule.Costs{Unit: "ns", Scale: 1}
+	costs := &simulate.Costs{Unit: "ns", Scale: 1}
 	for _, m := range c.meters {
-		costs.Stages = append(costs.Stages, schedule.StageCosts{
+		costs.Stages = append(costs.Stages, simulate.StageCosts{
 			Quantize: m.nanoseconds(schedule.Quantize),
 			F:        m.nanoseconds(schedule.F), I: m.nanoseconds(schedule.I), W: m.nanoseconds(schedule.W), B: m.nanoseconds(schedule.B),
 			Output: m.output, Gradient: m.gradient,
@@ -78,7 +80,7 @@ func apart(p schedule.Params) (*schedule.Plan, error) {
 	if err != nil || p.Mode == schedule.ForwardOnly {
 		return plan, err
 	}
-	return schedule.Split(plan), nil
+	return lower.Split(plan), nil
 }
 
 // times runs the steps, each by every rule in turn, so that a machine that is slow for a

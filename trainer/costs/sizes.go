@@ -3,6 +3,7 @@ package costs
 import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // level is what is live before an action.
@@ -18,7 +19,7 @@ type level struct {
 // What a stage keeps of what another one has made, such as its input, is from then on
 // its own: F and I end what they are given, and save as much again. Of the copies of its
 // weights in FP8 one half is for the forward and one, of the same size, for the backward.
-func sizes(stages []schedule.StageCosts, levels []level) {
+func sizes(stages []simulate.StageCosts, levels []level) {
 	for i, before := range levels[:len(levels)-1] {
 		s := before.action.Stage()
 		costs, change := &stages[s], levels[i+1].classes

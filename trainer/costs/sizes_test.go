@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // TestSizes gives levels of two stages by hand. The first one saves 100 bytes and
@@ -19,7 +20,7 @@ func TestSizes(t *testing.T) {
 		a.classes[memory.Activation], a.classes[memory.ActGrad], a.classes[memory.Carry] = activation, actgrad, carry
 		return a
 	}
-	stages := []schedule.StageCosts{{Output: 10}, {Gradient: 20}}
+	stages := []simulate.StageCosts{{Output: 10}, {Gradient: 20}}
 	sizes(stages, []level{
 		at(schedule.F, 0, 0, 0, 0, 0, 0),
 		at(schedule.F, 1, 7, 100, 10, 0, 0),
@@ -29,7 +30,7 @@ func TestSizes(t *testing.T) {
 		at(schedule.W, 0, 5, 70, 0, 20, 0),
 		at(schedule.None, 0, 0, 0, 0, 0, 0),
 	})
-	require.Equal(t, []schedule.StageCosts{
+	require.Equal(t, []simulate.StageCosts{
 		{Output: 10, Saved: 100, FreedByI: 30, Carry: 20},
 		{Gradient: 20, Saved: 50, FreedByI: 10, Carry: 3},
 	}, stages)

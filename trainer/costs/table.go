@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -14,13 +14,13 @@ import (
 var secondsOf = map[string]float64{"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1}
 
 // Seconds returns a time of the costs in seconds, and false where nobody knows their unit.
-func Seconds(costs *schedule.Costs, time int64) (float64, bool) {
+func Seconds(costs *simulate.Costs, time int64) (float64, bool) {
 	unit, known := secondsOf[costs.Unit]
 	return costs.Units(time) * unit, known
 }
 
 // Table writes a row for each stage, by name, and a line about the links.
-func Table(w io.Writer, costs *schedule.Costs, names []string) error {
+func Table(w io.Writer, costs *simulate.Costs, names []string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "stage\tpart\tQUANTIZE\tF\tI\tW\tB\toutput\tgradient\tsaved\tfreed by I\tcarry\tresident")
 	for i, s := range costs.Stages {

@@ -1,0 +1,279 @@
+package check
+
+import (
+	"fmt"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// census counts the actions of all ranks and compares them with those that the
+// plan must have. In passing it sees whether they stand in order.
+func (c *Checker) census() {
+	c.uneven = make([]bool, 2*c.Stages)
+	v := &census{c: c, Walk: passes.NewWalk(c.Stages * passes.KindsPerStage), demands: newDemands(&c.Outline)}
+	v.Every = c.Plan.Slices
+	for rank, program := range c.Plan.Programs {
+		v.rank = rank
+		v.Program(program, false, v)
+		if c.Unproved(&v.Walk, rank) {
+			c.lost = true
+			return
+		}
+	}
+	c.looked(&v.Walk)
+	c.totals, c.ordered = v.Sets, !v.early
+	if c.lost {
+		return // what is missing may be what is in the wrong place
+	}
+	for stage := range c.Stages {
+		c.countStage(stage)
+	}
+}
+
+// census is the visitor that counts.
+type census struct {
+	passes.Walk
+	c       *Checker
+	rank    int
+	demands demands
+	early   bool // an action stands before one that it needs, or lacks it
+}
+
+func (v *census) Repeats(int64) {}
+
+func (v *census) Visit(a schedule.Action, mb int64) {
+	c, w := v.c, &v.Walk
+	stage, kind := a.Stage(), a.Kind()
+	switch {
+	case stage >= c.Stages:
+		c.lost = true
+		v.fault(a, mb, UnknownStage, "is of a stage that is not there; stages are 0 to %d.", c.Stages-1)
+		return
+	case kind.OfStage():
+		if mb != 0 {
+			v.fault(a, mb, UnknownMicrobatch, "is of a stage alone; leave its microbatch out.")
+		}
+	case !w.Within(mb, c.Span(stage)):
+		if !w.Trial {
+			c.lost = true
+		}
+		v.noMicrobatch(a, mb)
+		return
+	}
+	if !c.allows(stage, kind) {
+		v.fault(a, mb, Unexpected, "must not be in this plan: %s.", c.ruledOut(stage, kind))
+		return
+	}
+	if home := c.Plan.Placement.Rank[stage]; home != v.rank {
+		c.lost = true
+		v.fault(a, mb, WrongRank, "is on the wrong rank; move it to rank %d, which has stage %d.", home, stage)
+	}
+	if a.Joined() {
+		v.checkJoin(a, mb)
+	}
+	if kind > schedule.WaitB {
+		return // it may be there more than once
+	}
+
+	set := c.Set(stage, kind)
+	if !v.demands.met(w, set, mb) && !w.Trial {
+		v.early = true
+	}
+	if !w.Add(set, mb) {
+		if e := passes.Edge(a); e >= 0 && !w.Trial {
+			c.uneven[e] = true
+		}
+		v.fault(a, mb, Twice, "is there already; take one of the two out.")
+	}
+	if c.mixes(stage) {
+		v.checkMix(a, mb)
+	}
+}
+
+func (v *census) fault(a schedule.Action, mb int64, code Code, format string, args ...any) {
+	v.c.at(&v.Walk, v.rank, a, mb, code, "", format, args...)
+}
+
+// noMicrobatch adds a fault for an action of a microbatch that its stage does not have.
+func (v *census) noMicrobatch(a schedule.Action, mb int64) {
+	if span := v.c.Span(a.Stage()); mb >= 0 && mb < v.c.Microbatches {
+		v.fault(a, mb, UnknownMicrobatch, "is of a microbatch that runs through another copy of the model; through this one run %d to %d.", span.Lo, span.Hi-1)
+		return
+	}
+	v.fault(a, mb, UnknownMicrobatch, "is of a microbatch that is not there; microbatches are 0 to %d.", v.c.Microbatches-1)
+}
+
+// checkMix looks for a full backward beside its halves.
+func (v *census) checkMix(a schedule.Action, mb int64) {
+	has := func(kind schedule.Kind) bool { return v.Has(v.c.Set(a.Stage(), kind), mb) }
+	switch a.Kind() {
+	case schedule.B:
+		if has(schedule.I) || has(schedule.W) {
+			v.fault(a, mb, Mixed, "is a full backward beside an I or W of the same stage and microbatch; use B, or I and W.")
+		}
+	case schedule.I, schedule.W:
+		if has(schedule.B) {
+			v.fault(a, mb, Mixed, "is beside a B, a full backward, of the same stage and microbatch; use B, or I and W.")
+		}
+	}
+}
+
+// checkJoin looks at the action that a joined one overlaps with.
+func (v *census) checkJoin(a schedule.Action, mb int64) {
+	body := v.c.Plan.Programs[v.rank][v.Segment].Body
+	if v.Index+1 == len(body) {
+		v.fault(a, mb, BadJoin, "is joined with the next action, but its segment ends with it; put both into one body.")
+		return
+	}
+	a, next := a.Shift(int(mb)-a.Microbatch()), body[v.Index+1].Shift(int(mb)-a.Microbatch())
+	if !a.Kind().Compute() || !next.Kind().Compute() || next.Joined() || v.c.entangled(a, next) {
+		v.fault(a, mb, BadJoin, "is joined with %v; a join is of two computations that do not need each other.", next)
+	}
+}
+
+// entangled reports whether one of two computations needs the other, or both are of
+// the same stage and microbatch.
+func (c *Checker) entangled(a, b schedule.Action) bool {
+	if a.Stage() >= c.Stages || b.Stage() >= c.Stages {
+		return false // which is said elsewhere
+	}
+	return a.Stage() == b.Stage() && a.Microbatch() == b.Microbatch() || c.DependsOn(a, b) || c.DependsOn(b, a)
+}
+
+// permit finds out which kinds the plan may have of every stage.
+func (c *Checker) permit() {
+	c.allowed = make([]uint32, c.Stages)
+	for stage := range c.allowed {
+		for kind := schedule.F; int(kind) < schedule.NumKinds; kind++ {
+			if c.ruledOut(stage, kind) == "" {
+				c.allowed[stage] |= 1 << kind
+			}
+		}
+	}
+}
+
+// allows reports whether the plan may have an action of the kind of the stage.
+func (c *Checker) allows(stage int, kind schedule.Kind) bool {
+	return c.allowed[stage]>>kind&1 == 1
+}
+
+// mixes reports whether the plan has full backwards of the stage and halves too.
+func (c *Checker) mixes(stage int) bool {
+	return c.Includes(stage, schedule.B) && (c.Includes(stage, schedule.I) || c.Includes(stage, schedule.W))
+}
+
+// ruledOut says why a plan like this one has no action of the kind on the stage,
+// "" where it may have one.
+func (c *Checker) ruledOut(stage int, kind schedule.Kind) string {
+	switch kind {
+	case schedule.F, schedule.Unshard, schedule.Reshard:
+		return ""
+	case schedule.B, schedule.I, schedule.W:
+		return c.noBackward(stage, kind)
+	case schedule.SendF, schedule.WaitF, schedule.RecvB:
+		if !c.Crosses(stage) {
+			return "nothing passes between ranks behind this stage"
+		}
+		if kind == schedule.RecvB && !c.HasBackward(stage) {
+			return "the stage has no backward, so no gradient comes back"
+		}
+	case schedule.RecvF, schedule.SendB, schedule.WaitB:
+		if !c.Crosses(stage - 1) {
+			return "nothing passes between ranks before this stage"
+		}
+		if kind != schedule.RecvF && !c.HasBackward(stage-1) {
+			return "the stage before has no backward, so no gradient goes back"
+		}
+	case schedule.ReduceGrad:
+		return c.noGradients(stage)
+	case schedule.Quantize:
+		if c.Plan.Facts != nil && !c.Plan.Facts[stage].Quantizes {
+			return "the stage computes on its weights, and on no copies of them"
+		}
+		return ""
+	default:
+		return fmt.Sprintf("there is no rule for %v yet", kind)
+	}
+	if !c.Transfers { // only a wait comes here then; where there are transfers, its send must be there too
+		return "the plan sends nothing"
+	}
+	return ""
+}
+
+// noGradients says why the stage has no weight gradients, "" where it has.
+func (c *Checker) noGradients(stage int) string {
+	switch {
+	case c.Plan.Mode == schedule.ForwardOnly:
+		return "a forward-only plan has no gradients"
+	case c.Plan.IsFrozen(stage):
+		return "the stage is frozen and has no weight gradient"
+	}
+	return ""
+}
+
+// noBackward says why the stage has no backward of this kind.
+func (c *Checker) noBackward(stage int, kind schedule.Kind) string {
+	switch {
+	case c.Plan.Mode == schedule.ForwardOnly:
+		return "a forward-only plan has no backward"
+	case !c.HasBackward(stage):
+		return "neither this stage nor any before it trains, so it has no backward"
+	case c.Plan.IsFrozen(stage) && kind == schedule.B:
+		return "the stage is frozen, so its backward is I alone"
+	case c.Plan.IsFrozen(stage) && kind == schedule.W:
+		return "the stage is frozen and has no weight gradient"
+	case kind != schedule.B && !c.Plan.IsFrozen(stage) && c.Plan.Facts != nil && !c.Plan.Facts[stage].Split:
+		return "the stage does not split its backward, so it runs B"
+	}
+	return ""
+}
+
+// countStage compares what the plan has of a stage with what it must have.
+func (c *Checker) countStage(stage int) {
+	all := passes.Runs{c.Span(stage)}
+	has := func(kind schedule.Kind) passes.Runs { return c.totals[c.Set(stage, kind)] }
+
+	c.missing(stage, schedule.F, all.Minus(has(schedule.F)))
+	switch {
+	case !c.HasBackward(stage):
+	case c.Plan.IsFrozen(stage):
+		c.missing(stage, schedule.I, all.Minus(has(schedule.I)))
+	default:
+		c.missing(stage, schedule.B, all.Minus(has(schedule.B), has(schedule.I), has(schedule.W)))
+		c.missing(stage, schedule.W, has(schedule.I).Minus(has(schedule.B), has(schedule.W)))
+		c.missing(stage, schedule.I, has(schedule.W).Minus(has(schedule.B), has(schedule.I)))
+	}
+	if c.Reduces && !c.Includes(stage, schedule.ReduceGrad) && c.allows(stage, schedule.ReduceGrad) && len(has(schedule.B))+len(has(schedule.W)) > 0 {
+		c.missing(stage, schedule.ReduceGrad, passes.Runs{{Lo: 0, Hi: 1}})
+	}
+	if len(has(schedule.F)) > 0 && c.Plan.Facts != nil && c.Plan.Facts[stage].Quantizes && !c.Includes(stage, schedule.Quantize) {
+		c.missing(stage, schedule.Quantize, passes.Runs{{Lo: 0, Hi: 1}})
+	}
+	if !c.Transfers {
+		return
+	}
+	for kind := schedule.SendF; kind <= schedule.RecvB; kind++ {
+		if c.allows(stage, kind) {
+			lacking, e := all.Minus(has(kind)), passes.Edge(schedule.Act(kind, stage, 0))
+			c.uneven[e] = c.uneven[e] || len(lacking) > 0
+			c.missing(stage, kind, lacking)
+		}
+	}
+}
+
+// missing adds a fault for each run of microbatches that lack an action.
+func (c *Checker) missing(stage int, kind schedule.Kind, lacking passes.Runs) {
+	rank := c.Plan.Placement.Rank[stage]
+	for i, r := range lacking {
+		if len(c.Faults) >= maxFaults {
+			c.more += len(lacking) - i
+			return
+		}
+		also := ""
+		if r.Hi > r.Lo+1 {
+			also = fmt.Sprintf(", nor that of any microbatch up to %d", r.Hi-1)
+		}
+		c.Add(Fault{Code: Missing, Rank: rank, Position: -1, Action: schedule.Act(kind, stage, int(r.Lo)),
+			Text: fmt.Sprintf("Rank %d never runs %v%s; add it.", rank, schedule.Act(kind, stage, int(r.Lo)), also)})
+	}
+}

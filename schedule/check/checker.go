@@ -1,0 +1,140 @@
+package check
+
+import (
+	"fmt"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// checker collects faults.
+type Checker struct {
+	passes.Outline
+	Name    string
+	allowed []uint32      // by stage: the set of kinds that the plan may have of it
+	totals  []passes.Runs // by set: the microbatches that the plan has, from the census
+	lost    bool          // actions that belong nowhere: nothing else means anything
+	counted bool          // the census has found nothing wrong
+	ordered bool          // the census has seen every action behind what it needs on its rank
+	uneven  []bool        // by edge: sends and receives do not come in pairs
+	visited int64         // the most actions that a pass has looked at
+
+	compared int64 // messages, one by one
+
+	Faults []Fault
+	more   int
+	seen   map[faultPlace]struct{}
+}
+
+// spot is where an action is in the programs.
+type spot struct {
+	rank, segment, index int
+	position             int64
+	action               schedule.Action
+	mb                   int64 // of the action, which may lie outside of what an Action holds
+}
+
+// faultPlace tells faults apart that are not repeats of each other.
+type faultPlace struct {
+	code                 Code
+	rank, segment, index int
+	about                string
+}
+
+func (c *Checker) Err() error {
+	if len(c.Faults) == 0 {
+		return nil
+	}
+	return &Error{Plan: c.Name, Faults: c.Faults, More: c.more}
+}
+
+// add adds a fault, in the place of the last one where the list is full and it
+// is a deadlock, which must not be lost.
+func (c *Checker) Add(f Fault) {
+	switch {
+	case len(c.Faults) < maxFaults:
+		c.Faults = append(c.Faults, f)
+	case f.Code == Deadlock:
+		c.Faults[maxFaults-1] = f
+		c.more++
+	default:
+		c.more++
+	}
+}
+
+// plain adds a fault of no action.
+func (c *Checker) plain(code Code, rank int, format string, args ...any) {
+	c.Add(Fault{Code: code, Rank: rank, Position: -1, Text: fmt.Sprintf(format, args...)})
+}
+
+// at adds a fault of the action at which the walk is.
+func (c *Checker) at(w *passes.Walk, rank int, a schedule.Action, mb int64, code Code, about, format string, args ...any) {
+	if !w.Trial {
+		c.fault(spot{rank, w.Segment, w.Index, w.Position, a, mb}, code, about, format, args...)
+	}
+}
+
+// fault adds a fault of an action. A fault about the same thing that comes back in
+// the repeats of a segment is added once.
+func (c *Checker) fault(s spot, code Code, about, format string, args ...any) {
+	place := faultPlace{code, s.rank, s.segment, s.index, about}
+	if _, ok := c.seen[place]; ok {
+		return
+	}
+	if c.seen == nil {
+		c.seen = map[faultPlace]struct{}{}
+	}
+	c.seen[place] = struct{}{}
+	a := s.action.Shift(int(s.mb) - s.action.Microbatch())
+	name := a.String()
+	if !a.Kind().OfStage() {
+		name = fmt.Sprintf("%d%v%d", a.Stage(), a.Kind(), s.mb)
+	}
+	text := fmt.Sprintf("Rank %d, action %d: %s ", s.rank, s.position, name)
+	c.Add(Fault{Code: code, Rank: s.rank, Position: s.position, Action: a, Text: text + fmt.Sprintf(format, args...)})
+}
+
+// unproved adds a fault for a walk that was given up, and reports whether it was.
+func (c *Checker) Unproved(w *passes.Walk, rank int) bool {
+	if w.Exhausted {
+		c.plain(Unproved, rank, "The program of rank %d is too large and takes its microbatches in too irregular an order to be checked; write it in segments whose microbatches ascend or descend without gaps.", rank)
+	}
+	return w.Exhausted
+}
+
+// untold adds a fault for what is between the ranks and was given up.
+func (c *Checker) untold() {
+	c.plain(Unproved, -1, "The programs of all ranks together are too large and too irregular to prove what passes between them; write them in segments whose microbatches ascend or descend without gaps.")
+}
+
+// looked notes how much a pass had to look at.
+func (c *Checker) looked(w *passes.Walk) { c.visited = max(c.visited, w.Visited) }
+
+// actions returns the number of actions of all ranks.
+func (c *Checker) actions() int64 {
+	var n int64
+	for rank := range c.Plan.Programs {
+		n += c.Plan.Actions(rank)
+	}
+	return n
+}
+
+// findAction returns where the plan has an action, whatever dies with it.
+func findAction(p *schedule.Plan, rank int, want schedule.Action) spot {
+	start := int64(0)
+	for i, s := range p.Programs[rank] {
+		for k, a := range s.Body {
+			if a.Kind() != want.Kind() || a.Stage() != want.Stage() {
+				continue
+			}
+			moved, repeat := want.Microbatch()-a.Microbatch(), 0
+			if s.Stride != 0 {
+				repeat = moved / s.Stride
+			}
+			if repeat >= 0 && repeat < s.Repeat && repeat*s.Stride == moved {
+				return spot{rank, i, k, start + int64(repeat)*int64(len(s.Body)) + int64(k), want, int64(want.Microbatch())}
+			}
+		}
+		start += int64(len(s.Body)) * int64(s.Repeat)
+	}
+	return spot{rank: rank, position: -1, action: want, mb: int64(want.Microbatch())}
+}

@@ -1,0 +1,61 @@
+package check
+
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// demands are what actions need of their own rank, by the set of their stage and kind.
+type demands struct {
+	outline *passes.Outline
+	list    []demand
+	from    []int32 // by set: the first of its demands; the last one ends where the next set's begin
+}
+
+// demand is one of two actions: the index of the set of those that are done, or, where
+// there is no other one, the same twice.
+type demand struct {
+	set, or int32
+	span    passes.Run // of the stage, where on is not 0
+	on      int8       // as in need
+}
+
+func newDemands(o *passes.Outline) demands {
+	sets := o.Stages * passes.KindsPerStage
+	d := demands{outline: o, list: make([]demand, 0, sets), from: make([]int32, 1, sets+1)}
+	var room [3]passes.Need
+	for set := range sets {
+		for _, n := range o.Needs(room[:0], set/passes.KindsPerStage, schedule.Kind(set%passes.KindsPerStage)) {
+			if n.Remote {
+				continue
+			}
+			first := int32(o.Set(n.Stage, n.Kind))
+			other := first
+			if n.Or != schedule.None {
+				other = int32(o.Set(n.Stage, n.Or))
+			}
+			d.list = append(d.list, demand{first, other, o.Span(n.Stage), n.On})
+		}
+		d.from = append(d.from, int32(len(d.list)))
+	}
+	return d
+}
+
+// met reports whether a walk, whose sets are what is done, has done all that an action
+// needs.
+func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
+	met := true
+	for i := d.from[set]; i < d.from[set+1]; i++ {
+		need, of := &d.list[i], mb
+		if need.on != 0 {
+			var sliced bool
+			if of, sliced = d.outline.Neighbour(mb, need.on); !w.Within(of, need.span) || !sliced {
+				continue
+			}
+		}
+		if !w.Has(int(need.set), of) && (need.or == need.set || !w.Has(int(need.or), of)) {
+			met = false
+		}
+	}
+	return met
+}

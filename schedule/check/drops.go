@@ -1,0 +1,384 @@
+package check
+
+import (
+	"fmt"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// drops proves, rank by rank, that nothing is used after its drop and that
+// everything is dropped once, and, where bounds is set, that no more is in
+// flight than declared. Bounds mean nothing in a plan that has other faults.
+func (c *Checker) drops(bounds bool) {
+	faults := len(c.Faults)
+	for rank, program := range c.Plan.Programs {
+		v := c.newDropping(rank)
+		v.Program(program, false, v)
+		if c.Unproved(&v.Walk, rank) {
+			continue
+		}
+		c.looked(&v.Walk)
+		v.left()
+		if bounds && len(c.Faults) == faults {
+			v.bounds()
+		}
+	}
+}
+
+// dropping is the visitor that follows what lives on a rank.
+type dropping struct {
+	passes.Walk
+	c      *Checker
+	rank   int
+	copies []copied
+
+	// Indices of sets. The first ones are what is done, by the rank's stages and
+	// by kind.
+	totals   int // what the plan has at all, in the same order
+	live     int // by the rank's stages: microbatches of which something is in flight
+	outgoing int // by the rank's stages: microbatches with an output to be sent, or on its way; and then gradients
+	started  int // microbatches that have had an action on the rank
+	retired  int
+	dead     int // by part
+
+	all        [][]int         // by the rank's stages: the sets of what is computed of it, the latest kind first
+	must       []schedule.Drop // by the rank's stages and by kind: what ends at such an action
+	worst      []peak          // by the rank's stages
+	worstOut   []peak
+	worstEntry peak
+}
+
+// copied is what a rank has of a copy of the model.
+type copied struct {
+	stage int    // one of its stages; -1 where the rank has none
+	held  uint64 // the entry parts that the rank holds: those that something on it reads
+	entry int    // the set of microbatches whose entry has a part left
+}
+
+// peak is the most that was in flight, and where.
+type peak struct {
+	width    int64
+	position int64
+	action   schedule.Action
+}
+
+func (c *Checker) newDropping(rank int) *dropping {
+	stages := len(c.On[rank])
+	n := stages * passes.KindsPerStage
+	v := &dropping{c: c, rank: rank, totals: n, live: 2 * n, worst: make([]peak, stages), worstOut: make([]peak, stages),
+		all: make([][]int, stages), must: make([]schedule.Drop, n)}
+	v.copies = make([]copied, max(c.Plan.Placement.Copies, 1))
+	v.outgoing = v.live + stages
+	v.started = v.outgoing + 2*stages
+	v.retired, v.dead = v.started+1, v.started+2
+	entry := v.dead + schedule.MaxParts
+	for i := range v.copies {
+		v.copies[i] = copied{stage: -1, entry: entry + i}
+	}
+	v.Walk = passes.NewWalk(entry + len(v.copies))
+	for i, stage := range c.On[rank] {
+		copy(v.Sets[n+i*passes.KindsPerStage:], c.totals[stage*passes.KindsPerStage:(stage+1)*passes.KindsPerStage])
+		of := v.copyOf(stage)
+		of.stage = stage
+		for kind := schedule.WaitB; kind >= schedule.F; kind-- {
+			if len(c.totals[c.Set(stage, kind)]) > 0 {
+				of.held |= c.Reads(stage, kind)
+				if kind.Compute() {
+					v.all[i] = append(v.all[i], v.set(stage, kind))
+				}
+			}
+			for _, h := range handles {
+				if here, _, _ := c.dropsAt(h.bit, stage, kind); here {
+					v.must[i*passes.KindsPerStage+int(kind)] |= h.bit
+				}
+			}
+		}
+	}
+	return v
+}
+
+// copyOf returns what the rank has of the copy of the model that a stage is of.
+func (v *dropping) copyOf(stage int) *copied { return &v.copies[v.c.Sites[stage].Copy] }
+
+// set returns the index of what is done of a stage and a kind.
+func (v *dropping) set(stage int, kind schedule.Kind) int {
+	return v.c.Place[stage]*passes.KindsPerStage + int(kind)
+}
+
+func (v *dropping) Repeats(int64) {}
+
+func (v *dropping) Visit(a schedule.Action, mb int64) {
+	c, stage, kind := v.c, a.Stage(), a.Kind()
+	if !c.allows(stage, kind) {
+		return
+	}
+	if kind.OfStage() {
+		if a.Drop() != 0 {
+			v.fault(a, mb, MisplacedDrop, "stage", "drops %v, and is of no microbatch; take its drops away.", a.Drop())
+		}
+		return
+	}
+	if v.Has(v.retired, mb) {
+		v.fault(a, mb, BadRetire, "late", "runs after its microbatch has retired here; let r stand on the last action of the microbatch alone.")
+	}
+	v.births(a, mb)
+	if (a.Drop()^v.must[v.set(stage, kind)])&handleBits != 0 {
+		v.checkHandles(a, mb)
+	}
+	v.checkParts(a, mb)
+	v.ends(a, mb)
+	if a.Drop()&schedule.Retire != 0 && !v.Add(v.retired, mb) {
+		v.fault(a, mb, BadRetire, "again", "retires its microbatch, which has retired here already; let r stand on the last action alone.")
+	}
+	if odd := a.Drop() &^ schedule.KnownDrops; odd != 0 {
+		v.fault(a, mb, MisplacedDrop, "odd", "has drop bits %#x, which mean nothing; clear them.", uint16(odd))
+	}
+}
+
+func (v *dropping) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
+	v.c.at(&v.Walk, v.rank, a, mb, code, about, format, args...)
+}
+
+// births counts what an action brings onto the rank, before it frees anything.
+func (v *dropping) births(a schedule.Action, mb int64) {
+	stage, kind := a.Stage(), a.Kind()
+	v.c.Born(stage, kind, func(stage int) {
+		i := v.c.Place[stage]
+		v.Add(v.live+i, mb)
+		v.measure(&v.worst[i], v.live+i, a, mb)
+	})
+	if set, ok := v.sends(stage, kind); ok {
+		v.Add(set, mb)
+		v.measure(&v.worstOut[v.c.Place[stage]], set, a, mb)
+	}
+	if of := v.copyOf(stage); of.held != 0 && v.Add(v.started, mb) {
+		v.Add(of.entry, mb)
+		v.measure(&v.worstEntry, of.entry, a, mb)
+	}
+}
+
+// sends returns the set of what waits to be sent that a computation adds to, false
+// where nothing of it is sent.
+func (v *dropping) sends(stage int, kind schedule.Kind) (set int, ok bool) {
+	c := v.c
+	switch {
+	case !c.Transfers:
+		return 0, false
+	case kind == schedule.F:
+		return v.outgoing + c.Place[stage], c.Crosses(stage)
+	case kind == schedule.B || kind == schedule.I:
+		return v.outgoing + len(c.On[v.rank]) + c.Place[stage], c.Crosses(stage-1) && c.HasBackward(stage-1)
+	}
+	return 0, false
+}
+
+func (v *dropping) measure(p *peak, set int, a schedule.Action, mb int64) {
+	if width := v.Sets[set].Width(); width > p.width && !v.Trial {
+		*p = peak{width, v.Position, a.Shift(int(mb) - a.Microbatch())}
+	}
+}
+
+// ends notes that an action is done, and that its stage has let go of the
+// microbatch where nothing of it is left to compute. What is sent has a bound of its own.
+func (v *dropping) ends(a schedule.Action, mb int64) {
+	place := v.c.Place[a.Stage()]
+	switch a.Kind() {
+	case schedule.WaitF:
+		v.Remove(v.outgoing+place, mb)
+	case schedule.WaitB:
+		v.Remove(v.outgoing+len(v.c.On[v.rank])+place, mb)
+	}
+	done := v.set(a.Stage(), a.Kind())
+	v.Add(done, mb)
+	for _, set := range v.all[place] {
+		if set != done && !v.Has(set, mb) && v.Has(v.totals+set, mb) {
+			return
+		}
+	}
+	v.Remove(v.live+place, mb)
+}
+
+// handle is one sort of thing that a stage holds for a microbatch.
+type handle struct {
+	bit  schedule.Drop
+	what string
+}
+
+var handles = []handle{
+	{schedule.DropInput, "input"}, {schedule.DropOutput, "output"}, {schedule.DropGrad, "output's gradient"}, {schedule.DropSaved, "saved state"}, {schedule.DropSent, "sent buffer"},
+}
+
+const handleBits = schedule.DropInput | schedule.DropOutput | schedule.DropGrad | schedule.DropSaved | schedule.DropSent
+
+// phase is how late a kind runs within a stage and microbatch; a wait may run later.
+func phase(kind schedule.Kind) int {
+	switch kind {
+	case schedule.RecvF:
+		return 0
+	case schedule.F:
+		return 1
+	case schedule.SendF, schedule.RecvB:
+		return 2
+	case schedule.WaitF:
+		return 3
+	case schedule.B, schedule.I:
+		return 4
+	case schedule.W, schedule.SendB:
+		return 5
+	}
+	return 6
+}
+
+// dropsAt reports whether what the bit stands for ends at an action of the kind,
+// and, where it does not, whether it ends at an earlier one; never is set where
+// the stage has no such thing.
+func (c *Checker) dropsAt(bit schedule.Drop, stage int, kind schedule.Kind) (here, earlier, never bool) {
+	var home schedule.Kind // the kind at which it ends
+	switch bit {
+	case schedule.DropInput:
+		home, never = schedule.F, c.IsFirst(stage)
+	case schedule.DropOutput:
+		home, never = schedule.F, !c.IsLast(stage)
+	case schedule.DropGrad:
+		home, never = schedule.B, c.IsLast(stage) || !c.HasBackward(stage)
+	case schedule.DropSaved:
+		if !kind.Compute() {
+			return false, false, true
+		}
+		home = kind // each action that computes takes what was saved for it
+		if kind == schedule.F && c.HasBackward(stage) {
+			home = schedule.B
+		}
+	case schedule.DropSent:
+		switch kind {
+		case schedule.SendF, schedule.WaitF:
+			home = schedule.WaitF
+		case schedule.SendB, schedule.WaitB:
+			home = schedule.WaitB
+		default:
+			never = true
+		}
+	}
+	return !never && phase(kind) == phase(home), phase(kind) > phase(home), never
+}
+
+// checkHandles compares the drops of inputs, outputs, gradients, saved state and
+// sent buffers with what ends at this action.
+func (v *dropping) checkHandles(a schedule.Action, mb int64) {
+	for _, h := range handles {
+		here, earlier, never := v.c.dropsAt(h.bit, a.Stage(), a.Kind())
+		dropped := a.Drop()&h.bit != 0
+		switch {
+		case here && !dropped:
+			v.fault(a, mb, MissingDrop, h.what, "takes the %s and must drop it; give it drop %v.", h.what, h.bit)
+		case !dropped || here:
+		case never:
+			v.fault(a, mb, MisplacedDrop, h.what, "drops the %s, and there is none to drop here; take drop %v away.", h.what, h.bit)
+		case earlier:
+			v.fault(a, mb, DoubleDrop, h.what, "drops the %s, which an earlier action has dropped; take drop %v away.", h.what, h.bit)
+		default:
+			v.fault(a, mb, UseAfterDrop, h.what, "drops the %s, which a later action uses; take drop %v away.", h.what, h.bit)
+		}
+	}
+}
+
+// checkParts follows the parts of the microbatch's entry (L1).
+func (v *dropping) checkParts(a schedule.Action, mb int64) {
+	stage, kind := a.Stage(), a.Kind()
+	reads, dies := v.c.Reads(stage, kind), uint64(0)
+	if v.c.Plan.Parts != nil && a.Drop()&schedule.DropParts != 0 {
+		dies = v.c.Plan.Parts[stage][kind]
+	}
+	if reads|dies == 0 && a.Drop()&schedule.DropParts == 0 {
+		return
+	}
+	if a.Drop()&schedule.DropParts != 0 && dies == 0 {
+		v.fault(a, mb, MisplacedDrop, "parts", "drops entry parts, and the table lists none for %d%v; take drop p away.", stage, kind)
+	}
+	fault := func(code Code, part int, what string) {
+		v.fault(a, mb, code, fmt.Sprint("part ", part), "%s part %d of its entry, %s; let the last action that reads it drop it.", verbs[code], part, what)
+	}
+	for part := 0; (reads|dies)>>part != 0; part++ {
+		if reads>>part&1 == 1 && v.Has(v.dead+part, mb) {
+			fault(UseAfterDrop, part, "which was dropped before")
+		}
+		if dies>>part&1 == 0 {
+			continue
+		}
+		if reads>>part&1 == 0 {
+			fault(MisplacedDrop, part, "which it does not read")
+		}
+		if !v.Add(v.dead+part, mb) {
+			fault(DoubleDrop, part, "which was dropped before")
+		}
+	}
+	if dies == 0 {
+		return
+	}
+	of := v.copyOf(stage)
+	for part := 0; of.held>>part != 0; part++ {
+		if of.held>>part&1 == 1 && !v.Has(v.dead+part, mb) {
+			return
+		}
+	}
+	v.Remove(of.entry, mb)
+}
+
+// verbs are what an action does to a part, by fault.
+var verbs = map[Code]string{UseAfterDrop: "reads", MisplacedDrop: "drops", DoubleDrop: "drops"}
+
+// left adds faults for what is still there at the end.
+func (v *dropping) left() {
+	for _, of := range v.copies {
+		if of.stage < 0 {
+			continue
+		}
+		all := v.Sets[v.set(of.stage, schedule.F)]
+		for part := 0; of.held>>part != 0; part++ {
+			if of.held>>part&1 == 0 {
+				continue
+			}
+			for _, r := range all.Minus(v.Sets[v.dead+part]) {
+				v.c.plain(MissingDrop, v.rank, "Rank %d never drops part %d of the entry of %v; let the last action that reads it drop it.", v.rank, part, r)
+			}
+		}
+		for _, r := range all.Minus(v.Sets[v.retired]) {
+			v.c.plain(BadRetire, v.rank, "Rank %d never retires %v; put r on the last action of each microbatch.", v.rank, r)
+		}
+	}
+	v.unwaited()
+}
+
+// unwaited adds faults for sends whose buffer nothing ends (L4).
+func (v *dropping) unwaited() {
+	for _, stage := range v.c.On[v.rank] {
+		for _, pair := range [...]struct{ send, wait schedule.Kind }{{schedule.SendF, schedule.WaitF}, {schedule.SendB, schedule.WaitB}} {
+			for _, r := range v.Sets[v.set(stage, pair.send)].Minus(v.Sets[v.set(stage, pair.wait)]) {
+				v.c.plain(MissingDrop, v.rank, "Rank %d never waits for %d%v of %v; add a %v with drop t for each.", v.rank, stage, pair.send, r, pair.wait)
+			}
+		}
+	}
+}
+
+// bounds compares what was in flight with what the plan declares.
+func (v *dropping) bounds() {
+	plan := v.c.Plan
+	fault := func(code Code, p peak, format string, args ...any) {
+		text := fmt.Sprintf("Rank %d, action %d: %v ", v.rank, p.position, p.action)
+		v.c.Add(Fault{Code: code, Rank: v.rank, Position: p.position, Action: p.action, Text: text + fmt.Sprintf(format, args...)})
+	}
+	for i, stage := range v.c.On[v.rank] {
+		if p := v.worst[i]; plan.Windows != nil && p.width > int64(plan.Windows[stage]) {
+			fault(WindowExceeded, p, "puts %d consecutive microbatches of stage %d in flight, and its window is %d; declare %d.",
+				p.width, stage, plan.Windows[stage], p.width)
+		}
+		if p := v.worstOut[i]; plan.Outgoing != nil && p.width > int64(plan.Outgoing[stage]) {
+			fault(OutgoingExceeded, p, "makes it %d consecutive microbatches of stage %d that are to be sent or on their way, and it declares %d; declare %d.",
+				p.width, stage, plan.Outgoing[stage], p.width)
+		}
+	}
+	if p := v.worstEntry; plan.Entries != nil && max(p.width, 1) > int64(plan.Entries[v.rank]) {
+		fault(EntriesExceeded, p, "makes it %d consecutive batch entries, and the rank declares %d; declare %d.",
+			p.width, plan.Entries[v.rank], max(p.width, 1))
+	}
+}

@@ -1,0 +1,160 @@
+package check_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/lower"
+)
+
+// growMarked grows a valid plan and runs the lifetime pass over it.
+func growMarked(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
+	for {
+		p, capacity := plantest.Grow(rng)
+		facts := make([]schedule.Facts, p.Placement.Stages())
+		for s := range facts {
+			facts[s].Frozen = s < len(p.Frozen) && p.Frozen[s]
+			facts[s].Split = true
+			for kind := schedule.F; kind <= schedule.W; kind++ {
+				if rng.IntN(3) == 0 {
+					facts[s].Reads[kind] = rng.Uint64N(1 << plantest.Parts)
+				}
+			}
+		}
+		want := plantest.NewOracle(p, facts)
+		if want.Uneven || want.Unread || unwaited(p) {
+			continue
+		}
+		marked, err := lower.Lifetimes(p, facts, plantest.Parts)
+		require.NoError(t, err)
+		return marked, capacity
+	}
+}
+
+// unwaited reports whether the plan does not wait for everything that it sends.
+func unwaited(p *schedule.Plan) bool {
+	sends := 0
+	for rank := range p.Programs {
+		for a := range p.All(rank) {
+			switch a.Kind() {
+			case schedule.SendF, schedule.SendB:
+				sends++
+			case schedule.WaitF, schedule.WaitB:
+				sends--
+			}
+		}
+	}
+	return sends != 0
+}
+
+// judgeDrops returns what is wrong with a plan that says what it drops, "" where
+// nothing is.
+func judgeDrops(p *schedule.Plan, capacity int, rng *rand.Rand) string {
+	if fault := judgePlan(p, capacity, rng); fault != "" {
+		return fault
+	}
+	want := plantest.NewOracle(p, p.Facts)
+	enough := func(declared, needed []int) bool {
+		for i, n := range needed {
+			if declared != nil && declared[i] < n {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case want.Uneven || want.Unread:
+		return "parts that a plan cannot drop"
+	case unwaited(p):
+		return "a send without a wait"
+	case !enough(p.Windows, want.Windows), !enough(p.Outgoing, want.Outgoing), !enough(p.Entries, want.Entries):
+		return "more than is declared"
+	}
+	for rank := range p.Programs {
+		for i, a := range slices.Collect(p.All(rank)) {
+			if a.Drop() != want.Drops[rank][i] {
+				return a.String() + " drops " + a.Drop().String()
+			}
+			if a.Drop()&schedule.DropParts != 0 && p.Parts[a.Stage()][a.Kind()] != want.Table[plantest.Cell{Stage: a.Stage(), Mb: int(a.Kind())}] {
+				return a.String() + " drops other parts"
+			}
+		}
+	}
+	return ""
+}
+
+// mutateMarked breaks a plan that says what it drops in one place.
+func mutateMarked(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
+	q := *p
+	change := func(list []int) []int {
+		list = slices.Clone(list)
+		list[rng.IntN(len(list))] += 1 - 2*rng.IntN(2)
+		return list
+	}
+	switch rng.IntN(10) {
+	case 0:
+		q.Windows = change(p.Windows)
+	case 1:
+		q.Entries = change(p.Entries)
+	case 2:
+		if p.Outgoing != nil {
+			q.Outgoing = change(p.Outgoing)
+		}
+	case 3:
+		q.Parts = slices.Clone(p.Parts)
+		q.Parts[rng.IntN(len(q.Parts))][1+rng.IntN(int(schedule.W))] ^= 1 << rng.IntN(plantest.Parts)
+	case 4, 5, 6:
+		rank := rng.IntN(len(p.Programs))
+		if len(p.Programs[rank]) > 0 {
+			body := slices.Clone(p.Programs[rank][0].Body)
+			at := rng.IntN(len(body))
+			body[at] = body[at].WithDrop(body[at].Drop() ^ 1<<rng.IntN(8))
+			q.Programs = slices.Clone(p.Programs)
+			q.Programs[rank] = []schedule.Segment{{Body: body, Repeat: 1}}
+		}
+	default:
+		return plantest.Mutate(p, rng)
+	}
+	return &q
+}
+
+// TestCheckAgreesAboutDrops breaks plans that say what they drop in one place and
+// demands that Check finds fault with exactly those that drop something else than what
+// the oracle says, hold more than they declare, or do not run.
+func TestCheckAgreesAboutDrops(t *testing.T) {
+	mutants := 5_000
+	if *plantest.Long {
+		mutants = 100_000
+	}
+	rng := rand.New(rand.NewPCG(*plantest.Seed, 2))
+	valid := 0
+	for n := 0; n < mutants; {
+		p, capacity := growMarked(t, rng)
+		p = plantest.Expand(p)
+		require.Empty(t, judgeDrops(p, capacity, rng), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
+		require.NoError(t, check.Links(p, capacity), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
+		for range 10 {
+			q := mutateMarked(p, rng)
+			fault := judgeDrops(q, capacity, rng)
+			err := check.Links(q, capacity)
+			if (fault == "") != (err == nil) {
+				t.Fatalf("seed %d, capacity %d: the plan is %q, and Check says %v\n%s", *plantest.Seed, capacity, fault, err, plantest.Text(t, q))
+			}
+			if fault == "" {
+				valid++
+			}
+			require.Equal(t, err != nil, errors.Is(err, check.ErrInvalidPlan))
+			n++
+		}
+	}
+	require.Greater(t, valid, mutants/20)
+	require.Less(t, valid, mutants/2)
+	t.Logf("%d of %d mutants are valid", valid, mutants)
+}

@@ -1,0 +1,101 @@
+package check_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/lower"
+)
+
+// generate returns a plan that one of the rules makes, with what the passes put in,
+// for links of some capacity, and the capacity.
+func generate(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
+	for {
+		all := schedule.Schedules()
+		s := all[rng.IntN(len(all))]
+		ranks := 1 + rng.IntN(3)
+		placement, err := s.Place(ranks, ranks*s.PerRank)
+		if err != nil {
+			continue
+		}
+		params := schedule.Params{Placement: placement, Microbatches: 1 + rng.IntN(4), Mode: schedule.Mode(rng.IntN(5) / 4)}
+		if s.Name == "seq1f1b" {
+			params.Slices = 1 + rng.IntN(3)
+		}
+		if rng.IntN(4) == 0 {
+			params.Frozen = make([]bool, placement.Stages())
+			for stage := range params.Frozen {
+				params.Frozen[stage] = !placement.Last(stage) && rng.IntN(2) == 0
+			}
+		}
+		p, err := s.Rule(params)
+		if err != nil {
+			require.ErrorIs(t, err, schedule.ErrParams)
+			continue
+		}
+		capacity := rng.IntN(4) - 1
+		if rng.IntN(4) > 0 {
+			p, err = lower.Transfers(p, capacity)
+			require.NoError(t, err)
+		}
+		if rng.IntN(4) == 0 && params.Mode == schedule.Training {
+			p, err = lower.Reduce(p)
+			require.NoError(t, err)
+		}
+		if rng.IntN(4) == 0 {
+			p, err = lower.Shard(p, 2)
+			require.NoError(t, err)
+		}
+		if rng.IntN(4) == 0 {
+			facts := make([]schedule.Facts, placement.Stages())
+			for stage := range facts {
+				facts[stage].Quantizes = rng.IntN(2) == 0
+			}
+			p, err = lower.Quantize(p, facts, lower.Quantizing(rng.IntN(2)))
+			require.NoError(t, err)
+		}
+		return p, capacity
+	}
+}
+
+// TestCheckAgreesWithExecution breaks valid plans in one place and demands that Check
+// finds fault with exactly those that do not run.
+func TestCheckAgreesWithExecution(t *testing.T) {
+	mutants := 20_000
+	if *plantest.Long {
+		mutants = 100_000
+	}
+	rng := rand.New(rand.NewPCG(*plantest.Seed, 0))
+	valid := 0
+	for n := 0; n < mutants; {
+		p, capacity := plantest.Grow(rng)
+		if rng.IntN(3) == 0 {
+			p, capacity = generate(t, rng)
+		}
+		require.Empty(t, judgePlan(p, capacity, rng), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
+		require.NoError(t, check.Links(p, capacity), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
+		for range 10 {
+			q := plantest.Mutate(p, rng)
+			capacity := rng.IntN(4) - 1
+			fault := judgePlan(q, capacity, rng)
+			err := check.Links(q, capacity)
+			if (fault == "") != (err == nil) {
+				t.Fatalf("seed %d, capacity %d: the plan runs %q, and Check says %v\n%s", *plantest.Seed, capacity, fault, err, plantest.Text(t, q))
+			}
+			if fault == "" {
+				valid++
+			}
+			require.Equal(t, err != nil, errors.Is(err, check.ErrInvalidPlan))
+			n++
+		}
+	}
+	require.Greater(t, valid, mutants/20) // else it would not show that Check lets anything pass
+	require.Less(t, valid, mutants/2)
+	t.Logf("%d of %d mutants are valid", valid, mutants)
+}

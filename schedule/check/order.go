@@ -1,0 +1,90 @@
+package check
+
+import (
+	"fmt"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// order proves, rank by rank, that every action comes after those on its rank that
+// it needs. What it needs of other ranks is not in the hands of its own: links proves
+// that it comes. Where the census has seen nothing come too early, nothing is left to
+// find.
+func (c *Checker) checkOrder() {
+	if c.ordered {
+		return
+	}
+	sets := c.Stages * passes.KindsPerStage
+	v := &ordering{c: c, Walk: passes.NewWalk(2 * sets), totals: sets, needs: make([]passes.Need, 0, sets), from: make([]int, 1, sets+1)}
+	v.Every = c.Plan.Slices
+	copy(v.Sets[sets:], c.totals)
+	for set := range sets {
+		v.needs = c.Needs(v.needs, set/passes.KindsPerStage, schedule.Kind(set%passes.KindsPerStage))
+		v.from = append(v.from, len(v.needs))
+	}
+	for rank, program := range c.Plan.Programs {
+		v.rank = rank
+		v.Program(program, false, v)
+		if c.Unproved(&v.Walk, rank) {
+			return
+		}
+	}
+	c.looked(&v.Walk)
+}
+
+// ordering is the visitor that does the actions in the order of each rank.
+type ordering struct {
+	passes.Walk
+	c      *Checker
+	rank   int
+	totals int // the index of the first set that says what the plan has at all
+
+	needs []passes.Need // of all stages and kinds
+	from  []int         // by set: the first of its needs; the last one ends where the next set's begin
+}
+
+func (v *ordering) Repeats(int64) {}
+
+// visit does an action, whatever it still needs.
+func (v *ordering) Visit(a schedule.Action, mb int64) {
+	c, stage, kind := v.c, a.Stage(), a.Kind()
+	if kind > schedule.WaitB || !c.allows(stage, kind) {
+		return
+	}
+	set := c.Set(stage, kind)
+	for i := v.from[set]; i < v.from[set+1]; i++ {
+		n, of := &v.needs[i], mb
+		if n.Remote {
+			continue
+		}
+		if n.On != 0 {
+			var sliced bool
+			if of, sliced = c.Neighbour(mb, n.On); !v.Within(of, c.Span(stage)) || !sliced {
+				continue
+			}
+		}
+		if !v.met(n, of) {
+			v.early(a, mb, n, of)
+		}
+	}
+	v.Add(set, mb)
+}
+
+// met reports whether what is needed is done, or is not in the plan at all,
+// which the census has said.
+func (v *ordering) met(n *passes.Need, mb int64) bool {
+	has := func(first int, kind schedule.Kind) bool {
+		return kind != schedule.None && v.Has(first+v.c.Set(n.Stage, kind), mb)
+	}
+	return has(0, n.Kind) || has(0, n.Or) || !has(v.totals, n.Kind) && !has(v.totals, n.Or)
+}
+
+// early adds a fault for an action that runs before what it needs.
+func (v *ordering) early(a schedule.Action, mb int64, n *passes.Need, of int64) {
+	kind := n.Kind
+	if n.Or != schedule.None && v.Has(v.totals+v.c.Set(n.Stage, n.Or), of) {
+		kind = n.Or
+	}
+	first := schedule.Act(kind, n.Stage, 0).Shift(int(of))
+	v.c.at(&v.Walk, v.rank, a, mb, Order, fmt.Sprint(n.Why), "runs before %v, %s; move %v before it.", first, passes.Reasons[n.Why], first)
+}

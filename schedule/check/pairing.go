@@ -1,0 +1,118 @@
+package check
+
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// pairing proves that what is sent on a link is received in the same order, if there
+// is as much of the one as of the other.
+func (c *Checker) pairing() {
+	if !c.Transfers {
+		return
+	}
+	l := passes.NewLinks(&c.Outline)
+	uneven := make([]bool, len(l.From))
+	for e, link := range l.Of {
+		if link >= 0 {
+			uneven[link] = uneven[link] || c.uneven[e]
+		}
+	}
+	sends, receives := c.traffic(l)
+	for i := range sends {
+		if !uneven[i] && c.compared <= passes.MaxWork {
+			c.pairLink(l.From[i], l.To[i], passes.Cursor{Program: sends[i]}, passes.Cursor{Program: receives[i]})
+		}
+	}
+}
+
+// traffic returns by link what is sent and what is received, in the order of the
+// programs of its ranks and in segments as they are.
+func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment) {
+	sends, receives = make([][]schedule.Segment, len(l.From)), make([][]schedule.Segment, len(l.From))
+	segments := 0
+	sending, receiving := make([]int, len(l.From)), make([]int, len(l.From)) // the last segment, from 1
+	for _, program := range c.Plan.Programs {
+		for _, s := range program {
+			segments++
+			for _, a := range s.Body {
+				e := passes.Edge(a)
+				if e < 0 || !c.allows(a.Stage(), a.Kind()) {
+					continue
+				}
+				i := l.Of[e]
+				side, last := &sends[i], &sending[i]
+				if a.Kind() == schedule.RecvF || a.Kind() == schedule.RecvB {
+					side, last = &receives[i], &receiving[i]
+				}
+				if *last != segments {
+					*last = segments
+					*side = append(*side, schedule.Segment{Repeat: s.Repeat, Stride: s.Stride})
+				}
+				body := &(*side)[len(*side)-1].Body
+				*body = append(*body, a.WithDrop(0).WithJoin(false))
+			}
+		}
+	}
+	return sends, receives
+}
+
+// maxCrossed is how many faults are found on a link.
+const maxCrossed = 4
+
+// pairLink compares the two lists of a link. Where as many messages as make whole
+// repeats on both sides agree, and both sides have moved on by the same number of
+// microbatches, all repeats agree that both sides have left.
+func (c *Checker) pairLink(from, to int, sends, receives passes.Cursor) {
+	crossed, before := 0, false
+	agreed := 0 // messages in a row, since both sides are in their segments
+	for {
+		got, more := sends.Action()
+		want, both := receives.Action()
+		if !more || !both || crossed == maxCrossed {
+			return
+		}
+		if c.compared++; c.compared > passes.MaxWork {
+			c.untold()
+			return
+		}
+		agreed++
+		if wants := passes.Sent(passes.Edge(want), int64(want.Microbatch())); got != wants {
+			if !before { // what follows it in a row is likely to come from it
+				crossed++
+				c.fault(findAction(c.Plan, to, want), Pairing, "", "receives %v, which rank %d sent before %v; send and receive in the same order.", got, from, wants)
+			}
+			agreed = 0
+		}
+		before = agreed == 0
+		x, y := sends.Segment, receives.Segment
+		sends.Advance()
+		receives.Advance()
+		if x != sends.Segment || y != receives.Segment {
+			agreed = 0
+		} else if agreed > 0 && skip(&sends, &receives, agreed) {
+			agreed = 0
+		}
+	}
+}
+
+// skip goes over the repeats that are like those in which so many messages in a row
+// have agreed, and reports whether it did.
+func skip(sends, receives *passes.Cursor, agreed int) bool {
+	x, y := &sends.Program[sends.Segment], &receives.Program[receives.Segment]
+	if sends.Repeat == x.Repeat-1 || receives.Repeat == y.Repeat-1 {
+		return false
+	}
+	messages := passes.LeastMultiple(len(x.Body), len(y.Body))
+	if agreed < messages {
+		return false
+	}
+	a, b := messages/len(x.Body), messages/len(y.Body)
+	n := min((x.Repeat-1-sends.Repeat)/a, (y.Repeat-1-receives.Repeat)/b)
+	if a*x.Stride != b*y.Stride || n == 0 {
+		return false
+	}
+	sends.Repeat += n * a
+	receives.Repeat += n * b
+	return true
+}

@@ -1,0 +1,125 @@
+package check_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+)
+
+// inSegments writes a sequence of microbatches as segments, of bodies of random length,
+// that take each of them through these kinds of a stage.
+func inSegments(rng *rand.Rand, sequence []int, stage int, kinds ...schedule.Kind) []schedule.Segment {
+	var program []schedule.Segment
+	for len(sequence) > 0 {
+		n := min(1+rng.IntN(4), len(sequence))
+		s := schedule.Segment{Repeat: 1}
+		for _, mb := range sequence[:n] {
+			for _, k := range kinds {
+				s.Body = append(s.Body, schedule.Act(k, stage, mb))
+			}
+		}
+		if len(sequence) > n {
+			s.Stride = sequence[n] - sequence[0]
+		}
+		for limit := 1 + rng.IntN(40); s.Repeat < limit && len(sequence) >= n*(s.Repeat+1); s.Repeat++ {
+			next := sequence[n*s.Repeat : n*(s.Repeat+1)]
+			if !slices.EqualFunc(sequence[:n], next, func(a, b int) bool { return b == a+s.Repeat*s.Stride }) {
+				break
+			}
+		}
+		sequence = sequence[n*s.Repeat:]
+		program = append(program, s)
+	}
+	return program
+}
+
+// TestCrossedOrderInSegments compares what Check finds on a link whose two ends are
+// written in segments of their own with what it finds in the same lists.
+func TestCrossedOrderInSegments(t *testing.T) {
+	rng := rand.New(rand.NewPCG(*plantest.Seed, 3))
+	crossed := 0
+	for range 3_000 {
+		var sequence []int
+		m := 1 + rng.IntN(80)
+		for from := 0; from < m; { // stretches up and down
+			n := min(1+rng.IntN(60), m-from)
+			stretch := make([]int, n)
+			for i := range stretch {
+				stretch[i] = from + i
+			}
+			if rng.IntN(3) == 0 {
+				slices.Reverse(stretch)
+			}
+			sequence = append(sequence, stretch...)
+			from += n
+		}
+		receives := slices.Clone(sequence)
+		switch from := rng.IntN(m); rng.IntN(6) {
+		case 0:
+			to := rng.IntN(m)
+			receives[from], receives[to] = receives[to], receives[from]
+		case 1:
+			slices.Reverse(receives[from:])
+		case 2, 3: // the same disorder in each group
+			order := rng.Perm(2 + rng.IntN(3))
+			for ; from+len(order) <= m; from += len(order) {
+				for i, k := range order {
+					receives[from+i] = sequence[from+k]
+				}
+			}
+		case 4: // every second one first
+			var odd []int
+			receives = receives[:from]
+			for i, mb := range sequence[from:] {
+				if i%2 == 0 {
+					receives = append(receives, mb)
+				} else {
+					odd = append(odd, mb)
+				}
+			}
+			receives = append(receives, odd...)
+		}
+		p := &schedule.Plan{Name: "link", Mode: schedule.ForwardOnly, Microbatches: m, Placement: schedule.Looped(2, 2), Programs: [][]schedule.Segment{
+			inSegments(rng, sequence, 0, schedule.F, schedule.SendF), inSegments(rng, receives, 1, schedule.RecvF, schedule.F)}}
+		got, want := check.Plan(p), check.Plan(plantest.Expand(p))
+		if slices.Equal(sequence, receives) {
+			require.NoError(t, got, "seed %d", *plantest.Seed)
+			continue
+		}
+		crossed++
+		a, _ := errors.AsType[*check.Error](got)
+		b, _ := errors.AsType[*check.Error](want)
+		require.Equal(t, plantest.CodesOf(want), plantest.CodesOf(got), "seed %d\nsegments: %v\nlists: %v", *plantest.Seed, got, want)
+		require.Equal(t, check.Pairing, a.Faults[0].Code)
+		require.Equal(t, b.Faults[0], a.Faults[0], "seed %d", *plantest.Seed)
+	}
+	require.NotZero(t, crossed)
+}
+
+// A link of a million messages is looked at in segments, and a crossing in the middle
+// of it is found.
+func TestCrossedOrderInTheMiddle(t *testing.T) {
+	const m = 1_000_000
+	send, receive := []schedule.Action{schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.SendF, 0, 0)}, []schedule.Action{schedule.Act(schedule.RecvF, 1, 0), schedule.Act(schedule.F, 1, 0)}
+	at := func(body []schedule.Action, from, repeat int) schedule.Segment {
+		s := schedule.Segment{Repeat: repeat, Stride: 1}
+		for _, a := range body {
+			s.Body = append(s.Body, a.Shift(from))
+		}
+		return s
+	}
+	p := &schedule.Plan{Name: "link", Mode: schedule.ForwardOnly, Microbatches: m, Placement: schedule.Looped(2, 2), Programs: [][]schedule.Segment{
+		{at(send, 0, m)},
+		{at(receive, 0, m/2), at(receive, m/2+1, 1), at(receive, m/2, 1), at(receive, m/2+2, m/2-2)},
+	}}
+	proof, err := check.Prove(p, schedule.Unlimited)
+	plantest.RequireCodes(t, err, check.Pairing)
+	require.ErrorContains(t, err, "Rank 1, action 1000000: 1RECV_F500001 receives 0SEND_F500000, which rank 0 sent before 0SEND_F500001; send and receive in the same order.")
+	require.Less(t, proof.Visited, int64(1_000))
+}

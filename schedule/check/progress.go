@@ -1,0 +1,138 @@
+package check
+
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// progress proves that no rank waits for ever for another one, where a link holds so
+// many messages. It lets all ranks march, with nothing but what they have to do with
+// each other.
+func (c *Checker) progress(capacity int) {
+	if len(c.Plan.Programs) == 1 {
+		return
+	}
+	v := c.march(capacity)
+	c.looked(&v.Walk)
+	if v.Exhausted {
+		c.untold()
+		return
+	}
+	still := Standstill{&c.Outline, v.links, v.Ranks}
+	for _, f := range still.Faults() {
+		c.Add(f)
+	}
+}
+
+// march lets all ranks go as far as they can.
+func (c *Checker) march(capacity int) *progress {
+	sets := c.Stages * passes.KindsPerStage
+	v := &progress{c: c, capacity: int64(capacity), links: passes.NewLinks(&c.Outline), totals: sets}
+	v.March = passes.NewMarch(&c.Outline, 2*sets, len(v.links.From))
+	copy(v.Sets[sets:], c.totals)
+	v.Run(v)
+	return v
+}
+
+// progress is the marcher that waits only for other ranks. Its sets are what is done
+// that another rank may wait for; its counts are the messages that each link holds.
+type progress struct {
+	passes.March
+	c        *Checker
+	capacity int64
+	links    passes.Links
+	totals   int // the index of the first set that says what the plan has at all
+}
+
+// step runs an action if nothing of another rank is in its way, nor in that of the
+// other one of a pair of which it is the first.
+func (v *progress) Step(rank int, a schedule.Action, mb int64) bool {
+	if v.Transfers && a.Kind().Compute() {
+		return true // its rank sends and receives
+	}
+	if !v.clear(a, mb) {
+		return false
+	}
+	if a.Joined() {
+		if with := v.Ranks[rank].Partner(); with.Kind().Compute() && !v.clear(with, int64(with.Microbatch())) {
+			return false
+		}
+	}
+	v.act(a, mb)
+	return true
+}
+
+// clear reports whether nothing of another rank is in the way of one action.
+func (v *progress) clear(a schedule.Action, mb int64) bool {
+	stage, kind := a.Stage(), a.Kind()
+	if kind > schedule.WaitB || !v.c.counted && (!v.c.allows(stage, kind) || v.Has(v.c.Set(stage, kind), mb)) {
+		return true // what the census has found is not found again
+	}
+	switch kind {
+	case schedule.F:
+		return v.Transfers || !v.Crosses(stage-1) || v.done(stage-1, schedule.F, schedule.None, mb)
+	case schedule.B, schedule.I:
+		return v.Transfers || !v.Crosses(stage) || v.done(stage+1, schedule.B, schedule.I, mb)
+	case schedule.SendF, schedule.SendB:
+		e := passes.Edge(a)
+		switch {
+		case v.capacity < 0:
+			return true
+		case v.capacity == 0:
+			return v.done(passes.Receiver(e), kind+schedule.RecvF-schedule.SendF, schedule.None, mb)
+		}
+		return v.Less(v.Counts[v.links.Of[e]], v.capacity)
+	case schedule.RecvF, schedule.RecvB:
+		e := passes.Edge(a)
+		if v.capacity == 0 {
+			return v.Stands(v.links.From[v.links.Of[e]], passes.Sent(e, mb)) || v.missing(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
+		}
+		return v.done(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb)
+	case schedule.WaitF: // of a wait before its send the order of its rank has told
+		return v.done(stage+1, schedule.RecvF, schedule.None, mb) || !v.Has(v.c.Set(stage, schedule.SendF), mb)
+	case schedule.WaitB:
+		return v.done(stage-1, schedule.RecvB, schedule.None, mb) || !v.Has(v.c.Set(stage, schedule.SendB), mb)
+	}
+	return true
+}
+
+// done reports whether an action of one of two kinds is done, or is not in the plan
+// at all, which the census has said.
+func (v *progress) done(stage int, kind, or schedule.Kind, mb int64) bool {
+	return v.Has(v.c.Set(stage, kind), mb) || or != schedule.None && v.Has(v.c.Set(stage, or), mb) || v.missing(stage, kind, or, mb)
+}
+
+func (v *progress) missing(stage int, kind, or schedule.Kind, mb int64) bool {
+	return !v.c.counted && !v.Has(v.totals+v.c.Set(stage, kind), mb) && (or == schedule.None || !v.Has(v.totals+v.c.Set(stage, or), mb))
+}
+
+// act does an action, if another rank may ask for it.
+func (v *progress) act(a schedule.Action, mb int64) {
+	stage, kind := a.Stage(), a.Kind()
+	if !v.asked(stage, kind) || !v.Add(v.c.Set(stage, kind), mb) || kind.Compute() || v.capacity <= 0 {
+		return
+	}
+	e := passes.Edge(a)
+	link := &v.Counts[v.links.Of[e]]
+	switch {
+	case kind == schedule.SendF || kind == schedule.SendB:
+		if !v.missing(passes.Receiver(e), kind+schedule.RecvF-schedule.SendF, schedule.None, mb) {
+			*link++
+		}
+	case !v.missing(e/2, kind-schedule.RecvF+schedule.SendF, schedule.None, mb):
+		*link--
+	}
+}
+
+// asked reports whether another rank may ask if an action is done.
+func (v *progress) asked(stage int, kind schedule.Kind) bool {
+	switch kind {
+	case schedule.F:
+		return !v.Transfers && v.Crosses(stage)
+	case schedule.B, schedule.I:
+		return !v.Transfers && v.Crosses(stage-1)
+	case schedule.SendF, schedule.RecvF, schedule.SendB, schedule.RecvB:
+		return v.c.allows(stage, kind)
+	}
+	return false
+}

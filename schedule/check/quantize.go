@@ -1,0 +1,115 @@
+package check
+
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// quantizing proves, rank by rank, that the copies of a stage's weights are made once,
+// before anything reads them, and where the plan has drops, that each of the two, for
+// the forward and for the backward, is dropped once, by the last action that reads it.
+func (c *Checker) quantizing() {
+	if !c.Quantizes {
+		return
+	}
+	for rank, program := range c.Plan.Programs {
+		v := &quantized{c: c, rank: rank, Walk: passes.NewWalk(setsOfWeights * len(c.On[rank])), last: make([][len(weights)]spot, len(c.On[rank]))}
+		v.Program(program, false, v)
+		if !c.Unproved(&v.Walk, rank) {
+			v.left()
+			c.looked(&v.Walk)
+		}
+	}
+}
+
+// quantized is the visitor that follows the copies of weights on a rank. Its sets hold
+// microbatch 0 where something is so of a stage.
+type quantized struct {
+	passes.Walk
+	c    *Checker
+	rank int
+	last [][len(weights)]spot // by the rank's stage: what has read each of its copies last
+}
+
+// The sets of each of the rank's stages.
+const (
+	weightsMade     = iota
+	weightsForward  // there, and not dropped yet
+	weightsBackward // the same
+	setsOfWeights   = iota
+)
+
+// weights are the two copies: what drops them, and where they are.
+var weights = [...]struct {
+	bit  schedule.Drop
+	set  int
+	what string
+}{
+	{schedule.DropForwardWeights, weightsForward, "forward"},
+	{schedule.DropBackwardWeights, weightsBackward, "backward"},
+}
+
+func (v *quantized) Repeats(int64) {}
+
+func (v *quantized) Visit(a schedule.Action, mb int64) {
+	c, stage, kind := v.c, a.Stage(), a.Kind()
+	if !c.allows(stage, kind) || c.Includes(stage, schedule.Quantize) && !c.allows(stage, schedule.Quantize) {
+		return
+	}
+	sets := setsOfWeights * c.Place[stage]
+	if kind == schedule.Quantize {
+		if !v.Add(sets+weightsMade, 0) {
+			v.fault(a, mb, Twice, "", "makes copies of weights that this step has made already; take one of the two out.")
+			return
+		}
+		for _, w := range weights {
+			if c.CopiesWeights(stage)&w.bit != 0 {
+				v.Add(sets+w.set, 0)
+			}
+		}
+		return
+	}
+	reads := c.ReadsWeights(stage, kind)
+	if (reads|a.Drop())&passes.WeightBits == 0 {
+		return
+	}
+	if reads != 0 && !v.Has(sets+weightsMade, 0) {
+		v.fault(a, mb, Order, "weights", "runs before %v, which makes the copies of weights that it reads; move %[1]v before it.", schedule.Act(schedule.Quantize, stage, 0))
+		return
+	}
+	for i, w := range weights {
+		if reads&w.bit != 0 && !v.Trial {
+			v.last[c.Place[stage]][i] = spot{v.rank, v.Segment, v.Index, v.Position, a, mb}
+		}
+		dropped := a.Drop()&w.bit != 0
+		switch {
+		case reads&w.bit == 0 && dropped:
+			v.fault(a, mb, MisplacedDrop, w.what, "drops the copies of weights for the %s, which it does not read; take drop %v away.", w.what, w.bit)
+		case reads&w.bit != 0 && !v.Has(sets+w.set, 0):
+			v.fault(a, mb, UseAfterDrop, w.what, "reads the copies of weights for the %s, which were dropped before; let the last action that reads them drop them.", w.what)
+		case dropped:
+			v.Remove(sets+w.set, 0)
+		}
+	}
+}
+
+func (v *quantized) fault(a schedule.Action, mb int64, code Code, about, format string, args ...any) {
+	v.c.at(&v.Walk, v.rank, a, mb, code, about, format, args...)
+}
+
+// left adds faults for copies that are there at the end of a plan with drops, at the
+// actions that read them last.
+func (v *quantized) left() {
+	for i, stage := range v.c.On[v.rank] {
+		for k, w := range weights {
+			if !v.c.Marked || len(v.Sets[setsOfWeights*i+w.set]) == 0 {
+				continue
+			}
+			if last := v.last[i][k]; last.action.Kind() != schedule.None {
+				v.c.fault(last, MissingDrop, w.what, "is the last to read the copies of its stage's weights for the %s and must drop them; give it drop %v.", w.what, w.bit)
+			} else {
+				v.c.plain(MissingDrop, v.rank, "Rank %d makes copies of stage %d's weights for the %s, and nothing reads and drops them.", v.rank, stage, w.what)
+			}
+		}
+	}
+}

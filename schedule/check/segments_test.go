@@ -1,0 +1,289 @@
+package check_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/lower"
+)
+
+// drawSchedule draws a plan of one of the rules on several ranks, as it is or with
+// what the passes put in.
+func drawSchedule(t *rapid.T) *schedule.Plan {
+	all := schedule.Schedules()
+	s := all[rapid.IntRange(0, len(all)-1).Draw(t, "schedule")]
+	ranks := rapid.IntRange(1, 6).Draw(t, "ranks")
+	stages := ranks * s.PerRank
+	if s.Name == "dualpipe" {
+		ranks = 2 * rapid.IntRange(1, 3).Draw(t, "pairs")
+		stages = ranks
+	}
+	placement, err := s.Place(ranks, stages)
+	require.NoError(t, err)
+	params := schedule.Params{Placement: placement, Microbatches: rapid.IntRange(1, 90).Draw(t, "microbatches")}
+	if s.Name == "seq1f1b" {
+		params.Slices = rapid.IntRange(1, 3).Draw(t, "slices")
+	}
+	if rapid.IntRange(0, 5).Draw(t, "forward-only") == 0 {
+		params.Mode = schedule.ForwardOnly
+	}
+	p, err := s.Rule(params)
+	if err != nil {
+		t.Skip(err)
+	}
+	require.NoError(t, check.Plan(p), s.Name)
+	if rapid.IntRange(0, 3).Draw(t, "transfers") > 0 && ranks > 1 {
+		p, err = lower.Transfers(p, rapid.IntRange(-1, 2).Draw(t, "capacity"))
+		require.NoError(t, err, s.Name)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "reduce") == 0 {
+		p, err = lower.Reduce(p)
+		require.NoError(t, err, s.Name)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "shard") == 0 {
+		p, err = lower.Shard(p, 2)
+		require.NoError(t, err, s.Name)
+	}
+	return p
+}
+
+// drawSegments draws a plan on several ranks that takes whole lanes side by side in
+// segments, with lags and strides of its own on every rank. Many of these plans do
+// not work.
+func drawSegments(t *rapid.T) *schedule.Plan {
+	ranks := rapid.IntRange(2, 3).Draw(t, "ranks")
+	p := &schedule.Plan{Name: "lanes", Microbatches: 12 * rapid.IntRange(1, 5).Draw(t, "dozens"), Placement: schedule.Placement{Ranks: ranks}}
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	for range 1 + rng.IntN(4) {
+		p.Placement.Rank = append(p.Placement.Rank, rng.IntN(ranks))
+	}
+	stages := len(p.Placement.Rank)
+	down := rng.IntN(4) == 0
+	for rank := range ranks {
+		var lanes []plantest.Lane
+		offset := 0
+		for s := range stages {
+			offset += rng.IntN(2) * rng.IntN(3)
+			if p.Placement.Rank[s] == rank {
+				lanes = append(lanes, plantest.Lane{Kind: schedule.F, Stage: s, Offset: offset})
+			}
+		}
+		for s := stages - 1; s >= 0; s-- {
+			offset += rng.IntN(2) * rng.IntN(3)
+			if p.Placement.Rank[s] == rank {
+				lanes = append(lanes, plantest.Lane{Kind: schedule.B, Stage: s, Offset: offset})
+			}
+		}
+		stride := []int{1, 1, 2, 3, 4}[rng.IntN(5)]
+		p.Programs = append(p.Programs, sideBySide(lanes, p.Microbatches, stride, down))
+	}
+	return p
+}
+
+// sideBySide returns the program that takes all microbatches through the lanes, a
+// stride of them in a repeat and each lane behind the first one by its offset in
+// repeats.
+func sideBySide(lanes []plantest.Lane, microbatches, stride int, down bool) []schedule.Segment {
+	repeats := microbatches / stride
+	var cuts []int
+	for _, l := range lanes {
+		cuts = append(cuts, l.Offset, l.Offset+repeats)
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	var program []schedule.Segment
+	for i := range max(len(cuts), 1) - 1 {
+		s := schedule.Segment{Repeat: cuts[i+1] - cuts[i], Stride: stride}
+		for _, l := range lanes {
+			from := cuts[i] - l.Offset
+			if from < 0 || from >= repeats {
+				continue
+			}
+			for k := range stride {
+				mb := from*stride + k
+				if down {
+					mb = microbatches - 1 - mb
+				}
+				s.Body = append(s.Body, schedule.Act(l.Kind, l.Stage, mb))
+			}
+		}
+		if down {
+			s.Stride = -stride
+		}
+		if len(s.Body) > 0 {
+			program = append(program, s)
+		}
+	}
+	return program
+}
+
+// paces returns a plan in which each rank takes forwards and backwards in turn, some
+// forwards ahead: how many changes now and then. Where a rank is further ahead than
+// the one before it, they block each other.
+func paces(rng *rand.Rand) *schedule.Plan {
+	ranks, m := 2+rng.IntN(3), 1+rng.IntN(150)
+	p := &schedule.Plan{Name: "paces", Microbatches: m, Placement: schedule.Looped(ranks, ranks), Programs: make([][]schedule.Segment, ranks)}
+	transfers := rng.IntN(2) == 0
+	ahead := make([]int, m) // by microbatch: how many more forwards there are before its backward
+	for rank := ranks - 1; rank >= 0; rank-- {
+		for range rng.IntN(3) {
+			from, more := rng.IntN(m), rng.IntN(4)
+			if rng.IntN(4) == 0 {
+				more = -1
+			}
+			for i := from; i < m; i++ {
+				ahead[i] = max(0, ahead[i]+more)
+			}
+		}
+		var list []schedule.Action
+		do := func(mb int, kinds ...schedule.Kind) {
+			for _, k := range kinds {
+				if sends := k != schedule.F && k != schedule.B; !sends || transfers {
+					list = append(list, schedule.Act(k, rank, mb))
+				}
+			}
+		}
+		next := 0
+		for i := range m {
+			for ; next < min(m, i+1+ahead[i]); next++ {
+				if rank > 0 {
+					do(next, schedule.RecvF)
+				}
+				if do(next, schedule.F); rank < ranks-1 {
+					do(next, schedule.SendF)
+				}
+			}
+			if rank < ranks-1 {
+				do(i, schedule.RecvB)
+			}
+			if do(i, schedule.B); rank > 0 {
+				do(i, schedule.SendB)
+			}
+		}
+		p.Programs[rank] = schedule.Fold(list)
+	}
+	return p
+}
+
+// TestCheckOfSegmentsOnRanks compares what Check finds in segments on several ranks,
+// where it leaps over laps, with what it finds in the same actions written out.
+func TestCheckOfSegmentsOnRanks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := []func(*rapid.T) *schedule.Plan{drawSchedule, drawSegments}
+		p := draw[rapid.IntRange(0, len(draw)-1).Draw(t, "draw")](t)
+		for range rapid.IntRange(0, 2).Draw(t, "spoils") {
+			rank := rapid.IntRange(0, len(p.Programs)-1).Draw(t, "rank")
+			if len(p.Programs[rank]) > 0 {
+				q := *p
+				q.Programs = slices.Clone(p.Programs)
+				q.Programs[rank] = slices.Clone(p.Programs[rank])
+				spoil(t, &q, rank)
+				p = &q
+			}
+		}
+		compareWithList(t, p, rapid.IntRange(-1, 2).Draw(t, "capacity"))
+	})
+}
+
+// TestCheckOfPaces compares what Check finds in plans that block after a while, the
+// ranks and actions of the circle among it, in segments and in the same written out.
+func TestCheckOfPaces(t *testing.T) {
+	rng := rand.New(rand.NewPCG(*plantest.Seed, 4))
+	blocked := 0
+	for range 1_000 {
+		p := paces(rng)
+		compareWithList(t, p, rng.IntN(4)-1)
+		if check.Plan(p) != nil {
+			blocked++
+		}
+	}
+	require.Greater(t, blocked, 100)
+	require.Less(t, blocked, 900)
+}
+
+// compareWithList checks a plan and the same written out.
+func compareWithList(t require.TestingT, p *schedule.Plan, capacity int) {
+	got, want := check.Links(p, capacity), check.Links(plantest.Expand(p), capacity)
+	if slices.Contains(plantest.CodesOf(got), check.BadJoin) {
+		return // a join at the end of a body has no partner, and has one where repeats are written out
+	}
+	require.Equal(t, want == nil, got == nil, "segments: %v\nlists: %v", got, want)
+	invalid, ok := errors.AsType[*check.Error](want)
+	if !ok || invalid.More > 0 {
+		return
+	}
+	require.Equal(t, plantest.CodesOf(want), plantest.CodesOf(got), "segments: %v\nlists: %v", got, want)
+	if last := invalid.Faults[len(invalid.Faults)-1]; last.Code == check.Deadlock {
+		again, _ := errors.AsType[*check.Error](got)
+		require.Equal(t, last, again.Faults[len(again.Faults)-1])
+	}
+}
+
+// TestCheckOfEverySchedule proves every schedule as it is and with its transfers and
+// lifetimes, for the links that these were made for, as segments and written out.
+func TestCheckOfEverySchedule(t *testing.T) {
+	most, numbers := 4, []int{1, 5, 17, 1_000}
+	if *plantest.Long {
+		most, numbers = 8, []int{1, 2, 5, 16, 17, 64, 1_000}
+	}
+	for _, s := range schedule.Schedules() {
+		t.Run(s.Name, func(t *testing.T) {
+			for ranks := 1; ranks <= most; ranks++ {
+				placement, err := s.Place(ranks, ranks*s.PerRank)
+				if err != nil {
+					continue // an odd number of ranks
+				}
+				for _, microbatches := range numbers {
+					for _, mode := range []schedule.Mode{schedule.Training, schedule.ForwardOnly} {
+						p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: microbatches, Mode: mode})
+						if err != nil {
+							require.ErrorIs(t, err, schedule.ErrParams)
+							continue
+						}
+						proveAll(t, p)
+					}
+				}
+			}
+		})
+	}
+}
+
+// proveAll proves a plan that only computes and, on several ranks, what the passes make
+// of it.
+func proveAll(t *testing.T, p *schedule.Plan) {
+	prove := func(p *schedule.Plan, capacity int) {
+		where := fmt.Sprintf("P=%d M=%d %v, capacity %d", p.Placement.Ranks, p.Microbatches, p.Mode, capacity)
+		require.NoError(t, check.Links(p, capacity), where)
+		if p.Microbatches < 20 {
+			require.NoError(t, check.Links(plantest.Expand(p), capacity), where+", a list")
+		}
+	}
+	prove(p, schedule.Unlimited)
+	facts := make([]schedule.Facts, p.Placement.Stages())
+	for stage := range facts {
+		facts[stage].Split = true
+		if p.Placement.First(stage) {
+			facts[stage].Reads[schedule.F] = 1
+		}
+		if p.Placement.Last(stage) {
+			facts[stage].Reads[schedule.F], facts[stage].Reads[schedule.B], facts[stage].Reads[schedule.I] = 6, 6, 6
+		}
+	}
+	for capacity := schedule.Unlimited; capacity <= 1 && p.Placement.Ranks > 1; capacity++ {
+		lowered, err := lower.Transfers(p, capacity)
+		require.NoError(t, err)
+		prove(lowered, capacity)
+		marked, err := lower.Lifetimes(lowered, facts, 3)
+		require.NoError(t, err)
+		prove(marked, capacity)
+	}
+}

@@ -1,0 +1,86 @@
+package check
+
+import (
+	"github.com/weir-ml/weir/schedule"
+	"slices"
+)
+
+// checkShape looks at whether the parts of the plan fit together, so that
+// everything after it may index them.
+func (c *Checker) CheckShape(plan *schedule.Plan) {
+	fault := func(format string, args ...any) { c.plain(Malformed, -1, format, args...) }
+	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
+	if stages < 1 || stages > schedule.MaxStages {
+		fault("The plan has %d stages; there must be 1 to %d.", stages, schedule.MaxStages)
+	}
+	if ranks < 1 || len(plan.Programs) != ranks {
+		fault("The plan has %d ranks and %d programs; give every rank a program.", ranks, len(plan.Programs))
+	}
+	for stage, rank := range plan.Placement.Rank {
+		if rank < 0 || rank >= ranks {
+			fault("Stage %d is placed on rank %d; place it on one of ranks 0 to %d.", stage, rank, ranks-1)
+		}
+	}
+	if copies := plan.Placement.Copies; copies < 0 || copies > 1 && stages%copies != 0 {
+		fault("The placement has %d copies of a model in %d stages; give every copy the same number of stages.", copies, stages)
+	}
+	if plan.Slices < 0 {
+		fault("A sequence has %d slices; it has 1 or more, and 0 stands for 1.", plan.Slices)
+	}
+	if plan.Microbatches < 1 || plan.Microbatches > schedule.MaxMicrobatches {
+		fault("The plan has %d microbatches; there must be 1 to %d.", plan.Microbatches, schedule.MaxMicrobatches)
+	}
+	if plan.Mode > schedule.ForwardOnly {
+		fault("The plan's mode, %d, is none; use Training or ForwardOnly.", plan.Mode)
+	}
+	if plan.Frozen != nil && len(plan.Frozen) != stages {
+		fault("Frozen has %d entries for %d stages; give one for each stage, or nil.", len(plan.Frozen), stages)
+	} else if plan.Frozen != nil && plan.Mode == schedule.Training && !slices.Contains(plan.Frozen, false) {
+		fault("Every stage is frozen, so nothing trains; leave one free, or make the plan forward-only.")
+	} else if copies := plan.Placement.Copies; plan.Frozen != nil && copies > 1 && stages%copies == 0 {
+		for stage, frozen := range plan.Frozen {
+			if first := stage % plan.Placement.Depth(); frozen != plan.Frozen[first] {
+				fault("Stage %d is a copy of stage %d, and only one of them is frozen; freeze both or none.", stage, first)
+			}
+		}
+	}
+	c.checkTables(plan, fault)
+	for rank, program := range plan.Programs {
+		for i, s := range program {
+			if len(s.Body) == 0 || s.Repeat < 1 || s.Repeat > schedule.MaxMicrobatches || s.Stride < -schedule.MaxMicrobatches || s.Stride > schedule.MaxMicrobatches {
+				fault("Segment %d of rank %d has %d actions, repeat %d and stride %d; it must have actions, a repeat of 1 to %d and a stride of at most that.",
+					i, rank, len(s.Body), s.Repeat, s.Stride, schedule.MaxMicrobatches)
+			}
+		}
+	}
+}
+
+// checkTables looks at what the lifetime pass has filled in.
+func (c *Checker) checkTables(plan *schedule.Plan, fault func(string, ...any)) {
+	stages, ranks := plan.Placement.Stages(), plan.Placement.Ranks
+	for _, table := range []struct {
+		name      string
+		has       bool
+		got, want int
+	}{
+		{"Facts", plan.Facts != nil, len(plan.Facts), stages},
+		{"Parts", plan.Parts != nil, len(plan.Parts), stages},
+		{"Windows", plan.Windows != nil, len(plan.Windows), stages},
+		{"Outgoing", plan.Outgoing != nil, len(plan.Outgoing), stages},
+		{"Entries", plan.Entries != nil, len(plan.Entries), ranks},
+	} {
+		if table.has && table.got != table.want {
+			fault("%s has %d entries where the placement makes it %d; run the lifetime pass again.", table.name, table.got, table.want)
+		}
+	}
+	if plan.Parts != nil && plan.Facts == nil {
+		fault("Parts says which entry parts die where, but there are no Facts to say who reads them; give both.")
+	}
+	if plan.Mode == schedule.Training && len(plan.Facts) == stages && (plan.Frozen == nil || len(plan.Frozen) == stages) {
+		for stage, facts := range plan.Facts {
+			if facts.Frozen != plan.IsFrozen(stage) {
+				fault("Stage %d is frozen in one of the plan and its facts and not in the other; give the generator the Frozen of the facts.", stage)
+			}
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package check
+
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+	"slices"
+)
+
+// standstill is where the ranks of a plan are when none of them can go on.
+type Standstill struct {
+	*passes.Outline
+	Links passes.Links
+	Ranks []passes.Cursor
+}
+
+// faults returns a fault for each circle of ranks that wait for each other.
+func (s *Standstill) Faults() (list []Fault) {
+	waiting := s.waiting()
+	for first := true; len(waiting) > 0; first = false {
+		cycle := FindCycle(waiting)
+		if !first && !closed(cycle) {
+			break // they wait for those that were found before
+		}
+		w := cycle[0]
+		list = append(list, Fault{Code: Deadlock, Rank: w.Rank, Position: w.Position, Action: w.Action, Text: DescribeCycle(cycle), Cycle: cycle})
+		waiting = slices.DeleteFunc(waiting, func(w Waiting) bool { return slices.Contains(cycle, w) })
+	}
+	return list
+}
+
+// waiting returns what each rank waits for that has not come to its end.
+func (s *Standstill) waiting() []Waiting {
+	var list []Waiting
+	for rank := range s.Ranks {
+		p := s.Ranks[rank]
+		a, ok := p.Action()
+		if !ok {
+			continue
+		}
+		w := Waiting{Rank: rank, Position: p.Position, Action: a.WithDrop(0).WithJoin(false)}
+		var waits bool
+		w.For, waits = s.awaited(a)
+		if a.Joined() {
+			w.With = p.Partner().WithDrop(0)
+			if !waits && w.With.Kind().Compute() {
+				w.For, _ = s.awaited(w.With)
+			}
+		}
+		w.ForRank = s.Plan.Placement.Rank[w.For.Stage()]
+		list = append(list, w)
+	}
+	return list
+}
+
+// awaited returns the action of another rank that an action needs, itself where there is
+// none, and whether it is one that is still to come.
+func (s *Standstill) awaited(a schedule.Action) (schedule.Action, bool) {
+	stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
+	var need schedule.Action
+	switch kind {
+	case schedule.F:
+		if s.Transfers || !s.Crosses(stage-1) {
+			return a, false
+		}
+		need = schedule.Act(schedule.F, stage-1, mb)
+	case schedule.B, schedule.I:
+		if s.Transfers || !s.Crosses(stage) {
+			return a, false
+		}
+		if need = schedule.Act(schedule.I, stage+1, mb); s.position(need) < 0 {
+			need = schedule.Act(schedule.B, stage+1, mb)
+		}
+	case schedule.SendF, schedule.SendB:
+		return s.nextReceive(passes.Edge(a), mb), true
+	case schedule.WaitF:
+		need = schedule.Act(schedule.RecvF, stage+1, mb)
+	case schedule.WaitB:
+		need = schedule.Act(schedule.RecvB, stage-1, mb)
+	default:
+		need = passes.Sent(passes.Edge(a), int64(mb))
+	}
+	return need, s.position(need) >= s.Ranks[s.home(need)].Position
+}
+
+// position returns where an action is in the program of its rank, -1 if it is not there.
+func (s *Standstill) position(a schedule.Action) int64 {
+	return findAction(s.Plan, s.home(a), a).position
+}
+
+// home returns the rank of an action's stage.
+func (s *Standstill) home(a schedule.Action) int { return s.Plan.Placement.Rank[a.Stage()] }
+
+// nextReceive returns the next receive of an edge's link that its receiver comes to, that
+// of the microbatch on the edge if it comes to none.
+func (s *Standstill) nextReceive(e, mb int) schedule.Action {
+	link := s.Links.Of[e]
+	if link < 0 {
+		return passes.Received(e, int64(mb))
+	}
+	p := s.Ranks[s.Links.To[link]]
+	for p.Segment < len(p.Program) {
+		begin := p
+		for a, ok := p.Action(); ok && p.Segment == begin.Segment; a, ok = p.Action() {
+			if kind := a.Kind(); (kind == schedule.RecvF || kind == schedule.RecvB) && a.Stage() < s.Stages {
+				if other := s.Links.Crossing(passes.Edge(a)); other >= 0 && s.Links.Of[other] == link {
+					return a.WithDrop(0)
+				}
+			}
+			if p.Advance(); p.Index == begin.Index {
+				break // a whole body without any
+			}
+		}
+		if p.Segment == begin.Segment {
+			p.Segment, p.Repeat, p.Index = p.Segment+1, 0, 0
+		}
+	}
+	return passes.Received(e, int64(mb))
+}

@@ -1,0 +1,29 @@
+package check_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+)
+
+// TestEveryPlanIsWhole sweeps all schedules over small numbers of everything.
+func TestEveryPlanIsWhole(t *testing.T) {
+	if !*plantest.Long {
+		t.Skip("it takes a minute: run with -long")
+	}
+	for _, s := range schedule.Schedules() {
+		for ranks := 1; ranks <= 16; ranks++ {
+			placement, err := s.Place(ranks, ranks*s.PerRank)
+			require.NoError(t, err)
+			for microbatches := 1; microbatches <= 40; microbatches++ {
+				plan, err := s.Rule(schedule.Params{Placement: placement, Microbatches: microbatches})
+				require.NoError(t, err)
+				plantest.RequireWhole(t, plan)
+				plantest.Clocks(t, plan, plantest.Thirds)
+			}
+		}
+	}
+}

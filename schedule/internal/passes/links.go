@@ -1,0 +1,110 @@
+package passes
+
+import "github.com/weir-ml/weir/schedule"
+
+// links are the ways between ranks. Each goes from one rank to another in one
+// direction, forward or backward, and is first in, first out.
+//
+// An edge is the way out of a stage in one direction: edge 2s is that of its outputs,
+// edge 2s+1 that of the gradients that it sends back. Several edges may share a link.
+type Links struct {
+	Of       []int // by edge: its link; -1 where nothing goes
+	From, To []int // by link: its ranks
+}
+
+func NewLinks(o *Outline) Links {
+	l := Links{Of: make([]int, 2*o.Stages)}
+	known := map[[3]int]int{}
+	for edge := range l.Of {
+		l.Of[edge] = -1
+		stage, peer := edge/2, Receiver(edge)
+		if edge%2 == 0 && !o.Crosses(stage) || edge%2 == 1 && (!o.Crosses(peer) || !o.HasBackward(peer)) {
+			continue
+		}
+		from, to := o.Plan.Placement.Rank[stage], o.Plan.Placement.Rank[peer]
+		key := [3]int{from, to, edge % 2}
+		i, ok := known[key]
+		if !ok {
+			i = len(l.From)
+			known[key] = i
+			l.From, l.To = append(l.From, from), append(l.To, to)
+		}
+		l.Of[edge] = i
+	}
+	return l
+}
+
+// edge returns the edge of a send or a receive, -1 for any other action.
+func Edge(a schedule.Action) int {
+	switch stage := a.Stage(); a.Kind() {
+	case schedule.SendF:
+		return 2 * stage
+	case schedule.RecvF:
+		return 2 * (stage - 1)
+	case schedule.SendB:
+		return 2*stage + 1
+	case schedule.RecvB:
+		return 2*(stage+1) + 1
+	}
+	return -1
+}
+
+// sent returns the send of a microbatch on an edge, and received its receive.
+func Sent(edge int, mb int64) schedule.Action {
+	return schedule.Act(schedule.SendF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), edge/2, 0).Shift(int(mb))
+}
+
+func Received(edge int, mb int64) schedule.Action {
+	return schedule.Act(schedule.RecvF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), Receiver(edge), 0).Shift(int(mb))
+}
+
+// receiver returns the stage that an edge leads to.
+func Receiver(edge int) int {
+	if edge%2 == 0 {
+		return edge/2 + 1
+	}
+	return edge/2 - 1
+}
+
+// takes returns the edge on which a computation's message comes, and makes that on which
+// its own goes, -1 where there is none.
+func (l *Links) Takes(a schedule.Action) int {
+	switch stage := a.Stage(); a.Kind() {
+	case schedule.F:
+		return l.Crossing(2 * (stage - 1))
+	case schedule.B, schedule.I:
+		return l.Crossing(2*(stage+1) + 1)
+	}
+	return -1
+}
+
+func (l *Links) Makes(a schedule.Action) int {
+	switch stage := a.Stage(); a.Kind() {
+	case schedule.F:
+		return l.Crossing(2 * stage)
+	case schedule.B, schedule.I:
+		return l.Crossing(2*stage + 1)
+	}
+	return -1
+}
+
+// crossing returns an edge if it is on a link, -1 otherwise.
+func (l *Links) Crossing(edge int) int {
+	if edge < 0 || edge >= len(l.Of) || l.Of[edge] < 0 {
+		return -1
+	}
+	return edge
+}
+
+// receiptOf returns the receive of a send, waitFor the wait for it.
+func ReceiptOf(send schedule.Action) schedule.Action {
+	return Received(Edge(send), int64(send.Microbatch()))
+}
+
+func WaitFor(send schedule.Action) schedule.Action {
+	kind := schedule.WaitF
+	if send.Kind() == schedule.SendB {
+		kind = schedule.WaitB
+	}
+	return schedule.Act(kind, send.Stage(), send.Microbatch())
+}

@@ -1,0 +1,106 @@
+package passes
+
+import "github.com/weir-ml/weir/schedule"
+
+// need is an action that another one needs: of either kind, where there are two.
+type Need struct {
+	Kind, Or schedule.Kind
+	On       int8 // microbatches on: -1 is the slice before, 1 the slice behind
+	Remote   bool // on another rank, and nothing is sent: the rank waits for it
+	Why      reason
+	Stage    int
+}
+
+// reason says what an action needs another one for.
+type reason uint8
+
+const (
+	inputReason reason = iota
+	inputSentReason
+	savedReason
+	gradReason
+	gradSentReason
+	outputReason
+	ownGradReason
+	waitReason
+	sliceBeforeReason
+	sliceBehindReason
+)
+
+var Reasons = [...]string{
+	inputReason:       "whose output it reads",
+	inputSentReason:   "which brings its input",
+	savedReason:       "which saves what it takes",
+	gradReason:        "whose gradient it reads",
+	gradSentReason:    "which brings the gradient of its output",
+	outputReason:      "whose output it sends",
+	ownGradReason:     "whose gradient it sends",
+	waitReason:        "which it waits for",
+	sliceBeforeReason: "the slice before it",
+	sliceBehindReason: "the slice behind it",
+}
+
+// needs appends to the list what a computation, a send or a wait of a stage needs,
+// the same for every microbatch; what was there first comes first.
+func (o *Outline) Needs(list []Need, stage int, kind schedule.Kind) []Need {
+	sliced := o.Plan.Slices > 1
+	switch kind {
+	case schedule.F:
+		switch {
+		case o.IsFirst(stage):
+		case o.Crosses(stage-1) && o.Transfers:
+			list = append(list, Need{Kind: schedule.RecvF, Stage: stage, Why: inputSentReason})
+		default:
+			list = append(list, Need{Kind: schedule.F, Stage: stage - 1, Remote: o.Crosses(stage - 1), Why: inputReason})
+		}
+		if sliced {
+			list = append(list, Need{Kind: schedule.F, Stage: stage, On: -1, Why: sliceBeforeReason})
+		}
+	case schedule.B, schedule.I:
+		list = append(list, Need{Kind: schedule.F, Stage: stage, Why: savedReason})
+		switch {
+		case o.IsLast(stage):
+		case o.Crosses(stage) && o.Transfers:
+			list = append(list, Need{Kind: schedule.RecvB, Stage: stage, Why: gradSentReason})
+		default:
+			list = append(list, Need{Kind: schedule.B, Or: schedule.I, Stage: stage + 1, Remote: o.Crosses(stage), Why: gradReason})
+		}
+		if sliced {
+			list = append(list, Need{Kind: schedule.B, Or: schedule.I, Stage: stage, On: 1, Why: sliceBehindReason})
+		}
+	case schedule.W:
+		list = append(list, Need{Kind: schedule.I, Stage: stage, Why: savedReason})
+	case schedule.SendF:
+		list = append(list, Need{Kind: schedule.F, Stage: stage, Why: outputReason})
+	case schedule.SendB:
+		list = append(list, Need{Kind: schedule.B, Or: schedule.I, Stage: stage, Why: ownGradReason})
+	case schedule.WaitF:
+		list = append(list, Need{Kind: schedule.SendF, Stage: stage, Why: waitReason})
+	case schedule.WaitB:
+		list = append(list, Need{Kind: schedule.SendB, Stage: stage, Why: waitReason})
+	}
+	return list
+}
+
+// neighbour returns the slice that is so many on (-1 or 1), and whether it is of the
+// same sequence.
+func (o *Outline) Neighbour(mb int64, on int8) (int64, bool) {
+	other, k := mb+int64(on), int64(max(o.Plan.Slices, 1))
+	return other, other/k == mb/k
+}
+
+// dependsOn reports whether an action of a stage and a microbatch needs another one
+// at first hand.
+func (o *Outline) DependsOn(a, other schedule.Action) bool {
+	var list [3]Need
+	for _, n := range o.Needs(list[:0], a.Stage(), a.Kind()) {
+		mb, ok := int64(a.Microbatch()), true
+		if n.On != 0 {
+			mb, ok = o.Neighbour(mb, n.On)
+		}
+		if ok && (other.Kind() == n.Kind || other.Kind() == n.Or) && other.Stage() == n.Stage && int64(other.Microbatch()) == mb {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,153 @@
+package passes
+
+import "github.com/weir-ml/weir/schedule"
+
+// outline is what follows from a plan's placement, mode and frozen stages, for
+// the passes that go over it.
+type Outline struct {
+	Plan         *schedule.Plan
+	Stages       int
+	Microbatches int64
+	Transfers    bool // the plan says what is sent and received
+	Marked       bool // the plan says what is dropped
+	Reduces      bool // the plan says when gradients are reduced
+	Quantizes    bool // the plan has copies of weights
+
+	On    [][]int // by rank: its stages
+	Place []int   // by stage: its place among those of its rank
+	Sites []site  // by stage
+}
+
+// site is what follows for one stage.
+type site struct {
+	Copy        int  // of the model
+	First, Last bool // of its copy
+	crosses     bool // the edge to the next stage leads to another rank
+	backward    bool // Plan.HasBackward
+	span        Run
+	kinds       uint32 // those that the plan has of it, a set
+}
+
+// kindsPerStage is how many sets of microbatches a stage has: one for each kind up
+// to WaitB, None among them.
+const KindsPerStage = int(schedule.WaitB) + 1
+
+// newOutline returns the outline of a plan whose parts fit together.
+func NewOutline(plan *schedule.Plan) Outline {
+	o := Outline{Plan: plan, Stages: plan.Placement.Stages(), Microbatches: int64(plan.Microbatches)}
+	o.On, o.Place, o.Sites = make([][]int, plan.Placement.Ranks), make([]int, o.Stages), make([]site, o.Stages)
+	trained := 0 // the first stage that is not frozen
+	for trained < len(plan.Frozen) && plan.Frozen[trained] {
+		trained++
+	}
+	for s, rank := range plan.Placement.Rank {
+		o.Place[s] = len(o.On[rank])
+		o.On[rank] = append(o.On[rank], s)
+		lo, hi := plan.Span(s)
+		last := plan.Placement.Last(s)
+		o.Sites[s] = site{
+			Copy:  s / plan.Placement.Depth(),
+			First: plan.Placement.First(s), Last: last,
+			crosses:  !last && rank != plan.Placement.Rank[s+1],
+			backward: plan.Mode == schedule.Training && s%plan.Placement.Depth() >= trained,
+			span:     Run{int64(lo), int64(hi)},
+		}
+	}
+	o.Marked = plan.Parts != nil || plan.Windows != nil || plan.Entries != nil || plan.Outgoing != nil
+	var kinds uint32 // of all stages
+	var drops schedule.Drop
+	for _, program := range plan.Programs {
+		for _, segment := range program {
+			for _, a := range segment.Body {
+				kinds |= 1 << a.Kind()
+				drops |= a.Drop()
+				if stage := a.Stage(); stage < o.Stages {
+					o.Sites[stage].kinds |= 1 << a.Kind()
+				}
+			}
+		}
+	}
+	o.Transfers = kinds&(1<<schedule.SendF|1<<schedule.RecvF|1<<schedule.SendB|1<<schedule.RecvB) != 0
+	o.Marked = o.Marked || drops != 0
+	o.Reduces = kinds>>schedule.ReduceGrad&1 == 1
+	o.Quantizes = kinds>>schedule.Quantize&1 == 1 || drops&WeightBits != 0
+	return o
+}
+
+// set returns the index of the set of microbatches of a stage and a kind up to WaitB.
+func (o *Outline) Set(stage int, kind schedule.Kind) int { return stage*KindsPerStage + int(kind) }
+
+// isFirst reports whether nothing comes before the stage, isLast whether nothing
+// comes behind it: it is the first, or the last, of its copy of the model.
+func (o *Outline) IsFirst(stage int) bool { return o.Sites[stage].First }
+func (o *Outline) IsLast(stage int) bool  { return o.Sites[stage].Last }
+
+// hasBackward is Plan.HasBackward.
+func (o *Outline) HasBackward(stage int) bool { return o.Sites[stage].backward }
+
+// includes reports whether the plan has an action of this kind of the stage.
+func (o *Outline) Includes(stage int, kind schedule.Kind) bool {
+	return o.Sites[stage].kinds>>kind&1 == 1
+}
+
+// span is Plan.Span.
+func (o *Outline) Span(stage int) Run { return o.Sites[stage].span }
+
+// crosses reports whether the edge from a stage to the next one leads to another
+// rank. There is no edge before the first stage of a copy and behind the last one.
+func (o *Outline) Crosses(stage int) bool { return stage >= 0 && o.Sites[stage].crosses }
+
+// born calls yield with each stage for which an action of this stage and kind
+// brings the input onto the rank: the stage behind a local forward, the stage of
+// a receive, and a forward itself where nothing brings its input.
+func (o *Outline) Born(stage int, kind schedule.Kind, yield func(stage int)) {
+	switch kind {
+	case schedule.F:
+		if o.IsFirst(stage) || o.Crosses(stage-1) && !o.Transfers {
+			yield(stage)
+		}
+		if !o.IsLast(stage) && !o.Crosses(stage) {
+			yield(stage + 1)
+		}
+	case schedule.RecvF:
+		yield(stage)
+	}
+}
+
+// reads returns the set of entry parts that an action reads.
+func (o *Outline) Reads(stage int, kind schedule.Kind) uint64 {
+	if o.Plan.Facts == nil {
+		return 0
+	}
+	return o.Plan.Facts[stage].Reads[kind]
+}
+
+// weightBits are the drops of copies of weights.
+const WeightBits = schedule.DropForwardWeights | schedule.DropBackwardWeights
+
+// weightDrops are the same one by one: what drops the copies that forwards read, and those that backwards read.
+var WeightDrops = [...]schedule.Drop{schedule.DropForwardWeights, schedule.DropBackwardWeights}
+
+// copiesWeights returns which copies a QUANTIZE of the stage makes, as what drops them.
+func (o *Outline) CopiesWeights(stage int) schedule.Drop {
+	if o.HasBackward(stage) {
+		return WeightBits
+	}
+	return schedule.DropForwardWeights
+}
+
+// readsWeights returns which copies of the stage's weights an action of the kind reads,
+// as what drops them. W reads none: a gradient of weights does not depend on them.
+func (o *Outline) ReadsWeights(stage int, kind schedule.Kind) schedule.Drop {
+	switch {
+	case !o.Includes(stage, schedule.Quantize):
+		return 0
+	case kind == schedule.F:
+		return schedule.DropForwardWeights
+	case kind != schedule.B && kind != schedule.I:
+		return 0
+	case o.Plan.Facts != nil && o.Plan.Facts[stage].Recomputes:
+		return WeightBits
+	}
+	return schedule.DropBackwardWeights
+}

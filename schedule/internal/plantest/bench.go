@@ -1,0 +1,38 @@
+package plantest
+
+import "github.com/stretchr/testify/require"
+import "github.com/weir-ml/weir/schedule"
+import "github.com/weir-ml/weir/schedule/lower"
+import "github.com/weir-ml/weir/schedule/check"
+
+// languageModel returns facts of stages of which the first reads part 0 in its
+// forward and the last parts 1 and 2 in forward and backward.
+func LanguageModel(stages int) []schedule.Facts {
+	facts := make([]schedule.Facts, stages)
+	facts[0].Reads[schedule.F] |= 1
+	facts[stages-1].Reads[schedule.F] |= 6
+	facts[stages-1].Reads[schedule.B] |= 6
+	return facts
+}
+
+// build makes a plan, runs the lifetime pass and checks the result.
+func Build(t require.TestingT, rule schedule.Rule, stages, microbatches, group int) *schedule.Plan {
+	plan, err := rule(schedule.Params{Placement: schedule.Looped(1, stages), Microbatches: microbatches, Group: group})
+	require.NoError(t, err)
+	plan, err = lower.Lifetimes(plan, LanguageModel(stages), 3)
+	require.NoError(t, err)
+	require.NoError(t, check.Plan(plan))
+	return plan
+}
+
+// pipelined returns a plan of several ranks with two stages each, with its transfers
+// where they are asked for.
+func Pipelined(t require.TestingT, rule schedule.Rule, ranks, microbatches int, transfers bool) *schedule.Plan {
+	plan, err := rule(schedule.Params{Placement: schedule.Looped(ranks, 2*ranks), Microbatches: microbatches})
+	require.NoError(t, err)
+	if transfers {
+		plan, err = lower.Transfers(plan, schedule.Unlimited)
+		require.NoError(t, err)
+	}
+	return plan
+}

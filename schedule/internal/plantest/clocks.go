@@ -1,0 +1,74 @@
+package plantest
+
+import "github.com/stretchr/testify/require"
+import "github.com/weir-ml/weir/schedule"
+
+// thirds are costs in which F, I and W take equally long. B is I and W.
+func Thirds(a schedule.Action) int {
+	if a.Kind() == schedule.B {
+		return 2
+	}
+	return 1
+}
+
+// clocks runs a plan in order, every action as soon as what it needs is done, and
+// returns its makespan and its span, the longest time from the first to the last
+// action of one rank. A joined pair begins when both can, takes the time of both, and
+// has its results at its end.
+func Clocks(t require.TestingT, p *schedule.Plan, cost func(schedule.Action) int) (makespan, span int) {
+	split := map[Cell]bool{}
+	for rank := range p.Programs {
+		for a := range p.All(rank) {
+			if a.Kind() == schedule.I {
+				split[Cell{Stage: a.Stage(), Mb: a.Microbatch()}] = true
+			}
+		}
+	}
+	backward := func(stage, mb int) schedule.Action {
+		if split[Cell{Stage: stage, Mb: mb}] {
+			return schedule.Act(schedule.I, stage, mb)
+		}
+		return schedule.Act(schedule.B, stage, mb)
+	}
+
+	ranks, rest := len(p.Programs), Lists(p)
+	first, last := make([]int, ranks), make([]int, ranks)
+	done := map[schedule.Action]int{}
+	for progress := true; progress; {
+		progress = false
+		for rank := range ranks {
+			for len(rest[rank]) > 0 {
+				n := 1
+				if rest[rank][0].Joined() {
+					n = 2
+				}
+				group := rest[rank][:n]
+				start, took, ready := last[rank], 0, true
+				for _, a := range group {
+					took += cost(a)
+					for _, need := range Needs(p, a, backward) {
+						at, ok := done[need]
+						start, ready = max(start, at), ready && ok
+					}
+				}
+				if !ready {
+					break
+				}
+				if last[rank] == 0 {
+					first[rank] = start
+				}
+				last[rank] = start + took
+				for _, a := range group {
+					done[a.WithJoin(false)] = last[rank]
+				}
+				rest[rank] = rest[rank][n:]
+				progress = true
+			}
+		}
+	}
+	for rank := range ranks {
+		require.Empty(t, rest[rank], "%s: rank %d stands before this", p.Name, rank)
+		makespan, span = max(makespan, last[rank]), max(span, last[rank]-first[rank])
+	}
+	return makespan, span
+}

@@ -1,0 +1,209 @@
+package plantest
+
+import "slices"
+import "github.com/weir-ml/weir/schedule"
+
+// expand returns the plan as plain lists: one segment a rank, every repeat
+// written out.
+func Expand(p *schedule.Plan) *schedule.Plan {
+	flat := *p
+	flat.Programs = nil
+	for rank := range p.Programs {
+		var program []schedule.Segment
+		if list := slices.Collect(p.All(rank)); len(list) > 0 {
+			program = []schedule.Segment{{Body: list, Repeat: 1}}
+		}
+		flat.Programs = append(flat.Programs, program)
+	}
+	return &flat
+}
+
+// cell is one stage and microbatch.
+type Cell struct{ Stage, Mb int } // Mb may be a kind
+
+// oracle is what lifetimes must come out as, rank by rank.
+type oracle struct {
+	Drops    [][]schedule.Drop // by rank and position
+	Table    map[Cell]uint64   // by stage and kind: the parts that die there
+	Windows  []int
+	Outgoing []int
+	Entries  []int
+	Unread   bool // a part is read for some microbatches of a copy of the model and not for others
+	Uneven   bool // the parts that die at a stage and kind differ
+}
+
+func NewOracle(p *schedule.Plan, facts []schedule.Facts) oracle {
+	stages := p.Placement.Stages()
+	copies := max(p.Placement.Copies, 1)
+	depth := stages / copies
+	o := oracle{Table: map[Cell]uint64{}, Windows: make([]int, stages), Outgoing: make([]int, stages)}
+	for rank := range p.Programs {
+		actions := slices.Collect(p.All(rank))
+		drops := make([]schedule.Drop, len(actions))
+
+		last := map[int]int{}             // by microbatch: its last action
+		lastOf := map[Cell]int{}          // by stage and microbatch
+		born := map[Cell]int{}            // when the input comes onto the rank
+		lastRead := map[int]map[int]int{} // by part, by microbatch
+		first := map[int]int{}            // by microbatch
+		made := map[schedule.Action]int{} // by send: when its buffer is made
+		gone := map[schedule.Action]int{} // by send: when the wait for it is over
+		for at, a := range actions {
+			s, k, m := a.Stage(), a.Kind(), a.Microbatch()
+			if !ofMicrobatch(a) {
+				continue
+			}
+			last[m] = at
+			if k.Compute() {
+				lastOf[Cell{Stage: s, Mb: m}] = at
+			}
+			if _, ok := first[m]; !ok {
+				first[m] = at
+			}
+			for part := range 64 {
+				if facts[s].Reads[k]>>part&1 == 1 {
+					if lastRead[part] == nil {
+						lastRead[part] = map[int]int{}
+					}
+					lastRead[part][m] = at
+				}
+			}
+			if _, ok := born[Cell{Stage: s, Mb: m}]; !ok { // the receive, or the forward itself
+				born[Cell{Stage: s, Mb: m}] = at
+			}
+			if k == schedule.F && (s+1)%depth != 0 && p.Placement.Rank[s+1] == rank {
+				born[Cell{Stage: s + 1, Mb: m}] = at
+			}
+			switch k {
+			case schedule.F:
+				made[schedule.Act(schedule.SendF, s, m)] = at
+			case schedule.B, schedule.I:
+				made[schedule.Act(schedule.SendB, s, m)] = at
+			case schedule.WaitF:
+				gone[schedule.Act(schedule.SendF, s, m)] = at
+			case schedule.WaitB:
+				gone[schedule.Act(schedule.SendB, s, m)] = at
+			}
+		}
+
+		forward, backward := map[int]int{}, map[int]int{} // by stage: the last read of its copies of weights
+		for at, a := range actions {
+			s := a.Stage()
+			back := a.Kind() == schedule.B || a.Kind() == schedule.I
+			if a.Kind() == schedule.F || back && facts[s].Recomputes {
+				forward[s] = at
+			}
+			if back {
+				backward[s] = at
+			}
+		}
+		for at, a := range actions {
+			s, k, m := a.Stage(), a.Kind(), a.Microbatch()
+			if !ofMicrobatch(a) {
+				continue
+			}
+			d := &drops[at]
+			if last, ok := forward[s]; ok && last == at && facts[s].Quantizes {
+				*d |= schedule.DropForwardWeights
+			}
+			if last, ok := backward[s]; ok && last == at && facts[s].Quantizes {
+				*d |= schedule.DropBackwardWeights
+			}
+			if last[m] == at {
+				*d |= schedule.Retire
+			}
+			dies := uint64(0)
+			for part, by := range lastRead {
+				if n, ok := by[m]; ok && n == at {
+					dies |= 1 << part
+				}
+			}
+			if dies != 0 {
+				*d |= schedule.DropParts
+				here := Cell{Stage: s, Mb: int(k)}
+				o.Uneven = o.Uneven || o.Table[here] != 0 && o.Table[here] != dies
+				o.Table[here] = dies
+			}
+			backs := p.HasBackward(s)
+			if k == schedule.F && s%depth != 0 {
+				*d |= schedule.DropInput
+			}
+			if k == schedule.F && (s+1)%depth == 0 {
+				*d |= schedule.DropOutput
+			}
+			if (k == schedule.B || k == schedule.I) && (s+1)%depth != 0 {
+				*d |= schedule.DropGrad
+			}
+			if k == schedule.B || k == schedule.I || k == schedule.W || k == schedule.F && !backs {
+				*d |= schedule.DropSaved
+			}
+			if k == schedule.WaitF || k == schedule.WaitB {
+				*d |= schedule.DropSent
+			}
+		}
+		o.Drops = append(o.Drops, drops)
+
+		entries := 1
+		for c := range copies {
+			lo, hi := p.Span(c * depth)
+			for _, by := range lastRead {
+				n := 0
+				for m := range by {
+					if m >= lo && m < hi {
+						n++
+					}
+				}
+				o.Unread = o.Unread || n != 0 && n != hi-lo
+			}
+			entries = max(entries, widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
+				end, held := 0, false
+				for _, by := range lastRead {
+					if at, ok := by[m]; ok {
+						end, held = max(end, at), true
+					}
+				}
+				return first[m], end, held && m >= lo && m < hi
+			}))
+		}
+		o.Entries = append(o.Entries, entries)
+		for s := range stages {
+			if p.Placement.Rank[s] != rank {
+				continue
+			}
+			o.Windows[s] = widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
+				from, ok := born[Cell{Stage: s, Mb: m}]
+				return from, lastOf[Cell{Stage: s, Mb: m}], ok
+			})
+			for _, send := range []schedule.Kind{schedule.SendF, schedule.SendB} {
+				o.Outgoing[s] = max(o.Outgoing[s], widest(len(actions), p.Microbatches, func(m int) (int, int, bool) {
+					end, sent := gone[schedule.Act(send, s, m)]
+					return made[schedule.Act(send, s, m)], end, sent
+				}))
+			}
+		}
+	}
+	return o
+}
+
+// ofMicrobatch reports whether an action is of a microbatch, and not of a stage alone.
+func ofMicrobatch(a schedule.Action) bool {
+	return a.Kind() != schedule.Unshard && a.Kind() != schedule.Reshard && a.Kind() != schedule.ReduceGrad && a.Kind() != schedule.Quantize
+}
+
+// widest returns the most consecutive microbatches that are alive at one action,
+// each from its first to its last.
+func widest(actions, microbatches int, life func(m int) (int, int, bool)) int {
+	low := slices.Repeat([]int{microbatches}, actions)
+	high := slices.Repeat([]int{-1}, actions)
+	for m := range microbatches {
+		from, to, ok := life(m)
+		for at := from; ok && at <= to; at++ {
+			low[at], high[at] = min(low[at], m), max(high[at], m)
+		}
+	}
+	width := 0
+	for at := range low {
+		width = max(width, high[at]-low[at]+1)
+	}
+	return width
+}

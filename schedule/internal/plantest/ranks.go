@@ -1,0 +1,88 @@
+package plantest
+
+import "slices"
+
+import "github.com/weir-ml/weir/schedule"
+
+// oneFOneB returns the 1F1B plan on this many ranks with depth stages each, the
+// first rank with the first stages: rank r runs P-1-r forwards, then forward and
+// backward in turn, then the rest of the backwards. With transfers there are
+// sends and receives around what crosses ranks, and waits: for an output when its
+// gradient is back, or at the end, for a gradient when two more inputs have come.
+// Frozen stages have no weight gradient; all of the first frozen ones no backward.
+func OneFOneB(ranks, depth, frozen, microbatches int, transfers bool) *schedule.Plan {
+	stages := ranks * depth
+	p := &schedule.Plan{Name: "1f1b", Placement: schedule.Looped(ranks, stages), Microbatches: microbatches}
+	for s := range stages {
+		p.Placement.Rank[s] = s / depth
+	}
+	if frozen > 0 {
+		p.Frozen = append(slices.Repeat([]bool{true}, frozen), make([]bool, stages-frozen)...)
+	}
+	for r := range ranks {
+		first, last := r*depth, (r+1)*depth-1
+		receives, sends := transfers && r > 0, transfers && r < ranks-1
+		back, returns := sends && last >= frozen, transfers && first-1 >= frozen // gradients come back, and go back
+		forward := func(mb int) (list []schedule.Action) {
+			if receives {
+				list = append(list, schedule.Act(schedule.RecvF, first, mb))
+			}
+			for s := first; s <= last; s++ {
+				list = append(list, schedule.Act(schedule.F, s, mb))
+			}
+			if sends {
+				list = append(list, schedule.Act(schedule.SendF, last, mb))
+			}
+			return list
+		}
+		backward := func(mb int) (list []schedule.Action) {
+			if back {
+				list = append(list, schedule.Act(schedule.RecvB, last, mb), schedule.Act(schedule.WaitF, last, mb))
+			}
+			for s := last; s >= max(first, frozen); s-- {
+				list = append(list, schedule.Act(schedule.B, s, mb))
+			}
+			if returns {
+				list = append(list, schedule.Act(schedule.SendB, first, mb))
+			}
+			return list
+		}
+		both := func(warmup, mb int, wait bool) []schedule.Action {
+			list := forward(warmup + mb)
+			if wait {
+				list = append(list, schedule.Act(schedule.WaitB, first, mb-2))
+			}
+			return append(list, backward(mb)...)
+		}
+		warmup := min(ranks-1-r, microbatches)
+		steady := microbatches - warmup
+		begun := 0
+		if returns {
+			begun = min(2, steady)
+		}
+		var program []schedule.Segment
+		add := func(repeat int, body ...schedule.Action) {
+			if repeat > 0 && len(body) > 0 {
+				program = append(program, schedule.Segment{Body: body, Repeat: repeat, Stride: 1})
+			}
+		}
+		add(warmup, forward(0)...)
+		add(begun, both(warmup, 0, false)...)
+		add(steady-begun, both(warmup, begun, returns)...)
+		add(warmup, backward(steady)...)
+		if returns {
+			add(microbatches-(steady-begun), schedule.Act(schedule.WaitB, first, steady-begun))
+		}
+		if sends && !back {
+			add(microbatches, schedule.Act(schedule.WaitF, last, 0))
+		}
+		p.Programs = append(p.Programs, program)
+	}
+	return p
+}
+
+func Swap(body *[]schedule.Action, a, b schedule.Action) {
+	*body = slices.Clone(*body)
+	i, k := slices.Index(*body, a), slices.Index(*body, b)
+	(*body)[i], (*body)[k] = b, a
+}

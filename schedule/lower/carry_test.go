@@ -1,0 +1,188 @@
+package lower_test
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+)
+
+// message is what a send sends and a receive receives.
+type message struct {
+	from, to  int           // ranks
+	kind      schedule.Kind // of the send
+	stage, mb int           // of the send
+}
+
+// messageOf returns the message of a transfer.
+func messageOf(p *schedule.Plan, a schedule.Action) message {
+	kind, stage, to := schedule.SendF, a.Stage(), a.Stage()+1
+	switch a.Kind() {
+	case schedule.RecvF:
+		stage, to = stage-1, stage
+	case schedule.SendB, schedule.WaitB:
+		kind, to = schedule.SendB, stage-1
+	case schedule.RecvB:
+		kind, stage, to = schedule.SendB, stage+1, stage
+	}
+	return message{p.Placement.Rank[stage], p.Placement.Rank[to], kind, stage, a.Microbatch()}
+}
+
+// pipe is one link while a plan is run.
+type pipe struct {
+	sent     []message
+	at       []int // when each was sent
+	received []int // when each was received
+}
+
+// carrying runs a plan with transfers in the plainest way, on links that hold up to
+// capacity messages. A send blocks while its link is full, with rendezvous until its
+// receive; a receive until its message is there; a wait until its message has been
+// received. None of them takes time.
+type carrying struct {
+	p        *schedule.Plan
+	capacity int
+	cost     func(schedule.Action) int
+	free     []int // by rank: when it has done what it has done
+	done     map[schedule.Action]bool
+	pipes    map[[3]int]*pipe
+	place    map[message]int // of what was sent, in its pipe
+}
+
+// carry returns when the last action ends. The error says what is out of order, or who
+// is stuck.
+func carry(p *schedule.Plan, capacity int, cost func(schedule.Action) int) (end int, err error) {
+	c := carrying{p, capacity, cost, make([]int, len(p.Programs)), map[schedule.Action]bool{}, map[[3]int]*pipe{}, map[message]int{}}
+	rest, left := plantest.Lists(p), 0
+	for _, list := range rest {
+		left += len(list)
+	}
+	for left > 0 {
+		before := left
+		for rank := range rest {
+			for len(rest[rank]) > 0 {
+				group := rest[rank][:1]
+				if group[0].Joined() {
+					group = rest[rank][:2]
+				}
+				ok, err := c.run(rank, group)
+				if err != nil {
+					return 0, fmt.Errorf("rank %d: %w", rank, err)
+				}
+				if !ok {
+					break
+				}
+				for _, a := range group {
+					c.done[plantest.Bare(a)] = true
+				}
+				left -= len(group)
+				rest[rank] = rest[rank][len(group):]
+			}
+			end = max(end, c.free[rank])
+		}
+		if left == before {
+			stuck := ""
+			for rank, list := range rest {
+				if len(list) > 0 {
+					stuck += fmt.Sprintf(" rank %d stands before %v;", rank, list[0])
+				}
+			}
+			return 0, fmt.Errorf("stuck:%s", stuck)
+		}
+	}
+	return end, nil
+}
+
+// run runs an action or a joined pair of them, if the rank can go on.
+func (c *carrying) run(rank int, group []schedule.Action) (bool, error) {
+	for _, a := range group {
+		for _, need := range c.needs(a) {
+			if !c.done[need] {
+				return false, fmt.Errorf("%v runs before %v", a, need)
+			}
+		}
+	}
+	switch a := group[0]; {
+	case a.Kind().Compute():
+		for _, a := range group {
+			c.free[rank] += c.cost(a)
+		}
+		return true, nil
+	case a.Kind() >= schedule.SendF && a.Kind() <= schedule.WaitB:
+		return c.transfer(rank, a)
+	}
+	return true, nil
+}
+
+func (c *carrying) transfer(rank int, a schedule.Action) (bool, error) {
+	m := messageOf(c.p, a)
+	key := [3]int{m.from, m.to, int(m.kind)}
+	if c.pipes[key] == nil {
+		c.pipes[key] = &pipe{}
+	}
+	link := c.pipes[key]
+	i, sent := c.place[m]
+	received := sent && i < len(link.received)
+	switch a.Kind() {
+	case schedule.SendF, schedule.SendB:
+		if full := len(link.sent) - c.capacity; c.capacity > 0 && full >= 0 {
+			if full >= len(link.received) {
+				return false, nil
+			}
+			c.free[rank] = max(c.free[rank], link.received[full])
+		}
+		if !sent {
+			c.place[m], link.sent, link.at = len(link.sent), append(link.sent, m), append(link.at, c.free[rank])
+		}
+		if c.capacity != 0 {
+			return true, nil
+		}
+	case schedule.RecvF, schedule.RecvB:
+		i = len(link.received)
+		if i == len(link.sent) {
+			return false, nil
+		}
+		if link.sent[i] != m {
+			return false, fmt.Errorf("%v gets %v", a, link.sent[i])
+		}
+		c.free[rank] = max(c.free[rank], link.at[i])
+		link.received = append(link.received, c.free[rank])
+		return true, nil
+	}
+	if received {
+		c.free[rank] = max(c.free[rank], link.received[i])
+	}
+	return received, nil
+}
+
+// needs returns what an action needs on its own rank.
+func (c *carrying) needs(a schedule.Action) (list []schedule.Action) {
+	stage, mb, rank := a.Stage(), a.Microbatch(), c.p.Placement.Rank
+	backward := func(stage, mb int) schedule.Action {
+		if i := schedule.Act(schedule.I, stage, mb); c.done[i] {
+			return i
+		}
+		return schedule.Act(schedule.B, stage, mb)
+	}
+	switch a.Kind() {
+	case schedule.SendF:
+		return []schedule.Action{schedule.Act(schedule.F, stage, mb)}
+	case schedule.SendB:
+		return []schedule.Action{backward(stage, mb)}
+	case schedule.WaitF:
+		return []schedule.Action{schedule.Act(schedule.SendF, stage, mb)}
+	case schedule.WaitB:
+		return []schedule.Action{schedule.Act(schedule.SendB, stage, mb)}
+	}
+	for _, need := range plantest.Needs(c.p, a, backward) {
+		switch s := need.Stage(); {
+		case rank[s] == rank[stage]:
+			list = append(list, need)
+		case s < stage:
+			list = append(list, schedule.Act(schedule.RecvF, stage, mb))
+		default:
+			list = append(list, schedule.Act(schedule.RecvB, stage, mb))
+		}
+	}
+	return list
+}

@@ -1,0 +1,73 @@
+package lower
+
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// exchange sends what the links take.
+func (v *lowering) Exchange() {
+	clear(v.asked)
+	for rank := range v.Ranks {
+		v.dispatch(rank)
+	}
+}
+
+// dispatch empties a rank's outbox as far as the links take it. Those to whom it sends
+// come first where links may be full: so they do not stand at a receive, should this rank
+// be late, with something to send behind it.
+func (v *lowering) dispatch(rank int) {
+	if v.asked[rank] {
+		return
+	}
+	v.asked[rank] = true
+	outbox := &v.Queues[v.outbox+rank]
+	for outbox.N > 0 {
+		out := passes.Edge(outbox.List()[0].Head)
+		l := v.Of[out]
+		if v.capacity != schedule.Unlimited {
+			v.dispatch(v.To[l])
+		}
+		if !v.Note(v.room(l)) {
+			break
+		}
+		send := v.Pop(v.outbox + rank)
+		v.Write(rank, send)
+		v.Push(queueOf(l, fresh), send)
+		v.Add(setOf(out, made), int64(send.Microbatch()))
+		if v.capacity == 0 {
+			v.receiveEarly(l)
+		}
+	}
+}
+
+// room reports whether a link takes a message now. It makes room in a full one if the
+// receiver can take the oldest message: at once where it is between two computations,
+// or else before the one that it is at, if the message was there then.
+func (v *lowering) room(l int) bool {
+	old, young := v.Queues[queueOf(l, ripe)].N, v.Queues[queueOf(l, fresh)].N
+	between := !v.Busy(v.To[l])
+	switch {
+	case v.capacity == schedule.Unlimited || old+young < v.capacity:
+		return true
+	case v.capacity == 0:
+		return between // the two meet
+	case between || old > 0:
+		v.receiveEarly(l)
+		return true
+	}
+	return false
+}
+
+// receiveEarly receives the oldest message of a link before anything takes it.
+func (v *lowering) receiveEarly(l int) {
+	send := v.receive(l)
+	v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
+	switch to := v.To[l]; {
+	case v.Trial:
+	case v.Busy(to):
+		v.scripts[to].before(passes.ReceiptOf(send))
+	default:
+		v.scripts[to].write(passes.ReceiptOf(send))
+	}
+}

@@ -1,0 +1,364 @@
+package lower
+
+import (
+	"errors"
+	"fmt"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+	"slices"
+)
+
+// Lifetimes returns a plan with the same actions that says on each of them what
+// dies there, given the facts of each stage and the number of parts of a batch
+// entry. It fills Facts, Parts, Windows, Outgoing and Entries; drops that the plan had
+// are forgotten, and the plan itself is left alone.
+//
+// On every rank: a part of an entry dies at the last action that reads it (L1); a
+// stage's input at its F; the output of a last stage at its F, since nothing
+// reads it; the gradient of a stage's output at its B or I, also where W follows;
+// saved state at each B, I or W that takes it, and at F where the stage has no
+// backward; a sent buffer at the wait for it (L4). A microbatch retires at its last
+// action, which may be such a wait. The copies of a stage's weights end with the last
+// action that reads them: those for the forward with the last F, or the last B or I
+// where that recomputes, those for the backward with the last B or I. What is of a stage
+// alone, as UNSHARD is, drops nothing.
+//
+// A segment is split where its first or last repeats drop something else than the
+// others, so that one body has one set of drops. As with Check the cost depends on
+// the size of the plan as segments.
+//
+// The plan must be valid: the error is that of Check where it is not. Other errors
+// wrap ErrFacts. A plan that sends must wait for each send, as those of [Transfers] do.
+func Lifetimes(plan *schedule.Plan, facts []schedule.Facts, parts int) (*schedule.Plan, error) {
+	if err := checkFacts(facts, plan.Placement.Stages(), parts); err != nil {
+		return nil, err
+	}
+	marked := withoutDrops(plan)
+	marked.Facts = slices.Clone(facts)
+	if err := check.Plan(marked); err != nil {
+		return nil, err
+	}
+
+	o := passes.NewOutline(marked)
+	marked.Parts = make([][schedule.NumKinds]uint64, o.Stages)
+	marked.Windows = make([]int, o.Stages)
+	if len(marked.Programs) > 1 {
+		marked.Outgoing = make([]int, o.Stages)
+	}
+	marked.Entries = make([]int, marked.Placement.Ranks)
+	for rank, program := range marked.Programs {
+		v := newMarking(&o, rank)
+		v.Program(program, true, v)
+		if c := (&check.Checker{Name: plan.Name}); c.Unproved(&v.Walk, rank) {
+			return nil, c.Err()
+		}
+		if v.fault == nil {
+			v.fault = v.unread()
+		}
+		if v.fault != nil {
+			return nil, v.fault
+		}
+		marked.Programs[rank] = v.segments()
+		marked.Entries[rank] = int(max(v.most, 1))
+	}
+	return marked, nil
+}
+
+// checkFacts reports at once every fault of facts for this many stages and entry
+// parts.
+func checkFacts(facts []schedule.Facts, stages, parts int) error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{schedule.ErrFacts}, args...)...))
+	}
+	if len(facts) != stages {
+		fault("there are facts of %d stages for a plan of %d", len(facts), stages)
+	}
+	if parts < 0 || parts > schedule.MaxParts {
+		fault("an entry of %d parts: there may be 0 to %d", parts, schedule.MaxParts)
+		return errors.Join(faults...)
+	}
+	for stage, f := range facts {
+		for kind, reads := range f.Reads {
+			if unknown := reads >> parts; parts < schedule.MaxParts && unknown != 0 {
+				fault("stage %d reads a part at %v that an entry of %d parts does not have", stage, schedule.Kind(kind), parts)
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// withoutDrops returns a copy of the plan as it is before the lifetime pass.
+func withoutDrops(plan *schedule.Plan) *schedule.Plan {
+	bare := *plan
+	bare.Facts, bare.Parts, bare.Windows, bare.Outgoing, bare.Entries = nil, nil, nil, nil, nil
+	bare.Programs = make([][]schedule.Segment, len(plan.Programs))
+	for rank, program := range plan.Programs {
+		bare.Programs[rank] = slices.Clone(program)
+		for i := range program {
+			body := slices.Clone(program[i].Body)
+			for k, a := range body {
+				body[k] = a.WithDrop(0)
+			}
+			bare.Programs[rank][i].Body = body
+		}
+	}
+	return &bare
+}
+
+// marking is the visitor that goes through a rank's program from its end. So
+// what it sees for the first time is there for the last time, and what is born at
+// an action has been in flight until then.
+type marking struct {
+	passes.Walk
+	*passes.Outline
+	rank  int
+	lower []int // by copy of the model: its lowest stage on the rank, whose birth is the first action of a microbatch here; -1 where it has none
+
+	// Indices of sets.
+	seen     int // microbatches that have had their last action on the rank
+	dead     int // by part: microbatches that have had its last read
+	touched  int // by the rank's stages: microbatches that have had the stage's last computation
+	live     int // by the rank's stages: microbatches of which something is in flight
+	outgoing int // by the rank's stages: microbatches whose output is there until it is sent; and then gradients
+	entry    int // by copy: microbatches whose entry has a part left
+	weights  int // by the rank's stages: microbatch 0 where the last forward, and then the last backward, has read copies of weights
+
+	fates  []fate          // by the rank's stages and by kind
+	most   int64           // entries
+	drops  []schedule.Drop // of the repeat that is walked, in the order of the body
+	groups []group
+	fault  error
+}
+
+// fate is what follows for an action from its stage and kind alone.
+type fate struct {
+	drops   schedule.Drop // of handles
+	parts   bool          // it reads parts of the entry
+	weights bool          // it reads copies of weights
+	born    []int         // the stages whose input it brings onto the rank
+}
+
+// group is repeats of one segment that follow each other and drop the same.
+type group struct {
+	segment, repeats int
+	drops            []schedule.Drop
+}
+
+func newMarking(o *passes.Outline, rank int) *marking {
+	stages, copies := len(o.On[rank]), max(o.Plan.Placement.Copies, 1)
+	v := &marking{Outline: o, rank: rank, seen: 0, dead: 1, touched: 1 + schedule.MaxParts, lower: make([]int, copies)}
+	v.live = v.touched + stages
+	v.outgoing = v.live + stages
+	v.entry = v.outgoing + 2*stages
+	v.weights = v.entry + copies
+	v.Walk = passes.NewWalk(v.weights + 2*stages)
+	v.fates = make([]fate, stages*passes.KindsPerStage)
+	for i, stage := range o.On[rank] {
+		for kind := schedule.F; kind <= schedule.WaitB; kind++ {
+			f := &v.fates[i*passes.KindsPerStage+int(kind)]
+			*f = fate{drops: v.ofHandles(stage, kind), parts: v.Reads(stage, kind) != 0, weights: v.ReadsWeights(stage, kind) != 0}
+			v.Born(stage, kind, func(stage int) { f.born = append(f.born, stage) })
+		}
+	}
+	longest := 0
+	for _, s := range o.Plan.Programs[rank] {
+		longest = max(longest, len(s.Body))
+	}
+	v.drops = make([]schedule.Drop, 0, longest)
+	for c := range v.lower {
+		v.lower[c] = -1
+	}
+	for _, stage := range slices.Backward(o.On[rank]) {
+		v.lower[v.copyOf(stage)] = stage
+	}
+	return v
+}
+
+// copyOf returns the copy of the model that a stage is of.
+func (v *marking) copyOf(stage int) int { return stage / v.Plan.Placement.Depth() }
+
+func (v *marking) Visit(a schedule.Action, mb int64) {
+	stage, kind := a.Stage(), a.Kind()
+	if kind.OfStage() {
+		v.mark(0)
+		return
+	}
+	i := v.Place[stage]
+	fate := &v.fates[i*passes.KindsPerStage+int(kind)]
+	drop := fate.drops
+	if fate.weights {
+		drop |= v.ofWeights(stage, kind)
+	}
+	if fate.parts && v.lastReads(stage, kind, mb) {
+		drop |= schedule.DropParts
+	}
+	if v.Add(v.seen, mb) {
+		drop |= schedule.Retire
+	}
+	if kind.Compute() && v.Add(v.touched+i, mb) {
+		v.Add(v.live+i, mb)
+		v.widen(v.Plan.Windows, stage, v.live+i)
+	}
+	if v.Transfers {
+		v.sends(stage, kind, mb)
+	}
+	for _, stage := range fate.born {
+		v.Remove(v.live+v.Place[stage], mb)
+		if c := v.copyOf(stage); stage == v.lower[c] {
+			v.Remove(v.entry+c, mb)
+		}
+	}
+	v.mark(drop)
+}
+
+// mark notes what dies with the action.
+func (v *marking) mark(drop schedule.Drop) {
+	if !v.Trial {
+		v.drops = append(v.drops, drop)
+	}
+}
+
+// widen makes a stage's bound that of what a set holds now.
+func (v *marking) widen(bounds []int, stage, set int) {
+	if !v.Trial {
+		bounds[stage] = max(bounds[stage], int(v.Sets[set].Width()))
+	}
+}
+
+// sends follows what the stage sends from the wait back to the computation.
+func (v *marking) sends(stage int, kind schedule.Kind, mb int64) {
+	set := v.outgoing + 2*v.Place[stage]
+	if kind == schedule.WaitB || kind == schedule.SendB || kind == schedule.B || kind == schedule.I {
+		set++
+	}
+	switch kind {
+	case schedule.WaitF, schedule.WaitB:
+		v.Add(set, mb)
+		v.widen(v.Plan.Outgoing, stage, set)
+	case schedule.SendF, schedule.SendB:
+		if !v.Has(set, mb) && v.fault == nil {
+			v.fault = fmt.Errorf("%w: rank %d never waits for %d%v%d, so its buffer never ends: take a plan of Comms, or add a wait for each send", schedule.ErrFacts, v.rank, stage, kind, mb)
+		}
+	case schedule.F, schedule.B, schedule.I:
+		v.Remove(set, mb)
+	}
+}
+
+// ofHandles returns the drops that follow from stage and kind alone.
+func (v *marking) ofHandles(stage int, kind schedule.Kind) schedule.Drop {
+	var drop schedule.Drop
+	switch kind {
+	case schedule.F:
+		if !v.IsFirst(stage) {
+			drop |= schedule.DropInput
+		}
+		if v.IsLast(stage) {
+			drop |= schedule.DropOutput
+		}
+		if !v.HasBackward(stage) {
+			drop |= schedule.DropSaved
+		}
+	case schedule.B, schedule.I:
+		drop = schedule.DropSaved
+		if !v.IsLast(stage) {
+			drop |= schedule.DropGrad
+		}
+	case schedule.W:
+		drop = schedule.DropSaved
+	case schedule.WaitF, schedule.WaitB:
+		drop = schedule.DropSent
+	}
+	return drop
+}
+
+// ofWeights returns the drops of the copies of weights that the action is the last to
+// read on the rank.
+func (v *marking) ofWeights(stage int, kind schedule.Kind) schedule.Drop {
+	drop, reads := schedule.Drop(0), v.ReadsWeights(stage, kind)
+	for i, bit := range passes.WeightDrops {
+		if reads&bit != 0 && v.Add(v.weights+2*v.Place[stage]+i, 0) {
+			drop |= bit
+		}
+	}
+	return drop
+}
+
+// lastReads enters into the table which parts the action is the last to read,
+// and reports whether there are any.
+func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
+	reads, dies := v.Reads(stage, kind), uint64(0)
+	for part := 0; reads>>part != 0; part++ {
+		if reads>>part&1 == 1 && v.Add(v.dead+part, mb) {
+			dies |= 1 << part
+		}
+	}
+	if dies == 0 {
+		return false
+	}
+	entry := v.entry + v.copyOf(stage)
+	v.Add(entry, mb)
+	if v.Trial {
+		return true
+	}
+	v.most = max(v.most, v.Sets[entry].Width())
+	table := &v.Plan.Parts[stage][kind]
+	if *table != 0 && *table != dies && v.fault == nil {
+		v.fault = fmt.Errorf("%w: different entry parts die at %d%v for different microbatches (sets %#x and %#x), which a plan cannot say: let the order of its actions be the same for all",
+			schedule.ErrFacts, stage, kind, *table, dies)
+	}
+	*table = dies
+	return true
+}
+
+// unread returns an error where a part is read for some microbatches of a copy only, so
+// that nothing would end it for the others.
+func (v *marking) unread() error {
+	for _, stage := range v.lower {
+		if stage < 0 {
+			continue
+		}
+		all := v.Span(stage)
+		for part := range schedule.MaxParts {
+			for _, r := range (passes.Runs{all}).Minus(v.Sets[v.dead+part]) {
+				if r != all {
+					return fmt.Errorf("%w: part %d of an entry is read on rank %d, but not for %v: declare it at a kind that every microbatch has", schedule.ErrFacts, part, v.rank, r)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// repeats takes the drops of n repeats, of which the first was walked.
+func (v *marking) Repeats(n int64) {
+	if k := len(v.groups) - 1; k >= 0 && v.groups[k].segment == v.Segment && (len(v.drops) == 0 || slices.Equal(v.groups[k].drops, v.drops)) {
+		v.groups[k].repeats += int(n)
+	} else {
+		v.groups = append(v.groups, group{v.Segment, int(n), slices.Clone(v.drops)})
+	}
+	v.drops = v.drops[:0]
+}
+
+// segments returns the program with its drops.
+func (v *marking) segments() []schedule.Segment {
+	program := make([]schedule.Segment, 0, len(v.groups))
+	segment, from := -1, 0 // the repeat from which the group is
+	for _, g := range slices.Backward(v.groups) {
+		if g.segment != segment {
+			segment, from = g.segment, 0
+		}
+		s := v.Plan.Programs[v.rank][g.segment]
+		body := s.Body // a copy, which is free where all its repeats drop the same
+		if g.repeats < s.Repeat {
+			body = make([]schedule.Action, len(s.Body))
+		}
+		for i, a := range s.Body {
+			body[i] = a.Shift(from * s.Stride).WithDrop(g.drops[len(body)-1-i])
+		}
+		program = append(program, schedule.Segment{Body: body, Repeat: g.repeats, Stride: s.Stride})
+		from += g.repeats
+	}
+	return program
+}

@@ -1,0 +1,179 @@
+package lower
+
+import (
+	"fmt"
+	"github.com/weir-ml/weir/schedule"
+	"slices"
+)
+
+// Split returns a plan that runs I and then W wherever the plan runs B. Of a joined B
+// the I overlaps, and the W comes behind the pair. Drops that the plan had are
+// forgotten.
+func Split(plan *schedule.Plan) *schedule.Plan {
+	return rewritten(plan, func(body []schedule.Action) []schedule.Action {
+		split := make([]schedule.Action, 0, 2*len(body))
+		var behind schedule.Action // the W that waits for the end of a pair
+		for _, a := range body {
+			w := behind
+			behind = 0
+			if a.Kind() == schedule.B {
+				a, behind = withKind(a, schedule.I), withKind(a, schedule.W).WithJoin(false)
+			}
+			split = append(split, a)
+			if w != 0 {
+				split = append(split, w)
+			}
+			if behind != 0 && !a.Joined() {
+				split = append(split, behind)
+				behind = 0
+			}
+		}
+		return split
+	})
+}
+
+// Unsplit returns a plan that runs B where the plan runs I on one of the stages, and
+// none of their W: for stages that have one full backward and no other. A frozen stage
+// keeps its I. Drops that the plan had are forgotten. There is one entry for each stage;
+// another number is ErrParams.
+func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
+	if len(stages) != plan.Placement.Stages() {
+		return nil, fmt.Errorf("%w: there are %d entries for %d stages: say of each stage whether it cannot split", schedule.ErrParams, len(stages), plan.Placement.Stages())
+	}
+	return rewritten(plan, func(body []schedule.Action) []schedule.Action {
+		whole := make([]schedule.Action, 0, len(body))
+		for _, a := range body {
+			unsplit := stages[a.Stage()] && !plan.IsFrozen(a.Stage())
+			switch kind := a.Kind(); {
+			case unsplit && kind == schedule.I:
+				whole = append(whole, withKind(a, schedule.B))
+			case unsplit && kind == schedule.W: // nothing overlaps with it then
+				if n := len(whole); n > 0 {
+					whole[n-1] = whole[n-1].WithJoin(false)
+				}
+			default:
+				whole = append(whole, a)
+			}
+		}
+		return whole
+	}), nil
+}
+
+// Merge returns a plan that runs B where the plan runs I and right behind it W of the
+// same stage and microbatch, neither of them joined. Drops that the plan had are
+// forgotten.
+func Merge(plan *schedule.Plan) *schedule.Plan {
+	unrolled := *plan
+	unrolled.Programs = make([][]schedule.Segment, len(plan.Programs))
+	for rank, program := range plan.Programs {
+		unrolled.Programs[rank] = together(program)
+	}
+	return rewritten(&unrolled, func(body []schedule.Action) []schedule.Action {
+		merged := make([]schedule.Action, 0, len(body))
+		for i := 0; i < len(body); i++ {
+			if i+1 < len(body) && merges(body[:i+1], body[i+1:]) {
+				merged = append(merged, withKind(body[i], schedule.B))
+				i++
+				continue
+			}
+			merged = append(merged, body[i])
+		}
+		return merged
+	})
+}
+
+// merges reports whether what ends the first list and what begins the second one are
+// the two halves of one backward.
+func merges(list, next []schedule.Action) bool {
+	a, b := list[len(list)-1], next[0]
+	second := len(list) > 1 && list[len(list)-2].Joined()
+	return a.Kind() == schedule.I && b.Kind() == schedule.W && !second && !a.Joined() && !b.Joined() && withKind(a, schedule.W).WithDrop(0) == b.WithDrop(0)
+}
+
+// together returns a program that runs the same, in which no two halves of a backward
+// stand at the two sides of an end of a body.
+func together(program []schedule.Segment) []schedule.Segment {
+	var list []schedule.Segment
+	for _, s := range program {
+		pieces := []schedule.Segment{s}
+		if s.Repeat > 1 && merges(s.Body, shifted(s.Body[:1], s.Stride)) {
+			pieces = rotated(s)
+		}
+		for _, s := range pieces {
+			list = attached(s, list)
+		}
+	}
+	return list
+}
+
+// rotated returns the segment with the first action of each repeat but the first in the
+// repeat before.
+func rotated(s schedule.Segment) []schedule.Segment {
+	last := (s.Repeat - 1) * s.Stride
+	return []schedule.Segment{
+		{Body: s.Body[:1], Repeat: 1},
+		{Body: slices.Concat(s.Body[1:], shifted(s.Body[:1], s.Stride)), Repeat: s.Repeat - 1, Stride: s.Stride},
+		{Body: shifted(s.Body[1:], last), Repeat: 1},
+	}
+}
+
+// attached adds the segment to the list, its first repeat in one body with the last
+// repeat before it where the halves of a backward would stand apart.
+func attached(s schedule.Segment, list []schedule.Segment) []schedule.Segment {
+	if len(s.Body) == 0 {
+		return list
+	}
+	if n := len(list); n > 0 && merges(lastRepeat(list[n-1]), s.Body) {
+		before, last := cut(list[n-1], list[n-1].Repeat-1)
+		first, rest := cut(s, 1)
+		list = append(list[:n-1], before...)
+		list = append(list, schedule.Segment{Body: slices.Concat(last[0].Body, first[0].Body), Repeat: 1})
+		return append(list, rest...)
+	}
+	return append(list, s)
+}
+
+// lastRepeat returns the actions of the last repeat.
+func lastRepeat(s schedule.Segment) []schedule.Action { return shifted(s.Body, (s.Repeat-1)*s.Stride) }
+
+// cut returns the segment as its first n repeats and the others, none or one segment
+// each.
+func cut(s schedule.Segment, n int) (first, rest []schedule.Segment) {
+	if n > 0 {
+		first = []schedule.Segment{{Body: s.Body, Repeat: n, Stride: s.Stride}}
+	}
+	if n < s.Repeat {
+		rest = []schedule.Segment{{Body: shifted(s.Body, n*s.Stride), Repeat: s.Repeat - n, Stride: s.Stride}}
+	}
+	return first, rest
+}
+
+// shifted returns the actions with n added to their microbatches.
+func shifted(actions []schedule.Action, n int) []schedule.Action {
+	list := make([]schedule.Action, len(actions))
+	for i, a := range actions {
+		list[i] = a.Shift(n)
+	}
+	return list
+}
+
+// withKind returns the action of another kind.
+func withKind(a schedule.Action, kind schedule.Kind) schedule.Action {
+	return schedule.Act(kind, a.Stage(), a.Microbatch()).WithDrop(a.Drop()).WithJoin(a.Joined())
+}
+
+// rewritten returns the plan with every body as the function returns it, without drops.
+// Segments whose body comes out empty are gone.
+func rewritten(p *schedule.Plan, rewrite func(body []schedule.Action) []schedule.Action) *schedule.Plan {
+	bare := withoutDrops(p)
+	for rank, program := range bare.Programs {
+		kept := program[:0]
+		for _, s := range program {
+			if s.Body = rewrite(s.Body); len(s.Body) > 0 {
+				kept = append(kept, s)
+			}
+		}
+		bare.Programs[rank] = kept
+	}
+	return bare
+}

@@ -1,0 +1,57 @@
+package lower
+
+import (
+	"fmt"
+	"github.com/weir-ml/weir/schedule"
+	"slices"
+)
+
+// Reduce returns a plan that reduces the gradients of each stage over the
+// replicas (REDUCE_GRAD) right behind the last B or W of the stage, or behind the joined
+// pair that this is in. A stage without weight gradients has nothing to reduce. A plan
+// that reduces already is ErrParams. Drops that the plan had are forgotten. The cost
+// depends on the size of the plan as segments.
+func Reduce(plan *schedule.Plan) (*schedule.Plan, error) {
+	reduced := withoutDrops(plan)
+	for rank, program := range reduced.Programs {
+		over := map[int]bool{}      // stages that have had their last weight gradient
+		var list []schedule.Segment // from the end
+		for _, s := range slices.Backward(program) {
+			if i := slices.IndexFunc(s.Body, func(a schedule.Action) bool { return a.Kind() == schedule.ReduceGrad }); i >= 0 {
+				return nil, fmt.Errorf("%w: plan %q has %v already: give the plan without", schedule.ErrParams, plan.Name, s.Body[i])
+			}
+			most, last := cut(s, s.Repeat-1)
+			if body := reducing(last[0].Body, over); len(body) > len(s.Body) {
+				list = append(append(list, schedule.Segment{Body: body, Repeat: 1}), most...)
+			} else {
+				list = append(list, s)
+			}
+		}
+		slices.Reverse(list)
+		reduced.Programs[rank] = list
+	}
+	return reduced, nil
+}
+
+// reducing returns the actions with a reduction behind the last weight gradient of each
+// stage that is not over yet.
+func reducing(body []schedule.Action, over map[int]bool) []schedule.Action {
+	var list, behind []schedule.Action // from the end
+	for i, a := range slices.Backward(body) {
+		if kind := a.Kind(); (kind == schedule.B || kind == schedule.W) && !over[a.Stage()] {
+			over[a.Stage()] = true
+			behind = append(behind, schedule.Act(schedule.ReduceGrad, a.Stage(), 0))
+		}
+		if i > 0 && body[i-1].Joined() {
+			continue
+		}
+		list = append(list, behind...)
+		behind = behind[:0]
+		if a.Joined() {
+			list = append(list, body[i+1])
+		}
+		list = append(list, a)
+	}
+	slices.Reverse(list)
+	return list
+}

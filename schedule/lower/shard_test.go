@@ -1,0 +1,167 @@
+package lower_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/lower"
+)
+
+// gathered returns for each computation of a list what is gathered then, and fails where
+// a stage is gathered twice, given up twice, or left at the end.
+func gathered(t require.TestingT, list []schedule.Action) (sets [][]int) {
+	var now []int
+	for _, a := range list {
+		i := slices.Index(now, a.Stage())
+		switch kind := a.Kind(); {
+		case kind == schedule.Unshard:
+			require.Negative(t, i, "%v", a)
+			now = append(now, a.Stage())
+		case kind == schedule.Reshard:
+			require.GreaterOrEqual(t, i, 0, "%v", a)
+			now = slices.Delete(slices.Clone(now), i, i+1)
+		case kind.Compute():
+			sets = append(sets, slices.Sorted(slices.Values(now)))
+		}
+	}
+	require.Empty(t, now)
+	return sets
+}
+
+// coming returns the stages of the next computations, up to so many of them, where a list
+// is computed from the i-th on.
+func coming(list []schedule.Action, i, active int) (stages []int) {
+	for _, a := range list[i:] {
+		if !slices.Contains(stages, a.Stage()) && len(stages) < active {
+			stages = append(stages, a.Stage())
+		}
+	}
+	slices.Sort(stages)
+	return stages
+}
+
+// requireSharded fails where a rank has gathered anything else than what it computes next.
+func requireSharded(t require.TestingT, p *schedule.Plan, active int) {
+	sharded := rewrite(t, p, func(p *schedule.Plan) *schedule.Plan {
+		sharded, err := lower.Shard(p, active)
+		require.NoError(t, err)
+		return sharded
+	})
+	for rank, list := range plantest.Lists(sharded) {
+		sets := gathered(t, list)
+		computed := plantest.Lists(p)[rank]
+		for i := range computed {
+			from := i
+			if i > 0 && computed[i-1].Joined() {
+				from-- // the pair is one
+			}
+			require.Equal(t, coming(computed, from, active), sets[i], "%s, rank %d, computation %d", p.Name, rank, i)
+		}
+		require.Equal(t, computed, slices.DeleteFunc(list, func(a schedule.Action) bool { return !a.Kind().Compute() }))
+	}
+}
+
+func TestShard(t *testing.T) {
+	p := plantest.PlanOf(t, []int{0, 0, 0, 0}, 1, "0F0 1F0 2F0 3F0 3B0 2B0 1B0 0B0")
+	for active, want := range map[int]string{
+		1: "0UNSHARD 0F0 0RESHARD 1UNSHARD 1F0 1RESHARD 2UNSHARD 2F0 2RESHARD 3UNSHARD 3F0 3B0 " +
+			"3RESHARD 2UNSHARD 2B0 2RESHARD 1UNSHARD 1B0 1RESHARD 0UNSHARD 0B0 0RESHARD",
+		2: "0UNSHARD 1UNSHARD 0F0 0RESHARD 2UNSHARD 1F0 1RESHARD 3UNSHARD 2F0 3F0 3B0 3RESHARD 1UNSHARD 2B0 2RESHARD 0UNSHARD 1B0 1RESHARD 0B0 0RESHARD",
+		9: "0UNSHARD 1UNSHARD 2UNSHARD 3UNSHARD 0F0 1F0 2F0 3F0 3B0 3RESHARD 2B0 2RESHARD 1B0 1RESHARD 0B0 0RESHARD",
+	} {
+		got, err := lower.Shard(p, active)
+		require.NoError(t, err)
+		require.Equal(t, plantest.Actions(t, want), plantest.Lists(got)[0])
+	}
+
+	sharded, err := lower.Shard(p, 2)
+	require.NoError(t, err)
+	_, err = lower.Shard(sharded, 2)
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, "0UNSHARD already")
+	_, err = lower.Shard(p, 0)
+	require.ErrorIs(t, err, schedule.ErrParams)
+	_, err = lower.Shard(plantest.PlanOf(t, []int{0, 0}, 2, "0F0 1F0 (0F1;1B0) 0B0 1F1 1B1 0B1"), 1)
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, "let there be two")
+}
+
+func TestShardOfSchedules(t *testing.T) {
+	microbatches := func(ranks int) []int { return []int{1, ranks, 23} }
+	everySchedule(t, []int{1, 3, 4}, []int{1, 2, 4}, microbatches, func(t *testing.T, p *schedule.Plan) {
+		for _, active := range []int{2, 3} {
+			requireSharded(t, p, active)
+		}
+	})
+}
+
+func TestShardOfDisorder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		requireSharded(t, plantest.DrawDisorder(t), rapid.IntRange(2, 4).Draw(t, "active"))
+	})
+}
+
+func TestReduceGradients(t *testing.T) {
+	reduce := func(t require.TestingT, p *schedule.Plan) *schedule.Plan {
+		return rewrite(t, p, func(p *schedule.Plan) *schedule.Plan {
+			reduced, err := lower.Reduce(p)
+			require.NoError(t, err)
+			return reduced
+		})
+	}
+	p := plantest.PlanOf(t, []int{0, 0}, 2, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 0W1")
+	require.Equal(t, plantest.Actions(t, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 1REDUCE_GRAD 0W1 0REDUCE_GRAD"), plantest.Lists(reduce(t, p))[0])
+	_, err := lower.Reduce(reduce(t, p))
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, "1REDUCE_GRAD already")
+
+	p = plantest.PlanOf(t, []int{0, 0}, 1, "0F0 1F0")
+	p.Mode = schedule.ForwardOnly
+	require.Equal(t, plantest.Lists(p), plantest.Lists(reduce(t, p)), "nothing to reduce")
+
+	rapid.Check(t, func(t *rapid.T) {
+		p := plantest.DrawDisorder(t)
+		for rank, list := range plantest.Lists(reduce(t, p)) {
+			for _, stage := range p.Placement.On(rank) {
+				last := -1
+				for i, a := range list {
+					if a.Stage() == stage && (a.Kind() == schedule.B || a.Kind() == schedule.W) {
+						last = i
+					}
+				}
+				if last < 0 {
+					require.NotContains(t, list, schedule.Act(schedule.ReduceGrad, stage, 0))
+					continue
+				}
+				if list[last].Joined() {
+					last++
+				}
+				behind := list[last+1:]
+				for len(behind) > 0 && behind[0].Kind() == schedule.ReduceGrad && behind[0].Stage() != stage {
+					behind = behind[1:]
+				}
+				require.NotEmpty(t, behind)
+				require.Equal(t, schedule.Act(schedule.ReduceGrad, stage, 0), behind[0])
+			}
+		}
+	})
+}
+
+// What gathers and reduces stays where it is when transfers come in.
+func TestCommsOfSharded(t *testing.T) {
+	microbatches := func(ranks int) []int { return []int{2 * ranks} }
+	everySchedule(t, []int{3, 4}, []int{1, 2}, microbatches, func(t *testing.T, p *schedule.Plan) {
+		sharded, err := lower.Shard(p, 3)
+		require.NoError(t, err)
+		reduced, err := lower.Reduce(sharded)
+		require.NoError(t, err)
+		for _, capacity := range capacities {
+			lowered(t, reduced, capacity)
+		}
+	})
+}

@@ -1,0 +1,290 @@
+package lower
+
+import (
+	"fmt"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+	"slices"
+)
+
+// Transfers returns a plan with the same computations that says what is sent and received,
+// for links that hold up to so many messages (Unlimited, or 0 for rendezvous):
+//
+//   - A send stands right behind what makes its message.
+//   - A receive stands right before what takes its message, and a link is first in,
+//     first out: so what was sent on it before is received there as well. Where the
+//     sender would stand at a full link meanwhile, the receiver takes the oldest message
+//     before what it computes then.
+//   - A wait stands before the second computation that its rank begins when what took
+//     the message is over. Then the buffer of the send is free, and a receiver that is a
+//     computation late by the clock does not hold the sender up.
+//   - All receives of a joined pair stand before it and all sends behind it.
+//
+// What comes before what is decided by a clock, for which F, I and W take equally long
+// and B takes both of its halves; a rank without any backward is as slow as the busiest.
+// By that clock no rank stands at a transfer of unlimited links at which it would not
+// stand without transfers. And there is one order of everything in which no link ever
+// holds more than its capacity: so the plan does not block, whatever its actions cost.
+//
+// The plan must be valid: the error is that of Check where it is not. A plan that has
+// transfers already, and a capacity below Unlimited, is ErrParams. Drops that the plan
+// had are forgotten. As with Check the cost depends on the size of the plan as segments,
+// and so does the size of what comes out, unless ranks drift apart without end, as those
+// may that have unequal work and run all forwards, or all backwards, of a stage at once.
+func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
+	if capacity < schedule.Unlimited {
+		return nil, fmt.Errorf("%w: a link for %d messages: it holds 0 or more, or any number (%d)", schedule.ErrParams, capacity, schedule.Unlimited)
+	}
+	c := &check.Checker{Name: plan.Name}
+	c.CheckShape(plan)
+	c.Programs(plan)
+	if len(c.Faults) > 0 || c.Transfers || c.Marked {
+		if err := check.Plan(plan); err != nil {
+			return nil, err
+		}
+	}
+	if c.Transfers {
+		return nil, fmt.Errorf("%w: plan %q has transfers already: give the plan that only computes", schedule.ErrParams, plan.Name)
+	}
+	lowered := withoutDrops(plan)
+	o := passes.NewOutline(lowered)
+	v := newLowering(&o, capacity)
+	v.Run(v)
+	if at := slices.IndexFunc(v.Ranks, func(p passes.Cursor) bool { return p.Segment < len(p.Program) }); at >= 0 {
+		if err := check.Plan(plan); err != nil { // ranks that wait for ever stop the clock
+			return nil, err
+		}
+		return nil, v.stopped(at)
+	}
+	lowered.Programs = v.programs()
+	return lowered, nil
+}
+
+// lowering is the visitor of a clock that writes down what the ranks do, with the
+// transfers that it takes.
+type lowering struct {
+	passes.Clock
+	passes.Links
+	capacity int
+	in, out  [][]int // by rank: its links
+	outbox   int     // the queue of the first rank's outbox: what is to be sent, as soon as its link takes it
+	scripts  []script
+	asked    []bool // by rank: it was dispatched in this round
+}
+
+// Each edge has two sets of microbatches.
+const (
+	made    = iota // and taken by no computation yet
+	early          // received, and taken by no computation yet
+	numSets = iota
+)
+
+// Each link has five queues of sends, which every message goes through.
+const (
+	fresh     = iota // sent since the receiver began what it does
+	ripe             // sent before, and not received
+	taken            // received; what the receiver does then is not over
+	over             // that is over
+	due              // and the sender has begun something since: it waits before the next
+	numQueues = iota
+)
+
+func newLowering(o *passes.Outline, capacity int) *lowering {
+	ranks := len(o.On)
+	v := &lowering{Links: passes.NewLinks(o), capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks), asked: make([]bool, ranks)}
+	for l := range v.From {
+		v.out[v.From[l]] = append(v.out[v.From[l]], l)
+		v.in[v.To[l]] = append(v.in[v.To[l]], l)
+	}
+	v.outbox = numQueues * len(v.From)
+	v.Clock = passes.NewClock(o, numSets*len(v.Of), v.outbox+ranks)
+	for rank := range v.scripts {
+		v.scripts[rank].list = make([]schedule.Action, 0, v.length(rank))
+	}
+	return v
+}
+
+// length returns how many actions a rank has with its transfers, each segment run once.
+func (v *lowering) length(rank int) int {
+	n := 0
+	for _, s := range v.Plan.Programs[rank] {
+		for _, a := range s.Body {
+			n++
+			if v.Takes(a) >= 0 {
+				n++
+			}
+			if v.Makes(a) >= 0 {
+				n += 2
+			}
+		}
+	}
+	return n
+}
+
+// ready asks for both of a joined pair before the first of them. A rank that has
+// something to send stands until it is sent.
+func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
+	if v.Duties[rank].Action.Joined() {
+		return true
+	}
+	if v.Note(v.Queues[v.outbox+rank].N > 0) || !v.there(a, mb) {
+		return false
+	}
+	if !a.Joined() {
+		return true
+	}
+	b := v.partner(rank)
+	return v.there(b, int64(b.Microbatch()))
+}
+
+// there reports whether the message that a computation takes has been sent.
+func (v *lowering) there(a schedule.Action, mb int64) bool {
+	edge := v.Takes(a)
+	return edge < 0 || v.Has(setOf(edge, made), mb)
+}
+
+// partner returns the action that the rank's next one, a joined one, overlaps with.
+func (v *lowering) partner(rank int) schedule.Action {
+	p := v.Ranks[rank]
+	p.Advance()
+	b, _ := p.Action()
+	return b
+}
+
+// act begins a computation, or a joined pair of them.
+func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
+	if v.Duties[rank].Action.Joined() {
+		return // the second of a pair, which has begun
+	}
+	for _, l := range v.out[rank] {
+		for v.Queues[queueOf(l, due)].N > 0 {
+			v.Write(rank, passes.WaitFor(v.Pop(queueOf(l, due))))
+		}
+		v.pass(l, over, due)
+	}
+	v.take(rank, a, mb)
+	if !a.Joined() {
+		v.compute(rank, a)
+		return
+	}
+	b := v.partner(rank)
+	v.take(rank, b, int64(b.Microbatch()))
+	v.compute(rank, a, b)
+}
+
+// take receives the message that a computation takes, unless it is here already, and
+// all that were sent on its link before it.
+func (v *lowering) take(rank int, a schedule.Action, mb int64) {
+	wanted := v.Takes(a)
+	if wanted < 0 {
+		return
+	}
+	v.Remove(setOf(wanted, made), mb)
+	if v.Remove(setOf(wanted, early), mb) {
+		return
+	}
+	for {
+		send := v.receive(v.Of[wanted])
+		v.Write(rank, passes.ReceiptOf(send))
+		if v.Note(send == passes.Sent(wanted, mb)) {
+			return
+		}
+		v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
+	}
+}
+
+// receive takes the oldest message from its link.
+func (v *lowering) receive(l int) (send schedule.Action) {
+	oldest := ripe
+	if v.Note(v.Queues[queueOf(l, ripe)].N == 0) {
+		oldest = fresh
+	}
+	send = v.Pop(queueOf(l, oldest))
+	v.Push(queueOf(l, taken), send)
+	return send
+}
+
+// compute writes computations that begin now.
+func (v *lowering) compute(rank int, group ...schedule.Action) {
+	for _, l := range v.in[rank] {
+		v.pass(l, fresh, ripe)
+	}
+	if !v.Trial {
+		v.scripts[rank].compute(group...)
+	}
+}
+
+// end ends a computation, or a joined pair of them.
+func (v *lowering) End(rank int, d passes.Duty) {
+	if d.Action.Joined() {
+		return
+	}
+	for _, l := range v.in[rank] {
+		v.pass(l, taken, over)
+	}
+	for _, a := range [...]schedule.Action{d.With, d.Action} {
+		if out := v.Makes(a); out >= 0 {
+			v.Push(v.outbox+rank, passes.Sent(out, int64(a.Microbatch())))
+		}
+	}
+}
+
+// setOf returns the index of a set of an edge, queueOf that of a queue of a link.
+func setOf(edge, set int) int     { return numSets*edge + set }
+func queueOf(link, queue int) int { return numQueues*link + queue }
+
+// pass moves all that is in a queue of a link to another one.
+func (v *lowering) pass(l, from, to int) {
+	a, b := &v.Queues[queueOf(l, from)], &v.Queues[queueOf(l, to)]
+	if a.N > 0 && b.N == 0 && v.Log == nil {
+		*a, *b = *b, *a // all at once, where nobody asks what that did
+	}
+	for a.N > 0 {
+		v.Push(queueOf(l, to), v.Pop(queueOf(l, from)))
+	}
+}
+
+func (v *lowering) Write(rank int, a schedule.Action) {
+	if !v.Trial {
+		v.scripts[rank].write(a)
+	}
+}
+
+func (v *lowering) Begin() {
+	for rank := range v.scripts {
+		v.scripts[rank].begin(v.Busy(rank))
+	}
+}
+
+func (v *lowering) Repeats(n, stride int64) {
+	for rank := range v.scripts {
+		v.scripts[rank].repeat(int(n), int(stride), v.Busy(rank))
+	}
+}
+
+// programs returns what is written, with the waits that are left.
+func (v *lowering) programs() [][]schedule.Segment {
+	programs := make([][]schedule.Segment, len(v.scripts))
+	for rank := range v.scripts {
+		s := &v.scripts[rank]
+		for _, l := range v.out[rank] {
+			for _, q := range []int{due, over, taken} {
+				for _, sends := range v.Queues[queueOf(l, q)].List() {
+					s.times(passes.WaitFor(sends.Head), sends.N, sends.Step)
+				}
+			}
+		}
+		programs[rank] = s.end()
+	}
+	return programs
+}
+
+// stopped returns the error of a clock that has not come to the end of a rank.
+func (v *lowering) stopped(rank int) error {
+	if v.Exhausted {
+		return fmt.Errorf("%w: plan %q is too large and too irregular to lower: use fewer microbatches, or a plan that repeats", schedule.ErrParams, v.Plan.Name)
+	}
+	a, _ := v.Ranks[rank].Action()
+	return fmt.Errorf("%w: %w: rank %d cannot go on to %v in plan %q", check.ErrInvalidPlan, check.ErrDeadlock, rank, a, v.Plan.Name)
+}

@@ -1,0 +1,195 @@
+package simulate
+
+import (
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// The classes that actions allocate and free stand side by side.
+const (
+	firstHeld = memory.Activation
+	numHeld   = int(memory.Transfer-firstHeld) + 1
+)
+
+// holding is what an action of one kind on one stage allocates and frees.
+type holding struct {
+	born, dies   [numHeld]int64 // bytes by class
+	up, change   int64          // of all classes: born, and born less those that die
+	begins, ends int64          // microbatches in flight on the stage
+}
+
+// hold fills in what a stage saves.
+func (s *simulation) hold(stage int) {
+	costs := s.costs.of(s.plan.Placement, stage)
+	f, b, i, w := s.held(stage, schedule.F), s.held(stage, schedule.B), s.held(stage, schedule.I), s.held(stage, schedule.W)
+	f[0].begins = 1
+	switch {
+	case !s.plan.HasBackward(stage):
+		lasts(memory.Saved, costs.Saved, f, f)
+		f[0].ends = 1
+	case s.plan.IsFrozen(stage):
+		lasts(memory.Saved, costs.Saved, f, i)
+		i[0].ends = 1
+	default:
+		lasts(memory.Saved, costs.FreedByI, f, append(b, i...))
+		lasts(memory.Saved, costs.Saved-costs.FreedByI, f, append(b, w...))
+		lasts(memory.Carry, costs.Carry, i, w)
+		b[0].ends, w[0].ends = 1, 1
+	}
+}
+
+// hand fills in what a stage hands to a neighbour. On another rank that is a buffer of
+// the receiver's own.
+func (s *simulation) hand(p *passage) {
+	makers, readers := s.held(p.from, p.kinds...), s.held(p.to, p.kinds...)
+	switch {
+	case !p.crosses:
+		lasts(p.class, p.bytes, makers, readers)
+	case s.transfers:
+		end := p.send
+		if p.waits {
+			end = p.wait
+		}
+		lasts(p.class, p.bytes, makers, s.held(p.from, end))
+		lasts(memory.Transfer, p.bytes, s.held(p.to, p.receive), readers)
+	default:
+		lasts(p.class, p.bytes, makers, makers)
+		lasts(memory.Transfer, p.bytes, readers, readers)
+	}
+}
+
+// held returns the holdings of kinds on a stage.
+func (s *simulation) held(stage int, kinds ...schedule.Kind) []*holding {
+	list := make([]*holding, len(kinds))
+	for i, kind := range kinds {
+		list[i] = &s.holdings[tableIndex(stage, kind)]
+	}
+	return list
+}
+
+// lasts enters buffers that are born with one of these actions and end with one of
+// those.
+func lasts(class memory.Class, bytes int64, births, ends []*holding) {
+	for _, h := range births {
+		h.born[class-firstHeld] += bytes
+		h.up += bytes
+		h.change += bytes
+	}
+	for _, h := range ends {
+		h.dies[class-firstHeld] += bytes
+		h.change -= bytes
+	}
+}
+
+// level is what is live on a rank.
+type level struct {
+	holdings []holding // by stage and kind
+	copies   []copying // of weights, by stage; nil where the plan makes none
+	classes  memory.ByClass
+	bytes    int64 // of all classes
+	flight   int64
+
+	report *RankReport // where the peaks are kept
+}
+
+// level returns what is live on a rank before its first action, with peaks to be
+// kept in the report.
+func (s *simulation) level(rank int, report *RankReport) level {
+	l := level{holdings: s.holdings, copies: s.copies, bytes: s.costs.resident(s.plan.Placement, rank), report: report}
+	l.classes[memory.Resident] = l.bytes
+	report.Peak, report.Classes, report.PeakPosition = l.bytes, l.classes, -1
+	return l
+}
+
+// peaks finds the peaks of a rank. They follow from the order of its program alone.
+// What is live at an action of a body changes by the same from each repeat to the
+// next, so that it is highest in the first repeat or in the last one.
+func (s *simulation) peaks(rank int, report *RankReport) {
+	l, position := s.level(rank, report), int64(0)
+	for _, segment := range s.plan.Programs[rank] {
+		before, length := l, int64(len(segment.Body))
+		l.body(segment.Body, 0, position)
+		if n := int64(segment.Repeat - 2); n > 0 {
+			for class := range l.classes {
+				l.classes[class] += n * (l.classes[class] - before.classes[class])
+			}
+			l.bytes += n * (l.bytes - before.bytes)
+			l.flight += n * (l.flight - before.flight)
+		}
+		if segment.Repeat > 1 {
+			l.body(segment.Body, (segment.Repeat-1)*segment.Stride, position+int64(segment.Repeat-1)*length)
+		}
+		position += int64(segment.Repeat) * length
+	}
+}
+
+// body goes through the actions of a body with so much added to their microbatches.
+func (l *level) body(body []schedule.Action, shift int, position int64) {
+	for i := 0; i < len(body); i++ {
+		a := body[i]
+		if a.Joined() {
+			l.pair(a.Shift(shift), body[i+1], position+int64(i))
+			i++
+		} else {
+			l.action(a.Shift(shift), position+int64(i))
+		}
+	}
+}
+
+// of returns what an action allocates and frees, nil where that is nothing.
+func (l *level) of(a schedule.Action) *holding {
+	if a.Kind() > schedule.WaitB {
+		return nil
+	}
+	return &l.holdings[tableIndex(a.Stage(), a.Kind())]
+}
+
+// action does what the action does to the level.
+func (l *level) action(a schedule.Action, position int64) {
+	if h := l.of(a); h != nil {
+		l.begin(h)
+		l.compare(a, position)
+		l.end(h)
+		l.endWeights(a)
+	} else if a.Kind() == schedule.Quantize && l.copies != nil {
+		l.beginWeights(a)
+		l.compare(a, position)
+	}
+}
+
+// pair does what a joined pair does to the level; the position is that of the first.
+func (l *level) pair(a, b schedule.Action, position int64) {
+	first, second := l.of(a), l.of(b)
+	l.begin(first)
+	l.begin(second)
+	l.compare(a, position)
+	l.end(first)
+	l.end(second)
+	l.endWeights(a)
+	l.endWeights(b)
+}
+
+func (l *level) begin(h *holding) {
+	for i, bytes := range h.born {
+		l.classes[int(firstHeld)+i] += bytes
+	}
+	l.bytes += h.up
+	l.flight += h.begins
+}
+
+func (l *level) end(h *holding) {
+	for i, bytes := range h.dies {
+		l.classes[int(firstHeld)+i] -= bytes
+	}
+	l.bytes += h.change - h.up
+	l.flight -= h.ends
+}
+
+// compare keeps the peaks.
+func (l *level) compare(a schedule.Action, position int64) {
+	if l.bytes > l.report.Peak || l.report.PeakPosition < 0 {
+		l.report.Peak, l.report.Classes = l.bytes, l.classes
+		l.report.PeakPosition, l.report.PeakAt = position, a.WithDrop(0).WithJoin(false)
+	}
+	l.report.InFlight = max(l.report.InFlight, l.flight)
+}

@@ -1,0 +1,240 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"github.com/weir-ml/weir/schedule"
+	"math"
+	"math/bits"
+)
+
+// ErrCosts is wrapped by every error about costs.
+var ErrCosts = errors.New("schedule: invalid costs")
+
+// Costs say what the actions of a plan cost: the time that they take, and the bytes
+// that they allocate and free. Times are whole numbers of steps, of which Scale make
+// one Unit, so that a simulation is exact. The zero value is not valid: there is at
+// least one stage. Costs are not changed by what they are given to.
+type Costs struct {
+	Unit  string // of time, for people: "ns", "ms", ...
+	Scale int64  // how many steps make one Unit; 0 is 1
+	// Stages are by stage of the model; one entry stands for all. Where a plan holds
+	// copies of the model they may also be by stage of the plan.
+	Stages []StageCosts
+	// Each, where it is set, is the time of a computation in place of the times of
+	// Stages, for microbatches that differ. It is asked for F, I, W and B, more than
+	// once for one action, and must say the same. A joined pair takes the sum, and the
+	// plan is run in full. Files have no word for it.
+	Each    func(schedule.Action) int64
+	Latency int64       // of a hop between ranks; it occupies neither of them
+	PerMiB  int64       // time that a MiB takes on a link between ranks
+	Links   []LinkCosts // links that differ from Latency and PerMiB; nil is none
+	// Resident is by rank the bytes that are always there, beside those of its stages;
+	// nil is 0.
+	Resident []int64
+}
+
+// StageCosts are the costs of one microbatch on one stage: times in steps and sizes
+// in bytes. Of what is saved at F, FreedByI is freed at I and the rest at W; B frees
+// all of it. So does I on a frozen stage, and F where the stage has no backward.
+type StageCosts struct {
+	F         int64 `json:"f"`
+	I         int64 `json:"i,omitempty"`
+	W         int64 `json:"w,omitempty"`
+	B         int64 `json:"b,omitempty"`         // 0: I + W
+	Joined    int64 `json:"joined,omitempty"`    // of a joined pair whose forward is of this stage; 0: the sum of the two
+	Recompute int64 `json:"recompute,omitempty"` // added to the first backward action of a stage that recomputes
+	Output    int64 `json:"output,omitempty"`    // what F hands on to the next stage
+	Gradient  int64 `json:"gradient,omitempty"`  // what the backward hands back to the stage before
+	Saved     int64 `json:"saved,omitempty"`     // what F saves for the backward
+	FreedByI  int64 `json:"freed_by_i,omitempty"`
+	Carry     int64 `json:"carry,omitempty"` // what I saves for W
+	// Resident is what is always there on the stage's rank: its weights, their gradients
+	// and what the optimizer keeps.
+	Resident int64 `json:"resident,omitempty"`
+	// Quantize is the time of QUANTIZE, once in a step. It makes copies of the stage's
+	// weights: ForwardWeights that its forward reads, and the recompute of its backward,
+	// and BackwardWeights that its backward reads, where it has one.
+	Quantize        int64 `json:"quantize,omitempty"`
+	ForwardWeights  int64 `json:"forward_weights,omitempty"`
+	BackwardWeights int64 `json:"backward_weights,omitempty"`
+}
+
+// LinkCosts are the costs of the link from one rank to another one, in both of its
+// directions of flow: activations and gradients.
+type LinkCosts struct {
+	From    int   `json:"from"`
+	To      int   `json:"to"`
+	Latency int64 `json:"latency,omitempty"`
+	PerMiB  int64 `json:"per_mib,omitempty"`
+}
+
+const (
+	// maxCost bounds every time and every size of the costs: 78 hours in nanoseconds,
+	// 256 TiB.
+	maxCost = 1 << 48
+	// maxTotal bounds what a whole step may come to.
+	maxTotal = 1 << 62
+	// maxUnit bounds the name of the unit in bytes.
+	maxUnit = 32
+	mebi    = 1 << 20
+)
+
+// Validate reports every fault of the costs at once. Each of the joined errors wraps
+// ErrCosts.
+func (c *Costs) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrCosts}, args...)...))
+	}
+	amount := func(v int64, format string, args ...any) {
+		if v < 0 || v > maxCost {
+			fault("%s is %d: it must be 0 to %d", fmt.Sprintf(format, args...), v, int64(maxCost))
+		}
+	}
+	if c == nil {
+		return fmt.Errorf("%w: there are none", ErrCosts)
+	}
+	if len(c.Unit) > maxUnit {
+		fault("the name of the unit has %d bytes: it may have %d", len(c.Unit), maxUnit)
+	}
+	amount(c.Scale, "the scale")
+	amount(c.Latency, "the latency")
+	amount(c.PerMiB, "the time of a MiB")
+	if len(c.Stages) < 1 || len(c.Stages) > schedule.MaxStages {
+		fault("there are costs of %d stages: give one entry for all, or one for each", len(c.Stages))
+	}
+	for stage := range c.Stages {
+		s := &c.Stages[stage]
+		for _, name := range stageFields {
+			amount(*s.field(name), "%s of stage %d", name, stage)
+		}
+		if s.FreedByI > s.Saved {
+			fault("stage %d frees %d bytes at I of the %d that it has saved: free at most those", stage, s.FreedByI, s.Saved)
+		}
+	}
+	for i, l := range c.Links {
+		if l.From < 0 || l.To < 0 || l.From == l.To {
+			fault("link %d is from rank %d to rank %d: name two ranks, from 0 on", i, l.From, l.To)
+		}
+		amount(l.Latency, "the latency of link %d", i)
+		amount(l.PerMiB, "the time of a MiB on link %d", i)
+	}
+	for rank, bytes := range c.Resident {
+		amount(bytes, "what is resident on rank %d", rank)
+	}
+	return errors.Join(faults...)
+}
+
+// Units returns a time in units, given in steps.
+func (c *Costs) Units(steps int64) float64 { return float64(steps) / float64(max(c.Scale, 1)) }
+
+// fit reports every fault of the costs, alone and for this plan.
+func (c *Costs) fit(plan *schedule.Plan) error {
+	err := c.Validate()
+	if err != nil {
+		return err
+	}
+	p := plan.Placement
+	if n := len(c.Stages); n != 1 && n != p.Depth() && n != p.Stages() {
+		err = errors.Join(err, fmt.Errorf("%w: there are costs of %d stages for a plan of %d: give one entry for all, or one for each", ErrCosts, n, p.Depth()))
+	}
+	if n := len(c.Resident); n != 0 && n != p.Ranks {
+		err = errors.Join(err, fmt.Errorf("%w: resident bytes are given for %d ranks of %d: give all, or none", ErrCosts, n, p.Ranks))
+	}
+	for i, l := range c.Links {
+		if l.From >= p.Ranks || l.To >= p.Ranks {
+			err = errors.Join(err, fmt.Errorf("%w: link %d is from rank %d to rank %d: ranks are 0 to %d", ErrCosts, i, l.From, l.To, p.Ranks-1))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var actions, dearest, largest float64
+	for rank := range plan.Programs {
+		actions += float64(plan.Actions(rank))
+	}
+	actions = max(actions, 1) // what a message costs is worked out whether there is one or not
+	for i := range c.Stages {
+		s := &c.Stages[i]
+		dearest = max(dearest, float64(s.F+s.I+s.W+s.B+s.Joined+s.Recompute+s.Quantize))
+		largest = max(largest, float64(s.Output+s.Gradient+s.Saved+s.Carry+s.ForwardWeights+s.BackwardWeights))
+	}
+	hop := float64(c.Latency) + math.Ceil(float64(c.PerMiB)*largest/mebi)
+	for _, l := range c.Links {
+		hop = max(hop, float64(l.Latency)+math.Ceil(float64(l.PerMiB)*largest/mebi))
+	}
+	if actions*(dearest+hop) > maxTotal/2 || actions*largest > maxTotal/2 {
+		return fmt.Errorf("%w: they are too large for a step of %.0f actions, whose time and bytes must stay below 2^62: choose a longer step of time, or smaller sizes", ErrCosts, actions)
+	}
+	return nil
+}
+
+// of returns the costs of a stage of a plan with this placement.
+func (c *Costs) of(p schedule.Placement, stage int) *StageCosts {
+	switch len(c.Stages) {
+	case 1:
+		return &c.Stages[0]
+	case p.Stages():
+		return &c.Stages[stage]
+	}
+	return &c.Stages[stage%p.Depth()]
+}
+
+// resident returns the bytes that are always on a rank.
+func (c *Costs) resident(p schedule.Placement, rank int) (bytes int64) {
+	if c.Resident != nil {
+		bytes = c.Resident[rank]
+	}
+	for stage, home := range p.Rank {
+		if home == rank {
+			bytes += c.of(p, stage).Resident
+		}
+	}
+	return bytes
+}
+
+// link returns the costs of a link: the last entry for it counts.
+func (c *Costs) link(from, to int) LinkCosts {
+	link := LinkCosts{From: from, To: to, Latency: c.Latency, PerMiB: c.PerMiB}
+	for _, l := range c.Links {
+		if l.From == from && l.To == to {
+			link = l
+		}
+	}
+	return link
+}
+
+// transmission returns how long the link is taken by this many bytes; a part of a
+// step counts as one.
+func (l LinkCosts) transmission(bytes int64) int64 {
+	hi, lo := bits.Mul64(uint64(bytes), uint64(l.PerMiB))
+	lo, carry := bits.Add64(lo, mebi-1, 0)
+	time, _ := bits.Div64(hi+carry, lo, mebi) // fit has seen that it is no more than 2^62
+	return int64(time)
+}
+
+// backward returns the time of B.
+func (s *StageCosts) backward() int64 {
+	if s.B != 0 {
+		return s.B
+	}
+	return s.I + s.W
+}
+
+// stageFields are the names of the fields of StageCosts, in their order.
+var stageFields = [...]string{"f", "i", "w", "b", "joined", "recompute", "output", "gradient", "saved", "freed_by_i", "carry", "resident",
+	"quantize", "forward_weights", "backward_weights"}
+
+// field returns the field of this name, nil where there is none.
+func (s *StageCosts) field(name string) *int64 {
+	for i, field := range [len(stageFields)]*int64{
+		&s.F, &s.I, &s.W, &s.B, &s.Joined, &s.Recompute, &s.Output, &s.Gradient, &s.Saved, &s.FreedByI, &s.Carry, &s.Resident,
+		&s.Quantize, &s.ForwardWeights, &s.BackwardWeights,
+	} {
+		if stageFields[i] == name {
+			return field
+		}
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package simulate_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+// someCosts have something in every field.
+func someCosts() *simulate.Costs {
+	return &simulate.Costs{
+		Unit: "ms", Scale: 1000, Latency: 601, PerMiB: 25,
+		Links:    []simulate.LinkCosts{{From: 1, To: 0, Latency: 700, PerMiB: 30}, {From: 0, To: 1}},
+		Resident: []int64{1 << 30, 2 << 30},
+		Stages: []simulate.StageCosts{
+			{F: 18522, I: 18086, W: 9337, B: 27000, Joined: 40000, Recompute: 17000, Output: 1 << 20, Gradient: 2 << 20, Saved: 34 << 20, FreedByI: 2 << 20, Carry: 1 << 19},
+			{F: 1},
+		},
+	}
+}
+
+const someCostsText = `{
+  "schema": 1,
+  "unit": "ms",
+  "scale": 1000,
+  "latency": 601,
+  "per_mib": 25,
+  "links": [
+    {"from":1,"to":0,"latency":700,"per_mib":30},
+    {"from":0,"to":1}
+  ],
+  "resident": [
+    1073741824,
+    2147483648
+  ],
+  "stages": [
+    {"f":18522,"i":18086,"w":9337,"b":27000,"joined":40000,"recompute":17000,"output":1048576,"gradient":2097152,"saved":35651584,"freed_by_i":2097152,"carry":524288},
+    {"f":1}
+  ]
+}
+`
+
+func TestCostsText(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, simulate.WriteCosts(&b, someCosts()))
+	require.Equal(t, someCostsText, b.String())
+	back, err := simulate.ReadCosts(&b)
+	require.NoError(t, err)
+	require.Equal(t, someCosts(), back)
+
+	back, err = simulate.ReadCosts(strings.NewReader(` { "stages" : [ { } ] , "schema" : 1 } `))
+	require.NoError(t, err)
+	require.Equal(t, &simulate.Costs{Stages: make([]simulate.StageCosts, 1)}, back)
+	require.InDelta(t, 2.5, back.Units(2)+someCosts().Units(500), 0)
+}
+
+func TestCostsTextErrors(t *testing.T) {
+	for _, test := range []struct{ from, to, fault string }{
+		{`"schema": 1`, `"schema": 2`, `line 2:13: found 2, expected the schema as a whole number from 1 to 1`},
+		{"  \"schema\": 1,\n", "", `line 1:1: found no schema, expected "schema": 1 in the costs`},
+		{`"unit"`, `"units"`, `line 3:3: found an unknown field "units", expected schema, unit, scale, latency, per_mib, links, resident or stages`},
+		{`"scale"`, `"unit"`, `line 4:3: found "unit", which is there already: give it once`},
+		{`"ms"`, `5`, `line 3:11: found 5, expected a string`},
+		{`"ms"`, `null`, `line 3:11: found null, expected a string`},
+		{`"latency": 601`, `"latency": 0.601`, `line 5:14: found 0.601, expected latency as a whole number from 0 to 281474976710656`},
+		{`"latency": 601`, `"latency": -1`, `line 5:14: found -1, expected latency as a whole number`},
+		{`"latency": 601`, `"latency": 281474976710657`, `line 5:14: found 281474976710657, expected latency as a whole number`},
+		{`"latency": 601`, `"latency": 1` + strings.Repeat("0", 50), `line 5:14: found 1000000000000000000000000000000000000000..., expected latency`},
+		{`"latency": 601`, `"latency": true`, `line 5:14: found true, expected latency`},
+		{`"latency": 601`, `"latency" 601`, `line 5:13: invalid character '6' after object key`},
+		{`"latency": 601`, `"latency": {"f":1}`, `line 5:14: found {, expected latency`},
+		{`{"from":0,"to":1}`, `[]`, `line 9:5: found [, expected an object, {`},
+		{`{"from":0,"to":1}`, `{"from":-1,"to":1}`, `line 9:13: found -1, expected a rank as a whole number from 0 to 16383`},
+		{`{"from":0,"to":1}`, `{"from":0,"too":1}`, `line 9:15: found an unknown field "too", expected from, to, latency or per_mib`},
+		{`"links": [`, `"links": {`, `line 7:12: found {, expected a list, [`},
+		{`{"f":1}`, `{"g":1}`, `line 17:6: found an unknown field "g", expected f, i, w, b, joined, recompute, output, gradient, saved, freed_by_i, carry, resident, quantize, forward_weights or backward_weights`},
+		{`{"f":1}`, `{"f":1`, `line 18:3: invalid character ']' after object key:value pair`},
+		{"  ]\n}", "  ]\n", `line 20:1: found the end of the text, expected more of the costs`},
+		{"  ]\n}", "  ]\n}}", `line 19:2: found something behind the costs, expected the end of the text`},
+		{`"stages": [`, `"stages": [` + strings.Repeat("{},", schedule.MaxStages), `found one more value, expected at most 16384`},
+		{`"freed_by_i":2097152`, `"freed_by_i":35651585`, `stage 0 frees 35651585 bytes at I of the 35651584 that it has saved: free at most those`},
+		{`{"from":0,"to":1}`, `{"from":1,"to":1}`, `link 1 is from rank 1 to rank 1: name two ranks, from 0 on`},
+	} {
+		require.Contains(t, someCostsText, test.from)
+		_, err := simulate.ReadCosts(strings.NewReader(strings.Replace(someCostsText, test.from, test.to, 1)))
+		require.ErrorIs(t, err, simulate.ErrCosts, "%q for %q", test.to, test.from)
+		require.ErrorContains(t, err, test.fault)
+	}
+	_, err := simulate.ReadCosts(strings.NewReader(""))
+	require.ErrorContains(t, err, "line 1:1: found the end of the text")
+}
+
+// A file's name is in its errors; what cannot be read, is too long or cannot be
+// written is an error.
+func TestCostsStreams(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "costs.json")
+	require.NoError(t, os.WriteFile(path, []byte("{\n\"cat\": 1}"), 0o644))
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	_, err = simulate.ReadCosts(file)
+	require.ErrorContains(t, err, path+":2:1: found an unknown field")
+
+	lost := errors.New("lost")
+	_, err = simulate.ReadCosts(iotest.ErrReader(lost))
+	require.ErrorIs(t, err, lost)
+	_, err = simulate.ReadCosts(io.LimitReader(plantest.Endless{}, simulate.MaxCostsText+10))
+	require.ErrorIs(t, err, simulate.ErrCosts)
+	require.ErrorContains(t, err, "longer than 16777216 bytes")
+	require.ErrorIs(t, simulate.WriteCosts(plantest.Full{}, someCosts()), io.ErrShortWrite)
+	require.ErrorIs(t, simulate.WriteCosts(io.Discard, &simulate.Costs{}), simulate.ErrCosts)
+}
+
+// Everything that is wrong with costs is said at once.
+func TestCostsValidate(t *testing.T) {
+	c := &simulate.Costs{
+		Unit: strings.Repeat("m", 33), Scale: -1, Latency: -2, PerMiB: 1<<48 + 1,
+		Links:    []simulate.LinkCosts{{From: -1, Latency: -3, PerMiB: -4}},
+		Resident: []int64{-5},
+		Stages:   []simulate.StageCosts{{F: -6, Carry: -7}},
+	}
+	err := c.Validate()
+	require.ErrorIs(t, err, simulate.ErrCosts)
+	require.Len(t, strings.Split(err.Error(), "\n"), 10)
+	for _, text := range []string{
+		"the name of the unit has 33 bytes: it may have 32", "the scale is -1: it must be 0 to 281474976710656", "the latency is -2",
+		"the time of a MiB is 281474976710657", "link 0 is from rank -1 to rank 0", "the latency of link 0 is -3", "the time of a MiB on link 0 is -4",
+		"what is resident on rank 0 is -5", "f of stage 0 is -6", "carry of stage 0 is -7",
+	} {
+		require.ErrorContains(t, err, text)
+	}
+	require.NoError(t, someCosts().Validate())
+	require.ErrorContains(t, (&simulate.Costs{}).Validate(), "costs of 0 stages")
+	require.ErrorContains(t, (*simulate.Costs)(nil).Validate(), "there are none")
+}
+
+// Costs that do not fit a plan are refused.
+func TestCostsFit(t *testing.T) {
+	p := plantest.OneFOneB(2, 2, 0, 3, false)
+	one := simulate.StageCosts{F: 1}
+	for _, test := range []struct {
+		costs simulate.Costs
+		fault string
+	}{
+		{simulate.Costs{Stages: []simulate.StageCosts{one, one}}, "costs of 2 stages for a plan of 4: give one entry for all, or one for each"},
+		{simulate.Costs{Stages: []simulate.StageCosts{one}, Resident: []int64{1}}, "resident bytes are given for 1 ranks of 2: give all, or none"},
+		{simulate.Costs{Stages: []simulate.StageCosts{one}, Links: []simulate.LinkCosts{{From: 0, To: 2}}}, "link 0 is from rank 0 to rank 2: ranks are 0 to 1"},
+		{simulate.Costs{Stages: []simulate.StageCosts{{Output: 1 << 48}}, PerMiB: 1 << 36}, "too large for a step of 24 actions"},
+		{simulate.Costs{Stages: []simulate.StageCosts{{F: -1}}}, "f of stage 0 is -1"},
+	} {
+		_, err := simulate.Run(p, &test.costs, schedule.Unlimited)
+		require.ErrorIs(t, err, simulate.ErrCosts)
+		require.ErrorContains(t, err, test.fault)
+	}
+	_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{one}}, -2)
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, "capacity -2: it must be 0 or more, or -1 for no limit")
+}
+
+// FuzzReadCosts demands that whatever is read is valid, written, and read again as the
+// same.
+func FuzzReadCosts(f *testing.F) {
+	f.Add([]byte(someCostsText))
+	f.Add([]byte(`{"schema":1,"unit":"\ud800","stages":[{}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := simulate.ReadCosts(bytes.NewReader(data))
+		if err != nil {
+			require.ErrorIs(t, err, simulate.ErrCosts)
+			return
+		}
+		var b bytes.Buffer
+		require.NoError(t, simulate.WriteCosts(&b, c))
+		back, err := simulate.ReadCosts(&b)
+		require.NoError(t, err)
+		require.Equal(t, c, back)
+	})
+}

@@ -1,0 +1,59 @@
+package simulate
+
+import (
+	"slices"
+	"sort"
+)
+
+// delay is an action that had to wait, and what ended the wait: another action, and
+// when that one ended.
+type delay struct {
+	position, ready int64
+	rank            int
+	by, since       int64
+}
+
+// itself stands for the rank's own action before.
+const itself = -1
+
+// maxStretches is how many stretches of the critical path are kept.
+const maxStretches = 1 << 16
+
+// delay notes that the rank's next action waits for a parcel of the peer.
+func (s *simulation) delay(r *simRank, rank, peer int, p *parcel) {
+	d := delay{position: r.position, ready: p.ready, rank: peer, by: p.by, since: p.since}
+	if p.by == itself {
+		d.rank, d.by, d.since = rank, r.position-1, r.clock
+	}
+	s.waited[rank] = append(s.waited[rank], d)
+}
+
+// critical returns the critical path: from the last end back to the last wait on that
+// rank, on to the rank that was waited for, and so on.
+func (s *simulation) critical() []Stretch {
+	last := -1
+	for rank := range s.ranks {
+		if r := &s.ranks[rank]; r.started && (last < 0 || r.last > s.ranks[last].last) {
+			last = rank
+		}
+	}
+	if last < 0 {
+		return nil
+	}
+	var path []Stretch
+	at := Stretch{Rank: last, Last: s.ranks[last].final, End: s.ranks[last].last}
+	for at.Last >= 0 && len(path) < maxStretches {
+		waited := s.waited[at.Rank]
+		i := sort.Search(len(waited), func(i int) bool { return waited[i].position > at.Last }) - 1
+		if i < 0 {
+			path = append(path, at)
+			break
+		}
+		d := waited[i]
+		at.First, at.Start = d.position, d.ready
+		path = append(path, at)
+		at = Stretch{Rank: d.rank, Last: d.by, End: d.since}
+	}
+	slices.Reverse(path)
+	return path
+}

@@ -1,0 +1,353 @@
+package simulate_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+// requireLeaps demands that a plan comes to the same with leaps and without, and adds
+// up the actions that were run.
+func requireLeaps(t *rapid.T, p *schedule.Plan, capacity int, full, leapt *int64) {
+	requireLeapsAt(t, p, drawCosts(t, p), capacity, full, leapt)
+}
+
+func requireLeapsAt(t *rapid.T, p *schedule.Plan, costs *simulate.Costs, capacity int, full, leapt *int64) {
+	want, work, err := simulate.InFull(plantest.Expand(p), costs, capacity)
+	got, fault := simulate.Leaping(p, costs, capacity)
+	if err != nil {
+		require.Error(t, fault)
+		if errors.Is(err, check.ErrDeadlock) {
+			require.Equal(t, err, fault)
+		}
+		return
+	}
+	require.NoError(t, fault)
+	require.Equal(t, want, got)
+	few, err := simulate.Work(p, costs, capacity)
+	require.NoError(t, err)
+	*full, *leapt = *full+work, *leapt+few
+}
+
+// TestLeaps runs the schedules of the catalog, with transfers and without.
+func TestLeaps(t *testing.T) {
+	var full, leapt int64
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.SampledFrom(schedule.Schedules()).Draw(t, "schedule")
+		ranks := rapid.IntRange(1, 6).Draw(t, "ranks")
+		placement, err := s.Place(ranks, ranks*s.PerRank)
+		if err != nil {
+			t.Skip(err)
+		}
+		p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: rapid.IntRange(1, 1000).Draw(t, "microbatches")})
+		if err != nil {
+			t.Skip(err)
+		}
+		capacity := rapid.SampledFrom([]int{schedule.Unlimited, 0, 1, 2, 3, 40, 500}).Draw(t, "capacity")
+		if ranks > 1 && rapid.Bool().Draw(t, "transfers") {
+			if p, err = lower.Transfers(p, capacity); err != nil {
+				t.Skip(err)
+			}
+		}
+		requireLeaps(t, p, capacity, &full, &leapt)
+	})
+	require.Less(t, leapt, full/4*3, "few of the plans leap")
+}
+
+// TestLeapsOfLanes runs plans in which all kinds of all stages go side by side.
+func TestLeapsOfLanes(t *testing.T) {
+	var full, leapt int64
+	rapid.Check(t, func(t *rapid.T) {
+		p, capacity := drawLanes(t), rapid.SampledFrom([]int{schedule.Unlimited, 0, 1, 2, 30, 200}).Draw(t, "capacity")
+		if rapid.Bool().Draw(t, "transfers") {
+			sendInLanes(p, rapid.Bool().Draw(t, "waits at the end"))
+		} else {
+			rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed of joins"), 0))
+			for _, program := range p.Programs {
+				for _, segment := range program {
+					joinSome(segment.Body, rng)
+				}
+			}
+		}
+		requireLeaps(t, p, capacity, &full, &leapt)
+	})
+	require.Less(t, leapt, full/4*3, "few of the plans leap")
+}
+
+// TestLeapsOverGrowingWaits has a rank that waits for two others in turn, of which one
+// is a little slower. So each wait for it is longer than the one before, by 1, of which
+// no more than the latency is for what is on the wire.
+func TestLeapsOverGrowingWaits(t *testing.T) {
+	const n, latency = 900, 300
+	p := &schedule.Plan{Name: "growing", Mode: schedule.ForwardOnly, Microbatches: 2 * n,
+		Placement: schedule.Placement{Ranks: 5, Rank: []int{3, 0, 2, 4, 1, 2}, Copies: 2}}
+	for _, body := range [][]schedule.Action{
+		{schedule.Act(schedule.F, 1, 0)}, {schedule.Act(schedule.F, 4, n)}, {schedule.Act(schedule.F, 2, 0), schedule.Act(schedule.F, 5, n)},
+		{schedule.Act(schedule.F, 0, 0)}, {schedule.Act(schedule.F, 3, n)},
+	} {
+		p.Programs = append(p.Programs, []schedule.Segment{{Body: body, Repeat: n, Stride: 1}})
+	}
+	costs := &simulate.Costs{
+		Stages: []simulate.StageCosts{{F: 1000}, {}, {F: 1}, {F: 1001}, {}, {F: 1}},
+		Links:  []simulate.LinkCosts{{From: 3, To: 0, Latency: latency}, {From: 1, To: 2, Latency: latency}},
+	}
+	report, err := simulate.Leaping(p, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.EqualValues(t, latency*(latency-1)/2+(n-latency)*latency, report.Ranks[2].Communication)
+	require.EqualValues(t, 1001*n+latency+1, report.Ranks[2].Last)
+	work, err := simulate.Work(p, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.Less(t, work, int64(n))
+}
+
+// TestLeapsOverShrinkingWaits has a rank that sends, computes for longer from repeat to
+// repeat, and then waits until a busy rank has received. What it sees of the message on
+// the wire is less by 1 each time. After 900 repeats it does not wait any more, after
+// 1600 the other one waits for it.
+func TestLeapsOverShrinkingWaits(t *testing.T) {
+	const n, latency = 3000, 300
+	p := &schedule.Plan{Name: "shrinking", Mode: schedule.ForwardOnly, Microbatches: 3 * n,
+		Placement: schedule.Placement{Ranks: 5, Rank: []int{2, 0, 1, 3, 0, 0, 4, 1, 1}, Copies: 3}}
+	act := func(kind schedule.Kind, stage int) schedule.Action { return schedule.Act(kind, stage, stage/3*n) }
+	for _, body := range [][]schedule.Action{
+		{act(schedule.RecvF, 1), act(schedule.F, 1), act(schedule.SendF, 1), act(schedule.RecvF, 4), act(schedule.F, 4), act(schedule.F, 5), act(schedule.WaitF, 1)},
+		{act(schedule.RecvF, 7), act(schedule.F, 7), act(schedule.F, 8), act(schedule.RecvF, 2), act(schedule.F, 2)},
+		{act(schedule.F, 0), act(schedule.SendF, 0)}, {act(schedule.F, 3), act(schedule.SendF, 3)}, {act(schedule.F, 6), act(schedule.SendF, 6)},
+	} {
+		p.Programs = append(p.Programs, []schedule.Segment{{Body: body, Repeat: n, Stride: 1}})
+	}
+	costs := &simulate.Costs{
+		Stages: []simulate.StageCosts{{F: 1000}, {F: 1}, {}, {F: 1001}, {}, {}, {F: 1000}, {}, {}},
+		Links:  []simulate.LinkCosts{{From: 0, To: 1, Latency: latency}, {From: 4, To: 1, Latency: 900}},
+	}
+	report, err := simulate.Leaping(p, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.EqualValues(t, latency*(latency+1)/2, report.Ranks[0].Communication)
+	require.EqualValues(t, 1001*(n-1)+1+latency, report.Ranks[1].Last)
+	work, err := simulate.Work(p, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.Less(t, work, int64(6*n)) // of 18n and more
+}
+
+// TestLeapsOverBacklog has a link on which two messages at the start meet, so that each
+// later one finds it taken for a little less long, until the thousandth does not.
+func TestLeapsOverBacklog(t *testing.T) {
+	const n = 2000
+	p := &schedule.Plan{Name: "backlog", Mode: schedule.ForwardOnly, Microbatches: n, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1}}}
+	first, pass, last := schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.F, 1, 0), schedule.Act(schedule.F, 2, 0)
+	p.Programs = [][]schedule.Segment{{
+		{Body: []schedule.Action{first, first.Shift(1), pass, pass.Shift(1)}, Repeat: 1},
+		{Body: []schedule.Action{first.Shift(2), pass.Shift(2)}, Repeat: n - 2, Stride: 1},
+	}, {{Body: []schedule.Action{last}, Repeat: n, Stride: 1}}}
+	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 1000}, {Output: 1 << 20}, {F: 1}}, PerMiB: 999}
+	report, err := simulate.Leaping(p, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.EqualValues(t, 1000*998+(n-1001)*999, report.Ranks[1].Communication)
+	require.EqualValues(t, 1000*n+1000, report.Ranks[1].Last)
+	work, err := simulate.Work(p, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.Less(t, work, int64(n))
+}
+
+// TestDeadlockBehindLeaps stops one rank halfway: where the other then stands is known
+// to the action.
+func TestDeadlockBehindLeaps(t *testing.T) {
+	p := plantest.OneFOneB(2, 1, 0, 1_000_000, false)
+	p.Programs[1][0].Repeat = 500_000
+	_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 3, B: 7}}, Latency: 1}, schedule.Unlimited)
+	require.ErrorIs(t, err, check.ErrDeadlock)
+	require.ErrorContains(t, err, "Rank 0 waits for what never comes: rank 0 stands before action 1000002, 0B500000, and waits for 1B500000 of rank 1; rank 1 comes to its end without it;")
+}
+
+// TestLeapsOverKinks has ranks that wait for several others which are nearly as fast
+// as each other, so that which of them comes last, and where a message is meanwhile,
+// changes after hundreds of repeats.
+func TestLeapsOverKinks(t *testing.T) {
+	var full, leapt int64
+	rapid.Check(t, func(t *rapid.T) {
+		const each = 600
+		ranks, depth, copies := rapid.IntRange(2, 6).Draw(t, "ranks"), rapid.IntRange(2, 3).Draw(t, "depth"), rapid.IntRange(2, 4).Draw(t, "copies")
+		p := &schedule.Plan{Name: "kinks", Mode: schedule.ForwardOnly, Microbatches: copies * each,
+			Placement: schedule.Placement{Ranks: ranks, Copies: copies}, Programs: make([][]schedule.Segment, ranks)}
+		costs := &simulate.Costs{}
+		bodies := make([][]schedule.Action, ranks)
+		for range depth * copies {
+			p.Placement.Rank = append(p.Placement.Rank, rapid.IntRange(0, ranks-1).Draw(t, "rank"))
+		}
+		for s := range depth * copies {
+			stage := s%copies*depth + s/copies // all first stages, then all second ones
+			rank := p.Placement.Rank[stage]
+			bodies[rank] = append(bodies[rank], schedule.Act(schedule.F, stage, s%copies*each))
+			cost := rapid.Int64Range(0, 200).Draw(t, "F")
+			if p.Placement.First(stage) {
+				cost = 1000 + cost/25
+			}
+			costs.Stages = append(costs.Stages, simulate.StageCosts{F: cost})
+		}
+		for rank, body := range bodies {
+			if len(body) > 0 {
+				p.Programs[rank] = []schedule.Segment{{Body: body, Repeat: each, Stride: 1}}
+			}
+			for peer := range ranks {
+				if peer != rank {
+					costs.Links = append(costs.Links, simulate.LinkCosts{From: rank, To: peer, Latency: rapid.Int64Range(0, 1500).Draw(t, "latency")})
+				}
+			}
+		}
+		capacity := rapid.SampledFrom([]int{schedule.Unlimited, 0, 1, 2}).Draw(t, "capacity")
+		if rapid.Bool().Draw(t, "transfers") {
+			sendInLanes(p, false)
+		}
+		requireLeapsAt(t, p, costs, capacity, &full, &leapt)
+	})
+	require.Less(t, leapt, full/4*3, "few of the plans leap")
+}
+
+// drawLanes draws a plan on several ranks in which each kind of each stage follows
+// the one that it needs at some distance: the same microbatch of the repeat, or some
+// repeats behind it. Where microbatches descend, or groups are taken in another order
+// by different lanes, not every one of them works.
+func drawLanes(t *rapid.T) *schedule.Plan {
+	ranks, stages := rapid.IntRange(1, 4).Draw(t, "ranks"), rapid.IntRange(1, 5).Draw(t, "stages")
+	group, groups := rapid.IntRange(1, 3).Draw(t, "group"), rapid.IntRange(1, 300).Draw(t, "groups")
+	p := &schedule.Plan{Name: "lanes", Microbatches: group * groups, Placement: schedule.Placement{Ranks: ranks}}
+	for range stages {
+		p.Placement.Rank = append(p.Placement.Rank, rapid.IntRange(0, ranks-1).Draw(t, "rank"))
+	}
+	var lanes []plantest.Lane
+	lag := func() int {
+		return rapid.SampledFrom([]int{0, 0, 1, 2, 40, groups}).Draw(t, "lag")
+	}
+	offset := 0
+	add := func(kind schedule.Kind, stage int) {
+		lanes = append(lanes, plantest.Lane{Kind: kind, Stage: stage, Offset: offset})
+		offset += lag()
+	}
+	for s := range stages {
+		add(schedule.F, s)
+	}
+	for s := stages - 1; s >= 0; s-- {
+		if rapid.Bool().Draw(t, "split") {
+			add(schedule.I, s)
+			lanes = append(lanes, plantest.Lane{Kind: schedule.W, Stage: s, Offset: offset + lag()})
+		} else {
+			add(schedule.B, s)
+		}
+	}
+	down, scattered := rapid.Bool().Draw(t, "down"), rapid.IntRange(0, 3).Draw(t, "scattered") == 0
+	p.Programs = make([][]schedule.Segment, ranks)
+	for rank := range ranks {
+		var own []plantest.Lane
+		var cuts []int
+		for _, l := range lanes {
+			if p.Placement.Rank[l.Stage] == rank {
+				own = append(own, l)
+				cuts = append(cuts, l.Offset, l.Offset+groups)
+			}
+		}
+		slices.Sort(cuts)
+		cuts = slices.Compact(cuts)
+		for i := range max(0, len(cuts)-1) {
+			segment := schedule.Segment{Repeat: cuts[i+1] - cuts[i], Stride: group}
+			if down {
+				segment.Stride = -group
+			}
+			for n, l := range own {
+				g := cuts[i] - l.Offset
+				if g < 0 || g >= groups {
+					continue
+				}
+				if down {
+					g = groups - 1 - g
+				}
+				for k := range group {
+					if scattered && n%2 == 1 {
+						k = group - 1 - k
+					}
+					segment.Body = append(segment.Body, schedule.Act(l.Kind, l.Stage, g*group+k))
+				}
+			}
+			if len(segment.Body) > 0 {
+				p.Programs[rank] = append(p.Programs[rank], segment)
+			}
+		}
+	}
+	return p
+}
+
+// sendInLanes puts a send right behind and a receive right before each computation of
+// a plan, where something crosses ranks, and the waits behind the sends or all of them
+// at the end. Where lanes cross, messages are not received in order, or nobody can go
+// on.
+func sendInLanes(p *schedule.Plan, atEnd bool) {
+	crosses := func(from, to int) bool {
+		return from >= 0 && to >= 0 && from < p.Placement.Stages() && to < p.Placement.Stages() && from/p.Placement.Depth() == to/p.Placement.Depth() &&
+			p.Placement.Rank[from] != p.Placement.Rank[to]
+	}
+	for rank, program := range p.Programs {
+		var waits []schedule.Segment
+		for i, segment := range program {
+			var body, waited []schedule.Action
+			for _, a := range segment.Body {
+				receive, send, wait, from, to := schedule.RecvF, schedule.SendF, schedule.WaitF, a.Stage()-1, a.Stage()+1
+				if a.Kind() != schedule.F {
+					receive, send, wait, from, to = schedule.RecvB, schedule.SendB, schedule.WaitB, a.Stage()+1, a.Stage()-1
+				}
+				of := func(kind schedule.Kind) schedule.Action { return schedule.Act(kind, a.Stage(), a.Microbatch()) }
+				if a.Kind() != schedule.W && crosses(from, a.Stage()) {
+					body = append(body, of(receive))
+				}
+				body = append(body, a)
+				if a.Kind() != schedule.W && crosses(a.Stage(), to) {
+					body = append(body, of(send))
+					waited = append(waited, of(wait))
+				}
+			}
+			if !atEnd {
+				body = append(body, waited...)
+			} else if len(waited) > 0 {
+				waits = append(waits, schedule.Segment{Body: waited, Repeat: segment.Repeat, Stride: segment.Stride})
+			}
+			p.Programs[rank][i].Body = body
+		}
+		p.Programs[rank] = append(p.Programs[rank], waits...)
+	}
+}
+
+// TestSimulateMillion demands of every schedule that what a simulation runs and
+// allocates does not grow with the microbatches.
+func TestSimulateMillion(t *testing.T) {
+	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 18522, I: 18086, W: 9337, Output: 1 << 20, Gradient: 1 << 20}}, Latency: 601, PerMiB: 17}
+	for _, s := range schedule.Schedules() {
+		t.Run(s.Name, func(t *testing.T) {
+			placement, err := s.Place(4, 4*s.PerRank)
+			require.NoError(t, err)
+			var allocated, ran [2]uint64
+			for i, microbatches := range []int{20_000, 1_000_000} {
+				p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: microbatches})
+				require.NoError(t, err)
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				_, err = simulate.Run(p, costs, schedule.Unlimited)
+				runtime.ReadMemStats(&after)
+				require.NoError(t, err)
+				work, err := simulate.Work(p, costs, schedule.Unlimited)
+				require.NoError(t, err)
+				allocated[i], ran[i] = after.TotalAlloc-before.TotalAlloc, uint64(work)
+			}
+			require.LessOrEqual(t, ran[1], 2*ran[0])
+			require.Less(t, allocated[1], allocated[0]+1<<16)
+		})
+	}
+}

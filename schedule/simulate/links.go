@@ -1,0 +1,146 @@
+package simulate
+
+import (
+	"fmt"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+)
+
+// transmit puts a message on the wire as soon as its link is free.
+func (s *simulation) transmit(r *simRank, d *deed, key int64) {
+	link := &s.free[d.link]
+	p := parcel{key: key, wire: r.clock}
+	if link.until > r.clock {
+		p.wire = link.until
+		s.note(more)
+	} else {
+		link.by, link.since = r.position, r.clock
+		s.note(noMore)
+	}
+	link.until = p.wire + d.wire
+	p.there = link.until + s.routes[d.link].latency
+	p.ready, p.by, p.since = p.there, link.by, link.since
+	s.boxes[d.sends].put(p)
+}
+
+// enter sends a message as soon as there is room for it, and reports false where the
+// rank must wait.
+func (s *simulation) enter(r *simRank, rank int, d *deed, key int64) bool {
+	link, way := &s.free[d.link], &s.routes[d.link]
+	switch {
+	case s.capacity == schedule.Unlimited:
+	case s.capacity == 0:
+		return s.meet(r, rank, d, key)
+	case link.room > 0:
+		link.room--
+	default:
+		receipt := s.boxes[way.room].first()
+		if receipt == nil {
+			return false
+		}
+		s.wait(r, rank, way.to, receipt)
+		s.boxes[way.room].take()
+	}
+	s.transmit(r, d, key)
+	return true
+}
+
+// meet sends a message that takes effect with its receive. Until then it lies in the
+// mailbox as one that is ready when its sender is.
+func (s *simulation) meet(r *simRank, rank int, d *deed, key int64) bool {
+	way := &s.routes[d.link]
+	if !r.posted {
+		r.posted = true
+		s.boxes[way.box].put(parcel{key: key, ready: r.clock, by: r.position - 1, since: r.clock})
+	}
+	receipt := s.boxes[way.room].first()
+	if receipt == nil {
+		return false
+	}
+	s.wait(r, rank, way.to, receipt)
+	s.boxes[way.room].take()
+	r.posted = false
+	return true
+}
+
+// receive takes a message that must be the first one of its link, and leaves receipts
+// for those who wait for that.
+func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *deed) bool {
+	way := &s.routes[d.link]
+	p := s.boxes[d.awaits].first()
+	if p == nil {
+		return false
+	}
+	if p.key != keyOf(a) {
+		s.mixedUp(rank, a, way, p.key)
+		return false
+	}
+	message := *p
+	if s.capacity == 0 {
+		if message.wire = message.ready; r.clock > message.wire {
+			message.wire, message.by = r.clock, itself
+		}
+		message.there = message.wire + d.wire + way.latency
+		message.ready = message.there
+	}
+	s.boxes[d.awaits].take()
+	s.wait(r, rank, way.from, &message)
+	message.ready, message.by, message.since = r.clock, r.position, r.clock
+	if way.room >= 0 {
+		s.boxes[way.room].put(message)
+	}
+	if d.sends >= 0 {
+		s.boxes[d.sends].put(message)
+	}
+	return true
+}
+
+// wait lets the rank wait until the parcel is ready. Peer is the rank that the parcel
+// comes from.
+func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
+	if p.ready <= r.clock {
+		s.note(noMore)
+		return
+	}
+	side, since := more, r.clock
+	if p.wire > since {
+		side, since = side|laterOnWire, p.wire
+	}
+	if p.there > since {
+		side |= laterOffWire
+		if r.started {
+			r.communication += p.there - since
+		}
+	}
+	s.note(side)
+	if s.chains {
+		s.delay(r, rank, peer, p)
+	}
+	r.clock = p.ready
+}
+
+// What is noted in a trace: which sides of comparisons were more.
+const (
+	noMore       byte = 0
+	more         byte = 1
+	laterOnWire  byte = 2
+	laterOffWire byte = 4
+	mustWait     byte = 8 // a rank could not go on
+)
+
+// note notes something in the trace, if there is one.
+func (s *simulation) note(side byte) {
+	if s.tracing {
+		s.trace = append(s.trace, side)
+	}
+}
+
+// mixedUp is the fault of a receive that meets another message than its own.
+func (s *simulation) mixedUp(rank int, a schedule.Action, way *route, key int64) {
+	sent := schedule.Action(key)<<schedule.StageShift | a&(1<<schedule.StageShift-1<<schedule.KindShift)
+	s.fault = &check.Error{Plan: s.plan.Name, Faults: []check.Fault{{
+		Code: check.Pairing, Rank: rank, Position: s.ranks[rank].position, Action: a,
+		Text: fmt.Sprintf("Rank %d, action %d: %v finds the message for %v first, since rank %d sent that before; send and receive in the same order.",
+			rank, s.ranks[rank].position, a, sent, way.from),
+	}}}
+}

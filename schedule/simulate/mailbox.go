@@ -1,0 +1,130 @@
+package simulate
+
+import "github.com/weir-ml/weir/schedule"
+
+// parcel is a message on its way, or the word that one was received.
+type parcel struct {
+	key   int64 // whom it is for: see keyOf
+	wire  int64 // when it went on the wire
+	there int64 // when it came off the wire
+	ready int64 // when whoever waits for it can go on
+	// For the critical path: the action of the sender that the time of the parcel goes
+	// back to, and when that action ended.
+	by, since int64
+}
+
+// keyOf returns stage and microbatch of an action as one number, the stage in the
+// lower digits.
+func keyOf(a schedule.Action) int64 { return int64(a >> schedule.StageShift) }
+
+// plus returns the parcel with n steps added.
+func (p parcel) plus(step parcel, n int64) parcel {
+	p.key += n * step.key
+	p.wire += n * step.wire
+	p.there += n * step.there
+	p.ready += n * step.ready
+	return p
+}
+
+// minus returns how far a parcel is from another one.
+func (p parcel) minus(q parcel) parcel {
+	return parcel{key: p.key - q.key, wire: p.wire - q.wire, there: p.there - q.there, ready: p.ready - q.ready}
+}
+
+// mailbox is a queue of parcels.
+type mailbox struct {
+	ring       []parcel // its length is a power of two
+	head, tail uint     // the number of the first parcel, and of the next one
+
+	// Piles stand for parcels that were leapt over, each before the parcel of a
+	// number; stop is that number of the first pile.
+	piles []pile
+	stop  uint
+}
+
+// pile is parcels in arithmetic progression: those of first, then each of them with
+// its step added, and so on.
+type pile struct {
+	first, step []parcel
+	done, total int64 // how often that is written out, and how often there is
+	before      uint
+}
+
+// noStop is a number that no parcel has.
+const noStop = ^uint(0)
+
+// newMailbox returns an empty mailbox. Numbers begin in the middle, so that parcels
+// can be put back before the first one.
+func newMailbox() mailbox { return mailbox{head: noStop / 2, tail: noStop / 2, stop: noStop} }
+
+// put adds a parcel at the end.
+func (b *mailbox) put(p parcel) {
+	if b.tail-b.head == uint(len(b.ring)) {
+		b.grow()
+	}
+	*b.at(b.tail) = p
+	b.tail++
+}
+
+// putBack adds a parcel before the first one.
+func (b *mailbox) putBack(p parcel) {
+	if b.tail-b.head == uint(len(b.ring)) {
+		b.grow()
+	}
+	b.head--
+	*b.at(b.head) = p
+}
+
+// first returns the first parcel, nil where there is none.
+func (b *mailbox) first() *parcel {
+	if b.head == b.stop {
+		b.unfold()
+	}
+	if b.head == b.tail {
+		return nil
+	}
+	return b.at(b.head)
+}
+
+// take takes the first parcel away.
+func (b *mailbox) take() { b.head++ }
+
+// at returns the place of the parcel of a number.
+func (b *mailbox) at(i uint) *parcel { return &b.ring[i&uint(len(b.ring)-1)] }
+
+// grow doubles the ring.
+func (b *mailbox) grow() {
+	old := *b
+	b.ring = make([]parcel, max(4, 2*len(old.ring)))
+	for i := old.head; i != old.tail; i++ {
+		*b.at(i) = *old.at(i)
+	}
+}
+
+// unfold writes out the next parcels of the first pile, before the first parcel.
+func (b *mailbox) unfold() {
+	p := &b.piles[0]
+	for i := len(p.first) - 1; i >= 0; i-- {
+		b.putBack(p.first[i].plus(p.step[i], p.done))
+	}
+	if p.done++; p.done < p.total {
+		return
+	}
+	b.piles, b.stop = b.piles[1:], noStop
+	if len(b.piles) > 0 {
+		b.stop = b.piles[0].before
+	}
+}
+
+// heap adds a pile at the end: n times as many parcels as step has, which continue
+// the last ones of the mailbox.
+func (b *mailbox) heap(step []parcel, n int64) {
+	p := pile{first: make([]parcel, len(step)), step: step, total: n, before: b.tail}
+	for i := range step {
+		p.first[i] = b.at(b.tail-uint(len(step))+uint(i)).plus(step[i], 1)
+	}
+	if len(b.piles) == 0 {
+		b.stop = p.before
+	}
+	b.piles = append(b.piles, p)
+}

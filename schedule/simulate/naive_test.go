@@ -1,0 +1,582 @@
+package simulate_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+var errNaiveDeadlock = errors.New("nobody goes on")
+
+// naive simulates a plan by a clock that goes from one moment at which something
+// happens to the next. At each it lets every rank do all that it can do then.
+type naive struct {
+	plan      *schedule.Plan
+	costs     *simulate.Costs
+	capacity  int
+	transfers bool
+	now       int64
+
+	lists   [][]schedule.Action // by rank, each repeat expanded
+	at      []int               // by rank: the next action
+	free    []int64             // by rank: when it is free for the next action
+	results []func()            // by rank: what happens when it is
+
+	messages map[[3]int]*naiveMessage   // by sending stage, receiving stage and microbatch
+	sent     map[[3]int][]*naiveMessage // by sending rank, receiving rank and direction: all messages so far
+	taken    map[[3]int]int             // of those, how many are received
+
+	events [][]simulate.Event
+	waits  [][]naiveWait
+}
+
+type naiveMessage struct {
+	key         [3]int
+	wire, there int64
+	received    int64 // -1 before
+}
+
+type naiveWait struct {
+	from, to int64
+	position int
+	message  *naiveMessage
+}
+
+func runNaive(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*naive, error) {
+	n := &naive{plan: plan, costs: costs, capacity: capacity, messages: map[[3]int]*naiveMessage{}, sent: map[[3]int][]*naiveMessage{}, taken: map[[3]int]int{}}
+	ranks := plan.Placement.Ranks
+	for rank := range ranks {
+		n.lists = append(n.lists, slices.Collect(plan.All(rank)))
+		for _, a := range n.lists[rank] {
+			n.transfers = n.transfers || a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB
+		}
+	}
+	n.at, n.free, n.results = make([]int, ranks), make([]int64, ranks), make([]func(), ranks)
+	n.events, n.waits = make([][]simulate.Event, ranks), make([][]naiveWait, ranks)
+	for {
+		for again := true; again; {
+			again = false
+			for _, rank := range rand.Perm(ranks) {
+				for n.free[rank] <= n.now && n.step(rank) {
+					again = true
+				}
+			}
+		}
+		next := int64(-1)
+		later := func(t int64) {
+			if t > n.now && (next < 0 || t < next) {
+				next = t
+			}
+		}
+		for _, t := range n.free {
+			later(t)
+		}
+		for _, m := range n.messages {
+			later(m.there)
+		}
+		if next < 0 {
+			break
+		}
+		n.now = next
+	}
+	for rank := range ranks {
+		if n.at[rank] < len(n.lists[rank]) {
+			return nil, errNaiveDeadlock
+		}
+	}
+	return n, nil
+}
+
+func (n *naive) stage(s int) simulate.StageCosts {
+	switch len(n.costs.Stages) {
+	case 1:
+		return n.costs.Stages[0]
+	case n.plan.Placement.Stages():
+		return n.costs.Stages[s]
+	}
+	return n.costs.Stages[s%n.plan.Placement.Depth()]
+}
+
+// time is what a computation takes, and what of it is for recomputing.
+func (n *naive) time(a schedule.Action) (all, recompute int64) {
+	c := n.stage(a.Stage())
+	if n.plan.Facts == nil || n.plan.Facts[a.Stage()].Recomputes {
+		recompute = c.Recompute
+	}
+	switch {
+	case a.Kind() == schedule.Quantize:
+		return c.Quantize, 0
+	case a.Kind() == schedule.F:
+		return c.F, 0
+	case a.Kind() == schedule.W:
+		return c.W, 0
+	case a.Kind() == schedule.I:
+		return c.I + recompute, recompute
+	case c.B == 0:
+		return c.I + c.W + recompute, recompute
+	}
+	return c.B + recompute, recompute
+}
+
+// crosses reports whether something passes from one rank to another between stages.
+func (n *naive) crosses(from, to int) bool {
+	p := n.plan.Placement
+	if from < 0 || to < 0 || from >= p.Stages() || to >= p.Stages() || from/p.Depth() != to/p.Depth() {
+		return false
+	}
+	return p.Rank[from] != p.Rank[to] && (to > from || n.plan.HasBackward(to))
+}
+
+// needs returns the message that a computation waits for, if it waits for one.
+func (n *naive) needs(a schedule.Action) (key [3]int, remote bool) {
+	s := a.Stage()
+	from := s
+	switch a.Kind() {
+	case schedule.F:
+		from = s - 1
+	case schedule.B, schedule.I:
+		from = s + 1
+	}
+	return [3]int{from, s, a.Microbatch()}, !n.transfers && from != s && n.crosses(from, s)
+}
+
+func (n *naive) transmit(key [3]int) {
+	p, c := n.plan.Placement, n.stage(key[0])
+	latency, perMiB, bytes, dir := n.costs.Latency, n.costs.PerMiB, c.Output, 0
+	if key[1] < key[0] {
+		bytes, dir = c.Gradient, 1
+	}
+	from, to := p.Rank[key[0]], p.Rank[key[1]]
+	for _, l := range n.costs.Links {
+		if l.From == from && l.To == to {
+			latency, perMiB = l.Latency, l.PerMiB
+		}
+	}
+	duration := (bytes*perMiB + 1<<20 - 1) / (1 << 20)
+	link := [3]int{from, to, dir}
+	wire := n.now
+	if before := n.sent[link]; len(before) > 0 {
+		last := before[len(before)-1]
+		wire = max(wire, last.there-latency)
+	}
+	m := &naiveMessage{key: key, wire: wire, there: wire + duration + latency, received: -1}
+	n.messages[key] = m
+	n.sent[link] = append(n.sent[link], m)
+}
+
+// step does what a free rank can do now.
+func (n *naive) step(rank int) bool {
+	if result := n.results[rank]; result != nil {
+		n.results[rank] = nil
+		result()
+		return true
+	}
+	if n.at[rank] == len(n.lists[rank]) {
+		return false
+	}
+	i := n.at[rank]
+	a, p := n.lists[rank][i], n.plan.Placement
+	s, mb := a.Stage(), a.Microbatch()
+	reached := n.free[rank]
+	done := func(m *naiveMessage) bool {
+		if m != nil {
+			n.waits[rank] = append(n.waits[rank], naiveWait{reached, n.now, i, m})
+		}
+		n.events[rank] = append(n.events[rank], simulate.Event{Rank: rank, Position: int64(i), Action: a, Start: reached, End: n.now})
+		n.at[rank]++
+		n.free[rank] = n.now
+		return true
+	}
+	switch kind := a.Kind(); kind {
+	case schedule.F, schedule.B, schedule.I, schedule.W:
+		return n.compute(rank)
+	case schedule.Quantize:
+		if n.stage(s).Quantize > 0 {
+			return n.compute(rank)
+		}
+	case schedule.SendF, schedule.SendB:
+		key, link := [3]int{s, s + 1, mb}, [3]int{rank, 0, 0}
+		if kind == schedule.SendB {
+			key[1], link[2] = s-1, 1
+		}
+		link[1] = p.Rank[key[1]]
+		if n.capacity == 0 {
+			return n.meet(rank, link[1], key)
+		}
+		outstanding := len(n.sent[link]) - n.taken[link]
+		if n.capacity > 0 && outstanding >= n.capacity {
+			return false
+		}
+		var freed *naiveMessage
+		if n.capacity > 0 && len(n.sent[link]) >= n.capacity {
+			freed = n.sent[link][len(n.sent[link])-n.capacity]
+		}
+		n.transmit(key)
+		return done(freed)
+	case schedule.RecvF, schedule.RecvB:
+		key, dir := [3]int{s - 1, s, mb}, 0
+		if kind == schedule.RecvB {
+			key[0], dir = s+1, 1
+		}
+		link := [3]int{p.Rank[key[0]], rank, dir}
+		if n.capacity == 0 || len(n.sent[link]) == n.taken[link] {
+			return false // at a rendezvous the sender does it
+		}
+		m := n.sent[link][n.taken[link]]
+		if m.there > n.now {
+			return false
+		}
+		if m.key != key {
+			panic("the test's own plans receive in order")
+		}
+		m.received = n.now
+		n.taken[link]++
+		return done(m)
+	case schedule.WaitF, schedule.WaitB:
+		key := [3]int{s, s + 1, mb}
+		if kind == schedule.WaitB {
+			key[1] = s - 1
+		}
+		m := n.messages[key]
+		if m == nil || m.received < 0 || m.received > n.now {
+			return false
+		}
+		return done(m)
+	}
+	return done(nil)
+}
+
+// meet does a send and its receive, where both ranks have come to them.
+func (n *naive) meet(rank, peer int, key [3]int) bool {
+	if n.free[peer] > n.now || n.results[peer] != nil || n.at[peer] == len(n.lists[peer]) {
+		return false
+	}
+	other := n.lists[peer][n.at[peer]]
+	kind := schedule.RecvF
+	if key[1] < key[0] {
+		kind = schedule.RecvB
+	}
+	if other.Kind() != kind || other.Stage() != key[1] || other.Microbatch() != key[2] {
+		return false
+	}
+	n.transmit(key)
+	m := n.messages[key]
+	m.received = m.there
+	for _, r := range []int{rank, peer} {
+		i := n.at[r]
+		n.waits[r] = append(n.waits[r], naiveWait{n.free[r], m.there, i, m})
+		n.events[r] = append(n.events[r], simulate.Event{Rank: r, Position: int64(i), Action: n.lists[r][i], Start: n.free[r], End: m.there})
+		n.at[r]++
+		n.free[r] = m.there
+	}
+	return true
+}
+
+func (n *naive) compute(rank int) bool {
+	i := n.at[rank]
+	all := n.lists[rank][i : i+1]
+	if all[0].Joined() {
+		all = n.lists[rank][i : i+2]
+	}
+	reached := n.free[rank]
+	var messages []*naiveMessage
+	for _, a := range all {
+		if key, remote := n.needs(a); remote {
+			m := n.messages[key]
+			if m == nil || m.there > n.now {
+				return false
+			}
+			messages = append(messages, m)
+		}
+	}
+	for _, m := range messages {
+		n.waits[rank] = append(n.waits[rank], naiveWait{reached, max(reached, m.there), i, m})
+		reached = max(reached, m.there)
+	}
+	time, recompute := n.time(all[0])
+	if len(all) == 2 {
+		t, r := n.time(all[1])
+		time, recompute = time+t, recompute+r
+		for k, a := range all {
+			if joined := n.stage(a.Stage()).Joined; joined != 0 && a.Kind() == schedule.F && all[1-k].Kind() != schedule.F {
+				time = joined + recompute
+			}
+		}
+	}
+	end := n.now + time
+	for k, a := range all {
+		n.events[rank] = append(n.events[rank], simulate.Event{Rank: rank, Position: int64(i + k), Action: a, Start: n.now, End: end})
+	}
+	n.at[rank] += len(all)
+	n.free[rank] = end
+	n.results[rank] = func() {
+		for _, a := range all {
+			to := a.Stage() - 1
+			switch a.Kind() {
+			case schedule.F:
+				to = a.Stage() + 1
+			case schedule.W, schedule.Quantize:
+				continue
+			}
+			if !n.transfers && n.crosses(a.Stage(), to) {
+				n.transmit([3]int{a.Stage(), to, a.Microbatch()})
+			}
+		}
+	}
+	return true
+}
+
+// report sums up what happened, without the critical path.
+func (n *naive) report() *simulate.Report {
+	report := &simulate.Report{Ranks: make([]simulate.RankReport, len(n.lists))}
+	first, last := int64(-1), int64(0)
+	for rank := range n.lists {
+		r := &report.Ranks[rank]
+		n.bytes(rank, r)
+		started, finished := -1, -1
+		for i, e := range n.events[rank] {
+			if !e.Action.Kind().Compute() && (e.Action.Kind() != schedule.Quantize || n.stage(e.Action.Stage()).Quantize == 0) {
+				continue
+			}
+			if started < 0 {
+				started, r.First = i, e.Start
+			}
+			finished, r.Last = i, e.End
+			if i == 0 || !n.events[rank][i-1].Action.Joined() {
+				r.Busy += e.End - e.Start
+			}
+		}
+		if started < 0 {
+			continue
+		}
+		for _, w := range n.waits[rank] {
+			if w.position > started && w.position <= finished && w.from >= r.First {
+				r.Communication += max(0, min(w.to, w.message.there)-max(w.from, w.message.wire))
+			}
+		}
+		r.Wait = r.Last - r.First - r.Busy
+		report.Ideal = max(report.Ideal, r.Busy)
+		report.Span = max(report.Span, r.Last-r.First)
+		if first < 0 || r.First < first {
+			first = r.First
+		}
+		last = max(last, r.Last)
+	}
+	report.Makespan = last - max(first, 0)
+	return report
+}
+
+// buffer names what is live: its class, the stage that it is of, and the microbatch.
+type buffer struct {
+	class memory.Class
+	what  string
+	stage int
+	mb    int
+}
+
+// bytes follows every buffer of a rank by name.
+func (n *naive) bytes(rank int, r *simulate.RankReport) {
+	live := map[buffer]int64{}
+	resident := int64(0)
+	if n.costs.Resident != nil {
+		resident = n.costs.Resident[rank]
+	}
+	flying := map[[2]int]bool{}
+	waited := map[schedule.Kind]map[int]bool{schedule.WaitF: {}, schedule.WaitB: {}}
+	for _, a := range n.lists[rank] {
+		if on := waited[a.Kind()]; on != nil {
+			on[a.Stage()] = true
+		}
+	}
+	sum := func() (classes memory.ByClass) {
+		classes[memory.Resident] = resident
+		for b, bytes := range live {
+			classes[b.class] += bytes
+		}
+		return classes
+	}
+	peak := sum()
+	r.Peak, r.Classes, r.PeakPosition = peak.Total(), peak, -1
+	last := n.lastReads(rank)
+	for i := 0; i < len(n.lists[rank]); i++ {
+		group := n.lists[rank][i : i+1]
+		if group[0].Joined() {
+			group = n.lists[rank][i : i+2]
+		}
+		var dead []buffer
+		var landed [][2]int
+		for k, a := range group {
+			s, mb, p := a.Stage(), a.Microbatch(), n.plan.Placement
+			c := n.stage(s)
+			born := func(class memory.Class, what string, stage int, bytes int64) {
+				live[buffer{class, what, stage, mb}] = bytes
+			}
+			dies := func(class memory.Class, what string, stage int) { dead = append(dead, buffer{class, what, stage, mb}) }
+			frozen := s < len(n.plan.Frozen) && n.plan.Frozen[s]
+			before, behind := !p.First(s), !p.Last(s)
+			switch a.Kind() {
+			case schedule.F:
+				flying[[2]int{s, mb}] = true
+				born(memory.Saved, "freed by I", s, c.FreedByI)
+				born(memory.Saved, "the rest", s, c.Saved-c.FreedByI)
+				if !n.plan.HasBackward(s) {
+					dies(memory.Saved, "freed by I", s)
+					dies(memory.Saved, "the rest", s)
+					landed = append(landed, [2]int{s, mb})
+				}
+				if behind {
+					born(memory.Activation, "output", s, c.Output)
+					if n.crosses(s, s+1) && !n.transfers {
+						dies(memory.Activation, "output", s)
+					}
+				}
+				if before && p.Rank[s-1] == rank {
+					dies(memory.Activation, "output", s-1)
+				} else if before {
+					if !n.transfers {
+						born(memory.Transfer, "input", s, n.stage(s-1).Output)
+					}
+					dies(memory.Transfer, "input", s)
+				}
+			case schedule.B, schedule.I:
+				dies(memory.Saved, "freed by I", s)
+				if a.Kind() == schedule.B || frozen {
+					dies(memory.Saved, "the rest", s)
+					landed = append(landed, [2]int{s, mb})
+				} else {
+					born(memory.Carry, "carry", s, c.Carry)
+				}
+				if before && n.plan.HasBackward(s-1) {
+					born(memory.ActGrad, "gradient", s, c.Gradient)
+					if n.crosses(s, s-1) && !n.transfers {
+						dies(memory.ActGrad, "gradient", s)
+					}
+				}
+				if behind && p.Rank[s+1] == rank {
+					dies(memory.ActGrad, "gradient", s+1)
+				} else if behind {
+					if !n.transfers {
+						born(memory.Transfer, "gradient in", s, n.stage(s+1).Gradient)
+					}
+					dies(memory.Transfer, "gradient in", s)
+				}
+			case schedule.W:
+				dies(memory.Saved, "the rest", s)
+				dies(memory.Carry, "carry", s)
+				landed = append(landed, [2]int{s, mb})
+			case schedule.Quantize:
+				live[buffer{memory.FP8, "forward weights", s, -1}] = c.ForwardWeights
+				if n.plan.HasBackward(s) {
+					live[buffer{memory.FP8, "backward weights", s, -1}] = c.BackwardWeights
+				}
+			case schedule.RecvF:
+				born(memory.Transfer, "input", s, n.stage(s-1).Output)
+			case schedule.RecvB:
+				born(memory.Transfer, "gradient in", s, n.stage(s+1).Gradient)
+			case schedule.SendF:
+				if !waited[schedule.WaitF][s] {
+					dies(memory.Activation, "output", s)
+				}
+			case schedule.SendB:
+				if !waited[schedule.WaitB][s] {
+					dies(memory.ActGrad, "gradient", s)
+				}
+			case schedule.WaitF:
+				dies(memory.Activation, "output", s)
+			case schedule.WaitB:
+				dies(memory.ActGrad, "gradient", s)
+			}
+			for _, what := range []string{"forward weights", "backward weights"} {
+				if copies := (buffer{memory.FP8, what, s, -1}); last[copies] == i+k {
+					if _, made := live[copies]; made {
+						dead = append(dead, copies)
+					}
+				}
+			}
+		}
+		if a := group[0]; a.Kind() <= schedule.WaitB || a.Kind() == schedule.Quantize {
+			if now := sum(); now.Total() > r.Peak || r.PeakPosition < 0 {
+				r.Peak, r.Classes, r.PeakPosition, r.PeakAt = now.Total(), now, int64(i), a.WithDrop(0).WithJoin(false)
+			}
+			r.InFlight = max(r.InFlight, int64(len(flying)))
+		}
+		for _, b := range dead {
+			if _, ok := live[b]; !ok {
+				panic("a buffer dies that is not there")
+			}
+			delete(live, b)
+		}
+		for _, f := range landed {
+			delete(flying, f)
+		}
+		for k := range group {
+			n.events[rank][i+k].Live = sum()
+		}
+		i += len(group) - 1
+	}
+	if len(live) > 0 {
+		panic("a buffer never dies")
+	}
+}
+
+// lastReads returns where the copies of weights of a rank are read for the last time.
+func (n *naive) lastReads(rank int) map[buffer]int {
+	last := map[buffer]int{}
+	for i, a := range n.lists[rank] {
+		s := a.Stage()
+		again := n.plan.Facts != nil && n.plan.Facts[s].Recomputes || n.plan.Facts == nil && n.stage(s).Recompute > 0
+		backward := a.Kind() == schedule.B || a.Kind() == schedule.I
+		if a.Kind() == schedule.F || backward && again {
+			last[buffer{memory.FP8, "forward weights", s, -1}] = i
+		}
+		if backward {
+			last[buffer{memory.FP8, "backward weights", s, -1}] = i
+		}
+	}
+	return last
+}
+
+// drawCosts draws costs for a plan.
+func drawCosts(t *rapid.T, p *schedule.Plan) *simulate.Costs {
+	top := rapid.SampledFrom([]int64{1, 3, 50, 100_000}).Draw(t, "largest time")
+	time := func(name string) int64 { return max(0, rapid.Int64Range(-top/4, top).Draw(t, name)) }
+	bytes := func(name string) int64 { return rapid.Int64Range(0, 3).Draw(t, name) << 20 * 7 / 4 }
+	c, bandwidth := &simulate.Costs{Latency: time("latency")}, rapid.IntRange(0, 2).Draw(t, "bandwidth") > 0
+	if bandwidth {
+		c.PerMiB = time("time of a MiB")
+	}
+	stages := rapid.SampledFrom([]int{1, p.Placement.Depth(), p.Placement.Stages()}).Draw(t, "stages with costs")
+	for range stages {
+		s := simulate.StageCosts{F: time("F"), I: time("I"), W: time("W"), B: time("B"), Joined: time("joined"), Recompute: time("recompute"),
+			Output: bytes("output"), Gradient: bytes("gradient"), Saved: bytes("saved"), Carry: bytes("carry"),
+			Quantize: time("quantize"), ForwardWeights: bytes("forward weights"), BackwardWeights: bytes("backward weights")}
+		s.FreedByI = rapid.Int64Range(0, s.Saved).Draw(t, "freed by I")
+		c.Stages = append(c.Stages, s)
+	}
+	if rapid.Bool().Draw(t, "resident") {
+		for range p.Placement.Ranks {
+			c.Resident = append(c.Resident, bytes("resident"))
+		}
+	}
+	for range rapid.IntRange(-3, 3).Draw(t, "links") {
+		if from, to := rapid.IntRange(0, p.Placement.Ranks-1).Draw(t, "from"), rapid.IntRange(0, p.Placement.Ranks-1).Draw(t, "to"); from != to && bandwidth {
+			c.Links = append(c.Links, simulate.LinkCosts{From: from, To: to, Latency: time("latency of link"), PerMiB: time("time of a MiB on link")})
+		}
+	}
+	return c
+}
+
+// simulateNaively returns what the naive simulation says of a plan.
+func simulateNaively(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*simulate.Report, [][]simulate.Event, error) {
+	n, err := runNaive(plan, costs, capacity)
+	if err != nil {
+		return nil, nil, err
+	}
+	return n.report(), n.events, nil
+}

@@ -1,0 +1,67 @@
+package simulate
+
+import (
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Report is what a plan comes to when it is simulated. Times are in the steps of the
+// costs, from the start of the simulation on.
+type Report struct {
+	Makespan int64 // from the first start of a computation to the last end, over all ranks
+	Span     int64 // the longest that a single rank takes, from its own first start to its own last end
+	Ideal    int64 // the work of the busiest rank
+	Ranks    []RankReport
+
+	// Critical is a longest chain of what had to follow each other, from the start of
+	// the step to its last end: what would have to become shorter for the step to
+	// become shorter. Between two stretches a message passes, which takes from the end
+	// of the one to the start of the other. It has at most the last 65,536 stretches,
+	// and is nil where Run leapt over repeats.
+	Critical []Stretch
+}
+
+// RankReport is what a plan comes to on one rank.
+type RankReport struct {
+	First, Last int64 // start of the first computation and end of the last one
+	Busy        int64 // time in computations
+	Wait        int64 // the rest between First and Last
+	// Communication is the part of Wait in which what the rank waited for was on the
+	// wire between two ranks.
+	Communication int64
+
+	// Peak is the most bytes that are live at once, Classes what they are for, and
+	// PeakPosition and PeakAt the first action at which it is so: its position in the
+	// rank's program, each repeat counted, and what it is. Of a joined pair it is the
+	// first action. Position is -1 on a rank without actions.
+	Peak         int64
+	Classes      memory.ByClass
+	PeakPosition int64
+	PeakAt       schedule.Action
+	// InFlight is the most microbatches in flight at once, each stage counted apart:
+	// from F to the action that frees the last of what F has saved.
+	InFlight int64
+}
+
+// Stretch is a part of a rank's program that runs without waiting, from the action at
+// position First to that at Last.
+type Stretch struct {
+	Rank        int
+	First, Last int64
+	Start, End  int64
+}
+
+// BubbleMakespan returns the part of the makespan in which the busiest rank does not
+// work, from 0 to 1.
+func (r *Report) BubbleMakespan() float64 { return bubble(r.Ideal, r.Makespan) }
+
+// BubbleSpan returns the part of the span in which the busiest rank does not work,
+// from 0 to 1. It is what papers quote whose optimizer step waits for no other rank.
+func (r *Report) BubbleSpan() float64 { return bubble(r.Ideal, r.Span) }
+
+func bubble(ideal, clock int64) float64 {
+	if clock == 0 {
+		return 0
+	}
+	return float64(clock-ideal) / float64(clock)
+}

@@ -1,0 +1,18 @@
+package simulate
+
+import "github.com/weir-ml/weir/schedule"
+
+// show shows an action.
+func (s *simulation) show(rank int, a schedule.Action, position, start, end int64) {
+	l := &s.visited[rank]
+	l.action(a, position)
+	s.visit(Event{Rank: rank, Position: position, Action: a, Start: start, End: end, Live: l.classes})
+}
+
+// showPair shows a joined pair of which the second action is at the position.
+func (s *simulation) showPair(rank int, a, b schedule.Action, position, start, end int64) {
+	l := &s.visited[rank]
+	l.pair(a, b, position-1)
+	s.visit(Event{Rank: rank, Position: position - 1, Action: a, Start: start, End: end, Live: l.classes})
+	s.visit(Event{Rank: rank, Position: position, Action: b, Start: start, End: end, Live: l.classes})
+}

@@ -1,0 +1,176 @@
+package simulate
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+)
+
+// Run simulates a plan and says how long it takes and what it holds. The
+// answer is exact: all times are whole numbers.
+//
+// A rank does its actions one after the other, each as early as it can. A computation
+// or a QUANTIZE takes its time of the costs; a joined pair starts when both can, and its
+// results are there at its end. All other actions take no time of their own. A message goes
+// on the wire when it is sent and its link is free, takes its link for its bytes, and
+// is there a latency later; neither occupies a rank. What stays on a rank is there at
+// once.
+//
+// In a plan with transfers a link holds as many messages as its capacity says, sent
+// and not yet received: a send waits until there is room, a receive until its message
+// is there, a wait until the message was received. With capacity 0 a message goes on
+// the wire when both its send and its receive have been reached, and both end when it
+// is there. In a plan without transfers every result is sent to the rank that needs
+// it as soon as it is there; the links of such a plan are unlimited whatever the
+// capacity.
+//
+// Bytes follow the order of each program, and within an action, or a joined pair,
+// what is allocated comes before what is freed. The class is that at birth:
+// [memory.Saved] from F to the actions that free it, [memory.Carry] from I to W,
+// [memory.Activation] and [memory.ActGrad] from the action that returns them to the
+// one on the same rank that reads them, or to the WAIT for the send (to the send in a
+// plan that does not wait), [memory.Transfer] from the receive to the action that
+// reads it. In a plan without transfers what crosses ranks is there during the
+// actions on both sides and not between them. [memory.FP8] are the copies of weights,
+// from QUANTIZE to the last action of the stage that reads them. Nothing follows from
+// drop bits.
+//
+// The cost of a long plan depends on its size as segments: repeats that must go like
+// others are leapt over. Plans of up to 65,536 actions are always run in full and have
+// a critical path; longer plans have one from [Timeline].
+//
+// The plan should be one that [check.Plan] accepts, for the same capacity. Of others it is
+// promised only that Run ends. A plan that cannot go on is a [check.Error] that
+// is ErrDeadlock, with the words of Check. Errors about the costs wrap
+// ErrCosts, those about the capacity ErrParams.
+func Run(plan *schedule.Plan, costs *Costs, capacity int) (*Report, error) {
+	return simulate(plan, costs, capacity, fullRun)
+}
+
+// Event is an action in its place in time.
+type Event struct {
+	Rank     int
+	Position int64 // in the rank's program, each repeat counted
+	Action   schedule.Action
+	// Start and End are when it runs; of what waits, from when it waits until when. Both
+	// of a joined pair have those of the pair.
+	Start, End int64
+	Live       memory.ByClass // what is live on the rank after it, or after the joined pair
+}
+
+// Timeline is Run, and shows every action to visit: those of a rank in their
+// order, and those of several ranks in an order that is always the same, but not that
+// of time. It runs every repeat, and its report has a critical path.
+func Timeline(plan *schedule.Plan, costs *Costs, capacity int, visit func(Event)) (*Report, error) {
+	s, err := newSimulation(plan, costs, capacity)
+	if err != nil {
+		return nil, err
+	}
+	s.chains, s.visit = true, visit
+	s.visited = make([]level, len(s.ranks))
+	for rank := range s.visited {
+		s.visited[rank] = s.level(rank, &RankReport{})
+	}
+	return s.report()
+}
+
+// fullRun is up to how many actions a plan is simulated without leaps.
+const fullRun = 1 << 16
+
+// simulate is Run, with leaps where a plan has more actions than this.
+func simulate(plan *schedule.Plan, costs *Costs, capacity int, full int64) (*Report, error) {
+	s, err := newSimulation(plan, costs, capacity)
+	if err != nil {
+		return nil, err
+	}
+	var actions int64
+	for rank := range plan.Programs {
+		actions += plan.Actions(rank)
+	}
+	if s.chains = actions <= full; !s.chains && costs.Each == nil {
+		s.leaps = newLeaps(s)
+	}
+	return s.report()
+}
+
+// newSimulation returns a simulation of which nothing has run.
+func newSimulation(plan *schedule.Plan, costs *Costs, capacity int) (*simulation, error) {
+	c := &check.Checker{Name: plan.Name}
+	if c.CheckShape(plan); len(c.Faults) > 0 {
+		return nil, c.Err()
+	}
+	if capacity < schedule.Unlimited {
+		return nil, fmt.Errorf("%w: capacity %d: it must be 0 or more, or %d for no limit", schedule.ErrParams, capacity, schedule.Unlimited)
+	}
+	if err := costs.fit(plan); err != nil {
+		return nil, err
+	}
+	s := &simulation{plan: plan, costs: costs, capacity: capacity}
+	var actions int64
+	for rank := range plan.Programs {
+		actions += plan.Actions(rank)
+	}
+	s.longest = min(maxCost, maxTotal/2/max(actions, 1))
+	s.passages = s.handed()
+	if s.survey(c); len(c.Faults) > 0 {
+		return nil, c.Err()
+	}
+	s.prepare()
+	return s, nil
+}
+
+// report runs the simulation and says what it came to.
+func (s *simulation) report() (*Report, error) {
+	if err := s.run(); err != nil {
+		return nil, err
+	}
+	report := &Report{Ranks: make([]RankReport, len(s.ranks))}
+	first, last := int64(math.MaxInt64), int64(0)
+	for rank := range s.ranks {
+		r, out := &s.ranks[rank], &report.Ranks[rank]
+		s.peaks(rank, out)
+		out.Busy = s.busy(rank)
+		report.Ideal = max(report.Ideal, out.Busy)
+		if !r.started {
+			continue
+		}
+		out.First, out.Last, out.Communication = r.first, r.last, r.counted
+		out.Wait = out.Last - out.First - out.Busy
+		report.Span = max(report.Span, out.Last-out.First)
+		first, last = min(first, out.First), max(last, out.Last)
+	}
+	report.Makespan = max(last-first, 0)
+	if s.chains {
+		report.Critical = s.critical()
+	}
+	return report, nil
+}
+
+// busy returns the time that a rank computes.
+func (s *simulation) busy(rank int) int64 {
+	var total int64
+	if s.costs.Each != nil {
+		for a := range s.plan.All(rank) {
+			if d := s.deed(a); d.does == doCompute {
+				total += s.alone(d, a)
+			}
+		}
+		return total
+	}
+	for _, segment := range s.plan.Programs[rank] {
+		var body int64
+		for i, a := range segment.Body {
+			switch {
+			case a.Joined():
+				body += s.together(a, segment.Body[i+1])
+			case i == 0 || !segment.Body[i-1].Joined():
+				body += s.deed(a).time
+			}
+		}
+		total += body * int64(segment.Repeat)
+	}
+	return total
+}

@@ -1,0 +1,282 @@
+package simulate_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/simulate"
+)
+
+// timeline returns when each action runs, a line for each rank.
+func timeline(t testing.TB, p *schedule.Plan, costs *simulate.Costs, capacity int) ([]string, *simulate.Report) {
+	lines := make([]string, len(p.Programs))
+	report, err := simulate.Timeline(p, costs, capacity, func(e simulate.Event) {
+		lines[e.Rank] += fmt.Sprintf("%v %d-%d ", e.Action, e.Start, e.End)
+	})
+	require.NoError(t, err)
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return lines, report
+}
+
+// TestSimulateByHand compares plans of two ranks with what a pencil says.
+func TestSimulateByHand(t *testing.T) {
+	const mib = 1 << 20
+	oneF := []string{"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"}
+	sends := []string{"0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0WAIT_F2", "1RECV_F0 1F0 1RECV_F1 1F1 1RECV_F2 1F2"}
+	both := []simulate.StageCosts{{F: 2, I: 2, W: 1}}
+	slowSecond := []simulate.StageCosts{{F: 1}, {F: 5}}
+	for _, test := range []struct {
+		name     string
+		mode     schedule.Mode
+		m        int
+		programs []string
+		facts    []schedule.Facts
+		costs    simulate.Costs
+		capacity int
+		want     []string
+		report   simulate.Report // Communication of each rank, and what is said of all
+	}{
+		{"no communication", schedule.Training, 2, oneF, nil, simulate.Costs{Stages: both}, schedule.Unlimited,
+			[]string{"0F0 0-2 0F1 2-4 0B0 7-10 0B1 12-15", "1F0 2-4 1B0 4-7 1F1 7-9 1B1 9-12"},
+			simulate.Report{Makespan: 15, Span: 15, Ideal: 10, Ranks: []simulate.RankReport{{Wait: 5}, {}}}},
+		{"latency", schedule.Training, 2, oneF, nil, simulate.Costs{Stages: both, Latency: 2}, schedule.Unlimited,
+			[]string{"0F0 0-2 0F1 2-4 0B0 11-14 0B1 16-19", "1F0 4-6 1B0 6-9 1F1 9-11 1B1 11-14"},
+			simulate.Report{Makespan: 19, Span: 19, Ideal: 10, Ranks: []simulate.RankReport{{Wait: 9, Communication: 4}, {}}}},
+		// The second message waits for the link: it is on it from 5 to 8, and there at 9.
+		{"bandwidth", schedule.ForwardOnly, 2, []string{"0F0 0F1", "1F0 1F1"}, nil,
+			simulate.Costs{Stages: []simulate.StageCosts{{F: 2, Output: 3*mib - 1}}, Latency: 1, PerMiB: 1}, schedule.Unlimited,
+			[]string{"0F0 0-2 0F1 2-4", "1F0 6-8 1F1 9-11"},
+			simulate.Report{Makespan: 11, Span: 5, Ideal: 4, Ranks: []simulate.RankReport{{}, {Wait: 1, Communication: 1}}}},
+		{"another link", schedule.Training, 2, oneF, nil, simulate.Costs{Stages: both, Latency: 2, Links: []simulate.LinkCosts{{From: 1, To: 0, Latency: 7}}}, schedule.Unlimited,
+			[]string{"0F0 0-2 0F1 2-4 0B0 16-19 0B1 21-24", "1F0 4-6 1B0 6-9 1F1 9-11 1B1 11-14"},
+			simulate.Report{Makespan: 24, Span: 24, Ideal: 10, Ranks: []simulate.RankReport{{Wait: 14, Communication: 9}, {}}}},
+		{"unlimited links", schedule.ForwardOnly, 3, sends, nil, simulate.Costs{Stages: slowSecond, Latency: 1}, schedule.Unlimited,
+			[]string{"0F0 0-1 0SEND_F0 1-1 0F1 1-2 0SEND_F1 2-2 0F2 2-3 0SEND_F2 3-3 0WAIT_F2 3-12", "1RECV_F0 0-2 1F0 2-7 1RECV_F1 7-7 1F1 7-12 1RECV_F2 12-12 1F2 12-17"},
+			simulate.Report{Makespan: 17, Span: 15, Ideal: 15, Ranks: []simulate.RankReport{{}, {}}}},
+		{"capacity 2", schedule.ForwardOnly, 3, sends, nil, simulate.Costs{Stages: slowSecond, Latency: 3}, 2,
+			[]string{"0F0 0-1 0SEND_F0 1-1 0F1 1-2 0SEND_F1 2-2 0F2 2-3 0SEND_F2 3-4 0WAIT_F2 4-14", "1RECV_F0 0-4 1F0 4-9 1RECV_F1 9-9 1F1 9-14 1RECV_F2 14-14 1F2 14-19"},
+			simulate.Report{Makespan: 19, Span: 15, Ideal: 15, Ranks: []simulate.RankReport{{}, {}}}},
+		{"capacity 1", schedule.ForwardOnly, 3, sends, nil, simulate.Costs{Stages: slowSecond, Latency: 3}, 1,
+			[]string{"0F0 0-1 0SEND_F0 1-1 0F1 1-2 0SEND_F1 2-4 0F2 4-5 0SEND_F2 5-9 0WAIT_F2 9-14", "1RECV_F0 0-4 1F0 4-9 1RECV_F1 9-9 1F1 9-14 1RECV_F2 14-14 1F2 14-19"},
+			simulate.Report{Makespan: 19, Span: 15, Ideal: 15, Ranks: []simulate.RankReport{{Wait: 2, Communication: 2}, {}}}},
+		{"rendezvous", schedule.ForwardOnly, 3, sends, nil, simulate.Costs{Stages: slowSecond, Latency: 1}, 0,
+			[]string{"0F0 0-1 0SEND_F0 1-2 0F1 2-3 0SEND_F1 3-8 0F2 8-9 0SEND_F2 9-14 0WAIT_F2 14-14", "1RECV_F0 0-2 1F0 2-7 1RECV_F1 7-8 1F1 8-13 1RECV_F2 13-14 1F2 14-19"},
+			simulate.Report{Makespan: 19, Span: 17, Ideal: 15, Ranks: []simulate.RankReport{{Wait: 6, Communication: 2}, {Wait: 2, Communication: 2}}}},
+		// The pair starts when the gradient for 0B0 is there, and 0F1 is there at its end.
+		{"joined", schedule.Training, 2, []string{"0F0 0F1& 0B0 0B1", "1F0 1B0 1F1 1B1"}, nil, simulate.Costs{Stages: []simulate.StageCosts{{F: 2, I: 2, W: 1, Joined: 4}}}, schedule.Unlimited,
+			[]string{"0F0 0-2 0F1 7-11 0B0 7-11 0B1 16-19", "1F0 2-4 1B0 4-7 1F1 11-13 1B1 13-16"},
+			simulate.Report{Makespan: 19, Span: 19, Ideal: 10, Ranks: []simulate.RankReport{{Wait: 10}, {Wait: 4}}}},
+		{"joined at the sum, recomputing", schedule.Training, 2, []string{"0F0 0B0& 0F1 0B1", "1F0 1B0 1F1 1B1"},
+			[]schedule.Facts{{Recomputes: true}, {}}, simulate.Costs{Stages: []simulate.StageCosts{{F: 2, B: 3, Recompute: 5}}}, schedule.Unlimited,
+			[]string{"0F0 0-2 0B0 7-17 0F1 7-17 0B1 22-30", "1F0 2-4 1B0 4-7 1F1 17-19 1B1 19-22"},
+			simulate.Report{Makespan: 30, Span: 30, Ideal: 20, Ranks: []simulate.RankReport{{Wait: 10}, {Wait: 10}}}},
+		{"recomputing at I, without facts", schedule.Training, 1, []string{"0F0 0I0 0W0", "1F0 1I0 1W0 1REDUCE_GRAD"}, nil,
+			simulate.Costs{Stages: []simulate.StageCosts{{F: 2, I: 3, W: 4, Recompute: 5}}}, schedule.Unlimited,
+			[]string{"0F0 0-2 0I0 12-20 0W0 20-24", "1F0 2-4 1I0 4-12 1W0 12-16 1REDUCE_GRAD 16-16"},
+			simulate.Report{Makespan: 24, Span: 24, Ideal: 14, Ranks: []simulate.RankReport{{Wait: 10}, {}}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := plantest.ByHand(t, []int{0, 1}, test.m, test.programs...)
+			p.Mode, p.Facts = test.mode, test.facts
+			lines, report := timeline(t, p, &test.costs, test.capacity)
+			require.Equal(t, test.want, lines)
+			require.Equal(t, []int64{test.report.Makespan, test.report.Span, test.report.Ideal}, []int64{report.Makespan, report.Span, report.Ideal})
+			for rank, want := range test.report.Ranks {
+				require.Equal(t, want.Wait, report.Ranks[rank].Wait)
+				require.Equal(t, want.Communication, report.Ranks[rank].Communication)
+			}
+		})
+	}
+}
+
+// TestBytesByHand follows what is live on the two ranks of a split plan.
+func TestBytesByHand(t *testing.T) {
+	const resident, saved, freed, carry, output, gradient = 1000, 100, 30, 7, 5, 3
+	costs := &simulate.Costs{
+		Stages:   []simulate.StageCosts{{F: 1, I: 1, W: 1, Saved: saved, FreedByI: freed, Carry: carry, Output: output, Gradient: gradient}},
+		Resident: []int64{resident, 0},
+	}
+	p := plantest.ByHand(t, []int{0, 1}, 2,
+		"0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0WAIT_F1 0RECV_B0 0I0 0RECV_B1 0I1 0W0 0W1",
+		"1RECV_F0 1F0 1I0 1SEND_B0 1W0 1RECV_F1 1F1 1B1 1SEND_B1")
+	var live [2][]int64
+	report, err := simulate.Timeline(p, costs, schedule.Unlimited, func(e simulate.Event) { live[e.Rank] = append(live[e.Rank], e.Live.Total()) })
+	require.NoError(t, err)
+	const rest = saved - freed + carry // from I to W
+	require.Equal(t, []int64{
+		resident + saved + output, resident + saved + output, resident + 2*saved + 2*output, resident + 2*saved + 2*output,
+		resident + 2*saved + output, resident + 2*saved,
+		resident + 2*saved + gradient, resident + rest + saved, resident + rest + saved + gradient, resident + 2*rest, resident + rest, resident,
+	}, live[0])
+	require.Equal(t, []int64{output, saved, rest + gradient, rest, 0, output, saved, gradient, 0}, live[1])
+
+	// The first rank is fullest at its second forward. The second one at its first I,
+	// which returns its gradient and its carry before it frees anything.
+	require.Equal(t, memory.ByClass{memory.Resident: resident, memory.Saved: 2 * saved, memory.Activation: 2 * output}, report.Ranks[0].Classes)
+	require.Equal(t, schedule.Act(schedule.F, 0, 1), report.Ranks[0].PeakAt)
+	require.EqualValues(t, 2, report.Ranks[0].PeakPosition)
+	require.EqualValues(t, 2, report.Ranks[0].InFlight)
+	require.Equal(t, memory.ByClass{memory.Saved: saved, memory.Carry: carry, memory.ActGrad: gradient}, report.Ranks[1].Classes)
+	require.Equal(t, schedule.Act(schedule.I, 1, 0), report.Ranks[1].PeakAt)
+	require.EqualValues(t, saved+carry+gradient, report.Ranks[1].Peak)
+	require.EqualValues(t, 1, report.Ranks[1].InFlight)
+}
+
+// TestCriticalByHand names the actions that the step hangs on.
+func TestCriticalByHand(t *testing.T) {
+	p := plantest.ByHand(t, []int{0, 1}, 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1")
+	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 2, B: 3}}, Latency: 2}
+	report, err := simulate.Run(p, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.Equal(t, []simulate.Stretch{
+		{Rank: 0, First: 0, Last: 0, Start: 0, End: 2},
+		{Rank: 1, First: 0, Last: 3, Start: 4, End: 14},
+		{Rank: 0, First: 3, Last: 3, Start: 16, End: 19},
+	}, report.Critical)
+	require.InDelta(t, 1-10.0/19, report.BubbleMakespan(), 1e-15)
+
+	// A long plan has one from Timeline.
+	long := plantest.OneFOneB(2, 1, 0, 20_000, false)
+	report, err = simulate.Run(long, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	require.Nil(t, report.Critical)
+	report, err = simulate.Timeline(long, costs, schedule.Unlimited, func(simulate.Event) {})
+	require.NoError(t, err)
+	require.Len(t, report.Critical, 20_001)
+}
+
+// TestSimulateDeadlock says who waits for what, in every way in which a rank can wait.
+func TestSimulateDeadlock(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		capacity   int
+		ranks      [2]string
+		stuckAt    schedule.Action
+		text, more string
+	}{
+		{"computations", schedule.Unlimited, [2]string{"0B0 0F0", "1F0 1B0"}, schedule.Act(schedule.B, 0, 0),
+			"rank 0 stands before action 0, 0B0, and waits for 1B0 of rank 1; rank 1 stands before action 0, 1F0, and waits for 0F0 of rank 0;", ""},
+		{"split backwards", schedule.Unlimited, [2]string{"0I0 0F0", "1F0 1I0"}, schedule.Act(schedule.I, 0, 0), "waits for 1I0 of rank 1", ""},
+		{"receives", schedule.Unlimited, [2]string{"0RECV_B0 0F0 0SEND_F0", "1RECV_F0 1F0 1SEND_B0"}, schedule.Act(schedule.RecvB, 0, 0),
+			"rank 0 stands before action 0, 0RECV_B0, and waits for 1SEND_B0 of rank 1; rank 1 stands before action 0, 1RECV_F0, and waits for 0SEND_F0 of rank 0;", ""},
+		{"full link", 1, [2]string{"0F0 0SEND_F0 0F1 0SEND_F1", "1F0 1B0 1SEND_B0 1B1 1SEND_B1 1RECV_F0"}, schedule.Act(schedule.SendF, 0, 1),
+			"rank 1 stands before action 4, 1SEND_B1, and waits for 0RECV_B1 of rank 0;", ""},
+		{"rendezvous", 0, [2]string{"0F0 0SEND_F0 0RECV_B0", "1F0 1SEND_B0 1RECV_F0"}, schedule.Act(schedule.SendF, 0, 0),
+			"rank 0 stands before action 1, 0SEND_F0, and waits for 1RECV_F0 of rank 1; rank 1 stands before action 1, 1SEND_B0, and waits for 0RECV_B0 of rank 0;", ""},
+		{"waits", schedule.Unlimited, [2]string{"0F0 0SEND_F0 0WAIT_F0 0RECV_B0", "1F0 1SEND_B0 1WAIT_B0 1RECV_F0"}, schedule.Act(schedule.WaitF, 0, 0),
+			"0WAIT_F0, and waits for 1RECV_F0 of rank 1;", "1WAIT_B0, and waits for 0RECV_B0 of rank 0;"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := plantest.ByHand(t, []int{0, 1}, 2, test.ranks[0], test.ranks[1])
+			_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, test.capacity)
+			require.ErrorIs(t, err, check.ErrDeadlock)
+			require.ErrorIs(t, err, check.ErrInvalidPlan)
+			require.ErrorContains(t, err, test.text)
+			require.ErrorContains(t, err, test.more)
+			invalid, ok := errors.AsType[*check.Error](err)
+			require.True(t, ok)
+			require.Equal(t, test.stuckAt, invalid.Faults[0].Action)
+		})
+	}
+	p := plantest.Expand(plantest.OneFOneB(18, 1, 0, 2, false))
+	for r := range 17 {
+		plantest.Swap(&p.Programs[r][0].Body, schedule.Act(schedule.F, r, 0), schedule.Act(schedule.B, r, 0))
+	}
+	_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, schedule.Unlimited)
+	require.ErrorIs(t, err, check.ErrDeadlock)
+	require.ErrorContains(t, err, "Ranks 16 and 17 wait for each other: rank 16 stands before action 0, 16B0, and waits for 17B0 of rank 17;")
+}
+
+// TestSimulateNamesTheCircleOfCheck breaks valid plans so that ranks wait for each other,
+// and has both say the same of it.
+func TestSimulateNamesTheCircleOfCheck(t *testing.T) {
+	rng := rand.New(rand.NewPCG(*plantest.Seed, 7))
+	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}
+	found := 0
+	for range 30_000 {
+		valid, capacity := plantest.Grow(rng)
+		p := plantest.Mutate(valid, rng)
+		invalid, ok := errors.AsType[*check.Error](check.Links(p, capacity))
+		if !ok || slices.ContainsFunc(invalid.Faults, func(f check.Fault) bool { return f.Code != check.Deadlock }) {
+			continue
+		}
+		_, err := simulate.Run(p, costs, capacity)
+		require.Equal(t, error(invalid), err, "seed %d, capacity %d\n%s", *plantest.Seed, capacity, plantest.Text(t, p))
+		found++
+	}
+	require.Greater(t, found, 50)
+}
+
+// TestSimulateRefuses names what cannot be run at all.
+func TestSimulateRefuses(t *testing.T) {
+	good := func() *schedule.Plan { return plantest.ByHand(t, []int{0, 1}, 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1") }
+	body := func(p *schedule.Plan) []schedule.Action { return p.Programs[0][0].Body }
+	for _, test := range []struct {
+		name  string
+		alter func(p *schedule.Plan)
+		code  check.Code
+		text  string
+	}{
+		{"stage", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 2, 1) }, check.UnknownStage, "Rank 0, action 1: 2F1 is of a stage that the placement does not have; stages are 0 to 1."},
+		{"rank", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 1, 1) }, check.WrongRank, "1F1 is on the wrong rank; move it to rank 1, which has stage 1."},
+		{"microbatch", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 0, 2) }, check.UnknownMicrobatch, "0F2 is of a microbatch that the plan does not have"},
+		{"microbatch of a repeat", func(p *schedule.Plan) { p.Programs[0][0].Repeat, p.Programs[0][0].Stride = 2, -1 }, check.UnknownMicrobatch, "0F0 is of a microbatch"},
+		{"send to itself", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.SendB, 0, 1) }, check.Unexpected, "0SEND_B1 passes nothing between ranks; take it out."},
+		{"kind", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.Offload, 0, 1) }, check.Unexpected, "0OFFLOAD1 is nothing that can be simulated; take it out."},
+		{"join at the end", func(p *schedule.Plan) { body(p)[3] = body(p)[3].WithJoin(true) }, check.BadJoin, "0B1 is joined with what cannot overlap; join two computations of one body, and no third."},
+		{"join of three", func(p *schedule.Plan) { body(p)[0], body(p)[1] = body(p)[0].WithJoin(true), body(p)[1].WithJoin(true) }, check.BadJoin, "0F0 is joined"},
+		{"copies", func(p *schedule.Plan) { p.Placement.Copies = 3 }, check.Malformed, "3 copies of a model in 2 stages"},
+		{"no programs", func(p *schedule.Plan) { p.Programs = nil }, check.Malformed, "2 ranks and 0 programs"},
+		{"order of a link", func(p *schedule.Plan) {
+			*p = *plantest.ByHand(t, []int{0, 1}, 2, "0F0 0SEND_F0 0F1 0SEND_F1", "1RECV_F1 1RECV_F0")
+		}, check.Pairing, "Rank 1, action 0: 1RECV_F1 finds the message for 1RECV_F0 first, since rank 0 sent that before; send and receive in the same order."},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := good()
+			test.alter(p)
+			_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, schedule.Unlimited)
+			require.ErrorIs(t, err, check.ErrInvalidPlan)
+			require.Equal(t, []check.Code{test.code}, plantest.CodesOf(err))
+			require.ErrorContains(t, err, test.text)
+		})
+	}
+}
+
+// FuzzSimulate demands that Simulate ends, whatever the plan.
+func FuzzSimulate(f *testing.F) {
+	for _, transfers := range []bool{false, true} {
+		f.Add([]byte(plantest.Text(f, plantest.OneFOneB(3, 2, 2, 9, transfers))))
+		f.Add([]byte(plantest.Text(f, plantest.Expand(plantest.OneFOneB(2, 1, 0, 3, transfers)))))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := schedule.ParseText(strings.NewReader(string(data)))
+		if err != nil {
+			return
+		}
+		for rank := range p.Programs {
+			if p.Actions(rank) > 10_000 {
+				return
+			}
+		}
+		costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 3, I: 2, W: 1, Joined: 4, Output: 1 << 20, Gradient: 1 << 19, Saved: 5, FreedByI: 1, Carry: 1}}, Latency: 1, PerMiB: 1}
+		for capacity := schedule.Unlimited; capacity < 3; capacity++ {
+			for _, run := range []func(*schedule.Plan, *simulate.Costs, int) (*simulate.Report, error){simulate.Run, simulate.Leaping} {
+				if _, err := run(p, costs, capacity); err != nil {
+					require.ErrorIs(t, err, check.ErrInvalidPlan)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package simulate
+
+import (
+	"slices"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/passes"
+)
+
+// copying is what a simulation knows of the copies of a stage's weights: how they are
+// made, how many bytes there are for the forward and for the backward, and the action on
+// the rank that is the last to read them.
+type copying struct {
+	making            deed
+	forward, backward int64
+	last              [2]schedule.Action // 0 where nothing reads them
+}
+
+// copyWeights fills in the copies of the stages that make some.
+func (s *simulation) copyWeights() {
+	o := passes.NewOutline(s.plan)
+	if !o.Quantizes {
+		return
+	}
+	s.copies = make([]copying, o.Stages)
+	for stage := range s.copies {
+		costs, c := s.costs.of(s.plan.Placement, stage), &s.copies[stage]
+		c.making, c.forward = s.idle, costs.ForwardWeights
+		if costs.Quantize > 0 {
+			c.making.does, c.making.time = doCompute, costs.Quantize
+		}
+		if o.HasBackward(stage) {
+			c.backward = costs.BackwardWeights
+		}
+	}
+	for _, program := range s.plan.Programs {
+		for _, segment := range slices.Backward(program) {
+			for _, a := range slices.Backward(segment.Body) {
+				reads, last := s.readsWeights(&o, a), &s.copies[a.Stage()].last
+				for i, bit := range passes.WeightDrops {
+					if reads&bit != 0 && last[i] == 0 {
+						last[i] = a.Shift((segment.Repeat - 1) * segment.Stride).WithDrop(0).WithJoin(false)
+					}
+				}
+			}
+		}
+	}
+}
+
+// readsWeights is that of the outline, but that a stage without facts recomputes where
+// its costs say so.
+func (s *simulation) readsWeights(o *passes.Outline, a schedule.Action) schedule.Drop {
+	reads := o.ReadsWeights(a.Stage(), a.Kind())
+	if reads == schedule.DropBackwardWeights && s.plan.Facts == nil && s.costs.of(s.plan.Placement, a.Stage()).Recompute > 0 {
+		reads = passes.WeightBits
+	}
+	return reads
+}
+
+// beginWeights adds the copies that a QUANTIZE makes.
+func (l *level) beginWeights(a schedule.Action) {
+	c := &l.copies[a.Stage()]
+	l.classes[memory.FP8] += c.forward + c.backward
+	l.bytes += c.forward + c.backward
+}
+
+// endWeights takes away the copies that the action is the last to read.
+func (l *level) endWeights(a schedule.Action) {
+	if l.copies == nil {
+		return
+	}
+	c, a := &l.copies[a.Stage()], a.WithDrop(0).WithJoin(false)
+	for i, bytes := range [...]int64{c.forward, c.backward} {
+		if a == c.last[i] {
+			l.classes[memory.FP8] -= bytes
+			l.bytes -= bytes
+		}
+	}
+}
