@@ -45,8 +45,8 @@ var ErrShape = errors.New("kernels: buffers do not fit the operation")
 // none. Buffers are values and comparable.
 type Buffer struct {
 	Handle memory.Handle
-	N      int
 	Type   DType
+	N      int
 }
 
 // Device is the base of every device: it owns memory and counts it. It is not

@@ -122,7 +122,7 @@ func TestNullOfOtherTargets(t *testing.T) {
 	null = kernels.NewNull(tiny{b.Host, memory.ArenaConfig{Capacity: -1}})
 	_, err = null.Alloc(memory.Saved, kernels.Float32, 1)
 	require.ErrorContains(t, err, "Capacity")
-	require.ErrorIs(t, null.Zero(x), memory.ErrNone)
+	require.ErrorIs(t, null.Zero(x), memory.ErrOtherArena)
 	require.Zero(t, null.Live())
 	require.NoError(t, null.Close())
 }

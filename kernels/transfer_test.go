@@ -66,7 +66,7 @@ func TestTransferRefuses(t *testing.T) {
 		"another type":            {from.Host, other, kernels.ErrShape},
 		"no lender":               {plain{from.Host}, b, kernels.ErrNoLender},
 		"no device":               {nil, b, kernels.ErrNoLender},
-		"another device's handle": {small, b, memory.ErrNone},
+		"another device's handle": {small, b, memory.ErrOtherArena},
 	} {
 		_, err := kernels.Transfer(small, test.src, test.b)
 		require.ErrorIs(t, err, test.want, name)

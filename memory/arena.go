@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"math/rand/v2"
 	"os"
 
 	"github.com/weir-ml/weir/internal/invariants"
@@ -87,6 +88,7 @@ type Arena struct {
 
 	slots  []slot // slot 0 stays empty, under a generation that no handle to it has
 	unused uint32 // the last released slot, or noSlot; a list through slot.next
+	number uint32 // is in every handle; drawn at random, so that hardly ever two arenas have the same
 	free   spans
 
 	// Bytes below low and from high on were touched at some time, those between
@@ -145,7 +147,7 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	if !invariants.Enabled || cfg.Capacity < 1<<20 {
 		cfg.RedZone = 0
 	}
-	a := &Arena{align: cfg.Align, red: cfg.RedZone, pager: cfg.Pages, page: int64(os.Getpagesize()), slots: make([]slot, 1, 64), unused: noSlot, free: make(spans, 0, 64)}
+	a := &Arena{align: cfg.Align, red: cfg.RedZone, number: rand.Uint32(), pager: cfg.Pages, page: int64(os.Getpagesize()), slots: make([]slot, 1, 64), unused: noSlot, free: make(spans, 0, 64)}
 	a.slots[0].generation = math.MaxUint32
 	a.capacity = a.padded(cfg.Capacity)
 	p, err := reserve(int(a.capacity))
@@ -188,7 +190,7 @@ func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	s.off, s.bytes, s.mark = b.Offset, bytes, mark
 	s.plain, s.class, s.serial, s.birth = 1, class, a.Mark(), int32(n)
 	a.meter.Alloc(class, bytes)
-	return Handle{i, s.generation}, nil
+	return Handle{i, s.generation, a.number}, nil
 }
 
 // allocSlow is Alloc for all that is not just what a layout has next.
@@ -261,7 +263,7 @@ func (a *Arena) enter(class Class, off, bytes int64) Handle {
 	s.off, s.bytes, s.mark = off, bytes, 0
 	s.plain, s.class, s.serial, s.birth = 1, class, a.Mark(), int32(min(a.laid.place, math.MaxInt32))
 	a.meter.Alloc(class, bytes)
-	return Handle{i, s.generation}
+	return Handle{i, s.generation, a.number}
 }
 
 // touch moves a high-water mark over a new buffer that reaches into bytes never

@@ -62,7 +62,7 @@ func (a *Arena) All() iter.Seq[Info] {
 // info describes the live buffer in slot i.
 func (a *Arena) info(i uint32, s *slot) Info {
 	return Info{
-		Handle: Handle{i, s.generation},
+		Handle: Handle{i, s.generation, a.number},
 		Class:  s.class, Bytes: s.bytes, Plain: s.plain, Held: s.held, Serial: s.serial,
 	}
 }

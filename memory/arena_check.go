@@ -45,7 +45,7 @@ func (a *Arena) Check() error {
 			continue
 		}
 		sum.Alloc(s.class, s.bytes)
-		p := part{span{s.off, a.size(s)}, "handle " + Handle{uint32(i), s.generation}.String()}
+		p := part{span{s.off, a.size(s)}, "handle " + Handle{uint32(i), s.generation, a.number}.String()}
 		scopes[s.scope] += s.bytes
 		if s.mark != 0 {
 			placed = append(placed, p)
@@ -111,7 +111,7 @@ func (a *Arena) verify(off, size int64) error {
 	for i := range a.slots {
 		s := &a.slots[i]
 		if s.live() && off < s.off+a.size(s) && s.off < off+size {
-			panic(fmt.Sprintf("memory: bytes %d to %d were to be placed over handle %v, which was not released", off, off+size, Handle{uint32(i), s.generation}))
+			panic(fmt.Sprintf("memory: bytes %d to %d were to be placed over handle %v, which was not released", off, off+size, Handle{uint32(i), s.generation, a.number}))
 		}
 	}
 	end := off + size

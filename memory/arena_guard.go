@@ -86,7 +86,7 @@ func (a *Arena) fenced(i uint32, s *slot) error {
 				where = fmt.Sprintf("%d bytes behind its end", at-s.off-s.bytes+1)
 			}
 			return fmt.Errorf("%w: handle %v (%s, %d bytes, allocation %d): something was written %s, by whom it belongs to or by its neighbour",
-				ErrOverrun, Handle{i, s.generation}, s.class, s.bytes, s.serial, where)
+				ErrOverrun, Handle{i, s.generation, a.number}, s.class, s.bytes, s.serial, where)
 		}
 	}
 	return nil

@@ -12,7 +12,7 @@ func (s *slot) live() bool { return s.plain+s.held > 0 }
 // lookup returns the slot of a live buffer, nil for any other handle.
 func (a *Arena) lookup(h Handle) *slot {
 	if uint(h.slot) < uint(len(a.slots)) {
-		if s := &a.slots[h.slot]; s.generation == h.generation {
+		if s := &a.slots[h.slot]; s.generation == h.generation && h.arena == a.number {
 			return s
 		}
 	}
@@ -21,10 +21,14 @@ func (a *Arena) lookup(h Handle) *slot {
 
 // missing says why a handle has no slot.
 func (a *Arena) missing(call string, h Handle) error {
-	if h.generation == 0 || int(h.slot) >= len(a.slots) {
-		return fmt.Errorf("%w: %s of handle %v", ErrNone, call, h)
+	err := ErrStale
+	switch {
+	case h == Handle{}:
+		err = ErrNone
+	case h.arena != a.number:
+		err = ErrOtherArena
 	}
-	return fmt.Errorf("%w: %s of handle %v", ErrStale, call, h)
+	return fmt.Errorf("%w: %s of handle %v", err, call, h)
 }
 
 // wrong says why a reference that a call needs is not there.
@@ -62,7 +66,7 @@ func (a *Arena) Retain(h Handle) error {
 // Release ends a plain reference. With the last reference of either kind the
 // buffer ends: its bytes are returned and h is stale.
 func (a *Arena) Release(h Handle) (freed int64, err error) {
-	if uint(h.slot) >= uint(len(a.slots)) || a.slots[h.slot].generation != h.generation {
+	if uint(h.slot) >= uint(len(a.slots)) || a.slots[h.slot].generation != h.generation || h.arena != a.number {
 		return 0, a.missing("release", h)
 	}
 	s := &a.slots[h.slot]

@@ -280,12 +280,33 @@ func TestArenaErrorsNameHandleAndCall(t *testing.T) {
 	require.Equal(t, "1.2", alloc(t, a, memory.Saved, 1).String())
 }
 
-// A handle of another arena whose slot this one never had is none here.
-func TestArenaForeignHandle(t *testing.T) {
+// A handle of another arena is refused, also where slot and generation are those of a
+// buffer of this one, and after the other arena was closed.
+func TestArenaRefusesHandlesOfOthers(t *testing.T) {
 	a, b := open(t, 1<<20, 0), open(t, 1<<20, 0)
-	alloc(t, b, memory.Saved, 1)
-	foreign := alloc(t, b, memory.Saved, 1)
-	require.ErrorIs(t, a.Retain(foreign), memory.ErrNone)
+	own := alloc(t, a, memory.Saved, 100)
+	same, beyond := alloc(t, b, memory.Carry, 100), alloc(t, b, memory.Saved, 1)
+	require.Equal(t, own.String(), same.String())
+	for range 2 {
+		for _, h := range []memory.Handle{same, beyond} {
+			_, released := a.Release(h)
+			_, held := a.Hold(h)
+			_, yielded := a.Yield(h)
+			data, read := a.Data(h)
+			for _, err := range []error{a.Retain(h), released, held, yielded, read} {
+				require.ErrorIs(t, err, memory.ErrOtherArena)
+			}
+			require.Zero(t, a.Bytes(h))
+			require.Zero(t, a.Class(h))
+			require.Nil(t, data)
+		}
+		require.EqualValues(t, 100, a.Live())
+		require.EqualValues(t, 100, a.Bytes(own))
+		require.NoError(t, b.Close())
+	}
+	_, err := a.Release(same)
+	require.EqualError(t, err, "memory: the handle is of another arena: release of handle 1.1")
+	release(t, a, own)
 }
 
 func TestArenaAll(t *testing.T) {

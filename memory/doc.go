@@ -14,8 +14,8 @@
 // first book larger than the second, and the next audit names it.
 //
 // [Arena] is a Space over one reserved range outside the garbage collector's
-// heap; its handles carry a generation, so a stale one is an error and never
-// somebody else's bytes. [Collected] is a Space for handles whose memory
+// heap; its handles carry a generation and a number of the arena, so one that is stale
+// or of another arena is an error and never somebody else's bytes. [Collected] is a Space for handles whose memory
 // belongs to a garbage collector: it has no allocator's book, and a step over
 // it says that one book was audited and not two.
 //

@@ -6,7 +6,7 @@ import "math"
 // 2^32-2 releases otherwise, and returns the handle of h's buffer in it.
 func (a *Arena) LastGeneration(h Handle) Handle {
 	a.slots[h.slot].generation = math.MaxUint32
-	return Handle{h.slot, math.MaxUint32}
+	return Handle{h.slot, math.MaxUint32, a.number}
 }
 
 // Slots returns the number of slots, retired ones among them.

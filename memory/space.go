@@ -8,6 +8,8 @@ var (
 	ErrNone = errors.New("memory: no buffer behind this handle")
 	// ErrStale is returned for a handle whose buffer was released since: its generation has passed.
 	ErrStale = errors.New("memory: the buffer behind this handle was released")
+	// ErrOtherArena is returned for a handle that another arena made, such as that of another rank.
+	ErrOtherArena = errors.New("memory: the handle is of another arena")
 	// ErrNotHeld is returned by Yield for a buffer that no holder holds.
 	ErrNotHeld = errors.New("memory: the buffer is not held")
 	// ErrNoPlain is returned by Release and Hold for a buffer to which only held references are left:

@@ -51,6 +51,9 @@ func (t *trial) results(scratch bool) (b []kernels.Buffer) {
 
 // refuseBuffers replaces one operand at a time by one that does not fit.
 func refuseBuffers(l *lab) {
+	foreign, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
+	l.must("NewHost", err)
+	defer foreign.Close()
 	for i := range len(trials(l, plain)) {
 		l.drop()
 		t := trials(l, plain)[i]
@@ -91,6 +94,9 @@ func refuseBuffers(l *lab) {
 			_, err = l.d.Release(stale)
 			l.must("Release", err)
 			replace("stale", memory.ErrStale, stale)
+			elsewhere, err := foreign.Alloc(memory.Saved, was.Type, was.N)
+			l.must("Alloc of another device", err)
+			replace("of another device", memory.ErrOtherArena, elsewhere)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package fault_test
 import (
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -37,6 +38,25 @@ func (p *pool) alloc(class memory.Class, n int) (memory.Handle, []float32, error
 	x, err := p.view(h)
 	clear(x)
 	return h, x, err
+}
+
+// twin returns a handle of another pool with the slot and the generation of h.
+func twin(t testing.TB, other *pool, h memory.Handle) memory.Handle {
+	t.Helper()
+	slot, _, _ := strings.Cut(h.String(), ".")
+	for range 1 << 16 {
+		same, err := other.Alloc(memory.Workspace, 1)
+		require.NoError(t, err)
+		if same.String() == h.String() {
+			return same
+		}
+		if strings.HasPrefix(same.String(), slot+".") {
+			_, err = other.Release(same)
+			require.NoError(t, err)
+		}
+	}
+	t.Fatalf("no other handle like %v", h)
+	return h
 }
 
 // view returns the numbers behind a handle.

@@ -50,6 +50,11 @@ var mistakes = []struct {
 		}
 		return errors.Join(err, e.Put(0, h))
 	}},
+	{"gives a handle of another arena", memory.ErrOtherArena, func(r *rig, e *entry) error {
+		h, _, err := r.pool.alloc(memory.Entry, 5)
+		other := newPool(r.t, &r.events, 1<<16)
+		return errors.Join(err, e.Put(0, twin(r.t, other, h)))
+	}},
 	{"gives one buffer as two parts", memory.ErrNoPlain, func(r *rig, e *entry) error {
 		h, _, err := r.pool.alloc(memory.Entry, 5)
 		return errors.Join(err, e.Put(0, h), e.Put(1, h))

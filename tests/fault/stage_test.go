@@ -61,6 +61,13 @@ func TestStageMistakes(t *testing.T) {
 		{"hands over a stale tensor", both, memory.ErrStale, func(r *rig) func(*view, []tensor, []tensor) error {
 			return func(mb *view, _, made []tensor) error { return mb.Release(made[0]) }
 		}},
+		{"hands over a tensor of another arena", both, memory.ErrOtherArena, func(r *rig) func(*view, []tensor, []tensor) error {
+			other := newPool(r.t, &r.events, 1<<20)
+			return func(_ *view, _, made []tensor) error {
+				made[0] = twin(r.t, other, made[0])
+				return nil
+			}
+		}},
 		{"hands over what it was lent", both, memory.ErrNoPlain, func(r *rig) func(*view, []tensor, []tensor) error {
 			return func(mb *view, given, made []tensor) error {
 				h := made[0]
@@ -139,6 +146,29 @@ func TestStageMistakes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestStageOnAnotherArena builds one stage on the arena of another rank, which has buffers
+// in all slots that the stage is lent.
+func TestStageOnAnotherArena(t *testing.T) {
+	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
+	other := newRig(t, d)
+	for range 64 {
+		_, _, err := other.pool.alloc(memory.Saved, 99)
+		require.NoError(t, err)
+	}
+	d.build = func(t testing.TB, m *model) []stage {
+		all := whole(t, m)
+		all[1] = other.model.mix("mix a", "a")
+		return all
+	}
+	wrong := newRig(t, d)
+	before := [2]book{other.pool.book(), wrong.pool.book()}
+	_, err := wrong.step(context.Background(), schedule.Training, 2)
+	require.ErrorIs(t, err, memory.ErrOtherArena)
+	require.ErrorContains(t, err, "mix a")
+	requireReleased(t, before[0], other.pool.book())
+	requireReleased(t, before[1], wrong.pool.book())
 }
 
 // TestOneStepAtATime calls the runner from within its own step, from everywhere
