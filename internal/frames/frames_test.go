@@ -197,6 +197,10 @@ func TestSavedStateIsTakenOnce(t *testing.T) { // L2
 	mb = r.Call(1, 0, frames.InBackward)
 	_, err = mb.Take(0)
 	require.ErrorIs(t, err, frames.ErrTaken, "the frame is gone")
+
+	require.NoError(t, r.open(1, 2).Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
+	_, err = r.Call(1, 0, frames.InBackward).Take(0)
+	require.ErrorIs(t, err, frames.ErrTaken, "microbatch 2 has the place of microbatch 0, whose frame is gone")
 }
 
 func TestATensorSavedTwiceCountsOnce(t *testing.T) { // L6
