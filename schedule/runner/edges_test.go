@@ -224,11 +224,50 @@ func TestFrozenStagesRunTheirWholeBackward(t *testing.T) {
 	}
 }
 
+// TestThePeakOfOneBook has a first entry of 100 bytes: the step's peak is that of its
+// microbatch, and each record has that of its own.
 func TestThePeakOfOneBook(t *testing.T) {
-	result, err := newRunner(t, config(chain())).Step(t.Context(), 3, &counted{})
+	cfg := config(chain())
+	cfg.Space = memory.NewCollected(nil, func(h number) int64 {
+		if *h == 1 {
+			return 100
+		}
+		return 8
+	})
+	r := newRunner(t, cfg)
+	result, err := r.Step(t.Context(), 3, &counted{})
 	require.NoError(t, err)
-	require.EqualValues(t, 4*8, result.Peak, "entry, two activations, a gradient: what is alive in the last stage's backward")
-	require.Equal(t, memory.ByClass{memory.Activation: 4 * 8}, result.PeakClasses)
+	for m, want := range []int64{100 + 3*8, 4 * 8, 4 * 8} { // entry, two activations, a gradient: what is alive in the last stage's backward
+		s := r.Samples().At(m)
+		require.Equal(t, want, s.Peak, "microbatch %d", m)
+		require.Equal(t, memory.ByClass{memory.Activation: want}, s.PeakClasses)
+		require.Equal(t, max(want, 100+3*8), result.Peak)
+	}
+	require.Equal(t, memory.ByClass{memory.Activation: 100 + 3*8}, result.PeakClasses)
+}
+
+// TestTheGrowthOfAStepIsItsGreatest loses a tensor in the second of three microbatches.
+func TestTheGrowthOfAStepIsItsGreatest(t *testing.T) { // L7
+	chain := chain()
+	cfg := config(chain)
+	cfg.TolerateLeaks = true
+	cfg.Stages[1] = &stages.Func[number]{
+		Declares: chain[1].Spec(), Parameters: chain[1].Params(), BackwardFunc: chain[1].Backward,
+		ForwardFunc: func(ctx context.Context, mb *view, in, out []number) error {
+			if mb.Index() == 1 {
+				mb.Retain(in[0])
+			}
+			return chain[1].Forward(ctx, mb, in, out)
+		},
+	}
+	r := newRunner(t, cfg)
+	result, err := r.Step(t.Context(), 3, &counted{})
+	require.NoError(t, err)
+	for m, want := range []int64{0, 8, 0} {
+		require.Equal(t, want, r.Samples().At(m).Growth)
+	}
+	require.EqualValues(t, 8, result.Growth)
+	require.EqualValues(t, 8, result.Excess)
 }
 
 func TestAnyLookAhead(t *testing.T) {

@@ -1,11 +1,14 @@
 package runner_test
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule/runner"
@@ -112,4 +115,69 @@ func TestACopyThatFailsEndsTheReceive(t *testing.T) {
 		require.NoError(t, end.Recv(t.Context(), 0, tag, nil))
 	})
 	require.NoError(t, links.Close())
+}
+
+// TestAbortWaitsForReaders aborts while the other rank copies what was sent: Abort returns
+// when the copy is over, however it ends (L4).
+func TestAbortWaitsForReaders(t *testing.T) {
+	for name, end := range map[string]func() error{
+		"copied":   func() error { return nil },
+		"failed":   func() error { return errors.New("planted") },
+		"panicked": func() error { panic("planted") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			copying, over := make(chan struct{}), make(chan struct{})
+			links, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: 2, Capacity: 1, Copy: func(_, _ int, h number) (number, error) {
+				close(copying)
+				<-over
+				return num(*h), end()
+			}})
+			require.NoError(t, err)
+			aborted := false
+			var ranks sync.WaitGroup
+			ranks.Go(func() {
+				assert.NoError(t, links.Rank(0).Begin(t.Context()))
+				assert.NoError(t, links.Rank(0).Send(t.Context(), 1, runner.Tag{}, []number{num(1)}))
+				<-copying
+				links.Rank(0).Abort(errors.New("enough"))
+				aborted = true
+			})
+			ranks.Go(func() {
+				defer func() { _ = recover() }()
+				assert.NoError(t, links.Rank(1).Begin(t.Context()))
+				_ = links.Rank(1).Recv(t.Context(), 0, runner.Tag{}, make([]number, 1))
+			})
+			synctest.Wait()
+			assert.False(t, aborted, name)
+			close(over)
+			ranks.Wait()
+			require.True(t, aborted, name)
+			require.NoError(t, links.Close())
+		})
+	}
+}
+
+// TestAnExchangeIsForAllOrNone has a rank leave an Exchange because its context ends: who
+// comes then waits for it.
+func TestAnExchangeIsForAllOrNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("planted")
+		links := newLinks(t, 2, 1, time.Minute)
+		var ranks sync.WaitGroup
+		ranks.Go(func() {
+			assert.NoError(t, links.Rank(0).Begin(t.Context()))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(cause)
+			_, err := links.Rank(0).Exchange(ctx, []byte{1})
+			assert.ErrorIs(t, err, cause)
+		})
+		ranks.Go(func() {
+			assert.NoError(t, links.Rank(1).Begin(t.Context()))
+			time.Sleep(time.Second) // until the other one has left
+			all, err := links.Rank(1).Exchange(t.Context(), []byte{2})
+			assert.Nil(t, all)
+			assert.ErrorContains(t, err, "rank 1 is at step end and has waited 59s for rank 0")
+		})
+		ranks.Wait()
+	})
 }

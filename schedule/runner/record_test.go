@@ -11,7 +11,9 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 )
@@ -260,6 +262,79 @@ func TestBoundedSize(t *testing.T) {
 		require.ErrorContains(t, err, "40 bytes (entry) asked for")
 		require.ErrorContains(t, err, "planned are at most 36 bytes (entry)")
 		require.EqualValues(t, 4, d.dev.Live())
+	}
+}
+
+// What is live is compared with the plan of memory after every microbatch, and at step end,
+// which is all there is where an unchecked plan retires none (L6). In both steps the books
+// agree.
+func TestThePlanOfMemoryIsAudited(t *testing.T) {
+	unretired := func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := schedule.DepthFirst(p)
+		if err != nil {
+			return nil, err
+		}
+		facts := []schedule.Facts{{}}
+		facts[0].Reads[schedule.F] = 1
+		if plan, err = lower.Lifetimes(plan, facts, 1); err != nil {
+			return nil, err
+		}
+		for _, segment := range plan.Programs[0] {
+			for i, action := range segment.Body {
+				segment.Body[i] = action.WithDrop(action.Drop() &^ schedule.Retire)
+			}
+		}
+		return plan, nil
+	}
+	for _, tc := range []struct {
+		name   string
+		plan   schedule.Rule
+		action schedule.Action // after which it shows
+		bytes  int64
+	}{
+		{"saves less", schedule.BreadthFirst, schedule.Act(schedule.B, 0, 0), -12},
+		{"holds more", unretired, 0, 8},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			does := ""
+			build := func(dev kernels.Device) *deviced {
+				d := newDeviced(dev)
+				d.stage.Declares.Losses = []string{objective[0].Name}
+				d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+					require.NoError(t, mb.Loss(0, 1, 1))
+					saved := d.alloc(memory.Saved, 3)
+					if does == "saves less" {
+						return mb.Release(saved)
+					}
+					return mb.Save(0, batchctx.ByBackward, saved)
+				}
+				d.stage.BackwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+					scratch := d.alloc(memory.Workspace, 2)
+					if does == "holds more" && mb.Index() == 1 {
+						return mb.Hold(scratch)
+					}
+					return mb.Release(scratch)
+				}
+				return d
+			}
+			templates, err := build(device(t, true)).record()
+			require.NoError(t, err)
+			does = tc.name
+			d := build(device(t, false))
+			cfg := d.config()
+			cfg.Templates, cfg.Plan, cfg.Unchecked = templates, tc.plan, tc.action == 0
+			r, err := runner.New(cfg)
+			require.NoError(t, err)
+			_, err = r.Step(t.Context(), 2, d)
+			var leak *batchctx.LeakError
+			require.ErrorAs(t, err, &leak)
+			require.Equal(t, tc.bytes, leak.Bytes)
+			require.ErrorContains(t, err, "where the plan of memory has")
+			var where *runner.Error
+			require.ErrorAs(t, err, &where)
+			require.Equal(t, tc.action, where.Action.WithDrop(0))
+			require.EqualValues(t, 4, d.dev.Live())
+		})
 	}
 }
 

@@ -114,25 +114,29 @@ func TestOutcomes(t *testing.T) { // L10
 	for name, tc := range map[string]struct {
 		sum    func(float64, int) float64
 		weight func(int) float64
+		scale  int
 		want   loss.Outcome
 		first  int
 	}{
 		"empty":            {weight: func(int) float64 { return 0 }, want: loss.Empty, first: -1},
 		"not finite":       {sum: func(x float64, m int) float64 { return map[bool]float64{true: math.Inf(1), false: x}[m >= 2] }, want: loss.Skipped, first: 2},
 		"weight too small": {weight: func(int) float64 { return 5e-324 }, want: loss.Skipped, first: -1},
+		"factor too small": {weight: func(int) float64 { return 1e307 }, scale: 127, want: loss.Skipped, first: -1},
 		"some without":     {weight: func(m int) float64 { return float64(m % 2) }, want: loss.Stepped, first: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chain := chain()
 			chain[2].lossSum, chain[2].lossWeight = tc.sum, tc.weight
-			result, err := newRunner(t, config(chain)).Step(t.Context(), 4, &counted{})
+			cfg := config(chain)
+			cfg.ScaleExponent = tc.scale
+			result, err := newRunner(t, cfg).Step(t.Context(), 4, &counted{})
 			require.NoError(t, err)
 			require.Equal(t, tc.want, result.Outcome)
 			require.Equal(t, tc.first, result.FirstNonFinite)
 			_, err = result.Factor()
 			require.Equal(t, tc.want != loss.Stepped, errors.Is(err, runner.ErrNoUpdate))
 			value, present := result.Loss("loss")
-			require.Equal(t, tc.want == loss.Stepped, present)
+			require.Equal(t, result.Losses[0].Present, present)
 			require.Equal(t, !present, math.IsNaN(value), "absent is absent, never 0 (L3)")
 		})
 	}

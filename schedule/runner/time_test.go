@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -70,4 +72,20 @@ func TestTheMeasuredStepIsTheSimulatedOne(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestTheWaitForDataIsOfOneMicrobatch has a source that takes longer for each.
+func TestTheWaitForDataIsOfOneMicrobatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := config(chain())
+		var waits []time.Duration
+		cfg.Hooks.Microbatch = func(s *memory.Sample) { waits = append(waits, time.Duration(s.WaitData)) }
+		source := &counted{}
+		_, err := newRunner(t, cfg).Step(t.Context(), 3, runner.SourceFunc[number](func(ctx context.Context, e *batchctx.Entry[number]) error {
+			time.Sleep(time.Duration(1+e.Microbatch()) * time.Second)
+			return source.Next(ctx, e)
+		}))
+		require.NoError(t, err)
+		require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}, waits)
+	})
 }
