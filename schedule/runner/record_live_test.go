@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,7 @@ type duo struct {
 	t       *testing.T
 	devices [2]kernels.Compute
 	configs [2]runner.Config[buffer]
+	mu      sync.Mutex         // of live
 	live    map[string][]int64 // by rank, at the beginning of each call
 	fails   string             // the call that fails, with what it has made
 	copies  int                // how many copies were made
@@ -94,7 +96,9 @@ func (d *duo) alloc(rank int, class memory.Class, n int) buffer {
 
 // call is what a stage does: it makes one and two elements.
 func (d *duo) call(rank int, name string, mb *batchctx.Microbatch[buffer], made []buffer, class memory.Class) error {
+	d.mu.Lock()
 	d.live[name] = append(d.live[name], d.devices[rank].Live())
+	d.mu.Unlock()
 	for i := range made {
 		made[i] = d.alloc(rank, class, i+1)
 	}
@@ -224,4 +228,50 @@ func TestRecordEndsGathered(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []layout.Event{{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: 0}}}, templates.Shapes[0].Stages[0].Gather.Events)
 	require.EqualValues(t, 4, d.dev.Live())
+}
+
+// unlaid is a device where the first layout ends with an error, as with -tags invariants
+// where a step has written what no buffer had.
+type unlaid struct {
+	*kernels.Null
+	err error
+}
+
+func (u *unlaid) Lay(l *memory.Layout) error {
+	err := u.Null.Lay(l)
+	if l == nil {
+		err, u.err = errors.Join(err, u.err), nil
+	}
+	return err
+}
+
+// A step that has ended on all ranks counts on all, whatever one of them finds afterwards:
+// the next one works (L8).
+func TestAStepCountsOnAllRanks(t *testing.T) {
+	d := newDuo(t)
+	nothing := runner.SourceFunc[buffer](func(context.Context, *batchctx.Entry[buffer]) error { return nil })
+	sources := []runner.Source[buffer]{nothing, nothing}
+	templates, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: d.configs[:], Copy: d.copy}, runner.Shape[buffer]{Name: "any", Sources: sources})
+	require.NoError(t, err)
+	written := errors.New("written where no buffer was")
+	for failing := range 2 {
+		for rank := range d.configs {
+			dev := &unlaid{Null: d.devices[rank].(*kernels.Null)}
+			if rank == failing {
+				dev.err = written
+			}
+			d.configs[rank].Space, d.configs[rank].Templates, d.configs[rank].Plan = dev, templates, schedule.OneFOneB
+		}
+		g, err := runner.NewGroup(runner.GroupConfig[buffer]{Ranks: d.configs[:], Capacity: 1, Copy: func(_, to int, b buffer) (buffer, error) {
+			return d.alloc(to, memory.Transfer, b.N), nil
+		}})
+		require.NoError(t, err)
+		_, err = g.Step(t.Context(), 3, sources)
+		require.ErrorIs(t, err, written)
+		result, err := g.Step(t.Context(), 3, sources)
+		require.NoError(t, err)
+		require.True(t, result.Planned)
+		require.EqualValues(t, 1, result.Step)
+		require.NoError(t, g.Close())
+	}
 }
