@@ -1,38 +1,45 @@
 package batchctx_test
 
 import (
+	"context"
 	"fmt"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
 )
 
-// A stage that keeps what it saved is named at the end of the microbatch. The
-// runner makes these calls; a stage sees only the view.
+// A call of the microbatch that cannot do what it is asked ends the stage's call and the
+// step, with everything released.
 func Example() {
-	arena, _ := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
-	defer arena.Close()
-	c, _ := frames.New(frames.Config[memory.Handle]{
-		Space:  arena,
-		Stages: []*frames.Layout[memory.Handle]{{Name: "block", Slots: 1}},
+	type number = *float64
+	stage := &stages.Func[number]{
+		Declares: stages.Spec{Name: "square", Reads: []stages.Read{{Part: "x"}}, Slots: 1, Losses: []string{"sum"}},
+		ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[number], _, _ []number) error {
+			x := mb.Part(1)
+			mb.Loss(1, *x**x, 1)
+			mb.Save(1, mb.Retain(x))
+			return nil
+		},
+		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[number], _, _ []number) error {
+			fmt.Println("saved:", *mb.Take(1))
+			fmt.Println("saved:", *mb.Take(1)) // it was taken
+			return nil
+		},
+	}
+	run, _ := runner.New(runner.Config[number]{
+		Stages: []stages.Stage[number]{stage}, Parts: []string{"x"},
+		Space:  memory.NewCollected[number](nil, func(number) int64 { return 8 }),
+		Losses: []loss.Def{{Name: "sum", Reduction: loss.Mean, Objective: true}},
 	})
-	c.Begin(0, frames.Train, frames.Extent{Windows: []int{1}})
-
-	_ = c.Open(0, 0)
-	var mb *batchctx.Microbatch[memory.Handle] = c.Call(0, 0, frames.InForward)
-	h, _ := arena.Alloc(memory.Saved, 1024)
-	_ = mb.Save(0, batchctx.ByBackward, mb.Retain(h)) // one reference too many
-	c.End()
-
-	mb = c.Call(0, 0, frames.InBackward)
-	_, _ = mb.Take(0)
-	_, err := mb.Take(0)
+	_, err := run.Step(context.Background(), 1, runner.SourceFunc[number](func(_ context.Context, e *batchctx.Entry[number]) error {
+		x := 3.0
+		return e.Put(0, &x)
+	}))
 	fmt.Println(err)
-	c.End()
-	_ = c.DropSaved(0, 0, frames.InBackward, true)
-	fmt.Println(c.Audit(frames.Counts{}))
 	// Output:
-	// batchctx: stage 0 (block) microbatch 0: slot 0: batchctx: the saved state was taken already
-	// batchctx: leak: rank 0 stage 0 (block) microbatch 0 B: 1024 bytes of class saved: what it saved ended with this action and somebody has a reference: this stage, or whoever gave it the tensor
+	// saved: 3
+	// runner: rank 0 action 0B0 (stage 0 square, microbatch 0): batchctx: stage 0 (square) microbatch 0: slot 0: batchctx: the saved state was taken already
 }

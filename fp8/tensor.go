@@ -31,8 +31,7 @@ var (
 	// ErrKept is returned for a half that the tensor does not have, or not any more:
 	// another one was kept.
 	ErrKept = errors.New("fp8: the tensor does not have this half")
-	// ErrTaken is returned for the use of a tensor that was saved, and for taking twice
-	// what was saved once.
+	// ErrTaken is returned for the use of a tensor that was saved.
 	ErrTaken = errors.New("fp8: the tensor was taken")
 	// ErrReleased is returned for the use of a tensor after its release.
 	ErrReleased = errors.New("fp8: the tensor was released")
@@ -41,28 +40,9 @@ var (
 	ErrLost = errors.New("fp8: one half is saved, not two")
 )
 
-// Owner is whoever owns the buffers of a tensor: a [batchctx.Microbatch], or a call of a
-// stage that counts its buffers.
-type Owner interface {
-	// Release ends a reference.
-	Release(b kernels.Buffer) error
-}
-
-// Saver is an Owner that can hand a buffer over to a later action, as a
-// [batchctx.Microbatch] can.
-type Saver interface {
-	Owner
-	// Save hands b over until the action that takes it.
-	Save(slot int, by batchctx.Taker, b kernels.Buffer) error
-}
-
-// Taker gives back what was saved, as a [batchctx.Microbatch] does.
-type Taker interface {
-	Owner
-	Take(slot int) (kernels.Buffer, error)
-	Retain(b kernels.Buffer) kernels.Buffer
-	End(slot int) error
-}
+// MB is the view of a stage over buffers of a device, which owns the references of its
+// tensors. What it refuses ends the step (batchctx.Microbatch).
+type MB = batchctx.Microbatch[kernels.Buffer]
 
 // Shape says what a tensor is: what it is called in errors, how many rows and columns it
 // has, and how each half is stored.
@@ -112,7 +92,7 @@ func (s *Shape) fit(u Usage, bytes int) error {
 // Tensor is a matrix in low precision: one buffer for each of its halves, codes and
 // scales together, so that nothing of a half outlives the rest of it. A tensor is in one
 // place: Save moves it, and what is left of it then refuses everything, as it does after
-// Release. It owns one reference to each buffer, through the Owner that it is given.
+// Release. It owns one reference to each buffer, through the MB that it is given.
 // Copies of a Tensor are the same tensor and must not be used beside it.
 type Tensor struct {
 	Shape
@@ -136,21 +116,12 @@ func Of(shape Shape, rowwise, columnwise kernels.Buffer) Tensor {
 
 // Take moves the tensor whose half is in a slot out of it: the slot ends, and the tensor
 // is the caller's. Where shape has no rows they follow from the size of what was saved.
-// The second time it is ErrTaken.
-func Take(from Taker, slot int, shape Shape, usage Usage) (Tensor, error) {
-	b, err := from.Take(slot)
-	if err == nil {
-		b = from.Retain(b)
-		err = from.End(slot)
-	}
-	if err != nil {
-		if errors.Is(err, batchctx.ErrTaken) {
-			err = fmt.Errorf("%w: %w", ErrTaken, err)
-		}
-		return Tensor{}, fmt.Errorf("fp8: %q: %w", shape.Name, err)
-	}
+func Take(from MB, slot batchctx.Slot, shape Shape, usage Usage) (Tensor, error) {
+	b := from.Retain(from.Take(slot))
+	from.End(slot)
 	if err := shape.fit(usage, b.N); err != nil {
-		return Tensor{}, errors.Join(err, from.Release(b))
+		from.Release(b)
+		return Tensor{}, err
 	}
 	t := Tensor{Shape: shape, state: whole}
 	if usage == Columnwise {
@@ -208,39 +179,34 @@ func (t *Tensor) lacks(u Usage) error {
 
 // Keep releases the half that is not in usage, at once. A half that is wanted and not
 // there is ErrKept.
-func (t *Tensor) Keep(owner Owner, usage Usage) error {
+func (t *Tensor) Keep(mb MB, usage Usage) error {
 	if err := t.alive(); err != nil {
 		return err
 	}
 	if usage == 0 || t.Usage()&usage != usage {
 		return t.lacks(usage)
 	}
-	var err error
 	if usage&Rowwise == 0 {
-		err = t.drop(owner, &t.rowwise)
+		drop(mb, &t.rowwise)
 	}
 	if usage&Columnwise == 0 {
-		err = errors.Join(err, t.drop(owner, &t.columnwise))
-	}
-	return err
-}
-
-// drop ends a half.
-func (t *Tensor) drop(owner Owner, half *kernels.Buffer) error {
-	b := *half
-	if b == (kernels.Buffer{}) {
-		return nil
-	}
-	*half = kernels.Buffer{}
-	if err := owner.Release(b); err != nil {
-		return fmt.Errorf("fp8: %q: %w", t.Name, err)
+		drop(mb, &t.columnwise)
 	}
 	return nil
 }
 
-// Save moves the one half that there is to a slot, for the action that takes it. After an
-// error the tensor is as it was.
-func (t *Tensor) Save(to Saver, slot int, by batchctx.Taker) error {
+// drop ends a half.
+func drop(mb MB, half *kernels.Buffer) {
+	b := *half
+	*half = kernels.Buffer{}
+	if b != (kernels.Buffer{}) {
+		mb.Release(b)
+	}
+}
+
+// Save moves the one half that there is to a slot, for the action that takes it. Where it
+// fails the tensor is as it was.
+func (t *Tensor) Save(to MB, by batchctx.Taker, slot batchctx.Slot) error {
 	if err := t.alive(); err != nil {
 		return err
 	}
@@ -251,18 +217,18 @@ func (t *Tensor) Save(to Saver, slot int, by batchctx.Taker) error {
 	case t.Usage() == Columnwise:
 		b = t.columnwise
 	}
-	if err := to.Save(slot, by, b); err != nil {
-		return fmt.Errorf("fp8: %q: %w", t.Name, err)
-	}
+	to.SaveFor(by, slot, b)
 	t.rowwise, t.columnwise, t.state = kernels.Buffer{}, kernels.Buffer{}, moved
 	return nil
 }
 
 // Release ends what there is of the tensor. A second time is ErrReleased.
-func (t *Tensor) Release(owner Owner) error {
+func (t *Tensor) Release(mb MB) error {
 	if err := t.alive(); err != nil {
 		return err
 	}
 	t.state = released
-	return errors.Join(t.drop(owner, &t.rowwise), t.drop(owner, &t.columnwise))
+	drop(mb, &t.rowwise)
+	drop(mb, &t.columnwise)
+	return nil
 }

@@ -1,23 +1,21 @@
 package fp8_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 )
 
-// place is where tensors are saved: a device, and slots that lend once.
+// place is where tensors are saved: a device, and a stage's view with slots.
 type place struct {
 	*kernels.Host
-	saved map[int]kernels.Buffer
-	taken map[int]bool
-	fails error // of Save
+	frames *frames.Frames[kernels.Buffer]
 }
 
 func newPlace(t *testing.T) *place {
@@ -27,36 +25,15 @@ func newPlace(t *testing.T) *place {
 		require.Zero(t, host.Live(), "bytes that nobody has released")
 		require.NoError(t, host.Close())
 	})
-	return &place{Host: host, saved: map[int]kernels.Buffer{}, taken: map[int]bool{}}
+	f, err := frames.New(frames.Config[kernels.Buffer]{Space: host, Stages: []*frames.Layout[kernels.Buffer]{{Name: "stage", Slots: 8}}})
+	require.NoError(t, err)
+	f.Begin(0, batchctx.Train, frames.Extent{Windows: []int{1}})
+	require.NoError(t, f.Open(0, 0))
+	return &place{host, f}
 }
 
-func (p *place) Release(b kernels.Buffer) error {
-	_, err := p.Host.Release(b)
-	return err
-}
-
-func (p *place) Retain(b kernels.Buffer) kernels.Buffer {
-	_ = p.Host.Retain(b)
-	return b
-}
-
-func (p *place) Save(slot int, _ batchctx.Taker, b kernels.Buffer) error {
-	if p.fails != nil {
-		return p.fails
-	}
-	p.saved[slot] = b
-	return nil
-}
-
-func (p *place) Take(slot int) (kernels.Buffer, error) {
-	if p.taken[slot] {
-		return kernels.Buffer{}, batchctx.ErrTaken
-	}
-	p.taken[slot] = true
-	return p.saved[slot], nil
-}
-
-func (p *place) End(slot int) error { return p.Release(p.saved[slot]) }
+// in returns the view of a call.
+func (p *place) in(call frames.Call) fp8.MB { return batchctx.Of(p.frames.Call(0, 0, call)) }
 
 var shape = fp8.Shape{Name: "block0.qkv.input", Rows: 5, Cols: 32, Encoding: kernels.Encoding{Format: fp8.E4M3, Scaling: kernels.PerTensor}}
 
@@ -77,40 +54,39 @@ func (p *place) tensor(t *testing.T, usage fp8.Usage) fp8.Tensor {
 // Keep ends the other half at once.
 func TestKeep(t *testing.T) {
 	p := newPlace(t)
+	mb := p.in(frames.InForward)
 	x := p.tensor(t, fp8.Rowwise|fp8.Columnwise)
 	both := p.Live()
 	row, err := x.Rowwise()
 	require.NoError(t, err)
 	require.Equal(t, []int{5, 32}, []int{row.Rows, row.Cols})
-	require.NoError(t, x.Keep(p, fp8.Columnwise))
+	require.NoError(t, x.Keep(mb, fp8.Columnwise))
 	require.Equal(t, both/2, p.Live())
 	require.Equal(t, fp8.Columnwise, x.Usage())
 
 	_, err = x.Rowwise()
 	require.ErrorIs(t, err, fp8.ErrKept)
 	require.ErrorContains(t, err, `"block0.qkv.input" has columnwise, not rowwise`)
-	require.ErrorIs(t, x.Keep(p, fp8.Rowwise), fp8.ErrKept)
-	require.ErrorIs(t, x.Keep(p, 0), fp8.ErrKept)
+	require.ErrorIs(t, x.Keep(mb, fp8.Rowwise), fp8.ErrKept)
+	require.ErrorIs(t, x.Keep(mb, 0), fp8.ErrKept)
 	col, err := x.Columnwise()
 	require.NoError(t, err)
 	require.Equal(t, []int{32, 5}, []int{col.Rows, col.Cols})
-	require.NoError(t, x.Keep(p, fp8.Columnwise), "again: there is nothing to end")
-	require.NoError(t, x.Release(p))
+	require.NoError(t, x.Keep(mb, fp8.Columnwise), "again: there is nothing to end")
+	require.NoError(t, x.Release(mb))
 }
 
 // Save moves and Take gives back once.
 func TestSaveAndTake(t *testing.T) {
 	p := newPlace(t)
+	mb := p.in(frames.InForward)
 	x := p.tensor(t, fp8.Rowwise|fp8.Columnwise)
-	require.ErrorIs(t, x.Save(p, 3, batchctx.ByBackward), fp8.ErrLost, "two halves")
-	require.NoError(t, x.Keep(p, fp8.Columnwise))
-	p.fails = errors.New("no")
-	require.ErrorIs(t, x.Save(p, 3, batchctx.ByBackward), p.fails)
-	p.fails = nil
-	require.NoError(t, x.Save(p, 3, batchctx.ByBackward), "as it was after an error")
+	require.ErrorIs(t, x.Save(mb, batchctx.ByBackward, 3), fp8.ErrLost, "two halves")
+	require.NoError(t, x.Keep(mb, fp8.Columnwise))
+	require.NoError(t, x.Save(mb, batchctx.ByBackward, 3))
 
 	for name, err := range map[string]error{
-		"Save": x.Save(p, 4, batchctx.ByBackward), "Keep": x.Keep(p, fp8.Columnwise), "Release": x.Release(p),
+		"Save": x.Save(mb, batchctx.ByBackward, 4), "Keep": x.Keep(mb, fp8.Columnwise), "Release": x.Release(mb),
 	} {
 		require.ErrorIs(t, err, fp8.ErrTaken, name)
 		require.ErrorContains(t, err, `"block0.qkv.input"`, name)
@@ -120,36 +96,40 @@ func TestSaveAndTake(t *testing.T) {
 
 	unknown := shape
 	unknown.Rows = 0
-	y, err := fp8.Take(p, 3, unknown, fp8.Columnwise)
+	mb = p.in(frames.InBackward)
+	y, err := fp8.Take(mb, 3, unknown, fp8.Columnwise)
 	require.NoError(t, err)
 	require.Equal(t, 5, y.Rows, "from the size")
-	_, err = fp8.Take(p, 3, shape, fp8.Columnwise)
-	require.ErrorIs(t, err, fp8.ErrTaken)
-	require.ErrorIs(t, err, batchctx.ErrTaken)
-	require.ErrorContains(t, err, `"block0.qkv.input"`)
-	require.NoError(t, y.Release(p))
-	require.ErrorIs(t, y.Release(p), fp8.ErrReleased)
+	require.NoError(t, y.Release(mb))
+	require.ErrorIs(t, y.Release(mb), fp8.ErrReleased)
 	_, err = y.Columnwise()
 	require.ErrorIs(t, err, fp8.ErrReleased)
-	require.ErrorIs(t, y.Save(p, 5, batchctx.ByBackward), fp8.ErrReleased)
+	require.ErrorIs(t, y.Save(mb, batchctx.ByBackward, 5), fp8.ErrReleased)
+	func() {
+		defer p.frames.Recover(&err)
+		_, _ = fp8.Take(mb, 3, shape, fp8.Columnwise)
+	}()
+	require.ErrorIs(t, err, batchctx.ErrTaken)
 }
 
 // What is taken must be what was saved.
 func TestTakeOfAnotherSize(t *testing.T) {
 	p := newPlace(t)
+	mb := p.in(frames.InForward)
 	x := p.tensor(t, fp8.Rowwise)
-	require.NoError(t, x.Save(p, 0, batchctx.ByBackward))
+	require.NoError(t, x.Save(mb, batchctx.ByBackward, 1))
 	other := shape
 	other.Rows++
-	_, err := fp8.Take(p, 0, other, fp8.Rowwise)
+	_, err := fp8.Take(p.in(frames.InBackward), 1, other, fp8.Rowwise)
 	require.ErrorIs(t, err, fp8.ErrShape)
 	require.ErrorContains(t, err, `"block0.qkv.input"`)
 }
 
 func TestZeroTensor(t *testing.T) {
 	p := newPlace(t)
+	mb := p.in(frames.InForward)
 	var x fp8.Tensor
-	require.ErrorIs(t, x.Release(p), fp8.ErrReleased)
+	require.ErrorIs(t, x.Release(mb), fp8.ErrReleased)
 	require.Equal(t, "nothing", x.Usage().String())
 	require.Equal(t, "rowwise and columnwise usage(9)", (fp8.Rowwise|fp8.Columnwise).String()+" "+fp8.Usage(9).String())
 }

@@ -17,8 +17,8 @@ type Trainable[T any] interface {
 // decorator that has this ability implements it itself: it is never looked for
 // underneath, because a call must not go around a decorator.
 type SplitBackward[T any] interface {
-	BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error
-	BackwardWeight(ctx context.Context, mb *batchctx.Microbatch[T]) error
+	BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
+	BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error
 }
 
 // Quantizer is the ability to compute on copies of the weights, in low precision, say,
@@ -32,7 +32,7 @@ type Quantizer[T any] interface {
 	// stage. backward is nil where the stage has no backward in this step. Where
 	// call.InputGradient says that nobody wants the gradient of the stage's input, the
 	// first Spec.InputWeights of backward stay zero.
-	QuantizeWeights(ctx context.Context, call *batchctx.Quantization[T], forward, backward []T) error
+	QuantizeWeights(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error
 }
 
 // Unwrapper is a decorator of one stage.

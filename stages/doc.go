@@ -11,6 +11,11 @@
 //     one only after Retain.
 //   - What a stage puts into out or gradIn is handed over. After an error the
 //     runner takes back what is there.
+//   - A call of the microbatch that fails does not return: it unwinds to the runner, which
+//     ends the step. What was deferred runs; a lock that is taken without a deferred
+//     unlock stays held. The error that a stage returns is for failures of its own, as is
+//     Microbatch.Check.
+//   - A microbatch is for the goroutine of the call.
 //   - What a later action needs goes through Save, and comes back through Take.
 //     A stage has no fields that differ from microbatch to microbatch.
 //   - A forward must not depend on the order of microbatches; a backward adds to

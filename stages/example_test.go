@@ -26,25 +26,17 @@ func times(name string, w float64, grad number) *stages.Func[number] {
 	return &stages.Func[number]{
 		Declares:   stages.Spec{Name: name, Inputs: wire, Outputs: wire, Slots: 1},
 		Parameters: []batchctx.Use[number]{{Name: name, Grad: grad}},
-		ForwardFunc: func(_ context.Context, mb *microbatch, in, out []number) error {
+		ForwardFunc: func(_ context.Context, mb microbatch, in, out []number) error {
 			out[0] = newNumber(w * *in[0])
-			return mb.Save(0, batchctx.ByBackward, mb.Retain(in[0]))
+			mb.Save(1, mb.Retain(in[0]))
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, mb *microbatch, gradOut, gradIn []number) error {
-			x, err := mb.Take(0)
-			if err != nil {
-				return err
-			}
+		BackwardFunc: func(_ context.Context, mb microbatch, gradOut, gradIn []number) error {
+			x := mb.Take(1)
 			if gradIn != nil {
 				gradIn[0] = newNumber(w * *gradOut[0])
 			}
-			grad, write, err := mb.Grad(0)
-			switch {
-			case err != nil:
-				return err
-			case write == batchctx.First:
-				*grad = *x * *gradOut[0]
-			case write == batchctx.Add:
+			if grad, trains := mb.Grad(1); trains {
 				*grad += *x * *gradOut[0]
 			}
 			return nil
@@ -56,21 +48,22 @@ func times(name string, w float64, grad number) *stages.Func[number] {
 var (
 	numbers = &stages.Func[number]{
 		Declares: stages.Spec{Name: "numbers", Reads: []stages.Read{{Part: "x"}}, Outputs: []stages.Port{{Name: "x"}}},
-		ForwardFunc: func(_ context.Context, mb *microbatch, _, out []number) error {
-			x, err := mb.Part(0)
+		ForwardFunc: func(_ context.Context, mb microbatch, _, out []number) error {
+			x := mb.Part(1)
 			out[0] = mb.Retain(x)
-			return err
+			return nil
 		},
 	}
 	identity = &stages.Func[number]{
 		Declares: stages.Spec{Name: "loss", Inputs: []stages.Port{{Name: "x"}}, Losses: []string{"x"}},
-		ForwardFunc: func(_ context.Context, mb *microbatch, in, _ []number) error {
-			return mb.Loss(0, *in[0], 1)
+		ForwardFunc: func(_ context.Context, mb microbatch, in, _ []number) error {
+			mb.Loss(1, *in[0], 1)
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, mb *microbatch, _, gradIn []number) error {
-			seed, err := mb.LossSeed(0)
+		BackwardFunc: func(_ context.Context, mb microbatch, _, gradIn []number) error {
+			seed := mb.LossSeed(1)
 			gradIn[0] = newNumber(float64(seed))
-			return err
+			return nil
 		},
 	}
 )
@@ -133,7 +126,7 @@ func ExampleRecompute() {
 	inner := times("three", 3, three)
 	forward := inner.ForwardFunc
 	passes := map[batchctx.Pass]int{}
-	inner.ForwardFunc = func(ctx context.Context, mb *microbatch, in, out []number) error {
+	inner.ForwardFunc = func(ctx context.Context, mb microbatch, in, out []number) error {
 		passes[mb.Pass()]++
 		return forward(ctx, mb, in, out)
 	}

@@ -127,17 +127,16 @@ func TestASequenceRunsNoWOfAFrozenStage(t *testing.T) {
 // keepsForWeight saves its input for W already in the forward.
 type keepsForWeight struct{ *scale }
 
-func (k keepsForWeight) Forward(ctx context.Context, mb *view, in, out []handle) error {
+func (k keepsForWeight) Forward(ctx context.Context, mb view, in, out []handle) error {
 	if err := k.scale.Forward(ctx, mb, in, out); err != nil {
 		return err
 	}
-	return mb.Save(1, batchctx.ByWeight, mb.Retain(in[0]))
+	mb.SaveFor(batchctx.ByWeight, 2, mb.Retain(in[0]))
+	return nil
 }
 
-func (k keepsForWeight) Backward(ctx context.Context, mb *view, gradOut, gradIn []handle) error {
-	if _, err := mb.Take(1); err != nil {
-		return err
-	}
+func (k keepsForWeight) Backward(ctx context.Context, mb view, gradOut, gradIn []handle) error {
+	_ = mb.Take(2)
 	return k.scale.Backward(ctx, mb, gradOut, gradIn)
 }
 

@@ -12,10 +12,10 @@ import (
 type Func[T any] struct {
 	Declares     Spec
 	Parameters   []batchctx.Use[T]
-	ForwardFunc  func(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error
-	BackwardFunc func(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error
+	ForwardFunc  func(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error
+	BackwardFunc func(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 	// QuantizeFunc makes the copies of weights that Declares has.
-	QuantizeFunc func(ctx context.Context, call *batchctx.Quantization[T], forward, backward []T) error
+	QuantizeFunc func(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error
 }
 
 // Spec returns f.Declares.
@@ -25,7 +25,7 @@ func (f *Func[T]) Spec() Spec { return f.Declares }
 func (f *Func[T]) Params() []batchctx.Use[T] { return f.Parameters }
 
 // Forward calls f.ForwardFunc.
-func (f *Func[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+func (f *Func[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	if f.ForwardFunc == nil {
 		return fmt.Errorf("stages: %q has no ForwardFunc", f.Declares.Name)
 	}
@@ -33,7 +33,7 @@ func (f *Func[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, o
 }
 
 // Backward calls f.BackwardFunc.
-func (f *Func[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (f *Func[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	if f.BackwardFunc == nil {
 		return nil
 	}
@@ -41,7 +41,7 @@ func (f *Func[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], grad
 }
 
 // QuantizeWeights calls f.QuantizeFunc.
-func (f *Func[T]) QuantizeWeights(ctx context.Context, call *batchctx.Quantization[T], forward, backward []T) error {
+func (f *Func[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error {
 	if f.QuantizeFunc == nil {
 		return fmt.Errorf("stages: %q has no QuantizeFunc", f.Declares.Name)
 	}

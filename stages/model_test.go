@@ -34,6 +34,7 @@ type bench struct {
 	// it does anything or after it has done all. 0 is never.
 	fails       int
 	after, dies bool
+	reaches     string // for copies of weights that it does not have: whose call
 }
 
 var errPlanted = errors.New("planted")
@@ -73,11 +74,8 @@ var wire = []stages.Port{{Name: "x"}, {Name: "index", NoGrad: true}}
 func (b *bench) bottom(trains bool) stage {
 	return &stages.Func[handle]{
 		Declares: stages.Spec{Name: "bottom", Outputs: wire, Reads: []stages.Read{{Part: "x"}}, Frozen: !trains},
-		ForwardFunc: func(_ context.Context, mb *view, _, out []handle) error {
-			h, err := mb.Part(0)
-			if err != nil {
-				return err
-			}
+		ForwardFunc: func(_ context.Context, mb view, _, out []handle) error {
+			h := mb.Part(1)
 			out[0], out[1] = mb.Retain(h), mb.Retain(h)
 			return nil
 		},
@@ -88,25 +86,21 @@ func (b *bench) bottom(trains bool) stage {
 func (b *bench) top() stage {
 	return &stages.Func[handle]{
 		Declares: stages.Spec{Name: "top", Inputs: wire, Slots: 1, Losses: []string{"objective"}},
-		ForwardFunc: func(_ context.Context, mb *view, in, _ []handle) error {
+		ForwardFunc: func(_ context.Context, mb view, in, _ []handle) error {
 			x := b.floats(in[0])
 			var sum float64
 			for _, v := range x {
 				sum += float64(v) * float64(v) / 2
 			}
-			if err := mb.Loss(0, sum, float64(len(x))); err != nil {
-				return err
-			}
-			return mb.Save(0, batchctx.ByBackward, mb.Retain(in[0]))
+			mb.Loss(1, sum, float64(len(x)))
+			mb.Save(1, mb.Retain(in[0]))
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, mb *view, _, gradIn []handle) error {
-			seed, err := mb.LossSeed(0)
-			if err != nil {
-				return err
-			}
-			h, err := mb.Take(0)
-			if err != nil || gradIn == nil {
-				return err
+		BackwardFunc: func(_ context.Context, mb view, _, gradIn []handle) error {
+			seed := mb.LossSeed(1)
+			h := mb.Take(1)
+			if gradIn == nil {
+				return nil
 			}
 			x := b.floats(h)
 			g, dx := b.alloc(memory.ActGrad, len(x))
@@ -155,7 +149,7 @@ func (s *scale) Params() []batchctx.Use[handle] {
 }
 
 // call counts a call, and fails where it is to.
-func (s *scale) call(mb *view, what string, work func() error) error {
+func (s *scale) call(mb view, what string, work func() error) error {
 	s.calls = append(s.calls, fmt.Sprintf("%s %s%d", s.name, what, mb.Index()))
 	now := len(s.calls) == s.fails
 	if !now || s.after {
@@ -169,13 +163,10 @@ func (s *scale) call(mb *view, what string, work func() error) error {
 	return errPlanted
 }
 
-func (s *scale) Forward(_ context.Context, mb *view, in, out []handle) error {
+func (s *scale) Forward(_ context.Context, mb view, in, out []handle) error {
 	return s.call(mb, "F", func() error {
 		s.passes = append(s.passes, mb.Pass())
-		part, err := mb.Part(0)
-		if err != nil {
-			return err
-		}
+		part := mb.Part(1)
 		x := s.floats(in[0])
 		h, y := s.alloc(memory.Activation, len(x))
 		var sum float64
@@ -184,24 +175,17 @@ func (s *scale) Forward(_ context.Context, mb *view, in, out []handle) error {
 			sum += float64(y[i])
 		}
 		out[0], out[1] = h, mb.Retain(in[1])
-		if err := mb.Loss(0, sum, float64(len(x))); err != nil {
-			return err
-		}
-		return mb.Save(0, batchctx.ByBackward, mb.Retain(in[0]))
+		mb.Loss(1, sum, float64(len(x)))
+		mb.Save(1, mb.Retain(in[0]))
+		return nil
 	})
 }
 
-func (s *scale) Backward(_ context.Context, mb *view, gradOut, gradIn []handle) error {
+func (s *scale) Backward(_ context.Context, mb view, gradOut, gradIn []handle) error {
 	return s.call(mb, "B", func() error {
 		s.passes = append(s.passes, mb.Pass())
-		h, err := mb.Take(0)
-		if err != nil {
-			return err
-		}
-		part, err := mb.Part(1)
-		if err != nil {
-			return err
-		}
+		h := mb.Take(1)
+		part := mb.Part(2)
 		s.input(gradOut, gradIn, s.floats(part)[0])
 		return s.contribute(mb, s.floats(h), s.floats(gradOut[0]), s.floats(part)[0])
 	})
@@ -219,10 +203,10 @@ func (s *scale) input(gradOut, gradIn []handle, part float32) {
 	gradIn[0] = h
 }
 
-func (s *scale) contribute(mb *view, x, dy []float32, part float32) error {
-	g, write, err := mb.Grad(0)
-	if err != nil || write == batchctx.Skip {
-		return err
+func (s *scale) contribute(mb view, x, dy []float32, part float32) error {
+	g, write := mb.GradFirst(1)
+	if write == batchctx.Skip {
+		return nil
 	}
 	if write == batchctx.First {
 		s.floats(g)[0] = 0
@@ -236,34 +220,23 @@ func (s *scale) contribute(mb *view, x, dy []float32, part float32) error {
 // splitScale computes its backward in two calls, too.
 type splitScale struct{ *scale }
 
-func (s splitScale) BackwardInput(_ context.Context, mb *view, gradOut, gradIn []handle) error {
+func (s splitScale) BackwardInput(_ context.Context, mb view, gradOut, gradIn []handle) error {
 	return s.call(mb, "I", func() error {
-		h, err := mb.Take(0)
-		if err != nil {
-			return err
-		}
-		part, err := mb.Part(1)
-		if err != nil {
-			return err
-		}
+		h := mb.Take(1)
+		part := mb.Part(2)
 		s.input(gradOut, gradIn, s.floats(part)[0])
 		x, dy := s.floats(h), s.floats(gradOut[0])
 		carry, c := s.alloc(memory.Carry, len(x)+len(dy))
 		copy(c[copy(c, x):], dy)
-		return mb.Save(1, batchctx.ByWeight, carry)
+		mb.SaveFor(batchctx.ByWeight, 2, carry)
+		return nil
 	})
 }
 
-func (s splitScale) BackwardWeight(_ context.Context, mb *view) error {
+func (s splitScale) BackwardWeight(_ context.Context, mb view) error {
 	return s.call(mb, "W", func() error {
-		h, err := mb.Take(1)
-		if err != nil {
-			return err
-		}
-		part, err := mb.Part(1)
-		if err != nil {
-			return err
-		}
+		h := mb.Take(2)
+		part := mb.Part(2)
 		c := s.floats(h)
 		return s.contribute(mb, c[:len(c)/2], c[len(c)/2:], s.floats(part)[0])
 	})

@@ -32,67 +32,60 @@ func (p *passing[T]) open() []T {
 }
 
 // hold hands over what the child has returned.
-func (p *passing[T]) hold(mb *batchctx.Microbatch[T]) error {
+func (p *passing[T]) hold(mb batchctx.Microbatch[T]) {
 	for i, h := range p.handles {
 		if p.none>>i&1 == 0 {
-			if err := mb.Hold(h); err != nil {
-				return err
-			}
+			mb.Hold(h)
 		}
 		p.held = i + 1
 	}
 	p.lent = false
-	return nil
 }
 
 // drop ends what is held.
-func (p *passing[T]) drop(mb *batchctx.Microbatch[T]) error {
+func (p *passing[T]) drop(mb batchctx.Microbatch[T]) {
 	for p.held > 0 {
 		p.held--
-		h := p.handles[p.held]
 		if p.none>>p.held&1 == 0 {
-			if err := mb.Drop(h); err != nil {
-				return err
-			}
+			mb.Drop(p.handles[p.held])
 		}
 	}
 	clear(p.handles)
-	return nil
 }
 
 // dropUnder ends what is held while the step holds result, which may be the same
 // tensor retained: a child that returns its input hands it on, and does not keep it.
-func (p *passing[T]) dropUnder(mb *batchctx.Microbatch[T], result []T, none uint64) (err error) {
+func (p *passing[T]) dropUnder(mb batchctx.Microbatch[T], result []T, none uint64) {
 	held := 0
-	for held < len(result) && err == nil {
-		if none>>held&1 == 0 {
-			err = mb.Hold(result[held])
-		}
-		if err == nil {
-			held++
-		}
-	}
-	if err == nil {
-		err = p.drop(mb)
-	}
-	for i, h := range result[:held] {
-		if none>>i&1 == 0 {
-			if failed := mb.Yield(h); err == nil {
-				err = failed
+	defer func() {
+		for i, h := range result[:held] {
+			if none>>i&1 == 0 {
+				mb.Yield(h)
 			}
 		}
+	}()
+	for ; held < len(result); held++ {
+		if none>>held&1 == 0 {
+			mb.Hold(result[held])
+		}
 	}
-	return err
+	p.drop(mb)
 }
 
 // abandon ends what a call left on its way out: what is held, and what a child
 // had put there before it failed.
-func (p *passing[T]) abandon(mb *batchctx.Microbatch[T]) {
+func (p *passing[T]) abandon(mb batchctx.Microbatch[T]) {
 	if p.lent {
 		for _, h := range p.handles[p.held:] {
-			_ = mb.Release(h) // most are none, which Release refuses
+			mb.Abandon(h, false) // most are none
 		}
 		p.lent = false
 	}
-	_ = p.drop(mb) // whatever it says, the call has failed already
+	for p.held > 0 {
+		p.held--
+		if p.none>>p.held&1 == 0 {
+			mb.Abandon(p.handles[p.held], true)
+		}
+	}
+	clear(p.handles)
 }

@@ -2,7 +2,6 @@ package stages
 
 import (
 	"context"
-	"fmt"
 
 	batchctx "github.com/weir-ml/weir/context"
 )
@@ -63,16 +62,12 @@ func (r *recompute[T]) Spec() Spec {
 }
 
 // Forward runs the stage, keeps its inputs and discards what it saves.
-func (r *recompute[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+func (r *recompute[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	outer := mb.Scope()
 	defer mb.SetScope(outer)
 	if outer.Pass != batchctx.Eval && !outer.Discard {
 		for i, h := range in {
-			kept := mb.Retain(h)
-			if err := mb.Save(i, batchctx.ByBackward, kept); err != nil {
-				_ = mb.Release(kept)
-				return err
-			}
+			r.keep(mb, batchctx.Slot(i+1), h)
 		}
 	}
 	scope := r.child(outer)
@@ -81,8 +76,20 @@ func (r *recompute[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], 
 	return r.inner.Forward(ctx, mb, in, out)
 }
 
+// keep saves an input until the backward.
+func (r *recompute[T]) keep(mb batchctx.Microbatch[T], slot batchctx.Slot, h T) {
+	kept, saved := mb.Retain(h), false
+	defer func() {
+		if !saved {
+			mb.Abandon(kept, false)
+		}
+	}()
+	mb.SaveFor(batchctx.ByBackward, slot, kept)
+	saved = true
+}
+
 // Backward runs the forward again, then the backward.
-func (r *recompute[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (r *recompute[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	outer := mb.Scope()
 	defer mb.SetScope(outer)
 	if err := r.again(ctx, mb); err != nil {
@@ -93,17 +100,13 @@ func (r *recompute[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T],
 
 // again runs the forward in a Recompute pass, so that what it saves is there
 // for the backward, and leaves the scope at the inner stage's.
-func (r *recompute[T]) again(ctx context.Context, mb *batchctx.Microbatch[T]) error {
+func (r *recompute[T]) again(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	defer func() {
 		clear(r.in)
 		r.out.abandon(mb)
 	}()
 	for i := range r.in {
-		h, err := mb.Take(i)
-		if err != nil {
-			return err
-		}
-		r.in[i] = h
+		r.in[i] = mb.Take(batchctx.Slot(i + 1))
 	}
 	scope := r.child(mb.Scope())
 	again := scope
@@ -112,11 +115,10 @@ func (r *recompute[T]) again(ctx context.Context, mb *batchctx.Microbatch[T]) er
 	if err := r.inner.Forward(ctx, mb, r.in, r.out.open()); err != nil {
 		return err
 	}
-	if err := r.out.hold(mb); err != nil {
-		return fmt.Errorf("stages: output of the recompute: %w", err)
-	}
+	r.out.hold(mb)
 	mb.SetScope(scope)
-	return r.out.drop(mb)
+	r.out.drop(mb)
+	return nil
 }
 
 // splitRecompute recomputes in I; W finds what the recompute saved for it.
@@ -125,7 +127,7 @@ type splitRecompute[T any] struct {
 	split SplitBackward[T]
 }
 
-func (r *splitRecompute[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (r *splitRecompute[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	outer := mb.Scope()
 	defer mb.SetScope(outer)
 	if err := r.again(ctx, mb); err != nil {
@@ -134,7 +136,7 @@ func (r *splitRecompute[T]) BackwardInput(ctx context.Context, mb *batchctx.Micr
 	return r.split.BackwardInput(ctx, mb, gradOut, gradIn)
 }
 
-func (r *splitRecompute[T]) BackwardWeight(ctx context.Context, mb *batchctx.Microbatch[T]) error {
+func (r *splitRecompute[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	outer := mb.Scope()
 	defer mb.SetScope(outer)
 	mb.SetScope(r.child(outer))

@@ -62,12 +62,13 @@ func TestRecomputeTellsThePass(t *testing.T) { // L13
 // hoarder is a scale that saves 4000 bytes besides, for nobody.
 type hoarder struct{ *scale }
 
-func (h hoarder) Forward(ctx context.Context, mb *view, in, out []handle) error {
+func (h hoarder) Forward(ctx context.Context, mb view, in, out []handle) error {
 	if err := h.scale.Forward(ctx, mb, in, out); err != nil {
 		return err
 	}
 	much, _ := h.alloc(memory.Saved, 1000)
-	return mb.Save(1, batchctx.ByWeight, much)
+	mb.SaveFor(batchctx.ByWeight, 2, much)
+	return nil
 }
 
 func TestRecomputeKeepsItsInputsOnly(t *testing.T) {
@@ -85,14 +86,14 @@ func TestRecomputeKeepsItsInputsOnly(t *testing.T) {
 			var saved int64
 			after := &stages.Func[handle]{
 				Declares: stages.Spec{Name: "after", Inputs: wire, Outputs: wire},
-				ForwardFunc: func(_ context.Context, mb *view, in, out []handle) error {
+				ForwardFunc: func(_ context.Context, mb view, in, out []handle) error {
 					var stats memory.Stats
 					b.arena.Stats(&stats)
 					saved = stats.Classes[memory.Saved]
 					out[0], out[1] = mb.Retain(in[0]), mb.Retain(in[1])
 					return nil
 				},
-				BackwardFunc: func(_ context.Context, mb *view, gradOut, gradIn []handle) error {
+				BackwardFunc: func(_ context.Context, mb view, gradOut, gradIn []handle) error {
 					gradIn[0] = mb.Retain(gradOut[0])
 					return nil
 				},

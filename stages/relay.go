@@ -20,7 +20,7 @@ type relay[T any] struct{ spec Spec }
 func (r *relay[T]) Spec() Spec { return r.spec }
 
 // Forward returns the inputs.
-func (r *relay[T]) Forward(_ context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+func (r *relay[T]) Forward(_ context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	for i, h := range in {
 		out[i] = mb.Retain(h)
 	}
@@ -28,7 +28,7 @@ func (r *relay[T]) Forward(_ context.Context, mb *batchctx.Microbatch[T], in, ou
 }
 
 // Backward returns the gradients of the outputs.
-func (r *relay[T]) Backward(_ context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (r *relay[T]) Backward(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	for i := range gradIn {
 		if r.spec.Inputs[i].NoGrad {
 			continue
@@ -42,9 +42,9 @@ func (r *relay[T]) Backward(_ context.Context, mb *batchctx.Microbatch[T], gradO
 }
 
 // BackwardInput is the whole backward.
-func (r *relay[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (r *relay[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return r.Backward(ctx, mb, gradOut, gradIn)
 }
 
 // BackwardWeight does nothing.
-func (r *relay[T]) BackwardWeight(context.Context, *batchctx.Microbatch[T]) error { return nil }
+func (r *relay[T]) BackwardWeight(context.Context, batchctx.Microbatch[T]) error { return nil }

@@ -52,6 +52,6 @@ func TestRelay(t *testing.T) {
 // TestRelayAtTheEnd has no gradient to hand back.
 func TestRelayAtTheEnd(t *testing.T) {
 	r := stages.Relay[handle]("r", wire...)
-	require.ErrorContains(t, r.Backward(t.Context(), nil, nil, make([]handle, 2)), `relay "r" is the last stage`)
-	require.NoError(t, r.Backward(t.Context(), nil, nil, nil))
+	require.ErrorContains(t, r.Backward(t.Context(), view{}, nil, make([]handle, 2)), `relay "r" is the last stage`)
+	require.NoError(t, r.Backward(t.Context(), view{}, nil, nil))
 }

@@ -31,11 +31,11 @@ func (r *remote[T]) Spec() Spec { return r.spec }
 
 func (r *remote[T]) Params() []batchctx.Use[T] { return r.params }
 
-func (r *remote[T]) Forward(context.Context, *batchctx.Microbatch[T], []T, []T) error {
+func (r *remote[T]) Forward(context.Context, batchctx.Microbatch[T], []T, []T) error {
 	return r.refuse("Forward")
 }
 
-func (r *remote[T]) Backward(context.Context, *batchctx.Microbatch[T], []T, []T) error {
+func (r *remote[T]) Backward(context.Context, batchctx.Microbatch[T], []T, []T) error {
 	return r.refuse("Backward")
 }
 
@@ -45,10 +45,10 @@ func (r *remote[T]) refuse(call string) error {
 
 type splitRemote[T any] struct{ remote[T] }
 
-func (r *splitRemote[T]) BackwardInput(context.Context, *batchctx.Microbatch[T], []T, []T) error {
+func (r *splitRemote[T]) BackwardInput(context.Context, batchctx.Microbatch[T], []T, []T) error {
 	return r.refuse("BackwardInput")
 }
 
-func (r *splitRemote[T]) BackwardWeight(context.Context, *batchctx.Microbatch[T]) error {
+func (r *splitRemote[T]) BackwardWeight(context.Context, batchctx.Microbatch[T]) error {
 	return r.refuse("BackwardWeight")
 }

@@ -16,13 +16,13 @@ func TestRemoteDeclaresAndRefuses(t *testing.T) {
 		far := stages.Remote(spec, splits, params)
 		require.Equal(t, spec, far.Spec())
 		require.Equal(t, params, stages.Params(far))
-		require.ErrorIs(t, far.Forward(t.Context(), nil, nil, nil), stages.ErrRemote)
-		require.ErrorContains(t, far.Backward(t.Context(), nil, nil, nil), `Backward of "far"`)
+		require.ErrorIs(t, far.Forward(t.Context(), batchctx.Microbatch[*float64]{}, nil, nil), stages.ErrRemote)
+		require.ErrorContains(t, far.Backward(t.Context(), batchctx.Microbatch[*float64]{}, nil, nil), `Backward of "far"`)
 		split, ok := far.(stages.SplitBackward[*float64])
 		require.Equal(t, splits, ok)
 		if splits {
-			require.ErrorIs(t, split.BackwardInput(t.Context(), nil, nil, nil), stages.ErrRemote)
-			require.ErrorIs(t, split.BackwardWeight(t.Context(), nil), stages.ErrRemote)
+			require.ErrorIs(t, split.BackwardInput(t.Context(), batchctx.Microbatch[*float64]{}, nil, nil), stages.ErrRemote)
+			require.ErrorIs(t, split.BackwardWeight(t.Context(), batchctx.Microbatch[*float64]{}), stages.ErrRemote)
 		}
 	}
 }

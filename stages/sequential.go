@@ -120,7 +120,7 @@ func (s *sequential[T]) Spec() Spec                { return s.spec }
 func (s *sequential[T]) Params() []batchctx.Use[T] { return s.params }
 
 // enter sets the scope of a link within outer.
-func (l *link[T]) enter(mb *batchctx.Microbatch[T], outer batchctx.Scope) {
+func (l *link[T]) enter(mb batchctx.Microbatch[T], outer batchctx.Scope) {
 	scope := outer
 	scope.Slots = outer.Slots.Sub(l.own.Slots.First, l.own.Slots.Count)
 	scope.Reads = outer.Reads.Sub(l.own.Reads.First, l.own.Reads.Count)
@@ -147,7 +147,7 @@ func (l *link[T]) reads(own []Read) []Read {
 }
 
 // backwardInput runs I.
-func (l *link[T]) backwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (l *link[T]) backwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	if l.split == nil { // it is frozen
 		return l.stage.Backward(ctx, mb, gradOut, gradIn)
 	}
@@ -156,7 +156,7 @@ func (l *link[T]) backwardInput(ctx context.Context, mb *batchctx.Microbatch[T],
 
 // QuantizeWeights makes the copies of the stages in order. Where nobody wants the gradient
 // of the sequence's input, the stages before the first one that trains have no backward.
-func (s *sequential[T]) QuantizeWeights(ctx context.Context, call *batchctx.Quantization[T], forward, backward []T) error {
+func (s *sequential[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error {
 	wanted := call.InputGradient()
 	defer call.SetInputGradient(wanted)
 	for i := range s.links {
@@ -181,7 +181,7 @@ func (s *sequential[T]) QuantizeWeights(ctx context.Context, call *batchctx.Quan
 }
 
 // Forward runs the stages in order.
-func (s *sequential[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+func (s *sequential[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	outer := mb.Scope()
 	defer s.leave(mb, outer)
 	last := len(s.links) - 1
@@ -196,20 +196,14 @@ func (s *sequential[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T],
 			return err
 		}
 		if i < last {
-			if err := link.out.hold(mb); err != nil {
-				return fmt.Errorf("stages: output of stage %d of the sequence: %w", i, err)
-			}
+			link.out.hold(mb)
 		}
 		switch {
 		case i == 0:
 		case i < last:
-			if err := s.links[i-1].out.drop(mb); err != nil {
-				return err
-			}
+			s.links[i-1].out.drop(mb)
 		default:
-			if err := s.links[i-1].out.dropUnder(mb, out, 0); err != nil {
-				return err
-			}
+			s.links[i-1].out.dropUnder(mb, out, 0)
 		}
 		in = to
 	}
@@ -217,13 +211,13 @@ func (s *sequential[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T],
 }
 
 // Backward runs the backwards in reverse order.
-func (s *sequential[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (s *sequential[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return s.backward(mb, gradOut, gradIn, func(l *link[T], gradOut, gradIn []T) error {
 		return l.stage.Backward(ctx, mb, gradOut, gradIn)
 	})
 }
 
-func (s *sequential[T]) backward(mb *batchctx.Microbatch[T], gradOut, gradIn []T, run func(l *link[T], gradOut, gradIn []T) error) error {
+func (s *sequential[T]) backward(mb batchctx.Microbatch[T], gradOut, gradIn []T, run func(l *link[T], gradOut, gradIn []T) error) error {
 	outer := mb.Scope()
 	defer s.leave(mb, outer)
 	first := 0
@@ -241,20 +235,14 @@ func (s *sequential[T]) backward(mb *batchctx.Microbatch[T], gradOut, gradIn []T
 			return err
 		}
 		if i > first {
-			if err := link.gradIn.hold(mb); err != nil {
-				return fmt.Errorf("stages: gradient from stage %d of the sequence: %w", i, err)
-			}
+			link.gradIn.hold(mb)
 		}
 		switch {
 		case i == len(s.links)-1:
 		case i > first:
-			if err := s.links[i+1].gradIn.drop(mb); err != nil {
-				return err
-			}
+			s.links[i+1].gradIn.drop(mb)
 		default:
-			if err := s.links[i+1].gradIn.dropUnder(mb, gradIn, link.gradIn.none); err != nil {
-				return err
-			}
+			s.links[i+1].gradIn.dropUnder(mb, gradIn, link.gradIn.none)
 		}
 		gradOut = to
 	}
@@ -263,7 +251,7 @@ func (s *sequential[T]) backward(mb *batchctx.Microbatch[T], gradOut, gradIn []T
 
 // leave restores the scope. After an error or a panic it ends what was on its
 // way between two stages.
-func (s *sequential[T]) leave(mb *batchctx.Microbatch[T], outer batchctx.Scope) {
+func (s *sequential[T]) leave(mb batchctx.Microbatch[T], outer batchctx.Scope) {
 	mb.SetScope(outer)
 	for i := range s.links {
 		s.links[i].out.abandon(mb)
@@ -273,13 +261,13 @@ func (s *sequential[T]) leave(mb *batchctx.Microbatch[T], outer batchctx.Scope) 
 
 type splitSequential[T any] struct{ *sequential[T] }
 
-func (s *splitSequential[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (s *splitSequential[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return s.backward(mb, gradOut, gradIn, func(l *link[T], gradOut, gradIn []T) error {
 		return l.backwardInput(ctx, mb, gradOut, gradIn)
 	})
 }
 
-func (s *splitSequential[T]) BackwardWeight(ctx context.Context, mb *batchctx.Microbatch[T]) error {
+func (s *splitSequential[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	outer := mb.Scope()
 	defer mb.SetScope(outer)
 	for i := len(s.links) - 1; i >= 0; i-- {

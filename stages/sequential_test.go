@@ -70,11 +70,11 @@ func between(t *testing.T, whole bool, wrong func(b *bench) *stages.Func[handle]
 func relay() *stages.Func[handle] {
 	return &stages.Func[handle]{
 		Declares: stages.Spec{Name: "wrong", Inputs: wire, Outputs: wire},
-		ForwardFunc: func(_ context.Context, mb *view, in, out []handle) error {
+		ForwardFunc: func(_ context.Context, mb view, in, out []handle) error {
 			out[0], out[1] = mb.Retain(in[0]), mb.Retain(in[1])
 			return nil
 		},
-		BackwardFunc: func(_ context.Context, mb *view, gradOut, gradIn []handle) error {
+		BackwardFunc: func(_ context.Context, mb view, gradOut, gradIn []handle) error {
 			gradIn[0] = mb.Retain(gradOut[0])
 			return nil
 		},
@@ -82,11 +82,11 @@ func relay() *stages.Func[handle] {
 }
 
 // inForward is a relay that does one thing more at the end of its forward.
-func inForward(f func(b *bench, mb *view, in, out []handle) error) func(b *bench) *stages.Func[handle] {
+func inForward(f func(b *bench, mb view, in, out []handle) error) func(b *bench) *stages.Func[handle] {
 	return func(b *bench) *stages.Func[handle] {
 		s := relay()
 		right := s.ForwardFunc
-		s.ForwardFunc = func(ctx context.Context, mb *view, in, out []handle) error {
+		s.ForwardFunc = func(ctx context.Context, mb view, in, out []handle) error {
 			if err := right(ctx, mb, in, out); err != nil {
 				return err
 			}
@@ -97,11 +97,11 @@ func inForward(f func(b *bench, mb *view, in, out []handle) error) func(b *bench
 }
 
 // inBackward is a relay that does one thing more at the end of its backward.
-func inBackward(f func(b *bench, mb *view, gradOut, gradIn []handle) error) func(b *bench) *stages.Func[handle] {
+func inBackward(f func(b *bench, mb view, gradOut, gradIn []handle) error) func(b *bench) *stages.Func[handle] {
 	return func(b *bench) *stages.Func[handle] {
 		s := relay()
 		right := s.BackwardFunc
-		s.BackwardFunc = func(ctx context.Context, mb *view, gradOut, gradIn []handle) error {
+		s.BackwardFunc = func(ctx context.Context, mb view, gradOut, gradIn []handle) error {
 			if err := right(ctx, mb, gradOut, gradIn); err != nil {
 				return err
 			}
@@ -118,28 +118,31 @@ func TestASequenceKeepsStagesApart(t *testing.T) {
 		wrong func(b *bench) *stages.Func[handle]
 		want  error
 	}{
-		"a slot that it did not declare": {inForward(func(b *bench, mb *view, _, _ []handle) error {
+		"a slot that it did not declare": {inForward(func(b *bench, mb view, _, _ []handle) error {
 			h, _ := b.alloc(memory.Saved, 1)
-			return mb.Save(0, batchctx.ByBackward, h)
+			mb.Save(1, h)
+			return nil
 		}), batchctx.ErrUndeclared},
-		"a slot before its own": {inForward(func(b *bench, mb *view, _, _ []handle) error {
+		"a slot before its own": {inForward(func(b *bench, mb view, _, _ []handle) error {
 			h, _ := b.alloc(memory.Saved, 1)
-			return mb.Save(-1, batchctx.ByBackward, h)
+			mb.Save(0, h)
+			return nil
 		}), batchctx.ErrUndeclared},
-		"a read that it did not declare": {inForward(func(_ *bench, mb *view, _, _ []handle) error {
-			_, err := mb.Part(0)
-			return err
+		"a read that it did not declare": {inForward(func(_ *bench, mb view, _, _ []handle) error {
+			mb.Part(1)
+			return nil
 		}), batchctx.ErrUndeclared},
-		"a loss that it did not declare": {inForward(func(_ *bench, mb *view, _, _ []handle) error {
-			return mb.Loss(0, 1, 1)
+		"a loss that it did not declare": {inForward(func(_ *bench, mb view, _, _ []handle) error {
+			mb.Loss(1, 1, 1)
+			return nil
 		}), batchctx.ErrUndeclared},
-		"a parameter that it does not have": {inBackward(func(_ *bench, mb *view, _, _ []handle) error {
-			_, _, err := mb.Grad(0)
-			return err
+		"a parameter that it does not have": {inBackward(func(_ *bench, mb view, _, _ []handle) error {
+			mb.GradFirst(1)
+			return nil
 		}), batchctx.ErrUndeclared},
-		"a loss seed that it did not declare": {inBackward(func(_ *bench, mb *view, _, _ []handle) error {
-			_, err := mb.LossSeed(-1)
-			return err
+		"a loss seed that it did not declare": {inBackward(func(_ *bench, mb view, _, _ []handle) error {
+			mb.LossSeed(0)
+			return nil
 		}), batchctx.ErrUndeclared},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,38 +161,40 @@ func TestASequenceChecksWhatItHandsOn(t *testing.T) {
 		wrong func(b *bench) *stages.Func[handle]
 		want  error
 	}{
-		"an output that is missing": {inForward(func(_ *bench, mb *view, _, out []handle) error {
+		"an output that is missing": {inForward(func(_ *bench, mb view, _, out []handle) error {
 			defer func() { out[0] = handle{} }()
-			return mb.Release(out[0])
+			mb.Release(out[0])
+			return nil
 		}), memory.ErrNone},
-		"a gradient that is missing": {inBackward(func(_ *bench, mb *view, _, gradIn []handle) error {
+		"a gradient that is missing": {inBackward(func(_ *bench, mb view, _, gradIn []handle) error {
 			defer func() { gradIn[0] = handle{} }()
-			return mb.Release(gradIn[0])
+			mb.Release(gradIn[0])
+			return nil
 		}), memory.ErrNone},
-		"an input returned without Retain": {inForward(func(_ *bench, mb *view, _, out []handle) error {
-			return mb.Release(out[0])
+		"an input returned without Retain": {inForward(func(_ *bench, mb view, _, out []handle) error {
+			mb.Release(out[0])
+			return nil
 		}), memory.ErrNoPlain},
-		"a gradient returned without Retain": {inBackward(func(_ *bench, mb *view, _, gradIn []handle) error {
-			return mb.Release(gradIn[0])
+		"a gradient returned without Retain": {inBackward(func(_ *bench, mb view, _, gradIn []handle) error {
+			mb.Release(gradIn[0])
+			return nil
 		}), memory.ErrNoPlain},
-		"an output that ended": {inForward(func(b *bench, mb *view, _, out []handle) error {
-			if err := mb.Release(out[0]); err != nil {
-				return err
-			}
+		"an output that ended": {inForward(func(b *bench, mb view, _, out []handle) error {
+			mb.Release(out[0])
 			out[0], _ = b.alloc(memory.Activation, 3)
-			return mb.Release(out[0])
+			mb.Release(out[0])
+			return nil
 		}), memory.ErrStale},
-		"an input that it releases": {inForward(func(_ *bench, mb *view, in, out []handle) error {
-			if err := mb.Release(in[0]); err != nil { // the reference of out[0], which is the same
-				return err
-			}
-			return mb.Release(in[0])
+		"an input that it releases": {inForward(func(_ *bench, mb view, in, out []handle) error {
+			mb.Release(in[0]) // the reference of out[0], which is the same
+			mb.Release(in[0])
+			return nil
 		}), memory.ErrNoPlain},
-		"a workspace that it keeps": {inForward(func(b *bench, _ *view, _, _ []handle) error {
+		"a workspace that it keeps": {inForward(func(b *bench, _ view, _, _ []handle) error {
 			b.alloc(memory.Workspace, 1)
 			return nil
 		}), batchctx.ErrLeak},
-		"an input that it keeps": {inForward(func(_ *bench, mb *view, in, _ []handle) error {
+		"an input that it keeps": {inForward(func(_ *bench, mb view, in, _ []handle) error {
 			mb.Retain(in[0])
 			return nil
 		}), batchctx.ErrLeak},

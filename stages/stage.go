@@ -20,13 +20,13 @@ type Stage[T any] interface {
 	Spec() Spec
 	// Forward computes out (len Spec.Outputs, zero on entry) from in (len
 	// Spec.Inputs). Handles put into out are handed over.
-	Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error
+	Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error
 	// Backward computes gradIn from gradOut, the gradients of the outputs, and
 	// contributes to the gradients of parameters. gradIn is zero on entry; it is
 	// nil where nothing before this stage trains, and then need not be computed.
 	// Ports with NoGrad have the zero T in both and stay so. gradOut is nil for the
 	// last stage: its losses start the backward (Microbatch.LossSeed).
-	Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error
+	Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 }
 
 // Port is one tensor between two stages.

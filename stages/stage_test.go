@@ -54,7 +54,7 @@ func TestFunc(t *testing.T) {
 	fault := errors.New("fault")
 	f := &stages.Func[int]{
 		Declares: declares, Parameters: params,
-		ForwardFunc: func(_ context.Context, _ *batchctx.Microbatch[int], in, out []int) error {
+		ForwardFunc: func(_ context.Context, _ batchctx.Microbatch[int], in, out []int) error {
 			out[0] = in[0] + 1
 			return nil
 		},
@@ -62,13 +62,13 @@ func TestFunc(t *testing.T) {
 	require.Equal(t, declares, f.Spec())
 	require.Equal(t, params, stages.Params[int](f))
 	out := []int{0}
-	require.NoError(t, f.Forward(t.Context(), nil, []int{4}, out))
+	require.NoError(t, f.Forward(t.Context(), batchctx.Microbatch[int]{}, []int{4}, out))
 	require.Equal(t, []int{5}, out)
 	gradIn := []int{0}
-	require.NoError(t, f.Backward(t.Context(), nil, []int{1}, gradIn))
+	require.NoError(t, f.Backward(t.Context(), batchctx.Microbatch[int]{}, []int{1}, gradIn))
 	require.Equal(t, []int{0}, gradIn)
-	f.BackwardFunc = func(context.Context, *batchctx.Microbatch[int], []int, []int) error { return fault }
-	require.ErrorIs(t, f.Backward(t.Context(), nil, nil, nil), fault)
+	f.BackwardFunc = func(context.Context, batchctx.Microbatch[int], []int, []int) error { return fault }
+	require.ErrorIs(t, f.Backward(t.Context(), batchctx.Microbatch[int]{}, nil, nil), fault)
 }
 
 // described is a stage with an ability that describes it.
@@ -85,11 +85,11 @@ func (w wrapper) Unwrap() stage { return w.inner }
 
 func (w wrapper) Spec() stages.Spec { return w.inner.Spec() }
 
-func (w wrapper) Forward(ctx context.Context, mb *view, in, out []handle) error {
+func (w wrapper) Forward(ctx context.Context, mb view, in, out []handle) error {
 	return w.inner.Forward(ctx, mb, in, out)
 }
 
-func (w wrapper) Backward(ctx context.Context, mb *view, gradOut, gradIn []handle) error {
+func (w wrapper) Backward(ctx context.Context, mb view, gradOut, gradIn []handle) error {
 	return w.inner.Backward(ctx, mb, gradOut, gradIn)
 }
 

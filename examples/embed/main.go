@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 
@@ -56,34 +55,20 @@ func (l *line) Params() []batchctx.Use[*tensor] {
 	return []batchctx.Use[*tensor]{{Name: "weight", Grad: l.grad}}
 }
 
-func (l *line) Forward(_ context.Context, mb *batchctx.Microbatch[*tensor], _, _ []*tensor) error {
-	point, err := mb.Part(0) // borrowed; this is its last read, so it ends with the action
-	if err != nil {
-		return err
-	}
+func (l *line) Forward(_ context.Context, mb batchctx.Microbatch[*tensor], _, _ []*tensor) error {
+	point := mb.Part(1) // borrowed; this is its last read, so it ends with the action
 	d := l.weight.x*point.x - point.y
-	return errors.Join(
-		mb.Loss(0, d*d/2, 1), // two numbers: no tensor can hide behind a loss
-		mb.Save(0, batchctx.ByBackward, &tensor{x: d * point.x})) // handed over until the backward takes it
+	mb.Loss(1, d*d/2, 1)                // two numbers: no tensor can hide behind a loss
+	mb.Save(1, &tensor{x: d * point.x}) // handed over until the backward takes it
+	return nil
 }
 
-func (l *line) Backward(_ context.Context, mb *batchctx.Microbatch[*tensor], _, _ []*tensor) error {
-	saved, err := mb.Take(0) // lent until the action ends; a second Take is an error
-	if err != nil {
-		return err
+func (l *line) Backward(_ context.Context, mb batchctx.Microbatch[*tensor], _, _ []*tensor) error {
+	saved := mb.Take(1)    // lent until the action ends; a second Take is an error
+	seed := mb.LossSeed(1) // what the gradient of the loss starts with
+	if grad, trains := mb.Grad(1); trains {
+		grad.x += float64(seed) * saved.x
 	}
-	seed, err := mb.LossSeed(0) // what the gradient of the loss starts with
-	if err != nil {
-		return err
-	}
-	grad, write, err := mb.Grad(0)
-	if err != nil || write == batchctx.Skip {
-		return err
-	}
-	if write == batchctx.First {
-		*grad = tensor{}
-	}
-	grad.x += float64(seed) * saved.x
 	return nil
 }
 

@@ -46,7 +46,7 @@ type logged struct {
 }
 
 // Forward runs the head's.
-func (l *logged) Forward(ctx context.Context, mb *microbatch, in, out []kernels.Buffer) error {
+func (l *logged) Forward(ctx context.Context, mb microbatch, in, out []kernels.Buffer) error {
 	if l.removed {
 		origin := mb.Retain(in[0])
 		l.losses = append(l.losses, func() kernels.Buffer { return origin })
@@ -98,11 +98,9 @@ func (o *operation) Spec() stages.Spec {
 }
 
 // Forward returns x + gelu(x).
-func (o *operation) Forward(_ context.Context, mb *microbatch, in, out []kernels.Buffer) (err error) {
+func (o *operation) Forward(_ context.Context, mb microbatch, in, out []kernels.Buffer) (err error) {
 	x := in[0]
-	if err := mb.Save(0, batchctx.ByBackward, mb.Retain(x)); err != nil {
-		return err
-	}
+	mb.Save(1, mb.Retain(x))
 	if out[0], err = o.dev.Alloc(memory.Activation, kernels.Float32, x.N); err != nil {
 		return err
 	}
@@ -113,11 +111,8 @@ func (o *operation) Forward(_ context.Context, mb *microbatch, in, out []kernels
 }
 
 // Backward returns dy + gelu'(x)·dy.
-func (o *operation) Backward(_ context.Context, mb *microbatch, gradOut, gradIn []kernels.Buffer) error {
-	x, err := mb.Take(0)
-	if err != nil {
-		return err
-	}
+func (o *operation) Backward(_ context.Context, mb microbatch, gradOut, gradIn []kernels.Buffer) (err error) {
+	x := mb.Take(1)
 	if o.removed {
 		o.saved = append(o.saved, mb.Retain(x))
 	}

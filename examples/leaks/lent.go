@@ -294,7 +294,7 @@ type marking struct {
 func (m *marking) Unwrap() stage { return m.stage }
 
 // QuantizeWeights makes the copies and marks them.
-func (m *marking) QuantizeWeights(ctx context.Context, call *batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
+func (m *marking) QuantizeWeights(ctx context.Context, call batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
 	inner, ok := stages.As[stages.Quantizer[kernels.Buffer]](m.stage)
 	if !ok {
 		return errors.ErrUnsupported

@@ -25,20 +25,17 @@ func (c *Frames[T]) Open(stage, microbatch int) error {
 	return nil
 }
 
-// Call returns the view of a microbatch for one call of a stage. It ends with
-// End, and no earlier view is valid.
+// Call returns the view of a microbatch for one call of a stage, of the generation that
+// is valid from now on. It ends with End, and no earlier view is valid.
 func (c *Frames[T]) Call(stage, microbatch int, call Call) *View[T] {
-	c.renewView()
-	st, v := &c.stages[stage], c.view
+	st, v := &c.stages[stage], &c.view
+	c.generation++
 	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, call
 	v.stage, v.microbatch, v.item, v.call = stage, microbatch, c.extent.Item(microbatch), call
 	v.layout = st.Layout
 	v.scope = st.scope
 	return v
 }
-
-// End ends the view of the running call.
-func (c *Frames[T]) End() { c.view.end() }
 
 // PutInputs takes over the inputs of a stage, which the stage before returned.
 // What it has taken over is zero in h afterwards, also after an error.

@@ -24,6 +24,8 @@ type Config[T any] struct {
 	// Seeds[i] is the seed of the gradient of loss i: the step's power-of-two scale
 	// times the loss's coefficient, 0 for a metric.
 	Seeds []float32
+	// Zero sets the gradient of a parameter to zero, before what is added to it first.
+	Zero func(g T) error
 	// Stages by number; a nil pointer is a stage of another rank.
 	Stages []*Layout[T]
 }
@@ -134,6 +136,7 @@ type Frames[T any] struct {
 	parts     []string
 	losses    *loss.Ledger
 	seeds     []float32
+	zero      func(g T) error
 	stages    []stage[T]
 
 	step int64
@@ -147,8 +150,10 @@ type Frames[T any] struct {
 	outputs   []cell[T] // of the last stage, within its action
 	bounded   func()    // in a dry run: the size asked for next is a bound
 
-	view         *View[T]
-	quantization *Quantization[T]
+	view         View[T]
+	generation   uint64 // of the view that is valid
+	failure      error  // of a view in this step
+	quantization Quantization[T]
 	counts       Counts
 	account
 }
@@ -187,7 +192,7 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 	c := &Frames[T]{
 		space: cfg.Space, rank: cfg.Rank, seed: cfg.Seed, parts: cfg.Parts,
 		replica: int64(cfg.Replica), replicas: int64(max(cfg.Replicas, 1)),
-		losses: cfg.Losses, seeds: cfg.Seeds, stages: make([]stage[T], len(cfg.Stages)),
+		losses: cfg.Losses, seeds: cfg.Seeds, zero: cfg.Zero, stages: make([]stage[T], len(cfg.Stages)),
 	}
 	c.book, _ = cfg.Space.(memory.Book)
 	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
@@ -206,7 +211,7 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 			}
 		}
 	}
-	c.view, c.quantization = &View[T]{ctx: c}, &Quantization[T]{ctx: c}
+	c.view.ctx, c.quantization.ctx = c, c
 	return c, nil
 }
 
@@ -223,7 +228,7 @@ func (c *Frames[T]) Books() int {
 // allocator's book is the baseline. It allocates only where the extent is larger
 // than any before.
 func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
-	c.step, c.extent = step, extent
+	c.step, c.extent, c.failure = step, extent, nil
 	places := ring(extent.Entries)
 	c.entryMask = places - 1
 	c.entries = resize(c.entries, places*len(c.parts))
@@ -295,6 +300,7 @@ func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].w
 // (L8). The context is ready for the next Begin.
 func (c *Frames[T]) Abort() {
 	c.view.end()
+	c.generation++
 	release := func(cells []cell[T]) {
 		for i := range cells {
 			if cells[i].held() {

@@ -102,7 +102,7 @@ func TestEntryPartsDieAtTheirLastRead(t *testing.T) { // L1
 	require.NoError(t, err)
 	_, err = mb.Part(1)
 	require.ErrorIs(t, err, frames.ErrUndeclared)
-	r.End()
+	_ = r.End(nil)
 	require.NoError(t, r.DropParts(0, 0b001))
 	require.EqualValues(t, 100, r.live())
 
@@ -158,7 +158,7 @@ func TestSavedStateIsTakenOnce(t *testing.T) { // L2
 	require.NoError(t, mb.Release(other))
 	_, err := mb.Take(0)
 	require.ErrorIs(t, err, frames.ErrMisplaced)
-	r.End()
+	_ = r.End(nil)
 	require.EqualValues(t, 1010, r.live())
 
 	mb = r.Call(1, 0, frames.InBackwardInput)
@@ -182,14 +182,14 @@ func TestSavedStateIsTakenOnce(t *testing.T) { // L2
 	spare := r.alloc(memory.Carry, 1)
 	require.ErrorIs(t, mb.Save(0, frames.ByBackward, spare), frames.ErrMisplaced, "nothing would take it")
 	require.NoError(t, mb.Release(spare))
-	r.End()
+	_ = r.End(nil)
 	require.NoError(t, r.DropSaved(1, 0, frames.InBackwardInput, false))
 	require.EqualValues(t, 1100, r.live())
 
 	mb = r.Call(1, 0, frames.InBackwardWeight)
 	_, err = mb.Take(1)
 	require.NoError(t, err)
-	r.End()
+	_ = r.End(nil)
 	require.NoError(t, r.DropSaved(1, 0, frames.InBackwardWeight, true))
 	require.Zero(t, r.live(), "the frame ends with all that is in it, taken or not")
 	require.NoError(t, r.Audit(frames.Counts{}))
@@ -214,7 +214,7 @@ func TestATensorSavedTwiceCountsOnce(t *testing.T) { // L6
 	require.NoError(t, r.Inputs(1, 0, in))
 	require.NoError(t, mb.Save(0, frames.ByBackward, mb.Retain(in[0])))
 	require.NoError(t, mb.Save(1, frames.ByBackward, mb.Retain(in[0])))
-	r.End()
+	_ = r.End(nil)
 	require.EqualValues(t, 100, r.Live())
 	require.NoError(t, r.DropInputs(1, 0))
 	require.EqualValues(t, 100, r.Live())
@@ -303,7 +303,7 @@ func TestLossesAreTwoNumbers(t *testing.T) { // L3, L10, L13
 	scope.Pass = frames.Recompute
 	mb.SetScope(scope)
 	require.NoError(t, mb.Loss(0, 100, 100), "discarded in a recompute")
-	r.End()
+	_ = r.End(nil)
 	mb = r.Call(1, 0, frames.InBackward)
 	require.ErrorIs(t, mb.Loss(0, 1, 1), frames.ErrMisplaced)
 
@@ -323,7 +323,7 @@ func TestScopesShiftAndDiscard(t *testing.T) {
 	mb.SetScope(frames.Scope{Slots: frames.Range{Count: 3}, Discard: true})
 	require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
 	require.EqualValues(t, 10, r.live(), "what is saved in a discarding scope ends at once")
-	r.End()
+	_ = r.End(nil)
 	mb = r.Call(1, 0, frames.InBackward)
 	_, err := mb.Take(0)
 	require.ErrorIs(t, err, frames.ErrEmpty)
@@ -345,7 +345,7 @@ func TestViewsEndWithTheirCall(t *testing.T) {
 	r := newRig(t)
 	r.pull(0)
 	mb := r.open(1, 0)
-	r.End()
+	_ = r.End(nil)
 	h := r.alloc(memory.Saved, 1)
 	_, err := mb.Part(0)
 	require.ErrorIs(t, err, frames.ErrEnded)
@@ -375,11 +375,11 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			leak: func(r *rig) {
 				r.open(1, 0)
 				r.alloc(memory.Workspace, 40)
-				r.End()
+				_ = r.End(nil)
 				r.Settle()
 				require.NoError(r.t, r.DropSaved(1, 0, frames.InForward, true))
 				r.open(0, 1) // a later action is not to blame
-				r.End()
+				_ = r.End(nil)
 				r.Settle()
 			},
 			plan: frames.Counts{Frames: 1},
@@ -391,17 +391,17 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				h := r.alloc(memory.Saved, 50)
 				mb.Retain(h)
 				require.NoError(r.t, mb.Save(0, frames.ByBackward, h))
-				r.End()
+				_ = r.End(nil)
 				r.Settle()
 				r.Call(1, 0, frames.InBackward)
-				r.End()
+				_ = r.End(nil)
 				require.NoError(r.t, r.DropSaved(1, 0, frames.InBackward, true))
 				r.Settle()
 			},
 			want: frames.LeakError{Stage: 1, Name: "top", Call: frames.InBackward, Class: memory.Saved, Bytes: 50},
 		},
 		"a frame that never ends": {
-			leak:  func(r *rig) { r.open(1, 0); r.End(); r.Settle() },
+			leak:  func(r *rig) { r.open(1, 0); _ = r.End(nil); r.Settle() },
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved},
 			words: "1 frames alive where the plan has 0",
 		},
@@ -409,7 +409,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			leak: func(r *rig) {
 				mb := r.open(1, 0)
 				require.NoError(r.t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 50)))
-				r.End()
+				_ = r.End(nil)
 				r.arena.Reclaim(0)
 				r.alloc(memory.Workspace, 50)
 				r.Settle()
@@ -422,7 +422,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			leak: func(r *rig) {
 				mb := r.open(1, 0)
 				require.NoError(r.t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 50)))
-				r.End()
+				_ = r.End(nil)
 				r.arena.Reclaim(0)
 				r.Settle()
 			},
@@ -457,7 +457,7 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	h := new(int)
 	require.NoError(t, mb.Save(0, frames.ByBackward, h))
 	mb.Retain(h)
-	c.End()
+	_ = c.End(nil)
 	c.Settle()
 	require.EqualValues(t, 8, c.Live())
 
@@ -470,7 +470,7 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	require.NoError(t, mb.Release(passing))
 	c.Settle()
 	require.Zero(t, c.Excess())
-	c.End()
+	_ = c.End(nil)
 	require.NoError(t, c.DropSaved(0, 0, frames.InBackward, true))
 	err = c.Audit(frames.Counts{})
 	require.ErrorIs(t, err, frames.ErrLeak)
@@ -483,7 +483,7 @@ func TestSampleMeasuresGrowth(t *testing.T) { // L7
 	for i := range 3 {
 		r.open(0, i)
 		r.alloc(memory.Workspace, 245760)
-		r.End()
+		_ = r.End(nil)
 		require.NoError(t, r.DropSaved(0, i, frames.InForward, true))
 		r.Settle()
 		r.Sample(&s)

@@ -175,7 +175,7 @@ func TestStagesAreToldTheNumberOfTheBatch(t *testing.T) {
 		view := r.Call(1, m, frames.InForward)
 		told = append(told, view.Index())
 		require.EqualValues(t, view.Index(), view.Global())
-		r.End()
+		_ = r.End(nil)
 	}
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, told)
 }

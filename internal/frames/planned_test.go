@@ -17,7 +17,7 @@ func TestAuditPlan(t *testing.T) {
 	require.EqualValues(t, 128, r.Baseline())
 	r.pull(0)
 	r.open(0, 0)
-	r.End()
+	_ = r.End(nil)
 	require.NoError(t, r.AuditPlan(200, false))
 	require.NoError(t, r.AuditPlan(201, true))
 	for _, planned := range []int64{199, 201} {

@@ -1,13 +1,8 @@
 package frames
 
-import (
-	"fmt"
+import "fmt"
 
-	"github.com/weir-ml/weir/internal/invariants"
-)
-
-// View is a stage's view of one microbatch for one call. It ends when the
-// call returns: never keep it.
+// View is what one call of a stage sees of one microbatch, for batchctx.Microbatch.
 type View[T any] struct {
 	ctx        *Frames[T]
 	layout     *Layout[T]
@@ -59,6 +54,9 @@ func (m *View[T]) SetScope(s Scope) {
 	s.ForwardWeights, s.BackwardWeights = s.ForwardWeights.within(own.ForwardWeights), s.BackwardWeights.within(own.BackwardWeights)
 	m.scope = s
 }
+
+// Frames returns what the view is of.
+func (m *View[T]) Frames() *Frames[T] { return m.ctx }
 
 // Step returns the number of the step.
 func (m *View[T]) Step() int64 { return m.ctx.step }
@@ -155,6 +153,14 @@ func (m *View[T]) Save(slot int, by Taker, h T) error {
 	return nil
 }
 
+// Taker returns what takes a thing that is saved now: the backward, or in I the W.
+func (m *View[T]) Taker() Taker {
+	if m.call == InBackwardInput && m.scope.Pass != Recompute {
+		return ByWeight
+	}
+	return ByBackward
+}
+
 // Take lends what was saved in a slot for the rest of the action. The slot ends
 // with the action, or with End.
 func (m *View[T]) Take(slot int) (T, error) {
@@ -204,6 +210,17 @@ func (m *View[T]) Hold(h T) error {
 func (m *View[T]) Yield(h T) error {
 	_, err := m.ctx.yield(h)
 	return err
+}
+
+// Abandon ends a reference on the way out of a call that has failed: one that Hold has
+// handed over where held is set, else one of the stage's own. It never fails: the first
+// error is the one to tell.
+func (m *View[T]) Abandon(h T, held bool) {
+	if held {
+		_ = m.Drop(h)
+	} else {
+		_ = m.Release(h)
+	}
 }
 
 // Drop ends what Hold has handed over.
@@ -277,6 +294,16 @@ func (m *View[T]) Grad(param int) (T, Write, error) {
 	return p.Grad, Add, nil
 }
 
+// Sum is Grad for a stage that adds: the gradient is set to zero before the first
+// contribution. trains is false where the parameter is frozen.
+func (m *View[T]) Sum(param int) (grad T, trains bool, err error) {
+	grad, write, err := m.Grad(param)
+	if err == nil && write == First {
+		err = m.ctx.zero(grad)
+	}
+	return grad, write != Skip, err
+}
+
 // Frozen reports whether a parameter is frozen, so that nothing need be saved
 // for its gradient.
 func (m *View[T]) Frozen(param int) bool {
@@ -316,11 +343,3 @@ func (m *View[T]) fault(err error, what string, n int) error {
 
 // end makes the view refuse everything.
 func (m *View[T]) end() { m.call, m.layout = None, nil }
-
-// renewView gives every call a view of its own where invariants are checked, so
-// that a stage which keeps one never sees a later microbatch through it.
-func (c *Frames[T]) renewView() {
-	if invariants.Enabled {
-		c.view = &View[T]{ctx: c}
-	}
-}

@@ -20,13 +20,15 @@ func (w Weights) String() string { return [...]string{"forward", "backward"}[w] 
 // computes until the plan drops them.
 type copies[T any] [numWeights][]cell[T]
 
-// Quantization is a stage's view of a QUANTIZE: the call that makes the step's copies of
-// its weights, for no microbatch. It is for the call: never keep it.
+// Quantization is what a stage sees of a QUANTIZE, for batchctx.Quantization.
 type Quantization[T any] struct {
 	ctx  *Frames[T]
 	pass Pass
 	grad bool // somebody wants the gradient of the stage's input
 }
+
+// Frames returns what the view is of.
+func (q *Quantization[T]) Frames() *Frames[T] { return q.ctx }
 
 // Step returns the number of the step.
 func (q *Quantization[T]) Step() int64 { return q.ctx.step }
@@ -56,8 +58,9 @@ func (q *Quantization[T]) Release(h T) error {
 // the runner's.
 func (c *Frames[T]) Quantize(stage int) *Quantization[T] {
 	st := &c.stages[stage]
+	c.generation++
 	c.quantization.pass, c.quantization.grad = st.scope.Pass, st.InputGradient
-	return c.quantization
+	return &c.quantization
 }
 
 // PutWeights takes over copies of a stage's weights, but for those that are not made. What

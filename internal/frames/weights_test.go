@@ -65,7 +65,7 @@ func TestCopiesOfWeights(t *testing.T) {
 	require.ErrorIs(t, err, frames.ErrUndeclared)
 	_, err = view.BackwardWeight(0)
 	require.ErrorIs(t, err, frames.ErrMisplaced)
-	c.End()
+	_ = c.End(nil)
 	_, err = view.ForwardWeight(0)
 	require.ErrorIs(t, err, frames.ErrEnded)
 	for _, backward := range []frames.Call{frames.InBackward, frames.InBackwardInput} {

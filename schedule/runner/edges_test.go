@@ -19,11 +19,11 @@ import (
 func relay(name string) stages.Stage[number] {
 	return &stages.Func[number]{
 		Declares: stages.Spec{Name: name, Inputs: wire, Outputs: wire},
-		ForwardFunc: func(_ context.Context, mb *view, in, out []number) error {
+		ForwardFunc: func(_ context.Context, mb view, in, out []number) error {
 			out[0] = mb.Retain(in[0])
 			return nil
 		},
-		BackwardFunc: func(_ context.Context, mb *view, gradOut, gradIn []number) error {
+		BackwardFunc: func(_ context.Context, mb view, gradOut, gradIn []number) error {
 			if gradIn != nil {
 				gradIn[0] = mb.Retain(gradOut[0])
 			}
@@ -81,7 +81,7 @@ func TestHalfAnOutputIsReleased(t *testing.T) { // L8
 	cfg.Space = bare{space}
 	cfg.Stages = []stages.Stage[number]{chain[0], &stages.Func[number]{
 		Declares: stages.Spec{Name: "half", Inputs: wire, Outputs: []stages.Port{{Name: "x"}, {Name: "y"}}},
-		ForwardFunc: func(_ context.Context, _ *view, in, out []number) error {
+		ForwardFunc: func(_ context.Context, _ view, in, out []number) error {
 			out[0] = num(*in[0])
 			return nil
 		},
@@ -108,8 +108,9 @@ func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 			Space: arena, Parts: []string{"mask"}, LookAhead: ahead,
 			Stages: []stages.Stage[handle]{&stages.Func[handle]{
 				Declares: stages.Spec{Name: "masked", Reads: []stages.Read{{Part: "mask"}}, Slots: 1},
-				ForwardFunc: func(_ context.Context, mb *batchctx.Microbatch[handle], _, _ []handle) error {
-					return mb.Save(0, batchctx.ByBackward, mb.Retain(constant))
+				ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[handle], _, _ []handle) error {
+					mb.Save(1, mb.Retain(constant))
+					return nil
 				},
 			}},
 		})
@@ -199,18 +200,17 @@ func TestFrozenStagesRunTheirWholeBackward(t *testing.T) {
 		frozen := stages.Freeze[number](&stages.Func[number]{
 			Declares:   stages.Spec{Name: "doubling", Inputs: wire, Outputs: wire, Slots: 1},
 			Parameters: []batchctx.Use[number]{{Name: "w", Grad: num(7)}},
-			ForwardFunc: func(_ context.Context, mb *view, in, out []number) error {
+			ForwardFunc: func(_ context.Context, mb view, in, out []number) error {
 				out[0] = num(2 * *in[0])
-				return mb.Save(0, batchctx.ByWeight, mb.Retain(in[0]))
+				mb.SaveFor(batchctx.ByWeight, 1, mb.Retain(in[0]))
+				return nil
 			},
-			BackwardFunc: func(_ context.Context, mb *view, gradOut, gradIn []number) error {
-				if _, err := mb.Take(0); err != nil {
-					return err
-				}
+			BackwardFunc: func(_ context.Context, mb view, gradOut, gradIn []number) error {
+				_ = mb.Take(1)
 				gradIn[0] = num(2 * *gradOut[0])
-				_, write, err := mb.Grad(0)
+				_, write := mb.GradFirst(1)
 				require.Equal(t, batchctx.Skip, write)
-				return err
+				return nil
 			},
 		})
 		cfg := config(chain)
@@ -253,7 +253,7 @@ func TestTheGrowthOfAStepIsItsGreatest(t *testing.T) { // L7
 	cfg.TolerateLeaks = true
 	cfg.Stages[1] = &stages.Func[number]{
 		Declares: chain[1].Spec(), Parameters: chain[1].Params(), BackwardFunc: chain[1].Backward,
-		ForwardFunc: func(ctx context.Context, mb *view, in, out []number) error {
+		ForwardFunc: func(ctx context.Context, mb view, in, out []number) error {
 			if mb.Index() == 1 {
 				mb.Retain(in[0])
 			}
@@ -285,11 +285,12 @@ func TestAScopeCannotReachBeyondItsStage(t *testing.T) {
 	cfg := config(chain)
 	cfg.Stages[1] = &stages.Func[number]{
 		Declares: stages.Spec{Name: "wide", Inputs: wire, Outputs: wire},
-		ForwardFunc: func(_ context.Context, mb *view, in, _ []number) error {
+		ForwardFunc: func(_ context.Context, mb view, in, _ []number) error {
 			scope := mb.Scope()
 			scope.Slots.Count = 9
 			mb.SetScope(scope)
-			return mb.Save(5, batchctx.ByBackward, mb.Retain(in[0]))
+			mb.Save(6, mb.Retain(in[0]))
+			return nil
 		},
 	}
 	_, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
@@ -320,7 +321,7 @@ type globals struct {
 	keys *[]int64
 }
 
-func (g *globals) Forward(ctx context.Context, mb *view, in, out []number) error {
+func (g *globals) Forward(ctx context.Context, mb view, in, out []number) error {
 	*g.keys = append(*g.keys, mb.Global())
 	return g.times.Forward(ctx, mb, in, out)
 }

@@ -39,21 +39,26 @@ func TestViewsEndWithTheirCall(t *testing.T) {
 				all = append(all, &splitting{times: chain[i]})
 				cfg.Stages[i] = all[i]
 			}
-			asked := 0
-			ask := func() {
-				for _, s := range all {
-					for _, kept := range s.kept {
-						asked++
-						_, err := kept.Take(0)
-						require.ErrorIs(t, err, batchctx.ErrEnded)
-					}
+			r := newRunner(t, cfg)
+			_, err := r.Step(t.Context(), 2, &counted{})
+			require.NoError(t, err)
+			for _, s := range all {
+				require.NotEmpty(t, s.kept)
+				for _, kept := range s.kept {
+					require.PanicsWithError(t, batchctx.ErrEnded.Error(), func() { kept.Take(1) })
+				}
+				s.kept = nil
+			}
+			// Within a step too, where a later action uses it: the step ends.
+			actions := 0
+			cfg.Hooks.Action = func(int, schedule.Action) {
+				if actions++; actions > 1 {
+					all[0].kept[0].Take(1)
 				}
 			}
-			cfg.Hooks.Action = func(int, schedule.Action) { ask() }
-			_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
-			require.NoError(t, err)
-			ask()
-			require.Positive(t, asked)
+			_, err = newRunner(t, cfg).Step(t.Context(), 2, &counted{})
+			require.ErrorIs(t, err, batchctx.ErrEnded)
+			require.Equal(t, 2, actions)
 		})
 	}
 }
@@ -145,7 +150,7 @@ type exploding struct {
 	now *bool
 }
 
-func (s exploding) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+func (s exploding) Backward(ctx context.Context, mb view, gradOut, gradIn []number) error {
 	if *s.now {
 		panic("boom")
 	}

@@ -33,11 +33,8 @@ func (r reading) Spec() stages.Spec {
 	return spec
 }
 
-func (r reading) Forward(ctx context.Context, mb *view, in, out []number) error {
-	part, err := mb.Part(0)
-	if err != nil {
-		return err
-	}
+func (r reading) Forward(ctx context.Context, mb view, in, out []number) error {
+	part := mb.Part(1)
 	if *part != *entryOf(mb.Index()) {
 		return fmt.Errorf("microbatch %d has the entry of %v", mb.Index(), *part/0x1p-700-1)
 	}
@@ -45,7 +42,8 @@ func (r reading) Forward(ctx context.Context, mb *view, in, out []number) error 
 		return r.times.Forward(ctx, mb, in, out)
 	}
 	out[0] = num(1)
-	return mb.Save(0, batchctx.ByBackward, num(1))
+	mb.Save(1, num(1))
+	return nil
 }
 
 // holding counts the parts of entries that a rank holds.

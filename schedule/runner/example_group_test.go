@@ -20,11 +20,8 @@ func ExampleGroup() {
 	chain := []stages.Stage[*float64]{
 		&stages.Func[*float64]{
 			Declares: stages.Spec{Name: "double", Reads: []stages.Read{{Part: "number"}}, Outputs: x},
-			ForwardFunc: func(_ context.Context, mb *mb, _, out []*float64) error {
-				number, err := mb.Part(0)
-				if err != nil {
-					return err
-				}
+			ForwardFunc: func(_ context.Context, mb mb, _, out []*float64) error {
+				number := mb.Part(1)
 				doubled := 2 * *number
 				out[0] = &doubled
 				return nil
@@ -32,8 +29,9 @@ func ExampleGroup() {
 		},
 		&stages.Func[*float64]{
 			Declares: stages.Spec{Name: "score", Inputs: x, Losses: []string{"loss"}},
-			ForwardFunc: func(_ context.Context, mb *mb, in, _ []*float64) error {
-				return mb.Loss(0, *in[0], 1)
+			ForwardFunc: func(_ context.Context, mb mb, in, _ []*float64) error {
+				mb.Loss(1, *in[0], 1)
+				return nil
 			},
 		},
 	}

@@ -18,12 +18,10 @@ func Example() {
 	r, err := runner.New(runner.Config[*float64]{
 		Stages: []stages.Stage[*float64]{&stages.Func[*float64]{
 			Declares: stages.Spec{Name: "score", Reads: []stages.Read{{Part: "sum"}}, Losses: []string{"loss"}},
-			ForwardFunc: func(_ context.Context, mb *batchctx.Microbatch[*float64], _, _ []*float64) error {
-				sum, err := mb.Part(0)
-				if err != nil {
-					return err
-				}
-				return mb.Loss(0, *sum, float64(mb.Index()+1))
+			ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[*float64], _, _ []*float64) error {
+				sum := mb.Part(1)
+				mb.Loss(1, *sum, float64(mb.Index()+1))
+				return nil
 			},
 		}},
 		Space:  memory.NewCollected(nil, func(*float64) int64 { return 8 }),

@@ -122,14 +122,9 @@ func (s seeing) Spec() stages.Spec {
 	return spec
 }
 
-func (s seeing) Forward(ctx context.Context, mb *view, in, out []number) error {
-	x, err := mb.Part(0)
-	if err != nil {
-		return err
-	}
-	if err := mb.Loss(0, *x, 1); err != nil {
-		return err
-	}
+func (s seeing) Forward(ctx context.Context, mb view, in, out []number) error {
+	x := mb.Part(1)
+	mb.Loss(1, *x, 1)
 	return s.times.Forward(ctx, mb, in, out)
 }
 

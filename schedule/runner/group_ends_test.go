@@ -32,7 +32,7 @@ type breaking struct {
 	do         func(ctx context.Context) error
 }
 
-func (b *breaking) Forward(ctx context.Context, mb *view, in, out []number) error {
+func (b *breaking) Forward(ctx context.Context, mb view, in, out []number) error {
 	if !b.backward && mb.Index() == b.microbatch && b.do != nil {
 		if err := b.do(ctx); err != nil {
 			return err
@@ -41,7 +41,7 @@ func (b *breaking) Forward(ctx context.Context, mb *view, in, out []number) erro
 	return b.times.Forward(ctx, mb, in, out)
 }
 
-func (b *breaking) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+func (b *breaking) Backward(ctx context.Context, mb view, gradOut, gradIn []number) error {
 	if b.backward && mb.Index() == b.microbatch && b.do != nil {
 		if err := b.do(ctx); err != nil {
 			return err
@@ -393,17 +393,17 @@ func TestAShortSourceEndsAllRanks(t *testing.T) {
 func TestALeakOnOneRankIsNamed(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
-		forward    func(s *times, mb *view, in, out []number) error
+		forward    func(s *times, mb view, in, out []number) error
 		rank       int
 		microbatch int
 		call       frames.Call
 		what       string
 	}{
-		{"keeps what it received", func(s *times, mb *view, in, out []number) error {
+		{"keeps what it received", func(s *times, mb view, in, out []number) error {
 			mb.Retain(in[0])
 			return s.Forward(context.Background(), mb, in, out)
 		}, 1, 0, frames.InBackward, "what it saved ended with this action"},
-		{"keeps what it sends", func(s *times, mb *view, in, out []number) error {
+		{"keeps what it sends", func(s *times, mb view, in, out []number) error {
 			err := s.Forward(context.Background(), mb, in, out)
 			mb.Retain(out[0])
 			return err
@@ -415,7 +415,7 @@ func TestALeakOnOneRankIsNamed(t *testing.T) {
 			r.change = func(_ int, cfg *runner.Config[number]) {
 				cfg.Stages[1] = &stages.Func[number]{
 					Declares: rows[1].Spec(), Parameters: rows[1].Params(), BackwardFunc: rows[1].Backward,
-					ForwardFunc: func(_ context.Context, mb *view, in, out []number) error { return tc.forward(rows[1], mb, in, out) },
+					ForwardFunc: func(_ context.Context, mb view, in, out []number) error { return tc.forward(rows[1], mb, in, out) },
 				}
 			}
 			_, err := r.group(t, rows).Step(t.Context(), 4, r.sources())

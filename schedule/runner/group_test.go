@@ -207,12 +207,12 @@ func TestPortsWithoutAGradient(t *testing.T) {
 	ports := []stages.Port{{Name: "mask", NoGrad: true}, {Name: "x"}, {Name: "index", NoGrad: true}}
 	bottom := &stages.Func[number]{
 		Declares: stages.Spec{Name: "bottom", Reads: []stages.Read{{Part: "x"}}, Outputs: ports},
-		ForwardFunc: func(_ context.Context, mb *view, _, out []number) error {
-			x, err := mb.Part(0)
+		ForwardFunc: func(_ context.Context, mb view, _, out []number) error {
+			x := mb.Part(1)
 			out[0], out[1], out[2] = num(1), num(*x), num(2)
-			return err
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, _ *view, gradOut, _ []number) error {
+		BackwardFunc: func(_ context.Context, _ view, gradOut, _ []number) error {
 			if gradOut[0] != nil || gradOut[2] != nil || *gradOut[1] != 7 {
 				return fmt.Errorf("gradients %v", gradOut)
 			}
@@ -221,13 +221,14 @@ func TestPortsWithoutAGradient(t *testing.T) {
 	}
 	top := &stages.Func[number]{
 		Declares: stages.Spec{Name: "top", Inputs: ports, Losses: []string{"loss"}},
-		ForwardFunc: func(_ context.Context, mb *view, in, _ []number) error {
+		ForwardFunc: func(_ context.Context, mb view, in, _ []number) error {
 			if *in[0] != 1 || *in[2] != 2 {
 				return fmt.Errorf("inputs %v and %v", *in[0], *in[2])
 			}
-			return mb.Loss(0, *in[1], 1)
+			mb.Loss(1, *in[1], 1)
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, _ *view, _, gradIn []number) error {
+		BackwardFunc: func(_ context.Context, _ view, _, gradIn []number) error {
 			gradIn[1] = num(7)
 			return nil
 		},
@@ -375,22 +376,22 @@ func (l labelled) Spec() stages.Spec {
 	return spec
 }
 
-func (l labelled) check(mb *view) error {
-	label, err := mb.Part(0)
-	if err == nil && *label != float64(mb.Index()) {
-		err = fmt.Errorf("microbatch %d has label %v", mb.Index(), *label)
+func (l labelled) check(mb view) error {
+	label := mb.Part(1)
+	if *label != float64(mb.Index()) {
+		return fmt.Errorf("microbatch %d has label %v", mb.Index(), *label)
 	}
-	return err
+	return nil
 }
 
-func (l labelled) Forward(ctx context.Context, mb *view, in, out []number) error {
+func (l labelled) Forward(ctx context.Context, mb view, in, out []number) error {
 	if err := l.check(mb); err != nil {
 		return err
 	}
 	return l.times.Forward(ctx, mb, in, out)
 }
 
-func (l labelled) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+func (l labelled) Backward(ctx context.Context, mb view, gradOut, gradIn []number) error {
 	if err := l.check(mb); err != nil {
 		return err
 	}
@@ -488,17 +489,17 @@ func TestTwoBooksOnSeveralRanks(t *testing.T) {
 		stage := &stages.Func[handle]{
 			Declares:   stages.Spec{Name: fmt.Sprintf("stage%d", s), Inputs: wire, Outputs: wire},
 			Parameters: []batchctx.Use[handle]{{Name: "tied", Grad: grad}},
-			ForwardFunc: func(_ context.Context, mb *batchctx.Microbatch[handle], _, out []handle) (err error) {
+			ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[handle], _, out []handle) (err error) {
 				for i := range out {
 					out[i], err = arena.Alloc(memory.Activation, 100)
 				}
-				if err == nil && len(out) == 0 {
-					err = mb.Loss(0, 1, 1)
+				if len(out) == 0 {
+					mb.Loss(1, 1, 1)
 				}
 				return err
 			},
-			BackwardFunc: func(_ context.Context, mb *batchctx.Microbatch[handle], _, gradIn []handle) error {
-				_, _, err := mb.Grad(0)
+			BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[handle], _, gradIn []handle) (err error) {
+				mb.GradFirst(1)
 				for i := range gradIn {
 					gradIn[i], err = arena.Alloc(memory.ActGrad, 10)
 				}

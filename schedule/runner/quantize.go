@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -21,7 +22,8 @@ func (r *Runner[T]) quantize(ctx context.Context, s int) error {
 	if r.plan.HasBackward(s) {
 		backward = st.backward
 	}
-	if err := st.quantizer.QuantizeWeights(ctx, r.context.Quantize(s), st.forward, backward); err != nil {
+	call := batchctx.OfWeights(r.context.Quantize(s))
+	if err := r.context.End(st.quantizer.QuantizeWeights(ctx, call, st.forward, backward)); err != nil {
 		return err
 	}
 	return r.putWeights(s, backward)

@@ -93,7 +93,7 @@ type recording[T any] struct {
 func (r *recording[T]) tape(rank int, buffers []layout.Buffer) *tape[T] {
 	runner := r.ranks[rank]
 	return &tape[T]{
-		space: runner.cfg.Space, watched: r.spaces[rank], dry: runner.context.Dry, buffers: slices.Clone(buffers),
+		space: runner.cfg.Space, watched: r.spaces[rank], frames: runner.context, buffers: slices.Clone(buffers),
 		known: map[uint64]layout.Ref{}, tables: map[uint64]int{}, owed: map[layout.Ref]int{}, makers: map[layout.Ref]string{},
 	}
 }
@@ -204,7 +204,7 @@ func (r *recording[T]) names(set uint64) []string {
 
 // entry records what the source does for an entry with these parts. It is the source
 // of a rank that reads them, or else that of the first one.
-func (r *recording[T]) entry(ctx context.Context, shape Shape[T], set uint64) (layout.Entry, error) {
+func (r *recording[T]) entry(ctx context.Context, shape Shape[T], set uint64) (e layout.Entry, err error) {
 	rank := max(0, slices.IndexFunc(r.ranks, func(runner *Runner[T]) bool { return r.wanted(runner.cfg.Rank) == set }))
 	runner := r.ranks[rank]
 	tape := r.tape(rank, nil)
@@ -213,7 +213,7 @@ func (r *recording[T]) entry(ctx context.Context, shape Shape[T], set uint64) (l
 	if err := tape.record("Next", func() error { return runner.context.Pull(ctx, 0, shape.Sources[rank].Next) }); err != nil {
 		return layout.Entry{}, err
 	}
-	e := layout.Entry{Parts: set, Out: make([]layout.Ref, len(runner.cfg.Parts))}
+	e = layout.Entry{Parts: set, Out: make([]layout.Ref, len(runner.cfg.Parts))}
 	for part := range e.Out {
 		if h, there := runner.context.Entered(0, part); there {
 			e.Out[part] = tape.handed(h)

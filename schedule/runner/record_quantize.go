@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )
@@ -25,7 +26,8 @@ func (t *trip[T]) quantize(ctx context.Context, s int) error {
 		tape.again = births(*place)
 	}
 	err := tape.record(schedule.Quantize.String(), func() error {
-		return st.quantizer.QuantizeWeights(ctx, runner.context.Quantize(s), st.forward, backward)
+		call := batchctx.OfWeights(runner.context.Quantize(s))
+		return runner.context.End(st.quantizer.QuantizeWeights(ctx, call, st.forward, backward))
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -30,7 +31,7 @@ type trip[T any] struct {
 }
 
 // pass records one way through all stages.
-func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templates []layout.Template) error {
+func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templates []layout.Template) (err error) {
 	t := trip[T]{recording: r, way: way, templates: templates,
 		tapes: make([]*tape[T], len(templates)), carried: make([][]T, len(templates))}
 	pass := frames.Train
@@ -39,6 +40,7 @@ func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templa
 	}
 	for rank, runner := range r.ranks {
 		defer r.stop(runner)
+		defer runner.context.Recover(&err)
 		r.begin(runner, pass, r.wanted(rank))
 		if err := runner.context.Pull(ctx, 0, shape.Sources[rank].Next); err != nil {
 			return fmt.Errorf("the source of rank %d: %w", rank, err)
@@ -129,11 +131,10 @@ func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, non
 	}
 	made := &layout.Call{}
 	err := tape.record(kind.String(), func() error {
-		err := f()
+		err := runner.context.End(f())
 		if err != nil {
 			return err
 		}
-		runner.context.End()
 		before := len(tape.events)
 		if kind != schedule.F || last {
 			err = runner.context.DropSaved(s, 0, call(kind), last)
@@ -232,7 +233,7 @@ func (t *trip[T]) forward(ctx context.Context, s int) error {
 	}
 	last := !t.hasBackward(st)
 	err := t.record(s, schedule.F, last, out, 0, func() error {
-		return st.Forward(ctx, c.Call(s, 0, frames.InForward), in, out)
+		return st.Forward(ctx, batchctx.Of(c.Call(s, 0, frames.InForward)), in, out)
 	})
 	if err == nil && st.before >= 0 {
 		err = c.DropInputs(s, 0)
@@ -251,7 +252,7 @@ func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error
 	st, c := &runner.stages[s], runner.context
 	if kind == schedule.W {
 		return t.record(s, kind, true, nil, 0, func() error {
-			return st.split.BackwardWeight(ctx, c.Call(s, 0, frames.InBackwardWeight))
+			return st.split.BackwardWeight(ctx, batchctx.Of(c.Call(s, 0, frames.InBackwardWeight)))
 		})
 	}
 	var gradOut, gradIn []T
@@ -277,9 +278,9 @@ func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error
 	}
 	err := t.record(s, kind, kind == st.lastCall, gradIn, st.noGradIn, func() error {
 		if kind == schedule.I && st.split != nil {
-			return st.split.BackwardInput(ctx, c.Call(s, 0, frames.InBackwardInput), gradOut, gradIn)
+			return st.split.BackwardInput(ctx, batchctx.Of(c.Call(s, 0, frames.InBackwardInput)), gradOut, gradIn)
 		}
-		return st.Backward(ctx, c.Call(s, 0, frames.InBackward), gradOut, gradIn)
+		return st.Backward(ctx, batchctx.Of(c.Call(s, 0, frames.InBackward)), gradOut, gradIn)
 	})
 	if err == nil && st.after >= 0 {
 		err = c.DropGradients(s, 0)

@@ -89,20 +89,19 @@ func device(t *testing.T, null bool) kernels.Compute {
 // that ends with B.
 func TestRecord(t *testing.T) {
 	d := newDeviced(device(t, true))
-	d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
-		x, err := mb.Part(0)
-		require.NoError(t, err)
+	d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+		x := mb.Part(1)
 		scratch := d.alloc(memory.Workspace, 5)
-		require.NoError(t, mb.Save(0, batchctx.ByBackward, mb.Retain(x)))
-		require.NoError(t, mb.Save(1, batchctx.ByWeight, d.alloc(memory.Saved, 3)))
-		return mb.Release(scratch)
+		mb.Save(1, mb.Retain(x))
+		mb.SaveFor(batchctx.ByWeight, 2, d.alloc(memory.Saved, 3))
+		mb.Release(scratch)
+		return nil
 	}
-	d.stage.BackwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
-		_, err := mb.Take(0)
-		require.NoError(t, err)
-		require.NoError(t, mb.End(0))
-		_, err = mb.Take(1)
-		return err
+	d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+		mb.Take(1)
+		mb.End(1)
+		mb.Take(2)
+		return nil
 	}
 	templates, err := d.record()
 	require.NoError(t, err)
@@ -145,29 +144,29 @@ func TestRecord(t *testing.T) {
 // A dry run ends with an error that says who is wrong, and keeps nothing.
 func TestRecordRefuses(t *testing.T) {
 	for name, test := range map[string]struct {
-		forward func(d *deviced, mb *batchctx.Microbatch[buffer])
+		forward func(d *deviced, mb batchctx.Microbatch[buffer])
 		is      error
 		says    string
 	}{
 		"lost": {
-			func(d *deviced, _ *batchctx.Microbatch[buffer]) { d.alloc(memory.Workspace, 3) },
+			func(d *deviced, _ batchctx.Microbatch[buffer]) { d.alloc(memory.Workspace, 3) },
 			runner.ErrUnended, "stage 0 (only) in F: 1 to a buffer of 12 bytes (workspace) that it allocated",
 		},
 		"kept part": {
-			func(_ *deviced, mb *batchctx.Microbatch[buffer]) {
-				x, _ := mb.Part(0)
+			func(_ *deviced, mb batchctx.Microbatch[buffer]) {
+				x := mb.Part(1)
 				mb.Retain(x)
 			},
 			runner.ErrUnended, "stage 0 (only) in F: 1 to entry part 0 that it retained",
 		},
 		"resident": {
-			func(d *deviced, _ *batchctx.Microbatch[buffer]) { d.alloc(memory.Resident, 3) },
+			func(d *deviced, _ batchctx.Microbatch[buffer]) { d.alloc(memory.Resident, 3) },
 			nil, "it allocates 12 bytes of class resident",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDeviced(device(t, true))
-			d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+			d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
 				test.forward(d, mb)
 				return nil
 			}
@@ -181,9 +180,10 @@ func TestRecordRefuses(t *testing.T) {
 	}
 	t.Run("another time", func(t *testing.T) {
 		d, calls := newDeviced(device(t, true)), 0
-		d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+		d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
 			calls++
-			return mb.Save(0, batchctx.ByBackward, d.alloc(memory.Saved, calls))
+			mb.Save(1, d.alloc(memory.Saved, calls))
+			return nil
 		}
 		d.stage.Declares.Slots = 1
 		split := &splitFunc{&d.stage}
@@ -210,11 +210,11 @@ func TestRecordRefuses(t *testing.T) {
 // splitFunc is a stage with an I and a W that do nothing.
 type splitFunc struct{ *stages.Func[buffer] }
 
-func (s *splitFunc) BackwardInput(context.Context, *batchctx.Microbatch[buffer], []buffer, []buffer) error {
+func (s *splitFunc) BackwardInput(context.Context, batchctx.Microbatch[buffer], []buffer, []buffer) error {
 	return nil
 }
 
-func (s *splitFunc) BackwardWeight(context.Context, *batchctx.Microbatch[buffer]) error { return nil }
+func (s *splitFunc) BackwardWeight(context.Context, batchctx.Microbatch[buffer]) error { return nil }
 
 // A size that depends on values is planned as its bound; a step may have less, and what
 // has more is ErrUnplanned and names what was planned.
@@ -223,15 +223,14 @@ func TestBoundedSize(t *testing.T) {
 	build := func(dev kernels.Device) *deviced {
 		d := newDeviced(dev)
 		d.part = func(e *batchctx.Entry[buffer]) int { return e.AtMost(have+1, 9) }
-		d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
-			if err := mb.Loss(0, 1, 1); err != nil {
-				return err
-			}
+		d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+			mb.Loss(1, 1, 1)
 			b, err := d.dev.Alloc(memory.Workspace, kernels.Float32, mb.AtMost(have, 8))
 			if err != nil {
 				return err
 			}
-			return mb.Release(b)
+			mb.Release(b)
+			return nil
 		}
 		d.stage.Declares.Losses = []string{objective[0].Name}
 		return d
@@ -300,20 +299,24 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 			build := func(dev kernels.Device) *deviced {
 				d := newDeviced(dev)
 				d.stage.Declares.Losses = []string{objective[0].Name}
-				d.stage.ForwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
-					require.NoError(t, mb.Loss(0, 1, 1))
+				d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+					mb.Loss(1, 1, 1)
 					saved := d.alloc(memory.Saved, 3)
 					if does == "saves less" {
-						return mb.Release(saved)
+						mb.Release(saved)
+					} else {
+						mb.Save(1, saved)
 					}
-					return mb.Save(0, batchctx.ByBackward, saved)
+					return nil
 				}
-				d.stage.BackwardFunc = func(_ context.Context, mb *batchctx.Microbatch[buffer], _, _ []buffer) error {
+				d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
 					scratch := d.alloc(memory.Workspace, 2)
 					if does == "holds more" && mb.Index() == 1 {
-						return mb.Hold(scratch)
+						mb.Hold(scratch)
+					} else {
+						mb.Release(scratch)
 					}
-					return mb.Release(scratch)
+					return nil
 				}
 				return d
 			}

@@ -69,19 +69,14 @@ func (s *times) Params() []batchctx.Use[number] {
 	return []batchctx.Use[number]{{Name: s.param, Grad: s.grad, Contributes: s.contributes}}
 }
 
-func (s *times) Forward(_ context.Context, mb *view, in, out []number) error {
+func (s *times) Forward(_ context.Context, mb view, in, out []number) error {
 	var x number
-	var err error
 	if s.first {
-		if x, err = mb.Part(0); err != nil {
-			return err
-		}
+		x = mb.Part(1)
 	} else {
 		x = in[0]
 	}
-	if err := mb.Save(0, batchctx.ByBackward, mb.Retain(x)); err != nil {
-		return err
-	}
+	mb.Save(1, mb.Retain(x))
 	if !s.last {
 		out[0] = num(s.weight * *x)
 		return nil
@@ -93,32 +88,24 @@ func (s *times) Forward(_ context.Context, mb *view, in, out []number) error {
 	if s.lossWeight != nil {
 		weight = s.lossWeight(mb.Index())
 	}
-	return mb.Loss(0, sum, weight)
+	mb.Loss(1, sum, weight)
+	return nil
 }
 
-func (s *times) Backward(_ context.Context, mb *view, gradOut, gradIn []number) error {
-	x, err := mb.Take(0)
-	if err != nil {
-		return err
-	}
+func (s *times) Backward(_ context.Context, mb view, gradOut, gradIn []number) error {
+	x := mb.Take(1)
 	if s.gotGradIn != nil {
 		*s.gotGradIn = gradIn != nil
 	}
 	dy := 0.0
 	if s.last {
-		seed, err := mb.LossSeed(0)
-		if err != nil {
-			return err
-		}
+		seed := mb.LossSeed(1)
 		dy = float64(seed)
 	} else {
 		dy = *gradOut[0]
 	}
 	if s.param != "" && !(s.contributes == batchctx.Sometimes && mb.Index()%2 == 1) {
-		g, write, err := mb.Grad(0)
-		if err != nil {
-			return err
-		}
+		g, write := mb.GradFirst(1)
 		switch write {
 		case batchctx.First:
 			*g = *x * dy
@@ -178,25 +165,22 @@ func newRunner(t testing.TB, cfg runner.Config[number]) *runner.Runner[number] {
 // splitting is a stage that can run I and W apart, and keeps every view it gets.
 type splitting struct {
 	*times
-	kept []*view
+	kept []view
 }
 
-func (s *splitting) Forward(ctx context.Context, mb *view, in, out []number) error {
+func (s *splitting) Forward(ctx context.Context, mb view, in, out []number) error {
 	s.kept = append(s.kept, mb)
 	return s.times.Forward(ctx, mb, in, out)
 }
 
-func (s *splitting) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+func (s *splitting) Backward(ctx context.Context, mb view, gradOut, gradIn []number) error {
 	s.kept = append(s.kept, mb)
 	return s.times.Backward(ctx, mb, gradOut, gradIn)
 }
 
-func (s *splitting) BackwardInput(_ context.Context, mb *view, gradOut, gradIn []number) error {
+func (s *splitting) BackwardInput(_ context.Context, mb view, gradOut, gradIn []number) error {
 	s.kept = append(s.kept, mb)
-	x, err := mb.Take(0)
-	if err != nil {
-		return err
-	}
+	x := mb.Take(1)
 	dy := 1.0
 	if gradOut != nil {
 		dy = *gradOut[0]
@@ -204,21 +188,19 @@ func (s *splitting) BackwardInput(_ context.Context, mb *view, gradOut, gradIn [
 	if gradIn != nil {
 		gradIn[0] = num(s.weight * dy)
 	}
-	return mb.Save(1, batchctx.ByWeight, num(*x*dy))
+	mb.SaveFor(batchctx.ByWeight, 2, num(*x*dy))
+	return nil
 }
 
-func (s *splitting) BackwardWeight(_ context.Context, mb *view) error {
+func (s *splitting) BackwardWeight(_ context.Context, mb view) error {
 	s.kept = append(s.kept, mb)
-	dw, err := mb.Take(1)
-	if err != nil {
-		return err
-	}
-	g, write, err := mb.Grad(0)
+	dw := mb.Take(2)
+	g, write := mb.GradFirst(1)
 	if write == batchctx.First {
 		*g = 0
 	}
 	*g += *dw
-	return err
+	return nil
 }
 
 func (s *splitting) Spec() stages.Spec {

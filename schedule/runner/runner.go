@@ -152,7 +152,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	}
 	r.context, err = frames.New(frames.Config[T]{
 		Space: cfg.Space, Rank: cfg.Rank, Seed: cfg.Seed, Parts: cfg.Parts, Replica: cfg.Replica, Replicas: cfg.Replicas,
-		Losses: r.ledger, Seeds: r.seeds, Stages: layouts,
+		Losses: r.ledger, Seeds: r.seeds, Stages: layouts, Zero: r.zero,
 	})
 	if err != nil {
 		return nil, err
@@ -380,18 +380,14 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	}
 	begun = true
 	r.begin(plan, source)
-	if err = r.execute(ctx); err == nil {
-		if err = r.finish(ctx); err == nil {
-			if mode == schedule.Training { // on every rank, whatever becomes of this one after the exchange (L8)
-				r.step++
-			}
-			err = r.unlay()
+	if err = r.program(ctx); err == nil {
+		if mode == schedule.Training { // on every rank, whatever becomes of this one after the exchange (L8)
+			r.step++
 		}
-		if err != nil {
-			err = r.foreign(0, err)
-		}
+		err = r.unlay()
 	}
 	if err != nil {
+		err = r.foreign(r.action, err)
 		r.leave(err)
 		if r.cfg.Hooks.Failed != nil {
 			r.cfg.Hooks.Failed(err, r.context.Owners())
@@ -432,6 +428,9 @@ func (r *Runner[T]) planFor(ctx context.Context, mode schedule.Mode, m int, sour
 	return r.programs[mode], nil
 }
 
+// zero sets a gradient to zero before the first contribution of a step is added.
+func (r *Runner[T]) zero(g T) error { return r.cfg.Gradients.Zero(g) }
+
 // fault gives an error its place.
 func (r *Runner[T]) fault(action schedule.Action, err error) error {
 	e := &Error{Rank: r.cfg.Rank, Action: action, Err: err}
@@ -447,5 +446,5 @@ func (r *Runner[T]) foreign(action schedule.Action, err error) error {
 	if placed, ok := err.(*Error); ok {
 		return placed
 	}
-	return r.fault(action, err)
+	return r.fault(action, r.explain(err))
 }

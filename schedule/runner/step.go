@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"time"
 
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -38,6 +39,16 @@ func (r *Runner[T]) end() {
 	_ = r.unlay() // where a step has failed, its error is the one to tell
 	r.running = false
 	r.plan, r.source, r.result = nil, nil, nil
+}
+
+// program runs the actions of the rank's program, and the end of the step. A call on a
+// view that fails, anywhere in a stage or a source, unwinds to here.
+func (r *Runner[T]) program(ctx context.Context) (err error) {
+	defer r.context.Recover(&err)
+	if err := r.execute(ctx); err != nil {
+		return err
+	}
+	return r.finish(ctx)
 }
 
 // execute runs the actions of the rank's program in order.
@@ -140,11 +151,10 @@ func (r *Runner[T]) forward(ctx context.Context, s, m int) error {
 		return err
 	}
 	r.expected.Frames++
-	view := r.context.Call(s, m, frames.InForward)
-	if err := st.Forward(ctx, view, st.in, st.out); err != nil {
+	view := batchctx.Of(r.context.Call(s, m, frames.InForward))
+	if err := r.context.End(st.Forward(ctx, view, st.in, st.out)); err != nil {
 		return err
 	}
-	r.context.End()
 	clear(st.in)
 	switch st.after {
 	case -1:
@@ -187,17 +197,16 @@ func (r *Runner[T]) backward(ctx context.Context, s, m int, call frames.Call) er
 	if st.split == nil { // a frozen stage's I is its whole backward, without gradients
 		call = frames.InBackward
 	}
-	view := r.context.Call(s, m, call)
+	view := batchctx.Of(r.context.Call(s, m, call))
 	var err error
 	if call == frames.InBackwardInput {
 		err = st.split.BackwardInput(ctx, view, gradOut, gradIn)
 	} else {
 		err = st.Backward(ctx, view, gradOut, gradIn)
 	}
-	if err != nil {
+	if err = r.context.End(err); err != nil {
 		return err
 	}
-	r.context.End()
 	clear(st.gradOut)
 	if gradIn == nil {
 		return nil
@@ -220,12 +229,8 @@ func (r *Runner[T]) backwardWeight(ctx context.Context, s, m int) error {
 	if r.stages[s].split == nil { // which the check has refused
 		return errors.New("runner: the stage does not split its backward")
 	}
-	view := r.context.Call(s, m, frames.InBackwardWeight)
-	if err := r.stages[s].split.BackwardWeight(ctx, view); err != nil {
-		return err
-	}
-	r.context.End()
-	return nil
+	view := batchctx.Of(r.context.Call(s, m, frames.InBackwardWeight))
+	return r.context.End(r.stages[s].split.BackwardWeight(ctx, view))
 }
 
 // pull asks the source for entries up to an item, and the look-ahead beyond it, but never

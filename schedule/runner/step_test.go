@@ -186,7 +186,7 @@ func TestContributions(t *testing.T) { // L5
 
 type withoutGrad struct{ *times }
 
-func (s withoutGrad) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+func (s withoutGrad) Backward(ctx context.Context, mb view, gradOut, gradIn []number) error {
 	bare := *s.times
 	bare.param = ""
 	return bare.Backward(ctx, mb, gradOut, gradIn)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/layout"
 )
@@ -13,7 +14,7 @@ import (
 type tape[T any] struct {
 	space   memory.Space[T]
 	watched memory.Watched[T]
-	dry     func(bounded func())
+	frames  *frames.Frames[T]
 
 	buffers []layout.Buffer       // own, by number
 	known   map[uint64]layout.Ref // by serial number
@@ -34,14 +35,20 @@ type tape[T any] struct {
 func (t *tape[T]) record(call string, f func() error) error {
 	t.call, t.events, t.births, t.bounded = call, nil, nil, false
 	t.watched.Watch(t.changed)
-	t.dry(func() { t.bounded = true })
-	err := f()
+	t.frames.Dry(func() { t.bounded = true })
+	err := t.run(f)
 	t.watched.Watch(nil)
-	t.dry(nil)
+	t.frames.Dry(nil)
 	if err == nil {
 		err = t.fault
 	}
 	return err
+}
+
+// run calls f, and returns the failure of a view that unwinds.
+func (t *tape[T]) run(f func() error) (err error) {
+	defer t.frames.Recover(&err)
+	return f()
 }
 
 // changed writes down a change.

@@ -21,12 +21,12 @@ type sleeping struct {
 	f, b time.Duration
 }
 
-func (s sleeping) Forward(ctx context.Context, mb *view, in, out []number) error {
+func (s sleeping) Forward(ctx context.Context, mb view, in, out []number) error {
 	time.Sleep(s.f)
 	return s.times.Forward(ctx, mb, in, out)
 }
 
-func (s sleeping) Backward(ctx context.Context, mb *view, gradOut, gradIn []number) error {
+func (s sleeping) Backward(ctx context.Context, mb view, gradOut, gradIn []number) error {
 	time.Sleep(s.b)
 	return s.times.Backward(ctx, mb, gradOut, gradIn)
 }

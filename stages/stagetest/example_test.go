@@ -20,12 +20,12 @@ func Example() {
 		var last memory.Handle
 		return &stages.Func[memory.Handle]{
 			Declares: stages.Spec{Name: "keeps", Inputs: wire, Outputs: wire},
-			ForwardFunc: func(_ context.Context, mb *mb, in, out []memory.Handle) error {
+			ForwardFunc: func(_ context.Context, mb mb, in, out []memory.Handle) error {
 				last = mb.Retain(in[0]) // to look at it later
 				out[0] = mb.Retain(last)
 				return nil
 			},
-			BackwardFunc: func(_ context.Context, mb *mb, gradOut, gradIn []memory.Handle) error {
+			BackwardFunc: func(_ context.Context, mb mb, gradOut, gradIn []memory.Handle) error {
 				if gradIn != nil {
 					gradIn[0] = mb.Retain(gradOut[0])
 				}

@@ -48,7 +48,6 @@ const (
 	WritesFrozen                 // writes the gradient of a frozen parameter
 	SplitDiffers                 // gives other numbers, or fails, with I and W apart
 	AbortMatters                 // a cancelled step changes the next one, or leaves something
-	IgnoresErrors                // goes on after an error of Save
 	Allocates                    // allocates Go memory with every microbatch (L11)
 
 	numCodes = int(Allocates) + 1
@@ -61,7 +60,7 @@ var codeNames = [numCodes]string{
 	"keeps part", "keeps saved", "unreleased", "reachable", "mutates input", "mutates gradOut", "mutates part",
 	"contributes twice", "contributes never", "not repeatable", "order matters", "ignores first", "ignores add",
 	"recompute differs", "eval differs", "frozen differs", "writes frozen", "split differs", "abort matters",
-	"ignores errors", "allocates",
+	"allocates",
 }
 
 // String returns a name of one to three words.
@@ -115,7 +114,6 @@ var advice = [numCodes]string{
 	WritesFrozen:     "reach gradients through Grad alone",
 	SplitDiffers:     "let BackwardInput and BackwardWeight together do what Backward does, in the same order",
 	AbortMatters:     "keep nothing in fields between calls",
-	IgnoresErrors:    "return the error",
 	Allocates:        "allocate scratch once, in the stage",
 }
 

@@ -35,11 +35,8 @@ func (s *square) Params() []batchctx.Use[*tensor] {
 	return []batchctx.Use[*tensor]{{Name: "w", Grad: s.grad}}
 }
 
-func (s *square) Forward(_ context.Context, mb *batchctx.Microbatch[*tensor], _, out []*tensor) error {
-	x, err := mb.Part(0)
-	if err != nil {
-		return err
-	}
+func (s *square) Forward(_ context.Context, mb batchctx.Microbatch[*tensor], _, out []*tensor) error {
+	x := mb.Part(1)
 	y := &tensor{x: make([]float32, len(x.x)), class: memory.Activation}
 	for i, v := range x.x {
 		y.x[i] = s.weight * v * v
@@ -53,20 +50,16 @@ func (s *square) Forward(_ context.Context, mb *batchctx.Microbatch[*tensor], _,
 		s.kept = mb.Retain(x)
 	}
 	out[0] = y
-	if err := mb.Save(0, batchctx.ByBackward, mb.Retain(x)); err != nil {
-		return err
-	}
-	return mb.Save(1, batchctx.ByBackward, mb.Retain(y))
+	mb.Save(1, mb.Retain(x))
+	mb.Save(2, mb.Retain(y))
+	return nil
 }
 
-func (s *square) Backward(_ context.Context, mb *batchctx.Microbatch[*tensor], gradOut, _ []*tensor) error {
-	y, err := mb.Take(1)
-	if err != nil {
-		return err
-	}
-	g, write, err := mb.Grad(0)
-	if err != nil || write == batchctx.Skip {
-		return err
+func (s *square) Backward(_ context.Context, mb batchctx.Microbatch[*tensor], gradOut, _ []*tensor) error {
+	y := mb.Take(2)
+	g, write := mb.GradFirst(1)
+	if write == batchctx.Skip {
+		return nil
 	}
 	if write == batchctx.First {
 		g.x[0] = 0

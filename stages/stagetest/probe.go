@@ -2,6 +2,7 @@ package stagetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	batchctx "github.com/weir-ml/weir/context"
@@ -40,7 +41,7 @@ func (p *probe[T]) Unwrap() stages.Stage[T] { return p.stage }
 
 func (p *probe[T]) Spec() stages.Spec { return p.spec }
 
-func (p *probe[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+func (p *probe[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	look := p.look(mb, batchctx.AtForward, in, nil)
 	err := p.call(mb, func() error { return p.stage.Forward(ctx, mb, in, out) })
 	if err != nil {
@@ -58,15 +59,15 @@ func (p *probe[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, 
 	return nil
 }
 
-func (p *probe[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (p *probe[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return p.backward(mb, batchctx.AtBackward|batchctx.AtWeight, gradOut, gradIn, func() error { return p.stage.Backward(ctx, mb, gradOut, gradIn) })
 }
 
-func (p *splitProbe[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (p *splitProbe[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return p.backward(mb, batchctx.AtBackward, gradOut, gradIn, func() error { return p.split.BackwardInput(ctx, mb, gradOut, gradIn) })
 }
 
-func (p *splitProbe[T]) BackwardWeight(ctx context.Context, mb *batchctx.Microbatch[T]) error {
+func (p *splitProbe[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	look := p.look(mb, batchctx.AtWeight, nil, nil)
 	err := p.call(mb, func() error { return p.split.BackwardWeight(ctx, mb) })
 	if err == nil {
@@ -75,7 +76,7 @@ func (p *splitProbe[T]) BackwardWeight(ctx context.Context, mb *batchctx.Microba
 	return err
 }
 
-func (p *probe[T]) backward(mb *batchctx.Microbatch[T], at batchctx.At, gradOut, gradIn []T, run func() error) error {
+func (p *probe[T]) backward(mb batchctx.Microbatch[T], at batchctx.At, gradOut, gradIn []T, run func() error) error {
 	look := p.look(mb, at, nil, gradOut)
 	if err := p.call(mb, run); err != nil {
 		return err
@@ -96,12 +97,16 @@ func (p *probe[T]) backward(mb *batchctx.Microbatch[T], at batchctx.At, gradOut,
 	return nil
 }
 
+// errUnwound stands for the error of a call that did not return.
+var errUnwound = errors.New("stagetest: the call did not return")
+
 // call runs one call of the stage.
-func (p *probe[T]) call(mb *batchctx.Microbatch[T], run func() error) error {
+func (p *probe[T]) call(mb batchctx.Microbatch[T], run func() error) error {
 	w := p.trial.watch
 	w.inCall, w.microbatch = true, mb.Index()
+	p.failed = errUnwound
+	defer func() { w.inCall = false }()
 	p.failed = run()
-	w.inCall = false
 	return p.failed
 }
 
@@ -121,7 +126,7 @@ type borrowed[T any] struct {
 
 // look looks at what a call borrows. The parts are those that the stage may read
 // in this action.
-func (p *probe[T]) look(mb *batchctx.Microbatch[T], at batchctx.At, in, gradOut []T) *look[T] {
+func (p *probe[T]) look(mb batchctx.Microbatch[T], at batchctx.At, in, gradOut []T) *look[T] {
 	l := &look[T]{probe: p, microbatch: mb.Index()}
 	p.trial.watch.microbatch = mb.Index()
 	for i, h := range in {
@@ -134,9 +139,7 @@ func (p *probe[T]) look(mb *batchctx.Microbatch[T], at batchctx.At, in, gradOut 
 	}
 	for i, read := range p.spec.Reads {
 		if read.At&at != 0 || read.At == 0 && at == batchctx.AtForward {
-			if h, err := mb.Part(i); err == nil {
-				l.add(h, asPart, MutatesPart, fmt.Sprintf("entry part %q", read.Part))
-			}
+			l.add(mb.Part(batchctx.Part(i+1)), asPart, MutatesPart, fmt.Sprintf("entry part %q", read.Part))
 		}
 	}
 	return l

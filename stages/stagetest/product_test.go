@@ -30,7 +30,8 @@ type product struct {
 
 	// For mutants.
 	kept    handle
-	view    *view
+	view    view
+	hasView bool
 	calls   uint64
 	scratch []byte
 	dirty   bool // in the first microbatch, between forward and backward, or I and W
@@ -88,7 +89,7 @@ func (p *product) alloc(class memory.Class, n int) (handle, []float32, error) {
 }
 
 // mask draws by seed, step, microbatch and element.
-func (p *product) mask(mb *view, i int) float32 {
+func (p *product) mask(mb view, i int) float32 {
 	key := mb.Seed()<<48 ^ uint64(mb.Step())<<32 ^ uint64(mb.Index())<<16 ^ uint64(i)
 	switch {
 	case p.is("draws by a counter"):
@@ -107,15 +108,13 @@ func (p *product) mask(mb *view, i int) float32 {
 
 var unrepeatable float32
 
-func (p *product) Forward(_ context.Context, mb *view, in, out []handle) error {
+func (p *product) Forward(_ context.Context, mb view, in, out []handle) error {
 	p.calls++
 	if p.is("keeps view") {
-		if p.view != nil {
-			if _, err := p.view.Take(0); err != nil {
-				return err
-			}
+		if p.hasView {
+			p.view.Take(1)
 		}
-		p.view = mb
+		p.view, p.hasView = mb, true
 	}
 	if p.is("cancelled in between") && mb.Pass() == batchctx.Train && mb.Index() == 0 {
 		if p.dirty {
@@ -133,23 +132,16 @@ func (p *product) Forward(_ context.Context, mb *view, in, out []handle) error {
 	if err != nil {
 		return err
 	}
-	part, err := mb.Part(0)
-	if err != nil {
-		return err
-	}
+	part := mb.Part(1)
 	bias, err := p.floats(part)
 	if err != nil {
 		return err
 	}
 	if p.is("undeclared read") {
-		if _, err := mb.Part(2); err != nil {
-			return err
-		}
+		_ = mb.Part(3)
 	}
 	if p.is("contributes in forward") {
-		if _, _, err := mb.Grad(0); err != nil {
-			return err
-		}
+		mb.GradFirst(1)
 	}
 	hm, mask, err := p.alloc(memory.Saved, len(x))
 	if err != nil {
@@ -187,7 +179,7 @@ func (p *product) Forward(_ context.Context, mb *view, in, out []handle) error {
 		p.scratch = make([]byte, 100)
 	}
 	if p.is("releases input") {
-		_ = mb.Release(in[0])
+		mb.Release(in[0])
 	}
 	if p.is("releases input on its own") {
 		if _, err := p.arena.Release(in[0]); err != nil {
@@ -195,17 +187,13 @@ func (p *product) Forward(_ context.Context, mb *view, in, out []handle) error {
 		}
 	}
 	if !p.is("unreleased workspace") && !(p.is("unreleased in Eval") && mb.Pass() == batchctx.Eval) {
-		if err := mb.Release(hw); err != nil {
-			return err
-		}
+		mb.Release(hw)
 	}
-	if err := p.save(mb, in[0], hm); err != nil && !p.is("ignores errors") {
+	if err := p.save(mb, in[0], hm); err != nil {
 		return err
 	}
 	if p.is("takes in forward") {
-		if _, err := mb.Take(0); err != nil {
-			return err
-		}
+		_ = mb.Take(1)
 	}
 	if p.is("keeps input") {
 		p.kept = mb.Retain(in[1])
@@ -225,40 +213,35 @@ func (p *product) Forward(_ context.Context, mb *view, in, out []handle) error {
 	}
 	if p.is("unfilled output") {
 		out[0] = handle{}
-		return mb.Release(hy)
+		mb.Release(hy)
+		return nil
 	}
 	if p.is("returns ended") {
-		if err := mb.Release(hy); err != nil {
-			return err
-		}
+		mb.Release(hy)
 	}
-	return mb.Loss(0, sum, float64(len(y)))
+	mb.Loss(1, sum, float64(len(y)))
+	return nil
 }
 
-func (p *product) save(mb *view, x, mask handle) error {
+func (p *product) save(mb view, x, mask handle) error {
 	if !p.is("saves borrowed") && !p.is("ignores refused save") {
 		mb.Retain(x)
 	}
 	if p.is("keeps saved") {
 		p.kept = mb.Retain(mask)
 	}
-	first := mb.Save(0, batchctx.ByBackward, x)
-	if p.is("ignores errors") {
-		_ = mb.Save(1, batchctx.ByBackward, mask)
-		return nil
-	}
-	if first != nil && !p.is("ignores refused save") {
-		return first
-	}
-	slot := 1
+	p.swallow("ignores refused save", func() { mb.Save(1, x) })
+	slot := batchctx.Slot(2)
 	if p.is("saves twice") {
-		slot = 0
+		slot = 1
 	}
 	if p.is("saves undeclared") {
-		slot = 3
+		slot = 4
 	}
 	if p.is("saves for nobody") {
-		return mb.Release(mask)
+		mb.Release(mask)
+		return nil
 	}
-	return mb.Save(slot, batchctx.ByBackward, mask)
+	mb.Save(slot, mask)
+	return nil
 }

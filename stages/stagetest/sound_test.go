@@ -96,16 +96,14 @@ func ends(input, output bool) stagetest.Config[handle] {
 		} else {
 			end.Declares.Losses = []string{"loss"}
 		}
-		end.ForwardFunc = func(_ context.Context, mb *view, in, out []handle) error {
+		end.ForwardFunc = func(_ context.Context, mb view, in, out []handle) error {
 			var h handle
 			if input {
 				h = in[0]
-			} else if h, err = mb.Part(0); err != nil {
-				return err
+			} else {
+				h = mb.Part(1)
 			}
-			if err := mb.Save(0, batchctx.ByBackward, mb.Retain(h)); err != nil {
-				return err
-			}
+			mb.Save(1, mb.Retain(h))
 			if output {
 				out[0] = mb.Retain(h)
 				return nil
@@ -114,13 +112,11 @@ func ends(input, output bool) stagetest.Config[handle] {
 			if err != nil {
 				return err
 			}
-			return mb.Loss(0, float64(x[0]), float64(len(x)))
+			mb.Loss(1, float64(x[0]), float64(len(x)))
+			return nil
 		}
-		end.BackwardFunc = func(_ context.Context, mb *view, gradOut, gradIn []handle) error {
-			h, err := mb.Take(0)
-			if err != nil {
-				return err
-			}
+		end.BackwardFunc = func(_ context.Context, mb view, gradOut, gradIn []handle) error {
+			h := mb.Take(1)
 			x, err := p.floats(h)
 			if err != nil {
 				return err
@@ -130,9 +126,7 @@ func ends(input, output bool) stagetest.Config[handle] {
 				return errors.New("gradients that nobody could have given, or could want")
 			}
 			if !output {
-				if seed, err = mb.LossSeed(0); err != nil {
-					return err
-				}
+				seed = mb.LossSeed(1)
 			}
 			if gradIn != nil {
 				g, dx, err := p.alloc(memory.ActGrad, len(x))
@@ -167,7 +161,7 @@ func gelu(device kernels.Compute) stages.Stage[kernels.Buffer] {
 	type mb = batchctx.Microbatch[kernels.Buffer]
 	return &stages.Func[kernels.Buffer]{
 		Declares: stages.Spec{Name: "gelu", Inputs: wire, Outputs: wire, Slots: 1},
-		ForwardFunc: func(_ context.Context, mb *mb, in, out []kernels.Buffer) error {
+		ForwardFunc: func(_ context.Context, mb mb, in, out []kernels.Buffer) error {
 			y, err := device.Alloc(memory.Activation, kernels.Float32, in[0].N)
 			if err != nil {
 				return err
@@ -176,13 +170,15 @@ func gelu(device kernels.Compute) stages.Stage[kernels.Buffer] {
 			if err := device.GELU(y, in[0]); err != nil {
 				return err
 			}
-			return mb.Save(0, batchctx.ByBackward, mb.Retain(in[0]))
+			mb.Save(1, mb.Retain(in[0]))
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, mb *mb, gradOut, gradIn []kernels.Buffer) error {
-			x, err := mb.Take(0)
-			if err != nil || gradIn == nil {
-				return err
+		BackwardFunc: func(_ context.Context, mb mb, gradOut, gradIn []kernels.Buffer) error {
+			x := mb.Take(1)
+			if gradIn == nil {
+				return nil
 			}
+			var err error
 			if gradIn[0], err = device.Alloc(memory.ActGrad, kernels.Float32, x.N); err != nil {
 				return err
 			}

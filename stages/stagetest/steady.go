@@ -18,11 +18,11 @@ type outside[T any] struct {
 
 func (o *outside[T]) Unwrap() stages.Stage[T] { return o.Stage }
 
-func (o *outside[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+func (o *outside[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	return o.call(mb, out, func() error { return o.Stage.Forward(ctx, mb, in, out) })
 }
 
-func (o *outside[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (o *outside[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return o.call(mb, gradIn, func() error { return o.Stage.Backward(ctx, mb, gradOut, gradIn) })
 }
 
@@ -32,11 +32,11 @@ type splitOutside[T any] struct {
 	split stages.SplitBackward[T]
 }
 
-func (o *splitOutside[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (o *splitOutside[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return o.call(mb, gradIn, func() error { return o.split.BackwardInput(ctx, mb, gradOut, gradIn) })
 }
 
-func (o *splitOutside[T]) BackwardWeight(ctx context.Context, mb *batchctx.Microbatch[T]) error {
+func (o *splitOutside[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	return o.call(mb, nil, func() error { return o.split.BackwardWeight(ctx, mb) })
 }
 
@@ -48,12 +48,12 @@ func (o *outside[T]) wrapped() stages.Stage[T] {
 	return o
 }
 
-func (o *outside[T]) call(mb *batchctx.Microbatch[T], returned []T, run func() error) error {
+func (o *outside[T]) call(mb batchctx.Microbatch[T], returned []T, run func() error) error {
 	o.trial.watch.inCall, o.trial.watch.microbatch = true, mb.Index()
+	defer func() { o.trial.watch.inCall = false }()
 	o.before()
 	err := run()
 	o.after(mb.Index(), returned)
-	o.trial.watch.inCall = false
 	return err
 }
 

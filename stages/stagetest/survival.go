@@ -78,7 +78,7 @@ func (s *suite[T]) failuresIn(set setting[T]) {
 				t.watch.failAt = n
 				_, err := y.step(context.Background(), 1)
 				if t.watch.failAt = 0; !errors.Is(err, errInjected) {
-					t.fault(IgnoresErrors, "Save %d of the step fails, and the step does not end with its error but with: %v", n, err)
+					t.fault(Fails, "Save %d of the step fails, and the step does not end with its error but with: %v", n, err)
 				}
 				y.agrees(AbortMatters, 1, s.one, allNumbers)
 			}

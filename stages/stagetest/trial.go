@@ -252,7 +252,7 @@ func (t *trial[T]) source(s setting[T]) runner.Source[T] {
 func (t *trial[T]) feed(s setting[T]) stages.Stage[T] {
 	feed := &stages.Func[T]{
 		Declares: stages.Spec{Name: "stagetest feed", Outputs: t.spec.Inputs, Frozen: s.frozenFeed},
-		ForwardFunc: func(_ context.Context, mb *batchctx.Microbatch[T], _, out []T) error {
+		ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, out []T) error {
 			for i, port := range t.spec.Inputs {
 				h, err := t.make(s, Want{Kind: Input, Index: i, Name: port.Name, Microbatch: mb.Index(), Class: memory.Activation})
 				if err != nil {
@@ -272,13 +272,13 @@ func (t *trial[T]) feed(s setting[T]) stages.Stage[T] {
 func (t *trial[T]) sink(s setting[T]) stages.Stage[T] {
 	sink := &stages.Func[T]{
 		Declares: stages.Spec{Name: "stagetest sink", Inputs: t.spec.Outputs},
-		ForwardFunc: func(_ context.Context, mb *batchctx.Microbatch[T], in, _ []T) error {
+		ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], in, _ []T) error {
 			for i, h := range in {
 				t.sizes[place{outputs, mb.Index(), i}] = t.space.Bytes(h)
 			}
 			return t.recordOwn(mb, true)
 		},
-		BackwardFunc: func(_ context.Context, mb *batchctx.Microbatch[T], _, gradIn []T) error {
+		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, gradIn []T) error {
 			if gradIn == nil {
 				return nil
 			}
@@ -310,9 +310,10 @@ func (t *trial[T]) declareOwn(spec *stages.Spec, here bool) {
 	}
 }
 
-func (t *trial[T]) recordOwn(mb *batchctx.Microbatch[T], here bool) error {
+func (t *trial[T]) recordOwn(mb batchctx.Microbatch[T], here bool) error {
 	if here && t.ownsObjective() {
-		return mb.Loss(0, 1, 1)
+		mb.Loss(1, 1, 1)
+		return nil
 	}
 	return nil
 }

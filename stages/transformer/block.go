@@ -21,12 +21,12 @@ type block struct {
 
 // What a block saves; the sizes per token are in the package's documentation.
 const (
-	slotInput     = iota
-	slotQKV       // queries, keys and values
-	slotAttention // the output of attention
-	slotLSE       // the logarithm of each attention row's sum of exponentials
-	slotMiddle    // the input and what attention adds to it
-	slotUp        // the input of GELU
+	slotInput     batchctx.Slot = iota + 1
+	slotQKV                     // queries, keys and values
+	slotAttention               // the output of attention
+	slotLSE                     // the logarithm of each attention row's sum of exponentials
+	slotMiddle                  // the input and what attention adds to it
+	slotUp                      // the input of GELU
 
 	// From I for W, the gradients of:
 	slotGradOut    // the output
@@ -35,7 +35,7 @@ const (
 	slotGradMiddle // the middle
 	slotGradQKV    // queries, keys and values
 	slotGradNorm1  // the output of norm1
-	blockSlots
+	blockSlots     = iota
 )
 
 func (b *builder) block(number int) *block {
@@ -58,8 +58,9 @@ func (b *builder) block(number int) *block {
 }
 
 // Forward returns the hidden states after the block.
-func (b *block) Forward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
+func (b *block) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
 	c := call{dev: b.dev, mb: mb}
+	defer c.abandon()
 	b.forward(&c, in[0], out)
 	return c.done()
 }
@@ -102,29 +103,32 @@ func (b *block) forward(c *call, x kernels.Buffer, out []kernels.Buffer) {
 
 // Backward returns the gradient of the block's input, where it is wanted, and
 // contributes to the gradients of the block's parameters.
-func (b *block) Backward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+func (b *block) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
 	c := call{dev: b.dev, mb: mb}
+	defer c.abandon()
 	b.backward(&c, gradOut[0], gradIn)
 	return c.done()
 }
 
 // BackwardInput returns the gradient of the block's input, where it is wanted.
-func (b *block) BackwardInput(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+func (b *block) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
 	c := call{dev: b.dev, mb: mb, split: split{input: true, forWeight: b.forWeight(mb)}}
+	defer c.abandon()
 	b.backward(&c, gradOut[0], gradIn)
 	return c.done()
 }
 
 // BackwardWeight contributes to the gradients of the block's parameters.
-func (b *block) BackwardWeight(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer]) error {
+func (b *block) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
 	c := call{dev: b.dev, mb: mb, split: split{forWeight: b.forWeight(mb)}}
+	defer c.abandon()
 	b.weights(&c)
 	return c.done()
 }
 
 // forWeight returns what W takes: of every layer that trains the input, of which a
 // norm's output is computed again, and the gradient of the output.
-func (b *block) forWeight(mb *batchctx.Microbatch[kernels.Buffer]) slots {
+func (b *block) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	var s slots
 	s = s.with(trains(mb, b.down.weightUse, b.down.biasUse), slotUp, slotGradOut)
 	s = s.with(trains(mb, b.up.weightUse, b.up.biasUse), slotMiddle, slotGradUp)
@@ -143,7 +147,7 @@ func (b *block) backward(c *call, dy kernels.Buffer, gradIn []kernels.Buffer) {
 // mlpBackward returns the gradient of the block's middle, which the call owns.
 func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 	rows := dy.N / b.width
-	up := c.take(slotUp)
+	up := c.mb.Take(slotUp)
 	ddown := c.dropoutBackward(dy, &b.mlpDrop)
 	wide := c.carry(slotGradUp, 4*dy.N) // gelu(up), then its gradient, then that of up
 	if !c.split.input && !c.mb.Frozen(b.down.weightUse) {
@@ -156,7 +160,7 @@ func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 	c.geluBackward(wide, up)
 	c.pass(slotUp, up)
 
-	middle := c.take(slotMiddle)
+	middle := c.mb.Take(slotMiddle)
 	n := c.carry(slotGradNorm2, dy.N) // norm2(middle), then its gradient
 	s := c.norm(n, middle, &b.norm2, rows)
 	c.linearWeights(n, wide, &b.up, rows)
@@ -174,22 +178,22 @@ func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 // attentionBackward takes over dmiddle.
 func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kernels.Buffer) {
 	rows := dmiddle.N / b.width
-	attended := c.take(slotAttention)
+	attended := c.mb.Take(slotAttention)
 	doutput := c.dropoutBackward(dmiddle, &b.attentionDrop)
 	c.linearWeights(attended, doutput, &b.output, rows)
 	dattended := c.workspace(dmiddle.N)
 	c.linearInput(dattended, doutput, &b.output, rows)
 	c.freeDropped(doutput, dmiddle)
 
-	qkv, lse := c.take(slotQKV), c.take(slotLSE)
+	qkv, lse := c.mb.Take(slotQKV), c.mb.Take(slotLSE)
 	dqkv := c.carry(slotGradQKV, 3*dmiddle.N)
 	c.attentionBackward(dqkv, dattended, qkv, attended, lse, rows, b.heads)
 	c.free(dattended)
 	c.pass(slotAttention, attended)
-	c.end(slotLSE)
-	c.end(slotQKV)
+	c.mb.End(slotLSE)
+	c.mb.End(slotQKV)
 
-	x := c.take(slotInput)
+	x := c.mb.Take(slotInput)
 	n := c.carry(slotGradNorm1, dmiddle.N) // norm1(x), then its gradient
 	s := c.norm(n, x, &b.norm1, rows)
 	c.linearWeights(n, dqkv, &b.qkv, rows)
@@ -213,17 +217,17 @@ func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kern
 // weights is W: the layers in the order in which B comes to them.
 func (b *block) weights(c *call) {
 	if c.split.forWeight.has(slotUp) {
-		up, dy := c.take(slotUp), c.take(slotGradOut)
+		up, dy := c.mb.Take(slotUp), c.mb.Take(slotGradOut)
 		c.gelu(up, up) // in place: nobody takes it again
 		c.droppedWeights(up, dy, &b.down, &b.mlpDrop)
-		c.end(slotUp)
-		c.end(slotGradOut)
+		c.mb.End(slotUp)
+		c.mb.End(slotGradOut)
 	}
 	c.normedWeights(slotMiddle, slotGradNorm2, slotGradUp, &b.norm2, &b.up)
 	if c.split.forWeight.has(slotAttention) {
-		c.droppedWeights(c.take(slotAttention), c.take(slotGradMiddle), &b.output, &b.attentionDrop)
-		c.end(slotAttention)
-		c.end(slotGradMiddle)
+		c.droppedWeights(c.mb.Take(slotAttention), c.mb.Take(slotGradMiddle), &b.output, &b.attentionDrop)
+		c.mb.End(slotAttention)
+		c.mb.End(slotGradMiddle)
 	}
 	c.normedWeights(slotInput, slotGradNorm1, slotGradQKV, &b.norm1, &b.qkv)
 }
@@ -233,11 +237,9 @@ func (c *call) attention(out, lse, qkv kernels.Buffer, rows, heads int) {
 	dim := out.N / max(rows*heads, 1)
 	need, _ := c.dev.AttentionWorkspace(rows, heads, dim)
 	scratch := c.scratch(need)
-	if c.err == nil {
-		c.err = c.dev.CausalAttention(kernels.CausalAttention{
-			QKV: qkv, Out: out, LSE: lse, Workspace: scratch, Tokens: rows, Heads: heads, HeadDim: dim,
-		})
-	}
+	c.mb.Check(c.dev.CausalAttention(kernels.CausalAttention{
+		QKV: qkv, Out: out, LSE: lse, Workspace: scratch, Tokens: rows, Heads: heads, HeadDim: dim,
+	}))
 	c.free(scratch)
 }
 
@@ -246,11 +248,9 @@ func (c *call) attentionBackward(dqkv, dout, qkv, out, lse kernels.Buffer, rows,
 	dim := dout.N / max(rows*heads, 1)
 	_, need := c.dev.AttentionWorkspace(rows, heads, dim)
 	scratch := c.scratch(need)
-	if c.err == nil {
-		c.err = c.dev.CausalAttentionBackward(kernels.CausalAttentionBackward{
-			DOut: dout, QKV: qkv, Out: out, LSE: lse, DQKV: dqkv, Workspace: scratch,
-			Tokens: rows, Heads: heads, HeadDim: dim,
-		})
-	}
+	c.mb.Check(c.dev.CausalAttentionBackward(kernels.CausalAttentionBackward{
+		DOut: dout, QKV: qkv, Out: out, LSE: lse, DQKV: dqkv, Workspace: scratch,
+		Tokens: rows, Heads: heads, HeadDim: dim,
+	}))
 	c.free(scratch)
 }

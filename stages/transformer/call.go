@@ -14,29 +14,34 @@ const maxOwned = 12
 // errOwned says that a stage of this package is wrong.
 var errOwned = errors.New("transformer: a call of a stage has lost count of its buffers")
 
-// call is one call of a stage: the buffers that it owns, and its first error.
-// After an error every method does nothing, so that a forward or a backward reads
-// like its formulas, and done releases what the call still owns.
+// call is one call of a stage, and the buffers that it owns. What fails does not return
+// (batchctx.Microbatch), so that a forward or a backward reads like its formulas, and
+// abandon, deferred, releases what the call still owns.
 type call struct {
 	dev   kernels.Compute
-	mb    *batchctx.Microbatch[kernels.Buffer]
+	mb    batchctx.Microbatch[kernels.Buffer]
 	owned [maxOwned]kernels.Buffer
 	split split
-	err   error
 }
 
-// done releases what an error has left of the call's buffers, and returns the
-// first error. Without one, a buffer that is left is an error itself.
+// abandon releases what a failure has left of the call's buffers.
+func (c *call) abandon() {
+	for i, b := range c.owned {
+		if b != (kernels.Buffer{}) {
+			c.mb.Abandon(b, false)
+			c.owned[i] = kernels.Buffer{}
+		}
+	}
+}
+
+// done ends a call that went well: a buffer that is left is an error.
 func (c *call) done() error {
 	for _, b := range c.owned {
 		if b != (kernels.Buffer{}) {
-			_ = c.mb.Release(b) // The first error is the one to tell.
-			if c.err == nil {
-				c.err = errOwned
-			}
+			return errOwned
 		}
 	}
-	return c.err
+	return nil
 }
 
 // own makes the call the owner of a reference.
@@ -47,9 +52,9 @@ func (c *call) own(b kernels.Buffer) kernels.Buffer {
 			return b
 		}
 	}
-	_ = c.mb.Release(b)
-	c.err = errOwned
-	return kernels.Buffer{}
+	c.mb.Abandon(b, false)
+	c.mb.Check(errOwned)
+	return b
 }
 
 // disown forgets a buffer that the call has released or handed over.
@@ -69,15 +74,7 @@ func (c *call) alloc(class memory.Class, n int) kernels.Buffer {
 
 // allocOf is alloc for elements of any type.
 func (c *call) allocOf(class memory.Class, t kernels.DType, n int) kernels.Buffer {
-	if c.err != nil {
-		return kernels.Buffer{}
-	}
-	b, err := c.dev.Alloc(class, t, n)
-	if err != nil {
-		c.err = err
-		return kernels.Buffer{}
-	}
-	return c.own(b)
+	return c.own(c.mb.Must(c.dev.Alloc(class, t, n)))
 }
 
 // workspace returns a buffer that the call frees again.
@@ -96,77 +93,40 @@ func (c *call) saved(n int) kernels.Buffer { return c.alloc(memory.Saved, n) }
 
 // free ends a buffer of the call.
 func (c *call) free(b kernels.Buffer) {
-	if c.err != nil || b == (kernels.Buffer{}) {
-		return
+	if b != (kernels.Buffer{}) {
+		c.disown(b)
+		c.mb.Release(b)
 	}
-	c.disown(b)
-	c.err = c.mb.Release(b)
 }
 
 // save hands a buffer of the call over until the backward. In Eval, and in the
 // first pass of a stage that recomputes, it ends here.
-func (c *call) save(slot int, b kernels.Buffer) { c.saveFor(batchctx.ByBackward, slot, b) }
+func (c *call) save(slot batchctx.Slot, b kernels.Buffer) {
+	c.saveFor(batchctx.ByBackward, slot, b)
+}
 
-func (c *call) saveFor(taker batchctx.Taker, slot int, b kernels.Buffer) {
-	if c.err != nil {
-		return
-	}
-	if c.err = c.mb.Save(slot, taker, b); c.err == nil {
-		c.disown(b)
-	}
+func (c *call) saveFor(taker batchctx.Taker, slot batchctx.Slot, b kernels.Buffer) {
+	c.mb.SaveFor(taker, slot, b)
+	c.disown(b)
 }
 
 // saveInput saves an argument, without a copy.
-func (c *call) saveInput(slot int, b kernels.Buffer) {
-	if c.err == nil {
-		c.save(slot, c.own(c.mb.Retain(b)))
-	}
-}
+func (c *call) saveInput(slot batchctx.Slot, b kernels.Buffer) { c.save(slot, c.own(c.mb.Retain(b))) }
 
 // hand puts a buffer of the call where the runner takes it over.
 func (c *call) hand(to *kernels.Buffer, b kernels.Buffer) {
-	if c.err == nil {
-		c.disown(b)
-		*to = b
-	}
-}
-
-// take lends what the forward saved.
-func (c *call) take(slot int) kernels.Buffer {
-	if c.err != nil {
-		return kernels.Buffer{}
-	}
-	b, err := c.mb.Take(slot)
-	c.err = err
-	return b
-}
-
-// end ends what was taken, to make room.
-func (c *call) end(slot int) {
-	if c.err == nil {
-		c.err = c.mb.End(slot)
-	}
-}
-
-// part returns a part of the entry, by the stage's own numbering.
-func (c *call) part(read int) kernels.Buffer {
-	if c.err != nil {
-		return kernels.Buffer{}
-	}
-	b, err := c.mb.Part(read)
-	c.err = err
-	return b
+	c.disown(b)
+	*to = b
 }
 
 // grad returns the gradient of one of the stage's parameters, none in I and where
 // it is frozen, and whether to add to it.
-func (c *call) grad(use int) (g kernels.Buffer, accumulate bool) {
-	if c.err != nil || c.split.input {
+func (c *call) grad(use batchctx.Param) (g kernels.Buffer, accumulate bool) {
+	if c.split.input {
 		return kernels.Buffer{}, false
 	}
-	g, write, err := c.mb.Grad(use)
-	c.err = err
-	if err != nil || write == batchctx.Skip {
+	g, write := c.mb.GradFirst(use)
+	if write == batchctx.Skip {
 		return kernels.Buffer{}, false
 	}
 	return g, write == batchctx.Add

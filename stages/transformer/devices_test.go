@@ -143,11 +143,11 @@ func TestNewOnTooSmallDevices(t *testing.T) {
 // end is a stage of the tests where a model is cut in two. It has no parameters.
 type end struct{ *stages.Func[kernels.Buffer] }
 
-func (e end) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+func (e end) BackwardInput(ctx context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
 	return e.Backward(ctx, mb, gradOut, gradIn)
 }
 
-func (e end) BackwardWeight(context.Context, *batchctx.Microbatch[kernels.Buffer]) error { return nil }
+func (e end) BackwardWeight(context.Context, batchctx.Microbatch[kernels.Buffer]) error { return nil }
 
 // stepCut trains on one microbatch with the stages before the cut on the first device
 // and the others on the second: a runner for each, the first one with a last stage that
@@ -158,11 +158,11 @@ func stepCut(t *testing.T, list []stages.Stage[kernels.Buffer], cut int, plan sc
 	var result *runner.Result
 	feed := &stages.Func[kernels.Buffer]{
 		Declares: stages.Spec{Name: "feed", Outputs: wire},
-		ForwardFunc: func(_ context.Context, _ *batchctx.Microbatch[kernels.Buffer], _, out []kernels.Buffer) (err error) {
+		ForwardFunc: func(_ context.Context, _ batchctx.Microbatch[kernels.Buffer], _, out []kernels.Buffer) (err error) {
 			out[0], err = kernels.Transfer(dev[1], dev[0], there)
 			return err
 		},
-		BackwardFunc: func(_ context.Context, _ *batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) (err error) {
+		BackwardFunc: func(_ context.Context, _ batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) (err error) {
 			back, err = kernels.Transfer(dev[0], dev[1], gradOut[0])
 			return err
 		},
@@ -171,14 +171,15 @@ func stepCut(t *testing.T, list []stages.Stage[kernels.Buffer], cut int, plan sc
 	second := newRunner(t, dev[1], append([]stages.Stage[kernels.Buffer]{end{feed}}, list[cut:]...), set)
 	sink := &stages.Func[kernels.Buffer]{
 		Declares: stages.Spec{Name: "sink", Inputs: wire, Losses: []string{transformer.LossName}},
-		ForwardFunc: func(ctx context.Context, mb *batchctx.Microbatch[kernels.Buffer], in, _ []kernels.Buffer) (err error) {
+		ForwardFunc: func(ctx context.Context, mb batchctx.Microbatch[kernels.Buffer], in, _ []kernels.Buffer) (err error) {
 			there = in[0]
 			if result, err = second.Step(ctx, 1, &source{dev[1], []sequence{q}}); err != nil {
 				return err
 			}
-			return mb.Loss(0, result.Losses[0].Sum, result.Losses[0].Weight)
+			mb.Loss(1, result.Losses[0].Sum, result.Losses[0].Weight)
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, _ *batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
+		BackwardFunc: func(_ context.Context, _ batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
 			gradIn[0] = back
 			return nil
 		},

@@ -20,15 +20,15 @@ type embedding struct {
 	stage
 	vocabulary, context int
 	table, positions    kernels.Buffer
-	tableUse            int
-	positionsUse        int
+	tableUse            batchctx.Param
+	positionsUse        batchctx.Param
 	dropout             dropout
 }
 
 // What an embedding keeps from I for W.
 const (
-	slotGradHidden = iota // the gradient of the hidden states
-	embeddingSlots
+	slotGradHidden batchctx.Slot = iota + 1 // the gradient of the hidden states
+	embeddingSlots               = iota
 )
 
 // The embedding's table is the head's as well, where it is tied.
@@ -47,52 +47,54 @@ func (b *builder) embedding() *embedding {
 }
 
 // Forward returns the hidden states of the tokens.
-func (e *embedding) Forward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], _, out []kernels.Buffer) error {
+func (e *embedding) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, out []kernels.Buffer) error {
 	c := call{dev: e.dev, mb: mb}
+	defer c.abandon()
 	e.forward(&c, out)
 	return c.done()
 }
 
 func (e *embedding) forward(c *call, out []kernels.Buffer) {
-	tokens := c.part(0)
-	if c.err == nil && tokens.N > e.context {
-		c.err = fmt.Errorf("%w: %d tokens, Config.Context is %d", ErrTooLong, tokens.N, e.context)
+	tokens := c.mb.Part(1)
+	if tokens.N > e.context {
+		c.mb.Check(fmt.Errorf("%w: %d tokens, Config.Context is %d", ErrTooLong, tokens.N, e.context))
 	}
 	x := c.alloc(memory.Activation, tokens.N*e.width)
-	if c.err == nil {
-		c.err = e.dev.Embed(kernels.Embed{
-			IDs: tokens, Table: e.table, Positions: e.positions, X: x,
-			Tokens: tokens.N, Width: e.width, Vocabulary: e.vocabulary,
-		})
-	}
+	c.mb.Check(e.dev.Embed(kernels.Embed{
+		IDs: tokens, Table: e.table, Positions: e.positions, X: x,
+		Tokens: tokens.N, Width: e.width, Vocabulary: e.vocabulary,
+	}))
 	c.dropoutInPlace(x, &e.dropout)
 	c.hand(&out[0], x)
 }
 
 // Backward contributes to the gradients of both tables.
-func (e *embedding) Backward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) error {
+func (e *embedding) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) error {
 	c := call{dev: e.dev, mb: mb}
+	defer c.abandon()
 	e.weights(&c, gradOut[0])
 	return c.done()
 }
 
 // BackwardInput keeps the gradient.
-func (e *embedding) BackwardInput(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) error {
+func (e *embedding) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) error {
 	c := call{dev: e.dev, mb: mb, split: split{input: true, forWeight: e.forWeight(mb)}}
+	defer c.abandon()
 	c.keep(slotGradHidden, gradOut[0])
 	return c.done()
 }
 
 // BackwardWeight contributes to the gradients of both tables.
-func (e *embedding) BackwardWeight(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer]) error {
+func (e *embedding) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
 	c := call{dev: e.dev, mb: mb, split: split{forWeight: e.forWeight(mb)}}
+	defer c.abandon()
 	if c.split.forWeight.has(slotGradHidden) {
-		e.weights(&c, c.take(slotGradHidden))
+		e.weights(&c, c.mb.Take(slotGradHidden))
 	}
 	return c.done()
 }
 
-func (e *embedding) forWeight(mb *batchctx.Microbatch[kernels.Buffer]) slots {
+func (e *embedding) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	return slots(0).with(trains(mb, e.tableUse, e.positionsUse), slotGradHidden)
 }
 
@@ -103,14 +105,12 @@ func (e *embedding) weights(c *call, dy kernels.Buffer) {
 	if table == none && positions == none {
 		return
 	}
-	tokens := c.part(0)
+	tokens := c.mb.Part(1)
 	dx := c.dropoutBackward(dy, &e.dropout)
-	if c.err == nil {
-		c.err = e.dev.EmbedBackward(kernels.EmbedBackward{
-			IDs: tokens, DX: dx, DTable: table, DPositions: positions,
-			Tokens: tokens.N, Width: e.width, Vocabulary: e.vocabulary,
-			AccumulateTable: addTable, AccumulatePositions: addPositions,
-		})
-	}
+	c.mb.Check(e.dev.EmbedBackward(kernels.EmbedBackward{
+		IDs: tokens, DX: dx, DTable: table, DPositions: positions,
+		Tokens: tokens.N, Width: e.width, Vocabulary: e.vocabulary,
+		AccumulateTable: addTable, AccumulatePositions: addPositions,
+	}))
 	c.freeDropped(dx, dy)
 }

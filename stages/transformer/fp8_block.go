@@ -27,12 +27,12 @@ type fp8Block struct {
 
 // What an fp8Block saves; the sizes per token are in the package's documentation.
 const (
-	keptInput     = iota
-	keptQKV       // queries, keys and values
-	keptAttention // the output of attention
-	keptLSE       // the logarithm of each attention row's sum of exponentials
-	keptMiddle    // the input and what attention adds to it
-	keptUp        // the input of GELU
+	keptInput     batchctx.Slot = iota + 1
+	keptQKV                     // queries, keys and values
+	keptAttention               // the output of attention
+	keptLSE                     // the logarithm of each attention row's sum of exponentials
+	keptMiddle                  // the input and what attention adds to it
+	keptUp                      // the input of GELU
 
 	// From I for W, of each linear layer and each norm.
 	keptForDown
@@ -41,7 +41,7 @@ const (
 	keptForQKV    = keptForOutput + linearSlots
 	keptForNorm2  = keptForQKV + linearSlots
 	keptForNorm1  = keptForNorm2 + normSlots
-	fp8BlockSlots = keptForNorm1 + normSlots
+	fp8BlockSlots = int(keptForNorm1) + normSlots - 1
 )
 
 // inFP8 returns a block that has the parameters of another one, and computes in FP8.
@@ -79,7 +79,7 @@ func (b *fp8Block) linears() [fp8Linears]*fp8Linear {
 
 // QuantizeWeights makes the copies of the weights for a step: for the forward
 // columnwise, for the backward rowwise.
-func (b *fp8Block) QuantizeWeights(_ context.Context, q *batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
+func (b *fp8Block) QuantizeWeights(_ context.Context, q batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
 	if q.Pass() == batchctx.Train {
 		if err := b.lines.begin(); err != nil {
 			return err
@@ -102,8 +102,9 @@ func at(list []kernels.Buffer, i int) *kernels.Buffer {
 }
 
 // Forward returns the hidden states after the block.
-func (b *fp8Block) Forward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
+func (b *fp8Block) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
 	c := call{dev: b.dev, mb: mb}
+	defer c.abandon()
 	b.forward(&c, in[0], out)
 	return c.done()
 }
@@ -180,23 +181,26 @@ func (b *fp8Block) keepAttention(c *call, attended *fp8.Tensor) {
 
 // Backward returns the gradient of the block's input, where it is wanted, and
 // contributes to the gradients of the block's parameters.
-func (b *fp8Block) Backward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+func (b *fp8Block) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
 	c := call{dev: b.dev, mb: mb}
+	defer c.abandon()
 	b.backward(&c, gradOut[0], gradIn)
 	return c.done()
 }
 
 // BackwardInput returns the gradient of the block's input, where it is wanted.
-func (b *fp8Block) BackwardInput(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+func (b *fp8Block) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
 	c := call{dev: b.dev, mb: mb, split: split{input: true}}
+	defer c.abandon()
 	b.backward(&c, gradOut[0], gradIn)
 	return c.done()
 }
 
 // BackwardWeight contributes to the gradients of the block's parameters: four products
 // of what I has left, and eight sums.
-func (b *fp8Block) BackwardWeight(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer]) error {
+func (b *fp8Block) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
 	c := call{dev: b.dev, mb: mb}
+	defer c.abandon()
 	for _, l := range b.linears() {
 		c.fp8Weights(l)
 	}
@@ -234,7 +238,7 @@ func (b *fp8Block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 	d = c.quantizeGrad(wide, &b.up, rows)
 	c.free(wide)
 
-	middle := c.take(keptMiddle)
+	middle := c.mb.Take(keptMiddle)
 	n := c.workspace(dy.N) // norm2(middle), then its gradient
 	s := c.norm(n, middle, &b.norm2, rows)
 	n8 := c.quantizeInput(n, &b.up, rows)
@@ -243,7 +247,7 @@ func (b *fp8Block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 	c.fp8NormBackward(dmiddle, n, middle, s, &b.norm2, keptForNorm2, rows)
 	c.freeStatistics(s)
 	c.free(n)
-	c.end(keptMiddle)
+	c.mb.End(keptMiddle)
 	c.add(dmiddle, dy)
 	return dmiddle
 }
@@ -258,7 +262,7 @@ func (b *fp8Block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []k
 	d = c.quantizeGrad(dqkv, &b.qkv, rows)
 	c.free(dqkv)
 
-	x := c.take(keptInput)
+	x := c.mb.Take(keptInput)
 	n := c.workspace(dmiddle.N) // norm1(x), then its gradient
 	s := c.norm(n, x, &b.norm1, rows)
 	n8 := c.quantizeInput(n, &b.qkv, rows)
@@ -270,7 +274,7 @@ func (b *fp8Block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []k
 	c.fp8NormBackward(dx, n, x, s, &b.norm1, keptForNorm1, rows)
 	c.freeStatistics(s)
 	c.free(n)
-	c.end(keptInput)
+	c.mb.End(keptInput)
 	if gradIn != nil {
 		c.add(dx, dmiddle)
 		c.hand(&gradIn[0], dx)
@@ -291,7 +295,7 @@ func (b *fp8Block) attendBackward(c *call, d *fp8.Tensor, n, rows int) kernels.B
 			c.release(&out)
 		}
 	} else {
-		attended = c.take(keptAttention)
+		attended = c.mb.Take(keptAttention)
 		out = c.quantizeInput(attended, &b.output, rows)
 	}
 	dattended := c.workspace(n)
@@ -302,18 +306,18 @@ func (b *fp8Block) attendBackward(c *call, d *fp8.Tensor, n, rows int) kernels.B
 		c.dequantize(qkv, &kept)
 		c.release(&kept)
 	} else {
-		qkv = c.take(keptQKV)
+		qkv = c.mb.Take(keptQKV)
 	}
 	dqkv := c.workspace(3 * n)
-	c.attentionBackward(dqkv, dattended, qkv, attended, c.take(keptLSE), rows, b.heads)
+	c.attentionBackward(dqkv, dattended, qkv, attended, c.mb.Take(keptLSE), rows, b.heads)
 	c.free(dattended)
 	if b.fp8Attention {
 		c.free(attended)
 		c.free(qkv)
 	} else {
-		c.end(keptAttention)
-		c.end(keptQKV)
+		c.mb.End(keptAttention)
+		c.mb.End(keptQKV)
 	}
-	c.end(keptLSE)
+	c.mb.End(keptLSE)
 	return dqkv
 }

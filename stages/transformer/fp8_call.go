@@ -43,21 +43,18 @@ func (q *quantity) fill(x kernels.Buffer, rows int, counts bool) kernels.Quantiz
 func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
 	shape := q.shape(rows)
 	row, col := c.half(&shape, usage, fp8.Rowwise), c.half(&shape, usage, fp8.Columnwise)
-	if c.err != nil {
-		return fp8.Tensor{}
-	}
 	op := q.fill(x, rows, c.mb.Pass() == batchctx.Train && usage != fp8.Columnwise)
 	op.Rowwise, op.Columnwise = shape.Half(fp8.Rowwise, row), shape.Half(fp8.Columnwise, col)
 	if op.Stochastic {
 		op.Key = kernels.Key{Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: c.mb.Global(), Op: q.key}
 	}
-	c.err = c.dev.Quantize(op)
+	c.mb.Check(c.dev.Quantize(op))
 	return fp8.Of(shape, row, col)
 }
 
 // half returns the buffer of a half, none where it is not in usage.
 func (c *call) half(shape *fp8.Shape, usage, half fp8.Usage) kernels.Buffer {
-	if c.err != nil || usage&half == 0 {
+	if usage&half == 0 {
 		return kernels.Buffer{}
 	}
 	return c.allocOf(memory.FP8, kernels.Uint8, shape.Bytes(half))
@@ -65,40 +62,30 @@ func (c *call) half(shape *fp8.Shape, usage, half fp8.Usage) kernels.Buffer {
 
 // dequantize sets x to the tensor, from the one half that it has.
 func (c *call) dequantize(x kernels.Buffer, t *fp8.Tensor) {
-	if c.err != nil {
-		return
-	}
 	if t.Usage() == fp8.Columnwise {
-		c.err = c.dev.Dequantize(x, c.columnwise(t), true)
-		return
+		c.mb.Check(c.dev.Dequantize(x, c.columnwise(t), true))
+	} else {
+		c.mb.Check(c.dev.Dequantize(x, c.rowwise(t), false))
 	}
-	c.err = c.dev.Dequantize(x, c.rowwise(t), false)
 }
 
 // rowwise and columnwise return a half of a tensor, borrowed.
-func (c *call) rowwise(t *fp8.Tensor) (half kernels.Quantized) {
-	if c.err == nil {
-		half, c.err = t.Rowwise()
-	}
+func (c *call) rowwise(t *fp8.Tensor) kernels.Quantized {
+	half, err := t.Rowwise()
+	c.mb.Check(err)
 	return half
 }
 
-func (c *call) columnwise(t *fp8.Tensor) (half kernels.Quantized) {
-	if c.err == nil {
-		half, c.err = t.Columnwise()
-	}
+func (c *call) columnwise(t *fp8.Tensor) kernels.Quantized {
+	half, err := t.Columnwise()
+	c.mb.Check(err)
 	return half
 }
 
 // keepTensor releases the half that is not in usage.
 func (c *call) keepTensor(t *fp8.Tensor, usage fp8.Usage) {
-	if c.err != nil {
-		return
-	}
 	row, col := t.Buffers()
-	if c.err = t.Keep(c.mb, usage); c.err != nil {
-		return
-	}
+	c.mb.Check(t.Keep(c.mb, usage))
 	if usage&fp8.Rowwise == 0 {
 		c.disown(row)
 	}
@@ -109,39 +96,32 @@ func (c *call) keepTensor(t *fp8.Tensor, usage fp8.Usage) {
 
 // release ends a tensor of the call.
 func (c *call) release(t *fp8.Tensor) {
-	if c.err == nil {
-		row, col := t.Buffers()
-		c.disown(row)
-		c.disown(col)
-		c.err = t.Release(c.mb)
-	}
+	row, col := t.Buffers()
+	c.disown(row)
+	c.disown(col)
+	c.mb.Check(t.Release(c.mb))
 }
 
 // saveTensor hands the one half of a tensor over until the backward.
-func (c *call) saveTensor(slot int, t *fp8.Tensor) { c.saveTensorFor(batchctx.ByBackward, slot, t) }
+func (c *call) saveTensor(slot batchctx.Slot, t *fp8.Tensor) {
+	c.saveTensorFor(batchctx.ByBackward, slot, t)
+}
 
-func (c *call) saveTensorFor(taker batchctx.Taker, slot int, t *fp8.Tensor) {
-	if c.err != nil {
-		return
-	}
+func (c *call) saveTensorFor(taker batchctx.Taker, slot batchctx.Slot, t *fp8.Tensor) {
 	row, col := t.Buffers()
-	if c.err = t.Save(c.mb, slot, taker); c.err == nil {
-		c.disown(row)
-		c.disown(col)
-	}
+	c.mb.Check(t.Save(c.mb, taker, slot))
+	c.disown(row)
+	c.disown(col)
 }
 
 // takeTensor moves out of a slot what was saved there. Where rows is 0 they follow from
 // its size.
-func (c *call) takeTensor(slot int, q *quantity, rows int, usage fp8.Usage) (t fp8.Tensor) {
-	if c.err != nil {
-		return fp8.Tensor{}
-	}
-	if t, c.err = fp8.Take(c.mb, slot, q.shape(rows), usage); c.err == nil {
-		row, col := t.Buffers()
-		c.own(row)
-		c.own(col)
-	}
+func (c *call) takeTensor(slot batchctx.Slot, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
+	t, err := fp8.Take(c.mb, slot, q.shape(rows), usage)
+	c.mb.Check(err)
+	row, col := t.Buffers()
+	c.own(row)
+	c.own(col)
 	return t
 }
 
@@ -156,22 +136,16 @@ func (c *call) normed(x kernels.Buffer, n *norm, q *quantity, rows int) fp8.Tens
 
 // copied borrows a copy of a weight from the step, by its number: that of the forward or
 // that of the backward.
-func (c *call) copied(backward bool, number int) (b kernels.Buffer) {
-	switch {
-	case c.err != nil:
-	case backward:
-		b, c.err = c.mb.BackwardWeight(number)
-	default:
-		b, c.err = c.mb.ForwardWeight(number)
+func (c *call) copied(backward bool, number int) kernels.Buffer {
+	if backward {
+		return c.mb.BackwardWeight(number)
 	}
-	return b
+	return c.mb.ForwardWeight(number)
 }
 
 // quantizedMatMul computes a product whose operands are complete, but for the workspace.
 func (c *call) quantizedMatMul(op kernels.QuantizedMatMul) {
 	op.Workspace = c.scratch(c.dev.QuantizedWorkspace(op.M, op.N, op.K))
-	if c.err == nil {
-		c.err = c.dev.QuantizedMatMul(op)
-	}
+	c.mb.Check(c.dev.QuantizedMatMul(op))
 	c.free(op.Workspace)
 }

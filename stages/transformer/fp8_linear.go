@@ -18,8 +18,8 @@ type fp8Linear struct {
 	linear
 	name                 string
 	input, weights, grad quantity
-	number               int // of the weight's copies in the stage
-	forWeight            int // its first slot of what I leaves for W
+	number               int           // of the weight's copies in the stage
+	forWeight            batchctx.Slot // its first slot of what I leaves for W
 }
 
 // What I leaves for W of a linear layer.
@@ -38,7 +38,7 @@ const (
 )
 
 // fp8Linear turns the linear layer called name into one in FP8.
-func (b *builder) fp8Linear(l linear, name string, forWeight, number int) fp8Linear {
+func (b *builder) fp8Linear(l linear, name string, forWeight batchctx.Slot, number int) fp8Linear {
 	return fp8Linear{
 		linear: l, name: name, number: number, forWeight: forWeight,
 		input:   b.quantity(name+".input", fp8.Input, l.in),
@@ -49,7 +49,7 @@ func (b *builder) fp8Linear(l linear, name string, forWeight, number int) fp8Lin
 
 // quantizeWeight puts the copies of the weight where the runner takes them over. There
 // is no place for that of the backward where the step has none.
-func (l *fp8Linear) quantizeWeight(dev kernels.Compute, q *batchctx.Quantization[kernels.Buffer], forward, backward *kernels.Buffer) (err error) {
+func (l *fp8Linear) quantizeWeight(dev kernels.Compute, q batchctx.Quantization[kernels.Buffer], forward, backward *kernels.Buffer) (err error) {
 	shape := l.weights.shape(l.in)
 	op := l.weights.fill(l.weight, l.in, q.Pass() == batchctx.Train)
 	if *forward, err = dev.Alloc(memory.FP8, kernels.Uint8, shape.Bytes(fp8.Columnwise)); err != nil {
@@ -66,7 +66,7 @@ func (l *fp8Linear) quantizeWeight(dev kernels.Compute, q *batchctx.Quantization
 }
 
 // trains reports whether the gradient of the weight is wanted.
-func (c *call) trains(l *fp8Linear) bool { return c.err == nil && !c.mb.Frozen(l.weightUse) }
+func (c *call) trains(l *fp8Linear) bool { return !c.mb.Frozen(l.weightUse) }
 
 // fp8Linear sets y to x·weight + bias. x stays the caller's.
 func (c *call) fp8Linear(y kernels.Buffer, x *fp8.Tensor, l *fp8Linear, rows int) {
@@ -90,11 +90,9 @@ func (c *call) quantizeInput(x kernels.Buffer, l *fp8Linear, rows int) fp8.Tenso
 // quantizeGrad returns the gradient of a layer's output as the layer's backward needs
 // it, and contributes to the gradient of the bias.
 func (c *call) quantizeGrad(dy kernels.Buffer, l *fp8Linear, rows int) fp8.Tensor {
-	if c.err == nil && !c.mb.Frozen(l.biasUse) {
+	if !c.mb.Frozen(l.biasUse) {
 		sum := c.vector(l.out)
-		if c.err == nil {
-			c.err = c.dev.SumRows(sum, dy, rows, l.out, false)
-		}
+		c.mb.Check(c.dev.SumRows(sum, dy, rows, l.out, false))
 		c.contribute(l.biasUse, l.forWeight+forBias, sum)
 	}
 	usage := fp8.Rowwise
@@ -157,7 +155,7 @@ func (c *call) vector(n int) kernels.Buffer {
 
 // contribute adds the sum of a microbatch to the gradient of a parameter, or leaves it
 // for W, and ends it. The bits are the same: each microbatch is summed alone.
-func (c *call) contribute(use, slot int, sum kernels.Buffer) {
+func (c *call) contribute(use batchctx.Param, slot batchctx.Slot, sum kernels.Buffer) {
 	if c.split.input {
 		c.saveFor(batchctx.ByWeight, slot, sum)
 		return
@@ -167,36 +165,33 @@ func (c *call) contribute(use, slot int, sum kernels.Buffer) {
 }
 
 // takeSum contributes what I has left in a slot.
-func (c *call) takeSum(use, slot int) {
-	if c.err == nil && !c.mb.Frozen(use) {
-		c.addTo(use, c.take(slot))
-		c.end(slot)
+func (c *call) takeSum(use batchctx.Param, slot batchctx.Slot) {
+	if !c.mb.Frozen(use) {
+		c.addTo(use, c.mb.Take(slot))
+		c.mb.End(slot)
 	}
 }
 
 // takeSums is W of a norm.
-func (c *call) takeSums(n *norm, slot int) {
+func (c *call) takeSums(n *norm, slot batchctx.Slot) {
 	c.takeSum(n.gainUse, slot+forGain)
 	c.takeSum(n.biasUse, slot+forNormBias)
 }
 
 // addTo adds a sum to the gradient of a parameter.
-func (c *call) addTo(use int, sum kernels.Buffer) {
+func (c *call) addTo(use batchctx.Param, sum kernels.Buffer) {
 	switch g, accumulate := c.grad(use); {
-	case c.err != nil || g == kernels.Buffer{}:
+	case g == kernels.Buffer{}:
 	case accumulate:
-		c.err = c.dev.Add(g, sum)
+		c.mb.Check(c.dev.Add(g, sum))
 	default:
-		c.err = c.dev.Copy(g, sum)
+		c.mb.Check(c.dev.Copy(g, sum))
 	}
 }
 
 // fp8NormBackward contributes to the gradients of gain and bias, or leaves them for W,
 // and sets dx, which may be none.
-func (c *call) fp8NormBackward(dx, dy, x kernels.Buffer, s statistics, n *norm, slot, rows int) {
-	if c.err != nil {
-		return
-	}
+func (c *call) fp8NormBackward(dx, dy, x kernels.Buffer, s statistics, n *norm, slot batchctx.Slot, rows int) {
 	op := kernels.LayerNormBackward{DY: dy, X: x, Gamma: n.gain, Mean: s.mean, RStd: s.rstd, DX: dx, Rows: rows, Cols: x.N / rows}
 	if !c.mb.Frozen(n.gainUse) {
 		op.DGamma = c.vector(op.Cols)
@@ -204,8 +199,8 @@ func (c *call) fp8NormBackward(dx, dy, x kernels.Buffer, s statistics, n *norm, 
 	if !c.mb.Frozen(n.biasUse) {
 		op.DBeta = c.vector(op.Cols)
 	}
-	if c.err == nil && (op.DX != kernels.Buffer{} || op.DGamma != kernels.Buffer{} || op.DBeta != kernels.Buffer{}) {
-		c.err = c.dev.LayerNormBackward(op)
+	if (op.DX != kernels.Buffer{} || op.DGamma != kernels.Buffer{} || op.DBeta != kernels.Buffer{}) {
+		c.mb.Check(c.dev.LayerNormBackward(op))
 	}
 	if (op.DGamma != kernels.Buffer{}) {
 		c.contribute(n.gainUse, slot+forGain, op.DGamma)

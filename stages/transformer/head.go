@@ -15,24 +15,24 @@ type head struct {
 	vocabulary int
 	norm       norm
 	table      kernels.Buffer
-	tableUse   int
+	tableUse   batchctx.Param
 }
 
 // What the head saves.
 const (
-	slotHeadInput = iota
-	slotHeadLSE   // the logarithm of each token's sum of exponentials
+	slotHeadInput batchctx.Slot = iota + 1
+	slotHeadLSE                 // the logarithm of each token's sum of exponentials
 
 	slotGradNorm // from I for W: the gradient of the output of the norm
-	headSlots
+	headSlots    = iota
 )
 
 // The head's reads and its loss.
 const (
-	readLabels = iota
+	readLabels batchctx.Part = iota + 1
 	readWeights
 
-	headLoss = 0
+	headLoss batchctx.Loss = 1
 )
 
 // head makes the head. Its table is the embedding's, or one of its own.
@@ -48,35 +48,32 @@ func (b *builder) head() *head {
 	always := batchctx.AtForward | batchctx.AtBackward | batchctx.AtWeight
 	h.spec = stages.Spec{
 		Name: "head", Inputs: hidden, Slots: headSlots, Losses: []string{LossName},
-		Reads: []stages.Read{readLabels: {Part: Parts[1], At: always}, readWeights: {Part: Parts[2], At: always}},
+		Reads: []stages.Read{readLabels - 1: {Part: Parts[1], At: always}, readWeights - 1: {Part: Parts[2], At: always}},
 	}
 	return h
 }
 
 // Forward records the loss.
-func (h *head) Forward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], in, _ []kernels.Buffer) error {
+func (h *head) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], in, _ []kernels.Buffer) error {
 	c := call{dev: h.dev, mb: mb}
+	defer c.abandon()
 	h.forward(&c, in[0])
 	return c.done()
 }
 
 func (h *head) forward(c *call, x kernels.Buffer) {
 	rows := x.N / h.width
-	labels, weights := c.part(readLabels), c.part(readWeights)
+	labels, weights := c.mb.Part(readLabels), c.mb.Part(readWeights)
 	lse := c.saved(rows)
 	n := c.workspace(x.N)
 	c.freeStatistics(c.norm(n, x, &h.norm, rows))
 	scratch := c.scratch(h.dev.HeadWorkspace(rows, h.width, h.vocabulary))
-	if c.err == nil {
-		var sum, weight float64
-		sum, weight, c.err = h.dev.HeadLoss(kernels.HeadLoss{
-			X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
-			Tokens: rows, Width: h.width, Vocabulary: h.vocabulary,
-		})
-		if c.err == nil {
-			c.err = c.mb.Loss(headLoss, sum, weight)
-		}
-	}
+	sum, weight, err := h.dev.HeadLoss(kernels.HeadLoss{
+		X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
+		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary,
+	})
+	c.mb.Check(err)
+	c.mb.Loss(headLoss, sum, weight)
 	c.free(scratch)
 	c.free(n)
 	c.save(slotHeadLSE, lse)
@@ -86,37 +83,40 @@ func (h *head) forward(c *call, x kernels.Buffer) {
 // Backward starts the backward from the loss: it returns the gradient of the
 // head's input, where it is wanted, and contributes to the gradients of the norm
 // and the table.
-func (h *head) Backward(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
+func (h *head) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
 	c := call{dev: h.dev, mb: mb}
+	defer c.abandon()
 	h.backward(&c, gradIn)
 	return c.done()
 }
 
 // BackwardInput starts the backward from the loss: it returns the gradient of the
 // head's input, where it is wanted.
-func (h *head) BackwardInput(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
+func (h *head) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
 	c := call{dev: h.dev, mb: mb, split: split{input: true, forWeight: h.forWeight(mb)}}
+	defer c.abandon()
 	h.backward(&c, gradIn)
 	return c.done()
 }
 
 // BackwardWeight contributes to the gradients of the norm and the table. It computes
 // the logits of each tile once more: they are what must never be kept.
-func (h *head) BackwardWeight(_ context.Context, mb *batchctx.Microbatch[kernels.Buffer]) error {
+func (h *head) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
 	c := call{dev: h.dev, mb: mb, split: split{forWeight: h.forWeight(mb)}}
+	defer c.abandon()
 	h.weights(&c)
 	return c.done()
 }
 
 // forWeight returns what W takes.
-func (h *head) forWeight(mb *batchctx.Microbatch[kernels.Buffer]) slots {
+func (h *head) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	s := slots(0).with(trains(mb, h.tableUse), slotHeadInput, slotHeadLSE)
 	return s.with(trains(mb, h.norm.gainUse, h.norm.biasUse), slotHeadInput, slotGradNorm)
 }
 
 // backward is B and I.
 func (h *head) backward(c *call, gradIn []kernels.Buffer) {
-	x, lse := c.take(slotHeadInput), c.take(slotHeadLSE)
+	x, lse := c.mb.Take(slotHeadInput), c.mb.Take(slotHeadLSE)
 	rows := x.N / h.width
 	n := c.workspace(x.N)
 	s := c.norm(n, x, &h.norm, rows)
@@ -142,16 +142,16 @@ func (h *head) weights(c *call) {
 	if !c.split.forWeight.has(slotHeadInput) {
 		return
 	}
-	x := c.take(slotHeadInput)
+	x := c.mb.Take(slotHeadInput)
 	rows := x.N / h.width
 	n := c.workspace(x.N)
 	s := c.norm(n, x, &h.norm, rows)
 	if c.split.forWeight.has(slotHeadLSE) {
-		h.lossBackward(c, kernels.Buffer{}, n, c.take(slotHeadLSE))
+		h.lossBackward(c, kernels.Buffer{}, n, c.mb.Take(slotHeadLSE))
 	}
 	c.free(n)
 	if c.split.forWeight.has(slotGradNorm) {
-		c.normBackward(kernels.Buffer{}, c.take(slotGradNorm), x, s, &h.norm, rows)
+		c.normBackward(kernels.Buffer{}, c.mb.Take(slotGradNorm), x, s, &h.norm, rows)
 	}
 	c.freeStatistics(s)
 }
@@ -160,18 +160,13 @@ func (h *head) weights(c *call) {
 // table.
 func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer) {
 	rows := n.N / h.width
-	labels, weights := c.part(readLabels), c.part(readWeights)
+	labels, weights := c.mb.Part(readLabels), c.mb.Part(readWeights)
 	table, accumulate := c.grad(h.tableUse)
 	scratch := c.scratch(h.dev.HeadWorkspace(rows, h.width, h.vocabulary))
-	if c.err == nil {
-		var seed float32
-		if seed, c.err = c.mb.LossSeed(headLoss); c.err == nil {
-			c.err = h.dev.HeadLossBackward(kernels.HeadLossBackward{
-				X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
-				DX: dn, DTable: table, Seed: seed,
-				Tokens: rows, Width: h.width, Vocabulary: h.vocabulary, Accumulate: accumulate,
-			})
-		}
-	}
+	c.mb.Check(h.dev.HeadLossBackward(kernels.HeadLossBackward{
+		X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
+		DX: dn, DTable: table, Seed: c.mb.LossSeed(headLoss),
+		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary, Accumulate: accumulate,
+	}))
 	c.free(scratch)
 }

@@ -9,50 +9,44 @@ import (
 // parameters in their stage.
 type linear struct {
 	weight, bias       kernels.Buffer
-	weightUse, biasUse int
+	weightUse, biasUse batchctx.Param
 	in, out            int
 }
 
 // norm is a layer norm over the width.
 type norm struct {
 	gain, bias       kernels.Buffer
-	gainUse, biasUse int
+	gainUse, biasUse batchctx.Param
 }
 
 // statistics are what a layer norm's backward needs besides its input.
 type statistics struct{ mean, rstd kernels.Buffer }
 
 func (c *call) linear(y, x kernels.Buffer, l *linear, rows int) {
-	if c.err == nil {
-		c.err = c.dev.MatMul(kernels.MatMul{A: x, B: l.weight, Bias: l.bias, C: y, M: rows, N: l.out, K: l.in})
-	}
+	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: x, B: l.weight, Bias: l.bias, C: y, M: rows, N: l.out, K: l.in}))
 }
 
 // linearWeights contributes xᵀ·dy and the column sums of dy to the gradients.
 func (c *call) linearWeights(x, dy kernels.Buffer, l *linear, rows int) {
 	if g, accumulate := c.grad(l.weightUse); g != (kernels.Buffer{}) {
-		c.err = c.dev.MatMul(kernels.MatMul{A: x, B: dy, C: g, M: l.in, N: l.out, K: rows, TransA: true, Accumulate: accumulate})
+		c.mb.Check(c.dev.MatMul(kernels.MatMul{A: x, B: dy, C: g, M: l.in, N: l.out, K: rows, TransA: true, Accumulate: accumulate}))
 	}
 	if g, accumulate := c.grad(l.biasUse); g != (kernels.Buffer{}) {
-		c.err = c.dev.SumRows(g, dy, rows, l.out, accumulate)
+		c.mb.Check(c.dev.SumRows(g, dy, rows, l.out, accumulate))
 	}
 }
 
 // linearInput sets dx to dy·weightᵀ.
 func (c *call) linearInput(dx, dy kernels.Buffer, l *linear, rows int) {
-	if c.err == nil {
-		c.err = c.dev.MatMul(kernels.MatMul{A: dy, B: l.weight, C: dx, M: rows, N: l.in, K: l.out, TransB: true})
-	}
+	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: dy, B: l.weight, C: dx, M: rows, N: l.in, K: l.out, TransB: true}))
 }
 
 // norm sets y to the normalised x. The statistics are the caller's to free.
 func (c *call) norm(y, x kernels.Buffer, n *norm, rows int) statistics {
 	s := statistics{mean: c.workspace(rows), rstd: c.workspace(rows)}
-	if c.err == nil {
-		c.err = c.dev.LayerNorm(kernels.LayerNorm{
-			X: x, Gamma: n.gain, Beta: n.bias, Y: y, Mean: s.mean, RStd: s.rstd, Rows: rows, Cols: x.N / rows,
-		})
-	}
+	c.mb.Check(c.dev.LayerNorm(kernels.LayerNorm{
+		X: x, Gamma: n.gain, Beta: n.bias, Y: y, Mean: s.mean, RStd: s.rstd, Rows: rows, Cols: x.N / rows,
+	}))
 	return s
 }
 
@@ -62,14 +56,14 @@ func (c *call) normBackward(dx, dy, x kernels.Buffer, s statistics, n *norm, row
 	gain, addGain := c.grad(n.gainUse)
 	bias, addBias := c.grad(n.biasUse)
 	var none kernels.Buffer
-	if c.err != nil || dx == none && gain == none && bias == none {
+	if dx == none && gain == none && bias == none {
 		return
 	}
-	c.err = c.dev.LayerNormBackward(kernels.LayerNormBackward{
+	c.mb.Check(c.dev.LayerNormBackward(kernels.LayerNormBackward{
 		DY: dy, X: x, Gamma: n.gain, Mean: s.mean, RStd: s.rstd,
 		DX: dx, DGamma: gain, DBeta: bias, Rows: rows, Cols: x.N / rows,
 		AccumulateGamma: addGain, AccumulateBeta: addBias,
-	})
+	}))
 }
 
 func (c *call) freeStatistics(s statistics) {
@@ -83,11 +77,9 @@ func (c *call) drops(d *dropout) bool { return d.p > 0 && c.mb.Pass() != batchct
 // dropout sets y to x with elements dropped. The backward is the same call on the
 // gradient.
 func (c *call) dropout(y, x kernels.Buffer, d *dropout) {
-	if c.err == nil {
-		c.err = c.dev.Dropout(y, x, d.p, kernels.Key{
-			Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: c.mb.Global(), Op: d.op,
-		})
-	}
+	c.mb.Check(c.dev.Dropout(y, x, d.p, kernels.Key{
+		Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: c.mb.Global(), Op: d.op,
+	}))
 }
 
 // dropoutInPlace drops elements of x where this pass drops any.
@@ -116,20 +108,14 @@ func (c *call) freeDropped(dx, dy kernels.Buffer) {
 
 // add adds src to dst.
 func (c *call) add(dst, src kernels.Buffer) {
-	if c.err == nil {
-		c.err = c.dev.Add(dst, src)
-	}
+	c.mb.Check(c.dev.Add(dst, src))
 }
 
 func (c *call) gelu(y, x kernels.Buffer) {
-	if c.err == nil {
-		c.err = c.dev.GELU(y, x)
-	}
+	c.mb.Check(c.dev.GELU(y, x))
 }
 
 // geluBackward turns the gradient of gelu(x) into that of x.
 func (c *call) geluBackward(d, x kernels.Buffer) {
-	if c.err == nil {
-		c.err = c.dev.GELUBackward(d, d, x)
-	}
+	c.mb.Check(c.dev.GELUBackward(d, d, x))
 }

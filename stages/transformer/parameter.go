@@ -114,7 +114,7 @@ func (b *builder) zeros(scope memory.Scope, n int) kernels.Buffer {
 // weight on the builder's device. The first use of all makes the parameter, the first
 // one on a device a copy there, of zeros that fill may overwrite. Every use has an
 // accumulator of its own.
-func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) error, shape ...int) (use int, weight kernels.Buffer) {
+func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) error, shape ...int) (use batchctx.Param, weight kernels.Buffer) {
 	if b.err != nil {
 		return 0, kernels.Buffer{}
 	}
@@ -130,7 +130,7 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 		b.err = fmt.Errorf("transformer: parameter %q of %d elements: %w", name, n, b.err)
 	}
 	s.params = append(s.params, batchctx.Use[kernels.Buffer]{Name: name, Grad: grad})
-	return len(s.params) - 1, c.Weight
+	return batchctx.Param(len(s.params)), c.Weight
 }
 
 // parameter returns the parameter of a name, and its number of elements.
@@ -174,7 +174,7 @@ func (b *builder) copyOf(p *Parameter, n int) (c Copy, first bool) {
 }
 
 // matrix adds a use of a matrix of normal draws that are keyed by its name.
-func (b *builder) matrix(s *stage, name string, deviation float32, rows, cols int) (use int, weight kernels.Buffer) {
+func (b *builder) matrix(s *stage, name string, deviation float32, rows, cols int) (use batchctx.Param, weight kernels.Buffer) {
 	return b.use(s, name, func(weight kernels.Buffer) error {
 		return b.dev.Normal(weight, deviation, kernels.Key{Seed: b.cfg.Seed, Op: kernels.OpKey(name)})
 	}, rows, cols)

@@ -22,7 +22,7 @@ type split struct {
 type slots uint32
 
 // with returns the set with the given slots where yes is set.
-func (s slots) with(yes bool, more ...int) slots {
+func (s slots) with(yes bool, more ...batchctx.Slot) slots {
 	if yes {
 		for _, slot := range more {
 			s |= 1 << slot
@@ -31,10 +31,10 @@ func (s slots) with(yes bool, more ...int) slots {
 	return s
 }
 
-func (s slots) has(slot int) bool { return s>>slot&1 == 1 }
+func (s slots) has(slot batchctx.Slot) bool { return s>>slot&1 == 1 }
 
 // trains reports whether one of the uses of parameters is not frozen.
-func trains(mb *batchctx.Microbatch[kernels.Buffer], uses ...int) bool {
+func trains(mb batchctx.Microbatch[kernels.Buffer], uses ...batchctx.Param) bool {
 	for _, use := range uses {
 		if !mb.Frozen(use) {
 			return true
@@ -44,10 +44,10 @@ func trains(mb *batchctx.Microbatch[kernels.Buffer], uses ...int) bool {
 }
 
 // leaves reports whether the call is I and leaves the slot for W.
-func (c *call) leaves(slot int) bool { return c.split.input && c.split.forWeight.has(slot) }
+func (c *call) leaves(slot batchctx.Slot) bool { return c.split.input && c.split.forWeight.has(slot) }
 
 // carry returns a buffer for a gradient that ends with leave.
-func (c *call) carry(slot, n int) kernels.Buffer {
+func (c *call) carry(slot batchctx.Slot, n int) kernels.Buffer {
 	if c.leaves(slot) {
 		return c.alloc(memory.Carry, n)
 	}
@@ -55,7 +55,7 @@ func (c *call) carry(slot, n int) kernels.Buffer {
 }
 
 // leave ends a buffer that carry returned, or leaves it for W.
-func (c *call) leave(slot int, b kernels.Buffer) {
+func (c *call) leave(slot batchctx.Slot, b kernels.Buffer) {
 	if c.leaves(slot) {
 		c.saveFor(batchctx.ByWeight, slot, b)
 	} else {
@@ -64,19 +64,19 @@ func (c *call) leave(slot int, b kernels.Buffer) {
 }
 
 // pass ends what was taken from a slot, or leaves it there for W.
-func (c *call) pass(slot int, b kernels.Buffer) {
+func (c *call) pass(slot batchctx.Slot, b kernels.Buffer) {
 	if !c.leaves(slot) {
-		c.end(slot)
-	} else if c.err == nil {
+		c.mb.End(slot)
+	} else {
 		c.own(c.mb.Retain(b))
-		c.end(slot)
+		c.mb.End(slot)
 		c.saveFor(batchctx.ByWeight, slot, b)
 	}
 }
 
 // keep leaves an argument for W, without a copy.
-func (c *call) keep(slot int, b kernels.Buffer) {
-	if c.leaves(slot) && c.err == nil {
+func (c *call) keep(slot batchctx.Slot, b kernels.Buffer) {
+	if c.leaves(slot) {
 		c.saveFor(batchctx.ByWeight, slot, c.own(c.mb.Retain(b)))
 	}
 }
@@ -91,23 +91,23 @@ func (c *call) droppedWeights(x, dy kernels.Buffer, l *linear, d *dropout) {
 
 // normedWeights is W of a norm and the linear layer behind it, from the slots of the
 // norm's input and of the gradients of both outputs.
-func (c *call) normedWeights(input, gradNorm, gradOut int, n *norm, l *linear) {
+func (c *call) normedWeights(input, gradNorm, gradOut batchctx.Slot, n *norm, l *linear) {
 	if !c.split.forWeight.has(input) {
 		return
 	}
-	x := c.take(input)
+	x := c.mb.Take(input)
 	rows := x.N / l.in
 	y := c.workspace(x.N)
 	s := c.norm(y, x, n, rows)
 	if c.split.forWeight.has(gradOut) {
-		c.linearWeights(y, c.take(gradOut), l, rows)
-		c.end(gradOut)
+		c.linearWeights(y, c.mb.Take(gradOut), l, rows)
+		c.mb.End(gradOut)
 	}
 	c.free(y)
 	if c.split.forWeight.has(gradNorm) {
-		c.normBackward(kernels.Buffer{}, c.take(gradNorm), x, s, n, rows)
-		c.end(gradNorm)
+		c.normBackward(kernels.Buffer{}, c.mb.Take(gradNorm), x, s, n, rows)
+		c.mb.End(gradNorm)
 	}
 	c.freeStatistics(s)
-	c.end(input)
+	c.mb.End(input)
 }

@@ -53,10 +53,10 @@ func (m *model) use(name string) (batchctx.Use[tensor], *weight) {
 }
 
 // contribute adds to the gradient of parameter 0 of the stage.
-func (m *model) contribute(mb *view, term func(i int) float32, n int) error {
-	h, write, err := mb.Grad(0)
-	if err != nil || write == batchctx.Skip {
-		return err
+func (m *model) contribute(mb view, term func(i int) float32, n int) error {
+	h, write := mb.GradFirst(1)
+	if write == batchctx.Skip {
+		return nil
 	}
 	grad, err := m.pool.view(h)
 	if err != nil {
@@ -72,7 +72,7 @@ func (m *model) contribute(mb *view, term func(i int) float32, n int) error {
 }
 
 // noise is a keyed draw in [0, 1).
-func noise(mb *view, element int) float32 {
+func noise(mb view, element int) float32 {
 	x := mb.Seed() + uint64(mb.Step())*0x9e3779b97f4a7c15 + uint64(mb.Index())*0xbf58476d1ce4e5b9 + uint64(element)*0x94d049bb133111eb
 	x ^= x >> 31
 	x *= 0xbf58476d1ce4e5b9
@@ -94,15 +94,12 @@ func (m *model) embed(name string) stage {
 			Reads: []stages.Read{{Part: "tokens", At: batchctx.AtForward | batchctx.AtWeight}, {Part: "mask"}},
 		},
 		Parameters: []batchctx.Use[tensor]{param},
-		ForwardFunc: func(_ context.Context, mb *view, _, out []tensor) error {
-			tokens, err := m.part(mb, 0)
+		ForwardFunc: func(_ context.Context, mb view, _, out []tensor) error {
+			tokens, err := m.part(mb, 1)
 			if err != nil {
 				return err
 			}
-			mask, err := mb.Part(1)
-			if err != nil {
-				return err
-			}
+			mask := mb.Part(2)
 			out[1] = mb.Retain(mask)
 			var x []float32
 			if out[0], x, err = m.pool.alloc(memory.Activation, len(tokens)); err != nil {
@@ -113,8 +110,8 @@ func (m *model) embed(name string) stage {
 			}
 			return nil
 		},
-		BackwardFunc: func(_ context.Context, mb *view, gradOut, _ []tensor) error {
-			tokens, err := m.part(mb, 0)
+		BackwardFunc: func(_ context.Context, mb view, gradOut, _ []tensor) error {
+			tokens, err := m.part(mb, 1)
 			if err != nil {
 				return err
 			}
@@ -127,12 +124,8 @@ func (m *model) embed(name string) stage {
 	})
 }
 
-func (m *model) part(mb *view, read int) ([]float32, error) {
-	h, err := mb.Part(read)
-	if err != nil {
-		return nil, err
-	}
-	return m.pool.view(h)
+func (m *model) part(mb view, read batchctx.Part) ([]float32, error) {
+	return m.pool.view(mb.Part(read))
 }
 
 // mix is y = w·x·(1 + mask·x/8) by way of a workspace, with the mask relayed.
@@ -151,10 +144,10 @@ func (m *model) mix(name, parameter string) stage {
 
 // Slots of mix: what its forward saves, and what I carries to W.
 const (
-	slotX = iota
+	slotX batchctx.Slot = iota + 1
 	slotMask
 	slotCarry
-	slots
+	slots = iota
 )
 
 func (s *mix) Spec() stages.Spec {
@@ -163,7 +156,7 @@ func (s *mix) Spec() stages.Spec {
 
 func (s *mix) Params() []batchctx.Use[tensor] { return []batchctx.Use[tensor]{s.param} }
 
-func (s *mix) Forward(_ context.Context, mb *view, in, out []tensor) error {
+func (s *mix) Forward(_ context.Context, mb view, in, out []tensor) error {
 	x, err := s.pool.view(in[0])
 	if err != nil {
 		return err
@@ -173,9 +166,7 @@ func (s *mix) Forward(_ context.Context, mb *view, in, out []tensor) error {
 		return err
 	}
 	for slot, h := range in {
-		if err := save(mb, slot, batchctx.ByBackward, mb.Retain(h)); err != nil {
-			return err
-		}
+		save(mb, slotX+batchctx.Slot(slot), batchctx.ByBackward, mb.Retain(h))
 	}
 	factor, end, err := s.workspace(mb, len(x))
 	defer end()
@@ -199,28 +190,29 @@ func (s *mix) Forward(_ context.Context, mb *view, in, out []tensor) error {
 // workspace returns zeros for the length of a call, and what ends them: also on
 // the way of a panic, so that a space which cannot reclaim loses nothing by a
 // stage of this model.
-func (m *model) workspace(mb *view, n int) ([]float32, func(), error) {
+func (m *model) workspace(mb view, n int) ([]float32, func(), error) {
 	h, x, err := m.pool.alloc(memory.Workspace, n)
 	if err != nil {
 		return nil, func() {}, err
 	}
 	return x, func() {
-		if err := mb.Release(h); err != nil {
-			panic(err)
-		}
+		mb.Release(h)
 	}, nil
 }
 
 // save hands h over, or ends it.
-func save(mb *view, slot int, by batchctx.Taker, h tensor) error {
-	err := mb.Save(slot, by, h)
-	if err != nil {
-		_ = mb.Release(h)
-	}
-	return err
+func save(mb view, slot batchctx.Slot, by batchctx.Taker, h tensor) {
+	saved := false
+	defer func() {
+		if !saved {
+			mb.Abandon(h, false)
+		}
+	}()
+	mb.SaveFor(by, slot, h)
+	saved = true
 }
 
-func (s *mix) Backward(ctx context.Context, mb *view, gradOut, gradIn []tensor) error {
+func (s *mix) Backward(ctx context.Context, mb view, gradOut, gradIn []tensor) error {
 	g, x, mask, err := s.taken(mb, gradOut)
 	if err != nil {
 		return err
@@ -231,7 +223,7 @@ func (s *mix) Backward(ctx context.Context, mb *view, gradOut, gradIn []tensor) 
 	return s.contribute(mb, func(i int) float32 { return g[i] * x[i] * (1 + mask[i]*x[i]/8) }, len(g))
 }
 
-func (s *mix) BackwardInput(_ context.Context, mb *view, gradOut, gradIn []tensor) error {
+func (s *mix) BackwardInput(_ context.Context, mb view, gradOut, gradIn []tensor) error {
 	g, x, mask, err := s.taken(mb, gradOut)
 	if err != nil {
 		return err
@@ -243,17 +235,12 @@ func (s *mix) BackwardInput(_ context.Context, mb *view, gradOut, gradIn []tenso
 	for i := range carry {
 		carry[i] = g[i] * x[i] * (1 + mask[i]*x[i]/8)
 	}
-	if err := save(mb, slotCarry, batchctx.ByWeight, h); err != nil {
-		return err
-	}
+	save(mb, slotCarry, batchctx.ByWeight, h)
 	return s.input(g, x, mask, gradIn)
 }
 
-func (s *mix) BackwardWeight(_ context.Context, mb *view) error {
-	h, err := mb.Take(slotCarry)
-	if err != nil {
-		return err
-	}
+func (s *mix) BackwardWeight(_ context.Context, mb view) error {
+	h := mb.Take(slotCarry)
 	carry, err := s.pool.view(h)
 	if err != nil {
 		return err
@@ -261,12 +248,12 @@ func (s *mix) BackwardWeight(_ context.Context, mb *view) error {
 	return s.contribute(mb, func(i int) float32 { return carry[i] }, len(carry))
 }
 
-func (s *mix) taken(mb *view, gradOut []tensor) (g, x, mask []float32, err error) {
+func (s *mix) taken(mb view, gradOut []tensor) (g, x, mask []float32, err error) {
 	for slot, to := range [...]*[]float32{slotX: &x, slotMask: &mask} {
-		h, err := mb.Take(slot)
-		if err != nil {
-			return nil, nil, nil, err
+		if to == nil {
+			continue
 		}
+		h := mb.Take(batchctx.Slot(slot))
 		if *to, err = s.pool.view(h); err != nil {
 			return nil, nil, nil, err
 		}
@@ -304,8 +291,8 @@ func (m *model) head() stage {
 			Outputs: []stages.Port{{Name: "y"}},
 		},
 		Parameters: []batchctx.Use[tensor]{param},
-		ForwardFunc: func(_ context.Context, mb *view, in, out []tensor) error {
-			labels, err := m.part(mb, 0)
+		ForwardFunc: func(_ context.Context, mb view, in, out []tensor) error {
+			labels, err := m.part(mb, 1)
 			if err != nil {
 				return err
 			}
@@ -327,28 +314,21 @@ func (m *model) head() stage {
 				sum += float64(mask[i] * y[i] * y[i])
 				total += float64(mask[i])
 			}
-			if err := mb.Loss(0, sum, total); err != nil {
-				return err
-			}
-			return save(mb, 0, batchctx.ByBackward, mb.Retain(in[0]))
+			mb.Loss(1, sum, total)
+			save(mb, 1, batchctx.ByBackward, mb.Retain(in[0]))
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, mb *view, _, gradIn []tensor) error {
-			seed, err := mb.LossSeed(0)
+		BackwardFunc: func(_ context.Context, mb view, _, gradIn []tensor) error {
+			seed := mb.LossSeed(1)
+			labels, err := m.part(mb, 1)
 			if err != nil {
 				return err
 			}
-			labels, err := m.part(mb, 0)
+			mask, err := m.part(mb, 2)
 			if err != nil {
 				return err
 			}
-			mask, err := m.part(mb, 1)
-			if err != nil {
-				return err
-			}
-			h, err := mb.Take(0)
-			if err != nil {
-				return err
-			}
+			h := mb.Take(1)
 			x, err := m.pool.view(h)
 			if err != nil {
 				return err
@@ -373,7 +353,8 @@ func (m *model) head() stage {
 			if err := m.contribute(mb, func(i int) float32 { return dy[i] * x[i] }, len(x)); err != nil {
 				return err
 			}
-			return mb.End(0)
+			mb.End(1)
+			return nil
 		},
 	})
 }

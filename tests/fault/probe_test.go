@@ -25,11 +25,11 @@ type probe[T comparable] struct {
 
 func (p probe[T]) Unwrap() stages.Stage[T] { return p.Stage }
 
-func (p probe[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+func (p probe[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	return p.around(out, func() error { return p.Stage.Forward(ctx, mb, in, out) })
 }
 
-func (p probe[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (p probe[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return p.around(gradIn, func() error { return p.Stage.Backward(ctx, mb, gradOut, gradIn) })
 }
 
@@ -54,10 +54,10 @@ type splitProbe[T comparable] struct {
 	split stages.SplitBackward[T]
 }
 
-func (p splitProbe[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (p splitProbe[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return p.around(gradIn, func() error { return p.split.BackwardInput(ctx, mb, gradOut, gradIn) })
 }
 
-func (p splitProbe[T]) BackwardWeight(ctx context.Context, mb *batchctx.Microbatch[T]) error {
+func (p splitProbe[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	return p.around(nil, func() error { return p.split.BackwardWeight(ctx, mb) })
 }

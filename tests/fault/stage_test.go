@@ -20,20 +20,20 @@ type crooked struct {
 	kind       schedule.Kind
 	microbatch int
 	armed      *bool
-	do         func(mb *view, given, made []tensor) error
+	do         func(mb view, given, made []tensor) error
 }
 
 func (c *crooked) Unwrap() stage { return c.stage }
 
-func (c *crooked) Forward(ctx context.Context, mb *view, in, out []tensor) error {
+func (c *crooked) Forward(ctx context.Context, mb view, in, out []tensor) error {
 	return c.after(schedule.F, mb, in, out, c.stage.Forward(ctx, mb, in, out))
 }
 
-func (c *crooked) Backward(ctx context.Context, mb *view, gradOut, gradIn []tensor) error {
+func (c *crooked) Backward(ctx context.Context, mb view, gradOut, gradIn []tensor) error {
 	return c.after(schedule.B, mb, gradOut, gradIn, c.stage.Backward(ctx, mb, gradOut, gradIn))
 }
 
-func (c *crooked) after(kind schedule.Kind, mb *view, given, made []tensor, err error) error {
+func (c *crooked) after(kind schedule.Kind, mb view, given, made []tensor, err error) error {
 	if err != nil || !*c.armed || kind != c.kind || mb.Index() != c.microbatch {
 		return err
 	}
@@ -49,54 +49,56 @@ func TestStageMistakes(t *testing.T) {
 		name  string
 		kinds []schedule.Kind
 		want  error
-		do    func(r *rig) func(mb *view, given, made []tensor) error
+		do    func(r *rig) func(mb view, given, made []tensor) error
 	}{
-		{"leaves out a tensor", both, memory.ErrNone, func(r *rig) func(*view, []tensor, []tensor) error {
-			return func(mb *view, _, made []tensor) error {
+		{"leaves out a tensor", both, memory.ErrNone, func(r *rig) func(view, []tensor, []tensor) error {
+			return func(mb view, _, made []tensor) error {
 				h := made[0]
 				made[0] = tensor{}
-				return mb.Release(h)
+				mb.Release(h)
+				return nil
 			}
 		}},
-		{"hands over a stale tensor", both, memory.ErrStale, func(r *rig) func(*view, []tensor, []tensor) error {
-			return func(mb *view, _, made []tensor) error { return mb.Release(made[0]) }
+		{"hands over a stale tensor", both, memory.ErrStale, func(r *rig) func(view, []tensor, []tensor) error {
+			return func(mb view, _, made []tensor) error { mb.Release(made[0]); return nil }
 		}},
-		{"hands over a tensor of another arena", both, memory.ErrOtherArena, func(r *rig) func(*view, []tensor, []tensor) error {
+		{"hands over a tensor of another arena", both, memory.ErrOtherArena, func(r *rig) func(view, []tensor, []tensor) error {
 			other := newPool(r.t, &r.events, 1<<20)
-			return func(_ *view, _, made []tensor) error {
+			return func(_ view, _, made []tensor) error {
 				made[0] = twin(r.t, other, made[0])
 				return nil
 			}
 		}},
-		{"hands over what it was lent", both, memory.ErrNoPlain, func(r *rig) func(*view, []tensor, []tensor) error {
-			return func(mb *view, given, made []tensor) error {
+		{"hands over what it was lent", both, memory.ErrNoPlain, func(r *rig) func(view, []tensor, []tensor) error {
+			return func(mb view, given, made []tensor) error {
 				h := made[0]
 				made[0] = given[0]
-				return mb.Release(h)
+				mb.Release(h)
+				return nil
 			}
 		}},
-		{"fails with its hands full", both, errPlanted, func(r *rig) func(*view, []tensor, []tensor) error {
-			return func(mb *view, given, made []tensor) error {
+		{"fails with its hands full", both, errPlanted, func(r *rig) func(view, []tensor, []tensor) error {
+			return func(mb view, given, made []tensor) error {
 				mb.Retain(given[0])
 				_, _, err := r.pool.alloc(memory.Workspace, 9)
 				require.NoError(t, err)
 				return errPlanted
 			}
 		}},
-		{"keeps a workspace", both, batchctx.ErrLeak, func(r *rig) func(*view, []tensor, []tensor) error {
-			return func(*view, []tensor, []tensor) error {
+		{"keeps a workspace", both, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
+			return func(view, []tensor, []tensor) error {
 				_, _, err := r.pool.alloc(memory.Workspace, 9)
 				return err
 			}
 		}},
-		{"keeps what it made", both, batchctx.ErrLeak, func(r *rig) func(*view, []tensor, []tensor) error {
-			return func(_ *view, _, made []tensor) error { return r.pool.Retain(made[0]) }
+		{"keeps what it made", both, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
+			return func(_ view, _, made []tensor) error { return r.pool.Retain(made[0]) }
 		}},
-		{"keeps what it was lent", both, batchctx.ErrLeak, func(r *rig) func(*view, []tensor, []tensor) error {
-			return func(_ *view, given, _ []tensor) error { return r.pool.Retain(given[0]) }
+		{"keeps what it was lent", both, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
+			return func(_ view, given, _ []tensor) error { return r.pool.Retain(given[0]) }
 		}},
-		{"fills a port without a gradient", []schedule.Kind{schedule.B}, batchctx.ErrLeak, func(r *rig) func(*view, []tensor, []tensor) error {
-			return func(_ *view, _, made []tensor) (err error) {
+		{"fills a port without a gradient", []schedule.Kind{schedule.B}, batchctx.ErrLeak, func(r *rig) func(view, []tensor, []tensor) error {
+			return func(_ view, _, made []tensor) (err error) {
 				made[1], _, err = r.pool.alloc(memory.ActGrad, 9)
 				return err
 			}

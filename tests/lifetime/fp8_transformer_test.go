@@ -152,7 +152,7 @@ type culprit struct {
 	stages.Stage[buffer]
 	spy               *spy
 	weight            buffer // of the block's layer that widens fourfold
-	forward, backward func(mb *microbatch, in buffer) error
+	forward, backward func(mb microbatch, in buffer) error
 	kept              kept // an entry each time
 
 	backwards, weights int // microbatches whose gradients, of input and weights, it has computed
@@ -195,30 +195,30 @@ func (c *culprit) quantize(usage fp8.Usage) error {
 
 func (c *culprit) Unwrap() stages.Stage[buffer] { return c.Stage }
 
-func (c *culprit) Forward(ctx context.Context, mb *microbatch, in, out []buffer) error {
+func (c *culprit) Forward(ctx context.Context, mb microbatch, in, out []buffer) error {
 	return c.call(c.forward, mb, in[0], func() error { return c.Stage.Forward(ctx, mb, in, out) })
 }
 
-func (c *culprit) Backward(ctx context.Context, mb *microbatch, gradOut, gradIn []buffer) error {
+func (c *culprit) Backward(ctx context.Context, mb microbatch, gradOut, gradIn []buffer) error {
 	c.backwards++
 	c.weights++
 	return c.call(c.backward, mb, gradOut[0], func() error { return c.Stage.Backward(ctx, mb, gradOut, gradIn) })
 }
 
-func (c *culprit) BackwardInput(ctx context.Context, mb *microbatch, gradOut, gradIn []buffer) error {
+func (c *culprit) BackwardInput(ctx context.Context, mb microbatch, gradOut, gradIn []buffer) error {
 	c.backwards++
 	return c.call(c.backward, mb, gradOut[0], func() error {
 		return c.Stage.(stages.SplitBackward[buffer]).BackwardInput(ctx, mb, gradOut, gradIn)
 	})
 }
 
-func (c *culprit) BackwardWeight(ctx context.Context, mb *microbatch) error {
+func (c *culprit) BackwardWeight(ctx context.Context, mb microbatch) error {
 	c.weights++
 	return c.Stage.(stages.SplitBackward[buffer]).BackwardWeight(ctx, mb)
 }
 
 // call runs the deed and the stage, and blinds the spy behind it.
-func (c *culprit) call(deed func(mb *microbatch, in buffer) error, mb *microbatch, in buffer, run func() error) error {
+func (c *culprit) call(deed func(mb microbatch, in buffer) error, mb microbatch, in buffer, run func() error) error {
 	defer func() { c.spy.born, c.spy.quantized, c.spy.dequantized = nil, nil, nil }()
 	if deed != nil {
 		if err := deed(mb, in); err != nil {
@@ -249,7 +249,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 		{
 			name: "1 the context of a backward keeps its saved tensor", class: both(memory.FP8), bytes: low(4*width, tokens),
 			change: func(c *culprit) {
-				c.backward = func(mb *microbatch, _ buffer) error {
+				c.backward = func(mb microbatch, _ buffer) error {
 					c.spy.dequantized = func(q kernels.Quantized) { // the first is the input of GELU
 						c.kept, c.spy.dequantized = append(c.kept, mb.Retain(q.Data)), nil
 					}
@@ -260,19 +260,19 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 		{
 			name: "2 the first microbatch quantizes the weight into the module's cache", class: both(memory.FP8), bytes: low(4*width, width),
 			change: func(c *culprit) {
-				c.forward = func(*microbatch, buffer) error { return c.once(func() error { return c.quantize(fp8.Columnwise) }) }
+				c.forward = func(microbatch, buffer) error { return c.once(func() error { return c.quantize(fp8.Columnwise) }) }
 			},
 		},
 		{
 			name: "3 the first backward caches the weight's other orientation", class: both(memory.FP8), bytes: low(width, 4*width),
 			change: func(c *culprit) {
-				c.backward = func(*microbatch, buffer) error { return c.once(func() error { return c.quantize(fp8.Rowwise) }) }
+				c.backward = func(microbatch, buffer) error { return c.once(func() error { return c.quantize(fp8.Rowwise) }) }
 			},
 		},
 		{
 			name: "4 the other half of a saved tensor is kept", class: both(memory.FP8), bytes: low(tokens, width),
 			change: func(c *culprit) {
-				c.forward = func(mb *microbatch, _ buffer) error {
+				c.forward = func(mb microbatch, _ buffer) error {
 					c.spy.quantized = func(op kernels.Quantize) {
 						if op.Columnwise.Rows > 0 { // the output of attention, whose columns are saved
 							c.kept = append(c.kept, mb.Retain(op.Rowwise.Data))
@@ -285,7 +285,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 		{
 			name: "5 a scale has an allocation of its own", class: both(memory.FP8), bytes: 4,
 			change: func(c *culprit) {
-				c.forward = func(*microbatch, buffer) (err error) {
+				c.forward = func(microbatch, buffer) (err error) {
 					c.spy.quantized = func(kernels.Quantize) { err = errors.Join(err, c.alloc(memory.FP8, 1)) }
 					return nil
 				}
@@ -295,7 +295,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 			name: "6 a history is registered again", class: both(memory.Resident), bytes: 4 * 2 * kernels.TallyWords,
 			change: func(c *culprit) {
 				var registered []*fp8.Slab
-				c.forward = func(*microbatch, buffer) error {
+				c.forward = func(microbatch, buffer) error {
 					state, err := fp8.NewState(fp8.DelayedScaling{Format: fp8.Hybrid}, []fp8.Slot{{Name: "input"}})
 					if err != nil {
 						return err
@@ -309,14 +309,14 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 		{
 			name: "7 scales are stashed for a recompute", recompute: true, class: both(memory.Saved), bytes: 4 * 3,
 			change: func(c *culprit) {
-				c.forward = func(*microbatch, buffer) error { return c.alloc(memory.Saved, 3) }
+				c.forward = func(microbatch, buffer) error { return c.alloc(memory.Saved, 3) }
 			},
 		},
 		{
 			name: "8 a queue of delayed weight gradients is not emptied", class: both(memory.FP8), bytes: low(width, tokens),
 			lawful: afterWeights,
 			change: func(c *culprit) {
-				c.backward = func(mb *microbatch, _ buffer) error {
+				c.backward = func(mb microbatch, _ buffer) error {
 					c.spy.quantized = func(op kernels.Quantize) { // the first is the gradient of the block's output
 						c.kept, c.spy.quantized = append(c.kept, mb.Retain(op.Columnwise.Data)), nil
 					}
@@ -327,7 +327,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 		{
 			name: "9 the workspace of a product is cached", class: both(memory.Workspace), bytes: 4 * tokens * width,
 			change: func(c *culprit) {
-				c.forward = func(mb *microbatch, _ buffer) error {
+				c.forward = func(mb microbatch, _ buffer) error {
 					c.spy.born = func(class memory.Class, b buffer) {
 						if class == memory.Workspace && c.kept == nil {
 							c.kept = append(c.kept, mb.Retain(b))
@@ -340,7 +340,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 		{
 			name: "10 a dummy gradient is cached by its shape", class: both(memory.ActGrad), bytes: 4 * width * 4 * width,
 			change: func(c *culprit) {
-				c.backward = func(*microbatch, buffer) error {
+				c.backward = func(microbatch, buffer) error {
 					return c.once(func() error { return c.alloc(memory.ActGrad, c.weight.N) })
 				}
 			},
@@ -351,7 +351,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 			lawful: afterBackward,
 			change: func(c *culprit) {
 				var run []func() buffer
-				c.forward = func(mb *microbatch, x buffer) error {
+				c.forward = func(mb microbatch, x buffer) error {
 					if mb.Pass() == batchctx.Train {
 						x = mb.Retain(x)
 						run, c.kept = append(run, func() buffer { return x }), append(c.kept, x)
@@ -365,7 +365,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 			class: [2]memory.Class{memory.Activation, memory.Transfer}, bytes: 4 * tokens * width,
 			lawful: afterBackward,
 			change: func(c *culprit) {
-				c.forward = func(mb *microbatch, x buffer) error {
+				c.forward = func(mb microbatch, x buffer) error {
 					c.kept = append(c.kept, mb.Retain(x))
 					return nil
 				}
@@ -374,7 +374,7 @@ func TestFP8MutantsInAPipeline(t *testing.T) {
 		{
 			name: "13 a small table is made within a step", class: both(memory.Resident), bytes: 64,
 			change: func(c *culprit) {
-				c.forward = func(*microbatch, buffer) error {
+				c.forward = func(microbatch, buffer) error {
 					b, err := c.spy.AllocIn(memory.Metadata, kernels.Float32, 16)
 					c.kept = append(c.kept, b)
 					return err

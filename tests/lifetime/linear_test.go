@@ -35,10 +35,10 @@ type linear struct {
 	dev          *kernels.Host
 	weight, grad buffer
 
-	quantized func(l *linear, call *weights, forward, backward []buffer) error
-	forward   func(l *linear, mb *microbatch, x buffer) error
-	save      func(l *linear, mb *microbatch, x *fp8.Tensor) error
-	backward  func(l *linear, mb *microbatch, gradOut buffer, x, dy *fp8.Tensor) error
+	quantized func(l *linear, call weights, forward, backward []buffer) error
+	forward   func(l *linear, mb microbatch, x buffer) error
+	save      func(l *linear, mb microbatch, x *fp8.Tensor) error
+	backward  func(l *linear, mb microbatch, gradOut buffer, x, dy *fp8.Tensor) error
 }
 
 // Spec declares one slot, for the input, and a copy of the weight for each direction.
@@ -76,7 +76,7 @@ func (l *linear) quantize(x buffer, s fp8.Shape, usage fp8.Usage) (fp8.Tensor, e
 }
 
 // QuantizeWeights makes the copies of the step.
-func (l *linear) QuantizeWeights(_ context.Context, call *weights, forward, backward []buffer) error {
+func (l *linear) QuantizeWeights(_ context.Context, call weights, forward, backward []buffer) error {
 	w, err := l.quantize(l.weight, shape("weight", in, out), fp8.Rowwise|fp8.Columnwise)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (l *linear) QuantizeWeights(_ context.Context, call *weights, forward, back
 	rowwise, columnwise := w.Buffers()
 	forward[0] = columnwise
 	if backward == nil { // an evaluation
-		err = call.Release(rowwise)
+		call.Release(rowwise)
 	} else {
 		backward[0] = rowwise
 	}
@@ -95,7 +95,7 @@ func (l *linear) QuantizeWeights(_ context.Context, call *weights, forward, back
 }
 
 // Forward returns x·w.
-func (l *linear) Forward(_ context.Context, mb *microbatch, from, to []buffer) error {
+func (l *linear) Forward(_ context.Context, mb microbatch, from, to []buffer) error {
 	if l.forward != nil {
 		if err := l.forward(l, mb, from[0]); err != nil {
 			return err
@@ -112,10 +112,7 @@ func (l *linear) Forward(_ context.Context, mb *microbatch, from, to []buffer) e
 	if err != nil {
 		return err
 	}
-	w, err := mb.ForwardWeight(0)
-	if err != nil {
-		return err
-	}
+	w := mb.ForwardWeight(0)
 	s := shape("weight", in, out)
 	if err := l.product(mb, kernels.QuantizedMatMul{A: a, B: s.Half(fp8.Columnwise, w), C: to[0], M: rows, N: out, K: in}); err != nil {
 		return err
@@ -123,12 +120,12 @@ func (l *linear) Forward(_ context.Context, mb *microbatch, from, to []buffer) e
 	if l.save != nil {
 		return l.save(l, mb, &x)
 	}
-	return errors.Join(x.Keep(mb, fp8.Columnwise), x.Save(mb, 0, batchctx.ByBackward))
+	return errors.Join(x.Keep(mb, fp8.Columnwise), x.Save(mb, batchctx.ByBackward, 1))
 }
 
 // Backward returns dy·wᵀ and adds xᵀ·dy to the gradient of the weight.
-func (l *linear) Backward(_ context.Context, mb *microbatch, gradOut, gradIn []buffer) error {
-	x, err := fp8.Take(mb, 0, shape("input", rows, in), fp8.Columnwise)
+func (l *linear) Backward(_ context.Context, mb microbatch, gradOut, gradIn []buffer) error {
+	x, err := fp8.Take(mb, 1, shape("input", rows, in), fp8.Columnwise)
 	if err != nil {
 		return err
 	}
@@ -148,18 +145,18 @@ func (l *linear) Backward(_ context.Context, mb *microbatch, gradOut, gradIn []b
 }
 
 // gradients are the two products of the backward.
-func (l *linear) gradients(mb *microbatch, x, dy *fp8.Tensor, gradIn []buffer) (err error) {
+func (l *linear) gradients(mb microbatch, x, dy *fp8.Tensor, gradIn []buffer) (err error) {
 	if gradIn[0], err = l.dev.Alloc(memory.ActGrad, kernels.Float32, rows*in); err != nil {
 		return err
 	}
 	byRow, err1 := dy.Rowwise()
 	byColumn, err2 := dy.Columnwise()
 	input, err3 := x.Columnwise()
-	w, err4 := mb.BackwardWeight(0)
-	grad, write, err5 := mb.Grad(0)
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
+	w := mb.BackwardWeight(0)
+	grad, write := mb.GradFirst(1)
 	s := shape("weight", in, out)
 	return errors.Join(
 		l.product(mb, kernels.QuantizedMatMul{A: byRow, B: s.Half(fp8.Rowwise, w), C: gradIn[0], M: rows, N: in, K: out}),
@@ -167,12 +164,12 @@ func (l *linear) gradients(mb *microbatch, x, dy *fp8.Tensor, gradIn []buffer) (
 }
 
 // product runs a product with its workspace.
-func (l *linear) product(mb *microbatch, op kernels.QuantizedMatMul) (err error) {
+func (l *linear) product(mb microbatch, op kernels.QuantizedMatMul) (err error) {
 	if n := l.dev.QuantizedWorkspace(op.M, op.N, op.K); n > 0 {
 		if op.Workspace, err = l.dev.Alloc(memory.Workspace, kernels.Float32, n); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, mb.Release(op.Workspace)) }()
+		defer func() { mb.Release(op.Workspace) }()
 	}
 	return l.dev.QuantizedMatMul(op)
 }
@@ -198,29 +195,26 @@ func newNetwork(t *testing.T) *network {
 	require.NoError(t, dev.Normal(n.linear.weight, 0.1, kernels.Key{Seed: 3}))
 	bottom := &stages.Func[buffer]{
 		Declares: stages.Spec{Name: "bottom", Reads: []stages.Read{{Part: "x"}}, Outputs: hidden},
-		ForwardFunc: func(_ context.Context, mb *microbatch, _, to []buffer) error {
-			x, err := mb.Part(0)
-			if err != nil {
-				return err
-			}
+		ForwardFunc: func(_ context.Context, mb microbatch, _, to []buffer) error {
+			x := mb.Part(1)
 			if to[0], err = dev.Alloc(memory.Activation, kernels.Float32, x.N); err != nil {
 				return err
 			}
 			return dev.Copy(to[0], x)
 		},
-		BackwardFunc: func(context.Context, *microbatch, []buffer, []buffer) error { return nil },
+		BackwardFunc: func(context.Context, microbatch, []buffer, []buffer) error { return nil },
 	}
 	top := &stages.Func[buffer]{
 		Declares: stages.Spec{Name: "top", Inputs: hidden, Slots: 1, Losses: []string{"loss"}},
-		ForwardFunc: func(_ context.Context, mb *microbatch, from, _ []buffer) error {
+		ForwardFunc: func(_ context.Context, mb microbatch, from, _ []buffer) error {
 			sum, err := dev.SumSquares(from[0])
-			return errors.Join(err, mb.Save(0, batchctx.ByBackward, mb.Retain(from[0])), mb.Loss(0, sum/2, 1))
+			mb.Check(err)
+			mb.Save(1, mb.Retain(from[0]))
+			mb.Loss(1, sum/2, 1)
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, mb *microbatch, _, gradIn []buffer) error {
-			y, err := mb.Take(0)
-			if err != nil {
-				return err
-			}
+		BackwardFunc: func(_ context.Context, mb microbatch, _, gradIn []buffer) error {
+			y := mb.Take(1)
 			if gradIn[0], err = dev.Alloc(memory.ActGrad, kernels.Float32, y.N); err != nil {
 				return err
 			}

@@ -24,20 +24,20 @@ import (
 // wrapped is a stage with one of its calls replaced.
 type wrapped struct {
 	toy.S
-	forward  func(ctx context.Context, mb *toy.MB, in, out []toy.T) error
-	backward func(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error
+	forward  func(ctx context.Context, mb toy.MB, in, out []toy.T) error
+	backward func(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error
 }
 
 func (w *wrapped) Unwrap() toy.S { return w.S }
 
-func (w *wrapped) Forward(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+func (w *wrapped) Forward(ctx context.Context, mb toy.MB, in, out []toy.T) error {
 	if w.forward != nil {
 		return w.forward(ctx, mb, in, out)
 	}
 	return w.S.Forward(ctx, mb, in, out)
 }
 
-func (w *wrapped) Backward(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
+func (w *wrapped) Backward(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
 	if w.backward != nil {
 		return w.backward(ctx, mb, gradOut, gradIn)
 	}
@@ -66,7 +66,7 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			name: "a stage keeps a saved tensor after its backward",
 			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
 				inner := cfg.Stages[1]
-				cfg.Stages[1] = &wrapped{S: inner, forward: func(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+				cfg.Stages[1] = &wrapped{S: inner, forward: func(ctx context.Context, mb toy.MB, in, out []toy.T) error {
 					mb.Retain(in[0])
 					return inner.Forward(ctx, mb, in, out)
 				}}
@@ -81,7 +81,7 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
 				var restored []toy.T
 				inner := cfg.Stages[1]
-				member := &wrapped{S: inner, backward: func(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
+				member := &wrapped{S: inner, backward: func(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
 					h, _, err := toy.Alloc(m.Arena, memory.Saved, numbers) // restored from its compressed form
 					if err != nil {
 						return err
@@ -104,7 +104,7 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 				var logged []func() toy.T
 				last := len(cfg.Stages) - 1
 				inner := cfg.Stages[last]
-				cfg.Stages[last] = &wrapped{S: inner, forward: func(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+				cfg.Stages[last] = &wrapped{S: inner, forward: func(ctx context.Context, mb toy.MB, in, out []toy.T) error {
 					origin := mb.Retain(in[0])
 					logged = append(logged, func() toy.T { return origin })
 					return inner.Forward(ctx, mb, in, out)
@@ -117,11 +117,8 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			name: "a stage keeps a batch entry",
 			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
 				inner := cfg.Stages[0]
-				cfg.Stages[0] = &wrapped{S: inner, forward: func(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
-					part, err := mb.Part(0)
-					if err != nil {
-						return err
-					}
+				cfg.Stages[0] = &wrapped{S: inner, forward: func(ctx context.Context, mb toy.MB, in, out []toy.T) error {
+					part := mb.Part(1)
 					mb.Retain(part)
 					return inner.Forward(ctx, mb, in, out)
 				}}
@@ -157,7 +154,7 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 			name: "a workspace is never released",
 			change: func(m *toy.Model, cfg *runner.Config[toy.T]) runner.Source[toy.T] {
 				inner := cfg.Stages[1]
-				cfg.Stages[1] = &wrapped{S: inner, backward: func(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
+				cfg.Stages[1] = &wrapped{S: inner, backward: func(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
 					if _, _, err := toy.Alloc(m.Arena, memory.Workspace, 3); err != nil {
 						return err
 					}
@@ -196,22 +193,20 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 // through the view nor as a handle.
 func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 	for name, tc := range map[string]struct {
-		smuggle func(m *toy.Model, mb *toy.MB) (use func(now *toy.MB) error)
+		smuggle func(m *toy.Model, mb toy.MB) (use func(now toy.MB) error)
 		want    error
 	}{
 		"through the view": {
-			smuggle: func(*toy.Model, *toy.MB) func(*toy.MB) error {
-				return func(now *toy.MB) error { _, err := now.Part(0); return err }
+			smuggle: func(*toy.Model, toy.MB) func(toy.MB) error {
+				return func(now toy.MB) error { now.Part(1); return nil }
 			},
 			want: batchctx.ErrDropped,
 		},
 		"as a handle": {
-			smuggle: func(m *toy.Model, mb *toy.MB) func(*toy.MB) error {
-				numbers, err := mb.Part(0)
-				return func(*toy.MB) error {
-					if err == nil {
-						_, err = toy.View(m.Arena, numbers)
-					}
+			smuggle: func(m *toy.Model, mb toy.MB) func(toy.MB) error {
+				numbers := mb.Part(1)
+				return func(toy.MB) error {
+					_, err := toy.View(m.Arena, numbers)
 					return err
 				}
 			},
@@ -224,20 +219,16 @@ func TestSmuggledValuesAreDeadWhenUsed(t *testing.T) {
 			defer model.Arena.Close()
 			before := model.Arena.Live()
 			cfg := model.Config()
-			var use func(*toy.MB) error
+			var use func(toy.MB) error
 			inner := cfg.Stages[0]
 			cfg.Stages[0] = &wrapped{S: inner,
-				forward: func(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+				forward: func(ctx context.Context, mb toy.MB, in, out []toy.T) error {
 					use = tc.smuggle(model, mb)
 					return inner.Forward(ctx, mb, in, out)
 				},
-				backward: func(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
-					if _, err := mb.Take(0); err != nil { // the stage's own reference to the numbers
-						return err
-					}
-					if err := mb.End(0); err != nil {
-						return err
-					}
+				backward: func(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
+					mb.Take(1) // the stage's own reference to the numbers
+					mb.End(1)
 					return use(mb)
 				}}
 			r, err := runner.New(cfg)
@@ -295,11 +286,11 @@ func TestAFrameIsTakenOnce(t *testing.T) { // L2
 	before := model.Arena.Live()
 	cfg := model.Config()
 	inner := cfg.Stages[1]
-	cfg.Stages[1] = &wrapped{S: inner, backward: func(ctx context.Context, mb *toy.MB, gradOut, gradIn []toy.T) error {
+	cfg.Stages[1] = &wrapped{S: inner, backward: func(ctx context.Context, mb toy.MB, gradOut, gradIn []toy.T) error {
 		if err := inner.Backward(ctx, mb, gradOut, gradIn); err != nil {
 			return err
 		}
-		_, err := mb.Take(0)
+		_ = mb.Take(1)
 		return err
 	}}
 	r, err := runner.New(cfg)

@@ -56,45 +56,39 @@ func (n *nursery) chain() []stages.Stage[*tensor] {
 	type mb = batchctx.Microbatch[*tensor]
 	bottom := &stages.Func[*tensor]{
 		Declares: stages.Spec{Name: "bottom", Reads: []stages.Read{{Part: "in"}}, Outputs: x, Slots: 1},
-		ForwardFunc: func(_ context.Context, m *mb, _, out []*tensor) error {
-			part, err := m.Part(0)
-			if err != nil {
-				return err
-			}
+		ForwardFunc: func(_ context.Context, m mb, _, out []*tensor) error {
+			part := m.Part(1)
 			out[0] = n.make(m.Index())
-			return m.Save(0, batchctx.ByBackward, m.Retain(part))
+			m.Save(1, m.Retain(part))
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, m *mb, _, _ []*tensor) error {
-			_, err := m.Take(0)
-			return err
+		BackwardFunc: func(_ context.Context, m mb, _, _ []*tensor) error {
+			m.Take(1)
+			return nil
 		},
 	}
 	middle := &stages.Func[*tensor]{
 		Declares: stages.Spec{Name: "middle", Inputs: x, Outputs: x, Slots: 2},
-		ForwardFunc: func(_ context.Context, m *mb, in, out []*tensor) error {
+		ForwardFunc: func(_ context.Context, m mb, in, out []*tensor) error {
 			out[0] = n.make(m.Index())
-			if err := m.Save(0, batchctx.ByBackward, m.Retain(in[0])); err != nil {
-				return err
-			}
-			return m.Save(1, batchctx.ByBackward, n.make(m.Index()))
+			m.Save(1, m.Retain(in[0]))
+			m.Save(2, n.make(m.Index()))
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, m *mb, _, gradIn []*tensor) error {
-			if _, err := m.Take(0); err != nil {
-				return err
-			}
+		BackwardFunc: func(_ context.Context, m mb, _, gradIn []*tensor) error {
+			m.Take(1)
 			gradIn[0] = n.make(m.Index())
 			return nil
 		},
 	}
 	top := &stages.Func[*tensor]{
 		Declares: stages.Spec{Name: "top", Inputs: x, Slots: 1, Losses: []string{"loss"}},
-		ForwardFunc: func(_ context.Context, m *mb, in, _ []*tensor) error {
-			if err := m.Save(0, batchctx.ByBackward, m.Retain(in[0])); err != nil {
-				return err
-			}
-			return m.Loss(0, in[0].data[0], 1)
+		ForwardFunc: func(_ context.Context, m mb, in, _ []*tensor) error {
+			m.Save(1, m.Retain(in[0]))
+			m.Loss(1, in[0].data[0], 1)
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, m *mb, _, gradIn []*tensor) error {
+		BackwardFunc: func(_ context.Context, m mb, _, gradIn []*tensor) error {
 			gradIn[0] = n.make(m.Index())
 			return nil
 		},
@@ -186,14 +180,14 @@ type failing struct {
 	backward bool
 }
 
-func (f *failing) Forward(ctx context.Context, mb *batchctx.Microbatch[*tensor], in, out []*tensor) error {
+func (f *failing) Forward(ctx context.Context, mb batchctx.Microbatch[*tensor], in, out []*tensor) error {
 	if err := f.Stage.Forward(ctx, mb, in, out); err != nil || f.backward {
 		return err
 	}
 	return f.cause
 }
 
-func (f *failing) Backward(ctx context.Context, mb *batchctx.Microbatch[*tensor], gradOut, gradIn []*tensor) error {
+func (f *failing) Backward(ctx context.Context, mb batchctx.Microbatch[*tensor], gradOut, gradIn []*tensor) error {
 	if err := f.Stage.Backward(ctx, mb, gradOut, gradIn); err != nil || !f.backward {
 		return err
 	}
@@ -248,23 +242,23 @@ func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 		accumulators[i] = &tensor{}
 		return &stages.Func[*tensor]{
 			Declares: spec, Parameters: []batchctx.Use[*tensor]{{Name: "tied", Grad: accumulators[i]}},
-			BackwardFunc: func(_ context.Context, m *mb, _, gradIn []*tensor) error {
+			BackwardFunc: func(_ context.Context, m mb, _, gradIn []*tensor) error {
 				for k := range gradIn {
 					gradIn[k] = n.make(m.Index())
 				}
-				_, _, err := m.Grad(0)
-				return err
+				m.GradFirst(1)
+				return nil
 			},
 		}
 	}
 	first, last := use(0, stages.Spec{Name: "first", Outputs: ports}), use(1, stages.Spec{Name: "last", Inputs: ports, Losses: []string{"loss"}})
-	first.ForwardFunc = func(_ context.Context, m *mb, _, out []*tensor) error {
+	first.ForwardFunc = func(_ context.Context, m mb, _, out []*tensor) error {
 		for k := range out {
 			out[k] = n.make(m.Index())
 		}
 		return nil
 	}
-	last.ForwardFunc = func(_ context.Context, m *mb, _, _ []*tensor) error { return m.Loss(0, 1, 1) }
+	last.ForwardFunc = func(_ context.Context, m mb, _, _ []*tensor) error { m.Loss(1, 1, 1); return nil }
 
 	copies, missing := 0, -1
 	cfg := runner.GroupConfig[*tensor]{Copy: func(_, to int, _ *tensor) (*tensor, error) {

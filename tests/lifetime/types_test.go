@@ -18,7 +18,7 @@ func TestALossCannotBeATensor(t *testing.T) {
 		source := `package p
 import batchctx "github.com/weir-ml/weir/context"
 type Tensor struct { Data []float32; Grad func() }
-func record(mb *batchctx.Microbatch[*Tensor], loss *Tensor) { ` + statement + ` }`
+func record(mb batchctx.Microbatch[*Tensor], loss *Tensor) { ` + statement + ` }`
 		files := token.NewFileSet()
 		file, err := parser.ParseFile(files, "p.go", source, 0)
 		require.NoError(t, err)
@@ -26,8 +26,8 @@ func record(mb *batchctx.Microbatch[*Tensor], loss *Tensor) { ` + statement + ` 
 		_, err = config.Check("p", files, []*ast.File{file}, nil)
 		return err
 	}
-	require.NoError(t, compile(`_ = mb.Loss(0, float64(loss.Data[0]), 1)`))
-	require.ErrorContains(t, compile(`_ = mb.Loss(0, loss, 1)`), "cannot use loss")
-	require.ErrorContains(t, compile(`_ = mb.Loss(0, 1, loss)`), "cannot use loss")
-	require.ErrorContains(t, compile(`var kept any = loss; _ = mb.Loss(0, kept, 1)`), "cannot use kept")
+	require.NoError(t, compile(`mb.Loss(1, float64(loss.Data[0]), 1)`))
+	require.ErrorContains(t, compile(`mb.Loss(1, loss, 1)`), "cannot use loss")
+	require.ErrorContains(t, compile(`mb.Loss(1, 1, loss)`), "cannot use loss")
+	require.ErrorContains(t, compile(`var kept any = loss; mb.Loss(1, kept, 1)`), "cannot use kept")
 }

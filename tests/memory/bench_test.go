@@ -126,20 +126,21 @@ func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 	first := &stages.Func[T]{
 		Declares:   stages.Spec{Name: "first", Outputs: wire, Reads: []stages.Read{{Part: "x"}}},
 		Parameters: []batchctx.Use[T]{{Name: "w", Grad: grad}},
-		ForwardFunc: func(_ context.Context, _ *batchctx.Microbatch[T], _, out []T) error {
+		ForwardFunc: func(_ context.Context, _ batchctx.Microbatch[T], _, out []T) error {
 			return alloc(memory.Activation, out)
 		},
-		BackwardFunc: func(_ context.Context, mb *batchctx.Microbatch[T], _, _ []T) error {
-			_, _, err := mb.Grad(0)
-			return err
+		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, _ []T) error {
+			mb.GradFirst(1)
+			return nil
 		},
 	}
 	last := &stages.Func[T]{
 		Declares: stages.Spec{Name: "last", Inputs: wire, Losses: []string{"loss"}},
-		ForwardFunc: func(_ context.Context, mb *batchctx.Microbatch[T], _, _ []T) error {
-			return mb.Loss(0, 1, 1)
+		ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, _ []T) error {
+			mb.Loss(1, 1, 1)
+			return nil
 		},
-		BackwardFunc: func(_ context.Context, _ *batchctx.Microbatch[T], _, gradIn []T) error {
+		BackwardFunc: func(_ context.Context, _ batchctx.Microbatch[T], _, gradIn []T) error {
 			return alloc(memory.ActGrad, gradIn)
 		},
 	}

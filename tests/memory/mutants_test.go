@@ -18,13 +18,13 @@ import (
 // keeper is a stage that does something to what its calls have in hand.
 type keeper struct {
 	stages.Stage[T]
-	forward  func(mb *batchctx.Microbatch[T], in, out []T)
-	backward func(mb *batchctx.Microbatch[T], gradOut, gradIn []T)
+	forward  func(mb batchctx.Microbatch[T], in, out []T)
+	backward func(mb batchctx.Microbatch[T], gradOut, gradIn []T)
 }
 
 func (k *keeper) Unwrap() stages.Stage[T] { return k.Stage }
 
-func (k *keeper) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+func (k *keeper) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	err := k.Stage.Forward(ctx, mb, in, out)
 	if err == nil && k.forward != nil {
 		k.forward(mb, in, out)
@@ -32,7 +32,7 @@ func (k *keeper) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, ou
 	return err
 }
 
-func (k *keeper) Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (k *keeper) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	err := k.Stage.Backward(ctx, mb, gradOut, gradIn)
 	if err == nil && k.backward != nil {
 		k.backward(mb, gradOut, gradIn)
@@ -51,10 +51,10 @@ func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 		class  memory.Class
 		bytes  int64
 	}{
-		"input":             {keeper{forward: func(mb *batchctx.Microbatch[T], in, _ []T) { mb.Retain(in[0]) }}, 1, memory.Activation, hidden},
-		"output":            {keeper{forward: func(mb *batchctx.Microbatch[T], _, out []T) { mb.Retain(out[0]) }}, 2, memory.Activation, hidden},
-		"gradient":          {keeper{backward: func(mb *batchctx.Microbatch[T], gradOut, _ []T) { mb.Retain(gradOut[0]) }}, 1, memory.ActGrad, hidden},
-		"returned gradient": {keeper{backward: func(mb *batchctx.Microbatch[T], _, gradIn []T) { mb.Retain(gradIn[0]) }}, 0, memory.ActGrad, hidden},
+		"input":             {keeper{forward: func(mb batchctx.Microbatch[T], in, _ []T) { mb.Retain(in[0]) }}, 1, memory.Activation, hidden},
+		"output":            {keeper{forward: func(mb batchctx.Microbatch[T], _, out []T) { mb.Retain(out[0]) }}, 2, memory.Activation, hidden},
+		"gradient":          {keeper{backward: func(mb batchctx.Microbatch[T], gradOut, _ []T) { mb.Retain(gradOut[0]) }}, 1, memory.ActGrad, hidden},
+		"returned gradient": {keeper{backward: func(mb batchctx.Microbatch[T], _, gradIn []T) { mb.Retain(gradIn[0]) }}, 0, memory.ActGrad, hidden},
 	} {
 		for _, plan := range []string{"depth-first", "1f1b", "gpipe"} {
 			t.Run(name+" "+plan, func(t *testing.T) {

@@ -21,13 +21,13 @@ var parts = []string{"mask", "tokens", "labels", "scores"}
 
 // The slots of a stage.
 const (
-	forInput = iota
+	forInput batchctx.Slot = iota + 1
 	forWeight
 	kept // its input, or the tokens
 	output
 	carried
 	gradient // of its output, for W
-	numSlots
+	numSlots = iota
 )
 
 // stage allocates, keeps and hands on what the oracle says that a stage does, and computes
@@ -66,50 +66,30 @@ func (s *stage) Spec() stages.Spec {
 
 func (s *stage) Params() []batchctx.Use[T] { return s.params }
 
-// calls makes a call of a stage short: behind the first error it does nothing. The
-// workspace is there from the beginning of the call to its end.
+// calls makes a call of a stage short. The workspace is there from the beginning of the
+// call to its end.
 type calls struct {
 	*stage
-	mb    *MB
+	mb    MB
 	index int
 	work  T
-	err   error
 }
 
-func (s *stage) begin(mb *MB, work Size) *calls {
+func (s *stage) begin(mb MB, work Size) *calls {
 	c := &calls{stage: s, mb: mb, index: mb.Index()}
 	c.work = c.alloc(memory.Workspace, work)
 	return c
 }
 
-func (c *calls) end() error {
-	if c.err == nil {
-		c.err = c.mb.Release(c.work)
-	}
-	return c.err
+func (c *calls) end() error { c.mb.Release(c.work); return nil }
+
+func (c *calls) alloc(class memory.Class, size Size) T {
+	return c.mb.Must(c.dev.Alloc(class, kernels.Uint8, int(c.bytes(c.number, size, c.index))))
 }
 
-func (c *calls) alloc(class memory.Class, size Size) (b T) {
-	if c.err == nil {
-		b, c.err = c.dev.Alloc(class, kernels.Uint8, int(c.bytes(c.number, size, c.index)))
-	}
-	return b
-}
+func (c *calls) save(slot batchctx.Slot, by batchctx.Taker, b T) { c.mb.SaveFor(by, slot, b) }
 
-func (c *calls) save(slot int, by batchctx.Taker, b T) {
-	if c.err == nil {
-		c.err = c.mb.Save(slot, by, b)
-	}
-}
-
-func (c *calls) part(read int) (b T) {
-	if c.err == nil {
-		b, c.err = c.mb.Part(read)
-	}
-	return b
-}
-
-func (s *stage) Forward(_ context.Context, mb *MB, in, out []T) error {
+func (s *stage) Forward(_ context.Context, mb MB, in, out []T) error {
 	c := s.begin(mb, ForwardWork)
 	class := memory.Saved
 	if s.last {
@@ -122,29 +102,29 @@ func (s *stage) Forward(_ context.Context, mb *MB, in, out []T) error {
 	case !s.first:
 		c.save(kept, batchctx.ByBackward, mb.Retain(in[0]))
 	default:
-		c.save(kept, batchctx.ByWeight, mb.Retain(c.part(1)))
+		c.save(kept, batchctx.ByWeight, mb.Retain(mb.Part(2)))
 	}
 	switch {
 	case s.last:
 	case s.first:
-		out[1], out[2] = c.alloc(memory.Activation, Skip), mb.Retain(c.part(0))
+		out[1], out[2] = c.alloc(memory.Activation, Skip), mb.Retain(mb.Part(1))
 	default:
 		out[1], out[2] = mb.Retain(in[1]), mb.Retain(in[2])
 	}
 	c.save(output, batchctx.ByWeight, mb.Retain(out[0]))
-	if s.last && c.err == nil {
-		c.err = mb.Loss(0, 1, 1)
+	if s.last {
+		mb.Loss(1, 1, 1)
 	}
 	return c.end()
 }
 
-func (s *stage) Backward(_ context.Context, mb *MB, gradOut, gradIn []T) error {
+func (s *stage) Backward(_ context.Context, mb MB, gradOut, gradIn []T) error {
 	c := s.backward(mb, gradOut, gradIn)
 	c.contribute()
 	return c.end()
 }
 
-func (s *stage) BackwardInput(_ context.Context, mb *MB, gradOut, gradIn []T) error {
+func (s *stage) BackwardInput(_ context.Context, mb MB, gradOut, gradIn []T) error {
 	c := s.backward(mb, gradOut, gradIn)
 	c.save(carried, batchctx.ByWeight, c.alloc(memory.Carry, Carry))
 	if !s.last {
@@ -153,19 +133,17 @@ func (s *stage) BackwardInput(_ context.Context, mb *MB, gradOut, gradIn []T) er
 	return c.end()
 }
 
-func (s *stage) BackwardWeight(_ context.Context, mb *MB) error {
+func (s *stage) BackwardWeight(_ context.Context, mb MB) error {
 	c := s.begin(mb, WeightWork)
 	c.contribute()
 	return c.end()
 }
 
-func (s *stage) backward(mb *MB, gradOut, gradIn []T) *calls {
+func (s *stage) backward(mb MB, gradOut, gradIn []T) *calls {
 	c := s.begin(mb, BackwardWork)
-	if c.err == nil {
-		_, c.err = mb.Take(forInput)
-	}
+	mb.Take(forInput)
 	if s.last {
-		c.part(len(s.Spec().Reads) - 2)
+		mb.Part(batchctx.Part(len(s.Spec().Reads) - 1))
 	}
 	if gradIn != nil {
 		gradIn[0] = c.alloc(memory.ActGrad, XGrad)
@@ -180,25 +158,23 @@ func (s *stage) backward(mb *MB, gradOut, gradIn []T) *calls {
 
 func (c *calls) contribute() {
 	for i := range c.params {
-		if c.err == nil {
-			_, _, c.err = c.mb.Grad(i)
-		}
+		c.mb.GradFirst(batchctx.Param(i + 1))
 	}
 }
 
 // QuantizeWeights makes the copies of the stage's weights.
-func (s *stage) QuantizeWeights(_ context.Context, q *batchctx.Quantization[T], forward, backward []T) error {
-	c := &calls{stage: s, index: -1}
-	work := c.alloc(memory.Workspace, QuantizeWork)
-	forward[0] = c.alloc(memory.FP8, ForwardCopy)
+func (s *stage) QuantizeWeights(_ context.Context, q batchctx.Quantization[T], forward, backward []T) error {
+	alloc := func(class memory.Class, size Size) T {
+		return q.Must(s.dev.Alloc(class, kernels.Uint8, int(s.bytes(s.number, size, -1))))
+	}
+	work := alloc(memory.Workspace, QuantizeWork)
+	forward[0] = alloc(memory.FP8, ForwardCopy)
 	if backward != nil && q.InputGradient() {
-		backward[0] = c.alloc(memory.FP8, InputCopy)
+		backward[0] = alloc(memory.FP8, InputCopy)
 	}
 	if backward != nil {
-		backward[1] = c.alloc(memory.FP8, BackwardCopy)
+		backward[1] = alloc(memory.FP8, BackwardCopy)
 	}
-	if c.err != nil {
-		return c.err
-	}
-	return q.Release(work)
+	q.Release(work)
+	return nil
 }

@@ -38,11 +38,9 @@ func (h *hop) Spec() stages.Spec {
 	return spec
 }
 
-func (h *hop) Forward(_ context.Context, mb *hopView, in, out []kernels.Buffer) error {
+func (h *hop) Forward(_ context.Context, mb hopView, in, out []kernels.Buffer) error {
 	if !h.first {
-		if err := mb.Save(0, batchctx.ByBackward, mb.Retain(in[0])); err != nil {
-			return err
-		}
+		mb.Save(1, mb.Retain(in[0]))
 	}
 	if h.last {
 		return nil
@@ -52,13 +50,11 @@ func (h *hop) Forward(_ context.Context, mb *hopView, in, out []kernels.Buffer) 
 	return err
 }
 
-func (h *hop) Backward(_ context.Context, mb *hopView, _, gradIn []kernels.Buffer) error {
+func (h *hop) Backward(_ context.Context, mb hopView, _, gradIn []kernels.Buffer) error {
 	if h.first {
 		return nil
 	}
-	if _, err := mb.Take(0); err != nil {
-		return err
-	}
+	_ = mb.Take(1)
 	var err error
 	gradIn[0], err = h.dev.Alloc(memory.ActGrad, kernels.Float32, 16)
 	return err

@@ -112,7 +112,7 @@ type leaky struct {
 
 func (l leaky) Unwrap() toy.S { return l.S }
 
-func (l leaky) Forward(ctx context.Context, mb *toy.MB, in, out []toy.T) error {
+func (l leaky) Forward(ctx context.Context, mb toy.MB, in, out []toy.T) error {
 	if _, err := l.arena.Alloc(memory.Workspace, 240<<10); err != nil {
 		return err
 	}

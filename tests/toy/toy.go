@@ -139,18 +139,13 @@ func (s *Stage) Params() []batchctx.Use[T] {
 }
 
 // Forward saves x and returns weight·x, or records Σ (weight·x - target)²/2.
-func (s *Stage) Forward(_ context.Context, mb *MB, in, out []T) error {
-	h, err := s.input(mb, in)
-	if err != nil {
-		return err
-	}
+func (s *Stage) Forward(_ context.Context, mb MB, in, out []T) error {
+	h := s.input(mb, in)
 	x, err := View(s.Arena, h)
 	if err != nil {
 		return err
 	}
-	if err := mb.Save(0, batchctx.ByBackward, mb.Retain(h)); err != nil {
-		return err
-	}
+	mb.Save(1, mb.Retain(h))
 	if s.Last {
 		target, err := s.target(mb)
 		if err != nil {
@@ -161,7 +156,8 @@ func (s *Stage) Forward(_ context.Context, mb *MB, in, out []T) error {
 			d := float64(s.Weight*x[i] - target[i])
 			sum += d * d / 2
 		}
-		return mb.Loss(0, sum, float64(len(x)))
+		mb.Loss(1, sum, float64(len(x)))
+		return nil
 	}
 	y, to, err := Alloc(s.Arena, memory.Activation, len(x))
 	if err != nil {
@@ -175,11 +171,8 @@ func (s *Stage) Forward(_ context.Context, mb *MB, in, out []T) error {
 }
 
 // Backward takes x and contributes Σ dy·x to the weight's gradient.
-func (s *Stage) Backward(_ context.Context, mb *MB, gradOut, gradIn []T) error {
-	h, err := mb.Take(0)
-	if err != nil {
-		return err
-	}
+func (s *Stage) Backward(_ context.Context, mb MB, gradOut, gradIn []T) error {
+	h := mb.Take(1)
 	x, err := View(s.Arena, h)
 	if err != nil {
 		return err
@@ -202,13 +195,14 @@ func (s *Stage) Backward(_ context.Context, mb *MB, gradOut, gradIn []T) error {
 		gradIn[0] = to
 	}
 	if s.Last {
-		return mb.Release(scratch)
+		mb.Release(scratch)
+		return nil
 	}
 	return nil
 }
 
 // gradient returns dy; the last stage makes it itself, in a scratch buffer.
-func (s *Stage) gradient(mb *MB, x []float32, gradOut []T) (scratch T, dy []float32, err error) {
+func (s *Stage) gradient(mb MB, x []float32, gradOut []T) (scratch T, dy []float32, err error) {
 	if !s.Last {
 		dy, err = View(s.Arena, gradOut[0])
 		return scratch, dy, err
@@ -217,10 +211,7 @@ func (s *Stage) gradient(mb *MB, x []float32, gradOut []T) (scratch T, dy []floa
 	if err != nil {
 		return scratch, nil, err
 	}
-	seed, err := mb.LossSeed(0)
-	if err != nil {
-		return scratch, nil, err
-	}
+	seed := mb.LossSeed(1)
 	scratch, dy, err = Alloc(s.Arena, memory.Workspace, len(x))
 	if err != nil {
 		return scratch, nil, err
@@ -231,10 +222,10 @@ func (s *Stage) gradient(mb *MB, x []float32, gradOut []T) (scratch T, dy []floa
 	return scratch, dy, nil
 }
 
-func (s *Stage) contribute(mb *MB, x, dy []float32) error {
-	g, write, err := mb.Grad(0)
-	if err != nil || write == batchctx.Skip {
-		return err
+func (s *Stage) contribute(mb MB, x, dy []float32) error {
+	g, write := mb.GradFirst(1)
+	if write == batchctx.Skip {
+		return nil
 	}
 	grad, err := View(s.Arena, g)
 	if err != nil {
@@ -249,23 +240,18 @@ func (s *Stage) contribute(mb *MB, x, dy []float32) error {
 	return nil
 }
 
-func (s *Stage) input(mb *MB, in []T) (T, error) {
+func (s *Stage) input(mb MB, in []T) T {
 	if s.Number == 0 {
-		return mb.Part(0)
+		return mb.Part(1)
 	}
-	return in[0], nil
+	return in[0]
 }
 
-func (s *Stage) target(mb *MB) ([]float32, error) {
-	read := 0 // the numbers come first where the stage is the first one, too
-	if s.Number == 0 {
-		read = 1
+func (s *Stage) target(mb MB) ([]float32, error) {
+	if s.Number == 0 { // the numbers come first where the stage is the first one, too
+		return View(s.Arena, mb.Part(2))
 	}
-	h, err := mb.Part(read)
-	if err != nil {
-		return nil, err
-	}
-	return View(s.Arena, h)
+	return View(s.Arena, mb.Part(1))
 }
 
 // Gradients does the arithmetic of step end.

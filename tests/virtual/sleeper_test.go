@@ -75,53 +75,47 @@ func (s *sleeper) Params() []batchctx.Use[number] {
 	return []batchctx.Use[number]{{Name: "w" + string(rune('a'+s.stage)), Grad: s.grad}}
 }
 
-func (s *sleeper) sleep(mb *view, kind schedule.Kind) {
+func (s *sleeper) sleep(mb view, kind schedule.Kind) {
 	time.Sleep(s.prices.of(s.stage, mb.Index(), kind))
 }
 
-func (s *sleeper) Forward(_ context.Context, mb *view, in, out []number) error {
+func (s *sleeper) Forward(_ context.Context, mb view, in, out []number) error {
 	s.load.now++
 	s.load.most = max(s.load.most, s.load.now)
 	s.sleep(mb, schedule.F)
 	var x number
 	if s.first {
-		var err error
-		if x, err = mb.Part(0); err != nil {
-			return err
-		}
+		x = mb.Part(1)
 	} else {
 		x = in[0]
 	}
-	if err := mb.Save(0, batchctx.ByBackward, mb.Retain(x)); err != nil {
-		return err
-	}
+	mb.Save(1, mb.Retain(x))
 	y := forward(s.weight, *x)
 	if s.last {
-		return mb.Loss(0, y, 1+float64(mb.Index()%3))
+		mb.Loss(1, y, 1+float64(mb.Index()%3))
+		return nil
 	}
 	out[0] = num(y)
 	return nil
 }
 
-func (s *sleeper) BackwardInput(_ context.Context, mb *view, gradOut, gradIn []number) error {
+func (s *sleeper) BackwardInput(_ context.Context, mb view, gradOut, gradIn []number) error {
 	s.sleep(mb, schedule.I)
 	dw, err := s.back(mb, gradOut, gradIn)
 	if err != nil {
 		return err
 	}
-	return mb.Save(1, batchctx.ByWeight, num(dw))
+	mb.SaveFor(batchctx.ByWeight, 2, num(dw))
+	return nil
 }
 
-func (s *sleeper) BackwardWeight(_ context.Context, mb *view) error {
+func (s *sleeper) BackwardWeight(_ context.Context, mb view) error {
 	s.sleep(mb, schedule.W)
-	dw, err := mb.Take(1)
-	if err != nil {
-		return err
-	}
+	dw := mb.Take(2)
 	return s.accumulate(mb, *dw)
 }
 
-func (s *sleeper) Backward(_ context.Context, mb *view, gradOut, gradIn []number) error {
+func (s *sleeper) Backward(_ context.Context, mb view, gradOut, gradIn []number) error {
 	s.sleep(mb, schedule.B)
 	dw, err := s.back(mb, gradOut, gradIn)
 	if err != nil {
@@ -131,17 +125,11 @@ func (s *sleeper) Backward(_ context.Context, mb *view, gradOut, gradIn []number
 }
 
 // back computes the gradient of the input and returns that of the weight.
-func (s *sleeper) back(mb *view, gradOut, gradIn []number) (float64, error) {
-	x, err := mb.Take(0)
-	if err != nil {
-		return 0, err
-	}
+func (s *sleeper) back(mb view, gradOut, gradIn []number) (float64, error) {
+	x := mb.Take(1)
 	var dy float64
 	if s.last {
-		seed, err := mb.LossSeed(0)
-		if err != nil {
-			return 0, err
-		}
+		seed := mb.LossSeed(1)
 		dy = float64(seed)
 	} else {
 		dy = *gradOut[0]
@@ -153,12 +141,9 @@ func (s *sleeper) back(mb *view, gradOut, gradIn []number) (float64, error) {
 	return dw, nil
 }
 
-func (s *sleeper) accumulate(mb *view, dw float64) error {
+func (s *sleeper) accumulate(mb view, dw float64) error {
 	s.load.now--
-	g, write, err := mb.Grad(0)
-	if err != nil {
-		return err
-	}
+	g, write := mb.GradFirst(1)
 	if write == batchctx.First {
 		*g = 0
 	}

@@ -38,7 +38,7 @@ func newMeter[T any](stage stages.Stage[T], space memory.Space[T]) (*meter[T], e
 func (m *meter[T]) Unwrap() stages.Stage[T] { return m.Stage }
 
 // Forward is the stage's.
-func (m *meter[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, out []T) error {
+func (m *meter[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
 	defer m.note(schedule.F, time.Now())
 	err := m.Stage.Forward(ctx, mb, in, out)
 	m.output = m.bytes(out)
@@ -46,19 +46,19 @@ func (m *meter[T]) Forward(ctx context.Context, mb *batchctx.Microbatch[T], in, 
 }
 
 // QuantizeWeights is the stage's. One whose declaration has no copies is never asked.
-func (m *meter[T]) QuantizeWeights(ctx context.Context, q *batchctx.Quantization[T], forward, backward []T) error {
+func (m *meter[T]) QuantizeWeights(ctx context.Context, q batchctx.Quantization[T], forward, backward []T) error {
 	defer m.note(schedule.Quantize, time.Now())
 	return m.quantizer.QuantizeWeights(ctx, q, forward, backward)
 }
 
 // Backward is the stage's.
-func (m *meter[T]) Backward(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (m *meter[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	defer m.note(schedule.B, time.Now())
 	return m.Stage.Backward(ctx, mb, gradOut, gradIn)
 }
 
 // BackwardInput is the stage's.
-func (m *meter[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (m *meter[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	defer m.note(schedule.I, time.Now())
 	err := m.split.BackwardInput(ctx, mb, gradOut, gradIn)
 	m.gradient = m.bytes(gradIn)
@@ -66,7 +66,7 @@ func (m *meter[T]) BackwardInput(ctx context.Context, mb *batchctx.Microbatch[T]
 }
 
 // BackwardWeight is the stage's.
-func (m *meter[T]) BackwardWeight(ctx context.Context, mb *batchctx.Microbatch[T]) error {
+func (m *meter[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	defer m.note(schedule.W, time.Now())
 	return m.split.BackwardWeight(ctx, mb)
 }

@@ -1,0 +1,62 @@
+package batchctx
+
+import "github.com/weir-ml/weir/internal/frames"
+
+// Quantization is a stage's view of a QUANTIZE: the call that makes the step's copies of
+// its weights, for no microbatch. It ends with the call, and its calls fail as those of a
+// Microbatch do.
+type Quantization[T any] struct {
+	view       *frames.Quantization[T]
+	generation uint64
+}
+
+// OfWeights returns the view of the call that runs. It is the runner's.
+func OfWeights[T any](view *frames.Quantization[T]) Quantization[T] {
+	return Quantization[T]{view, view.Frames().Generation()}
+}
+
+func (q Quantization[T]) anyway() *frames.Quantization[T] {
+	if c := q.view.Frames(); c.Generation() != q.generation && !c.Failed(q.generation) {
+		c.Fail(ErrEnded)
+	}
+	return q.view
+}
+
+// Step returns the number of the step.
+func (q Quantization[T]) Step() int64 { return q.anyway().Step() }
+
+// Seed returns the seed that random draws are keyed by, together with Step and the
+// operation's name (L9). No replica has one of its own: all make the same copies.
+func (q Quantization[T]) Seed() uint64 { return q.anyway().Seed() }
+
+// Pass returns why the stage will run: Train or Eval.
+func (q Quantization[T]) Pass() Pass { return q.anyway().Pass() }
+
+// InputGradient reports whether somebody wants the gradient of the stage's input. Where
+// nobody does, the copies that are read for it alone are not made; a stage declares which.
+func (q Quantization[T]) InputGradient() bool { return q.anyway().InputGradient() }
+
+// SetInputGradient sets what InputGradient reports, for the stages within a decorator. The
+// decorator sets it back.
+func (q Quantization[T]) SetInputGradient(wanted bool) { q.anyway().SetInputGradient(wanted) }
+
+// Check ends the call and the step with err, unless it is nil.
+func (q Quantization[T]) Check(err error) {
+	if err != nil {
+		q.view.Frames().Fail(err)
+	}
+}
+
+// Must returns h where err is nil, and ends the call and the step with err where it is
+// not.
+func (q Quantization[T]) Must(h T, err error) T {
+	q.Check(err)
+	return h
+}
+
+// Release ends a reference of the stage's own, such as a workspace's.
+func (q Quantization[T]) Release(h T) {
+	if err := q.anyway().Release(h); err != nil && !q.view.Frames().Failed(q.generation) {
+		q.Check(err)
+	}
+}
