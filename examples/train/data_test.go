@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math"
 	"path/filepath"
 	"testing"
 
@@ -41,26 +40,4 @@ func TestSourceFills(t *testing.T) {
 	require.Equal(t, []int32{'b', 'c'}, s.tokens)
 	require.Equal(t, []int32{'c', 0}, s.labels)
 	require.Equal(t, []float32{1, 0}, s.weights, "the last byte has no next one")
-}
-
-func TestRate(t *testing.T) {
-	require.InDelta(t, 0.1, rateAt(1, 0, 10, 100), 1e-6)
-	require.InDelta(t, 1, rateAt(1, 9, 10, 100), 1e-6)
-	require.InDelta(t, 1, rateAt(1, 10, 10, 100), 1e-6)
-	require.InDelta(t, 0.05, rateAt(1, 99, 10, 100), 1e-6)
-	require.InDelta(t, 1, rateAt(1, 0, 0, 1), 1e-6)
-	for step := 10; step < 99; step++ {
-		require.Greater(t, rateAt(1, step, 10, 100), rateAt(1, step+1, 10, 100))
-	}
-}
-
-func TestRatio(t *testing.T) {
-	mean, standard := ratio([]float64{2, 6}, []float64{1, 3})
-	require.Equal(t, 2.0, mean)
-	require.Zero(t, standard)
-	mean, standard = ratio([]float64{1, 3, 2, 2}, []float64{1, 1, 1, 1})
-	require.Equal(t, 2.0, mean)
-	require.InDelta(t, math.Sqrt(2.0/3)/2, standard, 1e-12) // the sample's deviation over the root of 4
-	_, standard = ratio([]float64{1}, []float64{1})
-	require.True(t, math.IsNaN(standard))
 }

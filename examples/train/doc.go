@@ -35,8 +35,12 @@
 // the first two end in .partial, and where it is killed, or the disk is full, they stay
 // under these: go run ./cmd/weir mem reads such a log too. Ctrl-C ends the run after the
 // current action with everything written. -checkpoint writes weights and
-// moments, and -resume goes on from there to the same bits as a run that never
-// stopped. All flags: go run ./examples/train -help
+// moments into a folder, and -resume goes on from there to the same bits as a run that
+// never stopped. All flags: go run ./examples/train -help
+//
+// A trainer of your own can begin as a copy of this one: it imports public packages alone.
+// The way through it is main.go, train.go, model.go and data.go; state.go is its
+// checkpoints, memory.go plans the memory of a step, and the rest is flags and output.
 //
 // Exit status: 0 done, 1 an error, said in one line, 130 interrupted.
 package main

@@ -7,11 +7,13 @@ import (
 	"io"
 
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/costs"
+	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -126,4 +128,34 @@ func addResident(opts *options, measured *simulate.Costs) (err error) {
 		measured.Stages[stage].Resident = dev.Live()
 	}
 	return model.Close()
+}
+
+// emitTemplates writes what the stages of the model allocate to the file.
+func emitTemplates(ctx context.Context, opts *options, stdout io.Writer) (err error) {
+	if err := errors.Join(opts.validate(), writable("emit-templates", opts.emitTemplates)); err != nil {
+		return err
+	}
+	data, err := readText(ctx, opts.data)
+	if err != nil {
+		return err
+	}
+	training, heldout, err := split(data, opts.sequence)
+	if err != nil {
+		return err
+	}
+	t := &trainer{opts: opts, metrics: metrics.New(opts.ranks)}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	if err := t.build(ctx, training, heldout); err != nil {
+		return err
+	}
+	write := func(w io.Writer) error { return layout.Write(w, t.templates) }
+	if opts.emitTemplates == "-" {
+		return write(stdout)
+	}
+	if err := writeFile(opts.emitTemplates, write); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "To plan the memory of a step:  go run ./cmd/weir mem plan %s --templates %s --envelope --ranks %d --stages %d --microbatches %d\n",
+		opts.plan, opts.emitTemplates, opts.ranks, opts.placement.Depth(), opts.microbatches)
+	return err
 }

@@ -31,9 +31,9 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t)))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &training{opts: opts, out: &output{Writer: &out}, json: &out}
+	run := &trainer{opts: opts, out: &output{Writer: &out}, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
-	run.trainer.train[0].(*source).dev = leaking{run.trainer.devs[0]}
+	run.train[0].(*source).dev = leaking{run.devs[0]}
 
 	err = run.finish(t.Context(), run.loop(t.Context()))
 	require.ErrorIs(t, err, batchctx.ErrLeak)
@@ -42,5 +42,5 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	dump, err := os.ReadFile(filepath.Join(folder, "failure.jsonl"))
 	require.NoError(t, err)
 	require.Contains(t, string(dump), `"held by nobody","class":"entry"`)
-	require.NoError(t, run.close())
+	require.NoError(t, run.Close())
 }

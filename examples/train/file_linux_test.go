@@ -54,10 +54,11 @@ func TestFullDevice(t *testing.T) {
 	text := sentence(t)
 	link := filepath.Join(t.TempDir(), "full")
 	require.NoError(t, os.Symlink(fullDevice(t), link))
-	for _, flag := range []string{"-json", "-checkpoint"} {
-		status, _, _, stderr := runTiny(t, "-data", text, flag, link)
-		requireOneLine(t, status, stderr, "full: no space left on device: make room or name another place")
-	}
+	status, _, _, stderr := runTiny(t, "-data", text, "-json", link)
+	requireOneLine(t, status, stderr, "full: no space left on device: make room or name another place")
+	status, folder, _, stderr := runTiny(t, "-data", text, "-checkpoint", link)
+	requireOneLine(t, status, stderr, "full is no folder: name one")
+	require.NoDirExists(t, folder)
 	requireLink(t, link)
 	info, err := os.Stat(link)
 	require.NoError(t, err)
@@ -145,7 +146,7 @@ func TestLinkThatLeadsNowhere(t *testing.T) {
 	require.NoError(t, os.Symlink(filepath.Join("none", "file"), gone))
 	for link, why := range map[string]string{loop: "too many levels of symbolic links", gone: "no such file or directory"} {
 		status, folder, _, stderr := runTiny(t, "-data", text, "-checkpoint", link)
-		requireOneLine(t, status, stderr, link+" cannot be written ("+why+"): name a file in a folder that can be")
+		requireOneLine(t, status, stderr, link+" cannot be written ("+why+"): name a folder in one that can be")
 		require.NoDirExists(t, folder)
 		requireLink(t, link)
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
@@ -77,29 +78,38 @@ func newStream(path string) (*outfile.Stream, error) {
 	return s, plain(err)
 }
 
+// line is a line of losses.csv: a training step.
+type line struct {
+	step       int
+	bytes      int64   // with a weight
+	nats       float64 // per byte
+	norm, rate float64
+	took       time.Duration
+	score      metrics.Score // where there was an evaluation
+}
+
 // step adds a line to the losses and writes what has been logged so far.
-func (f *folder) step(step int, o outcome, s score) error {
-	fmt.Fprintf(f.losses, "%d,%d,%s,%s,%s,%.3f,", step, o.bytes, number(o.loss), number(o.norm), number(o.rate), o.time.Seconds())
-	f.endLine(s)
-	return errors.Join(f.memory.Flush(), f.losses.Flush())
+func (f *folder) step(l line) error {
+	fmt.Fprintf(f.losses, "%d,%d,%s,%s,%s,%.3f,", l.step, l.bytes, number(l.nats), number(l.norm), number(l.rate), l.took.Seconds())
+	return f.endLine(l.score)
 }
 
 // start adds the line of the weights before the first step and writes what has been
 // logged so far: a run that does not survive that step has the plan of its memory there.
-func (f *folder) start(s score) error {
-	fmt.Fprintf(f.losses, "%d,,,,,,", s.step)
-	f.endLine(s)
-	return errors.Join(f.memory.Flush(), f.losses.Flush())
+func (f *folder) start(s metrics.Score) error {
+	fmt.Fprintf(f.losses, "%d,,,,,,", s.Step)
+	return f.endLine(s)
 }
 
 // endLine writes the columns of an evaluation, empty where there was none. The
 // stream keeps its first error until the flush.
-func (f *folder) endLine(s score) {
-	if s.known {
-		fmt.Fprintf(f.losses, "%s,%s\n", number(s.loss), number(s.standard))
+func (f *folder) endLine(s metrics.Score) error {
+	if s.Known {
+		fmt.Fprintf(f.losses, "%s,%s\n", number(s.Loss), number(s.Standard))
 	} else {
 		fmt.Fprint(f.losses, ",\n")
 	}
+	return errors.Join(f.memory.Flush(), f.losses.Flush())
 }
 
 // number writes the shortest decimal that is exact for a float32.
@@ -127,4 +137,58 @@ func (f *folder) discard() error {
 		_ = os.Remove(f.path) // It stays where something is in it.
 	}
 	return errors.Join(faults...)
+}
+
+// writeFile writes what write writes under a name, as outfile does.
+func writeFile(path string, write func(io.Writer) error) error {
+	return outfile.Failed(path, outfile.Write(path, write))
+}
+
+// writable says before a run what would stop it at its end from writing a file.
+func writable(flag, path string) error {
+	if path == "" || path == "-" {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("-%s: %s is a folder: name a file", flag, path)
+	}
+	if err := outfile.Writable(path); err != nil {
+		return fmt.Errorf("-%s: %s cannot be written (%w): name a file in a folder that can be", flag, path, cause(err))
+	}
+	return nil
+}
+
+// writableFolder says before a run what would stop it from writing into a folder.
+func writableFolder(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	probe := path // where there is none yet, it can be made where a file can
+	switch info, err := os.Stat(path); {
+	case err == nil && !info.IsDir():
+		return fmt.Errorf("-%s: %s is no folder: name one", flag, path)
+	case err == nil:
+		probe = filepath.Join(path, "latest")
+	}
+	if err := outfile.Writable(probe); err != nil {
+		return fmt.Errorf("-%s: %s cannot be written (%w): name a folder in one that can be", flag, path, cause(err))
+	}
+	return nil
+}
+
+// cause is what the system says about a path, without the path.
+func cause(err error) error {
+	var at *os.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
+}
+
+// plain takes the name of the system call out of an error about a path.
+func plain(err error) error {
+	if at, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("%s: %w", at.Path, at.Err)
+	}
+	return err
 }

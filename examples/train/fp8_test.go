@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
-	"github.com/weir-ml/weir/trainer/safetensors"
+	"github.com/weir-ml/weir/trainer/checkpoint"
 )
 
 // The plan, the ranks and recompute change no bit of a run in FP8 either, and a run that
@@ -24,8 +24,8 @@ func TestFP8ChangesNothing(t *testing.T) {
 			if i%2 == 0 {
 				flags = append(flags, "-fp8-attention")
 			}
-			checkpoint := filepath.Join(t.TempDir(), "checkpoint")
-			want := summaryOf(t, append(flags, "-checkpoint", checkpoint)...)
+			saved := filepath.Join(t.TempDir(), "checkpoint")
+			want := summaryOf(t, append(flags, "-checkpoint", saved)...)
 			require.Equal(t, name, want.FP8)
 			require.Equal(t, i%2 == 0, want.FP8Attention)
 			require.Zero(t, want.Growth)
@@ -44,7 +44,7 @@ func TestFP8ChangesNothing(t *testing.T) {
 				got := summaryOf(t, append(append(flags[:len(flags):len(flags)], more...), "-checkpoint", again)...)
 				require.Equal(t, want.WeightsSHA256, got.WeightsSHA256, "%v", more)
 				require.Equal(t, *want.LossHeldout, *got.LossHeldout, "%v", more)
-				require.Equal(t, scalesOf(t, checkpoint), scalesOf(t, again), "%v", more)
+				require.Equal(t, scalesOf(t, saved), scalesOf(t, again), "%v", more)
 				require.Zero(t, got.Growth)
 			}
 
@@ -54,7 +54,7 @@ func TestFP8ChangesNothing(t *testing.T) {
 			require.Equal(t, 2, resumed.ResumedAt)
 			require.Equal(t, want.FP8Attention, resumed.FP8Attention, "from the checkpoint")
 			require.Equal(t, want.WeightsSHA256, resumed.WeightsSHA256)
-			require.Equal(t, scalesOf(t, checkpoint), scalesOf(t, stopped))
+			require.Equal(t, scalesOf(t, saved), scalesOf(t, stopped))
 
 			status, _, _, stderr := runTiny(t, "-data", text, "-resume", stopped, "-fp8", "none", "-width", widths[name], "-layers", "1", "-steps", "4")
 			require.Equal(t, exitError, status)
@@ -69,14 +69,18 @@ var widths = map[string]string{"delayed": "16", "current": "16", "block": "128",
 // scalesOf returns the scaling state in a checkpoint.
 func scalesOf(t *testing.T, path string) []byte {
 	t.Helper()
-	file, err := safetensors.Open(path)
+	c, err := checkpoint.Open(path)
 	require.NoError(t, err)
-	defer file.Close()
-	info, err := file.Info(fp8Scales)
-	require.NoError(t, err)
-	scales := make([]uint8, info.Shape[0])
-	require.NoError(t, safetensors.Read(file.Reader, fp8Scales, scales))
-	return scales
+	defer c.Close()
+	for _, info := range c.Tensors() {
+		if info.Name == fp8Scales {
+			scales := make([]uint8, info.Shape[0])
+			require.NoError(t, checkpoint.Read(c, fp8Scales, info.Shape, scales))
+			return scales
+		}
+	}
+	require.Fail(t, "no scales")
+	return nil
 }
 
 // What is kept in FP8 shows by class at the peak, where gpipe has all microbatches in

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -65,8 +66,9 @@ func TestBadInput(t *testing.T) {
 		{"unknown flag", []string{"-depth", "3"}, "-help lists the flags"},
 		{"argument", []string{"text"}, "not a flag"},
 		{"missing checkpoint", []string{"-data", text, "-resume", filepath.Join(dir, "none")}, "no such file"},
-		{"checkpoint in no folder", []string{"-data", text, "-checkpoint", filepath.Join(dir, "none", "c")}, "name a file in a folder"},
-		{"checkpoint below a file", []string{"-data", text, "-checkpoint", filepath.Join(text, "c")}, "cannot be written (not a directory): name a file in a folder"},
+		{"checkpoint in no folder", []string{"-data", text, "-checkpoint", filepath.Join(dir, "none", "c")}, "name a folder in one that can be"},
+		{"checkpoint below a file", []string{"-data", text, "-checkpoint", filepath.Join(text, "c")}, "cannot be written (not a directory): name a folder in one that can be"},
+		{"checkpoint is a file", []string{"-data", text, "-checkpoint", text}, "is no folder: name one"},
 		{"summary is a folder", []string{"-data", text, "-json", dir}, "is a folder: name a file"},
 		{"run folder is a file", []string{"-data", text, "-run", short}, "name a folder that can be made"},
 		{"run folder is taken", []string{"-data", text, "-run", full}, "memory.jsonl exists: name another folder with -run"},
@@ -85,25 +87,37 @@ func TestBadInput(t *testing.T) {
 // TestNoStepKeepsTheOlderCheckpoint interrupts a run before its first step: what
 // an earlier run saved stays.
 func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
-	checkpoint := filepath.Join(t.TempDir(), "good.safetensors")
+	checkpoint := filepath.Join(t.TempDir(), "good")
 	text := sentence(t)
 	status, _, _, stderr := runTiny(t, "-data", text, "-checkpoint", checkpoint)
 	require.Zero(t, status, stderr)
-	before, err := os.ReadFile(checkpoint)
-	require.NoError(t, err)
+	before := contents(t, checkpoint)
 
 	opts, err := parse(append(append([]string{}, tiny...), "-run", filepath.Join(t.TempDir(), "run"), "-data", text, "-checkpoint", checkpoint))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &training{opts: opts, out: &output{Writer: &out}, json: &out}
+	run := &trainer{opts: opts, out: &output{Writer: &out}, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, run.finish(ctx, run.loop(ctx)), errInterrupted)
-	require.NoError(t, run.close())
-	after, err := os.ReadFile(checkpoint)
-	require.NoError(t, err)
-	require.Equal(t, before, after)
+	require.NoError(t, run.Close())
+	require.Equal(t, before, contents(t, checkpoint))
+}
+
+// contents returns the files below a folder, by name.
+func contents(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	require.NoError(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			content, readErr := os.ReadFile(path)
+			all[path], err = string(content), readErr
+		}
+		return err
+	}))
+	require.NotEmpty(t, all)
+	return all
 }
 
 func TestFilesMustDiffer(t *testing.T) {

@@ -30,11 +30,10 @@ func main() {
 // When ctx is cancelled the run ends after the current action.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	opts, err := parse(args)
-	if errors.Is(err, flag.ErrHelp) {
+	switch {
+	case errors.Is(err, flag.ErrHelp):
 		usage(stdout)
 		return exitDone
-	}
-	switch {
 	case err != nil:
 	case opts.emitCosts != "":
 		err = emitCosts(ctx, opts, stdout, stderr)
@@ -43,14 +42,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	default:
 		err = train(ctx, opts, stdout, stderr)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitDone
-	case errors.Is(err, errInterrupted):
-		fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
-		return exitInterrupted
 	}
 	fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+	if errors.Is(err, errInterrupted) {
+		return exitInterrupted
+	}
 	return exitError
 }
 

@@ -5,9 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -113,8 +116,8 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.warmup, "warmup", o.warmup, "steps in which the learning rate rises to its peak")
 	f.Float64Var(&o.clip, "clip", o.clip, "largest norm of the gradient, 0 for any")
 	f.IntVar(&o.evaluate, "evaluate", o.evaluate, "steps between evaluations on held-out text; 0: only before the first step and after the last")
-	f.StringVar(&o.checkpoint, "checkpoint", o.checkpoint, "`file` to write weights and moments to at the end (safetensors)")
-	f.StringVar(&o.resume, "resume", o.resume, "checkpoint `file` to go on from")
+	f.StringVar(&o.checkpoint, "checkpoint", o.checkpoint, "`folder` to write weights and moments to at the end, in place of those that are there (safetensors and a manifest)")
+	f.StringVar(&o.resume, "resume", o.resume, "checkpoint `folder` to go on from, or the file that an earlier version wrote")
 	f.StringVar(&o.folder, "run", o.folder, "`folder` for the memory log, the losses and the page; default: a new one in runs/")
 	f.StringVar(&o.json, "json", o.json, "`file` for a summary in JSON; - is standard output")
 	f.StringVar(&o.costs, "costs", o.costs, "`file` of costs, to simulate a step and show it beside the measured one")
@@ -299,3 +302,62 @@ func (o *options) describe() string {
 	parts = append(parts, fmt.Sprintf("%d microbatches of up to %d bytes a step", o.microbatches, o.sequence))
 	return strings.Join(parts, ", ")
 }
+
+// float32s is the name that -fp8 has for no recipe.
+const float32s = "none"
+
+// fp8Width is the width of the model where it is not given and computes in FP8: the
+// blocks of every recipe divide it.
+const fp8Width = 128
+
+// recipes are the values of -fp8.
+func recipes() []string { return append([]string{float32s}, fp8.Names...) }
+
+// inFP8 sets what -fp8 comes to.
+func (o *options) inFP8() error {
+	o.model.FP8 = nil
+	if o.fp8 == float32s {
+		if o.model.FP8Attention {
+			return fmt.Errorf("-fp8-attention goes with -fp8 %s", list(fp8.Names))
+		}
+		return nil
+	}
+	recipe, err := fp8.Named(o.fp8)
+	if err != nil {
+		return fmt.Errorf("-fp8 is %q: give %s", o.fp8, list(recipes()))
+	}
+	if !o.given["width"] && o.resume == "" {
+		o.model.Width = fp8Width
+	}
+	if err := fp8.Divides(recipe, "block0.attention.qkv.input", o.model.Width); err != nil {
+		return fmt.Errorf("-width: %w", err)
+	}
+	o.model.FP8 = recipe
+	return nil
+}
+
+// describeFP8 is the precision in a few words, "" in float32.
+func (o *options) describeFP8() string {
+	if o.model.FP8 == nil {
+		return ""
+	}
+	words := []string{"FP8 " + o.model.FP8.String()}
+	if o.model.FP8Attention {
+		words = append(words, "with attention")
+	}
+	return strings.Join(words, " ")
+}
+
+// float32Value is a flag of a float32. Its String is exact.
+type float32Value float32
+
+func (f *float32Value) Set(s string) error {
+	value, err := strconv.ParseFloat(s, 32)
+	if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
+		return errors.New("it is not a number")
+	}
+	*f = float32Value(value)
+	return nil
+}
+
+func (f *float32Value) String() string { return strconv.FormatFloat(float64(*f), 'g', -1, 32) }

@@ -1,6 +1,20 @@
 package main
 
-import "io"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/trainer/costs"
+	"github.com/weir-ml/weir/trainer/metrics"
+	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/units"
+)
 
 // output is what people read. It keeps the first error, so that a full disk
 // behind a redirected output is noticed at the end.
@@ -16,4 +30,108 @@ func (o *output) Write(p []byte) (int, error) {
 	n, err := o.Writer.Write(p)
 	o.err = err
 	return n, err
+}
+
+// introduce says what is going to run.
+func (t *trainer) introduce(training, heldout int) {
+	o, s := t.opts, t.metrics.Summary()
+	fmt.Fprintf(t.out, "text    %s, %s bytes to train on, %s held out\n", t.text.Name, units.Count(int64(training)), units.Count(int64(heldout)))
+	if t.text.Cut {
+		fmt.Fprintf(t.out, "        there is more; this is the first %s\n", units.Size(int64(len(t.text.Bytes))))
+	}
+	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n", units.Count(t.weights()), units.Size(s.ModelBytes), o.describe())
+	if o.ranks > 1 {
+		fmt.Fprintf(t.out, "ranks   %d in this process, on %d cores; links of capacity %d\n", o.ranks, runtime.GOMAXPROCS(0), o.capacity)
+		if n := o.relays(); n > 0 {
+			fmt.Fprintf(t.out, "        %d of the %d stages only hand on what they get; -layers %d gives each a part\n", n, o.stages, o.stages-2)
+		}
+		if !o.ascends() {
+			fmt.Fprintf(t.out, "        %s adds gradients in an order of its own: weights differ from those of other plans in their last bits\n", o.plan)
+		}
+	}
+	if planned := s.Memory(); planned != "" {
+		fmt.Fprintf(t.out, "memory  %s\n", planned)
+	} else {
+		fmt.Fprintf(t.out, "memory  not planned: %s\n", oneLine(t.unplanned))
+	}
+	if t.first > 0 {
+		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.resume, t.first)
+	}
+	fmt.Fprintf(t.out, "folder  %s\n", t.folder.path)
+}
+
+// weights returns how many weights the model has.
+func (t *trainer) weights() (n int64) {
+	for _, p := range t.model.Parameters() {
+		n += int64(p.Weight.N)
+	}
+	return n
+}
+
+// measured is what the metrics are told.
+func (t *trainer) measured() metrics.Config {
+	cfg := metrics.Config{
+		Log: t.folder.memory, First: t.first, Plan: t.layout, Failures: t.folder.path,
+		Samples:  func(rank int) *memory.Ring { return t.ranks.Rank(rank).Samples() },
+		LossUnit: "nats per byte", Baselines: map[string]float64{"byte frequencies alone": t.text.Entropy()},
+	}
+	for rank, dev := range t.devs {
+		cfg.Spaces, cfg.Stages = append(cfg.Spaces, dev), append(cfg.Stages, t.opts.placement.On(rank))
+	}
+	if t.opts.priced != nil {
+		cfg.Seconds = func(time int64) float64 {
+			seconds, _ := costs.Seconds(t.opts.priced, time) // Its unit is known.
+			return seconds
+		}
+	}
+	return cfg
+}
+
+// show says how far the run is.
+func (t *trainer) show(result *runner.Result, nats float64) {
+	t.progress.Step(t.done, func(left time.Duration) (long, short string) {
+		speed, live, peak, growth, bubble := int64(t.metrics.TokensPerSecond()), units.Size(result.Live), units.Size(result.Peak), t.metrics.Growth(), ""
+		if t.opts.ranks > 1 {
+			bubble = "  bubble " + units.Percent(result.Bubble())
+		}
+		return fmt.Sprintf("step %*d/%d  loss %.3f nats/byte  %s tokens/s%s  live %s  peak %s  growth %d B  left %s",
+				len(fmt.Sprint(t.opts.steps)), t.done, t.opts.steps, nats, units.Count(speed), bubble, live, peak, growth, left),
+			fmt.Sprintf("%d/%d  %.3f nats/byte  %dk tok/s  live %s  peak %s  growth %d  %s", t.done, t.opts.steps, nats, speed/1000, live, peak, growth, left)
+	})
+}
+
+// finish writes everything that a run leaves behind, also where it was
+// interrupted or failed, and says how it ended.
+func (t *trainer) finish(ctx context.Context, err error) error {
+	if t.progress != nil {
+		t.progress.End()
+	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w after step %d of %d: everything is written", errInterrupted, t.done, t.opts.steps)
+	}
+	failed := err != nil && !errors.Is(err, errInterrupted)
+	sound := !failed || errors.Is(err, outfile.ErrWriting) // the weights are worth keeping
+
+	s, fault := t.summary(err)
+	if err != nil && t.done == t.first { // weights of no step are not worth an older checkpoint
+		s.Checkpoint = ""
+	}
+	also := func(next error) {
+		if fault == nil {
+			fault = next
+		}
+	}
+	if s.Checkpoint != "" && sound {
+		also(t.save())
+	}
+	also(t.folder.finish(t.page(s).Write))
+	if !failed {
+		also(s.write(t.opts.json, t.json))
+		also(s.table(t.out, t.folder))
+		also(t.out.err)
+		if fault != nil {
+			return fault
+		}
+	}
+	return t.metrics.Explained(err)
 }

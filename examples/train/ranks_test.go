@@ -193,9 +193,9 @@ func TestAFailureOnOneRank(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t), "-ranks", "2"))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &training{opts: opts, out: &output{Writer: &out}, json: &out}
+	run := &trainer{opts: opts, out: &output{Writer: &out}, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
-	run.trainer.train[1].(*source).dev = leaking{run.trainer.devs[1]}
+	run.train[1].(*source).dev = leaking{run.devs[1]}
 
 	err = run.finish(t.Context(), run.loop(t.Context()))
 	require.ErrorIs(t, err, batchctx.ErrLeak)
@@ -207,5 +207,5 @@ func TestAFailureOnOneRank(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, leaks, strings.Contains(string(dump), `"held by nobody","class":"entry"`))
 	}
-	require.NoError(t, run.close())
+	require.NoError(t, run.Close())
 }

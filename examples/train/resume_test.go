@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
 // stopper is an output that cancels a run when it reads a word.
@@ -41,11 +46,11 @@ func interruptedAt(t *testing.T, word string, flags ...string) (folder, stdout, 
 }
 
 func TestInterruptAndResume(t *testing.T) {
-	text, checkpoint := sentence(t), filepath.Join(t.TempDir(), "checkpoint")
+	text, saved := sentence(t), filepath.Join(t.TempDir(), "checkpoint")
 	whole := summaryOf(t, "-data", text)
 
 	interim := filepath.Join(t.TempDir(), "interim.json")
-	folder, stdout, stderr := interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", checkpoint, "-json", interim)
+	folder, stdout, stderr := interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", saved, "-json", interim)
 	require.Equal(t, "train: interrupted after step 1 of 3: everything is written\n", stderr)
 	require.Contains(t, stdout, "0 bytes over ") // the table is there
 	for _, name := range []string{"memory.jsonl", "losses.csv", "report.html"} {
@@ -62,7 +67,7 @@ func TestInterruptAndResume(t *testing.T) {
 	// The flags come from the checkpoint; another plan changes nothing.
 	var out, errs bytes.Buffer
 	status := run(t.Context(), []string{
-		"-data", text, "-resume", checkpoint, "-run", filepath.Join(t.TempDir(), "run"), "-json", "-", "-plan", "breadth-first",
+		"-data", text, "-resume", saved, "-run", filepath.Join(t.TempDir(), "run"), "-json", "-", "-plan", "breadth-first",
 	}, &out, &errs)
 	require.Zero(t, status, errs.String())
 	require.NoError(t, json.Unmarshal(out.Bytes(), &s))
@@ -84,37 +89,76 @@ func TestInterruptedBefore(t *testing.T) {
 }
 
 func TestBadCheckpoint(t *testing.T) {
-	text, checkpoint := sentence(t), filepath.Join(t.TempDir(), "checkpoint")
-	summaryOf(t, "-data", text, "-checkpoint", checkpoint)
-	whole, err := os.ReadFile(checkpoint)
+	text, saved := sentence(t), filepath.Join(t.TempDir(), "checkpoint")
+	summaryOf(t, "-data", text, "-checkpoint", saved)
+	shards, err := filepath.Glob(filepath.Join(saved, "step-*", "rank-*"))
+	require.NoError(t, err)
+	require.Len(t, shards, 1)
+	whole, err := os.ReadFile(shards[0])
 	require.NoError(t, err)
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)-1000] ^= 1
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte("hello, this is a text"), 0o666))
+	var weights bytes.Buffer
+	require.NoError(t, safetensors.Write(&weights, nil, safetensors.Of("w", []int{1}, []float32{1})))
+	other := filepath.Join(t.TempDir(), "weights.safetensors")
+	require.NoError(t, os.WriteFile(other, weights.Bytes(), 0o666))
 
 	for _, c := range []struct {
-		name    string
-		content []byte
-		flags   []string
-		want    string
+		name  string
+		shard []byte
+		flags []string
+		want  string
 	}{
-		{"truncated", whole[:len(whole)/2], nil, "damaged"},
-		{"flipped bit", flipped, nil, "damaged"},
-		{"not a checkpoint", []byte("hello, this is a text"), nil, "damaged"},
+		{"truncated", whole[:len(whole)/2], nil, shards[0] + ": it has "},
+		{"flipped bit", flipped, nil, shards[0] + ": its SHA-256 is "},
 		{"empty", nil, nil, "damaged"},
+		{"not a checkpoint", whole, []string{"-resume", file}, "damaged"},
+		{"weights of somebody else", whole, []string{"-resume", other}, "is not a checkpoint of this program"},
+		{"no checkpoint in it", whole, []string{"-resume", filepath.Dir(file)}, "there is none in "},
 		{"another width", whole, []string{"-width", "16"}, "was trained with -width 8, not 16: leave -width out"},
-		{"another text", whole, []string{"-data", checkpoint, "-steps", "4"}, "another text"},
+		{"another text", whole, []string{"-data", shards[0], "-steps", "4"}, "another text"},
 		{"finished", whole, nil, "has seen all 3 steps: give more with -steps"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "bad")
-			require.NoError(t, os.WriteFile(path, c.content, 0o666))
+			require.NoError(t, os.WriteFile(shards[0], c.shard, 0o666))
+			if c.name == "flipped bit" {
+				c.flags = []string{"-steps", "4"} // it is found where the shard is read
+			}
 			folder := filepath.Join(t.TempDir(), "run")
 			var out, errs bytes.Buffer
-			status := run(t.Context(), append([]string{"-data", text, "-resume", path, "-run", folder}, c.flags...), &out, &errs)
+			status := run(t.Context(), append([]string{"-data", text, "-resume", saved, "-run", folder}, c.flags...), &out, &errs)
 			requireOneLine(t, status, errs.String(), c.want)
 			require.NoDirExists(t, folder)
 		})
 	}
+}
+
+// A checkpoint in one file, as this program once wrote, goes on to the same bits.
+func TestResumeOlderCheckpoint(t *testing.T) {
+	text, dir, old := sentence(t), filepath.Join(t.TempDir(), "new"), filepath.Join(t.TempDir(), "old")
+	whole := summaryOf(t, "-data", text)
+	interruptedAt(t, "step 1/3", "-data", text, "-checkpoint", dir)
+	c, err := checkpoint.Open(dir)
+	require.NoError(t, err)
+	defer c.Close()
+	metadata := map[string]string{"format": "pt", "train.steps_done": "1"}
+	maps.Copy(metadata, c.Metadata)
+	var tensors []safetensors.Tensor
+	for _, info := range c.Tensors() {
+		n := 1
+		for _, dim := range info.Shape {
+			n *= dim
+		}
+		values := make([]float32, n)
+		require.NoError(t, checkpoint.Read(c, info.Name, info.Shape, values))
+		tensors = append(tensors, safetensors.Of(info.Name, info.Shape, values))
+	}
+	require.NoError(t, writeFile(old, func(w io.Writer) error { return safetensors.Write(w, metadata, tensors...) }))
+	resumed := summaryOf(t, "-data", text, "-resume", old)
+	require.Equal(t, 1, resumed.ResumedAt)
+	require.Equal(t, whole.WeightsSHA256, resumed.WeightsSHA256)
 }
 
 func requireOneLine(t *testing.T, status int, stderr, want string) {

@@ -62,10 +62,13 @@ var rooms = []struct {
 	{"trainer/checkpoint", 5, nil},
 	{"trainer/corpus", 0, nil},
 	{"trainer/costs", 6, nil},
+	{"trainer/metrics", 6, nil},
+	{"trainer/progress", 0, []string{"golang.org/x/term"}},
+	{"trainer/rate", 0, nil},
 	{"trainer/units", 0, nil},
 	{"internal/memreport", 6, nil},
 	{"cmd", 7, []string{"github.com/alecthomas/kong"}},
-	{"examples", 7, []string{"golang.org/x/term"}},
+	{"examples", 7, nil},
 	{"tests", 7, nil},
 	{"tests/oracle", 3, nil}, // neither the planner nor the runner
 }

@@ -43,6 +43,7 @@ func WriteShard(dir string, step int64, rank, ranks int, tensors ...safetensors.
 		return safetensors.Write(io.MultiWriter(w, &sum), map[string]string{"format": "pt"}, tensors...)
 	})
 	if err != nil {
+		_, _ = os.Remove(folder), os.Remove(dir) // They stay where something is in them.
 		return Shard{}, fmt.Errorf("checkpoint: %w", err)
 	}
 	s.Bytes, s.SHA256 = sum.n, hex.EncodeToString(sum.Sum(nil))

@@ -13,6 +13,9 @@ type Bucket struct {
 // Mean returns the mean of y.
 func (b Bucket) Mean() float64 { return b.Sum / float64(b.Count) }
 
+// Point returns the bucket of one point.
+func Point(x, y float64) Bucket { return Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1} }
+
 // Envelope keeps any number of points in a fixed number of buckets. While all
 // points fit each has a bucket of its own; then neighbours are merged in pairs,
 // again and again. Points whose y is not finite are left out. The zero Envelope
@@ -42,7 +45,7 @@ func (e *Envelope) Add(x, y float64) {
 			e.Add(x, y)
 			return
 		}
-		e.buckets = append(e.buckets, Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1})
+		e.buckets = append(e.buckets, Point(x, y))
 		return
 	}
 	b := &e.buckets[last]

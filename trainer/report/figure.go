@@ -1,5 +1,7 @@
 package report
 
+import "github.com/weir-ml/weir/memory"
+
 // Mark is how a series is drawn.
 type Mark uint8
 
@@ -32,6 +34,15 @@ const (
 	Brown
 	Cyan
 )
+
+// ClassColor is the colour of a class of memory, the same in every figure.
+func ClassColor(class memory.Class) Color {
+	return [memory.NumClasses]Color{
+		memory.Resident: Gray, memory.Entry: Yellow, memory.Activation: Orange, memory.ActGrad: Violet,
+		memory.Saved: Aqua, memory.Carry: Green, memory.Transfer: Magenta, memory.Workspace: Red,
+		memory.Loss: Blue, memory.FP8: Brown, memory.Unsharded: Cyan,
+	}[class]
+}
 
 // Series is one set of points of a figure.
 type Series struct {

@@ -1,8 +1,11 @@
 package report
 
 import (
+	"fmt"
 	"html/template"
 	"io"
+	"strings"
+	"text/tabwriter"
 )
 
 // Page is a report. Strings are plain text; the page escapes them.
@@ -39,6 +42,17 @@ type Table struct {
 	Rows   [][]string
 	Shares []float64
 	Folded bool
+}
+
+// Text writes the table for a terminal, without its title.
+func (t Table) Text(w io.Writer) error {
+	lines := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, row := range append([][]string{t.Head}, t.Rows...) {
+		if row != nil {
+			fmt.Fprintln(lines, strings.Join(row, "\t"))
+		}
+	}
+	return lines.Flush()
 }
 
 // Share returns the percent that the bar of a row takes.

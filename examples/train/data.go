@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/trainer/corpus"
+)
+
+// split returns the text to train on and the last tenth, which is held out. Both
+// must be longer than a microbatch.
+func split(t *corpus.Text, sequence int) (training, heldout []byte, err error) {
+	at := len(t.Bytes) - len(t.Bytes)/10
+	training, heldout = t.Bytes[:at:at], t.Bytes[at:]
+	if len(heldout) <= sequence {
+		return nil, nil, fmt.Errorf("-seq %d is longer than the data: %s has %d bytes and the held-out tenth is %d: take a smaller -seq or more text",
+			sequence, t.Name, len(t.Bytes), len(heldout))
+	}
+	return training, heldout, nil
+}
+
+// source makes entries of a text: tokens are bytes, the label of a token is the
+// byte after it, and its weight is 1, or 0 for the last byte of the text, which
+// has none after it. It allocates nothing on the Go heap after the longest window.
+type source struct {
+	dev     kernels.Device
+	text    []byte
+	windows corpus.Windows
+
+	tokens, labels []int32
+	weights        []float32
+}
+
+// Next makes the entry of one microbatch: its parts are those of transformer.Parts, in order.
+func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	s.fill(s.windows.Window(entry.Microbatch()))
+	return errors.Join(
+		s.put(entry, 0, kernels.Int32, func(b kernels.Buffer) error { return s.dev.WriteInt32(b, s.tokens) }),
+		s.put(entry, 1, kernels.Int32, func(b kernels.Buffer) error { return s.dev.WriteInt32(b, s.labels) }),
+		s.put(entry, 2, kernels.Float32, func(b kernels.Buffer) error { return s.dev.WriteFloat32(b, s.weights) }))
+}
+
+// put makes a part of the entry, where it is wanted: the stages that read it may be on
+// another rank.
+func (s *source) put(entry *batchctx.Entry[kernels.Buffer], part int, kind kernels.DType, write func(kernels.Buffer) error) error {
+	if !entry.Wants(part) {
+		return nil
+	}
+	b, err := s.dev.Alloc(memory.Entry, kind, len(s.tokens))
+	if err != nil {
+		return err
+	}
+	if err = write(b); err == nil {
+		err = entry.Put(part, b) // it is the entry's from here on
+	}
+	if err != nil {
+		_, _ = s.dev.Release(b) // The first error is the one to tell.
+	}
+	return err
+}
+
+// fill sets tokens, labels and weights to those of a window.
+func (s *source) fill(begin, end int) {
+	s.tokens, s.labels, s.weights = s.tokens[:0], s.labels[:0], s.weights[:0]
+	for i := begin; i < end; i++ {
+		label, weight := int32(0), float32(0)
+		if i+1 < len(s.text) {
+			label, weight = int32(s.text[i+1]), 1
+		}
+		s.tokens = append(s.tokens, int32(s.text[i]))
+		s.labels = append(s.labels, label)
+		s.weights = append(s.weights, weight)
+	}
+}

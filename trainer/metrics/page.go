@@ -1,0 +1,165 @@
+package metrics
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
+)
+
+// Page returns the page of the run so far: facts, memory by microbatch, what each of the
+// last actions held, and the losses. The caller gives it a title, and adds what it likes.
+func (r *Run) Page() *report.Page {
+	s := r.Summary()
+	p := &report.Page{
+		Facts:   r.facts(&s),
+		Figures: []report.Figure{r.memoryFigure(), r.actionsFigure(), r.lossFigure()},
+	}
+	if s.Ranks > 1 {
+		p.Facts = append(p.Facts, report.Fact{
+			Label: "bubble", Value: units.Percent(s.BubbleMakespan), Note: "of a makespan of " + units.Seconds(s.MakespanSeconds) + s.beside(),
+		})
+		p.Tables = append(p.Tables, s.RankTable())
+	}
+	if s.FP8Roles != nil {
+		p.Tables = append(p.Tables, s.FP8Table())
+	}
+	p.Tables = append(p.Tables, r.lossTable())
+	return p
+}
+
+func (r *Run) facts(s *Summary) []report.Fact {
+	fullest := ""
+	if s.Ranks > 1 {
+		fullest = " on the rank that has most"
+	}
+	bytes := func(n int64) string { return units.Count(n) + " bytes" + fullest }
+	tokens := r.Tokens
+	if tokens == "" {
+		tokens = "tokens"
+	}
+	standard := ""
+	if s.LossHeldoutStandard != nil {
+		standard = fmt.Sprintf(", ± %.3f", *s.LossHeldoutStandard)
+	}
+	return []report.Fact{
+		{Label: "growth per microbatch", Value: units.Count(s.Growth) + " bytes", Note: "over " + units.Count(s.GrowthOver) + " microbatches", Good: s.Growth == 0, Bad: s.Growth != 0},
+		{Label: "peak", Value: units.Size(s.PeakBytes), Note: bytes(s.PeakBytes)},
+		{Label: "live after a step", Value: units.Size(s.LiveBytes), Note: bytes(s.LiveBytes) + ", the model is " + units.Size(s.ModelBytes)},
+		{Label: "held-out loss", Value: decimals(s.LossHeldout, 3), Note: r.LossUnit + standard},
+		{Label: "train loss", Value: decimals(s.LossTrain, 3), Note: "of the last step, from " + decimals(s.LossTrainFirst, 3)},
+		{Label: "speed", Value: units.Count(int64(s.TokensPerSecond)), Note: tokens + " a second"},
+		{Label: "allocations per step", Value: units.Count(int64(s.Allocations)), Note: "on the Go heap, however many microbatches"},
+	}
+}
+
+// decimals writes a number that may not be known.
+func decimals(x *float64, digits int) string {
+	if x == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*x, 'f', digits, 64)
+}
+
+// focus returns the rank that had most alive, and on several ranks says so.
+func (r *Run) focus() (focus *rank, words string) {
+	fullest := r.fullest()
+	if len(r.ranks) > 1 {
+		words = fmt.Sprintf(" This is rank %d, which had most.", fullest)
+	}
+	return &r.ranks[fullest], words
+}
+
+// memoryFigure plots live and peak over the microbatches of the run.
+func (r *Run) memoryFigure() report.Figure {
+	rank, words := r.focus()
+	caption := "What is alive after the last action of each microbatch, and the most that was alive since the one before." + words
+	if n := rank.peaks.Stride(); n > 1 {
+		caption += fmt.Sprintf(" One column is %d microbatches; bands reach from the smallest to the largest of them.", n)
+	}
+	return report.Figure{
+		Title: "Memory, microbatch by microbatch", Caption: caption,
+		X: report.Axis{Label: "microbatch", Unit: report.Count},
+		Y: report.Axis{Label: "memory", Unit: report.Bytes, FromZero: true},
+		Series: []report.Series{
+			{Name: "peak", Mark: report.Band, Color: report.Orange, Buckets: rank.peaks.Buckets()},
+			{Name: "live", Mark: report.Line, Color: report.Blue, Buckets: rank.live.Buckets()},
+		},
+	}
+}
+
+// actionsFigure plots what is live at every one of the last actions, by class, but for what
+// is resident, which never changes.
+func (r *Run) actionsFigure() report.Figure {
+	rank, words := r.focus()
+	f := report.Figure{
+		Title: "Inside the last microbatches",
+		X:     report.Axis{Label: "action", Unit: report.Count},
+		Y:     report.Axis{Label: "memory", Unit: report.Bytes, FromZero: true},
+	}
+	actions := rank.lastFew()
+	backwards := "B"
+	for _, a := range actions {
+		if a.action.Kind() == schedule.I {
+			backwards = "I and W"
+		}
+		f.X.Names = append(f.X.Names, a.action.Kind().String()+strconv.Itoa(a.action.Stage()))
+		f.X.Groups = append(f.X.Groups, "microbatch "+strconv.Itoa(a.action.Microbatch()))
+	}
+	if len(actions) > 0 {
+		f.Caption = "What is alive when each action begins, by class, beside the model itself (" +
+			units.Size(actions[0].classes[memory.Resident]) + "). Forwards (F) save for the backwards (" + backwards + ") of the same " +
+			"microbatch, which let go of all of it. The number is the stage." + words
+	}
+	for class := range memory.Class(memory.NumClasses) {
+		series, most := report.Series{Name: class.String(), Mark: report.Bars, Color: report.ClassColor(class)}, int64(0)
+		for i, a := range actions {
+			bytes := a.classes[class]
+			most = max(most, bytes)
+			series.Buckets = append(series.Buckets, report.Point(float64(i), float64(bytes)))
+		}
+		if most > 0 && class != memory.Resident {
+			f.Series = append(f.Series, series)
+		}
+	}
+	return f
+}
+
+// lossFigure plots the losses over the steps.
+func (r *Run) lossFigure() report.Figure {
+	f := report.Figure{
+		Title: "Loss", Caption: "By how many steps the weights had seen.",
+		X: report.Axis{Label: "steps", Unit: report.Count},
+		Y: report.Axis{Label: r.LossUnit},
+	}
+	if n := r.train.Stride(); n > 1 {
+		f.Caption += fmt.Sprintf(" One column is %d steps.", n)
+		f.Series = append(f.Series, report.Series{Name: "train, smallest to largest", Mark: report.Band, Color: report.Blue, Buckets: r.train.Buckets()})
+	}
+	f.Series = append(f.Series,
+		report.Series{Name: "train", Mark: report.Line, Color: report.Blue, Buckets: r.train.Buckets()},
+		report.Series{Name: "held out", Mark: report.Dots, Color: report.Orange, Buckets: r.heldout.Buckets()})
+	for _, name := range slices.Sorted(maps.Keys(r.Baselines)) {
+		f.Series = append(f.Series, report.Series{Name: name, Mark: report.Level, Color: report.Violet, Buckets: []report.Bucket{report.Point(0, r.Baselines[name])}})
+	}
+	return f
+}
+
+// lossTable is the plot of the losses in numbers.
+func (r *Run) lossTable() report.Table {
+	table := report.Table{Title: "Losses in numbers", Head: []string{"steps", "train, mean", "smallest", "largest"}, Folded: true}
+	for _, b := range r.train.Buckets() {
+		steps := units.Count(int64(b.First))
+		if b.Last > b.First {
+			steps += " to " + units.Count(int64(b.Last))
+		}
+		mean := b.Mean()
+		table.Rows = append(table.Rows, []string{steps, decimals(&mean, 4), decimals(&b.Min, 4), decimals(&b.Max, 4)})
+	}
+	return table
+}

@@ -1,0 +1,116 @@
+package metrics
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/report"
+)
+
+const lastActions = 48 // that are kept of a rank
+
+// rank is what is kept of one rank. While a step runs it belongs to the goroutine of the
+// rank.
+type rank struct {
+	book         memory.Book
+	model        int64 // bytes that were live when the run began
+	microbatches int64
+	growth       int64          // the largest of a microbatch
+	peak         memory.ByClass // what was live at the peak of all steps and evaluations
+	live, peaks  *report.Envelope
+	actions      []sample // a ring
+	next         int
+	stats        memory.Stats
+}
+
+// sample is what was live before an action.
+type sample struct {
+	action  schedule.Action
+	classes memory.ByClass
+}
+
+func newRank() rank {
+	return rank{live: report.NewEnvelope(buckets), peaks: report.NewEnvelope(buckets), actions: make([]sample, 0, lastActions)}
+}
+
+func (r *rank) begin(book memory.Book) {
+	r.book, r.model = book, book.Live()
+}
+
+// action keeps what is live before a computation.
+func (r *rank) action(action schedule.Action) {
+	if !action.Kind().Compute() || r.book == nil {
+		return
+	}
+	r.book.Stats(&r.stats)
+	s := sample{action, r.stats.Classes}
+	if len(r.actions) < cap(r.actions) {
+		r.actions = append(r.actions, s)
+		return
+	}
+	r.actions[r.next] = s
+	r.next = (r.next + 1) % len(r.actions)
+}
+
+// microbatch adds a record of the memory log.
+func (r *rank) microbatch(s *memory.Sample) {
+	r.growth = max(r.growth, s.Growth)
+	r.live.Add(float64(r.microbatches), float64(s.Live))
+	r.peaks.Add(float64(r.microbatches), float64(s.Peak))
+	r.microbatches++
+}
+
+// rise takes in the peak of a step.
+func (r *rank) rise(result *runner.RankResult) {
+	if result.Peak > r.peak.Total() {
+		r.peak = result.PeakClasses
+	}
+}
+
+// lastFew returns the last actions, the oldest first.
+func (r *rank) lastFew() []sample {
+	return append(slices.Clone(r.actions[r.next:]), r.actions[:r.next]...)
+}
+
+// clocks add up what the steps of a run took.
+type clocks struct {
+	steps      int
+	makespan   time.Duration
+	ideal      time.Duration // work of the busiest rank
+	work, wait []time.Duration
+	simulated  *simulate.Report // nil without costs
+}
+
+func (c *clocks) add(result *runner.Result) {
+	if c.work == nil {
+		c.work, c.wait = make([]time.Duration, len(result.Ranks)), make([]time.Duration, len(result.Ranks))
+	}
+	busiest := time.Duration(0)
+	for i := range result.Ranks {
+		rank := &result.Ranks[i]
+		c.work[i] += rank.Work
+		c.wait[i] += rank.Wait
+		busiest = max(busiest, rank.Work)
+	}
+	c.steps++
+	c.makespan += result.Makespan
+	c.ideal += busiest
+	c.simulated = result.Simulated
+}
+
+// mean returns the seconds of a step that add up to total.
+func (c *clocks) mean(total time.Duration) float64 {
+	return total.Seconds() / float64(max(c.steps, 1))
+}
+
+// bubble returns the part of the makespans in which the busiest rank did not work.
+func (c *clocks) bubble() float64 {
+	if c.makespan == 0 {
+		return 0
+	}
+	return 1 - c.ideal.Seconds()/c.makespan.Seconds()
+}

@@ -1,0 +1,247 @@
+package metrics
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
+)
+
+// Summary is what a run came to. Sizes are bytes. What is not known is null.
+type Summary struct {
+	Ranks      int   `json:"ranks"`
+	ModelBytes int64 `json:"model_bytes"` // live before the first step, on all ranks
+
+	LossTrainFirst      *float64 `json:"loss_train_first"`
+	LossTrain           *float64 `json:"loss_train"` // of the last step
+	LossHeldoutFirst    *float64 `json:"loss_heldout_first"`
+	LossHeldout         *float64 `json:"loss_heldout"` // of the last evaluation
+	LossHeldoutStandard *float64 `json:"loss_heldout_standard_error"`
+	HeldoutStep         int      `json:"heldout_step"` // steps that the evaluated weights had seen
+
+	// MakespanSeconds is from the first computation of a step to the end of its last one,
+	// on average, and BubbleMakespan the part of it in which the busiest rank did not
+	// work. Simulated is the same of a simulated step, null without one.
+	MakespanSeconds float64    `json:"makespan_seconds"`
+	BubbleMakespan  float64    `json:"bubble_makespan"`
+	Simulated       *Simulated `json:"simulated"`
+	ByRank          []Rank     `json:"by_rank"`
+
+	TokensPerSecond float64 `json:"tokens_per_second"`
+	Seconds         float64 `json:"seconds"`               // in training steps
+	PeakBytes       int64   `json:"peak_bytes"`            // of the rank that had most
+	LiveBytes       int64   `json:"live_bytes_after_step"` // likewise
+	// PlannedBytes is what a step has set aside on the rank that needs most, beside the
+	// model, and BoundBytes what it cannot do without; Gap is how far the one is above the
+	// other, as a fraction. They and PlannedPeakByClass, what is live there at the planned
+	// peak, are null where memory was not planned.
+	PlannedBytes       *int64           `json:"planned_bytes"`
+	BoundBytes         *int64           `json:"bound_bytes"`
+	Gap                *float64         `json:"gap"`
+	PlannedPeakByClass map[string]int64 `json:"planned_peak_by_class"`
+	// PeakByClass is PeakBytes by class: what was live at that moment, workspaces and all.
+	PeakByClass map[string]int64 `json:"peak_by_class"`
+	// FP8Roles is what the tensors in FP8 met in the steps of this run, by role. It is null
+	// where there are none.
+	FP8Roles     map[string]Role `json:"fp8_roles"`
+	Growth       int64           `json:"growth_per_microbatch_bytes"` // the largest
+	GrowthOver   int64           `json:"growth_over_microbatches"`    // how many were audited
+	Allocations  uint64          `json:"allocations_per_step"`        // on the Go heap, the median of the last steps
+	BooksAudited int             `json:"books_audited"`
+
+	how string // the plan of memory
+}
+
+// Simulated is what a simulated step comes to.
+type Simulated struct {
+	MakespanSeconds float64 `json:"makespan_seconds"`
+	BubbleMakespan  float64 `json:"bubble_makespan"`
+}
+
+// Rank is what a run came to on one rank.
+type Rank struct {
+	Rank       int   `json:"rank"`
+	Stages     []int `json:"stages"`
+	ModelBytes int64 `json:"model_bytes"`
+	PeakBytes  int64 `json:"peak_bytes"`
+	// PeakByClass is PeakBytes by class: what was live at that moment.
+	PeakByClass map[string]int64 `json:"peak_by_class"`
+	Growth      int64            `json:"growth_per_microbatch_bytes"`
+	WorkSeconds float64          `json:"work_seconds"` // of a step, on average
+	WaitSeconds float64          `json:"wait_seconds"` // likewise
+	// SimulatedPeakBytes has no entries and no workspaces; it is null without a simulation.
+	SimulatedPeakBytes *int64 `json:"simulated_peak_bytes"`
+}
+
+// Role is what the tensors of one role met in the steps of a run: elements that were
+// saturated, became zero or were not finite, and the range of scales.
+type Role struct {
+	Tensors     int     `json:"tensors"`
+	Saturated   uint64  `json:"saturated"`
+	Underflowed uint64  `json:"underflowed"`
+	NonFinite   uint64  `json:"non_finite"`
+	LeastScale  float32 `json:"least_scale"`
+	MostScale   float32 `json:"most_scale"`
+}
+
+// Summary returns what the run has come to so far. Begin was called.
+func (r *Run) Summary() Summary {
+	clocks, peak := &r.clocks, r.ranks[r.fullest()].peak
+	s := Summary{
+		Ranks:          len(r.ranks),
+		LossTrainFirst: known(r.losses[0], r.steps > 0), LossTrain: known(r.losses[1], r.steps > 0),
+		LossHeldoutFirst: known(r.scores[0].Loss, r.scores[0].Known), LossHeldout: known(r.scores[1].Loss, r.scores[1].Known),
+		LossHeldoutStandard: known(r.scores[1].Standard, r.scores[1].Known), HeldoutStep: r.scores[1].Step,
+		MakespanSeconds: clocks.mean(clocks.makespan), BubbleMakespan: clocks.bubble(),
+		TokensPerSecond: r.TokensPerSecond(), Seconds: r.seconds,
+		PeakBytes: peak.Total(), PeakByClass: byName(peak),
+		Growth: r.Growth(), Allocations: r.allocationsPerStep(),
+	}
+	if r.last != nil {
+		s.BooksAudited, s.LiveBytes = r.last.Books, r.last.Live
+	}
+	if simulated := clocks.simulated; simulated != nil && r.Seconds != nil {
+		s.Simulated = &Simulated{r.Seconds(simulated.Makespan), simulated.BubbleMakespan()}
+	}
+	for i := range r.ranks {
+		rank := &r.ranks[i]
+		s.ModelBytes += rank.model
+		s.GrowthOver = max(s.GrowthOver, rank.microbatches)
+		one := Rank{Rank: i, ModelBytes: rank.model, PeakBytes: rank.peak.Total(), PeakByClass: byName(rank.peak), Growth: rank.growth}
+		if r.Stages != nil {
+			one.Stages = r.Stages[i]
+		}
+		if clocks.steps > 0 {
+			one.WorkSeconds, one.WaitSeconds = clocks.mean(clocks.work[i]), clocks.mean(clocks.wait[i])
+		}
+		if s.Simulated != nil {
+			one.SimulatedPeakBytes = &clocks.simulated.Ranks[i].Peak
+		}
+		s.ByRank = append(s.ByRank, one)
+	}
+	r.planned(&s)
+	for role, c := range r.met.All() {
+		if s.FP8Roles == nil {
+			s.FP8Roles = map[string]Role{}
+		}
+		s.FP8Roles[role.String()] = Role{c.Tensors, c.Saturated, c.Underflowed, c.NonFinite, c.Least, c.Greatest}
+	}
+	return s
+}
+
+// planned adds what the plan of memory comes to, on the rank that needs most.
+func (r *Run) planned(s *Summary) {
+	if r.Plan == nil {
+		return
+	}
+	most := 0
+	for i := range r.Plan.Ranks {
+		if r.Plan.Ranks[i].Height > r.Plan.Ranks[most].Height {
+			most = i
+		}
+	}
+	rank := &r.Plan.Ranks[most]
+	gap, classes := rank.Gap(), rank.Peak.Classes
+	classes[memory.Resident] += r.ranks[most].model
+	s.PlannedBytes, s.BoundBytes, s.Gap, s.PlannedPeakByClass, s.how = &rank.Height, &rank.Bound, &gap, byName(classes), rank.Sizes
+}
+
+// byName returns bytes by the names that the memory log has for the classes.
+func byName(classes memory.ByClass) map[string]int64 {
+	out := map[string]int64{}
+	for class, bytes := range classes {
+		out[memory.Class(class).String()] = bytes
+	}
+	return out
+}
+
+// known returns x for JSON, which has no NaN.
+func known(x float64, ok bool) *float64 {
+	if !ok || math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
+
+// Memory says in a line what is set aside for a step, "" where memory is not planned.
+func (s *Summary) Memory() string {
+	if s.PlannedBytes == nil {
+		return ""
+	}
+	onRank := ""
+	if s.Ranks > 1 {
+		onRank = " on the rank that needs most"
+	}
+	return fmt.Sprintf("planned: %s bytes for a step%s; at least %s are needed, gap %s; %s",
+		units.Count(*s.PlannedBytes), onRank, units.Count(*s.BoundBytes), units.Percent(*s.Gap), s.how)
+}
+
+// Rows says what the run came to, a name and a value each.
+func (s *Summary) Rows() (rows [][]string) {
+	row := func(name, format string, args ...any) {
+		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
+	}
+	onRanks := ""
+	if s.Ranks > 1 {
+		onRanks = fmt.Sprintf(" on %d ranks", s.Ranks)
+		row("step", "makespan %s, bubble %s%s", units.Seconds(s.MakespanSeconds), units.Percent(s.BubbleMakespan), s.beside())
+	}
+	row("growth per microbatch", "%s bytes over %s microbatches%s", units.Count(s.Growth), units.Count(s.GrowthOver), onRanks)
+	row("peak", "%s", units.Exactly(s.PeakBytes))
+	if s.PlannedBytes != nil {
+		row("planned for a step", "%s; at least %s are needed, gap %s", units.Exactly(*s.PlannedBytes), units.Count(*s.BoundBytes), units.Percent(*s.Gap))
+	}
+	row("live after a step", "%s", units.Exactly(s.LiveBytes))
+	row("allocations per step", "%s on the Go heap", units.Count(int64(s.Allocations)))
+	row("speed", "%s tokens/s", units.Count(int64(math.Round(s.TokensPerSecond))))
+	return rows
+}
+
+// beside is what the simulation says, after what was measured.
+func (s *Summary) beside() string {
+	if s.Simulated == nil {
+		return ""
+	}
+	return fmt.Sprintf("; simulated %s, bubble %s", units.Seconds(s.Simulated.MakespanSeconds), units.Percent(s.Simulated.BubbleMakespan))
+}
+
+// RankTable is what the ranks came to, a row for each.
+func (s *Summary) RankTable() report.Table {
+	table := report.Table{Title: "Ranks", Head: []string{"rank", "stages", "model", "peak", "work", "wait"}}
+	if s.Simulated != nil {
+		table.Head = append(table.Head, "peak, simulated")
+	}
+	for _, r := range s.ByRank {
+		row := []string{
+			strconv.Itoa(r.Rank), strings.Trim(fmt.Sprint(r.Stages), "[]"), units.Size(r.ModelBytes), units.Size(r.PeakBytes),
+			units.Seconds(r.WorkSeconds), units.Seconds(r.WaitSeconds),
+		}
+		if r.SimulatedPeakBytes != nil {
+			row = append(row, units.Size(*r.SimulatedPeakBytes))
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	return table
+}
+
+// FP8Table shows what tensors in FP8 met, by role, in the order of a layer.
+func (s *Summary) FP8Table() report.Table {
+	table := report.Table{
+		Title: "FP8: what the elements of all steps met",
+		Head:  []string{"role", "tensors", "saturated", "became zero", "not finite", "least scale", "greatest scale"},
+	}
+	for role := fp8.Input; role <= fp8.GradInput; role++ {
+		if c, ok := s.FP8Roles[role.String()]; ok {
+			table.Rows = append(table.Rows, []string{
+				role.String(), strconv.Itoa(c.Tensors), units.Count(int64(c.Saturated)), units.Count(int64(c.Underflowed)),
+				units.Count(int64(c.NonFinite)), fmt.Sprintf("%.4g", c.LeastScale), fmt.Sprintf("%.4g", c.MostScale),
+			})
+		}
+	}
+	return table
+}

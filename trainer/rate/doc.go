@@ -1,0 +1,2 @@
+// Package rate says what the learning rate of a step is.
+package rate
