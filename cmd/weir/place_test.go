@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,6 +80,23 @@ func TestPlaceWritesTheLayout(t *testing.T) {
 	stdout, _, status = weir(stdout, "place", "-", "-o", "-") // offsets that are there already are replaced
 	require.Equal(t, good, status)
 	require.Equal(t, string(written), stdout)
+}
+
+// The time ends the first greedy layout too, which takes minutes where very many are alive at
+// once.
+func TestPlaceInTime(t *testing.T) {
+	var in strings.Builder
+	in.WriteString("id,lower,upper,size\n")
+	for i := range 20_000 {
+		fmt.Fprintf(&in, "%d,%d,%d,%d\n", i, i, i+5_000+i*7919%5_000, 1+i*7907%100_000)
+	}
+	stdout, stderr, status := weir(in.String(), "place", "-", "--time", "1ms", "--json")
+	require.Empty(t, stderr)
+	require.Equal(t, good, status)
+	var out placing
+	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
+	require.Equal(t, "size classes in order of birth", out.Method)
+	require.Less(t, out.Gap, 0.25)
 }
 
 func TestPlaceRefuses(t *testing.T) {

@@ -3,6 +3,7 @@ package placement
 import (
 	"context"
 	"math"
+	"math/bits"
 )
 
 // noLimit is the end of free bytes that have nothing above them.
@@ -28,7 +29,7 @@ func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, o
 		}
 	}
 	for k, i := range order {
-		if k%256 == 255 && ctx.Err() != nil {
+		if k%16 == 15 && ctx.Err() != nil { // Among many that live long a buffer takes milliseconds.
 			return noLimit
 		}
 		if g.fixed != nil && g.fixed[i] >= 0 {
@@ -43,6 +44,48 @@ func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, o
 		offsets[i] = at
 		o.take(g.of(i), extent{at, at + b.Size})
 		height = max(height, at+b.Size)
+	}
+	return height
+}
+
+// quick lays out buffers in one walk through time, above all that is fixed: a buffer goes
+// where one of its size class was that has died, or else on top. Gaps are not used. It is for
+// problems that are too large for place in the time that there is.
+func (g *grid) quick(offsets []int64) (height int64) {
+	room := int64(math.MaxInt64)
+	for i := range g.problem.Buffers {
+		b := &g.problem.Buffers[i]
+		room -= b.Size + b.Align
+		if g.fixed != nil && g.fixed[i] >= 0 {
+			offsets[i] = g.fixed[i]
+			height = max(height, offsets[i]+b.Size)
+		}
+	}
+	roomy := room-height > math.MaxInt64/2 // Rounded sizes fit end to end too.
+	type class struct{ size, align int64 }
+	of := func(b *Buffer) class {
+		if !roomy {
+			return class{b.Size, b.Align}
+		}
+		return class{alignUp(b.Size, 1<<max(bits.Len64(uint64(b.Size))-4, 0)), b.Align} // An eighth is lost at most.
+	}
+	free := map[class][]int64{} // the offsets where nothing lies
+	top := height
+	for _, c := range g.problem.changes() {
+		b := &g.problem.Buffers[c.buffer]
+		switch k := of(b); {
+		case g.fixed != nil && g.fixed[c.buffer] >= 0:
+		case c.birth && c.time == b.Lower:
+			if last := len(free[k]) - 1; last >= 0 {
+				offsets[c.buffer], free[k] = free[k][last], free[k][:last]
+			} else {
+				offsets[c.buffer] = alignUp(top, b.Align)
+				top = offsets[c.buffer] + k.size
+			}
+			height = max(height, offsets[c.buffer]+b.Size)
+		case !c.birth && c.time == b.Upper:
+			free[k] = append(free[k], offsets[c.buffer])
+		}
 	}
 	return height
 }

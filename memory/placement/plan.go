@@ -16,8 +16,8 @@ type Options struct {
 	Time time.Duration
 	// Nodes is how much work Plan may do, counted in buffers put to a place, more for one
 	// with gaps: about a microsecond each. 0 is five million. A first greedy layout is made
-	// in any case, and there are about a dozen: for less than that many times the buffers
-	// not all are tried. As long as it is this limit that ends Plan, and not the clock or
+	// however few they are, and there are about a dozen: for less than that many times the
+	// buffers not all are tried. As long as it is this limit that ends Plan, and not the clock or
 	// the context, equal problems with equal options have equal layouts on every machine.
 	Nodes int64
 	// Seed is of the random choices.
@@ -32,7 +32,8 @@ const defaultNodes = 5_000_000
 // Plan lays out a problem. It races greedy recipes, improves the best of them, and
 // searches exactly where that is in reach; it stops as soon as a layout meets the bound
 // or the capacity. What it returns has passed Check. Where ctx ends, it returns the best
-// layout so far: there always is one. The only errors are ErrProblem.
+// layout so far, or where there is none yet one of size classes, which takes no longer than
+// to check it. The only errors are ErrProblem.
 func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err

@@ -78,11 +78,13 @@ func (r *race) greedy(ctx context.Context) {
 			break
 		}
 		r.left -= r.round()
-		within := ctx
-		if r.offsets == nil {
-			within = context.WithoutCancel(ctx) // the first layout is made in any case
+		height := r.grid.place(ctx, r.taken, r.grid.order(recipe), recipe.fit, offsets)
+		if height == noLimit { // The time has ended: there is a layout in any case.
+			if r.offsets == nil {
+				r.offer(offsets, r.grid.quick(offsets), "size classes in order of birth")
+			}
+			break
 		}
-		height := r.grid.place(within, r.taken, r.grid.order(recipe), recipe.fit, offsets)
 		r.offer(offsets, height, recipe.name)
 		r.ranking = append(r.ranking, entrant{recipe, height})
 	}

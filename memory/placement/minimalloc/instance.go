@@ -9,8 +9,11 @@ import (
 // ErrFormat is wrapped by every error about what a file says.
 var ErrFormat = errors.New("minimalloc: not an instance")
 
-// MaxBuffers is how many buffers and gaps an instance may have.
-const MaxBuffers = 1 << 21
+// The most that Read takes. The largest published instance has 18,692 buffers.
+const (
+	MaxBuffers = 1 << 18 // buffers and gaps
+	MaxBytes   = 64 << 20
+)
 
 // Instance is a problem whose buffers have names, and perhaps a layout.
 type Instance struct {

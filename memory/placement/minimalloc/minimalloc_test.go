@@ -3,6 +3,8 @@ package minimalloc_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,6 +134,24 @@ func TestTooManyBuffers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = minimalloc.ReadAtMost(strings.NewReader(text), 3)
 	require.ErrorContains(t, err, "3:1: found more than 3 buffers and gaps")
+}
+
+// A file without an end is not read for ever, even where nothing of it is kept.
+func TestTooManyBytes(t *testing.T) {
+	header := "id,lower,upper,size\n"
+	_, err := minimalloc.Read(io.MultiReader(strings.NewReader(header), blanks{}))
+	require.ErrorIs(t, err, minimalloc.ErrFormat)
+	require.ErrorContains(t, err, fmt.Sprintf("%d:1: found more than %d bytes", 2+minimalloc.MaxBytes-len(header), minimalloc.MaxBytes))
+}
+
+// blanks are lines with nothing in them, without an end.
+type blanks struct{}
+
+func (blanks) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '\n'
+	}
+	return len(p), nil
 }
 
 func TestWrite(t *testing.T) {

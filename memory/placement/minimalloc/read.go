@@ -68,6 +68,7 @@ type reader struct {
 	name    string
 	lines   *bufio.Scanner
 	number  int // of the line, from 1
+	bytes   int // up to the end of the line
 	fields  []string
 	columns []column
 	last    int64          // 1 where times of death are the last unit alive, else 0
@@ -83,6 +84,11 @@ type reader struct {
 func (s *reader) next() bool {
 	for s.lines.Scan() {
 		s.number++
+		if s.bytes += len(s.lines.Bytes()) + 1; s.bytes > MaxBytes {
+			s.fields = nil
+			s.fail(0, "found more than %d bytes, expected a smaller file", MaxBytes)
+			return false
+		}
 		if line := s.lines.Text(); strings.TrimSpace(line) != "" {
 			s.fields = strings.Split(line, ",")
 			return true
