@@ -53,7 +53,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, name := range named.FindAllString(string(text), -1) {
-			require.Contains(t, tests, name, page)
+			require.NotEmpty(t, tests[name], "%s names %s, and there is no such test", page, name)
 		}
 		for _, match := range placed.FindAllStringSubmatch(string(text), -1) {
 			for _, name := range named.FindAllString(match[1], -1) {

@@ -208,7 +208,7 @@ func TestThreeBooks(t *testing.T) {
 						continue
 					}
 					if s.Microbatches = 1 + (5*i+3*ranks)%7; (i+ranks)%2 == 0 {
-						s.Microbatches = 3*ranks + 8 + i // repeats of its segments take turns
+						s.Microbatches = 2*ranks + 6 + i%3 // repeats of its segments take turns
 					}
 					t.Run(fmt.Sprintf("%s on %d", v.name, ranks), func(t *testing.T) {
 						r := newRig(t, s)

@@ -3,6 +3,7 @@ package oracle_test
 import (
 	"context"
 	"fmt"
+	"math/big"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,7 @@ type rig struct {
 	setup
 	devs    []*kernels.Null // by rank
 	dry     int             // the shape that is recorded, -1 in a step
+	prime   int             // above the number of sizes
 	cfg     runner.GroupConfig[T]
 	sources []runner.Source[T]
 
@@ -48,6 +50,9 @@ type rig struct {
 func newRig(t *testing.T, s setup) *rig {
 	r := &rig{setup: s}
 	r.Bytes, r.PartBytes, r.Params = r.bytes, r.partBytes, r.params
+	for r.prime = 2 * (NumParts + NumSizes*s.Placement.Stages()); !big.NewInt(int64(r.prime)).ProbablyPrime(0); {
+		r.prime++
+	}
 	r.cfg = runner.GroupConfig[T]{
 		Capacity: 1, Stall: -1,
 		Copy: func(from, to int, b T) (T, error) { return kernels.Transfer(r.devs[to], r.devs[from], b) },
@@ -134,22 +139,19 @@ func (r *rig) params(stage int) []Param {
 	return list
 }
 
-// distinct returns a size for each number. The sum of two sizes is that of no other two
-// (Erdős and Turán), so that no buffer passes for another one.
-func distinct(n int) int64 {
-	const prime = 257
-	if n >= prime {
-		panic("too many sizes")
-	}
-	return int64(2*prime*n + n*n%prime)
-}
-
+// bytes and partBytes are the sizes of all that is allocated.
 func (r *rig) bytes(stage int, size Size, index int) int64 {
-	return distinct(1 + r.shape(index)*(NumParts+NumSizes*r.Placement.Stages()) + NumParts + NumSizes*stage + int(size))
+	return r.distinct(NumParts+NumSizes*stage+int(size), index)
 }
 
-func (r *rig) partBytes(part, index int) int64 {
-	return distinct(1 + r.shape(index)*(NumParts+NumSizes*r.Placement.Stages()) + part)
+func (r *rig) partBytes(part, index int) int64 { return r.distinct(part, index) }
+
+// distinct returns a size for each number and shape. The sum of two is that of no other two
+// (Erdős and Turán), so that no buffer passes for another one.
+func (r *rig) distinct(n, index int) int64 {
+	all := NumParts + NumSizes*r.Placement.Stages()
+	n += 1 + all*r.shape(index)
+	return int64(2*r.prime*n + n*n%r.prime)
 }
 
 // shape returns which of two shapes a microbatch has, by its number in the batch.
@@ -171,7 +173,9 @@ type source struct {
 }
 
 func (s *source) Next(_ context.Context, e *batchctx.Entry[T]) error {
-	s.rig.dry = s.of
+	if s.of >= 0 {
+		s.rig.dry = s.of
+	}
 	for part := range parts {
 		if !e.Wants(part) {
 			continue
