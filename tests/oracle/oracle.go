@@ -185,7 +185,8 @@ func (b *book) index(microbatch int) int {
 func (b *book) act(a schedule.Action, i int) error {
 	b.now.Action = a
 	s, m := a.Stage(), a.Microbatch()
-	first, last := s/b.Placement.Depth()*b.Placement.Depth(), (s/b.Placement.Depth()+1)*b.Placement.Depth()-1
+	first := s - s%b.Placement.Depth() // of this copy of the model
+	last := first + b.Placement.Depth() - 1
 	switch kind := a.Kind(); kind {
 	case schedule.F:
 		b.pull(b.index(m))
@@ -237,13 +238,12 @@ func (b *book) act(a schedule.Action, i int) error {
 func (b *book) forward(s, m int, discards bool) []*buffer {
 	isFirst, isLast := b.Placement.First(s), b.Placement.Last(s)
 	save := func(until what, saved *buffer) {
-		b.hold(place{until, s, m}, saved)
-	}
-	if discards {
-		save = func(_ what, saved *buffer) {
-			b.hold(place{discarded, s, m}, saved)
-			b.end(place{discarded, s, m})
+		if !discards {
+			b.hold(place{until, s, m}, saved)
+			return
 		}
+		b.hold(place{discarded, s, m}, saved)
+		b.end(place{discarded, s, m})
 	}
 	b.born(call, s, m, memory.Workspace, ForwardWork)
 	class := memory.Saved
@@ -383,15 +383,17 @@ func (b *book) receive(to place, bytes ...int64) {
 	}
 }
 
-func (b *book) size(s int, size Size, m int) int64 { return b.Bytes(s, size, b.index(m)) }
+// size returns the bytes of what a stage allocates; microbatch -1 is none.
+func (b *book) size(s int, size Size, m int) int64 {
+	if m < 0 {
+		return b.Bytes(s, size, m)
+	}
+	return b.Bytes(s, size, b.index(m))
+}
 
 // born makes a buffer of a stage, held in a place of the stage.
 func (b *book) born(at what, s, m int, class memory.Class, size Size) *buffer {
-	index := -1
-	if m >= 0 {
-		index = b.index(m)
-	}
-	made := b.make(class, b.Bytes(s, size, index))
+	made := b.make(class, b.size(s, size, m))
 	b.hold(place{at, s, m}, made)
 	return made
 }

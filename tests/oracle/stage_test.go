@@ -66,99 +66,82 @@ func (s *stage) Spec() stages.Spec {
 
 func (s *stage) Params() []batchctx.Use[T] { return s.params }
 
-// calls makes a call of a stage short. The workspace is there from the beginning of the
-// call to its end.
-type calls struct {
-	*stage
-	mb    MB
-	index int
-	work  T
+func (s *stage) alloc(mb MB, class memory.Class, size Size) T {
+	return mb.Must(s.dev.Alloc(class, kernels.Uint8, int(s.bytes(s.number, size, mb.Index()))))
 }
-
-func (s *stage) begin(mb MB, work Size) *calls {
-	c := &calls{stage: s, mb: mb, index: mb.Index()}
-	c.work = c.alloc(memory.Workspace, work)
-	return c
-}
-
-func (c *calls) end() error { c.mb.Release(c.work); return nil }
-
-func (c *calls) alloc(class memory.Class, size Size) T {
-	return c.mb.Must(c.dev.Alloc(class, kernels.Uint8, int(c.bytes(c.number, size, c.index))))
-}
-
-func (c *calls) save(slot batchctx.Slot, by batchctx.Taker, b T) { c.mb.SaveFor(by, slot, b) }
 
 func (s *stage) Forward(_ context.Context, mb MB, in, out []T) error {
-	c := s.begin(mb, ForwardWork)
+	work := s.alloc(mb, memory.Workspace, ForwardWork)
 	class := memory.Saved
 	if s.last {
 		class = memory.Loss
+		mb.Loss(1, 1, 1)
 	}
-	c.save(forInput, batchctx.ByBackward, c.alloc(class, ForInput))
-	c.save(forWeight, batchctx.ByWeight, c.alloc(memory.Saved, ForWeight))
-	out[0] = c.alloc(memory.Activation, X)
-	switch {
-	case !s.first:
-		c.save(kept, batchctx.ByBackward, mb.Retain(in[0]))
-	default:
-		c.save(kept, batchctx.ByWeight, mb.Retain(mb.Part(2)))
+	mb.SaveFor(batchctx.ByBackward, forInput, s.alloc(mb, class, ForInput))
+	mb.SaveFor(batchctx.ByWeight, forWeight, s.alloc(mb, memory.Saved, ForWeight))
+	out[0] = s.alloc(mb, memory.Activation, X)
+	if s.first {
+		mb.SaveFor(batchctx.ByWeight, kept, mb.Retain(mb.Part(2)))
+	} else {
+		mb.SaveFor(batchctx.ByBackward, kept, mb.Retain(in[0]))
 	}
 	switch {
 	case s.last:
 	case s.first:
-		out[1], out[2] = c.alloc(memory.Activation, Skip), mb.Retain(mb.Part(1))
+		out[1], out[2] = s.alloc(mb, memory.Activation, Skip), mb.Retain(mb.Part(1))
 	default:
 		out[1], out[2] = mb.Retain(in[1]), mb.Retain(in[2])
 	}
-	c.save(output, batchctx.ByWeight, mb.Retain(out[0]))
-	if s.last {
-		mb.Loss(1, 1, 1)
-	}
-	return c.end()
+	mb.SaveFor(batchctx.ByWeight, output, mb.Retain(out[0]))
+	mb.Release(work)
+	return nil
 }
 
 func (s *stage) Backward(_ context.Context, mb MB, gradOut, gradIn []T) error {
-	c := s.backward(mb, gradOut, gradIn)
-	c.contribute()
-	return c.end()
+	work := s.back(mb, gradOut, gradIn)
+	s.contribute(mb)
+	mb.Release(work)
+	return nil
 }
 
 func (s *stage) BackwardInput(_ context.Context, mb MB, gradOut, gradIn []T) error {
-	c := s.backward(mb, gradOut, gradIn)
-	c.save(carried, batchctx.ByWeight, c.alloc(memory.Carry, Carry))
+	work := s.back(mb, gradOut, gradIn)
+	mb.SaveFor(batchctx.ByWeight, carried, s.alloc(mb, memory.Carry, Carry))
 	if !s.last {
-		c.save(gradient, batchctx.ByWeight, mb.Retain(gradOut[0]))
+		mb.SaveFor(batchctx.ByWeight, gradient, mb.Retain(gradOut[0]))
 	}
-	return c.end()
+	mb.Release(work)
+	return nil
 }
 
 func (s *stage) BackwardWeight(_ context.Context, mb MB) error {
-	c := s.begin(mb, WeightWork)
-	c.contribute()
-	return c.end()
+	work := s.alloc(mb, memory.Workspace, WeightWork)
+	s.contribute(mb)
+	mb.Release(work)
+	return nil
 }
 
-func (s *stage) backward(mb MB, gradOut, gradIn []T) *calls {
-	c := s.begin(mb, BackwardWork)
+// back makes the gradients of the inputs, where somebody wants them, and returns its workspace.
+func (s *stage) back(mb MB, gradOut, gradIn []T) (work T) {
+	work = s.alloc(mb, memory.Workspace, BackwardWork)
 	mb.Take(forInput)
 	if s.last {
-		mb.Part(batchctx.Part(len(s.Spec().Reads) - 1))
+		mb.Part(batchctx.Part(len(s.Spec().Reads) - 1)) // the labels are still there
 	}
 	if gradIn != nil {
-		gradIn[0] = c.alloc(memory.ActGrad, XGrad)
+		gradIn[0] = s.alloc(mb, memory.ActGrad, XGrad)
 		if s.last {
-			gradIn[1] = c.alloc(memory.ActGrad, SkipGrad)
+			gradIn[1] = s.alloc(mb, memory.ActGrad, SkipGrad)
 		} else {
 			gradIn[1] = mb.Retain(gradOut[1])
 		}
 	}
-	return c
+	return work
 }
 
-func (c *calls) contribute() {
-	for i := range c.params {
-		c.mb.GradFirst(batchctx.Param(i + 1))
+func (s *stage) contribute(mb MB) {
+	for i := range s.params {
+		mb.GradFirst(batchctx.Param(i + 1))
 	}
 }
 
