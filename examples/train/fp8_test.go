@@ -17,7 +17,7 @@ func TestFP8ChangesNothing(t *testing.T) {
 	text := sentence(t)
 	for i, name := range fp8.Names {
 		t.Run(name, func(t *testing.T) {
-			if raced && i > 0 {
+			if built("-race", "true") && i > 0 {
 				t.Skip("recipes share their goroutines: one is enough for the race detector, which makes this ten times as slow")
 			}
 			flags := []string{"-data", text, "-fp8", name, "-width", widths[name], "-layers", "1"}

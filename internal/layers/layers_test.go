@@ -117,3 +117,19 @@ func TestImportsPointDown(t *testing.T) {
 	}
 	require.Greater(t, packages, 10)
 }
+
+// An example can be copied into another module: neither it nor its tests import what is
+// internal here.
+func TestExamplesCanBeCopied(t *testing.T) {
+	list := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}`, "./examples/...")
+	list.Dir = "../.."
+	out, err := list.Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), module+"examples/train ")
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		for _, imported := range fields[1:] {
+			require.NotContains(t, imported, "/internal/", "%s imports it", fields[0])
+		}
+	}
+}
