@@ -15,20 +15,20 @@ import (
 // step, with everything released.
 func Example() {
 	type number = *float64
-	stage := &stages.Func[number]{
-		Declares: stages.Spec{Name: "square", Reads: []stages.Read{{Part: "x"}}, Slots: 1, Losses: []string{"sum"}},
-		ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[number], _, _ []number) error {
-			x := mb.Part(1)
-			mb.Loss(1, *x**x, 1)
-			mb.Save(1, mb.Retain(x))
+	var d stages.Decl[number]
+	x, saved, sum := d.Part("x"), d.Slot("saved"), d.Loss("sum")
+	stage := d.Stage("square",
+		func(_ context.Context, mb batchctx.Microbatch[number], _, _ []number) error {
+			h := mb.Part(x)
+			mb.Loss(sum, *h**h, 1)
+			mb.Save(saved, mb.Retain(h))
 			return nil
 		},
-		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[number], _, _ []number) error {
-			fmt.Println("saved:", *mb.Take(1))
-			fmt.Println("saved:", *mb.Take(1)) // it was taken
+		func(_ context.Context, mb batchctx.Microbatch[number], _, _ []number) error {
+			fmt.Println("saved:", *mb.Take(saved))
+			fmt.Println("saved:", *mb.Take(saved)) // it was taken
 			return nil
-		},
-	}
+		})
 	run, _ := runner.New(runner.Config[number]{
 		Stages: []stages.Stage[number]{stage}, Parts: []string{"x"},
 		Space:  memory.NewCollected[number](nil, func(number) int64 { return 8 }),
@@ -41,5 +41,5 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// saved: 3
-	// runner: rank 0 action 0B0 (stage 0 square, microbatch 0): batchctx: stage 0 (square) microbatch 0: slot 0: batchctx: the saved state was taken already
+	// runner: rank 0 action 0B0 (stage 0 square, microbatch 0): batchctx: the saved state was taken already: slot "saved": take once and keep the handle for the call
 }

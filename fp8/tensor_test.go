@@ -25,7 +25,7 @@ func newPlace(t *testing.T) *place {
 		require.Zero(t, host.Live(), "bytes that nobody has released")
 		require.NoError(t, host.Close())
 	})
-	f, err := frames.New(frames.Config[kernels.Buffer]{Space: host, Stages: []*frames.Layout[kernels.Buffer]{{Name: "stage", Slots: 8}}})
+	f, err := frames.New(frames.Config[kernels.Buffer]{Space: host, Stages: []*frames.Layout[kernels.Buffer]{{Name: "stage", Slots: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}}})
 	require.NoError(t, err)
 	f.Begin(0, batchctx.Train, frames.Extent{Windows: []int{1}})
 	require.NoError(t, f.Open(0, 0))

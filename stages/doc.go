@@ -29,6 +29,7 @@
 //   - A value that skips stages is relayed: every stage between declares it as an
 //     input and an output and returns it retained.
 //
+// [Decl] declares by name what a stage needs, and makes a stage of closures.
 // [Func], [Sequential], [Recompute], [Freeze] and [Relay] make stages from parts. The
 // conformance suite in stages/stagetest holds a stage to this contract.
 package stages

@@ -24,7 +24,7 @@ func newNumber(v float64) number { return &v }
 func times(name string, w float64, grad number) *stages.Func[number] {
 	wire := []stages.Port{{Name: "x"}}
 	return &stages.Func[number]{
-		Declares:   stages.Spec{Name: name, Inputs: wire, Outputs: wire, Slots: 1},
+		Declares:   stages.Spec{Name: name, Inputs: wire, Outputs: wire, Slots: []string{"x"}},
 		Parameters: []batchctx.Use[number]{{Name: name, Grad: grad}},
 		ForwardFunc: func(_ context.Context, mb microbatch, in, out []number) error {
 			out[0] = newNumber(w * *in[0])
@@ -110,7 +110,7 @@ func ExampleSequential() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(both.Spec().Slots, "slots,", len(stages.Params(both)), "parameters")
+	fmt.Println(len(both.Spec().Slots), "slots,", len(stages.Params(both)), "parameters")
 	run(numbers, both, identity)
 	fmt.Println("gradients", *three, *five)
 	// Output:
@@ -166,10 +166,10 @@ func ExampleJoins() {
 }
 
 func ExampleSpec_Validate() {
-	spec := stages.Spec{Slots: -1, Reads: []stages.Read{{At: batchctx.AtBackward}}}
+	spec := stages.Spec{Slots: []string{""}, Reads: []stages.Read{{At: batchctx.AtBackward}}}
 	fmt.Println(spec.Validate())
 	// Output:
 	// stages: stage "": it has no name
-	// stages: stage "": -1 slots
+	// stages: stage "": slot 0 has no name
 	// stages: stage "": read 0 names no entry part
 }

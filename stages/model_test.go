@@ -85,7 +85,7 @@ func (b *bench) bottom(trains bool) stage {
 // top is Σ x²/2 over the microbatch's elements.
 func (b *bench) top() stage {
 	return &stages.Func[handle]{
-		Declares: stages.Spec{Name: "top", Inputs: wire, Slots: 1, Losses: []string{"objective"}},
+		Declares: stages.Spec{Name: "top", Inputs: wire, Slots: []string{"x"}, Losses: []string{"objective"}},
 		ForwardFunc: func(_ context.Context, mb view, in, _ []handle) error {
 			x := b.floats(in[0])
 			var sum float64
@@ -134,7 +134,7 @@ func (b *bench) scale(name string, weight float32) *scale {
 
 func (s *scale) Spec() stages.Spec {
 	return stages.Spec{
-		Name: s.name, Inputs: wire, Outputs: wire, Slots: 2,
+		Name: s.name, Inputs: wire, Outputs: wire, Slots: []string{"x", "carry"},
 		Reads:  []stages.Read{{Part: s.part}, {Part: s.part, At: batchctx.AtBackward | batchctx.AtWeight}},
 		Losses: []string{"metric of " + s.name},
 	}

@@ -16,7 +16,7 @@ func Recompute[T any](stage Stage[T]) Stage[T] {
 	spec := stage.Spec()
 	r := recompute[T]{
 		inner: stage,
-		slots: spec.Slots,
+		slots: len(spec.Slots),
 		in:    make([]T, len(spec.Inputs)),
 		out:   newPassing[T](spec.Outputs, false),
 	}
@@ -45,7 +45,11 @@ func (r *recompute[T]) Unwrap() Stage[T] { return r.inner }
 // the forward happening in the backward too.
 func (r *recompute[T]) Spec() Spec {
 	spec := r.inner.Spec()
-	spec.Slots += len(r.in)
+	var slots []string
+	for _, port := range spec.Inputs {
+		slots = append(slots, "input "+port.Name)
+	}
+	spec.Slots = append(slots, spec.Slots...)
 	spec.Recomputes = true
 	reads := make([]Read, len(spec.Reads))
 	for i, read := range spec.Reads {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestRemoteDeclaresAndRefuses(t *testing.T) {
-	spec := stages.Spec{Name: "far", Slots: 2, Recomputes: true}
+	spec := stages.Spec{Name: "far", Slots: []string{"x", "carry"}, Recomputes: true}
 	params := []batchctx.Use[*float64]{{Name: "w"}}
 	for _, splits := range []bool{false, true} {
 		far := stages.Remote(spec, splits, params)

@@ -34,7 +34,7 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 		link.split, _ = stage.(SplitBackward[T])
 		splits = splits && (link.split != nil || spec.Frozen)
 		link.own = batchctx.Scope{
-			Slots:  batchctx.Range{First: s.spec.Slots, Count: spec.Slots},
+			Slots:  batchctx.Range{First: len(s.spec.Slots), Count: len(spec.Slots)},
 			Reads:  batchctx.Range{First: len(s.spec.Reads), Count: len(spec.Reads)},
 			Losses: batchctx.Range{First: len(s.spec.Losses), Count: len(spec.Losses)},
 			Params: batchctx.Range{First: len(s.params), Count: len(params)},
@@ -52,7 +52,7 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 			}
 		}
 		s.params = append(s.params, params...)
-		s.spec.Slots += spec.Slots
+		s.spec.Slots = append(s.spec.Slots, spec.Slots...)
 		s.spec.Reads = append(s.spec.Reads, link.reads(spec.Reads)...)
 		s.spec.Losses = append(s.spec.Losses, spec.Losses...)
 		s.spec.ForwardWeights = append(s.spec.ForwardWeights, spec.ForwardWeights...)

@@ -36,7 +36,7 @@ type Port struct {
 }
 
 // Read declares that the stage reads a part of the batch entry. Microbatch.Part
-// takes the index of the Read in Spec.Reads.
+// takes the number of the Read in Spec.Reads, from 1.
 type Read struct {
 	Part string
 	At   batchctx.At // zero: in Forward
@@ -48,8 +48,8 @@ type Spec struct {
 	Inputs  []Port
 	Outputs []Port
 	Reads   []Read
-	Slots   int      // places for Save
-	Losses  []string // names of losses; Microbatch.Loss takes the index
+	Slots   []string // places for Save; Microbatch.Save takes the number, from 1
+	Losses  []string // names of losses; Microbatch.Loss takes the number, from 1
 	// ForwardWeights and BackwardWeights name the weights of which the stage has copies to
 	// compute on, in its forward and in its backward: what Quantizer makes. None for both is
 	// a stage that computes on its weights themselves.
@@ -78,8 +78,8 @@ func (s *Spec) Validate() error {
 	if len(s.Inputs) > MaxPorts || len(s.Outputs) > MaxPorts {
 		fault("%d inputs and %d outputs, at most %d each", len(s.Inputs), len(s.Outputs), MaxPorts)
 	}
-	if s.Slots < 0 {
-		fault("%d slots", s.Slots)
+	if i := slices.Index(s.Slots, ""); i >= 0 {
+		fault("slot %d has no name", i)
 	}
 	for _, copies := range []struct {
 		of    string

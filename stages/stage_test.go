@@ -14,18 +14,18 @@ import (
 
 func TestSpecValidate(t *testing.T) {
 	valid := stages.Spec{
-		Name: "s", Inputs: make([]stages.Port, stages.MaxPorts), Outputs: wire, Slots: 3,
+		Name: "s", Inputs: make([]stages.Port, stages.MaxPorts), Outputs: wire, Slots: []string{"x", "mask", "carry"},
 		Reads: []stages.Read{{Part: "tokens"}}, Losses: []string{"loss"},
 	}
 	require.NoError(t, valid.Validate())
 
 	all := stages.Spec{
-		Inputs: make([]stages.Port, stages.MaxPorts+1), Slots: -1,
+		Inputs: make([]stages.Port, stages.MaxPorts+1), Slots: []string{"x", ""},
 		Reads: []stages.Read{{Part: "tokens"}, {}}, Losses: []string{"", "loss"},
 	}
 	err := all.Validate()
 	require.Error(t, err)
-	for _, fault := range []string{"no name", "65 inputs and 0 outputs", "-1 slots", "read 1", "loss 0"} {
+	for _, fault := range []string{"no name", "65 inputs and 0 outputs", "slot 1 has no name", "read 1", "loss 0"} {
 		require.ErrorContains(t, err, fault)
 	}
 	require.Len(t, strings.Split(err.Error(), "\n"), 5)
@@ -49,7 +49,7 @@ func TestJoins(t *testing.T) {
 }
 
 func TestFunc(t *testing.T) {
-	declares := stages.Spec{Name: "f", Slots: 2}
+	declares := stages.Spec{Name: "f", Slots: []string{"x", "carry"}}
 	params := []batchctx.Use[int]{{Name: "w", Grad: 7}}
 	fault := errors.New("fault")
 	f := &stages.Func[int]{

@@ -15,9 +15,9 @@ import (
 )
 
 func main() {
-	l := &line{weight: &tensor{}, grad: &tensor{}}
+	weight, grad := &tensor{}, &tensor{}
 	run, err := runner.New(runner.Config[*tensor]{
-		Stages: []stages.Stage[*tensor]{l}, Parts: []string{"point"}, Gradients: sums{},
+		Stages: []stages.Stage[*tensor]{line(weight, grad)}, Parts: []string{"point"}, Gradients: sums{},
 		Space:  memory.NewCollected(nil, func(*tensor) int64 { return 16 }),
 		Losses: []loss.Def{{Name: "error", Reduction: loss.Mean, Objective: true}},
 	})
@@ -37,39 +37,33 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		l.weight.x -= 0.2 * factor * l.grad.x
+		weight.x -= 0.2 * factor * grad.x
 		value, _ := step.Loss("error")
-		fmt.Printf("step %d  loss %7.4f  weight %.3f  growth per microbatch %d bytes\n", step.Step, value, l.weight.x, step.Growth)
+		fmt.Printf("step %d  loss %7.4f  weight %.3f  growth per microbatch %d bytes\n", step.Step, value, weight.x, step.Growth)
 	}
 }
 
 type tensor struct{ x, y float64 } // yours, whatever it is
 
-type line struct{ weight, grad *tensor } // a stage: error of weight·x against y
-
-func (l *line) Spec() stages.Spec {
-	return stages.Spec{Name: "line", Reads: []stages.Read{{Part: "point"}}, Slots: 1, Losses: []string{"error"}}
-}
-
-func (l *line) Params() []batchctx.Use[*tensor] {
-	return []batchctx.Use[*tensor]{{Name: "weight", Grad: l.grad}}
-}
-
-func (l *line) Forward(_ context.Context, mb batchctx.Microbatch[*tensor], _, _ []*tensor) error {
-	point := mb.Part(1) // borrowed; this is its last read, so it ends with the action
-	d := l.weight.x*point.x - point.y
-	mb.Loss(1, d*d/2, 1)                // two numbers: no tensor can hide behind a loss
-	mb.Save(1, &tensor{x: d * point.x}) // handed over until the backward takes it
-	return nil
-}
-
-func (l *line) Backward(_ context.Context, mb batchctx.Microbatch[*tensor], _, _ []*tensor) error {
-	saved := mb.Take(1)    // lent until the action ends; a second Take is an error
-	seed := mb.LossSeed(1) // what the gradient of the loss starts with
-	if grad, trains := mb.Grad(1); trains {
-		grad.x += float64(seed) * saved.x
-	}
-	return nil
+// line is a stage: the error of weight·x against y.
+func line(weight, grad *tensor) stages.Stage[*tensor] {
+	var d stages.Decl[*tensor]
+	point, slope := d.Part("point"), d.Slot("slope")
+	miss, w := d.Loss("error"), d.Param("weight", grad)
+	return d.Stage("line",
+		func(_ context.Context, mb batchctx.Microbatch[*tensor], _, _ []*tensor) error {
+			p := mb.Part(point) // borrowed; this is its last read, so it ends with the action
+			e := weight.x*p.x - p.y
+			mb.Loss(miss, e*e/2, 1)             // two numbers: no tensor can hide behind a loss
+			mb.Save(slope, &tensor{x: e * p.x}) // handed over until the backward takes it
+			return nil
+		},
+		func(_ context.Context, mb batchctx.Microbatch[*tensor], _, _ []*tensor) error {
+			if g, trains := mb.Grad(w); trains { // to add to, zero at first
+				g.x += float64(mb.LossSeed(miss)) * mb.Take(slope).x
+			}
+			return nil
+		})
 }
 
 // sums is the arithmetic of step end.

@@ -84,23 +84,26 @@ func (c *contextual) CausalAttention(op kernels.CausalAttention) error {
 // backward restores it. The guard is that what is taken ends with the action. Without
 // it, the operation keeps what was restored for it.
 type operation struct {
-	name    string
+	stages.Decl[kernels.Buffer]
+	x       batchctx.Slot
 	dev     kernels.Compute
 	removed bool
 	saved   []kernels.Buffer
 }
 
-var hidden = []stages.Port{{Name: "hidden"}}
-
-// Spec declares one slot, for the input.
-func (o *operation) Spec() stages.Spec {
-	return stages.Spec{Name: o.name, Inputs: hidden, Outputs: hidden, Slots: 1}
+func newOperation(name string, dev kernels.Compute, removed bool) *operation {
+	o := &operation{dev: dev, removed: removed}
+	o.Name = name
+	o.Inputs("hidden")
+	o.Outputs("hidden")
+	o.x = o.Slot("x")
+	return o
 }
 
 // Forward returns x + gelu(x).
 func (o *operation) Forward(_ context.Context, mb microbatch, in, out []kernels.Buffer) (err error) {
 	x := in[0]
-	mb.Save(1, mb.Retain(x))
+	mb.Save(o.x, mb.Retain(x))
 	if out[0], err = o.dev.Alloc(memory.Activation, kernels.Float32, x.N); err != nil {
 		return err
 	}
@@ -112,7 +115,7 @@ func (o *operation) Forward(_ context.Context, mb microbatch, in, out []kernels.
 
 // Backward returns dy + gelu'(x)·dy.
 func (o *operation) Backward(_ context.Context, mb microbatch, gradOut, gradIn []kernels.Buffer) (err error) {
-	x := mb.Take(1)
+	x := mb.Take(o.x)
 	if o.removed {
 		o.saved = append(o.saved, mb.Retain(x))
 	}

@@ -31,8 +31,8 @@ func newModel(dev kernels.Compute, removed int) (*model, error) {
 		return nil, err
 	}
 	fused, err := stages.Sequential("fused",
-		stage(&operation{name: "gelu0", dev: dev, removed: removed == fuser}),
-		stage(&operation{name: "gelu1", dev: dev, removed: removed == fuser}))
+		stage(newOperation("gelu0", dev, removed == fuser)),
+		stage(newOperation("gelu1", dev, removed == fuser)))
 	if err != nil {
 		return nil, errors.Join(err, inner.Close())
 	}

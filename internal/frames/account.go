@@ -361,7 +361,7 @@ func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 			}
 			for w, cells := range st.copies {
 				for i := range cells {
-					weight := [...][]string{st.ForwardWeights, st.BackwardWeights}[w][i]
+					weight := st.weights(Weights(w))[i]
 					if !c.owner(&cells[i], fmt.Sprintf("stage %d (%s): %s for the %v", s, st.Name, weight, Weights(w)), yield) {
 						return
 					}

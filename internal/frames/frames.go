@@ -44,7 +44,7 @@ func (c *Config[T]) Validate() error {
 		if layout == nil {
 			continue
 		}
-		if min(layout.Inputs, layout.Outputs, layout.Slots, layout.InputWeights) < 0 || layout.InputWeights > len(layout.BackwardWeights) {
+		if min(layout.Inputs, layout.Outputs, layout.InputWeights) < 0 || layout.InputWeights > len(layout.BackwardWeights) {
 			fault("stage %d (%s) declares a negative number of tensors, or of copies more are left out than there are", s, layout.Name)
 		}
 		for _, read := range layout.Reads {
@@ -200,10 +200,10 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 		if layout != nil {
 			c.stages[s] = stage[T]{
 				Layout: layout,
-				width:  layout.Inputs + layout.Outputs + layout.Slots,
+				width:  layout.Inputs + layout.Outputs + len(layout.Slots),
 				uses:   make([]use, len(layout.Params)),
 				scope: Scope{
-					Slots: Range{Count: layout.Slots}, Reads: Range{Count: len(layout.Reads)},
+					Slots: Range{Count: len(layout.Slots)}, Reads: Range{Count: len(layout.Reads)},
 					Losses: Range{Count: len(layout.Losses)}, Params: Range{Count: len(layout.Params)},
 					ForwardWeights: Range{Count: len(layout.ForwardWeights)}, BackwardWeights: Range{Count: len(layout.BackwardWeights)},
 				},

@@ -41,7 +41,7 @@ func newRig(t *testing.T) *rig {
 		Losses: r.ledger, Seeds: []float32{0, 4},
 		Stages: []*frames.Layout[memory.Handle]{
 			{Name: "bottom", Outputs: 1, Reads: []frames.Read{{Part: 0}}},
-			{Name: "top", Inputs: 1, Slots: 3, Losses: []int{1},
+			{Name: "top", Inputs: 1, Slots: []string{"x", "mask", "carry"}, Losses: []int{1},
 				Reads: []frames.Read{{Part: 1, At: frames.AtForward | frames.AtBackward}},
 				Params: []frames.Use[memory.Handle]{
 					{Name: "w", Grad: r.grads[0]},
@@ -448,7 +448,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 
 func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Saved }, func(*int) int64 { return 8 })
-	c, err := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Layout[*int]{{Name: "only", Slots: 1}}})
+	c, err := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Layout[*int]{{Name: "only", Slots: []string{"x"}}}})
 	require.NoError(t, err)
 	require.Equal(t, 1, c.Books())
 	c.Begin(0, frames.Train, frames.Extent{Entries: 1, Windows: []int{1}})
@@ -519,7 +519,7 @@ func TestValidateReportsEveryFault(t *testing.T) {
 	_, err := frames.New(frames.Config[memory.Handle]{
 		Parts: make([]string, 65),
 		Stages: []*frames.Layout[memory.Handle]{
-			{Name: "a", Slots: -1, Reads: []frames.Read{{Part: 65}}, Losses: []int{0}}, nil,
+			{Name: "a", Inputs: -1, Reads: []frames.Read{{Part: 65}}, Losses: []int{0}}, nil,
 		},
 	})
 	for _, want := range []string{"Space is nil", "65 entry parts", "negative number", "reads entry part 65", "records loss 0"} {

@@ -1,5 +1,7 @@
 package frames
 
+import "strings"
+
 // Pass says why a stage runs (L13).
 type Pass uint8
 
@@ -40,6 +42,17 @@ const (
 	AtWeight
 )
 
+// String names the constants, as a stage writes them.
+func (a At) String() string {
+	var names []string
+	for i, name := range [...]string{"AtForward", "AtBackward", "AtWeight"} {
+		if a>>i&1 == 1 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, "|")
+}
+
 func (c Call) at() At {
 	switch c {
 	case InForward:
@@ -64,6 +77,9 @@ const (
 	// ByWeight is the stage's W, or its B where the plan does not split.
 	ByWeight
 )
+
+// String names the constant.
+func (t Taker) String() string { return [...]string{"ByBackward", "ByWeight"}[t] }
 
 func (t Taker) takenIn(c Call) bool {
 	return c == InBackward || t == ByBackward && c == InBackwardInput || t == ByWeight && c == InBackwardWeight
@@ -113,7 +129,7 @@ type Layout[T any] struct {
 	Name    string
 	Inputs  int // tensors
 	Outputs int
-	Slots   int // places to save in
+	Slots   []string // places to save in
 	Reads   []Read
 	Losses  []int
 	Params  []Use[T]

@@ -90,15 +90,15 @@ func (m *View[T]) Part(read int) (T, error) {
 	}
 	i, declared := m.scope.Reads.at(read)
 	if !declared {
-		return zero, m.fault(ErrUndeclared, "read", read)
+		return zero, m.undeclared("read", read, m.scope.Reads)
 	}
 	r := m.layout.Reads[i]
 	part := m.ctx.part(m.item, r.Part)
 	if !part.held() || m.ctx.entryOf[m.item&m.ctx.entryMask] != m.microbatch {
-		return zero, m.fault(ErrDropped, "part "+m.ctx.parts[r.Part]+" in "+m.call.String()+", read", read)
+		return zero, m.fault(ErrDropped, "part %q in %v: declare this read, Decl.Part(%[1]q, %s)", m.ctx.parts[r.Part], m.call, m.call.at())
 	}
 	if r.at()&m.call.at() == 0 {
-		return zero, m.fault(ErrUndeclared, "part "+m.ctx.parts[r.Part]+" in "+m.call.String()+", read", read)
+		return zero, m.fault(ErrUndeclared, "part %q in %v: declare this read, Decl.Part(%[1]q, %s)", m.ctx.parts[r.Part], m.call, m.call.at())
 	}
 	return part.handle, nil
 }
@@ -138,13 +138,13 @@ func (m *View[T]) Save(slot int, by Taker, h T) error {
 	}
 	allowed := m.call == InForward || m.scope.Pass == Recompute || m.call == InBackwardInput && by == ByWeight
 	if !allowed {
-		return m.fault(ErrMisplaced, "Save: nothing would take slot", slot)
+		return m.fault(ErrMisplaced, "Save in slot %q: nothing would take it: save in a forward, or in I for W", m.slotName(slot))
 	}
 	if cell.held() {
-		return m.fault(ErrOccupied, "slot", slot)
+		return m.fault(ErrOccupied, "slot %q was saved in already: declare another one", m.slotName(slot))
 	}
 	if err := m.ctx.hold(cell, h); err != nil {
-		return m.fault(err, "Save takes over a reference; what is borrowed must be retained first: slot", slot)
+		return m.fault(err, "Save in slot %q takes over a reference: Retain what is borrowed", m.slotName(slot))
 	}
 	if m.scope.Frozen {
 		by = ByBackward
@@ -171,11 +171,11 @@ func (m *View[T]) Take(slot int) (T, error) {
 	}
 	switch {
 	case cell.state == lent || cell.state == dropped:
-		return zero, m.fault(ErrTaken, "slot", slot)
+		return zero, m.fault(ErrTaken, "slot %q: take once and keep the handle for the call", m.slotName(slot))
 	case cell.state == empty:
-		return zero, m.fault(ErrEmpty, "slot", slot)
+		return zero, m.fault(ErrEmpty, "slot %q: Save it in every forward", m.slotName(slot))
 	case !cell.taker.takenIn(m.call):
-		return zero, m.fault(ErrMisplaced, "Take in "+m.call.String()+": slot", slot)
+		return zero, m.fault(ErrMisplaced, "Take in %v from slot %q: what is saved by %v is taken there", m.call, m.slotName(slot), cell.taker)
 	}
 	cell.state = lent
 	return cell.handle, nil
@@ -188,7 +188,7 @@ func (m *View[T]) End(slot int) error {
 		return err
 	}
 	if cell.state != lent {
-		return m.fault(ErrMisplaced, "End of a slot that was not taken: slot", slot)
+		return m.fault(ErrMisplaced, "End of slot %q, which was not taken", m.slotName(slot))
 	}
 	noticed := m.ctx.suspect
 	err = m.ctx.drop(cell, m.ctx.running.stage, saved)
@@ -240,13 +240,13 @@ func (m *View[T]) Loss(loss int, sum, weight float64) error {
 		if m.scope.Pass == Recompute {
 			return nil
 		}
-		return m.fault(ErrMisplaced, "Loss in "+m.call.String()+": loss", loss)
+		return m.fault(ErrMisplaced, "loss %d in %v: record it in the forward", loss+1, m.call)
 	}
 	if m.scope.Pass == Recompute {
 		return nil
 	}
 	if err := m.ctx.losses.Record(i, m.item, sum, weight); err != nil {
-		return m.fault(err, "loss", loss)
+		return m.fault(err, "loss %d", loss+1)
 	}
 	return nil
 }
@@ -272,18 +272,18 @@ func (m *View[T]) Grad(param int) (T, Write, error) {
 	}
 	i, declared := m.scope.Params.at(param)
 	if !declared {
-		return zero, Skip, m.fault(ErrUndeclared, "parameter", param)
+		return zero, Skip, m.undeclared("parameter", param, m.scope.Params)
 	}
 	p := &m.layout.Params[i]
 	if p.Contributes == Frozen {
 		return zero, Skip, nil
 	}
 	if m.call != InBackward && m.call != InBackwardWeight {
-		return zero, Skip, m.fault(ErrMisplaced, "Grad in "+m.call.String()+": parameter", param)
+		return zero, Skip, m.fault(ErrMisplaced, "gradient of %q in %v: contribute in B or W", p.Name, m.call)
 	}
 	use := &m.ctx.stages[m.stage].uses[i]
 	if use.last == m.microbatch {
-		return zero, Skip, m.fault(ErrContribution, "a second contribution to "+p.Name+": parameter", param)
+		return zero, Skip, m.fault(ErrContribution, "a second contribution to %q in a microbatch: ask for the gradient once, and add the sum", p.Name)
 	}
 	use.last = m.microbatch
 	use.count++
@@ -317,10 +317,10 @@ func (m *View[T]) slot(slot int) (*cell[T], error) {
 	}
 	i, declared := m.scope.Slots.at(slot)
 	if !declared {
-		return nil, m.fault(ErrUndeclared, "slot", slot)
+		return nil, m.undeclared("slot", slot, m.scope.Slots)
 	}
 	if f := m.ctx.frame(m.stage, m.microbatch); !f.open || f.microbatch != m.microbatch {
-		return nil, m.fault(ErrTaken, "the frame has ended: slot", slot)
+		return nil, m.fault(ErrTaken, "slot %q of a microbatch that is over", m.slotName(slot))
 	}
 	return &m.ctx.slots(m.stage, m.microbatch)[i], nil
 }
@@ -331,15 +331,23 @@ func (m *View[T]) loss(loss int) (int, error) {
 	}
 	i, declared := m.scope.Losses.at(loss)
 	if !declared {
-		return 0, m.fault(ErrUndeclared, "loss", loss)
+		return 0, m.undeclared("loss", loss, m.scope.Losses)
 	}
 	return m.layout.Losses[i], nil
 }
 
-// fault wraps an error with the place.
-func (m *View[T]) fault(err error, what string, n int) error {
-	return fmt.Errorf("batchctx: stage %d (%s) microbatch %d: %s %d: %w", m.stage, m.layout.Name, m.microbatch, what, n, err)
+// fault says what an error is about. Where it happened the runner says.
+func (m *View[T]) fault(err error, about string, args ...any) error {
+	return fmt.Errorf("%w: %s", err, fmt.Sprintf(about, args...))
 }
+
+// undeclared says that a key is not one of the stage's.
+func (m *View[T]) undeclared(what string, i int, own Range) error {
+	return m.fault(ErrUndeclared, "%s %d where the stage declares %d: keys are those of its own Decl", what, i+1, own.Count)
+}
+
+// slotName returns what a slot of the scope is called.
+func (m *View[T]) slotName(slot int) string { return m.layout.Slots[m.scope.Slots.First+slot] }
 
 // end makes the view refuse everything.
 func (m *View[T]) end() { m.call, m.layout = None, nil }

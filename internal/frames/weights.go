@@ -100,6 +100,11 @@ func (m *View[T]) BackwardWeight(i int) (T, error) {
 		(m.call == InBackward || m.call == InBackwardInput) && m.scope.Pass != Recompute)
 }
 
+// weights returns the names of what there are copies of.
+func (l *Layout[T]) weights(w Weights) []string {
+	return [...][]string{l.ForwardWeights, l.BackwardWeights}[w]
+}
+
 func (m *View[T]) weight(w Weights, own Range, i int, allowed bool) (T, error) {
 	var zero T
 	if m.call == None {
@@ -108,13 +113,13 @@ func (m *View[T]) weight(w Weights, own Range, i int, allowed bool) (T, error) {
 	n, declared := own.at(i)
 	switch {
 	case !declared:
-		return zero, m.fault(ErrUndeclared, "copy of weights for the "+w.String(), i)
+		return zero, m.undeclared("copy of weights for the "+w.String(), i, own)
 	case !allowed:
-		return zero, m.fault(ErrMisplaced, "in "+m.call.String()+": copy of weights for the "+w.String(), i)
+		return zero, m.fault(ErrMisplaced, "copy of %q for the %v in %v", m.layout.weights(w)[n], w, m.call)
 	}
 	cell := &m.ctx.stages[m.stage].copies[w][n]
 	if !cell.held() {
-		return zero, m.fault(ErrDropped, "copy of weights for the "+w.String(), i)
+		return zero, m.fault(ErrDropped, "copy of %q for the %v", m.layout.weights(w)[n], w)
 	}
 	return cell.handle, nil
 }

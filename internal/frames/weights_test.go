@@ -92,7 +92,7 @@ func TestCopiesOfWeights(t *testing.T) {
 	view = c.Call(0, 0, frames.InForward)
 	h, err := view.ForwardWeight(1)
 	require.ErrorIs(t, err, frames.ErrDropped)
-	require.ErrorContains(t, err, "stage 0 (block) microbatch 0: copy of weights for the forward 1: batchctx: dropped after its last read")
+	require.ErrorContains(t, err, `batchctx: dropped after its last read: copy of "down" for the forward`)
 	require.Equal(t, none, h)
 	require.NoError(t, c.DropWeights(0, frames.ForBackward))
 	require.NoError(t, c.Audit(frames.Counts{}))

@@ -107,7 +107,7 @@ func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 		r, err := runner.New(runner.Config[handle]{
 			Space: arena, Parts: []string{"mask"}, LookAhead: ahead,
 			Stages: []stages.Stage[handle]{&stages.Func[handle]{
-				Declares: stages.Spec{Name: "masked", Reads: []stages.Read{{Part: "mask"}}, Slots: 1},
+				Declares: stages.Spec{Name: "masked", Reads: []stages.Read{{Part: "mask"}}, Slots: []string{"x"}},
 				ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[handle], _, _ []handle) error {
 					mb.Save(1, mb.Retain(constant))
 					return nil
@@ -198,7 +198,7 @@ func TestFrozenStagesRunTheirWholeBackward(t *testing.T) {
 	for name, inSequence := range map[string]bool{"alone": false, "in a sequence": true} {
 		chain := chain()
 		frozen := stages.Freeze[number](&stages.Func[number]{
-			Declares:   stages.Spec{Name: "doubling", Inputs: wire, Outputs: wire, Slots: 1},
+			Declares:   stages.Spec{Name: "doubling", Inputs: wire, Outputs: wire, Slots: []string{"x"}},
 			Parameters: []batchctx.Use[number]{{Name: "w", Grad: num(7)}},
 			ForwardFunc: func(_ context.Context, mb view, in, out []number) error {
 				out[0] = num(2 * *in[0])

@@ -45,7 +45,7 @@ func newDuo(t *testing.T) *duo {
 		d.devices[rank] = device(t, true)
 		grad := d.alloc(rank, memory.Resident, 1)
 		stage := &stages.Func[buffer]{
-			Declares:   stages.Spec{Name: name, Slots: 1},
+			Declares:   stages.Spec{Name: name, Slots: []string{"x"}},
 			Parameters: []batchctx.Use[buffer]{{Name: name + ".w", Grad: grad, Contributes: batchctx.Sometimes}},
 		}
 		if rank == 0 {

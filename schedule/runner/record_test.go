@@ -37,7 +37,7 @@ func newDeviced(dev kernels.Device) *deviced {
 		panic(err)
 	}
 	return &deviced{dev: dev, part: func(*batchctx.Entry[buffer]) int { return 4 }, stage: stages.Func[buffer]{
-		Declares:   stages.Spec{Name: "only", Reads: []stages.Read{{Part: "x"}}, Slots: 2},
+		Declares:   stages.Spec{Name: "only", Reads: []stages.Read{{Part: "x"}}, Slots: []string{"x", "carry"}},
 		Parameters: []batchctx.Use[buffer]{{Name: "w", Grad: grad, Contributes: batchctx.Sometimes}},
 	}}
 }
@@ -185,7 +185,7 @@ func TestRecordRefuses(t *testing.T) {
 			mb.Save(1, d.alloc(memory.Saved, calls))
 			return nil
 		}
-		d.stage.Declares.Slots = 1
+		d.stage.Declares.Slots = []string{"x"}
 		split := &splitFunc{&d.stage}
 		cfg := d.config()
 		cfg.Stages[0] = split

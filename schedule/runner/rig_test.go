@@ -48,7 +48,7 @@ type times struct {
 }
 
 func (s *times) Spec() stages.Spec {
-	spec := stages.Spec{Name: s.name, Slots: 1}
+	spec := stages.Spec{Name: s.name, Slots: []string{"x"}}
 	if s.first {
 		spec.Reads = []stages.Read{{Part: "x"}}
 	} else {
@@ -205,7 +205,7 @@ func (s *splitting) BackwardWeight(_ context.Context, mb view) error {
 
 func (s *splitting) Spec() stages.Spec {
 	spec := s.times.Spec()
-	spec.Slots = 2
+	spec.Slots = []string{"x", "carry"}
 	return spec
 }
 

@@ -81,7 +81,7 @@ var advice = [numCodes]string{
 	Undeclared:       "declare it in the Spec or in Params",
 	ReadsLate:        "add the action to Read.At, or Save what is needed",
 	Misplaced:        "save in Forward, contribute in B or W, record losses in Forward",
-	SavesTwice:       "give each tensor a slot of its own in Spec.Slots",
+	SavesTwice:       "give each tensor a slot of its own (Decl.Slot)",
 	TakesUnsaved:     "save in every Forward what Backward takes, whatever the pass",
 	TakesTwice:       "take once and use the handle until the call returns",
 	KeepsView:        "use the Microbatch within the call only",

@@ -28,7 +28,7 @@ type square struct {
 }
 
 func (s *square) Spec() stages.Spec {
-	return stages.Spec{Name: "square", Reads: []stages.Read{{Part: "x"}}, Outputs: []stages.Port{{Name: "y"}}, Slots: 2}
+	return stages.Spec{Name: "square", Reads: []stages.Read{{Part: "x"}}, Outputs: []stages.Port{{Name: "y"}}, Slots: []string{"x", "carry"}}
 }
 
 func (s *square) Params() []batchctx.Use[*tensor] {

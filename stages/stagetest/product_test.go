@@ -50,11 +50,11 @@ func (p *product) Spec() stages.Spec {
 			{Name: "x"}, {Name: "index", NoGrad: true},
 		},
 		Reads:  []stages.Read{{Part: "bias", At: batchctx.AtForward | batchctx.AtBackward}, {Part: "labels"}},
-		Slots:  3,
+		Slots:  []string{"x", "mask", "carry"},
 		Losses: []string{"sum"},
 	}
 	if p.is("spec changes") && p.calls > 3 {
-		spec.Slots++
+		spec.Slots = append(spec.Slots, "more")
 	}
 	if p.is("bad spec") {
 		spec.Name = ""

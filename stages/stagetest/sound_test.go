@@ -84,7 +84,7 @@ func ends(input, output bool) stagetest.Config[handle] {
 			return s, err
 		}
 		p := s.Stage.(*product)
-		end := &stages.Func[handle]{Declares: stages.Spec{Name: "end", Slots: 1}, Parameters: p.Params()}
+		end := &stages.Func[handle]{Declares: stages.Spec{Name: "end", Slots: []string{"x"}}, Parameters: p.Params()}
 		wire := []stages.Port{{Name: "x"}}
 		if input {
 			end.Declares.Inputs = wire
@@ -160,7 +160,7 @@ func gelu(device kernels.Compute) stages.Stage[kernels.Buffer] {
 	wire := []stages.Port{{Name: "x"}}
 	type mb = batchctx.Microbatch[kernels.Buffer]
 	return &stages.Func[kernels.Buffer]{
-		Declares: stages.Spec{Name: "gelu", Inputs: wire, Outputs: wire, Slots: 1},
+		Declares: stages.Spec{Name: "gelu", Inputs: wire, Outputs: wire, Slots: []string{"x"}},
 		ForwardFunc: func(_ context.Context, mb mb, in, out []kernels.Buffer) error {
 			y, err := device.Alloc(memory.Activation, kernels.Float32, in[0].N)
 			if err != nil {

@@ -7,7 +7,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/stages"
 )
 
 // block is a pre-norm transformer block.
@@ -35,8 +34,13 @@ const (
 	slotGradMiddle // the middle
 	slotGradQKV    // queries, keys and values
 	slotGradNorm1  // the output of norm1
-	blockSlots     = iota
 )
+
+var blockSlots = [...]string{
+	slotInput: "input", slotQKV: "qkv", slotAttention: "attention", slotLSE: "log-sum-exp", slotMiddle: "middle", slotUp: "up",
+	slotGradOut: "gradient of output", slotGradUp: "gradient of up", slotGradNorm2: "gradient of norm2",
+	slotGradMiddle: "gradient of middle", slotGradQKV: "gradient of qkv", slotGradNorm1: "gradient of norm1",
+}
 
 func (b *builder) block(number int) *block {
 	name := fmt.Sprintf("block%d", number)
@@ -53,8 +57,18 @@ func (b *builder) block(number int) *block {
 	s.up = b.linear(&s.stage, name+".mlp.up", standardDeviation, width, 4*width)
 	s.down = b.linear(&s.stage, name+".mlp.down", b.residual, 4*width, width)
 	s.dev, s.width = b.dev, width
-	s.spec = stages.Spec{Name: name, Inputs: hidden, Outputs: hidden, Slots: blockSlots}
+	s.Name = name
+	s.Inputs(hidden)
+	s.Outputs(hidden)
 	return s
+}
+
+// declareSlots declares what the block saves.
+func (b *block) declareSlots() *block {
+	for _, name := range blockSlots[1:] {
+		b.Slot(name)
+	}
+	return b
 }
 
 // Forward returns the hidden states after the block.

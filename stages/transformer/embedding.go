@@ -8,7 +8,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/stages"
 )
 
 // ErrTooLong is returned for a sequence longer than Config.Context.
@@ -23,13 +22,9 @@ type embedding struct {
 	tableUse            batchctx.Param
 	positionsUse        batchctx.Param
 	dropout             dropout
+	tokens              batchctx.Part
+	gradHidden          batchctx.Slot // from I for W
 }
-
-// What an embedding keeps from I for W.
-const (
-	slotGradHidden batchctx.Slot = iota + 1 // the gradient of the hidden states
-	embeddingSlots               = iota
-)
 
 // The embedding's table is the head's as well, where it is tied.
 const tableName = "embedding.weight"
@@ -39,10 +34,10 @@ func (b *builder) embedding() *embedding {
 	e.tableUse, e.table = b.matrix(&e.stage, tableName, standardDeviation, b.cfg.Vocabulary, b.cfg.Width)
 	e.positionsUse, e.positions = b.matrix(&e.stage, "positions.weight", standardDeviation, b.cfg.Context, b.cfg.Width)
 	e.dev, e.width = b.dev, b.cfg.Width
-	e.spec = stages.Spec{
-		Name: "embedding", Outputs: hidden, Slots: embeddingSlots,
-		Reads: []stages.Read{{Part: Parts[0], At: batchctx.AtForward | batchctx.AtWeight}},
-	}
+	e.Name = "embedding"
+	e.Outputs(hidden)
+	e.tokens = e.Part(Parts[0], batchctx.AtForward, batchctx.AtWeight)
+	e.gradHidden = e.Slot("gradient of hidden")
 	return e
 }
 
@@ -55,7 +50,7 @@ func (e *embedding) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Bu
 }
 
 func (e *embedding) forward(c *call, out []kernels.Buffer) {
-	tokens := c.mb.Part(1)
+	tokens := c.mb.Part(e.tokens)
 	if tokens.N > e.context {
 		c.mb.Check(fmt.Errorf("%w: %d tokens, Config.Context is %d", ErrTooLong, tokens.N, e.context))
 	}
@@ -80,7 +75,7 @@ func (e *embedding) Backward(_ context.Context, mb batchctx.Microbatch[kernels.B
 func (e *embedding) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) error {
 	c := call{dev: e.dev, mb: mb, split: split{input: true, forWeight: e.forWeight(mb)}}
 	defer c.abandon()
-	c.keep(slotGradHidden, gradOut[0])
+	c.keep(e.gradHidden, gradOut[0])
 	return c.done()
 }
 
@@ -88,14 +83,14 @@ func (e *embedding) BackwardInput(_ context.Context, mb batchctx.Microbatch[kern
 func (e *embedding) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
 	c := call{dev: e.dev, mb: mb, split: split{forWeight: e.forWeight(mb)}}
 	defer c.abandon()
-	if c.split.forWeight.has(slotGradHidden) {
-		e.weights(&c, c.mb.Take(slotGradHidden))
+	if c.split.forWeight.has(e.gradHidden) {
+		e.weights(&c, c.mb.Take(e.gradHidden))
 	}
 	return c.done()
 }
 
 func (e *embedding) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
-	return slots(0).with(trains(mb, e.tableUse, e.positionsUse), slotGradHidden)
+	return slots(0).with(trains(mb, e.tableUse, e.positionsUse), e.gradHidden)
 }
 
 func (e *embedding) weights(c *call, dy kernels.Buffer) {
@@ -105,7 +100,7 @@ func (e *embedding) weights(c *call, dy kernels.Buffer) {
 	if table == none && positions == none {
 		return
 	}
-	tokens := c.mb.Part(1)
+	tokens := c.mb.Part(e.tokens)
 	dx := c.dropoutBackward(dy, &e.dropout)
 	c.mb.Check(e.dev.EmbedBackward(kernels.EmbedBackward{
 		IDs: tokens, DX: dx, DTable: table, DPositions: positions,

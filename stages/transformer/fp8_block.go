@@ -41,12 +41,11 @@ const (
 	keptForQKV    = keptForOutput + linearSlots
 	keptForNorm2  = keptForQKV + linearSlots
 	keptForNorm1  = keptForNorm2 + normSlots
-	fp8BlockSlots = int(keptForNorm1) + normSlots - 1
 )
 
 // inFP8 returns a block that has the parameters of another one, and computes in FP8.
 func (b *builder) inFP8(full *block) *fp8Block {
-	name := full.spec.Name
+	name := full.Name
 	s := &fp8Block{
 		stage: full.stage, heads: full.heads, norm1: full.norm1, norm2: full.norm2,
 		attentionDrop: full.attentionDrop, mlpDrop: full.mlpDrop, fp8Attention: b.cfg.FP8Attention,
@@ -63,10 +62,28 @@ func (b *builder) inFP8(full *block) *fp8Block {
 	s.lines.end()
 	b.measuring = append(b.measuring, &s.lines)
 	for _, l := range s.linears() {
-		s.spec.ForwardWeights = append(s.spec.ForwardWeights, l.name)
+		s.ForwardWeights(l.name)
+		s.BackwardWeights(l.name)
 	}
-	s.spec.Slots, s.spec.BackwardWeights = fp8BlockSlots, s.spec.ForwardWeights
+	s.declareSlots()
 	return s
+}
+
+// declareSlots declares what the block saves, in the order of the numbers above.
+func (b *fp8Block) declareSlots() {
+	for _, name := range []string{"input", "qkv", "attention", "log-sum-exp", "middle", "up"} {
+		b.Slot(name)
+	}
+	for _, layer := range []string{"down", "up", "output", "qkv"} {
+		for _, name := range [linearSlots]string{forInput: "input", forGrad: "gradient", forBias: "bias gradient"} {
+			b.Slot("for " + layer + ": " + name)
+		}
+	}
+	for _, layer := range []string{"norm2", "norm1"} {
+		for _, name := range [normSlots]string{forGain: "gain gradient", forNormBias: "bias gradient"} {
+			b.Slot("for " + layer + ": " + name)
+		}
+	}
 }
 
 // fp8Linears is the number of linear layers of a block.

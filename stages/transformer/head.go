@@ -6,7 +6,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/stages"
 )
 
 // head is the final norm, the projection onto the vocabulary and the loss.
@@ -16,24 +15,12 @@ type head struct {
 	norm       norm
 	table      kernels.Buffer
 	tableUse   batchctx.Param
+
+	labels, weights batchctx.Part
+	loss            batchctx.Loss
+	input, lse      batchctx.Slot // lse: the logarithm of each token's sum of exponentials
+	gradNorm        batchctx.Slot // from I for W: the gradient of the output of the norm
 }
-
-// What the head saves.
-const (
-	slotHeadInput batchctx.Slot = iota + 1
-	slotHeadLSE                 // the logarithm of each token's sum of exponentials
-
-	slotGradNorm // from I for W: the gradient of the output of the norm
-	headSlots    = iota
-)
-
-// The head's reads and its loss.
-const (
-	readLabels batchctx.Part = iota + 1
-	readWeights
-
-	headLoss batchctx.Loss = 1
-)
 
 // head makes the head. Its table is the embedding's, or one of its own.
 func (b *builder) head() *head {
@@ -45,11 +32,12 @@ func (b *builder) head() *head {
 	}
 	h.tableUse, h.table = b.matrix(&h.stage, table, standardDeviation, b.cfg.Vocabulary, b.cfg.Width)
 	h.dev, h.width = b.dev, b.cfg.Width
-	always := batchctx.AtForward | batchctx.AtBackward | batchctx.AtWeight
-	h.spec = stages.Spec{
-		Name: "head", Inputs: hidden, Slots: headSlots, Losses: []string{LossName},
-		Reads: []stages.Read{readLabels - 1: {Part: Parts[1], At: always}, readWeights - 1: {Part: Parts[2], At: always}},
-	}
+	h.Name = "head"
+	h.Inputs(hidden)
+	h.labels = h.Part(Parts[1], batchctx.AtForward, batchctx.AtBackward, batchctx.AtWeight)
+	h.weights = h.Part(Parts[2], batchctx.AtForward, batchctx.AtBackward, batchctx.AtWeight)
+	h.loss = h.Loss(LossName)
+	h.input, h.lse, h.gradNorm = h.Slot("input"), h.Slot("log-sum-exp"), h.Slot("gradient of norm")
 	return h
 }
 
@@ -63,7 +51,7 @@ func (h *head) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]
 
 func (h *head) forward(c *call, x kernels.Buffer) {
 	rows := x.N / h.width
-	labels, weights := c.mb.Part(readLabels), c.mb.Part(readWeights)
+	labels, weights := c.mb.Part(h.labels), c.mb.Part(h.weights)
 	lse := c.saved(rows)
 	n := c.workspace(x.N)
 	c.freeStatistics(c.norm(n, x, &h.norm, rows))
@@ -73,11 +61,11 @@ func (h *head) forward(c *call, x kernels.Buffer) {
 		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary,
 	})
 	c.mb.Check(err)
-	c.mb.Loss(headLoss, sum, weight)
+	c.mb.Loss(h.loss, sum, weight)
 	c.free(scratch)
 	c.free(n)
-	c.save(slotHeadLSE, lse)
-	c.saveInput(slotHeadInput, x)
+	c.save(h.lse, lse)
+	c.saveInput(h.input, x)
 }
 
 // Backward starts the backward from the loss: it returns the gradient of the
@@ -104,54 +92,54 @@ func (h *head) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.B
 func (h *head) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
 	c := call{dev: h.dev, mb: mb, split: split{forWeight: h.forWeight(mb)}}
 	defer c.abandon()
-	h.weights(&c)
+	h.weightGradients(&c)
 	return c.done()
 }
 
 // forWeight returns what W takes.
 func (h *head) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
-	s := slots(0).with(trains(mb, h.tableUse), slotHeadInput, slotHeadLSE)
-	return s.with(trains(mb, h.norm.gainUse, h.norm.biasUse), slotHeadInput, slotGradNorm)
+	s := slots(0).with(trains(mb, h.tableUse), h.input, h.lse)
+	return s.with(trains(mb, h.norm.gainUse, h.norm.biasUse), h.input, h.gradNorm)
 }
 
 // backward is B and I.
 func (h *head) backward(c *call, gradIn []kernels.Buffer) {
-	x, lse := c.mb.Take(slotHeadInput), c.mb.Take(slotHeadLSE)
+	x, lse := c.mb.Take(h.input), c.mb.Take(h.lse)
 	rows := x.N / h.width
 	n := c.workspace(x.N)
 	s := c.norm(n, x, &h.norm, rows)
-	dn := c.carry(slotGradNorm, x.N)
+	dn := c.carry(h.gradNorm, x.N)
 	h.lossBackward(c, dn, n, lse)
 	c.free(n)
-	c.pass(slotHeadLSE, lse)
+	c.pass(h.lse, lse)
 	var dx kernels.Buffer
 	if gradIn != nil {
 		dx = c.alloc(memory.ActGrad, x.N)
 	}
 	c.normBackward(dx, dn, x, s, &h.norm, rows)
 	c.freeStatistics(s)
-	c.leave(slotGradNorm, dn)
-	c.pass(slotHeadInput, x)
+	c.leave(h.gradNorm, dn)
+	c.pass(h.input, x)
 	if gradIn != nil {
 		c.hand(&gradIn[0], dx)
 	}
 }
 
-// weights is W.
-func (h *head) weights(c *call) {
-	if !c.split.forWeight.has(slotHeadInput) {
+// weightGradients is W.
+func (h *head) weightGradients(c *call) {
+	if !c.split.forWeight.has(h.input) {
 		return
 	}
-	x := c.mb.Take(slotHeadInput)
+	x := c.mb.Take(h.input)
 	rows := x.N / h.width
 	n := c.workspace(x.N)
 	s := c.norm(n, x, &h.norm, rows)
-	if c.split.forWeight.has(slotHeadLSE) {
-		h.lossBackward(c, kernels.Buffer{}, n, c.mb.Take(slotHeadLSE))
+	if c.split.forWeight.has(h.lse) {
+		h.lossBackward(c, kernels.Buffer{}, n, c.mb.Take(h.lse))
 	}
 	c.free(n)
-	if c.split.forWeight.has(slotGradNorm) {
-		c.normBackward(kernels.Buffer{}, c.mb.Take(slotGradNorm), x, s, &h.norm, rows)
+	if c.split.forWeight.has(h.gradNorm) {
+		c.normBackward(kernels.Buffer{}, c.mb.Take(h.gradNorm), x, s, &h.norm, rows)
 	}
 	c.freeStatistics(s)
 }
@@ -160,12 +148,12 @@ func (h *head) weights(c *call) {
 // table.
 func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer) {
 	rows := n.N / h.width
-	labels, weights := c.mb.Part(readLabels), c.mb.Part(readWeights)
+	labels, weights := c.mb.Part(h.labels), c.mb.Part(h.weights)
 	table, accumulate := c.grad(h.tableUse)
 	scratch := c.scratch(h.dev.HeadWorkspace(rows, h.width, h.vocabulary))
 	c.mb.Check(h.dev.HeadLossBackward(kernels.HeadLossBackward{
 		X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
-		DX: dn, DTable: table, Seed: c.mb.LossSeed(headLoss),
+		DX: dn, DTable: table, Seed: c.mb.LossSeed(h.loss),
 		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary, Accumulate: accumulate,
 	}))
 	c.free(scratch)

@@ -122,7 +122,7 @@ func spread(parts, count int) []int {
 // stage makes stage s of n parts, from the given one on.
 func (b *builder) stage(s, part, n int) stages.Stage[kernels.Buffer] {
 	if n == 0 {
-		return stages.Relay[kernels.Buffer](fmt.Sprintf("relay%d", s), hidden...)
+		return stages.Relay[kernels.Buffer](fmt.Sprintf("relay%d", s), stages.Port{Name: hidden})
 	}
 	parts := make([]stages.Stage[kernels.Buffer], n)
 	for i := range parts {
@@ -145,9 +145,11 @@ func (b *builder) part(i int) stages.Stage[kernels.Buffer] {
 		return b.head()
 	}
 	full := b.block(i - 1)
-	var block stages.Stage[kernels.Buffer] = full
+	var block stages.Stage[kernels.Buffer]
 	if b.cfg.FP8 != nil && b.err == nil {
 		block = b.inFP8(full)
+	} else {
+		block = full.declareSlots()
 	}
 	if b.cfg.Recompute {
 		return stages.Recompute(block)

@@ -129,8 +129,7 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 	if b.err != nil {
 		b.err = fmt.Errorf("transformer: parameter %q of %d elements: %w", name, n, b.err)
 	}
-	s.params = append(s.params, batchctx.Use[kernels.Buffer]{Name: name, Grad: grad})
-	return batchctx.Param(len(s.params)), c.Weight
+	return s.Param(name, grad), c.Weight
 }
 
 // parameter returns the parameter of a name, and its number of elements.

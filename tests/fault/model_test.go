@@ -147,11 +147,10 @@ const (
 	slotX batchctx.Slot = iota + 1
 	slotMask
 	slotCarry
-	slots = iota
 )
 
 func (s *mix) Spec() stages.Spec {
-	return stages.Spec{Name: s.name, Inputs: ports, Outputs: ports, Slots: slots}
+	return stages.Spec{Name: s.name, Inputs: ports, Outputs: ports, Slots: []string{"x", "mask", "carry"}}
 }
 
 func (s *mix) Params() []batchctx.Use[tensor] { return []batchctx.Use[tensor]{s.param} }
@@ -283,7 +282,7 @@ func (m *model) head() stage {
 	param, w := m.use("table")
 	return watch[tensor](m.pool.events, &stages.Func[tensor]{
 		Declares: stages.Spec{
-			Name: "head", Inputs: ports, Slots: 1, Losses: []string{"squares"},
+			Name: "head", Inputs: ports, Slots: []string{"x"}, Losses: []string{"squares"},
 			Reads: []stages.Read{
 				{Part: "labels", At: batchctx.AtForward | batchctx.AtBackward},
 				{Part: "mask", At: batchctx.AtBackward},

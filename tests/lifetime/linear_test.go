@@ -43,7 +43,7 @@ type linear struct {
 
 // Spec declares one slot, for the input, and a copy of the weight for each direction.
 func (l *linear) Spec() stages.Spec {
-	return stages.Spec{Name: "linear", Inputs: hidden, Outputs: hidden, Slots: 1, ForwardWeights: []string{"weight"}, BackwardWeights: []string{"weight"}}
+	return stages.Spec{Name: "linear", Inputs: hidden, Outputs: hidden, Slots: []string{"x"}, ForwardWeights: []string{"weight"}, BackwardWeights: []string{"weight"}}
 }
 
 // Params is the weight.
@@ -205,7 +205,7 @@ func newNetwork(t *testing.T) *network {
 		BackwardFunc: func(context.Context, microbatch, []buffer, []buffer) error { return nil },
 	}
 	top := &stages.Func[buffer]{
-		Declares: stages.Spec{Name: "top", Inputs: hidden, Slots: 1, Losses: []string{"loss"}},
+		Declares: stages.Spec{Name: "top", Inputs: hidden, Slots: []string{"x"}, Losses: []string{"loss"}},
 		ForwardFunc: func(_ context.Context, mb microbatch, from, _ []buffer) error {
 			sum, err := dev.SumSquares(from[0])
 			mb.Check(err)

@@ -55,7 +55,7 @@ func (n *nursery) chain() []stages.Stage[*tensor] {
 	x := []stages.Port{{Name: "x"}}
 	type mb = batchctx.Microbatch[*tensor]
 	bottom := &stages.Func[*tensor]{
-		Declares: stages.Spec{Name: "bottom", Reads: []stages.Read{{Part: "in"}}, Outputs: x, Slots: 1},
+		Declares: stages.Spec{Name: "bottom", Reads: []stages.Read{{Part: "in"}}, Outputs: x, Slots: []string{"x"}},
 		ForwardFunc: func(_ context.Context, m mb, _, out []*tensor) error {
 			part := m.Part(1)
 			out[0] = n.make(m.Index())
@@ -68,7 +68,7 @@ func (n *nursery) chain() []stages.Stage[*tensor] {
 		},
 	}
 	middle := &stages.Func[*tensor]{
-		Declares: stages.Spec{Name: "middle", Inputs: x, Outputs: x, Slots: 2},
+		Declares: stages.Spec{Name: "middle", Inputs: x, Outputs: x, Slots: []string{"x", "carry"}},
 		ForwardFunc: func(_ context.Context, m mb, in, out []*tensor) error {
 			out[0] = n.make(m.Index())
 			m.Save(1, m.Retain(in[0]))
@@ -82,7 +82,7 @@ func (n *nursery) chain() []stages.Stage[*tensor] {
 		},
 	}
 	top := &stages.Func[*tensor]{
-		Declares: stages.Spec{Name: "top", Inputs: x, Slots: 1, Losses: []string{"loss"}},
+		Declares: stages.Spec{Name: "top", Inputs: x, Slots: []string{"x"}, Losses: []string{"loss"}},
 		ForwardFunc: func(_ context.Context, m mb, in, _ []*tensor) error {
 			m.Save(1, m.Retain(in[0]))
 			m.Loss(1, in[0].data[0], 1)

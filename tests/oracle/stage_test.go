@@ -27,8 +27,9 @@ const (
 	output
 	carried
 	gradient // of its output, for W
-	numSlots = iota
 )
+
+var slots = []string{"for input", "for weight", "kept", "output", "carried", "gradient"}
 
 // stage allocates, keeps and hands on what the oracle says that a stage does, and computes
 // nothing.
@@ -42,7 +43,7 @@ type stage struct {
 }
 
 func (s *stage) Spec() stages.Spec {
-	spec := stages.Spec{Name: fmt.Sprint("stage", s.number), Slots: numSlots}
+	spec := stages.Spec{Name: fmt.Sprint("stage", s.number), Slots: slots}
 	wires := []stages.Port{{Name: "x"}, {Name: "skip"}, {Name: "mask", NoGrad: true}}
 	tokens := batchctx.AtForward
 	if s.first {

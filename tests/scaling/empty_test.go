@@ -18,7 +18,7 @@ type empty struct {
 }
 
 func (e *empty) Spec() stages.Spec {
-	spec := stages.Spec{Name: "empty", Slots: 1}
+	spec := stages.Spec{Name: "empty", Slots: []string{"x"}}
 	if e.first {
 		spec.Reads = []stages.Read{{Part: "tokens"}}
 	} else {

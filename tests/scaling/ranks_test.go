@@ -26,7 +26,7 @@ type hop struct {
 type hopView = batchctx.Microbatch[kernels.Buffer]
 
 func (h *hop) Spec() stages.Spec {
-	spec := stages.Spec{Name: "hop", Slots: 1}
+	spec := stages.Spec{Name: "hop", Slots: []string{"x"}}
 	if h.first {
 		spec.Reads = []stages.Read{{Part: "tokens"}}
 	} else {

@@ -51,7 +51,7 @@ func New(n int) (*Model, error) {
 			return nil, err
 		}
 		m.Grads = append(m.Grads, grad)
-		m.Stages = append(m.Stages, &Stage{Arena: arena, Number: s, Last: s == n-1, Weight: 1 + float32(s)/8, Grad: grad})
+		m.Stages = append(m.Stages, newStage(arena, s, s == n-1, grad))
 	}
 	return m, nil
 }
@@ -109,62 +109,61 @@ func View(arena *memory.Arena, h T) ([]float32, error) {
 // Stage multiplies by a weight. The first one reads the numbers, the last one
 // compares with the targets, which it reads again in its backward.
 type Stage struct {
-	Arena  *memory.Arena
-	Number int
-	Last   bool
-	Weight float32
-	Grad   T
+	stages.Decl[T]
+	arena            *memory.Arena
+	first, last      bool
+	weight           float32
+	numbers, targets batchctx.Part
+	x                batchctx.Slot
+	loss             batchctx.Loss
+	param            batchctx.Param
 }
 
-// Spec declares one slot, for the input.
-func (s *Stage) Spec() stages.Spec {
-	spec := stages.Spec{Name: fmt.Sprintf("times%d", s.Number), Slots: 1}
-	if s.Number == 0 {
-		spec.Reads = append(spec.Reads, stages.Read{Part: Parts[0]})
+func newStage(arena *memory.Arena, number int, last bool, grad T) *Stage {
+	s := &Stage{arena: arena, first: number == 0, last: last, weight: 1 + float32(number)/8}
+	s.Name = fmt.Sprintf("times%d", number)
+	s.x, s.param = s.Slot("x"), s.Param(s.Name, grad)
+	if s.first {
+		s.numbers = s.Part(Parts[0])
 	} else {
-		spec.Inputs = []stages.Port{{Name: "x"}}
+		s.Inputs("x")
 	}
-	if s.Last {
-		spec.Reads = append(spec.Reads, stages.Read{Part: Parts[1], At: batchctx.AtForward | batchctx.AtBackward})
-		spec.Losses = []string{Losses[0].Name}
+	if last {
+		s.targets = s.Part(Parts[1], batchctx.AtForward, batchctx.AtBackward)
+		s.loss = s.Loss(Losses[0].Name)
 	} else {
-		spec.Outputs = []stages.Port{{Name: "x"}}
+		s.Outputs("x")
 	}
-	return spec
-}
-
-// Params is the weight.
-func (s *Stage) Params() []batchctx.Use[T] {
-	return []batchctx.Use[T]{{Name: s.Spec().Name, Grad: s.Grad}}
+	return s
 }
 
 // Forward saves x and returns weight·x, or records Σ (weight·x - target)²/2.
 func (s *Stage) Forward(_ context.Context, mb MB, in, out []T) error {
 	h := s.input(mb, in)
-	x, err := View(s.Arena, h)
+	x, err := View(s.arena, h)
 	if err != nil {
 		return err
 	}
-	mb.Save(1, mb.Retain(h))
-	if s.Last {
+	mb.Save(s.x, mb.Retain(h))
+	if s.last {
 		target, err := s.target(mb)
 		if err != nil {
 			return err
 		}
 		var sum float64
 		for i := range x {
-			d := float64(s.Weight*x[i] - target[i])
+			d := float64(s.weight*x[i] - target[i])
 			sum += d * d / 2
 		}
-		mb.Loss(1, sum, float64(len(x)))
+		mb.Loss(s.loss, sum, float64(len(x)))
 		return nil
 	}
-	y, to, err := Alloc(s.Arena, memory.Activation, len(x))
+	y, to, err := Alloc(s.arena, memory.Activation, len(x))
 	if err != nil {
 		return err
 	}
 	for i := range x {
-		to[i] = s.Weight * x[i]
+		to[i] = s.weight * x[i]
 	}
 	out[0] = y
 	return nil
@@ -172,8 +171,8 @@ func (s *Stage) Forward(_ context.Context, mb MB, in, out []T) error {
 
 // Backward takes x and contributes Σ dy·x to the weight's gradient.
 func (s *Stage) Backward(_ context.Context, mb MB, gradOut, gradIn []T) error {
-	h := mb.Take(1)
-	x, err := View(s.Arena, h)
+	h := mb.Take(s.x)
+	x, err := View(s.arena, h)
 	if err != nil {
 		return err
 	}
@@ -185,16 +184,16 @@ func (s *Stage) Backward(_ context.Context, mb MB, gradOut, gradIn []T) error {
 		return err
 	}
 	if gradIn != nil {
-		to, dx, err := Alloc(s.Arena, memory.ActGrad, len(x))
+		to, dx, err := Alloc(s.arena, memory.ActGrad, len(x))
 		if err != nil {
 			return err
 		}
 		for i := range dx {
-			dx[i] = s.Weight * dy[i]
+			dx[i] = s.weight * dy[i]
 		}
 		gradIn[0] = to
 	}
-	if s.Last {
+	if s.last {
 		mb.Release(scratch)
 		return nil
 	}
@@ -203,36 +202,33 @@ func (s *Stage) Backward(_ context.Context, mb MB, gradOut, gradIn []T) error {
 
 // gradient returns dy; the last stage makes it itself, in a scratch buffer.
 func (s *Stage) gradient(mb MB, x []float32, gradOut []T) (scratch T, dy []float32, err error) {
-	if !s.Last {
-		dy, err = View(s.Arena, gradOut[0])
+	if !s.last {
+		dy, err = View(s.arena, gradOut[0])
 		return scratch, dy, err
 	}
 	target, err := s.target(mb)
 	if err != nil {
 		return scratch, nil, err
 	}
-	seed := mb.LossSeed(1)
-	scratch, dy, err = Alloc(s.Arena, memory.Workspace, len(x))
+	seed := mb.LossSeed(s.loss)
+	scratch, dy, err = Alloc(s.arena, memory.Workspace, len(x))
 	if err != nil {
 		return scratch, nil, err
 	}
 	for i := range dy {
-		dy[i] = seed * (s.Weight*x[i] - target[i])
+		dy[i] = seed * (s.weight*x[i] - target[i])
 	}
 	return scratch, dy, nil
 }
 
 func (s *Stage) contribute(mb MB, x, dy []float32) error {
-	g, write := mb.GradFirst(1)
-	if write == batchctx.Skip {
+	g, trains := mb.Grad(s.param)
+	if !trains {
 		return nil
 	}
-	grad, err := View(s.Arena, g)
+	grad, err := View(s.arena, g)
 	if err != nil {
 		return err
-	}
-	if write == batchctx.First {
-		grad[0] = 0
 	}
 	for i := range x {
 		grad[0] += x[i] * dy[i]
@@ -241,18 +237,13 @@ func (s *Stage) contribute(mb MB, x, dy []float32) error {
 }
 
 func (s *Stage) input(mb MB, in []T) T {
-	if s.Number == 0 {
-		return mb.Part(1)
+	if s.first {
+		return mb.Part(s.numbers)
 	}
 	return in[0]
 }
 
-func (s *Stage) target(mb MB) ([]float32, error) {
-	if s.Number == 0 { // the numbers come first where the stage is the first one, too
-		return View(s.Arena, mb.Part(2))
-	}
-	return View(s.Arena, mb.Part(1))
-}
+func (s *Stage) target(mb MB) ([]float32, error) { return View(s.arena, mb.Part(s.targets)) }
 
 // Gradients does the arithmetic of step end.
 type Gradients struct{ Arena *memory.Arena }

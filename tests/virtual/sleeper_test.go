@@ -57,7 +57,7 @@ type sleeper struct {
 }
 
 func (s *sleeper) Spec() stages.Spec {
-	spec := stages.Spec{Name: "sleeper", Slots: 2}
+	spec := stages.Spec{Name: "sleeper", Slots: []string{"x", "carry"}}
 	if s.first {
 		spec.Reads = []stages.Read{{Part: "x"}}
 	} else {

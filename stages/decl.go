@@ -1,0 +1,130 @@
+package stages
+
+import (
+	"context"
+	"slices"
+
+	batchctx "github.com/weir-ml/weir/context"
+)
+
+// Call is a forward or a backward: from is in or gradOut, to is out or gradIn, as
+// [Stage] has them.
+type Call[T any] = func(ctx context.Context, mb batchctx.Microbatch[T], from, to []T) error
+
+// Decl declares what a stage needs, once and by name, as package flag does: each method
+// returns the key by which the calls of the stage reach what it has declared. Stage and
+// Split make a stage of closures. Embedded in a struct, a Decl is its Spec and Params.
+//
+// The zero value declares nothing. It is complete when a runner asks for it.
+type Decl[T any] struct {
+	Name   string // of the stage
+	Frozen bool   // it has no weight gradients at all
+
+	inputs, outputs []Port
+	reads           []Read
+	slots, losses   []string
+	forward         []string // copies of weights
+	backward        []string
+	uses            []batchctx.Use[T]
+}
+
+// Inputs declares the tensors that the stage takes, in order.
+func (d *Decl[T]) Inputs(names ...string) { d.inputs = ports(d.inputs, names) }
+
+// Outputs declares the tensors that it returns, in order.
+func (d *Decl[T]) Outputs(names ...string) { d.outputs = ports(d.outputs, names) }
+
+func ports(list []Port, names []string) []Port {
+	for _, name := range names {
+		list = append(list, Port{Name: name})
+	}
+	return list
+}
+
+// NoGrad says of inputs and outputs that were declared that they have no gradient: an
+// index, a mask.
+func (d *Decl[T]) NoGrad(names ...string) {
+	for _, list := range [][]Port{d.inputs, d.outputs} {
+		for i := range list {
+			list[i].NoGrad = list[i].NoGrad || slices.Contains(names, list[i].Name)
+		}
+	}
+}
+
+// Part declares a read of an entry part, at the kinds of action given: none is in Forward.
+func (d *Decl[T]) Part(name string, at ...batchctx.At) batchctx.Part {
+	read := Read{Part: name}
+	for _, a := range at {
+		read.At |= a
+	}
+	d.reads = append(d.reads, read)
+	return batchctx.Part(len(d.reads))
+}
+
+// Slot declares a place to save in.
+func (d *Decl[T]) Slot(name string) batchctx.Slot {
+	d.slots = append(d.slots, name)
+	return batchctx.Slot(len(d.slots))
+}
+
+// Loss declares a loss that the stage records.
+func (d *Decl[T]) Loss(name string) batchctx.Loss {
+	d.losses = append(d.losses, name)
+	return batchctx.Loss(len(d.losses))
+}
+
+// Param declares a use of a parameter, which contributes to grad in every microbatch.
+func (d *Decl[T]) Param(name string, grad T) batchctx.Param {
+	return d.Use(batchctx.Use[T]{Name: name, Grad: grad})
+}
+
+// Use is Param for one that contributes otherwise.
+func (d *Decl[T]) Use(use batchctx.Use[T]) batchctx.Param {
+	d.uses = append(d.uses, use)
+	return batchctx.Param(len(d.uses))
+}
+
+// ForwardWeights declares copies of weights that QuantizeWeights makes for the forward.
+func (d *Decl[T]) ForwardWeights(names ...string) { d.forward = append(d.forward, names...) }
+
+// BackwardWeights declares those for the backward.
+func (d *Decl[T]) BackwardWeights(names ...string) { d.backward = append(d.backward, names...) }
+
+// Spec returns what was declared.
+func (d *Decl[T]) Spec() Spec {
+	return Spec{
+		Name: d.Name, Inputs: d.inputs, Outputs: d.outputs, Reads: d.reads, Slots: d.slots, Losses: d.losses,
+		ForwardWeights: d.forward, BackwardWeights: d.backward, Frozen: d.Frozen,
+	}
+}
+
+// Params returns the uses of parameters that were declared.
+func (d *Decl[T]) Params() []batchctx.Use[T] { return d.uses }
+
+// Stage returns the stage of what was declared and two closures. A nil backward is a
+// stage without one, for forward-only plans and frozen prefixes.
+func (d *Decl[T]) Stage(name string, forward, backward Call[T]) Stage[T] {
+	d.Name = name
+	return &Func[T]{Declares: d.Spec(), Parameters: d.uses, ForwardFunc: forward, BackwardFunc: backward}
+}
+
+// Split is Stage for one that splits its backward: input computes the gradients of its
+// inputs, weight those of its parameters.
+func (d *Decl[T]) Split(name string, forward, backward, input Call[T], weight func(context.Context, batchctx.Microbatch[T]) error) Stage[T] {
+	d.Name = name
+	return &splitFunc[T]{Func[T]{Declares: d.Spec(), Parameters: d.uses, ForwardFunc: forward, BackwardFunc: backward}, input, weight}
+}
+
+type splitFunc[T any] struct {
+	Func[T]
+	input  Call[T]
+	weight func(context.Context, batchctx.Microbatch[T]) error
+}
+
+func (f *splitFunc[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	return f.input(ctx, mb, gradOut, gradIn)
+}
+
+func (f *splitFunc[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
+	return f.weight(ctx, mb)
+}
