@@ -193,7 +193,7 @@ func TestDamage(t *testing.T) {
 		require.ErrorContains(t, err, strings.TrimSuffix(path, "/manifest.json"))
 		require.NoError(t, os.Rename(path+".away", path))
 	}
-	for _, text := range []string{"", "\n", "step-7", "../step-7\n", "step-7/../..\n", strings.Repeat("step-", 100)} {
+	for _, text := range []string{"", "\n", "step-7", "step-\n", "../step-7\n", "step-7/../..\n", strings.Repeat("step-", 100)} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "latest"), []byte(text), 0o666))
 		_, err := checkpoint.Open(dir)
 		require.ErrorIs(t, err, checkpoint.ErrDamaged)
@@ -243,10 +243,20 @@ func TestPrune(t *testing.T) {
 	}
 	shards(t, dir, 1_000, 0)
 	shards(t, dir, 0, 0)
+	for _, other := range []string{"step-by-step", "step-1.txt", filepath.Join("step-0000000001", "notes.txt")} {
+		path := filepath.Join(dir, other)
+		if filepath.Ext(other) == "" {
+			path = filepath.Join(path, "manifest.json")
+		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		require.NoError(t, os.WriteFile(path, []byte("somebody's"), 0o666))
+	}
 	require.NoError(t, checkpoint.Prune(dir, 2))
-	require.Equal(t, []string{"latest", "step-0000000002", "step-0000000003"}, names(t, dir))
+	require.Equal(t, []string{"latest", "step-0000000001", "step-0000000002", "step-0000000003", "step-1.txt", "step-by-step"}, names(t, dir))
 	require.NoError(t, checkpoint.Prune(dir, 0)) // the latest stays
-	require.Equal(t, []string{"latest", "step-0000000003"}, names(t, dir))
+	require.Equal(t, []string{"latest", "step-0000000001", "step-0000000003", "step-1.txt", "step-by-step"}, names(t, dir))
+	require.Equal(t, []string{"notes.txt"}, names(t, filepath.Join(dir, "step-0000000001")), "what is no part of a checkpoint stays")
+	require.Equal(t, []string{"manifest.json"}, names(t, filepath.Join(dir, "step-by-step")))
 	_, first, err := read(dir)
 	require.NoError(t, err)
 	require.Equal(t, float32(3), first)

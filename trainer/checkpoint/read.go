@@ -40,9 +40,10 @@ const folderPrefix = "step-"
 // folderOf is the name of the checkpoint of a step.
 func folderOf(step int64) string { return fmt.Sprintf("%s%010d", folderPrefix, step) }
 
-// escaped returns a path as a pattern that matches it alone.
-func escaped(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+// isFolder reports whether a name may be that of a checkpoint.
+func isFolder(name string) bool {
+	digits, ok := strings.CutPrefix(name, folderPrefix)
+	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
 // latest returns the name of the checkpoint that counts.
@@ -56,7 +57,7 @@ func latest(dir string) (string, error) {
 		return "", err
 	}
 	name, ended := strings.CutSuffix(string(text), "\n")
-	if !ended || !strings.HasPrefix(name, folderPrefix) || strings.ContainsFunc(name[len(folderPrefix):], func(r rune) bool { return r < '0' || r > '9' }) {
+	if !ended || !isFolder(name) {
 		return "", damaged(path, "it says %.40q, expected the name of a folder", text)
 	}
 	return name, nil

@@ -122,7 +122,8 @@ func (m *manifest) sweep(folder string) {
 
 // Prune removes all but the latest checkpoint and the keep-1 before it. Those of later
 // steps than the latest, which an earlier run has left, and those that were never committed
-// are removed too; so nobody may be writing. A folder without a checkpoint stays as it is.
+// are removed too; so nobody may be writing. What is no part of a checkpoint stays, and so
+// does everything in a folder without one.
 func Prune(dir string, keep int) error {
 	latest, err := latest(dir)
 	if errors.Is(err, ErrNone) {
@@ -131,25 +132,38 @@ func Prune(dir string, keep int) error {
 	if err != nil {
 		return err
 	}
-	folders, err := filepath.Glob(filepath.Join(escaped(dir), folderPrefix+"*"))
+	entries, err := os.ReadDir(dir)
 	keep = max(keep, 1)
-	slices.SortFunc(folders, func(a, b string) int { return strings.Compare(b, a) }) // the latest step first
-	for _, folder := range folders {
-		if filepath.Base(folder) <= latest && keep > 0 {
-			if _, e := os.Stat(filepath.Join(folder, manifestName)); e == nil {
-				keep--
-				continue
-			}
-		}
-		// Without its manifest a folder is no checkpoint, whatever is left of it.
-		if e := os.Remove(filepath.Join(folder, manifestName)); e != nil && !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
+	for _, entry := range slices.Backward(entries) { // the latest step first
+		folder := filepath.Join(dir, entry.Name())
+		if !entry.IsDir() || !isFolder(entry.Name()) {
 			continue
 		}
-		err = errors.Join(err, os.RemoveAll(folder))
+		if _, e := os.Stat(filepath.Join(folder, manifestName)); e == nil && entry.Name() <= latest && keep > 0 {
+			keep--
+			continue
+		}
+		err = errors.Join(err, remove(folder))
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	return nil
+}
+
+// remove removes a checkpoint: its manifest first, without which it is none, then its
+// shards, and what a killed writer has left of either.
+func remove(folder string) error {
+	err := os.Remove(filepath.Join(folder, manifestName))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	entries, err := os.ReadDir(folder)
+	for _, entry := range entries {
+		if name := strings.TrimPrefix(entry.Name(), "."); strings.HasPrefix(name, "rank-") || strings.HasPrefix(name, manifestName) {
+			err = errors.Join(err, os.Remove(filepath.Join(folder, entry.Name())))
+		}
+	}
+	_ = os.Remove(folder) // It stays where something else is in it.
+	return err
 }

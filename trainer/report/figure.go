@@ -40,7 +40,7 @@ func ClassColor(class memory.Class) Color {
 	return [memory.NumClasses]Color{
 		memory.Resident: Gray, memory.Entry: Yellow, memory.Activation: Orange, memory.ActGrad: Violet,
 		memory.Saved: Aqua, memory.Carry: Green, memory.Transfer: Magenta, memory.Workspace: Red,
-		memory.Loss: Blue, memory.FP8: Brown, memory.Unsharded: Cyan,
+		memory.Loss: Blue, memory.FP8: Cyan, memory.Unsharded: Brown,
 	}[class]
 }
 
