@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/loss"
 )
 
@@ -183,12 +184,10 @@ func TestExactSettles(t *testing.T) {
 	requireBits(t, -1.5e-323, a.Float64(), "exactly")
 }
 
-var long = flag.Bool("long", false, "run the tests that take half a minute")
-
 // TestExactSettlesInTime makes more additions than an unsettled limb could
 // hold, all with every bit of the low limb set.
 func TestExactSettlesInTime(t *testing.T) {
-	if !*long {
+	if !*testkit.Long {
 		t.Skip("3 * 2^30 additions, with -long")
 	}
 	const n, x = 1<<31 + 1<<30, 0x1.fffffffffffffp-1022 // 53 ones, from the lowest bit of a limb

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
@@ -19,7 +20,7 @@ import (
 // golden compares a text with a file in testdata.
 func golden(t *testing.T, name, text string) {
 	path := filepath.Join("testdata", name)
-	if *plantest.Update {
+	if *testkit.Update {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testkit"
 )
 
 // TestDocumented runs every command of docs/cli.md and compares what it prints with
@@ -41,7 +43,7 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 	require.Greater(t, commands, 10, "the page's commands were found")
-	if *update {
+	if *testkit.Update {
 		require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))
 		return
 	}

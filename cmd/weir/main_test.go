@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,10 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // weir runs a command line and returns what it printed and its exit status.
 func weir(stdin string, args ...string) (stdout, stderr string, status int) {
@@ -50,7 +48,7 @@ func TestPlan(t *testing.T) {
 			require.Empty(t, stderr)
 			require.Zero(t, status)
 			path := filepath.Join("testdata", name)
-			if *update {
+			if *testkit.Update {
 				require.NoError(t, os.MkdirAll("testdata", 0o755))
 				require.NoError(t, os.WriteFile(path, []byte(stdout), 0o644))
 			}

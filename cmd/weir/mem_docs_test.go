@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testkit"
 )
 
 // TestMemoryLogDocumented runs the commands of docs/memory-log.md, over the logs beside
@@ -48,7 +50,7 @@ func TestMemoryLogDocumented(t *testing.T) {
 	}
 	require.Equal(t, 5, commands)
 	require.LessOrEqual(t, strings.Count(string(python), "\n"), 16, "fifteen lines and a blank one between")
-	if *update {
+	if *testkit.Update {
 		require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testkit"
 )
 
 // TestSnapshotsDocumented runs the commands of docs/snapshots.md over the files beside
@@ -36,7 +38,7 @@ func TestSnapshotsDocumented(t *testing.T) {
 		}
 	}
 	require.Equal(t, 3, commands)
-	if *update {
+	if *testkit.Update {
 		require.NoError(t, os.WriteFile(path, []byte(fresh.String()), 0o644))
 		return
 	}

@@ -1,7 +1,6 @@
 package float8_test
 
 import (
-	"flag"
 	"math"
 	"math/rand/v2"
 	"sort"
@@ -10,9 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/testkit"
 )
-
-var long = flag.Bool("long", false, "encode every float32 there is")
 
 var formats = []*float8.Format{&float8.E4M3, &float8.E5M2, &float8.E2M1}
 
@@ -118,7 +116,7 @@ func TestEncode(t *testing.T) {
 				}
 			}
 			stride := uint64(1<<12 + 1)
-			if *long {
+			if *testkit.Long {
 				stride = 1
 			}
 			for bits := uint64(0); bits < 1<<32; bits += stride {

@@ -21,6 +21,7 @@ var rooms = []struct {
 }{
 	{"internal/invariants", 0, nil},
 	{"internal/layers", 0, nil},
+	{"internal/testkit", 0, nil},
 	{"internal/cpufeature", 0, nil},
 	{"internal/vector", 0, nil},
 	{"internal/product", 1, nil},

@@ -9,13 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-var (
-	seedFlag = flag.Uint64("seed", 1, "seed of the random tests")
-	longFlag = flag.Bool("long", false, "look at every float32, which takes many minutes")
-)
+var seedFlag = flag.Uint64("seed", 1, "seed of the random tests")
 
 var (
 	nan = float32(math.NaN())
@@ -48,7 +46,7 @@ func draws(r *rand.Rand, n int, std float64) []float32 {
 // infinities and NaN among them, and many of each exponent. The slice is used again.
 func everywhere(yield func([]float32) bool) {
 	step, last := uint64(104_729), uint64(1)<<32
-	if *longFlag {
+	if *testkit.Long {
 		step = 1
 	}
 	x := []float32{0, float32(math.Copysign(0, -1)), inf, -inf, nan, math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, math.MaxFloat32, -math.MaxFloat32}

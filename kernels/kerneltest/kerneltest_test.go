@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/kerneltest"
 )
@@ -22,7 +23,7 @@ func TestHost(t *testing.T) { kerneltest.Run(t, openHost) }
 // The host passes with every instruction set that this processor has, and with threads.
 func TestHostOfEveryKind(t *testing.T) {
 	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512} {
-		if !set.Available() || raced && set == kernels.Portable { // the threads are the same
+		if !set.Available() || testkit.Raced && set == kernels.Portable { // the threads are the same
 			continue
 		}
 		t.Run(set.String(), func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/placement"
 )
 
@@ -38,7 +39,7 @@ func fewSizes(rng *rand.Rand) *placement.Round {
 // Lanes are right whatever comes, with stacks and turns, and the same for a seed.
 func TestLanes(t *testing.T) {
 	met, seeds := 0, 100
-	if raced { // lanes are of one goroutine
+	if testkit.Raced { // lanes are of one goroutine
 		seeds = 10
 	}
 	for seed := range uint64(seeds) {
@@ -53,7 +54,7 @@ func TestLanes(t *testing.T) {
 		require.Equal(t, laid, placement.Lanes(r, 8_000, seed), "seed %d", seed)
 	}
 	t.Logf("%d of %d at the bound", met, seeds)
-	require.True(t, raced || met > 0)
+	require.True(t, testkit.Raced || met > 0)
 }
 
 // A workspace, and a statistic that is born before that of the period before has died, of

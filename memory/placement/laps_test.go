@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/placement"
 )
 
@@ -59,7 +60,7 @@ func TestLaps(t *testing.T) {
 // within 1 % of the bound. Three are the hardest: one draw of 20 is above that.
 func TestLapsOfRounds(t *testing.T) {
 	periods, seeds, most := []int{1, 2, 3, 5, 6, 7, 11}, uint64(4), 0.01
-	if *long {
+	if *testkit.Long {
 		periods, seeds, most = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 24, 64}, 20, 0.012
 	}
 	for _, period := range periods {

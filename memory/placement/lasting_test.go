@@ -5,17 +5,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/placement"
 )
 
 // A rank of 1F1B that keeps what it saves, with equal lengths (seed 0) and with lengths
 // that were told.
 func TestKeeping(t *testing.T) {
-	if raced {
+	if testkit.Raced {
 		t.Skip("large, and has no goroutines that smaller searches do not have")
 	}
 	seeds := uint64(3)
-	if *long {
+	if *testkit.Long {
 		seeds = 24
 	}
 	for seed := range seeds {

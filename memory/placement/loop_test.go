@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/placement"
 )
 
@@ -30,11 +31,11 @@ func inFlight(rng *rand.Rand, period int) *placement.Round {
 // 1F1B with six layers and four microbatches in flight, whose sizes repeat with a
 // period: planned from one period, and right for ever.
 func TestRoundOfVariableSizes(t *testing.T) {
-	if raced {
+	if testkit.Raced {
 		t.Skip("large, and has no goroutines that smaller searches do not have")
 	}
 	periods := []int{1, 3, 4, 5, 6, 7, 9}
-	if *long {
+	if *testkit.Long {
 		periods = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 24}
 	}
 	for _, period := range periods {

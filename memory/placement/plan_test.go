@@ -13,14 +13,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
 
-var (
-	long      = flag.Bool("long", false, "run the long sweeps")
-	instances = flag.String("instances", beside(), "the folder of published instances")
-)
+var instances = flag.String("instances", beside(), "the folder of published instances")
 
 // beside returns the folder of instances in a directory beside the module, "" where there
 // is none.
@@ -119,16 +118,16 @@ func TestPerfectPackings(t *testing.T) {
 
 // Training steps up to that of a large model: over 10,000 buffers, 2,000 of them live.
 func TestTrainingStep(t *testing.T) {
-	if raced {
+	if testkit.Raced {
 		t.Skip("large, and has no goroutines that smaller searches do not have")
 	}
 	sizes := []int{1, 2, 24, 100, 600}
-	if *long {
+	if *testkit.Long {
 		sizes = append(sizes, 1000, 2000)
 	}
 	for _, layers := range sizes {
 		problems := []*placement.Problem{training(rand.New(rand.NewPCG(uint64(layers), 1)), layers, 1<<20)}
-		if layers <= 100 || *long {
+		if layers <= 100 || *testkit.Long {
 			even := training(nil, layers, 1<<20)
 			problems = append(problems, even, reversed(even), reversed(problems[0]))
 		}
@@ -143,7 +142,7 @@ func TestTrainingStep(t *testing.T) {
 // 1F1B with sizes of their own for every layer and microbatch of a period.
 func TestPipeline(t *testing.T) {
 	microbatches, periods := 256, []int{12, 256, 5}
-	if *long {
+	if *testkit.Long {
 		microbatches, periods = 4096, []int{5, 6, 7, 8, 12, 16, 64, 256, 4096, 3}
 	}
 	for seed, period := range periods {

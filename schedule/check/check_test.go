@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
@@ -239,7 +240,7 @@ func TestCheckOfScatteredMicrobatches(t *testing.T) {
 		}}}
 	}
 	require.NoError(t, check.Plan(even(5_000)))
-	if *plantest.Long { // it takes a while to come to the limit
+	if *testkit.Long { // it takes a while to come to the limit
 		plantest.RequireCodes(t, check.Plan(even(schedule.MaxMicrobatches/2)), check.Unproved)
 	}
 }
@@ -268,7 +269,7 @@ func TestCheckOfSegments(t *testing.T) {
 
 // What a plan costs does not depend on the number of microbatches.
 func TestCostIsIndependentOfMicrobatches(t *testing.T) {
-	if plantest.Raced {
+	if testkit.Raced {
 		t.Skip("under the race detector pools drop what they hold at random, so that allocations are not counted alike")
 	}
 	for name, rule := range map[string]schedule.Rule{"depth-first": schedule.DepthFirst, "breadth-first": schedule.BreadthFirst} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
@@ -130,7 +131,7 @@ func mutateMarked(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 // the oracle says, hold more than they declare, or do not run.
 func TestCheckAgreesAboutDrops(t *testing.T) {
 	mutants := 5_000
-	if *plantest.Long {
+	if *testkit.Long {
 		mutants = 100_000
 	}
 	rng := rand.New(rand.NewPCG(*plantest.Seed, 2))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
@@ -68,7 +69,7 @@ func generate(t *testing.T, rng *rand.Rand) (*schedule.Plan, int) {
 // finds fault with exactly those that do not run.
 func TestCheckAgreesWithExecution(t *testing.T) {
 	mutants := 20_000
-	if *plantest.Long {
+	if *testkit.Long {
 		mutants = 100_000
 	}
 	rng := rand.New(rand.NewPCG(*plantest.Seed, 0))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
@@ -232,7 +233,7 @@ func compareWithList(t require.TestingT, p *schedule.Plan, capacity int) {
 // lifetimes, for the links that these were made for, as segments and written out.
 func TestCheckOfEverySchedule(t *testing.T) {
 	most, numbers := 4, []int{1, 5, 17, 1_000}
-	if *plantest.Long {
+	if *testkit.Long {
 		most, numbers = 8, []int{1, 2, 5, 16, 17, 64, 1_000}
 	}
 	for _, s := range schedule.Schedules() {

@@ -5,13 +5,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
 
 // TestEveryPlanIsWhole sweeps all schedules over small numbers of everything.
 func TestEveryPlanIsWhole(t *testing.T) {
-	if !*plantest.Long {
+	if !*testkit.Long {
 		t.Skip("it takes a minute: run with -long")
 	}
 	for _, s := range schedule.Schedules() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -39,7 +40,7 @@ func TestSearched(t *testing.T) {
 	t.Log("| model | P | M | cap P: span | paper, ZB-1p | cap 2P: span | paper, ZB-2p | cap 2P: makespan | least |")
 	t.Log("|---|---|---|---|---|---|---|---|---|")
 	for _, p := range profiles {
-		if raced && (p.ranks > 8 || p.microbatches > 24) {
+		if testkit.Raced && (p.ranks > 8 || p.microbatches > 24) {
 			continue
 		}
 		best := func(clock choose.Clock, ranks int) *simulate.Report {
@@ -110,7 +111,7 @@ func TestSearchedKeepsWithinMemory(t *testing.T) {
 // no more memory, and nearly no bubble.
 func TestSearchedIsStretched(t *testing.T) {
 	for _, microbatches := range []int{129, 1000, 1_000_003} {
-		if raced && microbatches > 129 {
+		if testkit.Raced && microbatches > 129 {
 			continue
 		}
 		choice, err := choose.Choose(choose.Request{

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,13 +14,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // ticks are costs without bytes: one tick for each of F, I and W.
 var ticks = &simulate.Costs{Stages: []simulate.StageCosts{{F: 1, I: 1, W: 1}}}
@@ -93,7 +91,7 @@ func TestGoldens(t *testing.T) {
 		require.NoError(t, err)
 		for ending, text := range map[string]string{".svg": picture(t, step), ".trace.json": trace(t, step)} {
 			path := filepath.Join("testdata", name+ending)
-			if *update {
+			if *testkit.Update {
 				require.NoError(t, os.MkdirAll("testdata", 0o755))
 				require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 			}

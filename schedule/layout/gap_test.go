@@ -1,7 +1,6 @@
 package layout_test
 
 import (
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,12 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )
-
-var long = flag.Bool("long", false, "lay out every schedule with many microbatches too")
 
 // TestGaps holds how far above the bound the layouts of every schedule are with little
 // work, on the rank of four where they are furthest. Where nothing is said they meet it.
@@ -25,11 +23,11 @@ func TestGaps(t *testing.T) {
 	}
 	for _, s := range schedule.Schedules() {
 		few := s.Name == "1f1b" || s.Name == "zb-v"
-		if raced && !few {
+		if testkit.Raced && !few {
 			continue
 		}
 		for _, m := range []int{8, 64, 128} {
-			if m > 64 && !few && !*long {
+			if m > 64 && !few && !*testkit.Long {
 				continue
 			}
 			name := fmt.Sprintf("%s M=%d", s.Name, m)
@@ -48,7 +46,7 @@ func TestGaps(t *testing.T) {
 // TestFewMicrobatches: programs that are too short to pass over cycles of what goes on in
 // them lie within it as well, and so as low as longer ones.
 func TestFewMicrobatches(t *testing.T) {
-	if raced {
+	if testkit.Raced {
 		t.Skip("it has the goroutines of TestEverySchedule")
 	}
 	short := 0
@@ -89,7 +87,7 @@ func TestEndsGiveWay(t *testing.T) {
 // TestManyMicrobatches: of the layouts of what goes on and on most meet the bound, and
 // their ends do not take more.
 func TestManyMicrobatches(t *testing.T) {
-	if raced {
+	if testkit.Raced {
 		t.Skip("it has the goroutines of TestEverySchedule")
 	}
 	met, within := 0, 0

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
@@ -176,7 +177,7 @@ func TestOffsetsComeBack(t *testing.T) {
 // TestCopiesThatTakeTurns leaps over repeats in which the source gives an entry for each
 // copy, and looks ahead.
 func TestCopiesThatTakeTurns(t *testing.T) {
-	if raced {
+	if testkit.Raced {
 		t.Skip("it has the goroutines of TestEverySchedule")
 	}
 	for _, m := range []int{700, 701} {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -41,7 +42,7 @@ func TestShelves(t *testing.T) {
 // TestShelvesOfManyRanks holds how far a large plan is above the bound without any search,
 // and how much is born in its layouts, whatever the number of microbatches.
 func TestShelvesOfManyRanks(t *testing.T) {
-	if raced {
+	if testkit.Raced {
 		t.Skip("it takes a minute with the race detector")
 	}
 	plan := planned(t, "interleaved", 16, 1_000_000, schedule.Training)

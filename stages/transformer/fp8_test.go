@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -193,7 +193,7 @@ func TestFP8KeptForW(t *testing.T) {
 // TestFP8Flat runs a step of many microbatches: the level after each is the same, and
 // allocations are as many as for few (L7, L11).
 func TestFP8Flat(t *testing.T) {
-	if invariants.Enabled || raced {
+	if invariants.Enabled || testkit.Raced {
 		t.Skip("every call has a view of its own where invariants are checked, and pools forget under the race detector")
 	}
 	for _, name := range fp8.Names {
@@ -204,32 +204,22 @@ func TestFP8Flat(t *testing.T) {
 			m := newModel(t, dev, cfg, 2)
 			one := sequence{tokens: []int32{1, 2}, labels: []int32{2, 3}, weights: []float32{1, 1}}
 			from := &source{dev, []sequence{one}}
-			count := func(microbatches int) uint64 {
-				r := newRunner(t, dev, m.Stages(), nil)
-				var before, after runtime.MemStats
-				for _, n := range []int{2, microbatches} { // the first step warms up
+			r := newRunner(t, dev, m.Stages(), nil)
+			step := func(microbatches int) func() {
+				return func() {
 					live := dev.Live()
-					runtime.ReadMemStats(&before)
-					result, err := r.Step(context.Background(), n, from)
+					result, err := r.Step(context.Background(), microbatches, from)
 					require.NoError(t, err)
 					_, err = m.RollScales(context.Background(), nil)
 					require.NoError(t, err)
 					require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.01}, result, 1))
-					runtime.ReadMemStats(&after)
 					require.Zero(t, result.Growth)
 					require.Zero(t, result.Excess)
 					require.Equal(t, live, dev.Live())
 				}
-				return after.Mallocs - before.Mallocs
 			}
-			few := min(count(128), count(128), count(128)) // others of the process allocate too
-			many := count(4096)
-			for range 2 {
-				if many != few {
-					many = min(many, count(4096))
-				}
-			}
-			require.Equal(t, few, many)
+			want := testkit.Allocations(step(128))
+			require.Equal(t, want, testkit.Allocations(step(1024), want))
 			require.NoError(t, m.Close())
 			require.Zero(t, dev.Live())
 			require.NoError(t, dev.ReleasePages(io.Discard, memory.StepScope, memory.Weights, memory.Gradients, memory.Optimizer, memory.Metadata))

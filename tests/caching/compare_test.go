@@ -1,21 +1,19 @@
 package caching_test
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/cachingsim"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
 )
-
-var long = flag.Bool("long", false, "compare at full size, and print the table of docs/benchmarks.md with -v")
 
 // taken is what one step takes on rank 0, or the most of several.
 type taken struct {
@@ -63,12 +61,12 @@ func trainings() []training {
 // is never more than what either allocator reserves.
 func TestBesideTheCachingAllocator(t *testing.T) {
 	base, microbatches, tokens := model{layers: 2, hidden: 512, ffn: 1792, heads: 8, words: 4000}, 8, int64(2048)
-	if *long {
+	if *testkit.Long {
 		base, microbatches, tokens = model{layers: 8, hidden: 4096, ffn: 14336, heads: 32, words: 32000}, 16, 8192
 		t.Log("| schedule | sizes | recompute | lengths | allocations | live | Weir | native | expandable | live, of 3 steps | Weir | native | expandable |")
 	}
 	for _, r := range trainings() {
-		if !*long && (r.recompute || r.precision == float32s || r.variable == r.precision.fp8) {
+		if !*testkit.Long && (r.recompute || r.precision == float32s || r.variable == r.precision.fp8) {
 			continue // mixed with variable lengths, FP8 with fixed ones
 		}
 		base.precision, base.recompute = r.precision, r.recompute
@@ -76,7 +74,7 @@ func TestBesideTheCachingAllocator(t *testing.T) {
 		t.Logf("| %v | %d | %v | %v |", r, allocations, one, three)
 		require.LessOrEqual(t, one.weir, min(one.native, one.expandable), "%v", r)
 		require.LessOrEqual(t, three.weir, min(three.native, three.expandable), "%v, three steps", r)
-		if *long {
+		if *testkit.Long {
 			require.Less(t, float64(one.weir), 1.005*float64(one.live), "%v", r)
 		}
 	}
@@ -128,7 +126,7 @@ func compare(t *testing.T, r training, m model, microbatches int, tokens int64) 
 func laidOut(t *testing.T, plan *schedule.Plan, templates *layout.Templates, shapes []int) *layout.Plan {
 	t.Helper()
 	cfg := layout.Config{Shapes: shapes}
-	if !*long {
+	if !*testkit.Long {
 		cfg.Search = placement.Options{Nodes: 20_000}
 	}
 	made, err := layout.Make(t.Context(), plan, templates, cfg)

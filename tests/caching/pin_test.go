@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/cachingsim"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestSmallTablesPinSegments(t *testing.T) {
 	m := model{layers: 8, hidden: 4096, ffn: 14336, heads: 32, words: 32000, precision: fp8}
 	tokens := int64(8192)
-	if !*long {
+	if !*testkit.Long {
 		m.layers, m.hidden, m.ffn, tokens = 4, 1024, 3584, 4096
 	}
 	const tables, table = 32, 1600 << 10

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -21,7 +22,7 @@ import (
 // transformer in float32, recorded by a dry run.
 func TestRecorded(t *testing.T) {
 	model, tokens := transformer.Config{Vocabulary: 4000, Width: 256, Layers: 4, Heads: 4, Context: 512, Seed: 1}, 512
-	if *long {
+	if *testkit.Long {
 		model, tokens = transformer.Config{Vocabulary: 32000, Width: 4096, Layers: 32, Heads: 32, Context: 2048, Seed: 1}, 2048
 		t.Log("| schedule | sizes | recompute | lengths | allocations | live | Weir | native | expandable |")
 	}

@@ -2,7 +2,6 @@ package lifetime_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -14,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
 
-var long = flag.Bool("long", false, "run the long sweeps")
+	"github.com/weir-ml/weir/internal/testkit"
+)
 
 // ends are the calls that end something, by name, each with the function that calls it,
 // or does not, for what it returns.
@@ -105,7 +104,7 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 		require.NoError(t, os.WriteFile(replaced[added], fmt.Appendf(nil, switchboard, name), 0o600))
 	}
 	require.Greater(t, len(all), 20, "there are more releases than that")
-	if !*long {
+	if !*testkit.Long {
 		t.Skipf("%d releases to leave out, each with a run of the suites: run with -long", len(all))
 	}
 	overlay := filepath.Join(work, "overlay.json")

@@ -3,7 +3,6 @@ package memory_test
 import (
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -25,8 +25,6 @@ var grows = []string{"gpipe", "breadth-first"}
 // inShort are the schedules that run thousands of microbatches without -long.
 var inShort = []string{"1f1b", "depth-first", "interleaved", "zb-v"}
 
-var long = flag.Bool("long", false, "run thousands of microbatches under every schedule")
-
 // The peak that a rank has is the one that was planned, to the byte, whatever the number
 // of microbatches; the arena has set aside the height of the layout and nothing else; and
 // no number is another one than without a layout (L9).
@@ -34,9 +32,9 @@ func TestPeakIsPlanned(t *testing.T) {
 	for _, found := range schedule.Schedules() {
 		counts := []int{8, 128, 4096}
 		switch {
-		case raced:
+		case testkit.Raced:
 			counts = []int{8, 64}
-		case !*long && !slices.Contains(inShort, found.Name):
+		case !*testkit.Long && !slices.Contains(inShort, found.Name):
 			counts = counts[:2]
 		}
 		if slices.Contains(grows, found.Name) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -18,7 +19,7 @@ func TestTraceIsTheRunners(t *testing.T) {
 	for _, found := range schedule.Schedules() {
 		t.Run(found.Name, func(t *testing.T) {
 			most := 4
-			if raced {
+			if testkit.Raced {
 				most = 2
 			}
 			for ranks := 1; ranks <= most; ranks++ {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -106,7 +107,7 @@ func atPeak(space memory.PeakWatched) (bytes int64) {
 
 // Watching allocates nothing once a step has been seen.
 func TestWatchingAllocatesNothing(t *testing.T) {
-	if raced {
+	if testkit.Raced {
 		t.Skip("counts of allocations are not those of a build without the race detector")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

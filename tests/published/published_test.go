@@ -2,7 +2,6 @@ package published_test
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,13 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
-
-var update = flag.Bool("update", false, "write docs/schedules.md and its pictures anew")
 
 const docs = "../../docs"
 
@@ -97,7 +95,7 @@ func TestDocument(t *testing.T) {
 	}
 	for name, content := range files {
 		path := filepath.Join(docs, name)
-		if *update {
+		if *testkit.Update {
 			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 			require.NoError(t, os.WriteFile(path, content, 0o644))
 		}

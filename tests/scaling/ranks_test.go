@@ -9,6 +9,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -132,16 +133,16 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 					}
 				}
 			}
-			want := allocations(t, step(128))
+			want := testkit.Allocations(step(128))
 			before := slices.Clone(peaks)
-			if raced { // it would take minutes, and pools would forget
+			if testkit.Raced { // it would take minutes, and pools would forget
 				plan.large = 1024
 			}
-			got := allocations(t, step(plan.large), want)
+			got := testkit.Allocations(step(plan.large), want)
 			require.Equal(t, before, peaks)
 			if !invariants.Enabled { // with it every call gets a view of its own
 				require.Less(t, want, uint64(128))
-				if !raced {
+				if !testkit.Raced {
 					require.Equal(t, want, got)
 				}
 			}
@@ -152,7 +153,7 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 // TestPlantedAllocationsAreCounted is the positive control: an allocation on every rank in
 // every 1024th microbatch is counted to the last one.
 func TestPlantedAllocationsAreCounted(t *testing.T) { // L11
-	if raced || invariants.Enabled {
+	if testkit.Raced || invariants.Enabled {
 		t.Skip("pools forget under the race detector, and with -tags invariants every call gets a view of its own")
 	}
 	for _, planted := range []uint64{0, 1} {
@@ -164,7 +165,7 @@ func TestPlantedAllocationsAreCounted(t *testing.T) { // L11
 		})
 		counts := map[int]uint64{}
 		for _, m := range []int{128, 4096} {
-			counts[m] = allocations(t, func() {
+			counts[m] = testkit.Allocations(func() {
 				_, err := g.Step(t.Context(), m, sources)
 				require.NoError(t, err)
 			})

@@ -4,13 +4,12 @@ package scaling_test
 
 import (
 	"context"
-	"math"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -136,34 +135,9 @@ func TestAllocationsDoNotScale(t *testing.T) {
 			}
 		}
 	}
-	want := allocations(t, step(128))
+	want := testkit.Allocations(step(128))
 	require.Less(t, want, uint64(32))
-	require.Equal(t, want, allocations(t, step(65536), want))
-}
-
-// allocations returns how many times f allocates on the Go heap once it is warm: the least
-// of three runs, since the runtime and the testing package allocate now and then beside it.
-// A run that comes to the number expected ends the search.
-//
-// One processor runs f, as in testing.AllocsPerRun. Each has a cache of the records by which
-// goroutines wait: who blocks on one and goes on on another moves a record, and the runtime
-// allocates more of them, the more so the busier the machine is.
-func allocations(t *testing.T, f func(), expected ...uint64) uint64 {
-	t.Helper()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	f()
-	least := uint64(math.MaxUint64)
-	for range 3 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		f()
-		runtime.ReadMemStats(&after)
-		least = min(least, after.Mallocs-before.Mallocs)
-		if len(expected) > 0 && least == expected[0] {
-			break
-		}
-	}
-	return least
+	require.Equal(t, want, testkit.Allocations(step(65536), want))
 }
 
 // BenchmarkStep is the runner's own cost on stages that compute nothing: books,

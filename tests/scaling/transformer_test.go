@@ -8,6 +8,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -32,7 +33,7 @@ func TestTransformerIsFlat(t *testing.T) {
 			for _, m := range []int{128, 1024, 4096} {
 				require.Equal(t, peak, step(m), "M = %d", m)
 			}
-			if invariants.Enabled || raced {
+			if invariants.Enabled || testkit.Raced {
 				t.Skip("allocations are not counted with -tags invariants, where every call gets a view of its own, and under the race detector, where pools forget")
 			}
 			bare := func(m int) func() {
@@ -42,8 +43,8 @@ func TestTransformerIsFlat(t *testing.T) {
 					}
 				}
 			}
-			want := allocations(t, bare(128))
-			require.Equal(t, want, allocations(t, bare(65536), want))
+			want := testkit.Allocations(bare(128))
+			require.Equal(t, want, testkit.Allocations(bare(65536), want))
 		})
 	}
 }

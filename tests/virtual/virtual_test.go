@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -21,10 +22,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-var (
-	long = flag.Bool("long", false, "run the long sweeps")
-	seed = flag.Uint64("seed", 1, "of the prices")
-)
+var seed = flag.Uint64("seed", 1, "of the prices")
 
 type calculator struct{}
 
@@ -93,7 +91,7 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 // stage, microbatch and kind (Costs.Each), and with prices by stage and kind alone.
 func TestEverySchedule(t *testing.T) {
 	ranks := []int{1, 2, 3, 4, 5}
-	if *long {
+	if *testkit.Long {
 		ranks = []int{1, 2, 3, 4, 5, 6, 7, 8, 16}
 	}
 	for _, s := range schedule.Schedules() {
@@ -103,7 +101,7 @@ func TestEverySchedule(t *testing.T) {
 				require.NoError(t, err)
 				ran := 0
 				for _, m := range []int{1, 2, p - 1, p, 2*p + 1, 4 * p, 64} {
-					if m < 1 || m == 64 && p < 4 && !*long {
+					if m < 1 || m == 64 && p < 4 && !*testkit.Long {
 						continue
 					}
 					if _, err := s.Rule(schedule.Params{Placement: place, Microbatches: m}); err != nil {

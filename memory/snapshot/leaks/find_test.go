@@ -3,13 +3,13 @@ package leaks_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/memory/snapshot/leaks"
 )
@@ -215,8 +215,6 @@ func TestHostileSegments(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "rewrite the snapshot of docs/snapshots.md")
-
 // TestDocumentedSnapshot holds the snapshot that docs/snapshots.md shows to what a run
 // with a kept loss makes: 16 microbatches of 1F1B, tables of a cache born in the last.
 func TestDocumentedSnapshot(t *testing.T) {
@@ -232,7 +230,7 @@ func TestDocumentedSnapshot(t *testing.T) {
 	var file bytes.Buffer
 	require.NoError(t, snapshot.Write(&file, s.a.Snapshot()))
 	const path = "../../../docs/snapshots/kept-loss.pickle"
-	if *update {
+	if *testkit.Update {
 		require.NoError(t, os.MkdirAll("../../../docs/snapshots", 0o755))
 		require.NoError(t, os.WriteFile(path, file.Bytes(), 0o644))
 		return

@@ -1,16 +1,11 @@
 package plantest
 
-import "flag"
+import (
+	"strings"
 
-import "strings"
+	"github.com/stretchr/testify/require"
 
-import "github.com/stretchr/testify/require"
-
-import "github.com/weir-ml/weir/schedule"
-
-var (
-	Update = flag.Bool("update", false, "rewrite the golden files")
-	Long   = flag.Bool("long", false, "run what takes longer as well")
+	"github.com/weir-ml/weir/schedule"
 )
 
 func Text(t require.TestingT, p *schedule.Plan) string {

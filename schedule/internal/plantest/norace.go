@@ -1,6 +1,0 @@
-//go:build !race
-
-package plantest
-
-// Raced says that the race detector is on, which makes pools forget at random.
-const Raced = false

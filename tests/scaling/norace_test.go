@@ -1,6 +1,0 @@
-//go:build !race
-
-package scaling_test
-
-// raced says that the race detector is on, which makes pools forget at random.
-const raced = false
