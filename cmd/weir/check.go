@@ -68,7 +68,7 @@ func (c *checkCmd) Run(s *streams) error {
 			return err
 		}
 	} else if o.Valid {
-		if _, err := fmt.Fprintln(s.out, o.text(plan)); err != nil {
+		if _, err := fmt.Fprintln(s.text, o.text(plan)); err != nil {
 			return err
 		}
 	}

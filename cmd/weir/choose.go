@@ -84,7 +84,7 @@ func (c *chooseCmd) Run(s *streams) error {
 	if c.JSON {
 		err = errors.Join(printJSON(s.out, c.outcome(choice, costs)), err)
 	} else {
-		err = errors.Join(c.table(s.out, choice, costs), err)
+		err = errors.Join(c.table(s.text, choice, costs), err)
 	}
 	if err != nil || c.Output == "" {
 		return err

@@ -12,6 +12,8 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/progress"
+	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 // commands is the command line. Each command's Run gets the streams.
@@ -26,14 +28,19 @@ type commands struct {
 	Mem     memCmd     `cmd:"" help:"Show what memory was, compare it, and plan it."`
 }
 
-// streams are what a command reads and writes.
+// streams are what a command reads and writes. Files and JSON go to out, byte for byte.
 type streams struct {
-	in  io.Reader
-	out io.Writer
+	in   io.Reader
+	out  io.Writer
+	text io.Writer // the same output for people: control characters are quoted
 }
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	stdout := io.Writer(os.Stdout)
+	if progress.Columns(os.Stdout) > 0 { // Files obey no terminal either where they are shown on one.
+		stdout = terminal.Writer(os.Stdout)
+	}
+	os.Exit(run(os.Args[1:], os.Stdin, stdout, os.Stderr))
 }
 
 // Exit statuses.
@@ -71,9 +78,9 @@ func (f fault) String() string {
 	}
 	switch {
 	case f.Line > 0:
-		return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, text)
+		return fmt.Sprintf("%s:%d:%d: %s", terminal.Quote(f.File), f.Line, f.Column, text)
 	case f.File != "":
-		return f.File + ": " + text
+		return terminal.Quote(f.File) + ": " + text
 	}
 	return text
 }
@@ -92,6 +99,7 @@ func (f faults) Error() string {
 // run runs one command line and returns the exit status. What is wrong goes to
 // stderr, a line for each thing.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	stderr = terminal.Writer(stderr)
 	status, exited := good, false
 	parser, err := kong.New(&commands{},
 		kong.Name("weir"),
@@ -116,7 +124,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(stderr, usage("%w (weir --help says more)", err))
 	}
-	if err := ctx.Run(&streams{stdin, stdout}); err != nil {
+	if err := ctx.Run(&streams{stdin, stdout, terminal.Writer(stdout)}); err != nil {
 		return fail(stderr, err)
 	}
 	return good
@@ -162,7 +170,7 @@ func fail(stderr io.Writer, err error) int {
 	}
 	status := atFault
 	if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
-		fmt.Fprintf(stderr, "weir: %v\n", unreadable) // it names the file
+		fmt.Fprintf(stderr, "weir: %s\n", terminal.Quote(unreadable.Error())) // it names the file
 		return misused
 	}
 	if errors.Is(err, errUsage) || errors.Is(err, schedule.ErrParams) || errors.Is(err, simulate.ErrCosts) {

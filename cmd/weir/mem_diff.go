@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 // memDiffCmd compares two memory logs.
@@ -45,15 +46,15 @@ func (c *memDiffCmd) Run(s *streams) error {
 			return err
 		}
 	} else {
-		if err := first.Text(s.out, c.A, c.B); err != nil {
+		if err := first.Text(s.text, terminal.Quote(c.A), terminal.Quote(c.B)); err != nil {
 			return err
 		}
-		fmt.Fprintln(s.out)
-		if err := memreport.Compare(s.out, out.A, out.B); err != nil {
+		fmt.Fprintln(s.text)
+		if err := memreport.Compare(s.text, out.A, out.B); err != nil {
 			return err
 		}
 		for _, name := range torn {
-			fmt.Fprintf(s.out, "the last line of %s is torn and left out\n", name)
+			fmt.Fprintf(s.text, "the last line of %s is torn and left out\n", terminal.Quote(name))
 		}
 	}
 	if first != nil {

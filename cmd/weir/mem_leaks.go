@@ -54,9 +54,9 @@ func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 	}
 	for i := range found.Devices {
 		if i > 0 {
-			fmt.Fprintln(s.out)
+			fmt.Fprintln(s.text)
 		}
-		if err := c.show(s.out, &found.Devices[i]); err != nil {
+		if err := c.show(s.text, &found.Devices[i]); err != nil {
 			return err
 		}
 	}

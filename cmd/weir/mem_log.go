@@ -75,11 +75,11 @@ func (c *memLogCmd) show(s *streams, log *memreport.Log, read *logRead) error {
 	if c.JSON {
 		return printJSON(s.out, summary)
 	}
-	if err := summary.Text(s.out); err != nil {
+	if err := summary.Text(s.text); err != nil {
 		return err
 	}
 	if read.torn != nil {
-		_, err := fmt.Fprintf(s.out, "line %d is torn and left out: who wrote it is still at work, or was stopped\n", read.torn.Line)
+		_, err := fmt.Fprintf(s.text, "line %d is torn and left out: who wrote it is still at work, or was stopped\n", read.torn.Line)
 		return err
 	}
 	return nil

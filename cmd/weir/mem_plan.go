@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -217,7 +218,7 @@ func (c *memPlanCmd) Run(s *streams) error {
 	if c.JSON {
 		return printJSON(s.out, out)
 	}
-	return out.table(s.out)
+	return out.table(s.text)
 }
 
 // export writes the instance of a rank.
@@ -293,7 +294,7 @@ const maxOwners = 5
 
 // table prints the certificates for people.
 func (o *certificates) table(w io.Writer) error {
-	fmt.Fprintf(w, "%s: %s, %s, %s; sizes: %s\n\n", o.Name, count(o.Ranks, "rank"), count(o.Stages, "stage"), count(o.Microbatches, "microbatch"), o.Sizes)
+	fmt.Fprintf(w, "%s: %s, %s, %s; sizes: %s\n\n", terminal.Quote(o.Name), count(o.Ranks, "rank"), count(o.Stages, "stage"), count(o.Microbatches, "microbatch"), o.Sizes)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "rank\theight\tbound\tgap\tproven\tbuffers\tfound by")
 	for rank, r := range o.PerRank {

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -87,10 +88,10 @@ func (c *simCmd) Run(s *streams) error {
 	if c.JSON {
 		return printJSON(s.out, out)
 	}
-	if err := out.table(s.out, r, costs); err != nil || !uncounted(plan, costs.Costs) {
+	if err := out.table(s.text, r, costs); err != nil || !uncounted(plan, costs.Costs) {
 		return err
 	}
-	_, err = fmt.Fprintln(s.out, "\nThe costs have copies of weights, and this plan makes none: --quantize before-use does.")
+	_, err = fmt.Fprintln(s.text, "\nThe costs have copies of weights, and this plan makes none: --quantize before-use does.")
 	return err
 }
 
@@ -142,7 +143,7 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs priced) error {
 	if unit != "" {
 		unit = " " + unit
 	}
-	fmt.Fprintf(w, "%s: %s, %s, %s\n\n", o.Name, count(o.Ranks, "rank"), count(o.Stages, "stage"), count(o.Microbatches, "microbatch"))
+	fmt.Fprintf(w, "%s: %s, %s, %s\n\n", terminal.Quote(o.Name), count(o.Ranks, "rank"), count(o.Stages, "stage"), count(o.Microbatches, "microbatch"))
 	fmt.Fprintf(w, "makespan %s%s   bubble %.4f   first start to last end over all ranks\n", number(o.Makespan), unit, o.BubbleMakespan)
 	fmt.Fprintf(w, "span     %s%s   bubble %.4f   the longest single rank\n", number(o.Span), unit, o.BubbleSpan)
 	fmt.Fprintf(w, "ideal    %s%s   the busiest rank's work\n\n", number(o.Ideal), unit)

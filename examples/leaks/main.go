@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -20,6 +21,7 @@ func main() {
 
 // run is the program: it returns 0, 1 for what went wrong and 2 for wrong use.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	stderr = terminal.Writer(stderr)
 	flags := flag.NewFlagSet("leaks", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	microbatches := flags.Int("microbatches", 0, "microbatches of the step; 128, or 64 with -refit")
@@ -126,7 +128,7 @@ func table(w io.Writer, all []measured) error {
 			fmt.Fprintf(w, "The dry run says it before the first step:\n  %s\n", m.DryRun)
 		}
 		if m.Log != "" {
-			fmt.Fprintf(w, "go run ./cmd/weir mem %s\n", m.Log)
+			fmt.Fprintf(w, "go run ./cmd/weir mem %s\n", terminal.Quote(m.Log))
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -20,6 +21,7 @@ func main() {
 
 // run is the program: it returns 0, 1 for what went wrong and 2 for wrong use.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	stderr = terminal.Writer(stderr)
 	flags := flag.NewFlagSet("refit", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	rounds := flags.Int("rounds", 80, "how often to train and to generate")

@@ -153,7 +153,7 @@ func TestKilledInTheFirstStep(t *testing.T) {
 	opts, err := parse(slices.Concat(tiny, []string{"-run", folder, "-data", sentence(t)}))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, out: &output{Writer: &out}, json: &out}
+	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	defer func() { require.NoError(t, run.Close()) }()
 	var log, losses []byte

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/costs"
 	"github.com/weir-ml/weir/trainer/metrics"
+	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -47,6 +48,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	} else {
 		err = writeFile(file, write)
 	}
+	people = terminal.Writer(people)
 	fmt.Fprintf(people, "Medians over %s microbatches of up to %d bytes; sizes of one of %[2]d bytes.\n\n",
 		units.Count(int64(measuredSteps*min(opts.microbatches, measuredMicrobatches))), opts.sequence)
 	if err := errors.Join(err, costs.Table(people, measured, names)); err != nil {
@@ -155,7 +157,7 @@ func emitTemplates(ctx context.Context, opts *options, stdout io.Writer) (err er
 	if err := writeFile(opts.emitTemplates, write); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "To plan the memory of a step:  go run ./cmd/weir mem plan %s --templates %s --envelope --ranks %d --stages %d --microbatches %d\n",
+	_, err = fmt.Fprintf(terminal.Writer(stdout), "To plan the memory of a step:  go run ./cmd/weir mem plan %s --templates %s --envelope --ranks %d --stages %d --microbatches %d\n",
 		opts.plan, opts.emitTemplates, opts.ranks, opts.placement.Depth(), opts.microbatches)
 	return err
 }

@@ -31,7 +31,7 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t)))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, out: &output{Writer: &out}, json: &out}
+	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	run.train[0].(*source).dev = leaking{run.devs[0]}
 

@@ -96,7 +96,7 @@ func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", filepath.Join(t.TempDir(), "run"), "-data", text, "-checkpoint", checkpoint))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, out: &output{Writer: &out}, json: &out}
+	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

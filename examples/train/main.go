@@ -10,6 +10,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 // Exit statuses.
@@ -45,7 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
-	fmt.Fprintf(stderr, "train: %v\n", oneLine(err))
+	fmt.Fprintf(terminal.Writer(stderr), "train: %v\n", oneLine(err))
 	if errors.Is(err, errInterrupted) {
 		return exitInterrupted
 	}

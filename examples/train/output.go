@@ -128,7 +128,7 @@ func (t *trainer) finish(ctx context.Context, err error) error {
 	if !failed {
 		also(s.write(t.opts.json, t.json))
 		also(s.table(t.out, t.folder))
-		also(t.out.err)
+		also(t.people.err)
 		if fault != nil {
 			return fault
 		}

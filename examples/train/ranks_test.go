@@ -193,7 +193,7 @@ func TestAFailureOnOneRank(t *testing.T) {
 	opts, err := parse(append(append([]string{}, tiny...), "-run", folder, "-data", sentence(t), "-ranks", "2"))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	run := &trainer{opts: opts, out: &output{Writer: &out}, json: &out}
+	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	run.train[1].(*source).dev = leaking{run.devs[1]}
 

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/progress"
 	"github.com/weir-ml/weir/trainer/rate"
+	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 // errInterrupted is wrapped by the error of a run that was told to stop.
@@ -27,9 +28,10 @@ var errBefore = fmt.Errorf("%w before the first step: nothing was written", errI
 // trainer is one run of the program: a model on its ranks, the runners that train it, the
 // text, and what is kept of the run.
 type trainer struct {
-	opts *options
-	out  *output
-	json io.Writer // for -json -
+	opts   *options
+	people *output
+	out    io.Writer // the same, with the control characters of names quoted
+	json   io.Writer // for -json -
 
 	devs  []*kernels.Host // by rank
 	model *transformer.Model
@@ -53,11 +55,11 @@ type trainer struct {
 
 // train runs the program after its flags are read.
 func train(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
-	people := stdout
+	people := &output{Writer: stdout}
 	if opts.json == "-" {
-		people = stderr
+		people.Writer = stderr
 	}
-	t := &trainer{opts: opts, out: &output{Writer: people}, json: stdout}
+	t := &trainer{opts: opts, people: people, out: terminal.Writer(people), json: stdout}
 	defer func() { err = errors.Join(err, t.Close()) }()
 	if err := t.prepare(ctx); err != nil {
 		return err
@@ -113,7 +115,7 @@ func (t *trainer) loop(ctx context.Context) error {
 	if err := t.folder.start(t.metrics.LastScore()); err != nil {
 		return err
 	}
-	t.progress = progress.New(t.out, progress.Columns(t.out.Writer), t.first, t.opts.steps)
+	t.progress = progress.New(t.people, progress.Columns(t.people.Writer), t.first, t.opts.steps)
 	for t.done < t.opts.steps {
 		line, err := t.step(ctx)
 		if err != nil {

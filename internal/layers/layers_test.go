@@ -66,6 +66,7 @@ var rooms = []struct {
 	{"trainer/metrics", 6, nil},
 	{"trainer/progress", 0, []string{"golang.org/x/term"}},
 	{"trainer/rate", 0, nil},
+	{"trainer/terminal", 0, nil},
 	{"trainer/units", 0, nil},
 	{"internal/memreport", 6, nil},
 	{"cmd", 7, []string{"github.com/alecthomas/kong"}},

@@ -63,8 +63,10 @@ func Read(ctx context.Context, path string, most int, want Wanted) (*Text, error
 			want = LooksLikeText
 		}
 		err = t.readFolder(ctx, path, most, want)
-	} else {
+	} else if info.Mode().IsRegular() {
 		err = t.readFile(path, most, want)
+	} else {
+		t, err = readWaiting(ctx, path, most, want)
 	}
 	if err != nil {
 		return nil, err
@@ -76,6 +78,20 @@ func Read(ctx context.Context, path string, most int, want Wanted) (*Text, error
 		return nil, fmt.Errorf("corpus: %s is empty: name a file with text in it", path)
 	}
 	return t, nil
+}
+
+// readWaiting reads what is no file, such as a pipe, for whose writer it may wait as long as
+// ctx lets it. The system does not end such a wait: where ctx ends first, a goroutine stays
+// until the pipe has a writer.
+func readWaiting(ctx context.Context, path string, most int, want Wanted) (*Text, error) {
+	t, done := &Text{Name: path}, make(chan error, 1)
+	go func() { done <- t.readFile(path, most, want) }()
+	select {
+	case err := <-done:
+		return t, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // readFolder adds every file under a folder that is wanted.

@@ -1,0 +1,71 @@
+package terminal
+
+import (
+	"io"
+	"strconv"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Quote returns a name in one line, with its control characters as Go writes them: \x1b
+// for an escape. All else stays as it is.
+func Quote(name string) string {
+	quoted, rest := quote(nil, []byte(name), false)
+	for _, b := range rest { // the beginning of a character
+		quoted = appendByte(quoted, b)
+	}
+	return string(quoted)
+}
+
+// Writer returns a writer of text that quotes all control characters but line ends and
+// tabs. What it returns counts bytes of what it was given. It keeps the beginning of a
+// character until the rest of it comes.
+func Writer(w io.Writer) io.Writer { return &writer{w: w} }
+
+type writer struct {
+	w    io.Writer
+	held []byte // the beginning of a character
+	text []byte // scratch
+}
+
+func (t *writer) Write(p []byte) (int, error) {
+	given := p
+	if len(t.held) > 0 {
+		given = append(t.held, p...)
+	}
+	text, rest := quote(t.text[:0], given, true)
+	t.text, t.held = text, append([]byte(nil), rest...)
+	if _, err := t.w.Write(text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// quote appends a text, and returns what of it is the beginning of a character.
+func quote(quoted, text []byte, lines bool) (all, rest []byte) {
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			if !utf8.FullRune(text) {
+				return quoted, text
+			}
+			quoted = appendByte(quoted, text[0])
+		case lines && (r == '\n' || r == '\t'):
+			quoted = append(quoted, text[0])
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			word := strconv.QuoteRuneToASCII(r)
+			quoted = append(quoted, word[1:len(word)-1]...)
+		default:
+			quoted = append(quoted, text[:n]...)
+		}
+		text = text[n:]
+	}
+	return quoted, nil
+}
+
+// appendByte appends a byte that is of no character.
+func appendByte(quoted []byte, b byte) []byte {
+	const digits = "0123456789abcdef"
+	return append(quoted, '\\', 'x', digits[b>>4], digits[b&15])
+}
