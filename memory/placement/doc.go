@@ -8,12 +8,9 @@
 // the height is proven to be the least.
 //
 // [Plan] races greedy recipes first: one that meets the bound ends it, as it does for
-// most training steps. What is left of the gap is worked on in turn by a queue in laps
-// whose ends are chosen well, by a queue that goes round in a ring, by such a ring of what
-// lives long with all else around it, by gathering what dies together, by placing earlier
-// what ended too high, and by an exact search. [PlanRound] lays out what goes on for ever:
-// queues in laps, and buffers of few sizes in lanes, in which the same follows the same in
-// every period.
+// most training steps. What is left of the gap is worked on in turn by a queue that goes
+// round in a ring, by such a ring of what lives long with all else around it, by placing
+// earlier what ended too high, and by an exact search.
 // [Check] says whether a layout is right, and knows nothing of how it was made.
 //
 // The package is pure: integers in, integers out, the same for the same seed. Time has

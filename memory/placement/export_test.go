@@ -28,14 +28,6 @@ func Lasting(p *Problem, limit, start int64) ([]int64, bool) {
 	return s.fixed, found
 }
 
-// Beside lays a problem out with neighbours that die together.
-func Beside(p *Problem, limit int64, seed uint64) ([]int64, bool) {
-	s := newNeighbours(p, seed)
-	s.draw()
-	found, _ := s.within(context.Background(), limit)
-	return s.offsets, found
-}
-
 // Reordered returns the height of the first recipe, and the least that it has after so
 // many rounds.
 func Reordered(p *Problem, rounds int, seed uint64) (first, least int64) {
@@ -47,17 +39,4 @@ func Reordered(p *Problem, rounds int, seed uint64) (first, least int64) {
 		s.round(context.Background(), taken)
 	}
 	return first, s.least
-}
-
-// Laps lays a problem out in laps: nil where that is not possible.
-func Laps(p *Problem) []int64 {
-	r := newRace(p, Options{Nodes: 20_000})
-	r.height = 4 * r.grid.bound
-	r.laps(context.Background())
-	return r.offsets
-}
-
-// LapsOf lays a round out in laps: nil where that is not possible.
-func LapsOf(r *Round) *RoundLayout {
-	return r.laps(context.Background(), r.shortest(), Options{Nodes: 1_000_000})
 }

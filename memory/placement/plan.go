@@ -48,15 +48,10 @@ func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	}
 	r := newRace(p, options)
 	r.greedy(ctx)
-	r.laps(ctx)
 	r.queue(ctx)
 	r.lasting(ctx)
-	r.gather(ctx, min(r.left/8, 200*r.round()), longEnough)
 	r.reorder(ctx, r.left/8, longEnough)
-	r.exact(ctx, r.left/4)
-	r.coarse(ctx, r.left/3*2)
 	r.exact(ctx, r.left/4*3)
-	r.gather(ctx, r.left/2, math.MaxInt)
 	r.reorder(ctx, r.left, math.MaxInt)
 	return r.layout()
 }

@@ -25,7 +25,6 @@ type race struct {
 	proof   string
 	ranking []entrant     // recipes that have run, the best first
 	improve []*reordering // of the best of them
-	beside  *neighbours
 }
 
 // entrant is how far a recipe got.
@@ -100,9 +99,6 @@ func (r *race) queue(ctx context.Context) {
 	}
 	q := newRing(p)
 	nodes := 4 * int64(len(p.Buffers))
-	if r.method == lapsMethod { // it is a queue
-		nodes *= 10
-	}
 	for low := r.grid.bound - 1; r.height-low > r.grid.bound/fine+1 && !r.over(ctx); {
 		limit := low + (r.height-low)/2
 		found := false
@@ -116,32 +112,8 @@ func (r *race) queue(ctx context.Context) {
 			nodes = 40 * int64(len(p.Buffers))
 			continue
 		}
-		if low = limit; r.method != "in order of birth around a ring" && r.method != lapsMethod {
+		if low = limit; r.method != "in order of birth around a ring" {
 			return
-		}
-	}
-}
-
-// gather tries layouts in which neighbours die together, within limits an eighth of the
-// gap lower than the best layout. It ends when so many nodes are spent, or when nothing
-// has got lower for long.
-func (r *race) gather(ctx context.Context, spend int64, patience int) {
-	p := r.grid.problem
-	if r.over(ctx) || !r.plain() {
-		return
-	}
-	if r.beside == nil {
-		r.beside = newNeighbours(p, r.seed)
-	}
-	s := r.beside
-	until := r.left - spend
-	for turn, lower := 1, 0; r.left > until && turn-lower <= patience && !r.over(ctx); turn++ {
-		s.draw()
-		found, nodes := s.within(ctx, r.height-max((r.height-r.grid.bound)/8, 1))
-		r.left -= nodes
-		if found {
-			lower = turn
-			r.offer(s.offsets, r.grid.height(s.offsets), "in order of birth, beside what dies next to it")
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Every way to lay out a problem makes right layouts, of its own and not only where it
 // wins the race, and keeps to its limit.
 func TestEveryWay(t *testing.T) {
-	ring, lasting, beside := 0, 0, 0
+	ring, lasting := 0, 0
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		p := random(rng, 40, seed%2 == 1, seed%4 > 1)
@@ -44,17 +44,10 @@ func TestEveryWay(t *testing.T) {
 				require.LessOrEqual(t, height, limit, "seed %d: lasting", seed)
 				require.Greater(t, len(at), len(p.Buffers)/3, "seed %d: lasting", seed)
 			}
-			if offsets, found := placement.Beside(p, limit, seed); found {
-				beside++
-				require.True(t, valid(p, offsets), "seed %d: beside", seed)
-				height, _ := placement.Check(p, offsets)
-				require.LessOrEqual(t, height, limit, "seed %d: beside", seed)
-			}
 		}
 	}
 	require.Greater(t, ring, 20)
 	require.Greater(t, lasting, 20)
-	require.Greater(t, beside, 20)
 }
 
 // heights returns the height of every recipe.
@@ -92,23 +85,6 @@ func TestFullestFirst(t *testing.T) {
 		h["the fullest time first, there longer first; then larger first; first fit"],
 		h["the fullest time first, there the last to die first; then larger first; first fit"],
 		h["the fullest time first, there in order of birth; then larger first; first fit"]))
-}
-
-// Microbatches in flight whose sizes differ, with working buffers between: beside what
-// dies next to it there is room for all a little above the bound.
-func TestBesideWhatDies(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 11))
-	p := pipeline(64, 4, func(int, int) int64 { return (1<<16 + rng.Int64N(1<<20)) &^ 63 })
-	for i := range p.Buffers[:len(p.Buffers)-1] { // one that works for two units of time
-		p.Buffers = append(p.Buffers, placement.Buffer{Lower: p.Buffers[i].Lower, Upper: p.Buffers[i].Lower + 2, Size: 1 << 18})
-	}
-	found := 0
-	for seed := range uint64(20) {
-		if _, ok := placement.Beside(p, p.Bound()*107/100, seed); ok {
-			found++
-		}
-	}
-	require.Greater(t, found, 10)
 }
 
 // What lay too high is placed earlier, and so lies lower.

@@ -37,6 +37,33 @@ func fill(problem *placement.Problem, offsets []int64) {
 	}
 }
 
+// beside returns the groups of a problem that are free, or live between the birth and the
+// death of one that is.
+func beside(problem *placement.Problem, fixed []int64) (groups []int) {
+	var busy []stint                    // times of what is free, ascending
+	for g, b := range problem.Buffers { // in order of birth
+		if fixed[g] >= 0 {
+			continue
+		}
+		if n := len(busy); n > 0 && b.Lower <= busy[n-1].end {
+			busy[n-1].end = max(busy[n-1].end, b.Upper)
+		} else {
+			busy = append(busy, stint{b.Lower, b.Upper})
+		}
+	}
+	next := 0 // of the busy times, the first that ends behind a birth
+	for g := range problem.Buffers {
+		b := &problem.Buffers[g]
+		for next < len(busy) && busy[next].end <= b.Lower {
+			next++
+		}
+		if next < len(busy) && busy[next].begin < b.Upper {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
 // extent is a range of bytes.
 type extent struct{ lower, upper int64 }
 

@@ -22,8 +22,7 @@ type leap struct {
 	steady uint64 // of those of each repeat from the lead on
 	cycle  int    // the longest life of this repeat's dead, in repeats
 	leapt  bool
-	cycles map[int]int // by segment, repeats of a cycle
-	ways   map[int]way // by segment, in place of such a cycle
+	ways   map[int]way // by segment, in place of cycles of the longest life
 	way    way         // of this segment
 }
 
@@ -39,7 +38,7 @@ type stretch struct{ lead, cycle, passed, tail, alike int }
 
 // enter begins a segment.
 func (l *leap) enter() {
-	*l = leap{before: l.before[:0], state: l.state[:0], cycles: l.cycles, ways: l.ways}
+	*l = leap{before: l.before[:0], state: l.state[:0], ways: l.ways}
 }
 
 // note takes a change into the sum of the repeat, and how long the dead have lived.
@@ -92,9 +91,6 @@ func (l *leap) over(p *player, s *schedule.Segment, r int) int {
 		}
 		l.steady = sum
 		span.lead, span.alike, span.cycle = r, r, max(l.cycle, 1)
-		if c := l.cycles[int(p.at.segment)]; c > 0 {
-			span.cycle = c
-		}
 		if l.way = (way{stay: span.cycle, period: span.cycle}); l.ways != nil {
 			l.way = l.ways[int(p.at.segment)]
 			span.cycle = l.way.period

@@ -24,10 +24,8 @@ const (
 	// defaultWork is how much search there is for all ranks together, counted as
 	// placement.Options.Nodes are: a unit is about a microsecond.
 	defaultWork = 1_200_000
-	// small is how many buffers an exact search is worth a try for, and thorough the work
-	// that it gets: it is soon over where it finds something.
-	small    = 700
-	thorough = 3_000_000
+	// near and far are how many births are laid out to see whether the layout comes back.
+	near, far = 1 << 13, 1 << 15
 	// A program whose best cycle leaves more than a part of bearable is laid out whole,
 	// where it has no more than so many births, and than there is work.
 	bearable = 50
@@ -42,18 +40,16 @@ const (
 // search looks for a layout of a rank's program as low as the most that is alive at once.
 // What repeats has the same offsets again after a cycle. The shortest cycles are laid out
 // in a quick way first. Where that does not meet the bound, a layout is looked for that
-// repeats itself though nothing is tied; then what goes on and on is laid out alone, in a
-// cycle that suits it, with its ends around it; and where even that leaves much room
-// unused, a program that is not too long is laid out without any cycle. What is too large
-// for all of that lies on shelves.
+// repeats itself though nothing is tied; and where even that leaves much room unused, a
+// program that is not too long is laid out without any cycle. What is too large for all of
+// that lies on shelves.
 func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
-	left, exact := p.cfg.Search.Nodes, p.cfg.Search.Nodes
+	left := p.cfg.Search.Nodes
 	if left == 0 {
-		left, exact = int64(defaultWork/len(p.Ranks)), thorough
+		left = int64(defaultWork / len(p.Ranks))
 	}
 	share := left / 8
 	var tried []*attempt
-	recurs := false // the program repeats itself, laid out by the way that is left for a whole one
 	best := func() *attempt { return lowest(tried) }
 	a, err := p.play(ports, rank)
 	if err != nil {
@@ -76,12 +72,24 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		}
 		tried = append(tried, a)
 	}
-	if searched && !a.enough() {
-		c := &cyclic{plan: p, ports: ports, rank: rank, search: p.cfg.Search, short: a, tried: tried}
-		if err := c.run(ctx, share, exact); err != nil {
-			return nil, err
+	recurs := false // a layout came back though nothing was tied
+	if searched && !a.untied {
+		for _, try := range []struct {
+			births int
+			work   int64
+		}{{near, 1}, {far, 1}, {near, share}} {
+			if best().enough() || try.births == far && recurs {
+				continue
+			}
+			again, err := p.recur(ctx, ports, rank, a.played, p.cfg.Search, try.births, try.work)
+			if err != nil {
+				return nil, err
+			}
+			if again != nil {
+				recurs = true
+				tried = append(tried, again)
+			}
 		}
-		tried, recurs = c.tried, c.recurs
 	}
 	if !best().enough() && !a.untied && !recurs {
 		whole, err := p.whole(ctx, ports, rank, best(), min(left, unrolled))
@@ -90,18 +98,13 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		}
 	}
 	if !a.untied { // the first search was thorough
-		a, exact = best(), exact/8
+		a = best()
 	}
 	for _, align := range a.alignments() {
 		if best().enough() || left <= 0 {
 			break
 		}
-		if a.groups <= small {
-			err = a.thoroughly(ctx, align, p.cfg.Search, exact)
-		} else {
-			err = a.place(ctx, align, p.cfg.Search, left)
-		}
-		if err != nil {
+		if err := a.place(ctx, align, p.cfg.Search, left); err != nil {
 			return nil, err
 		}
 		left /= 2
@@ -159,16 +162,6 @@ func (a *attempt) place(ctx context.Context, align func(int64) int64, search pla
 		a.laid, a.align = laid, align
 	}
 	return nil
-}
-
-// thoroughly looks for a lower layout with so much work, and where that leaves more than a
-// little, once more from another seed: that is often lucky where the first one is not.
-func (a *attempt) thoroughly(ctx context.Context, align func(int64) int64, search placement.Options, work int64) error {
-	if err := a.place(ctx, align, search, work); err != nil || a.lost() <= a.played.most()/littlePadding {
-		return err
-	}
-	search.Seed++
-	return a.place(ctx, align, search, work)
 }
 
 // play plays the program of a rank, with the shortest cycles.

@@ -159,23 +159,23 @@ func (s *steady) shelves(ctx context.Context, p *player) error {
 	enough = max(enough, fewest)
 	var best [][]chain // by size
 	took := 0          // repeats
-	for cycle := least; cycle <= min(max(longestTurns, least), repeats); cycle++ {
-		if best != nil && (low <= enough || cycle*n > mostOnShelves) {
+	for periods := least; periods <= min(max(longestTurns, least), repeats); periods++ {
+		if best != nil && (low <= enough || periods*n > mostOnShelves) {
 			break
 		}
 		shelves, height := make([][]chain, len(sizes)), room
 		for k, size := range sizes {
-			shelves[k] = s.turns(splits[k], cycle)
+			shelves[k] = s.turns(splits[k], periods)
 			height = s.above(height, own[size][0]) + s.stride(own[size][0])*int64(count(shelves[k])-1) + size
 		}
 		if best == nil || height < low {
-			best, took, low = shelves, cycle, height
+			best, took, low = shelves, periods, height
 		}
 	}
 	if best == nil {
 		return nil
 	}
-	s.laid = &placement.RoundLayout{Cycle: took, Layout: placement.Layout{Offsets: make([]int64, took*n), Height: room}}
+	s.laid = &cycle{Cycle: took, Offsets: make([]int64, took*n), Height: room}
 	for i, at := range at {
 		for k := range took {
 			s.laid.Offsets[k*n+i] = at

@@ -1,10 +1,5 @@
 package layout
 
-import (
-	"cmp"
-	"slices"
-)
-
 // kin is what is born again in every repeat: what it is, and which of the microbatches
 // that a repeat begins it is of.
 type kin struct {
@@ -63,47 +58,4 @@ func (s *steady) offset(repeat, buffer int) int64 {
 		phase += s.laid.Cycle
 	}
 	return s.laid.Offsets[phase*len(s.Buffers)+buffer]
-}
-
-// clash frees what overlaps something else.
-func (a *attempt) clash(fixed []int64) {
-	type room struct {
-		at, end int64
-		item    int32
-	}
-	p, tied := a.played, a.tied()
-	var alive []room              // by offset; none overlaps another
-	first := func(at int64) int { // the first room that ends above
-		k, _ := slices.BinarySearchFunc(alive, at, func(r room, at int64) int { return cmp.Compare(r.end, at+1) })
-		return k
-	}
-	for _, change := range p.log {
-		if change < 0 {
-			if at := fixed[a.group[^change]]; at >= 0 {
-				if k := first(at); k < len(alive) && alive[k].item == ^change {
-					alive = slices.Delete(alive, k, k+1)
-				}
-			}
-			continue
-		}
-		g := a.group[change]
-		if fixed[g] < 0 {
-			continue
-		}
-		born := room{fixed[g], fixed[g] + p.items[change].bytes, change}
-		from := first(born.at)
-		to := from
-		for ; to < len(alive) && alive[to].at < born.end; to++ {
-			if h := a.group[alive[to].item]; tied[h] && !tied[g] {
-				fixed[g] = -1
-				break
-			}
-			fixed[a.group[alive[to].item]] = -1
-		}
-		if fixed[g] >= 0 {
-			alive = slices.Replace(alive, from, to, born)
-		} else {
-			alive = slices.Delete(alive, from, to)
-		}
-	}
 }

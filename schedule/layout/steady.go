@@ -6,13 +6,22 @@ import (
 
 // steady is what is born in each repeat of a segment that goes on and on.
 type steady struct {
-	placement.Round
+	Period  int64
+	Buffers []placement.Buffer // born in the first period, and dead perhaps periods later
 	segment int
 	births  map[birth]int     // the buffer of the round
 	kins    map[kin][]virtual // those of microbatches
 	kept    []int32           // items from before that live on behind it: they lie below
 	floor   int64             // end of these
-	laid    *placement.RoundLayout
+	laid    *cycle
+}
+
+// cycle is where the buffers of a steady state lie: they lie there again after so many
+// periods. Buffer b of period k lies at Offsets[k%Cycle*len(Buffers)+b].
+type cycle struct {
+	Cycle   int
+	Offsets []int64
+	Height  int64
 }
 
 // birth is a birth in a repeat.
