@@ -99,7 +99,7 @@ func (r *rank) classesFigure() report.Figure {
 	}
 	for class := range memory.NumClasses {
 		most := 0.0
-		s := report.Series{Name: memory.Class(class).String(), Mark: report.Area, Color: classColors[class]}
+		s := report.Series{Name: memory.Class(class).String(), Mark: report.Area, Color: report.ClassColor(memory.Class(class))}
 		for i := range r.columns.list {
 			c := &r.columns.list[i]
 			b := c.bucket(span{Sum: c.Classes[class]})
@@ -136,7 +136,7 @@ func riseLine(name string, perPosition float64, from float64, list []report.Buck
 	last := list[len(list)-1]
 	end := (last.First + last.Last) / 2
 	point := func(x, y float64) {
-		s.Buckets = append(s.Buckets, report.Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1})
+		s.Buckets = append(s.Buckets, report.Point(x, y))
 	}
 	var above []float64 // the points minus a line from 0
 	lowest := list[0].Min
@@ -231,9 +231,6 @@ func ranksFigure(s *Summary) report.Figure {
 		X:       report.Axis{Label: "rank"}, Y: report.Axis{Unit: report.Bytes, FromZero: true},
 	}
 	bars := map[string]*report.Series{}
-	point := func(x, y float64) report.Bucket {
-		return report.Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1}
-	}
 	level := report.Series{Name: "live", Mark: report.Bars, Color: report.Blue}
 	ticks := [3]report.Series{
 		{Name: "reserved", Mark: report.Ticks, Color: report.Gray}, {Name: "peak", Mark: report.Ticks, Color: report.Orange},
@@ -246,18 +243,18 @@ func ranksFigure(s *Summary) report.Figure {
 	for i := range s.Ranks {
 		r := &s.Ranks[i]
 		f.X.Names = append(f.X.Names, strconv.Itoa(r.Rank))
-		level.Buckets = append(level.Buckets, point(float64(i), float64(r.LevelHighest)))
+		level.Buckets = append(level.Buckets, report.Point(float64(i), float64(r.LevelHighest)))
 		for class := range memory.NumClasses {
 			name := memory.Class(class).String()
 			if bars[name] == nil {
-				bars[name] = &report.Series{Name: name, Mark: report.Bars, Color: classColors[class]}
+				bars[name] = &report.Series{Name: name, Mark: report.Bars, Color: report.ClassColor(memory.Class(class))}
 			}
-			bars[name].Buckets = append(bars[name].Buckets, point(float64(i), float64(r.Classes[name])))
+			bars[name].Buckets = append(bars[name].Buckets, report.Point(float64(i), float64(r.Classes[name])))
 		}
-		ticks[0].Buckets = append(ticks[0].Buckets, point(float64(i), float64(r.Reserved)))
-		ticks[1].Buckets = append(ticks[1].Buckets, point(float64(i), float64(r.Peak)))
+		ticks[0].Buckets = append(ticks[0].Buckets, report.Point(float64(i), float64(r.Reserved)))
+		ticks[1].Buckets = append(ticks[1].Buckets, report.Point(float64(i), float64(r.Peak)))
 		if r.Planned != nil {
-			ticks[2].Buckets = append(ticks[2].Buckets, point(float64(i), float64(r.Planned.Peak)))
+			ticks[2].Buckets = append(ticks[2].Buckets, report.Point(float64(i), float64(r.Planned.Peak)))
 		}
 	}
 	if len(s.Ranks) > mostPanels {

@@ -172,10 +172,3 @@ func ownersTable(s *Summary) (report.Table, bool) {
 	}
 	return t, true
 }
-
-// classColors are the colours of the classes, the lowest area first.
-var classColors = [memory.NumClasses]report.Color{
-	memory.Resident: report.Gray, memory.Entry: report.Yellow, memory.Activation: report.Orange, memory.ActGrad: report.Violet,
-	memory.Saved: report.Aqua, memory.Carry: report.Green, memory.Transfer: report.Magenta, memory.Workspace: report.Red,
-	memory.Loss: report.Blue, memory.FP8: report.Brown, memory.Unsharded: report.Cyan,
-}
