@@ -141,6 +141,23 @@ func (h *Host) WriteFloat32(dst Buffer, src []float32) error {
 	return c.err
 }
 
+// Floats returns a new buffer of a class with these elements, which the caller owns.
+func (h *Host) Floats(class memory.Class, x ...float32) (Buffer, error) {
+	b, err := h.Alloc(class, Float32, len(x))
+	if err != nil {
+		return Buffer{}, err
+	}
+	return b, h.WriteFloat32(b, x)
+}
+
+// Float32s returns the elements of a buffer of float32, to read and to write: a view,
+// for as long as somebody holds the buffer. It is nil for a buffer that is not one of the
+// device, or not any more.
+func (h *Host) Float32s(b Buffer) []float32 {
+	c := h.call("Float32s")
+	return c.roomy("b", b, b.N)
+}
+
 // WriteInt32 copies src to the start of dst.
 func (h *Host) WriteInt32(dst Buffer, src []int32) error {
 	c := h.call("WriteInt32")

@@ -18,11 +18,12 @@
 //
 //	ledger.Reset()
 //	for each microbatch mb { ledger.Record(def, mb, sum, weight) }
-//	totals, err := ledger.Reduce(nil)
+//	err := ledger.Finish(&record)
+//	totals, err := ledger.Totals(&record)
 //
-// With several ranks, Reduce is given a function that replaces this rank's
-// [Record] by the merge of everyone's; that is the step's only collective, and
-// it gives every rank the same [Totals], the same [Outcome] included.
+// With several ranks, this rank's [Record] becomes the merge of everyone's in
+// between; that is the step's only collective, and it gives every rank the same
+// [Totals], the same [Outcome] included.
 //
 // The types of this package are not safe for concurrent use. A rank has its own
 // Ledger.

@@ -27,7 +27,9 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	totals, err := ledger.Reduce(nil)
+	var record loss.Record
+	_ = ledger.Finish(&record)
+	totals, err := ledger.Totals(&record)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +50,7 @@ func Example() {
 
 // Two ranks reduce together. Every rank hands its record to the collective and
 // goes on with the merge of all.
-func ExampleLedger_Reduce() {
+func ExampleLedger_Totals() {
 	defs := []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}}
 	first, _ := loss.NewLedger(defs)
 	second, _ := loss.NewLedger(defs)
@@ -56,9 +58,11 @@ func ExampleLedger_Reduce() {
 	_ = second.Record(0, 1, 1, 1)
 	_ = first.Record(0, 2, -1e16, 1)
 
-	var theirs loss.Record
-	second.Snapshot(&theirs)
-	totals, err := first.Reduce(func(r *loss.Record) error { return r.Merge(&theirs) })
+	var ours, theirs loss.Record
+	_ = first.Finish(&ours)
+	_ = second.Finish(&theirs)
+	_ = ours.Merge(&theirs)
+	totals, err := first.Totals(&ours)
 	fmt.Println(totals.Values[0].Sum, totals.Values[0].Weight, err)
 	// Output: 1 3 <nil>
 }

@@ -11,9 +11,9 @@ var (
 	// finite. Nothing was recorded.
 	ErrWeight = errors.New("loss: weight is not a finite number >= 0")
 
-	// ErrReduced is returned by Record and Reduce after the step's one Reduce,
+	// ErrFinished is returned by Record and Finish after the step's one Finish,
 	// until Reset.
-	ErrReduced = errors.New("loss: the step is already reduced")
+	ErrFinished = errors.New("loss: the step is over")
 
 	// ErrDef is returned by Record for an index outside the set of losses.
 	ErrDef = errors.New("loss: no such loss")
@@ -29,8 +29,7 @@ type Ledger struct {
 	shape   uint64
 	cells   []Cell
 	weights []float64 // running weights, rounded; the exact ones are in cells
-	reduced bool
-	out     Record // what Reduce hands to its merge, reused by every step
+	over    bool
 }
 
 // NewLedger returns an empty Ledger for a set of losses, which it copies. The
@@ -49,13 +48,13 @@ func NewLedger(defs []Def) (*Ledger, error) {
 	return l, nil
 }
 
-// Reset forgets the step: everything recorded, and that it was reduced.
+// Reset forgets the step: everything recorded, and that it is over.
 func (l *Ledger) Reset() {
 	for i := range l.cells {
 		l.cells[i] = Cell{reduction: l.defs[i].Reduction, first: -1}
 	}
 	clear(l.weights)
-	l.reduced = false
+	l.over = false
 }
 
 // Record adds one microbatch's contribution to a loss: its sum, not
@@ -67,9 +66,9 @@ func (l *Ledger) Reset() {
 // if the loss is trained. Record never allocates unless it fails, and then it
 // has recorded nothing.
 //
-// The errors are ErrWeight, ErrDef, ErrMicrobatch and ErrReduced, wrapped.
+// The errors are ErrWeight, ErrDef, ErrMicrobatch and ErrFinished, wrapped.
 func (l *Ledger) Record(def, microbatch int, sum, weight float64) error {
-	if l.reduced || uint(def) >= uint(len(l.cells)) || microbatch < 0 || !(weight >= 0 && weight <= math.MaxFloat64) {
+	if l.over || uint(def) >= uint(len(l.cells)) || microbatch < 0 || !(weight >= 0 && weight <= math.MaxFloat64) {
 		return l.refuse(def, microbatch, weight)
 	}
 	c := &l.cells[def]
@@ -84,8 +83,8 @@ func (l *Ledger) Record(def, microbatch int, sum, weight float64) error {
 // refuse names the first thing that Record cannot accept.
 func (l *Ledger) refuse(def, microbatch int, weight float64) error {
 	switch {
-	case l.reduced:
-		return fmt.Errorf("%w: record after Reduce and before Reset", ErrReduced)
+	case l.over:
+		return fmt.Errorf("%w: record after Finish and before Reset", ErrFinished)
 	case uint(def) >= uint(len(l.cells)):
 		return fmt.Errorf("%w: index %d of %d", ErrDef, def, len(l.cells))
 	case microbatch < 0:
@@ -103,6 +102,17 @@ func (l *Ledger) Weight(def int) float64 {
 		return 0
 	}
 	return l.weights[def]
+}
+
+// Finish ends the step and fills r with what this rank has recorded, as Snapshot does.
+// There is exactly one in a step: a second one before Reset is ErrFinished.
+func (l *Ledger) Finish(r *Record) error {
+	if l.over {
+		return fmt.Errorf("%w: a second Finish before Reset", ErrFinished)
+	}
+	l.over = true
+	l.Snapshot(r)
+	return nil
 }
 
 // Snapshot fills r with what this rank has recorded, reusing r's memory. The

@@ -1,7 +1,6 @@
 package loss_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -137,7 +136,7 @@ func TestReduce(t *testing.T) {
 			l := ledger(t, defs())
 			for range 2 { // the second time after Reset: a step leaves nothing behind
 				record(t, l, c.recs...)
-				got, err := l.Reduce(nil)
+				got, err := reduce(l)
 				require.NoError(t, err)
 				require.Equal(t, &c.want, got)
 				l.Reset()
@@ -149,7 +148,7 @@ func TestReduce(t *testing.T) {
 func TestReduceWithoutObjective(t *testing.T) {
 	l := ledger(t, []loss.Def{{Name: "metric", Reduction: loss.Mean}})
 	record(t, l, rec{0, 0, math.NaN(), 1})
-	got, err := l.Reduce(nil)
+	got, err := reduce(l)
 	require.NoError(t, err)
 	require.Equal(t, loss.Stepped, got.Outcome)
 	require.Equal(t, -1, got.Objective)
@@ -161,7 +160,7 @@ func TestReduceWithoutObjective(t *testing.T) {
 func TestReduceSumObjective(t *testing.T) {
 	l := ledger(t, []loss.Def{{Name: "acc", Reduction: loss.Mean}, {Name: "nll", Reduction: loss.Sum, Objective: true}})
 	record(t, l, rec{1, 0, 6, 2}, rec{1, 1, 4, 3})
-	got, err := l.Reduce(nil)
+	got, err := reduce(l)
 	require.NoError(t, err)
 	require.Equal(t, 1, got.Objective)
 	require.Equal(t, 10.0, got.Values[1].Value)
@@ -186,31 +185,33 @@ func TestRecordRefuses(t *testing.T) {
 		require.ErrorIs(t, err, c.want)
 		require.EqualError(t, err, c.text)
 	}
-	got, err := l.Reduce(nil)
+	got, err := reduce(l)
 	require.NoError(t, err)
 	for _, v := range got.Values {
 		require.Zero(t, v.Count, "nothing was recorded for %s", v.Name)
 	}
 }
 
-func TestReduceOncePerStep(t *testing.T) {
+// reduce ends a step of one rank.
+func reduce(l *loss.Ledger) (*loss.Totals, error) {
+	var record loss.Record
+	if err := l.Finish(&record); err != nil {
+		return nil, err
+	}
+	return l.Totals(&record)
+}
+
+func TestFinishOncePerStep(t *testing.T) {
 	l := ledger(t, defs())
-	_, err := l.Reduce(nil)
+	_, err := reduce(l)
 	require.NoError(t, err)
-	_, err = l.Reduce(nil)
-	require.ErrorIs(t, err, loss.ErrReduced)
-	require.ErrorIs(t, l.Record(ce, 0, 1, 1), loss.ErrReduced)
+	_, err = reduce(l)
+	require.ErrorIs(t, err, loss.ErrFinished)
+	require.ErrorIs(t, l.Record(ce, 0, 1, 1), loss.ErrFinished)
 	l.Reset()
 	record(t, l, rec{ce, 0, 1, 1})
 
-	down := errors.New("link down")
-	_, err = l.Reduce(func(*loss.Record) error { return down })
-	require.ErrorIs(t, err, down)
-	_, err = l.Reduce(nil)
-	require.ErrorIs(t, err, loss.ErrReduced, "a failed reduction was the step's one")
-
-	l.Reset()
-	_, err = l.Reduce(func(r *loss.Record) error { *r = loss.Record{}; return nil })
+	_, err = l.Totals(&loss.Record{})
 	require.ErrorIs(t, err, loss.ErrShape)
 }
 
@@ -246,7 +247,7 @@ func TestLedgerFixedSize(t *testing.T) {
 			for mb := range m {
 				_ = l.Record(ce, mb, 1.5, 2)
 			}
-			_, _ = l.Reduce(nil)
+			_, _ = reduce(l)
 		})
 	}
 	require.Equal(t, step(128), step(65536))
@@ -273,7 +274,7 @@ func TestMeanOfMeans(t *testing.T) {
 				record(t, l, rec{ce, mb, perToken * tokens, tokens})
 				ofMeans += perToken / float64(c.m)
 			}
-			totals, err := l.Reduce(nil)
+			totals, err := reduce(l)
 			require.NoError(t, err)
 			deviation += (ofMeans/totals.Values[ce].Value - 1) / float64(draws)
 		}
@@ -304,7 +305,7 @@ func BenchmarkReduce(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				l.Reset()
-				if _, err := l.Reduce(nil); err != nil {
+				if _, err := reduce(l); err != nil {
 					b.Fatal(err)
 				}
 			}

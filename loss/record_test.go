@@ -40,7 +40,7 @@ func TestMergeIsExact(t *testing.T) {
 		record(t, one, recs...)
 		var want loss.Record
 		one.Snapshot(&want)
-		totals, err := one.Reduce(nil)
+		totals, err := reduce(one)
 		require.NoError(t, err)
 
 		ranks := make([]*loss.Ledger, 1+r.IntN(6))
@@ -68,7 +68,7 @@ func TestMergeIsExact(t *testing.T) {
 		}
 		require.Equal(t, want, *parts[0])
 		for _, l := range ranks {
-			got, err := l.Reduce(func(rec *loss.Record) error { *rec = *parts[0]; return nil })
+			got, err := l.Totals(parts[0])
 			require.NoError(t, err)
 			require.Equal(t, totals, got, "the same on every rank")
 		}
@@ -213,11 +213,14 @@ func FuzzRecord(f *testing.F) {
 		require.Equal(t, data, again)
 
 		l := ledger(t, defs())
-		totals, err := l.Reduce(func(own *loss.Record) error { return own.Merge(&r) })
-		if err != nil {
+		var own loss.Record
+		require.NoError(t, l.Finish(&own))
+		if err := own.Merge(&r); err != nil {
 			require.ErrorIs(t, err, loss.ErrShape)
 			return
 		}
+		totals, err := l.Totals(&own)
+		require.NoError(t, err)
 		for _, v := range totals.Values {
 			for _, x := range []float64{v.Value, v.Sum, v.Weight} {
 				require.Zero(t, x-x, "%+v", v)

@@ -88,30 +88,14 @@ type Totals struct {
 	Divisor float64
 }
 
-// Reduce ends the step: it hands what this rank has recorded to merge, and
-// turns what merge leaves there into Totals. There is exactly one Reduce in a
-// step; a second one before Reset, and a second one after a merge that failed,
-// is ErrReduced.
-//
-// Merge replaces the content of its record by the merge of the records of all
-// ranks. The record belongs to the ledger and is not to be kept after merge
-// returns. Nil stands for a single rank. The errors are those of merge, wrapped,
-// and ErrShape where merge left a record of other losses.
-func (l *Ledger) Reduce(merge func(*Record) error) (*Totals, error) {
-	if l.reduced {
-		return nil, fmt.Errorf("%w: a second Reduce before Reset", ErrReduced)
+// Totals reads the record of the step, merged with those of all ranks: it is what
+// Finish has filled, where there is one rank. The error is ErrShape where the record is
+// of other losses.
+func (l *Ledger) Totals(merged *Record) (*Totals, error) {
+	if err := merged.sameAs(l.shape, l.cells); err != nil {
+		return nil, err
 	}
-	l.reduced = true
-	l.Snapshot(&l.out)
-	if merge != nil {
-		if err := merge(&l.out); err != nil {
-			return nil, fmt.Errorf("loss: merging the ranks: %w", err)
-		}
-		if err := l.out.sameAs(l.shape, l.cells); err != nil {
-			return nil, err
-		}
-	}
-	return l.totals(l.out.Cells), nil
+	return l.totals(merged.Cells), nil
 }
 
 // totals reads the merged cells. It is a pure function of them and of the set,

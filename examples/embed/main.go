@@ -1,74 +1,77 @@
-// Embed trains y = 3x with tensors of its own: the runner needs to know nothing
-// about them but their size.
+// Embed trains y = 3x: a stage of two closures over buffers of an arena, so that two books
+// are compared after every microbatch.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 )
 
+type (
+	T  = kernels.Buffer // or a tensor of your own
+	MB = batchctx.Microbatch[T]
+)
+
 func main() {
-	weight, grad := &tensor{}, &tensor{}
-	run, err := runner.New(runner.Config[*tensor]{
-		Stages: []stages.Stage[*tensor]{line(weight, grad)}, Parts: []string{"point"}, Gradients: sums{},
-		Space:  memory.NewCollected(nil, func(*tensor) int64 { return 16 }),
-		Losses: []loss.Def{{Name: "error", Reduction: loss.Mean, Objective: true}},
-	})
+	dev, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	points := runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
-		x := float64(e.Microbatch()%7) - 3
-		return e.Put(0, &tensor{x, 3 * x})
+	weight, err1 := dev.Floats(memory.Resident, 0)
+	grad, err2 := dev.Floats(memory.Resident, 0)
+	run, err := runner.New(runner.Config[T]{Stages: []stages.Stage[T]{line(dev, weight, grad)}, Space: dev})
+	if err := errors.Join(err, err1, err2); err != nil {
+		log.Fatal(err)
+	}
+	points := runner.SourceFunc[T](func(_ context.Context, e *batchctx.Entry[T]) error {
+		x := float32(e.Microbatch()%7) - 3
+		point, err := dev.Floats(memory.Entry, x, 3*x)
+		if err != nil {
+			return err
+		}
+		return e.Put(0, point)
 	})
 	for range 6 {
 		step, err := run.Step(context.Background(), 4096, points)
 		if err != nil {
 			log.Fatal(err)
 		}
-		factor, err := step.Factor() // 1 / total weight, taken once; an error where there is no update
+		err = step.Update(func(factor float64) error { // 1 / total weight; an error where there is no update
+			dev.Float32s(weight)[0] -= 0.2 * float32(factor) * dev.Float32s(grad)[0]
+			return nil
+		})
 		if err != nil {
 			log.Fatal(err)
 		}
-		weight.x -= 0.2 * factor * grad.x
-		value, _ := step.Loss("error")
-		fmt.Printf("step %d  loss %7.4f  weight %.3f  growth per microbatch %d bytes\n", step.Step, value, weight.x, step.Growth)
+		fmt.Printf("step %d  loss %7.4f  weight %.3f  growth per microbatch %v\n", step.Step, step.Loss("error"), dev.Float32s(weight)[0], step.Growth)
 	}
 }
 
-type tensor struct{ x, y float64 } // yours, whatever it is
-
 // line is a stage: the error of weight·x against y.
-func line(weight, grad *tensor) stages.Stage[*tensor] {
-	var d stages.Decl[*tensor]
+func line(dev *kernels.Host, weight, grad T) stages.Stage[T] {
+	var d stages.Decl[T]
 	point, slope := d.Part("point"), d.Slot("slope")
 	miss, w := d.Loss("error"), d.Param("weight", grad)
 	return d.Stage("line",
-		func(_ context.Context, mb batchctx.Microbatch[*tensor], _, _ []*tensor) error {
-			p := mb.Part(point) // borrowed; this is its last read, so it ends with the action
-			e := weight.x*p.x - p.y
-			mb.Loss(miss, e*e/2, 1)             // two numbers: no tensor can hide behind a loss
-			mb.Save(slope, &tensor{x: e * p.x}) // handed over until the backward takes it
+		func(_ context.Context, mb MB, _, _ []T) error {
+			p := dev.Float32s(mb.Part(point)) // borrowed; this is its last read, so it is released with the action
+			e := dev.Float32s(weight)[0]*p[0] - p[1]
+			mb.Loss(miss, float64(e*e/2), 1)                          // two numbers: no tensor can hide behind a loss
+			mb.Save(slope, mb.Must(dev.Floats(memory.Saved, e*p[0]))) // handed over until the backward takes it
 			return nil
 		},
-		func(_ context.Context, mb batchctx.Microbatch[*tensor], _, _ []*tensor) error {
+		func(_ context.Context, mb MB, _, _ []T) error {
 			if g, trains := mb.Grad(w); trains { // to add to, zero at first
-				g.x += float64(mb.LossSeed(miss)) * mb.Take(slope).x
+				dev.Float32s(g)[0] += mb.LossSeed(miss) * dev.Float32s(mb.Take(slope))[0]
 			}
 			return nil
 		})
 }
-
-// sums is the arithmetic of step end.
-type sums struct{}
-
-func (sums) Zero(g *tensor) error                  { *g = tensor{}; return nil }
-func (sums) Add(dst, src *tensor) error            { dst.x += src.x; return nil }
-func (sums) SumSquares(g *tensor) (float64, error) { return g.x * g.x, nil }

@@ -92,7 +92,7 @@ func (m *measured) tolerant(ctx context.Context, removed int, w io.Writer) error
 		}
 		result, err := run.Step(ctx, m.Microbatches, model.entries())
 		if err == nil {
-			m.Growth, m.Peak, m.LiveAfter = result.Growth, result.Peak, dev.Live()
+			m.Growth, m.Peak, m.LiveAfter = result.Growth.Bytes, result.Peak, dev.Live()
 		}
 		return errors.Join(err, log.Err(), run.Close())
 	})

@@ -74,8 +74,7 @@ func (t *trainer) step(ctx context.Context) (float64, error) {
 	if _, err := t.model.RollScales(ctx, nil); err != nil {
 		return 0, err
 	}
-	value, _ := result.Loss(transformer.LossName)
-	return value, t.model.Update(transformer.AdamW{LearningRate: 0.003}, result, 1)
+	return result.Loss(transformer.LossName), t.model.Update(transformer.AdamW{LearningRate: 0.003}, result, 1)
 }
 
 // Next gives a line: every byte predicts the next one.

@@ -307,7 +307,9 @@ func TestLossesAreTwoNumbers(t *testing.T) { // L3, L10, L13
 	mb = r.Call(1, 0, frames.InBackward)
 	require.ErrorIs(t, mb.Loss(0, 1, 1), frames.ErrMisplaced)
 
-	totals, err := r.ledger.Reduce(nil)
+	var record loss.Record
+	require.NoError(t, r.ledger.Finish(&record))
+	totals, err := r.ledger.Totals(&record)
 	require.NoError(t, err)
 	require.Equal(t, 2.0, totals.Values[1].Value)
 	require.False(t, totals.Values[0].Present)

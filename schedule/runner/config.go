@@ -94,12 +94,14 @@ type Config[T any] struct {
 	// Quantizing says where a rank makes the copies of weights on which its stages compute,
 	// where some do (stages.Quantizer) and the rule's plan does not say.
 	Quantizing lower.Quantizing
-	// Parts names the parts of an entry, in the order of Entry.Put.
+	// Parts names the parts of an entry, in the order of Entry.Put; nil takes those that
+	// stages read, the first one that is read first.
 	Parts []string
-	// Losses are what stages may record, by name. At most one is the objective.
+	// Losses are what stages may record, by name. At most one is the objective. nil takes
+	// the one loss that stages declare, as a mean, for the objective.
 	Losses []loss.Def
-	// Gradients must be set where a stage of this rank has parameters that are not
-	// frozen. Where it is a Copier as well, the total of a tied parameter is copied
+	// Gradients must be there where a stage of this rank has parameters that are not
+	// frozen; nil takes Space where it has the ability. Where it is a Copier as well, the total of a tied parameter is copied
 	// from use to use, and added to zero where it is not.
 	Gradients Gradients[T]
 	// Outputs takes over the outputs of the last stage in Evaluate, on its rank. It

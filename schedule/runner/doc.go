@@ -62,7 +62,7 @@
 // added in stage order; the books are compared; in one exchange every rank learns the
 // losses, the squares of gradients and the measures of all; the finite verdict, the
 // gradient norm, the empty check; the Result, the same on every rank. The optimizer is
-// the trainer's: it takes the factor of the Result, once.
+// the trainer's: Result.Update gives it the factor, once.
 //
 // # Every way out
 //

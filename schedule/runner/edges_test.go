@@ -185,7 +185,7 @@ func TestTheScaleMayChangeBetweenSteps(t *testing.T) { // L10
 		result, err := r.Step(t.Context(), 2, &counted{})
 		require.NoError(t, err)
 		require.Equal(t, math.Ldexp(45, exponent), *chain[0].grad)
-		factor, err := result.Factor()
+		factor, err := factorOf(result)
 		require.NoError(t, err)
 		require.Equal(t, math.Ldexp(0.5, -exponent), factor)
 	}
@@ -266,7 +266,7 @@ func TestTheGrowthOfAStepIsItsGreatest(t *testing.T) { // L7
 	for m, want := range []int64{0, 8, 0} {
 		require.Equal(t, want, r.Samples().At(m).Growth)
 	}
-	require.EqualValues(t, 8, result.Growth)
+	require.EqualValues(t, 8, result.Growth.Bytes)
 	require.EqualValues(t, 8, result.Excess)
 }
 

@@ -78,7 +78,7 @@ func TestTrainingNeedsAnObjective(t *testing.T) { // L10
 	result, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
 	require.NoError(t, err, "where nothing trains there is nothing to divide")
 	require.Equal(t, loss.Stepped, result.Outcome)
-	_, err = result.Factor()
+	_, err = factorOf(result)
 	require.ErrorIs(t, err, runner.ErrNoUpdate)
 }
 
@@ -176,7 +176,7 @@ func TestOneStepAtATime(t *testing.T) {
 func TestValidateReportsEveryFault(t *testing.T) {
 	chain := chain()
 	cfg := config(chain)
-	cfg.Space, cfg.Gradients, cfg.Losses, cfg.Parts = nil, nil, nil, nil
+	cfg.Space, cfg.Gradients, cfg.Losses, cfg.Parts = nil, nil, []loss.Def{}, nil
 	cfg.LookAhead, cfg.Ring, cfg.ScaleExponent = -1, -1, 1000
 	cfg.Stages[0], cfg.Stages[1] = cfg.Stages[1], nil
 	_, err := runner.New(cfg)

@@ -19,10 +19,14 @@ var (
 	// ErrNoObjective is returned by Step where parameters train and none of the
 	// losses is the objective.
 	ErrNoObjective = errors.New("runner: parameters train and no loss is the objective")
-	// ErrFactorTaken is returned when the factor of a Result is taken twice (L10).
-	ErrFactorTaken = errors.New("runner: the factor was taken already")
-	// ErrNoUpdate is returned when the factor of an Empty, Skipped or forward-only step is asked for.
+	// ErrUpdated is returned by a second Update of a Result (L10).
+	ErrUpdated = errors.New("runner: the update was applied already")
+	// ErrNoUpdate is returned by Update for an evaluation, and wrapped by ErrSkipped and ErrEmpty.
 	ErrNoUpdate = errors.New("runner: the step has no update")
+	// ErrSkipped is returned by Update where a trained loss or a gradient is not finite.
+	ErrSkipped = fmt.Errorf("%w: a loss or a gradient is not finite", ErrNoUpdate)
+	// ErrEmpty is returned by Update where the objective's total weight is 0.
+	ErrEmpty = fmt.Errorf("%w: the total weight of the objective is 0", ErrNoUpdate)
 	// ErrRanks is returned at step end where the ranks have not run the same step.
 	ErrRanks = errors.New("runner: the ranks have not run the same step")
 )

@@ -66,7 +66,7 @@ func ExampleGroup() {
 		fmt.Println(err)
 		return
 	}
-	value, _ := result.Loss("loss")
+	value := result.Loss("loss")
 	fmt.Println("mean", value, "over", result.Microbatches, "microbatches")
 	for rank, of := range result.Ranks {
 		fmt.Println("rank", rank, "ran", of.Actions, "actions")

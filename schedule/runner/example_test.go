@@ -44,7 +44,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	value, _ := result.Loss("loss")
+	value := result.Loss("loss")
 	fmt.Printf("%v: loss %v over %d microbatches\n", result.Outcome, value, result.Microbatches)
 	// Output:
 	// 0F0~po

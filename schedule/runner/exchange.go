@@ -43,39 +43,37 @@ const (
 )
 
 // exchange merges the losses of all ranks into the record, in the order of the ranks,
-// and completes the result with what they tell.
-func (r *Runner[T]) exchange(ctx context.Context, record *loss.Record) error {
+// and returns what each has measured.
+func (r *Runner[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
 	if r.cfg.Merge != nil {
 		if err := r.cfg.Merge(ctx, record); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if r.cfg.Transport == nil {
-		r.result.gather([]RankResult{r.account()})
-		return nil
+		return []RankResult{r.account()}, nil
 	}
 	all, err := r.tell(ctx, record)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(all) != r.placement.Ranks {
-		return fmt.Errorf("%w: %d ranks answered of %d", ErrRanks, len(all), r.placement.Ranks)
+		return nil, fmt.Errorf("%w: %d ranks answered of %d", ErrRanks, len(all), r.placement.Ranks)
 	}
 	ranks := make([]RankResult, len(all))
 	for rank, data := range all {
 		if err := r.hear(rank, data, record); err != nil {
-			return err
+			return nil, err
 		}
 		ranks[rank] = r.report.rank()
 	}
-	r.result.gather(ranks)
-	return nil
+	return ranks, nil
 }
 
 // account writes down what the books and the clock say of this rank.
 func (r *Runner[T]) account() RankResult {
 	own := RankResult{
-		Live: r.context.Live(), Excess: r.context.Excess(), Growth: r.result.Growth,
+		Live: r.context.Live(), Excess: r.context.Excess(), Growth: r.result.Growth.Bytes,
 		Books: r.result.Books, Actions: r.result.Actions,
 	}
 	if book, ok := r.cfg.Space.(memory.Book); ok {

@@ -107,9 +107,7 @@ func TestRanksMergeTheirLosses(t *testing.T) {
 	}
 	result, err := r.group(t, rows).Step(t.Context(), 5, r.sources())
 	require.NoError(t, err)
-	seen, ok := result.Loss("seen")
-	require.True(t, ok)
-	require.Equal(t, 2*(1.0+2+3+4+5), seen)
+	require.Equal(t, 2*(1.0+2+3+4+5), result.Loss("seen"))
 	require.EqualValues(t, 10, result.Losses[0].Weight)
 }
 

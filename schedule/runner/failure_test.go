@@ -85,6 +85,28 @@ func TestACallThatFailsEndsTheStep(t *testing.T) {
 	}
 }
 
+// TestTheLeastConfiguration is stages and a space: parts and the one loss are those that
+// stages declare, and gradients are the space's business where it can.
+func TestTheLeastConfiguration(t *testing.T) {
+	full := config(chain())
+	want, err := newRunner(t, full).Step(t.Context(), 3, &counted{})
+	require.NoError(t, err)
+	space := struct {
+		memory.Space[number]
+		calculator
+	}{Space: full.Space}
+	got, err := newRunner(t, runner.Config[number]{Stages: config(chain()).Stages, Space: space}).Step(t.Context(), 3, &counted{})
+	require.NoError(t, err)
+	require.Equal(t, want.Losses, got.Losses)
+	require.Equal(t, want.GradNorm, got.GradNorm)
+
+	several := config(chain())
+	several.Stages[1] = &seeing{chain()[1]}
+	several.Losses = nil
+	_, err = runner.New(several)
+	require.ErrorContains(t, err, `records loss "loss", which Losses does not have: list all that stages record, and say which is the objective`)
+}
+
 // TestAStageThatAdds gets a gradient that is zero before its first contribution.
 func TestAStageThatAdds(t *testing.T) { // L5
 	grad := num(1e9)

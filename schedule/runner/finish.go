@@ -35,10 +35,18 @@ func (r *Runner[T]) finish(ctx context.Context) error {
 	if err := r.auditPlan(); err != nil {
 		return err
 	}
-	totals, err := r.ledger.Reduce(func(record *loss.Record) error { return r.exchange(ctx, record) })
+	if err := r.ledger.Finish(&r.record); err != nil {
+		return err
+	}
+	ranks, err := r.exchange(ctx, &r.record)
 	if err != nil {
 		return err
 	}
+	totals, err := r.ledger.Totals(&r.record)
+	if err != nil {
+		return err
+	}
+	r.result.gather(ranks)
 	r.result.Losses = totals.Values
 	r.result.Outcome = totals.Outcome
 	r.result.FirstNonFinite = totals.FirstNonFinite

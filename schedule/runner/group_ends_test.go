@@ -447,7 +447,7 @@ func TestAGroupRunsOneStepAtATime(t *testing.T) {
 	require.NoError(t, g.SetScaleExponent(3))
 	result, err := g.Step(t.Context(), 2, r.sources())
 	require.NoError(t, err)
-	factor, err := result.Factor()
+	factor, err := factorOf(result)
 	require.NoError(t, err)
 	require.Equal(t, 1.0/16, factor)
 }

@@ -102,7 +102,7 @@ type numbers struct {
 // numbersOf reads the accumulators of all uses.
 func numbersOf(t testing.TB, result *runner.Result, rows []*times) numbers {
 	t.Helper()
-	factor, err := result.Factor()
+	factor, err := factorOf(result)
 	require.NoError(t, err)
 	n := numbers{result.Losses, result.GradNorm, factor, map[string]float64{}}
 	for _, row := range rows {

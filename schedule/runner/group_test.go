@@ -110,7 +110,7 @@ func TestEvaluateOnSeveralRanks(t *testing.T) {
 		g := r.group(t, rows)
 		result, err := g.Evaluate(t.Context(), 5, r.sources())
 		require.NoError(t, err)
-		_, err = result.Factor()
+		_, err = factorOf(result)
 		require.ErrorIs(t, err, runner.ErrNoUpdate)
 		want := map[int]float64{}
 		for m := range 5 {
@@ -531,7 +531,7 @@ func TestTwoBooksOnSeveralRanks(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, result.Books)
 		require.Zero(t, result.Excess)
-		require.Zero(t, result.Growth)
+		require.Zero(t, result.Growth.Bytes)
 		for rank := range arenas {
 			require.EqualValues(t, 8, arenas[rank].Live(), "two accumulators")
 			require.EqualValues(t, 8, result.Ranks[rank].Live)

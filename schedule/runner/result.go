@@ -27,7 +27,8 @@ type Result struct {
 	Live     int64 // bytes live at the end
 	Reserved int64
 	Excess   int64 // bytes that the allocator's book has more than the context's, at the end
-	Growth   int64 // largest growth of a microbatch, in bytes
+	// Growth is the largest of a microbatch.
+	Growth memory.Growth
 	// PeakClasses is Peak by class: what was live at that moment, so that the sum is Peak.
 	PeakClasses memory.ByClass
 
@@ -81,30 +82,34 @@ func (r *Result) Bubble() float64 {
 	return float64(r.Makespan-ideal) / float64(r.Makespan)
 }
 
-// Factor returns what the optimizer multiplies every gradient by: 1 over the
-// objective's total weight and over the scale of the seeds (L10). It can be taken
-// once. ErrNoUpdate says that the step has no update: it was Empty, Skipped or
-// forward-only.
-func (r *Result) Factor() (float64, error) {
-	if r.Outcome != loss.Stepped || r.factor == 0 {
-		return 0, ErrNoUpdate
-	}
-	if r.taken {
-		return 0, ErrFactorTaken
+// Update calls apply with what the optimizer multiplies every gradient by: 1 over the
+// objective's total weight and over the scale of the seeds (L10). It does so once: a
+// second time is ErrUpdated. Where the step has no update apply is not called, and the
+// error wraps ErrNoUpdate: ErrSkipped, ErrEmpty, or itself for an evaluation. To go on
+// after a step that was skipped is a choice that the trainer makes by looking for it.
+func (r *Result) Update(apply func(factor float64) error) error {
+	switch {
+	case r.Outcome == loss.Skipped:
+		return ErrSkipped
+	case r.Outcome == loss.Empty:
+		return ErrEmpty
+	case r.factor == 0:
+		return ErrNoUpdate
+	case r.taken:
+		return ErrUpdated
 	}
 	r.taken = true
-	return r.factor, nil
+	return apply(r.factor)
 }
 
-// Loss returns the value of the loss of that name, and whether there is one: NaN and false
-// where it was not recorded, had no weight or was not finite (L3).
-func (r *Result) Loss(name string) (float64, bool) {
+// Loss returns the value of the loss of that name, NaN where it has none.
+func (r *Result) Loss(name string) float64 {
 	for i := range r.Losses {
 		if r.Losses[i].Name == name && r.Losses[i].Present {
-			return r.Losses[i].Value, true
+			return r.Losses[i].Value
 		}
 	}
-	return math.NaN(), false
+	return math.NaN()
 }
 
 // rise takes in what was live at most somewhere.
@@ -124,7 +129,7 @@ func (r *Result) gather(ranks []RankResult) {
 		rank := &ranks[i]
 		r.rise(rank.Peak, &rank.PeakClasses)
 		r.Live, r.Reserved = max(r.Live, rank.Live), max(r.Reserved, rank.Reserved)
-		r.Excess, r.Growth = max(r.Excess, rank.Excess), max(r.Growth, rank.Growth)
+		r.Excess, r.Growth.Bytes = max(r.Excess, rank.Excess), max(r.Growth.Bytes, rank.Growth)
 		r.Books, r.Actions = min(r.Books, rank.Books), r.Actions+rank.Actions
 		r.Planned, r.Height = r.Planned && rank.Planned, max(r.Height, rank.Height)
 		if rank.Start == 0 {
@@ -136,6 +141,7 @@ func (r *Result) gather(ranks []RankResult) {
 		}
 		end, r.Span = max(end, rank.End), max(r.Span, rank.End-rank.Start)
 	}
+	r.Growth.Audited = r.Books > 1
 	r.Makespan = end - start
 	for i := range ranks {
 		if rank := &ranks[i]; rank.Start != 0 {

@@ -227,3 +227,9 @@ func split(p schedule.Params) (*schedule.Plan, error) {
 	apart.Programs = [][]schedule.Segment{{{Body: append(actions, weights...), Repeat: 1}}}
 	return &apart, nil
 }
+
+// factorOf takes the factor of a step.
+func factorOf(r *runner.Result) (factor float64, err error) {
+	err = r.Update(func(f float64) error { factor = f; return nil })
+	return factor, err
+}

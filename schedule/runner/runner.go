@@ -47,10 +47,11 @@ type Runner[T any] struct {
 	clock    clock
 	levels   levels
 	peak     peak
-	lent     []T       // what a transfer borrows, within its call
-	received []T       // what a transfer has brought, until it is handed over
-	squares  []float64 // by owner: the sum of squares of its gradient
-	report   report    // at step end, of one rank after the other
+	lent     []T         // what a transfer borrows, within its call
+	received []T         // what a transfer has brought, until it is handed over
+	squares  []float64   // by owner: the sum of squares of its gradient
+	report   report      // at step end, of one rank after the other
+	record   loss.Record // of the losses of this step
 	other    loss.Record
 	bytes    []byte
 }
@@ -88,7 +89,8 @@ const searchNodes = 200_000
 
 // New returns a runner for cfg, or every fault of cfg at once.
 func New[T any](cfg Config[T]) (*Runner[T], error) {
-	if err := cfg.Validate(); err != nil {
+	cfg.complete()
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	if cfg.Plan == nil {

@@ -348,7 +348,7 @@ func (r *Runner[T]) retire(action schedule.Action) error {
 		s.Weight = r.ledger.Weight(r.objective)
 	}
 	r.result.rise(s.Peak, &s.PeakClasses)
-	r.result.Growth = max(r.result.Growth, s.Growth)
+	r.result.Growth.Bytes = max(r.result.Growth.Bytes, s.Growth)
 	if r.cfg.Hooks.Microbatch != nil {
 		s.Time = r.clock.began.UnixNano() + int64(time.Since(r.clock.began))
 		s.WaitData, r.clock.source = int64(r.clock.source), 0

@@ -24,6 +24,12 @@ func (f *faults) join(errs ...error) { *f = append(*f, errs...) }
 
 // Validate reports every fault, those of the stages included.
 func (c *Config[T]) Validate() error {
+	complete := *c
+	complete.complete()
+	return complete.validate()
+}
+
+func (c *Config[T]) validate() error {
 	var f faults
 	if c.Space == nil {
 		f.add("Space is nil")
@@ -63,6 +69,36 @@ func (c *Config[T]) Validate() error {
 		c.checkStages(&f)
 	}
 	return errors.Join(f...)
+}
+
+// complete fills in what follows from the stages and the space.
+func (c *Config[T]) complete() {
+	if c.Gradients == nil {
+		c.Gradients, _ = c.Space.(Gradients[T])
+	}
+	var parts, losses []string
+	for _, stage := range c.Stages {
+		if stage == nil {
+			continue // which Validate refuses
+		}
+		spec := stage.Spec()
+		for _, read := range spec.Reads {
+			if !slices.Contains(parts, read.Part) {
+				parts = append(parts, read.Part)
+			}
+		}
+		for _, name := range spec.Losses {
+			if !slices.Contains(losses, name) {
+				losses = append(losses, name)
+			}
+		}
+	}
+	if c.Parts == nil {
+		c.Parts = parts
+	}
+	if c.Losses == nil && len(losses) == 1 {
+		c.Losses = []loss.Def{{Name: losses[0], Reduction: loss.Mean, Objective: true}}
+	}
 }
 
 // placement returns Config.Placement, all stages on one rank where it is not set.
@@ -118,7 +154,7 @@ func (c *Config[T]) checkStages(f *faults) {
 		}
 		for _, name := range specs[s].Losses {
 			if lossIndex(c.Losses, name) < 0 {
-				f.add("stage %d (%s) records loss %q, which Losses does not have", s, specs[s].Name, name)
+				f.add("stage %d (%s) records loss %q, which Losses does not have: list all that stages record, and say which is the objective", s, specs[s].Name, name)
 			}
 		}
 		if p.First(s) && len(specs[s].Inputs) > 0 {

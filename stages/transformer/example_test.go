@@ -81,7 +81,7 @@ func Example() {
 		if err := model.Update(transformer.AdamW{LearningRate: 0.01}, result, 1); err != nil {
 			log.Fatal(err)
 		}
-		value, _ := result.Loss(transformer.LossName)
+		value := result.Loss(transformer.LossName)
 		losses = append(losses, value)
 	}
 	fmt.Printf("first loss: %.1f nats per byte\n", losses[0])

@@ -213,7 +213,7 @@ func TestFP8Flat(t *testing.T) {
 					_, err = m.RollScales(context.Background(), nil)
 					require.NoError(t, err)
 					require.NoError(t, m.Update(transformer.AdamW{LearningRate: 0.01}, result, 1))
-					require.Zero(t, result.Growth)
+					require.Zero(t, result.Growth.Bytes)
 					require.Zero(t, result.Excess)
 					require.Equal(t, live, dev.Live())
 				}

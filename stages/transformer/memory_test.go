@@ -111,7 +111,7 @@ func TestPeak(t *testing.T) {
 	for _, microbatches := range []int{1, 4} {
 		result, err := r.Step(context.Background(), microbatches, &source{dev, []sequence{q}})
 		require.NoError(t, err)
-		require.Zero(t, result.Growth)
+		require.Zero(t, result.Growth.Bytes)
 		require.Equal(t, before, dev.Live())
 		peaks = append(peaks, result.Peak-before)
 	}

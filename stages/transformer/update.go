@@ -54,7 +54,7 @@ func (o AdamW) withDefaults() AdamW {
 // above maxNorm the gradient is scaled down to it; a maxNorm of 0 is off.
 //
 // The error wraps runner.ErrNoUpdate where the step was Empty or Skipped, and
-// runner.ErrFactorTaken where the result was used before; then, and for numbers
+// runner.ErrUpdated where the result was used before; then, and for numbers
 // out of range, nothing has changed.
 func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error {
 	if err := opt.Validate(); err != nil {
@@ -66,14 +66,21 @@ func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error 
 	if err := m.scaling.unrolled(); err != nil && result.Outcome == loss.Stepped {
 		return err
 	}
-	factor, err := result.Factor()
+	err := result.Update(func(factor float64) error {
+		if maxNorm > 0 && result.GradNorm > maxNorm {
+			factor *= maxNorm / result.GradNorm
+		}
+		return m.apply(opt.withDefaults(), factor)
+	})
 	if err != nil {
 		return fmt.Errorf("transformer: update %d: %w", m.Updates+1, err)
 	}
-	if maxNorm > 0 && result.GradNorm > maxNorm {
-		factor *= maxNorm / result.GradNorm
-	}
-	opt = opt.withDefaults()
+	m.Updates++
+	return nil
+}
+
+// apply steps AdamW with gradients times a factor.
+func (m *Model) apply(opt AdamW, factor float64) error {
 	for _, p := range m.parameters {
 		if p.Frozen {
 			continue
@@ -89,10 +96,9 @@ func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error 
 				WeightDecay: decay, Step: m.Updates + 1,
 			})
 			if err != nil {
-				return fmt.Errorf("transformer: update %d of %q: %w", m.Updates+1, p.Name, err)
+				return fmt.Errorf("%q: %w", p.Name, err)
 			}
 		}
 	}
-	m.Updates++
 	return nil
 }

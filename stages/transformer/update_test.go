@@ -34,7 +34,7 @@ func TestUpdate(t *testing.T) {
 				maxNorm := test.limit * result.GradNorm
 				require.NoError(t, m.Update(transformer.AdamW{LearningRate: rate, WeightDecay: decay}, result, maxNorm))
 				require.Equal(t, int64(update), m.Updates)
-				require.ErrorIs(t, m.Update(transformer.AdamW{LearningRate: rate}, result, 0), runner.ErrFactorTaken)
+				require.ErrorIs(t, m.Update(transformer.AdamW{LearningRate: rate}, result, 0), runner.ErrUpdated)
 				require.Equal(t, int64(update), m.Updates)
 
 				factor := 1 / result.Losses[0].Weight

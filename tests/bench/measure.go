@@ -111,7 +111,7 @@ func (t *trainer) step() (took time.Duration, mean float64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	mean, _ = result.Loss(transformer.LossName)
+	mean = result.Loss(transformer.LossName)
 	t.peak = max(t.peak, result.Peak)
 	err = t.model.Update(transformer.AdamW{LearningRate: 3e-4, WeightDecay: 0.1}, result, 1)
 	return t.now() - begin, mean, err

@@ -248,13 +248,13 @@ func (r *rig) clean(mode schedule.Mode, m int) outcome {
 func (r *rig) settle(mode schedule.Mode, result *runner.Result) outcome {
 	r.t.Helper()
 	require.Zero(r.t, result.Excess)
-	require.Zero(r.t, result.Growth)
+	require.Zero(r.t, result.Growth.Bytes)
 	require.Equal(r.t, r.books, result.Books)
 	o := outcome{grads: map[string][][]float32{}, sunk: r.sunk}
 	factor := 0.0
 	if mode == schedule.Training {
 		var err error
-		factor, err = result.Factor()
+		factor, err = factorOf(result)
 		require.NoError(r.t, err)
 	}
 	o.result = *result
@@ -271,4 +271,10 @@ func (r *rig) settle(mode schedule.Mode, result *runner.Result) outcome {
 		}
 	}
 	return o
+}
+
+// factorOf takes the factor of a step.
+func factorOf(r *runner.Result) (factor float64, err error) {
+	err = r.Update(func(f float64) error { factor = f; return nil })
+	return factor, err
 }

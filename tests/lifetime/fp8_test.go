@@ -247,7 +247,7 @@ func TestFP8LinearIsFlat(t *testing.T) {
 	for range 2 {
 		result, err := r.Step(t.Context(), 64, n)
 		require.NoError(t, err)
-		require.Zero(t, result.Growth)
+		require.Zero(t, result.Growth.Bytes)
 		require.Equal(t, before, n.dev.Live())
 	}
 	_, err = r.Evaluate(t.Context(), 8, n)

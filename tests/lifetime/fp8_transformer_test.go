@@ -443,7 +443,7 @@ func TestFP8PipelineIsFlat(t *testing.T) {
 		for range 2 {
 			result, err := g.Step(t.Context(), 16, p.sources())
 			require.NoError(t, err)
-			require.Zero(t, result.Growth)
+			require.Zero(t, result.Growth.Bytes)
 			require.Equal(t, before, p.live())
 			_, err = p.model.RollScales(t.Context(), nil)
 			require.NoError(t, err)

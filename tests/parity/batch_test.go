@@ -45,7 +45,7 @@ func TestOneBigBatch(t *testing.T) {
 		truth := newWide(r, cfg)
 		truth.batch(batch...)
 		result := r.step(batch)
-		factor, err := result.Factor()
+		factor, err := factorOf(result)
 		require.NoError(t, err)
 		require.Equal(t, 1/truth.total, factor)
 		step := r.gradients()
@@ -58,7 +58,7 @@ func TestOneBigBatch(t *testing.T) {
 			one := r.step([]reference.Sequence{s})
 			sum.add(one.Losses[0].Sum)
 			lossOfMeans += one.Losses[0].Value / float64(len(batch))
-			divisor, err := one.Factor()
+			divisor, err := factorOf(one)
 			require.NoError(t, err)
 			for name, g := range r.gradients() {
 				for i, x := range g {

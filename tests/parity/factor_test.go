@@ -34,12 +34,12 @@ func TestFactorOnce(t *testing.T) {
 
 	before := r.weights()
 	result := r.step(batch)
-	factor, err := result.Factor()
+	factor, err := factorOf(result)
 	require.NoError(t, err)
 	require.Equal(t, 1/total, factor)
-	_, err = result.Factor()
-	require.ErrorIs(t, err, runner.ErrFactorTaken)
-	require.ErrorIs(t, r.model.Update(update, result, maxNorm), runner.ErrFactorTaken)
+	_, err = factorOf(result)
+	require.ErrorIs(t, err, runner.ErrUpdated)
+	require.ErrorIs(t, r.model.Update(update, result, maxNorm), runner.ErrUpdated)
 	require.Equal(t, before, r.weights(), "nothing was updated")
 	require.Zero(t, r.model.Updates)
 
@@ -47,7 +47,7 @@ func TestFactorOnce(t *testing.T) {
 	require.NoError(t, r.model.Update(update, result, maxNorm))
 	after := r.weights()
 	require.NotEqual(t, before, after)
-	require.ErrorIs(t, r.model.Update(update, result, maxNorm), runner.ErrFactorTaken)
+	require.ErrorIs(t, r.model.Update(update, result, maxNorm), runner.ErrUpdated)
 	require.Equal(t, after, r.weights(), "the second update did nothing")
 	require.EqualValues(t, 1, r.model.Updates)
 

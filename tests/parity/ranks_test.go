@@ -154,7 +154,7 @@ func (r *ranked) step(batch []reference.Sequence) *runner.Result {
 	}
 	require.Equal(r.t, 2, result.Books)
 	require.Zero(r.t, result.Excess)
-	require.Zero(r.t, result.Growth)
+	require.Zero(r.t, result.Growth.Bytes)
 	return result
 }
 

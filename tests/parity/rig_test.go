@@ -274,3 +274,9 @@ func firstDifference(a, b []uint32) int {
 func (v variant) String() string {
 	return fmt.Sprintf("group %d, %d stages, recompute %t, look-ahead %d", v.group, v.stages, v.recompute, v.lookAhead)
 }
+
+// factorOf takes the factor of a step.
+func factorOf(r *runner.Result) (factor float64, err error) {
+	err = r.Update(func(f float64) error { factor = f; return nil })
+	return factor, err
+}

@@ -58,7 +58,7 @@ func TestGrowthIsZero(t *testing.T) {
 				records = 0
 				result, err := r.Step(t.Context(), m, model.Source(-3))
 				require.NoError(t, err)
-				require.Zero(t, result.Growth, "M = %d", m)
+				require.Zero(t, result.Growth.Bytes, "M = %d", m)
 				require.Equal(t, m, records)
 				require.Equal(t, 2, result.Books)
 				require.Equal(t, 2*chain*m, result.Actions)
@@ -100,7 +100,7 @@ func TestPlantedLeakIsMeasured(t *testing.T) {
 	})
 	result, err := r.Step(t.Context(), 128, model.Source(16))
 	require.NoError(t, err)
-	require.EqualValues(t, 245760, result.Growth)
+	require.EqualValues(t, 245760, result.Growth.Bytes)
 	require.EqualValues(t, 128*245760, result.Excess)
 }
 

@@ -25,7 +25,7 @@ func TestTransformerIsFlat(t *testing.T) {
 			step := func(m int) (peak int64) {
 				result, err := r.Step(t.Context(), m, source)
 				require.NoError(t, err)
-				require.Zero(t, result.Growth, "M = %d", m)
+				require.Zero(t, result.Growth.Bytes, "M = %d", m)
 				require.Zero(t, result.Excess, "M = %d", m)
 				return result.Peak
 			}
