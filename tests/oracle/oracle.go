@@ -302,14 +302,11 @@ func (b *book) backpropagate(s, m int, carries bool) {
 // wantsGradient reports whether something before the stage trains.
 func (b *book) wantsGradient(s int) bool { return !b.Placement.First(s) && b.backward[s-1] }
 
-// drop ends what the drop bits of the rank's action number i say. A bit that is missing, or
-// that has nothing to drop, is an error.
+// drop ends what the drop bits of the rank's action number i say. A bit that has nothing to
+// drop is an error. What no bit drops is live at the end of the step.
 func (b *book) drop(a schedule.Action, i int) error {
 	s, m, kind := a.Stage(), a.Microbatch(), a.Kind()
-	var dropped schedule.Drop
-	if b.Evaluates { // nothing is saved
-		dropped = a.Drop() & schedule.DropSaved
-	}
+	dropped := a.Drop() & schedule.DropSaved // there may be nothing that was saved
 	for part := range NumParts {
 		if last, read := b.lastRead[[2]int{m, part}]; read && last == i && b.end(place{entry, part, m}) {
 			dropped |= schedule.DropParts
