@@ -139,7 +139,8 @@ type Quantization interface {
 	Quantize(op Quantize) error
 	// Dequantize decodes q, each code times its scale and rounded once (in NV16 twice: the
 	// scale of the block is rounded too), into dst: Rows×Cols, or where transposed is set
-	// Cols×Rows.
+	// Cols×Rows. It saturates: a product of finite numbers that is more than a float32
+	// becomes the greatest one. Near that, the nearest code may stand for more.
 	Dequantize(dst Buffer, q Quantized, transposed bool) error
 	// QuantizedWorkspace returns the elements of float32 that the product needs.
 	QuantizedWorkspace(m, n, k int) int

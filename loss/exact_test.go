@@ -169,19 +169,29 @@ func TestExactManyAdditions(t *testing.T) {
 	}
 }
 
-// TestExactSettles fills the limbs as far as Add lets them, with the count of
-// additions moved on instead of made.
+// TestExactSettles makes as many additions as go before the carries are settled, of numbers
+// that have every bit of a limb, by counting on. Twice as many must fit a limb, since two
+// such accumulators may be merged.
 func TestExactSettles(t *testing.T) {
-	a := exactSum([]float64{-3, 1e300})
-	loss.AlmostFull(a)
-	for range 3 {
-		a.Add(-5e-324)
+	const most = 1<<29 - 1
+	for _, x := range []float64{0x1.fffffffffffffp-1022, -0x1.fffffffffffffp-1022, -0x1.fffffffffffffp-990} {
+		sum := func(n int64) float64 {
+			exact := new(big.Float).SetPrec(200).SetFloat64(x)
+			f, _ := exact.Mul(exact, new(big.Float).SetInt64(n)).Float64()
+			return f
+		}
+		var a loss.Exact
+		a.Add(x)
+		loss.Repeat(&a, most)
+		require.Equal(t, most, loss.Pending(&a))
+		b := a
+		requireBits(t, sum(most), a.Float64(), x)
+		b.Merge(&a)
+		requireBits(t, sum(2*most), b.Float64(), x)
+		a.Add(x)
+		require.Zero(t, loss.Pending(&a), "the addition settles")
+		requireBits(t, sum(most+1), a.Float64(), x)
 	}
-	require.Equal(t, 2, loss.Pending(a), "the first addition settles")
-	requireBits(t, bigSum([]float64{-3, 1e300}), a.Float64(), "and changes nothing")
-	a.Add(-1e300)
-	a.Add(3)
-	requireBits(t, -1.5e-323, a.Float64(), "exactly")
 }
 
 // TestExactSettlesInTime makes more additions than an unsettled limb could

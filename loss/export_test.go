@@ -1,7 +1,12 @@
 package loss
 
-// AlmostFull makes a's next addition the one that settles its carries.
-func AlmostFull(a *Exact) { a.w[pending] = settleAt - 1 }
+// Repeat makes a what it were if all that was added had been added n times, with no carry
+// settled.
+func Repeat(a *Exact, n int64) {
+	for i := range a.w {
+		a.w[i] *= n
+	}
+}
 
 // Pending returns the additions since a's carries were settled.
 func Pending(a *Exact) int { return int(a.w[pending]) }

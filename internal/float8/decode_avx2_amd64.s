@@ -95,7 +95,7 @@ TEXT ·decodeMX256(SB), NOSPLIT, $0-48
 
 block:
 	MOVBLZX (R11), AX
-	CMPL AX, $246
+	CMPL AX, $239
 	JHI stop
 	ADDL DX, AX
 	SHLL $23, AX

@@ -70,7 +70,8 @@ e5m2:
 // func decodeMX512(dst *float32, src, scales *byte, blocks int, add uint32, e4m3 bool) int
 //
 // Blocks of 32 with a power of two each. Add is the exponent of what the scale is
-// multiplied with. It stops at a scale that is too great, and returns how many are done.
+// multiplied with. It stops at a scale above 2^112, by which the greatest value of E5M2 is
+// finite, and returns how many are done.
 TEXT ·decodeMX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
@@ -89,7 +90,7 @@ TEXT ·decodeMX512(SB), NOSPLIT, $0-48
 
 block:
 	MOVBLZX (R11), AX
-	CMPL AX, $246
+	CMPL AX, $239
 	JHI stop
 	ADDL DX, AX
 	SHLL $23, AX

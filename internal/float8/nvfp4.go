@@ -54,21 +54,24 @@ func encodeBlockNV(dst []byte, scale *byte, src []float32, tensor, sixth float32
 	return t
 }
 
-// decodeNV is the reverse of encodeNV; the scale of a block is multiplied with factor.
+// decodeNV is the reverse of encodeNV; the scale of a block is multiplied with factor. It
+// saturates.
 func (s Set) decodeNV(dst []float32, src, scales []byte, factor float32) {
 	const chunk = 64
 	var values [chunk]float32 // of scales
+	greatest := E4M3.Greatest() * factor * E2M1.Greatest()
+	far := greatest-greatest != 0
 	for at := 0; at < len(dst); at += chunk * BlockNV {
 		to, from := dst[at:min(at+chunk*BlockNV, len(dst))], src[at/2:]
 		n := blocksOf(len(to), BlockNV)
 		s.Decode(values[:n], scales[at/BlockNV:][:n], &E4M3, factor)
 		whole := 0
-		if s != Portable && len(to) >= BlockNV {
+		if s != Portable && !far && len(to) >= BlockNV {
 			whole = len(to) / BlockNV
 			s.decodeBlocksNV(to, from, values[:whole])
 		}
 		for i := whole * BlockNV; i < len(to); i++ {
-			to[i] = E2M1.values()[from[i/2]>>(4*(i&1))&15] * values[i/BlockNV]
+			to[i] = saturated(E2M1.values()[from[i/2]>>(4*(i&1))&15], values[i/BlockNV])
 		}
 	}
 }

@@ -141,12 +141,29 @@ func (f *Format) above(x float32) bool {
 	return a >= infinity || f.round(a) > uint32(f.Max)
 }
 
-// Decode decodes src times scale into dst, which is as long as src.
+// saturated returns the product of what a code stands for and its scale, or the greatest
+// float32 of its sign where both are finite and it is not: the code nearest to a number may
+// be that of a greater one, and what was finite stays finite.
+func saturated(value, scale float32) float32 {
+	x := value * scale
+	if x-x != 0 && value-value == 0 && scale-scale == 0 {
+		return float32(math.Copysign(math.MaxFloat32, float64(x)))
+	}
+	return x
+}
+
+// Decode decodes src times scale into dst, which is as long as src. It saturates.
 func (s Set) Decode(dst []float32, src []byte, f *Format, scale float32) {
 	const group = 32
 	dst = dst[:len(src)]
-	if s == Portable || f.Mantissa < 2 || !(math.Abs(float64(scale)) < 0x1p119) {
-		values := f.values()
+	values := f.values()
+	if greatest := f.Greatest() * scale; greatest-greatest != 0 {
+		for i, code := range src {
+			dst[i] = saturated(values[code], scale)
+		}
+		return
+	}
+	if s == Portable || f.Mantissa < 2 {
 		for i, code := range src {
 			dst[i] = values[code] * scale
 		}

@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +12,8 @@ import (
 func quantizationCases() []Case {
 	return []Case{
 		newCase("quantize", false, quantize),
+		newCase("quantize/huge", false, quantizeHuge),
+		newCase("dequantize", false, dequantize),
 		newCase("quantize/stochastic", false, quantizeStochastic),
 		newCase("quantize/tally", false, quantizeTally),
 		newCase("quantize/full tally", false, quantizeFullTally),
@@ -71,6 +74,69 @@ func quantize(l *lab) {
 	l.frozen()
 }
 
+// quantizeHuge checks that what is finite comes back finite, also where the code nearest to
+// an element is that of more than the greatest float32.
+func quantizeHuge(l *lab) {
+	for _, e := range encodings() {
+		for _, s := range quantizeShapes {
+			for k, op := range append(rules(e), kernels.Quantize{Stochastic: true, Key: baseKey}) {
+				rows, cols := s[0], s[1]
+				x := make([]float32, rows*cols)
+				for i := range x {
+					x[i] = math.MaxFloat32 * []float32{1, -1, 0.99, -0.96, 0.9, 0.6, 0x1p-8, 0x1p-16}[l.rng.IntN(8)]
+				}
+				what := fmt.Sprintf("Quantize of huge numbers, %d×%d in %s, rule %d", rows, cols, e, k)
+				op.X, op.Rows, op.Cols = l.put("X", x), rows, cols
+				op.Rowwise, op.Columnwise = l.none(e, rows, cols), l.none(e, cols, rows)
+				l.do(what, func() error { return l.d.Quantize(op) }, op.Rowwise.Data, op.Columnwise.Data)
+				l.check(what+": Rowwise", op, op.Rowwise, x, 0)
+				l.check(what+": Columnwise", op, op.Columnwise, transposed(x, rows, cols), 0)
+				for _, q := range []kernels.Quantized{op.Rowwise, op.Columnwise} {
+					for i, v := range l.decodes(what, q) {
+						if math.Abs(float64(v)) > math.MaxFloat32 || v != v {
+							l.fault("%s: element %d is decoded as %v", what, i, v)
+							break
+						}
+					}
+				}
+				l.drop()
+			}
+		}
+	}
+}
+
+// dequantize decodes any codes with scales of every magnitude, and such as are no numbers.
+func dequantize(l *lab) {
+	for _, e := range encodings() {
+		const rows, cols = 5, 300
+		for exponent := range 256 {
+			q := l.none(e, rows, cols)
+			m := l.bytesOf(q)
+			for i := range m.data {
+				m.data[i] = byte(l.rng.Uint32())
+			}
+			scales := m.data[m.from:]
+			switch e.Scaling {
+			case kernels.MX32:
+				for i := range scales {
+					scales[i] = byte(exponent - l.rng.IntN(2)*l.rng.IntN(256))
+				}
+			case kernels.NV16:
+				scales = scales[:4]
+			}
+			if e.Scaling != kernels.MX32 {
+				for i := 0; i < len(scales); i += 4 {
+					binary.NativeEndian.PutUint32(scales[i:], uint32(exponent)<<23|l.rng.Uint32()>>9&-uint32(l.rng.IntN(2)))
+				}
+			}
+			l.must("WriteUint8", l.d.WriteUint8(q.Data, m.data))
+			l.unchanged("", q.Data)
+			l.decodes(fmt.Sprintf("Dequantize in %s, scales around 2^%d", e, exponent-127), q)
+			l.drop()
+		}
+	}
+}
+
 // frozen quantizes with a scale from a slab.
 func (l *lab) frozen() {
 	slab := []float32{3, 0.5, 1000, 1e-20}
@@ -105,8 +171,8 @@ func (l *lab) sameBytes(what string, got, want *matrixBytes) {
 	}
 }
 
-// decodes checks Dequantize.
-func (l *lab) decodes(what string, q kernels.Quantized) {
+// decodes checks Dequantize, and returns what the matrix stands for.
+func (l *lab) decodes(what string, q kernels.Quantized) []float32 {
 	m := l.bytesOf(q)
 	want := make([]float32, q.Rows*q.Cols)
 	for r := range q.Rows {
@@ -119,6 +185,7 @@ func (l *lab) decodes(what string, q kernels.Quantized) {
 	l.do(what, func() error { return l.d.Dequantize(turned, q, true) }, turned)
 	l.exactlyOrNaN(what+": decoded", l.read(dst), want)
 	l.exactlyOrNaN(what+": decoded and transposed", l.read(turned), transposed(want, q.Rows, q.Cols))
+	return want
 }
 
 // exactlyOrNaN is exactly, where one NaN is as good as another.

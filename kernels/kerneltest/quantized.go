@@ -187,9 +187,20 @@ func (m *matrixBytes) value(r, c int) float32 {
 	block, above := m.scales(r, c)
 	scale := above
 	if m.Scaling == kernels.NV16 {
-		scale = block * above
+		scale = finite(block, above)
 	}
-	return float32(decoded(m.Format, m.code(r, c))) * scale
+	return finite(float32(decoded(m.Format, m.code(r, c))), scale)
+}
+
+// finite returns the product of two numbers, which is at most the greatest float32 where
+// neither is infinite.
+func finite(x, y float32) float32 {
+	product := x * y
+	infinite := func(x float32) bool { return math.IsInf(float64(x), 0) }
+	if infinite(product) && !infinite(x) && !infinite(y) {
+		return float32(math.Copysign(math.MaxFloat32, float64(product)))
+	}
+	return product
 }
 
 // product returns a·bᵀ by the definition of QuantizedMatMul.
