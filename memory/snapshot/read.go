@@ -13,7 +13,9 @@ var ErrSchema = errors.New("snapshot: not a memory snapshot")
 
 // Limits bound what a file may cost. The zero value is fit for files of strangers.
 type Limits struct {
-	Memory int64 // bytes that Read may hold, about; 0 is 4 GiB
+	// Memory is how many bytes Read may hold, about; 0 is 4 GiB. Of a small file it holds
+	// less: 16 MiB and 16 bytes for each of the file's.
+	Memory int64
 }
 
 // Read reads a snapshot. Entries of a trace that it does not know stay in it; keys
@@ -106,7 +108,7 @@ func (d *decoder) segment(v value, at path) Segment {
 }
 
 func (d *decoder) block(v value, at path) Block {
-	b := Block{Requested: -1}
+	b := Block{Requested: -1, State: Inactive}
 	d.dict(v, at, func(key string, v value) {
 		switch key {
 		case "address":

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -231,17 +232,30 @@ func TestHostile(t *testing.T) {
 }
 
 // TestMemoryIsBounded reads a small file that describes a large snapshot: one trace of a
-// thousand entries, which is all one, in a list of a thousand traces, which is all one.
+// thousand entries, which is all one, in a list of many traces, which is all one. Other files
+// are of one opcode that takes a byte and holds much.
 func TestMemoryIsBounded(t *testing.T) {
-	many := strings.Repeat("h\x00", 1000)
-	traces := "](" + strings.Repeat("h\x01", 1000) + "e"
-	file := "\x80\x02}q\x00](" + many + "eq\x01" + "}(X\x0d\x00\x00\x00device_traces" + traces + "X\x08\x00\x00\x00segments]u."
+	bomb := func(traces int) string {
+		many, all := strings.Repeat("h\x00", 1000), "]("+strings.Repeat("h\x01", traces)+"e"
+		return "\x80\x02}q\x00](" + many + "eq\x01" + "}(X\x0d\x00\x00\x00device_traces" + all + "X\x08\x00\x00\x00segments]u."
+	}
+	file := bomb(100)
 	_, err := snapshot.Read(strings.NewReader(file), snapshot.Limits{Memory: 1 << 20})
 	require.ErrorIs(t, err, snapshot.ErrPickle)
 	require.ErrorContains(t, err, "Limits.Memory")
 	s, err := snapshot.Read(strings.NewReader(file), snapshot.Limits{})
 	require.NoError(t, err)
-	require.Len(t, s.Traces, 1000)
+	require.Len(t, s.Traces, 100)
+	_, err = snapshot.Read(strings.NewReader(bomb(1000)), snapshot.Limits{})
+	require.ErrorContains(t, err, "no snapshot does")
+	for _, opcode := range []string{"]", "}", "N", "\x8c\x00", "]a", "N\x85", "]\x94"} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = snapshot.Read(io.MultiReader(strings.NewReader("\x80\x02("), strings.NewReader(strings.Repeat(opcode, 8<<20/len(opcode))), strings.NewReader("l.")), snapshot.Limits{})
+		runtime.ReadMemStats(&after)
+		require.ErrorIs(t, err, snapshot.ErrPickle, "%q", opcode)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(300<<20), "%q", opcode)
+	}
 
 	_, err = snapshot.Read(strings.NewReader("\x80\x02"+strings.Repeat("]", 1<<20)), snapshot.Limits{Memory: 1 << 20})
 	require.ErrorContains(t, err, "Limits.Memory")

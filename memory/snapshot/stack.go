@@ -1,8 +1,9 @@
 package snapshot
 
 func (u *unpickler) push(v value) error {
-	u.stack = append(u.stack, v)
-	return u.hold(16)
+	stack, err := room(u, u.stack, 1)
+	u.stack = append(stack, v)
+	return err
 }
 
 func (u *unpickler) pop(at int64) (value, error) {
@@ -24,10 +25,11 @@ func (u *unpickler) unmark(at int64) (int, error) {
 }
 
 func (u *unpickler) pushContainer(k kind, items []value) error {
-	if err := u.hold(24 + 16*int64(len(items))); err != nil {
+	containers, err := room(u, u.containers, 1)
+	if err != nil {
 		return err
 	}
-	u.containers = append(u.containers, items)
+	u.containers = append(containers, items)
 	return u.push(value{kind: k, ref: uint32(len(u.containers) - 1)})
 }
 
@@ -37,7 +39,9 @@ func (u *unpickler) gather(at int64, k kind, start int) error {
 	if err != nil {
 		return err
 	}
-	items = append([]value(nil), items...)
+	if items, err = taken(u, nil, items); err != nil {
+		return err
+	}
 	u.stack = u.stack[:start]
 	return u.pushContainer(k, items)
 }
@@ -67,13 +71,18 @@ func (u *unpickler) extend(at int64, k kind, start int) error {
 	if start == 0 || len(u.marks) > 0 && u.marks[len(u.marks)-1] == start || u.stack[start-1].kind != k {
 		return u.fault(at, "what should become longer is not %v", k)
 	}
-	if err := u.hold(32 * int64(len(items))); err != nil { // twice: an append may double
+	ref := u.stack[start-1].ref
+	if u.containers[ref], err = taken(u, u.containers[ref], items); err != nil {
 		return err
 	}
-	ref := u.stack[start-1].ref
-	u.containers[ref] = append(u.containers[ref], items...)
 	u.stack = u.stack[:start]
 	return nil
+}
+
+// taken appends values to those of a container.
+func taken(u *unpickler, container, items []value) ([]value, error) {
+	container, err := room(u, container, len(items))
+	return append(container, items...), err
 }
 
 // above returns the part of the stack from start on, which no open mark may be in.
@@ -109,11 +118,11 @@ func (u *unpickler) remember(at int64, op byte) error {
 	if slot > uint64(len(u.memo)+skipped) {
 		return u.fault(at, "memo number %d after %d values", slot, len(u.memo))
 	}
-	for uint64(len(u.memo)) <= slot {
-		if err := u.hold(16); err != nil {
+	if missing := int(slot) + 1 - len(u.memo); missing > 0 {
+		if u.memo, err = room(u, u.memo, missing); err != nil {
 			return err
 		}
-		u.memo = append(u.memo, value{})
+		u.memo = u.memo[:slot+1]
 	}
 	u.memo[slot] = u.stack[len(u.stack)-1]
 	return nil

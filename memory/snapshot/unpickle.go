@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unsafe"
 )
 
 // ErrPickle is wrapped by the errors of Read for a file that is no pickle, that would
@@ -22,6 +23,7 @@ type unpickler struct {
 	r      *bufio.Reader
 	offset int64 // of the next byte
 	budget int64 // bytes that may yet be held
+	held   int64
 
 	stack      []value
 	marks      []int
@@ -42,12 +44,38 @@ func (u *unpickler) ended(err error, where string) error {
 	return fmt.Errorf("snapshot: byte %d: %w", u.offset, err)
 }
 
+// What a file may make the reader hold depends on how much of it has been read. Those of
+// PyTorch need up to 8 bytes for one of theirs.
+const (
+	heldAtOnce = 16 << 20
+	heldByByte = 16
+)
+
 // hold takes bytes from the budget.
 func (u *unpickler) hold(bytes int64) error {
 	if u.budget -= bytes; u.budget < 0 {
 		return u.fault(u.offset, "the file needs more memory than the limit allows: raise Limits.Memory for a file that you trust")
 	}
+	if u.held += bytes; u.held > heldAtOnce+heldByByte*u.offset {
+		return u.fault(u.offset, "up to here the file needs %d bytes of memory, more than %d and %d for each of its bytes: no snapshot does", u.held, heldAtOnce, heldByByte)
+	}
 	return nil
+}
+
+// room returns a slice with room for n more elements, which it takes from the budget.
+func room[T any](u *unpickler, s []T, n int) ([]T, error) {
+	if n <= cap(s)-len(s) {
+		return s, nil
+	}
+	most := len(s) + n
+	if len(s) > 0 {
+		most = max(most, 2*cap(s))
+	}
+	var one T
+	if err := u.hold(int64(most-cap(s)) * int64(unsafe.Sizeof(one))); err != nil {
+		return s, err
+	}
+	return append(make([]T, 0, most), s...), nil
 }
 
 // run returns the value that the pickle leaves.
@@ -80,8 +108,9 @@ func (u *unpickler) step(at int64, op byte) error {
 		_, err := u.number(8)
 		return err
 	case opMark:
-		u.marks = append(u.marks, len(u.stack))
-		return u.hold(16)
+		marks, err := room(u, u.marks, 1)
+		u.marks = append(marks, len(u.stack))
+		return err
 	case opNone:
 		return u.push(value{})
 	case opTrue, opFalse:
@@ -199,7 +228,7 @@ func (u *unpickler) pushText(at int64, bytes int) error {
 	if n > longest {
 		return u.fault(at, "a text of %d bytes; at most %d are read", n, longest)
 	}
-	if err := u.hold(int64(n) + 16); err != nil {
+	if err := u.hold(int64(n)); err != nil {
 		return err
 	}
 	b := make([]byte, n)
@@ -207,6 +236,9 @@ func (u *unpickler) pushText(at int64, bytes int) error {
 	u.offset += int64(read)
 	if err != nil {
 		return u.ended(err, "within a text")
+	}
+	if u.texts, err = room(u, u.texts, 1); err != nil {
+		return err
 	}
 	u.texts = append(u.texts, string(b))
 	return u.push(value{kind: text, ref: uint32(len(u.texts) - 1)})
