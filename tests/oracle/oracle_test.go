@@ -173,7 +173,7 @@ var variants = []variant{
 	{"frozen below", lowerHalf, none, false, setup{}},
 	{"frozen between", odd, all, false, setup{quantizes: true}},
 	{"unsplit", none, odd, false, setup{unsplit: true}},
-	{"copies at the start", lowerHalf, none, false, setup{quantizes: true, atStart: true}},
+	{"copies at the start", lowerHalf, all, false, setup{quantizes: true, atStart: true}},
 	{"sharded", none, none, false, setup{quantizes: true, sharded: true, Model: Model{LookAhead: 1}}},
 	{"uneven", none, odd, false, setup{uneven: true}},
 }
