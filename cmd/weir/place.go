@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/placement/exact"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 	"github.com/weir-ml/weir/trainer/outfile"
 )
@@ -58,7 +59,7 @@ func (c *placeCmd) Run(s *streams) error {
 		options.Capacity = int64(*c.Capacity)
 	}
 	start := time.Now()
-	layout, err := placement.Plan(context.Background(), &in.Problem, options)
+	layout, err := exact.Plan(context.Background(), &in.Problem, options)
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,8 @@ var rooms = []struct {
 	{"schedule/runner", 5, nil},
 	{"schedule/runner/transporttest", 6, nil},
 	{"memory/placement/minimalloc", 2, nil},
+	{"memory/placement/exact", 2, nil},
+	{"memory/placement/internal/instances", 2, nil},
 	{"memory/memlog", 5, []string{"github.com/rs/zerolog"}},
 	{"memory/memorytest", 5, nil},
 	{"memory/snapshot", 4, nil},

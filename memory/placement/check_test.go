@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/placement/internal/instances"
 )
 
 func TestValidate(t *testing.T) {
@@ -56,33 +57,6 @@ func TestExtremes(t *testing.T) {
 	require.GreaterOrEqual(t, layout.Height, layout.Bound)
 }
 
-// alive says whether a buffer needs its bytes at a time.
-func alive(b *placement.Buffer, time int64) bool {
-	for _, g := range b.Gaps {
-		if g.Lower <= time && time < g.Upper {
-			return false
-		}
-	}
-	return b.Lower <= time && time < b.Upper
-}
-
-// meet says whether two buffers need their bytes at the same time. It does if it does
-// at a birth.
-func meet(a, b *placement.Buffer) bool {
-	for _, x := range []*placement.Buffer{a, b} {
-		times := []int64{x.Lower}
-		for _, g := range x.Gaps {
-			times = append(times, g.Upper)
-		}
-		for _, time := range times {
-			if alive(a, time) && alive(b, time) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // valid is Check as its definition reads.
 func valid(p *placement.Problem, offsets []int64) bool {
 	for i := range p.Buffers {
@@ -92,7 +66,7 @@ func valid(p *placement.Problem, offsets []int64) bool {
 		}
 		for k := range i {
 			b := &p.Buffers[k]
-			if offsets[i] < offsets[k]+b.Size && offsets[k] < offsets[i]+a.Size && meet(a, b) {
+			if offsets[i] < offsets[k]+b.Size && offsets[k] < offsets[i]+a.Size && instances.Meet(a, b) {
 				return false
 			}
 		}
@@ -102,12 +76,12 @@ func valid(p *placement.Problem, offsets []int64) bool {
 
 func TestBoundIsTheMostAlive(t *testing.T) {
 	for seed := range uint64(50) {
-		p := random(rand.New(rand.NewPCG(seed, 0)), 60, true, false)
+		p := instances.Random(rand.New(rand.NewPCG(seed, 0)), 60, true, false)
 		most := int64(0)
 		for time := range int64(200) {
 			live := int64(0)
 			for i := range p.Buffers {
-				if alive(&p.Buffers[i], time) {
+				if instances.Alive(&p.Buffers[i], time) {
 					live += p.Buffers[i].Size
 				}
 			}
@@ -122,7 +96,7 @@ func TestCheckIsItsDefinition(t *testing.T) {
 	right := 0
 	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		p := random(rng, 8, true, true)
+		p := instances.Random(rng, 8, true, true)
 		offsets := make([]int64, len(p.Buffers))
 		height := int64(0)
 		for i := range offsets {
@@ -178,7 +152,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 
 // A byte too low is a byte of another one.
 func TestOneByteWrong(t *testing.T) {
-	p := training(nil, 12, 1024)
+	p := instances.Training(nil, 12, 1024)
 	layout, err := placement.Plan(t.Context(), p, placement.Options{})
 	require.NoError(t, err)
 	require.Equal(t, layout.Bound, layout.Height, "a layout without holes, where any byte matters")

@@ -48,7 +48,7 @@ func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, o
 	return height
 }
 
-// quick lays out buffers in one walk through time, above all that is fixed: a buffer goes
+// quick lays out buffers in one walk through time: a buffer goes
 // where one of its size class was that has died, or else on top. Gaps are not used. It is for
 // problems that are too large for place in the time that there is.
 func (g *grid) quick(offsets []int64) (height int64) {
@@ -56,12 +56,8 @@ func (g *grid) quick(offsets []int64) (height int64) {
 	for i := range g.problem.Buffers {
 		b := &g.problem.Buffers[i]
 		room -= b.Size + b.Align
-		if g.fixed != nil && g.fixed[i] >= 0 {
-			offsets[i] = g.fixed[i]
-			height = max(height, offsets[i]+b.Size)
-		}
 	}
-	roomy := room-height > math.MaxInt64/2 // Rounded sizes fit end to end too.
+	roomy := room > math.MaxInt64/2 // Rounded sizes fit end to end too.
 	type class struct{ size, align int64 }
 	of := func(b *Buffer) class {
 		if !roomy {
@@ -70,11 +66,10 @@ func (g *grid) quick(offsets []int64) (height int64) {
 		return class{alignUp(b.Size, 1<<max(bits.Len64(uint64(b.Size))-4, 0)), b.Align} // An eighth is lost at most.
 	}
 	free := map[class][]int64{} // the offsets where nothing lies
-	top := height
+	top := int64(0)
 	for _, c := range g.problem.changes() {
 		b := &g.problem.Buffers[c.buffer]
 		switch k := of(b); {
-		case g.fixed != nil && g.fixed[c.buffer] >= 0:
 		case c.birth && c.time == b.Lower:
 			if last := len(free[k]) - 1; last >= 0 {
 				offsets[c.buffer], free[k] = free[k][last], free[k][:last]

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/placement/internal/instances"
 )
 
 // A rank of 1F1B that keeps what it saves, with equal lengths (seed 0) and with lengths
@@ -28,7 +29,7 @@ func TestKeeping(t *testing.T) {
 				lengths[i] -= 256 * rng.Int64N(9)
 			}
 		}
-		p := keeping(lengths, 8)
+		p := instances.Keeping(lengths, 8)
 		layout := plan(t, p, placement.Options{Nodes: 200_000})
 		t.Logf("seed %d, %d buffers: gap %.3f %%, %s", seed, len(p.Buffers), 100*layout.Gap(), layout.Method)
 		require.Less(t, layout.Gap(), 0.003, "seed %d", seed)

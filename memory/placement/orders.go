@@ -37,10 +37,16 @@ var recipes = []recipe{
 	{"the fullest time first, there longer first; then larger area first; best fit", longer, wider, bestFit},
 	{"in order of birth, first fit", nil, earlier, firstFit},
 	{"back from the last death, first fit", nil, later, firstFit},
+	{"coarser alignment first, then larger; first fit", nil, coarser, firstFit},
 }
 
 func larger(g *grid, x, y int32) int {
 	return cmp.Or(-cmp.Compare(g.size(x), g.size(y)), cmp.Compare(g.lower(x), g.lower(y)))
+}
+
+// coarser leaves no padding below buffers whose sizes are multiples of their alignments.
+func coarser(g *grid, x, y int32) int {
+	return cmp.Or(-cmp.Compare(g.problem.Buffers[x].Align, g.problem.Buffers[y].Align), larger(g, x, y))
 }
 
 func longer(g *grid, x, y int32) int {

@@ -23,7 +23,7 @@ type Layout struct {
 	Bound   int64   // no layout is lower
 	Optimal bool    // Height is proven to be the least there is
 	Method  string  // how it was found, in words
-	Proof   string  // why Optimal holds, or where the search gave up
+	Proof   string  // why Optimal holds, or that nothing is proven
 }
 
 // Gap returns how far the height is above the bound, as a fraction of the bound.

@@ -3,7 +3,6 @@ package placement
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -22,23 +21,20 @@ type Options struct {
 	Nodes int64
 	// Seed is of the random choices.
 	Seed uint64
-	// Fixed, if any, says by buffer where it must lie; below 0 is anywhere. The others
-	// are placed around them, and Optimal is among such layouts.
-	Fixed []int64
 }
 
-const defaultNodes = 5_000_000
+// DefaultNodes is Options.Nodes where they are 0.
+const DefaultNodes = 5_000_000
 
-// Plan lays out a problem. It races greedy recipes, improves the best of them, and
-// searches exactly where that is in reach; it stops as soon as a layout meets the bound
-// or the capacity. What it returns has passed Check. Where ctx ends, it returns the best
+// Plan lays out a problem. It races greedy recipes and improves the best of them; it stops as
+// soon as a layout meets the bound or the capacity. What it returns has passed Check. Where ctx ends, it returns the best
 // layout so far, or where there is none yet one of size classes, which takes no longer than
 // to check it. The only errors are ErrProblem.
 func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	if err := options.validate(p); err != nil {
+	if err := options.validate(); err != nil {
 		return nil, err
 	}
 	if options.Time > 0 {
@@ -50,40 +46,14 @@ func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	r.greedy(ctx)
 	r.queue(ctx)
 	r.lasting(ctx)
-	r.reorder(ctx, r.left/8, longEnough)
-	r.exact(ctx, r.left/4*3)
-	r.reorder(ctx, r.left, math.MaxInt)
+	r.reorder(ctx)
 	return r.layout()
 }
 
-// validate says whether the options make sense for a valid problem.
-func (o *Options) validate(p *Problem) error {
+// validate says whether the options make sense.
+func (o *Options) validate() error {
 	if o.Capacity < 0 || o.Time < 0 || o.Nodes < 0 {
 		return fmt.Errorf("%w: capacity %d, time %v, nodes %d: a limit is below 0", ErrProblem, o.Capacity, o.Time, o.Nodes)
-	}
-	if o.Fixed == nil {
-		return nil
-	}
-	if len(o.Fixed) != len(p.Buffers) {
-		return fmt.Errorf("%w: %d fixed offsets for %d buffers", ErrProblem, len(o.Fixed), len(p.Buffers))
-	}
-	var fixed Problem
-	var offsets []int64
-	room := int64(math.MaxInt64) // above all buffers, if they lay end to end
-	for i, at := range o.Fixed {
-		b := p.Buffers[i]
-		room -= b.Size + b.Align
-		if at >= 0 {
-			fixed.Buffers = append(fixed.Buffers, b)
-			offsets = append(offsets, at)
-		}
-	}
-	height, err := Check(&fixed, offsets)
-	if err != nil {
-		return fmt.Errorf("%w: of the fixed buffers alone: %w", ErrProblem, err)
-	}
-	if height > room {
-		return fmt.Errorf("%w: the fixed buffers end at %d: the others cannot all lie above", ErrProblem, height)
 	}
 	return nil
 }

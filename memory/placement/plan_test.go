@@ -2,13 +2,11 @@ package placement_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,17 +14,9 @@ import (
 
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/placement/internal/instances"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
-
-var instances = flag.String("instances", beside(), "the folder of published instances")
-
-// beside returns the folder of instances in a directory beside the module, "" where there
-// is none.
-func beside() string {
-	found, _ := filepath.Glob("../../../*/data/placement") // The pattern is well formed.
-	return append(found, "")[0]
-}
 
 // plan plans a problem, and holds the outcome to what Plan promises.
 func plan(t *testing.T, p *placement.Problem, options placement.Options) *placement.Layout {
@@ -62,57 +52,15 @@ func TestPlanRandom(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 2))
-			p := random(rng, 5+rng.IntN(60), seed%2 == 1, seed%4 > 1)
+			p := instances.Random(rng, 5+rng.IntN(60), seed%2 == 1, seed%4 > 1)
 			options := placement.Options{Nodes: 2000, Seed: seed}
 			layout := plan(t, p, options)
 			require.True(t, valid(p, layout.Offsets))
-			for _, same := range []*placement.Problem{reversed(p), shuffled(rng, p)} {
+			for _, same := range []*placement.Problem{instances.Reversed(p), instances.Shuffled(rng, p)} {
 				require.Equal(t, layout.Bound, plan(t, same, options).Bound)
 			}
-			require.Equal(t, 7*layout.Bound, plan(t, scaled(p, 3, 7), options).Bound)
+			require.Equal(t, 7*layout.Bound, plan(t, instances.Scaled(p, 3, 7), options).Bound)
 		})
-	}
-}
-
-// With no room for another layout the certificate says why.
-func TestCertificate(t *testing.T) {
-	// Three buffers of 2 of which any two meet, one of them only with half of each.
-	p := &placement.Problem{Buffers: []placement.Buffer{
-		{Lower: 0, Upper: 2, Size: 2},
-		{Lower: 1, Upper: 3, Size: 2},
-		{Lower: 0, Upper: 3, Size: 2, Gaps: []placement.Gap{{Lower: 1, Upper: 2}}},
-	}}
-	layout := plan(t, p, placement.Options{})
-	require.EqualValues(t, 4, layout.Bound)
-	require.EqualValues(t, 6, layout.Height)
-	require.Equal(t, 0.5, layout.Gap())
-	require.True(t, layout.Optimal)
-	require.Contains(t, layout.Proof, "all layouts were searched")
-
-	layout = plan(t, p, placement.Options{Capacity: 5})
-	require.EqualValues(t, 6, layout.Height)
-	require.Contains(t, layout.Proof, "none is as low as 5")
-
-	layout = plan(t, p, placement.Options{Capacity: 3})
-	require.Contains(t, layout.Proof, "more bytes are alive at once than 3")
-
-	layout = plan(t, p, placement.Options{Capacity: 8})
-	require.LessOrEqual(t, layout.Height, int64(8))
-}
-
-// Rectangles cut into buffers can be packed without a hole.
-func TestPerfectPackings(t *testing.T) {
-	for seed := range uint64(12) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		for name, p := range map[string]*placement.Problem{
-			"guillotine": guillotine(rng, 40, 1<<16, 10+4*int(seed)),
-			"pinwheels":  pinwheels(rng, 1+2*int(seed)),
-		} {
-			for _, p := range []*placement.Problem{p, reversed(p), shuffled(rng, p), scaled(p, 5, 3)} {
-				layout := plan(t, p, placement.Options{})
-				require.Equal(t, layout.Bound, layout.Height, "%s, seed %d, %d buffers: %s", name, seed, len(p.Buffers), layout.Method)
-			}
-		}
 	}
 }
 
@@ -126,10 +74,10 @@ func TestTrainingStep(t *testing.T) {
 		sizes = append(sizes, 1000, 2000)
 	}
 	for _, layers := range sizes {
-		problems := []*placement.Problem{training(rand.New(rand.NewPCG(uint64(layers), 1)), layers, 1<<20)}
+		problems := []*placement.Problem{instances.Training(rand.New(rand.NewPCG(uint64(layers), 1)), layers, 1<<20)}
 		if layers <= 100 || *testkit.Long {
-			even := training(nil, layers, 1<<20)
-			problems = append(problems, even, reversed(even), reversed(problems[0]))
+			even := instances.Training(nil, layers, 1<<20)
+			problems = append(problems, even, instances.Reversed(even), instances.Reversed(problems[0]))
 		}
 		for _, p := range problems {
 			layout := plan(t, p, placement.Options{Nodes: 2_000_000})
@@ -152,7 +100,7 @@ func TestPipeline(t *testing.T) {
 		for i := range bytes {
 			bytes[i] = (1<<16 + rng.Int64N(1<<20)) &^ 63
 		}
-		p := pipeline(microbatches, 4, func(layer, microbatch int) int64 { return bytes[microbatch%period*6+layer] })
+		p := instances.Pipeline(microbatches, 4, func(layer, microbatch int) int64 { return bytes[microbatch%period*6+layer] })
 		layout := plan(t, p, placement.Options{Nodes: int64(40 * len(p.Buffers))})
 		t.Logf("period %d: bound %d, gap %.3f %%, %s", period, layout.Bound, 100*layout.Gap(), layout.Method)
 		most := 0.011
@@ -165,7 +113,7 @@ func TestPipeline(t *testing.T) {
 
 // Equal problems with equal options have equal layouts.
 func TestPlanIsDeterministic(t *testing.T) {
-	p := random(rand.New(rand.NewPCG(5, 5)), 200, true, true)
+	p := instances.Random(rand.New(rand.NewPCG(5, 5)), 200, true, true)
 	options := placement.Options{Nodes: 20_000, Seed: 3}
 	first := plan(t, p, options)
 	require.Greater(t, first.Height, first.Bound, "a hard one, which is searched until the nodes are spent")
@@ -183,7 +131,7 @@ func TestPlanIsCancelled(t *testing.T) {
 	const method = "size classes in order of birth"
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 6))
-		p := random(rng, 200, seed%2 == 0, seed%4 < 2)
+		p := instances.Random(rng, 200, seed%2 == 0, seed%4 < 2)
 		if seed%8 > 3 {
 			for i := range p.Buffers {
 				p.Buffers[i].Size = math.MaxInt64/200 - 1<<20 - rng.Int64N(1<<50)
@@ -194,66 +142,14 @@ func TestPlanIsCancelled(t *testing.T) {
 		require.True(t, valid(p, layout.Offsets))
 		require.Equal(t, layout.Optimal, layout.Height == layout.Bound)
 		require.Equal(t, method, layout.Method)
-
-		if seed%8 > 3 {
-			continue // nothing has room above what is fixed
-		}
-		fixed := slices.Clone(layout.Offsets)
-		for i := range fixed {
-			if rng.IntN(3) > 0 {
-				fixed[i] = -1
-			}
-		}
-		layout, err = placement.Plan(ctx, p, placement.Options{Fixed: fixed})
-		require.NoError(t, err)
-		require.True(t, valid(p, layout.Offsets))
-		for i, at := range fixed {
-			if at >= 0 {
-				require.Equal(t, at, layout.Offsets[i])
-			}
-		}
 	}
 
-	p := random(rand.New(rand.NewPCG(6, 6)), 200, false, false)
+	p := instances.Random(rand.New(rand.NewPCG(6, 6)), 200, false, false)
 	layout, err := placement.Plan(t.Context(), p, placement.Options{Time: time.Nanosecond})
 	require.NoError(t, err)
 	require.True(t, valid(p, layout.Offsets))
 	require.Equal(t, method, layout.Method)
 	require.Less(t, layout.Height, 3*layout.Bound, "what has died is used again")
-}
-
-// What is fixed stays where it is, and the rest finds its place around it.
-func TestFixed(t *testing.T) {
-	for seed := range uint64(10) {
-		rng := rand.New(rand.NewPCG(seed, 7))
-		p := random(rng, 80, true, true)
-		fixed := plan(t, p, placement.Options{Nodes: 1}).Offsets
-		for i := range fixed {
-			if rng.IntN(3) > 0 {
-				fixed[i] = -1
-			}
-		}
-		layout := plan(t, p, placement.Options{Nodes: 5000, Fixed: fixed})
-		for i, at := range fixed {
-			if at >= 0 {
-				require.Equal(t, at, layout.Offsets[i], "seed %d, buffer %d", seed, i)
-			}
-		}
-	}
-}
-
-func TestFixedRefuses(t *testing.T) {
-	p := &placement.Problem{Buffers: []placement.Buffer{{Upper: 2, Size: 4}, {Upper: 2, Size: 4}}}
-	for fixed, want := range map[[2]int64]string{
-		{0, 3}:                  "buffer 1 at [3, 7) overlaps buffer 0 at [0, 4)",
-		{-1, math.MaxInt64 - 8}: "the others cannot all lie above",
-	} {
-		_, err := placement.Plan(t.Context(), p, placement.Options{Fixed: fixed[:]})
-		require.ErrorIs(t, err, placement.ErrProblem)
-		require.ErrorContains(t, err, want)
-	}
-	_, err := placement.Plan(t.Context(), p, placement.Options{Fixed: []int64{0}})
-	require.ErrorContains(t, err, "1 fixed offsets for 2 buffers")
 }
 
 func TestPlanRefuses(t *testing.T) {
@@ -267,7 +163,7 @@ func TestPlanRefuses(t *testing.T) {
 
 // G_1 of idealloc's instances reaches its bound.
 func TestPublishedTrace(t *testing.T) {
-	file, err := os.Open(filepath.Join(*instances, "G_1.csv"))
+	file, err := os.Open(filepath.Join(instances.Published(), "G_1.csv"))
 	if err != nil {
 		t.Skip(err)
 	}
@@ -304,7 +200,7 @@ func FuzzPlan(f *testing.F) {
 
 // BenchmarkGreedy is one layout of a training step of 22,000 buffers.
 func BenchmarkGreedy(b *testing.B) {
-	p := training(rand.New(rand.NewPCG(1, 1)), 1000, 1<<20)
+	p := instances.Training(rand.New(rand.NewPCG(1, 1)), 1000, 1<<20)
 	for b.Loop() {
 		if _, err := placement.Plan(b.Context(), p, placement.Options{Nodes: 1}); err != nil {
 			b.Fatal(err)

@@ -6,23 +6,19 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"time"
 )
 
 // race is the best layout so far, and what is left to spend.
 type race struct {
-	grid     *grid
-	wanted   int64 // a height that is low enough
-	capacity int64 // of the options
-	seed     uint64
-	left     int64 // nodes
-	taken    *occupied
+	grid   *grid
+	wanted int64 // a height that is low enough
+	seed   uint64
+	left   int64 // nodes
+	taken  *occupied
 
 	offsets []int64 // of the best layout
 	height  int64
 	method  string
-	least   int64 // no layout is lower
-	proof   string
 	ranking []entrant     // recipes that have run, the best first
 	improve []*reordering // of the best of them
 }
@@ -36,26 +32,22 @@ type entrant struct {
 // finalists is how many recipes are improved.
 const finalists = 4
 
-// longEnough is after how many rounds without a gain it is the exact search's turn.
-const longEnough = 100
-
 // fine is the part of the bound that is not worth another ring.
 const fine = 4096
 
 func newRace(p *Problem, options Options) *race {
 	g := newGrid(p)
-	g.fixed = options.Fixed
-	r := &race{grid: g, capacity: options.Capacity, wanted: max(g.bound, options.Capacity), seed: options.Seed,
-		left: options.Nodes, taken: newOccupied(g.columns), least: g.bound}
+	r := &race{grid: g, wanted: max(g.bound, options.Capacity), seed: options.Seed,
+		left: options.Nodes, taken: newOccupied(g.columns)}
 	if r.left == 0 {
-		r.left = defaultNodes
+		r.left = DefaultNodes
 	}
 	return r
 }
 
 // over says whether the best layout is good enough, or nothing is left to spend.
 func (r *race) over(ctx context.Context) bool {
-	return r.offsets != nil && (r.height <= max(r.wanted, r.least) || r.proof != "" || r.left <= 0 || ctx.Err() != nil)
+	return r.offsets != nil && (r.height <= r.wanted || r.left <= 0 || ctx.Err() != nil)
 }
 
 // round is what it costs to place all buffers once.
@@ -124,11 +116,9 @@ func (r *race) plain() bool {
 }
 
 // reorder improves the best recipes in turns, the best one every other turn, the next
-// one every fourth. It ends when so many nodes are spent, or when nothing has got lower
-// for long.
-func (r *race) reorder(ctx context.Context, spend int64, patience int) {
-	until := r.left - spend
-	for turn, lower := 1, 0; r.left > until && turn-lower <= patience && !r.over(ctx); turn++ {
+// one every fourth, for as long as there are nodes.
+func (r *race) reorder(ctx context.Context) {
+	for turn := 1; !r.over(ctx); turn++ {
 		k := min(bits.TrailingZeros(uint(turn)), finalists-1, len(r.ranking)-1, len(r.improve))
 		if k == len(r.improve) {
 			r.improve = append(r.improve, newReordering(r.grid, r.ranking[k].recipe, r.seed))
@@ -136,44 +126,17 @@ func (r *race) reorder(ctx context.Context, spend int64, patience int) {
 		s := r.improve[k]
 		r.left -= r.round()
 		if height := s.round(ctx, r.taken); height < r.height {
-			lower = turn
 			r.offer(s.offsets, height, s.recipe.name+", reordered by what lay too high")
 		}
 	}
 }
 
-// exact searches every layout there is, as far as that is in reach: of the nodes, and of
-// half of the time that is left.
-func (r *race) exact(ctx context.Context, spend int64) {
-	if r.over(ctx) {
-		return
+// height returns the highest end of a buffer.
+func (g *grid) height(offsets []int64) (height int64) {
+	for i, at := range offsets {
+		height = max(height, at+g.size(int32(i)))
 	}
-	if deadline, limited := ctx.Deadline(); limited {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
-		defer cancel()
-	}
-	const method = "exact search"
-	if r.capacity > 0 {
-		offsets, outcome, nodes := search(ctx, r.grid, r.capacity, spend, r.seed)
-		r.left -= nodes
-		switch outcome {
-		case solved:
-			r.offer(offsets, r.grid.height(offsets), method)
-		case impossible:
-			r.proof = fmt.Sprintf("all layouts were searched: none is as low as %d", r.capacity)
-			if r.capacity < r.grid.bound {
-				r.proof = fmt.Sprintf("more bytes are alive at once than %d", r.capacity)
-			}
-		}
-		return
-	}
-	offsets, least, nodes := minimise(ctx, r.grid, r.height, spend, r.seed)
-	r.left -= nodes
-	r.least = max(r.least, least)
-	if offsets != nil {
-		r.offer(offsets, r.grid.height(offsets), method)
-	}
+	return height
 }
 
 // layout checks the best layout and writes its certificate.
@@ -182,20 +145,9 @@ func (r *race) layout() (*Layout, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the layout by %q is wrong: %w", r.method, err)
 	}
-	l := &Layout{Offsets: r.offsets, Height: height, Bound: r.grid.bound, Method: r.method, Proof: r.proof}
-	switch {
-	case l.Height == l.Bound:
+	l := &Layout{Offsets: r.offsets, Height: height, Bound: r.grid.bound, Method: r.method, Proof: "not proven: it may be that a layout is lower"}
+	if l.Height == l.Bound {
 		l.Optimal, l.Proof = true, "the height is the bound: the most bytes alive at once"
-	case l.Height == r.least:
-		l.Optimal, l.Proof = true, "all layouts were searched: none is lower"
-	case l.Proof != "":
-	case r.least > l.Bound:
-		l.Proof = fmt.Sprintf("all layouts were searched up to a height of %d: none is lower than that", r.least)
-	default:
-		l.Proof = "not proven: it may be that a layout is lower"
-	}
-	if r.grid.fixed != nil && l.Height > l.Bound {
-		l.Proof = "of layouts around what is fixed: " + l.Proof
 	}
 	return l, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/placement/internal/instances"
 )
 
 // Every way to lay out a problem makes right layouts, of its own and not only where it
@@ -14,7 +15,7 @@ func TestEveryWay(t *testing.T) {
 	ring, lasting := 0, 0
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 9))
-		p := random(rng, 40, seed%2 == 1, seed%4 > 1)
+		p := instances.Random(rng, 40, seed%2 == 1, seed%4 > 1)
 		names, all := placement.Recipes(p)
 		for i, offsets := range all {
 			require.True(t, valid(p, offsets), "seed %d: %s", seed, names[i])
@@ -78,7 +79,7 @@ func TestBestFit(t *testing.T) {
 // What lives at the fullest time is packed first, so that there is no hole then. A
 // large buffer of another time, placed before, would leave one.
 func TestFullestFirst(t *testing.T) {
-	p := training(rand.New(rand.NewPCG(200, 1)), 60, 1<<20)
+	p := instances.Training(rand.New(rand.NewPCG(200, 1)), 60, 1<<20)
 	h := heights(t, p)
 	require.Greater(t, h["larger first, first fit"], p.Bound())
 	require.Equal(t, p.Bound(), min(
@@ -91,7 +92,7 @@ func TestFullestFirst(t *testing.T) {
 func TestReordering(t *testing.T) {
 	lower := 0
 	for seed := range uint64(20) {
-		p := random(rand.New(rand.NewPCG(seed, 10)), 150, false, false)
+		p := instances.Random(rand.New(rand.NewPCG(seed, 10)), 150, false, false)
 		first, least := placement.Reordered(p, 30, seed)
 		require.LessOrEqual(t, least, first)
 		if first > p.Bound() && (first-least)*4 >= first-p.Bound() {

@@ -146,7 +146,7 @@ func TestForwardOnly(t *testing.T) {
 
 // TestReservedIsPeak holds the gap of schedules whose layouts are as low as can be.
 func TestReservedIsPeak(t *testing.T) {
-	for _, name := range []string{"gpipe", "1f1b", "depth-first", "breadth-first", "v-half", "dualpipe"} {
+	for _, name := range []string{"gpipe", "1f1b", "depth-first", "breadth-first", "v-half"} {
 		plan := planned(t, name, 2, 8, schedule.Training)
 		made := laid(t, plan, model(plan.Placement.Depth(), 1, 48, 32), layout.Config{})
 		for rank, r := range made.Ranks {

@@ -1,10 +1,10 @@
-package placement
+package exact
 
-// run searches all layouts in the order of a taste, until it has looked at so many
+// run searches all layouts in the order of a preference, until it has looked at so many
 // cells, or idle tells it to stop. Where the outcome is solved, low is the layout.
-func (s *searcher) run(t taste, limit int64, idle func() bool) outcome {
+func (s *searcher) run(t preference, limit int64, idle func() bool) outcome {
 	s.reset()
-	s.taste, s.limit, s.idle = t, limit, idle
+	s.preference, s.limit, s.idle = t, limit, idle
 	t.values(s.field, s.worth)
 	if !s.settle() {
 		return impossible
@@ -56,9 +56,6 @@ func (s *searcher) part(lower, upper int32) outcome {
 			}
 		}
 		s.rewind(here)
-		if s.buffers[x].fixed >= 0 {
-			break
-		}
 		if s.raise(x, s.low[x]+1); !s.settle() {
 			break
 		}

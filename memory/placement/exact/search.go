@@ -1,4 +1,4 @@
-package placement
+package exact
 
 import (
 	"context"
@@ -23,8 +23,8 @@ const (
 // neither on time nor on the number of processors.
 //
 // A run goes through all layouts, depth first, and how soon it finds one depends on its
-// taste. So a run is cut short after some work and another one is made with another
-// taste, with ever more work, as Luby, Sinclair and Zuckerman advise. Runs know nothing
+// preference. So a run is cut short after some work and another one is made with another
+// preference, with ever more work, as Luby, Sinclair and Zuckerman advise. Runs know nothing
 // of each other. They are made side by side, and the first one that decides counts.
 func search(ctx context.Context, g *grid, capacity, budget int64, seed uint64) (offsets []int64, o outcome, nodes int64) {
 	if g.bound > capacity {
@@ -86,7 +86,7 @@ const undecided = 1 << 62
 // reports whether the search goes on.
 func (t *tries) measure(s *searcher) bool {
 	s.turns = turnsPerBuffer * len(s.buffers)
-	o := s.run(tasteOf(0, t.seed), t.left, func() bool { return t.idle(0) })
+	o := s.run(preferenceOf(0, t.seed), t.left, func() bool { return t.idle(0) })
 	s.turns = math.MaxInt
 	t.unit = s.cells
 	t.left -= s.cells
@@ -101,7 +101,7 @@ func (t *tries) try(s *searcher) bool {
 	if limit == 0 {
 		return false
 	}
-	o := s.run(tasteOf(i, t.seed), limit, func() bool { return t.idle(i) })
+	o := s.run(preferenceOf(i, t.seed), limit, func() bool { return t.idle(i) })
 	t.done(i, s, o)
 	return true
 }

@@ -1,14 +1,16 @@
-package placement_test
+package instances
 
 import (
+	"flag"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 
 	"github.com/weir-ml/weir/memory/placement"
 )
 
-// random returns buffers of any size and lifetime, some with gaps and alignments.
-func random(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
+// Random returns buffers of any size and lifetime, some with gaps and alignments.
+func Random(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
 	p := &placement.Problem{}
 	for range n {
 		b := placement.Buffer{Lower: rng.Int64N(int64(2 * n)), Size: 1 + rng.Int64N(1000)}
@@ -30,9 +32,9 @@ func random(rng *rand.Rand, n int, gaps, aligned bool) *placement.Problem {
 	return p
 }
 
-// guillotine cuts a rectangle of time and bytes into n buffers, each cut going through
+// Guillotine cuts a rectangle of time and bytes into n buffers, each cut going through
 // the whole of a piece. They can be packed without a hole.
-func guillotine(rng *rand.Rand, time, bytes int64, n int) *placement.Problem {
+func Guillotine(rng *rand.Rand, time, bytes int64, n int) *placement.Problem {
 	pieces := []placement.Buffer{{Upper: time, Size: bytes}}
 	for len(pieces) < n {
 		k := rng.IntN(len(pieces))
@@ -54,10 +56,10 @@ func guillotine(rng *rand.Rand, time, bytes int64, n int) *placement.Problem {
 	return &placement.Problem{Buffers: pieces}
 }
 
-// pinwheels makes squares of 20 bytes by 20 units of time, one behind the other, of five
+// Pinwheels makes squares of 20 bytes by 20 units of time, one behind the other, of five
 // buffers each: four around a middle one. No cut goes through a whole square. They can
 // be packed without a hole.
-func pinwheels(rng *rand.Rand, count int) *placement.Problem {
+func Pinwheels(rng *rand.Rand, count int) *placement.Problem {
 	p := &placement.Problem{}
 	for k := range int64(count) {
 		t := 20 * k
@@ -75,11 +77,11 @@ func pinwheels(rng *rand.Rand, count int) *placement.Problem {
 	return p
 }
 
-// training is a step of a transformer on one device, with optimizer state that is born
+// Training is a step of a transformer on one device, with optimizer state that is born
 // on the way: every layer saves activations that its backward takes, the last layer's
 // first, some a layer late; gradients stay to the end. Where rng is given every size
 // differs, as those of experts do by the tokens that they get.
-func training(rng *rand.Rand, layers int, width int64) *placement.Problem {
+func Training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 	p := &placement.Problem{}
 	now := int64(0)
 	alloc := func(bytes int64) int {
@@ -137,9 +139,9 @@ func training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 	return p
 }
 
-// pipeline is a rank of 1F1B: six layers save for a microbatch in F what B takes, with
+// Pipeline is a rank of 1F1B: six layers save for a microbatch in F what B takes, with
 // so many microbatches in flight.
-func pipeline(microbatches, inFlight int, bytes func(layer, microbatch int) int64) *placement.Problem {
+func Pipeline(microbatches, inFlight int, bytes func(layer, microbatch int) int64) *placement.Problem {
 	const layers = 6
 	p := &placement.Problem{}
 	now := int64(0)
@@ -166,8 +168,8 @@ func pipeline(microbatches, inFlight int, bytes func(layer, microbatch int) int6
 	return p
 }
 
-// reversed lets time run backward.
-func reversed(p *placement.Problem) *placement.Problem {
+// Reversed lets time run backward.
+func Reversed(p *placement.Problem) *placement.Problem {
 	q := &placement.Problem{}
 	for _, b := range p.Buffers {
 		b.Lower, b.Upper = -b.Upper, -b.Lower
@@ -181,15 +183,15 @@ func reversed(p *placement.Problem) *placement.Problem {
 	return q
 }
 
-// shuffled gives the buffers other numbers.
-func shuffled(rng *rand.Rand, p *placement.Problem) *placement.Problem {
+// Shuffled gives the buffers other numbers.
+func Shuffled(rng *rand.Rand, p *placement.Problem) *placement.Problem {
 	q := &placement.Problem{Buffers: slices.Clone(p.Buffers)}
 	rng.Shuffle(len(q.Buffers), func(i, k int) { q.Buffers[i], q.Buffers[k] = q.Buffers[k], q.Buffers[i] })
 	return q
 }
 
-// scaled stretches time and bytes.
-func scaled(p *placement.Problem, time, bytes int64) *placement.Problem {
+// Scaled stretches time and bytes.
+func Scaled(p *placement.Problem, time, bytes int64) *placement.Problem {
 	q := &placement.Problem{}
 	for _, b := range p.Buffers {
 		b.Lower, b.Upper, b.Size = b.Lower*time, b.Upper*time, b.Size*bytes
@@ -202,10 +204,10 @@ func scaled(p *placement.Problem, time, bytes int64) *placement.Problem {
 	return q
 }
 
-// keeping is a rank of 1F1B with four microbatches in flight: blocks that keep what they
+// Keeping is a rank of 1F1B with four microbatches in flight: blocks that keep what they
 // save until their backward, and work in buffers that are gone soon, up to twice as large.
 // An output is gone one forward later. Lengths are of the microbatches, in units of bytes.
-func keeping(lengths []int64, blocks int) *placement.Problem {
+func Keeping(lengths []int64, blocks int) *placement.Problem {
 	const inFlight = 4
 	p := &placement.Problem{}
 	now := int64(0)
@@ -262,4 +264,47 @@ func keeping(lengths []int64, blocks int) *placement.Problem {
 	}
 	dead(sent)
 	return p
+}
+
+// Alive says whether a buffer needs its bytes at a time.
+func Alive(b *placement.Buffer, time int64) bool {
+	for _, g := range b.Gaps {
+		if g.Lower <= time && time < g.Upper {
+			return false
+		}
+	}
+	return b.Lower <= time && time < b.Upper
+}
+
+// Meet says whether two buffers need their bytes at the same time. It does if it does
+// at a birth.
+func Meet(a, b *placement.Buffer) bool {
+	for _, x := range []*placement.Buffer{a, b} {
+		times := []int64{x.Lower}
+		for _, g := range x.Gaps {
+			times = append(times, g.Upper)
+		}
+		for _, time := range times {
+			if Alive(a, time) && Alive(b, time) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var folder = flag.String("instances", "", "the folder of published instances")
+
+// Published returns the folder of published instances, by default one beside the module, and
+// "" where there is none.
+func Published() string {
+	if *folder != "" {
+		return *folder
+	}
+	for _, up := range []string{"../../..", "../../../.."} {
+		if found, _ := filepath.Glob(up + "/*/data/placement"); len(found) > 0 { // The pattern is well formed.
+			return found[0]
+		}
+	}
+	return ""
 }

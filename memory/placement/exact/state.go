@@ -1,4 +1,4 @@
-package placement
+package exact
 
 import "math"
 
@@ -7,13 +7,13 @@ import "math"
 // that columns fill from below.
 type searcher struct {
 	*field
-	capacity int64
-	taste    taste
-	worth    []float64 // of buffers, to the taste
-	cells    int64     // looked at
-	limit    int64     // of cells
-	turns    int       // left, each a buffer placed
-	idle     func() bool
+	capacity   int64
+	preference preference
+	worth      []float64 // of buffers, to the preference
+	cells      int64     // looked at
+	limit      int64     // of cells
+	turns      int       // left, each a buffer placed
+	idle       func() bool
 
 	low     []int64   // by buffer, the end of what is placed below it; of a placed one, its offset
 	least   []int64   // by buffer, no offset is lower; placed where it has one
@@ -65,9 +65,6 @@ func newSearcher(f *field, capacity int64) *searcher {
 		dead:    newMemory(n, columns),
 		turns:   math.MaxInt,
 	}
-	for x := range s.least {
-		s.least[x] = s.clear(int32(x), 0)
-	}
 	return s
 }
 
@@ -89,9 +86,6 @@ func (s *searcher) reset() {
 // place puts a buffer on what is placed below it.
 func (s *searcher) place(x int32) {
 	b := &s.buffers[x]
-	if b.fixed >= 0 {
-		s.set(ofLow, x, b.fixed)
-	}
 	s.turns--
 	s.cells += int64(len(b.near) + 2*b.columns)
 	s.toggle(x)
@@ -122,32 +116,8 @@ func (s *searcher) place(x int32) {
 
 // raise sets the least offset of a buffer.
 func (s *searcher) raise(x int32, least int64) {
-	s.set(ofLeast, x, s.clear(x, least))
+	s.set(ofLeast, x, alignUp(least, s.buffers[x].align))
 	s.touch(x)
-}
-
-// clear returns the lowest offset of a buffer, from a given one on, that is clear of what
-// is fixed: noLimit for a fixed one that lies below.
-func (s *searcher) clear(x int32, from int64) int64 {
-	b := &s.buffers[x]
-	if b.fixed >= 0 {
-		if from > b.fixed {
-			return s.capacity
-		}
-		return b.fixed
-	}
-	from = alignUp(from, b.align)
-	for again := true; again; {
-		again = false
-		for _, y := range b.around {
-			f := &s.buffers[y]
-			if from < f.fixed+f.size && f.fixed < from+b.size {
-				from = alignUp(f.fixed+f.size, b.align)
-				again = true
-			}
-		}
-	}
-	return from
 }
 
 // set changes low or least of a buffer that is not placed.

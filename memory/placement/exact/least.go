@@ -1,4 +1,4 @@
-package placement
+package exact
 
 import "context"
 
@@ -45,14 +45,11 @@ const firstShare = 1 << 16
 // unit returns what divides all sizes and alignments. It divides the height of every
 // layout in which nothing can be pushed down.
 func (g *grid) unit() (unit int64) {
-	for i := range g.problem.Buffers {
-		b := &g.problem.Buffers[i]
+	for i := range g.buffers {
+		b := &g.buffers[i]
 		unit = divisor(unit, b.Size)
 		if b.Align > 1 {
 			unit = divisor(unit, b.Align)
-		}
-		if g.fixed != nil && g.fixed[i] > 0 {
-			unit = divisor(unit, g.fixed[i])
 		}
 	}
 	return unit
@@ -69,7 +66,7 @@ func divisor(a, b int64) int64 {
 // height returns the highest end of a buffer.
 func (g *grid) height(offsets []int64) (height int64) {
 	for i, at := range offsets {
-		height = max(height, at+g.size(int32(i)))
+		height = max(height, at+g.buffers[i].Size)
 	}
 	return height
 }

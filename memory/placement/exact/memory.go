@@ -1,4 +1,4 @@
-package placement
+package exact
 
 // memory knows parts of a problem that were found to be impossible. What is left to
 // place of a part is which buffers, the lowest place of each, and the bound of its

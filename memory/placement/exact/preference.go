@@ -1,4 +1,4 @@
-package placement
+package exact
 
 import (
 	"cmp"
@@ -6,39 +6,39 @@ import (
 	"math/rand/v2"
 )
 
-// taste is what a run prefers where it has a choice.
-type taste struct {
-	columns  columnTaste
+// preference is what a run prefers where it has a choice.
+type preference struct {
+	columns  columnOrder
 	stubborn bool // goes on at the column that failed last
-	buffers  bufferTaste
+	buffers  bufferOrder
 	noise    float64 // how far off the worth of a buffer may be, as a fraction of it
 	seed     uint64  // of the noise
 }
 
-// columnTaste is at which column a run goes on.
-type columnTaste uint8
+// columnOrder is at which column a run goes on.
+type columnOrder uint8
 
 const (
-	fullest  columnTaste = iota // the one with the most left to place
+	fullest  columnOrder = iota // the one with the most left to place
 	scarcest                    // the one with the least to waste
 	between                     // fullest and scarcest in one
 	lowest                      // the one whose top is lowest
 	anywhere                    // where a buffer can lie lowest
 )
 
-// bufferTaste is which of the buffers a run tries first that can lie equally low.
-type bufferTaste uint8
+// bufferOrder is which of the buffers a run tries first that can lie equally low.
+type bufferOrder uint8
 
 const (
-	longest   bufferTaste = iota // lives longest
+	longest   bufferOrder = iota // lives longest
 	widest                       // is alive at the most columns
 	wideLarge                    // is alive at many columns, and size counts too
 	largest                      // has the most bytes
 	area                         // has the most bytes times time
 )
 
-// tastes are those of the first runs.
-var tastes = [...]taste{
+// preferences are those of the first runs.
+var preferences = [...]preference{
 	{columns: fullest, buffers: longest},
 	{columns: scarcest, buffers: longest},
 	{columns: fullest, buffers: largest},
@@ -49,24 +49,24 @@ var tastes = [...]taste{
 	{columns: anywhere, buffers: widest},
 }
 
-// tasteOf returns the taste of a run: one of the above, and then one drawn by lot.
-func tasteOf(run int64, seed uint64) taste {
-	if run < int64(len(tastes)) {
-		return tastes[run]
+// preferenceOf returns the preference of a run: one of the above, and then one drawn by lot.
+func preferenceOf(run int64, seed uint64) preference {
+	if run < int64(len(preferences)) {
+		return preferences[run]
 	}
 	lot := rand.New(rand.NewPCG(seed, uint64(run)))
-	return taste{
-		columns:  [...]columnTaste{fullest, fullest, fullest, fullest, between, scarcest}[lot.IntN(6)],
+	return preference{
+		columns:  [...]columnOrder{fullest, fullest, fullest, fullest, between, scarcest}[lot.IntN(6)],
 		stubborn: lot.IntN(2) == 0,
-		buffers:  [...]bufferTaste{longest, longest, widest, widest, largest, largest, area, wideLarge}[lot.IntN(8)],
+		buffers:  [...]bufferOrder{longest, longest, widest, widest, largest, largest, area, wideLarge}[lot.IntN(8)],
 		noise:    [...]float64{0.03, 0.15, 0.3}[lot.IntN(3)],
 		seed:     lot.Uint64(),
 	}
 }
 
-// values sets what each buffer is worth to a taste. Where something is added the
+// values sets what each buffer is worth to a preference. Where something is added the
 // product before it is rounded first, so that all processors come to the same.
-func (t taste) values(f *field, worth []float64) {
+func (t preference) values(f *field, worth []float64) {
 	lot := rand.New(rand.NewPCG(t.seed, 0))
 	for i := range f.buffers {
 		b := &f.buffers[i]
@@ -91,7 +91,7 @@ func (t taste) values(f *field, worth []float64) {
 
 // choose returns the buffer that a run would like to place next within columns.
 func (s *searcher) choose(lower, upper int32) int32 {
-	if s.taste.columns == anywhere && !s.stuck(lower, upper) {
+	if s.preference.columns == anywhere && !s.stuck(lower, upper) {
 		best := int32(-1)
 		for c := lower; c < upper; c++ {
 			best = s.best(c, best)
@@ -112,13 +112,13 @@ func (s *searcher) choose(lower, upper int32) int32 {
 
 // stuck reports whether the run goes on at the column that failed last.
 func (s *searcher) stuck(lower, upper int32) bool {
-	return s.taste.stubborn && s.failed >= lower && s.failed < upper && s.rest[s.failed] > 0
+	return s.preference.stubborn && s.failed >= lower && s.failed < upper && s.rest[s.failed] > 0
 }
 
 // sooner compares columns.
 func (s *searcher) sooner(c, d int32) bool {
 	var order int
-	switch s.taste.columns {
+	switch s.preference.columns {
 	case fullest:
 		order = cmp.Compare(s.rest[d], s.rest[c])
 	case scarcest:

@@ -1,4 +1,4 @@
-package placement
+package exact
 
 import "math/bits"
 
@@ -66,7 +66,7 @@ func (s *searcher) ordered(c int32) []int32 {
 		least := s.least[x]
 		if least < placed {
 			left++
-			if least > s.low[x] && s.buffers[x].fixed < 0 {
+			if least > s.low[x] {
 				s.carry(x)
 				least = s.least[x]
 			}

@@ -1,4 +1,4 @@
-package placement
+package exact
 
 // field is what a search knows of a problem before it begins. Searchers share it.
 type field struct {
@@ -19,8 +19,6 @@ type tenant struct {
 	near        []int32 // the others that share a column with it
 	length      float64 // of its life without gaps, in time
 	columns     int     // of its life without gaps
-	fixed       int64   // where it must lie; below 0 is anywhere
-	around      []int32 // the fixed ones of near
 }
 
 // word is 64 columns of a set.
@@ -42,21 +40,18 @@ const (
 func newField(g *grid, budget int64) *field {
 	budget = min(budget, maxPairs)
 	f := &field{
-		buffers: make([]tenant, len(g.problem.Buffers)),
-		rows:    make([][]int32, g.columns),
+		buffers: make([]tenant, len(g.buffers)),
+		rows:    make([][]int32, len(g.load)),
 		load:    g.load,
-		crossed: make([]int32, g.columns),
+		crossed: make([]int32, len(g.load)),
 	}
 	cells, bytes := int64(0), int64(0)
-	births := make([][]int32, g.columns) // the buffers with a span that begins there
+	births := make([][]int32, len(g.load)) // the buffers with a span that begins there
 	for i := range f.buffers {
 		b := &f.buffers[i]
-		p := &g.problem.Buffers[i]
-		b.size, b.align, b.spans = p.Size, p.Align, g.of(int32(i))
-		b.length = float64(g.duration(int32(i)))
-		if b.fixed = -1; g.fixed != nil {
-			b.fixed = g.fixed[i]
-		}
+		p := &g.buffers[i]
+		b.size, b.align, b.spans = p.Size, p.Align, g.spans[i]
+		b.length = float64(uint64(p.Upper) - uint64(p.Lower))
 		for _, gap := range p.Gaps {
 			b.length -= float64(uint64(gap.Upper) - uint64(gap.Lower))
 		}
@@ -104,9 +99,6 @@ func (f *field) meet(births [][]int32, most int64) (pairs int64) {
 				if met[x] != i+1 {
 					met[x] = i + 1
 					b.near = append(b.near, x)
-					if f.buffers[x].fixed >= 0 {
-						b.around = append(b.around, x)
-					}
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-package placement_test
+package exact_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/memory/placement/exact"
+	"github.com/weir-ml/weir/memory/placement/internal/instances"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
 
@@ -34,7 +36,7 @@ func leastHeight(p *placement.Problem) int64 {
 			b := &p.Buffers[i]
 			at := int64(0)
 			for _, k := range stacked {
-				if meet(b, &p.Buffers[k]) {
+				if instances.Meet(b, &p.Buffers[k]) {
 					at = max(at, offsets[k]+p.Buffers[k].Size)
 				}
 			}
@@ -82,20 +84,20 @@ func TestSearchIsExact(t *testing.T) {
 			above++
 		}
 
-		offsets, outcome, _ := placement.Search(t.Context(), p, least, 1e6, seed)
-		require.Equal(t, placement.Solved, outcome, "seed %d: %v", seed, p.Buffers)
+		offsets, outcome, _ := exact.Search(t.Context(), p, least, 1e6, seed)
+		require.Equal(t, exact.Solved, outcome, "seed %d: %v", seed, p.Buffers)
 		height, err := placement.Check(p, offsets)
 		require.NoError(t, err, "seed %d", seed)
 		require.Equal(t, least, height, "seed %d", seed)
-		_, outcome, _ = placement.Search(t.Context(), p, least-1, 1e6, seed)
-		require.Equal(t, placement.Impossible, outcome, "seed %d: %v", seed, p.Buffers)
+		_, outcome, _ = exact.Search(t.Context(), p, least-1, 1e6, seed)
+		require.Equal(t, exact.Impossible, outcome, "seed %d: %v", seed, p.Buffers)
 
-		offsets, proven, _ := placement.Minimise(t.Context(), p, least+20, 1e6, seed)
+		offsets, proven, _ := exact.Minimise(t.Context(), p, least+20, 1e6, seed)
 		height, err = placement.Check(p, offsets)
 		require.NoError(t, err, "seed %d", seed)
 		require.Equal(t, least, height, "seed %d: %v", seed, p.Buffers)
 		require.Equal(t, least, proven, "seed %d: %v", seed, p.Buffers)
-		offsets, proven, _ = placement.Minimise(t.Context(), p, least, 1e6, seed)
+		offsets, proven, _ = exact.Minimise(t.Context(), p, least, 1e6, seed)
 		require.Nil(t, offsets, "seed %d", seed)
 		require.Equal(t, least, proven, "seed %d", seed)
 	}
@@ -106,10 +108,10 @@ func TestSearchIsExact(t *testing.T) {
 func TestSearchPacksPerfectly(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 12))
-		cut := guillotine(rng, 60, 1<<16, 20+6*int(seed))
-		for _, p := range []*placement.Problem{cut, reversed(cut), shuffled(rng, cut), scaled(cut, 3, 5), pinwheels(rng, 4)} {
-			offsets, outcome, _ := placement.Search(t.Context(), p, p.Bound(), 4e6, seed)
-			require.Equal(t, placement.Solved, outcome, "seed %d", seed)
+		cut := instances.Guillotine(rng, 60, 1<<16, 20+6*int(seed))
+		for _, p := range []*placement.Problem{cut, instances.Reversed(cut), instances.Shuffled(rng, cut), instances.Scaled(cut, 3, 5), instances.Pinwheels(rng, 4)} {
+			offsets, outcome, _ := exact.Search(t.Context(), p, p.Bound(), 4e6, seed)
+			require.Equal(t, exact.Solved, outcome, "seed %d", seed)
 			height, err := placement.Check(p, offsets)
 			require.NoError(t, err)
 			require.Equal(t, p.Bound(), height)
@@ -120,7 +122,7 @@ func TestSearchPacksPerfectly(t *testing.T) {
 // Neither time nor processors have a say.
 func TestSearchIsDeterministic(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	p := guillotine(rand.New(rand.NewPCG(4, 13)), 100, 1000, 200)
+	p := instances.Guillotine(rand.New(rand.NewPCG(4, 13)), 100, 1000, 200)
 	type result struct {
 		offsets []int64
 		outcome any
@@ -132,7 +134,7 @@ func TestSearchIsDeterministic(t *testing.T) {
 			var first result
 			for processors := 1; processors <= 5; processors += 2 {
 				runtime.GOMAXPROCS(processors)
-				offsets, outcome, nodes := placement.Search(t.Context(), p, p.Bound(), budget, seed)
+				offsets, outcome, nodes := exact.Search(t.Context(), p, p.Bound(), budget, seed)
 				require.LessOrEqual(t, nodes, budget+budget/10)
 				r := result{offsets, outcome, nodes}
 				if processors == 1 {
@@ -147,22 +149,22 @@ func TestSearchIsDeterministic(t *testing.T) {
 }
 
 func TestSearchGivesUp(t *testing.T) {
-	p := guillotine(rand.New(rand.NewPCG(1, 14)), 40, 1<<16, 60)
-	_, outcome, nodes := placement.Search(t.Context(), p, p.Bound(), 0, 0)
-	require.Equal(t, placement.GaveUp, outcome)
+	p := instances.Guillotine(rand.New(rand.NewPCG(1, 14)), 40, 1<<16, 60)
+	_, outcome, nodes := exact.Search(t.Context(), p, p.Bound(), 0, 0)
+	require.Equal(t, exact.GaveUp, outcome)
 	require.Zero(t, nodes)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, outcome, _ = placement.Search(ctx, p, p.Bound(), math.MaxInt64, 0)
-	require.Equal(t, placement.GaveUp, outcome)
+	_, outcome, _ = exact.Search(ctx, p, p.Bound(), math.MaxInt64, 0)
+	require.Equal(t, exact.GaveUp, outcome)
 
 	large := &placement.Problem{Buffers: make([]placement.Buffer, 5000)} // 12.5 million pairs
 	for i := range large.Buffers {
 		large.Buffers[i] = placement.Buffer{Lower: int64(i), Upper: int64(i) + 5000, Size: 1 + int64(i%3)}
 	}
-	_, outcome, nodes = placement.Search(t.Context(), large, large.Bound(), math.MaxInt64, 0)
-	require.Equal(t, placement.GaveUp, outcome)
+	_, outcome, nodes = exact.Search(t.Context(), large, large.Bound(), math.MaxInt64, 0)
+	require.Equal(t, exact.GaveUp, outcome)
 	require.Zero(t, nodes)
 }
 
@@ -171,15 +173,15 @@ func TestSearchPublished(t *testing.T) {
 	const capacity = 1 << 20
 	for _, name := range []string{"B", "D", "F", "G", "J"} {
 		t.Run(name, func(t *testing.T) {
-			file, err := os.Open(filepath.Join(*instances, name+".1048576.csv"))
+			file, err := os.Open(filepath.Join(instances.Published(), name+".1048576.csv"))
 			if err != nil {
 				t.Skip(err)
 			}
 			defer file.Close()
 			in, err := minimalloc.Read(file)
 			require.NoError(t, err)
-			offsets, outcome, nodes := placement.Search(t.Context(), &in.Problem, capacity, 2e6, 0)
-			require.Equal(t, placement.Solved, outcome)
+			offsets, outcome, nodes := exact.Search(t.Context(), &in.Problem, capacity, 2e6, 0)
+			require.Equal(t, exact.Solved, outcome)
 			height, err := placement.Check(&in.Problem, offsets)
 			require.NoError(t, err)
 			require.LessOrEqual(t, height, int64(capacity))
@@ -190,10 +192,10 @@ func TestSearchPublished(t *testing.T) {
 
 // BenchmarkSearch measures nodes: one should be about a microsecond.
 func BenchmarkSearch(b *testing.B) {
-	p := random(rand.New(rand.NewPCG(0, 15)), 60, true, true)
+	p := instances.Random(rand.New(rand.NewPCG(0, 15)), 60, true, true)
 	nodes := int64(0)
 	for b.Loop() {
-		_, _, n := placement.Search(b.Context(), p, p.Bound(), 100_000, 0)
+		_, _, n := exact.Search(b.Context(), p, p.Bound(), 100_000, 0)
 		nodes += n
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(nodes), "ns/node")

@@ -1,0 +1,24 @@
+package exact
+
+import (
+	"context"
+
+	"github.com/weir-ml/weir/memory/placement"
+)
+
+// Outcomes of Search.
+const (
+	GaveUp     = gaveUp
+	Solved     = solved
+	Impossible = impossible
+)
+
+// Search is the exact search for a layout within a capacity.
+func Search(ctx context.Context, p *placement.Problem, capacity, budget int64, seed uint64) ([]int64, outcome, int64) {
+	return search(ctx, newGrid(p), capacity, budget, seed)
+}
+
+// Minimise is the exact search for the least height below a given one.
+func Minimise(ctx context.Context, p *placement.Problem, height, budget int64, seed uint64) ([]int64, int64, int64) {
+	return minimise(ctx, newGrid(p), height, budget, seed)
+}

@@ -1,0 +1,126 @@
+package exact
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weir-ml/weir/memory/placement"
+)
+
+// firstRounds is how often the greedy orders of package placement may place all buffers
+// before the search begins.
+const firstRounds = 200
+
+// Plan lays out a problem: greedily first, and then by the exact search, where the problem is
+// small enough for it. It stops as soon as a layout meets the bound or the capacity, or is
+// proven to be the least, or that none has the capacity. What it returns has passed
+// placement.Check, and its certificate says what was proven. The only errors are
+// placement.ErrProblem.
+func Plan(ctx context.Context, p *placement.Problem, options placement.Options) (*placement.Layout, error) {
+	if options.Time > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, options.Time)
+		defer cancel()
+	}
+	left := options.Nodes
+	if left == 0 {
+		left = placement.DefaultNodes
+	}
+	first := options
+	first.Nodes = min(left, firstRounds*int64(1+len(p.Buffers)))
+	best, err := placement.Plan(ctx, p, first)
+	if err != nil {
+		return nil, err
+	}
+	left -= first.Nodes
+	r := &run{grid: newGrid(p), options: options, best: best}
+	if r.open(ctx, left) {
+		left -= r.search(ctx, left/4*3)
+	}
+	if r.open(ctx, left) { // too hard, or too large: what is left is for other orders
+		again := options
+		again.Nodes, again.Seed = left, options.Seed+1
+		other, err := placement.Plan(ctx, p, again)
+		if err != nil {
+			return nil, err
+		}
+		r.offer(other.Offsets, other.Height, other.Method)
+	}
+	return r.best, r.certify(p)
+}
+
+// run is the best layout so far, and what is proven.
+type run struct {
+	grid    *grid
+	options placement.Options
+	best    *placement.Layout
+	least   int64  // no layout is lower
+	proof   string // that none has the capacity
+}
+
+// open reports whether it is worth it to go on.
+func (r *run) open(ctx context.Context, left int64) bool {
+	return r.best.Height > max(r.grid.bound, r.options.Capacity, r.least) && r.proof == "" && left > 0 && ctx.Err() == nil
+}
+
+// offer takes a layout if it is lower.
+func (r *run) offer(offsets []int64, height int64, method string) {
+	if height < r.best.Height {
+		r.best.Offsets, r.best.Height, r.best.Method = offsets, height, method
+	}
+}
+
+// search takes at most so many nodes, and half of the time that is left. It returns how many
+// nodes it took.
+func (r *run) search(ctx context.Context, spend int64) (nodes int64) {
+	if deadline, limited := ctx.Deadline(); limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	const method = "exact search"
+	capacity := r.options.Capacity
+	if capacity == 0 {
+		offsets, least, nodes := minimise(ctx, r.grid, r.best.Height, spend, r.options.Seed)
+		if r.least = least; offsets != nil {
+			r.offer(offsets, r.grid.height(offsets), method)
+		}
+		return nodes
+	}
+	offsets, outcome, nodes := search(ctx, r.grid, capacity, spend, r.options.Seed)
+	switch {
+	case outcome == solved:
+		r.offer(offsets, r.grid.height(offsets), method)
+	case outcome == impossible && capacity < r.grid.bound:
+		r.proof = fmt.Sprintf("more bytes are alive at once than %d", capacity)
+	case outcome == impossible:
+		r.proof = fmt.Sprintf("all layouts were searched: none is as low as %d", capacity)
+	}
+	return nodes
+}
+
+// certify checks the best layout and writes what is proven of it.
+func (r *run) certify(p *placement.Problem) error {
+	l := r.best
+	height, err := placement.Check(p, l.Offsets)
+	if err != nil {
+		return fmt.Errorf("the layout by %q is wrong: %w", l.Method, err)
+	}
+	l.Height, l.Optimal = height, height == l.Bound || height == r.least
+	switch {
+	case height == l.Bound:
+		l.Proof = "the height is the bound: the most bytes alive at once"
+	case height == r.least:
+		l.Proof = "all layouts were searched: none is lower"
+	case r.proof != "":
+		l.Proof = r.proof
+	case r.least > l.Bound:
+		l.Proof = fmt.Sprintf("all layouts were searched up to a height of %d: none is lower than that", r.least)
+	}
+	return nil
+}
+
+// noLimit is a number of nodes that is none.
+const noLimit = math.MaxInt64
