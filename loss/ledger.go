@@ -104,6 +104,15 @@ func (l *Ledger) Weight(def int) float64 {
 	return l.weights[def]
 }
 
+// Count returns how often a loss was recorded since Reset on this rank, 0 for an index
+// outside the set.
+func (l *Ledger) Count(def int) int64 {
+	if uint(def) >= uint(len(l.cells)) {
+		return 0
+	}
+	return l.cells[def].count
+}
+
 // Finish ends the step and fills r with what this rank has recorded, as Snapshot does.
 // There is exactly one in a step: a second one before Reset is ErrFinished.
 func (l *Ledger) Finish(r *Record) error {

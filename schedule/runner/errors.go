@@ -27,6 +27,9 @@ var (
 	ErrSkipped = fmt.Errorf("%w: a loss or a gradient is not finite", ErrNoUpdate)
 	// ErrEmpty is returned by Update where the objective's total weight is 0.
 	ErrEmpty = fmt.Errorf("%w: the total weight of the objective is 0", ErrNoUpdate)
+	// ErrUnrecorded is returned at the end of a training step in which a stage has not
+	// recorded the objective that it declares in every microbatch.
+	ErrUnrecorded = errors.New("runner: the objective was not recorded")
 	// ErrRanks is returned at step end where the ranks have not run the same step.
 	ErrRanks = errors.New("runner: the ranks have not run the same step")
 )

@@ -107,6 +107,31 @@ func TestTheLeastConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, `records loss "loss", which Losses does not have: list all that stages record, and say which is the objective`)
 }
 
+// TestAHeadThatForgetsItsObjective is named.
+func TestAHeadThatForgetsItsObjective(t *testing.T) {
+	for forgets, have := range map[int]string{-1: "", 1: "2 of 3", 3: "0 of 3"} { // after so many microbatches; never
+		chain := chain()
+		cfg := config(chain)
+		cfg.Stages[2] = &stages.Func[number]{
+			Declares: chain[2].Spec(), Parameters: chain[2].Params(), BackwardFunc: chain[2].Backward,
+			ForwardFunc: func(ctx context.Context, mb view, in, out []number) error {
+				if forgets == 3 || mb.Index() == forgets {
+					mb.Save(1, mb.Retain(in[0]))
+					return nil
+				}
+				return chain[2].Forward(ctx, mb, in, out)
+			},
+		}
+		_, err := newRunner(t, cfg).Step(t.Context(), 3, &counted{})
+		if have == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, runner.ErrUnrecorded)
+		require.ErrorContains(t, err, `stage 2 (five) recorded "loss" in `+have+" microbatches: call Microbatch.Loss in every forward")
+	}
+}
+
 // TestAStageThatAdds gets a gradient that is zero before its first contribution.
 func TestAStageThatAdds(t *testing.T) { // L5
 	grad := num(1e9)

@@ -3,7 +3,10 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
@@ -100,7 +103,29 @@ func (r *Runner[T]) contributions() error {
 			faults = append(faults, r.context.Contributions(s, to-from))
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, r.recorded())...)
+}
+
+// recorded checks that the stages that declare the objective have recorded it in every
+// microbatch: a head that forgets it would make every step Empty, or learn from a part.
+func (r *Runner[T]) recorded() error {
+	if r.objective < 0 {
+		return nil
+	}
+	name, want := r.cfg.Losses[r.objective].Name, int64(0)
+	var heads []string
+	for s := range r.stages {
+		if st := &r.stages[s]; st.own && slices.Contains(st.spec.Losses, name) {
+			from, to := r.plan.Span(s)
+			want += int64(to - from)
+			heads = append(heads, fmt.Sprintf("stage %d (%s)", s, st.spec.Name))
+		}
+	}
+	if have := r.ledger.Count(r.objective); have < want {
+		return fmt.Errorf("%w: %s recorded %q in %d of %d microbatches: call Microbatch.Loss in every forward, with weight 0 where there is no target",
+			ErrUnrecorded, strings.Join(heads, " and "), name, have, want)
+	}
+	return nil
 }
 
 // verdict computes the gradient norm, each parameter once and in stage order,
