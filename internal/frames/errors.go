@@ -35,6 +35,21 @@ var (
 	ErrLeak = errors.New("batchctx: leak")
 )
 
+// MissingError says which of the tensors that were to be handed over is none. It wraps
+// ErrMissing and what the space says.
+type MissingError struct {
+	Port int
+	Err  error
+}
+
+// Error says which.
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("tensor %d: %v: %v", e.Port, ErrMissing, e.Err)
+}
+
+// Unwrap returns both.
+func (e *MissingError) Unwrap() []error { return []error{ErrMissing, e.Err} }
+
 // LeakError says where the books began to differ. It wraps ErrLeak.
 type LeakError struct {
 	Rank       int

@@ -68,7 +68,7 @@ func (c *Frames[T]) put(cells []cell[T], h []T, none uint64) error {
 			return fmt.Errorf("%w: tensor %d", ErrOccupied, i)
 		}
 		if err := c.hold(&cells[i], h[i]); errors.Is(err, memory.ErrNone) {
-			return fmt.Errorf("tensor %d: %w: %w", i, ErrMissing, err)
+			return &MissingError{Port: i, Err: err}
 		} else if err != nil {
 			return fmt.Errorf("tensor %d: %w", i, err)
 		}

@@ -87,7 +87,7 @@ func TestHalfAnOutputIsReleased(t *testing.T) { // L8
 		},
 	}}
 	_, err := newRunner(t, cfg).Evaluate(t.Context(), 2, &counted{})
-	require.ErrorContains(t, err, "output: tensor 1")
+	require.ErrorContains(t, err, "it set no output 1 (y): set out[1] in Forward")
 	require.Zero(t, space.Len())
 }
 

@@ -107,6 +107,25 @@ func TestTheLeastConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, `records loss "loss", which Losses does not have: list all that stages record, and say which is the objective`)
 }
 
+// TestAnOutputThatIsNotSet is named, and so is a gradient.
+func TestAnOutputThatIsNotSet(t *testing.T) {
+	nothing := func(context.Context, view, []number, []number) error { return nil }
+	for want, change := range map[string]func(middle *stages.Func[number]){
+		"(stage 1 three, microbatch 0): it set no output 0 (x): set out[0] in Forward":                    func(f *stages.Func[number]) { f.ForwardFunc = nothing },
+		"(stage 1 three, microbatch 0): it set no gradient of input 0 (x): set gradIn[0] in the backward": func(f *stages.Func[number]) { f.Parameters, f.BackwardFunc = nil, nothing },
+	} {
+		chain := chain()
+		cfg := config(chain)
+		middle := &stages.Func[number]{Declares: chain[1].Spec(), Parameters: chain[1].Params(), ForwardFunc: chain[1].Forward, BackwardFunc: chain[1].Backward}
+		change(middle)
+		cfg.Stages[1] = middle
+		_, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
+		require.ErrorIs(t, err, batchctx.ErrMissing)
+		require.ErrorIs(t, err, memory.ErrNone)
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // TestAHeadThatForgetsItsObjective is named.
 func TestAHeadThatForgetsItsObjective(t *testing.T) {
 	for forgets, have := range map[int]string{-1: "", 1: "2 of 3", 3: "0 of 3"} { // after so many microbatches; never

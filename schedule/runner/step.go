@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/stages"
 )
 
 // begin makes the runner ready for a step that holds nothing yet.
@@ -156,15 +157,33 @@ func (r *Runner[T]) forward(ctx context.Context, s, m int) error {
 		return err
 	}
 	clear(st.in)
-	switch st.after {
+	return unset(r.putOutputs(s, m), "output", "out", "Forward", st.spec.Outputs)
+}
+
+// putOutputs hands on what a forward has returned.
+func (r *Runner[T]) putOutputs(s, m int) error {
+	switch st := &r.stages[s]; st.after {
 	case -1:
 		return r.context.PutOutputs(st.out)
 	case r.cfg.Rank:
 		r.expected.Activations++
 		return r.context.PutInputs(s+1, m, st.out)
+	default:
+		r.expected.Transfers++
+		return r.context.PutSent(s, m, frames.Outputs, st.out, 0)
 	}
-	r.expected.Transfers++
-	return r.context.PutSent(s, m, frames.Outputs, st.out, 0)
+}
+
+// unset names the port that a stage has set no tensor for.
+func unset(err error, what, argument, call string, ports []stages.Port) error {
+	if err == nil {
+		return nil
+	}
+	var missing *frames.MissingError
+	if !errors.As(err, &missing) {
+		return err
+	}
+	return fmt.Errorf("it set no %s %d (%s): set %s[%d] in %s: %w", what, missing.Port, ports[missing.Port].Name, argument, missing.Port, call, missing)
 }
 
 // output ends the outputs of the last stage, or gives them to whoever asked.
@@ -221,7 +240,7 @@ func (r *Runner[T]) backward(ctx context.Context, s, m int, call frames.Call) er
 	if err == nil {
 		clear(gradIn) // a port without a gradient may have got one
 	}
-	return err
+	return unset(err, "gradient of input", "gradIn", "the backward", st.spec.Inputs)
 }
 
 // backwardWeight runs W.
