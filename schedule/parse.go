@@ -286,6 +286,10 @@ func (s *scanner) action() Action {
 		s.fail("%s", fault)
 		return 0
 	}
+	if s.written++; s.written > MaxWritten {
+		s.fail("expected at most %d actions: write those that repeat as segments", MaxWritten)
+		return 0
+	}
 	if s.at != nil {
 		s.at(s.start)
 	}

@@ -10,8 +10,12 @@ import (
 // ErrText is wrapped by every error about the text form of a plan.
 var ErrText = errors.New("schedule: invalid plan text")
 
-// MaxText is the most bytes that ParseText reads.
-const MaxText = 64 << 20
+// The most that ParseText reads. What is not one plan in segments but every action written
+// out is checked in a second or two up to there.
+const (
+	MaxText    = 64 << 20 // bytes
+	MaxWritten = 1 << 21  // actions, each repeat of a segment counted once
+)
 
 // scanner takes a text apart into words. White space and comments, from # to the
 // end of the line, stand between words and mean nothing else.
@@ -28,7 +32,8 @@ type scanner struct {
 	lineOfPos  int
 	parseFault error // the first fault
 
-	at func(offset int) // told of every action; nil is off
+	at      func(offset int) // told of every action; nil is off
+	written int              // actions
 }
 
 // newScanner reads the text, no more than the limit of it.

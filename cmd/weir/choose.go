@@ -95,8 +95,8 @@ func (c *chooseCmd) Run(s *streams) error {
 // validate reports what no choice can be made of.
 func (c *chooseCmd) validate() error {
 	switch {
-	case c.Ranks < 1 || c.Ranks > schedule.MaxStages:
-		return usage("--ranks %d: give 1 to %d", c.Ranks, schedule.MaxStages)
+	case c.Ranks < 1 || c.Ranks > mostRanks:
+		return usage("--ranks %d: give 1 to %d", c.Ranks, mostRanks)
 	case c.Stages < 0 || c.Stages > schedule.MaxStages:
 		return usage("--stages %d: give 1 to %d", c.Stages, schedule.MaxStages)
 	case c.Microbatches < 1 || c.Microbatches > schedule.MaxMicrobatches:

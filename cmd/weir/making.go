@@ -44,8 +44,10 @@ func (m *making) beside(file string) error {
 	return nil
 }
 
-// usualRanks is how many ranks a plan has by default.
-const usualRanks = 4
+const (
+	usualRanks = 4    // of a plan, where none are given
+	mostRanks  = 1024 // of a plan that is made: warm-ups and drains of P ranks are about P*P actions
+)
 
 // scheduleNames lists the schedules for help texts.
 func scheduleNames() string {
@@ -130,8 +132,8 @@ func (m *making) params(named *schedule.Schedule) (schedule.Params, error) {
 // place returns the placement that the flags ask for.
 func (m *making) place(named *schedule.Schedule) (schedule.Placement, error) {
 	ranks := or(m.Ranks, usualRanks)
-	if ranks < 1 || ranks > schedule.MaxStages {
-		return schedule.Placement{}, usage("--ranks %d: there must be 1 to %d", ranks, schedule.MaxStages)
+	if ranks < 1 || ranks > mostRanks {
+		return schedule.Placement{}, usage("--ranks %d: there must be 1 to %d", ranks, mostRanks)
 	}
 	stages := or(m.Stages, ranks*named.PerRank)
 	if stages < 1 || stages > schedule.MaxStages {

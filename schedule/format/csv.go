@@ -90,8 +90,7 @@ func (r *csvReader) cell(p *program, cell string, offset int) error {
 		if err != nil {
 			return err
 		}
-		p.add(a, offset)
-		return nil
+		return r.f.add(p, a, offset)
 	}
 	inside, closed := strings.CutSuffix(inside, overlap)
 	first, second, two := strings.Cut(inside, ";")
@@ -107,7 +106,9 @@ func (r *csvReader) cell(p *program, cell string, offset int) error {
 		if !a.Kind().Compute() {
 			return r.f.fault(offset, "found %s, expected F, B, I or W: only computations are joined", quote(text))
 		}
-		p.add(a.WithJoin(i == 0), offset)
+		if err := r.f.add(p, a.WithJoin(i == 0), offset); err != nil {
+			return err
+		}
 		offset += len(text)
 	}
 	return nil

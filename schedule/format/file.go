@@ -44,6 +44,7 @@ type File struct {
 
 	mark     string // the byte order mark before the text, or nothing
 	text     string
+	written  int  // actions that have been read
 	inferred bool // the number of microbatches is that of the largest one in the text
 	// offsets[rank] are the places in the text of the actions of the rank's bodies,
 	// starts[rank] is that of the rank itself.

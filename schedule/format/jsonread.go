@@ -2,6 +2,7 @@ package format
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -222,7 +223,7 @@ func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 	text := r.Word()
 	inside, start := r.Start()+1, r.Start()
 	plain := strings.HasPrefix(r.f.text[min(inside, len(r.f.text)):], text) // without escapes
-	body := make([]schedule.Action, 0, len(text)/4+1)
+	body := make([]schedule.Action, 0, min(len(text)/4+1, schedule.MaxWritten))
 	for word, offset := range words(text, " ") {
 		place := start
 		if plain {
@@ -231,6 +232,10 @@ func (r *jsonReader) actions(offsets []uint32) ([]schedule.Action, []uint32) {
 		var a schedule.Action
 		if err := a.UnmarshalText([]byte(word)); err != nil {
 			r.Wrong(place, faultOf(err))
+			return nil, offsets
+		}
+		if r.f.written++; r.f.written > schedule.MaxWritten {
+			r.Wrong(place, fmt.Sprintf("found action %d of the file, expected at most %d: write those that repeat as segments", r.f.written, schedule.MaxWritten))
 			return nil, offsets
 		}
 		body, offsets = append(body, a), append(offsets, uint32(place))

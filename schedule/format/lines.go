@@ -47,15 +47,20 @@ type program struct {
 	offsets []uint32
 }
 
-func (p *program) add(a schedule.Action, offset int) {
+// add adds an action, or returns the fault of one too many.
+func (f *File) add(p *program, a schedule.Action, offset int) error {
+	if f.written++; f.written > schedule.MaxWritten {
+		return f.fault(offset, "found action %d of the file, expected at most %d: write the plan as segments, in the text form or as JSON", f.written, schedule.MaxWritten)
+	}
 	p.actions = append(p.actions, a)
 	p.offsets = append(p.offsets, uint32(offset))
+	return nil
 }
 
 // newProgram has room for the actions of a line, which are at most so many and take
 // three bytes and a separator each.
 func newProgram(most, bytes int) program {
-	n := min(most, bytes/4+1)
+	n := min(most, bytes/4+1, schedule.MaxWritten)
 	return program{make([]schedule.Action, 0, n), make([]uint32, 0, n)}
 }
 

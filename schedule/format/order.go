@@ -61,7 +61,9 @@ func (f *File) signed(rank, ranks int, list line) (program, error) {
 		for len(next[count]) <= chunk {
 			next[count] = append(next[count], 0)
 		}
-		p.add(schedule.Act(kind, chunk*ranks+rank, next[count][chunk]), offset)
+		if err := f.add(&p, schedule.Act(kind, chunk*ranks+rank, next[count][chunk]), offset); err != nil {
+			return p, err
+		}
 		next[count][chunk]++
 	}
 	return p, nil

@@ -1,0 +1,38 @@
+package format_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/format"
+)
+
+// One action more than is read of a file is refused where it stands, in every form, and
+// before anybody checks the plan; as many as that are read.
+func TestTooManyActions(t *testing.T) {
+	const most = schedule.MaxWritten
+	csv := strings.Repeat("0F0,", most-1) + "0F0"
+	header := "weir plan 1\nname \"x\"\nmode training\nranks 1\nstages 1\nmicrobatches 1\nplacement 0\nfrozen none\nrank 0:\nx 1 +0: "
+	begin := `{"schema":1,"name":"x","mode":"training","ranks":1,"placement":[0],"microbatches":1,"programs":[[{"repeat":1,"stride":0,"actions":"`
+	for name, c := range map[string]struct{ text, more string }{
+		"compute": {csv, ",0F0"},
+		"comms":   {csv + ",", "0F0"},
+		"order":   {strings.Repeat("1 ", most), "1"},
+		"text":    {header + strings.Repeat("0F0 ", most), "0F0"},
+		"json":    {begin + strings.Repeat("0F0 ", most), `0F0"}]]}`},
+	} {
+		form, _ := format.Parse(name)
+		if name == "compute" || name == "order" {
+			f, err := format.Read(strings.NewReader(c.text), format.Options{Format: form})
+			require.NoError(t, err, name)
+			require.Len(t, f.Plan.Programs[0][0].Body, most, name)
+		}
+		_, err := format.Read(strings.NewReader(c.text+c.more), format.Options{Format: form})
+		require.ErrorIs(t, err, format.ErrFormat, name)
+		require.ErrorContains(t, err, fmt.Sprintf("expected at most %d", most), name)
+	}
+}
