@@ -393,7 +393,7 @@ func TestRanksEvaluate(t *testing.T) {
 				if m == len(batch) {
 					require.Equal(t, want.Losses, have.Losses, "%s on %d ranks", s.Name, ranks)
 				}
-				require.Zero(t, have.Growth)
+				require.Zero(t, have.Growth.Bytes)
 				r.close()
 			}
 		}
