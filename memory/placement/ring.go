@@ -13,7 +13,7 @@ import (
 //
 // It knows no gaps: it is for problems without.
 type ring struct {
-	shelf
+	liveSet
 	changes []change
 	limit   int64
 	left    int64 // nodes
@@ -41,7 +41,7 @@ const (
 )
 
 func newRing(p *Problem) *ring {
-	return &ring{shelf: newShelf(p), changes: p.changes()}
+	return &ring{liveSet: newLiveSet(p), changes: p.changes()}
 }
 
 // within lays out all buffers below a limit, the first one at an offset. It says whether
@@ -115,7 +115,7 @@ func (r *ring) find(b *Buffer) {
 
 // put places a buffer, and moves the cursor behind it.
 func (r *ring) put(buffer int32, at int64) {
-	r.shelf.put(buffer, at)
+	r.liveSet.put(buffer, at)
 	r.cursor = at + r.problem.Buffers[buffer].Size
 }
 
@@ -153,7 +153,7 @@ func (r *ring) holds(buffer int32) bool {
 
 // end ends a buffer. Where it is the last one, the cursor goes back to its beginning.
 func (r *ring) end(buffer int32) {
-	if o := r.shelf.end(buffer); o.upper == r.cursor {
+	if o := r.liveSet.end(buffer); o.upper == r.cursor {
 		r.cursor = o.lower
 	}
 }

@@ -10,6 +10,6 @@
 // once. Exceptions are steps that are told the shape of every microbatch, schedules that
 // keep more the more microbatches there are (gpipe, breadth-first), and programs of up to
 // half a million births for which every cycle wastes much. What is too large for a search
-// lies on shelves by size, in linear time. Everything here is a pure function; package runner records templates and runs
+// lies in size classes, in linear time. Everything here is a pure function; package runner records templates and runs
 // layouts.
 package layout

@@ -44,9 +44,9 @@ func (p *player) layout(segments []Segment, end int, group []int32, offsets []in
 	return l
 }
 
-// onShelves writes down where everything lies of a program that lies on shelves. It was cut,
+// inClasses writes down where everything lies of a program that lies in size classes. It was cut,
 // and played for the first of the repeats of a cycle at least: the others are as that one.
-func (a *attempt) onShelves() *memory.Layout {
+func (a *attempt) inClasses() *memory.Layout {
 	p, l := a.played, &memory.Layout{Height: a.laid.Height}
 	rounds := make([]*steady, len(p.program)+1) // by segment
 	for _, round := range a.rounds {

@@ -198,7 +198,7 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 	}
 	r.Buffers = len(r.Problem.Buffers)
 	if best.rounds != nil {
-		r.Layout = best.onShelves()
+		r.Layout = best.inClasses()
 		return nil
 	}
 	r.Layout = played.layout(r.Segments, r.End, best.group, best.laid.Offsets, best.laid.Height)

@@ -17,7 +17,7 @@ type attempt struct {
 	align  func(int64) int64
 	untied bool               // every item was placed by itself, so that what is proven of the problem is proven of the program
 	placed *placement.Problem // what was laid out, nil where it is not kept
-	rounds []*steady          // of what lies on shelves: the program was cut
+	rounds []*steady          // of what lies in size classes: the program was cut
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 	bearable = 50
 	unrolled = 1 << 19
 	// large is how many births make a program too large for a search, if not more than a
-	// 64th of the work. Where shelves leave more than a part of tolerable, a greedy way is
+	// 64th of the work. Where classes leave more than a part of tolerable, a greedy way is
 	// tried as well.
 	large     = 10_000
 	tolerable = 16
@@ -42,7 +42,7 @@ const (
 // in a quick way first. Where that does not meet the bound, a layout is looked for that
 // repeats itself though nothing is tied; and where even that leaves much room unused, a
 // program that is not too long is laid out without any cycle. What is too large for all of
-// that lies on shelves.
+// that lies in size classes.
 func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
 	left := p.cfg.Search.Nodes
 	if left == 0 {
@@ -58,12 +58,12 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 	pieces := int64(len(a.played.items))
 	searched := pieces <= share && pieces <= max(large, left/64)
 	if !searched && !a.untied {
-		shelved, err := p.shelve(ctx, a.played)
+		classed, err := p.sizeClasses(ctx, a.played)
 		if err != nil {
 			return nil, err
 		}
-		if shelved != nil {
-			tried = append(tried, shelved)
+		if classed != nil {
+			tried = append(tried, classed)
 		}
 	}
 	if len(tried) == 0 || best().lost() > best().played.most()/tolerable {

@@ -2,7 +2,7 @@ package layout
 
 import "github.com/weir-ml/weir/schedule"
 
-// What lives for long on a shelf is much the same of every microbatch, and dies in the order
+// What lives for long in a class is much the same of every microbatch, and dies in the order
 // in which it was born. Among that, what lives for a short while mixes up who follows whom.
 // So there are several ways to split the buffers of a size, and the one is taken that needs
 // the fewest places.
@@ -78,7 +78,7 @@ func (s *steady) lasts(own []int32) bool {
 func (s *steady) turns(splits []split, cycle int) (best []chain) {
 	most := splits[0].queues[0].most
 	for _, split := range splits {
-		if best != nil && count(best) <= most+most/lostOnShelves {
+		if best != nil && count(best) <= most+most/lostInClasses {
 			break
 		}
 		if chains, ok := split.chains(s, cycle); ok && (best == nil || count(chains) < count(best)) {
@@ -98,5 +98,5 @@ func (s *split) chains(round *steady, cycle int) (chains []chain, ok bool) {
 	for _, q := range s.queues {
 		chains = append(chains, q.chains(q.within(cycle))...)
 	}
-	return append(chains, round.shelf(s.rest, cycle)...), true
+	return append(chains, round.pool(s.rest, cycle)...), true
 }

@@ -31,9 +31,9 @@ func count(chains []chain) (places int) {
 	return places
 }
 
-// shelf gives buffers of one size, in order of birth, to chains whose lengths divide a
+// pool gives buffers of one size, in order of birth, to chains whose lengths divide a
 // cycle.
-func (s *steady) shelf(own []int32, cycle int) (chains []chain) {
+func (s *steady) pool(own []int32, cycle int) (chains []chain) {
 	longest := make([]int32, len(own)) // places in own
 	for k := range longest {
 		longest[k] = int32(k)

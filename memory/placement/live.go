@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// shelf is what lies where at one moment, of a problem without gaps that is laid out in
+// liveSet is what lies where at one moment, of a problem without gaps that is laid out in
 // order of birth.
-type shelf struct {
+type liveSet struct {
 	problem *Problem
 	offsets []int64
 	live    []occupant // from low to high
@@ -19,19 +19,19 @@ type occupant struct {
 	buffer int32
 }
 
-func newShelf(p *Problem) shelf {
-	return shelf{problem: p, offsets: make([]int64, len(p.Buffers))}
+func newLiveSet(p *Problem) liveSet {
+	return liveSet{problem: p, offsets: make([]int64, len(p.Buffers))}
 }
 
 // put places a buffer.
-func (s *shelf) put(buffer int32, at int64) {
+func (s *liveSet) put(buffer int32, at int64) {
 	s.offsets[buffer] = at
 	o := occupant{extent{at, at + s.problem.Buffers[buffer].Size}, buffer}
 	s.live = slices.Insert(s.live, s.index(at), o)
 }
 
 // end ends a buffer, and returns where it lay.
-func (s *shelf) end(buffer int32) occupant {
+func (s *liveSet) end(buffer int32) occupant {
 	k := s.index(s.offsets[buffer])
 	o := s.live[k]
 	s.live = slices.Delete(s.live, k, k+1)
@@ -39,7 +39,7 @@ func (s *shelf) end(buffer int32) occupant {
 }
 
 // index returns the first of the living that lies at an offset or above it.
-func (s *shelf) index(at int64) int {
+func (s *liveSet) index(at int64) int {
 	k, _ := slices.BinarySearchFunc(s.live, at, func(o occupant, at int64) int { return cmp.Compare(o.lower, at) })
 	return k
 }

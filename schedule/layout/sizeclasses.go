@@ -11,38 +11,38 @@ import (
 // Where many microbatches are in flight, most of what is alive is of a few sizes and kept
 // for long. For that there is a layout without a search, in time that is linear in the
 // program: what dies in the action in which it was born lies in a room of its own, which
-// is packed once for each kind of action; all else lies on shelves, one for each size,
+// is packed once for each kind of action; all else lies in size classes,
 // where it takes turns. What is lost is what an action could have put into places of the
-// shelves that are free, and what the shelves have too many: a few percent where many are
+// classes that are free, and what the classes have too many: a few percent where many are
 // in flight, much where it is one or two.
 
 const (
-	// longestTurns is the longest cycle that is tried for what lies on shelves, in
-	// repeats, and mostOnShelves how much is born at most where it is not the shortest one.
+	// longestTurns is the longest cycle that is tried for what lies in size classes, in
+	// repeats, and mostInClasses how much is born at most where it is not the shortest one.
 	longestTurns  = 64
-	mostOnShelves = 90_000
-	// tooManyForShelves is how much is born in the shortest cycle where even that takes long.
-	tooManyForShelves = 4 * mostOnShelves
-	// A cycle is good enough by which no more is lost than a part of lostOnShelves.
-	lostOnShelves = 100
+	mostInClasses = 90_000
+	// tooManyForClasses is how much is born in the shortest cycle where even that takes long.
+	tooManyForClasses = 4 * mostInClasses
+	// A cycle is good enough by which no more is lost than a part of lostInClasses.
+	lostInClasses = 100
 	// packing is how often what dies in its action is laid out.
 	packing = 4
 )
 
-// shelve lays out a program that was played with the shortest cycles: what goes on lies on
-// shelves, and the ends stand in its places. Nil is where nothing goes on, or the ends do
+// sizeClasses lays out a program that was played with the shortest cycles: what goes on lies in
+// classes, and the ends stand in its places. Nil is where nothing goes on, or the ends do
 // not fit.
-func (p *Plan) shelve(ctx context.Context, short *player) (*attempt, error) {
+func (p *Plan) sizeClasses(ctx context.Context, short *player) (*attempt, error) {
 	var rounds []*steady
 	for s := range short.spans {
 		if short.spans[s].passed == 0 {
 			continue
 		}
 		round := short.steady(s, short.alignment())
-		if round == nil || round.lives()*len(round.Buffers) > tooManyForShelves {
+		if round == nil || round.lives()*len(round.Buffers) > tooManyForClasses {
 			return nil, nil
 		}
-		if err := round.shelves(ctx, short); err != nil || round.laid == nil {
+		if err := round.inSizeClasses(ctx, short); err != nil || round.laid == nil {
 			return nil, err
 		}
 		rounds = append(rounds, round)
@@ -82,7 +82,7 @@ func (p *Plan) shelve(ctx context.Context, short *player) (*attempt, error) {
 	if err != nil { // what stands overlaps
 		return nil, nil
 	}
-	a.laid = &placement.Layout{Offsets: base, Height: height, Method: "a shelf for each size, and a room for what dies in its action"}
+	a.laid = &placement.Layout{Offsets: base, Height: height, Method: "size classes, and a room for what dies in its action"}
 	a.placed = problem
 	return a, nil
 }
@@ -124,9 +124,9 @@ func (a *attempt) thin(base []int64, cyclic []bool) {
 	}
 }
 
-// shelves lays out a round, for the cycle that takes the fewest bytes or a shorter one that
+// inSizeClasses lays out a round, for the cycle that takes the fewest bytes or a shorter one that
 // takes little more.
-func (s *steady) shelves(ctx context.Context, p *player) error {
+func (s *steady) inSizeClasses(ctx context.Context, p *player) error {
 	room, at, err := s.room(ctx, p)
 	if err != nil {
 		return err
@@ -151,8 +151,8 @@ func (s *steady) shelves(ctx context.Context, p *player) error {
 		splits[k] = s.splits(own[size], classes, max(longestTurns, least))
 	}
 	repeats := p.program[s.segment].Repeat - p.spans[s.segment].lead - p.spans[s.segment].tail
-	low, enough := int64(0), s.alive()+s.alive()/lostOnShelves
-	fewest := room // of which no shelf has a place too many
+	low, enough := int64(0), s.alive()+s.alive()/lostInClasses
+	fewest := room // of which no class has a place too many
 	for k, size := range sizes {
 		fewest = s.above(fewest, own[size][0]) + s.stride(own[size][0])*int64(splits[k][0].queues[0].most-1) + size
 	}
@@ -160,16 +160,16 @@ func (s *steady) shelves(ctx context.Context, p *player) error {
 	var best [][]chain // by size
 	took := 0          // repeats
 	for periods := least; periods <= min(max(longestTurns, least), repeats); periods++ {
-		if best != nil && (low <= enough || periods*n > mostOnShelves) {
+		if best != nil && (low <= enough || periods*n > mostInClasses) {
 			break
 		}
-		shelves, height := make([][]chain, len(sizes)), room
+		inClass, height := make([][]chain, len(sizes)), room
 		for k, size := range sizes {
-			shelves[k] = s.turns(splits[k], periods)
-			height = s.above(height, own[size][0]) + s.stride(own[size][0])*int64(count(shelves[k])-1) + size
+			inClass[k] = s.turns(splits[k], periods)
+			height = s.above(height, own[size][0]) + s.stride(own[size][0])*int64(count(inClass[k])-1) + size
 		}
 		if best == nil || height < low {
-			best, took, low = shelves, periods, height
+			best, took, low = inClass, periods, height
 		}
 	}
 	if best == nil {
@@ -198,12 +198,12 @@ func (s *steady) shelves(ctx context.Context, p *player) error {
 	return nil
 }
 
-// above returns where a shelf begins for buffers like this one, behind a height.
+// above returns where a class begins for buffers like this one, behind a height.
 func (s *steady) above(height int64, buffer int32) int64 {
 	return roundUp(height, s.Buffers[buffer].Align)
 }
 
-// stride returns how far apart buffers like this one lie on a shelf.
+// stride returns how far apart buffers like this one lie in a class.
 func (s *steady) stride(buffer int32) int64 {
 	return roundUp(s.Buffers[buffer].Size, s.Buffers[buffer].Align)
 }

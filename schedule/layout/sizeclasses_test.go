@@ -12,10 +12,10 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// TestShelves lays out programs that are too large for the work that there is, and holds
+// TestSizeClasses lays out programs that are too large for the work that there is, and holds
 // the layouts against the whole program.
-func TestShelves(t *testing.T) {
-	shelved := 0
+func TestSizeClasses(t *testing.T) {
+	classed := 0
 	for _, c := range []struct {
 		name  string
 		ranks int
@@ -25,10 +25,10 @@ func TestShelves(t *testing.T) {
 		for rank := range made.Ranks {
 			requireLayout(t, made, rank, c.name)
 			r := &made.Ranks[rank]
-			if !strings.HasPrefix(r.Method, "a shelf for each size") {
+			if !strings.HasPrefix(r.Method, "size classes, and") {
 				continue
 			}
-			shelved++
+			classed++
 			height, err := placement.Check(r.Problem, r.Offsets)
 			require.NoError(t, err)
 			require.Equal(t, r.Height, height)
@@ -36,12 +36,12 @@ func TestShelves(t *testing.T) {
 			require.Len(t, r.Problem.Buffers, r.Buffers)
 		}
 	}
-	require.GreaterOrEqual(t, shelved, 6)
+	require.GreaterOrEqual(t, classed, 6)
 }
 
-// TestShelvesOfManyRanks holds how far a large plan is above the bound without any search,
+// TestSizeClassesOfManyRanks holds how far a large plan is above the bound without any search,
 // and how much is born in its layouts, whatever the number of microbatches.
-func TestShelvesOfManyRanks(t *testing.T) {
+func TestSizeClassesOfManyRanks(t *testing.T) {
 	if testkit.Raced {
 		t.Skip("it takes a minute with the race detector")
 	}
