@@ -100,10 +100,15 @@ func (r *Runner[T]) contributions() error {
 	for s := range r.stages {
 		if r.stages[s].own {
 			from, to := r.plan.Span(s)
-			faults = append(faults, r.context.Contributions(s, to-from))
+			if err := r.context.Contributions(s, to-from); err != nil {
+				faults = append(faults, err)
+			}
 		}
 	}
-	return errors.Join(append(faults, r.recorded())...)
+	if err := r.recorded(); err != nil {
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
 }
 
 // recorded checks that the stages that declare the objective have recorded it in every
@@ -113,19 +118,29 @@ func (r *Runner[T]) recorded() error {
 		return nil
 	}
 	name, want := r.cfg.Losses[r.objective].Name, int64(0)
-	var heads []string
 	for s := range r.stages {
-		if st := &r.stages[s]; st.own && slices.Contains(st.spec.Losses, name) {
+		if r.records(s, name) {
 			from, to := r.plan.Span(s)
 			want += int64(to - from)
-			heads = append(heads, fmt.Sprintf("stage %d (%s)", s, st.spec.Name))
 		}
 	}
-	if have := r.ledger.Count(r.objective); have < want {
-		return fmt.Errorf("%w: %s recorded %q in %d of %d microbatches: call Microbatch.Loss in every forward, with weight 0 where there is no target",
-			ErrUnrecorded, strings.Join(heads, " and "), name, have, want)
+	have := r.ledger.Count(r.objective)
+	if have >= want {
+		return nil
 	}
-	return nil
+	var heads []string
+	for s := range r.stages {
+		if r.records(s, name) {
+			heads = append(heads, fmt.Sprintf("stage %d (%s)", s, r.stages[s].spec.Name))
+		}
+	}
+	return fmt.Errorf("%w: %s recorded %q in %d of %d microbatches: call Microbatch.Loss in every forward, with weight 0 where there is no target",
+		ErrUnrecorded, strings.Join(heads, " and "), name, have, want)
+}
+
+// records reports whether a stage of this rank declares the loss.
+func (r *Runner[T]) records(s int, name string) bool {
+	return r.stages[s].own && slices.Contains(r.stages[s].spec.Losses, name)
 }
 
 // verdict computes the gradient norm, each parameter once and in stage order,
