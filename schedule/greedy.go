@@ -3,6 +3,8 @@ package schedule
 import (
 	"fmt"
 	"slices"
+
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
 // greedy returns the programs that come about when every rank, whenever it is free,
@@ -16,28 +18,26 @@ import (
 // next one with n-1, that of the last one with one: so a rank is never full of what
 // waits for a place on it.
 //
-// After a while the ranks do the same again with later microbatches. There the clock
-// leaps to the last microbatches, and what it leaps over is one segment.
+// After a while the ranks do the same again with later microbatches. That is skipped
+// (package repeats), and is one segment.
 func greedy(p Params) ([][]Segment, error) {
 	w := newWorkers(p)
-	programs := make([][]Segment, p.Placement.Ranks)
-	leapt := false
-	past, ticks, patience := w.clone(), 0, 1 // a moment that may come again; after a while a later one
 	for w.tick() {
 		if w.written > maxBody {
 			return nil, fmt.Errorf("%w: depth-first finds no order that repeats within %d actions of these %d stages: use fewer microbatches or stages, or another cap",
 				ErrParams, maxBody, p.Placement.Stages())
 		}
-		if leapt {
-			continue
+		if w.programs != nil {
+			continue // only the last microbatches are left
 		}
-		if stride, again := w.again(&past); again {
-			w.leap(&past, stride, programs)
-			leapt = true
-		} else if ticks++; ticks == patience {
-			past, ticks, patience = w.clone(), 0, 2*patience
+		if n := w.Look(w); n == 0 && w.Began() {
+			for rank, list := range w.lists {
+				w.began[rank] = len(list)
+			}
 		}
 	}
+	programs := make([][]Segment, p.Placement.Ranks)
+	copy(programs, w.programs)
 	for rank, list := range w.lists {
 		programs[rank] = append(programs[rank], Fold(list)...)
 	}
@@ -46,6 +46,7 @@ func greedy(p Params) ([][]Segment, error) {
 
 // workers are the ranks of a plan at work, at one moment.
 type workers struct {
+	repeats.Engine
 	stages, microbatches int
 	on                   [][]int // stages by rank, highest first
 	caps                 []int   // by rank
@@ -54,7 +55,10 @@ type workers struct {
 	busy    []int      // by rank: ticks until it is free
 	doing   []int      // by rank: which count grows then
 	lists   [][]Action // by rank: what it has begun
+	began   []int      // by rank: the length of its list when the period began
 	written int        // actions of all lists
+
+	programs [][]Segment // up to the last repeat of the period that was skipped; nil before
 }
 
 // Where the counts of a stage are.
@@ -66,11 +70,12 @@ const (
 	countsOfStage
 )
 
-func newWorkers(p Params) workers {
+func newWorkers(p Params) *workers {
 	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
-	w := workers{
-		stages: stages, microbatches: p.Microbatches, on: make([][]int, ranks), caps: make([]int, ranks),
+	w := &workers{
+		Engine: repeats.NewEngine(0), stages: stages, microbatches: p.Microbatches, on: make([][]int, ranks), caps: make([]int, ranks),
 		counts: make([]int, countsOfStage*stages), busy: make([]int, ranks), doing: make([]int, ranks), lists: make([][]Action, ranks),
+		began: make([]int, ranks),
 	}
 	for rank := range ranks {
 		w.on[rank] = p.Placement.On(rank)
@@ -86,45 +91,42 @@ func newWorkers(p Params) workers {
 	return w
 }
 
-// clone returns a copy of the moment, for again and leap.
-func (w *workers) clone() workers {
-	past := *w
-	past.counts, past.busy, past.lists = slices.Clone(w.counts), slices.Clone(w.busy), slices.Clone(w.lists)
-	return past
-}
-
-// again reports whether a past moment has come again with later microbatches, and how
-// much later they are.
-func (w *workers) again(past *workers) (stride int, again bool) {
-	stride = w.counts[0] - past.counts[0]
-	if stride == 0 {
-		return 0, false
-	}
-	for i, n := range w.counts {
-		if n-past.counts[i] != stride {
-			return 0, false
+// State tells what everybody is at, and how far. The counts say what a rank is busy with.
+func (w *workers) State(s *repeats.State) {
+	for _, ticks := range w.busy {
+		if !s.Fixed(int64(ticks)) {
+			return
 		}
 	}
-	return stride, slices.Equal(w.busy, past.busy) // the counts say what with
+	for _, n := range w.counts {
+		if !s.Moving(int64(n)) {
+			return
+		}
+	}
 }
 
-// leap lets what has happened since a past moment that came again happen as often as
-// there are microbatches for it, and moves the lists to the programs.
-func (w *workers) leap(past *workers, stride int, programs [][]Segment) {
-	times := (w.microbatches - w.counts[0]) / stride
-	if times == 0 {
-		return
+// Moves wants all stages to have gone on by the same number of microbatches.
+func (w *workers) Moves(by []int64) (stride, most int64) {
+	stride = by[0]
+	if stride == 0 || slices.ContainsFunc(by, func(n int64) bool { return n != stride }) {
+		return 0, 0
 	}
+	return stride, int64(w.microbatches-w.counts[0]) / stride
+}
+
+// Skip makes a segment of what has been begun in the period.
+func (w *workers) Skip(n int64, by []int64) {
+	w.programs = make([][]Segment, len(w.lists))
 	for rank, list := range w.lists {
-		before := len(past.lists[rank])
-		programs[rank] = Fold(list[:before])
+		before := w.began[rank]
+		w.programs[rank] = Fold(list[:before])
 		if before < len(list) {
-			programs[rank] = append(programs[rank], Segment{slices.Clone(list[before:]), 1 + times, stride})
+			w.programs[rank] = append(w.programs[rank], Segment{slices.Clone(list[before:]), 1 + int(n), int(by[0])})
 		}
 		w.lists[rank] = nil
 	}
 	for i := range w.counts {
-		w.counts[i] += times * stride
+		w.counts[i] += int(n * by[0])
 	}
 }
 

@@ -1,6 +1,10 @@
 package schedule
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/weir-ml/weir/schedule/internal/repeats"
+)
 
 // The steps that a microbatch takes on a rank of the V, in this order: forward of the
 // first stage, forward and input gradient of the second one, input gradient of the
@@ -34,10 +38,10 @@ const vPeriod = vSteps
 // the patterns of all ranks is always ready, and the ranks come to an end.
 //
 // Where all ranks stand as they did a period before, only with the next microbatches,
-// they will do the same again. From there the time leaps to the last microbatches.
+// they will do the same again, up to the last microbatches, and that is skipped.
 func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment {
 	ranks := p.Placement.Ranks
-	v := vee{ranks: make([]vRank, ranks), microbatches: p.Microbatches, inFlight: inFlight}
+	v := &vee{Engine: repeats.NewEngine(0), ranks: make([]vRank, ranks), microbatches: p.Microbatches, inFlight: inFlight}
 	for r := range v.ranks {
 		s0, s1 := r, 2*ranks-1-r
 		v.ranks[r] = vRank{
@@ -46,8 +50,14 @@ func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment
 			tape:    newTape(p, s0, s1),
 		}
 	}
-	for v.runPeriod() {
-		v.write()
+	for v.Begin(v); v.runPeriod(); v.Begin(v) {
+		again := v.End(v)
+		v.Stop()
+		for r := range v.ranks {
+			me := &v.ranks[r]
+			me.tape.times(1+int(again), me.word...)
+			me.word = me.word[:0]
+		}
 	}
 	programs := make([][]Segment, ranks)
 	for r := range v.ranks {
@@ -81,6 +91,7 @@ func vPattern(starts [4]int) []int {
 
 // vee is a V at work.
 type vee struct {
+	repeats.Engine
 	ranks        []vRank
 	microbatches int
 	inFlight     int
@@ -98,11 +109,6 @@ type vRank struct {
 	done   [vSteps]int // microbatches that are done
 	choice int         // in the queue: what runs now, -1 for nothing
 	word   []Action    // what has run in this period
-
-	past struct { // a period ago
-		slot  int
-		queue []vStep
-	}
 }
 
 // vStep is a step of one microbatch.
@@ -142,17 +148,21 @@ func (v *vee) runPeriod() (ran bool) {
 func (r *vRank) fill(microbatches int) {
 	for step := range vSteps {
 		for r.queued[step] == r.done[step] && r.done[step] < microbatches {
-			at := r.slot
-			if over := at - len(r.pattern); over >= 0 {
-				at = len(r.pattern) - vPeriod + over%vPeriod
-			}
-			if next := r.pattern[at]; next >= 0 && r.queued[next] < microbatches {
+			if next := r.pattern[r.at()]; next >= 0 && r.queued[next] < microbatches {
 				r.queue = append(r.queue, vStep{next, r.queued[next]})
 				r.queued[next]++
 			}
 			r.slot++
 		}
 	}
+}
+
+// at returns where in its pattern the rank is.
+func (r *vRank) at() int {
+	if over := r.slot - len(r.pattern); over >= 0 {
+		return len(r.pattern) - vPeriod + over%vPeriod
+	}
+	return r.slot
 }
 
 // choose returns the place in its queue of what a rank runs in this slot, -1 for
@@ -221,41 +231,49 @@ func (r *vRank) run() {
 	r.word = append(r.word, r.actions[step])
 }
 
-// write puts the period on the tapes, and with it those after it that are the same.
-func (v *vee) write() {
-	same, more := true, v.microbatches
+// State tells where all ranks are in their patterns, and what they have in their queues.
+func (v *vee) State(s *repeats.State) {
 	for r := range v.ranks {
 		me := &v.ranks[r]
-		same = same && me.asBefore()
-		more = min(more, v.microbatches-slices.Max(me.queued[:]))
-	}
-	if !same {
-		more = 0
-	}
-	for r := range v.ranks {
-		me := &v.ranks[r]
-		me.tape.times(1+more, me.word...)
-		me.word = me.word[:0]
-		me.later(more)
-		me.past.slot, me.past.queue = me.slot, append(me.past.queue[:0], me.queue...)
+		if !s.Fixed(int64(me.at())) || !s.Fixed(int64(len(me.queue))) {
+			return
+		}
+		for _, next := range me.queue {
+			if !s.Fixed(int64(next.step)) || !s.Moving(int64(next.mb)) {
+				return
+			}
+		}
+		for step := range vSteps {
+			if !s.Moving(int64(me.queued[step])) || !s.Moving(int64(me.done[step])) {
+				return
+			}
+		}
 	}
 }
 
-// asBefore reports whether the rank stands as it did a period before, with the next
-// microbatches, and the pattern goes on as it did then.
-func (r *vRank) asBefore() bool {
-	return r.past.slot >= len(r.pattern)-vPeriod && r.slot == r.past.slot+vPeriod &&
-		slices.EqualFunc(r.queue, r.past.queue, func(now, past vStep) bool { return now == vStep{past.step, past.mb + 1} })
+// Moves wants every step to have gone on by one microbatch.
+func (v *vee) Moves(by []int64) (stride, most int64) {
+	if slices.ContainsFunc(by, func(n int64) bool { return n != 1 }) {
+		return 0, 0
+	}
+	more := v.microbatches
+	for r := range v.ranks {
+		more = min(more, v.microbatches-slices.Max(v.ranks[r].queued[:]))
+	}
+	return 1, int64(more)
 }
 
-// later moves the rank by n periods.
-func (r *vRank) later(n int) {
-	r.slot += n * vPeriod
-	for step := range vSteps {
-		r.queued[step] += n
-		r.done[step] += n
-	}
-	for i := range r.queue {
-		r.queue[i].mb += n
+// Skip moves the ranks by n periods.
+func (v *vee) Skip(n int64, _ []int64) {
+	for r := range v.ranks {
+		me := &v.ranks[r]
+		me.slot += int(n) * vPeriod
+		for step := range vSteps {
+			me.queued[step] += int(n)
+			me.done[step] += int(n)
+		}
+		for i := range me.queue {
+			me.queue[i].mb += int(n)
+		}
 	}
 }

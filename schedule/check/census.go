@@ -2,15 +2,19 @@ package check
 
 import (
 	"fmt"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
 // census counts the actions of all ranks and compares them with those that the
 // plan must have. In passing it sees whether they stand in order.
 func (c *Checker) census() {
 	c.uneven = make([]bool, 2*c.Stages)
-	v := &census{c: c, Walk: passes.NewWalk(c.Stages * passes.KindsPerStage), demands: newDemands(&c.Outline)}
+	sets := c.Stages * passes.KindsPerStage
+	v := &census{c: c, Walk: passes.NewWalk(sets + c.Copies()), spans: sets, demands: newDemands(&c.Outline, sets)}
+	c.putSpans(&v.Walk, sets)
 	v.Every = c.Plan.Slices
 	for rank, program := range c.Plan.Programs {
 		v.rank = rank
@@ -21,7 +25,7 @@ func (c *Checker) census() {
 		}
 	}
 	c.looked(&v.Walk)
-	c.totals, c.ordered = v.Sets, !v.early
+	c.totals, c.ordered = v.Upto(sets), !v.early
 	if c.lost {
 		return // what is missing may be what is in the wrong place
 	}
@@ -35,6 +39,7 @@ type census struct {
 	passes.Walk
 	c       *Checker
 	rank    int
+	spans   int // the set of the microbatches of the first copy of the model; then those of the others
 	demands demands
 	early   bool // an action stands before one that it needs, or lacks it
 }
@@ -53,10 +58,8 @@ func (v *census) Visit(a schedule.Action, mb int64) {
 		if mb != 0 {
 			v.fault(a, mb, UnknownMicrobatch, "is of a stage alone; leave its microbatch out.")
 		}
-	case !w.Within(mb, c.Span(stage)):
-		if !w.Trial {
-			c.lost = true
-		}
+	case !w.Has(v.spans+c.Sites[stage].Copy, mb):
+		c.lost = true
 		v.noMicrobatch(a, mb)
 		return
 	}
@@ -76,11 +79,11 @@ func (v *census) Visit(a schedule.Action, mb int64) {
 	}
 
 	set := c.Set(stage, kind)
-	if !v.demands.met(w, set, mb) && !w.Trial {
+	if !v.demands.met(w, set, mb) {
 		v.early = true
 	}
 	if !w.Add(set, mb) {
-		if e := passes.Edge(a); e >= 0 && !w.Trial {
+		if e := passes.Edge(a); e >= 0 {
 			c.uneven[e] = true
 		}
 		v.fault(a, mb, Twice, "is there already; take one of the two out.")
@@ -149,6 +152,14 @@ func (c *Checker) permit() {
 				c.allowed[stage] |= 1 << kind
 			}
 		}
+	}
+}
+
+// putSpans makes sets the microbatches of each copy of the model, the first of them that
+// of the first copy.
+func (c *Checker) putSpans(w *passes.Walk, first int) {
+	for copy := range c.Copies() {
+		w.Put(first+copy, repeats.Runs{c.Span(copy * c.Plan.Placement.Depth())})
 	}
 }
 
@@ -230,8 +241,8 @@ func (c *Checker) noBackward(stage int, kind schedule.Kind) string {
 
 // countStage compares what the plan has of a stage with what it must have.
 func (c *Checker) countStage(stage int) {
-	all := passes.Runs{c.Span(stage)}
-	has := func(kind schedule.Kind) passes.Runs { return c.totals[c.Set(stage, kind)] }
+	all := repeats.Runs{c.Span(stage)}
+	has := func(kind schedule.Kind) repeats.Runs { return c.totals[c.Set(stage, kind)] }
 
 	c.missing(stage, schedule.F, all.Minus(has(schedule.F)))
 	switch {
@@ -244,10 +255,10 @@ func (c *Checker) countStage(stage int) {
 		c.missing(stage, schedule.I, has(schedule.W).Minus(has(schedule.B), has(schedule.I)))
 	}
 	if c.Reduces && !c.Includes(stage, schedule.ReduceGrad) && c.allows(stage, schedule.ReduceGrad) && len(has(schedule.B))+len(has(schedule.W)) > 0 {
-		c.missing(stage, schedule.ReduceGrad, passes.Runs{{Lo: 0, Hi: 1}})
+		c.missing(stage, schedule.ReduceGrad, repeats.Runs{{Lo: 0, Hi: 1}})
 	}
 	if len(has(schedule.F)) > 0 && c.Plan.Facts != nil && c.Plan.Facts[stage].Quantizes && !c.Includes(stage, schedule.Quantize) {
-		c.missing(stage, schedule.Quantize, passes.Runs{{Lo: 0, Hi: 1}})
+		c.missing(stage, schedule.Quantize, repeats.Runs{{Lo: 0, Hi: 1}})
 	}
 	if !c.Transfers {
 		return
@@ -262,7 +273,7 @@ func (c *Checker) countStage(stage int) {
 }
 
 // missing adds a fault for each run of microbatches that lack an action.
-func (c *Checker) missing(stage int, kind schedule.Kind, lacking passes.Runs) {
+func (c *Checker) missing(stage int, kind schedule.Kind, lacking repeats.Runs) {
 	rank := c.Plan.Placement.Rank[stage]
 	for i, r := range lacking {
 		if len(c.Faults) >= maxFaults {

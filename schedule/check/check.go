@@ -74,7 +74,7 @@ func (c *Checker) prove(plan *schedule.Plan, capacity int) {
 	}
 }
 
-// programs finds what is wrong with a plan that fits together, but for ranks that wait
+// Programs finds what is wrong with a plan that fits together, but for ranks that wait
 // for ever and for drops.
 func (c *Checker) Programs(plan *schedule.Plan) {
 	if len(c.Faults) > 0 {

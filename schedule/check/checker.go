@@ -2,21 +2,23 @@ package check
 
 import (
 	"fmt"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// checker collects faults.
+// Checker collects faults.
 type Checker struct {
 	passes.Outline
 	Name    string
-	allowed []uint32      // by stage: the set of kinds that the plan may have of it
-	totals  []passes.Runs // by set: the microbatches that the plan has, from the census
-	lost    bool          // actions that belong nowhere: nothing else means anything
-	counted bool          // the census has found nothing wrong
-	ordered bool          // the census has seen every action behind what it needs on its rank
-	uneven  []bool        // by edge: sends and receives do not come in pairs
-	visited int64         // the most actions that a pass has looked at
+	allowed []uint32       // by stage: the set of kinds that the plan may have of it
+	totals  []repeats.Runs // by set: the microbatches that the plan has, from the census
+	lost    bool           // actions that belong nowhere: nothing else means anything
+	counted bool           // the census has found nothing wrong
+	ordered bool           // the census has seen every action behind what it needs on its rank
+	uneven  []bool         // by edge: sends and receives do not come in pairs
+	visited int64          // the most actions that a pass has looked at
 
 	compared int64 // messages, one by one
 
@@ -47,7 +49,7 @@ func (c *Checker) Err() error {
 	return &Error{Plan: c.Name, Faults: c.Faults, More: c.more}
 }
 
-// add adds a fault, in the place of the last one where the list is full and it
+// Add adds a fault, in the place of the last one where the list is full and it
 // is a deadlock, which must not be lost.
 func (c *Checker) Add(f Fault) {
 	switch {
@@ -68,9 +70,7 @@ func (c *Checker) plain(code Code, rank int, format string, args ...any) {
 
 // at adds a fault of the action at which the walk is.
 func (c *Checker) at(w *passes.Walk, rank int, a schedule.Action, mb int64, code Code, about, format string, args ...any) {
-	if !w.Trial {
-		c.fault(spot{rank, w.Segment, w.Index, w.Position, a, mb}, code, about, format, args...)
-	}
+	c.fault(spot{rank, w.Segment, w.Index, w.Position, a, mb}, code, about, format, args...)
 }
 
 // fault adds a fault of an action. A fault about the same thing that comes back in
@@ -93,7 +93,7 @@ func (c *Checker) fault(s spot, code Code, about, format string, args ...any) {
 	c.Add(Fault{Code: code, Rank: s.rank, Position: s.position, Action: a, Text: text + fmt.Sprintf(format, args...)})
 }
 
-// unproved adds a fault for a walk that was given up, and reports whether it was.
+// Unproved adds a fault for a walk that was given up, and reports whether it was.
 func (c *Checker) Unproved(w *passes.Walk, rank int) bool {
 	if w.Exhausted {
 		c.plain(Unproved, rank, "The program of rank %d is too large and takes its microbatches in too irregular an order to be checked; write it in segments whose microbatches ascend or descend without gaps.", rank)

@@ -115,10 +115,10 @@ func TestProofOfSlices(t *testing.T) {
 		valid   bool
 		visited int64
 	}{
-		{plan(3, 1_000, f(0), f(1), f(2)), true, 12},
+		{plan(3, 1_000, f(0), f(1), f(2)), true, 9},
 		{plan(1, 3_000, f(0)), true, 3_000},
 		{plan(2, 1_500, f(0), f(1)), true, 3_000},
-		{plan(3, 1_000, f(0), f(2), f(1)), false, 12},
+		{plan(3, 1_000, f(0), f(2), f(1)), false, 9},
 		{plan(2, 1_500, f(1), f(0)), false, 3_000},
 	} {
 		proof, err := check.Prove(test.p, schedule.Unlimited)

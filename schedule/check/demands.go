@@ -16,11 +16,13 @@ type demands struct {
 // there is no other one, the same twice.
 type demand struct {
 	set, or int32
-	span    passes.Run // of the stage, where on is not 0
-	on      int8       // as in need
+	span    int32 // the set of the microbatches that there are
+	on      int8  // as in need
 }
 
-func newDemands(o *passes.Outline) demands {
+// newDemands returns the demands for a walk whose sets of the microbatches that there are
+// begin with this one.
+func newDemands(o *passes.Outline, spans int) demands {
 	sets := o.Stages * passes.KindsPerStage
 	d := demands{outline: o, list: make([]demand, 0, sets), from: make([]int32, 1, sets+1)}
 	var room [3]passes.Need
@@ -34,7 +36,7 @@ func newDemands(o *passes.Outline) demands {
 			if n.Or != schedule.None {
 				other = int32(o.Set(n.Stage, n.Or))
 			}
-			d.list = append(d.list, demand{first, other, o.Span(n.Stage), n.On})
+			d.list = append(d.list, demand{first, other, int32(spans + o.Sites[n.Stage].Copy), n.On})
 		}
 		d.from = append(d.from, int32(len(d.list)))
 	}
@@ -49,7 +51,7 @@ func (d *demands) met(w *passes.Walk, set int, mb int64) bool {
 		need, of := &d.list[i], mb
 		if need.on != 0 {
 			var sliced bool
-			if of, sliced = d.outline.Neighbour(mb, need.on); !w.Within(of, need.span) || !sliced {
+			if of, sliced = d.outline.Neighbour(mb, need.on); !sliced || !w.Has(int(need.span), of) {
 				continue
 			}
 		}

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
@@ -37,9 +38,6 @@ type dropping struct {
 	totals   int // what the plan has at all, in the same order
 	live     int // by the rank's stages: microbatches of which something is in flight
 	outgoing int // by the rank's stages: microbatches with an output to be sent, or on its way; and then gradients
-	started  int // microbatches that have had an action on the rank
-	retired  int
-	dead     int // by part
 
 	all        [][]int         // by the rank's stages: the sets of what is computed of it, the latest kind first
 	must       []schedule.Drop // by the rank's stages and by kind: what ends at such an action
@@ -52,7 +50,12 @@ type dropping struct {
 type copied struct {
 	stage int    // one of its stages; -1 where the rank has none
 	held  uint64 // the entry parts that the rank holds: those that something on it reads
-	entry int    // the set of microbatches whose entry has a part left
+
+	// Sets of its microbatches.
+	entry   int // those whose entry has a part left
+	started int // those that have had an action on the rank
+	retired int
+	dead    int // by part
 }
 
 // peak is the most that was in flight, and where.
@@ -69,15 +72,16 @@ func (c *Checker) newDropping(rank int) *dropping {
 		all: make([][]int, stages), must: make([]schedule.Drop, n)}
 	v.copies = make([]copied, max(c.Plan.Placement.Copies, 1))
 	v.outgoing = v.live + stages
-	v.started = v.outgoing + 2*stages
-	v.retired, v.dead = v.started+1, v.started+2
-	entry := v.dead + schedule.MaxParts
+	sets := v.outgoing + 2*stages
 	for i := range v.copies {
-		v.copies[i] = copied{stage: -1, entry: entry + i}
+		v.copies[i] = copied{stage: -1, entry: sets, started: sets + 1, retired: sets + 2, dead: sets + 3}
+		sets += 3 + schedule.MaxParts
 	}
-	v.Walk = passes.NewWalk(entry + len(v.copies))
+	v.Walk = passes.NewWalk(sets)
 	for i, stage := range c.On[rank] {
-		copy(v.Sets[n+i*passes.KindsPerStage:], c.totals[stage*passes.KindsPerStage:(stage+1)*passes.KindsPerStage])
+		for kind := range passes.KindsPerStage {
+			v.Put(n+i*passes.KindsPerStage+kind, c.totals[c.Set(stage, schedule.Kind(kind))])
+		}
 		of := v.copyOf(stage)
 		of.stage = stage
 		for kind := schedule.WaitB; kind >= schedule.F; kind-- {
@@ -118,7 +122,7 @@ func (v *dropping) Visit(a schedule.Action, mb int64) {
 		}
 		return
 	}
-	if v.Has(v.retired, mb) {
+	if v.Has(v.copyOf(stage).retired, mb) {
 		v.fault(a, mb, BadRetire, "late", "runs after its microbatch has retired here; let r stand on the last action of the microbatch alone.")
 	}
 	v.births(a, mb)
@@ -127,7 +131,7 @@ func (v *dropping) Visit(a schedule.Action, mb int64) {
 	}
 	v.checkParts(a, mb)
 	v.ends(a, mb)
-	if a.Drop()&schedule.Retire != 0 && !v.Add(v.retired, mb) {
+	if a.Drop()&schedule.Retire != 0 && !v.Add(v.copyOf(stage).retired, mb) {
 		v.fault(a, mb, BadRetire, "again", "retires its microbatch, which has retired here already; let r stand on the last action alone.")
 	}
 	if odd := a.Drop() &^ schedule.KnownDrops; odd != 0 {
@@ -151,7 +155,7 @@ func (v *dropping) births(a schedule.Action, mb int64) {
 		v.Add(set, mb)
 		v.measure(&v.worstOut[v.c.Place[stage]], set, a, mb)
 	}
-	if of := v.copyOf(stage); of.held != 0 && v.Add(v.started, mb) {
+	if of := v.copyOf(stage); of.held != 0 && v.Add(of.started, mb) {
 		v.Add(of.entry, mb)
 		v.measure(&v.worstEntry, of.entry, a, mb)
 	}
@@ -173,7 +177,7 @@ func (v *dropping) sends(stage int, kind schedule.Kind) (set int, ok bool) {
 }
 
 func (v *dropping) measure(p *peak, set int, a schedule.Action, mb int64) {
-	if width := v.Sets[set].Width(); width > p.width && !v.Trial {
+	if width := v.Get(set).Width(); width > p.width {
 		*p = peak{width, v.Position, a.Shift(int(mb) - a.Microbatch())}
 	}
 }
@@ -285,6 +289,7 @@ func (v *dropping) checkHandles(a schedule.Action, mb int64) {
 // checkParts follows the parts of the microbatch's entry (L1).
 func (v *dropping) checkParts(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
+	of := v.copyOf(stage)
 	reads, dies := v.c.Reads(stage, kind), uint64(0)
 	if v.c.Plan.Parts != nil && a.Drop()&schedule.DropParts != 0 {
 		dies = v.c.Plan.Parts[stage][kind]
@@ -299,7 +304,7 @@ func (v *dropping) checkParts(a schedule.Action, mb int64) {
 		v.fault(a, mb, code, fmt.Sprint("part ", part), "%s part %d of its entry, %s; let the last action that reads it drop it.", verbs[code], part, what)
 	}
 	for part := 0; (reads|dies)>>part != 0; part++ {
-		if reads>>part&1 == 1 && v.Has(v.dead+part, mb) {
+		if reads>>part&1 == 1 && v.Has(of.dead+part, mb) {
 			fault(UseAfterDrop, part, "which was dropped before")
 		}
 		if dies>>part&1 == 0 {
@@ -308,16 +313,15 @@ func (v *dropping) checkParts(a schedule.Action, mb int64) {
 		if reads>>part&1 == 0 {
 			fault(MisplacedDrop, part, "which it does not read")
 		}
-		if !v.Add(v.dead+part, mb) {
+		if !v.Add(of.dead+part, mb) {
 			fault(DoubleDrop, part, "which was dropped before")
 		}
 	}
 	if dies == 0 {
 		return
 	}
-	of := v.copyOf(stage)
 	for part := 0; of.held>>part != 0; part++ {
-		if of.held>>part&1 == 1 && !v.Has(v.dead+part, mb) {
+		if of.held>>part&1 == 1 && !v.Has(of.dead+part, mb) {
 			return
 		}
 	}
@@ -333,16 +337,16 @@ func (v *dropping) left() {
 		if of.stage < 0 {
 			continue
 		}
-		all := v.Sets[v.set(of.stage, schedule.F)]
+		all := v.Get(v.set(of.stage, schedule.F))
 		for part := 0; of.held>>part != 0; part++ {
 			if of.held>>part&1 == 0 {
 				continue
 			}
-			for _, r := range all.Minus(v.Sets[v.dead+part]) {
+			for _, r := range all.Minus(v.Get(of.dead + part)) {
 				v.c.plain(MissingDrop, v.rank, "Rank %d never drops part %d of the entry of %v; let the last action that reads it drop it.", v.rank, part, r)
 			}
 		}
-		for _, r := range all.Minus(v.Sets[v.retired]) {
+		for _, r := range all.Minus(v.Get(of.retired)) {
 			v.c.plain(BadRetire, v.rank, "Rank %d never retires %v; put r on the last action of each microbatch.", v.rank, r)
 		}
 	}
@@ -353,7 +357,7 @@ func (v *dropping) left() {
 func (v *dropping) unwaited() {
 	for _, stage := range v.c.On[v.rank] {
 		for _, pair := range [...]struct{ send, wait schedule.Kind }{{schedule.SendF, schedule.WaitF}, {schedule.SendB, schedule.WaitB}} {
-			for _, r := range v.Sets[v.set(stage, pair.send)].Minus(v.Sets[v.set(stage, pair.wait)]) {
+			for _, r := range v.Get(v.set(stage, pair.send)).Minus(v.Get(v.set(stage, pair.wait))) {
 				v.c.plain(MissingDrop, v.rank, "Rank %d never waits for %d%v of %v; add a %v with drop t for each.", v.rank, stage, pair.send, r, pair.wait)
 			}
 		}

@@ -3,8 +3,9 @@ package check
 import (
 	"errors"
 	"fmt"
-	"github.com/weir-ml/weir/schedule"
 	"strings"
+
+	"github.com/weir-ml/weir/schedule"
 )
 
 var (

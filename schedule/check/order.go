@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
@@ -15,9 +16,12 @@ func (c *Checker) checkOrder() {
 		return
 	}
 	sets := c.Stages * passes.KindsPerStage
-	v := &ordering{c: c, Walk: passes.NewWalk(2 * sets), totals: sets, needs: make([]passes.Need, 0, sets), from: make([]int, 1, sets+1)}
+	v := &ordering{c: c, Walk: passes.NewWalk(2*sets + c.Copies()), totals: sets, spans: 2 * sets, needs: make([]passes.Need, 0, sets), from: make([]int, 1, sets+1)}
 	v.Every = c.Plan.Slices
-	copy(v.Sets[sets:], c.totals)
+	for set, total := range c.totals {
+		v.Put(sets+set, total)
+	}
+	c.putSpans(&v.Walk, v.spans)
 	for set := range sets {
 		v.needs = c.Needs(v.needs, set/passes.KindsPerStage, schedule.Kind(set%passes.KindsPerStage))
 		v.from = append(v.from, len(v.needs))
@@ -38,6 +42,7 @@ type ordering struct {
 	c      *Checker
 	rank   int
 	totals int // the index of the first set that says what the plan has at all
+	spans  int // the set of the microbatches of the first copy of the model; then those of the others
 
 	needs []passes.Need // of all stages and kinds
 	from  []int         // by set: the first of its needs; the last one ends where the next set's begin
@@ -45,7 +50,7 @@ type ordering struct {
 
 func (v *ordering) Repeats(int64) {}
 
-// visit does an action, whatever it still needs.
+// Visit does an action, whatever it still needs.
 func (v *ordering) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()
 	if kind > schedule.WaitB || !c.allows(stage, kind) {
@@ -59,7 +64,7 @@ func (v *ordering) Visit(a schedule.Action, mb int64) {
 		}
 		if n.On != 0 {
 			var sliced bool
-			if of, sliced = c.Neighbour(mb, n.On); !v.Within(of, c.Span(stage)) || !sliced {
+			if of, sliced = c.Neighbour(mb, n.On); !sliced || !v.Has(v.spans+c.Sites[stage].Copy, of) {
 				continue
 			}
 		}

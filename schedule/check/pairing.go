@@ -3,6 +3,7 @@ package check
 import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
 // pairing proves that what is sent on a link is received in the same order, if there
@@ -20,7 +21,7 @@ func (c *Checker) pairing() {
 	}
 	sends, receives := c.traffic(l)
 	for i := range sends {
-		if !uneven[i] && c.compared <= passes.MaxWork {
+		if !uneven[i] && c.compared <= repeats.MaxWork {
 			c.pairLink(l.From[i], l.To[i], passes.Cursor{Program: sends[i]}, passes.Cursor{Program: receives[i]})
 		}
 	}
@@ -72,7 +73,7 @@ func (c *Checker) pairLink(from, to int, sends, receives passes.Cursor) {
 		if !more || !both || crossed == maxCrossed {
 			return
 		}
-		if c.compared++; c.compared > passes.MaxWork {
+		if c.compared++; c.compared > repeats.MaxWork {
 			c.untold()
 			return
 		}

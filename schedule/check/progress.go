@@ -13,7 +13,7 @@ func (c *Checker) progress(capacity int) {
 		return
 	}
 	v := c.march(capacity)
-	c.looked(&v.Walk)
+	c.visited = max(c.visited, v.Visited)
 	if v.Exhausted {
 		c.untold()
 		return
@@ -29,7 +29,10 @@ func (c *Checker) march(capacity int) *progress {
 	sets := c.Stages * passes.KindsPerStage
 	v := &progress{c: c, capacity: int64(capacity), links: passes.NewLinks(&c.Outline), totals: sets}
 	v.March = passes.NewMarch(&c.Outline, 2*sets, len(v.links.From))
-	copy(v.Sets[sets:], c.totals)
+	for set, total := range c.totals {
+		v.Put(sets+set, total)
+	}
+	v.Limit = int64(capacity)
 	v.Run(v)
 	return v
 }
@@ -44,7 +47,7 @@ type progress struct {
 	totals   int // the index of the first set that says what the plan has at all
 }
 
-// step runs an action if nothing of another rank is in its way, nor in that of the
+// Step runs an action if nothing of another rank is in its way, nor in that of the
 // other one of a pair of which it is the first.
 func (v *progress) Step(rank int, a schedule.Action, mb int64) bool {
 	if v.Transfers && a.Kind().Compute() {
@@ -81,7 +84,7 @@ func (v *progress) clear(a schedule.Action, mb int64) bool {
 		case v.capacity == 0:
 			return v.done(passes.Receiver(e), kind+schedule.RecvF-schedule.SendF, schedule.None, mb)
 		}
-		return v.Less(v.Counts[v.links.Of[e]], v.capacity)
+		return v.Room(v.links.Of[e])
 	case schedule.RecvF, schedule.RecvB:
 		e := passes.Edge(a)
 		if v.capacity == 0 {

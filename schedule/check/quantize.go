@@ -58,13 +58,13 @@ func (v *quantized) Visit(a schedule.Action, mb int64) {
 	}
 	sets := setsOfWeights * c.Place[stage]
 	if kind == schedule.Quantize {
-		if !v.Add(sets+weightsMade, 0) {
+		if !v.Raise(sets + weightsMade) {
 			v.fault(a, mb, Twice, "", "makes copies of weights that this step has made already; take one of the two out.")
 			return
 		}
 		for _, w := range weights {
 			if c.CopiesWeights(stage)&w.bit != 0 {
-				v.Add(sets+w.set, 0)
+				v.Raise(sets + w.set)
 			}
 		}
 		return
@@ -73,22 +73,22 @@ func (v *quantized) Visit(a schedule.Action, mb int64) {
 	if (reads|a.Drop())&passes.WeightBits == 0 {
 		return
 	}
-	if reads != 0 && !v.Has(sets+weightsMade, 0) {
+	if reads != 0 && !v.Raised(sets+weightsMade) {
 		v.fault(a, mb, Order, "weights", "runs before %v, which makes the copies of weights that it reads; move %[1]v before it.", schedule.Act(schedule.Quantize, stage, 0))
 		return
 	}
 	for i, w := range weights {
-		if reads&w.bit != 0 && !v.Trial {
+		if reads&w.bit != 0 {
 			v.last[c.Place[stage]][i] = spot{v.rank, v.Segment, v.Index, v.Position, a, mb}
 		}
 		dropped := a.Drop()&w.bit != 0
 		switch {
 		case reads&w.bit == 0 && dropped:
 			v.fault(a, mb, MisplacedDrop, w.what, "drops the copies of weights for the %s, which it does not read; take drop %v away.", w.what, w.bit)
-		case reads&w.bit != 0 && !v.Has(sets+w.set, 0):
+		case reads&w.bit != 0 && !v.Raised(sets+w.set):
 			v.fault(a, mb, UseAfterDrop, w.what, "reads the copies of weights for the %s, which were dropped before; let the last action that reads them drop them.", w.what)
 		case dropped:
-			v.Remove(sets+w.set, 0)
+			v.Lower(sets + w.set)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func (v *quantized) fault(a schedule.Action, mb int64, code Code, about, format 
 func (v *quantized) left() {
 	for i, stage := range v.c.On[v.rank] {
 		for k, w := range weights {
-			if !v.c.Marked || len(v.Sets[setsOfWeights*i+w.set]) == 0 {
+			if !v.c.Marked || len(v.Get(setsOfWeights*i+w.set)) == 0 {
 				continue
 			}
 			if last := v.last[i][k]; last.action.Kind() != schedule.None {

@@ -1,11 +1,12 @@
 package check
 
 import (
-	"github.com/weir-ml/weir/schedule"
 	"slices"
+
+	"github.com/weir-ml/weir/schedule"
 )
 
-// checkShape looks at whether the parts of the plan fit together, so that
+// CheckShape looks at whether the parts of the plan fit together, so that
 // everything after it may index them.
 func (c *Checker) CheckShape(plan *schedule.Plan) {
 	fault := func(format string, args ...any) { c.plain(Malformed, -1, format, args...) }

@@ -59,23 +59,23 @@ func (v *sharding) Visit(a schedule.Action, mb int64) {
 	gathered, unreduced := c.Place[stage], c.Place[stage]+len(c.On[v.rank])
 	switch kind {
 	case schedule.Unshard:
-		if !v.Add(gathered, 0) {
+		if !v.Raise(gathered) {
 			v.fault(a, mb, Sharding, "gathers weights that are there already; take it out, or put a RESHARD before it.")
 		}
 	case schedule.Reshard:
-		if !v.Remove(gathered, 0) {
+		if !v.Lower(gathered) {
 			v.fault(a, mb, Sharding, "gives up weights that are not there; take it out, or put an UNSHARD before it.")
 		}
 	case schedule.ReduceGrad:
-		if c.allows(stage, kind) && !v.Remove(unreduced, 0) {
+		if c.allows(stage, kind) && !v.Lower(unreduced) {
 			v.fault(a, mb, Reduction, "reduces gradients to which nothing was added since the reduction before; take it out.")
 		}
 	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.Quantize:
-		if v.shards(stage) && !v.Has(gathered, 0) {
+		if v.shards(stage) && !v.Raised(gathered) {
 			v.fault(a, mb, Sharding, "computes with weights that are not there; put an UNSHARD of stage %d before it, and its RESHARD behind it.", stage)
 		}
 	}
-	if (kind == schedule.B || kind == schedule.W) && c.allows(stage, kind) && v.Add(unreduced, 0) && !v.Trial {
+	if (kind == schedule.B || kind == schedule.W) && c.allows(stage, kind) && v.Raise(unreduced) {
 		v.first[c.Place[stage]] = spot{v.rank, v.Segment, v.Index, v.Position, a, mb}
 	}
 }
@@ -87,10 +87,10 @@ func (v *sharding) fault(a schedule.Action, mb int64, code Code, format string, 
 // left adds faults for what is not given up and not reduced at the end.
 func (v *sharding) left() {
 	for i, stage := range v.c.On[v.rank] {
-		if len(v.Sets[i]) > 0 {
+		if len(v.Get(i)) > 0 {
 			v.c.plain(Sharding, v.rank, "Rank %d never gives up the weights of stage %d that it has gathered last; add %v.", v.rank, stage, schedule.Act(schedule.Reshard, stage, 0))
 		}
-		if v.c.Includes(stage, schedule.ReduceGrad) && len(v.Sets[i+len(v.c.On[v.rank])]) > 0 {
+		if v.c.Includes(stage, schedule.ReduceGrad) && len(v.Get(i+len(v.c.On[v.rank]))) > 0 {
 			v.c.fault(v.first[i], Reduction, "", "adds to gradients behind their last reduction; move %v behind the last B or W of the stage.", schedule.Act(schedule.ReduceGrad, stage, 0))
 		}
 	}

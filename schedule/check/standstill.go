@@ -1,19 +1,20 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
-	"slices"
 )
 
-// standstill is where the ranks of a plan are when none of them can go on.
+// Standstill is where the ranks of a plan are when none of them can go on.
 type Standstill struct {
 	*passes.Outline
 	Links passes.Links
 	Ranks []passes.Cursor
 }
 
-// faults returns a fault for each circle of ranks that wait for each other.
+// Faults returns a fault for each circle of ranks that wait for each other.
 func (s *Standstill) Faults() (list []Fault) {
 	waiting := s.waiting()
 	for first := true; len(waiting) > 0; first = false {

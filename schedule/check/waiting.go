@@ -2,10 +2,11 @@ package check
 
 import (
 	"fmt"
-	"github.com/weir-ml/weir/schedule"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weir-ml/weir/schedule"
 )
 
 // Waiting says what a rank that cannot go on waits for.

@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )
 
-// exchange sends what the links take.
+// Exchange sends what the links take.
 func (v *lowering) Exchange() {
 	clear(v.asked)
 	for rank := range v.Ranks {
@@ -28,12 +28,12 @@ func (v *lowering) dispatch(rank int) {
 		if v.capacity != schedule.Unlimited {
 			v.dispatch(v.To[l])
 		}
-		if !v.Note(v.room(l)) {
+		if !v.room(l) {
 			break
 		}
-		send := v.Pop(v.outbox + rank)
+		send := v.Queues[v.outbox+rank].Pop()
 		v.Write(rank, send)
-		v.Push(queueOf(l, fresh), send)
+		v.Queues[queueOf(l, fresh)].Push(send)
 		v.Add(setOf(out, made), int64(send.Microbatch()))
 		if v.capacity == 0 {
 			v.receiveEarly(l)
@@ -64,7 +64,6 @@ func (v *lowering) receiveEarly(l int) {
 	send := v.receive(l)
 	v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
 	switch to := v.To[l]; {
-	case v.Trial:
 	case v.Busy(to):
 		v.scripts[to].before(passes.ReceiptOf(send))
 	default:

@@ -3,10 +3,12 @@ package lower
 import (
 	"errors"
 	"fmt"
+	"slices"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"
-	"slices"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
 // Lifetimes returns a plan with the same actions that says on each of them what
@@ -117,8 +119,8 @@ type marking struct {
 	lower []int // by copy of the model: its lowest stage on the rank, whose birth is the first action of a microbatch here; -1 where it has none
 
 	// Indices of sets.
-	seen     int // microbatches that have had their last action on the rank
-	dead     int // by part: microbatches that have had its last read
+	seen     int // by copy of the model: microbatches that have had their last action on the rank
+	dead     int // by copy and part: microbatches that have had its last read
 	touched  int // by the rank's stages: microbatches that have had the stage's last computation
 	live     int // by the rank's stages: microbatches of which something is in flight
 	outgoing int // by the rank's stages: microbatches whose output is there until it is sent; and then gradients
@@ -148,7 +150,7 @@ type group struct {
 
 func newMarking(o *passes.Outline, rank int) *marking {
 	stages, copies := len(o.On[rank]), max(o.Plan.Placement.Copies, 1)
-	v := &marking{Outline: o, rank: rank, seen: 0, dead: 1, touched: 1 + schedule.MaxParts, lower: make([]int, copies)}
+	v := &marking{Outline: o, rank: rank, seen: 0, dead: copies, touched: copies * (1 + schedule.MaxParts), lower: make([]int, copies)}
 	v.live = v.touched + stages
 	v.outgoing = v.live + stages
 	v.entry = v.outgoing + 2*stages
@@ -179,6 +181,9 @@ func newMarking(o *passes.Outline, rank int) *marking {
 // copyOf returns the copy of the model that a stage is of.
 func (v *marking) copyOf(stage int) int { return stage / v.Plan.Placement.Depth() }
 
+// deadOf returns the first of the sets of a stage's copy of the model that are by part.
+func (v *marking) deadOf(stage int) int { return v.dead + v.copyOf(stage)*schedule.MaxParts }
+
 func (v *marking) Visit(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	if kind.OfStage() {
@@ -194,7 +199,7 @@ func (v *marking) Visit(a schedule.Action, mb int64) {
 	if fate.parts && v.lastReads(stage, kind, mb) {
 		drop |= schedule.DropParts
 	}
-	if v.Add(v.seen, mb) {
+	if v.Add(v.seen+v.copyOf(stage), mb) {
 		drop |= schedule.Retire
 	}
 	if kind.Compute() && v.Add(v.touched+i, mb) {
@@ -215,16 +220,12 @@ func (v *marking) Visit(a schedule.Action, mb int64) {
 
 // mark notes what dies with the action.
 func (v *marking) mark(drop schedule.Drop) {
-	if !v.Trial {
-		v.drops = append(v.drops, drop)
-	}
+	v.drops = append(v.drops, drop)
 }
 
 // widen makes a stage's bound that of what a set holds now.
 func (v *marking) widen(bounds []int, stage, set int) {
-	if !v.Trial {
-		bounds[stage] = max(bounds[stage], int(v.Sets[set].Width()))
-	}
+	bounds[stage] = max(bounds[stage], int(v.Get(set).Width()))
 }
 
 // sends follows what the stage sends from the wait back to the computation.
@@ -278,7 +279,7 @@ func (v *marking) ofHandles(stage int, kind schedule.Kind) schedule.Drop {
 func (v *marking) ofWeights(stage int, kind schedule.Kind) schedule.Drop {
 	drop, reads := schedule.Drop(0), v.ReadsWeights(stage, kind)
 	for i, bit := range passes.WeightDrops {
-		if reads&bit != 0 && v.Add(v.weights+2*v.Place[stage]+i, 0) {
+		if reads&bit != 0 && v.Raise(v.weights+2*v.Place[stage]+i) {
 			drop |= bit
 		}
 	}
@@ -290,7 +291,7 @@ func (v *marking) ofWeights(stage int, kind schedule.Kind) schedule.Drop {
 func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 	reads, dies := v.Reads(stage, kind), uint64(0)
 	for part := 0; reads>>part != 0; part++ {
-		if reads>>part&1 == 1 && v.Add(v.dead+part, mb) {
+		if reads>>part&1 == 1 && v.Add(v.deadOf(stage)+part, mb) {
 			dies |= 1 << part
 		}
 	}
@@ -299,10 +300,7 @@ func (v *marking) lastReads(stage int, kind schedule.Kind, mb int64) bool {
 	}
 	entry := v.entry + v.copyOf(stage)
 	v.Add(entry, mb)
-	if v.Trial {
-		return true
-	}
-	v.most = max(v.most, v.Sets[entry].Width())
+	v.most = max(v.most, v.Get(entry).Width())
 	table := &v.Plan.Parts[stage][kind]
 	if *table != 0 && *table != dies && v.fault == nil {
 		v.fault = fmt.Errorf("%w: different entry parts die at %d%v for different microbatches (sets %#x and %#x), which a plan cannot say: let the order of its actions be the same for all",
@@ -321,7 +319,7 @@ func (v *marking) unread() error {
 		}
 		all := v.Span(stage)
 		for part := range schedule.MaxParts {
-			for _, r := range (passes.Runs{all}).Minus(v.Sets[v.dead+part]) {
+			for _, r := range (repeats.Runs{all}).Minus(v.Get(v.deadOf(stage) + part)) {
 				if r != all {
 					return fmt.Errorf("%w: part %d of an entry is read on rank %d, but not for %v: declare it at a kind that every microbatch has", schedule.ErrFacts, part, v.rank, r)
 				}
@@ -331,7 +329,7 @@ func (v *marking) unread() error {
 	return nil
 }
 
-// repeats takes the drops of n repeats, of which the first was walked.
+// Repeats takes the drops of n repeats, of which the first was walked.
 func (v *marking) Repeats(n int64) {
 	if k := len(v.groups) - 1; k >= 0 && v.groups[k].segment == v.Segment && (len(v.drops) == 0 || slices.Equal(v.groups[k].drops, v.drops)) {
 		v.groups[k].repeats += int(n)

@@ -2,8 +2,9 @@ package lower
 
 import (
 	"fmt"
-	"github.com/weir-ml/weir/schedule"
 	"slices"
+
+	"github.com/weir-ml/weir/schedule"
 )
 
 // Split returns a plan that runs I and then W wherever the plan runs B. Of a joined B

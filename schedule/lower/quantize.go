@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 )

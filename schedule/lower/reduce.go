@@ -2,8 +2,9 @@ package lower
 
 import (
 	"fmt"
-	"github.com/weir-ml/weir/schedule"
 	"slices"
+
+	"github.com/weir-ml/weir/schedule"
 )
 
 // Reduce returns a plan that reduces the gradients of each stage over the

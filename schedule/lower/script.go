@@ -1,8 +1,9 @@
 package lower
 
 import (
-	"github.com/weir-ml/weir/schedule"
 	"slices"
+
+	"github.com/weir-ml/weir/schedule"
 )
 
 // script is what a rank is to do, written action by action. What was written in a

@@ -2,8 +2,9 @@ package lower
 
 import (
 	"fmt"
-	"github.com/weir-ml/weir/schedule"
 	"slices"
+
+	"github.com/weir-ml/weir/schedule"
 )
 
 // Shard returns a plan for weights that are sharded. Every rank has gathered the active

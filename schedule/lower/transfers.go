@@ -2,10 +2,11 @@ package lower
 
 import (
 	"fmt"
+	"slices"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"
-	"slices"
 )
 
 // Transfers returns a plan with the same computations that says what is sent and received,
@@ -99,6 +100,9 @@ func newLowering(o *passes.Outline, capacity int) *lowering {
 	}
 	v.outbox = numQueues * len(v.From)
 	v.Clock = passes.NewClock(o, numSets*len(v.Of), v.outbox+ranks)
+	if capacity != schedule.Unlimited {
+		v.Bounded = v.outbox
+	}
 	for rank := range v.scripts {
 		v.scripts[rank].list = make([]schedule.Action, 0, v.length(rank))
 	}
@@ -122,13 +126,13 @@ func (v *lowering) length(rank int) int {
 	return n
 }
 
-// ready asks for both of a joined pair before the first of them. A rank that has
+// Ready asks for both of a joined pair before the first of them. A rank that has
 // something to send stands until it is sent.
 func (v *lowering) Ready(rank int, a schedule.Action, mb int64) bool {
 	if v.Duties[rank].Action.Joined() {
 		return true
 	}
-	if v.Note(v.Queues[v.outbox+rank].N > 0) || !v.there(a, mb) {
+	if v.Queues[v.outbox+rank].N > 0 || !v.there(a, mb) {
 		return false
 	}
 	if !a.Joined() {
@@ -152,14 +156,14 @@ func (v *lowering) partner(rank int) schedule.Action {
 	return b
 }
 
-// act begins a computation, or a joined pair of them.
+// Act begins a computation, or a joined pair of them.
 func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
 	if v.Duties[rank].Action.Joined() {
 		return // the second of a pair, which has begun
 	}
 	for _, l := range v.out[rank] {
 		for v.Queues[queueOf(l, due)].N > 0 {
-			v.Write(rank, passes.WaitFor(v.Pop(queueOf(l, due))))
+			v.Write(rank, passes.WaitFor(v.Queues[queueOf(l, due)].Pop()))
 		}
 		v.pass(l, over, due)
 	}
@@ -187,7 +191,7 @@ func (v *lowering) take(rank int, a schedule.Action, mb int64) {
 	for {
 		send := v.receive(v.Of[wanted])
 		v.Write(rank, passes.ReceiptOf(send))
-		if v.Note(send == passes.Sent(wanted, mb)) {
+		if send == passes.Sent(wanted, mb) {
 			return
 		}
 		v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
@@ -197,11 +201,11 @@ func (v *lowering) take(rank int, a schedule.Action, mb int64) {
 // receive takes the oldest message from its link.
 func (v *lowering) receive(l int) (send schedule.Action) {
 	oldest := ripe
-	if v.Note(v.Queues[queueOf(l, ripe)].N == 0) {
+	if v.Queues[queueOf(l, ripe)].N == 0 {
 		oldest = fresh
 	}
-	send = v.Pop(queueOf(l, oldest))
-	v.Push(queueOf(l, taken), send)
+	send = v.Queues[queueOf(l, oldest)].Pop()
+	v.Queues[queueOf(l, taken)].Push(send)
 	return send
 }
 
@@ -210,12 +214,10 @@ func (v *lowering) compute(rank int, group ...schedule.Action) {
 	for _, l := range v.in[rank] {
 		v.pass(l, fresh, ripe)
 	}
-	if !v.Trial {
-		v.scripts[rank].compute(group...)
-	}
+	v.scripts[rank].compute(group...)
 }
 
-// end ends a computation, or a joined pair of them.
+// End ends a computation, or a joined pair of them.
 func (v *lowering) End(rank int, d passes.Duty) {
 	if d.Action.Joined() {
 		return
@@ -225,7 +227,7 @@ func (v *lowering) End(rank int, d passes.Duty) {
 	}
 	for _, a := range [...]schedule.Action{d.With, d.Action} {
 		if out := v.Makes(a); out >= 0 {
-			v.Push(v.outbox+rank, passes.Sent(out, int64(a.Microbatch())))
+			v.Queues[v.outbox+rank].Push(passes.Sent(out, int64(a.Microbatch())))
 		}
 	}
 }
@@ -237,18 +239,16 @@ func queueOf(link, queue int) int { return numQueues*link + queue }
 // pass moves all that is in a queue of a link to another one.
 func (v *lowering) pass(l, from, to int) {
 	a, b := &v.Queues[queueOf(l, from)], &v.Queues[queueOf(l, to)]
-	if a.N > 0 && b.N == 0 && v.Log == nil {
-		*a, *b = *b, *a // all at once, where nobody asks what that did
+	if a.N > 0 && b.N == 0 {
+		*a, *b = *b, *a
 	}
 	for a.N > 0 {
-		v.Push(queueOf(l, to), v.Pop(queueOf(l, from)))
+		v.Queues[queueOf(l, to)].Push(v.Queues[queueOf(l, from)].Pop())
 	}
 }
 
 func (v *lowering) Write(rank int, a schedule.Action) {
-	if !v.Trial {
-		v.scripts[rank].write(a)
-	}
+	v.scripts[rank].write(a)
 }
 
 func (v *lowering) Begin() {

@@ -3,9 +3,10 @@ package simulate
 import (
 	"errors"
 	"fmt"
-	"github.com/weir-ml/weir/schedule"
 	"math"
 	"math/bits"
+
+	"github.com/weir-ml/weir/schedule"
 )
 
 // ErrCosts is wrapped by every error about costs.

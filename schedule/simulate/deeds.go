@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
 )

@@ -23,7 +23,7 @@ func Work(plan *schedule.Plan, costs *Costs, capacity int) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.leaps = newLeaps(s)
+	s.skips = newSkips(s)
 	err = s.run()
 	return s.work, err
 }

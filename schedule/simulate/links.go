@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 )
@@ -10,12 +11,10 @@ import (
 func (s *simulation) transmit(r *simRank, d *deed, key int64) {
 	link := &s.free[d.link]
 	p := parcel{key: key, wire: r.clock}
-	if link.until > r.clock {
+	if s.later(link.until, r.clock) {
 		p.wire = link.until
-		s.note(more)
 	} else {
 		link.by, link.since = r.position, r.clock
-		s.note(noMore)
 	}
 	link.until = p.wire + d.wire
 	p.there = link.until + s.routes[d.link].latency
@@ -31,7 +30,7 @@ func (s *simulation) enter(r *simRank, rank int, d *deed, key int64) bool {
 	case s.capacity == schedule.Unlimited:
 	case s.capacity == 0:
 		return s.meet(r, rank, d, key)
-	case link.room > 0:
+	case s.later(int64(link.room), 0):
 		link.room--
 	default:
 		receipt := s.boxes[way.room].first()
@@ -98,41 +97,28 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *deed) b
 // wait lets the rank wait until the parcel is ready. Peer is the rank that the parcel
 // comes from.
 func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {
-	if p.ready <= r.clock {
-		s.note(noMore)
+	if !s.later(p.ready, r.clock) {
 		return
 	}
-	side, since := more, r.clock
-	if p.wire > since {
-		side, since = side|laterOnWire, p.wire
+	since := r.clock
+	if s.later(p.wire, since) {
+		since = p.wire
 	}
-	if p.there > since {
-		side |= laterOffWire
-		if r.started {
-			r.communication += p.there - since
-		}
+	if s.later(p.there, since) && r.started {
+		r.communication += p.there - since
 	}
-	s.note(side)
 	if s.chains {
 		s.delay(r, rank, peer, p)
 	}
 	r.clock = p.ready
 }
 
-// What is noted in a trace: which sides of comparisons were more.
-const (
-	noMore       byte = 0
-	more         byte = 1
-	laterOnWire  byte = 2
-	laterOffWire byte = 4
-	mustWait     byte = 8 // a rank could not go on
-)
-
-// note notes something in the trace, if there is one.
-func (s *simulation) note(side byte) {
-	if s.tracing {
-		s.trace = append(s.trace, side)
+// later reports whether a time is later than another one, or a number larger.
+func (s *simulation) later(a, b int64) bool {
+	if s.skips != nil {
+		s.skips.Note(a - b)
 	}
+	return a > b
 }
 
 // mixedUp is the fault of a receive that meets another message than its own.

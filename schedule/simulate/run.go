@@ -28,10 +28,8 @@ type simulation struct {
 	boxes []mailbox
 	aside map[asideKey]parcel
 
-	leaps   *leaps // nil: every repeat is run
-	tracing bool   // which side of each comparison won is noted
-	trace   []byte
-	unclear bool // something happened that the trace does not tell
+	skips   *skips // nil: every repeat is run
+	unclear bool   // something happened that the state does not tell
 
 	chains bool      // what each rank waited for is noted
 	waited [][]delay // by rank
@@ -49,12 +47,12 @@ type simRank struct {
 	simSpot
 	repeat                 int
 	position               int64
-	clock, before          int64 // now, and a round ago where there are leaps
+	clock, before          int64 // now, and a round ago where repeats are skipped
 	first, last            int64
 	final                  int64           // position of the last computation
 	communication, counted int64           // in all, and before the last computation
 	pair                   schedule.Action // the first of a joined pair of which the second one is next; 0 for none
-	left                   int             // actions that it may still run in this round, where there are leaps
+	left                   int             // actions that it may still run in this round, where repeats are skipped
 	started                bool
 }
 
@@ -93,8 +91,8 @@ func (s *simulation) run() error {
 		s.waited = make([][]delay, len(s.ranks))
 	}
 	for s.round() {
-		if s.leaps != nil {
-			s.leaps.look()
+		if s.skips != nil {
+			s.skips.look()
 		}
 	}
 	if s.fault != nil {
@@ -110,11 +108,11 @@ func (s *simulation) run() error {
 
 // round lets each rank run some actions, and reports whether any could.
 func (s *simulation) round() bool {
-	if s.leaps == nil {
+	if s.skips == nil {
 		return s.pass()
 	}
 	for rank := range s.ranks {
-		s.ranks[rank].left = s.leaps.quota(rank)
+		s.ranks[rank].left = s.skips.quota(rank)
 	}
 	moved := s.pass()
 	for again := moved; again && s.left(); {
@@ -152,7 +150,7 @@ func (s *simulation) turn(rank int) bool {
 	r, program := &s.ranks[rank], s.plan.Programs[rank]
 	s.work++
 	quota := turnActions
-	if s.leaps != nil {
+	if s.skips != nil {
 		quota = r.left
 	}
 	if r.segment == len(program) || quota == 0 || s.fault != nil {
@@ -164,7 +162,6 @@ func (s *simulation) turn(rank int) bool {
 	for ; n < quota; n++ {
 		a := segment.Body[r.index] + shift
 		if !s.act(r, rank, a) {
-			s.note(mustWait)
 			break
 		}
 		r.position++
@@ -177,7 +174,7 @@ func (s *simulation) turn(rank int) bool {
 			continue
 		}
 		r.repeat = 0
-		if r.segment++; r.segment == len(program) || s.leaps != nil {
+		if r.segment++; r.segment == len(program) || s.skips != nil {
 			n, quota = n+1, n+1
 			break
 		}

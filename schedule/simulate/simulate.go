@@ -91,7 +91,7 @@ func simulate(plan *schedule.Plan, costs *Costs, capacity int, full int64) (*Rep
 		actions += plan.Actions(rank)
 	}
 	if s.chains = actions <= full; !s.chains && costs.Each == nil {
-		s.leaps = newLeaps(s)
+		s.skips = newSkips(s)
 	}
 	return s.report()
 }

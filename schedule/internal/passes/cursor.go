@@ -2,7 +2,7 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// cursor is where a rank is in its program.
+// Cursor is where a rank is in its program.
 type Cursor struct {
 	Program  []schedule.Segment
 	Segment  int
@@ -11,7 +11,7 @@ type Cursor struct {
 	Position int64
 }
 
-// action returns the rank's next action; false at the end.
+// Action returns the rank's next action; false at the end.
 func (p *Cursor) Action() (schedule.Action, bool) {
 	if p.Segment == len(p.Program) {
 		return 0, false
@@ -53,7 +53,7 @@ func (p *Cursor) body() int {
 	return len(p.Program[p.Segment].Body)
 }
 
-// partner returns the action behind the rank's next one, in the same repeat: the other
+// Partner returns the action behind the rank's next one, in the same repeat: the other
 // one of a joined pair. It is the zero action at the end of a body.
 func (p *Cursor) Partner() schedule.Action {
 	s := &p.Program[p.Segment]

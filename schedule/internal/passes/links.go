@@ -2,7 +2,7 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// links are the ways between ranks. Each goes from one rank to another in one
+// Links are the ways between ranks. Each goes from one rank to another in one
 // direction, forward or backward, and is first in, first out.
 //
 // An edge is the way out of a stage in one direction: edge 2s is that of its outputs,
@@ -34,7 +34,7 @@ func NewLinks(o *Outline) Links {
 	return l
 }
 
-// edge returns the edge of a send or a receive, -1 for any other action.
+// Edge returns the edge of a send or a receive, -1 for any other action.
 func Edge(a schedule.Action) int {
 	switch stage := a.Stage(); a.Kind() {
 	case schedule.SendF:
@@ -49,7 +49,7 @@ func Edge(a schedule.Action) int {
 	return -1
 }
 
-// sent returns the send of a microbatch on an edge, and received its receive.
+// Sent returns the send of a microbatch on an edge, and received its receive.
 func Sent(edge int, mb int64) schedule.Action {
 	return schedule.Act(schedule.SendF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), edge/2, 0).Shift(int(mb))
 }
@@ -58,7 +58,7 @@ func Received(edge int, mb int64) schedule.Action {
 	return schedule.Act(schedule.RecvF+schedule.Kind(edge%2)*(schedule.SendB-schedule.SendF), Receiver(edge), 0).Shift(int(mb))
 }
 
-// receiver returns the stage that an edge leads to.
+// Receiver returns the stage that an edge leads to.
 func Receiver(edge int) int {
 	if edge%2 == 0 {
 		return edge/2 + 1
@@ -66,7 +66,7 @@ func Receiver(edge int) int {
 	return edge/2 - 1
 }
 
-// takes returns the edge on which a computation's message comes, and makes that on which
+// Takes returns the edge on which a computation's message comes, and makes that on which
 // its own goes, -1 where there is none.
 func (l *Links) Takes(a schedule.Action) int {
 	switch stage := a.Stage(); a.Kind() {
@@ -88,7 +88,7 @@ func (l *Links) Makes(a schedule.Action) int {
 	return -1
 }
 
-// crossing returns an edge if it is on a link, -1 otherwise.
+// Crossing returns an edge if it is on a link, -1 otherwise.
 func (l *Links) Crossing(edge int) int {
 	if edge < 0 || edge >= len(l.Of) || l.Of[edge] < 0 {
 		return -1
@@ -96,7 +96,7 @@ func (l *Links) Crossing(edge int) int {
 	return edge
 }
 
-// receiptOf returns the receive of a send, waitFor the wait for it.
+// ReceiptOf returns the receive of a send, waitFor the wait for it.
 func ReceiptOf(send schedule.Action) schedule.Action {
 	return Received(Edge(send), int64(send.Microbatch()))
 }

@@ -1,52 +1,51 @@
 package passes
 
 import (
-	"github.com/weir-ml/weir/schedule"
 	"math"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
-// A march lets all ranks of a plan go on together: round after round, each rank in
+// A March lets all ranks of a plan go on together: round after round, each rank in
 // its turn runs its next actions if it can. What a rank can do never depends on how
 // far the others have gone beyond what it needs, so one march decides for every
 // timing.
 //
-// It leaps over repeats as a walk does, and by the same argument. What a walk does
-// with a repeat it does with a lap: every rank that stands in a segment that repeats
-// runs as many repeats of it as move its microbatches by a stride common to all, and
-// then waits for the others. Where ranks that go round in circles like that do not
-// block each other for ever, each of them can finish its lap, wherever in its body it
-// stands: if some could not, each of these would wait for another one that has not
+// It skips repeats (package repeats). A period of it is a lap: every rank that stands in a
+// segment that repeats runs as many repeats of it as move its microbatches by a stride
+// common to all, and then waits for the others. Where ranks that go round in circles like
+// that do not block each other for ever, each of them can finish its lap, wherever in its
+// body it stands: if some could not, each of these would wait for another one that has not
 // done yet what it does in the lap, round a circle, and no later lap would get them
 // out of it. So a lap from any place comes back to that place moved on, and no
 // steady state need be waited for.
 type March struct {
-	Walk
+	repeats.Engine
 	*Outline
-	Ranks  []Cursor
-	Counts []int64 // numbers in the visitor's own meaning; it compares them by less
+	Ranks   []Cursor
+	Counts  []int64 // compared with Limit, by Room
+	Limit   int64
+	Visited int64 // actions
 
-	repeating  bool    // a program has a segment that repeats
-	due        int64   // the work at which the next lap is tried
-	down       bool    // the direction of the next round
-	laps       []int64 // by rank: the actions of a lap
-	stops      []int64 // by rank: the position at which it stops now
-	steps      []int   // by rank: the repeats of a lap; 0 where it stands still
-	lap, spare lineup
-	drift      []int64 // by count: how far it moves in a lap
+	repeating bool    // a program has a segment that repeats
+	due       int64   // the work at which the next lap is tried
+	down      bool    // the direction of the next round
+	laps      []int64 // by rank: the actions of a lap
+	stops     []int64 // by rank: the position at which it stops now
+	stride    int64   // microbatches of a lap
+	moves     []int8  // by rank: in which direction it is taken to move in a lap
+	waited    []bool  // by rank: it did not go on in the last lap
+	lap       bool    // one is run
+	room      []int64 // by count: how much more would change what Room says in a lap
+	apart     int64   // by how many microbatches ranks miss each other that do not move alike
 }
 
 // marcher is what a march calls.
 type marcher interface {
-	// step runs the action if the rank can run it now, and reports whether it could. What
-	// it asks, it asks the march: its sets, stands and less. While march.trial is set it
-	// changes sets and counts only.
+	// Step runs the action if the rank can run it now, and reports whether it could. What
+	// it asks, it asks the march: its sets, Stands and Room.
 	Step(rank int, a schedule.Action, mb int64) bool
-}
-
-// lineup is where everything in a march is, but for the sets.
-type lineup struct {
-	ranks  []Cursor
-	counts []int64
 }
 
 const (
@@ -54,14 +53,14 @@ const (
 	burst = 64
 	// maxLap is the most actions that a lap may have, and pause how many are run before
 	// the next attempt where there cannot be one.
-	maxLap, pause = 1 << 20, 1 << 10
+	maxLap, pause = repeats.MaxWork >> 3, 1 << 10
 )
 
-// newMarch returns a march of the plan's ranks over so many empty sets and counts of 0.
+// NewMarch returns a march of the plan's ranks over so many empty sets and counts of 0.
 func NewMarch(o *Outline, sets, counts int) March {
 	ranks := len(o.Plan.Programs)
-	m := March{Walk: NewWalk(sets), Outline: o, Ranks: make([]Cursor, ranks), Counts: make([]int64, counts),
-		laps: make([]int64, ranks), stops: make([]int64, ranks), steps: make([]int, ranks), drift: make([]int64, counts)}
+	m := March{Engine: repeats.NewEngine(sets), Outline: o, Ranks: make([]Cursor, ranks), Counts: make([]int64, counts), room: make([]int64, counts),
+		laps: make([]int64, ranks), stops: make([]int64, ranks), moves: make([]int8, ranks), waited: make([]bool, ranks)}
 	for rank, program := range o.Plan.Programs {
 		m.Ranks[rank].Program = program
 		for _, s := range program {
@@ -72,12 +71,12 @@ func NewMarch(o *Outline, sets, counts int) March {
 	return m
 }
 
-// run marches until no rank can go on: to the end of all programs, unless ranks
+// Run marches until no rank can go on: to the end of all programs, unless ranks
 // block each other or the limit of work is reached.
 func (m *March) Run(v marcher) {
 	for !m.Exhausted {
-		if m.repeating && m.work >= m.due {
-			m.goRound(v)
+		if m.repeating && m.Work() >= m.due {
+			m.runLap(v)
 		}
 		if !m.round(v) {
 			return
@@ -105,50 +104,76 @@ func (m *March) round(v marcher) bool {
 // turn lets a rank run its next actions, and reports whether it could run any.
 func (m *March) turn(v marcher, rank int) bool {
 	p, begin := &m.Ranks[rank], m.Ranks[rank].Position
+	m.Sign = m.moves[rank]
 	for end := min(begin+burst, m.stops[rank]); p.Position < end && !m.Exhausted; p.Advance() {
 		a, ok := p.Action()
 		if !ok {
 			break
 		}
-		if m.work++; m.work > MaxWork || m.held > maxHeld {
-			m.Exhausted = true
-		}
+		m.Spend(1)
 		if !v.Step(rank, a, int64(a.Microbatch())) {
 			break
 		}
 	}
-	if !m.Trial {
-		m.Visited += p.Position - begin
-	}
+	m.Visited += p.Position - begin
 	return p.Position > begin
 }
 
-// less reports whether a number is less than another one.
-func (m *March) Less(a, b int64) bool { return m.Note(a < b) }
-
-// stands reports whether the rank stands before this action, whatever dies with it.
-func (m *March) Stands(rank int, want schedule.Action) bool {
-	a, ok := m.Ranks[rank].Action()
-	if !m.Note(ok && a.Kind() == want.Kind() && a.Stage() == want.Stage()) {
-		return false
+// Room reports whether a count is below the limit.
+func (m *March) Room(count int) bool {
+	room := m.Limit - 1 - m.Counts[count]
+	if m.lap {
+		m.room[count] = min(m.room[count], max(room, -1-room))
 	}
-	below := m.Less(int64(a.Microbatch()), int64(want.Microbatch()))
-	return !below && !m.Less(int64(want.Microbatch()), int64(a.Microbatch()))
+	return room >= 0
 }
 
-// goRound runs a lap, and leaps over those that are like it.
-func (m *March) goRound(v marcher) {
-	began := m.work
+// Stands reports whether the rank stands before this action of the rank whose turn it is,
+// whatever dies with it.
+func (m *March) Stands(rank int, want schedule.Action) bool {
+	a, ok := m.Ranks[rank].Action()
+	if !ok || a.Kind() != want.Kind() || a.Stage() != want.Stage() {
+		return false
+	}
+	apart := int64(a.Microbatch() - want.Microbatch())
+	if m.lap && m.moves[rank] != m.Sign {
+		m.apart = min(m.apart, max(apart, -apart))
+	}
+	return apart == 0
+}
+
+// runLap runs a lap, if there can be one, and skips those that are like it.
+func (m *March) runLap(v marcher) {
+	began := m.Work()
 	if !m.measure() {
 		m.due = began + pause
 		return
 	}
-	m.keep(&m.lap)
-	m.record(&m.last)
-	m.runLap(v)
-	if m.due = m.work; !m.leap(v) {
-		m.due += 2 * (m.work - began)
+	for rank := range m.Ranks {
+		p := &m.Ranks[rank]
+		m.stops[rank] = p.Position + m.laps[rank]
+		m.moves[rank] = 0
+		if s := p.repeating(); s != nil && !m.waited[rank] {
+			m.moves[rank] = sign(s.Stride)
+		}
 	}
+	for i := range m.room {
+		m.room[i] = math.MaxInt64
+	}
+	m.down, m.lap, m.apart = false, true, math.MaxInt64
+	m.Begin(m)
+	for m.round(v) {
+	}
+	m.due = m.Work()
+	if m.End(m) == 0 {
+		m.Stop()
+		m.due += 2 * (m.Work() - began)
+	}
+	for rank := range m.Ranks {
+		m.waited[rank] = m.Ranks[rank].Position == m.stops[rank]-m.laps[rank]
+	}
+	m.lap = false
+	m.open()
 }
 
 // measure finds out what each rank does in a lap: one that does not stand in a segment
@@ -158,7 +183,7 @@ func (m *March) measure() bool {
 	stride := 1
 	for rank := range m.Ranks {
 		if s := m.Ranks[rank].repeating(); s != nil {
-			if stride = LeastMultiple(stride, pace(s)); stride > schedule.MaxMicrobatches {
+			if stride = LeastMultiple(stride, int(max(pace(s), 1))); stride > schedule.MaxMicrobatches {
 				return false
 			}
 		}
@@ -167,26 +192,12 @@ func (m *March) measure() bool {
 	for rank := range m.Ranks {
 		m.laps[rank] = 1
 		if s := m.Ranks[rank].repeating(); s != nil {
-			m.laps[rank] = int64(stride/pace(s)) * int64(len(s.Body))
+			m.laps[rank] = int64(stride/int(max(pace(s), 1))) * int64(len(s.Body))
 			actions += m.laps[rank]
 		}
 	}
+	m.stride = int64(stride)
 	return actions > 0 && actions <= maxLap
-}
-
-// pace returns by how many microbatches a repeat moves on, 1 if it does not.
-func pace(s *schedule.Segment) int { return max(s.Stride, -s.Stride, 1) }
-
-// runLap lets every rank go as far as it can, and no further than its lap.
-func (m *March) runLap(v marcher) {
-	for rank := range m.Ranks {
-		m.stops[rank] = m.Ranks[rank].Position + m.laps[rank]
-	}
-	m.down = false
-	for m.round(v) {
-	}
-	m.Log = nil
-	m.open()
 }
 
 // open lets all ranks go as far as they can.
@@ -196,89 +207,63 @@ func (m *March) open() {
 	}
 }
 
-// leap moves everything from behind a lap to before a later one that is like it, and
-// so are all between. It reports false where not every rank has come round, or where
-// nothing can be said of later laps.
-func (m *March) leap(v marcher) bool {
-	n := m.cameRound()
-	if n < 1 || !m.slopes() {
-		return false
-	}
-	for i, now := range m.Counts {
-		m.drift[i] = now - m.lap.counts[i]
-	}
-	m.trace, m.past = m.past, m.trace
-	for ; n > 0 && !m.Exhausted; n /= 2 {
-		if !m.move(n) {
-			continue
-		}
-		m.shift(n)
-		if m.try(v) {
-			return true
-		}
-		m.shift(-n)
-		m.move(-n)
-	}
-	return false
-}
-
-// cameRound returns over how many laps one could leap now: less than 1 unless every
-// rank is where it was before the lap, or there in a later repeat.
-func (m *March) cameRound() int64 {
-	most, moved := int64(math.MaxInt64), false
+// State tells where all ranks are, and the counts.
+func (m *March) State(s *repeats.State) {
 	for rank := range m.Ranks {
-		now, then := &m.Ranks[rank], &m.lap.ranks[rank]
-		if now.Segment != then.Segment || now.Index != then.Index {
-			return 0
-		}
-		step := now.Repeat - then.Repeat
-		if m.steps[rank] = step; step != 0 {
-			left := now.Program[now.Segment].Repeat - 1 - now.Repeat
-			most, moved = min(most, int64(left/step)-1), true
-		}
-	}
-	if !moved {
-		return 0
-	}
-	return most
-}
-
-// shift moves ranks and counts by n laps.
-func (m *March) shift(n int64) {
-	for rank, step := range m.steps {
 		p := &m.Ranks[rank]
-		p.Repeat += int(n) * step
-		p.Position += n * int64(step*p.body())
+		if !s.Fixed(int64(p.Segment)) || !s.Fixed(int64(p.Index)) || !s.Moving(int64(p.Repeat)) {
+			return
+		}
 	}
-	for i, drift := range m.drift {
-		m.Counts[i] += n * drift
+	for _, n := range m.Counts {
+		if !s.Moving(n) {
+			return
+		}
 	}
 }
 
-// try runs a lap and undoes it, and reports whether it was like the one before.
-func (m *March) try(v marcher) bool {
-	m.keep(&m.spare)
-	m.record(&m.next)
-	m.Trial = true
-	m.runLap(v)
-	m.Trial = false
-	same := m.alike() // and the counts have moved as far then
-	m.restore(&m.next)
-	m.resume(&m.spare)
-	return same
+// Moves wants every rank where it was before the lap, or there in a later repeat, and
+// leaves the last repeats of a segment.
+func (m *March) Moves(by []int64) (shift, most int64) {
+	most = math.MaxInt64
+	for rank := range m.Ranks {
+		p, step := &m.Ranks[rank], by[rank]
+		if (step == 0) != (m.moves[rank] == 0) {
+			return 0, 0 // it was taken for another one
+		}
+		if step != 0 {
+			s := &p.Program[p.Segment]
+			if step*pace(s) != m.stride {
+				return 0, 0
+			}
+			shift, most = m.stride, min(most, int64(s.Repeat-1-p.Repeat)/step-1)
+		}
+	}
+	if shift == 0 {
+		return 0, 0
+	}
+	most = min(most, (m.apart-1)/shift)
+	for i, room := range m.room {
+		if each := max(by[len(m.Ranks)+i], -by[len(m.Ranks)+i]); each > 0 {
+			most = min(most, room/each)
+		}
+	}
+	return shift, most
 }
 
-// keep notes where everything but the sets is, and resume goes back to it.
-func (m *March) keep(f *lineup) {
-	f.ranks, f.counts = append(f.ranks[:0], m.Ranks...), append(f.counts[:0], m.Counts...)
+// Skip moves ranks and counts by n laps.
+func (m *March) Skip(n int64, by []int64) {
+	for rank := range m.Ranks {
+		p := &m.Ranks[rank]
+		p.Repeat += int(n * by[rank])
+		p.Position += n * by[rank] * int64(p.body())
+	}
+	for i := range m.Counts {
+		m.Counts[i] += n * by[len(m.Ranks)+i]
+	}
 }
 
-func (m *March) resume(f *lineup) {
-	copy(m.Ranks, f.ranks)
-	copy(m.Counts, f.counts)
-}
-
-// leastMultiple returns the least common multiple of two numbers above 0.
+// LeastMultiple returns the least common multiple of two numbers above 0.
 func LeastMultiple(a, b int) int {
 	x, y := a, b
 	for y != 0 {

@@ -2,7 +2,7 @@ package passes
 
 import "github.com/weir-ml/weir/schedule"
 
-// need is an action that another one needs: of either kind, where there are two.
+// Need is an action that another one needs: of either kind, where there are two.
 type Need struct {
 	Kind, Or schedule.Kind
 	On       int8 // microbatches on: -1 is the slice before, 1 the slice behind
@@ -40,7 +40,7 @@ var Reasons = [...]string{
 	sliceBehindReason: "the slice behind it",
 }
 
-// needs appends to the list what a computation, a send or a wait of a stage needs,
+// Needs appends to the list what a computation, a send or a wait of a stage needs,
 // the same for every microbatch; what was there first comes first.
 func (o *Outline) Needs(list []Need, stage int, kind schedule.Kind) []Need {
 	sliced := o.Plan.Slices > 1
@@ -82,14 +82,14 @@ func (o *Outline) Needs(list []Need, stage int, kind schedule.Kind) []Need {
 	return list
 }
 
-// neighbour returns the slice that is so many on (-1 or 1), and whether it is of the
+// Neighbour returns the slice that is so many on (-1 or 1), and whether it is of the
 // same sequence.
 func (o *Outline) Neighbour(mb int64, on int8) (int64, bool) {
 	other, k := mb+int64(on), int64(max(o.Plan.Slices, 1))
 	return other, other/k == mb/k
 }
 
-// dependsOn reports whether an action of a stage and a microbatch needs another one
+// DependsOn reports whether an action of a stage and a microbatch needs another one
 // at first hand.
 func (o *Outline) DependsOn(a, other schedule.Action) bool {
 	var list [3]Need

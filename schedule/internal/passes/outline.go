@@ -1,8 +1,11 @@
 package passes
 
-import "github.com/weir-ml/weir/schedule"
+import (
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/repeats"
+)
 
-// outline is what follows from a plan's placement, mode and frozen stages, for
+// Outline is what follows from a plan's placement, mode and frozen stages, for
 // the passes that go over it.
 type Outline struct {
 	Plan         *schedule.Plan
@@ -24,15 +27,15 @@ type site struct {
 	First, Last bool // of its copy
 	crosses     bool // the edge to the next stage leads to another rank
 	backward    bool // Plan.HasBackward
-	span        Run
+	span        repeats.Run
 	kinds       uint32 // those that the plan has of it, a set
 }
 
-// kindsPerStage is how many sets of microbatches a stage has: one for each kind up
+// KindsPerStage is how many sets of microbatches a stage has: one for each kind up
 // to WaitB, None among them.
 const KindsPerStage = int(schedule.WaitB) + 1
 
-// newOutline returns the outline of a plan whose parts fit together.
+// NewOutline returns the outline of a plan whose parts fit together.
 func NewOutline(plan *schedule.Plan) Outline {
 	o := Outline{Plan: plan, Stages: plan.Placement.Stages(), Microbatches: int64(plan.Microbatches)}
 	o.On, o.Place, o.Sites = make([][]int, plan.Placement.Ranks), make([]int, o.Stages), make([]site, o.Stages)
@@ -50,7 +53,7 @@ func NewOutline(plan *schedule.Plan) Outline {
 			First: plan.Placement.First(s), Last: last,
 			crosses:  !last && rank != plan.Placement.Rank[s+1],
 			backward: plan.Mode == schedule.Training && s%plan.Placement.Depth() >= trained,
-			span:     Run{int64(lo), int64(hi)},
+			span:     repeats.Run{int64(lo), int64(hi)},
 		}
 	}
 	o.Marked = plan.Parts != nil || plan.Windows != nil || plan.Entries != nil || plan.Outgoing != nil
@@ -74,30 +77,33 @@ func NewOutline(plan *schedule.Plan) Outline {
 	return o
 }
 
-// set returns the index of the set of microbatches of a stage and a kind up to WaitB.
+// Set returns the index of the set of microbatches of a stage and a kind up to WaitB.
 func (o *Outline) Set(stage int, kind schedule.Kind) int { return stage*KindsPerStage + int(kind) }
 
-// isFirst reports whether nothing comes before the stage, isLast whether nothing
+// IsFirst reports whether nothing comes before the stage, isLast whether nothing
 // comes behind it: it is the first, or the last, of its copy of the model.
 func (o *Outline) IsFirst(stage int) bool { return o.Sites[stage].First }
 func (o *Outline) IsLast(stage int) bool  { return o.Sites[stage].Last }
 
-// hasBackward is Plan.HasBackward.
+// Copies returns the number of copies of the model.
+func (o *Outline) Copies() int { return max(o.Plan.Placement.Copies, 1) }
+
+// HasBackward is Plan.HasBackward.
 func (o *Outline) HasBackward(stage int) bool { return o.Sites[stage].backward }
 
-// includes reports whether the plan has an action of this kind of the stage.
+// Includes reports whether the plan has an action of this kind of the stage.
 func (o *Outline) Includes(stage int, kind schedule.Kind) bool {
 	return o.Sites[stage].kinds>>kind&1 == 1
 }
 
-// span is Plan.Span.
-func (o *Outline) Span(stage int) Run { return o.Sites[stage].span }
+// Span is Plan.Span.
+func (o *Outline) Span(stage int) repeats.Run { return o.Sites[stage].span }
 
-// crosses reports whether the edge from a stage to the next one leads to another
+// Crosses reports whether the edge from a stage to the next one leads to another
 // rank. There is no edge before the first stage of a copy and behind the last one.
 func (o *Outline) Crosses(stage int) bool { return stage >= 0 && o.Sites[stage].crosses }
 
-// born calls yield with each stage for which an action of this stage and kind
+// Born calls yield with each stage for which an action of this stage and kind
 // brings the input onto the rank: the stage behind a local forward, the stage of
 // a receive, and a forward itself where nothing brings its input.
 func (o *Outline) Born(stage int, kind schedule.Kind, yield func(stage int)) {
@@ -114,7 +120,7 @@ func (o *Outline) Born(stage int, kind schedule.Kind, yield func(stage int)) {
 	}
 }
 
-// reads returns the set of entry parts that an action reads.
+// Reads returns the set of entry parts that an action reads.
 func (o *Outline) Reads(stage int, kind schedule.Kind) uint64 {
 	if o.Plan.Facts == nil {
 		return 0
@@ -122,13 +128,13 @@ func (o *Outline) Reads(stage int, kind schedule.Kind) uint64 {
 	return o.Plan.Facts[stage].Reads[kind]
 }
 
-// weightBits are the drops of copies of weights.
+// WeightBits are the drops of copies of weights.
 const WeightBits = schedule.DropForwardWeights | schedule.DropBackwardWeights
 
-// weightDrops are the same one by one: what drops the copies that forwards read, and those that backwards read.
+// WeightDrops are the same one by one: what drops the copies that forwards read, and those that backwards read.
 var WeightDrops = [...]schedule.Drop{schedule.DropForwardWeights, schedule.DropBackwardWeights}
 
-// copiesWeights returns which copies a QUANTIZE of the stage makes, as what drops them.
+// CopiesWeights returns which copies a QUANTIZE of the stage makes, as what drops them.
 func (o *Outline) CopiesWeights(stage int) schedule.Drop {
 	if o.HasBackward(stage) {
 		return WeightBits
@@ -136,7 +142,7 @@ func (o *Outline) CopiesWeights(stage int) schedule.Drop {
 	return schedule.DropForwardWeights
 }
 
-// readsWeights returns which copies of the stage's weights an action of the kind reads,
+// ReadsWeights returns which copies of the stage's weights an action of the kind reads,
 // as what drops them. W reads none: a gradient of weights does not depend on them.
 func (o *Outline) ReadsWeights(stage int, kind schedule.Kind) schedule.Drop {
 	switch {

@@ -23,7 +23,7 @@ func TestQueue(t *testing.T) {
 				mb = rapid.IntRange(0, 5000).Draw(t, "microbatch")
 			case 2, 3, 4:
 				if len(want) > 0 {
-					require.Equal(t, want[0], pop(&q))
+					require.Equal(t, want[0], q.Pop())
 					want = want[1:]
 				}
 			default:
@@ -35,7 +35,7 @@ func TestQueue(t *testing.T) {
 			require.Equal(t, len(want), q.N)
 		}
 		for _, a := range want {
-			require.Equal(t, a, pop(&q))
+			require.Equal(t, a, q.Pop())
 		}
 		require.Zero(t, q.N)
 	})
@@ -56,9 +56,4 @@ func TestQueueIsShort(t *testing.T) {
 	}
 	require.Equal(t, 2, len(q.List()))
 	require.Equal(t, 1_000_001, q.N)
-}
-
-func pop(q *passes.Queue) schedule.Action {
-	a, _ := q.Pop()
-	return a
 }

@@ -5,7 +5,7 @@ import "github.com/weir-ml/weir/schedule"
 import "github.com/weir-ml/weir/schedule/lower"
 import "github.com/weir-ml/weir/schedule/check"
 
-// languageModel returns facts of stages of which the first reads part 0 in its
+// LanguageModel returns facts of stages of which the first reads part 0 in its
 // forward and the last parts 1 and 2 in forward and backward.
 func LanguageModel(stages int) []schedule.Facts {
 	facts := make([]schedule.Facts, stages)
@@ -15,7 +15,7 @@ func LanguageModel(stages int) []schedule.Facts {
 	return facts
 }
 
-// build makes a plan, runs the lifetime pass and checks the result.
+// Build makes a plan, runs the lifetime pass and checks the result.
 func Build(t require.TestingT, rule schedule.Rule, stages, microbatches, group int) *schedule.Plan {
 	plan, err := rule(schedule.Params{Placement: schedule.Looped(1, stages), Microbatches: microbatches, Group: group})
 	require.NoError(t, err)
@@ -25,7 +25,7 @@ func Build(t require.TestingT, rule schedule.Rule, stages, microbatches, group i
 	return plan
 }
 
-// pipelined returns a plan of several ranks with two stages each, with its transfers
+// Pipelined returns a plan of several ranks with two stages each, with its transfers
 // where they are asked for.
 func Pipelined(t require.TestingT, rule schedule.Rule, ranks, microbatches int, transfers bool) *schedule.Plan {
 	plan, err := rule(schedule.Params{Placement: schedule.Looped(ranks, 2*ranks), Microbatches: microbatches})

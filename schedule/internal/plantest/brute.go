@@ -21,7 +21,7 @@ type Judge struct {
 	Taken     map[schedule.Action]bool
 }
 
-// bare returns the action without drops and join.
+// Bare returns the action without drops and join.
 func Bare(a schedule.Action) schedule.Action { return a.WithDrop(0).WithJoin(false) }
 
 // The facts of the placement, said anew.
@@ -69,7 +69,7 @@ func (j *Judge) used(stage int) bool {
 	return false
 }
 
-// count compares what there is with what there must be.
+// Count compares what there is with what there must be.
 func (j *Judge) Count() string {
 	n := map[schedule.Action]int{}
 	for rank, list := range j.Lists {
@@ -149,7 +149,7 @@ func (j *Judge) has(stage, mb int, kinds ...schedule.Kind) bool {
 	return false
 }
 
-// step runs the next action of a rank, or pair, if it can. The fault says what it
+// Step runs the next action of a rank, or pair, if it can. The fault says what it
 // breaks.
 func (j *Judge) Step(rank int) (ran bool, fault string) {
 	list := j.Lists[rank]
@@ -318,7 +318,7 @@ func (j *Judge) run(a schedule.Action) string {
 	return ""
 }
 
-// end says what is left where nothing can run.
+// End says what is left where nothing can run.
 func (j *Judge) End() string {
 	for rank, list := range j.Lists {
 		if len(list) > 0 {

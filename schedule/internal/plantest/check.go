@@ -23,7 +23,7 @@ func CodesOf(err error) []check.Code {
 	return slices.Compact(codes)
 }
 
-// plan parses a plan on one rank with three microbatches, the stages of which
+// Plan parses a plan on one rank with three microbatches, the stages of which
 // are these: stage lines and a program.
 func Plan(t require.TestingT, stages int, lines string) *schedule.Plan {
 	head := "weir plan 1 name \"broken\" mode training ranks 1 stages " + string(rune('0'+stages)) + " microbatches 3 placement" +

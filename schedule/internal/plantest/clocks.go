@@ -3,7 +3,7 @@ package plantest
 import "github.com/stretchr/testify/require"
 import "github.com/weir-ml/weir/schedule"
 
-// thirds are costs in which F, I and W take equally long. B is I and W.
+// Thirds are costs in which F, I and W take equally long. B is I and W.
 func Thirds(a schedule.Action) int {
 	if a.Kind() == schedule.B {
 		return 2
@@ -11,7 +11,7 @@ func Thirds(a schedule.Action) int {
 	return 1
 }
 
-// clocks runs a plan in order, every action as soon as what it needs is done, and
+// Clocks runs a plan in order, every action as soon as what it needs is done, and
 // returns its makespan and its span, the longest time from the first to the last
 // action of one rank. A joined pair begins when both can, takes the time of both, and
 // has its results at its end.

@@ -6,7 +6,7 @@ import "pgregory.net/rapid"
 import "github.com/weir-ml/weir/schedule"
 import "github.com/weir-ml/weir/schedule/check"
 
-// drawDisorder draws a plan on several ranks that only computes: stages anywhere, some
+// DrawDisorder draws a plan on several ranks that only computes: stages anywhere, some
 // frozen, backwards whole or split, slices of sequences, everything in an order that
 // works and has no other merit, some neighbours joined.
 func DrawDisorder(t *rapid.T) *schedule.Plan {

@@ -3,7 +3,7 @@ package plantest
 import "slices"
 import "github.com/weir-ml/weir/schedule"
 
-// ticks are the costs that the rules are made for: a full backward takes as long as
+// Ticks are the costs that the rules are made for: a full backward takes as long as
 // its two halves, and a forward as long as each of them.
 func Ticks(a schedule.Action) int {
 	if a.Kind() == schedule.B {
@@ -12,7 +12,7 @@ func Ticks(a schedule.Action) int {
 	return 1
 }
 
-// needs returns what a computation waits for, where backward is the action that makes
+// Needs returns what a computation waits for, where backward is the action that makes
 // the gradient of a stage's input.
 func Needs(p *schedule.Plan, a schedule.Action, backward func(stage, mb int) schedule.Action) (list []schedule.Action) {
 	stage, mb := a.Stage(), a.Microbatch()
@@ -39,7 +39,7 @@ func Needs(p *schedule.Plan, a schedule.Action, backward func(stage, mb int) sch
 	return list
 }
 
-// lists returns the actions of each rank.
+// Lists returns the actions of each rank.
 func Lists(p *schedule.Plan) [][]schedule.Action {
 	var lists [][]schedule.Action
 	for rank := range p.Programs {

@@ -8,7 +8,7 @@ import "github.com/weir-ml/weir/schedule"
 import "github.com/weir-ml/weir/schedule/check"
 import "github.com/weir-ml/weir/schedule/lower"
 
-// checkLifetimes compares the pass with the oracle and proves the result. It
+// CheckLifetimes compares the pass with the oracle and proves the result. It
 // returns nil where the facts cannot be put into a plan.
 func CheckLifetimes(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *schedule.Plan {
 	p = Quantized(t, p, facts)

@@ -4,7 +4,7 @@ import "strings"
 import "github.com/stretchr/testify/require"
 import "github.com/weir-ml/weir/schedule"
 
-// actions returns the actions of a list: words, pairs such as (1F1;2B0), and - for none.
+// Actions returns the actions of a list: words, pairs such as (1F1;2B0), and - for none.
 func Actions(t require.TestingT, list string) (parsed []schedule.Action) {
 	for word := range strings.FieldsSeq(list) {
 		if word == "-" {
@@ -21,7 +21,7 @@ func Actions(t require.TestingT, list string) (parsed []schedule.Action) {
 	return parsed
 }
 
-// planOf returns the plan of these lists, one for each rank.
+// PlanOf returns the plan of these lists, one for each rank.
 func PlanOf(t require.TestingT, placement []int, microbatches int, programs ...string) *schedule.Plan {
 	p := &schedule.Plan{Name: "lists", Placement: schedule.Placement{Ranks: len(programs), Rank: placement}, Microbatches: microbatches}
 	for _, list := range programs {

@@ -6,7 +6,7 @@ import "strings"
 import "github.com/stretchr/testify/require"
 import "github.com/weir-ml/weir/schedule"
 
-// written parses a plan from a list of actions for every rank.
+// Written parses a plan from a list of actions for every rank.
 func Written(t require.TestingT, placement string, microbatches int, lists ...string) *schedule.Plan {
 	var b strings.Builder
 	fmt.Fprintf(&b, "weir plan 1 name \"listed\" mode training ranks %d stages %d microbatches %d placement %s frozen none\n",

@@ -28,7 +28,7 @@ type grower struct {
 	added     map[int]bool
 }
 
-// grow returns a valid plan for links of some capacity, and the capacity.
+// Grow returns a valid plan for links of some capacity, and the capacity.
 func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 	ranks, copies := 1+rng.IntN(3), 1
 	if rng.IntN(6) == 0 {
@@ -298,7 +298,7 @@ func (g *grower) take(link [3]int) schedule.Action {
 	return sent
 }
 
-// mutate breaks a plan of plain lists in one place. The plan that it is given stays as
+// Mutate breaks a plan of plain lists in one place. The plan that it is given stays as
 // it is.
 func Mutate(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	q := *p

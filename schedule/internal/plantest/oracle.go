@@ -3,7 +3,7 @@ package plantest
 import "slices"
 import "github.com/weir-ml/weir/schedule"
 
-// expand returns the plan as plain lists: one segment a rank, every repeat
+// Expand returns the plan as plain lists: one segment a rank, every repeat
 // written out.
 func Expand(p *schedule.Plan) *schedule.Plan {
 	flat := *p
@@ -18,7 +18,7 @@ func Expand(p *schedule.Plan) *schedule.Plan {
 	return &flat
 }
 
-// cell is one stage and microbatch.
+// Cell is one stage and microbatch.
 type Cell struct{ Stage, Mb int } // Mb may be a kind
 
 // oracle is what lifetimes must come out as, rank by rank.

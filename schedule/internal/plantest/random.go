@@ -8,10 +8,10 @@ import "github.com/weir-ml/weir/schedule"
 import "github.com/weir-ml/weir/schedule/check"
 import "github.com/weir-ml/weir/schedule/lower"
 
-// parts is the number of entry parts in random facts.
+// Parts is the number of entry parts in random facts.
 const Parts = 5
 
-// drawParams draws parameters of a plan on one rank that a generator takes.
+// DrawParams draws parameters of a plan on one rank that a generator takes.
 func DrawParams(t *rapid.T) schedule.Params {
 	stages := rapid.IntRange(1, 5).Draw(t, "stages")
 	p := schedule.Params{
@@ -29,7 +29,7 @@ func DrawParams(t *rapid.T) schedule.Params {
 	return p
 }
 
-// drawFacts draws facts for the stages of a plan.
+// DrawFacts draws facts for the stages of a plan.
 func DrawFacts(t *rapid.T, p *schedule.Plan, split []bool) []schedule.Facts {
 	facts := make([]schedule.Facts, p.Placement.Stages())
 	for s := range facts {
@@ -46,7 +46,7 @@ func DrawFacts(t *rapid.T, p *schedule.Plan, split []bool) []schedule.Facts {
 	return facts
 }
 
-// quantized returns the plan with the QUANTIZE that facts ask for: at the start where the
+// Quantized returns the plan with the QUANTIZE that facts ask for: at the start where the
 // plan has an odd number of microbatches. One that is not valid comes back as it is.
 func Quantized(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *schedule.Plan {
 	if check.Plan(p) != nil {
@@ -57,13 +57,13 @@ func Quantized(t require.TestingT, p *schedule.Plan, facts []schedule.Facts) *sc
 	return q
 }
 
-// lane is one kind on one stage in a pipelined plan.
+// Lane is one kind on one stage in a pipelined plan.
 type Lane struct {
 	Kind          schedule.Kind
 	Stage, Offset int // the offset says how many groups it lags behind
 }
 
-// drawPipelined draws a plan on one rank in which the kinds of all stages run side
+// DrawPipelined draws a plan on one rank in which the kinds of all stages run side
 // by side, each behind the one that it needs by some groups of microbatches: a
 // warmup, a steady state and a cooldown, all of them segments. Some of these
 // plans do not work, since a lane may come before what it needs in the body.
@@ -142,7 +142,7 @@ func DrawPipelined(t *rapid.T) (*schedule.Plan, []bool) {
 	return p, split
 }
 
-// drawList draws a plan on one rank as a plain list in a random order that works,
+// DrawList draws a plan on one rank as a plain list in a random order that works,
 // with microbatches in no order at all.
 func DrawList(t *rapid.T) (*schedule.Plan, []bool) {
 	stages := rapid.IntRange(1, 4).Draw(t, "stages")
@@ -190,7 +190,7 @@ func DrawList(t *rapid.T) (*schedule.Plan, []bool) {
 	return p, split
 }
 
-// drawChunks draws a plan on one rank as segments that take each kind of each
+// DrawChunks draws a plan on one rank as segments that take each kind of each
 // stage in chunks of microbatches, up or down, the chunks in any order, a few of
 // them side by side. So sets of microbatches come apart and grow together in the
 // middle of segments. Many of these plans do not work.

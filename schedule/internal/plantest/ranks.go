@@ -4,7 +4,7 @@ import "slices"
 
 import "github.com/weir-ml/weir/schedule"
 
-// oneFOneB returns the 1F1B plan on this many ranks with depth stages each, the
+// OneFOneB returns the 1F1B plan on this many ranks with depth stages each, the
 // first rank with the first stages: rank r runs P-1-r forwards, then forward and
 // backward in turn, then the rest of the backwards. With transfers there are
 // sends and receives around what crosses ranks, and waits: for an output when its

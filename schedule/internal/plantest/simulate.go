@@ -6,7 +6,7 @@ import "github.com/stretchr/testify/require"
 
 import "github.com/weir-ml/weir/schedule"
 
-// byHand returns the plan of these programs, one for each rank, as actions in words;
+// ByHand returns the plan of these programs, one for each rank, as actions in words;
 // & joins an action with the next one.
 func ByHand(t testing.TB, placement []int, microbatches int, programs ...string) *schedule.Plan {
 	p := &schedule.Plan{Name: "by hand", Microbatches: microbatches, Placement: schedule.Placement{Ranks: len(programs), Rank: placement}}

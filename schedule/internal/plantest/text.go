@@ -4,7 +4,7 @@ import "bytes"
 
 import "io"
 
-// endless is spaces without end.
+// Endless is spaces without end.
 type Endless struct{}
 
 func (Endless) Read(b []byte) (int, error) {
@@ -12,7 +12,7 @@ func (Endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// full takes nothing.
+// Full takes nothing.
 type Full struct{}
 
 func (Full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

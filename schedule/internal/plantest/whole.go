@@ -3,7 +3,7 @@ package plantest
 import "github.com/stretchr/testify/require"
 import "github.com/weir-ml/weir/schedule"
 
-// requireWhole fails where a plan does not run what it must, all of it on the right
+// RequireWhole fails where a plan does not run what it must, all of it on the right
 // ranks, or has a joined pair that is none.
 func RequireWhole(t require.TestingT, p *schedule.Plan) {
 	type work struct{ f, b, i, w int }

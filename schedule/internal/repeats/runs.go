@@ -1,11 +1,11 @@
-package passes
+package repeats
 
 import (
 	"fmt"
 	"slices"
 )
 
-// run is the microbatches from lo up to, and without, hi.
+// Run is the microbatches from lo up to, and without, hi.
 type Run struct{ Lo, Hi int64 }
 
 // String names the microbatches of the run.
@@ -16,7 +16,7 @@ func (r Run) String() string {
 	return fmt.Sprintf("microbatches %d to %d", r.Lo, r.Hi-1)
 }
 
-// runs is a set of microbatches as sorted runs, no two of which touch. The sets
+// Runs is a set of microbatches as sorted runs, no two of which touch. The sets
 // of a plan that goes through its microbatches in order have one or two runs,
 // whatever their number; any set can be held.
 type Runs []Run
@@ -37,7 +37,7 @@ func (s Runs) at(m int64) int {
 	return lo
 }
 
-// width returns the number of microbatches from the lowest to the highest.
+// Width returns the number of microbatches from the lowest to the highest.
 func (s Runs) Width() int64 {
 	if len(s) == 0 {
 		return 0
@@ -45,7 +45,7 @@ func (s Runs) Width() int64 {
 	return s[len(s)-1].Hi - s[0].Lo
 }
 
-// minus returns what is in s and in none of the others.
+// Minus returns what is in s and in none of the others.
 func (s Runs) Minus(others ...Runs) Runs {
 	rest := slices.Clone(s)
 	for _, other := range others {
@@ -66,49 +66,26 @@ func (s Runs) Minus(others ...Runs) Runs {
 	return rest
 }
 
-// edit says how a microbatch lies to the runs of a set, which is all that an
-// operation on the set depends on.
-type edit uint32
-
-const (
-	outside  edit = iota
-	inside        // within a run, at neither end
-	below         // touches the run above it
-	above         // touches the run below it
-	between       // touches both
-	single        // is a run of its own
-	lowest        // first of a run
-	highest       // last of a run
-	numEdits = iota
-)
-
-// add puts m into the set and returns what it did, and where; inside means that
-// m was there already.
-func (s *Runs) add(m int64) (int, edit) {
+// add puts m into the set and returns where, and whether it was not there.
+func (s *Runs) add(m int64) (int, bool) {
 	i := s.at(m)
 	t := *s
 	if i < len(t) && t[i].Lo <= m {
-		return i, inside
+		return i, false
 	}
 	touchesBelow, touchesAbove := i > 0 && t[i-1].Hi == m, i < len(t) && t[i].Lo == m+1
 	switch {
 	case touchesBelow && touchesAbove:
 		t[i-1].Hi = t[i].Hi
 		*s = slices.Delete(t, i, i+1)
-		return i, between
 	case touchesBelow:
 		t[i-1].Hi++
-		return i, above
 	case touchesAbove:
 		t[i].Lo--
-		return i, below
-	}
-	if i == len(t) {
-		*s = append(t, Run{m, m + 1})
-	} else {
+	default:
 		*s = slices.Insert(t, i, Run{m, m + 1})
 	}
-	return i, single
+	return i, true
 }
 
 // extend puts m into the set where it comes right behind the last run or right before the
@@ -146,30 +123,24 @@ func (s Runs) shorten(m int64) bool {
 	return false
 }
 
-// remove takes m out of the set and returns what it did, and where; outside
-// means that m was not there.
-func (s *Runs) remove(m int64) (int, edit) {
+// remove takes m out of the set and returns where, and whether it was there.
+func (s *Runs) remove(m int64) (int, bool) {
 	i := s.at(m)
 	t := *s
 	if i == len(t) || t[i].Lo > m {
-		return i, outside
+		return i, false
 	}
 	first, last := t[i].Lo == m, t[i].Hi == m+1
 	switch {
-	case first && last && i == len(t)-1:
-		*s = t[:i]
-		return i, single
 	case first && last:
 		*s = slices.Delete(t, i, i+1)
-		return i, single
 	case first:
 		t[i].Lo++
-		return i, lowest
 	case last:
 		t[i].Hi--
-		return i, highest
+	default:
+		*s = slices.Insert(t, i, Run{t[i].Lo, m})
+		(*s)[i+1].Lo = m + 1
 	}
-	*s = slices.Insert(t, i, Run{t[i].Lo, m})
-	(*s)[i+1].Lo = m + 1
-	return i, inside
+	return i, true
 }

@@ -1,0 +1,129 @@
+package repeats
+
+// A Machine is what an engine skips periods of.
+type Machine interface {
+	// State tells all that decides how the machine goes on, but for its sets. It may return
+	// as soon as Fixed or Moving has returned false.
+	State(s *State)
+	// Moves is told by how much each of the moving numbers has moved in a period, and
+	// returns by how many microbatches the period moves and how many more the machine may
+	// go through: 0 where it cannot be said.
+	Moves(by []int64) (shift, most int64)
+	// Skip moves the machine on by n periods.
+	Skip(n int64, by []int64)
+}
+
+// State is where a machine stands.
+type State struct {
+	fixed, moving []int64
+	by            []int64 // how far the moving numbers are from those of another state
+	than          *State  // which it is compared with, nil while it is written down
+	k             int // of the fixed numbers that are the same
+	differs       bool
+}
+
+// Fixed tells a number that is the same in every period, Moving one that may move on by
+// the same amount from each to the next. Both return false if this state is another one.
+func (s *State) Fixed(v int64) bool {
+	if s.than == nil {
+		s.fixed = append(s.fixed, v)
+		return true
+	}
+	if s.k == len(s.than.fixed) || s.than.fixed[s.k] != v {
+		s.differs = true
+		return false
+	}
+	s.k++
+	return true
+}
+
+func (s *State) Moving(v int64) bool {
+	if s.than == nil {
+		s.moving = append(s.moving, v)
+		return true
+	}
+	if s.differs || len(s.by) == len(s.than.moving) {
+		s.differs = true
+		return false
+	}
+	s.by = append(s.by, v-s.than.moving[len(s.by)])
+	return true
+}
+
+// Unclear says that the state cannot be told.
+func (s *State) Unclear() { s.differs = true }
+
+// same reports whether all of the state is there.
+func (s *State) same() bool {
+	return !s.differs && s.k == len(s.than.fixed) && len(s.by) == len(s.than.moving)
+}
+
+// Engine skips periods of a machine, whose sets it has.
+type Engine struct {
+	Sets
+	past, now State
+	age       int // moments since the period began
+	limit     int // the age at which another period is begun
+}
+
+// NewEngine returns an engine for a machine with this many sets, all empty.
+func NewEngine(sets int) Engine { return Engine{Sets: NewSets(sets)} }
+
+// The moments among which Look looks for the end of a period.
+const firstLimit, lastLimit = 16, 1 << 14
+
+// Look is called at moments at which a period may begin or end, after whatever happens
+// at them. It skips the periods that are like the one that ends now, if one does, and
+// returns how many that are.
+func (e *Engine) Look(m Machine) int64 {
+	if e.age++; e.limit == 0 {
+		e.watch(m, firstLimit)
+		return 0
+	}
+	if n := e.End(m); n > 0 {
+		e.watch(m, firstLimit)
+		return n
+	}
+	if e.age == e.limit {
+		e.Stop()
+		e.watch(m, min(2*e.limit, lastLimit))
+	}
+	return 0
+}
+
+// Began reports whether a period has begun at the moment of the last Look.
+func (e *Engine) Began() bool { return e.age == 0 }
+
+func (e *Engine) watch(m Machine, limit int) {
+	e.Begin(m)
+	e.age, e.limit = 0, limit
+}
+
+// Begin begins a period. End ends it where the machine stands as it did, and skips those
+// that are like it: it returns how many these are, and 0 where the period may go on.
+func (e *Engine) Begin(m Machine) {
+	e.Sets.Begin(0)
+	e.past.fixed, e.past.moving = e.past.fixed[:0], e.past.moving[:0]
+	m.State(&e.past)
+}
+
+func (e *Engine) End(m Machine) int64 {
+	e.now = State{than: &e.past, by: e.now.by[:0]}
+	if m.State(&e.now); !e.now.same() {
+		return 0
+	}
+	shift, most := m.Moves(e.now.by)
+	n := e.fit(shift, most)
+	if n > 0 {
+		e.end(n, shift)
+		m.Skip(n, e.now.by)
+	}
+	return n
+}
+
+// Stop ends the looking for periods.
+func (e *Engine) Stop() {
+	for e.depth > 0 {
+		e.end(0, 0)
+	}
+}

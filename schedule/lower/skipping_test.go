@@ -1,0 +1,51 @@
+package lower_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/lower"
+)
+
+// TestSkippingChangesNothing puts every schedule through every pass as segments, and as a
+// plain list, in which nothing repeats and so nothing is skipped. Both come to the same,
+// action by action.
+func TestSkippingChangesNothing(t *testing.T) {
+	microbatches := func(ranks int) []int { return []int{2*ranks + 1, 40 + ranks} }
+	everySchedule(t, []int{1, 2, 3, 5}, []int{1, 2}, microbatches, func(t *testing.T, p *schedule.Plan) {
+		list := plantest.Expand(p)
+		for _, capacity := range []int{schedule.Unlimited, 0, 1} {
+			segments, listed := p, list
+			var err error
+			if len(p.Programs) > 1 {
+				segments, err = lower.Transfers(p, capacity)
+				require.NoError(t, err)
+				listed, err = lower.Transfers(list, capacity)
+				require.NoError(t, err)
+				require.Equal(t, plantest.Lists(listed), plantest.Lists(segments), p.Name)
+			}
+			facts := make([]schedule.Facts, p.Placement.Stages())
+			for stage := range facts {
+				facts[stage].Split = true
+				facts[stage].Reads[schedule.F], facts[stage].Reads[schedule.B], facts[stage].Reads[schedule.I] = 1, 2, 2
+			}
+			marked, err := lower.Lifetimes(segments, facts, 2)
+			require.NoError(t, err)
+			markedList, err := lower.Lifetimes(listed, facts, 2)
+			require.NoError(t, err)
+			require.Equal(t, plantest.Lists(markedList), plantest.Lists(marked), p.Name)
+			require.Equal(t, []any{markedList.Parts, markedList.Windows, markedList.Outgoing, markedList.Entries},
+				[]any{marked.Parts, marked.Windows, marked.Outgoing, marked.Entries}, p.Name)
+
+			least, err := check.LeastCapacity(marked)
+			require.NoError(t, err)
+			leastOfList, err := check.LeastCapacity(markedList)
+			require.NoError(t, err)
+			require.Equal(t, leastOfList, least, p.Name)
+		}
+	})
+}

@@ -1,0 +1,323 @@
+package simulate
+
+import (
+	"math/bits"
+
+	"github.com/weir-ml/weir/schedule/internal/repeats"
+)
+
+// skips lets a simulation skip repeats that must go like others (package repeats).
+//
+// All times come from sums and from comparisons: what is later counts. So they need not
+// all move alike: where two periods in a row have moved everything as far, and made the
+// same comparisons, the next one does so too, until a comparison goes another way.
+//
+// A period is some rounds after which every rank is back at the same place of its
+// body. It may take many: times on a critical cycle through k ranks recur only after
+// k repeats.
+type skips struct {
+	repeats.Trend
+	s      *simulation
+	stride int // microbatches of a round
+
+	beats  []uint64 // of the last rounds: what each was like
+	rounds int      // since repeats were skipped last
+	window int      // how many rounds must repeat before they are taken for a period
+
+	boxes []boxed // by mailbox
+	waits []waits // by rank
+}
+
+// boxed is what a mailbox was when a period began. Usually it has as many parcels in the
+// end. Otherwise they pile up in it: a period takes what comes out of the first pile, or
+// nothing, and what it puts stays.
+type boxed struct {
+	head, tail uint
+	piles      bool
+}
+
+// waits are the times in which a rank waited for what was on the wire: all until the
+// last period began, those in the last two periods, and those of them that came after
+// its last computation.
+type waits struct{ before, last, past, after, pastAfter int64 }
+
+const (
+	// maxPeriod is how many rounds a period may have, a power of two.
+	maxPeriod = 512
+	// maxStride bounds the microbatches of a round, and maxQuota the actions of several
+	// repeats in it.
+	maxStride = 1 << 12
+	maxQuota  = 1 << 16
+	// maxKept bounds the parcels whose times are compared.
+	maxKept = 1 << 16
+	// fewRepeats are not worth a period.
+	fewRepeats = 4
+)
+
+// newSkips returns nil where the plan has no repeats.
+func newSkips(s *simulation) *skips {
+	l := &skips{s: s, stride: 1, beats: make([]uint64, 2*maxPeriod), waits: make([]waits, len(s.ranks)), boxes: make([]boxed, len(s.boxes))}
+	repeats := false
+	for _, program := range s.plan.Programs {
+		for _, segment := range program {
+			if segment.Repeat > fewRepeats {
+				repeats = true
+				l.stride = commonMultiple(l.stride, segment.Stride)
+			}
+		}
+	}
+	if !repeats {
+		return nil
+	}
+	return l
+}
+
+// commonMultiple returns the least common multiple of two strides, or the first one
+// where that is too large.
+func commonMultiple(a, b int) int {
+	b = max(b, -b, 1)
+	x, y := a, b
+	for y != 0 {
+		x, y = y, x%y
+	}
+	if b > maxStride/(a/x) {
+		return a
+	}
+	return a / x * b
+}
+
+// quota returns how many actions a rank may run in a round: whole repeats, and as
+// many microbatches as every other rank, so that none runs away.
+func (l *skips) quota(rank int) int {
+	at, program := l.s.ranks[rank].segment, l.s.plan.Programs[rank]
+	if at == len(program) {
+		return 0
+	}
+	segment := &program[at]
+	if segment.Repeat <= fewRepeats {
+		return turnActions
+	}
+	repeats := max(1, l.stride/max(segment.Stride, -segment.Stride, 1))
+	return len(segment.Body) * min(repeats, 1+maxQuota/len(segment.Body))
+}
+
+// look is called after each round. Where the last rounds look like a period it runs two
+// more of them, and skips those that are like them.
+func (l *skips) look() {
+	l.beat()
+	rounds := l.period()
+	if rounds == 0 || l.s.parcels() > maxKept {
+		return
+	}
+	l.s.unclear = len(l.s.aside) > 0
+	n := l.Run(l, func() {
+		for range rounds {
+			l.s.round()
+			l.beat()
+		}
+	})
+	if n > 0 {
+		l.rounds, l.window = 0, 0
+	} else {
+		l.window = min(2*l.window+1, maxPeriod)
+	}
+}
+
+// beat notes what the round was like: how far each rank came in time, and to which
+// place of its body.
+func (l *skips) beat() {
+	const prime = 0x9e3779b97f4a7c15
+	hash := uint64(0)
+	for rank := range l.s.ranks {
+		r := &l.s.ranks[rank]
+		for _, v := range [...]uint64{uint64(r.clock - r.before), uint64(r.index), uint64(r.segment)} {
+			hash = (bits.RotateLeft64(hash, 23) ^ v) * prime
+		}
+		r.before = r.clock
+	}
+	l.beats[l.rounds%len(l.beats)] = hash
+	l.rounds++
+}
+
+// period returns the smallest number of rounds that looks like a period: the last
+// rounds were like those so many before them. It returns 0 where there is none. What
+// only looks like one is found out later.
+func (l *skips) period() int {
+	mask, last := len(l.beats)-1, l.rounds-1
+	for n := 1; n <= maxPeriod; n++ {
+		alike, need := 0, max(n, l.window)
+		if n+need > min(l.rounds, len(l.beats)) {
+			return 0
+		}
+		for alike < need && l.beats[(last-alike)&mask] == l.beats[(last-alike-n)&mask] {
+			alike++
+		}
+		if alike == need {
+			return n
+		}
+	}
+	return 0
+}
+
+// Began is called where a period begins.
+func (l *skips) Began() {
+	for i := range l.s.boxes {
+		b, was := &l.s.boxes[i], &l.boxes[i]
+		*was = boxed{b.head, b.tail, b.stop != noStop || b.head == was.head && b.tail != was.tail}
+	}
+	for rank := range l.s.ranks {
+		l.waits[rank].before = l.s.ranks[rank].communication
+	}
+}
+
+// State tells where all ranks and links are, and what is on its way.
+func (l *skips) State(s *repeats.State) {
+	if l.s.unclear || l.s.fault != nil {
+		s.Unclear()
+		return
+	}
+	for i := range l.s.ranks {
+		r := &l.s.ranks[i]
+		if !s.Fixed(int64(r.segment)) || !s.Fixed(int64(r.index)) || !s.Fixed(flag(r.posted)) || !s.Fixed(flag(r.started)) || !s.Fixed(int64(r.pair.Kind())) ||
+			!s.Moving(int64(r.repeat)) || !s.Moving(r.position) || !s.Moving(r.clock) || !s.Moving(int64(r.pair.Microbatch())) ||
+			!s.Moving(r.last) || !s.Moving(r.final) {
+			return
+		}
+	}
+	for i := range l.s.free {
+		if link := &l.s.free[i]; !s.Moving(link.until) || !s.Moving(int64(link.room)) {
+			return
+		}
+	}
+	for i := range l.s.boxes {
+		if !l.box(s, i) {
+			return
+		}
+	}
+}
+
+func flag(set bool) int64 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// box tells what is in a mailbox.
+func (l *skips) box(s *repeats.State, i int) bool {
+	b := &l.s.boxes[i]
+	front, done := l.front(i), int64(0)
+	if len(b.piles) > 0 {
+		done = b.piles[0].done
+	}
+	if !s.Fixed(int64(front)) || !s.Fixed(int64(len(b.piles))) || !s.Moving(int64(b.head)) || !s.Moving(int64(b.tail)) || !s.Moving(done) {
+		return false
+	}
+	for k := range front {
+		p := b.at(b.head + k)
+		if !s.Moving(p.key) || !s.Moving(p.wire) || !s.Moving(p.there) || !s.Moving(p.ready) {
+			return false
+		}
+	}
+	return true
+}
+
+// front returns how many of the first parcels in a mailbox are taken soon.
+func (l *skips) front(i int) uint {
+	switch b := &l.s.boxes[i]; {
+	case b.stop != noStop:
+		return b.stop - b.head
+	case l.boxes[i].piles:
+		return 0
+	default:
+		return b.tail - b.head
+	}
+}
+
+// The numbers of a rank, a link, a mailbox and a parcel that move.
+const ofRank, ofLink, ofBox, ofParcel = 6, 2, 3, 4
+
+// Moves returns the most periods that can be skipped so that one more can be run: no
+// segment ends, no pile, no room on a link, and no time is too large.
+func (l *skips) Moves(by []int64) (shift, most int64) {
+	steepest := int64(1)
+	for _, n := range by {
+		steepest = max(steepest, n, -n)
+	}
+	most = maxTotal / 2 / steepest
+	for i := range l.s.ranks {
+		r := &l.s.ranks[i]
+		w := &l.waits[i]
+		w.past, w.pastAfter = w.last, w.after
+		w.last, w.after = r.communication-w.before, r.communication-r.counted
+		if step := by[ofRank*i]; step > 0 {
+			most = min(most, int64(l.s.plan.Programs[i][r.segment].Repeat-1-r.repeat)/step-1)
+			shift = 1
+		}
+	}
+	if shift == 0 {
+		return 0, 0
+	}
+	by = by[ofRank*len(l.s.ranks):]
+	for i := range l.s.free {
+		if step := by[ofLink*i+1]; step < 0 {
+			most = min(most, int64(l.s.free[i].room)/-step-1)
+		}
+	}
+	by = by[ofLink*len(l.s.free):]
+	for i := range l.s.boxes {
+		b, head, tail, done := &l.s.boxes[i], by[0], by[1], by[2]
+		if l.boxes[i].piles && head != 0 || !l.boxes[i].piles && head != tail {
+			return 0, 0 // it takes and puts, but not as many
+		}
+		if done > 0 {
+			most = min(most, (b.piles[0].total-b.piles[0].done)/done-2)
+		}
+		by = by[ofBox+ofParcel*l.front(i):]
+	}
+	return shift, most
+}
+
+// Skip moves everything on by n periods.
+func (l *skips) Skip(n int64, by []int64) {
+	for i := range l.s.ranks {
+		r, w, by := &l.s.ranks[i], &l.waits[i], by[ofRank*i:]
+		r.repeat += int(n * by[0])
+		r.position += n * by[1]
+		r.clock += n * by[2]
+		r.pair = r.pair.Shift(int(n * by[3]))
+		r.last += n * by[4]
+		r.final += n * by[5]
+		// What ranks wait for messages on the wire changes evenly from period to period.
+		r.communication += n*w.last + (w.last-w.past)*(n*(n+1)/2)
+		if by[5] > 0 {
+			r.counted = r.communication - (w.after + n*(w.after-w.pastAfter))
+		}
+	}
+	by = by[ofRank*len(l.s.ranks):]
+	for i := range l.s.free {
+		l.s.free[i].until += n * by[0]
+		l.s.free[i].room += int(n * by[1])
+		by = by[ofLink:]
+	}
+	for i := range l.s.boxes {
+		b, tail, done := &l.s.boxes[i], by[1], by[2]
+		by = by[ofBox:]
+		for k := range l.front(i) {
+			p := b.at(b.head + k)
+			*p = p.plus(parcel{key: by[0], wire: by[1], there: by[2], ready: by[3]}, n)
+			by = by[ofParcel:]
+		}
+		if done > 0 {
+			b.piles[0].done += n * done
+		}
+		if l.boxes[i].piles && tail > 0 {
+			put := make([]parcel, tail)
+			for k := range put {
+				last := b.tail - uint(tail) + uint(k)
+				put[k] = b.at(last).minus(*b.at(last - uint(tail)))
+			}
+			b.heap(put, n)
+		}
+	}
+}
