@@ -53,7 +53,7 @@ func NewOutline(plan *schedule.Plan) Outline {
 			First: plan.Placement.First(s), Last: last,
 			crosses:  !last && rank != plan.Placement.Rank[s+1],
 			backward: plan.Mode == schedule.Training && s%plan.Placement.Depth() >= trained,
-			span:     repeats.Run{int64(lo), int64(hi)},
+			span:     repeats.Run{Lo: int64(lo), Hi: int64(hi)},
 		}
 	}
 	o.Marked = plan.Parts != nil || plan.Windows != nil || plan.Entries != nil || plan.Outgoing != nil
