@@ -18,7 +18,7 @@ type State struct {
 	fixed, moving []int64
 	by            []int64 // how far the moving numbers are from those of another state
 	than          *State  // which it is compared with, nil while it is written down
-	k             int // of the fixed numbers that are the same
+	k             int     // of the fixed numbers that are the same
 	differs       bool
 }
 
