@@ -42,6 +42,9 @@ func (t *trainer) plan(ctx context.Context, cfg runner.GroupConfig[kernels.Buffe
 	if t.ranks, err = newRunners(planned); err != nil {
 		return err
 	}
+	if t.opts.emitTemplates != "" && t.opts.budget == 0 {
+		return nil // No step is run.
+	}
 	t.layout, err = t.ranks.Prepare(ctx, t.opts.microbatches, t.train)
 	if errors.Is(err, layout.ErrTooLong) && t.opts.budget == 0 {
 		t.unplanned = err
