@@ -73,12 +73,16 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		tried = append(tried, a)
 	}
 	recurs := false // a layout came back though nothing was tied
-	if searched && !a.untied {
-		for _, try := range []struct {
-			births int
-			work   int64
-		}{{near, 1}, {far, 1}, {near, share}} {
-			if best().enough() || try.births == far && recurs {
+	if !a.untied {
+		tries := []recurrence{{near, 1}, {far, 1}, {near, share}}
+		switch {
+		case !searched && left >= far: // one greedy way, where the classes lose much
+			tries = tries[1:2]
+		case !searched:
+			tries = nil
+		}
+		for _, try := range tries {
+			if best().enough() || try.births == far && recurs || !searched && best().lost() <= best().played.most()/bearable {
 				continue
 			}
 			again, err := p.recur(ctx, ports, rank, a.played, p.cfg.Search, try.births, try.work)
@@ -110,6 +114,13 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		left /= 2
 	}
 	return best(), nil
+}
+
+// recurrence is an attempt at a layout that comes back: for about so many births, with so
+// much work.
+type recurrence struct {
+	births int
+	work   int64
 }
 
 // lowest returns the best attempt.
