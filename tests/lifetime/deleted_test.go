@@ -74,7 +74,7 @@ type deletion struct {
 	place  string // file:line and the text
 }
 
-// TestEveryReleaseIsNeeded leaves out each release of the runner and of the context, one
+// TestEveryReleaseIsNeeded leaves out each release of the runner and of its frames, one
 // at a time, and runs the suites: one must turn red. The suites are built once, with
 // every release behind a number.
 func TestEveryReleaseIsNeeded(t *testing.T) {
@@ -83,7 +83,7 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 	work := t.TempDir()
 	replaced := map[string]string{}
 	var all []deletion
-	for _, folder := range []string{"context", "schedule/runner"} {
+	for _, folder := range []string{"internal/frames", "schedule/runner"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		require.NoError(t, err)
 		name := ""
@@ -133,7 +133,7 @@ func TestEveryReleaseIsNeeded(t *testing.T) {
 }
 
 // suites are run against each deletion, the quickest first.
-var suites = []string{"./context", "./schedule/runner", "./tests/lifetime", "./tests/fault"}
+var suites = []string{"./internal/frames", "./schedule/runner", "./tests/lifetime", "./tests/fault"}
 
 // firstFailure runs a suite without a release and returns the line of the first test that
 // failed, "" where none did. A run that fails in any other way proves nothing.
@@ -185,6 +185,9 @@ func (s *switched) file(path string) []byte {
 			if way, ok := ends[called(n)]; ok {
 				if f, method := n.Fun.(*ast.SelectorExpr); method && f.Sel.Name == "Release" && isName(f.X, "m") {
 					way = "unlessError" // a view's Release returns an error alone
+				}
+				if called(n) == "End" && len(n.Args) == 1 {
+					way = "unlessError" // the end of a call returns the error that the call ended with
 				}
 				s.call(n, way)
 			}
