@@ -69,6 +69,7 @@ var rooms = []struct {
 	{"trainer/metrics", 6, nil},
 	{"trainer/progress", 0, []string{"golang.org/x/term"}},
 	{"trainer/rate", 0, nil},
+	{"trainer/tensorboard", 0, nil},
 	{"trainer/terminal", 0, nil},
 	{"trainer/units", 0, nil},
 	{"internal/memreport", 6, nil},
