@@ -152,7 +152,7 @@ func (t *trainer) step(ctx context.Context) (line, error) {
 		return line{}, err
 	}
 	adam := t.opts.optimizer
-	adam.LearningRate = rate.Cosine{Peak: adam.LearningRate, Warmup: t.opts.warmup, Steps: t.opts.steps, Least: 0.05}.At(t.done)
+	adam.LearningRate = rate.Warmup(t.opts.warmup, rate.Cosine(adam.LearningRate, t.opts.steps-t.opts.warmup, 0.05))(t.done)
 	if err := t.model.Update(adam, result, t.opts.clip); err != nil {
 		return line{}, err
 	}
