@@ -66,6 +66,7 @@ var rooms = []struct {
 	{"trainer/checkpoint", 5, nil},
 	{"trainer/corpus", 0, nil},
 	{"trainer/costs", 6, nil},
+	{"trainer/live", 0, nil},
 	{"trainer/metrics", 6, nil},
 	{"trainer/progress", 0, []string{"golang.org/x/term"}},
 	{"trainer/rate", 0, nil},
