@@ -68,6 +68,7 @@ var rooms = []struct {
 	{"trainer/costs", 6, nil},
 	{"trainer/live", 0, nil},
 	{"trainer/metrics", 6, nil},
+	{"trainer/steplog", 6, nil},
 	{"trainer/progress", 0, []string{"golang.org/x/term"}},
 	{"trainer/rate", 0, nil},
 	{"trainer/tensorboard", 0, nil},

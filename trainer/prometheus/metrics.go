@@ -1,0 +1,109 @@
+package prometheus
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// Metrics holds the numbers of one run. Its methods may be called by several goroutines at
+// once.
+type Metrics struct {
+	ranks    []rank
+	vectors  []prometheus.Collector
+	loss     *prometheus.GaugeVec
+	steps    *prometheus.CounterVec
+	gradient prometheus.Gauge
+	seconds  prometheus.Histogram
+	wait     *prometheus.CounterVec
+}
+
+// rank has the gauges of one rank, so that a microbatch looks nothing up.
+type rank struct {
+	microbatches         prometheus.Counter
+	live, peak, reserved prometheus.Gauge
+	excess               prometheus.Gauge
+}
+
+// New returns the metrics of a run of so many ranks; register them where they are served.
+func New(ranks int) *Metrics {
+	m := &Metrics{}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return keep(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "weir", Name: name, Help: help}, []string{"rank"}))
+	}
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return keep(m, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "weir", Name: name, Help: help}, []string{label}))
+	}
+	microbatches := counter("microbatches_total", "Microbatches that were trained on.", "rank")
+	live := gauge("live_bytes", "Bytes that are live after a microbatch's last action.")
+	peak := gauge("peak_bytes", "Most bytes that were live since the microbatch before.")
+	reserved := gauge("reserved_bytes", "Bytes that the allocator holds.")
+	excess := gauge("excess_bytes", "Bytes that the allocator's book has more than the step's: 0 unless something leaks.")
+	m.steps = counter("steps_total", "Steps by their outcome.", "outcome")
+	m.wait = counter("wait_seconds_total", "Seconds that a rank waited for others.", "rank")
+	m.loss = keep(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "weir", Name: "loss", Help: "Losses of the last step, each the mean by its weights."}, []string{"name"}))
+	m.gradient = keep(m, prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "weir", Name: "gradient_norm", Help: "Norm of the gradient of the last step."}))
+	m.seconds = keep(m, prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "weir", Name: "step_seconds", Help: "How long steps took.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 16),
+	}))
+	for i := range ranks {
+		n := strconv.Itoa(i)
+		m.ranks = append(m.ranks, rank{
+			microbatches.WithLabelValues(n), live.WithLabelValues(n), peak.WithLabelValues(n), reserved.WithLabelValues(n), excess.WithLabelValues(n),
+		})
+		m.wait.WithLabelValues(n)
+	}
+	for outcome := range loss.Outcome(3) {
+		m.steps.WithLabelValues(outcome.String())
+	}
+	return m
+}
+
+func keep[C prometheus.Collector](m *Metrics, c C) C {
+	m.vectors = append(m.vectors, c)
+	return c
+}
+
+// Microbatch is for runner.Hooks.Microbatch. It allocates nothing.
+func (m *Metrics) Microbatch(s *memory.Sample) {
+	r := &m.ranks[s.Rank]
+	r.microbatches.Inc()
+	r.live.Set(float64(s.Live))
+	r.peak.Set(float64(s.Peak))
+	r.reserved.Set(float64(s.Reserved))
+	r.excess.Set(float64(s.Excess))
+}
+
+// Step takes what a step came to, and how long it took, the update included.
+func (m *Metrics) Step(result *runner.Result, took time.Duration) {
+	m.steps.WithLabelValues(result.Outcome.String()).Inc()
+	m.seconds.Observe(took.Seconds())
+	for i := range result.Losses {
+		if l := &result.Losses[i]; l.Present {
+			m.loss.WithLabelValues(l.Name).Set(l.Value)
+		}
+	}
+	m.gradient.Set(result.GradNorm)
+	for i := range result.Ranks {
+		m.wait.WithLabelValues(strconv.Itoa(i)).Add(result.Ranks[i].Wait.Seconds())
+	}
+}
+
+// Describe is a part of prometheus.Collector.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, v := range m.vectors {
+		v.Describe(to)
+	}
+}
+
+// Collect is a part of prometheus.Collector.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	for _, v := range m.vectors {
+		v.Collect(to)
+	}
+}
