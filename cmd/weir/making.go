@@ -61,22 +61,12 @@ func scheduleNames() string {
 // quantizes reports whether stages compute on copies of their weights.
 func (m *making) quantizes() bool { return m.Quantize != "no" }
 
-// quantized puts the QUANTIZE of stages into a plan that has none of them.
-func (m *making) quantized(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, error) {
-	where := lower.BeforeUse
+// quantizing says where they make them.
+func (m *making) quantizing() lower.Quantizing {
 	if m.Quantize == lower.AtStart.String() {
-		where = lower.AtStart
+		return lower.AtStart
 	}
-	return lower.Quantize(plan, facts, where)
-}
-
-// everyStage returns facts of stages that all compute on copies of their weights.
-func everyStage(plan *schedule.Plan) []schedule.Facts {
-	facts := make([]schedule.Facts, plan.Placement.Stages())
-	for stage := range facts {
-		facts[stage].Quantizes = true
-	}
-	return facts
+	return lower.BeforeUse
 }
 
 // make returns the plan of a name, computations alone.

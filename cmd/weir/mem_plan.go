@@ -35,54 +35,31 @@ type laidOut struct {
 // examples.
 const defaultLinks = 1
 
-// ready puts a plan through the passes that make it one to be run.
-func (c *laidOut) ready(plan *schedule.Plan, templates *layout.Templates) (*schedule.Plan, error) {
+// passes returns what a plan needs before it can run, by the facts of the templates.
+func (c *laidOut) passes(place schedule.Placement, templates *layout.Templates) (lower.Passes, error) {
 	facts, parts := slices.Clone(templates.Facts), len(templates.Parts)
-	depth, stages := plan.Placement.Depth(), len(templates.Shapes[0].Stages)
-	if stages != depth && stages != plan.Placement.Stages() {
-		return nil, c.misfit(plan, stages)
+	depth, stages := place.Depth(), len(templates.Shapes[0].Stages)
+	if stages != depth && stages != place.Stages() {
+		return lower.Passes{}, c.misfit(place, stages)
 	}
 	if len(facts) == 0 {
-		facts = make([]schedule.Facts, plan.Placement.Stages())
-		for s := range facts {
-			facts[s].Split = true
-		}
+		facts = slices.Repeat([]schedule.Facts{{Split: true}}, place.Stages())
 	}
 	if len(facts) == depth {
-		for len(facts) < plan.Placement.Stages() {
-			facts = append(facts, facts[len(facts)-depth])
-		}
+		facts = slices.Repeat(facts, place.Stages()/depth)
 	}
-	if len(facts) != plan.Placement.Stages() {
-		return nil, inFile(c.Templates, fmt.Errorf("there are facts of %d stages and templates of %d", len(facts), stages))
-	}
-	var err error
-	whole := make([]bool, len(facts))
-	for s, f := range facts {
-		whole[s] = !f.Split && !f.Frozen
-	}
-	if plan.Mode == schedule.Training {
-		if plan, err = lower.Unsplit(plan, whole); err != nil {
-			return nil, err
-		}
+	if len(facts) != place.Stages() {
+		return lower.Passes{}, inFile(c.Templates, fmt.Errorf("there are facts of %d stages and templates of %d", len(facts), stages))
 	}
 	copies := false
 	for s := range facts {
-		facts[s].Quantizes = facts[s].Quantizes || has(plan, schedule.Quantize, s)
+		facts[s].Quantizes = facts[s].Quantizes || c.Templates == "" && c.quantizes()
 		copies = copies || facts[s].Quantizes
 	}
 	if c.quantizes() && !copies {
-		return nil, usage("--quantize: no stage of %s computes on copies of its weights", c.Templates)
+		return lower.Passes{}, usage("--quantize: no stage of %s computes on copies of its weights", c.Templates)
 	}
-	if plan, err = c.quantized(plan, facts); err != nil {
-		return nil, err
-	}
-	if plan.Placement.Ranks > 1 && !transfers(plan) {
-		if plan, err = lower.Transfers(plan, or(c.Capacity, defaultLinks)); err != nil {
-			return nil, err
-		}
-	}
-	return lower.Lifetimes(plan, facts, parts)
+	return lower.Passes{Facts: facts, Parts: parts, Quantizing: c.quantizing(), Capacity: or(c.Capacity, defaultLinks)}, nil
 }
 
 // step is a plan with all that its layout is made of.
@@ -113,13 +90,7 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		}
 		out.templates = t
 	}
-	capacity, quantize := c.Capacity, c.Quantize
-	c.Capacity = nil // ready places the transfers
-	if out.templates != nil {
-		c.Quantize = "no" // ready makes the copies that templates have
-	}
-	plan, file, err := c.read(s)
-	c.Capacity, c.Quantize = capacity, quantize
+	plan, file, err := c.load(s)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +107,14 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 			return nil, err
 		}
 	}
-	if out.plan, err = c.ready(plan, out.templates); err != nil {
+	passes, err := c.passes(plan.Placement, out.templates)
+	if err != nil {
+		return nil, err
+	}
+	for s := range passes.Facts { // a file may have copies that the templates do not know
+		passes.Facts[s].Quantizes = passes.Facts[s].Quantizes || has(plan, schedule.Quantize, s)
+	}
+	if out.plan, err = lower.Prepare(plan, passes); err != nil {
 		if errors.Is(err, schedule.ErrFacts) && c.Templates != "" && file == nil { // a plan of ours is not at fault
 			return nil, inFile(c.Templates, err)
 		}

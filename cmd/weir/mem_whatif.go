@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/units"
 )
@@ -64,22 +65,29 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 	}
 	// with returns a plan of other parameters or templates, under a name, and what fewer in
 	// flight make of it.
-	with := func(name string, params schedule.Params, t *layout.Templates) []layout.Alternative {
-		ready := func(plan *schedule.Plan) (*schedule.Plan, error) { return c.ready(plan, t) }
-		list := []layout.Alternative{{Name: name, Changes: 1, Make: func() (*schedule.Plan, *layout.Templates, error) {
-			plan, err := named.Rule(params)
-			if err == nil {
-				plan, err = ready(plan)
+	with := func(name string, params schedule.Params, t *layout.Templates) (list []layout.Alternative) {
+		passes, err := c.passes(params.Placement, t)
+		if err != nil {
+			return nil
+		}
+		if name != "" {
+			list = append(list, layout.Alternative{Name: name, Changes: 1, Make: func() (*schedule.Plan, *layout.Templates, error) {
+				plan, err := named.Rule(params)
+				if err == nil {
+					plan, err = lower.Prepare(plan, passes)
+				}
+				return plan, t, err
+			}})
+		}
+		for _, one := range layout.Alternatives(named.Rule, params, t, passes) {
+			if name != "" {
+				one.Name, one.Changes = name+", "+one.Name, one.Changes+1
 			}
-			return plan, t, err
-		}}}
-		for _, one := range layout.Alternatives(named.Rule, params, t, ready) {
-			one.Name, one.Changes = name+", "+one.Name, one.Changes+1
 			list = append(list, one)
 		}
 		return list
 	}
-	list := layout.Alternatives(named.Rule, params, step.templates, func(plan *schedule.Plan) (*schedule.Plan, error) { return c.ready(plan, step.templates) })
+	list := with("", params, step.templates)
 	if c.Less != "" {
 		less := *c
 		less.Templates = c.Less
@@ -108,7 +116,9 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 		}
 		wider := params
 		wider.Placement = p
-		list = append(list, with(count(ranks, "rank"), wider, step.templates)[0])
+		if more := with(count(ranks, "rank"), wider, step.templates); len(more) > 0 {
+			list = append(list, more[0])
+		}
 		break
 	}
 	return list, nil

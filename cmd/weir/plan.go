@@ -44,46 +44,18 @@ func (c *planCmd) Run(s *streams) error {
 		form = format.JSON
 	}
 	if form != format.Compute && form != format.Order {
-		if plan, err = c.lower(plan); err != nil {
-			return err
+		if c.Capacity < schedule.Unlimited {
+			return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
 		}
-	}
-	if form == format.Text || form == format.JSON {
-		if plan, err = lower.Lifetimes(plan, languageModel(plan), 3); err != nil {
-			return err
+		plan, err = lower.Prepare(plan, lower.Passes{
+			Facts: languageModel(plan, c.quantizes()), Parts: 3, Shard: c.Shard, Quantizing: c.quantizing(), Reduce: c.Reduce,
+			Capacity: c.Capacity, NoLifetimes: form == format.Comms,
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
 	return format.Write(s.out, plan, form)
-}
-
-// lower adds what the flags ask for to the computations.
-func (c *planCmd) lower(plan *schedule.Plan) (*schedule.Plan, error) {
-	var err error
-	if c.Shard > 0 {
-		if plan, err = lower.Shard(plan, c.Shard); err != nil {
-			return nil, err
-		}
-	}
-	if c.quantizes() {
-		if plan, err = c.quantized(plan, everyStage(plan)); err != nil {
-			return nil, err
-		}
-	}
-	if c.Reduce {
-		if plan, err = lower.Reduce(plan); err != nil {
-			return nil, err
-		}
-	}
-	if c.Capacity < schedule.Unlimited {
-		return nil, usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)
-	}
-	if plan.Placement.Ranks == 1 {
-		return plan, nil
-	}
-	if plan, err = lower.Transfers(plan, c.Capacity); err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Name, err)
-	}
-	return plan, nil
 }
 
 // The parts of an entry of a language model, as sets.
@@ -95,11 +67,11 @@ const (
 
 // languageModel returns the facts of stages of which the first one embeds tokens
 // and the last one computes the loss.
-func languageModel(plan *schedule.Plan) []schedule.Facts {
+func languageModel(plan *schedule.Plan, quantizes bool) []schedule.Facts {
 	facts := make([]schedule.Facts, plan.Placement.Stages())
 	for stage := range facts {
 		facts[stage].Split = has(plan, schedule.W, stage)
-		facts[stage].Quantizes = has(plan, schedule.Quantize, stage)
+		facts[stage].Quantizes = quantizes
 		facts[stage].Frozen = stage < len(plan.Frozen) && plan.Frozen[stage]
 		if plan.Placement.First(stage) {
 			facts[stage].Reads[schedule.F] |= tokens

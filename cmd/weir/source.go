@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
@@ -21,8 +22,21 @@ type source struct {
 	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto tells them by BW, or by W without I." enum:"auto,today,old" default:"auto"`
 }
 
-// read returns the plan, and the file that it is from, nil where it was made.
+// read returns the plan, and the file that it is from, nil where it was made: then it has
+// what the flags say of copies and of transfers.
 func (c *source) read(s *streams) (*schedule.Plan, *format.File, error) {
+	plan, file, err := c.load(s)
+	if err == nil && file == nil && c.quantizes() {
+		plan, err = lower.Quantize(plan, slices.Repeat([]schedule.Facts{{Quantizes: true}}, plan.Placement.Stages()), c.quantizing())
+	}
+	if err == nil && file == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
+		plan, err = lower.Transfers(plan, *c.Capacity)
+	}
+	return plan, file, err
+}
+
+// load returns the plan as it is in the file, or as the schedule's rule makes it.
+func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 	if c.capacity() < schedule.Unlimited {
 		return nil, nil, usage("--capacity %d: give 0 or more, or -1 for no limit", c.capacity())
 	}
@@ -34,12 +48,6 @@ func (c *source) read(s *streams) (*schedule.Plan, *format.File, error) {
 			}
 		}
 		plan, err := c.make(c.Plan)
-		if err == nil && c.quantizes() {
-			plan, err = c.quantized(plan, everyStage(plan))
-		}
-		if err == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
-			plan, err = lower.Transfers(plan, *c.Capacity)
-		}
 		return plan, nil, err
 	}
 	if c.Plan != "-" && !strings.ContainsAny(c.Plan, "./\\") {

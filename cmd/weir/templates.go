@@ -71,17 +71,17 @@ func (c *laidOut) unplanned(err error) error {
 }
 
 // misfit says of a plan that has other stages than the templates what would fit them.
-func (c *laidOut) misfit(plan *schedule.Plan, stages int) error {
+func (c *laidOut) misfit(place schedule.Placement, stages int) error {
 	what := fmt.Sprintf("%s: templates of %s, and", c.Templates, count(stages, "stage"))
 	named, err := schedule.Find(c.Plan)
 	if err != nil {
-		return usage("%s the plan has %d: take other templates, or another plan", what, plan.Placement.Depth())
+		return usage("%s the plan has %d: take other templates, or another plan", what, place.Depth())
 	}
 	if c.listed() {
-		return usage("%s %s has %d: give a --placement of %s", what, c.Plan, plan.Placement.Depth(), count(stages, "stage"))
+		return usage("%s %s has %d: give a --placement of %s", what, c.Plan, place.Depth(), count(stages, "stage"))
 	}
-	what = fmt.Sprintf("%s %s on %s has %d", what, c.Plan, count(plan.Placement.Ranks, "rank"), plan.Placement.Depth())
-	ranks := plan.Placement.Ranks
+	what = fmt.Sprintf("%s %s on %s has %d", what, c.Plan, count(place.Ranks, "rank"), place.Depth())
+	ranks := place.Ranks
 	if c.Placement == "" {
 		ranks = ranksFor(&named, ranks, stages)
 	}

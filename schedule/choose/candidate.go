@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
@@ -53,13 +52,7 @@ func (c *Candidate) make(s *schedule.Schedule, r *Request) {
 
 // prove proves and simulates a plan that only computes.
 func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
-	plan, err := quantized(plan, r.Costs)
-	if err == nil && plan.Placement.Ranks > 1 {
-		plan, err = lower.Transfers(plan, r.Capacity)
-	}
-	if err == nil {
-		err = check.Links(plan, r.Capacity)
-	}
+	plan, err := lower.Prepare(plan, lower.Passes{Facts: quantizing(plan, r.Costs), Capacity: r.Capacity, NoLifetimes: true})
 	var report *simulate.Report
 	if err == nil {
 		report, err = simulate.Run(plan, r.Costs, r.Capacity)
@@ -75,9 +68,10 @@ func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 	c.Fits = r.Memory == 0 || c.Peak <= r.Memory
 }
 
-// quantized puts a QUANTIZE into a plan for each stage to which one costs time or memory.
-func quantized(plan *schedule.Plan, costs *simulate.Costs) (*schedule.Plan, error) {
-	facts, some := make([]schedule.Facts, plan.Placement.Stages()), false
+// quantizing returns facts of stages that run the backward as the plan has it, and QUANTIZE
+// where that costs time or memory.
+func quantizing(plan *schedule.Plan, costs *simulate.Costs) []schedule.Facts {
+	facts := make([]schedule.Facts, plan.Placement.Stages())
 	for stage := range facts {
 		s := &costs.Stages[0]
 		switch len(costs.Stages) {
@@ -87,13 +81,9 @@ func quantized(plan *schedule.Plan, costs *simulate.Costs) (*schedule.Plan, erro
 		default: // a copy of the model costs what another one does
 			s = &costs.Stages[stage%plan.Placement.Depth()]
 		}
-		facts[stage].Quantizes = s.Quantize+s.ForwardWeights+s.BackwardWeights > 0
-		some = some || facts[stage].Quantizes
+		facts[stage] = schedule.Facts{Split: true, Quantizes: s.Quantize+s.ForwardWeights+s.BackwardWeights > 0}
 	}
-	if !some {
-		return plan, nil
-	}
-	return lower.Quantize(plan, facts, lower.BeforeUse)
+	return facts
 }
 
 const (

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // Alternative is another way to run a step, with the same tokens, for a plan that does not
@@ -28,9 +29,9 @@ type Alternative struct {
 //     does not depend on tokens is most of what they need;
 //   - both together.
 //
-// Ready puts a plan through the passes that make it one to be run.
-func Alternatives(rule schedule.Rule, params schedule.Params, templates *Templates, ready func(*schedule.Plan) (*schedule.Plan, error)) []Alternative {
-	list := capped(rule, params, templates, ready)
+// Each is prepared with the passes.
+func Alternatives(rule schedule.Rule, params schedule.Params, templates *Templates, passes lower.Passes) []Alternative {
+	list := capped(rule, params, templates, passes)
 	largest := int64(0)
 	for i := range templates.Shapes {
 		largest = max(largest, templates.Shapes[i].tokens())
@@ -44,8 +45,8 @@ func Alternatives(rule schedule.Rule, params schedule.Params, templates *Templat
 		one.Shapes = templates.Shapes[i : i+1]
 		more.Microbatches = scale(params.Microbatches, largest, shape.tokens())
 		name := fmt.Sprintf("%d microbatches of shape class %q", more.Microbatches, shape.Name)
-		list = append(list, Alternative{name, 1, maker(rule, more, &one, ready)})
-		for _, c := range capped(rule, more, &one, ready) {
+		list = append(list, Alternative{name, 1, maker(rule, more, &one, passes)})
+		for _, c := range capped(rule, more, &one, passes) {
 			list = append(list, Alternative{name + ", " + c.Name, 2, c.Make})
 		}
 	}
@@ -58,7 +59,7 @@ const leastShare = 4
 
 // capped returns the alternatives with fewer microbatches in flight: each number where
 // there are few, some where there are many.
-func capped(rule schedule.Rule, params schedule.Params, t *Templates, ready func(*schedule.Plan) (*schedule.Plan, error)) (list []Alternative) {
+func capped(rule schedule.Rule, params schedule.Params, t *Templates, passes lower.Passes) (list []Alternative) {
 	most := params.Cap - 1
 	if params.Cap == 0 {
 		most = 2*params.Placement.Ranks - 1
@@ -73,7 +74,7 @@ func capped(rule schedule.Rule, params schedule.Params, t *Templates, ready func
 			capped.Group, capped.Slices = 0, 0
 			name = "depth-first with " + name
 		}
-		list = append(list, Alternative{name, 1, maker(with, capped, t, ready)})
+		list = append(list, Alternative{name, 1, maker(with, capped, t, passes)})
 	}
 	return list
 }
@@ -88,11 +89,11 @@ func fewer(inFlight int) int {
 }
 
 // maker returns what makes a plan ready to be run.
-func maker(rule schedule.Rule, params schedule.Params, t *Templates, ready func(*schedule.Plan) (*schedule.Plan, error)) func() (*schedule.Plan, *Templates, error) {
+func maker(rule schedule.Rule, params schedule.Params, t *Templates, passes lower.Passes) func() (*schedule.Plan, *Templates, error) {
 	return func() (*schedule.Plan, *Templates, error) {
 		plan, err := rule(params)
 		if err == nil {
-			plan, err = ready(plan)
+			plan, err = lower.Prepare(plan, passes)
 		}
 		return plan, t, err
 	}

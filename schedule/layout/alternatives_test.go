@@ -16,14 +16,8 @@ import (
 func TestAlternatives(t *testing.T) {
 	placement := schedule.Looped(4, 4)
 	params := schedule.Params{Placement: placement, Microbatches: 20}
-	ready := func(plan *schedule.Plan) (*schedule.Plan, error) {
-		plan, err := lower.Transfers(plan, 1)
-		if err != nil {
-			return nil, err
-		}
-		return lower.Lifetimes(plan, facts(placement, false), 3)
-	}
-	list := layout.Alternatives(schedule.OneFOneB, params, model(4, 1, 16, 8, 2, 1), ready)
+	passes := lower.Passes{Facts: facts(placement, false), Parts: 3, Capacity: 1}
+	list := layout.Alternatives(schedule.OneFOneB, params, model(4, 1, 16, 8, 2, 1), passes)
 	var names []string
 	for _, one := range list {
 		names = append(names, one.Name)

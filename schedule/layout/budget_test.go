@@ -17,21 +17,15 @@ import (
 func TestBudget(t *testing.T) {
 	templates := model(4, 1, 16, 8, 2)
 	params := schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 20}
-	ready := func(plan *schedule.Plan) (*schedule.Plan, error) {
-		plan, err := lower.Transfers(plan, 1)
-		if err != nil {
-			return nil, err
-		}
-		return lower.Lifetimes(plan, facts(params.Placement, false), 3)
-	}
+	passes := lower.Passes{Facts: facts(params.Placement, false), Parts: 3, Capacity: 1}
 	plan, err := schedule.OneFOneB(params)
 	require.NoError(t, err)
-	plan, err = ready(plan)
+	plan, err = lower.Prepare(plan, passes)
 	require.NoError(t, err)
 	needs := laid(t, plan, templates, layout.Config{Search: quick}).Height()
 
 	cfg := layout.Config{Search: quick, Budget: needs}
-	cfg.Instead = layout.Alternatives(schedule.OneFOneB, params, templates, ready)
+	cfg.Instead = layout.Alternatives(schedule.OneFOneB, params, templates, passes)
 	laid(t, plan, templates, cfg)
 
 	cfg.Budget = needs * 6 / 10
@@ -64,10 +58,8 @@ func TestFigures(t *testing.T) {
 		require.NoError(t, err)
 		plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: 12})
 		require.NoError(t, err)
-		plan, err = lower.Transfers(plan, 1)
-		require.NoError(t, err)
 		templates := layout.FromFigures(plan, layout.FromCosts(plan, costs))
-		plan, err = lower.Lifetimes(plan, templates.Facts, 0)
+		plan, err = lower.Prepare(plan, lower.Passes{Facts: templates.Facts, Capacity: 1})
 		require.NoError(t, err)
 		report, err := simulate.Run(plan, costs, 1)
 		require.NoError(t, err)
@@ -84,12 +76,10 @@ func TestFigures(t *testing.T) {
 func TestFrozenFigures(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 6, Frozen: []bool{true, false, true}})
 	require.NoError(t, err)
-	plan, err = lower.Transfers(plan, 1)
-	require.NoError(t, err)
 	figures := []layout.Figures{{Stage: "stage", Output: 64, Gradient: 64, Input: 100, Weight: 200, Carry: 50, Forward: 30, Backward: 40}}
 	templates := layout.FromFigures(plan, figures)
 	require.NoError(t, templates.Validate())
-	plan, err = lower.Lifetimes(plan, templates.Facts, 0)
+	plan, err = lower.Prepare(plan, lower.Passes{Facts: templates.Facts, Capacity: 1})
 	require.NoError(t, err)
 	made := laid(t, plan, templates, layout.Config{Search: quick})
 	for rank := range made.Ranks {

@@ -16,12 +16,8 @@ func ExampleMake() {
 		fmt.Println(err)
 		return
 	}
-	if plan, err = lower.Transfers(plan, 1); err != nil {
-		fmt.Println(err)
-		return
-	}
 	templates := layout.FromFigures(plan, []layout.Figures{{Stage: "block", Output: 1024, Gradient: 1024, Input: 8192, Backward: 4096}})
-	if plan, err = lower.Lifetimes(plan, templates.Facts, 0); err != nil {
+	if plan, err = lower.Prepare(plan, lower.Passes{Facts: templates.Facts, Capacity: 1}); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -289,10 +289,5 @@ func tryPlanned(name string, ranks, m int, mode schedule.Mode) (*schedule.Plan, 
 	if err != nil {
 		return nil, err
 	}
-	if ranks > 1 {
-		if plan, err = lower.Transfers(plan, 1); err != nil {
-			return nil, err
-		}
-	}
-	return lower.Lifetimes(plan, facts(params.Placement, s.Split), 3)
+	return lower.Prepare(plan, lower.Passes{Facts: facts(params.Placement, s.Split), Parts: 3, Capacity: 1})
 }

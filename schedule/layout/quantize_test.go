@@ -23,11 +23,7 @@ func copied(t *testing.T, p schedule.Params) (*schedule.Plan, *layout.Templates)
 	plan, err := schedule.OneFOneB(p)
 	require.NoError(t, err)
 	templates := layout.FromFigures(plan, copying)
-	plan, err = lower.Quantize(plan, templates.Facts, lower.BeforeUse)
-	require.NoError(t, err)
-	plan, err = lower.Transfers(plan, 1)
-	require.NoError(t, err)
-	plan, err = lower.Lifetimes(plan, templates.Facts, 0)
+	plan, err = lower.Prepare(plan, lower.Passes{Facts: templates.Facts, Capacity: 1})
 	require.NoError(t, err)
 	return plan, templates
 }

@@ -5,11 +5,10 @@ import (
 	"os"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
 )
 
-// A plan is made by a rule, marked with what dies where, and proved.
+// A plan is made by a rule, and prepared: on one rank that says what dies where.
 func Example() {
 	plan, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 1_000_000})
 	if err != nil {
@@ -21,12 +20,8 @@ func Example() {
 	facts[0].Reads[schedule.F] = tokens
 	facts[1].Reads[schedule.F] = labels
 	facts[1].Reads[schedule.B] = labels
-	plan, err = lower.Lifetimes(plan, facts, 2)
+	plan, err = lower.Prepare(plan, lower.Passes{Facts: facts, Parts: 2})
 	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if err := check.Plan(plan); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -36,12 +36,18 @@ func Lifetimes(plan *schedule.Plan, facts []schedule.Facts, parts int) (*schedul
 	if err := checkFacts(facts, plan.Placement.Stages(), parts); err != nil {
 		return nil, err
 	}
-	marked := withoutDrops(plan)
-	marked.Facts = slices.Clone(facts)
-	if err := check.Plan(marked); err != nil {
+	bare := withoutDrops(plan)
+	bare.Facts = facts
+	if err := check.Plan(bare); err != nil {
 		return nil, err
 	}
+	return lifetimes(plan, facts)
+}
 
+// lifetimes returns the valid plan with its lifetimes.
+func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, error) {
+	marked := withoutDrops(plan)
+	marked.Facts = slices.Clone(facts)
 	o := passes.NewOutline(marked)
 	marked.Parts = make([][schedule.NumKinds]uint64, o.Stages)
 	marked.Windows = make([]int, o.Stages)

@@ -44,13 +44,18 @@ func Quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*s
 	if len(facts) != plan.Placement.Stages() {
 		return nil, fmt.Errorf("%w: there are facts of %d stages for a plan of %d", schedule.ErrFacts, len(facts), plan.Placement.Stages())
 	}
+	if err := check.Plan(withoutDrops(plan)); err != nil {
+		return nil, err
+	}
+	return quantize(plan, facts, where)
+}
+
+// quantize returns the valid plan with the copies that facts ask for.
+func quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*schedule.Plan, error) {
 	if where > AtStart {
 		return nil, fmt.Errorf("%w: weights cannot be quantized %v: choose %v or %v", schedule.ErrParams, where, BeforeUse, AtStart)
 	}
 	quantized := withoutDrops(plan)
-	if err := check.Plan(quantized); err != nil {
-		return nil, err
-	}
 	q := quantizing{where: where, awaited: make([]bool, len(facts)), sharded: make([]bool, len(facts))}
 	for stage := range facts {
 		q.awaited[stage] = facts[stage].Quantizes

@@ -37,9 +37,7 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if capacity < schedule.Unlimited {
 		return nil, fmt.Errorf("%w: a link for %d messages: it holds 0 or more, or any number (%d)", schedule.ErrParams, capacity, schedule.Unlimited)
 	}
-	c := &check.Checker{Name: plan.Name}
-	c.CheckShape(plan)
-	c.Programs(plan)
+	c := programs(plan)
 	if len(c.Faults) > 0 || c.Transfers || c.Marked {
 		if err := check.Plan(plan); err != nil {
 			return nil, err
@@ -48,14 +46,22 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if c.Transfers {
 		return nil, fmt.Errorf("%w: plan %q has transfers already: give the plan that only computes", schedule.ErrParams, plan.Name)
 	}
+	lowered, err := transfer(plan, capacity)
+	if err != nil {
+		if invalid := check.Plan(plan); invalid != nil { // ranks that wait for ever stop the clock
+			return nil, invalid
+		}
+	}
+	return lowered, err
+}
+
+// transfer returns the plan with transfers. It has none, and its programs are valid.
+func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	lowered := withoutDrops(plan)
 	o := passes.NewOutline(lowered)
 	v := newLowering(&o, capacity)
 	v.Run(v)
 	if at := slices.IndexFunc(v.Ranks, func(p passes.Cursor) bool { return p.Segment < len(p.Program) }); at >= 0 {
-		if err := check.Plan(plan); err != nil { // ranks that wait for ever stop the clock
-			return nil, err
-		}
 		return nil, v.stopped(at)
 	}
 	lowered.Programs = v.programs()

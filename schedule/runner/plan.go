@@ -10,7 +10,6 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -21,18 +20,13 @@ import (
 type planner struct {
 	rule      schedule.Rule
 	params    schedule.Params // all but the mode and the number of microbatches
-	whole     []bool          // by stage: it cannot split its backward
-	facts     []schedule.Facts
-	parts     int // of an entry
-	capacity  int // of the links
+	passes    lower.Passes
 	unchecked bool
 	costs     *simulate.Costs
 	templates *layout.Templates // nil: memory is not planned
 	lookAhead int
 	budget    int64
 	search    placement.Options
-
-	quantizing lower.Quantizing
 
 	mu    sync.Mutex
 	plans [2]*planned // by mode
@@ -59,7 +53,7 @@ func (p *planner) plan(mode schedule.Mode, m int) (*planned, error) {
 	}
 	made := &planned{Plan: plan}
 	if p.costs != nil {
-		if made.report, err = simulate.Run(plan, p.costs, p.capacity); err != nil {
+		if made.report, err = simulate.Run(plan, p.costs, p.passes.Capacity); err != nil {
 			return nil, err
 		}
 	}
@@ -83,7 +77,7 @@ func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (
 	if p.budget > 0 {
 		asked := p.params
 		asked.Mode, asked.Microbatches = plan.Mode, plan.Microbatches
-		cfg.Instead = layout.Alternatives(p.rule, asked, p.templates, p.ready)
+		cfg.Instead = layout.Alternatives(p.rule, asked, p.templates, p.passes)
 	}
 	var err error
 	made.memory, err = layout.Make(ctx, plan.Plan, p.templates, cfg)
@@ -105,34 +99,10 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	if err := answers(plan, &asked); err != nil {
 		return nil, err
 	}
-	return p.ready(plan)
-}
-
-// ready puts a rule's plan through the passes.
-func (p *planner) ready(plan *schedule.Plan) (*schedule.Plan, error) {
 	if p.unchecked {
 		return plan, complete(plan)
 	}
-	var err error
-	if plan.Mode == schedule.Training && slices.Contains(p.whole, true) {
-		if plan, err = lower.Unsplit(plan, p.whole); err != nil {
-			return nil, err
-		}
-	}
-	if slices.ContainsFunc(p.facts, func(f schedule.Facts) bool { return f.Quantizes }) {
-		if plan, err = lower.Quantize(plan, p.facts, p.quantizing); err != nil {
-			return nil, err
-		}
-	}
-	if plan.Placement.Ranks > 1 && !transfers(plan) {
-		if plan, err = lower.Transfers(plan, p.capacity); err != nil {
-			return nil, err
-		}
-	}
-	if plan, err = lower.Lifetimes(plan, p.facts, p.parts); err != nil {
-		return nil, err
-	}
-	return plan, check.Links(plan, p.capacity)
+	return lower.Prepare(plan, p.passes)
 }
 
 // answers reports whether a plan is for what the rule was asked: a check proves a
@@ -181,20 +151,6 @@ func complete(plan *schedule.Plan) error {
 		}
 	}
 	return nil
-}
-
-// transfers reports whether a plan says what is sent and received.
-func transfers(plan *schedule.Plan) bool {
-	for _, program := range plan.Programs {
-		for _, segment := range program {
-			for _, action := range segment.Body {
-				if kind := action.Kind(); kind >= schedule.SendF && kind <= schedule.WaitB {
-					return true
-				}
-			}
-		}
-	}
-	return false
 }
 
 // program is one rank's part of a plan, with what a step asks of it.

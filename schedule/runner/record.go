@@ -63,7 +63,7 @@ func Record[T any](ctx context.Context, cfg GroupConfig[T], shapes ...Shape[T]) 
 		r.spaces = append(r.spaces, watched)
 	}
 	t := &layout.Templates{
-		Parts: slices.Clone(first.cfg.Parts), Facts: slices.Clone(first.planner.facts), Params: make([][]layout.Param, len(first.stages)),
+		Parts: slices.Clone(first.cfg.Parts), Facts: slices.Clone(first.planner.passes.Facts), Params: make([][]layout.Param, len(first.stages)),
 	}
 	for s := range t.Params {
 		t.Params[s] = r.params(s)
@@ -181,7 +181,7 @@ func (r *recording[T]) sets() []uint64 {
 
 // reads returns what a stage reads in evaluation and in training.
 func (r *recording[T]) reads(s int) [2]uint64 {
-	st, facts := &r.at(s).stages[s], &r.at(s).planner.facts[s].Reads
+	st, facts := &r.at(s).stages[s], &r.at(s).planner.passes.Facts[s].Reads
 	switch {
 	case !st.gradientWanted:
 		return [2]uint64{facts[schedule.F], facts[schedule.F]}

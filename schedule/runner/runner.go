@@ -11,6 +11,7 @@ import (
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/stages"
 )
 
@@ -123,13 +124,13 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		return nil, err
 	}
 	r.planner = &planner{
-		rule: cfg.Plan, facts: make([]schedule.Facts, len(cfg.Stages)), parts: len(cfg.Parts), unchecked: cfg.Unchecked, costs: cfg.Costs,
+		rule: cfg.Plan, unchecked: cfg.Unchecked, costs: cfg.Costs,
 		params:    schedule.Params{Placement: r.placement, Group: cfg.Group, Cap: cfg.Cap, Slices: cfg.Slices, Frozen: make([]bool, len(cfg.Stages))},
-		whole:     make([]bool, len(cfg.Stages)),
-		templates: cfg.Templates, lookAhead: cfg.LookAhead, budget: cfg.Budget, search: cfg.Search, quantizing: cfg.Quantizing,
+		passes:    lower.Passes{Facts: make([]schedule.Facts, len(cfg.Stages)), Parts: len(cfg.Parts), Quantizing: cfg.Quantizing},
+		templates: cfg.Templates, lookAhead: cfg.LookAhead, budget: cfg.Budget, search: cfg.Search,
 	}
 	if cfg.Transport != nil {
-		r.planner.capacity = cfg.Transport.Capacity()
+		r.planner.passes.Capacity = cfg.Transport.Capacity()
 	}
 	layouts := make([]*frames.Layout[T], len(cfg.Stages))
 	for s := range cfg.Stages {
@@ -219,8 +220,7 @@ func (r *Runner[T]) resolve(s int) *frames.Layout[T] {
 func (r *Runner[T]) resolveFacts(s int) {
 	st := &r.stages[s]
 	r.planner.params.Frozen[s] = st.spec.Frozen
-	r.planner.whole[s] = st.split == nil && !st.spec.Frozen
-	facts := &r.planner.facts[s]
+	facts := &r.planner.passes.Facts[s]
 	facts.Frozen, facts.Recomputes, facts.Split = st.spec.Frozen, st.spec.Recomputes, st.split != nil
 	facts.Quantizes = st.spec.Quantizes()
 	for _, read := range st.spec.Reads {

@@ -3,6 +3,7 @@ package caching_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -157,15 +158,11 @@ func planned(t *testing.T, r training, templates *layout.Templates, microbatches
 	require.NoError(t, err)
 	plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: microbatches})
 	require.NoError(t, err)
-	if r.ranks > 1 {
-		plan, err = lower.Transfers(plan, 1)
-		require.NoError(t, err)
-	}
 	facts := templates.Facts
 	if facts == nil { // the stages of the models here read no entries
-		facts = make([]schedule.Facts, stages)
+		facts = slices.Repeat([]schedule.Facts{{Split: true}}, stages)
 	}
-	plan, err = lower.Lifetimes(plan, facts, len(templates.Parts))
+	plan, err = lower.Prepare(plan, lower.Passes{Facts: facts, Parts: len(templates.Parts), Capacity: 1})
 	require.NoError(t, err)
 	return plan
 }

@@ -1,0 +1,70 @@
+package lower_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/lower"
+)
+
+// TestPrepareRefusesExactlyWhatIsInvalid breaks valid plans in one place: what is invalid is
+// refused with the faults of the plan as it was given, and all else comes out proved.
+func TestPrepareRefusesExactlyWhatIsInvalid(t *testing.T) {
+	rng := rand.New(rand.NewPCG(*plantest.Seed, 0))
+	prepared := 0
+	for range 2000 {
+		p, _ := plantest.Grow(rng)
+		facts := make([]schedule.Facts, p.Placement.Stages())
+		for stage := range facts {
+			facts[stage] = schedule.Facts{Split: true, Frozen: p.IsFrozen(stage)}
+			facts[stage].Reads[schedule.F] = 1
+		}
+		q := plantest.Mutate(p, rng)
+		ready, err := lower.Prepare(q, lower.Passes{Facts: facts, Parts: 1, Capacity: schedule.Unlimited})
+		if invalid := check.Plan(q); invalid != nil {
+			require.Equal(t, invalid, err, "seed %d\n%s", *plantest.Seed, plantest.Text(t, q))
+			continue
+		}
+		if errors.Is(err, schedule.ErrFacts) {
+			require.ErrorContains(t, err, "never waits for") // valid, and a buffer would never end
+			continue
+		}
+		require.NoError(t, err, "seed %d\n%s", *plantest.Seed, plantest.Text(t, q))
+		require.NoError(t, check.Plan(ready))
+		require.Equal(t, facts, ready.Facts)
+		prepared++
+	}
+	require.Greater(t, prepared, 100)
+}
+
+// TestPrepareRunsEveryPass makes in one call what the passes make in turn.
+func TestPrepareRunsEveryPass(t *testing.T) {
+	facts := []schedule.Facts{{Split: true, Quantizes: true}, {Quantizes: true}}
+	plan, err := schedule.ZBH1(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 12})
+	require.NoError(t, err)
+	ready, err := lower.Prepare(plan, lower.Passes{Facts: facts, Shard: 1, Quantizing: lower.AtStart, Reduce: true, Capacity: 1})
+	require.NoError(t, err)
+
+	by, err := lower.Unsplit(plan, []bool{false, true})
+	require.NoError(t, err)
+	by, err = lower.Shard(by, 1)
+	require.NoError(t, err)
+	by, err = lower.Quantize(by, facts, lower.AtStart)
+	require.NoError(t, err)
+	by, err = lower.Reduce(by)
+	require.NoError(t, err)
+	by, err = lower.Transfers(by, 1)
+	require.NoError(t, err)
+	by, err = lower.Lifetimes(by, facts, 0)
+	require.NoError(t, err)
+	require.Equal(t, plantest.Text(t, by), plantest.Text(t, ready))
+
+	_, err = lower.Prepare(plan, lower.Passes{Facts: facts[:1]})
+	require.ErrorIs(t, err, schedule.ErrFacts)
+}
