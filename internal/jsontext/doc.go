@@ -1,4 +1,4 @@
-// Package jsontext reads JSON token by token, so that every fault has a place in the
+// Package jsontext reads JSON that encoding/json has found valid, value by value, so that every fault has a place in the
 // text and says what was found there and what was expected. Plans, costs and templates
 // are read with it.
 //

@@ -2,38 +2,42 @@ package jsontext
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // ErrLong is returned for a text that is longer than it may be.
 var ErrLong = errors.New("jsontext: the text is too long")
 
-// Reader takes a text apart. It is for one goroutine.
+// Reader takes the values of a text one by one. It is for one goroutine.
 type Reader struct {
-	name  string // of the file, or ""
-	what  string // the text is of, in faults
-	text  []byte
-	at    int    // the first byte that was not taken
-	start int    // of the token that was taken last
-	field string // that was taken last
-	fault *Fault
+	name    string // of the file, or ""
+	content string // of the text, in faults
+	text    []byte
+	valid   int               // how much of the text is JSON
+	syntax  *json.SyntaxError // of what follows, nil where all is valid
+	at      int               // the first byte that was not taken
+	start   int               // of the token that was taken last
+	field   string            // that was taken last
+	fault   *Fault
 }
 
-// Fault is what is wrong at a place of a text.
+// Fault is an error at a place of a text.
 type Fault struct {
 	Line, Column int
 	Place        string // the same in words: file:line:column, or line and column of a text without a name
 	Text         string // what was found and what was expected
 }
 
-// New reads a whole text of at most so many bytes; a longer one is ErrLong. What names
-// its content in faults, such as "the costs". Where r has a Name, as a file does, it is
-// part of a fault's place.
-func New(r io.Reader, most int64, what string) (*Reader, error) {
+// New reads a whole text of at most so many bytes; a longer one is ErrLong. Content names
+// what the text holds in faults, such as "the costs". Where r has a Name, as a file does,
+// it is part of a fault's place.
+func New(r io.Reader, most int64, content string) (*Reader, error) {
 	text, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err != nil {
 		return nil, err
@@ -41,91 +45,195 @@ func New(r io.Reader, most int64, what string) (*Reader, error) {
 	if int64(len(text)) > most {
 		return nil, ErrLong
 	}
-	d := &Reader{text: text, what: what}
+	name := ""
 	if file, ok := r.(interface{ Name() string }); ok {
-		d.name = file.Name()
+		name = file.Name()
 	}
-	return d, nil
+	return of(text, name, content), nil
+}
+
+// Of returns a reader of a text of a file with this name, or of none, "".
+func Of(text, name, content string) *Reader { return of([]byte(text), name, content) }
+
+func of(text []byte, name, content string) *Reader {
+	d := &Reader{text: text, name: name, content: content, valid: len(text)}
+	var all json.RawMessage
+	if syntax, wrong := errors.AsType[*json.SyntaxError](json.Unmarshal(text, &all)); wrong {
+		d.syntax = syntax
+		if !strings.HasPrefix(syntax.Error(), endsEarly) {
+			d.valid = int(syntax.Offset) - 1
+		}
+	}
+	return d
+}
+
+// endsEarly begins the error of encoding/json about a text that ends too early.
+const endsEarly = "unexpected end"
+
+// invalid notes what encoding/json has found, at the end of what is valid.
+func (d *Reader) invalid() {
+	if d.fault != nil {
+		return
+	}
+	d.start = d.valid
+	switch text := d.syntax.Error(); {
+	case strings.HasPrefix(text, endsEarly):
+		d.fail("the end of the text", "expected more of %s", d.content)
+	case strings.HasSuffix(text, "after top-level value"):
+		d.fail("something behind "+d.content, "expected the end of the text")
+	default:
+		d.fail("", "%s", text)
+	}
 }
 
 // Fault returns the first fault, nil where there is none.
 func (d *Reader) Fault() *Fault { return d.fault }
 
+// Start returns the offset of the token that was taken last, in bytes.
+func (d *Reader) Start() int { return d.start }
+
+// Ahead returns the offset of the next token.
+func (d *Reader) Ahead() int {
+	d.next()
+	return d.start
+}
+
+// next goes to the next token and returns its first byte, 0 after a fault.
+func (d *Reader) next() byte {
+	for d.at < d.valid && strings.IndexByte(" \t\r\n,:", d.text[d.at]) >= 0 {
+		d.at++
+	}
+	switch {
+	case d.fault != nil:
+		return 0
+	case d.at == d.valid:
+		d.invalid()
+		return 0
+	}
+	d.start = d.at
+	return d.text[d.at]
+}
+
+// take takes the next token and returns its text, nil after a fault.
+func (d *Reader) take() []byte {
+	c := d.next()
+	if c == 0 {
+		return nil
+	}
+	rest := d.text[d.at:d.valid]
+	n := 1
+	switch c {
+	case '{', '}', '[', ']':
+	case '"':
+		for n < len(rest) && rest[n] != '"' {
+			if rest[n] == '\\' {
+				n++
+			}
+			n++
+		}
+		if n++; n > len(rest) {
+			d.at = d.valid
+			d.invalid()
+			return nil
+		}
+	default:
+		if n = bytes.IndexAny(rest, " \t\r\n,:]}"); n < 0 {
+			n = len(rest)
+		}
+	}
+	d.at += n
+	return rest[:n]
+}
+
+// word takes a string, or the name of a field.
+func (d *Reader) word() (word string) {
+	token := d.take()
+	if token == nil {
+		return ""
+	}
+	if token = token[1 : len(token)-1]; !bytes.ContainsFunc(token, func(c rune) bool { return c == '\\' || c > '~' }) {
+		return string(token)
+	}
+	_ = json.Unmarshal(d.text[d.start:d.at], &word) // It is one.
+	return word
+}
+
+// Raw takes a value without a look at it, and returns its text, which is the reader's.
+func (d *Reader) Raw() []byte {
+	begin := d.Ahead()
+	for depth := 0; d.fault == nil; {
+		switch token := d.take(); {
+		case token == nil:
+		case token[0] == '{' || token[0] == '[':
+			depth++
+		case token[0] == '}' || token[0] == ']':
+			depth--
+		}
+		if depth == 0 {
+			break
+		}
+	}
+	return d.text[begin:d.at]
+}
+
 // End demands that nothing is behind what was read, and that its schema was given.
 func (d *Reader) End(schema int, given bool) {
-	if d.fault != nil {
-		return
-	}
-	if d.skip(); d.at < len(d.text) {
-		d.fail("something behind "+d.what, "expected the end of the text")
+	if d.syntax != nil {
+		d.invalid()
 	}
 	if !given {
 		d.start = 0
-		d.fail("no schema", "expected \"schema\": %d in %s", schema, d.what)
+		d.fail("no schema", "expected \"schema\": %d in %s", schema, d.content)
 	}
 }
 
-// Object takes an object, and calls value where the value of a field stands.
+// Object takes an object, and calls value at the value of each field.
 func (d *Reader) Object(value func(field string)) {
 	if d.next() != '{' {
 		d.other("expected an object, {")
 		return
 	}
-	d.at++
+	d.take()
 	var few [8]string
-	seen := few[:0]
-	for more := d.next() != '}'; more && d.fault == nil; more = d.separated('}', "after object key:value pair") {
-		if d.next() != '"' {
-			d.invalid("looking for beginning of object key string")
-			return
-		}
+	for seen := few[:0]; d.next() == '"'; {
 		field := d.word()
 		if slices.Contains(seen, field) {
 			d.Found(field, "which is there already: give it once")
 			return
 		}
-		seen = append(seen, field)
-		start := d.start
-		if d.next() != ':' {
-			d.invalid("after object key")
-			return
-		}
-		d.at++
-		d.start, d.field = start, field
+		seen, d.field = append(seen, field), field
 		value(field)
 	}
-	d.at++
+	d.take()
 }
 
-// List takes a list of at most so many values, and calls value where each stands.
+// List takes a list of at most so many values, and calls value at each.
 func (d *Reader) List(most int, value func()) {
 	if d.next() != '[' {
 		d.other("expected a list, [")
 		return
 	}
-	d.at++
-	n := 0
-	for more := d.next() != ']'; more && d.fault == nil; more = d.separated(']', "after array element") {
-		if d.next(); n == most {
+	d.take()
+	for n := 0; d.next() != ']' && d.fault == nil; n++ {
+		if n == most {
 			d.fail("one more value", "expected at most %d", most)
 			return
 		}
 		value()
-		n++
 	}
-	d.at++
+	d.take()
 }
 
 // Whole takes a whole number from low to high.
-func (d *Reader) Whole(what string, low, high int64) int64 {
+func (d *Reader) Whole(name string, low, high int64) int64 {
 	if c := d.next(); c != '-' && (c < '0' || c > '9') {
-		d.other("expected %s as a whole number from %d to %d", what, low, high)
+		d.other("expected %s as a whole number from %d to %d", name, low, high)
 		return low
 	}
-	number := d.number()
+	number := string(d.take())
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < low || n > high {
-		d.fail(shorten(number), "expected %s as a whole number from %d to %d", what, low, high)
+		d.fail(shorten(number), "expected %s as a whole number from %d to %d", name, low, high)
 		return low
 	}
 	return n
@@ -142,16 +250,11 @@ func (d *Reader) Word() string {
 
 // Flag takes true or false.
 func (d *Reader) Flag() bool {
-	switch d.next() {
-	case 't':
-		d.literal("true")
-		return true
-	case 'f':
-		d.literal("false")
-	default:
+	if c := d.next(); c != 't' && c != 'f' {
 		d.other("expected true or false")
+		return false
 	}
-	return false
+	return d.take()[0] == 't'
 }
 
 // Unknown is the fault of a field that was just taken.
@@ -164,29 +267,23 @@ func (d *Reader) Found(word, format string, args ...any) {
 	d.fail(strconv.Quote(shorten(word)), format, args...)
 }
 
+// Wrong is a fault at an offset of the text, in bytes.
+func (d *Reader) Wrong(offset int, text string) {
+	if d.fault == nil {
+		d.start = offset
+		d.fail("", "%s", text)
+	}
+}
+
 // other is the fault of a value that is none of those that are expected.
 func (d *Reader) other(format string, args ...any) {
-	what := ""
-	switch c := d.next(); c {
-	case '{', '[':
-		what = string(c)
-	case '"':
-		what = strconv.Quote(shorten(d.word()))
-	case 't':
-		what = "true"
-	case 'f':
-		what = "false"
-	case 'n':
-		what = "null"
-	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		what = shorten(d.number())
-	default:
-		d.invalid("looking for beginning of value")
+	var found string
+	if d.next() == '"' {
+		found = strconv.Quote(shorten(d.word()))
+	} else {
+		found = shorten(string(d.take()))
 	}
-	if what == "true" || what == "false" || what == "null" {
-		d.literal(what)
-	}
-	d.fail(what, format, args...)
+	d.fail(found, format, args...)
 }
 
 // shorten returns the beginning of what may be long.
