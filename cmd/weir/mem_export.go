@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/weir-ml/weir/internal/chrometrace"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"
@@ -179,13 +180,9 @@ func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
 // planTrace writes the levels of every rank, by class, as counters for Perfetto. A
 // microsecond is one change.
 func planTrace(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
-	out := bufio.NewWriter(w)
-	out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
+	out := chrometrace.New(w)
 	for rank := range made.Ranks {
-		if rank > 0 {
-			out.WriteByte(',')
-		}
-		fmt.Fprintf(out, "\n"+`{"ph":"M","name":"process_name","pid":%d,"args":{"name":"rank %d, planned"}}`, rank, rank)
+		out.Label("process_name", rank, 0, fmt.Sprintf("rank %d, planned", rank))
 	}
 	levels := make([]memory.ByClass, len(made.Ranks))
 	err := changes(plan, made, func(e exported) error {
@@ -195,22 +192,18 @@ func planTrace(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
 		} else {
 			level[e.Class] -= e.Bytes
 		}
-		fmt.Fprintf(out, ",\n"+`{"ph":"C","name":"step","pid":%d,"ts":%d,"args":{`, e.rank, e.number)
-		comma := ""
+		var values []chrometrace.Counter
 		for class := range memory.Class(memory.NumClasses) {
 			if class != memory.Resident {
-				fmt.Fprintf(out, `%s%q:%d`, comma, class, level[class])
-				comma = ","
+				values = append(values, chrometrace.Counter{Name: class.String(), Value: level[class]})
 			}
 		}
-		_, err := out.WriteString("}}")
-		return err
+		return out.Count("step", e.rank, chrometrace.Time(e.number), values...)
 	})
 	if err != nil {
 		return err
 	}
-	out.WriteString("\n]}\n")
-	return out.Flush()
+	return out.Close()
 }
 
 // planCSV writes every allocation and end as a line.

@@ -28,6 +28,7 @@ var rooms = []struct {
 	{"internal/fmapeak", 1, nil},
 	{"internal/float8", 1, nil},
 	{"internal/jsontext", 1, nil},
+	{"internal/chrometrace", 0, nil},
 	{"memory", 1, nil},
 	{"loss", 1, nil},
 	{"schedule/internal/repeats", -1, nil}, // the rules use it

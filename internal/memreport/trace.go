@@ -1,35 +1,28 @@
 package memreport
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"strconv"
 
+	"github.com/weir-ml/weir/internal/chrometrace"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// NewTrace returns a sink that writes counters as Chrome trace events in JSON, which
-// Perfetto (ui.perfetto.dev) and chrome://tracing open. Each rank is a process with
-// counters for its level, peak, reserved memory, what is planned, the excess, and the
-// bytes of level and peak by class. Times are those of the log in microseconds from its first record;
-// without times, a record of a rank is a millisecond. Owners are left out, and ranks
-// beyond MostRanks are an error.
+// NewTrace returns a sink that writes counters as Chrome trace events. Each rank is a
+// process with counters for its level, peak, reserved memory, what is planned, the excess,
+// and the bytes of level and peak by class. Times are those of the log in microseconds from
+// its first record; without times, a record of a rank is a millisecond. Owners are left
+// out, and ranks beyond MostRanks are an error.
 func NewTrace(w io.Writer) Sink {
-	t := &traceSink{w: bufio.NewWriter(w), ranks: map[int]int64{}, separator: "\n"}
-	t.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
-	return t
+	return &traceSink{Writer: chrometrace.New(w), ranks: map[int]int64{}}
 }
 
-// traceSink writes events. The first error of the writer is kept in it.
 type traceSink struct {
-	w         *bufio.Writer
-	ranks     map[int]int64 // records of each so far
-	origin    int64
-	began     bool
-	separator string
-	line      []byte
+	*chrometrace.Writer
+	ranks  map[int]int64 // records of each so far
+	origin int64
+	began  bool
 }
 
 // Add writes the counters of a record.
@@ -42,75 +35,44 @@ func (t *traceSink) Add(r *memlog.Record) error {
 		if len(t.ranks) == MostRanks {
 			return fmt.Errorf("%w: rank %d comes after %d others", ErrRanks, r.Rank, MostRanks)
 		}
-		t.event(fmt.Appendf(t.line[:0], `{"ph":"M","name":"process_name","pid":%d,"args":{"name":"rank %d"}}`, r.Rank, r.Rank))
+		if err := t.Label("process_name", r.Rank, 0, fmt.Sprintf("rank %d", r.Rank)); err != nil {
+			return err
+		}
 	}
 	t.ranks[r.Rank] = n + 1
 	if !t.began {
 		t.began, t.origin = true, r.Time
 	}
-	nanoseconds := n * 1e6
+	at := chrometrace.Time(n * 1000)
 	if r.Time != 0 {
-		nanoseconds = r.Time - t.origin
+		at = chrometrace.Time(r.Time-t.origin) / 1e3
 	}
-	t.counter(r, nanoseconds, "live", r.Live)
-	t.counter(r, nanoseconds, "peak", r.Peak)
-	t.counter(r, nanoseconds, "reserved", r.Reserved)
-	if r.Planned {
-		t.counter(r, nanoseconds, "live, planned", r.LivePlanned)
-		t.counter(r, nanoseconds, "peak, planned", r.PeakPlanned)
-	}
-	if r.Schema > 0 {
-		t.counter(r, nanoseconds, "excess", r.Excess)
-		t.classes(r, nanoseconds, "by class", &r.Classes)
+	full := r.Schema > 0
+	for _, c := range []struct {
+		known bool
+		name  string
+		bytes int64
+	}{
+		{true, "live", r.Live}, {true, "peak", r.Peak}, {true, "reserved", r.Reserved},
+		{r.Planned, "live, planned", r.LivePlanned}, {r.Planned, "peak, planned", r.PeakPlanned}, {full, "excess", r.Excess},
+	} {
+		if c.known {
+			t.Count(c.name, r.Rank, at, chrometrace.Counter{Name: "bytes", Value: c.bytes}) // The last call has the error.
+		}
 	}
 	if peakKnown(r) {
-		t.classes(r, nanoseconds, "peak by class", &r.PeakClasses)
+		t.Count("peak by class", r.Rank, at, byClass(&r.PeakClasses)...)
 	}
-	_, err := t.w.Write(nil)
-	return err
+	if !full {
+		return nil
+	}
+	return t.Count("by class", r.Rank, at, byClass(&r.Classes)...)
 }
 
-// begin begins an event of a record.
-func (t *traceSink) begin(r *memlog.Record, nanoseconds int64, name string) {
-	t.line = append(t.line[:0], `{"ph":"C","name":"`...)
-	t.line = append(t.line, name...)
-	t.line = append(t.line, `","pid":`...)
-	t.line = strconv.AppendInt(t.line, int64(r.Rank), 10)
-	t.line = append(t.line, `,"ts":`...)
-	t.line = strconv.AppendFloat(t.line, float64(nanoseconds)/1e3, 'f', -1, 64)
-	t.line = append(t.line, `,"args":{`...)
-}
-
-func (t *traceSink) counter(r *memlog.Record, nanoseconds int64, name string, bytes int64) {
-	t.begin(r, nanoseconds, name)
-	t.line = append(t.line, `"bytes":`...)
-	t.line = strconv.AppendInt(t.line, bytes, 10)
-	t.event(append(t.line, "}}"...))
-}
-
-// classes writes one counter with the bytes of every class, which viewers stack.
-func (t *traceSink) classes(r *memlog.Record, nanoseconds int64, name string, classes *memory.ByClass) {
-	t.begin(r, nanoseconds, name)
+// byClass are the bytes of every class, which viewers stack.
+func byClass(classes *memory.ByClass) (list []chrometrace.Counter) {
 	for class, bytes := range classes {
-		if class > 0 {
-			t.line = append(t.line, ',')
-		}
-		t.line = append(t.line, '"')
-		t.line = append(t.line, memory.Class(class).String()...)
-		t.line = append(t.line, `":`...)
-		t.line = strconv.AppendInt(t.line, bytes, 10)
+		list = append(list, chrometrace.Counter{Name: memory.Class(class).String(), Value: bytes})
 	}
-	t.event(append(t.line, "}}"...))
-}
-
-func (t *traceSink) event(line []byte) {
-	t.w.WriteString(t.separator)
-	t.w.Write(line)
-	t.separator, t.line = ",\n", line
-}
-
-// Close ends the list of events.
-func (t *traceSink) Close() error {
-	t.w.WriteString("\n]}\n")
-	return t.w.Flush()
+	return list
 }

@@ -53,12 +53,12 @@ func ExampleStep_Trace() {
 	}
 	// Output:
 	// {"displayTimeUnit":"ms","traceEvents":[
-	// {"ph":"M","name":"process_name","pid":0,"tid":0,"args":{"name":"rank 0"}},
-	// {"ph":"M","name":"process_sort_index","pid":0,"tid":0,"args":{"sort_index":0}},
-	// {"ph":"M","name":"thread_name","pid":0,"tid":0,"args":{"name":"compute"}},
+	// {"ph":"M","name":"process_name","pid":0,"tid":0,"ts":0,"args":{"name":"rank 0"}},
+	// {"ph":"M","name":"process_sort_index","pid":0,"tid":0,"ts":0,"args":{"sort_index":0}},
+	// {"ph":"M","name":"thread_name","pid":0,"tid":0,"ts":0,"args":{"name":"compute"}},
 	// {"ph":"X","name":"0F0","cat":"F","pid":0,"tid":0,"ts":0,"dur":2000,"args":{"stage":0,"microbatch":0,"kind":"F","position":0}},
 	// {"ph":"X","name":"0B0","cat":"B","pid":0,"tid":0,"ts":2000,"dur":3000,"args":{"stage":0,"microbatch":0,"kind":"B","position":1}},
-	// {"ph":"C","name":"live bytes","pid":0,"ts":2000,"args":{"saved":1024}},
-	// {"ph":"C","name":"live bytes","pid":0,"ts":5000,"args":{"saved":0}}
+	// {"ph":"C","name":"live bytes","pid":0,"tid":0,"ts":2000,"args":{"saved":1024}},
+	// {"ph":"C","name":"live bytes","pid":0,"tid":0,"ts":5000,"args":{"saved":0}}
 	// ]}
 }

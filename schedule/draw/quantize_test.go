@@ -30,7 +30,7 @@ func TestQuantize(t *testing.T) {
 	require.Contains(t, svg, "<title>1QUANTIZE, 0 ticks to 3 ticks</title>")
 	require.Contains(t, svg, "Q weights quantized")
 	require.Contains(t, trace, `{"ph":"X","name":"1QUANTIZE","cat":"QUANTIZE","pid":1,"tid":0,"ts":0,"dur":3,"args":{"stage":1,"microbatch":0,"kind":"QUANTIZE","position":0}}`)
-	require.Contains(t, trace, `{"ph":"C","name":"live bytes","pid":0,"ts":3,"args":{"fp8":11}}`)
+	require.Contains(t, trace, `{"ph":"C","name":"live bytes","pid":0,"tid":0,"ts":3,"args":{"fp8":11}}`)
 
 	svg, trace = shown(simulate.StageCosts{F: 4, I: 4, W: 4})
 	require.NotContains(t, svg, "QUANTIZE")

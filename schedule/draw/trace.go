@@ -1,11 +1,11 @@
 package draw
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/chrometrace"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -23,9 +23,9 @@ func (s *Step) Trace(w io.Writer) error {
 	if _, err := s.check(); err != nil {
 		return err
 	}
-	t := &tracer{w: bufio.NewWriter(w), step: s, origin: s.clocks().first, scale: microseconds(s.Unit) / float64(max(s.Scale, 1)), flows: map[flow]int{}}
-	t.separator = "\n"
-	t.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
+	t := &tracer{
+		out: chrometrace.New(w), step: s, origin: s.clocks().first, scale: microseconds(s.Unit) / float64(max(s.Scale, 1)), flows: map[flow]int{},
+	}
 	for rank, list := range s.Events {
 		t.names(rank)
 		for i, e := range list {
@@ -35,8 +35,7 @@ func (s *Step) Trace(w io.Writer) error {
 		}
 		t.counters(rank)
 	}
-	t.w.WriteString("\n]}\n")
-	if err := t.w.Flush(); err != nil {
+	if err := t.out.Close(); err != nil {
 		return fmt.Errorf("draw: %w", err)
 	}
 	return nil
@@ -57,12 +56,11 @@ func microseconds(unit string) float64 {
 
 // tracer is a step on its way to a trace.
 type tracer struct {
-	w         *bufio.Writer
-	step      *Step
-	origin    int64
-	scale     float64 // microseconds of a step of time
-	separator string
-	flows     map[flow]int
+	out    *chrometrace.Writer // Close has its error
+	step   *Step
+	origin int64
+	scale  float64 // microseconds of a step of time
+	flows  map[flow]int
 }
 
 // flow is a result that goes to another rank: the output of a stage, or the gradient
@@ -72,23 +70,19 @@ type flow struct {
 	stage, microbatch int
 }
 
-func (t *tracer) event(format string, args ...any) {
-	t.w.WriteString(t.separator)
-	fmt.Fprintf(t.w, format, args...)
-	t.separator = ",\n"
+// time returns a time in microseconds.
+func (t *tracer) time(time int64) chrometrace.Time {
+	return chrometrace.Time(float64(time) * t.scale)
 }
-
-// time writes a time in microseconds, to the nanosecond.
-func (t *tracer) time(time int64) string { return decimal(float64(time)*t.scale, 3) }
 
 // names names a rank's process and its tracks.
 func (t *tracer) names(rank int) {
-	t.event(`{"ph":"M","name":"process_name","pid":%d,"tid":0,"args":{"name":"rank %[1]d"}}`, rank)
-	t.event(`{"ph":"M","name":"process_sort_index","pid":%d,"tid":0,"args":{"sort_index":%[1]d}}`, rank)
-	t.event(`{"ph":"M","name":"thread_name","pid":%d,"tid":0,"args":{"name":"compute"}}`, rank)
+	t.out.Label("process_name", rank, 0, fmt.Sprintf("rank %d", rank))
+	t.out.Event(chrometrace.Event{Phase: "M", Name: "process_sort_index", Rank: rank, Args: map[string]int{"sort_index": rank}})
+	t.out.Label("thread_name", rank, 0, "compute")
 	joined := func(e simulate.Event) bool { return e.Action.Joined() }
 	if slices.ContainsFunc(t.step.Events[rank], joined) {
-		t.event(`{"ph":"M","name":"thread_name","pid":%d,"tid":1,"args":{"name":"compute, joined"}}`, rank)
+		t.out.Label("thread_name", rank, 1, "compute, joined")
 	}
 }
 
@@ -98,9 +92,16 @@ func (t *tracer) computation(e simulate.Event, second bool) {
 	if second {
 		track = 1
 	}
-	a := e.Action
-	t.event(`{"ph":"X","name":"%v","cat":"%v","pid":%d,"tid":%d,"ts":%s,"dur":%s,"args":{"stage":%d,"microbatch":%d,"kind":"%[2]v","position":%[9]d}}`,
-		a, a.Kind(), e.Rank, track, t.time(e.Start-t.origin), t.time(e.End-e.Start), a.Stage(), a.Microbatch(), e.Position)
+	a, length := e.Action, t.time(e.End-e.Start)
+	t.out.Event(chrometrace.Event{
+		Phase: "X", Name: a.String(), Class: a.Kind().String(), Rank: e.Rank, Track: track, Start: t.time(e.Start - t.origin), Length: &length,
+		Args: struct {
+			Stage      int    `json:"stage"`
+			Microbatch int    `json:"microbatch"`
+			Kind       string `json:"kind"`
+			Position   int64  `json:"position"`
+		}{a.Stage(), a.Microbatch(), a.Kind().String(), e.Position},
+	})
 	switch a.Kind() {
 	case schedule.F:
 		t.takes(e, track, flow{schedule.F, a.Stage() - 1, a.Microbatch()})
@@ -118,13 +119,15 @@ func (t *tracer) gives(e simulate.Event, track int, f flow) {
 		// A viewer ties an arrow to the box that it begins in, so it begins just
 		// before the end.
 		begin := t.time(e.End - t.origin - (e.End-e.Start+999)/1000)
-		t.event(`{"ph":"s","id":%d,"name":"sent","cat":"transfer","pid":%d,"tid":%d,"ts":%s}`, t.flow(f), e.Rank, track, begin)
+		t.out.Event(chrometrace.Event{Phase: "s", ID: t.flow(f), Name: "sent", Class: "transfer", Rank: e.Rank, Track: track, Start: begin})
 	}
 }
 
 func (t *tracer) takes(e simulate.Event, track int, f flow) {
 	if t.leaves(f) {
-		t.event(`{"ph":"f","bp":"e","id":%d,"name":"sent","cat":"transfer","pid":%d,"tid":%d,"ts":%s}`, t.flow(f), e.Rank, track, t.time(e.Start-t.origin))
+		t.out.Event(chrometrace.Event{
+			Phase: "f", Bind: "e", ID: t.flow(f), Name: "sent", Class: "transfer", Rank: e.Rank, Track: track, Start: t.time(e.Start - t.origin),
+		})
 	}
 }
 
@@ -167,10 +170,10 @@ func (t *tracer) counters(rank int) {
 			continue
 		}
 		last = e.Live
-		args := ""
-		for _, class := range classes {
-			args += fmt.Sprintf(`,"%v":%d`, class, e.Live[class])
+		values := make([]chrometrace.Counter, len(classes))
+		for i, class := range classes {
+			values[i] = chrometrace.Counter{Name: class.String(), Value: e.Live[class]}
 		}
-		t.event(`{"ph":"C","name":"live bytes","pid":%d,"ts":%s,"args":{%s}}`, rank, t.time(e.End-t.origin), args[1:])
+		t.out.Count("live bytes", rank, t.time(e.End-t.origin), values...)
 	}
 }
