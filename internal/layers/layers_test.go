@@ -60,7 +60,6 @@ var rooms = []struct {
 	{"stages/transformer", 6, nil},
 	{"stages/stagetest", 6, nil},
 	{"kernels/kerneltest", 5, nil},
-	{"fp8/fp8test", 5, nil},
 	{"trainer/safetensors", 2, nil},
 	{"trainer/outfile", 0, nil},
 	{"trainer/report", 5, nil},

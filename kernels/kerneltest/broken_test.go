@@ -40,6 +40,9 @@ type broken struct {
 	release   func(b kernels.Buffer) (int64, error)
 	readFloat func(dst []float32, src kernels.Buffer) error
 	lend      func(b kernels.Buffer) ([]byte, error)
+	quantize  func(op *kernels.Quantize)
+	decode    func(dst kernels.Buffer) // afterwards
+	product   func(op *kernels.QuantizedMatMul)
 	allocIn   func(scope memory.Scope, t kernels.DType, n int) (kernels.Buffer, error)
 }
 
@@ -126,6 +129,28 @@ func (d *broken) AllocIn(scope memory.Scope, t kernels.DType, n int) (kernels.Bu
 
 func (d *broken) Lend(b kernels.Buffer) ([]byte, error) {
 	return or(d.lend, d.Compute.(kernels.Lender).Lend)(b)
+}
+
+func (d *broken) Quantize(op kernels.Quantize) error {
+	if d.quantize != nil {
+		d.quantize(&op)
+	}
+	return d.Compute.Quantize(op)
+}
+
+func (d *broken) Dequantize(dst kernels.Buffer, q kernels.Quantized, transposed bool) error {
+	err := d.Compute.Dequantize(dst, q, transposed)
+	if d.decode != nil {
+		d.decode(dst)
+	}
+	return err
+}
+
+func (d *broken) QuantizedMatMul(op kernels.QuantizedMatMul) error {
+	if d.product != nil {
+		d.product(&op)
+	}
+	return d.Compute.QuantizedMatMul(op)
 }
 
 // or returns f where it is set.
@@ -344,6 +369,17 @@ var faults = []struct {
 	{"AdamW writes to the gradient", "adamw", func(d *broken) {
 		d.adam = func(op kernels.AdamW) error { err := d.Compute.AdamW(op); d.scale(op.Grad, 0); return err }
 	}},
+	{"Quantize does not take the given scale", "quantize", func(d *broken) { d.quantize = func(op *kernels.Quantize) { op.Scale = kernels.Cell{} } }},
+	{"Quantize forgets margins", "quantize", func(d *broken) { d.quantize = func(op *kernels.Quantize) { op.Margin = 0 } }},
+	{"Quantize forgets an epsilon", "quantize", func(d *broken) { d.quantize = func(op *kernels.Quantize) { op.Epsilon = 0 } }},
+	{"Quantize takes powers of two", "quantize", func(d *broken) { d.quantize = func(op *kernels.Quantize) { op.AnyScale = false } }},
+	{"Quantize rounds scales up", "quantize", func(d *broken) { d.quantize = func(op *kernels.Quantize) { op.Down = false } }},
+	{"Quantize rounds to nearest", "quantize/stochastic", func(d *broken) { d.quantize = func(op *kernels.Quantize) { op.Stochastic = false } }},
+	{"Quantize draws with another key", "quantize/stochastic", func(d *broken) { d.quantize = func(op *kernels.Quantize) { op.Key.Microbatch++ } }},
+	{"Quantize writes no tally", "quantize/tally", func(d *broken) { d.quantize = func(op *kernels.Quantize) { op.Tally = kernels.Cell{} } }},
+	{"Dequantize decodes nothing", "dequantize", func(d *broken) { d.decode = func(dst kernels.Buffer) { _ = d.Zero(dst) } }},
+	{"QuantizedMatMul does not accumulate", "quantized matmul", func(d *broken) { d.product = func(op *kernels.QuantizedMatMul) { op.Accumulate = false } }},
+	{"QuantizedMatMul ignores Bias", "quantized matmul", func(d *broken) { d.product = func(op *kernels.QuantizedMatMul) { op.Bias = kernels.Buffer{} } }},
 	{"Release says that nothing was freed", "memory/book", func(d *broken) {
 		d.release = func(b kernels.Buffer) (int64, error) { _, err := d.Compute.Release(b); return 0, err }
 	}},

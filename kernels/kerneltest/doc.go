@@ -13,6 +13,7 @@
 // u = 2^-24 and the maximum taken over the result:
 //
 //	sums, copies, embedding, SumSquares    none: bit-equal
+//	low precision                          none: bit-equal, one NaN is as good as another
 //	MatMul                                 (K+3)·u·Σ|a|·|b|, plus |C| where it accumulates
 //	SumRows                                (rows+1)·u·Σ|x|
 //	LayerNorm, attention, LSE              2^-18 of the maximum

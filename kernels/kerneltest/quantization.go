@@ -53,6 +53,9 @@ func quantize(l *lab) {
 			for k, op := range rules(e) {
 				rows, cols := s[0], s[1]
 				x := l.ranging(rows, cols, (i+j+k)%3 == 0)
+				if (i+j+k)%4 > 1 {
+					x = l.atEdges(len(x), (i+j)%2 == 0)
+				}
 				what := fmt.Sprintf("Quantize %d×%d in %s, %+v", rows, cols, e, op)
 				op.X, op.Rows, op.Cols = l.put("X", x), rows, cols
 				op.Rowwise, op.Columnwise = l.none(e, rows, cols), l.none(e, cols, rows)
@@ -142,11 +145,14 @@ func dequantize(l *lab) {
 
 // frozen quantizes with a scale from a slab.
 func (l *lab) frozen() {
-	slab := []float32{3, 0.5, 1000, 1e-20}
+	slab := []float32{3, 0.5, 1000, 1e-20, 1, 448}
 	for _, f := range []kernels.Format{kernels.E4M3, kernels.E5M2} {
 		for i, scale := range slab {
 			e := kernels.Encoding{Format: f}
 			x := l.ranging(9, 21, i == 1)
+			if i > 2 {
+				x = l.atEdges(len(x), i > 3)
+			}
 			op := kernels.Quantize{
 				X: l.put("X", x), Rows: 9, Cols: 21, Scale: kernels.Cell{Buffer: l.put("Scale", slab), Index: i},
 				Rowwise: l.none(e, 9, 21), Columnwise: l.none(e, 21, 9),

@@ -45,6 +45,18 @@ func (l *lab) ranging(rows, cols int, wild bool) []float32 {
 	return x
 }
 
+// atEdges draws from edges, and where wild is not set only what is finite.
+func (l *lab) atEdges(n int, wild bool) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = edges[l.rng.IntN(len(edges))]
+		if !wild && !(math.Abs(float64(x[i])) <= 448) {
+			x[i] = 448
+		}
+	}
+	return x
+}
+
 // transposed returns the transpose of rows×cols elements.
 func transposed[E any](x []E, rows, cols int) []E {
 	y := make([]E, len(x))

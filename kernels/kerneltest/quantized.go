@@ -40,6 +40,24 @@ func table(f kernels.Format) (magnitudes []float64) {
 	return magnitudes
 }
 
+// edges are numbers at which rounding decides: the values of the formats and what lies half
+// way between two, one float32 to each side of these, and the ends of float32.
+var edges = func() []float32 {
+	inf := float32(math.Inf(1))
+	all := []float32{0, float32(math.Copysign(0, -1)), math.MaxFloat32, -math.MaxFloat32, 0x1p-149, -0x1p-126, inf, -inf, float32(math.NaN())}
+	for _, magnitudes := range tables {
+		for i, below := range magnitudes[:len(magnitudes)-1] {
+			for _, x := range []float64{magnitudes[i+1], (below + magnitudes[i+1]) / 2} {
+				bits := math.Float32bits(float32(x))
+				for b := bits - 1; b <= bits+1; b++ {
+					all = append(all, math.Float32frombits(b), -math.Float32frombits(b))
+				}
+			}
+		}
+	}
+	return all
+}()
+
 // decoded returns the value of a code.
 func decoded(f kernels.Format, code byte) float64 {
 	magnitudes, sign := values(f)
