@@ -56,9 +56,9 @@ func (p *blocks) wholeTile(c []float32, stride, rows, at int, first bool) {
 		s.d, s.dRow = &zeros[0], 0
 	}
 	if p.set == AVX512 {
-		s.run512(rows)
+		tile512(&s, rows)
 	} else {
-		s.run256(rows)
+		tile256(&s, rows)
 	}
 }
 
@@ -100,115 +100,11 @@ func widen(dst, src []byte) {
 	}
 }
 
-func (s *tileArgs) run512(rows int) {
-	switch rows {
-	case 1:
-		tile512x1(s)
-	case 2:
-		tile512x2(s)
-	case 3:
-		tile512x3(s)
-	case 4:
-		tile512x4(s)
-	case 5:
-		tile512x5(s)
-	case 6:
-		tile512x6(s)
-	case 7:
-		tile512x7(s)
-	case 8:
-		tile512x8(s)
-	case 9:
-		tile512x9(s)
-	case 10:
-		tile512x10(s)
-	case 11:
-		tile512x11(s)
-	case 12:
-		tile512x12(s)
-	case 13:
-		tile512x13(s)
-	case 14:
-		tile512x14(s)
-	}
-}
-
-func (s *tileArgs) run256(rows int) {
-	switch rows {
-	case 1:
-		tile256x1(s)
-	case 2:
-		tile256x2(s)
-	case 3:
-		tile256x3(s)
-	case 4:
-		tile256x4(s)
-	case 5:
-		tile256x5(s)
-	case 6:
-		tile256x6(s)
-	}
-}
+//go:noescape
+func tile512(s *tileArgs, rows int)
 
 //go:noescape
-func tile512x1(s *tileArgs)
-
-//go:noescape
-func tile512x2(s *tileArgs)
-
-//go:noescape
-func tile512x3(s *tileArgs)
-
-//go:noescape
-func tile512x4(s *tileArgs)
-
-//go:noescape
-func tile512x5(s *tileArgs)
-
-//go:noescape
-func tile512x6(s *tileArgs)
-
-//go:noescape
-func tile512x7(s *tileArgs)
-
-//go:noescape
-func tile512x8(s *tileArgs)
-
-//go:noescape
-func tile512x9(s *tileArgs)
-
-//go:noescape
-func tile512x10(s *tileArgs)
-
-//go:noescape
-func tile512x11(s *tileArgs)
-
-//go:noescape
-func tile512x12(s *tileArgs)
-
-//go:noescape
-func tile512x13(s *tileArgs)
-
-//go:noescape
-func tile512x14(s *tileArgs)
-
-//go:noescape
-func tile256x1(s *tileArgs)
-
-//go:noescape
-func tile256x2(s *tileArgs)
-
-//go:noescape
-func tile256x3(s *tileArgs)
-
-//go:noescape
-func tile256x4(s *tileArgs)
-
-//go:noescape
-func tile256x5(s *tileArgs)
-
-//go:noescape
-func tile256x6(s *tileArgs)
+func tile256(s *tileArgs, rows int)
 
 // pack512 decodes 32 rows, pack256 eight, which are eight columns of a panel of 16.
 

@@ -104,25 +104,40 @@ product: \
 	RET
 
 // func tile256x1(s *tileArgs)
-TEXT ·tile256x1(SB), NOSPLIT, $0-8
+TEXT tile256x1<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_1, MUL_1, ADD_1, NEXT_1)
 
 // func tile256x2(s *tileArgs)
-TEXT ·tile256x2(SB), NOSPLIT, $0-8
+TEXT tile256x2<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_2, MUL_2, ADD_2, NEXT_2)
 
 // func tile256x3(s *tileArgs)
-TEXT ·tile256x3(SB), NOSPLIT, $0-8
+TEXT tile256x3<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_3, MUL_3, ADD_3, NEXT_3)
 
 // func tile256x4(s *tileArgs)
-TEXT ·tile256x4(SB), NOSPLIT, $0-8
+TEXT tile256x4<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_4, MUL_4, ADD_4, NEXT_4)
 
 // func tile256x5(s *tileArgs)
-TEXT ·tile256x5(SB), NOSPLIT, $0-8
+TEXT tile256x5<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_5, MUL_5, ADD_5, NEXT_5)
 
 // func tile256x6(s *tileArgs)
-TEXT ·tile256x6(SB), NOSPLIT, $0-8
+TEXT tile256x6<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_6, MUL_6, ADD_6, NEXT_6)
+
+DATA tile256_rows<>+0(SB)/8, $tile256x1<>(SB)
+DATA tile256_rows<>+8(SB)/8, $tile256x2<>(SB)
+DATA tile256_rows<>+16(SB)/8, $tile256x3<>(SB)
+DATA tile256_rows<>+24(SB)/8, $tile256x4<>(SB)
+DATA tile256_rows<>+32(SB)/8, $tile256x5<>(SB)
+DATA tile256_rows<>+40(SB)/8, $tile256x6<>(SB)
+GLOBL tile256_rows<>(SB), RODATA|NOPTR, $48
+
+// tile256: the function of the tiles for so many rows.
+TEXT ·tile256(SB), NOSPLIT, $0-16
+	MOVQ rows+8(FP), AX
+	LEAQ tile256_rows<>(SB), BX
+	MOVQ -8(BX)(AX*8), AX
+	JMP AX

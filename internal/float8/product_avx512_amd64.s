@@ -136,57 +136,80 @@ product: \
 	RET
 
 // func tile512x1(s *tileArgs)
-TEXT ·tile512x1(SB), NOSPLIT, $0-8
+TEXT tile512x1<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_1, MUL_1, ADD_1, NEXT_1)
 
 // func tile512x2(s *tileArgs)
-TEXT ·tile512x2(SB), NOSPLIT, $0-8
+TEXT tile512x2<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_2, MUL_2, ADD_2, NEXT_2)
 
 // func tile512x3(s *tileArgs)
-TEXT ·tile512x3(SB), NOSPLIT, $0-8
+TEXT tile512x3<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_3, MUL_3, ADD_3, NEXT_3)
 
 // func tile512x4(s *tileArgs)
-TEXT ·tile512x4(SB), NOSPLIT, $0-8
+TEXT tile512x4<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_4, MUL_4, ADD_4, NEXT_4)
 
 // func tile512x5(s *tileArgs)
-TEXT ·tile512x5(SB), NOSPLIT, $0-8
+TEXT tile512x5<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_5, MUL_5, ADD_5, NEXT_5)
 
 // func tile512x6(s *tileArgs)
-TEXT ·tile512x6(SB), NOSPLIT, $0-8
+TEXT tile512x6<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_6, MUL_6, ADD_6, NEXT_6)
 
 // func tile512x7(s *tileArgs)
-TEXT ·tile512x7(SB), NOSPLIT, $0-8
+TEXT tile512x7<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_7, MUL_7, ADD_7, NEXT_7)
 
 // func tile512x8(s *tileArgs)
-TEXT ·tile512x8(SB), NOSPLIT, $0-8
+TEXT tile512x8<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_8, MUL_8, ADD_8, NEXT_8)
 
 // func tile512x9(s *tileArgs)
-TEXT ·tile512x9(SB), NOSPLIT, $0-8
+TEXT tile512x9<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_9, MUL_9, ADD_9, NEXT_9)
 
 // func tile512x10(s *tileArgs)
-TEXT ·tile512x10(SB), NOSPLIT, $0-8
+TEXT tile512x10<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_10, MUL_10, ADD_10, NEXT_10)
 
 // func tile512x11(s *tileArgs)
-TEXT ·tile512x11(SB), NOSPLIT, $0-8
+TEXT tile512x11<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_11, MUL_11, ADD_11, NEXT_11)
 
 // func tile512x12(s *tileArgs)
-TEXT ·tile512x12(SB), NOSPLIT, $0-8
+TEXT tile512x12<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_12, MUL_12, ADD_12, NEXT_12)
 
 // func tile512x13(s *tileArgs)
-TEXT ·tile512x13(SB), NOSPLIT, $0-8
+TEXT tile512x13<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_13, MUL_13, ADD_13, NEXT_13)
 
 // func tile512x14(s *tileArgs)
-TEXT ·tile512x14(SB), NOSPLIT, $0-8
+TEXT tile512x14<>(SB), NOSPLIT, $0-8
 	TILE(ZERO_14, MUL_14, ADD_14, NEXT_14)
+
+DATA tile512_rows<>+0(SB)/8, $tile512x1<>(SB)
+DATA tile512_rows<>+8(SB)/8, $tile512x2<>(SB)
+DATA tile512_rows<>+16(SB)/8, $tile512x3<>(SB)
+DATA tile512_rows<>+24(SB)/8, $tile512x4<>(SB)
+DATA tile512_rows<>+32(SB)/8, $tile512x5<>(SB)
+DATA tile512_rows<>+40(SB)/8, $tile512x6<>(SB)
+DATA tile512_rows<>+48(SB)/8, $tile512x7<>(SB)
+DATA tile512_rows<>+56(SB)/8, $tile512x8<>(SB)
+DATA tile512_rows<>+64(SB)/8, $tile512x9<>(SB)
+DATA tile512_rows<>+72(SB)/8, $tile512x10<>(SB)
+DATA tile512_rows<>+80(SB)/8, $tile512x11<>(SB)
+DATA tile512_rows<>+88(SB)/8, $tile512x12<>(SB)
+DATA tile512_rows<>+96(SB)/8, $tile512x13<>(SB)
+DATA tile512_rows<>+104(SB)/8, $tile512x14<>(SB)
+GLOBL tile512_rows<>(SB), RODATA|NOPTR, $112
+
+// tile512: the function of the tiles for so many rows.
+TEXT ·tile512(SB), NOSPLIT, $0-16
+	MOVQ rows+8(FP), AX
+	LEAQ tile512_rows<>(SB), BX
+	MOVQ -8(BX)(AX*8), AX
+	JMP AX

@@ -225,25 +225,40 @@ done: \
 	RET
 
 // func sweep256x1(s *sweepArgs)
-TEXT ·sweep256x1(SB), NOSPLIT, $0-8
+TEXT sweep256x1<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_1, MUL1_1, ZERO_1, WHOLE_1, LOAD2_1, LOAD1_1, KEEP_1, SAVE2_1, SAVE1_1, NEXT_1)
 
 // func sweep256x2(s *sweepArgs)
-TEXT ·sweep256x2(SB), NOSPLIT, $0-8
+TEXT sweep256x2<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_2, MUL1_2, ZERO_2, WHOLE_2, LOAD2_2, LOAD1_2, KEEP_2, SAVE2_2, SAVE1_2, NEXT_2)
 
 // func sweep256x3(s *sweepArgs)
-TEXT ·sweep256x3(SB), NOSPLIT, $0-8
+TEXT sweep256x3<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_3, MUL1_3, ZERO_3, WHOLE_3, LOAD2_3, LOAD1_3, KEEP_3, SAVE2_3, SAVE1_3, NEXT_3)
 
 // func sweep256x4(s *sweepArgs)
-TEXT ·sweep256x4(SB), NOSPLIT, $0-8
+TEXT sweep256x4<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_4, MUL1_4, ZERO_4, WHOLE_4, LOAD2_4, LOAD1_4, KEEP_4, SAVE2_4, SAVE1_4, NEXT_4)
 
 // func sweep256x5(s *sweepArgs)
-TEXT ·sweep256x5(SB), NOSPLIT, $0-8
+TEXT sweep256x5<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_5, MUL1_5, ZERO_5, WHOLE_5, LOAD2_5, LOAD1_5, KEEP_5, SAVE2_5, SAVE1_5, NEXT_5)
 
 // func sweep256x6(s *sweepArgs)
-TEXT ·sweep256x6(SB), NOSPLIT, $0-8
+TEXT sweep256x6<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_6, MUL1_6, ZERO_6, WHOLE_6, LOAD2_6, LOAD1_6, KEEP_6, SAVE2_6, SAVE1_6, NEXT_6)
+
+DATA sweep256_rows<>+0(SB)/8, $sweep256x1<>(SB)
+DATA sweep256_rows<>+8(SB)/8, $sweep256x2<>(SB)
+DATA sweep256_rows<>+16(SB)/8, $sweep256x3<>(SB)
+DATA sweep256_rows<>+24(SB)/8, $sweep256x4<>(SB)
+DATA sweep256_rows<>+32(SB)/8, $sweep256x5<>(SB)
+DATA sweep256_rows<>+40(SB)/8, $sweep256x6<>(SB)
+GLOBL sweep256_rows<>(SB), RODATA|NOPTR, $48
+
+// sweep256: the function of the sweeps for so many rows.
+TEXT ·sweep256(SB), NOSPLIT, $0-16
+	MOVQ rows+8(FP), AX
+	LEAQ sweep256_rows<>(SB), BX
+	MOVQ -8(BX)(AX*8), AX
+	JMP AX

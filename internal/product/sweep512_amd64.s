@@ -355,85 +355,124 @@ done: \
 	RET
 
 // func sweep512x1(s *sweepArgs)
-TEXT ·sweep512x1(SB), NOSPLIT, $0-8
+TEXT sweep512x1<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_1, MUL1_1, ZERO_1, WHOLE_1, LOAD2_1, LOAD1_1, KEEP_1, SAVE2_1, SAVE1_1, NEXT_1, FETCH)
 
 // func sweep512x2(s *sweepArgs)
-TEXT ·sweep512x2(SB), NOSPLIT, $0-8
+TEXT sweep512x2<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_2, MUL1_2, ZERO_2, WHOLE_2, LOAD2_2, LOAD1_2, KEEP_2, SAVE2_2, SAVE1_2, NEXT_2, FETCH)
 
 // func sweep512x3(s *sweepArgs)
-TEXT ·sweep512x3(SB), NOSPLIT, $0-8
+TEXT sweep512x3<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_3, MUL1_3, ZERO_3, WHOLE_3, LOAD2_3, LOAD1_3, KEEP_3, SAVE2_3, SAVE1_3, NEXT_3, FETCH)
 
 // func sweep512x4(s *sweepArgs)
-TEXT ·sweep512x4(SB), NOSPLIT, $0-8
+TEXT sweep512x4<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_4, MUL1_4, ZERO_4, WHOLE_4, LOAD2_4, LOAD1_4, KEEP_4, SAVE2_4, SAVE1_4, NEXT_4, FETCH)
 
 // func sweep512x5(s *sweepArgs)
-TEXT ·sweep512x5(SB), NOSPLIT, $0-8
+TEXT sweep512x5<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_5, MUL1_5, ZERO_5, WHOLE_5, LOAD2_5, LOAD1_5, KEEP_5, SAVE2_5, SAVE1_5, NEXT_5, AHEAD)
 
 // func sweep512x6(s *sweepArgs)
-TEXT ·sweep512x6(SB), NOSPLIT, $0-8
+TEXT sweep512x6<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_6, MUL1_6, ZERO_6, WHOLE_6, LOAD2_6, LOAD1_6, KEEP_6, SAVE2_6, SAVE1_6, NEXT_6, AHEAD)
 
 // func sweep512x7(s *sweepArgs)
-TEXT ·sweep512x7(SB), NOSPLIT, $0-8
+TEXT sweep512x7<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_7, MUL1_7, ZERO_7, WHOLE_7, LOAD2_7, LOAD1_7, KEEP_7, SAVE2_7, SAVE1_7, NEXT_7, AHEAD)
 
 // func sweep512x8(s *sweepArgs)
-TEXT ·sweep512x8(SB), NOSPLIT, $0-8
+TEXT sweep512x8<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_8, MUL1_8, ZERO_8, WHOLE_8, LOAD2_8, LOAD1_8, KEEP_8, SAVE2_8, SAVE1_8, NEXT_8, AHEAD)
 
 // func sweep512x9(s *sweepArgs)
-TEXT ·sweep512x9(SB), NOSPLIT, $0-8
+TEXT sweep512x9<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_9, MUL1_9, ZERO_9, WHOLE_9, LOAD2_9, LOAD1_9, KEEP_9, SAVE2_9, SAVE1_9, NEXT_9, AHEAD)
 
 // func sweep512x10(s *sweepArgs)
-TEXT ·sweep512x10(SB), NOSPLIT, $0-8
+TEXT sweep512x10<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_10, MUL1_10, ZERO_10, WHOLE_10, LOAD2_10, LOAD1_10, KEEP_10, SAVE2_10, SAVE1_10, NEXT_10, AHEAD)
 
 // func sweep512x11(s *sweepArgs)
-TEXT ·sweep512x11(SB), NOSPLIT, $0-8
+TEXT sweep512x11<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_11, MUL1_11, ZERO_11, WHOLE_11, LOAD2_11, LOAD1_11, KEEP_11, SAVE2_11, SAVE1_11, NEXT_11, AHEAD)
 
 // func sweep512x12(s *sweepArgs)
-TEXT ·sweep512x12(SB), NOSPLIT, $0-8
+TEXT sweep512x12<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_12, MUL1_12, ZERO_12, WHOLE_12, LOAD2_12, LOAD1_12, KEEP_12, SAVE2_12, SAVE1_12, NEXT_12, AHEAD)
 
 // func sweep512x13(s *sweepArgs)
-TEXT ·sweep512x13(SB), NOSPLIT, $0-8
+TEXT sweep512x13<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_13, MUL1_13, ZERO_13, WHOLE_13, LOAD2_13, LOAD1_13, KEEP_13, SAVE2_13, SAVE1_13, NEXT_13, AHEAD)
 
 // func sweep512x14(s *sweepArgs)
-TEXT ·sweep512x14(SB), NOSPLIT, $0-8
+TEXT sweep512x14<>(SB), NOSPLIT, $0-8
 	SWEEP(MUL2_14, MUL1_14, ZERO_14, WHOLE_14, LOAD2_14, LOAD1_14, KEEP_14, SAVE2_14, SAVE1_14, NEXT_14, AHEAD)
 
 // func tight512x8(s *sweepArgs)
-TEXT ·tight512x8(SB), NOSPLIT, $0-8
+TEXT tight512x8<>(SB), NOSPLIT, $0-8
 	SWEEP(TIGHT2_8, TIGHT1_8, ZERO_8, WHOLE_8, LOAD2_8, LOAD1_8, KEEP_8, SAVE2_8, SAVE1_8, NEXT_8, AHEAD)
 
 // func tight512x9(s *sweepArgs)
-TEXT ·tight512x9(SB), NOSPLIT, $0-8
+TEXT tight512x9<>(SB), NOSPLIT, $0-8
 	SWEEP(TIGHT2_9, TIGHT1_9, ZERO_9, WHOLE_9, LOAD2_9, LOAD1_9, KEEP_9, SAVE2_9, SAVE1_9, NEXT_9, AHEAD)
 
 // func tight512x10(s *sweepArgs)
-TEXT ·tight512x10(SB), NOSPLIT, $0-8
+TEXT tight512x10<>(SB), NOSPLIT, $0-8
 	SWEEP(TIGHT2_10, TIGHT1_10, ZERO_10, WHOLE_10, LOAD2_10, LOAD1_10, KEEP_10, SAVE2_10, SAVE1_10, NEXT_10, AHEAD)
 
 // func tight512x11(s *sweepArgs)
-TEXT ·tight512x11(SB), NOSPLIT, $0-8
+TEXT tight512x11<>(SB), NOSPLIT, $0-8
 	SWEEP(TIGHT2_11, TIGHT1_11, ZERO_11, WHOLE_11, LOAD2_11, LOAD1_11, KEEP_11, SAVE2_11, SAVE1_11, NEXT_11, AHEAD)
 
 // func tight512x12(s *sweepArgs)
-TEXT ·tight512x12(SB), NOSPLIT, $0-8
+TEXT tight512x12<>(SB), NOSPLIT, $0-8
 	SWEEP(TIGHT2_12, TIGHT1_12, ZERO_12, WHOLE_12, LOAD2_12, LOAD1_12, KEEP_12, SAVE2_12, SAVE1_12, NEXT_12, AHEAD)
 
 // func tight512x13(s *sweepArgs)
-TEXT ·tight512x13(SB), NOSPLIT, $0-8
+TEXT tight512x13<>(SB), NOSPLIT, $0-8
 	SWEEP(TIGHT2_13, TIGHT1_13, ZERO_13, WHOLE_13, LOAD2_13, LOAD1_13, KEEP_13, SAVE2_13, SAVE1_13, NEXT_13, AHEAD)
 
 // func tight512x14(s *sweepArgs)
-TEXT ·tight512x14(SB), NOSPLIT, $0-8
+TEXT tight512x14<>(SB), NOSPLIT, $0-8
 	SWEEP(TIGHT2_14, TIGHT1_14, ZERO_14, WHOLE_14, LOAD2_14, LOAD1_14, KEEP_14, SAVE2_14, SAVE1_14, NEXT_14, AHEAD)
+
+DATA sweep512_rows<>+0(SB)/8, $sweep512x1<>(SB)
+DATA sweep512_rows<>+8(SB)/8, $sweep512x2<>(SB)
+DATA sweep512_rows<>+16(SB)/8, $sweep512x3<>(SB)
+DATA sweep512_rows<>+24(SB)/8, $sweep512x4<>(SB)
+DATA sweep512_rows<>+32(SB)/8, $sweep512x5<>(SB)
+DATA sweep512_rows<>+40(SB)/8, $sweep512x6<>(SB)
+DATA sweep512_rows<>+48(SB)/8, $sweep512x7<>(SB)
+DATA sweep512_rows<>+56(SB)/8, $sweep512x8<>(SB)
+DATA sweep512_rows<>+64(SB)/8, $sweep512x9<>(SB)
+DATA sweep512_rows<>+72(SB)/8, $sweep512x10<>(SB)
+DATA sweep512_rows<>+80(SB)/8, $sweep512x11<>(SB)
+DATA sweep512_rows<>+88(SB)/8, $sweep512x12<>(SB)
+DATA sweep512_rows<>+96(SB)/8, $sweep512x13<>(SB)
+DATA sweep512_rows<>+104(SB)/8, $sweep512x14<>(SB)
+GLOBL sweep512_rows<>(SB), RODATA|NOPTR, $112
+
+// sweep512: the function of the sweeps for so many rows.
+TEXT ·sweep512(SB), NOSPLIT, $0-16
+	MOVQ rows+8(FP), AX
+	LEAQ sweep512_rows<>(SB), BX
+	MOVQ -8(BX)(AX*8), AX
+	JMP AX
+
+DATA tight512_rows<>+0(SB)/8, $tight512x8<>(SB)
+DATA tight512_rows<>+8(SB)/8, $tight512x9<>(SB)
+DATA tight512_rows<>+16(SB)/8, $tight512x10<>(SB)
+DATA tight512_rows<>+24(SB)/8, $tight512x11<>(SB)
+DATA tight512_rows<>+32(SB)/8, $tight512x12<>(SB)
+DATA tight512_rows<>+40(SB)/8, $tight512x13<>(SB)
+DATA tight512_rows<>+48(SB)/8, $tight512x14<>(SB)
+GLOBL tight512_rows<>(SB), RODATA|NOPTR, $56
+
+// tight512: the function of the tight sweeps for so many rows.
+TEXT ·tight512(SB), NOSPLIT, $0-16
+	MOVQ rows+8(FP), AX
+	LEAQ tight512_rows<>(SB), BX
+	MOVQ -64(BX)(AX*8), AX
+	JMP AX

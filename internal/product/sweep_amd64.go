@@ -28,83 +28,13 @@ func (p *Product) sweep(rows, depth, width int, a tile, b block, c, after []floa
 	}
 	switch {
 	case p.Instructions == AVX2:
-		s.run256(rows)
+		sweep256(s, rows)
 	case rows >= 8 && a.row == 1:
-		s.runTight512(rows)
+		tight512(s, rows)
 	default:
-		s.run512(rows)
+		sweep512(s, rows)
 	}
 	*s = sweepArgs{} // no pointer outlives the call
-}
-
-func (s *sweepArgs) run512(rows int) {
-	switch rows {
-	case 1:
-		sweep512x1(s)
-	case 2:
-		sweep512x2(s)
-	case 3:
-		sweep512x3(s)
-	case 4:
-		sweep512x4(s)
-	case 5:
-		sweep512x5(s)
-	case 6:
-		sweep512x6(s)
-	case 7:
-		sweep512x7(s)
-	case 8:
-		sweep512x8(s)
-	case 9:
-		sweep512x9(s)
-	case 10:
-		sweep512x10(s)
-	case 11:
-		sweep512x11(s)
-	case 12:
-		sweep512x12(s)
-	case 13:
-		sweep512x13(s)
-	case 14:
-		sweep512x14(s)
-	}
-}
-
-// runTight512 is run512 for 8 rows and more whose aRow is 4.
-func (s *sweepArgs) runTight512(rows int) {
-	switch rows {
-	case 8:
-		tight512x8(s)
-	case 9:
-		tight512x9(s)
-	case 10:
-		tight512x10(s)
-	case 11:
-		tight512x11(s)
-	case 12:
-		tight512x12(s)
-	case 13:
-		tight512x13(s)
-	case 14:
-		tight512x14(s)
-	}
-}
-
-func (s *sweepArgs) run256(rows int) {
-	switch rows {
-	case 1:
-		sweep256x1(s)
-	case 2:
-		sweep256x2(s)
-	case 3:
-		sweep256x3(s)
-	case 4:
-		sweep256x4(s)
-	case 5:
-		sweep256x5(s)
-	case 6:
-		sweep256x6(s)
-	}
 }
 
 // transpose writes the transpose of rows×cols elements of src to dst.
@@ -153,85 +83,15 @@ func (p *Product) spread(dst []float32, dstPanel int, src []float32, srcStride, 
 }
 
 //go:noescape
-func sweep512x1(s *sweepArgs)
+func sweep512(s *sweepArgs, rows int)
+
+// tight512 is sweep512 for 8 rows and more whose aRow is 4.
+//
+//go:noescape
+func tight512(s *sweepArgs, rows int)
 
 //go:noescape
-func sweep512x2(s *sweepArgs)
-
-//go:noescape
-func sweep512x3(s *sweepArgs)
-
-//go:noescape
-func sweep512x4(s *sweepArgs)
-
-//go:noescape
-func sweep512x5(s *sweepArgs)
-
-//go:noescape
-func sweep512x6(s *sweepArgs)
-
-//go:noescape
-func sweep512x7(s *sweepArgs)
-
-//go:noescape
-func sweep512x8(s *sweepArgs)
-
-//go:noescape
-func sweep512x9(s *sweepArgs)
-
-//go:noescape
-func sweep512x10(s *sweepArgs)
-
-//go:noescape
-func sweep512x11(s *sweepArgs)
-
-//go:noescape
-func sweep512x12(s *sweepArgs)
-
-//go:noescape
-func sweep512x13(s *sweepArgs)
-
-//go:noescape
-func sweep512x14(s *sweepArgs)
-
-//go:noescape
-func tight512x8(s *sweepArgs)
-
-//go:noescape
-func tight512x9(s *sweepArgs)
-
-//go:noescape
-func tight512x10(s *sweepArgs)
-
-//go:noescape
-func tight512x11(s *sweepArgs)
-
-//go:noescape
-func tight512x12(s *sweepArgs)
-
-//go:noescape
-func tight512x13(s *sweepArgs)
-
-//go:noescape
-func tight512x14(s *sweepArgs)
-
-//go:noescape
-func sweep256x1(s *sweepArgs)
-
-//go:noescape
-func sweep256x2(s *sweepArgs)
-
-//go:noescape
-func sweep256x3(s *sweepArgs)
-
-//go:noescape
-func sweep256x4(s *sweepArgs)
-
-//go:noescape
-func sweep256x5(s *sweepArgs)
-
-//go:noescape
-func sweep256x6(s *sweepArgs)
+func sweep256(s *sweepArgs, rows int)
 
 //go:noescape
 func transpose8(dst *float32, dstRow int, src *float32, srcRow, blocks int)
