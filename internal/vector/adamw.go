@@ -21,8 +21,9 @@ type AdamW struct {
 // m, v and the change of weight have an error of a few roundings of their terms.
 func (s Set) Update(weight, grad, m, v []float32, o *AdamW) {
 	grad, m, v = grad[:len(weight)], m[:len(weight)], v[:len(weight)]
-	if s.adamW(first(weight), first(grad), first(m), first(v), len(weight),
-		o.Factor, o.Beta1, o.Rest1, o.Beta2, o.Rest2, o.Correct1, o.Correct2, o.Epsilon, o.Rate, o.Decay) {
+	if s != Portable {
+		adamW(s, first(weight), first(grad), first(m), first(v), len(weight),
+			o.Factor, o.Beta1, o.Rest1, o.Beta2, o.Rest2, o.Correct1, o.Correct2, o.Epsilon, o.Rate, o.Decay)
 		return
 	}
 	for i, old := range weight {

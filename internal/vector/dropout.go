@@ -10,7 +10,10 @@ import (
 // every set.
 func (s Set) Dropout(y, x []float32, draws Philox, block uint64, limit uint32, keep float32) {
 	x = x[:len(y)]
-	done := s.dropoutGroups(y, x, draws, block, limit, keep)
+	done := s.whole(len(y))
+	if done > 0 {
+		dropout(s, first(y), first(x), done, block, draws.Seed, draws.Stream, limit, keep)
+	}
 	y, x = y[done:], x[done:]
 	for block += uint64(done / 4); len(y) > 0; block++ {
 		a, b, c, d := draws.Draw(block)

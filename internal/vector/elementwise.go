@@ -4,7 +4,8 @@ package vector
 // below, or more; what is more is not looked at.
 func (s Set) Add(dst, src []float32) {
 	src = src[:len(dst)]
-	if s.add(first(dst), first(src), len(dst)) {
+	if s != Portable {
+		add(s, first(dst), first(src), len(dst))
 		return
 	}
 	for i, v := range src {
@@ -15,7 +16,8 @@ func (s Set) Add(dst, src []float32) {
 // Sum sets dst to x + y. dst may be one of them.
 func (s Set) Sum(dst, x, y []float32) {
 	x, y = x[:len(dst)], y[:len(dst)]
-	if s.sum(first(dst), first(x), first(y), len(dst)) {
+	if s != Portable {
+		sum(s, first(dst), first(x), first(y), len(dst))
 		return
 	}
 	for i := range dst {
@@ -26,7 +28,8 @@ func (s Set) Sum(dst, x, y []float32) {
 // Scale sets dst to a·src. dst may be src.
 func (s Set) Scale(dst, src []float32, a float32) {
 	src = src[:len(dst)]
-	if s.scale(first(dst), first(src), len(dst), a) {
+	if s != Portable {
+		scale(s, first(dst), first(src), len(dst), a)
 		return
 	}
 	for i, v := range src {
@@ -37,7 +40,8 @@ func (s Set) Scale(dst, src []float32, a float32) {
 // AddScaled adds a·src to dst.
 func (s Set) AddScaled(dst, src []float32, a float32) {
 	src = src[:len(dst)]
-	if s.addScaled(first(dst), first(src), len(dst), a) {
+	if s != Portable {
+		addScaled(s, first(dst), first(src), len(dst), a)
 		return
 	}
 	for i, v := range src {
@@ -48,7 +52,8 @@ func (s Set) AddScaled(dst, src []float32, a float32) {
 // Larger sets top to the larger of top and x, and leaves it where x is NaN.
 func (s Set) Larger(top, x []float32) {
 	x = x[:len(top)]
-	if s.larger(first(top), first(x), len(top)) {
+	if s != Portable {
+		larger(s, first(top), first(x), len(top))
 		return
 	}
 	for i, v := range x {

@@ -13,7 +13,8 @@ import "math"
 
 // Exp sets x to scale·e^(x-shift).
 func (s Set) Exp(x []float32, shift, scale float32) {
-	if s.expScaled(first(x), len(x), shift, scale) {
+	if s != Portable {
+		expScaled(s, first(x), len(x), shift, scale)
 		return
 	}
 	for i, v := range x {
@@ -24,7 +25,8 @@ func (s Set) Exp(x []float32, shift, scale float32) {
 // ExpAdd sets x to e^(x-top), and adds that to total.
 func (s Set) ExpAdd(x, top, total []float32) {
 	top, total = top[:len(x)], total[:len(x)]
-	if s.expAdd(first(x), first(top), first(total), len(x)) {
+	if s != Portable {
+		expAdd(s, first(x), first(top), first(total), len(x))
 		return
 	}
 	for i, v := range x {
@@ -37,7 +39,8 @@ func (s Set) ExpAdd(x, top, total []float32) {
 // ExpGrad sets p to e^(p-lse), and ds to scale·p·(ds-delta) with the new p.
 func (s Set) ExpGrad(p, ds, lse, delta []float32, scale float32) {
 	ds, lse, delta = ds[:len(p)], lse[:len(p)], delta[:len(p)]
-	if s.expGrad(first(p), first(ds), first(lse), first(delta), len(p), scale) {
+	if s != Portable {
+		expGrad(s, first(p), first(ds), first(lse), first(delta), len(p), scale)
 		return
 	}
 	for i, v := range p {
@@ -51,7 +54,8 @@ func (s Set) ExpGrad(p, ds, lse, delta []float32, scale float32) {
 // it sets scale to e^(top-next), multiplies sum by that, and sets top to next.
 func (s Set) Rescale(scale, top, next, sum []float32) {
 	top, next, sum = top[:len(scale)], next[:len(scale)], sum[:len(scale)]
-	if s.rescale(first(scale), first(top), first(next), first(sum), len(scale)) {
+	if s != Portable {
+		rescale(s, first(scale), first(top), first(next), first(sum), len(scale))
 		return
 	}
 	for i, v := range top {
@@ -64,8 +68,8 @@ func (s Set) Rescale(scale, top, next, sum []float32) {
 
 // SumExp returns Σ e^(x-shift): each in float32, the sum in float64.
 func (s Set) SumExp(x []float32, shift float32) float64 {
-	if sum, ok := s.sumExp(first(x), len(x), shift); ok {
-		return sum
+	if s != Portable {
+		return sumExp(s, first(x), len(x), shift)
 	}
 	var part eighths
 	for i, v := range x {
@@ -76,8 +80,8 @@ func (s Set) SumExp(x []float32, shift float32) float64 {
 
 // Largest returns the largest element that is not NaN, -Inf where there is none.
 func (s Set) Largest(x []float32) float32 {
-	if top, ok := s.largest(first(x), len(x)); ok {
-		return top
+	if s != Portable {
+		return largest(s, first(x), len(x))
 	}
 	top := float32(math.Inf(-1))
 	for _, v := range x {

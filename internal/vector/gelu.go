@@ -15,7 +15,8 @@ const (
 // foresee as it is. Of an infinity it is NaN.
 func (s Set) GELU(y, x []float32) {
 	x = x[:len(y)]
-	if s.gelu(first(y), first(x), len(y)) {
+	if s != Portable {
+		gelu(s, first(y), first(x), len(y))
 		return
 	}
 	for i, v := range x {
@@ -32,7 +33,8 @@ func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^
 // derivative is σ(2u) + x·σ(2u)·σ(-2u)·(2u)'.
 func (s Set) GELUGrad(dx, dy, x []float32) {
 	dy, x = dy[:len(dx)], x[:len(dx)]
-	if s.geluGrad(first(dx), first(dy), first(x), len(dx)) {
+	if s != Portable {
+		geluGrad(s, first(dx), first(dy), first(x), len(dx))
 		return
 	}
 	for i, v := range x {

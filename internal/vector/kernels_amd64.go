@@ -5,406 +5,79 @@
 package vector
 
 //go:noescape
-func addAVX512(dst, src *float32, n int)
+func add(set Set, dst, src *float32, n int)
 
 //go:noescape
-func addAVX2(dst, src *float32, n int)
-
-func (s Set) add(dst, src *float32, n int) (ok bool) {
-	switch s {
-	case AVX512:
-		addAVX512(dst, src, n)
-	case AVX2:
-		addAVX2(dst, src, n)
-	default:
-		return false
-	}
-	return true
-}
+func sum(set Set, dst, x, y *float32, n int)
 
 //go:noescape
-func sumAVX512(dst, x, y *float32, n int)
+func scale(set Set, dst, src *float32, n int, a float32)
 
 //go:noescape
-func sumAVX2(dst, x, y *float32, n int)
-
-func (s Set) sum(dst, x, y *float32, n int) (ok bool) {
-	switch s {
-	case AVX512:
-		sumAVX512(dst, x, y, n)
-	case AVX2:
-		sumAVX2(dst, x, y, n)
-	default:
-		return false
-	}
-	return true
-}
+func addScaled(set Set, dst, src *float32, n int, a float32)
 
 //go:noescape
-func scaleAVX512(dst, src *float32, n int, a float32)
+func larger(set Set, top, x *float32, n int)
 
 //go:noescape
-func scaleAVX2(dst, src *float32, n int, a float32)
-
-func (s Set) scale(dst, src *float32, n int, a float32) (ok bool) {
-	switch s {
-	case AVX512:
-		scaleAVX512(dst, src, n, a)
-	case AVX2:
-		scaleAVX2(dst, src, n, a)
-	default:
-		return false
-	}
-	return true
-}
+func expScaled(set Set, x *float32, n int, shift, scale float32)
 
 //go:noescape
-func addScaledAVX512(dst, src *float32, n int, a float32)
+func expAdd(set Set, x, top, total *float32, n int)
 
 //go:noescape
-func addScaledAVX2(dst, src *float32, n int, a float32)
-
-func (s Set) addScaled(dst, src *float32, n int, a float32) (ok bool) {
-	switch s {
-	case AVX512:
-		addScaledAVX512(dst, src, n, a)
-	case AVX2:
-		addScaledAVX2(dst, src, n, a)
-	default:
-		return false
-	}
-	return true
-}
+func expGrad(set Set, p, ds, lse, delta *float32, n int, scale float32)
 
 //go:noescape
-func largerAVX512(top, x *float32, n int)
+func rescale(set Set, scale, top, next, sum *float32, n int)
 
 //go:noescape
-func largerAVX2(top, x *float32, n int)
-
-func (s Set) larger(top, x *float32, n int) (ok bool) {
-	switch s {
-	case AVX512:
-		largerAVX512(top, x, n)
-	case AVX2:
-		largerAVX2(top, x, n)
-	default:
-		return false
-	}
-	return true
-}
+func gelu(set Set, y, x *float32, n int)
 
 //go:noescape
-func expScaledAVX512(x *float32, n int, shift, scale float32)
+func geluGrad(set Set, dx, dy, x *float32, n int)
 
 //go:noescape
-func expScaledAVX2(x *float32, n int, shift, scale float32)
-
-func (s Set) expScaled(x *float32, n int, shift, scale float32) (ok bool) {
-	switch s {
-	case AVX512:
-		expScaledAVX512(x, n, shift, scale)
-	case AVX2:
-		expScaledAVX2(x, n, shift, scale)
-	default:
-		return false
-	}
-	return true
-}
+func normalise(set Set, y, x, gamma, beta *float32, n int, mean, rstd float32)
 
 //go:noescape
-func expAddAVX512(x, top, total *float32, n int)
+func normGrad(set Set, dx, dy, x, gamma *float32, n int, mean, rstd, meanG, meanGN float32)
 
 //go:noescape
-func expAddAVX2(x, top, total *float32, n int)
-
-func (s Set) expAdd(x, top, total *float32, n int) (ok bool) {
-	switch s {
-	case AVX512:
-		expAddAVX512(x, top, total, n)
-	case AVX2:
-		expAddAVX2(x, top, total, n)
-	default:
-		return false
-	}
-	return true
-}
+func normGain(set Set, dgamma, dy, x *float32, n int, mean, rstd float32)
 
 //go:noescape
-func expGradAVX512(p, ds, lse, delta *float32, n int, scale float32)
+func adamW(set Set, weight, grad, m, v *float32, n int, factor, beta1, rest1, beta2, rest2, correct1, correct2, epsilon, rate, decay float32)
 
 //go:noescape
-func expGradAVX2(p, ds, lse, delta *float32, n int, scale float32)
-
-func (s Set) expGrad(p, ds, lse, delta *float32, n int, scale float32) (ok bool) {
-	switch s {
-	case AVX512:
-		expGradAVX512(p, ds, lse, delta, n, scale)
-	case AVX2:
-		expGradAVX2(p, ds, lse, delta, n, scale)
-	default:
-		return false
-	}
-	return true
-}
+func total(set Set, x *float32, n int) (sum float64)
 
 //go:noescape
-func rescaleAVX512(scale, top, next, sum *float32, n int)
+func squares(set Set, x *float32, n int, mean float32) (sum float64)
 
 //go:noescape
-func rescaleAVX2(scale, top, next, sum *float32, n int)
-
-func (s Set) rescale(scale, top, next, sum *float32, n int) (ok bool) {
-	switch s {
-	case AVX512:
-		rescaleAVX512(scale, top, next, sum, n)
-	case AVX2:
-		rescaleAVX2(scale, top, next, sum, n)
-	default:
-		return false
-	}
-	return true
-}
+func dot(set Set, x, y *float32, n int) (sum float64)
 
 //go:noescape
-func geluAVX512(y, x *float32, n int)
+func normSums(set Set, dy, x, gamma *float32, n int, mean, rstd float32) (sum, along float64)
 
 //go:noescape
-func geluAVX2(y, x *float32, n int)
-
-func (s Set) gelu(y, x *float32, n int) (ok bool) {
-	switch s {
-	case AVX512:
-		geluAVX512(y, x, n)
-	case AVX2:
-		geluAVX2(y, x, n)
-	default:
-		return false
-	}
-	return true
-}
+func sumExp(set Set, x *float32, n int, shift float32) (sum float64)
 
 //go:noescape
-func geluGradAVX512(dx, dy, x *float32, n int)
+func largest(set Set, x *float32, n int) (top float32)
 
 //go:noescape
-func geluGradAVX2(dx, dy, x *float32, n int)
-
-func (s Set) geluGrad(dx, dy, x *float32, n int) (ok bool) {
-	switch s {
-	case AVX512:
-		geluGradAVX512(dx, dy, x, n)
-	case AVX2:
-		geluGradAVX2(dx, dy, x, n)
-	default:
-		return false
-	}
-	return true
-}
+func tile(set Set, c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool)
 
 //go:noescape
-func normaliseAVX512(y, x, gamma, beta *float32, n int, mean, rstd float32)
+func row(set Set, c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool)
 
 //go:noescape
-func normaliseAVX2(y, x, gamma, beta *float32, n int, mean, rstd float32)
-
-func (s Set) normalise(y, x, gamma, beta *float32, n int, mean, rstd float32) (ok bool) {
-	switch s {
-	case AVX512:
-		normaliseAVX512(y, x, gamma, beta, n, mean, rstd)
-	case AVX2:
-		normaliseAVX2(y, x, gamma, beta, n, mean, rstd)
-	default:
-		return false
-	}
-	return true
-}
+func dropout(set Set, y, x *float32, n int, block, seed, stream uint64, limit uint32, keep float32)
 
 //go:noescape
-func normGradAVX512(dx, dy, x, gamma *float32, n int, mean, rstd, meanG, meanGN float32)
+func draws(set Set, dst *uint32, groups int, block, step, seed, stream uint64)
 
 //go:noescape
-func normGradAVX2(dx, dy, x, gamma *float32, n int, mean, rstd, meanG, meanGN float32)
-
-func (s Set) normGrad(dx, dy, x, gamma *float32, n int, mean, rstd, meanG, meanGN float32) (ok bool) {
-	switch s {
-	case AVX512:
-		normGradAVX512(dx, dy, x, gamma, n, mean, rstd, meanG, meanGN)
-	case AVX2:
-		normGradAVX2(dx, dy, x, gamma, n, mean, rstd, meanG, meanGN)
-	default:
-		return false
-	}
-	return true
-}
-
-//go:noescape
-func normGainAVX512(dgamma, dy, x *float32, n int, mean, rstd float32)
-
-//go:noescape
-func normGainAVX2(dgamma, dy, x *float32, n int, mean, rstd float32)
-
-func (s Set) normGain(dgamma, dy, x *float32, n int, mean, rstd float32) (ok bool) {
-	switch s {
-	case AVX512:
-		normGainAVX512(dgamma, dy, x, n, mean, rstd)
-	case AVX2:
-		normGainAVX2(dgamma, dy, x, n, mean, rstd)
-	default:
-		return false
-	}
-	return true
-}
-
-//go:noescape
-func adamWAVX512(weight, grad, m, v *float32, n int, factor, beta1, rest1, beta2, rest2, correct1, correct2, epsilon, rate, decay float32)
-
-//go:noescape
-func adamWAVX2(weight, grad, m, v *float32, n int, factor, beta1, rest1, beta2, rest2, correct1, correct2, epsilon, rate, decay float32)
-
-func (s Set) adamW(weight, grad, m, v *float32, n int, factor, beta1, rest1, beta2, rest2, correct1, correct2, epsilon, rate, decay float32) (ok bool) {
-	switch s {
-	case AVX512:
-		adamWAVX512(weight, grad, m, v, n, factor, beta1, rest1, beta2, rest2, correct1, correct2, epsilon, rate, decay)
-	case AVX2:
-		adamWAVX2(weight, grad, m, v, n, factor, beta1, rest1, beta2, rest2, correct1, correct2, epsilon, rate, decay)
-	default:
-		return false
-	}
-	return true
-}
-
-//go:noescape
-func totalAVX512(x *float32, n int) (sum float64)
-
-//go:noescape
-func totalAVX2(x *float32, n int) (sum float64)
-
-func (s Set) total(x *float32, n int) (sum float64, ok bool) {
-	switch s {
-	case AVX512:
-		sum = totalAVX512(x, n)
-	case AVX2:
-		sum = totalAVX2(x, n)
-	default:
-		return sum, false
-	}
-	return sum, true
-}
-
-//go:noescape
-func squaresAVX512(x *float32, n int, mean float32) (sum float64)
-
-//go:noescape
-func squaresAVX2(x *float32, n int, mean float32) (sum float64)
-
-func (s Set) squares(x *float32, n int, mean float32) (sum float64, ok bool) {
-	switch s {
-	case AVX512:
-		sum = squaresAVX512(x, n, mean)
-	case AVX2:
-		sum = squaresAVX2(x, n, mean)
-	default:
-		return sum, false
-	}
-	return sum, true
-}
-
-//go:noescape
-func dotAVX512(x, y *float32, n int) (sum float64)
-
-//go:noescape
-func dotAVX2(x, y *float32, n int) (sum float64)
-
-func (s Set) dot(x, y *float32, n int) (sum float64, ok bool) {
-	switch s {
-	case AVX512:
-		sum = dotAVX512(x, y, n)
-	case AVX2:
-		sum = dotAVX2(x, y, n)
-	default:
-		return sum, false
-	}
-	return sum, true
-}
-
-//go:noescape
-func normSumsAVX512(dy, x, gamma *float32, n int, mean, rstd float32) (sum, along float64)
-
-//go:noescape
-func normSumsAVX2(dy, x, gamma *float32, n int, mean, rstd float32) (sum, along float64)
-
-func (s Set) normSums(dy, x, gamma *float32, n int, mean, rstd float32) (sum, along float64, ok bool) {
-	switch s {
-	case AVX512:
-		sum, along = normSumsAVX512(dy, x, gamma, n, mean, rstd)
-	case AVX2:
-		sum, along = normSumsAVX2(dy, x, gamma, n, mean, rstd)
-	default:
-		return sum, along, false
-	}
-	return sum, along, true
-}
-
-//go:noescape
-func sumExpAVX512(x *float32, n int, shift float32) (sum float64)
-
-//go:noescape
-func sumExpAVX2(x *float32, n int, shift float32) (sum float64)
-
-func (s Set) sumExp(x *float32, n int, shift float32) (sum float64, ok bool) {
-	switch s {
-	case AVX512:
-		sum = sumExpAVX512(x, n, shift)
-	case AVX2:
-		sum = sumExpAVX2(x, n, shift)
-	default:
-		return sum, false
-	}
-	return sum, true
-}
-
-//go:noescape
-func largestAVX512(x *float32, n int) (top float32)
-
-//go:noescape
-func largestAVX2(x *float32, n int) (top float32)
-
-func (s Set) largest(x *float32, n int) (top float32, ok bool) {
-	switch s {
-	case AVX512:
-		top = largestAVX512(x, n)
-	case AVX2:
-		top = largestAVX2(x, n)
-	default:
-		return top, false
-	}
-	return top, true
-}
-
-//go:noescape
-func tileAVX512(c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool)
-
-//go:noescape
-func tileAVX2(c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool)
-
-//go:noescape
-func rowAVX512(c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool)
-
-//go:noescape
-func rowAVX2(c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool)
-
-//go:noescape
-func dropoutAVX512(y, x *float32, n int, block, seed, stream uint64, limit uint32, keep float32)
-
-//go:noescape
-func dropoutAVX2(y, x *float32, n int, block, seed, stream uint64, limit uint32, keep float32)
-
-//go:noescape
-func drawsAVX512(dst *uint32, groups int, block, step, seed, stream uint64)
-
-//go:noescape
-func drawsAVX2(dst *uint32, groups int, block, step, seed, stream uint64)
-
-//go:noescape
-func transposeAVX2(dst *float32, ldd int, src *float32, lds, rows, cols int)
+func transpose8(dst *float32, ldd int, src *float32, lds, rows, cols int)

@@ -4,52 +4,64 @@
 
 package vector
 
-// There is no assembly here.
+// There is no assembly here, and no set but Portable.
 
-func (Set) add(dst, src *float32, n int) (ok bool) { return }
+func add(set Set, dst, src *float32, n int) { return }
 
-func (Set) sum(dst, x, y *float32, n int) (ok bool) { return }
+func sum(set Set, dst, x, y *float32, n int) { return }
 
-func (Set) scale(dst, src *float32, n int, a float32) (ok bool) { return }
+func scale(set Set, dst, src *float32, n int, a float32) { return }
 
-func (Set) addScaled(dst, src *float32, n int, a float32) (ok bool) { return }
+func addScaled(set Set, dst, src *float32, n int, a float32) { return }
 
-func (Set) larger(top, x *float32, n int) (ok bool) { return }
+func larger(set Set, top, x *float32, n int) { return }
 
-func (Set) expScaled(x *float32, n int, shift, scale float32) (ok bool) { return }
+func expScaled(set Set, x *float32, n int, shift, scale float32) { return }
 
-func (Set) expAdd(x, top, total *float32, n int) (ok bool) { return }
+func expAdd(set Set, x, top, total *float32, n int) { return }
 
-func (Set) expGrad(p, ds, lse, delta *float32, n int, scale float32) (ok bool) { return }
+func expGrad(set Set, p, ds, lse, delta *float32, n int, scale float32) { return }
 
-func (Set) rescale(scale, top, next, sum *float32, n int) (ok bool) { return }
+func rescale(set Set, scale, top, next, sum *float32, n int) { return }
 
-func (Set) gelu(y, x *float32, n int) (ok bool) { return }
+func gelu(set Set, y, x *float32, n int) { return }
 
-func (Set) geluGrad(dx, dy, x *float32, n int) (ok bool) { return }
+func geluGrad(set Set, dx, dy, x *float32, n int) { return }
 
-func (Set) normalise(y, x, gamma, beta *float32, n int, mean, rstd float32) (ok bool) { return }
+func normalise(set Set, y, x, gamma, beta *float32, n int, mean, rstd float32) { return }
 
-func (Set) normGrad(dx, dy, x, gamma *float32, n int, mean, rstd, meanG, meanGN float32) (ok bool) {
+func normGrad(set Set, dx, dy, x, gamma *float32, n int, mean, rstd, meanG, meanGN float32) { return }
+
+func normGain(set Set, dgamma, dy, x *float32, n int, mean, rstd float32) { return }
+
+func adamW(set Set, weight, grad, m, v *float32, n int, factor, beta1, rest1, beta2, rest2, correct1, correct2, epsilon, rate, decay float32) {
 	return
 }
 
-func (Set) normGain(dgamma, dy, x *float32, n int, mean, rstd float32) (ok bool) { return }
+func total(set Set, x *float32, n int) (sum float64) { return }
 
-func (Set) adamW(weight, grad, m, v *float32, n int, factor, beta1, rest1, beta2, rest2, correct1, correct2, epsilon, rate, decay float32) (ok bool) {
+func squares(set Set, x *float32, n int, mean float32) (sum float64) { return }
+
+func dot(set Set, x, y *float32, n int) (sum float64) { return }
+
+func normSums(set Set, dy, x, gamma *float32, n int, mean, rstd float32) (sum, along float64) { return }
+
+func sumExp(set Set, x *float32, n int, shift float32) (sum float64) { return }
+
+func largest(set Set, x *float32, n int) (top float32) { return }
+
+func tile(set Set, c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool) {
 	return
 }
 
-func (Set) total(x *float32, n int) (sum float64, ok bool) { return }
-
-func (Set) squares(x *float32, n int, mean float32) (sum float64, ok bool) { return }
-
-func (Set) dot(x, y *float32, n int) (sum float64, ok bool) { return }
-
-func (Set) normSums(dy, x, gamma *float32, n int, mean, rstd float32) (sum, along float64, ok bool) {
+func row(set Set, c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool) {
 	return
 }
 
-func (Set) sumExp(x *float32, n int, shift float32) (sum float64, ok bool) { return }
+func dropout(set Set, y, x *float32, n int, block, seed, stream uint64, limit uint32, keep float32) {
+	return
+}
 
-func (Set) largest(x *float32, n int) (top float32, ok bool) { return }
+func draws(set Set, dst *uint32, groups int, block, step, seed, stream uint64) { return }
+
+func transpose8(dst *float32, ldd int, src *float32, lds, rows, cols int) { return }

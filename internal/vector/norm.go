@@ -3,7 +3,8 @@ package vector
 // Normalise sets y to (x - mean)·rstd·gamma + beta, with an error of four roundings.
 func (s Set) Normalise(y, x, gamma, beta []float32, mean, rstd float32) {
 	x, gamma, beta = x[:len(y)], gamma[:len(y)], beta[:len(y)]
-	if s.normalise(first(y), first(x), first(gamma), first(beta), len(y), mean, rstd) {
+	if s != Portable {
+		normalise(s, first(y), first(x), first(gamma), first(beta), len(y), mean, rstd)
 		return
 	}
 	for i, v := range x {
@@ -15,8 +16,8 @@ func (s Set) Normalise(y, x, gamma, beta []float32, mean, rstd float32) {
 // float32, the sums in float64.
 func (s Set) NormSums(dy, x, gamma []float32, mean, rstd float32) (g, gn float64) {
 	x, gamma = x[:len(dy)], gamma[:len(dy)]
-	if g, gn, ok := s.normSums(first(dy), first(x), first(gamma), len(dy), mean, rstd); ok {
-		return g, gn
+	if s != Portable {
+		return normSums(s, first(dy), first(x), first(gamma), len(dy), mean, rstd)
 	}
 	var parts, normal eighths
 	for i, d := range dy {
@@ -30,7 +31,8 @@ func (s Set) NormSums(dy, x, gamma []float32, mean, rstd float32) (g, gn float64
 // NormGrad sets dx to rstd·(dy·gamma - meanG - (x - mean)·rstd·meanGN).
 func (s Set) NormGrad(dx, dy, x, gamma []float32, mean, rstd, meanG, meanGN float32) {
 	dy, x, gamma = dy[:len(dx)], x[:len(dx)], gamma[:len(dx)]
-	if s.normGrad(first(dx), first(dy), first(x), first(gamma), len(dx), mean, rstd, meanG, meanGN) {
+	if s != Portable {
+		normGrad(s, first(dx), first(dy), first(x), first(gamma), len(dx), mean, rstd, meanG, meanGN)
 		return
 	}
 	for i := range dx {
@@ -41,7 +43,8 @@ func (s Set) NormGrad(dx, dy, x, gamma []float32, mean, rstd, meanG, meanGN floa
 // NormGain adds dy·(x - mean)·rstd to dgamma.
 func (s Set) NormGain(dgamma, dy, x []float32, mean, rstd float32) {
 	dy, x = dy[:len(dgamma)], x[:len(dgamma)]
-	if s.normGain(first(dgamma), first(dy), first(x), len(dgamma), mean, rstd) {
+	if s != Portable {
+		normGain(s, first(dgamma), first(dy), first(x), len(dgamma), mean, rstd)
 		return
 	}
 	for i, d := range dy {

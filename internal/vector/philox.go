@@ -27,8 +27,20 @@ func (p Philox) Draw(block uint64) (a, b, c, d uint32) {
 // Draws sets dst, whose length is a multiple of 4, to the draws of blocks: of block and
 // the three after it, then of the four from block+step on, and so forth. With a step of 4
 // they all follow each other. The bits are the same in every set.
-func (s Set) Draws(dst []uint32, draws Philox, block, step uint64) {
-	for i := s.drawGroups(dst, draws, block, step); i < len(dst); i += 4 {
-		dst[i], dst[i+1], dst[i+2], dst[i+3] = draws.Draw(block + uint64(i/16)*step + uint64(i/4%4))
+func (s Set) Draws(dst []uint32, philox Philox, block, step uint64) {
+	done := s.whole(len(dst))
+	if done > 0 {
+		draws(s, &dst[0], done/(16*int(s)), block, step, philox.Seed, philox.Stream)
 	}
+	for i := done; i < len(dst); i += 4 {
+		dst[i], dst[i+1], dst[i+2], dst[i+3] = philox.Draw(block + uint64(i/16)*step + uint64(i/4%4))
+	}
+}
+
+// whole returns how many of n draws are in groups for the assembly, of two registers each.
+func (s Set) whole(n int) int {
+	if s == Portable {
+		return 0
+	}
+	return n &^ (16*int(s) - 1)
 }

@@ -26,8 +26,36 @@ func (s Set) MulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, a
 		return
 	}
 	_, _, _ = c[(m-1)*ldc+n-1], a.Data[(m-1)*a.Row+(k-1)*a.Col], b.Data[(k-1)*b.Row+n-1]
-	if !s.mulAdd(c, ldc, a, b, m, n, k, form, accumulate) {
+	if s == Portable {
 		mulAddPortable(c, ldc, a, b, m, n, k, form, accumulate)
+	} else {
+		s.mulAdd(c, ldc, a, b, m, n, k, form, accumulate)
+	}
+}
+
+// mulAdd cuts c into columns of two registers, these into tiles of as many rows as
+// fill the other registers, and what is left into single rows.
+func (s Set) mulAdd(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, accumulate bool) {
+	rows, wide := 4*int(s), 16*int(s) // s is AVX2 or AVX512
+	for j := 0; j < n; j += wide {
+		cols := min(wide, n-j)
+		i := 0
+		for ; i+rows <= m; i += rows {
+			begin, length, head, last := 0, k, 0, 0
+			switch form {
+			case Lower:
+				length, last = i, 1
+			case Upper:
+				begin, length, head = i, k-i-rows, 1
+			}
+			to, x, y := &c[i*ldc+j], &a.Data[i*a.Row+begin*a.Col], &b.Data[begin*b.Row+j]
+			tile(s, to, ldc, x, a.Row, a.Col, y, b.Row, cols, head, length, last, accumulate)
+		}
+		for ; i < m; i++ {
+			begin, end := rowRange(form, i, k)
+			to, x, y := &c[i*ldc+j], &a.Data[i*a.Row+begin*a.Col], &b.Data[begin*b.Row+j]
+			row(s, to, ldc, x, a.Row, a.Col, y, b.Row, cols, 0, end-begin, 0, accumulate)
+		}
 	}
 }
 

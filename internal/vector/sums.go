@@ -11,8 +11,8 @@ func (p *eighths) sum() float64 {
 
 // Total returns Σ x in float64.
 func (s Set) Total(x []float32) float64 {
-	if sum, ok := s.total(first(x), len(x)); ok {
-		return sum
+	if s != Portable {
+		return total(s, first(x), len(x))
 	}
 	var part eighths
 	for i, v := range x {
@@ -24,8 +24,8 @@ func (s Set) Total(x []float32) float64 {
 // Squares returns Σ (x - mean)² in float64, where differences, squares and sums are
 // rounded one by one. With a mean of 0 the squares are exact.
 func (s Set) Squares(x []float32, mean float32) float64 {
-	if sum, ok := s.squares(first(x), len(x), mean); ok {
-		return sum
+	if s != Portable {
+		return squares(s, first(x), len(x), mean)
 	}
 	var part eighths
 	for i, v := range x {
@@ -38,8 +38,8 @@ func (s Set) Squares(x []float32, mean float32) float64 {
 // Dot returns Σ x·y in float64, of exact products.
 func (s Set) Dot(x, y []float32) float64 {
 	y = y[:len(x)]
-	if sum, ok := s.dot(first(x), first(y), len(x)); ok {
-		return sum
+	if s != Portable {
+		return dot(s, first(x), first(y), len(x))
 	}
 	var part eighths
 	for i, v := range x {

@@ -7,7 +7,12 @@ func (s Set) Transpose(dst []float32, ldd int, src []float32, lds, rows, cols in
 		return
 	}
 	_, _ = dst[(cols-1)*ldd+rows-1], src[(rows-1)*lds+cols-1]
-	r, c := s.transposeBlocks(dst, ldd, src, lds, rows, cols)
+	r, c := rows&^7, cols&^7
+	if s == Portable || r == 0 || c == 0 {
+		r, c = 0, 0
+	} else {
+		transpose8(&dst[0], ldd, &src[0], lds, r, c)
+	}
 	if c < cols {
 		transposePortable(dst[c*ldd:], ldd, src[c:], lds, r, cols-c)
 	}

@@ -9,17 +9,13 @@ const drawsArgs = "dst *uint32, groups int, block, step, seed, stream uint64"
 func (s set) draws() string {
 	var out strings.Builder
 	line, code := s.coder(&out)
-	line("")
-	line("// draws: DI is dst, CX counts groups of %d draws; V11 is how far the next is.", s.bytes/2)
-	line("TEXT ·draws%s(SB), NOSPLIT, $0-48", s.suffix)
-	line("\tMOVQ dst+0(FP), DI\n\tMOVQ groups+8(FP), CX")
-	code(`VPBROADCASTQ block+16(FP), V10
-		VPADDQ [order], V10, V10
-		VMOVUPS [philox0], V4
+	line("\tMOVQ dst+8(FP), DI\n\tMOVQ groups+16(FP), CX")
+	code("VPBROADCASTQ block+24(FP), V10\nVPADDQ [order_" + s.file + "], V10, V10")
+	code(`VMOVUPS [philox0], V4
 		VMOVUPS [philox1], V5
-		VPBROADCASTQ step+24(FP), V11`)
+		VPBROADCASTQ step+32(FP), V11`)
 	if s == avx512 {
-		line("\tMOVQ step+24(FP), AX\n\tSUBQ $4, AX\n\tMOVL $0xaa, R11\n\tKMOVW R11, K1")
+		line("\tMOVQ step+32(FP), AX\n\tSUBQ $4, AX\n\tMOVL $0xaa, R11\n\tKMOVW R11, K1")
 		code(`VPBROADCASTQ AX, V12
 			VPADDQ V12, V10, K1, V10
 			VPADDQ V11, V11, V11`)

@@ -7,14 +7,12 @@ import (
 
 const dropoutArgs = "y, x *float32, n int, block, seed, stream uint64, limit uint32, keep float32"
 
-// dropout returns the kernel of whole groups of blocks of Philox4x32-10: as many as
-// philox takes, from which two registers of elements come. V11 is the limit, V12 what
-// is kept.
-func (s set) dropout() string {
+// orders returns the numbers of the blocks of a group in the order of their words, and how
+// many blocks it has.
+func (s set) orders() string {
 	words := s.bytes / 8
 	var out strings.Builder
-	line, code := s.coder(&out)
-	line("")
+	line, _ := s.coder(&out)
 	for i := range words {
 		line("DATA order_%s<>+%d(SB)/8, $%d", s.file, 8*i, i/2+i%2*words/2)
 	}
@@ -23,16 +21,22 @@ func (s set) dropout() string {
 		line("DATA blocks_%s<>+%d(SB)/8, $%d", s.file, 8*i, words)
 	}
 	line("GLOBL blocks_%s<>(SB), RODATA|NOPTR, $%d", s.file, s.bytes)
-	line("")
-	line("// dropout: whole groups of %d elements; DI and SI are y and x, CX counts elements.", 4*words)
-	line("TEXT ·dropout%s(SB), NOSPLIT, $0-56", s.suffix)
-	line("\tMOVQ y+0(FP), DI\n\tMOVQ x+8(FP), SI\n\tMOVQ n+16(FP), CX\n\tXORQ AX, AX")
-	code(`VPBROADCASTQ block+24(FP), V10
-		VPADDQ [order], V10, V10
-		VMOVUPS [philox0], V4
+	return out.String()
+}
+
+// dropout returns the kernel of whole groups of blocks of Philox4x32-10: as many as
+// philox takes, from which two registers of elements come. V11 is the limit, V12 what
+// is kept.
+func (s set) dropout() string {
+	words := s.bytes / 8
+	var out strings.Builder
+	line, code := s.coder(&out)
+	line("\tMOVQ y+8(FP), DI\n\tMOVQ x+16(FP), SI\n\tMOVQ n+24(FP), CX\n\tXORQ AX, AX")
+	code("VPBROADCASTQ block+32(FP), V10\nVPADDQ [order_" + s.file + "], V10, V10")
+	code(`VMOVUPS [philox0], V4
 		VMOVUPS [philox1], V5
-		VBROADCASTSS limit+48(FP), V11
-		VBROADCASTSS keep+52(FP), V12`)
+		VBROADCASTSS limit+56(FP), V11
+		VBROADCASTSS keep+60(FP), V12`)
 	line("\tJMP check\nloop:")
 	s.philox(code)
 	for half, draw := range []string{"V1", "V3"} {
@@ -46,7 +50,7 @@ func (s set) dropout() string {
 		}
 		code("VMOVUPS V8, " + to)
 	}
-	code("VPADDQ [blocks], V10, V10")
+	code("VPADDQ [blocks_" + s.file + "], V10, V10")
 	line("\tADDQ $%d, AX\n\tSUBQ $%d, CX\ncheck:\n\tCMPQ CX, $%d\n\tJGE loop", 4*words, 4*words, 4*words)
 	line("\tVZEROUPPER\n\tRET")
 	return out.String()

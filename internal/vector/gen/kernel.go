@@ -69,7 +69,7 @@ func layout(list string, offset int) (placed []parameter, end int) {
 }
 
 func (k kernel) parameters() (in, out []parameter, size int) {
-	in, size = layout(k.args, 0)
+	in, size = layout(k.args, 8)
 	if k.results != "" {
 		out, size = layout(k.results, (size+7)/8*8)
 	}
@@ -79,18 +79,14 @@ func (k kernel) parameters() (in, out []parameter, size int) {
 // pointers are the registers of pointer arguments in order.
 var pointers = []string{"DI", "SI", "DX", "R8", "R9"}
 
-// assembly returns the function for an instruction set.
+// assembly returns the code for an instruction set.
 func (k kernel) assembly(s set) string {
-	in, out, size := k.parameters()
+	in, out, _ := k.parameters()
 	w := &writer{set: s, kernel: k, at: map[string]string{}, params: map[string]parameter{}}
 	wide := s.floats
 	if k.eight {
 		wide = 8
 	}
-	w.line("")
-	w.line("// %s: %s.", k.name, k.doc)
-	w.line("// AX counts elements, BX is where full registers end, CX the length.")
-	w.line("TEXT ·%s%s(SB), NOSPLIT, $0-%d", k.name, s.suffix, size)
 	for _, p := range append(in, out...) {
 		w.params[p.name] = p
 	}
@@ -216,7 +212,7 @@ func (w *writer) plain(line string) {
 }
 
 func (w *writer) constants(line string) string {
-	return constantName.ReplaceAllString(line, "${1}_"+w.file+"<>(SB)")
+	return constantName.ReplaceAllString(line, "$1<>(SB)")
 }
 
 // exponential is the line "exp X", which the method Exp explains.

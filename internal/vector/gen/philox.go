@@ -15,9 +15,9 @@ import (
 // the blocks are not: word 2·l+k of V10 is block l of register k, l being the number of
 // the lane of 128 bits.
 func (s set) philox(code func(string)) {
-	code(`VPBROADCASTQ seed+32(FP), V6
+	code(`VPBROADCASTQ seed+40(FP), V6
 		VPSRLQ $32, V6, V7
-		VPBROADCASTQ stream+40(FP), V2
+		VPBROADCASTQ stream+48(FP), V2
 		VPSRLQ $32, V2, V3
 		VMOVUPS V10, V0
 		VPSRLQ $32, V10, V1`)
@@ -62,7 +62,7 @@ func (s set) coder(out *strings.Builder) (line func(string, ...any), code func(s
 	return line, func(text string) {
 		for l := range strings.Lines(text) {
 			if l = strings.TrimSpace(l); l != "" {
-				line("\t%s", constantName.ReplaceAllString(vectorName.ReplaceAllString(l, reg+"$1"), "${1}_"+s.file+"<>(SB)"))
+				line("\t%s", constantName.ReplaceAllString(vectorName.ReplaceAllString(l, reg+"$1"), "$1<>(SB)"))
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,15 +18,10 @@ const productArgs = "c *float32, ldc int, a *float32, rs, cs int, b *float32, ld
 
 // tileRows are the rows of a tile: as many as fill the registers.
 func (s set) tileRows() int {
-	if s.name == avx512.name {
+	if s == avx512 {
 		return 8
 	}
 	return 4
-}
-
-// product returns the kernels of a full tile and of a single row.
-func (s set) product() string {
-	return s.tile("tile", s.tileRows()) + s.tile("row", 1)
 }
 
 type tile struct {
@@ -37,7 +33,7 @@ type tile struct {
 func (t *tile) line(text string, args ...any) { fmt.Fprintf(&t.out, text+"\n", args...) }
 
 func (t *tile) reg(n int) string {
-	if t.name == avx512.name {
+	if t.set == avx512 {
 		return fmt.Sprintf("Z%d", n)
 	}
 	return fmt.Sprintf("Y%d", n)
@@ -45,7 +41,7 @@ func (t *tile) reg(n int) string {
 
 // load and store move one of the two registers of a row, under its mask.
 func (t *tile) load(pointer string, half int, to string) {
-	if t.name == avx512.name {
+	if t.set == avx512 {
 		t.line("\tVMOVUPS.Z %d(%s), K%d, %s", half*t.bytes, pointer, half+1, to)
 	} else {
 		t.line("\tVMASKMOVPS %d(%s), Y%d, %s", half*t.bytes, pointer, 14+half, to)
@@ -53,7 +49,7 @@ func (t *tile) load(pointer string, half int, to string) {
 }
 
 func (t *tile) store(from, pointer string, half int) {
-	if t.name == avx512.name {
+	if t.set == avx512 {
 		t.line("\tVMOVUPS %s, K%d, %d(%s)", from, half+1, half*t.bytes, pointer)
 	} else {
 		t.line("\tVMASKMOVPS %s, Y%d, %d(%s)", from, 14+half, half*t.bytes, pointer)
@@ -81,14 +77,13 @@ func (t *tile) step(first, last int) {
 	t.line("\tADDQ R11, R8")
 }
 
-func (s set) tile(name string, rows int) string {
+func (s set) tile(rows int) string {
 	t := &tile{set: s, rows: rows}
-	params, size := layoutMixed(productArgs)
-	at := func(name string) string { return fmt.Sprintf("%s+%d(FP)", name, params[name]) }
-	t.line("")
-	t.line("// %s: %d rows by at most %d columns of C. Where head is set, the first %d columns of A", name, rows, 2*s.floats, rows)
-	t.line("// are an upper triangle, where tail is set the last are a lower one; k counts those between.")
-	t.line("TEXT ·%s%s(SB), NOSPLIT, $0-%d", name, s.suffix, size)
+	params, _ := layout(productArgs, 8)
+	at := func(name string) string {
+		i := slices.IndexFunc(params, func(p parameter) bool { return p.name == name })
+		return fmt.Sprintf("%s+%d(FP)", name, params[i].offset)
+	}
 	for _, m := range [][2]string{{"c", "DI"}, {"ldc", "R9"}, {"a", "SI"}, {"rs", "R10"}, {"cs", "R13"}, {"b", "R8"}, {"ldb", "R11"}, {"cols", "AX"}} {
 		t.line("\tMOVQ %s, %s", at(m[0]), m[1])
 	}
@@ -155,7 +150,7 @@ func (s set) tile(name string, rows int) string {
 
 // colMasks makes the masks of AX columns for both registers of a row.
 func (t *tile) colMasks() {
-	if t.name == avx512.name {
+	if t.set == avx512 {
 		t.line("\tMOVL $-1, CX")
 		t.line("\tBZHIL AX, CX, CX") // 32 and more leave all ones
 		t.line("\tKMOVW CX, K1")
@@ -175,25 +170,15 @@ func (t *tile) colMasks() {
 	}
 }
 
-// layoutMixed places parameters of eight bytes and, at the end, a bool.
-func layoutMixed(args string) (offsets map[string]int, size int) {
-	placed, _ := layout(args, 0)
-	offsets = map[string]int{}
-	for i, p := range placed {
-		offsets[p.name] = 8 * i
-	}
-	return offsets, 8*(len(placed)-1) + 1
-}
-
 // transpose returns the kernel of whole blocks of 8×8, which both sets use: eight
 // rows in, three rounds of exchange (pairs, pairs of pairs, halves), eight rows out.
-func (s set) transpose() string {
+func transpose() string {
 	var out strings.Builder
 	line := func(text string, args ...any) { fmt.Fprintf(&out, text+"\n", args...) }
 	line("")
 	line("// transpose: blocks of 8×8, down the rows of src and then to its next eight columns.")
 	line("// DI and SI are dst and src, R8 and R9 their rows' distances in bytes, R10 and R11 three times that.")
-	line("TEXT ·transpose%s(SB), NOSPLIT, $0-48", s.suffix)
+	line("TEXT ·transpose8(SB), NOSPLIT, $0-48")
 	line("\tMOVQ dst+0(FP), DI\n\tMOVQ ldd+8(FP), R8\n\tMOVQ src+16(FP), SI\n\tMOVQ lds+24(FP), R9")
 	line("\tMOVQ cols+40(FP), DX\n\tSHLQ $2, R8\n\tSHLQ $2, R9\n\tLEAQ (R8)(R8*2), R10\n\tLEAQ (R9)(R9*2), R11")
 	line("column:")

@@ -8,24 +8,20 @@ import (
 
 // set is an instruction set.
 type set struct {
-	file, suffix string
-	name         string // the constant of package vector
-	bytes        int    // of a register
-	floats       int    // of a register
-	halves       int    // registers for eight float64
+	file   string
+	bytes  int // of a register
+	floats int // of a register
+	halves int // registers for eight float64
 }
 
 var (
-	avx512 = set{file: "avx512", suffix: "AVX512", name: "AVX512", bytes: 64, floats: 16, halves: 1}
-	avx2   = set{file: "avx2", suffix: "AVX2", name: "AVX2", bytes: 32, floats: 8, halves: 2}
+	avx512 = set{file: "avx512", bytes: 64, floats: 16, halves: 1}
+	avx2   = set{file: "avx2", bytes: 32, floats: 8, halves: 2}
 )
 
 // tables returns what masks of AVX2 are cut from: eight words of ones, then eight
 // of zeros.
 func (s set) tables() string {
-	if s.name != avx2.name {
-		return ""
-	}
 	var out strings.Builder
 	for i := range 8 {
 		value := "0xffffffffffffffff"
@@ -52,7 +48,7 @@ func (w *writer) masks() {
 	w.line("\tVMOVUPS (R11), Y15")
 }
 
-func (w *writer) name512() bool { return w.set.name == avx512.name }
+func (w *writer) name512() bool { return w.set == avx512 }
 
 func (w *writer) load(pointer, v string) {
 	switch {
