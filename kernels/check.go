@@ -16,13 +16,17 @@ var ErrValue = errors.New("kernels: number out of range")
 
 // call is one call of an operation while it opens its buffers. Every fault is
 // kept in err; an operation goes on only where there is none, so one that
-// refuses has written nothing. [Host] and [Null] open with the same functions,
-// so they refuse the same calls.
+// refuses has written nothing. A [Null] goes no further, so it refuses the same calls
+// as a [Host], but for what depends on contents.
 type call struct {
 	op    string
 	arena *memory.Arena
+	null  bool // nothing is computed
 	err   error
 }
+
+// done reports whether there is nothing to compute.
+func (c *call) done() bool { return c.null || c.err != nil }
 
 // fault adds an error that wraps sentinel.
 func (c *call) fault(sentinel error, format string, args ...any) {
@@ -36,14 +40,30 @@ func (c *call) dimension(name string, n int) {
 	}
 }
 
-// floats opens a buffer that must have exactly n elements of float32.
-func (c *call) floats(name string, b Buffer, n int) []float32 {
+// number is an element of a buffer.
+type number interface{ float32 | int32 | uint8 }
+
+// exactly opens a buffer that must have exactly n elements.
+func exactly[E number](c *call, name string, b Buffer, n int) []E {
 	if b.N != n {
 		c.fault(ErrShape, "%s has %d elements, the operation has %d", name, b.N, n)
 		return nil
 	}
-	return view[float32](c, name, b, Float32)
+	return view[E](c, name, b)
 }
+
+// roomy opens a buffer that must have n elements or more, and returns the first n.
+func roomy[E number](c *call, name string, b Buffer, n int) []E {
+	if b.N < n {
+		c.fault(ErrShape, "%s has %d elements, the operation needs %d", name, b.N, n)
+		return nil
+	}
+	x := view[E](c, name, b)
+	return x[:min(n, len(x))]
+}
+
+// floats opens a buffer that must have exactly n elements of float32.
+func (c *call) floats(name string, b Buffer, n int) []float32 { return exactly[float32](c, name, b, n) }
 
 // optional is floats for a buffer that may be none, and then is nil.
 func (c *call) optional(name string, b Buffer, n int) []float32 {
@@ -51,55 +71,6 @@ func (c *call) optional(name string, b Buffer, n int) []float32 {
 		return nil
 	}
 	return c.floats(name, b, n)
-}
-
-// roomy opens a buffer that must have n elements of float32 or more, and
-// returns the first n.
-func (c *call) roomy(name string, b Buffer, n int) []float32 {
-	if b.N < n {
-		c.fault(ErrShape, "%s has %d elements, the operation needs %d", name, b.N, n)
-		return nil
-	}
-	x := view[float32](c, name, b, Float32)
-	return x[:min(n, len(x))]
-}
-
-// ints opens a buffer that must have exactly n elements of int32.
-func (c *call) ints(name string, b Buffer, n int) []int32 {
-	if b.N != n {
-		c.fault(ErrShape, "%s has %d elements, the operation has %d", name, b.N, n)
-		return nil
-	}
-	return view[int32](c, name, b, Int32)
-}
-
-// roomyInts is roomy for int32.
-func (c *call) roomyInts(name string, b Buffer, n int) []int32 {
-	if b.N < n {
-		c.fault(ErrShape, "%s has %d elements, the operation needs %d", name, b.N, n)
-		return nil
-	}
-	x := view[int32](c, name, b, Int32)
-	return x[:min(n, len(x))]
-}
-
-// bytes opens a buffer that must have exactly n elements of uint8.
-func (c *call) bytes(name string, b Buffer, n int) []uint8 {
-	if b.N != n {
-		c.fault(ErrShape, "%s has %d elements, the operation has %d", name, b.N, n)
-		return nil
-	}
-	return view[uint8](c, name, b, Uint8)
-}
-
-// roomyBytes is roomy for uint8.
-func (c *call) roomyBytes(name string, b Buffer, n int) []uint8 {
-	if b.N < n {
-		c.fault(ErrShape, "%s has %d elements, the operation needs %d", name, b.N, n)
-		return nil
-	}
-	x := view[uint8](c, name, b, Uint8)
-	return x[:min(n, len(x))]
 }
 
 // apart demands that the result b shares its memory with none of the others.
@@ -114,8 +85,8 @@ func (c *call) apart(name string, b Buffer, others ...Buffer) {
 
 // view returns the elements of b in the arena, nil with a fault kept in c where
 // there is none.
-func view[E float32 | int32 | uint8](c *call, name string, b Buffer, want DType) []E {
-	if b.Type != want {
+func view[E number](c *call, name string, b Buffer) []E {
+	if want := typeOf[E](); b.Type != want {
 		c.fault(ErrShape, "%s is %s, want %s", name, b.Type, want)
 		return nil
 	}
@@ -132,8 +103,20 @@ func view[E float32 | int32 | uint8](c *call, name string, b Buffer, want DType)
 	return x
 }
 
+// typeOf returns the type of elements.
+func typeOf[E number]() DType {
+	var e E
+	switch any(e).(type) {
+	case int32:
+		return Int32
+	case uint8:
+		return Uint8
+	}
+	return Float32
+}
+
 // elements returns the bytes of a buffer as elements.
-func elements[E float32 | int32 | uint8](data []byte) []E {
+func elements[E number](data []byte) []E {
 	var e E
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/int(unsafe.Sizeof(e)))
 }

@@ -16,7 +16,7 @@ type counted struct {
 	fail    int
 }
 
-func (c *counted) part(i int, w *worker) {
+func (c *counted) part(i, _ int, w *worker) {
 	if c.workers[w.index].Add(1) > 1 {
 		c.twice.Store(true)
 	}

@@ -67,16 +67,22 @@ func (c HostConfig) arena() memory.ArenaConfig {
 // FMA rounds once where two instructions round twice; and where Go itself fuses a
 // product and a sum (arm64) some operations differ from those on amd64.
 type Host struct {
+	host
+	config memory.ArenaConfig
+	pool   *Pool // the device's own; nil where there is none
+}
+
+// host has the operations of a [Host], and of a [Null], which opens the buffers of each
+// and goes no further.
+type host struct {
 	space
-	config       memory.ArenaConfig
-	instructions Instructions // never BestInstructions
-	vector       vector.Set   // the same for package vector
-	crew         *crew
-	pool         *Pool // the device's own; nil where there is none
-	product      multiplication
-	operations   operations
-	softmaxRows  [headTokens]softmaxRow // of HeadLoss
-	tallies      []float8.Tally         // of Quantize, by worker
+	target      Compute    // of a Null, which says what workspaces take; else nil
+	vector      vector.Set // what the calling thread computes with
+	crew        *crew
+	product     multiplication
+	operations  operations
+	softmaxRows [headTokens]softmaxRow // of HeadLoss
+	tallies     []float8.Tally         // of Quantize, by worker
 }
 
 var (
@@ -85,6 +91,9 @@ var (
 	_ memory.Planned = (*Host)(nil)
 	_ memory.Scoped  = (*Host)(nil)
 )
+
+// call begins an operation.
+func (h *host) call(op string) call { return call{op: op, arena: h.arena, null: h.target != nil} }
 
 // NewHost reserves the arena, and starts the device's own threads where there are
 // any. The caller owns the device and ends it with Close.
@@ -96,14 +105,15 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kernels: host: %w", err)
 	}
-	h := &Host{space: space{arena: arena, alone: cfg.Alone}, config: cfg.arena(), instructions: cfg.Instructions.resolve()}
-	h.vector = h.instructions.vector()
+	h := &Host{config: cfg.arena()}
+	h.arena, h.alone = arena, cfg.Alone
 	shared := cfg.Pool
 	if cfg.Threads > 1 {
 		h.pool = newPool(cfg.Threads)
 		shared = h.pool
 	}
-	h.crew = newCrew(shared, h.instructions.product())
+	h.crew = newCrew(shared, cfg.Instructions.resolve())
+	h.vector = h.crew.self.vector
 	h.product.crew = h.crew
 	h.tallies = make([]float8.Tally, h.crew.threads())
 	return h, nil
@@ -119,10 +129,10 @@ func (h *Host) Close() error {
 }
 
 // Instructions returns the instruction set that the device computes with.
-func (h *Host) Instructions() Instructions { return h.instructions }
+func (h *Host) Instructions() Instructions { return h.crew.set }
 
 // run computes the parts of an operation on the threads of the device.
-func (h *Host) run(t task, parts int) { h.crew.run(t, parts) }
+func (h *host) run(t task, parts int) { h.crew.run(t, parts) }
 
 // Name returns "host".
 func (h *Host) Name() string { return "host" }
@@ -132,14 +142,6 @@ func (h *Host) Sync() error { return nil }
 
 // ShadowConfig returns the configuration of the arena, for [Null].
 func (h *Host) ShadowConfig() memory.ArenaConfig { return h.config }
-
-// WriteFloat32 copies src to the start of dst.
-func (h *Host) WriteFloat32(dst Buffer, src []float32) error {
-	c := h.call("WriteFloat32")
-	x := c.roomy("dst", dst, len(src))
-	copy(x, src)
-	return c.err
-}
 
 // Floats returns a new buffer of a class with these elements, which the caller owns.
 func (h *Host) Floats(class memory.Class, x ...float32) (Buffer, error) {
@@ -155,42 +157,46 @@ func (h *Host) Floats(class memory.Class, x ...float32) (Buffer, error) {
 // device, or not any more.
 func (h *Host) Float32s(b Buffer) []float32 {
 	c := h.call("Float32s")
-	return c.roomy("b", b, b.N)
+	return roomy[float32](&c, "b", b, b.N)
+}
+
+// WriteFloat32 copies src to the start of dst.
+func (h *host) WriteFloat32(dst Buffer, src []float32) error {
+	return write(h, "WriteFloat32", dst, src)
 }
 
 // WriteInt32 copies src to the start of dst.
-func (h *Host) WriteInt32(dst Buffer, src []int32) error {
-	c := h.call("WriteInt32")
-	x := c.roomyInts("dst", dst, len(src))
-	copy(x, src)
-	return c.err
-}
+func (h *host) WriteInt32(dst Buffer, src []int32) error { return write(h, "WriteInt32", dst, src) }
 
 // WriteUint8 copies src to the start of dst.
-func (h *Host) WriteUint8(dst Buffer, src []uint8) error {
-	c := h.call("WriteUint8")
-	x := c.roomyBytes("dst", dst, len(src))
-	copy(x, src)
+func (h *host) WriteUint8(dst Buffer, src []uint8) error { return write(h, "WriteUint8", dst, src) }
+
+func write[E number](h *host, op string, dst Buffer, src []E) error {
+	c := h.call(op)
+	if x := roomy[E](&c, "dst", dst, len(src)); !c.done() {
+		copy(x, src)
+	}
 	return c.err
 }
 
 // ReadFloat32 copies len(dst) elements from the start of src.
-func (h *Host) ReadFloat32(dst []float32, src Buffer) error {
-	c := h.call("ReadFloat32")
-	copy(dst, c.roomy("src", src, len(dst)))
-	return c.err
-}
+func (h *host) ReadFloat32(dst []float32, src Buffer) error { return read(h, "ReadFloat32", dst, src) }
 
 // ReadInt32 copies len(dst) elements from the start of src.
-func (h *Host) ReadInt32(dst []int32, src Buffer) error {
-	c := h.call("ReadInt32")
-	copy(dst, c.roomyInts("src", src, len(dst)))
-	return c.err
-}
+func (h *host) ReadInt32(dst []int32, src Buffer) error { return read(h, "ReadInt32", dst, src) }
 
 // ReadUint8 copies len(dst) elements from the start of src.
-func (h *Host) ReadUint8(dst []uint8, src Buffer) error {
-	c := h.call("ReadUint8")
-	copy(dst, c.roomyBytes("src", src, len(dst)))
+func (h *host) ReadUint8(dst []uint8, src Buffer) error { return read(h, "ReadUint8", dst, src) }
+
+func read[E number](h *host, op string, dst []E, src Buffer) error {
+	c := h.call(op)
+	x := roomy[E](&c, "src", src, len(dst))
+	switch {
+	case c.err != nil:
+	case c.null:
+		clear(dst)
+	default:
+		copy(dst, x)
+	}
 	return c.err
 }

@@ -16,7 +16,10 @@ const attentionTile = 64
 const diagonalStep = 16
 
 // AttentionWorkspace returns what attentionScratch does for each thread.
-func (h *Host) AttentionWorkspace(tokens, _, headDim int) (forward, backward int) {
+func (h *host) AttentionWorkspace(tokens, heads, headDim int) (forward, backward int) {
+	if h.target != nil {
+		return h.target.AttentionWorkspace(tokens, heads, headDim)
+	}
 	forward, backward = attentionScratch(tokens, headDim)
 	threads := h.crew.threads()
 	return size(threads, forward), size(threads, backward)
@@ -54,51 +57,40 @@ func carve(workspace *[]float32, n int) []float32 {
 	return part
 }
 
-// attentionViews are the opened buffers of CausalAttention, need the elements of
-// its workspace.
-type attentionViews struct{ qkv, out, lse, workspace []float32 }
-
-func openAttention(c *call, op CausalAttention, need int) (v attentionViews) {
-	c.dimension("Tokens", op.Tokens)
-	c.dimension("Heads", op.Heads)
-	c.dimension("HeadDim", op.HeadDim)
-	all := size(op.Tokens, size(op.Heads, op.HeadDim))
-	v.qkv = c.floats("QKV", op.QKV, size(3, all))
-	v.out = c.floats("Out", op.Out, all)
-	v.lse = c.floats("LSE", op.LSE, size(op.Heads, op.Tokens))
-	v.workspace = c.roomy("Workspace", op.Workspace, need)
-	c.apart("Out", op.Out, op.QKV, op.LSE, op.Workspace)
-	c.apart("LSE", op.LSE, op.QKV, op.Workspace)
-	c.apart("Workspace", op.Workspace, op.QKV)
-	return v
-}
-
 // CausalAttention goes over tiles of queries, and for each over the tiles of keys
 // up to it with a running maximum and sum (online softmax, Milakov and
 // Gimelshein 2018). Scores lie transposed, keys × queries: the work on scores is
 // then on columns that do not wait for each other.
-func (h *Host) CausalAttention(op CausalAttention) error {
+func (h *host) CausalAttention(op CausalAttention) error {
 	c := h.call("CausalAttention")
 	need, _ := h.AttentionWorkspace(op.Tokens, op.Heads, op.HeadDim)
-	v := openAttention(&c, op, need)
-	if c.err != nil {
+	c.dimension("Tokens", op.Tokens)
+	c.dimension("Heads", op.Heads)
+	c.dimension("HeadDim", op.HeadDim)
+	all := size(op.Tokens, size(op.Heads, op.HeadDim))
+	t := attentionTask{
+		qkv: c.floats("QKV", op.QKV, size(3, all)), out: c.floats("Out", op.Out, all), lse: c.floats("LSE", op.LSE, size(op.Heads, op.Tokens)),
+		workspace: roomy[float32](&c, "Workspace", op.Workspace, need), op: op,
+	}
+	c.apart("Out", op.Out, op.QKV, op.LSE, op.Workspace)
+	c.apart("LSE", op.LSE, op.QKV, op.Workspace)
+	c.apart("Workspace", op.Workspace, op.QKV)
+	if c.done() {
 		return c.err
 	}
-	scratch, _ := attentionScratch(op.Tokens, op.HeadDim)
-	launch(h, &h.operations.attention, attentionTask{v, h.vector, op, scratch}, op.Heads)
+	launch(h, &h.operations.attention, t, op.Heads)
 	return nil
 }
 
 // attentionTask is CausalAttention, a head for each part.
 type attentionTask struct {
-	attentionViews
-	set     vector.Set
-	op      CausalAttention
-	scratch int // elements of the workspace for a thread
+	qkv, out, lse, workspace []float32
+	op                       CausalAttention
 }
 
-func (t *attentionTask) part(head int, w *worker) {
-	f := newAttentionHead(t.set, &t.attentionViews, t.op, head, t.workspace[w.index*t.scratch:])
+func (t *attentionTask) part(head, _ int, w *worker) {
+	scratch, _ := attentionScratch(t.op.Tokens, t.op.HeadDim)
+	f := newAttentionHead(w.vector, t, head, t.workspace[w.index*scratch:])
 	for q0 := 0; q0 < t.op.Tokens; q0 += attentionTile {
 		f.queries(q0, min(attentionTile, t.op.Tokens-q0))
 	}
@@ -120,7 +112,8 @@ type attentionHead struct {
 	max, sum           []float32 // per query of the tile: so far, and of exponentials relative to max
 }
 
-func newAttentionHead(set vector.Set, v *attentionViews, op CausalAttention, head int, workspace []float32) attentionHead {
+func newAttentionHead(set vector.Set, v *attentionTask, head int, workspace []float32) attentionHead {
+	op := &v.op
 	t, dim, width := tileOf(op.Tokens), op.HeadDim, op.Heads*op.HeadDim
 	q := v.qkv[head*dim:]
 	return attentionHead{

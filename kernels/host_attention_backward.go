@@ -6,25 +6,6 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// attentionGrads are the opened buffers of CausalAttentionBackward.
-type attentionGrads struct{ dout, qkv, out, lse, dqkv, workspace []float32 }
-
-func openAttentionBackward(c *call, op CausalAttentionBackward, need int) (v attentionGrads) {
-	c.dimension("Tokens", op.Tokens)
-	c.dimension("Heads", op.Heads)
-	c.dimension("HeadDim", op.HeadDim)
-	all := size(op.Tokens, size(op.Heads, op.HeadDim))
-	v.dout = c.floats("DOut", op.DOut, all)
-	v.qkv = c.floats("QKV", op.QKV, size(3, all))
-	v.out = c.floats("Out", op.Out, all)
-	v.lse = c.floats("LSE", op.LSE, size(op.Heads, op.Tokens))
-	v.dqkv = c.floats("DQKV", op.DQKV, size(3, all))
-	v.workspace = c.roomy("Workspace", op.Workspace, need)
-	c.apart("DQKV", op.DQKV, op.DOut, op.QKV, op.Out, op.LSE, op.Workspace)
-	c.apart("Workspace", op.Workspace, op.DOut, op.QKV, op.Out, op.LSE)
-	return v
-}
-
 // CausalAttentionBackward goes over tiles of queries, and for each over the tiles of
 // keys up to it. With the weights p = exp(score - LSE), recomputed tile by tile, and
 // delta = Σ dout·out of a query (Dao et al. 2022):
@@ -33,28 +14,36 @@ func openAttentionBackward(c *call, op CausalAttentionBackward, need int) (v att
 //
 // All gradients are added up where they belong. What a tile of keys gets comes
 // first from the queries of the same positions.
-func (h *Host) CausalAttentionBackward(op CausalAttentionBackward) error {
+func (h *host) CausalAttentionBackward(op CausalAttentionBackward) error {
 	c := h.call("CausalAttentionBackward")
 	_, need := h.AttentionWorkspace(op.Tokens, op.Heads, op.HeadDim)
-	v := openAttentionBackward(&c, op, need)
-	if c.err != nil {
+	c.dimension("Tokens", op.Tokens)
+	c.dimension("Heads", op.Heads)
+	c.dimension("HeadDim", op.HeadDim)
+	all := size(op.Tokens, size(op.Heads, op.HeadDim))
+	t := attentionGradTask{
+		dout: c.floats("DOut", op.DOut, all), qkv: c.floats("QKV", op.QKV, size(3, all)), out: c.floats("Out", op.Out, all),
+		lse: c.floats("LSE", op.LSE, size(op.Heads, op.Tokens)), dqkv: c.floats("DQKV", op.DQKV, size(3, all)),
+		workspace: roomy[float32](&c, "Workspace", op.Workspace, need), op: op,
+	}
+	c.apart("DQKV", op.DQKV, op.DOut, op.QKV, op.Out, op.LSE, op.Workspace)
+	c.apart("Workspace", op.Workspace, op.DOut, op.QKV, op.Out, op.LSE)
+	if c.done() {
 		return c.err
 	}
-	_, scratch := attentionScratch(op.Tokens, op.HeadDim)
-	launch(h, &h.operations.attentionGrad, attentionGradTask{v, h.vector, op, scratch}, op.Heads)
+	launch(h, &h.operations.attentionGrad, t, op.Heads)
 	return nil
 }
 
 // attentionGradTask is CausalAttentionBackward, a head for each part.
 type attentionGradTask struct {
-	attentionGrads
-	set     vector.Set
-	op      CausalAttentionBackward
-	scratch int // elements of the workspace for a thread
+	dout, qkv, out, lse, dqkv, workspace []float32
+	op                                   CausalAttentionBackward
 }
 
-func (t *attentionGradTask) part(head int, w *worker) {
-	b := newAttentionGrad(t.set, &t.attentionGrads, t.op, head, t.workspace[w.index*t.scratch:])
+func (t *attentionGradTask) part(head, _ int, w *worker) {
+	_, scratch := attentionScratch(t.op.Tokens, t.op.HeadDim)
+	b := newAttentionGrad(w.vector, t, head, t.workspace[w.index*scratch:])
 	b.rows(t.out[head*t.op.HeadDim:])
 	for q0 := 0; q0 < t.op.Tokens; q0 += attentionTile {
 		b.queries(q0, min(attentionTile, t.op.Tokens-q0))
@@ -79,7 +68,8 @@ type attentionGrad struct {
 	delta              []float32 // per token
 }
 
-func newAttentionGrad(set vector.Set, v *attentionGrads, op CausalAttentionBackward, head int, workspace []float32) attentionGrad {
+func newAttentionGrad(set vector.Set, v *attentionGradTask, head int, workspace []float32) attentionGrad {
+	op := &v.op
 	t, dim, width := tileOf(op.Tokens), op.HeadDim, op.Heads*op.HeadDim
 	q, dq := v.qkv[head*dim:], v.dqkv[head*dim:]
 	return attentionGrad{

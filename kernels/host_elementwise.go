@@ -1,64 +1,59 @@
 package kernels
 
-// Zero sets every element of x to 0.
-func (h *Host) Zero(x Buffer) error {
-	c := h.call("Zero")
-	h.zero(c.floats("x", x, x.N))
-	return c.err
+// operand is a buffer of an operation, with its name there.
+type operand struct {
+	name string
+	b    Buffer
 }
+
+// each runs an operation that treats every element alone, on at most three operands of as
+// many elements as the first, which is its result.
+func (h *host) each(op string, run func(t *elementsTask, w *worker, i, j int), operands ...operand) error {
+	c := h.call(op)
+	var views [3][]float32
+	for i, o := range operands {
+		views[i] = c.floats(o.name, o.b, operands[0].b.N)
+	}
+	if c.done() {
+		return c.err
+	}
+	h.elements(elementsTask{run: run, dst: views[0], x: views[1], y: views[2]})
+	return nil
+}
+
+// Zero sets every element of x to 0.
+func (h *host) Zero(x Buffer) error { return h.each("Zero", zeroElements, operand{"x", x}) }
+
+func zeroElements(t *elementsTask, _ *worker, i, j int) { clear(t.dst[i:j]) }
 
 // zero clears x.
-func (h *Host) zero(x []float32) {
-	h.elements(elementsTask{dst: x, run: func(t *elementsTask, i, j int) { clear(t.dst[i:j]) }})
-}
-
-// openPair opens two buffers of the same number of elements.
-func openPair(c *call, dst, src Buffer) (d, s []float32) {
-	d = c.floats("dst", dst, dst.N)
-	s = c.floats("src", src, dst.N)
-	return d, s
-}
+func (h *host) zero(x []float32) { h.elements(elementsTask{dst: x, run: zeroElements}) }
 
 // Copy sets dst to src.
-func (h *Host) Copy(dst, src Buffer) error {
-	c := h.call("Copy")
-	d, s := openPair(&c, dst, src)
-	if c.err == nil {
-		h.elements(elementsTask{dst: d, x: s, run: func(t *elementsTask, i, j int) { copy(t.dst[i:j], t.x[i:j]) }})
-	}
-	return c.err
+func (h *host) Copy(dst, src Buffer) error {
+	return h.each("Copy", func(t *elementsTask, _ *worker, i, j int) { copy(t.dst[i:j], t.x[i:j]) }, operand{"dst", dst}, operand{"src", src})
 }
 
 // Add adds src to dst.
-func (h *Host) Add(dst, src Buffer) error {
-	c := h.call("Add")
-	d, s := openPair(&c, dst, src)
-	if c.err == nil {
-		h.add(d, s)
-	}
-	return c.err
+func (h *host) Add(dst, src Buffer) error {
+	return h.each("Add", addElements, operand{"dst", dst}, operand{"src", src})
 }
 
-// add adds src to dst.
-func (h *Host) add(dst, src []float32) {
-	h.elements(elementsTask{dst: dst, x: src, run: func(t *elementsTask, i, j int) { t.set.Add(t.dst[i:j], t.x[i:j]) }})
-}
-
-// openSum opens the buffers of Sum.
-func openSum(c *call, dst, a, b Buffer) (d, x, y []float32) {
-	d = c.floats("dst", dst, dst.N)
-	x = c.floats("a", a, dst.N)
-	y = c.floats("b", b, dst.N)
-	return d, x, y
-}
+func addElements(t *elementsTask, w *worker, i, j int) { w.vector.Add(t.dst[i:j], t.x[i:j]) }
 
 // Sum sets dst to a + b.
-func (h *Host) Sum(dst, a, b Buffer) error {
-	c := h.call("Sum")
-	d, x, y := openSum(&c, dst, a, b)
-	if c.err != nil {
-		return c.err
-	}
-	h.elements(elementsTask{dst: d, x: x, y: y, run: func(t *elementsTask, i, j int) { t.set.Sum(t.dst[i:j], t.x[i:j], t.y[i:j]) }})
-	return nil
+func (h *host) Sum(dst, a, b Buffer) error {
+	return h.each("Sum", func(t *elementsTask, w *worker, i, j int) { w.vector.Sum(t.dst[i:j], t.x[i:j], t.y[i:j]) },
+		operand{"dst", dst}, operand{"a", a}, operand{"b", b})
+}
+
+// GELU computes it to within 2^-21·|x|.
+func (h *host) GELU(y, x Buffer) error {
+	return h.each("GELU", func(t *elementsTask, w *worker, i, j int) { w.vector.GELU(t.dst[i:j], t.x[i:j]) }, operand{"y", y}, operand{"x", x})
+}
+
+// GELUBackward multiplies by the derivative, to within 2^-20 of dy.
+func (h *host) GELUBackward(dx, dy, x Buffer) error {
+	return h.each("GELUBackward", func(t *elementsTask, w *worker, i, j int) { w.vector.GELUGrad(t.dst[i:j], t.x[i:j], t.y[i:j]) },
+		operand{"dx", dx}, operand{"dy", dy}, operand{"x", x})
 }

@@ -1,27 +1,10 @@
 package kernels
 
-import "github.com/weir-ml/weir/internal/vector"
-
-// embedViews are the opened buffers of Embed.
-type embedViews struct {
-	ids                 []int32
-	table, positions, x []float32
-}
-
-func openEmbed(c *call, op Embed) (v embedViews) {
-	c.dimension("Tokens", op.Tokens)
-	c.dimension("Width", op.Width)
-	c.dimension("Vocabulary", op.Vocabulary)
-	v.ids = c.ints("IDs", op.IDs, op.Tokens)
-	v.table = c.floats("Table", op.Table, size(op.Vocabulary, op.Width))
-	v.positions = c.roomy("Positions", op.Positions, size(op.Tokens, op.Width))
-	v.x = c.floats("X", op.X, size(op.Tokens, op.Width))
-	c.apart("X", op.X, op.IDs, op.Table, op.Positions)
-	return v
-}
-
 // inRange demands that every id is the number of a row of the vocabulary.
 func (c *call) inRange(name string, ids []int32, vocabulary int) {
+	if c.null {
+		return // whatever the contents
+	}
 	for t, id := range ids {
 		if id < 0 || int(id) >= vocabulary {
 			c.fault(ErrShape, "%s[%d] is %d, the vocabulary has %d", name, t, id, vocabulary)
@@ -31,75 +14,76 @@ func (c *call) inRange(name string, ids []int32, vocabulary int) {
 }
 
 // Embed looks rows up and adds the rows of their positions.
-func (h *Host) Embed(op Embed) error {
+func (h *host) Embed(op Embed) error {
 	c := h.call("Embed")
-	v := openEmbed(&c, op)
-	c.inRange("IDs", v.ids, op.Vocabulary)
-	if c.err != nil {
+	c.dimension("Tokens", op.Tokens)
+	c.dimension("Width", op.Width)
+	c.dimension("Vocabulary", op.Vocabulary)
+	t := embedTask{
+		ids:       exactly[int32](&c, "IDs", op.IDs, op.Tokens),
+		table:     c.floats("Table", op.Table, size(op.Vocabulary, op.Width)),
+		positions: roomy[float32](&c, "Positions", op.Positions, size(op.Tokens, op.Width)),
+		x:         c.floats("X", op.X, size(op.Tokens, op.Width)),
+		width:     op.Width,
+	}
+	c.apart("X", op.X, op.IDs, op.Table, op.Positions)
+	c.inRange("IDs", t.ids, op.Vocabulary)
+	if c.done() {
 		return c.err
 	}
-	t := embedTask{v, h.vector, op.Width, partsOf(len(v.x))}
-	launch(h, &h.operations.embed, t, t.parts)
+	launch(h, &h.operations.embed, t, partsOf(len(t.x)))
 	return nil
 }
 
 // embedTask is Embed in parts of tokens.
 type embedTask struct {
-	embedViews
-	set          vector.Set
-	width, parts int
+	ids                 []int32
+	table, positions, x []float32
+	width               int
 }
 
-func (t *embedTask) part(i int, _ *worker) {
-	begin, end := share(len(t.ids), 1, i, t.parts)
+func (t *embedTask) part(i, parts int, w *worker) {
+	begin, end := share(len(t.ids), 1, i, parts)
 	for at := begin; at < end; at++ {
 		row := at * t.width
-		t.set.Sum(t.x[row:][:t.width], t.table[int(t.ids[at])*t.width:], t.positions[row:])
+		w.vector.Sum(t.x[row:][:t.width], t.table[int(t.ids[at])*t.width:], t.positions[row:])
 	}
-}
-
-// embedGrads are the opened buffers of EmbedBackward. What is not computed is nil.
-type embedGrads struct {
-	ids                    []int32
-	dx, dtable, dpositions []float32
-}
-
-func openEmbedBackward(c *call, op EmbedBackward) (v embedGrads) {
-	c.dimension("Tokens", op.Tokens)
-	c.dimension("Width", op.Width)
-	c.dimension("Vocabulary", op.Vocabulary)
-	v.ids = c.ints("IDs", op.IDs, op.Tokens)
-	v.dx = c.floats("DX", op.DX, size(op.Tokens, op.Width))
-	v.dtable = c.optional("DTable", op.DTable, size(op.Vocabulary, op.Width))
-	if op.DPositions != (Buffer{}) {
-		x := c.roomy("DPositions", op.DPositions, size(op.Tokens, op.Width))
-		v.dpositions = x[:cap(x)] // what lies past the last token is zeroed too
-	}
-	c.apart("DTable", op.DTable, op.IDs, op.DX, op.DPositions)
-	c.apart("DPositions", op.DPositions, op.IDs, op.DX)
-	return v
 }
 
 // EmbedBackward adds in ascending order of tokens.
-func (h *Host) EmbedBackward(op EmbedBackward) error {
+func (h *host) EmbedBackward(op EmbedBackward) error {
 	c := h.call("EmbedBackward")
-	v := openEmbedBackward(&c, op)
-	c.inRange("IDs", v.ids, op.Vocabulary)
-	if c.err != nil {
+	c.dimension("Tokens", op.Tokens)
+	c.dimension("Width", op.Width)
+	c.dimension("Vocabulary", op.Vocabulary)
+	t := embedGradTask{
+		ids:    exactly[int32](&c, "IDs", op.IDs, op.Tokens),
+		dx:     c.floats("DX", op.DX, size(op.Tokens, op.Width)),
+		dtable: c.optional("DTable", op.DTable, size(op.Vocabulary, op.Width)),
+		width:  op.Width,
+	}
+	var dpositions []float32
+	if op.DPositions != (Buffer{}) {
+		x := roomy[float32](&c, "DPositions", op.DPositions, size(op.Tokens, op.Width))
+		dpositions = x[:cap(x)] // what lies past the last token is zeroed too
+	}
+	c.apart("DTable", op.DTable, op.IDs, op.DX, op.DPositions)
+	c.apart("DPositions", op.DPositions, op.IDs, op.DX)
+	c.inRange("IDs", t.ids, op.Vocabulary)
+	if c.done() {
 		return c.err
 	}
 	if !op.AccumulateTable {
-		h.zero(v.dtable)
+		h.zero(t.dtable)
 	}
 	if !op.AccumulatePositions {
-		h.zero(v.dpositions)
+		h.zero(dpositions)
 	}
-	if v.dtable != nil {
-		t := embedGradTask{v, h.vector, op.Width, h.columnParts(len(v.dx), op.Width)}
-		launch(h, &h.operations.embedGrad, t, t.parts)
+	if t.dtable != nil {
+		launch(h, &h.operations.embedGrad, t, h.columnParts(len(t.dx), op.Width))
 	}
-	if v.dpositions != nil {
-		h.add(v.dpositions[:len(v.dx)], v.dx)
+	if dpositions != nil {
+		h.elements(elementsTask{dst: dpositions[:len(t.dx)], x: t.dx, run: addElements})
 	}
 	return nil
 }
@@ -107,14 +91,14 @@ func (h *Host) EmbedBackward(op EmbedBackward) error {
 // embedGradTask adds to the gradient of the table, in parts of columns: tokens may
 // share a row.
 type embedGradTask struct {
-	embedGrads
-	set          vector.Set
-	width, parts int
+	ids        []int32
+	dx, dtable []float32
+	width      int
 }
 
-func (t *embedGradTask) part(i int, _ *worker) {
-	begin, end := share(t.width, 16, i, t.parts)
+func (t *embedGradTask) part(i, parts int, w *worker) {
+	begin, end := share(t.width, 16, i, parts)
 	for at, id := range t.ids {
-		t.set.Add(t.dtable[int(id)*t.width+begin:][:end-begin], t.dx[at*t.width+begin:])
+		w.vector.Add(t.dtable[int(id)*t.width+begin:][:end-begin], t.dx[at*t.width+begin:])
 	}
 }

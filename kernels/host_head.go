@@ -16,7 +16,10 @@ const (
 )
 
 // HeadWorkspace returns the elements of one tile of logits.
-func (h *Host) HeadWorkspace(tokens, _, vocabulary int) int {
+func (h *host) HeadWorkspace(tokens, width, vocabulary int) int {
+	if h.target != nil {
+		return h.target.HeadWorkspace(tokens, width, vocabulary)
+	}
 	return size(min(tokens, headTokens), min(vocabulary, headVocabulary))
 }
 
@@ -33,10 +36,10 @@ func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
 	c.dimension("Vocabulary", op.Vocabulary)
 	v.x = c.floats("X", op.X, size(op.Tokens, op.Width))
 	v.table = c.floats("Table", op.Table, size(op.Vocabulary, op.Width))
-	v.labels = c.ints("Labels", op.Labels, op.Tokens)
+	v.labels = exactly[int32](c, "Labels", op.Labels, op.Tokens)
 	v.weights = c.floats("Weights", op.Weights, op.Tokens)
 	v.lse = c.floats("LSE", op.LSE, op.Tokens)
-	v.logits = c.roomy("Workspace", op.Workspace, need)
+	v.logits = roomy[float32](c, "Workspace", op.Workspace, need)
 	c.apart("Workspace", op.Workspace, op.X, op.Table, op.Labels, op.Weights, op.LSE)
 	c.apart("LSE", op.LSE, op.X, op.Table, op.Labels, op.Weights)
 	return v
@@ -46,11 +49,11 @@ func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
 // running maximum and sum over the tiles of the vocabulary (online softmax, Milakov
 // and Gimelshein 2018). A token of weight 0 adds exactly nothing. A label out of
 // range is ErrShape, whatever its weight.
-func (h *Host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
+func (h *host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 	c := h.call("HeadLoss")
 	v := openHeadLoss(&c, op, h.HeadWorkspace(op.Tokens, op.Width, op.Vocabulary))
 	c.inRange("Labels", v.labels, op.Vocabulary)
-	if c.err != nil {
+	if c.done() {
 		return 0, 0, c.err
 	}
 	rows := &h.softmaxRows
@@ -59,11 +62,8 @@ func (h *Host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 		for v0 := 0; v0 < op.Vocabulary; v0 += headVocabulary {
 			cols := min(headVocabulary, op.Vocabulary-v0)
 			h.logits(&v, t0, tokens, v0, cols, op.Width)
-			t := softmaxTask{
-				set: h.vector, rows: rows[:tokens], logits: v.logits, labels: v.labels[t0:],
-				v0: v0, cols: cols, parts: partsOf(tokens * cols),
-			}
-			launch(h, &h.operations.softmax, t, t.parts)
+			t := softmaxTask{rows: rows[:tokens], logits: v.logits, labels: v.labels[t0:], v0: v0, cols: cols}
+			launch(h, &h.operations.softmax, t, partsOf(tokens*cols))
 		}
 		for i := range tokens {
 			lse := rows[i].top + math.Log(rows[i].sum)
@@ -79,7 +79,7 @@ func (h *Host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 
 // logits computes those of the given tokens from t0 on and of the given rows of the
 // table from v0 on: tokens×cols.
-func (h *Host) logits(v *headViews, t0, tokens, v0, cols, width int) {
+func (h *host) logits(v *headViews, t0, tokens, v0, cols, width int) {
 	x := matrix{data: v.x[t0*width:], ld: width}
 	table := matrix{data: v.table[v0*width:], ld: width, trans: true}
 	h.product.multiply(tokens, cols, width, x, table, v.logits, cols, false)
@@ -87,18 +87,16 @@ func (h *Host) logits(v *headViews, t0, tokens, v0, cols, width int) {
 
 // softmaxTask takes a tile of logits into account, in parts of tokens.
 type softmaxTask struct {
-	set      vector.Set
 	rows     []softmaxRow
 	logits   []float32
 	labels   []int32
 	v0, cols int
-	parts    int
 }
 
-func (t *softmaxTask) part(i int, _ *worker) {
-	begin, end := share(len(t.rows), 1, i, t.parts)
+func (t *softmaxTask) part(i, parts int, w *worker) {
+	begin, end := share(len(t.rows), 1, i, parts)
 	for r := begin; r < end; r++ {
-		t.rows[r].add(t.set, t.logits[r*t.cols:][:t.cols], t.v0, int(t.labels[r]))
+		t.rows[r].add(w.vector, t.logits[r*t.cols:][:t.cols], t.v0, int(t.labels[r]))
 	}
 }
 
@@ -128,29 +126,23 @@ func (r *softmaxRow) add(set vector.Set, logits []float32, v0, label int) {
 	}
 }
 
-func openHeadLossBackward(c *call, op HeadLossBackward, need int) (v headViews) {
-	v = openHeadLoss(c, HeadLoss{
-		X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights,
-		LSE: op.LSE, Workspace: op.Workspace,
-		Tokens: op.Tokens, Width: op.Width, Vocabulary: op.Vocabulary,
-	}, need)
-	v.dx = c.optional("DX", op.DX, size(op.Tokens, op.Width))
-	v.dtable = c.optional("DTable", op.DTable, size(op.Vocabulary, op.Width))
-	c.apart("DX", op.DX, op.X, op.Table, op.Labels, op.Weights, op.LSE, op.Workspace, op.DTable)
-	c.apart("DTable", op.DTable, op.X, op.Table, op.Labels, op.Weights, op.LSE, op.Workspace)
-	return v
-}
-
 // HeadLossBackward recomputes the logits of a tile, turns them into their
 // gradient in place, Seed·weight·(softmax - onehot), and multiplies by Table for
 // DX and by X for DTable. A token of weight 0 has the gradient 0, and since 0 times
 // what is not finite is NaN, its row of DX is cleared, and its row of X stays out of the
 // product where it is not finite.
-func (h *Host) HeadLossBackward(op HeadLossBackward) error {
+func (h *host) HeadLossBackward(op HeadLossBackward) error {
 	c := h.call("HeadLossBackward")
-	v := openHeadLossBackward(&c, op, h.HeadWorkspace(op.Tokens, op.Width, op.Vocabulary))
+	v := openHeadLoss(&c, HeadLoss{
+		X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace,
+		Tokens: op.Tokens, Width: op.Width, Vocabulary: op.Vocabulary,
+	}, h.HeadWorkspace(op.Tokens, op.Width, op.Vocabulary))
+	v.dx = c.optional("DX", op.DX, size(op.Tokens, op.Width))
+	v.dtable = c.optional("DTable", op.DTable, size(op.Vocabulary, op.Width))
+	c.apart("DX", op.DX, op.X, op.Table, op.Labels, op.Weights, op.LSE, op.Workspace, op.DTable)
+	c.apart("DTable", op.DTable, op.X, op.Table, op.Labels, op.Weights, op.LSE, op.Workspace)
 	c.inRange("Labels", v.labels, op.Vocabulary)
-	if c.err != nil {
+	if c.done() {
 		return c.err
 	}
 	for t0 := 0; t0 < op.Tokens; t0 += headTokens {
@@ -166,10 +158,9 @@ func (h *Host) HeadLossBackward(op HeadLossBackward) error {
 			cols := min(headVocabulary, op.Vocabulary-v0)
 			h.logits(&v, t0, tokens, v0, cols, op.Width)
 			t := softmaxGradTask{
-				set: h.vector, logits: v.logits, lse: v.lse[t0:][:tokens], weights: v.weights[t0:], labels: v.labels[t0:],
-				seed: op.Seed, v0: v0, cols: cols, parts: partsOf(tokens * cols),
+				logits: v.logits, lse: v.lse[t0:][:tokens], weights: v.weights[t0:], labels: v.labels[t0:], seed: op.Seed, v0: v0, cols: cols,
 			}
-			launch(h, &h.operations.softmaxGrad, t, t.parts)
+			launch(h, &h.operations.softmaxGrad, t, partsOf(tokens*cols))
 			if v.dx != nil {
 				grad := matrix{data: v.logits, ld: cols}
 				table := matrix{data: v.table[v0*op.Width:], ld: op.Width}
@@ -192,7 +183,7 @@ func (h *Host) HeadLossBackward(op HeadLossBackward) error {
 
 // headTable computes rows of DTable, as many as the gradients of logits have columns, from
 // the rows of x but those that are left out.
-func (h *Host) headTable(dtable, grad, x []float32, out []bool, cols, width int, accumulate bool) {
+func (h *host) headTable(dtable, grad, x []float32, out []bool, cols, width int, accumulate bool) {
 	for from, to := 0, 0; from < len(out); from = to + 1 {
 		for to = from; to < len(out) && !out[to]; to++ {
 		}
@@ -210,18 +201,16 @@ func (h *Host) headTable(dtable, grad, x []float32, out []bool, cols, width int,
 
 // softmaxGradTask turns a tile of logits into gradients, in parts of tokens.
 type softmaxGradTask struct {
-	set                  vector.Set
 	logits, lse, weights []float32
 	labels               []int32
 	seed                 float32
 	v0, cols             int
-	parts                int
 }
 
-func (t *softmaxGradTask) part(i int, _ *worker) {
-	begin, end := share(len(t.lse), 1, i, t.parts)
+func (t *softmaxGradTask) part(i, parts int, w *worker) {
+	begin, end := share(len(t.lse), 1, i, parts)
 	for r := begin; r < end; r++ {
-		softmaxGrad(t.set, t.logits[r*t.cols:][:t.cols], t.lse[r], t.seed*t.weights[r], int(t.labels[r])-t.v0)
+		softmaxGrad(w.vector, t.logits[r*t.cols:][:t.cols], t.lse[r], t.seed*t.weights[r], int(t.labels[r])-t.v0)
 	}
 }
 

@@ -12,29 +12,28 @@ const squareParts = 64
 
 // squaresTask adds up squares in parts.
 type squaresTask struct {
-	set  vector.Set
 	x    []float32
 	sums [squareParts]float64
 }
 
-func (t *squaresTask) part(i int, _ *worker) {
-	begin, end := share(len(t.x), 16, i, squareParts)
-	t.sums[i] = t.set.Squares(t.x[begin:end], 0)
+func (t *squaresTask) part(i, parts int, w *worker) {
+	begin, end := share(len(t.x), 16, i, parts)
+	t.sums[i] = w.vector.Squares(t.x[begin:end], 0)
 }
 
 // SumSquares adds up squares in float64: those of a short buffer in one sum, those
 // of a long one in parts.
-func (h *Host) SumSquares(x Buffer) (float64, error) {
+func (h *host) SumSquares(x Buffer) (float64, error) {
 	c := h.call("SumSquares")
 	v := c.floats("x", x, x.N)
-	if c.err != nil {
+	if c.done() {
 		return 0, c.err
 	}
 	if len(v) < squareParts*partElements/8 {
 		return h.vector.Squares(v, 0), nil
 	}
 	t := &h.operations.squares
-	t.set, t.x = h.vector, v
+	t.x = v
 	h.run(t, squareParts)
 	t.x = nil
 	var sum float64
@@ -44,10 +43,12 @@ func (h *Host) SumSquares(x Buffer) (float64, error) {
 	return sum, nil
 }
 
-// adamViews are the opened buffers of AdamW.
-type adamViews struct{ weight, grad, m, v []float32 }
-
-func openAdamW(c *call, op AdamW) (v adamViews) {
+// AdamW updates Weight, M and V. With g = Factor·Grad:
+//
+//	m = β1·m + (1-β1)·g    v = β2·v + (1-β2)·g²
+//	w = w - lr·(m/(1-β1^t) / (sqrt(v/(1-β2^t)) + ε) + decay·w)
+func (h *host) AdamW(op AdamW) error {
+	c := h.call("AdamW")
 	if op.Step < 1 {
 		c.fault(ErrValue, "Step is %d, want at least 1", op.Step)
 	}
@@ -58,38 +59,26 @@ func openAdamW(c *call, op AdamW) (v adamViews) {
 		c.fault(ErrValue, "Beta2 is %v, want 0 <= Beta2 < 1", op.Beta2)
 	}
 	n := op.Weight.N
-	v.weight = c.floats("Weight", op.Weight, n)
-	v.grad = c.floats("Grad", op.Grad, n)
-	v.m = c.floats("M", op.M, n)
-	v.v = c.floats("V", op.V, n)
+	t := elementsTask{run: updateElements, dst: c.floats("Weight", op.Weight, n), x: c.floats("Grad", op.Grad, n), m: c.floats("M", op.M, n), v: c.floats("V", op.V, n)}
 	c.apart("Weight", op.Weight, op.Grad, op.M, op.V)
 	c.apart("M", op.M, op.Grad, op.V)
 	c.apart("V", op.V, op.Grad)
-	return v
-}
-
-// AdamW updates Weight, M and V. With g = Factor·Grad:
-//
-//	m = β1·m + (1-β1)·g    v = β2·v + (1-β2)·g²
-//	w = w - lr·(m/(1-β1^t) / (sqrt(v/(1-β2^t)) + ε) + decay·w)
-func (h *Host) AdamW(op AdamW) error {
-	c := h.call("AdamW")
-	v := openAdamW(&c, op)
-	if c.err != nil {
+	if c.done() {
 		return c.err
 	}
-	h.elements(elementsTask{dst: v.weight, x: v.grad, m: v.m, v: v.v, run: updateElements, adam: vector.AdamW{
+	t.adam = vector.AdamW{
 		Factor: op.Factor,
 		Beta1:  op.Beta1, Rest1: float32(1 - float64(op.Beta1)),
 		Beta2: op.Beta2, Rest2: float32(1 - float64(op.Beta2)),
 		Correct1: correction(op.Beta1, op.Step), Correct2: correction(op.Beta2, op.Step),
 		Epsilon: op.Epsilon, Rate: op.LearningRate, Decay: op.WeightDecay,
-	}})
+	}
+	h.elements(t)
 	return nil
 }
 
-func updateElements(t *elementsTask, i, j int) {
-	t.set.Update(t.dst[i:j], t.x[i:j], t.m[i:j], t.v[i:j], &t.adam)
+func updateElements(t *elementsTask, w *worker, i, j int) {
+	w.vector.Update(t.dst[i:j], t.x[i:j], t.m[i:j], t.v[i:j], &t.adam)
 }
 
 // correction returns 1/(1-beta^step), which makes up for moments that began at 0.

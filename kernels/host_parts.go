@@ -13,7 +13,7 @@ func partsOf(elements int) int {
 
 // columnParts returns the parts of an operation that goes down the columns of so many
 // elements: no more than there are threads, because a part reads short pieces of rows.
-func (h *Host) columnParts(elements, cols int) int {
+func (h *host) columnParts(elements, cols int) int {
 	return min(partsOf(elements), (cols+63)/64, h.crew.threads())
 }
 
@@ -51,7 +51,7 @@ type operations struct {
 func launch[T any, P interface {
 	*T
 	task
-}](h *Host, place P, operation T, parts int) {
+}](h *host, place P, operation T, parts int) {
 	*place = operation
 	h.run(place, parts)
 	var nothing T
@@ -62,23 +62,19 @@ func launch[T any, P interface {
 type elementsTask struct {
 	// run computes the elements from begin to end. It is a function without a
 	// closure: what it works on is below.
-	run  func(t *elementsTask, begin, end int)
-	set  vector.Set
+	run  func(t *elementsTask, w *worker, begin, end int)
 	dst  []float32
 	x, y []float32
 	m, v []float32
 	adam vector.AdamW
-
-	parts int
 }
 
 // elements runs an operation on the elements of its dst.
-func (h *Host) elements(t elementsTask) {
-	t.set, t.parts = h.vector, partsOf(len(t.dst))
-	launch(h, &h.operations.elements, t, t.parts)
+func (h *host) elements(t elementsTask) {
+	launch(h, &h.operations.elements, t, partsOf(len(t.dst)))
 }
 
-func (t *elementsTask) part(i int, _ *worker) {
-	begin, end := share(len(t.dst), 16, i, t.parts)
-	t.run(t, begin, end)
+func (t *elementsTask) part(i, parts int, w *worker) {
+	begin, end := share(len(t.dst), 16, i, parts)
+	t.run(t, w, begin, end)
 }

@@ -20,7 +20,7 @@ func (c *call) quantized(name string, q Quantized, rows, cols int) (m float8.Mat
 	if rows <= 0 || cols <= 0 {
 		return m // has been said
 	}
-	data := c.bytes(name, q.Data, q.Encoding.Bytes(rows, cols))
+	data := exactly[uint8](c, name, q.Data, q.Encoding.Bytes(rows, cols))
 	if data == nil {
 		return m
 	}
@@ -28,11 +28,11 @@ func (c *call) quantized(name string, q Quantized, rows, cols int) (m float8.Mat
 }
 
 // cell opens words elements of the cell of a slab, nil where there is none.
-func cell[E float32 | int32](c *call, name string, at Cell, want DType, words int) []E {
+func cell[E number](c *call, name string, at Cell, words int) []E {
 	if at == (Cell{}) {
 		return nil
 	}
-	x := view[E](c, name, at.Buffer, want)
+	x := view[E](c, name, at.Buffer)
 	if x == nil {
 		return nil
 	}
@@ -43,24 +43,16 @@ func cell[E float32 | int32](c *call, name string, at Cell, want DType, words in
 	return x[at.Index*words:][:words]
 }
 
-// quantizeViews are the opened buffers of Quantize. What is not wanted has no codes.
-type quantizeViews struct {
-	x                   []float32
-	rowwise, columnwise float8.Matrix
-	scale               []float32
-	tally               []int32
-}
-
-func openQuantize(c *call, op Quantize) (v quantizeViews) {
+func openQuantize(c *call, op Quantize) (t quantizeTask) {
 	c.dimension("Rows", op.Rows)
 	c.dimension("Cols", op.Cols)
-	v.x = c.floats("X", op.X, size(op.Rows, op.Cols))
+	t.x = c.floats("X", op.X, size(op.Rows, op.Cols))
 	row, column := op.Rowwise != (Quantized{}), op.Columnwise != (Quantized{})
 	if row {
-		v.rowwise = c.quantized("Rowwise", op.Rowwise, op.Rows, op.Cols)
+		t.rowwise = c.quantized("Rowwise", op.Rowwise, op.Rows, op.Cols)
 	}
 	if column {
-		v.columnwise = c.quantized("Columnwise", op.Columnwise, op.Cols, op.Rows)
+		t.columnwise = c.quantized("Columnwise", op.Columnwise, op.Cols, op.Rows)
 	}
 	encoding := op.Rowwise.Encoding
 	switch {
@@ -80,55 +72,56 @@ func openQuantize(c *call, op Quantize) (v quantizeViews) {
 	if !(op.Epsilon >= 0) || math.IsInf(float64(op.Epsilon), 0) {
 		c.fault(ErrValue, "Epsilon is %v, want a finite number of at least 0", op.Epsilon)
 	}
-	v.scale = cell[float32](c, "Scale", op.Scale, Float32, 1)
-	v.tally = cell[int32](c, "Tally", op.Tally, Int32, TallyWords)
+	t.scale = cell[float32](c, "Scale", op.Scale, 1)
+	t.tally = cell[int32](c, "Tally", op.Tally, TallyWords)
 	c.apart("Rowwise", op.Rowwise.Data, op.X, op.Columnwise.Data, op.Scale.Buffer, op.Tally.Buffer)
 	c.apart("Columnwise", op.Columnwise.Data, op.X, op.Scale.Buffer, op.Tally.Buffer)
 	c.apart("Tally", op.Tally.Buffer, op.X) // Scale may be a cell of the same slab
-	return v
+	return t
 }
 
 // Quantize quantizes in parts of rows and of columns. Where the scale of the tensor is its
 // own there is a pass over X for it first.
-func (h *Host) Quantize(op Quantize) error {
+func (h *host) Quantize(op Quantize) error {
 	c := h.call("Quantize")
-	v := openQuantize(&c, op)
-	if c.err != nil {
+	t := openQuantize(&c, op)
+	t.tallies = h.tallies
+	if c.done() {
 		return c.err
 	}
-	t := quantizeTask{quantizeViews: v, set: h.float8(), parts: partsOf(len(v.x)), tallies: h.tallies}
+	parts := partsOf(len(t.x))
 	t.rule = float8.Rule{Epsilon: op.Epsilon, AnyScale: op.AnyScale, Down: op.Down}
 	if op.Stochastic {
 		t.stochastic, t.draws = true, op.Key.philox()
 	}
 	clear(t.tallies)
-	m := &v.rowwise
+	m := &t.rowwise
 	if m.Codes == nil {
-		m = &v.columnwise
+		m = &t.columnwise
 	}
 	switch {
-	case v.scale != nil:
-		t.rule.Scale = v.scale[0]
+	case t.scale != nil:
+		t.rule.Scale = t.scale[0]
 	case m.Scaling == float8.PerTensor:
 		most := float32(math.Ldexp(float64(m.Format.Greatest()), -op.Margin))
-		t.rule.Scale = max(leastScale, float8.ScaleOf(h.amax(t), most, op.Epsilon, !op.AnyScale))
+		t.rule.Scale = max(leastScale, float8.ScaleOf(h.amax(t, parts), most, op.Epsilon, !op.AnyScale))
 	case m.Scaling == float8.NV16:
-		t.rule.Scale = float8.TensorNV(h.amax(t))
+		t.rule.Scale = float8.TensorNV(h.amax(t, parts))
 	}
-	t.pass, t.counted = quantizeRows, v.rowwise.Codes != nil
+	t.pass, t.counted = quantizeRows, t.rowwise.Codes != nil
 	if t.counted {
-		launch(h, &h.operations.quantize, t, t.parts)
+		launch(h, &h.operations.quantize, t, parts)
 	}
-	if v.columnwise.Codes != nil {
+	if t.columnwise.Codes != nil {
 		t.pass, t.counted = quantizeColumns, !t.counted
-		launch(h, &h.operations.quantize, t, t.parts)
+		launch(h, &h.operations.quantize, t, parts)
 	}
-	if v.tally != nil {
+	if t.tally != nil {
 		var all float8.Tally
 		for _, tally := range t.tallies {
 			all.Merge(tally)
 		}
-		enter(v.tally, all)
+		enter(t.tally, all)
 	}
 	return nil
 }
@@ -137,25 +130,14 @@ func (h *Host) Quantize(op Quantize) error {
 const leastScale = 0x1p-126
 
 // amax returns the greatest magnitude of the source.
-func (h *Host) amax(t quantizeTask) float32 {
+func (h *host) amax(t quantizeTask, parts int) float32 {
 	t.pass, t.counted = quantizeAmax, true
-	launch(h, &h.operations.quantize, t, t.parts)
+	launch(h, &h.operations.quantize, t, parts)
 	var all float8.Tally
 	for _, tally := range t.tallies {
 		all.Merge(tally)
 	}
 	return all.Greatest()
-}
-
-// float8 returns the instruction set for package float8.
-func (h *Host) float8() float8.Set {
-	switch h.instructions {
-	case AVX512:
-		return float8.AVX512
-	case AVX2:
-		return float8.AVX2
-	}
-	return float8.Portable
 }
 
 // quantizePass is what a quantizeTask does.
@@ -169,18 +151,20 @@ const (
 
 // quantizeTask is one pass of Quantize.
 type quantizeTask struct {
-	quantizeViews
-	set        float8.Set
+	x                   []float32
+	rowwise, columnwise float8.Matrix // what is not wanted has no codes
+	scale               []float32
+	tally               []int32
+
 	rule       float8.Rule
 	stochastic bool
 	draws      vector.Philox
 	pass       quantizePass
 	counted    bool           // what is met goes to tallies
 	tallies    []float8.Tally // by worker
-	parts      int
 }
 
-func (t *quantizeTask) part(i int, w *worker) {
+func (t *quantizeTask) part(i, parts int, w *worker) {
 	rule := t.rule
 	if t.stochastic {
 		rule.Random = &t.draws
@@ -188,14 +172,14 @@ func (t *quantizeTask) part(i int, w *worker) {
 	var met float8.Tally
 	switch t.pass {
 	case quantizeAmax:
-		begin, end := share(len(t.x), 16, i, t.parts)
-		met.Amax = t.set.Amax(t.x[begin:end])
+		begin, end := share(len(t.x), 16, i, parts)
+		met.Amax = float8.Set(w.vector).Amax(t.x[begin:end])
 	case quantizeRows:
-		begin, end := share(t.rowwise.Rows, step(&t.rowwise, 1), i, t.parts)
-		met = t.set.QuantizeRows(&t.rowwise, t.x, &rule, begin, end)
+		begin, end := share(t.rowwise.Rows, step(&t.rowwise, 1), i, parts)
+		met = float8.Set(w.vector).QuantizeRows(&t.rowwise, t.x, &rule, begin, end)
 	case quantizeColumns:
-		begin, end := share(t.columnwise.Rows, step(&t.columnwise, 16), i, t.parts)
-		met = t.set.QuantizeColumns(&t.columnwise, t.x, &rule, begin, end)
+		begin, end := share(t.columnwise.Rows, step(&t.columnwise, 16), i, parts)
+		met = float8.Set(w.vector).QuantizeColumns(&t.columnwise, t.x, &rule, begin, end)
 	}
 	if t.counted {
 		t.tallies[w.index].Merge(met)
@@ -225,25 +209,17 @@ func enter(words []int32, t float8.Tally) {
 	}
 }
 
-// openDequantize opens the buffers of Dequantize.
-func openDequantize(c *call, dst Buffer, q Quantized) (out []float32, m float8.Matrix) {
+// Dequantize decodes in parts of rows, or of columns where transposed is set.
+func (h *host) Dequantize(dst Buffer, q Quantized, transposed bool) error {
+	c := h.call("Dequantize")
 	c.dimension("Rows", q.Rows)
 	c.dimension("Cols", q.Cols)
-	out = c.floats("dst", dst, size(q.Rows, q.Cols))
-	m = c.quantized("q", q, q.Rows, q.Cols)
+	t := dequantizeTask{out: c.floats("dst", dst, size(q.Rows, q.Cols)), m: c.quantized("q", q, q.Rows, q.Cols), transposed: transposed}
 	c.apart("dst", dst, q.Data)
-	return out, m
-}
-
-// Dequantize decodes in parts of rows, or of columns where transposed is set.
-func (h *Host) Dequantize(dst Buffer, q Quantized, transposed bool) error {
-	c := h.call("Dequantize")
-	out, m := openDequantize(&c, dst, q)
-	if c.err != nil {
+	if c.done() {
 		return c.err
 	}
-	t := dequantizeTask{m: m, out: out, transposed: transposed, set: h.float8(), parts: partsOf(len(out))}
-	launch(h, &h.operations.dequantize, t, t.parts)
+	launch(h, &h.operations.dequantize, t, partsOf(len(t.out)))
 	return nil
 }
 
@@ -252,16 +228,14 @@ type dequantizeTask struct {
 	m          float8.Matrix
 	out        []float32
 	transposed bool
-	set        float8.Set
-	parts      int
 }
 
-func (t *dequantizeTask) part(i int, _ *worker) {
+func (t *dequantizeTask) part(i, parts int, w *worker) {
 	if t.transposed {
-		begin, end := share(t.m.Cols, 128, i, t.parts)
-		t.set.DequantizeTransposed(t.out, &t.m, begin, end)
+		begin, end := share(t.m.Cols, 128, i, parts)
+		float8.Set(w.vector).DequantizeTransposed(t.out, &t.m, begin, end)
 		return
 	}
-	begin, end := share(t.m.Rows, 1, i, t.parts)
-	t.set.Dequantize(t.out, &t.m, begin, end)
+	begin, end := share(t.m.Rows, 1, i, parts)
+	float8.Set(w.vector).Dequantize(t.out, &t.m, begin, end)
 }

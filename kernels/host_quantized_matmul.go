@@ -1,46 +1,34 @@
 package kernels
 
-import (
-	"github.com/weir-ml/weir/internal/float8"
-	"github.com/weir-ml/weir/internal/vector"
-)
-
-// quantizedMatMulViews are the opened buffers of QuantizedMatMul. bias is nil where there
-// is none.
-type quantizedMatMulViews struct {
-	a, b               float8.Matrix
-	c, bias, workspace []float32
-}
-
-func openQuantizedMatMul(c *call, op QuantizedMatMul, need int) (v quantizedMatMulViews) {
-	c.dimension("M", op.M)
-	c.dimension("N", op.N)
-	c.dimension("K", op.K)
-	v.a = c.quantized("A", op.A, op.M, op.K)
-	v.b = c.quantized("B", op.B, op.N, op.K)
-	v.c = c.floats("C", op.C, size(op.M, op.N))
-	v.bias = c.optional("Bias", op.Bias, op.N)
-	v.workspace = c.roomy("Workspace", op.Workspace, need)
-	c.apart("C", op.C, op.A.Data, op.B.Data, op.Bias, op.Workspace)
-	c.apart("Workspace", op.Workspace, op.A.Data, op.B.Data, op.Bias)
-	return v
-}
+import "github.com/weir-ml/weir/internal/float8"
 
 // QuantizedWorkspace returns what decoded blocks of A and B take for each thread.
-func (h *Host) QuantizedWorkspace(_, n, k int) int {
+func (h *host) QuantizedWorkspace(m, n, k int) int {
+	if h.target != nil {
+		return h.target.QuantizedWorkspace(m, n, k)
+	}
 	return float8.Scratch(max(n, 0), max(k, 0)) * h.crew.threads()
 }
 
 // QuantizedMatMul computes the product in parts of the longer side of C.
-func (h *Host) QuantizedMatMul(op QuantizedMatMul) error {
+func (h *host) QuantizedMatMul(op QuantizedMatMul) error {
 	c := h.call("QuantizedMatMul")
-	v := openQuantizedMatMul(&c, op, h.QuantizedWorkspace(op.M, op.N, op.K))
-	if c.err != nil {
+	c.dimension("M", op.M)
+	c.dimension("N", op.N)
+	c.dimension("K", op.K)
+	t := quantizedMatMulTask{
+		a: c.quantized("A", op.A, op.M, op.K), b: c.quantized("B", op.B, op.N, op.K), c: c.floats("C", op.C, size(op.M, op.N)),
+		bias: c.optional("Bias", op.Bias, op.N), workspace: roomy[float32](&c, "Workspace", op.Workspace, h.QuantizedWorkspace(op.M, op.N, op.K)),
+		m: op.M, n: op.N, first: !op.Accumulate,
+	}
+	c.apart("C", op.C, op.A.Data, op.B.Data, op.Bias, op.Workspace)
+	c.apart("Workspace", op.Workspace, op.A.Data, op.B.Data, op.Bias)
+	if c.done() {
 		return c.err
 	}
-	t := quantizedMatMulTask{quantizedMatMulViews: v, set: h.float8(), vector: h.vector, m: op.M, n: op.N, first: !op.Accumulate}
-	t.byRows, t.parts = cut(op.M, op.N, op.K, h.crew.threads())
-	launch(h, &h.operations.quantizedMatMul, t, t.parts)
+	var parts int
+	t.byRows, parts = cut(op.M, op.N, op.K, h.crew.threads())
+	launch(h, &h.operations.quantizedMatMul, t, parts)
 	return nil
 }
 
@@ -61,29 +49,27 @@ func cut(m, n, k, threads int) (byRows bool, parts int) {
 
 // quantizedMatMulTask is QuantizedMatMul.
 type quantizedMatMulTask struct {
-	quantizedMatMulViews
-	set    float8.Set
-	vector vector.Set
-	m, n   int
-	first  bool
-	byRows bool
-	parts  int
+	a, b               float8.Matrix
+	c, bias, workspace []float32
+	m, n               int
+	first              bool
+	byRows             bool
 }
 
-func (t *quantizedMatMulTask) part(i int, w *worker) {
+func (t *quantizedMatMulTask) part(i, parts int, w *worker) {
 	row, rows, col, cols := 0, t.m, 0, t.n
 	if t.byRows {
-		row, rows = t.m*i/t.parts, t.m*(i+1)/t.parts-t.m*i/t.parts
+		row, rows = t.m*i/parts, t.m*(i+1)/parts-t.m*i/parts
 	} else {
-		col, cols = t.n*i/t.parts, t.n*(i+1)/t.parts-t.n*i/t.parts
+		col, cols = t.n*i/parts, t.n*(i+1)/parts-t.n*i/parts
 	}
 	c := t.c[row*t.n+col:]
 	each := float8.Scratch(t.n, t.a.Cols)
 	scratch := t.workspace[w.index*each:][:each]
-	t.set.Multiply(c, t.n, &t.a, &t.b, row, rows, col, cols, t.first, scratch)
+	float8.Set(w.vector).Multiply(c, t.n, &t.a, &t.b, row, rows, col, cols, t.first, scratch)
 	if t.bias != nil {
 		for r := range rows {
-			t.vector.Add(c[r*t.n:][:cols], t.bias[col:])
+			w.vector.Add(c[r*t.n:][:cols], t.bias[col:])
 		}
 	}
 }

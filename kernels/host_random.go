@@ -6,21 +6,14 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// openDropout opens the buffers of Dropout.
-func openDropout(c *call, y, x Buffer, p float32) (out, in []float32) {
+// Dropout drops element i where its draw (Key.Draw) is below p·2^32.
+func (h *host) Dropout(y, x Buffer, p float32, key Key) error {
+	c := h.call("Dropout")
 	if !(p >= 0 && p < 1) {
 		c.fault(ErrValue, "p is %v, want 0 <= p < 1", p)
 	}
-	out = c.floats("y", y, y.N)
-	in = c.floats("x", x, y.N)
-	return out, in
-}
-
-// Dropout drops element i where its draw (Key.Draw) is below p·2^32.
-func (h *Host) Dropout(y, x Buffer, p float32, key Key) error {
-	c := h.call("Dropout")
-	out, in := openDropout(&c, y, x, p)
-	if c.err != nil {
+	out, in := c.floats("y", y, y.N), c.floats("x", x, y.N)
+	if c.done() {
 		return c.err
 	}
 	if p == 0 {
@@ -28,41 +21,32 @@ func (h *Host) Dropout(y, x Buffer, p float32, key Key) error {
 		return nil
 	}
 	// p < 1 in float32 is at most 1 - 2^-24.
-	t := dropoutTask{
-		set: h.vector, out: out, in: in, limit: uint32(float64(p) * 0x1p32), keep: 1 - p, draws: key.philox(), parts: partsOf(len(out)),
-	}
-	launch(h, &h.operations.dropout, t, t.parts)
+	t := dropoutTask{out: out, in: in, limit: uint32(float64(p) * 0x1p32), keep: 1 - p, draws: key.philox()}
+	launch(h, &h.operations.dropout, t, partsOf(len(out)))
 	return nil
 }
 
 // dropoutTask is Dropout in parts of whole blocks of draws.
 type dropoutTask struct {
-	set     vector.Set
 	out, in []float32
 	limit   uint32 // of the draws that drop
 	keep    float32
 	draws   vector.Philox
-	parts   int
 }
 
-func (t *dropoutTask) part(i int, _ *worker) {
-	begin, end := share(len(t.out), 4, i, t.parts)
-	t.set.Dropout(t.out[begin:end], t.in[begin:end], t.draws, uint64(begin/4), t.limit, t.keep)
-}
-
-// openNormal opens the buffer of Normal.
-func openNormal(c *call, x Buffer, std float32) []float32 {
-	if !(std >= 0) || math.IsInf(float64(std), 0) {
-		c.fault(ErrValue, "std is %v, want a finite number of at least 0", std)
-	}
-	return c.floats("x", x, x.N)
+func (t *dropoutTask) part(i, parts int, w *worker) {
+	begin, end := share(len(t.out), 4, i, parts)
+	w.vector.Dropout(t.out[begin:end], t.in[begin:end], t.draws, uint64(begin/4), t.limit, t.keep)
 }
 
 // Normal draws pairs by the method of Box and Muller in float64.
-func (h *Host) Normal(x Buffer, std float32, key Key) error {
+func (h *host) Normal(x Buffer, std float32, key Key) error {
 	c := h.call("Normal")
-	out := openNormal(&c, x, std)
-	if c.err != nil {
+	if !(std >= 0) || math.IsInf(float64(std), 0) {
+		c.fault(ErrValue, "std is %v, want a finite number of at least 0", std)
+	}
+	out := c.floats("x", x, x.N)
+	if c.done() {
 		return c.err
 	}
 	for block := uint64(0); len(out) > 0; block++ {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/internal/cpufeature"
-	"github.com/weir-ml/weir/internal/product"
-	"github.com/weir-ml/weir/internal/vector"
 )
 
 // Instructions is the instruction set that a [Host] computes with.
@@ -67,24 +65,5 @@ func (i Instructions) validate() error {
 	return nil
 }
 
-// product returns the same for package product. i is resolved.
-func (i Instructions) product() product.Instructions {
-	switch i {
-	case AVX512:
-		return product.AVX512
-	case AVX2:
-		return product.AVX2
-	}
-	return product.Portable
-}
-
-// vector returns the same for package vector. i is resolved.
-func (i Instructions) vector() vector.Set {
-	switch i {
-	case AVX512:
-		return vector.AVX512
-	case AVX2:
-		return vector.AVX2
-	}
-	return vector.Portable
-}
+// level returns what packages vector, float8 and product count them as. i is resolved.
+func (i Instructions) level() uint8 { return uint8(i - Portable) }

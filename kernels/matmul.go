@@ -2,7 +2,6 @@ package kernels
 
 import (
 	"github.com/weir-ml/weir/internal/product"
-	"github.com/weir-ml/weir/internal/vector"
 )
 
 // matrix is an operand: row-major with ld elements from row to row. Where trans
@@ -32,8 +31,7 @@ type multiplication struct {
 	parts      int
 	byRows     bool
 
-	bias   []float32 // what is added to each row of c by the next call of multiply; nil: nothing
-	vector vector.Set
+	bias []float32 // of N elements, for the next call of multiply; nil: nothing
 }
 
 // multiply computes c = a·b or c += a·b, a being m×k, b k×n and c m×n with ldc
@@ -76,7 +74,7 @@ func (x *multiplication) cut() {
 }
 
 // part computes one part.
-func (x *multiplication) part(i int, w *worker) {
+func (x *multiplication) part(i, _ int, w *worker) {
 	a, b, m, n := x.a, x.b, x.m, x.n
 	row, col := 0, 0
 	if x.byRows {
@@ -90,7 +88,7 @@ func (x *multiplication) part(i int, w *worker) {
 	w.product.Multiply(m, n, x.k, a, b, c, x.ldc, x.accumulate)
 	if x.bias != nil { // the part is still in a cache
 		for i := range m {
-			x.vector.Add(c[i*x.ldc:][:n], x.bias[col:])
+			w.vector.Add(c[i*x.ldc:][:n], x.bias[col:])
 		}
 	}
 }

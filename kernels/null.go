@@ -42,8 +42,7 @@ type Event struct {
 // [memory.ArenaConfig] where that is 0. Null does not own the target, and uses it
 // for nothing but its name and its workspaces.
 type Null struct {
-	space
-	target  Compute
+	host
 	refused error // why there is no arena
 	serials map[memory.Handle]uint64
 	events  []Event
@@ -63,7 +62,7 @@ var (
 // system refuses, every Alloc returns the error. The caller ends the device with
 // Close.
 func NewNull(target Compute) *Null {
-	n := &Null{target: target, serials: map[memory.Handle]uint64{}}
+	n := &Null{host: host{target: target}, serials: map[memory.Handle]uint64{}}
 	config := n.ShadowConfig()
 	config.Pages = memory.Unpaged{}
 	arena, err := memory.NewArena(config)
@@ -200,55 +199,4 @@ func (n *Null) Close() error {
 	}
 	clear(n.serials)
 	return n.space.Close()
-}
-
-// WriteFloat32 checks that dst has room for src.
-func (n *Null) WriteFloat32(dst Buffer, src []float32) error {
-	c := n.call("WriteFloat32")
-	c.roomy("dst", dst, len(src))
-	return c.err
-}
-
-// WriteInt32 checks that dst has room for src.
-func (n *Null) WriteInt32(dst Buffer, src []int32) error {
-	c := n.call("WriteInt32")
-	c.roomyInts("dst", dst, len(src))
-	return c.err
-}
-
-// WriteUint8 checks that dst has room for src.
-func (n *Null) WriteUint8(dst Buffer, src []uint8) error {
-	c := n.call("WriteUint8")
-	c.roomyBytes("dst", dst, len(src))
-	return c.err
-}
-
-// ReadFloat32 fills dst with zeros.
-func (n *Null) ReadFloat32(dst []float32, src Buffer) error {
-	c := n.call("ReadFloat32")
-	c.roomy("src", src, len(dst))
-	if c.err == nil {
-		clear(dst)
-	}
-	return c.err
-}
-
-// ReadInt32 fills dst with zeros.
-func (n *Null) ReadInt32(dst []int32, src Buffer) error {
-	c := n.call("ReadInt32")
-	c.roomyInts("src", src, len(dst))
-	if c.err == nil {
-		clear(dst)
-	}
-	return c.err
-}
-
-// ReadUint8 fills dst with zeros.
-func (n *Null) ReadUint8(dst []uint8, src Buffer) error {
-	c := n.call("ReadUint8")
-	c.roomyBytes("src", src, len(dst))
-	if c.err == nil {
-		clear(dst)
-	}
-	return c.err
 }

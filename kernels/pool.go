@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-ml/weir/internal/product"
+	"github.com/weir-ml/weir/internal/vector"
 )
 
 // maxThreads is the most threads of a pool.
@@ -114,26 +115,32 @@ func (p *Pool) recruit(c *crew) bool {
 
 // task is an operation that is cut into parts.
 type task interface {
-	// part computes one part, on any thread and beside other parts.
-	part(i int, w *worker)
+	// part computes one of several parts, on any thread and beside other parts.
+	part(i, parts int, w *worker)
 }
 
 // worker is what a thread has for itself while it computes a part.
 type worker struct {
 	index   int // 0 for the caller; below the threads of the pool; no two at a time have the same
 	product *product.Product
+	vector  vector.Set
 }
 
 func newWorker(index int) *worker {
 	return &worker{index: index, product: product.New(product.Portable)}
 }
 
+// use chooses the instruction set, in which w is to compute.
+func (w *worker) use(i Instructions) {
+	w.product.Instructions, w.vector = product.Instructions(i.level()), vector.Set(i.level())
+}
+
 // crew is a device's place in its pool: one operation at a time, in parts that the
 // caller and its helpers take in turn. A helper that comes late works for whatever
 // operation it finds, or for none.
 type crew struct {
-	pool *Pool // nil: the caller is alone
-	set  product.Instructions
+	pool *Pool        // nil: the caller is alone
+	set  Instructions // never BestInstructions
 	self *worker
 
 	task  task
@@ -146,9 +153,9 @@ type crew struct {
 // maxParts is the most parts of an operation.
 const maxParts = 1<<16 - 1
 
-func newCrew(pool *Pool, set product.Instructions) *crew {
+func newCrew(pool *Pool, set Instructions) *crew {
 	c := &crew{pool: pool, set: set, self: newWorker(0), done: make(chan struct{}, 1)}
-	c.self.product.Instructions = set
+	c.self.use(set)
 	return c
 }
 
@@ -165,7 +172,7 @@ func (c *crew) threads() int {
 func (c *crew) run(t task, parts int) {
 	if c.threads() == 1 || parts == 1 {
 		for i := range parts {
-			t.part(i, c.self)
+			t.part(i, parts, c.self)
 		}
 		return
 	}
@@ -195,12 +202,12 @@ func (c *crew) run(t task, parts int) {
 // done last.
 func (c *crew) work(w *worker) (last bool) {
 	for {
-		i, ok := c.take()
+		i, parts, ok := c.take()
 		if !ok {
 			return last
 		}
-		w.product.Instructions = c.set
-		c.do(i, w)
+		w.use(c.set)
+		c.do(i, parts, w)
 		last = c.left.Add(-1) == 0
 	}
 }
@@ -208,26 +215,26 @@ func (c *crew) work(w *worker) (last bool) {
 // take returns the next part. The word turn has the number of the operation in its
 // upper half, then the number of parts and the next one, 16 bits each: whoever
 // changes it has a part of the operation that is under way.
-func (c *crew) take() (part int, ok bool) {
+func (c *crew) take() (part, parts int, ok bool) {
 	for {
 		turn := c.turn.Load()
-		parts, next := uint16(turn>>16), uint16(turn)
-		if next == parts {
-			return 0, false
+		all, next := uint16(turn>>16), uint16(turn)
+		if next == all {
+			return 0, 0, false
 		}
 		if c.turn.CompareAndSwap(turn, turn+1) {
-			return int(next), true
+			return int(next), int(all), true
 		}
 	}
 }
 
 // do computes a part and keeps its panic.
-func (c *crew) do(i int, w *worker) {
+func (c *crew) do(i, parts int, w *worker) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			kept := fault // on the heap, here only
 			c.fault.CompareAndSwap(nil, &kept)
 		}
 	}()
-	c.task.part(i, w)
+	c.task.part(i, parts, w)
 }

@@ -24,9 +24,6 @@ type space struct {
 	loans int  // views that a Transfer is reading; table guards it
 }
 
-// call begins an operation.
-func (s *space) call(op string) call { return call{op: op, arena: s.arena} }
-
 // Alloc returns a buffer of n elements with one plain reference, the caller's.
 // Its content is undefined. The error wraps memory.ErrOutOfMemory where it does
 // not fit, ErrShape where n or t is not possible.
