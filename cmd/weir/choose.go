@@ -18,14 +18,14 @@ type chooseCmd struct {
 	Ranks        int `help:"Ranks, the places of the pipeline." required:"" placeholder:"P"`
 	Stages       int `help:"Stages of the model; by default those of the cost file, or two a rank." placeholder:"S"`
 	Microbatches int `help:"Microbatches of a step." required:"" placeholder:"M"`
-	pricing
-	Cap       *float64 `help:"Without --costs: most microbatches that a rank may hold, in units of one over all stages that it visits there." placeholder:"K"`
-	Memory    size     `help:"With --costs: most bytes on a rank, such as 24GiB." placeholder:"BYTES"`
-	Capacity  int      `help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
-	Clock     string   `help:"The time that counts: makespan, from the first start to the last end over all ranks, or span, the longest single rank." enum:"makespan,span" default:"makespan"`
-	Reordered bool     `help:"Also plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
-	Output    string   `help:"Write the best plan to this file, in JSON with its costs." short:"o" placeholder:"FILE"`
-	JSON      bool     `help:"Print the outcome as JSON."`
+	pricing      `group:"Costs:"`
+	Cap          *float64 `help:"Without --costs: most microbatches that a rank may hold, in units of one over all stages that it visits there." placeholder:"K"`
+	Memory       size     `help:"With --costs: most bytes on a rank, such as 24G." placeholder:"BYTES"`
+	Capacity     int      `help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
+	Clock        string   `help:"The time that counts: makespan, from the first start to the last end over all ranks, or span, the longest single rank." enum:"makespan,span" default:"makespan"`
+	Reordered    bool     `help:"Also plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
+	Output       string   `help:"Write the best plan to this file, in JSON with its costs." short:"o" placeholder:"FILE"`
+	JSON         bool     `help:"Print the outcome as JSON."`
 }
 
 // Help is printed behind the flags.

@@ -8,7 +8,7 @@ import (
 
 // convertCmd rewrites a plan file.
 type convertCmd struct {
-	File         string `arg:"" help:"The plan file, or - for standard input."`
+	File         string `arg:"" help:"The plan file, or - for standard input." predictor:"file"`
 	From         string `help:"Form of the file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
 	To           string `help:"Form to write: text, compute, comms, order or json; by default the file's own, byte for byte." enum:"same,text,compute,comms,order,json" default:"same"`
 	Letters      string `help:"PyTorch's letters in the file: auto, today or old." enum:"auto,today,old" default:"auto"`

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io"
+	"path/filepath"
+
 	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/trainer/outfile"
 )
@@ -8,14 +11,27 @@ import (
 // drawCmd draws a plan.
 type drawCmd struct {
 	source
-	pricing
-	Trace  bool   `help:"Write a trace for Perfetto or chrome://tracing in place of the picture."`
-	Output string `help:"File to write; by default standard output." short:"o" placeholder:"FILE"`
-	JSON   bool   `help:"The same as --trace, which is JSON."`
+	pricing `group:"Costs:"`
+	To      string `help:"svg is a picture; html a page with the same picture, which zooms and pans; perfetto a trace for Perfetto or chrome://tracing, in JSON. By default the ending of --output decides: .svg, .html or .json; standard output gets SVG." enum:"auto,svg,html,perfetto" default:"auto"`
+	Output  string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
+	Trace   bool   `hidden:"" help:"The same as --to perfetto."`
+	JSON    bool   `help:"The same as --to perfetto, which is JSON."`
 }
 
-// Run writes the picture, or the trace.
+// Run writes the picture, the page, or the trace.
 func (c *drawCmd) Run(s *streams) error {
+	to := c.To
+	if to == "auto" {
+		to = map[string]string{".svg": "svg", ".html": "html", ".htm": "html", ".json": "perfetto"}[filepath.Ext(c.Output)]
+	}
+	switch {
+	case c.Trace || c.JSON:
+		to = "perfetto"
+	case to == "" && c.Output == "-":
+		to = "svg"
+	case to == "":
+		return usage("%q does not end in .svg, .html or .json: say --to svg, html or perfetto", c.Output)
+	}
 	plan, file, err := c.read(s)
 	if err != nil {
 		return err
@@ -34,11 +50,8 @@ func (c *drawCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	write := step.SVG
-	if c.Trace || c.JSON {
-		write = step.Trace
-	}
-	if c.Output == "" || c.Output == "-" {
+	write := map[string]func(io.Writer) error{"svg": step.SVG, "html": step.HTML, "perfetto": step.Trace}[to]
+	if c.Output == "-" {
 		return write(s.out)
 	}
 	return outfile.Write(c.Output, write)

@@ -18,14 +18,14 @@ func TestPipeEnds(t *testing.T) {
 			reader.Close()
 		}
 	}()
-	_, stderr, status := weir("", "draw", "interleaved", "--ranks", "8", "--microbatches", "512", "--trace", "-o", pipe)
+	_, stderr, status := weir("", "draw", "interleaved", "--ranks", "8", "--microbatches", "512", "--to", "perfetto", "-o", pipe)
 	require.NotZero(t, status)
 	require.Contains(t, stderr, "broken pipe")
 }
 
 // What cannot be written whole is not there in the end. A device stays.
 func TestFullDeviceStays(t *testing.T) {
-	full := filepath.Join(t.TempDir(), "full")
+	full := filepath.Join(t.TempDir(), "full.svg")
 	if os.Geteuid() != 0 {
 		require.NoError(t, os.Symlink("/dev/full", full))
 	} else if err := syscall.Mknod(full, syscall.S_IFCHR|0o666, 1<<8|7); err != nil { // root could replace /dev/full

@@ -10,22 +10,23 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/progress"
 	"github.com/weir-ml/weir/trainer/terminal"
 )
 
 // commands is the command line. Each command's Run gets the streams.
 type commands struct {
-	Plan    planCmd    `cmd:"" help:"Make a plan and print it."`
-	Check   checkCmd   `cmd:"" help:"Prove a plan: every action once, in an order that works, nothing used after its drop."`
-	Sim     simCmd     `cmd:"" help:"Simulate a plan: time, bubbles, waits and memory on every rank."`
-	Choose  chooseCmd  `cmd:"" help:"Find the best schedule for given ranks, stages and costs under a memory cap."`
-	Draw    drawCmd    `cmd:"" help:"Draw a plan as SVG, or trace it for Perfetto."`
-	Convert convertCmd `cmd:"" help:"Read a plan file in one form and write it in another."`
-	Place   placeCmd   `cmd:"" help:"Lay out buffers whose lifetimes are known, as low as possible."`
-	Mem     memCmd     `cmd:"" help:"Show what memory was, compare it, and plan it."`
+	Plan       planCmd          `cmd:"" help:"Make a plan and print it."`
+	Check      checkCmd         `cmd:"" help:"Prove a plan: every action once, in an order that works, nothing used after its drop."`
+	Sim        simCmd           `cmd:"" help:"Simulate a plan: time, bubbles, waits and memory on every rank."`
+	Choose     chooseCmd        `cmd:"" help:"Find the best schedule for given ranks, stages and costs under a memory cap."`
+	Draw       drawCmd          `cmd:"" help:"Draw a plan as SVG or as a page that zooms, or trace it for Perfetto."`
+	Convert    convertCmd       `cmd:"" help:"Read a plan file in one form and write it in another."`
+	Place      placeCmd         `cmd:"" help:"Lay out buffers whose lifetimes are known, as low as possible."`
+	Mem        memCmd           `cmd:"" help:"Show what memory was, compare it, and plan it."`
+	Help       helpCmd          `cmd:"" help:"Show the help of a command."`
+	Completion completionCmd    `cmd:"" help:"Print the completion script of a shell."`
+	Version    kong.VersionFlag `help:"Print the version."`
 }
 
 // streams are what a command reads and writes. Files and JSON go to out, byte for byte.
@@ -43,14 +44,15 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, stdout, os.Stderr))
 }
 
-// Exit statuses.
+// Exit statuses, of every command.
 const (
 	good    = 0
-	atFault = 1 // a fault was found, or the work could not be finished
-	misused = 2 // the command line asks for what there is not
+	atFault = 1 // there is a finding: a fault, growth, a difference, or nothing that fits
+	misused = 2 // the command line is wrong, a file cannot be read or written, or the work is too large
 )
 
-// errUsage marks an error as one of the command line.
+// errUsage marks an error as one of the command line. Any other error that is no finding
+// has the same status.
 var errUsage = errors.New("wrong use")
 
 func usage(format string, args ...any) error {
@@ -106,11 +108,15 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		kong.Description("Pipeline plans, proven before they run: make them, check them, simulate them, draw them."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(stdout, stderr),
-		kong.Vars{"schedules": scheduleNames()},
+		kong.Vars{"schedules": scheduleNames(), "version": version()},
 		kong.Exit(func(code int) { status, exited = code, true }),
 	)
 	if err != nil {
 		return fail(stderr, err)
+	}
+	complete(parser)
+	if exited {
+		return status
 	}
 	if len(args) == 0 {
 		parser.Stdout = stderr
@@ -124,7 +130,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(stderr, usage("%w (weir --help says more)", err))
 	}
-	if err := ctx.Run(&streams{stdin, stdout, terminal.Writer(stdout)}); err != nil {
+	if err := ctx.Run(&streams{stdin, stdout, terminal.Writer(stdout)}, parser); err != nil && !exited {
 		return fail(stderr, err)
 	}
 	return good
@@ -168,17 +174,13 @@ func fail(stderr io.Writer, err error) int {
 		fmt.Fprintln(stderr, found)
 		return atFault
 	}
-	status := atFault
 	if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
 		fmt.Fprintf(stderr, "weir: %s\n", terminal.Quote(unreadable.Error())) // it names the file
 		return misused
-	}
-	if errors.Is(err, errUsage) || errors.Is(err, schedule.ErrParams) || errors.Is(err, simulate.ErrCosts) {
-		status = misused
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
 		line = strings.TrimPrefix(line, errUsage.Error()+": ")
 		fmt.Fprintf(stderr, "weir: %s\n", plain(line))
 	}
-	return status
+	return misused
 }

@@ -35,13 +35,13 @@ func TestPlan(t *testing.T) {
 		"frozen.txt":         "depth-first --ranks 1 --stages 4 --microbatches 64 --frozen 0,1,3",
 		"frozen-forward.txt": "depth-first --ranks 1 --stages 2 --microbatches 3 --frozen 0,1 --forward-only",
 		"one-stage.txt":      "depth-first --ranks 1 --stages 1 --microbatches 1",
-		"1f1b.csv":           "1f1b --ranks 3 --stages 3 --microbatches 4 --format compute",
-		"zb-v.csv":           "zb-v --ranks 2 --stages 4 --microbatches 4 --format comms",
-		"interleaved.order":  "interleaved --ranks 2 --stages 4 --microbatches 4 --format order",
+		"1f1b.csv":           "1f1b --ranks 3 --stages 3 --microbatches 4 --to compute",
+		"zb-v.csv":           "zb-v --ranks 2 --stages 4 --microbatches 4 --to comms",
+		"interleaved.order":  "interleaved --ranks 2 --stages 4 --microbatches 4 --to order",
 		"zb1p.json":          "zb1p --ranks 2 --stages 4 --microbatches 40 --json",
-		"sharded.csv":        "1f1b --ranks 2 --stages 2 --microbatches 2 --format comms --shard 1 --reduce",
+		"sharded.csv":        "1f1b --ranks 2 --stages 2 --microbatches 2 --to comms --shard 1 --reduce",
 		"dualpipe.txt":       "dualpipe --ranks 2 --microbatches 4",
-		"descending.csv":     "breadth-first --ranks 2 --stages 4 --microbatches 3 --format compute --descending",
+		"descending.csv":     "breadth-first --ranks 2 --stages 4 --microbatches 3 --to compute --descending",
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, status := weir("", append([]string{"plan"}, strings.Fields(args)...)...)
@@ -77,14 +77,14 @@ func TestPlan(t *testing.T) {
 func TestEverySchedule(t *testing.T) {
 	for _, s := range schedule.Schedules() {
 		for _, form := range []string{"text", "compute", "comms", "json"} {
-			plan, stderr, status := weir("", "plan", s.Name, "--ranks", "4", "--microbatches", "9", "--format", form)
+			plan, stderr, status := weir("", "plan", s.Name, "--ranks", "4", "--microbatches", "9", "--to", form)
 			require.Empty(t, stderr, "%s as %s", s.Name, form)
 			require.Zero(t, status)
 			_, stderr, status = weir(plan, "check", "-", "--capacity", "0")
 			require.Empty(t, stderr, "%s as %s", s.Name, form)
 			require.Zero(t, status)
 		}
-		for _, args := range []string{"sim", "sim --forward-only", "draw", "draw --trace"} {
+		for _, args := range []string{"sim", "sim --forward-only", "draw", "draw --to perfetto", "draw --to html"} {
 			words := strings.Fields(args)
 			_, stderr, status := weir("", append([]string{words[0], s.Name}, words[1:]...)...)
 			require.Empty(t, stderr, "%s %s", args, s.Name)
@@ -153,10 +153,10 @@ func TestCheckFaults(t *testing.T) {
 
 	// Two ranks that wait for each other, and links that make it so.
 	crossed := "0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1\n1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n"
-	_, stderr, status = weir(crossed, "check", "-", "--format", "comms")
+	_, stderr, status = weir(crossed, "check", "-", "--from", "comms")
 	require.Equal(t, 1, status)
 	require.Regexp(t, `^<stdin>:1:14: deadlock: Ranks 0 and 1 wait for each other: .*0RECV_B0.*1RECV_F1`, stderr)
-	tight, _, _ := weir("", "plan", "1f1b", "--ranks", "4", "--format", "comms", "--capacity", "1")
+	tight, _, _ := weir("", "plan", "1f1b", "--ranks", "4", "--to", "comms", "--capacity", "1")
 	_, stderr, status = weir(tight, "check", "-", "--capacity", "1")
 	require.Empty(t, stderr)
 	require.Zero(t, status)
@@ -202,7 +202,7 @@ func TestSim(t *testing.T) {
 
 	// The same plan from a file.
 	file := filepath.Join(t.TempDir(), "plan.csv")
-	plan, _, _ := weir("", "plan", "1f1b", "--ranks", "8", "--stages", "8", "--microbatches", "24", "--format", "compute")
+	plan, _, _ := weir("", "plan", "1f1b", "--ranks", "8", "--stages", "8", "--microbatches", "24", "--to", "compute")
 	require.NoError(t, os.WriteFile(file, []byte(plan), 0o644))
 	require.Equal(t, one, sim(file+paper))
 }
@@ -273,14 +273,14 @@ func TestLetters(t *testing.T) {
 
 // One microbatch far above all others is pointed at.
 func TestOutlier(t *testing.T) {
-	_, stderr, status := weir("0F0,0F1,0F99,0B0,0B1\n", "check", "-", "--format", "compute")
+	_, stderr, status := weir("0F0,0F1,0F99,0B0,0B1\n", "check", "-", "--from", "compute")
 	require.Equal(t, 1, status)
 	require.Contains(t, stderr, "<stdin>:1:9: note: 0F99 makes it a plan of 100 microbatches")
 }
 
 // A compute-only file read as one with transfers is told apart.
 func TestCommsWithoutTransfers(t *testing.T) {
-	_, stderr, status := weir("", "check", "testdata/1f1b.csv", "--format", "comms")
+	_, stderr, status := weir("", "check", "testdata/1f1b.csv", "--from", "comms")
 	require.Equal(t, 1, status)
 	require.Contains(t, stderr, "testdata/1f1b.csv:1:1: ")
 	require.Contains(t, stderr, "compute")
@@ -303,8 +303,8 @@ func TestNamesWithCapacity(t *testing.T) {
 
 // A compute-only file gets its transfers from convert.
 func TestConvertLowers(t *testing.T) {
-	compute, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--format", "compute")
-	comms, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--format", "comms")
+	compute, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--to", "compute")
+	comms, _, _ := weir("", "plan", "zb-v", "--ranks", "2", "--microbatches", "4", "--to", "comms")
 	converted, stderr, status := weir(compute, "convert", "-", "--to", "comms")
 	require.Zero(t, status, stderr)
 	require.Equal(t, comms, converted)
@@ -330,10 +330,11 @@ func TestErrors(t *testing.T) {
 		status     int
 	}{
 		{"drow", `weir: unexpected argument drow, did you mean "draw"? (weir --help says more)`, 2},
+		{"mem leeks", `weir: there is no file leeks, nor a command weir mem leeks: there are log, plan, diff, export and leaks`, 2},
 		{"plan", `weir: expected "<name>" (weir --help says more)`, 2},
 		{"plan 1f1b --rank 2", `weir: unknown flag --rank, did you mean "--ranks"? (weir --help says more)`, 2},
 		{"plan 1f1b --stages two", `weir: --stages: expected a valid 64 bit int but got "two" (weir --help says more)`, 2},
-		{"plan 1f1b --format svg", `weir: --format must be one of "text","compute","comms","order","json" but got "svg" (weir --help says more)`, 2},
+		{"plan 1f1b --to svg", `weir: --to must be one of "text","compute","comms","order","json" but got "svg" (weir --help says more)`, 2},
 		{"plan 1f1b --ranks 0", `weir: --ranks 0: there must be 1 to 1024`, 2},
 		{"plan 1f1b --ranks 16384", `weir: --ranks 16384: there must be 1 to 1024`, 2},
 		{"choose --ranks 1025 --microbatches 8", `weir: --ranks 1025: give 1 to 1024`, 2},
@@ -347,7 +348,7 @@ func TestErrors(t *testing.T) {
 		{"plan 1f1b --group 3", `weir: 1f1b has no groups: leave out --group 3`, 2},
 		{"check testdata/1f1b.csv --group 3", `weir: --group is for a schedule that is made by name; testdata/1f1b.csv is a file, which says itself what it is`, 2},
 		{"check testdata", `weir: read testdata: is a directory`, 2},
-		{"check 1f1b --format compute", `weir: --format is for a plan file; 1f1b is a schedule, which is made anew`, 2},
+		{"check 1f1b --from compute", `weir: --from is for a plan file; 1f1b is a schedule, which is made anew`, 2},
 		{"check 1f1b --letters old", `weir: --letters is for a plan file; 1f1b is a schedule, which is made anew`, 2},
 		{"plan testdata/1f1b.csv", `weir: plan makes a plan of a schedule's name; weir check, sim, draw and convert read testdata/1f1b.csv`, 2},
 		{"plan -", `weir: plan makes a plan of a schedule's name; weir check, sim, draw and convert read -`, 2},
@@ -355,7 +356,7 @@ func TestErrors(t *testing.T) {
 		{"place testdata", `weir: read testdata: is a directory`, 2},
 		{"mem leaks testdata", `weir: read testdata: is a directory`, 2},
 		{"mem log testdata", `weir: read testdata: is a directory`, 2},
-		{"mem export 1f1b", `weir: say --to snapshot, perfetto or csv, or name a file that ends in .pickle, .json or .csv with --out`, 2},
+		{"mem export 1f1b", `weir: say --to snapshot, perfetto or csv, or name a file that ends in .pickle, .json or .csv with --output`, 2},
 		{"sim 1f1b --costs testdata --f 3", `weir: --f goes without --costs: the file says what everything costs`, 2},
 		{"choose --ranks 4 --microbatches 8 --capacity -3", `weir: --capacity -3: give 0 or more, or -1 for no limit`, 2},
 		{"choose --ranks 4 --microbatches 8 --cap 0", `weir: --cap 0: give more than 0 microbatches, up to 1000000`, 2},
@@ -389,11 +390,102 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// Every command keeps one table of exit statuses: 0 where all is well, 1 where there is a
+// finding, 2 where the command line is wrong or a file cannot be used. Nothing is printed
+// on standard error with 0.
+func TestExitStatuses(t *testing.T) {
+	costs := filepath.Join(t.TempDir(), "costs.json")
+	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "stages": [{"f": 3, "i": 2, "w": 1, "saved": 1048576}]}`), 0o600))
+	costs = " --costs " + costs
+	invalid := "0F0,0B0,0F1\n"
+	const snapshot = "../../docs/snapshots/kept-loss.pickle"
+	for args, want := range map[string]struct {
+		stdin  string
+		status int
+	}{
+		"--version":                         {"", good},
+		"":                                  {"", misused},
+		"help":                              {"", good},
+		"help mem plan":                     {"", good},
+		"help nothing":                      {"", misused},
+		"completion bash":                   {"", good},
+		"completion tcsh":                   {"", misused},
+		"plan 1f1b":                         {"", good},
+		"plan 1f1b --format compute":        {"", good}, // the old name
+		"plan 1f1b --to csv":                {"", misused},
+		"plan none":                         {"", misused},
+		"check 1f1b":                        {"", good},
+		"check -":                           {invalid, atFault},
+		"check none.csv":                    {"", misused},
+		"sim 1f1b":                          {"", good},
+		"sim -":                             {invalid, atFault},
+		"sim 1f1b --f x":                    {"", misused},
+		"draw 1f1b":                         {"", good},
+		"draw -":                            {invalid, atFault},
+		"draw 1f1b -o picture.png":          {"", misused},
+		"convert - --to order":              {"0F0,0B0\n", good},
+		"convert -":                         {"0F0,x\n", atFault},
+		"convert none.csv":                  {"", misused},
+		"choose --ranks 1 --microbatches 2": {"", good},
+		"choose --ranks 2 --microbatches 2 --stages 2 --memory 1" + costs: {"", atFault},
+		"choose --ranks 1":     {"", misused},
+		"place -":              {pinwheel, good},
+		"place - --memory 9":   {pinwheel, atFault},
+		"place - --capacity 9": {pinwheel, atFault}, // the old name
+		"place none.csv":       {"", misused},
+		"mem log -":            {memoryLog(0), good},
+		"mem -":                {memoryLog(1024), atFault},
+		"mem - --exit-zero":    {memoryLog(1024), good},
+		"mem none.jsonl":       {"", misused},
+		"mem diff - ../../docs/memory-log/none.jsonl":           {memoryLog(0), misused},
+		"mem leaks " + snapshot:                                 {"", atFault},
+		"mem leaks --exit-zero " + snapshot:                     {"", good},
+		"mem leaks none.pickle":                                 {"", misused},
+		"mem plan 1f1b --ranks 1 --stages 1" + costs:            {"", good},
+		"mem plan 1f1b --ranks 1 --stages 1 --memory 1" + costs: {"", atFault},
+		"mem plan 1f1b --ranks 1 --stages 1 --budget 1" + costs: {"", atFault}, // the old name
+		"mem plan 1f1b": {"", misused},
+		"mem export 1f1b --ranks 1 --stages 1 --to csv" + costs:  {"", good},
+		"mem export - --to csv" + costs:                          {invalid, atFault},
+		"mem export 1f1b --ranks 1 --stages 1 --out x.y" + costs: {"", misused}, // the old name
+	} {
+		stdout, stderr, status := weir(want.stdin, strings.Fields(args)...)
+		require.Equal(t, want.status, status, "weir %s: %s", args, stderr)
+		if status == good {
+			require.Empty(t, stderr, args)
+			require.NotEmpty(t, stdout, args)
+		} else {
+			require.NotEmpty(t, stdout+stderr, args)
+		}
+	}
+}
+
+// What a shell is told completes commands, flags, their values and schedules; a flag by an
+// old name is not among them.
+func TestCompletion(t *testing.T) {
+	for line, want := range map[string]string{
+		"weir ch":             "check choose",
+		"weir mem le":         "leaks",
+		"weir plan zb-h":      "zb-h1 zb-h2",
+		"weir plan 1f1b --mi": "--microbatches",
+		"weir draw --to p":    "perfetto",
+		"weir plan --for":     "--forward-only",
+	} {
+		t.Setenv("COMP_LINE", line)
+		stdout, stderr, status := weir("")
+		require.Zero(t, status, line)
+		require.Empty(t, stderr, line)
+		words := strings.Fields(stdout)
+		slices.Sort(words)
+		require.Equal(t, want, strings.Join(words, " "), line)
+	}
+}
+
 // A full disk is an error.
 func TestFullDisk(t *testing.T) {
 	for _, args := range []string{"plan 1f1b", "check testdata/one-stage.txt", "sim 1f1b", "sim 1f1b --json", "draw 1f1b", "convert testdata/1f1b.csv", "choose --ranks 2 --microbatches 4"} {
 		var stderr bytes.Buffer
-		require.Equal(t, 1, run(strings.Fields(args), strings.NewReader(""), fullDisk{}, &stderr), args)
+		require.Equal(t, misused, run(strings.Fields(args), strings.NewReader(""), fullDisk{}, &stderr), args)
 		require.Contains(t, stderr.String(), "no space left\n", args)
 	}
 }

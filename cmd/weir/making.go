@@ -20,7 +20,7 @@ type making struct {
 	Descending   bool   `help:"breadth-first with a descending backward, PyTorch's LoopedBFS."`
 	ForwardOnly  bool   `help:"Evaluate: no backward."`
 	Quantize     string `help:"Stages compute on copies of their weights, in low precision say, that QUANTIZE makes once in a step: before-use is right before a stage's first forward, at-start before anything else on the rank." enum:"no,before-use,at-start" default:"no"`
-	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S,..."`
+	Frozen       []int  `help:"Stages that do not train, from 0, separated by commas." placeholder:"S"`
 }
 
 // or returns the number that was given, else another.
@@ -51,11 +51,7 @@ const (
 
 // scheduleNames lists the schedules for help texts.
 func scheduleNames() string {
-	var names []string
-	for _, s := range schedule.Schedules() {
-		names = append(names, s.Name)
-	}
-	return strings.Join(names, " ")
+	return strings.Join(scheduleList(), " ")
 }
 
 // quantizes reports whether stages compute on copies of their weights.

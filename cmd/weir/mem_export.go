@@ -17,8 +17,8 @@ import (
 // memExportCmd writes the allocations of a planned step for the tools of others.
 type memExportCmd struct {
 	laidOut
-	To  string `help:"snapshot is one of PyTorch's, for pytorch.org/memory_viz; perfetto has counters by class; csv a line for every allocation and end. By default the ending of --out decides: .pickle, .json or .csv." enum:"auto,snapshot,perfetto,csv" default:"auto"`
-	Out string `short:"o" help:"File to write, or - for standard output." placeholder:"FILE" default:"-"`
+	To     string `help:"snapshot is one of PyTorch's, for pytorch.org/memory_viz; perfetto has counters by class; csv a line for every allocation and end. By default the ending of --output decides: .pickle, .json or .csv." enum:"auto,snapshot,perfetto,csv" default:"auto"`
+	Output string `aliases:"out" short:"o" help:"File to write, or - for standard output." placeholder:"FILE" default:"-"`
 }
 
 // Help is printed behind the flags.
@@ -36,17 +36,17 @@ func (c *memExportCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	if c.Out == "-" {
+	if c.Output == "-" {
 		return write(s.out, plan, made)
 	}
-	return outfile.Write(c.Out, func(w io.Writer) error { return write(w, plan, made) })
+	return outfile.Write(c.Output, func(w io.Writer) error { return write(w, plan, made) })
 }
 
 // writer returns what writes the form that is asked for.
 func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Plan) error, error) {
 	to := c.To
 	if to == "auto" {
-		to = map[string]string{".pickle": "snapshot", ".pkl": "snapshot", ".json": "perfetto", ".csv": "csv"}[filepath.Ext(c.Out)]
+		to = map[string]string{".pickle": "snapshot", ".pkl": "snapshot", ".json": "perfetto", ".csv": "csv"}[filepath.Ext(c.Output)]
 	}
 	switch to {
 	case "snapshot":
@@ -56,10 +56,10 @@ func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Plan) e
 	case "csv":
 		return planCSV, nil
 	}
-	if c.Out == "-" {
-		return nil, usage("say --to snapshot, perfetto or csv, or name a file that ends in .pickle, .json or .csv with --out")
+	if c.Output == "-" {
+		return nil, usage("say --to snapshot, perfetto or csv, or name a file that ends in .pickle, .json or .csv with --output")
 	}
-	return nil, usage("%q does not end in .pickle, .json or .csv: say --to snapshot, perfetto or csv", c.Out)
+	return nil, usage("%q does not end in .pickle, .json or .csv: say --to snapshot, perfetto or csv", c.Output)
 }
 
 // mostChanges is how many allocations and ends one export holds. Viewers give up before.

@@ -16,10 +16,16 @@ import (
 
 // memLeaksCmd says what grows in a PyTorch memory snapshot.
 type memLeaksCmd struct {
-	File         string `arg:"" name:"snapshot" help:"A snapshot that torch.cuda.memory._dump_snapshot has written, or - for standard input."`
+	File         string `arg:"" name:"snapshot" predictor:"file" help:"A snapshot that torch.cuda.memory._dump_snapshot has written, or - for standard input."`
 	Microbatches int    `help:"How many microbatches the trace holds, over all its steps. Without it they are found." placeholder:"M"`
 	Top          int    `help:"How many groups of what is live and does not grow are shown." default:"5" placeholder:"N"`
 	JSON         bool   `help:"Print the findings as JSON."`
+	growing
+}
+
+// Help is printed behind the flags.
+func (memLeaksCmd) Help() string {
+	return `The exit status is 1 where something grows with microbatches or the file is no snapshot, and 0 where nothing grows.`
 }
 
 // Run prints what was found.
@@ -50,9 +56,16 @@ func (c *memLeaksCmd) Run(s *streams) error {
 // report prints what was found.
 func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 	if c.JSON {
-		return printJSON(s.out, found)
+		if err := printJSON(s.out, found); err != nil {
+			return err
+		}
 	}
+	grows := false
 	for i := range found.Devices {
+		grows = grows || len(found.Devices[i].Growing) > 0
+		if c.JSON {
+			continue
+		}
 		if i > 0 {
 			fmt.Fprintln(s.text)
 		}
@@ -60,7 +73,7 @@ func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 			return err
 		}
 	}
-	return nil
+	return c.status(grows)
 }
 
 // readSnapshot reads a snapshot, or standard input where its name is -.

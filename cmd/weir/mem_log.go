@@ -1,8 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"strings"
 
 	"github.com/weir-ml/weir/internal/memreport"
 	"github.com/weir-ml/weir/memory/memlog"
@@ -11,11 +15,30 @@ import (
 
 // memLogCmd shows a memory log.
 type memLogCmd struct {
-	File  string `arg:"" name:"log" help:"A memory log, Weir's own or the minimal form that any trainer can write (docs/memory-log.md), or - for standard input."`
+	File  string `arg:"" name:"log" predictor:"file" help:"A memory log, Weir's own or the minimal form that any trainer can write (docs/memory-log.md), or - for standard input."`
 	HTML  string `help:"Write a page with pictures to a file." name:"html" placeholder:"FILE"`
 	CSV   string `help:"Write the records as CSV to a file." name:"csv" placeholder:"FILE"`
 	Trace string `help:"Write counters for Perfetto or chrome://tracing to a file." placeholder:"FILE"`
 	JSON  bool   `help:"Print the findings as JSON."`
+	growing
+}
+
+// growing is the exit status of what looks for growth.
+type growing struct {
+	ExitZero bool `help:"Exit with 0 even where something grows."`
+}
+
+// status is the outcome where everything has been printed.
+func (g growing) status(grows bool) error {
+	if grows && !g.ExitZero {
+		return errShown
+	}
+	return nil
+}
+
+// Help is printed behind the flags.
+func (memLogCmd) Help() string {
+	return `The exit status is 1 where something grows or a line cannot be read, and 0 where neither is so.`
 }
 
 // Run prints what the log says and writes the files that are asked for. Lines that
@@ -23,6 +46,9 @@ type memLogCmd struct {
 func (c *memLogCmd) Run(s *streams) error {
 	if err := apart(c.File, map[string]string{"--html": c.HTML, "--csv": c.CSV, "--trace": c.Trace}); err != nil {
 		return err
+	}
+	if _, err := os.Stat(c.File); errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(c.File, "./\\-") {
+		return usage("there is no file %s, nor a command weir mem %s: there are log, plan, diff, export and leaks", c.File, c.File)
 	}
 	log, read := &memreport.Log{}, logRead{}
 	err := into(c.CSV, memreport.NewCSV, func(csv memreport.Sink) error {
@@ -37,10 +63,7 @@ func (c *memLogCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	if err := c.show(s, log, &read); err != nil {
-		return err
-	}
-	return read.faults()
+	return c.show(s, log, &read)
 }
 
 // into calls next with a sink that writes a file, or with one that takes everything
@@ -73,14 +96,18 @@ func (c *memLogCmd) show(s *streams, log *memreport.Log, read *logRead) error {
 		}
 	}
 	if c.JSON {
-		return printJSON(s.out, summary)
+		if err := printJSON(s.out, summary); err != nil {
+			return err
+		}
+	} else if err := summary.Text(s.text); err != nil {
+		return err
+	} else if read.torn != nil {
+		if _, err := fmt.Fprintf(s.text, "line %d is torn and left out: its writer is still at work, or was stopped\n", read.torn.Line); err != nil {
+			return err
+		}
 	}
-	if err := summary.Text(s.text); err != nil {
+	if err := read.faults(); err != nil {
 		return err
 	}
-	if read.torn != nil {
-		_, err := fmt.Fprintf(s.text, "line %d is torn and left out: who wrote it is still at work, or was stopped\n", read.torn.Line)
-		return err
-	}
-	return nil
+	return c.status(summary.Growth.Grows())
 }

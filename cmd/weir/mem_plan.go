@@ -23,12 +23,12 @@ import (
 // laidOut is a plan whose memory is laid out.
 type laidOut struct {
 	source
-	pricing
-	Templates string `help:"What the stages allocate, a file (examples/train -emit-templates writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
-	LookAhead int    `help:"Entries that a rank pulls before it needs them." placeholder:"N"`
-	Envelope  bool   `help:"Plan for microbatches of any shape class of the templates, each buffer as large as in the class where it is largest: so it is where there are several, and --shapes does not say which."`
-	Shapes    []int  `help:"The shape class of each microbatch, from 0; a list that is shorter than the step begins again." placeholder:"N,..."`
-	Work      int64  `help:"Most work of the search on each rank, in buffers placed." placeholder:"N"`
+	pricing   `group:"Costs:"`
+	Templates string `group:"Memory:" help:"What the stages allocate, a file (examples/train -emit-templates writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
+	LookAhead int    `group:"Memory:" help:"Entries that a rank pulls before it needs them." placeholder:"N"`
+	Envelope  bool   `group:"Memory:" help:"Plan for microbatches of any shape class of the templates, each buffer as large as in the class where it is largest: so it is where there are several, and --shapes does not say which."`
+	Shapes    []int  `group:"Memory:" help:"The shape class of each microbatch, from 0; a list that is shorter than the step begins again." placeholder:"N"`
+	Work      int64  `group:"Memory:" help:"Most work of the search on each rank, in buffers placed." placeholder:"N"`
 }
 
 // defaultLinks is the capacity of links where none is given: that of the runner's
@@ -94,6 +94,11 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	if err != nil {
 		return nil, err
 	}
+	if file != nil {
+		if _, err := proven(plan, file, schedule.Unlimited); err != nil {
+			return nil, err
+		}
+	}
 	priced, err := c.price(plan.Placement, file)
 	if err != nil {
 		return nil, err
@@ -144,12 +149,12 @@ func (c *laidOut) lay(s *streams) (*schedule.Plan, *layout.Plan, error) {
 // memPlanCmd lays out the memory of a plan.
 type memPlanCmd struct {
 	laidOut
-	Budget size   `help:"Bytes that a rank has for a step, such as 80GiB; what does not fit is refused, with what would." placeholder:"BYTES"`
-	WhatIf bool   `help:"Print bytes against time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some of these together. Times are those of --costs, or of --f, --i and --w."`
-	Less   string `name:"recompute" help:"Templates of the same stages that recompute, for --what-if." placeholder:"FILE"`
-	CSV    string `name:"csv" help:"Write what is placed on --rank in the form of MiniMalloc, for weir place." placeholder:"FILE"`
-	Rank   int    `help:"The rank of --csv."`
-	JSON   bool   `help:"Print the certificates as JSON."`
+	Memory size   `aliases:"budget" group:"Memory:" help:"Bytes that a rank has for a step, such as 80G; what does not fit is refused, with what would." placeholder:"BYTES"`
+	WhatIf bool   `group:"Memory:" help:"Print bytes against time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some of these together. Times are those of --costs, or of --f, --i and --w."`
+	Less   string `group:"Memory:" name:"recompute" help:"Templates of the same stages that recompute, for --what-if." placeholder:"FILE"`
+	CSV    string `group:"Output:" name:"csv" help:"Write what is placed on --rank in the form of MiniMalloc, for weir place." placeholder:"FILE"`
+	Rank   int    `group:"Output:" help:"The rank of --csv."`
+	JSON   bool   `group:"Output:" help:"Print the certificates as JSON."`
 }
 
 // Help is printed behind the flags.
@@ -167,12 +172,12 @@ func (c *memPlanCmd) Run(s *streams) error {
 	}
 	ctx := context.Background()
 	var others []layout.Alternative
-	if c.Budget > 0 || c.WhatIf {
+	if c.Memory > 0 || c.WhatIf {
 		if others, err = c.alternatives(step); err != nil {
 			return err
 		}
 	}
-	step.cfg.Budget = int64(c.Budget)
+	step.cfg.Budget = int64(c.Memory)
 	made, err := layout.Make(ctx, step.plan, step.templates, step.cfg)
 	step.cfg.Budget = 0
 	if errors.Is(err, layout.ErrBudget) {

@@ -79,17 +79,17 @@ func TestMemPlanWhatIf(t *testing.T) {
 
 // TestMemPlanBudget refuses what does not fit.
 func TestMemPlanBudget(t *testing.T) {
-	status, out, errs := memPlan(t, "1f1b", "--budget", "50KiB")
+	status, out, errs := memPlan(t, "1f1b", "--memory", "50KiB")
 	require.Equal(t, atFault, status)
 	require.Empty(t, out)
 	require.Contains(t, errs, "rank 0 needs 76800 bytes for a step, 25600 more than the 51200 that it has")
 	require.Regexp(t, `what would fit, of the same tokens:\n +bytes of a rank +makespan.*\ndepth-first with at most 2 in flight on a rank \(cap 2\) +40,960 +\d`, errs)
 	require.NotContains(t, errs, "\ndepth-first with at most 3", "that needs 59,392")
-	status, out, errs = memPlan(t, "1f1b", "--budget", "1KiB")
+	status, out, errs = memPlan(t, "1f1b", "--memory", "1KiB")
 	require.Equal(t, atFault, status)
 	require.Empty(t, out)
 	require.Contains(t, errs, "nothing that was tried fits; the least is")
-	status, _, errs = memPlan(t, "1f1b", "--budget", "80KiB")
+	status, _, errs = memPlan(t, "1f1b", "--memory", "80KiB")
 	require.Equal(t, good, status, errs)
 }
 

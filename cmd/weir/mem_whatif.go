@@ -230,7 +230,7 @@ func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Al
 		return errors.Join(refused, err)
 	}
 	var b strings.Builder
-	fits := slices.DeleteFunc(slices.Clone(list[1:]), func(one instead) bool { return !one.Best || one.Bytes > int64(c.Budget) })
+	fits := slices.DeleteFunc(slices.Clone(list[1:]), func(one instead) bool { return !one.Best || one.Bytes > int64(c.Memory) })
 	if len(fits) == 0 {
 		least := slices.MinFunc(list[1:], func(a, b instead) int { return cmp.Compare(a.Bound, b.Bound) })
 		fmt.Fprintf(&b, "weir: nothing that was tried fits; the least is %s, which needs %s bytes or more: use smaller microbatches, stages that recompute, or more ranks",

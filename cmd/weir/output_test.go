@@ -12,7 +12,7 @@ import (
 // leaves what was there.
 func TestOutputsAreWhole(t *testing.T) {
 	folder := t.TempDir()
-	file, link := filepath.Join(folder, "file"), filepath.Join(folder, "link")
+	file, link := filepath.Join(folder, "file"), filepath.Join(folder, "link.svg")
 	require.NoError(t, os.WriteFile(file, []byte("old"), 0o600))
 	require.NoError(t, os.Symlink(file, link))
 
@@ -22,12 +22,12 @@ func TestOutputsAreWhole(t *testing.T) {
 	_, stderr, status = weir("", "mem", filepath.Join(folder, "nothing"), "--csv", file)
 	require.Equal(t, misused, status)
 	require.Equal(t, "weir: open "+filepath.Join(folder, "nothing")+": no such file or directory\n", stderr, "it names what is missing")
-	_, stderr, status = weir("", "draw", "1f1b", "-o", folder)
+	_, stderr, status = weir("", "draw", "1f1b", "--to", "svg", "-o", folder)
 	require.Equal(t, misused, status)
 	require.Equal(t, "weir: open "+folder+": is a directory\n", stderr)
-	_, stderr, status = weir("", "draw", "1f1b", "-o", filepath.Join(folder, "none", "file"))
+	_, stderr, status = weir("", "draw", "1f1b", "-o", filepath.Join(folder, "none", "file.svg"))
 	require.Equal(t, misused, status)
-	require.Equal(t, "weir: open "+filepath.Join(folder, "none", "file")+": no such file or directory\n", stderr)
+	require.Equal(t, "weir: open "+filepath.Join(folder, "none", "file.svg")+": no such file or directory\n", stderr)
 	require.Equal(t, "old", read(t, file))
 
 	_, stderr, _ = weir("", "draw", "1f1b", "-o", link)

@@ -19,19 +19,19 @@ import (
 
 // placeCmd plans a placement instance.
 type placeCmd struct {
-	File     string        `arg:"" help:"The instance, in MiniMalloc's CSV, or - for standard input."`
-	Capacity *size         `help:"A height that is low enough, such as 1MiB; by default the least is looked for." placeholder:"N"`
-	Time     time.Duration `help:"Stop after this time with the best so far." default:"60s"`
-	Seed     uint64        `help:"Seed of the random choices." default:"0" placeholder:"N"`
-	Output   string        `help:"Write the instance with its offsets to this file; - is standard output, in place of the outcome." short:"o" placeholder:"FILE"`
-	JSON     bool          `help:"Print the outcome as JSON."`
+	File   string        `arg:"" help:"The instance, in MiniMalloc's CSV, or - for standard input." predictor:"file"`
+	Memory *size         `aliases:"capacity" help:"A height that is low enough, such as 1MiB; by default the least is looked for." placeholder:"BYTES"`
+	Time   time.Duration `help:"Stop after this time with the best so far." default:"60s"`
+	Seed   uint64        `help:"Seed of the random choices." default:"0" placeholder:"N"`
+	Output string        `help:"Write the instance with its offsets to this file; - is standard output, in place of the outcome." short:"o" placeholder:"FILE"`
+	JSON   bool          `help:"Print the outcome as JSON."`
 }
 
 // Help is printed behind the flags.
 func (placeCmd) Help() string {
 	return `The columns of the file are id, lower, upper and size, and if wanted alignment and gaps; lifetimes are half open. The lower bound is the most bytes alive at once. Where the height is above it, optimal says that no layout is lower, because all were searched. The layout has been checked. It depends on the seed alone, unless the time ends the search.
 
-The exit status is 1 where the height is above --capacity, or the file is no instance.`
+The exit status is 1 where the height is above --memory, or the file is no instance.`
 }
 
 // placing is what --json prints.
@@ -55,8 +55,8 @@ func (c *placeCmd) Run(s *streams) error {
 		return err
 	}
 	options := placement.Options{Time: c.Time, Nodes: math.MaxInt64, Seed: c.Seed}
-	if c.Capacity != nil {
-		options.Capacity = int64(*c.Capacity)
+	if c.Memory != nil {
+		options.Capacity = int64(*c.Memory)
 	}
 	start := time.Now()
 	layout, err := exact.Plan(context.Background(), &in.Problem, options)
@@ -65,14 +65,14 @@ func (c *placeCmd) Run(s *streams) error {
 	}
 	out := &placing{
 		Height: layout.Height, LowerBound: layout.Bound, Gap: layout.Gap(), Optimal: layout.Optimal,
-		Feasible: c.Capacity == nil || layout.Height <= options.Capacity,
+		Feasible: c.Memory == nil || layout.Height <= options.Capacity,
 		Seconds:  time.Since(start).Seconds(), Method: layout.Method,
 	}
 	in.Offsets = layout.Offsets
 	if err := c.write(s, in, out); err != nil || out.Feasible {
 		return err
 	}
-	return fmt.Errorf("no layout within %d bytes: %s", options.Capacity, layout.Proof)
+	return faults{{Rank: -1, Text: fmt.Sprintf("weir: no layout within %d bytes: %s", options.Capacity, layout.Proof)}}
 }
 
 // read reads the instance.

@@ -42,7 +42,7 @@ func TestPlace(t *testing.T) {
 	}
 	require.Equal(t, []string{"height", "lower_bound", "gap", "optimal", "feasible", "seconds", "method"}, keys)
 
-	stdout, stderr, status = weir(pinwheel, "place", "-", "--json", "--capacity", "12", "--seed", "7")
+	stdout, stderr, status = weir(pinwheel, "place", "-", "--json", "--memory", "12", "--seed", "7")
 	require.Empty(t, stderr)
 	require.Equal(t, good, status)
 	var out map[string]any
@@ -106,7 +106,7 @@ func TestPlaceRefuses(t *testing.T) {
 		stderr string
 		status int
 	}{
-		"too small":        {pinwheel, "- --capacity 9 -o -", "no layout within 9 bytes", atFault},
+		"too small":        {pinwheel, "- --memory 9 -o -", "no layout within 9 bytes", atFault},
 		"no columns":       {"a,b\n", "-", "<stdin>:1:1: ", atFault},
 		"negative size":    {"id,lower,upper,size\n0,1,2,-4\n", "-", "<stdin>:2:7: ", atFault},
 		"born after death": {"id,lower,upper,size\n0,3,2,4\n", "-", "<stdin>:2:5: ", atFault},
@@ -114,7 +114,7 @@ func TestPlaceRefuses(t *testing.T) {
 		"empty":            {"", "-", "<stdin>:1:1: ", atFault},
 		"missing":          {"", "missing.csv", "missing.csv", misused},
 		"time":             {pinwheel, "- --time 0s", "give a time above 0", misused},
-		"capacity":         {pinwheel, "- --capacity none", "is no size", misused},
+		"capacity":         {pinwheel, "- --memory none", "is no size", misused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, stderr, status := weir(test.in, append([]string{"place"}, strings.Fields(test.args)...)...)

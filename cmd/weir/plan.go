@@ -12,13 +12,13 @@ import (
 
 // planCmd makes a plan.
 type planCmd struct {
-	Name string `arg:"" help:"The schedule: ${schedules}."`
+	Name string `arg:"" help:"The schedule: ${schedules}." predictor:"schedule"`
 	making
-	Format   string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers; order: signed order list; json, text: everything, drops included." enum:"text,compute,comms,order,json" default:"text"`
+	To       string `help:"compute: PyTorch's CSV of computations; comms: the same with transfers; order: signed order list; json, text: everything, drops included." aliases:"format" enum:"text,compute,comms,order,json" default:"text"`
 	Capacity int    `help:"Messages that a link between ranks holds: 0 places transfers so that each send can meet its receive, which works with any; 1 or more receives as late as can be; -1 is no limit." default:"0" placeholder:"N"`
 	Shard    int    `help:"Gather and give up sharded weights, at most so many stages at a time on a rank." placeholder:"N"`
 	Reduce   bool   `help:"Reduce each stage's gradients over replicas after its last backward."`
-	JSON     bool   `help:"The same as --format json."`
+	JSON     bool   `help:"The same as --to json."`
 }
 
 // Help is printed behind the flags.
@@ -39,7 +39,7 @@ func (c *planCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	form, _ := format.Parse(c.Format)
+	form, _ := format.Parse(c.To)
 	if c.JSON {
 		form = format.JSON
 	}

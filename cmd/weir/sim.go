@@ -17,8 +17,8 @@ import (
 // simCmd simulates a plan.
 type simCmd struct {
 	source
-	pricing
-	JSON bool `help:"Print the outcome as JSON."`
+	pricing `group:"Costs:"`
+	JSON    bool `help:"Print the outcome as JSON."`
 }
 
 // Help is printed behind the flags.

@@ -15,11 +15,11 @@ import (
 
 // source is where a command gets its plan from: the name of a schedule, or a file.
 type source struct {
-	Plan string `arg:"" name:"schedule|file" help:"A schedule (see docs/cli.md), a plan file, or - for standard input."`
-	making
-	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A schedule that is given by name gets transfers for it; without it, its computations alone are looked at." placeholder:"N"`
-	Format   string `help:"Form of a plan file: auto, text, compute, comms, order or json." enum:"auto,text,compute,comms,order,json" default:"auto"`
-	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto tells them by BW, or by W without I." enum:"auto,today,old" default:"auto"`
+	Plan     string `arg:"" name:"schedule|file" help:"A schedule (see docs/cli.md), a plan file, or - for standard input." predictor:"plan"`
+	making   `group:"Plan:"`
+	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A schedule that is given by name gets transfers for it; without it, its computations alone are looked at." group:"Plan:" placeholder:"N"`
+	From     string `help:"Form of a plan file: auto, text, compute, comms, order or json." group:"Plan:" aliases:"format" enum:"auto,text,compute,comms,order,json" default:"auto"`
+	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto tells them by BW, or by W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
 }
 
 // read returns the plan, and the file that it is from, nil where it was made: then it has
@@ -42,7 +42,7 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 	}
 	_, unknown := schedule.Find(c.Plan)
 	if unknown == nil {
-		for flag, given := range map[string]string{"--format": c.Format, "--letters": c.Letters} {
+		for flag, given := range map[string]string{"--from": c.From, "--letters": c.Letters} {
 			if given != "auto" {
 				return nil, nil, usage("%s is for a plan file; %s is a schedule, which is made anew", flag, c.Plan)
 			}
@@ -58,7 +58,7 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 	if err := c.beside(c.Plan); err != nil {
 		return nil, nil, err
 	}
-	file, err := readFile(s, c.Plan, c.Format, c.Letters, c.making)
+	file, err := readFile(s, c.Plan, c.From, c.Letters, c.making)
 	if err != nil {
 		return nil, nil, err
 	}

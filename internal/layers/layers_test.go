@@ -75,7 +75,7 @@ var rooms = []struct {
 	{"trainer/terminal", 0, nil},
 	{"trainer/units", 0, nil},
 	{"internal/memreport", 6, nil},
-	{"cmd", 7, []string{"github.com/alecthomas/kong"}},
+	{"cmd", 7, []string{"github.com/alecthomas/kong", "github.com/jotaen/kong-completion", "github.com/posener/complete"}},
 	{"examples", 7, nil},
 	{"tests", 7, nil},
 	{"tests/oracle", 3, nil}, // neither the planner nor the runner

@@ -336,7 +336,7 @@ func TestErrors(t *testing.T) {
 	} {
 		s := steps(t)["1f1b"]
 		spoil(s)
-		for _, err := range []error{s.SVG(io.Discard), s.Trace(io.Discard)} {
+		for _, err := range []error{s.SVG(io.Discard), s.Trace(io.Discard), s.HTML(io.Discard)} {
 			require.ErrorIs(t, err, draw.ErrStep)
 			require.ErrorContains(t, err, want)
 		}
@@ -344,6 +344,7 @@ func TestErrors(t *testing.T) {
 	s := steps(t)["one"]
 	require.ErrorIs(t, s.SVG(full{}), errFull)
 	require.ErrorIs(t, s.Trace(full{}), errFull)
+	require.ErrorIs(t, s.HTML(full{}), errFull)
 }
 
 var errFull = errors.New("full")
@@ -352,6 +353,39 @@ var errFull = errors.New("full")
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
+
+// A page has every computation and level of the step, and loads nothing.
+func TestPages(t *testing.T) {
+	for name, step := range steps(t) {
+		var out strings.Builder
+		require.NoError(t, step.HTML(&out), name)
+		text := out.String()
+		require.NotContains(t, strings.ReplaceAll(text, "http://www.w3.org", ""), "http")
+		start := strings.Index(text, "ranks:[") + len("ranks:")
+		var ranks []struct {
+			Boxes  []int64
+			Levels []float64
+		}
+		require.NoError(t, json.NewDecoder(strings.NewReader(text[start:])).Decode(&ranks), name)
+		require.Len(t, ranks, len(step.Events), name)
+		for rank, events := range step.Events {
+			require.Len(t, ranks[rank].Boxes, 7*len(events), name)
+			for i, e := range events {
+				a, box := e.Action, ranks[rank].Boxes[7*i:7*i+7]
+				require.Equal(t, []int64{e.Start, e.End, int64(a.Kind()), int64(a.Stage()), int64(a.Microbatch())}, box[:5], name)
+				require.Equal(t, a.Joined(), box[6] == 1, name)
+			}
+			require.Equal(t, step.Plan.Mode == schedule.ForwardOnly && !strings.HasSuffix(name, "bytes"), len(ranks[rank].Levels) == 0, name)
+		}
+	}
+	step := steps(t)["one"]
+	plan := *step.Plan
+	plan.Name = "</title><script>\"'&</script>"
+	step.Plan = &plan
+	var out strings.Builder
+	require.NoError(t, step.HTML(&out))
+	require.Equal(t, 1, strings.Count(out.String(), "<script>"))
+}
 
 // Nothing in a name gets out of the text that it stands in, and a step of nothing is
 // a picture too.

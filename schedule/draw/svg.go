@@ -27,7 +27,7 @@ const (
 	curveGap   = 4.0   // between a row and what it holds
 	leastBox   = 17.0  // wanted width of the shortest computation
 	leastPlot  = 760.0
-	widestPlot = 3000.0
+	widestPlot = 8000.0
 	digit      = 6.6 // width of a digit in a box, and of one in a small box
 	smallDigit = 5.7
 )

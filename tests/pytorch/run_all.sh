@@ -15,7 +15,7 @@ go build -o "$plans/weir" ./cmd/weir
 microbatches=8
 make_plans() { # NAME RANKS STAGES [FLAGS]
   for form in compute comms; do
-    "$plans/weir" plan "$1" --ranks "$2" --stages "$3" --microbatches $microbatches --format $form "${@:4}" \
+    "$plans/weir" plan "$1" --ranks "$2" --stages "$3" --microbatches $microbatches --to $form "${@:4}" \
       > "$plans/$form/$1-$2-$3.csv"
   done
 }

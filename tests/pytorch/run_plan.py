@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Loads plans that weir has written into torch.distributed.pipelining and runs them.
 
-    weir plan zb-v --ranks 2 --stages 4 --microbatches 6 --format comms > zb-v.csv
+    weir plan zb-v --ranks 2 --stages 4 --microbatches 6 --to comms > zb-v.csv
     python3 tests/pytorch/run_plan.py --microbatches 6 zb-v.csv
 
 Every rank is a process on the CPU (gloo). The model has one layer a stage. For each

@@ -80,24 +80,26 @@ func Round(value float64) int64 {
 // ErrSize is wrapped by the errors of ParseSize.
 var ErrSize = errors.New("no size")
 
-// ParseSize reads a number of bytes from 0 to 1024TiB: 1000, 512KiB, 1.5GiB, 80 GB.
+// ParseSize reads a number of bytes from 0 to 1024TiB: 1000, 512KiB, 1.5GiB, 80G, 80 GB.
+// K, M, G and T alone are KiB, MiB, GiB and TiB. Upper and lower case are the same.
 func ParseSize(text string) (int64, error) {
 	word, unit := text, 1.0
 	for _, u := range []struct {
 		suffix string
 		bytes  float64
 	}{
-		{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+		{"KIB", 1 << 10}, {"MIB", 1 << 20}, {"GIB", 1 << 30}, {"TIB", 1 << 40},
 		{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+		{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40},
 	} {
-		if digits, ok := strings.CutSuffix(word, u.suffix); ok {
+		if digits, ok := strings.CutSuffix(strings.ToUpper(word), u.suffix); ok {
 			word, unit = strings.TrimSpace(digits), u.bytes
 			break
 		}
 	}
 	n, err := strconv.ParseFloat(word, 64)
 	if err != nil || !(n*unit >= 0 && n*unit <= 1<<50) {
-		return 0, fmt.Errorf("%q is %w: give 0 to 1024TiB, as a number, with KiB, MiB, GiB, TiB, KB, MB, GB or TB where they are not bytes", text, ErrSize)
+		return 0, fmt.Errorf("%q is %w: give 0 to 1024TiB, as a number of bytes, or with a unit such as KiB, M, GB or GiB", text, ErrSize)
 	}
 	return int64(n * unit), nil
 }

@@ -36,7 +36,7 @@ func TestWritten(t *testing.T) {
 }
 
 func TestParseSize(t *testing.T) {
-	for text, want := range map[string]int64{"0": 0, "1000": 1000, "512KiB": 512 << 10, "1.5GiB": 3 << 29, "80 GB": 80e9, "1024TiB": 1 << 50} {
+	for text, want := range map[string]int64{"0": 0, "1000": 1000, "512KiB": 512 << 10, "80G": 80 << 30, "2k": 2048, "1mib": 1 << 20, "3gb": 3e9, "1.5GiB": 3 << 29, "80 GB": 80e9, "1024TiB": 1 << 50} {
 		n, err := units.ParseSize(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, n, text)

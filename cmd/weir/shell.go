@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
+	posener "github.com/posener/complete"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// helpCmd shows the help of a command, as --help behind the command does.
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command, such as mem plan."`
+}
+
+// Run prints the help.
+func (c *helpCmd) Run(parser *kong.Kong) error {
+	if _, err := parser.Parse(append(c.Command, "--help")); err != nil {
+		return usage("%w", err)
+	}
+	return nil
+}
+
+// completionCmd prints a script that completes commands, flags and schedules.
+type completionCmd struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+// Help is printed behind the flags.
+func (completionCmd) Help() string {
+	return `For example in ~/.bashrc: source <(weir completion bash). In ~/.zshrc: source <(weir completion zsh). In ~/.config/fish/config.fish: weir completion fish | source.`
+}
+
+// Run prints the script.
+func (c *completionCmd) Run(ctx *kong.Context) error {
+	return (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(ctx)
+}
+
+// complete answers a shell that asks for completions, and exits then.
+func complete(parser *kong.Kong) {
+	kongcompletion.Register(parser,
+		kongcompletion.WithPredictor("schedule", posener.PredictSet(scheduleList()...)),
+		kongcompletion.WithPredictor("plan", posener.PredictOr(posener.PredictSet(scheduleList()...), posener.PredictFiles("*"))),
+		kongcompletion.WithPredictor("file", posener.PredictFiles("*")))
+}
+
+// version says what was built, and with which Go.
+func version() string {
+	built := "(unknown)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		built = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" && (built == "" || built == "(devel)") {
+				built = s.Value[:min(len(s.Value), 12)]
+			}
+		}
+	}
+	return fmt.Sprintf("weir %s %s %s/%s", built, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// scheduleList are the names of the schedules.
+func scheduleList() (names []string) {
+	for _, s := range schedule.Schedules() {
+		names = append(names, s.Name)
+	}
+	return names
+}
