@@ -78,16 +78,15 @@ func (calculator) SumSquares(g number) (float64, error) { return *g * *g, nil }
 // run trains a chain of stages on the numbers 1 to 4 and prints the loss.
 func run(chain ...stages.Stage[number]) {
 	r, err := runner.New(runner.Config[number]{
-		Stages: chain, Space: memory.NewCollected[number](nil, nil), Gradients: calculator{},
+		Stages: chain, Spaces: runner.On[number](memory.NewCollected[number](nil, nil)), Gradients: calculator{},
 		Parts: []string{"x"}, Losses: []loss.Def{{Name: "x", Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	result, err := r.Step(context.Background(), 4, runner.SourceFunc[number](
-		func(_ context.Context, entry *batchctx.Entry[number]) error {
-			return entry.Put(0, newNumber(float64(1+entry.Microbatch())))
-		}))
+	result, err := r.Step(context.Background(), 4, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[number]) error {
+		return entry.Put(0, newNumber(float64(1+entry.Microbatch())))
+	}))
 	if err != nil {
 		log.Fatal(err)
 	}

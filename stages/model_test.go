@@ -267,10 +267,11 @@ func (b *bench) build(t testing.TB, set setting, chain ...stage) (*runner.Runner
 		losses = append(losses, loss.Def{Name: "metric of " + name, Reduction: loss.Mean})
 	}
 	r, err := runner.New(runner.Config[handle]{
-		Stages: chain, Space: b.space, Plan: set.rule, Parts: parts, Losses: losses, Gradients: b,
+		Stages: chain, Spaces: runner.On(b.space), Parts: parts, Losses: losses, Gradients: b,
+		Plan: runner.Plan{Rule: set.rule},
 	})
 	require.NoError(t, err)
-	return r, runner.SourceFunc[handle](func(_ context.Context, entry *batchctx.Entry[handle]) error {
+	return r, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[handle]) error {
 		for part := range parts {
 			n := 1
 			if part == 0 {

@@ -27,11 +27,11 @@ func main() {
 	}
 	weight, err1 := dev.Floats(memory.Resident, 0)
 	grad, err2 := dev.Floats(memory.Resident, 0)
-	run, err := runner.New(runner.Config[T]{Stages: []stages.Stage[T]{line(dev, weight, grad)}, Space: dev})
+	run, err := runner.New(runner.Config[T]{Stages: []stages.Stage[T]{line(dev, weight, grad)}, Spaces: runner.On(dev)})
 	if err := errors.Join(err, err1, err2); err != nil {
 		log.Fatal(err)
 	}
-	points := runner.SourceFunc[T](func(_ context.Context, e *batchctx.Entry[T]) error {
+	points := runner.Indexed(func(_ context.Context, e *batchctx.Entry[T]) error {
 		x := float32(e.Microbatch()%7) - 3
 		point, err := dev.Floats(memory.Entry, x, 3*x)
 		if err != nil {

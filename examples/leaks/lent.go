@@ -316,20 +316,21 @@ func (t *trainee) templates(ctx context.Context, host *kernels.Host) (templates 
 	if err != nil {
 		return nil, err
 	}
-	return runner.Record(ctx, runner.GroupConfig[kernels.Buffer]{Ranks: []runner.Config[kernels.Buffer]{t.config(model, dev, nil)}},
-		runner.Shape[kernels.Buffer]{Name: "whole", Sources: []runner.Source[kernels.Buffer]{t.source(dev)}})
+	return runner.Record(ctx, t.config(model, dev, nil),
+		runner.Shape[kernels.Buffer]{Name: "whole", Source: t.source(dev)})
 }
 
 func (t *trainee) config(model *transformer.Model, dev kernels.Compute, templates *layout.Templates) runner.Config[kernels.Buffer] {
 	return runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Space: dev, Gradients: dev, Parts: transformer.Parts, Templates: templates,
+		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Memory: runner.Memory{Templates: templates},
 	}
 }
 
 // source gives microbatches of as many tokens as there are to one.
 func (t *trainee) source(dev kernels.Compute) runner.Source[kernels.Buffer] {
-	return runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 		return put(dev, entry, t.tokens, t.Vocabulary)
 	})
 }

@@ -79,9 +79,9 @@ func (m *measured) tolerant(ctx context.Context, removed int, w io.Writer) error
 	return onHost(removed, func(dev *kernels.Host, model *model) error {
 		log := memlog.New(w)
 		cfg := model.config()
-		cfg.TolerateLeaks = true
+		cfg.Memory.TolerateLeaks = true
 		cfg.Hooks.Microbatch = func(s *memory.Sample) { log.Sample(s) }
-		cfg.Hooks.Peak = func(owners iter.Seq[memory.PeakOwner]) {
+		cfg.Hooks.Peak = func(_ int, owners iter.Seq[memory.PeakOwner]) {
 			for o := range owners {
 				log.PeakOwner(&o)
 			}
@@ -111,8 +111,8 @@ func dryRun(ctx context.Context, removed int) (string, error) {
 		return "", err
 	}
 	defer model.inner.Close() // With its device.
-	_, err = runner.Record(ctx, runner.GroupConfig[kernels.Buffer]{Ranks: []runner.Config[kernels.Buffer]{model.config()}},
-		runner.Shape[kernels.Buffer]{Name: "whole", Sources: []runner.Source[kernels.Buffer]{model.entries()}})
+	_, err = runner.Record(ctx, model.config(),
+		runner.Shape[kernels.Buffer]{Name: "whole", Source: model.entries()})
 	if errors.Is(err, runner.ErrUnended) {
 		return err.Error(), nil
 	}

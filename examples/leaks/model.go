@@ -44,7 +44,7 @@ func newModel(dev kernels.Compute, removed int) (*model, error) {
 // config is what a runner needs to train the model.
 func (m *model) config() runner.Config[kernels.Buffer] {
 	return runner.Config[kernels.Buffer]{
-		Stages: m.stages, Space: m.dev, Gradients: m.dev, Parts: transformer.Parts,
+		Stages: m.stages, Spaces: runner.On(m.dev), Gradients: m.dev, Parts: transformer.Parts,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Seed:   size.Seed,
 	}
@@ -53,7 +53,7 @@ func (m *model) config() runner.Config[kernels.Buffer] {
 // entries are microbatches of as many tokens as the model takes, each with numbers of
 // its own.
 func (m *model) entries() runner.Source[kernels.Buffer] {
-	return runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 		return put(m.dev, entry, size.Context, size.Vocabulary)
 	})
 }

@@ -47,7 +47,7 @@ func newTrainer(recipe fp8.Recipe) (t *trainer, err error) {
 		return nil, errors.Join(err, t.dev.Close())
 	}
 	t.run, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: t.model.Stages(), Space: t.dev, Gradients: t.dev, Parts: transformer.Parts,
+		Stages: t.model.Stages(), Spaces: runner.On(t.dev), Gradients: t.dev, Parts: transformer.Parts,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// plan makes runners that plan the memory of every step before it. What stages allocate is
+// plan makes a runner that plans the memory of every step before it. What stages allocate is
 // found out in a dry run of the same model on Null devices, for the longest and for the
 // shortest microbatch that there can be, and for one half as long: sizes in between lie
 // between. Where a step keeps so much that it cannot be planned, memory comes as it is asked
 // for; why is then in t.unplanned.
-func (t *trainer) plan(ctx context.Context, cfg runner.GroupConfig[kernels.Buffer]) (err error) {
+func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (err error) {
 	nulls := make([]kernels.Compute, len(t.devs))
 	for rank, dev := range t.devs {
 		null := kernels.NewNull(dev)
@@ -28,36 +28,31 @@ func (t *trainer) plan(ctx context.Context, cfg runner.GroupConfig[kernels.Buffe
 	if err != nil {
 		return err
 	}
-	dry := t.config(model, nulls, func(int) runner.Hooks { return runner.Hooks{} })
-	if t.templates, err = runner.Record(ctx, dry,
+	if t.templates, err = runner.Record(ctx, t.config(model, nulls),
 		shape(nulls, "longest", t.opts.sequence), shape(nulls, "half as long", (t.opts.sequence+1)/2), shape(nulls, "shortest", 1)); err != nil {
 		return err
 	}
 	planned := cfg
-	planned.Ranks = nil
-	for _, rank := range cfg.Ranks {
-		rank.Templates, rank.Budget = t.templates, t.opts.budget
-		planned.Ranks = append(planned.Ranks, rank)
-	}
-	if t.ranks, err = newRunners(planned); err != nil {
+	planned.Memory = runner.Memory{Templates: t.templates, Budget: t.opts.budget}
+	if t.run, err = runner.New(planned); err != nil {
 		return err
 	}
 	if t.opts.emitTemplates != "" && t.opts.budget == 0 {
 		return nil // No step is run.
 	}
-	t.layout, err = t.ranks.Prepare(ctx, t.opts.microbatches, t.train)
+	t.layout, err = t.run.Prepare(ctx, t.opts.microbatches, t.train)
 	if errors.Is(err, layout.ErrTooLong) && t.opts.budget == 0 {
 		t.unplanned = err
-		t.ranks, err = newRunners(cfg)
+		t.run, err = runner.New(cfg)
 	}
 	return err
 }
 
 // shape is microbatches of a length.
 func shape(devs []kernels.Compute, name string, length int) runner.Shape[kernels.Buffer] {
-	s := runner.Shape[kernels.Buffer]{Name: fmt.Sprintf("%s, %d bytes", name, length)}
+	var sources []runner.Source[kernels.Buffer]
 	for _, dev := range devs {
-		s.Sources = append(s.Sources, &source{dev: dev, text: make([]byte, length+1), windows: &corpus.Tiled{Size: length, Length: length, Most: 1}})
+		sources = append(sources, &source{dev: dev, text: make([]byte, length+1), windows: &corpus.Tiled{Size: length, Length: length, Most: 1}})
 	}
-	return s
+	return runner.Shape[kernels.Buffer]{Name: fmt.Sprintf("%s, %d bytes", name, length), Source: runner.PerRank(sources...)}
 }

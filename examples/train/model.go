@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-// build makes a device for every rank, the model on them, and the runners that train it.
+// build makes a device for every rank, the model on them, and the runner that trains it.
 func (t *trainer) build(ctx context.Context, training, heldout []byte) error {
 	devs := make([]kernels.Compute, t.opts.ranks)
 	for rank := range devs {
@@ -23,6 +23,7 @@ func (t *trainer) build(ctx context.Context, training, heldout []byte) error {
 		}
 		t.devs, devs[rank] = append(t.devs, dev), dev
 	}
+	var train, score []runner.Source[kernels.Buffer]
 	var err error
 	if t.model, err = transformer.NewOn(t.opts.model, places(t.opts.placement, devs)...); err != nil {
 		return fmt.Errorf("%w: take a smaller -width or fewer -layers", err)
@@ -33,13 +34,15 @@ func (t *trainer) build(ctx context.Context, training, heldout []byte) error {
 		if t.opts.priced != nil { // whatever the file says of the model that it was measured with
 			t.opts.priced.Resident = append(t.opts.priced.Resident, dev.Live())
 		}
-		t.train = append(t.train, &source{dev: dev, text: training, windows: t.drawn})
-		t.heldout = append(t.heldout, &source{dev: dev, text: heldout, windows: t.tiled})
+		train = append(train, &source{dev: dev, text: training, windows: t.drawn})
+		score = append(score, &source{dev: dev, text: heldout, windows: t.tiled})
 	}
-	cfg := t.config(t.model, devs, t.metrics.Hooks)
+	t.train, t.heldout = runner.PerRank(train...), runner.PerRank(score...)
+	cfg := t.config(t.model, devs)
+	cfg.Hooks = t.metrics.Hooks()
 	if t.opts.unplanned {
 		t.unplanned = errors.New("-unplanned")
-		t.ranks, err = newRunners(cfg)
+		t.run, err = runner.New(cfg)
 		return err
 	}
 	return t.plan(ctx, cfg)
@@ -60,30 +63,30 @@ func places(p schedule.Placement, devs []kernels.Compute) [][]kernels.Compute {
 var lossDefs = []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}}
 
 // config says what the ranks run.
-func (t *trainer) config(model *transformer.Model, devs []kernels.Compute, hooks func(rank int) runner.Hooks) runner.GroupConfig[kernels.Buffer] {
+func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runner.Config[kernels.Buffer] {
 	o := t.opts
-	cfg := runner.GroupConfig[kernels.Buffer]{
-		Capacity: o.capacity,
-		Copy: func(from, to int, b kernels.Buffer) (kernels.Buffer, error) {
-			return kernels.Transfer(devs[to], devs[from], b)
+	cfg := runner.Config[kernels.Buffer]{
+		Stages: model.Stages(), Parts: transformer.Parts, Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.done),
+		Plan: runner.Plan{Rule: o.rule, Placement: o.placement, Group: o.group, Cap: o.cap, Slices: o.slices, Costs: o.priced},
+		World: runner.World[kernels.Buffer]{
+			Capacity: o.capacity,
+			Copy: func(from, to int, b kernels.Buffer) (kernels.Buffer, error) {
+				return kernels.Transfer(devs[to], devs[from], b)
+			},
+			Stall: -1, // a large model may take long over an action; what can never go on ends at once
 		},
-		Stall: -1, // a large model may take long over an action; what can never go on ends at once
 	}
-	for rank, dev := range devs {
-		cfg.Ranks = append(cfg.Ranks, runner.Config[kernels.Buffer]{
-			Stages: model.Stages(), Space: dev, Gradients: dev, Placement: o.placement,
-			Plan: o.rule, Group: o.group, Cap: o.cap, Slices: o.slices, Costs: o.priced,
-			Parts: transformer.Parts, Losses: lossDefs, Hooks: hooks(rank), Seed: o.model.Seed, FirstStep: int64(t.done),
-		})
+	for _, dev := range devs {
+		cfg.Spaces = append(cfg.Spaces, dev)
 	}
 	return cfg
 }
 
-// Close ends the runners, the model and the devices.
+// Close ends the runner, the model and the devices.
 func (t *trainer) Close() error {
 	var faults []error
-	if t.ranks != nil {
-		faults = append(faults, t.ranks.Close())
+	if t.run != nil {
+		faults = append(faults, t.run.Close())
 	}
 	if t.model != nil {
 		faults = append(faults, t.model.Close())

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/costs"
 	"github.com/weir-ml/weir/trainer/metrics"
@@ -72,7 +71,7 @@ func (t *trainer) weights() (n int64) {
 func (t *trainer) measured() metrics.Config {
 	cfg := metrics.Config{
 		Log: t.folder.memory, First: t.first, Plan: t.layout, Failures: t.folder.path,
-		Samples:  func(rank int) *memory.Ring { return t.ranks.Rank(rank).Samples() },
+		Samples:  t.run.Samples,
 		LossUnit: "nats per byte", Baselines: map[string]float64{"byte frequencies alone": t.text.Entropy()},
 	}
 	for rank, dev := range t.devs {

@@ -13,8 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
 )
 
 // Every plan of the catalog trains on several ranks to the bits of one rank, or where
@@ -195,7 +197,9 @@ func TestAFailureOnOneRank(t *testing.T) {
 	var out bytes.Buffer
 	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
-	run.train[1].(*source).dev = leaking{run.devs[1]}
+	run.train = runner.PerRank[kernels.Buffer](
+		&source{dev: run.devs[0], text: run.drawn.Text, windows: run.drawn},
+		&source{dev: leaking{run.devs[1]}, text: run.drawn.Text, windows: run.drawn})
 
 	err = run.finish(t.Context(), run.loop(t.Context()))
 	require.ErrorIs(t, err, batchctx.ErrLeak)

@@ -25,7 +25,7 @@ var errInterrupted = errors.New("interrupted")
 
 var errBefore = fmt.Errorf("%w before the first step: nothing was written", errInterrupted)
 
-// trainer is one run of the program: a model on its ranks, the runners that train it, the
+// trainer is one run of the program: a model on its ranks, the runner that trains it, the
 // text, and what is kept of the run.
 type trainer struct {
 	opts   *options
@@ -35,13 +35,13 @@ type trainer struct {
 
 	devs  []*kernels.Host // by rank
 	model *transformer.Model
-	ranks runners
+	run   *runner.Runner[kernels.Buffer]
 
 	text           *corpus.Text
-	sum            string                          // of the text
-	train, heldout []runner.Source[kernels.Buffer] // by rank
-	drawn          *corpus.Drawn                   // windows of train
-	tiled          *corpus.Tiled                   // windows of heldout
+	sum            string // of the text
+	train, heldout runner.Source[kernels.Buffer]
+	drawn          *corpus.Drawn // windows of train
+	tiled          *corpus.Tiled // windows of heldout
 
 	first, done int               // steps that the weights had seen before, and have seen
 	templates   *layout.Templates // what stages allocate; nil where memory is not planned
@@ -136,7 +136,7 @@ func (t *trainer) loop(ctx context.Context) error {
 // step trains on one step's microbatches and updates the weights.
 func (t *trainer) step(ctx context.Context) (line, error) {
 	t.drawn.Step = int64(t.done)
-	result, err := t.metrics.Step(func() (*runner.Result, error) { return t.ranks.Step(ctx, t.opts.microbatches, t.train) })
+	result, err := t.metrics.Step(func() (*runner.Result, error) { return t.run.Step(ctx, t.opts.microbatches, t.train) })
 	if err != nil {
 		return line{}, err
 	}
@@ -180,7 +180,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 	groups := min(heldOutGroups, windows)
 	for g := range groups {
 		t.tiled.First = g * windows / groups
-		result, err := t.ranks.Evaluate(ctx, (g+1)*windows/groups-t.tiled.First, t.heldout)
+		result, err := t.run.Evaluate(ctx, (g+1)*windows/groups-t.tiled.First, t.heldout)
 		if err != nil {
 			return err
 		}

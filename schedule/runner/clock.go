@@ -14,7 +14,7 @@ type clock struct {
 }
 
 // waited returns for how long transfers of the step have blocked.
-func (r *Runner[T]) waited() time.Duration {
+func (r *worker[T]) waited() time.Duration {
 	if r.watcher == nil {
 		return 0
 	}

@@ -2,9 +2,9 @@
 // plan says dies, compares the books after every microbatch, and reduces losses
 // and gradients once, at step end.
 //
-// A [Runner] belongs to one rank. Step(ctx, M, source) trains on M microbatches
+// A [Runner] has the ranks of its process. Step(ctx, M, source) trains on M microbatches
 // and returns a [Result]; Evaluate runs them forward only. M may differ from call
-// to call. The runner asks the rule for a plan of M, adds transfers where there are
+// to call. The runner asks the schedule for a plan of M, adds transfers where there are
 // several ranks and the lifetimes that its stages declare, checks it, and keeps the
 // last plan of each kind.
 //
@@ -13,10 +13,10 @@
 //
 // # Several ranks
 //
-// Each rank has a runner, a goroutine, a space and a source of its own; every
-// configuration lists the stages of all ranks. A [Group] runs the ranks of one
-// process over [Links]; across processes each rank's runner gets a [Transport] of the
-// embedder's, held to its contract by package transporttest.
+// Each rank has a space of its own, and a goroutine where the process has several ranks,
+// which [Links] join; Config.Stages lists the stages of all. Ranks in other processes are
+// joined by a [Transport] of the embedder's (World), held to its contract by package
+// transporttest.
 //
 // Who owns what between ranks (L4):
 //
@@ -28,8 +28,8 @@
 //     a rank.
 //   - A source is asked for every microbatch on every rank, in the order of the batch;
 //     what no stage of the rank reads ends at once. Where a plan runs several copies of
-//     the model, they take turns (schedule.Plan.Item), so that few entries wait. [Share]
-//     makes sources of one stream.
+//     the model, they take turns, so that few entries wait. The constructors [Indexed],
+//     [Stream] and [PerRank] say how ranks share it.
 //   - The accumulators of a parameter's uses stay where the uses are. At step end those
 //     of other ranks are received for as long as it takes to add them, and the total
 //     goes back to every use. On one rank the first use alone has the total.
@@ -40,7 +40,7 @@
 // # Planned memory
 //
 // [Record] calls every stage once in a dry run and writes down what it does to
-// references. With these templates (Config.Templates) a plan's lifetimes become a layout,
+// references. With these templates (Memory.Templates) a plan's lifetimes become a layout,
 // by package layout: where every buffer of a step lies, on every rank. It is made when a
 // step first needs it, or by Prepare, which says what it needs. A step then reserves that
 // much before its first action, tells the space where in the program it is, and compares
@@ -51,7 +51,7 @@
 //
 // Where a stage computes on copies of its weights (stages.Quantizer), the runner puts
 // QUANTIZE into the rule's plan, before the stage's first forward or at the start of the
-// step (Config.Quantizing). The stage makes the copies, the context holds them, and the
+// step (Plan.Quantizing). The stage makes the copies, the context holds them, and the
 // plan's drop bits end them: those for the forward with the last action that reads them,
 // those for the backward with the last backward. An evaluation makes those for the
 // forward alone (L14).
@@ -69,8 +69,8 @@
 // An error, a cancelled context, a panic of a stage, on any rank: all ranks end,
 // everything that the step held is released on each, and the next step works (L8).
 // Errors are *[Error] and name rank, stage, microbatch and action; the first one is
-// what every rank returns. A panic is not recovered by a runner: it goes on with its
-// own stack after everything is released. A group throws it again, as a *[Panic].
+// what every rank returns. A panic goes on with its own
+// stack after everything is released; several ranks throw it again, as a *[Panic].
 //
 // Ranks that wait for each other end the step at once, and a step in which nothing
 // moves ends after a while, with a *[StallError] in the terms of the plan.

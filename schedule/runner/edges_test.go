@@ -78,7 +78,7 @@ func TestHalfAnOutputIsReleased(t *testing.T) { // L8
 	chain := chain()
 	cfg := config(chain)
 	space := memory.NewCollected[number](nil, func(number) int64 { return 8 })
-	cfg.Space = bare{space}
+	cfg.Spaces = runner.On[number](bare{space})
 	cfg.Stages = []stages.Stage[number]{chain[0], &stages.Func[number]{
 		Declares: stages.Spec{Name: "half", Inputs: wire, Outputs: []stages.Port{{Name: "x"}, {Name: "y"}}},
 		ForwardFunc: func(_ context.Context, _ view, in, out []number) error {
@@ -105,7 +105,7 @@ func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 	require.NoError(t, err)
 	for _, ahead := range []int{0, 2} {
 		r, err := runner.New(runner.Config[handle]{
-			Space: arena, Parts: []string{"mask"}, LookAhead: ahead,
+			Spaces: runner.On(arena), Parts: []string{"mask"},
 			Stages: []stages.Stage[handle]{&stages.Func[handle]{
 				Declares: stages.Spec{Name: "masked", Reads: []stages.Read{{Part: "mask"}}, Slots: []string{"x"}},
 				ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[handle], _, _ []handle) error {
@@ -113,9 +113,10 @@ func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 					return nil
 				},
 			}},
+			Plan: runner.Plan{LookAhead: ahead},
 		})
 		require.NoError(t, err)
-		_, err = r.Step(t.Context(), 4, runner.SourceFunc[handle](func(_ context.Context, e *batchctx.Entry[handle]) error {
+		_, err = r.Step(t.Context(), 4, runner.Indexed(func(_ context.Context, e *batchctx.Entry[handle]) error {
 			if err := arena.Retain(constant); err != nil {
 				return err
 			}
@@ -142,7 +143,7 @@ func TestThePlanIsTheOneThatWasAskedFor(t *testing.T) {
 		"stages":       func(p *schedule.Params) { p.Placement, p.Frozen = schedule.Looped(1, 2), nil },
 	} {
 		cfg := config(chain())
-		cfg.Plan = func(p schedule.Params) (*schedule.Plan, error) { change(&p); return schedule.DepthFirst(p) }
+		cfg.Plan.Rule = func(p schedule.Params) (*schedule.Plan, error) { change(&p); return schedule.DepthFirst(p) }
 		source := &counted{}
 		_, err := newRunner(t, cfg).Evaluate(t.Context(), 2, source)
 		require.ErrorIs(t, err, runner.ErrPlan, name)
@@ -155,7 +156,7 @@ func TestThePlanIsTheOneThatWasAskedFor(t *testing.T) {
 		"other rank": func(p *schedule.Plan) *schedule.Plan { p.Placement.Rank = []int{0, 1, 0}; return p },
 	} {
 		cfg := config(chain())
-		cfg.Plan = func(p schedule.Params) (*schedule.Plan, error) {
+		cfg.Plan.Rule = func(p schedule.Params) (*schedule.Plan, error) {
 			plan, err := schedule.DepthFirst(p)
 			return change(plan), err
 		}
@@ -228,7 +229,7 @@ func TestFrozenStagesRunTheirWholeBackward(t *testing.T) {
 // microbatch, and each record has that of its own.
 func TestThePeakOfOneBook(t *testing.T) {
 	cfg := config(chain())
-	cfg.Space = memory.NewCollected(nil, func(h number) int64 {
+	cfg.Spaces[0] = memory.NewCollected(nil, func(h number) int64 {
 		if *h == 1 {
 			return 100
 		}
@@ -238,7 +239,7 @@ func TestThePeakOfOneBook(t *testing.T) {
 	result, err := r.Step(t.Context(), 3, &counted{})
 	require.NoError(t, err)
 	for m, want := range []int64{100 + 3*8, 4 * 8, 4 * 8} { // entry, two activations, a gradient: what is alive in the last stage's backward
-		s := r.Samples().At(m)
+		s := r.Samples(0).At(m)
 		require.Equal(t, want, s.Peak, "microbatch %d", m)
 		require.Equal(t, memory.ByClass{memory.Activation: want}, s.PeakClasses)
 		require.Equal(t, max(want, 100+3*8), result.Peak)
@@ -250,7 +251,7 @@ func TestThePeakOfOneBook(t *testing.T) {
 func TestTheGrowthOfAStepIsItsGreatest(t *testing.T) { // L7
 	chain := chain()
 	cfg := config(chain)
-	cfg.TolerateLeaks = true
+	cfg.Memory.TolerateLeaks = true
 	cfg.Stages[1] = &stages.Func[number]{
 		Declares: chain[1].Spec(), Parameters: chain[1].Params(), BackwardFunc: chain[1].Backward,
 		ForwardFunc: func(ctx context.Context, mb view, in, out []number) error {
@@ -264,7 +265,7 @@ func TestTheGrowthOfAStepIsItsGreatest(t *testing.T) { // L7
 	result, err := r.Step(t.Context(), 3, &counted{})
 	require.NoError(t, err)
 	for m, want := range []int64{0, 8, 0} {
-		require.Equal(t, want, r.Samples().At(m).Growth)
+		require.Equal(t, want, r.Samples(0).At(m).Growth)
 	}
 	require.EqualValues(t, 8, result.Growth.Bytes)
 	require.EqualValues(t, 8, result.Excess)
@@ -272,7 +273,7 @@ func TestTheGrowthOfAStepIsItsGreatest(t *testing.T) { // L7
 
 func TestAnyLookAhead(t *testing.T) {
 	cfg := config(chain())
-	cfg.LookAhead = math.MaxInt
+	cfg.Plan.LookAhead = math.MaxInt
 	source := &counted{}
 	_, err := newRunner(t, cfg).Step(t.Context(), 3, source)
 	require.NoError(t, err)
@@ -302,7 +303,7 @@ func TestReplicasDrawApart(t *testing.T) { // L9
 	for replica := range 3 {
 		chain := chain()
 		cfg := config(chain)
-		cfg.Replica, cfg.Replicas = replica, 3
+		cfg.Replicas.Replica, cfg.Replicas.Of = replica, 3
 		chain[2].lossSum = func(x float64, _ int) float64 { return x }
 		cfg.Stages[1] = &globals{times: chain[1], keys: &keys}
 		_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})
@@ -310,7 +311,7 @@ func TestReplicasDrawApart(t *testing.T) { // L9
 	}
 	require.Equal(t, []int64{0, 3, 1, 4, 2, 5}, keys)
 	cfg := config(chain())
-	cfg.Replica = 1
+	cfg.Replicas.Replica = 1
 	_, err := runner.New(cfg)
 	require.ErrorContains(t, err, "Replica is 1 of 0")
 }

@@ -18,7 +18,7 @@ import (
 
 func TestShortBatch(t *testing.T) {
 	cfg := config(chain())
-	cfg.LookAhead = 2
+	cfg.Plan.LookAhead = 2
 	r := newRunner(t, cfg)
 	_, err := r.Step(t.Context(), 8, &counted{ends: 5})
 	require.ErrorIs(t, err, runner.ErrShortBatch)
@@ -33,7 +33,7 @@ func TestViewsEndWithTheirCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			chain := chain()
 			cfg := config(chain)
-			cfg.Plan = rule
+			cfg.Plan.Rule = rule
 			var all []*splitting
 			for i := range chain {
 				all = append(all, &splitting{times: chain[i]})
@@ -87,7 +87,7 @@ func TestFailedIsToldWhileEverythingIsThere(t *testing.T) {
 	cause := errors.New("enough")
 	var told error
 	var names []string
-	cfg.Hooks.Failed = func(err error, held iter.Seq[memory.Info]) {
+	cfg.Hooks.Failed = func(_ int, err error, held iter.Seq[memory.Info]) {
 		told = err
 		for info := range held {
 			names = append(names, info.Name)
@@ -176,17 +176,17 @@ func TestOneStepAtATime(t *testing.T) {
 func TestValidateReportsEveryFault(t *testing.T) {
 	chain := chain()
 	cfg := config(chain)
-	cfg.Space, cfg.Gradients, cfg.Losses, cfg.Parts = nil, nil, []loss.Def{}, nil
-	cfg.LookAhead, cfg.Ring, cfg.ScaleExponent = -1, -1, 1000
+	cfg.Spaces, cfg.Gradients, cfg.Losses, cfg.Parts = nil, nil, []loss.Def{}, nil
+	cfg.Plan.LookAhead, cfg.Memory.Ring, cfg.ScaleExponent = -1, -1, 1000
 	cfg.Stages[0], cfg.Stages[1] = cfg.Stages[1], nil
 	_, err := runner.New(cfg)
 	for _, want := range []string{
-		"Space is nil", "LookAhead is -1", "Ring is -1", "ScaleExponent is 1000", "stage 1 is nil",
-		`trains "b" and Gradients is nil`, `records loss "loss"`, "takes 1 inputs",
+		"there are no Spaces", "Plan.LookAhead is -1", "Memory.Ring is -1", "ScaleExponent is 1000", "stage 1 is nil",
+		`records loss "loss"`, "takes 1 inputs",
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	_, err = runner.New(runner.Config[number]{Space: config(nil).Space})
+	_, err = runner.New(runner.Config[number]{Spaces: config(nil).Spaces})
 	require.ErrorContains(t, err, "no stages")
 
 	cfg = config(chain)

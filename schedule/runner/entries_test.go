@@ -74,9 +74,12 @@ func heldEntries(t *testing.T, placement schedule.Placement, rule schedule.Rule,
 	r := &ranksOf{placement: placement, rule: rule, capacity: 1}
 	rows := rowsOf(placement)
 	spaces := make([]*holding, placement.Ranks)
-	r.change = func(rank int, cfg *runner.Config[number]) {
-		spaces[rank] = &holding{Collected: r.spaces[rank]}
-		cfg.Space, cfg.Parts = spaces[rank], []string{"tokens", "labels"}
+	r.change = func(cfg *runner.Config[number]) {
+		for rank, space := range r.spaces {
+			spaces[rank] = &holding{Collected: space}
+			cfg.Spaces[rank] = spaces[rank]
+		}
+		cfg.Parts = []string{"tokens", "labels"}
 		for s, row := range rows {
 			if row.first || row.last {
 				cfg.Stages[s] = reading{row}
@@ -86,7 +89,7 @@ func heldEntries(t *testing.T, placement schedule.Placement, rule schedule.Rule,
 	sources := make([]runner.Source[number], placement.Ranks)
 	for rank := range sources {
 		asked := 0
-		sources[rank] = runner.SourceFunc[number](func(_ context.Context, e *batchctx.Entry[number]) error {
+		sources[rank] = runner.Indexed(func(_ context.Context, e *batchctx.Entry[number]) error {
 			if e.Microbatch() != asked {
 				return fmt.Errorf("asked for microbatch %d after %d", e.Microbatch(), asked)
 			}
@@ -97,7 +100,7 @@ func heldEntries(t *testing.T, placement schedule.Placement, rule schedule.Rule,
 			return e.Put(1, entryOf(e.Microbatch()))
 		})
 	}
-	_, err := r.group(t, rows).Step(t.Context(), m, sources)
+	_, err := r.group(t, rows).Step(t.Context(), m, runner.PerRank(sources...))
 	require.NoError(t, err)
 	r.released(t)
 	most := make([]int, len(spaces))

@@ -10,7 +10,7 @@ import (
 var (
 	// ErrShortBatch is returned when the source ends before it gave M entries.
 	ErrShortBatch = errors.New("runner: the source ended early")
-	// ErrClosed is returned by a runner, a group and links after Close.
+	// ErrClosed is returned by a runner and by links after Close.
 	ErrClosed = errors.New("runner: closed")
 	// ErrBusy is returned for a step that begins while another one runs.
 	ErrBusy = errors.New("runner: a step is running already")

@@ -5,16 +5,14 @@ import (
 	"fmt"
 
 	batchctx "github.com/weir-ml/weir/context"
-	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 )
 
 // Two ranks with a stage each: the first doubles what it reads, the second records it
 // as its loss. Numbers cross as copies; the stream is read once for both.
-func ExampleGroup() {
+func ExampleConfig_ranks() {
 	type mb = batchctx.Microbatch[*float64]
 	x := []stages.Port{{Name: "x"}}
 	chain := []stages.Stage[*float64]{
@@ -35,39 +33,31 @@ func ExampleGroup() {
 			},
 		},
 	}
-	cfg := runner.GroupConfig[*float64]{
-		Capacity: 1,
-		Copy: func(_, _ int, h *float64) (*float64, error) {
+	size := func(*float64) int64 { return 8 }
+	run, err := runner.New(runner.Config[*float64]{
+		Stages: chain, Schedule: "1f1b",
+		Spaces: runner.On[*float64](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
+		World: runner.World[*float64]{Capacity: 1, Copy: func(_, _ int, h *float64) (*float64, error) {
 			number := *h
 			return &number, nil
-		},
-	}
-	for range 2 {
-		cfg.Ranks = append(cfg.Ranks, runner.Config[*float64]{
-			Stages: chain, Placement: schedule.Looped(2, 2), Plan: schedule.OneFOneB,
-			Space:  memory.NewCollected(nil, func(*float64) int64 { return 8 }),
-			Parts:  []string{"number"},
-			Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
-		})
-	}
-	group, err := runner.NewGroup(cfg)
+		}},
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer group.Close()
+	defer run.Close()
 
 	last := 0.0
-	sources := runner.Share(2,
+	numbers := runner.Stream(
 		func(context.Context) (float64, error) { last++; return last, nil },
-		func(_ int, number float64, entry *batchctx.Entry[*float64]) error { return entry.Put(0, &number) })
-	result, err := group.Evaluate(context.Background(), 4, sources)
+		func(number float64, entry *batchctx.Entry[*float64]) error { return entry.Put(0, &number) })
+	result, err := run.Evaluate(context.Background(), 4, numbers)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	value := result.Loss("loss")
-	fmt.Println("mean", value, "over", result.Microbatches, "microbatches")
+	fmt.Println("mean", result.Loss("loss"), "over", result.Microbatches, "microbatches")
 	for rank, of := range result.Ranks {
 		fmt.Println("rank", rank, "ran", of.Actions, "actions")
 	}

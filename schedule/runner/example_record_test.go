@@ -30,10 +30,10 @@ func ExampleRecord() {
 			return cfg, nil, err
 		}
 		cfg = runner.Config[kernels.Buffer]{
-			Stages: model.Stages(), Space: dev, Gradients: dev, Parts: transformer.Parts,
+			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts,
 			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		}
-		return cfg, runner.SourceFunc[kernels.Buffer](func(_ context.Context, e *batchctx.Entry[kernels.Buffer]) error {
+		return cfg, runner.Indexed(func(_ context.Context, e *batchctx.Entry[kernels.Buffer]) error {
 			for part, t := range []kernels.DType{kernels.Int32, kernels.Int32, kernels.Float32} {
 				b, err := dev.Alloc(memory.Entry, t, 32)
 				if err == nil && t == kernels.Int32 {
@@ -56,8 +56,8 @@ func ExampleRecord() {
 		fmt.Println(err)
 		return
 	}
-	templates, err := runner.Record(context.Background(), runner.GroupConfig[kernels.Buffer]{Ranks: []runner.Config[kernels.Buffer]{dry}},
-		runner.Shape[kernels.Buffer]{Name: "32 tokens", Sources: []runner.Source[kernels.Buffer]{shape}})
+	templates, err := runner.Record(context.Background(), dry,
+		runner.Shape[kernels.Buffer]{Name: "32 tokens", Source: shape})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -68,7 +68,7 @@ func ExampleRecord() {
 		fmt.Println(err)
 		return
 	}
-	cfg.Templates = templates
+	cfg.Memory.Templates = templates
 	r, err := runner.New(cfg)
 	if err != nil {
 		fmt.Println(err)

@@ -24,7 +24,7 @@ func Example() {
 				return nil
 			},
 		}},
-		Space:  memory.NewCollected(nil, func(*float64) int64 { return 8 }),
+		Spaces: runner.On[*float64](memory.NewCollected(nil, func(*float64) int64 { return 8 })),
 		Parts:  []string{"sum"},
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Hooks: runner.Hooks{
@@ -35,7 +35,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	source := runner.SourceFunc[*float64](func(_ context.Context, e *batchctx.Entry[*float64]) error {
+	source := runner.Indexed(func(_ context.Context, e *batchctx.Entry[*float64]) error {
 		sum := 4.0
 		return e.Put(0, &sum)
 	})

@@ -44,13 +44,13 @@ const (
 
 // exchange merges the losses of all ranks into the record, in the order of the ranks,
 // and returns what each has measured.
-func (r *Runner[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
-	if r.cfg.Merge != nil {
-		if err := r.cfg.Merge(ctx, record); err != nil {
+func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankResult, error) {
+	if r.cfg.Replicas.Merge != nil {
+		if err := r.cfg.Replicas.Merge(ctx, r.rank, record); err != nil {
 			return nil, err
 		}
 	}
-	if r.cfg.Transport == nil {
+	if r.transport == nil {
 		return []RankResult{r.account()}, nil
 	}
 	all, err := r.tell(ctx, record)
@@ -71,12 +71,12 @@ func (r *Runner[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 }
 
 // account writes down what the books and the clock say of this rank.
-func (r *Runner[T]) account() RankResult {
+func (r *worker[T]) account() RankResult {
 	own := RankResult{
 		Live: r.context.Live(), Excess: r.context.Excess(), Growth: r.result.Growth.Bytes,
 		Books: r.result.Books, Actions: r.result.Actions,
 	}
-	if book, ok := r.cfg.Space.(memory.Book); ok {
+	if book, ok := r.space.(memory.Book); ok {
 		var stats memory.Stats
 		book.Stats(&stats)
 		r.result.rise(stats.Peak, &stats.PeakClasses)
@@ -95,7 +95,7 @@ func (r *Runner[T]) account() RankResult {
 }
 
 // tell sends this rank's report and returns the bytes of all.
-func (r *Runner[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, error) {
+func (r *worker[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, error) {
 	own, mine := r.account(), &r.report
 	mine.numbers = [reportNumbers]int64{
 		repStep: r.step, repMicrobatches: int64(r.plan.Microbatches), repMode: int64(r.plan.Mode),
@@ -110,7 +110,7 @@ func (r *Runner[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, er
 	copy(mine.numbers[repPeakClasses:], own.PeakClasses[:])
 	mine.squares = mine.squares[:0]
 	for i, owner := range r.owners {
-		if r.rank(owner) == r.cfg.Rank {
+		if r.rankOf(owner) == r.rank {
 			mine.squares = append(mine.squares, r.squares[i])
 		}
 	}
@@ -119,7 +119,7 @@ func (r *Runner[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, er
 		return nil, err
 	}
 	r.bytes = mine.append(r.bytes[:0])
-	return r.cfg.Transport.Exchange(ctx, r.bytes)
+	return r.transport.Exchange(ctx, r.bytes)
 }
 
 // rank returns what a rank has measured.
@@ -136,7 +136,7 @@ func (p *report) rank() RankResult {
 
 // hear takes what a rank tells: the first one's losses replace those in the record,
 // all others are merged into them.
-func (r *Runner[T]) hear(rank int, data []byte, record *loss.Record) error {
+func (r *worker[T]) hear(rank int, data []byte, record *loss.Record) error {
 	said := &r.report
 	if err := said.decode(data); err != nil {
 		return fmt.Errorf("%w: rank %d: %w", ErrRanks, rank, err)
@@ -147,7 +147,7 @@ func (r *Runner[T]) hear(rank int, data []byte, record *loss.Record) error {
 	}
 	squares := said.squares
 	for i, owner := range r.owners {
-		if r.rank(owner) != rank {
+		if r.rankOf(owner) != rank {
 			continue
 		}
 		if len(squares) == 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 )
@@ -69,14 +70,12 @@ func TestReportsThatDoNotFitAreRefused(t *testing.T) {
 			return all
 		},
 	} {
-		r := chained(2)
-		rows := rowsOf(r.placement)
+		rows := rowsOf(schedule.Looped(2, 2))
 		links := newLinks(t, 2, 1, 0)
 		var runners []*runner.Runner[number]
 		for rank := range 2 {
-			cfg := config(rows)
-			cfg.Placement, cfg.Plan, cfg.Rank = r.placement, r.rule, rank
-			cfg.Transport = meddling{links.Rank(rank), change}
+			cfg := only(rows, rank, links)
+			cfg.World.Transport = func(rank int) runner.Transport[number] { return meddling{links.Rank(rank), change} }
 			runners = append(runners, newRunner(t, cfg))
 		}
 		errs := make(chan error, 2)
@@ -94,10 +93,10 @@ func TestReportsThatDoNotFitAreRefused(t *testing.T) {
 func TestRanksMergeTheirLosses(t *testing.T) {
 	r := chained(2)
 	rows := rowsOf(r.placement)
-	r.change = func(rank int, cfg *runner.Config[number]) {
+	r.change = func(cfg *runner.Config[number]) {
 		cfg.Losses = append(cfg.Losses, loss.Def{Name: "seen", Reduction: loss.Sum})
 		cfg.Stages[0] = seeing{rows[0]}
-		cfg.Merge = func(_ context.Context, record *loss.Record) error {
+		cfg.Replicas.Merge = func(_ context.Context, _ int, record *loss.Record) error {
 			var other loss.Record
 			data, err := record.AppendBinary(nil)
 			require.NoError(t, err)

@@ -1,5 +1,21 @@
 package runner
 
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// SourcesOf returns the source of each of so many ranks, as a step asks for them.
+func SourcesOf[T any](t *testing.T, ranks int, source Source[T]) (list []Source[T]) {
+	shared := source.(sharer[T])
+	require.NoError(t, shared.share(ranks))
+	for rank := range ranks {
+		list = append(list, shared.of(rank))
+	}
+	return list
+}
+
 // Recode decodes a report and encodes it again, for the fuzz test.
 func Recode(b []byte) ([]byte, error) {
 	var p report

@@ -66,7 +66,7 @@ func TestACallThatFailsEndsTheStep(t *testing.T) {
 			cfg := config(chain)
 			space := memory.NewCollected[number](nil, func(number) int64 { return 8 })
 			last := &failing{chain[2], test.do}
-			cfg.Space, cfg.Stages[2] = space, last
+			cfg.Spaces[0], cfg.Stages[2] = space, last
 			r := newRunner(t, cfg)
 			step := func() error { _, err := r.Step(t.Context(), 3, &counted{}); return err }
 			if test.panics != "" {
@@ -94,8 +94,8 @@ func TestTheLeastConfiguration(t *testing.T) {
 	space := struct {
 		memory.Space[number]
 		calculator
-	}{Space: full.Space}
-	got, err := newRunner(t, runner.Config[number]{Stages: config(chain()).Stages, Space: space}).Step(t.Context(), 3, &counted{})
+	}{Space: full.Spaces[0]}
+	got, err := newRunner(t, runner.Config[number]{Stages: config(chain()).Stages, Spaces: runner.On(space)}).Step(t.Context(), 3, &counted{})
 	require.NoError(t, err)
 	require.Equal(t, want.Losses, got.Losses)
 	require.Equal(t, want.GradNorm, got.GradNorm)
@@ -162,7 +162,7 @@ func TestAStageThatAdds(t *testing.T) { // L5
 	}
 	cfg := config(nil)
 	cfg.Parts, cfg.Stages = nil, []stages.Stage[number]{stage}
-	none := runner.SourceFunc[number](func(context.Context, *batchctx.Entry[number]) error { return nil })
+	none := runner.Indexed(func(context.Context, *batchctx.Entry[number]) error { return nil })
 	r := newRunner(t, cfg)
 	for range 2 {
 		_, err := r.Step(t.Context(), 5, none)

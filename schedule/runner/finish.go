@@ -16,7 +16,7 @@ import (
 // finish is the end of a step, in its order: gradients, audit, the one exchange
 // between ranks, verdict. Behind the exchange every rank has the same numbers, and
 // does the same with them.
-func (r *Runner[T]) finish(ctx context.Context) error {
+func (r *worker[T]) finish(ctx context.Context) error {
 	r.action = 0
 	if r.watcher != nil {
 		r.watcher.Runs(0)
@@ -32,7 +32,7 @@ func (r *Runner[T]) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.context.Audit(frames.Counts{}); err != nil && !r.cfg.TolerateLeaks {
+	if err := r.context.Audit(frames.Counts{}); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err
 	}
 	if err := r.auditPlan(); err != nil {
@@ -62,7 +62,7 @@ func (r *Runner[T]) finish(ctx context.Context) error {
 // finishGradients makes each parameter's gradient whole, and measures those that are
 // owned here: zero where nothing was written, the uses of a tied one added in stage
 // order (L5, L9).
-func (r *Runner[T]) finishGradients(ctx context.Context) error {
+func (r *worker[T]) finishGradients(ctx context.Context) error {
 	if err := r.contributions(); err != nil {
 		return err
 	}
@@ -83,11 +83,11 @@ func (r *Runner[T]) finishGradients(ctx context.Context) error {
 		}
 	}
 	for i, owner := range r.owners {
-		if r.rank(owner) != r.cfg.Rank {
+		if r.rankOf(owner) != r.rank {
 			continue
 		}
 		var err error
-		if r.squares[i], err = r.cfg.Gradients.SumSquares(r.gradient(owner)); err != nil {
+		if r.squares[i], err = r.gradients.SumSquares(r.gradient(owner)); err != nil {
 			return err
 		}
 	}
@@ -95,7 +95,7 @@ func (r *Runner[T]) finishGradients(ctx context.Context) error {
 }
 
 // contributions checks that every use of a parameter contributed as often as declared.
-func (r *Runner[T]) contributions() error {
+func (r *worker[T]) contributions() error {
 	var faults []error
 	for s := range r.stages {
 		if r.stages[s].own {
@@ -113,7 +113,7 @@ func (r *Runner[T]) contributions() error {
 
 // recorded checks that the stages that declare the objective have recorded it in every
 // microbatch: a head that forgets it would make every step Empty, or learn from a part.
-func (r *Runner[T]) recorded() error {
+func (r *worker[T]) recorded() error {
 	if r.objective < 0 {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (r *Runner[T]) recorded() error {
 }
 
 // records reports whether a stage of this rank declares the loss.
-func (r *Runner[T]) records(s int, name string) bool {
+func (r *worker[T]) records(s int, name string) bool {
 	return r.stages[s].own && slices.Contains(r.stages[s].spec.Losses, name)
 }
 
@@ -147,7 +147,7 @@ func (r *Runner[T]) records(s int, name string) bool {
 // and the factor. Where one of them is not finite the step is Skipped: a gradient
 // was not, or the total weight is so small or so large that float64 cannot divide
 // by it.
-func (r *Runner[T]) verdict(divisor float64) {
+func (r *worker[T]) verdict(divisor float64) {
 	var squares float64
 	for _, s := range r.squares {
 		squares += s

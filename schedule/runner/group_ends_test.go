@@ -51,11 +51,11 @@ func (b *breaking) Backward(ctx context.Context, mb view, gradOut, gradIn []numb
 }
 
 // brokenChain is a chain of three ranks with a stage that breaks.
-func brokenChain(t *testing.T, b *breaking, rank int) (*ranksOf, *runner.Group[number], []*times) {
+func brokenChain(t *testing.T, b *breaking, rank int) (*ranksOf, *runner.Runner[number], []*times) {
 	r := chained(3)
 	rows := rowsOf(r.placement)
 	b.times = rows[rank]
-	r.change = func(_ int, cfg *runner.Config[number]) { cfg.Stages[rank] = b }
+	r.change = func(cfg *runner.Config[number]) { cfg.Stages[rank] = b }
 	return r, r.group(t, rows), rows
 }
 
@@ -116,12 +116,12 @@ func TestEveryRankIsToldOfTheFirstError(t *testing.T) {
 		rows := rowsOf(r.placement)
 		var mu sync.Mutex
 		told, held := map[int]error{}, map[int][]string{}
-		r.change = func(rank int, cfg *runner.Config[number]) {
+		r.change = func(cfg *runner.Config[number]) {
 			cfg.Stages[2] = &breaking{times: rows[2], backward: true, do: func(context.Context) error {
 				synctest.Wait() // until the others wait for it
 				return cause
 			}}
-			cfg.Hooks.Failed = func(err error, infos iter.Seq[memory.Info]) {
+			cfg.Hooks.Failed = func(rank int, err error, infos iter.Seq[memory.Info]) {
 				mu.Lock()
 				defer mu.Unlock()
 				told[rank] = err
@@ -174,9 +174,9 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 			var cancel context.CancelCauseFunc
 			on, at := 0, -1 // the rank and its action
 			counts := make([]int, 2)
-			r.change = func(rank int, cfg *runner.Config[number]) {
-				cfg.LookAhead = rank
-				cfg.Hooks.Action = func(int, schedule.Action) {
+			r.change = func(cfg *runner.Config[number]) {
+				cfg.Plan.LookAhead = 1
+				cfg.Hooks.Action = func(rank int, _ schedule.Action) {
 					counts[rank]++
 					if rank != on || counts[rank] != at {
 						return
@@ -234,21 +234,28 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 // left, all ranks agree on whether it counts, and the next step works (L8).
 func TestEveryHookOfEveryRankMayBeTheLast(t *testing.T) {
 	cause := errors.New("enough")
-	hooks := map[string]func(cfg *runner.Config[number], end func()){
-		"Action":     func(cfg *runner.Config[number], end func()) { cfg.Hooks.Action = func(int, schedule.Action) { end() } },
-		"Microbatch": func(cfg *runner.Config[number], end func()) { cfg.Hooks.Microbatch = func(*memory.Sample) { end() } },
-		"Peak": func(cfg *runner.Config[number], end func()) {
-			cfg.Hooks.Peak = func(iter.Seq[memory.PeakOwner]) { end() }
+	hooks := map[string]func(cfg *runner.Config[number], on int, end func(rank int)){
+		"Action": func(cfg *runner.Config[number], _ int, end func(int)) {
+			cfg.Hooks.Action = func(rank int, _ schedule.Action) { end(rank) }
 		},
-		"Failed": func(cfg *runner.Config[number], end func()) {
+		"Microbatch": func(cfg *runner.Config[number], _ int, end func(int)) {
+			cfg.Hooks.Microbatch = func(s *memory.Sample) { end(s.Rank) }
+		},
+		"Peak": func(cfg *runner.Config[number], _ int, end func(int)) {
+			cfg.Hooks.Peak = func(rank int, _ iter.Seq[memory.PeakOwner]) { end(rank) }
+		},
+		"Failed": func(cfg *runner.Config[number], on int, end func(int)) {
 			calls := 0
-			cfg.Merge = func(context.Context, *loss.Record) error {
+			cfg.Replicas.Merge = func(_ context.Context, rank int, _ *loss.Record) error {
+				if rank != on {
+					return nil
+				}
 				if calls++; calls == 1 {
 					return cause
 				}
 				return nil
 			}
-			cfg.Hooks.Failed = func(error, iter.Seq[memory.Info]) { end() }
+			cfg.Hooks.Failed = func(rank int, _ error, _ iter.Seq[memory.Info]) { end(rank) }
 		},
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[runner.Hooks]()) {
@@ -261,16 +268,16 @@ func TestEveryHookOfEveryRankMayBeTheLast(t *testing.T) {
 					r := chained(3)
 					rows := rowsOf(r.placement)
 					armed := true
-					r.change = func(rank int, cfg *runner.Config[number]) {
-						cfg.Space = watched{r.spaces[rank]}
-						if rank == on {
-							hook(cfg, func() {
-								if armed {
-									armed = false
-									end()
-								}
-							})
+					r.change = func(cfg *runner.Config[number]) {
+						for rank, space := range r.spaces {
+							cfg.Spaces[rank] = watched{space}
 						}
+						hook(cfg, on, func(rank int) {
+							if rank == on && armed {
+								armed = false
+								end()
+							}
+						})
 					}
 					g := r.group(t, rows)
 					thrown, returned := apart(func() { _, _ = g.Step(t.Context(), 4, r.sources()) })
@@ -304,7 +311,7 @@ func TestStagesOfOtherRanksLearnOfAFailure(t *testing.T) {
 		cause := errors.New("planted")
 		r := chained(2)
 		rows := rowsOf(r.placement)
-		r.change = func(_ int, cfg *runner.Config[number]) {
+		r.change = func(cfg *runner.Config[number]) {
 			cfg.Stages[0] = &breaking{times: rows[0], microbatch: 1, do: func(ctx context.Context) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -376,9 +383,7 @@ func TestAShortSourceEndsAllRanks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := chained(3)
 		g := r.group(t, rowsOf(r.placement))
-		sources := r.sources()
-		sources[1] = &counted{ends: 3}
-		_, err := g.Step(t.Context(), 6, sources)
+		_, err := g.Step(t.Context(), 6, runner.PerRank[number](&counted{}, &counted{ends: 3}, &counted{}))
 		require.ErrorIs(t, err, runner.ErrShortBatch)
 		require.ErrorContains(t, err, "rank 1 action 1F3 ")
 		require.ErrorContains(t, err, "3 of 6 microbatches")
@@ -412,7 +417,7 @@ func TestALeakOnOneRankIsNamed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := chained(3)
 			rows := rowsOf(r.placement)
-			r.change = func(_ int, cfg *runner.Config[number]) {
+			r.change = func(cfg *runner.Config[number]) {
 				cfg.Stages[1] = &stages.Func[number]{
 					Declares: rows[1].Spec(), Parameters: rows[1].Params(), BackwardFunc: rows[1].Backward,
 					ForwardFunc: func(_ context.Context, mb view, in, out []number) error { return tc.forward(rows[1], mb, in, out) },
@@ -430,10 +435,10 @@ func TestALeakOnOneRankIsNamed(t *testing.T) {
 	}
 }
 
-func TestAGroupRunsOneStepAtATime(t *testing.T) {
+func TestRanksRunOneStepAtATime(t *testing.T) {
 	r := chained(2)
-	var g *runner.Group[number]
-	r.change = func(_ int, cfg *runner.Config[number]) {
+	var g *runner.Runner[number]
+	r.change = func(cfg *runner.Config[number]) {
 		cfg.Hooks.Action = func(int, schedule.Action) {
 			_, err := g.Evaluate(context.Background(), 1, nil)
 			if !errors.Is(err, runner.ErrBusy) || !errors.Is(g.Close(), runner.ErrBusy) || !errors.Is(g.SetScaleExponent(1), runner.ErrBusy) {
@@ -455,9 +460,18 @@ func TestAGroupRunsOneStepAtATime(t *testing.T) {
 // TestRanksThatRunOtherStepsAreRefused starts two runners at other steps.
 func TestRanksThatRunOtherStepsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := chained(2)
-		r.change = func(rank int, cfg *runner.Config[number]) { cfg.FirstStep = int64(rank) }
-		_, err := r.group(t, rowsOf(r.placement)).Step(t.Context(), 2, r.sources())
+		rows := rowsOf(schedule.Looped(2, 2))
+		links := newLinks(t, 2, 1, 0)
+		var ranks sync.WaitGroup
+		var errs [2]error
+		for rank := range errs {
+			cfg := only(rows, rank, links)
+			cfg.FirstStep = int64(rank)
+			one := newRunner(t, cfg)
+			ranks.Go(func() { _, errs[rank] = one.Step(t.Context(), 2, &counted{}) })
+		}
+		ranks.Wait()
+		err := errs[1]
 		var mismatch *runner.TagError
 		require.True(t, errors.As(err, &mismatch))
 		require.ErrorContains(t, err, "0SEND_F0 of step 0")
@@ -465,16 +479,16 @@ func TestRanksThatRunOtherStepsAreRefused(t *testing.T) {
 	})
 }
 
-// TestRunnersWithoutAGroupEndTogether fails on one of two ranks that only their links
-// join: before its first action, and by a panic. The other one ends at once (L8).
-func TestRunnersWithoutAGroupEndTogether(t *testing.T) {
+// TestProcessesEndTogether fails on one of two ranks that only their links
+// join, as in two processes: before its first action, and by a panic. The other one ends at once (L8).
+func TestProcessesEndTogether(t *testing.T) {
 	cause := errors.New("planted")
 	for name, fail := range map[string]func(cfg *runner.Config[number], row *times){
 		"no plan": func(cfg *runner.Config[number], _ *times) {
-			cfg.Plan = func(schedule.Params) (*schedule.Plan, error) { return nil, cause }
+			cfg.Schedule, cfg.Plan.Rule = "", func(schedule.Params) (*schedule.Plan, error) { return nil, cause }
 		},
 		"a rule panics": func(cfg *runner.Config[number], _ *times) {
-			cfg.Plan = func(schedule.Params) (*schedule.Plan, error) { panic(cause) }
+			cfg.Schedule, cfg.Plan.Rule = "", func(schedule.Params) (*schedule.Plan, error) { panic(cause) }
 		},
 		"a panic": func(cfg *runner.Config[number], row *times) {
 			cfg.Stages[1] = &breaking{times: row, do: func(context.Context) error { panic(cause) }}
@@ -488,8 +502,7 @@ func TestRunnersWithoutAGroupEndTogether(t *testing.T) {
 			var ranks sync.WaitGroup
 			var err error
 			for rank := range 2 {
-				cfg := config(rows)
-				cfg.Placement, cfg.Plan, cfg.Rank, cfg.Transport = r.placement, r.rule, rank, links.Rank(rank)
+				cfg := only(rows, rank, links)
 				if rank == 1 {
 					fail(&cfg, rows[1])
 				}

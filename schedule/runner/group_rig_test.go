@@ -36,32 +36,31 @@ type ranksOf struct {
 	capacity  int
 	split     bool // stages that split their backward
 	stall     time.Duration
-	change    func(rank int, cfg *runner.Config[number])
+	change    func(cfg *runner.Config[number])
 	spaces    []*memory.Collected[number] // by rank, made by group
 }
 
-// group returns a group that trains the rows.
-func (r *ranksOf) group(t testing.TB, rows []*times) *runner.Group[number] {
+// group returns a runner of the ranks that trains the rows.
+func (r *ranksOf) group(t testing.TB, rows []*times) *runner.Runner[number] {
 	t.Helper()
-	cfg := runner.GroupConfig[number]{Capacity: r.capacity, Copy: copyNumber, Stall: r.stall}
+	cfg := config(rows)
+	cfg.Spaces = nil
+	cfg.Plan.Placement, cfg.Plan.Rule = r.placement, r.rule
+	cfg.World = runner.World[number]{Capacity: r.capacity, Copy: copyNumber, Stall: r.stall}
 	r.spaces = nil
-	for rank := range r.placement.Ranks {
-		c := config(rows)
-		c.Placement, c.Plan = r.placement, r.rule
+	for range r.placement.Ranks {
 		space := memory.NewCollected(classOf, func(number) int64 { return 8 })
-		c.Space = space
-		r.spaces = append(r.spaces, space)
-		if r.split {
-			for i, row := range rows {
-				c.Stages[i] = &splitting{times: row}
-			}
-		}
-		if r.change != nil {
-			r.change(rank, &c)
-		}
-		cfg.Ranks = append(cfg.Ranks, c)
+		cfg.Spaces, r.spaces = append(cfg.Spaces, space), append(r.spaces, space)
 	}
-	g, err := runner.NewGroup(cfg)
+	if r.split {
+		for i, row := range rows {
+			cfg.Stages[i] = &splitting{times: row}
+		}
+	}
+	if r.change != nil {
+		r.change(&cfg)
+	}
+	g, err := runner.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close()) })
 	return g
@@ -83,12 +82,12 @@ func classOf(h number) memory.Class {
 }
 
 // sources returns a source for each rank.
-func (r *ranksOf) sources() []runner.Source[number] {
+func (r *ranksOf) sources() runner.Source[number] {
 	sources := make([]runner.Source[number], r.placement.Ranks)
 	for rank := range sources {
 		sources[rank] = &counted{}
 	}
-	return sources
+	return runner.PerRank(sources...)
 }
 
 // numbers are what a step comes to, whatever the plan.
@@ -129,6 +128,16 @@ func (r *ranksOf) released(t testing.TB) {
 	for rank, space := range r.spaces {
 		require.Zero(t, space.Len(), "rank %d holds something", rank)
 	}
+}
+
+// only is the configuration of one of the ranks of a chain, as in a process of its own.
+func only(rows []*times, rank int, links *runner.Links[number]) runner.Config[number] {
+	cfg := config(rows)
+	cfg.Schedule = "1f1b"
+	cfg.World = runner.World[number]{
+		Ranks: len(rows), First: rank, Transport: func(rank int) runner.Transport[number] { return links.Rank(rank) },
+	}
+	return cfg
 }
 
 // chained is 1F1B on a chain of so many ranks, with a stage each.

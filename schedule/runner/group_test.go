@@ -68,8 +68,7 @@ func TestEveryRankReturnsTheSameResult(t *testing.T) {
 	errs := make([]error, ranks)
 	var all sync.WaitGroup
 	for rank := range ranks {
-		cfg := config(rows)
-		cfg.Placement, cfg.Plan, cfg.Rank, cfg.Transport = placement, schedule.OneFOneB, rank, links.Rank(rank)
+		cfg := only(rows, rank, links)
 		for s, row := range rows {
 			if s != rank {
 				params := row.Params()
@@ -97,13 +96,17 @@ func TestEvaluateOnSeveralRanks(t *testing.T) {
 		}
 		var mu sync.Mutex
 		got := map[int]float64{}
-		r.change = func(rank int, cfg *runner.Config[number]) {
+		r.change = func(cfg *runner.Config[number]) {
 			cfg.Losses = nil
+			space := r.spaces[r.placement.Rank[2]]
 			cfg.Outputs = func(m int, out []number) error {
 				mu.Lock()
 				defer mu.Unlock()
 				got[m] = *out[0]
-				_, err := cfg.Space.Release(out[0])
+				if r.placement.Copies == 2 {
+					space = r.spaces[r.placement.Rank[2+3*(m%2)]]
+				}
+				_, err := space.Release(out[0])
 				return err
 			}
 		}
@@ -147,7 +150,7 @@ func TestTiedParametersAcrossRanks(t *testing.T) {
 
 		r := &ranksOf{placement: schedule.Looped(3, 6), rule: schedule.BreadthFirst, capacity: 0}
 		if copies {
-			r.change = func(_ int, cfg *runner.Config[number]) { cfg.Gradients = copying{} }
+			r.change = func(cfg *runner.Config[number]) { cfg.Gradients = copying{} }
 		}
 		rows := tied(r.placement)
 		g := r.group(t, rows)
@@ -171,22 +174,19 @@ func TestHooksAndRecordsNameTheRank(t *testing.T) {
 	r := chained(3)
 	var mu sync.Mutex
 	actions, samples := map[int]int{}, map[int]int{}
-	r.change = func(rank int, cfg *runner.Config[number]) {
-		cfg.Hooks.Action = func(on int, a schedule.Action) {
+	r.change = func(cfg *runner.Config[number]) {
+		cfg.Hooks.Action = func(rank int, a schedule.Action) {
 			mu.Lock()
 			defer mu.Unlock()
-			if on != rank || a.Stage() != rank {
-				t.Errorf("rank %d is told of %v as of rank %d", rank, a, on)
+			if a.Stage() != rank {
+				t.Errorf("rank %d is told of %v", rank, a)
 			}
 			actions[rank]++
 		}
 		cfg.Hooks.Microbatch = func(s *memory.Sample) {
 			mu.Lock()
 			defer mu.Unlock()
-			if s.Rank != rank {
-				t.Errorf("rank %d is told of a record of rank %d", rank, s.Rank)
-			}
-			samples[rank]++
+			samples[s.Rank]++
 		}
 	}
 	g := r.group(t, rowsOf(r.placement))
@@ -195,7 +195,7 @@ func TestHooksAndRecordsNameTheRank(t *testing.T) {
 	for rank := range 3 {
 		require.Equal(t, actions[rank], result.Ranks[rank].Actions)
 		require.Equal(t, 5, samples[rank])
-		require.Equal(t, rank, g.Rank(rank).Samples().At(0).Rank)
+		require.Equal(t, rank, g.Samples(rank).At(0).Rank)
 	}
 	require.Equal(t, []int{2*5 + 3*5, 2*5 + 6*5, 2*5 + 3*5}, []int{actions[0], actions[1], actions[2]}, "two computations; a send, its wait and a receive on each side")
 	require.Equal(t, 25+40+25, result.Actions)
@@ -234,72 +234,77 @@ func TestPortsWithoutAGradient(t *testing.T) {
 		},
 	}
 	r := chained(2)
-	r.change = func(_ int, cfg *runner.Config[number]) { cfg.Stages = []stages.Stage[number]{bottom, top} }
+	r.change = func(cfg *runner.Config[number]) { cfg.Stages = []stages.Stage[number]{bottom, top} }
 	_, err := r.group(t, nil).Step(t.Context(), 4, r.sources())
 	require.NoError(t, err)
 	r.released(t)
 }
 
-func TestAGroupSaysWhatIsWrong(t *testing.T) {
-	good := func() runner.GroupConfig[number] {
-		cfg := runner.GroupConfig[number]{Copy: copyNumber}
-		for range 2 {
-			c := config(rowsOf(schedule.Looped(2, 2)))
-			c.Placement, c.Plan = schedule.Looped(2, 2), schedule.OneFOneB
-			cfg.Ranks = append(cfg.Ranks, c)
-		}
+func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
+	good := func() runner.Config[number] {
+		cfg := config(rowsOf(schedule.Looped(2, 2)))
+		cfg.Spaces = append(cfg.Spaces, memory.NewCollected[number](nil, nil))
+		cfg.Schedule, cfg.World.Copy = "1f1b", copyNumber
 		return cfg
 	}
-	for want, change := range map[string]func(c *runner.GroupConfig[number]){
-		"no ranks":                    func(c *runner.GroupConfig[number]) { c.Ranks = nil },
-		"without Copy":                func(c *runner.GroupConfig[number]) { c.Copy = nil },
-		"capacity -2":                 func(c *runner.GroupConfig[number]) { c.Capacity = -2 },
-		"rank 1 of 2 has a placement": func(c *runner.GroupConfig[number]) { c.Ranks[1].Placement = schedule.Placement{} },
-		"rank 1 of 2: runner: Space":  func(c *runner.GroupConfig[number]) { c.Ranks[1].Space = nil },
-		"has other parts, losses or":  func(c *runner.GroupConfig[number]) { c.Ranks[1].Losses[0].Reduction = loss.Sum },
-		"a placement of 3":            func(c *runner.GroupConfig[number]) { c.Ranks[0].Placement = schedule.Looped(2, 3) },
-		"2 stages and a placement of": func(c *runner.GroupConfig[number]) { c.Ranks[0].Placement = schedule.Looped(2, 3) },
-		"stage 1 is on rank 2 of 2":   func(c *runner.GroupConfig[number]) { c.Ranks[0].Placement.Rank[1] = 2 },
-		"a placement of 2 copies in 3": func(c *runner.GroupConfig[number]) {
-			c.Ranks[0].Placement = schedule.Placement{Ranks: 2, Rank: make([]int, 3), Copies: 2}
+	type changing = func(c *runner.Config[number])
+	for want, change := range map[string]changing{
+		"there are no Spaces":              func(c *runner.Config[number]) { c.Spaces = nil },
+		"links without Copy":               func(c *runner.Config[number]) { c.World.Copy = nil },
+		"a link of capacity -2":            func(c *runner.Config[number]) { c.World.Capacity = -2 },
+		"the space of rank 1 is nil":       func(c *runner.Config[number]) { c.Spaces[1] = nil },
+		"ranks 0 and 1 have the same":      func(c *runner.Config[number]) { c.Spaces[1] = c.Spaces[0] },
+		"a placement on 3 ranks, and 2":    func(c *runner.Config[number]) { c.Plan.Placement = schedule.Looped(3, 2) },
+		"2 stages and a placement of 3":    func(c *runner.Config[number]) { c.Plan.Placement = schedule.Looped(2, 3) },
+		"stage 1 is on rank 2 of 2":        func(c *runner.Config[number]) { c.Plan.Placement = schedule.Placement{Ranks: 2, Rank: []int{0, 2}} },
+		"2 of 3 ranks are in this process": func(c *runner.Config[number]) { c.World.Ranks = 3 },
+		"Spaces are of ranks 1 to 2":       func(c *runner.Config[number]) { c.World.First = 1 },
+		"World.Transport replaces Copy":    func(c *runner.Config[number]) { c.World.Transport = func(int) runner.Transport[number] { return nil } },
+		"World.Transport has none for rank 0": func(c *runner.Config[number]) {
+			c.World = runner.World[number]{Transport: func(int) runner.Transport[number] { return nil }}
 		},
-		"other parameters, or others fr": func(c *runner.GroupConfig[number]) { copied(c, "other") },
+		"did you mean 1f1b?":                    func(c *runner.Config[number]) { c.Schedule = "1F1B" },
+		"Plan.Rule is set":                      func(c *runner.Config[number]) { c.Plan.Rule = schedule.GPipe },
+		"zb-v does not run 2 stages on 2 ranks": func(c *runner.Config[number]) { c.Schedule = "zb-v" },
+		"a placement of 2 copies in 3": func(c *runner.Config[number]) {
+			c.Plan.Placement = schedule.Placement{Ranks: 2, Rank: make([]int, 3), Copies: 2}
+		},
+		"list those of 2 copies of the model": func(c *runner.Config[number]) { c.Schedule = "dualpipe" },
+		"other parameters, or others fr": func(c *runner.Config[number]) {
+			rows := rowsOf(schedule.Bidirectional(2))
+			rows[3].param = "other"
+			c.Schedule, c.Stages = "dualpipe", config(rows).Stages
+		},
 	} {
 		cfg := good()
 		change(&cfg)
-		_, err := runner.NewGroup(cfg)
+		_, err := runner.New(cfg)
 		require.ErrorContains(t, err, want)
 	}
-	cfg := good()
-	cfg.Ranks[0].Transport = nil
-	_, err := runner.New(cfg.Ranks[0])
-	require.ErrorContains(t, err, "Transport is nil with 2 ranks")
-	cfg.Ranks[0].Rank = 2
-	_, err = runner.New(cfg.Ranks[0])
-	require.ErrorContains(t, err, "Rank is 2 of 2")
 
-	g, err := runner.NewGroup(good())
+	cfg := good()
+	cfg.Schedule, cfg.Stages = "dualpipe", config(rowsOf(schedule.Bidirectional(2))).Stages
+	_, err := runner.New(cfg)
 	require.NoError(t, err)
-	_, err = g.Step(t.Context(), 1, make([]runner.Source[number], 1))
-	require.ErrorContains(t, err, "1 sources for 2 ranks")
-	_, err = g.Step(t.Context(), 1, make([]runner.Source[number], 2))
-	require.ErrorContains(t, err, "source is nil")
-	_, err = g.Step(t.Context(), 0, []runner.Source[number]{&counted{}, &counted{}})
+
+	g, err := runner.New(good())
+	require.NoError(t, err)
+	one := &counted{}
+	for want, source := range map[string]runner.Source[number]{
+		"the source is nil": nil,
+		"2 ranks and a source for one (*runner_test.counted): make it with runner.Stream or runner.Indexed": one,
+		"PerRank has 1 sources for 2 ranks": runner.PerRank[number](one),
+		"source 1 of PerRank is nil":        runner.PerRank[number](one, nil),
+		"sources 0 and 1 of PerRank are the same one (*runner_test.counted): ranks share what runner.Stream": runner.PerRank[number](one, one),
+	} {
+		_, err = g.Step(t.Context(), 1, source)
+		require.ErrorContains(t, err, want)
+	}
+	_, err = g.Step(t.Context(), 0, runner.PerRank[number](&counted{}, &counted{}))
 	require.ErrorContains(t, err, "0 microbatches")
 	require.NoError(t, g.Close())
-	_, err = g.Step(t.Context(), 1, []runner.Source[number]{&counted{}, &counted{}})
+	_, err = g.Step(t.Context(), 1, runner.PerRank[number](&counted{}, &counted{}))
 	require.ErrorIs(t, err, runner.ErrClosed)
-}
-
-// copied makes the placement of a group one of two copies, with a parameter of another
-// name in the second.
-func copied(c *runner.GroupConfig[number], name string) {
-	for rank := range c.Ranks {
-		p := schedule.Bidirectional(2)
-		rows := rowsOf(p)
-		rows[3].param = name
-		c.Ranks[rank].Placement, c.Ranks[rank].Stages = p, config(rows).Stages
-	}
 }
 
 // TestDecoratedStagesOnSeveralRanks freezes and recomputes stages, and pulls ahead: the
@@ -330,8 +335,8 @@ func TestDecoratedStagesOnSeveralRanks(t *testing.T) {
 		build := func(p schedule.Placement, ahead int) (*ranksOf, []*times) {
 			rows := rowsOf(p)
 			r := &ranksOf{placement: p, split: true, capacity: 1}
-			r.change = func(_ int, cfg *runner.Config[number]) {
-				cfg.LookAhead = ahead
+			r.change = func(cfg *runner.Config[number]) {
+				cfg.Plan.LookAhead = ahead
 				for s := range cfg.Stages {
 					cfg.Stages[s] = decorate(s, cfg.Stages[s])
 				}
@@ -414,9 +419,9 @@ func TestARankHoldsOnlyThePartsThatItReads(t *testing.T) {
 			r := &ranksOf{placement: plan.placement, rule: plan.rule, capacity: 1}
 			rows := rowsOf(plan.placement)
 			wants := make([][2]int, plan.placement.Ranks) // by rank: how often each part is wanted
-			r.change = func(_ int, cfg *runner.Config[number]) {
+			r.change = func(cfg *runner.Config[number]) {
 				cfg.Parts = []string{"x", "label"}
-				cfg.LookAhead = ahead
+				cfg.Plan.LookAhead = ahead
 				for s, row := range rows {
 					if row.last {
 						cfg.Stages[s] = labelled{row}
@@ -426,7 +431,7 @@ func TestARankHoldsOnlyThePartsThatItReads(t *testing.T) {
 			sources := make([]runner.Source[number], plan.placement.Ranks)
 			for rank := range sources {
 				asked := 0
-				sources[rank] = runner.SourceFunc[number](func(_ context.Context, e *batchctx.Entry[number]) error {
+				sources[rank] = runner.Indexed(func(_ context.Context, e *batchctx.Entry[number]) error {
 					if e.Microbatch() != asked {
 						return fmt.Errorf("asked for microbatch %d after %d", e.Microbatch(), asked)
 					}
@@ -442,7 +447,7 @@ func TestARankHoldsOnlyThePartsThatItReads(t *testing.T) {
 					return nil
 				})
 			}
-			result, err := r.group(t, rows).Step(t.Context(), m, sources)
+			result, err := r.group(t, rows).Step(t.Context(), m, runner.PerRank(sources...))
 			require.NoError(t, err)
 			require.InEpsilon(t, alone(t, plan.placement.Depth(), m).norm, result.GradNorm, 1e-12)
 			want := make([][2]int, plan.placement.Ranks)
@@ -514,20 +519,17 @@ func TestTwoBooksOnSeveralRanks(t *testing.T) {
 		}
 		chain = append(chain, stage)
 	}
-	cfg := runner.GroupConfig[handle]{Capacity: 1, Copy: func(_, to int, _ handle) (handle, error) {
-		return arenas[to].Alloc(memory.Transfer, 100)
-	}}
-	for rank := range 2 {
-		cfg.Ranks = append(cfg.Ranks, runner.Config[handle]{
-			Stages: chain, Placement: placement, Plan: schedule.Interleaved, Space: arenas[rank],
-			Losses: []loss.Def{{Name: "loss", Objective: true}}, Gradients: idle{},
-		})
-	}
-	g, err := runner.NewGroup(cfg)
+	g, err := runner.New(runner.Config[handle]{
+		Stages: chain, Spaces: runner.On[handle](arenas[0], arenas[1]), Schedule: "interleaved", Gradients: idle{},
+		Losses: []loss.Def{{Name: "loss", Objective: true}},
+		World: runner.World[handle]{Capacity: 1, Copy: func(_, to int, _ handle) (handle, error) {
+			return arenas[to].Alloc(memory.Transfer, 100)
+		}},
+	})
 	require.NoError(t, err)
-	nothing := runner.SourceFunc[handle](func(context.Context, *batchctx.Entry[handle]) error { return nil })
+	nothing := runner.Indexed(func(context.Context, *batchctx.Entry[handle]) error { return nil })
 	for range 2 {
-		result, err := g.Step(t.Context(), m, []runner.Source[handle]{nothing, nothing})
+		result, err := g.Step(t.Context(), m, nothing)
 		require.NoError(t, err)
 		require.Equal(t, 2, result.Books)
 		require.Zero(t, result.Excess)

@@ -144,7 +144,7 @@ func NewLinks[T any](cfg LinksConfig[T]) (*Links[T], error) {
 	return l, nil
 }
 
-// Rank returns the end of a rank, for Config.Transport.
+// Rank returns the end of a rank, for World.Transport.
 func (l *Links[T]) Rank(rank int) *Endpoint[T] { return &l.ends[rank] }
 
 // Close ends the links. No rank may be in a call.

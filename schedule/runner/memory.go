@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -27,24 +26,9 @@ func (l *levels) base(segment, repeat int) int {
 	return l.rank.Segments[segment].Base(repeat)
 }
 
-// Prepare plans a training step of m microbatches, and the memory of all ranks, without
-// running it: nil where it is not planned. The source is asked for shapes where it is
-// Shaped, and may be nil. Step makes the same plan where it has not been made; to ask
-// beforehand tells what it needs, or that it is over Config.Budget.
-func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layout.Plan, error) {
-	if r.running {
-		return nil, ErrBusy
-	}
-	plan, err := r.planFor(ctx, schedule.Training, m, source)
-	if err != nil {
-		return nil, fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
-	}
-	return plan.memory, nil
-}
-
 // plansMemory reports whether the memory of a step is planned on this rank. The outputs
 // of an evaluation are somebody else's as long as he likes.
-func (r *Runner[T]) plansMemory(mode schedule.Mode) bool {
+func (r *worker[T]) plansMemory(mode schedule.Mode) bool {
 	return r.planned != nil && (mode == schedule.Training || r.cfg.Outputs == nil)
 }
 
@@ -63,14 +47,14 @@ func shapesOf[T any](source Source[T], plan *schedule.Plan) []int {
 }
 
 // lay reserves what the step needs on this rank.
-func (r *Runner[T]) lay(plan *program) error {
+func (r *worker[T]) lay(plan *program) error {
 	r.levels = levels{}
 	if plan.memory == nil || !r.plansMemory(plan.Mode) {
 		return nil
 	}
-	rank := &plan.memory.Ranks[r.cfg.Rank]
+	rank := &plan.memory.Ranks[r.rank]
 	if err := r.planned.Lay(rank.Layout); err != nil {
-		return fmt.Errorf("runner: rank %d: memory of a step: %w", r.cfg.Rank, err)
+		return fmt.Errorf("runner: rank %d: memory of a step: %w", r.rank, err)
 	}
 	r.levels = levels{rank: rank, most: plan.most}
 	return nil
@@ -78,7 +62,7 @@ func (r *Runner[T]) lay(plan *program) error {
 
 // unlay ends what lay began. The error is of a build with -tags invariants: somebody has
 // written where no buffer was.
-func (r *Runner[T]) unlay() error {
+func (r *worker[T]) unlay() error {
 	if r.levels.rank == nil {
 		return nil
 	}
@@ -88,7 +72,7 @@ func (r *Runner[T]) unlay() error {
 
 // at says where the program is: what is allocated next is what the plan has there. Where
 // memory is not planned, the place is the number of the action.
-func (r *Runner[T]) at(place int) {
+func (r *worker[T]) at(place int) {
 	l := &r.levels
 	if l.rank == nil {
 		if r.peak.watched {
@@ -104,7 +88,7 @@ func (r *Runner[T]) at(place int) {
 }
 
 // atEnd says that the program is over.
-func (r *Runner[T]) atEnd() {
+func (r *worker[T]) atEnd() {
 	end := 0
 	if r.levels.rank != nil {
 		end = r.levels.rank.End
@@ -113,7 +97,7 @@ func (r *Runner[T]) atEnd() {
 }
 
 // auditPlan compares what is live with the plan of memory (L6).
-func (r *Runner[T]) auditPlan() error {
+func (r *worker[T]) auditPlan() error {
 	l := &r.levels
 	if l.rank == nil {
 		return nil
@@ -122,7 +106,7 @@ func (r *Runner[T]) auditPlan() error {
 }
 
 // samplePlan writes down what the plan of memory has.
-func (r *Runner[T]) samplePlan(s *memory.Sample) {
+func (r *worker[T]) samplePlan(s *memory.Sample) {
 	l := &r.levels
 	s.Planned = l.rank != nil
 	if !s.Planned {
@@ -134,7 +118,7 @@ func (r *Runner[T]) samplePlan(s *memory.Sample) {
 }
 
 // explain says who lost the buffer that stands where the plan has another one.
-func (r *Runner[T]) explain(err error) error {
+func (r *worker[T]) explain(err error) error {
 	if !errors.Is(err, memory.ErrOverlap) {
 		return err
 	}

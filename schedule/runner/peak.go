@@ -18,7 +18,7 @@ type peak struct {
 }
 
 // watchPeak begins to watch a step.
-func (r *Runner[T]) watchPeak(mode schedule.Mode) {
+func (r *worker[T]) watchPeak(mode schedule.Mode) {
 	p := &r.peak
 	p.watched = p.space != nil && mode == schedule.Training && r.levels.rank == nil
 	if p.watched {
@@ -28,17 +28,17 @@ func (r *Runner[T]) watchPeak(mode schedule.Mode) {
 
 // tellPeak tells the hook who had what at the peak of the step, where it was higher than
 // any before.
-func (r *Runner[T]) tellPeak() {
+func (r *worker[T]) tellPeak() {
 	p := &r.peak
-	if bytes := r.result.Ranks[r.cfg.Rank].Peak; p.watched && bytes > p.highest {
+	if bytes := r.result.Ranks[r.rank].Peak; p.watched && bytes > p.highest {
 		p.highest = bytes
-		r.cfg.Hooks.Peak(slices.Values(r.peakOwners()))
+		r.cfg.Hooks.Peak(r.rank, slices.Values(r.peakOwners()))
 	}
 }
 
 // peakOwners returns what was live at the peak by the action that it was born in, and by
 // class, the most bytes first.
-func (r *Runner[T]) peakOwners() []memory.PeakOwner {
+func (r *worker[T]) peakOwners() []memory.PeakOwner {
 	type birth struct {
 		kind  schedule.Kind
 		stage int
@@ -57,7 +57,7 @@ func (r *Runner[T]) peakOwners() []memory.PeakOwner {
 		}
 		o := owners[b]
 		if o == nil {
-			o = &memory.PeakOwner{Step: r.result.Step, Rank: r.cfg.Rank, Name: r.born(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
+			o = &memory.PeakOwner{Step: r.result.Step, Rank: r.rank, Name: r.born(b.kind, b.stage, b.class), Class: b.class, First: m, Last: m}
 			owners[b] = o
 		}
 		o.Bytes += buffer.Bytes
@@ -75,8 +75,8 @@ func (r *Runner[T]) peakOwners() []memory.PeakOwner {
 }
 
 // actionAt returns the action at a position of the rank's program, 0 behind its end.
-func (r *Runner[T]) actionAt(position int) schedule.Action {
-	for _, segment := range r.plan.Programs[r.cfg.Rank] {
+func (r *worker[T]) actionAt(position int) schedule.Action {
+	for _, segment := range r.plan.Programs[r.rank] {
 		n := len(segment.Body)
 		if position < n*segment.Repeat {
 			return segment.Body[position%n].Shift(position / n * segment.Stride)
@@ -96,7 +96,7 @@ func microbatchOf(action schedule.Action) int {
 }
 
 // born names what is born in an action, as the plan of memory does.
-func (r *Runner[T]) born(kind schedule.Kind, stage int, class memory.Class) string {
+func (r *worker[T]) born(kind schedule.Kind, stage int, class memory.Class) string {
 	switch {
 	case class == memory.Entry:
 		return "entry parts"

@@ -12,7 +12,7 @@ import (
 // quantize runs QUANTIZE: the stage makes the copies of its weights on which it computes
 // in this step (L14). The context holds them until the plan drops them, those for the
 // forward and those for the backward apart.
-func (r *Runner[T]) quantize(ctx context.Context, s int) error {
+func (r *worker[T]) quantize(ctx context.Context, s int) error {
 	st := &r.stages[s]
 	if st.quantizer == nil { // which the check has refused
 		return errors.New("runner: the stage computes on its weights themselves")
@@ -31,7 +31,7 @@ func (r *Runner[T]) quantize(ctx context.Context, s int) error {
 
 // putWeights hands the copies that a stage has made to the context: those for a backward
 // where there is one.
-func (r *Runner[T]) putWeights(s int, backward []T) error {
+func (r *worker[T]) putWeights(s int, backward []T) error {
 	r.expected.Copied++
 	if err := r.context.PutWeights(s, frames.ForForward, r.stages[s].forward); err != nil || backward == nil {
 		return err
@@ -41,7 +41,7 @@ func (r *Runner[T]) putWeights(s int, backward []T) error {
 }
 
 // dropWeights ends the copies of a stage's weights that an action was the last to read.
-func (r *Runner[T]) dropWeights(s int, drop schedule.Drop) error {
+func (r *worker[T]) dropWeights(s int, drop schedule.Drop) error {
 	if drop&schedule.DropForwardWeights != 0 {
 		r.expected.Copied--
 		if err := r.context.DropWeights(s, frames.ForForward); err != nil {

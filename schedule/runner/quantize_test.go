@@ -87,12 +87,10 @@ func (r *ranksOf) copied(rows []*times, where lower.Quantizing) []*copyist {
 	for i, row := range rows {
 		copies[i] = &copyist{splitting: splitting{times: row}}
 	}
-	r.change = func(rank int, cfg *runner.Config[number]) {
-		cfg.Quantizing = where
+	r.change = func(cfg *runner.Config[number]) {
+		cfg.Plan.Quantizing = where
 		for i, s := range copies {
-			if cfg.Stages[i] = s; r.placement.Rank[i] == rank {
-				s.space = cfg.Space
-			}
+			cfg.Stages[i], s.space = s, cfg.Spaces[r.placement.Rank[i]]
 		}
 	}
 	return copies
@@ -145,9 +143,9 @@ func TestCopiesEndWithTheirLastUse(t *testing.T) {
 	rows := rowsOf(r.placement)
 	copies := r.copied(rows, lower.BeforeUse)
 	change, live := r.change, [2][m]int64{}
-	r.change = func(rank int, cfg *runner.Config[number]) {
-		change(rank, cfg)
-		cfg.Hooks.Microbatch = func(s *memory.Sample) { live[rank][s.Microbatch] = s.Classes[memory.FP8] }
+	r.change = func(cfg *runner.Config[number]) {
+		change(cfg)
+		cfg.Hooks.Microbatch = func(s *memory.Sample) { live[s.Rank][s.Microbatch] = s.Classes[memory.FP8] }
 	}
 	g := r.group(t, rows)
 	_, err := g.Step(t.Context(), m, r.sources())

@@ -21,8 +21,8 @@ var ErrUnended = errors.New("runner: nothing ends a reference")
 // same.
 type Shape[T any] struct {
 	Name string
-	// Sources, by rank, give an entry of the class as often as they are asked.
-	Sources []Source[T]
+	// Source gives an entry of the class as often as it is asked.
+	Source Source[T]
 }
 
 // Templated is an optional ability of a stage: to say what it allocates, keeps and
@@ -37,28 +37,31 @@ type Templated interface {
 // gradients of its own. Nothing is computed where the spaces are those of
 // kernels.Null, which is why a model is made a second time for this, on Null devices.
 //
-// The configuration is that of the ranks that will run, but for the spaces, which must
+// The configuration is that of all ranks that will run, but for the spaces, which must
 // be memory.Watched, and the devices of the stages. Unshard and Reduce, where they are
 // set, are called once for each stage. Values read in a dry run are zeros: what a size
 // depends on must be told with Microbatch.AtMost or Entry.AtMost.
 //
 // What a stage allocates or retains in a call, and neither releases nor hands over
 // until the end of its last call, is ErrUnended, with stage, call and class.
-func Record[T any](ctx context.Context, cfg GroupConfig[T], shapes ...Shape[T]) (*layout.Templates, error) {
+func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*layout.Templates, error) {
 	if len(shapes) == 0 {
 		return nil, errors.New("runner: no shapes to record")
 	}
-	group, err := NewGroup(cfg)
+	all, err := New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	defer group.Close()
-	first := group.runners[0]
-	r := &recording[T]{ranks: group.runners, copied: cfg.Copy}
+	defer all.Close()
+	if len(cfg.Spaces) != all.cfg.World.Ranks {
+		return nil, fmt.Errorf("runner: a dry run of %d of %d ranks: give the spaces of all", len(cfg.Spaces), all.cfg.World.Ranks)
+	}
+	first := all.workers[0]
+	r := &recording[T]{ranks: all.workers, copied: cfg.World.Copy}
 	for rank, runner := range r.ranks {
-		watched, ok := runner.cfg.Space.(memory.Watched[T])
+		watched, ok := runner.space.(memory.Watched[T])
 		if !ok {
-			return nil, fmt.Errorf("runner: rank %d: a dry run needs a space that is memory.Watched, such as that of kernels.Null, and not %T", rank, runner.cfg.Space)
+			return nil, fmt.Errorf("runner: rank %d: a dry run needs a space that is memory.Watched, such as that of kernels.Null, and not %T", rank, runner.space)
 		}
 		r.spaces = append(r.spaces, watched)
 	}
@@ -69,8 +72,11 @@ func Record[T any](ctx context.Context, cfg GroupConfig[T], shapes ...Shape[T]) 
 		t.Params[s] = r.params(s)
 	}
 	for _, shape := range shapes {
-		if len(shape.Sources) != len(r.ranks) {
-			return nil, fmt.Errorf("runner: shape %q has %d sources for %d ranks", shape.Name, len(shape.Sources), len(r.ranks))
+		if shape.Source == nil {
+			return nil, fmt.Errorf("runner: shape %q has no source", shape.Name)
+		}
+		if err := all.share(shape.Source); err != nil {
+			return nil, fmt.Errorf("runner: shape %q: %w", shape.Name, err)
 		}
 		recorded, err := r.shape(ctx, shape)
 		if err != nil {
@@ -83,7 +89,7 @@ func Record[T any](ctx context.Context, cfg GroupConfig[T], shapes ...Shape[T]) 
 
 // recording is a dry run.
 type recording[T any] struct {
-	ranks  []*Runner[T]
+	ranks  []*worker[T]
 	spaces []memory.Watched[T] // by rank
 	copied func(from, to int, h T) (T, error)
 	tables []map[uint64]int // by stage, of the shape that is recorded: see tape
@@ -93,13 +99,13 @@ type recording[T any] struct {
 func (r *recording[T]) tape(rank int, buffers []layout.Buffer) *tape[T] {
 	runner := r.ranks[rank]
 	return &tape[T]{
-		space: runner.cfg.Space, watched: r.spaces[rank], frames: runner.context, buffers: slices.Clone(buffers),
+		space: runner.space, watched: r.spaces[rank], frames: runner.context, buffers: slices.Clone(buffers),
 		known: map[uint64]layout.Ref{}, tables: map[uint64]int{}, owed: map[layout.Ref]int{}, makers: map[layout.Ref]string{},
 	}
 }
 
 // at returns the runner of a stage's rank.
-func (r *recording[T]) at(s int) *Runner[T] { return r.ranks[r.ranks[0].placement.Rank[s]] }
+func (r *recording[T]) at(s int) *worker[T] { return r.ranks[r.ranks[0].placement.Rank[s]] }
 
 // params returns a stage's uses of parameters.
 func (r *recording[T]) params(s int) []layout.Param {
@@ -108,7 +114,7 @@ func (r *recording[T]) params(s int) []layout.Param {
 	for _, param := range runner.stages[s].params {
 		p := layout.Param{Name: param.Name, Frozen: param.Contributes == frames.Frozen}
 		if !p.Frozen {
-			p.Bytes = runner.cfg.Space.Bytes(param.Grad)
+			p.Bytes = runner.space.Bytes(param.Grad)
 		}
 		list = append(list, p)
 	}
@@ -121,7 +127,7 @@ func (r *recording[T]) shape(ctx context.Context, shape Shape[T]) (layout.Shape,
 	recorded := layout.Shape{Name: shape.Name, Stages: make([]layout.Template, len(r.ranks[0].stages))}
 	r.tables = make([]map[uint64]int, len(recorded.Stages))
 	for _, set := range r.sets() {
-		entry, err := r.entry(ctx, shape, set)
+		entry, err := r.entry(ctx, set)
 		if err != nil {
 			return recorded, fmt.Errorf("the entry with parts %q: %w", r.names(set), err)
 		}
@@ -135,7 +141,7 @@ func (r *recording[T]) shape(ctx context.Context, shape Shape[T]) (layout.Shape,
 	}
 	if silent {
 		for _, way := range []way{whole, split, evaluated} {
-			if err := r.pass(ctx, shape, way, recorded.Stages); err != nil {
+			if err := r.pass(ctx, way, recorded.Stages); err != nil {
 				return recorded, err
 			}
 		}
@@ -145,14 +151,14 @@ func (r *recording[T]) shape(ctx context.Context, shape Shape[T]) (layout.Shape,
 			return recorded, err
 		}
 	}
-	return recorded, r.told(shape, recorded.Stages)
+	return recorded, r.told(shape.Name, recorded.Stages)
 }
 
 // told puts in what stages say of themselves.
-func (r *recording[T]) told(shape Shape[T], templates []layout.Template) error {
+func (r *recording[T]) told(shape string, templates []layout.Template) error {
 	for s := range templates {
 		if stage, ok := r.at(s).stages[s].Stage.(Templated); ok {
-			t, err := stage.Template(shape.Name)
+			t, err := stage.Template(shape)
 			if err != nil {
 				return fmt.Errorf("the template of stage %d (%s): %w", s, templates[s].Stage, err)
 			}
@@ -204,13 +210,13 @@ func (r *recording[T]) names(set uint64) []string {
 
 // entry records what the source does for an entry with these parts. It is the source
 // of a rank that reads them, or else that of the first one.
-func (r *recording[T]) entry(ctx context.Context, shape Shape[T], set uint64) (e layout.Entry, err error) {
-	rank := max(0, slices.IndexFunc(r.ranks, func(runner *Runner[T]) bool { return r.wanted(runner.cfg.Rank) == set }))
+func (r *recording[T]) entry(ctx context.Context, set uint64) (e layout.Entry, err error) {
+	rank := max(0, slices.IndexFunc(r.ranks, func(runner *worker[T]) bool { return r.wanted(runner.rank) == set }))
 	runner := r.ranks[rank]
 	tape := r.tape(rank, nil)
 	defer r.stop(runner)
 	r.begin(runner, frames.Train, set)
-	if err := tape.record("Next", func() error { return runner.context.Pull(ctx, 0, shape.Sources[rank].Next) }); err != nil {
+	if err := tape.record("Next", func() error { return runner.context.Pull(ctx, 0, runner.source.Next) }); err != nil {
 		return layout.Entry{}, err
 	}
 	e = layout.Entry{Parts: set, Out: make([]layout.Ref, len(runner.cfg.Parts))}
@@ -234,15 +240,15 @@ func (r *recording[T]) wanted(rank int) (set uint64) {
 }
 
 // begin makes a rank's context ready for one microbatch.
-func (r *recording[T]) begin(runner *Runner[T], pass frames.Pass, parts uint64) {
+func (r *recording[T]) begin(runner *worker[T], pass frames.Pass, parts uint64) {
 	ones := slices.Repeat([]int{1}, len(runner.stages))
 	runner.ledger.Reset()
 	runner.context.Begin(0, pass, frames.Extent{Entries: 1, Wanted: []frames.Want{{Parts: parts}}, Windows: ones})
 }
 
 // stop ends what a rank's context still holds.
-func (r *recording[T]) stop(runner *Runner[T]) {
-	r.spaces[runner.cfg.Rank].Watch(nil)
+func (r *recording[T]) stop(runner *worker[T]) {
+	r.spaces[runner.rank].Watch(nil)
 	runner.context.Dry(nil)
 	runner.abort()
 }
@@ -251,30 +257,30 @@ func (r *recording[T]) stop(runner *Runner[T]) {
 func (r *recording[T]) aside(ctx context.Context, s int, t *layout.Template) error {
 	runner := r.at(s)
 	defer r.stop(runner)
-	if gather := runner.cfg.Unshard; gather != nil {
-		tape := r.tape(runner.cfg.Rank, t.Buffers)
+	if gather := runner.cfg.Replicas.Unshard; gather != nil {
+		tape := r.tape(runner.rank, t.Buffers)
 		var out []T
 		if err := tape.record("UNSHARD", func() (err error) { out, err = gather(ctx, s); return err }); err != nil {
 			return fmt.Errorf("UNSHARD of stage %d (%s): %w", s, t.Stage, err)
 		}
 		t.Gather = &layout.Call{Events: tape.events, Out: tape.handedAll(out, 0)}
 		t.Buffers = tape.buffers
-		if err := tape.settled("Config.Unshard"); err != nil {
+		if err := tape.settled("Replicas.Unshard"); err != nil {
 			return err
 		}
-		if runner.cfg.Reshard != nil {
-			runner.cfg.Reshard(s)
+		if runner.cfg.Replicas.Reshard != nil {
+			runner.cfg.Replicas.Reshard(s)
 		}
 		runner.giveBack(out)
 	}
-	if reduce := runner.cfg.Reduce; reduce != nil {
-		tape := r.tape(runner.cfg.Rank, t.Buffers)
+	if reduce := runner.cfg.Replicas.Reduce; reduce != nil {
+		tape := r.tape(runner.rank, t.Buffers)
 		if err := tape.record("REDUCE_GRAD", func() error { return reduce(ctx, s) }); err != nil {
 			return fmt.Errorf("REDUCE_GRAD of stage %d (%s): %w", s, t.Stage, err)
 		}
 		t.Reduce = &layout.Call{Events: tape.events}
 		t.Buffers = tape.buffers
-		return tape.settled("Config.Reduce")
+		return tape.settled("Replicas.Reduce")
 	}
 	return nil
 }

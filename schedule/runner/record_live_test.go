@@ -11,7 +11,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
@@ -28,7 +27,7 @@ type unreclaimed struct {
 type duo struct {
 	t       *testing.T
 	devices [2]kernels.Compute
-	configs [2]runner.Config[buffer]
+	config  runner.Config[buffer]
 	mu      sync.Mutex         // of live
 	live    map[string][]int64 // by rank, at the beginning of each call
 	fails   string             // the call that fails, with what it has made
@@ -64,11 +63,12 @@ func newDuo(t *testing.T) *duo {
 		}
 		both[rank] = &parted{stage, d, rank}
 	}
-	for rank := range d.configs {
-		d.configs[rank] = runner.Config[buffer]{
-			Stages: both, Space: unreclaimed{d.devices[rank], d.devices[rank].(memory.Watched[buffer])}, Gradients: d.devices[rank], Losses: objective,
-			Placement: schedule.Looped(2, 2),
-		}
+	d.config = runner.Config[buffer]{
+		Stages: both, Gradients: d.devices[0], Losses: objective, Schedule: "1f1b",
+		World: runner.World[buffer]{Copy: d.copy, Capacity: 1},
+	}
+	for _, dev := range d.devices {
+		d.config.Spaces = append(d.config.Spaces, unreclaimed{dev, dev.(memory.Watched[buffer])})
 	}
 	return d
 }
@@ -122,9 +122,9 @@ func (d *duo) copy(from, to int, b buffer) (buffer, error) {
 }
 
 func (d *duo) record() error {
-	nothing := runner.SourceFunc[buffer](func(context.Context, *batchctx.Entry[buffer]) error { return nil })
-	_, err := runner.Record(d.t.Context(), runner.GroupConfig[buffer]{Ranks: d.configs[:], Copy: d.copy},
-		runner.Shape[buffer]{Name: "any", Sources: []runner.Source[buffer]{nothing, nothing}})
+	nothing := runner.Indexed(func(context.Context, *batchctx.Entry[buffer]) error { return nil })
+	_, err := runner.Record(d.t.Context(), d.config,
+		runner.Shape[buffer]{Name: "any", Source: nothing})
 	return err
 }
 
@@ -199,7 +199,7 @@ func TestRecordReleasesAfterErrors(t *testing.T) {
 func TestRecordEndsViews(t *testing.T) {
 	d, asked := newDuo(t), 0
 	var kept batchctx.Microbatch[buffer]
-	first := d.configs[0].Stages[0].(*parted)
+	first := d.config.Stages[0].(*parted)
 	forward := first.ForwardFunc
 	first.ForwardFunc = func(ctx context.Context, mb batchctx.Microbatch[buffer], in, out []buffer) error {
 		kept = mb
@@ -218,12 +218,12 @@ func TestRecordEndsGathered(t *testing.T) {
 	d := newDeviced(device(t, true))
 	d.stage.ForwardFunc = func(context.Context, batchctx.Microbatch[buffer], []buffer, []buffer) error { return nil }
 	cfg := d.config()
-	cfg.Space = unreclaimed{d.dev, d.dev.(memory.Watched[buffer])}
-	cfg.Unshard = func(context.Context, int) ([]buffer, error) {
+	cfg.Spaces[0] = unreclaimed{d.dev, d.dev.(memory.Watched[buffer])}
+	cfg.Replicas.Unshard = func(context.Context, int) ([]buffer, error) {
 		return []buffer{d.alloc(memory.Unsharded, 3)}, nil
 	}
-	templates, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{cfg}},
-		runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
+	templates, err := runner.Record(t.Context(), cfg,
+		runner.Shape[buffer]{Name: "four", Source: d})
 	require.NoError(t, err)
 	require.Equal(t, []layout.Event{{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: 0}}}, templates.Shapes[0].Stages[0].Gather.Events)
 	require.EqualValues(t, 4, d.dev.Live())
@@ -248,26 +248,26 @@ func (u *unlaid) Lay(l *memory.Layout) error {
 // the next one works (L8).
 func TestAStepCountsOnAllRanks(t *testing.T) {
 	d := newDuo(t)
-	nothing := runner.SourceFunc[buffer](func(context.Context, *batchctx.Entry[buffer]) error { return nil })
-	sources := []runner.Source[buffer]{nothing, nothing}
-	templates, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: d.configs[:], Copy: d.copy}, runner.Shape[buffer]{Name: "any", Sources: sources})
+	nothing := runner.Indexed(func(context.Context, *batchctx.Entry[buffer]) error { return nil })
+	templates, err := runner.Record(t.Context(), d.config, runner.Shape[buffer]{Name: "any", Source: nothing})
 	require.NoError(t, err)
 	written := errors.New("written where no buffer was")
 	for failing := range 2 {
-		for rank := range d.configs {
+		cfg := d.config
+		cfg.Memory.Templates, cfg.Spaces, cfg.Gradients = templates, nil, nil
+		cfg.World.Copy = func(_, to int, b buffer) (buffer, error) { return d.alloc(to, memory.Transfer, b.N), nil }
+		for rank := range d.devices {
 			dev := &unlaid{Null: d.devices[rank].(*kernels.Null)}
 			if rank == failing {
 				dev.err = written
 			}
-			d.configs[rank].Space, d.configs[rank].Templates, d.configs[rank].Plan = dev, templates, schedule.OneFOneB
+			cfg.Spaces = append(cfg.Spaces, dev)
 		}
-		g, err := runner.NewGroup(runner.GroupConfig[buffer]{Ranks: d.configs[:], Capacity: 1, Copy: func(_, to int, b buffer) (buffer, error) {
-			return d.alloc(to, memory.Transfer, b.N), nil
-		}})
+		g, err := runner.New(cfg)
 		require.NoError(t, err)
-		_, err = g.Step(t.Context(), 3, sources)
+		_, err = g.Step(t.Context(), 3, nothing)
 		require.ErrorIs(t, err, written)
-		result, err := g.Step(t.Context(), 3, sources)
+		result, err := g.Step(t.Context(), 3, nothing)
 		require.NoError(t, err)
 		require.True(t, result.Planned)
 		require.EqualValues(t, 1, result.Step)

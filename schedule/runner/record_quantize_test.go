@@ -69,7 +69,7 @@ func TestRecordQuantize(t *testing.T) {
 
 	d = newQuantized(t, device(t, false))
 	cfg := d.config()
-	cfg.Templates = templates
+	cfg.Memory.Templates = templates
 	r, err := runner.New(cfg)
 	require.NoError(t, err)
 	for _, m := range []int{1, 3, 50} {
@@ -105,9 +105,9 @@ func TestRecordEndsCopies(t *testing.T) {
 			d := newQuantized(t, device(t, true))
 			fails(d)
 			cfg := d.config()
-			cfg.Space = unreclaimed{d.dev, d.dev.(memory.Watched[buffer])}
-			_, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{cfg}},
-				runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
+			cfg.Spaces[0] = unreclaimed{d.dev, d.dev.(memory.Watched[buffer])}
+			_, err := runner.Record(t.Context(), cfg,
+				runner.Shape[buffer]{Name: "four", Source: d})
 			if name != "not at all" {
 				require.ErrorContains(t, err, "planted")
 			}
@@ -123,7 +123,7 @@ func TestQuantizerDeclared(t *testing.T) {
 	cfg.Stages[0] = struct{ stages.Stage[buffer] }{&d.stage}
 	_, err := runner.New(cfg)
 	require.ErrorContains(t, err, "stage 0 (only) declares copies of its weights and is no stages.Quantizer")
-	cfg.Stages[0], cfg.Quantizing = &d.stage, 7
+	cfg.Stages[0], cfg.Plan.Quantizing = &d.stage, 7
 	_, err = runner.New(cfg)
 	require.ErrorContains(t, err, "Quantizing is quantizing(7)")
 }

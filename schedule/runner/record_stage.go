@@ -31,7 +31,7 @@ type trip[T any] struct {
 }
 
 // pass records one way through all stages.
-func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templates []layout.Template) (err error) {
+func (r *recording[T]) pass(ctx context.Context, way way, templates []layout.Template) (err error) {
 	t := trip[T]{recording: r, way: way, templates: templates,
 		tapes: make([]*tape[T], len(templates)), carried: make([][]T, len(templates))}
 	pass := frames.Train
@@ -42,7 +42,7 @@ func (r *recording[T]) pass(ctx context.Context, shape Shape[T], way way, templa
 		defer r.stop(runner)
 		defer runner.context.Recover(&err)
 		r.begin(runner, pass, r.wanted(rank))
-		if err := runner.context.Pull(ctx, 0, shape.Sources[rank].Next); err != nil {
+		if err := runner.context.Pull(ctx, 0, runner.source.Next); err != nil {
 			return fmt.Errorf("the source of rank %d: %w", rank, err)
 		}
 	}
@@ -84,7 +84,7 @@ func (t *trip[T]) fault(s int, kind schedule.Kind, err error) error {
 // tapeOf returns a tape for the calls of a stage.
 func (r *recording[T]) tapeOf(s int, template *layout.Template) *tape[T] {
 	runner := r.at(s)
-	t := r.tape(runner.cfg.Rank, template.Buffers)
+	t := r.tape(runner.rank, template.Buffers)
 	maps.Copy(t.tables, r.tables[s])
 	for _, read := range runner.stages[s].spec.Reads {
 		part := slices.Index(runner.cfg.Parts, read.Part)
@@ -194,10 +194,10 @@ func (t *trip[T]) bring(from, to int) ([]T, error) {
 	defer source.giveBack(handles)
 	copies := make([]T, len(handles))
 	for i, h := range handles {
-		if _, there := t.spaces[source.cfg.Rank].Serial(h); !there {
+		if _, there := t.spaces[source.rank].Serial(h); !there {
 			continue
 		}
-		made, err := t.copied(source.cfg.Rank, target.cfg.Rank, h)
+		made, err := t.copied(source.rank, target.rank, h)
 		if err != nil {
 			target.giveBack(copies)
 			return nil, err

@@ -61,14 +61,14 @@ func (d *deviced) alloc(class memory.Class, n int) buffer {
 
 func (d *deviced) config() runner.Config[buffer] {
 	return runner.Config[buffer]{
-		Stages: []stages.Stage[buffer]{&d.stage}, Space: d.dev, Gradients: d.dev.(kernels.Compute), Parts: []string{"x"},
+		Stages: []stages.Stage[buffer]{&d.stage}, Spaces: runner.On(d.dev), Gradients: d.dev.(kernels.Compute), Parts: []string{"x"},
 		Losses: objective,
 	}
 }
 
 func (d *deviced) record() (*layout.Templates, error) {
-	return runner.Record(context.Background(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{d.config()}},
-		runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
+	return runner.Record(context.Background(), d.config(),
+		runner.Shape[buffer]{Name: "four", Source: d})
 }
 
 // device returns a Null device, or a host where a step is to run.
@@ -189,16 +189,14 @@ func TestRecordRefuses(t *testing.T) {
 		split := &splitFunc{&d.stage}
 		cfg := d.config()
 		cfg.Stages[0] = split
-		_, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{cfg}},
-			runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
+		_, err := runner.Record(t.Context(), cfg,
+			runner.Shape[buffer]{Name: "four", Source: d})
 		require.ErrorContains(t, err, "it allocates 8 bytes (saved) where it allocated 4 (saved) at first")
 	})
 	t.Run("no entries", func(t *testing.T) {
 		d := newDeviced(device(t, true))
-		_, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{d.config()}},
-			runner.Shape[buffer]{Name: "none", Sources: []runner.Source[buffer]{
-				runner.SourceFunc[buffer](func(context.Context, *batchctx.Entry[buffer]) error { return io.EOF }),
-			}})
+		_, err := runner.Record(t.Context(), d.config(),
+			runner.Shape[buffer]{Name: "none", Source: runner.Indexed(func(context.Context, *batchctx.Entry[buffer]) error { return io.EOF })})
 		require.ErrorIs(t, err, io.EOF)
 	})
 	t.Run("no watch", func(t *testing.T) {
@@ -242,7 +240,7 @@ func TestBoundedSize(t *testing.T) {
 
 	d := build(device(t, false))
 	cfg := d.config()
-	cfg.Templates = templates
+	cfg.Memory.Templates = templates
 	r, err := runner.New(cfg)
 	require.NoError(t, err)
 	for _, step := range []struct {
@@ -325,7 +323,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 			does = tc.name
 			d := build(device(t, false))
 			cfg := d.config()
-			cfg.Templates, cfg.Plan, cfg.Unchecked = templates, tc.plan, tc.action == 0
+			cfg.Memory.Templates, cfg.Plan.Rule, cfg.Plan.Unchecked = templates, tc.plan, tc.action == 0
 			r, err := runner.New(cfg)
 			require.NoError(t, err)
 			_, err = r.Step(t.Context(), 2, d)
@@ -355,8 +353,8 @@ func TestTemplated(t *testing.T) {
 	cfg := d.config()
 	told := layout.Template{Stage: "only", Buffers: []layout.Buffer{{Bytes: 7, Class: memory.Workspace}}}
 	cfg.Stages[0] = &spoken{&d.stage, told}
-	templates, err := runner.Record(t.Context(), runner.GroupConfig[buffer]{Ranks: []runner.Config[buffer]{cfg}},
-		runner.Shape[buffer]{Name: "four", Sources: []runner.Source[buffer]{d}})
+	templates, err := runner.Record(t.Context(), cfg,
+		runner.Shape[buffer]{Name: "four", Source: d})
 	require.NoError(t, err, "it was not called: it has no ForwardFunc")
 	require.Equal(t, []layout.Template{told}, templates.Shapes[0].Stages)
 }
@@ -365,10 +363,10 @@ func TestTemplated(t *testing.T) {
 func TestTemplatesOfAGroup(t *testing.T) {
 	d := newDeviced(device(t, true))
 	cfg := d.config()
-	cfg.Templates = &layout.Templates{}
+	cfg.Memory.Templates = &layout.Templates{}
 	_, err := runner.New(cfg)
 	require.ErrorIs(t, err, layout.ErrTemplates)
-	cfg.Templates, cfg.Budget = nil, -1
+	cfg.Memory.Templates, cfg.Memory.Budget = nil, -1
 	_, err = runner.New(cfg)
 	require.ErrorContains(t, err, "Budget is -1")
 }

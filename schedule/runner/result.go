@@ -44,7 +44,7 @@ type Result struct {
 	// by the clocks of the ranks. Span is that of the rank for which it is longest.
 	Makespan, Span time.Duration
 	Ranks          []RankResult
-	// Simulated is what Config.Costs say of the plan; nil without. It is the runner's.
+	// Simulated is what Plan.Costs say of the plan; nil without. It is the runner's.
 	Simulated *simulate.Report
 
 	factor float64

@@ -130,7 +130,7 @@ func chain() []*times {
 
 func config(chain []*times) runner.Config[number] {
 	cfg := runner.Config[number]{
-		Space:     memory.NewCollected[number](nil, func(number) int64 { return 8 }),
+		Spaces:    runner.On[number](memory.NewCollected[number](nil, func(number) int64 { return 8 })),
 		Parts:     []string{"x"},
 		Losses:    []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Gradients: calculator{},

@@ -11,11 +11,11 @@ import (
 // trainer's hooks know how.
 
 // unshard gathers the weights of a stage, which the context holds from then on.
-func (r *Runner[T]) unshard(ctx context.Context, s int) error {
-	if r.cfg.Unshard == nil {
-		return errors.New("runner: the plan gathers weights and Config.Unshard is nil")
+func (r *worker[T]) unshard(ctx context.Context, s int) error {
+	if r.cfg.Replicas.Unshard == nil {
+		return errors.New("runner: the plan gathers weights and Replicas.Unshard is nil")
 	}
-	h, err := r.cfg.Unshard(ctx, s)
+	h, err := r.cfg.Replicas.Unshard(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -24,9 +24,9 @@ func (r *Runner[T]) unshard(ctx context.Context, s int) error {
 }
 
 // reshard ends the gathered weights of a stage.
-func (r *Runner[T]) reshard(s int) error {
-	if r.cfg.Reshard != nil {
-		r.cfg.Reshard(s)
+func (r *worker[T]) reshard(s int) error {
+	if r.cfg.Replicas.Reshard != nil {
+		r.cfg.Replicas.Reshard(s)
 	}
 	r.expected.Gathered--
 	return r.context.DropGathered(s)
@@ -34,24 +34,24 @@ func (r *Runner[T]) reshard(s int) error {
 
 // reduce reduces the gradients of a stage over the replicas, those that were never
 // written as zero (L5).
-func (r *Runner[T]) reduce(ctx context.Context, s int) error {
-	if r.cfg.Reduce == nil {
-		return errors.New("runner: the plan reduces gradients and Config.Reduce is nil")
+func (r *worker[T]) reduce(ctx context.Context, s int) error {
+	if r.cfg.Replicas.Reduce == nil {
+		return errors.New("runner: the plan reduces gradients and Replicas.Reduce is nil")
 	}
 	if err := r.zeroUnwritten(s); err != nil {
 		return err
 	}
-	return r.cfg.Reduce(ctx, s)
+	return r.cfg.Replicas.Reduce(ctx, s)
 }
 
 // zeroUnwritten sets the gradients of a stage's parameters to zero that this step has
 // not written (L5).
-func (r *Runner[T]) zeroUnwritten(s int) error {
+func (r *worker[T]) zeroUnwritten(s int) error {
 	for p, param := range r.stages[s].params {
 		if param.Contributes == frames.Frozen || r.context.Written(s, p) {
 			continue
 		}
-		if err := r.cfg.Gradients.Zero(param.Grad); err != nil {
+		if err := r.gradients.Zero(param.Grad); err != nil {
 			return err
 		}
 		r.context.SetWritten(s, p)

@@ -48,12 +48,9 @@ func TestGradientsAreReduced(t *testing.T) { // L5
 	r.rule = around(schedule.OneFOneB, nil, []schedule.Kind{schedule.ReduceGrad})
 	rows := rowsOf(r.placement)
 	rows[1].contributes = batchctx.Sometimes
-	r.change = func(rank int, cfg *runner.Config[number]) {
+	r.change = func(cfg *runner.Config[number]) {
 		cfg.Stages[1] = withoutGrad{rows[1]}
-		cfg.Reduce = func(_ context.Context, stage int) error {
-			if stage != rank {
-				t.Errorf("rank %d reduces stage %d", rank, stage)
-			}
+		cfg.Replicas.Reduce = func(_ context.Context, stage int) error {
 			*rows[stage].grad = 7**rows[stage].grad + 1
 			return nil
 		}
@@ -67,9 +64,9 @@ func TestGradientsAreReduced(t *testing.T) { // L5
 	require.Equal(t, 1.0, *rows[1].grad, "zero before it is reduced, and what came from others stays")
 	require.Equal(t, 7*want.grads["w2"]+1, *rows[2].grad)
 
-	r.change = func(_ int, cfg *runner.Config[number]) { cfg.Stages[1] = withoutGrad{rows[1]} }
+	r.change = func(cfg *runner.Config[number]) { cfg.Stages[1] = withoutGrad{rows[1]} }
 	_, err = r.group(t, rows).Step(t.Context(), 4, r.sources())
-	require.ErrorContains(t, err, "Config.Reduce is nil")
+	require.ErrorContains(t, err, "Replicas.Reduce is nil")
 }
 
 // TestGatheredWeightsAreTheSteps gathers and reshards: the books count the weights in
@@ -81,21 +78,21 @@ func TestGatheredWeightsAreTheSteps(t *testing.T) {
 	var fails error
 	keeps := false
 	resharded := []int{0, 0}
-	r.change = func(rank int, cfg *runner.Config[number]) {
-		cfg.Unshard = func(_ context.Context, stage int) ([]number, error) {
+	r.change = func(cfg *runner.Config[number]) {
+		cfg.Replicas.Unshard = func(_ context.Context, stage int) ([]number, error) {
 			weights := []number{num(gatheredWeight), num(gatheredWeight)}
 			if keeps {
-				require.NoError(t, cfg.Space.Retain(weights[1]))
+				require.NoError(t, r.spaces[stage].Retain(weights[1]))
 			}
-			if rank == 1 && fails != nil {
+			if stage == 1 && fails != nil {
 				return nil, fails
 			}
 			return weights, nil
 		}
-		cfg.Reshard = func(stage int) { resharded[stage]++ }
+		cfg.Replicas.Reshard = func(stage int) { resharded[stage]++ }
 		cfg.Hooks.Microbatch = func(s *memory.Sample) {
 			if s.Microbatch == 0 && s.Classes[memory.Unsharded] != 16 {
-				t.Errorf("rank %d: %d bytes of gathered weights at microbatch %d", rank, s.Classes[memory.Unsharded], s.Microbatch)
+				t.Errorf("rank %d: %d bytes of gathered weights at microbatch %d", s.Rank, s.Classes[memory.Unsharded], s.Microbatch)
 			}
 		}
 	}
@@ -123,7 +120,7 @@ func TestGatheredWeightsAreTheSteps(t *testing.T) {
 	require.NoError(t, err)
 
 	r.rule = around(schedule.OneFOneB, []schedule.Kind{schedule.Unshard, schedule.Unshard}, []schedule.Kind{schedule.Reshard})
-	r.change = func(_ int, cfg *runner.Config[number]) {}
+	r.change = func(cfg *runner.Config[number]) {}
 	_, err = r.group(t, rows).Step(t.Context(), 4, r.sources())
 	require.Error(t, err)
 }

@@ -2,58 +2,167 @@ package runner
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
 	"sync"
 
 	batchctx "github.com/weir-ml/weir/context"
 )
 
 // Source gives the entries of a step, in the order of the batch: it is asked exactly M
-// times, on every rank, also for microbatches of which the rank reads nothing. Where a
-// plan runs several copies of the model, they take turns (schedule.Plan.Item). It allocates only within Next, in the rank's space, and hands over
-// with Entry.Put. io.EOF says that there are no more; before M that ends the step
-// with ErrShortBatch.
+// times, on every rank, also for microbatches of which the rank reads nothing. It
+// allocates only within Next, in the rank's space, and hands over with Entry.Put. io.EOF
+// says that there are no more; before M that ends the step with ErrShortBatch.
+//
+// A type of one's own is a source for one rank. Several ranks share what Indexed or Stream
+// returns, or get one each with PerRank.
 type Source[T any] interface {
 	Next(ctx context.Context, entry *batchctx.Entry[T]) error
 }
 
 // Shaped is an optional ability of a Source: to tell the shape class of every microbatch
-// before the step begins, by its number in Config.Templates. Microbatches are numbered as
+// before the step begins, by its number in Memory.Templates. Microbatches are numbered as
 // Entry.Microbatch does. The memory of the step is
 // then planned for exactly these. The sources of all ranks tell the same.
 type Shaped interface {
 	Shape(microbatch int) int
 }
 
-// SourceFunc makes a Source of a function.
-type SourceFunc[T any] func(ctx context.Context, entry *batchctx.Entry[T]) error
-
-// Next calls f.
-func (f SourceFunc[T]) Next(ctx context.Context, entry *batchctx.Entry[T]) error {
-	return f(ctx, entry)
+// sharer is a Source that says how the ranks of a process share it.
+type sharer[T any] interface {
+	// share begins a step for so many ranks.
+	share(ranks int) error
+	// of returns the source of one of them, by its number in the process.
+	of(rank int) Source[T]
 }
 
-// Share returns a source for each rank of one step over one stream of items. Each
-// item is made once, by next on the goroutine of the rank that comes first, and put
-// into the entry of every rank, by put on the goroutine of that rank; one rank may
-// read an item while another one does, so put must not change it. What next returns
-// as an error, io.EOF too, every rank gets when it comes to that item. The sources
-// hold the items that some rank has had and another one has not.
-//
-// The sources are for one step: the next one needs sources of its own, whether or not
-// this one has read all of its items.
-func Share[T, E any](ranks int, next func(ctx context.Context) (E, error), put func(rank int, item E, entry *batchctx.Entry[T]) error) []Source[T] {
-	s := &shared[E]{next: next, making: make(chan struct{}, 1), at: make([]int, ranks)}
-	sources := make([]Source[T], ranks)
-	for rank := range sources {
-		sources[rank] = SourceFunc[T](func(ctx context.Context, entry *batchctx.Entry[T]) error {
-			item, err := s.take(ctx, rank)
-			if err != nil {
+// share gives every rank its source of the next step.
+func (r *Runner[T]) share(source Source[T]) error {
+	s, ok := source.(sharer[T])
+	if n := len(r.workers); ok {
+		if err := s.share(n); err != nil {
+			return err
+		}
+	} else if n > 1 {
+		return fmt.Errorf("runner: %d ranks and a source for one (%T): make it with runner.Stream or runner.Indexed, or one for each with runner.PerRank", n, source)
+	}
+	for i, w := range r.workers {
+		if w.source = source; ok {
+			w.source = s.of(i)
+		}
+	}
+	return nil
+}
+
+// Indexed returns a source of entries that depend on Entry.Microbatch alone. Ranks share it:
+// each calls fill on its own goroutine for every entry, at the same time as the others.
+func Indexed[T any](fill func(ctx context.Context, entry *batchctx.Entry[T]) error) Source[T] {
+	return indexed[T](fill)
+}
+
+type indexed[T any] func(ctx context.Context, entry *batchctx.Entry[T]) error
+
+func (f indexed[T]) Next(ctx context.Context, entry *batchctx.Entry[T]) error { return f(ctx, entry) }
+func (f indexed[T]) share(int) error                                          { return nil }
+func (f indexed[T]) of(int) Source[T]                                         { return f }
+
+// PerRank returns the source of a process that has one for each of its ranks, in order.
+func PerRank[T any](sources ...Source[T]) Source[T] { return perRank[T](sources) }
+
+type perRank[T any] []Source[T]
+
+// Next is never called: each rank has its own.
+func (p perRank[T]) Next(context.Context, *batchctx.Entry[T]) error {
+	return errors.New("runner: a PerRank within a PerRank")
+}
+
+func (p perRank[T]) share(ranks int) error {
+	if len(p) != ranks {
+		return fmt.Errorf("runner: PerRank has %d sources for %d ranks of this process", len(p), ranks)
+	}
+	for i, source := range p {
+		if source == nil {
+			return fmt.Errorf("runner: source %d of PerRank is nil", i)
+		}
+		if s, ok := source.(sharer[T]); ok {
+			if err := s.share(1); err != nil {
 				return err
 			}
-			return put(rank, item, entry)
-		})
+		}
+		for k, other := range p[:i] {
+			if kind := reflect.TypeOf(source); kind == reflect.TypeOf(other) && kind.Comparable() && source == other {
+				return fmt.Errorf("runner: sources %d and %d of PerRank are the same one (%T): ranks share what runner.Stream or runner.Indexed makes, given alone", k, i, source)
+			}
+		}
 	}
-	return sources
+	return nil
+}
+
+func (p perRank[T]) of(rank int) Source[T] {
+	if s, ok := p[rank].(sharer[T]); ok {
+		return s.of(0)
+	}
+	return p[rank]
+}
+
+// Stream returns a source of items that come one after the other, step after step. Ranks
+// share it: each item is made once, by next on the goroutine of the rank that comes first,
+// and put into the entry of every rank, by put on the goroutine of that rank; one rank may
+// read an item while another one does, so put must not change it. What next returns as an
+// error, io.EOF too, every rank gets when it comes to that item. The source holds the items
+// that some rank has had and another one has not. The items that a step had taken when it
+// failed are gone.
+func Stream[T, E any](next func(ctx context.Context) (E, error), put func(item E, entry *batchctx.Entry[T]) error) Source[T] {
+	return &stream[T, E]{items: shared[E]{next: next, making: make(chan struct{}, 1)}, put: put}
+}
+
+type stream[T, E any] struct {
+	items shared[E]
+	put   func(item E, entry *batchctx.Entry[T]) error
+	ranks []streamOf[T, E]
+}
+
+// streamOf is a rank's way through a stream.
+type streamOf[T, E any] struct {
+	*stream[T, E]
+	rank int
+}
+
+// Next is never called: each rank has a streamOf.
+func (s *stream[T, E]) Next(context.Context, *batchctx.Entry[T]) error {
+	return errors.New("runner: a Stream that no step has begun")
+}
+
+func (s *stream[T, E]) share(ranks int) error {
+	for rank := len(s.ranks); rank < ranks; rank++ {
+		s.ranks = append(s.ranks, streamOf[T, E]{s, rank})
+	}
+	s.items.begin(ranks)
+	return nil
+}
+
+func (s *stream[T, E]) of(rank int) Source[T] { return &s.ranks[rank] }
+
+func (s *streamOf[T, E]) Next(ctx context.Context, entry *batchctx.Entry[T]) error {
+	item, err := s.items.take(ctx, s.rank)
+	if err != nil {
+		return err
+	}
+	return s.put(item, entry)
+}
+
+// begin makes what the furthest rank has not had the next item of all.
+func (s *shared[E]) begin(ranks int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.first, s.count, s.err = s.first+s.count, 0, nil
+	clear(s.items)
+	s.at = slices.Grow(s.at[:0], ranks)[:ranks]
+	for rank := range s.at {
+		s.at[rank] = s.first
+	}
 }
 
 // shared is a stream that ranks read at their own pace.

@@ -29,7 +29,7 @@ func (s *stream) next(context.Context) (float64, error) {
 }
 
 // putNumber makes an entry of an item.
-func putNumber(_ int, item float64, entry *batchctx.Entry[number]) error {
+func putNumber(item float64, entry *batchctx.Entry[number]) error {
 	return entry.Put(0, num(item))
 }
 
@@ -40,7 +40,7 @@ func TestRanksShareAStream(t *testing.T) {
 			rows := rowsOf(r.placement)
 			g := r.group(t, rows)
 			s := &stream{}
-			result, err := g.Step(t.Context(), 6, runner.Share(3, s.next, putNumber))
+			result, err := g.Step(t.Context(), 6, runner.Stream(s.next, putNumber))
 			require.NoError(t, err)
 			require.Equal(t, 6, s.made, "each item once")
 			require.Equal(t, alone(t, 3, 6), numbersOf(t, result, rows))
@@ -53,11 +53,12 @@ func TestASharedStreamEndsForAll(t *testing.T) {
 		r := chained(3)
 		g := r.group(t, rowsOf(r.placement))
 		s := &stream{ends: 4}
-		_, err := g.Step(t.Context(), 6, runner.Share(3, s.next, putNumber))
+		source := runner.Stream(s.next, putNumber)
+		_, err := g.Step(t.Context(), 6, source)
 		require.ErrorIs(t, err, runner.ErrShortBatch)
 		require.ErrorContains(t, err, "4 of 6 microbatches")
 		s.ends = 0
-		_, err = g.Step(t.Context(), 6, runner.Share(3, s.next, putNumber))
+		_, err = g.Step(t.Context(), 6, source)
 		require.NoError(t, err)
 		require.Equal(t, 10, s.made, "the stream goes on where it was")
 		r.released(t)
@@ -73,7 +74,8 @@ func TestSharedSourcesGoTheirOwnPace(t *testing.T) {
 	}
 	var made []weak.Pointer[item]
 	var got []string
-	sources := runner.Share(3,
+	at := 0
+	sources := runner.SourcesOf(t, 3, runner.Stream(
 		func(context.Context) (*item, error) {
 			if len(made) == 40 {
 				return nil, errors.New("enough")
@@ -82,11 +84,11 @@ func TestSharedSourcesGoTheirOwnPace(t *testing.T) {
 			made = append(made, weak.Make(i))
 			return i, nil
 		},
-		func(rank int, i *item, _ *batchctx.Entry[number]) error {
-			got = append(got, fmt.Sprintf("%d:%d", rank, i.n))
+		func(i *item, _ *batchctx.Entry[number]) error {
+			got = append(got, fmt.Sprintf("%d:%d", at, i.n))
 			return nil
-		})
-	next := func(rank int) error { return sources[rank].Next(t.Context(), nil) }
+		}))
+	next := func(rank int) error { at = rank; return sources[rank].Next(t.Context(), nil) }
 	held := func() int {
 		runtime.GC()
 		n := 0
@@ -131,9 +133,9 @@ func TestASharedStreamIsAskedByOneRankAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := &stream{}
-		sources := runner.Share(2,
+		sources := runner.SourcesOf(t, 2, runner.Stream(
 			func(ctx context.Context) (float64, error) { <-release; return s.next(ctx) },
-			func(int, float64, *batchctx.Entry[number]) error { return nil })
+			func(float64, *batchctx.Entry[number]) error { return nil }))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var ranks sync.WaitGroup
 		ranks.Go(func() { require.NoError(t, sources[0].Next(t.Context(), nil)) })

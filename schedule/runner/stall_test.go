@@ -84,7 +84,7 @@ func TestADeadlockIsReportedAsTheCheckDoes(t *testing.T) {
 			require.NoError(t, err)
 			refused := check.Plan(plan)
 			require.ErrorIs(t, refused, check.ErrDeadlock)
-			r.change = func(_ int, cfg *runner.Config[number]) { cfg.Unchecked = true }
+			r.change = func(cfg *runner.Config[number]) { cfg.Plan.Unchecked = true }
 			_, err = r.group(t, rowsOf(r.placement)).Step(t.Context(), 6, r.sources())
 			require.ErrorIs(t, err, check.ErrDeadlock)
 			var stall *runner.StallError
@@ -114,7 +114,7 @@ func TestRendezvousDeadlocksWhereLinksAreTooSmall(t *testing.T) {
 			b := ranks[1]
 			move(b, index(b, schedule.SendB, 1, 0), index(b, schedule.B, 1, 0))
 		})
-		r.change = func(_ int, cfg *runner.Config[number]) { cfg.Unchecked = true }
+		r.change = func(cfg *runner.Config[number]) { cfg.Plan.Unchecked = true }
 		g := r.group(t, rowsOf(r.placement))
 		_, err := g.Step(t.Context(), 2, r.sources())
 		require.ErrorIs(t, err, check.ErrDeadlock)
@@ -135,7 +135,7 @@ func TestWhatNeverComesIsReportedAtOnce(t *testing.T) {
 				ranks[2] = slices.Delete(ranks[2], at, at+1)
 			}
 		})
-		r.change = func(_ int, cfg *runner.Config[number]) { cfg.Unchecked, cfg.TolerateLeaks = true, true }
+		r.change = func(cfg *runner.Config[number]) { cfg.Plan.Unchecked, cfg.Memory.TolerateLeaks = true, true }
 		begin := time.Now()
 		_, err := r.group(t, rowsOf(r.placement)).Step(t.Context(), 4, r.sources())
 		var stall *runner.StallError
@@ -153,7 +153,7 @@ func TestAStageThatTakesTooLongIsReported(t *testing.T) {
 		r := chained(3)
 		r.stall = 4 * time.Second
 		rows := rowsOf(r.placement)
-		r.change = func(_ int, cfg *runner.Config[number]) {
+		r.change = func(cfg *runner.Config[number]) {
 			cfg.Stages[1] = &breaking{times: rows[1], backward: true, microbatch: 1, do: func(ctx context.Context) error {
 				time.Sleep(3 * time.Second) // others wait, and that is no stall yet
 				<-ctx.Done()
@@ -179,7 +179,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := chained(3)
 		r.stall = 4 * time.Second
-		r.change = func(_ int, cfg *runner.Config[number]) {
+		r.change = func(cfg *runner.Config[number]) {
 			cfg.Hooks.Action = func(_ int, a schedule.Action) {
 				if a.Kind().Compute() {
 					time.Sleep(3 * time.Second)
@@ -194,7 +194,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 // TestAnUncheckedPlanMustBeWhole refuses what could not be run at all.
 func TestAnUncheckedPlanMustBeWhole(t *testing.T) {
 	r := chained(2)
-	r.change = func(_ int, cfg *runner.Config[number]) { cfg.Unchecked = true }
+	r.change = func(cfg *runner.Config[number]) { cfg.Plan.Unchecked = true }
 	g := r.group(t, rowsOf(r.placement))
 	_, err := g.Step(t.Context(), 2, r.sources())
 	require.ErrorIs(t, err, runner.ErrPlan, "without lifetimes")

@@ -16,12 +16,12 @@ import (
 )
 
 // begin makes the runner ready for a step that holds nothing yet.
-func (r *Runner[T]) begin(plan *program, source Source[T]) {
+func (r *worker[T]) begin(plan *program) {
 	pass := frames.Train
 	if plan.Mode == schedule.ForwardOnly {
 		pass = frames.Eval
 	}
-	r.plan, r.source = plan, source
+	r.plan = plan
 	r.pulled, r.action = 0, 0
 	r.clock = clock{}
 	if r.cfg.Hooks.Microbatch != nil {
@@ -36,15 +36,14 @@ func (r *Runner[T]) begin(plan *program, source Source[T]) {
 }
 
 // end forgets what belonged to the step.
-func (r *Runner[T]) end() {
+func (r *worker[T]) end() {
 	_ = r.unlay() // where a step has failed, its error is the one to tell
-	r.running = false
 	r.plan, r.source, r.result = nil, nil, nil
 }
 
 // program runs the actions of the rank's program, and the end of the step. A call on a
 // view that fails, anywhere in a stage or a source, unwinds to here.
-func (r *Runner[T]) program(ctx context.Context) (err error) {
+func (r *worker[T]) program(ctx context.Context) (err error) {
 	defer r.context.Recover(&err)
 	if err := r.execute(ctx); err != nil {
 		return err
@@ -53,9 +52,9 @@ func (r *Runner[T]) program(ctx context.Context) (err error) {
 }
 
 // execute runs the actions of the rank's program in order.
-func (r *Runner[T]) execute(ctx context.Context) error {
+func (r *worker[T]) execute(ctx context.Context) error {
 	cancelled := ctx.Done()
-	for i, segment := range r.plan.Programs[r.cfg.Rank] {
+	for i, segment := range r.plan.Programs[r.rank] {
 		for repeat := range segment.Repeat {
 			shift := repeat * segment.Stride
 			base := r.levels.base(i, repeat)
@@ -72,7 +71,7 @@ func (r *Runner[T]) execute(ctx context.Context) error {
 					r.watcher.Runs(action)
 				}
 				if r.cfg.Hooks.Action != nil {
-					r.cfg.Hooks.Action(r.cfg.Rank, action)
+					r.cfg.Hooks.Action(r.rank, action)
 				}
 				if err := r.act(ctx, action); err != nil {
 					return err
@@ -85,7 +84,7 @@ func (r *Runner[T]) execute(ctx context.Context) error {
 }
 
 // act runs one action: the call of the stage, what it hands over, what dies.
-func (r *Runner[T]) act(ctx context.Context, action schedule.Action) error {
+func (r *worker[T]) act(ctx context.Context, action schedule.Action) error {
 	if !calls(action.Kind()) {
 		if err := r.actBetween(ctx, action); err != nil {
 			return r.foreign(action, err)
@@ -115,7 +114,7 @@ func calls(kind schedule.Kind) bool { return kind.Compute() || kind == schedule.
 
 // compute runs a call of a stage, between the two readings of the clock at the first
 // and the last of them.
-func (r *Runner[T]) compute(ctx context.Context, action schedule.Action) error {
+func (r *worker[T]) compute(ctx context.Context, action schedule.Action) error {
 	if action == r.plan.first {
 		r.clock.first, r.clock.waitedBefore = time.Now(), r.waited()
 	}
@@ -140,7 +139,7 @@ func (r *Runner[T]) compute(ctx context.Context, action schedule.Action) error {
 
 // forward runs F: what the stage returns becomes the next stage's input, or waits for
 // its transfer.
-func (r *Runner[T]) forward(ctx context.Context, s, m int) error {
+func (r *worker[T]) forward(ctx context.Context, s, m int) error {
 	if err := r.pull(ctx, r.plan.extent.Item(m)); err != nil {
 		return err
 	}
@@ -161,11 +160,11 @@ func (r *Runner[T]) forward(ctx context.Context, s, m int) error {
 }
 
 // putOutputs hands on what a forward has returned.
-func (r *Runner[T]) putOutputs(s, m int) error {
+func (r *worker[T]) putOutputs(s, m int) error {
 	switch st := &r.stages[s]; st.after {
 	case -1:
 		return r.context.PutOutputs(st.out)
-	case r.cfg.Rank:
+	case r.rank:
 		r.expected.Activations++
 		return r.context.PutInputs(s+1, m, st.out)
 	default:
@@ -187,7 +186,7 @@ func unset(err error, what, argument, call string, ports []stages.Port) error {
 }
 
 // output ends the outputs of the last stage, or gives them to whoever asked.
-func (r *Runner[T]) output(action schedule.Action) error {
+func (r *worker[T]) output(action schedule.Action) error {
 	if r.cfg.Outputs == nil || r.plan.Mode != schedule.ForwardOnly {
 		return r.context.DropOutputs()
 	}
@@ -201,7 +200,7 @@ func (r *Runner[T]) output(action schedule.Action) error {
 // backward runs B, or I where the call says so: the gradient of the stage's
 // inputs becomes the gradient of the previous stage's outputs, or waits for its
 // transfer.
-func (r *Runner[T]) backward(ctx context.Context, s, m int, call frames.Call) error {
+func (r *worker[T]) backward(ctx context.Context, s, m int, call frames.Call) error {
 	st := &r.stages[s]
 	var gradOut, gradIn []T
 	if st.after >= 0 {
@@ -230,7 +229,7 @@ func (r *Runner[T]) backward(ctx context.Context, s, m int, call frames.Call) er
 	if gradIn == nil {
 		return nil
 	}
-	if st.before == r.cfg.Rank {
+	if st.before == r.rank {
 		r.expected.Gradients++
 		err = r.context.PutGradients(s-1, m, gradIn, st.noGradIn)
 	} else {
@@ -244,7 +243,7 @@ func (r *Runner[T]) backward(ctx context.Context, s, m int, call frames.Call) er
 }
 
 // backwardWeight runs W.
-func (r *Runner[T]) backwardWeight(ctx context.Context, s, m int) error {
+func (r *worker[T]) backwardWeight(ctx context.Context, s, m int) error {
 	if r.stages[s].split == nil { // which the check has refused
 		return errors.New("runner: the stage does not split its backward")
 	}
@@ -254,8 +253,8 @@ func (r *Runner[T]) backwardWeight(ctx context.Context, s, m int) error {
 
 // pull asks the source for entries up to an item, and the look-ahead beyond it, but never
 // for more than the step has.
-func (r *Runner[T]) pull(ctx context.Context, item int) error {
-	for upto := min(item+min(r.cfg.LookAhead, r.plan.Microbatches), r.plan.Microbatches-1); r.pulled <= upto; r.pulled++ {
+func (r *worker[T]) pull(ctx context.Context, item int) error {
+	for upto := min(item+min(r.cfg.Plan.LookAhead, r.plan.Microbatches), r.plan.Microbatches-1); r.pulled <= upto; r.pulled++ {
 		var before time.Duration
 		if r.cfg.Hooks.Microbatch != nil {
 			before = time.Since(r.clock.began)
@@ -280,7 +279,7 @@ func (r *Runner[T]) pull(ctx context.Context, item int) error {
 
 // drop ends what the action's drop bits say, and writes down what should be gone by
 // the action's kind: were a bit missing, the audit would tell.
-func (r *Runner[T]) drop(action schedule.Action) error {
+func (r *worker[T]) drop(action schedule.Action) error {
 	s, m, kind, drop := action.Stage(), action.Microbatch(), action.Kind(), action.Drop()
 	st := &r.stages[s]
 
@@ -329,7 +328,7 @@ func (r *Runner[T]) drop(action schedule.Action) error {
 
 // endsFrame reports whether an action of this kind is the stage's last one for
 // a microbatch.
-func (r *Runner[T]) endsFrame(st *stage[T], kind schedule.Kind) bool {
+func (r *worker[T]) endsFrame(st *stage[T], kind schedule.Kind) bool {
 	if r.plan.Mode == schedule.ForwardOnly || !st.gradientWanted {
 		return kind == schedule.F
 	}
@@ -352,8 +351,8 @@ func call(kind schedule.Kind) frames.Call {
 
 // retire compares the books after a microbatch's last action (L6) and writes
 // the record of the memory log.
-func (r *Runner[T]) retire(action schedule.Action) error {
-	if err := r.context.Audit(r.expected); err != nil && !r.cfg.TolerateLeaks {
+func (r *worker[T]) retire(action schedule.Action) error {
+	if err := r.context.Audit(r.expected); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err
 	}
 	if err := r.auditPlan(); err != nil {
@@ -378,7 +377,7 @@ func (r *Runner[T]) retire(action schedule.Action) error {
 }
 
 // abort releases everything that the step holds (L8).
-func (r *Runner[T]) abort() {
+func (r *worker[T]) abort() {
 	for s := range r.stages {
 		st := &r.stages[s]
 		clear(st.in)
@@ -393,10 +392,10 @@ func (r *Runner[T]) abort() {
 }
 
 // giveBack releases what a failed call had put there before it failed.
-func (r *Runner[T]) giveBack(handles []T) {
+func (r *worker[T]) giveBack(handles []T) {
 	var none T
 	for i, h := range handles {
-		_, _ = r.cfg.Space.Release(h) // most are none, which Release refuses
+		_, _ = r.space.Release(h) // most are none, which Release refuses
 		handles[i] = none
 	}
 }

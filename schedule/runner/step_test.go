@@ -21,7 +21,7 @@ func TestStepComputesMeansAndGradients(t *testing.T) {
 		for _, m := range []int{1, 2, 7, 64} {
 			stages := chain()
 			cfg := config(stages)
-			cfg.Plan = rule
+			cfg.Plan.Rule = rule
 			r := newRunner(t, cfg)
 			source := &counted{}
 			result, err := r.Step(t.Context(), m, source)
@@ -60,7 +60,7 @@ func TestMMayDifferFromStepToStep(t *testing.T) {
 func TestLookAheadPullsEarlierAndNeverMore(t *testing.T) {
 	for _, ahead := range []int{0, 1, 3, 50} {
 		cfg := config(chain())
-		cfg.LookAhead = ahead
+		cfg.Plan.LookAhead = ahead
 		source := &counted{}
 		first := true
 		cfg.Hooks.Action = func(_ int, a schedule.Action) {
@@ -96,7 +96,7 @@ func TestOutputsGoToTheSink(t *testing.T) {
 	cfg.Stages = cfg.Stages[:2] // the last one returns a number now
 	cfg.Losses = nil
 	got := map[int]float64{}
-	space := cfg.Space
+	space := cfg.Spaces[0]
 	cfg.Outputs = func(m int, out []number) error {
 		got[m] = *out[0]
 		_, err := space.Release(out[0])
@@ -241,7 +241,7 @@ func TestBackwardMayBeSplit(t *testing.T) {
 	for i := range chain {
 		cfg.Stages[i] = &splitting{times: chain[i]}
 	}
-	cfg.Plan = split
+	cfg.Plan.Rule = split
 	var last schedule.Kind
 	cfg.Hooks.Action = func(_ int, a schedule.Action) { last = a.Kind() }
 	result, err := newRunner(t, cfg).Step(t.Context(), 4, &counted{})
@@ -274,7 +274,7 @@ func TestForwardsMayDescend(t *testing.T) {
 	}
 	chain := chain()
 	cfg := config(chain)
-	cfg.Plan = descending
+	cfg.Plan.Rule = descending
 	source := &counted{}
 	first := -1
 	cfg.Hooks.Action = func(_ int, a schedule.Action) {
@@ -291,7 +291,7 @@ func TestForwardsMayDescend(t *testing.T) {
 
 func TestSamplesAreKept(t *testing.T) {
 	cfg := config(chain())
-	cfg.Ring = 4
+	cfg.Memory.Ring = 4
 	cfg.FirstStep = 11
 	var times []int64
 	cfg.Hooks.Microbatch = func(s *memory.Sample) { times = append(times, s.Time) }
@@ -300,9 +300,9 @@ func TestSamplesAreKept(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, times, 6)
 	require.Positive(t, times[0])
-	require.Equal(t, 4, r.Samples().Len())
+	require.Equal(t, 4, r.Samples(0).Len())
 	for i := range 4 {
-		s := r.Samples().At(i)
+		s := r.Samples(0).At(i)
 		require.Equal(t, 2+i, s.Microbatch)
 		require.EqualValues(t, 11, s.Step)
 		require.Equal(t, "B", s.Kind)
@@ -315,7 +315,7 @@ func TestMergeIsCalledOnce(t *testing.T) {
 	cfg := config(chain())
 	calls := 0
 	var other loss.Record
-	cfg.Merge = func(_ context.Context, record *loss.Record) error {
+	cfg.Replicas.Merge = func(_ context.Context, _ int, record *loss.Record) error {
 		calls++
 		if calls == 1 {
 			data, err := record.AppendBinary(nil)

@@ -13,7 +13,7 @@ import (
 // message and none waits for ever.
 
 // resolveTies finds the uses of each parameter, in stage order.
-func (r *Runner[T]) resolveTies() {
+func (r *worker[T]) resolveTies() {
 	owner := map[string]use{}
 	for s := range r.stages {
 		for p, param := range r.stages[s].params {
@@ -32,15 +32,15 @@ func (r *Runner[T]) resolveTies() {
 	r.squares = make([]float64, len(r.owners))
 }
 
-func (r *Runner[T]) gradient(u use) T { return r.stages[u.stage].params[u.param].Grad }
+func (r *worker[T]) gradient(u use) T { return r.stages[u.stage].params[u.param].Grad }
 
 // rank returns the rank of a use.
-func (r *Runner[T]) rank(u use) int { return r.placement.Rank[u.stage] }
+func (r *worker[T]) rankOf(u use) int { return r.placement.Rank[u.stage] }
 
 // addUses adds every use to its owner.
-func (r *Runner[T]) addUses(ctx context.Context) error {
+func (r *worker[T]) addUses(ctx context.Context) error {
 	for _, tie := range r.tied {
-		err := r.hand(ctx, Use, tie.use, tie.use, tie.owner, r.cfg.Gradients.Add)
+		err := r.hand(ctx, Use, tie.use, tie.use, tie.owner, r.gradients.Add)
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func (r *Runner[T]) addUses(ctx context.Context) error {
 }
 
 // spreadTotals gives every use the total of its owner.
-func (r *Runner[T]) spreadTotals(ctx context.Context) error {
+func (r *worker[T]) spreadTotals(ctx context.Context) error {
 	for _, tie := range r.tied {
 		if err := r.hand(ctx, Total, tie.use, tie.owner, tie.use, r.replace); err != nil {
 			return err
@@ -59,38 +59,38 @@ func (r *Runner[T]) spreadTotals(ctx context.Context) error {
 }
 
 // replace sets dst to src.
-func (r *Runner[T]) replace(dst, src T) error {
+func (r *worker[T]) replace(dst, src T) error {
 	if r.copier != nil {
 		return r.copier.Copy(dst, src)
 	}
-	if err := r.cfg.Gradients.Zero(dst); err != nil {
+	if err := r.gradients.Zero(dst); err != nil {
 		return err
 	}
-	return r.cfg.Gradients.Add(dst, src)
+	return r.gradients.Add(dst, src)
 }
 
 // hand applies the gradient of one use to that of another one, on its rank. Named is
 // the use that the transfer is called by.
-func (r *Runner[T]) hand(ctx context.Context, content Content, named, from, to use, apply func(dst, src T) error) error {
+func (r *worker[T]) hand(ctx context.Context, content Content, named, from, to use, apply func(dst, src T) error) error {
 	tag := Tag{Step: r.step, Content: content, Stage: named.stage, Param: named.param}
-	switch own := r.cfg.Rank; {
-	case r.rank(from) == own && r.rank(to) == own:
+	switch own := r.rank; {
+	case r.rankOf(from) == own && r.rankOf(to) == own:
 		return apply(r.gradient(to), r.gradient(from))
-	case r.rank(from) == own:
+	case r.rankOf(from) == own:
 		r.lent = append(r.lent[:0], r.gradient(from))
-		if err := r.cfg.Transport.Send(ctx, r.rank(to), tag, r.lent); err != nil {
+		if err := r.transport.Send(ctx, r.rankOf(to), tag, r.lent); err != nil {
 			return err
 		}
-		return r.cfg.Transport.Wait(ctx, r.rank(to), tag)
-	case r.rank(to) == own:
-		h, err := r.receive(ctx, r.rank(from), tag, 1, 0)
+		return r.transport.Wait(ctx, r.rankOf(to), tag)
+	case r.rankOf(to) == own:
+		h, err := r.receive(ctx, r.rankOf(from), tag, 1, 0)
 		if err != nil {
 			return err
 		}
 		if err := apply(r.gradient(to), h[0]); err != nil {
 			return err
 		}
-		_, err = r.cfg.Space.Release(h[0])
+		_, err = r.space.Release(h[0])
 		clear(h)
 		return err
 	}

@@ -48,8 +48,8 @@ func TestTheMeasuredStepIsTheSimulatedOne(t *testing.T) {
 				if ranks == 1 {
 					rows[0].last, rows[0].first = true, true
 				}
-				r.change = func(_ int, cfg *runner.Config[number]) {
-					cfg.Costs = costs
+				r.change = func(cfg *runner.Config[number]) {
+					cfg.Plan.Costs = costs
 					for s, row := range rows {
 						cfg.Stages[s] = sleeping{row, time.Duration(costs.Stages[s].F), time.Duration(costs.Stages[s].B)}
 					}
@@ -81,7 +81,7 @@ func TestTheWaitForDataIsOfOneMicrobatch(t *testing.T) {
 		var waits []time.Duration
 		cfg.Hooks.Microbatch = func(s *memory.Sample) { waits = append(waits, time.Duration(s.WaitData)) }
 		source := &counted{}
-		_, err := newRunner(t, cfg).Step(t.Context(), 3, runner.SourceFunc[number](func(ctx context.Context, e *batchctx.Entry[number]) error {
+		_, err := newRunner(t, cfg).Step(t.Context(), 3, runner.Indexed(func(ctx context.Context, e *batchctx.Entry[number]) error {
 			time.Sleep(time.Duration(1+e.Microbatch()) * time.Second)
 			return source.Next(ctx, e)
 		}))

@@ -11,11 +11,11 @@ import (
 // actBetween runs an action that is no call of a stage. What is received is the
 // stage's input, or the gradient of its output, from then on; what is sent is in the
 // context's outbox from the call that made it until the wait (L4).
-func (r *Runner[T]) actBetween(ctx context.Context, action schedule.Action) error {
+func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action) error {
 	s, m := action.Stage(), action.Microbatch()
 	st := &r.stages[s]
 	r.context.Act(s, m)
-	if action.Kind() <= schedule.WaitB && r.cfg.Transport == nil {
+	if action.Kind() <= schedule.WaitB && r.transport == nil {
 		return fmt.Errorf("runner: %v with no rank to transfer to", action.Kind())
 	}
 	switch kind := action.Kind(); kind {
@@ -24,9 +24,9 @@ func (r *Runner[T]) actBetween(ctx context.Context, action schedule.Action) erro
 	case schedule.SendB:
 		return r.send(ctx, st.before, action, st.noGradIn)
 	case schedule.WaitF:
-		return r.cfg.Transport.Wait(ctx, st.after, r.tag(action))
+		return r.transport.Wait(ctx, st.after, r.tag(action))
 	case schedule.WaitB:
-		return r.cfg.Transport.Wait(ctx, st.before, r.tag(action))
+		return r.transport.Wait(ctx, st.before, r.tag(action))
 	case schedule.RecvF:
 		h, err := r.receive(ctx, st.before, r.tag(action), len(st.in), 0)
 		if err != nil {
@@ -53,7 +53,7 @@ func (r *Runner[T]) actBetween(ctx context.Context, action schedule.Action) erro
 }
 
 // tag names the transfer that an action sends, waits for or receives.
-func (r *Runner[T]) tag(action schedule.Action) Tag {
+func (r *worker[T]) tag(action schedule.Action) Tag {
 	tag := Tag{Step: r.step, Stage: action.Stage(), Microbatch: action.Microbatch()}
 	switch action.Kind() {
 	case schedule.RecvF:
@@ -76,10 +76,10 @@ func sent(kind schedule.Kind) frames.Sent {
 }
 
 // send sends what the outbox has for an action, the ports without a gradient left out.
-func (r *Runner[T]) send(ctx context.Context, to int, action schedule.Action, none uint64) error {
+func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, none uint64) error {
 	lent, err := r.context.Sent(action.Stage(), action.Microbatch(), sent(action.Kind()), r.lent[:0], none)
 	if err == nil {
-		err = r.cfg.Transport.Send(ctx, to, r.tag(action), lent)
+		err = r.transport.Send(ctx, to, r.tag(action), lent)
 	}
 	clear(lent)
 	r.lent = lent
@@ -88,7 +88,7 @@ func (r *Runner[T]) send(ctx context.Context, to int, action schedule.Action, no
 
 // receive returns what comes for so many ports, zero for those without a gradient.
 // Until it is handed over it is in r.received.
-func (r *Runner[T]) receive(ctx context.Context, from int, tag Tag, ports int, none uint64) ([]T, error) {
+func (r *worker[T]) receive(ctx context.Context, from int, tag Tag, ports int, none uint64) ([]T, error) {
 	var zero T
 	h := r.received[:0]
 	for i := range ports {
@@ -96,7 +96,7 @@ func (r *Runner[T]) receive(ctx context.Context, from int, tag Tag, ports int, n
 			h = append(h, zero)
 		}
 	}
-	if err := r.cfg.Transport.Recv(ctx, from, tag, h); err != nil {
+	if err := r.transport.Recv(ctx, from, tag, h); err != nil {
 		return nil, err
 	}
 	n := len(h)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/stages"
@@ -25,36 +26,37 @@ func (f *faults) join(errs ...error) { *f = append(*f, errs...) }
 // Validate reports every fault, those of the stages included.
 func (c *Config[T]) Validate() error {
 	complete := *c
-	complete.complete()
-	return complete.validate()
+	err := complete.complete()
+	return complete.validate(err)
 }
 
-func (c *Config[T]) validate() error {
+// validate reports every fault of a configuration that is complete, but for what err says:
+// why the stages have no place.
+func (c *Config[T]) validate(err error) error {
 	var f faults
-	if c.Space == nil {
-		f.add("Space is nil")
-	}
+	f.join(err)
+	c.checkSpaces(&f)
 	if len(c.Stages) == 0 {
 		f.add("there are no stages")
 	}
-	if c.LookAhead < 0 {
-		f.add("LookAhead is %d", c.LookAhead)
+	if c.Plan.LookAhead < 0 {
+		f.add("Plan.LookAhead is %d", c.Plan.LookAhead)
 	}
-	if c.Ring < 0 {
-		f.add("Ring is %d", c.Ring)
+	if c.Memory.Ring < 0 {
+		f.add("Memory.Ring is %d", c.Memory.Ring)
 	}
-	if c.Budget < 0 {
-		f.add("Budget is %d", c.Budget)
+	if c.Memory.Budget < 0 {
+		f.add("Memory.Budget is %d", c.Memory.Budget)
 	}
-	if c.Quantizing > lower.AtStart {
-		f.add("Quantizing is %v", c.Quantizing)
+	if c.Plan.Quantizing > lower.AtStart {
+		f.add("Plan.Quantizing is %v", c.Plan.Quantizing)
 	}
-	if c.Templates != nil {
-		f.join(c.Templates.Validate())
+	if c.Memory.Templates != nil {
+		f.join(c.Memory.Templates.Validate())
 	}
 	f.join(checkSeeds(c.Losses, c.ScaleExponent))
-	if c.Replicas < 0 || c.Replica < 0 || c.Replica >= max(c.Replicas, 1) {
-		f.add("Replica is %d of %d", c.Replica, c.Replicas)
+	if r := &c.Replicas; r.Of < 0 || r.Replica < 0 || r.Replica >= max(r.Of, 1) {
+		f.add("Replicas.Replica is %d of %d", r.Replica, r.Of)
 	}
 	if len(c.Parts) > frames.MaxParts {
 		f.add("%d entry parts, at most %d", len(c.Parts), frames.MaxParts)
@@ -65,21 +67,21 @@ func (c *Config[T]) validate() error {
 		}
 	}
 	f.join(loss.Validate(c.Losses))
-	if c.checkPlacement(&f) {
+	if err == nil && c.checkPlacement(&f) {
 		c.checkStages(&f)
 	}
 	return errors.Join(f...)
 }
 
-// complete fills in what follows from the stages and the space.
-func (c *Config[T]) complete() {
-	if c.Gradients == nil {
-		c.Gradients, _ = c.Space.(Gradients[T])
-	}
+// searchNodes is the work that a layout is worth where Memory.Search says nothing.
+const searchNodes = 200_000
+
+// complete fills in what follows from the rest. The error says why there is no placement.
+func (c *Config[T]) complete() error {
 	var parts, losses []string
 	for _, stage := range c.Stages {
 		if stage == nil {
-			continue // which Validate refuses
+			continue // which validate refuses
 		}
 		spec := stage.Spec()
 		for _, read := range spec.Reads {
@@ -99,22 +101,115 @@ func (c *Config[T]) complete() {
 	if c.Losses == nil && len(losses) == 1 {
 		c.Losses = []loss.Def{{Name: losses[0], Reduction: loss.Mean, Objective: true}}
 	}
+	if c.World.Ranks == 0 {
+		c.World.Ranks = max(len(c.Spaces), 1)
+	}
+	if c.Memory.Ring == 0 {
+		c.Memory.Ring = 256
+	}
+	if search := &c.Memory.Search; search.Nodes == 0 && search.Time == 0 {
+		search.Nodes = searchNodes
+	}
+	return c.place()
 }
 
-// placement returns Config.Placement, all stages on one rank where it is not set.
-func (c *Config[T]) placement() schedule.Placement {
-	if c.Placement.Rank == nil && c.Placement.Ranks == 0 {
-		return schedule.Looped(1, len(c.Stages))
+// place fills in the rule and the placement.
+func (c *Config[T]) place() error {
+	p, ranks, count := &c.Plan, c.World.Ranks, len(c.Stages)
+	placed := p.Placement.Rank != nil || p.Placement.Ranks != 0
+	if p.Rule != nil {
+		if c.Schedule != "" {
+			return fmt.Errorf("runner: Schedule is %q and Plan.Rule is set: say one of them", c.Schedule)
+		}
+		if !placed {
+			p.Placement = schedule.Looped(ranks, count)
+		}
+		return nil
 	}
-	return c.Placement
+	name := c.Schedule
+	if name == "" {
+		name = "depth-first"
+	}
+	named, err := schedule.Find(name)
+	if err != nil {
+		return fmt.Errorf("runner: Schedule: %w", err)
+	}
+	p.Rule = named.Rule
+	if placed || count < 1 { // which validate refuses
+		return nil
+	}
+	if p.Placement, err = named.Place(ranks, count); err == nil {
+		if copies := max(p.Placement.Copies, 1); copies > 1 {
+			err = fmt.Errorf("%d stages: list those of %d copies of the model, copy after copy", count, copies)
+		}
+	}
+	if err != nil && count%2 == 0 { // two copies of the model
+		if twice, refused := named.Place(ranks, count/2); refused == nil && twice.Stages() == count {
+			p.Placement, err = twice, nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("runner: Schedule: %w", err)
+	}
+	return nil
+}
+
+// owns reports whether a rank is one of this process.
+func (c *Config[T]) owns(rank int) bool {
+	return rank >= c.World.First && rank < c.World.First+len(c.Spaces)
+}
+
+// gradients returns what does the arithmetic of a rank's step end.
+func (c *Config[T]) gradients(space memory.Space[T]) Gradients[T] {
+	if c.Gradients != nil {
+		return c.Gradients
+	}
+	able, _ := space.(Gradients[T])
+	return able
+}
+
+// checkSpaces looks at the spaces, and at how their ranks are linked.
+func (c *Config[T]) checkSpaces(f *faults) {
+	w := &c.World
+	if len(c.Spaces) == 0 {
+		f.add("there are no Spaces: give one for each rank of this process, runner.On(space)")
+	}
+	for i, space := range c.Spaces {
+		if space == nil {
+			f.add("the space of rank %d is nil", w.First+i)
+			continue
+		}
+		for k, other := range c.Spaces[:i] {
+			if reflect.TypeOf(space).Comparable() && space == other {
+				f.add("ranks %d and %d have the same space: make one for each, for a rank counts its own buffers", w.First+k, w.First+i)
+			}
+		}
+	}
+	if w.First < 0 || w.First+len(c.Spaces) > w.Ranks {
+		f.add("Spaces are of ranks %d to %d, and World.Ranks is %d: it is how many ranks the pipeline has in all processes", w.First, w.First+len(c.Spaces)-1, w.Ranks)
+	}
+	switch {
+	case w.Transport != nil:
+		if w.Copy != nil || w.Capacity != 0 || w.Stall != 0 {
+			f.add("World.Transport replaces Copy, Capacity and Stall: say one or the other")
+		}
+	case w.Ranks > len(c.Spaces) && len(c.Spaces) > 0:
+		f.add("%d of %d ranks are in this process and World.Transport is nil: it must link them to the others", len(c.Spaces), w.Ranks)
+	case len(c.Spaces) > 1:
+		links := LinksConfig[T]{Ranks: w.Ranks, Capacity: w.Capacity, Copy: w.Copy, Stall: w.Stall}
+		f.join(links.Validate())
+	}
 }
 
 // checkPlacement reports whether every stage has a rank, and copies match.
 func (c *Config[T]) checkPlacement(f *faults) bool {
-	p := c.placement()
+	p := &c.Plan.Placement
 	before := len(*f)
 	if p.Stages() != len(c.Stages) {
 		f.add("%d stages and a placement of %d: list those of every rank, copy after copy", len(c.Stages), p.Stages())
+	}
+	if p.Ranks != c.World.Ranks {
+		f.add("a placement on %d ranks, and %d ranks: give a space for each rank of this process, and say in World.Ranks how many there are in all", p.Ranks, c.World.Ranks)
 	}
 	if p.Copies > 1 && p.Stages()%p.Copies != 0 {
 		f.add("a placement of %d copies in %d stages", p.Copies, p.Stages())
@@ -124,18 +219,12 @@ func (c *Config[T]) checkPlacement(f *faults) bool {
 			f.add("stage %d is on rank %d of %d", s, rank, p.Ranks)
 		}
 	}
-	if c.Rank < 0 || c.Rank >= p.Ranks {
-		f.add("Rank is %d of %d", c.Rank, p.Ranks)
-	}
-	if c.Transport == nil && p.Ranks > 1 {
-		f.add("Transport is nil with %d ranks", p.Ranks)
-	}
 	return len(*f) == before
 }
 
 // checkStages looks at every stage by itself, and at those that stand beside it.
 func (c *Config[T]) checkStages(f *faults) {
-	p := c.placement()
+	p := &c.Plan.Placement
 	specs := make([]stages.Spec, len(c.Stages))
 	for s, stage := range c.Stages {
 		if stage == nil {
@@ -144,7 +233,7 @@ func (c *Config[T]) checkStages(f *faults) {
 		}
 		specs[s] = stage.Spec()
 		f.join(specs[s].Validate())
-		if _, ok := stages.As[stages.Quantizer[T]](stage); !ok && specs[s].Quantizes() && p.Rank[s] == c.Rank {
+		if _, ok := stages.As[stages.Quantizer[T]](stage); !ok && specs[s].Quantizes() && c.owns(p.Rank[s]) {
 			f.add("stage %d (%s) declares copies of its weights and is no stages.Quantizer", s, specs[s].Name)
 		}
 		for _, read := range specs[s].Reads {
@@ -180,7 +269,7 @@ func sameUses[T any](a, b stages.Stage[T]) bool {
 
 // checkParams looks at the parameters that train.
 func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
-	p := c.placement()
+	p := &c.Plan.Placement
 	accumulators := map[any]string{} // by handle: whose
 	for s, stage := range c.Stages {
 		if stage == nil {
@@ -193,7 +282,7 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
 			if specs[s].Frozen {
 				f.add("stage %d (%s) is frozen and its parameter %q is not", s, specs[s].Name, param.Name)
 			}
-			if p.Rank[s] != c.Rank {
+			if !c.owns(p.Rank[s]) {
 				continue // its accumulator is there
 			}
 			if reflect.TypeFor[T]().Comparable() {
@@ -202,8 +291,8 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
 				}
 				accumulators[param.Grad] = fmt.Sprintf("%q of stage %d (%s)", param.Name, s, specs[s].Name)
 			}
-			if c.Gradients == nil {
-				f.add("stage %d (%s) trains %q and Gradients is nil", s, specs[s].Name, param.Name)
+			if c.gradients(c.Spaces[p.Rank[s]-c.World.First]) == nil {
+				f.add("stage %d (%s) trains %q and Gradients is nil: set it, or take a space that has the ability", s, specs[s].Name, param.Name)
 				break
 			}
 		}

@@ -206,8 +206,9 @@ func (t *trial[T]) start(s setting[T]) (*run[T], bool) {
 		hooks.Microbatch = func(sample *memory.Sample) { s.retired(sample.Microbatch) }
 	}
 	r, err := runner.New(runner.Config[T]{
-		Stages: chain, Space: t.space, Plan: s.rule, Group: s.group, Parts: t.parts, Losses: t.losses,
-		Gradients: t.subject.Gradients, Hooks: hooks, LookAhead: s.lookAhead, Seed: 1,
+		Stages: chain, Spaces: runner.On(t.space), Parts: t.parts, Losses: t.losses,
+		Gradients: t.subject.Gradients, Hooks: hooks, Seed: 1,
+		Plan: runner.Plan{Rule: s.rule, Group: s.group, LookAhead: s.lookAhead},
 	})
 	if err != nil {
 		t.suite.report(BadConfig, "no runner takes the stage: %v", err)
@@ -231,7 +232,7 @@ func (t *trial[T]) make(s setting[T], want Want) (T, error) {
 
 // source makes the entries.
 func (t *trial[T]) source(s setting[T]) runner.Source[T] {
-	return runner.SourceFunc[T](func(_ context.Context, entry *batchctx.Entry[T]) error {
+	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[T]) error {
 		for part, name := range t.parts {
 			if !entry.Wants(part) {
 				continue

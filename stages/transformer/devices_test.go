@@ -167,7 +167,7 @@ func stepCut(t *testing.T, list []stages.Stage[kernels.Buffer], cut int, plan sc
 			return err
 		},
 	}
-	set := func(c *runner.Config[kernels.Buffer]) { c.Plan = plan }
+	set := func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = plan }
 	second := newRunner(t, dev[1], append([]stages.Stage[kernels.Buffer]{end{feed}}, list[cut:]...), set)
 	sink := &stages.Func[kernels.Buffer]{
 		Declares: stages.Spec{Name: "sink", Inputs: wire, Losses: []string{transformer.LossName}},

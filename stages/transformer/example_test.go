@@ -63,7 +63,7 @@ func Example() {
 	}
 	defer model.Close()
 	run, err := runner.New(runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Space: dev, Gradients: dev, Parts: transformer.Parts,
+		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {

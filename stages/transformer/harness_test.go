@@ -126,7 +126,7 @@ func newModel(t testing.TB, dev kernels.Compute, cfg transformer.Config, stageCo
 func newRunner(t testing.TB, dev kernels.Compute, list []stages.Stage[kernels.Buffer], change func(*runner.Config[kernels.Buffer])) *runner.Runner[kernels.Buffer] {
 	t.Helper()
 	cfg := runner.Config[kernels.Buffer]{
-		Stages: list, Space: dev, Gradients: dev, Parts: transformer.Parts, Seed: runnerSeed, FirstStep: firstStep,
+		Stages: list, Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts, Seed: runnerSeed, FirstStep: firstStep,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	}
 	if change != nil {
@@ -177,7 +177,7 @@ func train(t *testing.T, cfg transformer.Config, stageCount, steps int, plan sch
 	t.Helper()
 	dev := newHost(t)
 	m := newModel(t, dev, cfg, stageCount)
-	r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan = plan })
+	r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = plan })
 	o := outcome{gradients: map[string][]uint32{}, weights: map[string][]uint32{}}
 	for range steps {
 		result, err := r.Step(context.Background(), len(batch), &source{dev, batch})

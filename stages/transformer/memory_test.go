@@ -227,7 +227,7 @@ func failEveryCall(t *testing.T, cfg transformer.Config, stageCount int, plan sc
 	dev := &failing{Compute: newHost(t)}
 	m := newModel(t, dev, cfg, stageCount)
 	batch := sequences(random(t), cfg, 1)
-	r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan = plan })
+	r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = plan })
 	live := dev.Live()
 	for at := 1; ; at++ {
 		dev.at, dev.calls = at, 0

@@ -304,7 +304,7 @@ func TestNull(t *testing.T) {
 	peak := func(dev kernels.Compute) (live, peak int64) {
 		m, err := transformer.New(dev, tiny, 3)
 		require.NoError(t, err)
-		r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan = plan })
+		r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = plan })
 		result, err := r.Step(context.Background(), len(batch), &source{dev, batch})
 		require.NoError(t, err)
 		require.NoError(t, r.Close())

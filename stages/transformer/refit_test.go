@@ -26,7 +26,7 @@ var all = []memory.Scope{memory.StepScope, memory.Weights, memory.Gradients, mem
 type pair struct {
 	hosts []*kernels.Host
 	model *transformer.Model
-	group *runner.Group[kernels.Buffer]
+	group *runner.Runner[kernels.Buffer]
 	batch []sequence
 }
 
@@ -41,18 +41,15 @@ func newPair(t *testing.T, cfg transformer.Config, batch []sequence) *pair {
 	p := &pair{hosts: []*kernels.Host{newHost(t), newHost(t)}, batch: batch}
 	a, b := kernels.Compute(p.hosts[0]), kernels.Compute(p.hosts[1])
 	p.model = newModelOn(t, cfg, []kernels.Compute{a, a, b, b})
-	group := runner.GroupConfig[kernels.Buffer]{Copy: func(from, to int, buffer kernels.Buffer) (kernels.Buffer, error) {
-		return kernels.Transfer(p.hosts[to], p.hosts[from], buffer)
-	}}
-	for _, dev := range p.hosts {
-		group.Ranks = append(group.Ranks, runner.Config[kernels.Buffer]{
-			Stages: p.model.Stages(), Space: dev, Gradients: dev, Parts: transformer.Parts, Seed: runnerSeed,
-			Placement: schedule.Placement{Rank: []int{0, 0, 1, 1}, Ranks: 2}, Plan: schedule.DepthFirst,
-			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		})
-	}
 	var err error
-	p.group, err = runner.NewGroup(group)
+	p.group, err = runner.New(runner.Config[kernels.Buffer]{
+		Stages: p.model.Stages(), Spaces: runner.On[kernels.Buffer](a, b), Parts: transformer.Parts, Seed: runnerSeed,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Plan:   runner.Plan{Placement: schedule.Placement{Rank: []int{0, 0, 1, 1}, Ranks: 2}},
+		World: runner.World[kernels.Buffer]{Copy: func(from, to int, buffer kernels.Buffer) (kernels.Buffer, error) {
+			return kernels.Transfer(p.hosts[to], p.hosts[from], buffer)
+		}},
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.group.Close()) })
 	return p
@@ -61,9 +58,9 @@ func newPair(t *testing.T, cfg transformer.Config, batch []sequence) *pair {
 // step runs a step and an update.
 func (p *pair) step(t *testing.T) (*runner.Result, error) {
 	t.Helper()
-	result, err := p.group.Step(context.Background(), len(p.batch), []runner.Source[kernels.Buffer]{
+	result, err := p.group.Step(context.Background(), len(p.batch), runner.PerRank[kernels.Buffer](
 		&source{p.hosts[0], p.batch}, &source{p.hosts[1], p.batch},
-	})
+	))
 	if err == nil {
 		_, err := p.model.RollScales(context.Background(), nil)
 		require.NoError(t, err)

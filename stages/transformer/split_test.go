@@ -77,7 +77,7 @@ func between(t *testing.T, cfg transformer.Config, stageCount, tokens int, chang
 	var live memory.Stats
 	seen := false
 	r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) {
-		c.Plan = apart(schedule.DepthFirst, atTheEnd)
+		c.Plan.Rule = apart(schedule.DepthFirst, atTheEnd)
 		c.Hooks.Action = func(_ int, action schedule.Action) {
 			if action.Kind() == schedule.W && !seen {
 				dev.Stats(&live)
@@ -191,7 +191,7 @@ func TestSplitFrozenAlone(t *testing.T) {
 		for i := range list {
 			list[i] = freezing(list[i], fixed.Name)
 		}
-		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Plan = apart(schedule.DepthFirst, 1) })
+		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = apart(schedule.DepthFirst, 1) })
 		_, err := r.Step(context.Background(), len(batch), &source{dev, batch})
 		require.NoError(t, err)
 		for _, p := range m.Parameters() {
@@ -218,7 +218,7 @@ func TestSplitPeak(t *testing.T) {
 		above := map[string]int64{}
 		running, before, retired := "", int64(0), int64(0)
 		r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
-			c.Plan = apart(schedule.DepthFirst, atTheEnd)
+			c.Plan.Rule = apart(schedule.DepthFirst, atTheEnd)
 			c.Hooks.Action = func(_ int, action schedule.Action) {
 				var stats memory.Stats
 				dev.Stats(&stats)
@@ -266,7 +266,7 @@ func TestSplitAllocations(t *testing.T) {
 		m := newModel(t, dev, cfg, cfg.Layers+4)
 		from := &source{dev, sequences(random(t), cfg, 4)}
 		count := func(microbatches int) float64 {
-			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan = apart(schedule.DepthFirst, 2) })
+			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) { c.Plan.Rule = apart(schedule.DepthFirst, 2) })
 			return testing.AllocsPerRun(10, func() {
 				if _, err := r.Step(context.Background(), microbatches, from); err != nil {
 					t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/cachingsim"
-	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -61,14 +60,10 @@ func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *lay
 	model, err := transformer.New(dev, cfg, stageCount)
 	require.NoError(t, err)
 	stages := model.Stages()
-	depthFirst, err := schedule.Find("depth-first")
-	require.NoError(t, err)
-	placement, err := depthFirst.Place(1, len(stages))
-	require.NoError(t, err)
-	templates, err := runner.Record(t.Context(), runner.GroupConfig[kernels.Buffer]{Ranks: []runner.Config[kernels.Buffer]{{
-		Stages: stages, Space: dev, Gradients: dev, Placement: placement, Plan: depthFirst.Rule, Parts: transformer.Parts,
+	templates, err := runner.Record(t.Context(), runner.Config[kernels.Buffer]{
+		Stages: stages, Spaces: runner.On(dev), Parts: transformer.Parts,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-	}}}, runner.Shape[kernels.Buffer]{Name: "tokens", Sources: []runner.Source[kernels.Buffer]{&source{dev, tokens}}})
+	}, runner.Shape[kernels.Buffer]{Name: "tokens", Source: &source{dev, tokens}})
 	require.NoError(t, err)
 	return templates
 }

@@ -99,12 +99,10 @@ func newRig(t testing.TB, d design) *rig {
 	}
 	var err error
 	r.runner, err = runner.New(runner.Config[tensor]{
-		Stages: d.build(t, r.model), Space: space, Plan: d.rule, Group: d.group, Parts: parts,
+		Stages: d.build(t, r.model), Spaces: runner.On(space), Parts: parts,
 		Losses:    []loss.Def{{Name: "squares", Reduction: loss.Mean, Objective: true}},
 		Gradients: gradients{r.pool},
 		Outputs:   r.sink,
-		Merge:     func(context.Context, *loss.Record) error { return r.events.end() },
-		LookAhead: d.lookAhead,
 		Seed:      7,
 		Hooks: runner.Hooks{
 			Action: func(_ int, a schedule.Action) {
@@ -113,6 +111,8 @@ func newRig(t testing.TB, d design) *rig {
 			},
 			Microbatch: func(*memory.Sample) { _ = r.events.happen(atRetire) },
 		},
+		Plan:     runner.Plan{Rule: d.rule, Group: d.group, LookAhead: d.lookAhead},
+		Replicas: runner.Replicas[tensor]{Merge: func(context.Context, int, *loss.Record) error { return r.events.end() }},
 	})
 	require.NoError(t, err)
 	return r
@@ -175,8 +175,11 @@ func (g gradients) SumSquares(h tensor) (float64, error) {
 	return sum, err
 }
 
+// fill makes an entry.
+type fill = func(context.Context, *batchctx.Entry[tensor]) error
+
 // source gives entries of uneven length, the same in every step.
-func (r *rig) source() runner.SourceFunc[tensor] {
+func (r *rig) source() fill {
 	return func(_ context.Context, entry *batchctx.Entry[tensor]) error {
 		if err := r.events.happen(atSource); err != nil {
 			return err
@@ -226,12 +229,12 @@ func (r *rig) step(ctx context.Context, mode schedule.Mode, m int) (*runner.Resu
 }
 
 // run does so over a source of the test's own.
-func (r *rig) run(ctx context.Context, mode schedule.Mode, m int, next runner.SourceFunc[tensor]) (*runner.Result, error) {
+func (r *rig) run(ctx context.Context, mode schedule.Mode, m int, next fill) (*runner.Result, error) {
 	r.sunk = 0
 	if mode == schedule.ForwardOnly {
-		return r.runner.Evaluate(ctx, m, next)
+		return r.runner.Evaluate(ctx, m, runner.Indexed(next))
 	}
-	return r.runner.Step(ctx, m, next)
+	return r.runner.Step(ctx, m, runner.Indexed(next))
 }
 
 // clean runs a step without a fault.

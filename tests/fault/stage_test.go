@@ -179,9 +179,9 @@ func TestOneStepAtATime(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	r, never := newRig(t, d), newRig(t, d)
 	ask := func() {
-		_, err := r.runner.Step(context.Background(), 1, r.source())
+		_, err := r.runner.Step(context.Background(), 1, runner.Indexed(r.source()))
 		require.ErrorIs(t, err, runner.ErrBusy)
-		_, err = r.runner.Evaluate(context.Background(), 1, r.source())
+		_, err = r.runner.Evaluate(context.Background(), 1, runner.Indexed(r.source()))
 		require.ErrorIs(t, err, runner.ErrBusy)
 		require.ErrorIs(t, r.runner.Close(), runner.ErrBusy)
 	}

@@ -61,20 +61,21 @@ func newLanguage(t testing.TB, rule schedule.Rule, count int, recompute bool) *l
 		watched = append(watched, watch(&l.events, stage))
 	}
 	l.runner, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: watched, Space: l.dev, Plan: rule, Parts: transformer.Parts,
+		Stages: watched, Spaces: runner.On(l.dev), Parts: transformer.Parts,
 		Losses:    []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		Gradients: l.dev, LookAhead: 1, Seed: 3,
+		Gradients: l.dev, Seed: 3,
 		Hooks: runner.Hooks{Action: func(_ int, a schedule.Action) {
 			l.events.action = a
 			_ = l.events.happen(atAction)
 		}},
+		Plan: runner.Plan{Rule: rule, LookAhead: 1},
 	})
 	require.NoError(t, err)
 	return l
 }
 
 func (l *language) step(ctx context.Context, m int) (*runner.Result, error) {
-	return l.runner.Step(ctx, m, runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	return l.runner.Step(ctx, m, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 		if err := l.events.happen(atSource); err != nil {
 			return err
 		}

@@ -63,32 +63,33 @@ func (p *pipeline) live() (live [2]int64) {
 
 // group returns the runners of both ranks. Passed is told of every microbatch that has
 // passed its audit.
-func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int, s *memory.Sample)) *runner.Group[buffer] {
+func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int, s *memory.Sample)) *runner.Runner[buffer] {
 	t.Helper()
-	cfg := runner.GroupConfig[buffer]{
-		Capacity: 1,
-		Copy: func(from, to int, b buffer) (buffer, error) {
-			return kernels.Transfer(p.hosts[to], p.hosts[from], b)
+	cfg := runner.Config[buffer]{
+		Stages: p.stages, Parts: transformer.Parts,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Hooks:  runner.Hooks{Microbatch: func(s *memory.Sample) { passed(s.Rank, s) }},
+		Plan:   runner.Plan{Rule: rule, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 1}}},
+		World: runner.World[buffer]{
+			Capacity: 1,
+			Copy: func(from, to int, b buffer) (buffer, error) {
+				return kernels.Transfer(p.hosts[to], p.hosts[from], b)
+			},
 		},
 	}
-	for rank, host := range p.hosts {
-		cfg.Ranks = append(cfg.Ranks, runner.Config[buffer]{
-			Stages: p.stages, Space: host, Gradients: host, Plan: rule,
-			Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 1}},
-			Parts:     transformer.Parts,
-			Losses:    []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-			Hooks:     runner.Hooks{Microbatch: func(s *memory.Sample) { passed(rank, s) }},
-		})
+	for _, host := range p.hosts {
+		cfg.Spaces = append(cfg.Spaces, host)
 	}
-	g, err := runner.NewGroup(cfg)
+	g, err := runner.New(cfg)
 	require.NoError(t, err)
 	return g
 }
 
 // sources give both ranks microbatches of the same tokens.
-func (p *pipeline) sources() (list []runner.Source[buffer]) {
+func (p *pipeline) sources() runner.Source[buffer] {
+	var list []runner.Source[buffer]
 	for _, host := range p.hosts {
-		list = append(list, runner.SourceFunc[buffer](func(_ context.Context, entry *batchctx.Entry[buffer]) error {
+		list = append(list, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[buffer]) error {
 			for part, dtype := range []kernels.DType{kernels.Int32, kernels.Int32, kernels.Float32} {
 				if !entry.Wants(part) {
 					continue
@@ -112,7 +113,7 @@ func (p *pipeline) sources() (list []runner.Source[buffer]) {
 			return nil
 		}))
 	}
-	return list
+	return runner.PerRank(list...)
 }
 
 // spy is a device that shows a mutant what a stage does with it, during the call that

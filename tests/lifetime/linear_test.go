@@ -228,7 +228,7 @@ func newNetwork(t *testing.T) *network {
 // config is what a runner needs.
 func (n *network) config() runner.Config[buffer] {
 	return runner.Config[buffer]{
-		Stages: n.stages, Space: n.dev, Gradients: n.dev, Parts: []string{"x"},
+		Stages: n.stages, Spaces: runner.On(n.dev), Gradients: n.dev, Parts: []string{"x"},
 		Losses: []loss.Def{{Name: "loss", Objective: true}},
 	}
 }

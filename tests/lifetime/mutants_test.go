@@ -129,7 +129,7 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 		{
 			name: "the loader holds an input",
 			change: func(m *toy.Model, _ *runner.Config[toy.T]) runner.Source[toy.T] {
-				return runner.SourceFunc[toy.T](func(_ context.Context, entry *batchctx.Entry[toy.T]) error {
+				return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[toy.T]) error {
 					for part := range toy.Parts {
 						h, _, err := toy.Alloc(m.Arena, memory.Entry, numbers)
 						if err != nil {

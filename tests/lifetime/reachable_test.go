@@ -113,7 +113,7 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 			retired := map[int]bool{}
 			space := memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 })
 			r, err := runner.New(runner.Config[*tensor]{
-				Stages: n.chain(), Space: space, Plan: rule, Parts: []string{"in"},
+				Stages: n.chain(), Spaces: runner.On(space), Parts: []string{"in"},
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
 				Hooks: runner.Hooks{Microbatch: func(s *memory.Sample) {
 					retired[s.Microbatch] = true
@@ -121,6 +121,7 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 						t.Errorf("microbatch %d: %d tensors of retired microbatches are reachable", s.Microbatch, alive)
 					}
 				}},
+				Plan: runner.Plan{Rule: rule},
 			})
 			require.NoError(t, err)
 			loader := &loader{nursery: n}
@@ -137,7 +138,7 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 
 			// The control: one closure that keeps its input keeps it alive.
 			var kept *tensor
-			_, err = r.Step(t.Context(), 1, runner.SourceFunc[*tensor](func(_ context.Context, e *batchctx.Entry[*tensor]) error {
+			_, err = r.Step(t.Context(), 1, runner.Indexed(func(_ context.Context, e *batchctx.Entry[*tensor]) error {
 				kept = n.make(m)
 				retired[m] = false
 				return e.Put(0, kept)
@@ -160,9 +161,10 @@ func TestNothingIsReachableAfterAFailure(t *testing.T) {
 			chain := n.chain()
 			chain[fails] = &failing{chain[fails], cause, backward}
 			r, err := runner.New(runner.Config[*tensor]{
-				Stages: chain, Parts: []string{"in"}, LookAhead: 1,
-				Space:  memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 }),
+				Stages: chain, Parts: []string{"in"},
+				Spaces: runner.On[*tensor](memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 })),
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
+				Plan:   runner.Plan{LookAhead: 1},
 			})
 			require.NoError(t, err)
 			_, err = r.Step(t.Context(), 4, &loader{n})
@@ -206,18 +208,18 @@ func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
 		if fails >= 0 {
 			chain[fails/2] = &failing{chain[fails/2], cause, fails%2 == 1}
 		}
-		cfg := runner.GroupConfig[*tensor]{Capacity: 2, Copy: func(_, _ int, h *tensor) (*tensor, error) { return n.make(0), nil }}
-		for range 2 {
-			cfg.Ranks = append(cfg.Ranks, runner.Config[*tensor]{
-				Stages: chain, Placement: schedule.Wave(2, 4), Plan: schedule.BreadthFirst, Parts: []string{"in"},
-				Space:  memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 }),
-				Losses: []loss.Def{{Name: "loss", Objective: true}},
-			})
+		size := func(*tensor) int64 { return 512 }
+		cfg := runner.Config[*tensor]{
+			Stages: chain, Parts: []string{"in"},
+			Spaces: runner.On[*tensor](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
+			Losses: []loss.Def{{Name: "loss", Objective: true}},
+			Plan:   runner.Plan{Placement: schedule.Wave(2, 4), Rule: schedule.BreadthFirst},
+			World:  runner.World[*tensor]{Capacity: 2, Copy: func(_, _ int, h *tensor) (*tensor, error) { return n.make(0), nil }},
 		}
-		g, err := runner.NewGroup(cfg)
+		g, err := runner.New(cfg)
 		require.NoError(t, err)
 		for range 2 {
-			_, err = g.Step(t.Context(), m, []runner.Source[*tensor]{&loader{n}, &loader{n}})
+			_, err = g.Step(t.Context(), m, runner.PerRank[*tensor](&loader{n}, &loader{n}))
 			if fails >= 0 {
 				require.ErrorIs(t, err, cause)
 			} else {
@@ -261,34 +263,32 @@ func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 	last.ForwardFunc = func(_ context.Context, m mb, _, _ []*tensor) error { m.Loss(1, 1, 1); return nil }
 
 	copies, missing := 0, -1
-	cfg := runner.GroupConfig[*tensor]{Copy: func(_, to int, _ *tensor) (*tensor, error) {
-		if to == 1 {
-			if copies++; copies == missing {
-				return nil, nil
+	size := func(*tensor) int64 { return 512 }
+	cfg := runner.Config[*tensor]{
+		Stages: []stages.Stage[*tensor]{first, last}, Schedule: "1f1b",
+		Spaces:    runner.On[*tensor](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
+		Losses:    []loss.Def{{Name: "loss", Objective: true}},
+		Gradients: silent{},
+		World: runner.World[*tensor]{Copy: func(_, to int, _ *tensor) (*tensor, error) {
+			if to == 1 {
+				if copies++; copies == missing {
+					return nil, nil
+				}
 			}
-		}
-		return n.make(0), nil
-	}}
-	for range 2 {
-		cfg.Ranks = append(cfg.Ranks, runner.Config[*tensor]{
-			Stages: []stages.Stage[*tensor]{first, last}, Placement: schedule.Looped(2, 2), Plan: schedule.OneFOneB,
-			Space:     memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 }),
-			Losses:    []loss.Def{{Name: "loss", Objective: true}},
-			Gradients: silent{},
-		})
+			return n.make(0), nil
+		}},
 	}
-	g, err := runner.NewGroup(cfg)
+	g, err := runner.New(cfg)
 	require.NoError(t, err)
 	retired := map[int]bool{0: true, 1: true}
-	nothing := runner.SourceFunc[*tensor](func(context.Context, *batchctx.Entry[*tensor]) error { return nil })
-	sources := []runner.Source[*tensor]{nothing, nothing}
-	_, err = g.Step(t.Context(), 2, sources)
+	nothing := runner.Indexed(func(context.Context, *batchctx.Entry[*tensor]) error { return nil })
+	_, err = g.Step(t.Context(), 2, nothing)
 	require.NoError(t, err)
 	require.Equal(t, 2*3+1, copies, "two microbatches of three tensors, and the total")
 	require.Zero(t, n.alive(retired))
 
 	copies, missing = 0, 2
-	_, err = g.Step(t.Context(), 2, sources)
+	_, err = g.Step(t.Context(), 2, nothing)
 	require.ErrorIs(t, err, batchctx.ErrMissing)
 	require.Zero(t, n.alive(retired))
 	runtime.KeepAlive(g)

@@ -32,7 +32,7 @@ func trained(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 		schedule: "depth-first", ranks: 1, stages: 4,
 		model: transformer.Config{Vocabulary: 256, Width: 48, Layers: 2, Heads: 4, Context: 32, Seed: 1, Untied: true},
 	}, null)
-	return r.cfg.Ranks[0], r.sources(fixed(32))[0]
+	return r.cfg, r.sources(fixed(32))
 }
 
 // microbatches is how many a measured step has.
@@ -44,10 +44,10 @@ func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runne
 	cfg, from := model(b, false)
 	if way != "dynamic" {
 		dry, source := model(b, true)
-		templates, err := runner.Record(b.Context(), runner.GroupConfig[T]{Ranks: []runner.Config[T]{dry}},
-			runner.Shape[T]{Name: "all", Sources: []runner.Source[T]{source}})
+		templates, err := runner.Record(b.Context(), dry,
+			runner.Shape[T]{Name: "all", Source: source})
 		require.NoError(b, err)
-		cfg.Templates = templates
+		cfg.Memory.Templates = templates
 	}
 	if way == "logged" {
 		log := memlog.New(io.Discard)
@@ -146,10 +146,10 @@ func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 	}
 	cfg := runner.Config[T]{
 		Stages: []stages.Stage[T]{first, stages.Relay[T]("second", wire...), stages.Relay[T]("third", wire...), last},
-		Space:  dev, Gradients: dev, Parts: []string{"x"},
+		Spaces: runner.On(dev), Gradients: dev, Parts: []string{"x"},
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 	}
-	return cfg, runner.SourceFunc[T](func(_ context.Context, e *batchctx.Entry[T]) error {
+	return cfg, runner.Indexed(func(_ context.Context, e *batchctx.Entry[T]) error {
 		part, err := dev.Alloc(memory.Entry, kernels.Float32, 1)
 		if err != nil {
 			return err

@@ -63,8 +63,8 @@ func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 				r := newRig(t, s, false)
 				sound := r.group(t, templates)
 				k := mutant.keeper
-				k.Stage = r.cfg.Ranks[0].Stages[1]
-				r.cfg.Ranks[0].Stages[1] = &k
+				k.Stage = r.cfg.Stages[1]
+				r.cfg.Stages[1] = &k
 				_, err := r.group(t, templates).Step(t.Context(), 9, r.sources(fixed(length)))
 				var leak *batchctx.LeakError
 				require.ErrorAs(t, err, &leak)
@@ -110,18 +110,17 @@ func TestNoRoomForAStep(t *testing.T) {
 	templates := record(t, s, 5, 8)
 	r := newRig(t, s, false)
 	cfg := r.cfg
-	for rank := range cfg.Ranks {
-		cfg.Ranks[rank].Templates = templates
-	}
-	cfg.Ranks[1].Space = &crowded{Host: r.hosts[1], full: true}
-	group, err := runner.NewGroup(cfg)
+	cfg.Memory.Templates = templates
+	full := &crowded{Host: r.hosts[1], full: true}
+	cfg.Spaces = runner.On(r.devs[0], full)
+	group, err := runner.New(cfg)
 	require.NoError(t, err)
 	_, err = group.Step(t.Context(), 6, r.sources(fixed(5)))
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
 	for _, dev := range r.devs {
 		require.Equal(t, resident(dev), dev.Live())
 	}
-	cfg.Ranks[1].Space.(*crowded).full = false
+	full.full = false
 	result, err := group.Step(t.Context(), 6, r.sources(fixed(5)))
 	require.NoError(t, err)
 	require.True(t, result.Planned)

@@ -147,15 +147,12 @@ func checkTouched(t *testing.T, r *rig, plan *layout.Plan, rank int) {
 }
 
 // group returns runners for the ranks: with a layout where there are templates.
-func (r *rig) group(t testing.TB, templates *layout.Templates) *runner.Group[T] {
+func (r *rig) group(t testing.TB, templates *layout.Templates) *runner.Runner[T] {
 	t.Helper()
 	cfg := r.cfg
-	cfg.Ranks = slices.Clone(cfg.Ranks)
-	for rank := range cfg.Ranks {
-		cfg.Ranks[rank].Templates = templates
-		cfg.Ranks[rank].Search.Nodes = 1 // any layout will do
-	}
-	group, err := runner.NewGroup(cfg)
+	cfg.Memory.Templates = templates
+	cfg.Memory.Search.Nodes = 1 // any layout will do
+	group, err := runner.New(cfg)
 	require.NoError(t, err)
 	return group
 }

@@ -25,10 +25,8 @@ func BenchmarkPrepare(b *testing.B) {
 			var gap float64
 			for b.Loop() {
 				cfg := r.cfg
-				for rank := range cfg.Ranks {
-					cfg.Ranks[rank].Templates = templates
-				}
-				group, err := runner.NewGroup(cfg)
+				cfg.Memory.Templates = templates
+				group, err := runner.New(cfg)
 				require.NoError(b, err)
 				plan, err := group.Prepare(b.Context(), 64, nil)
 				require.NoError(b, err)

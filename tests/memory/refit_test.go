@@ -30,7 +30,7 @@ func nothingIsLeft(t *testing.T, model transformer.Config) {
 	kept, gave := newRig(t, s, false), newRig(t, s, false)
 	keeping, giving := kept.group(t, templates), gave.group(t, templates)
 	adam := transformer.AdamW{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8}
-	train := func(r *rig, g *runner.Group[T]) (loss float64) {
+	train := func(r *rig, g *runner.Runner[T]) (loss float64) {
 		pages := r.pages()
 		result, err := g.Step(t.Context(), 12, r.sources(fixed(5)))
 		require.NoError(t, err)

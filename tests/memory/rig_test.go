@@ -3,7 +3,6 @@ package memory_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,7 +70,7 @@ type rig struct {
 	devs  []kernels.Compute
 	nulls []*kernels.Null // nil where the devices are hosts
 	model *transformer.Model
-	cfg   runner.GroupConfig[T]
+	cfg   runner.Config[T]
 }
 
 // newRig makes the devices, the model on them and the configuration of the ranks.
@@ -127,18 +126,18 @@ func (r *rig) build(t testing.TB) {
 			list[i] = &plain{stage}
 		}
 	}
-	r.cfg = runner.GroupConfig[T]{
-		Capacity: s.capacity,
-		Copy:     func(from, to int, b T) (T, error) { return kernels.Transfer(r.devs[to], r.devs[from], b) },
-		Stall:    -1,
+	r.cfg = runner.Config[T]{
+		Stages: list, Parts: transformer.Parts, Seed: 7,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Plan:   runner.Plan{Placement: placement, Rule: found.Rule, LookAhead: s.lookAhead},
+		World: runner.World[T]{
+			Capacity: s.capacity,
+			Copy:     func(from, to int, b T) (T, error) { return kernels.Transfer(r.devs[to], r.devs[from], b) },
+			Stall:    -1,
+		},
 	}
 	for _, dev := range r.devs {
-		r.cfg.Ranks = append(r.cfg.Ranks, runner.Config[T]{
-			Stages: slices.Clone(list), Space: dev, Gradients: dev, Placement: placement, Plan: found.Rule,
-			Parts:  transformer.Parts,
-			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-			Seed:   7, LookAhead: s.lookAhead,
-		})
+		r.cfg.Spaces = append(r.cfg.Spaces, dev)
 	}
 }
 
@@ -191,12 +190,12 @@ func (s *source) Next(_ context.Context, entry *batchctx.Entry[T]) error {
 }
 
 // sources gives every rank entries of these lengths.
-func (r *rig) sources(length func(microbatch int) int) []runner.Source[T] {
+func (r *rig) sources(length func(microbatch int) int) runner.Source[T] {
 	var list []runner.Source[T]
 	for _, dev := range r.devs {
 		list = append(list, &source{dev: dev, length: length})
 	}
-	return list
+	return runner.PerRank(list...)
 }
 
 // fixed is the same length for every microbatch.
@@ -204,7 +203,7 @@ func fixed(n int) func(int) int { return func(int) int { return n } }
 
 // shape is the shape class of one length.
 func (r *rig) shape(n int) runner.Shape[T] {
-	return runner.Shape[T]{Name: fmt.Sprintf("%d tokens", n), Sources: r.sources(fixed(n))}
+	return runner.Shape[T]{Name: fmt.Sprintf("%d tokens", n), Source: r.sources(fixed(n))}
 }
 
 // record returns the templates of a setup.

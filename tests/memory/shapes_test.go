@@ -41,10 +41,11 @@ func TestUnevenLengths(t *testing.T) {
 			require.LessOrEqual(t, rank.Peak, rank.PeakPlanned)
 		}
 
-		var sources []runner.Source[T]
+		var list []runner.Source[T]
 		for _, dev := range r.devs {
-			sources = append(sources, &told{source{dev: dev, length: length}, classes})
+			list = append(list, &told{source{dev: dev, length: length}, classes})
 		}
+		sources := runner.PerRank(list...)
 		for range 2 {
 			exact, err := group.Step(t.Context(), len(classes), sources)
 			require.NoError(t, err)
@@ -59,9 +60,9 @@ func TestUnevenLengths(t *testing.T) {
 			}
 		}
 
-		lying := []runner.Source[T]{
+		lying := runner.PerRank[T](
 			&told{source{dev: r.devs[0], length: fixed(5)}, classes}, &told{source{dev: r.devs[1], length: fixed(5)}, classes},
-		}
+		)
 		_, err = group.Step(t.Context(), len(classes), lying)
 		require.ErrorIs(t, err, memory.ErrUnplanned)
 		_, err = group.Step(t.Context(), len(classes), sources)

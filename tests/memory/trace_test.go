@@ -77,21 +77,18 @@ func checkTrace(t *testing.T, s setup, m int) {
 	t.Helper()
 	r := newRig(t, s, true)
 	planned := r.cfg
-	planned.Ranks = append([]runner.Config[T](nil), r.cfg.Ranks...)
 	templates, err := runner.Record(t.Context(), r.cfg, r.shape(5))
 	require.NoError(t, err, "%v", s)
-	for rank := range planned.Ranks {
-		planned.Ranks[rank].Templates = templates
-		planned.Ranks[rank].Search.Nodes = 1 // any layout will do
-	}
-	group, err := runner.NewGroup(planned)
+	planned.Memory.Templates = templates
+	planned.Memory.Search.Nodes = 1 // any layout will do
+	group, err := runner.New(planned)
 	require.NoError(t, err, "%v", s)
 	plan, err := group.Prepare(t.Context(), m, nil)
 	require.NoError(t, err, "%v M=%d", s, m)
 
-	free, err := runner.NewGroup(r.cfg)
+	free, err := runner.New(r.cfg)
 	require.NoError(t, err)
-	for _, g := range []*runner.Group[T]{free, group} {
+	for _, g := range []*runner.Runner[T]{free, group} {
 		marks := make([]uint64, len(r.nulls))
 		for rank, dev := range r.nulls {
 			dev.Forget()

@@ -61,11 +61,9 @@ func TestOwnersWithoutAPlan(t *testing.T) {
 			require.NoError(t, err)
 			r := newRig(t, s, false)
 			told, calls := make([][]memory.PeakOwner, s.ranks), make([]int, s.ranks)
-			for rank := range r.cfg.Ranks {
-				r.cfg.Ranks[rank].Hooks.Peak = func(owners iter.Seq[memory.PeakOwner]) {
-					told[rank] = slices.Collect(owners)
-					calls[rank]++
-				}
+			r.cfg.Hooks.Peak = func(rank int, owners iter.Seq[memory.PeakOwner]) {
+				told[rank] = slices.Collect(owners)
+				calls[rank]++
 			}
 			group := r.group(t, nil)
 			for step, length := range []int{5, 5, 4, 6} {
@@ -116,7 +114,7 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 	for watched := range allocs {
 		r := newRig(t, s, false)
 		if watched == 1 {
-			r.cfg.Ranks[0].Hooks.Peak = func(iter.Seq[memory.PeakOwner]) {}
+			r.cfg.Hooks.Peak = func(int, iter.Seq[memory.PeakOwner]) {}
 		}
 		group, sources := r.group(t, nil), r.sources(fixed(5))
 		allocs[watched] = testing.AllocsPerRun(20, func() {

@@ -103,7 +103,7 @@ func placesOf(plan *layout.Plan, rank int) (places []int) {
 }
 
 // step runs a step and returns what the oracle has for each rank. The runner has just that.
-func (r *rig) step(t *testing.T, run func(context.Context, int, []runner.Source[T]) (*runner.Result, error), evaluates bool) (want [][]Position) {
+func (r *rig) step(t *testing.T, run func(context.Context, int, runner.Source[T]) (*runner.Result, error), evaluates bool) (want [][]Position) {
 	ranks := r.Placement.Ranks
 	r.programs, r.cuts, r.samples = make([][]schedule.Action, ranks), make([][]int, ranks), make([][]memory.Sample, ranks)
 	for _, dev := range r.devs {

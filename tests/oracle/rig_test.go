@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/lower"
@@ -38,8 +39,8 @@ type rig struct {
 	devs    []*kernels.Null // by rank
 	dry     int             // the shape that is recorded, -1 in a step
 	prime   int             // above the number of sizes
-	cfg     runner.GroupConfig[T]
-	sources []runner.Source[T]
+	cfg     runner.Config[T]
+	sources runner.Source[T]
 
 	// What a step has done, by rank.
 	programs [][]schedule.Action
@@ -53,40 +54,38 @@ func newRig(t *testing.T, s setup) *rig {
 	for r.prime = 2 * (NumParts + NumSizes*s.Placement.Stages()); !big.NewInt(int64(r.prime)).ProbablyPrime(0); {
 		r.prime++
 	}
-	r.cfg = runner.GroupConfig[T]{
-		Capacity: 1, Stall: -1,
-		Copy: func(from, to int, b T) (T, error) { return kernels.Transfer(r.devs[to], r.devs[from], b) },
+	r.cfg = runner.Config[T]{
+		Parts: parts, Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
+		Hooks:  runner.Hooks{Action: r.action, Microbatch: func(s *memory.Sample) { r.samples[s.Rank] = append(r.samples[s.Rank], *s) }},
+		Plan:   runner.Plan{Placement: s.Placement, Rule: r.rule, Slices: s.slices, LookAhead: s.LookAhead},
+		Memory: runner.Memory{Search: placement.Options{Nodes: 1}}, // any layout will do
+		World: runner.World[T]{
+			Capacity: 1, Stall: -1,
+			Copy: func(from, to int, b T) (T, error) { return kernels.Transfer(r.devs[to], r.devs[from], b) },
+		},
 	}
+	if s.atStart {
+		r.cfg.Plan.Quantizing = lower.AtStart
+	}
+	if s.sharded {
+		r.cfg.Replicas.Unshard = func(_ context.Context, stage int) ([]T, error) {
+			b, err := r.devs[s.Placement.Rank[stage]].Alloc(memory.Unsharded, kernels.Uint8, int(r.bytes(stage, Gathered, -1)))
+			return []T{b}, err
+		}
+	}
+	var sources []runner.Source[T]
 	for range s.Placement.Ranks {
 		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30})
 		require.NoError(t, err)
 		dev := kernels.NewNull(host)
 		t.Cleanup(func() { require.NoError(t, dev.Close()); require.NoError(t, host.Close()) })
 		r.devs = append(r.devs, dev)
-		r.sources = append(r.sources, &told{source{r, dev, -1}})
-		cfg := runner.Config[T]{
-			Space: dev, Gradients: dev, Placement: s.Placement, Plan: r.rule, Slices: s.slices, LookAhead: s.LookAhead,
-			Parts: parts, Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
-			Hooks: runner.Hooks{Action: r.action, Microbatch: func(s *memory.Sample) { r.samples[s.Rank] = append(r.samples[s.Rank], *s) }},
-		}
-		cfg.Search.Nodes = 1 // any layout will do
-		if s.atStart {
-			cfg.Quantizing = lower.AtStart
-		}
-		if s.sharded {
-			cfg.Unshard = func(_ context.Context, stage int) ([]T, error) {
-				b, err := dev.Alloc(memory.Unsharded, kernels.Uint8, int(r.bytes(stage, Gathered, -1)))
-				return []T{b}, err
-			}
-		}
-		r.cfg.Ranks = append(r.cfg.Ranks, cfg)
+		sources = append(sources, &told{source{r, dev, -1}})
+		r.cfg.Spaces = append(r.cfg.Spaces, dev)
 	}
-	var list []stages.Stage[T]
+	r.sources = runner.PerRank(sources...)
 	for i := range s.Placement.Stages() {
-		list = append(list, r.stage(t, i))
-	}
-	for rank := range r.cfg.Ranks {
-		r.cfg.Ranks[rank].Stages = list
+		r.cfg.Stages = append(r.cfg.Stages, r.stage(t, i))
 	}
 	return r
 }
@@ -205,11 +204,11 @@ func (r *rig) action(rank int, a schedule.Action) {
 func (r *rig) record(t *testing.T) *layout.Templates {
 	var shapes []runner.Shape[T]
 	for shape := range 2 {
-		list := runner.Shape[T]{Name: fmt.Sprint("shape ", shape)}
+		var list []runner.Source[T]
 		for _, dev := range r.devs {
-			list.Sources = append(list.Sources, &source{r, dev, shape})
+			list = append(list, &source{r, dev, shape})
 		}
-		shapes = append(shapes, list)
+		shapes = append(shapes, runner.Shape[T]{Name: fmt.Sprint("shape ", shape), Source: runner.PerRank(list...)})
 	}
 	templates, err := runner.Record(t.Context(), r.cfg, shapes...)
 	require.NoError(t, err)
@@ -217,11 +216,9 @@ func (r *rig) record(t *testing.T) *layout.Templates {
 	return templates
 }
 
-func (r *rig) group(t *testing.T, templates *layout.Templates) *runner.Group[T] {
-	for rank := range r.cfg.Ranks {
-		r.cfg.Ranks[rank].Templates = templates
-	}
-	group, err := runner.NewGroup(r.cfg)
+func (r *rig) group(t *testing.T, templates *layout.Templates) *runner.Runner[T] {
+	r.cfg.Memory.Templates = templates
+	group, err := runner.New(r.cfg)
 	require.NoError(t, err)
 	return group
 }

@@ -39,7 +39,7 @@ func changed(s reference.Sequence, t int, rest bool) reference.Sequence {
 func TestHiddenStatesSeeNoFuture(t *testing.T) {
 	var states []float32
 	r := newRig(t, long(), variant{schedule.DepthFirst, 0, 4, false, 0}, func(c *runner.Config[kernels.Buffer]) {
-		dev := c.Space.(*kernels.Host)
+		dev := c.Spaces[0].(*kernels.Host)
 		c.Stages = c.Stages[:3]
 		c.Outputs = func(_ int, out []kernels.Buffer) error {
 			states = read(t, dev, out[0])

@@ -39,7 +39,7 @@ type ranked struct {
 	t     testing.TB
 	devs  []*kernels.Host
 	model *transformer.Model
-	group *runner.Group[kernels.Buffer]
+	group *runner.Runner[kernels.Buffer]
 }
 
 func newRanked(t testing.TB, cfg transformer.Config, s spread) *ranked {
@@ -62,22 +62,21 @@ func newRanked(t testing.TB, cfg transformer.Config, s spread) *ranked {
 	if s.change != nil {
 		s.change(list)
 	}
-	group := runner.GroupConfig[kernels.Buffer]{
-		Capacity: s.capacity,
-		Copy: func(from, to int, b kernels.Buffer) (kernels.Buffer, error) {
-			return kernels.Transfer(r.devs[to], r.devs[from], b)
+	ranks := runner.Config[kernels.Buffer]{
+		Stages: list, Parts: transformer.Parts, Seed: drawSeed,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Plan:   runner.Plan{Placement: s.placement, Rule: s.rule, Group: s.group, Cap: s.cap, Slices: s.slices, LookAhead: s.lookAhead},
+		World: runner.World[kernels.Buffer]{
+			Capacity: s.capacity,
+			Copy: func(from, to int, b kernels.Buffer) (kernels.Buffer, error) {
+				return kernels.Transfer(r.devs[to], r.devs[from], b)
+			},
 		},
 	}
 	for _, dev := range r.devs {
-		group.Ranks = append(group.Ranks, runner.Config[kernels.Buffer]{
-			Stages: list, Space: dev, Gradients: dev, Placement: s.placement,
-			Plan: s.rule, Group: s.group, Cap: s.cap, Slices: s.slices,
-			Parts:     transformer.Parts,
-			Losses:    []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-			LookAhead: s.lookAhead, Seed: drawSeed,
-		})
+		ranks.Spaces = append(ranks.Spaces, dev)
 	}
-	r.group, err = runner.NewGroup(group)
+	r.group, err = runner.New(ranks)
 	require.NoError(t, err)
 	return r
 }
@@ -94,10 +93,11 @@ func (r *ranked) close() {
 
 // sources give the sequences of a batch to every rank, which asks for each of them once,
 // in order. What no stage of the rank reads is not made.
-func (r *ranked) sources(batch []reference.Sequence) (list []runner.Source[kernels.Buffer], asked []int) {
+func (r *ranked) sources(batch []reference.Sequence) (all runner.Source[kernels.Buffer], asked []int) {
+	var list []runner.Source[kernels.Buffer]
 	asked = make([]int, len(r.devs))
 	for rank, dev := range r.devs {
-		list = append(list, runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+		list = append(list, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 			k := entry.Microbatch()
 			if k != asked[rank] || k >= len(batch) {
 				return fmt.Errorf("rank %d asks for the entry of microbatch %d after %d of %d", rank, k, asked[rank], len(batch))
@@ -115,7 +115,7 @@ func (r *ranked) sources(batch []reference.Sequence) (list []runner.Source[kerne
 			return nil
 		}))
 	}
-	return list, asked
+	return runner.PerRank(list...), asked
 }
 
 // put makes a part of an entry.

@@ -80,10 +80,11 @@ func newRig(t testing.TB, cfg transformer.Config, v variant, change ...func(*run
 	require.NoError(t, err)
 	r := &rig{t: t, dev: dev, model: model}
 	r.config = runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Space: dev, Plan: v.rule, Group: v.group, Parts: transformer.Parts,
+		Stages: model.Stages(), Spaces: runner.On(dev), Parts: transformer.Parts,
 		Losses:    []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		Gradients: dev, LookAhead: v.lookAhead, Seed: drawSeed,
+		Gradients: dev, Seed: drawSeed,
 		Hooks: runner.Hooks{Action: func(_ int, a schedule.Action) { r.actions = append(r.actions, a.WithDrop(0)) }},
+		Plan:  runner.Plan{Rule: v.rule, Group: v.group, LookAhead: v.lookAhead},
 	}
 	for _, c := range change {
 		c(&r.config)
@@ -104,7 +105,7 @@ func (r *rig) close() {
 // source gives the sequences of a batch, and no more.
 func (r *rig) source(batch []reference.Sequence) runner.Source[kernels.Buffer] {
 	r.actions, r.pulls = r.actions[:0], r.pulls[:0]
-	return runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 		k := entry.Microbatch()
 		require.Equal(r.t, len(r.pulls), k, "entries are asked for in ascending order")
 		require.Less(r.t, k, len(batch), "the source is asked for more than the step has")

@@ -62,7 +62,7 @@ func (h *hop) Backward(_ context.Context, mb hopView, _, gradIn []kernels.Buffer
 }
 
 // hops is a group of empty stages, two on each of three ranks, with their sources.
-func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.Group[kernels.Buffer], []runner.Source[kernels.Buffer]) {
+func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.Runner[kernels.Buffer], runner.Source[kernels.Buffer]) {
 	t.Helper()
 	const ranks, depth = 3, 6
 	placement := schedule.Looped(ranks, depth)
@@ -73,7 +73,7 @@ func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, dev.Close()) })
 		devices = append(devices, dev)
-		sources = append(sources, runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+		sources = append(sources, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 			if !entry.Wants(0) {
 				return nil
 			}
@@ -88,22 +88,24 @@ func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.
 	for s, rank := range placement.Rank {
 		chain = append(chain, &hop{dev: devices[rank], first: s == 0, last: s == depth-1})
 	}
-	cfg := runner.GroupConfig[kernels.Buffer]{
-		Capacity: 1,
-		Copy: func(from, to int, h kernels.Buffer) (kernels.Buffer, error) {
-			return kernels.Transfer(devices[to], devices[from], h)
+	cfg := runner.Config[kernels.Buffer]{
+		Stages: chain, Parts: []string{"tokens"},
+		Hooks: runner.Hooks{Microbatch: hook},
+		Plan:  runner.Plan{Placement: placement, Rule: rule},
+		World: runner.World[kernels.Buffer]{
+			Capacity: 1,
+			Copy: func(from, to int, h kernels.Buffer) (kernels.Buffer, error) {
+				return kernels.Transfer(devices[to], devices[from], h)
+			},
 		},
 	}
-	for rank := range ranks {
-		cfg.Ranks = append(cfg.Ranks, runner.Config[kernels.Buffer]{
-			Stages: chain, Space: devices[rank], Placement: placement, Plan: rule, Parts: []string{"tokens"},
-			Hooks: runner.Hooks{Microbatch: hook},
-		})
+	for _, dev := range devices {
+		cfg.Spaces = append(cfg.Spaces, dev)
 	}
-	g, err := runner.NewGroup(cfg)
+	g, err := runner.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close()) })
-	return g, sources
+	return g, runner.PerRank(sources...)
 }
 
 // TestNothingGrowsOnSeveralRanks holds the levels of three ranks, and the allocations

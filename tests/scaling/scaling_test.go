@@ -45,7 +45,7 @@ func TestGrowthIsZero(t *testing.T) {
 		t.Run(rule.name, func(t *testing.T) {
 			records := 0
 			model, r := open(t, func(_ *toy.Model, cfg *runner.Config[toy.T]) {
-				cfg.Plan = rule.plan
+				cfg.Plan.Rule = rule.plan
 				cfg.Hooks.Microbatch = func(s *memory.Sample) {
 					records++
 					if s.Growth != 0 || s.Excess != 0 {
@@ -71,7 +71,7 @@ func TestGrowthIsZero(t *testing.T) {
 // TestPeakDoesNotDependOnM holds the level itself, not only its growth: with
 // equal shapes it repeats with the period.
 func TestPeakDoesNotDependOnM(t *testing.T) {
-	model, r := open(t, func(_ *toy.Model, cfg *runner.Config[toy.T]) { cfg.LookAhead = 2 })
+	model, r := open(t, func(_ *toy.Model, cfg *runner.Config[toy.T]) { cfg.Plan.LookAhead = 2 })
 	var peak, reserved int64
 	for _, m := range []int{8, 4096} {
 		result, err := r.Step(t.Context(), m, model.Source(16))
@@ -90,7 +90,7 @@ func TestPeakDoesNotDependOnM(t *testing.T) {
 func TestPlantedLeakIsMeasured(t *testing.T) {
 	const planted = 240 << 10
 	model, r := open(t, func(model *toy.Model, cfg *runner.Config[toy.T]) {
-		cfg.TolerateLeaks = true
+		cfg.Memory.TolerateLeaks = true
 		cfg.Stages[1] = leaky{cfg.Stages[1], model.Arena}
 		cfg.Hooks.Microbatch = func(s *memory.Sample) {
 			if s.Growth != planted {

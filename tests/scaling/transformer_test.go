@@ -63,13 +63,13 @@ func openTransformer(t *testing.T, recompute bool) (*runner.Runner[kernels.Buffe
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, model.Close()) })
 	r, err := runner.New(runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Space: device, Gradients: device, Parts: transformer.Parts,
+		Stages: model.Stages(), Spaces: runner.On(device), Gradients: device, Parts: transformer.Parts,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Hooks:  runner.Hooks{Microbatch: func(*memory.Sample) {}},
 	})
 	require.NoError(t, err)
 	ids, weights := make([]int32, tokens), []float32{1, 1}
-	return r, runner.SourceFunc[kernels.Buffer](func(_ context.Context, e *batchctx.Entry[kernels.Buffer]) error {
+	return r, runner.Indexed(func(_ context.Context, e *batchctx.Entry[kernels.Buffer]) error {
 		for i := range ids {
 			ids[i] = int32((e.Microbatch() + i) % 8)
 		}

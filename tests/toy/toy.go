@@ -59,14 +59,14 @@ func New(n int) (*Model, error) {
 // Config returns what a runner needs to train the model.
 func (m *Model) Config() runner.Config[T] {
 	return runner.Config[T]{
-		Stages: m.Stages, Space: m.Arena, Parts: Parts, Losses: Losses, Gradients: Gradients{m.Arena},
+		Stages: m.Stages, Spaces: runner.On(m.Arena), Parts: Parts, Losses: Losses, Gradients: Gradients{m.Arena},
 	}
 }
 
 // Source returns entries of size numbers, keyed by the microbatch; a negative
 // size means -size to -size+3 numbers, uneven.
 func (m *Model) Source(size int) runner.Source[T] {
-	return runner.SourceFunc[T](func(_ context.Context, entry *batchctx.Entry[T]) error {
+	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[T]) error {
 		n := size
 		if size < 0 {
 			n = -size + entry.Microbatch()%4

@@ -33,7 +33,7 @@ func (calculator) Copy(dst, src number) error           { *dst = *src; return ni
 
 // pipeline is a group of ranks whose stages sleep.
 type pipeline struct {
-	group    *runner.Group[number]
+	group    *runner.Runner[number]
 	sleepers []*sleeper // by stage of the placement
 	loads    []load     // by rank
 	sources  []runner.Source[number]
@@ -59,21 +59,22 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 	if p.same { // then the times of the stages say it as well
 		costs.Each = nil
 	}
-	cfg := runner.GroupConfig[number]{
-		Capacity: capacity, Stall: time.Hour,
-		Copy: func(_, _ int, h number) (number, error) { return num(*h), nil },
+	cfg := runner.Config[number]{
+		Stages: list, Parts: []string{"x"}, Gradients: calculator{},
+		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
+		Hooks: runner.Hooks{Action: func(rank int, a schedule.Action) {
+			l.programs[rank] = append(l.programs[rank], a.WithDrop(0))
+		}},
+		Plan: runner.Plan{Placement: place, Rule: s.Rule, Costs: costs},
+		World: runner.World[number]{
+			Capacity: capacity, Stall: time.Hour,
+			Copy: func(_, _ int, h number) (number, error) { return num(*h), nil },
+		},
 	}
 	for range place.Ranks {
-		cfg.Ranks = append(cfg.Ranks, runner.Config[number]{
-			Stages: list, Space: memory.NewCollected(nil, func(number) int64 { return 8 }), Placement: place,
-			Plan: s.Rule, Costs: costs, Parts: []string{"x"}, Gradients: calculator{},
-			Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
-			Hooks: runner.Hooks{Action: func(rank int, a schedule.Action) {
-				l.programs[rank] = append(l.programs[rank], a.WithDrop(0))
-			}},
-		})
+		cfg.Spaces = append(cfg.Spaces, memory.NewCollected(nil, func(number) int64 { return 8 }))
 		next := 0
-		l.sources = append(l.sources, runner.SourceFunc[number](func(_ context.Context, e *batchctx.Entry[number]) error {
+		l.sources = append(l.sources, runner.Indexed(func(_ context.Context, e *batchctx.Entry[number]) error {
 			if e.Microbatch() != next {
 				return io.ErrUnexpectedEOF
 			}
@@ -82,7 +83,7 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 		}))
 	}
 	var err error
-	l.group, err = runner.NewGroup(cfg)
+	l.group, err = runner.New(cfg)
 	require.NoError(t, err)
 	return l
 }
@@ -126,7 +127,7 @@ func run(t *testing.T, s *schedule.Schedule, place schedule.Placement, m, capaci
 	what := fmt.Sprintf("%s, %d ranks, %d microbatches, capacity %d, same %v, seed %d", s.Name, place.Ranks, m, capacity, same, *seed)
 	p := &prices{plan: &schedule.Plan{Placement: place, Microbatches: m}, seed: *seed, same: same, most: 20}
 	l := newPipeline(t, s, place, p, capacity)
-	result, err := l.group.Step(t.Context(), m, l.sources)
+	result, err := l.group.Step(t.Context(), m, runner.PerRank(l.sources...))
 	require.NoError(t, err, what)
 
 	first, last := naive(l.programs, place, p, capacity)

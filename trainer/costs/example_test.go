@@ -26,7 +26,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer model.Close()
-	tokens := runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	tokens := runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 		ids, ones := make([]int32, 16), make([]float32, 16)
 		for i := range ids {
 			ids[i], ones[i] = int32(i), 1
@@ -56,7 +56,7 @@ func Example() {
 	})
 	measured, err := costs.Measure(context.Background(), costs.Config[kernels.Buffer]{
 		Runner: runner.Config[kernels.Buffer]{
-			Stages: model.Stages(), Space: dev, Gradients: dev, Parts: transformer.Parts,
+			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts,
 			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		},
 		Source:  func(int) runner.Source[kernels.Buffer] { return tokens },

@@ -14,7 +14,7 @@ import (
 
 // Config says what is measured.
 type Config[T any] struct {
-	// Runner is what would train on one rank. Its stages can split their backward, its Space
+	// Runner is what would train on one rank. Its stages can split their backward, its space
 	// is a memory.Book, and it has neither a plan nor hooks.
 	Runner runner.Config[T]
 	// Source returns the microbatches of a training step.
@@ -29,9 +29,13 @@ type Config[T any] struct {
 // Measure returns times in nanoseconds and sizes in bytes. What is resident, and the
 // latency and bandwidth of links, are 0.
 func Measure[T any](ctx context.Context, cfg Config[T]) (*simulate.Costs, error) {
-	book, ok := cfg.Runner.Space.(memory.Book)
+	if len(cfg.Runner.Spaces) != 1 {
+		return nil, fmt.Errorf("costs: %d Spaces: give that of one rank", len(cfg.Runner.Spaces))
+	}
+	space := cfg.Runner.Spaces[0]
+	book, ok := space.(memory.Book)
 	if !ok {
-		return nil, errors.New("costs: the Space has no book: it is not a memory.Book")
+		return nil, errors.New("costs: the space has no book: it is not a memory.Book")
 	}
 	if cfg.Steps == 0 {
 		cfg.Steps = 5
@@ -42,7 +46,7 @@ func Measure[T any](ctx context.Context, cfg Config[T]) (*simulate.Costs, error)
 	c := costing[T]{Config: cfg, book: book}
 	c.Runner.Stages = nil
 	for _, stage := range cfg.Runner.Stages {
-		m, err := newMeter(stage, cfg.Runner.Space)
+		m, err := newMeter(stage, space)
 		if err != nil {
 			return nil, err
 		}
@@ -137,6 +141,6 @@ func (c *costing[T]) levels(ctx context.Context) (levels []level, err error) {
 
 func (c *costing[T]) run(rule schedule.Rule, hooks runner.Hooks) (*runner.Runner[T], error) {
 	cfg := c.Runner
-	cfg.Plan, cfg.Hooks = rule, hooks
+	cfg.Plan.Rule, cfg.Hooks = rule, hooks
 	return runner.New(cfg)
 }

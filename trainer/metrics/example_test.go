@@ -30,7 +30,7 @@ func Example() {
 	defer model.Close()
 	run := metrics.New(1)
 	r, err := runner.New(runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Space: dev, Gradients: dev, Parts: transformer.Parts, Hooks: run.Hooks(0),
+		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts, Hooks: run.Hooks(),
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {
@@ -70,7 +70,7 @@ func Example() {
 
 // counting makes entries of 16 tokens, each of which follows the one before.
 func counting(dev *kernels.Host) runner.Source[kernels.Buffer] {
-	return runner.SourceFunc[kernels.Buffer](func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 		ids, ones := make([]int32, 17), make([]float32, 16)
 		for i := range ids {
 			ids[i] = int32(i)

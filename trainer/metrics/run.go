@@ -111,15 +111,9 @@ func (r *Run) Begin(cfg Config) {
 	}
 }
 
-// Hooks returns what the runner of a rank tells. They allocate nothing, but where a step
-// fails.
-func (r *Run) Hooks(rank int) runner.Hooks {
-	return runner.Hooks{
-		Action:     r.action,
-		Microbatch: r.microbatch,
-		Peak:       r.peak,
-		Failed:     func(err error, held iter.Seq[memory.Info]) { r.dump(rank, err, held) },
-	}
+// Hooks returns what the runner tells. They allocate nothing, but where a step fails.
+func (r *Run) Hooks() runner.Hooks {
+	return runner.Hooks{Action: r.action, Microbatch: r.microbatch, Peak: r.peak, Failed: r.dump}
 }
 
 func (r *Run) action(rank int, action schedule.Action) {
@@ -139,7 +133,7 @@ func (r *Run) microbatch(sample *memory.Sample) {
 }
 
 // peak writes into the log who had what at the peak of a step whose memory is not planned.
-func (r *Run) peak(owners iter.Seq[memory.PeakOwner]) {
+func (r *Run) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 	if !r.training {
 		return
 	}

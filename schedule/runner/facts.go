@@ -1,0 +1,52 @@
+package runner
+
+import (
+	"slices"
+
+	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/stages"
+)
+
+// newPlanner returns the planner of a configuration that is complete.
+func newPlanner[T any](cfg *Config[T]) *planner {
+	p := &planner{
+		rule: cfg.Plan.Rule, unchecked: cfg.Plan.Unchecked, costs: cfg.Plan.Costs,
+		params: schedule.Params{
+			Placement: cfg.Plan.Placement, Group: cfg.Plan.Group, Cap: cfg.Plan.Cap, Slices: cfg.Plan.Slices, Frozen: make([]bool, len(cfg.Stages)),
+		},
+		passes:    lower.Passes{Facts: make([]schedule.Facts, len(cfg.Stages)), Parts: len(cfg.Parts), Quantizing: cfg.Plan.Quantizing},
+		templates: cfg.Memory.Templates, lookAhead: cfg.Plan.LookAhead, budget: cfg.Memory.Budget, search: cfg.Memory.Search,
+	}
+	for s, stage := range cfg.Stages {
+		spec := stage.Spec()
+		_, splits := stage.(stages.SplitBackward[T])
+		p.params.Frozen[s] = spec.Frozen
+		p.passes.Facts[s] = factsOf(&spec, cfg.Parts, splits)
+	}
+	return p
+}
+
+// factsOf returns what the passes must know of a stage.
+func factsOf(spec *stages.Spec, parts []string, splits bool) schedule.Facts {
+	facts := schedule.Facts{Frozen: spec.Frozen, Recomputes: spec.Recomputes, Split: splits, Quantizes: spec.Quantizes()}
+	for _, read := range spec.Reads {
+		bit := uint64(1) << slices.Index(parts, read.Part)
+		if read.At == 0 || read.At&frames.AtForward != 0 {
+			facts.Reads[schedule.F] |= bit
+		}
+		if read.At&frames.AtBackward != 0 {
+			facts.Reads[schedule.B] |= bit
+			facts.Reads[schedule.I] |= bit
+		}
+		if read.At&frames.AtWeight != 0 {
+			facts.Reads[schedule.B] |= bit
+			facts.Reads[schedule.W] |= bit
+			if !splits { // as I it runs its whole backward
+				facts.Reads[schedule.I] |= bit
+			}
+		}
+	}
+	return facts
+}

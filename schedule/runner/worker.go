@@ -1,0 +1,301 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/stages"
+)
+
+// worker runs the steps of one rank.
+type worker[T any] struct {
+	cfg       *Config[T] // of the runner
+	rank      int
+	space     memory.Space[T]
+	transport Transport[T] // nil where there is one rank
+	gradients Gradients[T]
+	placement schedule.Placement
+	watcher   Watcher        // nil where the transport is none
+	planned   memory.Planned // nil where the memory of steps is not planned
+	copier    Copier[T]      // nil where Gradients is none
+	stages    []stage[T]
+	objective int // index of the loss, -1 for none
+	tied      []tie
+	owners    []use // one for each parameter that trains, on any rank: its first use
+
+	planner  *planner
+	context  *frames.Frames[T]
+	ledger   *loss.Ledger
+	ring     *memory.Ring
+	programs [2]*program // the last one of each mode
+	step     int64
+
+	// Of the running step.
+	plan     *program
+	source   Source[T]
+	action   schedule.Action // that runs; 0 at step end
+	pulled   int
+	expected frames.Counts // what the plan says is alive
+	sample   memory.Sample
+	result   *Result
+	clock    clock
+	levels   levels
+	peak     peak
+	lent     []T         // what a transfer borrows, within its call
+	received []T         // what a transfer has brought, until it is handed over
+	squares  []float64   // by owner: the sum of squares of its gradient
+	report   report      // at step end, of one rank after the other
+	record   loss.Record // of the losses of this step
+	other    loss.Record
+	bytes    []byte
+}
+
+// stage is a stage with what the runner has resolved about it, and scratch for
+// one call.
+type stage[T any] struct {
+	stages.Stage[T]
+	spec           stages.Spec
+	split          stages.SplitBackward[T] // nil where the stage cannot
+	quantizer      stages.Quantizer[T]     // nil where the stage computes on its weights themselves
+	params         []frames.Use[T]
+	own            bool // it is on this rank
+	before, after  int  // ranks of the stages beside it, -1 where there is none
+	in, out        []T
+	gradOut        []T
+	gradIn         []T
+	forward        []T // copies of its weights, until the context has taken them over
+	backward       []T
+	noGradIn       uint64
+	noGradOut      uint64
+	lastCall       schedule.Kind // the stage's last backward action where the plan does not split
+	wantsGradient  bool          // something before it trains
+	gradientWanted bool          // it trains, or something before it does
+}
+
+// use is one use of a parameter: a stage and the parameter's index there.
+type use struct{ stage, param int }
+
+// tie is a further use of a parameter and its first use, the owner.
+type tie struct{ owner, use use }
+
+// resolve finds out all that the configuration means for the rank.
+func (r *worker[T]) resolve(seeds []float32) error {
+	cfg := r.cfg
+	r.placement = cfg.Plan.Placement
+	r.stages = make([]stage[T], len(cfg.Stages))
+	r.ring = memory.NewRing(cfg.Memory.Ring)
+	r.step = cfg.FirstStep
+	r.objective = slices.IndexFunc(cfg.Losses, func(d loss.Def) bool { return d.Objective })
+	r.watcher, _ = r.transport.(Watcher)
+	r.gradients = cfg.gradients(r.space)
+	r.copier, _ = r.gradients.(Copier[T])
+	if cfg.Memory.Templates != nil && !cfg.Memory.TolerateLeaks {
+		r.planned, _ = r.space.(memory.Planned)
+	}
+	if cfg.Hooks.Peak != nil {
+		r.peak.space, _ = r.space.(memory.PeakWatched)
+	}
+	layouts := make([]*frames.Layout[T], len(cfg.Stages))
+	for s := range cfg.Stages {
+		layouts[s] = r.resolveStage(s)
+	}
+	ports := 1 // for a gradient at step end
+	for _, st := range r.stages {
+		ports = max(ports, len(st.in), len(st.out))
+	}
+	r.received = make([]T, ports)
+	r.resolveGradients()
+	for s, layout := range layouts {
+		if layout != nil {
+			layout.InputGradient = r.stages[s].wantsGradient
+		}
+	}
+	r.resolveTies()
+
+	var err error
+	if r.ledger, err = loss.NewLedger(cfg.Losses); err != nil {
+		return err
+	}
+	r.context, err = frames.New(frames.Config[T]{
+		Space: r.space, Rank: r.rank, Seed: cfg.Seed, Parts: cfg.Parts, Replica: cfg.Replicas.Replica, Replicas: cfg.Replicas.Of,
+		Losses: r.ledger, Seeds: seeds, Stages: layouts, Zero: r.zero,
+	})
+	return err
+}
+
+// resolveStage asks a stage for all that it declares. It returns what the context must
+// know, nil for a stage of another rank.
+func (r *worker[T]) resolveStage(s int) *frames.Layout[T] {
+	st := &r.stages[s]
+	st.Stage = r.cfg.Stages[s]
+	st.spec = st.Stage.Spec()
+	st.split, _ = st.Stage.(stages.SplitBackward[T])
+	if st.spec.Quantizes() {
+		st.quantizer, _ = stages.As[stages.Quantizer[T]](st.Stage)
+	}
+	st.params = stages.Params(st.Stage)
+	st.own = r.placement.Rank[s] == r.rank
+	st.before, st.after = -1, -1
+	if !r.placement.First(s) {
+		st.before = r.placement.Rank[s-1]
+	}
+	if !r.placement.Last(s) {
+		st.after = r.placement.Rank[s+1]
+	}
+	for i, port := range st.spec.Inputs {
+		if port.NoGrad {
+			st.noGradIn |= 1 << i
+		}
+	}
+	for i, port := range st.spec.Outputs {
+		if port.NoGrad {
+			st.noGradOut |= 1 << i
+		}
+	}
+	if !st.own {
+		return nil
+	}
+	st.in = make([]T, len(st.spec.Inputs))
+	st.gradIn = make([]T, len(st.spec.Inputs))
+	st.out = make([]T, len(st.spec.Outputs))
+	st.gradOut = make([]T, len(st.spec.Outputs))
+	st.forward = make([]T, len(st.spec.ForwardWeights))
+	st.backward = make([]T, len(st.spec.BackwardWeights))
+	layout := &frames.Layout[T]{
+		Name: st.spec.Name, Inputs: len(st.spec.Inputs), Outputs: len(st.spec.Outputs),
+		Slots: st.spec.Slots, Params: st.params, Recomputes: st.spec.Recomputes,
+		ForwardWeights: st.spec.ForwardWeights, BackwardWeights: st.spec.BackwardWeights, InputWeights: st.spec.InputWeights,
+	}
+	for _, read := range st.spec.Reads {
+		layout.Reads = append(layout.Reads, frames.Read{Part: slices.Index(r.cfg.Parts, read.Part), At: read.At})
+	}
+	for _, name := range st.spec.Losses {
+		layout.Losses = append(layout.Losses, lossIndex(r.cfg.Losses, name))
+	}
+	return layout
+}
+
+// resolveGradients finds out for each stage whether it, or one before it in its copy
+// of the model, trains.
+func (r *worker[T]) resolveGradients() {
+	trains := false
+	for s := range r.stages {
+		st := &r.stages[s]
+		if r.placement.First(s) {
+			trains = false
+		}
+		st.wantsGradient = trains
+		trains = trains || !st.spec.Frozen
+		st.gradientWanted = trains
+		if st.lastCall = schedule.B; st.spec.Frozen {
+			st.lastCall = schedule.I
+		}
+	}
+}
+
+// run runs a step on the rank, from its source.
+func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
+	defer r.end()
+	if r.transport != nil {
+		if err := r.transport.Begin(ctx); err != nil {
+			return nil, fmt.Errorf("runner: rank %d begins a step: %w", r.rank, err)
+		}
+	}
+	over, begun := false, false
+	r.action = 0
+	defer func() {
+		if over {
+			return
+		}
+		r.leave(r.fault(r.action, errNoReturn)) // a panic on its way through, or the end of the goroutine
+		if begun {
+			r.abort()
+		}
+	}()
+	plan, err := r.planFor(ctx, mode, m)
+	if err != nil {
+		err = fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
+	} else {
+		err = r.lay(plan)
+	}
+	if err != nil {
+		over = true
+		r.leave(err)
+		return nil, err
+	}
+	begun = true
+	r.begin(plan)
+	if err = r.program(ctx); err == nil {
+		if mode == schedule.Training { // on every rank, whatever becomes of this one after the exchange (L8)
+			r.step++
+		}
+		err = r.unlay()
+	}
+	if err != nil {
+		err = r.foreign(r.action, err)
+		r.leave(err)
+		if r.cfg.Hooks.Failed != nil {
+			r.cfg.Hooks.Failed(r.rank, err, r.context.Owners())
+		}
+		over = true
+		r.abort()
+		return nil, err
+	}
+	over = true
+	r.tellPeak()
+	return r.result, nil
+}
+
+// errNoReturn ends the step on the other ranks where a call of this one did not
+// return.
+var errNoReturn = errors.New("it did not return: it panicked, or ended its goroutine")
+
+// leave ends the step on the other ranks, and returns when none of them reads what
+// this one has sent.
+func (r *worker[T]) leave(cause error) {
+	if r.transport != nil {
+		r.transport.Abort(cause)
+	}
+}
+
+// planFor returns this rank's part of a plan.
+func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*program, error) {
+	plan, err := r.planner.plan(mode, m)
+	if err == nil && r.plansMemory(mode) {
+		plan, err = r.planner.withMemory(ctx, plan, shapesOf(r.source, plan.Plan))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.programs[mode] == nil || r.programs[mode].planned != plan {
+		r.programs[mode] = newProgram(plan, r.rank, r.cfg.Plan.LookAhead)
+	}
+	return r.programs[mode], nil
+}
+
+// zero sets a gradient to zero before the first contribution of a step is added.
+func (r *worker[T]) zero(g T) error { return r.gradients.Zero(g) }
+
+// fault gives an error its place.
+func (r *worker[T]) fault(action schedule.Action, err error) error {
+	e := &Error{Rank: r.rank, Action: action, Err: err}
+	if action.Kind() != schedule.None {
+		e.Name, e.Item = r.stages[action.Stage()].spec.Name, r.plan.extent.Item(action.Microbatch())
+	}
+	return e
+}
+
+// foreign gives an error its place, but for one that has one: that of another rank,
+// which a transport or the context of a group has brought here.
+func (r *worker[T]) foreign(action schedule.Action, err error) error {
+	if placed, ok := err.(*Error); ok {
+		return placed
+	}
+	return r.fault(action, r.explain(err))
+}
