@@ -60,9 +60,9 @@ func TestDepthFirstLeaps(t *testing.T) {
 		cap       int
 		written   int // actions in all bodies
 	}{
-		{schedule.Looped(2, 2), 0, 6}, {schedule.Looped(2, 4), 0, 32}, {schedule.Looped(3, 3), 2, 26}, {schedule.Looped(3, 6), 0, 156},
-		{schedule.Looped(4, 8), 2, 128}, {schedule.Looped(4, 8), 0, 488}, {schedule.Looped(4, 8), 5, 228}, {schedule.Looped(3, 5), 0, 80},
-		{schedule.Wave(3, 7), 0, 254},
+		{schedule.Looped(2, 2), 0, 6}, {schedule.Looped(2, 4), 0, 32}, {schedule.Looped(3, 3), 2, 10}, {schedule.Looped(3, 6), 0, 156},
+		{schedule.Looped(4, 8), 2, 112}, {schedule.Looped(4, 8), 0, 456}, {schedule.Looped(4, 8), 5, 192}, {schedule.Looped(3, 5), 0, 66},
+		{schedule.Wave(3, 7), 0, 192},
 	} {
 		p := schedule.Params{Placement: test.placement, Microbatches: 170, Cap: test.cap}
 		orders := greedy(p)

@@ -27,19 +27,18 @@ func greedy(p Params) ([][]Segment, error) {
 			return nil, fmt.Errorf("%w: depth-first finds no order that repeats within %d actions of these %d stages: use fewer microbatches or stages, or another cap",
 				ErrParams, maxBody, p.Placement.Stages())
 		}
-		if w.programs != nil {
+		if w.skipped {
 			continue // only the last microbatches are left
 		}
 		if n := w.Look(w); n == 0 && w.Began() {
-			for rank, list := range w.lists {
-				w.began[rank] = len(list)
+			for rank := range w.lists {
+				w.began[rank] = w.lists[rank].Len()
 			}
 		}
 	}
 	programs := make([][]Segment, p.Placement.Ranks)
-	copy(programs, w.programs)
-	for rank, list := range w.lists {
-		programs[rank] = append(programs[rank], Fold(list)...)
+	for rank := range programs {
+		programs[rank] = w.lists[rank].Program()
 	}
 	return programs, nil
 }
@@ -51,14 +50,13 @@ type workers struct {
 	on                   [][]int // stages by rank, highest first
 	caps                 []int   // by rank
 
-	counts  []int      // by stage four: forwards begun and done, backwards begun and done
-	busy    []int      // by rank: ticks until it is free
-	doing   []int      // by rank: which count grows then
-	lists   [][]Action // by rank: what it has begun
-	began   []int      // by rank: the length of its list when the period began
-	written int        // actions of all lists
-
-	programs [][]Segment // up to the last repeat of the period that was skipped; nil before
+	counts  []int     // by stage four: forwards begun and done, backwards begun and done
+	busy    []int     // by rank: ticks until it is free
+	doing   []int     // by rank: which count grows then
+	lists   []Builder // by rank: what it has begun
+	began   []int64   // by rank: the length of its list when the period began
+	written int       // actions of all lists, one by one
+	skipped bool      // a period was
 }
 
 // Where the counts of a stage are.
@@ -74,8 +72,8 @@ func newWorkers(p Params) *workers {
 	ranks, stages := p.Placement.Ranks, p.Placement.Stages()
 	w := &workers{
 		Engine: repeats.NewEngine(0), stages: stages, microbatches: p.Microbatches, on: make([][]int, ranks), caps: make([]int, ranks),
-		counts: make([]int, countsOfStage*stages), busy: make([]int, ranks), doing: make([]int, ranks), lists: make([][]Action, ranks),
-		began: make([]int, ranks),
+		counts: make([]int, countsOfStage*stages), busy: make([]int, ranks), doing: make([]int, ranks), lists: make([]Builder, ranks),
+		began: make([]int64, ranks),
 	}
 	for rank := range ranks {
 		w.on[rank] = p.Placement.On(rank)
@@ -114,16 +112,11 @@ func (w *workers) Moves(by []int64) (stride, most int64) {
 	return stride, int64(w.microbatches-w.counts[0]) / stride
 }
 
-// Skip makes a segment of what has been begun in the period.
+// Skip repeats what has been begun in the period.
 func (w *workers) Skip(n int64, by []int64) {
-	w.programs = make([][]Segment, len(w.lists))
-	for rank, list := range w.lists {
-		before := w.began[rank]
-		w.programs[rank] = Fold(list[:before])
-		if before < len(list) {
-			w.programs[rank] = append(w.programs[rank], Segment{slices.Clone(list[before:]), 1 + int(n), int(by[0])})
-		}
-		w.lists[rank] = nil
+	w.skipped = true
+	for rank := range w.lists {
+		w.lists[rank].Repeat(w.began[rank], int(n), int(by[0]))
 	}
 	for i := range w.counts {
 		w.counts[i] += int(n * by[0])
@@ -187,7 +180,7 @@ func (w *workers) run(rank, stage int, kind Kind, ticks int) {
 	if kind == B {
 		begun = countsOfStage*stage + backwardsBegun
 	}
-	w.lists[rank] = append(w.lists[rank], Act(kind, stage, w.counts[begun]))
+	w.lists[rank].Append(Act(kind, stage, w.counts[begun]))
 	w.counts[begun]++
 	w.busy[rank], w.doing[rank] = ticks, begun+1
 	w.written++

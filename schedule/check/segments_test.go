@@ -170,7 +170,11 @@ func paces(rng *rand.Rand) *schedule.Plan {
 				do(i, schedule.SendB)
 			}
 		}
-		p.Programs[rank] = schedule.Fold(list)
+		var b schedule.Builder
+		for _, a := range list {
+			b.Append(a)
+		}
+		p.Programs[rank] = b.Program()
 	}
 	return p
 }

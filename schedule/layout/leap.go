@@ -26,6 +26,10 @@ type leap struct {
 	way    way         // of this segment
 }
 
+// longestRamp is how many microbatches a segment goes through at most that is part of the
+// warm-up or the drain of a plan with many more of them.
+const longestRamp = 1 << 12
+
 // way is how a leap is made: behind so many repeats that are alike, over a multiple of a
 // period, and without the last repeats of the segment.
 type way struct{ stay, period, rest int }
@@ -75,8 +79,8 @@ func (l *leap) over(p *player, s *schedule.Segment, r int) int {
 	l.sum = 0
 	span := &p.spans[p.at.segment]
 	if span.cycle == 0 {
-		if s.Repeat < 4 {
-			return 0
+		if s.Repeat < 4 || s.Repeat*max(s.Stride, -s.Stride) < min(p.plan.Microbatches/8, longestRamp) {
+			return 0 // of a ramp nothing is gained
 		}
 		l.state = l.state[:0]
 		if alive := p.alive(); r == 0 || alive == l.alive { // else it cannot be the same

@@ -1,84 +1,57 @@
 package lower
 
-import (
-	"slices"
-
-	"github.com/weir-ml/weir/schedule"
-)
+import "github.com/weir-ml/weir/schedule"
 
 // script is what a rank is to do, written action by action. What was written in a
 // period can be repeated.
 type script struct {
-	program []schedule.Segment
-	list    []schedule.Action // in no segment yet
-	open    int               // in list: where the last computations begin
-	mark    int               // in list: where the period begins
+	schedule.Builder
+	list []schedule.Action // the last computations, and what comes behind them
+	mark int64             // where the period begins
 }
 
 func (s *script) write(a schedule.Action) { s.list = append(s.list, a) }
 
 // compute writes computations that run together.
 func (s *script) compute(group ...schedule.Action) {
-	s.open = len(s.list)
+	s.settle()
 	s.list = append(s.list, group...)
 }
 
 // before writes an action before the last computations.
-func (s *script) before(a schedule.Action) {
-	s.list = slices.Insert(s.list, s.open, a)
-	s.open++
-}
+func (s *script) before(a schedule.Action) { s.Append(a) }
 
-// here returns where the next thing is written: before the last computations, if the
-// rank is still at them.
-func (s *script) here(busy bool) int {
-	if busy {
-		return s.open
+// settle writes the list to the program: nothing comes before the last computations
+// any more.
+func (s *script) settle() {
+	for _, a := range s.list {
+		s.Append(a)
 	}
-	return len(s.list)
+	s.list = s.list[:0]
 }
 
-// begin begins a period.
-func (s *script) begin(busy bool) { s.mark = s.here(busy) }
+// begin begins a period, before the last computations if the rank is still at them.
+func (s *script) begin(busy bool) {
+	if !busy {
+		s.settle()
+	}
+	s.mark = s.Len()
+}
 
 // repeat writes what was written in the period n more times, each moved on by the
 // stride. The computations that the rank is at come behind all of them.
 func (s *script) repeat(n, stride int, busy bool) {
-	end := s.here(busy)
-	if s.mark == end {
-		return
+	if !busy {
+		s.settle()
 	}
-	s.cut(s.mark)
-	end -= s.mark
-	s.program = append(s.program, schedule.Segment{Body: s.list[:end:end], Repeat: n + 1, Stride: stride})
-	s.list, s.open, s.mark = s.list[end:], 0, 0
+	s.Repeat(s.mark, n, stride)
 	for i, a := range s.list {
 		s.list[i] = a.Shift(n * stride)
 	}
 }
 
-// times writes an action n times, each moved on by the stride.
-func (s *script) times(a schedule.Action, n, stride int) {
-	if n < 4 {
-		for i := range n {
-			s.write(a.Shift(i * stride))
-		}
-		return
-	}
-	s.cut(len(s.list))
-	s.program = append(s.program, schedule.Segment{Body: []schedule.Action{a}, Repeat: n, Stride: stride})
-}
-
-// cut makes a segment of the first n actions of the list.
-func (s *script) cut(n int) {
-	if n > 0 {
-		s.program = append(s.program, schedule.Segment{Body: s.list[:n:n], Repeat: 1})
-	}
-	s.list = s.list[n:]
-}
-
 // end returns the program.
 func (s *script) end() []schedule.Segment {
-	s.cut(len(s.list))
-	return s.program
+	s.settle()
+	return s.Program()
 }

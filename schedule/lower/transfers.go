@@ -109,27 +109,7 @@ func newLowering(o *passes.Outline, capacity int) *lowering {
 	if capacity != schedule.Unlimited {
 		v.Bounded = v.outbox
 	}
-	for rank := range v.scripts {
-		v.scripts[rank].list = make([]schedule.Action, 0, v.length(rank))
-	}
 	return v
-}
-
-// length returns how many actions a rank has with its transfers, each segment run once.
-func (v *lowering) length(rank int) int {
-	n := 0
-	for _, s := range v.Plan.Programs[rank] {
-		for _, a := range s.Body {
-			n++
-			if v.Takes(a) >= 0 {
-				n++
-			}
-			if v.Makes(a) >= 0 {
-				n += 2
-			}
-		}
-	}
-	return n
 }
 
 // Ready asks for both of a joined pair before the first of them. A rank that has
@@ -277,7 +257,9 @@ func (v *lowering) programs() [][]schedule.Segment {
 		for _, l := range v.out[rank] {
 			for _, q := range []int{due, over, taken} {
 				for _, sends := range v.Queues[queueOf(l, q)].List() {
-					s.times(passes.WaitFor(sends.Head), sends.N, sends.Step)
+					s.settle()
+					s.Append(passes.WaitFor(sends.Head))
+					s.Repeat(s.Len()-1, sends.N-1, sends.Step)
 				}
 			}
 		}

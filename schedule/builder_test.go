@@ -18,14 +18,23 @@ func listed(program []schedule.Segment) []schedule.Action {
 	return slices.Collect(p.All(0))
 }
 
-// folded returns the segments of a list as the text form has them.
-func folded(t *testing.T, list []schedule.Action) []string {
-	p := &schedule.Plan{Placement: schedule.Looped(1, 1), Programs: [][]schedule.Segment{schedule.Fold(list)}}
-	_, lines, _ := strings.Cut(plantest.Text(t, p), "rank 0:\n")
-	return strings.Split(strings.TrimSuffix(lines, "\n"), "\n")
+// built returns the program of a list.
+func built(list []schedule.Action) []schedule.Segment {
+	var b schedule.Builder
+	for _, a := range list {
+		b.Append(a)
+	}
+	return b.Program()
 }
 
-func TestFold(t *testing.T) {
+// lines returns the segments of a program as the text form has them.
+func lines(t *testing.T, program []schedule.Segment) []string {
+	p := &schedule.Plan{Placement: schedule.Looped(1, 1), Programs: [][]schedule.Segment{program}}
+	_, text, _ := strings.Cut(plantest.Text(t, p), "rank 0:\n")
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+func TestBuilder(t *testing.T) {
 	const f, b, i, w = schedule.F, schedule.B, schedule.I, schedule.W
 	var list []schedule.Action
 	add := func(kind schedule.Kind, stage, mb int) { list = append(list, schedule.Act(kind, stage, mb)) }
@@ -72,19 +81,19 @@ func TestFold(t *testing.T) {
 		}, nil},
 		{"joined pairs stay together", func() {
 			add(f, 0, 0)
-			for m := range 10 {
+			for m := range 50 {
 				list = append(list, schedule.Act(f, 0, m+1).WithJoin(true))
 				add(b, 0, m)
 			}
-			add(f, 0, 11)
-		}, []string{"x 1 +0: 0F0", "x 10 +1: 0F1& 0B0", "x 1 +0: 0F11"}},
+			add(f, 0, 51)
+		}, []string{"x 1 +0: 0F0", "x 50 +1: 0F1& 0B0", "x 1 +0: 0F51"}},
 		{"joined pairs, one out of step", func() {
 			add(b, 0, 0)
-			for m := range 10 {
+			for m := range 50 {
 				list = append(list, schedule.Act(f, 0, m).WithJoin(true))
 				add(b, 0, m+1)
 			}
-		}, []string{"x 1 +0: 0B0", "x 10 +1: 0F0& 0B1"}},
+		}, []string{"x 1 +0: 0B0", "x 50 +1: 0F0& 0B1"}},
 		{"two runs, the same but for a step back", func() {
 			for range 2 {
 				for m := range 500 {
@@ -94,48 +103,48 @@ func TestFold(t *testing.T) {
 			add(f, 0, 0)
 		}, []string{"x 500 +1: 0B0", "x 500 +1: 0B0", "x 1 +0: 0F0"}},
 		{"drops differ", func() {
-			for m := range 10 {
-				list = append(list, schedule.Act(f, 0, m).WithDrop(schedule.Drop(m/5)))
+			for m := range 100 {
+				list = append(list, schedule.Act(f, 0, m).WithDrop(schedule.Drop(m/50)))
 			}
-		}, []string{"x 5 +1: 0F0", "x 5 +1: 0F5~p"}},
+		}, []string{"x 50 +1: 0F0", "x 50 +1: 0F50~p"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			list = nil
 			test.make()
-			require.Equal(t, list, listed(schedule.Fold(list)))
+			require.Equal(t, list, listed(built(list)))
 			if test.want != nil {
-				require.Equal(t, test.want, folded(t, list))
+				require.Equal(t, test.want, lines(t, built(list)))
 			}
 		})
 	}
 }
 
-// TestFoldKeepsTheList folds lists of random pieces and repetitions, and demands
+// TestBuilderKeepsTheList builds programs of lists of random pieces and repetitions, and demands
 // the same list, and that a period that repeats often enough is found.
-func TestFoldKeepsTheList(t *testing.T) {
+func TestBuilderKeepsTheList(t *testing.T) {
 	action := rapid.Custom(func(t *rapid.T) schedule.Action {
 		return schedule.Act(schedule.Kind(rapid.IntRange(1, 2).Draw(t, "kind")), rapid.IntRange(0, 1).Draw(t, "stage"),
 			rapid.IntRange(0, 3).Draw(t, "mb")).WithJoin(rapid.IntRange(0, 9).Draw(t, "join") == 0)
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		var list []schedule.Action
-		longest := 0
+		most := 0 // that may be written out
 		for range rapid.IntRange(0, 5).Draw(t, "pieces") {
 			body := rapid.SliceOfN(action, 0, 6).Draw(t, "body")
 			repeat := rapid.SampledFrom([]int{1, 2, 3, 40, 500}).Draw(t, "repeat")
-			stride := rapid.IntRange(0, 2).Draw(t, "stride")
+			stride := rapid.IntRange(1, 2).Draw(t, "stride")
 			for r := range repeat {
 				for _, a := range body {
 					list = append(list, a.Shift(r*stride))
 				}
 			}
-			longest += len(body)
+			most += 100 + 8*len(body)
 		}
 		for i := range list { // a joined action has one behind it that is not
 			list[i] = list[i].WithJoin(list[i].Joined() && i+1 < len(list) && (i == 0 || !list[i-1].Joined()))
 		}
 		before := slices.Clone(list)
-		program := schedule.Fold(list)
+		program := built(list)
 		require.Equal(t, before, list)
 		require.Equal(t, slices.Clip(list), listed(program))
 		for _, s := range program {
@@ -145,19 +154,41 @@ func TestFoldKeepsTheList(t *testing.T) {
 		for _, s := range program {
 			written += len(s.Body)
 		}
-		require.LessOrEqual(t, written, 40+8*longest)
+		require.LessOrEqual(t, written, most)
 	})
 }
 
-// The time of fold is n log n also where nothing repeats, and where all does.
-func TestFoldOfLongLists(t *testing.T) {
-	list := make([]schedule.Action, 1<<17)
-	for i := range list {
-		list[i] = schedule.Act(schedule.F, i*i%16381, i)
-	}
-	require.Equal(t, list, listed(schedule.Fold(list)))
-	for i := range list {
-		list[i] = schedule.Act(schedule.F, 0, 0)
-	}
-	require.Equal(t, []schedule.Segment{{Body: list[:1], Repeat: len(list)}}, schedule.Fold(list))
+// TestBuilderRepeats repeats what was written last, of any length, and demands the list that
+// has it written out.
+func TestBuilderRepeats(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b schedule.Builder
+		var list []schedule.Action
+		next := 0
+		for range rapid.IntRange(1, 8).Draw(t, "pieces") {
+			since := len(list)
+			body := rapid.IntRange(1, 5).Draw(t, "body")
+			for i := range body * rapid.IntRange(0, 40).Draw(t, "microbatches") {
+				a := schedule.Act(schedule.Kind(1+i%body), 0, next+i/body)
+				b.Append(a)
+				list = append(list, a)
+			}
+			if rapid.Bool().Draw(t, "from before") {
+				since = rapid.IntRange(0, len(list)).Draw(t, "since")
+			}
+			n, stride := rapid.IntRange(0, 30).Draw(t, "n"), rapid.IntRange(0, 40).Draw(t, "stride")
+			n = min(n, 10_000/(len(list)+1)) // or it grows too long
+			b.Repeat(int64(since), n, stride)
+			for i, last := 1, list[since:]; i <= n; i++ {
+				for _, a := range last {
+					list = append(list, a.Shift(i*stride))
+				}
+			}
+			require.Equal(t, int64(len(list)), b.Len())
+			if n := len(list); n > 0 {
+				next = list[n-1].Microbatch() + rapid.IntRange(0, 1).Draw(t, "on")
+			}
+		}
+		require.Equal(t, list, listed(b.Program()))
+	})
 }

@@ -1,0 +1,208 @@
+package schedule
+
+import "slices"
+
+// A Builder writes a program action by action: what repeats with a fixed stride of
+// microbatches becomes a segment as it comes, so it holds no more than the program takes
+// as segments. It finds periods of up to maxPeriod actions; who knows of a longer one
+// says so (Repeat). No body ends with a joined action. The zero Builder is ready for use.
+type Builder struct {
+	program []Segment
+	written int64    // actions of the program
+	tail    []Action // in no segment yet; a run begins in it
+	run     run
+}
+
+// run is a body that is repeating, the tail from one place on.
+type run struct {
+	from, period int // in the tail; a period of 0 is no run
+	repeats      int // those that are complete
+	next         int // in the body: what comes next if the run goes on
+	stride       int
+}
+
+const (
+	// maxPeriod is the longest period that a Builder looks for: the computations of a
+	// microbatch on a rank of some stages, with what is sent, received and waited for.
+	maxPeriod = 128
+	// leastSaved is how many actions a run must save to become a segment. Short programs
+	// read best as they are.
+	leastSaved = 48
+)
+
+// Len returns how many actions were written.
+func (b *Builder) Len() int64 {
+	return b.written + int64(len(b.tail)) + int64(b.run.period)*int64(max(b.run.repeats, 1)-1) + int64(b.run.next)
+}
+
+// Append writes an action.
+func (b *Builder) Append(a Action) {
+	if r := &b.run; r.period > 0 {
+		if a == b.tail[r.from+r.next].Shift(r.repeats*r.stride) {
+			if r.next++; r.next == r.period {
+				r.next, r.repeats = 0, r.repeats+1
+			}
+			return
+		}
+		b.stop()
+	}
+	b.tail = append(b.tail, a)
+	b.search()
+}
+
+// search begins a run where the tail ends with a body and its repeats: one of them, or
+// as many as have a few actions, since a longer body may be made of short runs.
+func (b *Builder) search() {
+	const few, still = 4, 1<<MbShift - 1 // the bits that a repeat does not move
+	n := len(b.tail)
+	a := b.tail[n-1]
+	if a.Joined() || a.Kind().OfStage() || n > 8*maxPeriod && n%7 != 0 {
+		return // a run may begin a little later, and its body ends there
+	}
+periods:
+	for p := 1; p <= min(n/2, maxPeriod); p++ {
+		if (a^b.tail[n-1-p])&still != 0 || (b.tail[n-2]^b.tail[max(n-2-p, 0)])&still != 0 {
+			continue
+		}
+		again := max(p, (few+p-1)/p*p) // actions of the repeats
+		from := n - again - p
+		stride := a.Microbatch() - b.tail[n-1-p].Microbatch()
+		if from < 0 || stride == 0 || from > 0 && b.tail[from-1].Joined() {
+			continue
+		}
+		for i := n - 1; i >= n-again; i-- {
+			if b.tail[i] != b.tail[i-p].Shift(stride) {
+				continue periods
+			}
+		}
+		b.run = run{from: from, period: p, repeats: 1 + again/p, stride: stride}
+		b.tail = b.tail[:from+p]
+		return
+	}
+}
+
+// stop ends a run. It becomes a segment if it saves enough, and is written out if not.
+func (b *Builder) stop() {
+	r := b.run
+	if b.run = (run{}); r.period == 0 {
+		return
+	}
+	body := b.tail[r.from:]
+	at := func(i int) Action { return body[i%r.period].Shift(i / r.period * r.stride) }
+	whole := r.period * r.repeats
+	if whole-r.period < leastSaved {
+		for i := r.period; i < whole+r.next; i++ {
+			b.tail = append(b.tail, at(i))
+		}
+		return
+	}
+	s := Segment{Body: slices.Clone(body), Repeat: r.repeats, Stride: r.stride}
+	b.tail = b.tail[:r.from]
+	b.flush()
+	b.add(s)
+	body = s.Body
+	for i := whole; i < whole+r.next; i++ {
+		b.tail = append(b.tail, at(i))
+	}
+}
+
+// flush makes a segment of the tail.
+func (b *Builder) flush() {
+	if len(b.tail) > 0 {
+		b.add(Segment{Body: slices.Clone(b.tail), Repeat: 1})
+		b.tail = b.tail[:0]
+	}
+}
+
+// add adds a segment, to the last one where both are written out.
+func (b *Builder) add(s Segment) {
+	b.written += int64(len(s.Body)) * int64(s.Repeat)
+	if n := len(b.program); n > 0 && s.Repeat == 1 && b.program[n-1].Repeat == 1 {
+		b.program[n-1].Body = append(b.program[n-1].Body, s.Body...)
+		return
+	}
+	b.program = append(b.program, s)
+}
+
+// Repeat writes what was written since the builder had this length n more times, each
+// moved on by the stride.
+func (b *Builder) Repeat(since int64, n, stride int) {
+	length := b.Len() - since
+	if length == 0 || n == 0 {
+		return
+	}
+	if r := &b.run; r.period > 0 && since >= b.written+int64(r.from) && length%int64(r.period) == 0 && int(length)/r.period*r.stride == stride {
+		r.repeats += n * (int(length) / r.period)
+		return
+	}
+	body := make([]Action, 0, length)
+	for _, s := range b.take(length) {
+		body = s.appendTo(body)
+	}
+	if s := (Segment{Body: body, Repeat: n + 1, Stride: stride}); n*len(body) >= leastSaved {
+		b.add(s)
+	} else {
+		for _, a := range s.appendTo(nil) {
+			b.Append(a)
+		}
+	}
+}
+
+// take takes the last n actions out of the program.
+func (b *Builder) take(n int64) []Segment {
+	b.stop()
+	b.flush()
+	b.written -= n
+	var taken []Segment
+	for i := len(b.program) - 1; n > 0; i-- {
+		s := b.program[i]
+		b.program = b.program[:i]
+		before, after := s.cutAt(max(0, int64(len(s.Body))*int64(s.Repeat)-n))
+		b.program = append(b.program, before...)
+		taken = append(after, taken...)
+		n -= int64(len(s.Body)) * int64(s.Repeat)
+	}
+	return taken
+}
+
+// Program returns what was written, and makes the builder empty.
+func (b *Builder) Program() []Segment {
+	b.stop()
+	b.flush()
+	program := b.program
+	*b = Builder{tail: b.tail}
+	return program
+}
+
+// cutAt returns a segment as its first n actions and the others.
+func (s Segment) cutAt(n int64) (before, after []Segment) {
+	whole, part := int(n/int64(len(s.Body))), int(n%int64(len(s.Body)))
+	add := func(list []Segment, first, repeats, from, to int) []Segment {
+		if repeats < 1 || from == to {
+			return list
+		}
+		piece := Segment{Repeat: repeats, Stride: s.Stride}
+		if repeats == 1 {
+			piece.Stride = 0
+		}
+		for _, a := range s.Body[from:to] {
+			piece.Body = append(piece.Body, a.Shift(first*s.Stride))
+		}
+		return append(list, piece)
+	}
+	before = add(add(nil, 0, whole, 0, len(s.Body)), whole, 1, 0, part)
+	if part == 0 {
+		return before, add(nil, whole, s.Repeat-whole, 0, len(s.Body))
+	}
+	return before, add(add(nil, whole, 1, part, len(s.Body)), whole+1, s.Repeat-whole-1, 0, len(s.Body))
+}
+
+// appendTo appends the actions of a segment, each repeat written out.
+func (s Segment) appendTo(list []Action) []Action {
+	for i := range s.Repeat {
+		for _, a := range s.Body {
+			list = append(list, a.Shift(i*s.Stride))
+		}
+	}
+	return list
+}
