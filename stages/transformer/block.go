@@ -1,7 +1,6 @@
 package transformer
 
 import (
-	"context"
 	"fmt"
 
 	batchctx "github.com/weir-ml/weir/context"
@@ -71,15 +70,8 @@ func (b *block) declareSlots() *block {
 	return b
 }
 
-// Forward returns the hidden states after the block.
-func (b *block) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
-	c := call{dev: b.dev, mb: mb}
-	defer c.abandon()
-	b.forward(&c, in[0], out)
-	return c.done()
-}
-
-func (b *block) forward(c *call, x kernels.Buffer, out []kernels.Buffer) {
+func (b *block) forward(c *call, in, out []kernels.Buffer) {
+	x := in[0]
 	rows := x.N / b.width
 
 	qkv := c.saved(3 * x.N)
@@ -115,31 +107,6 @@ func (b *block) forward(c *call, x kernels.Buffer, out []kernels.Buffer) {
 	c.hand(&out[0], y)
 }
 
-// Backward returns the gradient of the block's input, where it is wanted, and
-// contributes to the gradients of the block's parameters.
-func (b *block) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
-	c := call{dev: b.dev, mb: mb}
-	defer c.abandon()
-	b.backward(&c, gradOut[0], gradIn)
-	return c.done()
-}
-
-// BackwardInput returns the gradient of the block's input, where it is wanted.
-func (b *block) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
-	c := call{dev: b.dev, mb: mb, split: split{input: true, forWeight: b.forWeight(mb)}}
-	defer c.abandon()
-	b.backward(&c, gradOut[0], gradIn)
-	return c.done()
-}
-
-// BackwardWeight contributes to the gradients of the block's parameters.
-func (b *block) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
-	c := call{dev: b.dev, mb: mb, split: split{forWeight: b.forWeight(mb)}}
-	defer c.abandon()
-	b.weights(&c)
-	return c.done()
-}
-
 // forWeight returns what W takes: of every layer that trains the input, of which a
 // norm's output is computed again, and the gradient of the output.
 func (b *block) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
@@ -152,9 +119,8 @@ func (b *block) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	return s.with(trains(mb, b.norm1.gainUse, b.norm1.biasUse), slotInput, slotGradNorm1)
 }
 
-// backward is B and I.
-func (b *block) backward(c *call, dy kernels.Buffer, gradIn []kernels.Buffer) {
-	dmiddle := b.mlpBackward(c, dy)
+func (b *block) backward(c *call, gradOut, gradIn []kernels.Buffer) {
+	dmiddle := b.mlpBackward(c, gradOut[0])
 	b.attentionBackward(c, dmiddle, gradIn)
 }
 

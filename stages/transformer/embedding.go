@@ -1,7 +1,6 @@
 package transformer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -41,15 +40,7 @@ func (b *builder) embedding() *embedding {
 	return e
 }
 
-// Forward returns the hidden states of the tokens.
-func (e *embedding) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, out []kernels.Buffer) error {
-	c := call{dev: e.dev, mb: mb}
-	defer c.abandon()
-	e.forward(&c, out)
-	return c.done()
-}
-
-func (e *embedding) forward(c *call, out []kernels.Buffer) {
+func (e *embedding) forward(c *call, _, out []kernels.Buffer) {
 	tokens := c.mb.Part(e.tokens)
 	if tokens.N > e.context {
 		c.mb.Check(fmt.Errorf("%w: %d tokens, Config.Context is %d", ErrTooLong, tokens.N, e.context))
@@ -63,37 +54,27 @@ func (e *embedding) forward(c *call, out []kernels.Buffer) {
 	c.hand(&out[0], x)
 }
 
-// Backward contributes to the gradients of both tables.
-func (e *embedding) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) error {
-	c := call{dev: e.dev, mb: mb}
-	defer c.abandon()
-	e.weights(&c, gradOut[0])
-	return c.done()
-}
-
-// BackwardInput keeps the gradient.
-func (e *embedding) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, _ []kernels.Buffer) error {
-	c := call{dev: e.dev, mb: mb, split: split{input: true, forWeight: e.forWeight(mb)}}
-	defer c.abandon()
-	c.keep(e.gradHidden, gradOut[0])
-	return c.done()
-}
-
-// BackwardWeight contributes to the gradients of both tables.
-func (e *embedding) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
-	c := call{dev: e.dev, mb: mb, split: split{forWeight: e.forWeight(mb)}}
-	defer c.abandon()
-	if c.split.forWeight.has(e.gradHidden) {
-		e.weights(&c, c.mb.Take(e.gradHidden))
+// backward keeps the gradient in I.
+func (e *embedding) backward(c *call, gradOut, _ []kernels.Buffer) {
+	if c.split.input {
+		c.keep(e.gradHidden, gradOut[0])
+	} else {
+		e.contribute(c, gradOut[0])
 	}
-	return c.done()
+}
+
+func (e *embedding) weights(c *call) {
+	if c.split.forWeight.has(e.gradHidden) {
+		e.contribute(c, c.mb.Take(e.gradHidden))
+	}
 }
 
 func (e *embedding) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	return slots(0).with(trains(mb, e.tableUse, e.positionsUse), e.gradHidden)
 }
 
-func (e *embedding) weights(c *call, dy kernels.Buffer) {
+// contribute adds to the gradients of both tables.
+func (e *embedding) contribute(c *call, dy kernels.Buffer) {
 	table, addTable := c.grad(e.tableUse)
 	positions, addPositions := c.grad(e.positionsUse)
 	var none kernels.Buffer

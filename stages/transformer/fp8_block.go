@@ -94,16 +94,22 @@ func (b *fp8Block) linears() [fp8Linears]*fp8Linear {
 	return [...]*fp8Linear{&b.qkv, &b.output, &b.up, &b.down}
 }
 
+// fp8Stage is the stage of an fp8Block.
+type fp8Stage struct {
+	*trained
+	block *fp8Block
+}
+
 // QuantizeWeights makes the copies of the weights for a step: for the forward
 // columnwise, for the backward rowwise.
-func (b *fp8Block) QuantizeWeights(_ context.Context, q batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
+func (s *fp8Stage) QuantizeWeights(_ context.Context, q batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
 	if q.Pass() == batchctx.Train {
-		if err := b.lines.begin(); err != nil {
+		if err := s.block.lines.begin(); err != nil {
 			return err
 		}
 	}
-	for i, l := range b.linears() {
-		if err := l.quantizeWeight(b.dev, q, &forward[i], at(backward, i)); err != nil {
+	for i, l := range s.block.linears() {
+		if err := l.quantizeWeight(s.dev, q, &forward[i], at(backward, i)); err != nil {
 			return err
 		}
 	}
@@ -118,15 +124,8 @@ func at(list []kernels.Buffer, i int) *kernels.Buffer {
 	return &list[i]
 }
 
-// Forward returns the hidden states after the block.
-func (b *fp8Block) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
-	c := call{dev: b.dev, mb: mb}
-	defer c.abandon()
-	b.forward(&c, in[0], out)
-	return c.done()
-}
-
-func (b *fp8Block) forward(c *call, x kernels.Buffer, out []kernels.Buffer) {
+func (b *fp8Block) forward(c *call, in, out []kernels.Buffer) {
+	x := in[0]
 	rows := x.N / b.width
 	attended := b.attend(c, x, rows)
 	middle := c.saved(x.N)
@@ -196,39 +195,20 @@ func (b *fp8Block) keepAttention(c *call, attended *fp8.Tensor) {
 	c.saveTensor(keptAttention, attended)
 }
 
-// Backward returns the gradient of the block's input, where it is wanted, and
-// contributes to the gradients of the block's parameters.
-func (b *fp8Block) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
-	c := call{dev: b.dev, mb: mb}
-	defer c.abandon()
-	b.backward(&c, gradOut[0], gradIn)
-	return c.done()
-}
-
-// BackwardInput returns the gradient of the block's input, where it is wanted.
-func (b *fp8Block) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
-	c := call{dev: b.dev, mb: mb, split: split{input: true}}
-	defer c.abandon()
-	b.backward(&c, gradOut[0], gradIn)
-	return c.done()
-}
-
-// BackwardWeight contributes to the gradients of the block's parameters: four products
-// of what I has left, and eight sums.
-func (b *fp8Block) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
-	c := call{dev: b.dev, mb: mb}
-	defer c.abandon()
+// weights is four products of what I has left, and eight sums.
+func (b *fp8Block) weights(c *call) {
 	for _, l := range b.linears() {
 		c.fp8Weights(l)
 	}
 	c.takeSums(&b.norm2, keptForNorm2)
 	c.takeSums(&b.norm1, keptForNorm1)
-	return c.done()
 }
 
-// backward is B and I.
-func (b *fp8Block) backward(c *call, dy kernels.Buffer, gradIn []kernels.Buffer) {
-	dmiddle := b.mlpBackward(c, dy)
+// forWeight returns nothing: what W takes are parameters' own slots.
+func (b *fp8Block) forWeight(batchctx.Microbatch[kernels.Buffer]) slots { return 0 }
+
+func (b *fp8Block) backward(c *call, gradOut, gradIn []kernels.Buffer) {
+	dmiddle := b.mlpBackward(c, gradOut[0])
 	b.attentionBackward(c, dmiddle, gradIn)
 }
 

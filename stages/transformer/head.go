@@ -1,8 +1,6 @@
 package transformer
 
 import (
-	"context"
-
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
@@ -16,10 +14,11 @@ type head struct {
 	table      kernels.Buffer
 	tableUse   batchctx.Param
 
-	labels, weights batchctx.Part
-	loss            batchctx.Loss
-	input, lse      batchctx.Slot // lse: the logarithm of each token's sum of exponentials
-	gradNorm        batchctx.Slot // from I for W: the gradient of the output of the norm
+	labels       batchctx.Part
+	labelWeights batchctx.Part
+	loss         batchctx.Loss
+	input, lse   batchctx.Slot // lse: the logarithm of each token's sum of exponentials
+	gradNorm     batchctx.Slot // from I for W: the gradient of the output of the norm
 }
 
 // head makes the head. Its table is the embedding's, or one of its own.
@@ -35,23 +34,16 @@ func (b *builder) head() *head {
 	h.Name = "head"
 	h.Inputs(hidden)
 	h.labels = h.Part(Parts[1], batchctx.AtForward, batchctx.AtBackward, batchctx.AtWeight)
-	h.weights = h.Part(Parts[2], batchctx.AtForward, batchctx.AtBackward, batchctx.AtWeight)
+	h.labelWeights = h.Part(Parts[2], batchctx.AtForward, batchctx.AtBackward, batchctx.AtWeight)
 	h.loss = h.Loss(LossName)
 	h.input, h.lse, h.gradNorm = h.Slot("input"), h.Slot("log-sum-exp"), h.Slot("gradient of norm")
 	return h
 }
 
-// Forward records the loss.
-func (h *head) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], in, _ []kernels.Buffer) error {
-	c := call{dev: h.dev, mb: mb}
-	defer c.abandon()
-	h.forward(&c, in[0])
-	return c.done()
-}
-
-func (h *head) forward(c *call, x kernels.Buffer) {
+func (h *head) forward(c *call, in, _ []kernels.Buffer) {
+	x := in[0]
 	rows := x.N / h.width
-	labels, weights := c.mb.Part(h.labels), c.mb.Part(h.weights)
+	labels, weights := c.mb.Part(h.labels), c.mb.Part(h.labelWeights)
 	lse := c.saved(rows)
 	n := c.workspace(x.N)
 	c.freeStatistics(c.norm(n, x, &h.norm, rows))
@@ -68,42 +60,14 @@ func (h *head) forward(c *call, x kernels.Buffer) {
 	c.saveInput(h.input, x)
 }
 
-// Backward starts the backward from the loss: it returns the gradient of the
-// head's input, where it is wanted, and contributes to the gradients of the norm
-// and the table.
-func (h *head) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
-	c := call{dev: h.dev, mb: mb}
-	defer c.abandon()
-	h.backward(&c, gradIn)
-	return c.done()
-}
-
-// BackwardInput starts the backward from the loss: it returns the gradient of the
-// head's input, where it is wanted.
-func (h *head) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
-	c := call{dev: h.dev, mb: mb, split: split{input: true, forWeight: h.forWeight(mb)}}
-	defer c.abandon()
-	h.backward(&c, gradIn)
-	return c.done()
-}
-
-// BackwardWeight contributes to the gradients of the norm and the table. It computes
-// the logits of each tile once more: they are what must never be kept.
-func (h *head) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
-	c := call{dev: h.dev, mb: mb, split: split{forWeight: h.forWeight(mb)}}
-	defer c.abandon()
-	h.weightGradients(&c)
-	return c.done()
-}
-
 // forWeight returns what W takes.
 func (h *head) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	s := slots(0).with(trains(mb, h.tableUse), h.input, h.lse)
 	return s.with(trains(mb, h.norm.gainUse, h.norm.biasUse), h.input, h.gradNorm)
 }
 
-// backward is B and I.
-func (h *head) backward(c *call, gradIn []kernels.Buffer) {
+// backward starts from the loss.
+func (h *head) backward(c *call, _, gradIn []kernels.Buffer) {
 	x, lse := c.mb.Take(h.input), c.mb.Take(h.lse)
 	rows := x.N / h.width
 	n := c.workspace(x.N)
@@ -125,8 +89,8 @@ func (h *head) backward(c *call, gradIn []kernels.Buffer) {
 	}
 }
 
-// weightGradients is W.
-func (h *head) weightGradients(c *call) {
+// weights computes the logits of each tile once more: they are what must never be kept.
+func (h *head) weights(c *call) {
 	if !c.split.forWeight.has(h.input) {
 		return
 	}
@@ -148,7 +112,7 @@ func (h *head) weightGradients(c *call) {
 // table.
 func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer) {
 	rows := n.N / h.width
-	labels, weights := c.mb.Part(h.labels), c.mb.Part(h.weights)
+	labels, weights := c.mb.Part(h.labels), c.mb.Part(h.labelWeights)
 	table, accumulate := c.grad(h.tableUse)
 	scratch := c.scratch(h.dev.HeadWorkspace(rows, h.width, h.vocabulary))
 	c.mb.Check(h.dev.HeadLossBackward(kernels.HeadLossBackward{

@@ -140,16 +140,17 @@ func (b *builder) stage(s, part, n int) stages.Stage[kernels.Buffer] {
 func (b *builder) part(i int) stages.Stage[kernels.Buffer] {
 	switch i {
 	case 0:
-		return b.embedding()
+		return asStage(b.embedding())
 	case b.cfg.Layers + 1:
-		return b.head()
+		return asStage(b.head())
 	}
 	full := b.block(i - 1)
 	var block stages.Stage[kernels.Buffer]
 	if b.cfg.FP8 != nil && b.err == nil {
-		block = b.inFP8(full)
+		quantized := b.inFP8(full)
+		block = &fp8Stage{asStage(quantized), quantized}
 	} else {
-		block = full.declareSlots()
+		block = asStage(full.declareSlots())
 	}
 	if b.cfg.Recompute {
 		return stages.Recompute(block)

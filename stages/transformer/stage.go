@@ -1,16 +1,88 @@
 package transformer
 
 import (
+	"context"
+
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/stages"
 )
 
-// stage is what embedding, block and head have in common. It never changes once
-// it is built.
+// stage is what embedding, block and head have in common.
 type stage struct {
 	stages.Decl[kernels.Buffer]
 	dev   kernels.Compute
 	width int
+	c     call // the one that runs
+}
+
+// layers computes a stage.
+type layers interface {
+	common() *stage
+	forward(c *call, in, out []kernels.Buffer)
+	// backward is B and I.
+	backward(c *call, gradOut, gradIn []kernels.Buffer)
+	// weights is W.
+	weights(c *call)
+	// forWeight returns what I leaves for W, in the slots that the forward saved it in and in
+	// those of gradients.
+	forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots
+}
+
+// trained is a stage that the runner calls.
+type trained struct {
+	*stage
+	layers
+}
+
+func (s *stage) common() *stage { return s }
+
+// asStage returns what the runner calls.
+func asStage(l layers) *trained { return &trained{l.common(), l} }
+
+// begin begins a call, which end ends, deferred.
+func (s *trained) begin(mb batchctx.Microbatch[kernels.Buffer], split split) *call {
+	s.c = call{dev: s.dev, mb: mb, split: split}
+	return &s.c
+}
+
+// end releases what a failure has left of the call's buffers.
+func (s *trained) end() {
+	s.c.abandon()
+	s.c = call{}
+}
+
+// Forward returns the outputs, or records the loss.
+func (s *trained) Forward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], in, out []kernels.Buffer) error {
+	c := s.begin(mb, split{})
+	defer s.end()
+	s.forward(c, in, out)
+	return c.done()
+}
+
+// Backward returns the gradient of the input, where it is wanted, and contributes to the
+// gradients of the parameters.
+func (s *trained) Backward(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+	c := s.begin(mb, split{})
+	defer s.end()
+	s.backward(c, gradOut, gradIn)
+	return c.done()
+}
+
+// BackwardInput returns the gradient of the input, where it is wanted.
+func (s *trained) BackwardInput(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+	c := s.begin(mb, split{input: true, forWeight: s.forWeight(mb)})
+	defer s.end()
+	s.backward(c, gradOut, gradIn)
+	return c.done()
+}
+
+// BackwardWeight contributes to the gradients of the parameters.
+func (s *trained) BackwardWeight(_ context.Context, mb batchctx.Microbatch[kernels.Buffer]) error {
+	c := s.begin(mb, split{forWeight: s.forWeight(mb)})
+	defer s.end()
+	s.weights(c)
+	return c.done()
 }
 
 // hidden is what passes between two stages: the hidden states, tokens×Width.
