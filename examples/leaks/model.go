@@ -7,7 +7,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -66,32 +65,5 @@ func put(dev kernels.Compute, entry *batchctx.Entry[kernels.Buffer], n, vocabula
 		labels[i] = (tokens[i] + 3) % int32(vocabulary)
 		weights[i] = 1
 	}
-	return errors.Join(putPart(dev, entry, 0, tokens, nil), putPart(dev, entry, 1, labels, nil), putPart(dev, entry, 2, nil, weights))
-}
-
-// putPart makes one part of an entry, of either numbers, where it is wanted.
-func putPart(dev kernels.Compute, entry *batchctx.Entry[kernels.Buffer], part int, ints []int32, floats []float32) error {
-	if !entry.Wants(part) {
-		return nil
-	}
-	kind := kernels.Int32
-	if floats != nil {
-		kind = kernels.Float32
-	}
-	b, err := dev.Alloc(memory.Entry, kind, max(len(ints), len(floats)))
-	if err != nil {
-		return err
-	}
-	if floats != nil {
-		err = dev.WriteFloat32(b, floats)
-	} else {
-		err = dev.WriteInt32(b, ints)
-	}
-	if err == nil {
-		err = entry.Put(part, b)
-	}
-	if err != nil {
-		_, _ = dev.Release(b) // The first error is the one to tell.
-	}
-	return err
+	return transformer.Put(dev, entry, tokens, labels, weights)
 }

@@ -132,11 +132,11 @@ func refit(t *trainer, encoding *kernels.Encoding) (out outcome, err error) {
 
 // compare says whether two trainers have the same weights.
 func compare(a, b *trainer, w io.Writer) error {
-	first, err := a.digest()
+	first, err := a.model.SHA256()
 	if err != nil {
 		return err
 	}
-	second, err := b.digest()
+	second, err := b.model.SHA256()
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"io"
 	"iter"
@@ -88,31 +85,7 @@ func (t *trainer) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer])
 	for i := range ones {
 		ones[i] = 1
 	}
-	return errors.Join(t.put(entry, 0, ids[:n], nil), t.put(entry, 1, ids[1:], nil), t.put(entry, 2, nil, ones))
-}
-
-// put makes a part of an entry, of either numbers.
-func (t *trainer) put(entry *batchctx.Entry[kernels.Buffer], part int, ids []int32, weights []float32) error {
-	kind := kernels.Int32
-	if weights != nil {
-		kind = kernels.Float32
-	}
-	b, err := t.dev.Alloc(memory.Entry, kind, max(len(ids), len(weights)))
-	if err != nil {
-		return err
-	}
-	if weights != nil {
-		err = t.dev.WriteFloat32(b, weights)
-	} else {
-		err = t.dev.WriteInt32(b, ids)
-	}
-	if err == nil {
-		err = entry.Put(part, b)
-	}
-	if err != nil {
-		_, _ = t.dev.Release(b) // The first error is the one to tell.
-	}
-	return err
+	return transformer.Put(t.dev, entry, ids[:n], ids[1:], ones)
 }
 
 // everything is every scope of a device.
@@ -147,19 +120,4 @@ func (t *trainer) weights(encoding *kernels.Encoding) iter.Seq2[transformer.Weig
 			}
 		}
 	}
-}
-
-// digest is a checksum of all weights, bit for bit.
-func (t *trainer) digest() (string, error) {
-	sum := sha256.New()
-	for w := range t.model.Weights() {
-		values := make([]float32, w.Float32.N)
-		if err := w.Device.ReadFloat32(values, w.Float32); err != nil {
-			return "", err
-		}
-		if err := binary.Write(sum, binary.LittleEndian, values); err != nil {
-			return "", err
-		}
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
 }

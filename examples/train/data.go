@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
@@ -35,32 +34,10 @@ type source struct {
 	weights        []float32
 }
 
-// Next makes the entry of one microbatch: its parts are those of transformer.Parts, in order.
+// Next makes the entry of one microbatch.
 func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 	s.fill(s.windows.Window(entry.Microbatch()))
-	return errors.Join(
-		s.put(entry, 0, kernels.Int32, func(b kernels.Buffer) error { return s.dev.WriteInt32(b, s.tokens) }),
-		s.put(entry, 1, kernels.Int32, func(b kernels.Buffer) error { return s.dev.WriteInt32(b, s.labels) }),
-		s.put(entry, 2, kernels.Float32, func(b kernels.Buffer) error { return s.dev.WriteFloat32(b, s.weights) }))
-}
-
-// put makes a part of the entry, where it is wanted: the stages that read it may be on
-// another rank.
-func (s *source) put(entry *batchctx.Entry[kernels.Buffer], part int, kind kernels.DType, write func(kernels.Buffer) error) error {
-	if !entry.Wants(part) {
-		return nil
-	}
-	b, err := s.dev.Alloc(memory.Entry, kind, len(s.tokens))
-	if err != nil {
-		return err
-	}
-	if err = write(b); err == nil {
-		err = entry.Put(part, b) // it is the entry's from here on
-	}
-	if err != nil {
-		_, _ = s.dev.Release(b) // The first error is the one to tell.
-	}
-	return err
+	return transformer.Put(s.dev, entry, s.tokens, s.labels, s.weights)
 }
 
 // fill sets tokens, labels and weights to those of a window.

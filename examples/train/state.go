@@ -1,12 +1,8 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -177,22 +173,4 @@ func (t *trainer) parameters() []*transformer.Parameter {
 func read(dev kernels.Device, b kernels.Buffer) ([]float32, error) {
 	values := make([]float32, b.N)
 	return values, dev.ReadFloat32(values, b)
-}
-
-// digest returns the SHA-256 of all weights, as little-endian float32, in the
-// order of their names.
-func (t *trainer) digest() (string, error) {
-	hash := sha256.New()
-	for _, p := range t.parameters() {
-		values, err := read(p.Device, p.Weight)
-		if err != nil {
-			return "", err
-		}
-		bytes := make([]byte, 0, 4*len(values))
-		for _, v := range values {
-			bytes = binary.LittleEndian.AppendUint32(bytes, math.Float32bits(v))
-		}
-		hash.Write(bytes)
-	}
-	return hex.EncodeToString(hash.Sum(nil)), nil
 }

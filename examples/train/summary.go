@@ -47,7 +47,7 @@ type summary struct {
 // summary returns what the run came to, and the first error on the way.
 func (t *trainer) summary(ended error) (*summary, error) {
 	o := t.opts
-	digest, err := t.digest()
+	digest, err := t.model.SHA256()
 	return &summary{
 		Schema: 1,
 		Data:   t.text.Name, DataBytes: int64(len(t.text.Bytes)), DataSHA256: t.sum,

@@ -8,7 +8,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -26,26 +25,7 @@ func (s text) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) err
 		tokens, labels = append(tokens, int32(line[i])), append(labels, int32(line[i+1]))
 		weights = append(weights, 1)
 	}
-	for part, ids := range [][]int32{tokens, labels} {
-		b, err := s.dev.Alloc(memory.Entry, kernels.Int32, len(ids))
-		if err != nil {
-			return err
-		}
-		if err := s.dev.WriteInt32(b, ids); err != nil {
-			return err
-		}
-		if err := entry.Put(part, b); err != nil {
-			return err
-		}
-	}
-	b, err := s.dev.Alloc(memory.Entry, kernels.Float32, len(weights))
-	if err != nil {
-		return err
-	}
-	if err := s.dev.WriteFloat32(b, weights); err != nil {
-		return err
-	}
-	return entry.Put(2, b)
+	return transformer.Put(s.dev, entry, tokens, labels, weights)
 }
 
 // A byte-level model over three stages learns two lines by heart.

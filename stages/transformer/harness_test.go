@@ -12,7 +12,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
@@ -72,33 +71,7 @@ type source struct {
 
 func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 	q := &s.sequences[entry.Microbatch()%len(s.sequences)]
-	for part := range transformer.Parts {
-		if !entry.Wants(part) {
-			continue
-		}
-		var b kernels.Buffer
-		var err error
-		if part == 2 {
-			if b, err = s.dev.Alloc(memory.Entry, kernels.Float32, len(q.weights)); err == nil {
-				err = s.dev.WriteFloat32(b, q.weights)
-			}
-		} else {
-			ids := q.tokens
-			if part == 1 {
-				ids = q.labels
-			}
-			if b, err = s.dev.Alloc(memory.Entry, kernels.Int32, len(ids)); err == nil {
-				err = s.dev.WriteInt32(b, ids)
-			}
-		}
-		if err != nil {
-			return err
-		}
-		if err := entry.Put(part, b); err != nil {
-			return err
-		}
-	}
-	return nil
+	return transformer.Put(s.dev, entry, q.tokens, q.labels, q.weights)
 }
 
 // newHost returns a small host that ends with the test, and demands that it is

@@ -1,6 +1,9 @@
 package transformer
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +39,21 @@ func (m *Model) Weights() iter.Seq[Weight] {
 			}
 		}
 	}
+}
+
+// SHA256 returns the hash of all weights in hexadecimal: of their elements as float32,
+// little-endian, in the order of their names. Models with the same weights have the same,
+// whatever they are split into.
+func (m *Model) SHA256() (string, error) {
+	hash := sha256.New()
+	for _, w := range slices.SortedFunc(m.Weights(), func(a, b Weight) int { return strings.Compare(a.Name, b.Name) }) {
+		values := make([]float32, w.Float32.N)
+		if err := w.Device.ReadFloat32(values, w.Float32); err != nil {
+			return "", fmt.Errorf("transformer: the hash of %s: %w", w.Name, err)
+		}
+		_ = binary.Write(hash, binary.LittleEndian, values) // A hash takes everything.
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
 // QuantizedWeights is Weights with the matrices of the blocks quantized, scaled by

@@ -6,7 +6,7 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages/transformer"
 )
 
 // source makes the same four sequences of random tokens for every step.
@@ -33,30 +33,5 @@ func newSource(dev kernels.Device, c configuration) *source {
 // Next makes the entry of one microbatch: tokens, labels and weights.
 func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
 	tokens := s.tokens[entry.Microbatch()]
-	n := len(s.weights)
-	for part, ids := range [][]int32{tokens[:n], tokens[1:]} {
-		b, err := s.dev.Alloc(memory.Entry, kernels.Int32, n)
-		if err != nil {
-			return err
-		}
-		if err := s.put(entry, part, b, s.dev.WriteInt32(b, ids)); err != nil {
-			return err
-		}
-	}
-	b, err := s.dev.Alloc(memory.Entry, kernels.Float32, n)
-	if err != nil {
-		return err
-	}
-	return s.put(entry, 2, b, s.dev.WriteFloat32(b, s.weights))
-}
-
-// put hands a buffer over, or ends it where something went wrong.
-func (s *source) put(entry *batchctx.Entry[kernels.Buffer], part int, b kernels.Buffer, err error) error {
-	if err == nil {
-		err = entry.Put(part, b)
-	}
-	if err != nil {
-		_, _ = s.dev.Release(b) // The first error is the one to tell.
-	}
-	return err
+	return transformer.Put(s.dev, entry, tokens[:len(s.weights)], tokens[1:], s.weights)
 }

@@ -85,28 +85,7 @@ func (l *language) step(ctx context.Context, m int) (*runner.Result, error) {
 		for i := range ids {
 			ids[i], weights[i] = int32((3*k+5*i)%16), float32(1+i%2)
 		}
-		for part := range transformer.Parts {
-			dtype := kernels.Int32
-			if part == 2 {
-				dtype = kernels.Float32
-			}
-			b, err := l.dev.Alloc(memory.Entry, dtype, n)
-			if err != nil {
-				return err
-			}
-			if part == 2 {
-				err = l.dev.WriteFloat32(b, weights)
-			} else {
-				err = l.dev.WriteInt32(b, ids)
-			}
-			if err != nil {
-				return err
-			}
-			if err := entry.Put(part, b); err != nil {
-				return err
-			}
-		}
-		return nil
+		return transformer.Put(l.dev, entry, ids, ids, weights)
 	}))
 }
 

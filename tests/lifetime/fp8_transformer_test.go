@@ -90,27 +90,8 @@ func (p *pipeline) sources() runner.Source[buffer] {
 	var list []runner.Source[buffer]
 	for _, host := range p.hosts {
 		list = append(list, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[buffer]) error {
-			for part, dtype := range []kernels.DType{kernels.Int32, kernels.Int32, kernels.Float32} {
-				if !entry.Wants(part) {
-					continue
-				}
-				b, err := host.Alloc(memory.Entry, dtype, tokens)
-				if err != nil {
-					return err
-				}
-				if dtype == kernels.Int32 {
-					err = host.WriteInt32(b, []int32{3, 1, 4, 1, 5, 9, 2, 6})
-				} else {
-					err = host.WriteFloat32(b, []float32{1, 1, 1, 1, 1, 1, 1, 1})
-				}
-				if err != nil {
-					return err
-				}
-				if err := entry.Put(part, b); err != nil {
-					return err
-				}
-			}
-			return nil
+			ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
+			return transformer.Put(host, entry, ids, ids, []float32{1, 1, 1, 1, 1, 1, 1, 1})
 		}))
 	}
 	return runner.PerRank(list...)

@@ -161,32 +161,7 @@ func (s *source) Next(_ context.Context, entry *batchctx.Entry[T]) error {
 		s.values = append(s.values, int32((entry.Microbatch()*7+i*3)%11))
 		s.ones = append(s.ones, 1)
 	}
-	for part := range transformer.Parts {
-		if !entry.Wants(part) {
-			continue
-		}
-		kind := kernels.Int32
-		if part == 2 {
-			kind = kernels.Float32
-		}
-		b, err := s.dev.Alloc(memory.Entry, kind, n)
-		if err != nil {
-			return err
-		}
-		if part == 2 {
-			err = s.dev.WriteFloat32(b, s.ones)
-		} else {
-			err = s.dev.WriteInt32(b, s.values)
-		}
-		if err == nil {
-			err = entry.Put(part, b)
-		}
-		if err != nil {
-			_, _ = s.dev.Release(b)
-			return err
-		}
-	}
-	return nil
+	return transformer.Put(s.dev, entry, s.values, s.values, s.ones)
 }
 
 // sources gives every rank entries of these lengths.

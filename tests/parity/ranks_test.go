@@ -14,7 +14,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
@@ -104,43 +103,10 @@ func (r *ranked) sources(batch []reference.Sequence) (all runner.Source[kernels.
 			}
 			asked[rank]++
 			s := batch[k]
-			for part, values := range []any{s.Tokens, s.Labels, s.Weights} {
-				if !entry.Wants(part) {
-					continue
-				}
-				if err := put(entry, part, dev, values); err != nil {
-					return err
-				}
-			}
-			return nil
+			return transformer.Put(dev, entry, s.Tokens, s.Labels, s.Weights)
 		}))
 	}
 	return runner.PerRank(list...), asked
-}
-
-// put makes a part of an entry.
-func put(entry *batchctx.Entry[kernels.Buffer], part int, dev kernels.Device, values any) error {
-	switch values := values.(type) {
-	case []int32:
-		b, err := dev.Alloc(memory.Entry, kernels.Int32, len(values))
-		if err != nil {
-			return err
-		}
-		if err := dev.WriteInt32(b, values); err != nil {
-			return err
-		}
-		return entry.Put(part, b)
-	case []float32:
-		b, err := dev.Alloc(memory.Entry, kernels.Float32, len(values))
-		if err != nil {
-			return err
-		}
-		if err := dev.WriteFloat32(b, values); err != nil {
-			return err
-		}
-		return entry.Put(part, b)
-	}
-	return fmt.Errorf("a part of type %T", values)
 }
 
 // step trains on a batch, without an update.

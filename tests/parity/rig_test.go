@@ -14,7 +14,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -111,27 +110,7 @@ func (r *rig) source(batch []reference.Sequence) runner.Source[kernels.Buffer] {
 		require.Less(r.t, k, len(batch), "the source is asked for more than the step has")
 		r.pulls = append(r.pulls, r.actions[len(r.actions)-1])
 		s := batch[k]
-		for part, write := range []func(b kernels.Buffer) error{
-			func(b kernels.Buffer) error { return r.dev.WriteInt32(b, s.Tokens) },
-			func(b kernels.Buffer) error { return r.dev.WriteInt32(b, s.Labels) },
-			func(b kernels.Buffer) error { return r.dev.WriteFloat32(b, s.Weights) },
-		} {
-			dtype := kernels.Int32
-			if part == 2 {
-				dtype = kernels.Float32
-			}
-			b, err := r.dev.Alloc(memory.Entry, dtype, len(s.Tokens))
-			if err != nil {
-				return err
-			}
-			if err := write(b); err != nil {
-				return err
-			}
-			if err := entry.Put(part, b); err != nil {
-				return err
-			}
-		}
-		return nil
+		return transformer.Put(r.dev, entry, s.Tokens, s.Labels, s.Weights)
 	})
 }
 
