@@ -41,6 +41,11 @@ type Plan struct {
 	// belongs to what a training plan declares and means nothing in another mode.
 	Frozen   []bool
 	Programs [][]Segment // by rank
+	// OneQueue says that what one rank sends to another arrives in the order in which it was
+	// sent, outputs and gradients in one queue, as where a runtime pairs messages by their
+	// order alone (PyTorch). Otherwise each has a queue of its own. The two differ where both
+	// go the same way between two ranks, as on a V.
+	OneQueue bool
 
 	// Facts are those the lifetime pass was given, by stage; nil before that pass.
 	Facts []Facts

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/lower"
 )
@@ -34,14 +35,19 @@ func (c *convertCmd) Run(s *streams) error {
 		_, err = file.WriteTo(s.out)
 	case to == format.JSON:
 		err = format.WriteJSON(s.out, file.Plan, file.Costs)
-	case to == format.Comms && file.Plan.Placement.Ranks > 1 && !transfers(file.Plan):
-		var plan *schedule.Plan
+	case to == format.Comms && file.Plan.Placement.Ranks > 1:
 		if _, err := proven(file.Plan, file, schedule.Unlimited); err != nil {
 			return err
 		}
-		if plan, err = lower.Transfers(file.Plan, c.Capacity); err == nil {
-			err = format.Write(s.out, plan, to)
+		plan := *file.Plan
+		plan.OneQueue = true // as PyTorch has it
+		lowered := &plan
+		if !transfers(&plan) || check.Plan(&plan) != nil {
+			if lowered, err = lower.Transfers(lower.Computations(&plan), c.Capacity); err != nil {
+				return err
+			}
 		}
+		err = format.Write(s.out, lowered, to)
 	default:
 		err = format.Write(s.out, file.Plan, to)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 )
 
 // overlap is what stands behind the brackets of a joined pair.
@@ -149,11 +150,28 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 	if there[schedule.B] && there[schedule.W] && !there[schedule.I] {
 		return refuse(format, "the plan has B and W and no I, which would be read as the letters of 2024")
 	}
-	if format == Compute || there[schedule.SendF] || there[schedule.RecvF] {
+	if format == Compute {
 		return nil
+	}
+	if there[schedule.SendF] || there[schedule.RecvF] {
+		return refuseQueues(plan)
 	}
 	if _, apart := neighboursApart(plan.Placement); apart {
 		return refuse(Comms, "the plan has stages on several ranks and no transfers: give it to lower.Transfers first")
+	}
+	return nil
+}
+
+// refuseQueues says why a plan would get other messages in PyTorch, which pairs those between
+// two ranks by their order alone. A plan that is not valid anyway is not refused here.
+func refuseQueues(plan *schedule.Plan) error {
+	if plan.OneQueue || check.Plan(plan) != nil {
+		return nil
+	}
+	shared := *plan
+	shared.OneQueue = true
+	if err := check.Plan(&shared); err != nil {
+		return refuse(Comms, "the plan needs a queue for outputs and another one for gradients between two ranks, and PyTorch has one: set Plan.OneQueue before lower.Transfers: %v", err)
 	}
 	return nil
 }

@@ -85,6 +85,7 @@ func Read(r io.Reader, options Options) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.Plan.OneQueue = f.Format == Comms
 	return f, nil
 }
 

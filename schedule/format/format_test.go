@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -145,7 +146,9 @@ func TestPlansComeBack(t *testing.T) {
 // With transfers it is the same, but for the waits.
 func TestTransfersComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, err := lower.Transfers(draw(t), schedule.Unlimited)
+		drawn := draw(t)
+		drawn.OneQueue = true
+		p, err := lower.Transfers(drawn, schedule.Unlimited)
 		require.NoError(t, err)
 		text := written(t, p, format.Comms)
 		file := read(t, text, format.Options{Format: format.Comms})
@@ -157,8 +160,47 @@ func TestTransfersComeBack(t *testing.T) {
 			})
 			require.Equal(t, want, actions(file.Plan, rank))
 		}
+		p.OneQueue = false // which a file of ours does not say
 		require.Equal(t, p, read(t, written(t, p, format.JSON), format.Options{}).Plan)
 	})
+}
+
+// PyTorch pairs the messages between two ranks by their order alone, outputs with gradients:
+// a plan that needs a queue for each would train with other tensors and say nothing.
+func TestCommsKeepOneQueue(t *testing.T) {
+	p, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8})
+	require.NoError(t, err)
+	two, err := lower.Transfers(p, 1)
+	require.NoError(t, err)
+	require.NoError(t, check.Plan(two), "with a queue for each it is right")
+	err = format.Write(io.Discard, two, format.Comms)
+	require.ErrorIs(t, err, format.ErrRefused)
+	require.ErrorContains(t, err, "receives 2SEND_B0, which rank 0 sent before 0SEND_F2")
+	wrong := written(t, withOneQueue(two), format.Comms) // nobody looks
+	require.ErrorIs(t, check.Plan(read(t, wrong, format.Options{}).Plan), check.ErrInvalidPlan, "a file of PyTorch's has one queue")
+
+	for _, s := range schedule.Schedules() {
+		for _, ranks := range []int{2, 4} {
+			for _, m := range []int{8, 12, 24} {
+				place, err := s.Place(ranks, ranks*s.PerRank)
+				require.NoError(t, err)
+				p, err := s.Rule(schedule.Params{Placement: place, Microbatches: m})
+				require.NoError(t, err)
+				for capacity := schedule.Unlimited; capacity <= 1; capacity++ {
+					one, err := lower.Transfers(withOneQueue(p), capacity)
+					require.NoError(t, err, "%s", p.Name)
+					file := read(t, written(t, one, format.Comms), format.Options{Microbatches: m})
+					require.NoError(t, check.Links(file.Plan, capacity), "%s on %d ranks", p.Name, ranks)
+				}
+			}
+		}
+	}
+}
+
+func withOneQueue(p *schedule.Plan) *schedule.Plan {
+	one := *p
+	one.OneQueue = true
+	return &one
 }
 
 // Text and JSON have all that a plan has.

@@ -55,6 +55,25 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	return lowered, err
 }
 
+// Computations returns the plan without its transfers, for other links than it was lowered
+// for. Drops that it had are forgotten.
+func Computations(plan *schedule.Plan) *schedule.Plan {
+	bare := withoutDrops(plan)
+	for rank, program := range bare.Programs {
+		kept := program[:0]
+		for _, s := range program {
+			s.Body = slices.DeleteFunc(s.Body, func(a schedule.Action) bool {
+				return a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB || a.Kind() == schedule.WaitF || a.Kind() == schedule.WaitB
+			})
+			if len(s.Body) > 0 {
+				kept = append(kept, s)
+			}
+		}
+		bare.Programs[rank] = kept
+	}
+	return bare
+}
+
 // transfer returns the plan with transfers. It has none, and its programs are valid.
 func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	lowered := withoutDrops(plan)
