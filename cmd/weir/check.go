@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/check"
 )
 
 // checkCmd checks a plan.
@@ -57,7 +56,7 @@ func (c *checkCmd) Run(s *streams) error {
 	}
 	o.OldLetters = file != nil && file.OldLetters
 	if o.Valid && transfers(plan) {
-		least, err := check.LeastCapacity(plan)
+		least, err := proof.LeastCapacity()
 		if err != nil {
 			return err
 		}

@@ -1,19 +1,17 @@
 package check
 
-import "github.com/weir-ml/weir/schedule"
-
 // LeastCapacity returns how many messages a link between two ranks must hold so that
-// no rank of the plan waits for ever: 0 where rendezvous will do, or where the plan
-// sends nothing. Any larger capacity works as well. The error is that of Check.
-func LeastCapacity(plan *schedule.Plan) (int, error) {
-	c := &Checker{Name: plan.Name}
-	if c.prove(plan, schedule.Unlimited); len(c.Faults) > 0 || !c.Transfers {
-		return 0, c.Err()
+// no rank of a proved plan waits for ever: 0 where rendezvous will do, or where the plan
+// sends nothing or is not valid. Any larger capacity works as well. An error says that it
+// was too much to find out.
+func (p *Proof) LeastCapacity() (int, error) {
+	c := p.checker
+	if c == nil || !c.Transfers || c.rendezvous || len(c.Faults) > 0 {
+		return 0, nil
 	}
-	enough := 0
-	blocked := -1 // the largest capacity that is known to be too small
+	blocked, enough := 0, 1 // the first is the largest capacity that is known to be too small
 	for !c.flows(enough) {
-		blocked, enough = enough, max(1, 2*enough)
+		blocked, enough = enough, 2*enough
 	}
 	for enough-blocked > 1 && len(c.Faults) == 0 {
 		if middle := (blocked + enough) / 2; c.flows(middle) {
@@ -33,10 +31,5 @@ func (c *Checker) flows(capacity int) bool {
 		c.untold()
 		return true
 	}
-	for _, p := range v.Ranks {
-		if p.Segment < len(p.Program) {
-			return false
-		}
-	}
-	return true
+	return v.Over()
 }

@@ -88,7 +88,7 @@ func TestCheckOfAnything(t *testing.T) {
 		before := len(p.Programs)
 		capacity := rapid.IntRange(-2, 2).Draw(t, "capacity")
 		err := check.Links(p, capacity)
-		_, least := check.LeastCapacity(p)
+		_, least := leastCapacity(p)
 		if err == nil {
 			require.NoError(t, least)
 			return

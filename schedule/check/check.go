@@ -45,6 +45,8 @@ type Proof struct {
 	// Visited is how many of them were looked at one by one. All others are repeats of
 	// these, and proved at once.
 	Visited int64
+
+	checker *Checker // for what is asked later; nil where the plan does not fit together
 }
 
 // Prove is Links, and says how much of the plan the proof had to look at. The
@@ -55,7 +57,7 @@ func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	if c.Plan == nil {
 		return Proof{}, c.Err()
 	}
-	return Proof{Actions: c.actions(), Visited: c.visited}, c.Err()
+	return Proof{c.actions(), c.visited, c}, c.Err()
 }
 
 // prove finds what is wrong with a plan.

@@ -20,6 +20,8 @@ type Checker struct {
 	uneven  []bool         // by edge: sends and receives do not come in pairs
 	visited int64          // the most actions that a pass has looked at
 
+	rendezvous bool // no rank waits for ever where links hold nothing
+
 	compared int64 // messages, one by one
 
 	Faults []Fault

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"math"
+	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/repeats"
@@ -82,6 +83,11 @@ func (m *March) Run(v marcher) {
 			return
 		}
 	}
+}
+
+// Over reports whether every rank has come to its end.
+func (m *March) Over() bool {
+	return !slices.ContainsFunc(m.Ranks, func(p Cursor) bool { return p.Segment < len(p.Program) })
 }
 
 // round gives each rank a turn, up and down the ranks by turns, as microbatches go,
