@@ -28,15 +28,16 @@ type Growth struct {
 
 // First is where growth begins.
 type First struct {
-	// Step is -1 where many steps were looked at as one.
 	Step       int64 `json:"step"`
 	Microbatch int   `json:"microbatch"`
-	// Last is the last microbatch that it may be: a long step is looked at several
-	// microbatches at a time.
-	Last int `json:"last"`
+	// LastStep and Last are the last step and microbatch that it may be: of a long log
+	// several are looked at at a time.
+	LastStep int64 `json:"last_step"`
+	Last     int   `json:"last"`
 
-	record   int64 // of the rank, -1 where many steps were looked at as one
+	record   int64 // of the rank, -1 where it is not known
 	position int64 // within its step, -1 where it is not known
+	every    bool  // step grows by itself: what it adds is given back
 }
 
 // Grows reports whether anything grows.
@@ -45,6 +46,12 @@ func (g *Growth) Grows() bool { return g.From != "" }
 // growth returns what the rank's memory grows by. endStep has been called.
 func (r *rank) growth() Growth {
 	g := r.rises()
+	if n := float64(r.every); n > 1 && g.Grows() { // what was found is of a record
+		g.PerMicrobatch, g.Low, g.High = whole(g.PerMicrobatch/n), whole(g.Low/n), whole(g.High/n)
+		if g.From == "level" && g.PerMicrobatch != 0 {
+			g.First.Microbatch, g.First.Last = max(g.First.Microbatch-1, 0)*r.every+min(g.First.Microbatch, 1), g.First.Last*r.every
+		}
+	}
 	if g.Grows() {
 		most := int64(0)
 		for class := range memory.NumClasses {
@@ -60,20 +67,21 @@ func (r *rank) growth() Growth {
 func (r *rank) rises() (g Growth) {
 	steps, leaves := r.lows.rise(3)
 	if leaves {
-		g.From, g.PerStep = "level", steps.Median
+		g.From, g.PerStep = "level", whole(steps.Median)
 	}
 	if r.grew {
 		return r.excessGrowth(g)
 	}
-	if within, ok := r.within.rise(1); ok {
+	if late, ok := r.grid.late(); ok {
 		g.From = "level"
-		g.PerMicrobatch, g.Low, g.High = within.Median, within.Low, within.High
-		g.First = &First{Step: r.onlyStep(), Microbatch: int(within.from), Last: int(within.to), record: -1, position: within.from}
-		if r.steps == 1 {
-			g.First.record = within.from
-		}
+		g.rate(late.slope)
+		g.First = &First{Step: late.step, LastStep: late.lastStep, Microbatch: int(late.from), Last: int(late.to), record: -1, position: late.from}
+	} else if within, ok := r.within.rise(1); ok {
+		g.From = "level"
+		g.rate(within.slope)
+		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(within.from), Last: int(within.to), record: within.from, position: within.from, every: r.steps > 1 && !leaves}
 	} else if leaves { // each step leaves something, and its microbatches do not show it
-		g.First = &First{Step: r.stepNumber(steps.from), record: -1, position: -1}
+		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), record: -1, position: -1}
 	}
 	return g
 }
@@ -82,9 +90,9 @@ func (r *rank) rises() (g Growth) {
 func (r *rank) excessGrowth(g Growth) Growth {
 	at := r.firstExcess
 	g.From = "books"
-	g.First = &First{at.Step, at.Microbatch, at.Microbatch, at.Record, r.firstExcessIn}
+	g.First = &First{at.Step, at.Microbatch, at.Step, at.Microbatch, at.Record, r.firstExcessIn, false}
 	if s, ok := r.excess.rise(1); ok {
-		g.PerMicrobatch, g.Low, g.High = s.Median, s.Low, s.High
+		g.rate(s.slope)
 		return g
 	}
 	// Too few microbatches for a slope, or one that came and stayed.
@@ -93,12 +101,17 @@ func (r *rank) excessGrowth(g Growth) Growth {
 	return g
 }
 
-// onlyStep returns the number of the step where the log has a single one, else -1.
-func (r *rank) onlyStep() int64 {
-	if r.steps == 1 {
-		return r.first.Step
+// rate is what each microbatch adds, to the byte.
+func (g *Growth) rate(s slope) {
+	g.PerMicrobatch, g.Low, g.High = whole(s.Median), whole(s.Low), whole(s.High)
+}
+
+// whole rounds bytes of which fractions mean nothing.
+func whole(bytes float64) float64 {
+	if math.Abs(bytes) < 10 {
+		return math.Round(bytes*10) / 10
 	}
-	return -1
+	return math.Round(bytes)
 }
 
 // stepNumber returns the number of a step by its place, as far as columns tell: steps

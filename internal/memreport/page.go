@@ -82,10 +82,10 @@ func percent(part, whole int64) string {
 
 // short says in a few words where growth begins.
 func (f *First) short() string {
-	if f.Step >= 0 {
-		return fmt.Sprintf("step %d, mb %d", f.Step, f.Microbatch)
+	if f.LastStep > f.Step {
+		return fmt.Sprintf("step %d to %d", f.Step, f.LastStep)
 	}
-	return fmt.Sprintf("mb %d", f.Microbatch)
+	return fmt.Sprintf("step %d, mb %d", f.Step, f.Microbatch)
 }
 
 // kept says what a step gives back of what its microbatches added.

@@ -90,13 +90,11 @@ type rise struct {
 // well: the last halves, so many times.
 func (p *profile) rise(halves int) (r rise, ok bool) {
 	x, y := p.points(mostPoints)
-	for part := 0; halves >= 0 && (part == 0 || len(x)-part >= leastPoints); halves-- {
-		if s := fit(x[part:], y[part:]); s.rises(len(x) - part) {
-			return p.from(x, y, s), true
-		}
-		part += max((len(x)-part)/2, 1)
+	s, ok := fitEnd(x, y, halves)
+	if !ok {
+		return rise{}, false
 	}
-	return rise{}, false
+	return p.from(x, y, s), true
 }
 
 // from returns the rise of points that rise with about this slope in the end. What

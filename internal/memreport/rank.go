@@ -7,11 +7,13 @@ import (
 
 // rank is what is kept of one rank's records.
 type rank struct {
-	number  int
-	records int64
-	minimal int64 // records of the minimal form
-	planned int64 // records with a plan
-	columns columns
+	number            int
+	records           int64
+	minimal           int64 // records of the minimal form
+	every             int   // one record of so many is in the log
+	highestMicrobatch int
+	planned           int64 // records with a plan
+	columns           columns
 
 	step        int64 // the number of the last record's step
 	steps       int64 // how many have begun
@@ -21,7 +23,8 @@ type rank struct {
 	stepLowest  int64
 	firstLowest int64   // lowest level of the first step
 	within      profile // level, by position in the step, above that of the step's first record
-	excess      profile // likewise, in excess itself
+	excess      profile // excess itself, by position, of the steps from the first that has one
+	grid        grid    // within, step by step
 	lows        profile // lowest level of a step, by step
 
 	grew          bool  // some record has an excess
@@ -43,6 +46,14 @@ type rank struct {
 	most, least               int64 // measured minus planned level
 }
 
+// microbatches returns how many a step has at most.
+func (r *rank) microbatches() int64 {
+	if r.every > 1 {
+		return int64(r.highestMicrobatch) + 1
+	}
+	return r.mostInStep
+}
+
 // add adds a record.
 func (r *rank) add(record *memlog.Record) {
 	if r.records == 0 || record.Step != r.step {
@@ -54,13 +65,19 @@ func (r *rank) add(record *memlog.Record) {
 	at := place{r.records, record.Step, record.Microbatch}
 	r.columns.add(record, at)
 	r.within.add(r.inStep, float64(record.Live-r.stepLevel))
-	r.excess.add(r.inStep, float64(record.Excess))
+	r.grid.add(r.steps-1, record.Step, r.inStep, float64(r.stepLevel), float64(record.Live-r.stepLevel))
 	r.stepLowest = min(r.stepLowest, record.Live)
 	if r.steps == 1 {
 		r.firstLowest = r.stepLowest
 	}
 	if !r.grew && (record.Growth != 0 || record.Excess != 0) {
 		r.grew, r.firstExcess, r.firstExcessIn = true, at, r.inStep
+		for position := range r.inStep { // There was none before it in this step.
+			r.excess.add(position, 0)
+		}
+	}
+	if r.grew {
+		r.excess.add(r.inStep, float64(record.Excess))
 	}
 	r.excessMost = max(r.excessMost, record.Excess)
 	r.inStep++
@@ -72,6 +89,7 @@ func (r *rank) add(record *memlog.Record) {
 // levels keeps what is highest and lowest.
 func (r *rank) levels(record *memlog.Record, at place) {
 	r.lastClasses = record.Classes
+	r.every, r.highestMicrobatch = max(r.every, record.Every, 1), max(r.highestMicrobatch, record.Microbatch)
 	if r.records == 0 {
 		r.firstClasses = record.Classes
 		r.first, r.firstLevel, r.lowestLevel = at, record.Live, record.Live

@@ -80,6 +80,18 @@ func (s slope) rises(points int) bool {
 	return s.Least > 0 && (points >= leastPoints || points >= 3 && s.Low == s.High)
 }
 
+// fitEnd returns the slope of the points, or else of their last half, or half of that, so
+// many times: the first that rises.
+func fitEnd(x, y []float64, halves int) (s slope, ok bool) {
+	for part := 0; halves >= 0 && (part == 0 || len(x)-part >= leastPoints); halves-- {
+		if s = fit(x[part:], y[part:]); s.rises(len(x) - part) {
+			return s, true
+		}
+		part += max((len(x)-part)/2, 1)
+	}
+	return s, false
+}
+
 // hinge returns the index of the last point before y leaves its level to rise with
 // the slope: of all lines that are flat up to a point and rise from there, the one
 // that is nearest to the points, by the sum of absolute distances.

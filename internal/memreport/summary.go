@@ -63,10 +63,10 @@ type Planned struct {
 func (l *Log) Summary() *Summary {
 	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, GrowthRank: -1, Owners: l.owners.sorted(), FP8: l.sortedRoles()}
 	for _, r := range l.sorted() {
-		s.Steps, s.Microbatches = max(s.Steps, r.steps), max(s.Microbatches, r.mostInStep)
+		s.Steps, s.Microbatches = max(s.Steps, r.steps), max(s.Microbatches, r.microbatches())
 		one := r.summary()
 		one.PeakOwners = l.peaks[r.number].sorted()
-		if one.Growth.Grows() && (s.GrowthRank < 0 || one.Growth.rate(r.mostInStep) > s.Growth.rate(r.mostInStep)) {
+		if one.Growth.Grows() && (s.GrowthRank < 0 || one.Growth.each(r.microbatches()) > s.Growth.each(r.microbatches())) {
 			s.Growth, s.GrowthRank = one.Growth, r.number
 		}
 		s.Ranks = append(s.Ranks, one)
@@ -86,8 +86,8 @@ func (s *Summary) focus() (best *Rank) {
 	return best
 }
 
-// rate is what grows for each microbatch, whether it shows within a step or behind it.
-func (g *Growth) rate(microbatches int64) float64 {
+// each is what grows for each microbatch, whether it shows within a step or behind it.
+func (g *Growth) each(microbatches int64) float64 {
 	return max(g.PerMicrobatch, g.PerStep/float64(max(microbatches, 1)))
 }
 

@@ -51,9 +51,9 @@ func TestGrowthByLevel(t *testing.T) {
 		{"its residual", 1, 1024, func(_, mb int) int64 { return 46_690*mib + 240*1024*int64(max(mb-1, 0)) },
 			"rank 0 grows by 240 KiB with every microbatch, from step 0, microbatch 2 on\n"},
 		{"given back at step end", 10, 32, func(_, mb int) int64 { return 1<<30 + 512*int64(mb) },
-			"rank 0 grows by 512 B with every microbatch, from microbatch 1 of a step on\n"},
+			"rank 0 grows by 512 B with every microbatch, in every step from microbatch 1 on\n"},
 		{"never given back", 10, 32, func(step, mb int) int64 { return 1<<30 + 512*int64(32*step+mb) },
-			"rank 0 grows by 512 B with every microbatch, from microbatch 1 of a step on; a step gives nothing of it back\n"},
+			"rank 0 grows by 512 B with every microbatch, from step 0, microbatch 1 on; a step gives nothing of it back\n"},
 		{"behind a step", 20, 16, func(step, _ int) int64 { return 5000 + 300*int64(max(step-4, 0)) },
 			"rank 0 grows by 300 B with every step, from step 5 on; within a step it does not\n"},
 		{"variable lengths", 1, 1024, func(int, int) int64 { return 1<<30 + noise() }, "nothing grows\n"},
@@ -62,6 +62,18 @@ func TestGrowthByLevel(t *testing.T) {
 		{"too short to say", 1, 6, func(_, mb int) int64 { return int64(mb * mb) }, "nothing grows\n"},
 		{"short and sure", 1, 4, func(_, mb int) int64 { return int64(240 * mb) },
 			"rank 0 grows by 240 B with every microbatch, from step 0, microbatch 1 on\n"},
+		{"late, given back at step end", 100, 64, func(step, mb int) int64 { return 1<<30 + int64(step/80)*16384*int64(mb) },
+			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 1 on\n"},
+		{"late, never given back", 100, 64, func(step, mb int) int64 { return 1<<30 + 16384*int64(max((step-80)*64+mb+1, 0)) },
+			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 0 on; a step gives nothing of it back\n"},
+		{"late, in the middle of a step", 100, 64, func(step, mb int) int64 { return 1<<30 + 16384*int64(max((step-80)*64+mb-40, 0)) },
+			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 41 on; a step gives nothing of it back\n"},
+		{"late, in the last step", 100, 64, func(step, mb int) int64 { return 1<<30 + int64(step/99)*16384*int64(mb) },
+			"rank 0 grows by 16.0 KiB with every microbatch, from step 99, microbatch 1 on\n"},
+		{"late, in a pipeline that drains", 100, 64, func(step, mb int) int64 { return 5000 + 70_000*int64(min(3, 63-mb)) + int64(step/80)*16384*int64(mb) },
+			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 1 on\n"},
+		{"longer sequences late", 100, 64, func(step, mb int) int64 { return 1<<30 + int64(mb%7)*(1+int64(step/80))*mib }, "nothing grows\n"},
+		{"an evaluation between", 100, 64, func(step, mb int) int64 { return 1<<30 + int64(step%10/9)*mib*int64(min(mb, 4)) }, "nothing grows\n"},
 		{"late", 100, 2, func(step, _ int) int64 { return 5000 + 300*int64(max(step-80, 0)) },
 			"rank 0 grows by 300 B with every step, from step 81 on; within a step it does not\n"},
 		{"longer sequences from the middle on", 100, 2, func(step, _ int) int64 { return 5000 + 9000*int64(step/50) }, "nothing grows\n"},
@@ -103,6 +115,71 @@ func TestGrowthThroughNoise(t *testing.T) {
 	require.Less(t, g.Low, float64(mib))
 	require.Greater(t, g.High, float64(mib))
 	require.InDelta(t, 500, g.First.Microbatch, 40)
+}
+
+// A leak that begins late shows through lengths that vary by a thousand times as much, as
+// near as the noise lets anybody say.
+func TestLateGrowthThroughNoise(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	log := minimals(t, 400, 64, func(step, mb int) int64 {
+		return 1<<30 + random.Int64N(200*mib) + mib*int64(step/300)*int64(mb)
+	})
+	g := log.Summary().Growth
+	require.InDelta(t, mib, g.PerMicrobatch, 0.1*mib)
+	require.InDelta(t, 300, g.First.Step, 3)
+	log = minimals(t, 400, 64, func(int, int) int64 { return 1<<30 + random.Int64N(200*mib) })
+	require.False(t, log.Summary().Growth.Grows())
+}
+
+// Of a log with more steps than are kept apart, the steps are named between which growth
+// begins, and never a step that there is not.
+func TestLateGrowthOfALongLog(t *testing.T) {
+	log := minimals(t, 20_000, 16, func(step, mb int) int64 { return 1<<30 + 240*int64(max((step-15_000)*16+mb, 0)) })
+	g := log.Summary().Growth
+	require.Equal(t, 240.0, g.PerMicrobatch)
+	require.LessOrEqual(t, g.First.Step, int64(15_000))
+	require.GreaterOrEqual(t, g.First.LastStep, int64(15_000))
+	require.Less(t, g.First.LastStep-g.First.Step, int64(64))
+	var out strings.Builder
+	require.NoError(t, log.Summary().Text(&out))
+	require.Contains(t, out.String(), fmt.Sprintf("from one of steps %d to %d on", g.First.Step, g.First.LastStep))
+}
+
+// A log that has one record of eight tells the same rate, and between which microbatches
+// growth begins.
+func TestThinnedLog(t *testing.T) {
+	var out bytes.Buffer
+	writer, log := memlog.New(&out), &memreport.Log{}
+	writer.Every(8)
+	for step := range 100 {
+		for mb := range 256 {
+			writer.Sample(&memory.Sample{Step: int64(step), Microbatch: mb, Live: 1<<30 + int64(step/80)*16384*int64(max(mb-84, 0))})
+		}
+	}
+	for record, err := range memlog.Read(&out) {
+		require.NoError(t, err)
+		require.NoError(t, log.Add(&record))
+	}
+	s := log.Summary()
+	require.EqualValues(t, 3200, s.Records)
+	require.EqualValues(t, 249, s.Microbatches)
+	require.Equal(t, 16384.0, s.Growth.PerMicrobatch)
+	require.EqualValues(t, 80, s.Growth.First.Step)
+	require.Equal(t, [2]int{81, 88}, [2]int{s.Growth.First.Microbatch, s.Growth.First.Last})
+}
+
+// What the books show late has its own rate, not the mean over the steps before.
+func TestLateGrowthByTheBooks(t *testing.T) {
+	log := &memreport.Log{}
+	for step := range int64(100) {
+		for mb := range 64 {
+			excess := 16384 * max((step-80)*64+int64(mb)-9, 0)
+			require.NoError(t, log.Add(excessive(step, 0, mb, excess, min(excess, 16384))))
+		}
+	}
+	g := log.Summary().Growth
+	require.Equal(t, 16384.0, g.PerMicrobatch)
+	require.Equal(t, memreport.At{Step: 80, Microbatch: 10}, memreport.At{Step: g.First.Step, Microbatch: g.First.Microbatch})
 }
 
 // excessive is a record of schema 1 with an excess in class Saved.

@@ -54,7 +54,7 @@ func (g *Growth) short() string {
 // sentence says what grows, behind the name of who does.
 func (g *Growth) sentence(microbatches int64) string {
 	if g.PerMicrobatch == 0 {
-		return fmt.Sprintf("grows by %s with every step, from step %d on; within a step it does not", size(g.PerStep), g.First.Step)
+		return fmt.Sprintf("grows by %s with every step, %s on; within a step it does not", size(g.PerStep), g.First.steps())
 	}
 	text := fmt.Sprintf("grows by %s with every microbatch", size(g.PerMicrobatch))
 	if low, high := size(g.Low), size(g.High); low != high {
@@ -77,16 +77,27 @@ func (g *Growth) sentence(microbatches int64) string {
 	return text
 }
 
+// steps names the step in which growth begins.
+func (f *First) steps() string {
+	if f.LastStep > f.Step {
+		return fmt.Sprintf("from one of steps %d to %d", f.Step, f.LastStep)
+	}
+	return fmt.Sprintf("from step %d", f.Step)
+}
+
 // words says where growth begins.
 func (f *First) words() string {
 	microbatch := "microbatch " + strconv.Itoa(f.Microbatch)
 	if f.Last > f.Microbatch {
 		microbatch = fmt.Sprintf("microbatch %d to %d", f.Microbatch, f.Last)
 	}
-	if f.Step < 0 {
-		return "from " + microbatch + " of a step"
+	switch {
+	case f.LastStep > f.Step:
+		return f.steps()
+	case f.every:
+		return "in every step from " + microbatch
 	}
-	return fmt.Sprintf("from step %d, %s", f.Step, microbatch)
+	return f.steps() + ", " + microbatch
 }
 
 // ranks names some ranks, in ascending order, of whom each does the same.

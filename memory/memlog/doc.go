@@ -4,10 +4,12 @@
 // A [Log] writes a [memory.Sample] as one line in schema 1:
 //
 //	schema time step rank microbatch stage action live peak reserved excess
-//	growth weight wait_data, and classes, an object of the bytes by class
+//	growth weight wait_data, and classes, an object of the bytes by class, of those
+//	that have any
 //
 // Sizes are bytes, times nanoseconds, time since the Unix epoch; peak is the
-// highest level since this rank's previous line. live_planned and peak_planned,
+// highest level since this rank's previous line. [Log.Every] thins a log out, and its lines
+// have every; [File] is a file of limited size. live_planned and peak_planned,
 // which follow live and peak, belong to schema 1 as well; they are absent until
 // memory is planned, and absent is not 0. So does peak_classes at the end, which is peak
 // by class; it is absent where the allocator does not say.

@@ -18,7 +18,7 @@ func ExampleLog() {
 		fmt.Println(err)
 	}
 	// Output:
-	// {"schema":1,"time":1700000000000000000,"step":3,"rank":0,"microbatch":5,"stage":0,"action":"B","live":64,"peak":4160,"reserved":8192,"excess":0,"growth":0,"weight":96,"wait_data":0,"classes":{"resident":64,"entry":0,"activation":0,"actgrad":0,"saved":0,"carry":0,"transfer":0,"workspace":0,"loss":0,"fp8":0,"unsharded":0}}
+	// {"schema":1,"time":1700000000000000000,"step":3,"rank":0,"microbatch":5,"stage":0,"action":"B","live":64,"peak":4160,"reserved":8192,"excess":0,"growth":0,"weight":96,"wait_data":0,"classes":{"resident":64}}
 }
 
 func ExampleRead() {

@@ -2,6 +2,7 @@ package memlog
 
 import (
 	"io"
+	"sync"
 
 	"github.com/rs/zerolog"
 
@@ -13,12 +14,22 @@ const schema = 1
 
 // Log writes samples to a writer, one call of Write for each line. It buffers
 // and flushes nothing, has no level, adds no field, and allocates nothing for a
-// record. A Log is not for concurrent use; several may share a writer whose
-// Write is safe for that. A program that sets zerolog's global level to Disabled
-// silences this log too.
+// record. A Log is safe for concurrent use: the ranks of a process share one. A program
+// that sets zerolog's global level to Disabled silences this log too.
 type Log struct {
-	sink sink
-	json zerolog.Logger
+	sink  sink
+	json  zerolog.Logger
+	every int
+	mu    sync.Mutex
+	since map[int]*skipped // by rank, where not every record is written
+}
+
+// skipped is what was not written of a rank since its last record.
+type skipped struct {
+	step    int64
+	records int
+	highest memory.Sample // the one with the highest peak
+	written memory.Sample
 }
 
 // New returns a log that writes to w; with a nil w it writes nothing. The caller
@@ -32,8 +43,46 @@ func New(w io.Writer) *Log {
 	return l
 }
 
+// Every makes the log write one record of n of each rank, the first of every step among
+// them, and those that show growth. Its lines have n as every, and the highest peak of those
+// that were left out. It is called before the first record.
+func (l *Log) Every(n int) {
+	l.every, l.since = n, map[int]*skipped{}
+}
+
+// thinned returns what is written of a record, nil where it is left out: it has the highest
+// peak since the last one. It is valid until the next record of the rank.
+func (l *Log) thinned(s *memory.Sample) *memory.Sample {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.since[s.Rank]
+	if r == nil {
+		r = &skipped{step: s.Step - 1}
+		l.since[s.Rank] = r
+	}
+	if s.Peak >= r.highest.Peak {
+		r.highest = *s
+	}
+	if r.step != s.Step {
+		r.step, r.records = s.Step, 0
+	}
+	r.records++
+	if (r.records-1)%l.every != 0 && s.Excess == 0 && s.Growth == 0 {
+		return nil
+	}
+	r.written = *s
+	r.written.Peak, r.written.PeakPlanned, r.written.PeakClasses = r.highest.Peak, r.highest.PeakPlanned, r.highest.PeakClasses
+	r.highest = memory.Sample{}
+	return &r.written
+}
+
 // Sample writes one line. It does not keep s. What goes wrong is in Err.
 func (l *Log) Sample(s *memory.Sample) {
+	if l.every > 1 {
+		if s = l.thinned(s); s == nil {
+			return
+		}
+	}
 	line := l.json.Log().
 		Int("schema", schema).
 		Int64("time", s.Time).
@@ -54,8 +103,11 @@ func (l *Log) Sample(s *memory.Sample) {
 		Int64("excess", s.Excess).
 		Int64("growth", s.Growth).
 		Float64("weight", s.Weight).
-		Int64("wait_data", s.WaitData).
-		Object("classes", (*classes)(&s.Classes))
+		Int64("wait_data", s.WaitData)
+	if l.every > 1 {
+		line.Int("every", l.every)
+	}
+	line.Object("classes", (*classes)(&s.Classes))
 	if s.PeakClasses != (memory.ByClass{}) {
 		line.Object("peak_classes", (*classes)(&s.PeakClasses))
 	}
@@ -88,15 +140,21 @@ func (o *peakOwner) MarshalZerologObject(e *zerolog.Event) {
 
 // Err returns the first error of the writer. After it nothing more is written,
 // so that the log ends with at most one broken line.
-func (l *Log) Err() error { return l.sink.err }
+func (l *Log) Err() error {
+	l.sink.mu.Lock()
+	defer l.sink.mu.Unlock()
+	return l.sink.err
+}
 
-// classes writes the bytes of every class, in the order of the enum.
+// classes writes the bytes of the classes that have any, in the order of the enum.
 type classes memory.ByClass
 
 // MarshalZerologObject implements zerolog.LogObjectMarshaler.
 func (c *classes) MarshalZerologObject(e *zerolog.Event) {
 	for i, n := range c {
-		e.Int64(memory.Class(i).String(), n)
+		if n != 0 {
+			e.Int64(memory.Class(i).String(), n)
+		}
 	}
 }
 
@@ -104,11 +162,14 @@ func (c *classes) MarshalZerologObject(e *zerolog.Event) {
 // print it to the process's standard error.
 type sink struct {
 	w   io.Writer
+	mu  sync.Mutex
 	err error
 }
 
 // Write implements io.Writer and always succeeds.
 func (s *sink) Write(line []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.err == nil {
 		if n, err := s.w.Write(line); err != nil {
 			s.err = err

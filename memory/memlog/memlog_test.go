@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,6 +80,128 @@ func TestSampleAllocatesNothing(t *testing.T) {
 	log, s := memlog.New(io.Discard), full()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties zerolog's pool
 	require.Zero(t, testing.AllocsPerRun(1000, func() { log.Sample(&s) }))
+}
+
+// Classes without bytes are left out, and lines that have them, as earlier ones do, read the
+// same.
+func TestClassesWithoutBytes(t *testing.T) {
+	s := full()
+	s.Classes = memory.ByClass{memory.Saved: 7}
+	var out bytes.Buffer
+	memlog.New(&out).Sample(&s)
+	require.True(t, strings.HasSuffix(out.String(), `"classes":{"saved":7}}`+"\n"), out.String())
+	earlier := strings.Replace(out.String(), `{"saved":7}`, `{"resident":0,"entry":0,"activation":0,"actgrad":0,"saved":7,"carry":0,"transfer":0,"workspace":0,"loss":0,"fp8":0,"unsharded":0}`, 1)
+	records, faults := read(out.String() + earlier)
+	require.Empty(t, faults)
+	require.Equal(t, []memlog.Record{{Schema: 1, Sample: s}, {Schema: 1, Sample: s}}, records)
+}
+
+// Of n records of a rank one is written, and the first of a step, and every one that shows
+// growth. No peak is lost.
+func TestEvery(t *testing.T) {
+	var out bytes.Buffer
+	log := memlog.New(&out)
+	log.Every(4)
+	for i := range 20 {
+		for rank := range 2 {
+			s := full()
+			s.Step, s.Rank, s.Microbatch, s.Peak, s.Excess, s.Growth = int64(i/10), rank, i%10, 100, 0, 0
+			if i == 6 {
+				s.Peak, s.PeakClasses = 999, memory.ByClass{memory.Workspace: 999}
+			}
+			if i == 13 && rank == 1 {
+				s.Excess = 64
+			}
+			log.Sample(&s)
+		}
+	}
+	require.NoError(t, log.Err())
+	records, faults := read(out.String())
+	require.Empty(t, faults)
+	var kept [2][]int
+	for _, r := range records {
+		require.Equal(t, 4, r.Every)
+		kept[r.Rank] = append(kept[r.Rank], int(r.Step)*10+r.Microbatch)
+		if r.Step == 0 && r.Microbatch == 8 {
+			require.EqualValues(t, 999, r.Peak)
+			require.EqualValues(t, 999, r.PeakClasses[memory.Workspace])
+		} else {
+			require.EqualValues(t, 100, r.Peak)
+		}
+	}
+	require.Equal(t, [2][]int{{0, 4, 8, 10, 14, 18}, {0, 4, 8, 10, 13, 14, 18}}, kept)
+	log, s := memlog.New(io.Discard), full()
+	log.Every(2)
+	log.Sample(&s)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	require.Zero(t, testing.AllocsPerRun(1000, func() { log.Sample(&s) }))
+}
+
+// The ranks of a process share a log: under the race detector this finds what they do not
+// do in turn.
+func TestRanksShareALog(t *testing.T) {
+	var out bytes.Buffer
+	log := memlog.New(&out)
+	log.Every(2)
+	var ranks sync.WaitGroup
+	for rank := range 4 {
+		ranks.Go(func() {
+			for mb := range 100 {
+				s := full()
+				s.Rank, s.Microbatch, s.Excess, s.Growth = rank, mb, 0, 0
+				log.Sample(&s)
+			}
+		})
+	}
+	ranks.Wait()
+	require.NoError(t, log.Err())
+	records, faults := read(out.String())
+	require.Empty(t, faults)
+	require.Len(t, records, 200)
+}
+
+// A file of limited size is renamed when it is full, between two lines, and appended to when
+// it is opened again. What was kept is the end of the log.
+func TestFileRotates(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.jsonl")
+	write := func(from, to int) {
+		file := &memlog.File{Path: path, Most: int64(3 * len(fullLine)), Keep: 2}
+		log := memlog.New(file)
+		for mb := from; mb < to; mb++ {
+			s := full()
+			s.Microbatch = mb
+			log.Sample(&s)
+		}
+		require.NoError(t, log.Err())
+		require.NoError(t, file.Close())
+	}
+	write(0, 5)
+	write(5, 10)
+	var all []int
+	for _, name := range []string{path + ".2", path + ".1", path} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(text), 3*len(fullLine))
+		records, faults := read(string(text))
+		require.Empty(t, faults)
+		for _, r := range records {
+			all = append(all, r.Microbatch)
+		}
+	}
+	require.Equal(t, []int{3, 4, 5, 6, 7, 8, 9}, all)
+	require.NoFileExists(t, path+".3")
+
+	bare := &memlog.File{Path: path, Most: 1}
+	for range 2 {
+		_, err := bare.Write([]byte("line\n"))
+		require.NoError(t, err)
+	}
+	require.NoError(t, bare.Close())
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "line\n", string(text), "no earlier file is kept")
+	_, err = (&memlog.File{Path: filepath.Join(path, "none")}).Write(nil)
+	require.Error(t, err)
 }
 
 // shortWriter is a disk that is full after some bytes.
@@ -210,7 +335,6 @@ func TestReadFaults(t *testing.T) {
 		{"weight", editFull(`11.5`, `"11.5"`), `"11.5"`, `weight, a number, found "11.5"`},
 		{"excess", editFull(`-9`, `"-9"`), `"-9"`, `excess, an integer of 64 bits, found "-9"`},
 		{"classes", editFull(`"classes":{`, `"classes":[],"x":{`), "[]", "an object, found []"},
-		{"class missing", editFull(`"entry":101,`, ``), `{"resident`, "classes with all its fields, found none of these: entry"},
 		{"class unknown", editFull(`"entry":101`, `"entries":101`), `101`, `bytes of a class, found class "entries"`},
 		{"class negative", editFull(`"entry":101`, `"entry":-1`), `-1,"activation`, `entry, an integer from 0 to 9223372036854775807, found -1`},
 		{"owner", `{"schema":1,"owner":3}`, "3", "an object, found 3"},

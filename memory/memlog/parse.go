@@ -75,6 +75,7 @@ func parseSample(all []member) (r Record, err error) {
 		{key: "growth", to: (*signed)(&s.Growth)},
 		{key: "weight", to: &s.Weight},
 		{key: "wait_data", to: &s.WaitData},
+		{key: "every", to: &r.Every, optional: true},
 		{key: "classes", to: &s.Classes},
 		{key: "peak_classes", to: &s.PeakClasses, optional: true},
 	})
@@ -221,7 +222,7 @@ func value(m member, to any) error {
 		}
 		fields := make([]field, memory.NumClasses)
 		for i := range fields {
-			fields[i] = field{key: memory.Class(i).String(), to: &to[i]}
+			fields[i] = field{key: memory.Class(i).String(), to: &to[i], optional: true}
 		}
 		for _, c := range inner {
 			if _, ok := memory.ParseClass(c.key); !ok {

@@ -33,6 +33,8 @@ type Record struct {
 	// Reserved, Peak and, as Live, what it calls allocated. Planned says that the line
 	// has live_planned and peak_planned.
 	memory.Sample
+	// Every is n where the log has one record of n; 0 where it has all.
+	Every int
 	// Owner is the live buffer of which a line of a Dump tells; Sample is empty
 	// then. It is nil in all other lines.
 	Owner *memory.Info

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weir-ml/weir/fp8"
@@ -55,8 +54,7 @@ type Run struct {
 	Config
 	ranks    []rank
 	clocks   clocks
-	training bool // a step of training runs: evaluations are not a part of the log
-	logging  sync.Mutex
+	training bool        // a step of training runs: evaluations are not a part of the log
 	log      *memlog.Log // of all ranks
 	failed   failures
 
@@ -127,8 +125,6 @@ func (r *Run) microbatch(sample *memory.Sample) {
 		return
 	}
 	r.ranks[sample.Rank].microbatch(sample)
-	r.logging.Lock()
-	defer r.logging.Unlock()
 	r.log.Sample(sample)
 }
 
@@ -137,8 +133,6 @@ func (r *Run) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 	if !r.training {
 		return
 	}
-	r.logging.Lock()
-	defer r.logging.Unlock()
 	for owner := range owners {
 		r.log.PeakOwner(&owner)
 	}
