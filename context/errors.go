@@ -10,6 +10,8 @@ var (
 	// ErrUndeclared is returned for what a stage reaches without having declared it: a
 	// slot, a loss, a parameter, a copy of weights, or an entry part at this kind of action.
 	ErrUndeclared = frames.ErrUndeclared
+	// ErrUnread is returned by Put for a part that no stage of any rank reads.
+	ErrUnread = frames.ErrUnread
 	// ErrTaken is returned by Take for a slot that was taken before (L2).
 	ErrTaken = frames.ErrTaken
 	// ErrEmpty is returned by Take for a slot that nothing was saved in.

@@ -30,13 +30,14 @@ func Example() {
 			return nil
 		})
 	run, _ := runner.New(runner.Config[number]{
-		Stages: []stages.Stage[number]{stage}, Parts: []string{"x"},
+		Stages: []stages.Stage[number]{stage},
 		Spaces: runner.On[number](memory.NewCollected[number](nil, func(number) int64 { return 8 })),
 		Losses: []loss.Def{{Name: "sum", Reduction: loss.Mean, Objective: true}},
 	})
-	_, err := run.Step(context.Background(), 1, runner.Indexed(func(_ context.Context, e *batchctx.Entry[number]) error {
+	_, err := run.Step(context.Background(), 1, runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
 		x := 3.0
-		return e.Put(0, &x)
+		e.Put("x", &x)
+		return nil
 	}))
 	fmt.Println(err)
 	// Output:

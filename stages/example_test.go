@@ -79,13 +79,14 @@ func (calculator) SumSquares(g number) (float64, error) { return *g * *g, nil }
 func run(chain ...stages.Stage[number]) {
 	r, err := runner.New(runner.Config[number]{
 		Stages: chain, Spaces: runner.On[number](memory.NewCollected[number](nil, nil)), Gradients: calculator{},
-		Parts: []string{"x"}, Losses: []loss.Def{{Name: "x", Reduction: loss.Mean, Objective: true}},
+		Losses: []loss.Def{{Name: "x", Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	result, err := r.Step(context.Background(), 4, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[number]) error {
-		return entry.Put(0, newNumber(float64(1+entry.Microbatch())))
+	result, err := r.Step(context.Background(), 4, runner.Indexed(func(_ context.Context, entry batchctx.Entry[number]) error {
+		entry.Put("x", newNumber(float64(1+entry.Index())))
+		return nil
 	}))
 	if err != nil {
 		log.Fatal(err)

@@ -267,23 +267,24 @@ func (b *bench) build(t testing.TB, set setting, chain ...stage) (*runner.Runner
 		losses = append(losses, loss.Def{Name: "metric of " + name, Reduction: loss.Mean})
 	}
 	r, err := runner.New(runner.Config[handle]{
-		Stages: chain, Spaces: runner.On(b.space), Parts: parts, Losses: losses, Gradients: b,
+		Stages: chain, Spaces: runner.On(b.space), Losses: losses, Gradients: b,
 		Plan: runner.Plan{Rule: set.rule},
 	})
 	require.NoError(t, err)
-	return r, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[handle]) error {
-		for part := range parts {
+	return r, runner.Indexed(func(_ context.Context, entry batchctx.Entry[handle]) error {
+		for part, name := range parts {
+			if !entry.Wants(name) {
+				continue
+			}
 			n := 1
 			if part == 0 {
-				n = 3 + entry.Microbatch()
+				n = 3 + entry.Index()
 			}
 			h, x := b.alloc(memory.Entry, n)
 			for i := range x {
-				x[i] = 1 / float32(2+3*part+5*i+7*entry.Microbatch())
+				x[i] = 1 / float32(2+3*part+5*i+7*entry.Index())
 			}
-			if err := entry.Put(part, h); err != nil {
-				return err
-			}
+			entry.Put(name, h)
 		}
 		return nil
 	})

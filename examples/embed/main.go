@@ -31,13 +31,10 @@ func main() {
 	if err := errors.Join(err, err1, err2); err != nil {
 		log.Fatal(err)
 	}
-	points := runner.Indexed(func(_ context.Context, e *batchctx.Entry[T]) error {
-		x := float32(e.Microbatch()%7) - 3
-		point, err := dev.Floats(memory.Entry, x, 3*x)
-		if err != nil {
-			return err
-		}
-		return e.Put(0, point)
+	points := runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
+		x := float32(e.Index()%7) - 3
+		e.Put("point", e.Must(dev.Floats(memory.Entry, x, 3*x)))
+		return nil
 	})
 	for range 6 {
 		step, err := run.Step(context.Background(), 4096, points)

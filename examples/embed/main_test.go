@@ -29,7 +29,7 @@ func Example() {
 func TestANaNEndsTheProgram(t *testing.T) {
 	program, err := os.ReadFile("main.go")
 	require.NoError(t, err)
-	const point = "float32(e.Microbatch()%7) - 3"
+	const point = "float32(e.Index()%7) - 3"
 	require.Contains(t, string(program), point)
 	changed, overlay := filepath.Join(t.TempDir(), "main.go"), filepath.Join(t.TempDir(), "overlay.json")
 	nan := strings.NewReplacer(point, point+" + float32(math.NaN())", "import (", "import (\n\"math\"").Replace(string(program))

@@ -322,7 +322,7 @@ func (t *trainee) templates(ctx context.Context, host *kernels.Host) (templates 
 
 func (t *trainee) config(model *transformer.Model, dev kernels.Compute, templates *layout.Templates) runner.Config[kernels.Buffer] {
 	return runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts,
+		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Memory: runner.Memory{Templates: templates},
 	}
@@ -330,7 +330,7 @@ func (t *trainee) config(model *transformer.Model, dev kernels.Compute, template
 
 // source gives microbatches of as many tokens as there are to one.
 func (t *trainee) source(dev kernels.Compute) runner.Source[kernels.Buffer] {
-	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 		return put(dev, entry, t.tokens, t.Vocabulary)
 	})
 }

@@ -43,7 +43,7 @@ func newModel(dev kernels.Compute, removed int) (*model, error) {
 // config is what a runner needs to train the model.
 func (m *model) config() runner.Config[kernels.Buffer] {
 	return runner.Config[kernels.Buffer]{
-		Stages: m.stages, Spaces: runner.On(m.dev), Gradients: m.dev, Parts: transformer.Parts,
+		Stages: m.stages, Spaces: runner.On(m.dev), Gradients: m.dev,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Seed:   size.Seed,
 	}
@@ -52,18 +52,19 @@ func (m *model) config() runner.Config[kernels.Buffer] {
 // entries are microbatches of as many tokens as the model takes, each with numbers of
 // its own.
 func (m *model) entries() runner.Source[kernels.Buffer] {
-	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 		return put(m.dev, entry, size.Context, size.Vocabulary)
 	})
 }
 
 // put makes an entry of so many tokens.
-func put(dev kernels.Compute, entry *batchctx.Entry[kernels.Buffer], n, vocabulary int) error {
+func put(dev kernels.Compute, entry batchctx.Entry[kernels.Buffer], n, vocabulary int) error {
 	tokens, labels, weights := make([]int32, n), make([]int32, n), make([]float32, n)
 	for i := range tokens {
-		tokens[i] = int32((7*entry.Microbatch() + 3*i) % vocabulary)
+		tokens[i] = int32((7*entry.Index() + 3*i) % vocabulary)
 		labels[i] = (tokens[i] + 3) % int32(vocabulary)
 		weights[i] = 1
 	}
-	return transformer.Put(dev, entry, tokens, labels, weights)
+	transformer.Put(dev, entry, tokens, labels, weights)
+	return nil
 }

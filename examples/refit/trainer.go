@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"io"
 	"iter"
@@ -44,7 +47,7 @@ func newTrainer(recipe fp8.Recipe) (t *trainer, err error) {
 		return nil, errors.Join(err, t.dev.Close())
 	}
 	t.run, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: t.model.Stages(), Spaces: runner.On(t.dev), Gradients: t.dev, Parts: transformer.Parts,
+		Stages: t.model.Stages(), Spaces: runner.On(t.dev), Gradients: t.dev,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {
@@ -75,8 +78,8 @@ func (t *trainer) step(ctx context.Context) (float64, error) {
 }
 
 // Next gives a line: every byte predicts the next one.
-func (t *trainer) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-	line := lines[entry.Microbatch()]
+func (t *trainer) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+	line := lines[entry.Index()]
 	n := len(line) - 1
 	ids, ones := make([]int32, len(line)), make([]float32, n)
 	for i := range line {
@@ -85,7 +88,8 @@ func (t *trainer) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer])
 	for i := range ones {
 		ones[i] = 1
 	}
-	return transformer.Put(t.dev, entry, ids[:n], ids[1:], ones)
+	transformer.Put(t.dev, entry, ids[:n], ids[1:], ones)
+	return nil
 }
 
 // everything is every scope of a device.
@@ -120,4 +124,19 @@ func (t *trainer) weights(encoding *kernels.Encoding) iter.Seq2[transformer.Weig
 			}
 		}
 	}
+}
+
+// digest is a checksum of all weights, bit for bit.
+func (t *trainer) digest() (string, error) {
+	sum := sha256.New()
+	for w := range t.model.Weights() {
+		values := make([]float32, w.Float32.N)
+		if err := w.Device.ReadFloat32(values, w.Float32); err != nil {
+			return "", err
+		}
+		if err := binary.Write(sum, binary.LittleEndian, values); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }

@@ -35,9 +35,10 @@ type source struct {
 }
 
 // Next makes the entry of one microbatch.
-func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-	s.fill(s.windows.Window(entry.Microbatch()))
-	return transformer.Put(s.dev, entry, s.tokens, s.labels, s.weights)
+func (s *source) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+	s.fill(s.windows.Window(entry.Index()))
+	transformer.Put(s.dev, entry, s.tokens, s.labels, s.weights)
+	return nil
 }
 
 // fill sets tokens, labels and weights to those of a window.

@@ -157,7 +157,7 @@ func TestKilledInTheFirstStep(t *testing.T) {
 	require.NoError(t, run.prepare(t.Context()))
 	defer func() { require.NoError(t, run.Close()) }()
 	var log, losses []byte
-	run.train = runner.Indexed(func(context.Context, *batchctx.Entry[kernels.Buffer]) error {
+	run.train = runner.Indexed(func(context.Context, batchctx.Entry[kernels.Buffer]) error {
 		log, err = os.ReadFile(filepath.Join(folder, "memory.jsonl.partial"))
 		require.NoError(t, err)
 		losses, err = os.ReadFile(filepath.Join(folder, "losses.csv.partial"))

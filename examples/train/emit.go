@@ -89,7 +89,7 @@ func measureCosts(ctx context.Context, opts *options, training []byte) (measured
 	}
 	measured, err = costs.Measure(ctx, costs.Config[kernels.Buffer]{
 		Runner: runner.Config[kernels.Buffer]{
-			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts, Losses: lossDefs, Seed: opts.model.Seed,
+			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Losses: lossDefs, Seed: opts.model.Seed,
 		},
 		Source: func(step int) runner.Source[kernels.Buffer] {
 			return &source{dev: dev, text: training, windows: &corpus.Drawn{Text: training, Longest: opts.sequence, Seed: opts.model.Seed, Step: int64(step)}}

@@ -66,7 +66,7 @@ var lossDefs = []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Obj
 func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runner.Config[kernels.Buffer] {
 	o := t.opts
 	cfg := runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Parts: transformer.Parts, Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.done),
+		Stages: model.Stages(), Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.done),
 		Plan: runner.Plan{Rule: o.rule, Placement: o.placement, Group: o.group, Cap: o.cap, Slices: o.slices, Costs: o.priced},
 		World: runner.World[kernels.Buffer]{
 			Capacity: o.capacity,

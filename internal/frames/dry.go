@@ -9,17 +9,10 @@ func (c *Frames[T]) Dry(bounded func()) { c.bounded = bounded }
 // expert gets, say. Memory is planned before there are values, so in a dry run it
 // returns the bound, and the buffer allocated next is planned for that. A step may ask
 // for less there, and for more nowhere.
-func (m *View[T]) AtMost(n, bound int) int { return m.ctx.atMost(n, bound) }
+func (m *View[T]) AtMost(n, bound int) int { return m.ctx.AtMost(n, bound) }
 
-// AtMost is that of Microbatch, for a source.
-func (e *Entry[T]) AtMost(n, bound int) int {
-	if e.ctx == nil {
-		return n
-	}
-	return e.ctx.atMost(n, bound)
-}
-
-func (c *Frames[T]) atMost(n, bound int) int {
+// AtMost is that of a view, for a source.
+func (c *Frames[T]) AtMost(n, bound int) int {
 	if c.bounded == nil {
 		return n
 	}

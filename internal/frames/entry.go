@@ -1,57 +1,67 @@
 package frames
 
 import (
-	"context"
+	"errors"
 	"fmt"
-
-	"github.com/weir-ml/weir/internal/invariants"
+	"slices"
 )
 
-// Entry is what a source fills for one microbatch. It is a view: it ends when
-// the source returns.
-type Entry[T any] struct {
-	ctx    *Frames[T]
+// entry is what is being filled.
+type entry struct {
 	item   int
 	wanted uint64
 }
 
-// Microbatch returns the number of the microbatch in the batch, from 0: a source is asked
-// in this order. It is Microbatch.Index of the stages that read the entry.
-func (e *Entry[T]) Microbatch() int { return e.item }
+// EntryIndex returns the number in the batch of the microbatch whose entry is filled.
+func (c *Frames[T]) EntryIndex() int { return c.entry.item }
 
-// Wants reports whether a stage of this rank reads the part in this step. A
-// source need not make what nobody wants.
-func (e *Entry[T]) Wants(part int) bool {
-	return e.ctx != nil && part >= 0 && part < len(e.ctx.parts) && e.wanted>>part&1 == 1
+// Rank returns the rank.
+func (c *Frames[T]) Rank() int { return c.rank }
+
+// Wants reports whether a stage of this rank reads the part in this step, and which part
+// it is: -1 where no stage of any rank reads it.
+func (c *Frames[T]) Wants(name string) (wants bool, part int) {
+	part = slices.Index(c.parts, name)
+	return part >= 0 && c.entry.wanted>>part&1 == 1, part
 }
 
-// Put hands a part over. A part that nobody wants ends at once. After an error h
-// is still the source's.
-func (e *Entry[T]) Put(part int, h T) error {
-	c := e.ctx
-	if c == nil {
-		return fmt.Errorf("%w: the entry of microbatch %d", ErrEnded, e.item)
+// Put takes a part over, and releases it where it cannot, or where this rank does not want
+// it.
+func (c *Frames[T]) Put(name string, h T) error {
+	err := c.putPart(name, h)
+	if err == errUnwanted {
+		_, err = c.space.Release(h)
+	} else if err != nil {
+		_, _ = c.space.Release(h) // The first error is the one to tell.
 	}
-	if part < 0 || part >= len(c.parts) {
-		return fmt.Errorf("%w: entry part %d of %d", ErrUndeclared, part, len(c.parts))
+	return err
+}
+
+// errUnwanted says that the rank does not read a part in this step.
+var errUnwanted = errors.New("unwanted")
+
+func (c *Frames[T]) putPart(name string, h T) error {
+	wants, part := c.Wants(name)
+	if part < 0 {
+		return fmt.Errorf("%w: part %q of microbatch %d, where stages read %q: declare the read, Decl.Part(%[2]q), or do not put it", ErrUnread, name, c.entry.item, c.parts)
 	}
-	if !e.Wants(part) {
-		_, err := c.space.Release(h)
-		return err
+	if !wants {
+		return errUnwanted
 	}
-	cell := c.part(e.item, part)
+	cell := c.part(c.entry.item, part)
 	if cell.held() {
-		return fmt.Errorf("%w: part %q of microbatch %d", ErrOccupied, c.parts[part], e.item)
+		return fmt.Errorf("%w: part %q of microbatch %d was put already", ErrOccupied, name, c.entry.item)
 	}
 	if err := c.hold(cell, h); err != nil {
-		return fmt.Errorf("batchctx: part %q of microbatch %d: %w", c.parts[part], e.item, err)
+		return fmt.Errorf("batchctx: part %q of microbatch %d: %w", name, c.entry.item, err)
 	}
 	c.counts.Parts++
 	return nil
 }
 
-// Pull calls fill for the entry of an item (Extent.Item) and takes over what it puts.
-func (c *Frames[T]) Pull(ctx context.Context, item int, fill func(context.Context, *Entry[T]) error) error {
+// Pull calls fill for the entry of an item (Extent.Item) and takes over what it puts. A
+// failure of the entry comes first, even where the source has swallowed it.
+func (c *Frames[T]) Pull(item int, fill func() error) error {
 	for part := range c.parts {
 		cell := c.part(item, part)
 		if cell.held() {
@@ -61,29 +71,16 @@ func (c *Frames[T]) Pull(ctx context.Context, item int, fill func(context.Contex
 		cell.state = empty
 	}
 	c.entryOf[item&c.entryMask] = c.extent.OfItem(item)
-	entry := c.newEntry(item)
-	defer func() { entry.ctx = nil }()
-	if err := fill(ctx, entry); err != nil {
+	c.entry = entry{item, c.extent.Of(c.extent.OfItem(item))}
+	if err := c.End(fill()); err != nil {
 		return err
 	}
 	for part := range c.parts {
-		if entry.wanted>>part&1 == 1 && !c.part(item, part).held() {
-			return fmt.Errorf("%w: the source gave no %q for microbatch %d", ErrMissing, c.parts[part], item)
+		if c.entry.wanted>>part&1 == 1 && !c.part(item, part).held() {
+			return fmt.Errorf("%w: the source gave no %q for microbatch %d: Put it", ErrMissing, c.parts[part], item)
 		}
 	}
 	return nil
-}
-
-// newEntry returns the view of an entry for one call of the source: one of its own
-// where invariants are checked, so that a source which keeps one never reaches a
-// later entry through it.
-func (c *Frames[T]) newEntry(item int) *Entry[T] {
-	entry := &c.entry
-	if invariants.Enabled {
-		entry = new(Entry[T])
-	}
-	entry.ctx, entry.item, entry.wanted = c, item, c.extent.Of(c.extent.OfItem(item))
-	return entry
 }
 
 // DropParts ends the parts of a microbatch's entry that are in the set, one bit each (L1).

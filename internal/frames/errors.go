@@ -15,6 +15,8 @@ var (
 	// ErrUndeclared is returned for what a stage reaches without having declared it: a
 	// slot, a loss, a parameter, a copy of weights, or an entry part at this kind of action.
 	ErrUndeclared = errors.New("batchctx: not declared by the stage")
+	// ErrUnread is returned by Put for a part that no stage of any rank reads.
+	ErrUnread = errors.New("batchctx: no stage reads it")
 	// ErrTaken is returned by Take for a slot that was taken before (L2).
 	ErrTaken = errors.New("batchctx: the saved state was taken already")
 	// ErrEmpty is returned by Take for a slot that nothing was saved in.

@@ -1,7 +1,6 @@
 package frames_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -69,12 +68,10 @@ func (r *rig) live() int64 { return r.arena.Live() - 128 } // beyond the two gra
 // pull pulls the entry of a microbatch with 100 bytes a part.
 func (r *rig) pull(microbatch int) {
 	r.t.Helper()
-	require.NoError(r.t, r.Pull(r.t.Context(), microbatch, func(_ context.Context, e *frames.Entry[memory.Handle]) error {
-		require.Equal(r.t, microbatch, e.Microbatch())
-		for part := range 3 {
-			if err := e.Put(part, r.alloc(memory.Entry, 100)); err != nil {
-				return err
-			}
+	require.NoError(r.t, r.Pull(microbatch, func() error {
+		require.Equal(r.t, microbatch, r.EntryIndex())
+		for _, part := range []string{"tokens", "labels", "unread"} {
+			require.NoError(r.t, r.Put(part, r.alloc(memory.Entry, 100)))
 		}
 		return nil
 	}))
@@ -126,18 +123,18 @@ func TestEntryPartsDieAtTheirLastRead(t *testing.T) { // L1
 
 func TestSourceMustPutWhatIsWanted(t *testing.T) {
 	r := newRig(t)
-	err := r.Pull(t.Context(), 0, func(_ context.Context, e *frames.Entry[memory.Handle]) error {
-		require.True(t, e.Wants(0))
-		require.False(t, e.Wants(2))
-		require.False(t, e.Wants(-1))
-		h := r.alloc(memory.Entry, 8)
-		require.NoError(t, e.Put(0, h))
+	err := r.Pull(0, func() error {
+		for part, want := range map[string]bool{"tokens": true, "unread": false, "none": false} {
+			wants, _ := r.Wants(part)
+			require.Equal(t, want, wants, part)
+		}
+		require.NoError(t, r.Put("tokens", r.alloc(memory.Entry, 8)))
+		live := r.live()
+		require.ErrorIs(t, r.Put("tokens", r.alloc(memory.Entry, 8)), frames.ErrOccupied)
 		other := r.alloc(memory.Entry, 8)
-		require.ErrorIs(t, e.Put(0, other), frames.ErrOccupied)
-		require.ErrorIs(t, e.Put(9, other), frames.ErrUndeclared)
-		_, err := r.arena.Release(other)
-		require.NoError(t, err)
-		require.ErrorIs(t, e.Put(1, other), memory.ErrStale)
+		require.ErrorIs(t, r.Put("none", other), frames.ErrUnread)
+		require.ErrorIs(t, r.Put("labels", other), memory.ErrStale)
+		require.Equal(t, live, r.live(), "what is refused is released")
 		return nil
 	})
 	require.ErrorIs(t, err, frames.ErrMissing)

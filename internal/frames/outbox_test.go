@@ -1,7 +1,6 @@
 package frames_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 
@@ -140,13 +139,13 @@ func TestGatheredWeightsEndOnce(t *testing.T) {
 func TestCopiesTakeTurns(t *testing.T) {
 	r := newSender(t)
 	for item := range 6 {
-		require.NoError(t, r.Pull(t.Context(), item, func(_ context.Context, e *frames.Entry[memory.Handle]) error {
-			require.Equal(t, item, e.Microbatch())
-			require.Equal(t, []bool{item%2 == 0, item%2 == 1}, []bool{e.Wants(0), e.Wants(1)}, "number %d of the batch", item)
-			for part := range 2 {
-				if err := e.Put(part, r.alloc(memory.Entry, int64(part+1))); err != nil {
-					return err
-				}
+		require.NoError(t, r.Pull(item, func() error {
+			require.Equal(t, item, r.EntryIndex())
+			for i, part := range []string{"tokens", "labels"} {
+				wants, number := r.Wants(part)
+				require.Equal(t, item%2 == i, wants, "number %d of the batch", item)
+				require.Equal(t, i, number)
+				require.NoError(t, r.Put(part, r.alloc(memory.Entry, int64(i+1))))
 			}
 			return nil
 		}))

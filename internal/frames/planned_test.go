@@ -1,7 +1,6 @@
 package frames_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,15 +50,13 @@ func TestLost(t *testing.T) {
 func TestAtMost(t *testing.T) {
 	r := newRig(t)
 	bounds := 0
-	fill := func(_ context.Context, e *frames.Entry[memory.Handle]) error {
-		for part := range 2 {
-			if err := e.Put(part, r.alloc(memory.Entry, int64(e.AtMost(10, 100)))); err != nil {
-				return err
-			}
+	fill := func() error {
+		for _, part := range []string{"tokens", "labels"} {
+			require.NoError(t, r.Put(part, r.alloc(memory.Entry, int64(r.AtMost(10, 100)))))
 		}
 		return nil
 	}
-	require.NoError(t, r.Pull(t.Context(), 0, fill))
+	require.NoError(t, r.Pull(0, fill))
 	require.EqualValues(t, 20, r.live())
 	mb := r.open(0, 0)
 	require.Equal(t, 3, mb.AtMost(3, 5))
@@ -69,7 +66,7 @@ func TestAtMost(t *testing.T) {
 
 	r.Dry(func() { bounds++ })
 	require.Equal(t, 5, mb.AtMost(3, 5))
-	require.NoError(t, r.Pull(t.Context(), 1, fill))
+	require.NoError(t, r.Pull(1, fill))
 	require.EqualValues(t, 220, r.live())
 	require.Equal(t, 3, bounds)
 	r.Dry(nil)

@@ -26,9 +26,6 @@ type Config[T any] struct {
 	// Schedule is a name of schedule.Schedules, which plans steps and places the stages.
 	// "" is depth-first, or what Plan.Rule says.
 	Schedule string
-	// Parts names the parts of an entry, in the order of Entry.Put; nil takes those that
-	// stages read, the first one that is read first.
-	Parts []string
 	// Losses are what stages may record, by name. At most one is the objective. nil takes
 	// the one loss that stages declare, as a mean, for the objective.
 	Losses []loss.Def
@@ -39,7 +36,7 @@ type Config[T any] struct {
 	Gradients Gradients[T]
 	// Outputs takes over the outputs of the last stage in Evaluate, on its rank. It
 	// owns the handles, not the slice, and ends them within the call or after Evaluate.
-	// Microbatches are numbered as the source was told (Entry.Microbatch).
+	// Microbatches are numbered as the source was told (Entry.Index).
 	// nil: they end with the forward. Where the evaluation fails, a space that reclaims
 	// has taken them back.
 	Outputs   func(microbatch int, out []T) error

@@ -105,7 +105,7 @@ func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 	require.NoError(t, err)
 	for _, ahead := range []int{0, 2} {
 		r, err := runner.New(runner.Config[handle]{
-			Spaces: runner.On(arena), Parts: []string{"mask"},
+			Spaces: runner.On(arena),
 			Stages: []stages.Stage[handle]{&stages.Func[handle]{
 				Declares: stages.Spec{Name: "masked", Reads: []stages.Read{{Part: "mask"}}, Slots: []string{"x"}},
 				ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[handle], _, _ []handle) error {
@@ -116,11 +116,12 @@ func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 			Plan: runner.Plan{LookAhead: ahead},
 		})
 		require.NoError(t, err)
-		_, err = r.Step(t.Context(), 4, runner.Indexed(func(_ context.Context, e *batchctx.Entry[handle]) error {
+		_, err = r.Step(t.Context(), 4, runner.Indexed(func(_ context.Context, e batchctx.Entry[handle]) error {
 			if err := arena.Retain(constant); err != nil {
 				return err
 			}
-			return e.Put(0, constant)
+			e.Put("mask", constant)
+			return nil
 		}))
 		require.NoError(t, err)
 		require.EqualValues(t, 16, arena.Live())

@@ -176,7 +176,7 @@ func TestOneStepAtATime(t *testing.T) {
 func TestValidateReportsEveryFault(t *testing.T) {
 	chain := chain()
 	cfg := config(chain)
-	cfg.Spaces, cfg.Gradients, cfg.Losses, cfg.Parts = nil, nil, []loss.Def{}, nil
+	cfg.Spaces, cfg.Gradients, cfg.Losses = nil, nil, []loss.Def{}
 	cfg.Plan.LookAhead, cfg.Memory.Ring, cfg.ScaleExponent = -1, -1, 1000
 	cfg.Stages[0], cfg.Stages[1] = cfg.Stages[1], nil
 	_, err := runner.New(cfg)

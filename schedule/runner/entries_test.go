@@ -79,7 +79,6 @@ func heldEntries(t *testing.T, placement schedule.Placement, rule schedule.Rule,
 			spaces[rank] = &holding{Collected: space}
 			cfg.Spaces[rank] = spaces[rank]
 		}
-		cfg.Parts = []string{"tokens", "labels"}
 		for s, row := range rows {
 			if row.first || row.last {
 				cfg.Stages[s] = reading{row}
@@ -89,15 +88,14 @@ func heldEntries(t *testing.T, placement schedule.Placement, rule schedule.Rule,
 	sources := make([]runner.Source[number], placement.Ranks)
 	for rank := range sources {
 		asked := 0
-		sources[rank] = runner.Indexed(func(_ context.Context, e *batchctx.Entry[number]) error {
-			if e.Microbatch() != asked {
-				return fmt.Errorf("asked for microbatch %d after %d", e.Microbatch(), asked)
+		sources[rank] = runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
+			if e.Index() != asked {
+				return fmt.Errorf("asked for microbatch %d after %d", e.Index(), asked)
 			}
 			asked++
-			if err := e.Put(0, entryOf(e.Microbatch())); err != nil {
-				return err
-			}
-			return e.Put(1, entryOf(e.Microbatch()))
+			e.Put("tokens", entryOf(e.Index()))
+			e.Put("labels", entryOf(e.Index()))
+			return nil
 		})
 	}
 	_, err := r.group(t, rows).Step(t.Context(), m, runner.PerRank(sources...))

@@ -51,7 +51,7 @@ func ExampleConfig_ranks() {
 	last := 0.0
 	numbers := runner.Stream(
 		func(context.Context) (float64, error) { last++; return last, nil },
-		func(number float64, entry *batchctx.Entry[*float64]) error { return entry.Put(0, &number) })
+		func(number float64, entry batchctx.Entry[*float64]) error { entry.Put("number", &number); return nil })
 	result, err := run.Evaluate(context.Background(), 4, numbers)
 	if err != nil {
 		fmt.Println(err)

@@ -7,7 +7,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -30,24 +29,12 @@ func ExampleRecord() {
 			return cfg, nil, err
 		}
 		cfg = runner.Config[kernels.Buffer]{
-			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts,
+			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev,
 			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		}
-		return cfg, runner.Indexed(func(_ context.Context, e *batchctx.Entry[kernels.Buffer]) error {
-			for part, t := range []kernels.DType{kernels.Int32, kernels.Int32, kernels.Float32} {
-				b, err := dev.Alloc(memory.Entry, t, 32)
-				if err == nil && t == kernels.Int32 {
-					err = dev.WriteInt32(b, make([]int32, 32))
-				} else if err == nil {
-					err = dev.WriteFloat32(b, make([]float32, 32))
-				}
-				if err == nil {
-					err = e.Put(part, b)
-				}
-				if err != nil {
-					return err
-				}
-			}
+		return cfg, runner.Indexed(func(_ context.Context, e batchctx.Entry[kernels.Buffer]) error {
+			ids := make([]int32, 32)
+			transformer.Put(dev, e, ids, ids, make([]float32, 32))
 			return nil
 		}), nil
 	}

@@ -25,7 +25,7 @@ func Example() {
 			},
 		}},
 		Spaces: runner.On[*float64](memory.NewCollected(nil, func(*float64) int64 { return 8 })),
-		Parts:  []string{"sum"},
+
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Hooks: runner.Hooks{
 			Action: func(_ int, a schedule.Action) { fmt.Printf("%v~%v\n", a, a.Drop()) },
@@ -35,9 +35,10 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	source := runner.Indexed(func(_ context.Context, e *batchctx.Entry[*float64]) error {
+	source := runner.Indexed(func(_ context.Context, e batchctx.Entry[*float64]) error {
 		sum := 4.0
-		return e.Put(0, &sum)
+		e.Put("sum", &sum)
+		return nil
 	})
 	result, err := r.Step(context.Background(), 3, source)
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 )
 
 // newPlanner returns the planner of a configuration that is complete.
-func newPlanner[T any](cfg *Config[T]) *planner {
+func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 	p := &planner{
 		rule: cfg.Plan.Rule, unchecked: cfg.Plan.Unchecked, costs: cfg.Plan.Costs,
 		params: schedule.Params{
 			Placement: cfg.Plan.Placement, Group: cfg.Plan.Group, Cap: cfg.Plan.Cap, Slices: cfg.Plan.Slices, Frozen: make([]bool, len(cfg.Stages)),
 		},
-		passes:    lower.Passes{Facts: make([]schedule.Facts, len(cfg.Stages)), Parts: len(cfg.Parts), Quantizing: cfg.Plan.Quantizing},
+		passes:    lower.Passes{Facts: make([]schedule.Facts, len(cfg.Stages)), Parts: len(parts), Quantizing: cfg.Plan.Quantizing},
 		templates: cfg.Memory.Templates, lookAhead: cfg.Plan.LookAhead, budget: cfg.Memory.Budget, search: cfg.Memory.Search,
 	}
 	for s, stage := range cfg.Stages {
 		spec := stage.Spec()
 		_, splits := stage.(stages.SplitBackward[T])
 		p.params.Frozen[s] = spec.Frozen
-		p.passes.Facts[s] = factsOf(&spec, cfg.Parts, splits)
+		p.passes.Facts[s] = factsOf(&spec, parts, splits)
 	}
 	return p
 }

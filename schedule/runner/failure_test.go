@@ -161,8 +161,8 @@ func TestAStageThatAdds(t *testing.T) { // L5
 		BackwardFunc: func(_ context.Context, mb view, _, _ []number) error { g, _ := mb.Grad(1); *g++; return nil },
 	}
 	cfg := config(nil)
-	cfg.Parts, cfg.Stages = nil, []stages.Stage[number]{stage}
-	none := runner.Indexed(func(context.Context, *batchctx.Entry[number]) error { return nil })
+	cfg.Stages = []stages.Stage[number]{stage}
+	none := runner.Indexed(func(context.Context, batchctx.Entry[number]) error { return nil })
 	r := newRunner(t, cfg)
 	for range 2 {
 		_, err := r.Step(t.Context(), 5, none)

@@ -420,7 +420,6 @@ func TestARankHoldsOnlyThePartsThatItReads(t *testing.T) {
 			rows := rowsOf(plan.placement)
 			wants := make([][2]int, plan.placement.Ranks) // by rank: how often each part is wanted
 			r.change = func(cfg *runner.Config[number]) {
-				cfg.Parts = []string{"x", "label"}
 				cfg.Plan.LookAhead = ahead
 				for s, row := range rows {
 					if row.last {
@@ -431,18 +430,17 @@ func TestARankHoldsOnlyThePartsThatItReads(t *testing.T) {
 			sources := make([]runner.Source[number], plan.placement.Ranks)
 			for rank := range sources {
 				asked := 0
-				sources[rank] = runner.Indexed(func(_ context.Context, e *batchctx.Entry[number]) error {
-					if e.Microbatch() != asked {
-						return fmt.Errorf("asked for microbatch %d after %d", e.Microbatch(), asked)
+				sources[rank] = runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
+					if e.Index() != asked {
+						return fmt.Errorf("asked for microbatch %d after %d", e.Index(), asked)
 					}
 					asked++
-					for part, value := range []float64{float64(asked), float64(e.Microbatch())} {
-						if e.Wants(part) {
+					for part, value := range []float64{float64(asked), float64(e.Index())} {
+						name := []string{"x", "label"}[part]
+						if e.Wants(name) {
 							wants[rank][part]++
 						}
-						if err := e.Put(part, num(value)); err != nil {
-							return err
-						}
+						e.Put(name, num(value))
 					}
 					return nil
 				})
@@ -527,7 +525,7 @@ func TestTwoBooksOnSeveralRanks(t *testing.T) {
 		}},
 	})
 	require.NoError(t, err)
-	nothing := runner.Indexed(func(context.Context, *batchctx.Entry[handle]) error { return nil })
+	nothing := runner.Indexed(func(context.Context, batchctx.Entry[handle]) error { return nil })
 	for range 2 {
 		result, err := g.Step(t.Context(), m, nothing)
 		require.NoError(t, err)

@@ -66,7 +66,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 		r.spaces = append(r.spaces, watched)
 	}
 	t := &layout.Templates{
-		Parts: slices.Clone(first.cfg.Parts), Facts: slices.Clone(first.planner.passes.Facts), Params: make([][]layout.Param, len(first.stages)),
+		Parts: slices.Clone(first.parts), Facts: slices.Clone(first.planner.passes.Facts), Params: make([][]layout.Param, len(first.stages)),
 	}
 	for s := range t.Params {
 		t.Params[s] = r.params(s)
@@ -200,7 +200,7 @@ func (r *recording[T]) reads(s int) [2]uint64 {
 // names returns the names of the parts in a set.
 func (r *recording[T]) names(set uint64) []string {
 	var names []string
-	for part, name := range r.ranks[0].cfg.Parts {
+	for part, name := range r.ranks[0].parts {
 		if set>>part&1 == 1 {
 			names = append(names, name)
 		}
@@ -216,10 +216,10 @@ func (r *recording[T]) entry(ctx context.Context, set uint64) (e layout.Entry, e
 	tape := r.tape(rank, nil)
 	defer r.stop(runner)
 	r.begin(runner, frames.Train, set)
-	if err := tape.record("Next", func() error { return runner.context.Pull(ctx, 0, runner.source.Next) }); err != nil {
+	if err := tape.record("Next", func() error { return runner.fill(ctx, 0) }); err != nil {
 		return layout.Entry{}, err
 	}
-	e = layout.Entry{Parts: set, Out: make([]layout.Ref, len(runner.cfg.Parts))}
+	e = layout.Entry{Parts: set, Out: make([]layout.Ref, len(runner.parts))}
 	for part := range e.Out {
 		if h, there := runner.context.Entered(0, part); there {
 			e.Out[part] = tape.handed(h)

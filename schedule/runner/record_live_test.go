@@ -122,7 +122,7 @@ func (d *duo) copy(from, to int, b buffer) (buffer, error) {
 }
 
 func (d *duo) record() error {
-	nothing := runner.Indexed(func(context.Context, *batchctx.Entry[buffer]) error { return nil })
+	nothing := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })
 	_, err := runner.Record(d.t.Context(), d.config,
 		runner.Shape[buffer]{Name: "any", Source: nothing})
 	return err
@@ -248,7 +248,7 @@ func (u *unlaid) Lay(l *memory.Layout) error {
 // the next one works (L8).
 func TestAStepCountsOnAllRanks(t *testing.T) {
 	d := newDuo(t)
-	nothing := runner.Indexed(func(context.Context, *batchctx.Entry[buffer]) error { return nil })
+	nothing := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })
 	templates, err := runner.Record(t.Context(), d.config, runner.Shape[buffer]{Name: "any", Source: nothing})
 	require.NoError(t, err)
 	written := errors.New("written where no buffer was")

@@ -42,7 +42,7 @@ func (r *recording[T]) pass(ctx context.Context, way way, templates []layout.Tem
 		defer r.stop(runner)
 		defer runner.context.Recover(&err)
 		r.begin(runner, pass, r.wanted(rank))
-		if err := runner.context.Pull(ctx, 0, runner.source.Next); err != nil {
+		if err := runner.fill(ctx, 0); err != nil {
 			return fmt.Errorf("the source of rank %d: %w", rank, err)
 		}
 	}
@@ -87,7 +87,7 @@ func (r *recording[T]) tapeOf(s int, template *layout.Template) *tape[T] {
 	t := r.tape(runner.rank, template.Buffers)
 	maps.Copy(t.tables, r.tables[s])
 	for _, read := range runner.stages[s].spec.Reads {
-		part := slices.Index(runner.cfg.Parts, read.Part)
+		part := slices.Index(runner.parts, read.Part)
 		if h, there := runner.context.Entered(0, part); there {
 			t.lent(layout.PartRead, part, h)
 		}

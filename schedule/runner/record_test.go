@@ -28,7 +28,7 @@ var objective = []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}
 type deviced struct {
 	dev   kernels.Device
 	stage stages.Func[buffer]
-	part  func(e *batchctx.Entry[buffer]) int
+	part  func(e batchctx.Entry[buffer]) int
 }
 
 func newDeviced(dev kernels.Device) *deviced {
@@ -36,19 +36,20 @@ func newDeviced(dev kernels.Device) *deviced {
 	if err != nil {
 		panic(err)
 	}
-	return &deviced{dev: dev, part: func(*batchctx.Entry[buffer]) int { return 4 }, stage: stages.Func[buffer]{
+	return &deviced{dev: dev, part: func(batchctx.Entry[buffer]) int { return 4 }, stage: stages.Func[buffer]{
 		Declares:   stages.Spec{Name: "only", Reads: []stages.Read{{Part: "x"}}, Slots: []string{"x", "carry"}},
 		Parameters: []batchctx.Use[buffer]{{Name: "w", Grad: grad, Contributes: batchctx.Sometimes}},
 	}}
 }
 
 // Next puts the part.
-func (d *deviced) Next(_ context.Context, e *batchctx.Entry[buffer]) error {
+func (d *deviced) Next(_ context.Context, e batchctx.Entry[buffer]) error {
 	b, err := d.dev.Alloc(memory.Entry, kernels.Float32, d.part(e))
 	if err != nil {
 		return err
 	}
-	return e.Put(0, b)
+	e.Put("x", b)
+	return nil
 }
 
 func (d *deviced) alloc(class memory.Class, n int) buffer {
@@ -61,7 +62,7 @@ func (d *deviced) alloc(class memory.Class, n int) buffer {
 
 func (d *deviced) config() runner.Config[buffer] {
 	return runner.Config[buffer]{
-		Stages: []stages.Stage[buffer]{&d.stage}, Spaces: runner.On(d.dev), Gradients: d.dev.(kernels.Compute), Parts: []string{"x"},
+		Stages: []stages.Stage[buffer]{&d.stage}, Spaces: runner.On(d.dev), Gradients: d.dev.(kernels.Compute),
 		Losses: objective,
 	}
 }
@@ -196,7 +197,7 @@ func TestRecordRefuses(t *testing.T) {
 	t.Run("no entries", func(t *testing.T) {
 		d := newDeviced(device(t, true))
 		_, err := runner.Record(t.Context(), d.config(),
-			runner.Shape[buffer]{Name: "none", Source: runner.Indexed(func(context.Context, *batchctx.Entry[buffer]) error { return io.EOF })})
+			runner.Shape[buffer]{Name: "none", Source: runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return io.EOF })})
 		require.ErrorIs(t, err, io.EOF)
 	})
 	t.Run("no watch", func(t *testing.T) {
@@ -220,7 +221,7 @@ func TestBoundedSize(t *testing.T) {
 	have := 2
 	build := func(dev kernels.Device) *deviced {
 		d := newDeviced(dev)
-		d.part = func(e *batchctx.Entry[buffer]) int { return e.AtMost(have+1, 9) }
+		d.part = func(e batchctx.Entry[buffer]) int { return e.AtMost(have+1, 9) }
 		d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
 			mb.Loss(1, 1, 1)
 			b, err := d.dev.Alloc(memory.Workspace, kernels.Float32, mb.AtMost(have, 8))

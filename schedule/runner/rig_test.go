@@ -130,8 +130,8 @@ func chain() []*times {
 
 func config(chain []*times) runner.Config[number] {
 	cfg := runner.Config[number]{
-		Spaces:    runner.On[number](memory.NewCollected[number](nil, func(number) int64 { return 8 })),
-		Parts:     []string{"x"},
+		Spaces: runner.On[number](memory.NewCollected[number](nil, func(number) int64 { return 8 })),
+
 		Losses:    []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Gradients: calculator{},
 	}
@@ -144,15 +144,16 @@ func config(chain []*times) runner.Config[number] {
 // counted is a source of the numbers 1, 2, 3, ... that counts what it is asked for.
 type counted struct{ asked, ends int }
 
-func (c *counted) Next(_ context.Context, e *batchctx.Entry[number]) error {
+func (c *counted) Next(_ context.Context, e batchctx.Entry[number]) error {
 	if c.ends > 0 && c.asked == c.ends {
 		return io.EOF
 	}
-	if e.Microbatch() != c.asked {
-		return fmt.Errorf("asked for microbatch %d after %d", e.Microbatch(), c.asked)
+	if e.Index() != c.asked {
+		return fmt.Errorf("asked for microbatch %d after %d", e.Index(), c.asked)
 	}
 	c.asked++
-	return e.Put(0, num(float64(c.asked)))
+	e.Put("x", num(float64(c.asked)))
+	return nil
 }
 
 func newRunner(t testing.TB, cfg runner.Config[number]) *runner.Runner[number] {

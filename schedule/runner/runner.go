@@ -45,9 +45,10 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		}
 		transport = func(rank int) Transport[T] { return r.links.Rank(rank) }
 	}
-	r.planner = newPlanner(&r.cfg)
+	parts := cfg.parts()
+	r.planner = newPlanner(&r.cfg, parts)
 	for i := range cfg.Spaces {
-		w := &worker[T]{cfg: &r.cfg, rank: cfg.World.First + i, space: cfg.Spaces[i], planner: r.planner}
+		w := &worker[T]{cfg: &r.cfg, rank: cfg.World.First + i, space: cfg.Spaces[i], parts: parts, planner: r.planner}
 		if transport != nil {
 			if w.transport = transport(w.rank); w.transport == nil {
 				return nil, fmt.Errorf("runner: World.Transport has none for rank %d", w.rank)

@@ -19,12 +19,12 @@ import (
 // A type of one's own is a source for one rank. Several ranks share what Indexed or Stream
 // returns, or get one each with PerRank.
 type Source[T any] interface {
-	Next(ctx context.Context, entry *batchctx.Entry[T]) error
+	Next(ctx context.Context, entry batchctx.Entry[T]) error
 }
 
 // Shaped is an optional ability of a Source: to tell the shape class of every microbatch
 // before the step begins, by its number in Memory.Templates. Microbatches are numbered as
-// Entry.Microbatch does. The memory of the step is
+// Entry.Index does. The memory of the step is
 // then planned for exactly these. The sources of all ranks tell the same.
 type Shaped interface {
 	Shape(microbatch int) int
@@ -56,17 +56,17 @@ func (r *Runner[T]) share(source Source[T]) error {
 	return nil
 }
 
-// Indexed returns a source of entries that depend on Entry.Microbatch alone. Ranks share it:
+// Indexed returns a source of entries that depend on Entry.Index alone. Ranks share it:
 // each calls fill on its own goroutine for every entry, at the same time as the others.
-func Indexed[T any](fill func(ctx context.Context, entry *batchctx.Entry[T]) error) Source[T] {
+func Indexed[T any](fill func(ctx context.Context, entry batchctx.Entry[T]) error) Source[T] {
 	return indexed[T](fill)
 }
 
-type indexed[T any] func(ctx context.Context, entry *batchctx.Entry[T]) error
+type indexed[T any] func(ctx context.Context, entry batchctx.Entry[T]) error
 
-func (f indexed[T]) Next(ctx context.Context, entry *batchctx.Entry[T]) error { return f(ctx, entry) }
-func (f indexed[T]) share(int) error                                          { return nil }
-func (f indexed[T]) of(int) Source[T]                                         { return f }
+func (f indexed[T]) Next(ctx context.Context, entry batchctx.Entry[T]) error { return f(ctx, entry) }
+func (f indexed[T]) share(int) error                                         { return nil }
+func (f indexed[T]) of(int) Source[T]                                        { return f }
 
 // PerRank returns the source of a process that has one for each of its ranks, in order.
 func PerRank[T any](sources ...Source[T]) Source[T] { return perRank[T](sources) }
@@ -74,7 +74,7 @@ func PerRank[T any](sources ...Source[T]) Source[T] { return perRank[T](sources)
 type perRank[T any] []Source[T]
 
 // Next is never called: each rank has its own.
-func (p perRank[T]) Next(context.Context, *batchctx.Entry[T]) error {
+func (p perRank[T]) Next(context.Context, batchctx.Entry[T]) error {
 	return errors.New("runner: a PerRank within a PerRank")
 }
 
@@ -114,13 +114,13 @@ func (p perRank[T]) of(rank int) Source[T] {
 // error, io.EOF too, every rank gets when it comes to that item. The source holds the items
 // that some rank has had and another one has not. The items that a step had taken when it
 // failed are gone.
-func Stream[T, E any](next func(ctx context.Context) (E, error), put func(item E, entry *batchctx.Entry[T]) error) Source[T] {
+func Stream[T, E any](next func(ctx context.Context) (E, error), put func(item E, entry batchctx.Entry[T]) error) Source[T] {
 	return &stream[T, E]{items: shared[E]{next: next, making: make(chan struct{}, 1)}, put: put}
 }
 
 type stream[T, E any] struct {
 	items shared[E]
-	put   func(item E, entry *batchctx.Entry[T]) error
+	put   func(item E, entry batchctx.Entry[T]) error
 	ranks []streamOf[T, E]
 }
 
@@ -131,7 +131,7 @@ type streamOf[T, E any] struct {
 }
 
 // Next is never called: each rank has a streamOf.
-func (s *stream[T, E]) Next(context.Context, *batchctx.Entry[T]) error {
+func (s *stream[T, E]) Next(context.Context, batchctx.Entry[T]) error {
 	return errors.New("runner: a Stream that no step has begun")
 }
 
@@ -145,7 +145,7 @@ func (s *stream[T, E]) share(ranks int) error {
 
 func (s *stream[T, E]) of(rank int) Source[T] { return &s.ranks[rank] }
 
-func (s *streamOf[T, E]) Next(ctx context.Context, entry *batchctx.Entry[T]) error {
+func (s *streamOf[T, E]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
 	item, err := s.items.take(ctx, s.rank)
 	if err != nil {
 		return err

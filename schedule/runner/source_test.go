@@ -29,8 +29,9 @@ func (s *stream) next(context.Context) (float64, error) {
 }
 
 // putNumber makes an entry of an item.
-func putNumber(item float64, entry *batchctx.Entry[number]) error {
-	return entry.Put(0, num(item))
+func putNumber(item float64, entry batchctx.Entry[number]) error {
+	entry.Put("x", num(item))
+	return nil
 }
 
 func TestRanksShareAStream(t *testing.T) {
@@ -84,11 +85,11 @@ func TestSharedSourcesGoTheirOwnPace(t *testing.T) {
 			made = append(made, weak.Make(i))
 			return i, nil
 		},
-		func(i *item, _ *batchctx.Entry[number]) error {
+		func(i *item, _ batchctx.Entry[number]) error {
 			got = append(got, fmt.Sprintf("%d:%d", at, i.n))
 			return nil
 		}))
-	next := func(rank int) error { at = rank; return sources[rank].Next(t.Context(), nil) }
+	next := func(rank int) error { at = rank; return sources[rank].Next(t.Context(), batchctx.Entry[number]{}) }
 	held := func() int {
 		runtime.GC()
 		n := 0
@@ -135,19 +136,19 @@ func TestASharedStreamIsAskedByOneRankAtATime(t *testing.T) {
 		s := &stream{}
 		sources := runner.SourcesOf(t, 2, runner.Stream(
 			func(ctx context.Context) (float64, error) { <-release; return s.next(ctx) },
-			func(float64, *batchctx.Entry[number]) error { return nil }))
+			func(float64, batchctx.Entry[number]) error { return nil }))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var ranks sync.WaitGroup
-		ranks.Go(func() { require.NoError(t, sources[0].Next(t.Context(), nil)) })
+		ranks.Go(func() { require.NoError(t, sources[0].Next(t.Context(), batchctx.Entry[number]{})) })
 		synctest.Wait()
 		cause := errors.New("planted")
-		ranks.Go(func() { require.ErrorIs(t, sources[1].Next(ctx, nil), cause) })
+		ranks.Go(func() { require.ErrorIs(t, sources[1].Next(ctx, batchctx.Entry[number]{}), cause) })
 		synctest.Wait()
 		cancel(cause)
 		synctest.Wait()
 		close(release)
 		ranks.Wait()
-		require.NoError(t, sources[1].Next(t.Context(), nil))
+		require.NoError(t, sources[1].Next(t.Context(), batchctx.Entry[number]{}))
 		require.Equal(t, 1, s.made)
 	})
 }

@@ -259,7 +259,7 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 		if r.cfg.Hooks.Microbatch != nil {
 			before = time.Since(r.clock.began)
 		}
-		err := r.context.Pull(ctx, r.pulled, r.source.Next)
+		err := r.fill(ctx, r.pulled)
 		if err == io.EOF {
 			return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, r.pulled, r.plan.Microbatches)
 		}
@@ -275,6 +275,11 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 		r.expected.Parts += bits.OnesCount64(r.plan.extent.Of(r.plan.extent.OfItem(r.pulled)))
 	}
 	return nil
+}
+
+// fill asks the source for the entry of an item.
+func (r *worker[T]) fill(ctx context.Context, item int) error {
+	return r.context.Pull(item, func() error { return r.source.Next(ctx, batchctx.OfEntry(r.context)) })
 }
 
 // drop ends what the action's drop bits say, and writes down what should be gone by

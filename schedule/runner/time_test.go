@@ -81,8 +81,8 @@ func TestTheWaitForDataIsOfOneMicrobatch(t *testing.T) {
 		var waits []time.Duration
 		cfg.Hooks.Microbatch = func(s *memory.Sample) { waits = append(waits, time.Duration(s.WaitData)) }
 		source := &counted{}
-		_, err := newRunner(t, cfg).Step(t.Context(), 3, runner.Indexed(func(ctx context.Context, e *batchctx.Entry[number]) error {
-			time.Sleep(time.Duration(1+e.Microbatch()) * time.Second)
+		_, err := newRunner(t, cfg).Step(t.Context(), 3, runner.Indexed(func(ctx context.Context, e batchctx.Entry[number]) error {
+			time.Sleep(time.Duration(1+e.Index()) * time.Second)
 			return source.Next(ctx, e)
 		}))
 		require.NoError(t, err)

@@ -58,13 +58,8 @@ func (c *Config[T]) validate(err error) error {
 	if r := &c.Replicas; r.Of < 0 || r.Replica < 0 || r.Replica >= max(r.Of, 1) {
 		f.add("Replicas.Replica is %d of %d", r.Replica, r.Of)
 	}
-	if len(c.Parts) > frames.MaxParts {
-		f.add("%d entry parts, at most %d", len(c.Parts), frames.MaxParts)
-	}
-	for i, part := range c.Parts {
-		if slices.Contains(c.Parts[:i], part) {
-			f.add("entry part %q is there twice", part)
-		}
+	if parts := c.parts(); len(parts) > frames.MaxParts {
+		f.add("%d entry parts, at most %d", len(parts), frames.MaxParts)
 	}
 	f.join(loss.Validate(c.Losses))
 	if err == nil && c.checkPlacement(&f) {
@@ -78,26 +73,7 @@ const searchNodes = 200_000
 
 // complete fills in what follows from the rest. The error says why there is no placement.
 func (c *Config[T]) complete() error {
-	var parts, losses []string
-	for _, stage := range c.Stages {
-		if stage == nil {
-			continue // which validate refuses
-		}
-		spec := stage.Spec()
-		for _, read := range spec.Reads {
-			if !slices.Contains(parts, read.Part) {
-				parts = append(parts, read.Part)
-			}
-		}
-		for _, name := range spec.Losses {
-			if !slices.Contains(losses, name) {
-				losses = append(losses, name)
-			}
-		}
-	}
-	if c.Parts == nil {
-		c.Parts = parts
-	}
+	losses := c.declared(func(spec *stages.Spec) []string { return spec.Losses })
 	if c.Losses == nil && len(losses) == 1 {
 		c.Losses = []loss.Def{{Name: losses[0], Reduction: loss.Mean, Objective: true}}
 	}
@@ -111,6 +87,32 @@ func (c *Config[T]) complete() error {
 		search.Nodes = searchNodes
 	}
 	return c.place()
+}
+
+// declared returns the names that specs have, each once, those of the first stage first.
+func (c *Config[T]) declared(names func(spec *stages.Spec) []string) (all []string) {
+	for _, stage := range c.Stages {
+		if stage == nil {
+			continue // which validate refuses
+		}
+		spec := stage.Spec()
+		for _, name := range names(&spec) {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// parts returns the parts of an entry, the first one that is read first.
+func (c *Config[T]) parts() []string {
+	return c.declared(func(spec *stages.Spec) (parts []string) {
+		for _, read := range spec.Reads {
+			parts = append(parts, read.Part)
+		}
+		return parts
+	})
 }
 
 // place fills in the rule and the placement.
@@ -235,11 +237,6 @@ func (c *Config[T]) checkStages(f *faults) {
 		f.join(specs[s].Validate())
 		if _, ok := stages.As[stages.Quantizer[T]](stage); !ok && specs[s].Quantizes() && c.owns(p.Rank[s]) {
 			f.add("stage %d (%s) declares copies of its weights and is no stages.Quantizer", s, specs[s].Name)
-		}
-		for _, read := range specs[s].Reads {
-			if !slices.Contains(c.Parts, read.Part) {
-				f.add("stage %d (%s) reads entry part %q; Parts has %q", s, specs[s].Name, read.Part, c.Parts)
-			}
 		}
 		for _, name := range specs[s].Losses {
 			if lossIndex(c.Losses, name) < 0 {

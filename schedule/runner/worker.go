@@ -20,6 +20,7 @@ type worker[T any] struct {
 	space     memory.Space[T]
 	transport Transport[T] // nil where there is one rank
 	gradients Gradients[T]
+	parts     []string // of an entry
 	placement schedule.Placement
 	watcher   Watcher        // nil where the transport is none
 	planned   memory.Planned // nil where the memory of steps is not planned
@@ -123,7 +124,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 		return err
 	}
 	r.context, err = frames.New(frames.Config[T]{
-		Space: r.space, Rank: r.rank, Seed: cfg.Seed, Parts: cfg.Parts, Replica: cfg.Replicas.Replica, Replicas: cfg.Replicas.Of,
+		Space: r.space, Rank: r.rank, Seed: cfg.Seed, Parts: r.parts, Replica: cfg.Replicas.Replica, Replicas: cfg.Replicas.Of,
 		Losses: r.ledger, Seeds: seeds, Stages: layouts, Zero: r.zero,
 	})
 	return err
@@ -173,7 +174,7 @@ func (r *worker[T]) resolveStage(s int) *frames.Layout[T] {
 		ForwardWeights: st.spec.ForwardWeights, BackwardWeights: st.spec.BackwardWeights, InputWeights: st.spec.InputWeights,
 	}
 	for _, read := range st.spec.Reads {
-		layout.Reads = append(layout.Reads, frames.Read{Part: slices.Index(r.cfg.Parts, read.Part), At: read.At})
+		layout.Reads = append(layout.Reads, frames.Read{Part: slices.Index(r.parts, read.Part), At: read.At})
 	}
 	for _, name := range st.spec.Losses {
 		layout.Losses = append(layout.Losses, lossIndex(r.cfg.Losses, name))

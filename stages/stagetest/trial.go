@@ -206,7 +206,7 @@ func (t *trial[T]) start(s setting[T]) (*run[T], bool) {
 		hooks.Microbatch = func(sample *memory.Sample) { s.retired(sample.Microbatch) }
 	}
 	r, err := runner.New(runner.Config[T]{
-		Stages: chain, Spaces: runner.On(t.space), Parts: t.parts, Losses: t.losses,
+		Stages: chain, Spaces: runner.On(t.space), Losses: t.losses,
 		Gradients: t.subject.Gradients, Hooks: hooks, Seed: 1,
 		Plan: runner.Plan{Rule: s.rule, Group: s.group, LookAhead: s.lookAhead},
 	})
@@ -232,18 +232,16 @@ func (t *trial[T]) make(s setting[T], want Want) (T, error) {
 
 // source makes the entries.
 func (t *trial[T]) source(s setting[T]) runner.Source[T] {
-	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[T]) error {
+	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[T]) error {
 		for part, name := range t.parts {
-			if !entry.Wants(part) {
+			if !entry.Wants(name) {
 				continue
 			}
-			h, err := t.make(s, Want{Kind: Part, Index: part, Name: name, Microbatch: entry.Microbatch(), Class: memory.Entry})
+			h, err := t.make(s, Want{Kind: Part, Index: part, Name: name, Microbatch: entry.Index(), Class: memory.Entry})
 			if err != nil {
 				return err
 			}
-			if err := entry.Put(part, h); err != nil {
-				return err
-			}
+			entry.Put(name, h)
 		}
 		return nil
 	})

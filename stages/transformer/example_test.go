@@ -18,14 +18,15 @@ type text struct {
 	lines []string
 }
 
-func (s text) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-	line := s.lines[entry.Microbatch()]
+func (s text) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+	line := s.lines[entry.Index()]
 	tokens, labels, weights := []int32{}, []int32{}, []float32{}
 	for i := range len(line) - 1 {
 		tokens, labels = append(tokens, int32(line[i])), append(labels, int32(line[i+1]))
 		weights = append(weights, 1)
 	}
-	return transformer.Put(s.dev, entry, tokens, labels, weights)
+	transformer.Put(s.dev, entry, tokens, labels, weights)
+	return nil
 }
 
 // A byte-level model over three stages learns two lines by heart.
@@ -43,7 +44,7 @@ func Example() {
 	}
 	defer model.Close()
 	run, err := runner.New(runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts,
+		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {

@@ -69,9 +69,10 @@ type source struct {
 	sequences []sequence
 }
 
-func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-	q := &s.sequences[entry.Microbatch()%len(s.sequences)]
-	return transformer.Put(s.dev, entry, q.tokens, q.labels, q.weights)
+func (s *source) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+	q := &s.sequences[entry.Index()%len(s.sequences)]
+	transformer.Put(s.dev, entry, q.tokens, q.labels, q.weights)
+	return nil
 }
 
 // newHost returns a small host that ends with the test, and demands that it is
@@ -99,7 +100,7 @@ func newModel(t testing.TB, dev kernels.Compute, cfg transformer.Config, stageCo
 func newRunner(t testing.TB, dev kernels.Compute, list []stages.Stage[kernels.Buffer], change func(*runner.Config[kernels.Buffer])) *runner.Runner[kernels.Buffer] {
 	t.Helper()
 	cfg := runner.Config[kernels.Buffer]{
-		Stages: list, Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts, Seed: runnerSeed, FirstStep: firstStep,
+		Stages: list, Spaces: runner.On(dev), Gradients: dev, Seed: runnerSeed, FirstStep: firstStep,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	}
 	if change != nil {

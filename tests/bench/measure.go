@@ -98,7 +98,7 @@ func newTrainer(c configuration, threads int, now clock) (t *trainer, err error)
 	}
 	t.source = newSource(t.dev, c)
 	t.runner, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: t.model.Stages(), Spaces: runner.On(t.dev), Gradients: t.dev, Parts: transformer.Parts, Seed: 1,
+		Stages: t.model.Stages(), Spaces: runner.On(t.dev), Gradients: t.dev, Seed: 1,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	})
 	return t, err

@@ -31,7 +31,9 @@ func newSource(dev kernels.Device, c configuration) *source {
 }
 
 // Next makes the entry of one microbatch: tokens, labels and weights.
-func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-	tokens := s.tokens[entry.Microbatch()]
-	return transformer.Put(s.dev, entry, tokens[:len(s.weights)], tokens[1:], s.weights)
+func (s *source) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+	tokens := s.tokens[entry.Index()]
+	n := len(s.weights)
+	transformer.Put(s.dev, entry, tokens[:n], tokens[1:], s.weights)
+	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/cachingsim"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -61,7 +60,7 @@ func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *lay
 	require.NoError(t, err)
 	stages := model.Stages()
 	templates, err := runner.Record(t.Context(), runner.Config[kernels.Buffer]{
-		Stages: stages, Spaces: runner.On(dev), Parts: transformer.Parts,
+		Stages: stages, Spaces: runner.On(dev),
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	}, runner.Shape[kernels.Buffer]{Name: "tokens", Source: &source{dev, tokens}})
 	require.NoError(t, err)
@@ -74,22 +73,8 @@ type source struct {
 	tokens int
 }
 
-func (s *source) Next(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-	for part := range transformer.Parts {
-		if !entry.Wants(part) {
-			continue
-		}
-		kind := kernels.Int32
-		if part == 2 {
-			kind = kernels.Float32
-		}
-		b, err := s.dev.Alloc(memory.Entry, kind, s.tokens)
-		if err != nil {
-			return err
-		}
-		if err := entry.Put(part, b); err != nil {
-			return err
-		}
-	}
+func (s *source) Next(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+	ids := make([]int32, s.tokens)
+	transformer.Put(s.dev, entry, ids, ids, make([]float32, s.tokens))
 	return nil
 }

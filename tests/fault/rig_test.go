@@ -99,7 +99,7 @@ func newRig(t testing.TB, d design) *rig {
 	}
 	var err error
 	r.runner, err = runner.New(runner.Config[tensor]{
-		Stages: d.build(t, r.model), Spaces: runner.On(space), Parts: parts,
+		Stages: d.build(t, r.model), Spaces: runner.On(space),
 		Losses:    []loss.Def{{Name: "squares", Reduction: loss.Mean, Objective: true}},
 		Gradients: gradients{r.pool},
 		Outputs:   r.sink,
@@ -176,11 +176,11 @@ func (g gradients) SumSquares(h tensor) (float64, error) {
 }
 
 // fill makes an entry.
-type fill = func(context.Context, *batchctx.Entry[tensor]) error
+type fill = func(context.Context, batchctx.Entry[tensor]) error
 
 // source gives entries of uneven length, the same in every step.
 func (r *rig) source() fill {
-	return func(_ context.Context, entry *batchctx.Entry[tensor]) error {
+	return func(_ context.Context, entry batchctx.Entry[tensor]) error {
 		if err := r.events.happen(atSource); err != nil {
 			return err
 		}
@@ -191,9 +191,9 @@ func (r *rig) source() fill {
 	}
 }
 
-func (r *rig) fill(entry *batchctx.Entry[tensor]) error {
-	k := entry.Microbatch()
-	for part := range parts {
+func (r *rig) fill(entry batchctx.Entry[tensor]) error {
+	k := entry.Index()
+	for part, name := range parts {
 		h, x, err := r.pool.alloc(memory.Entry, 2+3*(k%3))
 		if err != nil {
 			return err
@@ -208,10 +208,7 @@ func (r *rig) fill(entry *batchctx.Entry[tensor]) error {
 				x[i] = float32((k+2*i)%5) / 4
 			}
 		}
-		if err := entry.Put(part, h); err != nil {
-			_, _ = r.pool.Release(h) // It is still ours.
-			return err
-		}
+		entry.Put(name, h)
 	}
 	return nil
 }

@@ -24,61 +24,72 @@ type entry = batchctx.Entry[tensor]
 var mistakes = []struct {
 	name string
 	want error
-	next func(r *rig, e *entry) error
+	next func(r *rig, e entry) error
 }{
-	{"ends early", runner.ErrShortBatch, func(*rig, *entry) error { return io.EOF }},
-	{"ends early, wrapped", runner.ErrShortBatch, func(*rig, *entry) error { return fmt.Errorf("the file: %w", io.EOF) }},
-	{"ends early after a part", runner.ErrShortBatch, func(r *rig, e *entry) error {
+	{"ends early", runner.ErrShortBatch, func(*rig, entry) error { return io.EOF }},
+	{"ends early, wrapped", runner.ErrShortBatch, func(*rig, entry) error { return fmt.Errorf("the file: %w", io.EOF) }},
+	{"ends early after a part", runner.ErrShortBatch, func(r *rig, e entry) error {
 		return errors.Join(r.put(e, 0), io.EOF)
 	}},
-	{"fails", errPlanted, func(*rig, *entry) error { return errPlanted }},
-	{"fails after the last part", errPlanted, func(r *rig, e *entry) error { return errors.Join(r.fill(e), errPlanted) }},
-	{"fails with a buffer in its hands", errPlanted, func(r *rig, _ *entry) error {
+	{"fails", errPlanted, func(*rig, entry) error { return errPlanted }},
+	{"fails after the last part", errPlanted, func(r *rig, e entry) error { return errors.Join(r.fill(e), errPlanted) }},
+	{"fails with a buffer in its hands", errPlanted, func(r *rig, _ entry) error {
 		_, _, err := r.pool.alloc(memory.Entry, 5)
 		return errors.Join(err, errPlanted)
 	}},
-	{"gives nothing", batchctx.ErrMissing, func(*rig, *entry) error { return nil }},
-	{"leaves out the last part", batchctx.ErrMissing, func(r *rig, e *entry) error { return errors.Join(r.put(e, 0), r.put(e, 1)) }},
-	{"gives a part twice", batchctx.ErrOccupied, func(r *rig, e *entry) error { return errors.Join(r.fill(e), r.put(e, 1)) }},
-	{"gives a part that there is not", batchctx.ErrUndeclared, func(r *rig, e *entry) error { return r.put(e, len(parts)) }},
-	{"gives a negative part", batchctx.ErrUndeclared, func(r *rig, e *entry) error { return r.put(e, -1) }},
-	{"gives no handle", memory.ErrNone, func(_ *rig, e *entry) error { return e.Put(0, tensor{}) }},
-	{"gives a stale handle", memory.ErrStale, func(r *rig, e *entry) error {
+	{"gives nothing", batchctx.ErrMissing, func(*rig, entry) error { return nil }},
+	{"leaves out the last part", batchctx.ErrMissing, func(r *rig, e entry) error { return errors.Join(r.put(e, 0), r.put(e, 1)) }},
+	{"gives a part twice", batchctx.ErrOccupied, func(r *rig, e entry) error { return errors.Join(r.fill(e), r.put(e, 1)) }},
+	{"gives a part that nobody reads", batchctx.ErrUnread, func(r *rig, e entry) error {
+		h, _, err := r.pool.alloc(memory.Entry, 5)
+		e.Put("mark", h)
+		return err
+	}},
+	{"gives a part that nobody reads, and recovers", batchctx.ErrUnread, func(r *rig, e entry) error {
+		h, _, err := r.pool.alloc(memory.Entry, 5)
+		defer func() { _ = recover() }()
+		e.Put("mark", h)
+		return err
+	}},
+	{"gives no handle", memory.ErrNone, func(_ *rig, e entry) error { e.Put(parts[0], tensor{}); return nil }},
+	{"gives a stale handle", memory.ErrStale, func(r *rig, e entry) error {
 		h, _, err := r.pool.alloc(memory.Entry, 5)
 		if err == nil {
 			_, err = r.pool.Release(h)
 		}
-		return errors.Join(err, e.Put(0, h))
+		return errors.Join(err, give(e, 0, h))
 	}},
-	{"gives a handle of another arena", memory.ErrOtherArena, func(r *rig, e *entry) error {
+	{"gives a handle of another arena", memory.ErrOtherArena, func(r *rig, e entry) error {
 		h, _, err := r.pool.alloc(memory.Entry, 5)
 		other := newPool(r.t, &r.events, 1<<16)
-		return errors.Join(err, e.Put(0, twin(r.t, other, h)))
+		return errors.Join(err, give(e, 0, twin(r.t, other, h)))
 	}},
-	{"gives one buffer as two parts", memory.ErrNoPlain, func(r *rig, e *entry) error {
+	{"gives one buffer as two parts", memory.ErrNoPlain, func(r *rig, e entry) error {
 		h, _, err := r.pool.alloc(memory.Entry, 5)
-		return errors.Join(err, e.Put(0, h), e.Put(1, h))
+		return errors.Join(err, give(e, 0, h), give(e, 1, h))
 	}},
-	{"keeps a reference", batchctx.ErrLeak, func(r *rig, e *entry) error {
-		h, _, err := r.pool.alloc(memory.Entry, 2+3*(e.Microbatch()%3))
-		return errors.Join(err, r.pool.Retain(h), e.Put(0, h), r.put(e, 1), r.put(e, 2))
+	{"keeps a reference", batchctx.ErrLeak, func(r *rig, e entry) error {
+		h, _, err := r.pool.alloc(memory.Entry, 2+3*(e.Index()%3))
+		return errors.Join(err, r.pool.Retain(h), give(e, 0, h), r.put(e, 1), r.put(e, 2))
 	}},
-	{"allocates for itself", batchctx.ErrLeak, func(r *rig, e *entry) error {
+	{"allocates for itself", batchctx.ErrLeak, func(r *rig, e entry) error {
 		_, _, err := r.pool.alloc(memory.Entry, 5)
 		return errors.Join(err, r.fill(e))
 	}},
 }
 
 // put gives one part of an entry.
-func (r *rig) put(e *entry, part int) error {
-	h, _, err := r.pool.alloc(memory.Entry, 2+3*(e.Microbatch()%3))
+func (r *rig) put(e entry, part int) error {
+	h, _, err := r.pool.alloc(memory.Entry, 2+3*(e.Index()%3))
 	if err != nil {
 		return err
 	}
-	if err := e.Put(part, h); err != nil {
-		_, _ = r.pool.Release(h)
-		return err
-	}
+	return give(e, part, h)
+}
+
+// give hands a part over, and never returns where it cannot.
+func give(e entry, part int, h tensor) error {
+	e.Put(parts[part], h)
 	return nil
 }
 
@@ -99,10 +110,10 @@ func TestSourceMistakes(t *testing.T) {
 						before := broken.pool.book()
 						broken.events.plan(-1, returns, nil)
 						asked := 0
-						result, err := broken.run(context.Background(), mode, m, func(_ context.Context, e *entry) error {
-							require.Equal(t, asked, e.Microbatch(), name)
+						result, err := broken.run(context.Background(), mode, m, func(_ context.Context, e entry) error {
+							require.Equal(t, asked, e.Index(), name)
 							asked++
-							if e.Microbatch() == at {
+							if e.Index() == at {
 								return mistake.next(broken, e)
 							}
 							return broken.fill(e)
@@ -133,11 +144,11 @@ func TestForeignBuffer(t *testing.T) {
 	before := broken.pool.book()
 	h, _, err := broken.pool.alloc(memory.Entry, 2)
 	require.NoError(t, err)
-	_, err = broken.run(context.Background(), schedule.Training, 2, func(_ context.Context, e *entry) error {
-		if e.Microbatch() > 0 {
+	_, err = broken.run(context.Background(), schedule.Training, 2, func(_ context.Context, e entry) error {
+		if e.Index() > 0 {
 			return broken.fill(e)
 		}
-		return errors.Join(e.Put(0, h), broken.put(e, 1), broken.put(e, 2))
+		return errors.Join(give(e, 0, h), broken.put(e, 1), broken.put(e, 2))
 	})
 	require.ErrorIs(t, err, batchctx.ErrLeak)
 	requireReleased(t, before, broken.pool.book())
@@ -153,7 +164,7 @@ func TestSlowSource(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, design{build: whole, rule: schedule.DepthFirst, lookAhead: lookAhead, capacity: 1 << 20})
 				before := r.pool.book()
-				slow := func(ctx context.Context, e *entry) error {
+				slow := func(ctx context.Context, e entry) error {
 					select {
 					case <-time.After(time.Second):
 						return r.fill(e)
@@ -201,17 +212,18 @@ func TestEntryEndsWithNext(t *testing.T) {
 			d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 			r, never := newRig(t, d), newRig(t, d)
 			before := r.pool.book()
-			var kept *entry
-			result, err := r.run(context.Background(), schedule.Training, 2, func(_ context.Context, e *entry) error {
+			var kept entry
+			result, err := r.run(context.Background(), schedule.Training, 2, func(_ context.Context, e entry) error {
 				kept = e
-				if e.Microbatch() == 1 && last != nil {
+				if e.Index() == 1 && last != nil {
 					return last
 				}
 				return r.fill(e)
 			})
 			require.ErrorIs(t, err, last)
-			require.ErrorIs(t, r.put(kept, 0), batchctx.ErrEnded)
-			require.False(t, kept.Wants(0))
+			for _, late := range []func(){func() { _ = r.put(kept, 0) }, func() { kept.Wants(parts[0]) }, func() { kept.Index() }} {
+				require.PanicsWithError(t, batchctx.ErrEnded.Error(), late)
+			}
 			requireReleased(t, before, r.pool.book())
 			if last == nil {
 				require.Equal(t, never.clean(schedule.Training, 2), r.settle(schedule.Training, result))

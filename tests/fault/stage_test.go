@@ -187,7 +187,7 @@ func TestOneStepAtATime(t *testing.T) {
 	}
 	before := r.pool.book()
 	r.events.plan(-1, returns, nil)
-	result, err := r.run(context.Background(), schedule.Training, 3, func(_ context.Context, e *entry) error {
+	result, err := r.run(context.Background(), schedule.Training, 3, func(_ context.Context, e entry) error {
 		ask()
 		return r.fill(e)
 	})
@@ -201,7 +201,7 @@ func TestRefusedBeforeItBegins(t *testing.T) {
 	d := design{build: whole, rule: schedule.DepthFirst, capacity: 1 << 20}
 	r, never := newRig(t, d), newRig(t, d)
 	before := r.pool.book()
-	unasked := func(context.Context, *entry) error { t.Fatal("the source is not asked"); return nil }
+	unasked := func(context.Context, entry) error { t.Fatal("the source is not asked"); return nil }
 	for _, m := range []int{0, -1, schedule.MaxMicrobatches + 1} {
 		for _, mode := range []schedule.Mode{schedule.Training, schedule.ForwardOnly} {
 			_, err := r.run(context.Background(), mode, m, unasked)

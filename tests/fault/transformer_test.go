@@ -61,7 +61,7 @@ func newLanguage(t testing.TB, rule schedule.Rule, count int, recompute bool) *l
 		watched = append(watched, watch(&l.events, stage))
 	}
 	l.runner, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: watched, Spaces: runner.On(l.dev), Parts: transformer.Parts,
+		Stages: watched, Spaces: runner.On(l.dev),
 		Losses:    []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Gradients: l.dev, Seed: 3,
 		Hooks: runner.Hooks{Action: func(_ int, a schedule.Action) {
@@ -75,17 +75,18 @@ func newLanguage(t testing.TB, rule schedule.Rule, count int, recompute bool) *l
 }
 
 func (l *language) step(ctx context.Context, m int) (*runner.Result, error) {
-	return l.runner.Step(ctx, m, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	return l.runner.Step(ctx, m, runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 		if err := l.events.happen(atSource); err != nil {
 			return err
 		}
-		k := entry.Microbatch()
+		k := entry.Index()
 		n := 3 + 2*(k%3)
 		ids, weights := make([]int32, n), make([]float32, n)
 		for i := range ids {
 			ids[i], weights[i] = int32((3*k+5*i)%16), float32(1+i%2)
 		}
-		return transformer.Put(l.dev, entry, ids, ids, weights)
+		transformer.Put(l.dev, entry, ids, ids, weights)
+		return nil
 	}))
 }
 

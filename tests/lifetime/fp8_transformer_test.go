@@ -66,7 +66,7 @@ func (p *pipeline) live() (live [2]int64) {
 func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int, s *memory.Sample)) *runner.Runner[buffer] {
 	t.Helper()
 	cfg := runner.Config[buffer]{
-		Stages: p.stages, Parts: transformer.Parts,
+		Stages: p.stages,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Hooks:  runner.Hooks{Microbatch: func(s *memory.Sample) { passed(s.Rank, s) }},
 		Plan:   runner.Plan{Rule: rule, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 1}}},
@@ -89,9 +89,10 @@ func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int,
 func (p *pipeline) sources() runner.Source[buffer] {
 	var list []runner.Source[buffer]
 	for _, host := range p.hosts {
-		list = append(list, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[buffer]) error {
+		list = append(list, runner.Indexed(func(_ context.Context, entry batchctx.Entry[buffer]) error {
 			ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
-			return transformer.Put(host, entry, ids, ids, []float32{1, 1, 1, 1, 1, 1, 1, 1})
+			transformer.Put(host, entry, ids, ids, []float32{1, 1, 1, 1, 1, 1, 1, 1})
+			return nil
 		}))
 	}
 	return runner.PerRank(list...)

@@ -228,17 +228,19 @@ func newNetwork(t *testing.T) *network {
 // config is what a runner needs.
 func (n *network) config() runner.Config[buffer] {
 	return runner.Config[buffer]{
-		Stages: n.stages, Spaces: runner.On(n.dev), Gradients: n.dev, Parts: []string{"x"},
+		Stages: n.stages, Spaces: runner.On(n.dev), Gradients: n.dev,
 		Losses: []loss.Def{{Name: "loss", Objective: true}},
 	}
 }
 
 // Next gives a microbatch of numbers.
-func (n *network) Next(_ context.Context, entry *batchctx.Entry[buffer]) error {
+func (n *network) Next(_ context.Context, entry batchctx.Entry[buffer]) error {
 	b, err := n.dev.Alloc(memory.Entry, kernels.Float32, rows*in)
 	if err != nil {
 		return err
 	}
-	key := kernels.Key{Seed: 5, Microbatch: int64(entry.Microbatch())}
-	return errors.Join(n.dev.Normal(b, 1, key), entry.Put(0, b))
+	key := kernels.Key{Seed: 5, Microbatch: int64(entry.Index())}
+	entry.Check(n.dev.Normal(b, 1, key))
+	entry.Put("x", b)
+	return nil
 }

@@ -129,8 +129,8 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 		{
 			name: "the loader holds an input",
 			change: func(m *toy.Model, _ *runner.Config[toy.T]) runner.Source[toy.T] {
-				return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[toy.T]) error {
-					for part := range toy.Parts {
+				return runner.Indexed(func(_ context.Context, entry batchctx.Entry[toy.T]) error {
+					for part, name := range toy.Parts {
 						h, _, err := toy.Alloc(m.Arena, memory.Entry, numbers)
 						if err != nil {
 							return err
@@ -141,9 +141,7 @@ func TestMutantsAreCaughtOnTheFirstMicrobatch(t *testing.T) {
 							}
 							loader = append(loader, h)
 						}
-						if err := entry.Put(part, h); err != nil {
-							return err
-						}
+						entry.Put(name, h)
 					}
 					return nil
 				})
@@ -273,7 +271,7 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 	})
 	require.NoError(t, err)
 	c.Begin(0, batchctx.Train, frames.Extent{Entries: 1, Wanted: []frames.Want{{Parts: 1}}, Windows: []int{1}})
-	require.NoError(t, c.Pull(t.Context(), 0, model.Source(4).Next))
+	require.NoError(t, c.Pull(0, func() error { return model.Source(4).Next(t.Context(), batchctx.OfEntry(c)) }))
 	var found *batchctx.LeakError
 	require.True(t, errors.As(c.Audit(frames.Counts{}), &found))
 	require.Equal(t, memory.Entry, found.Class)

@@ -99,8 +99,9 @@ func (n *nursery) chain() []stages.Stage[*tensor] {
 // loader is a source that can be watched.
 type loader struct{ nursery *nursery }
 
-func (l *loader) Next(_ context.Context, e *batchctx.Entry[*tensor]) error {
-	return e.Put(0, l.nursery.make(e.Microbatch()))
+func (l *loader) Next(_ context.Context, e batchctx.Entry[*tensor]) error {
+	e.Put("in", l.nursery.make(e.Index()))
+	return nil
 }
 
 // TestNothingIsReachableOnceAMicrobatchHasRetired holds for handles that the
@@ -113,7 +114,7 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 			retired := map[int]bool{}
 			space := memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 })
 			r, err := runner.New(runner.Config[*tensor]{
-				Stages: n.chain(), Spaces: runner.On(space), Parts: []string{"in"},
+				Stages: n.chain(), Spaces: runner.On(space),
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
 				Hooks: runner.Hooks{Microbatch: func(s *memory.Sample) {
 					retired[s.Microbatch] = true
@@ -138,10 +139,11 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 
 			// The control: one closure that keeps its input keeps it alive.
 			var kept *tensor
-			_, err = r.Step(t.Context(), 1, runner.Indexed(func(_ context.Context, e *batchctx.Entry[*tensor]) error {
+			_, err = r.Step(t.Context(), 1, runner.Indexed(func(_ context.Context, e batchctx.Entry[*tensor]) error {
 				kept = n.make(m)
 				retired[m] = false
-				return e.Put(0, kept)
+				e.Put("in", kept)
+				return nil
 			}))
 			require.NoError(t, err)
 			retired[m] = true
@@ -161,7 +163,7 @@ func TestNothingIsReachableAfterAFailure(t *testing.T) {
 			chain := n.chain()
 			chain[fails] = &failing{chain[fails], cause, backward}
 			r, err := runner.New(runner.Config[*tensor]{
-				Stages: chain, Parts: []string{"in"},
+				Stages: chain,
 				Spaces: runner.On[*tensor](memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 })),
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
 				Plan:   runner.Plan{LookAhead: 1},
@@ -210,7 +212,7 @@ func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
 		}
 		size := func(*tensor) int64 { return 512 }
 		cfg := runner.Config[*tensor]{
-			Stages: chain, Parts: []string{"in"},
+			Stages: chain,
 			Spaces: runner.On[*tensor](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
 			Losses: []loss.Def{{Name: "loss", Objective: true}},
 			Plan:   runner.Plan{Placement: schedule.Wave(2, 4), Rule: schedule.BreadthFirst},
@@ -281,7 +283,7 @@ func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 	g, err := runner.New(cfg)
 	require.NoError(t, err)
 	retired := map[int]bool{0: true, 1: true}
-	nothing := runner.Indexed(func(context.Context, *batchctx.Entry[*tensor]) error { return nil })
+	nothing := runner.Indexed(func(context.Context, batchctx.Entry[*tensor]) error { return nil })
 	_, err = g.Step(t.Context(), 2, nothing)
 	require.NoError(t, err)
 	require.Equal(t, 2*3+1, copies, "two microbatches of three tensors, and the total")

@@ -146,14 +146,15 @@ func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 	}
 	cfg := runner.Config[T]{
 		Stages: []stages.Stage[T]{first, stages.Relay[T]("second", wire...), stages.Relay[T]("third", wire...), last},
-		Spaces: runner.On(dev), Gradients: dev, Parts: []string{"x"},
+		Spaces: runner.On(dev), Gradients: dev,
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 	}
-	return cfg, runner.Indexed(func(_ context.Context, e *batchctx.Entry[T]) error {
+	return cfg, runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
 		part, err := dev.Alloc(memory.Entry, kernels.Float32, 1)
 		if err != nil {
 			return err
 		}
-		return e.Put(0, part)
+		e.Put("x", part)
+		return nil
 	})
 }

@@ -127,7 +127,7 @@ func (r *rig) build(t testing.TB) {
 		}
 	}
 	r.cfg = runner.Config[T]{
-		Stages: list, Parts: transformer.Parts, Seed: 7,
+		Stages: list, Seed: 7,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Plan:   runner.Plan{Placement: placement, Rule: found.Rule, LookAhead: s.lookAhead},
 		World: runner.World[T]{
@@ -154,14 +154,15 @@ type source struct {
 	ones   []float32
 }
 
-func (s *source) Next(_ context.Context, entry *batchctx.Entry[T]) error {
-	n := s.length(entry.Microbatch())
+func (s *source) Next(_ context.Context, entry batchctx.Entry[T]) error {
+	n := s.length(entry.Index())
 	s.values, s.ones = s.values[:0], s.ones[:0]
 	for i := range n {
-		s.values = append(s.values, int32((entry.Microbatch()*7+i*3)%11))
+		s.values = append(s.values, int32((entry.Index()*7+i*3)%11))
 		s.ones = append(s.ones, 1)
 	}
-	return transformer.Put(s.dev, entry, s.values, s.values, s.ones)
+	transformer.Put(s.dev, entry, s.values, s.values, s.ones)
+	return nil
 }
 
 // sources gives every rank entries of these lengths.

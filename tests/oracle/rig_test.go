@@ -55,7 +55,7 @@ func newRig(t *testing.T, s setup) *rig {
 		r.prime++
 	}
 	r.cfg = runner.Config[T]{
-		Parts: parts, Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
+		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Hooks:  runner.Hooks{Action: r.action, Microbatch: func(s *memory.Sample) { r.samples[s.Rank] = append(r.samples[s.Rank], *s) }},
 		Plan:   runner.Plan{Placement: s.Placement, Rule: r.rule, Slices: s.slices, LookAhead: s.LookAhead},
 		Memory: runner.Memory{Search: placement.Options{Nodes: 1}}, // any layout will do
@@ -171,21 +171,19 @@ type source struct {
 	of  int
 }
 
-func (s *source) Next(_ context.Context, e *batchctx.Entry[T]) error {
+func (s *source) Next(_ context.Context, e batchctx.Entry[T]) error {
 	if s.of >= 0 {
 		s.rig.dry = s.of
 	}
-	for part := range parts {
-		if !e.Wants(part) {
+	for part, name := range parts {
+		if !e.Wants(name) {
 			continue
 		}
-		b, err := s.dev.Alloc(memory.Entry, kernels.Uint8, int(s.partBytes(part, e.Microbatch())))
+		b, err := s.dev.Alloc(memory.Entry, kernels.Uint8, int(s.partBytes(part, e.Index())))
 		if err != nil {
 			return err
 		}
-		if err := e.Put(part, b); err != nil {
-			return err
-		}
+		e.Put(name, b)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func newRanked(t testing.TB, cfg transformer.Config, s spread) *ranked {
 		s.change(list)
 	}
 	ranks := runner.Config[kernels.Buffer]{
-		Stages: list, Parts: transformer.Parts, Seed: drawSeed,
+		Stages: list, Seed: drawSeed,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Plan:   runner.Plan{Placement: s.placement, Rule: s.rule, Group: s.group, Cap: s.cap, Slices: s.slices, LookAhead: s.lookAhead},
 		World: runner.World[kernels.Buffer]{
@@ -96,14 +96,15 @@ func (r *ranked) sources(batch []reference.Sequence) (all runner.Source[kernels.
 	var list []runner.Source[kernels.Buffer]
 	asked = make([]int, len(r.devs))
 	for rank, dev := range r.devs {
-		list = append(list, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-			k := entry.Microbatch()
+		list = append(list, runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+			k := entry.Index()
 			if k != asked[rank] || k >= len(batch) {
 				return fmt.Errorf("rank %d asks for the entry of microbatch %d after %d of %d", rank, k, asked[rank], len(batch))
 			}
 			asked[rank]++
 			s := batch[k]
-			return transformer.Put(dev, entry, s.Tokens, s.Labels, s.Weights)
+			transformer.Put(dev, entry, s.Tokens, s.Labels, s.Weights)
+			return nil
 		}))
 	}
 	return runner.PerRank(list...), asked

@@ -79,7 +79,7 @@ func newRig(t testing.TB, cfg transformer.Config, v variant, change ...func(*run
 	require.NoError(t, err)
 	r := &rig{t: t, dev: dev, model: model}
 	r.config = runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(dev), Parts: transformer.Parts,
+		Stages: model.Stages(), Spaces: runner.On(dev),
 		Losses:    []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Gradients: dev, Seed: drawSeed,
 		Hooks: runner.Hooks{Action: func(_ int, a schedule.Action) { r.actions = append(r.actions, a.WithDrop(0)) }},
@@ -104,13 +104,14 @@ func (r *rig) close() {
 // source gives the sequences of a batch, and no more.
 func (r *rig) source(batch []reference.Sequence) runner.Source[kernels.Buffer] {
 	r.actions, r.pulls = r.actions[:0], r.pulls[:0]
-	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-		k := entry.Microbatch()
+	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+		k := entry.Index()
 		require.Equal(r.t, len(r.pulls), k, "entries are asked for in ascending order")
 		require.Less(r.t, k, len(batch), "the source is asked for more than the step has")
 		r.pulls = append(r.pulls, r.actions[len(r.actions)-1])
 		s := batch[k]
-		return transformer.Put(r.dev, entry, s.Tokens, s.Labels, s.Weights)
+		transformer.Put(r.dev, entry, s.Tokens, s.Labels, s.Weights)
+		return nil
 	})
 }
 

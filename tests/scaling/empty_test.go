@@ -54,7 +54,7 @@ func (e *empty) Backward(_ context.Context, mb toy.MB, gradOut, gradIn []toy.T) 
 
 func emptyConfig(arena *memory.Arena) runner.Config[toy.T] {
 	return runner.Config[toy.T]{
-		Spaces: runner.On(arena), Parts: []string{"tokens"},
+		Spaces: runner.On(arena),
 		Stages: []toy.S{
 			&empty{arena: arena, first: true}, &empty{arena: arena},
 			&empty{arena: arena}, &empty{arena: arena, last: true},
@@ -63,11 +63,12 @@ func emptyConfig(arena *memory.Arena) runner.Config[toy.T] {
 }
 
 func emptySource(arena *memory.Arena) runner.Source[toy.T] {
-	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[toy.T]) error {
+	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[toy.T]) error {
 		h, err := arena.Alloc(memory.Entry, 64)
 		if err != nil {
 			return err
 		}
-		return entry.Put(0, h)
+		entry.Put("tokens", h)
+		return nil
 	})
 }

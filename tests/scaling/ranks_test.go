@@ -73,15 +73,16 @@ func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, dev.Close()) })
 		devices = append(devices, dev)
-		sources = append(sources, runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
-			if !entry.Wants(0) {
+		sources = append(sources, runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+			if !entry.Wants("tokens") {
 				return nil
 			}
 			b, err := dev.Alloc(memory.Entry, kernels.Int32, 16)
 			if err != nil {
 				return err
 			}
-			return entry.Put(0, b)
+			entry.Put("tokens", b)
+			return nil
 		}))
 	}
 	var chain []stages.Stage[kernels.Buffer]
@@ -89,9 +90,9 @@ func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.
 		chain = append(chain, &hop{dev: devices[rank], first: s == 0, last: s == depth-1})
 	}
 	cfg := runner.Config[kernels.Buffer]{
-		Stages: chain, Parts: []string{"tokens"},
-		Hooks: runner.Hooks{Microbatch: hook},
-		Plan:  runner.Plan{Placement: placement, Rule: rule},
+		Stages: chain,
+		Hooks:  runner.Hooks{Microbatch: hook},
+		Plan:   runner.Plan{Placement: placement, Rule: rule},
 		World: runner.World[kernels.Buffer]{
 			Capacity: 1,
 			Copy: func(from, to int, h kernels.Buffer) (kernels.Buffer, error) {

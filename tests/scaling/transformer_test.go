@@ -63,37 +63,17 @@ func openTransformer(t *testing.T, recompute bool) (*runner.Runner[kernels.Buffe
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, model.Close()) })
 	r, err := runner.New(runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(device), Gradients: device, Parts: transformer.Parts,
+		Stages: model.Stages(), Spaces: runner.On(device), Gradients: device,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Hooks:  runner.Hooks{Microbatch: func(*memory.Sample) {}},
 	})
 	require.NoError(t, err)
 	ids, weights := make([]int32, tokens), []float32{1, 1}
-	return r, runner.Indexed(func(_ context.Context, e *batchctx.Entry[kernels.Buffer]) error {
+	return r, runner.Indexed(func(_ context.Context, e batchctx.Entry[kernels.Buffer]) error {
 		for i := range ids {
-			ids[i] = int32((e.Microbatch() + i) % 8)
+			ids[i] = int32((e.Index() + i) % 8)
 		}
-		for part := range transformer.Parts {
-			kind := kernels.Int32
-			if part == 2 {
-				kind = kernels.Float32
-			}
-			h, err := device.Alloc(memory.Entry, kind, tokens)
-			if err != nil {
-				return err
-			}
-			if part == 2 {
-				err = device.WriteFloat32(h, weights)
-			} else {
-				err = device.WriteInt32(h, ids)
-			}
-			if err != nil {
-				return err
-			}
-			if err := e.Put(part, h); err != nil {
-				return err
-			}
-		}
+		transformer.Put(device, e, ids, ids, weights)
 		return nil
 	})
 }

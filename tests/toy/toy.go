@@ -59,29 +59,27 @@ func New(n int) (*Model, error) {
 // Config returns what a runner needs to train the model.
 func (m *Model) Config() runner.Config[T] {
 	return runner.Config[T]{
-		Stages: m.Stages, Spaces: runner.On(m.Arena), Parts: Parts, Losses: Losses, Gradients: Gradients{m.Arena},
+		Stages: m.Stages, Spaces: runner.On(m.Arena), Losses: Losses, Gradients: Gradients{m.Arena},
 	}
 }
 
 // Source returns entries of size numbers, keyed by the microbatch; a negative
 // size means -size to -size+3 numbers, uneven.
 func (m *Model) Source(size int) runner.Source[T] {
-	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[T]) error {
+	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[T]) error {
 		n := size
 		if size < 0 {
-			n = -size + entry.Microbatch()%4
+			n = -size + entry.Index()%4
 		}
-		for part := range Parts {
+		for part, name := range Parts {
 			h, x, err := Alloc(m.Arena, memory.Entry, n)
 			if err != nil {
 				return err
 			}
 			for i := range x {
-				x[i] = float32((entry.Microbatch()*7+i*3+part*5)%11) / 4
+				x[i] = float32((entry.Index()*7+i*3+part*5)%11) / 4
 			}
-			if err := entry.Put(part, h); err != nil {
-				return err
-			}
+			entry.Put(name, h)
 		}
 		return nil
 	})

@@ -60,7 +60,7 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 		costs.Each = nil
 	}
 	cfg := runner.Config[number]{
-		Stages: list, Parts: []string{"x"}, Gradients: calculator{},
+		Stages: list, Gradients: calculator{},
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Hooks: runner.Hooks{Action: func(rank int, a schedule.Action) {
 			l.programs[rank] = append(l.programs[rank], a.WithDrop(0))
@@ -74,12 +74,13 @@ func newPipeline(t *testing.T, s *schedule.Schedule, place schedule.Placement, p
 	for range place.Ranks {
 		cfg.Spaces = append(cfg.Spaces, memory.NewCollected(nil, func(number) int64 { return 8 }))
 		next := 0
-		l.sources = append(l.sources, runner.Indexed(func(_ context.Context, e *batchctx.Entry[number]) error {
-			if e.Microbatch() != next {
+		l.sources = append(l.sources, runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
+			if e.Index() != next {
 				return io.ErrUnexpectedEOF
 			}
 			next++
-			return e.Put(0, num(input(e.Microbatch())))
+			e.Put("x", num(input(e.Index())))
+			return nil
 		}))
 	}
 	var err error

@@ -8,7 +8,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/costs"
@@ -26,37 +25,17 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer model.Close()
-	tokens := runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	tokens := runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 		ids, ones := make([]int32, 16), make([]float32, 16)
 		for i := range ids {
 			ids[i], ones[i] = int32(i), 1
 		}
-		for part := range transformer.Parts {
-			kind := kernels.Int32
-			if part == 2 {
-				kind = kernels.Float32
-			}
-			b, err := dev.Alloc(memory.Entry, kind, len(ids))
-			if err != nil {
-				return err
-			}
-			if part == 2 {
-				err = dev.WriteFloat32(b, ones)
-			} else {
-				err = dev.WriteInt32(b, ids)
-			}
-			if err != nil {
-				return err
-			}
-			if err := entry.Put(part, b); err != nil {
-				return err
-			}
-		}
+		transformer.Put(dev, entry, ids, ids, ones)
 		return nil
 	})
 	measured, err := costs.Measure(context.Background(), costs.Config[kernels.Buffer]{
 		Runner: runner.Config[kernels.Buffer]{
-			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts,
+			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev,
 			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		},
 		Source:  func(int) runner.Source[kernels.Buffer] { return tokens },

@@ -10,7 +10,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/metrics"
@@ -30,7 +29,7 @@ func Example() {
 	defer model.Close()
 	run := metrics.New(1)
 	r, err := runner.New(runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Parts: transformer.Parts, Hooks: run.Hooks(),
+		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Hooks: run.Hooks(),
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {
@@ -70,7 +69,7 @@ func Example() {
 
 // counting makes entries of 16 tokens, each of which follows the one before.
 func counting(dev *kernels.Host) runner.Source[kernels.Buffer] {
-	return runner.Indexed(func(_ context.Context, entry *batchctx.Entry[kernels.Buffer]) error {
+	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 		ids, ones := make([]int32, 17), make([]float32, 16)
 		for i := range ids {
 			ids[i] = int32(i)
@@ -78,26 +77,7 @@ func counting(dev *kernels.Host) runner.Source[kernels.Buffer] {
 		for i := range ones {
 			ones[i] = 1
 		}
-		for part, write := range []func(kernels.Buffer) error{
-			func(b kernels.Buffer) error { return dev.WriteInt32(b, ids[:16]) },
-			func(b kernels.Buffer) error { return dev.WriteInt32(b, ids[1:]) },
-			func(b kernels.Buffer) error { return dev.WriteFloat32(b, ones) },
-		} {
-			kind := kernels.Int32
-			if part == 2 {
-				kind = kernels.Float32
-			}
-			b, err := dev.Alloc(memory.Entry, kind, 16)
-			if err != nil {
-				return err
-			}
-			if err := write(b); err != nil {
-				return err
-			}
-			if err := entry.Put(part, b); err != nil {
-				return err
-			}
-		}
+		transformer.Put(dev, entry, ids[:16], ids[1:], ones)
 		return nil
 	})
 }
