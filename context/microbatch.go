@@ -71,7 +71,7 @@ func (m Microbatch[T]) Must(h T, err error) T {
 func (m Microbatch[T]) Step() int64 { return m.anyway().Step() }
 
 // Index returns the number of the microbatch in the batch, from 0, as its source was told
-// (Entry.Microbatch): not the order it runs in, nor the number that a plan for several
+// (Entry.Index): not the order it runs in, nor the number that a plan for several
 // copies of the model gives it.
 func (m Microbatch[T]) Index() int { return m.anyway().Index() }
 

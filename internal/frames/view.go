@@ -62,7 +62,7 @@ func (m *View[T]) Frames() *Frames[T] { return m.ctx }
 func (m *View[T]) Step() int64 { return m.ctx.step }
 
 // Index returns the number of the microbatch in the batch, from 0, as its source was told
-// (Entry.Microbatch): not the order it runs in, nor the number that a plan for several
+// (Entry.Index): not the order it runs in, nor the number that a plan for several
 // copies of the model gives it.
 func (m *View[T]) Index() int { return m.item }
 
