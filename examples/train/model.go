@@ -84,7 +84,7 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 
 // Close ends the runner, the model and the devices.
 func (t *trainer) Close() error {
-	var faults []error
+	faults := []error{t.watch.Close()}
 	if t.run != nil {
 		faults = append(faults, t.run.Close())
 	}

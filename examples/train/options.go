@@ -41,6 +41,8 @@ type options struct {
 	checkpoint   string
 	resume       string
 	folder       string
+	serve        string // address of the live page
+	tensorboard  string // folder for events
 	json         string
 	costs        string // file of costs to simulate a step with
 	emitCosts    string // file of costs to write
@@ -119,6 +121,8 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.checkpoint, "checkpoint", o.checkpoint, "`folder` to write weights and moments to at the end, in place of those that are there (safetensors and a manifest)")
 	f.StringVar(&o.resume, "resume", o.resume, "checkpoint `folder` to go on from, or the file that an earlier version wrote")
 	f.StringVar(&o.folder, "run", o.folder, "`folder` for the memory log, the losses and the page; default: a new one in runs/")
+	f.StringVar(&o.serve, "serve", o.serve, "`address` to serve the page of the run at while it trains, such as :8080, which is on this machine alone")
+	f.StringVar(&o.tensorboard, "tensorboard", o.tensorboard, "`folder` for a file of events that TensorBoard reads")
 	f.StringVar(&o.json, "json", o.json, "`file` for a summary in JSON; - is standard output")
 	f.StringVar(&o.costs, "costs", o.costs, "`file` of costs, to simulate a step and show it beside the measured one")
 	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure what the stages cost, write it to a `file` for weir sim and weir choose, and end")

@@ -57,6 +57,9 @@ func (t *trainer) introduce(training, heldout int) {
 		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.resume, t.first)
 	}
 	fmt.Fprintf(t.out, "folder  %s\n", t.folder.path)
+	if t.watch.live != nil {
+		fmt.Fprintf(t.out, "live    %s\n", t.watch.live.URL())
+	}
 }
 
 // weights returns how many weights the model has.

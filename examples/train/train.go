@@ -51,6 +51,7 @@ type trainer struct {
 	metrics  *metrics.Run
 	progress *progress.Line
 	folder   *folder
+	watch    watch
 }
 
 // train runs the program after its flags are read.
@@ -102,6 +103,9 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if t.folder, err = openFolder(t.opts.folder, time.Now()); err != nil {
 		return err
 	}
+	if t.watch, err = openWatch(t.opts); err != nil {
+		return errors.Join(err, t.folder.discard())
+	}
 	t.metrics.Begin(t.measured())
 	t.introduce(len(training), len(heldout))
 	return nil
@@ -126,7 +130,7 @@ func (t *trainer) loop(ctx context.Context) error {
 				line.score = t.metrics.LastScore()
 			}
 		}
-		if err = errors.Join(t.folder.step(line), err); err != nil {
+		if err = errors.Join(t.folder.step(line), t.watch.step(t, line), err); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -17,8 +18,9 @@ import (
 func (r *Run) Page() *report.Page {
 	s := r.Summary()
 	p := &report.Page{
-		Facts:   r.facts(&s),
-		Figures: []report.Figure{r.memoryFigure(), r.actionsFigure(), r.lossFigure()},
+		Facts:    r.facts(&s),
+		Figures:  []report.Figure{r.memoryFigure(), r.actionsFigure(), r.lossFigure()},
+		Timeline: r.timeline(),
 	}
 	if s.Ranks > 1 {
 		p.Facts = append(p.Facts, report.Fact{
@@ -128,6 +130,45 @@ func (r *Run) actionsFigure() report.Figure {
 		}
 	}
 	return f
+}
+
+// timeline shows when the last computations of each rank ran. Gaps are waits, transfers and
+// the ends of steps.
+func (r *Run) timeline() *report.Timeline {
+	t := &report.Timeline{
+		Title:   "The last actions by the clock",
+		Caption: "Forwards (F), backwards (B) and their halves (I, W), with stage and microbatch. What is between them is waiting, transfers and, once a step, the update.",
+	}
+	var from time.Time // since when all ranks are kept
+	for i := range r.ranks {
+		actions := r.ranks[i].lastFew()
+		if len(actions) == 0 {
+			return nil
+		}
+		if begin := actions[0].start; begin.After(from) {
+			from = begin
+		}
+	}
+	for i := range r.ranks {
+		row := report.TimelineRow{Name: "rank " + strconv.Itoa(i)}
+		for _, a := range r.ranks[i].lastFew() {
+			if a.start.Before(from) {
+				continue
+			}
+			color := report.Blue
+			switch a.action.Kind() {
+			case schedule.B, schedule.I:
+				color = report.Orange
+			case schedule.W:
+				color = report.Green
+			}
+			row.Spans = append(row.Spans, report.Span{
+				Start: a.start.Sub(from).Seconds(), End: a.end.Sub(from).Seconds(), Label: a.action.String(), Color: color,
+			})
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
 }
 
 // lossFigure plots the losses over the steps.

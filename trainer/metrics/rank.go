@@ -24,13 +24,15 @@ type rank struct {
 	live, peaks  *report.Envelope
 	actions      []sample // a ring
 	next         int
+	running      *sample // the last action, while no other has begun
 	stats        memory.Stats
 }
 
-// sample is what was live before an action.
+// sample is what was live before an action, and when it ran.
 type sample struct {
-	action  schedule.Action
-	classes memory.ByClass
+	action     schedule.Action
+	classes    memory.ByClass
+	start, end time.Time // end is when the next action of any kind began
 }
 
 func newRank() rank {
@@ -43,17 +45,32 @@ func (r *rank) begin(book memory.Book) {
 
 // action keeps what is live before a computation.
 func (r *rank) action(action schedule.Action) {
-	if !action.Kind().Compute() || r.book == nil {
+	if r.book == nil {
+		return
+	}
+	now := r.stop()
+	if !action.Kind().Compute() {
 		return
 	}
 	r.book.Stats(&r.stats)
-	s := sample{action, r.stats.Classes}
+	s := sample{action: action, classes: r.stats.Classes, start: now, end: now}
 	if len(r.actions) < cap(r.actions) {
 		r.actions = append(r.actions, s)
+		r.running = &r.actions[len(r.actions)-1]
 		return
 	}
 	r.actions[r.next] = s
+	r.running = &r.actions[r.next]
 	r.next = (r.next + 1) % len(r.actions)
+}
+
+// stop ends the action that runs, and returns the time.
+func (r *rank) stop() time.Time {
+	now := time.Now()
+	if r.running != nil {
+		r.running.end, r.running = now, nil
+	}
+	return now
 }
 
 // microbatch adds a record of the memory log.

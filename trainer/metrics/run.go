@@ -145,6 +145,9 @@ func (r *Run) Step(step func() (*runner.Result, error)) (*runner.Result, error) 
 	runtime.ReadMemStats(&r.heap)
 	r.mallocs = r.heap.Mallocs
 	result, err := step()
+	for i := range r.ranks {
+		r.ranks[i].stop()
+	}
 	if err != nil {
 		return nil, err
 	}

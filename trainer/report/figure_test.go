@@ -90,3 +90,20 @@ func TestPanelsAndShares(t *testing.T) {
 	require.Contains(t, text, `style="width:25%"`)
 	require.Contains(t, text, `style="width:100%"`)
 }
+
+func TestTimeline(t *testing.T) {
+	page := report.Page{Timeline: &report.Timeline{Title: "By the clock", Rows: []report.TimelineRow{
+		{Name: "rank 0", Spans: []report.Span{{Start: 1, End: 1.5, Label: "0F0"}, {Start: 2, End: 2, Label: "<b>"}}},
+		{Name: "rank 1"},
+	}}}
+	var b strings.Builder
+	require.NoError(t, page.Write(&b))
+	require.Equal(t, 2, strings.Count(b.String(), `class="span"`))
+	require.Contains(t, b.String(), "0F0, 500.0 ms", "who points at it reads how long it was")
+	require.Contains(t, b.String(), "&lt;b&gt;")
+	require.NotContains(t, b.String(), "NaN")
+	page.Timeline.Rows = nil
+	b.Reset()
+	require.NoError(t, page.Write(&b))
+	require.NotContains(t, b.String(), "By the clock", "nothing ran")
+}

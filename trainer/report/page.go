@@ -14,6 +14,7 @@ type Page struct {
 	Subtitle string
 	Facts    []Fact
 	Figures  []Figure
+	Timeline *Timeline // nil is none
 	Panels   []Panels
 	Tables   []Table
 	Footer   string
@@ -84,6 +85,7 @@ func (p *Page) Write(w io.Writer) error {
 		Style  template.CSS
 		Script template.JS
 		Plots  []figure
+		Time   figure
 		Small  []panels
 	}{Page: p, Style: style, Script: script}
 	for i := range p.Figures {
@@ -101,6 +103,9 @@ func (p *Page) Write(w io.Writer) error {
 			plot.Legend = append(plot.Legend, legend{s.Name, s.Color, shape})
 		}
 		view.Plots = append(view.Plots, plot)
+	}
+	if p.Timeline != nil {
+		view.Time = figure{Title: p.Timeline.Title, Caption: p.Timeline.Caption, SVG: p.Timeline.svg()}
 	}
 	for _, group := range p.Panels {
 		small := panels{Title: group.Title, Caption: group.Caption}
@@ -138,6 +143,12 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 {{.SVG}}
 </figure>
 {{- end}}
+{{- with .Time}}{{if .SVG}}
+<figure>
+<figcaption><h2>{{.Title}}</h2><p>{{.Caption}}</p></figcaption>
+<div class="scroll"><div class="wide">{{.SVG}}</div></div>
+</figure>
+{{- end}}{{end}}
 {{- range .Small}}
 <section class="card"><h2>{{.Title}}</h2><p>{{.Caption}}</p><div class="panels">
 {{- range .Plots}}

@@ -49,7 +49,8 @@ line.note{stroke:var(--bad);stroke-width:1.2}text.note{fill:var(--bad);font-weig
 #tip{position:fixed;pointer-events:none;background:var(--ink);color:var(--page);padding:7px 10px;border-radius:6px;font-size:12.5px;line-height:1.45;white-space:pre;z-index:1}
 .panels{display:grid;grid-template-columns:repeat(auto-fill,minmax(290px,1fr));gap:14px 18px;margin-top:12px}
 .panels h3{font-size:13px;font-weight:600;margin:0}.panels h3 small{color:var(--soft);font-weight:400;margin-left:8px}.panels text{font-size:11px}.panels .bad h3{color:var(--bad)}
-.scroll{overflow-x:auto}
+.scroll{overflow-x:auto}.wide{min-width:720px;margin-top:12px}
+.span{fill:currentColor;stroke:var(--card);stroke-width:.6}text.in{fill:#fff;font-size:11px}
 table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums;margin-top:10px}
 th,td{text-align:left;padding:4px 24px 4px 0;border-bottom:1px solid var(--rule);white-space:nowrap}
 td.share{width:30%;min-width:120px;padding-right:0}td.share i{display:block;height:9px;background:var(--c0);border-radius:2px;opacity:.75}
