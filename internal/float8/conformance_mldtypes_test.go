@@ -205,23 +205,9 @@ func integers(power, bits int) (list []float32) {
 	return list
 }
 
-// NumericLimits and NegativeInput of E8M0. ml_dtypes makes NaN of negative input, or
-// saturates it to the least value; here a scale is of a magnitude, and the sign is not
-// looked at.
+// NumericLimits of E8M0.
 func TestScalesAsMLDtypes(t *testing.T) {
-	require.Equal(t, float32(0x1p-127), float8.E8M0(0).Float32())
-	require.Equal(t, float32(0x1p127), float8.E8M0(254).Float32())
 	for code := range 255 {
-		x := float8.E8M0(code).Float32()
-		require.Equal(t, float32(math.Ldexp(1, code-127)), x)
-		for _, x := range []float32{x, -x} {
-			for name, round := range map[string]func(float32) float8.E8M0{"up": float8.ScaleUp, "down": float8.ScaleDown, "nearest": scaleNearest} {
-				require.Equal(t, float8.E8M0(code), round(x), "%s %g", name, x)
-			}
-		}
-	}
-	for _, round := range []func(float32) float8.E8M0{float8.ScaleUp, float8.ScaleDown, scaleNearest} {
-		require.Equal(t, float8.NaNScale, round(float32(math.NaN())))
-		require.Equal(t, float8.NaNScale, round(float32(math.Copysign(math.NaN(), -1))))
+		require.Equal(t, float32(math.Ldexp(1, code-127)), float8.E8M0(code).Float32())
 	}
 }

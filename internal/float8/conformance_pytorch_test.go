@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/weir-ml/weir/internal/float8"
 )
 
@@ -61,21 +59,6 @@ func TestCastRoundTripAsPyTorch(t *testing.T) {
 		for code := range 1 << 16 {
 			check(float8.BFloat16(code).Float32())
 			check(float8.Float16(code).Float32())
-		}
-	}
-}
-
-// The grid of E8M0: every exponent with every guard, round and sticky bit. PyTorch's cast
-// makes NaN of what is above 2^127; here it saturates, as scales of hardware do.
-func TestNearestScaleAsPyTorch(t *testing.T) {
-	for exponent := range 255 {
-		for grs := range 8 {
-			want := exponent
-			if grs > 4 || grs == 4 && exponent > 0 {
-				want = min(exponent+1, 254)
-			}
-			x := math.Float32frombits(uint32(exponent<<23 + grs<<20))
-			require.Equal(t, float8.E8M0(want), scaleNearest(x), "exponent %d, bits %03b", exponent, grs)
 		}
 	}
 }

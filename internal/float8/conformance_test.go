@@ -109,21 +109,3 @@ func transposed[T any](x []T, rows, cols int) []T {
 	}
 	return t
 }
-
-// scaleNearest is the third way to a scale, which no recipe takes: the power of two that is
-// nearest to x, of two the greater one (the cast of PyTorch, and of ONNX where it is told
-// nearest). As there, what is above 2^-127 and subnormal becomes 2^-126; what is above the
-// range, infinity too, becomes 2^127.
-func scaleNearest(x float32) float8.E8M0 {
-	const half = 1 << 22
-	exponent, mantissa := math.Float32bits(x)<<1>>24, math.Float32bits(x)&(2*half-1)
-	switch {
-	case exponent == 0xff && mantissa > 0:
-		return float8.NaNScale
-	case exponent >= 0xfe:
-		return 0xfe
-	case mantissa > half, mantissa == half && exponent > 0:
-		exponent++
-	}
-	return float8.E8M0(exponent)
-}

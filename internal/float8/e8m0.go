@@ -24,36 +24,3 @@ func power(exponent int, s E8M0) float32 {
 	}
 	return math.Float32frombits(uint32(exponent) << mantissaBits)
 }
-
-// ScaleUp returns the least power of two that is not below x: the rule of MXFP8 in
-// hardware (round towards positive infinity, satfinite). Zero and what is below the
-// range become 2^-127, infinity and what is above it 2^127. NaN stays NaN; the sign is
-// not looked at.
-func ScaleUp(x float32) E8M0 {
-	a := math.Float32bits(x) &^ signBit
-	switch {
-	case a > infinity:
-		return NaNScale
-	case a >= 0xfe<<mantissaBits: // infinity, or no power of two above
-		return 0xfe
-	}
-	exponent, mantissa := a>>mantissaBits, a&(1<<mantissaBits-1)
-	if mantissa > 0 && (exponent > 0 || mantissa > 1<<(mantissaBits-1)) {
-		exponent++
-	}
-	return E8M0(exponent)
-}
-
-// ScaleDown returns the greatest power of two that is not above x: the minimal rule of
-// the OCP MX specification, before the exponent of the element format is taken off. What
-// is below the range becomes 2^-127, infinity 2^127.
-func ScaleDown(x float32) E8M0 {
-	a := math.Float32bits(x) &^ signBit
-	switch {
-	case a > infinity:
-		return NaNScale
-	case a == infinity:
-		return 0xfe
-	}
-	return E8M0(a >> mantissaBits)
-}

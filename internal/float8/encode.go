@@ -101,17 +101,3 @@ func (f *Format) within(code, bits uint32, o Overflow) byte {
 func (f *Format) signed(code byte, bits uint32) byte {
 	return code | byte(bits>>31)*f.Sign // without a branch: signs are random
 }
-
-// Odd returns x as a float32 rounded to odd: towards zero, and with the last bit set
-// where something was cut off. To encode that rounds x once. NaN stays NaN.
-func Odd(x float64) float32 {
-	nearest := float32(x)
-	if float64(nearest) == x || x != x {
-		return nearest
-	}
-	bits := math.Float32bits(nearest)
-	if math.Abs(float64(nearest)) > math.Abs(x) { // infinity too
-		bits--
-	}
-	return math.Float32frombits(bits | 1)
-}

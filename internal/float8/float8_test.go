@@ -224,17 +224,6 @@ func TestScales(t *testing.T) {
 	for _, nan := range []float32{float8.NaNScale.Float32(), float8.NaNScale.Reciprocal()} {
 		require.True(t, nan != nan)
 	}
-	for _, c := range []struct {
-		x        float32
-		up, down float8.E8M0
-	}{
-		{0, 0, 0}, {0x1p-149, 0, 0}, {0x1p-127, 0, 0}, {0x1.000004p-127, 1, 0}, {0x1p-126, 1, 1}, {0x1.8p-126, 2, 1},
-		{1, 127, 127}, {1.0000001, 128, 127}, {-3, 129, 128}, {0x1p127, 254, 254}, {math.MaxFloat32, 254, 254},
-		{float32(math.Inf(1)), 254, 254}, {float32(math.NaN()), 255, 255},
-	} {
-		require.Equal(t, c.up, float8.ScaleUp(c.x), "up %g", c.x)
-		require.Equal(t, c.down, float8.ScaleDown(c.x), "down %g", c.x)
-	}
 }
 
 func TestHalves(t *testing.T) {

@@ -1,5 +1,7 @@
 package float8
 
+// What tests alone convert from.
+
 import "math"
 
 // BFloat16 is the upper half of a float32.
@@ -22,4 +24,18 @@ func (h Float16) Float32() float32 {
 		return math.Float32frombits(sign | infinity | mantissa<<13)
 	}
 	return math.Float32frombits(sign | (exponent+112)<<mantissaBits | mantissa<<13)
+}
+
+// Odd returns x as a float32 rounded to odd: towards zero, and with the last bit set
+// where something was cut off. To encode that rounds x once. NaN stays NaN.
+func Odd(x float64) float32 {
+	nearest := float32(x)
+	if float64(nearest) == x || x != x {
+		return nearest
+	}
+	bits := math.Float32bits(nearest)
+	if math.Abs(float64(nearest)) > math.Abs(x) { // infinity too
+		bits--
+	}
+	return math.Float32frombits(bits | 1)
 }
