@@ -37,18 +37,6 @@ func (s Set) Scale(dst, src []float32, a float32) {
 	}
 }
 
-// AddScaled adds a·src to dst.
-func (s Set) AddScaled(dst, src []float32, a float32) {
-	src = src[:len(dst)]
-	if s != Portable {
-		addScaled(s, first(dst), first(src), len(dst), a)
-		return
-	}
-	for i, v := range src {
-		dst[i] += a * v
-	}
-}
-
 // Larger sets top to the larger of top and x, and leaves it where x is NaN.
 func (s Set) Larger(top, x []float32) {
 	x = x[:len(top)]

@@ -14,9 +14,6 @@ func sum(set Set, dst, x, y *float32, n int)
 func scale(set Set, dst, src *float32, n int, a float32)
 
 //go:noescape
-func addScaled(set Set, dst, src *float32, n int, a float32)
-
-//go:noescape
 func larger(set Set, top, x *float32, n int)
 
 //go:noescape

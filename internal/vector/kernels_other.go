@@ -12,8 +12,6 @@ func sum(set Set, dst, x, y *float32, n int) { return }
 
 func scale(set Set, dst, src *float32, n int, a float32) { return }
 
-func addScaled(set Set, dst, src *float32, n int, a float32) { return }
-
 func larger(set Set, top, x *float32, n int) { return }
 
 func expScaled(set Set, x *float32, n int, shift, scale float32) { return }

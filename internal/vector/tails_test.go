@@ -19,7 +19,6 @@ var elementwise = []struct {
 	{"Add", 2, 1, func(s vector.Set, x [][]float32) { s.Add(x[0], x[1]) }},
 	{"Sum", 3, 1, func(s vector.Set, x [][]float32) { s.Sum(x[0], x[1], x[2]) }},
 	{"Scale", 2, 1, func(s vector.Set, x [][]float32) { s.Scale(x[0], x[1], 0.3) }},
-	{"AddScaled", 2, 1, func(s vector.Set, x [][]float32) { s.AddScaled(x[0], x[1], 0.3) }},
 	{"Larger", 2, 1, func(s vector.Set, x [][]float32) { s.Larger(x[0], x[1]) }},
 	{"Exp", 1, 1, func(s vector.Set, x [][]float32) { s.Exp(x[0], 0.2, 1.7) }},
 	{"ExpAdd", 3, 2, func(s vector.Set, x [][]float32) { s.ExpAdd(x[0], x[2], x[1]) }},

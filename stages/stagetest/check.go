@@ -76,7 +76,7 @@ func (s *suite[T]) report(code Code, format string, args ...any) {
 			return
 		}
 	}
-	s.faults = append(s.faults, Fault{Code: code, Text: fmt.Sprintf(format, args...) + "; " + advice[code] + "."})
+	s.faults = append(s.faults, Fault{Code: code, Text: fmt.Sprintf(format, args...) + "; " + texts[code].advice + "."})
 }
 
 // note says once what was not examined.

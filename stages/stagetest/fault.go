@@ -53,68 +53,58 @@ const (
 	numCodes = int(Allocates) + 1
 )
 
-var codeNames = [numCodes]string{
-	"bad config", "bad spec", "spec changes", "fails", "panics", "undeclared", "reads late", "misplaced", "saves twice",
-	"takes unsaved", "takes twice", "keeps view", "uses ended", "unfilled output", "gradIn missing", "gradIn unwanted",
-	"returns borrowed", "saves borrowed", "releases borrowed", "keeps input", "keeps output", "keeps gradient",
-	"keeps part", "keeps saved", "unreleased", "reachable", "mutates input", "mutates gradOut", "mutates part",
-	"contributes twice", "contributes never", "not repeatable", "order matters", "ignores first", "ignores add",
-	"recompute differs", "eval differs", "frozen differs", "writes frozen", "split differs", "abort matters",
-	"allocates",
-}
-
 // String returns a name of one to three words.
 func (c Code) String() string {
 	if int(c) < numCodes {
-		return codeNames[c]
+		return texts[c].name
 	}
 	return "code(?)"
 }
 
-// advice says for each code how to put it right.
-var advice = [numCodes]string{
-	BadConfig:        "correct the Config",
-	BadSpec:          "correct the Spec",
-	SpecChanges:      "make Spec and Params return the same every time",
-	Fails:            "find out why; every error comes with its action",
-	Panics:           "return an error where something is wrong",
-	Undeclared:       "declare it in the Spec or in Params",
-	ReadsLate:        "add the action to Read.At, or Save what is needed",
-	Misplaced:        "save in Forward, contribute in B or W, record losses in Forward",
-	SavesTwice:       "give each tensor a slot of its own (Decl.Slot)",
-	TakesUnsaved:     "save in every Forward what Backward takes, whatever the pass",
-	TakesTwice:       "take once and use the handle until the call returns",
-	KeepsView:        "use the Microbatch within the call only",
-	UsesEnded:        "Save what a later call needs, with Retain where it is an argument",
-	UnfilledOutput:   "put a tensor into every element of out",
-	GradInMissing:    "put a tensor into every element of gradIn that has a gradient",
-	GradInUnwanted:   "leave out the input gradient where gradIn is nil, and ports with NoGrad",
-	ReturnsBorrowed:  "put Retain of it there",
-	SavesBorrowed:    "save Retain of it",
-	ReleasesBorrowed: "arguments end with the call, and what Take lends with the action; release only what the stage made or retained",
-	KeepsInput:       "Save it if Backward needs it, and release every Retain",
-	KeepsOutput:      "Retain it only to Save it",
-	KeepsGradient:    "release every Retain within the call",
-	KeepsPart:        "read the part again where it is needed, and declare so",
-	KeepsSaved:       "Save hands the reference over, so keep no other one",
-	Unreleased:       "release within the call what is not returned or saved",
-	Reachable:        "keep no tensor in a field, a closure or a global variable",
-	MutatesInput:     "write to a tensor of the stage's own",
-	MutatesGradOut:   "write to a tensor of the stage's own",
-	MutatesPart:      "write to a tensor of the stage's own",
-	ContributesTwice: "ask Grad once for a parameter, and write the sum",
-	ContributesNever: "contribute in every microbatch, or declare the parameter Sometimes or Frozen",
-	NotRepeatable:    "key random draws by Seed, Step and Global, do not depend on the clock or on the order of a map, and let Config.New give the same weights",
-	OrderMatters:     "keep nothing of a microbatch in fields, and key random draws by Global",
-	IgnoresFirst:     "overwrite the whole gradient where Grad says First",
-	IgnoresAdd:       "add to the gradient where Grad says Add",
-	RecomputeDiffers: "do in a Recompute pass exactly what was done in Train, with the same draws",
-	EvalDiffers:      "let Eval and Train share nothing that changes, or set Config.EvalDiffers where the outputs are meant to differ",
-	FrozenDiffers:    "where Frozen says so, save nothing for W, and write nothing where Grad says Skip",
-	WritesFrozen:     "reach gradients through Grad alone",
-	SplitDiffers:     "let BackwardInput and BackwardWeight together do what Backward does, in the same order",
-	AbortMatters:     "keep nothing in fields between calls",
-	Allocates:        "allocate scratch once, in the stage",
+// texts has for each code its name, and how to put it right.
+var texts = [numCodes]struct{ name, advice string }{
+	BadConfig:        {"bad config", "correct the Config"},
+	BadSpec:          {"bad spec", "correct the Spec"},
+	SpecChanges:      {"spec changes", "make Spec and Params return the same every time"},
+	Fails:            {"fails", "find out why; every error comes with its action"},
+	Panics:           {"panics", "return an error where something is wrong"},
+	Undeclared:       {"undeclared", "declare it in the Spec or in Params"},
+	ReadsLate:        {"reads late", "add the action to Read.At, or Save what is needed"},
+	Misplaced:        {"misplaced", "save in Forward, contribute in B or W, record losses in Forward"},
+	SavesTwice:       {"saves twice", "give each tensor a slot of its own (Decl.Slot)"},
+	TakesUnsaved:     {"takes unsaved", "save in every Forward what Backward takes, whatever the pass"},
+	TakesTwice:       {"takes twice", "take once and use the handle until the call returns"},
+	KeepsView:        {"keeps view", "use the Microbatch within the call only"},
+	UsesEnded:        {"uses ended", "Save what a later call needs, with Retain where it is an argument"},
+	UnfilledOutput:   {"unfilled output", "put a tensor into every element of out"},
+	GradInMissing:    {"gradIn missing", "put a tensor into every element of gradIn that has a gradient"},
+	GradInUnwanted:   {"gradIn unwanted", "leave out the input gradient where gradIn is nil, and ports with NoGrad"},
+	ReturnsBorrowed:  {"returns borrowed", "put Retain of it there"},
+	SavesBorrowed:    {"saves borrowed", "save Retain of it"},
+	ReleasesBorrowed: {"releases borrowed", "arguments end with the call, and what Take lends with the action; release only what the stage made or retained"},
+	KeepsInput:       {"keeps input", "Save it if Backward needs it, and release every Retain"},
+	KeepsOutput:      {"keeps output", "Retain it only to Save it"},
+	KeepsGradient:    {"keeps gradient", "release every Retain within the call"},
+	KeepsPart:        {"keeps part", "read the part again where it is needed, and declare so"},
+	KeepsSaved:       {"keeps saved", "Save hands the reference over, so keep no other one"},
+	Unreleased:       {"unreleased", "release within the call what is not returned or saved"},
+	Reachable:        {"reachable", "keep no tensor in a field, a closure or a global variable"},
+	MutatesInput:     {"mutates input", "write to a tensor of the stage's own"},
+	MutatesGradOut:   {"mutates gradOut", "write to a tensor of the stage's own"},
+	MutatesPart:      {"mutates part", "write to a tensor of the stage's own"},
+	ContributesTwice: {"contributes twice", "ask Grad once for a parameter, and write the sum"},
+	ContributesNever: {"contributes never", "contribute in every microbatch, or declare the parameter Sometimes or Frozen"},
+	NotRepeatable:    {"not repeatable", "key random draws by Seed, Step and Global, do not depend on the clock or on the order of a map, and let Config.New give the same weights"},
+	OrderMatters:     {"order matters", "keep nothing of a microbatch in fields, and key random draws by Global"},
+	IgnoresFirst:     {"ignores first", "overwrite the whole gradient where Grad says First"},
+	IgnoresAdd:       {"ignores add", "add to the gradient where Grad says Add"},
+	RecomputeDiffers: {"recompute differs", "do in a Recompute pass exactly what was done in Train, with the same draws"},
+	EvalDiffers:      {"eval differs", "let Eval and Train share nothing that changes, or set Config.EvalDiffers where the outputs are meant to differ"},
+	FrozenDiffers:    {"frozen differs", "where Frozen says so, save nothing for W, and write nothing where Grad says Skip"},
+	WritesFrozen:     {"writes frozen", "reach gradients through Grad alone"},
+	SplitDiffers:     {"split differs", "let BackwardInput and BackwardWeight together do what Backward does, in the same order"},
+	AbortMatters:     {"abort matters", "keep nothing in fields between calls"},
+	Allocates:        {"allocates", "allocate scratch once, in the stage"},
 }
 
 // Fault is one thing that is wrong with a stage.

@@ -46,15 +46,6 @@ var kernels = []kernel{
 			store V0 dst`,
 	},
 	{
-		name: "addScaled", doc: "dst += a·src", args: "dst, src *float32, n int, a float32",
-		begin: `spread a V2`,
-		body: `
-			load dst V0
-			load src V1
-			VFMADD231PS V2, V1, V0
-			store V0 dst`,
-	},
-	{
 		name: "larger", doc: "top = the larger of x and top; top where x is NaN", args: "top, x *float32, n int",
 		body: `
 			load top V0
