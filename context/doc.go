@@ -1,4 +1,5 @@
-// Package batchctx is what a stage and a source see of one microbatch.
+// Package batchctx is for writing a stage or a source of entries: it is their view of one
+// microbatch.
 //
 // The folder is context/ and the package is batchctx, so that std context stays
 // unaliased: import it as batchctx "github.com/weir-ml/weir/context".

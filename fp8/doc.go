@@ -1,6 +1,6 @@
-// Package fp8 is training in eight bits and fewer: number formats, recipes that say how
-// tensors are scaled into them, the scaling state that a recipe needs, and quantized
-// tensors that cannot be kept by mistake.
+// Package fp8 is for training in eight bits and fewer: it has the number formats, the recipes
+// that scale tensors into them, the scaling state that a recipe needs, and quantized tensors
+// that cannot be kept by mistake.
 //
 // A [Recipe] is an immutable value. Two kinds of scales follow from it. Those of
 // [DelayedScaling] come from a history of steps: a [State] freezes them when a step

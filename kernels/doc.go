@@ -1,5 +1,5 @@
-// Package kernels is the device boundary: buffers, devices, and the operations
-// that a transformer needs, forward and backward.
+// Package kernels is for computing on a device, and for adding one: it has buffers, devices,
+// and the operations that a transformer needs, forward and backward.
 //
 // A [Device] is a small base (allocate, copy, count) plus groups of operations,
 // each an interface of its own ([Matrix], [Norm], [Attention], ...). Code asks

@@ -1,5 +1,5 @@
-// Package loss turns the losses of a step into numbers that hold nothing, and
-// reduces them once, when the step ends.
+// Package loss is for declaring the losses of a step and reading their totals: it turns losses
+// into numbers that hold no tensor, and reduces them once, when the step ends.
 //
 // A stage reports a loss as two numbers for each microbatch: a sum that is not
 // normalised, and a weight (the tokens it counted, say). Nothing in this

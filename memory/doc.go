@@ -1,4 +1,4 @@
-// Package memory says who holds memory, how much of it, and until when.
+// Package memory is for counting memory: who holds how much of it, and until when.
 //
 // A [Space] counts the references to the buffers behind an embedder's own
 // handles. References come in two kinds. A plain reference belongs to code: a

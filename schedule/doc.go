@@ -1,5 +1,5 @@
-// Package schedule says what runs when: plans as data, the rules that make them, and
-// their text form. Nothing here runs or holds a tensor.
+// Package schedule is for making and reading plans, which are data: it has the plans, the
+// rules that make them, and their text form. Nothing here runs or holds a tensor.
 //
 // An [Action] is one packed word: a kind (F, I, W, B, a transfer, ...), a stage
 // and a microbatch, and the drop bits that say what dies with it. A rank's

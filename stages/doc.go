@@ -1,4 +1,5 @@
-// Package stages says what a pipeline stage is.
+// Package stages is for writing the stages of a model: it defines a pipeline stage, and
+// decorates and joins stages.
 //
 // A [Stage] computes forward and backward over handles of the embedder's own
 // type T. It declares what it needs in a [Spec], once; abilities that not every

@@ -1,5 +1,5 @@
-// Package float8 is the arithmetic of formats of eight bits and fewer: exact decoding,
-// encoding with one rounding, matrices that are quantized by blocks, and their product.
+// Package float8 is the host's arithmetic in eight bits and fewer: exact decoding, encoding
+// with one rounding, matrices that are quantized by blocks, and their product.
 //
 // [Format] describes a format by its fields; [E4M3], [E5M2] and [E2M1] are the element
 // formats and [E8M0] is that of scales. Encoding takes a float32, which every narrower

@@ -1,5 +1,5 @@
-// Package frames keeps alive what one step needs, and proves that it let go: the engine
-// behind the views of package batchctx, driven by the runner.
+// Package frames is for the runner alone: it keeps alive what one step needs, proves that all
+// of it was released, and is the engine behind the views of package batchctx.
 //
 // [Frames] belongs to one rank. It holds, for the runner, every handle that
 // lives longer than one call of a stage:

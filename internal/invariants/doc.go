@@ -1,4 +1,5 @@
-// Package invariants switches the checks that are too dear for every build.
+// Package invariants is for checks that cost too much for every build: -tags invariants
+// switches them on.
 //
 // Build with `-tags invariants` and Enabled is true: released memory is
 // poisoned, a view used after its call is an error that names the call, and a

@@ -1,6 +1,5 @@
-// Package memreport says what a memory log shows: in numbers, in a few lines of
-// text, as a page for people, as counters for Perfetto, as CSV, and as the first
-// difference between two logs.
+// Package memreport is for showing a memory log: as numbers, as a few lines of text, as a
+// page, as counters for Perfetto, as CSV, and as the first difference between two logs.
 //
 // A [Log] takes records one by one and keeps a fixed amount for each rank, however
 // long the log is: columns that stand for runs of records, with the smallest and the

@@ -1,5 +1,5 @@
-// Package product multiplies matrices of float32 on one thread: C = A·B, C += A·B,
-// either operand transposed, with the vector instructions that it is told to use.
+// Package product is the host's matrix product, on one thread: C = A·B, C += A·B, either
+// operand transposed, with the vector instructions that it is told to use.
 //
 // Every element of C is one chain of additions, in ascending order of k, that
 // begins at 0 or at what C had. So it is a function of its row of A and its column

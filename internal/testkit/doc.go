@@ -1,4 +1,4 @@
-// Package testkit is what the tests of many packages share: the flags -update and -long,
-// whether the race detector is on, and a count of allocations that does not depend on how
-// busy the machine is. Only tests import it, since it registers flags.
+// Package testkit is for tests alone: it has the flags -update and -long, whether the race
+// detector is on, and a count of allocations that does not depend on how busy the machine is.
+// Only tests import it, since it registers flags.
 package testkit

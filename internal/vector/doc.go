@@ -1,5 +1,5 @@
-// Package vector computes over slices of float32 with the widest instructions that
-// a [Set] allows: assembly with AVX-512 or AVX2 on amd64, and plain Go elsewhere.
+// Package vector is the host's arithmetic over slices of float32, with the widest instructions
+// that a [Set] allows: assembly with AVX-512 or AVX2 on amd64, and plain Go elsewhere.
 //
 // Every function reads and writes its slices and nothing beside them, allocates
 // nothing, and gives an element the same bits wherever it lies, at the beginning of

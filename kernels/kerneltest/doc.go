@@ -1,5 +1,5 @@
-// Package kerneltest is the conformance suite for devices: what package kernels
-// promises, checked on any [kernels.Compute].
+// Package kerneltest is for the author of a device: it checks everything that package kernels
+// promises on any [kernels.Compute].
 //
 // [Run] runs every [Case] as a subtest, each on a device of its own:
 //

@@ -1,5 +1,5 @@
-// Package cachingsim simulates the caching allocator of PyTorch, native and with
-// expandable segments, to compare with it. Nothing in the library allocates here.
+// Package cachingsim is for comparing with PyTorch: it simulates its caching allocator, native
+// and with expandable segments. Nothing in the library allocates here.
 //
 // The rules are those of c10/cuda/CUDACachingAllocator.cpp: sizes are rounded up to
 // 512 bytes; up to 1 MiB they come from a pool of 2 MiB segments, above from one of

@@ -1,5 +1,5 @@
-// Package memlog writes and reads the memory log: one line of JSON for each
-// microbatch and rank.
+// Package memlog is for the memory log of a training run: it writes and reads one line of JSON
+// for each microbatch and rank.
 //
 // A [Log] writes a [memory.Sample] as one line in schema 1:
 //

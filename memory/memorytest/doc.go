@@ -1,5 +1,5 @@
-// Package memorytest proves that a [memory.Space] counts references as the
-// interface says.
+// Package memorytest is for the author of a [memory.Space]: it proves that a space counts
+// references as the interface says.
 //
 // An embedder who brings handles of its own runs [Space] in a test and hands it
 // a function that opens a fresh [Subject]. The optional abilities [memory.Book],

@@ -1,5 +1,5 @@
-// Package placement gives buffers whose lifetimes are known their offsets in one
-// range of memory, as low as possible.
+// Package placement is for laying out buffers whose lifetimes are known: it gives them offsets
+// in one range of memory, as low as possible.
 //
 // The problem is dynamic storage allocation: rectangles of given extent in time and
 // in bytes are moved along the byte axis until none overlaps another one. It is

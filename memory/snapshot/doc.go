@@ -1,4 +1,4 @@
-// Package snapshot reads and writes the memory snapshots of PyTorch: the pickle that
+// Package snapshot is for the memory snapshots of PyTorch: it reads and writes the pickle that
 // torch.cuda.memory._dump_snapshot makes and that pytorch.org/memory_viz opens.
 //
 // A [Snapshot] has two halves: the segments of every device as they are in the end,

@@ -1,4 +1,4 @@
-// Package check proves plans without knowing what made them: that they run exactly
-// what they must, in an order that works on every rank and between ranks, and drop
-// everything once, after its last use.
+// Package check is for proving a plan, whoever made it: that it runs exactly the actions it
+// must, in an order that works on every rank and between ranks, and drops everything once,
+// after its last use.
 package check

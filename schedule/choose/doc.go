@@ -1,4 +1,5 @@
-// Package choose finds the schedule to train with.
+// Package choose is for finding the schedule to train with, from measured costs and a memory
+// limit.
 //
 // [Choose] makes a plan of every schedule that the ranks and stages allow, in the
 // variants that it has (groups, caps), proves it, simulates it with the costs of the

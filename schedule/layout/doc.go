@@ -1,4 +1,4 @@
-// Package layout plans the memory of a step before it runs.
+// Package layout is for planning the memory of a step before it runs.
 //
 // It takes a plan, and for every stage a [Template]: what the stage allocates, keeps
 // and releases for one microbatch. It plays every rank's program with them, as the

@@ -1,5 +1,5 @@
-// Package runner runs a plan: it calls stages in the plan's order, drops what the
-// plan says dies, compares the books after every microbatch, and reduces losses
+// Package runner is for training: it runs a plan, calls stages in its order, drops what the
+// plan says is no longer used, compares the books after every microbatch, and reduces losses
 // and gradients once, at step end.
 //
 // A [Runner] has the ranks of its process. Step(ctx, M, source) trains on M microbatches

@@ -1,3 +1,3 @@
-// Package simulate says what a plan costs, given the costs of its actions: time by two
-// clocks, waits, and bytes.
+// Package simulate is for predicting a step: from the costs of its actions it computes the
+// time of a plan by two clocks, its waits, and its bytes.
 package simulate

@@ -1,4 +1,5 @@
-// Package stagetest holds a stage of your own to the contract of package stages.
+// Package stagetest is for the author of a stage: it holds the stage to the contract of
+// package stages.
 //
 // A test hands [Run] a function that makes the stage and says how to make its
 // inputs. The suite puts the stage between two tiny stages of its own where it

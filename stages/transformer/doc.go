@@ -1,5 +1,6 @@
-// Package transformer builds ready-made stages of a GPT-2-layout language model:
-// embedding, pre-norm blocks, and a head with fused cross-entropy.
+// Package transformer is for training a GPT without writing stages: it makes those of a
+// GPT-2-layout language model, embedding, pre-norm blocks, and a head with fused
+// cross-entropy.
 //
 // [New] makes the parameters on a device and splits the model's parts over any
 // number of stages, also over more than there are parts; [NewOn] puts each stage on a

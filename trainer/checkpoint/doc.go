@@ -1,5 +1,5 @@
-// Package checkpoint keeps the state of a training run on disk: what the next step needs,
-// written by one process or by several, and found whole or not at all.
+// Package checkpoint is for stopping and resuming a run: it keeps on disk what the next step
+// needs, written by one process or by several, and found whole or not at all.
 //
 // A checkpoint is a folder inside the folder that the trainer names:
 //

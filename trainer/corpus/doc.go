@@ -1,5 +1,5 @@
-// Package corpus reads text to train on as bytes, and says which bytes of it each microbatch
-// is made of.
+// Package corpus is for training on text as bytes: it reads the text, and picks the bytes of
+// each microbatch.
 //
 // [Read] takes a file or a folder. [Drawn] draws the windows of training steps by seed, step
 // and number alone, so that neither the plan nor an interruption changes what is learnt;

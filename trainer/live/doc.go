@@ -1,5 +1,5 @@
-// Package live serves a page of a run in progress, for those who want to look at it in a
-// browser while it trains.
+// Package live is for watching a run in a browser while it trains: it serves a page of the
+// run.
 //
 // A [Server] has one page, and serves it to be read and never acts on a request. The trainer
 // offers to write it after every step ([Server.Update]); it is written only where somebody has

@@ -1,5 +1,5 @@
-// Package report writes a self-contained HTML page about a run: facts, plots and
-// tables that a person can look at in a browser, without any network.
+// Package report is for a page about a run: it writes self-contained HTML with facts, plots
+// and tables, which a browser shows without any network.
 //
 // A [Page] has facts on top and figures below. A [Figure] is one plot in inline
 // SVG: stacked areas, bands between a minimum and a maximum, lines and dots over

@@ -1,4 +1,4 @@
-// Package safetensors reads and writes weights in the safetensors format.
+// Package safetensors is for weights in the safetensors format: it reads and writes them.
 //
 // A file is the header's length (8 bytes, little-endian), the header (JSON,
 // padded with spaces to a multiple of 8), and the data: every tensor's values,

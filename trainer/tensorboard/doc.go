@@ -1,5 +1,5 @@
-// Package tensorboard writes event files that TensorBoard plots, for those who compare their
-// runs there.
+// Package tensorboard is for those who compare their runs in TensorBoard: it writes the event
+// files.
 //
 // A [Writer] appends records to any io.Writer, one for each call, and buffers nothing: a
 // reader that follows the file sees every step, and a killed run leaves at most one cut

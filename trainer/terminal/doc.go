@@ -1,4 +1,3 @@
-// Package terminal keeps names that users and files give from commanding the terminal on
-// which a program prints them: escape sequences, and characters that turn the direction of
-// writing, are shown and not obeyed.
+// Package terminal is for printing names that users and files give: escape sequences, and
+// characters that turn the direction of writing, are shown and not obeyed.
 package terminal

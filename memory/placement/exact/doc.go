@@ -1,5 +1,6 @@
-// Package exact searches every layout of a placement problem, as far as that is in reach: it
-// decides whether there is one within a capacity, or finds the least height and proves it.
+// Package exact is for placement problems that need a proof: it searches every layout, as far
+// as that is in reach, and decides whether there is one within a capacity, or finds the least
+// height.
 //
 // Problems of some hundreds of buffers that are packed tightly are what it is for, such as
 // those of compilers for accelerators. The memory of a training step needs no such search:

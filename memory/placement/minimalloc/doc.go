@@ -1,5 +1,5 @@
-// Package minimalloc reads and writes the CSV files in which instances of memory
-// placement are exchanged: those of MiniMalloc (Moffitt, ASPLOS 2023).
+// Package minimalloc is for exchanging placement problems: it reads and writes the CSV files
+// of MiniMalloc (Moffitt, ASPLOS 2023).
 //
 // The first line names the columns: id, lower, upper and size, in any order, and if
 // wanted alignment, gaps, hint and offset. Lifetimes are half open. Older names are

@@ -1,5 +1,5 @@
-// Package leaks finds in a PyTorch memory snapshot what grows with microbatches, and
-// what keeps memory reserved.
+// Package leaks is for finding a leak in a PyTorch memory snapshot: what grows with
+// microbatches, and what keeps memory reserved.
 //
 // [Find] follows every allocation of the trace to its end and groups them by call
 // stack and size. It cuts the trace into microbatches: at the calls of one site that

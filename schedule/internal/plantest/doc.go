@@ -1,3 +1,3 @@
-// Package plantest makes plans for tests, valid ones and others, and judges plans in
-// the slow and plain way that their checks and passes are compared with.
+// Package plantest is for tests of plans: it makes valid ones and others, and judges them in
+// the slow and plain way that checks and passes are compared with.
 package plantest

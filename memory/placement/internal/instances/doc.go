@@ -1,3 +1,3 @@
-// Package instances makes placement problems for tests: random ones, rectangles cut into
-// buffers, and what training allocates.
+// Package instances is for tests of placement: it makes problems at random, from rectangles
+// that are cut into buffers, and from what training allocates.
 package instances
