@@ -14,7 +14,7 @@
 // A [Tensor] has up to two halves, rowwise and columnwise, each one buffer of codes and
 // scales together: a scale cannot outlive its data. [Tensor.Keep] releases the other half
 // at once, [Tensor.Save] moves the one that is left to the action that needs it, [Take]
-// gives it back once, [Tensor.Release] ends it. Whatever else is done with it is
+// gives it back once, [Tensor.Release] releases it. Whatever else is done with it is
 // [ErrKept], [ErrTaken] or [ErrReleased], and names the tensor. All scales and tallies of
 // a model's tensors lie in one [Slab] for each device. There is no cache.
 //

@@ -20,7 +20,7 @@ type Slab struct {
 }
 
 // NewSlab allocates the slab of the given slots, a line for each, with the scales of the
-// state. The caller ends it with Close. It is for the goroutine of the device.
+// state. The caller closes it. It is for the goroutine of the device.
 func NewSlab(dev kernels.Device, state *State, slots []int) (*Slab, error) {
 	s := &Slab{dev: dev, slots: slots, known: make([]bool, len(slots))}
 	words := (s.tallies() + len(slots)) * kernels.TallyWords

@@ -114,7 +114,7 @@ func Of(shape Shape, rowwise, columnwise kernels.Buffer) Tensor {
 	return Tensor{Shape: shape, rowwise: rowwise, columnwise: columnwise, state: whole}
 }
 
-// Take moves the tensor whose half is in a slot out of it: the slot ends, and the tensor
+// Take moves the tensor whose half is in a slot out of it: the slot is released, and the tensor
 // is the caller's. Where shape has no rows they follow from the size of what was saved.
 func Take(from MB, slot batchctx.Slot, shape Shape, usage Usage) (Tensor, error) {
 	b := from.Retain(from.Take(slot))
@@ -195,7 +195,7 @@ func (t *Tensor) Keep(mb MB, usage Usage) error {
 	return nil
 }
 
-// drop ends a half.
+// drop releases a half.
 func drop(mb MB, half *kernels.Buffer) {
 	b := *half
 	*half = kernels.Buffer{}
@@ -222,7 +222,7 @@ func (t *Tensor) Save(to MB, by batchctx.Taker, slot batchctx.Slot) error {
 	return nil
 }
 
-// Release ends what there is of the tensor. A second time is ErrReleased.
+// Release releases the halves that are left. A second time is ErrReleased.
 func (t *Tensor) Release(mb MB) error {
 	if err := t.alive(); err != nil {
 		return err

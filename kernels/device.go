@@ -50,7 +50,7 @@ type Buffer struct {
 }
 
 // Device is the base of every device: it owns memory and counts it. It is not
-// for concurrent use, but for what [Lender] says. Release (of memory.Space) ends a
+// for concurrent use, but for what [Lender] says. Release (of memory.Space) releases a
 // plain reference.
 type Device interface {
 	memory.Space[Buffer]

@@ -8,8 +8,7 @@
 // Ownership. A [Buffer] is a handle, not memory: a slot in the device's arena,
 // the generation that tells a stale handle from a live one, and its element
 // type and count. A device is the memory.Space of its buffers. Whoever
-// allocates a buffer owns a plain reference and ends it with Release, or hands
-// it over. A device belongs to one goroutine; [Transfer] is how another one, with a
+// allocates a buffer owns a plain reference, and releases it or hands it over. A device belongs to one goroutine; [Transfer] is how another one, with a
 // device of its own, gets a copy of a buffer.
 //
 // Operations never allocate. Where one needs scratch memory its arguments have

@@ -21,7 +21,7 @@ type HostConfig struct {
 	// those of a pool that the device owns. 0 is 1, which starts no goroutine.
 	Threads int
 	// Pool is a pool that the device shares with others, in the place of one of its
-	// own; Threads is then 0. The caller ends the pool after the device.
+	// own; Threads is then 0. The caller closes the pool after the device.
 	Pool *Pool
 	// Alone says that no other goroutine ever reads a buffer of the device: Lend, and so a
 	// Transfer from it, is refused, and Alloc and Release need no lock.
@@ -96,7 +96,7 @@ var (
 func (h *host) call(op string) call { return call{op: op, arena: h.arena, null: h.target != nil} }
 
 // NewHost reserves the arena, and starts the device's own threads where there are
-// any. The caller owns the device and ends it with Close.
+// any. The caller owns the device and closes it.
 func NewHost(cfg HostConfig) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	return h, nil
 }
 
-// Close ends the threads of the device and gives all memory back to the system.
+// Close stops the threads of the device and gives all memory back to the system.
 // Every handle is stale afterwards.
 func (h *Host) Close() error {
 	if h.pool != nil {

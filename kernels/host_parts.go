@@ -55,7 +55,7 @@ func launch[T any, P interface {
 	*place = operation
 	h.run(place, parts)
 	var nothing T
-	*place = nothing // views die when the call returns
+	*place = nothing // no view outlives the call
 }
 
 // elementsTask is an operation that treats every element alone.

@@ -16,14 +16,14 @@ type Shadowed interface {
 // nullEvents is the most events that a [Null] keeps, 24 bytes each.
 const nullEvents = 1 << 20
 
-// Event is an allocation of a [Null], or its end.
+// Event is the allocation of a buffer of a [Null], or its release.
 type Event struct {
 	// Serial is the number of the buffer: the first that the device allocated is
 	// 0, the next 1. It tells which allocation a release belongs to.
 	Serial uint64
 	Bytes  int64 // as asked for
 	Class  memory.Class
-	Alloc  bool // true at the birth of the buffer, false when its bytes went back
+	Alloc  bool // true where the buffer was allocated, false where it was released
 }
 
 // Null is a device that computes nothing and has the memory behaviour of a
@@ -31,8 +31,8 @@ type Event struct {
 // asks for the same workspaces and refuses the same buffers, in an arena of its
 // own: the target and its books are not touched, and no page of the buffers
 // either (a build with -tags invariants does touch them, to poison them). It
-// records every birth and end of a buffer, for one dry run, and tells whoever
-// watches of every reference.
+// records every allocation and release of a buffer, for one dry run, and reports
+// every change of references to a watcher.
 //
 // Reads give zeros, HeadLoss and SumSquares return 0. Contents are never looked
 // at, so an id out of range is not found.
@@ -47,7 +47,7 @@ type Null struct {
 	serials map[memory.Handle]uint64
 	events  []Event
 	dropped int64
-	changed func(memory.Change) // nil where nobody watches
+	changed func(memory.Change) // nil where there is no watcher
 }
 
 var (
@@ -59,8 +59,8 @@ var (
 )
 
 // NewNull returns the Null device of target and reserves its arena. Where the
-// system refuses, every Alloc returns the error. The caller ends the device with
-// Close.
+// system refuses, every Alloc returns the error. The caller closes the
+// device.
 func NewNull(target Compute) *Null {
 	n := &Null{host: host{target: target}, serials: map[memory.Handle]uint64{}}
 	config := n.ShadowConfig()
@@ -83,9 +83,9 @@ func (n *Null) ShadowConfig() memory.ArenaConfig {
 	return memory.ArenaConfig{Capacity: stats.Reserved}
 }
 
-// Record returns the births and ends of buffers since the start or the last
-// Forget, in order. It is a view that ends with the next Forget. A buffer that
-// Close ended has no end in it.
+// Record returns the allocations and releases of buffers since the start or the last
+// Forget, in order. It is a view that holds until the next Forget. Releases by Close are
+// not in it.
 func (n *Null) Record() []Event { return n.events[:len(n.events):len(n.events)] }
 
 // Dropped returns the number of events that the record had no room for: it keeps
@@ -106,18 +106,18 @@ func (n *Null) record(e Event) {
 // Name returns the name of the target with "null of " before it.
 func (n *Null) Name() string { return "null of " + n.target.Name() }
 
-// Alloc returns a buffer as the target would and records its birth.
+// Alloc returns a buffer as the target would and records it.
 func (n *Null) Alloc(class memory.Class, t DType, count int) (Buffer, error) {
-	return n.born(class, func() (Buffer, error) { return n.space.Alloc(class, t, count) })
+	return n.allocated(class, func() (Buffer, error) { return n.space.Alloc(class, t, count) })
 }
 
-// AllocIn returns a buffer as the target would and records its birth.
+// AllocIn returns a buffer as the target would and records it.
 func (n *Null) AllocIn(scope memory.Scope, t DType, count int) (Buffer, error) {
-	return n.born(memory.Resident, func() (Buffer, error) { return n.space.AllocIn(scope, t, count) })
+	return n.allocated(memory.Resident, func() (Buffer, error) { return n.space.AllocIn(scope, t, count) })
 }
 
-// born records the birth of what alloc returns.
-func (n *Null) born(class memory.Class, alloc func() (Buffer, error)) (Buffer, error) {
+// allocated records the buffer that alloc returns.
+func (n *Null) allocated(class memory.Class, alloc func() (Buffer, error)) (Buffer, error) {
 	if n.refused != nil {
 		return Buffer{}, n.refused
 	}
@@ -128,7 +128,7 @@ func (n *Null) born(class memory.Class, alloc func() (Buffer, error)) (Buffer, e
 	}
 	n.serials[b.Handle] = serial
 	n.record(Event{Serial: serial, Bytes: n.arena.Bytes(b.Handle), Class: class, Alloc: true})
-	n.tell(memory.Born, b)
+	n.report(memory.Allocated, b)
 	return b, nil
 }
 
@@ -141,8 +141,8 @@ func (n *Null) Serial(b Buffer) (uint64, bool) {
 	return serial, live
 }
 
-// tell tells whoever watches.
-func (n *Null) tell(op memory.ChangeOp, b Buffer) {
+// report reports a change to the watcher.
+func (n *Null) report(op memory.ChangeOp, b Buffer) {
 	if n.changed != nil {
 		n.changed(memory.Change{Op: op, Serial: n.serials[b.Handle], Bytes: n.arena.Bytes(b.Handle), Class: n.arena.Class(b.Handle)})
 	}
@@ -152,17 +152,17 @@ func (n *Null) tell(op memory.ChangeOp, b Buffer) {
 func (n *Null) Retain(b Buffer) error {
 	err := n.space.Retain(b)
 	if err == nil {
-		n.tell(memory.Retained, b)
+		n.report(memory.Retained, b)
 	}
 	return err
 }
 
-// Release ends a plain reference, and records the end of the buffer with the last.
+// Release releases a plain reference, and records the release of the buffer with the last.
 func (n *Null) Release(b Buffer) (freed int64, err error) {
 	class, serial, bytes := n.arena.Class(b.Handle), n.serials[b.Handle], n.arena.Bytes(b.Handle)
 	freed, err = n.space.Release(b)
 	if freed > 0 {
-		n.ended(b.Handle, class, freed)
+		n.released(b.Handle, class, freed)
 	}
 	if err == nil && n.changed != nil {
 		n.changed(memory.Change{Op: memory.Released, Serial: serial, Bytes: bytes, Class: class})
@@ -170,20 +170,20 @@ func (n *Null) Release(b Buffer) (freed int64, err error) {
 	return freed, err
 }
 
-// ended records the end of a buffer.
-func (n *Null) ended(h memory.Handle, class memory.Class, bytes int64) {
+// released records the release of a buffer.
+func (n *Null) released(h memory.Handle, class memory.Class, bytes int64) {
 	n.record(Event{Serial: n.serials[h], Bytes: bytes, Class: class})
 	delete(n.serials, h)
 }
 
 // Reclaim frees every buffer allocated since mark that is not Resident, and
-// records their ends in the order of their births.
+// records their releases in the order of their allocation.
 func (n *Null) Reclaim(mark uint64) int64 {
 	infos := slices.Collect(n.arena.All())
 	freed := n.space.Reclaim(mark)
 	for _, info := range infos {
 		if n.arena.Bytes(info.Handle) == 0 {
-			n.ended(info.Handle, info.Class, info.Bytes)
+			n.released(info.Handle, info.Class, info.Bytes)
 		}
 	}
 	return freed

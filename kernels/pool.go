@@ -14,7 +14,7 @@ import (
 const maxThreads = 256
 
 // Pool is a fixed number of threads for the operations of one or more devices.
-// Whoever calls an operation computes too: a pool of n threads starts n-1
+// The caller of an operation computes too: a pool of n threads starts n-1
 // goroutines, once, and none in an operation. They help where less than n threads
 // compute. So devices that share a pool, such as those of ranks in one process,
 // keep n threads busy together, however many compute at a time; a device never
@@ -31,7 +31,7 @@ type Pool struct {
 	helpers sync.WaitGroup
 }
 
-// NewPool starts the helpers. The caller owns the pool and ends it with Close,
+// NewPool starts the helpers. The caller owns the pool and closes it
 // after the devices that use it. threads is 1 to 256, else ErrValue.
 func NewPool(threads int) (*Pool, error) {
 	if err := validateThreads(threads); err != nil {
@@ -58,7 +58,7 @@ func validateThreads(threads int) error {
 // Threads returns the number of threads.
 func (p *Pool) Threads() int { return p.threads }
 
-// Close ends the helpers and waits for them. What devices compute afterwards they
+// Close stops the helpers and waits for them. What devices compute afterwards they
 // compute alone. A second call does nothing.
 func (p *Pool) Close() {
 	p.close.Do(func() { close(p.quit) })

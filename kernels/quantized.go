@@ -31,7 +31,7 @@ func (s Scaling) String() string {
 // two in a byte in E2M1, where a row begins at a byte, the first code is in the low half
 // and a half that is left over is 0; then, from the next multiple of 4 on, its scales, as what decoding multiplies
 // with, in the order of its blocks or tiles. In NV16 that of the tensor is the first. So
-// scales live and die with their codes.
+// scales are released with their codes.
 type Encoding struct {
 	Format  Format
 	Scaling Scaling
@@ -104,7 +104,7 @@ type Quantize struct {
 	// Down takes in MX32 the power of two below, not the one above.
 	Down bool
 	// Stochastic rounds up or down by chance, by draw (Key.Draw) number r·Cols+c for the
-	// element of row r and column c of X, wherever it goes: up, away from zero, where the
+	// element of row r and column c of X, in both orientations: up, away from zero, where the
 	// draw is not below 2^32 less as many 2^-32 as it is of the way up, whole ones.
 	Stochastic bool
 	Key        Key

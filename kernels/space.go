@@ -118,7 +118,7 @@ func (s *space) Lay(layout *memory.Layout) error {
 // At says at which place of its program a step is.
 func (s *space) At(place int) { s.arena.At(place) }
 
-// WatchPeak begins a period at whose end AtPeak can be asked, or ends the watching.
+// WatchPeak begins a period, after which AtPeak can be asked, or stops watching.
 func (s *space) WatchPeak(on bool) { s.arena.WatchPeak(on) }
 
 // AtPeak iterates over the buffers that were live at the highest level since WatchPeak.
@@ -131,13 +131,13 @@ func (s *space) All() iter.Seq[memory.Info] { return s.arena.All() }
 // Bytes returns the size of the buffer, 0 where there is none.
 func (s *space) Bytes(b Buffer) int64 { return s.arena.Bytes(b.Handle) }
 
-// Class returns the class the buffer was born with.
+// Class returns the class that the buffer was allocated with.
 func (s *space) Class(b Buffer) memory.Class { return s.arena.Class(b.Handle) }
 
 // Retain adds a plain reference for the caller.
 func (s *space) Retain(b Buffer) error { return s.arena.Retain(b.Handle) }
 
-// Release ends a plain reference and returns the bytes freed by it.
+// Release releases a plain reference and returns the bytes freed by it.
 func (s *space) Release(b Buffer) (freed int64, err error) {
 	if s.alone {
 		return s.arena.Release(b.Handle)

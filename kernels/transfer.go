@@ -12,7 +12,7 @@ import (
 type Lender interface {
 	// Lend returns a view of exactly the bytes of a buffer. Unlike every other method
 	// it may be called from any goroutine, whatever the device is doing meanwhile; it
-	// touches no book. Until the reader is done nobody may write or end the buffer,
+	// touches no book. Until the reader is done nobody may write or release the buffer,
 	// and what writes it must be done before: the sender's Sync sees to that.
 	Lend(b Buffer) ([]byte, error)
 }

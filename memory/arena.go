@@ -22,7 +22,7 @@ type ArenaConfig struct {
 	// 4096. 0 means 64, a cache line.
 	Align int64
 	// RedZone is a number of bytes behind every buffer that no layout places, which in a
-	// build with -tags invariants nobody may write and which the end of the buffer
+	// build with -tags invariants nobody may write and which the release of the buffer
 	// examines. Without the tag, and below a Capacity of 1 MiB, there is none. What the
 	// alignment leaves is always examined.
 	RedZone int64
@@ -60,7 +60,7 @@ func (c ArenaConfig) Validate() error {
 // without Close keeps it until the process ends.
 //
 // Placement is deterministic. Under a layout (Lay) the start of the range is the
-// step's, a buffer is base plus offset, and its end is a count and a generation. Else
+// step's, a buffer is base plus offset, and its release is a count and a generation. Else
 // buffers of class [Resident] go to the highest free address that fits, all others to the
 // lowest. What lives as long as the model therefore never stands between the buffers of a
 // step, and a step that repeats is placed the same way. Scopes (AllocIn) take whole pages
@@ -306,8 +306,8 @@ func (a *Arena) refusal(class Class, bytes int64) error {
 		ErrOutOfMemory, bytes, class, a.meter.live, a.capacity, a.free.largest())
 }
 
-// Data returns a view of exactly the bytes of the buffer. The view dies with
-// the buffer: whoever uses it after the last Release reads and writes somebody
+// Data returns a view of exactly the bytes of the buffer. The view is released with
+// the buffer: code that uses it after the last Release reads and writes somebody
 // else's bytes, after Close the process faults.
 func (a *Arena) Data(h Handle) ([]byte, error) {
 	s := a.lookup(h)
@@ -320,7 +320,7 @@ func (a *Arena) Data(h Handle) ([]byte, error) {
 	return a.pages.mem[s.off : s.off+s.bytes : s.off+s.bytes], nil
 }
 
-// Close ends every buffer, Resident ones too, and gives the range back to the
+// Close releases every buffer, Resident ones too, and gives the range back to the
 // system. Afterwards Alloc returns ErrClosed and every handle is stale. A second
 // Close does nothing.
 func (a *Arena) Close() error {

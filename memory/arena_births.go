@@ -7,17 +7,17 @@ import (
 	"github.com/weir-ml/weir/internal/invariants"
 )
 
-// birth is a birth of a layout, with what the arena knows about it.
+// birth is an allocation of a layout, with what the arena knows about it.
 type birth struct {
 	Birth
-	// free is the sum of the marks of what was live when the place of the birth was last
+	// free is the sum of the marks of what was live when its place was last
 	// found free. While the sum is the same, so is what is live, and nothing need be looked
 	// at; 0 is nothing.
 	free uint64
 	mark uint64 // of its place
 }
 
-// births returns those of a layout, of which nothing is known yet, in room that may be
+// births returns the allocations of a layout, of which nothing is known yet, in room that may be
 // used again.
 func births(layout *Layout, room []birth) []birth {
 	all := slices.Grow(room[:0], len(layout.Births))
@@ -29,7 +29,7 @@ func births(layout *Layout, room []birth) []birth {
 
 // mark is a number for a range of an arena, never 0. The sum of the marks of all live
 // buffers tells in one comparison whether the same buffers are live as at another time. A
-// buffer has the mark of its birth, however few bytes it asked for.
+// buffer has the mark of its allocation in the layout, however few bytes it asked for.
 //
 // It is the folded product of wyhash: sums of a linear function would not tell two
 // buffers that swapped their sizes.

@@ -33,8 +33,8 @@ func (a *Arena) ResetPeak() { a.meter.ResetPeak() }
 // Mark returns a point in the order of allocations.
 func (a *Arena) Mark() uint64 { return uint64(a.meter.allocs) }
 
-// Reclaim frees every buffer allocated since mark that is not Resident, whoever
-// has references to it, and returns the bytes freed.
+// Reclaim frees every buffer allocated since mark that is not Resident, whatever
+// references there are to it, and returns the bytes freed.
 func (a *Arena) Reclaim(mark uint64) int64 {
 	var freed int64
 	for i := range a.slots {

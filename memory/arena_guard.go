@@ -40,7 +40,7 @@ func (a *Arena) poisonBack() {
 	for i := range a.slots {
 		if s := &a.slots[i]; s.live() && a.regions[s.scope].released {
 			from := s.off + s.bytes
-			if s.scope.dead() {
+			if s.scope.lost() {
 				from = s.off
 			}
 			poison(a.pages.mem[from : s.off+a.size(s)])
@@ -48,10 +48,10 @@ func (a *Arena) poisonBack() {
 	}
 }
 
-// fence is as far as a buffer's surroundings are examined at its end, in bytes.
+// fence is as far as a buffer's surroundings are examined at its release, in bytes.
 const fence = 64
 
-// fenced examines the bytes beside a buffer that ends, as far as they are nobody's: what
+// fenced examines the bytes next to a buffer that is released, as far as they are nobody's: what
 // the alignment and the red zone have left behind it, and for one that a layout placed
 // what lies free on both sides.
 func (a *Arena) fenced(i uint32, s *slot) error {

@@ -23,7 +23,7 @@ type laid struct {
 	births []birth // up to the last of the place
 	next   int     // the next of them
 	marks  uint64  // the sum over the live buffers that the layout placed
-	left   int     // so many were live when the layout ended, and still are
+	left   int     // so many were live at the end of the layout, and still are
 
 	// Under -tags invariants: pages behind the step's part that nobody may touch, and what
 	// the last step has touched of it.
@@ -106,7 +106,7 @@ func (a *Arena) ready(height, area int64) error {
 	return nil
 }
 
-// unlay ends a layout. Its part of the range is free again when no buffer is left in it.
+// unlay removes a layout. Its part of the range is free again when no buffer is left in it.
 // In a build with -tags invariants it is an error where a step wrote what no buffer had.
 func (a *Arena) unlay() error {
 	l := &a.laid

@@ -41,7 +41,7 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 			continue
 		}
 		going[scope] = true
-		if !scope.dead() && a.regions[scope].live > 0 {
+		if !scope.lost() && a.regions[scope].live > 0 {
 			keep = append(keep, scope)
 		}
 	}
@@ -53,7 +53,7 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 	}
 	if len(keep) > 0 {
 		if w == nil {
-			return fmt.Errorf("memory: ReleasePages of %s without a writer: only step and gradients are dead between steps", keep[0])
+			return fmt.Errorf("memory: ReleasePages of %s without a writer: only step and gradients may be lost between steps", keep[0])
 		}
 		if a.saved.buffers != nil {
 			return fmt.Errorf("%w: ReleasePages of %s: what an earlier call wrote was not read back yet", ErrReleased, keep[0])
@@ -199,7 +199,7 @@ func (a *Arena) discard(runs []span) {
 	}
 }
 
-// load reads what save wrote. Buffers that ended since are skipped.
+// load reads what save wrote. Buffers that were released since are skipped.
 func (a *Arena) load(r io.Reader) error {
 	var sum uint32
 	var skipped []byte

@@ -3,18 +3,18 @@ package memory
 import "iter"
 
 // climb is what an arena knows about the highest level of a period, where somebody asked
-// for it: enough to say afterwards which buffers were live then. That costs an end of a
-// buffer a comparison or two, and neither the first end at a new highest level nor any
+// for it: enough to say afterwards which buffers were live then. That costs a release
+// a comparison or two, and neither the first release at a new highest level nor any
 // other one looks at what else is live.
 type climb struct {
 	watched bool
-	level   int64        // the highest level that a buffer has ended at
+	level   int64        // the highest level at which a buffer was released
 	before  uint64       // what was live then had a lower serial number
-	gone    []PeakBuffer // what was live then and has ended since
+	gone    []PeakBuffer // what was live then and was released since
 }
 
-// ends enters the end of a buffer that the meter still has.
-func (c *climb) ends(s *slot, m *Meter) {
+// released enters the release of a buffer that the meter still has.
+func (c *climb) released(s *slot, m *Meter) {
 	if m.live > c.level {
 		c.level, c.before, c.gone = m.live, uint64(m.allocs), c.gone[:0]
 	}
@@ -28,7 +28,7 @@ func (s *slot) atPeak() PeakBuffer {
 	return PeakBuffer{Class: s.class, Bytes: s.bytes, Place: int(s.birth)}
 }
 
-// WatchPeak begins a period, or ends the watching; see [PeakWatched]. So does Lay: a layout
+// WatchPeak begins a period, or stops watching; see [PeakWatched]. So does Lay: a layout
 // says beforehand what is live at its peak.
 func (a *Arena) WatchPeak(on bool) {
 	if !on {

@@ -63,8 +63,8 @@ func (a *Arena) Retain(h Handle) error {
 	return nil
 }
 
-// Release ends a plain reference. With the last reference of either kind the
-// buffer ends: its bytes are returned and h is stale.
+// Release releases a plain reference. With the last reference of either kind the
+// buffer is freed: its bytes are returned and h is stale.
 func (a *Arena) Release(h Handle) (freed int64, err error) {
 	if uint(h.slot) >= uint(len(a.slots)) || a.slots[h.slot].generation != h.generation || h.arena != a.number {
 		return 0, a.missing("release", h)
@@ -134,7 +134,7 @@ func (a *Arena) size(s *slot) int64 {
 	return a.footprint(s.bytes)
 }
 
-// end ends the buffer in slot i and makes the slot ready for the next one. For a buffer
+// end frees the buffer in slot i and makes the slot ready for the next one. For a buffer
 // that the layout in force has placed this is all.
 func (a *Arena) end(i uint32, s *slot) int64 {
 	a.laid.marks -= s.mark
@@ -148,7 +148,7 @@ func (a *Arena) end(i uint32, s *slot) int64 {
 	return s.bytes
 }
 
-// take ends a buffer, whoever has references to it, and makes its place free.
+// take frees a buffer, whatever references there are to it, and its place.
 func (a *Arena) take(i uint32, s *slot) int64 {
 	s.plain, s.held = 0, 0
 	scope := s.scope
@@ -156,7 +156,7 @@ func (a *Arena) take(i uint32, s *slot) int64 {
 		poison(a.pages.mem[s.off : s.off+a.size(s)])
 	}
 	if a.climb.watched {
-		a.climb.ends(s, &a.meter)
+		a.climb.released(s, &a.meter)
 	}
 	bytes := a.end(i, s)
 	switch {

@@ -1,7 +1,6 @@
 package memory
 
-// Class is what a buffer is for. A buffer has one class from its birth to its
-// end, given at allocation, so that both books can be compared class by class.
+// Class is what a buffer is for. A buffer has one class, given at allocation, so that both books can be compared class by class.
 type Class uint8
 
 // The classes, in the order of the memory log.

@@ -22,11 +22,11 @@ import (
 //
 // It catches, for a handle that it knows, a Hold or a Release where no plain
 // reference is left (ErrNoPlain) and a Yield of what nobody holds (ErrNotHeld).
-// It cannot catch the Release of a buffer that has ended, which by the rule is
-// the Release of a fresh one, nor any other use after the end, nor a stage that
+// It cannot catch the Release of a buffer that was released, which by the rule is
+// the Release of a fresh one, nor any other use after the release, nor a stage that
 // keeps a handle in secret. It has no [Book], so a step over it audits one book.
 // Where Retain raised a count and nobody lowers it, the handle stays reachable:
-// Len and All show it, Reclaim ends it.
+// Len and All show it, Reclaim releases it.
 //
 // Handles that are equal (==) are the same buffer, and a handle must equal
 // itself. The zero T is none. A Collected is not for concurrent use.
@@ -81,7 +81,7 @@ func (c *Collected[T]) Retain(h T) error {
 	return err
 }
 
-// Release ends a plain reference. With the last reference of either kind it
+// Release releases a plain reference. With the last reference of either kind it
 // returns the bytes that the collector may have from now on.
 func (c *Collected[T]) Release(h T) (freed int64, err error) {
 	n, err := c.change("release", h, -1, 0)

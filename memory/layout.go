@@ -11,7 +11,7 @@ import (
 type Layout struct {
 	Height int64   // bytes of the step's part of the arena
 	Births []Birth // of place after place
-	Places []int32 // Births[Places[p]:Places[p+1]] are born at place p
+	Places []int32 // Births[Places[p]:Places[p+1]] are allocated at place p
 	Levels []Level // by place
 }
 

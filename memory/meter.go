@@ -8,14 +8,14 @@ type Meter struct {
 	allocs, frees int64
 	classes       ByClass
 
-	// The highest level that a buffer has ended at since ResetPeak. While nothing ends the
-	// level only climbs, so the first end above it has met the next one, and the present
+	// The highest level at which a buffer was freed since ResetPeak. While nothing is freed the
+	// level only climbs, so the first free above it has met the next one, and the present
 	// may be above it too.
 	peak        int64
 	peakClasses ByClass
 }
 
-// Alloc enters the birth of a buffer of so many bytes. The class must be one of
+// Alloc enters a buffer of so many bytes. The class must be one of
 // the classes.
 func (m *Meter) Alloc(class Class, bytes int64) {
 	m.live += bytes
@@ -23,7 +23,7 @@ func (m *Meter) Alloc(class Class, bytes int64) {
 	m.classes[class] += bytes
 }
 
-// Free enters the end of a buffer, with the class and the bytes of its birth.
+// Free enters that a buffer was freed, with the class and the bytes of its allocation.
 func (m *Meter) Free(class Class, bytes int64) {
 	if m.live > m.peak { // a branch: at most times there is nothing to store
 		m.ResetPeak()

@@ -6,9 +6,9 @@ import "iter"
 // buffers were live at its highest level. It is for steps without a layout; what is live
 // at the peak of a layout is known before the step.
 type PeakWatched interface {
-	// WatchPeak begins a period, or ends the watching and forgets what it needed.
+	// WatchPeak begins a period, or stops watching and forgets its state.
 	WatchPeak(on bool)
-	// At says at which place of its program a step is: where what is allocated next is born.
+	// At says at which place of its program a step is: where the next buffers are allocated.
 	At(place int)
 	// AtPeak iterates over the buffers that were live when most bytes were, since the last
 	// WatchPeak, for the first time. The space must not be used meanwhile.
@@ -19,7 +19,7 @@ type PeakWatched interface {
 type PeakBuffer struct {
 	Class Class
 	Bytes int64
-	Place int // where it was born
+	Place int // where it was allocated
 }
 
 // PeakOwner is what is alive of one name and class at the peak of a step, on one rank: as

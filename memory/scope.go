@@ -13,7 +13,7 @@ type Scope uint8
 const (
 	StepScope Scope = iota // all buffers of classes other than Resident
 	Weights                // what is Resident and was given no other scope
-	Gradients              // Resident; dead between the optimizer's step and the next step
+	Gradients              // Resident; not read between the optimizer's step and the next step
 	Optimizer              // Resident
 	Metadata               // Resident: one slab for tables that are small and live long
 
@@ -30,8 +30,8 @@ func (s Scope) String() string {
 	return "scope(?)"
 }
 
-// dead reports whether what lies in the scope means nothing between steps.
-func (s Scope) dead() bool { return s == StepScope || s == Gradients }
+// lost reports whether the contents of the scope may be lost between steps.
+func (s Scope) lost() bool { return s == StepScope || s == Gradients }
 
 // ScopeStats is what a scope has, in bytes.
 type ScopeStats struct {
@@ -47,7 +47,7 @@ type Scoped interface {
 	// Scope returns what a scope has. It may ask the kernel, which takes a system call.
 	Scope(scope Scope) ScopeStats
 	// ReleasePages hands back the pages of the scopes. What lies in StepScope and
-	// Gradients is dead between steps and is lost; what lies in the others is written to w
+	// Gradients is not read between steps and is lost; what lies in the others is written to w
 	// before, which may be nil where no such scope is named. It is ErrLive, with the
 	// owners, while a step or a transfer is under way. Where w fails nothing is released.
 	// Of no scopes it is the question whether it would be ErrLive.

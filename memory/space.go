@@ -13,7 +13,7 @@ var (
 	// ErrNotHeld is returned by Yield for a buffer that no holder holds.
 	ErrNotHeld = errors.New("memory: the buffer is not held")
 	// ErrNoPlain is returned by Release and Hold for a buffer to which only held references are left:
-	// the caller has no reference that it could end or hand over.
+	// the caller has no reference that it could release or hand over.
 	ErrNoPlain = errors.New("memory: no plain reference to the buffer is left")
 	// ErrOverrun is returned under -tags invariants by Release of a buffer, and by Lay(nil),
 	// where bytes that belong to no buffer were written.
@@ -30,11 +30,11 @@ var (
 type Space[T any] interface {
 	// Bytes returns the size of the buffer behind h in bytes, 0 where there is none.
 	Bytes(h T) int64
-	// Class returns the class the buffer was born with.
+	// Class returns the class that the buffer was allocated with.
 	Class(h T) Class
 	// Retain adds a plain reference for the caller.
 	Retain(h T) error
-	// Release ends a plain reference of the caller and returns how many bytes
+	// Release releases a plain reference of the caller and returns how many bytes
 	// went back to the allocator by it: 0 while somebody else has a reference.
 	// It is ErrNoPlain where only held references are left.
 	Release(h T) (freed int64, err error)

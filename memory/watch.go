@@ -1,6 +1,6 @@
 package memory
 
-// Watched is an optional ability of a [Space]: to tell of every change of references
+// Watched is an optional ability of a [Space]: to report every change of references
 // as it happens. A dry run needs it; kernels.Null has it.
 type Watched[T any] interface {
 	// Watch calls changed for every change from now on, until the next Watch; nil ends
@@ -11,11 +11,11 @@ type Watched[T any] interface {
 }
 
 // Change is one reference more or less to a buffer. A buffer begins with the reference
-// of its birth and ends with its last one. Whether a reference is held or plain makes
+// of its allocation and is released with its last one. Whether a reference is held or plain makes
 // no difference here.
 type Change struct {
 	Op     ChangeOp
-	Serial uint64 // of the buffer, in the order of births
+	Serial uint64 // of the buffer, in the order of allocation
 	Bytes  int64  // as asked for
 	Class  Class
 }
@@ -25,7 +25,7 @@ type ChangeOp uint8
 
 // The changes.
 const (
-	Born     ChangeOp = iota // the buffer was allocated, with one reference
-	Retained                 // one reference more
-	Released                 // one reference less
+	Allocated ChangeOp = iota // the buffer was allocated, with one reference
+	Retained                  // one reference more
+	Released                  // one reference less
 )

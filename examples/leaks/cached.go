@@ -33,7 +33,7 @@ const (
 	history = 4 * 5 * 1024
 )
 
-// event is a birth or an end in a step.
+// event is an allocation or a release in a step.
 type event struct {
 	kernels.Event
 	copied  bool  // it is a copy of a weight

@@ -235,7 +235,7 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// record returns what the model has for good, and the births and ends of a step, of a dry
+// record returns what the model has for good, and the allocations and releases of a step, of a dry
 // run.
 func (t *trainee) record(ctx context.Context) (resident []int64, events []event, err error) {
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30})

@@ -25,7 +25,7 @@ func newGenerator() (*generator, error) {
 	return &generator{dev: dev, weights: map[string]kernels.Buffer{}}, err
 }
 
-// take copies a weight. What it was copied from is the trainer's, and may end. Codes are
+// take copies a weight. What it was copied from is the trainer's, and may be released. Codes are
 // decoded: this engine computes in float32.
 func (g *generator) take(w transformer.Weight) error {
 	from := w.Float32
@@ -139,7 +139,7 @@ func (g *generator) attention(qkv kernels.Buffer, tokens int) kernels.Buffer {
 
 func (g *generator) add(x, y kernels.Buffer) { g.do(func() error { return g.dev.Add(x, y) }) }
 
-// alloc returns a buffer that ends with the token.
+// alloc returns a buffer that is released after the token.
 func (g *generator) alloc(t kernels.DType, n int) (b kernels.Buffer) {
 	g.do(func() (err error) {
 		if b, err = g.dev.Alloc(memory.Workspace, t, n); err == nil {
@@ -150,7 +150,7 @@ func (g *generator) alloc(t kernels.DType, n int) (b kernels.Buffer) {
 	return b
 }
 
-// free ends the buffers of a token.
+// free releases the buffers of a token.
 func (g *generator) free() {
 	for _, b := range g.made {
 		if _, err := g.dev.Release(b); err != nil && g.err == nil {

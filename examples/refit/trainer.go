@@ -56,7 +56,7 @@ func newTrainer(recipe fp8.Recipe) (t *trainer, err error) {
 	return t, nil
 }
 
-// close ends the trainer and everything it has.
+// close releases the trainer and everything it has.
 func (t *trainer) close() error {
 	var err error
 	if t.run != nil {

@@ -82,7 +82,7 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 	return cfg
 }
 
-// Close ends the runner, the model and the devices.
+// Close closes the runner, the model and the devices.
 func (t *trainer) Close() error {
 	faults := []error{t.watch.Close()}
 	if t.run != nil {

@@ -50,7 +50,7 @@ func (l *lab) guard() {
 		content[i] = float32(1000 + i)
 	}
 	l.must("WriteFloat32", l.d.WriteFloat32(b, content))
-	l.held = append(l.held, held{name: "the buffer beside", b: b, floats: content})
+	l.held = append(l.held, held{name: "the buffer next to it", b: b, floats: content})
 }
 
 // put makes a buffer with the given content.

@@ -104,7 +104,7 @@ func borrow[T any](p *probe[T]) {
 	p.release(h, 300)
 }
 
-// noPlain: held references are not the caller's to end or to hand over.
+// noPlain: held references are not the caller's to release or to hand over.
 func noPlain[T any](p *probe[T]) {
 	h := p.alloc(memory.Activation, 300)
 	p.hold(h, 300)
@@ -240,7 +240,7 @@ func peak[T any](p *probe[T]) {
 }
 
 // atPeak: what was live at the highest level is told afterwards, with the places of its
-// births.
+// allocations.
 func atPeak[T any](p *probe[T]) {
 	w, ok := p.Space.(memory.PeakWatched)
 	if !ok {
@@ -267,8 +267,8 @@ func atPeak[T any](p *probe[T]) {
 	}
 	tell()
 	p.equal("AtPeak of what is still live", bytes[1], 300)
-	p.equal("AtPeak of what has ended", bytes[2], 500)
-	p.equal("AtPeak of what was born later", bytes[3], 0)
+	p.equal("AtPeak of a buffer that was released", bytes[2], 500)
+	p.equal("AtPeak of a buffer that was allocated later", bytes[3], 0)
 	w.WatchPeak(true)
 	p.release(x, 300)
 	p.release(z, 400)

@@ -34,7 +34,7 @@ func (p *probe[T]) lay() (planned memory.Planned, ok bool) {
 	return planned, true
 }
 
-// unlay ends the tiny step.
+// unlay removes the layout.
 func (p *probe[T]) unlay(planned memory.Planned) {
 	if p.fault == nil {
 		if err := planned.Lay(nil); err != nil {

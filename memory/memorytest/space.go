@@ -16,9 +16,9 @@ type Subject[T any] struct {
 	// at most 64 KiB at once and 1 MiB in all.
 	Alloc func(class memory.Class, bytes int64) (T, error)
 	// Adopts says that the space takes a handle it does not know for a fresh one,
-	// as memory.Collected does, so that a use after the end is no error.
+	// as memory.Collected does, so that a use after the release is no error.
 	Adopts bool
-	// Close ends the subject after its check. It may be nil.
+	// Close closes the subject after its check. It may be nil.
 	Close func() error
 }
 

@@ -53,7 +53,7 @@ func (t *tape[T]) run(f func() error) (err error) {
 
 // changed writes down a change.
 func (t *tape[T]) changed(c memory.Change) {
-	if c.Op == memory.Born {
+	if c.Op == memory.Allocated {
 		t.born(c)
 		return
 	}

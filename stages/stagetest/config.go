@@ -49,7 +49,7 @@ type Subject[T any] struct {
 	// of a microbatch is reachable once the microbatch has retired. It may be nil; it
 	// is for memory that a garbage collector owns, which no book sees.
 	Weak func(T) (reachable func() bool)
-	// Close ends the subject. It may be nil.
+	// Close closes the subject. It may be nil.
 	Close func() error
 }
 

@@ -34,7 +34,7 @@ var sentinels = []struct {
 	{batchctx.ErrMisplaced, Misplaced, "it does what this kind of action does not allow"},
 	{batchctx.ErrContribution, ContributesTwice, "it contributes to a gradient again"},
 	{batchctx.ErrEnded, KeepsView, "it uses a microbatch after its call"},
-	{memory.ErrStale, UsesEnded, "it uses a tensor that ended"},
+	{memory.ErrStale, UsesEnded, "it uses a tensor that was released"},
 	{memory.ErrNone, UsesEnded, "it uses a tensor that is none"},
 	{memory.ErrNoPlain, ReleasesBorrowed, "it releases a tensor to which it has no reference of its own"},
 }
@@ -80,7 +80,7 @@ func (x *run[T]) handover(err error) (Code, string) {
 	case errors.Is(err, memory.ErrNoPlain):
 		return ReturnsBorrowed, fmt.Sprintf("it returns a tensor to which it has no reference of its own: %v", err)
 	case errors.Is(err, memory.ErrStale):
-		return UsesEnded, fmt.Sprintf("it returns a tensor that ended: %v", err)
+		return UsesEnded, fmt.Sprintf("it returns a tensor that was released: %v", err)
 	}
 	return Fails, err.Error()
 }
@@ -92,7 +92,7 @@ func (x *run[T]) leak(leak *batchctx.LeakError) (Code, string) {
 		return codes[k.as], fmt.Sprintf("it keeps a reference to %s of microbatch %d: %v", k.what, k.microbatch, leak)
 	}
 	if leak.Bytes < 0 {
-		return ReleasesBorrowed, fmt.Sprintf("it ends a tensor that the runner holds: %v", leak)
+		return ReleasesBorrowed, fmt.Sprintf("it releases a tensor that the runner holds: %v", leak)
 	}
 	return Unreleased, fmt.Sprintf("it allocates and does not release: %v", leak)
 }

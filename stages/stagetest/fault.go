@@ -19,7 +19,7 @@ const (
 	TakesUnsaved                 // takes from a slot that nothing was saved in
 	TakesTwice                   // takes a slot again
 	KeepsView                    // uses a microbatch view after its call
-	UsesEnded                    // uses or hands over a tensor that ended
+	UsesEnded                    // uses or hands over a tensor that was released
 	UnfilledOutput               // does not fill an output
 	GradInMissing                // does not fill the gradient of an input although it is wanted
 	GradInUnwanted               // needs a gradIn, or fills one, where none is wanted

@@ -120,7 +120,7 @@ func (t *trial[T]) number() int {
 	return 0
 }
 
-// close looks for changes of what the stage declares, and ends the subject.
+// close looks for changes of the declaration, and closes the subject.
 func (t *trial[T]) close() {
 	if !sameSpec(t.spec, t.subject.Stage.Spec()) {
 		t.suite.report(SpecChanges, "its Spec is another one after some steps")
@@ -167,7 +167,7 @@ func (t *trial[T]) digest(h T) uint64 {
 	}
 	data, err := t.subject.Read(h)
 	if errors.Is(err, memory.ErrStale) || errors.Is(err, memory.ErrNone) {
-		t.fault(UsesEnded, "it returns a tensor that ended, or ends one that the suite lends to it: %v", err)
+		t.fault(UsesEnded, "it returns a tensor that was released, or releases one that the suite lends to it: %v", err)
 		return 0
 	}
 	if err != nil {

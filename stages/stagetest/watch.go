@@ -31,7 +31,7 @@ type known[T any] struct {
 
 // watch is the subject's space between the runner and the subject. It tells what
 // the stage does through the microbatch from what the runner does, and remembers
-// what should have ended and did not.
+// what should have been released and was not.
 type watch[T any] struct {
 	memory.Space[T]
 	inCall     bool // the stage under test runs
@@ -42,7 +42,7 @@ type watch[T any] struct {
 
 	knows          []known[T]
 	yielded        int64 // by the last call, if it was Yield
-	kept           []T   // ended by the runner, and somebody has another reference
+	kept           []T   // released by the runner, and still referenced
 	refusedRelease bool  // the stage released what it has no reference to
 	refusedHold    bool  // the stage saved what it has no reference to
 
@@ -62,8 +62,8 @@ func (w *watch[T]) note(h T, as role, what string) {
 	}
 }
 
-// culprit returns what is known about the first tensor that did not end where
-// the runner ended it.
+// culprit returns what is known about the first tensor that was still referenced when
+// the runner released it.
 func (w *watch[T]) culprit() (known[T], bool) {
 	var best known[T]
 	found := false

@@ -91,7 +91,7 @@ func (c *call) scratch(n int) kernels.Buffer {
 // saved returns a buffer that the call hands to save.
 func (c *call) saved(n int) kernels.Buffer { return c.alloc(memory.Saved, n) }
 
-// free ends a buffer of the call.
+// free releases a buffer of the call.
 func (c *call) free(b kernels.Buffer) {
 	if b != (kernels.Buffer{}) {
 		c.disown(b)
@@ -100,7 +100,7 @@ func (c *call) free(b kernels.Buffer) {
 }
 
 // save hands a buffer of the call over until the backward. In Eval, and in the
-// first pass of a stage that recomputes, it ends here.
+// first pass of a stage that recomputes, it is released here.
 func (c *call) save(slot batchctx.Slot, b kernels.Buffer) {
 	c.saveFor(batchctx.ByBackward, slot, b)
 }

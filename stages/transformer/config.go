@@ -48,7 +48,7 @@ type Config struct {
 }
 
 // Limits of what New takes up at all. They keep products of sizes within an int
-// and names within reason; memory ends long before.
+// and names within reason; memory is exhausted long before.
 const (
 	maxLayers   = 1 << 16
 	maxElements = math.MaxInt / 64

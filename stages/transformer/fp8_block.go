@@ -185,7 +185,7 @@ func (b *fp8Block) attend(c *call, x kernels.Buffer, rows int) fp8.Tensor {
 	return out
 }
 
-// keepAttention ends the output of attention, but for what the backward needs.
+// keepAttention releases the output of attention, but for the half that the backward needs.
 func (b *fp8Block) keepAttention(c *call, attended *fp8.Tensor) {
 	if !b.fp8Attention {
 		c.release(attended)
@@ -280,7 +280,7 @@ func (b *fp8Block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []k
 }
 
 // attendBackward returns the gradient of queries, keys and values, which the call owns,
-// from that of the output projection, which it ends.
+// from that of the output projection, which it releases.
 func (b *fp8Block) attendBackward(c *call, d *fp8.Tensor, n, rows int) kernels.Buffer {
 	var out fp8.Tensor
 	attended, qkv := kernels.Buffer{}, kernels.Buffer{}

@@ -94,7 +94,7 @@ func (c *call) keepTensor(t *fp8.Tensor, usage fp8.Usage) {
 	}
 }
 
-// release ends a tensor of the call.
+// release releases a tensor of the call.
 func (c *call) release(t *fp8.Tensor) {
 	row, col := t.Buffers()
 	c.disown(row)

@@ -103,7 +103,7 @@ func (c *call) quantizeGrad(dy kernels.Buffer, l *fp8Linear, rows int) fp8.Tenso
 }
 
 // fp8LinearBackward sets dx to dy·weightᵀ, and contributes xᵀ·dy to the gradient of the
-// weight, or leaves both for W. It ends dy and x, which is none where the weight is
+// weight, or leaves both for W. It releases dy and x, which is none where the weight is
 // frozen.
 func (c *call) fp8LinearBackward(dx kernels.Buffer, dy, x *fp8.Tensor, l *fp8Linear, rows int) {
 	a := c.rowwise(dy)
@@ -125,7 +125,7 @@ func (c *call) fp8LinearBackward(dx kernels.Buffer, dy, x *fp8.Tensor, l *fp8Lin
 	}
 }
 
-// weightProduct contributes xᵀ·dy to the gradient of the weight, and ends both.
+// weightProduct contributes xᵀ·dy to the gradient of the weight, and releases both.
 func (c *call) weightProduct(x, dy *fp8.Tensor, l *fp8Linear, rows int) {
 	a, b := c.columnwise(x), c.columnwise(dy)
 	if g, accumulate := c.grad(l.weightUse); g != (kernels.Buffer{}) {
@@ -154,7 +154,7 @@ func (c *call) vector(n int) kernels.Buffer {
 }
 
 // contribute adds the sum of a microbatch to the gradient of a parameter, or leaves it
-// for W, and ends it. The bits are the same: each microbatch is summed alone.
+// for W, and releases it. The bits are the same: each microbatch is summed alone.
 func (c *call) contribute(use batchctx.Param, slot batchctx.Slot, sum kernels.Buffer) {
 	if c.split.input {
 		c.saveFor(batchctx.ByWeight, slot, sum)

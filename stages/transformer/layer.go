@@ -90,7 +90,7 @@ func (c *call) dropoutInPlace(x kernels.Buffer, d *dropout) {
 }
 
 // dropoutBackward returns the gradient before the dropout: a workspace, or dy
-// itself where nothing was dropped. It ends with freeDropped.
+// itself where nothing was dropped. freeDropped releases it.
 func (c *call) dropoutBackward(dy kernels.Buffer, d *dropout) kernels.Buffer {
 	if !c.drops(d) {
 		return dy

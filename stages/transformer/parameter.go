@@ -18,7 +18,7 @@ type Parameter struct {
 	Shape []int
 	Copy  // on the device of the parameter's first use
 	// Others are on further devices, where stages on several of them use the
-	// parameter. Whoever writes a weight or a moment writes it in All.
+	// parameter. Code that writes a weight or a moment writes it in All.
 	Others []Copy
 	// Decay says that weight decay applies: to matrices and tables, not to norms
 	// and biases.
@@ -31,7 +31,7 @@ type Parameter struct {
 
 // Copy is the buffers of a parameter on one device: float32, of class Resident, and
 // the model's: its weight, its gradient and its moments each in their own
-// [memory.Scope]. They end with Model.Close.
+// [memory.Scope]. Model.Close releases them.
 type Copy struct {
 	Device kernels.Compute
 	Weight kernels.Buffer
@@ -195,7 +195,7 @@ func (b *builder) linear(s *stage, name string, deviation float32, in, out int) 
 	return l
 }
 
-// release ends every buffer, the last one first, and returns the first error.
+// release releases every buffer, the last one first, and returns the first error.
 func release(buffers []owned) error {
 	var first error
 	for i := len(buffers) - 1; i >= 0; i-- {

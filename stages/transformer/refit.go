@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Weight is a weight on its way to somebody else, who generates with it. One of its two
+// Weight is a weight on its way to an engine that generates with it. One of its two
 // buffers is set. It is borrowed, and not to be written.
 type Weight struct {
 	Name   string
@@ -58,7 +58,7 @@ func (m *Model) SHA256() (string, error) {
 
 // QuantizedWeights is Weights with the matrices of the blocks quantized, scaled by
 // themselves and by powers of two; norms, biases and tables are as they are. A quantized
-// weight ends when the loop goes on, so that there is never more than one. After an error
+// weight is released when the loop goes on, so that there is never more than one. After an error
 // the iteration ends.
 func (m *Model) QuantizedWeights(encoding kernels.Encoding) iter.Seq2[Weight, error] {
 	return func(yield func(Weight, error) bool) {
@@ -114,7 +114,7 @@ func (w *Weight) quantize(encoding kernels.Encoding) error {
 
 // Release hands memory of the model's devices back to the system between two steps, and
 // keeps every address; see [memory.Scoped]. Scopes are memory.StepScope and
-// memory.Gradients where none is named: they are dead then, and w may be nil. Copies of
+// memory.Gradients where none is named: nothing reads them then, and w may be nil. Copies of
 // weights in low precision, saved activations and workspaces all lie in the step's scope,
 // so that nothing else is to be cleared. What other scopes have is written to w, device
 // after device. Until Restore a step fails, and so does the use of a buffer that was

@@ -9,8 +9,8 @@ import (
 // A stage computes B and I by the same code. In B the gradients of the weights are
 // computed on the way, and nothing is left. In I they are not: what they are made of
 // goes on to W, each layer's input from the slot that the forward saved it in, each
-// layer's output gradient in a slot of its own. Everything else ends with I as it
-// does with B.
+// layer's output gradient in a slot of its own. Everything else is released by I as it
+// is by B.
 
 // split says what a call has to do with W.
 type split struct {
@@ -46,7 +46,7 @@ func trains(mb batchctx.Microbatch[kernels.Buffer], uses ...batchctx.Param) bool
 // leaves reports whether the call is I and leaves the slot for W.
 func (c *call) leaves(slot batchctx.Slot) bool { return c.split.input && c.split.forWeight.has(slot) }
 
-// carry returns a buffer for a gradient that ends with leave.
+// carry returns a buffer for a gradient that leave releases.
 func (c *call) carry(slot batchctx.Slot, n int) kernels.Buffer {
 	if c.leaves(slot) {
 		return c.alloc(memory.Carry, n)
@@ -54,7 +54,7 @@ func (c *call) carry(slot batchctx.Slot, n int) kernels.Buffer {
 	return c.workspace(n)
 }
 
-// leave ends a buffer that carry returned, or leaves it for W.
+// leave releases a buffer that carry returned, or leaves it for W.
 func (c *call) leave(slot batchctx.Slot, b kernels.Buffer) {
 	if c.leaves(slot) {
 		c.saveFor(batchctx.ByWeight, slot, b)
@@ -63,7 +63,7 @@ func (c *call) leave(slot batchctx.Slot, b kernels.Buffer) {
 	}
 }
 
-// pass ends what was taken from a slot, or leaves it there for W.
+// pass releases what was taken from a slot, or leaves it there for W.
 func (c *call) pass(slot batchctx.Slot, b kernels.Buffer) {
 	if !c.leaves(slot) {
 		c.mb.End(slot)

@@ -117,7 +117,7 @@ func (t *trainer) step() (took time.Duration, mean float64, err error) {
 	return t.now() - begin, mean, err
 }
 
-// Close ends the runner, the model and the device.
+// Close closes the runner, the model and the device.
 func (t *trainer) Close() error {
 	var faults []error
 	if t.runner != nil {

@@ -25,7 +25,7 @@ type rival struct {
 	folder, library string
 }
 
-// newRival compiles the program. The caller ends it with Close.
+// newRival compiles the program. The caller closes it.
 func newRival(library string) (r *rival, err error) {
 	folder, err := os.MkdirTemp("", "bench")
 	if err != nil {

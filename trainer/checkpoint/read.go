@@ -80,7 +80,7 @@ func read(path string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// Checkpoint is an open checkpoint. Close ends it. Its methods may be called concurrently.
+// Checkpoint is an open checkpoint, until Close. Its methods may be called concurrently.
 type Checkpoint struct {
 	State
 	Path    string // of the folder that has the manifest

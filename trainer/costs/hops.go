@@ -21,7 +21,7 @@ func Hops(ctx context.Context) (latency, perMiB time.Duration, err error) {
 		if devs[i], err = kernels.NewHost(kernels.HostConfig{}); err != nil {
 			return 0, 0, err
 		}
-		defer devs[i].Close() // Everything on it has ended.
+		defer devs[i].Close() // Everything on it was released.
 	}
 	links, err := runner.NewLinks(runner.LinksConfig[kernels.Buffer]{
 		Ranks: len(devs), Capacity: 1,

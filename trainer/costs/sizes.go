@@ -17,7 +17,7 @@ type level struct {
 // backward is split, and after the last one.
 //
 // What a stage keeps of what another one has made, such as its input, is from then on
-// its own: F and I end what they are given, and save as much again. Of the copies of its
+// its own: F and I release what they are given, and save as much again. Of the copies of its
 // weights in FP8 one half is for the forward and one, of the same size, for the backward.
 func sizes(stages []simulate.StageCosts, levels []level) {
 	for i, before := range levels[:len(levels)-1] {

@@ -176,7 +176,7 @@ type File struct {
 func (f *File) Close() error { return f.file.Close() }
 
 // Open opens a file, checks its header, and verifies its digest if it has one:
-// it reads the file once from end to end. Whoever expects a file of Write's also
+// it reads the file once from end to end. A reader that expects a file of Write's also
 // calls Verify, or looks for DigestKey, so that a lost digest is found. An error
 // about the contents wraps ErrCorrupt and says in one line what was found and
 // what to do.

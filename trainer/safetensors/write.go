@@ -71,7 +71,7 @@ func Load[T Element](name string, shape []int, load func() ([]T, error)) Tensor 
 }
 
 // WriteFile replaces the file at path by a complete one of these tensors, as Write writes
-// it: whoever opens path, also after a crash or a loss of power, finds the old file or the
+// it: a program that opens path, also after a crash or a loss of power, finds the old file or the
 // new one. The new one has the permissions of the old one.
 func WriteFile(path string, metadata map[string]string, tensors ...Tensor) error {
 	err := outfile.Write(path, func(w io.Writer) error { return Write(w, metadata, tensors...) })

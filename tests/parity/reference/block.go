@@ -11,7 +11,7 @@ type block struct {
 	y                  kernels.Buffer
 }
 
-func (b *block) forward(t *tape, name string, x kernels.Buffer) {
+func (b *block) forward(t *pass, name string, x kernels.Buffer) {
 	width, heads := t.cfg.Width, t.cfg.Heads
 	b.name = name
 	b.norm1 = t.norm(x, name+".norm1")
@@ -37,7 +37,7 @@ func (b *block) forward(t *tape, name string, x kernels.Buffer) {
 }
 
 // backward returns the gradient of the block's input.
-func (b *block) backward(t *tape, dy kernels.Buffer) kernels.Buffer {
+func (b *block) backward(t *pass, dy kernels.Buffer) kernels.Buffer {
 	width, heads := t.cfg.Width, t.cfg.Heads
 	d := t.linearBackward(t.dropout(dy, b.name+".mlp.dropout"), b.wide, b.name+".mlp.down", 4*width, width)
 	dup := t.floats(t.tokens * 4 * width)

@@ -34,7 +34,7 @@ type Model struct {
 	updates  int64
 }
 
-// New makes the model. Its buffers end with the device.
+// New makes the model. Its buffers are released with the device.
 func New(dev kernels.Compute, cfg Config) (*Model, error) {
 	m := &Model{cfg: cfg, dev: dev, byName: map[string]*Parameter{}}
 	w := cfg.Width

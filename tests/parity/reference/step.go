@@ -25,7 +25,7 @@ type Totals struct {
 func (m *Model) Step(step int64, seed uint64, batch []Sequence) (Totals, error) {
 	var sum, weight exact
 	for k, sequence := range batch {
-		t := &tape{Model: m, step: step, microbatch: k, seed: seed, tokens: len(sequence.Tokens)}
+		t := &pass{Model: m, step: step, microbatch: k, seed: seed, tokens: len(sequence.Tokens)}
 		s, w := t.microbatchPass(sequence)
 		if err := t.free(); err != nil {
 			return Totals{}, fmt.Errorf("reference: microbatch %d: %w", k, err)
@@ -52,7 +52,7 @@ func (m *Model) Step(step int64, seed uint64, batch []Sequence) (Totals, error) 
 }
 
 // microbatchPass takes one microbatch forward and back.
-func (t *tape) microbatchPass(sequence Sequence) (sum, weight float64) {
+func (t *pass) microbatchPass(sequence Sequence) (sum, weight float64) {
 	ids, labels := t.ints(sequence.Tokens), t.ints(sequence.Labels)
 	weights := t.floats(t.tokens)
 	t.do(func() error { return t.dev.WriteFloat32(weights, sequence.Weights) })

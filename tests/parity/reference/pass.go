@@ -5,9 +5,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// tape is the work on one microbatch. It owns every buffer until the microbatch
+// pass is the work on one microbatch. It owns every buffer until the microbatch
 // is done. The first error stays, and what follows it does nothing.
-type tape struct {
+type pass struct {
 	*Model
 	step       int64
 	microbatch int
@@ -17,9 +17,9 @@ type tape struct {
 	err        error
 }
 
-func (t *tape) floats(n int) kernels.Buffer { return t.alloc(kernels.Float32, n) }
+func (t *pass) floats(n int) kernels.Buffer { return t.alloc(kernels.Float32, n) }
 
-func (t *tape) alloc(dtype kernels.DType, n int) kernels.Buffer {
+func (t *pass) alloc(dtype kernels.DType, n int) kernels.Buffer {
 	if t.err != nil || n == 0 {
 		return kernels.Buffer{}
 	}
@@ -30,20 +30,20 @@ func (t *tape) alloc(dtype kernels.DType, n int) kernels.Buffer {
 	return b
 }
 
-func (t *tape) ints(values []int32) kernels.Buffer {
+func (t *pass) ints(values []int32) kernels.Buffer {
 	b := t.alloc(kernels.Int32, len(values))
 	t.do(func() error { return t.dev.WriteInt32(b, values) })
 	return b
 }
 
-func (t *tape) do(op func() error) {
+func (t *pass) do(op func() error) {
 	if t.err == nil {
 		t.err = op()
 	}
 }
 
-// free ends the microbatch.
-func (t *tape) free() error {
+// free releases the buffers.
+func (t *pass) free() error {
 	for _, b := range t.buffers {
 		_, err := t.dev.Release(b)
 		if t.err == nil {
@@ -54,10 +54,10 @@ func (t *tape) free() error {
 }
 
 // later reports whether gradients hold something already.
-func (t *tape) later() bool { return t.microbatch > 0 }
+func (t *pass) later() bool { return t.microbatch > 0 }
 
 // linear returns x·weight + bias.
-func (t *tape) linear(x kernels.Buffer, name string, in, out int) kernels.Buffer {
+func (t *pass) linear(x kernels.Buffer, name string, in, out int) kernels.Buffer {
 	y := t.floats(t.tokens * out)
 	t.do(func() error {
 		return t.dev.MatMul(kernels.MatMul{A: x, B: t.weight(name + ".weight"), C: y, M: t.tokens, N: out, K: in})
@@ -67,7 +67,7 @@ func (t *tape) linear(x kernels.Buffer, name string, in, out int) kernels.Buffer
 }
 
 // linearBackward returns the gradient of x.
-func (t *tape) linearBackward(dy, x kernels.Buffer, name string, in, out int) kernels.Buffer {
+func (t *pass) linearBackward(dy, x kernels.Buffer, name string, in, out int) kernels.Buffer {
 	t.do(func() error {
 		return t.dev.MatMul(kernels.MatMul{
 			A: x, B: dy, C: t.grad(name + ".weight"), M: in, N: out, K: t.tokens, TransA: true, Accumulate: t.later(),
@@ -84,7 +84,7 @@ func (t *tape) linearBackward(dy, x kernels.Buffer, name string, in, out int) ke
 // normed is the result of a layer norm and what its backward needs.
 type normed struct{ x, y, mean, rstd kernels.Buffer }
 
-func (t *tape) norm(x kernels.Buffer, name string) normed {
+func (t *pass) norm(x kernels.Buffer, name string) normed {
 	n := normed{x, t.floats(t.tokens * t.cfg.Width), t.floats(t.tokens), t.floats(t.tokens)}
 	t.do(func() error {
 		return t.dev.LayerNorm(kernels.LayerNorm{
@@ -95,7 +95,7 @@ func (t *tape) norm(x kernels.Buffer, name string) normed {
 	return n
 }
 
-func (t *tape) normBackward(dy kernels.Buffer, n normed, name string) kernels.Buffer {
+func (t *pass) normBackward(dy kernels.Buffer, n normed, name string) kernels.Buffer {
 	dx := t.floats(t.tokens * t.cfg.Width)
 	t.do(func() error {
 		return t.dev.LayerNormBackward(kernels.LayerNormBackward{
@@ -108,7 +108,7 @@ func (t *tape) normBackward(dy kernels.Buffer, n normed, name string) kernels.Bu
 }
 
 // dropout returns x with elements dropped; the gradient goes the same way.
-func (t *tape) dropout(x kernels.Buffer, name string) kernels.Buffer {
+func (t *pass) dropout(x kernels.Buffer, name string) kernels.Buffer {
 	if t.cfg.Dropout == 0 {
 		return x
 	}
@@ -121,7 +121,7 @@ func (t *tape) dropout(x kernels.Buffer, name string) kernels.Buffer {
 	return y
 }
 
-func (t *tape) sum(a, b kernels.Buffer) kernels.Buffer {
+func (t *pass) sum(a, b kernels.Buffer) kernels.Buffer {
 	y := t.floats(a.N)
 	t.do(func() error { return t.dev.Sum(y, a, b) })
 	return y
