@@ -19,6 +19,7 @@ type run struct {
 	repeats      int // those that are complete
 	next         int // in the body: what comes next if the run goes on
 	stride       int
+	known        bool // it becomes a segment, whatever it saves
 }
 
 const (
@@ -90,7 +91,7 @@ func (b *Builder) stop() {
 	body := b.tail[r.from:]
 	at := func(i int) Action { return body[i%r.period].Shift(i / r.period * r.stride) }
 	whole := r.period * r.repeats
-	if whole-r.period < leastSaved {
+	if whole-r.period < leastSaved && !r.known {
 		for i := r.period; i < whole+r.next; i++ {
 			b.tail = append(b.tail, at(i))
 		}
@@ -137,15 +138,14 @@ func (b *Builder) Repeat(since int64, n, stride int) {
 	}
 	body := make([]Action, 0, length)
 	for _, s := range b.take(length) {
-		body = s.appendTo(body)
-	}
-	if s := (Segment{Body: body, Repeat: n + 1, Stride: stride}); n*len(body) >= leastSaved {
-		b.add(s)
-	} else {
-		for _, a := range s.appendTo(nil) {
-			b.Append(a)
+		for i := range s.Repeat {
+			for _, a := range s.Body {
+				body = append(body, a.Shift(i*s.Stride))
+			}
 		}
 	}
+	b.tail = append(b.tail, body...)
+	b.run = run{period: len(body), repeats: n + 1, stride: stride, known: true}
 }
 
 // take takes the last n actions out of the program.
@@ -195,14 +195,4 @@ func (s Segment) cutAt(n int64) (before, after []Segment) {
 		return before, add(nil, whole, s.Repeat-whole, 0, len(s.Body))
 	}
 	return before, add(add(nil, whole, 1, part, len(s.Body)), whole+1, s.Repeat-whole-1, 0, len(s.Body))
-}
-
-// appendTo appends the actions of a segment, each repeat written out.
-func (s Segment) appendTo(list []Action) []Action {
-	for i := range s.Repeat {
-		for _, a := range s.Body {
-			list = append(list, a.Shift(i*s.Stride))
-		}
-	}
-	return list
 }

@@ -45,7 +45,7 @@ func DualPipe(p Params) (*Plan, error) {
 		} else {
 			t.bothWays(ranks-1-r, half, each, towards, away)
 		}
-		programs[r] = t.program
+		programs[r] = t.Program()
 	}
 	return p.plan("dualpipe", programs...), nil
 }

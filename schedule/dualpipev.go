@@ -24,7 +24,7 @@ func DualPipeV(p Params) (*Plan, error) {
 	for r := range ranks {
 		t := newTape(p, r, 2*ranks-1-r)
 		t.bothWays(r, ranks, microbatches, r, 2*ranks-1-r)
-		programs[r] = t.program
+		programs[r] = t.Program()
 	}
 	return p.plan("dualpipev", programs...), nil
 }

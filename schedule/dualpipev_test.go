@@ -33,7 +33,7 @@ func TestDualPipeVIsPyTorchs(t *testing.T) {
 func TestDualPipeV(t *testing.T) {
 	plan, err := schedule.DualPipeV(schedule.Params{Placement: schedule.Wave(3, 6), Microbatches: 1_000_000})
 	require.NoError(t, err)
-	require.Equal(t, "rank 0:\nx 4 +1: 0F0\nx 1 +0: 0F4 5F0\nx 2 +1: 5I0 5W0 5F1\nx 999995 +1: 0F5& 5B2 5F3& 0B0\n"+
+	require.Equal(t, "rank 0:\nx 5 +1: 0F0\nx 1 +0: 5F0\nx 2 +1: 5I0 5W0 5F1\nx 999995 +1: 0F5& 5B2 5F3& 0B0\n"+
 		"x 2 +1: 5B999997 5F999998& 0B999995\nx 1 +0: 5B999999 0I999997 0W999997 0I999998 0W999998 0I999999 0W999999\n"+
 		"rank 1:\nx 2 +1: 1F0\nx 2 +1: 1F2 4F0\nx 1 +0: 4I0 4W0 4F2\nx 999996 +1: 1F4& 4B1 4F3& 1B0\n"+
 		"x 1 +0: 4B999997 4F999999& 1B999996 4B999998 1B999997 4I999999 1I999998 4W999999 1I999999 1W999998\n  1W999999\n"+

@@ -12,17 +12,17 @@ func GPipe(p Params) (*Plan, error) {
 	if err := p.check("gpipe", 0); err != nil {
 		return nil, err
 	}
-	var w writer
+	var w Builder
 	programs := make([][]Segment, p.Placement.Ranks)
 	for rank := range programs {
 		blocks := inARow(p.Placement.On(rank))
 		for _, block := range blocks {
-			w.loop(0, p.Microbatches, 1, 1, func(body []Action, mb int) []Action { return forward(body, block, mb) })
+			w.loop(0, p.Microbatches, 1, 1, func(mb int) { w.forward(block, mb) })
 		}
 		for i := len(blocks) - 1; i >= 0; i-- {
-			w.loop(0, p.Microbatches, 1, 1, func(body []Action, mb int) []Action { return backward(body, blocks[i], mb) })
+			w.loop(0, p.Microbatches, 1, 1, func(mb int) { w.backward(blocks[i], mb) })
 		}
-		programs[rank] = w.end()
+		programs[rank] = w.Program()
 	}
 	return p.plan("gpipe", programs...), nil
 }
@@ -38,20 +38,4 @@ func inARow(stages []int) [][]int {
 		*last = append(*last, stage)
 	}
 	return blocks
-}
-
-// forward adds the forward of a microbatch through stages of a rank.
-func forward(body []Action, stages []int, mb int) []Action {
-	for _, stage := range stages {
-		body = append(body, Act(F, stage, mb))
-	}
-	return body
-}
-
-// backward adds the backward of a microbatch through stages of a rank.
-func backward(body []Action, stages []int, mb int) []Action {
-	for i := len(stages) - 1; i >= 0; i-- {
-		body = append(body, Act(B, stages[i], mb))
-	}
-	return body
 }

@@ -47,7 +47,7 @@ func GroupedInterleave(p Params) (*Plan, error) {
 			t.times(1, actions(begun)...)
 		}
 		t.times((p.Microbatches+group-1)/group, actions(block)...)
-		programs[rank] = t.program
+		programs[rank] = t.Program()
 	}
 	return p.plan(name, programs...), nil
 }

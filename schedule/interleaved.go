@@ -23,20 +23,20 @@ func Interleaved(p Params) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var w writer
+	var w Builder
 	programs := make([][]Segment, t.ranks)
 	for rank := range programs {
-		forward := func(body []Action, k int) []Action { return t.action(body, F, rank, k) }
-		backward := func(body []Action, k int) []Action { return t.action(body, B, rank, k) }
+		forward := func(k int) { t.write(&w, F, rank, k) }
+		backward := func(k int) { t.write(&w, B, rank, k) }
 		warmup := min(2*(t.ranks-1-rank)+(t.depth-1)*t.group, t.steps)
-		both := func(body []Action, k int) []Action { return backward(forward(body, warmup+k), k) }
+		both := func(k int) { forward(warmup + k); backward(k) }
 
 		steady := max(0, t.whole-warmup) // from here on the last, smaller group
 		w.steps(0, warmup, forward)
 		w.loop(0, steady, t.depth*t.group, t.group, both)
 		w.steps(steady, t.steps-warmup, both)
 		w.steps(t.steps-warmup, t.steps, backward)
-		programs[rank] = w.end()
+		programs[rank] = w.Program()
 	}
 	return p.plan(t.name, programs...), nil
 }
@@ -88,18 +88,18 @@ func newTable(p Params, rule string) (table, error) {
 	return t, nil
 }
 
-// action adds the action of a kind with number k on a rank, where its microbatch is
+// write writes the action of a kind with number k on a rank, where its microbatch is
 // there.
-func (t *table) action(body []Action, kind Kind, rank, k int) []Action {
+func (t *table) write(w *Builder, kind Kind, rank, k int) {
 	first := k / (t.group * t.depth) * t.group
 	size := min(t.group, t.padded-first)
 	k -= first * t.depth
 	mb, depth := first+k%size, k/size
 	if mb >= t.microbatches {
-		return body
+		return
 	}
 	if kind != F {
 		depth = t.depth - 1 - depth
 	}
-	return append(body, Act(kind, depth*t.ranks+rank, mb))
+	w.Append(Act(kind, depth*t.ranks+rank, mb))
 }

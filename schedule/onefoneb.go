@@ -17,20 +17,16 @@ func OneFOneB(p Params) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var w writer
+	var w Builder
 	programs := make([][]Segment, p.Placement.Ranks)
 	for rank, stages := range blocks {
 		warmup := min(p.Placement.Ranks-1-rank, p.Microbatches)
-		w.loop(0, warmup, 1, 1, func(body []Action, i int) []Action {
-			return forward(body, stages, i)
-		})
-		w.loop(0, p.Microbatches-warmup, 1, 1, func(body []Action, i int) []Action {
-			return backward(forward(body, stages, warmup+i), stages, i)
-		})
-		w.loop(p.Microbatches-warmup, p.Microbatches, 1, 1, func(body []Action, i int) []Action {
-			return backward(body, stages, i)
-		})
-		programs[rank] = w.end()
+		forward := func(i int) { w.forward(stages, i) }
+		backward := func(i int) { w.backward(stages, i) }
+		w.loop(0, warmup, 1, 1, forward)
+		w.loop(0, p.Microbatches-warmup, 1, 1, func(i int) { forward(warmup + i); backward(i) })
+		w.loop(p.Microbatches-warmup, p.Microbatches, 1, 1, backward)
+		programs[rank] = w.Program()
 	}
 	return p.plan("1f1b", programs...), nil
 }

@@ -27,19 +27,19 @@ func Seq1F1B(p Params) (*Plan, error) {
 	}
 
 	whole := microbatches / slices * slices // those of whole sequences
-	var w writer
+	var w Builder
 	programs := make([][]Segment, ranks)
 	for rank, stages := range blocks {
 		warmup := min(ranks-2-rank+slices, microbatches)
-		ahead := func(body []Action, i int) []Action { return forward(body, stages, i) }
-		back := func(body []Action, i int) []Action { return backward(body, stages, inReverse(i, slices, microbatches)) }
-		both := func(body []Action, i int) []Action { return back(ahead(body, warmup+i), i) }
+		ahead := func(i int) { w.forward(stages, i) }
+		back := func(i int) { w.backward(stages, inReverse(i, slices, microbatches)) }
+		both := func(i int) { ahead(warmup + i); back(i) }
 		turns := microbatches - warmup // all in whole sequences
 		w.loop(0, warmup, 1, 1, ahead)
 		w.loop(0, turns, slices, slices, both)
 		w.loop(turns, whole, slices, slices, back)
 		w.steps(whole, microbatches, back)
-		programs[rank] = w.end()
+		programs[rank] = w.Program()
 	}
 	plan := p.plan("seq1f1b", programs...)
 	if slices > 1 {

@@ -1,49 +1,37 @@
 package schedule
 
-import "slices"
-
-// writer writes programs as numbered steps. A step is a few actions, such as the
-// forward of one microbatch and the backward of another one.
-type writer struct {
-	program []Segment
-	body    []Action // written and in no segment yet
-}
-
-// A step adds the actions of step i to a body.
-type step func(body []Action, i int) []Action
+// A rule writes a program as numbered steps, each a few actions, such as the forward of
+// one microbatch and the backward of another one.
 
 // steps writes the steps from, from+1, ... up to and without to.
-func (w *writer) steps(from, to int, step step) {
+func (b *Builder) steps(from, to int, step func(i int)) {
 	for i := from; i < to; i++ {
-		w.body = step(w.body, i)
+		step(i)
 	}
 }
 
 // loop writes the steps from, from+1, ... up to and without to, where each is the one
-// a period before with stride added to its microbatches: whole periods become one
-// segment.
-func (w *writer) loop(from, to, period, stride int, step step) {
+// a period before with stride added to its microbatches.
+func (b *Builder) loop(from, to, period, stride int, step func(i int)) {
 	if repeat := (to - from) / period; repeat > 1 {
-		w.segment(1, 0)
-		w.steps(from, from+period, step)
-		w.segment(repeat, stride)
+		since := b.Len()
+		b.steps(from, from+period, step)
+		b.Repeat(since, repeat-1, stride)
 		from += repeat * period
 	}
-	w.steps(from, to, step)
+	b.steps(from, to, step)
 }
 
-// segment makes a segment of what is written.
-func (w *writer) segment(repeat, stride int) {
-	if len(w.body) > 0 {
-		w.program = append(w.program, Segment{Body: slices.Clone(w.body), Repeat: repeat, Stride: stride})
-		w.body = w.body[:0]
+// forward writes the forward of a microbatch through stages of a rank.
+func (b *Builder) forward(stages []int, mb int) {
+	for _, stage := range stages {
+		b.Append(Act(F, stage, mb))
 	}
 }
 
-// end returns the program that is written. The next one may be begun.
-func (w *writer) end() []Segment {
-	w.segment(1, 0)
-	program := slices.Clone(w.program)
-	w.program = w.program[:0]
-	return program
+// backward writes the backward of a microbatch through stages of a rank.
+func (b *Builder) backward(stages []int, mb int) {
+	for i := len(stages) - 1; i >= 0; i-- {
+		b.Append(Act(B, stages[i], mb))
+	}
 }

@@ -10,9 +10,9 @@ import "slices"
 // rule that needs a least number of them may count up to it: what is left of an
 // order that works is an order that works.
 type tape struct {
-	stages  []int    // of the rank, ascending
-	next    []counts // by place in stages
-	program []Segment
+	Builder
+	stages []int    // of the rank, ascending
+	next   []counts // by place in stages
 }
 
 // counts are the next microbatches of a stage, and the end of those that it runs.
@@ -69,48 +69,24 @@ func (t *tape) times(n int, steps ...Action) {
 		whole = min(whole, max(0, (t.of(step).end-mbs[i]+stride-1)/stride))
 	}
 
-	t.write(t.body(steps, mbs, 0), whole, stride)
-	for ; whole < n; whole++ {
-		rest := t.body(steps, mbs, whole*stride)
-		if len(rest) == 0 {
-			break
-		}
-		t.write(rest, 1, 0)
+	if whole > 0 {
+		since := t.Len()
+		t.once(steps, mbs, 0)
+		t.Repeat(since, whole-1, stride)
+	}
+	for ; whole < n && t.once(steps, mbs, whole*stride); whole++ {
 	}
 }
 
-// body returns the steps as actions, each of its microbatch plus the shift, without
-// those of microbatches that there are not. In a joined pair the first one is of the
-// later microbatch, so it never stays behind alone.
-func (t *tape) body(steps []Action, mbs []int, shift int) []Action {
-	body := make([]Action, 0, len(steps))
+// once writes the steps as actions, each of its microbatch plus the shift, without those
+// of microbatches that there are not, and reports whether any was left. In a joined pair
+// the first one is of the later microbatch, so it never stays behind alone.
+func (t *tape) once(steps []Action, mbs []int, shift int) (wrote bool) {
 	for i, step := range steps {
 		if mb := mbs[i] + shift; mb < t.of(step).end {
-			body = append(body, step.Shift(mb))
+			t.Append(step.Shift(mb))
+			wrote = true
 		}
 	}
-	return body
-}
-
-// write adds a segment, to the last one where the two make one.
-func (t *tape) write(body []Action, repeat, stride int) {
-	if len(body) == 0 || repeat == 0 {
-		return
-	}
-	s := Segment{Body: body, Repeat: repeat, Stride: stride}
-	if repeat == 1 {
-		s.Stride = 0
-	}
-	if n := len(t.program); n > 0 {
-		last := &t.program[n-1]
-		if both, ok := last.Then(s); ok {
-			*last = both
-			return
-		}
-		if last.Repeat == 1 && repeat == 1 {
-			last.Body = append(last.Body, body...)
-			return
-		}
-	}
-	t.program = append(t.program, s)
+	return wrote
 }

@@ -61,7 +61,7 @@ func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment
 	}
 	programs := make([][]Segment, ranks)
 	for r := range v.ranks {
-		programs[r] = v.ranks[r].tape.program
+		programs[r] = v.ranks[r].tape.Program()
 	}
 	return programs
 }

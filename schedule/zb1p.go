@@ -16,22 +16,21 @@ func ZB1P(p Params) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var w writer
+	var w Builder
 	programs := make([][]Segment, t.ranks)
 	for rank := range programs {
-		forward := func(body []Action, k int) []Action { return t.action(body, F, rank, k) }
+		forward := func(k int) { t.write(&w, F, rank, k) }
 		warmup := min((t.depth-1)*t.group+t.ranks-1-rank, t.steps)
-		slot := func(body []Action, i int) []Action {
+		slot := func(i int) {
 			if warmup+i < t.steps {
-				body = forward(body, warmup+i)
+				forward(warmup + i)
 			}
 			if i < t.steps {
-				body = t.action(body, I, rank, i)
+				t.write(&w, I, rank, i)
 			}
 			if i >= rank {
-				body = t.action(body, W, rank, i-rank)
+				t.write(&w, W, rank, i-rank)
 			}
-			return body
 		}
 
 		steady := max(rank, t.whole-warmup) // from here on the last, smaller group
@@ -39,7 +38,7 @@ func ZB1P(p Params) (*Plan, error) {
 		w.steps(0, rank, slot)
 		w.loop(rank, steady, t.depth*t.group, t.group, slot)
 		w.steps(steady, t.steps+rank, slot)
-		programs[rank] = w.end()
+		programs[rank] = w.Program()
 	}
 	return p.plan(t.name, programs...), nil
 }

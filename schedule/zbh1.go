@@ -38,7 +38,7 @@ func (p Params) zeroBubble(name string, inFlight int) (*Plan, error) {
 		t.times(steady, through(stages, F, I, W)...)
 		t.times(warmup, through(stages, I, W)...)
 		t.times(putOff, through(stages, W)...)
-		programs[r] = t.program
+		programs[r] = t.Program()
 	}
 	return p.plan(name, programs...), nil
 }

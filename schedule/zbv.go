@@ -39,7 +39,7 @@ func ZBV(p Params) (*Plan, error) {
 		t.times(ranks-r, i0, w0)
 		t.times(r, w1)
 		t.times(r, w0)
-		programs[r] = t.program
+		programs[r] = t.Program()
 	}
 	return p.plan("zb-v", programs...), nil
 }

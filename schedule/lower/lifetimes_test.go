@@ -92,7 +92,7 @@ func TestLifetimesOfLowered(t *testing.T) {
 
 func TestLifetimesOfDisorder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := lowered(t, plantest.DrawDisorder(t), rapid.SampledFrom(capacities).Draw(t, "capacity"))
+		p := lowered(t, drawDisorder(t), rapid.SampledFrom(capacities).Draw(t, "capacity"))
 		plantest.CheckLifetimes(t, p, plantest.DrawFacts(t, p, everyStage(p)))
 	})
 }

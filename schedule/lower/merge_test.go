@@ -25,15 +25,15 @@ func rewrite(t require.TestingT, p *schedule.Plan, pass func(*schedule.Plan) *sc
 }
 
 func TestSplit(t *testing.T) {
-	p := plantest.PlanOf(t, []int{0}, 3, "0F0 (0B0;0F1) (0F2;0B1) 0B2")
-	require.Equal(t, plantest.Actions(t, "0F0 (0I0;0F1) 0W0 (0F2;0I1) 0W1 0I2 0W2"), plantest.Lists(lower.Split(p))[0])
+	p := planOf(t, []int{0}, 3, "0F0 (0B0;0F1) (0F2;0B1) 0B2")
+	require.Equal(t, actions(t, "0F0 (0I0;0F1) 0W0 (0F2;0I1) 0W1 0I2 0W2"), plantest.Lists(lower.Split(p))[0])
 
-	both := plantest.PlanOf(t, []int{0, 0}, 2, "0F0 1F0 0F1 1F1 1B0 (0B0;1B1) 0B1")
-	require.Equal(t, plantest.Actions(t, "0F0 1F0 0F1 1F1 1I0 1W0 (0I0;1I1) 0W0 1W1 0I1 0W1"), plantest.Lists(lower.Split(both))[0])
+	both := planOf(t, []int{0, 0}, 2, "0F0 1F0 0F1 1F1 1B0 (0B0;1B1) 0B1")
+	require.Equal(t, actions(t, "0F0 1F0 0F1 1F1 1I0 1W0 (0I0;1I1) 0W0 1W1 0I1 0W1"), plantest.Lists(lower.Split(both))[0])
 }
 
 func TestUnsplit(t *testing.T) {
-	p := plantest.PlanOf(t, []int{0, 0}, 2, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 0W1")
+	p := planOf(t, []int{0, 0}, 2, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 0W1")
 	for _, test := range []struct {
 		stages []bool
 		want   string
@@ -46,7 +46,7 @@ func TestUnsplit(t *testing.T) {
 		got, err := lower.Unsplit(p, test.stages)
 		require.NoError(t, err)
 		require.NoError(t, check.Plan(got))
-		require.Equal(t, plantest.Actions(t, test.want), plantest.Lists(got)[0])
+		require.Equal(t, actions(t, test.want), plantest.Lists(got)[0])
 	}
 	_, err := lower.Unsplit(p, []bool{true})
 	require.ErrorIs(t, err, schedule.ErrParams)
@@ -55,18 +55,18 @@ func TestUnsplit(t *testing.T) {
 
 // A frozen stage behind one that trains has I alone, and keeps it.
 func TestUnsplitFrozen(t *testing.T) {
-	p := plantest.PlanOf(t, []int{0, 0}, 1, "0F0 1F0 1I0 0I0 0W0")
+	p := planOf(t, []int{0, 0}, 1, "0F0 1F0 1I0 0I0 0W0")
 	p.Frozen = []bool{false, true}
 	got, err := lower.Unsplit(p, []bool{true, true})
 	require.NoError(t, err)
 	require.NoError(t, check.Plan(got))
-	require.Equal(t, plantest.Actions(t, "0F0 1F0 1I0 0B0"), plantest.Lists(got)[0])
+	require.Equal(t, actions(t, "0F0 1F0 1I0 0B0"), plantest.Lists(got)[0])
 }
 
 // The halves of a backward may stand in different repeats, or in different segments.
 func TestMerge(t *testing.T) {
 	segment := func(repeat, stride int, list string) schedule.Segment {
-		return schedule.Segment{Body: plantest.Actions(t, list), Repeat: repeat, Stride: stride}
+		return schedule.Segment{Body: actions(t, list), Repeat: repeat, Stride: stride}
 	}
 	for _, test := range []struct {
 		name    string
@@ -85,7 +85,7 @@ func TestMerge(t *testing.T) {
 			[]schedule.Segment{segment(1, 0, "0F0 0B0"), segment(1, 1, "0F1 0B1"), segment(1, 0, "0F2 0B2")}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := plantest.PlanOf(t, []int{0}, 3, "")
+			p := planOf(t, []int{0}, 3, "")
 			p.Programs = [][]schedule.Segment{test.program}
 			require.NoError(t, check.Plan(p))
 			require.Equal(t, test.want, rewrite(t, p, lower.Merge).Programs[0])
@@ -116,7 +116,7 @@ func TestRewrites(t *testing.T) {
 
 func TestRewritesOfDisorder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := plantest.DrawDisorder(t)
+		p := drawDisorder(t)
 		rewrite(t, p, lower.Merge)
 		rewrite(t, p, lower.Split)
 		stages := rapid.SliceOfN(rapid.Bool(), p.Placement.Stages(), p.Placement.Stages()).Draw(t, "stages")

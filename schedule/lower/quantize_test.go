@@ -48,20 +48,20 @@ func TestQuantized(t *testing.T) {
 			"0F0 0F1 1UNSHARD 1QUANTIZE 1F0 1B0 1RESHARD 1UNSHARD 1F1 1B1 1RESHARD 0B0 0B1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := plantest.PlanOf(t, []int{0, 0}, 2, test.given)
+			p := planOf(t, []int{0, 0}, 2, test.given)
 			q, err := lower.Quantize(p, copying(2, test.stages...), test.where)
 			require.NoError(t, err)
 			require.NoError(t, check.Plan(q))
-			require.Equal(t, plantest.Actions(t, test.want), plantest.Lists(q)[0])
-			require.Equal(t, plantest.Actions(t, test.given), plantest.Lists(p)[0], "the plan was changed")
+			require.Equal(t, actions(t, test.want), plantest.Lists(q)[0])
+			require.Equal(t, actions(t, test.given), plantest.Lists(p)[0], "the plan was changed")
 		})
 	}
-	p := plantest.PlanOf(t, []int{0}, 1, "0F0 0B0")
+	p := planOf(t, []int{0}, 1, "0F0 0B0")
 	_, err := lower.Quantize(p, copying(2), lower.BeforeUse)
 	require.ErrorIs(t, err, schedule.ErrFacts)
 	_, err = lower.Quantize(p, copying(1), 2)
 	require.ErrorIs(t, err, schedule.ErrParams)
-	_, wrong := lower.Quantize(plantest.PlanOf(t, []int{0}, 1, "0F0 7B0"), copying(1, 0), lower.BeforeUse)
+	_, wrong := lower.Quantize(planOf(t, []int{0}, 1, "0F0 7B0"), copying(1, 0), lower.BeforeUse)
 	require.ErrorIs(t, wrong, check.ErrInvalidPlan)
 	require.ErrorContains(t, err, "weights cannot be quantized quantizing(2): choose before-use or at-start")
 }
@@ -69,11 +69,11 @@ func TestQuantized(t *testing.T) {
 // The first repeat of a segment alone has the QUANTIZE.
 func TestQuantizedSegment(t *testing.T) {
 	p := &schedule.Plan{Placement: schedule.Looped(1, 1), Microbatches: 10,
-		Programs: [][]schedule.Segment{{{Body: plantest.Actions(t, "0F0 0B0"), Repeat: 10, Stride: 1}}}}
+		Programs: [][]schedule.Segment{{{Body: actions(t, "0F0 0B0"), Repeat: 10, Stride: 1}}}}
 	q, err := lower.Quantize(p, copying(1, 0), lower.BeforeUse)
 	require.NoError(t, err)
 	require.Equal(t, [][]schedule.Segment{{
-		{Body: plantest.Actions(t, "0QUANTIZE 0F0 0B0"), Repeat: 1}, {Body: plantest.Actions(t, "0F1 0B1"), Repeat: 9, Stride: 1},
+		{Body: actions(t, "0QUANTIZE 0F0 0B0"), Repeat: 1}, {Body: actions(t, "0F1 0B1"), Repeat: 9, Stride: 1},
 	}}, q.Programs)
 	q, err = lower.Lifetimes(q, copying(1, 0), 0)
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 	const good = "0QUANTIZE 0F0 1QUANTIZE 1F0 1B0 0B0 0F1 1F1 1B1 0B1"
 	facts := copying(2, 0, 1)
 	marked := func(list string) *schedule.Plan { // with the lifetimes of the good plan, and other drops
-		p := plantest.PlanOf(t, []int{0, 0}, 2, good)
+		p := planOf(t, []int{0, 0}, 2, good)
 		p, err := lower.Lifetimes(p, facts, 0)
 		require.NoError(t, err)
 		if list == "" {
@@ -143,12 +143,12 @@ func TestCheckOfCopiedWeights(t *testing.T) {
 	plantest.RequireCodes(t, err, check.Unexpected)
 	require.ErrorContains(t, err, "Rank 0, action 2: 1QUANTIZE must not be in this plan: the stage computes on its weights, and on no copies of them.")
 
-	sharded := plantest.PlanOf(t, []int{0}, 1, "0QUANTIZE 0UNSHARD 0F0 0B0 0RESHARD")
+	sharded := planOf(t, []int{0}, 1, "0QUANTIZE 0UNSHARD 0F0 0B0 0RESHARD")
 	err = check.Plan(sharded)
 	plantest.RequireCodes(t, err, check.Sharding)
 	require.ErrorContains(t, err, "Rank 0, action 0: 0QUANTIZE computes with weights that are not there;")
 
-	_, err = lower.Lifetimes(plantest.PlanOf(t, []int{0}, 1, "0F0 0B0"), copying(1, 0), 0)
+	_, err = lower.Lifetimes(planOf(t, []int{0}, 1, "0F0 0B0"), copying(1, 0), 0)
 	require.ErrorContains(t, err, "Rank 0 never runs 0QUANTIZE; add it.")
 }
 
@@ -254,7 +254,7 @@ func TestQuantizeTakesTime(t *testing.T) {
 		require.Zero(t, start.Ranks[rank].First, "a rank begins with its copies")
 	}
 
-	one := plantest.PlanOf(t, []int{0}, 2, "0QUANTIZE 0F0 0B0 0F1 0B1")
+	one := planOf(t, []int{0}, 2, "0QUANTIZE 0F0 0B0 0F1 0B1")
 	var fp8 []int64
 	_, err = simulate.Timeline(one, costs, 0, func(e simulate.Event) { fp8 = append(fp8, e.Live[memory.FP8]) })
 	require.NoError(t, err)

@@ -67,7 +67,7 @@ func requireSharded(t require.TestingT, p *schedule.Plan, active int) {
 }
 
 func TestShard(t *testing.T) {
-	p := plantest.PlanOf(t, []int{0, 0, 0, 0}, 1, "0F0 1F0 2F0 3F0 3B0 2B0 1B0 0B0")
+	p := planOf(t, []int{0, 0, 0, 0}, 1, "0F0 1F0 2F0 3F0 3B0 2B0 1B0 0B0")
 	for active, want := range map[int]string{
 		1: "0UNSHARD 0F0 0RESHARD 1UNSHARD 1F0 1RESHARD 2UNSHARD 2F0 2RESHARD 3UNSHARD 3F0 3B0 " +
 			"3RESHARD 2UNSHARD 2B0 2RESHARD 1UNSHARD 1B0 1RESHARD 0UNSHARD 0B0 0RESHARD",
@@ -76,7 +76,7 @@ func TestShard(t *testing.T) {
 	} {
 		got, err := lower.Shard(p, active)
 		require.NoError(t, err)
-		require.Equal(t, plantest.Actions(t, want), plantest.Lists(got)[0])
+		require.Equal(t, actions(t, want), plantest.Lists(got)[0])
 	}
 
 	sharded, err := lower.Shard(p, 2)
@@ -86,7 +86,7 @@ func TestShard(t *testing.T) {
 	require.ErrorContains(t, err, "0UNSHARD already")
 	_, err = lower.Shard(p, 0)
 	require.ErrorIs(t, err, schedule.ErrParams)
-	_, err = lower.Shard(plantest.PlanOf(t, []int{0, 0}, 2, "0F0 1F0 (0F1;1B0) 0B0 1F1 1B1 0B1"), 1)
+	_, err = lower.Shard(planOf(t, []int{0, 0}, 2, "0F0 1F0 (0F1;1B0) 0B0 1F1 1B1 0B1"), 1)
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, "let there be two")
 }
@@ -102,7 +102,7 @@ func TestShardOfSchedules(t *testing.T) {
 
 func TestShardOfDisorder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		requireSharded(t, plantest.DrawDisorder(t), rapid.IntRange(2, 4).Draw(t, "active"))
+		requireSharded(t, drawDisorder(t), rapid.IntRange(2, 4).Draw(t, "active"))
 	})
 }
 
@@ -114,18 +114,18 @@ func TestReduceGradients(t *testing.T) {
 			return reduced
 		})
 	}
-	p := plantest.PlanOf(t, []int{0, 0}, 2, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 0W1")
-	require.Equal(t, plantest.Actions(t, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 1REDUCE_GRAD 0W1 0REDUCE_GRAD"), plantest.Lists(reduce(t, p))[0])
+	p := planOf(t, []int{0, 0}, 2, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 0W1")
+	require.Equal(t, actions(t, "0F0 1F0 1I0 (1W0;0F1) 0I0 (1F1;0W0) 1I1 (0I1;1W1) 1REDUCE_GRAD 0W1 0REDUCE_GRAD"), plantest.Lists(reduce(t, p))[0])
 	_, err := lower.Reduce(reduce(t, p))
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, "1REDUCE_GRAD already")
 
-	p = plantest.PlanOf(t, []int{0, 0}, 1, "0F0 1F0")
+	p = planOf(t, []int{0, 0}, 1, "0F0 1F0")
 	p.Mode = schedule.ForwardOnly
 	require.Equal(t, plantest.Lists(p), plantest.Lists(reduce(t, p)), "nothing to reduce")
 
 	rapid.Check(t, func(t *rapid.T) {
-		p := plantest.DrawDisorder(t)
+		p := drawDisorder(t)
 		for rank, list := range plantest.Lists(reduce(t, p)) {
 			for _, stage := range p.Placement.On(rank) {
 				last := -1

@@ -276,9 +276,12 @@ func (v *lowering) programs() [][]schedule.Segment {
 		for _, l := range v.out[rank] {
 			for _, q := range []int{due, over, taken} {
 				for _, sends := range v.Queues[queueOf(l, q)].List() {
+					const few = 8 // that are written one by one
 					s.settle()
-					s.Append(passes.WaitFor(sends.Head))
-					s.Repeat(s.Len()-1, sends.N-1, sends.Step)
+					for i := range min(sends.N, few) {
+						s.Append(passes.WaitFor(sends.Head.Shift(i * sends.Step)))
+					}
+					s.Repeat(s.Len()-1, max(sends.N-few, 0), sends.Step)
 				}
 			}
 		}

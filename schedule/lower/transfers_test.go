@@ -152,8 +152,8 @@ func TestComms(t *testing.T) {
 					"1RECV_F5 1F5 1WAIT_B2 1B4 1SEND_B4 1RECV_F6 1F6 1WAIT_B3 1B5 1SEND_B5 1B6 1SEND_B6 1WAIT_B4 1WAIT_B5 1WAIT_B6"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := plantest.PlanOf(t, test.placement, test.microbatches, test.compute...)
-			require.Equal(t, plantest.Lists(plantest.PlanOf(t, test.placement, test.microbatches, test.want...)), plantest.Lists(lowered(t, p, test.capacity)))
+			p := planOf(t, test.placement, test.microbatches, test.compute...)
+			require.Equal(t, plantest.Lists(planOf(t, test.placement, test.microbatches, test.want...)), plantest.Lists(lowered(t, p, test.capacity)))
 		})
 	}
 }
@@ -175,7 +175,7 @@ func TestCommsTellsWhatCheckFinds(t *testing.T) {
 }
 
 func TestCommsRefuses(t *testing.T) {
-	p := plantest.PlanOf(t, []int{0, 1}, 1, "0F0 0B0", "1F0 1B0")
+	p := planOf(t, []int{0, 1}, 1, "0F0 0B0", "1F0 1B0")
 	lowered := lowered(t, p, 1)
 	_, err := lower.Transfers(lowered, 1)
 	require.ErrorIs(t, err, schedule.ErrParams)
@@ -183,7 +183,7 @@ func TestCommsRefuses(t *testing.T) {
 	_, err = lower.Transfers(p, -2)
 	require.ErrorIs(t, err, schedule.ErrParams)
 
-	p = plantest.PlanOf(t, []int{0, 1}, 1, "0B0 0F0", "1F0 1B0")
+	p = planOf(t, []int{0, 1}, 1, "0B0 0F0", "1F0 1B0")
 	_, err = lower.Transfers(p, schedule.Unlimited)
 	require.ErrorIs(t, err, check.ErrDeadlock)
 }
@@ -209,7 +209,7 @@ func TestCommsOfSchedules(t *testing.T) {
 
 func TestCommsOfDisorder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := plantest.DrawDisorder(t)
+		p := drawDisorder(t)
 		capacity := rapid.SampledFrom(capacities).Draw(t, "capacity")
 		lowered := lowered(t, p, capacity)
 		if capacity == schedule.Unlimited && even(p) {

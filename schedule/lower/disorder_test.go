@@ -1,15 +1,20 @@
-package plantest
+package lower_test
 
-import "math/rand/v2"
-import "slices"
-import "pgregory.net/rapid"
-import "github.com/weir-ml/weir/schedule"
-import "github.com/weir-ml/weir/schedule/check"
+import (
+	"math/rand/v2"
+	"slices"
 
-// DrawDisorder draws a plan on several ranks that only computes: stages anywhere, some
+	"pgregory.net/rapid"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
+)
+
+// drawDisorder draws a plan on several ranks that only computes: stages anywhere, some
 // frozen, backwards whole or split, slices of sequences, everything in an order that
 // works and has no other merit, some neighbours joined.
-func DrawDisorder(t *rapid.T) *schedule.Plan {
+func drawDisorder(t *rapid.T) *schedule.Plan {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	ranks, stages := 1+rng.IntN(4), 1+rng.IntN(6)
 	p := &schedule.Plan{
@@ -31,9 +36,9 @@ func DrawDisorder(t *rapid.T) *schedule.Plan {
 		action schedule.Action
 		needs  []schedule.Action
 	}
-	split := map[Cell]bool{}
+	split := map[plantest.Cell]bool{}
 	backward := func(stage, mb int) schedule.Action {
-		if split[Cell{Stage: stage, Mb: mb}] || p.Frozen != nil && p.Frozen[stage] {
+		if split[plantest.Cell{Stage: stage, Mb: mb}] || p.Frozen != nil && p.Frozen[stage] {
 			return schedule.Act(schedule.I, stage, mb)
 		}
 		return schedule.Act(schedule.B, stage, mb)
@@ -41,16 +46,16 @@ func DrawDisorder(t *rapid.T) *schedule.Plan {
 	var left []deed
 	for s := range stages {
 		for m := range p.Microbatches {
-			split[Cell{Stage: s, Mb: m}] = rng.IntN(2) == 0
+			split[plantest.Cell{Stage: s, Mb: m}] = rng.IntN(2) == 0
 		}
 	}
-	add := func(a schedule.Action) { left = append(left, deed{a, Needs(p, a, backward)}) }
+	add := func(a schedule.Action) { left = append(left, deed{a, plantest.Needs(p, a, backward)}) }
 	for s := range stages {
 		for m := range p.Microbatches {
 			add(schedule.Act(schedule.F, s, m))
 			if p.HasBackward(s) {
 				add(backward(s, m))
-				if split[Cell{Stage: s, Mb: m}] && (p.Frozen == nil || !p.Frozen[s]) {
+				if split[plantest.Cell{Stage: s, Mb: m}] && (p.Frozen == nil || !p.Frozen[s]) {
 					add(schedule.Act(schedule.W, s, m))
 				}
 			}
