@@ -14,6 +14,8 @@ var (
 	ErrUnread = frames.ErrUnread
 	// ErrTaken is returned by Take for a slot that was taken before (L2).
 	ErrTaken = frames.ErrTaken
+	// ErrUntaken is returned after a backward that has not taken what was saved for it.
+	ErrUntaken = frames.ErrUntaken
 	// ErrEmpty is returned by Take for a slot that nothing was saved in.
 	ErrEmpty = frames.ErrEmpty
 	// ErrOccupied is returned by Save and Put for a place that is in use.

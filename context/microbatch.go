@@ -128,7 +128,8 @@ func (m Microbatch[T]) Take(s Slot) T {
 	return h
 }
 
-// End ends a taken slot before its action does, to make room.
+// End ends a slot before its action does, to make room: one that was taken, or one that
+// this action could take and does not need.
 func (m Microbatch[T]) End(s Slot) { m.Check(m.open().End(int(s) - 1)) }
 
 // Loss records a loss as two numbers: an unnormalised sum and its weight, finite

@@ -71,6 +71,11 @@ func (h hoarder) Forward(ctx context.Context, mb view, in, out []handle) error {
 	return nil
 }
 
+func (h hoarder) Backward(ctx context.Context, mb view, gradOut, gradIn []handle) error {
+	mb.End(2)
+	return h.scale.Backward(ctx, mb, gradOut, gradIn)
+}
+
 func TestRecomputeKeepsItsInputsOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		decorate func(stage) stage

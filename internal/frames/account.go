@@ -174,7 +174,7 @@ func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 		return nil
 	}
 	e := &LeakError{
-		Rank: c.rank, Stage: c.running.stage, Microbatch: c.running.microbatch, Call: c.running.call,
+		Rank: c.rank, Stage: c.running.stage, Microbatch: c.itemOf(c.running.microbatch), Call: c.running.call,
 		Class: c.largest(), Bytes: live - planned,
 		What: fmt.Sprintf("%d bytes of the step are live where the plan of memory has %d: the stages do not keep what their templates say, record them again", live, planned),
 	}
@@ -233,7 +233,7 @@ func (c *Frames[T]) leak(plan Counts) error {
 	}
 	c.suspect = suspect{}
 	e := &LeakError{
-		Rank: c.rank, Stage: where.stage, Microbatch: where.microbatch, Call: where.call,
+		Rank: c.rank, Stage: where.stage, Microbatch: c.itemOf(where.microbatch), Call: where.call,
 		Class: where.class, Bytes: c.excess,
 	}
 	if where.stage >= 0 && where.stage < len(c.stages) && c.stages[where.stage].Layout != nil {
@@ -283,23 +283,23 @@ func (c *Frames[T]) blame(where suspect) string {
 	}
 	switch where.role {
 	case input:
-		return fmt.Sprintf("its input ended with this action and somebody has a reference: %s, which returned it, or this stage", name(where.stage-1))
+		return fmt.Sprintf("its input was released with this action and is still referenced, by %s, which returned it, or by this stage", name(where.stage-1))
 	case gradient:
-		return fmt.Sprintf("the gradient of its output ended with this action and somebody has a reference: %s, which returned it, or this stage", name(where.stage+1))
+		return fmt.Sprintf("the gradient of its output was released with this action and is still referenced, by %s, which returned it, or by this stage", name(where.stage+1))
 	case saved:
-		return "what it saved ended with this action and somebody has a reference: this stage, or whoever gave it the tensor"
+		return "what it saved was released with this action and is still referenced, by this stage or by its producer"
 	case passing:
-		return "what passed between its parts ended with this action and one of them has a reference"
+		return "what passed between its parts was released with this action and is still referenced by one of them"
 	case output:
-		return "its output ended with this action and it has a reference"
+		return "its output was released with this action and is still referenced by this stage"
 	case sent:
-		return "what it sent ended with this action and somebody has a reference: this stage, which returned it, or the transport"
+		return "what it sent was released with this action and is still referenced, by this stage, which returned it, or by the transport"
 	case gathered:
-		return "its gathered weights ended with this action and somebody has a reference: this stage, or what gathered them"
+		return "its gathered weights were released with this action and are still referenced, by this stage or by what gathered them"
 	case weights:
-		return "the copies of its weights ended with this action and somebody has a reference: this stage, which made and read them"
+		return "the copies of its weights were released with this action and are still referenced by this stage, which made and read them"
 	case entryPart:
-		return "an entry part ended with this action and somebody has a reference: the source, or a stage that read it"
+		return "an entry part was released with this action and is still referenced, by the source or by a stage that read it"
 	}
 	return "allocated and neither released nor handed over: this action lost it, or kept a reference"
 }
@@ -329,7 +329,7 @@ func (c *Frames[T]) Sample(s *memory.Sample) {
 func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 	return func(yield func(memory.Info) bool) {
 		for i := range c.entries {
-			name := fmt.Sprintf("microbatch %d: entry part %q", c.entryOf[i/len(c.parts)], c.parts[i%len(c.parts)])
+			name := fmt.Sprintf("microbatch %d: entry part %q", c.extent.Item(c.entryOf[i/len(c.parts)]), c.parts[i%len(c.parts)])
 			if !c.owner(&c.entries[i], name, yield) {
 				return
 			}
@@ -344,7 +344,7 @@ func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 						what, n = "slot", n-st.Outputs
 					}
 				}
-				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s %d", whose(&st.frames[i/st.width]), s, st.Name, what, n)
+				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s %d", c.whose(&st.frames[i/st.width]), s, st.Name, what, n)
 				if !c.owner(&st.cells[i], name, yield) {
 					return
 				}
@@ -371,12 +371,20 @@ func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 	}
 }
 
+// itemOf returns the number in the batch of a microbatch, -1 for none.
+func (c *Frames[T]) itemOf(microbatch int) int {
+	if microbatch < 0 {
+		return microbatch
+	}
+	return c.extent.Item(microbatch)
+}
+
 // whose names the microbatch of a frame; before its forward it has none yet.
-func whose(f *frame) string {
+func (c *Frames[T]) whose(f *frame) string {
 	if !f.open {
 		return "(before its forward)"
 	}
-	return strconv.Itoa(f.microbatch)
+	return strconv.Itoa(c.extent.Item(f.microbatch))
 }
 
 // owner yields a cell that holds something.

@@ -6,6 +6,8 @@ type cell[T any] struct {
 	handle T
 	state  cellState
 	taker  Taker
+	// optional: the taker may leave it, since it was made frozen by a decorator.
+	optional bool
 }
 
 type cellState uint8

@@ -19,6 +19,8 @@ var (
 	ErrUnread = errors.New("batchctx: no stage reads it")
 	// ErrTaken is returned by Take for a slot that was taken before (L2).
 	ErrTaken = errors.New("batchctx: the saved state was taken already")
+	// ErrUntaken is returned after a backward that has not taken what was saved for it.
+	ErrUntaken = errors.New("batchctx: saved and never taken")
 	// ErrEmpty is returned by Take for a slot that nothing was saved in.
 	ErrEmpty = errors.New("batchctx: nothing was saved there")
 	// ErrOccupied is returned by Save and Put for a place that is in use.

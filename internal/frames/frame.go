@@ -112,16 +112,24 @@ func (c *Frames[T]) DropGradients(stage, microbatch int) error {
 	return c.dropAll(c.gradients(stage, microbatch), stage, gradient)
 }
 
-// DropSaved ends what was saved for a call (L2), taken or not; where last is
-// set, the whole frame.
+// DropSaved ends what was saved for a call (L2); where last is set, the whole frame. What
+// a backward had to take and did not is ErrUntaken.
 func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
-	slots := c.slots(stage, microbatch)
+	slots, untaken := c.slots(stage, microbatch), -1
+	st := &c.stages[stage]
+	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // else it may be for a gradient that nobody wants
 	for i := range slots {
 		if slots[i].held() && (last || slots[i].taker.takenIn(call)) {
+			if must && slots[i].state == full && !slots[i].optional {
+				untaken = i
+			}
 			if err := c.drop(&slots[i], stage, saved); err != nil {
-				return fmt.Errorf("batchctx: slot %d of stage %d (%s), microbatch %d: %w", i, stage, c.stages[stage].Name, microbatch, err)
+				return fmt.Errorf("batchctx: slot %q: %w", st.Slots[i], err)
 			}
 		}
+	}
+	if untaken >= 0 {
+		return fmt.Errorf("%w: slot %q of stage %d (%s): Take it in %v, End it where it is not needed, or do not Save it", ErrUntaken, st.Slots[untaken], stage, st.Name, call)
 	}
 	if last {
 		*c.frame(stage, microbatch) = frame{}

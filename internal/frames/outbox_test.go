@@ -111,7 +111,7 @@ func TestKeptTransfersAreBlamed(t *testing.T) { // L6
 	require.ErrorAs(t, r.Audit(frames.Counts{}), &leak)
 	require.Equal(t, frames.LeakError{
 		Rank: 3, Stage: 1, Name: "sender", Class: memory.ActGrad, Bytes: 40,
-		What: "what it sent ended with this action and somebody has a reference: this stage, which returned it, or the transport",
+		What: "what it sent was released with this action and is still referenced, by this stage, which returned it, or by the transport",
 	}, *leak)
 
 	_ = r.alloc(memory.Workspace, 3)
@@ -155,8 +155,8 @@ func TestCopiesTakeTurns(t *testing.T) {
 		owners = append(owners, info.Name)
 	}
 	require.Equal(t, []string{
-		`microbatch 0: entry part "tokens"`, `microbatch 3: entry part "labels"`, `microbatch 1: entry part "tokens"`,
-		`microbatch 4: entry part "labels"`, `microbatch 2: entry part "tokens"`, `microbatch 5: entry part "labels"`,
+		`microbatch 0: entry part "tokens"`, `microbatch 1: entry part "labels"`, `microbatch 2: entry part "tokens"`,
+		`microbatch 3: entry part "labels"`, `microbatch 4: entry part "tokens"`, `microbatch 5: entry part "labels"`,
 	}, owners)
 	require.EqualValues(t, 3*1+3*2, r.arena.Live())
 	for m := range 6 {

@@ -146,7 +146,7 @@ func (m *View[T]) Save(slot int, by Taker, h T) error {
 	if err := m.ctx.hold(cell, h); err != nil {
 		return m.fault(err, "Save in slot %q takes over a reference: Retain what is borrowed", m.slotName(slot))
 	}
-	if m.scope.Frozen {
+	if cell.optional = m.scope.Frozen; cell.optional {
 		by = ByBackward
 	}
 	cell.taker = by
@@ -181,14 +181,15 @@ func (m *View[T]) Take(slot int) (T, error) {
 	return cell.handle, nil
 }
 
-// End ends a taken slot before its action does, to make room.
+// End ends a slot before its action does, to make room: one that was taken, or one that
+// this action could take and does not need.
 func (m *View[T]) End(slot int) error {
 	cell, err := m.slot(slot)
 	if err != nil {
 		return err
 	}
-	if cell.state != lent {
-		return m.fault(ErrMisplaced, "End of slot %q, which was not taken", m.slotName(slot))
+	if cell.state != lent && !(cell.state == full && m.call != InForward && cell.taker.takenIn(m.call)) {
+		return m.fault(ErrMisplaced, "End of slot %q, which holds nothing that this action may take", m.slotName(slot))
 	}
 	noticed := m.ctx.suspect
 	err = m.ctx.drop(cell, m.ctx.running.stage, saved)

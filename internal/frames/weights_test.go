@@ -161,7 +161,7 @@ func TestKeptCopiesAreALeak(t *testing.T) {
 	require.Equal(t, "block", leak.Name)
 	require.Equal(t, memory.FP8, leak.Class)
 	require.EqualValues(t, 12, leak.Bytes)
-	require.Contains(t, leak.What, "the copies of its weights ended with this action")
+	require.Contains(t, leak.What, "the copies of its weights were released with this action")
 	_, err := arena.Release(kept)
 	require.NoError(t, err)
 }

@@ -112,6 +112,10 @@ func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 					mb.Save(1, mb.Retain(constant))
 					return nil
 				},
+				BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[handle], _, _ []handle) error {
+					mb.Take(1)
+					return nil
+				},
 			}},
 			Plan: runner.Plan{LookAhead: ahead},
 		})

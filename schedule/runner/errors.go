@@ -37,11 +37,11 @@ var (
 // Error is an error of a step with its place. It wraps the cause. On several ranks
 // the first one ends the step on all of them, and all return it.
 type Error struct {
-	Rank   int
-	Action schedule.Action // its kind is schedule.None at step end
-	Item   int             // which one of the batch its microbatch is, as the source was told
-	Name   string          // the stage's name
-	Err    error
+	Rank       int
+	Action     schedule.Action // as the plan has it; its kind is schedule.None at step end
+	Microbatch int             // its number in the batch, as the source was told (Entry.Index)
+	Name       string          // the stage's name
+	Err        error
 }
 
 // Error says the place first.
@@ -49,12 +49,8 @@ func (e *Error) Error() string {
 	if e.Action.Kind() == schedule.None {
 		return fmt.Sprintf("runner: rank %d at step end: %v", e.Rank, e.Err)
 	}
-	item := ""
-	if e.Item != e.Action.Microbatch() {
-		item = fmt.Sprintf(", number %d of the batch", e.Item)
-	}
-	return fmt.Sprintf("runner: rank %d action %v (stage %d %s, microbatch %d%s): %v",
-		e.Rank, e.Action, e.Action.Stage(), e.Name, e.Action.Microbatch(), item, e.Err)
+	return fmt.Sprintf("runner: rank %d action %v (stage %d %s, microbatch %d): %v",
+		e.Rank, e.Action, e.Action.Stage(), e.Name, e.Microbatch, e.Err)
 }
 
 // Unwrap returns the cause.

@@ -77,7 +77,7 @@ func TestAnErrorEndsAllRanks(t *testing.T) {
 				var where *runner.Error
 				require.True(t, errors.As(err, &where))
 				where.Action = where.Action.WithDrop(0)
-				require.Equal(t, &runner.Error{Rank: rank, Action: schedule.Act(kind, rank, 2), Item: 2, Name: rows[rank].name, Err: cause}, where)
+				require.Equal(t, &runner.Error{Rank: rank, Action: schedule.Act(kind, rank, 2), Microbatch: 2, Name: rows[rank].name, Err: cause}, where)
 				r.released(t)
 
 				b.do = nil
@@ -91,8 +91,7 @@ func TestAnErrorEndsAllRanks(t *testing.T) {
 	}
 }
 
-// An error names the microbatch as the plan does, and where that is another number, as the
-// source was told.
+// An error names the microbatch as the source was told, where the plan has another number.
 func TestAnErrorNamesTheNumberOfTheBatch(t *testing.T) {
 	r := &ranksOf{placement: schedule.Bidirectional(2), rule: schedule.DualPipe, capacity: 1}
 	rows := rowsOf(r.placement)
@@ -102,8 +101,8 @@ func TestAnErrorNamesTheNumberOfTheBatch(t *testing.T) {
 	_, err := r.group(t, rows).Step(t.Context(), 8, r.sources())
 	var where *runner.Error
 	require.ErrorAs(t, err, &where)
-	require.Equal(t, 5, where.Item)
-	require.ErrorContains(t, err, "(stage 3 times1, microbatch 6, number 5 of the batch)")
+	require.Equal(t, 5, where.Microbatch)
+	require.ErrorContains(t, err, "(stage 3 times1, microbatch 5)")
 	r.released(t)
 }
 
@@ -407,12 +406,12 @@ func TestALeakOnOneRankIsNamed(t *testing.T) {
 		{"keeps what it received", func(s *times, mb view, in, out []number) error {
 			mb.Retain(in[0])
 			return s.Forward(context.Background(), mb, in, out)
-		}, 1, 0, frames.InBackward, "what it saved ended with this action"},
+		}, 1, 0, frames.InBackward, "what it saved was released with this action"},
 		{"keeps what it sends", func(s *times, mb view, in, out []number) error {
 			err := s.Forward(context.Background(), mb, in, out)
 			mb.Retain(out[0])
 			return err
-		}, 1, 0, frames.None, "what it sent ended with this action"},
+		}, 1, 0, frames.None, "what it sent was released with this action"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := chained(3)

@@ -187,7 +187,7 @@ func TestCopiesEndOnEveryWayOut(t *testing.T) {
 	_, err = g.Step(t.Context(), 4, r.sources())
 	var leak *batchctx.LeakError
 	require.True(t, errors.As(err, &leak), "%v", err)
-	require.Contains(t, leak.What, "the copies of its weights ended with this action")
+	require.Contains(t, leak.What, "the copies of its weights were released with this action")
 	require.Equal(t, "times0", leak.Name)
 
 	copies[0].keeps = false

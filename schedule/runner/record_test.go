@@ -187,6 +187,7 @@ func TestRecordRefuses(t *testing.T) {
 			return nil
 		}
 		d.stage.Declares.Slots = []string{"x"}
+		d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error { mb.Take(1); return nil }
 		split := &splitFunc{&d.stage}
 		cfg := d.config()
 		cfg.Stages[0] = split
@@ -309,6 +310,9 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 					return nil
 				}
 				d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+					if does != "saves less" {
+						mb.End(1)
+					}
 					scratch := d.alloc(memory.Workspace, 2)
 					if does == "holds more" && mb.Index() == 1 {
 						mb.Hold(scratch)

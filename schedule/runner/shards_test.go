@@ -114,7 +114,7 @@ func TestGatheredWeightsAreTheSteps(t *testing.T) {
 	_, err = g.Step(t.Context(), 4, r.sources())
 	var leak *batchctx.LeakError
 	require.True(t, errors.As(err, &leak), "%v", err)
-	require.Contains(t, leak.What, "its gathered weights ended with this action")
+	require.Contains(t, leak.What, "its gathered weights were released with this action")
 	keeps = false
 	_, err = g.Step(t.Context(), 4, r.sources())
 	require.NoError(t, err)

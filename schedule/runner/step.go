@@ -366,7 +366,7 @@ func (r *worker[T]) retire(action schedule.Action) error {
 	s := &r.sample
 	r.context.Sample(s)
 	r.samplePlan(s)
-	s.Microbatch, s.Stage, s.Kind = action.Microbatch(), action.Stage(), action.Kind().String()
+	s.Microbatch, s.Stage, s.Kind = r.plan.extent.Item(action.Microbatch()), action.Stage(), action.Kind().String()
 	if r.objective >= 0 {
 		s.Weight = r.ledger.Weight(r.objective)
 	}

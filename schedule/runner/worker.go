@@ -287,7 +287,7 @@ func (r *worker[T]) zero(g T) error { return r.gradients.Zero(g) }
 func (r *worker[T]) fault(action schedule.Action, err error) error {
 	e := &Error{Rank: r.rank, Action: action, Err: err}
 	if action.Kind() != schedule.None {
-		e.Name, e.Item = r.stages[action.Stage()].spec.Name, r.plan.extent.Item(action.Microbatch())
+		e.Name, e.Microbatch = r.stages[action.Stage()].spec.Name, r.plan.extent.Item(action.Microbatch())
 	}
 	return e
 }

@@ -56,6 +56,7 @@ func (s *square) Forward(_ context.Context, mb batchctx.Microbatch[*tensor], _, 
 }
 
 func (s *square) Backward(_ context.Context, mb batchctx.Microbatch[*tensor], gradOut, _ []*tensor) error {
+	mb.Take(1) // which is only kept to be seen
 	y := mb.Take(2)
 	g, write := mb.GradFirst(1)
 	if write == batchctx.Skip {

@@ -77,6 +77,7 @@ func (n *nursery) chain() []stages.Stage[*tensor] {
 		},
 		BackwardFunc: func(_ context.Context, m mb, _, gradIn []*tensor) error {
 			m.Take(1)
+			m.End(2)
 			gradIn[0] = n.make(m.Index())
 			return nil
 		},
@@ -89,6 +90,7 @@ func (n *nursery) chain() []stages.Stage[*tensor] {
 			return nil
 		},
 		BackwardFunc: func(_ context.Context, m mb, _, gradIn []*tensor) error {
+			m.Take(1)
 			gradIn[0] = n.make(m.Index())
 			return nil
 		},

@@ -118,6 +118,10 @@ func (s *stage) BackwardInput(_ context.Context, mb MB, gradOut, gradIn []T) err
 func (s *stage) BackwardWeight(_ context.Context, mb MB) error {
 	work := s.alloc(mb, memory.Workspace, WeightWork)
 	s.contribute(mb)
+	mb.Take(carried)
+	if !s.last {
+		mb.Take(gradient)
+	}
 	mb.Release(work)
 	return nil
 }
@@ -126,6 +130,9 @@ func (s *stage) BackwardWeight(_ context.Context, mb MB) error {
 func (s *stage) back(mb MB, gradOut, gradIn []T) (work T) {
 	work = s.alloc(mb, memory.Workspace, BackwardWork)
 	mb.Take(forInput)
+	if !s.first {
+		mb.Take(kept)
+	}
 	if s.last {
 		mb.Part(batchctx.Part(len(s.Spec().Reads) - 1)) // the labels are still there
 	}
@@ -141,6 +148,11 @@ func (s *stage) back(mb MB, gradOut, gradIn []T) (work T) {
 }
 
 func (s *stage) contribute(mb MB) {
+	mb.Take(forWeight)
+	mb.Take(output)
+	if s.first {
+		mb.Take(kept)
+	}
 	for i := range s.params {
 		mb.GradFirst(batchctx.Param(i + 1))
 	}
