@@ -51,6 +51,16 @@ func (b *Builder) Append(a Action) {
 	b.search()
 }
 
+// Segment writes the actions of a segment. Where it continues the last one, the two are
+// one.
+func (b *Builder) Segment(s Segment) {
+	since := b.Len()
+	for _, a := range s.Body {
+		b.Append(a)
+	}
+	b.Repeat(since, s.Repeat-1, s.Stride)
+}
+
 // search begins a run where the tail ends with a body and its repeats: one of them, or
 // as many as have a few actions, since a longer body may be made of short runs.
 func (b *Builder) search() {
@@ -144,8 +154,31 @@ func (b *Builder) Repeat(since int64, n, stride int) {
 			}
 		}
 	}
+	repeats := n + 1
+	for ; b.endsWith(body, -stride); repeats++ {
+		body = b.take(int64(len(body)))[0].Body
+	}
 	b.tail = append(b.tail, body...)
-	b.run = run{period: len(body), repeats: n + 1, stride: stride, known: true}
+	b.run = run{period: len(body), repeats: repeats, stride: stride, known: true}
+}
+
+// endsWith reports whether the last segment is written out and ends with these actions,
+// moved on by so much.
+func (b *Builder) endsWith(body []Action, by int) bool {
+	if len(b.program) == 0 {
+		return false
+	}
+	last := b.program[len(b.program)-1]
+	rest := len(last.Body) - len(body)
+	if last.Repeat > 1 || rest < 0 || rest > 0 && last.Body[rest-1].Joined() {
+		return false
+	}
+	for i, a := range body {
+		if last.Body[rest+i] != a.Shift(by) {
+			return false
+		}
+	}
+	return true
 }
 
 // take takes the last n actions out of the program.

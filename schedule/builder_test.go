@@ -192,3 +192,37 @@ func TestBuilderRepeats(t *testing.T) {
 		require.Equal(t, list, listed(b.Program()))
 	})
 }
+
+// TestBuilderSegments writes two segments, which are one where the second goes on as the first
+// would.
+func TestBuilderSegments(t *testing.T) {
+	f := func(repeat, stride int, mbs ...int) (s schedule.Segment) {
+		for _, mb := range mbs {
+			s.Body = append(s.Body, schedule.Act(schedule.F, 0, mb))
+		}
+		s.Repeat, s.Stride = repeat, stride
+		return s
+	}
+	for _, test := range []struct {
+		name        string
+		first, next schedule.Segment
+		want        []string
+	}{
+		{"once and often", f(1, 0, 0, 1), f(5, 2, 2, 3), []string{"x 6 +2: 0F0 0F1"}},
+		{"more and often", f(1, 0, 7, 0, 1), f(5, 2, 2, 3), []string{"x 1 +0: 0F7", "x 6 +2: 0F0 0F1"}},
+		{"often and once", f(3, 2, 0, 1), f(1, 0, 6, 7), []string{"x 4 +2: 0F0 0F1"}},
+		{"often and often", f(3, -1, 9), f(6, -1, 6), []string{"x 9 -1: 0F9"}},
+		{"another stride", f(3, 1, 0), f(2, 2, 4), []string{"x 3 +1: 0F0", "x 2 +2: 0F4"}},
+		{"another stride behind one", f(1, 0, 0), f(2, 2, 3), []string{"x 1 +0: 0F0", "x 2 +2: 0F3"}},
+		{"a gap", f(3, 1, 0), f(2, 1, 4), []string{"x 3 +1: 0F0", "x 2 +1: 0F4"}},
+		{"another length", f(3, 1, 0), f(1, 0, 4, 5), []string{"x 3 +1: 0F0", "x 1 +0: 0F4 0F5"}},
+		{"another order", f(1, 0, 0, 1), f(1, 0, 3, 2), []string{"x 1 +0: 0F0 0F1 0F3 0F2"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var b schedule.Builder
+			b.Segment(test.first)
+			b.Segment(test.next)
+			require.Equal(t, test.want, lines(t, b.Program()))
+		})
+	}
+}

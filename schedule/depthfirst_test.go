@@ -61,7 +61,7 @@ func TestDepthFirstLeaps(t *testing.T) {
 		written   int // actions in all bodies
 	}{
 		{schedule.Looped(2, 2), 0, 6}, {schedule.Looped(2, 4), 0, 24}, {schedule.Looped(3, 3), 2, 10}, {schedule.Looped(3, 6), 0, 156},
-		{schedule.Looped(4, 8), 2, 112}, {schedule.Looped(4, 8), 0, 456}, {schedule.Looped(4, 8), 5, 176}, {schedule.Looped(3, 5), 0, 66},
+		{schedule.Looped(4, 8), 2, 112}, {schedule.Looped(4, 8), 0, 368}, {schedule.Looped(4, 8), 5, 176}, {schedule.Looped(3, 5), 0, 66},
 		{schedule.Wave(3, 7), 0, 192},
 	} {
 		p := schedule.Params{Placement: test.placement, Microbatches: 170, Cap: test.cap}

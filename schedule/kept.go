@@ -5,7 +5,7 @@ package schedule
 // backward keeps F alone, a frozen one behind a stage that trains has I for B and no
 // W. Segments that continue each other become one.
 func (p *Plan) kept(program []Segment) []Segment {
-	var left []Segment
+	var left Builder
 	for _, s := range program {
 		body := make([]Action, 0, len(s.Body))
 		for _, a := range s.Body {
@@ -16,19 +16,10 @@ func (p *Plan) kept(program []Segment) []Segment {
 				body[len(body)-1] = body[len(body)-1].WithJoin(false)
 			}
 		}
-		if len(body) == 0 {
-			continue
-		}
 		s.Body = body
-		if n := len(left); n > 0 {
-			if both, ok := left[n-1].Then(s); ok {
-				left[n-1] = both
-				continue
-			}
-		}
-		left = append(left, s)
+		left.Segment(s)
 	}
-	return left
+	return left.Program()
 }
 
 // runs returns the kind that an action of a training of all stages has in this
@@ -45,25 +36,4 @@ func (p *Plan) runs(a Action) Kind {
 		return I
 	}
 	return None
-}
-
-// Then returns the segment that runs this one and then the next one, and whether there
-// is one.
-func (s Segment) Then(next Segment) (Segment, bool) {
-	if len(s.Body) != len(next.Body) {
-		return s, false
-	}
-	if s.Repeat == 1 {
-		s.Stride = next.Body[0].Microbatch() - s.Body[0].Microbatch()
-	}
-	if next.Repeat > 1 && next.Stride != s.Stride {
-		return s, false
-	}
-	for i, a := range s.Body {
-		if next.Body[i] != a.Shift(s.Repeat*s.Stride) {
-			return s, false
-		}
-	}
-	s.Repeat += next.Repeat
-	return s, true
 }

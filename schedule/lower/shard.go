@@ -64,30 +64,19 @@ func (g gathering) program(program []schedule.Segment) []schedule.Segment {
 		windows[i], coming = g.windows(s.Body, coming)
 	}
 
-	var list []schedule.Segment
+	var list schedule.Builder
 	var gathered []int
-	add := func(s schedule.Segment) {
-		if n := len(list); n > 0 {
-			if both, ok := list[n-1].Then(s); ok {
-				list[n-1] = both
-				return
-			}
-		}
-		list = append(list, s)
-	}
 	for i, s := range pieces {
 		first, rest := cut(s, 1)
 		first[0].Body, gathered = gather(first[0].Body, windows[i], gathered)
-		add(first[0])
+		list.Segment(first[0])
 		for _, s := range rest {
 			s.Body, gathered = gather(s.Body, windows[i], gathered)
-			add(s)
+			list.Segment(s)
 		}
 	}
-	if end := change(nil, gathered, nil); len(end) > 0 {
-		list = append(list, schedule.Segment{Body: end, Repeat: 1})
-	}
-	return list
+	list.Segment(schedule.Segment{Body: change(nil, gathered, nil), Repeat: 1})
+	return list.Program()
 }
 
 // windows returns for each action of a body that begins a computation, or a pair, which
