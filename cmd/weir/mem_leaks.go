@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -36,11 +35,12 @@ func (c *memLeaksCmd) Run(s *streams) error {
 	case c.Top < 0:
 		return usage("--top %d: give 0 or more", c.Top)
 	}
-	name := c.File
-	if name == "-" {
-		name = "<stdin>"
+	in, err := s.open(c.File)
+	if err != nil {
+		return err
 	}
-	read, err := readSnapshot(s, c.File)
+	defer in.Close()
+	read, err := snapshot.Read(in, snapshot.Limits{})
 	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
 		return err
 	}
@@ -50,7 +50,7 @@ func (c *memLeaksCmd) Run(s *streams) error {
 			return c.report(s, found)
 		}
 	}
-	return faults{{File: name, Rank: -1, Text: strings.TrimPrefix(err.Error(), "leaks: ")}}
+	return faults{{File: in.name, Rank: -1, Text: strings.TrimPrefix(err.Error(), "leaks: ")}}
 }
 
 // report prints what was found.
@@ -74,20 +74,6 @@ func (c *memLeaksCmd) report(s *streams, found *leaks.Report) error {
 		}
 	}
 	return c.status(grows)
-}
-
-// readSnapshot reads a snapshot, or standard input where its name is -.
-func readSnapshot(s *streams, name string) (*snapshot.Snapshot, error) {
-	in := s.in
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
-	}
-	return snapshot.Read(in, snapshot.Limits{})
 }
 
 // show prints what was found on a device: what grows first, then how far the trace

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/weir-ml/weir/internal/memreport"
@@ -81,6 +82,20 @@ func into(name string, open func(io.Writer) memreport.Sink, next func(memreport.
 	})
 }
 
+// beside returns the link from a page to a file, none to standard input.
+func beside(page, file string) []string {
+	if file == "-" {
+		return nil
+	}
+	from, err1 := filepath.Abs(filepath.Dir(page))
+	to, err2 := filepath.Abs(file)
+	link, err3 := filepath.Rel(from, to)
+	if errors.Join(err1, err2, err3) != nil {
+		return nil
+	}
+	return []string{filepath.ToSlash(link)}
+}
+
 // nowhere is a sink that keeps nothing.
 type nowhere struct{}
 
@@ -91,7 +106,9 @@ func (nowhere) Close() error             { return nil }
 func (c *memLogCmd) show(s *streams, log *memreport.Log, read *logRead) error {
 	summary := log.Summary()
 	if c.HTML != "" {
-		if err := outfile.Write(c.HTML, func(w io.Writer) error { return log.Page(read.name).Write(w) }); err != nil {
+		page := log.Page(read.name)
+		page.Files = beside(c.HTML, c.File)
+		if err := outfile.Write(c.HTML, page.Write); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 	"strconv"
 	"strings"
 
@@ -47,18 +46,13 @@ func readLog(s *streams, name string, takers ...func(*memlog.Record) error) (log
 // cannot be read. An error is the last element. The iterator is for a single use.
 func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, error] {
 	return func(yield func(*memlog.Record, error) bool) {
-		in := s.in
-		if r.name = name; name == "-" {
-			r.name = "<stdin>"
-		} else {
-			file, err := os.Open(name)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			defer file.Close() // It was only read.
-			in = file
+		in, err := s.open(name)
+		if err != nil {
+			yield(nil, err)
+			return
 		}
+		defer in.Close()
+		r.name = in.name
 		for record, err := range memlog.Read(in) {
 			switch {
 			case errors.Is(err, memlog.ErrTorn):

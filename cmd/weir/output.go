@@ -1,6 +1,34 @@
 package main
 
-import "os"
+import (
+	"io"
+	"os"
+)
+
+// input is a file that is read, or standard input, by the name that it has in messages.
+type input struct {
+	io.Reader
+	name string
+}
+
+// Name is what packages of the library call it.
+func (i input) Name() string { return i.name }
+
+// Close closes a file.
+func (i input) Close() {
+	if file, ok := i.Reader.(*os.File); ok && i.name != "<stdin>" {
+		file.Close() // It was only read.
+	}
+}
+
+// open opens a file, or standard input where the name is -.
+func (s *streams) open(name string) (input, error) {
+	if name == "-" {
+		return input{s.in, "<stdin>"}, nil
+	}
+	file, err := os.Open(name)
+	return input{file, name}, err
+}
 
 // apart is an error where an output is the input, or two outputs are one file.
 func apart(input string, outputs map[string]string) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -77,26 +76,17 @@ func (c *placeCmd) Run(s *streams) error {
 
 // read reads the instance.
 func (c *placeCmd) read(s *streams) (*minimalloc.Instance, error) {
-	in := io.Reader(named{s.in})
-	if c.File != "-" {
-		file, err := os.Open(c.File)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close() // It was only read.
-		in = file
+	in, err := s.open(c.File)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	instance, err := minimalloc.Read(in)
 	if errors.Is(err, minimalloc.ErrFormat) {
 		return nil, faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), minimalloc.ErrFormat.Error()+": ")}}
 	}
 	return instance, err
 }
-
-// named is standard input by the name that it has in messages.
-type named struct{ io.Reader }
-
-func (named) Name() string { return "<stdin>" }
 
 // write writes the layout where it is wanted, and the outcome.
 func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placing) error {

@@ -78,17 +78,12 @@ func readFile(s *streams, name, form, letters string, m making) (*format.File, e
 	options := format.Options{Name: name, Ranks: or(m.Ranks, 0), Stages: or(m.Stages, 0), Microbatches: or(m.Microbatches, 0)}
 	options.Format, _ = format.Parse(form)
 	options.Letters, _ = format.ParseLetters(letters)
-	in := s.in
-	if name == "-" {
-		options.Name = "<stdin>"
-	} else {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close() // It was only read.
-		in = file
+	in, err := s.open(name)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
+	options.Name = in.name
 	file, err := format.Read(in, options)
 	if place, ok := errors.AsType[*format.Error](err); ok {
 		return nil, faults{{options.Name, place.Line, place.Column, "", -1, place.Text}}

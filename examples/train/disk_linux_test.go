@@ -54,7 +54,7 @@ func TestFullDisk(t *testing.T) {
 	text := sentence(t)
 	for _, c := range []struct {
 		name  string
-		limit int // the log of three steps has 11 KiB, the page 20, the checkpoint 60
+		limit int // the log of three steps has 11 KiB, X
 		flags []string
 		want  string
 		left  []string // in the run folder
@@ -65,7 +65,7 @@ func TestFullDisk(t *testing.T) {
 			[]string{"losses.csv.partial"}},
 		{"all at once", 0, nil, "file too large: make room or name another place", nil},
 		{"page", 14 << 10, nil, "report.html: file too large: make room or name another place", []string{"losses.csv", "memory.jsonl"}},
-		{"checkpoint", 40 << 10, []string{"-checkpoint", "checkpoint"}, "writing checkpoint: file too large: make room or name another place", []string{"losses.csv", "memory.jsonl", "report.html"}},
+		{"checkpoint", 100 << 10, []string{"-checkpoint", "checkpoint", "-width", "32"}, "writing checkpoint: file too large: make room or name another place", []string{"losses.csv", "memory.jsonl", "report.html"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

@@ -132,7 +132,7 @@ func TestRunWritesAll(t *testing.T) {
 
 	page, err := os.ReadFile(filepath.Join(folder, "report.html"))
 	require.NoError(t, err)
-	require.Equal(t, 3, strings.Count(string(page), "<svg"))
+	require.Equal(t, 3, strings.Count(string(page), `<svg class="wide"`))
 	require.NotContains(t, string(page), "http")
 
 	entries, err := os.ReadDir(folder)

@@ -122,7 +122,7 @@ func (s *summary) table(w io.Writer, f *folder) error {
 func (t *trainer) page(s *summary) *report.Page {
 	p := t.metrics.Page()
 	p.Title, p.Subtitle = "A Weir training run", t.text.Name+": "+t.opts.describe()
-	p.Footer = "The memory log is in memory.jsonl and the losses are in losses.csv, beside this page."
+	p.Files = []string{"memory.jsonl", "losses.csv"}
 	note := "of " + units.Count(int64(s.Microbatches)) + " microbatches"
 	if s.Interrupted {
 		note += ", interrupted"

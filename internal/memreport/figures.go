@@ -66,38 +66,70 @@ func (r *rank) many() string {
 	return ""
 }
 
-// memoryFigure plots what was live and reserved, beside the plan.
+// base returns what is there throughout, and its name: what is resident, where the log
+// says it, and else the lowest level.
+func (r *rank) base() (bytes int64, name string) {
+	if r.resident > 0 {
+		return r.resident, "beside the " + units.Size(r.resident) + " of the model, which stay"
+	}
+	return r.lowestLevel, "above the lowest level, " + units.Size(r.lowestLevel)
+}
+
+// memoryFigure plots what the steps had live, beside the plan.
 func (r *rank) memoryFigure(s *Rank) report.Figure {
+	base, name := r.base()
+	above := func(of func(*column) span) func(*column) span {
+		return func(c *column) span {
+			b := of(c)
+			return span{b.Min - base, b.Max - base, b.Sum - float64(base)*float64(c.Count)}
+		}
+	}
 	f := report.Figure{
-		Title:   fmt.Sprintf("Live and reserved, rank %d", r.number),
-		Caption: "Live after each microbatch, the most since the one before (peak), and what is held from the system (reserved)." + r.many(),
+		Title:   fmt.Sprintf("The memory of the steps, rank %d", r.number),
+		Caption: "Live after each microbatch, and the most since the one before (peak), " + name + "." + r.many(),
 		X:       r.axis(), Y: report.Axis{Unit: report.Bytes, FromZero: true}, Direct: true,
 		Series: []report.Series{
-			r.series("", report.Band, report.Orange, peak), r.series("", report.Band, report.Blue, live),
-			r.series("reserved", report.Line, report.Gray, reserved),
-			r.series("peak", report.Line, report.Orange, peak), r.series("live", report.Line, report.Blue, live),
+			r.series("", report.Band, report.Orange, above(peak)), r.series("", report.Band, report.Blue, above(live)),
+			r.series("peak", report.Line, report.Orange, above(peak)), r.series("live", report.Line, report.Blue, above(live)),
 		},
 	}
 	if r.planned > 0 {
 		f.Caption += " Dashed: what the plan says."
 		f.Series = append(f.Series,
-			r.plannedSeries("peak, planned", report.Violet, func(c *column) span { return c.PeakPlanned }),
-			r.plannedSeries("live, planned", report.Aqua, func(c *column) span { return c.LivePlanned }))
+			r.plannedSeries("peak, planned", report.Violet, above(func(c *column) span { return c.PeakPlanned })),
+			r.plannedSeries("live, planned", report.Aqua, above(func(c *column) span { return c.LivePlanned })))
 	}
-	if g := &s.Growth; g.Grows() && g.First.record >= 0 {
-		f.Notes = []report.Note{{X: float64(g.First.record), Text: "grows from here"}}
+	if g := &s.Growth; g.Grows() {
+		for i := range r.columns.list {
+			if c := &r.columns.list[i]; c.Last.Step > g.First.Step || c.Last.Step == g.First.Step && c.Last.Microbatch >= g.First.Microbatch {
+				f.Notes = []report.Note{{X: float64(c.First.Record), Text: "grows from here"}}
+				break
+			}
+		}
 	}
 	return f
+}
+
+// reservedFigure plots what is held from the system.
+func (r *rank) reservedFigure() report.Figure {
+	return report.Figure{
+		Title: fmt.Sprintf("Reserved, rank %d", r.number), Caption: "What is held from the system." + r.many(),
+		X: r.axis(), Y: report.Axis{Unit: report.Bytes, FromZero: true}, Direct: true, Low: true,
+		Series: []report.Series{r.series("reserved", report.Line, report.Gray, reserved)},
+	}
 }
 
 // classesFigure plots the level by class.
 func (r *rank) classesFigure() report.Figure {
 	f := report.Figure{
 		Title:   fmt.Sprintf("What is live after a microbatch, rank %d", r.number),
-		Caption: "By class, one on top of the other." + r.many(),
+		Caption: "By class, one on top of the other, beside what is resident." + r.many(),
 		X:       r.axis(), Y: report.Axis{Unit: report.Bytes, FromZero: true}, Direct: true,
 	}
 	for class := range memory.NumClasses {
+		if memory.Class(class) == memory.Resident {
+			continue
+		}
 		most := 0.0
 		s := report.Series{Name: memory.Class(class).String(), Mark: report.Area, Color: report.ClassColor(memory.Class(class))}
 		for i := range r.columns.list {
@@ -165,6 +197,9 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 		X:       report.Axis{Label: "microbatch of the step, in the order of the log", Unit: report.Count},
 		Y:       report.Axis{Unit: report.Bytes, FromZero: true},
 	}
+	if g.late > 0 {
+		return r.lateFigure(f, g)
+	}
 	of, name := &r.within, "level"
 	if g.From == "books" {
 		of, name = &r.excess, "excess"
@@ -191,6 +226,23 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	return f
 }
 
+// lateFigure shows the steps that grow beside those before them.
+func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
+	f.Caption += " The lines are means."
+	line := func(name string, color report.Color, from, to int) {
+		s := report.Series{Name: name, Mark: report.Line, Color: color}
+		x, y := r.grid.above(r.grid.mean(from, to), nil)
+		for i := range x {
+			s.Buckets = append(s.Buckets, report.Point(x[i], y[i]))
+		}
+		f.Series = append(f.Series, s)
+	}
+	line("earlier steps", report.Gray, 0, g.late)
+	line(fmt.Sprintf("from step %d on", g.First.Step), report.Blue, g.late, len(r.grid.rows))
+	f.Series = append(f.Series, riseLine(size(g.PerMicrobatch)+" each", g.PerMicrobatch, float64(max(g.First.position-1, 0)), f.Series[1].Buckets))
+	return f
+}
+
 // stepsFigure plots what is left of each step.
 func (r *rank) stepsFigure(s *Rank) report.Figure {
 	g := &s.Growth
@@ -212,7 +264,7 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 	f.Series = []report.Series{{Mark: report.Band, Color: report.Blue, Buckets: list}, {Name: "lowest level", Mark: report.Line, Color: report.Blue, Buckets: list}}
 	switch {
 	case g.PerStep != 0:
-		f.Series = append(f.Series, riseLine(size(g.PerStep)+" a step", g.PerStep, 0, list))
+		f.Series = append(f.Series, riseLine(size(g.PerStep)+" a step", g.PerStep, float64(max(g.leaves-1, 0)), list))
 		return f
 	case r.steps < leastPoints:
 		f.Caption += " These are too few to say whether it grows."

@@ -24,6 +24,9 @@ type Growth struct {
 	Class string `json:"class,omitempty"`
 	// First is the first microbatch that grew; nil where nothing grows.
 	First *First `json:"first,omitempty"`
+
+	late   int   // the row of the grid that First is in; 0 where all rows grow
+	leaves int64 // the place of the first step that leaves something
 }
 
 // First is where growth begins.
@@ -68,6 +71,7 @@ func (r *rank) rises() (g Growth) {
 	steps, leaves := r.lows.rise(3)
 	if leaves {
 		g.From, g.PerStep = "level", whole(steps.Median)
+		g.leaves = steps.from
 	}
 	if r.grew {
 		return r.excessGrowth(g)
@@ -75,6 +79,7 @@ func (r *rank) rises() (g Growth) {
 	if late, ok := r.grid.late(); ok {
 		g.From = "level"
 		g.rate(late.slope)
+		g.late = late.row
 		g.First = &First{Step: late.step, LastStep: late.lastStep, Microbatch: int(late.from), Last: int(late.to), record: -1, position: late.from}
 	} else if within, ok := r.within.rise(1); ok {
 		g.From = "level"

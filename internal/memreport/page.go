@@ -32,7 +32,7 @@ func (l *Log) Page(name string) *report.Page {
 	if focus.minimal < focus.records {
 		p.Figures = append(p.Figures, focus.classesFigure())
 	}
-	p.Figures = append(p.Figures, focus.stepFigure(summary), focus.stepsFigure(summary))
+	p.Figures = append(p.Figures, focus.stepFigure(summary), focus.stepsFigure(summary), focus.reservedFigure())
 	if len(s.Ranks) > 1 {
 		p.Figures = append(p.Figures, ranksFigure(s))
 		p.Panels = append(p.Panels, l.panels(s))

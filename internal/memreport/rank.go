@@ -40,6 +40,7 @@ type rank struct {
 	classes                   memory.ByClass // at the highest level
 	firstClasses, lastClasses memory.ByClass
 	peak, reserved            int64
+	resident                  int64 // the least; 0 where the log does not say
 	peakAt                    place
 	peakClasses               memory.ByClass // at the peak; 0 where the log does not say
 	peakPlanned               int64
@@ -89,10 +90,12 @@ func (r *rank) add(record *memlog.Record) {
 // levels keeps what is highest and lowest.
 func (r *rank) levels(record *memlog.Record, at place) {
 	r.lastClasses = record.Classes
+	r.resident = min(r.resident, record.Classes[memory.Resident])
 	r.every, r.highestMicrobatch = max(r.every, record.Every, 1), max(r.highestMicrobatch, record.Microbatch)
 	if r.records == 0 {
 		r.firstClasses = record.Classes
 		r.first, r.firstLevel, r.lowestLevel = at, record.Live, record.Live
+		r.resident = record.Classes[memory.Resident]
 	}
 	if r.records == 0 || record.Live > r.highestLevel {
 		r.highest, r.highestLevel, r.classes = at, record.Live, record.Classes

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,6 +31,9 @@ func (r *Run) Page() *report.Page {
 	}
 	if s.FP8Roles != nil {
 		p.Tables = append(p.Tables, s.FP8Table())
+	}
+	if t := r.ownersTable(); t.Rows != nil {
+		p.Tables = append(p.Tables, t)
 	}
 	p.Tables = append(p.Tables, r.lossTable())
 	return p
@@ -80,7 +84,13 @@ func (r *Run) focus() (focus *rank, words string) {
 // memoryFigure plots live and peak over the microbatches of the run.
 func (r *Run) memoryFigure() report.Figure {
 	rank, words := r.focus()
-	caption := "What is alive after the last action of each microbatch, and the most that was alive since the one before." + words
+	caption := "What is live after the last action of each microbatch, and the most that was live since the one before, beside the model itself (" + units.Size(rank.model) + ")." + words
+	above := func(e *report.Envelope) (list []report.Bucket) {
+		for _, b := range e.Buckets() {
+			list = append(list, b.Minus(float64(rank.model)))
+		}
+		return list
+	}
 	if n := rank.peaks.Stride(); n > 1 {
 		caption += fmt.Sprintf(" One column is %d microbatches; bands reach from the smallest to the largest of them.", n)
 	}
@@ -89,8 +99,8 @@ func (r *Run) memoryFigure() report.Figure {
 		X: report.Axis{Label: "microbatch", Unit: report.Count},
 		Y: report.Axis{Label: "memory", Unit: report.Bytes, FromZero: true},
 		Series: []report.Series{
-			{Name: "peak", Mark: report.Band, Color: report.Orange, Buckets: rank.peaks.Buckets()},
-			{Name: "live", Mark: report.Line, Color: report.Blue, Buckets: rank.live.Buckets()},
+			{Name: "peak", Mark: report.Band, Color: report.Orange, Buckets: above(rank.peaks)},
+			{Name: "live", Mark: report.Line, Color: report.Blue, Buckets: above(rank.live)},
 		},
 	}
 }
@@ -189,6 +199,18 @@ func (r *Run) lossFigure() report.Figure {
 		f.Series = append(f.Series, report.Series{Name: name, Mark: report.Level, Color: report.Violet, Buckets: []report.Bucket{report.Point(0, r.Baselines[name])}})
 	}
 	return f
+}
+
+// ownersTable names who has what at the peak of the rank that had most.
+func (r *Run) ownersTable() report.Table {
+	rank, words := r.focus()
+	t := report.Table{Title: "Owners at the peak, beside the model." + words, Head: []string{"bytes", "buffers", "class", "owner"}}
+	list := slices.SortedFunc(slices.Values(rank.owners), func(a, b memory.PeakOwner) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	for _, o := range list[:min(len(list), shownOwners)] {
+		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class.String(), o.Name})
+		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(list[0].Bytes, 1)))
+	}
+	return t
 }
 
 // lossTable is the plot of the losses in numbers.

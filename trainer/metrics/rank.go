@@ -11,7 +11,11 @@ import (
 	"github.com/weir-ml/weir/trainer/report"
 )
 
-const lastActions = 48 // that are kept of a rank
+const (
+	lastActions = 48 // that are kept of a rank
+	mostOwners  = 64 // likewise
+	shownOwners = 16
+)
 
 // rank is what is kept of one rank. While a step runs it belongs to the goroutine of the
 // rank.
@@ -26,6 +30,7 @@ type rank struct {
 	next         int
 	running      *sample // the last action, while no other has begun
 	stats        memory.Stats
+	owners       []memory.PeakOwner // at the peak, as far as there is room
 }
 
 // sample is what was live before an action, and when it ran.
@@ -36,11 +41,18 @@ type sample struct {
 }
 
 func newRank() rank {
-	return rank{live: report.NewEnvelope(buckets), peaks: report.NewEnvelope(buckets), actions: make([]sample, 0, lastActions)}
+	return rank{live: report.NewEnvelope(buckets), peaks: report.NewEnvelope(buckets), actions: make([]sample, 0, lastActions), owners: make([]memory.PeakOwner, 0, mostOwners)}
 }
 
 func (r *rank) begin(book memory.Book) {
 	r.book, r.model = book, book.Live()
+}
+
+// own adds an owner at the peak.
+func (r *rank) own(o memory.PeakOwner) {
+	if len(r.owners) < cap(r.owners) {
+		r.owners = append(r.owners, o)
+	}
 }
 
 // action keeps what is live before a computation.

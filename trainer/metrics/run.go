@@ -105,6 +105,7 @@ func (r *Run) Begin(cfg Config) {
 	if cfg.Plan != nil {
 		for owner := range cfg.Plan.Owners(int64(cfg.First)) {
 			r.log.PeakOwner(&owner)
+			r.ranks[owner.Rank].own(owner)
 		}
 	}
 }
@@ -133,7 +134,13 @@ func (r *Run) peak(_ int, owners iter.Seq[memory.PeakOwner]) {
 	if !r.training {
 		return
 	}
+	first := true
 	for owner := range owners {
+		rank := &r.ranks[owner.Rank]
+		if first {
+			rank.owners, first = rank.owners[:0], false
+		}
+		rank.own(owner)
 		r.log.PeakOwner(&owner)
 	}
 }

@@ -13,6 +13,12 @@ type Bucket struct {
 // Mean returns the mean of y.
 func (b Bucket) Mean() float64 { return b.Sum / float64(b.Count) }
 
+// Minus returns the bucket with y lower by so much.
+func (b Bucket) Minus(y float64) Bucket {
+	b.Min, b.Max, b.Sum = b.Min-y, b.Max-y, b.Sum-y*float64(b.Count)
+	return b
+}
+
 // Point returns the bucket of one point.
 func Point(x, y float64) Bucket { return Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1} }
 

@@ -28,7 +28,7 @@ func Example() {
 	if err := page.Write(&html); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(len(losses.Buckets()), "points of", losses.Stride(), "steps each;", bytes.Count(html.Bytes(), []byte("<svg")), "plot")
+	fmt.Println(len(losses.Buckets()), "points of", losses.Stride(), "steps each;", bytes.Count(html.Bytes(), []byte("<svg")), "drawings: one for a narrow screen")
 	// Output:
-	// 123 points of 8192 steps each; 1 plot
+	// 123 points of 8192 steps each; 2 drawings: one for a narrow screen
 }

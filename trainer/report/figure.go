@@ -1,6 +1,10 @@
 package report
 
-import "github.com/weir-ml/weir/memory"
+import (
+	"strings"
+
+	"github.com/weir-ml/weir/memory"
+)
 
 // Mark is how a series is drawn.
 type Mark uint8
@@ -109,6 +113,47 @@ func (f *Figure) empty() bool {
 		}
 	}
 	return true
+}
+
+// sentence says what there is to see where that is no picture: series that do not change,
+// or that have two points at most. It is "" where there is a picture.
+func (f *Figure) sentence() string {
+	longest, flat := 0, true
+	for i := range f.Series {
+		s := &f.Series[i]
+		if s.Mark == Bars || s.Mark == Ticks {
+			return ""
+		}
+		if s.Mark == Level {
+			continue
+		}
+		longest = max(longest, len(s.Buckets))
+		for _, b := range s.Buckets {
+			flat = flat && b.Min == b.Max && b.Min == s.Buckets[0].Min
+		}
+	}
+	if longest > 2 && !flat {
+		return ""
+	}
+	var parts []string
+	for i := range f.Series {
+		s := &f.Series[i]
+		if s.Name == "" || len(s.Buckets) == 0 {
+			continue
+		}
+		text := s.Name + " " + f.Y.Unit.text(s.Buckets[0].Mean())
+		for _, b := range s.Buckets[1:] {
+			if !flat {
+				text += ", then " + f.Y.Unit.text(b.Mean())
+			}
+		}
+		parts = append(parts, text)
+	}
+	text := strings.Join(parts, "; ")
+	if flat && longest > 1 {
+		text = "Nothing changes: " + text
+	}
+	return text + "."
 }
 
 // ranges returns what the axes must cover.

@@ -21,6 +21,43 @@ func flat(name string, mark report.Mark, y float64) report.Series {
 	return s
 }
 
+// moving is a band that is not flat and in the range of the others, so that there is a
+// picture.
+func moving() report.Series {
+	s := report.Series{Mark: report.Band}
+	for x := range 3 {
+		s.Buckets = append(s.Buckets, report.Bucket{First: float64(x) / 2, Last: float64(x) / 2, Max: 1, Sum: 1, Count: 1})
+	}
+	return s
+}
+
+// What does not change and what has two points are sentences; two points are no line.
+func TestSentences(t *testing.T) {
+	size := report.Axis{Unit: report.Bytes}
+	two := report.Series{Name: "live", Buckets: []report.Bucket{report.Point(0, 1024), report.Point(1, 2048)}}
+	for want, f := range map[string]report.Figure{
+		"Nothing changes: live 5 B; peak 7 B.":                    {Y: size, Series: []report.Series{flat("live", report.Line, 5), flat("peak", report.Line, 7), flat("", report.Band, 5)}},
+		"live 1.0 KiB (1,024 bytes), then 2.0 KiB (2,048 bytes).": {Y: size, Series: []report.Series{two}},
+		"loss 3.": {Series: []report.Series{{Name: "loss", Buckets: []report.Bucket{report.Point(0, 3)}}}},
+	} {
+		text := written(t, report.Page{Figures: []report.Figure{f}})
+		require.Contains(t, text, want)
+		require.NotContains(t, text, "<svg ")
+	}
+	dots := two
+	dots.Mark = report.Dots
+	text := written(t, report.Page{Figures: []report.Figure{{Series: []report.Series{dots, moving()}}}})
+	require.Contains(t, text, "<circle")
+	require.NotContains(t, text, ` thin"`)
+}
+
+// Links to the numbers are beside the title.
+func TestFiles(t *testing.T) {
+	text := written(t, report.Page{Files: []string{"memory.jsonl", "a b.csv"}})
+	require.Contains(t, text, `<a href="memory.jsonl">memory.jsonl</a>`)
+	require.Contains(t, text, `<a href="a%20b.csv">a b.csv</a>`)
+}
+
 func written(t *testing.T, p report.Page) string {
 	var out bytes.Buffer
 	require.NoError(t, p.Write(&out))
@@ -29,7 +66,8 @@ func written(t *testing.T, p report.Page) string {
 
 // Areas lie on top of each other: two of height 1 fill an axis that ends at 2.
 func TestAreasAreStacked(t *testing.T) {
-	text := written(t, report.Page{Figures: []report.Figure{{Series: []report.Series{flat("a", report.Area, 1), flat("b", report.Area, 1)}}}})
+	text := written(t, report.Page{Figures: []report.Figure{{Series: []report.Series{flat("a", report.Area, 1), flat("b", report.Area, 1), moving()}}}})
+	text, _, _ = strings.Cut(text, "</svg>") // for wide screens
 	tops := regexp.MustCompile(`area" d="M86\.0 ([0-9.]+)L942\.0 ([0-9.]+)L942\.0 ([0-9.]+)`).FindAllStringSubmatch(text, -1)
 	require.Len(t, tops, 2)
 	middle, top, bottom := tops[0][1], "14.0", "274.0"
@@ -44,6 +82,7 @@ func TestNamesBesideLines(t *testing.T) {
 		f.Series = append(f.Series, flat(name, report.Line, 5))
 	}
 	f.Series = append(f.Series, flat("planned", report.Dash, 5), flat("", report.Band, 5), flat("bars", report.Band, 1))
+	f.Series = append(f.Series, moving())
 	text := written(t, report.Page{Figures: []report.Figure{f}})
 	names := regexp.MustCompile(`<text class="end" x="[0-9.]+" y="([0-9.]+)">(\w+)<`).FindAllStringSubmatch(text, -1)
 	require.Len(t, names, 5)
@@ -58,7 +97,7 @@ func TestNamesBesideLines(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	f := report.Figure{Series: []report.Series{flat("a", report.Line, 1)}, Notes: []report.Note{{X: 0, Text: "grows <here>"}, {X: 7, Text: "beyond"}}}
+	f := report.Figure{Series: []report.Series{flat("a", report.Line, 1), moving()}, Notes: []report.Note{{X: 0, Text: "grows <here>"}, {X: 7, Text: "beyond"}}}
 	text := written(t, report.Page{Figures: []report.Figure{f}})
 	require.Contains(t, text, `<line class="note" x1="86.0" x2="86.0"`)
 	require.Contains(t, text, `text-anchor="start">grows &lt;here&gt;</text>`)

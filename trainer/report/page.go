@@ -18,6 +18,8 @@ type Page struct {
 	Panels   []Panels
 	Tables   []Table
 	Footer   string
+	// Files are links to the numbers behind the page, relative to it.
+	Files []string
 }
 
 // Fact is one number on top of the page, with what it means. Good and Bad say
@@ -67,14 +69,15 @@ func (t Table) Share(row int) float64 {
 // Write writes the page as one HTML document.
 func (p *Page) Write(w io.Writer) error {
 	type legend struct {
-		Name  string
-		Color Color
-		Shape string
+		Name   string
+		Color  Color
+		Shape  string
+		Narrow bool // where the name is beside the line on wide screens
 	}
 	type figure struct {
-		Title, Caption string
-		Legend         []legend
-		SVG            template.HTML
+		Title, Caption, Sentence string
+		Legend                   []legend
+		SVG                      template.HTML
 	}
 	type panels struct {
 		Title, Caption string
@@ -93,14 +96,19 @@ func (p *Page) Write(w io.Writer) error {
 		if f.empty() {
 			continue
 		}
-		plot := figure{Title: f.Title, Caption: f.Caption, SVG: template.HTML(f.svg())}
+		plot := figure{Title: f.Title, Caption: f.Caption, Sentence: f.sentence()}
+		if plot.Sentence != "" {
+			view.Plots = append(view.Plots, plot)
+			continue
+		}
+		plot.SVG = template.HTML(f.svg() + f.draw(narrow))
 		for i := range f.Series {
 			s := &f.Series[i]
-			if s.Name == "" || f.named(s) {
+			if s.Name == "" {
 				continue
 			}
 			shape := [...]string{Line: "stroke", Band: "wash", Dots: "point", Level: "dash", Bars: "block", Dash: "dash", Area: "block", Ticks: "stroke"}[s.Mark]
-			plot.Legend = append(plot.Legend, legend{s.Name, s.Color, shape})
+			plot.Legend = append(plot.Legend, legend{s.Name, s.Color, shape, f.named(s)})
 		}
 		view.Plots = append(view.Plots, plot)
 	}
@@ -129,7 +137,7 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <style>{{.Style}}</style>
 </head>
 <body>
-<header><h1>{{.Title}}</h1><p>{{.Subtitle}}</p></header>
+<header><h1>{{.Title}}</h1><p>{{.Subtitle}}{{range $i, $f := .Files}}{{if $i}},{{else}}. The numbers:{{end}} <a href="{{.}}">{{.}}</a>{{end}}</p></header>
 <main>
 <section class="facts of{{len .Facts}}">
 {{- range .Facts}}
@@ -139,7 +147,8 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 {{- range .Plots}}
 <figure>
 <figcaption><h2>{{.Title}}</h2><p>{{.Caption}}</p></figcaption>
-{{with .Legend}}<ul class="legend">{{range .}}<li><i class="c{{.Color}} {{.Shape}}"></i>{{.Name}}</li>{{end}}</ul>{{end}}
+{{with .Sentence}}<p class="said">{{.}}</p>{{end}}
+{{with .Legend}}<ul class="legend">{{range .}}<li{{if .Narrow}} class="narrow"{{end}}><i class="c{{.Color}} {{.Shape}}"></i>{{.Name}}</li>{{end}}</ul>{{end}}
 {{.SVG}}
 </figure>
 {{- end}}

@@ -102,7 +102,8 @@ func TestPage(t *testing.T) {
 	}
 	require.Contains(t, text, "&lt;b&gt;Title")
 	require.Contains(t, text, "prefers-color-scheme")
-	require.Equal(t, 2, strings.Count(text, "<svg "))
+	require.Equal(t, 2, strings.Count(text, `<svg class="wide"`))
+	require.Equal(t, 2, strings.Count(text, `<svg class="narrow"`))
 	require.NotContains(t, text, "NaN")
 	require.NotContains(t, text, "Inf")
 	for rest := text; ; { // every drawing is well-formed

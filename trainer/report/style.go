@@ -32,6 +32,7 @@ figure,.card,details{margin:0 0 18px;padding:18px 20px}
 .legend i.wash{opacity:.32}
 .legend i.dash{height:0;background:none;border-top:2px dashed currentColor;vertical-align:4px}
 .legend i.point{width:9px;height:9px;border-radius:50%}
+.said{margin:10px 0 0}svg.narrow,.legend li.narrow{display:none}a{color:var(--c0)}
 svg{display:block;width:100%;height:auto;overflow:visible;color:var(--ink)}
 .c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}.c8{color:var(--c8)}.c9{color:var(--c9)}.c10{color:var(--c10)}
 .grid{stroke:var(--rule);stroke-width:1}.axis{stroke:var(--axis);stroke-width:1}
@@ -58,7 +59,7 @@ td.share{width:30%;min-width:120px;padding-right:0}td.share i{display:block;heig
 th{color:var(--soft);font-weight:500}
 summary{cursor:pointer;font-weight:600}
 footer{color:var(--soft);font-size:13px;padding-bottom:40px}
-@media (max-width:640px){figure{padding:14px 10px}text{font-size:19px}text.bar,text.side{display:none}.facts{grid-template-columns:1fr 1fr}}
+@media (max-width:640px){figure{padding:14px 10px}text.bar,text.side,svg.wide{display:none}svg.narrow{display:block}.legend li.narrow{display:block}.facts{grid-template-columns:1fr 1fr}.fact b{font-size:19px;overflow-wrap:anywhere}header,main,footer{padding:0 12px}header{padding-top:16px}figure,.card,details{padding:14px 12px}}
 `
 
 // script shows what a column of a plot says while the pointer is on it. Without

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"strings"
@@ -19,6 +20,8 @@ var (
 	whole = frame{960, 330, 86, 18, 14, 56, 8, 5}
 	named = frame{960, 330, 86, 128, 14, 56, 8, 5}
 	panel = frame{310, 170, 74, 10, 10, 28, 3, 3}
+	// narrow is drawn beside the others, for a telephone: names are in the legend there.
+	narrow = frame{370, 250, 70, 14, 12, 46, 4, 4}
 )
 
 // drawing is one figure on its way to SVG.
@@ -51,14 +54,15 @@ func (f *Figure) draw(size frame) string {
 	if d.n > 0 {
 		d.x.low, d.x.high = 0, float64(d.n)
 	}
-	d.printf(`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, d.width, d.height, html.EscapeString(f.Title))
+	class := map[frame]string{narrow: "narrow", panel: "panel"}[size]
+	d.printf(`<svg class="%s" viewBox="0 0 %g %g" role="img" aria-label="%s">`, cmp.Or(class, "wide"), d.width, d.height, html.EscapeString(f.Title))
 	d.grid()
 	d.series()
 	d.notes()
-	if f.Direct {
+	if f.Direct && size != narrow {
 		d.endNames()
 	}
-	if size != panel {
+	if class == "" {
 		d.hits()
 	}
 	d.WriteString(`</svg>`)
@@ -161,7 +165,9 @@ func (d *drawing) series() {
 					d.printf(`<line class="c%d line" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, s.Color, left-4, right+4, d.py(b.Mean()), d.py(b.Mean()))
 				}
 			case Dots:
-				d.line(s, "thin")
+				if len(s.Buckets) > 2 {
+					d.line(s, "thin")
+				}
 				for _, b := range s.Buckets {
 					d.printf(`<circle class="c%d dot" cx="%.1f" cy="%.1f" r="4"/>`, s.Color, d.px(mid(b)), d.py(b.Mean()))
 				}
