@@ -48,9 +48,6 @@ func (p *player) crowded() bool { return p.crest().lines-line >= p.least() }
 // alignments returns the ways to align that are worth another try: that of the layout where
 // it was not searched for thoroughly, and before it one without padding.
 func (a *attempt) alignments() (list []func(int64) int64) {
-	if a.rounds != nil {
-		return nil
-	}
 	if !a.played.crowded() && a.played.padded(natural) {
 		list = append(list, whole)
 	}
@@ -63,7 +60,7 @@ func (a *attempt) alignments() (list []func(int64) int64) {
 // enough reports whether no search for a lower layout is worth it: there is none, or what
 // is lost is little beside the padding of lines.
 func (a *attempt) enough() bool {
-	return a.met() || a.played.crowded() && a.lost() <= a.played.most()/littlePadding
+	return a != nil && (a.met() || a.played.crowded() && a.lost() <= a.played.most()/littlePadding)
 }
 
 // crest is what is alive at once of a played program, at most: in bytes as they are asked

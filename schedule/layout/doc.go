@@ -6,10 +6,23 @@
 // placement gives them offsets. The outcome for a rank is a [memory.Layout], which its
 // arena obeys, and a certificate.
 //
-// Planning does not grow with microbatches: what repeats in a program is laid out
-// once. Exceptions are steps that are told the shape of every microbatch, schedules that
-// keep more the more microbatches there are (gpipe, breadth-first), and programs of up to
-// half a million births for which every cycle wastes much. What is too large for a search
-// lies in size classes, in linear time. Everything here is a pure function; package runner records templates and runs
-// layouts.
+// The way from a profile to offsets, in the order in which to read it:
+//
+//   - play.go and ends.go play the program of a rank, action by action, and write down the
+//     birth and the death of every buffer; ports.go says what crosses between stages.
+//   - leap.go skips the repeats of a segment that are like those before them, so that planning
+//     does not grow with microbatches. What is left of the segment is a cycle of repeats, which
+//     has the same offsets again and again, with repeats before and behind it that differ.
+//   - problem.go makes a placement problem of that: births that lie at one offset in every
+//     cycle are one buffer with gaps.
+//   - turns.go chooses a cycle in which buffers of one size follow one another at few places,
+//     each of which is one buffer then: so a large program needs no search.
+//   - search.go tries the shortest cycle, those of turns, and a short program without any, has
+//     package placement lay them out, and keeps the lowest.
+//   - lay.go writes the layout down, place by place, for the arena; peak.go says who has what
+//     at the peak; budget.go and alternatives.go say what would fit where this does not.
+//
+// Planning grows with microbatches where a step is told the shape of every one, and for
+// schedules that keep more the more there are (gpipe, breadth-first). Everything here is a pure
+// function; package runner records templates and runs layouts.
 package layout

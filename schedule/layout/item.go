@@ -17,7 +17,6 @@ type item struct {
 	repeat       int32 // in which it is born
 	ordinal      int32 // among what is born there
 	since        int32 // changes of the repeat before its birth
-	again        bool  // it was born before, for another microbatch: of a program that was cut
 	origin       origin
 }
 

@@ -22,17 +22,12 @@ type leap struct {
 	steady uint64 // of those of each repeat from the lead on
 	cycle  int    // the longest life of this repeat's dead, in repeats
 	leapt  bool
-	ways   map[int]way // by segment, in place of cycles of the longest life
-	way    way         // of this segment
+	cycles map[int]int // by segment, in place of those of the longest life
 }
 
 // longestRamp is how many microbatches a segment goes through at most that is part of the
 // warm-up or the drain of a plan with many more of them.
 const longestRamp = 1 << 12
-
-// way is how a leap is made: behind so many repeats that are alike, over a multiple of a
-// period, and without the last repeats of the segment.
-type way struct{ stay, period, rest int }
 
 // stretch is how the repeats of a segment are played: so many that differ, a cycle of
 // repeats that are alike, the repeats that were passed over, and a tail of repeats that
@@ -42,7 +37,7 @@ type stretch struct{ lead, cycle, passed, tail, alike int }
 
 // enter begins a segment.
 func (l *leap) enter() {
-	*l = leap{before: l.before[:0], state: l.state[:0], ways: l.ways}
+	*l = leap{before: l.before[:0], state: l.state[:0], cycles: l.cycles}
 }
 
 // note takes a change into the sum of the repeat, and how long the dead have lived.
@@ -95,28 +90,24 @@ func (l *leap) over(p *player, s *schedule.Segment, r int) int {
 		}
 		l.steady = sum
 		span.lead, span.alike, span.cycle = r, r, max(l.cycle, 1)
-		if l.way = (way{stay: span.cycle, period: span.cycle}); l.ways != nil {
-			l.way = l.ways[int(p.at.segment)]
-			span.cycle = l.way.period
+		if cycle := l.cycles[int(p.at.segment)]; cycle > 0 {
+			span.cycle = cycle
 		}
 	}
-	if span.tail > 0 || sum != l.steady || l.leapt && l.ways != nil {
+	if span.tail > 0 || sum != l.steady {
 		span.tail++
 		return 0
 	}
-	if l.leapt || l.way.period == 0 || r+1 < span.lead+l.way.stay {
+	if l.leapt || r+1 < span.lead+span.cycle {
 		return 0
 	}
 	l.leapt = true
-	n := min(s.Repeat-1-r-l.way.rest, p.entriesLeft(s.Stride)) / l.way.period * l.way.period
+	n := min(s.Repeat-1-r, p.entriesLeft(s.Stride)) / span.cycle * span.cycle
 	if n <= 0 {
 		return 0
 	}
 	p.pass(n, s.Stride)
 	span.passed = n
-	if l.ways != nil { // the last period before the leap is the cycle
-		span.lead = r + 1 - l.way.period
-	}
 	return n
 }
 

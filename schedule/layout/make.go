@@ -180,6 +180,9 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.met() || best.untied && best.laid.Optimal && !played.padded(best.align),
 		Method: best.laid.Method, Proof: best.laid.Proof, Sizes: "exact", Peak: peak,
 	}
+	if best.turned {
+		r.Method = "one size in turns, " + r.Method
+	}
 	switch {
 	case r.Height == r.Bound:
 	case best.met():
@@ -193,14 +196,8 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 	case p.classes > 1 && p.cfg.Shapes == nil:
 		r.Sizes = fmt.Sprintf("exact, for shape class %q alone", p.templates.Shapes[0].Name)
 	}
-	if r.Problem, r.Offsets = best.placed, best.laid.Offsets; r.Problem == nil {
-		r.Problem = best.problem(best.align)
-	}
+	r.Problem, r.Offsets = best.problem(best.align), best.laid.Offsets
 	r.Buffers = len(r.Problem.Buffers)
-	if best.rounds != nil {
-		r.Layout = best.inClasses()
-		return nil
-	}
 	r.Layout = played.layout(r.Segments, r.End, best.group, best.laid.Offsets, best.laid.Height)
 	return nil
 }

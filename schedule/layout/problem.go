@@ -4,13 +4,18 @@ import "github.com/weir-ml/weir/memory/placement"
 
 // ties says which items have one offset: those that are born at the same action of
 // repeats of the same phase, and do not live at the same time because the cycle is as
-// long as the longest life. It returns the group of every item.
-func (p *player) ties() (group []int32, groups int) {
+// long as the longest life; and those that take turns at a place, by segment. It returns the
+// group of every item.
+func (p *player) ties(taken map[int]*turns) (group []int32, groups int) {
 	starts, numbers := p.steadyFrom(), p.numbers()
 	known := make([][]int32, len(p.spans)) // by segment, of each birth of its cycle: the group, and 1
 	for s, span := range p.spans {
 		if span.cycle > 0 {
-			known[s] = make([]int32, span.cycle*int(numbers[s][len(numbers[s])-1]))
+			n := span.cycle * int(numbers[s][len(numbers[s])-1])
+			if taken[s] != nil {
+				n += int(taken[s].count)
+			}
+			known[s] = make([]int32, n)
 		}
 	}
 	group = make([]int32, len(p.items))
@@ -26,7 +31,11 @@ func (p *player) ties() (group []int32, groups int) {
 				if phase < 0 {
 					phase += span.cycle
 				}
-				g := &known[s][phase*int(first[len(first)-1])+int(number)]
+				at := phase*int(first[len(first)-1]) + int(number)
+				if t := taken[s]; t != nil && t.at[at] >= 0 {
+					at = len(t.at) + int(t.at[at])
+				}
+				g := &known[s][at]
 				if *g > 0 {
 					group[i] = *g - 1
 					continue

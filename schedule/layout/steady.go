@@ -1,42 +1,34 @@
 package layout
 
-import (
-	"github.com/weir-ml/weir/memory/placement"
-)
+import "slices"
 
-// steady is what is born in each repeat of a segment that goes on and on.
+// steady is what is born in each repeat of a segment whose repeats are alike.
 type steady struct {
-	Period  int64
-	Buffers []placement.Buffer // born in the first period, and dead perhaps periods later
 	segment int
-	births  map[birth]int     // the buffer of the round
-	kins    map[kin][]virtual // those of microbatches
-	kept    []int32           // items from before that live on behind it: they lie below
-	floor   int64             // end of these
-	laid    *cycle
+	period  int64 // changes of a repeat
+	births  []lifetime
+	sizes   map[int64][]int32 // those that outlive their action, by bytes, in order of birth
 }
 
-// cycle is where the buffers of a steady state lie: they lie there again after so many
-// periods. Buffer b of period k lies at Offsets[k%Cycle*len(Buffers)+b].
-type cycle struct {
-	Cycle   int
-	Offsets []int64
-	Height  int64
+// lifetime is when a buffer is born in a repeat, and when it dies: in that repeat or later.
+type lifetime struct {
+	lower, upper int64
+	bytes        int64
 }
 
-// birth is a birth in a repeat.
-type birth struct{ index, ordinal int32 }
+func (l lifetime) length() int64 { return l.upper - l.lower }
 
-// steady returns what is born in each of the repeats of a segment that are alike. Nil is
-// none.
-func (p *player) steady(segment int, align func(int64) int64) *steady {
-	lead := p.spans[segment].alike
-	if lead == 0 {
+// steady returns the steady state of a segment, nil where it has none.
+func (p *player) steady(segment int) *steady {
+	alike := p.spans[segment].alike
+	if alike == 0 {
 		return nil
 	}
-	var from, to int32 // changes before the first of them, and before what comes next
+	s := &steady{segment: segment, sizes: map[int64][]int32{}}
+	var ends []int64 // of the actions of the repeat
+	var from, to int32
 	for i, v := range p.visits {
-		if s := int(v.at.segment); s == segment && int(v.at.repeat) == lead {
+		if int(v.at.segment) == segment && int(v.at.repeat) == alike {
 			if v.at.index == 0 {
 				from = v.since
 			}
@@ -44,41 +36,44 @@ func (p *player) steady(segment int, align func(int64) int64) *steady {
 			if i+1 < len(p.visits) {
 				to = p.visits[i+1].since
 			}
+			ends = append(ends, int64(to-from))
 		}
 	}
-	s := &steady{segment: segment, births: map[birth]int{}, kins: map[kin][]virtual{}}
-	s.Period = int64(to - from)
-	stride := p.program[segment].Stride
+	s.period = int64(to - from)
+	numbers := map[[2]int32]int{} // of a birth by its action and its ordinal there
 	for i := range p.items {
-		switch it := &p.items[i]; {
-		case it.birth >= from && it.birth < to:
-			if o := it.origin; o.microbatch >= 0 && stride != 0 {
-				k, ahead := kinOf(o, int(o.microbatch)-int(it.place.repeat)*stride, stride)
-				s.kins[k] = append(s.kins[k], virtual{len(s.Buffers), ahead})
-			}
-			s.births[birth{it.place.index, it.ordinal}] = len(s.Buffers)
-			s.Buffers = append(s.Buffers, placement.Buffer{Lower: int64(it.birth - from), Size: it.bytes, Align: align(it.bytes)})
-		case it.birth < from && it.death >= to && int(it.place.segment) != segment:
-			s.kept = append(s.kept, int32(i))
+		if it := &p.items[i]; it.birth >= from && it.birth < to {
+			numbers[[2]int32{it.place.index, it.ordinal}] = len(s.births)
+			s.births = append(s.births, lifetime{lower: int64(it.birth - from), bytes: it.bytes})
 		}
 	}
 	// Each of them dies once in a repeat, so many repeats after its birth.
 	for i := range p.items {
 		if it := &p.items[i]; it.death >= from && it.death < to {
-			b, known := s.births[birth{it.place.index, it.ordinal}]
+			b, known := numbers[[2]int32{it.place.index, it.ordinal}]
 			if !known || int(it.place.segment) != segment {
 				return nil
 			}
-			s.Buffers[b].Upper = int64(lead-int(it.repeat))*s.Period + int64(it.death-from)
+			s.births[b].upper = int64(alike-int(it.repeat))*s.period + int64(it.death-from)
 		}
 	}
-	for i := range s.Buffers {
-		if s.Buffers[i].Upper <= s.Buffers[i].Lower {
+	action := 0
+	for i, b := range s.births {
+		if b.upper <= b.lower {
 			return nil
 		}
-	}
-	for _, i := range s.kept {
-		s.floor += roundUp(p.items[i].bytes, line)
+		for ends[action] <= b.lower {
+			action++
+		}
+		if b.upper >= ends[action] {
+			s.sizes[b.bytes] = append(s.sizes[b.bytes], int32(i))
+		}
 	}
 	return s
+}
+
+// longest returns the longest life, in repeats.
+func (s *steady) longest() int {
+	longest := slices.MaxFunc(s.births, func(a, b lifetime) int { return int(a.length() - b.length()) })
+	return int((longest.length() + s.period - 1) / s.period)
 }

@@ -12,23 +12,23 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// TestSizeClasses lays out programs that are too large for the work that there is, and holds
-// the layouts against the whole program.
-func TestSizeClasses(t *testing.T) {
-	classed := 0
+// TestTurns lays out programs that are too large for the work that there is, and holds the
+// layouts against the whole program.
+func TestTurns(t *testing.T) {
+	turned := 0
 	for _, c := range []struct {
 		name  string
 		ranks int
 	}{{"1f1b", 4}, {"interleaved", 4}, {"zb-h1", 4}, {"1f1b", 2}, {"zb-v", 2}} {
-		plan := planned(t, c.name, c.ranks, 200, schedule.Training)
+		plan := planned(t, c.name, c.ranks, 2000, schedule.Training)
 		made := laid(t, plan, model(plan.Placement.Depth(), 1, 48, 32), layout.Config{LookAhead: 1, Search: placement.Options{Nodes: 1}})
 		for rank := range made.Ranks {
 			requireLayout(t, made, rank, c.name)
 			r := &made.Ranks[rank]
-			if !strings.HasPrefix(r.Method, "size classes, and") {
+			if !strings.HasPrefix(r.Method, "one size in turns, ") {
 				continue
 			}
-			classed++
+			turned++
 			height, err := placement.Check(r.Problem, r.Offsets)
 			require.NoError(t, err)
 			require.Equal(t, r.Height, height)
@@ -36,12 +36,12 @@ func TestSizeClasses(t *testing.T) {
 			require.Len(t, r.Problem.Buffers, r.Buffers)
 		}
 	}
-	require.GreaterOrEqual(t, classed, 6)
+	require.GreaterOrEqual(t, turned, 6)
 }
 
-// TestSizeClassesOfManyRanks holds how far a large plan is above the bound without any search,
+// TestTurnsOfManyRanks holds how far a large plan is above the bound without any search,
 // and how much is born in its layouts, whatever the number of microbatches.
-func TestSizeClassesOfManyRanks(t *testing.T) {
+func TestTurnsOfManyRanks(t *testing.T) {
 	if testkit.Raced {
 		t.Skip("it takes a minute with the race detector")
 	}
