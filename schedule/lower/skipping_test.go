@@ -13,42 +13,79 @@ import (
 
 // TestSkippingChangesNothing puts every schedule through every pass as segments, and as a
 // plain list, in which nothing repeats and so nothing is skipped. Both come to the same,
-// action by action.
+// action by action. With many ranks warm-ups and drains are segments too.
 func TestSkippingChangesNothing(t *testing.T) {
 	microbatches := func(ranks int) []int { return []int{2*ranks + 1, 40 + ranks} }
-	everySchedule(t, []int{1, 2, 3, 5}, []int{1, 2}, microbatches, func(t *testing.T, p *schedule.Plan) {
-		list := plantest.Expand(p)
-		for _, capacity := range []int{schedule.Unlimited, 0, 1} {
-			segments, listed := p, list
-			var err error
-			if len(p.Programs) > 1 {
-				segments, err = lower.Transfers(p, capacity)
-				require.NoError(t, err)
-				listed, err = lower.Transfers(list, capacity)
-				require.NoError(t, err)
-				require.Equal(t, plantest.Lists(listed), plantest.Lists(segments), p.Name)
-			}
-			facts := make([]schedule.Facts, p.Placement.Stages())
+	everySchedule(t, []int{1, 2, 3, 5}, []int{1, 2}, microbatches, sameAsLists)
+	everySchedule(t, []int{20}, []int{1, 2}, func(int) []int { return []int{45} }, sameAsLists)
+}
+
+func sameAsLists(t *testing.T, p *schedule.Plan) {
+	list := plantest.Expand(p)
+	for _, capacity := range []int{schedule.Unlimited, 0, 1} {
+		segments, listed := p, list
+		var err error
+		if len(p.Programs) > 1 {
+			segments, err = lower.Transfers(p, capacity)
+			require.NoError(t, err)
+			listed, err = lower.Transfers(list, capacity)
+			require.NoError(t, err)
+			listed = plantest.Expand(listed)
+			require.Equal(t, plantest.Lists(listed), plantest.Lists(segments), p.Name)
+		}
+		facts := make([]schedule.Facts, p.Placement.Stages())
+		for stage := range facts {
+			facts[stage].Split = true
+			facts[stage].Reads[schedule.F], facts[stage].Reads[schedule.B], facts[stage].Reads[schedule.I] = 1, 2, 2
+		}
+		marked, err := lower.Lifetimes(segments, facts, 2)
+		require.NoError(t, err)
+		markedList, err := lower.Lifetimes(listed, facts, 2)
+		require.NoError(t, err)
+		require.Equal(t, plantest.Lists(markedList), plantest.Lists(marked), p.Name)
+		require.Equal(t, []any{markedList.Parts, markedList.Windows, markedList.Outgoing, markedList.Entries},
+			[]any{marked.Parts, marked.Windows, marked.Outgoing, marked.Entries}, p.Name)
+
+		var least [2]int
+		for i, p := range []*schedule.Plan{marked, markedList} {
+			proof, err := check.Prove(p, schedule.Unlimited)
+			require.NoError(t, err)
+			least[i], err = proof.LeastCapacity()
+			require.NoError(t, err)
+		}
+		require.Equal(t, least[1], least[0], p.Name)
+	}
+}
+
+// TestRampsAreSegments demands that a plan of twice the ranks is twice as long, as segments:
+// none of its warm-ups and drains is written out.
+func TestRampsAreSegments(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		depth int
+	}{{"gpipe", 1}, {"1f1b", 1}, {"1f1b", 2}, {"zb-h1", 1}, {"zb-v", 2}, {"depth-first", 1}} {
+		s, err := schedule.Find(test.name)
+		require.NoError(t, err)
+		var written [2]int
+		for i, ranks := range []int{64, 128} {
+			placement, err := s.Place(ranks, ranks*test.depth)
+			require.NoError(t, err)
+			p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: 1_000_000})
+			require.NoError(t, err)
+			p, err = lower.Transfers(p, 0)
+			require.NoError(t, err)
+			facts := make([]schedule.Facts, ranks*test.depth)
 			for stage := range facts {
 				facts[stage].Split = true
-				facts[stage].Reads[schedule.F], facts[stage].Reads[schedule.B], facts[stage].Reads[schedule.I] = 1, 2, 2
 			}
-			marked, err := lower.Lifetimes(segments, facts, 2)
+			p, err = lower.Lifetimes(p, facts, 0)
 			require.NoError(t, err)
-			markedList, err := lower.Lifetimes(listed, facts, 2)
-			require.NoError(t, err)
-			require.Equal(t, plantest.Lists(markedList), plantest.Lists(marked), p.Name)
-			require.Equal(t, []any{markedList.Parts, markedList.Windows, markedList.Outgoing, markedList.Entries},
-				[]any{marked.Parts, marked.Windows, marked.Outgoing, marked.Entries}, p.Name)
-
-			var least [2]int
-			for i, p := range []*schedule.Plan{marked, markedList} {
-				proof, err := check.Prove(p, schedule.Unlimited)
-				require.NoError(t, err)
-				least[i], err = proof.LeastCapacity()
-				require.NoError(t, err)
+			for _, program := range p.Programs {
+				for _, s := range program {
+					written[i] += len(s.Body)
+				}
 			}
-			require.Equal(t, least[1], least[0], p.Name)
 		}
-	})
+		require.Less(t, float64(written[1]), 2.2*float64(written[0]), test.name)
+	}
 }
