@@ -95,12 +95,21 @@ func (m *View[T]) Part(read int) (T, error) {
 	r := m.layout.Reads[i]
 	part := m.ctx.part(m.item, r.Part)
 	if !part.held() || m.ctx.entryOf[m.item&m.ctx.entryMask] != m.microbatch {
-		return zero, m.fault(ErrDropped, "part %q in %v: declare this read, Decl.Part(%[1]q, %s)", m.ctx.parts[r.Part], m.call, m.call.at())
+		return zero, m.undeclaredRead(ErrDropped, r)
 	}
 	if r.at()&m.call.at() == 0 {
-		return zero, m.fault(ErrUndeclared, "part %q in %v: declare this read, Decl.Part(%[1]q, %s)", m.ctx.parts[r.Part], m.call, m.call.at())
+		return zero, m.undeclaredRead(ErrUndeclared, r)
 	}
 	return part.handle, nil
+}
+
+// undeclaredRead says how to declare a read at this kind of action too.
+func (m *View[T]) undeclaredRead(err error, r Read) error {
+	at := m.call.at()
+	if m.call == InBackward {
+		at = AtBackward // of which a plan that splits makes I
+	}
+	return m.fault(err, "part %q in %v: declare this read, Decl.Part(%[1]q, %[3]v)", m.ctx.parts[r.Part], m.call, r.at()|at)
 }
 
 func (r Read) at() At {

@@ -30,6 +30,8 @@ var (
 	// ErrUnrecorded is returned at the end of a training step in which a stage has not
 	// recorded the objective that it declares in every microbatch.
 	ErrUnrecorded = errors.New("runner: the objective was not recorded")
+	// ErrNoCopy is returned where World.Copy returns a handle of the sending rank.
+	ErrNoCopy = errors.New("runner: a handle crosses ranks")
 	// ErrRanks is returned at step end where the ranks have not run the same step.
 	ErrRanks = errors.New("runner: the ranks have not run the same step")
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,8 +55,9 @@ func (c *LinksConfig[T]) Validate() error {
 // wait, and sleeps; whoever makes that come true clears the wait and wakes it. So at
 // any time the waits say who waits for whom, and a cycle is seen when it closes.
 type Links[T any] struct {
-	cfg  LinksConfig[T]
-	ends []Endpoint[T]
+	cfg        LinksConfig[T]
+	ends       []Endpoint[T]
+	comparable bool // handles are
 
 	mu      sync.Mutex
 	closed  bool
@@ -136,7 +138,7 @@ func NewLinks[T any](cfg LinksConfig[T]) (*Links[T], error) {
 	if cfg.Stall == 0 {
 		cfg.Stall = defaultStall
 	}
-	l := &Links[T]{cfg: cfg, ends: make([]Endpoint[T], cfg.Ranks), links: make([]*link[T], 2*cfg.Ranks*cfg.Ranks)}
+	l := &Links[T]{comparable: reflect.TypeFor[T]().Comparable(), cfg: cfg, ends: make([]Endpoint[T], cfg.Ranks), links: make([]*link[T], 2*cfg.Ranks*cfg.Ranks)}
 	for rank := range l.ends {
 		e := &l.ends[rank]
 		e.links, e.rank, e.wake = l, rank, make(chan struct{}, 1)
@@ -287,6 +289,10 @@ func (e *Endpoint[T]) copy(link *link[T], lent, to []T) (err error) {
 	for i, h := range lent {
 		if to[i], err = l.cfg.Copy(link.from, e.rank, h); err != nil {
 			return err
+		}
+		if l.comparable && any(to[i]) == any(h) && any(h) != any(*new(T)) {
+			to[i] = *new(T) // it is the sender's
+			return fmt.Errorf("%w: World.Copy returned the handle of rank %d: return a copy, of class Transfer, in the space of rank %d", ErrNoCopy, link.from, e.rank)
 		}
 	}
 	return nil

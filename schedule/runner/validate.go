@@ -288,7 +288,16 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
 				}
 				accumulators[param.Grad] = fmt.Sprintf("%q of stage %d (%s)", param.Name, s, specs[s].Name)
 			}
-			if c.gradients(c.Spaces[p.Rank[s]-c.World.First]) == nil {
+			space := c.Spaces[p.Rank[s]-c.World.First]
+			if _, two := space.(memory.Book); two {
+				switch class := space.Class(param.Grad); {
+				case space.Bytes(param.Grad) == 0:
+					f.add("stage %d (%s): the gradient of %q is no buffer of rank %d: allocate it in the space of the stage's rank", s, specs[s].Name, param.Name, p.Rank[s])
+				case class != memory.Resident:
+					f.add("stage %d (%s): the gradient of %q has class %v: allocate it as memory.Resident", s, specs[s].Name, param.Name, class)
+				}
+			}
+			if c.gradients(space) == nil {
 				f.add("stage %d (%s) trains %q and Gradients is nil: set it, or take a space that has the ability", s, specs[s].Name, param.Name)
 				break
 			}

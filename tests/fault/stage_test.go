@@ -11,6 +11,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
 )
 
 // crooked is a stage that does something to the end of one call: of Forward
@@ -150,6 +151,14 @@ func TestStageMistakes(t *testing.T) {
 	}
 }
 
+// misplaced is a stage on another arena with gradients where they belong, which New demands.
+type misplaced struct {
+	stage
+	params []batchctx.Use[tensor]
+}
+
+func (m *misplaced) Params() []batchctx.Use[tensor] { return m.params }
+
 // TestStageOnAnotherArena builds one stage on the arena of another rank, which has buffers
 // in all slots that the stage is lent.
 func TestStageOnAnotherArena(t *testing.T) {
@@ -161,7 +170,7 @@ func TestStageOnAnotherArena(t *testing.T) {
 	}
 	d.build = func(t testing.TB, m *model) []stage {
 		all := whole(t, m)
-		all[1] = other.model.mix("mix a", "a")
+		all[1] = &misplaced{other.model.mix("mix a", "a"), stages.Params(all[1])}
 		return all
 	}
 	wrong := newRig(t, d)

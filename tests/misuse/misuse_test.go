@@ -1,0 +1,403 @@
+// Package misuse has tiny programs with one fault each, and what each is told: wrong use must
+// not pass in silence.
+package misuse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+type (
+	T    = kernels.Buffer
+	MB   = batchctx.Microbatch[T]
+	Call = func(p *program, mb MB, from, to []T)
+)
+
+// program is two stages that train one weight: the first returns a tensor and keeps the part
+// that it reads, the last one records the loss and returns a gradient. A case changes it.
+type program struct {
+	devs         []kernels.Compute // by rank
+	cfg          runner.Config[T]
+	source       runner.Source[T]
+	microbatches int
+	input        float32 // every number of the part
+	size         int     // its length
+
+	firstForward, firstBackward, lastForward, lastBackward Call
+	update                                                 func(p *program, result *runner.Result) error
+
+	// Keys, and what cases keep.
+	x      batchctx.Part
+	kept   batchctx.Slot // of the first stage
+	w      batchctx.Param
+	second batchctx.Param // frozen, of the first stage
+	h      batchctx.Slot  // of the last stage
+	score  batchctx.Loss
+	grad   T
+	view   MB
+}
+
+func (p *program) alloc(stage int, class memory.Class, n int) T {
+	b, err := p.devs[min(stage, len(p.devs)-1)].Alloc(class, kernels.Float32, n)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// sound is the program without a fault, on so many ranks of devices.
+func sound(devs ...kernels.Compute) *program {
+	p := &program{devs: devs, microbatches: 3, size: 2, input: 1}
+	p.grad = p.alloc(0, memory.Resident, 1)
+	var first, last stages.Decl[T]
+	p.x, p.kept, p.w = first.Part("x"), first.Slot("kept"), first.Param("w", p.grad)
+	first.Outputs("h")
+	last.Inputs("h")
+	p.h, p.score = last.Slot("h"), last.Loss("score")
+	p.firstForward = func(p *program, mb MB, _, out []T) {
+		x := mb.Part(p.x)
+		out[0] = p.alloc(0, memory.Activation, x.N)
+		mb.Check(p.devs[0].Copy(out[0], x))
+		mb.Save(p.kept, mb.Retain(x))
+	}
+	p.firstBackward = func(p *program, mb MB, _, _ []T) {
+		mb.Take(p.kept)
+		if g, trains := mb.Grad(p.w); trains {
+			mb.Check(p.devs[0].WriteFloat32(g, []float32{1}))
+		}
+	}
+	p.lastForward = func(p *program, mb MB, in, _ []T) {
+		values := make([]float32, in[0].N)
+		mb.Check(p.devs[len(p.devs)-1].ReadFloat32(values, in[0]))
+		mb.Loss(p.score, float64(values[0]), 1)
+		mb.Save(p.h, mb.Retain(in[0]))
+	}
+	p.lastBackward = func(p *program, mb MB, _, gradIn []T) {
+		mb.Take(p.h)
+		gradIn[0] = p.alloc(1, memory.ActGrad, 1)
+	}
+	p.update = func(p *program, result *runner.Result) error {
+		return result.Update(func(float64) error { return nil })
+	}
+	call := func(c *Call) stages.Call[T] {
+		return func(_ context.Context, mb MB, from, to []T) error { (*c)(p, mb, from, to); return nil }
+	}
+	p.cfg.Stages = []stages.Stage[T]{
+		first.Stage("embed", call(&p.firstForward), call(&p.firstBackward)),
+		last.Stage("head", call(&p.lastForward), call(&p.lastBackward)),
+	}
+	for _, dev := range devs {
+		p.cfg.Spaces = append(p.cfg.Spaces, dev)
+	}
+	if len(devs) > 1 {
+		p.cfg.Schedule = "1f1b"
+		p.cfg.World.Copy = func(from, to int, b T) (T, error) { return kernels.Transfer(devs[to], devs[from], b) }
+	}
+	p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error { p.put(e); return nil })
+	return p
+}
+
+// put makes the entry of a microbatch.
+func (p *program) put(e batchctx.Entry[T]) {
+	values := make([]float32, p.size)
+	for i := range values {
+		values[i] = p.input
+	}
+	b := e.Must(p.devs[e.Rank()].Alloc(memory.Entry, kernels.Float32, p.size))
+	e.Check(p.devs[e.Rank()].WriteFloat32(b, values))
+	e.Put("x", b)
+}
+
+// run builds the program, and trains two steps. It returns the first error.
+func (p *program) run(ctx context.Context) (result *runner.Result, err error) {
+	r, err := runner.New(p.cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	for range 2 {
+		if result, err = r.Step(ctx, p.microbatches, p.source); err != nil {
+			return nil, err
+		}
+		if err = p.update(p, result); err != nil {
+			return nil, err
+		}
+	}
+	return result, nil
+}
+
+// mine is a source of one's own.
+type mine struct{ p *program }
+
+func (m *mine) Next(_ context.Context, e batchctx.Entry[T]) error { m.p.put(e); return nil }
+
+// after returns a call that does more behind another one.
+func after(call *Call, more Call) {
+	before := *call
+	*call = func(p *program, mb MB, from, to []T) { before(p, mb, from, to); more(p, mb, from, to) }
+}
+
+// lost does nothing with a value: for what a case asks for and must not get.
+func lost[E any](E) {}
+
+var cases = []struct {
+	name  string
+	ranks int // 0 is 1
+	// quiet says that the fault passed without a word before one Runner, named parts and
+	// ErrUntaken. An empty says is a fault that passes in silence still.
+	quiet  bool
+	change func(p *program)
+	is     error
+	says   string
+}{
+	{name: "NaN input", quiet: false, change: func(p *program) { p.input = float32(math.NaN()) }, is: runner.ErrSkipped},
+	{name: "no head records the objective", change: func(p *program) {
+		p.lastForward = func(p *program, mb MB, in, _ []T) { mb.Save(p.h, mb.Retain(in[0])) }
+	}, is: runner.ErrUnrecorded, says: `stage 1 (head) recorded "score" in 0 of 3 microbatches: call Microbatch.Loss in every forward`},
+	{name: "the update twice", change: func(p *program) {
+		p.update = func(_ *program, result *runner.Result) error {
+			nothing := func(float64) error { return nil }
+			return errors.Join(result.Update(nothing), result.Update(nothing))
+		}
+	}, is: runner.ErrUpdated},
+	{name: "the update is dropped", quiet: true, change: func(p *program) {
+		p.update = func(*program, *runner.Result) error { return nil }
+	}},
+	{name: "First is ignored", quiet: true, change: func(p *program) { // Grad, not GradFirst, is zeroed; stagetest tells
+		p.firstBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.kept); mb.GradFirst(p.w) }
+	}},
+	{name: "one source for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.source = &mine{p} },
+		says: "2 ranks and a source for one (*misuse.mine): make it with runner.Stream or runner.Indexed, or one for each with runner.PerRank"},
+	{name: "the same source twice", ranks: 2, quiet: true, change: func(p *program) { m := &mine{p}; p.source = runner.PerRank[T](m, m) },
+		says: "sources 0 and 1 of PerRank are the same one (*misuse.mine): ranks share what runner.Stream or runner.Indexed makes"},
+	{name: "a source too few", ranks: 2, change: func(p *program) { p.source = runner.PerRank[T](&mine{p}) }, says: "PerRank has 1 sources for 2 ranks"},
+	{name: "one space for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.cfg.Spaces[1] = p.cfg.Spaces[0] },
+		says: "ranks 0 and 1 have the same space: make one for each"},
+	{name: "Copy returns its argument", ranks: 2, quiet: true, change: func(p *program) {
+		p.cfg.World.Copy = func(_, _ int, b T) (T, error) { return b, nil }
+	}, is: runner.ErrNoCopy, says: "World.Copy returned the handle of rank 0: return a copy, of class Transfer, in the space of rank 1"},
+	{name: "no Copy", ranks: 2, change: func(p *program) { p.cfg.World.Copy = nil }, says: "links without Copy"},
+	{name: "a rank in no process", ranks: 2, change: func(p *program) { p.cfg.World.Ranks = 3 }, says: "2 of 3 ranks are in this process and World.Transport is nil"},
+	{name: "an unknown schedule", ranks: 2, change: func(p *program) { p.cfg.Schedule = "1f1bb" }, says: "did you mean 1f1b?"},
+	{name: "a nil stage", change: func(p *program) { p.cfg.Stages[1] = nil }, says: "stage 1 is nil"},
+	{name: "no spaces", change: func(p *program) { p.cfg.Spaces = nil }, says: "there are no Spaces: give one for each rank of this process, runner.On(space)"},
+	{name: "no microbatches", change: func(p *program) { p.microbatches = 0 }, says: "0 microbatches"},
+	{name: "no objective", change: func(p *program) { p.cfg.Losses = []loss.Def{{Name: "score"}} }, is: runner.ErrNoObjective},
+	{name: "a loss that nobody lists", change: func(p *program) { p.cfg.Losses = []loss.Def{{Name: "other", Objective: true}} },
+		says: `stage 1 (head) records loss "score", which Losses does not have: list all that stages record`},
+	{name: "an accumulator of another arena", ranks: 2, quiet: true, change: func(p *program) {
+		var d stages.Decl[T]
+		d.Param("w", p.alloc(1, memory.Resident, 1))
+		p.cfg.Stages[0] = &stages.Func[T]{Declares: p.cfg.Stages[0].Spec(), Parameters: d.Params()}
+	}, says: `stage 0 (embed): the gradient of "w" is no buffer of rank 0: allocate it in the space of the stage's rank`},
+	{name: "an accumulator that is not resident", quiet: true, change: func(p *program) {
+		var d stages.Decl[T]
+		d.Param("w", p.alloc(0, memory.ActGrad, 1))
+		p.cfg.Stages[0] = &stages.Func[T]{Declares: p.cfg.Stages[0].Spec(), Parameters: d.Params()}
+	}, says: `stage 0 (embed): the gradient of "w" has class actgrad: allocate it as memory.Resident`},
+
+	{name: "a part that nobody reads", quiet: true, change: func(p *program) {
+		p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
+			p.put(e)
+			e.Put("y", p.alloc(0, memory.Entry, 1))
+			return nil
+		})
+	}, is: batchctx.ErrUnread, says: `part "y" of microbatch 0, where stages read ["x"]: declare the read, Decl.Part("y"), or do not put it`},
+	{name: "a part that is missing", change: func(p *program) {
+		p.source = runner.Indexed(func(context.Context, batchctx.Entry[T]) error { return nil })
+	}, is: batchctx.ErrMissing, says: `the source gave no "x" for microbatch 0: Put it`},
+	{name: "a part twice", change: func(p *program) {
+		p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error { p.put(e); p.put(e); return nil })
+	}, is: batchctx.ErrOccupied, says: `part "x" of microbatch 0 was put already`},
+	{name: "an entry that is kept", quiet: false, change: func(p *program) {
+		var kept *batchctx.Entry[T]
+		p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
+			if kept == nil {
+				kept = &e
+			}
+			p.put(*kept)
+			return nil
+		})
+	}, is: batchctx.ErrEnded},
+	{name: "a part at the wrong action", change: func(p *program) {
+		p.firstBackward = func(p *program, mb MB, _, _ []T) { lost(mb.Part(p.x)) }
+	}, is: batchctx.ErrDropped, says: `part "x" in B: declare this read, Decl.Part("x", AtForward|AtBackward)`},
+	{name: "a borrowed part is released", change: func(p *program) {
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Release(mb.Part(p.x)) })
+	}, is: memory.ErrNoPlain},
+
+	{name: "saved and never taken", quiet: true, change: func(p *program) {
+		p.firstBackward = func(p *program, mb MB, _, _ []T) { lost(first(mb.Grad(p.w))) }
+	}, is: batchctx.ErrUntaken, says: `slot "kept" of stage 0 (embed): Take it in B, End it where it is not needed, or do not Save it`},
+	{name: "taken twice", change: func(p *program) {
+		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) { mb.Take(p.kept) })
+	}, is: batchctx.ErrTaken, says: `slot "kept": take once and keep the handle for the call`},
+	{name: "saved twice", change: func(p *program) {
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Save(p.kept, p.alloc(0, memory.Saved, 1)) })
+	}, is: batchctx.ErrOccupied, says: `slot "kept" was saved in already: declare another one`},
+	{name: "saved without a reference", change: func(p *program) {
+		p.lastForward = func(p *program, mb MB, in, _ []T) { mb.Loss(p.score, 1, 1); mb.Save(p.h, in[0]) }
+	}, is: memory.ErrNoPlain, says: `Save in slot "h" takes over a reference: Retain what is borrowed`},
+	{name: "taken and never saved", change: func(p *program) {
+		p.lastForward = func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, 1) }
+	}, is: batchctx.ErrEmpty, says: `slot "h": Save it in every forward`},
+	{name: "a saved tensor is kept", change: func(p *program) {
+		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) {})
+		p.firstForward = func(p *program, mb MB, _, out []T) {
+			out[0] = p.alloc(0, memory.Activation, 2)
+			b := p.alloc(0, memory.Saved, 1)
+			mb.Retain(b)
+			mb.Save(p.kept, b)
+		}
+	}, is: batchctx.ErrLeak, says: "what it saved was released with this action and is still referenced, by this stage or by its producer"},
+	{name: "a workspace is lost", change: func(p *program) {
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { p.alloc(0, memory.Workspace, 1) })
+	}, is: batchctx.ErrLeak, says: "allocated and neither released nor handed over: this action lost it"},
+	{name: "a view is kept", change: func(p *program) {
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
+			if p.view == (MB{}) {
+				p.view = mb
+			}
+		})
+		after(&p.firstBackward, func(p *program, _ MB, _, _ []T) { p.view.Index() })
+	}, is: batchctx.ErrEnded},
+	{name: "an error is swallowed", change: func(p *program) {
+		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) {
+			defer func() { _ = recover() }()
+			mb.Take(p.kept)
+		})
+	}, is: batchctx.ErrTaken},
+	{name: "a handle of another arena", quiet: false, change: func(p *program) {
+		other, _ := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
+		p.firstForward = func(p *program, mb MB, _, out []T) {
+			mb.Save(p.kept, mb.Retain(mb.Part(p.x)))
+			out[0] = mb.Must(other.Alloc(memory.Activation, kernels.Float32, 2))
+		}
+	}, is: memory.ErrOtherArena},
+	{name: "an output is not set", change: func(p *program) {
+		p.firstForward = func(p *program, mb MB, _, _ []T) { mb.Save(p.kept, mb.Retain(mb.Part(p.x))) }
+	}, is: batchctx.ErrMissing, says: "(stage 0 embed, microbatch 0): it set no output 0 (h): set out[0] in Forward"},
+	{name: "the gradient of an input is not set", change: func(p *program) {
+		p.lastBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.h) }
+	}, is: batchctx.ErrMissing, says: "(stage 1 head, microbatch 0): it set no gradient of input 0 (h): set gradIn[0] in the backward"},
+	{name: "an input is returned without a reference", change: func(p *program) {
+		p.lastBackward = func(p *program, mb MB, _, gradIn []T) { gradIn[0] = mb.Take(p.h) }
+	}, is: memory.ErrNoPlain},
+	{name: "no contribution", change: func(p *program) {
+		p.firstBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.kept) }
+	}, is: batchctx.ErrContribution, says: `parameter "w" of stage 0 (embed): 0 of 3 microbatches; declare it Sometimes or Frozen where that is meant`},
+	{name: "two contributions", change: func(p *program) {
+		after(&p.firstBackward, func(p *program, mb MB, _, _ []T) { lost(first(mb.Grad(p.w))) })
+	}, is: batchctx.ErrContribution, says: `a second contribution to "w" in a microbatch: ask for the gradient once, and add the sum`},
+	{name: "a gradient in the forward", change: func(p *program) {
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { lost(first(mb.Grad(p.w))) })
+	}, is: batchctx.ErrMisplaced, says: `gradient of "w" in F: contribute in B or W`},
+	{name: "a loss in the backward", change: func(p *program) {
+		after(&p.lastBackward, func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, 1) })
+	}, is: batchctx.ErrMisplaced, says: "loss 1 in B: record it in the forward"},
+	{name: "a loss with a negative weight", change: func(p *program) {
+		after(&p.lastForward, func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, -1) })
+	}, is: loss.ErrWeight},
+	{name: "a key of another stage", change: func(p *program) {
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, 1) })
+	}, is: batchctx.ErrUndeclared, says: "loss 1 where the stage declares 0: keys are those of its own Decl"},
+	{name: "a key that was never declared", change: func(p *program) {
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Save(0, p.alloc(0, memory.Saved, 1)) })
+	}, is: batchctx.ErrUndeclared, says: "slot 0 where the stage declares 1"},
+}
+
+func first[A, B any](a A, _ B) A { return a }
+
+func TestWrongUseIsTold(t *testing.T) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			p := sound(hosts(t, max(c.ranks, 1))...)
+			c.change(p)
+			_, err := p.run(t.Context())
+			if c.is == nil && c.says == "" {
+				require.NoError(t, err, "it is told now: say what in the table")
+				return
+			}
+			require.Error(t, err)
+			if c.is != nil {
+				require.ErrorIs(t, err, c.is)
+			}
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+	for ranks := 1; ranks <= 2; ranks++ {
+		_, err := sound(hosts(t, ranks)...).run(t.Context())
+		require.NoError(t, err, "the program without a fault on %d ranks", ranks)
+	}
+}
+
+func hosts(t *testing.T, n int) (devs []kernels.Compute) {
+	for range n {
+		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = host.Close() })
+		devs = append(devs, host)
+	}
+	return devs
+}
+
+// Memory is planned for a profile: another size is refused before it is allocated.
+func TestOtherShapesThanTheProfile(t *testing.T) {
+	host := hosts(t, 1)[0]
+	dry := sound(kernels.NewNull(host.(*kernels.Host)))
+	templates, err := runner.Record(t.Context(), dry.cfg, runner.Shape[T]{Name: "two", Source: dry.source})
+	require.NoError(t, err)
+	p := sound(host)
+	p.cfg.Memory.Templates = templates
+	_, err = p.run(t.Context())
+	require.NoError(t, err)
+	p.size = 3
+	_, err = p.run(t.Context())
+	require.ErrorIs(t, err, memory.ErrUnplanned)
+	require.ErrorContains(t, err, "12 bytes (entry) asked for")
+}
+
+// What the garbage collector owns is in no allocator's book: a stage that keeps a pointer is
+// told of by stages/stagetest, and the growth of a step says that it was not audited.
+func TestCollectedTensorsAreNotAudited(t *testing.T) {
+	type number = *float64
+	var d stages.Decl[number]
+	x, slot, sum := d.Part("x"), d.Slot("x"), d.Loss("sum")
+	var kept []number
+	stage := d.Stage("hoarder",
+		func(_ context.Context, mb batchctx.Microbatch[number], _, _ []number) error {
+			h := mb.Part(x)
+			kept = append(kept, h)
+			mb.Loss(sum, *h, 1)
+			mb.Save(slot, mb.Retain(h))
+			return nil
+		},
+		func(_ context.Context, mb batchctx.Microbatch[number], _, _ []number) error {
+			mb.Take(slot)
+			return nil
+		})
+	r, err := runner.New(runner.Config[number]{
+		Stages: []stages.Stage[number]{stage}, Spaces: runner.On[number](memory.NewCollected[number](nil, func(number) int64 { return 8 })),
+	})
+	require.NoError(t, err)
+	result, err := r.Step(t.Context(), 4, runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
+		v := float64(e.Index())
+		e.Put("x", &v)
+		return nil
+	}))
+	require.NoError(t, err)
+	require.Len(t, kept, 4)
+	require.Equal(t, "not audited", fmt.Sprint(result.Growth))
+}
