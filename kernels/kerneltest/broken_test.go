@@ -417,6 +417,7 @@ var faults = []struct {
 }
 
 func TestFaultsAreFound(t *testing.T) {
+	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			found := false

@@ -22,6 +22,7 @@ func TestHost(t *testing.T) { kerneltest.Run(t, openHost) }
 
 // The host passes with every instruction set that this processor has, and with threads.
 func TestHostOfEveryKind(t *testing.T) {
+	t.Parallel()
 	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512} {
 		if !set.Available() || testkit.Raced && set == kernels.Portable { // the threads are the same
 			continue
@@ -37,6 +38,7 @@ func TestHostOfEveryKind(t *testing.T) {
 }
 
 func TestNull(t *testing.T) {
+	t.Parallel()
 	kerneltest.RunNull(t, func(t *testing.T) kernels.Compute {
 		target := openHost(t)
 		t.Cleanup(func() { require.NoError(t, target.Close()) })

@@ -29,6 +29,7 @@ import (
 // doing; the whole model in float64 shows that it is little, and the mean of the
 // microbatches' means is off by orders of magnitude more than either.
 func TestOneBigBatch(t *testing.T) {
+	t.Parallel()
 	cfg := small()
 	cfg.Dropout = 0
 	batch := unevenBatch(21, 32, 1, 16, 3, 9, 2, 14)
@@ -133,6 +134,7 @@ func (s *exactSum) value() float64 {
 // losses are exact, so the loss is the same to the bit; without dropout so is the
 // gradient within rounding.
 func TestOrderOfMicrobatches(t *testing.T) {
+	t.Parallel()
 	cfg := small()
 	cfg.Dropout = 0
 	batch := unevenBatch(22, 32, 5, 16, 1, 11, 7)

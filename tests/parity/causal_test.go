@@ -37,6 +37,7 @@ func changed(s reference.Sequence, t int, rest bool) reference.Sequence {
 // demands that the hidden states before t are the same to the bit, those of t
 // are not. The states come out of a runner without the head.
 func TestHiddenStatesSeeNoFuture(t *testing.T) {
+	t.Parallel()
 	var states []float32
 	r := newRig(t, long(), variant{schedule.DepthFirst, 0, 4, false, 0}, func(c *runner.Config[kernels.Buffer]) {
 		dev := c.Spaces[0].(*kernels.Host)
@@ -77,6 +78,7 @@ func TestHiddenStatesSeeNoFuture(t *testing.T) {
 // TestLossSeesNoFuture weighs one token's loss at a time, so that the sum is that
 // token's, through the whole model, in evaluation and in training with dropout.
 func TestLossSeesNoFuture(t *testing.T) {
+	t.Parallel()
 	const n, at = 70, 66
 	cfg := long()
 	cfg.Dropout = 0.1

@@ -22,6 +22,7 @@ func (r *rig) weights() map[string][]uint32 {
 // TestFactorOnce holds L10: the factor of a result is 1 over the total weight, it
 // is taken once, by an update or by hand, and a step without an update has none.
 func TestFactorOnce(t *testing.T) {
+	t.Parallel()
 	batch := unevenBatch(6, 32, 3, 9, 2)
 	r := newRig(t, small(), variant{schedule.DepthFirst, 0, 2, false, 0})
 	defer r.close()

@@ -116,6 +116,7 @@ func drawWay(t testing.TB, random *rand.Rand) (way spread, name string) {
 // TestFP8AnyPlan draws recipes and plans: losses, gradients, weights, moments, scales,
 // histories and counters of three steps are those of one rank, to the bit.
 func TestFP8AnyPlan(t *testing.T) {
+	t.Parallel()
 	random := seeded(t)
 	batches := threeBatches()
 	for _, name := range []string{"delayed", "current", "mxfp8", "nvfp4"} {
@@ -142,6 +143,7 @@ func TestFP8AnyPlan(t *testing.T) {
 // and without random rounding, which are keyed by the microbatch: losses are exact sums
 // and scales are maxima, so none of them changes.
 func TestFP8AnyOrderOfSequences(t *testing.T) {
+	t.Parallel()
 	random := seeded(t)
 	for _, recipe := range []fp8.Recipe{
 		fp8.DelayedScaling{Format: fp8.Hybrid, History: 2}, fp8.DelayedScaling{Format: fp8.Hybrid, MostRecent: true, Margin: 1},

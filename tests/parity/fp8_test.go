@@ -58,6 +58,7 @@ func inFP8(t testing.TB, name string) transformer.Config {
 // whose backward ascends, on one, two and four ranks, with recompute and without: losses,
 // gradients, weights, moments, scales and histories are those of one rank, to the bit.
 func TestFP8RanksSameNumbers(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	for i, name := range fp8.Names {
 		cfg := inFP8(t, name)
@@ -93,6 +94,7 @@ func TestFP8RanksSameNumbers(t *testing.T) {
 // steps whose histories roll: losses, scales, histories and counters. Sums that are in
 // another order, those of gradients, are within the bound of float32.
 func TestFP8RanksNearlySame(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	for i, name := range fp8.Names {
 		cfg := inFP8(t, name)
@@ -133,6 +135,7 @@ const flipped = 0.01
 // that lies between two codes may be rounded to the other one, an eighth of it away or, in
 // NVFP4, a half.
 func TestFP8DisorderIsItsOwn(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	for _, name := range fp8.Names {
 		cfg := inFP8(t, name)
@@ -171,6 +174,7 @@ func TestFP8DisorderIsItsOwn(t *testing.T) {
 // TestFP8RanksEvaluate: an evaluation between two steps has the losses of one rank, and
 // changes no scale.
 func TestFP8RanksEvaluate(t *testing.T) {
+	t.Parallel()
 	cfg := inFP8(t, "delayed")
 	batches := threeBatches()
 	var want, wantEvaluated []numbers

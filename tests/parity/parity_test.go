@@ -46,6 +46,7 @@ var orders = []struct {
 // bit, whatever the order of actions, the split, recompute and look-ahead, and
 // they are those of a sequential loop over kernels.
 func TestSameNumbers(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	want := trainReference(t, small(), batches)
 	for stages := 1; stages <= small().Layers+2; stages++ {
@@ -80,6 +81,7 @@ func requirePulls(t testing.TB, pulls []schedule.Action, lookAhead int) {
 // TestOrdersDiffer says it in so many words for two stages and three
 // microbatches, so that the test above is known to compare different things.
 func TestOrdersDiffer(t *testing.T) {
+	t.Parallel()
 	act := func(kind schedule.Kind, stage, mb int) schedule.Action { return schedule.Act(kind, stage, mb) }
 	const f, b = schedule.F, schedule.B
 	for name, c := range map[string]struct {
@@ -112,6 +114,7 @@ func TestOrdersDiffer(t *testing.T) {
 // TestUntied compares a model whose head has a table of its own, and one without
 // dropout.
 func TestUntied(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	for name, change := range map[string]func(*transformer.Config){
 		"untied":     func(c *transformer.Config) { c.Untied = true },
@@ -137,6 +140,7 @@ func TestUntied(t *testing.T) {
 // TestScaleOfSeeds holds L10: seeds with a power-of-two scale come to the same
 // update, bit for bit, because the factor of the result takes it back.
 func TestScaleOfSeeds(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	weights := func(exponent int) ([]numbers, []numbers) {
 		r := newRig(t, small(), variant{schedule.DepthFirst, 2, 3, false, 0},
@@ -163,6 +167,7 @@ func TestScaleOfSeeds(t *testing.T) {
 // TestEvaluateBetweenSteps shows that an evaluation changes nothing: not the
 // draws of the next step, not its numbers.
 func TestEvaluateBetweenSteps(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	want := trainReference(t, small(), batches)
 	r := newRig(t, small(), variant{schedule.DepthFirst, 0, 3, false, 1})

@@ -167,6 +167,7 @@ var capacities = []int{1, 0, schedule.Unlimited, 2}
 // stage a rank the embedding is on the first rank and the head on the last one; on a V
 // both are on the same.
 func TestRanksSameNumbers(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	want := trainReference(t, small(), batches)
 	run := 0
@@ -197,6 +198,7 @@ func TestRanksSameNumbers(t *testing.T) {
 // two uses of the table side by side and apart, a rank with nothing, ranks visited out
 // of order.
 func TestRanksAnyPlacement(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	want := trainReference(t, small(), batches)
 	place := func(ranks int, rank ...int) schedule.Placement {
@@ -226,6 +228,7 @@ func TestRanksAnyPlacement(t *testing.T) {
 // TestRanksUntied compares a model whose head has a table of its own, and one without
 // dropout.
 func TestRanksUntied(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	for name, change := range map[string]func(*transformer.Config){
 		"untied":     func(c *transformer.Config) { c.Untied = true },
@@ -250,6 +253,7 @@ func TestRanksUntied(t *testing.T) {
 
 // TestRanksFrozen freezes parts of the model and demands the gradients of one rank.
 func TestRanksFrozen(t *testing.T) {
+	t.Parallel()
 	cfg := small()
 	cfg.Untied = true
 	batch := threeBatches()[0]
@@ -326,6 +330,7 @@ func apartBy(t testing.TB, want, have *numbers, suffix string) float64 {
 // losses are the same to the bit, since their sums are exact, and gradients within
 // rounding. Every rank with a copy of a parameter has the same one.
 func TestRanksNearlySame(t *testing.T) {
+	t.Parallel()
 	cfg := small()
 	batch := threeBatches()[0]
 	want := trainReference(t, cfg, [][]reference.Sequence{batch})[0]
@@ -344,6 +349,7 @@ func TestRanksNearlySame(t *testing.T) {
 
 // TestRanksEvaluate runs forward only and demands the losses of one rank.
 func TestRanksEvaluate(t *testing.T) {
+	t.Parallel()
 	batch := threeBatches()[1]
 	one := newRig(t, small(), variant{schedule.DepthFirst, 0, 3, false, 0})
 	want := one.evaluate(batch)
@@ -369,6 +375,7 @@ func TestRanksEvaluate(t *testing.T) {
 
 // TestRanksFewMicrobatches trains on fewer microbatches than ranks, down to one.
 func TestRanksFewMicrobatches(t *testing.T) {
+	t.Parallel()
 	for m := 1; m <= 3; m++ {
 		batches := threeBatches()
 		for i := range batches {

@@ -12,6 +12,7 @@ import (
 // it is built on kernels and memory alone, so no code of plans, books, stages or
 // losses is on both sides of the comparison.
 func TestReferenceStandsAlone(t *testing.T) {
+	t.Parallel()
 	const module = "github.com/weir-ml/weir/"
 	out, err := exec.Command("go", "list", "-deps", "./reference").Output()
 	require.NoError(t, err)

@@ -53,6 +53,7 @@ var lags = []int{0, 1, 3, microbatches}
 // a tied table and uneven microbatches come to the same losses, gradients, moments and
 // weights as those of a loop that knows neither. There are more stages than parts, too.
 func TestSplitSameNumbers(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	want := trainReference(t, small(), batches)
 	ran := map[string]bool{}
@@ -76,6 +77,7 @@ func TestSplitSameNumbers(t *testing.T) {
 // TestSplitUntied compares a model whose head has a table of its own, and one without
 // dropout, recomputed and not.
 func TestSplitUntied(t *testing.T) {
+	t.Parallel()
 	batches := threeBatches()
 	for name, change := range map[string]func(*transformer.Config){
 		"untied":     func(c *transformer.Config) { c.Untied = true },
@@ -100,6 +102,7 @@ func TestSplitUntied(t *testing.T) {
 // trains, in between, and within a sequence of parts. A frozen stage has no W, and does
 // not keep the others from having one.
 func TestSplitWithFrozenStages(t *testing.T) {
+	t.Parallel()
 	cfg := small()
 	cfg.Untied = true
 	type list = []stages.Stage[kernels.Buffer]
