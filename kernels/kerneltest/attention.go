@@ -12,7 +12,6 @@ func attentionCases() []Case {
 		newCase("attention", false, attentionForward),
 		newCase("attention/causal", false, attentionCausal),
 		newCase("attention/backward", false, attentionBackward),
-		newCase("attention/workspace", true, attentionWorkspace),
 	}
 }
 
@@ -94,43 +93,6 @@ func attentionBackward(l *lab) {
 				l.fault("%s: DQKV: element %d was not written", what, i)
 				break
 			}
-		}
-		l.drop()
-	}
-}
-
-// attentionWorkspace checks that the figures are those that the operations
-// demand: with one element less they refuse.
-func attentionWorkspace(l *lab) {
-	for _, s := range attentionShapes {
-		tokens, heads, dim := s[0], s[1], s[2]
-		forward, backward := l.d.AttentionWorkspace(tokens, heads, dim)
-		again, againBackward := l.d.AttentionWorkspace(tokens, heads, dim)
-		if forward < 1 || backward < 1 || forward != again || backward != againBackward {
-			l.fault("AttentionWorkspace of %v is %d and %d, then %d and %d", s, forward, backward, again, againBackward)
-			return
-		}
-		width := heads * dim
-		op := kernels.CausalAttention{
-			QKV: l.put("QKV", l.normal(tokens*3*width, 1)), Out: l.result("Out", tokens*width), LSE: l.result("LSE", heads*tokens),
-			Tokens: tokens, Heads: heads, HeadDim: dim,
-		}
-		back := kernels.CausalAttentionBackward{
-			DOut: l.put("DOut", l.normal(tokens*width, 1)), QKV: op.QKV, Out: op.Out, LSE: op.LSE,
-			DQKV: l.result("DQKV", tokens*3*width), Tokens: tokens, Heads: heads, HeadDim: dim,
-		}
-		if forward > 1 {
-			op.Workspace = l.result("Workspace", forward-1)
-			l.refuse("CausalAttention with a workspace of one element less", kernels.ErrShape, func() error { return l.d.CausalAttention(op) })
-		}
-		if backward > 1 {
-			back.Workspace = l.result("Workspace", backward-1)
-			l.refuse("CausalAttentionBackward with a workspace of one element less", kernels.ErrShape, func() error { return l.d.CausalAttentionBackward(back) })
-		}
-		for _, more := range []int{0, 3} {
-			op.Workspace, back.Workspace = l.result("Workspace", forward+more), l.result("Workspace", backward+more)
-			l.do("CausalAttention", func() error { return l.d.CausalAttention(op) }, op.Out, op.LSE, op.Workspace)
-			l.do("CausalAttentionBackward", func() error { return l.d.CausalAttentionBackward(back) }, back.DQKV, back.Workspace)
 		}
 		l.drop()
 	}

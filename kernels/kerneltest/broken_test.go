@@ -271,13 +271,13 @@ var faults = []struct {
 			return d.Compute.WriteFloat32(op.DQKV, x)
 		}
 	}},
-	{"AttentionWorkspace says one too many", "attention/workspace", func(d *broken) {
+	{"AttentionWorkspace says one too many", "workspaces", func(d *broken) {
 		d.attSpace = func(tokens, heads, dim int) (int, int) {
 			forward, backward := d.Compute.AttentionWorkspace(tokens, heads, dim)
 			return forward + 1, backward
 		}
 	}},
-	{"AttentionWorkspace says one too few", "attention/workspace", func(d *broken) {
+	{"AttentionWorkspace says one too few", "workspaces", func(d *broken) {
 		d.attSpace = func(tokens, heads, dim int) (int, int) {
 			forward, backward := d.Compute.AttentionWorkspace(tokens, heads, dim)
 			return forward, backward - 1
@@ -312,7 +312,7 @@ var faults = []struct {
 			return d.Compute.HeadLossBackward(op)
 		}
 	}},
-	{"HeadWorkspace holds all logits", "head/workspace", func(d *broken) {
+	{"HeadWorkspace holds all logits", "workspaces", func(d *broken) {
 		d.headSpace = func(tokens, width, vocabulary int) int { return tokens * vocabulary }
 	}},
 	{"Dropout ignores the key", "dropout/keys", func(d *broken) {

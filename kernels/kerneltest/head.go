@@ -12,7 +12,6 @@ func headCases() []Case {
 		newCase("head", false, headForward),
 		newCase("head/backward", false, headBackward),
 		newCase("head/weight 0", false, headWeightless),
-		newCase("head/workspace", true, headWorkspace),
 		newCase("head/labels", false, headLabels),
 	}
 }
@@ -160,39 +159,6 @@ func headWeightless(l *lab) {
 				l.drop()
 			}
 		}
-	}
-}
-
-// headWorkspace checks that the figure is what the operations demand, and that
-// it is less than the logits of a long microbatch.
-func headWorkspace(l *lab) {
-	for _, s := range headShapes {
-		tokens, width, vocabulary := s[0], s[1], s[2]
-		need := l.d.HeadWorkspace(tokens, width, vocabulary)
-		if again := l.d.HeadWorkspace(tokens, width, vocabulary); need < 1 || again != need {
-			l.fault("HeadWorkspace of %v is %d, then %d", s, need, again)
-			return
-		}
-		op, _, _, _, _ := l.head(tokens, width, vocabulary)
-		back := kernels.HeadLossBackward{
-			X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE,
-			DX: l.result("DX", tokens*width), DTable: l.result("DTable", vocabulary*width),
-			Seed: 1, Tokens: tokens, Width: width, Vocabulary: vocabulary,
-		}
-		l.loss("HeadLoss", op)
-		if need > 1 {
-			op.Workspace = l.result("Workspace", need-1)
-			back.Workspace = op.Workspace
-			l.refuse("HeadLoss with a workspace of one element less", kernels.ErrShape, func() error { _, _, err := l.d.HeadLoss(op); return err })
-			l.refuse("HeadLossBackward with a workspace of one element less", kernels.ErrShape, func() error { return l.d.HeadLossBackward(back) })
-		}
-		back.Workspace = l.result("Workspace", need)
-		l.do("HeadLossBackward", func() error { return l.d.HeadLossBackward(back) }, back.DX, back.DTable, back.Workspace)
-		l.drop()
-	}
-	const tokens, vocabulary = 8192, 1000
-	if need := l.d.HeadWorkspace(tokens, 8, vocabulary); need > tokens*vocabulary/4 {
-		l.fault("HeadWorkspace of %d tokens is %d elements: that is no tile of %d logits", tokens, need, tokens*vocabulary)
 	}
 }
 

@@ -14,6 +14,7 @@ func refusalCases() []Case {
 		newCase("refusals/buffers", true, refuseBuffers),
 		newCase("refusals/dimensions", true, refuseDimensions),
 		newCase("refusals/aliases", true, refuseAliases),
+		newCase("workspaces", true, workspaces),
 		newCase("repeatable", false, repeatable),
 	}
 }
@@ -139,6 +140,43 @@ func refuseAliases(l *lab) {
 				}
 			}
 		}
+	}
+}
+
+// workspaces checks that the figures are those that the operations demand: with one element
+// less they refuse, with more they compute. Numbers of tokens lie around the tiles that
+// devices use.
+func workspaces(l *lab) {
+	for _, shape := range [][4]int{{1, 1, 1, 1}, {1, 2, 4, 7}, {5, 3, 8, 2}, {31, 2, 5, 33}, {64, 1, 16, 11}, {65, 2, 4, 19}, {130, 1, 7, 1100}, {300, 2, 2, 3}} {
+		s := plain
+		s.tokens, s.heads, s.width, s.vocabulary = shape[0], shape[1], shape[2], shape[3]
+		forward, backward := l.d.AttentionWorkspace(s.tokens, s.heads, s.width)
+		head := l.d.HeadWorkspace(s.tokens, s.width, s.vocabulary)
+		if forward < 1 || backward < 1 || head < 1 {
+			l.fault("the workspaces of attention and head for %v are %d, %d and %d", shape, forward, backward, head)
+			return
+		}
+		for _, t := range trials(l, s) {
+			for _, o := range t.operands {
+				if !o.scratch {
+					continue
+				}
+				need := o.at.N
+				if need > 1 {
+					*o.at = l.result("a workspace", need-1)
+					l.refuse(t.name+" with a workspace of one element less", kernels.ErrShape, t.run)
+				}
+				for _, more := range []int{0, 3} {
+					*o.at = l.result("a workspace", need+more)
+					l.do(t.name, t.run, t.results(true)...)
+				}
+			}
+		}
+		l.drop()
+	}
+	const tokens, vocabulary = 8192, 1000
+	if need := l.d.HeadWorkspace(tokens, 8, vocabulary); need > tokens*vocabulary/4 {
+		l.fault("HeadWorkspace of %d tokens is %d elements: that is no tile of %d logits", tokens, need, tokens*vocabulary)
 	}
 }
 
