@@ -13,7 +13,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -322,8 +321,7 @@ func (t *trainee) templates(ctx context.Context, host *kernels.Host) (templates 
 
 func (t *trainee) config(model *transformer.Model, dev kernels.Compute, templates *layout.Templates) runner.Config[kernels.Buffer] {
 	return runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev,
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Stages: model.Stages(), Spaces: runner.On(dev),
 		Memory: runner.Memory{Templates: templates},
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -43,9 +42,8 @@ func newModel(dev kernels.Compute, removed int) (*model, error) {
 // config is what a runner needs to train the model.
 func (m *model) config() runner.Config[kernels.Buffer] {
 	return runner.Config[kernels.Buffer]{
-		Stages: m.stages, Spaces: runner.On(m.dev), Gradients: m.dev,
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
-		Seed:   size.Seed,
+		Stages: m.stages, Spaces: runner.On(m.dev),
+		Seed: size.Seed,
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
@@ -47,8 +46,7 @@ func newTrainer(recipe fp8.Recipe) (t *trainer, err error) {
 		return nil, errors.Join(err, t.dev.Close())
 	}
 	t.run, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: t.model.Stages(), Spaces: runner.On(t.dev), Gradients: t.dev,
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Stages: t.model.Stages(), Spaces: runner.On(t.dev),
 	})
 	if err != nil {
 		return nil, errors.Join(err, t.close())

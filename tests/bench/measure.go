@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -98,8 +97,7 @@ func newTrainer(c configuration, threads int, now clock) (t *trainer, err error)
 	}
 	t.source = newSource(t.dev, c)
 	t.runner, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: t.model.Stages(), Spaces: runner.On(t.dev), Gradients: t.dev, Seed: 1,
-		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+		Stages: t.model.Stages(), Spaces: runner.On(t.dev), Seed: 1,
 	})
 	return t, err
 }
