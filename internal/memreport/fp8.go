@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/report"
@@ -67,17 +66,6 @@ func (l *Log) sortedRoles() []FP8 {
 	return slices.SortedFunc(slices.Values(l.roles), func(a, b FP8) int { return cmp.Compare(a.Role, b.Role) })
 }
 
-// fp8Head are the columns of what cells returns.
-var fp8Head = []string{"role", "tensors", "saturated", "became zero", "not finite", "in steps", "scales"}
-
-// cells are a role's figures as text.
-func (f *FP8) cells() []string {
-	return []string{
-		printable(f.Role), units.Count(int64(f.Tensors)), elements(f.Saturated), elements(f.Underflowed), elements(f.NonFinite),
-		fmt.Sprintf("%s of %s", units.Count(f.FrozenIn), units.Count(f.Steps)), fmt.Sprintf("%.4g to %.4g", f.LeastScale, f.GreatestScale),
-	}
-}
-
 // elements is a number of elements as text.
 func elements(n uint64) string {
 	if n > 1<<62 {
@@ -86,25 +74,17 @@ func elements(n uint64) string {
 	return units.Count(int64(n))
 }
 
-// fp8Lines writes what tensors in FP8 met.
-func (s *Summary) fp8Lines(b *strings.Builder) {
-	if len(s.FP8) == 0 {
-		return
-	}
-	b.WriteString("\nelements in FP8, by role:\n")
-	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(t, "  %s\n", strings.Join(fp8Head, "\t"))
-	for i := range s.FP8 {
-		fmt.Fprintf(t, "  %s\n", strings.Join(s.FP8[i].cells(), "\t"))
-	}
-	t.Flush() // Into memory.
-}
-
 // fp8Table has what tensors in FP8 met.
-func fp8Table(s *Summary) (report.Table, bool) {
-	t := report.Table{Title: "Elements in FP8, by role", Head: fp8Head}
-	for i := range s.FP8 {
-		t.Rows = append(t.Rows, s.FP8[i].cells())
+func (s *Summary) fp8Table() report.Table {
+	t := report.Table{
+		Title: "Elements in FP8, by role",
+		Head:  []string{"role", "tensors", "saturated", "became zero", "not finite", "in steps", "scales"},
 	}
-	return t, len(t.Rows) > 0
+	for _, f := range s.FP8 {
+		t.Rows = append(t.Rows, []string{
+			printable(f.Role), units.Count(int64(f.Tensors)), elements(f.Saturated), elements(f.Underflowed), elements(f.NonFinite),
+			fmt.Sprintf("%s of %s", units.Count(f.FrozenIn), units.Count(f.Steps)), fmt.Sprintf("%.4g to %.4g", f.LeastScale, f.GreatestScale),
+		})
+	}
+	return t
 }

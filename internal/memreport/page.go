@@ -115,24 +115,17 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 			r.plannedPeak(), units.Size(r.Reserved), r.Growth.short(), begins,
 		})
 	}
-	if t, ok := ownersTable(s); ok {
-		list = append(list, t)
-	}
-	if t, ok := peakTable(focus); ok {
-		list = append(list, t)
-	}
-	if t, ok := classesTable(focus); ok {
-		list = append(list, t)
-	}
-	if t, ok := fp8Table(s); ok {
-		list = append(list, t)
+	for _, t := range []report.Table{first(s.ownersTable(), shownOwners*4), first(peakTable(focus), shownOwners*2), classesTable(focus), s.fp8Table()} {
+		if len(t.Rows) > 0 {
+			list = append(list, t)
+		}
 	}
 	return append(list, ranks)
 }
 
 // classesTable has the classes of a rank at its peak, where the log says it, and at its
 // highest level after a microbatch.
-func classesTable(r *Rank) (report.Table, bool) {
+func classesTable(r *Rank) report.Table {
 	t := report.Table{
 		Title: fmt.Sprintf("By class, rank %d", r.Rank),
 		Head:  []string{"class", "at the peak", "at the highest level after a microbatch"},
@@ -154,21 +147,19 @@ func classesTable(r *Rank) (report.Table, bool) {
 		t.Rows = append(t.Rows, row)
 		t.Shares = append(t.Shares, float64(first[name])/float64(max(most, 1)))
 	}
-	return t, len(t.Rows) > 0
+	return t
 }
 
 // ownersTable has the owners of what was live when the log was dumped.
-func ownersTable(s *Summary) (report.Table, bool) {
-	t := report.Table{Title: "Owners of what was live when the log was dumped", Head: []string{"bytes", "buffers", "class", "owner"}}
-	if len(s.Owners) == 0 {
-		return t, false
+func (s *Summary) ownersTable() report.Table {
+	total := int64(0)
+	for _, o := range s.Owners {
+		total += o.Bytes
 	}
-	for i, o := range s.Owners {
-		if i == shownOwners*4 {
-			break
-		}
+	t := report.Table{Title: "Live when the log was dumped, " + units.Exactly(total), Head: []string{"bytes", "buffers", "class", "owner"}}
+	for _, o := range s.Owners {
 		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class, o.name()})
 		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(s.Owners[0].Bytes, 1)))
 	}
-	return t, true
+	return t
 }

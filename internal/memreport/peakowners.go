@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/trainer/report"
@@ -81,9 +81,9 @@ func (o *PeakOwner) microbatches() string {
 	case o.First < 0:
 		return ""
 	case o.First == o.Last:
-		return fmt.Sprintf("microbatch %d", o.First)
+		return strconv.Itoa(o.First)
 	}
-	return fmt.Sprintf("microbatches %d to %d", o.First, o.Last)
+	return fmt.Sprintf("%d to %d", o.First, o.Last)
 }
 
 // atPeak is the sum of the owners at the peak.
@@ -102,40 +102,16 @@ func (r *Rank) whichPeak() string {
 	return "peak"
 }
 
-// peakLines writes the owners at the peak of the rank that matters most.
-func (s *Summary) peakLines(b *strings.Builder) {
-	r := s.focus()
-	if r == nil || len(r.PeakOwners) == 0 {
-		return
+// peakTable has the owners at the peak of a rank, which may be nil.
+func peakTable(r *Rank) (t report.Table) {
+	if r == nil {
+		return t
 	}
-	fmt.Fprintf(b, "\nrank %d at its %s, %s beside what is always there:\n", r.Rank, r.whichPeak(), units.Exactly(r.atPeak()))
-	var lines strings.Builder
-	t := tabwriter.NewWriter(&lines, 0, 0, 3, ' ', 0)
-	for i, o := range r.PeakOwners {
-		if i == shownOwners {
-			fmt.Fprintf(t, "  and %s more\n", count(int64(len(r.PeakOwners)-i), "owner"))
-			break
-		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", units.Size(o.Bytes), count(int64(o.Buffers), "buffer"), o.Class, printable(o.Name), o.microbatches())
-	}
-	t.Flush() // Into memory.
-	for line := range strings.Lines(lines.String()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n") // an owner may be of no microbatch
-	}
-}
-
-// peakTable has the owners at the peak of a rank.
-func peakTable(r *Rank) (report.Table, bool) {
-	t := report.Table{
-		Title: fmt.Sprintf("Owners at the %s, rank %d: %s beside what is always there", r.whichPeak(), r.Rank, units.Exactly(r.atPeak())),
-		Head:  []string{"bytes", "buffers", "class", "owner", "microbatches"},
-	}
-	for i, o := range r.PeakOwners {
-		if i == shownOwners*2 {
-			break
-		}
-		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class, o.Name, o.microbatches()})
+	t.Title = fmt.Sprintf("Owners at the %s, rank %d: %s beside what is always there", r.whichPeak(), r.Rank, units.Exactly(r.atPeak()))
+	t.Head = []string{"bytes", "buffers", "class", "owner", "microbatches"}
+	for _, o := range r.PeakOwners {
+		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class, printable(o.Name), o.microbatches()})
 		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(r.atPeak(), 1)))
 	}
-	return t, len(t.Rows) > 0
+	return t
 }

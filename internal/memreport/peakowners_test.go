@@ -50,15 +50,17 @@ func TestPeakOwners(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, s.Text(&out))
 	require.Contains(t, out.String(), `
-rank 1 at its planned peak, 8.9 KiB (9,097 bytes) beside what is always there:
-  4.9 KiB   1 buffer    workspace   stage 1: workspace of B   microbatch 2
-  4.0 KiB   4 buffers   saved       stage 1: saved� of F      microbatches 2 to 5
-  1 B       1 buffer    entry       entry`)
+Owners at the planned peak, rank 1: 8.9 KiB (9,097 bytes) beside what is always there:
+  bytes                   buffers   class       owner                     microbatches
+  4.9 KiB (5,000 bytes)   1         workspace   stage 1: workspace of B   2
+  4.0 KiB (4,096 bytes)   4         saved       stage 1: saved� of F      2 to 5
+  1 B                     1         entry       entry
+`)
 
 	var page bytes.Buffer
 	require.NoError(t, log.Page("log").Write(&page))
 	require.Contains(t, page.String(), "Owners at the planned peak, rank 1")
-	require.Contains(t, page.String(), "microbatches 2 to 5")
+	require.Contains(t, page.String(), "<td>2 to 5</td>")
 	require.NotContains(t, page.String(), "less")
 }
 
@@ -77,7 +79,7 @@ func TestPeakOwnersWithoutAPlan(t *testing.T) {
 	require.Equal(t, []memreport.PeakOwner{{Name: saved.Name, Class: "saved", Bytes: 600, Buffers: 2, First: 0, Last: 1}}, s.Ranks[0].PeakOwners)
 	var out strings.Builder
 	require.NoError(t, s.Text(&out))
-	require.Contains(t, out.String(), "rank 0 at its peak, 600 B beside what is always there:\n")
+	require.Contains(t, out.String(), "Owners at the peak, rank 0: 600 B beside what is always there:\n")
 	var page bytes.Buffer
 	require.NoError(t, log.Page("log").Write(&page))
 	require.Contains(t, page.String(), "Owners at the peak, rank 0")

@@ -285,7 +285,7 @@ func TestOwners(t *testing.T) {
 	require.Equal(t, memreport.Owner{Name: "(other names)", Class: "saved", Bytes: 8940, Buffers: 894}, s.Owners[0])
 	var out strings.Builder
 	require.NoError(t, s.Text(&out))
-	require.Contains(t, out.String(), "live when the log was dumped, 51.8 KiB (53,000 bytes):\n")
+	require.Contains(t, out.String(), "Live when the log was dumped, 51.8 KiB (53,000 bytes):\n")
 	require.NotContains(t, out.String(), "\x1b")
 	require.Less(t, out.Len(), 2000)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/weir-ml/weir/trainer/report"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -24,11 +25,35 @@ func (s *Summary) Text(w io.Writer) error {
 	for _, line := range s.findings() {
 		b.WriteString(line + "\n")
 	}
-	s.peakLines(&b)
-	s.fp8Lines(&b)
-	s.ownerLines(&b)
+	for _, table := range []report.Table{peakTable(s.focus()), s.fp8Table(), s.ownersTable()} {
+		writeTable(&b, table)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeTable writes the first rows of a table.
+func writeTable(b *strings.Builder, t report.Table) {
+	if len(t.Rows) == 0 {
+		return
+	}
+	more := len(t.Rows) - shownOwners
+	t = first(t, shownOwners)
+	var lines strings.Builder
+	t.Text(&lines) // Into memory.
+	b.WriteString("\n" + t.Title + ":\n")
+	for line := range strings.Lines(lines.String()) {
+		b.WriteString("  " + strings.TrimRight(line, " \n") + "\n") // the last cell may be empty
+	}
+	if more > 0 {
+		fmt.Fprintf(b, "  and %s more\n", units.Count(int64(more)))
+	}
+}
+
+// first returns a table with no more rows than n.
+func first(t report.Table, n int) report.Table {
+	t.Rows, t.Shares = t.Rows[:min(len(t.Rows), n)], t.Shares[:min(len(t.Shares), n)]
+	return t
 }
 
 // rankLines writes a row for each rank.
@@ -126,32 +151,11 @@ func (s *Summary) planFindings() (lines []string) {
 	return lines
 }
 
-// ownerLines writes the owners of what was live, the largest first.
-func (s *Summary) ownerLines(b *strings.Builder) {
-	if len(s.Owners) == 0 {
-		return
-	}
-	total := int64(0)
-	for _, o := range s.Owners {
-		total += o.Bytes
-	}
-	fmt.Fprintf(b, "\nlive when the log was dumped, %s:\n", units.Exactly(total))
-	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
-	for i, o := range s.Owners {
-		if i == shownOwners {
-			fmt.Fprintf(t, "  and %s more\n", count(int64(len(s.Owners)-i), "owner"))
-			break
-		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", units.Size(o.Bytes), count(int64(o.Buffers), "buffer"), o.Class, printable(o.name()))
-	}
-	t.Flush() // Into memory.
-}
-
 func (o *Owner) name() string {
 	if o.Name == "" {
 		return "(no name)"
 	}
-	return o.Name
+	return printable(o.Name)
 }
 
 // printable returns a text without what moves a terminal's cursor.
