@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // checkCmd checks a plan.
@@ -101,8 +102,8 @@ func (o *outcome) text(p *schedule.Plan) string {
 		segments += len(program)
 	}
 	text := fmt.Sprintf("ok: %q, %v: %s, %s, %s, %s in %s", p.Name, p.Mode,
-		count(o.Ranks, "rank"), count(o.Stages, "stage"), count(o.Microbatches, "microbatch"),
-		count(o.Actions, "action"), count(segments, "segment"))
+		units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"),
+		units.Number(o.Actions, "action"), units.Number(segments, "segment"))
 	if o.Visited < o.Actions {
 		text += fmt.Sprintf(", all repeats proven from %d", o.Visited)
 	}
@@ -111,7 +112,7 @@ func (o *outcome) text(p *schedule.Plan) string {
 	case *o.LeastCapacity == 0:
 		text += "; safe under rendezvous"
 	default:
-		text += fmt.Sprintf("; links must hold %s", count(*o.LeastCapacity, "message"))
+		text += fmt.Sprintf("; links must hold %s", units.Number(*o.LeastCapacity, "message"))
 	}
 	if o.OldLetters {
 		text += ". " + oldLetters + "; --letters today reads today's"
@@ -134,15 +135,4 @@ func each(numbers []int) string {
 		return fmt.Sprintf("%d to %d", slices.Min(numbers), slices.Max(numbers))
 	}
 	return strings.Trim(fmt.Sprint(numbers), "[]")
-}
-
-func count[N int | int64](n N, what string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(what, "ch"):
-		what += "es"
-	default:
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }

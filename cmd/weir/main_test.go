@@ -96,7 +96,7 @@ func TestEverySchedule(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for name, want := range map[string]string{
 		"groups.txt":        `ok: "depth-first group=4", training: 1 rank, 2 stages, 10 microbatches, 40 actions in 2 segments; in flight per stage 4 4; entries per rank 4`,
-		"breadth-first.txt": `ok: "breadth-first", training: 1 rank, 3 stages, 1000000 microbatches, 6000000 actions in 6 segments, all repeats proven from 18; in flight per stage 1000000 1000000 1000000; entries per rank 1000000`,
+		"breadth-first.txt": `ok: "breadth-first", training: 1 rank, 3 stages, 1,000,000 microbatches, 6,000,000 actions in 6 segments, all repeats proven from 18; in flight per stage 1000000 1000000 1000000; entries per rank 1000000`,
 		"one-stage.txt":     `ok: "depth-first", training: 1 rank, 1 stage, 1 microbatch, 2 actions in 1 segment; in flight per stage 1; entries per rank 1`,
 		"1f1b.csv":          `ok: "1f1b.csv", training: 3 ranks, 3 stages, 4 microbatches, 24 actions in 3 segments; no lifetimes`,
 		"zb-v.csv":          `ok: "zb-v.csv", training: 2 ranks, 4 stages, 4 microbatches, 80 actions in 2 segments; safe under rendezvous; no lifetimes`,

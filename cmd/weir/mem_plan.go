@@ -277,7 +277,7 @@ const maxOwners = 5
 
 // table prints the certificates for people.
 func (o *certificates) table(w io.Writer) error {
-	fmt.Fprintf(w, "%s: %s, %s, %s; sizes: %s\n\n", terminal.Quote(o.Name), count(o.Ranks, "rank"), count(o.Stages, "stage"), count(o.Microbatches, "microbatch"), o.Sizes)
+	fmt.Fprintf(w, "%s: %s, %s, %s; sizes: %s\n\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"), o.Sizes)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "rank\theight\tbound\tgap\tproven\tbuffers\tfound by")
 	for rank, r := range o.PerRank {

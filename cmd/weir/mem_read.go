@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // mostFaults is how many lines that cannot be read are told of, and fewFaults how many
@@ -86,7 +87,7 @@ func (r *logRead) faults() error {
 	case r.wrong == nil:
 		return nil
 	case r.beyond > 0:
-		return append(r.wrong, fault{File: r.name, Rank: -1, Text: fmt.Sprintf("and %s more that cannot be read", count(r.beyond, "line"))})
+		return append(r.wrong, fault{File: r.name, Rank: -1, Text: fmt.Sprintf("and %s more that cannot be read", units.Number(r.beyond, "line"))})
 	}
 	return r.wrong
 }

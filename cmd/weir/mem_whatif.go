@@ -97,7 +97,7 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 		}
 		place := step.plan.Placement
 		if n := len(t.Shapes[0].Stages); n != place.Depth() && n != place.Stages() {
-			return nil, usage("%s: templates of %s, and the plan has %d: give --recompute templates of the same stages", c.Less, count(n, "stage"), place.Depth())
+			return nil, usage("%s: templates of %s, and the plan has %d: give --recompute templates of the same stages", c.Less, units.Number(n, "stage"), place.Depth())
 		}
 		list = append(list, with("stages that recompute", params, t)...)
 	}
@@ -116,7 +116,7 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 		}
 		wider := params
 		wider.Placement = p
-		if more := with(count(ranks, "rank"), wider, step.templates); len(more) > 0 {
+		if more := with(units.Number(ranks, "rank"), wider, step.templates); len(more) > 0 {
 			list = append(list, more[0])
 		}
 		break

@@ -143,7 +143,7 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs priced) error {
 	if unit != "" {
 		unit = " " + unit
 	}
-	fmt.Fprintf(w, "%s: %s, %s, %s\n\n", terminal.Quote(o.Name), count(o.Ranks, "rank"), count(o.Stages, "stage"), count(o.Microbatches, "microbatch"))
+	fmt.Fprintf(w, "%s: %s, %s, %s\n\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"))
 	fmt.Fprintf(w, "makespan %s%s   bubble %.4f   first start to last end over all ranks\n", number(o.Makespan), unit, o.BubbleMakespan)
 	fmt.Fprintf(w, "span     %s%s   bubble %.4f   the longest single rank\n", number(o.Span), unit, o.BubbleSpan)
 	fmt.Fprintf(w, "ideal    %s%s   the busiest rank's work\n\n", number(o.Ideal), unit)
@@ -176,7 +176,7 @@ func (o *simulated) critical(w io.Writer, r *simulate.Report, costs priced, unit
 	if len(r.Critical) == 0 {
 		return nil
 	}
-	fmt.Fprintf(w, "\nThe critical path, %s; what would have to be shorter:\n", count(len(r.Critical), "stretch"))
+	fmt.Fprintf(w, "\nThe critical path, %s; what would have to be shorter:\n", units.Number(len(r.Critical), "stretch"))
 	for i, s := range r.Critical {
 		if i == maxStretches {
 			_, err := fmt.Fprintf(w, "  and %d more\n", len(r.Critical)-i)

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // templates returns the templates of the file, or those that the costs make.
@@ -72,15 +73,15 @@ func (c *laidOut) unplanned(err error) error {
 
 // misfit says of a plan that has other stages than the templates what would fit them.
 func (c *laidOut) misfit(place schedule.Placement, stages int) error {
-	what := fmt.Sprintf("%s: templates of %s, and", c.Templates, count(stages, "stage"))
+	what := fmt.Sprintf("%s: templates of %s, and", c.Templates, units.Number(stages, "stage"))
 	named, err := schedule.Find(c.Plan)
 	if err != nil {
 		return usage("%s the plan has %d: take other templates, or another plan", what, place.Depth())
 	}
 	if c.listed() {
-		return usage("%s %s has %d: give a --placement of %s", what, c.Plan, place.Depth(), count(stages, "stage"))
+		return usage("%s %s has %d: give a --placement of %s", what, c.Plan, place.Depth(), units.Number(stages, "stage"))
 	}
-	what = fmt.Sprintf("%s %s on %s has %d", what, c.Plan, count(place.Ranks, "rank"), place.Depth())
+	what = fmt.Sprintf("%s %s on %s has %d", what, c.Plan, units.Number(place.Ranks, "rank"), place.Depth())
 	ranks := place.Ranks
 	if c.Placement == "" {
 		ranks = ranksFor(&named, ranks, stages)

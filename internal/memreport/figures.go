@@ -206,7 +206,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 		f.Caption = "What the allocator's book has and the step does not hold, by the place of a record in its step."
 	}
 	if r.steps > 1 {
-		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band reaches from the smallest to the largest.", count(r.steps, "step"))
+		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band reaches from the smallest to the largest.", units.Number(r.steps, "step"))
 	}
 	list := of.buckets()
 	if len(list) < 2 {

@@ -18,8 +18,8 @@ func (l *Log) Page(name string) *report.Page {
 	s := l.Summary()
 	p := &report.Page{
 		Title: "Memory, microbatch by microbatch",
-		Subtitle: fmt.Sprintf("%s: %s, %s of %s, %s in %s", name, count(int64(len(s.Ranks)), "rank"), count(s.Steps, "step"),
-			count(s.Microbatches, "microbatch"), count(s.Records, "record"), s.Form),
+		Subtitle: fmt.Sprintf("%s: %s, %s of %s, %s in %s", name, units.Number(len(s.Ranks), "rank"), units.Number(s.Steps, "step"),
+			units.Number(s.Microbatches, "microbatch"), units.Number(s.Records, "record"), s.Form),
 		Footer: "Made by weir mem. Bands and columns reach from the smallest to the largest record that they stand for: no peak is lost by drawing fewer points than there were.",
 	}
 	if len(s.Ranks) == 0 {
@@ -45,7 +45,7 @@ func (l *Log) Page(name string) *report.Page {
 func facts(s *Summary, focus *Rank) []report.Fact {
 	growth := report.Fact{
 		Label: "growth per microbatch", Value: focus.Growth.short(), Good: !focus.Growth.Grows(), Bad: focus.Growth.Grows(),
-		Note: "on every rank, over " + count(s.Records, "record"),
+		Note: "on every rank, over " + units.Number(s.Records, "record"),
 	}
 	list := []report.Fact{growth}
 	if g := &focus.Growth; g.Grows() {

@@ -18,8 +18,8 @@ const (
 // Text writes a few lines for a terminal.
 func (s *Summary) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s of %s, %s in %s\n\n", count(int64(len(s.Ranks)), "rank"), count(s.Steps, "step"),
-		count(s.Microbatches, "microbatch"), count(s.Records, "record"), s.Form)
+	fmt.Fprintf(&b, "%s, %s of %s, %s in %s\n\n", units.Number(len(s.Ranks), "rank"), units.Number(s.Steps, "step"),
+		units.Number(s.Microbatches, "microbatch"), units.Number(s.Records, "record"), s.Form)
 	s.rankLines(&b)
 	b.WriteByte('\n')
 	for _, line := range s.findings() {
@@ -77,7 +77,7 @@ func (s *Summary) rankLines(b *strings.Builder) {
 	}
 	t.Flush() // Into memory.
 	if n := len(s.Ranks) - mostRows; n > 0 {
-		fmt.Fprintf(b, "and %s more\n", count(int64(n), "rank"))
+		fmt.Fprintf(b, "and %s more\n", units.Number(n, "rank"))
 	}
 }
 
@@ -143,10 +143,10 @@ func (s *Summary) planFindings() (lines []string) {
 		}
 	}
 	if len(lines) > mostRows {
-		lines = append(lines[:mostRows], fmt.Sprintf("and %s more", count(int64(len(lines)-mostRows), "rank")))
+		lines = append(lines[:mostRows], fmt.Sprintf("and %s more", units.Number(len(lines)-mostRows, "rank")))
 	}
 	if exact > 0 {
-		lines = append(lines, fmt.Sprintf("measured as planned, to the byte, on %d of %s", exact, count(int64(ranks), "rank")))
+		lines = append(lines, fmt.Sprintf("measured as planned, to the byte, on %d of %s", exact, units.Number(ranks, "rank")))
 	}
 	return lines
 }

@@ -9,17 +9,6 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// count writes a number of things.
-func count(n int64, thing string) string {
-	if n != 1 {
-		if thing == "microbatch" {
-			thing += "e"
-		}
-		thing += "s"
-	}
-	return units.Count(n) + " " + thing
-}
-
 // size writes a number of bytes that need not be whole.
 func size(n float64) string {
 	if math.Abs(n) >= 10 || n == math.Trunc(n) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/units"
 )
 
 // MaxBoxes is how many computations a picture may have.
@@ -136,7 +137,7 @@ func (p *picture) unit(plural bool) string {
 // held writes an amount of what the curves show.
 func (p *picture) held(amount float64) string {
 	if p.bytes {
-		return size(int64(amount))
+		return units.Size(int64(amount))
 	}
 	return decimal(amount, 2)
 }
@@ -167,7 +168,7 @@ func (p *picture) open() {
 func (p *picture) facts() string {
 	plan, c := p.step.Plan, p.clocks
 	facts := []string{
-		count(plan.Placement.Ranks, "rank"), count(plan.Placement.Stages(), "stage"), count(plan.Microbatches, "microbatch"),
+		units.Number(plan.Placement.Ranks, "rank"), units.Number(plan.Placement.Stages(), "stage"), units.Number(plan.Microbatches, "microbatch"),
 		"makespan " + p.time(c.makespan()),
 		"bubble " + percent(c.bubble(c.makespan())) + " (" + percent(c.bubble(c.span)) + " of the span)",
 	}
@@ -184,17 +185,6 @@ func (p *picture) facts() string {
 }
 
 func percent(part float64) string { return decimal(100*part, 1) + " %" }
-
-func count(n int, what string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(what, "ch"):
-		what += "es"
-	default:
-		what += "s"
-	}
-	return grouped(n) + " " + what
-}
 
 // legend says what colours and shades mean, as far as they occur, and where it ends.
 func (p *picture) legend() (text string, end float64) {
@@ -302,7 +292,7 @@ func stageList(stages []int) string {
 	}
 	list := "stages " + strings.Trim(fmt.Sprint(stages), "[]")
 	if len(stages) == 0 || len(list) > 17 {
-		list = count(len(stages), "stage")
+		list = units.Number(len(stages), "stage")
 	}
 	return list
 }

@@ -50,6 +50,18 @@ func Count(n int64) string {
 	return sign + digits
 }
 
+// Number writes a number of things: "1 rank", "51,200 microbatches".
+func Number[N int | int64](n N, thing string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(thing, "ch"):
+		thing += "es"
+	default:
+		thing += "s"
+	}
+	return Count(int64(n)) + " " + thing
+}
+
 // Seconds writes a time in seconds, such as "12.5 ms".
 func Seconds(s float64) string {
 	switch {
