@@ -20,7 +20,7 @@ func TestTurns(t *testing.T) {
 		name  string
 		ranks int
 	}{{"1f1b", 4}, {"interleaved", 4}, {"zb-h1", 4}, {"1f1b", 2}, {"zb-v", 2}} {
-		plan := planned(t, c.name, c.ranks, 2000, schedule.Training)
+		plan := planned(t, c.name, c.ranks, 600, schedule.Training)
 		made := laid(t, plan, model(plan.Placement.Depth(), 1, 48, 32), layout.Config{LookAhead: 1, Search: placement.Options{Nodes: 1}})
 		for rank := range made.Ranks {
 			requireLayout(t, made, rank, c.name)
