@@ -43,7 +43,7 @@ func (p *player) alignment() func(int64) int64 {
 
 // crowded reports whether no natural layout is as low as can be, because of the padding of
 // what is alive at once. Small buffers may lie in the padding of others.
-func (p *player) crowded() bool { return p.crest().lines-line >= p.least() }
+func (p *player) crowded() bool { return p.mostAlive().lines-line >= p.least() }
 
 // alignments returns the ways to align that are worth another try: that of the layout where
 // it was not searched for thoroughly, and before it one without padding.
@@ -63,24 +63,24 @@ func (a *attempt) enough() bool {
 	return a != nil && (a.met() || a.played.crowded() && a.lost() <= a.played.most()/littlePadding)
 }
 
-// crest is what is alive at once of a played program, at most: in bytes as they are asked
+// alive is what is alive at once of a played program, at most: in bytes as they are asked
 // for, with the padding that every buffer has, and in lines, where what is smaller counts
 // for nothing.
-type crest struct{ bytes, padded, lines int64 }
+type alive struct{ bytes, padded, lines int64 }
 
 // most returns the most bytes that are alive at once.
-func (p *player) most() int64 { return p.crest().bytes }
+func (p *player) most() int64 { return p.mostAlive().bytes }
 
 // least returns a height that no layout is below, where heights are rounded up to
 // leastAlign.
-func (p *player) least() int64 { return p.crest().padded }
+func (p *player) least() int64 { return p.mostAlive().padded }
 
-// crest returns it, of a program that has been played to its end.
-func (p *player) crest() *crest {
+// mostAlive returns the most of it, of a program that has been played to its end.
+func (p *player) mostAlive() *alive {
 	if p.top != nil {
 		return p.top
 	}
-	var live, top crest
+	var live, top alive
 	for _, change := range p.log {
 		i, sign := change, int64(1)
 		if change < 0 {

@@ -181,7 +181,7 @@ func (t *Tried) weigh(used *sync.Pool) error {
 	err = eachRank(len(bounds), func(rank int) error {
 		played := newPlayer(p.plan, p.templates, ports, rank, &p.cfg)
 		if p.cfg.Shapes == nil {
-			played.leap = &leap{}
+			played.skip = &skipper{}
 		}
 		if last, ok := used.Get().(*player); ok {
 			played.items, played.log, played.visits = last.items[:0], last.log[:0], last.visits[:0]

@@ -10,7 +10,7 @@
 //
 //   - play.go and ends.go play the program of a rank, action by action, and write down the
 //     birth and the death of every buffer; ports.go says what crosses between stages.
-//   - leap.go skips the repeats of a segment that are like those before them, so that planning
+//   - skip.go skips the repeats of a segment that are like those before them, so that planning
 //     does not grow with microbatches. What is left of the segment is a cycle of repeats, which
 //     has the same offsets again and again, with repeats before and behind it that differ.
 //   - problem.go makes a placement problem of that: births that lie at one offset in every

@@ -218,7 +218,7 @@ func (p *player) note(change int32) {
 		}
 		p.log = append(p.log, change)
 	}
-	if p.leap != nil {
-		p.leap.note(p, change)
+	if p.skip != nil {
+		p.skip.note(p, change)
 	}
 }

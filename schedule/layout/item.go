@@ -13,7 +13,7 @@ type item struct {
 	class        memory.Class
 	refs         int32
 	birth, death int32 // the numbers of its first and last change; death is 0 while it lives
-	place        spot  // where it is born; of what lives at a leap, where what stands for it is
+	place        spot  // where it is born; of what lives where repeats are skipped, where what stands for it is
 	repeat       int32 // in which it is born
 	ordinal      int32 // among what is born there
 	since        int32 // changes of the repeat before its birth

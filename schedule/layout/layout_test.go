@@ -174,7 +174,7 @@ func TestOffsetsComeBack(t *testing.T) {
 	require.Greater(t, len(cycles), 2, "cycles of several lengths: %v", cycles)
 }
 
-// TestCopiesThatTakeTurns leaps over repeats in which the source gives an entry for each
+// TestCopiesThatTakeTurns skips repeats in which the source gives an entry for each
 // copy, and looks ahead.
 func TestCopiesThatTakeTurns(t *testing.T) {
 	if testkit.Raced {

@@ -33,13 +33,13 @@ type player struct {
 	count   int32 // changes so far
 	begin   int32 // changes before the repeat
 	outputs []int32
-	leap    *leap       // nil: everything is played
+	skip    *skipper    // nil: everything is played
 	log     []int32     // the changes: the number of the item for a birth, its complement for an end
 	visits  []visit     // the actions
 	emit    func(int32) // nil, or is told every change as it is logged
 	spans   []stretch   // by segment
 	program []schedule.Segment
-	top     *crest // what is alive at once, found out when it is asked for
+	top     *alive // what is alive at once, found out when it is asked for
 }
 
 // visit is an action, and the changes before it.
@@ -112,8 +112,8 @@ func (p *player) play() error {
 func (p *player) repeat(s int) error {
 	segment := &p.program[s]
 	p.spans = append(p.spans, stretch{lead: segment.Repeat})
-	if p.leap != nil {
-		p.leap.enter()
+	if p.skip != nil {
+		p.skip.enter()
 	}
 	for r := 0; r < segment.Repeat; r++ {
 		p.begin = p.count
@@ -124,12 +124,12 @@ func (p *player) repeat(s int) error {
 				return fmt.Errorf("rank %d, %v: %w", p.rank, a.Shift(shift), err)
 			}
 		}
-		if p.leap != nil {
-			r += p.leap.over(p, segment, r)
+		if p.skip != nil {
+			r += p.skip.ended(p, segment, r)
 		}
 	}
-	if span := &p.spans[s]; span.passed == 0 {
-		*span = stretch{lead: segment.Repeat, alike: span.alike}
+	if span := &p.spans[s]; span.skipped == 0 {
+		*span = stretch{lead: segment.Repeat}
 	}
 	return nil
 }

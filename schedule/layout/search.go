@@ -2,8 +2,10 @@ package layout
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weir-ml/weir/memory/placement"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // attempt is a program as it was played, and a layout of it.
@@ -26,8 +28,10 @@ const (
 	large = 10_000
 	// cycles is how many cycles of turns are tried of a program that is not large.
 	cycles = 4
-	// shortWhole is how many births a program has at most that is laid out whole.
-	shortWhole = 1 << 14
+	// A program of few repeats is laid out whole that has no more than short births, or no
+	// more than long ones where more than a part of bearable is lost.
+	short, long = 1 << 14, 1 << 16
+	bearable    = 100
 )
 
 // search looks for a layout of a rank's program as low as the most that is alive at once.
@@ -80,14 +84,21 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 			return nil, err
 		}
 	}
-	if !shortest.untied && !best.enough() && shortest.played.unrolled() <= shortWhole {
-		whole := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg)}
-		if err := whole.play(nil); err != nil {
+	births := int64(short)
+	if best.lost() > best.played.most()/bearable {
+		births = long
+	}
+	if !shortest.untied && !best.enough() && shortest.played.fewRepeats() && shortest.played.unrolled() <= births {
+		a := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg)}
+		if err := a.play(nil); err != nil {
 			return nil, err
 		}
-		if err := try(whole, 1); err != nil {
+		if err := try(a, 1); err != nil {
 			return nil, err
 		}
+	}
+	if len(best.played.items) > large/2 && best.lost() <= best.played.most()/bearable {
+		return best, nil // a search would take seconds, for less than that
 	}
 	for _, align := range best.alignments() {
 		if best.enough() || left <= 0 {
@@ -101,13 +112,13 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 	return best, nil
 }
 
-// play plays the program of a rank with leaps, for the shortest cycles or those of turns.
+// play plays the program of a rank with repeats skipped, for the shortest cycles or those of turns.
 func (p *Plan) play(ports *ports, rank int, turns map[int]*turns) (*attempt, error) {
 	a := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg), turned: turns != nil}
 	if p.cfg.Shapes == nil {
-		a.played.leap = &leap{cycles: map[int]int{}}
+		a.played.skip = &skipper{cycles: map[int]int{}}
 		for segment, t := range turns {
-			a.played.leap.cycles[segment] = t.cycle
+			a.played.skip.cycles[segment] = t.cycle
 		}
 	}
 	return a, a.play(turns)
@@ -123,6 +134,11 @@ func (a *attempt) play(turns map[int]*turns) error {
 	return nil
 }
 
+// fewRepeats reports whether no segment has as many repeats as the longest cycle of turns.
+func (p *player) fewRepeats() bool {
+	return !slices.ContainsFunc(p.program, func(s schedule.Segment) bool { return s.Repeat > longestCycle })
+}
+
 // unrolled returns how many births there are in the whole program, all repeats counted.
 func (p *player) unrolled() (births int64) {
 	in := make([]int64, len(p.spans)+1)
@@ -131,7 +147,7 @@ func (p *player) unrolled() (births int64) {
 	}
 	for s, span := range p.spans {
 		repeats := int64(p.program[s].Repeat)
-		births += in[s] * repeats / (repeats - int64(span.passed))
+		births += in[s] * repeats / (repeats - int64(span.skipped))
 	}
 	return births + in[len(p.spans)]
 }

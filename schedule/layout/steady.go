@@ -18,12 +18,10 @@ type lifetime struct {
 
 func (l lifetime) length() int64 { return l.upper - l.lower }
 
-// steady returns the steady state of a segment, nil where it has none.
+// steady returns the steady state of a segment that has repeats skipped, nil where one of them
+// ends something else than it begins.
 func (p *player) steady(segment int) *steady {
-	alike := p.spans[segment].alike
-	if alike == 0 {
-		return nil
-	}
+	alike := p.spans[segment].lead // the first of the repeats that are alike
 	s := &steady{segment: segment, sizes: map[int64][]int32{}}
 	var ends []int64 // of the actions of the repeat
 	var from, to int32

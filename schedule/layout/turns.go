@@ -36,7 +36,7 @@ type turns struct {
 func (p *player) turns(nth int) map[int]*turns {
 	bySegment := map[int]*turns{}
 	for s, span := range p.spans {
-		if span.passed == 0 {
+		if span.skipped == 0 {
 			continue
 		}
 		if round := p.steady(s); round != nil {

@@ -7,22 +7,22 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// A leap passes over the repeats of a segment that are like those before them. What a
+// A skipper skips the repeats of a segment that are like those before them. What a
 // rank keeps after a repeat is compared with what it kept after the one before: where
 // the two are the same but for the numbers of microbatches, which have moved by the
 // stride, all further repeats do the same as this one, because nothing else decides
 // what a repeat does. That ends where entries run out, of which the source gives one for
-// each copy of the model to a microbatch. So leaps are exact: the program as it is played
+// each copy of the model to a microbatch. So skipping is exact: the program as it is played
 // has every live set that the whole program has.
-type leap struct {
-	before []uint64 // the state after the last repeat; nil at the beginning
-	state  []uint64
-	alive  int    // items after the last repeat
-	sum    uint64 // of the changes of this repeat
-	steady uint64 // of those of each repeat from the lead on
-	cycle  int    // the longest life of this repeat's dead, in repeats
-	leapt  bool
-	cycles map[int]int // by segment, in place of those of the longest life
+type skipper struct {
+	before  []uint64 // the state after the last repeat; nil at the beginning
+	state   []uint64
+	alive   int    // items after the last repeat
+	sum     uint64 // of the changes of this repeat
+	steady  uint64 // of those of each repeat from the lead on
+	cycle   int    // the longest life of this repeat's dead, in repeats
+	skipped bool
+	cycles  map[int]int // by segment, in place of those of the longest life
 }
 
 // longestRamp is how many microbatches a segment goes through at most that is part of the
@@ -30,32 +30,31 @@ type leap struct {
 const longestRamp = 1 << 12
 
 // stretch is how the repeats of a segment are played: so many that differ, a cycle of
-// repeats that are alike, the repeats that were passed over, and a tail of repeats that
-// differ again. Without a cycle all are the lead. Alike is the first repeat that leaves
-// behind what the one before it did, 0 where none does.
-type stretch struct{ lead, cycle, passed, tail, alike int }
+// repeats that are alike, the repeats that were skipped, and a tail of repeats that
+// differ again. Without a cycle all are the lead.
+type stretch struct{ lead, cycle, skipped, tail int }
 
 // enter begins a segment.
-func (l *leap) enter() {
-	*l = leap{before: l.before[:0], state: l.state[:0], cycles: l.cycles}
+func (s *skipper) enter() {
+	*s = skipper{before: s.before[:0], state: s.state[:0], cycles: s.cycles}
 }
 
 // note takes a change into the sum of the repeat, and how long the dead have lived.
-func (l *leap) note(p *player, change int32) {
+func (s *skipper) note(p *player, change int32) {
 	if change >= 0 {
 		it := &p.items[change]
-		l.sum = mix(l.sum, uint64(it.place.index)<<32|uint64(it.ordinal), uint64(it.bytes)<<8|uint64(it.class))
+		s.sum = mix(s.sum, uint64(it.place.index)<<32|uint64(it.ordinal), uint64(it.bytes)<<8|uint64(it.class))
 		return
 	}
 	it := &p.items[^change]
-	l.sum = mix(l.sum, p.id(it, ^change), 1)
+	s.sum = mix(s.sum, p.id(it, ^change), 1)
 	if it.place.segment == p.at.segment {
 		// The item that follows it in the cycle is born at the same change of its repeat.
 		age := int(p.at.repeat - it.place.repeat)
 		if p.count-1-p.begin > it.since {
 			age++
 		}
-		l.cycle = max(l.cycle, age)
+		s.cycle = max(s.cycle, age)
 	}
 }
 
@@ -67,47 +66,46 @@ func mix(sum uint64, words ...uint64) uint64 {
 	return sum
 }
 
-// over looks at what is kept after a repeat, and returns how many repeats are passed
-// over.
-func (l *leap) over(p *player, s *schedule.Segment, r int) int {
-	sum := l.sum
-	l.sum = 0
+// ended looks at what is kept after a repeat, and returns how many repeats are skipped.
+func (s *skipper) ended(p *player, segment *schedule.Segment, r int) int {
+	sum := s.sum
+	s.sum = 0
 	span := &p.spans[p.at.segment]
 	if span.cycle == 0 {
-		if s.Repeat < 4 || s.Repeat*max(s.Stride, -s.Stride) < min(p.plan.Microbatches/8, longestRamp) {
+		if segment.Repeat < 4 || segment.Repeat*max(segment.Stride, -segment.Stride) < min(p.plan.Microbatches/8, longestRamp) {
 			return 0 // of a ramp nothing is gained
 		}
-		l.state = l.state[:0]
-		if alive := p.alive(); r == 0 || alive == l.alive { // else it cannot be the same
-			l.state = p.state(l.state, r*s.Stride)
+		s.state = s.state[:0]
+		if alive := p.alive(); r == 0 || alive == s.alive { // else it cannot be the same
+			s.state = p.state(s.state, r*segment.Stride)
 		}
-		l.alive = p.alive()
-		same := len(l.before) > 0 && slices.Equal(l.before, l.state)
-		l.before, l.state = l.state, l.before
-		if !same || p.entriesLeft(s.Stride) < 1 {
-			l.cycle = 0
+		s.alive = p.alive()
+		same := len(s.before) > 0 && slices.Equal(s.before, s.state)
+		s.before, s.state = s.state, s.before
+		if !same || p.entriesLeft(segment.Stride) < 1 {
+			s.cycle = 0
 			return 0
 		}
-		l.steady = sum
-		span.lead, span.alike, span.cycle = r, r, max(l.cycle, 1)
-		if cycle := l.cycles[int(p.at.segment)]; cycle > 0 {
+		s.steady = sum
+		span.lead, span.cycle = r, max(s.cycle, 1)
+		if cycle := s.cycles[int(p.at.segment)]; cycle > 0 {
 			span.cycle = cycle
 		}
 	}
-	if span.tail > 0 || sum != l.steady {
+	if span.tail > 0 || sum != s.steady {
 		span.tail++
 		return 0
 	}
-	if l.leapt || r+1 < span.lead+span.cycle {
+	if s.skipped || r+1 < span.lead+span.cycle {
 		return 0
 	}
-	l.leapt = true
-	n := min(s.Repeat-1-r, p.entriesLeft(s.Stride)) / span.cycle * span.cycle
+	s.skipped = true
+	n := min(segment.Repeat-1-r, p.entriesLeft(segment.Stride)) / span.cycle * span.cycle
 	if n <= 0 {
 		return 0
 	}
-	p.pass(n, s.Stride)
-	span.passed = n
+	p.moveOn(n, segment.Stride)
+	span.skipped = n
 	return n
 }
 
@@ -216,8 +214,8 @@ func (p *player) state(to []uint64, shift int) []uint64 {
 	return to
 }
 
-// pass moves what began in this segment by n repeats.
-func (p *player) pass(n, stride int) {
+// moveOn moves what began in this segment by n repeats.
+func (p *player) moveOn(n, stride int) {
 	moved, segment := int32(n*stride), p.at.segment
 	for i := range p.items {
 		if it := &p.items[i]; it.refs > 0 && it.place.segment == segment {
