@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 )
 
@@ -151,7 +152,7 @@ func (d *drawing) series() {
 			case Bars:
 				d.bars(s, stack)
 			case Band:
-				d.band(s)
+				d.ribbon(s, "band", func(i int) float64 { return s.Buckets[i].Max }, func(i int) float64 { return s.Buckets[i].Min })
 			case Level:
 				y := d.py(s.Buckets[0].Mean())
 				d.printf(`<line class="c%d level" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, s.Color, d.marginLeft, d.width-d.marginRight, y, y)
@@ -208,46 +209,31 @@ func (d *drawing) area(s *Series, below []float64) []float64 {
 	for i, b := range s.Buckets {
 		top[i] += b.Mean()
 	}
-	d.printf(`<path class="c%d area" d="`, s.Color)
-	letter := 'M'
-	for i, b := range s.Buckets {
-		d.printf("%c%.1f %.1f", letter, d.px(b.First), d.py(top[i]))
-		letter = 'L'
-		if b.Last > b.First {
-			d.printf("L%.1f %.1f", d.px(b.Last), d.py(top[i]))
-		}
-	}
-	for i := len(s.Buckets) - 1; i >= 0; i-- {
-		base := 0.0
+	d.ribbon(s, "area", func(i int) float64 { return top[i] }, func(i int) float64 {
 		if i < len(below) {
-			base = below[i]
+			return below[i]
 		}
-		b := s.Buckets[i]
-		d.printf("L%.1f %.1f", d.px(b.Last), d.py(base))
-		if b.Last > b.First {
-			d.printf("L%.1f %.1f", d.px(b.First), d.py(base))
-		}
-	}
-	d.WriteString(`Z"/>`)
+		return 0
+	})
 	return top
 }
 
-func (d *drawing) band(s *Series) {
-	d.printf(`<path class="c%d band" d="`, s.Color)
+// ribbon fills what lies between two values of every bucket.
+func (d *drawing) ribbon(s *Series, class string, high, low func(i int) float64) {
+	d.printf(`<path class="c%d %s" d="`, s.Color, class)
 	letter := 'M'
-	for _, b := range s.Buckets {
-		d.printf("%c%.1f %.1f", letter, d.px(b.First), d.py(b.Max))
+	edge := func(from, to, y float64) {
+		d.printf("%c%.1f %.1f", letter, d.px(from), d.py(y))
 		letter = 'L'
-		if b.Last > b.First {
-			d.printf("L%.1f %.1f", d.px(b.Last), d.py(b.Max))
+		if from != to {
+			d.printf("L%.1f %.1f", d.px(to), d.py(y))
 		}
 	}
-	for i := len(s.Buckets) - 1; i >= 0; i-- {
-		b := s.Buckets[i]
-		d.printf("L%.1f %.1f", d.px(b.Last), d.py(b.Min))
-		if b.Last > b.First {
-			d.printf("L%.1f %.1f", d.px(b.First), d.py(b.Min))
-		}
+	for i, b := range s.Buckets {
+		edge(b.First, b.Last, high(i))
+	}
+	for i, b := range slices.Backward(s.Buckets) {
+		edge(b.Last, b.First, low(i))
 	}
 	d.WriteString(`Z"/>`)
 }
