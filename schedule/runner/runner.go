@@ -190,6 +190,11 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	if len(r.workers) == 1 {
 		return r.workers[0].run(ctx, mode, m)
 	}
+	return r.together(ctx, mode, m)
+}
+
+// together runs a step on a goroutine for each rank.
+func (r *Runner[T]) together(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	endings := make([]ending, len(r.workers))

@@ -59,14 +59,18 @@ func (r *Runner[T]) share(source Source[T]) error {
 // Indexed returns a source of entries that depend on Entry.Index alone. Ranks share it:
 // each calls fill on its own goroutine for every entry, at the same time as the others.
 func Indexed[T any](fill func(ctx context.Context, entry batchctx.Entry[T]) error) Source[T] {
-	return indexed[T](fill)
+	return &indexed[T]{fill}
 }
 
-type indexed[T any] func(ctx context.Context, entry batchctx.Entry[T]) error
+type indexed[T any] struct {
+	fill func(ctx context.Context, entry batchctx.Entry[T]) error
+}
 
-func (f indexed[T]) Next(ctx context.Context, entry batchctx.Entry[T]) error { return f(ctx, entry) }
-func (f indexed[T]) share(int) error                                         { return nil }
-func (f indexed[T]) of(int) Source[T]                                        { return f }
+func (s *indexed[T]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
+	return s.fill(ctx, entry)
+}
+func (s *indexed[T]) share(int) error  { return nil }
+func (s *indexed[T]) of(int) Source[T] { return s }
 
 // PerRank returns the source of a process that has one for each of its ranks, in order.
 func PerRank[T any](sources ...Source[T]) Source[T] { return perRank[T](sources) }
