@@ -45,12 +45,15 @@ func TestLeaps(t *testing.T) {
 	var full, leapt int64
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom(schedule.Schedules()).Draw(t, "schedule")
-		ranks := rapid.IntRange(1, 6).Draw(t, "ranks")
+		ranks, most := rapid.IntRange(1, 6).Draw(t, "ranks"), 1000
+		if rapid.IntRange(0, 9).Draw(t, "many") == 0 { // warm-ups are segments then
+			ranks, most = 20, 60
+		}
 		placement, err := s.Place(ranks, ranks*s.PerRank)
 		if err != nil {
 			t.Skip(err)
 		}
-		p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: rapid.IntRange(1, 1000).Draw(t, "microbatches")})
+		p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: rapid.IntRange(1, most).Draw(t, "microbatches")})
 		if err != nil {
 			t.Skip(err)
 		}
