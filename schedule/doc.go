@@ -11,7 +11,8 @@
 // # From a name to a program
 //
 //   - A [Rule] makes the computations of a plan: [OneFOneB], [Interleaved], [ZBV]
-//     and the others. [Schedules] lists them by name, [Find] finds one.
+//     and the others. [Schedules] lists them by name, [Find] finds one. A [Builder]
+//     writes their programs, and finds what repeats.
 //   - Package schedule/lower adds the rest: when weights are gathered and gradients
 //     reduced, when the copies are made on which stages compute in low precision, what
 //     is sent and received between ranks, what dies with each action.

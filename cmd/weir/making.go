@@ -46,7 +46,7 @@ func (m *making) beside(file string) error {
 
 const (
 	usualRanks = 4    // of a plan, where none are given
-	mostRanks  = 1024 // of a plan that is made: warm-ups and drains of P ranks are about P*P actions
+	mostRanks  = 1024 // of a plan that is made: placing transfers takes time for the square of them
 )
 
 // scheduleNames lists the schedules for help texts.
