@@ -93,7 +93,7 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		if err := a.play(nil); err != nil {
 			return nil, err
 		}
-		if err := try(a, 1); err != nil {
+		if err := try(a, 4*work); err != nil {
 			return nil, err
 		}
 	}
