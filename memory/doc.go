@@ -17,7 +17,8 @@
 // heap; its handles carry a generation and a number of the arena, so one that is stale
 // or of another arena is an error and never somebody else's bytes. [Collected] is a Space for handles whose memory
 // belongs to a garbage collector: it has no allocator's book, and a step over
-// it says that one book was audited and not two.
+// it says that one book was audited and not two. [Surveyed] also counts the tensors that outlive
+// steps.
 //
 // A step whose plan is known needs no allocator. A [Layout] gives every buffer of the step
 // its offset before the step begins, and a Space that is [Planned] obeys it: allocation

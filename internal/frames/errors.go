@@ -34,7 +34,7 @@ var (
 	// ErrMissing is returned when a source or a stage did not hand over what it declares.
 	ErrMissing = errors.New("batchctx: a declared tensor was not handed over")
 	// ErrEnded is returned for a view used after the call that it was made for.
-	ErrEnded = errors.New("batchctx: the view ended with its call")
+	ErrEnded = errors.New("batchctx: the view ended with its call: use a Microbatch and an Entry in the call that they were made for")
 	// ErrLeak is returned when the two books or the plan's counts differ (L6).
 	ErrLeak = errors.New("batchctx: leak")
 )

@@ -299,7 +299,7 @@ func TestShardBehindQuantized(t *testing.T) {
 	require.NoError(t, err)
 	_, err = lower.Shard(quantized, 2)
 	require.ErrorIs(t, err, schedule.ErrParams)
-	require.ErrorContains(t, err, "has 2QUANTIZE already, and its weights would not be there: use Shard first, then Quantized")
+	require.ErrorContains(t, err, "has 2QUANTIZE already, and its weights would not be there: use Shard first, then Quantize")
 
 	sharded, err := lower.Shard(plan, 2)
 	require.NoError(t, err)

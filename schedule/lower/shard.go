@@ -29,7 +29,7 @@ func Shard(plan *schedule.Plan, active int) (*schedule.Plan, error) {
 					return nil, fmt.Errorf("%w: plan %q has %v already: give the plan without", schedule.ErrParams, plan.Name, a)
 				}
 				if a.Kind() == schedule.Quantize {
-					return nil, fmt.Errorf("%w: plan %q has %v already, and its weights would not be there: use Shard first, then Quantized", schedule.ErrParams, plan.Name, a)
+					return nil, fmt.Errorf("%w: plan %q has %v already, and its weights would not be there: use Shard first, then Quantize", schedule.ErrParams, plan.Name, a)
 				}
 				if a.Joined() && active < 2 {
 					return nil, fmt.Errorf("%w: one active stage, and plan %q has joined pairs (%v): let there be two", schedule.ErrParams, plan.Name, a)

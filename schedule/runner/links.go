@@ -41,7 +41,7 @@ func (c *LinksConfig[T]) Validate() error {
 		faults = append(faults, fmt.Errorf("runner: a link of capacity %d", c.Capacity))
 	}
 	if c.Copy == nil && c.Ranks > 1 {
-		faults = append(faults, errors.New("runner: links without Copy"))
+		faults = append(faults, errors.New("runner: links without Copy: set World.Copy to what copies a handle of one rank into a buffer of another's space"))
 	}
 	return errors.Join(faults...)
 }

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -90,6 +91,9 @@ func (r *Result) Bubble() float64 {
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case r.Outcome == loss.Skipped:
+		if r.FirstNonFinite >= 0 {
+			return fmt.Errorf("%w (first in the loss of microbatch %d)", ErrSkipped, r.FirstNonFinite)
+		}
 		return ErrSkipped
 	case r.Outcome == loss.Empty:
 		return ErrEmpty

@@ -388,16 +388,39 @@ func TestCollectedTensorsAreNotAudited(t *testing.T) {
 			mb.Take(slot)
 			return nil
 		})
+	space := memory.NewSurveyed(nil, func(number) int64 { return 1024 })
 	r, err := runner.New(runner.Config[number]{
-		Stages: []stages.Stage[number]{stage}, Spaces: runner.On[number](memory.NewCollected[number](nil, func(number) int64 { return 8 })),
+		Stages: []stages.Stage[number]{stage}, Spaces: runner.On[number](space),
 	})
 	require.NoError(t, err)
-	result, err := r.Step(t.Context(), 4, runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
+	source := runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
 		v := float64(e.Index())
 		e.Put("x", &v)
 		return nil
-	}))
+	})
+	result, err := r.Step(t.Context(), 4, source)
 	require.NoError(t, err)
 	require.Len(t, kept, 4)
 	require.Equal(t, "not audited", fmt.Sprint(result.Growth))
+
+	// A survey finds them; what nobody keeps does not survive.
+	for step, m := range []int{0, 3, 5, 7, 11} { // 7 is step 3, which is not watched
+		want := m
+		if step > 0 {
+			kept = nil
+			_, err = r.Step(t.Context(), m, source)
+			require.NoError(t, err)
+			if step == 3 {
+				want = 0
+			}
+		} else {
+			want = 4
+		}
+		handles, bytes := space.Survivors()
+		require.Equal(t, want, handles, "step %d", step)
+		require.Equal(t, int64(1024*want), bytes)
+	}
+	kept = nil
+	handles, _ := space.Survivors()
+	require.Zero(t, handles)
 }
