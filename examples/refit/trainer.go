@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"io"
 	"iter"
@@ -122,19 +119,4 @@ func (t *trainer) weights(encoding *kernels.Encoding) iter.Seq2[transformer.Weig
 			}
 		}
 	}
-}
-
-// digest is a checksum of all weights, bit for bit.
-func (t *trainer) digest() (string, error) {
-	sum := sha256.New()
-	for w := range t.model.Weights() {
-		values := make([]float32, w.Float32.N)
-		if err := w.Device.ReadFloat32(values, w.Float32); err != nil {
-			return "", err
-		}
-		if err := binary.Write(sum, binary.LittleEndian, values); err != nil {
-			return "", err
-		}
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
 }

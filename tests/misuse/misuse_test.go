@@ -39,14 +39,13 @@ type program struct {
 	update                                                 func(p *program, result *runner.Result) error
 
 	// Keys, and what cases keep.
-	x      batchctx.Part
-	kept   batchctx.Slot // of the first stage
-	w      batchctx.Param
-	second batchctx.Param // frozen, of the first stage
-	h      batchctx.Slot  // of the last stage
-	score  batchctx.Loss
-	grad   T
-	view   MB
+	x     batchctx.Part
+	kept  batchctx.Slot // of the first stage
+	w     batchctx.Param
+	h     batchctx.Slot // of the last stage
+	score batchctx.Loss
+	grad  T
+	view  MB
 }
 
 func (p *program) alloc(stage int, class memory.Class, n int) T {
