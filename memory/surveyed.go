@@ -44,7 +44,8 @@ func (s *Surveyed[E]) Hold(h *E) (held int64, err error) {
 // Survivors collects garbage, and returns how many of the tensors that the last watched step
 // was handed are still reached, and their bytes. Asked after a step it should be the same for
 // any number of microbatches: what grows with them is kept by a stage or a source. It takes
-// as long as a collection.
+// as long as a collection. Values of less than 16 bytes without pointers share their memory
+// with others, and survive with them.
 func (s *Surveyed[E]) Survivors() (handles int, bytes int64) {
 	runtime.GC()
 	distinct := make(map[weak.Pointer[E]]bool, len(s.seen))

@@ -162,9 +162,10 @@ func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layo
 			return nil, err
 		}
 	}
-	w := r.workers[0]
-	plan, err := w.planFor(ctx, schedule.Training, m)
-	w.source = nil
+	plan, err := r.workers[0].planFor(ctx, schedule.Training, m)
+	for _, w := range r.workers {
+		w.source = nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
 	}

@@ -152,3 +152,59 @@ func TestASharedStreamIsAskedByOneRankAtATime(t *testing.T) {
 		require.Equal(t, 1, s.made)
 	})
 }
+
+// A runner reaches no source once it has planned.
+func TestPrepareKeepsNoSource(t *testing.T) {
+	r := chained(3)
+	g := r.group(t, rowsOf(r.placement))
+	reached := func() weak.Pointer[[64]int] {
+		data := new([64]int)
+		_, err := g.Prepare(t.Context(), 4, runner.Indexed(func(_ context.Context, entry batchctx.Entry[number]) error {
+			return putNumber(float64(data[0]), entry)
+		}))
+		require.NoError(t, err)
+		return weak.Make(data)
+	}()
+	runtime.GC()
+	require.Nil(t, reached.Value())
+	runtime.KeepAlive(g)
+}
+
+// What a step that failed has left of a stream is gone when the next one begins.
+func TestAFailedStepLeavesNoItems(t *testing.T) {
+	r := chained(3)
+	g := r.group(t, rowsOf(r.placement))
+	type item [8]float64 // too large to share a block with others
+	var made []weak.Pointer[item]
+	fails, ahead := errors.New("no more"), make(chan struct{})
+	failing, first := true, 0 // entries of the first rank
+	source := runner.Stream(func(context.Context) (*item, error) {
+		one := &item{float64(len(made) + 1)}
+		made = append(made, weak.Make(one))
+		return one, nil
+	}, func(one *item, entry batchctx.Entry[number]) error {
+		switch {
+		case !failing:
+		case entry.Rank() == 0:
+			if first++; first == 2 {
+				close(ahead)
+			}
+		case entry.Rank() == 2:
+			<-ahead
+			return fails
+		}
+		return putNumber(one[0], entry)
+	})
+	_, err := g.Step(t.Context(), 6, source)
+	require.ErrorIs(t, err, fails)
+	left := len(made)
+	require.GreaterOrEqual(t, left, 2)
+	failing = false
+	_, err = g.Step(t.Context(), 1, source)
+	require.NoError(t, err)
+	runtime.GC()
+	for i, one := range made[:left] {
+		require.Nil(t, one.Value(), "item %d", i)
+	}
+	runtime.KeepAlive(source)
+}

@@ -371,7 +371,7 @@ func TestOtherShapesThanTheProfile(t *testing.T) {
 // What the garbage collector owns is in no allocator's book: a stage that keeps a pointer is
 // told of by stages/stagetest, and the growth of a step says that it was not audited.
 func TestCollectedTensorsAreNotAudited(t *testing.T) {
-	type number = *float64
+	type number = *[8]float64
 	var d stages.Decl[number]
 	x, slot, sum := d.Part("x"), d.Slot("x"), d.Loss("sum")
 	var kept []number
@@ -379,7 +379,7 @@ func TestCollectedTensorsAreNotAudited(t *testing.T) {
 		func(_ context.Context, mb batchctx.Microbatch[number], _, _ []number) error {
 			h := mb.Part(x)
 			kept = append(kept, h)
-			mb.Loss(sum, *h, 1)
+			mb.Loss(sum, h[0], 1)
 			mb.Save(slot, mb.Retain(h))
 			return nil
 		},
@@ -393,8 +393,7 @@ func TestCollectedTensorsAreNotAudited(t *testing.T) {
 	})
 	require.NoError(t, err)
 	source := runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
-		v := float64(e.Index())
-		e.Put("x", &v)
+		e.Put("x", &[8]float64{float64(e.Index())})
 		return nil
 	})
 	result, err := r.Step(t.Context(), 4, source)
