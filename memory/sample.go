@@ -1,5 +1,7 @@
 package memory
 
+import "strconv"
+
 // Sample is one record of the memory log: the state of one rank after the last
 // action there of one microbatch. All sizes are bytes.
 type Sample struct {
@@ -63,4 +65,20 @@ func (r *Ring) At(i int) *Sample {
 		i = (r.next + i) % len(r.samples)
 	}
 	return &r.samples[i]
+}
+
+// Growth is by how many bytes a microbatch grows at most what is live beyond the plan: 0
+// is what must be. Audited says that an allocator's book was compared with the step's;
+// without one, memory that a garbage collector owns may grow unseen.
+type Growth struct {
+	Bytes   int64
+	Audited bool
+}
+
+// String returns the bytes, and "not audited" where they say nothing.
+func (g Growth) String() string {
+	if !g.Audited && g.Bytes == 0 {
+		return "not audited"
+	}
+	return strconv.FormatInt(g.Bytes, 10) + " bytes"
 }

@@ -18,6 +18,11 @@ type Surveyed[E any] struct {
 	seen    []weak.Pointer[E]
 }
 
+var (
+	_ Space[*int] = (*Surveyed[int])(nil)
+	_ Reclaimer   = (*Surveyed[int])(nil)
+)
+
 // NewSurveyed returns a space that knows no handle; the functions are those of [NewCollected].
 func NewSurveyed[E any](class func(*E) Class, bytes func(*E) int64) *Surveyed[E] {
 	return &Surveyed[E]{Collected: NewCollected(class, bytes)}

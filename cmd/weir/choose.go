@@ -81,15 +81,13 @@ func (c *chooseCmd) Run(s *streams) error {
 	case err != nil:
 		return err
 	}
+	if err == nil && c.Output != "" { // first, whoever stops reading the table
+		err = outfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs.Costs) })
+	}
 	if c.JSON {
-		err = errors.Join(printJSON(s.out, c.outcome(choice, costs)), err)
-	} else {
-		err = errors.Join(c.table(s.text, choice, costs), err)
+		return errors.Join(printJSON(s.out, c.outcome(choice, costs)), err)
 	}
-	if err != nil || c.Output == "" {
-		return err
-	}
-	return outfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs.Costs) })
+	return errors.Join(c.table(s.text, choice, costs), err)
 }
 
 // validate reports what no choice can be made of.

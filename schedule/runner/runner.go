@@ -30,10 +30,9 @@ type Runner[T any] struct {
 
 // New returns a runner for cfg, or every fault of cfg at once.
 func New[T any](cfg Config[T]) (*Runner[T], error) {
-	if err := cfg.Validate(); err != nil {
+	if err := cfg.validate(cfg.complete()); err != nil {
 		return nil, err
 	}
-	_ = cfg.complete() // which Validate has reported
 	r := &Runner[T]{cfg: cfg, seeds: make([]float32, len(cfg.Losses))}
 	r.setScale(cfg.ScaleExponent)
 	transport := cfg.World.Transport

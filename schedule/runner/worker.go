@@ -293,7 +293,7 @@ func (r *worker[T]) fault(action schedule.Action, err error) error {
 }
 
 // foreign gives an error its place, but for one that has one: that of another rank,
-// which a transport or the context of a group has brought here.
+// which a transport or the context of the ranks has brought here.
 func (r *worker[T]) foreign(action schedule.Action, err error) error {
 	if placed, ok := err.(*Error); ok {
 		return placed

@@ -9,11 +9,6 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// Parts names the entry parts that the stages read: the tokens and their labels (int32,
-// below Config.Vocabulary), and the weights of the labels in the loss (float32, at least
-// 0). Each has one element per token. It must not be changed.
-var Parts = []string{"tokens", "labels", "weights"}
-
 // LossName is the name of the loss that the head records. Declare it to the
 // runner as loss.Def{Name: LossName, Reduction: loss.Mean, Objective: true}.
 const LossName = "loss"
