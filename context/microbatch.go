@@ -12,8 +12,8 @@ type (
 )
 
 // Microbatch is a stage's view of one microbatch for one call. It ends when the call
-// returns: a copy that is used afterwards fails with ErrEnded. It is for the goroutine of
-// the call.
+// returns: a copy that is used afterwards fails with ErrEnded. It is for one goroutine at a
+// time: that of the call, or one that the call waits for.
 //
 // Its calls return no error. One that cannot do what it is asked does not return: it
 // records why and unwinds, by a panic, to the runner, which ends the step with this error

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // place is where tensors are saved: a device, and a stage's view with slots.
@@ -27,8 +28,8 @@ func newPlace(t *testing.T) *place {
 	})
 	f, err := frames.New(frames.Config[kernels.Buffer]{Space: host, Stages: []*frames.Layout[kernels.Buffer]{{Name: "stage", Slots: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}}})
 	require.NoError(t, err)
-	f.Begin(0, batchctx.Train, frames.Extent{Windows: []int{1}})
-	require.NoError(t, f.Open(0, 0))
+	f.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
+	require.NoError(t, f.Open(0, 0, nil))
 	return &place{host, f}
 }
 

@@ -1,14 +1,18 @@
 package kernels_test
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 )
 
-// everyOperation returns all operations on operands of about the given sizes.
+// everyOperation returns all operations but those in few bits, on operands of about the given sizes.
 func everyOperation(b *bench, tokens, width int) map[string]func() error {
 	const heads, vocabulary = 2, 50
 	all := tokens * width
@@ -41,10 +45,10 @@ func everyOperation(b *bench, tokens, width int) map[string]func() error {
 		"Add":          func() error { return b.Add(z, x) },
 		"Sum":          func() error { return b.Sum(z, x, y) },
 		"MatMul":       func() error { return b.MatMul(kernels.MatMul{A: x, B: weight, C: z, M: tokens, N: width, K: width}) },
-		"MatMul ᵀ": func() error {
+		"MatMul, transposed": func() error {
 			return b.MatMul(kernels.MatMul{A: x, B: weight, C: z, M: tokens, N: width, K: width, TransB: true})
 		},
-		"MatMul grad": func() error {
+		"MatMul, accumulated": func() error {
 			return b.MatMul(kernels.MatMul{A: x, B: y, C: grad, M: width, N: width, K: tokens, TransA: true, Accumulate: true})
 		},
 		"AddRow":  func() error { return b.AddRow(z, v, tokens, width) },
@@ -83,6 +87,23 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		for name, op := range everyOperation(b, size[0], size[1]) {
 			require.NoError(t, op(), name)
 			require.Zero(t, testing.AllocsPerRun(3, func() { _ = op() }), "%s at %v", name, size)
+		}
+	}
+}
+
+// Every operation of a device is in the tests of allocations and of threads.
+func TestNoOperationIsMissing(t *testing.T) {
+	b := newBench(t)
+	allocations := slices.Concat(slices.Collect(maps.Keys(everyOperation(b, 5, 6))), slices.Collect(maps.Keys(everyQuantization(b, encodings[0]))))
+	threads := slices.Concat(slices.Collect(maps.Keys(b.outcome(7, 12, 3, 11))), slices.Collect(maps.Keys(b.lowPrecision(7, 12))))
+	for list, names := range map[string][]string{"everyOperation or everyQuantization": allocations, "outcome or lowPrecision": threads} {
+		for i, name := range names {
+			names[i], _, _ = strings.Cut(name, ",")
+		}
+		for _, operation := range testkit.Added[kernels.Compute, kernels.Device]() {
+			if !slices.Contains(names, operation) {
+				t.Errorf("add %s to %s", operation, list)
+			}
 		}
 	}
 }

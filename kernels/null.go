@@ -170,6 +170,16 @@ func (n *Null) Release(b Buffer) (freed int64, err error) {
 	return freed, err
 }
 
+// Leave is Yield and Release.
+func (n *Null) Leave(b Buffer) (yielded, freed int64, class memory.Class, err error) {
+	if yielded, err = n.space.Yield(b); err != nil {
+		return 0, 0, 0, err
+	}
+	class = n.arena.Class(b.Handle)
+	freed, err = n.Release(b)
+	return yielded, freed, class, err
+}
+
 // released records the release of a buffer.
 func (n *Null) released(h memory.Handle, class memory.Class, bytes int64) {
 	n.record(Event{Serial: n.serials[h], Bytes: bytes, Class: class})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 )
@@ -70,7 +71,8 @@ func (b *bench) raw(x kernels.Buffer) (data []byte) {
 	return data
 }
 
-// lowPrecision runs every operation in few bits, and returns all that was written.
+// lowPrecision runs every operation in few bits, and returns all that was written under
+// the operation's name, a comma and more.
 func (b *bench) lowPrecision(rows, cols int) map[string][]byte {
 	results := map[string][]byte{}
 	x := b.random(rows * cols)
@@ -82,11 +84,11 @@ func (b *bench) lowPrecision(rows, cols int) map[string][]byte {
 				Stochastic: stochastic, Key: kernels.Key{Seed: 3}, Tally: kernels.Cell{Buffer: tally},
 			}
 			require.NoError(b, b.Quantize(op))
-			name := fmt.Sprintf("%s, stochastic %t", e, stochastic)
-			results[name+": rowwise"], results[name+": columnwise"] = b.bytes(op.Rowwise.Data), b.bytes(op.Columnwise.Data)
+			name := fmt.Sprintf(", %s, stochastic %t", e, stochastic)
+			results["Quantize"+name+": rowwise"], results["Quantize"+name+": columnwise"] = b.bytes(op.Rowwise.Data), b.bytes(op.Columnwise.Data)
 			words := make([]int32, kernels.TallyWords)
 			require.NoError(b, b.ReadInt32(words, tally))
-			results[name+": tally"] = fmt.Append(nil, words)
+			results["Quantize"+name+": tally"] = fmt.Append(nil, words)
 
 			dst, c := b.random(rows*cols), b.random(cols*cols)
 			product := kernels.QuantizedMatMul{
@@ -94,9 +96,9 @@ func (b *bench) lowPrecision(rows, cols int) map[string][]byte {
 				Workspace: b.put(make([]float32, b.QuantizedWorkspace(cols, cols, rows))), Accumulate: true,
 			}
 			require.NoError(b, b.QuantizedMatMul(product))
-			results[name+": product"] = b.raw(c)
+			results["QuantizedMatMul"+name] = b.raw(c)
 			require.NoError(b, b.Dequantize(dst, op.Columnwise, true))
-			results[name+": decoded"] = b.raw(dst)
+			results["Dequantize"+name] = b.raw(dst)
 		}
 	}
 	return results
@@ -120,27 +122,32 @@ func TestLowPrecisionIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
+// everyQuantization returns all operations in few bits.
+func everyQuantization(b *bench, e kernels.Encoding) map[string]func() error {
+	const rows, cols = 140, 130
+	x, c, dst := b.random(rows*cols), b.random(cols*cols), b.random(rows*cols)
+	workspace, tally := b.random(b.QuantizedWorkspace(cols, cols, rows)), b.putInts(make([]int32, kernels.TallyWords))
+	op := kernels.Quantize{
+		X: x, Rows: rows, Cols: cols, Rowwise: b.room(e, rows, cols), Columnwise: b.room(e, cols, rows), Tally: kernels.Cell{Buffer: tally},
+	}
+	product := kernels.QuantizedMatMul{A: op.Columnwise, B: op.Columnwise, C: c, M: cols, N: cols, K: rows, Workspace: workspace}
+	return map[string]func() error{
+		"Quantize":               func() error { return b.Quantize(op) },
+		"Quantize, stochastic":   func() error { op := op; op.Stochastic = true; return b.Quantize(op) },
+		"Dequantize":             func() error { return b.Dequantize(dst, op.Rowwise, false) },
+		"Dequantize, transposed": func() error { return b.Dequantize(dst, op.Columnwise, true) },
+		"QuantizedMatMul":        func() error { return b.QuantizedMatMul(product) },
+	}
+}
+
 // Operations in few bits allocate nothing on the Go heap (L11).
 func TestLowPrecisionAllocatesNothing(t *testing.T) {
 	for _, threads := range []int{1, 2} {
 		b := newBenchWith(t, kernels.HostConfig{Threads: threads})
-		const rows, cols = 140, 130
-		x, c, dst := b.random(rows*cols), b.random(cols*cols), b.random(rows*cols)
-		workspace, tally := b.random(b.QuantizedWorkspace(cols, cols, rows)), b.putInts(make([]int32, kernels.TallyWords))
 		for _, e := range encodings {
-			op := kernels.Quantize{
-				X: x, Rows: rows, Cols: cols, Rowwise: b.room(e, rows, cols), Columnwise: b.room(e, cols, rows), Tally: kernels.Cell{Buffer: tally},
-			}
-			product := kernels.QuantizedMatMul{A: op.Columnwise, B: op.Columnwise, C: c, M: cols, N: cols, K: rows, Workspace: workspace}
-			for name, f := range map[string]func() error{
-				"Quantize":             func() error { return b.Quantize(op) },
-				"Quantize, stochastic": func() error { op := op; op.Stochastic = true; return b.Quantize(op) },
-				"Dequantize":           func() error { return b.Dequantize(dst, op.Rowwise, false) },
-				"Dequantize, turned":   func() error { return b.Dequantize(dst, op.Columnwise, true) },
-				"QuantizedMatMul":      func() error { return b.QuantizedMatMul(product) },
-			} {
+			for name, f := range everyQuantization(b, e) {
 				require.NoError(t, f())
-				require.Zero(t, testing.AllocsPerRun(3, func() { _ = f() }), "%s in %s, %d threads", name, e, threads)
+				require.Zero(t, testkit.Allocations(func() { _ = f() }, 0), "%s in %s, %d threads", name, e, threads)
 			}
 		}
 	}

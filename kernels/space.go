@@ -155,6 +155,20 @@ func (s *space) releaseLocked(b Buffer) (freed int64, err error) {
 // Hold turns a plain reference into a held one.
 func (s *space) Hold(b Buffer) (held int64, err error) { return s.arena.Hold(b.Handle) }
 
+// Enter is Hold, with the class.
+func (s *space) Enter(b Buffer) (held int64, class memory.Class, err error) {
+	return s.arena.Enter(b.Handle)
+}
+
+// Leave is Yield and Release.
+func (s *space) Leave(b Buffer) (yielded, freed int64, class memory.Class, err error) {
+	if !s.alone {
+		s.table.Lock()
+		defer s.table.Unlock()
+	}
+	return s.arena.Leave(b.Handle)
+}
+
 // Yield turns a held reference into a plain one, the caller's.
 func (s *space) Yield(b Buffer) (yielded int64, err error) { return s.arena.Yield(b.Handle) }
 

@@ -17,7 +17,7 @@ import (
 func layout() *memory.Layout {
 	return &memory.Layout{
 		Height: 400, Places: []int32{0, 1}, Levels: []memory.Level{{Peak: 400}},
-		Births: []memory.Birth{{Bytes: 400, Class: memory.Saved}},
+		Allocations: []memory.Allocation{{Bytes: 400, Class: memory.Saved}},
 	}
 }
 

@@ -1,8 +1,10 @@
 package kernels
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/weir-ml/weir/memory"
 )
@@ -20,6 +22,9 @@ type Lender interface {
 var (
 	_ Lender = (*Host)(nil)
 	_ Lender = (*Null)(nil)
+
+	_ memory.Receiver[Buffer] = (*Host)(nil)
+	_ memory.Receiver[Buffer] = (*Null)(nil)
 )
 
 // ErrNoLender is returned by Transfer for a device that is not a [Lender], or that is
@@ -60,4 +65,76 @@ func Transfer(dst, src Device, b Buffer) (Buffer, error) {
 		return Buffer{}, err
 	}
 	return to, nil
+}
+
+// Receive is Transfer from a device that is the space of another rank.
+func (h *Host) Receive(from memory.Space[Buffer], b Buffer) (Buffer, error) {
+	return receive(h, from, b)
+}
+
+// Receive is Transfer from a device that is the space of another rank.
+func (n *Null) Receive(from memory.Space[Buffer], b Buffer) (Buffer, error) {
+	return receive(n, from, b)
+}
+
+func receive(to Device, from memory.Space[Buffer], b Buffer) (Buffer, error) {
+	src, ok := from.(Device)
+	if !ok {
+		return Buffer{}, fmt.Errorf("%w: Receive from a %T", ErrNoLender, from)
+	}
+	return Transfer(to, src, b)
+}
+
+// encodedHeader is the size of what Encode writes before the elements: the type in the
+// highest byte, and how many.
+const (
+	encodedHeader = 8
+	encodedCount  = 1<<56 - 1
+)
+
+// Size returns how many bytes Encode writes of a buffer.
+func (h *Host) Size(b Buffer) int64 { return encodedHeader + int64(b.N)*b.Type.Bytes() }
+
+// Encode writes the type, the number and the bytes of the elements, which are in the order of
+// the processor. Like Lend it may be called from any goroutine; see runner.Codec.
+func (h *Host) Encode(w io.Writer, b Buffer) error {
+	h.lent(1)
+	defer h.lent(-1)
+	data, err := h.Lend(b)
+	if err != nil {
+		return err
+	}
+	var header [encodedHeader]byte
+	binary.LittleEndian.PutUint64(header[:], uint64(b.Type)<<56|uint64(b.N))
+	if _, err = w.Write(header[:]); err == nil {
+		_, err = w.Write(data)
+	}
+	return err
+}
+
+// Decode reads what Encode has written into a new buffer of class Transfer, which the caller
+// owns.
+func (h *Host) Decode(r io.Reader, size int64) (Buffer, error) {
+	var header [encodedHeader]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return Buffer{}, err
+	}
+	said := binary.LittleEndian.Uint64(header[:])
+	t, n := DType(said>>56), said&encodedCount
+	if t > Uint8 || n > uint64(mostElements) || encodedHeader+int64(n)*t.Bytes() != size {
+		return Buffer{}, fmt.Errorf("%w: Decode: %d elements of %s in %d bytes", ErrShape, n, t, size)
+	}
+	b, err := h.Alloc(memory.Transfer, t, int(n))
+	if err != nil {
+		return Buffer{}, err
+	}
+	data, err := h.Lend(b)
+	if err == nil {
+		_, err = io.ReadFull(r, data)
+	}
+	if err != nil {
+		_, _ = h.Release(b) // The first error is the one to tell.
+		return Buffer{}, err
+	}
+	return b, nil
 }

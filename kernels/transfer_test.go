@@ -1,6 +1,7 @@
 package kernels_test
 
 import (
+	"bytes"
 	"math"
 	"sync"
 	"testing"
@@ -142,4 +143,47 @@ func TestTransferBesideWork(t *testing.T) {
 	receiver.Wait()
 	require.Zero(t, from.Live())
 	require.Zero(t, to.Live())
+}
+
+// TestCodec sends buffers as bytes: the receiver has the bits in a buffer of class Transfer,
+// and bytes that are not one leave nothing behind.
+func TestCodec(t *testing.T) {
+	from, to := newBench(t), newBench(t)
+	x := []float32{1, float32(math.Copysign(0, -1)), float32(math.Inf(1)), math.Float32frombits(0x7fc0dead)}
+	b, ids := from.put(x), from.ids(7, 100)
+	var stream bytes.Buffer
+	require.NoError(t, from.Encode(&stream, b))
+	require.EqualValues(t, from.Size(b), stream.Len())
+	require.NoError(t, from.Encode(&stream, ids))
+	whole := bytes.Clone(stream.Bytes())
+
+	copied, err := to.Decode(&stream, from.Size(b))
+	require.NoError(t, err)
+	require.Equal(t, memory.Transfer, to.Class(copied))
+	for i, v := range to.read(copied) {
+		require.Equal(t, math.Float32bits(x[i]), math.Float32bits(v))
+	}
+	copied, err = to.Decode(&stream, from.Size(ids))
+	require.NoError(t, err)
+	want, have := make([]int32, 7), make([]int32, 7)
+	require.NoError(t, from.ReadInt32(want, ids))
+	require.NoError(t, to.ReadInt32(have, copied))
+	require.Equal(t, want, have)
+
+	live := to.Live()
+	for name, bad := range map[string]struct {
+		data []byte
+		size int64
+	}{
+		"it ends in the header":   {whole[:5], from.Size(b)},
+		"it ends in the elements": {whole[:12], from.Size(b)},
+		"another size":            {whole, from.Size(b) + 4},
+		"no type":                 {append([]byte{4, 0, 0, 0, 0, 0, 0, 99}, whole[8:]...), from.Size(b)},
+		"too many elements":       {append([]byte{255, 255, 255, 255, 255, 255, 255, 0}, whole[8:]...), from.Size(b)},
+		"none":                    {make([]byte, 8), 8},
+	} {
+		_, err := to.Decode(bytes.NewReader(bad.data), bad.size)
+		require.Error(t, err, name)
+		require.Equal(t, live, to.Live(), name)
+	}
 }

@@ -148,6 +148,7 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"magic", func(b []byte) []byte { b[0] = 'X'; return b }, `starts with "XLR\x01", expected "WLR\x01" (version 1)`},
 		{"version", func(b []byte) []byte { b[3] = 2; return b }, `starts with "WLR\x02", expected "WLR\x01" (version 1)`},
 		{"huge count", func(b []byte) []byte { binary.LittleEndian.PutUint32(b[4:], 1<<31); return b }, "2147483648 cells, at most 16384 are possible"},
+		{"the most cells", func(b []byte) []byte { binary.LittleEndian.PutUint32(b[4:], loss.MaxDefs); return b }, "2856 bytes for 16384 cells, expected 9306128"},
 		{"short", func(b []byte) []byte { return b[:len(b)-1] }, "2855 bytes for 5 cells, expected 2856"},
 		{"long", func(b []byte) []byte { return append(b, 0) }, "2857 bytes for 5 cells, expected 2856"},
 		{"shape", func(b []byte) []byte { clear(b[8:16]); return b }, "shape 0"},
@@ -168,6 +169,17 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"extreme without its flag", func(b []byte) []byte { b[at(3, 1)] = 0; return b }, "cell 3: an extreme value that is marked absent"},
 		{"sum of a maximum", func(b []byte) []byte { b[at(3, 32)] = 1; return b }, "cell 3: a max with a sum"},
 		{"contents without a record", func(b []byte) []byte { b[at(0, 8)] = 0; return b }, "cell 0: contents without a record"},
+		{"an extreme without a record", func(b []byte) []byte {
+			clear(b[at(3, 8):at(3, 16)])
+			clear(b[at(3, 32+exact):at(4, 0)])
+			return b
+		}, "cell 3: contents without a record"},
+		{"a microbatch without a record", func(b []byte) []byte {
+			clear(b[at(1, 8):at(1, 16)])
+			clear(b[at(1, 16):at(1, 24)])
+			clear(b[at(1, 32):at(2, 0)])
+			return b
+		}, "cell 1: contents without a record"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var r loss.Record
@@ -180,6 +192,17 @@ func TestUnmarshalRefuses(t *testing.T) {
 			require.ErrorIs(t, err, loss.ErrShape, "empty after a failure")
 		})
 	}
+}
+
+// TestShapeHasTheReduction merges no maximum into a minimum of the same name.
+func TestShapeHasTheReduction(t *testing.T) {
+	var a, b loss.Record
+	least := ledger(t, []loss.Def{{Name: "x", Reduction: loss.Min}})
+	least.Snapshot(&a)
+	ledger(t, []loss.Def{{Name: "x", Reduction: loss.Max}}).Snapshot(&b)
+	require.ErrorIs(t, a.Merge(&b), loss.ErrShape)
+	require.Zero(t, least.Count(1), "outside of the set")
+	require.Zero(t, least.Weight(1))
 }
 
 func TestAppendBinaryReusesMemory(t *testing.T) {

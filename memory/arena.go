@@ -122,6 +122,7 @@ type slot struct {
 
 var (
 	_ Space[Handle] = (*Arena)(nil)
+	_ Fused[Handle] = (*Arena)(nil)
 	_ Book          = (*Arena)(nil)
 	_ Reclaimer     = (*Arena)(nil)
 	_ Planned       = (*Arena)(nil)

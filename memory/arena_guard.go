@@ -135,7 +135,7 @@ func (a *Arena) survey() error {
 
 // overrun names the planned buffer that lies nearest below a byte which nobody has.
 func (a *Arena) overrun(at int64) error {
-	births := a.laid.layout.Births
+	births := a.laid.layout.Allocations
 	nearest := -1
 	for i := range births {
 		if b := &births[i]; b.Offset <= at && (nearest < 0 || b.Offset > births[nearest].Offset) {

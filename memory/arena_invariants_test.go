@@ -150,7 +150,7 @@ func TestInvariantsSurvey(t *testing.T) {
 
 	// A layout that is one byte wrong: its second buffer begins in its first one.
 	wrong := example()
-	wrong.layout.Births[0].Bytes++
+	wrong.layout.Allocations[0].Bytes++
 	require.NoError(t, a.Lay(&wrong.layout))
 	a.At(0)
 	first = alloc(t, a, memory.Saved, 1001)

@@ -186,7 +186,7 @@ func (a *Arena) refused(err error, class Class, bytes int64) *PlanError {
 		e.Number = l.next - int(places[l.place])
 	}
 	if l.next < len(l.births) {
-		e.Planned = l.births[l.next].Birth
+		e.Planned = l.births[l.next].Allocation
 	}
 	return e
 }

@@ -29,7 +29,7 @@ type event struct {
 // planner writes a script, and lays its buffers out first fit.
 type planner struct {
 	script
-	live  []memory.Birth
+	live  []memory.Allocation
 	names []int
 	count int
 }
@@ -44,9 +44,9 @@ func (p *planner) birth(class memory.Class, bytes int64, atMost bool) int {
 			}
 		}
 	}
-	b := memory.Birth{Offset: offset, Bytes: bytes, Class: class, AtMost: atMost}
+	b := memory.Allocation{Offset: offset, Bytes: bytes, Class: class, AtMost: atMost}
 	p.live, p.names = append(p.live, b), append(p.names, p.count)
-	p.layout.Births = append(p.layout.Births, b)
+	p.layout.Allocations = append(p.layout.Allocations, b)
 	p.layout.Height = max(p.layout.Height, offset+bytes)
 	p.count++
 	p.event(event{buffer: p.count - 1})
@@ -60,7 +60,7 @@ func (p *planner) end(i int) {
 
 func (p *planner) place() {
 	p.places = append(p.places, nil)
-	p.layout.Places = append(p.layout.Places, int32(len(p.layout.Births)))
+	p.layout.Places = append(p.layout.Places, int32(len(p.layout.Allocations)))
 	p.layout.Levels = append(p.layout.Levels, memory.Level{})
 }
 
@@ -70,7 +70,7 @@ func (p *planner) event(e event) {
 }
 
 func (p *planner) done() *script {
-	p.layout.Places = append(p.layout.Places, int32(len(p.layout.Births)))
+	p.layout.Places = append(p.layout.Places, int32(len(p.layout.Allocations)))
 	return &p.script
 }
 
@@ -187,7 +187,7 @@ func TestLaidOverlap(t *testing.T) {
 // bytes than the layout has for it.
 func TestLaidCrossed(t *testing.T) {
 	a := open(t, 1<<20, 0)
-	l := &memory.Layout{Height: 300, Places: []int32{0, 1, 2, 3}, Levels: make([]memory.Level, 3), Births: []memory.Birth{
+	l := &memory.Layout{Height: 300, Places: []int32{0, 1, 2, 3}, Levels: make([]memory.Level, 3), Allocations: []memory.Allocation{
 		{Offset: 0, Bytes: 100, Class: memory.Saved, AtMost: true},
 		{Offset: 200, Bytes: 100, Class: memory.Entry},
 		{Offset: 96, Bytes: 100, Class: memory.Carry}, // over the first, not the second
@@ -313,16 +313,16 @@ func TestLayoutValidate(t *testing.T) {
 	for text, spoil := range map[string]func(*memory.Layout){
 		"its height is -1":                      func(l *memory.Layout) { l.Height = -1 },
 		"birth 1 has 400 bytes at offset 1000":  func(l *memory.Layout) { l.Height = 1399 },
-		"birth 0 has 0 bytes":                   func(l *memory.Layout) { l.Births[0].Bytes = 0 },
-		"birth 0 has 9223372036854775807 bytes": func(l *memory.Layout) { l.Births[0].Bytes = math.MaxInt64 },
-		"at offset -4":                          func(l *memory.Layout) { l.Births[2].Offset = -4 },
-		"birth 2 is at offset 2":                func(l *memory.Layout) { l.Births[2].Offset = 2 },
-		"birth 0 is of class resident":          func(l *memory.Layout) { l.Births[0].Class = memory.Resident },
-		"birth 0 is of class class(?)":          func(l *memory.Layout) { l.Births[0].Class = 200 },
+		"birth 0 has 0 bytes":                   func(l *memory.Layout) { l.Allocations[0].Bytes = 0 },
+		"birth 0 has 9223372036854775807 bytes": func(l *memory.Layout) { l.Allocations[0].Bytes = math.MaxInt64 },
+		"at offset -4":                          func(l *memory.Layout) { l.Allocations[2].Offset = -4 },
+		"birth 2 is at offset 2":                func(l *memory.Layout) { l.Allocations[2].Offset = 2 },
+		"birth 0 is of class resident":          func(l *memory.Layout) { l.Allocations[0].Class = memory.Resident },
+		"birth 0 is of class class(?)":          func(l *memory.Layout) { l.Allocations[0].Class = 200 },
 		"it has 3 bounds of places and 1":       func(l *memory.Layout) { l.Levels = l.Levels[:1] },
 		"bound 0 of its places is 1":            func(l *memory.Layout) { l.Places[0] = 1 },
 		"bound 2 of its places is 1, after 2":   func(l *memory.Layout) { l.Places[2] = 1 },
-		"its places have 2 births, of 3":        func(l *memory.Layout) { l.Places[2] = 2 },
+		"its places have 2 allocations, of 3":   func(l *memory.Layout) { l.Places[2] = 2 },
 	} {
 		l := example().layout
 		spoil(&l)
@@ -415,7 +415,7 @@ func run(t *rapid.T, a *memory.Arena, s *script, serial *uint64) {
 				sum -= b.bytes
 				delete(live, e.buffer)
 			} else {
-				birth := s.layout.Births[e.buffer]
+				birth := s.layout.Allocations[e.buffer]
 				bytes := birth.Bytes
 				if birth.AtMost {
 					bytes = rapid.Int64Range(1, bytes).Draw(t, "fewer")

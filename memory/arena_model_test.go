@@ -193,6 +193,28 @@ func (m *model) Yield(t *rapid.T) {
 	}
 }
 
+func (m *model) Leave(t *rapid.T) {
+	h := m.any(t)
+	yielded, freed, class, err := m.arena.Leave(h)
+	switch b := m.live[h]; {
+	case b == nil:
+		same(t, 0, yielded+freed, m.missing(h), err)
+	case b.held == 0:
+		same(t, 0, yielded+freed, memory.ErrNotHeld, err)
+	default:
+		require.Equal(t, b.class, class)
+		var want [2]int64
+		if b.held--; b.held == 0 {
+			want[0] = b.bytes
+			if b.plain == 0 {
+				want[1] = m.end(h)
+			}
+		}
+		same(t, want[0], yielded, nil, err)
+		require.Equal(t, want[1], freed)
+	}
+}
+
 func (m *model) Reclaim(t *rapid.T) {
 	mark := m.serial - min(m.serial, rapid.Uint64Range(0, 8).Draw(t, "back"))
 	want := int64(0)

@@ -223,7 +223,7 @@ func TestNthPageRefused(t *testing.T) {
 	page := int64(os.Getpagesize())
 	layout := &memory.Layout{
 		Height: 5 * page, Places: []int32{0, 1}, Levels: make([]memory.Level, 1),
-		Births: []memory.Birth{{Bytes: 5 * page, Class: memory.Saved}},
+		Allocations: []memory.Allocation{{Bytes: 5 * page, Class: memory.Saved}},
 	}
 	for n := range int64(5) {
 		pages := &memorytest.Pages{Bytes: page, Left: n}

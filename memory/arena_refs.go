@@ -66,47 +66,69 @@ func (a *Arena) Retain(h Handle) error {
 // Release releases a plain reference. With the last reference of either kind the
 // buffer is freed: its bytes are returned and h is stale.
 func (a *Arena) Release(h Handle) (freed int64, err error) {
-	if uint(h.slot) >= uint(len(a.slots)) || a.slots[h.slot].generation != h.generation || h.arena != a.number {
-		return 0, a.missing("release", h)
-	}
-	s := &a.slots[h.slot]
-	if s.plain == 1 && s.held == 0 && s.mark != 0 && a.laid.layout != nil && !invariants.Enabled {
-		s.plain = 0
-		return a.end(h.slot, s), nil
-	}
-	return a.releaseSlow(h, s)
-}
-
-// releaseSlow is Release for all but the last reference to a buffer that the layout in
-// force has placed.
-func (a *Arena) releaseSlow(h Handle, s *slot) (freed int64, err error) {
+	s := a.lookup(h)
 	switch {
+	case s == nil:
+		return 0, a.missing("release", h)
 	case s.plain == 0:
 		return 0, s.wrong(ErrNoPlain, "release", h)
 	case s.plain+s.held > 1:
 		s.plain--
 		return 0, nil
-	case invariants.Enabled:
-		err = a.fenced(h.slot, s)
 	}
-	return a.take(h.slot, s), err
+	return a.last(h.slot, s)
+}
+
+// last ends the last reference to a buffer.
+func (a *Arena) last(i uint32, s *slot) (freed int64, err error) {
+	if invariants.Enabled {
+		err = a.fenced(i, s)
+	} else if s.mark != 0 && a.laid.layout != nil {
+		s.plain, s.held = 0, 0
+		return a.end(i, s), nil
+	}
+	return a.take(i, s), err
 }
 
 // Hold turns one plain reference into a held one.
 func (a *Arena) Hold(h Handle) (held int64, err error) {
+	held, _, err = a.Enter(h)
+	return held, err
+}
+
+// Enter is Hold, with the class.
+func (a *Arena) Enter(h Handle) (held int64, class Class, err error) {
 	s := a.lookup(h)
 	if s == nil {
-		return 0, a.missing("hold", h)
+		return 0, 0, a.missing("hold", h)
 	}
 	if s.plain == 0 {
-		return 0, s.wrong(ErrNoPlain, "hold", h)
+		return 0, 0, s.wrong(ErrNoPlain, "hold", h)
 	}
 	s.plain--
-	s.held++
-	if s.held > 1 {
-		return 0, nil
+	if s.held++; s.held == 1 {
+		held = s.bytes
 	}
-	return s.bytes, nil
+	return held, s.class, nil
+}
+
+// Leave is Yield and Release.
+func (a *Arena) Leave(h Handle) (yielded, freed int64, class Class, err error) {
+	s := a.lookup(h)
+	if s == nil {
+		return 0, 0, 0, a.missing("yield", h)
+	}
+	if s.held == 0 {
+		return 0, 0, 0, s.wrong(ErrNotHeld, "yield", h)
+	}
+	class = s.class
+	if s.held--; s.held > 0 {
+		return 0, 0, class, nil
+	}
+	if yielded = s.bytes; s.plain == 0 {
+		freed, err = a.last(h.slot, s)
+	}
+	return yielded, freed, class, err
 }
 
 // Yield turns one held reference into a plain one.

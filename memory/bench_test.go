@@ -87,7 +87,7 @@ func BenchmarkArenaPlanned(b *testing.B) {
 			a := open(b, 1<<30, 0)
 			layout := &memory.Layout{Height: int64(live+1) * 4096, Places: []int32{0, int32(live), int32(live) + births}, Levels: make([]memory.Level, 2)}
 			for i := range int64(live + births) {
-				layout.Births = append(layout.Births, memory.Birth{Offset: min(i, int64(live)) * 4096, Bytes: 4096, Class: memory.Saved})
+				layout.Allocations = append(layout.Allocations, memory.Allocation{Offset: min(i, int64(live)) * 4096, Bytes: 4096, Class: memory.Saved})
 			}
 			if err := a.Lay(layout); err != nil {
 				b.Fatal(err)
@@ -130,7 +130,7 @@ func BenchmarkReleasePages(b *testing.B) {
 	}
 	layout := &memory.Layout{
 		Height: bytes, Places: []int32{0, 1}, Levels: make([]memory.Level, 1),
-		Births: []memory.Birth{{Bytes: bytes, Class: memory.Saved}},
+		Allocations: []memory.Allocation{{Bytes: bytes, Class: memory.Saved}},
 	}
 	touch := func(h memory.Handle) {
 		data, err := a.Data(h)

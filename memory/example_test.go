@@ -69,7 +69,7 @@ func ExampleArena_Lay() {
 	defer arena.Close()
 	layout := &memory.Layout{
 		Height: 4096,
-		Births: []memory.Birth{ // the second lies where the first was
+		Allocations: []memory.Allocation{ // the second lies where the first was
 			{Offset: 0, Bytes: 4096, Class: memory.Saved},
 			{Offset: 0, Bytes: 1024, Class: memory.ActGrad},
 		},
@@ -93,7 +93,7 @@ func ExampleArena_Lay() {
 	// Output:
 	// memory: the place of the buffer is not free: 1024 bytes (actgrad) asked for as allocation 0 of place 1; its offset 0 is taken: 4096 bytes (saved), allocation 0 since the arena was made, were not released
 	// 1024 <nil>
-	// memory: the allocation is not in the plan: 512 bytes (workspace) asked for as allocation 1 of place 1; nothing more is planned there: record the stage again, its templates are not what it does
+	// memory: the allocation is not in the plan: 512 bytes (workspace) asked for as allocation 1 of place 1; nothing more is planned there: record the stage again, its profile is not what it does
 }
 
 // Between steps the pages of gradients go back to the system, and their addresses stay.

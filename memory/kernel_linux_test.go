@@ -65,7 +65,7 @@ func TestPageFaults(t *testing.T) {
 	grads := allocIn(t, a, memory.Gradients, bytes)
 	layout := &memory.Layout{
 		Height: bytes, Places: []int32{0, 1}, Levels: make([]memory.Level, 1),
-		Births: []memory.Birth{{Bytes: bytes, Class: memory.Saved}},
+		Allocations: []memory.Allocation{{Bytes: bytes, Class: memory.Saved}},
 	}
 	touch := func(h memory.Handle) {
 		data, err := a.Data(h)
@@ -118,7 +118,7 @@ func TestSmallTablesPinNothing(t *testing.T) {
 	layout := &memory.Layout{Height: 3 * large, Places: []int32{0, 3 * tables}, Levels: make([]memory.Level, 1)}
 	for range tables {
 		for i := range int64(3) {
-			layout.Births = append(layout.Births, memory.Birth{Offset: i * large, Bytes: large, Class: memory.Saved})
+			layout.Allocations = append(layout.Allocations, memory.Allocation{Offset: i * large, Bytes: large, Class: memory.Saved})
 		}
 	}
 	for _, planned := range []bool{true, false} {

@@ -9,14 +9,14 @@ import (
 // rank is cut into places, one for an action; repeats of an action share a place. What
 // is allocated at a place, in order, are its births.
 type Layout struct {
-	Height int64   // bytes of the step's part of the arena
-	Births []Birth // of place after place
-	Places []int32 // Births[Places[p]:Places[p+1]] are allocated at place p
-	Levels []Level // by place
+	Height      int64        // bytes of the step's part of the arena
+	Allocations []Allocation // of place after place
+	Places      []int32      // Allocations[Places[p]:Places[p+1]] are allocated at place p
+	Levels      []Level      // by place
 }
 
-// Birth is one allocation of a layout.
-type Birth struct {
+// Allocation is one allocation of a layout.
+type Allocation struct {
 	Offset int64 // in the step's part of the arena, bytes
 	Bytes  int64 // that will be asked for
 	Class  Class
@@ -59,13 +59,13 @@ var (
 
 // PlanError is an allocation that the layout refused.
 type PlanError struct {
-	Err     error // ErrUnplanned or ErrOverlap
-	Place   int   // of the layout
-	Number  int   // of the allocation at the place, from 0
-	Class   Class // that was asked for
-	Bytes   int64 // that were asked for
-	Planned Birth // the zero Birth where the place has no further one
-	Owner   Info  // the live buffer that is in the way (ErrOverlap)
+	Err     error      // ErrUnplanned or ErrOverlap
+	Place   int        // of the layout
+	Number  int        // of the allocation at the place, from 0
+	Class   Class      // that was asked for
+	Bytes   int64      // that were asked for
+	Planned Allocation // the zero Allocation where the place has no further one
+	Owner   Info       // the live buffer that is in the way (ErrOverlap)
 }
 
 // Error says what was asked for, what was planned, and who is in the way.
@@ -75,8 +75,8 @@ func (e *PlanError) Error() string {
 	switch {
 	case e.Err == ErrOverlap:
 		return text + fmt.Sprintf("; its offset %d is taken: %d bytes (%s), allocation %d since the arena was made, were not released", b.Offset, e.Owner.Bytes, e.Owner.Class, e.Owner.Serial)
-	case *b == Birth{}:
-		return text + "; nothing more is planned there: record the stage again, its templates are not what it does"
+	case *b == Allocation{}:
+		return text + "; nothing more is planned there: record the stage again, its profile is not what it does"
 	case b.AtMost:
 		return text + fmt.Sprintf("; planned are at most %d bytes (%s)", b.Bytes, b.Class)
 	}
@@ -93,8 +93,8 @@ func (l *Layout) Validate() error {
 	if l.Height < 0 || l.Height > maxCapacity {
 		return fmt.Errorf("%w: its height is %d bytes", ErrLayout, l.Height)
 	}
-	for i := range l.Births {
-		b := &l.Births[i]
+	for i := range l.Allocations {
+		b := &l.Allocations[i]
 		if b.Bytes <= 0 || b.Offset < 0 || b.Offset > l.Height-b.Bytes {
 			return fmt.Errorf("%w: birth %d has %d bytes at offset %d, the height is %d", ErrLayout, i, b.Bytes, b.Offset, l.Height)
 		}
@@ -115,8 +115,8 @@ func (l *Layout) Validate() error {
 		}
 		last = bound
 	}
-	if int(last) != len(l.Births) {
-		return fmt.Errorf("%w: its places have %d births, of %d", ErrLayout, last, len(l.Births))
+	if int(last) != len(l.Allocations) {
+		return fmt.Errorf("%w: its places have %d allocations, of %d", ErrLayout, last, len(l.Allocations))
 	}
 	return nil
 }

@@ -49,6 +49,25 @@ type Space[T any] interface {
 	Yield(h T) (yielded int64, err error)
 }
 
+// Fused is an optional ability of a Space: the two things that a step asks for most in one
+// call each. A type that embeds such a space, and changes Hold, Yield or Release, changes
+// these as well.
+type Fused[T any] interface {
+	// Enter is Hold. It says the class too, that of h where held is not 0.
+	Enter(h T) (held int64, class Class, err error)
+	// Leave is Yield, and Release of the reference that it gives. The class is that of h.
+	Leave(h T) (yielded, freed int64, class Class, err error)
+}
+
+// Receiver is an optional ability of a Space: to copy what another rank of the process has.
+// The runner links ranks by it where it is not told how to copy.
+type Receiver[T any] interface {
+	// Receive returns a copy of h, which is a buffer of another space, in a new one of class
+	// Transfer that the caller owns. It runs on the goroutine of this space, while that of the
+	// other one may do anything but change or release h.
+	Receive(from Space[T], h T) (T, error)
+}
+
 // Book is the allocator's book. A Space that has one lets a step audit two
 // books, its own and this one (L6). It is fed by allocate and free alone.
 type Book interface {

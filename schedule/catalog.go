@@ -2,7 +2,8 @@ package schedule
 
 import (
 	"fmt"
-	"strings"
+
+	"github.com/weir-ml/weir/internal/spelling"
 )
 
 // Schedule is a rule under the name that the field knows it by, with the
@@ -61,48 +62,14 @@ func Schedules() []Schedule {
 // Find returns the schedule of a name. The error wraps ErrParams and says which name
 // is nearest, if one is near.
 func Find(name string) (Schedule, error) {
-	all := Schedules()
-	nearest, least := 0, maxName
-	names := make([]string, len(all))
-	for i, s := range all {
+	var names []string
+	for _, s := range Schedules() {
 		if s.Name == name {
 			return s, nil
 		}
-		names[i] = s.Name
-		if d := distance(strings.ToLower(name[:min(len(name), maxName)]), s.Name); d < least {
-			nearest, least = i, d
-		}
+		names = append(names, s.Name)
 	}
-	hint := "there are"
-	if least <= max(len(name), len(names[nearest]))/2 { // or it is another word
-		hint = "did you mean " + names[nearest] + "? There are"
-	}
-	return Schedule{}, fmt.Errorf("%w: there is no schedule %.*q; %s %s", ErrParams, maxName, name, hint, strings.Join(names, ", "))
-}
-
-// maxName is how much of an unknown name is looked at.
-const maxName = 40
-
-// distance returns how many letters must be put in, taken out or changed to make one
-// word of the other.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1) // from the beginning of a to each beginning of b
-	for k := range row {
-		row[k] = k
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for k := range len(b) {
-			changed := diagonal
-			if a[i] != b[k] {
-				changed++
-			}
-			diagonal = row[k+1]
-			row[k+1] = min(changed, row[k]+1, row[k+1]+1)
-		}
-	}
-	return row[len(b)]
+	return Schedule{}, fmt.Errorf("%w: there is no schedule %.*q; %s", ErrParams, spelling.Most, name, spelling.Hint(name, names))
 }
 
 // placing returns a placement, or else says which numbers of stages there is one for.

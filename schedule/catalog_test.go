@@ -63,18 +63,6 @@ func TestFindSuggestsTheNearest(t *testing.T) {
 	require.ErrorIs(t, err, schedule.ErrParams)
 }
 
-func TestDistance(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0}, {"abc", "abd", 1}, {"abc", "xabc", 1}, {"xabc", "abc", 1}, {"abc", "ac", 1},
-		{"kitten", "sitting", 3}, {"saturday", "sunday", 3},
-	} {
-		require.Equal(t, test.want, schedule.Distance(test.a, test.b), "%s %s", test.a, test.b)
-	}
-}
-
 // Place says of every number of stages whether it works, and the rule agrees.
 func TestPlacements(t *testing.T) {
 	works := map[string]func(ranks, stages int) bool{

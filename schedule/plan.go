@@ -92,6 +92,17 @@ func (p *Plan) HasBackward(stage int) bool {
 	return p.Mode == Training && p.Placement.within(stage) >= firstTrained(p.Frozen)
 }
 
+// Ends reports whether an action of this kind is the stage's last one for a microbatch.
+func (p *Plan) Ends(stage int, kind Kind) bool {
+	switch kind {
+	case F:
+		return !p.HasBackward(stage)
+	case I:
+		return p.IsFrozen(stage) || stage < len(p.Facts) && p.Facts[stage].Frozen
+	}
+	return kind == B || kind == W
+}
+
 // Span returns the microbatches that run through a stage, from lo up to and
 // without hi: all of them where the placement has one copy. The copies of a model
 // share the microbatches out in equal parts, the first ones a microbatch more. A plan
@@ -105,10 +116,15 @@ func (p *Plan) Span(stage int) (lo, hi int) {
 // can begin with the first ones of a batch, and none waits for the second half. With one
 // copy the item is the microbatch.
 func (p *Plan) Item(microbatch int) int {
-	copies := p.Placement.Copies
-	if copies < 2 {
+	if p.Placement.Copies < 2 {
 		return microbatch
 	}
+	return p.turn(microbatch)
+}
+
+// turn is Item of a plan for several copies.
+func (p *Plan) turn(microbatch int) int {
+	copies := p.Placement.Copies
 	c, lo := 0, 0
 	for next := 1; next < copies; next++ {
 		if first, _ := p.Span(next * p.Placement.Depth()); first <= microbatch {
@@ -123,6 +139,20 @@ func (p *Plan) OfItem(item int) int {
 	copies := max(p.Placement.Copies, 1)
 	lo, _ := p.Span(item % copies * p.Placement.Depth())
 	return lo + item/copies
+}
+
+// Wanted returns, by copy of the model, the parts of entries that stages of a rank read. Of
+// an item they are Wanted[item%len(Wanted)].
+func (p *Plan) Wanted(rank int) []uint64 {
+	wants := make([]uint64, max(p.Placement.Copies, 1))
+	for stage := range p.Parts {
+		if p.Placement.Rank[stage] == rank {
+			for _, parts := range p.Parts[stage] {
+				wants[stage/p.Placement.Depth()] |= parts
+			}
+		}
+	}
+	return wants
 }
 
 // Actions returns the number of actions in a rank's program, each repeat counted.

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/units"
 )
@@ -63,14 +64,14 @@ func (c *chooseCmd) Run(s *streams) error {
 		return err
 	}
 	request := choose.Request{
-		Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches, Costs: costs.Costs,
+		Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches, Costs: costs,
 		Memory: int64(c.Memory), Capacity: c.Capacity, Reordered: c.Reordered,
 	}
 	if c.Clock == "span" {
 		request.Clock = choose.Span
 	}
 	if c.Cap != nil {
-		request.Memory = max(int64(*c.Cap*float64(costs.microbatch)), 1)
+		request.Memory = max(int64(*c.Cap*float64(costs.Microbatch)), 1)
 	}
 	choice, err := choose.Choose(request)
 	switch {
@@ -82,7 +83,7 @@ func (c *chooseCmd) Run(s *streams) error {
 		return err
 	}
 	if err == nil && c.Output != "" { // first, whoever stops reading the table
-		err = outfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs.Costs) })
+		err = outfile.Write(c.Output, func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs) })
 	}
 	if c.JSON {
 		return errors.Join(printJSON(s.out, c.outcome(choice, costs)), err)
@@ -111,7 +112,7 @@ func (c *chooseCmd) validate() error {
 }
 
 // none says that nothing fits, and what comes nearest.
-func (c *chooseCmd) none(choice *choose.Choice, costs priced, memory int64) error {
+func (c *chooseCmd) none(choice *choose.Choice, costs *simulate.Costs, memory int64) error {
 	var smallest *choose.Candidate
 	for _, one := range choice.All {
 		if one.Report != nil && (smallest == nil || one.Peak < smallest.Peak) {
@@ -119,29 +120,29 @@ func (c *chooseCmd) none(choice *choose.Choice, costs priced, memory int64) erro
 		}
 	}
 	if smallest == nil {
-		return faults{{Rank: -1, Text: "weir: no schedule runs on these ranks and stages"}}
+		return faults{{Text: "weir: no schedule runs on these ranks and stages"}}
 	}
-	room := costs.amount(memory)
+	room := amount(costs, memory)
 	if c.Cap != nil {
 		room = number(*c.Cap) + " mb"
 	}
-	return faults{{Rank: -1, Text: fmt.Sprintf("weir: no plan fits into %s: the smallest is %s, which needs %s on a rank",
-		room, smallest.Name(), costs.amount(smallest.Peak))}}
+	return faults{{Text: fmt.Sprintf("weir: no plan fits into %s: the smallest is %s, which needs %s on a rank",
+		room, smallest.Name(), amount(costs, smallest.Peak))}}
 }
 
 // amount writes bytes, or microbatches where the flags have made them the unit.
-func (p priced) amount(bytes int64) string {
-	if p.microbatch > 0 {
-		return number(float64(bytes)/float64(p.microbatch)) + " mb"
+func amount(costs *simulate.Costs, bytes int64) string {
+	if costs.Microbatch > 0 {
+		return number(float64(bytes)/float64(costs.Microbatch)) + " mb"
 	}
 	return units.Size(bytes)
 }
 
 // costs returns what the stages cost.
-func (c *chooseCmd) costs() (priced, error) {
+func (c *chooseCmd) costs() (*simulate.Costs, error) {
 	if c.Costs != "" {
 		if c.Cap != nil {
-			return priced{}, usage("--cap counts microbatches: with --costs give --memory in bytes")
+			return nil, usage("--cap counts microbatches: with --costs give --memory in bytes")
 		}
 		costs, err := c.fromFile()
 		if err == nil && c.Stages == 0 {
@@ -152,18 +153,18 @@ func (c *chooseCmd) costs() (priced, error) {
 		return costs, err
 	}
 	if c.Memory != 0 {
-		return priced{}, usage("--memory counts bytes: give --costs with the bytes of each stage, or --cap in microbatches")
+		return nil, usage("--memory counts bytes: give --costs with the bytes of each stage, or --cap in microbatches")
 	}
 	if c.Stages == 0 {
 		c.Stages = 2 * c.Ranks
 	}
 	if c.Stages%c.Ranks != 0 {
-		return priced{}, usage("--stages %d on --ranks %d: the times of the flags are per rank, so give a multiple, or --costs", c.Stages, c.Ranks)
+		return nil, usage("--stages %d on --ranks %d: the times of the flags are per rank, so give a multiple, or --costs", c.Stages, c.Ranks)
 	}
 	return c.uniform(schedule.Looped(c.Ranks, c.Stages))
 }
 
-func (c *chooseCmd) outcome(choice *choose.Choice, costs priced) *chosen {
+func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chosen {
 	out := &chosen{Front: []string{}, Candidates: []candidate{}}
 	if choice.Best != nil {
 		out.Best = choice.Best.Name()
@@ -178,8 +179,8 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs priced) *chosen {
 		} else {
 			line.Makespan, line.BubbleMakespan = costs.Units(one.Report.Makespan), one.Report.BubbleMakespan()
 			line.Span, line.BubbleSpan = costs.Units(one.Report.Span), one.Report.BubbleSpan()
-			if costs.microbatch > 0 {
-				line.Peak = float64(one.Peak) / float64(costs.microbatch)
+			if costs.Microbatch > 0 {
+				line.Peak = float64(one.Peak) / float64(costs.Microbatch)
 			} else {
 				line.PeakBytes = one.Peak
 			}
@@ -190,7 +191,7 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs priced) *chosen {
 }
 
 // table prints the choice for people.
-func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs priced) error {
+func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Costs) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	clock := c.Clock
 	if costs.Unit != "" {
@@ -214,7 +215,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs priced) erro
 		if c.Clock == "span" {
 			time, bubble = one.Report.Span, one.Report.BubbleSpan()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(time)), bubble, costs.amount(one.Peak))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(time)), bubble, amount(costs, one.Peak))
 	}
 	if err := t.Flush(); err != nil {
 		return err

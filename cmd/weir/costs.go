@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
@@ -39,45 +40,35 @@ func (d *decimal) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// priced is what things cost, and what a microbatch is in bytes where the flags
-// have made it one.
-type priced struct {
-	*simulate.Costs
-	microbatch int64 // bytes of one microbatch over all stages that it visits on a rank; 0: real bytes
-}
-
 // price returns the costs for a plan: those of the file, those that came with the
 // plan, or those of the flags.
-func (c *pricing) price(placement schedule.Placement, file *format.File) (priced, error) {
+func (c *pricing) price(placement schedule.Placement, file *format.File) (*simulate.Costs, error) {
 	if c.Costs != "" {
 		return c.fromFile()
 	}
 	if file != nil && file.Costs != nil {
-		return priced{Costs: file.Costs}, nil
+		return file.Costs, nil
 	}
 	return c.uniform(placement)
 }
 
 // read returns the costs of the file.
-func (c *pricing) fromFile() (priced, error) {
+func (c *pricing) fromFile() (*simulate.Costs, error) {
 	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm} {
 		if given.Rat != nil {
-			return priced{}, usage("%s goes without --costs: the file says what everything costs", flag)
+			return nil, usage("%s goes without --costs: the file says what everything costs", flag)
 		}
 	}
 	file, err := os.Open(c.Costs)
 	if err != nil {
-		return priced{}, err
+		return nil, err
 	}
 	defer file.Close() // It was only read.
 	costs, err := simulate.ReadCosts(file)
 	if errors.Is(err, simulate.ErrCosts) {
-		err = faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), simulate.ErrCosts.Error()+": ")}}
+		err = faults{{Text: strings.TrimPrefix(err.Error(), simulate.ErrCosts.Error()+": ")}}
 	}
-	if err != nil {
-		return priced{}, err
-	}
-	return priced{Costs: costs}, nil
+	return costs, err
 }
 
 // orOne returns the number, 1 where none was given.
@@ -90,7 +81,7 @@ func (d decimal) orOne() decimal {
 
 // uniform divides the times of the flags over the stages that a microbatch visits on
 // each rank.
-func (c *pricing) uniform(p schedule.Placement) (priced, error) {
+func (c *pricing) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	forward, input, weight := c.F.orOne(), c.I.orOne(), c.W.orOne()
 	visits := make([]int64, p.Stages()) // by stage: the stages of its copy on its rank
 	common := int64(1)                  // a multiple of them all
@@ -111,9 +102,9 @@ func (c *pricing) uniform(p schedule.Placement) (priced, error) {
 		}
 	}
 	if !scale.IsInt64() || scale.Int64() > math.MaxInt32 {
-		return priced{}, usage("the times have too many places together: give fewer")
+		return nil, usage("the times have too many places together: give fewer")
 	}
-	costs := &simulate.Costs{Scale: scale.Int64(), Stages: make([]simulate.StageCosts, p.Stages())}
+	costs := &simulate.Costs{Scale: scale.Int64(), Microbatch: 2 * common, Stages: make([]simulate.StageCosts, p.Stages())}
 	share := func(d decimal, parts int64) int64 {
 		if d.Rat == nil {
 			return 0
@@ -127,27 +118,17 @@ func (c *pricing) uniform(p schedule.Placement) (priced, error) {
 			F: share(forward, n), I: share(input, n), W: share(weight, n), Joined: share(c.Fb, n), Quantize: share(c.Q, n), Saved: 2 * common / n,
 		}
 	}
-	return priced{costs, 2 * common}, nil
+	return costs, nil
 }
 
-// halved returns the same costs where I frees half of what was saved.
-func (p priced) halved() *simulate.Costs {
-	half := *p.Costs
-	half.Stages = append([]simulate.StageCosts(nil), p.Stages...)
-	for i := range half.Stages {
-		half.Stages[i].FreedByI = half.Stages[i].Saved / 2
+// saving returns the same costs where stages save and free what change says.
+func saving(costs *simulate.Costs, change func(s *simulate.StageCosts)) *simulate.Costs {
+	other := *costs
+	other.Stages = slices.Clone(costs.Stages)
+	for i := range other.Stages {
+		change(&other.Stages[i])
 	}
-	return &half
-}
-
-// without returns the same costs without bytes.
-func (p priced) without() *simulate.Costs {
-	bare := *p.Costs
-	bare.Stages = append([]simulate.StageCosts(nil), p.Stages...)
-	for i := range bare.Stages {
-		bare.Stages[i].Saved = 0
-	}
-	return &bare
+	return &other
 }
 
 func gcd(a, b int64) int64 {

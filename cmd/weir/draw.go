@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/weir-ml/weir/schedule/draw"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/outfile"
 )
 
@@ -43,10 +44,10 @@ func (c *drawCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	if costs.microbatch > 0 { // what is drawn then are microbatches in flight
-		costs.Costs = costs.without()
+	if costs.Microbatch > 0 { // without bytes, microbatches in flight are drawn
+		costs = saving(costs, func(s *simulate.StageCosts) { s.Saved, s.FreedByI = 0, 0 })
 	}
-	step, err := draw.Simulate(plan, costs.Costs, c.capacity())
+	step, err := draw.Simulate(plan, costs, c.capacity())
 	if err != nil {
 		return err
 	}

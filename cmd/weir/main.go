@@ -24,6 +24,8 @@ type commands struct {
 	Convert    convertCmd       `cmd:"" help:"Read a plan file in one form and write it in another."`
 	Place      placeCmd         `cmd:"" help:"Lay out buffers whose lifetimes are known, as low as possible."`
 	Mem        memCmd           `cmd:"" help:"Show what memory was, compare it, and plan it."`
+	Launch     launchCmd        `cmd:"" help:"Start the processes of a job, and end them together."`
+	Checkpoint checkpointCmd    `cmd:"" help:"Look at the checkpoints of a run."`
 	Help       helpCmd          `cmd:"" help:"Show the help of a command."`
 	Completion completionCmd    `cmd:"" help:"Print the completion script of a shell."`
 	Version    kong.VersionFlag `help:"Print the version."`
@@ -69,7 +71,7 @@ type fault struct {
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
 	Code   string `json:"code,omitempty"`
-	Rank   int    `json:"rank"` // -1 where it is of no single rank
+	Rank   *int   `json:"rank,omitempty"` // nil where it is of no single rank
 	Text   string `json:"text"`
 }
 
@@ -151,7 +153,10 @@ func plain(text string) string {
 // programs of examples/ take, and a negative number in one word with its flag.
 func plainly(args []string) []string {
 	var plain []string
-	for _, arg := range args {
+	for i, arg := range args {
+		if arg == "--" { // what follows is for another program
+			return append(plain, args[i:]...)
+		}
 		if n := len(plain) - 1; n >= 0 && strings.HasPrefix(plain[n], "--") && !strings.Contains(plain[n], "=") &&
 			len(arg) > 1 && arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9' {
 			plain[n] += "=" + arg
@@ -169,6 +174,10 @@ func plainly(args []string) []string {
 func fail(stderr io.Writer, err error) int {
 	if errors.Is(err, errShown) {
 		return atFault
+	}
+	if of, ok := errors.AsType[*exitError](err); ok {
+		fmt.Fprintf(stderr, "weir: %v\n", err)
+		return of.status
 	}
 	if found, ok := errors.AsType[faults](err); ok {
 		fmt.Fprintln(stderr, found)

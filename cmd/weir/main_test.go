@@ -257,6 +257,20 @@ func TestChooseSmallCap(t *testing.T) {
 	require.Equal(t, "weir: no plan fits into 0.1 mb: the smallest is v-min, which needs 2 mb on a rank\n", stderr)
 }
 
+// A plan that was chosen with microbatches as the unit of memory keeps the unit.
+func TestChooseKeepsMicrobatches(t *testing.T) {
+	best := filepath.Join(t.TempDir(), "best.json")
+	_, stderr, status := weir("", "choose", "--ranks", "2", "--microbatches", "8", "--cap", "2", "-o", best)
+	require.Empty(t, stderr)
+	require.Zero(t, status)
+	stdout, _, _ := weir("", "sim", best)
+	require.Contains(t, stdout, "peak, microbatches")
+	stdout, _, _ = weir("", "draw", best)
+	require.Contains(t, stdout, ">peak 2<")
+	_, stderr, _ = weir("", "mem", "plan", best)
+	require.Contains(t, stderr, "--costs with the bytes of each stage")
+}
+
 // Who wrote a file with old letters, or by mistake one that looks so, is told.
 func TestLetters(t *testing.T) {
 	doubled := "0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1W0,1F1,1B1,1W1\n"
@@ -330,7 +344,7 @@ func TestErrors(t *testing.T) {
 		status     int
 	}{
 		{"drow", `weir: unexpected argument drow, did you mean "draw"? (weir --help says more)`, 2},
-		{"mem leeks", `weir: there is no file leeks, nor a command weir mem leeks: there are log, plan, diff, export and leaks`, 2},
+		{"mem leeks", `weir: there is no file leeks, nor a command weir mem leeks: did you mean leaks? There are log, plan, diff, export, leaks`, 2},
 		{"plan", `weir: expected "<name>" (weir --help says more)`, 2},
 		{"plan 1f1b --rank 2", `weir: unknown flag --rank, did you mean "--ranks"? (weir --help says more)`, 2},
 		{"plan 1f1b --stages two", `weir: --stages: expected a valid 64 bit int but got "two" (weir --help says more)`, 2},
@@ -408,7 +422,10 @@ func TestExitStatuses(t *testing.T) {
 		"help":                              {"", good},
 		"help mem plan":                     {"", good},
 		"help nothing":                      {"", misused},
+		"checkpoint verify none":            {"", misused},
 		"completion bash":                   {"", good},
+		"completion zsh":                    {"", good},
+		"completion fish":                   {"", good},
 		"completion tcsh":                   {"", misused},
 		"plan 1f1b":                         {"", good},
 		"plan 1f1b --format compute":        {"", good}, // the old name
@@ -444,7 +461,8 @@ func TestExitStatuses(t *testing.T) {
 		"mem plan 1f1b --ranks 1 --stages 1" + costs:            {"", good},
 		"mem plan 1f1b --ranks 1 --stages 1 --memory 1" + costs: {"", atFault},
 		"mem plan 1f1b --ranks 1 --stages 1 --budget 1" + costs: {"", atFault}, // the old name
-		"mem plan 1f1b": {"", misused},
+		"mem plan 1f1b":       {"", misused},
+		"launch -n 0 -- true": {"", misused},
 		"mem export 1f1b --ranks 1 --stages 1 --to csv" + costs:  {"", good},
 		"mem export - --to csv" + costs:                          {invalid, atFault},
 		"mem export 1f1b --ranks 1 --stages 1 --out x.y" + costs: {"", misused}, // the old name
@@ -464,7 +482,7 @@ func TestExitStatuses(t *testing.T) {
 // old name is not among them.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"weir ch":             "check choose",
+		"weir ch":             "check checkpoint choose",
 		"weir mem le":         "leaks",
 		"weir plan zb-h":      "zb-h1 zb-h2",
 		"weir plan 1f1b --mi": "--microbatches",
@@ -479,6 +497,12 @@ func TestCompletion(t *testing.T) {
 		slices.Sort(words)
 		require.Equal(t, want, strings.Join(words, " "), line)
 	}
+}
+
+// In zsh completion works where nothing has loaded it before.
+func TestCompletionLoadsCompinit(t *testing.T) {
+	stdout, _, _ := weir("", "completion", "zsh")
+	require.True(t, strings.HasPrefix(stdout, "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"), stdout)
 }
 
 // A full disk is an error.

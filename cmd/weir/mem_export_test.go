@@ -15,9 +15,10 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/tests/rewind"
 )
 
-// figures writes templates of stages to a file and returns its name.
+// figures writes the profile of stages to a file and returns its name.
 func figures(t *testing.T, stages int) string {
 	t.Helper()
 	s, err := schedule.Find("1f1b")
@@ -26,11 +27,11 @@ func figures(t *testing.T, stages int) string {
 	require.NoError(t, err)
 	plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: 4})
 	require.NoError(t, err)
-	templates := layout.FromFigures(plan, []layout.Figures{{Output: 4096, Gradient: 4096, Input: 10240, Weight: 2048, Forward: 640, Backward: 1280}})
-	name := filepath.Join(t.TempDir(), "templates.json")
+	profile := layout.FromFigures(plan, []layout.Figures{{Output: 4096, Gradient: 4096, Input: 10240, Weight: 2048, Forward: 640, Backward: 1280}})
+	name := filepath.Join(t.TempDir(), "profile.json")
 	file, err := os.Create(name)
 	require.NoError(t, err)
-	require.NoError(t, layout.Write(file, templates))
+	require.NoError(t, layout.Write(file, profile))
 	require.NoError(t, file.Close())
 	return name
 }
@@ -39,8 +40,8 @@ func figures(t *testing.T, stages int) string {
 // every rank nothing is before it and nothing stays, and the blocks lie in one segment of
 // the height that mem plan says.
 func TestMemExportSnapshot(t *testing.T) {
-	templates := figures(t, 4)
-	args := []string{"1f1b", "--ranks", "4", "--microbatches", "6", "--templates", templates}
+	profile := figures(t, 4)
+	args := []string{"1f1b", "--ranks", "4", "--microbatches", "6", "--profile", profile}
 	stdout, stderr, status := weir("", append([]string{"mem", "export", "--to", "snapshot"}, args...)...)
 	require.Empty(t, stderr)
 	require.Zero(t, status)
@@ -52,7 +53,7 @@ func TestMemExportSnapshot(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(planned), &plan))
 	require.Len(t, s.Segments, 4)
 	for rank, trace := range s.Traces {
-		before, err := s.Rewind(rank)
+		before, err := rewind.Segments(s, rank)
 		require.NoError(t, err)
 		require.Empty(t, before)
 		require.Equal(t, plan.PerRank[rank].Height, s.Segments[rank].Size)
@@ -81,10 +82,10 @@ func TestMemExportSnapshot(t *testing.T) {
 }
 
 func TestMemExportForms(t *testing.T) {
-	templates, folder := figures(t, 2), t.TempDir()
+	profile, folder := figures(t, 2), t.TempDir()
 	export := func(name string) []byte {
 		path := filepath.Join(folder, name)
-		stdout, stderr, status := weir("", "mem", "export", "1f1b", "--ranks", "2", "--templates", templates, "-o", path)
+		stdout, stderr, status := weir("", "mem", "export", "1f1b", "--ranks", "2", "--profile", profile, "-o", path)
 		require.Empty(t, stdout+stderr)
 		require.Zero(t, status)
 		content, err := os.ReadFile(path)
@@ -122,9 +123,9 @@ func TestMemExportForms(t *testing.T) {
 	_, err = snapshot.Read(bytes.NewReader(export("step.pickle")), snapshot.Limits{})
 	require.NoError(t, err)
 
-	_, stderr, status := weir("", "mem", "export", "1f1b", "--ranks", "2", "--templates", templates, "-o", "step.txt")
+	_, stderr, status := weir("", "mem", "export", "1f1b", "--ranks", "2", "--profile", profile, "-o", "step.txt")
 	require.Equal(t, misused, status)
 	require.Contains(t, stderr, `"step.txt" does not end in .pickle, .json or .csv`)
-	_, _, status = weir("", "mem", "export", "1f1b", "--to", "csv", "--templates", "nowhere.json")
+	_, _, status = weir("", "mem", "export", "1f1b", "--to", "csv", "--profile", "nowhere.json")
 	require.Equal(t, misused, status)
 }

@@ -50,7 +50,7 @@ func (c *memLeaksCmd) Run(s *streams) error {
 			return c.report(s, found)
 		}
 	}
-	return faults{{File: in.name, Rank: -1, Text: strings.TrimPrefix(err.Error(), "leaks: ")}}
+	return faults{{File: in.name, Text: strings.TrimPrefix(err.Error(), "leaks: ")}}
 }
 
 // report prints what was found.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/internal/memreport"
+	"github.com/weir-ml/weir/internal/spelling"
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/outfile"
 )
@@ -49,7 +50,7 @@ func (c *memLogCmd) Run(s *streams) error {
 		return err
 	}
 	if _, err := os.Stat(c.File); errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(c.File, "./\\-") {
-		return usage("there is no file %s, nor a command weir mem %s: there are log, plan, diff, export and leaks", c.File, c.File)
+		return usage("there is no file %s, nor a command weir mem %s: %s", c.File, c.File, spelling.Hint(c.File, []string{"log", "plan", "diff", "export", "leaks"}))
 	}
 	log, read := &memreport.Log{}, logRead{}
 	err := into(c.CSV, memreport.NewCSV, func(csv memreport.Sink) error {

@@ -51,7 +51,7 @@ func TestMem(t *testing.T) {
 	require.Equal(t, atFault, status)
 	var summary memreport.Summary
 	require.NoError(t, json.Unmarshal([]byte(stdout), &summary))
-	require.Equal(t, 1, summary.GrowthRank)
+	require.Equal(t, 1, *summary.GrowthRank)
 	require.Equal(t, 1024.0, summary.Growth.PerMicrobatch)
 }
 

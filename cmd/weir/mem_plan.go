@@ -24,9 +24,9 @@ import (
 type laidOut struct {
 	source
 	pricing   `group:"Costs:"`
-	Templates string `group:"Memory:" help:"What the stages allocate, a file (examples/train -emit-templates writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
+	Profile   string `aliases:"templates" group:"Memory:" help:"What the stages allocate, a file (examples/train -emit-profile writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
 	LookAhead int    `group:"Memory:" help:"Entries that a rank pulls before it needs them." placeholder:"N"`
-	Envelope  bool   `group:"Memory:" help:"Plan for microbatches of any shape class of the templates, each buffer as large as in the class where it is largest: so it is where there are several, and --shapes does not say which."`
+	Envelope  bool   `group:"Memory:" help:"Plan for microbatches of any shape class of the profile, each buffer as large as in the class where it is largest: so it is where there are several, and --shapes does not say which."`
 	Shapes    []int  `group:"Memory:" help:"The shape class of each microbatch, from 0; a list that is shorter than the step begins again." placeholder:"N"`
 	Work      int64  `group:"Memory:" help:"Most work of the search on each rank, in buffers placed." placeholder:"N"`
 }
@@ -35,10 +35,10 @@ type laidOut struct {
 // examples.
 const defaultLinks = 1
 
-// passes returns what a plan needs before it can run, by the facts of the templates.
-func (c *laidOut) passes(place schedule.Placement, templates *layout.Templates) (lower.Passes, error) {
-	facts, parts := slices.Clone(templates.Facts), len(templates.Parts)
-	depth, stages := place.Depth(), len(templates.Shapes[0].Stages)
+// passes returns what a plan needs before it can run, by the facts of the profile.
+func (c *laidOut) passes(place schedule.Placement, profile *layout.Profile) (lower.Passes, error) {
+	facts, parts := slices.Clone(profile.Facts), len(profile.Parts)
+	depth, stages := place.Depth(), len(profile.Shapes[0].Stages)
 	if stages != depth && stages != place.Stages() {
 		return lower.Passes{}, c.misfit(place, stages)
 	}
@@ -49,26 +49,26 @@ func (c *laidOut) passes(place schedule.Placement, templates *layout.Templates) 
 		facts = slices.Repeat(facts, place.Stages()/depth)
 	}
 	if len(facts) != place.Stages() {
-		return lower.Passes{}, inFile(c.Templates, fmt.Errorf("there are facts of %d stages and templates of %d", len(facts), stages))
+		return lower.Passes{}, inFile(c.Profile, fmt.Errorf("there are facts of %d stages and a profile of %d", len(facts), stages))
 	}
 	copies := false
 	for s := range facts {
-		facts[s].Quantizes = facts[s].Quantizes || c.Templates == "" && c.quantizes()
+		facts[s].Quantizes = facts[s].Quantizes || c.Profile == "" && c.quantizes()
 		copies = copies || facts[s].Quantizes
 	}
 	if c.quantizes() && !copies {
-		return lower.Passes{}, usage("--quantize: no stage of %s computes on copies of its weights", c.Templates)
+		return lower.Passes{}, usage("--quantize: no stage of %s computes on copies of its weights", c.Profile)
 	}
 	return lower.Passes{Facts: facts, Parts: parts, Quantizing: c.quantizing(), Capacity: or(c.Capacity, defaultLinks)}, nil
 }
 
 // step is a plan with all that its layout is made of.
 type step struct {
-	plan      *schedule.Plan
-	templates *layout.Templates
-	costs     *simulate.Costs // of the file; nil where none is given
-	times     *simulate.Costs // these, or those of the flags
-	cfg       layout.Config
+	plan    *schedule.Plan
+	profile *layout.Profile
+	costs   *simulate.Costs // of the file; nil where none is given
+	times   *simulate.Costs // these, or those of the flags
+	cfg     layout.Config
 }
 
 // prepare reads what the flags name.
@@ -77,18 +77,18 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		return nil, usage("--work and --look-ahead are 0 or more")
 	}
 	out := &step{}
-	if c.Templates != "" {
-		t, err := c.templates(nil, nil)
+	if c.Profile != "" {
+		t, err := c.profile(nil, nil)
 		if err != nil {
 			return nil, err
 		}
-		if named, err := schedule.Find(c.Plan); err == nil && c.Stages == nil { // as many stages as the templates have
+		if named, err := schedule.Find(c.Plan); err == nil && c.Stages == nil { // as many stages as the profile has
 			stages := len(t.Shapes[0].Stages)
 			if _, err := named.Place(or(c.Ranks, usualRanks), stages); !c.listed() && (err == nil || c.Placement != "") {
 				c.Stages = &stages
 			}
 		}
-		out.templates = t
+		out.profile = t
 	}
 	plan, file, err := c.load(s)
 	if err != nil {
@@ -99,33 +99,31 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 			return nil, err
 		}
 	}
-	priced, err := c.price(plan.Placement, file)
-	if err != nil {
+	if out.times, err = c.price(plan.Placement, file); err != nil {
 		return nil, err
 	}
-	out.times = priced.Costs
-	if c.Costs != "" || file != nil && file.Costs != nil {
-		out.costs = priced.Costs
+	if out.times.Microbatch == 0 { // its sizes are bytes
+		out.costs = out.times
 	}
-	if out.templates == nil {
-		if out.templates, err = c.templates(plan, out.costs); err != nil {
+	if out.profile == nil {
+		if out.profile, err = c.profile(plan, out.costs); err != nil {
 			return nil, err
 		}
 	}
-	passes, err := c.passes(plan.Placement, out.templates)
+	passes, err := c.passes(plan.Placement, out.profile)
 	if err != nil {
 		return nil, err
 	}
-	for s := range passes.Facts { // a file may have copies that the templates do not know
+	for s := range passes.Facts { // a file may have copies that the profile does not know
 		passes.Facts[s].Quantizes = passes.Facts[s].Quantizes || has(plan, schedule.Quantize, s)
 	}
 	if out.plan, err = lower.Prepare(plan, passes); err != nil {
-		if errors.Is(err, schedule.ErrFacts) && c.Templates != "" && file == nil { // a plan of ours is not at fault
-			return nil, inFile(c.Templates, err)
+		if errors.Is(err, schedule.ErrFacts) && c.Profile != "" && file == nil { // a plan of ours is not at fault
+			return nil, inFile(c.Profile, err)
 		}
 		return nil, err
 	}
-	envelope := c.Envelope || len(c.Shapes) == 0 && len(out.templates.Shapes) > 1
+	envelope := c.Envelope || len(c.Shapes) == 0 && len(out.profile.Shapes) > 1
 	out.cfg = layout.Config{LookAhead: c.LookAhead, Envelope: envelope, Search: placement.Options{Nodes: c.Work}}
 	if len(c.Shapes) > 0 {
 		out.cfg.Shapes = make([]int, out.plan.Microbatches)
@@ -142,7 +140,7 @@ func (c *laidOut) lay(s *streams) (*schedule.Plan, *layout.Plan, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	made, err := layout.Make(context.Background(), step.plan, step.templates, step.cfg)
+	made, err := layout.Make(context.Background(), step.plan, step.profile, step.cfg)
 	return step.plan, made, c.unplanned(err)
 }
 
@@ -151,7 +149,7 @@ type memPlanCmd struct {
 	laidOut
 	Memory size   `aliases:"budget" group:"Memory:" help:"Bytes that a rank has for a step, such as 80G; what does not fit is refused, with what would." placeholder:"BYTES"`
 	WhatIf bool   `group:"Memory:" help:"Print bytes against time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some of these together. Times are those of --costs, or of --f, --i and --w."`
-	Less   string `group:"Memory:" name:"recompute" help:"Templates of the same stages that recompute, for --what-if." placeholder:"FILE"`
+	Less   string `group:"Memory:" name:"recompute" help:"A profile of the same stages that recompute, for --what-if." placeholder:"FILE"`
 	CSV    string `group:"Output:" name:"csv" help:"Write what is placed on --rank in the form of MiniMalloc, for weir place." placeholder:"FILE"`
 	Rank   int    `group:"Output:" help:"The rank of --csv."`
 	JSON   bool   `group:"Output:" help:"Print the certificates as JSON."`
@@ -161,7 +159,7 @@ type memPlanCmd struct {
 func (memPlanCmd) Help() string {
 	return `The memory of a step is laid out before it runs. The certificate of a rank has the height of the layout; the bound, which is the most that is alive at once in the whole step, in bytes as they are asked for; and the gap between the two. No layout is lower than the bound, so that a gap of 0 is proof.
 
-For example: weir mem plan 1f1b --ranks 2 --microbatches 4096 --templates docs/placement/templates.json --what-if`
+For example: weir mem plan 1f1b --ranks 2 --microbatches 4096 --profile docs/placement/profile.json --what-if`
 }
 
 // Run plans and prints.
@@ -178,7 +176,7 @@ func (c *memPlanCmd) Run(s *streams) error {
 		}
 	}
 	step.cfg.Budget = int64(c.Memory)
-	made, err := layout.Make(ctx, step.plan, step.templates, step.cfg)
+	made, err := layout.Make(ctx, step.plan, step.profile, step.cfg)
 	step.cfg.Budget = 0
 	if errors.Is(err, layout.ErrBudget) {
 		return c.refusal(ctx, step, others, err)
@@ -245,8 +243,8 @@ type owner struct {
 	Class string `json:"class"`
 	Count int    `json:"count"`
 	Bytes int64  `json:"bytes"`
-	First int    `json:"first_microbatch"`
-	Last  int    `json:"last_microbatch"`
+	First *int   `json:"first_microbatch,omitempty"`
+	Last  *int   `json:"last_microbatch,omitempty"`
 }
 
 func certified(step *step, made *layout.Plan) *certificates {
@@ -265,7 +263,11 @@ func certified(step *step, made *layout.Plan) *certificates {
 			}
 		}
 		for _, o := range r.Peak.Owners {
-			one.Owners = append(one.Owners, owner{o.Name, o.Class.String(), o.Count, o.Bytes, o.First, o.Last})
+			who := owner{Name: o.Name, Class: o.Class.String(), Count: o.Count, Bytes: o.Bytes}
+			if o.First >= 0 {
+				who.First, who.Last = new(o.First), new(o.Last)
+			}
+			one.Owners = append(one.Owners, who)
 		}
 		out.PerRank = append(out.PerRank, one)
 	}
@@ -307,7 +309,7 @@ func (o *certificates) table(w io.Writer) error {
 				break
 			}
 			fmt.Fprintf(w, "  %9s  %s, %s", units.Size(one.Bytes), one.Name, one.Class)
-			if one.First >= 0 {
+			if one.First != nil {
 				fmt.Fprintf(w, ", %s", microbatches(one))
 			}
 			fmt.Fprintln(w)
@@ -318,8 +320,8 @@ func (o *certificates) table(w io.Writer) error {
 
 // microbatches names those of an owner.
 func microbatches(o owner) string {
-	if o.First == o.Last {
-		return fmt.Sprintf("microbatch %d", o.First)
+	if *o.First == *o.Last {
+		return fmt.Sprintf("microbatch %d", *o.First)
 	}
-	return fmt.Sprintf("%d of microbatches %d to %d", o.Count, o.First, o.Last)
+	return fmt.Sprintf("%d of microbatches %d to %d", o.Count, *o.First, *o.Last)
 }

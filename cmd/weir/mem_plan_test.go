@@ -110,11 +110,11 @@ func TestMemPlanCSV(t *testing.T) {
 func TestMemPlanMisused(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, misused, run([]string{"mem", "plan", "1f1b"}, strings.NewReader(""), &stdout, &stderr))
-	require.Contains(t, stderr.String(), "give --templates, or --costs")
+	require.Contains(t, stderr.String(), "give --profile, or --costs")
 
-	broken := filepath.Join(t.TempDir(), "templates.json")
+	broken := filepath.Join(t.TempDir(), "profile.json")
 	require.NoError(t, os.WriteFile(broken, []byte("{\"schema\": 7}"), 0o644))
 	stderr.Reset()
-	require.Equal(t, atFault, run([]string{"mem", "plan", "1f1b", "--templates", broken}, strings.NewReader(""), &stdout, &stderr))
-	require.Contains(t, stderr.String(), "templates.json:1:12: found 7")
+	require.Equal(t, atFault, run([]string{"mem", "plan", "1f1b", "--profile", broken}, strings.NewReader(""), &stdout, &stderr))
+	require.Contains(t, stderr.String(), "profile.json:1:12: found 7")
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Templates know which stages compute on copies of their weights: --quantize says only when
+// A profile knows which stages compute on copies of their weights: --quantize says only when
 // these are made.
 func TestMemPlanQuantizesWhatTemplatesSay(t *testing.T) {
-	const plain = "../../docs/placement/templates.json"
+	const plain = "../../docs/placement/profile.json"
 	text, err := os.ReadFile(plain)
 	require.NoError(t, err)
 	copies := strings.Replace(string(text), `    {}
@@ -29,7 +29,7 @@ func TestMemPlanQuantizesWhatTemplatesSay(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(copies), 0o600))
 	heights := map[string]int64{}
 	for _, when := range []string{"", "before-use", "at-start"} {
-		args := []string{"mem", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--templates", file, "--json"}
+		args := []string{"mem", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--profile", file, "--json"}
 		if when != "" {
 			args = append(args, "--quantize", when)
 		}
@@ -43,7 +43,7 @@ func TestMemPlanQuantizesWhatTemplatesSay(t *testing.T) {
 	}
 	require.Equal(t, heights["before-use"], heights["at-start"])
 	require.Equal(t, heights["before-use"], heights[""])
-	without, stderr, status := weir("", "mem", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--templates", plain, "--json")
+	without, stderr, status := weir("", "mem", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--profile", plain, "--json")
 	require.Zero(t, status, stderr)
 	var out struct {
 		PerRank []struct{ Height int64 } `json:"per_rank"`
@@ -51,7 +51,7 @@ func TestMemPlanQuantizesWhatTemplatesSay(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(without), &out))
 	require.Equal(t, out.PerRank[1].Height+2<<20, heights[""])
 
-	_, stderr, status = weir("", "mem", "plan", "1f1b", "--ranks", "2", "--templates", plain, "--quantize", "at-start")
+	_, stderr, status = weir("", "mem", "plan", "1f1b", "--ranks", "2", "--profile", plain, "--quantize", "at-start")
 	require.Equal(t, 2, status)
 	require.Contains(t, stderr, "--quantize: no stage of "+plain+" computes on copies of its weights")
 }

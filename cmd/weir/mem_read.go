@@ -87,7 +87,7 @@ func (r *logRead) faults() error {
 	case r.wrong == nil:
 		return nil
 	case r.beyond > 0:
-		return append(r.wrong, fault{File: r.name, Rank: -1, Text: fmt.Sprintf("and %s more that cannot be read", units.Number(r.beyond, "line"))})
+		return append(r.wrong, fault{File: r.name, Text: fmt.Sprintf("and %s more that cannot be read", units.Number(r.beyond, "line"))})
 	}
 	return r.wrong
 }
@@ -101,13 +101,13 @@ func (r *logRead) nothing() error {
 		r.wrong, r.beyond = r.wrong[:fewFaults], r.beyond+n-fewFaults
 	}
 	found, _ := r.faults().(faults)
-	return append(found, fault{File: r.name, Rank: -1, Text: "no record: a memory log has a line for each microbatch, as docs/memory-log.md says"})
+	return append(found, fault{File: r.name, Text: "no record: a memory log has a line for each microbatch, as docs/memory-log.md says"})
 }
 
 // placed is the fault that an error of memlog tells of: line:column: text.
 func placed(name string, err error) fault {
 	text := strings.TrimPrefix(err.Error(), memlog.ErrFormat.Error()+": ")
-	f := fault{File: name, Rank: -1, Text: text}
+	f := fault{File: name, Text: text}
 	if parts := strings.SplitN(text, ":", 3); len(parts) == 3 {
 		f.Line, _ = strconv.Atoi(parts[0])
 		f.Column, _ = strconv.Atoi(parts[1])

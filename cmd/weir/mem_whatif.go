@@ -63,15 +63,15 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 	if err != nil {
 		return nil, err
 	}
-	// with returns a plan of other parameters or templates, under a name, and what fewer in
+	// with returns a plan of other parameters or another profile, under a name, and what fewer in
 	// flight make of it.
-	with := func(name string, params schedule.Params, t *layout.Templates) (list []layout.Alternative) {
+	with := func(name string, params schedule.Params, t *layout.Profile) (list []layout.Alternative) {
 		passes, err := c.passes(params.Placement, t)
 		if err != nil {
 			return nil
 		}
 		if name != "" {
-			list = append(list, layout.Alternative{Name: name, Changes: 1, Make: func() (*schedule.Plan, *layout.Templates, error) {
+			list = append(list, layout.Alternative{Name: name, Changes: 1, Make: func() (*schedule.Plan, *layout.Profile, error) {
 				plan, err := named.Rule(params)
 				if err == nil {
 					plan, err = lower.Prepare(plan, passes)
@@ -87,21 +87,21 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 		}
 		return list
 	}
-	list := with("", params, step.templates)
+	list := with("", params, step.profile)
 	if c.Less != "" {
 		less := *c
-		less.Templates = c.Less
-		t, err := less.templates(step.plan, step.costs)
+		less.Profile = c.Less
+		t, err := less.profile(step.plan, step.costs)
 		if err != nil {
 			return nil, err
 		}
 		place := step.plan.Placement
 		if n := len(t.Shapes[0].Stages); n != place.Depth() && n != place.Stages() {
-			return nil, usage("%s: templates of %s, and the plan has %d: give --recompute templates of the same stages", c.Less, units.Number(n, "stage"), place.Depth())
+			return nil, usage("%s: a profile of %s, and the plan has %d: give --recompute a profile of the same stages", c.Less, units.Number(n, "stage"), place.Depth())
 		}
 		list = append(list, with("stages that recompute", params, t)...)
 	}
-	if c.Templates == "" { // figures are in proportion to tokens
+	if c.Profile == "" { // figures are in proportion to tokens
 		for cut := 2; cut <= mostCuts; cut *= 2 {
 			smaller := params
 			smaller.Microbatches *= cut
@@ -116,7 +116,7 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 		}
 		wider := params
 		wider.Placement = p
-		if more := with(units.Number(ranks, "rank"), wider, step.templates); len(more) > 0 {
+		if more := with(units.Number(ranks, "rank"), wider, step.profile); len(more) > 0 {
 			list = append(list, more[0])
 		}
 		break
@@ -160,7 +160,7 @@ func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Tried
 		for _, i := range which {
 			low := list[i]
 			low.Bytes = low.Bound
-			if tried[i].Births > mostBirths || beaten(list, &low) || tried[i].LayOut(ctx, cmp.Or(c.Work, work)) != nil {
+			if tried[i].Allocations > mostBirths || beaten(list, &low) || tried[i].LayOut(ctx, cmp.Or(c.Work, work)) != nil {
 				continue
 			}
 			if list[i].Bytes = tried[i].Bytes; list[i].Bytes > list[i].Bound {
@@ -172,7 +172,7 @@ func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Tried
 	if open := lay(byBound, quickWork); c.Work == 0 && len(open) > 0 {
 		// A search is to place everything eight times at least.
 		share := max(longerWork/int64(step.plan.Placement.Ranks)/int64(len(open)), quickWork)
-		lay(slices.DeleteFunc(open, func(i int) bool { return 8*int64(tried[i].Births) > share }), share)
+		lay(slices.DeleteFunc(open, func(i int) bool { return 8*int64(tried[i].Allocations) > share }), share)
 	}
 	for i := range list {
 		list[i].Best = list[i].Bytes > 0 && !beaten(list, &list[i]) && !slices.ContainsFunc(list[:i], list[i].equals)
@@ -240,7 +240,7 @@ func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Al
 		insteadTable(&b, fits, step.times.Unit)
 	}
 	found, _ := errors.AsType[faults](refused)
-	return append(found, fault{Rank: -1, Text: strings.TrimRight(b.String(), "\n")})
+	return append(found, fault{Text: strings.TrimRight(b.String(), "\n")})
 }
 
 // insteadTable prints bytes against time.

@@ -71,7 +71,7 @@ func (c *placeCmd) Run(s *streams) error {
 	if err := c.write(s, in, out); err != nil || out.Feasible {
 		return err
 	}
-	return faults{{Rank: -1, Text: fmt.Sprintf("weir: no layout within %d bytes: %s", options.Capacity, layout.Proof)}}
+	return faults{{Text: fmt.Sprintf("weir: no layout within %d bytes: %s", options.Capacity, layout.Proof)}}
 }
 
 // read reads the instance.
@@ -83,7 +83,7 @@ func (c *placeCmd) read(s *streams) (*minimalloc.Instance, error) {
 	defer in.Close()
 	instance, err := minimalloc.Read(in)
 	if errors.Is(err, minimalloc.ErrFormat) {
-		return nil, faults{{Rank: -1, Text: strings.TrimPrefix(err.Error(), minimalloc.ErrFormat.Error()+": ")}}
+		return nil, faults{{Text: strings.TrimPrefix(err.Error(), minimalloc.ErrFormat.Error()+": ")}}
 	}
 	return instance, err
 }

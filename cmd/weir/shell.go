@@ -37,6 +37,11 @@ func (completionCmd) Help() string {
 
 // Run prints the script.
 func (c *completionCmd) Run(ctx *kong.Context) error {
+	if c.Shell == "zsh" { // The script calls compdef, which a .zshrc without compinit does not have.
+		if _, err := fmt.Fprintln(ctx.Stdout, "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"); err != nil {
+			return err
+		}
+	}
 	return (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(ctx)
 }
 

@@ -70,25 +70,25 @@ func (c *simCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	r, err := simulate.Run(plan, costs.Costs, c.capacity())
+	r, err := simulate.Run(plan, costs, c.capacity())
 	if err != nil {
 		return err
 	}
 	out := show(plan, costs, r)
-	if costs.microbatch > 0 {
-		half, err := simulate.Run(plan, costs.halved(), c.capacity())
+	if costs.Microbatch > 0 {
+		half, err := simulate.Run(plan, saving(costs, func(s *simulate.StageCosts) { s.FreedByI = s.Saved / 2 }), c.capacity())
 		if err != nil {
 			return err
 		}
 		for rank := range r.Ranks {
-			out.Peak = append(out.Peak, float64(r.Ranks[rank].Peak)/float64(costs.microbatch))
-			out.PeakIHalf = append(out.PeakIHalf, float64(half.Ranks[rank].Peak)/float64(costs.microbatch))
+			out.Peak = append(out.Peak, float64(r.Ranks[rank].Peak)/float64(costs.Microbatch))
+			out.PeakIHalf = append(out.PeakIHalf, float64(half.Ranks[rank].Peak)/float64(costs.Microbatch))
 		}
 	}
 	if c.JSON {
 		return printJSON(s.out, out)
 	}
-	if err := out.table(s.text, r, costs); err != nil || !uncounted(plan, costs.Costs) {
+	if err := out.table(s.text, r, costs); err != nil || !uncounted(plan, costs) {
 		return err
 	}
 	_, err = fmt.Fprintln(s.text, "\nThe costs have copies of weights, and this plan makes none: --quantize before-use does.")
@@ -108,7 +108,7 @@ func uncounted(plan *schedule.Plan, costs *simulate.Costs) bool {
 	})
 }
 
-func show(plan *schedule.Plan, costs priced, r *simulate.Report) *simulated {
+func show(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report) *simulated {
 	out := &simulated{
 		Name: plan.Name, Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches,
 		Makespan: costs.Units(r.Makespan), Span: costs.Units(r.Span), Ideal: costs.Units(r.Ideal),
@@ -123,7 +123,7 @@ func show(plan *schedule.Plan, costs priced, r *simulate.Report) *simulated {
 		if rank.PeakPosition < 0 {
 			one.PeakAt = ""
 		}
-		if costs.microbatch == 0 {
+		if costs.Microbatch == 0 {
 			one.PeakBytes = rank.Peak
 			one.PeakByClass = map[string]int64{}
 			for class, bytes := range rank.Classes {
@@ -138,7 +138,7 @@ func show(plan *schedule.Plan, costs priced, r *simulate.Report) *simulated {
 }
 
 // table prints the outcome for people.
-func (o *simulated) table(w io.Writer, r *simulate.Report, costs priced) error {
+func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs) error {
 	unit := costs.Unit
 	if unit != "" {
 		unit = " " + unit
@@ -172,7 +172,7 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs priced) error {
 const maxStretches = 12
 
 // critical prints the critical path.
-func (o *simulated) critical(w io.Writer, r *simulate.Report, costs priced, unit string) error {
+func (o *simulated) critical(w io.Writer, r *simulate.Report, costs *simulate.Costs, unit string) error {
 	if len(r.Critical) == 0 {
 		return nil
 	}

@@ -86,7 +86,7 @@ func readFile(s *streams, name, form, letters string, m making) (*format.File, e
 	options.Name = in.name
 	file, err := format.Read(in, options)
 	if place, ok := errors.AsType[*format.Error](err); ok {
-		return nil, faults{{options.Name, place.Line, place.Column, "", -1, place.Text}}
+		return nil, faults{{options.Name, place.Line, place.Column, "", nil, place.Text}}
 	}
 	return file, err
 }
@@ -101,7 +101,10 @@ func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, 
 	}
 	var found faults
 	for _, f := range invalid.Faults {
-		one := fault{File: plan.Name, Code: f.Code.String(), Rank: f.Rank, Text: f.Text}
+		one := fault{File: plan.Name, Code: f.Code.String(), Text: f.Text}
+		if f.Rank >= 0 {
+			one.Rank = &f.Rank
+		}
 		if file != nil {
 			one.File = file.Name
 			one.Line, one.Column = file.Place(f.Rank, f.Position)
@@ -112,7 +115,7 @@ func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, 
 		found = append(found, hints(file)...)
 	}
 	if invalid.More > 0 {
-		found = append(found, fault{File: found[0].File, Rank: -1, Text: fmt.Sprintf("and %d more faults", invalid.More)})
+		found = append(found, fault{File: found[0].File, Text: fmt.Sprintf("and %d more faults", invalid.More)})
 	}
 	return proof, found
 }
@@ -120,10 +123,10 @@ func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, 
 // hints are what may be behind the faults of a file.
 func hints(file *format.File) (found faults) {
 	if file.OldLetters {
-		found = append(found, fault{file.Name, 1, 1, "note", -1, oldLetters + "; --letters today reads today's."})
+		found = append(found, fault{file.Name, 1, 1, "note", nil, oldLetters + "; --letters today reads today's."})
 	}
 	if a, line, column, ok := file.Outlier(); ok {
-		found = append(found, fault{file.Name, line, column, "note", -1,
+		found = append(found, fault{file.Name, line, column, "note", nil,
 			fmt.Sprintf("%v makes it a plan of %d microbatches, and there is none before it; give --microbatches if it is a slip.", a, a.Microbatch()+1)})
 	}
 	return found

@@ -27,9 +27,9 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 	log := put(hostile+".jsonl", memoryLog(0))
 	torn := put(hostile+".torn", memoryLog(0)+`{"step`)
 	missing := filepath.Join(dir, "none", hostile)
-	example, err := os.ReadFile("../../docs/placement/templates.json")
+	example, err := os.ReadFile("../../docs/placement/profile.json")
 	require.NoError(t, err)
-	templates := put("templates.json", strings.ReplaceAll(string(example), `"attention"`, `"attention\u001b[31m"`))
+	profile := put("profile.json", strings.ReplaceAll(string(example), `"attention"`, `"attention\u001b[31m"`))
 	for _, args := range [][]string{
 		{hostile}, {"--" + hostile}, {"plan", hostile}, {"plan", "1f1b", "--placement", hostile}, {"plan", "1f1b", "--format", hostile},
 		{"plan", "1f1b", "--ranks", hostile}, {"plan", good}, {"sim", "1f1b", "--f", hostile}, {"choose", "--memory", hostile},
@@ -39,8 +39,8 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 		{"draw", "1f1b", "-o", missing}, {"draw", bad}, {"convert", bad}, {"convert", missing},
 		{"place", missing}, {"place", bad}, {"mem", missing}, {"mem", bad}, {"mem", log}, {"mem", torn}, {"mem", log, "--csv", log},
 		{"mem", "diff", log, torn}, {"mem", "diff", log, bad}, {"mem", "leaks", missing}, {"mem", "leaks", bad},
-		{"mem", "plan", "1f1b", "--ranks", "2", "--templates", templates}, {"mem", "plan", "1f1b", "--templates", missing}, {"mem", "plan", "1f1b", "--templates", bad}, {"mem", "plan", good, "--costs", bad},
-		{"mem", "export", "1f1b", "--templates", bad, "--to", "csv"}, {"mem", "export", "1f1b", "-o", hostile},
+		{"mem", "plan", "1f1b", "--ranks", "2", "--profile", profile}, {"mem", "plan", "1f1b", "--profile", missing}, {"mem", "plan", "1f1b", "--profile", bad}, {"mem", "plan", good, "--costs", bad},
+		{"mem", "export", "1f1b", "--profile", bad, "--to", "csv"}, {"mem", "export", "1f1b", "-o", hostile},
 	} {
 		stdout, stderr, _ := weir("", args...)
 		require.NotEmpty(t, stdout+stderr, "%q", args)

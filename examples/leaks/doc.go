@@ -19,5 +19,5 @@
 //	go run ./examples/leaks
 //	go run ./examples/leaks -refit
 //	go run ./examples/leaks -microbatches 1024 -log /tmp/leaks
-//	go run ./cmd/weir mem /tmp/leaks/attention.jsonl --html /tmp/leaks/attention.html
+//	go run ./cmd/weir mem log /tmp/leaks/attention.jsonl --html /tmp/leaks/attention.html
 package main

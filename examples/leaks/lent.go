@@ -121,12 +121,12 @@ func (t *trainee) open(ctx context.Context) (w *weir, err error) {
 	if w.dev, err = kernels.NewHost(kernels.HostConfig{Capacity: 1 << 30}); err != nil {
 		return nil, err
 	}
-	templates, err := t.templates(ctx, w.dev)
+	profile, err := t.profile(ctx, w.dev)
 	if err == nil {
 		w.model, err = transformer.New(w.dev, t.Config, t.Layers)
 	}
 	if err == nil {
-		w.run, err = runner.New(t.config(w.model, w.dev, templates))
+		w.run, err = runner.New(t.config(w.model, w.dev, profile))
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.dev.Close())
@@ -307,8 +307,8 @@ func (m *marking) QuantizeWeights(ctx context.Context, call batchctx.Quantizatio
 	return err
 }
 
-// templates are what the stages allocate, so that the arena is laid out before a step.
-func (t *trainee) templates(ctx context.Context, host *kernels.Host) (templates *layout.Templates, err error) {
+// profile is what the stages allocate, so that the arena is laid out before a step.
+func (t *trainee) profile(ctx context.Context, host *kernels.Host) (profile *layout.Profile, err error) {
 	dev := kernels.NewNull(host)
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	model, err := transformer.New(dev, t.Config, t.Layers)
@@ -319,10 +319,10 @@ func (t *trainee) templates(ctx context.Context, host *kernels.Host) (templates 
 		runner.Shape[kernels.Buffer]{Name: "whole", Source: t.source(dev)})
 }
 
-func (t *trainee) config(model *transformer.Model, dev kernels.Compute, templates *layout.Templates) runner.Config[kernels.Buffer] {
+func (t *trainee) config(model *transformer.Model, dev kernels.Compute, profile *layout.Profile) runner.Config[kernels.Buffer] {
 	return runner.Config[kernels.Buffer]{
 		Stages: model.Stages(), Spaces: runner.On(dev),
-		Memory: runner.Memory{Templates: templates},
+		Memory: runner.Memory{Profile: profile},
 	}
 }
 

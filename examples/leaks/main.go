@@ -128,7 +128,7 @@ func table(w io.Writer, all []measured) error {
 			fmt.Fprintf(w, "The dry run says it before the first step:\n  %s\n", m.DryRun)
 		}
 		if m.Log != "" {
-			fmt.Fprintf(w, "go run ./cmd/weir mem %s\n", terminal.Quote(m.Log))
+			fmt.Fprintf(w, "go run ./cmd/weir mem log %s\n", terminal.Quote(m.Log))
 		}
 	}
 	return nil

@@ -72,7 +72,7 @@ func TestLogs(t *testing.T) {
 	for name := range keeps() {
 		require.FileExists(t, filepath.Join(folder, name+".jsonl"))
 	}
-	require.Contains(t, text, "go run ./cmd/weir mem "+filepath.Join(folder, "fuser.jsonl"))
+	require.Contains(t, text, "go run ./cmd/weir mem log "+filepath.Join(folder, "fuser.jsonl"))
 	log, err := os.ReadFile(filepath.Join(folder, "kept-loss.jsonl"))
 	require.NoError(t, err)
 	require.Contains(t, string(log), `"name":"stage 3 (block1): activation of F","class":"activation","bytes":98304,"buffers":6,"first":0,"last":5`)

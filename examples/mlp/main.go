@@ -96,10 +96,8 @@ func train(ctx context.Context, steps int, folder string, out io.Writer) (err er
 		Spaces:   runner.On[T](devs[0], devs[1], devs[2], devs[3]),
 		Schedule: "1f1b",
 		Losses:   []loss.Def{{Name: "ring", Reduction: loss.Mean, Objective: true}, {Name: "radius", Reduction: loss.Mean, Coefficient: 0.125}},
-		World: runner.World[T]{Capacity: 1, Copy: func(from, to int, h T) (T, error) {
-			return kernels.Transfer(devs[to], devs[from], h)
-		}},
-		Hooks: runner.Hooks{Microbatch: log.Sample}, FirstStep: step,
+		World:    runner.World[T]{Capacity: 1},
+		Hooks:    runner.Hooks{Microbatch: log.Sample}, FirstStep: step,
 	})
 	if err != nil {
 		return err
@@ -260,12 +258,12 @@ func save(folder string, step int64, weights []*weight) error {
 	return checkpoint.Save(folder, checkpoint.State{Step: step, Seed: seed}, tensors...)
 }
 
-// load reads the checkpoint where there is one, and returns the steps that it has seen.
+// load reads the newest whole checkpoint where there is one, and returns the steps that it has seen.
 func load(folder string, weights []*weight) (int64, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return 0, err
 	}
-	c, err := checkpoint.Open(folder)
+	c, _, err := checkpoint.Newest(folder)
 	if errors.Is(err, checkpoint.ErrNone) {
 		return 0, nil
 	} else if err != nil {

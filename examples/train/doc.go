@@ -19,6 +19,12 @@
 // seq1f1b with -slices, which takes the slices of a sequence backwards; and
 // breadth-first with -descending.
 //
+//	go run ./examples/train -ranks 2 -transport unix:/tmp/job -processes 2 -process 0 &
+//	go run ./examples/train -ranks 2 -transport unix:/tmp/job -processes 2 -process 1
+//
+// trains it in two processes, to the same bits too; with tcp:HOST:PORT and -tls they may be
+// on two hosts. The first process writes what the run leaves behind.
+//
 //	go run ./examples/train -fp8 mxfp8 -fp8-attention
 //
 // computes the linear layers in FP8, and keeps a byte an element of what the backward
@@ -35,12 +41,14 @@
 // the first two end in .partial, and where it is killed, or the disk is full, they stay
 // under these: go run ./cmd/weir mem reads such a log too. Ctrl-C ends the run after the
 // current action with everything written. -checkpoint writes weights and
-// moments into a folder, and -resume goes on from there to the same bits as a run that
-// never stopped. All flags: go run ./examples/train -help
+// moments into a folder, in time and at the end, and -resume goes on from there to the same
+// bits as a run that never stopped. With both on one folder the same command begins a run
+// and goes on with it. All flags: go run ./examples/train -help
 //
 // A trainer of your own can begin as a copy of this one: it imports public packages alone.
 // The way through it is main.go, train.go, model.go and data.go; state.go is its
-// checkpoints, memory.go plans the memory of a step, and the rest is flags and output.
+// checkpoints, world.go what several processes need, memory.go plans the memory of a step, and the rest is flags and output.
 //
-// Exit status: 0 done, 1 an error, said in one line, 130 interrupted.
+// Exit status: 0 done, 1 an error, said in one line, 3 an error of another process of the
+// job, or its end, 130 interrupted.
 package main

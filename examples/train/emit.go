@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/transport/tcp"
 )
 
 // emitCosts measures what the stages of the model cost, and writes it to the file.
@@ -132,9 +133,9 @@ func addResident(opts *options, measured *simulate.Costs) (err error) {
 	return model.Close()
 }
 
-// emitTemplates writes what the stages of the model allocate to the file.
-func emitTemplates(ctx context.Context, opts *options, stdout io.Writer) (err error) {
-	if err := errors.Join(opts.validate(), writable("emit-templates", opts.emitTemplates)); err != nil {
+// emitProfile writes what the stages of the model allocate to the file.
+func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err error) {
+	if err := errors.Join(opts.validate(), writable("emit-profile", opts.emitProfile)); err != nil {
 		return err
 	}
 	data, err := readText(ctx, opts.data)
@@ -147,17 +148,17 @@ func emitTemplates(ctx context.Context, opts *options, stdout io.Writer) (err er
 	}
 	t := &trainer{opts: opts, metrics: metrics.New(opts.ranks)}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := t.build(ctx, training, heldout); err != nil {
+	if err := t.build(ctx, tcp.Config{}, training, heldout); err != nil {
 		return err
 	}
-	write := func(w io.Writer) error { return layout.Write(w, t.templates) }
-	if opts.emitTemplates == "-" {
+	write := func(w io.Writer) error { return layout.Write(w, t.profile) }
+	if opts.emitProfile == "-" {
 		return write(stdout)
 	}
-	if err := writeFile(opts.emitTemplates, write); err != nil {
+	if err := writeFile(opts.emitProfile, write); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(terminal.Writer(stdout), "To plan the memory of a step:  go run ./cmd/weir mem plan %s --templates %s --envelope --ranks %d --stages %d --microbatches %d\n",
-		opts.plan, opts.emitTemplates, opts.ranks, opts.placement.Depth(), opts.microbatches)
+	_, err = fmt.Fprintf(terminal.Writer(stdout), "To plan the memory of a step:  go run ./cmd/weir mem plan %s --profile %s --envelope --ranks %d --stages %d --microbatches %d\n",
+		opts.plan, opts.emitProfile, opts.ranks, opts.placement.Depth(), opts.microbatches)
 	return err
 }

@@ -18,6 +18,7 @@ import (
 const (
 	exitDone        = 0
 	exitError       = 1
+	exitElsewhere   = 3 // an error of another process of the job, or its end
 	exitInterrupted = 130
 )
 
@@ -39,8 +40,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 	case opts.emitCosts != "":
 		err = emitCosts(ctx, opts, stdout, stderr)
-	case opts.emitTemplates != "":
-		err = emitTemplates(ctx, opts, stdout)
+	case opts.emitProfile != "":
+		err = emitProfile(ctx, opts, stdout)
 	default:
 		err = train(ctx, opts, stdout, stderr)
 	}
@@ -48,8 +49,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitDone
 	}
 	fmt.Fprintf(terminal.Writer(stderr), "train: %v\n", oneLine(err))
-	if errors.Is(err, errInterrupted) {
+	switch {
+	case errors.Is(err, errInterrupted):
 		return exitInterrupted
+	case elsewhere(err):
+		return exitElsewhere
 	}
 	return exitError
 }

@@ -18,9 +18,9 @@ import (
 // between. Where a step keeps so much that it cannot be planned, memory comes as it is asked
 // for; why is then in t.unplanned.
 func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (err error) {
-	nulls := make([]kernels.Compute, len(t.devs))
-	for rank, dev := range t.devs {
-		null := kernels.NewNull(dev)
+	nulls := make([]kernels.Compute, len(t.ranks))
+	for rank := range t.ranks {
+		null := kernels.NewNull(t.devs[0]) // they are all alike
 		defer func() { err = errors.Join(err, null.Close()) }()
 		nulls[rank] = null
 	}
@@ -28,16 +28,16 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 	if err != nil {
 		return err
 	}
-	if t.templates, err = runner.Record(ctx, t.config(model, nulls),
+	if t.profile, err = runner.Record(ctx, t.config(model, nulls),
 		shape(nulls, "longest", t.opts.sequence), shape(nulls, "half as long", (t.opts.sequence+1)/2), shape(nulls, "shortest", 1)); err != nil {
 		return err
 	}
 	planned := cfg
-	planned.Memory = runner.Memory{Templates: t.templates, Budget: t.opts.budget}
+	planned.Memory = runner.Memory{Profile: t.profile, Budget: t.opts.budget}
 	if t.run, err = runner.New(planned); err != nil {
 		return err
 	}
-	if t.opts.emitTemplates != "" && t.opts.budget == 0 {
+	if t.opts.emitProfile != "" && t.opts.budget == 0 {
 		return nil // No step is run.
 	}
 	t.layout, err = t.run.Prepare(ctx, t.opts.microbatches, t.train)

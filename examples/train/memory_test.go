@@ -140,19 +140,19 @@ func TestBudget(t *testing.T) {
 	require.Less(t, bound, int64(1<<20))
 }
 
-func TestEmitTemplates(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "templates.json")
+func TestEmitProfile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "profile.json")
 	var out, errs bytes.Buffer
-	flags := append(append([]string{}, tiny...), "-data", sentence(t), "-emit-templates", path)
+	flags := append(append([]string{}, tiny...), "-data", sentence(t), "-emit-profile", path)
 	require.Zero(t, run(t.Context(), flags, &out, &errs), errs.String())
 	file, err := os.Open(path)
 	require.NoError(t, err)
 	defer file.Close()
-	templates, err := layout.Read(file)
+	profile, err := layout.Read(file)
 	require.NoError(t, err)
-	require.Len(t, templates.Shapes, 3)
-	require.Len(t, templates.Shapes[0].Stages, 4)
+	require.Len(t, profile.Shapes, 3)
+	require.Len(t, profile.Shapes[0].Stages, 4)
 
 	require.Equal(t, exitError, run(t.Context(), append(flags, "-unplanned"), &out, &errs))
-	require.Contains(t, errs.String(), "-emit-templates does not train")
+	require.Contains(t, errs.String(), "-emit-profile does not train")
 }

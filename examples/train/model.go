@@ -11,17 +11,33 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
+	"github.com/weir-ml/weir/transport/tcp"
 )
 
 // build makes a device for every rank, the model on them, and the runner that trains it.
-func (t *trainer) build(ctx context.Context, training, heldout []byte) error {
+func (t *trainer) build(ctx context.Context, meeting tcp.Config, training, heldout []byte) error {
 	devs := make([]kernels.Compute, t.opts.ranks)
+	t.ranks = make([]device, t.opts.ranks)
 	for rank := range devs {
-		dev, err := kernels.NewHost(kernels.HostConfig{Alone: t.opts.ranks == 1})
+		if !t.world.has(rank) {
+			continue
+		}
+		dev, err := kernels.NewHost(kernels.HostConfig{Alone: t.opts.ranks == 1 && t.world == nil})
 		if err != nil {
 			return err
 		}
-		t.devs, devs[rank] = append(t.devs, dev), dev
+		t.devs, t.ranks[rank] = append(t.devs, dev), dev
+	}
+	for rank := range devs {
+		if !t.world.has(rank) {
+			t.ranks[rank] = &remote{kernels.NewNull(t.devs[0]), rank, t.world, map[kernels.Buffer]int{}}
+		}
+		devs[rank] = t.ranks[rank]
+	}
+	if t.world != nil {
+		if err := t.join(ctx, meeting); err != nil {
+			return err
+		}
 	}
 	var train, score []runner.Source[kernels.Buffer]
 	var err error
@@ -30,16 +46,26 @@ func (t *trainer) build(ctx context.Context, training, heldout []byte) error {
 	}
 	t.drawn = &corpus.Drawn{Text: training, Longest: t.opts.sequence, Seed: t.opts.model.Seed}
 	t.tiled = &corpus.Tiled{Size: len(heldout) - 1, Length: t.opts.sequence, Most: max(mostHeldOut/t.opts.sequence, 1)}
-	for _, dev := range t.devs {
+	for _, dev := range t.ranks {
 		if t.opts.priced != nil { // whatever the file says of the model that it was measured with
 			t.opts.priced.Resident = append(t.opts.priced.Resident, dev.Live())
 		}
+	}
+	for _, dev := range t.devs {
 		train = append(train, &source{dev: dev, text: training, windows: t.drawn})
 		score = append(score, &source{dev: dev, text: heldout, windows: t.tiled})
 	}
 	t.train, t.heldout = runner.PerRank(train...), runner.PerRank(score...)
 	cfg := t.config(t.model, devs)
-	cfg.Hooks = t.metrics.Hooks()
+	cfg.Hooks = t.hooks()
+	if w := t.world; w != nil {
+		w.number(t)
+		cfg.Spaces = cfg.Spaces[w.first : w.first+w.count]
+		cfg.World = runner.World[kernels.Buffer]{
+			Ranks: t.opts.ranks, First: w.first,
+			Transport: func(rank int) runner.Transport[kernels.Buffer] { return w.ends[rank-w.first] },
+		}
+	}
 	if t.opts.unplanned {
 		t.unplanned = errors.New("-unplanned")
 		t.run, err = runner.New(cfg)
@@ -70,10 +96,7 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 		Plan: runner.Plan{Rule: o.rule, Placement: o.placement, Group: o.group, Cap: o.cap, Slices: o.slices, Costs: o.priced},
 		World: runner.World[kernels.Buffer]{
 			Capacity: o.capacity,
-			Copy: func(from, to int, b kernels.Buffer) (kernels.Buffer, error) {
-				return kernels.Transfer(devs[to], devs[from], b)
-			},
-			Stall: -1, // a large model may take long over an action; what can never go on ends at once
+			Stall:    -1, // a large model may take long over an action; what can never go on ends at once
 		},
 	}
 	for _, dev := range devs {
@@ -88,11 +111,16 @@ func (t *trainer) Close() error {
 	if t.run != nil {
 		faults = append(faults, t.run.Close())
 	}
+	if t.world != nil {
+		faults = append(faults, t.world.Close())
+	}
 	if t.model != nil {
 		faults = append(faults, t.model.Close())
 	}
-	for _, dev := range t.devs {
-		faults = append(faults, dev.Close())
+	for _, dev := range t.ranks {
+		if dev != nil {
+			faults = append(faults, dev.Close())
+		}
 	}
 	return errors.Join(faults...)
 }

@@ -7,13 +7,16 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -39,17 +42,24 @@ type options struct {
 	clip         float64 // largest norm of the gradient, 0 for any
 	evaluate     int     // steps between evaluations, 0 for only the first and the last
 	checkpoint   string
+	saver        checkpoint.Saver // when, and how many
 	resume       string
 	folder       string
 	serve        string // address of the live page
 	tensorboard  string // folder for events
 	json         string
+	transport    string // where the processes of a job meet; "" for one process, or as weir launch says
+	process      int    // number of this process, where it is given
+	processes    int    // likewise, of all
+	launcher     string // none for no regard to the environment
+	tls          string // folder of certificates
+	insecure     bool
 	costs        string // file of costs to simulate a step with
 	emitCosts    string // file of costs to write
 
-	budget        int64  // most bytes of a step on a rank, 0 for any
-	unplanned     bool   // memory comes as it is asked for
-	emitTemplates string // file of templates to write
+	budget      int64  // most bytes of a step on a rank, 0 for any
+	unplanned   bool   // memory comes as it is asked for
+	emitProfile string // file of the profile to write
 
 	pipeline                 // set by validate
 	priced   *simulate.Costs // those of the file; nil without
@@ -118,12 +128,20 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.warmup, "warmup", o.warmup, "steps in which the learning rate rises to its peak")
 	f.Float64Var(&o.clip, "clip", o.clip, "largest norm of the gradient, 0 for any")
 	f.IntVar(&o.evaluate, "evaluate", o.evaluate, "steps between evaluations on held-out text; 0: only before the first step and after the last")
-	f.StringVar(&o.checkpoint, "checkpoint", o.checkpoint, "`folder` to write weights and moments to at the end, in place of those that are there (safetensors and a manifest)")
-	f.StringVar(&o.resume, "resume", o.resume, "checkpoint `folder` to go on from, or the file that an earlier version wrote")
+	f.StringVar(&o.checkpoint, "checkpoint", o.checkpoint, "`folder` for checkpoints of weights and moments, in time and at the end (safetensors and a manifest)")
+	f.Func("checkpoint-every", "`steps or time` between checkpoints, such as 100 or 10m; default: as often as takes 1 % of the time, at most once a minute", o.checkpointEvery)
+	f.IntVar(&o.saver.Keep, "keep", 2, "checkpoints that stay; earlier ones are removed")
+	f.StringVar(&o.resume, "resume", o.resume, "checkpoint `folder` to go on from at its newest whole one, or the file that an earlier version wrote; where it is the one of -checkpoint it may be empty yet")
 	f.StringVar(&o.folder, "run", o.folder, "`folder` for the memory log, the losses and the page; default: a new one in runs/")
 	f.StringVar(&o.serve, "serve", o.serve, "`address` to serve the page of the run at while it trains, such as :8080, which is on this machine alone")
 	f.StringVar(&o.tensorboard, "tensorboard", o.tensorboard, "`folder` for a file of events that TensorBoard reads")
 	f.StringVar(&o.json, "json", o.json, "`file` for a summary in JSON; - is standard output")
+	f.StringVar(&o.transport, "transport", o.transport, "`address` where the processes of a job meet: unix:PATH or tcp:HOST:PORT, which the first one listens at, or launcher, which is where its launcher says; default: that of weir launch, else this process is alone")
+	f.IntVar(&o.process, "process", o.process, "number of this process under -transport; default: as the launcher says (weir launch, Open MPI, PMI, torchrun, Slurm, Kubernetes)")
+	f.IntVar(&o.processes, "processes", o.processes, "number of processes under -transport; default: as the launcher says")
+	f.StringVar(&o.launcher, "launcher", o.launcher, "none ignores what a launcher has put into the environment")
+	f.StringVar(&o.tls, "tls", o.tls, "`folder` of certificates that weir launch certs made, for processes on several hosts")
+	f.BoolVar(&o.insecure, "insecure", o.insecure, "let processes on several hosts meet without certificates: whoever can reach the port and read the network can join")
 	f.StringVar(&o.costs, "costs", o.costs, "`file` of costs, to simulate a step and show it beside the measured one")
 	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure what the stages cost, write it to a `file` for weir sim and weir choose, and end")
 	f.Func("budget", "most `bytes` that a step may need on a rank beside the model; such as 64MiB; 0 for any: a step that needs more is refused before it begins", func(text string) (err error) {
@@ -131,8 +149,21 @@ func (o *options) flags() *flag.FlagSet {
 		return err
 	})
 	f.BoolVar(&o.unplanned, "unplanned", o.unplanned, "do not plan the memory of a step: allocate as it comes")
-	f.StringVar(&o.emitTemplates, "emit-templates", o.emitTemplates, "write what the stages allocate to a `file` for weir mem plan, and end")
+	f.StringVar(&o.emitProfile, "emit-profile", o.emitProfile, "write what the stages allocate to a `file` for weir mem plan, and end")
 	return f
+}
+
+// checkpointEvery reads what is between two checkpoints.
+func (o *options) checkpointEvery(text string) error {
+	if steps, err := strconv.ParseInt(text, 10, 64); err == nil && steps > 0 {
+		o.saver.Steps, o.saver.Every = steps, 0
+		return nil
+	}
+	if every, err := time.ParseDuration(text); err == nil && every > 0 {
+		o.saver.Steps, o.saver.Every = 0, every
+		return nil
+	}
+	return errors.New("give steps, such as 100, or a time, such as 10m")
 }
 
 // parse reads the command line. The error is flag.ErrHelp where help is asked for.
@@ -140,6 +171,12 @@ func parse(args []string) (*options, error) {
 	o := defaults()
 	o.set = o.flags()
 	f := o.set
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if name, _, _ := strings.Cut(arg, "="); name == "-emit-templates" || name == "--emit-templates" { // as it was called
+			args[i] = strings.Replace(arg, "templates", "profile", 1)
+		}
+	}
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return o, err
@@ -182,7 +219,7 @@ func (o *options) validate() error {
 		{"stages", o.stages, o.least("stages")}, {"group", o.group, o.least("group")}, {"cap", o.cap, o.least("cap")},
 		{"slices", o.slices, o.least("slices")}, {"capacity", o.capacity, schedule.Unlimited},
 		{"width", o.model.Width, 1}, {"layers", o.model.Layers, 1}, {"heads", o.model.Heads, 1},
-		{"warmup", o.warmup, 0}, {"evaluate", o.evaluate, 0},
+		{"warmup", o.warmup, 0}, {"evaluate", o.evaluate, 0}, {"keep", o.saver.Keep, 1},
 	} {
 		if number.value > schedule.MaxMicrobatches {
 			fault("-%s is %d: give at most %d", number.flag, number.value, schedule.MaxMicrobatches)
@@ -213,8 +250,17 @@ func (o *options) validate() error {
 	if o.emitCosts != "" && (o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.costs != "") {
 		fault("-emit-costs measures and does not train: leave out -checkpoint, -resume, -run, -json and -costs")
 	}
-	if o.emitTemplates != "" && (o.emitCosts != "" || o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.unplanned) {
-		fault("-emit-templates does not train: leave out -emit-costs, -checkpoint, -resume, -run, -json and -unplanned")
+	if o.emitProfile != "" && (o.emitCosts != "" || o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.unplanned) {
+		fault("-emit-profile does not train: leave out -emit-costs, -checkpoint, -resume, -run, -json and -unplanned")
+	}
+	if (o.emitCosts != "" || o.emitProfile != "") && o.transport != "" {
+		fault("-emit-costs and -emit-profile are for one process: leave out -transport")
+	}
+	if o.launcher != "" && o.launcher != "none" {
+		fault("-launcher is %q: give none, or leave it out", o.launcher)
+	}
+	if o.given["checkpoint-every"] && o.checkpoint == "" {
+		fault("-checkpoint-every needs a folder: give -checkpoint")
 	}
 	if o.budget > 0 && o.unplanned {
 		fault("-budget is for planned memory: leave out -unplanned")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,11 @@ func (t *trainer) introduce(training, heldout int) {
 	}
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n", units.Count(t.weights()), units.Size(s.ModelBytes), o.describe())
 	if o.ranks > 1 {
-		fmt.Fprintf(t.out, "ranks   %d in this process, on %d cores; links of capacity %d\n", o.ranks, runtime.GOMAXPROCS(0), o.capacity)
+		where := "this process"
+		if t.world != nil {
+			where = fmt.Sprintf("%d processes", t.world.processes)
+		}
+		fmt.Fprintf(t.out, "ranks   %d in %s, on %d cores; links of capacity %d\n", o.ranks, where, runtime.GOMAXPROCS(0), o.capacity)
 		if n := o.relays(); n > 0 {
 			fmt.Fprintf(t.out, "        %d of the %d stages only hand on what they get; -layers %d gives each a part\n", n, o.stages, o.stages-2)
 		}
@@ -55,6 +60,9 @@ func (t *trainer) introduce(training, heldout int) {
 	}
 	if t.first > 0 {
 		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.resume, t.first)
+		if t.passed != nil {
+			fmt.Fprintf(t.out, "        newer ones are damaged: %s\n", oneLine(t.passed))
+		}
 	}
 	fmt.Fprintf(t.out, "folder  %s\n", t.folder.path)
 	if t.watch.live != nil {
@@ -73,11 +81,14 @@ func (t *trainer) weights() (n int64) {
 // measured is what the metrics are told.
 func (t *trainer) measured() metrics.Config {
 	cfg := metrics.Config{
-		Log: t.folder.memory, First: t.first, Plan: t.layout, Failures: t.folder.path,
+		First: t.first, Plan: t.layout, Failures: t.opts.folder,
 		Samples:  t.run.Samples,
 		LossUnit: "nats per byte", Baselines: map[string]float64{"byte frequencies alone": t.text.Entropy()},
 	}
-	for rank, dev := range t.devs {
+	if t.folder != nil {
+		cfg.Log, cfg.Failures = t.folder.memory, t.folder.path
+	}
+	for rank, dev := range t.ranks {
 		cfg.Spaces, cfg.Stages = append(cfg.Spaces, dev), append(cfg.Stages, t.opts.placement.On(rank))
 	}
 	if t.opts.priced != nil {
@@ -111,6 +122,19 @@ func (t *trainer) finish(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w after step %d of %d: everything is written", errInterrupted, t.done, t.opts.steps)
 	}
+	if t.world != nil {
+		if err = t.world.settle(ctx, t.done, err, t.failed); errors.Is(err, errInterrupted) {
+			err = fmt.Errorf("%w after step %d of %d: everything is written", errInterrupted, t.done, t.opts.steps)
+		}
+		if !t.world.leads() {
+			return t.metrics.Explained(cmp.Or(err, t.fetching(nil)))
+		}
+	}
+	return t.fetching(func() error { return t.write(err) })
+}
+
+// write is finish in the process that writes.
+func (t *trainer) write(err error) error {
 	failed := err != nil && !errors.Is(err, errInterrupted)
 	sound := !failed || errors.Is(err, outfile.ErrWriting) // the weights are worth keeping
 

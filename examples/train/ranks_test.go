@@ -213,3 +213,18 @@ func TestAFailureOnOneRank(t *testing.T) {
 	}
 	require.NoError(t, run.Close())
 }
+
+// samples counts those of a memory log.
+func samples(t *testing.T, path string) (n int) {
+	t.Helper()
+	log, err := os.Open(path)
+	require.NoError(t, err)
+	defer log.Close()
+	for record, err := range memlog.Read(log) {
+		require.NoError(t, err)
+		if record.Sampled() {
+			n++
+		}
+	}
+	return n
+}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,14 +41,18 @@ var deciding = []string{
 var older = map[string]string{"fp8": float32s, "fp8-attention": "false"}
 
 // resume opens the checkpoint of -resume and sets the flags that decide to its own. One that
-// was given and says otherwise is an error, but for -steps. It returns nil without -resume;
-// the caller closes what it returns.
+// was given and says otherwise is an error, but for -steps. It returns nil without -resume,
+// and where the run has written no checkpoint yet; the caller closes what it returns.
 func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
 	o, path := t.opts, t.opts.resume
 	if path == "" {
 		return nil, nil
 	}
-	if c, err = checkpoint.Open(path); err != nil {
+	c, t.passed, err = checkpoint.Newest(path)
+	if errors.Is(err, checkpoint.ErrNone) && o.checkpoint != "" && filepath.Clean(path) == filepath.Clean(o.checkpoint) {
+		return nil, nil // The run begins, and the same command goes on with it when it was killed.
+	}
+	if err != nil {
 		return nil, fmt.Errorf("-resume: %w", plain(err))
 	}
 	defer func() {
@@ -125,7 +131,35 @@ func (t *trainer) restore(c *checkpoint.Checkpoint) error {
 	return err
 }
 
-// save writes a checkpoint, and removes the one before it.
+// checkpoint writes a checkpoint after a step, but the last, where one is due. Of several
+// processes the one that writes decides.
+func (t *trainer) checkpoint(ctx context.Context) error {
+	if t.opts.checkpoint == "" || t.done == t.opts.steps {
+		return nil
+	}
+	due := t.opts.saver.Due(int64(t.done))
+	if t.world != nil {
+		var mine []byte
+		if t.world.leads() && due {
+			mine = []byte{1}
+		}
+		all, err := t.world.exchange(ctx, mine)
+		if err != nil {
+			return err
+		}
+		due = len(all[0]) > 0
+	}
+	if !due {
+		return nil
+	}
+	err := t.fetching(t.save)
+	if t.world.leads() {
+		t.failed = err
+	}
+	return err
+}
+
+// save writes a checkpoint, and removes those that are not to stay.
 func (t *trainer) save() error {
 	state := checkpoint.State{Step: int64(t.done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.sum}}
 	for _, name := range deciding {
@@ -144,11 +178,8 @@ func (t *trainer) save() error {
 		}
 		tensors = append(tensors, safetensors.Of(fp8Scales, []int{len(scales)}, scales))
 	}
-	err := checkpoint.Save(t.opts.checkpoint, state, tensors...)
-	if err == nil {
-		err = checkpoint.Prune(t.opts.checkpoint, 1)
-	}
-	return outfile.Failed(t.opts.checkpoint, err)
+	t.opts.saver.Dir = t.opts.checkpoint
+	return outfile.Failed(t.opts.checkpoint, t.opts.saver.Save(state, tensors...))
 }
 
 // part is one tensor of a checkpoint.

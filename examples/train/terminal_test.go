@@ -20,8 +20,8 @@ func TestTerminalIsNotCommanded(t *testing.T) {
 	require.NoError(t, os.WriteFile(data, text, 0o600))
 	for _, flags := range [][]string{
 		{"-data", data}, {"-data", missing}, {"-data", data, "-resume", missing}, {"-data", data, "-checkpoint", missing}, {"-data", data, "-json", missing},
-		{"-data", data, "-costs", missing}, {"-data", data, "-emit-costs", missing}, {"-data", data, "-emit-templates", missing},
-		{"-data", data, "-emit-templates", filepath.Join(dir, "out"+hostile)}, {"-plan", hostile}, {"-steps", hostile}, {"-" + hostile}, {hostile},
+		{"-data", data, "-costs", missing}, {"-data", data, "-emit-costs", missing}, {"-data", data, "-emit-profile", missing},
+		{"-data", data, "-emit-profile", filepath.Join(dir, "out"+hostile)}, {"-plan", hostile}, {"-steps", hostile}, {"-" + hostile}, {hostile},
 	} {
 		var stdout, stderr bytes.Buffer
 		args := append(append([]string{"-run", filepath.Join(t.TempDir(), hostile)}, tiny...), flags...)

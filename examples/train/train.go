@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"time"
 
 	"github.com/weir-ml/weir/kernels"
@@ -18,6 +19,7 @@ import (
 	"github.com/weir-ml/weir/trainer/progress"
 	"github.com/weir-ml/weir/trainer/rate"
 	"github.com/weir-ml/weir/trainer/terminal"
+	"github.com/weir-ml/weir/transport/tcp"
 )
 
 // errInterrupted is wrapped by the error of a run that was told to stop.
@@ -33,7 +35,9 @@ type trainer struct {
 	out    io.Writer // the same, with the control characters of names quoted
 	json   io.Writer // for -json -
 
-	devs  []*kernels.Host // by rank
+	world *world          // nil where this process is alone
+	devs  []*kernels.Host // of the ranks of this process
+	ranks []device        // of all
 	model *transformer.Model
 	run   *runner.Runner[kernels.Buffer]
 
@@ -43,14 +47,16 @@ type trainer struct {
 	drawn          *corpus.Drawn // windows of train
 	tiled          *corpus.Tiled // windows of heldout
 
-	first, done int               // steps that the weights had seen before, and have seen
-	templates   *layout.Templates // what stages allocate; nil where memory is not planned
-	layout      *layout.Plan      // of a step's memory; nil where it is not planned
-	unplanned   error             // why it is not
+	passed      error           // why checkpoints newer than the one of -resume were passed over
+	first, done int             // steps that the weights had seen before, and have seen
+	profile     *layout.Profile // what stages allocate; nil where memory is not planned
+	layout      *layout.Plan    // of a step's memory; nil where it is not planned
+	unplanned   error           // why it is not
+	failed      error           // outside of a step: the other processes do not know of it
 
 	metrics  *metrics.Run
 	progress *progress.Line
-	folder   *folder
+	folder   *folder // nil where another process writes
 	watch    watch
 }
 
@@ -77,6 +83,10 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if from != nil {
 		defer from.Close() // It was only read.
 	}
+	var meeting tcp.Config
+	if t.world, meeting, err = findWorld(t.opts, os.Getenv); err != nil {
+		return err
+	}
 	if err := t.opts.validate(); err != nil {
 		return err
 	}
@@ -91,7 +101,7 @@ func (t *trainer) prepare(ctx context.Context) error {
 		return err
 	}
 	t.sum, t.metrics = t.text.SHA256(), metrics.New(t.opts.ranks)
-	if err := t.build(ctx, training, heldout); err != nil {
+	if err := t.build(ctx, meeting, training, heldout); err != nil {
 		return err
 	}
 	if err := t.load(from); err != nil {
@@ -99,6 +109,11 @@ func (t *trainer) prepare(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		return errBefore
+	}
+	if !t.world.leads() {
+		t.people.Writer, t.opts.json = io.Discard, ""
+		t.metrics.Begin(t.measured())
+		return nil
 	}
 	if t.folder, err = openFolder(t.opts.folder, time.Now()); err != nil {
 		return err
@@ -120,9 +135,13 @@ func (t *trainer) loop(ctx context.Context) error {
 		return err
 	}
 	t.progress = progress.New(t.people, progress.Columns(t.people.Writer), t.first, t.opts.steps)
+	t.opts.saver.Due(int64(t.done))
 	for t.done < t.opts.steps {
 		line, err := t.step(ctx)
 		if err != nil {
+			return err
+		}
+		if err := t.checkpoint(ctx); err != nil {
 			return err
 		}
 		if every := t.opts.evaluate; t.done == t.opts.steps || every > 0 && t.done%every == 0 {
@@ -130,8 +149,9 @@ func (t *trainer) loop(ctx context.Context) error {
 				line.score = t.metrics.LastScore()
 			}
 		}
-		if err = errors.Join(t.folder.step(line), t.watch.step(t, line), err); err != nil {
-			return err
+		if written := errors.Join(t.folder.step(line), t.watch.step(t, line)); written != nil || err != nil {
+			t.failed = written
+			return errors.Join(written, err)
 		}
 	}
 	return nil
@@ -140,7 +160,7 @@ func (t *trainer) loop(ctx context.Context) error {
 // step trains on one step's microbatches and updates the weights.
 func (t *trainer) step(ctx context.Context) (line, error) {
 	t.drawn.Step = int64(t.done)
-	result, err := t.metrics.Step(func() (*runner.Result, error) { return t.run.Step(ctx, t.opts.microbatches, t.train) })
+	result, err := t.metrics.Step(func() (*runner.Result, error) { return t.runStep(ctx) })
 	if err != nil {
 		return line{}, err
 	}
@@ -151,7 +171,7 @@ func (t *trainer) step(ctx context.Context) (line, error) {
 	case loss.Empty:
 		return line{}, fmt.Errorf("step %d: no byte of it had a next one: give more text", t.done+1)
 	}
-	met, err := t.model.RollScales(ctx, nil) // the model has the devices of every rank
+	met, err := t.model.RollScales(ctx, t.reducer()) // the model has the devices of every rank of the process
 	if err != nil {
 		return line{}, err
 	}

@@ -28,54 +28,58 @@ var places = []struct {
 func BenchmarkSlice(b *testing.B) {
 	for _, s := range sets() {
 		for _, place := range places {
-			rows, cols := place.rows, place.cols
-			n := rows * cols
-			src := make([]float32, n)
-			r := rand.New(rand.NewPCG(1, 1))
-			for i := range src {
-				src[i] = float32(r.NormFloat64())
-			}
-			dst, back := make([]byte, n), make([]float32, n)
-			matrix := func(scaling float8.Scaling, f *float8.Format, rows, cols int) *float8.Matrix {
-				return matrixOfZeros(scaling, f, rows, cols)
-			}
-			e4m3 := &float8.E4M3
-			flat, tensor := matrix(float8.PerTensor, e4m3, rows, cols), matrix(float8.PerTensor, e4m3, cols, rows)
-			mx, turnedMX := matrix(float8.MX32, e4m3, rows, cols), matrix(float8.MX32, e4m3, cols, rows)
-			blocks, turned := matrix(float8.Rows128, e4m3, rows, cols), matrix(float8.Rows128, e4m3, cols, rows)
-			nv, turnedNV := matrix(float8.NV16, &float8.E2M1, rows, cols), matrix(float8.NV16, &float8.E2M1, cols, rows)
-			rule := float8.Rule{Scale: 50}
-			chance := float8.Rule{Scale: 50, Random: &vector.Philox{Seed: 1}}
-			ways := []way{
-				{"copy", 8, func() { copy(back, src) }},
-				{"amax", 4, func() { s.Amax(src) }},
-				{"encode e4m3", 5, func() { s.Encode(dst, src, e4m3, 50, float8.Saturate) }},
-				{"encode e5m2", 5, func() { s.Encode(dst, src, &float8.E5M2, 50, float8.Saturate) }},
-				{"decode e4m3", 5, func() { s.Dequantize(back, flat, 0, rows) }},
-				{"decode e5m2", 5, func() { s.Decode(back, dst, &float8.E5M2, 0.01) }},
-				{"mx32", 5 + 1.0/32, func() { s.QuantizeRows(mx, src, &rule, 0, rows) }},
-				{"rows128", 5 + 4.0/128, func() { s.QuantizeRows(blocks, src, &rule, 0, rows) }},
-				{"nv16", 4.5 + 1.0/16, func() { s.QuantizeRows(nv, src, &rule, 0, rows) }},
-				{"tensor by chance", 5, func() { s.QuantizeRows(flat, src, &chance, 0, rows) }},
-				{"nv16 by chance", 4.5 + 1.0/16, func() { s.QuantizeRows(nv, src, &chance, 0, rows) }},
-				{"tensor transposed", 5, func() { s.QuantizeColumns(tensor, src, &rule, 0, cols) }},
-				{"mx32 transposed", 5 + 1.0/32, func() { s.QuantizeColumns(turnedMX, src, &rule, 0, cols) }},
-				{"rows128 transposed", 5 + 4.0/128, func() { s.QuantizeColumns(turned, src, &rule, 0, cols) }},
-				{"nv16 transposed", 4.5 + 1.0/16, func() { s.QuantizeColumns(turnedNV, src, &rule, 0, cols) }},
-				{"nv16 transposed by chance", 4.5 + 1.0/16, func() { s.QuantizeColumns(turnedNV, src, &chance, 0, cols) }},
-				{"mx32 decode", 5 + 1.0/32, func() { s.Dequantize(back, mx, 0, rows) }},
-				{"nv16 decode", 4.5 + 1.0/16, func() { s.Dequantize(back, nv, 0, rows) }},
-			}
-			for _, w := range ways {
-				b.Run(fmt.Sprintf("%v/%s/%s", s, place.name, w.name), func(b *testing.B) {
-					beside := ways[:2]
-					if place.name != "memory" {
-						beside = nil
-					}
-					w.rate(b, n, beside)
-				})
-			}
+			b.Run(fmt.Sprintf("%v/%s", s, place.name), func(b *testing.B) { sliceAt(b, s, place.name == "memory", place.rows, place.cols) })
 		}
+	}
+}
+
+// sliceAt is BenchmarkSlice for one set and one place.
+func sliceAt(b *testing.B, s float8.Set, memory bool, rows, cols int) {
+	n := rows * cols
+	src := make([]float32, n)
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range src {
+		src[i] = float32(r.NormFloat64())
+	}
+	dst, back := make([]byte, n), make([]float32, n)
+	matrix := func(scaling float8.Scaling, f *float8.Format, rows, cols int) *float8.Matrix {
+		return matrixOfZeros(scaling, f, rows, cols)
+	}
+	e4m3 := &float8.E4M3
+	flat, tensor := matrix(float8.PerTensor, e4m3, rows, cols), matrix(float8.PerTensor, e4m3, cols, rows)
+	mx, turnedMX := matrix(float8.MX32, e4m3, rows, cols), matrix(float8.MX32, e4m3, cols, rows)
+	blocks, turned := matrix(float8.Rows128, e4m3, rows, cols), matrix(float8.Rows128, e4m3, cols, rows)
+	nv, turnedNV := matrix(float8.NV16, &float8.E2M1, rows, cols), matrix(float8.NV16, &float8.E2M1, cols, rows)
+	rule := float8.Rule{Scale: 50}
+	chance := float8.Rule{Scale: 50, Random: &vector.Philox{Seed: 1}}
+	ways := []way{
+		{"copy", 8, func() { copy(back, src) }},
+		{"amax", 4, func() { s.Amax(src) }},
+		{"encode e4m3", 5, func() { s.Encode(dst, src, e4m3, 50, float8.Saturate) }},
+		{"encode e5m2", 5, func() { s.Encode(dst, src, &float8.E5M2, 50, float8.Saturate) }},
+		{"decode e4m3", 5, func() { s.Dequantize(back, flat, 0, rows) }},
+		{"decode e5m2", 5, func() { s.Decode(back, dst, &float8.E5M2, 0.01) }},
+		{"mx32", 5 + 1.0/32, func() { s.QuantizeRows(mx, src, &rule, 0, rows) }},
+		{"rows128", 5 + 4.0/128, func() { s.QuantizeRows(blocks, src, &rule, 0, rows) }},
+		{"nv16", 4.5 + 1.0/16, func() { s.QuantizeRows(nv, src, &rule, 0, rows) }},
+		{"tensor by chance", 5, func() { s.QuantizeRows(flat, src, &chance, 0, rows) }},
+		{"nv16 by chance", 4.5 + 1.0/16, func() { s.QuantizeRows(nv, src, &chance, 0, rows) }},
+		{"tensor transposed", 5, func() { s.QuantizeColumns(tensor, src, &rule, 0, cols) }},
+		{"mx32 transposed", 5 + 1.0/32, func() { s.QuantizeColumns(turnedMX, src, &rule, 0, cols) }},
+		{"rows128 transposed", 5 + 4.0/128, func() { s.QuantizeColumns(turned, src, &rule, 0, cols) }},
+		{"nv16 transposed", 4.5 + 1.0/16, func() { s.QuantizeColumns(turnedNV, src, &rule, 0, cols) }},
+		{"nv16 transposed by chance", 4.5 + 1.0/16, func() { s.QuantizeColumns(turnedNV, src, &chance, 0, cols) }},
+		{"mx32 decode", 5 + 1.0/32, func() { s.Dequantize(back, mx, 0, rows) }},
+		{"nv16 decode", 4.5 + 1.0/16, func() { s.Dequantize(back, nv, 0, rows) }},
+	}
+	for _, w := range ways {
+		b.Run(w.name, func(b *testing.B) {
+			beside := ways[:2]
+			if !memory {
+				beside = nil
+			}
+			w.rate(b, n, beside)
+		})
 	}
 }
 

@@ -46,15 +46,13 @@ func (a *account) begin(book memory.Book) {
 // there before the step and are there after it: a mask or a table of positions
 // that a stage returns or saves is not the step's to count.
 func (c *Frames[T]) hold(to *cell[T], h T) error {
-	held, err := c.space.Hold(h)
+	held, class, err := c.fused.Enter(h)
 	if err != nil {
 		return err
 	}
-	if held != 0 {
-		if class := c.space.Class(h); class != memory.Resident {
-			c.live += held
-			c.classes[class] += held
-		}
+	if held != 0 && class != memory.Resident {
+		c.live += held
+		c.classes[class] += held
 	}
 	to.handle, to.state = h, full
 	return nil
@@ -67,41 +65,52 @@ func (c *Frames[T]) yield(h T) (counted int64, err error) {
 	if err != nil || yielded == 0 { // somebody else in the step holds it, too
 		return 0, err
 	}
-	class := c.space.Class(h)
-	if class == memory.Resident {
-		return 0, nil
+	return c.uncount(yielded, c.space.Class(h)), nil
+}
+
+// uncount takes bytes that the context holds no more out of its book, and returns how many
+// were in it.
+func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
+	if yielded == 0 || class == memory.Resident {
+		return 0
 	}
 	if c.live > c.peak {
 		c.peak, c.atPeak = c.live, c.classes
 	}
 	c.live -= yielded
 	c.classes[class] -= yielded
-	return yielded, nil
+	return yielded
 }
 
 // drop ends a cell: the context is no longer a holder, and the reference ends.
 // What should have gone back to the allocator and did not is noticed.
 func (c *Frames[T]) drop(from *cell[T], stage int, role role) error {
-	h := from.handle
+	yielded, freed, class, err := c.fused.Leave(from.handle)
 	*from = cell[T]{state: dropped}
-	counted, err := c.yield(h)
-	if err != nil {
-		return err
-	}
-	if counted == 0 {
-		_, err = c.space.Release(h)
-		return err
-	}
-	class := c.space.Class(h)
-	freed, err := c.space.Release(h)
-	if err != nil {
-		return err
-	}
-	if kept := counted - freed; kept != 0 {
-		c.unfreed += kept
+	if counted := c.uncount(yielded, class); err == nil && counted != 0 && counted != freed {
+		c.unfreed += counted - freed
 		c.suspectNow(stage, class, role)
 	}
-	return nil
+	return err
+}
+
+// apart is memory.Fused of a space that has its calls one by one.
+type apart[T any] struct{ memory.Space[T] }
+
+func (s apart[T]) Enter(h T) (held int64, class memory.Class, err error) {
+	if held, err = s.Hold(h); held != 0 {
+		class = s.Class(h)
+	}
+	return held, class, err
+}
+
+func (s apart[T]) Leave(h T) (yielded, freed int64, class memory.Class, err error) {
+	if yielded, err = s.Yield(h); err != nil {
+		return 0, 0, 0, err
+	}
+	class = s.Class(h)
+	freed, err = s.Release(h)
+	return yielded, freed, class, err
 }
 
 // suspectNow notes the running action as the one that a leak came from, or came
@@ -155,6 +164,7 @@ func (c *Frames[T]) Excess() int64 { return c.excess }
 // after the last action of a microbatch (L6). The error is a *LeakError.
 func (c *Frames[T]) Audit(plan Counts) error {
 	c.Settle()
+	c.Stats()
 	if c.excess == 0 && c.counts == plan && c.classesAgree() {
 		c.suspect = suspect{}
 		return nil
@@ -176,7 +186,7 @@ func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 	e := &LeakError{
 		Rank: c.rank, Stage: c.running.stage, Microbatch: c.itemOf(c.running.microbatch), Call: c.running.call,
 		Class: c.largest(), Bytes: live - planned,
-		What: fmt.Sprintf("%d bytes of the step are live where the plan of memory has %d: the stages do not keep what their templates say, record them again", live, planned),
+		What: fmt.Sprintf("%d bytes of the step are live where the plan of memory has %d: the stages do not keep what their profile says, record them again", live, planned),
 	}
 	if e.Stage >= 0 && c.stages[e.Stage].Layout != nil {
 		e.Name = c.stages[e.Stage].Name
@@ -209,15 +219,11 @@ func (c *Frames[T]) Lost() error {
 // began.
 func (c *Frames[T]) Baseline() int64 { return c.baseline.Live }
 
-// classesAgree reports whether the two books are equal class by class, where
-// there are two: one class can hide another in the total.
+// classesAgree reports whether the two books are equal class by class as of the last Stats,
+// where there are two: one class can hide another in the total.
 func (c *Frames[T]) classesAgree() bool {
-	if c.book == nil {
-		return true
-	}
-	c.book.Stats(&c.stats)
 	for class := range c.classes {
-		if c.stats.Classes[class] != c.baseline.Classes[class]+c.classes[class] {
+		if c.book != nil && c.stats.Classes[class] != c.baseline.Classes[class]+c.classes[class] {
 			return false
 		}
 	}
@@ -232,6 +238,7 @@ func (c *Frames[T]) leak(plan Counts) error {
 		where.class = memory.Saved
 	}
 	c.suspect = suspect{}
+	c.Stats()
 	e := &LeakError{
 		Rank: c.rank, Stage: where.stage, Microbatch: c.itemOf(where.microbatch), Call: where.call,
 		Class: where.class, Bytes: c.excess,
@@ -304,8 +311,17 @@ func (c *Frames[T]) blame(where suspect) string {
 	return "allocated and neither released nor handed over: this action lost it, or kept a reference"
 }
 
-// Sample fills in what the context knows for the memory log, and makes the
-// present the beginning of the next record. Without an allocator's book the
+// Stats returns the allocator's book, as it is now and until the next call of the context, or
+// zeros where there is none.
+func (c *Frames[T]) Stats() *memory.Stats {
+	if c.book != nil {
+		c.book.Stats(&c.stats)
+	}
+	return &c.stats
+}
+
+// Sample fills in what the context knows for the memory log as of the Audit just before, and
+// makes the present the beginning of the next record. Without an allocator's book the
 // context's own stands for it.
 func (c *Frames[T]) Sample(s *memory.Sample) {
 	s.Step, s.Rank = c.step, c.rank
@@ -319,7 +335,6 @@ func (c *Frames[T]) Sample(s *memory.Sample) {
 		c.peak, c.atPeak = c.live, c.classes
 		return
 	}
-	c.book.Stats(&c.stats)
 	s.Live, s.Peak, s.Reserved, s.Classes, s.PeakClasses = c.stats.Live, c.stats.Peak, c.stats.Reserved, c.stats.Classes, c.stats.PeakClasses
 	c.book.ResetPeak()
 }
@@ -380,7 +395,7 @@ func (c *Frames[T]) itemOf(microbatch int) int {
 }
 
 // whose names the microbatch of a frame; before its forward it has none yet.
-func (c *Frames[T]) whose(f *frame) string {
+func (c *Frames[T]) whose(f *frame[T]) string {
 	if !f.open {
 		return "(before its forward)"
 	}

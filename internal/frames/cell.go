@@ -22,6 +22,16 @@ const (
 // held reports whether the cell holds a handle.
 func (c *cell[T]) held() bool { return c.state == full || c.state == lent }
 
+// anyHeld reports whether one of the cells holds a handle.
+func anyHeld[T any](cells []cell[T]) bool {
+	for i := range cells {
+		if cells[i].held() {
+			return true
+		}
+	}
+	return false
+}
+
 // role says what a cell was for, so that a reference kept too long is blamed on
 // those who had it in hand.
 type role uint8

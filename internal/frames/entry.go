@@ -62,16 +62,14 @@ func (c *Frames[T]) putPart(name string, h T) error {
 // Pull calls fill for the entry of an item (Extent.Item) and takes over what it puts. A
 // failure of the entry comes first, even where the source has swallowed it.
 func (c *Frames[T]) Pull(item int, fill func() error) error {
-	for part := range c.parts {
-		cell := c.part(item, part)
-		if cell.held() {
-			return fmt.Errorf("%w: the entry of microbatch %d still holds part %q of an earlier one",
-				ErrOccupied, item, c.parts[part])
+	for anyHeld(c.entryAt(item)) {
+		if c.entryOf[item&c.entryMask] == c.extent.OfItem(item) {
+			return fmt.Errorf("%w: the entry of microbatch %d is there already", ErrOccupied, item)
 		}
-		cell.state = empty
+		c.widen()
 	}
 	c.entryOf[item&c.entryMask] = c.extent.OfItem(item)
-	c.entry = entry{item, c.extent.Of(c.extent.OfItem(item))}
+	c.entry = entry{item, c.extent.Of(item)}
 	if err := c.End(fill()); err != nil {
 		return err
 	}
@@ -85,8 +83,8 @@ func (c *Frames[T]) Pull(item int, fill func() error) error {
 
 // DropParts ends the parts of a microbatch's entry that are in the set, one bit each (L1).
 func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
-	set &= c.extent.Of(microbatch)
 	item := c.extent.Item(microbatch)
+	set &= c.extent.Of(item)
 	for part := 0; set != 0; part, set = part+1, set>>1 {
 		if set&1 == 0 {
 			continue
@@ -101,6 +99,25 @@ func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 		c.counts.Parts--
 	}
 	return nil
+}
+
+// widen makes room for twice as many entries: the copies of a model take turns, so that
+// entries wait which no copy has begun with.
+func (c *Frames[T]) widen() {
+	entries, of := c.entries, c.entryOf
+	c.entries, c.entryOf, c.entryMask = make([]cell[T], 2*len(entries)), make([]int, 2*len(of)), 2*len(of)-1
+	for place, microbatch := range of {
+		if entry := entries[place*len(c.parts):][:len(c.parts)]; anyHeld(entry) {
+			item := c.extent.Item(microbatch)
+			copy(c.entryAt(item), entry)
+			c.entryOf[item&c.entryMask] = microbatch
+		}
+	}
+}
+
+// entryAt returns the cells of an item's entry.
+func (c *Frames[T]) entryAt(item int) []cell[T] {
+	return c.entries[(item&c.entryMask)*len(c.parts):][:len(c.parts)]
 }
 
 // part returns the cell of a part of an item's entry.

@@ -70,7 +70,10 @@ type LeakError struct {
 func (e *LeakError) Error() string {
 	where := "at step end"
 	if e.Stage >= 0 {
-		where = fmt.Sprintf("stage %d (%s) microbatch %d %v", e.Stage, e.Name, e.Microbatch, e.Call)
+		where = fmt.Sprintf("stage %d (%s) microbatch %d", e.Stage, e.Name, e.Microbatch)
+		if e.Call != None {
+			where += " " + e.Call.String()
+		}
 	}
 	return fmt.Sprintf("batchctx: leak: rank %d %s: %d bytes of class %v: %s", e.Rank, where, e.Bytes, e.Class, e.What)
 }

@@ -10,16 +10,20 @@ import (
 // A frame is what one stage keeps of one microbatch: its inputs, the gradients
 // of its outputs, and its slots. The methods here are the runner's.
 
-// Open opens the frame of a stage for a microbatch: its forward begins.
-func (c *Frames[T]) Open(stage, microbatch int) error {
+// Open opens the frame of a stage for a microbatch, whose forward begins, and fills dst with
+// the stage's inputs, borrowed.
+func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	f := c.frame(stage, microbatch)
+	if err := c.borrow("input", f.inputs, dst, 0, stage, microbatch); err != nil {
+		return err
+	}
 	if f.open {
 		return fmt.Errorf("%w: the frame of stage %d for microbatch %d still belongs to microbatch %d",
 			ErrOccupied, stage, microbatch, f.microbatch)
 	}
-	*f = frame{microbatch: microbatch, open: true}
-	for i := range c.slots(stage, microbatch) {
-		c.slots(stage, microbatch)[i].state = empty
+	f.open, f.microbatch = true, microbatch
+	for i := range f.slots {
+		f.slots[i].state = empty
 	}
 	c.counts.Frames++
 	return nil
@@ -32,15 +36,14 @@ func (c *Frames[T]) Call(stage, microbatch int, call Call) *View[T] {
 	c.generation++
 	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, call
 	v.stage, v.microbatch, v.item, v.call = stage, microbatch, c.extent.Item(microbatch), call
-	v.layout = st.Layout
-	v.scope = st.scope
+	v.layout, v.frame, v.scope = st.Layout, &st.frames[microbatch&st.mask], &st.scope
 	return v
 }
 
 // PutInputs takes over the inputs of a stage, which the stage before returned.
 // What it has taken over is zero in h afterwards, also after an error.
 func (c *Frames[T]) PutInputs(stage, microbatch int, h []T) error {
-	if err := c.put(c.inputs(stage, microbatch), h, 0); err != nil {
+	if err := c.put(c.frame(stage, microbatch).inputs, h, 0); err != nil {
 		return fmt.Errorf("batchctx: input of stage %d (%s), microbatch %d: %w", stage, c.stages[stage].Name, microbatch, err)
 	}
 	c.counts.Activations++
@@ -51,7 +54,7 @@ func (c *Frames[T]) PutInputs(stage, microbatch int, h []T) error {
 // after returned. What it has taken over is zero in h afterwards, also after an
 // error. Outputs whose bit is set in none have no gradient.
 func (c *Frames[T]) PutGradients(stage, microbatch int, h []T, none uint64) error {
-	if err := c.put(c.gradients(stage, microbatch), h, none); err != nil {
+	if err := c.put(c.frame(stage, microbatch).gradients, h, none); err != nil {
 		return fmt.Errorf("batchctx: gradient for stage %d (%s), microbatch %d: %w", stage, c.stages[stage].Name, microbatch, err)
 	}
 	c.counts.Gradients++
@@ -67,9 +70,10 @@ func (c *Frames[T]) put(cells []cell[T], h []T, none uint64) error {
 		if cells[i].held() {
 			return fmt.Errorf("%w: tensor %d", ErrOccupied, i)
 		}
-		if err := c.hold(&cells[i], h[i]); errors.Is(err, memory.ErrNone) {
-			return &MissingError{Port: i, Err: err}
-		} else if err != nil {
+		if err := c.hold(&cells[i], h[i]); err != nil {
+			if errors.Is(err, memory.ErrNone) {
+				return &MissingError{Port: i, Err: err}
+			}
 			return fmt.Errorf("tensor %d: %w", i, err)
 		}
 		h[i] = zero
@@ -77,18 +81,13 @@ func (c *Frames[T]) put(cells []cell[T], h []T, none uint64) error {
 	return nil
 }
 
-// Inputs fills dst with the stage's inputs, borrowed.
-func (c *Frames[T]) Inputs(stage, microbatch int, dst []T) error {
-	return c.borrow("input", c.inputs(stage, microbatch), dst, 0, stage, microbatch)
-}
-
 // Gradients fills dst with the gradients of the stage's outputs, borrowed.
 func (c *Frames[T]) Gradients(stage, microbatch int, dst []T, none uint64) error {
-	return c.borrow("gradient", c.gradients(stage, microbatch), dst, none, stage, microbatch)
+	return c.borrow("gradient", c.frame(stage, microbatch).gradients, dst, none, stage, microbatch)
 }
 
 func (c *Frames[T]) borrow(what string, cells []cell[T], dst []T, none uint64, stage, microbatch int) error {
-	for i := range cells {
+	for i := range dst {
 		if none>>i&1 == 1 {
 			continue
 		}
@@ -103,20 +102,21 @@ func (c *Frames[T]) borrow(what string, cells []cell[T], dst []T, none uint64, s
 // DropInputs ends the stage's inputs of a microbatch.
 func (c *Frames[T]) DropInputs(stage, microbatch int) error {
 	c.counts.Activations--
-	return c.dropAll(c.inputs(stage, microbatch), stage, input)
+	return c.dropAll(c.frame(stage, microbatch).inputs, stage, input)
 }
 
 // DropGradients ends the gradients of the stage's outputs of a microbatch.
 func (c *Frames[T]) DropGradients(stage, microbatch int) error {
 	c.counts.Gradients--
-	return c.dropAll(c.gradients(stage, microbatch), stage, gradient)
+	return c.dropAll(c.frame(stage, microbatch).gradients, stage, gradient)
 }
 
 // DropSaved ends what was saved for a call (L2); where last is set, the whole frame. What
 // a backward had to take and did not is ErrUntaken.
 func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
-	slots, untaken := c.slots(stage, microbatch), -1
-	st := &c.stages[stage]
+	st, untaken := &c.stages[stage], -1
+	f := &st.frames[microbatch&st.mask]
+	slots := f.slots
 	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // else it may be for a gradient that nobody wants
 	for i := range slots {
 		if slots[i].held() && (last || slots[i].taker.takenIn(call)) {
@@ -132,7 +132,7 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 		return fmt.Errorf("%w: slot %q of stage %d (%s): Take it in %v, End it where it is not needed, or do not Save it", ErrUntaken, st.Slots[untaken], stage, st.Name, call)
 	}
 	if last {
-		*c.frame(stage, microbatch) = frame{}
+		f.open, f.microbatch = false, 0
 		c.counts.Frames--
 	}
 	return nil
@@ -195,27 +195,7 @@ func (c *Frames[T]) dropAll(cells []cell[T], stage int, role role) error {
 	return nil
 }
 
-func (c *Frames[T]) frame(stage, microbatch int) *frame {
+func (c *Frames[T]) frame(stage, microbatch int) *frame[T] {
 	st := &c.stages[stage]
 	return &st.frames[microbatch&st.mask]
-}
-
-// The three parts of a frame's cells.
-
-func (c *Frames[T]) inputs(stage, microbatch int) []cell[T] {
-	st := &c.stages[stage]
-	at := (microbatch & st.mask) * st.width
-	return st.cells[at : at+st.Inputs]
-}
-
-func (c *Frames[T]) gradients(stage, microbatch int) []cell[T] {
-	st := &c.stages[stage]
-	at := (microbatch&st.mask)*st.width + st.Inputs
-	return st.cells[at : at+st.Outputs]
-}
-
-func (c *Frames[T]) slots(stage, microbatch int) []cell[T] {
-	st := &c.stages[stage]
-	at := (microbatch & st.mask) * st.width
-	return st.cells[at+st.Inputs+st.Outputs : at+st.width]
 }

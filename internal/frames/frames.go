@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // MaxParts is the number of entry parts that a set of bits can name.
@@ -61,54 +62,19 @@ func (c *Config[T]) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Extent is how much of a step is in flight at once, from the plan.
+// Extent is a step's plan, and how much of it is in flight at once on this rank.
 type Extent struct {
-	Entries  int    // consecutive items with a live entry, look-ahead included
-	Wanted   []Want // by copy of the model, what stages of this rank read in this plan; ascending by From
-	Windows  []int  // by stage: consecutive microbatches with a live frame
-	Outgoing []int  // by stage: consecutive microbatches with something in the outbox
+	*schedule.Plan          // with Windows, Outgoing and the order of its microbatches in the batch
+	Wanted         []uint64 // the rank's, of the plan
+	Entries        int      // consecutive items with a live entry, look-ahead included; more make room
 }
 
-// Want is a set of entry parts, one bit each, that are read of the microbatches of a copy
-// of the model: those from From on, up to the next Want.
-type Want struct {
-	From  int
-	Parts uint64
-}
-
-// Of returns the parts that are wanted of a microbatch.
-func (e *Extent) Of(microbatch int) uint64 {
+// Of returns the parts that are wanted of an item.
+func (e *Extent) Of(item int) uint64 {
 	if len(e.Wanted) == 0 {
 		return 0
 	}
-	return e.Wanted[e.copyOf(microbatch)].Parts
-}
-
-// Item returns the place of a microbatch in the order in which a source gives entries,
-// which its batch has as well: the copies of the model take turns.
-func (e *Extent) Item(microbatch int) int {
-	if len(e.Wanted) < 2 {
-		return microbatch
-	}
-	c := e.copyOf(microbatch)
-	return (microbatch-e.Wanted[c].From)*len(e.Wanted) + c
-}
-
-// OfItem returns the microbatch at a place in that order.
-func (e *Extent) OfItem(item int) int {
-	if len(e.Wanted) < 2 {
-		return item
-	}
-	return e.Wanted[item%len(e.Wanted)].From + item/len(e.Wanted)
-}
-
-// copyOf returns the copy of the model that a microbatch runs through.
-func (e *Extent) copyOf(microbatch int) int {
-	c := 0
-	for next := 1; next < len(e.Wanted) && e.Wanted[next].From <= microbatch; next++ {
-		c = next
-	}
-	return c
+	return e.Wanted[item%len(e.Wanted)]
 }
 
 // Counts are numbers of things alive, compared with the plan's after every
@@ -127,6 +93,7 @@ type Counts struct {
 // from step to step, and for one goroutine.
 type Frames[T any] struct {
 	space     memory.Space[T]
+	fused     memory.Fused[T]  // the space's own, or made of its calls
 	book      memory.Book      // nil: one book is audited
 	reclaimer memory.Reclaimer // nil: nothing can be reclaimed
 	rank      int
@@ -164,8 +131,8 @@ type stage[T any] struct {
 	*Layout[T]
 	mask   int
 	width  int       // Inputs + Outputs + Slots
-	cells  []cell[T] // width for each frame: inputs, gradients of the outputs, slots
-	frames []frame
+	cells  []cell[T] // of all frames
+	frames []frame[T]
 	outbox outbox[T]
 	shards []cell[T] // its gathered weights, between UNSHARD and RESHARD
 	copies copies[T] // of its weights, from QUANTIZE to their drops
@@ -173,9 +140,11 @@ type stage[T any] struct {
 	scope  Scope     // of a call in this step: all of the stage's own
 }
 
-type frame struct {
-	open       bool
-	microbatch int // whose it is
+// frame is what one stage keeps of one microbatch.
+type frame[T any] struct {
+	open                     bool
+	microbatch               int       // whose it is
+	inputs, gradients, slots []cell[T] // gradients are those of its outputs
 }
 
 type use struct {
@@ -195,6 +164,9 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 		losses: cfg.Losses, seeds: cfg.Seeds, zero: cfg.Zero, stages: make([]stage[T], len(cfg.Stages)),
 	}
 	c.book, _ = cfg.Space.(memory.Book)
+	if c.fused, _ = cfg.Space.(memory.Fused[T]); c.fused == nil {
+		c.fused = apart[T]{cfg.Space}
+	}
 	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
 	for s, layout := range cfg.Stages {
 		if layout != nil {
@@ -229,7 +201,7 @@ func (c *Frames[T]) Books() int {
 // than any before.
 func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 	c.step, c.extent, c.failure = step, extent, nil
-	places := ring(extent.Entries)
+	places := max(ring(extent.Entries), len(c.entryOf))
 	c.entryMask = places - 1
 	c.entries = resize(c.entries, places*len(c.parts))
 	c.entryOf = resize(c.entryOf, places)
@@ -243,6 +215,10 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 		st.mask = places - 1
 		st.cells = resize(st.cells, places*st.width)
 		st.frames = resize(st.frames, places)
+		for i := range st.frames {
+			cells := st.cells[i*st.width:][:st.width]
+			st.frames[i] = frame[T]{inputs: cells[:st.Inputs], gradients: cells[st.Inputs:][:st.Outputs], slots: cells[st.Inputs+st.Outputs:]}
+		}
 		if extent.Outgoing != nil {
 			st.outbox.begin(extent.Outgoing[s], st.Layout)
 		}
@@ -260,14 +236,12 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 // ring returns the places of a ring for n microbatches: a power of two.
 func ring(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 
-// resize returns a slice of n zero values, in s's memory where it fits.
+// resize returns a slice of n values, in s's memory where it fits: of cells that hold nothing.
 func resize[E any](s []E, n int) []E {
 	if cap(s) < n {
 		return make([]E, n)
 	}
-	s = s[:n]
-	clear(s)
-	return s
+	return s[:n]
 }
 
 // Counts returns what is alive now.

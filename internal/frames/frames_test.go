@@ -10,6 +10,7 @@ import (
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // rig is a context over an arena with two stages: stage 0 reads part 0 and
@@ -21,6 +22,7 @@ type rig struct {
 	arena  *memory.Arena
 	ledger *loss.Ledger
 	grads  []memory.Handle
+	in     []memory.Handle // where set: takes the inputs of what is opened
 }
 
 func newRig(t *testing.T) *rig {
@@ -54,7 +56,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) begin(pass frames.Pass) {
 	r.ledger.Reset()
-	r.Begin(5, pass, frames.Extent{Entries: 2, Wanted: []frames.Want{{Parts: 0b011}}, Windows: []int{2, 2}})
+	r.Begin(5, pass, frames.Extent{Plan: &schedule.Plan{Windows: []int{2, 2}}, Entries: 2, Wanted: []uint64{0b011}})
 }
 
 func (r *rig) alloc(class memory.Class, bytes int64) memory.Handle {
@@ -80,7 +82,7 @@ func (r *rig) pull(microbatch int) {
 // open opens a frame and returns the view of its forward.
 func (r *rig) open(stage, microbatch int) *frames.View[memory.Handle] {
 	r.t.Helper()
-	require.NoError(r.t, r.Open(stage, microbatch))
+	require.NoError(r.t, r.Open(stage, microbatch, r.in))
 	return r.Call(stage, microbatch, frames.InForward)
 }
 
@@ -119,6 +121,14 @@ func TestEntryPartsDieAtTheirLastRead(t *testing.T) { // L1
 	mb = r.Call(1, 2, frames.InBackward)
 	_, err = mb.Part(0)
 	require.ErrorIs(t, err, frames.ErrDropped, "microbatch 2 shares the place of microbatch 0, not its entry")
+}
+
+func TestAViewIsValidForItsCallAlone(t *testing.T) {
+	r := newRig(t)
+	r.open(0, 0)
+	during := r.Generation()
+	require.NoError(t, r.End(nil))
+	require.NotEqual(t, during, r.Generation(), "a microbatch that was kept has ended before the next call begins")
 }
 
 func TestSourceMustPutWhatIsWanted(t *testing.T) {
@@ -205,11 +215,10 @@ func TestATensorSavedTwiceCountsOnce(t *testing.T) { // L6
 	out := []memory.Handle{h}
 	require.NoError(t, r.PutInputs(1, 0, out))
 	require.Equal(t, memory.Handle{}, out[0], "handed over")
+	r.in = make([]memory.Handle, 1)
 	mb := r.open(1, 0)
-	in := make([]memory.Handle, 1)
-	require.NoError(t, r.Inputs(1, 0, in))
-	require.NoError(t, mb.Save(0, frames.ByBackward, mb.Retain(in[0])))
-	require.NoError(t, mb.Save(1, frames.ByBackward, mb.Retain(in[0])))
+	require.NoError(t, mb.Save(0, frames.ByBackward, mb.Retain(r.in[0])))
+	require.NoError(t, mb.Save(1, frames.ByBackward, mb.Retain(r.in[0])))
 	_ = r.End(nil)
 	require.EqualValues(t, 100, r.Live())
 	require.NoError(t, r.DropInputs(1, 0))
@@ -224,17 +233,16 @@ func TestATensorSavedTwiceCountsOnce(t *testing.T) { // L6
 func TestBorrowedHandlesCannotBeHandedOver(t *testing.T) {
 	r := newRig(t)
 	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 100)}))
+	r.in = make([]memory.Handle, 1)
 	mb := r.open(1, 0)
-	in := make([]memory.Handle, 1)
-	require.NoError(t, r.Inputs(1, 0, in))
-	require.Error(t, mb.Save(0, frames.ByBackward, in[0]), "Retain it first")
-	require.Error(t, mb.Release(in[0]), "it is not the stage's")
+	require.Error(t, mb.Save(0, frames.ByBackward, r.in[0]), "Retain it first")
+	require.Error(t, mb.Release(r.in[0]), "it is not the stage's")
 	require.Error(t, mb.Save(0, frames.ByBackward, memory.Handle{}))
 }
 
 func TestMissingTensors(t *testing.T) {
 	r := newRig(t)
-	require.ErrorIs(t, r.Inputs(1, 0, make([]memory.Handle, 1)), frames.ErrMissing)
+	require.ErrorIs(t, r.Open(1, 0, make([]memory.Handle, 1)), frames.ErrMissing)
 	require.ErrorIs(t, r.Gradients(0, 0, make([]memory.Handle, 1), 0), frames.ErrMissing)
 	require.NoError(t, r.Gradients(0, 0, make([]memory.Handle, 1), 1), "a port without gradient")
 	err := r.PutInputs(1, 0, make([]memory.Handle, 1))
@@ -243,7 +251,9 @@ func TestMissingTensors(t *testing.T) {
 	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 1)}))
 	require.ErrorIs(t, r.PutInputs(1, 2, []memory.Handle{r.alloc(memory.Activation, 1)}), frames.ErrOccupied)
 	_ = r.open(0, 0)
-	require.ErrorIs(t, r.Open(0, 2), frames.ErrOccupied)
+	require.ErrorIs(t, r.Open(0, 2, nil), frames.ErrOccupied)
+	r.pull(0)
+	require.ErrorIs(t, r.Pull(0, func() error { return nil }), frames.ErrOccupied)
 	r.Abort()
 	require.Zero(t, r.live())
 }
@@ -393,6 +403,21 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			},
 			want: frames.LeakError{Stage: 1, Name: "top", Call: frames.InBackward, Class: memory.Saved, Bytes: 50},
 		},
+		"an input that the stage before keeps": {
+			leak: func(r *rig) {
+				h := r.alloc(memory.Activation, 60)
+				require.NoError(r.t, r.arena.Retain(h))
+				require.NoError(r.t, r.PutInputs(1, 0, []memory.Handle{h}))
+				r.in = make([]memory.Handle, 1)
+				r.open(1, 0)
+				_ = r.End(nil)
+				require.NoError(r.t, r.DropInputs(1, 0))
+				r.Settle()
+			},
+			plan:  frames.Counts{Frames: 1},
+			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Activation, Bytes: 60},
+			words: "is still referenced, by stage 0 (bottom), which returned it",
+		},
 		"a frame that never ends": {
 			leak:  func(r *rig) { r.open(1, 0); _ = r.End(nil); r.Settle() },
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved},
@@ -444,8 +469,8 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	c, err := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Layout[*int]{{Name: "only", Slots: []string{"x"}}}})
 	require.NoError(t, err)
 	require.Equal(t, 1, c.Books())
-	c.Begin(0, frames.Train, frames.Extent{Entries: 1, Windows: []int{1}})
-	require.NoError(t, c.Open(0, 0))
+	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1})
+	require.NoError(t, c.Open(0, 0, nil))
 	mb := c.Call(0, 0, frames.InForward)
 	h := new(int)
 	require.NoError(t, mb.Save(0, frames.ByBackward, h))
@@ -482,7 +507,7 @@ func TestSampleMeasuresGrowth(t *testing.T) { // L7
 		r.alloc(memory.Workspace, 245760)
 		_ = r.End(nil)
 		require.NoError(t, r.DropSaved(0, i, frames.InForward, true))
-		r.Settle()
+		require.ErrorIs(t, r.Audit(frames.Counts{}), frames.ErrLeak)
 		r.Sample(&s)
 		require.EqualValues(t, 245760, s.Growth)
 		require.EqualValues(t, 245760*(i+1), s.Excess)

@@ -1,6 +1,10 @@
 package frames
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+)
 
 // Pass says why a stage runs (L13).
 type Pass uint8
@@ -16,20 +20,17 @@ const (
 // String returns the name in lower case.
 func (p Pass) String() string { return [...]string{"train", "recompute", "eval"}[p] }
 
-// Call is the kind of action that a view is made for.
-type Call uint8
+// Call is the kind of action that a view is made for: None is outside of any.
+type Call = schedule.Kind
 
-// The calls of a stage. None is outside of any.
+// The calls of a stage.
 const (
-	None Call = iota
-	InForward
-	InBackward       // B
-	InBackwardInput  // I
-	InBackwardWeight // W
+	None             = schedule.None
+	InForward        = schedule.F
+	InBackward       = schedule.B
+	InBackwardInput  = schedule.I
+	InBackwardWeight = schedule.W
 )
-
-// String returns the letter of the action's kind.
-func (c Call) String() string { return [...]string{"-", "F", "B", "I", "W"}[c] }
 
 // At is a set of kinds of action at which a stage reads an entry part.
 type At uint8
@@ -53,7 +54,8 @@ func (a At) String() string {
 	return strings.Join(names, "|")
 }
 
-func (c Call) at() At {
+// atCall returns when a read is, of a call.
+func atCall(c Call) At {
 	switch c {
 	case InForward:
 		return AtForward

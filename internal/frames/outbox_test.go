@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // newSender returns a rig whose stage 1 sends, two microbatches at a time: it has two
@@ -24,7 +25,10 @@ func newSender(t *testing.T) *rig {
 	})
 	require.NoError(t, err)
 	r.Begin(0, frames.Train, frames.Extent{
-		Entries: 8, Wanted: []frames.Want{{Parts: 0b01}, {From: 3, Parts: 0b10}}, Windows: []int{0, 2}, Outgoing: []int{0, 2},
+		Plan: &schedule.Plan{
+			Placement: schedule.Placement{Ranks: 1, Copies: 2, Rank: []int{0, 0}}, Microbatches: 6, Windows: []int{0, 2}, Outgoing: []int{0, 2},
+		},
+		Entries: 1, Wanted: []uint64{0b01, 0b10},
 	})
 	return r
 }
@@ -70,7 +74,7 @@ func TestTheOutboxRefuses(t *testing.T) {
 	r.Abort()
 	require.Zero(t, r.arena.Live())
 
-	r.Begin(1, frames.Train, frames.Extent{Windows: []int{0, 1}, Outgoing: []int{0, 0}})
+	r.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{0, 1}, Outgoing: []int{0, 0}}})
 	require.ErrorIs(t, r.PutSent(1, 0, frames.Outputs, pair(), 0), frames.ErrUndeclared, "nothing crosses a rank")
 	_, err := r.Sent(1, 0, frames.Outputs, nil, 0)
 	require.NoError(t, err)
@@ -177,4 +181,17 @@ func TestStagesAreToldTheNumberOfTheBatch(t *testing.T) {
 		_ = r.End(nil)
 	}
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, told)
+}
+
+func TestAuditNamesTheTransport(t *testing.T) { // L6: stage 0 is on another rank
+	r := newSender(t)
+	h := r.alloc(memory.Activation, 60)
+	require.NoError(t, r.arena.Retain(h))
+	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{h}))
+	r.in = make([]memory.Handle, 1)
+	r.open(1, 0)
+	require.NoError(t, r.End(nil))
+	require.NoError(t, r.DropInputs(1, 0))
+	r.Settle()
+	require.ErrorContains(t, r.Audit(frames.Counts{Frames: 1}), "is still referenced, by its maker or the transport")
 }

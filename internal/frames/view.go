@@ -10,7 +10,9 @@ type View[T any] struct {
 	microbatch int // as the plan numbers it
 	item       int // as the batch does
 	call       Call
-	scope      Scope
+	frame      *frame[T]
+	scope      *Scope // the stage's own, or narrowed
+	narrowed   Scope
 }
 
 // Scope is which of the stage's slots, reads, losses, parameters and copies of weights a
@@ -44,7 +46,7 @@ func (r Range) at(i int) (int, bool) { return r.First + i, i >= 0 && i < r.Count
 
 // Scope returns the scope of the running call, for a decorator to change and
 // restore around the calls of its child.
-func (m *View[T]) Scope() Scope { return m.scope }
+func (m *View[T]) Scope() Scope { return *m.scope }
 
 // SetScope sets the scope. What it has beyond the stage's own is cut off.
 func (m *View[T]) SetScope(s Scope) {
@@ -52,7 +54,8 @@ func (m *View[T]) SetScope(s Scope) {
 	s.Slots, s.Reads = s.Slots.within(own.Slots), s.Reads.within(own.Reads)
 	s.Losses, s.Params = s.Losses.within(own.Losses), s.Params.within(own.Params)
 	s.ForwardWeights, s.BackwardWeights = s.ForwardWeights.within(own.ForwardWeights), s.BackwardWeights.within(own.BackwardWeights)
-	m.scope = s
+	m.narrowed = s
+	m.scope = &m.narrowed
 }
 
 // Frames returns what the view is of.
@@ -97,7 +100,7 @@ func (m *View[T]) Part(read int) (T, error) {
 	if !part.held() || m.ctx.entryOf[m.item&m.ctx.entryMask] != m.microbatch {
 		return zero, m.undeclaredRead(ErrDropped, r)
 	}
-	if r.at()&m.call.at() == 0 {
+	if r.at()&atCall(m.call) == 0 {
 		return zero, m.undeclaredRead(ErrUndeclared, r)
 	}
 	return part.handle, nil
@@ -105,7 +108,7 @@ func (m *View[T]) Part(read int) (T, error) {
 
 // undeclaredRead says how to declare a read at this kind of action too.
 func (m *View[T]) undeclaredRead(err error, r Read) error {
-	at := m.call.at()
+	at := atCall(m.call)
 	if m.call == InBackward {
 		at = AtBackward // of which a plan that splits makes I
 	}
@@ -329,10 +332,10 @@ func (m *View[T]) slot(slot int) (*cell[T], error) {
 	if !declared {
 		return nil, m.undeclared("slot", slot, m.scope.Slots)
 	}
-	if f := m.ctx.frame(m.stage, m.microbatch); !f.open || f.microbatch != m.microbatch {
+	if !m.frame.open || m.frame.microbatch != m.microbatch {
 		return nil, m.fault(ErrTaken, "slot %q of a microbatch that is over", m.slotName(slot))
 	}
-	return &m.ctx.slots(m.stage, m.microbatch)[i], nil
+	return &m.frame.slots[i], nil
 }
 
 func (m *View[T]) loss(loss int) (int, error) {

@@ -63,13 +63,21 @@ func (c *Frames[T]) Quantize(stage int) *Quantization[T] {
 	return &c.quantization
 }
 
+// Unmade returns how many of the copies for a stage's backward, the first ones, are not made.
+func (c *Frames[T]) Unmade(stage int) int {
+	if st := &c.stages[stage]; !st.InputGradient {
+		return st.InputWeights
+	}
+	return 0
+}
+
 // PutWeights takes over copies of a stage's weights, but for those that are not made. What
 // it has taken over is zero in h afterwards, also after an error.
 func (c *Frames[T]) PutWeights(stage int, w Weights, h []T) error {
 	st := &c.stages[stage]
 	first := 0
-	if w == ForBackward && !st.InputGradient {
-		first = st.InputWeights
+	if w == ForBackward {
+		first = c.Unmade(stage)
 	}
 	if err := c.put(st.copies[w][first:], h[first:], 0); err != nil {
 		return fmt.Errorf("batchctx: copies of the weights of stage %d (%s) for the %v: %w", stage, st.Name, w, err)

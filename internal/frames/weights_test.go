@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // newCopies is a context with one stage, which has two copies of weights for its forward
@@ -22,7 +23,7 @@ func newCopies(t *testing.T, recomputes bool) (*frames.Frames[memory.Handle], *m
 		Stages: []*frames.Layout[memory.Handle]{{Name: "block", ForwardWeights: []string{"up", "down"}, BackwardWeights: []string{"up"}, Recomputes: recomputes}},
 	})
 	require.NoError(t, err)
-	c.Begin(5, frames.Train, frames.Extent{Windows: []int{1}})
+	c.Begin(5, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
 	alloc := func(bytes int64) memory.Handle {
 		h, err := arena.Alloc(memory.FP8, bytes)
 		require.NoError(t, err)
@@ -175,7 +176,7 @@ func TestCopiesForTheInput(t *testing.T) {
 		layout := &frames.Layout[memory.Handle]{Name: "block", BackwardWeights: []string{"up", "down"}, InputWeights: 1, InputGradient: wanted}
 		c, err := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Layout[memory.Handle]{layout}})
 		require.NoError(t, err)
-		c.Begin(0, frames.Train, frames.Extent{Windows: []int{1}})
+		c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
 		require.Equal(t, wanted, c.Quantize(0).InputGradient())
 		c.Quantize(0).SetInputGradient(!wanted)
 		require.Equal(t, wanted, c.Quantize(0).InputGradient(), "what a decorator sets is for its call")

@@ -16,73 +16,70 @@ type place struct {
 type span struct {
 	Min, Max int64
 	Sum      float64
+	Count    int // of the records that say it
 }
 
-func (s *span) add(n int64, first bool) {
-	if first {
-		*s = span{n, n, float64(n)}
+func (s *span) add(n int64) { s.join(&span{n, n, float64(n), 1}) }
+
+func (s *span) join(t *span) {
+	if s.Count == 0 || t.Count == 0 {
+		if s.Count == 0 {
+			*s = *t
+		}
 		return
 	}
-	s.Min, s.Max = min(s.Min, n), max(s.Max, n)
-	s.Sum += float64(n)
-}
-
-func (s *span) join(t span) {
 	s.Min, s.Max = min(s.Min, t.Min), max(s.Max, t.Max)
 	s.Sum += t.Sum
+	s.Count += t.Count
 }
+
+// quantity is what a column keeps of its records.
+type quantity uint8
+
+const (
+	live quantity = iota
+	peak
+	reserved
+	livePlanned
+	peakPlanned
+	numQuantities
+)
 
 // column stands for a run of consecutive records of one rank.
 type column struct {
-	First, Last              place
-	Count                    int
-	Live, Peak, Reserved     span
-	LivePlanned, PeakPlanned span
-	Planned                  int // how many of the records are planned
-	Excess                   span
-	Classes                  [memory.NumClasses]float64 // sums
+	First, Last place
+	spans       [numQuantities]span
+	Classes     [memory.NumClasses]float64 // sums
 }
 
+// count returns how many records the column stands for.
+func (c *column) count() int { return c.spans[live].Count }
+
 func (c *column) add(r *memlog.Record, at place) {
-	first := c.Count == 0
-	if first {
+	if c.count() == 0 {
 		c.First = at
 	}
 	c.Last = at
-	c.Live.add(r.Live, first)
-	c.Peak.add(r.Peak, first)
-	c.Reserved.add(r.Reserved, first)
-	c.Excess.add(r.Excess, first)
-	if r.Planned {
-		c.LivePlanned.add(r.LivePlanned, c.Planned == 0)
-		c.PeakPlanned.add(r.PeakPlanned, c.Planned == 0)
-		c.Planned++
+	said := [numQuantities]int64{live: r.Live, peak: r.Peak, reserved: r.Reserved, livePlanned: r.LivePlanned, peakPlanned: r.PeakPlanned}
+	for q, n := range said {
+		if r.Planned || quantity(q) < livePlanned {
+			c.spans[q].add(n)
+		}
 	}
 	for class, bytes := range r.Classes {
 		c.Classes[class] += float64(bytes)
 	}
-	c.Count++
 }
 
 // join adds the column that follows.
 func (c *column) join(next *column) {
 	c.Last = next.Last
-	c.Live.join(next.Live)
-	c.Peak.join(next.Peak)
-	c.Reserved.join(next.Reserved)
-	c.Excess.join(next.Excess)
-	switch {
-	case c.Planned == 0:
-		c.LivePlanned, c.PeakPlanned = next.LivePlanned, next.PeakPlanned
-	case next.Planned > 0:
-		c.LivePlanned.join(next.LivePlanned)
-		c.PeakPlanned.join(next.PeakPlanned)
+	for q := range c.spans {
+		c.spans[q].join(&next.spans[q])
 	}
-	c.Planned += next.Planned
 	for class := range c.Classes {
 		c.Classes[class] += next.Classes[class]
 	}
-	c.Count += next.Count
 }
 
 // mostColumns is how many columns a rank has: about two for each dot of a page.
@@ -97,7 +94,7 @@ type columns struct {
 
 func (c *columns) add(r *memlog.Record, at place) {
 	last := len(c.list) - 1
-	if last < 0 || c.list[last].Count == c.stride {
+	if last < 0 || c.list[last].count() == c.stride {
 		if len(c.list) == mostColumns {
 			for i := 0; i < len(c.list); i += 2 {
 				c.list[i/2] = c.list[i]

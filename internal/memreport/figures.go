@@ -10,35 +10,23 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// bucket returns what a plot draws of a span.
-func (c *column) bucket(s span) report.Bucket {
-	return report.Bucket{First: float64(c.First.Record), Last: float64(c.Last.Record), Min: float64(s.Min), Max: float64(s.Max), Sum: s.Sum, Count: c.Count}
+// bucket returns what a plot draws of a column.
+func (c *column) bucket(low, high, sum float64) report.Bucket {
+	return report.Bucket{First: float64(c.First.Record), Last: float64(c.Last.Record), Min: low, Max: high, Sum: sum, Count: c.count()}
 }
 
-// series returns a series over the columns of a rank.
-func (r *rank) series(name string, mark report.Mark, color report.Color, of func(*column) span) report.Series {
+// series returns a series over the columns of a rank in which every record says what it
+// plots, above a base.
+func (r *rank) series(name string, mark report.Mark, color report.Color, q quantity, base int64) report.Series {
 	s := report.Series{Name: name, Mark: mark, Color: color}
 	for i := range r.columns.list {
-		s.Buckets = append(s.Buckets, r.columns.list[i].bucket(of(&r.columns.list[i])))
-	}
-	return s
-}
-
-// plannedSeries leaves out the columns that have records without a plan.
-func (r *rank) plannedSeries(name string, color report.Color, of func(*column) span) report.Series {
-	s := report.Series{Name: name, Mark: report.Dash, Color: color}
-	for i := range r.columns.list {
-		if c := &r.columns.list[i]; c.Planned == c.Count {
-			s.Buckets = append(s.Buckets, c.bucket(of(c)))
+		c := &r.columns.list[i]
+		if of := &c.spans[q]; of.Count == c.count() {
+			s.Buckets = append(s.Buckets, c.bucket(float64(of.Min), float64(of.Max), of.Sum).Minus(float64(base)))
 		}
 	}
 	return s
 }
-
-// What a plot is of.
-func live(c *column) span     { return c.Live }
-func peak(c *column) span     { return c.Peak }
-func reserved(c *column) span { return c.Reserved }
 
 // say says which records column i stands for.
 func (r *rank) say(i int) string {
@@ -47,7 +35,7 @@ func (r *rank) say(i int) string {
 	}
 	c := &r.columns.list[i]
 	text := fmt.Sprintf("step %d, microbatch %d", c.First.Step, c.First.Microbatch)
-	if c.Count > 1 {
+	if c.count() > 1 {
 		text += fmt.Sprintf(" to step %d, microbatch %d", c.Last.Step, c.Last.Microbatch)
 	}
 	return text
@@ -78,26 +66,20 @@ func (r *rank) base() (bytes int64, name string) {
 // memoryFigure plots what the steps had live, beside the plan.
 func (r *rank) memoryFigure(s *Rank) report.Figure {
 	base, name := r.base()
-	above := func(of func(*column) span) func(*column) span {
-		return func(c *column) span {
-			b := of(c)
-			return span{b.Min - base, b.Max - base, b.Sum - float64(base)*float64(c.Count)}
-		}
-	}
 	f := report.Figure{
 		Title:   fmt.Sprintf("The memory of the steps, rank %d", r.number),
 		Caption: "Live after each microbatch, and the most since the one before (peak), " + name + "." + r.many(),
 		X:       r.axis(), Y: report.Axis{Unit: report.Bytes, FromZero: true}, Direct: true,
 		Series: []report.Series{
-			r.series("", report.Band, report.Orange, above(peak)), r.series("", report.Band, report.Blue, above(live)),
-			r.series("peak", report.Line, report.Orange, above(peak)), r.series("live", report.Line, report.Blue, above(live)),
+			r.series("", report.Band, report.Orange, peak, base), r.series("", report.Band, report.Blue, live, base),
+			r.series("peak", report.Line, report.Orange, peak, base), r.series("live", report.Line, report.Blue, live, base),
 		},
 	}
 	if r.planned > 0 {
 		f.Caption += " Dashed: what the plan says."
 		f.Series = append(f.Series,
-			r.plannedSeries("peak, planned", report.Violet, above(func(c *column) span { return c.PeakPlanned })),
-			r.plannedSeries("live, planned", report.Aqua, above(func(c *column) span { return c.LivePlanned })))
+			r.series("peak, planned", report.Dash, report.Violet, peakPlanned, base),
+			r.series("live, planned", report.Dash, report.Aqua, livePlanned, base))
 	}
 	if g := &s.Growth; g.Grows() {
 		for i := range r.columns.list {
@@ -115,7 +97,7 @@ func (r *rank) reservedFigure() report.Figure {
 	return report.Figure{
 		Title: fmt.Sprintf("Reserved, rank %d", r.number), Caption: "What is held from the system." + r.many(),
 		X: r.axis(), Y: report.Axis{Unit: report.Bytes, FromZero: true}, Direct: true, Low: true,
-		Series: []report.Series{r.series("reserved", report.Line, report.Gray, reserved)},
+		Series: []report.Series{r.series("reserved", report.Line, report.Gray, reserved, 0)},
 	}
 }
 
@@ -134,8 +116,8 @@ func (r *rank) classesFigure() report.Figure {
 		s := report.Series{Name: memory.Class(class).String(), Mark: report.Area, Color: report.ClassColor(memory.Class(class))}
 		for i := range r.columns.list {
 			c := &r.columns.list[i]
-			b := c.bucket(span{Sum: c.Classes[class]})
-			b.Min, b.Max = b.Mean(), b.Mean()
+			mean := c.Classes[class] / float64(c.count())
+			b := c.bucket(mean, mean, c.Classes[class])
 			most = max(most, b.Mean())
 			s.Buckets = append(s.Buckets, b)
 		}
@@ -356,14 +338,14 @@ func (l *Log) panels(s *Summary) report.Panels {
 			Title: "rank " + strconv.Itoa(one.Rank), Caption: "peak " + units.Size(one.Peak),
 			X: report.Axis{Unit: report.Count}, Y: report.Axis{Unit: report.Bytes, FromZero: true, Reach: float64(most)},
 			Series: []report.Series{
-				r.series("peak", report.Band, report.Orange, peak), r.series("peak", report.Line, report.Orange, peak), r.series("live", report.Line, report.Blue, live),
+				r.series("peak", report.Band, report.Orange, peak, 0), r.series("peak", report.Line, report.Orange, peak, 0), r.series("live", report.Line, report.Blue, live, 0),
 			},
 		}
 		if one.Growth.Grows() {
 			f.Caption += ", grows by " + one.Growth.short()
 		}
 		if r.planned > 0 {
-			f.Series = append(f.Series, r.plannedSeries("planned", report.Violet, func(c *column) span { return c.PeakPlanned }))
+			f.Series = append(f.Series, r.series("planned", report.Dash, report.Violet, peakPlanned, 0))
 		}
 		p.Figures = append(p.Figures, f)
 	}

@@ -48,7 +48,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	s := log.Summary()
 	require.EqualValues(t, steps*64*4, s.Records)
-	require.Equal(t, 3, s.GrowthRank)
+	require.Equal(t, 3, *s.GrowthRank)
 	require.Equal(t, 16.0, s.Growth.PerMicrobatch)
 	require.LessOrEqual(t, s.Growth.First.Step, int64(begin))
 	require.GreaterOrEqual(t, s.Growth.First.LastStep, int64(begin))

@@ -18,9 +18,9 @@ type PeakOwner struct {
 	Class   string `json:"class"`
 	Bytes   int64  `json:"bytes"`
 	Buffers int    `json:"buffers"`
-	// First and Last are the lowest and the highest of their microbatches, -1 for none.
-	First int `json:"first_microbatch"`
-	Last  int `json:"last_microbatch"`
+	// First and Last are the lowest and the highest of their microbatches, nil for none.
+	First *int `json:"first_microbatch,omitempty"`
+	Last  *int `json:"last_microbatch,omitempty"`
 }
 
 // mostPeakOwners is how many owners of a plan are kept apart on a rank.
@@ -44,14 +44,18 @@ func (p *peakOwners) add(o *memory.PeakOwner) {
 	p.total += o.Bytes
 	if n := len(p.now); n == mostPeakOwners {
 		last := &p.now[n-1]
-		*last = PeakOwner{Name: otherNames, Class: last.Class, Bytes: last.Bytes + o.Bytes, Buffers: last.Buffers + o.Buffers, First: -1, Last: -1}
+		*last = PeakOwner{Name: otherNames, Class: last.Class, Bytes: last.Bytes + o.Bytes, Buffers: last.Buffers + o.Buffers}
 		return
 	}
 	name := o.Name
 	if len(name) > mostName {
 		name = strings.ToValidUTF8(name[:mostName], "") + "..."
 	}
-	p.now = append(p.now, PeakOwner{strings.Clone(name), o.Class.String(), o.Bytes, o.Buffers, o.First, o.Last})
+	owner := PeakOwner{Name: strings.Clone(name), Class: o.Class.String(), Bytes: o.Bytes, Buffers: o.Buffers}
+	if o.First >= 0 {
+		owner.First, owner.Last = new(o.First), new(o.Last)
+	}
+	p.now = append(p.now, owner)
 }
 
 // end keeps what was added last where it is more than what was kept.
@@ -78,12 +82,12 @@ func (p *peakOwners) sorted() []PeakOwner {
 // microbatches names those of an owner.
 func (o *PeakOwner) microbatches() string {
 	switch {
-	case o.First < 0:
+	case o.First == nil:
 		return ""
-	case o.First == o.Last:
-		return strconv.Itoa(o.First)
+	case *o.First == *o.Last:
+		return strconv.Itoa(*o.First)
 	}
-	return fmt.Sprintf("%d to %d", o.First, o.Last)
+	return fmt.Sprintf("%d to %d", *o.First, *o.Last)
 }
 
 // atPeak is the sum of the owners at the peak.

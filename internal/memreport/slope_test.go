@@ -116,20 +116,20 @@ func TestColumns(t *testing.T) {
 		next := 0
 		for _, one := range c.list {
 			require.Equal(t, int64(next), one.First.Record)
-			want, planned := span{1 << 40, -1, 0}, 0
-			for i, v := range values[next : next+one.Count] {
-				want = span{min(want.Min, v), max(want.Max, v), want.Sum + float64(v)}
+			want, planned := span{1 << 40, -1, 0, one.count()}, 0
+			for i, v := range values[next : next+one.count()] {
+				want = span{min(want.Min, v), max(want.Max, v), want.Sum + float64(v), want.Count}
 				if (next+i)%3 == 0 {
 					planned++
 				}
 			}
-			require.Equal(t, want, one.Live)
-			require.Equal(t, planned, one.Planned)
+			require.Equal(t, want, one.spans[live])
+			require.Equal(t, planned, one.spans[livePlanned].Count)
 			require.Equal(t, want.Sum, one.Classes[0])
 			if planned > 0 {
-				require.Equal(t, span{7, 7, 7 * float64(planned)}, one.LivePlanned)
+				require.Equal(t, span{7, 7, 7 * float64(planned), planned}, one.spans[livePlanned])
 			}
-			next += one.Count
+			next += one.count()
 			require.Equal(t, int64(next-1), one.Last.Record)
 		}
 		require.Equal(t, n, next)

@@ -13,7 +13,7 @@ type Summary struct {
 	Ranks        []Rank `json:"ranks"`
 	// Growth is that of the rank that grows most.
 	Growth     Growth `json:"growth"`
-	GrowthRank int    `json:"growth_rank"` // -1 where nothing grows
+	GrowthRank *int   `json:"growth_rank,omitempty"` // nil where nothing grows
 	// Owners are those of what was live at a failure, the largest first, where the log
 	// is that of a failure.
 	Owners []Owner `json:"owners,omitempty"`
@@ -61,13 +61,13 @@ type Planned struct {
 
 // Summary returns what the log comes to. More may be added afterwards.
 func (l *Log) Summary() *Summary {
-	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, GrowthRank: -1, Owners: l.owners.sorted(), FP8: l.sortedRoles()}
+	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, Owners: l.owners.sorted(), FP8: l.sortedRoles()}
 	for _, r := range l.sorted() {
 		s.Steps, s.Microbatches = max(s.Steps, r.steps), max(s.Microbatches, r.microbatches())
 		one := r.summary()
 		one.PeakOwners = l.peaks[r.number].sorted()
-		if one.Growth.Grows() && (s.GrowthRank < 0 || one.Growth.each(r.microbatches()) > s.Growth.each(r.microbatches())) {
-			s.Growth, s.GrowthRank = one.Growth, r.number
+		if one.Growth.Grows() && (s.GrowthRank == nil || one.Growth.each(r.microbatches()) > s.Growth.each(r.microbatches())) {
+			s.Growth, s.GrowthRank = one.Growth, new(r.number)
 		}
 		s.Ranks = append(s.Ranks, one)
 	}
@@ -79,7 +79,7 @@ func (l *Log) Summary() *Summary {
 func (s *Summary) focus() (best *Rank) {
 	for i := range s.Ranks {
 		one := &s.Ranks[i]
-		if best == nil || s.GrowthRank < 0 && one.Peak > best.Peak || one.Rank == s.GrowthRank {
+		if best == nil || s.GrowthRank == nil && one.Peak > best.Peak || s.GrowthRank != nil && one.Rank == *s.GrowthRank {
 			best = one
 		}
 	}

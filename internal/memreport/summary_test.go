@@ -206,7 +206,7 @@ func TestGrowthByTheBooks(t *testing.T) {
 		}
 	}
 	s := log.Summary()
-	require.Equal(t, 1, s.GrowthRank)
+	require.Equal(t, 1, *s.GrowthRank)
 	require.Equal(t, "books", s.Growth.From)
 	require.Equal(t, 240.0, s.Growth.PerMicrobatch)
 	require.Equal(t, memreport.At{Step: 0, Microbatch: 7}, memreport.At{Step: s.Growth.First.Step, Microbatch: s.Growth.First.Microbatch})

@@ -18,6 +18,13 @@ func openHost(t *testing.T) kernels.Compute {
 	return h
 }
 
+// Every operation of a device is tried with wrong operands, too.
+func TestNoOperationIsMissing(t *testing.T) {
+	host := openHost(t)
+	t.Cleanup(func() { require.NoError(t, host.Close()) })
+	require.ElementsMatch(t, testkit.Added[kernels.Compute, kernels.Device](), kerneltest.Trials(host), "trials in trials.go")
+}
+
 func TestHost(t *testing.T) { kerneltest.Run(t, openHost) }
 
 // The host passes with every instruction set that this processor has, and with threads.

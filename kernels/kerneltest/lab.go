@@ -23,11 +23,9 @@ type lab struct {
 
 // held is a buffer and its content.
 type held struct {
-	name   string
-	b      kernels.Buffer
-	floats []float32
-	ints   []int32
-	bytes  []uint8
+	name    string
+	b       kernels.Buffer
+	content []float32
 }
 
 // newLab seeds the draws with a constant: a case is the same every time.
@@ -43,24 +41,26 @@ var unwritten = math.Float32frombits(0x7fc0dead)
 
 // guard puts a buffer of known content beside the others.
 func (l *lab) guard() {
-	b, err := l.d.Alloc(memory.Workspace, kernels.Float32, 16)
-	l.must("Alloc of a guard", err)
 	content := make([]float32, 16)
 	for i := range content {
 		content[i] = float32(1000 + i)
 	}
-	l.must("WriteFloat32", l.d.WriteFloat32(b, content))
-	l.held = append(l.held, held{name: "the buffer next to it", b: b, floats: content})
+	l.hold("the buffer next to it", memory.Workspace, kernels.Float32, len(content), func(b kernels.Buffer) error { return l.d.WriteFloat32(b, content) })
+}
+
+// hold makes a buffer that write fills.
+func (l *lab) hold(name string, class memory.Class, t kernels.DType, n int, write func(b kernels.Buffer) error) kernels.Buffer {
+	b, err := l.d.Alloc(class, t, n)
+	l.must("Alloc", err)
+	l.must("a write", write(b))
+	l.held = append(l.held, held{name, b, l.content(b)})
+	return b
 }
 
 // put makes a buffer with the given content.
 func (l *lab) put(name string, content []float32) kernels.Buffer {
-	b, err := l.d.Alloc(memory.Saved, kernels.Float32, len(content))
-	l.must("Alloc", err)
-	l.must("WriteFloat32", l.d.WriteFloat32(b, content))
-	l.held = append(l.held, held{name: name, b: b, floats: slices.Clone(content)})
-	l.guard()
-	return b
+	defer l.guard()
+	return l.hold(name, memory.Saved, kernels.Float32, len(content), func(b kernels.Buffer) error { return l.d.WriteFloat32(b, content) })
 }
 
 // result makes a buffer of n elements that were not written yet.
@@ -74,22 +74,14 @@ func (l *lab) result(name string, n int) kernels.Buffer {
 
 // putInts makes a buffer of int32 with the given content.
 func (l *lab) putInts(name string, content []int32) kernels.Buffer {
-	b, err := l.d.Alloc(memory.Entry, kernels.Int32, len(content))
-	l.must("Alloc", err)
-	l.must("WriteInt32", l.d.WriteInt32(b, content))
-	l.held = append(l.held, held{name: name, b: b, ints: slices.Clone(content)})
-	l.guard()
-	return b
+	defer l.guard()
+	return l.hold(name, memory.Entry, kernels.Int32, len(content), func(b kernels.Buffer) error { return l.d.WriteInt32(b, content) })
 }
 
 // putBytes makes a buffer of uint8 with the given content.
 func (l *lab) putBytes(name string, content []uint8) kernels.Buffer {
-	b, err := l.d.Alloc(memory.FP8, kernels.Uint8, len(content))
-	l.must("Alloc", err)
-	l.must("WriteUint8", l.d.WriteUint8(b, content))
-	l.held = append(l.held, held{name: name, b: b, bytes: slices.Clone(content)})
-	l.guard()
-	return b
+	defer l.guard()
+	return l.hold(name, memory.FP8, kernels.Uint8, len(content), func(b kernels.Buffer) error { return l.d.WriteUint8(b, content) })
 }
 
 // read returns the content of a buffer.
@@ -168,30 +160,11 @@ func (l *lab) unchanged(what string, results ...kernels.Buffer) {
 	}
 	for i := range l.held {
 		h := &l.held[i]
-		written := slices.Contains(results, h.b)
-		switch h.b.Type {
-		case kernels.Int32:
-			x := make([]int32, h.b.N)
-			l.must("ReadInt32", l.d.ReadInt32(x, h.b))
-			if !slices.Equal(x, h.ints) && !written {
-				l.fault("%s: it wrote to %s", what, h.name)
-			}
-			h.ints = x
-			continue
-		case kernels.Uint8:
-			x := make([]uint8, h.b.N)
-			l.must("ReadUint8", l.d.ReadUint8(x, h.b))
-			if !slices.Equal(x, h.bytes) && !written {
-				l.fault("%s: it wrote to %s", what, h.name)
-			}
-			h.bytes = x
-			continue
-		}
-		x := l.read(h.b)
-		if !equal(x, h.floats) && !written {
+		x := l.content(h.b)
+		if !equal(x, h.content) && !slices.Contains(results, h.b) {
 			l.fault("%s: it wrote to %s", what, h.name)
 		}
-		h.floats = x
+		h.content = x
 	}
 }
 

@@ -1,6 +1,11 @@
 package kerneltest
 
-import "github.com/weir-ml/weir/kernels"
+import (
+	"reflect"
+	"strings"
+
+	"github.com/weir-ml/weir/kernels"
+)
 
 // sizes are the dimensions of trials.
 type sizes struct{ elements, m, n, k, deep, tokens, heads, width, vocabulary int }
@@ -11,149 +16,134 @@ var plain = sizes{elements: 9, m: 3, n: 4, k: 5, deep: 33, tokens: 5, heads: 2, 
 // trials returns every operation once, with operands that fit it and that are on
 // the device.
 func trials(l *lab, s sizes) []trial {
-	in := func(name string, n int) *kernels.Buffer {
-		b := l.put(name, l.normal(n, 1))
-		return &b
-	}
+	in := func(name string, n int) kernels.Buffer { return l.put(name, l.normal(n, 1)) }
 	matmul := kernels.MatMul{
 		M: s.m, N: s.n, K: s.k, TransB: true,
-		A: *in("A", s.m*s.k), B: *in("B", s.n*s.k), Bias: *in("Bias", s.n), C: l.result("C", s.m*s.n),
+		A: in("A", s.m*s.k), B: in("B", s.n*s.k), Bias: in("Bias", s.n), C: l.result("C", s.m*s.n),
 	}
 	norm := kernels.LayerNorm{
-		X: *in("X", s.m*s.n), Gamma: *in("Gamma", s.n), Beta: *in("Beta", s.n),
+		X: in("X", s.m*s.n), Gamma: in("Gamma", s.n), Beta: in("Beta", s.n),
 		Y: l.result("Y", s.m*s.n), Mean: l.result("Mean", s.m), RStd: l.result("RStd", s.m), Rows: s.m, Cols: s.n,
 	}
 	normBack := kernels.LayerNormBackward{
-		DY: *in("DY", s.m*s.n), X: *in("X", s.m*s.n), Gamma: *in("Gamma", s.n), Mean: *in("Mean", s.m), RStd: *in("RStd", s.m),
+		DY: in("DY", s.m*s.n), X: in("X", s.m*s.n), Gamma: in("Gamma", s.n), Mean: in("Mean", s.m), RStd: in("RStd", s.m),
 		DX: l.result("DX", s.m*s.n), DGamma: l.result("DGamma", s.n), DBeta: l.result("DBeta", s.n), Rows: s.m, Cols: s.n,
 	}
 	forward, backward := l.d.AttentionWorkspace(s.tokens, s.heads, s.width)
 	all := s.tokens * s.heads * s.width
 	attention := kernels.CausalAttention{
-		QKV: *in("QKV", 3*all), Out: l.result("Out", all), LSE: l.result("LSE", s.tokens*s.heads),
+		QKV: in("QKV", 3*all), Out: l.result("Out", all), LSE: l.result("LSE", s.tokens*s.heads),
 		Workspace: l.result("Workspace", forward), Tokens: s.tokens, Heads: s.heads, HeadDim: s.width,
 	}
 	attentionBack := kernels.CausalAttentionBackward{
-		DOut: *in("DOut", all), QKV: *in("QKV", 3*all), Out: *in("Out", all), LSE: *in("LSE", s.tokens*s.heads),
+		DOut: in("DOut", all), QKV: in("QKV", 3*all), Out: in("Out", all), LSE: in("LSE", s.tokens*s.heads),
 		DQKV: l.result("DQKV", 3*all), Workspace: l.result("Workspace", backward), Tokens: s.tokens, Heads: s.heads, HeadDim: s.width,
 	}
 	embed := kernels.Embed{
-		IDs: l.putInts("IDs", l.ids(s.tokens, s.vocabulary)), Table: *in("Table", s.vocabulary*s.width), Positions: *in("Positions", s.tokens*s.width),
+		IDs: l.putInts("IDs", l.ids(s.tokens, s.vocabulary)), Table: in("Table", s.vocabulary*s.width), Positions: in("Positions", s.tokens*s.width),
 		X: l.result("X", s.tokens*s.width), Tokens: s.tokens, Width: s.width, Vocabulary: s.vocabulary,
 	}
 	embedBack := kernels.EmbedBackward{
-		IDs: l.putInts("IDs", l.ids(s.tokens, s.vocabulary)), DX: *in("DX", s.tokens*s.width), DTable: l.result("DTable", s.vocabulary*s.width),
+		IDs: l.putInts("IDs", l.ids(s.tokens, s.vocabulary)), DX: in("DX", s.tokens*s.width), DTable: l.result("DTable", s.vocabulary*s.width),
 		DPositions: l.result("DPositions", s.tokens*s.width), Tokens: s.tokens, Width: s.width, Vocabulary: s.vocabulary,
 	}
 	head, _, _, _, _ := l.head(s.tokens, s.width, s.vocabulary)
 	kept, _, _, _, _ := l.head(s.tokens, s.width, s.vocabulary)
 	headBack := kernels.HeadLossBackward{
-		X: kept.X, Table: kept.Table, Labels: kept.Labels, Weights: kept.Weights, LSE: *in("LSE", s.tokens),
+		X: kept.X, Table: kept.Table, Labels: kept.Labels, Weights: kept.Weights, LSE: in("LSE", s.tokens),
 		Workspace: kept.Workspace, DX: l.result("DX", s.tokens*s.width), DTable: l.result("DTable", s.vocabulary*s.width),
 		Seed: 1, Tokens: s.tokens, Width: s.width, Vocabulary: s.vocabulary,
 	}
 	adam := kernels.AdamW{
-		Weight: *in("Weight", s.elements), Grad: *in("Grad", s.elements), M: *in("M", s.elements), V: l.put("V", make([]float32, s.elements)),
+		Weight: in("Weight", s.elements), Grad: in("Grad", s.elements), M: in("M", s.elements), V: l.put("V", make([]float32, s.elements)),
 		Factor: 1, LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, Step: 1,
 	}
-	zero := l.result("x", s.elements)
-	normal := l.result("x", s.elements)
-	square := in("x", s.elements)
-	copyDst, copySrc := l.result("dst", s.elements), in("src", s.elements)
-	addDst, addSrc := in("dst", s.elements), in("src", s.elements)
-	sumDst, sumA, sumB := l.result("dst", s.elements), in("a", s.elements), in("b", s.elements)
-	gelu, geluX := l.result("y", s.elements), in("x", s.elements)
-	geluDX, geluDY, geluBackX := l.result("dx", s.elements), in("dy", s.elements), in("x", s.elements)
-	dropY, dropX := l.result("y", s.elements), in("x", s.elements)
-	rowX, rowB, rowRows, rowCols := in("x", s.m*s.n), in("b", s.n), s.m, s.n
-	sumRows, sumRowsX, sumRowsRows, sumRowsCols := l.result("dst", s.n), in("x", s.m*s.n), s.m, s.n
+	type (
+		one   struct{ X kernels.Buffer }
+		two   struct{ Dst, X kernels.Buffer }
+		three struct{ Dst, X, Y kernels.Buffer }
+		rows  struct {
+			Dst, X     kernels.Buffer
+			Rows, Cols int
+		}
+	)
+	zero, normal, square := one{l.result("x", s.elements)}, one{l.result("x", s.elements)}, one{in("x", s.elements)}
+	copies, add := two{l.result("dst", s.elements), in("src", s.elements)}, two{in("dst", s.elements), in("src", s.elements)}
+	sum := three{l.result("dst", s.elements), in("a", s.elements), in("b", s.elements)}
+	gelu, drop := two{l.result("y", s.elements), in("x", s.elements)}, two{l.result("y", s.elements), in("x", s.elements)}
+	geluBack := three{l.result("dx", s.elements), in("dy", s.elements), in("x", s.elements)}
+	addRow, sumRows := rows{in("x", s.m*s.n), in("b", s.n), s.m, s.n}, rows{l.result("dst", s.n), in("x", s.m*s.n), s.m, s.n}
 
 	quantize := kernels.Quantize{
-		X: *in("X", s.m*s.deep), Rows: s.m, Cols: s.deep, Scale: kernels.Cell{Buffer: *in("Scale", 2), Index: 1},
+		X: in("X", s.m*s.deep), Rows: s.m, Cols: s.deep, Scale: kernels.Cell{Buffer: in("Scale", 2), Index: 1},
 		Rowwise: l.none(kernels.Encoding{}, s.m, s.deep), Columnwise: l.none(kernels.Encoding{}, s.deep, s.m),
 		Tally: kernels.Cell{Buffer: l.putInts("Tally", make([]int32, 2*kernels.TallyWords)), Index: 1},
 	}
-	decoded, decode := l.result("dst", s.m*s.deep), l.quantized(kernels.Encoding{}, s.m, s.deep)
+	decode := struct {
+		Dst kernels.Buffer
+		Q   kernels.Quantized
+	}{l.result("dst", s.m*s.deep), l.quantized(kernels.Encoding{}, s.m, s.deep)}
 	product := kernels.QuantizedMatMul{
 		A: l.quantized(kernels.Encoding{}, s.m, s.deep), B: l.quantized(kernels.Encoding{Scaling: kernels.MX32}, s.n, s.deep),
-		C: l.result("C", s.m*s.n), Bias: *in("Bias", s.n),
+		C: l.result("C", s.m*s.n), Bias: in("Bias", s.n),
 		Workspace: l.result("Workspace", l.d.QuantizedWorkspace(s.m, s.n, s.deep)), M: s.m, N: s.n, K: s.deep,
 	}
 
-	read := func(name string, b *kernels.Buffer) operand { return operand{name: name, at: b} }
-	write := func(name string, b *kernels.Buffer) operand { return operand{name: name, at: b, result: true} }
-	with := func(o operand, change func(o *operand)) operand { change(&o); return o }
-	roomy := func(o *operand) { o.roomy = true }
-	scratch := func(o *operand) { o.roomy, o.scratch = true, true }
-	optional := func(o *operand) { o.optional = true }
-	slab := func(o *operand) { o.roomy, o.optional = true, true }
-	free := func(o *operand) { o.free = true }
-	shared := func(o *operand) { o.shared = true }
-
 	return []trial{
-		{"Zero", []operand{with(write("x", &zero), free)}, nil, func() error { return l.d.Zero(zero) }},
-		{"Copy", []operand{with(write("dst", &copyDst), shared), read("src", copySrc)}, nil, func() error { return l.d.Copy(copyDst, *copySrc) }},
-		{"Add", []operand{with(write("dst", addDst), shared), read("src", addSrc)}, nil, func() error { return l.d.Add(*addDst, *addSrc) }},
-		{"Sum", []operand{with(write("dst", &sumDst), shared), read("a", sumA), read("b", sumB)}, nil, func() error { return l.d.Sum(sumDst, *sumA, *sumB) }},
-		{"MatMul", []operand{
-			read("A", &matmul.A), read("B", &matmul.B), with(read("Bias", &matmul.Bias), optional), write("C", &matmul.C),
-		}, []*int{&matmul.M, &matmul.N, &matmul.K}, func() error { return l.d.MatMul(matmul) }},
-		{"AddRow", []operand{write("x", rowX), read("b", rowB)}, []*int{&rowRows, &rowCols},
-			func() error { return l.d.AddRow(*rowX, *rowB, rowRows, rowCols) }},
-		{"SumRows", []operand{write("dst", &sumRows), read("x", sumRowsX)}, []*int{&sumRowsRows, &sumRowsCols},
-			func() error { return l.d.SumRows(sumRows, *sumRowsX, sumRowsRows, sumRowsCols, false) }},
-		{"LayerNorm", []operand{
-			read("X", &norm.X), read("Gamma", &norm.Gamma), read("Beta", &norm.Beta),
-			write("Y", &norm.Y), write("Mean", &norm.Mean), write("RStd", &norm.RStd),
-		}, []*int{&norm.Rows, &norm.Cols}, func() error { return l.d.LayerNorm(norm) }},
-		{"LayerNormBackward", []operand{
-			read("DY", &normBack.DY), read("X", &normBack.X), read("Gamma", &normBack.Gamma),
-			read("Mean", &normBack.Mean), read("RStd", &normBack.RStd), with(write("DX", &normBack.DX), optional),
-			with(write("DGamma", &normBack.DGamma), optional), with(write("DBeta", &normBack.DBeta), optional),
-		}, []*int{&normBack.Rows, &normBack.Cols}, func() error { return l.d.LayerNormBackward(normBack) }},
-		{"GELU", []operand{with(write("y", &gelu), shared), read("x", geluX)}, nil, func() error { return l.d.GELU(gelu, *geluX) }},
-		{"GELUBackward", []operand{with(write("dx", &geluDX), shared), read("dy", geluDY), read("x", geluBackX)}, nil,
-			func() error { return l.d.GELUBackward(geluDX, *geluDY, *geluBackX) }},
-		{"CausalAttention", []operand{
-			read("QKV", &attention.QKV), write("Out", &attention.Out), write("LSE", &attention.LSE),
-			with(write("Workspace", &attention.Workspace), scratch),
-		}, []*int{&attention.Tokens, &attention.Heads, &attention.HeadDim}, func() error { return l.d.CausalAttention(attention) }},
-		{"CausalAttentionBackward", []operand{
-			read("DOut", &attentionBack.DOut), read("QKV", &attentionBack.QKV), read("Out", &attentionBack.Out),
-			read("LSE", &attentionBack.LSE), write("DQKV", &attentionBack.DQKV), with(write("Workspace", &attentionBack.Workspace), scratch),
-		}, []*int{&attentionBack.Tokens, &attentionBack.Heads, &attentionBack.HeadDim},
-			func() error { return l.d.CausalAttentionBackward(attentionBack) }},
-		{"Embed", []operand{
-			read("IDs", &embed.IDs), read("Table", &embed.Table), with(read("Positions", &embed.Positions), roomy), write("X", &embed.X),
-		}, []*int{&embed.Tokens, &embed.Width, &embed.Vocabulary}, func() error { return l.d.Embed(embed) }},
-		{"EmbedBackward", []operand{
-			read("IDs", &embedBack.IDs), read("DX", &embedBack.DX), with(write("DTable", &embedBack.DTable), optional),
-			with(with(write("DPositions", &embedBack.DPositions), optional), roomy),
-		}, []*int{&embedBack.Tokens, &embedBack.Width, &embedBack.Vocabulary}, func() error { return l.d.EmbedBackward(embedBack) }},
-		{"HeadLoss", []operand{
-			read("X", &head.X), read("Table", &head.Table), read("Labels", &head.Labels), read("Weights", &head.Weights),
-			write("LSE", &head.LSE), with(write("Workspace", &head.Workspace), scratch),
-		}, []*int{&head.Tokens, &head.Width, &head.Vocabulary}, func() error { _, _, err := l.d.HeadLoss(head); return err }},
-		{"HeadLossBackward", []operand{
-			read("X", &headBack.X), read("Table", &headBack.Table), read("Labels", &headBack.Labels), read("Weights", &headBack.Weights),
-			read("LSE", &headBack.LSE), with(write("Workspace", &headBack.Workspace), scratch),
-			with(write("DX", &headBack.DX), optional), with(write("DTable", &headBack.DTable), optional),
-		}, []*int{&headBack.Tokens, &headBack.Width, &headBack.Vocabulary}, func() error { return l.d.HeadLossBackward(headBack) }},
-		{"Dropout", []operand{with(write("y", &dropY), shared), read("x", dropX)}, nil, func() error { return l.d.Dropout(dropY, *dropX, 0.5, baseKey) }},
-		{"Normal", []operand{with(write("x", &normal), free)}, nil, func() error { return l.d.Normal(normal, 1, baseKey) }},
-		{"Quantize", []operand{
-			read("X", &quantize.X), with(read("Scale", &quantize.Scale.Buffer), slab), write("Rowwise", &quantize.Rowwise.Data),
-			write("Columnwise", &quantize.Columnwise.Data), with(write("Tally", &quantize.Tally.Buffer), slab),
-		}, []*int{&quantize.Rows, &quantize.Cols}, func() error { return l.d.Quantize(quantize) }},
-		{"Dequantize", []operand{write("dst", &decoded), read("q", &decode.Data)}, []*int{&decode.Rows, &decode.Cols},
-			func() error { return l.d.Dequantize(decoded, decode, true) }},
-		{"QuantizedMatMul", []operand{
-			read("A", &product.A.Data), read("B", &product.B.Data), with(read("Bias", &product.Bias), optional), write("C", &product.C),
-			with(write("Workspace", &product.Workspace), scratch),
-		}, []*int{&product.M, &product.N, &product.K}, func() error { return l.d.QuantizedMatMul(product) }},
-		{"SumSquares", []operand{with(read("x", square), free)}, nil, func() error { _, err := l.d.SumSquares(*square); return err }},
-		{"AdamW", []operand{
-			write("Weight", &adam.Weight), read("Grad", &adam.Grad), write("M", &adam.M), write("V", &adam.V),
-		}, nil, func() error { return l.d.AdamW(adam) }},
+		newTrial("Zero", &zero, "X=!", "", func() error { return l.d.Zero(zero.X) }),
+		newTrial("Copy", &copies, "Dst=& X", "", func() error { return l.d.Copy(copies.Dst, copies.X) }),
+		newTrial("Add", &add, "Dst=& X", "", func() error { return l.d.Add(add.Dst, add.X) }),
+		newTrial("Sum", &sum, "Dst=& X Y", "", func() error { return l.d.Sum(sum.Dst, sum.X, sum.Y) }),
+		newTrial("MatMul", &matmul, "A B Bias? C=", "M N K", func() error { return l.d.MatMul(matmul) }),
+		newTrial("AddRow", &addRow, "Dst= X", "Rows Cols", func() error { return l.d.AddRow(addRow.Dst, addRow.X, addRow.Rows, addRow.Cols) }),
+		newTrial("SumRows", &sumRows, "Dst= X", "Rows Cols", func() error { return l.d.SumRows(sumRows.Dst, sumRows.X, sumRows.Rows, sumRows.Cols, false) }),
+		newTrial("LayerNorm", &norm, "X Gamma Beta Y= Mean= RStd=", "Rows Cols", func() error { return l.d.LayerNorm(norm) }),
+		newTrial("LayerNormBackward", &normBack, "DY X Gamma Mean RStd DX=? DGamma=? DBeta=?", "Rows Cols",
+			func() error { return l.d.LayerNormBackward(normBack) }),
+		newTrial("GELU", &gelu, "Dst=& X", "", func() error { return l.d.GELU(gelu.Dst, gelu.X) }),
+		newTrial("GELUBackward", &geluBack, "Dst=& X Y", "", func() error { return l.d.GELUBackward(geluBack.Dst, geluBack.X, geluBack.Y) }),
+		newTrial("CausalAttention", &attention, "QKV Out= LSE= Workspace=+~", "Tokens Heads HeadDim", func() error { return l.d.CausalAttention(attention) }),
+		newTrial("CausalAttentionBackward", &attentionBack, "DOut QKV Out LSE DQKV= Workspace=+~", "Tokens Heads HeadDim",
+			func() error { return l.d.CausalAttentionBackward(attentionBack) }),
+		newTrial("Embed", &embed, "IDs Table Positions+ X=", "Tokens Width Vocabulary", func() error { return l.d.Embed(embed) }),
+		newTrial("EmbedBackward", &embedBack, "IDs DX DTable=? DPositions=?+", "Tokens Width Vocabulary", func() error { return l.d.EmbedBackward(embedBack) }),
+		newTrial("HeadLoss", &head, "X Table Labels Weights LSE= Workspace=+~", "Tokens Width Vocabulary",
+			func() error { _, _, err := l.d.HeadLoss(head); return err }),
+		newTrial("HeadLossBackward", &headBack, "X Table Labels Weights LSE Workspace=+~ DX=? DTable=?", "Tokens Width Vocabulary",
+			func() error { return l.d.HeadLossBackward(headBack) }),
+		newTrial("Dropout", &drop, "Dst=& X", "", func() error { return l.d.Dropout(drop.Dst, drop.X, 0.5, baseKey) }),
+		newTrial("Normal", &normal, "X=!", "", func() error { return l.d.Normal(normal.X, 1, baseKey) }),
+		newTrial("Quantize", &quantize, "X Scale.Buffer+? Rowwise.Data= Columnwise.Data= Tally.Buffer=+?", "Rows Cols",
+			func() error { return l.d.Quantize(quantize) }),
+		newTrial("Dequantize", &decode, "Dst= Q.Data", "Q.Rows Q.Cols", func() error { return l.d.Dequantize(decode.Dst, decode.Q, true) }),
+		newTrial("QuantizedMatMul", &product, "A.Data B.Data Bias? C= Workspace=+~", "M N K", func() error { return l.d.QuantizedMatMul(product) }),
+		newTrial("SumSquares", &square, "X!", "", func() error { _, err := l.d.SumSquares(square.X); return err }),
+		newTrial("AdamW", &adam, "Weight= Grad M= V=", "", func() error { return l.d.AdamW(adam) }),
 	}
+}
+
+// newTrial returns a trial of an operation on the fields of op. Operands are names of its
+// buffers, each with what it is: = written, ? it may be none, + it may have more elements,
+// ~ it means nothing afterwards, ! any number of elements, & it may be another operand too.
+func newTrial(name string, op any, operands, dimensions string, run func() error) trial {
+	field := func(path string) any {
+		v := reflect.ValueOf(op).Elem()
+		for _, name := range strings.Split(path, ".") {
+			v = v.FieldByName(name)
+		}
+		return v.Addr().Interface()
+	}
+	t := trial{name: name, run: run}
+	for _, word := range strings.Fields(operands) {
+		path := strings.TrimRight(word, "=?+~!&")
+		is := func(mark string) bool { return strings.Contains(word[len(path):], mark) }
+		t.operands = append(t.operands, operand{
+			name: path, at: field(path).(*kernels.Buffer),
+			result: is("="), optional: is("?"), roomy: is("+"), scratch: is("~"), free: is("!"), shared: is("&"),
+		})
+	}
+	for _, path := range strings.Fields(dimensions) {
+		t.dimensions = append(t.dimensions, field(path).(*int))
+	}
+	return t
 }

@@ -9,8 +9,8 @@
 // full. Expandable segments map pages of 2 or 20 MiB into one range instead.
 //
 // An [Allocator] takes the same requests and gives the same addresses, relative to
-// those that the driver gave it. [Allocator.Restore] begins in the middle of a history
-// that a snapshot tells, and [Allocator.Snapshot] writes one. docs/snapshots.md says
+// those that the driver gave it, and [Allocator.Snapshot] writes its history
+// as PyTorch does. docs/snapshots.md says
 // against which histories of real PyTorch it was held.
 //
 // Left out: private pools of CUDA graphs, garbage_collection_threshold, rounding to

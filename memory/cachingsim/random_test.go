@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-ml/weir/memory/cachingsim"
 	"github.com/weir-ml/weir/memory/snapshot"
+	"github.com/weir-ml/weir/tests/rewind"
 )
 
 var seed = flag.Uint64("seed", 1, "of the random requests")
@@ -35,7 +36,7 @@ func TestRandom(t *testing.T) {
 				require.NoError(t, a.Check())
 			}
 			s := a.Snapshot()
-			before, err := s.Rewind(0)
+			before, err := rewind.Segments(s, 0)
 			require.NoError(t, err)
 			require.Empty(t, before, "before the first request there is no segment")
 

@@ -10,7 +10,7 @@ import (
 func tiny() *memory.Layout {
 	return &memory.Layout{
 		Height: 804,
-		Births: []memory.Birth{
+		Allocations: []memory.Allocation{
 			{Offset: 0, Bytes: 300, Class: memory.Saved},
 			{Offset: 304, Bytes: 500, Class: memory.Workspace, AtMost: true},
 			{Offset: 0, Bytes: 296, Class: memory.Carry},

@@ -3,7 +3,7 @@ package placement
 import "slices"
 
 // occupied says which bytes are taken at which columns. It is a tree over the columns:
-// a node stands for a range of them, its children for the halves. A buffer is written
+// a node stands for a range of them, its children for equal parts of it. A buffer is written
 // down at the highest nodes that its spans cover. What a node keeps are unions of byte
 // ranges, without times, and a dense layout is few ranges: that makes it cheap to place
 // a buffer among thousands.
@@ -20,13 +20,17 @@ type extents []extent
 // extent is a range of bytes, half open.
 type extent struct{ lower, upper int64 }
 
+// children is how many a node has: those of node n are from n*children+1 on.
+const children = 4
+
 func newOccupied(columns int) *occupied {
-	nodes := 2
-	for nodes < 2*columns {
-		nodes *= 2
+	leaves, nodes := 1, 1
+	for leaves < columns {
+		leaves *= children
+		nodes += leaves
 	}
 	sets := make([]extents, 2*nodes)
-	return &occupied{columns: nodes / 2, at: sets[:nodes], within: sets[nodes:], found: walk{sets: sets}}
+	return &occupied{columns: leaves, at: sets[:nodes], within: sets[nodes:], found: walk{sets: sets}}
 }
 
 // clear frees all bytes.
@@ -39,7 +43,7 @@ func (o *occupied) clear() {
 
 // take takes bytes for spans.
 func (o *occupied) take(spans []span, e extent) {
-	o.takeBelow(1, 0, int32(o.columns), spans, e)
+	o.takeBelow(0, 0, int32(o.columns), spans, e)
 }
 
 func (o *occupied) takeBelow(node int, lower, upper int32, spans []span, e extent) {
@@ -51,16 +55,17 @@ func (o *occupied) takeBelow(node int, lower, upper int32, spans []span, e exten
 		o.at[node] = o.at[node].with(e)
 		return
 	}
-	middle := (lower + upper) / 2
-	o.takeBelow(2*node, lower, middle, spans, e)
-	o.takeBelow(2*node+1, middle, upper, spans, e)
+	part := (upper - lower) / children
+	for k := max(spans[0].lower-lower, 0) / part; k < children && lower+k*part < spans[len(spans)-1].upper; k++ {
+		o.takeBelow(children*node+1+int(k), lower+k*part, lower+(k+1)*part, spans, e)
+	}
 }
 
 // look returns a walk through all that is taken within spans. It is good until the next
 // call.
 func (o *occupied) look(spans []span) *walk {
 	o.found.heads = o.found.heads[:0]
-	o.lookBelow(1, 0, int32(o.columns), spans)
+	o.lookBelow(0, 0, int32(o.columns), spans)
 	o.found.order()
 	return &o.found
 }
@@ -79,9 +84,10 @@ func (o *occupied) lookBelow(node int, lower, upper int32, spans []span) {
 	if len(o.at[node]) > 0 {
 		o.found.heads = append(o.found.heads, head{o.at[node][0].lower, int32(node), 0})
 	}
-	middle := (lower + upper) / 2
-	o.lookBelow(2*node, lower, middle, spans)
-	o.lookBelow(2*node+1, middle, upper, spans)
+	part := (upper - lower) / children
+	for k := max(spans[0].lower-lower, 0) / part; k < children && lower+k*part < spans[len(spans)-1].upper; k++ {
+		o.lookBelow(children*node+1+int(k), lower+k*part, lower+(k+1)*part, spans)
+	}
 }
 
 // clip returns those of ascending spans that reach into a range of columns.

@@ -32,10 +32,9 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	before, err := read.Rewind(0)
 	fmt.Println(len(read.Traces[0]), "entries, from", read.Traces[0][1].Frames[0].Filename)
-	fmt.Println("segments before them:", len(before), err)
+	fmt.Println(len(read.Segments), "segment of", read.Segments[0].Size, "bytes")
 	// Output:
 	// 4 entries, from mb3/stage1/F
-	// segments before them: 0 <nil>
+	// 1 segment of 2097152 bytes
 }

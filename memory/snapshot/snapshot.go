@@ -106,6 +106,3 @@ func (s *Segment) Sizes() Sizes {
 
 // End is the address behind the segment.
 func (s *Segment) End() int64 { return s.Address + s.Size }
-
-// end is the address behind the block.
-func (b *Block) end() int64 { return b.Address + b.Size }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/memory/snapshot"
+	"github.com/weir-ml/weir/tests/rewind"
 )
 
 var (
@@ -91,17 +92,17 @@ func TestViewersOpcodes(t *testing.T) {
 
 func TestRewind(t *testing.T) {
 	s := small()
-	before, err := s.Rewind(0)
+	before, err := rewind.Segments(s, 0)
 	require.NoError(t, err)
 	require.Len(t, before, 1)
 	require.Equal(t, []snapshot.Block{
 		{Address: 0x7f0000000000, Size: 512, Requested: 100, State: snapshot.Live, Frames: caller},
 		{Address: 0x7f0000000200, Size: 2<<20 - 512, State: snapshot.Inactive},
 	}, before[0].Blocks)
-	before, err = s.Rewind(1)
+	before, err = rewind.Segments(s, 1)
 	require.NoError(t, err)
 	require.Empty(t, before)
-	before, err = s.Rewind(2)
+	before, err = rewind.Segments(s, 2)
 	require.NoError(t, err)
 	require.Empty(t, before, "a device without anything")
 }
@@ -122,7 +123,7 @@ func TestRewindSizes(t *testing.T) {
 			{Action: snapshot.FreeCompleted, Address: base, Size: 5 * mib},
 		}},
 	}
-	before, err := s.Rewind(0)
+	before, err := rewind.Segments(s, 0)
 	require.NoError(t, err)
 	require.Equal(t, []snapshot.Block{
 		{Address: base, Size: 5*mib + mib/2, Requested: 5 * mib, State: snapshot.Live},
@@ -155,11 +156,11 @@ func TestRewindFindsContradictions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := small()
 			c.change(s)
-			_, err := s.Rewind(0)
+			_, err := rewind.Segments(s, 0)
 			if err == nil {
-				_, err = s.Rewind(1)
+				_, err = rewind.Segments(s, 1)
 			}
-			require.ErrorIs(t, err, snapshot.ErrInconsistent)
+			require.ErrorIs(t, err, rewind.ErrInconsistent)
 			require.ErrorContains(t, err, c.want)
 		})
 	}
@@ -287,7 +288,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for device := range s.Traces {
-			s.Rewind(device) // must end, and not panic
+			rewind.Segments(s, device) // must end, and not panic
 		}
 		again, err := snapshot.Read(bytes.NewReader(written(t, s)), snapshot.Limits{})
 		require.NoError(t, err)

@@ -25,11 +25,11 @@ func TestPaddingIsNoGap(t *testing.T) {
 // have padding in every layout, and the proof says so.
 func TestProofWithPadding(t *testing.T) {
 	plan := planned(t, "1f1b", 1, 3, schedule.Training)
-	templates := model(1, 1, 16, 4)
-	for i := range templates.Shapes[0].Stages[0].Buffers {
-		templates.Shapes[0].Stages[0].Buffers[i].Bytes += int64(1 + i%3)
+	profile := model(1, 1, 16, 4)
+	for i := range profile.Shapes[0].Stages[0].Buffers {
+		profile.Shapes[0].Stages[0].Buffers[i].Bytes += int64(1 + i%3)
 	}
-	made := laid(t, plan, templates, layout.Config{Search: placement.Options{Nodes: 100_000}})
+	made := laid(t, plan, profile, layout.Config{Search: placement.Options{Nodes: 100_000}})
 	r := &made.Ranks[0]
 	require.Greater(t, r.Height, r.Bound)
 	require.True(t, r.Optimal, "%d above %d by %s", r.Height, r.Bound, r.Method)

@@ -16,9 +16,9 @@ import (
 type Alternative struct {
 	Name    string // such as "at most 2 in flight on a rank (cap 2)"
 	Changes int    // how many things are other than in the plan, 1 or more
-	// Make returns the plan and its templates. An error means that there is none. It is called
+	// Make returns the plan and its profile. An error means that there is none. It is called
 	// from several goroutines at once with those of other alternatives.
-	Make func() (*schedule.Plan, *Templates, error)
+	Make func() (*schedule.Plan, *Profile, error)
 }
 
 // Alternatives returns what may need less memory than the plan that a rule makes:
@@ -30,19 +30,19 @@ type Alternative struct {
 //   - both together.
 //
 // Each is prepared with the passes.
-func Alternatives(rule schedule.Rule, params schedule.Params, templates *Templates, passes lower.Passes) []Alternative {
-	list := capped(rule, params, templates, passes)
+func Alternatives(rule schedule.Rule, params schedule.Params, profile *Profile, passes lower.Passes) []Alternative {
+	list := capped(rule, params, profile, passes)
 	largest := int64(0)
-	for i := range templates.Shapes {
-		largest = max(largest, templates.Shapes[i].tokens())
+	for i := range profile.Shapes {
+		largest = max(largest, profile.Shapes[i].tokens())
 	}
-	for i := range templates.Shapes {
-		shape := &templates.Shapes[i]
+	for i := range profile.Shapes {
+		shape := &profile.Shapes[i]
 		if tokens := shape.tokens(); tokens == largest || tokens < largest/leastShare {
 			continue
 		}
-		one, more := *templates, params
-		one.Shapes = templates.Shapes[i : i+1]
+		one, more := *profile, params
+		one.Shapes = profile.Shapes[i : i+1]
 		more.Microbatches = scale(params.Microbatches, largest, shape.tokens())
 		name := fmt.Sprintf("%d microbatches of shape class %q", more.Microbatches, shape.Name)
 		list = append(list, Alternative{name, 1, maker(rule, more, &one, passes)})
@@ -59,7 +59,7 @@ const leastShare = 4
 
 // capped returns the alternatives with fewer microbatches in flight: each number where
 // there are few, some where there are many.
-func capped(rule schedule.Rule, params schedule.Params, t *Templates, passes lower.Passes) (list []Alternative) {
+func capped(rule schedule.Rule, params schedule.Params, t *Profile, passes lower.Passes) (list []Alternative) {
 	most := params.Cap - 1
 	if params.Cap == 0 {
 		most = 2*params.Placement.Ranks - 1
@@ -89,8 +89,8 @@ func fewer(inFlight int) int {
 }
 
 // maker returns what makes a plan ready to be run.
-func maker(rule schedule.Rule, params schedule.Params, t *Templates, passes lower.Passes) func() (*schedule.Plan, *Templates, error) {
-	return func() (*schedule.Plan, *Templates, error) {
+func maker(rule schedule.Rule, params schedule.Params, t *Profile, passes lower.Passes) func() (*schedule.Plan, *Profile, error) {
+	return func() (*schedule.Plan, *Profile, error) {
 		plan, err := rule(params)
 		if err == nil {
 			plan, err = lower.Prepare(plan, passes)
@@ -136,13 +136,13 @@ type Tried struct {
 	Name  string
 	Bytes int64 // of the layout that was found, 0 where nobody has looked for one
 	Bound int64 // no layout is lower
-	// Births is how much a rank allocates in what has to be laid out, at most: a layout takes
+	// Allocations is how much a rank allocates in what has to be laid out, at most: a layout takes
 	// ten microseconds for each, or more.
-	Births int
-	Plan   *schedule.Plan
+	Allocations int
+	Plan        *schedule.Plan
 
-	templates *Templates
-	cfg       Config
+	profile *Profile
+	cfg     Config
 }
 
 // Weigh finds out the bounds of alternatives, without a layout. Those that cannot be made
@@ -151,12 +151,12 @@ func Weigh(list []Alternative, cfg Config) (tried []Tried) {
 	cfg.Budget, cfg.Instead = 0, nil
 	all, made := make([]Tried, len(list)), make([]bool, len(list))
 	_ = eachRank(len(list), func(i int) error { // There are no errors.
-		plan, templates, err := list[i].Make()
+		plan, profile, err := list[i].Make()
 		if made[i] = err == nil; !made[i] {
 			return nil
 		}
-		all[i] = Tried{Name: list[i].Name, Plan: plan, templates: templates, cfg: cfg}
-		if len(templates.Shapes) == 1 {
+		all[i] = Tried{Name: list[i].Name, Plan: plan, profile: profile, cfg: cfg}
+		if len(profile.Shapes) == 1 {
 			all[i].cfg.Shapes, all[i].cfg.Envelope = nil, false
 		}
 		return nil
@@ -172,14 +172,14 @@ func Weigh(list []Alternative, cfg Config) (tried []Tried) {
 
 // weigh plays every rank.
 func (t *Tried) weigh(used *sync.Pool) error {
-	p, err := prepare(t.Plan, t.templates, t.cfg)
+	p, err := prepare(t.Plan, t.profile, t.cfg)
 	if err != nil {
 		return err
 	}
 	bounds, births := make([]int64, t.Plan.Placement.Ranks), make([]int, t.Plan.Placement.Ranks)
-	ports := newPorts(t.Plan, p.templates)
+	ports := newPorts(t.Plan, p.profile)
 	err = eachRank(len(bounds), func(rank int) error {
-		played := newPlayer(p.plan, p.templates, ports, rank, &p.cfg)
+		played := newPlayer(p.plan, p.profile, ports, rank, &p.cfg)
 		if p.cfg.Shapes == nil {
 			played.skip = &skipper{}
 		}
@@ -193,7 +193,7 @@ func (t *Tried) weigh(used *sync.Pool) error {
 		used.Put(&player{items: played.items, log: played.log, visits: played.visits})
 		return err
 	})
-	t.Bound, t.Births = slices.Max(bounds), slices.Max(births)
+	t.Bound, t.Allocations = slices.Max(bounds), slices.Max(births)
 	return err
 }
 
@@ -202,7 +202,7 @@ func (t *Tried) weigh(used *sync.Pool) error {
 func (t *Tried) LayOut(ctx context.Context, work int64) error {
 	cfg := t.cfg
 	cfg.Search.Nodes = work
-	p, err := Make(ctx, t.Plan, t.templates, cfg)
+	p, err := Make(ctx, t.Plan, t.profile, cfg)
 	if err != nil {
 		return err
 	}

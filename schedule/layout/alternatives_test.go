@@ -31,7 +31,7 @@ func TestAlternatives(t *testing.T) {
 	for i := range tried {
 		one := &tried[i]
 		require.Zero(t, one.Bytes)
-		require.Positive(t, one.Births)
+		require.Positive(t, one.Allocations)
 		require.NoError(t, one.LayOut(t.Context(), 1))
 		require.GreaterOrEqual(t, one.Bytes, one.Bound, one.Name)
 		require.Less(t, float64(one.Bytes), 1.5*float64(one.Bound), one.Name)

@@ -15,21 +15,21 @@ import (
 // TestBudget refuses a plan that does not fit, names the owners at its peak, and says
 // what would fit.
 func TestBudget(t *testing.T) {
-	templates := model(4, 1, 16, 8, 2)
+	profile := model(4, 1, 16, 8, 2)
 	params := schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 20}
 	passes := lower.Passes{Facts: facts(params.Placement, false), Parts: 3, Capacity: 1}
 	plan, err := schedule.OneFOneB(params)
 	require.NoError(t, err)
 	plan, err = lower.Prepare(plan, passes)
 	require.NoError(t, err)
-	needs := laid(t, plan, templates, layout.Config{Search: quick}).Height()
+	needs := laid(t, plan, profile, layout.Config{Search: quick}).Height()
 
 	cfg := layout.Config{Search: quick, Budget: needs}
-	cfg.Instead = layout.Alternatives(schedule.OneFOneB, params, templates, passes)
-	laid(t, plan, templates, cfg)
+	cfg.Instead = layout.Alternatives(schedule.OneFOneB, params, profile, passes)
+	laid(t, plan, profile, cfg)
 
 	cfg.Budget = needs * 6 / 10
-	_, err = layout.Make(context.Background(), plan, templates, cfg)
+	_, err = layout.Make(context.Background(), plan, profile, cfg)
 	require.ErrorIs(t, err, layout.ErrBudget)
 	require.ErrorContains(t, err, "rank 0 needs")
 	require.ErrorContains(t, err, "stage 0 (blocks): up (saved)")
@@ -39,11 +39,11 @@ func TestBudget(t *testing.T) {
 	require.NotContains(t, err.Error(), `"tokens", `, "one change is enough")
 
 	cfg.Budget = 6000
-	_, err = layout.Make(context.Background(), plan, templates, cfg)
+	_, err = layout.Make(context.Background(), plan, profile, cfg)
 	require.ErrorContains(t, err, `what would fit: 80 microbatches of shape class "tokens", depth-first with at most`)
 
 	cfg.Budget = 100
-	_, err = layout.Make(context.Background(), plan, templates, cfg)
+	_, err = layout.Make(context.Background(), plan, profile, cfg)
 	require.ErrorContains(t, err, "nothing that was tried fits; the least is")
 }
 
@@ -58,12 +58,12 @@ func TestFigures(t *testing.T) {
 		require.NoError(t, err)
 		plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: 12})
 		require.NoError(t, err)
-		templates := layout.FromFigures(plan, layout.FromCosts(plan, costs))
-		plan, err = lower.Prepare(plan, lower.Passes{Facts: templates.Facts, Capacity: 1})
+		profile := layout.FromFigures(plan, layout.FromCosts(plan, costs))
+		plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Capacity: 1})
 		require.NoError(t, err)
 		report, err := simulate.Run(plan, costs, 1)
 		require.NoError(t, err)
-		made := laid(t, plan, templates, layout.Config{Search: quick})
+		made := laid(t, plan, profile, layout.Config{Search: quick})
 		for rank, r := range made.Ranks {
 			requireLayout(t, made, rank, name)
 			require.Equal(t, report.Ranks[rank].Peak, r.Bound, "%s rank %d", name, rank)
@@ -77,11 +77,11 @@ func TestFrozenFigures(t *testing.T) {
 	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(3, 3), Microbatches: 6, Frozen: []bool{true, false, true}})
 	require.NoError(t, err)
 	figures := []layout.Figures{{Stage: "stage", Output: 64, Gradient: 64, Input: 100, Weight: 200, Carry: 50, Forward: 30, Backward: 40}}
-	templates := layout.FromFigures(plan, figures)
-	require.NoError(t, templates.Validate())
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: templates.Facts, Capacity: 1})
+	profile := layout.FromFigures(plan, figures)
+	require.NoError(t, profile.Validate())
+	plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Capacity: 1})
 	require.NoError(t, err)
-	made := laid(t, plan, templates, layout.Config{Search: quick})
+	made := laid(t, plan, profile, layout.Config{Search: quick})
 	for rank := range made.Ranks {
 		requireLayout(t, made, rank, "frozen")
 	}

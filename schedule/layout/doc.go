@@ -1,6 +1,6 @@
 // Package layout is for planning the memory of a step before it runs.
 //
-// It takes a plan, and for every stage a [Template]: what the stage allocates, keeps
+// It takes a plan, and for every stage a [StageProfile]: what the stage allocates, keeps
 // and releases for one microbatch. It plays every rank's program with them, as the
 // runner would run it, and so knows the birth and the death of every buffer. Package
 // placement gives them offsets. The outcome for a rank is a [memory.Layout], which its
@@ -24,5 +24,5 @@
 //
 // Planning grows with microbatches where a step is told the shape of every one, and for
 // schedules that keep more the more there are (gpipe, breadth-first). Everything here is a pure
-// function; package runner records templates and runs layouts.
+// function; package runner records a profile and runs layouts.
 package layout

@@ -42,7 +42,7 @@ func (p *player) drop(a schedule.Action, taken []Event) error {
 			return err
 		}
 	}
-	if kind.Compute() && p.last(s, kind) {
+	if p.plan.Ends(s, kind) {
 		delete(p.frames, key)
 	}
 	if drop&schedule.DropSent != 0 {
@@ -81,17 +81,6 @@ func (p *player) dropWeights(s int32, drop schedule.Drop) error {
 	return nil
 }
 
-// last reports whether an action of this kind is the stage's last one for a microbatch.
-func (p *player) last(s int, kind schedule.Kind) bool {
-	switch kind {
-	case schedule.F:
-		return !p.plan.HasBackward(s)
-	case schedule.I:
-		return s < len(p.plan.Facts) && p.plan.Facts[s].Frozen || s < len(p.plan.Frozen) && p.plan.Frozen[s]
-	}
-	return true
-}
-
 // dropParts ends parts of an entry.
 func (p *player) dropParts(e *entry, set uint64) error {
 	for part := range e.parts {
@@ -121,7 +110,7 @@ func (p *player) finish() error {
 	var ties [][2]use
 	rank := p.plan.Placement.Rank
 	for s := range rank {
-		for i, param := range p.templates.params(s) {
+		for i, param := range p.profile.params(s) {
 			if param.Frozen {
 				continue
 			}
@@ -138,7 +127,7 @@ func (p *player) finish() error {
 			if rank[here.stage] != p.rank || rank[there.stage] == p.rank {
 				continue
 			}
-			bytes := p.templates.params(there.stage)[there.param].Bytes
+			bytes := p.profile.params(there.stage)[there.param].Bytes
 			i, err := p.born(bytes, false, memory.Transfer, origin{kind: ofTiedUse, stage: int32(here.stage), microbatch: -1, index: int32(here.param)})
 			if err != nil {
 				return err
@@ -155,7 +144,7 @@ func (p *player) finish() error {
 func (p *player) ended() error {
 	for i := range p.items {
 		if it := &p.items[i]; it.refs > 0 {
-			return fmt.Errorf("%w: rank %d: %s of microbatch %d is never released", ErrTemplates, p.rank, p.templates.name(it.origin, p.shape(int(it.origin.microbatch))), it.origin.microbatch)
+			return fmt.Errorf("%w: rank %d: %s of microbatch %d is never released", ErrProfile, p.rank, p.profile.name(it.origin, p.shape(int(it.origin.microbatch))), it.origin.microbatch)
 		}
 	}
 	return nil
@@ -186,7 +175,7 @@ func (p *player) tooLong() error {
 func (p *player) release(i int32) error {
 	it := &p.items[i]
 	if it.refs <= 0 {
-		return fmt.Errorf("%w: %s of microbatch %d is released once more than it is retained", ErrTemplates, p.templates.name(it.origin, p.shape(int(it.origin.microbatch))), it.origin.microbatch)
+		return fmt.Errorf("%w: %s of microbatch %d is released once more than it is retained", ErrProfile, p.profile.name(it.origin, p.shape(int(it.origin.microbatch))), it.origin.microbatch)
 	}
 	if it.refs--; it.refs == 0 {
 		it.death = p.count

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// envelope returns templates of one shape class, in which every buffer is as large as
+// envelope returns a profile of one shape class, in which every buffer is as large as
 // in the class where it is largest.
-func envelope(t *Templates) (*Templates, error) {
+func envelope(t *Profile) (*Profile, error) {
 	if len(t.Shapes) == 1 {
 		return t, nil
 	}
@@ -16,7 +16,7 @@ func envelope(t *Templates) (*Templates, error) {
 		shape := &t.Shapes[1+i]
 		differ := func(what string, args ...any) error {
 			return fmt.Errorf("%w: shape classes %q and %q differ in more than sizes in %s, so they have no envelope: tell the shapes beforehand",
-				ErrTemplates, t.Shapes[0].Name, shape.Name, fmt.Sprintf(what, args...))
+				ErrProfile, t.Shapes[0].Name, shape.Name, fmt.Sprintf(what, args...))
 		}
 		for i := range one.Entries {
 			e, other := &one.Entries[i], shape.entry(one.Entries[i].Parts)
@@ -31,7 +31,7 @@ func envelope(t *Templates) (*Templates, error) {
 			}
 		}
 	}
-	return &Templates{Parts: t.Parts, Params: t.Params, Shapes: []Shape{one}}, nil
+	return &Profile{Parts: t.Parts, Params: t.Params, Shapes: []Shape{one}}, nil
 }
 
 // widen makes buffers at least as large as others, and reports whether they are of the
@@ -52,13 +52,13 @@ func widen(buffers *[]Buffer, others []Buffer) bool {
 	return true
 }
 
-// calls returns every call of a template, nil for those that it does not have.
-func (t *Template) calls() [9]*Call {
+// calls returns every call of a profile, nil for those that it does not have.
+func (t *StageProfile) calls() [9]*Call {
 	return [...]*Call{t.Forward, t.Whole, t.Input, t.Weight, t.Eval, t.Gather, t.Reduce, t.Quantize, t.QuantizeEval}
 }
 
-// sameCalls reports whether two templates differ in nothing but sizes.
-func sameCalls(a, b *Template) bool {
+// sameCalls reports whether two stage profiles differ in nothing but sizes.
+func sameCalls(a, b *StageProfile) bool {
 	others := b.calls()
 	for i, call := range a.calls() {
 		other := others[i]

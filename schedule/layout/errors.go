@@ -3,9 +3,9 @@ package layout
 import "errors"
 
 var (
-	// ErrTemplates is wrapped by every error about templates: alone, in a file, or for a
+	// ErrProfile is wrapped by every error about a profile: alone, in a file, or for a
 	// plan.
-	ErrTemplates = errors.New("layout: invalid templates")
+	ErrProfile = errors.New("layout: invalid profile")
 	// ErrConfig is wrapped by every error about a configuration.
 	ErrConfig = errors.New("layout: invalid configuration")
 	// ErrTooLong is returned where a program keeps so much at once, and so irregularly,

@@ -16,12 +16,12 @@ func ExampleMake() {
 		fmt.Println(err)
 		return
 	}
-	templates := layout.FromFigures(plan, []layout.Figures{{Stage: "block", Output: 1024, Gradient: 1024, Input: 8192, Backward: 4096}})
-	if plan, err = lower.Prepare(plan, lower.Passes{Facts: templates.Facts, Capacity: 1}); err != nil {
+	profile := layout.FromFigures(plan, []layout.Figures{{Stage: "block", Output: 1024, Gradient: 1024, Input: 8192, Backward: 4096}})
+	if plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Capacity: 1}); err != nil {
 		fmt.Println(err)
 		return
 	}
-	made, err := layout.Make(context.Background(), plan, templates, layout.Config{})
+	made, err := layout.Make(context.Background(), plan, profile, layout.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return

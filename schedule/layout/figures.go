@@ -43,22 +43,22 @@ func FromCosts(plan *schedule.Plan, costs *simulate.Costs) []Figures {
 	return list
 }
 
-// FromFigures returns templates for a plan. A stage without a backward in it keeps
+// FromFigures returns a profile for a plan. A stage without a backward in it keeps
 // nothing, a frozen one is done with I.
-func FromFigures(plan *schedule.Plan, figures []Figures) *Templates {
-	t := &Templates{Shapes: []Shape{{Name: "figures"}}}
+func FromFigures(plan *schedule.Plan, figures []Figures) *Profile {
+	t := &Profile{Shapes: []Shape{{Name: "figures"}}}
 	for s := range plan.Placement.Stages() {
 		f := &figures[s%len(figures)]
 		frozen := s < len(plan.Frozen) && plan.Frozen[s]
-		t.Shapes[0].Stages = append(t.Shapes[0].Stages, f.template(plan, s, frozen))
+		t.Shapes[0].Stages = append(t.Shapes[0].Stages, f.stageProfile(plan, s, frozen))
 		t.Facts = append(t.Facts, schedule.Facts{Split: true, Frozen: frozen, Quantizes: f.ForwardWeights+f.BackwardWeights > 0})
 	}
 	return t
 }
 
-// template returns the template of a stage.
-func (f *Figures) template(plan *schedule.Plan, stage int, frozen bool) Template {
-	t := Template{Stage: f.Stage}
+// stageProfile returns the profile of a stage.
+func (f *Figures) stageProfile(plan *schedule.Plan, stage int, frozen bool) StageProfile {
+	t := StageProfile{Stage: f.Stage}
 	buffer := func(name string, bytes int64, class memory.Class) []Ref {
 		if bytes <= 0 {
 			return nil

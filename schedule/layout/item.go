@@ -34,16 +34,16 @@ type origin struct {
 type originKind uint8
 
 const (
-	ofStage       originKind = iota // index into Template.Buffers
+	ofStage       originKind = iota // index into StageProfile.Buffers
 	ofEntry                         // index into Entry.Buffers
 	ofInput                         // received: port of the stage's input
 	ofGradient                      // received: port of the stage's output
 	ofTiedUse                       // a gradient of another rank: parameter of the stage
-	ofStageAlways                   // of a stage and of no microbatch: index into Template.Buffers
+	ofStageAlways                   // of a stage and of no microbatch: index into StageProfile.Buffers
 )
 
 // name says whose buffer it is, without the microbatch.
-func (t *Templates) name(o origin, shape int) string {
+func (t *Profile) name(o origin, shape int) string {
 	at := func(buffers []Buffer) string {
 		if int(o.index) < len(buffers) && buffers[o.index].Name != "" {
 			return buffers[o.index].Name

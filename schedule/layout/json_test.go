@@ -11,22 +11,22 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
-// TestReadWhatWasWritten reads templates back.
+// TestReadWhatWasWritten reads a profile back.
 func TestReadWhatWasWritten(t *testing.T) {
-	templates := model(3, 2, 16, 5, 9)
-	templates.Facts = facts(schedule.Looped(1, 3), true)
-	templates.Facts[1].Frozen = true
-	templates.Shapes[1].Stages[0].Buffers[0].AtMost = true
-	templates.Params[1][0].Frozen = true
+	profile := model(3, 2, 16, 5, 9)
+	profile.Facts = facts(schedule.Looped(1, 3), true)
+	profile.Facts[1].Frozen = true
+	profile.Shapes[1].Stages[0].Buffers[0].AtMost = true
+	profile.Params[1][0].Frozen = true
 	var text bytes.Buffer
-	require.NoError(t, layout.Write(&text, templates))
+	require.NoError(t, layout.Write(&text, profile))
 	read, err := layout.Read(bytes.NewReader(text.Bytes()))
 	require.NoError(t, err)
 	var again bytes.Buffer
 	require.NoError(t, layout.Write(&again, read))
 	require.Equal(t, text.String(), again.String())
-	require.Equal(t, templates.Facts, read.Facts)
-	require.Equal(t, templates.Shapes[1].Stages, read.Shapes[1].Stages)
+	require.Equal(t, profile.Facts, read.Facts)
+	require.Equal(t, profile.Shapes[1].Stages, read.Shapes[1].Stages)
 }
 
 type named struct{ *strings.Reader }
@@ -42,7 +42,7 @@ func TestFaultsHaveAPlace(t *testing.T) {
 		"{\n \"what\": 1}":            "model.json:2:2: found an unknown field",
 		`{"shapes": []}`:              "model.json:1:1: found no schema",
 		`{"schema": 1, "schema": 1}`:  `model.json:1:15: found "schema", which is there already`,
-		`{"schema": 1} x`:             "model.json:1:15: found something behind the templates",
+		`{"schema": 1} x`:             "model.json:1:15: found something behind the profile",
 		`{"schema": 1, "parts": [1]}`: "model.json:1:25: found 1, expected a string",
 		`{"schema": 1, "params": [[{"bytes": -1}]]}`:                                       "found -1, expected bytes",
 		`{"schema": 1, "facts": [{"split": 1}]}`:                                           "found 1, expected true or false",
@@ -55,43 +55,43 @@ func TestFaultsHaveAPlace(t *testing.T) {
 		`{"schema": 1}`: "there is no shape class",
 	} {
 		_, err := layout.Read(named{strings.NewReader(text)})
-		require.ErrorIs(t, err, layout.ErrTemplates, text)
+		require.ErrorIs(t, err, layout.ErrProfile, text)
 		require.ErrorContains(t, err, want, text)
 	}
 }
 
-// TestTemplatesThatDoNotAddUp finds what is never released, and what is too often.
-func TestTemplatesThatDoNotAddUp(t *testing.T) {
+// TestProfilesThatDoNotAddUp finds what is never released, and what is too often.
+func TestProfilesThatDoNotAddUp(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*layout.Template)
+		change func(*layout.StageProfile)
 		want   string
 	}{
-		"kept":        {func(t *layout.Template) { t.Whole.Events = t.Whole.Events[:len(t.Whole.Events)-1] }, "is never released"},
-		"twice":       {func(t *layout.Template) { e := t.Eval; e.Events = append(e.Events, e.Events[len(e.Events)-1]) }, "once more than it is retained"},
-		"born twice":  {func(t *layout.Template) { f := t.Forward; f.Events = append(f.Events[:1:1], f.Events...) }, "or there already"},
-		"no bytes":    {func(t *layout.Template) { t.Buffers[0].Bytes = 0 }, "has 0 bytes"},
-		"what it has": {func(t *layout.Template) { t.Buffers = t.Buffers[:1] }, "there is no buffer"},
+		"kept":        {func(t *layout.StageProfile) { t.Whole.Events = t.Whole.Events[:len(t.Whole.Events)-1] }, "is never released"},
+		"twice":       {func(t *layout.StageProfile) { e := t.Eval; e.Events = append(e.Events, e.Events[len(e.Events)-1]) }, "once more than it is retained"},
+		"born twice":  {func(t *layout.StageProfile) { f := t.Forward; f.Events = append(f.Events[:1:1], f.Events...) }, "or there already"},
+		"no bytes":    {func(t *layout.StageProfile) { t.Buffers[0].Bytes = 0 }, "has 0 bytes"},
+		"what it has": {func(t *layout.StageProfile) { t.Buffers = t.Buffers[:1] }, "there is no buffer"},
 	} {
-		templates := model(3, 1, 16, 5)
-		c.change(&templates.Shapes[0].Stages[1])
-		err := templates.Validate()
-		require.ErrorIs(t, err, layout.ErrTemplates, name)
+		profile := model(3, 1, 16, 5)
+		c.change(&profile.Shapes[0].Stages[1])
+		err := profile.Validate()
+		require.ErrorIs(t, err, layout.ErrProfile, name)
 		require.ErrorContains(t, err, c.want, name)
 	}
 }
 
-// FuzzRead wants templates that can be written, or an error.
+// FuzzRead wants a profile that can be written, or an error.
 func FuzzRead(f *testing.F) {
 	var text bytes.Buffer
 	require.NoError(f, layout.Write(&text, model(1, 1, 1, 1)))
 	f.Add(text.Bytes())
 	f.Add([]byte(`{"schema": 1, "shapes": [{"name": "x", "entries": [{"parts":[0],"events":["a0"]}], "stages": [{"forward":{"events":["a0","-0"],"taken":1,"out":["p0"]}}]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		templates, err := layout.Read(bytes.NewReader(text))
+		profile, err := layout.Read(bytes.NewReader(text))
 		if err != nil {
-			require.ErrorIs(t, err, layout.ErrTemplates)
+			require.ErrorIs(t, err, layout.ErrProfile)
 			return
 		}
-		require.NoError(t, layout.Write(&bytes.Buffer{}, templates))
+		require.NoError(t, layout.Write(&bytes.Buffer{}, profile))
 	})
 }

@@ -6,7 +6,7 @@ import "github.com/weir-ml/weir/memory"
 // at one offset.
 func (p *player) layout(segments []Segment, end int, group []int32, offsets []int64, height int64) *memory.Layout {
 	l := &memory.Layout{
-		Height: height, Births: make([]memory.Birth, 0, len(p.items)),
+		Height: height, Allocations: make([]memory.Allocation, 0, len(p.items)),
 		Places: make([]int32, 0, end+2), Levels: make([]memory.Level, 0, end+1),
 	}
 	var live int64
@@ -17,7 +17,7 @@ func (p *player) layout(segments []Segment, end int, group []int32, offsets []in
 		}
 		first := place(segments, end, visit.at) == len(l.Levels) // places are come to in order
 		if first {
-			l.Places = append(l.Places, int32(len(l.Births)))
+			l.Places = append(l.Places, int32(len(l.Allocations)))
 		}
 		level := memory.Level{Peak: live}
 		for _, change := range p.log[visit.since:until] {
@@ -27,7 +27,7 @@ func (p *player) layout(segments []Segment, end int, group []int32, offsets []in
 			}
 			it := &p.items[change]
 			if first {
-				l.Births = append(l.Births, memory.Birth{Offset: offsets[group[change]], Bytes: it.bytes, Class: it.class, AtMost: it.atMost})
+				l.Allocations = append(l.Allocations, memory.Allocation{Offset: offsets[group[change]], Bytes: it.bytes, Class: it.class, AtMost: it.atMost})
 			}
 			live += it.bytes
 			level.Peak = max(level.Peak, live)
@@ -36,6 +36,6 @@ func (p *player) layout(segments []Segment, end int, group []int32, offsets []in
 			l.Levels = append(l.Levels, level)
 		}
 	}
-	l.Places = append(l.Places, int32(len(l.Births)))
+	l.Places = append(l.Places, int32(len(l.Allocations)))
 	return l
 }

@@ -17,9 +17,9 @@ import (
 // quick is enough search for a test of what a layout is, rather than of how low.
 var quick = placement.Options{Nodes: 1000}
 
-func laid(t testing.TB, plan *schedule.Plan, templates *layout.Templates, cfg layout.Config) *layout.Plan {
+func laid(t testing.TB, plan *schedule.Plan, profile *layout.Profile, cfg layout.Config) *layout.Plan {
 	t.Helper()
-	made, err := layout.Make(context.Background(), plan, templates, cfg)
+	made, err := layout.Make(context.Background(), plan, profile, cfg)
 	require.NoError(t, err, plan.Name)
 	return made
 }
@@ -37,11 +37,11 @@ func TestEverySchedule(t *testing.T) {
 				require.ErrorIs(t, err, schedule.ErrParams, name) // the schedule does not run so few
 				continue
 			}
-			templates := model(plan.Placement.Depth(), 1, 16, 5)
-			made := laid(t, plan, templates, layout.Config{LookAhead: m % 3, Search: quick})
+			profile := model(plan.Placement.Depth(), 1, 16, 5)
+			made := laid(t, plan, profile, layout.Config{LookAhead: m % 3, Search: quick})
 			for rank := range made.Ranks {
 				requireLayout(t, made, rank, name)
-				requireBound(t, plan, templates, made, rank, m%3, name)
+				requireBound(t, plan, profile, made, rank, m%3, name)
 			}
 		}
 	}
@@ -78,13 +78,13 @@ func requireLayout(t testing.TB, made *layout.Plan, rank int, name string) {
 			marks -= (offsets[c.Serial] + 1) * c.Bytes
 			problem.Buffers[c.Serial].Upper = time
 		} else {
-			births := l.Births[l.Places[at]:l.Places[at+1]]
+			births := l.Allocations[l.Places[at]:l.Places[at+1]]
 			if taken >= len(births) { // the same place once more
 				taken = 0
 			}
 			b, number := births[taken], int(l.Places[at])+taken
 			taken++
-			require.Equal(t, memory.Birth{Offset: c.Offset, Bytes: c.Bytes, Class: c.Class, AtMost: b.AtMost}, b, "%s rank %d place %d birth %d", name, rank, at, taken-1)
+			require.Equal(t, memory.Allocation{Offset: c.Offset, Bytes: c.Bytes, Class: c.Class, AtMost: b.AtMost}, b, "%s rank %d place %d birth %d", name, rank, at, taken-1)
 			if _, again := seen[number]; !again {
 				seen[number] = marks
 			}
@@ -203,9 +203,9 @@ func TestCopiesThatTakeTurns(t *testing.T) {
 // TestSameLayoutAgain lays out the same plan twice.
 func TestSameLayoutAgain(t *testing.T) {
 	plan := planned(t, "zb-h2", 4, 50, schedule.Training)
-	templates := model(4, 1, 16, 7)
-	first := laid(t, plan, templates, layout.Config{Search: quick})
-	again := laid(t, plan, templates, layout.Config{Search: quick})
+	profile := model(4, 1, 16, 7)
+	first := laid(t, plan, profile, layout.Config{Search: quick})
+	again := laid(t, plan, profile, layout.Config{Search: quick})
 	for rank := range first.Ranks {
 		require.Equal(t, first.Ranks[rank].Layout, again.Ranks[rank].Layout)
 		require.Equal(t, first.Ranks[rank].Certificate, again.Ranks[rank].Certificate)
@@ -221,10 +221,10 @@ func TestWorkIsIndependentOfMicrobatches(t *testing.T) {
 			plan := planned(t, name, 2, m, schedule.Training)
 			made := laid(t, plan, model(plan.Placement.Depth(), 1, 16, 4), layout.Config{Search: quick})
 			for rank, r := range made.Ranks {
-				require.Less(t, len(r.Layout.Births), 20_000, name)
+				require.Less(t, len(r.Layout.Allocations), 20_000, name)
 				if before != nil {
 					require.Equal(t, before[rank].Bound, r.Bound, name)
-					require.InDelta(t, len(before[rank].Layout.Births), len(r.Layout.Births), 3000, name)
+					require.InDelta(t, len(before[rank].Layout.Allocations), len(r.Layout.Allocations), 3000, name)
 				}
 			}
 			before = made.Ranks
@@ -243,12 +243,12 @@ func TestTooMuchAtOnce(t *testing.T) {
 // TestShapesBeforehand tells every microbatch's class.
 func TestShapesBeforehand(t *testing.T) {
 	plan := planned(t, "1f1b", 2, 30, schedule.Training)
-	templates := model(2, 1, 16, 3, 8, 5)
+	profile := model(2, 1, 16, 3, 8, 5)
 	shapes := make([]int, 30)
 	for m := range shapes {
 		shapes[m] = m * m % 7 % 3
 	}
-	made := laid(t, plan, templates, layout.Config{Shapes: shapes})
+	made := laid(t, plan, profile, layout.Config{Shapes: shapes})
 	for rank := range made.Ranks {
 		requireLayout(t, made, rank, "shapes")
 		require.Less(t, made.Ranks[rank].Gap(), 0.05)
@@ -272,17 +272,17 @@ func TestEnvelope(t *testing.T) {
 		requireLayout(t, made, rank, "envelope")
 		require.Equal(t, "envelope of 3 shape classes", r.Sizes)
 		require.Equal(t, largest.Ranks[rank].Bound, r.Bound)
-		require.True(t, r.Layout.Births[0].AtMost)
+		require.True(t, r.Layout.Allocations[0].AtMost)
 	}
 }
 
 // TestEnvelopeNeedsOneStructure refuses classes that differ in what they allocate.
 func TestEnvelopeNeedsOneStructure(t *testing.T) {
 	plan := planned(t, "1f1b", 2, 4, schedule.Training)
-	templates := model(2, 1, 16, 3)
-	templates.Shapes = append(templates.Shapes, model(2, 2, 16, 3).Shapes...)
-	_, err := layout.Make(context.Background(), plan, templates, layout.Config{Envelope: true})
-	require.ErrorIs(t, err, layout.ErrTemplates)
+	profile := model(2, 1, 16, 3)
+	profile.Shapes = append(profile.Shapes, model(2, 2, 16, 3).Shapes...)
+	_, err := layout.Make(context.Background(), plan, profile, layout.Config{Envelope: true})
+	require.ErrorIs(t, err, layout.ErrProfile)
 	require.ErrorContains(t, err, "more than sizes")
 }
 
@@ -290,7 +290,7 @@ func TestEnvelopeNeedsOneStructure(t *testing.T) {
 func TestConfig(t *testing.T) {
 	plan := planned(t, "1f1b", 2, 4, schedule.Training)
 	_, err := layout.Make(context.Background(), plan, model(3, 1, 16, 3), layout.Config{LookAhead: -1, Budget: -1, Shapes: []int{9}, Envelope: true})
-	for _, text := range []string{"templates of 3 stages for a plan of 2", "LookAhead is -1", "Budget is -1", "give one of the two", "shapes of 1 microbatches of 4", "class 9 of 1"} {
+	for _, text := range []string{"a profile of 3 stages for a plan of 2", "LookAhead is -1", "Budget is -1", "give one of the two", "shapes of 1 microbatches of 4", "class 9 of 1"} {
 		require.ErrorContains(t, err, text)
 	}
 	bare := *plan

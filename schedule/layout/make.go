@@ -34,11 +34,11 @@ type Config struct {
 
 // Plan is the memory of a step, rank by rank.
 type Plan struct {
-	Ranks     []Rank
-	plan      *schedule.Plan
-	templates *Templates // those of the envelope where it is one
-	classes   int        // of shapes that were given
-	cfg       Config
+	Ranks   []Rank
+	plan    *schedule.Plan
+	profile *Profile // those of the envelope where it is one
+	classes int      // of shapes that were given
+	cfg     Config
 }
 
 // Rank is the memory of one rank.
@@ -76,16 +76,16 @@ func (c *Certificate) Gap() float64 {
 // Make lays out the memory of every rank of a plan. The plan has been through
 // lower.Lifetimes, and through lower.Transfers where it has several ranks.
 //
-// Errors wrap ErrTemplates where the templates do not fit the plan, ErrConfig,
+// Errors wrap ErrProfile where the profile does not fit the plan, ErrConfig,
 // ErrTooLong where a program keeps more the more microbatches it has, so that there is
 // too much to be planned, and ErrBudget.
-func Make(ctx context.Context, plan *schedule.Plan, templates *Templates, cfg Config) (*Plan, error) {
-	p, err := prepare(plan, templates, cfg)
+func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config) (*Plan, error) {
+	p, err := prepare(plan, profile, cfg)
 	if err != nil {
 		return nil, err
 	}
 	p.Ranks = make([]Rank, plan.Placement.Ranks)
-	ports := newPorts(plan, p.templates)
+	ports := newPorts(plan, p.profile)
 	if err := eachRank(len(p.Ranks), func(rank int) error { return p.layOut(ctx, ports, rank) }); err != nil {
 		return nil, err
 	}
@@ -116,8 +116,8 @@ func eachRank(ranks int, do func(rank int) error) error {
 }
 
 // prepare looks at what Make is given.
-func prepare(plan *schedule.Plan, templates *Templates, cfg Config) (*Plan, error) {
-	if err := templates.Validate(); err != nil {
+func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Plan, error) {
+	if err := profile.Validate(); err != nil {
 		return nil, err
 	}
 	var faults []error
@@ -128,8 +128,8 @@ func prepare(plan *schedule.Plan, templates *Templates, cfg Config) (*Plan, erro
 	if len(plan.Parts) != stages {
 		fault(ErrConfig, "the plan has no lifetimes: put it through lower.Lifetimes")
 	}
-	if n := len(templates.Shapes[0].Stages); n != stages && n != plan.Placement.Depth() {
-		fault(ErrTemplates, "templates of %d stages for a plan of %d", n, stages)
+	if n := len(profile.Shapes[0].Stages); n != stages && n != plan.Placement.Depth() {
+		fault(ErrProfile, "a profile of %d stages for a plan of %d", n, stages)
 	}
 	if cfg.LookAhead < 0 {
 		fault(ErrConfig, "LookAhead is %d", cfg.LookAhead)
@@ -144,25 +144,25 @@ func prepare(plan *schedule.Plan, templates *Templates, cfg Config) (*Plan, erro
 		fault(ErrConfig, "shapes of %d microbatches of %d", len(cfg.Shapes), plan.Microbatches)
 	}
 	for m, shape := range cfg.Shapes {
-		if shape < 0 || shape >= len(templates.Shapes) {
-			fault(ErrConfig, "microbatch %d is of shape class %d of %d", m, shape, len(templates.Shapes))
+		if shape < 0 || shape >= len(profile.Shapes) {
+			fault(ErrConfig, "microbatch %d is of shape class %d of %d", m, shape, len(profile.Shapes))
 			break
 		}
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	p := &Plan{plan: plan, templates: templates, classes: len(templates.Shapes), cfg: cfg}
+	p := &Plan{plan: plan, profile: profile, classes: len(profile.Shapes), cfg: cfg}
 	if cfg.Envelope {
 		var err error
-		if p.templates, err = envelope(templates); err != nil {
+		if p.profile, err = envelope(profile); err != nil {
 			return nil, err
 		}
 	}
 	if len(cfg.Shapes) > 0 && slices.Min(cfg.Shapes) == slices.Max(cfg.Shapes) { // one for all, so it repeats itself
-		one := *p.templates
+		one := *p.profile
 		one.Shapes = one.Shapes[cfg.Shapes[0]:][:1]
-		p.templates, p.cfg.Shapes = &one, nil
+		p.profile, p.cfg.Shapes = &one, nil
 	}
 	return p, nil
 }
@@ -194,7 +194,7 @@ func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
 	case p.cfg.Envelope:
 		r.Sizes = fmt.Sprintf("envelope of %d shape classes", p.classes)
 	case p.classes > 1 && p.cfg.Shapes == nil:
-		r.Sizes = fmt.Sprintf("exact, for shape class %q alone", p.templates.Shapes[0].Name)
+		r.Sizes = fmt.Sprintf("exact, for shape class %q alone", p.profile.Shapes[0].Name)
 	}
 	r.Problem, r.Offsets = best.problem(best.align), best.laid.Offsets
 	r.Buffers = len(r.Problem.Buffers)

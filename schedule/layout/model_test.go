@@ -14,9 +14,9 @@ import (
 // A model of the tests: an embedding, blocks and a head, cut into stages. A block
 // allocates what a transformer block does; n is its hidden states in bytes.
 
-// writer writes the template of one stage.
+// writer writes the profile of one stage.
 type writer struct {
-	t    layout.Template
+	t    layout.StageProfile
 	call *layout.Call
 }
 
@@ -64,9 +64,9 @@ func (w *writer) norm(class memory.Class, name string, n, rows int64) (out layou
 // saved is what one block keeps.
 type saved struct{ input, qkv, attended, lse, middle, up layout.Ref }
 
-// stage returns the template of a stage of so many blocks.
-func stage(name string, blocks int, first, last bool, tokens, width int64) layout.Template {
-	w := &writer{t: layout.Template{Stage: name}}
+// stage returns the profile of a stage of so many blocks.
+func stage(name string, blocks int, first, last bool, tokens, width int64) layout.StageProfile {
+	w := &writer{t: layout.StageProfile{Stage: name}}
 	n, rows := 4*tokens*width, 4*tokens
 	forward := func() (layout.Ref, []saved) {
 		x := in(0)
@@ -210,10 +210,10 @@ func stage(name string, blocks int, first, last bool, tokens, width int64) layou
 	return w.t
 }
 
-// model returns templates of so many stages with blocks in each, the first with an
+// model returns a profile of so many stages with blocks in each, the first with an
 // embedding and the last with a head, for microbatches of these numbers of tokens.
-func model(stages, blocks int, width int64, tokens ...int64) *layout.Templates {
-	t := &layout.Templates{Parts: []string{"tokens", "labels", "weights"}}
+func model(stages, blocks int, width int64, tokens ...int64) *layout.Profile {
+	t := &layout.Profile{Parts: []string{"tokens", "labels", "weights"}}
 	for _, n := range tokens {
 		s := layout.Shape{Name: "tokens"}
 		for parts := range uint64(8) {

@@ -20,9 +20,9 @@ type naive struct {
 }
 
 // requireBound computes the live curve in another way and compares its highest point.
-func requireBound(t testing.TB, plan *schedule.Plan, templates *layout.Templates, made *layout.Plan, rank, lookAhead int, name string) {
+func requireBound(t testing.TB, plan *schedule.Plan, profile *layout.Profile, made *layout.Plan, rank, lookAhead int, name string) {
 	t.Helper()
-	n := &naive{s: &templates.Shapes[0], refs: map[int]int{}, size: map[int]int64{}}
+	n := &naive{s: &profile.Shapes[0], refs: map[int]int{}, size: map[int]int64{}}
 	lent := map[[2]int]map[layout.Ref]int{} // by stage and microbatch: the buffer behind each Ref
 	sent := map[[3]int][]int{}
 	parts := map[int]map[int]int{}
@@ -82,7 +82,7 @@ func requireBound(t testing.TB, plan *schedule.Plan, templates *layout.Templates
 			}
 		}
 	}
-	template := func(s int) *layout.Template { return &n.s.Stages[s%len(n.s.Stages)] }
+	stage := func(s int) *layout.StageProfile { return &n.s.Stages[s%len(n.s.Stages)] }
 	for a := range plan.All(rank) {
 		s, m, kind := a.Stage(), a.Microbatch(), a.Kind()
 		refs := of(s, m)
@@ -93,13 +93,13 @@ func requireBound(t testing.TB, plan *schedule.Plan, templates *layout.Templates
 			for part, b := range parts[m] {
 				refs[layout.Ref{Kind: layout.PartRead, Index: part}] = b
 			}
-			call = template(s).Forward
+			call = stage(s).Forward
 		case schedule.B:
-			call = template(s).Whole
+			call = stage(s).Whole
 		case schedule.I:
-			call = template(s).Input
+			call = stage(s).Input
 		case schedule.W:
-			call = template(s).Weight
+			call = stage(s).Weight
 		case schedule.RecvF: // in this model one tensor of hidden states crosses
 			refs[in(0)] = born(hidden(n.s))
 		case schedule.RecvB:
@@ -109,7 +109,7 @@ func requireBound(t testing.TB, plan *schedule.Plan, templates *layout.Templates
 			for _, e := range events {
 				switch e.Op {
 				case layout.Alloc:
-					refs[e.Ref] = born(template(s).Buffers[e.Ref.Index].Bytes)
+					refs[e.Ref] = born(stage(s).Buffers[e.Ref.Index].Bytes)
 				case layout.Retain:
 					n.refs[refs[e.Ref]]++
 				default:

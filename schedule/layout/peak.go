@@ -58,7 +58,7 @@ func (p *player) peak(segments []Segment, end int) Peak {
 		k := key{o.kind, o.stage, o.index, it.class}
 		owner, m := owners[k], int(o.microbatch)
 		if owner == nil {
-			owner = &Owner{Name: p.templates.name(o, p.shape(m)), Class: it.class, First: m, Last: m}
+			owner = &Owner{Name: p.profile.name(o, p.shape(m)), Class: it.class, First: m, Last: m}
 			owners[k] = owner
 		}
 		owner.Count++

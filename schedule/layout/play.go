@@ -8,11 +8,11 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// A player runs the program of one rank on templates, as a runner runs it on buffers:
+// A player runs the program of one rank on a profile, as a runner runs it on buffers:
 // it counts the same references and ends them in the same order.
 type player struct {
 	plan      *schedule.Plan
-	templates *Templates
+	profile   *Profile
 	ports     *ports
 	rank      int
 	lookAhead int
@@ -51,7 +51,7 @@ type visit struct {
 // frameKey names a microbatch of a stage. Microbatch -1 is of the stage alone.
 type frameKey struct{ stage, microbatch int32 }
 
-// frame is what a stage knows of one microbatch: the items that its template refers to.
+// frame is what a stage knows of one microbatch: the items that its profile refers to.
 type frame struct {
 	segment                 int32 // in which it began
 	own, in, gradOut, parts []int32
@@ -84,10 +84,10 @@ const (
 // of which every repeat differs.
 const maxBirths = 1 << 20
 
-func newPlayer(plan *schedule.Plan, templates *Templates, ports *ports, rank int, cfg *Config) *player {
+func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, cfg *Config) *player {
 	return &player{
-		plan: plan, templates: templates, ports: ports, rank: rank, lookAhead: cfg.LookAhead, shapes: cfg.Shapes,
-		wants: wanted(plan, rank), limit: maxBirths, program: plan.Programs[rank],
+		plan: plan, profile: profile, ports: ports, rank: rank, lookAhead: cfg.LookAhead, shapes: cfg.Shapes,
+		wants: plan.Wanted(rank), limit: maxBirths, program: plan.Programs[rank],
 		frames: map[frameKey]*frame{}, outbox: map[frameKey]*box{}, entries: map[int32]*entry{}, gathered: map[int32][]int32{},
 		copied: map[int32]copies{},
 	}
@@ -174,7 +174,7 @@ func (p *player) act(a schedule.Action) error {
 	case schedule.Quantize:
 		err = p.quantize(s)
 	case schedule.ReduceGrad:
-		if t := p.templates.stage(0, s); t.Reduce != nil {
+		if t := p.profile.stage(0, s); t.Reduce != nil {
 			_, _, err = p.call(p.frame(s, -1), t, t.Reduce, frameKey{int32(s), -1})
 		}
 	}
@@ -190,10 +190,10 @@ func (p *player) act(a schedule.Action) error {
 
 // compute plays a call of a stage and hands over what it returns.
 func (p *player) compute(s, m int, kind schedule.Kind) (taken []Event, err error) {
-	t := p.templates.stage(p.shape(m), s)
+	t := p.profile.stage(p.shape(m), s)
 	call := t.call(kind, p.plan.Mode)
 	if call == nil {
-		return nil, fmt.Errorf("%w: stage %d (%s) has no template for %v", ErrTemplates, s, t.Stage, kind)
+		return nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, s, t.Stage, kind)
 	}
 	key, f := frameKey{int32(s), int32(m)}, p.frame(s, m)
 	if e := p.entries[key.microbatch]; e != nil {
@@ -226,7 +226,7 @@ func (p *player) compute(s, m int, kind schedule.Kind) (taken []Event, err error
 }
 
 // call plays the events of a call but for the ends of its slots, which it returns.
-func (p *player) call(f *frame, t *Template, c *Call, key frameKey) (out []int32, taken []Event, err error) {
+func (p *player) call(f *frame, t *StageProfile, c *Call, key frameKey) (out []int32, taken []Event, err error) {
 	if len(f.own) < len(t.Buffers) {
 		f.own = slices.Grow(f.own, len(t.Buffers))
 		for len(f.own) < len(t.Buffers) {
@@ -260,7 +260,7 @@ func (p *player) events(f *frame, buffers []Buffer, events []Event, o origin) er
 	for _, e := range events {
 		if e.Op == Alloc {
 			if e.Ref.Kind != Own || e.Ref.Index < 0 || e.Ref.Index >= len(buffers) {
-				return fmt.Errorf("%w: an allocation of %v", ErrTemplates, e.Ref)
+				return fmt.Errorf("%w: an allocation of %v", ErrProfile, e.Ref)
 			}
 			b := &buffers[e.Ref.Index]
 			o.index = int32(e.Ref.Index)
@@ -287,7 +287,7 @@ func (p *player) events(f *frame, buffers []Buffer, events []Event, o origin) er
 	return nil
 }
 
-// resolve returns the item that a reference of a template names.
+// resolve returns the item that a reference of a profile names.
 func (p *player) resolve(f *frame, ref Ref) (int32, error) {
 	var list []int32
 	switch ref.Kind {
@@ -303,7 +303,7 @@ func (p *player) resolve(f *frame, ref Ref) (int32, error) {
 		list = f.parts
 	}
 	if ref.Index < 0 || ref.Index >= len(list) || list[ref.Index] == nothing {
-		return 0, fmt.Errorf("%w: it refers to %v, which is not there", ErrTemplates, ref)
+		return 0, fmt.Errorf("%w: it refers to %v, which is not there", ErrProfile, ref)
 	}
 	return list[ref.Index], nil
 }
@@ -334,13 +334,13 @@ func (p *player) pull(item int) error {
 	all := p.plan.Microbatches
 	for upto := min(item+min(p.lookAhead, all), all-1); p.pulled <= upto; p.pulled++ {
 		m, wanted := p.plan.OfItem(p.pulled), p.wants[p.pulled%len(p.wants)]
-		shape := &p.templates.Shapes[p.shape(m)]
+		shape := &p.profile.Shapes[p.shape(m)]
 		e := shape.entry(wanted)
 		if e == nil {
 			if wanted == 0 {
 				continue
 			}
-			return fmt.Errorf("%w: shape class %q has no entry for the parts %#b", ErrTemplates, shape.Name, wanted)
+			return fmt.Errorf("%w: shape class %q has no entry for the parts %#b", ErrProfile, shape.Name, wanted)
 		}
 		f := &frame{own: make([]int32, len(e.Buffers))}
 		for i := range f.own {
@@ -370,7 +370,7 @@ func (p *player) pull(item int) error {
 	return nil
 }
 
-// entry returns the template of an entry of which these parts are wanted.
+// entry returns the profile of an entry of which these parts are wanted.
 func (s *Shape) entry(parts uint64) *Entry {
 	for i := range s.Entries {
 		if s.Entries[i].Parts == parts {
@@ -414,7 +414,7 @@ func (p *player) receive(s, m int, kind schedule.Kind) error {
 
 // gather plays UNSHARD.
 func (p *player) gather(s int) error {
-	t := p.templates.stage(0, s)
+	t := p.profile.stage(0, s)
 	if t.Gather == nil {
 		return nil
 	}
@@ -428,10 +428,10 @@ func (p *player) gather(s int) error {
 
 // quantize plays QUANTIZE.
 func (p *player) quantize(s int) error {
-	t := p.templates.stage(0, s)
+	t := p.profile.stage(0, s)
 	call := t.quantize(p.plan.HasBackward(s))
 	if call == nil {
-		return fmt.Errorf("%w: stage %d (%s) has no template for %v", ErrTemplates, s, t.Stage, schedule.Quantize)
+		return fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, s, t.Stage, schedule.Quantize)
 	}
 	out, _, err := p.call(p.frame(s, -1), t, call, frameKey{int32(s), -1})
 	if err != nil {

@@ -6,24 +6,24 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// stage returns the template of a stage of a plan. Templates may be of one copy of a
+// stage returns the profile of a stage of a plan. A profile may be of one copy of a
 // model where the plan has several.
-func (t *Templates) stage(shape, stage int) *Template {
+func (t *Profile) stage(shape, stage int) *StageProfile {
 	all := t.Shapes[shape].Stages
 	return &all[stage%len(all)]
 }
 
 // params returns the uses of parameters of a stage.
-func (t *Templates) params(stage int) []Param {
+func (t *Profile) params(stage int) []Param {
 	if len(t.Params) == 0 {
 		return nil
 	}
 	return t.Params[stage%len(t.Params)]
 }
 
-// call returns what a stage does in an action of this kind, nil where its template
+// call returns what a stage does in an action of this kind, nil where its profile
 // does not say.
-func (t *Template) call(kind schedule.Kind, mode schedule.Mode) *Call {
+func (t *StageProfile) call(kind schedule.Kind, mode schedule.Mode) *Call {
 	switch kind {
 	case schedule.F:
 		if mode == schedule.ForwardOnly {
@@ -45,7 +45,7 @@ func (t *Template) call(kind schedule.Kind, mode schedule.Mode) *Call {
 }
 
 // quantize returns what QUANTIZE does, with copies for a backward or without.
-func (t *Template) quantize(backward bool) *Call {
+func (t *StageProfile) quantize(backward bool) *Call {
 	if backward {
 		return t.Quantize
 	}
@@ -61,13 +61,13 @@ type port struct {
 
 // ports says what crosses between stages, so that a receiver knows what it gets.
 type ports struct {
-	plan      *schedule.Plan
-	templates *Templates
-	backward  []schedule.Kind // by stage: B, or I where the plan splits; None
+	plan     *schedule.Plan
+	profile  *Profile
+	backward []schedule.Kind // by stage: B, or I where the plan splits; None
 }
 
-func newPorts(plan *schedule.Plan, templates *Templates) *ports {
-	p := &ports{plan: plan, templates: templates, backward: make([]schedule.Kind, plan.Placement.Stages())}
+func newPorts(plan *schedule.Plan, profile *Profile) *ports {
+	p := &ports{plan: plan, profile: profile, backward: make([]schedule.Kind, plan.Placement.Stages())}
 	for _, program := range plan.Programs {
 		for _, segment := range program {
 			for _, a := range segment.Body {
@@ -91,16 +91,16 @@ func (p *ports) gradients(shape, stage int) ([]port, error) {
 }
 
 func (p *ports) crossing(shape, stage int, kind schedule.Kind) ([]port, error) {
-	t := p.templates.stage(shape, stage)
+	t := p.profile.stage(shape, stage)
 	call := t.call(kind, p.plan.Mode)
 	if call == nil {
-		return nil, fmt.Errorf("%w: stage %d (%s) has no template for %v", ErrTemplates, stage, t.Stage, kind)
+		return nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, stage, t.Stage, kind)
 	}
 	list := make([]port, len(call.Out))
 	for i, ref := range call.Out {
 		var err error
 		if list[i], err = p.size(shape, stage, ref); err != nil {
-			return nil, fmt.Errorf("%w: stage %d (%s), %v hands over at port %d: %w", ErrTemplates, stage, t.Stage, kind, i, err)
+			return nil, fmt.Errorf("%w: stage %d (%s), %v hands over at port %d: %w", ErrProfile, stage, t.Stage, kind, i, err)
 		}
 	}
 	return list, nil
@@ -108,7 +108,7 @@ func (p *ports) crossing(shape, stage int, kind schedule.Kind) ([]port, error) {
 
 // size returns the bytes of what a stage refers to, which may be what it was lent.
 func (p *ports) size(shape, stage int, ref Ref) (port, error) {
-	t := p.templates.stage(shape, stage)
+	t := p.profile.stage(shape, stage)
 	switch ref.Kind {
 	case None:
 		return port{}, nil
@@ -126,7 +126,7 @@ func (p *ports) size(shape, stage int, ref Ref) (port, error) {
 			return p.lent(p.gradients(shape, stage+1))(ref.Index)
 		}
 	case PartRead:
-		for _, e := range p.templates.Shapes[shape].Entries {
+		for _, e := range p.profile.Shapes[shape].Entries {
 			if ref.Index < len(e.Out) && e.Out[ref.Index].Kind == Own {
 				b := e.Buffers[e.Out[ref.Index].Index]
 				return port{b.Bytes, b.AtMost}, nil
@@ -146,20 +146,6 @@ func (p *ports) lent(list []port, err error) func(int) (port, error) {
 		}
 		return list[i], nil
 	}
-}
-
-// wanted returns, by copy of the model, the parts of entries that stages of a rank read.
-func wanted(plan *schedule.Plan, rank int) []uint64 {
-	depth := plan.Placement.Depth()
-	wants := make([]uint64, plan.Placement.Stages()/depth)
-	for stage := range plan.Parts {
-		if plan.Placement.Rank[stage] == rank {
-			for _, parts := range plan.Parts[stage] {
-				wants[stage/depth] |= parts
-			}
-		}
-	}
-	return wants
 }
 
 // String names what a Ref refers to.

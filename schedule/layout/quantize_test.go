@@ -17,23 +17,23 @@ import (
 var copying = []layout.Figures{{Stage: "block", Output: 64, Gradient: 64, Input: 320, ForwardWeights: 1920, BackwardWeights: 2560}}
 
 // copied is 1F1B on two ranks, of stages that compute on copies of their weights.
-func copied(t *testing.T, p schedule.Params) (*schedule.Plan, *layout.Templates) {
+func copied(t *testing.T, p schedule.Params) (*schedule.Plan, *layout.Profile) {
 	t.Helper()
 	p.Placement = schedule.Looped(2, 2)
 	plan, err := schedule.OneFOneB(p)
 	require.NoError(t, err)
-	templates := layout.FromFigures(plan, copying)
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: templates.Facts, Capacity: 1})
+	profile := layout.FromFigures(plan, copying)
+	plan, err = lower.Prepare(plan, lower.Passes{Facts: profile.Facts, Capacity: 1})
 	require.NoError(t, err)
-	return plan, templates
+	return plan, profile
 }
 
 // TestCopiesAreLaidOut for as long as something reads them: those for the forward end
 // before those for the backward, and an evaluation has no others.
 func TestCopiesAreLaidOut(t *testing.T) {
 	for _, m := range []int{1, 8, 1_000_000} {
-		plan, templates := copied(t, schedule.Params{Microbatches: m})
-		p, err := layout.Make(t.Context(), plan, templates, layout.Config{})
+		plan, profile := copied(t, schedule.Params{Microbatches: m})
+		p, err := layout.Make(t.Context(), plan, profile, layout.Config{})
 		require.NoError(t, err)
 		for rank := range p.Ranks {
 			require.True(t, p.Ranks[rank].Optimal)
@@ -60,47 +60,47 @@ func TestCopiesAreLaidOut(t *testing.T) {
 			require.Less(t, ends[0], ends[1])
 		}
 	}
-	plan, templates := copied(t, schedule.Params{Microbatches: 8, Mode: schedule.ForwardOnly})
-	p, err := layout.Make(t.Context(), plan, templates, layout.Config{})
+	plan, profile := copied(t, schedule.Params{Microbatches: 8, Mode: schedule.ForwardOnly})
+	p, err := layout.Make(t.Context(), plan, profile, layout.Config{})
 	require.NoError(t, err)
 	require.EqualValues(t, 1920, p.Ranks[1].Peak.Classes[memory.FP8])
 }
 
-// TestTemplatesOfCopies come back from JSON, and are refused where they do not add up.
-func TestTemplatesOfCopies(t *testing.T) {
-	_, templates := copied(t, schedule.Params{Microbatches: 2})
+// TestProfileOfCopies comes back from JSON, and is refused where it does not add up.
+func TestProfileOfCopies(t *testing.T) {
+	_, profile := copied(t, schedule.Params{Microbatches: 2})
 	var text bytes.Buffer
-	require.NoError(t, layout.Write(&text, templates))
+	require.NoError(t, layout.Write(&text, profile))
 	require.Contains(t, text.String(), `"quantize": {"events":["a2","a3"],"out":["2","3"],"forward":1}`)
 	require.Contains(t, text.String(), `"quantize_eval": {"events":["a2"],"out":["2"],"forward":1}`)
 	require.Contains(t, text.String(), `{"split":true,"quantizes":true}`)
 	read, err := layout.Read(&text)
 	require.NoError(t, err)
-	require.Equal(t, templates.Shapes[0].Stages[0].Quantize, read.Shapes[0].Stages[0].Quantize)
-	require.Equal(t, templates.Shapes[0].Stages[0].QuantizeEval, read.Shapes[0].Stages[0].QuantizeEval)
-	require.Equal(t, templates.Facts, read.Facts)
+	require.Equal(t, profile.Shapes[0].Stages[0].Quantize, read.Shapes[0].Stages[0].Quantize)
+	require.Equal(t, profile.Shapes[0].Stages[0].QuantizeEval, read.Shapes[0].Stages[0].QuantizeEval)
+	require.Equal(t, profile.Facts, read.Facts)
 
-	for want, change := range map[string]func(t *layout.Template){
-		"hands over 2 buffers has 3 copies of weights for the forward":  func(t *layout.Template) { t.Quantize.Forward = 3 },
-		"hands over 2 buffers has -1 copies of weights for the forward": func(t *layout.Template) { t.Quantize.Forward = -1 },
-		"hands over 1 buffers has 1 copies of weights for the forward":  func(t *layout.Template) { t.Forward.Forward = 1 },
-		"QUANTIZE: buffer 3 (weights for the backward) is never released": func(t *layout.Template) {
+	for want, change := range map[string]func(t *layout.StageProfile){
+		"hands over 2 buffers has 3 copies of weights for the forward":  func(t *layout.StageProfile) { t.Quantize.Forward = 3 },
+		"hands over 2 buffers has -1 copies of weights for the forward": func(t *layout.StageProfile) { t.Quantize.Forward = -1 },
+		"hands over 1 buffers has 1 copies of weights for the forward":  func(t *layout.StageProfile) { t.Forward.Forward = 1 },
+		"QUANTIZE: buffer 3 (weights for the backward) is never released": func(t *layout.StageProfile) {
 			t.Quantize.Out = t.Quantize.Out[:1]
 		},
-		"QUANTIZE in evaluation: buffer 2 (weights for the forward) is never released": func(t *layout.Template) {
+		"QUANTIZE in evaluation: buffer 2 (weights for the forward) is never released": func(t *layout.StageProfile) {
 			t.QuantizeEval.Out, t.QuantizeEval.Forward = nil, 0
 		},
 	} {
-		_, templates := copied(t, schedule.Params{Microbatches: 2})
-		change(&templates.Shapes[0].Stages[0])
-		err := templates.Validate()
-		require.ErrorIs(t, err, layout.ErrTemplates)
+		_, profile := copied(t, schedule.Params{Microbatches: 2})
+		change(&profile.Shapes[0].Stages[0])
+		err := profile.Validate()
+		require.ErrorIs(t, err, layout.ErrProfile)
 		require.True(t, strings.Contains(err.Error(), want), "%v\n%s", err, want)
 	}
 
-	plan, templates := copied(t, schedule.Params{Microbatches: 2})
-	templates.Shapes[0].Stages[1].Quantize = nil
-	_, err = layout.Make(t.Context(), plan, templates, layout.Config{})
-	require.ErrorIs(t, err, layout.ErrTemplates)
-	require.ErrorContains(t, err, "stage 1 (block) has no template for QUANTIZE")
+	plan, profile := copied(t, schedule.Params{Microbatches: 2})
+	profile.Shapes[0].Stages[1].Quantize = nil
+	_, err = layout.Make(t.Context(), plan, profile, layout.Config{})
+	require.ErrorIs(t, err, layout.ErrProfile)
+	require.ErrorContains(t, err, "stage 1 (block) has no profile of QUANTIZE")
 }

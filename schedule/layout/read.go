@@ -19,21 +19,21 @@ const (
 )
 
 // Read reads what Write writes. It reads at most MaxText bytes and allocates no more
-// than a multiple of what it has read. Errors wrap ErrTemplates and say where the fault
+// than a multiple of what it has read. Errors wrap ErrProfile and say where the fault
 // is, what was found there and what was expected. Where r has a Name, as a file does,
 // the place is file:line:column.
-func Read(r io.Reader) (*Templates, error) {
-	text, err := jsontext.New(r, MaxText, "the templates")
+func Read(r io.Reader) (*Profile, error) {
+	text, err := jsontext.New(r, MaxText, "the profile")
 	if errors.Is(err, jsontext.ErrLong) {
-		return nil, fmt.Errorf("%w: the text is longer than %d bytes", ErrTemplates, MaxText)
+		return nil, fmt.Errorf("%w: the text is longer than %d bytes", ErrProfile, MaxText)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("layout: %w", err)
 	}
 	d := reader{text}
-	t := d.templates()
+	t := d.profile()
 	if f := d.Fault(); f != nil {
-		return nil, fmt.Errorf("%w: %s: %s", ErrTemplates, f.Place, f.Text)
+		return nil, fmt.Errorf("%w: %s: %s", ErrProfile, f.Place, f.Text)
 	}
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -41,11 +41,11 @@ func Read(r io.Reader) (*Templates, error) {
 	return t, nil
 }
 
-// reader takes templates out of a text.
+// reader takes a profile out of a text.
 type reader struct{ *jsontext.Reader }
 
-func (d reader) templates() *Templates {
-	t := &Templates{}
+func (d reader) profile() *Profile {
+	t := &Profile{}
 	versioned := false
 	d.Object(func(field string) {
 		switch field {
@@ -130,7 +130,7 @@ func (d reader) shape() (s Shape) {
 		case "entries":
 			d.List(maxList, func() { s.Entries = append(s.Entries, d.entry()) })
 		case "stages":
-			d.List(schedule.MaxStages, func() { s.Stages = append(s.Stages, d.template()) })
+			d.List(schedule.MaxStages, func() { s.Stages = append(s.Stages, d.stageProfile()) })
 		default:
 			d.Unknown("name, entries or stages")
 		}
@@ -156,7 +156,7 @@ func (d reader) entry() (e Entry) {
 	return e
 }
 
-func (d reader) template() (t Template) {
+func (d reader) stageProfile() (t StageProfile) {
 	d.Object(func(field string) {
 		switch field {
 		case "stage":

@@ -89,7 +89,7 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 		births = long
 	}
 	if !shortest.untied && !best.enough() && shortest.played.fewRepeats() && shortest.played.unrolled() <= births {
-		a := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg)}
+		a := &attempt{played: newPlayer(p.plan, p.profile, ports, rank, &p.cfg)}
 		if err := a.play(nil); err != nil {
 			return nil, err
 		}
@@ -114,7 +114,7 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 
 // play plays the program of a rank with repeats skipped, for the shortest cycles or those of turns.
 func (p *Plan) play(ports *ports, rank int, turns map[int]*turns) (*attempt, error) {
-	a := &attempt{played: newPlayer(p.plan, p.templates, ports, rank, &p.cfg), turned: turns != nil}
+	a := &attempt{played: newPlayer(p.plan, p.profile, ports, rank, &p.cfg), turned: turns != nil}
 	if p.cfg.Shapes == nil {
 		a.played.skip = &skipper{cycles: map[int]int{}}
 		for segment, t := range turns {

@@ -26,16 +26,16 @@ func (p *Plan) Name(c Change) string {
 	if p.cfg.Shapes != nil && c.Microbatch >= 0 {
 		shape = p.cfg.Shapes[c.Microbatch]
 	}
-	return p.templates.name(c.origin, shape)
+	return p.profile.name(c.origin, shape)
 }
 
 // All iterates over the changes of a whole step on a rank, with nothing left out: what a
-// runner does with stages of these templates, in its order. It plays the program once
+// runner does with stages of this profile, in its order. It plays the program once
 // more, and takes memory for every allocation of the step.
 func (p *Plan) All(rank int) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		r := &p.Ranks[rank]
-		played := newPlayer(p.plan, p.templates, newPorts(p.plan, p.templates), rank, &p.cfg)
+		played := newPlayer(p.plan, p.profile, newPorts(p.plan, p.profile), rank, &p.cfg)
 		played.limit = 1<<31 - 1
 		var offsets []int64
 		stopped := false
@@ -51,7 +51,7 @@ func (p *Plan) All(rank int) iter.Seq[Change] {
 			it := &played.items[serial]
 			if change >= 0 {
 				offset := int64(-1)
-				if births := r.Layout.Births[r.Layout.Places[at]:r.Layout.Places[at+1]]; int(it.ordinal) < len(births) {
+				if births := r.Layout.Allocations[r.Layout.Places[at]:r.Layout.Places[at+1]]; int(it.ordinal) < len(births) {
 					offset = births[it.ordinal].Offset
 				}
 				offsets = append(offsets, offset)

@@ -23,7 +23,7 @@ const (
 )
 
 // turns says how the births of a segment take turns: after so many repeats all of them are
-// back at their places. Birth b of repeat k lies at place at[k*births+b], -1 where it has
+// back at their places. Allocation b of repeat k lies at place at[k*births+b], -1 where it has
 // a place of its own.
 type turns struct {
 	cycle int

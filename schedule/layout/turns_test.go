@@ -49,6 +49,6 @@ func TestTurnsOfManyRanks(t *testing.T) {
 	made := laid(t, plan, model(plan.Placement.Depth(), 1, 48, 32), layout.Config{Search: placement.Options{Nodes: 1}})
 	for rank, r := range made.Ranks {
 		require.Less(t, r.Gap(), 0.02, "rank %d", rank)
-		require.Less(t, len(r.Layout.Births), 100_000, "rank %d", rank)
+		require.Less(t, len(r.Layout.Allocations), 100_000, "rank %d", rank)
 	}
 }

@@ -11,11 +11,11 @@ import (
 // maxBytes bounds a buffer: 256 TiB.
 const maxBytes = 1 << 48
 
-// Validate reports every fault of the templates at once. Each of the joined errors
-// wraps ErrTemplates.
-func (t *Templates) Validate() error {
+// Validate reports every fault of the profile at once. Each of the joined errors
+// wraps ErrProfile.
+func (t *Profile) Validate() error {
 	if t == nil {
-		return fmt.Errorf("%w: there are none", ErrTemplates)
+		return fmt.Errorf("%w: there are none", ErrProfile)
 	}
 	var f faults
 	if len(t.Parts) > 64 {
@@ -37,7 +37,7 @@ func (t *Templates) Validate() error {
 			}
 		}
 		for k := range s.Stages {
-			f.template(t, s, k)
+			f.stageProfile(t, s, k)
 		}
 	}
 	if n := len(t.Params); n > 0 && len(t.Shapes) > 0 && n != len(t.Shapes[0].Stages) {
@@ -59,7 +59,7 @@ type faults []error
 func (f *faults) add(format string, args ...any) {
 	const most = 16
 	if len(*f) < most {
-		*f = append(*f, fmt.Errorf("%w: "+format, append([]any{ErrTemplates}, args...)...))
+		*f = append(*f, fmt.Errorf("%w: "+format, append([]any{ErrProfile}, args...)...))
 	}
 }
 
@@ -76,7 +76,7 @@ func (f *faults) buffers(where string, buffers []Buffer) {
 }
 
 // entry looks at an entry: what it allocates is released or handed over, once.
-func (f *faults) entry(t *Templates, s *Shape, e *Entry) {
+func (f *faults) entry(t *Profile, s *Shape, e *Entry) {
 	where := fmt.Sprintf("shape class %q: entry of parts %#b", s.Name, e.Parts)
 	f.buffers(where, e.Buffers)
 	if e.Parts>>len(t.Parts) != 0 && len(t.Parts) < 64 {
@@ -97,9 +97,9 @@ func (f *faults) entry(t *Templates, s *Shape, e *Entry) {
 	f.balance(where, b, e.Buffers)
 }
 
-// template looks at a stage: over the calls of a microbatch everything it allocates or
+// stageProfile looks at a stage: over the calls of a microbatch everything it allocates or
 // retains is released or handed over.
-func (f *faults) template(t *Templates, s *Shape, stage int) {
+func (f *faults) stageProfile(t *Profile, s *Shape, stage int) {
 	tmpl := &s.Stages[stage]
 	where := fmt.Sprintf("shape class %q: stage %d (%s)", s.Name, stage, tmpl.Stage)
 	f.buffers(where, tmpl.Buffers)

@@ -11,10 +11,10 @@ import (
 	"github.com/weir-ml/weir/schedule"
 )
 
-// schema is the version of the form in which templates are written.
+// schema is the version of the form in which a profile is written.
 const schema = 1
 
-// Write writes templates as JSON, under a schema number:
+// Write writes a profile as JSON, under a schema number:
 //
 //	{
 //	  "schema": 1,
@@ -42,12 +42,12 @@ const schema = 1
 //	}
 //
 // An event is a letter and what it is of: a allocates, + retains, - releases; a number
-// is a buffer of the template, i an input, g the gradient of an output, p an entry part.
+// is a buffer of the profile, i an input, g the gradient of an output, p an entry part.
 // What is handed over is named in the same way, and "" is nothing. The calls of a stage
 // are forward, whole (B), input (I), weight (W), eval, gather, reduce, quantize and
 // quantize_eval; the last two say how many of the copies that they hand over are for the
-// forward ("forward":4). What is empty is left out. Templates that are not valid are an error that wraps ErrTemplates.
-func Write(w io.Writer, t *Templates) error {
+// forward ("forward":4). What is empty is left out. A profile that is not valid is an error that wraps ErrProfile.
+func Write(w io.Writer, t *Profile) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
@@ -172,12 +172,12 @@ func (w *writer) shape(s *Shape) {
 	w.put("\n      ],\n      \"stages\": [")
 	for i := range s.Stages {
 		w.next(i, "\n        ")
-		w.template(&s.Stages[i])
+		w.stageProfile(&s.Stages[i])
 	}
 	w.put("\n      ]\n    }")
 }
 
-func (w *writer) template(t *Template) {
+func (w *writer) stageProfile(t *StageProfile) {
 	w.put("{\n          \"stage\": %s,\n          \"buffers\": [", w.json(t.Stage))
 	for i, b := range t.Buffers {
 		w.next(i, "\n            ")
@@ -203,7 +203,7 @@ func (w *writer) template(t *Template) {
 	w.put("\n        }")
 }
 
-// callNames are the names of the calls, in the order of Template.calls.
+// callNames are the names of the calls, in the order of StageProfile.calls.
 var callNames = [...]string{"forward", "whole", "input", "weight", "eval", "gather", "reduce", "quantize", "quantize_eval"}
 
 func (w *writer) buffer(b Buffer) {

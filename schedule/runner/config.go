@@ -80,13 +80,13 @@ type Plan struct {
 
 // Memory says how the memory of a step is planned and watched.
 type Memory struct {
-	// Templates are what stages and sources allocate, as Record has found out. With them
+	// Profile is what stages and sources allocate, as Record has found out. With it
 	// the memory of every step is planned before it begins, on ranks whose space is
 	// memory.Planned: a step reserves what it needs, and nothing is allocated that the plan
 	// does not have. Where there are several shape classes the plan is for any of them, or
 	// exactly for those of the step where its source is Shaped. What an evaluation hands to
 	// Outputs is nobody's to plan, nor is a step that tolerates leaks.
-	Templates *layout.Templates
+	Profile *layout.Profile
 	// Budget is the most bytes that a step may need on a rank; 0 is no limit. A step that
 	// needs more is refused before it begins.
 	Budget int64
@@ -107,6 +107,7 @@ type World[T any] struct {
 	// where there are ranks in other processes, and replaces Copy, Capacity and Stall.
 	Transport func(rank int) Transport[T]
 	// Copy, Capacity and Stall are those of LinksConfig, which link the ranks of one process.
+	// Where Copy is nil, spaces copy that are memory.Receiver, as those of kernels are.
 	Copy     func(from, to int, h T) (T, error)
 	Capacity int
 	Stall    time.Duration

@@ -40,12 +40,12 @@
 // # Planned memory
 //
 // [Record] calls every stage once in a dry run and writes down what it does to
-// references. With these templates (Memory.Templates) a plan's lifetimes become a layout,
+// references. With this profile (Memory.Profile) a plan's lifetimes become a layout,
 // by package layout: where every buffer of a step lies, on every rank. It is made when a
 // step first needs it, or by Prepare, which says what it needs. A step then reserves that
 // much before its first action, tells the space where in the program it is, and compares
 // what is live with the layout after every microbatch (L6). What a stage allocates that
-// its templates do not have is refused.
+// its profile does not have is refused.
 //
 // # Copies of weights
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// The stages are recorded on Null devices; with the templates every step is laid out
+// The stages are recorded on Null devices; with the profile every step is laid out
 // before it begins.
 func ExampleRecord() {
 	host, err := kernels.NewHost(kernels.HostConfig{})
@@ -43,7 +43,7 @@ func ExampleRecord() {
 		fmt.Println(err)
 		return
 	}
-	templates, err := runner.Record(context.Background(), dry,
+	profile, err := runner.Record(context.Background(), dry,
 		runner.Shape[kernels.Buffer]{Name: "32 tokens", Source: shape})
 	if err != nil {
 		fmt.Println(err)
@@ -55,7 +55,7 @@ func ExampleRecord() {
 		fmt.Println(err)
 		return
 	}
-	cfg.Memory.Templates = templates
+	cfg.Memory.Profile = profile
 	r, err := runner.New(cfg)
 	if err != nil {
 		fmt.Println(err)

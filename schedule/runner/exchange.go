@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -9,38 +10,27 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/loss"
-	"github.com/weir-ml/weir/memory"
 )
 
 // report is what a rank tells the others at step end.
 type report struct {
-	numbers [reportNumbers]int64
+	reportHeader
 	squares []float64 // of the gradients that the rank owns, in the order of their owners
 	record  []byte    // of its losses
 }
 
-// The numbers of a report. Start and end are by the rank's clock, in Unix time; 0 where
-// it has no computations.
-const (
-	repStep = iota
-	repMicrobatches
-	repMode
-	repPeak
-	repLive
-	repReserved
-	repExcess
-	repGrowth
-	repBooks
-	repActions
-	repStart
-	repEnd
-	repWait
-	repPlanned // 1 where memory was planned
-	repHeight
-	repPeakPlanned
-	repPeakClasses // and those of the other classes behind it
-	reportNumbers  = repPeakClasses + memory.NumClasses
-)
+// reportHeader is the beginning of a report, little-endian. The squares follow it, and then the
+// record.
+type reportHeader struct {
+	Magic                    [4]byte // "WRR" and the version
+	Squares                  uint32  // how many
+	Step, Microbatches, Mode int64
+	// Rank is what the rank has measured. Start and end are by its clock, in Unix time; 0
+	// where it has no computations.
+	Rank RankResult
+}
+
+var reportMagic = [4]byte{'W', 'R', 'R', 4}
 
 // exchange merges the losses of all ranks into the record, in the order of the ranks,
 // and returns what each has measured.
@@ -65,7 +55,7 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 		if err := r.hear(rank, data, record); err != nil {
 			return nil, err
 		}
-		ranks[rank] = r.report.rank()
+		ranks[rank] = r.report.Rank
 	}
 	return ranks, nil
 }
@@ -74,11 +64,10 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 func (r *worker[T]) account() RankResult {
 	own := RankResult{
 		Live: r.context.Live(), Excess: r.context.Excess(), Growth: r.result.Growth.Bytes,
-		Books: r.result.Books, Actions: r.result.Actions,
+		Books: int64(r.result.Books), Actions: int64(r.result.Actions),
 	}
-	if book, ok := r.space.(memory.Book); ok {
-		var stats memory.Stats
-		book.Stats(&stats)
+	if own.Books > 1 {
+		stats := r.context.Stats()
 		r.result.rise(stats.Peak, &stats.PeakClasses)
 		own.Live, own.Reserved = stats.Live, stats.Reserved
 	}
@@ -96,18 +85,8 @@ func (r *worker[T]) account() RankResult {
 
 // tell sends this rank's report and returns the bytes of all.
 func (r *worker[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, error) {
-	own, mine := r.account(), &r.report
-	mine.numbers = [reportNumbers]int64{
-		repStep: r.step, repMicrobatches: int64(r.plan.Microbatches), repMode: int64(r.plan.Mode),
-		repPeak: own.Peak, repLive: own.Live, repReserved: own.Reserved, repExcess: own.Excess, repGrowth: own.Growth,
-		repBooks: int64(own.Books), repActions: int64(own.Actions),
-		repStart: int64(own.Start), repEnd: int64(own.End), repWait: int64(own.Wait),
-		repHeight: own.Height, repPeakPlanned: own.PeakPlanned,
-	}
-	if own.Planned {
-		mine.numbers[repPlanned] = 1
-	}
-	copy(mine.numbers[repPeakClasses:], own.PeakClasses[:])
+	mine := &r.report
+	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.plan.Microbatches), Mode: int64(r.plan.Mode), Rank: r.account()}
 	mine.squares = mine.squares[:0]
 	for i, owner := range r.owners {
 		if r.rankOf(owner) == r.rank {
@@ -122,18 +101,6 @@ func (r *worker[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, er
 	return r.transport.Exchange(ctx, r.bytes)
 }
 
-// rank returns what a rank has measured.
-func (p *report) rank() RankResult {
-	n := &p.numbers
-	return RankResult{
-		Peak: n[repPeak], Live: n[repLive], Reserved: n[repReserved], Excess: n[repExcess], Growth: n[repGrowth],
-		Books: int(n[repBooks]), Actions: int(n[repActions]),
-		Start: time.Duration(n[repStart]), End: time.Duration(n[repEnd]), Wait: time.Duration(n[repWait]),
-		Planned: n[repPlanned] != 0, Height: n[repHeight], PeakPlanned: n[repPeakPlanned],
-		PeakClasses: memory.ByClass(n[repPeakClasses:]),
-	}
-}
-
 // hear takes what a rank tells: the first one's losses replace those in the record,
 // all others are merged into them.
 func (r *worker[T]) hear(rank int, data []byte, record *loss.Record) error {
@@ -141,9 +108,9 @@ func (r *worker[T]) hear(rank int, data []byte, record *loss.Record) error {
 	if err := said.decode(data); err != nil {
 		return fmt.Errorf("%w: rank %d: %w", ErrRanks, rank, err)
 	}
-	if n := &said.numbers; n[repStep] != r.step || n[repMicrobatches] != int64(r.plan.Microbatches) || n[repMode] != int64(r.plan.Mode) {
+	if said.Step != r.step || said.Microbatches != int64(r.plan.Microbatches) || said.Mode != int64(r.plan.Mode) {
 		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this one step %d of %d (mode %d)", ErrRanks, rank,
-			n[repStep], n[repMicrobatches], n[repMode], r.step, r.plan.Microbatches, r.plan.Mode)
+			said.Step, said.Microbatches, said.Mode, r.step, r.plan.Microbatches, r.plan.Mode)
 	}
 	squares := said.squares
 	for i, owner := range r.owners {
@@ -167,19 +134,9 @@ func (r *worker[T]) hear(rank int, data []byte, record *loss.Record) error {
 	return record.Merge(&r.other)
 }
 
-// The layout of a report, version 3, little-endian throughout: "WRR" and the version,
-// how many squares as uint32, the numbers, the squares, the record.
-const (
-	reportVersion = 3
-	reportHeader  = 8 + 8*reportNumbers
-)
-
 func (p *report) append(b []byte) []byte {
-	b = append(b, 'W', 'R', 'R', reportVersion)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(p.squares)))
-	for _, n := range p.numbers {
-		b = binary.LittleEndian.AppendUint64(b, uint64(n))
-	}
+	p.Magic, p.Squares = reportMagic, uint32(len(p.squares))
+	b, _ = binary.Append(b, binary.LittleEndian, &p.reportHeader) // which has a fixed size
 	for _, s := range p.squares {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s))
 	}
@@ -191,20 +148,18 @@ var errReport = errors.New("not a report of this version")
 
 // decode replaces p by the report that b holds, reusing p's memory.
 func (p *report) decode(b []byte) error {
-	if len(b) < reportHeader || string(b[:3]) != "WRR" || b[3] != reportVersion {
+	n, err := binary.Decode(b, binary.LittleEndian, &p.reportHeader)
+	if err != nil || p.Magic != reportMagic {
 		return fmt.Errorf("%w: %d bytes", errReport, len(b))
 	}
-	squares := int64(binary.LittleEndian.Uint32(b[4:]))
-	if int64(len(b)-reportHeader) < 8*squares {
-		return fmt.Errorf("%w: %d bytes for %d squares", errReport, len(b), squares)
+	if again, _ := binary.Append(nil, binary.LittleEndian, &p.reportHeader); !bytes.Equal(again, b[:n]) { // a bool is 0 or 1
+		return fmt.Errorf("%w: a header that nobody writes", errReport)
 	}
-	b = b[8:]
-	for i := range p.numbers {
-		p.numbers[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+	if b = b[n:]; int64(len(b)) < 8*int64(p.Squares) {
+		return fmt.Errorf("%w: %d bytes for %d squares", errReport, len(b), p.Squares)
 	}
-	b = b[8*reportNumbers:]
 	p.squares = p.squares[:0]
-	for ; squares > 0; squares-- {
+	for range p.Squares {
 		p.squares = append(p.squares, math.Float64frombits(binary.LittleEndian.Uint64(b)))
 		b = b[8:]
 	}

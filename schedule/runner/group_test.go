@@ -193,7 +193,7 @@ func TestHooksAndRecordsNameTheRank(t *testing.T) {
 	result, err := g.Step(t.Context(), 5, r.sources())
 	require.NoError(t, err)
 	for rank := range 3 {
-		require.Equal(t, actions[rank], result.Ranks[rank].Actions)
+		require.EqualValues(t, actions[rank], result.Ranks[rank].Actions)
 		require.Equal(t, 5, samples[rank])
 		require.Equal(t, rank, g.Samples(rank).At(0).Rank)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ml/weir/internal/turns"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -101,6 +102,7 @@ type Endpoint[T any] struct {
 	running  atomic.Uint64 // the action under way
 	position int64         // of it, for whoever finds the rank waiting
 	wake     chan struct{}
+	turns    turns.Turns // nil outside of a simulation
 
 	// Under the lock.
 	wait   wait[T]
@@ -181,9 +183,14 @@ func (e *Endpoint[T]) Waited() time.Duration {
 
 // Begin waits for all ranks. The last one to come empties the links.
 func (e *Endpoint[T]) Begin(ctx context.Context) error {
+	turn := turns.Of(ctx)
+	if turn != nil {
+		turn.Begin(e.rank)
+	}
 	l := e.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	e.turns = turn
 	if l.closed {
 		return ErrClosed
 	}

@@ -23,7 +23,7 @@ type planner struct {
 	passes    lower.Passes
 	unchecked bool
 	costs     *simulate.Costs
-	templates *layout.Templates // nil: memory is not planned
+	profile   *layout.Profile // nil: memory is not planned
 	lookAhead int
 	budget    int64
 	search    placement.Options
@@ -72,15 +72,15 @@ func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (
 	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes)}
 	cfg := layout.Config{
 		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes, Search: p.search,
-		Envelope: shapes == nil && len(p.templates.Shapes) > 1,
+		Envelope: shapes == nil && len(p.profile.Shapes) > 1,
 	}
 	if p.budget > 0 {
 		asked := p.params
 		asked.Mode, asked.Microbatches = plan.Mode, plan.Microbatches
-		cfg.Instead = layout.Alternatives(p.rule, asked, p.templates, p.passes)
+		cfg.Instead = layout.Alternatives(p.rule, asked, p.profile, p.passes)
 	}
 	var err error
-	made.memory, err = layout.Make(ctx, plan.Plan, p.templates, cfg)
+	made.memory, err = layout.Make(ctx, plan.Plan, p.profile, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +159,7 @@ type program struct {
 	extent frames.Extent
 	// first and last are the computations with which the rank's time begins and ends.
 	first, last schedule.Action
+	ends        []uint32 // by stage: a bit for each kind that is its last one for a microbatch
 	// most says that the plan of memory is for several shapes, or for sizes that depend on
 	// values: no more than it has is live.
 	most bool
@@ -169,14 +170,20 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 	m := plan.Microbatches
 	p := &program{planned: plan}
 	p.first, p.last = span(plan.Programs[rank])
-	if plan.memory != nil {
-		p.most = slices.ContainsFunc(plan.memory.Ranks[rank].Layout.Births, func(b memory.Birth) bool { return b.AtMost })
+	p.ends = make([]uint32, plan.Placement.Stages())
+	for s := range p.ends {
+		for kind := schedule.F; kind <= schedule.W; kind++ {
+			if plan.Ends(s, kind) {
+				p.ends[s] |= 1 << kind
+			}
+		}
 	}
-	p.extent.Windows, p.extent.Outgoing = plan.Windows, plan.Outgoing
-	p.extent.Wanted = wanted(plan.Plan, rank)
-	p.extent.Entries = 1 // what is not wanted ends at once
-	if slices.ContainsFunc(p.extent.Wanted, func(w frames.Want) bool { return w.Parts != 0 }) {
-		p.extent.Entries = min(entries(plan.Plan, rank)+min(lookAhead, m), m)
+	if plan.memory != nil {
+		p.most = slices.ContainsFunc(plan.memory.Ranks[rank].Layout.Allocations, func(b memory.Allocation) bool { return b.AtMost })
+	}
+	p.extent = frames.Extent{Plan: plan.Plan, Wanted: plan.Wanted(rank), Entries: 1} // what is not wanted ends at once
+	if slices.Max(p.extent.Wanted) > 0 {
+		p.extent.Entries = min(plan.Entries[rank]+min(lookAhead, m), m)
 	}
 	return p
 }
@@ -194,24 +201,4 @@ func span(program []schedule.Segment) (first, last schedule.Action) {
 		}
 	}
 	return first, last
-}
-
-// wanted returns what the stages of a rank read: for each copy of the model that it
-// has stages of, from the first microbatch of the copy on.
-func wanted(plan *schedule.Plan, rank int) []frames.Want {
-	var list []frames.Want
-	depth := plan.Placement.Depth()
-	for first := 0; first < plan.Placement.Stages(); first += depth {
-		from, _ := plan.Span(first)
-		want := frames.Want{From: from}
-		for stage := first; stage < first+depth; stage++ {
-			if plan.Placement.Rank[stage] == rank {
-				for _, parts := range plan.Parts[stage] {
-					want.Parts |= parts
-				}
-			}
-		}
-		list = append(list, want)
-	}
-	return list
 }

@@ -13,20 +13,25 @@ import (
 // in this step (L14). The context holds them until the plan drops them, those for the
 // forward and those for the backward apart.
 func (r *worker[T]) quantize(ctx context.Context, s int) error {
-	st := &r.stages[s]
-	if st.quantizer == nil { // which the check has refused
+	if r.stages[s].quantizer == nil { // which the check has refused
 		return errors.New("runner: the stage computes on its weights themselves")
 	}
 	r.context.Act(s, 0)
 	var backward []T
 	if r.plan.HasBackward(s) {
-		backward = st.backward
+		backward = r.stages[s].backward
 	}
-	call := batchctx.OfWeights(r.context.Quantize(s))
-	if err := r.context.End(st.quantizer.QuantizeWeights(ctx, call, st.forward, backward)); err != nil {
+	if err := r.makeWeights(ctx, s, backward); err != nil {
 		return err
 	}
 	return r.putWeights(s, backward)
+}
+
+// makeWeights calls a stage for its copies, those for a backward where there is one.
+func (r *worker[T]) makeWeights(ctx context.Context, s int, backward []T) error {
+	st := &r.stages[s]
+	call := batchctx.OfWeights(r.context.Quantize(s))
+	return r.context.End(st.quantizer.QuantizeWeights(ctx, call, st.forward, backward))
 }
 
 // putWeights hands the copies that a stage has made to the context: those for a backward

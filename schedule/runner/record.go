@@ -25,11 +25,11 @@ type Shape[T any] struct {
 	Source Source[T]
 }
 
-// Templated is an optional ability of a stage: to say what it allocates, keeps and
+// Profiled is an optional ability of a stage: to say what it allocates, keeps and
 // releases for a microbatch of a shape class. Where it allocates elsewhere than in the
 // rank's space, a dry run sees nothing of it. Record then takes its word.
-type Templated interface {
-	Template(shape string) (layout.Template, error)
+type Profiled interface {
+	Profile(shape string) (layout.StageProfile, error)
 }
 
 // Record finds out what every stage allocates, keeps and releases, for every shape
@@ -44,7 +44,7 @@ type Templated interface {
 //
 // What a stage allocates or retains in a call, and neither releases nor hands over
 // until the end of its last call, is ErrUnended, with stage, call and class.
-func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*layout.Templates, error) {
+func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*layout.Profile, error) {
 	if len(shapes) == 0 {
 		return nil, errors.New("runner: no shapes to record")
 	}
@@ -57,7 +57,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 		return nil, fmt.Errorf("runner: a dry run of %d of %d ranks: give the spaces of all", len(cfg.Spaces), all.cfg.World.Ranks)
 	}
 	first := all.workers[0]
-	r := &recording[T]{ranks: all.workers, copied: cfg.World.Copy}
+	r := &recording[T]{ranks: all.workers, copied: all.cfg.World.Copy}
 	for rank, runner := range r.ranks {
 		watched, ok := runner.space.(memory.Watched[T])
 		if !ok {
@@ -65,7 +65,7 @@ func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*lay
 		}
 		r.spaces = append(r.spaces, watched)
 	}
-	t := &layout.Templates{
+	t := &layout.Profile{
 		Parts: slices.Clone(first.parts), Facts: slices.Clone(first.planner.passes.Facts), Params: make([][]layout.Param, len(first.stages)),
 	}
 	for s := range t.Params {
@@ -124,7 +124,7 @@ func (r *recording[T]) params(s int) []layout.Param {
 // shape records one shape class: its entries, and the stages in evaluation, with a
 // whole backward and with a split one.
 func (r *recording[T]) shape(ctx context.Context, shape Shape[T]) (layout.Shape, error) {
-	recorded := layout.Shape{Name: shape.Name, Stages: make([]layout.Template, len(r.ranks[0].stages))}
+	recorded := layout.Shape{Name: shape.Name, Stages: make([]layout.StageProfile, len(r.ranks[0].stages))}
 	r.tables = make([]map[uint64]int, len(recorded.Stages))
 	for _, set := range r.sets() {
 		entry, err := r.entry(ctx, set)
@@ -137,7 +137,7 @@ func (r *recording[T]) shape(ctx context.Context, shape Shape[T]) (layout.Shape,
 	for s := range recorded.Stages {
 		st := &r.at(s).stages[s]
 		recorded.Stages[s].Stage = st.spec.Name
-		silent = silent || !isTemplated(st.Stage)
+		silent = silent || !isProfiled(st.Stage)
 	}
 	if silent {
 		for _, way := range []way{whole, split, evaluated} {
@@ -155,14 +155,14 @@ func (r *recording[T]) shape(ctx context.Context, shape Shape[T]) (layout.Shape,
 }
 
 // told puts in what stages say of themselves.
-func (r *recording[T]) told(shape string, templates []layout.Template) error {
-	for s := range templates {
-		if stage, ok := r.at(s).stages[s].Stage.(Templated); ok {
-			t, err := stage.Template(shape)
+func (r *recording[T]) told(shape string, profile []layout.StageProfile) error {
+	for s := range profile {
+		if stage, ok := r.at(s).stages[s].Stage.(Profiled); ok {
+			t, err := stage.Profile(shape)
 			if err != nil {
-				return fmt.Errorf("the template of stage %d (%s): %w", s, templates[s].Stage, err)
+				return fmt.Errorf("the profile of stage %d (%s): %w", s, profile[s].Stage, err)
 			}
-			templates[s] = t
+			profile[s] = t
 		}
 	}
 	return nil
@@ -243,7 +243,7 @@ func (r *recording[T]) wanted(rank int) (set uint64) {
 func (r *recording[T]) begin(runner *worker[T], pass frames.Pass, parts uint64) {
 	ones := slices.Repeat([]int{1}, len(runner.stages))
 	runner.ledger.Reset()
-	runner.context.Begin(0, pass, frames.Extent{Entries: 1, Wanted: []frames.Want{{Parts: parts}}, Windows: ones})
+	runner.context.Begin(0, pass, frames.Extent{Plan: &schedule.Plan{Windows: ones}, Wanted: []uint64{parts}, Entries: 1})
 }
 
 // stop ends what a rank's context still holds.
@@ -254,7 +254,7 @@ func (r *recording[T]) stop(runner *worker[T]) {
 }
 
 // aside records the calls that no microbatch has: UNSHARD and REDUCE_GRAD.
-func (r *recording[T]) aside(ctx context.Context, s int, t *layout.Template) error {
+func (r *recording[T]) aside(ctx context.Context, s int, t *layout.StageProfile) error {
 	runner := r.at(s)
 	defer r.stop(runner)
 	if gather := runner.cfg.Replicas.Unshard; gather != nil {
@@ -285,8 +285,8 @@ func (r *recording[T]) aside(ctx context.Context, s int, t *layout.Template) err
 	return nil
 }
 
-// isTemplated reports whether a stage speaks for itself.
-func isTemplated[T any](stage stages.Stage[T]) bool {
-	_, ok := stage.(Templated)
+// isProfiled reports whether a stage speaks for itself.
+func isProfiled[T any](stage stages.Stage[T]) bool {
+	_, ok := stage.(Profiled)
 	return ok
 }

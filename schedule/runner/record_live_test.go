@@ -222,10 +222,10 @@ func TestRecordEndsGathered(t *testing.T) {
 	cfg.Replicas.Unshard = func(context.Context, int) ([]buffer, error) {
 		return []buffer{d.alloc(memory.Unsharded, 3)}, nil
 	}
-	templates, err := runner.Record(t.Context(), cfg,
+	profile, err := runner.Record(t.Context(), cfg,
 		runner.Shape[buffer]{Name: "four", Source: d})
 	require.NoError(t, err)
-	require.Equal(t, []layout.Event{{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: 0}}}, templates.Shapes[0].Stages[0].Gather.Events)
+	require.Equal(t, []layout.Event{{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: 0}}}, profile.Shapes[0].Stages[0].Gather.Events)
 	require.EqualValues(t, 4, d.dev.Live())
 }
 
@@ -249,12 +249,12 @@ func (u *unlaid) Lay(l *memory.Layout) error {
 func TestAStepCountsOnAllRanks(t *testing.T) {
 	d := newDuo(t)
 	nothing := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })
-	templates, err := runner.Record(t.Context(), d.config, runner.Shape[buffer]{Name: "any", Source: nothing})
+	profile, err := runner.Record(t.Context(), d.config, runner.Shape[buffer]{Name: "any", Source: nothing})
 	require.NoError(t, err)
 	written := errors.New("written where no buffer was")
 	for failing := range 2 {
 		cfg := d.config
-		cfg.Memory.Templates, cfg.Spaces, cfg.Gradients = templates, nil, nil
+		cfg.Memory.Profile, cfg.Spaces, cfg.Gradients = profile, nil, nil
 		cfg.World.Copy = func(_, to int, b buffer) (buffer, error) { return d.alloc(to, memory.Transfer, b.N), nil }
 		for rank := range d.devices {
 			dev := &unlaid{Null: d.devices[rank].(*kernels.Null)}

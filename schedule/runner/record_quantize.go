@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )
@@ -13,29 +12,26 @@ import (
 // the calls of the stage find them until the trip is over.
 func (t *trip[T]) quantize(ctx context.Context, s int) error {
 	runner := t.at(s)
-	st, template := &runner.stages[s], &t.templates[s]
+	st, profile := &runner.stages[s], &t.profile[s]
 	if st.quantizer == nil {
 		return nil
 	}
-	place, backward := &template.QuantizeEval, []T(nil)
+	place, backward := &profile.QuantizeEval, []T(nil)
 	if t.hasBackward(st) {
-		place, backward = &template.Quantize, st.backward
+		place, backward = &profile.Quantize, st.backward
 	}
-	tape := t.tapeOf(s, template)
+	tape := t.tapeOf(s, profile)
 	if *place != nil {
 		tape.again = births(*place)
 	}
-	err := tape.record(schedule.Quantize.String(), func() error {
-		call := batchctx.OfWeights(runner.context.Quantize(s))
-		return runner.context.End(st.quantizer.QuantizeWeights(ctx, call, st.forward, backward))
-	})
+	err := tape.record(schedule.Quantize.String(), func() error { return runner.makeWeights(ctx, s, backward) })
 	if err != nil {
 		return err
 	}
 	made := &layout.Call{Events: tape.events, Forward: len(st.forward)}
 	unmade := 0
-	if backward != nil && !st.wantsGradient {
-		unmade = st.spec.InputWeights
+	if backward != nil {
+		unmade = runner.context.Unmade(s)
 	}
 	made.Out = append(tape.handedAll(st.forward, 0), tape.handedAll(backward[unmade:], 0)...)
 	if err := tape.settled(fmt.Sprintf("stage %d (%s)", s, st.spec.Name)); err != nil {
@@ -51,6 +47,6 @@ func (t *trip[T]) quantize(ctx context.Context, s int) error {
 	} else if err := again(*place, made); err != nil {
 		return err
 	}
-	*place, template.Buffers, t.tables[s] = made, tape.buffers, tape.tables
+	*place, profile.Buffers, t.tables[s] = made, tape.buffers, tape.tables
 	return runner.putWeights(s, backward)
 }

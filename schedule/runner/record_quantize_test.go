@@ -45,15 +45,15 @@ func newQuantized(t *testing.T, dev kernels.Device) *deviced {
 	return d
 }
 
-// The template of QUANTIZE says which copies are for the forward; an evaluation has no
+// The profile of QUANTIZE says which copies are for the forward; an evaluation has no
 // others. A step runs in what was planned, to the byte.
 func TestRecordQuantize(t *testing.T) {
 	d := newQuantized(t, device(t, true))
-	templates, err := d.record()
+	profile, err := d.record()
 	require.NoError(t, err)
-	require.True(t, templates.Facts[0].Quantizes)
+	require.True(t, profile.Facts[0].Quantizes)
 	own := func(i int) layout.Ref { return layout.Ref{Kind: layout.Own, Index: i} }
-	stage := &templates.Shapes[0].Stages[0]
+	stage := &profile.Shapes[0].Stages[0]
 	require.Equal(t, []layout.Buffer{
 		{Name: "workspace of QUANTIZE", Bytes: 20, Class: memory.Workspace},
 		{Name: "up for the forward", Bytes: 12, Class: memory.FP8},
@@ -69,7 +69,7 @@ func TestRecordQuantize(t *testing.T) {
 
 	d = newQuantized(t, device(t, false))
 	cfg := d.config()
-	cfg.Memory.Templates = templates
+	cfg.Memory.Profile = profile
 	r, err := runner.New(cfg)
 	require.NoError(t, err)
 	for _, m := range []int{1, 3, 50} {

@@ -24,16 +24,16 @@ const (
 // trip is one microbatch of one shape on its way through the stages.
 type trip[T any] struct {
 	*recording[T]
-	way       way
-	templates []layout.Template
-	tapes     []*tape[T] // by stage
-	carried   [][]T      // by stage: its outputs on their way, then the gradients of its inputs
+	way     way
+	profile []layout.StageProfile
+	tapes   []*tape[T] // by stage
+	carried [][]T      // by stage: its outputs on their way, then the gradients of its inputs
 }
 
 // pass records one way through all stages.
-func (r *recording[T]) pass(ctx context.Context, way way, templates []layout.Template) (err error) {
-	t := trip[T]{recording: r, way: way, templates: templates,
-		tapes: make([]*tape[T], len(templates)), carried: make([][]T, len(templates))}
+func (r *recording[T]) pass(ctx context.Context, way way, profile []layout.StageProfile) (err error) {
+	t := trip[T]{recording: r, way: way, profile: profile,
+		tapes: make([]*tape[T], len(profile)), carried: make([][]T, len(profile))}
 	pass := frames.Train
 	if way == evaluated {
 		pass = frames.Eval
@@ -46,16 +46,16 @@ func (r *recording[T]) pass(ctx context.Context, way way, templates []layout.Tem
 			return fmt.Errorf("the source of rank %d: %w", rank, err)
 		}
 	}
-	for s := range templates {
+	for s := range profile {
 		if err := t.quantize(ctx, s); err != nil {
 			return t.fault(s, schedule.Quantize, err)
 		}
-		t.tapes[s] = r.tapeOf(s, &templates[s])
+		t.tapes[s] = r.tapeOf(s, &profile[s])
 		if err := t.forward(ctx, s); err != nil {
 			return t.fault(s, schedule.F, err)
 		}
 	}
-	for s := range slices.Backward(templates) {
+	for s := range slices.Backward(profile) {
 		st := &r.at(s).stages[s]
 		if t.hasBackward(st) {
 			for _, kind := range t.kinds(s) {
@@ -64,7 +64,7 @@ func (r *recording[T]) pass(ctx context.Context, way way, templates []layout.Tem
 				}
 			}
 		}
-		if isTemplated(st.Stage) {
+		if isProfiled(st.Stage) {
 			continue
 		}
 		if err := t.tapes[s].settled(fmt.Sprintf("stage %d (%s)", s, st.spec.Name)); err != nil {
@@ -78,13 +78,13 @@ func (r *recording[T]) pass(ctx context.Context, way way, templates []layout.Tem
 func (t *trip[T]) hasBackward(st *stage[T]) bool { return t.way != evaluated && st.gradientWanted }
 
 func (t *trip[T]) fault(s int, kind schedule.Kind, err error) error {
-	return fmt.Errorf("stage %d (%s) %v: %w", s, t.templates[s].Stage, kind, err)
+	return fmt.Errorf("stage %d (%s) %v: %w", s, t.profile[s].Stage, kind, err)
 }
 
 // tapeOf returns a tape for the calls of a stage.
-func (r *recording[T]) tapeOf(s int, template *layout.Template) *tape[T] {
+func (r *recording[T]) tapeOf(s int, profile *layout.StageProfile) *tape[T] {
 	runner := r.at(s)
-	t := r.tape(runner.rank, template.Buffers)
+	t := r.tape(runner.rank, profile.Buffers)
 	maps.Copy(t.tables, r.tables[s])
 	for _, read := range runner.stages[s].spec.Reads {
 		part := slices.Index(runner.parts, read.Part)
@@ -108,18 +108,18 @@ func (t *trip[T]) kinds(s int) []schedule.Kind {
 
 // call returns where the record of a call is.
 func (t *trip[T]) call(s int, kind schedule.Kind) **layout.Call {
-	template := &t.templates[s]
+	profile := &t.profile[s]
 	switch {
 	case kind == schedule.B:
-		return &template.Whole
+		return &profile.Whole
 	case kind == schedule.I:
-		return &template.Input
+		return &profile.Input
 	case kind == schedule.W:
-		return &template.Weight
+		return &profile.Weight
 	case t.way == evaluated:
-		return &template.Eval
+		return &profile.Eval
 	}
-	return &template.Forward
+	return &profile.Forward
 }
 
 // record runs a call of a stage, and ends what it has taken. returned is what the call
@@ -137,7 +137,7 @@ func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, non
 		}
 		before := len(tape.events)
 		if kind != schedule.F || last {
-			err = runner.context.DropSaved(s, 0, call(kind), last)
+			err = runner.context.DropSaved(s, 0, kind, last)
 		}
 		made.Taken = len(tape.events) - before
 		return err
@@ -160,7 +160,7 @@ func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, non
 			return err
 		}
 	}
-	*place, t.templates[s].Buffers, t.tables[s] = made, tape.buffers, tape.tables
+	*place, t.profile[s].Buffers, t.tables[s] = made, tape.buffers, tape.tables
 	return nil
 }
 
@@ -225,10 +225,7 @@ func (t *trip[T]) forward(ctx context.Context, s int) error {
 		}
 	}
 	in, out := make([]T, len(st.in)), make([]T, len(st.out))
-	if err := c.Inputs(s, 0, in); err != nil {
-		return err
-	}
-	if err := c.Open(s, 0); err != nil {
+	if err := c.Open(s, 0, in); err != nil {
 		return err
 	}
 	last := !t.hasBackward(st)
@@ -276,7 +273,7 @@ func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error
 	if st.wantsGradient {
 		gradIn = make([]T, len(st.gradIn))
 	}
-	err := t.record(s, kind, kind == st.lastCall, gradIn, st.noGradIn, func() error {
+	err := t.record(s, kind, kind == schedule.B || st.spec.Frozen, gradIn, st.noGradIn, func() error {
 		if kind == schedule.I && st.split != nil {
 			return st.split.BackwardInput(ctx, batchctx.Of(c.Call(s, 0, frames.InBackwardInput)), gradOut, gradIn)
 		}

@@ -67,7 +67,7 @@ func (d *deviced) config() runner.Config[buffer] {
 	}
 }
 
-func (d *deviced) record() (*layout.Templates, error) {
+func (d *deviced) record() (*layout.Profile, error) {
 	return runner.Record(context.Background(), d.config(),
 		runner.Shape[buffer]{Name: "four", Source: d})
 }
@@ -86,7 +86,7 @@ func device(t *testing.T, null bool) kernels.Compute {
 	return dev
 }
 
-// A template is what a stage does to references, in order; what W is for is in a slot
+// A profile is what a stage does to references, in order; what W is for is in a slot
 // that ends with B.
 func TestRecord(t *testing.T) {
 	d := newDeviced(device(t, true))
@@ -104,12 +104,12 @@ func TestRecord(t *testing.T) {
 		mb.Take(2)
 		return nil
 	}
-	templates, err := d.record()
+	profile, err := d.record()
 	require.NoError(t, err)
-	require.NoError(t, templates.Validate())
-	require.Equal(t, [][]layout.Param{{{Name: "w", Bytes: 4}}}, templates.Params)
-	require.Len(t, templates.Shapes, 1)
-	shape := &templates.Shapes[0]
+	require.NoError(t, profile.Validate())
+	require.Equal(t, [][]layout.Param{{{Name: "w", Bytes: 4}}}, profile.Params)
+	require.Len(t, profile.Shapes, 1)
+	shape := &profile.Shapes[0]
 	own := func(i int) layout.Ref { return layout.Ref{Kind: layout.Own, Index: i} }
 	part := layout.Ref{Kind: layout.PartRead}
 	require.Equal(t, []layout.Entry{
@@ -122,7 +122,7 @@ func TestRecord(t *testing.T) {
 			Events: []layout.Event{{Op: layout.Alloc, Ref: own(0)}},
 		},
 	}, shape.Entries)
-	require.Equal(t, layout.Template{
+	require.Equal(t, layout.StageProfile{
 		Stage: "only",
 		Buffers: []layout.Buffer{
 			{Name: "workspace of F", Bytes: 20, Class: memory.Workspace}, {Name: "saved of F", Bytes: 12, Class: memory.Saved},
@@ -235,14 +235,14 @@ func TestBoundedSize(t *testing.T) {
 		d.stage.Declares.Losses = []string{objective[0].Name}
 		return d
 	}
-	templates, err := build(device(t, true)).record()
+	profile, err := build(device(t, true)).record()
 	require.NoError(t, err)
-	require.Equal(t, layout.Buffer{Name: "workspace of F", Bytes: 32, AtMost: true, Class: memory.Workspace}, templates.Shapes[0].Stages[0].Buffers[0])
-	require.Equal(t, layout.Buffer{Bytes: 36, AtMost: true, Class: memory.Entry}, templates.Shapes[0].Entries[1].Buffers[0])
+	require.Equal(t, layout.Buffer{Name: "workspace of F", Bytes: 32, AtMost: true, Class: memory.Workspace}, profile.Shapes[0].Stages[0].Buffers[0])
+	require.Equal(t, layout.Buffer{Bytes: 36, AtMost: true, Class: memory.Entry}, profile.Shapes[0].Entries[1].Buffers[0])
 
 	d := build(device(t, false))
 	cfg := d.config()
-	cfg.Memory.Templates = templates
+	cfg.Memory.Profile = profile
 	r, err := runner.New(cfg)
 	require.NoError(t, err)
 	for _, step := range []struct {
@@ -323,12 +323,12 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 				}
 				return d
 			}
-			templates, err := build(device(t, true)).record()
+			profile, err := build(device(t, true)).record()
 			require.NoError(t, err)
 			does = tc.name
 			d := build(device(t, false))
 			cfg := d.config()
-			cfg.Memory.Templates, cfg.Plan.Rule, cfg.Plan.Unchecked = templates, tc.plan, tc.action == 0
+			cfg.Memory.Profile, cfg.Plan.Rule, cfg.Plan.Unchecked = profile, tc.plan, tc.action == 0
 			r, err := runner.New(cfg)
 			require.NoError(t, err)
 			_, err = r.Step(t.Context(), 2, d)
@@ -347,31 +347,31 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 // spoken is a stage that says itself what it allocates.
 type spoken struct {
 	*stages.Func[buffer]
-	template layout.Template
+	profile layout.StageProfile
 }
 
-func (s *spoken) Template(string) (layout.Template, error) { return s.template, nil }
+func (s *spoken) Profile(string) (layout.StageProfile, error) { return s.profile, nil }
 
 // A stage that allocates elsewhere is taken at its word.
-func TestTemplated(t *testing.T) {
+func TestProfiled(t *testing.T) {
 	d := newDeviced(device(t, true))
 	cfg := d.config()
-	told := layout.Template{Stage: "only", Buffers: []layout.Buffer{{Bytes: 7, Class: memory.Workspace}}}
+	told := layout.StageProfile{Stage: "only", Buffers: []layout.Buffer{{Bytes: 7, Class: memory.Workspace}}}
 	cfg.Stages[0] = &spoken{&d.stage, told}
-	templates, err := runner.Record(t.Context(), cfg,
+	profile, err := runner.Record(t.Context(), cfg,
 		runner.Shape[buffer]{Name: "four", Source: d})
 	require.NoError(t, err, "it was not called: it has no ForwardFunc")
-	require.Equal(t, []layout.Template{told}, templates.Shapes[0].Stages)
+	require.Equal(t, []layout.StageProfile{told}, profile.Shapes[0].Stages)
 }
 
 // The ranks of a group plan their memory together.
-func TestTemplatesOfAGroup(t *testing.T) {
+func TestProfileOfAGroup(t *testing.T) {
 	d := newDeviced(device(t, true))
 	cfg := d.config()
-	cfg.Memory.Templates = &layout.Templates{}
+	cfg.Memory.Profile = &layout.Profile{}
 	_, err := runner.New(cfg)
-	require.ErrorIs(t, err, layout.ErrTemplates)
-	cfg.Memory.Templates, cfg.Memory.Budget = nil, -1
+	require.ErrorIs(t, err, layout.ErrProfile)
+	cfg.Memory.Profile, cfg.Memory.Budget = nil, -1
 	_, err = runner.New(cfg)
 	require.ErrorContains(t, err, "Budget is -1")
 }

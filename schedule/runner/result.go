@@ -48,15 +48,16 @@ type Result struct {
 	// Simulated is what Plan.Costs say of the plan; nil without. It is the runner's.
 	Simulated *simulate.Report
 
-	factor float64
-	taken  bool
+	factor    float64
+	taken     bool
+	nonFinite string // the first gradient that is not finite, in words
 }
 
 // RankResult is what one rank has measured. Sizes are bytes, as in Result.
 type RankResult struct {
 	Peak, Live, Reserved, Excess, Growth int64
 	PeakClasses                          memory.ByClass // Peak by class
-	Books, Actions                       int
+	Books, Actions                       int64
 	// Planned says that the memory of the step was planned on the rank: Height is what it
 	// had set aside for the step, and PeakPlanned what Peak was to be, at most where the
 	// plan is for several shapes.
@@ -93,6 +94,9 @@ func (r *Result) Update(apply func(factor float64) error) error {
 	case r.Outcome == loss.Skipped:
 		if r.FirstNonFinite >= 0 {
 			return fmt.Errorf("%w (first in the loss of microbatch %d)", ErrSkipped, r.FirstNonFinite)
+		}
+		if r.nonFinite != "" {
+			return fmt.Errorf("%w (first in %s)", ErrSkipped, r.nonFinite)
 		}
 		return ErrSkipped
 	case r.Outcome == loss.Empty:
@@ -134,7 +138,7 @@ func (r *Result) gather(ranks []RankResult) {
 		r.rise(rank.Peak, &rank.PeakClasses)
 		r.Live, r.Reserved = max(r.Live, rank.Live), max(r.Reserved, rank.Reserved)
 		r.Excess, r.Growth.Bytes = max(r.Excess, rank.Excess), max(r.Growth.Bytes, rank.Growth)
-		r.Books, r.Actions = min(r.Books, rank.Books), r.Actions+rank.Actions
+		r.Books, r.Actions = min(r.Books, int(rank.Books)), r.Actions+int(rank.Actions)
 		r.Planned, r.Height = r.Planned && rank.Planned, max(r.Height, rank.Height)
 		if rank.Start == 0 {
 			continue // it has no computations

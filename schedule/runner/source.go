@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/turns"
 )
 
 // Source gives the entries of a step, in the order of the batch: it is asked exactly M
@@ -23,7 +24,7 @@ type Source[T any] interface {
 }
 
 // Shaped is an optional ability of a Source: to tell the shape class of every microbatch
-// before the step begins, by its number in Memory.Templates. Microbatches are numbered as
+// before the step begins, by its number in Memory.Profile. Microbatches are numbered as
 // Entry.Index does. The memory of the step is
 // then planned for exactly these. The sources of all ranks tell the same.
 type Shaped interface {
@@ -189,6 +190,12 @@ func (s *shared[E]) take(ctx context.Context, rank int) (E, error) {
 		return item, err
 	}
 	var none E
+	if t := turns.Of(ctx); t != nil {
+		t.Wait(func() bool { return len(s.making) == 0 || ctx.Err() != nil })
+	}
+	if ctx.Err() != nil { // select takes either
+		return none, context.Cause(ctx)
+	}
 	select {
 	case s.making <- struct{}{}:
 	case <-ctx.Done():

@@ -53,18 +53,17 @@ func (r *worker[T]) program(ctx context.Context) (err error) {
 
 // execute runs the actions of the rank's program in order.
 func (r *worker[T]) execute(ctx context.Context) error {
-	cancelled := ctx.Done()
 	for i, segment := range r.plan.Programs[r.rank] {
 		for repeat := range segment.Repeat {
 			shift := repeat * segment.Stride
 			base := r.levels.base(i, repeat)
 			for k, action := range segment.Body {
 				action = action.Shift(shift)
-				r.at(base + k)
-				select {
-				case <-cancelled:
+				if r.levels.rank != nil || r.peak.watched {
+					r.at(base + k)
+				}
+				if ctx.Err() != nil {
 					return r.foreign(action, context.Cause(ctx))
-				default:
 				}
 				r.action = action
 				if r.watcher != nil {
@@ -140,14 +139,13 @@ func (r *worker[T]) compute(ctx context.Context, action schedule.Action) error {
 // forward runs F: what the stage returns becomes the next stage's input, or waits for
 // its transfer.
 func (r *worker[T]) forward(ctx context.Context, s, m int) error {
-	if err := r.pull(ctx, r.plan.extent.Item(m)); err != nil {
-		return err
+	if item := r.plan.Item(m); r.pulled-item <= r.cfg.Plan.LookAhead {
+		if err := r.pull(ctx, item); err != nil {
+			return err
+		}
 	}
 	st := &r.stages[s]
-	if err := r.context.Inputs(s, m, st.in); err != nil {
-		return err
-	}
-	if err := r.context.Open(s, m); err != nil {
+	if err := r.context.Open(s, m, st.in); err != nil {
 		return err
 	}
 	r.expected.Frames++
@@ -156,7 +154,10 @@ func (r *worker[T]) forward(ctx context.Context, s, m int) error {
 		return err
 	}
 	clear(st.in)
-	return unset(r.putOutputs(s, m), "output", "out", "Forward", st.spec.Outputs)
+	if err := r.putOutputs(s, m); err != nil {
+		return unset(err, "output", "out", "Forward", st.spec.Outputs)
+	}
+	return nil
 }
 
 // putOutputs hands on what a forward has returned.
@@ -175,9 +176,6 @@ func (r *worker[T]) putOutputs(s, m int) error {
 
 // unset names the port that a stage has set no tensor for.
 func unset(err error, what, argument, call string, ports []stages.Port) error {
-	if err == nil {
-		return nil
-	}
 	var missing *frames.MissingError
 	if !errors.As(err, &missing) {
 		return err
@@ -193,7 +191,7 @@ func (r *worker[T]) output(action schedule.Action) error {
 	out := r.stages[action.Stage()].out
 	return r.context.GiveOutputs(out, func() error {
 		defer clear(out)
-		return r.cfg.Outputs(r.plan.extent.Item(action.Microbatch()), out)
+		return r.cfg.Outputs(r.plan.Item(action.Microbatch()), out)
 	})
 }
 
@@ -236,10 +234,11 @@ func (r *worker[T]) backward(ctx context.Context, s, m int, call frames.Call) er
 		r.expected.Transfers++
 		err = r.context.PutSent(s, m, frames.InputGradients, gradIn, st.noGradIn)
 	}
-	if err == nil {
-		clear(gradIn) // a port without a gradient may have got one
+	if err != nil {
+		return unset(err, "gradient of input", "gradIn", "the backward", st.spec.Inputs)
 	}
-	return unset(err, "gradient of input", "gradIn", "the backward", st.spec.Inputs)
+	clear(gradIn) // a port without a gradient may have got one
+	return nil
 }
 
 // backwardWeight runs W.
@@ -272,7 +271,7 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 		if r.cfg.Hooks.Microbatch != nil {
 			r.clock.source += time.Since(r.clock.began) - before
 		}
-		r.expected.Parts += bits.OnesCount64(r.plan.extent.Of(r.plan.extent.OfItem(r.pulled)))
+		r.expected.Parts += bits.OnesCount64(r.plan.extent.Of(r.pulled))
 	}
 	return nil
 }
@@ -287,7 +286,18 @@ func (r *worker[T]) fill(ctx context.Context, item int) error {
 func (r *worker[T]) drop(action schedule.Action) error {
 	s, m, kind, drop := action.Stage(), action.Microbatch(), action.Kind(), action.Drop()
 	st := &r.stages[s]
-
+	switch {
+	case kind == schedule.F && st.before >= 0:
+		r.expected.Activations--
+	case (kind == schedule.B || kind == schedule.I) && st.after >= 0:
+		r.expected.Gradients--
+	case kind == schedule.WaitF || kind == schedule.WaitB:
+		r.expected.Transfers--
+	}
+	last := r.plan.ends[s]>>kind&1 == 1
+	if last {
+		r.expected.Frames--
+	}
 	if drop&schedule.DropParts != 0 {
 		parts := r.plan.Parts[s][kind]
 		r.expected.Parts -= bits.OnesCount64(parts)
@@ -295,63 +305,30 @@ func (r *worker[T]) drop(action schedule.Action) error {
 			return err
 		}
 	}
-	if kind == schedule.F && st.before >= 0 {
-		r.expected.Activations--
-	}
 	if drop&schedule.DropInput != 0 {
 		if err := r.context.DropInputs(s, m); err != nil {
 			return err
 		}
-	}
-	if (kind == schedule.B || kind == schedule.I) && st.after >= 0 {
-		r.expected.Gradients--
 	}
 	if drop&schedule.DropGrad != 0 {
 		if err := r.context.DropGradients(s, m); err != nil {
 			return err
 		}
 	}
-	last := r.endsFrame(st, kind)
-	if last {
-		r.expected.Frames--
-	}
 	if drop&schedule.DropSaved != 0 {
-		if err := r.context.DropSaved(s, m, call(kind), last); err != nil {
+		if err := r.context.DropSaved(s, m, kind, last); err != nil {
 			return err
 		}
-	}
-	if kind == schedule.WaitF || kind == schedule.WaitB {
-		r.expected.Transfers--
 	}
 	if drop&schedule.DropSent != 0 {
 		if err := r.context.DropSent(s, m, sent(kind)); err != nil {
 			return err
 		}
 	}
-	return r.dropWeights(s, drop)
-}
-
-// endsFrame reports whether an action of this kind is the stage's last one for
-// a microbatch.
-func (r *worker[T]) endsFrame(st *stage[T], kind schedule.Kind) bool {
-	if r.plan.Mode == schedule.ForwardOnly || !st.gradientWanted {
-		return kind == schedule.F
+	if drop&(schedule.DropForwardWeights|schedule.DropBackwardWeights) != 0 {
+		return r.dropWeights(s, drop)
 	}
-	return kind == st.lastCall || kind == schedule.W
-}
-
-func call(kind schedule.Kind) frames.Call {
-	switch kind {
-	case schedule.F:
-		return frames.InForward
-	case schedule.B:
-		return frames.InBackward
-	case schedule.I:
-		return frames.InBackwardInput
-	case schedule.W:
-		return frames.InBackwardWeight
-	}
-	return frames.None
+	return nil
 }
 
 // retire compares the books after a microbatch's last action (L6) and writes
@@ -366,7 +343,7 @@ func (r *worker[T]) retire(action schedule.Action) error {
 	s := &r.sample
 	r.context.Sample(s)
 	r.samplePlan(s)
-	s.Microbatch, s.Stage, s.Kind = r.plan.extent.Item(action.Microbatch()), action.Stage(), action.Kind().String()
+	s.Microbatch, s.Stage, s.Kind = r.plan.Item(action.Microbatch()), action.Stage(), action.Kind().String()
 	if r.objective >= 0 {
 		s.Weight = r.ledger.Weight(r.objective)
 	}

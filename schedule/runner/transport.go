@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/weir-ml/weir/schedule"
@@ -36,12 +37,28 @@ type Transport[T any] interface {
 	// tensors, it fails on both sides, with a *TagError here.
 	Recv(ctx context.Context, from int, tag Tag, h []T) error
 	// Exchange hands every rank the bytes of all, by rank: the one collective of a step.
-	// It blocks until every rank has called it. Either all ranks get them or none.
+	// It blocks until every rank has called it. Either all ranks get them or none, but
+	// for a rank that dies: then some may get them whole, and the others get its error.
 	Exchange(ctx context.Context, mine []byte) (all [][]byte, err error)
 	// Abort ends the step on all ranks: every call under way and every later one, until
 	// Begin, returns the cause, that of the first Abort where there are several. When it
 	// returns, nobody reads what this rank has sent.
 	Abort(cause error)
+}
+
+// Codec is an optional ability of a Space, for transports between processes: how its tensors
+// become bytes and back. kernels.Host has it.
+type Codec[T any] interface {
+	// Size returns how many bytes Encode writes of h.
+	Size(h T) int64
+	// Encode writes h. Unlike the methods of a space it may be called from any goroutine,
+	// whatever the rank does meanwhile; it touches no book. Until it returns nobody writes or
+	// releases h.
+	Encode(w io.Writer, h T) error
+	// Decode reads what Encode has written, so many bytes, into a new buffer of class Transfer,
+	// which the caller owns. After an error the space is as it was. It belongs to the
+	// goroutine of the rank.
+	Decode(r io.Reader, size int64) (T, error)
 }
 
 // Watcher is an optional ability of a Transport: to know what its rank does.

@@ -51,8 +51,8 @@ func (c *Config[T]) validate(err error) error {
 	if c.Plan.Quantizing > lower.AtStart {
 		f.add("Plan.Quantizing is %v", c.Plan.Quantizing)
 	}
-	if c.Memory.Templates != nil {
-		f.join(c.Memory.Templates.Validate())
+	if c.Memory.Profile != nil {
+		f.join(c.Memory.Profile.Validate())
 	}
 	f.join(checkSeeds(c.Losses, c.ScaleExponent))
 	if r := &c.Replicas; r.Of < 0 || r.Replica < 0 || r.Replica >= max(r.Of, 1) {
@@ -83,10 +83,24 @@ func (c *Config[T]) complete() error {
 	if c.Memory.Ring == 0 {
 		c.Memory.Ring = 256
 	}
+	if c.World.Copy == nil && c.World.Transport == nil && len(c.Spaces) > 1 {
+		c.World.Copy = receiving(c.Spaces)
+	}
 	if search := &c.Memory.Search; search.Nodes == 0 && search.Time == 0 {
 		search.Nodes = searchNodes
 	}
 	return c.place()
+}
+
+// receiving returns what copies from one space to another, nil where some do not know how.
+func receiving[T any](spaces []memory.Space[T]) func(from, to int, h T) (T, error) {
+	receivers := make([]memory.Receiver[T], len(spaces))
+	for i, space := range spaces {
+		if receivers[i], _ = space.(memory.Receiver[T]); receivers[i] == nil {
+			return nil
+		}
+	}
+	return func(from, to int, h T) (T, error) { return receivers[to].Receive(spaces[from], h) }
 }
 
 // declared returns the names that specs have, each once, those of the first stage first.

@@ -56,6 +56,10 @@ func (l *Links[T]) block(ctx context.Context, e *Endpoint[T], w wait[T]) error {
 	if w.sort == forReaders && l.met(e, &w) {
 		return nil
 	}
+	select {
+	case <-e.wake: // of a wait that a context has ended
+	default:
+	}
 	w.since = time.Now()
 	e.wait = w
 	if w.sort != toBegin && w.sort != forReaders {
@@ -63,8 +67,11 @@ func (l *Links[T]) block(ctx context.Context, e *Endpoint[T], w wait[T]) error {
 		l.lookAround(e)
 		defer func() { e.waited += time.Since(w.since) }()
 	}
-	for e.wait.sort != nothing {
+	for turn := e.turns; e.wait.sort != nothing; {
 		l.mu.Unlock()
+		if turn != nil {
+			turn.Wait(func() bool { return len(e.wake) > 0 || ctx.Err() != nil })
+		}
 		select {
 		case <-e.wake:
 		case <-ctx.Done():
@@ -95,8 +102,5 @@ func (l *Links[T]) pokeAll() {
 // goOn ends a rank's wait.
 func (l *Links[T]) goOn(e *Endpoint[T]) {
 	e.wait = wait[T]{}
-	select {
-	case e.wake <- struct{}{}:
-	default: // a wake-up that it has not seen yet
-	}
+	e.wake <- struct{}{} // which is empty while a rank waits
 }

@@ -74,9 +74,8 @@ type stage[T any] struct {
 	backward       []T
 	noGradIn       uint64
 	noGradOut      uint64
-	lastCall       schedule.Kind // the stage's last backward action where the plan does not split
-	wantsGradient  bool          // something before it trains
-	gradientWanted bool          // it trains, or something before it does
+	wantsGradient  bool // something before it trains
+	gradientWanted bool // it trains, or something before it does
 }
 
 // use is one use of a parameter: a stage and the parameter's index there.
@@ -96,7 +95,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	r.watcher, _ = r.transport.(Watcher)
 	r.gradients = cfg.gradients(r.space)
 	r.copier, _ = r.gradients.(Copier[T])
-	if cfg.Memory.Templates != nil && !cfg.Memory.TolerateLeaks {
+	if cfg.Memory.Profile != nil && !cfg.Memory.TolerateLeaks {
 		r.planned, _ = r.space.(memory.Planned)
 	}
 	if cfg.Hooks.Peak != nil {
@@ -194,9 +193,6 @@ func (r *worker[T]) resolveGradients() {
 		st.wantsGradient = trains
 		trains = trains || !st.spec.Frozen
 		st.gradientWanted = trains
-		if st.lastCall = schedule.B; st.spec.Frozen {
-			st.lastCall = schedule.I
-		}
 	}
 }
 
@@ -287,7 +283,7 @@ func (r *worker[T]) zero(g T) error { return r.gradients.Zero(g) }
 func (r *worker[T]) fault(action schedule.Action, err error) error {
 	e := &Error{Rank: r.rank, Action: action, Err: err}
 	if action.Kind() != schedule.None {
-		e.Name, e.Microbatch = r.stages[action.Stage()].spec.Name, r.plan.extent.Item(action.Microbatch())
+		e.Name, e.Microbatch = r.stages[action.Stage()].spec.Name, r.plan.Item(action.Microbatch())
 	}
 	return e
 }

@@ -30,6 +30,9 @@ type Costs struct {
 	Latency int64       // of a hop between ranks; it occupies neither of them
 	PerMiB  int64       // time that a MiB takes on a link between ranks
 	Links   []LinkCosts // links that differ from Latency and PerMiB; nil is none
+	// Microbatch, where it is not 0, says that sizes count microbatches and not bytes: so
+	// much is what one microbatch saves over all stages that it visits on a rank.
+	Microbatch int64
 	// Resident is by rank the bytes that are always there, beside those of its stages;
 	// nil is 0.
 	Resident []int64
@@ -102,6 +105,7 @@ func (c *Costs) Validate() error {
 	amount(c.Scale, "the scale")
 	amount(c.Latency, "the latency")
 	amount(c.PerMiB, "the time of a MiB")
+	amount(c.Microbatch, "the size of a microbatch")
 	if len(c.Stages) < 1 || len(c.Stages) > schedule.MaxStages {
 		fault("there are costs of %d stages: give one entry for all, or one for each", len(c.Stages))
 	}

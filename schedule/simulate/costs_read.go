@@ -59,6 +59,8 @@ func (d costsReader) costs() *Costs {
 			c.Latency = d.amount(field)
 		case "per_mib":
 			c.PerMiB = d.amount(field)
+		case "microbatch":
+			c.Microbatch = d.amount(field)
 		case "links":
 			d.List(schedule.MaxStages, func() { c.Links = append(c.Links, d.link()) })
 		case "resident":
@@ -66,7 +68,7 @@ func (d costsReader) costs() *Costs {
 		case "stages":
 			d.List(schedule.MaxStages, func() { c.Stages = append(c.Stages, d.stage()) })
 		default:
-			d.Unknown("schema, unit, scale, latency, per_mib, links, resident or stages")
+			d.Unknown("schema, unit, scale, latency, per_mib, microbatch, links, resident or stages")
 		}
 	})
 	d.End(costsSchema, schema)

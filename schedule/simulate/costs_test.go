@@ -20,7 +20,7 @@ import (
 // someCosts have something in every field.
 func someCosts() *simulate.Costs {
 	return &simulate.Costs{
-		Unit: "ms", Scale: 1000, Latency: 601, PerMiB: 25,
+		Unit: "ms", Scale: 1000, Latency: 601, PerMiB: 25, Microbatch: 34 << 20,
 		Links:    []simulate.LinkCosts{{From: 1, To: 0, Latency: 700, PerMiB: 30}, {From: 0, To: 1}},
 		Resident: []int64{1 << 30, 2 << 30},
 		Stages: []simulate.StageCosts{
@@ -36,6 +36,7 @@ const someCostsText = `{
   "scale": 1000,
   "latency": 601,
   "per_mib": 25,
+  "microbatch": 35651584,
   "links": [
     {"from":1,"to":0,"latency":700,"per_mib":30},
     {"from":0,"to":1}
@@ -69,7 +70,7 @@ func TestCostsTextErrors(t *testing.T) {
 	for _, test := range []struct{ from, to, fault string }{
 		{`"schema": 1`, `"schema": 2`, `line 2:13: found 2, expected the schema as a whole number from 1 to 1`},
 		{"  \"schema\": 1,\n", "", `line 1:1: found no schema, expected "schema": 1 in the costs`},
-		{`"unit"`, `"units"`, `line 3:3: found an unknown field "units", expected schema, unit, scale, latency, per_mib, links, resident or stages`},
+		{`"unit"`, `"units"`, `line 3:3: found an unknown field "units", expected schema, unit, scale, latency, per_mib, microbatch, links, resident or stages`},
 		{`"scale"`, `"unit"`, `line 4:3: found "unit", which is there already: give it once`},
 		{`"ms"`, `5`, `line 3:11: found 5, expected a string`},
 		{`"ms"`, `null`, `line 3:11: found null, expected a string`},
@@ -80,14 +81,14 @@ func TestCostsTextErrors(t *testing.T) {
 		{`"latency": 601`, `"latency": true`, `line 5:14: found true, expected latency`},
 		{`"latency": 601`, `"latency" 601`, `line 5:13: invalid character '6' after object key`},
 		{`"latency": 601`, `"latency": {"f":1}`, `line 5:14: found {, expected latency`},
-		{`{"from":0,"to":1}`, `[]`, `line 9:5: found [, expected an object, {`},
-		{`{"from":0,"to":1}`, `{"from":-1,"to":1}`, `line 9:13: found -1, expected a rank as a whole number from 0 to 16383`},
-		{`{"from":0,"to":1}`, `{"from":0,"too":1}`, `line 9:15: found an unknown field "too", expected from, to, latency or per_mib`},
-		{`"links": [`, `"links": {`, `line 7:12: found {, expected a list, [`},
-		{`{"f":1}`, `{"g":1}`, `line 17:6: found an unknown field "g", expected f, i, w, b, joined, recompute, output, gradient, saved, freed_by_i, carry, resident, quantize, forward_weights or backward_weights`},
-		{`{"f":1}`, `{"f":1`, `line 18:3: invalid character ']' after object key:value pair`},
-		{"  ]\n}", "  ]\n", `line 20:1: found the end of the text, expected more of the costs`},
-		{"  ]\n}", "  ]\n}}", `line 19:2: found something behind the costs, expected the end of the text`},
+		{`{"from":0,"to":1}`, `[]`, `line 10:5: found [, expected an object, {`},
+		{`{"from":0,"to":1}`, `{"from":-1,"to":1}`, `line 10:13: found -1, expected a rank as a whole number from 0 to 16383`},
+		{`{"from":0,"to":1}`, `{"from":0,"too":1}`, `line 10:15: found an unknown field "too", expected from, to, latency or per_mib`},
+		{`"links": [`, `"links": {`, `line 8:12: found {, expected a list, [`},
+		{`{"f":1}`, `{"g":1}`, `line 18:6: found an unknown field "g", expected f, i, w, b, joined, recompute, output, gradient, saved, freed_by_i, carry, resident, quantize, forward_weights or backward_weights`},
+		{`{"f":1}`, `{"f":1`, `line 19:3: invalid character ']' after object key:value pair`},
+		{"  ]\n}", "  ]\n", `line 21:1: found the end of the text, expected more of the costs`},
+		{"  ]\n}", "  ]\n}}", `line 20:2: found something behind the costs, expected the end of the text`},
 		{`"stages": [`, `"stages": [` + strings.Repeat("{},", schedule.MaxStages), `found one more value, expected at most 16384`},
 		{`"freed_by_i":2097152`, `"freed_by_i":35651585`, `stage 0 frees 35651585 bytes at I of the 35651584 that it has saved: free at most those`},
 		{`{"from":0,"to":1}`, `{"from":1,"to":1}`, `link 1 is from rank 1 to rank 1: name two ranks, from 0 on`},

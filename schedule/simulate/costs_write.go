@@ -26,7 +26,7 @@ const costsSchema = 1
 //	  ]
 //	}
 //
-// Of a stage, what is 0 is left out, but for f. Costs that are not valid are an
+// "microbatch" is written where it is not 0. Of a stage, what is 0 is left out, but for f. Costs that are not valid are an
 // error that wraps ErrCosts.
 func WriteCosts(w io.Writer, c *Costs) error {
 	if err := c.Validate(); err != nil {
@@ -39,6 +39,9 @@ func WriteCosts(w io.Writer, c *Costs) error {
 	}
 	fmt.Fprintf(&b, "{\n  \"schema\": %d,\n  \"unit\": %s,\n  \"scale\": %d,\n  \"latency\": %d,\n  \"per_mib\": %d,\n",
 		costsSchema, unit, c.Scale, c.Latency, c.PerMiB)
+	if c.Microbatch != 0 {
+		fmt.Fprintf(&b, "  \"microbatch\": %d,\n", c.Microbatch)
+	}
 	err = errors.Join(
 		writeLines(&b, "links", c.Links), writeLines(&b, "resident", c.Resident), writeLines(&b, "stages", c.Stages))
 	if err != nil {

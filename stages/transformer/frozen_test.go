@@ -144,10 +144,10 @@ func TestFrozenPrefixInFP8(t *testing.T) {
 		_, list := record(null)
 		var dry runner.Config[kernels.Buffer]
 		newRunner(t, null, list, func(c *runner.Config[kernels.Buffer]) { dry = *c })
-		templates, err := runner.Record(t.Context(), dry,
+		profile, err := runner.Record(t.Context(), dry,
 			runner.Shape[kernels.Buffer]{Name: "whole", Source: &source{null, batch}})
 		require.NoError(t, err)
-		for _, s := range templates.Shapes[0].Stages {
+		for _, s := range profile.Shapes[0].Stages {
 			if s.Quantize == nil {
 				continue
 			}
@@ -157,7 +157,7 @@ func TestFrozenPrefixInFP8(t *testing.T) {
 		}
 
 		m, list := record(dev)
-		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Memory.Templates = templates })
+		r := newRunner(t, dev, list, func(c *runner.Config[kernels.Buffer]) { c.Memory.Profile = profile })
 		result, err := r.Step(t.Context(), len(batch), &source{dev, batch})
 		require.NoError(t, err)
 		require.Zero(t, result.Excess)

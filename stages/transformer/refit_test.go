@@ -46,9 +46,6 @@ func newPair(t *testing.T, cfg transformer.Config, batch []sequence) *pair {
 		Stages: p.model.Stages(), Spaces: runner.On[kernels.Buffer](a, b), Seed: runnerSeed,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Plan:   runner.Plan{Placement: schedule.Placement{Rank: []int{0, 0, 1, 1}, Ranks: 2}},
-		World: runner.World[kernels.Buffer]{Copy: func(from, to int, buffer kernels.Buffer) (kernels.Buffer, error) {
-			return kernels.Transfer(p.hosts[to], p.hosts[from], buffer)
-		}},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.group.Close()) })

@@ -92,8 +92,8 @@ func compare(t *testing.T, r training, m model, microbatches int, tokens int64) 
 			lengths = append(lengths, n)
 		}
 	}
-	templates := m.templates(r.ranks, lengths...)
-	plan := planned(t, r, templates, microbatches)
+	profile := m.profile(r.ranks, lengths...)
+	plan := planned(t, r, profile, microbatches)
 	random := rand.New(rand.NewPCG(1, 2))
 	native, expandable := cachingsim.New(cachingsim.Config{}), cachingsim.New(cachingsim.Config{Expandable: true})
 	for step := range 3 {
@@ -103,7 +103,7 @@ func compare(t *testing.T, r training, m model, microbatches int, tokens int64) 
 				shapes = append(shapes, random.IntN(len(lengths)))
 			}
 		}
-		made := laidOut(t, plan, templates, shapes)
+		made := laidOut(t, plan, profile, shapes)
 		events := events(made)
 		for _, a := range []*cachingsim.Allocator{native, expandable} {
 			live, err := a.Replay(events)
@@ -124,13 +124,13 @@ func compare(t *testing.T, r training, m model, microbatches int, tokens int64) 
 
 // laidOut returns the memory of a plan, with the shape class of every microbatch where
 // there are several.
-func laidOut(t *testing.T, plan *schedule.Plan, templates *layout.Templates, shapes []int) *layout.Plan {
+func laidOut(t *testing.T, plan *schedule.Plan, profile *layout.Profile, shapes []int) *layout.Plan {
 	t.Helper()
 	cfg := layout.Config{Shapes: shapes}
 	if !*testkit.Long {
 		cfg.Search = placement.Options{Nodes: 20_000}
 	}
-	made, err := layout.Make(t.Context(), plan, templates, cfg)
+	made, err := layout.Make(t.Context(), plan, profile, cfg)
 	require.NoError(t, err)
 	return made
 }
@@ -148,21 +148,21 @@ func events(made *layout.Plan) []cachingsim.Event {
 	return list
 }
 
-// planned returns the plan of a training with the stages of templates.
-func planned(t *testing.T, r training, templates *layout.Templates, microbatches int) *schedule.Plan {
+// planned returns the plan of a training with the stages of a profile.
+func planned(t *testing.T, r training, profile *layout.Profile, microbatches int) *schedule.Plan {
 	t.Helper()
 	s, err := schedule.Find(r.schedule)
 	require.NoError(t, err)
-	stages := len(templates.Shapes[0].Stages)
+	stages := len(profile.Shapes[0].Stages)
 	p, err := s.Place(r.ranks, stages)
 	require.NoError(t, err)
 	plan, err := s.Rule(schedule.Params{Placement: p, Microbatches: microbatches})
 	require.NoError(t, err)
-	facts := templates.Facts
+	facts := profile.Facts
 	if facts == nil { // the stages of the models here read no entries
 		facts = slices.Repeat([]schedule.Facts{{Split: true}}, stages)
 	}
-	plan, err = lower.Prepare(plan, lower.Passes{Facts: facts, Parts: len(templates.Parts), Capacity: 1})
+	plan, err = lower.Prepare(plan, lower.Passes{Facts: facts, Parts: len(profile.Parts), Capacity: 1})
 	require.NoError(t, err)
 	return plan
 }

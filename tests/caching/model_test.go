@@ -33,9 +33,9 @@ var (
 	fp8      = precision{name: "FP8", act: 2, grad: 2, fp8: true}
 )
 
-// templates returns the templates of so many stages, with a shape class for each length.
-func (m model) templates(stages int, lengths ...int64) *layout.Templates {
-	t := &layout.Templates{}
+// profile returns the profile of so many stages, with a shape class for each length.
+func (m model) profile(stages int, lengths ...int64) *layout.Profile {
+	t := &layout.Profile{}
 	for _, tokens := range lengths {
 		var shape layout.Shape
 		for s := range stages {
@@ -47,12 +47,12 @@ func (m model) templates(stages int, lengths ...int64) *layout.Templates {
 	return t
 }
 
-// writer writes the template of one stage.
+// writer writes the profile of one stage.
 type writer struct {
 	model
 	tokens      int64
 	first, last bool
-	t           layout.Template
+	t           layout.StageProfile
 	call        *layout.Call
 }
 
@@ -191,7 +191,7 @@ func (w *writer) backward(k kept, dy layout.Ref) layout.Ref {
 }
 
 // stage writes both calls of the stage.
-func (w *writer) stage() layout.Template {
+func (w *writer) stage() layout.StageProfile {
 	w.t.Stage = "blocks"
 	w.t.Forward = &layout.Call{}
 	w.call = w.t.Forward

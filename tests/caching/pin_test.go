@@ -21,8 +21,8 @@ func TestSmallTablesPinSegments(t *testing.T) {
 		m.layers, m.hidden, m.ffn, tokens = 4, 1024, 3584, 4096
 	}
 	const tables, table = 32, 1600 << 10
-	templates := m.templates(4, tokens)
-	step := events(laidOut(t, planned(t, training{schedule: "1f1b", ranks: 4}, templates, 16), templates, nil))
+	profile := m.profile(4, tokens)
+	step := events(laidOut(t, planned(t, training{schedule: "1f1b", ranks: 4}, profile, 16), profile, nil))
 	var filling []cachingsim.Event
 	for i, e := range step {
 		filling = append(filling, e)

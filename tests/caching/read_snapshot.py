@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads snapshots that weir has written with Python's pickle and PyTorch's own tools.
 
-    weir mem export 1f1b --templates templates.json -o step.pickle
+    weir mem export 1f1b --profile profile.json -o step.pickle
     python3 tests/caching/read_snapshot.py step.pickle
 
 For each file: it loads, its opcodes are those that the viewer of pytorch.org/memory_viz

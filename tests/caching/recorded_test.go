@@ -27,8 +27,8 @@ func TestRecorded(t *testing.T) {
 	for _, model.Recompute = range []bool{false, true} {
 		for _, r := range []training{{schedule: "depth-first", ranks: 1}, {schedule: "1f1b", ranks: 4}} {
 			r.precision, r.recompute = float32s, model.Recompute
-			templates := recorded(t, model, r.ranks, tokens)
-			made := laidOut(t, planned(t, r, templates, 16), templates, nil)
+			profile := recorded(t, model, r.ranks, tokens)
+			made := laidOut(t, planned(t, r, profile, 16), profile, nil)
 			step := events(made)
 			reserved := map[bool]int64{}
 			for _, expandable := range []bool{false, true} {
@@ -47,9 +47,9 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// recorded returns the templates of a model in so many stages, recorded on one rank: they
+// recorded returns the profile of a model in so many stages, recorded on one rank: they
 // serve any placement.
-func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *layout.Templates {
+func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *layout.Profile {
 	t.Helper()
 	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 38})
 	require.NoError(t, err)
@@ -59,12 +59,12 @@ func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *lay
 	model, err := transformer.New(dev, cfg, stageCount)
 	require.NoError(t, err)
 	stages := model.Stages()
-	templates, err := runner.Record(t.Context(), runner.Config[kernels.Buffer]{
+	profile, err := runner.Record(t.Context(), runner.Config[kernels.Buffer]{
 		Stages: stages, Spaces: runner.On(dev),
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	}, runner.Shape[kernels.Buffer]{Name: "tokens", Source: &source{dev, tokens}})
 	require.NoError(t, err)
-	return templates
+	return profile
 }
 
 // source gives entries of so many tokens.

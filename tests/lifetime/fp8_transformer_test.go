@@ -72,9 +72,6 @@ func (p *pipeline) group(t *testing.T, rule schedule.Rule, passed func(rank int,
 		Plan:   runner.Plan{Rule: rule, Placement: schedule.Placement{Ranks: 2, Rank: []int{0, 0, 1, 1}}},
 		World: runner.World[buffer]{
 			Capacity: 1,
-			Copy: func(from, to int, b buffer) (buffer, error) {
-				return kernels.Transfer(p.hosts[to], p.hosts[from], b)
-			},
 		},
 	}
 	for _, host := range p.hosts {

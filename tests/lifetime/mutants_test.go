@@ -270,7 +270,7 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 		Stages: []*frames.Layout[toy.T]{{Name: "reader", Reads: []frames.Read{{Part: 0}}}},
 	})
 	require.NoError(t, err)
-	c.Begin(0, batchctx.Train, frames.Extent{Entries: 1, Wanted: []frames.Want{{Parts: 1}}, Windows: []int{1}})
+	c.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1, Wanted: []uint64{1}})
 	require.NoError(t, c.Pull(0, func() error { return model.Source(4).Next(t.Context(), batchctx.OfEntry(c)) }))
 	var found *batchctx.LeakError
 	require.True(t, errors.As(c.Audit(frames.Counts{}), &found))

@@ -14,15 +14,15 @@ import (
 // TestALossCannotBeATensor compiles the two ways to record a loss: as numbers it
 // compiles, as anything that could hold a graph it does not (L3).
 func TestALossCannotBeATensor(t *testing.T) {
+	files := token.NewFileSet()
+	config := types.Config{Importer: importer.ForCompiler(files, "source", nil)}
 	compile := func(statement string) error {
 		source := `package p
 import batchctx "github.com/weir-ml/weir/context"
 type Tensor struct { Data []float32; Grad func() }
 func record(mb batchctx.Microbatch[*Tensor], loss *Tensor) { ` + statement + ` }`
-		files := token.NewFileSet()
 		file, err := parser.ParseFile(files, "p.go", source, 0)
 		require.NoError(t, err)
-		config := types.Config{Importer: importer.ForCompiler(files, "source", nil)}
 		_, err = config.Check("p", files, []*ast.File{file}, nil)
 		return err
 	}

@@ -44,10 +44,10 @@ func stepper(b *testing.B, model func(*testing.B, bool) (runner.Config[T], runne
 	cfg, from := model(b, false)
 	if way != "dynamic" {
 		dry, source := model(b, true)
-		templates, err := runner.Record(b.Context(), dry,
+		profile, err := runner.Record(b.Context(), dry,
 			runner.Shape[T]{Name: "all", Source: source})
 		require.NoError(b, err)
-		cfg.Memory.Templates = templates
+		cfg.Memory.Profile = profile
 	}
 	if way == "logged" {
 		log := memlog.New(io.Discard)

@@ -1,3 +1,3 @@
 // Package memory holds memory as it was planned against memory as a step uses it:
-// templates against what the runner does, layouts against the bytes that were touched.
+// profile against what the runner does, layouts against the bytes that were touched.
 package memory

@@ -30,13 +30,13 @@ func (f *failing) Alloc(class memory.Class, t kernels.DType, n int) (kernels.Buf
 // with the same numbers.
 func TestNthAllocationFails(t *testing.T) {
 	s := setup{schedule: "zb-v", ranks: 1, stages: 2, model: tiny}
-	templates := record(t, s, 5)
+	profile := record(t, s, 5)
 	var dev *failing
 	r := newRigOn(t, s, func(host *kernels.Host) kernels.Compute {
 		dev = &failing{Host: host}
 		return dev
 	})
-	group := r.group(t, templates)
+	group := r.group(t, profile)
 	const m = 3
 	dev.count = 0
 	want, err := group.Step(t.Context(), m, r.sources(fixed(5)))
@@ -73,7 +73,7 @@ func (p *refusing) Populate(mem []byte) error {
 // before its first action on that rank, and the next one works.
 func TestPagesAreRefused(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 2, model: tiny, capacity: 1}
-	templates := record(t, s, 5)
+	profile := record(t, s, 5)
 	pager, ranks := &refusing{Pager: memory.System{}}, 0
 	r := newRigOn(t, s, func(host *kernels.Host) kernels.Compute {
 		if ranks++; ranks == 1 {
@@ -85,7 +85,7 @@ func TestPagesAreRefused(t *testing.T) {
 		return paged
 	})
 	pager.left = 1
-	group := r.group(t, templates)
+	group := r.group(t, profile)
 	_, err := group.Step(t.Context(), 4, r.sources(fixed(5)))
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
 	require.ErrorIs(t, err, errRefused)

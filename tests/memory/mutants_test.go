@@ -59,13 +59,13 @@ func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 		for _, plan := range []string{"depth-first", "1f1b", "gpipe"} {
 			t.Run(name+" "+plan, func(t *testing.T) {
 				s := setup{schedule: plan, ranks: 1, stages: 4, model: tiny, capacity: 1, unsplit: true}
-				templates := record(t, s, length)
+				profile := record(t, s, length)
 				r := newRig(t, s, false)
-				sound := r.group(t, templates)
+				sound := r.group(t, profile)
 				k := mutant.keeper
 				k.Stage = r.cfg.Stages[1]
 				r.cfg.Stages[1] = &k
-				_, err := r.group(t, templates).Step(t.Context(), 9, r.sources(fixed(length)))
+				_, err := r.group(t, profile).Step(t.Context(), 9, r.sources(fixed(length)))
 				var leak *batchctx.LeakError
 				require.ErrorAs(t, err, &leak)
 				require.Equal(t, 0, leak.Microbatch, "%v", err)
@@ -80,12 +80,12 @@ func TestKeptIsCaughtOnTheFirstMicrobatch(t *testing.T) {
 	}
 }
 
-// What a stage or a source allocates beyond its template is refused where it asks.
+// What a stage or a source allocates beyond its profile is refused where it asks.
 func TestUnplannedIsRefused(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1}
-	templates := record(t, s, 5)
+	profile := record(t, s, 5)
 	r := newRig(t, s, false)
-	group := r.group(t, templates)
+	group := r.group(t, profile)
 	longer := func(m int) int { return 5 + m/3 } // from microbatch 3 on
 	_, err := group.Step(t.Context(), 9, r.sources(longer))
 	var at *runner.Error
@@ -107,10 +107,10 @@ func TestUnplannedIsRefused(t *testing.T) {
 // evaluation and training with what fits go on.
 func TestNoRoomForAStep(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 2, stages: 4, model: tiny, capacity: 1}
-	templates := record(t, s, 5, 8)
+	profile := record(t, s, 5, 8)
 	r := newRig(t, s, false)
 	cfg := r.cfg
-	cfg.Memory.Templates = templates
+	cfg.Memory.Profile = profile
 	full := &crowded{Host: r.hosts[1], full: true}
 	cfg.Spaces = runner.On(r.devs[0], full)
 	group, err := runner.New(cfg)

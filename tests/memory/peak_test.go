@@ -60,9 +60,9 @@ func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 	t.Helper()
 	free := newRig(t, s, false)
 	laid := newRig(t, s, false)
-	templates := record(t, s, 5)
+	profile := record(t, s, 5)
 	unplanned := free.group(t, nil)
-	group := laid.group(t, templates)
+	group := laid.group(t, profile)
 	plan, err := group.Prepare(t.Context(), m, nil)
 	require.NoError(t, err)
 	var model []memory.Stats
@@ -135,8 +135,8 @@ func checkTouched(t *testing.T, r *rig, plan *layout.Plan, rank int) {
 	if !known {
 		return
 	}
-	births := slices.Clone(plan.Ranks[rank].Layout.Births)
-	slices.SortFunc(births, func(a, b memory.Birth) int { return cmp.Compare(a.Offset, b.Offset) })
+	births := slices.Clone(plan.Ranks[rank].Layout.Allocations)
+	slices.SortFunc(births, func(a, b memory.Allocation) int { return cmp.Compare(a.Offset, b.Offset) })
 	var covered, end int64
 	for _, b := range births {
 		covered += max(0, b.Offset+b.Bytes-max(b.Offset, end))
@@ -146,11 +146,11 @@ func checkTouched(t *testing.T, r *rig, plan *layout.Plan, rank int) {
 	require.Equal(t, covered, bytes, "bytes that were touched")
 }
 
-// group returns runners for the ranks: with a layout where there are templates.
-func (r *rig) group(t testing.TB, templates *layout.Templates) *runner.Runner[T] {
+// group returns runners for the ranks: with a layout where there is a profile.
+func (r *rig) group(t testing.TB, profile *layout.Profile) *runner.Runner[T] {
 	t.Helper()
 	cfg := r.cfg
-	cfg.Memory.Templates = templates
+	cfg.Memory.Profile = profile
 	cfg.Memory.Search.Nodes = 1 // any layout will do
 	group, err := runner.New(cfg)
 	require.NoError(t, err)
@@ -161,15 +161,15 @@ func (r *rig) group(t testing.TB, templates *layout.Templates) *runner.Runner[T]
 // two buffers of the whole step have a byte at the same time then.
 func TestWrongLayoutFails(t *testing.T) {
 	s := setup{schedule: "1f1b", ranks: 1, stages: 2, model: tiny, capacity: 1}
-	templates := record(t, s, 5)
+	profile := record(t, s, 5)
 	r := newRig(t, s, false)
 	const m = 6
-	sound := r.group(t, templates)
+	sound := r.group(t, profile)
 	plan, err := sound.Prepare(t.Context(), m, nil)
 	require.NoError(t, err)
 	good := plan.Ranks[0].Layout
 	run := func(change func(l *memory.Layout)) (*layout.Plan, error) {
-		group := r.group(t, templates)
+		group := r.group(t, profile)
 		plan, err := group.Prepare(t.Context(), m, nil)
 		require.NoError(t, err)
 		change(plan.Ranks[0].Layout)
@@ -178,17 +178,17 @@ func TestWrongLayoutFails(t *testing.T) {
 		return plan, err
 	}
 	refused := 0
-	for i := range good.Births {
+	for i := range good.Allocations {
 		for _, wrong := range []int64{1, -1} {
-			_, err := run(func(l *memory.Layout) { l.Births[i].Bytes += wrong; l.Height++ })
+			_, err := run(func(l *memory.Layout) { l.Allocations[i].Bytes += wrong; l.Height++ })
 			require.ErrorIs(t, err, memory.ErrUnplanned, "birth %d has %+d bytes", i, wrong)
-			require.ErrorContains(t, err, fmt.Sprintf("planned are %d bytes", good.Births[i].Bytes+wrong))
+			require.ErrorContains(t, err, fmt.Sprintf("planned are %d bytes", good.Allocations[i].Bytes+wrong))
 		}
 		for _, moved := range []int64{-64, -4, 4, 64} {
-			if good.Births[i].Offset+moved < 0 {
+			if good.Allocations[i].Offset+moved < 0 {
 				continue
 			}
-			plan, err := run(func(l *memory.Layout) { l.Births[i].Offset += moved; l.Height += max(moved, 0) })
+			plan, err := run(func(l *memory.Layout) { l.Allocations[i].Offset += moved; l.Height += max(moved, 0) })
 			if err == nil {
 				require.NoError(t, overlaps(plan, 0), "birth %d moved by %d", i, moved)
 				continue
@@ -197,7 +197,7 @@ func TestWrongLayoutFails(t *testing.T) {
 			require.Error(t, overlaps(plan, 0), "birth %d moved by %d is refused", i, moved)
 			refused++
 		}
-		_, err := run(func(l *memory.Layout) { l.Births[i].Class = memory.FP8 })
+		_, err := run(func(l *memory.Layout) { l.Allocations[i].Class = memory.FP8 })
 		require.ErrorIs(t, err, memory.ErrUnplanned)
 	}
 	t.Logf("%d moved buffers were refused", refused)

@@ -20,12 +20,12 @@ func BenchmarkPrepare(b *testing.B) {
 		{schedule: "gpipe", ranks: 4, stages: 4, model: model, capacity: 1},
 	} {
 		b.Run(s.String(), func(b *testing.B) {
-			templates := record(b, s, 1, 32)
+			profile := record(b, s, 1, 32)
 			r := newRig(b, s, true)
 			var gap float64
 			for b.Loop() {
 				cfg := r.cfg
-				cfg.Memory.Templates = templates
+				cfg.Memory.Profile = profile
 				group, err := runner.New(cfg)
 				require.NoError(b, err)
 				plan, err := group.Prepare(b.Context(), 64, nil)

@@ -132,7 +132,6 @@ func (r *rig) build(t testing.TB) {
 		Plan:   runner.Plan{Placement: placement, Rule: found.Rule, LookAhead: s.lookAhead},
 		World: runner.World[T]{
 			Capacity: s.capacity,
-			Copy:     func(from, to int, b T) (T, error) { return kernels.Transfer(r.devs[to], r.devs[from], b) },
 			Stall:    -1,
 		},
 	}
@@ -182,20 +181,20 @@ func (r *rig) shape(n int) runner.Shape[T] {
 	return runner.Shape[T]{Name: fmt.Sprintf("%d tokens", n), Source: r.sources(fixed(n))}
 }
 
-// record returns the templates of a setup.
-func record(t testing.TB, s setup, lengths ...int) *layout.Templates {
+// record returns the profile of a setup.
+func record(t testing.TB, s setup, lengths ...int) *layout.Profile {
 	t.Helper()
 	r := newRig(t, s, true)
 	var shapes []runner.Shape[T]
 	for _, n := range lengths {
 		shapes = append(shapes, r.shape(n))
 	}
-	templates, err := runner.Record(t.Context(), r.cfg, shapes...)
+	profile, err := runner.Record(t.Context(), r.cfg, shapes...)
 	require.NoError(t, err)
 	for _, dev := range r.nulls {
 		require.Equal(t, resident(dev), dev.Live(), "a dry run keeps nothing")
 	}
-	return templates
+	return profile
 }
 
 // resident returns what is live of the model.

@@ -28,10 +28,10 @@ func TestUnevenLengths(t *testing.T) {
 		found, err := schedule.Find(name)
 		require.NoError(t, err)
 		s := setup{schedule: name, ranks: 2, stages: 2 * found.PerRank, model: tiny, capacity: 1}
-		templates := record(t, s, lengths...)
+		profile := record(t, s, lengths...)
 		length := func(m int) int { return lengths[classes[m]] }
 		r := newRig(t, s, false)
-		group := r.group(t, templates)
+		group := r.group(t, profile)
 		model := []int64{r.devs[0].Live(), r.devs[1].Live()}
 
 		envelope, err := group.Step(t.Context(), len(classes), r.sources(length))

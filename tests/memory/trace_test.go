@@ -77,9 +77,9 @@ func checkTrace(t *testing.T, s setup, m int) {
 	t.Helper()
 	r := newRig(t, s, true)
 	planned := r.cfg
-	templates, err := runner.Record(t.Context(), r.cfg, r.shape(5))
+	profile, err := runner.Record(t.Context(), r.cfg, r.shape(5))
 	require.NoError(t, err, "%v", s)
-	planned.Memory.Templates = templates
+	planned.Memory.Profile = profile
 	planned.Memory.Search.Nodes = 1 // any layout will do
 	group, err := runner.New(planned)
 	require.NoError(t, err, "%v", s)

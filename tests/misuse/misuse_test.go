@@ -102,7 +102,6 @@ func sound(devs ...kernels.Compute) *program {
 	}
 	if len(devs) > 1 {
 		p.cfg.Schedule = "1f1b"
-		p.cfg.World.Copy = func(from, to int, b T) (T, error) { return kernels.Transfer(devs[to], devs[from], b) }
 	}
 	p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error { p.put(e); return nil })
 	return p
@@ -162,6 +161,13 @@ var cases = []struct {
 	says   string
 }{
 	{name: "NaN input", quiet: false, change: func(p *program) { p.input = float32(math.NaN()) }, is: runner.ErrSkipped},
+	{name: "NaN gradient", change: func(p *program) {
+		p.firstBackward = func(p *program, mb MB, _, _ []T) {
+			mb.Take(p.kept)
+			grad, _ := mb.Grad(p.w)
+			mb.Check(p.devs[0].WriteFloat32(grad, []float32{float32(math.NaN())}))
+		}
+	}, is: runner.ErrSkipped, says: `first in the gradient of "w" of stage 0 (embed)`},
 	{name: "no head records the objective", change: func(p *program) {
 		p.lastForward = func(p *program, mb MB, in, _ []T) { mb.Save(p.h, mb.Retain(in[0])) }
 	}, is: runner.ErrUnrecorded, says: `stage 1 (head) recorded "score" in 0 of 3 microbatches: call Microbatch.Loss in every forward`},
@@ -171,7 +177,7 @@ var cases = []struct {
 			return errors.Join(result.Update(nothing), result.Update(nothing))
 		}
 	}, is: runner.ErrUpdated},
-	{name: "the update is dropped", quiet: true, change: func(p *program) {
+	{name: "the update is dropped", quiet: true, change: func(p *program) { // which is how gradients are evaluated alone
 		p.update = func(*program, *runner.Result) error { return nil }
 	}},
 	{name: "First is ignored", quiet: true, change: func(p *program) { // Grad, not GradFirst, is zeroed; stagetest tells
@@ -187,7 +193,6 @@ var cases = []struct {
 	{name: "Copy returns its argument", ranks: 2, quiet: true, change: func(p *program) {
 		p.cfg.World.Copy = func(_, _ int, b T) (T, error) { return b, nil }
 	}, is: runner.ErrNoCopy, says: "World.Copy returned the handle of rank 0: return a copy, of class Transfer, in the space of rank 1"},
-	{name: "no Copy", ranks: 2, change: func(p *program) { p.cfg.World.Copy = nil }, says: "links without Copy"},
 	{name: "a rank in no process", ranks: 2, change: func(p *program) { p.cfg.World.Ranks = 3 }, says: "2 of 3 ranks are in this process and World.Transport is nil"},
 	{name: "an unknown schedule", ranks: 2, change: func(p *program) { p.cfg.Schedule = "1f1bb" }, says: "did you mean 1f1b?"},
 	{name: "a nil stage", change: func(p *program) { p.cfg.Stages[1] = nil }, says: "stage 1 is nil"},
@@ -356,10 +361,10 @@ func hosts(t *testing.T, n int) (devs []kernels.Compute) {
 func TestOtherShapesThanTheProfile(t *testing.T) {
 	host := hosts(t, 1)[0]
 	dry := sound(kernels.NewNull(host.(*kernels.Host)))
-	templates, err := runner.Record(t.Context(), dry.cfg, runner.Shape[T]{Name: "two", Source: dry.source})
+	profile, err := runner.Record(t.Context(), dry.cfg, runner.Shape[T]{Name: "two", Source: dry.source})
 	require.NoError(t, err)
 	p := sound(host)
-	p.cfg.Memory.Templates = templates
+	p.cfg.Memory.Profile = profile
 	_, err = p.run(t.Context())
 	require.NoError(t, err)
 	p.size = 3

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -204,7 +205,7 @@ func TestThreeBooks(t *testing.T) {
 			for i, v := range variants {
 				for ranks := 1; ranks <= 4; ranks++ {
 					s, runs := v.under(found, ranks)
-					if !runs {
+					if !runs || invariants.Enabled && (i+ranks)%4 > 1 { // half of them, as they take twice as long
 						continue
 					}
 					if s.Microbatches = 1 + (5*i+3*ranks)%7; (i+ranks)%2 == 0 {

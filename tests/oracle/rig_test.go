@@ -61,7 +61,6 @@ func newRig(t *testing.T, s setup) *rig {
 		Memory: runner.Memory{Search: placement.Options{Nodes: 1}}, // any layout will do
 		World: runner.World[T]{
 			Capacity: 1, Stall: -1,
-			Copy: func(from, to int, b T) (T, error) { return kernels.Transfer(r.devs[to], r.devs[from], b) },
 		},
 	}
 	if s.atStart {
@@ -199,7 +198,7 @@ func (r *rig) action(rank int, a schedule.Action) {
 }
 
 // record is the dry run.
-func (r *rig) record(t *testing.T) *layout.Templates {
+func (r *rig) record(t *testing.T) *layout.Profile {
 	var shapes []runner.Shape[T]
 	for shape := range 2 {
 		var list []runner.Source[T]
@@ -208,14 +207,14 @@ func (r *rig) record(t *testing.T) *layout.Templates {
 		}
 		shapes = append(shapes, runner.Shape[T]{Name: fmt.Sprint("shape ", shape), Source: runner.PerRank(list...)})
 	}
-	templates, err := runner.Record(t.Context(), r.cfg, shapes...)
+	profile, err := runner.Record(t.Context(), r.cfg, shapes...)
 	require.NoError(t, err)
 	r.dry = -1
-	return templates
+	return profile
 }
 
-func (r *rig) group(t *testing.T, templates *layout.Templates) *runner.Runner[T] {
-	r.cfg.Memory.Templates = templates
+func (r *rig) group(t *testing.T, profile *layout.Profile) *runner.Runner[T] {
+	r.cfg.Memory.Profile = profile
 	group, err := runner.New(r.cfg)
 	require.NoError(t, err)
 	return group

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/tests/parity/reference"
+	reference "github.com/weir-ml/weir/tests/parity"
 )
 
 // TestOneBigBatch compares a step of uneven microbatches with one big batch, in

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
-	"github.com/weir-ml/weir/tests/parity/reference"
+	reference "github.com/weir-ml/weir/tests/parity"
 )
 
 // long has room for more tokens than a tile of attention or of the head has.

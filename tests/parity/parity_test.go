@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
-	"github.com/weir-ml/weir/tests/parity/reference"
+	reference "github.com/weir-ml/weir/tests/parity"
 )
 
 const microbatches = 6

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
-	"github.com/weir-ml/weir/tests/parity/reference"
+	reference "github.com/weir-ml/weir/tests/parity"
 )
 
 // spread is a way to run the model on ranks.
@@ -67,9 +67,6 @@ func newRanked(t testing.TB, cfg transformer.Config, s spread) *ranked {
 		Plan:   runner.Plan{Placement: s.placement, Rule: s.rule, Group: s.group, Cap: s.cap, Slices: s.slices, LookAhead: s.lookAhead},
 		World: runner.World[kernels.Buffer]{
 			Capacity: s.capacity,
-			Copy: func(from, to int, b kernels.Buffer) (kernels.Buffer, error) {
-				return kernels.Transfer(r.devs[to], r.devs[from], b)
-			},
 		},
 	}
 	for _, dev := range r.devs {

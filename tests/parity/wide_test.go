@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/weir-ml/weir/stages/transformer"
-	"github.com/weir-ml/weir/tests/parity/reference"
+	reference "github.com/weir-ml/weir/tests/parity"
 )
 
 // wide is the model in float64, all sequences of a step as one batch: one sum

@@ -95,9 +95,6 @@ func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.
 		Plan:   runner.Plan{Placement: placement, Rule: rule},
 		World: runner.World[kernels.Buffer]{
 			Capacity: 1,
-			Copy: func(from, to int, h kernels.Buffer) (kernels.Buffer, error) {
-				return kernels.Transfer(devices[to], devices[from], h)
-			},
 		},
 	}
 	for _, dev := range devices {

@@ -22,6 +22,9 @@
 // place of the digest. Each tensor is in one shard; a shard is a file in the safetensors
 // format, which other programs read as it is.
 //
+// A [Saver] says when a run should write a checkpoint, and keeps the last of them. [Newest]
+// opens the newest one that is whole.
+//
 // [Open] reads the manifest. [Read] reads a tensor, and verifies its shard first where it is
 // the first one of that shard: a rank that needs a part of the model reads the shards of
 // that part alone. An error says which file is damaged and what is wrong with it.

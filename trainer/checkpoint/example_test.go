@@ -43,3 +43,34 @@ func Example() {
 	// Output:
 	// step 800 at rate 0.01 has 2 tensors; head [5 6]
 }
+
+// A run that writes a checkpoint every hundred steps, and goes on from the newest whole one.
+func ExampleSaver() {
+	dir, err := os.MkdirTemp("", "checkpoint")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	saver := checkpoint.Saver{Dir: dir, Steps: 100}
+	weights := []float32{0}
+	for step := int64(0); step < 250; step++ {
+		if saver.Due(step) {
+			if err := saver.Save(checkpoint.State{Step: step}, safetensors.Of("weights", []int{1}, weights)); err != nil {
+				log.Fatal(err)
+			}
+		}
+		weights[0]++
+	}
+
+	saved, _, err := checkpoint.Newest(dir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer saved.Close()
+	if err := checkpoint.Read(saved, "weights", []int{1}, weights); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("goes on after step", saved.Step, "with", weights)
+	// Output:
+	// goes on after step 200 with [200]
+}

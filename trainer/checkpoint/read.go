@@ -29,6 +29,9 @@ var (
 	// ErrTensor is returned for a tensor that the checkpoint does not have, or has in
 	// another shape or type.
 	ErrTensor = errors.New("checkpoint: no such tensor")
+
+	// ErrSpace is returned where a shard does not fit on the disk, before it is written.
+	ErrSpace = errors.New("checkpoint: not enough space")
 )
 
 func damaged(path, what string, args ...any) error {
@@ -135,6 +138,58 @@ func Open(path string) (*Checkpoint, error) {
 	return c, nil
 }
 
+// All returns the checkpoints that a folder has, the newest first: the latest, and those of
+// steps before it. A damaged one is among them. The error wraps ErrNone where there is no
+// latest one; where the file that names it is damaged, all are returned.
+func All(dir string) (paths []string, err error) {
+	last, err := latest(dir)
+	if err != nil && !errors.Is(err, ErrDamaged) {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	if last != "" { // whether it is there or not
+		paths = append(paths, filepath.Join(dir, last))
+	}
+	for _, entry := range slices.Backward(entries) {
+		if entry.IsDir() && isFolder(entry.Name()) && (last == "" || entry.Name() < last) {
+			path := filepath.Join(dir, entry.Name())
+			if _, err := os.Lstat(filepath.Join(path, manifestName)); err == nil {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths, nil
+}
+
+// Newest opens the newest whole checkpoint in a folder: the latest, or where that is damaged
+// the one before it, and so on. Every shard is verified. Passed has what was wrong with those
+// that were damaged; where no other is left it is the error. A path that is no such folder
+// is opened as Open does.
+func Newest(path string) (c *Checkpoint, passed, err error) {
+	all, err := All(path)
+	if err != nil || len(all) == 0 {
+		c, err = Open(path)
+		return c, nil, err
+	}
+	for _, one := range all {
+		c, err = Open(one)
+		if errors.Is(err, ErrNone) { // and the folder names it
+			err = damaged(one, "it is missing")
+		}
+		if err == nil {
+			if err = c.Verify(); err == nil {
+				return c, passed, nil
+			}
+			err = errors.Join(err, c.Close())
+		}
+		passed = errors.Join(passed, err)
+	}
+	return nil, nil, passed
+}
+
 // openFile opens a file in the safetensors format.
 func openFile(path string) (*Checkpoint, error) {
 	file, err := safetensors.Open(path)
@@ -146,6 +201,9 @@ func openFile(path string) (*Checkpoint, error) {
 	}
 	c := &Checkpoint{State: State{Metadata: file.Metadata()}, Path: path, shardOf: map[string]*shard{}}
 	s := &shard{path: path, file: file.Reader, Closer: file}
+	if info, err := os.Stat(path); err == nil {
+		s.Bytes = info.Size()
+	}
 	s.once.Do(func() {}) // it is open
 	for _, t := range file.Tensors() {
 		s.Tensors = append(s.Tensors, Tensor{t.Name, t.DType, t.Shape})
@@ -201,6 +259,17 @@ func (s *shard) open() (*safetensors.Reader, error) {
 
 // Tensors returns what the checkpoint has, in the order of its shards.
 func (c *Checkpoint) Tensors() []Tensor { return slices.Clone(c.tensors) }
+
+// Shards returns of how many files the checkpoint is.
+func (c *Checkpoint) Shards() int { return len(c.shards) }
+
+// Bytes returns the size of these files.
+func (c *Checkpoint) Bytes() (n int64) {
+	for _, s := range c.shards {
+		n += s.Bytes
+	}
+	return n
+}
 
 // Read reads a tensor of a shape into dst.
 func Read[T safetensors.Element](c *Checkpoint, name string, shape []int, dst []T) error {

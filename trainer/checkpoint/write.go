@@ -37,6 +37,12 @@ func WriteShard(dir string, step int64, rank, ranks int, tensors ...safetensors.
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return Shard{}, fmt.Errorf("checkpoint: %w", err)
 	}
+	if free, known := outfile.Free(folder); known {
+		if need := safetensors.Bytes(tensors...); need > free {
+			_, _ = os.Remove(folder), os.Remove(dir) // They stay where something is in them.
+			return Shard{}, fmt.Errorf("%w: %s has room for %d bytes, and the tensors of rank %d have %d", ErrSpace, dir, free, rank, need)
+		}
+	}
 	s := Shard{Rank: rank, Ranks: ranks, File: fmt.Sprintf("rank-%d-of-%d-%s.safetensors", rank, ranks, rand.Text()[:8])}
 	path, sum := filepath.Join(folder, s.File), tally{Hash: sha256.New()}
 	err := outfile.Write(path, func(w io.Writer) error {
@@ -100,7 +106,13 @@ func Commit(dir string, state State, shards ...Shard) error {
 		}
 	}
 	write(filepath.Join(folder, manifestName), text)
+	if err == nil { // The folder's own name is on the disk before latest has it.
+		err = outfile.Flush(dir)
+	}
 	write(filepath.Join(dir, latestName), []byte(folderOf(state.Step)+"\n"))
+	if err == nil { // dir may be as new as what is in it.
+		err = outfile.Flush(filepath.Dir(dir))
+	}
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
@@ -131,6 +143,9 @@ func Prune(dir string, keep int) error {
 	}
 	if err != nil {
 		return err
+	}
+	if err := outfile.Flush(dir); err != nil { // A killed Commit may not have done so.
+		return fmt.Errorf("checkpoint: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
 	keep = max(keep, 1)

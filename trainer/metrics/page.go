@@ -60,7 +60,7 @@ func (r *Run) facts(s *Summary) []report.Fact {
 		{Label: "held-out loss", Value: decimals(s.LossHeldout, 3), Note: r.LossUnit + standard},
 		{Label: "train loss", Value: decimals(s.LossTrain, 3), Note: "of the last step, from " + decimals(s.LossTrainFirst, 3)},
 		{Label: "speed", Value: units.Count(int64(s.TokensPerSecond)), Note: tokens + " a second"},
-		{Label: "allocations per step", Value: units.Count(int64(s.Allocations)), Note: "on the Go heap, however many microbatches"},
+		{Label: "allocations per step", Value: units.Count(int64(s.Allocations)), Note: "on the Go heap"},
 	}
 }
 

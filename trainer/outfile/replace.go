@@ -199,6 +199,15 @@ func likeOld(f *os.File, old fs.FileInfo) error {
 	return f.Chmod(old.Mode().Perm())
 }
 
+// Flush flushes a directory, so that the names in it survive a loss of power. One that this
+// user may not read stays as it is.
+func Flush(dir string) error {
+	if err := flushDir(dir, (*os.File).Sync); !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
+}
+
 // flushDir flushes a directory, so that a rename in it survives a loss of power. A file
 // system that cannot do that says so, which is no error: there is nothing better to do.
 func flushDir(dir string, flush func(*os.File) error) error {

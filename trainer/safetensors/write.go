@@ -210,6 +210,17 @@ func buildHeader(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 	return b, nil
 }
 
+// Bytes returns what the values of tensors take in a file, without its header. Tensors that
+// Write refuses count as nothing.
+func Bytes(tensors ...Tensor) (n int64) {
+	for i := range tensors {
+		if size, err := tensors[i].check(); err == nil && n+size >= n {
+			n += size
+		}
+	}
+	return n
+}
+
 // check returns the bytes of t.
 func (t *Tensor) check() (int64, error) {
 	if fault := badName(t.name); fault != "" {

@@ -12,11 +12,12 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/memory/snapshot/leaks"
+	"github.com/weir-ml/weir/tests/rewind"
 )
 
 func find(t *testing.T, s *snapshot.Snapshot, options leaks.Options) leaks.Device {
 	t.Helper()
-	_, err := s.Rewind(0)
+	_, err := rewind.Segments(s, 0)
 	require.NoError(t, err, "the snapshot is one that an allocator makes")
 	report, err := leaks.Find(s, options)
 	require.NoError(t, err)

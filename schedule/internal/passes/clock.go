@@ -30,6 +30,8 @@ type Clock struct {
 	pace     []int   // by rank: a round of work takes most/pace rounds
 	most     int     // rounds for a microbatch on the busiest rank
 	watching bool    // a period is looked for
+	settling int     // the rounds for which no rank may have come to another segment where one begins; 0 where a warm-up is short
+	unsteady int     // how many of them are left
 	moved    int64   // by how many microbatches the last period moved, of either sign
 	began    []int64 // by rank: its position when the period began
 	waited   []bool  // by rank: it did not go on in the period before
@@ -68,6 +70,7 @@ func NewClock(o *Outline, sets, queues int) Clock {
 		Engine: repeats.NewEngine(sets), Outline: o, Ranks: make([]Cursor, ranks), Duties: make([]Duty, ranks),
 		pace: make([]int, ranks), Queues: make([]Queue, queues), began: make([]int64, ranks), waited: make([]bool, ranks),
 	}
+	c.settling = min(ranks/8, 8)
 	for rank, program := range o.Plan.Programs {
 		c.Ranks[rank].Program = program
 		for _, s := range program {
@@ -120,9 +123,17 @@ func (c *Clock) Run(v clocked) {
 	c.Stop()
 }
 
-// look skips periods, where one ends.
+// look skips periods, where one ends. None has a rank that comes to another segment, as
+// nearly every round of a warm-up has.
 func (c *Clock) look(v clocked) {
 	if !c.watching {
+		return
+	}
+	if c.unsteady > 0 {
+		if c.unsteady == c.settling {
+			c.Forget()
+		}
+		c.unsteady--
 		return
 	}
 	if n := c.Look(c); n > 0 {
@@ -166,7 +177,9 @@ func (c *Clock) turn(v clocked, rank int) bool {
 	a, ok := p.Action()
 	for ok && !a.Kind().Compute() {
 		v.Write(rank, a)
-		p.Advance()
+		if p.Advance(); p.Repeat == 0 && p.Index == 0 {
+			c.unsteady = c.settling
+		}
 		a, ok = p.Action()
 	}
 	if !ok {
@@ -186,7 +199,9 @@ func (c *Clock) turn(v clocked, rank int) bool {
 	}
 	d.owed += rounds(a.Kind()) * c.most
 	d.Action, d.left, d.owed = a, d.owed/c.pace[rank], d.owed%c.pace[rank]
-	p.Advance()
+	if p.Advance(); p.Repeat == 0 && p.Index == 0 {
+		c.unsteady = c.settling
+	}
 	c.Spend(1)
 	return true
 }

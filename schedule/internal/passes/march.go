@@ -38,6 +38,7 @@ type March struct {
 	moves     []int8  // by rank: in which direction it is taken to move in a lap
 	waited    []bool  // by rank: it did not go on in the last lap
 	lap       bool    // one is run
+	unsteady  bool    // a rank has come to another segment in this round
 	room      []int64 // by count: how much more would change what Room says in a lap
 	apart     int64   // by how many microbatches ranks miss each other that do not move alike
 }
@@ -76,9 +77,10 @@ func NewMarch(o *Outline, sets, counts int) March {
 // block each other or the limit of work is reached.
 func (m *March) Run(v marcher) {
 	for !m.Exhausted {
-		if m.repeating && m.Work() >= m.due {
+		if m.repeating && !m.unsteady && m.Work() >= m.due {
 			m.runLap(v)
 		}
+		m.unsteady = false
 		if !m.round(v) {
 			return
 		}
@@ -109,7 +111,8 @@ func (m *March) round(v marcher) bool {
 
 // turn lets a rank run its next actions, and reports whether it could run any.
 func (m *March) turn(v marcher, rank int) bool {
-	p, begin := &m.Ranks[rank], m.Ranks[rank].Position
+	p := &m.Ranks[rank]
+	segment, begin := p.Segment, p.Position
 	m.Sign = m.moves[rank]
 	for end := min(begin+burst, m.stops[rank]); p.Position < end && !m.Exhausted; p.Advance() {
 		a, ok := p.Action()
@@ -121,6 +124,7 @@ func (m *March) turn(v marcher, rank int) bool {
 			break
 		}
 	}
+	m.unsteady = m.unsteady || p.Segment != segment
 	m.Visited += p.Position - begin
 	return p.Position > begin
 }

@@ -91,6 +91,12 @@ func (e *Engine) Look(m Machine) int64 {
 	return 0
 }
 
+// Forget ends the period that began, if one did: the next Look begins another one.
+func (e *Engine) Forget() {
+	e.Stop()
+	e.limit = 0
+}
+
 // Began reports whether a period has begun at the moment of the last Look.
 func (e *Engine) Began() bool { return e.age == 0 }
 

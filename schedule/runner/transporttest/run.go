@@ -26,6 +26,9 @@ type Subject[T any] struct {
 	// Patience is how long a call may take that must not block, and how long the suite
 	// then waits for it to heed its context; 0 is 20 seconds.
 	Patience time.Duration
+	// Kill ends a rank as the end of its process would, where ranks can be lost: nil leaves
+	// that part out.
+	Kill func(end runner.Transport[T])
 	// Make returns a tensor of a rank that holds a number, and Read what it holds; Write
 	// changes that, Release ends the tensor. They run on the goroutine of the rank.
 	Make    func(rank int, value float64) (T, error)
@@ -95,6 +98,7 @@ func tests[T any]() []test[T] {
 		{"abort ends every call", (*suite[T]).aborts},
 		{"abort forgets what was sent", (*suite[T]).forgets},
 		{"a context ends a call", (*suite[T]).cancels},
+		{"a rank is lost", (*suite[T]).loses},
 	}
 }
 

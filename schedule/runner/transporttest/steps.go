@@ -157,3 +157,44 @@ func (s *suite[T]) cancels() {
 		})
 	}
 }
+
+// loses kills a rank while the others are in a call: each of them gets an error, and none
+// begins another step.
+func (s *suite[T]) loses() {
+	if s.Kill == nil {
+		return
+	}
+	for name, call := range map[string]func(r *rank[T], peer int) error{
+		"Recv":     func(r *rank[T], peer int) error { return r.Recv(r.ctx, peer, output(0), make([]T, 1)) },
+		"Exchange": func(r *rank[T], _ int) error { _, err := r.Exchange(r.ctx, nil); return err },
+		"Begin":    func(r *rank[T], _ int) error { return r.Begin(r.ctx) },
+		"Wait": func(r *rank[T], peer int) error {
+			h, err := r.Make(r.number, 1)
+			if err == nil {
+				err = r.Send(r.ctx, peer, output(0), []T{h})
+			}
+			if err == nil {
+				err = r.Wait(r.ctx, peer, output(0))
+			}
+			return err
+		},
+	} {
+		for lost := range 3 {
+			s.ranks(3, func(r *rank[T]) {
+				if r.number == lost {
+					var blocked flag
+					blocked.notYet()
+					s.Kill(r.Transport)
+					return
+				}
+				if err := call(r, (r.number+1)%3); err == nil || r.ctx.Err() != nil {
+					r.errorf("%s returns %v after rank %d was lost: %v", name, err, lost, r.ctx.Err())
+				}
+				r.Abort(errors.New("consequence"))
+				if err := r.Begin(r.ctx); err == nil || r.ctx.Err() != nil {
+					r.errorf("Begin returns %v after rank %d was lost", err, lost)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/terminal"
+	"github.com/weir-ml/weir/trainer/units"
+)
+
+// checkpointCmd is what there is to ask about checkpoints.
+type checkpointCmd struct {
+	Verify verifyCmd `cmd:"" help:"Compare checkpoints with their checksums."`
+}
+
+// verifyCmd verifies checkpoints.
+type verifyCmd struct {
+	Path string `arg:"" help:"A folder of checkpoints, one of them, or a safetensors file." predictor:"file"`
+	JSON bool   `help:"Print the outcome as JSON."`
+}
+
+// Help is printed behind the flags.
+func (verifyCmd) Help() string {
+	return `A folder of checkpoints is verified from the latest one back; those that were never finished do not count. The exit status is 1 where one is damaged.`
+}
+
+// verified is what --json prints of a checkpoint.
+type verified struct {
+	Path    string `json:"path"`
+	Step    int64  `json:"step"`
+	Shards  int    `json:"shards"`
+	Tensors int    `json:"tensors"`
+	Bytes   int64  `json:"bytes"`
+	Whole   bool   `json:"whole"`
+}
+
+// Run prints a line for each checkpoint.
+func (c *verifyCmd) Run(s *streams) error {
+	paths, err := checkpoint.All(c.Path)
+	alone := err != nil || len(paths) == 0
+	if alone {
+		paths = []string{c.Path}
+	}
+	all := []verified{}
+	var found faults
+	for _, path := range paths {
+		one := verified{Path: path}
+		saved, err := checkpoint.Open(path)
+		if err == nil {
+			one.Step, one.Shards, one.Tensors = saved.Step, saved.Shards(), len(saved.Tensors())
+			one.Bytes = saved.Bytes()
+			err = errors.Join(saved.Verify(), saved.Close())
+		}
+		if err != nil && alone && !errors.Is(err, checkpoint.ErrDamaged) {
+			return err
+		}
+		if one.Whole = err == nil; !one.Whole {
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				found = append(found, fault{Text: strings.TrimPrefix(line, checkpoint.ErrDamaged.Error()+": ")})
+			}
+		}
+		all = append(all, one)
+	}
+	if c.JSON {
+		err = printJSON(s.out, all)
+	} else {
+		t := tabwriter.NewWriter(s.text, 0, 0, 2, ' ', 0)
+		for _, one := range all {
+			state := "damaged"
+			if one.Whole {
+				state = fmt.Sprintf("whole\tafter step %d\t%s\t%s\t%s", one.Step, units.Number(one.Shards, "shard"), units.Number(one.Tensors, "tensor"), units.Size(one.Bytes))
+			}
+			fmt.Fprintf(t, "%s\t%s\n", terminal.Quote(one.Path), state)
+		}
+		err = t.Flush()
+	}
+	if found == nil {
+		return err
+	}
+	return errors.Join(err, found)
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/weir-ml/weir/trainer/launch"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// launchCmd starts jobs.
+type launchCmd struct {
+	Run   launchRunCmd   `cmd:"" default:"withargs" help:"Start the processes of a job on this host."`
+	Certs launchCertsCmd `cmd:"" help:"Make certificates for a job on several hosts."`
+}
+
+// launchRunCmd starts the processes of a job.
+type launchRunCmd struct {
+	Processes int           `short:"n" required:"" help:"How many processes." placeholder:"N"`
+	Restarts  int           `help:"How often the job is started again after it has failed: its command goes on from its last checkpoint by itself." default:"0" placeholder:"N"`
+	Grace     time.Duration `help:"How long the others may take to end after one has failed, before they are told to, and then before they are killed." default:"15s"`
+	Address   string        `help:"Where the processes meet, unix:PATH or tcp:HOST:PORT; by default a Unix socket in a new folder." placeholder:"ADDRESS"`
+	Command   []string      `arg:"" help:"The command and its arguments, behind --."`
+}
+
+// Help is printed behind the flags.
+func (launchRunCmd) Help() string {
+	return `A process finds its number in WEIR_RANK, how many there are in WEIR_SIZE, where they meet in WEIR_ADDRESS and the token of the job in WEIR_TOKEN; examples/train reads them. What it prints comes behind its number in brackets. Signals go to all.
+
+The exit status is 0, or that of the process that failed first: 128 and the signal where one ended it. A process that ends because of another one has 3, and is not taken for the cause.`
+}
+
+// Run runs the job.
+func (c *launchRunCmd) Run(s *streams) error {
+	if c.Processes < 1 {
+		return usage("launch -n %d: give 1 or more processes", c.Processes)
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, passedOn...)
+	defer signal.Stop(signals)
+	job := launch.Job{
+		Processes: c.Processes, Command: c.Command, Address: c.Address, Restarts: c.Restarts, Grace: c.Grace,
+		Stdout: s.out, Stderr: os.Stderr, Signals: signals,
+	}
+	status, err := job.Run(context.Background())
+	if err != nil {
+		return &exitError{status, err}
+	}
+	return nil
+}
+
+// launchCertsCmd makes certificates.
+type launchCertsCmd struct {
+	Folder string        `arg:"" help:"The folder to make."`
+	Valid  time.Duration `help:"How long they hold." default:"8760h"`
+}
+
+// Run makes them.
+func (c *launchCertsCmd) Run(s *streams) error {
+	if err := tcp.WriteCerts(c.Folder, c.Valid); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(s.text, "%s has a certificate that all ranks of a job share: copy the folder to every host, and give it as -tls.\n", c.Folder)
+	return err
+}
+
+// exitError ends the program with the status of another one.
+type exitError struct {
+	status int
+	err    error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/units"
+)
+
+// profile returns the profile of the file, or that which the costs make.
+func (c *laidOut) profile(plan *schedule.Plan, costs *simulate.Costs) (*layout.Profile, error) {
+	if c.Profile == "" {
+		if costs == nil {
+			return nil, usage("give --profile, or --costs with the bytes of each stage")
+		}
+		return layout.FromFigures(plan, layout.FromCosts(plan, costs)), nil
+	}
+	file, err := os.Open(c.Profile)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // It was only read.
+	t, err := layout.Read(file)
+	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
+		return nil, err
+	}
+	if err != nil {
+		return nil, inFile(c.Profile, err)
+	}
+	return t, nil
+}
+
+// withoutKind leaves out what kind of error an error of a file is: the name of the file
+// says it.
+var withoutKind = strings.NewReplacer(layout.ErrProfile.Error()+": ", "", schedule.ErrFacts.Error()+": ", "", "layout: ", "")
+
+// inFile returns each line of an error behind the name of the file that it is about.
+func inFile(name string, err error) (found faults) {
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		text := withoutKind.Replace(line)
+		text, placed := strings.CutPrefix(text, name+":") // and a line and a column
+		if placed {
+			found = append(found, fault{Text: name + ":" + text})
+			continue
+		}
+		found = append(found, fault{File: name, Text: text})
+	}
+	return found
+}
+
+// unplanned says an error of a layout in the words of the command line.
+func (c *laidOut) unplanned(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, layout.ErrConfig):
+		return usage("%w", err)
+	case errors.Is(err, layout.ErrProfile) && c.Profile != "":
+		return inFile(c.Profile, err)
+	}
+	var found faults
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		found = append(found, fault{Text: "weir: " + strings.TrimPrefix(line, "layout: ")})
+	}
+	return found
+}
+
+// misfit says of a plan that has other stages than the profile what would fit them.
+func (c *laidOut) misfit(place schedule.Placement, stages int) error {
+	what := fmt.Sprintf("%s: a profile of %s, and", c.Profile, units.Number(stages, "stage"))
+	named, err := schedule.Find(c.Plan)
+	if err != nil {
+		return usage("%s the plan has %d: take another profile, or another plan", what, place.Depth())
+	}
+	if c.listed() {
+		return usage("%s %s has %d: give a --placement of %s", what, c.Plan, place.Depth(), units.Number(stages, "stage"))
+	}
+	what = fmt.Sprintf("%s %s on %s has %d", what, c.Plan, units.Number(place.Ranks, "rank"), place.Depth())
+	ranks := place.Ranks
+	if c.Placement == "" {
+		ranks = ranksFor(&named, ranks, stages)
+	}
+	switch {
+	case ranks == 0:
+		return usage("%s: it has %d on no number of ranks, take another schedule", what, stages)
+	case c.Stages != nil:
+		return usage("%s: give --ranks %d --stages %d", what, ranks, stages)
+	}
+	return usage("%s: give --ranks %d", what, ranks)
+}
+
+// listed reports whether --placement has a rank for each stage.
+func (c *laidOut) listed() bool {
+	return c.Placement != "" && c.Placement != "looped" && c.Placement != "wave"
+}
+
+// ranksFor returns the number of ranks nearest to a wanted one on which a schedule runs so
+// many stages, one rank only where no others do; 0 where none does.
+func ranksFor(s *schedule.Schedule, wanted, stages int) int {
+	best := 0
+	for ranks := 1; ranks <= max(wanted, stages); ranks++ {
+		if _, err := s.Place(ranks, stages); err != nil {
+			continue
+		}
+		if best < 2 || abs(ranks-wanted) < abs(best-wanted) {
+			best = ranks
+		}
+	}
+	return best
+}
+
+func abs(n int) int { return max(n, -n) }

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// profileFile writes the profile of two stages that docs/placement has, with edits.
+func profileFile(t *testing.T, edits ...string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "profile.json")
+	text := read(t, filepath.Join("..", "..", "docs", "placement", "profile.json"))
+	edited := strings.NewReplacer(edits...).Replace(text)
+	require.Equal(t, len(edits) == 0, text == edited, "%q", edits)
+	require.NoError(t, os.WriteFile(name, []byte(edited), 0o600))
+	return name
+}
+
+// Each fault of a profile has a line of its own, which begins with the name of the file.
+func TestTemplatesAtFault(t *testing.T) {
+	for _, c := range []struct {
+		edits []string
+		want  string // the lines, without the name
+	}{
+		{[]string{`"taken":1}`, `"taken":true}`},
+			":24:55: found true, expected a number of events as a whole number from 0 to 1048576\n"},
+		{[]string{`"+i0","a1","-1"]`, `"+i0","a1"]`, `"a2","-2","-0"]`, `"a2","-2","-0","-8"]`},
+			`: shape class "2048 tokens": stage 0 (bottom): F and B: event 3 releases buffer 8 once more than it is retained` + "\n" +
+				`: shape class "2048 tokens": stage 1 (top): F and B: event 0 allocates buffer 1, which is not the call's to allocate, or there already` + "\n"},
+		{[]string{`"reads":{"F":[0]}`, `"reads":{"F":[0,3]}`},
+			": stage 0 reads a part at F that an entry of 1 parts does not have\n"},
+		{[]string{"},\n    {}\n", "}\n"},
+			": there are facts of 1 stages and a profile of 2\n"},
+		{[]string{`"a0","a1"],"out":["1"]`, `"a0","a1","-1"]`},
+			": rank 1, 1F0: it refers to input 0, which is not there\n"},
+	} {
+		file := profileFile(t, c.edits...)
+		want := ""
+		for line := range strings.Lines(c.want) {
+			want += file + line
+		}
+		commands := [][]string{
+			{"mem", "plan", "1f1b", "--ranks", "2", "--profile", file},
+			{"mem", "export", "1f1b", "--ranks", "2", "--profile", file, "-o", filepath.Join(t.TempDir(), "out.json")},
+		}
+		for _, args := range commands {
+			stdout, stderr, status := weir("", args...)
+			require.Equal(t, want, stderr)
+			require.Equal(t, atFault, status)
+			require.Empty(t, stdout)
+		}
+	}
+}
+
+// A profile of other stages than a plan has is refused with what would go.
+func TestTemplatesOfOtherStages(t *testing.T) {
+	file := profileFile(t)
+	fits := func(stderr string) {
+		t.Helper()
+		_, advice, found := strings.Cut(strings.TrimSpace(stderr), "give ")
+		require.True(t, found, stderr)
+		name, _, _ := strings.Cut(strings.TrimPrefix(stderr, "weir: "+file+": a profile of 2 stages, and "), " ")
+		_, stderr, status := weir("", append([]string{"mem", "plan", name, "--profile", file}, strings.Fields(advice)...)...)
+		require.Equal(t, good, status, stderr)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"1f1b --ranks 3", "1f1b on 3 ranks has 3: give --ranks 2"},
+		{"1f1b", "1f1b on 4 ranks has 4: give --ranks 2"},
+		{"1f1b --ranks 2 --stages 4", "1f1b on 2 ranks has 4: give --ranks 2 --stages 2"},
+		{"zb-v --ranks 3", "zb-v on 3 ranks has 6: give --ranks 1"},
+		{"interleaved", "interleaved on 4 ranks has 8: give --ranks 2"},
+		{"dualpipe --ranks 4", "dualpipe on 4 ranks has 4: give --ranks 2"},
+		{"depth-first --ranks 2 --stages 3", "depth-first on 2 ranks has 3: give --ranks 2 --stages 2"},
+	} {
+		_, stderr, status := weir("", append([]string{"mem", "plan", "--profile", file}, strings.Fields(c.args)...)...)
+		require.Equal(t, "weir: "+file+": a profile of 2 stages, and "+c.want+"\n", stderr)
+		require.Equal(t, misused, status)
+		fits(stderr)
+	}
+
+	_, stderr, status := weir("", "mem", "plan", "breadth-first", "--profile", file, "--ranks", "2", "--placement", "0,1,1")
+	require.Equal(t, "weir: "+file+": a profile of 2 stages, and breadth-first has 3: give a --placement of 2 stages\n", stderr)
+	require.Equal(t, misused, status)
+	three := filepath.Join(t.TempDir(), "three.json")
+	require.NoError(t, os.WriteFile(three, []byte(`{"schema": 1, "shapes": [{"stages": [{}, {}, {}]}]}`), 0o600))
+	_, stderr, status = weir("", "mem", "plan", "zb-v", "--profile", three)
+	require.Equal(t, "weir: "+three+": a profile of 3 stages, and zb-v on 4 ranks has 8: it has 3 on no number of ranks, take another schedule\n", stderr)
+	require.Equal(t, misused, status)
+	plan, stderr, status := weir("", "plan", "1f1b", "--ranks", "3")
+	require.Equal(t, good, status, stderr)
+	_, stderr, status = weir(plan, "mem", "plan", "-", "--profile", file)
+	require.Equal(t, "weir: "+file+": a profile of 2 stages, and the plan has 3: take another profile, or another plan\n", stderr)
+	require.Equal(t, misused, status)
+}
+
+// A profile to compare with is looked at as that of the plan is.
+func TestTemplatesThatRecompute(t *testing.T) {
+	file := profileFile(t)
+	whatIf := func(other string) (stderr string, status int) {
+		_, stderr, status = weir("", "mem", "plan", "1f1b", "--ranks", "2", "--profile", file, "--what-if", "--recompute", other)
+		return stderr, status
+	}
+	one := filepath.Join(t.TempDir(), "one.json")
+	require.NoError(t, os.WriteFile(one, []byte(`{"schema": 1, "shapes": [{"stages": [{}]}]}`), 0o600))
+	stderr, status := whatIf(one)
+	require.Equal(t, "weir: "+one+": a profile of 1 stage, and the plan has 2: give --recompute a profile of the same stages\n", stderr)
+	require.Equal(t, misused, status)
+	wrong := profileFile(t, `"-2","-0"]`, `"-2","-0","-8"]`)
+	stderr, status = whatIf(wrong)
+	require.Equal(t, wrong+`: shape class "2048 tokens": stage 0 (bottom): F and B: event 3 releases buffer 8 once more than it is retained`+"\n", stderr)
+	require.Equal(t, atFault, status)
+}

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Draws packages, their lines of code and their imports: packages.py BEFORE AFTER > out.svg
+
+Each argument is a folder with a checkout and names one half of the drawing. Packages that
+belong together are one box; of the imports between boxes those are left out that follow
+from others.
+"""
+import os
+import subprocess
+import sys
+
+MODULE = "github.com/weir-ml/weir/"
+BOXES = [  # prefixes of packages, the longest counts
+    ("memory", ["memory"]), ("loss", ["loss"]), ("schedule", ["schedule", "schedule/internal"]),
+    ("proof, lowering, simulation", ["schedule/check", "schedule/lower", "schedule/simulate"]),
+    ("choose, format, draw", ["schedule/choose", "schedule/format", "schedule/draw"]),
+    ("layout", ["schedule/layout"]), ("placement", ["memory/placement"]),
+    ("runner", ["schedule/runner"]), ("frames", ["internal/frames"]), ("batchctx", ["context"]), ("stages", ["stages"]),
+    ("transformer", ["stages/transformer"]), ("fp8", ["fp8"]), ("kernels", ["kernels"]),
+    ("arithmetic", ["internal/vector", "internal/product", "internal/float8", "internal/cpufeature", "internal/fmapeak"]),
+    ("logs and snapshots", ["memory/memlog", "memory/snapshot", "memory/cachingsim", "internal/memreport"]),
+    ("trainer", ["trainer", "internal/report", "internal/outfile", "internal/safetensors"]),
+    ("transport", ["transport"]), ("cmd/weir", ["cmd"]), ("examples", ["examples"]),
+]
+SKIP = ("tests", "stages/stagetest", "kernels/kerneltest", "memory/memorytest", "schedule/runner/transporttest", "fp8/fp8test",
+        "internal/vector/gen", "schedule/internal/plantest", "examples/bench")
+
+
+def within(path, prefix):
+    return path == prefix or path.startswith(prefix + "/")
+
+
+def box(path):
+    if any(within(path, s) for s in SKIP):
+        return None
+    found = [(len(p), name) for name, prefixes in BOXES for p in prefixes if within(path, p)]
+    return max(found)[1] if found else None
+
+
+def code(folder):
+    """Returns the lines of Go without tests, comments and blanks of the packages of a folder."""
+    lines = 0
+    for name in os.listdir(folder):
+        if name.endswith(".go") and not name.endswith("_test.go"):
+            with open(os.path.join(folder, name)) as file:
+                lines += sum(1 for line in file if line.strip() and not line.strip().startswith("//"))
+    return lines
+
+
+def graph(root):
+    lines, imports = {}, {}
+    listed = subprocess.run(["go", "list", "-f", '{{.ImportPath}} {{.Dir}} {{join .Imports " "}}', "./..."],
+                            cwd=root, capture_output=True, text=True, check=True).stdout
+    for line in listed.splitlines():
+        path, folder, *uses = line.split()
+        own = box(path.removeprefix(MODULE))
+        if own:
+            lines[own] = lines.get(own, 0) + code(folder)
+            imports.setdefault(own, set()).update(
+                b for b in (box(u.removeprefix(MODULE)) for u in uses if u.startswith(MODULE)) if b and b != own)
+    return lines, imports
+
+
+def reachable(imports, start, seen):
+    for other in imports.get(start, ()):
+        if other not in seen:
+            seen.add(other)
+            reachable(imports, other, seen)
+    return seen
+
+
+def level(imports, name, path=()):
+    return max((1 + level(imports, o, path + (name,)) for o in imports.get(name, ()) if o not in path), default=0)
+
+
+def panel(title, lines, imports, left, width):
+    out = [f'<text class="t" x="{left + width / 2}" y="22">{title}: {sum(lines.values()):,} lines</text>']
+    rows = {}
+    for name in lines:
+        rows.setdefault(level(imports, name), []).append(name)
+    at, bottom = {}, 46 + 54 * max(rows)
+    for row, names in rows.items():
+        names.sort(key=lambda n: [b for b, _ in BOXES].index(n))
+        widths = [max(58, 6.1 * len(n) + 14) for n in names]
+        gap = (width - sum(widths)) / (len(names) + 1)
+        x = left + gap
+        for n, w in zip(names, widths):
+            at[n] = (x, bottom - 54 * row, w)
+            x += w + gap
+    for name, uses in imports.items():
+        for other in sorted(uses):
+            if any(other in reachable(imports, o, set()) and name not in reachable(imports, o, set()) for o in uses if o != other):
+                continue
+            (x, y, w), (u, v, k) = at[name], at[other]
+            a, b = x + w / 2, u + k / 2
+            out.append(f'<path d="M{a:.0f} {y + 32}C{a:.0f} {y + 46},{b:.0f} {v - 14},{b:.0f} {v}"/>')
+    for name, (x, y, w) in at.items():
+        out.append(f'<rect x="{x:.0f}" y="{y}" width="{w:.0f}" height="32" rx="4"/>'
+                   f'<text x="{x + w / 2:.0f}" y="{y + 14}">{name}</text><text class="n" x="{x + w / 2:.0f}" y="{y + 26}">{lines[name]:,}</text>')
+    return out, bottom + 50
+
+
+def main():
+    parts, height, left, width = [], 0, 0, 560
+    for title, root in zip(("before", "2026-11-22"), sys.argv[1:]):
+        drawn, bottom = panel(title, *graph(root), left, width)
+        parts, height, left = parts + drawn, max(height, bottom), left + width + 20
+    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left - 20} {height}" width="{left - 20}" height="{height}">'
+          '<style>svg{background:#fff}text{font:11px sans-serif;text-anchor:middle;fill:#222}.t{font-size:13px;font-weight:600}'
+          '.n{font-size:9.5px;fill:#666}rect{fill:#eef3fa;stroke:#7d9cc4}path{fill:none;stroke:#9aa5b1;stroke-opacity:.75}</style>')
+    print("\n".join(parts) + "\n</svg>")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/checkpoint"
+)
+
+// A run with a checkpoint at every step is killed at random times, again and again: no step
+// that it has logged is lost, the weights in the end are those of a run that nobody killed,
+// and no file is left over.
+func TestKilledAtRandomTimes(t *testing.T) {
+	kills := 5
+	if *long {
+		kills = 500
+	}
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	steps := []string{"-data", sentence(t), "-steps", "30", "-evaluate", "0"}
+	whole := summaryOf(t, steps...)
+
+	lasts := time.Second // a run, about
+	for killed := 0; killed < kills; {
+		saved, before := filepath.Join(t.TempDir(), "checkpoints"), 0
+		for before < 30 { // until the run ends by itself, or is killed behind its last checkpoint
+			var out bytes.Buffer
+			cmd, folder := program(t, append(steps, "-checkpoint", saved, "-resume", saved, "-checkpoint-every", "1", "-json", "-")...)
+			cmd.Stdout, cmd.Stderr = &out, nil
+			began := time.Now()
+			require.NoError(t, cmd.Start())
+			killer := time.AfterFunc(time.Duration(random.Int64N(int64(lasts))), func() { _ = cmd.Process.Kill() })
+			err := cmd.Wait()
+			killer.Stop()
+			if err == nil {
+				lasts = max(time.Since(began), lasts/2)
+				var s summary
+				require.NoError(t, json.Unmarshal(out.Bytes(), &s))
+				require.GreaterOrEqual(t, s.ResumedAt, before, "a step was lost")
+				require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256, "after %d kills", killed)
+				require.Equal(t, []string{"latest", "step-0000000029", "step-0000000030"}, names(t, saved))
+				for _, step := range []string{"step-0000000029", "step-0000000030"} {
+					require.Regexp(t, `^\[manifest.json rank-0-of-1-\w+.safetensors]$`, names(t, filepath.Join(saved, step)))
+				}
+				break
+			}
+			require.Equal(t, -1, cmd.ProcessState.ExitCode(), "it was not killed")
+			killed++
+			c, passed, err := checkpoint.Newest(saved)
+			require.NoError(t, passed)
+			if errors.Is(err, checkpoint.ErrNone) {
+				require.Zero(t, before)
+				continue
+			}
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, int(c.Step), max(before, loggedSteps(t, folder)), "a step was lost")
+			before = int(c.Step)
+			require.NoError(t, c.Close())
+		}
+	}
+}
+
+var lossLine = regexp.MustCompile(`(?m)^(\d+),.*\n`)
+
+// loggedSteps returns how many steps a run has logged.
+func loggedSteps(t *testing.T, folder string) int {
+	t.Helper()
+	for _, name := range []string{"losses.csv.partial", "losses.csv"} {
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		if err == nil {
+			return max(len(lossLine.FindAll(content, -1))-1, 0)
+		}
+	}
+	return 0
+}

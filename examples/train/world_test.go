@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// process is one process of a job.
+type process struct {
+	*exec.Cmd
+	out, errs buffer
+	folder    string
+}
+
+// buffer is an output that can be looked at while it is written.
+type buffer struct {
+	mu  sync.Mutex
+	all bytes.Buffer // not embedded: its ReadFrom would go round the lock
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
+}
+
+// job starts so many processes of the program, which meet at an address.
+func job(t *testing.T, processes int, address string, flags ...string) []*process {
+	t.Helper()
+	var all []*process
+	for number := range processes {
+		p := &process{}
+		p.Cmd, p.folder = program(t, append([]string{"-transport", address, "-launcher", "none",
+			"-process", fmt.Sprint(number), "-processes", fmt.Sprint(processes)}, flags...)...)
+		p.Stdout, p.Stderr = &p.out, &p.errs
+		require.NoError(t, p.Start())
+		all = append(all, p)
+	}
+	return all
+}
+
+// meeting returns a new address by network.
+func meeting(t *testing.T, network string) string {
+	t.Helper()
+	if network == "unix" {
+		return "unix:" + filepath.Join(t.TempDir(), "job")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return "tcp:" + l.Addr().String()
+}
+
+// Every schedule trains in several processes to the bits of goroutines, and one of them
+// writes what the run leaves behind.
+func TestProcesses(t *testing.T) {
+	text := sentence(t)
+	trains := func(network string, processes, ranks int, plan string, flags ...string) {
+		t.Run(fmt.Sprintf("%s, %d processes, %d ranks, %s", network, processes, ranks, plan), func(t *testing.T) {
+			t.Parallel()
+			flags := append([]string{"-data", text, "-ranks", fmt.Sprint(ranks), "-plan", plan, "-json", "-"}, flags...)
+			want := summaryOf(t, flags[:len(flags):len(flags)]...)
+			all := job(t, processes, meeting(t, network), flags...)
+			for number, p := range all {
+				require.NoError(t, p.Wait(), "process %d: %s", number, p.errs.String())
+			}
+			var got summary
+			require.NoError(t, json.Unmarshal([]byte(all[0].out.String()), &got))
+			require.Equal(t, want.WeightsSHA256, got.WeightsSHA256)
+			require.Equal(t, *want.LossTrain, *got.LossTrain)
+			require.Equal(t, *want.LossHeldout, *got.LossHeldout)
+			require.Equal(t, want.ModelBytes, got.ModelBytes)
+			require.Zero(t, got.Growth)
+			require.Equal(t, 2, got.BooksAudited)
+			require.Len(t, got.ByRank, ranks)
+			require.Equal(t, ranks*3*5, samples(t, filepath.Join(all[0].folder, "memory.jsonl")))
+			for _, p := range all[1:] {
+				require.Empty(t, p.out.String())
+				require.NoDirExists(t, p.folder)
+			}
+		})
+	}
+	for _, s := range schedule.Schedules() {
+		trains("unix", 2, 2, s.Name)
+	}
+	trains("tcp", 1, 1, "depth-first")
+	trains("tcp", 1, 2, "1f1b")
+	trains("tcp", 2, 2, "zb-h1")
+	trains("tcp", 2, 4, "zb-v", "-capacity", "0")
+	trains("unix", 4, 4, "dualpipe")
+	trains("tcp", 4, 4, "interleaved", "-fp8", "delayed", "-width", "32")
+}
+
+// A job writes checkpoints while it trains, as the writing process decides, and goes on from
+// one where all processes were killed.
+func TestProcessesKilledGoOn(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "checkpoints")
+	flags := []string{"-data", sentence(t), "-ranks", "2", "-plan", "1f1b", "-steps", "8", "-evaluate", "0"}
+	whole := summaryOf(t, flags...)
+	begin := func() []*process {
+		return job(t, 2, meeting(t, "unix"), append(flags, "-checkpoint", saved, "-resume", saved, "-checkpoint-every", "2", "-json", "-")...)
+	}
+	killed := begin()
+	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(saved, "latest")); return err == nil }, time.Minute, time.Millisecond)
+	for _, p := range killed {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	}
+	c, passed, err := checkpoint.Newest(saved)
+	require.NoError(t, errors.Join(err, passed))
+	require.Zero(t, c.Step%2)
+	require.NoError(t, c.Close())
+	if c.Step == 8 {
+		return // it was done before the kill
+	}
+	all := begin()
+	for number, p := range all {
+		require.NoError(t, p.Wait(), "process %d: %s", number, p.errs.String())
+	}
+	var s summary
+	require.NoError(t, json.Unmarshal([]byte(all[0].out.String()), &s))
+	require.EqualValues(t, c.Step, s.ResumedAt)
+	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
+}
+
+// A flag for several processes is no use to one that is alone, and a launcher that contradicts
+// itself is an error.
+func TestFindWorld(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		env  map[string]string
+		want string // "" where the process is alone
+	}{
+		"alone":                       {},
+		"under Slurm, alone":          {env: map[string]string{"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}},
+		"under a broken Slurm, alone": {env: map[string]string{"SLURM_PROCID": "x"}},
+		"a number":                    {[]string{"-process", "0"}, nil, "-process is for several processes: give -transport too, or start them with weir launch"},
+		"certificates":                {[]string{"-tls", "certs"}, nil, "-tls is for several processes"},
+		"a broken weir launch":        {nil, map[string]string{"WEIR_RANK": "2", "WEIR_SIZE": "2"}, "WEIR_RANK=2 and WEIR_SIZE=2"},
+		"no number of processes":      {[]string{"-transport", "unix:x"}, nil, "of how many processes?"},
+	} {
+		o, err := parse(test.args)
+		require.NoError(t, err, name)
+		w, _, err := findWorld(o, func(name string) string { return test.env[name] })
+		if test.want == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, test.want, name)
+		}
+		require.Nil(t, w, name)
+	}
+}
+
+// What another rank has begun is a consequence here, whatever action of this rank has met it.
+func TestConsequence(t *testing.T) {
+	w := &world{process: 1, first: 2, count: 2}
+	for want, err := range map[bool]error{true: &tcp.RemoteError{Rank: 0}, false: &tcp.RemoteError{Rank: 3}} {
+		require.Equal(t, want, w.consequence(&runner.Error{Rank: 2, Err: err}))
+	}
+	require.False(t, w.consequence(&runner.Error{Rank: 2, Err: os.ErrNotExist}))
+	require.True(t, w.consequence(&runner.Error{Rank: 2, Err: &tcp.LostError{Rank: 0}}))
+}

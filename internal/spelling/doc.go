@@ -1,0 +1,2 @@
+// Package spelling finds the name that a misspelled word was meant to be.
+package spelling

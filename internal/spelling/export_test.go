@@ -1,0 +1,4 @@
+package spelling
+
+// Distance is for its test.
+var Distance = distance

@@ -1,0 +1,110 @@
+package layout
+
+import (
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Profile says what the stages of a model allocate, keep and release, for every shape
+// class of microbatches. It is data: a runner records it, a file holds it.
+type Profile struct {
+	Parts  []string         // names of the entry parts
+	Shapes []Shape          // by shape class; one where all microbatches have the same shape
+	Params [][]Param        // by stage
+	Facts  []schedule.Facts // by stage: what makes a plan's lifetimes; nil where nobody asks
+}
+
+// Shape is the profile of one shape class.
+type Shape struct {
+	Name    string
+	Entries []Entry        // one for every set of parts that a rank wants
+	Stages  []StageProfile // by stage
+}
+
+// Entry is what a source allocates for one microbatch where a rank wants these parts.
+type Entry struct {
+	Parts   uint64 // one bit for each part that is wanted
+	Buffers []Buffer
+	Events  []Event
+	Out     []Ref // by part: what is handed over; none where the part is not wanted
+}
+
+// Param is one use of a parameter by a stage.
+type Param struct {
+	Name   string // uses of a tied parameter share it
+	Bytes  int64  // of its gradient
+	Frozen bool
+}
+
+// StageProfile is what one stage allocates, keeps and releases for one microbatch. A call
+// that the stage does not have is nil.
+type StageProfile struct {
+	Stage        string
+	Buffers      []Buffer // born in a call of the stage
+	Forward      *Call    // F
+	Whole        *Call    // B
+	Input        *Call    // I
+	Weight       *Call    // W, after I
+	Eval         *Call    // F of a forward-only plan
+	Gather       *Call    // UNSHARD; what it hands over ends with RESHARD
+	Reduce       *Call    // REDUCE_GRAD
+	Quantize     *Call    // QUANTIZE: copies of weights, those for the forward and then those for the backward
+	QuantizeEval *Call    // QUANTIZE where the stage has no backward: those for the forward
+}
+
+// Buffer is one allocation. One of class Resident is none: it was there before the step
+// and is there after it, a table that a stage returns, and has no events.
+type Buffer struct {
+	Name   string // for people; "" where nobody named it
+	Bytes  int64  // as asked for
+	AtMost bool   // Bytes is a bound: the size depends on values
+	Class  memory.Class
+}
+
+// Call is what happens in one call of a stage, in order. The last Taken of the events
+// are the ends of slots: they end with the action, behind its entry parts, inputs and
+// gradients.
+type Call struct {
+	Events []Event
+	Taken  int
+	Out    []Ref // by port: what F returns as outputs, B and I as gradients of inputs
+	// Forward is how many of Out, the first ones, are for the forward: of QUANTIZE alone.
+	Forward int
+}
+
+// Event is a change of the number of references to a buffer. A buffer begins with the
+// one reference of Alloc and ends with its last one. What a call hands over is a
+// reference that it does not release: the context does, where the plan says.
+type Event struct {
+	Op  Op
+	Ref Ref
+}
+
+// Op is what an event does.
+type Op uint8
+
+// The operations.
+const (
+	Alloc   Op = iota // of an own buffer
+	Retain            // one reference more
+	Release           // one reference less
+)
+
+// Ref names a buffer within a profile: one of the stage's own, or what was lent to
+// it. The zero Ref is none.
+type Ref struct {
+	Kind  RefKind
+	Index int // into StageProfile.Buffers (or Entry.Buffers), or the number of the port or part
+}
+
+// RefKind says what a Ref names.
+type RefKind uint8
+
+// The kinds of references.
+const (
+	None     RefKind = iota
+	Own              // a buffer of this profile
+	In               // an input of the stage
+	GradOut          // the gradient of an output of the stage
+	PartRead         // an entry part, by its number in Profile.Parts
+)

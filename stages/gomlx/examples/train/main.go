@@ -1,0 +1,212 @@
+// Train trains a small network, a convolutional classifier or a GPT, made of GoMLX's layers, through
+// Weir, or the same model with GoMLX's own trainer, and says what each needs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"iter"
+	"log"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/gomlx"
+)
+
+// example is a model and its data.
+type example struct {
+	config gomlx.Config
+	input  string
+	rows   int                                                  // of a microbatch
+	batch  func(first, rows int) (input, label *tensors.Tensor) // rows from the first on
+	floor  string                                               // what the loss is to be below
+}
+
+var examples = map[string]func() (example, error){"mlp": mlp, "images": images, "gpt": gpt}
+
+func main() {
+	name := flag.String("model", "gpt", "mlp, images or gpt")
+	steps := flag.Int("steps", 20, "steps")
+	microbatches := flag.Int("microbatches", 64, "microbatches of a step")
+	plan := flag.String("plan", "depth-first", "schedule")
+	ranks := flag.Int("ranks", 1, "ranks")
+	trainer := flag.String("trainer", "weir", "weir, or GoMLX's own: accumulate, or batch for one big batch a step")
+	flag.Parse()
+	if err := run(context.Background(), *name, *trainer, *plan, *ranks, *steps, *microbatches, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, name, trainer, plan string, ranks, steps, microbatches int, out io.Writer) error {
+	ex, err := prepare(name, plan, ranks)
+	if err != nil {
+		return err
+	}
+	if ex.floor != "" {
+		fmt.Fprintln(out, ex.floor)
+	}
+	step := ex.gomlx
+	if trainer == "weir" {
+		step = ex.weir
+	}
+	once, err := step(trainer, microbatches)
+	if err != nil {
+		return err
+	}
+	var used time.Duration
+	for i := range steps {
+		before := processor()
+		says, err := once(ctx)
+		if err != nil {
+			return err
+		}
+		if i > 0 { // the first one compiles
+			used += processor() - before
+		}
+		fmt.Fprintf(out, "step %2d  %s\n", i, says)
+	}
+	each := used / time.Duration(max(1, (steps-1)*microbatches))
+	fmt.Fprintf(out, "%v of processors a microbatch; %s of the process at most\n", each.Round(time.Microsecond), peak())
+	return nil
+}
+
+// prepare makes a model with a store and a backend of its own.
+func prepare(name, plan string, ranks int) (*example, error) {
+	made, ok := examples[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no model %q", name)
+	}
+	ex, err := made()
+	if err != nil {
+		return nil, err
+	}
+	cfg := &ex.config
+	cfg.Schedule, cfg.Ranks = plan, ranks
+	cfg.Store = model.NewStore()
+	cfg.Store.SetParam(model.ParamInitialSeed, int64(7))
+	cfg.Backend, err = gomlx.NewBackend("")
+	return &ex, err
+}
+
+// weir returns a step.
+func (ex *example) weir(_ string, microbatches int) (func(context.Context) (string, error), error) {
+	m, err := gomlx.New(ex.config)
+	if err != nil {
+		return nil, err
+	}
+	run, err := runner.New(m.Runner())
+	if err != nil {
+		return nil, err
+	}
+	source := m.Dataset(ex.batches(ex.rows), ex.input)
+	return func(ctx context.Context) (string, error) {
+		step, err := run.Step(ctx, microbatches, source)
+		if err != nil {
+			return "", err
+		}
+		text := fmt.Sprintf("loss %.4f", step.Loss("loss"))
+		for name := range ex.config.Metrics {
+			text += fmt.Sprintf("  %s %.3f", name, step.Loss(name))
+		}
+		var inside int64
+		programs, _ := m.Programs()
+		for _, p := range programs {
+			inside = max(inside, p.Forward, p.Backward, p.Input, p.Weight)
+		}
+		return fmt.Sprintf("%s  peak %s and %s inside an execution  growth per microbatch %v", text, size(step.Peak), size(inside), step.Growth), step.Update(m.Update)
+	}, nil
+}
+
+// gomlx returns a step of GoMLX's trainer, over the same rows.
+func (ex *example) gomlx(trainer string, microbatches int) (func(context.Context) (string, error), error) {
+	cfg := ex.config
+	whole := func(scope *model.Scope, _ any, x []*graph.Node) []*graph.Node {
+		for _, s := range cfg.Stages {
+			x = s.Graph(scope.Store().RootScope(), x)
+		}
+		return x
+	}
+	tr := train.NewTrainer(cfg.Backend, cfg.Store, whole, cfg.Loss, cfg.Optimizer, nil, nil)
+	rows, times := ex.rows*microbatches, 1
+	if trainer == "accumulate" {
+		rows, times = ex.rows, microbatches
+		if err := tr.AccumulateGradients(microbatches); err != nil {
+			return nil, err
+		}
+	}
+	next, _ := iter.Pull2(ex.batches(rows).Iter())
+	return func(context.Context) (string, error) {
+		cfg.Backend.Model().ResetPeak()
+		var sum float64
+		for range times {
+			batch, err, _ := next()
+			if err != nil {
+				return "", err
+			}
+			metrics, err := tr.TrainStep(batch)
+			if err != nil {
+				return "", err
+			}
+			sum += float64(tensors.ToScalar[float32](metrics[0]))
+			for _, t := range metrics {
+				err = errors.Join(err, t.FinalizeAll())
+			}
+			if err = errors.Join(err, batch.Finalize()); err != nil {
+				return "", err
+			}
+		}
+		var stats memory.Stats
+		cfg.Backend.Model().Stats(&stats)
+		return fmt.Sprintf("loss %.4f  peak %s between executions", sum/float64(times), size(stats.Peak)), nil
+	}, nil
+}
+
+// endless is a data set of GoMLX.
+type endless struct {
+	rows int
+	make func(first, rows int) (input, label *tensors.Tensor)
+}
+
+func (ex *example) batches(rows int) train.Dataset { return endless{rows, ex.batch} }
+
+func (endless) Name() string { return "endless" }
+
+func (e endless) Iter() iter.Seq2[train.Batch, error] {
+	return func(yield func(train.Batch, error) bool) {
+		for first := 0; ; first += e.rows {
+			x, y := e.make(first, e.rows)
+			if !yield(train.Batch{Inputs: []*tensors.Tensor{x}, Labels: []*tensors.Tensor{y}}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func size(bytes int64) string { return fmt.Sprintf("%.2f MiB", float64(bytes)/(1<<20)) }
+
+// processor returns the time that the process has computed.
+func processor() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// peak returns the most memory that the process has had, where Linux says it.
+func peak() string {
+	status, _ := os.ReadFile("/proc/self/status")
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	line, _, _ := strings.Cut(after, "\n")
+	return strings.TrimSpace(line)
+}

@@ -1,0 +1,350 @@
+package gomlx
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// Loss is a loss or a metric of GoMLX, as loss.LossFn is: a mean, or a number for each example.
+type Loss = func(labels, predictions []*graph.Node) *graph.Node
+
+// Optimizer is any of GoMLX's that takes gradients: SGD, Adam, AdamW, RMSProp.
+type Optimizer interface {
+	optimizer.Interface
+	train.OptimizeWithGradients
+}
+
+// Stage is a part of a model.
+type Stage struct {
+	Name string
+	// Reads are parts of the entry, which follow the outputs of the stage before in inputs.
+	Reads []string
+	// Graph builds the stage. The scope is the root of the store, so that a model keeps the
+	// names of its variables however it is cut. Stages that use the same variable share it.
+	Graph func(scope *model.Scope, inputs []*graph.Node) []*graph.Node
+	// Outputs is how many tensors Graph returns; 0 is 1.
+	Outputs int
+}
+
+// Config is a model in stages, with its loss and its optimizer.
+type Config struct {
+	Backend *Backend     // nil is a new "go"
+	Store   *model.Store // of the variables
+	Stages  []Stage
+	Entry   map[string]shapes.Shape // the parts of an entry, with the largest shapes
+	// Labels are parts for the losses, which follow the last stage. After the first, one of
+	// booleans is a mask: how often it is set is the weight of a microbatch.
+	Labels    []string
+	Loss      Loss // the objective, recorded as "loss"
+	Metrics   map[string]Loss
+	Ranks     int // 0 is 1
+	Schedule  string
+	Optimizer Optimizer // updates the variables; it may be nil
+	// Recompute says which nodes of the forward the backward computes again from their inputs,
+	// beside those that only copy or fill. nil is none.
+	Recompute func(*graph.Node) bool
+	// MaxShapes is for how many sets of input shapes a stage keeps programs; 0 is 16.
+	MaxShapes int
+}
+
+// Model is a model of GoMLX that Weir trains. Its variables are in the store.
+type Model struct {
+	Config
+	Devices  []*Device // by rank
+	backend  *Backend
+	losses   []named
+	stages   []*stage
+	grads    map[string]T       // by path of the variable: its accumulator of the first stage that uses it
+	owners   map[string]*Device // by path: the rank of that stage
+	compiled atomic.Int64
+	before   atomic.Int64 // live in the book of what GoMLX makes, as the step began
+	update   *model.Exec
+	reading  []*batches
+	sums     []T // the accumulators of all stages
+}
+
+type named struct {
+	name string
+	fn   Loss
+}
+
+// New cuts a model. It initializes the variables that have no value.
+func New(cfg Config) (*Model, error) {
+	m := &Model{Config: cfg, backend: cfg.Backend, grads: map[string]T{}, owners: map[string]*Device{}}
+	m.MaxShapes, m.Ranks = max(m.MaxShapes, 1), max(m.Ranks, 1)
+	if cfg.MaxShapes == 0 {
+		m.MaxShapes = 16
+	}
+	if m.Schedule == "" {
+		m.Schedule = "depth-first"
+	}
+	if m.Store == nil || len(m.Stages) == 0 || m.Loss == nil {
+		return nil, errors.New("gomlx: Config needs Store, Stages and Loss")
+	}
+	named, err := schedule.Find(m.Schedule)
+	if err != nil {
+		return nil, fmt.Errorf("gomlx: Schedule: %w", err)
+	}
+	placement, err := named.Place(m.Ranks, len(m.Stages))
+	if err == nil && placement.Copies > 1 {
+		err = errors.New("it runs two copies of the model, which has one set of variables")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("gomlx: schedule %s: %w", m.Schedule, err)
+	}
+	if m.backend == nil {
+		if m.backend, err = NewBackend(""); err != nil {
+			return nil, err
+		}
+	}
+	m.Devices = []*Device{m.backend.model}
+	if m.Ranks > 1 {
+		m.Devices = nil
+		for range m.Ranks {
+			m.Devices = append(m.Devices, m.backend.device())
+		}
+	}
+	m.addLosses()
+	var before []shapes.Shape
+	for i, declared := range m.Stages {
+		if slices.ContainsFunc(m.Stages[:i], func(s Stage) bool { return s.Name == declared.Name }) {
+			return nil, fmt.Errorf("gomlx: two stages are named %q: name them apart, a stage draws its random numbers by its name", declared.Name)
+		}
+		s := &stage{def: declared, model: m, device: m.Devices[placement.Rank[i]], last: i == len(m.Stages)-1}
+		if before, err = s.declare(before); err != nil {
+			return nil, err
+		}
+		m.stages = append(m.stages, s)
+	}
+	if err := m.Store.InitializeVariables(m.backend, nil); err != nil {
+		return nil, fmt.Errorf("gomlx: %w", err)
+	}
+	for _, d := range m.Devices {
+		d.begin = func() {
+			_ = m.place(d) // a stage that needs what is not there says so
+			m.before.Store(m.backend.model.Live())
+		}
+		d.begin()
+	}
+	return m, nil
+}
+
+func (m *Model) recompute(n *graph.Node) bool { return m.Recompute != nil && m.Recompute(n) }
+
+func (m *Model) addLosses() {
+	m.losses = []named{{"loss", m.Loss}}
+	for name, fn := range m.Metrics {
+		m.losses = append(m.losses, named{name, fn})
+	}
+	slices.SortFunc(m.losses[1:], func(a, b named) int { return strings.Compare(a.name, b.name) })
+}
+
+// declare finds out what a stage has for the shapes of Config.Entry, and returns those of its
+// outputs.
+func (s *stage) declare(before []shapes.Shape) ([]shapes.Shape, error) {
+	m := s.model
+	s.Name = s.def.Name
+	for i := range before {
+		s.inputs = append(s.inputs, fmt.Sprint("x", i))
+	}
+	s.Inputs(s.inputs...)
+	in := slices.Clone(before)
+	reads := slices.Clone(s.def.Reads)
+	if s.last {
+		reads = append(reads, m.Labels...)
+	}
+	for _, part := range reads {
+		shape, ok := m.Entry[part]
+		if !ok {
+			return nil, fmt.Errorf("gomlx: stage %q reads %q: Config.Entry has no shape for it", s.def.Name, part)
+		}
+		in = append(in, shape)
+		s.parts = append(s.parts, s.Part(part))
+	}
+	if s.last {
+		for _, l := range m.losses {
+			s.losses = append(s.losses, s.Loss(l.name))
+		}
+	} else {
+		for i := range max(s.def.Outputs, 1) {
+			s.outputs = append(s.outputs, fmt.Sprint("x", i))
+		}
+		s.Outputs(s.outputs...)
+	}
+	v, err := s.newVariant(in)
+	if err != nil {
+		return nil, err
+	}
+	s.known = []*variant{v}
+	s.ticket = [2]batchctx.Slot{s.Slot("ticket of the backward"), s.Slot("ticket of W")}
+	for _, n := range v.kept {
+		s.kept = append(s.kept, s.Slot(n.String()))
+	}
+	for _, n := range v.carries {
+		s.carries = append(s.carries, s.Slot("carried "+n.String()))
+	}
+	for _, variable := range v.joint.variables {
+		path := variable.Path()
+		if m.owners[path] == nil {
+			m.owners[path] = s.device
+		}
+		if !variable.Trainable {
+			continue
+		}
+		g, err := s.device.Put(memory.Resident, make([]float32, variable.Shape().Size()), variable.Shape())
+		if err != nil {
+			return nil, err
+		}
+		if m.grads[path] == nil {
+			m.grads[path] = g
+		}
+		m.sums = append(m.sums, g)
+		s.params = append(s.params, s.Param(path, g))
+	}
+	s.Frozen = len(s.params) == 0
+	var after []shapes.Shape
+	for _, n := range v.joint.outputs {
+		after = append(after, n.Shape())
+	}
+	return after, nil
+}
+
+// place moves the variables of a rank to the backend and into its book: those that the
+// optimizer has made, that a checkpoint has loaded, or that were changed on the host.
+func (m *Model) place(d *Device) (err error) {
+	for path, owner := range m.owners {
+		if owner == d {
+			b, failed := m.value(path)
+			if failed == nil {
+				d.adopt(b)
+			}
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// value returns the buffer of a variable.
+func (m *Model) value(path string) (*Buffer, error) {
+	v := m.Store.GetVariable(path)
+	if v == nil {
+		return nil, fmt.Errorf("gomlx: the store has no variable %s", path)
+	}
+	t, err := v.Value()
+	if err != nil {
+		return nil, fmt.Errorf("gomlx: %w", err)
+	}
+	b, err := t.Buffer(m.backend, 0)
+	if err != nil {
+		return nil, fmt.Errorf("gomlx: variable %s: %w", path, err)
+	}
+	return b.(*Buffer), nil
+}
+
+// unchanged says whether the variables that are trained are those that New found: accumulators
+// and what the optimizer updates go by them.
+func (m *Model) unchanged() error {
+	for v := range m.Store.IterVariables() {
+		if path := v.Path(); m.owners[path] != nil && v.Trainable != (m.grads[path] != nil) {
+			return fmt.Errorf("%w: variable %s is trained: %v, which was otherwise in New: make a new Model", ErrRefused, path, v.Trainable)
+		}
+	}
+	return nil
+}
+
+// Runner returns what a runner needs of the model. Hooks, memory and all else are the
+// caller's to add.
+func (m *Model) Runner() runner.Config[T] {
+	cfg := runner.Config[T]{Schedule: m.Schedule}
+	for _, s := range m.stages {
+		cfg.Stages = append(cfg.Stages, stages.Stage[T](s))
+	}
+	for _, d := range m.Devices {
+		cfg.Spaces = append(cfg.Spaces, memory.Space[T](d))
+	}
+	for i, l := range m.losses {
+		cfg.Losses = append(cfg.Losses, loss.Def{Name: l.name, Reduction: loss.Mean, Objective: i == 0})
+	}
+	if m.Ranks > 1 {
+		cfg.World = runner.World[T]{Capacity: 1, Copy: func(from, to int, b T) (T, error) {
+			flat, err := b.host()
+			if err != nil {
+				return nil, err
+			}
+			return m.Devices[to].Put(memory.Transfer, flat, b.shape)
+		}}
+	}
+	return cfg
+}
+
+// Update runs the optimizer with the gradients of a step: step.Update(model.Update).
+func (m *Model) Update(factor float64) error {
+	if m.Optimizer == nil {
+		return errors.New("gomlx: Config.Optimizer is nil: set it, or update the variables in the store")
+	}
+	if kept := m.backend.model.Live() - m.before.Load(); m.Ranks > 1 && kept > 0 {
+		return fmt.Errorf("%w: %d bytes more than as the step began: finalize what a stage or a source has executed", ErrKept, kept)
+	}
+	if err := m.unchanged(); err != nil {
+		return err
+	}
+	var paths []string
+	args := []any{float32(factor)}
+	for v := range m.Store.IterVariables() { // as the optimizer goes through them
+		if g := m.grads[v.Path()]; g != nil {
+			if g.raw == nil { // GoMLX would lose the variables, which it donates
+				return fmt.Errorf("gomlx: the model is closed: %w", memory.ErrStale)
+			}
+			t, err := tensors.FromBuffer(compute.Buffer(g))
+			if err != nil {
+				return err
+			}
+			paths, args = append(paths, v.Path()), append(args, t)
+		}
+	}
+	if m.update == nil {
+		exec, err := model.NewExec(m.backend, m.Store, func(scope *model.Scope, in []*graph.Node) *graph.Node {
+			var grads []*graph.Node
+			for i, n := range in[1:] {
+				scope.Store().GetVariable(paths[i]).NodeValue(n)
+				grads = append(grads, graph.Mul(n, in[0]))
+			}
+			m.Optimizer.UpdateGraphWithGradients(scope, grads, dtypes.Float32)
+			return in[0]
+		})
+		if err != nil {
+			return fmt.Errorf("gomlx: %w", err)
+		}
+		m.update = exec
+	}
+	out, err := m.update.Call(args...)
+	if err != nil {
+		return fmt.Errorf("gomlx: %w", err)
+	}
+	for _, t := range out {
+		err = errors.Join(err, t.FinalizeAll())
+	}
+	for _, d := range m.Devices {
+		err = errors.Join(err, m.place(d))
+	}
+	return err
+}

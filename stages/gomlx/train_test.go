@@ -1,0 +1,339 @@
+package gomlx_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/layers"
+	"github.com/gomlx/gomlx/ml/layers/regularizer"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/model/checkpoint"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/gomlx"
+)
+
+// trained runs steps of 8 microbatches and returns the weights.
+func trained(t *testing.T, cfg gomlx.Config, steps int) map[string][]float32 {
+	m, err := gomlx.New(cfg)
+	require.NoError(t, err)
+	rc := m.Runner()
+	rc.FirstStep = optimizer.GetGlobalStep(cfg.Store)
+	run, err := runner.New(rc)
+	require.NoError(t, err)
+	for range steps {
+		step, err := run.Step(t.Context(), 8, source(m))
+		require.NoError(t, err)
+		require.Equal(t, memory.Growth{Audited: true}, step.Growth)
+		require.NoError(t, step.Update(m.Update))
+	}
+	return values(t, cfg.Store)
+}
+
+func adamw(cfg gomlx.Config) gomlx.Config {
+	cfg.Optimizer = optimizer.Adam().WeightDecay(0.01).LearningRate(0.01).Done().(gomlx.Optimizer)
+	return cfg
+}
+
+func dropout(cfg gomlx.Config) gomlx.Config {
+	for i, s := range cfg.Stages[:2] {
+		cfg.Stages[i].Graph = func(scope *model.Scope, in []*graph.Node) []*graph.Node {
+			return []*graph.Node{layers.DropoutStatic(scope, s.Graph(scope, in)[0], 0.25)}
+		}
+	}
+	return cfg
+}
+
+// shared makes two stages use the same weights.
+func shared(cfg gomlx.Config) gomlx.Config {
+	again := cfg.Stages[1]
+	again.Name = "layer1 again"
+	cfg.Stages[2] = again
+	return cfg
+}
+
+// TestTraining compares weights: with those of GoMLX's trainer where they are to be its own,
+// and those of other plans.
+func TestTraining(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(gomlx.Config) gomlx.Config
+		within float64 // of GoMLX's trainer; 0 is bit-equal, -1 other random numbers
+	}{
+		{"adamw", adamw, 0},
+		{"dropout", dropout, -1},
+		{"shared weights", shared, 1e-6}, // GoMLX adds the uses of each microbatch first
+		{"recompute", func(cfg gomlx.Config) gomlx.Config {
+			cfg.Recompute = func(*graph.Node) bool { return true }
+			return cfg
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			first := trained(t, c.change(config(4)), 3)
+			if c.within >= 0 {
+				want, _ := reference(t, c.change(config(4)), 3, 8)
+				for path, x := range want {
+					require.InDeltaSlice(t, x, first[path], c.within, path)
+				}
+			}
+			for _, plan := range []string{"1f1b", "zb-h1"} {
+				cfg := c.change(config(4))
+				cfg.Schedule, cfg.Ranks = plan, 4
+				require.Equal(t, first, trained(t, cfg, 3), plan)
+			}
+		})
+	}
+}
+
+// TestRecompute: what is computed again is not kept, and comes to the same.
+func TestRecompute(t *testing.T) {
+	kept := func(recompute func(*graph.Node) bool) (bytes int64) {
+		cfg := config(4)
+		cfg.Recompute = recompute
+		m, err := gomlx.New(cfg)
+		require.NoError(t, err)
+		programs, _ := m.Programs()
+		for _, p := range programs {
+			bytes += p.Kept
+		}
+		return bytes
+	}
+	all := func(*graph.Node) bool { return true }
+	require.Less(t, kept(all), kept(nil))
+	cfg := dropout(config(4))
+	cfg.Recompute = all
+	require.Equal(t, trained(t, dropout(config(4)), 2), trained(t, cfg, 2)) // the same draws
+}
+
+// TestDraws: microbatches, steps and seeds draw apart, and a run anew draws the same (L9).
+func TestDraws(t *testing.T) {
+	sum := func(seed uint64, first int64, microbatches int) float64 {
+		cfg := around(one(func(s *model.Scope, x *graph.Node) *graph.Node {
+			return layers.Dense(s.In("d"), layers.DropoutStatic(s, x, 0.5), false, 6)
+		}), []int{16, 6})
+		m, err := gomlx.New(cfg)
+		require.NoError(t, err)
+		rc := m.Runner()
+		rc.Seed, rc.FirstStep = seed, first
+		run, err := runner.New(rc)
+		require.NoError(t, err)
+		ones := make([]float32, 16*6)
+		for i := range ones {
+			ones[i] = 1
+		}
+		step, err := run.Step(t.Context(), microbatches, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
+			e.Put("x", e.Must(m.Devices[0].Floats(memory.Entry, ones, 16, 6)))
+			return nil
+		}))
+		require.NoError(t, err)
+		return step.Losses[0].Sum
+	}
+	once := sum(1, 0, 1)
+	require.Equal(t, once, sum(1, 0, 1))
+	require.NotEqual(t, 2*once, sum(1, 0, 2))
+	require.NotEqual(t, once, sum(2, 0, 1))
+	require.NotEqual(t, once, sum(1, 1, 1))
+}
+
+// TestCheckpoint goes on from a checkpoint of GoMLX, to the weights of a run that was not
+// interrupted.
+func TestCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	want := trained(t, dropout(adamw(config(4))), 4)
+	cfg := dropout(adamw(config(4)))
+	trained(t, cfg, 2)
+	handler, err := checkpoint.Build(cfg.Store).Dir(dir).Done()
+	require.NoError(t, err)
+	require.NoError(t, handler.Save())
+	cfg = dropout(adamw(config(4)))
+	_, err = checkpoint.Load(cfg.Store).Dir(dir).Immediate().Done()
+	require.NoError(t, err)
+	require.Equal(t, want, trained(t, cfg, 2))
+}
+
+// TestMasksAndMetrics: uneven microbatches with a mask come to what one big batch does.
+func TestMasksAndMetrics(t *testing.T) {
+	ends := []int{0, 8, 9, 16, 24}
+	var losses, metrics []float64
+	var weights []map[string][]float32
+	for _, cuts := range [][]int{ends, {0, 24}} {
+		cfg := config(2)
+		cfg.Labels = []string{"y", "mask"}
+		cfg.Entry["mask"] = shapes.Make(dtypes.Bool, rows)
+		cfg.Metrics = map[string]gomlx.Loss{"bias": func(labels, p []*graph.Node) *graph.Node {
+			return graph.MaskedReduceAllMean(graph.ReduceSum(graph.Sub(p[0], labels[0]), -1), labels[1])
+		}}
+		m, err := gomlx.New(cfg)
+		require.NoError(t, err)
+		run, err := runner.New(m.Runner())
+		require.NoError(t, err)
+		step, err := run.Step(t.Context(), len(cuts)-1, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
+			var x, y []float32
+			var mask []bool
+			for i := cuts[e.Index()]; i < cuts[e.Index()+1]; i++ {
+				row, label := data(i)
+				x, y, mask = append(x, row[:4]...), append(y, label[:2]...), append(mask, i%3 > 0)
+			}
+			n, d := len(x)/4, m.Devices[0]
+			e.Put("x", e.Must(d.Floats(memory.Entry, x, n, 4)))
+			e.Put("y", e.Must(d.Floats(memory.Entry, y, n, 2)))
+			e.Put("mask", e.Must(d.Put(memory.Entry, mask, shapes.Make(dtypes.Bool, n))))
+			return nil
+		}))
+		require.NoError(t, err)
+		require.Equal(t, 16.0, step.Losses[0].Weight)
+		require.NoError(t, step.Update(m.Update))
+		losses, metrics = append(losses, step.Loss("loss")), append(metrics, step.Loss("bias"))
+		weights = append(weights, values(t, cfg.Store))
+	}
+	require.InEpsilon(t, losses[1], losses[0], 1e-6)
+	require.InEpsilon(t, metrics[1], metrics[0], 1e-5)
+	for path, x := range weights[1] {
+		require.InDeltaSlice(t, x, weights[0][path], 1e-6, path)
+	}
+}
+
+// TestMaskOfRows: a mask of rows that is set everywhere is none, for a loss of each element.
+func TestMaskOfRows(t *testing.T) {
+	var losses []float64
+	for _, labels := range [][]string{{"y"}, {"y", "mask"}} {
+		cfg := config(2)
+		cfg.Labels, cfg.Entry["mask"] = labels, shapes.Make(dtypes.Bool, rows)
+		cfg.Loss = func(labels, p []*graph.Node) *graph.Node { return graph.Square(graph.Sub(p[0], labels[0])) }
+		m, err := gomlx.New(cfg)
+		require.NoError(t, err)
+		run, err := runner.New(m.Runner())
+		require.NoError(t, err)
+		step, err := run.Step(t.Context(), 2, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
+			x, y := data(e.Index())
+			e.Put("x", e.Must(m.Devices[0].Floats(memory.Entry, x, rows, 4)))
+			e.Put("y", e.Must(m.Devices[0].Floats(memory.Entry, y, rows, 2)))
+			if e.Wants("mask") {
+				set := slices.Repeat([]bool{true}, rows)
+				e.Put("mask", e.Must(m.Devices[0].Put(memory.Entry, set, shapes.Make(dtypes.Bool, rows))))
+			}
+			return nil
+		}))
+		require.NoError(t, err)
+		losses = append(losses, step.Loss("loss"))
+	}
+	require.Equal(t, losses[0], losses[1])
+}
+
+// TestShapes: one set of shapes more than MaxShapes compiles anew, and a step may mix them.
+func TestShapes(t *testing.T) {
+	cfg := config(2)
+	cfg.MaxShapes = 2
+	m, err := gomlx.New(cfg)
+	require.NoError(t, err)
+	run, err := runner.New(m.Runner())
+	require.NoError(t, err)
+	var before int
+	for i, of := range []int{2, 2, 3} {
+		step, err := run.Step(t.Context(), 12, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error {
+			n := 1 + e.Index()%of
+			x, y := data(e.Index())
+			e.Put("x", e.Must(m.Devices[0].Floats(memory.Entry, x[:4*n], n, 4)))
+			e.Put("y", e.Must(m.Devices[0].Floats(memory.Entry, y[:2*n], n, 2)))
+			return nil
+		}))
+		require.NoError(t, err)
+		require.Equal(t, memory.Growth{Audited: true}, step.Growth)
+		programs, compiled := m.Programs()
+		require.Len(t, programs, 2*cfg.MaxShapes)
+		require.Positive(t, programs[0].Kept)
+		require.Equal(t, []int{8, 0, 40}[i], compiled-before) // forward and backward, two stages; two are there
+		before = compiled
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name, says string
+		layer      graphFn
+	}{
+		{"running averages", "its forward changes /mean", one(func(s *model.Scope, x *graph.Node) *graph.Node {
+			v := s.VariableWithValue("mean", float32(0)).SetTrainable(false)
+			v.SetNodeValue(graph.Add(v.NodeValue(x), graph.ReduceAllMean(x)))
+			return graph.Sub(x, v.NodeValue(x))
+		})},
+		{"regularization", "adds the regularization loss", func(s *model.Scope, in []*graph.Node) []*graph.Node {
+			v := s.VariableWithValue("v", []float32{1, 2})
+			regularizer.L2(0.1)(in[0].Graph(), v)
+			return []*graph.Node{graph.Add(in[0], graph.ReduceAllSum(v.NodeValue(in[0])))}
+		}},
+		{"an update of every step", "AddPerStepUpdateGraphFn", func(s *model.Scope, in []*graph.Node) []*graph.Node {
+			train.AddPerStepUpdateGraphFn(s, in[0].Graph(), func(*model.Scope, *graph.Graph) {})
+			return in
+		}},
+		{"integers", "is Int32 and has no gradient", one(func(_ *model.Scope, x *graph.Node) *graph.Node { return graph.ConvertDType(x, dtypes.Int32) })},
+		{"float64", "variable /v is trained in Float64", one(func(s *model.Scope, x *graph.Node) *graph.Node {
+			return graph.Add(x, graph.ConvertDType(s.VariableWithValue("v", 1.5).NodeValue(x), dtypes.Float32))
+		})},
+		{"two outputs", "set Stage.Outputs", func(_ *model.Scope, in []*graph.Node) []*graph.Node { return []*graph.Node{in[0], in[0]} }},
+		{"a large constant in a gradient", "a constant of 40 elements", one(func(_ *model.Scope, x *graph.Node) *graph.Node {
+			large := make([]float32, 40)
+			return graph.IdentityWithCustomGradient(x, func(x, v *graph.Node) *graph.Node {
+				c := graph.ConstTensor(x.Graph(), tensors.FromFlatDataAndDimensions(large, 40))
+				return graph.Mul(v, graph.ReduceAllSum(c))
+			})
+		})},
+		{"a sort in a gradient", "Sort in a gradient cannot be moved", one(func(_ *model.Scope, x *graph.Node) *graph.Node {
+			return graph.IdentityWithCustomGradient(x, func(x, v *graph.Node) *graph.Node { return graph.Sort(v, 0, true) })
+		})},
+		{"what panics", "layer", one(func(_ *model.Scope, x *graph.Node) *graph.Node { return graph.Reshape(x, 1, 2, 3) })},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := gomlx.New(around(c.layer, []int{4, 6}))
+			require.ErrorContains(t, err, c.says)
+			if c.name != "what panics" {
+				require.ErrorIs(t, err, gomlx.ErrRefused)
+			}
+			t.Log(fmt.Sprint(err))
+		})
+	}
+}
+
+// TestWrongUses are refused where they would train something else, or nothing.
+func TestWrongUses(t *testing.T) {
+	cfg := dropout(config(3))
+	cfg.Stages[1].Name = cfg.Stages[0].Name // both would drop the same
+	_, err := gomlx.New(cfg)
+	require.ErrorContains(t, err, `two stages are named "layer0"`)
+
+	cfg = config(2)
+	cfg.Loss = func(_, p []*graph.Node) *graph.Node {
+		return graph.ReduceAllSum(graph.ConvertDType(p[0], dtypes.Int32))
+	}
+	_, err = gomlx.New(cfg)
+	require.ErrorIs(t, err, gomlx.ErrRefused)
+	require.ErrorContains(t, err, "is Int32 and has no gradient")
+
+	cfg = config(2)
+	m, err := gomlx.New(cfg)
+	require.NoError(t, err)
+	run, err := runner.New(m.Runner())
+	require.NoError(t, err)
+	step, err := run.Step(t.Context(), 2, source(m))
+	require.NoError(t, err)
+	cfg.Store.GetVariable("/layer0/dense/weights").SetTrainable(false)
+	require.ErrorContains(t, step.Update(m.Update), "variable /layer0/dense/weights is trained: false")
+	_, err = run.Step(t.Context(), 2, runner.Indexed(func(_ context.Context, e batchctx.Entry[gomlx.T]) error { // other shapes
+		x, y := data(e.Index())
+		e.Put("x", e.Must(m.Devices[0].Floats(memory.Entry, x[:4], 1, 4)))
+		e.Put("y", e.Must(m.Devices[0].Floats(memory.Entry, y[:2], 1, 2)))
+		return nil
+	}))
+	require.ErrorIs(t, err, gomlx.ErrRefused)
+}

@@ -1,0 +1,4 @@
+// Package mutation changes one thing in the core at a time, such as a condition, a bound or
+// an assignment, and wants a red test for each. What stays green is a change that no test
+// sees, or one that changes nothing.
+package mutation

@@ -1,0 +1,267 @@
+// Package rewind is for tests: it undoes the trace of a memory snapshot, as the viewer of
+// PyTorch does.
+package rewind
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/memory/snapshot"
+)
+
+// ErrInconsistent is wrapped by the errors of Segments: trace and segments do not belong
+// together.
+var ErrInconsistent = errors.New("rewind: trace and segments contradict each other")
+
+// granule is what an allocator rounds sizes to at least.
+const granule = 512
+
+// unsplit is what a block of the pool for large sizes may be larger than it was asked
+// for: so little is not split off. A block that begins so closely behind another one
+// tells how large that one is.
+const unsplit = 1 << 20
+
+// Segments undoes the trace of a device, from its last entry to its first, beginning
+// with the segments, and returns the segments as they were before the trace. It is
+// what the viewer does to draw its allocator state history, and a fault is what the
+// viewer would fail at: an event outside of every segment, a block freed twice, a
+// segment that goes while something in it is live.
+//
+// A trace that begins in mid-history is no fault: what it frees without having
+// allocated it was live before. The real size of such a block is not told; it gets the
+// requested one, rounded up to 512 bytes if there is room, where nothing else shows it.
+func Segments(s *snapshot.Snapshot, device int) ([]snapshot.Segment, error) {
+	r := rewinder{}
+	for i := range s.Segments {
+		if s.Segments[i].Device != device {
+			continue
+		}
+		if err := r.begin(&s.Segments[i]); err != nil {
+			return nil, fmt.Errorf("%w: device %d: %w", ErrInconsistent, device, err)
+		}
+	}
+	if device < len(s.Traces) {
+		trace := s.Traces[device]
+		for i := len(trace) - 1; i >= 0; i-- {
+			if err := r.undo(&trace[i]); err != nil {
+				e := &trace[i]
+				return nil, fmt.Errorf("%w: device %d: entry %d, %s of %d bytes at %#x: %w", ErrInconsistent, device, i, e.Action, e.Size, e.Address, err)
+			}
+		}
+	}
+	segments := make([]snapshot.Segment, len(r.segments))
+	for i, segment := range r.segments {
+		segments[i] = tiled(segment)
+	}
+	return segments, nil
+}
+
+// rewinder holds the segments at one time of the trace. Their blocks are only those
+// that are live or pending, in order.
+type rewinder struct{ segments []snapshot.Segment }
+
+// begin takes a segment of the snapshot.
+func (r *rewinder) begin(s *snapshot.Segment) error {
+	segment, next := *s, s.Address
+	segment.Blocks = nil
+	for _, b := range s.Blocks {
+		if b.Address != next || b.Size <= 0 {
+			return fmt.Errorf("the blocks of segment %#x do not tile it at %#x", s.Address, next)
+		}
+		next += b.Size
+		if b.State != snapshot.Inactive {
+			segment.Blocks = append(segment.Blocks, b)
+		}
+	}
+	if next != s.End() {
+		return fmt.Errorf("the blocks of segment %#x end at %#x, it ends at %#x", s.Address, next, s.End())
+	}
+	return r.insert(segment)
+}
+
+func (r *rewinder) undo(e *snapshot.Entry) error {
+	switch e.Action {
+	case snapshot.Alloc:
+		return r.unalloc(e)
+	case snapshot.FreeCompleted:
+		return r.unfree(e)
+	case snapshot.FreeRequested:
+		return r.unrequest(e)
+	case snapshot.SegmentAlloc, snapshot.SegmentMap:
+		return r.remove(e)
+	case snapshot.SegmentFree:
+		return r.insert(snapshot.Segment{Address: e.Address, Size: e.Size, Stream: e.Stream, Small: e.Size <= smallSegment, Frames: e.Frames})
+	case snapshot.SegmentUnmap:
+		return r.insert(snapshot.Segment{Address: e.Address, Size: e.Size, Stream: e.Stream, Small: e.Size%largeSegment != 0, Expandable: true, Frames: e.Frames})
+	}
+	return nil // oom, snapshot, notes of users
+}
+
+// The sizes of segments tell to which pool a segment belonged that is gone.
+const (
+	smallSegment = 2 << 20
+	largeSegment = 20 << 20
+)
+
+// unalloc ends a block that was allocated here.
+func (r *rewinder) unalloc(e *snapshot.Entry) error {
+	segment, at, ok := r.find(e.Address)
+	if !ok {
+		return errors.New("nothing is live there")
+	}
+	b := segment.Blocks[at]
+	if b.State != snapshot.Live || b.Requested != e.Size {
+		return fmt.Errorf("a block of %d bytes is there, %s", b.Requested, b.State)
+	}
+	if at > 0 && !segment.Small && !segment.Expandable {
+		if before := &segment.Blocks[at-1]; e.Address-end(before) <= unsplit {
+			before.Size = e.Address - before.Address
+		}
+	}
+	segment.Blocks = slices.Delete(segment.Blocks, at, at+1)
+	return nil
+}
+
+// unfree brings back a block whose bytes went back to the pool here.
+func (r *rewinder) unfree(e *snapshot.Entry) error {
+	segment := r.around(e.Address)
+	if segment == nil {
+		return errors.New("it lies in no segment")
+	}
+	if e.Size < 0 {
+		return errors.New("its size is negative")
+	}
+	at, taken := locate(segment.Blocks, e.Address)
+	if taken || at > 0 && segment.Blocks[at-1].Address+segment.Blocks[at-1].Requested > e.Address {
+		return errors.New("something else is live there")
+	}
+	if at > 0 && end(&segment.Blocks[at-1]) > e.Address {
+		segment.Blocks[at-1].Size = e.Address - segment.Blocks[at-1].Address // more than was asked for was a guess
+	}
+	room := segment.End() - e.Address
+	if at < len(segment.Blocks) {
+		room = segment.Blocks[at].Address - e.Address
+	}
+	if e.Size > room {
+		return errors.New("it does not fit before what follows it")
+	}
+	size := min(room, max(1, (e.Size+granule-1)/granule)*granule)
+	segment.Blocks = slices.Insert(segment.Blocks, at, snapshot.Block{Address: e.Address, Size: size, Requested: e.Size, State: snapshot.Pending, Frames: e.Frames})
+	return nil
+}
+
+// unrequest makes a block live whose end was asked for here.
+func (r *rewinder) unrequest(e *snapshot.Entry) error {
+	segment, at, ok := r.find(e.Address)
+	if !ok || segment.Blocks[at].State != snapshot.Pending {
+		return errors.New("nothing is pending there")
+	}
+	segment.Blocks[at].State = snapshot.Live
+	return nil
+}
+
+// insert adds a segment. What expands is joined with the range that it touches.
+func (r *rewinder) insert(s snapshot.Segment) error {
+	at, _ := slices.BinarySearchFunc(r.segments, s.Address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
+	if s.Size <= 0 || at > 0 && r.segments[at-1].End() > s.Address || at < len(r.segments) && r.segments[at].Address < s.End() {
+		return fmt.Errorf("segment %#x of %d bytes is empty, or overlaps another one", s.Address, s.Size)
+	}
+	joins := func(a, b *snapshot.Segment) bool {
+		return a.Expandable && b.Expandable && a.Stream == b.Stream && a.End() == b.Address
+	}
+	if at < len(r.segments) && joins(&s, &r.segments[at]) {
+		next := r.segments[at]
+		next.Address, next.Size = s.Address, next.Size+s.Size
+		next.Blocks = append(s.Blocks, next.Blocks...)
+		r.segments = slices.Delete(r.segments, at, at+1)
+		s = next
+	}
+	if at > 0 && joins(&r.segments[at-1], &s) {
+		before := &r.segments[at-1]
+		before.Size += s.Size
+		before.Blocks = append(before.Blocks, s.Blocks...)
+		return nil
+	}
+	r.segments = slices.Insert(r.segments, at, s)
+	return nil
+}
+
+// remove takes away the range of an entry: a whole segment, or a part of one that
+// expands.
+func (r *rewinder) remove(e *snapshot.Entry) error {
+	segment := r.around(e.Address)
+	if segment == nil || e.Size <= 0 || e.Address+e.Size > segment.End() {
+		return errors.New("no segment has that range")
+	}
+	whole := e.Address == segment.Address && e.Size == segment.Size
+	if !whole && !segment.Expandable {
+		return fmt.Errorf("the segment there has %d bytes from %#x on", segment.Size, segment.Address)
+	}
+	first, _ := locate(segment.Blocks, e.Address)
+	last, _ := locate(segment.Blocks, e.Address+e.Size)
+	if first != last || first > 0 && end(&segment.Blocks[first-1]) > e.Address {
+		return errors.New("something in it is live before it is there")
+	}
+	left, right := *segment, *segment
+	left.Size, left.Blocks = e.Address-left.Address, segment.Blocks[:first:first]
+	right.Address = e.Address + e.Size
+	right.Size, right.Blocks = segment.End()-right.Address, segment.Blocks[first:]
+	at, _ := slices.BinarySearchFunc(r.segments, left.Address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
+	var rest []snapshot.Segment
+	for _, part := range []snapshot.Segment{left, right} {
+		if part.Size > 0 {
+			rest = append(rest, part)
+		}
+	}
+	r.segments = slices.Replace(r.segments, at, at+1, rest...)
+	return nil
+}
+
+// around returns the segment that an address lies in, or nil.
+func (r *rewinder) around(address int64) *snapshot.Segment {
+	at, found := slices.BinarySearchFunc(r.segments, address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
+	if !found {
+		at--
+	}
+	if at < 0 || address >= r.segments[at].End() {
+		return nil
+	}
+	return &r.segments[at]
+}
+
+// find returns the block at an address, with its segment.
+func (r *rewinder) find(address int64) (*snapshot.Segment, int, bool) {
+	segment := r.around(address)
+	if segment == nil {
+		return nil, 0, false
+	}
+	at, ok := locate(segment.Blocks, address)
+	return segment, at, ok
+}
+
+func locate(blocks []snapshot.Block, address int64) (int, bool) {
+	return slices.BinarySearchFunc(blocks, address, func(b snapshot.Block, address int64) int { return cmp.Compare(b.Address, address) })
+}
+
+// tiled returns a segment with inactive blocks between the others.
+func tiled(s snapshot.Segment) snapshot.Segment {
+	var blocks []snapshot.Block
+	next := s.Address
+	fill := func(to int64) {
+		if to > next {
+			blocks = append(blocks, snapshot.Block{Address: next, Size: to - next, State: snapshot.Inactive})
+		}
+	}
+	for _, b := range s.Blocks {
+		fill(b.Address)
+		blocks = append(blocks, b)
+		next = end(&b)
+	}
+	fill(s.End())
+	s.Blocks = blocks
+	return s
+}
+
+func end(b *snapshot.Block) int64 { return b.Address + b.Size }

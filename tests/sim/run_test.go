@@ -1,0 +1,878 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/turns"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
+)
+
+// T is the handle of the simulation.
+type T = kernels.Buffer
+
+// place is where an event happens.
+type place int
+
+const (
+	atHook place = iota // also at the end of a successful step
+	atCall
+	atAlloc
+	atCopy
+	atSource
+	atGradient
+	atPeak
+)
+
+var (
+	errPlanted   = errors.New("a planted error")
+	errCancelled = errors.New("a planted cancellation")
+)
+
+// stall is what the watch for stalls allows.
+const stall = time.Minute
+
+// world is a scenario that runs.
+type world struct {
+	Scenario
+	clerk     *clerk
+	placement schedule.Placement
+	devs      []*device
+	grads     [][]T // by stage
+	runners   []*runner.Runner[T]
+	source    []runner.Source[T] // by runner
+	dry       bool               // a dry run of stages
+	nulls     []*kernels.Null    // of the dry run
+	profile   *layout.Profile    // where memory is planned
+
+	// Of the running step.
+	step, m  int
+	training bool
+	events   int
+	before   int // events of the last step that had no fault
+	fired    []kind
+	late     bool // a fault behind the exchange of its rank
+	unseen   bool // a rank hung where all others may wait for a stream, which nothing watches
+	cancels  []context.CancelCauseFunc
+	found    error // the first violation
+
+	tally *tally
+}
+
+// tally is what runs come to.
+type tally struct {
+	Runs, Refused, Steps, Failed, Microbatches, Turns, Events int64
+	Fired                                                     [numKinds]int64
+}
+
+// device is a host whose allocations and gradients are events.
+type device struct {
+	*kernels.Host
+	w *world
+}
+
+func (d *device) Alloc(class memory.Class, t kernels.DType, n int) (T, error) {
+	if err := d.w.event(atAlloc); err != nil {
+		return T{}, fmt.Errorf("%w: %w", memory.ErrOutOfMemory, err)
+	}
+	return d.Host.Alloc(class, t, n)
+}
+
+func (d *device) Add(dst, src T) error {
+	return errors.Join(d.w.event(atGradient), d.Host.Add(dst, src))
+}
+
+func (d *device) SumSquares(g T) (float64, error) {
+	if err := d.w.event(atGradient); err != nil {
+		return 0, err
+	}
+	return d.Host.SumSquares(g)
+}
+
+// router is the gradients of all ranks, for spaces that are no more than spaces.
+type router struct{ w *world }
+
+func (r router) own() *device                    { return r.w.devs[r.w.clerk.current] }
+func (r router) Zero(g T) error                  { return r.own().Zero(g) }
+func (r router) Add(dst, src T) error            { return r.own().Add(dst, src) }
+func (r router) SumSquares(g T) (float64, error) { return r.own().SumSquares(g) }
+
+// violated notes what must not be.
+func (w *world) violated(format string, args ...any) {
+	if w.found == nil {
+		w.found = fmt.Errorf(format, args...)
+	}
+}
+
+// event lets another rank go on, and fails where the scenario says so.
+func (w *world) event(at place) error {
+	if w.dry {
+		return nil
+	}
+	w.clerk.pause()
+	w.events++
+	for i := range w.Faults {
+		f := &w.Faults[i]
+		if f.Step != w.step || f.At < 0 || w.events < w.before*f.At/1000 {
+			continue
+		}
+		return w.fail(at, f)
+	}
+	return nil
+}
+
+// fail makes a fault happen, each once.
+func (w *world) fail(at place, f *Fault) error {
+	what := f.Kind
+	if what == returns && (at == atHook || at == atPeak) {
+		what = panics
+	}
+	f.At = -1
+	w.fired = append(w.fired, what)
+	w.late = w.late || at == atPeak
+	switch what {
+	case returns:
+		if at == atSource && f.Step%2 == 0 {
+			return io.EOF
+		}
+		return errPlanted
+	case panics:
+		panic(errPlanted)
+	case exits:
+		runtime.Goexit()
+	case cancels:
+		w.cancels[w.clerk.random.IntN(len(w.cancels))](errCancelled)
+	case hangs:
+		w.unseen = w.unseen || at == atSource && w.Stream
+		w.clerk.sleep(3 * stall)
+	case slow:
+		w.clerk.sleep(stall / 8)
+	}
+	return nil
+}
+
+// The model multiplies by small whole numbers, so that every sum is exact and no order of
+// sums can show.
+func weight(stage int) float32 { return float32(1 + stage%2) }
+
+// microbatches is how many a step has.
+func (w *world) microbatches(step int) int {
+	if w.Varies {
+		return 1 + (w.Microbatches-1)*step/max(w.Steps, 1)
+	}
+	return w.Microbatches
+}
+
+// size is the length of the tensors of a microbatch. Planned memory has one shape.
+func (w *world) size(index int) int {
+	if w.Planned {
+		return 2
+	}
+	return 1 + index%3
+}
+
+// input is what a stage of the model gets for a microbatch, in every element.
+func input(stage, index int) float32 {
+	x := float32(1 + index%3)
+	for s := range stage {
+		x *= weight(s)
+	}
+	return x
+}
+
+// gradient is what a stage of the model gets from behind: the product of the weights.
+func gradient(stage, depth int) float32 {
+	dy := float32(1)
+	for s := stage + 1; s < depth; s++ {
+		dy *= weight(s)
+	}
+	return dy
+}
+
+// fill allocates a tensor of a microbatch.
+func (w *world) fill(dev kernels.Compute, class memory.Class, index int, x float32) (T, error) {
+	b, err := dev.Alloc(class, kernels.Float32, w.size(index))
+	if err != nil {
+		return b, err
+	}
+	return b, dev.WriteFloat32(b, slices.Repeat([]float32{x}, w.size(index)))
+}
+
+// read demands that a tensor is what it must be: nobody has written over it.
+func (w *world) read(dev kernels.Compute, b T, index int, want float32) error {
+	if w.dry {
+		return nil
+	}
+	x := make([]float32, w.size(index))
+	if err := dev.ReadFloat32(x, b); err != nil {
+		w.violated("a tensor that was lent to a stage cannot be read: %w", err)
+		return err
+	}
+	for _, x := range x {
+		if x != want {
+			w.violated("rank %d reads %v where %v was written", w.clerk.current, x, want)
+		}
+	}
+	return nil
+}
+
+// stage returns a stage of the plan on a device. Stages 0 and depth-1 of the model share
+// a parameter.
+func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
+	p := w.placement
+	depth := p.Depth()
+	k := s % depth
+	d := new(stages.Decl[T])
+	x, carry := d.Slot("x"), d.Slot("carry")
+	own := d.Param(fmt.Sprint("w", k), grads[0])
+	params := []batchctx.Param{own}
+	if len(grads) > 1 {
+		params = append(params, d.Param("shared", grads[1]))
+	}
+	var part batchctx.Part
+	var objective batchctx.Loss
+	if p.First(s) {
+		part = d.Part("x")
+	} else {
+		d.Inputs("x", "y")
+	}
+	if p.Last(s) {
+		objective = d.Loss("loss")
+	} else {
+		d.Outputs("x", "y")
+	}
+	d.NoGrad("y") // which every stage hands on as it is
+	contribute := func(mb batchctx.Microbatch[T], x T) error {
+		for _, param := range params {
+			g, trains := mb.Grad(param)
+			if !trains || w.dry {
+				continue
+			}
+			var sum [1]float32
+			if err := dev.ReadFloat32(sum[:], g); err != nil {
+				return err
+			}
+			sum[0] += input(k, mb.Index()) * gradient(k, depth)
+			if err := dev.WriteFloat32(g, sum[:]); err != nil {
+				return err
+			}
+		}
+		return w.read(dev, x, mb.Index(), input(k, mb.Index()))
+	}
+	forward := func(_ context.Context, mb batchctx.Microbatch[T], in, out []T) error {
+		if err := w.event(atCall); err != nil {
+			return err
+		}
+		var h, y T
+		if p.First(s) {
+			h = mb.Part(part)
+			y = h
+		} else {
+			h, y = in[0], in[1]
+		}
+		if err := w.read(dev, y, mb.Index(), input(0, mb.Index())); err != nil {
+			return err
+		}
+		if err := w.read(dev, h, mb.Index(), input(k, mb.Index())); err != nil {
+			return err
+		}
+		mb.Save(x, mb.Retain(h))
+		if p.Last(s) {
+			mb.Loss(objective, float64(input(depth, mb.Index())), 1)
+			return w.event(atCall)
+		}
+		var err error
+		if out[0], err = w.fill(dev, memory.Activation, mb.Index(), input(k+1, mb.Index())); err != nil {
+			return err
+		}
+		out[1] = mb.Retain(y)
+		return w.event(atCall)
+	}
+	back := func(mb batchctx.Microbatch[T], gradOut, gradIn []T) (T, error) {
+		if err := w.event(atCall); err != nil {
+			return T{}, err
+		}
+		if !p.Last(s) {
+			if err := w.read(dev, gradOut[0], mb.Index(), gradient(k, depth)); err != nil {
+				return T{}, err
+			}
+		}
+		work, err := w.fill(dev, memory.Workspace, mb.Index(), 0)
+		if err != nil {
+			return T{}, err
+		}
+		defer mb.Release(work)
+		if gradIn != nil {
+			if gradIn[0], err = w.fill(dev, memory.ActGrad, mb.Index(), gradient(k-1, depth)); err != nil {
+				return T{}, err
+			}
+		}
+		return mb.Take(x), nil
+	}
+	backward := func(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+		h, err := back(mb, gradOut, gradIn)
+		if err != nil {
+			return err
+		}
+		return contribute(mb, h)
+	}
+	name := fmt.Sprint("stage", s)
+	if w.Whole {
+		return w.decorated(d.Stage(name, forward, backward))
+	}
+	return w.decorated(d.Split(name, forward, backward, func(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+		h, err := back(mb, gradOut, gradIn)
+		if err == nil {
+			mb.SaveFor(batchctx.ByWeight, carry, mb.Retain(h))
+		}
+		return err
+	}, func(_ context.Context, mb batchctx.Microbatch[T]) error {
+		if err := w.event(atCall); err != nil {
+			return err
+		}
+		return contribute(mb, mb.Take(carry))
+	}))
+}
+
+func (w *world) decorated(s stages.Stage[T]) stages.Stage[T] {
+	if w.Recompute {
+		s = stages.Recompute(s)
+	}
+	return s
+}
+
+// put fills an entry.
+func (w *world) put(dev kernels.Compute, e batchctx.Entry[T], index int) error {
+	if !e.Wants("x") {
+		return nil
+	}
+	b, err := w.fill(dev, memory.Entry, index, input(0, index))
+	if err != nil {
+		return err
+	}
+	e.Put("x", b)
+	return w.event(atSource)
+}
+
+// sources returns the source of a runner of ranks from first on.
+func (w *world) sources(devs []kernels.Compute) runner.Source[T] {
+	if w.Stream {
+		index := 0
+		return runner.Stream(func(context.Context) (int, error) {
+			index++
+			return index, w.event(atSource)
+		}, func(_ int, e batchctx.Entry[T]) error { return w.put(devs[e.Rank()%len(devs)], e, e.Index()) })
+	}
+	return runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
+		if err := w.event(atSource); err != nil {
+			return err
+		}
+		return w.put(devs[e.Rank()%len(devs)], e, e.Index())
+	})
+}
+
+// copy is World.Copy. While it runs the sender may do anything but end the buffer (L4).
+func (w *world) copy(from, to int, b T) (T, error) {
+	if w.dry {
+		return kernels.Transfer(w.nulls[to], w.nulls[from], b)
+	}
+	if err := w.event(atCopy); err != nil {
+		return T{}, err
+	}
+	made, err := kernels.Transfer(w.devs[to].Host, w.devs[from].Host, b)
+	if err == nil {
+		w.clerk.pause()
+		_, err = w.devs[from].Lend(b)
+	}
+	if err != nil && !errors.Is(err, memory.ErrOutOfMemory) {
+		w.violated("rank %d ended a buffer while rank %d copied it (L4): %w", from, to, err)
+	}
+	return made, err
+}
+
+// randomOrder is a rule that draws one of all valid orders.
+func (w *world) randomOrder(p schedule.Params) (*schedule.Plan, error) {
+	r := rand.New(rand.NewPCG(w.Seed, 2))
+	n, m := p.Placement.Stages(), p.Microbatches
+	plan := &schedule.Plan{Name: "random", Mode: p.Mode, Placement: p.Placement, Microbatches: m, Programs: make([][]schedule.Segment, p.Placement.Ranks)}
+	body := make([][]schedule.Action, p.Placement.Ranks)
+	f, i, b := make([]int, n), make([]int, n), make([]int, n)
+	last := schedule.B
+	if !w.Whole {
+		last = schedule.W
+	}
+	for {
+		var ready []schedule.Action
+		for s := range n {
+			if f[s] < m && (s == 0 || f[s-1] > f[s]) {
+				ready = append(ready, schedule.Act(schedule.F, s, f[s]))
+			}
+			if p.Mode == schedule.ForwardOnly {
+				continue
+			}
+			if i[s] < f[s] && (s == n-1 || i[s+1] > i[s]) {
+				kind := schedule.I
+				if w.Whole {
+					kind = schedule.B
+				}
+				ready = append(ready, schedule.Act(kind, s, i[s]))
+			}
+			if last == schedule.W && b[s] < i[s] {
+				ready = append(ready, schedule.Act(schedule.W, s, b[s]))
+			}
+		}
+		if len(ready) == 0 {
+			break
+		}
+		a := ready[r.IntN(len(ready))]
+		switch a.Kind() {
+		case schedule.F:
+			f[a.Stage()]++
+		case schedule.W:
+			b[a.Stage()]++
+		default:
+			i[a.Stage()]++
+		}
+		rank := p.Placement.Rank[a.Stage()]
+		body[rank] = append(body[rank], a)
+	}
+	for rank, actions := range body {
+		if len(actions) > 0 {
+			plan.Programs[rank] = []schedule.Segment{{Body: actions, Repeat: 1}}
+		}
+	}
+	return plan, nil
+}
+
+// errRefused is returned for a scenario that no runner takes.
+var errRefused = errors.New("refused")
+
+// config returns the configuration of the ranks on devs, from rank first on.
+func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
+	cfg := runner.Config[T]{
+		Losses:    []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
+		FirstStep: 1,
+		Plan:      runner.Plan{Placement: w.placement, LookAhead: w.LookAhead, Rule: w.randomOrder},
+		World:     runner.World[T]{Capacity: w.Capacity, Copy: w.copy, Stall: stall},
+		Hooks: runner.Hooks{
+			Action:     func(int, schedule.Action) { _ = w.event(atHook) },
+			Microbatch: func(*memory.Sample) { _ = w.event(atHook) },
+			Failed:     func(int, error, iter.Seq[memory.Info]) { w.clerk.pause() },
+			Peak:       func(int, iter.Seq[memory.PeakOwner]) { _ = w.event(atPeak) },
+		},
+	}
+	if found, err := schedule.Find(w.Schedule); err == nil {
+		cfg.Plan.Rule = found.Rule
+	}
+	for _, dev := range devs {
+		space := dev.(memory.Space[T])
+		if w.Bare && !w.dry {
+			space, cfg.Gradients = struct{ memory.Space[T] }{space}, router{w}
+		}
+		cfg.Spaces = append(cfg.Spaces, space)
+	}
+	for s, rank := range w.placement.Rank {
+		dev := devs[max(0, min(rank-first, len(devs)-1))]
+		cfg.Stages = append(cfg.Stages, w.stage(dev, s, w.grads[s]))
+	}
+	cfg.Memory.Profile = w.profile
+	return cfg
+}
+
+// build makes the runners.
+func (w *world) build() error {
+	var err error
+	w.placement = schedule.Looped(w.Ranks, w.Stages)
+	if found, none := schedule.Find(w.Schedule); none == nil {
+		for _, n := range []int{w.Stages, w.Ranks, 2 * w.Ranks} { // some have their own numbers of stages
+			if w.placement, err = found.Place(w.Ranks, n); err == nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	w.Planned = w.Planned && !w.Bare
+	devs := make([]kernels.Compute, w.Ranks)
+	if w.Planned {
+		for rank, d := range w.devs {
+			null := kernels.NewNull(d.Host)
+			defer null.Close()
+			w.nulls, devs[rank] = append(w.nulls, null), null
+		}
+		w.dry = true
+		defer func() { w.dry = false }()
+		if err := w.allocGrads(devs); err != nil {
+			return err
+		}
+		cfg := w.config(devs, 0)
+		if w.profile, err = runner.Record(context.Background(), cfg, runner.Shape[T]{Name: "all", Source: w.sources(devs)}); err != nil {
+			return err
+		}
+		w.dry = false
+	}
+	for rank, d := range w.devs {
+		devs[rank] = d
+	}
+	if err := w.allocGrads(devs); err != nil {
+		return err
+	}
+	for {
+		err := w.runnersOn(devs)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, check.ErrDeadlock) || w.Capacity == schedule.Unlimited {
+			return fmt.Errorf("%w: %w", errRefused, err)
+		}
+		w.Capacity = schedule.Unlimited
+	}
+}
+
+// allocGrads allocates the accumulators of all uses.
+func (w *world) allocGrads(devs []kernels.Compute) error {
+	w.grads = nil
+	for s, rank := range w.placement.Rank {
+		grads := make([]T, 1)
+		if depth := w.placement.Depth(); s%depth == 0 || s%depth == depth-1 {
+			grads = make([]T, 2)
+		}
+		for i := range grads {
+			var err error
+			dev := devs[rank]
+			if own, ok := dev.(*device); ok {
+				dev = own.Host
+			}
+			if grads[i], err = dev.Alloc(memory.Resident, kernels.Float32, 1); err != nil {
+				return err
+			}
+		}
+		w.grads = append(w.grads, grads)
+	}
+	return nil
+}
+
+// runnersOn makes one runner, or one for each rank, and a plan in each.
+func (w *world) runnersOn(devs []kernels.Compute) error {
+	w.runners, w.source = nil, nil
+	if !w.Apart || w.Ranks == 1 {
+		w.Apart = false
+		return w.add(w.config(devs, 0), devs)
+	}
+	links, err := runner.NewLinks(runner.LinksConfig[T]{Ranks: w.Ranks, Capacity: w.Capacity, Copy: w.copy, Stall: stall})
+	if err != nil {
+		return err
+	}
+	for rank := range w.Ranks {
+		cfg := w.config(devs[rank:rank+1], rank)
+		cfg.World = runner.World[T]{Ranks: w.Ranks, First: rank, Transport: func(rank int) runner.Transport[T] { return &station{links.Rank(rank), w} }}
+		if err := w.add(cfg, devs[rank:rank+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) add(cfg runner.Config[T], devs []kernels.Compute) error {
+	r, err := runner.New(cfg)
+	if err != nil {
+		return err
+	}
+	w.runners, w.source = append(w.runners, r), append(w.source, w.sources(devs))
+	for step := w.Steps; err == nil && step >= 0 && (w.Varies || step == w.Steps); step-- {
+		_, err = r.Prepare(context.Background(), w.microbatches(step), nil)
+	}
+	return err
+}
+
+// station is a rank's end of the links that lets others go on around every call.
+type station struct {
+	*runner.Endpoint[T]
+	w *world
+}
+
+func (s *station) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
+	s.w.clerk.pause()
+	all, err := s.Endpoint.Exchange(ctx, mine)
+	s.w.clerk.pause()
+	return all, err
+}
+
+func (s *station) Abort(cause error) {
+	s.w.clerk.pause()
+	s.Endpoint.Abort(cause)
+}
+
+// ending is how a runner's step has ended.
+type ending struct {
+	result   *runner.Result
+	err      error
+	returned bool
+	panicked any
+}
+
+// run runs a step of every runner, and returns how each has ended.
+func (w *world) run() ([]ending, error) {
+	m := w.microbatches(w.step)
+	w.before = w.before * m / max(w.m, 1)
+	w.m, w.events, w.fired, w.late, w.unseen = m, 0, nil, false, false
+	w.training = w.Evaluations>>w.step&1 == 0
+	endings := make([]ending, len(w.runners))
+	w.cancels = nil
+	var contexts []context.Context
+	for range w.runners {
+		ctx, cancel := context.WithCancelCause(turns.With(context.Background(), w.clerk))
+		contexts, w.cancels = append(contexts, ctx), append(w.cancels, cancel)
+		defer cancel(nil)
+	}
+	done, left := make(chan struct{}), make(chan int, len(w.runners))
+	for i, r := range w.runners {
+		go func() {
+			e := &endings[i]
+			defer func() {
+				e.panicked = recover()
+				left <- i
+			}()
+			if w.Ranks == 1 {
+				w.clerk.Begin(0)
+			}
+			if w.training {
+				e.result, e.err = r.Step(contexts[i], w.m, w.source[i])
+			} else {
+				e.result, e.err = r.Evaluate(contexts[i], w.m, w.source[i])
+			}
+			e.returned = true
+		}()
+	}
+	go func() {
+		for range w.runners {
+			<-left
+		}
+		close(done)
+	}()
+	return endings, w.clerk.serve(done)
+}
+
+// wrong returns what is wrong about a step that has ended so.
+func (w *world) wrong(endings []ending) error {
+	well := 0
+	for i := range endings {
+		e := &endings[i]
+		if e.returned && e.err == nil {
+			well++
+			if err := w.wrongResult(e.result); err != nil {
+				return err
+			}
+		} else if err := w.wrongError(e); err != nil {
+			return err
+		}
+	}
+	if well > 0 && well < len(endings) && !w.late {
+		return fmt.Errorf("the step counts on %d of %d ranks (L8)", well, len(endings))
+	}
+	if well == len(endings) {
+		for _, f := range w.fired {
+			if (f < cancels || f == hangs && !w.unseen && w.Ranks > 1 && len(w.fired) == 1) && !w.late { // the others wait
+				return fmt.Errorf("the step has ended well, in spite of what failed in it: %v", w.fired)
+			}
+		}
+		if len(w.fired) == 0 {
+			w.before = w.events
+		}
+	}
+	for rank, d := range w.devs {
+		var stats memory.Stats
+		d.Stats(&stats)
+		for class, bytes := range stats.Classes {
+			if memory.Class(class) != memory.Resident && bytes != 0 {
+				return fmt.Errorf("rank %d holds %d bytes of class %v after the step (L8)", rank, bytes, memory.Class(class))
+			}
+		}
+	}
+	return nil
+}
+
+// wrongError returns what is wrong about a failed step: that nothing has failed, or that it
+// tells something else.
+func (w *world) wrongError(e *ending) error {
+	told := e.err
+	if err, ok := e.panicked.(error); ok {
+		told = err
+	}
+	for _, f := range w.fired {
+		switch f {
+		case returns, panics:
+			if errors.Is(told, errPlanted) || errors.Is(told, runner.ErrShortBatch) {
+				return nil
+			}
+		case exits:
+			if !e.returned && e.panicked == nil {
+				return nil
+			}
+		case cancels:
+			if errors.Is(told, errCancelled) {
+				return nil
+			}
+		case hangs:
+			if _, ok := errors.AsType[*runner.StallError](told); ok {
+				return nil
+			}
+		}
+		if w.Apart && told != nil && f != slow { // a rank that has gone is told of by its transport
+			if _, ok := errors.AsType[*runner.Error](told); ok {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("the step has ended with %v (%v), after %v", told, e.panicked, w.fired)
+}
+
+// wrongResult returns what is wrong about a result, and about gradients.
+func (w *world) wrongResult(r *runner.Result) error {
+	depth := w.placement.Depth()
+	total, sums := 0.0, map[string]float32{}
+	for index := range w.m {
+		total += float64(input(depth, index))
+		for k := range depth {
+			g := input(k, index) * gradient(k, depth)
+			sums[fmt.Sprint("w", k)] += g
+			if k == 0 {
+				sums["shared"] += g
+			}
+			if k == depth-1 {
+				sums["shared"] += g * float32(min(k, 1)) // a model of one stage has one use
+			}
+		}
+	}
+	if got := r.Losses[0].Value; got != total/float64(w.m) {
+		return fmt.Errorf("the loss is %v, not %v (L9)", got, total/float64(w.m))
+	}
+	if r.Excess != 0 || r.Growth.Bytes != 0 {
+		return fmt.Errorf("excess %d, growth %d (L6, L7)", r.Excess, r.Growth.Bytes)
+	}
+	for rank, of := range r.Ranks {
+		if w.Planned && (!of.Planned || of.Peak != of.PeakPlanned) {
+			return fmt.Errorf("rank %d has the peak %d, planned %d (%v) (L6)", rank, of.Peak, of.PeakPlanned, of.Planned)
+		}
+	}
+	if !w.training {
+		return nil
+	}
+	var squares float64
+	for _, g := range sums {
+		squares += float64(g) * float64(g)
+	}
+	if norm := math.Sqrt(squares) * (1 / float64(w.m)); r.GradNorm != norm {
+		return fmt.Errorf("the norm of the gradient is %v, not %v (L9)", r.GradNorm, norm)
+	}
+	for s, grads := range w.grads {
+		for i, g := range grads {
+			var x [1]float32
+			if err := w.devs[w.placement.Rank[s]].ReadFloat32(x[:], g); err != nil {
+				return err
+			}
+			name := fmt.Sprint("w", s%depth)
+			if i == 1 {
+				name = "shared"
+			}
+			if (w.Ranks > 1 || i == 0 && s < depth) && x[0] != sums[name] {
+				return fmt.Errorf("stage %d has the gradient %v for %q, not %v (L9)", s, x[0], name, sums[name])
+			}
+		}
+	}
+	return nil
+}
+
+// hosts are the devices of all scenarios, by rank.
+var hosts []*kernels.Host
+
+// Run runs a scenario and returns the violation that it shows, and the trace of its turns.
+func Run(t *testing.T, s Scenario, sum *tally) (trace uint64, found error) {
+	for len(hosts) < s.Ranks {
+		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 24})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, host)
+	}
+	defer func() {
+		if recover() != nil { // the bubble's goroutines that are stuck
+			found = errors.Join(found, errStuck)
+		}
+		if found != nil { // then the devices may be anything
+			hosts = nil
+		}
+	}()
+	synctest.Test(t, func(*testing.T) { trace, found = run(s, sum) })
+	return trace, found
+}
+
+func run(s Scenario, sum *tally) (trace uint64, err error) {
+	w := &world{Scenario: s, tally: sum, clerk: newClerk(s.Seed, s.Policy, s.Ranks), before: 20 * s.Stages, m: 1}
+	w.Faults = slices.Clone(s.Faults)
+	for rank := range s.Ranks {
+		w.devs = append(w.devs, &device{hosts[rank], w})
+	}
+	defer func() {
+		for s, grads := range w.grads {
+			for _, g := range grads {
+				_, _ = w.devs[w.placement.Rank[s]].Release(g)
+			}
+		}
+	}()
+	defer func() { sum.Turns += int64(w.clerk.turns) }()
+	sum.Runs++
+	if err := w.build(); err != nil {
+		if errors.Is(err, errRefused) {
+			sum.Refused++
+			return 0, nil
+		}
+		return 0, err
+	}
+	for w.step = range s.Steps + 1 { // the last one never has a fault
+		endings, err := w.run()
+		sum.Steps++
+		sum.Events += int64(w.events)
+		if err == nil {
+			err = w.found
+		}
+		if err == nil {
+			err = w.wrong(endings)
+		}
+		if err != nil {
+			return w.clerk.trace, fmt.Errorf("step %d: %w", w.step, err)
+		}
+		if endings[0].err != nil || !endings[0].returned {
+			sum.Failed++
+		}
+		sum.Microbatches += int64(w.m)
+		for _, f := range w.fired {
+			sum.Fired[f]++
+		}
+	}
+	for _, r := range w.runners {
+		if err := r.Close(); err != nil {
+			return w.clerk.trace, err
+		}
+	}
+	return w.clerk.trace, nil
+}

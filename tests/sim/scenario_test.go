@@ -1,0 +1,81 @@
+package sim
+
+import (
+	"math/rand/v2"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Scenario is one run. Its numbers decide everything that happens in it.
+type Scenario struct {
+	Seed          uint64 // of the turns
+	Policy        policy
+	Ranks, Stages int
+	Schedule      string // "" is a random valid order
+	Microbatches  int
+	Steps         int
+	Evaluations   uint // a bit for each step
+	Capacity      int
+	LookAhead     int
+	Apart         bool // each rank has a runner of its own, as in a process of its own
+	Whole         bool // no stage splits its backward
+	Recompute     bool
+	Stream        bool // ranks share a stream
+	Planned       bool // memory
+	Bare          bool // spaces have no ability beyond Space
+	Varies        bool // the number of microbatches rises from step to step
+	Faults        []Fault
+}
+
+// Fault is what goes wrong in a step.
+type Fault struct {
+	Step int
+	At   int // which of its events, in thousandths of those of the step before
+	Kind kind
+}
+
+type kind int
+
+const (
+	returns kind = iota // an error, where the code can return one
+	panics
+	exits // the goroutine ends
+	cancels
+	hangs // for longer than the watch allows, whatever the context says
+	slow  // for less
+	numKinds
+)
+
+// draw returns the scenario of a seed.
+func draw(seed uint64) Scenario {
+	r := rand.New(rand.NewPCG(seed, 0))
+	all := schedule.Schedules()
+	s := Scenario{
+		Seed: seed, Policy: policy(r.IntN(int(numPolicies))), Ranks: 1 + r.IntN(4),
+		Microbatches: 1 + r.IntN(8), Steps: 2 + r.IntN(6), Capacity: r.IntN(4) - 1, LookAhead: r.IntN(3),
+		Evaluations: r.UintN(1<<8) & r.UintN(1<<8), Apart: r.IntN(4) == 0, Whole: r.IntN(4) == 0, Recompute: r.IntN(4) == 0,
+		Stream: r.IntN(3) == 0, Planned: r.IntN(8) == 0,
+		Bare: r.IntN(8) == 0, Varies: r.IntN(4) == 0,
+	}
+	s.Stages = s.Ranks * (1 + r.IntN(2))
+	if n := r.IntN(len(all) + 5); n < len(all) {
+		s.Schedule = all[n].Name
+		if s.Schedule == "dualpipe" || s.Schedule == "dualpipev" { // which want many
+			s.Microbatches *= 2 * s.Ranks
+			s.Varies = false
+		}
+	}
+	for range r.IntN(4) {
+		f := Fault{r.IntN(s.Steps), r.IntN(1000), kind(r.IntN(int(numKinds)))}
+		switch r.IntN(6) {
+		case 0:
+			f.At = 1000 - r.IntN(30) // about the end of a step
+		case 1, 2:
+			if n := len(s.Faults); n > 0 { // one comes with another
+				f.Step, f.At = s.Faults[n-1].Step, s.Faults[n-1].At
+			}
+		}
+		s.Faults = append(s.Faults, f)
+	}
+	return s
+}

@@ -1,0 +1,158 @@
+package sim
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing/synctest"
+	"time"
+)
+
+// policy is how the next rank is picked among those that could go on.
+type policy int
+
+const (
+	uniform  policy = iota
+	sticky          // mostly the rank that goes on already
+	delaying        // any, and now and then one is held up until no other one can go on
+	starving        // one rank, which changes now and then, only where no other one can
+	numPolicies
+)
+
+// clerk gives the ranks of a step their turns (internal/turns.Turns).
+type clerk struct {
+	random  *rand.Rand
+	policy  policy
+	starved int
+	seats   []seat
+	current int    // the rank whose turn it is, -1 for none
+	turns   int    // that were given
+	trace   uint64 // of all turns
+	joining sync.Mutex
+}
+
+// seat is where a rank waits for its turn.
+type seat struct {
+	turn   chan struct{}
+	waits  bool
+	ready  func() bool // nil: at once
+	alarm  time.Time   // when it may become ready by itself; zero for never
+	picked bool        // scratch
+}
+
+// newClerk returns a clerk for so many ranks. It belongs to the bubble that makes it.
+func newClerk(seed uint64, p policy, ranks int) *clerk {
+	c := &clerk{random: rand.New(rand.NewPCG(seed, 1)), policy: p, seats: make([]seat, ranks), current: -1, trace: 14695981039346656037}
+	for i := range c.seats {
+		c.seats[i].turn = make(chan struct{}, 1)
+	}
+	return c
+}
+
+// Begin joins a rank.
+func (c *clerk) Begin(rank int) {
+	c.joining.Lock() // ranks come at the same time
+	c.seats[rank].waits, c.seats[rank].ready = true, nil
+	c.joining.Unlock()
+	<-c.seats[rank].turn
+}
+
+// Wait ends the turn of the current rank.
+func (c *clerk) Wait(ready func() bool) {
+	rank := c.current
+	s := &c.seats[rank]
+	s.waits, s.ready = true, ready
+	if c.next() != rank {
+		<-s.turn
+	}
+}
+
+// sleep keeps the current rank for some time.
+func (c *clerk) sleep(d time.Duration) {
+	alarm := time.Now().Add(d)
+	c.seats[c.current].alarm = alarm
+	c.Wait(func() bool { return !time.Now().Before(alarm) })
+}
+
+// pause ends the turn of the current rank, which can go on.
+func (c *clerk) pause() {
+	if c.policy == delaying && c.random.IntN(16) == 0 {
+		c.sleep(time.Duration(1 + c.random.IntN(1e6)))
+		return
+	}
+	c.Wait(nil)
+}
+
+// next gives the turn to a rank that can go on, and returns it, -1 where there is none.
+func (c *clerk) next() int {
+	last, can := c.current, 0
+	c.current = -1
+	for i := range c.seats {
+		s := &c.seats[i]
+		if s.picked = s.waits && (s.ready == nil || s.ready()); s.picked {
+			can++
+		}
+	}
+	if can == 0 {
+		return -1
+	}
+	if c.policy == starving && can > 1 {
+		if c.random.IntN(64) == 0 {
+			c.starved = c.random.IntN(len(c.seats))
+		}
+		if s := &c.seats[c.starved]; s.picked {
+			s.picked = false
+			can--
+		}
+	}
+	rank := last
+	if c.policy != sticky || last < 0 || !c.seats[last].picked || c.random.IntN(8) == 0 {
+		rank = 0
+		for n := c.random.IntN(can); n > 0 || !c.seats[rank].picked; rank++ {
+			if c.seats[rank].picked {
+				n--
+			}
+		}
+	}
+	s := &c.seats[rank]
+	s.waits, s.ready, s.alarm = false, nil, time.Time{}
+	c.turns++
+	c.trace = (c.trace ^ uint64(rank+1)) * 1099511628211
+	if c.current = rank; rank != last {
+		s.turn <- struct{}{}
+	}
+	return rank
+}
+
+// errStuck is a violation: ranks wait, and nothing will ever wake them.
+var errStuck = errors.New("no rank can go on, and no clock will change that")
+
+// serve gives turns until done is closed. The bubble's clock moves by the least there is
+// only while no rank runs: so a sleep ends when the current rank waits for ready, or ended.
+func (c *clerk) serve(done <-chan struct{}) error {
+	for hours := 0; hours < 3; {
+		time.Sleep(time.Nanosecond)
+		synctest.Wait() // for the race detector, which does not know what the sleep has waited for
+		select {
+		case <-done:
+			return nil
+		default:
+		}
+		c.current = -1
+		if c.next() >= 0 {
+			hours = 0
+			continue
+		}
+		until := time.Hour // the watch for stalls may look
+		for i := range c.seats {
+			if alarm := c.seats[i].alarm; !alarm.IsZero() {
+				until = min(until, time.Until(alarm))
+			}
+		}
+		if until == time.Hour {
+			hours++
+		}
+		time.Sleep(max(until, 1))
+	}
+	return errStuck
+}

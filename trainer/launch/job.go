@@ -1,0 +1,272 @@
+package launch
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Exit statuses of a process.
+const (
+	// Interrupted is that of one that was told to end: such a job is not started again.
+	Interrupted = 130
+	// Elsewhere is that of one that ends because another process has: it is not the cause.
+	Elsewhere = 3
+)
+
+// Job is processes to start on this host. Processes and Command must be set.
+type Job struct {
+	Processes int
+	Command   []string
+	// Address is where the processes meet, as tcp.Config has it; "" is a Unix socket in a new
+	// folder.
+	Address string
+	// Restarts is how often the job is started again after it has failed. The command goes on
+	// from its last checkpoint by itself.
+	Restarts int
+	// Grace is how long the others may take to end after a process has failed, before they
+	// are told to, and how long then, before they are killed; 0 is 15 seconds.
+	Grace time.Duration
+	// Stdout and Stderr get what the processes write, line by line behind their numbers.
+	Stdout, Stderr io.Writer
+	// Signals are passed on to all processes; nil is none.
+	Signals <-chan os.Signal
+}
+
+var errInterrupted = errors.New("launch: interrupted")
+
+// exit is how a process has ended.
+type exit struct {
+	process int
+	status  int
+	how     string
+	killed  bool // by this package
+}
+
+// Run runs the job to its end and returns one exit status: 0, or that of the process that
+// failed first, 128 and the signal where one ended it. The error says what has failed, or why
+// the job was not started.
+func (j *Job) Run(ctx context.Context) (status int, err error) {
+	if j.Processes < 1 || len(j.Command) == 0 {
+		return 1, fmt.Errorf("launch: %d processes of the command %q", j.Processes, j.Command)
+	}
+	out := &lines{w: j.Stdout}
+	errs := out
+	if j.Stderr != j.Stdout {
+		errs = &lines{w: j.Stderr}
+	}
+	for restart := 0; ; restart++ {
+		status, err = j.once(ctx, out, errs)
+		if status == 0 || status == Interrupted || ctx.Err() != nil || restart == j.Restarts {
+			return status, err
+		}
+		errs.line(fmt.Appendf(nil, "launch: %v: starting again, %d of %d\n", err, restart+1, j.Restarts))
+	}
+}
+
+// once runs the job once.
+func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
+	folder, err := os.MkdirTemp("", "weir")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(folder) // A socket in it is of no use to anybody.
+	address := cmp.Or(j.Address, "unix:"+filepath.Join(folder, "job"))
+	env := append(os.Environ(), weirAddress+"="+address, weirToken+"="+rand.Text(), weirSize+"="+strconv.Itoa(j.Processes))
+	var running []*exec.Cmd
+	ended := make(chan exit, j.Processes)
+	failed := func(err error) (int, error) {
+		for _, cmd := range running {
+			signal(cmd, os.Kill)
+		}
+		for range running {
+			<-ended
+		}
+		return 1, err
+	}
+	defer lockThread()()
+	for number := range j.Processes {
+		cmd := exec.Command(j.Command[0], j.Command[1:]...)
+		cmd.Env = append(env[:len(env):len(env)], weirRank+"="+strconv.Itoa(number))
+		cmd.SysProcAttr = attributes()
+		prefix := fmt.Appendf(nil, "[%*d] ", len(strconv.Itoa(j.Processes-1)), number)
+		stdout, stderr := &prefixed{lines: out, prefix: prefix}, &prefixed{lines: errs, prefix: prefix}
+		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = stdout, stderr, time.Second // What it has started may hold them for ever.
+		if err := cmd.Start(); err != nil {
+			return failed(fmt.Errorf("launch: process %d: %w", number, err))
+		}
+		running = append(running, cmd)
+		go func() {
+			err := cmd.Wait()
+			stdout.end()
+			stderr.end()
+			ended <- exitOf(number, err)
+		}()
+	}
+	return verdict(j.watch(ctx, running, ended))
+}
+
+// watch waits for all processes, passes signals on, and ends those that outlive a failure.
+func (j *Job) watch(ctx context.Context, running []*exec.Cmd, ended <-chan exit) (exits []exit) {
+	all := func(s os.Signal) {
+		for _, cmd := range running {
+			signal(cmd, s)
+		}
+	}
+	grace := cmp.Or(j.Grace, 15*time.Second)
+	deadline := time.NewTimer(grace)
+	deadline.Stop()
+	told, killed := false, false
+	done := ctx.Done()
+	for len(exits) < len(running) {
+		select {
+		case e := <-ended:
+			e.killed = told
+			if exits = append(exits, e); e.status != 0 && len(exits) < len(running) && !told {
+				deadline.Reset(grace)
+			}
+		case s := <-j.Signals:
+			all(s)
+		case <-done:
+			done, told = nil, true
+			all(syscall.SIGTERM)
+			deadline.Reset(grace)
+		case <-deadline.C:
+			if killed = told; killed {
+				all(os.Kill)
+				continue
+			}
+			told = true
+			all(syscall.SIGTERM)
+			deadline.Reset(grace)
+		}
+	}
+	return exits
+}
+
+// exitOf is how a process has ended.
+func exitOf(number int, err error) exit {
+	e := exit{process: number}
+	var failed *exec.ExitError
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
+		return e
+	case !errors.As(err, &failed):
+		e.status, e.how = 1, err.Error()
+		return e
+	}
+	if e.status = failed.ExitCode(); e.status < 0 {
+		e.status = 128
+		if w, ok := failed.Sys().(syscall.WaitStatus); ok {
+			e.status += int(w.Signal())
+		}
+	}
+	e.how = failed.Error()
+	return e
+}
+
+// verdict tells the cause from its consequences. The exits are in their order.
+func verdict(exits []exit) (int, error) {
+	cause := -1
+	var others []string
+	for i, e := range exits {
+		switch {
+		case e.status == 0:
+			continue
+		case cause < 0, better(&e, &exits[cause]):
+			cause = i
+		}
+	}
+	if cause < 0 {
+		return 0, nil
+	}
+	if exits[cause].status == Interrupted {
+		return Interrupted, errInterrupted
+	}
+	for i, e := range exits {
+		if i != cause && e.status != 0 {
+			others = append(others, fmt.Sprintf("%d (%s)", e.process, e.how))
+		}
+	}
+	err := fmt.Errorf("launch: process %d has failed: %s", exits[cause].process, exits[cause].how)
+	if len(others) > 0 {
+		err = fmt.Errorf("%w; ended because of it: %s", err, strings.Join(others, ", "))
+	}
+	return exits[cause].status, err
+}
+
+// better reports whether one of two failures is rather the cause: one that has failed by
+// itself, else one that did not end when the others did and had to be killed.
+func better(e, than *exit) bool {
+	order := func(e *exit) int {
+		switch {
+		case e.status == Elsewhere, e.killed && e.status == Interrupted:
+			return 2
+		case e.killed:
+			return 1
+		}
+		return 0
+	}
+	return order(e) < order(than)
+}
+
+// lines writes whole lines of several processes.
+type lines struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lines) line(line []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, _ = l.w.Write(line) // Nobody reads it: the job goes on.
+}
+
+// prefixed writes what a process prints, line by line behind a prefix.
+type prefixed struct {
+	*lines
+	prefix, rest []byte
+}
+
+// mostLine is the most bytes of a line: a longer one is broken.
+const mostLine = 64 << 10
+
+func (p *prefixed) Write(b []byte) (int, error) {
+	p.rest = append(p.rest, b...)
+	for {
+		n := bytes.IndexByte(p.rest, '\n') + 1
+		if n == 0 && len(p.rest) < mostLine {
+			return len(b), nil
+		} else if n == 0 {
+			n = mostLine
+		}
+		p.print(n)
+	}
+}
+
+// end writes a line that has no end.
+func (p *prefixed) end() {
+	if len(p.rest) > 0 {
+		p.print(len(p.rest))
+	}
+}
+
+func (p *prefixed) print(n int) {
+	line := append(bytes.Clone(p.prefix), p.rest[:n]...)
+	if p.rest = p.rest[:copy(p.rest, p.rest[n:])]; line[len(line)-1] != '\n' {
+		line = append(line, '\n')
+	}
+	p.line(line)
+}

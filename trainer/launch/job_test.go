@@ -1,0 +1,101 @@
+package launch_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/launch"
+)
+
+// shell is a job of a script of the shell.
+func shell(processes int, script string) (*launch.Job, *bytes.Buffer) {
+	var out bytes.Buffer
+	return &launch.Job{Processes: processes, Command: []string{"sh", "-c", script}, Stdout: &out, Stderr: &out, Grace: time.Second}, &out
+}
+
+func TestJob(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		status int
+		says   string // the error
+		prints []string
+	}{
+		"all is well":  {"echo $WEIR_RANK of $WEIR_SIZE", 0, "", []string{"[0] 0 of 3\n", "[1] 1 of 3\n", "[2] 2 of 3\n"}},
+		"an open line": {"printf open", 0, "", []string{"[2] open\n"}},
+		"one fails, the others notice": {"if [ $WEIR_RANK = 1 ]; then sleep 0.3; exit 7; fi; sleep 0.1; exit 3", 7,
+			"process 1 has failed: exit status 7; ended because of it: ", nil},
+		"one fails, the others do not": {"if [ $WEIR_RANK = 2 ]; then exit 1; fi; exec sleep 1000", 1,
+			"process 2 has failed: exit status 1; ended because of it: ", nil},
+		"they do not even obey":         {"if [ $WEIR_RANK = 0 ]; then exit 1; fi; trap '' TERM; sleep 1000; sleep 1000", 1, "process 0 has failed", nil},
+		"one fails, its child lives on": {"if [ $WEIR_RANK = 1 ]; then sleep 60 & exit 7; fi; exec sleep 1000", 7, "process 1 has failed: exit status 7", nil},
+		"one is killed":                 {"if [ $WEIR_RANK = 0 ]; then kill -9 $$; fi; sleep 0.2; exit 3", 128 + 9, "process 0 has failed: signal: killed", nil},
+		"one hangs, the others say so":  {"if [ $WEIR_RANK = 2 ]; then kill -STOP $$; fi; sleep 0.1; exit 3", 128 + 9, "process 2 has failed: signal: killed; ended because of it: ", nil},
+		"one hangs and is told":         {"if [ $WEIR_RANK = 2 ]; then trap 'exit 130' TERM; while :; do sleep 0.1; done; fi; sleep 0.1; exit 3", 3, "has failed: exit status 3", nil},
+		"a token for all":               {"[ -n \"$WEIR_TOKEN\" ] && [ -d \"$(dirname ${WEIR_ADDRESS#unix:})\" ]", 0, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			job, out := shell(3, test.script)
+			began := time.Now()
+			status, err := job.Run(t.Context())
+			require.Equal(t, test.status, status, "%v: %s", err, out)
+			require.Less(t, time.Since(began), 30*time.Second)
+			if test.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, test.says)
+			}
+			for _, line := range test.prints {
+				require.Contains(t, out.String(), line)
+			}
+		})
+	}
+	job, _ := shell(2, "")
+	job.Command = []string{filepath.Join(t.TempDir(), "missing")}
+	_, err := job.Run(t.Context())
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A job that fails is started again as often as it may be, and one that was interrupted is not.
+func TestJobRestarts(t *testing.T) {
+	seen := filepath.Join(t.TempDir(), "seen")
+	job, out := shell(2, "[ $WEIR_RANK = 1 ] && exit 3; echo x >>"+seen+"; [ $(wc -l <"+seen+") = 3 ] || exit 5")
+	job.Command[2] = strings.Replace(job.Command[2], "&& exit 3", "&& exit 0", 1)
+	job.Restarts = 3
+	status, err := job.Run(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, status)
+	require.Equal(t, 2, strings.Count(out.String(), "starting again"), out)
+
+	job, out = shell(1, "exit 130")
+	job.Restarts = 3
+	status, _ = job.Run(t.Context())
+	require.Equal(t, launch.Interrupted, status)
+	require.Empty(t, out.String())
+}
+
+// A signal goes to all, and the end of the context ends them.
+func TestJobSignals(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	job, out := shell(2, "trap 'echo told; exit 130' INT; echo ready; while :; do sleep 0.05; done")
+	job.Signals = signals
+	time.AfterFunc(500*time.Millisecond, func() { signals <- os.Interrupt })
+	status, _ := job.Run(t.Context())
+	require.Equal(t, launch.Interrupted, status)
+	require.Equal(t, 2, strings.Count(out.String(), "told"), out)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	job, _ = shell(2, "exec sleep 1000")
+	job.Restarts = 5
+	status, err := job.Run(ctx)
+	require.Equal(t, 128+15, status)
+	require.Error(t, err)
+}

@@ -1,0 +1,96 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+)
+
+// ErrEnvironment is returned for variables of a launcher that contradict each other.
+var ErrEnvironment = errors.New("launch: the environment contradicts itself")
+
+// Place is which process of a job this one is, as its launcher says.
+type Place struct {
+	Launcher   string // "" where there is none
+	Rank, Size int    // Size is 0 where the launcher does not say
+	Address    string // where rank 0 is, as tcp.Config has it; "" where the launcher does not say
+	Token      string // of the job
+}
+
+// String is a line for people.
+func (p Place) String() string {
+	if p.Launcher == "" {
+		return "no launcher"
+	}
+	text := fmt.Sprintf("process %d of %d, as %s says", p.Rank, p.Size, p.Launcher)
+	if p.Size == 0 {
+		text = fmt.Sprintf("process %d, as %s says", p.Rank, p.Launcher)
+	}
+	return text
+}
+
+// The variables of a job that package launch starts.
+const (
+	weirRank    = "WEIR_RANK"
+	weirSize    = "WEIR_SIZE"
+	weirAddress = "WEIR_ADDRESS"
+	weirToken   = "WEIR_TOKEN"
+)
+
+// Weir is the launcher of this package.
+const Weir = "weir launch"
+
+// launchers are those that are known, the innermost first: whoever is started by another one
+// inherits the variables of that one too.
+var launchers = []struct {
+	name, rank, size string
+	unsized          bool   // it says no size
+	host, port       string // of rank 0
+}{
+	{name: Weir, rank: weirRank, size: weirSize},
+	{name: "Open MPI", rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE"},
+	{name: "PMI", rank: "PMI_RANK", size: "PMI_SIZE"},
+	{name: "torchrun", rank: "RANK", size: "WORLD_SIZE", host: "MASTER_ADDR", port: "MASTER_PORT"},
+	{name: "Slurm", rank: "SLURM_PROCID", size: "SLURM_NTASKS"},
+	{name: "Kubernetes", rank: "JOB_COMPLETION_INDEX", unsized: true},
+}
+
+// Find returns what the innermost launcher says in an environment. WEIR_TOKEN is the token
+// under every launcher.
+func Find(getenv func(name string) string) (Place, error) {
+	p := Place{Token: getenv(weirToken)}
+	for _, l := range launchers {
+		rank, size := getenv(l.rank), ""
+		if rank == "" {
+			continue
+		}
+		if !l.unsized {
+			size = getenv(l.size)
+		}
+		p.Launcher = l.name
+		var err error
+		if p.Rank, err = strconv.Atoi(rank); err != nil || p.Rank < 0 {
+			return p, fmt.Errorf("%w: %s says %s=%q: it is no rank", ErrEnvironment, l.name, l.rank, rank)
+		}
+		if !l.unsized {
+			if p.Size, err = strconv.Atoi(size); err != nil || p.Size < 1 {
+				return p, fmt.Errorf("%w: %s says %s=%s and %s=%q: it is no number of processes", ErrEnvironment, l.name, l.rank, rank, l.size, size)
+			}
+			if p.Rank >= p.Size {
+				return p, fmt.Errorf("%w: %s says %s=%d and %s=%d: ranks count from 0", ErrEnvironment, l.name, l.rank, p.Rank, l.size, p.Size)
+			}
+		}
+		if l.rank == weirRank {
+			p.Address = getenv(weirAddress)
+		}
+		if host, port := getenv(l.host), getenv(l.port); l.host != "" && host != "" {
+			if port == "" {
+				return p, fmt.Errorf("%w: %s says %s=%s and no %s", ErrEnvironment, l.name, l.host, host, l.port)
+			}
+			p.Address = "tcp:" + net.JoinHostPort(host, port)
+		}
+		return p, nil
+	}
+	return p, nil
+}

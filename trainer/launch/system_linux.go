@@ -1,0 +1,18 @@
+package launch
+
+import (
+	"runtime"
+	"syscall"
+)
+
+// attributes puts a process into a group of its own, so that a signal of the terminal reaches it
+// once, from here, and ends it where this process is killed.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// lockThread keeps the thread that starts the processes: they end with it.
+func lockThread() (unlock func()) {
+	runtime.LockOSThread()
+	return runtime.UnlockOSThread
+}

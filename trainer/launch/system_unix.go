@@ -1,0 +1,16 @@
+//go:build unix
+
+package launch
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// signal sends a signal to a process and to those that it has started.
+func signal(cmd *exec.Cmd, s os.Signal) {
+	if number, ok := s.(syscall.Signal); ok {
+		_ = syscall.Kill(-cmd.Process.Pid, number) // It may be gone.
+	}
+}

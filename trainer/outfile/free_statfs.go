@@ -1,0 +1,15 @@
+//go:build darwin || linux
+
+package outfile
+
+import "syscall"
+
+// Free returns how many bytes this user may still write to the file system of a folder, and
+// whether the system says so.
+func Free(folder string) (bytes int64, known bool) {
+	var s syscall.Statfs_t
+	if syscall.Statfs(folder, &s) != nil {
+		return 0, false
+	}
+	return int64(min(uint64(s.Bavail), 1<<40)) * int64(s.Bsize), true
+}

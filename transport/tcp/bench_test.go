@@ -1,0 +1,92 @@
+package tcp_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// BenchmarkTransfer sends a tensor to another rank and waits until it has been received: an
+// operation is a message and its confirmation.
+func BenchmarkTransfer(b *testing.B) {
+	for _, network := range []string{"links", "unix", "tcp"} {
+		for _, bytes := range []int{8, 4 << 10, 1 << 20, 16 << 20} {
+			b.Run(fmt.Sprintf("%s/%d", network, bytes), func(b *testing.B) {
+				devs := make([]*kernels.Host, 2)
+				for rank := range devs {
+					var err error
+					devs[rank], err = kernels.NewHost(kernels.HostConfig{})
+					require.NoError(b, err)
+					defer devs[rank].Close()
+				}
+				transfers(b, network, bytes, devs)
+			})
+		}
+	}
+}
+
+func transfers(b *testing.B, network string, bytes int, devs []*kernels.Host) {
+	ends := make([]runner.Transport[kernels.Buffer], 2)
+	var all sync.WaitGroup
+	if network == "links" {
+		links, err := runner.NewLinks(runner.LinksConfig[kernels.Buffer]{Ranks: 2, Capacity: 1, Stall: -1,
+			Copy: func(from, to int, h kernels.Buffer) (kernels.Buffer, error) {
+				return kernels.Transfer(devs[to], devs[from], h)
+			}})
+		require.NoError(b, err)
+		defer links.Close()
+		ends[0], ends[1] = links.Rank(0), links.Rank(1)
+	} else {
+		at, joined, errs := addresses[network](b), make([]*tcp.Endpoint[kernels.Buffer], 2), make([]error, 2)
+		for rank := range joined {
+			all.Go(func() {
+				joined[rank], errs[rank] = tcp.Join(b.Context(), tcp.Config{Rank: rank, Ranks: 2, Address: at, Capacity: 1}, devs[rank])
+			})
+		}
+		all.Wait()
+		for rank, end := range joined {
+			require.NoError(b, errs[rank])
+			ends[rank] = end
+		}
+		defer func() {
+			for _, end := range joined {
+				all.Go(func() { _ = end.Close() })
+			}
+			all.Wait()
+		}()
+	}
+	ctx := context.Background()
+	h, err := devs[0].Alloc(memory.Activation, kernels.Float32, bytes/4)
+	require.NoError(b, err)
+	require.NoError(b, devs[0].Zero(h))
+	for _, end := range ends {
+		all.Go(func() { _ = end.Begin(ctx) })
+	}
+	all.Wait()
+	b.SetBytes(int64(bytes))
+	b.ReportAllocs()
+	b.ResetTimer()
+	all.Go(func() {
+		got := make([]kernels.Buffer, 1)
+		for m := range b.N {
+			if ends[1].Recv(ctx, 0, runner.Tag{Microbatch: m}, got) != nil {
+				return
+			}
+			_, _ = devs[1].Release(got[0])
+		}
+	})
+	for m := range b.N {
+		tag := runner.Tag{Microbatch: m}
+		require.NoError(b, ends[0].Send(ctx, 1, tag, []kernels.Buffer{h}))
+		require.NoError(b, ends[0].Wait(ctx, 1, tag))
+	}
+	all.Wait()
+}

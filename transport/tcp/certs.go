@@ -1,0 +1,99 @@
+package tcp
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// The files of a folder of certificates.
+const (
+	authorityFile   = "ca.pem"
+	certificateFile = "job.pem"
+	keyFile         = "job.key"
+)
+
+// everyRank is the name in the certificate: ranks are known by it, not by their addresses.
+const everyRank = "weir-rank"
+
+// WriteCerts makes a certificate that all ranks of a job share, and writes it into a new folder
+// with its key and the authority that signed it, whose own key is forgotten. It holds for so
+// long.
+func WriteCerts(folder string, valid time.Duration) error {
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return fmt.Errorf("tcp: a folder for certificates: %w", err)
+	}
+	now := time.Now()
+	authority := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weir job"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(valid),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	rank := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: everyRank}, DNSNames: []string{everyRank},
+		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	if err == nil {
+		err = writePEM(filepath.Join(folder, keyFile), "PRIVATE KEY", encoded)
+	}
+	if err != nil {
+		return err
+	}
+	for name, signed := range map[string]*x509.Certificate{authorityFile: authority, certificateFile: rank} {
+		public := &key.PublicKey
+		if signed == authority {
+			public = &authorityKey.PublicKey
+		}
+		data, err := x509.CreateCertificate(rand.Reader, signed, authority, public, authorityKey)
+		if err == nil {
+			err = writePEM(filepath.Join(folder, name), "CERTIFICATE", data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writePEM(path, kind string, data []byte) error {
+	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600)
+}
+
+// LoadTLS returns the configuration of both sides of every connection, from a folder that
+// WriteCerts made.
+func LoadTLS(folder string) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, certificateFile), filepath.Join(folder, keyFile))
+	if err != nil {
+		return nil, fmt.Errorf("tcp: certificates: %w", err)
+	}
+	data, err := os.ReadFile(filepath.Join(folder, authorityFile))
+	if err != nil {
+		return nil, fmt.Errorf("tcp: certificates: %w", err)
+	}
+	authority := x509.NewCertPool()
+	if !authority.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("tcp: certificates: %s has none", filepath.Join(folder, authorityFile))
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair}, RootCAs: authority, ClientCAs: authority,
+		ClientAuth: tls.RequireAndVerifyClientCert, ServerName: everyRank, MinVersion: tls.VersionTLS13,
+	}, nil
+}

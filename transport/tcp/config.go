@@ -1,0 +1,121 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/weir-ml/weir/schedule"
+)
+
+// Config says which rank an endpoint is, and where the job meets. Rank, Ranks and Address
+// must be set, and Token outside of a single user's host.
+type Config struct {
+	Rank, Ranks int
+	// Address is where rank 0 is: unix:PATH or tcp:HOST:PORT.
+	Address string
+	// Listen is where this rank listens for the others, in the form of Address. "" is
+	// Address on rank 0, and on others a path beside it or any port of the interface by
+	// which they reach rank 0. Advertise is what the others dial instead, where an address
+	// is translated on the way.
+	Listen, Advertise string
+	// Token is a secret of the job. A connection without it is closed.
+	Token string
+	// TLS authenticates both sides of every connection: see LoadTLS. Off loopback it must
+	// be set unless Insecure is.
+	TLS      *tls.Config
+	Insecure bool
+	// Facts are what must be equal on all ranks: model, plan, flags, version. Join compares
+	// them and names the first that differs.
+	Facts []Fact
+	// Capacity is how many messages a link holds that are sent and not yet received: 0 is a
+	// rendezvous, schedule.Unlimited no bound.
+	Capacity int
+	// Meeting is how long Join waits for all ranks; 0 is a minute.
+	Meeting time.Duration
+	// Silence is how long nothing may come from a rank before it is lost; 0 is 10 seconds,
+	// at least 10 milliseconds, and negative is for ever.
+	Silence time.Duration
+}
+
+// Fact is something that must be equal on all ranks.
+type Fact struct{ Name, Value string }
+
+const (
+	defaultMeeting = time.Minute
+	defaultSilence = 10 * time.Second
+	leastSilence   = 10 * time.Millisecond
+	never          = 100 * 365 * 24 * time.Hour
+	mostRanks      = 1 << 16
+)
+
+// Validate reports every fault.
+func (c *Config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("tcp: "+format, args...)) }
+	if c.Ranks < 1 || c.Ranks > mostRanks {
+		fault("%d ranks: give 1 to %d", c.Ranks, mostRanks)
+	} else if c.Rank < 0 || c.Rank >= c.Ranks {
+		fault("rank %d of %d: ranks count from 0", c.Rank, c.Ranks)
+	}
+	if c.Capacity < schedule.Unlimited {
+		fault("a link of capacity %d", c.Capacity)
+	}
+	if c.Silence > 0 && c.Silence < leastSilence {
+		fault("a silence of %v: give %v or more", c.Silence, leastSilence)
+	}
+	for _, address := range []string{c.Address, c.Listen, c.Advertise} {
+		if address == "" && c.Address != "" {
+			continue
+		}
+		network, host, err := split(address)
+		if err != nil {
+			faults = append(faults, err)
+		} else if network == "tcp" && c.TLS == nil && !c.Insecure && !loopback(host) {
+			fault("%s is not on loopback: give TLS, which authenticates both sides, or say that the network is trusted (Insecure)", address)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// complete returns the configuration with its defaults.
+func (c Config) complete() Config {
+	if c.Meeting == 0 {
+		c.Meeting = defaultMeeting
+	}
+	switch {
+	case c.Silence == 0:
+		c.Silence = defaultSilence
+	case c.Silence < 0:
+		c.Silence = never
+	}
+	return c
+}
+
+// split returns the network of an address, and the rest.
+func split(address string) (network, rest string, err error) {
+	network, rest, _ = strings.Cut(address, ":")
+	switch {
+	case network == "unix" && rest != "":
+		return network, rest, nil
+	case network == "tcp":
+		if _, _, err := net.SplitHostPort(rest); err != nil {
+			return "", "", fmt.Errorf("tcp: address %q: %w", address, err)
+		}
+		return network, rest, nil
+	}
+	return "", "", fmt.Errorf("tcp: address %q: give unix:PATH or tcp:HOST:PORT", address)
+}
+
+// loopback reports whether a host and port are reached from this host alone.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,653 @@
+package tcp
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// Endpoint is one rank's end of a job: a [runner.Transport] and a [runner.Watcher].
+type Endpoint[T any] struct {
+	cfg       Config
+	codec     runner.Codec[T]
+	addresses []string // of the links, by rank
+	door      *door
+	hub       *hub // on rank 0
+	peers     []*peer
+	toHub     func(frame)
+	over      context.Context // done when the job is
+	end       context.CancelCauseFunc
+	running   atomic.Uint64 // the action under way
+	wake      chan struct{}
+	writers   sync.WaitGroup // of links
+	readers   sync.WaitGroup // of confirmations
+
+	mu        sync.Mutex
+	closed    bool
+	job       error // why the job is over
+	epoch     int64
+	cause     error // of the abort of this epoch
+	own       error // what this rank wants it to be
+	withdrawn bool
+	all       [][]byte // what Exchange is to return
+	outs      map[direction]*out[T]
+	ins       map[direction]*in
+	dialing   context.CancelFunc
+	reading   net.Conn // of the Recv under way
+	wait      wait[T]
+	waited    time.Duration
+	watched   <-chan struct{} // the end of the context that ends a Recv
+	unwatch   func() bool
+}
+
+// wait is what the rank waits for.
+type wait[T any] struct {
+	sort   sort
+	tag    runner.Tag
+	action schedule.Action // that is waited for; 0 at step end
+	peer   int             // -1 for all
+	link   *out[T]
+	number int64 // of the message, or the epoch
+	since  time.Time
+}
+
+type sort uint8
+
+const (
+	nothing       sort = iota
+	toBegin            // that all ranks begin the step
+	forWithdrawal      // that rank 0 confirms that it does not, or has begun
+	forRoom            // of a Send, that the link takes another message
+	forReceipt         // that the message of this number is received
+	forConnection      // of a Recv, that the sender has connected
+	forMessage         // of a Recv, that there is one
+	forAll             // of an Exchange
+	forVerdict         // of an Abort, or of a call whose connection has ended: why the step is over
+)
+
+// Join joins a job and returns when all its ranks have. The codec is that of the rank's space.
+// The caller closes the endpoint, after the runner. The error wraps ErrMissing and names the
+// ranks that have not come in time, or ErrRefused with what contradicts rank 0.
+func Join[T any](ctx context.Context, cfg Config, codec runner.Codec[T]) (*Endpoint[T], error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	e := &Endpoint[T]{cfg: cfg.complete(), codec: codec, wake: make(chan struct{}, 1), outs: map[direction]*out[T]{}, ins: map[direction]*in{}}
+	e.over, e.end = context.WithCancelCause(context.Background())
+	e.door = &door{cfg: &e.cfg, linked: e.linked, refused: func(string, string) {}, joined: func(conn net.Conn, _ hello) { _ = conn.Close() }}
+	var err error
+	if cfg.Rank == 0 {
+		err = e.host(ctx)
+	} else {
+		err = e.visit(ctx)
+	}
+	if err != nil {
+		if e.door.listener != nil {
+			err = errors.Join(err, e.door.close())
+		}
+		return nil, err
+	}
+	return e, nil
+}
+
+// host is Join of rank 0.
+func (e *Endpoint[T]) host(ctx context.Context) (err error) {
+	c := &e.cfg
+	address := c.Address
+	if c.Advertise != "" {
+		address = c.Advertise
+	}
+	meeting := newMeeting(c, address)
+	e.door.joined, e.door.refused = meeting.joined, meeting.refused
+	listen := c.Address
+	if c.Listen != "" {
+		listen = c.Listen
+	}
+	if e.door.listener, err = open(ctx, listen); err != nil {
+		return fmt.Errorf("tcp: rank 0 listens: %w", err)
+	}
+	e.door.keep()
+	if c.Ranks == 1 {
+		meeting.settle(nil)
+	}
+	conns, addresses, err := meeting.wait(ctx)
+	if err != nil {
+		return err
+	}
+	e.addresses, e.hub = addresses, newHub(c.Ranks)
+	e.toHub = func(f frame) { _ = e.hub.receive(0, f) } // Its own frames are of the kinds that there are.
+	e.hub.mu.Lock()
+	defer e.hub.mu.Unlock()
+	e.hub.post[0] = e.deliver
+	for rank, conn := range conns {
+		if conn == nil {
+			continue
+		}
+		p := newPeer(conn, c.Silence, mostExchange, e.Status,
+			func(f frame) error { return e.hub.receive(rank, f) },
+			func(err error) { e.hub.lose(rank, reason(err, c.Silence)) })
+		e.hub.post[rank] = p.post
+		e.peers = append(e.peers, p)
+	}
+	return nil
+}
+
+// visit is Join of any other rank.
+func (e *Endpoint[T]) visit(ctx context.Context) error {
+	c := &e.cfg
+	conn, addresses, err := c.join(ctx, func(conn net.Conn) (string, error) {
+		listen := c.Listen
+		if network, path, _ := split(c.Address); listen == "" && network == "unix" {
+			listen = fmt.Sprintf("unix:%s.%d", path, c.Rank)
+		} else if listen == "" {
+			host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+			if err != nil {
+				return "", err
+			}
+			listen = "tcp:" + net.JoinHostPort(host, "0")
+		}
+		var err error
+		if e.door.listener, err = open(ctx, listen); err != nil {
+			return "", fmt.Errorf("tcp: rank %d listens: %w", c.Rank, err)
+		}
+		e.door.keep()
+		if c.Advertise != "" {
+			return c.Advertise, nil
+		}
+		return e.door.listener.Addr().Network() + ":" + e.door.listener.Addr().String(), nil
+	})
+	if err != nil {
+		return err
+	}
+	e.addresses = addresses
+	p := newPeer(conn, c.Silence, c.Ranks*(mostExchange+4), e.Status, func(f frame) error { e.deliver(f); return nil },
+		func(err error) { e.lost(&LostError{0, Status{Rank: -1}, reason(err, c.Silence)}) })
+	e.peers, e.toHub = []*peer{p}, p.post
+	return nil
+}
+
+// linked takes the connection of a link. One of a step that was aborted comes too late.
+func (e *Endpoint[T]) linked(conn net.Conn, o opening) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	d := direction{o.From, o.Backward}
+	old := e.ins[d]
+	if e.job != nil || o.From < 0 || o.From >= e.cfg.Ranks || o.From == e.cfg.Rank ||
+		o.Epoch < e.epoch || o.Epoch == e.epoch && e.cause != nil || old != nil && old.epoch >= o.Epoch {
+		_ = conn.Close() // The sender sees it.
+		return
+	}
+	if old != nil {
+		_ = old.conn.Close() // It is of a step before.
+	}
+	e.ins[d] = &in{conn: conn, r: bufio.NewReaderSize(conn, readBuffer), epoch: o.Epoch}
+	e.wakeUp()
+}
+
+// deliver takes a frame of the hub.
+func (e *Endpoint[T]) deliver(f frame) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer e.wakeUp()
+	switch f.kind {
+	case begun:
+		e.epoch, e.cause, e.own, e.all, e.waited = f.epoch, nil, nil, nil, 0
+		e.running.Store(0)
+	case withdrawn:
+		e.withdrawn = true
+	case exchanged:
+		if all, err := decodeAll(f.data, e.cfg.Ranks); err == nil && f.epoch == e.epoch {
+			e.all = all
+		}
+	case abort:
+		if f.epoch == e.epoch && e.cause == nil && len(f.data) > 4 {
+			rank := int(binary.LittleEndian.Uint32(f.data))
+			if e.cause = decodeCause(rank, f.data[4:]); e.own != nil && rank == e.cfg.Rank {
+				e.cause = e.own // the same, and itself
+			}
+			e.shut()
+		}
+	case lost:
+		if l, err := decodeLost(f.data); err == nil {
+			e.endJob(l)
+		}
+	}
+}
+
+// lost ends the job.
+func (e *Endpoint[T]) lost(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.endJob(err)
+	e.wakeUp()
+}
+
+func (e *Endpoint[T]) endJob(err error) {
+	if e.job == nil {
+		e.job = err
+		e.shut()
+		e.end(err)
+	}
+}
+
+// shut closes all links: the step is over.
+func (e *Endpoint[T]) shut() {
+	if e.dialing != nil {
+		e.dialing()
+	}
+	for _, l := range e.outs {
+		close(l.stop)
+		_ = l.conn.Close() // What was on its way belongs to a step that is over.
+	}
+	for d, k := range e.ins {
+		if k.epoch <= e.epoch || e.job != nil {
+			_ = k.conn.Close()
+			delete(e.ins, d)
+		}
+	}
+	clear(e.outs)
+}
+
+func (e *Endpoint[T]) wakeUp() {
+	select {
+	case e.wake <- struct{}{}:
+	default: // it has not seen the last one yet
+	}
+}
+
+// met reports whether what the rank waits for is there.
+func (e *Endpoint[T]) met(w *wait[T]) bool {
+	switch w.sort {
+	case toBegin:
+		return e.epoch >= w.number
+	case forWithdrawal:
+		return e.withdrawn || e.epoch >= w.number
+	case forRoom:
+		return e.cfg.Capacity <= 0 || w.link.sent-w.link.taken < int64(e.cfg.Capacity)
+	case forReceipt:
+		return min(w.link.taken, w.link.written) >= w.number
+	case forConnection:
+		return e.ins[direction{w.peer, w.tag.Backward()}] != nil
+	case forAll:
+		return e.all != nil
+	}
+	return false
+}
+
+// ended returns why a wait is over without what it is for. The beginning of a step and an
+// exchange that all ranks have are never over.
+func (e *Endpoint[T]) ended(w *wait[T]) error {
+	switch {
+	case (w.sort == toBegin || w.sort == forWithdrawal || w.sort == forAll) && e.met(w):
+		return nil
+	case e.job != nil && w.link == nil && w.peer < 0:
+		return e.job
+	case e.job != nil:
+		return &waitError{w.action, w.tag, w.peer, e.job}
+	case w.sort == toBegin || w.sort == forWithdrawal:
+		return nil
+	case e.cause != nil:
+		return e.cause
+	case w.link != nil:
+		return w.link.fault
+	}
+	return nil
+}
+
+// await blocks until what the rank waits for is there, or the step is over.
+func (e *Endpoint[T]) await(ctx context.Context, w wait[T]) error {
+	if err := e.ended(&w); err != nil || e.met(&w) {
+		return err
+	}
+	w.since = time.Now()
+	e.wait = w
+	defer e.waitedFor()
+	for {
+		e.mu.Unlock()
+		select {
+		case <-e.wake:
+		case <-ctx.Done():
+		}
+		e.mu.Lock()
+		if err := e.ended(&w); err != nil || e.met(&w) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// waitedFor ends a wait.
+func (e *Endpoint[T]) waitedFor() {
+	if e.wait.sort != toBegin {
+		e.waited += time.Since(e.wait.since)
+	}
+	e.wait = wait[T]{}
+}
+
+// tell posts a frame to the hub, without the lock.
+func (e *Endpoint[T]) tell(f frame) {
+	e.mu.Unlock()
+	defer e.mu.Lock()
+	e.toHub(f)
+}
+
+// explained waits a little for the reason why a connection has ended, which comes on another.
+func (e *Endpoint[T]) explained(err error, w wait[T]) error {
+	ctx, cancel := context.WithTimeout(context.Background(), min(e.cfg.Silence, 2*time.Second))
+	defer cancel()
+	w.sort, w.link = forVerdict, nil
+	if verdict := e.await(ctx, w); e.job != nil || e.cause != nil {
+		return verdict
+	}
+	return err
+}
+
+// Capacity returns Config.Capacity.
+func (e *Endpoint[T]) Capacity() int { return e.cfg.Capacity }
+
+// Runs notes the action that the rank runs.
+func (e *Endpoint[T]) Runs(action schedule.Action) { e.running.Store(uint64(action)) }
+
+// Waited returns for how long calls of this rank have blocked since Begin.
+func (e *Endpoint[T]) Waited() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.waited
+}
+
+// Context returns a context that ends with the job too, so that a long computation does not go
+// on after a rank is lost.
+func (e *Endpoint[T]) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	stop := context.AfterFunc(e.over, func() { cancel(context.Cause(e.over)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// Status returns what the rank does now.
+func (e *Endpoint[T]) Status() Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := Status{Rank: e.cfg.Rank, Step: e.epoch, Action: schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false)}
+	w := &e.wait
+	if s.Waits = w.sort != nothing; !s.Waits {
+		return s
+	}
+	s.For, s.Peer, s.Since = w.action, w.peer, time.Since(w.since)
+	return s
+}
+
+// Statuses returns what all ranks do, as of their last heartbeats, on rank 0, and elsewhere
+// what this one does. The rank of one that was not heard of yet is -1.
+func (e *Endpoint[T]) Statuses() []Status {
+	own := e.Status()
+	if e.hub == nil {
+		return []Status{own}
+	}
+	e.hub.mu.Lock()
+	defer e.hub.mu.Unlock()
+	all := append([]Status{own}, e.hub.statuses[1:]...)
+	return all
+}
+
+// Begin waits for all ranks.
+func (e *Endpoint[T]) Begin(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.job != nil {
+		return e.job
+	}
+	epoch := e.epoch
+	e.withdrawn = false
+	e.tell(frame{kind: begin})
+	err := e.await(ctx, wait[T]{sort: toBegin, peer: -1, number: epoch + 1})
+	if err == nil || e.job != nil {
+		return err
+	}
+	e.tell(frame{kind: withdraw, epoch: epoch})
+	if ended := e.await(context.Background(), wait[T]{sort: forWithdrawal, peer: -1, number: epoch + 1}); ended != nil {
+		return ended
+	}
+	if e.epoch > epoch {
+		return nil // all ranks have begun
+	}
+	return err
+}
+
+// Send lends h to the goroutine of the link. Under rendezvous it waits for the receipt.
+func (e *Endpoint[T]) Send(ctx context.Context, to int, tag runner.Tag, h []T) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := wait[T]{sort: forRoom, tag: tag, action: tag.Receives(), peer: to}
+	var err error
+	if w.link, err = e.link(ctx, w); err != nil {
+		return err
+	}
+	if err := e.await(ctx, w); err != nil {
+		return e.faulty(err, w)
+	}
+	w.link.push(tag, h)
+	if e.cfg.Capacity != 0 {
+		return nil
+	}
+	w.sort, w.number = forReceipt, w.link.sent
+	return e.faulty(e.await(ctx, w), w)
+}
+
+// Wait waits for the receipt of a message.
+func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag runner.Tag) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := wait[T]{sort: forReceipt, tag: tag, action: tag.Receives(), peer: to}
+	if err := e.possible(&w); err != nil {
+		return err
+	}
+	if w.link = e.outs[direction{to, tag.Backward()}]; w.link == nil {
+		return nil // nothing was sent
+	}
+	w.number = w.link.take(tag)
+	return e.faulty(e.await(ctx, w), w)
+}
+
+// faulty is the error of a link: that of the step where it is over.
+func (e *Endpoint[T]) faulty(err error, w wait[T]) error {
+	if err == nil || w.link.fault != err {
+		return err
+	}
+	if _, mismatch := err.(*runner.TagError); mismatch {
+		return err
+	}
+	return e.explained(err, w)
+}
+
+// possible returns why there is no call for the link of a wait.
+func (e *Endpoint[T]) possible(w *wait[T]) error {
+	if err := e.ended(w); err != nil {
+		return err
+	}
+	if w.peer < 0 || w.peer >= e.cfg.Ranks || w.peer == e.cfg.Rank {
+		return fmt.Errorf("tcp: no link between rank %d and rank %d of %d", e.cfg.Rank, w.peer, e.cfg.Ranks)
+	}
+	return nil
+}
+
+// link returns the link to a rank, and dials it where it is new.
+func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*out[T], error) {
+	if err := e.possible(&w); err != nil {
+		return nil, err
+	}
+	d := direction{w.peer, w.tag.Backward()}
+	if l := e.outs[d]; l != nil {
+		return l, nil
+	}
+	dialing, cancel := context.WithTimeout(ctx, min(e.cfg.Silence, handshake))
+	defer cancel()
+	e.dialing = cancel
+	epoch := e.epoch
+	e.mu.Unlock()
+	conn, err := e.cfg.dial(dialing, e.addresses[w.peer])
+	if err == nil {
+		if err = conn.SetDeadline(time.Now().Add(handshake)); err == nil {
+			err = greet(conn, links, e.cfg.Token, opening{e.cfg.Rank, w.tag.Backward(), epoch})
+		}
+		if err == nil {
+			err = conn.SetDeadline(time.Time{})
+		}
+		if err != nil {
+			_ = conn.Close() // The first error is the one to tell.
+		}
+	}
+	e.mu.Lock()
+	e.dialing = nil
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, e.explained(fmt.Errorf("tcp: rank %d connects to rank %d: %w", e.cfg.Rank, w.peer, err), w)
+	}
+	if err := e.ended(&w); err != nil {
+		_ = conn.Close() // The step is over.
+		return nil, err
+	}
+	l := &out[T]{to: w.peer, conn: conn, kick: make(chan struct{}, 1), stop: make(chan struct{})}
+	e.outs[d] = l
+	e.writers.Go(func() { e.write(l) })
+	e.readers.Go(func() { e.confirmations(l) })
+	return l, nil
+}
+
+// Recv reads the next message of the link into buffers of the rank's space.
+func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag runner.Tag, h []T) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := wait[T]{sort: forConnection, tag: tag, action: tag.Sends(), peer: from}
+	if err := e.possible(&w); err != nil {
+		return err
+	}
+	if err := e.await(ctx, w); err != nil {
+		return err
+	}
+	k := e.ins[direction{from, tag.Backward()}]
+	if e.watch(ctx); ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	w.sort, w.since = forMessage, time.Now()
+	e.wait, e.reading = w, k.conn
+	e.mu.Unlock()
+	err := receive(k, e.codec, from, e.cfg.Rank, tag, h)
+	e.mu.Lock()
+	e.reading = nil
+	e.waitedFor()
+	if err == nil {
+		return nil
+	}
+	if ended := e.ended(&w); ended != nil {
+		return ended
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if _, mismatch := err.(*runner.TagError); mismatch {
+		return err
+	}
+	return e.explained(err, w)
+}
+
+// watch makes the end of a context end the Recv under way. Most calls of a step have the same.
+func (e *Endpoint[T]) watch(ctx context.Context) {
+	done := ctx.Done()
+	if done == e.watched {
+		return
+	}
+	if e.unwatch != nil {
+		e.unwatch()
+	}
+	e.watched, e.unwatch = done, nil
+	if done == nil {
+		return
+	}
+	e.unwatch = context.AfterFunc(ctx, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.watched == done && e.reading != nil {
+			_ = e.reading.Close() // The step is over.
+		}
+	})
+}
+
+// Exchange waits for all ranks. A rank that wants to leave it asks rank 0, which may have the
+// bytes of all by then.
+func (e *Endpoint[T]) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := wait[T]{sort: forAll, peer: -1}
+	if len(mine) > mostExchange {
+		return nil, fmt.Errorf("tcp: an exchange of %d bytes: at most %d", len(mine), mostExchange)
+	}
+	e.all = nil
+	if err := e.ended(&w); err != nil {
+		return nil, err
+	}
+	e.tell(frame{exchange, e.epoch, append([]byte{}, mine...)})
+	err := e.await(ctx, w)
+	if err != nil && e.cause == nil && e.job == nil {
+		e.own = err
+		e.tell(frame{abort, e.epoch, encodeCause(err)})
+		err = e.await(context.Background(), w)
+	}
+	all := e.all
+	e.all = nil
+	return all, err
+}
+
+// Abort ends the step on all ranks. It waits for rank 0, which knows the first cause.
+func (e *Endpoint[T]) Abort(cause error) {
+	e.mu.Lock()
+	if e.cause == nil && e.job == nil {
+		e.own = cause
+		e.tell(frame{abort, e.epoch, encodeCause(cause)})
+		_ = e.await(context.Background(), wait[T]{sort: forVerdict, peer: -1}) // It is the verdict.
+	}
+	e.shut()
+	e.mu.Unlock()
+	e.writers.Wait()
+}
+
+// Close leaves the job. The other ranks can begin no further step.
+func (e *Endpoint[T]) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	e.endJob(runner.ErrClosed)
+	if e.unwatch != nil {
+		e.unwatch()
+	}
+	e.mu.Unlock()
+	err := e.door.close()
+	if e.hub != nil {
+		e.hub.mu.Lock()
+		e.hub.lost = true // whoever leaves now is not lost
+		e.hub.mu.Unlock()
+	}
+	var all sync.WaitGroup
+	for _, p := range e.peers {
+		all.Go(p.leave)
+	}
+	all.Wait()
+	e.writers.Wait()
+	e.readers.Wait()
+	return err
+}

@@ -1,0 +1,126 @@
+package tcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+var (
+	// ErrRefused is returned by Join where rank 0 does not take the rank in.
+	ErrRefused = errors.New("tcp: refused")
+	// ErrMissing is returned by Join where a rank has not come in time.
+	ErrMissing = errors.New("tcp: ranks are missing")
+	// ErrFrame is returned for bytes that are no frame of this protocol.
+	ErrFrame = errors.New("tcp: not a frame of this protocol")
+)
+
+// LostError ends the job: a rank is gone.
+type LostError struct {
+	Rank   int
+	Last   Status // what it did when it was heard of last; its rank is -1 where that is not known
+	Reason string
+}
+
+// Error says which rank, why, and what it did last.
+func (e *LostError) Error() string {
+	if e.Last.Rank < 0 {
+		return fmt.Sprintf("tcp: rank %d is lost: %s", e.Rank, e.Reason)
+	}
+	return fmt.Sprintf("tcp: rank %d is lost: %s; its last heartbeat was in step %d: %s", e.Rank, e.Reason, e.Last.Step, e.Last.does())
+}
+
+// waitError says what a call has waited for when the job ended.
+type waitError struct {
+	action schedule.Action
+	tag    runner.Tag
+	rank   int
+	err    error
+}
+
+func (e *waitError) Error() string {
+	what := e.tag.String()
+	if e.action != 0 {
+		what = e.action.String()
+	}
+	return fmt.Sprintf("waiting for %s of rank %d: %v", what, e.rank, e.err)
+}
+
+func (e *waitError) Unwrap() error { return e.err }
+
+// cause is an error as it crosses processes: its text, and its place in the plan where it
+// has one.
+type cause struct {
+	Rank, Microbatch int
+	Action           uint64 // a schedule.Action, with all its bits
+	Name, Text       string
+	Placed, Canceled bool
+}
+
+// RemoteError is the cause of an abort that another rank has begun, as text. It is
+// context.Canceled where that was one.
+type RemoteError struct {
+	Rank     int
+	text     string
+	canceled bool
+}
+
+// Error is the text of the cause.
+func (e *RemoteError) Error() string { return e.text }
+
+// Is reports whether the target is context.Canceled and the cause was.
+func (e *RemoteError) Is(target error) bool { return e.canceled && target == context.Canceled }
+
+// mostText is the most bytes of an error that another process is told.
+const mostText = 16 << 10
+
+func encodeCause(err error) []byte {
+	c := cause{Text: err.Error()}
+	if e, ok := err.(*runner.Error); ok {
+		c = cause{Rank: e.Rank, Microbatch: e.Microbatch, Action: uint64(e.Action), Name: e.Name, Text: e.Err.Error(), Placed: true}
+	}
+	c.Text, c.Canceled = c.Text[:min(len(c.Text), mostText)], errors.Is(err, context.Canceled)
+	data, _ := json.Marshal(c) // Numbers and strings always have a form.
+	return data
+}
+
+func decodeCause(rank int, data []byte) error {
+	var c cause
+	if err := json.Unmarshal(data, &c); err != nil {
+		return fmt.Errorf("%w: a cause: %w", ErrFrame, err)
+	}
+	err := &RemoteError{rank, c.Text, c.Canceled}
+	if c.Placed {
+		return &runner.Error{Rank: c.Rank, Microbatch: c.Microbatch, Action: schedule.Action(c.Action), Name: c.Name, Err: err}
+	}
+	return err
+}
+
+// loss is a LostError as it crosses processes.
+type loss struct {
+	Rank   int
+	Known  bool
+	Last   []byte // a status
+	Reason string
+}
+
+func encodeLost(e *LostError) []byte {
+	data, _ := json.Marshal(loss{e.Rank, e.Last.Rank >= 0, e.Last.append(nil), e.Reason}) // Numbers and strings always have a form.
+	return data
+}
+
+func decodeLost(data []byte) (*LostError, error) {
+	var l loss
+	if err := json.Unmarshal(data, &l); err != nil {
+		return nil, fmt.Errorf("%w: a loss: %w", ErrFrame, err)
+	}
+	e := &LostError{Rank: l.Rank, Last: Status{Rank: -1}, Reason: l.Reason}
+	if last, ok := decodeStatus(l.Rank, l.Last); ok && l.Known {
+		e.Last = last
+	}
+	return e, nil
+}

@@ -1,0 +1,493 @@
+package tcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A connection begins with a greeting: "WEIR", the version, its purpose, a digest of the
+// token, and the length of what follows, which is kept where the token is right.
+// Whoever joins gets answers: that it is taken in, and when all are there their addresses.
+const (
+	protocol      = 1
+	greetingBytes = 4 + 1 + 1 + sha256.Size + 4
+	mostHello     = 256 << 10
+	mostAnswer    = 16 << 20
+	handshake     = 10 * time.Second
+	handshakes    = 64 // at the same time: one more ends the oldest
+)
+
+// The purposes of a connection.
+const (
+	joins byte = iota + 1
+	links
+)
+
+// hello is what a rank says when it joins.
+type hello struct {
+	Rank, Ranks int
+	Address     string // where it listens
+	Facts       []Fact
+}
+
+// answer is what rank 0 says.
+type answer struct {
+	Here      bool // the rank is taken in, and another answer follows
+	Refused   string
+	Missing   bool // it is refused because others are missing
+	Addresses []string
+}
+
+// opening is what a sender says of a link.
+type opening struct {
+	From     int
+	Backward bool
+	Epoch    int64
+}
+
+func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte("weir job " + token)) }
+
+// greet writes a greeting with a value in JSON.
+func greet(conn net.Conn, purpose byte, token string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	sum := digest(token)
+	b := append([]byte{'W', 'E', 'I', 'R', protocol, purpose}, sum[:]...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(data)))
+	_, err = conn.Write(append(b, data...))
+	return err
+}
+
+// greeted reads a greeting. What it returns as refused is for a program of this kind to read.
+func greeted(conn net.Conn, token string) (purpose byte, data []byte, refused string, err error) {
+	var b [greetingBytes]byte
+	if _, err := io.ReadFull(conn, b[:]); err != nil {
+		return 0, nil, "", err
+	}
+	size, sum := binary.LittleEndian.Uint32(b[greetingBytes-4:]), digest(token)
+	switch {
+	case string(b[:4]) != "WEIR" || b[5] < joins || b[5] > links || size > mostHello:
+		return 0, nil, "", ErrFrame
+	case b[4] != protocol:
+		refused = fmt.Sprintf("rank 0 speaks version %d of the protocol, this rank version %d: run the same build everywhere", protocol, b[4])
+	case subtle.ConstantTimeCompare(b[6:6+sha256.Size], sum[:]) != 1:
+		refused = "the token is not that of this job"
+	}
+	if refused != "" { // what was sent is thrown away: to close before could take the answer away
+		_, err = io.CopyN(io.Discard, conn, int64(size))
+		return b[5], nil, refused, err
+	}
+	data = make([]byte, size)
+	_, err = io.ReadFull(conn, data)
+	return b[5], data, "", err
+}
+
+// respond writes an answer.
+func respond(conn net.Conn, a answer) error {
+	data, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	if err = conn.SetWriteDeadline(time.Now().Add(handshake)); err == nil {
+		_, err = conn.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(data))), data...))
+	}
+	return err
+}
+
+// responded reads an answer.
+func responded(conn net.Conn) (a answer, err error) {
+	var size [4]byte
+	if _, err = io.ReadFull(conn, size[:]); err != nil {
+		return a, err
+	}
+	n := binary.LittleEndian.Uint32(size[:])
+	if n > mostAnswer {
+		return a, ErrFrame
+	}
+	data := make([]byte, n)
+	if _, err = io.ReadFull(conn, data); err == nil {
+		err = json.Unmarshal(data, &a)
+	}
+	return a, err
+}
+
+// door is where a rank listens: it greets whoever comes, a few at a time, and hands on those
+// that have shown the token.
+type door struct {
+	cfg      *Config
+	listener net.Listener
+	joined   func(conn net.Conn, h hello) // it owns the connection
+	linked   func(conn net.Conn, o opening)
+	refused  func(from, why string)
+	all      sync.WaitGroup
+	mu       sync.Mutex
+	greeting []net.Conn // the oldest first
+	closed   bool
+}
+
+// open listens. Where the address is a path, what a killed job has left there goes.
+func open(ctx context.Context, address string) (net.Listener, error) {
+	network, rest, err := split(address)
+	if err != nil {
+		return nil, err
+	}
+	var cfg net.ListenConfig
+	listener, err := cfg.Listen(ctx, network, rest)
+	if err == nil || network != "unix" {
+		return listener, err
+	}
+	if probe, dialed := net.Dial(network, rest); dialed == nil { // somebody is there
+		return nil, errors.Join(err, probe.Close())
+	}
+	if info, missing := os.Lstat(rest); missing != nil || info.Mode()&os.ModeSocket == 0 || os.Remove(rest) != nil {
+		return nil, err
+	}
+	return cfg.Listen(ctx, network, rest)
+}
+
+// keep accepts until close.
+func (d *door) keep() {
+	d.all.Go(func() {
+		for {
+			conn, err := d.listener.Accept()
+			switch {
+			case err == nil:
+				d.all.Go(func() { d.greet(conn) })
+			case errors.Is(err, net.ErrClosed):
+				return
+			default:
+				time.Sleep(10 * time.Millisecond) // The system is short of something for a while.
+			}
+		}
+	})
+}
+
+// mark notes a connection that is greeted, or that no longer is, and reports whether the door
+// is still open.
+func (d *door) mark(conn net.Conn, on bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.greeting = slices.DeleteFunc(d.greeting, func(c net.Conn) bool { return c == conn })
+	if on && !d.closed {
+		if len(d.greeting) == handshakes {
+			_ = d.greeting[0].Close() // Nothing was said on it that matters.
+			d.greeting = d.greeting[1:]
+		}
+		d.greeting = append(d.greeting, conn)
+	}
+	return !d.closed
+}
+
+// greet hands a connection on, or closes it.
+func (d *door) greet(raw net.Conn) {
+	keep := false
+	defer func() {
+		if !keep {
+			_ = raw.Close() // Nothing was said on it that matters.
+		}
+	}()
+	if !d.mark(raw, true) {
+		return
+	}
+	defer d.mark(raw, false)
+	if raw.SetDeadline(time.Now().Add(handshake)) != nil {
+		return
+	}
+	conn := raw
+	if d.cfg.TLS != nil {
+		conn = tls.Server(raw, d.cfg.TLS)
+	}
+	purpose, data, refused, err := greeted(conn, d.cfg.Token)
+	if err != nil {
+		return
+	}
+	if refused != "" {
+		d.refused(conn.RemoteAddr().String(), refused)
+		if purpose == joins {
+			_ = respond(conn, answer{Refused: refused}) // It may be gone.
+		}
+		return
+	}
+	var h hello
+	var o opening
+	value := any(&h)
+	if purpose == links {
+		value = &o
+	}
+	if json.Unmarshal(data, value) != nil || !d.mark(raw, false) || raw.SetDeadline(time.Time{}) != nil {
+		return
+	}
+	keep = true
+	if purpose == links {
+		d.linked(conn, o)
+	} else {
+		d.joined(conn, h)
+	}
+}
+
+// close stops listening and ends the greetings under way.
+func (d *door) close() error {
+	d.mu.Lock()
+	d.closed = true
+	for _, conn := range d.greeting {
+		_ = conn.Close() // Nothing was said on it that matters.
+	}
+	d.mu.Unlock()
+	err := ignoreClosed(d.listener.Close())
+	d.all.Wait()
+	return err
+}
+
+// dial connects to an address, under the context.
+func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
+	network, rest, err := split(address)
+	if err != nil {
+		return nil, err
+	}
+	quarter := max(c.Silence/4, time.Second)
+	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: quarter, Interval: quarter, Count: 3}}
+	conn, err := dialer.DialContext(ctx, network, rest)
+	if err != nil || c.TLS == nil {
+		return conn, err
+	}
+	return tls.Client(conn, c.TLS), nil
+}
+
+// meeting is how the ranks find each other, on rank 0.
+type meeting struct {
+	cfg *Config
+
+	mu      sync.Mutex
+	conns   []net.Conn // by rank; nil until it has come, and of rank 0
+	answer  answer     // the addresses
+	left    int
+	turned  []string // who was turned away, and why
+	over    bool
+	settled chan error // what the meeting came to
+}
+
+func newMeeting(cfg *Config, address string) *meeting {
+	m := &meeting{cfg: cfg, conns: make([]net.Conn, cfg.Ranks), left: cfg.Ranks - 1, settled: make(chan error, 1)}
+	m.answer.Addresses = make([]string, cfg.Ranks)
+	m.answer.Addresses[0] = address
+	return m
+}
+
+// joined takes a rank in. One that belongs to the job and contradicts it ends the meeting for
+// all: it would never be complete.
+func (m *meeting) joined(conn net.Conn, h hello) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var fault string
+	switch c := m.cfg; {
+	case m.over:
+		fault = "the job has begun: rank " + fmt.Sprint(h.Rank) + " is there already"
+	case h.Ranks != c.Ranks:
+		fault = fmt.Sprintf("rank %d is of %d ranks, rank 0 of %d: start all with the same number", h.Rank, h.Ranks, c.Ranks)
+	case h.Rank < 1 || h.Rank >= c.Ranks:
+		fault = fmt.Sprintf("there is no rank %d to join: of %d ranks rank 0 is here", h.Rank, c.Ranks)
+	case m.conns[h.Rank] != nil:
+		fault = fmt.Sprintf("two processes are rank %d: at %s and at %s", h.Rank, m.answer.Addresses[h.Rank], h.Address)
+	default:
+		fault = differs(c.Facts, h)
+	}
+	if fault == "" {
+		_ = respond(conn, answer{Here: true}) // A rank that is gone is found out by its silence.
+		m.conns[h.Rank], m.answer.Addresses[h.Rank] = conn, h.Address
+		if m.left--; m.left == 0 {
+			m.settle(nil)
+		}
+		return
+	}
+	_ = respond(conn, answer{Refused: fault}) // It may be gone.
+	_ = conn.Close()
+	m.settle(fmt.Errorf("%w: %s", ErrRefused, fault))
+}
+
+// settle ends the meeting once.
+func (m *meeting) settle(err error) {
+	if !m.over {
+		m.over = true
+		m.settled <- err
+	}
+}
+
+// differs names the first fact that a rank does not share with rank 0.
+func differs(facts []Fact, h hello) string {
+	for i, own := range facts {
+		switch {
+		case i >= len(h.Facts) || h.Facts[i].Name != own.Name:
+			return fmt.Sprintf("rank %d does not say its %s: run the same build everywhere", h.Rank, own.Name)
+		case h.Facts[i].Value != own.Value:
+			return fmt.Sprintf("%s is %s on rank %d and %s on rank 0: start all ranks with the same", own.Name, h.Facts[i].Value, h.Rank, own.Value)
+		}
+	}
+	if len(h.Facts) > len(facts) {
+		return fmt.Sprintf("rank %d says its %s, rank 0 does not: run the same build everywhere", h.Rank, h.Facts[len(facts)].Name)
+	}
+	return ""
+}
+
+// refused notes who was turned away: it may be why a rank is missing. The first few are enough.
+func (m *meeting) refused(from, why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.turned) < 3 {
+		m.turned = append(m.turned, fmt.Sprintf("%s was turned away: %s", from, why))
+	}
+}
+
+// wait returns the connections of all ranks, and tells each the addresses, or what the
+// meeting has failed for.
+func (m *meeting) wait(ctx context.Context) ([]net.Conn, []string, error) {
+	var err error
+	timer := time.NewTimer(m.cfg.Meeting)
+	defer timer.Stop()
+	missing := false
+	select {
+	case err = <-m.settled:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timer.C:
+		missing = true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if missing && m.left == 0 {
+		missing = false
+	}
+	m.over = true
+	if missing {
+		err = m.missing()
+	}
+	a := m.answer
+	if err != nil {
+		a = answer{Refused: err.Error(), Missing: missing}
+	}
+	for _, conn := range m.conns {
+		if conn == nil {
+			continue
+		}
+		_ = respond(conn, a) // A rank that is gone is found out by its silence.
+		if err != nil {
+			_ = conn.Close()
+		}
+	}
+	return m.conns, m.answer.Addresses, err
+}
+
+// missing names the ranks that have not come.
+func (m *meeting) missing() error {
+	var b bytes.Buffer
+	some := 0
+	for rank := 1; rank < len(m.conns); rank++ {
+		if m.conns[rank] != nil {
+			continue
+		}
+		if some++; some <= 16 {
+			fmt.Fprintf(&b, " %d", rank)
+		}
+	}
+	if some > 16 {
+		fmt.Fprintf(&b, " and %d more", some-16)
+	}
+	turned := ""
+	if len(m.turned) > 0 {
+		turned = " (" + strings.Join(m.turned, "; ") + ")"
+	}
+	return fmt.Errorf("%w: after %v of %d ranks these have not come:%s%s", ErrMissing, m.cfg.Meeting, len(m.conns), b.String(), turned)
+}
+
+// join finds rank 0, tries again until it is there, and returns the control connection and
+// the addresses of all ranks. listen is told the connection, and returns where this rank
+// listens.
+func (c *Config) join(ctx context.Context, listen func(net.Conn) (string, error)) (net.Conn, []string, error) {
+	meeting, cancel := context.WithTimeoutCause(ctx, c.Meeting, nil)
+	defer cancel()
+	h := hello{Rank: c.Rank, Ranks: c.Ranks, Facts: c.Facts}
+	var conn net.Conn
+	var a answer
+	var err error
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		conn, err = c.dial(meeting, c.Address)
+		if err == nil && h.Address == "" {
+			if h.Address, err = listen(conn); err != nil {
+				return nil, nil, errors.Join(err, conn.Close())
+			}
+		}
+		if err == nil {
+			stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+			defer stop()
+			a, err = c.ask(conn, h)
+			if err == nil || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+				break
+			}
+			_ = conn.Close() // Something accepts for rank 0, which is not there yet.
+		}
+		select {
+		case <-meeting.Done():
+			if ctx.Err() != nil {
+				return nil, nil, context.Cause(ctx)
+			}
+			return nil, nil, fmt.Errorf("%w: rank 0 is not at %s after %v: %w", ErrMissing, c.Address, c.Meeting, err)
+		case <-time.After(wait):
+		}
+	}
+	if a.Here {
+		a, err = responded(conn)
+	}
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err != nil:
+		err = fmt.Errorf("tcp: rank %d joins at %s: %w", c.Rank, c.Address, err)
+	case a.Missing:
+		err = fmt.Errorf("%w: rank 0 says: %s", ErrMissing, a.Refused)
+	case a.Refused != "":
+		err = fmt.Errorf("%w: %s", ErrRefused, strings.TrimPrefix(a.Refused, ErrRefused.Error()+": "))
+	case len(a.Addresses) != c.Ranks:
+		err = fmt.Errorf("%w: %d addresses of %d ranks", ErrFrame, len(a.Addresses), c.Ranks)
+	default:
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, ignoreClosed(conn.Close()))
+	}
+	return conn, a.Addresses, nil
+}
+
+// ask says hello and returns the first answer.
+func (c *Config) ask(conn net.Conn, h hello) (a answer, err error) {
+	if err = conn.SetDeadline(time.Now().Add(c.Meeting + handshake)); err == nil { // rank 0 says in time who is missing
+		err = greet(conn, joins, c.Token, h)
+	}
+	if err == nil {
+		a, err = responded(conn)
+	}
+	return a, err
+}
+
+// ignoreClosed drops the error of a connection that is closed already.
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}

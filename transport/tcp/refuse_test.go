@@ -1,0 +1,192 @@
+package tcp_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/transporttest"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// meet joins ranks that are not all as they should be, and returns what each has met.
+func meet(t *testing.T, cfgs ...tcp.Config) []error {
+	t.Helper()
+	errs := make([]error, len(cfgs))
+	var all sync.WaitGroup
+	for i, cfg := range cfgs {
+		all.Go(func() {
+			end, err := tcp.Join(t.Context(), cfg, numbers{})
+			if errs[i] = err; err == nil {
+				errs[i] = errors.Join(errors.New("it has joined"), end.Close())
+			}
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+func TestJoinRefuses(t *testing.T) {
+	rank := func(number int, change func(*tcp.Config)) tcp.Config {
+		c := tcp.Config{Rank: number, Ranks: 3, Token: "a", Meeting: time.Second, Facts: []tcp.Fact{{Name: "-width", Value: "48"}, {Name: "the plan", Value: "1f1b"}}}
+		if change != nil {
+			change(&c)
+		}
+		return c
+	}
+	for name, test := range map[string]struct {
+		ranks []tcp.Config
+		want  []error  // by process
+		says  []string // likewise
+	}{
+		"a rank is missing": {[]tcp.Config{rank(0, nil), rank(2, nil)},
+			[]error{tcp.ErrMissing, tcp.ErrMissing}, []string{"after 1s of 3 ranks these have not come: 1", "these have not come: 1"}},
+		"rank 0 is missing": {[]tcp.Config{rank(2, nil)}, []error{tcp.ErrMissing}, []string{"rank 0 is not at"}},
+		"another token": {[]tcp.Config{rank(0, nil), rank(1, nil), rank(2, func(c *tcp.Config) { c.Token = "b" })},
+			[]error{tcp.ErrMissing, tcp.ErrMissing, tcp.ErrRefused},
+			[]string{"have not come: 2 (", "was turned away: the token is not that of this job", "the token is not that of this job"}},
+		"two with one number": {[]tcp.Config{rank(0, nil), rank(1, nil), rank(1, nil)},
+			[]error{tcp.ErrRefused, tcp.ErrRefused, tcp.ErrRefused}, []string{"two processes are rank 1", "two processes are rank 1", "two processes are rank 1"}},
+		"another model": {[]tcp.Config{rank(0, nil), rank(1, func(c *tcp.Config) {
+			c.Facts = []tcp.Fact{{Name: "-width", Value: "64"}, {Name: "the plan", Value: "x"}}
+		})},
+			[]error{tcp.ErrRefused, tcp.ErrRefused}, []string{"-width is 64 on rank 1 and 48 on rank 0", "-width is 64 on rank 1 and 48 on rank 0"}},
+		"fewer facts": {[]tcp.Config{rank(0, nil), rank(1, func(c *tcp.Config) { c.Facts = c.Facts[:1] })},
+			[]error{tcp.ErrRefused, tcp.ErrRefused}, []string{"rank 1 does not say its the plan", "the plan"}},
+		"another number of ranks": {[]tcp.Config{rank(0, nil), rank(1, func(c *tcp.Config) { c.Ranks = 4 })},
+			[]error{tcp.ErrRefused, tcp.ErrRefused}, []string{"rank 1 is of 4 ranks, rank 0 of 3", "rank 1 is of 4 ranks"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := freePort(t)
+			for i := range test.ranks {
+				test.ranks[i].Address = at
+			}
+			for i, err := range meet(t, test.ranks...) {
+				require.ErrorIs(t, err, test.want[i], "process %d", i)
+				require.ErrorContains(t, err, test.says[i], "process %d", i)
+			}
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for fault, cfg := range map[string]tcp.Config{
+		"0 ranks":                           {Address: "unix:/x"},
+		"rank 2 of 2":                       {Rank: 2, Ranks: 2, Address: "unix:/x"},
+		"capacity -2":                       {Ranks: 1, Address: "unix:/x", Capacity: -2},
+		"a silence of 5ns":                  {Ranks: 1, Address: "unix:/x", Silence: 5},
+		"give unix:PATH":                    {Ranks: 1, Address: "http://x"},
+		"missing port":                      {Ranks: 1, Address: "tcp:127.0.0.1"},
+		"tcp:10.0.0.1:5 is not on loopback": {Ranks: 1, Address: "tcp:10.0.0.1:5"},
+		"tcp::5 is not on loopback":         {Ranks: 1, Address: "tcp:127.0.0.1:5", Listen: "tcp::5"},
+	} {
+		require.ErrorContains(t, cfg.Validate(), fault)
+	}
+	require.NoError(t, (&tcp.Config{Ranks: 1, Address: "tcp:10.0.0.1:5", Insecure: true}).Validate())
+}
+
+// Strangers hold the port: garbage, silence, another version, a greeting without the token,
+// lengths without end. The job meets all the same, and nothing of them is left.
+func TestStrangers(t *testing.T) {
+	at := freePort(t)
+	goroutines := runtime.NumGoroutine()
+	var ends []*tcp.Endpoint[number]
+	joined := make(chan error, 1)
+	host := tcp.Config{Rank: 0, Ranks: 2, Address: at, Token: "a job"}
+	go func() {
+		end, err := tcp.Join(t.Context(), host, numbers{})
+		ends = append(ends, end)
+		joined <- err
+	}()
+	dial := func() net.Conn {
+		var conn net.Conn
+		require.Eventually(t, func() (ok bool) {
+			c, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp:"))
+			conn = c
+			return err == nil
+		}, 5*time.Second, 5*time.Millisecond)
+		return conn
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range 300 {
+		conn := dial()
+		defer conn.Close()
+		var said []byte
+		switch i % 4 {
+		case 0: // it says nothing
+		case 1:
+			said = []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n" + strings.Repeat("x", 1000))
+		case 2:
+			said = append(tcp.Greeting(1, "another job"), 255, 255)
+		case 3:
+			said = append(tcp.Greeting(1, "a job")[:38], 255, 255, 255, 255)
+		}
+		_, _ = conn.Write(said) // It may be closed already.
+	}
+	version := dial()
+	_, err := version.Write(tcp.Greeting(9, "a job"))
+	require.NoError(t, err)
+	answer, err := io.ReadAll(version)
+	require.NoError(t, err)
+	require.Contains(t, string(answer), "rank 0 speaks version 1 of the protocol, this rank version 9")
+	require.NoError(t, version.Close())
+
+	end, err := tcp.Join(t.Context(), tcp.Config{Rank: 1, Ranks: 2, Address: at, Token: "a job"}, numbers{})
+	require.NoError(t, err)
+	require.NoError(t, <-joined)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
+	require.NoError(t, closeAll(append(ends, end)))
+	for tries := 0; runtime.NumGoroutine() > goroutines && tries < 1000; tries++ {
+		time.Sleep(5 * time.Millisecond)
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+}
+
+func FuzzBytes(f *testing.F) {
+	f.Add([]byte("WEIR"))
+	f.Add(tcp.Greeting(1, "t"))
+	f.Add(append([]byte{9, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0}, "null"...))
+	f.Add([]byte{6, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})
+	f.Fuzz(func(_ *testing.T, data []byte) { tcp.Parse(data, "t") })
+}
+
+// With certificates a job conforms; without them, or with those of another job, nobody joins.
+func TestCertificates(t *testing.T) {
+	load := func() *tls.Config {
+		folder := filepath.Join(t.TempDir(), "certs")
+		require.NoError(t, tcp.WriteCerts(folder, time.Hour))
+		require.Error(t, tcp.WriteCerts(folder, time.Hour), "it is there")
+		c, err := tcp.LoadTLS(folder)
+		require.NoError(t, err)
+		return c
+	}
+	ours, theirs := load(), load()
+	for name, second := range map[string]*tls.Config{"another job's": theirs, "none": nil} {
+		at := freePort(t)
+		errs := meet(t, tcp.Config{Ranks: 2, Address: at, TLS: ours, Meeting: time.Second},
+			tcp.Config{Rank: 1, Ranks: 2, Address: at, TLS: second, Meeting: time.Second})
+		require.ErrorIs(t, errs[0], tcp.ErrMissing, name)
+		require.Error(t, errs[1], name)
+		require.NotContains(t, errs[1].Error(), "it has joined")
+	}
+	s := subject(t, freePort)
+	s.New = func(ranks, capacity int) ([]runner.Transport[number], func() error, error) {
+		at := freePort(t)
+		return transports(join(t.Context(), ranks, func(int) tcp.Config { return tcp.Config{Address: at, Capacity: capacity, TLS: ours} }))
+	}
+	s.Capacities = []int{1}
+	transporttest.Run(t, s)
+}

@@ -1,0 +1,123 @@
+package tcp_test
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"math"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/runner/transporttest"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// number is a tensor of one element.
+type number *float64
+
+func num(value float64) number { return &value }
+
+// numbers is their codec.
+type numbers struct{}
+
+func (numbers) Size(number) int64 { return 8 }
+
+func (numbers) Encode(w io.Writer, h number) error {
+	return binary.Write(w, binary.LittleEndian, math.Float64bits(*h))
+}
+
+func (numbers) Decode(r io.Reader, size int64) (number, error) {
+	if size != 8 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	var bits uint64
+	err := binary.Read(r, binary.LittleEndian, &bits)
+	return num(math.Float64frombits(bits)), err
+}
+
+// freePort returns an address of loopback that nobody listens at.
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return "tcp:" + l.Addr().String()
+}
+
+// addresses are those of a new job, by network.
+var addresses = map[string]func(t testing.TB) string{
+	"unix": func(t testing.TB) string { return "unix:" + filepath.Join(t.TempDir(), "job") },
+	"tcp":  freePort,
+}
+
+// join joins all ranks of a job in this process, and returns the first error.
+func join(ctx context.Context, ranks int, config func(rank int) tcp.Config) ([]*tcp.Endpoint[number], error) {
+	ends, errs := make([]*tcp.Endpoint[number], ranks), make([]error, ranks)
+	var all sync.WaitGroup
+	for rank := range ranks {
+		all.Go(func() {
+			cfg := config(rank)
+			cfg.Rank, cfg.Ranks = rank, ranks
+			ends[rank], errs[rank] = tcp.Join(ctx, cfg, numbers{})
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ends, nil
+}
+
+// closeAll closes the endpoints, which wait for each other.
+func closeAll(ends []*tcp.Endpoint[number]) (err error) {
+	var all sync.WaitGroup
+	errs := make([]error, len(ends))
+	for i, end := range ends {
+		all.Go(func() { errs[i] = end.Close() })
+	}
+	all.Wait()
+	for _, one := range errs {
+		if one != nil {
+			err = one
+		}
+	}
+	return err
+}
+
+// transports is what a subject's New returns.
+func transports(ends []*tcp.Endpoint[number], err error) ([]runner.Transport[number], func() error, error) {
+	var all []runner.Transport[number]
+	for _, end := range ends {
+		all = append(all, end)
+	}
+	return all, func() error { return closeAll(ends) }, err
+}
+
+func subject(t testing.TB, address func(testing.TB) string) transporttest.Subject[number] {
+	return transporttest.Subject[number]{
+		New: func(ranks, capacity int) ([]runner.Transport[number], func() error, error) {
+			at := address(t)
+			return transports(join(t.Context(), ranks, func(int) tcp.Config {
+				return tcp.Config{Address: at, Capacity: capacity, Token: "a job"}
+			}))
+		},
+		Kill:    func(end runner.Transport[number]) { end.(*tcp.Endpoint[number]).Kill() },
+		Make:    func(_ int, value float64) (number, error) { return num(value), nil },
+		Read:    func(_ int, h number) (float64, error) { return *h, nil },
+		Write:   func(_ int, h number, value float64) error { *h = value; return nil },
+		Release: func(int, number) error { return nil },
+	}
+}
+
+func TestConforms(t *testing.T) {
+	for network, address := range addresses {
+		t.Run(network, func(t *testing.T) { transporttest.Run(t, subject(t, address)) })
+	}
+}
