@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/checkpoint"
@@ -67,10 +67,7 @@ func meeting(t *testing.T, network string) string {
 	if network == "unix" {
 		return "unix:" + filepath.Join(t.TempDir(), "job")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return "tcp:" + l.Addr().String()
+	return "tcp:" + testkit.FreePort(t)
 }
 
 // Every schedule trains in several processes to the bits of goroutines, and one of them

@@ -3,15 +3,14 @@ package tcp_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math"
-	"net"
 	"path/filepath"
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/schedule/runner/transporttest"
 	"github.com/weir-ml/weir/transport/tcp"
@@ -43,10 +42,7 @@ func (numbers) Decode(r io.Reader, size int64) (number, error) {
 // freePort returns an address of loopback that nobody listens at.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return "tcp:" + l.Addr().String()
+	return "tcp:" + testkit.FreePort(t)
 }
 
 // addresses are those of a new job, by network.
@@ -55,22 +51,24 @@ var addresses = map[string]func(t testing.TB) string{
 	"tcp":  freePort,
 }
 
-// join joins all ranks of a job in this process, and returns the first error.
+// join joins all ranks of a job in this process, and returns their errors.
 func join(ctx context.Context, ranks int, config func(rank int) tcp.Config) ([]*tcp.Endpoint[number], error) {
 	ends, errs := make([]*tcp.Endpoint[number], ranks), make([]error, ranks)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var all sync.WaitGroup
 	for rank := range ranks {
 		all.Go(func() {
 			cfg := config(rank)
 			cfg.Rank, cfg.Ranks = rank, ranks
-			ends[rank], errs[rank] = tcp.Join(ctx, cfg, numbers{})
+			if ends[rank], errs[rank] = tcp.Join(ctx, cfg, numbers{}); errs[rank] != nil {
+				cancel() // The others would wait for it.
+			}
 		})
 	}
 	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return ends, nil
 }

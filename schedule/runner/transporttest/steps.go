@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync"
 )
 
 func (s *suite[T]) exchange() {
@@ -180,9 +181,13 @@ func (s *suite[T]) loses() {
 		},
 	} {
 		for lost := range 3 {
+			var begun sync.WaitGroup // A rank that is lost earlier may take the beginning from the others.
+			begun.Add(3)
 			s.ranks(3, func(r *rank[T]) {
+				begun.Done()
 				if r.number == lost {
 					var blocked flag
+					begun.Wait()
 					blocked.notYet()
 					s.Kill(r.Transport)
 					return
