@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/checkpoint"
@@ -67,7 +67,13 @@ func meeting(t *testing.T, network string) string {
 	if network == "unix" {
 		return "unix:" + filepath.Join(t.TempDir(), "job")
 	}
-	return "tcp:" + testkit.FreePort(t)
+	l, err := net.Listen("tcp", "127.0.0.2:0") // Connections to loopback come from 127.0.0.1 and take its ports.
+	if err != nil {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return "tcp:" + l.Addr().String()
 }
 
 // Every schedule trains in several processes to the bits of goroutines, and one of them
