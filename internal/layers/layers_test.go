@@ -63,6 +63,8 @@ var rooms = []struct {
 	{"stages/transformer", 6, nil},
 	{"stages/stagetest", 6, nil},
 	{"kernels/kerneltest", 5, nil},
+	{"kernels/cuda", 5, nil},
+	{"kernels/cuda/driver", 0, nil},
 	{"trainer/safetensors", 2, nil},
 	{"trainer/outfile", 0, nil},
 	{"trainer/report", 5, nil},
