@@ -58,6 +58,9 @@ func draw(seed uint64) Scenario {
 		Bare: r.IntN(8) == 0, Varies: r.IntN(4) == 0,
 	}
 	s.Stages = s.Ranks * (1 + r.IntN(2))
+	if r.IntN(4) == 0 { // long steps, where setting up costs little
+		s.Microbatches <<= 2 + r.IntN(6)
+	}
 	if n := r.IntN(len(all) + 5); n < len(all) {
 		s.Schedule = all[n].Name
 		if s.Schedule == "dualpipe" || s.Schedule == "dualpipev" { // which want many

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -40,6 +41,8 @@ func (p *progress) save(t *testing.T, began time.Time, before float64) {
 
 // TestSeeds runs the scenarios of one seed after the other.
 func TestSeeds(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one rank runs at a time: no processor has to be woken
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	began := time.Now()
 	p := progress{Next: *seed}
 	if p.Next == 0 {

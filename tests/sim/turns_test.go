@@ -80,7 +80,17 @@ func (c *clerk) pause() {
 		c.sleep(time.Duration(1 + c.random.IntN(1e6)))
 		return
 	}
+	if c.policy == sticky && c.random.IntN(8) != 0 { // nobody else needs to be asked
+		c.count(c.current)
+		return
+	}
 	c.Wait(nil)
+}
+
+// count notes that a rank gets the turn.
+func (c *clerk) count(rank int) {
+	c.turns++
+	c.trace = (c.trace ^ uint64(rank+1)) * 1099511628211
 }
 
 // next gives the turn to a rank that can go on, and returns it, -1 where there is none.
@@ -105,19 +115,15 @@ func (c *clerk) next() int {
 			can--
 		}
 	}
-	rank := last
-	if c.policy != sticky || last < 0 || !c.seats[last].picked || c.random.IntN(8) == 0 {
-		rank = 0
-		for n := c.random.IntN(can); n > 0 || !c.seats[rank].picked; rank++ {
-			if c.seats[rank].picked {
-				n--
-			}
+	rank := 0
+	for n := c.random.IntN(can); n > 0 || !c.seats[rank].picked; rank++ {
+		if c.seats[rank].picked {
+			n--
 		}
 	}
 	s := &c.seats[rank]
 	s.waits, s.ready, s.alarm = false, nil, time.Time{}
-	c.turns++
-	c.trace = (c.trace ^ uint64(rank+1)) * 1099511628211
+	c.count(rank)
 	if c.current = rank; rank != last {
 		s.turn <- struct{}{}
 	}
