@@ -25,6 +25,7 @@ var rooms = []struct {
 	{"internal/spelling", -2, nil}, // the catalog of schedules uses it
 	{"internal/testkit", 0, nil},
 	{"internal/cpufeature", 0, nil},
+	{"internal/ptx", 0, nil},
 	{"internal/vector", 0, nil},
 	{"internal/product", 1, nil},
 	{"internal/fmapeak", 1, nil},

@@ -1,0 +1,409 @@
+package ptx
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// operation computes a register from at most three. A register of fewer than 64 bits is
+// zero above them; a predicate is 0 or 1.
+type operation func(a, b, c uint64) uint64
+
+func f32(x uint64) float32 { return math.Float32frombits(uint32(x)) }
+func f64(x uint64) float64 { return math.Float64frombits(x) }
+
+// from32 returns the register of a result in single precision; hardware has one NaN.
+func from32(x float32) uint64 {
+	if x != x {
+		return 0x7fffffff
+	}
+	return uint64(math.Float32bits(x))
+}
+
+func from64(x float64) uint64 { return math.Float64bits(x) }
+
+// fma32 is a·b + c rounded once. The product is exact in float64; the sum is rounded to odd
+// there, after which rounding to float32 is as if it were the first.
+func fma32(a, b, c float32) float32 {
+	p, w := float64(float64(a)*float64(b)), float64(c)
+	s := p + w
+	t := s - p
+	e := (p - (s - t)) + (w - t)
+	if e == 0 || e-e != 0 {
+		return float32(s)
+	}
+	if u := math.Float64bits(s); u&1 == 0 {
+		if (e > 0) == (s > 0) {
+			u++
+		} else {
+			u--
+		}
+		s = math.Float64frombits(u)
+	}
+	return float32(s)
+}
+
+// extend extends the sign of a register of a width in bits.
+func extend(x uint64, width int) int64 { return int64(x<<(64-width)) >> (64 - width) }
+
+// arithmetic returns what an opcode computes and from how many operands.
+func arithmetic(op []string) (f operation, operands int, err error) {
+	if len(op) < 2 {
+		return nil, 0, fmt.Errorf("%w: %s", ErrUnsupported, op[0])
+	}
+	t := op[len(op)-1]
+	has := func(part string) bool { return slices.Contains(op[1:len(op)-1], part) }
+	unknown := fmt.Errorf("%w: %s", ErrUnsupported, strings.Join(op, "."))
+	if has("approx") || has("ftz") || has("sat") || has("rz") || has("rm") || has("rp") {
+		return nil, 0, fmt.Errorf("%w: approximation, flushing or another rounding than to nearest", ErrUnsupported)
+	}
+	switch op[0] {
+	case "cvta": // generic addresses are global ones; others have none
+		if !has("global") {
+			return nil, 0, unknown
+		}
+		return func(a, _, _ uint64) uint64 { return a }, 1, nil
+	case "cvt":
+		f, err := convert(op)
+		return f, 1, err
+	case "setp":
+		if len(op) != 3 {
+			return nil, 0, unknown
+		}
+		f, err := compare(op[1], t)
+		return f, 2, err
+	case "selp":
+		return func(a, b, c uint64) uint64 {
+			if c != 0 {
+				return a
+			}
+			return b
+		}, 3, nil
+	}
+	switch {
+	case t == "f32":
+		f, operands = float32s(op[0], has("NaN"))
+	case t == "f64":
+		f, operands = float64s(op[0])
+	case t == "pred":
+		f, operands = integers(op[0], 1, false, has)
+	case widths[t] > 1:
+		f, operands = integers(op[0], 8*widths[t], t[0] == 's', has)
+	}
+	if f == nil {
+		return nil, 0, unknown
+	}
+	return f, operands, nil
+}
+
+func float32s(name string, nan bool) (operation, int) {
+	switch name {
+	case "mov":
+		return func(a, _, _ uint64) uint64 { return a }, 1
+	case "add":
+		return func(a, b, _ uint64) uint64 { return from32(f32(a) + f32(b)) }, 2
+	case "sub":
+		return func(a, b, _ uint64) uint64 { return from32(f32(a) - f32(b)) }, 2
+	case "mul":
+		return func(a, b, _ uint64) uint64 { return from32(f32(a) * f32(b)) }, 2
+	case "fma":
+		return func(a, b, c uint64) uint64 { return from32(fma32(f32(a), f32(b), f32(c))) }, 3
+	case "div":
+		return func(a, b, _ uint64) uint64 { return from32(f32(a) / f32(b)) }, 2
+	case "rcp":
+		return func(a, _, _ uint64) uint64 { return from32(1 / f32(a)) }, 1
+	case "sqrt":
+		return func(a, _, _ uint64) uint64 { return from32(float32(math.Sqrt(float64(f32(a))))) }, 1
+	case "neg":
+		return func(a, _, _ uint64) uint64 { return a ^ 1<<31 }, 1
+	case "abs":
+		return func(a, _, _ uint64) uint64 { return a &^ (1 << 31) }, 1
+	case "min", "max":
+		return func(a, b, _ uint64) uint64 {
+			x, y := f32(a), f32(b)
+			switch {
+			case x != x && (y != y || nan) || y != y && nan:
+				return 0x7fffffff
+			case x != x:
+				return b
+			case y != y:
+				return a
+			case name == "max":
+				return from32(max(x, y))
+			}
+			return from32(min(x, y))
+		}, 2
+	}
+	return nil, 0
+}
+
+func float64s(name string) (operation, int) {
+	switch name {
+	case "mov":
+		return func(a, _, _ uint64) uint64 { return a }, 1
+	case "add":
+		return func(a, b, _ uint64) uint64 { return from64(f64(a) + f64(b)) }, 2
+	case "sub":
+		return func(a, b, _ uint64) uint64 { return from64(f64(a) - f64(b)) }, 2
+	case "mul":
+		return func(a, b, _ uint64) uint64 { return from64(f64(a) * f64(b)) }, 2
+	case "fma":
+		return func(a, b, c uint64) uint64 { return from64(math.FMA(f64(a), f64(b), f64(c))) }, 3
+	case "div":
+		return func(a, b, _ uint64) uint64 { return from64(f64(a) / f64(b)) }, 2
+	case "rcp":
+		return func(a, _, _ uint64) uint64 { return from64(1 / f64(a)) }, 1
+	case "sqrt":
+		return func(a, _, _ uint64) uint64 { return from64(math.Sqrt(f64(a))) }, 1
+	case "neg":
+		return func(a, _, _ uint64) uint64 { return a ^ 1<<63 }, 1
+	case "abs":
+		return func(a, _, _ uint64) uint64 { return a &^ (1 << 63) }, 1
+	}
+	return nil, 0
+}
+
+// integers returns operations on a width in bits; on one bit they are those of predicates.
+func integers(name string, width int, signed bool, has func(string) bool) (operation, int) {
+	mask := uint64(1)<<(width-1)<<1 - 1
+	value := func(x uint64) int64 { return extend(x, width) }
+	less := func(a, b uint64) bool { return a < b }
+	if signed {
+		less = func(a, b uint64) bool { return value(a) < value(b) }
+	}
+	switch name {
+	case "mov":
+		return func(a, _, _ uint64) uint64 { return a }, 1
+	case "add":
+		return func(a, b, _ uint64) uint64 { return (a + b) & mask }, 2
+	case "sub":
+		return func(a, b, _ uint64) uint64 { return (a - b) & mask }, 2
+	case "and":
+		return func(a, b, _ uint64) uint64 { return a & b }, 2
+	case "or":
+		return func(a, b, _ uint64) uint64 { return a | b }, 2
+	case "xor":
+		return func(a, b, _ uint64) uint64 { return a ^ b }, 2
+	case "not":
+		return func(a, _, _ uint64) uint64 { return ^a & mask }, 1
+	case "neg":
+		return func(a, _, _ uint64) uint64 { return -a & mask }, 1
+	case "abs":
+		return func(a, _, _ uint64) uint64 {
+			if value(a) < 0 {
+				return -a & mask
+			}
+			return a
+		}, 1
+	case "shl":
+		return func(a, b, _ uint64) uint64 { return a << min(b, 64) & mask }, 2
+	case "shr":
+		if signed {
+			return func(a, b, _ uint64) uint64 { return uint64(value(a)>>min(b, 63)) & mask }, 2
+		}
+		return func(a, b, _ uint64) uint64 { return a >> min(b, 64) }, 2
+	case "shf": // .l.wrap and .r.wrap of 32 bits
+		if has("l") {
+			return func(a, b, c uint64) uint64 { return uint64(uint32((b<<32 | a) >> (32 - c&31))) }, 3
+		}
+		return func(a, b, c uint64) uint64 { return uint64(uint32((b<<32 | a) >> (c & 31))) }, 3
+	case "min":
+		return func(a, b, _ uint64) uint64 {
+			if less(a, b) {
+				return a
+			}
+			return b
+		}, 2
+	case "max":
+		return func(a, b, _ uint64) uint64 {
+			if less(a, b) {
+				return b
+			}
+			return a
+		}, 2
+	case "mul", "mad":
+		product := func(a, b uint64) uint64 { return a * b & mask }
+		out := mask
+		switch {
+		case has("hi"):
+			product = func(a, b uint64) uint64 { return high(a, b, width, signed) & mask }
+		case has("wide"):
+			out = uint64(1)<<(2*width-1)<<1 - 1
+			product = func(a, b uint64) uint64 { return a * b & out }
+			if signed {
+				product = func(a, b uint64) uint64 { return uint64(value(a)*value(b)) & out }
+			}
+		}
+		if name == "mul" {
+			return func(a, b, _ uint64) uint64 { return product(a, b) }, 2
+		}
+		return func(a, b, c uint64) uint64 { return (product(a, b) + c) & out }, 3
+	case "div", "rem":
+		return func(a, b, _ uint64) uint64 { return divide(a, b, value, mask, signed, name == "rem") }, 2
+	case "clz":
+		return func(a, _, _ uint64) uint64 { return uint64(bits.LeadingZeros64(a) - (64 - width)) }, 1
+	case "popc":
+		return func(a, _, _ uint64) uint64 { return uint64(bits.OnesCount64(a)) }, 1
+	case "bfe":
+		if signed {
+			return nil, 0
+		}
+		return func(a, b, c uint64) uint64 { return a >> min(b&255, 64) & (1<<min(c&255, 64) - 1) }, 3
+	}
+	return nil, 0
+}
+
+// high returns the upper half of a product.
+func high(a, b uint64, width int, signed bool) uint64 {
+	if width < 64 {
+		if signed {
+			return uint64(extend(a, width)*extend(b, width)) >> width
+		}
+		return a * b >> width
+	}
+	hi, _ := bits.Mul64(a, b)
+	if signed {
+		hi -= b&uint64(int64(a)>>63) + a&uint64(int64(b)>>63)
+	}
+	return hi
+}
+
+// divide returns a quotient or a remainder; by zero it is all ones, as on hardware.
+func divide(a, b uint64, value func(uint64) int64, mask uint64, signed, remainder bool) uint64 {
+	switch {
+	case b == 0:
+		return mask
+	case signed && remainder:
+		return uint64(value(a)%value(b)) & mask
+	case signed:
+		return uint64(value(a)/value(b)) & mask
+	case remainder:
+		return a % b
+	}
+	return a / b
+}
+
+// compare returns a comparison that sets a predicate.
+func compare(how, t string) (operation, error) {
+	truth := func(b bool) uint64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	if t == "f32" || t == "f64" {
+		ordered, unordered := strings.CutSuffix(how, "u")
+		test, ok := map[string]func(x, y float64) bool{
+			"eq": func(x, y float64) bool { return x == y }, "lt": func(x, y float64) bool { return x < y },
+			"le": func(x, y float64) bool { return x <= y }, "gt": func(x, y float64) bool { return x > y },
+			"ge": func(x, y float64) bool { return x >= y }, "ne": func(x, y float64) bool { return x < y || x > y },
+			"num": func(x, y float64) bool { return x == x && y == y }, "nan": func(x, y float64) bool { return x != x || y != y },
+		}[ordered]
+		if !ok {
+			return nil, fmt.Errorf("%w: comparison %q", ErrUnsupported, how)
+		}
+		wide := f64
+		if t == "f32" {
+			wide = func(x uint64) float64 { return float64(f32(x)) }
+		}
+		return func(a, b, _ uint64) uint64 {
+			x, y := wide(a), wide(b)
+			return truth(test(x, y) || unordered && (x != x || y != y))
+		}, nil
+	}
+	width := 8 * widths[t]
+	if width == 0 {
+		return nil, fmt.Errorf("%w: type %q", ErrUnsupported, t)
+	}
+	order := func(a, b uint64) int { return int(truth(a > b)) - int(truth(a < b)) }
+	if t[0] == 's' {
+		order = func(a, b uint64) int {
+			return int(truth(extend(a, width) > extend(b, width))) - int(truth(extend(a, width) < extend(b, width)))
+		}
+	}
+	want, ok := map[string][3]bool{ // for less, equal, greater
+		"lt": {true, false, false}, "lo": {true, false, false}, "le": {true, true, false}, "ls": {true, true, false},
+		"gt": {false, false, true}, "hi": {false, false, true}, "ge": {false, true, true}, "hs": {false, true, true},
+		"eq": {false, true, false}, "ne": {true, false, true},
+	}[how]
+	if !ok {
+		return nil, fmt.Errorf("%w: comparison %q", ErrUnsupported, how)
+	}
+	return func(a, b, _ uint64) uint64 { return truth(want[order(a, b)+1]) }, nil
+}
+
+// convert returns a conversion, cvt[.rounding].to.from.
+func convert(op []string) (operation, error) {
+	unknown := fmt.Errorf("%w: %s", ErrUnsupported, strings.Join(op, "."))
+	if len(op) < 3 || len(op) > 4 {
+		return nil, unknown
+	}
+	to, from, rounding := op[len(op)-2], op[len(op)-1], ""
+	if len(op) == 4 {
+		rounding = op[1]
+	}
+	toWidth, fromWidth := 8*widths[to], 8*widths[from]
+	if toWidth == 0 || fromWidth == 0 {
+		return nil, unknown
+	}
+	mask := uint64(1)<<(toWidth-1)<<1 - 1
+	fromFloat, toFloat := from[0] == 'f', to[0] == 'f'
+	wide := f64
+	if from == "f32" {
+		wide = func(x uint64) float64 { return float64(f32(x)) }
+	}
+	round := map[string]func(float64) float64{"rni": math.RoundToEven, "rzi": math.Trunc, "rmi": math.Floor, "rpi": math.Ceil}[rounding]
+	switch {
+	case fromFloat && toFloat:
+		if round == nil {
+			round = func(x float64) float64 { return x }
+		}
+		if to == "f64" {
+			return func(a, _, _ uint64) uint64 { return from64(round(wide(a))) }, nil
+		}
+		return func(a, _, _ uint64) uint64 { return from32(float32(round(wide(a)))) }, nil
+	case fromFloat:
+		if round == nil {
+			return nil, unknown
+		}
+		least, most := -math.Ldexp(1, toWidth-1), math.Ldexp(1, toWidth-1)
+		if to[0] == 'u' {
+			least, most = 0, math.Ldexp(1, toWidth)
+		}
+		return func(a, _, _ uint64) uint64 { // saturating; NaN is 0
+			switch x := round(wide(a)); {
+			case x != x:
+				return 0
+			case x <= least:
+				return uint64(int64(least)) & mask
+			case x >= most && to[0] == 'u':
+				return mask
+			case x >= most:
+				return mask >> 1
+			case x < 0:
+				return uint64(int64(x)) & mask
+			default:
+				return uint64(x) & mask
+			}
+		}, nil
+	case toFloat:
+		signed := from[0] == 's'
+		if to == "f64" {
+			if signed {
+				return func(a, _, _ uint64) uint64 { return from64(float64(extend(a, fromWidth))) }, nil
+			}
+			return func(a, _, _ uint64) uint64 { return from64(float64(a)) }, nil
+		}
+		if signed {
+			return func(a, _, _ uint64) uint64 { return from32(float32(extend(a, fromWidth))) }, nil
+		}
+		return func(a, _, _ uint64) uint64 { return from32(float32(a)) }, nil
+	case from[0] == 's':
+		return func(a, _, _ uint64) uint64 { return uint64(extend(a, fromWidth)) & mask }, nil
+	}
+	source := uint64(1)<<(fromWidth-1)<<1 - 1
+	return func(a, _, _ uint64) uint64 { return a & source & mask }, nil
+}

@@ -1,0 +1,200 @@
+package ptx
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Region is a live buffer of global memory.
+type Region struct {
+	// Base is the address of Data[0].
+	Base uint64
+	Data []byte
+	// Written has, for each byte of Data, whether somebody has written it (not 0). A launch
+	// sets what it writes. nil says that everything was written.
+	Written []byte
+}
+
+// Memory is global memory.
+type Memory interface {
+	// Region returns the live buffer with the byte at an address. The error says why there is
+	// none. It is asked once for each buffer of a launch, which must not change meanwhile.
+	Region(address uint64) (*Region, error)
+}
+
+// Fault is what a launch finds wrong.
+type Fault struct {
+	Kernel        string
+	Line          int // of PTX
+	Block, Thread [3]int
+	Reason        string
+}
+
+// Error says where and what.
+func (f *Fault) Error() string {
+	return fmt.Sprintf("ptx: %s: line %d: thread %v of block %v: %s", f.Kernel, f.Line, f.Thread, f.Block, f.Reason)
+}
+
+// Readers that are not one thread.
+const (
+	blockOf = 1 << 31   // threads of the block whose number is in the other bits
+	anyone  = 1<<32 - 1 // threads of several blocks
+	nobody  = uint32(0) // else the number of a thread and 1
+)
+
+// cell is who used a unit of memory last in a launch, and between which barriers of its block.
+type cell struct{ writer, written, reader, read uint32 }
+
+// shadow finds races in one piece of memory.
+type shadow struct {
+	words, bytes []cell // by unit: four bytes, or one where a byte is accessed alone
+	perBlock     uint32 // threads of a block
+}
+
+// cells returns those of an access.
+func (s *shadow) cells(offset, size, total int) []cell {
+	if size == 1 {
+		if s.bytes == nil {
+			s.bytes = make([]cell, total)
+		}
+		return s.bytes[offset : offset+1]
+	}
+	if s.words == nil {
+		s.words = make([]cell, (total+3)/4)
+	}
+	return s.words[offset/4 : (offset+size+3)/4]
+}
+
+// apart reports whether no barrier lies between a thread's last use and the one at hand: by
+// another thread, in another block or since the same barrier.
+func (s *shadow) apart(other, since, me, epoch uint32) bool {
+	switch {
+	case other == nobody || other == me:
+		return false
+	case other == anyone:
+		return true
+	case other&blockOf != 0:
+		return other&^blockOf != (me-1)/s.perBlock || since == epoch
+	}
+	return (other-1)/s.perBlock != (me-1)/s.perBlock || since == epoch
+}
+
+// load notes a read by thread number me-1 and returns whom it meets, nobody where it is alone.
+func (s *shadow) load(c *cell, me, epoch uint32) uint32 {
+	if s.apart(c.writer, c.written, me, epoch) {
+		return c.writer
+	}
+	block := (me-1)/s.perBlock | blockOf
+	switch {
+	case c.reader == nobody || c.reader == me || !s.apart(c.reader, c.read, me, epoch):
+		c.reader = me
+	case c.reader == block || c.reader&blockOf == 0 && (c.reader-1)/s.perBlock|blockOf == block:
+		c.reader = block
+	default:
+		c.reader = anyone
+	}
+	c.read = epoch
+	return nobody
+}
+
+// store notes a write.
+func (s *shadow) store(c *cell, me, epoch uint32) uint32 {
+	if s.apart(c.writer, c.written, me, epoch) {
+		return c.writer
+	}
+	if s.apart(c.reader, c.read, me, epoch) {
+		return c.reader
+	}
+	*c = cell{writer: me, written: epoch}
+	return nobody
+}
+
+// piece is memory as a launch sees it: a region, or the shared memory of the block.
+type piece struct {
+	Region
+	shadow
+}
+
+// check looks at an access of size bytes by a thread and notes it; a fault is its reason.
+func (p *piece) check(offset uint64, size int, write bool, me, epoch uint32) string {
+	at := int(offset)
+	if write {
+		if p.Written != nil {
+			for i := at; i < at+size; i++ {
+				p.Written[i] = 1
+			}
+		}
+	} else if p.Written != nil && !written(p.Written[at:at+size]) {
+		return "reads what nobody has written"
+	}
+	cells := p.cells(at, size, len(p.Data))
+	for i := range cells {
+		other := nobody
+		if write {
+			other = p.store(&cells[i], me, epoch)
+		} else {
+			other = p.load(&cells[i], me, epoch)
+		}
+		if other != nobody {
+			verb := "reads"
+			if write {
+				verb = "writes"
+			}
+			return fmt.Sprintf("a race: it %s what %s used, with no barrier between", verb, p.who(other))
+		}
+	}
+	return ""
+}
+
+// who names the other thread of a race.
+func (s *shadow) who(other uint32) string {
+	switch {
+	case other == anyone:
+		return "threads of several blocks"
+	case other&blockOf != 0:
+		return fmt.Sprintf("several threads of block number %d", other&^blockOf)
+	}
+	return fmt.Sprintf("thread number %d of block number %d", (other-1)%s.perBlock, (other-1)/s.perBlock)
+}
+
+// written reports whether all bytes are.
+func written(marks []byte) bool {
+	if len(marks) == 4 {
+		return binary.LittleEndian.Uint32(marks) == 0x01010101
+	}
+	for _, m := range marks {
+		if m == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// get and put read and write an element of memory.
+func get(data []byte, size uint8, signed bool) uint64 {
+	switch size {
+	case 1:
+		if signed {
+			return uint64(uint32(int8(data[0])))
+		}
+		return uint64(data[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(data))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(data))
+	}
+	return binary.LittleEndian.Uint64(data)
+}
+
+func put(data []byte, size uint8, v uint64) {
+	switch size {
+	case 1:
+		data[0] = byte(v)
+	case 2:
+		binary.LittleEndian.PutUint16(data, uint16(v))
+	case 4:
+		binary.LittleEndian.PutUint32(data, uint32(v))
+	default:
+		binary.LittleEndian.PutUint64(data, v)
+	}
+}
