@@ -29,6 +29,10 @@ type ArenaConfig struct {
 	// Pages supplies the pages of planned steps, and takes back those that are
 	// released. nil is System{}.
 	Pages Pager
+	// Range is the range itself where the processor cannot read it: memory of another
+	// device. nil is the processor's own memory. Capacity is then rounded up to its pages,
+	// Pages is not asked, and a build with -tags invariants examines no bytes.
+	Range Range
 }
 
 const (
@@ -80,6 +84,7 @@ func (c ArenaConfig) Validate() error {
 type Arena struct {
 	pages    pages
 	pager    Pager
+	far      Range // nil where pages has the range
 	page     int64 // bytes of a page
 	capacity int64
 	align    int64
@@ -151,11 +156,10 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	a := &Arena{align: cfg.Align, red: cfg.RedZone, number: rand.Uint32(), pager: cfg.Pages, page: int64(os.Getpagesize()), slots: make([]slot, 1, 64), unused: noSlot, free: make(spans, 0, 64)}
 	a.slots[0].generation = math.MaxUint32
 	a.capacity = a.padded(cfg.Capacity)
-	p, err := reserve(int(a.capacity))
-	if err != nil {
+	if err := a.reserve(cfg.Range); err != nil {
 		return nil, fmt.Errorf("%w: the system does not reserve %d bytes (a smaller ArenaConfig.Capacity may do): %w", ErrOutOfMemory, a.capacity, err)
 	}
-	a.pages, a.high = p, a.capacity
+	a.high = a.capacity
 	a.free.give(0, a.capacity)
 	return a, nil
 }
@@ -224,7 +228,7 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 	if !ok {
 		return Handle{}, a.refusal(class, bytes)
 	}
-	if invariants.Enabled {
+	if a.examined() {
 		if err := a.verify(off, size); err != nil {
 			a.free.give(off, size)
 			return Handle{}, err
@@ -237,12 +241,12 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 		}
 	}
 	if a.laid.most > 0 { // pages were handed back, perhaps some of these
-		if err := a.pages.commit(off, off+size); err != nil {
+		if err := a.commit(off, off+size); err != nil {
 			a.free.give(off, size)
 			return Handle{}, fmt.Errorf("%w: the system does not commit %d bytes: %w", ErrOutOfMemory, size, err)
 		}
 	}
-	if invariants.Enabled {
+	if a.examined() {
 		poison(a.pages.mem[off : off+size])
 	}
 	h := a.enter(class, off, bytes)
@@ -279,13 +283,13 @@ func (a *Arena) touch(class Class, off, size int64) error {
 	} else {
 		low = min(off+size, high)
 	}
-	if err := a.pages.commit(a.low, low); err != nil {
+	if err := a.commit(a.low, low); err != nil {
 		return fmt.Errorf("%w: the system does not commit %d bytes more: %w", ErrOutOfMemory, low-a.low, err)
 	}
-	if err := a.pages.commit(high, a.high); err != nil {
+	if err := a.commit(high, a.high); err != nil {
 		return fmt.Errorf("%w: the system does not commit %d bytes more: %w", ErrOutOfMemory, a.high-high, err)
 	}
-	if invariants.Enabled {
+	if a.examined() {
 		poison(a.pages.mem[a.low:low])
 		poison(a.pages.mem[high:a.high])
 	}
@@ -316,7 +320,10 @@ func (a *Arena) Data(h Handle) ([]byte, error) {
 		return nil, a.missing("data", h)
 	}
 	if a.released > 0 && a.regions[s.scope].released {
-		return nil, fmt.Errorf("%w: data of handle %v (%s, %d bytes): RestorePages first", ErrReleased, h, s.scope, s.bytes)
+		return nil, a.withoutPages("data", h, s)
+	}
+	if a.far != nil {
+		return nil, fmt.Errorf("%w: data of handle %v (%s, %d bytes)", ErrFar, h, s.class, s.bytes)
 	}
 	return a.pages.mem[s.off : s.off+s.bytes : s.off+s.bytes], nil
 }
@@ -336,7 +343,7 @@ func (a *Arena) Close() error {
 	a.laid, a.climb, a.regions, a.released, a.saved = laid{}, climb{}, [NumScopes]region{}, 0, saved{}
 	a.closed = true
 	a.low, a.high = 0, a.capacity
-	if err := a.pages.release(); err != nil {
+	if err := a.release(); err != nil {
 		return fmt.Errorf("memory: close of an arena of %d bytes: %w", a.capacity, err)
 	}
 	return nil

@@ -3,8 +3,6 @@ package memory
 import (
 	"math/bits"
 	"slices"
-
-	"github.com/weir-ml/weir/internal/invariants"
 )
 
 // birth is an allocation of a layout, with what the arena knows about it.
@@ -59,7 +57,7 @@ func (a *Arena) vacant(b *birth, bytes int64) error {
 			return e
 		}
 	}
-	if invariants.Enabled {
+	if a.examined() {
 		if err := a.stale(a.pages.mem[b.Offset:end], untouched); err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func (a *Arena) Lay(layout *Layout) error {
 	}
 	a.climb.watched = false
 	*l = laid{layout: layout, valid: layout, all: l.all, area: area, present: max(l.present, area), held: l.held, most: l.most}
-	if invariants.Enabled && area%a.page == 0 && a.free.takeAt(area, a.page) {
+	if a.examined() && area%a.page == 0 && a.free.takeAt(area, a.page) {
 		l.guard = a.page
 		a.pages.protect(area, area+a.page, false)
 	}
@@ -86,21 +86,21 @@ func (a *Arena) Lay(layout *Layout) error {
 
 // ready makes the pages of the step's part present.
 func (a *Arena) ready(height, area int64) error {
-	if invariants.Enabled {
+	if a.examined() {
 		if err := a.stale(a.pages.mem[:min(a.low, area)], poisoned); err != nil {
 			return err
 		}
 	}
 	if present := a.laid.present; present < area {
-		if err := a.pages.commit(a.low, area); err != nil {
+		if err := a.commit(a.low, area); err != nil {
 			return fmt.Errorf("%w: the system does not commit %d bytes for a step: %w", ErrOutOfMemory, height, err)
 		}
-		if err := a.pager.Populate(a.pages.mem[present:area]); err != nil {
+		if err := a.populate(present, area); err != nil {
 			return fmt.Errorf("%w: the system does not supply the pages of %d bytes for a step: %w", ErrOutOfMemory, height, err)
 		}
 	}
 	a.low = min(max(a.low, height), a.high)
-	if invariants.Enabled {
+	if a.examined() {
 		fill(a.pages.mem[:area], untouched)
 	}
 	return nil
@@ -114,7 +114,7 @@ func (a *Arena) unlay() error {
 		return nil
 	}
 	var err error
-	if invariants.Enabled {
+	if a.examined() {
 		err = a.survey()
 	}
 	if l.guard > 0 {

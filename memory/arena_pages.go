@@ -7,15 +7,13 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
-
-	"github.com/weir-ml/weir/internal/invariants"
 )
 
 // saved is what ReleasePages wrote and RestorePages reads back: the bytes of buffers,
 // one after the other.
 type saved struct {
 	buffers []savedBuffer
-	sum     uint32 // CRC-32 (Castagnoli) of all
+	sum     checksum
 }
 
 type savedBuffer struct {
@@ -24,6 +22,14 @@ type savedBuffer struct {
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum is the CRC-32 (Castagnoli) of what was written to it.
+type checksum uint32
+
+func (c *checksum) Write(p []byte) (int, error) {
+	*c = checksum(crc32.Update(uint32(*c), castagnoli, p))
+	return len(p), nil
+}
 
 // ReleasePages hands back the pages of the scopes, and keeps the addresses; see [Scoped].
 // A scope that is released already stays so.
@@ -70,7 +76,7 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 	}
 	var faults []error
 	for _, run := range without(runs, nil) { // neighbours of different scopes go together, huge pages and all
-		if err := a.pager.Discard(a.pages.mem[run.off : run.off+run.size]); err != nil {
+		if err := a.discardRun(run); err != nil {
 			faults = append(faults, fmt.Errorf("memory: ReleasePages of %v: the system does not take %d bytes back: %w", scopes, run.size, err))
 		}
 	}
@@ -91,7 +97,7 @@ func (a *Arena) gone(scope Scope) {
 		l.most = max(l.most, l.present, a.low)
 		l.held, l.present = max(l.held, a.low), 0
 		a.low = a.residentBelow(a.low)
-		if invariants.Enabled {
+		if a.examined() {
 			a.poisonFree()
 		}
 		return
@@ -119,7 +125,7 @@ func (a *Arena) back() {
 		a.low = max(a.low, min(l.held, a.high))
 		l.held = 0
 	}
-	if invariants.Enabled {
+	if a.examined() {
 		a.poisonBack()
 	}
 	for i := range a.regions {
@@ -133,7 +139,7 @@ func (a *Arena) back() {
 	}
 	a.regions[Weights].free = nil
 	a.released, a.saved = 0, saved{}
-	if invariants.Enabled {
+	if a.examined() {
 		a.poisonFree()
 	}
 }
@@ -146,11 +152,9 @@ func (a *Arena) save(w io.Writer, scopes []Scope) error {
 		if !slices.Contains(scopes, s.scope) {
 			continue
 		}
-		data := a.pages.mem[s.off : s.off+s.bytes]
-		if _, err := w.Write(data); err != nil {
+		if err := a.writeTo(io.MultiWriter(w, &out.sum), s); err != nil {
 			return fmt.Errorf("memory: ReleasePages writes %s, and released nothing: %w", s.scope, err)
 		}
-		out.sum = crc32.Update(out.sum, castagnoli, data)
 		out.buffers = append(out.buffers, savedBuffer{info.Handle, s.bytes})
 	}
 	a.saved = out
@@ -175,9 +179,9 @@ func (a *Arena) RestorePages(r io.Reader) error {
 	}
 	runs = without(runs, nil) // neighbours of different scopes are one run, with room for huge pages
 	for i, run := range runs {
-		err := a.pages.commit(run.off, run.off+run.size)
+		err := a.commit(run.off, run.off+run.size)
 		if err == nil {
-			err = a.pager.Populate(a.pages.mem[run.off : run.off+run.size])
+			err = a.populate(run.off, run.off+run.size)
 		}
 		if err != nil {
 			a.discard(runs[:i+1])
@@ -195,26 +199,17 @@ func (a *Arena) RestorePages(r io.Reader) error {
 // discard hands pages back again that are of no use without the others.
 func (a *Arena) discard(runs []span) {
 	for _, run := range runs {
-		_ = a.pager.Discard(a.pages.mem[run.off : run.off+run.size]) // The first error is the one to tell.
+		_ = a.discardRun(run) // The first error is the one to tell.
 	}
 }
 
 // load reads what save wrote. Buffers that were released since are skipped.
 func (a *Arena) load(r io.Reader) error {
-	var sum uint32
-	var skipped []byte
+	var sum checksum
 	for _, b := range a.saved.buffers {
-		var data []byte
-		if s := a.lookup(b.handle); s != nil {
-			data = a.pages.mem[s.off : s.off+s.bytes]
-		} else {
-			skipped = slices.Grow(skipped[:0], int(b.bytes))[:b.bytes]
-			data = skipped
-		}
-		if _, err := io.ReadFull(r, data); err != nil {
+		if err := a.readFrom(io.TeeReader(r, &sum), a.lookup(b.handle), b.bytes); err != nil {
 			return fmt.Errorf("%w: RestorePages reads a buffer of %d bytes: %w", ErrSaved, b.bytes, err)
 		}
-		sum = crc32.Update(sum, castagnoli, data)
 	}
 	if sum != a.saved.sum {
 		return fmt.Errorf("%w: its checksum is %08x, want %08x", ErrSaved, sum, a.saved.sum)

@@ -1,10 +1,6 @@
 package memory
 
-import (
-	"fmt"
-
-	"github.com/weir-ml/weir/internal/invariants"
-)
+import "fmt"
 
 // live reports whether the slot has a tenant: every live buffer has a reference.
 func (s *slot) live() bool { return s.plain+s.held > 0 }
@@ -29,6 +25,11 @@ func (a *Arena) missing(call string, h Handle) error {
 		err = ErrOtherArena
 	}
 	return fmt.Errorf("%w: %s of handle %v", err, call, h)
+}
+
+// withoutPages says that the pages of a buffer are released.
+func (a *Arena) withoutPages(call string, h Handle, s *slot) error {
+	return fmt.Errorf("%w: %s of handle %v (%s, %d bytes): RestorePages first", ErrReleased, call, h, s.scope, s.bytes)
 }
 
 // wrong says why a reference that a call needs is not there.
@@ -81,7 +82,7 @@ func (a *Arena) Release(h Handle) (freed int64, err error) {
 
 // last ends the last reference to a buffer.
 func (a *Arena) last(i uint32, s *slot) (freed int64, err error) {
-	if invariants.Enabled {
+	if a.examined() {
 		err = a.fenced(i, s)
 	} else if s.mark != 0 && a.laid.layout != nil {
 		s.plain, s.held = 0, 0
@@ -174,7 +175,7 @@ func (a *Arena) end(i uint32, s *slot) int64 {
 func (a *Arena) take(i uint32, s *slot) int64 {
 	s.plain, s.held = 0, 0
 	scope := s.scope
-	if invariants.Enabled && !a.regions[scope].released {
+	if a.examined() && !a.regions[scope].released {
 		poison(a.pages.mem[s.off : s.off+a.size(s)])
 	}
 	if a.climb.watched {

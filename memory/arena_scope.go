@@ -3,8 +3,6 @@ package memory
 import (
 	"fmt"
 	"slices"
-
-	"github.com/weir-ml/weir/internal/invariants"
 )
 
 // region is the part of an arena's range that a resident scope has: extents of whole
@@ -53,7 +51,7 @@ func (a *Arena) AllocIn(scope Scope, bytes int64) (Handle, error) {
 		}
 		off, _ = r.free.takeLow(size)
 	}
-	if invariants.Enabled {
+	if a.examined() {
 		if err := a.stale(a.pages.mem[off:off+size], poisoned); err != nil {
 			r.free.give(off, size)
 			return Handle{}, err
@@ -79,7 +77,7 @@ func (a *Arena) extend(scope Scope, size int64) error {
 	if scope == Metadata {
 		wishes = append([]extent{{span: span{size: max(least, slab)}}}, wishes...)
 	}
-	if invariants.Enabled {
+	if a.examined() {
 		wishes = append([]extent{{span{size: wishes[0].size}, a.page}}, wishes...)
 	}
 	for _, e := range wishes {
@@ -92,7 +90,7 @@ func (a *Arena) extend(scope Scope, size int64) error {
 		var err error
 		if off < a.high {
 			err = a.touch(Resident, off, outer)
-		} else if err = a.pages.commit(off, off+outer); err != nil {
+		} else if err = a.commit(off, off+outer); err != nil {
 			err = fmt.Errorf("%w: the system does not commit %d bytes: %w", ErrOutOfMemory, outer, err)
 		}
 		if err != nil {
@@ -164,7 +162,7 @@ func (a *Arena) Scope(scope Scope) ScopeStats {
 		s.Released, s.Live, s.Reserved = s.Live, 0, 0
 	}
 	for _, run := range a.runs(scope, true) {
-		n := kernelBytes(a.pages.mem[run.off : run.off+run.size])
+		n := a.present(run)
 		if n < 0 {
 			s.Pages = -1
 			break
