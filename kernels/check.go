@@ -84,10 +84,18 @@ func (c *call) apart(name string, b Buffer, others ...Buffer) {
 }
 
 // view returns the elements of b in the arena, nil with a fault kept in c where
-// there is none.
+// there is none, and nil where nothing is computed.
 func view[E number](c *call, name string, b Buffer) []E {
 	if want := typeOf[E](); b.Type != want {
 		c.fault(ErrShape, "%s is %s, want %s", name, b.Type, want)
+		return nil
+	}
+	if c.null {
+		if _, bytes, err := c.arena.Extent(b.Handle); err != nil {
+			c.err = errors.Join(c.err, fmt.Errorf("kernels: %s: %s: %w", c.op, name, err))
+		} else if bytes != int64(b.N)*b.Type.Bytes() {
+			c.fault(ErrShape, "%s says %d elements, its memory has %d bytes", name, b.N, bytes)
+		}
 		return nil
 	}
 	data, err := c.arena.Data(b.Handle)

@@ -80,9 +80,8 @@ type Device interface {
 	Close() error
 }
 
-// Compute is a device with every group of operations.
-type Compute interface {
-	Device
+// Operations are all groups of operations.
+type Operations interface {
 	Elementwise
 	Matrix
 	Norm
@@ -93,4 +92,10 @@ type Compute interface {
 	Random
 	Optimizer
 	Quantization
+}
+
+// Compute is a device with every group of operations.
+type Compute interface {
+	Device
+	Operations
 }

@@ -9,5 +9,5 @@
 // Work is queued on a [Stream] and runs in the order of that stream. Between streams there is
 // no order but by events: what was queued on a stream after Wait of an event runs after
 // what was queued before Record of it. Nothing but [Driver.Sync], [Driver.Done] and Close waits.
-// A driver is for one goroutine at a time, which need not be the same one.
+// Any goroutine may call a driver, several at once too.
 package driver

@@ -101,16 +101,16 @@ type Driver interface {
 // Kinds of errors, wrapped by an [*Error].
 var (
 	// ErrNoDevice is returned where there is no driver, or no device of that number.
-	ErrNoDevice = errors.New("cuda: no such device")
+	ErrNoDevice = errors.New("no such CUDA device")
 	// ErrOutOfMemory is returned where the device, or the host for HostAlloc, has too little memory.
-	ErrOutOfMemory = errors.New("cuda: out of memory")
+	ErrOutOfMemory = errors.New("CUDA is out of memory")
 	// ErrRefused is returned by Load for PTX that the driver does not take.
-	ErrRefused = errors.New("cuda: the driver refuses the PTX")
+	ErrRefused = errors.New("the CUDA driver refuses the PTX")
 	// ErrLost is returned by every call after the device failed, by an access out of bounds for
 	// instance. The driver can only be closed.
-	ErrLost = errors.New("cuda: the device is lost")
+	ErrLost = errors.New("the CUDA device is lost")
 	// ErrInvalid is returned for a call that makes no sense.
-	ErrInvalid = errors.New("cuda: invalid call")
+	ErrInvalid = errors.New("invalid call of the CUDA driver")
 )
 
 // Error is what a driver answers to a call.

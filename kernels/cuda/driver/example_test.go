@@ -12,7 +12,7 @@ func ExampleError() {
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, driver.ErrRefused))
 	// Output:
-	// cuda: the driver refuses the PTX: Load: invalid PTX (CUDA error 218)
+	// the CUDA driver refuses the PTX: Load: invalid PTX (CUDA error 218)
 	// line 7: unknown symbol
 	// true
 }

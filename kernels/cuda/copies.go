@@ -1,0 +1,189 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+)
+
+// staging is page-locked memory that copies go through, in slots that are used in turn.
+type staging struct {
+	slots [stagingSlots]slot
+	next  int
+	read  []byte // for copies out
+}
+
+// slot is a part of it, and the event of the copy that used it last.
+type slot struct {
+	mem  []byte
+	done driver.Event
+}
+
+const (
+	stagingSlots = 8
+	stagingBytes = 1 << 20
+)
+
+func (s *staging) open(d driver.Driver) (err error) {
+	for i := range s.slots {
+		slot := &s.slots[i]
+		if slot.done, err = d.NewEvent(); err != nil {
+			return err
+		}
+		if slot.mem, err = d.HostAlloc(stagingBytes); err != nil {
+			return err
+		}
+	}
+	s.read, err = d.HostAlloc(stagingBytes)
+	return err
+}
+
+func (s *staging) close(d driver.Driver) (err error) {
+	for i := range s.slots {
+		if slot := &s.slots[i]; slot.done != 0 {
+			err = errors.Join(err, d.FreeEvent(slot.done))
+			if slot.mem != nil {
+				err = errors.Join(err, d.HostFree(slot.mem))
+			}
+		}
+	}
+	if s.read != nil {
+		err = errors.Join(err, d.HostFree(s.read))
+	}
+	*s = staging{}
+	return err
+}
+
+// write queues a copy to the device, after the kernels that are queued, and returns the event
+// that says when it is done. The bytes may change when it returns.
+func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err error) {
+	if err := d.driver.Record(d.before, d.compute); err != nil {
+		return 0, err
+	}
+	if err := d.driver.Wait(d.in, d.before); err != nil {
+		return 0, err
+	}
+	for len(from) > 0 {
+		slot := &d.staging.slots[d.staging.next]
+		d.staging.next = (d.staging.next + 1) % stagingSlots
+		done = slot.done
+		if err := d.driver.Done(done); err != nil { // the copy before last round
+			return 0, err
+		}
+		n := copy(slot.mem, from)
+		if err := d.driver.CopyIn(d.in, to, slot.mem[:n]); err != nil {
+			return 0, err
+		}
+		if err := d.driver.Record(done, d.in); err != nil {
+			return 0, err
+		}
+		to, from = to+driver.Addr(n), from[n:]
+	}
+	return done, nil
+}
+
+// read copies from the device, after the kernels that are queued, and waits for it.
+func (d *Device) read(to []byte, from driver.Addr) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.driver.Record(d.before, d.compute); err != nil {
+		return err
+	}
+	if err := d.driver.Wait(d.out, d.before); err != nil {
+		return err
+	}
+	for len(to) > 0 {
+		n := min(len(to), len(d.staging.read))
+		if err := d.driver.CopyOut(d.out, d.staging.read[:n], from); err != nil {
+			return err
+		}
+		if err := d.driver.Sync(d.out); err != nil {
+			return err
+		}
+		copy(to[:n], d.staging.read)
+		to, from = to[n:], from+driver.Addr(n)
+	}
+	return nil
+}
+
+// element is an element of a buffer.
+type element interface{ float32 | int32 | uint8 }
+
+// raw returns elements as bytes.
+func raw[E element](x []E) []byte {
+	var e E
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e)))
+}
+
+// fits demands a buffer of a type with n elements.
+func fits(op string, b kernels.Buffer, t kernels.DType, n int) error {
+	if b.Type != t || b.N < n {
+		return fmt.Errorf("%w: %s: the buffer has %d elements of %s, the call has %d of %s", kernels.ErrShape, op, b.N, b.Type, n, t)
+	}
+	return nil
+}
+
+func write[E element](d *Device, op string, t kernels.DType, dst kernels.Buffer, src []E) error {
+	if err := fits(op, dst, t, len(src)); err != nil || len(src) == 0 {
+		return err
+	}
+	at, err := d.at(dst)
+	if err != nil {
+		return fmt.Errorf("cuda: %s: %w", op, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	done, err := d.write(at, raw(src))
+	if err != nil {
+		return fmt.Errorf("cuda: %s: %w", op, err)
+	}
+	d.pending = append(d.pending, pending{dst.Handle, done})
+	return nil
+}
+
+func read[E element](d *Device, op string, t kernels.DType, dst []E, src kernels.Buffer) error {
+	if err := fits(op, src, t, len(dst)); err != nil || len(dst) == 0 {
+		return err
+	}
+	at, err := d.at(src)
+	if err == nil {
+		err = d.read(raw(dst), at)
+	}
+	if err != nil {
+		return fmt.Errorf("cuda: %s: %w", op, err)
+	}
+	return nil
+}
+
+// WriteFloat32 queues a copy of src to the start of dst. src may change when it returns.
+func (d *Device) WriteFloat32(dst kernels.Buffer, src []float32) error {
+	return write(d, "WriteFloat32", kernels.Float32, dst, src)
+}
+
+// WriteInt32 queues a copy of src to the start of dst. src may change when it returns.
+func (d *Device) WriteInt32(dst kernels.Buffer, src []int32) error {
+	return write(d, "WriteInt32", kernels.Int32, dst, src)
+}
+
+// WriteUint8 queues a copy of src to the start of dst. src may change when it returns.
+func (d *Device) WriteUint8(dst kernels.Buffer, src []uint8) error {
+	return write(d, "WriteUint8", kernels.Uint8, dst, src)
+}
+
+// ReadFloat32 waits for the work queued before it and copies from the start of src.
+func (d *Device) ReadFloat32(dst []float32, src kernels.Buffer) error {
+	return read(d, "ReadFloat32", kernels.Float32, dst, src)
+}
+
+// ReadInt32 waits for the work queued before it and copies from the start of src.
+func (d *Device) ReadInt32(dst []int32, src kernels.Buffer) error {
+	return read(d, "ReadInt32", kernels.Int32, dst, src)
+}
+
+// ReadUint8 waits for the work queued before it and copies from the start of src.
+func (d *Device) ReadUint8(dst []uint8, src kernels.Buffer) error {
+	return read(d, "ReadUint8", kernels.Uint8, dst, src)
+}

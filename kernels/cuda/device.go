@@ -1,0 +1,224 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/memory"
+)
+
+// Config says how large a [Device] is. The zero value is useful.
+type Config struct {
+	// Capacity is the address space for buffers in bytes, rounded up to pages; 0 is as much as the
+	// device has memory. Untouched pages cost nothing.
+	Capacity int64
+	// Modules are the texts of PTX modules whose kernels the device has beside its own.
+	Modules []string
+}
+
+// Device is a GPU.
+type Device struct {
+	*kernels.Buffers
+	driver    driver.Driver
+	checks    kernels.Operations
+	pages     *pages
+	modules   []driver.Module
+	functions map[string]driver.Function
+	args      []uint64 // of the launch that is being queued
+
+	compute, in, out driver.Stream
+
+	mu      sync.Mutex   // guards what follows
+	before  driver.Event // what a copy waits for
+	staging staging
+	pending []pending
+	closed  bool
+}
+
+// pending is a buffer that a copy is under way to, and of which no kernel knows yet.
+type pending struct {
+	handle memory.Handle
+	event  driver.Event
+}
+
+var (
+	_ kernels.Device   = (*Device)(nil)
+	_ kernels.Shadowed = (*Device)(nil)
+	_ memory.Planned   = (*Device)(nil)
+	_ memory.Scoped    = (*Device)(nil)
+)
+
+// Open makes a device of a driver, which it owns from then on, and closes where it fails. The
+// error wraps driver.ErrRefused, with the driver's log, where a kernel cannot be used, and
+// memory.ErrOutOfMemory where there is no room for the range.
+func Open(d driver.Driver, cfg Config) (*Device, error) {
+	dev := &Device{driver: d, functions: map[string]driver.Function{}}
+	if err := dev.open(cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("cuda: open: %w", err), dev.Close())
+	}
+	return dev, nil
+}
+
+func (d *Device) open(cfg Config) (err error) {
+	for _, s := range []*driver.Stream{&d.compute, &d.in, &d.out} {
+		if *s, err = d.driver.NewStream(); err != nil {
+			return err
+		}
+	}
+	if d.before, err = d.driver.NewEvent(); err != nil {
+		return err
+	}
+	if err = d.staging.open(d.driver); err != nil {
+		return err
+	}
+	for _, text := range cfg.Modules {
+		if err = d.load(text); err != nil {
+			return err
+		}
+	}
+	facts := d.driver.Facts()
+	if cfg.Capacity == 0 {
+		cfg.Capacity = facts.Total
+	}
+	d.pages = &pages{device: d, page: facts.Page}
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: cfg.Capacity, Align: align, Range: d.pages})
+	if err != nil {
+		return err
+	}
+	d.Buffers = kernels.NewBuffers(arena)
+	return nil
+}
+
+// align is that of every buffer in bytes: kernels load 16 at once, and the driver's own
+// allocations are aligned so.
+const align = 256
+
+var entry = regexp.MustCompile(`(?m)^\s*\.(?:visible|weak)\s+\.entry\s+([\w$]+)`)
+
+// load makes the kernels of a PTX module known.
+func (d *Device) load(text string) error {
+	m, err := d.driver.Load(text)
+	if err != nil {
+		return err
+	}
+	d.modules = append(d.modules, m)
+	for _, name := range entry.FindAllStringSubmatch(text, -1) {
+		if d.functions[name[1]], err = d.driver.Function(m, name[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Name returns the name of the GPU.
+func (d *Device) Name() string { return "cuda: " + d.driver.Facts().Name }
+
+// ShadowConfig returns the configuration of an arena like that of the device, without memory.
+func (d *Device) ShadowConfig() memory.ArenaConfig {
+	return memory.ArenaConfig{Capacity: d.pages.size, Align: align, Range: memory.Unbacked(d.pages.page)}
+}
+
+// launch queues a kernel by its name, with a word for each parameter.
+func (d *Device) launch(name string, grid, block [3]uint32, shared uint32, args ...uint64) error {
+	f, ok := d.functions[name]
+	if !ok {
+		return fmt.Errorf("cuda: no kernel is called %s", name)
+	}
+	d.args = append(d.args[:0], args...)
+	return d.driver.Launch(d.compute, f, driver.Launch{Grid: grid, Block: block, Shared: shared, Args: d.args})
+}
+
+// at returns the address of a buffer for the kernel that is queued next, which runs after
+// what is being copied to it; 0 for the zero Buffer. The buffer must be live.
+func (d *Device) at(b kernels.Buffer) (driver.Addr, error) {
+	if b == (kernels.Buffer{}) {
+		return 0, nil
+	}
+	off, _, err := d.Extent(b)
+	if err != nil {
+		return 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pages.base + driver.Addr(off), d.arrived(b.Handle)
+}
+
+// arrived makes the kernels from now on wait for a copy to a buffer.
+func (d *Device) arrived(h memory.Handle) error {
+	for i, p := range d.pending {
+		if p.handle == h {
+			d.pending[i] = d.pending[len(d.pending)-1]
+			d.pending = d.pending[:len(d.pending)-1]
+			return d.driver.Wait(d.compute, p.event)
+		}
+	}
+	return nil
+}
+
+// Release releases a plain reference. What is copied to a buffer is waited for, by the
+// kernels, before another one can have its place.
+func (d *Device) Release(b kernels.Buffer) (freed int64, err error) {
+	if freed, err = d.Buffers.Release(b); freed > 0 {
+		err = errors.Join(err, d.settle(b))
+	}
+	return freed, err
+}
+
+// Leave is Yield and Release.
+func (d *Device) Leave(b kernels.Buffer) (yielded, freed int64, class memory.Class, err error) {
+	if yielded, freed, class, err = d.Buffers.Leave(b); freed > 0 {
+		err = errors.Join(err, d.settle(b))
+	}
+	return yielded, freed, class, err
+}
+
+func (d *Device) settle(b kernels.Buffer) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.arrived(b.Handle)
+}
+
+// Reclaim waits for all queued work, whose buffers it may take, and frees what was allocated
+// since mark and is not Resident.
+func (d *Device) Reclaim(mark uint64) int64 {
+	_ = d.Sync() // A device that is lost uses nothing any more; the next call says so.
+	return d.Buffers.Reclaim(mark)
+}
+
+// Sync waits until all queued work is done, and returns what has failed since the last time.
+func (d *Device) Sync() error {
+	d.mu.Lock()
+	d.pending = d.pending[:0]
+	d.mu.Unlock()
+	return errors.Join(d.driver.Sync(d.in), d.driver.Sync(d.compute), d.driver.Sync(d.out))
+}
+
+// Close waits for queued work and gives everything back, the driver too. Every handle is stale
+// afterwards. A second Close does nothing.
+func (d *Device) Close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	var err error
+	if d.Buffers != nil {
+		err = errors.Join(d.Sync(), d.Buffers.Close())
+	}
+	err = errors.Join(err, d.staging.close(d.driver))
+	for _, m := range d.modules {
+		err = errors.Join(err, d.driver.Unload(m))
+	}
+	if d.before != 0 {
+		err = errors.Join(err, d.driver.FreeEvent(d.before))
+	}
+	for _, s := range []driver.Stream{d.compute, d.in, d.out} {
+		if s != 0 {
+			err = errors.Join(err, d.driver.FreeStream(s))
+		}
+	}
+	return errors.Join(err, d.driver.Close())
+}
