@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/weir-ml/weir/memory"
 )
@@ -92,6 +93,9 @@ const (
 	encodedCount  = 1<<56 - 1
 )
 
+// headers are lent to a call each: one on its stack would escape to the reader or writer.
+var headers = sync.Pool{New: func() any { return new([encodedHeader]byte) }}
+
 // Size returns how many bytes Encode writes of a buffer.
 func (h *Host) Size(b Buffer) int64 { return encodedHeader + int64(b.N)*b.Type.Bytes() }
 
@@ -104,7 +108,8 @@ func (h *Host) Encode(w io.Writer, b Buffer) error {
 	if err != nil {
 		return err
 	}
-	var header [encodedHeader]byte
+	header := headers.Get().(*[encodedHeader]byte)
+	defer headers.Put(header)
 	binary.LittleEndian.PutUint64(header[:], uint64(b.Type)<<56|uint64(b.N))
 	if _, err = w.Write(header[:]); err == nil {
 		_, err = w.Write(data)
@@ -115,7 +120,8 @@ func (h *Host) Encode(w io.Writer, b Buffer) error {
 // Decode reads what Encode has written into a new buffer of class Transfer, which the caller
 // owns.
 func (h *Host) Decode(r io.Reader, size int64) (Buffer, error) {
-	var header [encodedHeader]byte
+	header := headers.Get().(*[encodedHeader]byte)
+	defer headers.Put(header)
 	if _, err := io.ReadFull(r, header[:]); err != nil {
 		return Buffer{}, err
 	}

@@ -67,7 +67,8 @@ func meeting(t *testing.T, network string) string {
 	if network == "unix" {
 		return "unix:" + filepath.Join(t.TempDir(), "job")
 	}
-	l, err := net.Listen("tcp", "127.0.0.2:0") // Connections to loopback come from 127.0.0.1 and take its ports.
+	pid := os.Getpid() // Neither other tests nor connections take ports of this address.
+	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+pid>>16&63, pid>>8&255, pid&255))
 	if err != nil {
 		l, err = net.Listen("tcp", "127.0.0.1:0")
 	}

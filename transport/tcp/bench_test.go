@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -20,20 +21,35 @@ func BenchmarkTransfer(b *testing.B) {
 	for _, network := range []string{"links", "unix", "tcp"} {
 		for _, bytes := range []int{8, 4 << 10, 1 << 20, 16 << 20} {
 			b.Run(fmt.Sprintf("%s/%d", network, bytes), func(b *testing.B) {
-				devs := make([]*kernels.Host, 2)
-				for rank := range devs {
-					var err error
-					devs[rank], err = kernels.NewHost(kernels.HostConfig{})
-					require.NoError(b, err)
-					defer devs[rank].Close()
-				}
-				transfers(b, network, bytes, devs)
+				transfer := transfers(b, network, bytes)
+				b.SetBytes(int64(bytes))
+				b.ReportAllocs()
+				b.ResetTimer()
+				transfer(b.N)
 			})
 		}
 	}
 }
 
-func transfers(b *testing.B, network string, bytes int, devs []*kernels.Host) {
+// A transfer allocates nothing.
+func TestTransfersAllocateNothing(t *testing.T) {
+	if testkit.Raced {
+		t.Skip("pools forget at random")
+	}
+	transfer := transfers(t, "unix", 4<<10)
+	few := testkit.Allocations(func() { transfer(10) })
+	require.Equal(t, few, testkit.Allocations(func() { transfer(500) }, few))
+}
+
+// transfers returns what sends a tensor so often.
+func transfers(b testing.TB, network string, bytes int) func(n int) {
+	devs := make([]*kernels.Host, 2)
+	for rank := range devs {
+		var err error
+		devs[rank], err = kernels.NewHost(kernels.HostConfig{})
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = devs[rank].Close() })
+	}
 	ends := make([]runner.Transport[kernels.Buffer], 2)
 	var all sync.WaitGroup
 	if network == "links" {
@@ -42,13 +58,13 @@ func transfers(b *testing.B, network string, bytes int, devs []*kernels.Host) {
 				return kernels.Transfer(devs[to], devs[from], h)
 			}})
 		require.NoError(b, err)
-		defer links.Close()
+		b.Cleanup(func() { _ = links.Close() })
 		ends[0], ends[1] = links.Rank(0), links.Rank(1)
 	} else {
 		at, joined, errs := addresses[network](b), make([]*tcp.Endpoint[kernels.Buffer], 2), make([]error, 2)
 		for rank := range joined {
 			all.Go(func() {
-				joined[rank], errs[rank] = tcp.Join(b.Context(), tcp.Config{Rank: rank, Ranks: 2, Address: at, Capacity: 1}, devs[rank])
+				joined[rank], errs[rank] = tcp.Join(b.Context(), tcp.Config{Rank: rank, Ranks: 2, Address: at, Capacity: 1, Silence: -1}, devs[rank])
 			})
 		}
 		all.Wait()
@@ -56,12 +72,12 @@ func transfers(b *testing.B, network string, bytes int, devs []*kernels.Host) {
 			require.NoError(b, errs[rank])
 			ends[rank] = end
 		}
-		defer func() {
+		b.Cleanup(func() {
 			for _, end := range joined {
 				all.Go(func() { _ = end.Close() })
 			}
 			all.Wait()
-		}()
+		})
 	}
 	ctx := context.Background()
 	h, err := devs[0].Alloc(memory.Activation, kernels.Float32, bytes/4)
@@ -71,22 +87,21 @@ func transfers(b *testing.B, network string, bytes int, devs []*kernels.Host) {
 		all.Go(func() { _ = end.Begin(ctx) })
 	}
 	all.Wait()
-	b.SetBytes(int64(bytes))
-	b.ReportAllocs()
-	b.ResetTimer()
-	all.Go(func() {
-		got := make([]kernels.Buffer, 1)
-		for m := range b.N {
-			if ends[1].Recv(ctx, 0, runner.Tag{Microbatch: m}, got) != nil {
-				return
+	sent, got := []kernels.Buffer{h}, make([]kernels.Buffer, 1)
+	return func(n int) {
+		all.Go(func() {
+			for m := range n {
+				if ends[1].Recv(ctx, 0, runner.Tag{Microbatch: m}, got) != nil {
+					return
+				}
+				_, _ = devs[1].Release(got[0])
 			}
-			_, _ = devs[1].Release(got[0])
+		})
+		for m := range n {
+			tag := runner.Tag{Microbatch: m}
+			require.NoError(b, ends[0].Send(ctx, 1, tag, sent))
+			require.NoError(b, ends[0].Wait(ctx, 1, tag))
 		}
-	})
-	for m := range b.N {
-		tag := runner.Tag{Microbatch: m}
-		require.NoError(b, ends[0].Send(ctx, 1, tag, []kernels.Buffer{h}))
-		require.NoError(b, ends[0].Wait(ctx, 1, tag))
+		all.Wait()
 	}
-	all.Wait()
 }

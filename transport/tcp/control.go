@@ -115,7 +115,7 @@ func (p *peer) post(f frame) {
 func (p *peer) over() {
 	p.once.Do(func() {
 		close(p.stop)
-		_ = p.conn.Close() // Its error would be one of the connection, which is over.
+		cut(p.conn)
 	})
 }
 

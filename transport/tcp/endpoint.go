@@ -183,11 +183,11 @@ func (e *Endpoint[T]) linked(conn net.Conn, o opening) {
 	old := e.ins[d]
 	if e.job != nil || o.From < 0 || o.From >= e.cfg.Ranks || o.From == e.cfg.Rank ||
 		o.Epoch < e.epoch || o.Epoch == e.epoch && e.cause != nil || old != nil && old.epoch >= o.Epoch {
-		_ = conn.Close() // The sender sees it.
+		cut(conn) // The sender sees it.
 		return
 	}
 	if old != nil {
-		_ = old.conn.Close() // It is of a step before.
+		cut(old.conn) // It is of a step before.
 	}
 	e.ins[d] = &in{conn: conn, r: bufio.NewReaderSize(conn, readBuffer), epoch: o.Epoch}
 	e.wakeUp()
@@ -246,11 +246,11 @@ func (e *Endpoint[T]) shut() {
 	}
 	for _, l := range e.outs {
 		close(l.stop)
-		_ = l.conn.Close() // What was on its way belongs to a step that is over.
+		cut(l.conn) // What was on its way belongs to a step that is over.
 	}
 	for d, k := range e.ins {
 		if k.epoch <= e.epoch || e.job != nil {
-			_ = k.conn.Close()
+			cut(k.conn)
 			delete(e.ins, d)
 		}
 	}
@@ -495,18 +495,7 @@ func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*out[T], error) {
 	e.dialing = cancel
 	epoch := e.epoch
 	e.mu.Unlock()
-	conn, err := e.cfg.dial(dialing, e.addresses[w.peer])
-	if err == nil {
-		if err = conn.SetDeadline(time.Now().Add(handshake)); err == nil {
-			err = greet(conn, links, e.cfg.Token, opening{e.cfg.Rank, w.tag.Backward(), epoch})
-		}
-		if err == nil {
-			err = conn.SetDeadline(time.Time{})
-		}
-		if err != nil {
-			_ = conn.Close() // The first error is the one to tell.
-		}
-	}
+	conn, err := e.cfg.link(dialing, e.addresses[w.peer], opening{e.cfg.Rank, w.tag.Backward(), epoch})
 	e.mu.Lock()
 	e.dialing = nil
 	if err != nil {
@@ -516,7 +505,7 @@ func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*out[T], error) {
 		return nil, e.explained(fmt.Errorf("tcp: rank %d connects to rank %d: %w", e.cfg.Rank, w.peer, err), w)
 	}
 	if err := e.ended(&w); err != nil {
-		_ = conn.Close() // The step is over.
+		cut(conn) // The step is over.
 		return nil, err
 	}
 	l := &out[T]{to: w.peer, conn: conn, kick: make(chan struct{}, 1), stop: make(chan struct{})}
@@ -580,7 +569,7 @@ func (e *Endpoint[T]) watch(ctx context.Context) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if e.watched == done && e.reading != nil {
-			_ = e.reading.Close() // The step is over.
+			cut(e.reading) // The step is over.
 		}
 	})
 }

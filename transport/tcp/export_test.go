@@ -14,6 +14,9 @@ func (e *Endpoint[T]) Kill() {
 	_ = e.door.listener.Close()
 }
 
+// Cut closes a connection of a link.
+func Cut(conn net.Conn) { cut(conn) }
+
 // Links returns how many links a rank has dialed and accepted.
 func (e *Endpoint[T]) Links() (outs, ins int) {
 	e.mu.Lock()

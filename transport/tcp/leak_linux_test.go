@@ -30,7 +30,7 @@ func settled(t *testing.T, before [2]int) {
 	require.Eventually(t, func() bool {
 		now := held(t)
 		return now[0] <= before[0]+1 && now[1] <= before[1] // Eventually has a goroutine itself.
-	}, 10*time.Second, 5*time.Millisecond, "before %v, now %v", before, held(t))
+	}, time.Minute, 5*time.Millisecond, "before %v, now %v", before, held(t))
 }
 
 // An aborted step leaves no goroutine and no open file, wherever the abort meets it, and

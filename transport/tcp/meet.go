@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -23,13 +24,16 @@ import (
 // A connection begins with a greeting: "WEIR", the version, its purpose, a digest of the
 // token, and the length of what follows, which is kept where the token is right.
 // Whoever joins gets answers: that it is taken in, and when all are there their addresses.
+// A link gets a byte once it is taken.
 const (
-	protocol      = 1
+	protocol      = 2
 	greetingBytes = 4 + 1 + 1 + sha256.Size + 4
 	mostHello     = 256 << 10
 	mostAnswer    = 16 << 20
 	handshake     = 10 * time.Second
 	handshakes    = 64 // at the same time: one more ends the oldest
+
+	welcome = 'w'
 )
 
 // The purposes of a connection.
@@ -168,8 +172,10 @@ func (d *door) keep() {
 		for {
 			conn, err := d.listener.Accept()
 			switch {
-			case err == nil:
+			case err == nil && d.mark(conn, true): // here, so that the first to come is the oldest
 				d.all.Go(func() { d.greet(conn) })
+			case err == nil:
+				_ = conn.Close() // It came too late.
 			case errors.Is(err, net.ErrClosed):
 				return
 			default:
@@ -199,14 +205,10 @@ func (d *door) mark(conn net.Conn, on bool) bool {
 func (d *door) greet(raw net.Conn) {
 	keep := false
 	defer func() {
-		if !keep {
+		if d.mark(raw, false); !keep {
 			_ = raw.Close() // Nothing was said on it that matters.
 		}
 	}()
-	if !d.mark(raw, true) {
-		return
-	}
-	defer d.mark(raw, false)
 	if raw.SetDeadline(time.Now().Add(handshake)) != nil {
 		return
 	}
@@ -231,7 +233,15 @@ func (d *door) greet(raw net.Conn) {
 	if purpose == links {
 		value = &o
 	}
-	if json.Unmarshal(data, value) != nil || !d.mark(raw, false) || raw.SetDeadline(time.Time{}) != nil {
+	if json.Unmarshal(data, value) != nil || !d.mark(raw, false) {
+		return
+	}
+	if purpose == links {
+		if _, err := conn.Write([]byte{welcome}); err != nil {
+			return
+		}
+	}
+	if raw.SetDeadline(time.Time{}) != nil {
 		return
 	}
 	keep = true
@@ -268,6 +278,61 @@ func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
 		return conn, err
 	}
 	return tls.Client(conn, c.TLS), nil
+}
+
+// link dials a rank and opens a link, again and again until the context ends where the
+// greeting was not read: others may crowd the door.
+func (c *Config) link(ctx context.Context, address string, o opening) (net.Conn, error) {
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		conn, err := c.dial(ctx, address)
+		if err == nil {
+			stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+			err = c.opens(conn, o)
+			if stop() && err == nil {
+				return conn, nil
+			}
+			cut(conn)
+		}
+		if ctx.Err() != nil {
+			return nil, cmp.Or(err, ctx.Err())
+		}
+		if !crowded(err) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// opens greets for a link, and waits until that was read.
+func (c *Config) opens(conn net.Conn, o opening) error {
+	if err := greet(conn, links, c.Token, o); err != nil {
+		return err
+	}
+	var said [1]byte
+	if _, err := io.ReadFull(conn, said[:]); err != nil {
+		return err
+	}
+	if said[0] != welcome {
+		return ErrFrame
+	}
+	return nil
+}
+
+// crowded reports whether the other side has closed a connection, or had no room for it.
+func crowded(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EAGAIN)
+}
+
+// cut closes a connection without a word. That of TLS would be written first, for seconds
+// where the other side does not read.
+func cut(conn net.Conn) {
+	if t, is := conn.(*tls.Conn); is {
+		conn = t.NetConn()
+	}
+	_ = conn.Close() // Its error would be one of the connection, which is over.
 }
 
 // meeting is how the ranks find each other, on rank 0.
@@ -436,7 +501,7 @@ func (c *Config) join(ctx context.Context, listen func(net.Conn) (string, error)
 			stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 			defer stop()
 			a, err = c.ask(conn, h)
-			if err == nil || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+			if !crowded(err) {
 				break
 			}
 			_ = conn.Close() // Something accepts for rank 0, which is not there yet.

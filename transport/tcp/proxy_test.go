@@ -1,10 +1,12 @@
 package tcp_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +25,7 @@ type proxy struct {
 	mu       sync.Mutex
 	conns    []net.Conn
 	held     sync.RWMutex // for writing: nothing passes
+	drops    atomic.Int64 // so many connections more are closed at once
 }
 
 // newProxy listens at near, "" for any port, and connects to far.
@@ -39,6 +42,10 @@ func newProxy(t testing.TB, near, far string) *proxy {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
+			}
+			if p.drops.Add(-1) >= 0 {
+				_ = conn.Close()
+				continue
 			}
 			to, err := net.Dial("tcp", far)
 			if err != nil {
@@ -119,6 +126,62 @@ func TestConformsThroughAProxy(t *testing.T) {
 	transporttest.Run(t, s)
 }
 
+// A sender whose greeting was not read, since others crowd the door, dials again.
+func TestALinkThroughACrowd(t *testing.T) {
+	sends := func(ends []*tcp.Endpoint[number]) {
+		var all sync.WaitGroup
+		tag := runner.Tag{Stage: 1}
+		for rank, end := range ends {
+			all.Go(func() {
+				err := end.Begin(t.Context())
+				if err == nil && rank == 0 {
+					if err = end.Send(t.Context(), 1, tag, []number{num(1)}); err == nil {
+						err = end.Wait(t.Context(), 1, tag)
+					}
+				} else if err == nil {
+					err = end.Recv(t.Context(), 0, tag, make([]number, 1))
+				}
+				if err == nil {
+					_, err = end.Exchange(t.Context(), nil)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				end.Abort(errors.New("the next step dials anew"))
+			})
+		}
+		all.Wait()
+	}
+	ends, proxies, err := proxied(t, 2, 1, 0)
+	require.NoError(t, err)
+	proxies[1].drops.Store(3)
+	sends(ends)
+	require.Less(t, proxies[1].drops.Load(), int64(0), "it has dialed four times")
+	require.NoError(t, closeAll(ends))
+	for _, p := range proxies {
+		p.close()
+	}
+
+	at := addresses["unix"](t)
+	ends, err = join(t.Context(), 2, func(int) tcp.Config { return tcp.Config{Address: at, Capacity: 1} })
+	require.NoError(t, err)
+	for range 10 {
+		var all sync.WaitGroup
+		for range 200 { // strangers that say nothing, while the rank dials
+			all.Go(func() {
+				conn, err := net.Dial("unix", strings.TrimPrefix(at, "unix:")+".1")
+				if err == nil { // else there is no room
+					_, _ = conn.Read(make([]byte, 1))
+					_ = conn.Close()
+				}
+			})
+		}
+		sends(ends)
+		defer all.Wait()
+	}
+	require.NoError(t, closeAll(ends))
+}
+
 // The network of a rank is cut, or lets nothing through: all ranks end, within the silence
 // that is allowed, and name it.
 func TestANetworkThatFails(t *testing.T) {
@@ -127,18 +190,18 @@ func TestANetworkThatFails(t *testing.T) {
 		"held": func(p *proxy) { p.held.Lock() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ends, proxies, err := proxied(t, 2, 1, time.Second)
+			ends, proxies, err := proxied(t, 2, 1, 3*time.Second)
 			require.NoError(t, err)
 			errs := make([]error, 2)
-			var all sync.WaitGroup
-			began := time.Now()
+			var all, begun sync.WaitGroup
+			begun.Add(2)
 			for rank, end := range ends {
 				all.Go(func() {
-					if errs[rank] = end.Begin(t.Context()); errs[rank] != nil {
+					errs[rank] = end.Begin(t.Context())
+					if begun.Done(); errs[rank] != nil {
 						return
 					}
-					if rank == 0 {
-						time.Sleep(100 * time.Millisecond)
+					if begun.Wait(); rank == 0 {
 						fails(proxies[0])
 					}
 					errs[rank] = end.Recv(t.Context(), 1-rank, runner.Tag{Stage: 1}, make([]number, 1))
@@ -146,7 +209,6 @@ func TestANetworkThatFails(t *testing.T) {
 				})
 			}
 			all.Wait()
-			require.Less(t, time.Since(began), 10*time.Second)
 			for rank, err := range errs {
 				var lost *tcp.LostError
 				require.ErrorAs(t, err, &lost)
