@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/trainer/launch"
 )
 
@@ -88,14 +90,14 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// A process is killed, or stopped, at a random time: all others end by themselves with the
+// kills is how many kills a run of TestKilledProcesses has. The numbers of several runs add up.
+var kills = flag.Int("kills", 6, "kill so many jobs")
+
+// A process is killed, or stopped, at a random action: all others end by themselves with the
 // status of a consequence, they name the rank that is lost, their files are whole, and the job
-// goes on from its checkpoint to the bits of a run that nobody killed.
+// goes on from its checkpoint to the bits of a run that nobody killed. A job that was done
+// before the kill does not count.
 func TestKilledProcesses(t *testing.T) {
-	kills := 6
-	if *long {
-		kills = 1000
-	}
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -104,47 +106,58 @@ func TestKilledProcesses(t *testing.T) {
 	before := files(t, saved)
 	resumes := []string{"-data", text, "-resume", saved, "-steps", "60", "-evaluate", "0"}
 	whole := summaryOf(t, resumes...)
-	plans := []string{"1f1b", "zb-v", "depth-first", "dualpipev", "interleaved"}
-	for kill := range kills {
-		processes := 2 + random.IntN(3)
-		network := []string{"unix", "tcp"}[random.IntN(2)]
-		flags := append(resumes[:len(resumes):len(resumes)], "-ranks", fmt.Sprint(processes), "-plan", plans[random.IntN(len(plans))])
-		stops := kill%6 == 5
-		all := job(t, processes, meeting(t, network), flags...)
-		victim := random.IntN(processes)
-		for !strings.Contains(all[0].out.String(), "folder") {
-			time.Sleep(time.Millisecond)
+	schedules := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.Ascends }) // to the same bits
+	for killed := 0; killed < *kills; {
+		processes, signal := 2+random.IntN(3), syscall.SIGKILL
+		if random.IntN(6) == 0 {
+			signal = syscall.SIGSTOP
 		}
-		time.Sleep(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
-		within, signal := 4*time.Second, syscall.SIGKILL // 2 s, and a loaded machine
-		if stops {
-			within, signal = 16*time.Second, syscall.SIGSTOP
-		}
-		require.NoError(t, all[victim].Process.Signal(signal))
-		for number, p := range all {
-			if number == victim {
-				continue
+		network, plan := []string{"unix", "tcp"}[random.IntN(2)], schedules[random.IntN(len(schedules))].Name
+		victim, after := random.IntN(processes), time.Duration(random.Int64N(int64(300*time.Millisecond)))
+		name := fmt.Sprintf("%d, %v of %d of %d, %s, %s", killed, signal, victim, processes, network, plan)
+		t.Run(name, func(t *testing.T) {
+			flags := append(resumes[:len(resumes):len(resumes)], "-ranks", fmt.Sprint(processes), "-plan", plan)
+			all := job(t, processes, meeting(t, network), flags...)
+			for !strings.Contains(all[0].out.String(), "folder") {
+				require.NoError(t, all[0].Process.Signal(syscall.Signal(0)), all[0].errs.String())
+				time.Sleep(time.Millisecond)
 			}
-			status := ends(t, p, within)
-			if status == 0 { // it was done
-				continue
+			time.Sleep(after)
+			require.NoError(t, all[victim].Process.Signal(signal))
+			hit := false
+			for number, p := range all {
+				if number == victim {
+					continue
+				}
+				status := ends(t, p, time.Minute)
+				if status == 0 { // it was done
+					continue
+				}
+				hit = true
+				require.Equal(t, launch.Elsewhere, status, p.errs.String())
+				require.Contains(t, p.errs.String(), fmt.Sprintf("rank %d is lost: ", victim))
+				require.Equal(t, signal == syscall.SIGSTOP, strings.Contains(p.errs.String(), "it has been silent for 10s"), p.errs.String())
+				for path := range files(t, filepath.Dir(p.folder)) {
+					require.NotContains(t, path, ".partial")
+				}
 			}
-			require.Equal(t, launch.Elsewhere, status, p.errs.String())
-			require.Contains(t, p.errs.String(), fmt.Sprintf("rank %d is lost", victim))
-			for path := range files(t, filepath.Dir(p.folder)) {
-				require.NotContains(t, path, ".partial")
+			_ = all[victim].Process.Kill()
+			_ = all[victim].Wait()
+			require.Equal(t, before, files(t, saved))
+			if hit {
+				killed++
 			}
-		}
-		_ = all[victim].Process.Kill()
-		_ = all[victim].Wait()
-		require.Equal(t, before, files(t, saved))
 
-		again := job(t, processes, meeting(t, network), append(flags, "-json", "-")...)
-		for _, p := range again {
-			require.NoError(t, p.Wait(), p.errs.String())
+			again := job(t, processes, meeting(t, network), append(flags, "-json", "-")...)
+			for _, p := range again {
+				require.NoError(t, p.Wait(), p.errs.String())
+			}
+			var s summary
+			require.NoError(t, json.Unmarshal([]byte(again[0].out.String()), &s))
+			require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
+		})
+		if t.Failed() {
+			return
 		}
-		var s summary
-		require.NoError(t, json.Unmarshal([]byte(again[0].out.String()), &s))
-		require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
 	}
 }
