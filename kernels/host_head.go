@@ -25,9 +25,11 @@ func (h *host) HeadWorkspace(tokens, width, vocabulary int) int {
 
 // headViews are the opened buffers of HeadLoss, and of its backward.
 type headViews struct {
-	x, table, weights, lse, logits []float32
-	labels                         []int32
-	dx, dtable                     []float32 // of the backward; nil where not computed
+	x, table, weights, lse []float32
+	labels                 []int32
+	workspace              []float32 // a tile of logits
+	kept                   []float32 // room for the tiles to come
+	dx, dtable             []float32 // of the backward; nil where not computed
 }
 
 func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
@@ -39,10 +41,24 @@ func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
 	v.labels = exactly[int32](c, "Labels", op.Labels, op.Tokens)
 	v.weights = c.floats("Weights", op.Weights, op.Tokens)
 	v.lse = c.floats("LSE", op.LSE, op.Tokens)
-	v.logits = roomy[float32](c, "Workspace", op.Workspace, need)
+	v.kept = c.optional("Logits", op.Logits, op.Logits.N)
+	if len(v.kept) < size(op.Tokens, op.Vocabulary) {
+		v.workspace = roomy[float32](c, "Workspace", op.Workspace, need)
+	}
 	c.apart("Workspace", op.Workspace, op.X, op.Table, op.Labels, op.Weights, op.LSE)
 	c.apart("LSE", op.LSE, op.X, op.Table, op.Labels, op.Weights)
+	c.apart("Logits", op.Logits, op.X, op.Table, op.Labels, op.Weights, op.LSE, op.Workspace)
 	return v
+}
+
+// tile returns where the next n logits are, and whether they stay there: a tile is kept
+// where there is room for all of it.
+func (v *headViews) tile(n int) (logits []float32, kept bool) {
+	if n > len(v.kept) {
+		return v.workspace[:n], false
+	}
+	logits, v.kept = v.kept[:n], v.kept[n:]
+	return logits, true
 }
 
 // HeadLoss computes the loss of each token in float64 from logits in float32, with a
@@ -61,8 +77,9 @@ func (h *host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 		tokens := min(headTokens, op.Tokens-t0)
 		for v0 := 0; v0 < op.Vocabulary; v0 += headVocabulary {
 			cols := min(headVocabulary, op.Vocabulary-v0)
-			h.logits(&v, t0, tokens, v0, cols, op.Width)
-			t := softmaxTask{rows: rows[:tokens], logits: v.logits, labels: v.labels[t0:], v0: v0, cols: cols}
+			logits, _ := v.tile(tokens * cols)
+			h.logits(&v, logits, t0, tokens, v0, cols, op.Width)
+			t := softmaxTask{rows: rows[:tokens], logits: logits, labels: v.labels[t0:], v0: v0, cols: cols}
 			launch(h, &h.operations.softmax, t, partsOf(tokens*cols))
 		}
 		for i := range tokens {
@@ -79,10 +96,10 @@ func (h *host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 
 // logits computes those of the given tokens from t0 on and of the given rows of the
 // table from v0 on: tokens×cols.
-func (h *host) logits(v *headViews, t0, tokens, v0, cols, width int) {
+func (h *host) logits(v *headViews, logits []float32, t0, tokens, v0, cols, width int) {
 	x := matrix{data: v.x[t0*width:], ld: width}
 	table := matrix{data: v.table[v0*width:], ld: width, trans: true}
-	h.product.multiply(tokens, cols, width, x, table, v.logits, cols, false)
+	h.product.multiply(tokens, cols, width, x, table, logits, cols, false)
 }
 
 // softmaxTask takes a tile of logits into account, in parts of tokens.
@@ -126,21 +143,21 @@ func (r *softmaxRow) add(set vector.Set, logits []float32, v0, label int) {
 	}
 }
 
-// HeadLossBackward recomputes the logits of a tile, turns them into their
-// gradient in place, Seed·weight·(softmax - onehot), and multiplies by Table for
+// HeadLossBackward takes the kept logits of a tile or computes them again, turns them into
+// their gradient in place, Seed·weight·(softmax - onehot), and multiplies by Table for
 // DX and by X for DTable. A token of weight 0 has the gradient 0, and since 0 times
 // what is not finite is NaN, its row of DX is cleared, and its row of X stays out of the
 // product where it is not finite.
 func (h *host) HeadLossBackward(op HeadLossBackward) error {
 	c := h.call("HeadLossBackward")
 	v := openHeadLoss(&c, HeadLoss{
-		X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace,
+		X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace, Logits: op.Logits,
 		Tokens: op.Tokens, Width: op.Width, Vocabulary: op.Vocabulary,
 	}, h.HeadWorkspace(op.Tokens, op.Width, op.Vocabulary))
 	v.dx = c.optional("DX", op.DX, size(op.Tokens, op.Width))
 	v.dtable = c.optional("DTable", op.DTable, size(op.Vocabulary, op.Width))
-	c.apart("DX", op.DX, op.X, op.Table, op.Labels, op.Weights, op.LSE, op.Workspace, op.DTable)
-	c.apart("DTable", op.DTable, op.X, op.Table, op.Labels, op.Weights, op.LSE, op.Workspace)
+	c.apart("DX", op.DX, op.X, op.Table, op.Labels, op.Weights, op.LSE, op.Workspace, op.Logits, op.DTable)
+	c.apart("DTable", op.DTable, op.X, op.Table, op.Labels, op.Weights, op.LSE, op.Workspace, op.Logits)
 	c.inRange("Labels", v.labels, op.Vocabulary)
 	if c.done() {
 		return c.err
@@ -156,18 +173,23 @@ func (h *host) HeadLossBackward(op HeadLossBackward) error {
 		}
 		for v0 := 0; v0 < op.Vocabulary; v0 += headVocabulary {
 			cols := min(headVocabulary, op.Vocabulary-v0)
-			h.logits(&v, t0, tokens, v0, cols, op.Width)
-			t := softmaxGradTask{
-				logits: v.logits, lse: v.lse[t0:][:tokens], weights: v.weights[t0:], labels: v.labels[t0:], seed: op.Seed, v0: v0, cols: cols,
+			logits, kept := v.tile(tokens * cols)
+			if !kept {
+				h.logits(&v, logits, t0, tokens, v0, cols, op.Width)
 			}
-			launch(h, &h.operations.softmaxGrad, t, partsOf(tokens*cols))
+			if !kept || !op.Gradients {
+				t := softmaxGradTask{
+					logits: logits, lse: v.lse[t0:][:tokens], weights: v.weights[t0:], labels: v.labels[t0:], seed: op.Seed, v0: v0, cols: cols,
+				}
+				launch(h, &h.operations.softmaxGrad, t, partsOf(tokens*cols))
+			}
 			if v.dx != nil {
-				grad := matrix{data: v.logits, ld: cols}
+				grad := matrix{data: logits, ld: cols}
 				table := matrix{data: v.table[v0*op.Width:], ld: op.Width}
 				h.product.multiply(tokens, op.Width, cols, grad, table, v.dx[t0*op.Width:], op.Width, v0 > 0)
 			}
 			if v.dtable != nil {
-				h.headTable(v.dtable[v0*op.Width:][:cols*op.Width], v.logits, v.x[t0*op.Width:], out[:tokens], cols, op.Width, op.Accumulate || t0 > 0)
+				h.headTable(v.dtable[v0*op.Width:][:cols*op.Width], logits, v.x[t0*op.Width:], out[:tokens], cols, op.Width, op.Accumulate || t0 > 0)
 			}
 		}
 		if v.dx != nil {

@@ -122,22 +122,29 @@ type Embedding interface {
 }
 
 // Softmax cross-entropy fused with the linear head: logits = X·Tableᵀ, computed
-// in tiles into Workspace, never for the whole microbatch. X is
-// Tokens×Width, Table Vocabulary×Width, Labels int32 in range (one out of range is
-// ErrShape, whatever its weight), Weights float32 (Tokens each). A token of weight
-// 0 has no part in loss and gradients. LSE (Tokens) is kept for the backward.
+// in tiles into Workspace. X is Tokens×Width, Table Vocabulary×Width, Labels int32 in
+// range (one out of range is ErrShape, whatever its weight), Weights float32 (Tokens
+// each). A token of weight 0 has no part in loss and gradients. LSE (Tokens) is kept for the backward.
+//
+// Logits may be none. Else it is float32, and as many tiles of logits as it has room for
+// are left there for the backward, in the device's own order. It needs no Workspace where
+// it has Tokens×Vocabulary elements. The backward computes the others again. The bits are
+// the same whatever is kept.
 type HeadLoss struct {
 	X, Table, Labels, Weights Buffer
-	LSE, Workspace            Buffer
+	LSE, Workspace, Logits    Buffer
 	Tokens, Width, Vocabulary int
 }
 
 // HeadLossBackward computes DX and DTable of Seed · Σ weight·loss. DX is written,
-// DTable written or added to. A zero DX or DTable is not computed.
+// DTable written or added to. A zero DX or DTable is not computed. Logits is that of
+// HeadLoss, and is overwritten with gradients. A second call over the same operands, for
+// what the first did not compute, says so by Gradients.
 type HeadLossBackward struct {
 	X, Table, Labels, Weights Buffer
-	LSE, Workspace            Buffer
+	LSE, Workspace, Logits    Buffer
 	DX, DTable                Buffer
+	Gradients                 bool // Logits holds what an earlier call has left
 	Seed                      float32
 	Tokens, Width, Vocabulary int
 	Accumulate                bool

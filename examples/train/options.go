@@ -120,6 +120,10 @@ func (o *options) flags() *flag.FlagSet {
 	f.BoolVar(&o.tied, "tied", o.tied, "use the embedding's table in the head too")
 	f.Var((*float32Value)(&o.model.Dropout), "dropout", "`probability` of dropping an activation")
 	f.BoolVar(&o.model.Recompute, "recompute", o.model.Recompute, "keep only the input of a block and compute the rest again in its backward")
+	f.Func("keep-logits", "most `bytes` of logits that a microbatch keeps for its backward, such as 1MiB; default 0: they are computed again", func(text string) (err error) {
+		o.model.KeepLogits, err = units.ParseSize(text)
+		return err
+	})
 	f.StringVar(&o.fp8, "fp8", o.fp8, "`recipe` by which the linear layers of the blocks compute in FP8: "+list(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))
 	f.BoolVar(&o.model.FP8Attention, "fp8-attention", o.model.FP8Attention, "keep queries, keys, values and the output of attention in FP8 too; its products stay float32")
 	f.Uint64Var(&o.model.Seed, "seed", o.model.Seed, "seed of weights, microbatches and dropout")

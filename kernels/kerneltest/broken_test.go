@@ -312,6 +312,12 @@ var faults = []struct {
 			return d.Compute.HeadLossBackward(op)
 		}
 	}},
+	{"HeadLossBackward ignores Gradients", "head/backward", func(d *broken) {
+		d.lossBack = func(op kernels.HeadLossBackward) error {
+			op.Gradients = false
+			return d.Compute.HeadLossBackward(op)
+		}
+	}},
 	{"HeadWorkspace holds all logits", "workspaces", func(d *broken) {
 		d.headSpace = func(tokens, width, vocabulary int) int { return tokens * vocabulary }
 	}},

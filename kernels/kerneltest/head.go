@@ -104,9 +104,52 @@ func headBackward(l *lab) {
 				alone.DX, alone.DTable = kernels.Buffer{}, l.result("DTable", vocabulary*width)
 				l.do(what+" without DX", func() error { return l.d.HeadLossBackward(alone) }, alone.DTable, op.Workspace)
 				l.exactly(what+": DTable alone", l.read(alone.DTable), l.read(op.DTable))
+				l.headKept(what, kept, op)
 			}
 			l.drop()
 		}
+	}
+}
+
+// headKept checks that no bit depends on how many logits are kept: a forward, the backward
+// of both gradients at once, and of one after the other.
+func (l *lab) headKept(what string, forward kernels.HeadLoss, want kernels.HeadLossBackward) {
+	sum, weight := l.loss(what, forward)
+	lse, all := l.read(forward.LSE), want.Tokens*want.Vocabulary
+	for _, n := range []int{1, (all + 1) / 2, all - 1, all} {
+		if n == 0 {
+			continue
+		}
+		what, op, back := fmt.Sprintf("%s, %d logits kept", what, n), forward, want
+		op.Logits = l.result("Logits", n)
+		if n == all {
+			op.Workspace = kernels.Buffer{}
+		}
+		back.Logits, back.Workspace = op.Logits, op.Workspace
+		run := func() {
+			var s, w float64
+			l.do(what, func() (err error) { s, w, err = l.d.HeadLoss(op); return err }, op.LSE, op.Workspace, op.Logits)
+			if s != sum || w != weight {
+				l.fault("%s: HeadLoss is %v with weight %v, want %v and %v", what, s, w, sum, weight)
+			}
+			l.exactly(what+": LSE", l.read(op.LSE), lse)
+		}
+		backward := func(gradients bool, dx, dtable kernels.Buffer) {
+			back.DX, back.DTable, back.Gradients = dx, dtable, gradients
+			l.do(what, func() error { return l.d.HeadLossBackward(back) }, dx, dtable, back.Workspace, back.Logits)
+			if dx != (kernels.Buffer{}) {
+				l.exactly(what+": DX", l.read(dx), l.read(want.DX))
+			}
+			if dtable != (kernels.Buffer{}) {
+				l.exactly(what+": DTable", l.read(dtable), l.read(want.DTable))
+			}
+		}
+		dx, dtable := l.result("DX", want.DX.N), l.result("DTable", want.DTable.N)
+		run()
+		backward(false, dx, dtable)
+		run()
+		backward(false, dx, kernels.Buffer{})
+		backward(true, kernels.Buffer{}, dtable)
 	}
 }
 

@@ -85,9 +85,11 @@ func refuseBuffers(l *lab) {
 			lie := was
 			lie.N--
 			replace("that says one element less than it has", kernels.ErrShape, lie)
-			if o.free {
+			switch {
+			case o.optional:
+			case o.free:
 				replace("none", memory.ErrNone, kernels.Buffer{})
-			} else if !o.optional {
+			default:
 				replace("none", kernels.ErrShape, kernels.Buffer{})
 			}
 			stale, err := l.d.Alloc(memory.Saved, was.Type, was.N)

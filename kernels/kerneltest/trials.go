@@ -48,10 +48,11 @@ func trials(l *lab, s sizes) []trial {
 		DPositions: l.result("DPositions", s.tokens*s.width), Tokens: s.tokens, Width: s.width, Vocabulary: s.vocabulary,
 	}
 	head, _, _, _, _ := l.head(s.tokens, s.width, s.vocabulary)
+	head.Logits = l.result("Logits", 1)
 	kept, _, _, _, _ := l.head(s.tokens, s.width, s.vocabulary)
 	headBack := kernels.HeadLossBackward{
 		X: kept.X, Table: kept.Table, Labels: kept.Labels, Weights: kept.Weights, LSE: in("LSE", s.tokens),
-		Workspace: kept.Workspace, DX: l.result("DX", s.tokens*s.width), DTable: l.result("DTable", s.vocabulary*s.width),
+		Workspace: kept.Workspace, Logits: l.result("Logits", 1), DX: l.result("DX", s.tokens*s.width), DTable: l.result("DTable", s.vocabulary*s.width),
 		Seed: 1, Tokens: s.tokens, Width: s.width, Vocabulary: s.vocabulary,
 	}
 	adam := kernels.AdamW{
@@ -107,9 +108,9 @@ func trials(l *lab, s sizes) []trial {
 			func() error { return l.d.CausalAttentionBackward(attentionBack) }),
 		newTrial("Embed", &embed, "IDs Table Positions+ X=", "Tokens Width Vocabulary", func() error { return l.d.Embed(embed) }),
 		newTrial("EmbedBackward", &embedBack, "IDs DX DTable=? DPositions=?+", "Tokens Width Vocabulary", func() error { return l.d.EmbedBackward(embedBack) }),
-		newTrial("HeadLoss", &head, "X Table Labels Weights LSE= Workspace=+~", "Tokens Width Vocabulary",
+		newTrial("HeadLoss", &head, "X Table Labels Weights LSE= Workspace=+~ Logits=?!~", "Tokens Width Vocabulary",
 			func() error { _, _, err := l.d.HeadLoss(head); return err }),
-		newTrial("HeadLossBackward", &headBack, "X Table Labels Weights LSE Workspace=+~ DX=? DTable=?", "Tokens Width Vocabulary",
+		newTrial("HeadLossBackward", &headBack, "X Table Labels Weights LSE Workspace=+~ Logits=?!~ DX=? DTable=?", "Tokens Width Vocabulary",
 			func() error { return l.d.HeadLossBackward(headBack) }),
 		newTrial("Dropout", &drop, "Dst=& X", "", func() error { return l.d.Dropout(drop.Dst, drop.X, 0.5, baseKey) }),
 		newTrial("Normal", &normal, "X=!", "", func() error { return l.d.Normal(normal.X, 1, baseKey) }),

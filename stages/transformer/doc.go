@@ -39,11 +39,12 @@
 //	              4·W  the input of GELU
 //	block, with Config.Recompute
 //	            W, the input
-//	head        W + 1: the input, and the logarithm of the sum of exponentials
+//	head        W + 1: the input, and the logarithm of the sum of exponentials, and of
+//	            logits what Config.KeepLogits allows
 //
 // Normalised inputs, their means and deviations, and what comes out of GELU are
-// computed again from these. The head never holds a row of logits per token: its
-// backward computes them again in tiles. Within a backward each of these ends as
+// computed again from these, and so are the logits, in tiles, of which the head keeps
+// none by default; with Config.KeepLogits the first tiles stay, or all. Within a backward each of these ends as
 // soon as nothing of the call reads it: a block's backward rises at most 4·W above
 // what it found, 5·W with dropout, or by the workspace of attention where that is
 // more.
@@ -61,10 +62,11 @@
 //	              W    the gradient of its output, shared with whoever returned it
 //	              10·W gradients, of class Carry: 4·W of the input of GELU, 3·W of queries,
 //	                   keys and values, W each of the middle and of the outputs of both norms
-//	head        2·W + 1: what it kept, and the gradient of the output of its norm
+//	head        2·W + 1: what it kept, and the gradient of the output of its norm; where
+//	            logits are kept, I leaves their gradients in their place
 //
 // What belongs to layers whose parameters are frozen ends with I. The head's W
-// computes the logits a third time, in tiles.
+// computes the logits that are not kept a third time, in tiles.
 //
 // # FP8
 //

@@ -10,6 +10,7 @@ import (
 type head struct {
 	stage
 	vocabulary int
+	keep       int64 // most bytes of logits that a microbatch keeps
 	norm       norm
 	table      kernels.Buffer
 	tableUse   batchctx.Param
@@ -19,11 +20,12 @@ type head struct {
 	loss         batchctx.Loss
 	input, lse   batchctx.Slot // lse: the logarithm of each token's sum of exponentials
 	gradNorm     batchctx.Slot // from I for W: the gradient of the output of the norm
+	logits       batchctx.Slot // of the first tiles; from I for W their gradients
 }
 
 // head makes the head. Its table is the embedding's, or one of its own.
 func (b *builder) head() *head {
-	h := &head{vocabulary: b.cfg.Vocabulary}
+	h := &head{vocabulary: b.cfg.Vocabulary, keep: b.cfg.KeepLogits}
 	h.norm = b.norm(&h.stage, "norm")
 	table := tableName
 	if b.cfg.Untied {
@@ -37,7 +39,18 @@ func (b *builder) head() *head {
 	h.labelWeights = h.Part(Parts[2], batchctx.AtForward, batchctx.AtBackward, batchctx.AtWeight)
 	h.loss = h.Loss(LossName)
 	h.input, h.lse, h.gradNorm = h.Slot("input"), h.Slot("log-sum-exp"), h.Slot("gradient of norm")
+	h.logits = h.Slot("logits")
 	return h
+}
+
+// kept returns how many logits of the given tokens are kept from forward to backward: all,
+// or whole tiles of them.
+func (h *head) kept(rows int) int {
+	most, tile := int(h.keep/4), h.dev.HeadWorkspace(rows, h.width, h.vocabulary)
+	if all := rows * h.vocabulary; all <= most || tile == 0 {
+		return min(all, most)
+	}
+	return most / tile * tile
 }
 
 func (h *head) forward(c *call, in, _ []kernels.Buffer) {
@@ -47,9 +60,13 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 	lse := c.saved(rows)
 	n := c.workspace(x.N)
 	c.freeStatistics(c.norm(n, x, &h.norm, rows))
-	scratch := c.scratch(h.dev.HeadWorkspace(rows, h.width, h.vocabulary))
+	var logits kernels.Buffer
+	if kept := h.kept(rows); kept > 0 && c.mb.Pass() != batchctx.Eval {
+		logits = c.saved(kept)
+	}
+	scratch := h.scratch(c, rows, logits)
 	sum, weight, err := h.dev.HeadLoss(kernels.HeadLoss{
-		X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
+		X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch, Logits: logits,
 		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary,
 	})
 	c.mb.Check(err)
@@ -57,12 +74,15 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 	c.free(scratch)
 	c.free(n)
 	c.save(h.lse, lse)
+	if logits.N > 0 {
+		c.save(h.logits, logits)
+	}
 	c.saveInput(h.input, x)
 }
 
 // forWeight returns what W takes.
 func (h *head) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
-	s := slots(0).with(trains(mb, h.tableUse), h.input, h.lse)
+	s := slots(0).with(trains(mb, h.tableUse), h.input, h.lse, h.logits)
 	return s.with(trains(mb, h.norm.gainUse, h.norm.biasUse), h.input, h.gradNorm)
 }
 
@@ -73,7 +93,7 @@ func (h *head) backward(c *call, _, gradIn []kernels.Buffer) {
 	n := c.workspace(x.N)
 	s := c.norm(n, x, &h.norm, rows)
 	dn := c.carry(h.gradNorm, x.N)
-	h.lossBackward(c, dn, n, lse)
+	h.lossBackward(c, dn, n, lse, false)
 	c.free(n)
 	c.pass(h.lse, lse)
 	var dx kernels.Buffer
@@ -89,7 +109,7 @@ func (h *head) backward(c *call, _, gradIn []kernels.Buffer) {
 	}
 }
 
-// weights computes the logits of each tile once more: they are what must never be kept.
+// weights computes the logits of each tile once more, but for those that are kept.
 func (h *head) weights(c *call) {
 	if !c.split.forWeight.has(h.input) {
 		return
@@ -99,7 +119,7 @@ func (h *head) weights(c *call) {
 	n := c.workspace(x.N)
 	s := c.norm(n, x, &h.norm, rows)
 	if c.split.forWeight.has(h.lse) {
-		h.lossBackward(c, kernels.Buffer{}, n, c.mb.Take(h.lse))
+		h.lossBackward(c, kernels.Buffer{}, n, c.mb.Take(h.lse), true)
 	}
 	c.free(n)
 	if c.split.forWeight.has(h.gradNorm) {
@@ -109,16 +129,31 @@ func (h *head) weights(c *call) {
 }
 
 // lossBackward sets dn, which may be none, and contributes to the gradient of the
-// table.
-func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer) {
+// table. In W the kept logits are gradients already, which I has made of them.
+func (h *head) lossBackward(c *call, dn, n, lse kernels.Buffer, gradients bool) {
 	rows := n.N / h.width
 	labels, weights := c.mb.Part(h.labels), c.mb.Part(h.labelWeights)
 	table, accumulate := c.grad(h.tableUse)
-	scratch := c.scratch(h.dev.HeadWorkspace(rows, h.width, h.vocabulary))
+	var logits kernels.Buffer
+	if h.kept(rows) > 0 {
+		logits = c.mb.Take(h.logits)
+	}
+	scratch := h.scratch(c, rows, logits)
 	c.mb.Check(h.dev.HeadLossBackward(kernels.HeadLossBackward{
-		X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch,
+		X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch, Logits: logits, Gradients: gradients,
 		DX: dn, DTable: table, Seed: c.mb.LossSeed(h.loss),
 		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary, Accumulate: accumulate,
 	}))
 	c.free(scratch)
+	if logits.N > 0 {
+		c.pass(h.logits, logits)
+	}
+}
+
+// scratch returns the workspace for the logits that are not kept.
+func (h *head) scratch(c *call, rows int, logits kernels.Buffer) kernels.Buffer {
+	if logits.N == rows*h.vocabulary {
+		return kernels.Buffer{}
+	}
+	return c.scratch(h.dev.HeadWorkspace(rows, h.width, h.vocabulary))
 }

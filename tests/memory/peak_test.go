@@ -55,6 +55,23 @@ func TestPeakIsPlanned(t *testing.T) {
 	}
 }
 
+// TestKeptLogitsArePlanned: what the head keeps of its logits is in the plan, to the byte,
+// where the backward is whole and where it is split, which keeps them longer.
+func TestKeptLogitsArePlanned(t *testing.T) {
+	s := setup{ranks: 2, stages: 2, capacity: 1, model: tiny}
+	s.model.Vocabulary = 2100
+	for _, s.schedule = range []string{"1f1b", "zb-h1"} {
+		var peaks []int64                                        // of the rank that has the head
+		for _, keep := range []int64{0, 4 * 5 * 1040, 1 << 20} { // a tile of the host, all
+			s.model.KeepLogits = keep
+			peaks = append(peaks, checkPeak(t, s, 8)[1])
+		}
+		if s.schedule == "zb-h1" {
+			require.IsIncreasing(t, peaks)
+		}
+	}
+}
+
 // checkPeak runs steps with and without a layout, and returns the peaks of the ranks.
 func checkPeak(t *testing.T, s setup, m int) (peaks []int64) {
 	t.Helper()

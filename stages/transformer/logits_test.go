@@ -1,0 +1,59 @@
+package transformer_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+)
+
+// TestKeepLogits: no bit depends on how many logits are kept, whether the backward is one
+// call or two, and a microbatch keeps as many as the bound allows: whole tiles, or all.
+func TestKeepLogits(t *testing.T) {
+	const tokens, tile = 5, 1040 // of the host, in words
+	cfg := transformer.Config{Vocabulary: 2*tile + 20, Width: 8, Layers: 1, Heads: 2, Context: tokens, Seed: 1}
+	all := int64(4 * tokens * cfg.Vocabulary)
+	batch := sequences(random(t), cfg, 3)
+	want := train(t, cfg, 1, 2, nil, batch)
+	for _, test := range []struct{ bound, kept int64 }{
+		{0, 0}, {4*tokens*tile - 1, 0}, {4 * tokens * tile, 4 * tokens * tile}, {all - 1, 4 * tokens * 2 * tile}, {all, all}, {1 << 40, all},
+	} {
+		cfg.KeepLogits = test.bound
+		for name, plan := range map[string]schedule.Rule{"B": nil, "I and W": apart(schedule.DepthFirst, 2)} {
+			t.Run(fmt.Sprint(test.bound, " ", name), func(t *testing.T) { require.Equal(t, want, train(t, cfg, 3, 2, plan, batch)) })
+		}
+		dev := newHost(t)
+		saved := int64(-1)
+		r := newRunner(t, dev, newModel(t, dev, cfg, 3).Stages(), func(c *runner.Config[kernels.Buffer]) {
+			c.Hooks.Action = func(_ int, action schedule.Action) {
+				if action.Kind() == schedule.B && saved < 0 {
+					var stats memory.Stats
+					dev.Stats(&stats)
+					saved = stats.Classes[memory.Saved]
+				}
+			}
+		})
+		q := sequence{tokens: make([]int32, tokens), labels: make([]int32, tokens), weights: make([]float32, tokens)}
+		_, err := r.Step(context.Background(), 1, &source{dev, []sequence{q}})
+		require.NoError(t, err)
+		require.Equal(t, test.kept+int64(4*tokens*(9*cfg.Width+cfg.Heads+1)), saved)
+	}
+	cfg.KeepLogits = -1
+	require.ErrorContains(t, cfg.Validate(), "KeepLogits is -1")
+}
+
+// TestKeepLogitsErrors fails every call of a step that keeps logits: nothing is lost.
+func TestKeepLogitsErrors(t *testing.T) {
+	cfg := tiny
+	cfg.Layers, cfg.KeepLogits = 1, 1<<20
+	for _, plan := range []schedule.Rule{nil, apart(schedule.DepthFirst, 1)} {
+		require.Greater(t, failEveryCall(t, cfg, 3, plan), 40)
+	}
+}
