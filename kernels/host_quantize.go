@@ -33,11 +33,11 @@ func cell[E number](c *call, name string, at Cell, words int) []E {
 		return nil
 	}
 	x := view[E](c, name, at.Buffer)
-	if x == nil {
+	if cells := at.Buffer.N / words; at.Index < 0 || at.Index >= cells {
+		c.fault(ErrShape, "%s is cell %d of %d", name, at.Index, cells)
 		return nil
 	}
-	if cells := len(x) / words; at.Index < 0 || at.Index >= cells {
-		c.fault(ErrShape, "%s is cell %d of %d", name, at.Index, cells)
+	if x == nil {
 		return nil
 	}
 	return x[at.Index*words:][:words]
