@@ -18,7 +18,7 @@ func (s *shop) least(microbatches int, by Clock) (most int64) {
 			continue
 		}
 		seen[own.rank] = true
-		busy, begins := s.busy(own.rank, s.time), there
+		busy, begins := s.busy(own.rank), there
 		if by == Span {
 			begins = 0 // its first start is where its span begins
 		}

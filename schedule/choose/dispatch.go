@@ -87,7 +87,7 @@ func (d *dispatcher) begin(p *policy) {
 		for _, b := range on {
 			fast += d.time[taskOf(b, forward)]
 		}
-		enter := float64(fast) + p.pace*float64(d.busy(rank, d.time)-fast)
+		enter := float64(fast) + p.pace*float64(d.busy(rank)-fast)
 		for _, b := range on {
 			onItsWay := float64(d.way[b]) / max(enter, 1)
 			d.most[b] = max(1, int(1+min(onItsWay+p.depth, float64(d.microbatches))))

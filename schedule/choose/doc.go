@@ -7,11 +7,10 @@
 // of which none is both faster and smaller. It guesses nothing: a plan that is not
 // proven is not a candidate, and what was refused is listed with the reason.
 //
-// Beside the schedules by name it makes orders for the costs: rhythms, which repeat with
-// every microbatch; list scheduling after the heuristic of the zero-bubble paper; and
-// the schedules by name again; and moves the tasks of the best of them to and fro in
-// time as long as that helps. For a long step an order of fewer microbatches is found
-// and stretched. An order is a candidate like any other: lowered, proven, simulated.
+// It also makes orders for the costs: by list scheduling after the heuristic of the
+// zero-bubble paper, and from the schedules by name; and moves the tasks of the best of
+// them to and fro in time as long as that helps. For a long step an order of fewer
+// microbatches is found and stretched. An order is a candidate like any other: lowered, proven, simulated.
 //
 // The costs decide. Which schedule is best is a matter of the hop's latency, of the
 // memory, and of how far I, W and F differ; there is no rule of thumb here.

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
-// search finds orders for one way to place the model: those of the schedules by name,
-// rhythms, and under each limit of memory those of policies; and makes the best of them
-// better. What it finds depends on the request alone: what is random has a fixed seed.
+// search finds orders for one way to place the model: those of the schedules by name, and
+// under each limit of memory those of policies; and makes the best of them better. The result
+// depends on the request alone: random choices have a fixed seed.
 type search struct {
 	*clock
 	dispatcher *dispatcher
@@ -19,7 +19,7 @@ type search struct {
 	more       int   // microbatches of the step beyond those of an order
 	bound      int64 // the step takes no less time
 	random     *rand.Rand
-	pool       []found // none beaten by betterOrders others both in time and in bytes
+	pool       []found // the orders of the schedules by name
 }
 
 // found is an order that a search has found.
@@ -32,8 +32,7 @@ type found struct {
 
 // How much is tried. An order of a few tasks is tried many times, a long one a few.
 const (
-	rhythmWork, fewRhythms, manyRhythms   = 1 << 20, 24, 256 // tasks in all, and orders
-	policyWork, fewPolicies, manyPolicies = 1 << 18, 8, 128  // under one limit
+	policyWork, fewPolicies, manyPolicies = 1 << 18, 8, 128 // tasks in all and orders, under one limit
 	// goodPolicies are kept to be varied. They are given up after a quarter of the work
 	// where the best order is slower than another one by more than a part of farBehind.
 	goodPolicies, farBehind = 4, 20
@@ -66,7 +65,6 @@ func newSearch(r *Request, blocks []block, split bool) (*search, error) {
 		bound: s.least(r.Microbatches, r.Clock), random: rand.New(rand.NewPCG(uint64(r.Ranks), uint64(len(blocks)))),
 	}
 	q.schedules()
-	q.rhythms()
 	return q, nil
 }
 
@@ -155,48 +153,6 @@ func (q *search) polish(f found, limit int64) found {
 	return f
 }
 
-// rhythms adds orders that repeat with every microbatch. Half of them are made to the
-// times of the costs, half to times that are all alike with hops that take none.
-func (q *search) rhythms() {
-	const unit = 2 // so that half of it is a whole number
-	alike := measure{time: slices.Repeat([]int64{unit}, len(q.time)), lag: make([]int64, len(q.time))}
-	own := measure{time: slices.Clone(q.time), lag: q.lag}
-	for t := range own.time {
-		own.time[t] = max(own.time[t], 1)
-	}
-	for i := range q.tries(rhythmWork, fewRhythms, manyRhythms) {
-		m := alike
-		if i%2 == 1 {
-			m = own
-		}
-		q.vary(&m, i > 3)
-		if r, placed := q.rhythm(&m); placed {
-			q.add(q.unroll(r))
-		}
-	}
-}
-
-// vary fills in a period and rests: the period of the busiest rank and no rests, or else
-// some steps more, of half a task.
-func (q *search) vary(m *measure, more bool) {
-	legs := (len(q.blocks) + q.ranks - 1) / q.ranks
-	m.period = q.busiest(m.time)
-	step := max(1, m.period/int64(2*q.kinds()*legs))
-	m.late = q.random.IntN(2) == 0
-	for way := range m.rest {
-		m.rest[way] = make([]int64, legs)
-	}
-	if !more {
-		return
-	}
-	m.period += step * max(0, q.random.Int64N(7)-3)
-	for _, rests := range m.rest {
-		for leg := range rests {
-			rests[leg] = step * q.random.Int64N(6)
-		}
-	}
-}
-
 // schedules adds the orders of the schedules by name, for a model of as many stages as
 // there are blocks.
 func (q *search) schedules() {
@@ -211,7 +167,9 @@ func (q *search) schedules() {
 				continue
 			}
 			if plan, err := s.Rule(c.Params); err == nil {
-				q.add(q.tasks(plan))
+				if f, valid := q.appraise(q.tasks(plan)); valid {
+					q.pool = append(q.pool, f)
+				}
 			}
 		}
 	}
@@ -233,31 +191,6 @@ func (q *search) tasks(plan *schedule.Plan) order {
 		}
 	}
 	return o
-}
-
-// add adds an order to the pool, if it is one and of use under some limit, and takes
-// out those that are of no use any more. So the pool stays small.
-func (q *search) add(o order) {
-	f, valid := q.appraise(o)
-	if !valid {
-		return
-	}
-	q.pool = append(q.pool, f)
-	slices.SortStableFunc(q.pool, q.compare)
-	var sizes []int64 // of the faster ones
-	q.pool = slices.DeleteFunc(q.pool, func(f found) bool {
-		smaller := 0
-		for _, size := range sizes {
-			if size <= f.size {
-				smaller++
-			}
-		}
-		if smaller >= betterOrders {
-			return true
-		}
-		sizes = append(sizes, f.size)
-		return false
-	})
 }
 
 // appraise runs an order and says what it comes to.

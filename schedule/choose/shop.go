@@ -97,22 +97,14 @@ func (s *shop) kinds() int {
 // letters returns how many tasks an order has.
 func (s *shop) letters() int { return s.kinds() * len(s.blocks) * s.microbatches }
 
-// busy returns how long a rank works for a microbatch, if tasks take these times.
-func (s *shop) busy(rank int, time []int64) (total int64) {
+// busy returns how long a rank works for a microbatch.
+func (s *shop) busy(rank int) (total int64) {
 	for _, b := range s.on[rank] {
 		for part := range s.kinds() {
-			total += time[taskOf(b, part)]
+			total += s.time[taskOf(b, part)]
 		}
 	}
 	return total
-}
-
-// busiest returns how long the busiest rank works for a microbatch.
-func (s *shop) busiest(time []int64) (most int64) {
-	for rank := range s.ranks {
-		most = max(most, s.busy(rank, time))
-	}
-	return most
 }
 
 // after returns the task that takes what a task makes, -1 where there is none. W, which
