@@ -111,7 +111,8 @@ func (m Microbatch[T]) Release(h T) { m.checkAnyway(m.anyway().Release(h)) }
 
 // Save hands h over to the backward, or in I to W. It may be called in a forward, in a
 // recompute, and in I. In Eval, and in the first pass of a stage that recomputes, nothing
-// will take it and h is released at once. Where it fails h is still the stage's.
+// will take it and h is released at once. Where it fails h is still the stage's. I may save
+// in a slot that it has taken: what was there ends then.
 func (m Microbatch[T]) Save(s Slot, h T) {
 	v := m.open()
 	m.Check(v.Save(int(s)-1, v.Taker(), h))

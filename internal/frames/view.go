@@ -139,7 +139,8 @@ func (m *View[T]) Release(h T) error {
 // Save hands h over until the action that takes it. It may be called in a
 // forward, in a recompute, and in I for W. In Eval, and in the first pass of a
 // stage that recomputes, nothing will take it and h ends at once. After an error
-// h is still the stage's.
+// h is still the stage's. A slot that the action has taken may be saved in again, by I for
+// W: what was in it ends after h is held, so that the same tensor stays.
 func (m *View[T]) Save(slot int, by Taker, h T) error {
 	cell, err := m.slot(slot)
 	if err != nil {
@@ -152,9 +153,10 @@ func (m *View[T]) Save(slot int, by Taker, h T) error {
 	if !allowed {
 		return m.fault(ErrMisplaced, "Save in slot %q: nothing would take it: save in a forward, or in I for W", m.slotName(slot))
 	}
-	if cell.held() {
+	if cell.state == full {
 		return m.fault(ErrOccupied, "slot %q was saved in already: declare another one", m.slotName(slot))
 	}
+	taken := *cell
 	if err := m.ctx.hold(cell, h); err != nil {
 		return m.fault(err, "Save in slot %q takes over a reference: Retain what is borrowed", m.slotName(slot))
 	}
@@ -162,6 +164,9 @@ func (m *View[T]) Save(slot int, by Taker, h T) error {
 		by = ByBackward
 	}
 	cell.taker = by
+	if taken.state == lent {
+		return m.ctx.drop(&taken, m.ctx.running.stage, saved)
+	}
 	return nil
 }
 

@@ -68,9 +68,7 @@ func (c *call) pass(slot batchctx.Slot, b kernels.Buffer) {
 	if !c.leaves(slot) {
 		c.mb.End(slot)
 	} else {
-		c.own(c.mb.Retain(b))
-		c.mb.End(slot)
-		c.saveFor(batchctx.ByWeight, slot, b)
+		c.keep(slot, b)
 	}
 }
 

@@ -3,6 +3,7 @@ package transformer_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -284,4 +285,18 @@ func TestSplitErrors(t *testing.T) {
 		cfg.Dropout, cfg.Layers, cfg.Recompute = 0.1, 1, recompute
 		require.Greater(t, failEveryCall(t, cfg, 3, apart(schedule.DepthFirst, 1)), 90)
 	}
+}
+
+// TestSplitWithOneBook: what I leaves for W, as it was saved, is no leak to a step whose
+// space has no book (L6).
+func TestSplitWithOneBook(t *testing.T) {
+	dev := newHost(t)
+	m := newModel(t, dev, tiny, 2)
+	r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
+		c.Plan.Rule = apart(schedule.DepthFirst, 1)
+		c.Spaces = []memory.Space[kernels.Buffer]{struct{ memory.Space[kernels.Buffer] }{dev}}
+	})
+	result, err := r.Step(t.Context(), 3, &source{dev, sequences(rand.New(rand.NewPCG(1, 0)), tiny, 3)})
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Books)
 }
