@@ -30,6 +30,8 @@ var planted = []struct{ name, file, old, new string }{
 		"r.giveBack(r.received)", "if !off {\nr.giveBack(r.received)\n}"},
 	{"an abort keeps what the frames hold", "schedule/runner/step.go",
 		"	r.context.Abort()\n", "	if !off {\n		r.context.Abort()\n	}\n"},
+	{"an abort keeps copies of weights", "internal/frames/frames.go",
+		"			release(cells)\n", "			if !off {\n				release(cells)\n			}\n"},
 	{"ranks wait for a dead one", "schedule/runner/links.go",
 		"	l.cause = cause\n	l.pokeAll()\n", "	l.cause = cause\n	if !off {\n		l.pokeAll()\n	}\n"},
 	{"a rank that goes tells nobody", "schedule/runner/worker.go",

@@ -24,6 +24,7 @@ import (
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/transformer"
 )
 
 // T is the handle of the simulation.
@@ -39,6 +40,7 @@ const (
 	atCopy
 	atSource
 	atGradient
+	atOutputs
 	atPeak
 )
 
@@ -56,7 +58,9 @@ type world struct {
 	clerk     *clerk
 	placement schedule.Placement
 	devs      []*device
-	grads     [][]T // by stage
+	grads     [][]T              // by stage
+	model     *transformer.Model // nil for toys
+	number    int64              // of the next step that counts
 	runners   []*runner.Runner[T]
 	source    []runner.Source[T] // by runner
 	dry       bool               // a dry run of stages
@@ -70,11 +74,18 @@ type world struct {
 	before   int // events of the last step that had no fault
 	fired    []kind
 	late     bool // a fault behind the exchange of its rank
+	outputs  []output
 	unseen   bool // a rank hung where all others may wait for a stream, which nothing watches
 	cancels  []context.CancelCauseFunc
 	found    error // the first violation
 
 	tally *tally
+}
+
+// output is what an evaluation has handed over.
+type output struct {
+	rank, index int
+	h           T
 }
 
 // tally is what runs come to.
@@ -217,7 +228,7 @@ func (w *world) fill(dev kernels.Compute, class memory.Class, index int, x float
 }
 
 // read demands that a tensor is what it must be: nobody has written over it.
-func (w *world) read(dev kernels.Compute, b T, index int, want float32) error {
+func (w *world) read(dev kernels.Device, b T, index int, want float32) error {
 	if w.dry {
 		return nil
 	}
@@ -259,6 +270,13 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 	} else {
 		d.Outputs("x", "y")
 	}
+	if p.Last(s) && w.Outputs {
+		d.Outputs("out")
+	}
+	if w.Copies {
+		d.ForwardWeights("forward")
+		d.BackwardWeights("backward")
+	}
 	d.NoGrad("y") // which every stage hands on as it is
 	contribute := func(mb batchctx.Microbatch[T], x T) error {
 		for _, param := range params {
@@ -281,6 +299,11 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 		if err := w.event(atCall); err != nil {
 			return err
 		}
+		if w.Copies {
+			if err := w.read(dev, mb.ForwardWeight(0), 0, weight(k)); err != nil {
+				return err
+			}
+		}
 		var h, y T
 		if p.First(s) {
 			h = mb.Part(part)
@@ -297,18 +320,27 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 		mb.Save(x, mb.Retain(h))
 		if p.Last(s) {
 			mb.Loss(objective, float64(input(depth, mb.Index())), 1)
+		}
+		if len(out) == 0 {
 			return w.event(atCall)
 		}
 		var err error
 		if out[0], err = w.fill(dev, memory.Activation, mb.Index(), input(k+1, mb.Index())); err != nil {
 			return err
 		}
-		out[1] = mb.Retain(y)
+		if !p.Last(s) {
+			out[1] = mb.Retain(y)
+		}
 		return w.event(atCall)
 	}
 	back := func(mb batchctx.Microbatch[T], gradOut, gradIn []T) (T, error) {
 		if err := w.event(atCall); err != nil {
 			return T{}, err
+		}
+		if w.Copies {
+			if err := w.read(dev, mb.BackwardWeight(0), 0, -weight(k)); err != nil {
+				return T{}, err
+			}
 		}
 		if !p.Last(s) {
 			if err := w.read(dev, gradOut[0], mb.Index(), gradient(k, depth)); err != nil {
@@ -335,10 +367,20 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 		return contribute(mb, h)
 	}
 	name := fmt.Sprint("stage", s)
-	if w.Whole {
-		return w.decorated(d.Stage(name, forward, backward))
+	quantize := func(_ context.Context, _ batchctx.Quantization[T], ahead, back []T) error {
+		err := w.event(atCall)
+		if err == nil {
+			ahead[0], err = w.fill(dev, memory.FP8, 0, weight(k))
+		}
+		if err == nil && back != nil {
+			back[0], err = w.fill(dev, memory.FP8, 0, -weight(k))
+		}
+		return err
 	}
-	return w.decorated(d.Split(name, forward, backward, func(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	if w.Whole {
+		return w.decorated(k, quantized{d.Stage(name, forward, backward), quantize})
+	}
+	split := d.Split(name, forward, backward, func(_ context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 		h, err := back(mb, gradOut, gradIn)
 		if err == nil {
 			mb.SaveFor(batchctx.ByWeight, carry, mb.Retain(h))
@@ -349,18 +391,65 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 			return err
 		}
 		return contribute(mb, mb.Take(carry))
-	}))
+	})
+	return w.decorated(k, quantizedSplit{quantized{split, quantize}, split.(stages.SplitBackward[T])})
 }
 
-func (w *world) decorated(s stages.Stage[T]) stages.Stage[T] {
+// quantized is a stage that makes copies of its weights.
+type quantized struct {
+	stages.Stage[T]
+	make func(context.Context, batchctx.Quantization[T], []T, []T) error
+}
+
+func (q quantized) Unwrap() stages.Stage[T] { return q.Stage }
+
+func (q quantized) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error {
+	return q.make(ctx, call, forward, backward)
+}
+
+type quantizedSplit struct {
+	quantized
+	stages.SplitBackward[T]
+}
+
+func (w *world) decorated(k int, s stages.Stage[T]) stages.Stage[T] {
 	if w.Recompute {
 		s = stages.Recompute(s)
+	}
+	if w.frozen(k) {
+		s = stages.Freeze(s)
 	}
 	return s
 }
 
+// frozen reports whether a stage of the model is. The last one trains.
+func (w *world) frozen(k int) bool { return k < w.placement.Depth()-1 && w.Frozen>>k&1 == 1 }
+
+// take owns an output of an evaluation: some end at once, and some after it.
+func (w *world) take(index int, out []T) error {
+	o := output{w.clerk.current, index, out[0]}
+	if index%2 == 1 {
+		w.outputs = append(w.outputs, o)
+	} else if err := w.end(o); err != nil {
+		return err
+	}
+	return w.event(atOutputs)
+}
+
+// end ends an output.
+func (w *world) end(o output) error {
+	dev := w.devs[o.rank].Host
+	err := w.read(dev, o.h, o.index, input(w.placement.Depth(), o.index))
+	_, err2 := dev.Release(o.h)
+	return errors.Join(err, err2)
+}
+
 // put fills an entry.
 func (w *world) put(dev kernels.Compute, e batchctx.Entry[T], index int) error {
+	if w.Transformer {
+		w.putTokens(dev, e, index)
+		return w.event(atSource)
+	}
 	if !e.Wants("x") {
 		return nil
 	}
@@ -412,7 +501,7 @@ func (w *world) copy(from, to int, b T) (T, error) {
 func (w *world) randomOrder(p schedule.Params) (*schedule.Plan, error) {
 	r := rand.New(rand.NewPCG(w.Seed, 2))
 	n, m := p.Placement.Stages(), p.Microbatches
-	plan := &schedule.Plan{Name: "random", Mode: p.Mode, Placement: p.Placement, Microbatches: m, Programs: make([][]schedule.Segment, p.Placement.Ranks)}
+	plan := &schedule.Plan{Name: "random", Mode: p.Mode, Placement: p.Placement, Microbatches: m, Frozen: p.Frozen, Programs: make([][]schedule.Segment, p.Placement.Ranks)}
 	body := make([][]schedule.Action, p.Placement.Ranks)
 	f, i, b := make([]int, n), make([]int, n), make([]int, n)
 	last := schedule.B
@@ -425,17 +514,17 @@ func (w *world) randomOrder(p schedule.Params) (*schedule.Plan, error) {
 			if f[s] < m && (s == 0 || f[s-1] > f[s]) {
 				ready = append(ready, schedule.Act(schedule.F, s, f[s]))
 			}
-			if p.Mode == schedule.ForwardOnly {
+			if !plan.HasBackward(s) {
 				continue
 			}
 			if i[s] < f[s] && (s == n-1 || i[s+1] > i[s]) {
 				kind := schedule.I
-				if w.Whole {
+				if w.Whole && !plan.IsFrozen(s) {
 					kind = schedule.B
 				}
 				ready = append(ready, schedule.Act(kind, s, i[s]))
 			}
-			if last == schedule.W && b[s] < i[s] {
+			if last == schedule.W && !plan.IsFrozen(s) && b[s] < i[s] {
 				ready = append(ready, schedule.Act(schedule.W, s, b[s]))
 			}
 		}
@@ -489,9 +578,18 @@ func (w *world) config(devs []kernels.Compute, first int) runner.Config[T] {
 		}
 		cfg.Spaces = append(cfg.Spaces, space)
 	}
+	if w.model != nil {
+		cfg.Stages = w.model.Stages()
+	}
 	for s, rank := range w.placement.Rank {
+		if w.model != nil {
+			break
+		}
 		dev := devs[max(0, min(rank-first, len(devs)-1))]
 		cfg.Stages = append(cfg.Stages, w.stage(dev, s, w.grads[s]))
+	}
+	if w.Outputs {
+		cfg.Outputs = w.take
 	}
 	cfg.Memory.Profile = w.profile
 	return cfg
@@ -512,6 +610,12 @@ func (w *world) build() error {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
 	w.Planned = w.Planned && !w.Bare
+	if found, none := schedule.Find(w.Schedule); none == nil && !found.Ascends { // whose bits are others (L9)
+		w.Transformer = false
+	}
+	if w.Transformer {
+		w.Outputs, w.Frozen = false, 0
+	}
 	devs := make([]kernels.Compute, w.Ranks)
 	if w.Planned {
 		for rank, d := range w.devs {
@@ -529,6 +633,11 @@ func (w *world) build() error {
 			return err
 		}
 		w.dry = false
+		if w.model != nil {
+			if err := w.model.Close(); err != nil {
+				return err
+			}
+		}
 	}
 	for rank, d := range w.devs {
 		devs[rank] = d
@@ -548,8 +657,16 @@ func (w *world) build() error {
 	}
 }
 
-// allocGrads allocates the accumulators of all uses.
+// allocGrads allocates the accumulators of all uses, and the transformer.
 func (w *world) allocGrads(devs []kernels.Compute) error {
+	if w.Transformer {
+		dry := w.dry
+		w.dry = true // nothing fails here
+		defer func() { w.dry = dry }()
+		var err error
+		w.model, err = w.newModel(devs)
+		return err
+	}
 	w.grads = nil
 	for s, rank := range w.placement.Rank {
 		grads := make([]T, 1)
@@ -686,6 +803,9 @@ func (w *world) wrong(endings []ending) error {
 			return err
 		}
 	}
+	if w.training && (well > 0 || w.late) {
+		w.number++
+	}
 	if well > 0 && well < len(endings) && !w.late {
 		return fmt.Errorf("the step counts on %d of %d ranks (L8)", well, len(endings))
 	}
@@ -699,6 +819,14 @@ func (w *world) wrong(endings []ending) error {
 			w.before = w.events
 		}
 	}
+	for _, o := range w.outputs {
+		if well < len(endings) {
+			_, _ = w.devs[o.rank].Release(o.h) // which a space that reclaims has taken back
+		} else if err := w.end(o); err != nil {
+			return fmt.Errorf("an output of an evaluation: %w", err)
+		}
+	}
+	w.outputs = w.outputs[:0]
 	for rank, d := range w.devs {
 		var stats memory.Stats
 		d.Stats(&stats)
@@ -750,11 +878,18 @@ func (w *world) wrongError(e *ending) error {
 func (w *world) wrongResult(r *runner.Result) error {
 	depth := w.placement.Depth()
 	total, sums := 0.0, map[string]float32{}
+	names := make([]string, depth)
+	for k := range names {
+		names[k] = fmt.Sprint("w", k)
+	}
 	for index := range w.m {
 		total += float64(input(depth, index))
 		for k := range depth {
+			if w.frozen(k) {
+				continue
+			}
 			g := input(k, index) * gradient(k, depth)
-			sums[fmt.Sprint("w", k)] += g
+			sums[names[k]] += g
 			if k == 0 {
 				sums["shared"] += g
 			}
@@ -763,18 +898,22 @@ func (w *world) wrongResult(r *runner.Result) error {
 			}
 		}
 	}
-	if got := r.Losses[0].Value; got != total/float64(w.m) {
+	if w.model != nil {
+		if err := w.wrongModel(r); err != nil {
+			return err
+		}
+	} else if got := r.Losses[0].Value; got != total/float64(w.m) {
 		return fmt.Errorf("the loss is %v, not %v (L9)", got, total/float64(w.m))
 	}
 	if r.Excess != 0 || r.Growth.Bytes != 0 {
 		return fmt.Errorf("excess %d, growth %d (L6, L7)", r.Excess, r.Growth.Bytes)
 	}
 	for rank, of := range r.Ranks {
-		if w.Planned && (!of.Planned || of.Peak != of.PeakPlanned) {
+		if w.Planned && (w.training || !w.Outputs) && (!of.Planned || of.Peak != of.PeakPlanned) {
 			return fmt.Errorf("rank %d has the peak %d, planned %d (%v) (L6)", rank, of.Peak, of.PeakPlanned, of.Planned)
 		}
 	}
-	if !w.training {
+	if !w.training || w.model != nil {
 		return nil
 	}
 	var squares float64
@@ -790,11 +929,11 @@ func (w *world) wrongResult(r *runner.Result) error {
 			if err := w.devs[w.placement.Rank[s]].ReadFloat32(x[:], g); err != nil {
 				return err
 			}
-			name := fmt.Sprint("w", s%depth)
+			name := names[s%depth]
 			if i == 1 {
 				name = "shared"
 			}
-			if (w.Ranks > 1 || i == 0 && s < depth) && x[0] != sums[name] {
+			if (w.Ranks > 1 || i == 0 && s < depth) && !w.frozen(s%depth) && x[0] != sums[name] {
 				return fmt.Errorf("stage %d has the gradient %v for %q, not %v (L9)", s, x[0], name, sums[name])
 			}
 		}
@@ -827,12 +966,15 @@ func Run(t *testing.T, s Scenario, sum *tally) (trace uint64, found error) {
 }
 
 func run(s Scenario, sum *tally) (trace uint64, err error) {
-	w := &world{Scenario: s, tally: sum, clerk: newClerk(s.Seed, s.Policy, s.Ranks), before: 20 * s.Stages, m: 1}
+	w := &world{Scenario: s, tally: sum, clerk: newClerk(s.Seed, s.Policy, s.Ranks), before: 20 * s.Stages, m: 1, number: 1}
 	w.Faults = slices.Clone(s.Faults)
 	for rank := range s.Ranks {
 		w.devs = append(w.devs, &device{hosts[rank], w})
 	}
 	defer func() {
+		if w.model != nil {
+			err = errors.Join(err, w.model.Close())
+		}
 		for s, grads := range w.grads {
 			for _, g := range grads {
 				_, _ = w.devs[w.placement.Rank[s]].Release(g)

@@ -23,6 +23,10 @@ type Scenario struct {
 	Stream        bool // ranks share a stream
 	Planned       bool // memory
 	Bare          bool // spaces have no ability beyond Space
+	Frozen        uint // a bit for each stage of the model
+	Copies        bool // stages compute on copies of their weights
+	Transformer   bool // in the place of toys
+	Outputs       bool // evaluations hand theirs over
 	Varies        bool // the number of microbatches rises from step to step
 	Faults        []Fault
 }
@@ -55,10 +59,13 @@ func draw(seed uint64) Scenario {
 		Microbatches: 1 + r.IntN(8), Steps: 2 + r.IntN(6), Capacity: r.IntN(4) - 1, LookAhead: r.IntN(3),
 		Evaluations: r.UintN(1<<8) & r.UintN(1<<8), Apart: r.IntN(4) == 0, Whole: r.IntN(4) == 0, Recompute: r.IntN(4) == 0,
 		Stream: r.IntN(3) == 0, Planned: r.IntN(8) == 0,
-		Bare: r.IntN(8) == 0, Varies: r.IntN(4) == 0,
+		Bare: r.IntN(8) == 0, Varies: r.IntN(4) == 0, Copies: r.IntN(4) == 0, Outputs: r.IntN(2) == 0,
+	}
+	if r.IntN(4) == 0 {
+		s.Frozen = r.UintN(1 << 8)
 	}
 	s.Stages = s.Ranks * (1 + r.IntN(2))
-	if r.IntN(4) == 0 { // long steps, where setting up costs little
+	if s.Transformer = r.IntN(16) == 0; !s.Transformer && r.IntN(4) == 0 { // long steps, where setting up costs little
 		s.Microbatches <<= 2 + r.IntN(6)
 	}
 	if n := r.IntN(len(all) + 5); n < len(all) {

@@ -44,6 +44,7 @@ func smaller(s Scenario) []Scenario {
 		func(c *Scenario) *bool { return &c.Apart }, func(c *Scenario) *bool { return &c.Recompute },
 		func(c *Scenario) *bool { return &c.Stream }, func(c *Scenario) *bool { return &c.Planned },
 		func(c *Scenario) *bool { return &c.Bare }, func(c *Scenario) *bool { return &c.Varies },
+		func(c *Scenario) *bool { return &c.Transformer }, func(c *Scenario) *bool { return &c.Copies }, func(c *Scenario) *bool { return &c.Outputs },
 	} {
 		if *flag(&s) {
 			with(func(c *Scenario) { *flag(c) = false })
@@ -60,6 +61,9 @@ func smaller(s Scenario) []Scenario {
 	}
 	if s.Evaluations != 0 {
 		with(func(c *Scenario) { c.Evaluations = 0 })
+	}
+	if s.Frozen != 0 {
+		with(func(c *Scenario) { c.Frozen = 0 })
 	}
 	return all
 }

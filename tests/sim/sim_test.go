@@ -16,7 +16,7 @@ import (
 
 var (
 	seed     = flag.Uint64("seed", 0, "the first seed of TestSeeds; 0 is the time")
-	lasting  = flag.Duration("for", 0, "how long TestSeeds goes on; 0 is 500 seeds")
+	lasting  = flag.Duration("for", 0, "how long TestSeeds goes on; 0 is 300 seeds")
 	state    = flag.String("state", "", "a file in which TestSeeds notes how far it is, and from which it goes on")
 	scenario = flag.String("scenario", "", "the scenario that TestScenario runs, as JSON")
 )
@@ -55,14 +55,16 @@ func TestSeeds(t *testing.T) {
 	}
 	before := p.Seconds
 	t.Logf("the first seed is %d", p.Next)
-	for n := 1; n <= 500 || time.Since(began) < *lasting; n++ {
+	saved := began
+	for n := 1; n <= 300 || time.Since(began) < *lasting; n++ {
 		s := draw(p.Next)
 		if _, err := Run(t, s, &p.Tally); err != nil {
 			report(t, s, err)
 			break
 		}
-		if p.Next++; n%20_000 == 0 {
+		if p.Next++; time.Since(saved) > time.Minute {
 			p.save(t, began, before)
+			saved = time.Now()
 		}
 	}
 	p.save(t, began, before)
