@@ -82,7 +82,7 @@ func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
 			return c, fmt.Errorf("-resume: %s was trained with -%s %s, not %s: leave -%s out, or start without -resume", path, name, value, given, name)
 		}
 	}
-	if c.Step >= int64(o.steps) {
+	if c.Step >= int64(o.steps) && (c.Step > int64(o.steps) || o.resume != o.checkpoint) { // else the same command has finished before
 		return c, fmt.Errorf("-resume: %s has seen all %d steps: give more with -steps", path, c.Step)
 	}
 	t.first, t.done = int(c.Step), int(c.Step)

@@ -71,6 +71,16 @@ func TestRestartedJob(t *testing.T) {
 	require.NoError(t, json.Unmarshal(content, &s))
 	require.Positive(t, s.ResumedAt)
 	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
+
+	status, err = job.Run(t.Context()) // it has finished: the same command leaves it at that
+	require.NoError(t, err, out.String())
+	require.Zero(t, status)
+	require.Equal(t, 1, strings.Count(out.String(), "starting again"), out.String())
+	content, err = os.ReadFile(summarized)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &s))
+	require.EqualValues(t, 60, s.ResumedAt)
+	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
 }
 
 // SIGUSR1 shows what each rank does; the first process knows of all.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,14 +58,15 @@ type exit struct {
 
 // Run runs the job to its end and returns one exit status: 0, or that of the process that
 // failed first, 128 and the signal where one ended it. The error says what has failed, or why
-// the job was not started.
+// the job was not started. What a failed process has started is killed with it, where the
+// system has groups of processes.
 func (j *Job) Run(ctx context.Context) (status int, err error) {
 	if j.Processes < 1 || len(j.Command) == 0 {
 		return 1, fmt.Errorf("launch: %d processes of the command %q", j.Processes, j.Command)
 	}
 	out := &lines{w: j.Stdout}
 	errs := out
-	if j.Stderr != j.Stdout {
+	if !same(j.Stderr, j.Stdout) {
 		errs = &lines{w: j.Stderr}
 	}
 	for restart := 0; ; restart++ {
@@ -74,6 +76,11 @@ func (j *Job) Run(ctx context.Context) (status int, err error) {
 		}
 		errs.line(fmt.Appendf(nil, "launch: %v: starting again, %d of %d\n", err, restart+1, j.Restarts))
 	}
+}
+
+// same reports whether two writers are one; those of a type without equality never are.
+func same(a, b io.Writer) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && (a == nil || reflect.ValueOf(a).Comparable() && a == b)
 }
 
 // once runs the job once.
@@ -112,7 +119,11 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 			err := cmd.Wait()
 			stdout.end()
 			stderr.end()
-			ended <- exitOf(number, err)
+			e := exitOf(number, err)
+			if e.status != 0 {
+				signal(cmd, os.Kill) // what it has started goes too
+			}
+			ended <- e
 		}()
 	}
 	return verdict(j.watch(ctx, running, ended))
@@ -180,12 +191,12 @@ func exitOf(number int, err error) exit {
 // verdict tells the cause from its consequences. The exits are in their order.
 func verdict(exits []exit) (int, error) {
 	cause := -1
-	var others []string
+	var too, others []string
 	for i, e := range exits {
 		switch {
 		case e.status == 0:
 			continue
-		case cause < 0, better(&e, &exits[cause]):
+		case cause < 0, e.by() < exits[cause].by():
 			cause = i
 		}
 	}
@@ -196,31 +207,42 @@ func verdict(exits []exit) (int, error) {
 		return Interrupted, errInterrupted
 	}
 	for i, e := range exits {
-		if i != cause && e.status != 0 {
-			others = append(others, fmt.Sprintf("%d (%s)", e.process, e.how))
+		switch text := fmt.Sprintf("%d (%s)", e.process, e.how); {
+		case i == cause || e.status == 0:
+		case e.by() == itself:
+			too = append(too, text)
+		default:
+			others = append(others, text)
 		}
 	}
 	err := fmt.Errorf("launch: process %d has failed: %s", exits[cause].process, exits[cause].how)
+	if len(too) > 0 {
+		err = fmt.Errorf("%w, and by themselves %s", err, strings.Join(too, ", "))
+	}
 	if len(others) > 0 {
 		err = fmt.Errorf("%w; ended because of it: %s", err, strings.Join(others, ", "))
 	}
 	return exits[cause].status, err
 }
 
-// better reports whether one of two failures is rather the cause: one that has failed by
-// itself, else one that did not end when the others did and had to be killed.
-func better(e, than *exit) bool {
-	order := func(e *exit) int {
-		switch {
-		case e.status == Elsewhere, e.killed && e.status == Interrupted:
-			return 2
-		case e.killed:
-			return 1
-		}
-		return 0
+// by says what has ended a process that failed. The least one is the cause: a process that did
+// not end when the others did, and had to be killed, is rather it than one that ended because
+// of them.
+func (e *exit) by() int {
+	switch {
+	case e.status == Elsewhere, e.killed && e.status == Interrupted:
+		return another
+	case e.killed:
+		return launcher
 	}
-	return order(e) < order(than)
+	return itself
 }
+
+const (
+	itself = iota
+	launcher
+	another
+)
 
 // lines writes whole lines of several processes.
 type lines struct {

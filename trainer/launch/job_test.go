@@ -14,6 +14,11 @@ import (
 	"github.com/weir-ml/weir/trainer/launch"
 )
 
+// writer is an io.Writer.
+type writer func(line []byte) (int, error)
+
+func (w writer) Write(line []byte) (int, error) { return w(line) }
+
 // shell is a job of a script of the shell.
 func shell(processes int, script string) (*launch.Job, *bytes.Buffer) {
 	var out bytes.Buffer
@@ -29,24 +34,25 @@ func TestJob(t *testing.T) {
 	}{
 		"all is well":  {"echo $WEIR_RANK of $WEIR_SIZE", 0, "", []string{"[0] 0 of 3\n", "[1] 1 of 3\n", "[2] 2 of 3\n"}},
 		"an open line": {"printf open", 0, "", []string{"[2] open\n"}},
-		"one fails, the others notice": {"if [ $WEIR_RANK = 1 ]; then sleep 0.3; exit 7; fi; sleep 0.1; exit 3", 7,
+		"one fails, the others notice": {"meet a; [ $WEIR_RANK = 1 ] && exit 7; exit 3", 7,
 			"process 1 has failed: exit status 7; ended because of it: ", nil},
+		"all fail": {"meet a; exit 2", 2, "has failed: exit status 2, and by themselves ", nil},
 		"one fails, the others do not": {"if [ $WEIR_RANK = 2 ]; then exit 1; fi; exec sleep 1000", 1,
 			"process 2 has failed: exit status 1; ended because of it: ", nil},
 		"they do not even obey":         {"if [ $WEIR_RANK = 0 ]; then exit 1; fi; trap '' TERM; sleep 1000; sleep 1000", 1, "process 0 has failed", nil},
 		"one fails, its child lives on": {"if [ $WEIR_RANK = 1 ]; then sleep 60 & exit 7; fi; exec sleep 1000", 7, "process 1 has failed: exit status 7", nil},
-		"one is killed":                 {"if [ $WEIR_RANK = 0 ]; then kill -9 $$; fi; sleep 0.2; exit 3", 128 + 9, "process 0 has failed: signal: killed", nil},
-		"one hangs, the others say so":  {"if [ $WEIR_RANK = 2 ]; then kill -STOP $$; fi; sleep 0.1; exit 3", 128 + 9, "process 2 has failed: signal: killed; ended because of it: ", nil},
-		"one hangs and is told":         {"if [ $WEIR_RANK = 2 ]; then trap 'exit 130' TERM; while :; do sleep 0.1; done; fi; sleep 0.1; exit 3", 3, "has failed: exit status 3", nil},
+		"one is killed":                 {"meet a; [ $WEIR_RANK = 0 ] && kill -9 $$; exit 3", 128 + 9, "process 0 has failed: signal: killed", nil},
+		"one hangs, the others say so":  {"meet a; [ $WEIR_RANK = 2 ] && kill -STOP $$; exit 3", 128 + 9, "process 2 has failed: signal: killed; ended because of it: ", nil},
+		"one hangs and is told":         {"trap 'exit 130' TERM; meet a; [ $WEIR_RANK = 2 ] && while :; do sleep 0.1; done; exit 3", 3, "has failed: exit status 3", nil},
 		"a token for all":               {"[ -n \"$WEIR_TOKEN\" ] && [ -d \"$(dirname ${WEIR_ADDRESS#unix:})\" ]", 0, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			job, out := shell(3, test.script)
-			began := time.Now()
+			// meet waits for all processes, so that none comes so late that it is told to end.
+			job, out := shell(3, `meet() { touch "$0/$1.$WEIR_RANK"; while [ $(ls "$0" | wc -l) -lt 3 ]; do sleep 0.02; done; }; `+test.script)
+			job.Command, job.Grace = append(job.Command, t.TempDir()), 2*time.Second
 			status, err := job.Run(t.Context())
 			require.Equal(t, test.status, status, "%v: %s", err, out)
-			require.Less(t, time.Since(began), 30*time.Second)
 			if test.says == "" {
 				require.NoError(t, err)
 			} else {
@@ -85,8 +91,14 @@ func TestJobRestarts(t *testing.T) {
 func TestJobSignals(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	job, out := shell(2, "trap 'echo told; exit 130' INT; echo ready; while :; do sleep 0.05; done")
-	job.Signals = signals
-	time.AfterFunc(500*time.Millisecond, func() { signals <- os.Interrupt })
+	job.Signals, job.Stdout = signals, writer(func(line []byte) (int, error) {
+		if n, err := out.Write(line); strings.Count(out.String(), "ready") < 2 || bytes.Contains(line, []byte("told")) {
+			return n, err
+		}
+		signals <- os.Interrupt
+		return len(line), nil
+	})
+	job.Stderr = job.Stdout
 	status, _ := job.Run(t.Context())
 	require.Equal(t, launch.Interrupted, status)
 	require.Equal(t, 2, strings.Count(out.String(), "told"), out)
