@@ -63,7 +63,7 @@ func (a *Arena) All() iter.Seq[Info] {
 func (a *Arena) info(i uint32, s *slot) Info {
 	return Info{
 		Handle: Handle{i, s.generation, a.number},
-		Class:  s.class, Bytes: s.bytes, Plain: s.plain, Held: s.held, Serial: s.serial,
+		Class:  s.class, Bytes: s.bytes, Plain: s.plain, Held: s.held, Serial: s.serial, Offset: s.off,
 	}
 }
 

@@ -10,4 +10,5 @@ type Info struct {
 	Plain  int64  // plain references
 	Held   int64  // held references
 	Serial uint64 // place in the order of allocations, the first is 0
+	Offset int64  // of the first byte, in an Arena's range
 }

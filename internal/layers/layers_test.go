@@ -26,6 +26,7 @@ var rooms = []struct {
 	{"internal/testkit", 0, nil},
 	{"internal/cpufeature", 0, nil},
 	{"internal/ptx", 0, nil},
+	{"internal/fakecuda", 2, nil},
 	{"internal/vector", 0, nil},
 	{"internal/product", 1, nil},
 	{"internal/fmapeak", 1, nil},

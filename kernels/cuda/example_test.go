@@ -3,22 +3,24 @@ package cuda_test
 import (
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/fakecuda"
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/cuda"
-	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/memory"
 )
 
-// absent is the driver of a machine without a GPU.
-type absent struct{ driver.Driver }
-
-func (absent) NewStream() (driver.Stream, error) {
-	return 0, &driver.Error{Call: "NewStream", Code: 100, Text: "no CUDA-capable device is detected", Kind: driver.ErrNoDevice}
-}
-
-func (absent) Close() error { return nil }
-
 func ExampleOpen() {
-	_, err := cuda.Open(absent{}, cuda.Config{})
-	fmt.Println(err)
+	driver := fakecuda.New(1, 1<<20, 4096) // libcuda.Open(0), with the tag cuda
+	dev, err := cuda.Open(driver, cuda.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer dev.Close()
+	weights, _ := dev.Alloc(memory.Resident, kernels.Float32, 3)
+	_ = dev.WriteFloat32(weights, []float32{1, 2, 3})
+	got := make([]float32, 3)
+	fmt.Println(dev.ReadFloat32(got, weights), got, dev.Live())
 	// Output:
-	// cuda: open: no such CUDA device: NewStream: no CUDA-capable device is detected (CUDA error 100)
+	// <nil> [1 2 3] 12
 }

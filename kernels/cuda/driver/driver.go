@@ -14,7 +14,6 @@ type (
 	Event    uintptr
 	Module   uintptr
 	Function uintptr
-	Graph    uintptr // recorded work, ready to be launched
 )
 
 // Facts is what a device is.
@@ -86,13 +85,6 @@ type Driver interface {
 	Function(m Module, name string) (Function, error)
 	// Launch queues a kernel.
 	Launch(s Stream, f Function, l Launch) error
-
-	// Capture begins to note what is queued on a stream, and on those that wait for it, instead
-	// of queueing it; EndCapture returns it as a graph.
-	Capture(s Stream) error
-	EndCapture(s Stream) (Graph, error)
-	LaunchGraph(s Stream, g Graph) error
-	FreeGraph(g Graph) error
 
 	// Close gives the context back, and all that is in it. A second Close does nothing.
 	Close() error

@@ -1,0 +1,143 @@
+package fakecuda
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/weir-ml/weir/internal/ptx"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/memory"
+)
+
+// Driver is the driver of a device that is not there.
+type Driver struct {
+	mu       sync.Mutex
+	live     func() iter.Seq[memory.Info] // nil where nobody is followed
+	facts    driver.Facts
+	used     int64 // bytes that are mapped
+	rng      *rand.Rand
+	calls    map[string]int
+	planted  map[string]map[int]error
+	lost     error
+	closed   bool
+	ranges   []*area
+	seen     map[uint64]bool // serials
+	host     [][]byte
+	streams  []*stream // by Stream-1; nil after FreeStream
+	events   []*work   // by Event-1: what was noted last
+	modules  []*ptx.Module
+	kernels  []*ptx.Kernel // by Function-1
+	launched int
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// New returns a driver of a device with so much memory, in pages of so many bytes, that runs
+// queued work in an order by seed.
+func New(seed uint64, total, page int64) *Driver {
+	return &Driver{
+		facts: driver.Facts{Name: "fake", Major: 8, Processors: 1, SharedPerBlock: 48 << 10, Total: total, Page: page},
+		rng:   rand.New(rand.NewPCG(seed, 0)), calls: map[string]int{}, planted: map[string]map[int]error{}, seen: map[uint64]bool{},
+	}
+}
+
+// Follow makes the live buffers of an arena over the first range the ones that work may touch.
+// Without it each run of pages is one. live is called while work is queued.
+func (d *Driver) Follow(live func() iter.Seq[memory.Info]) { d.live = live }
+
+// Calls returns how often a call was made, Launches how many kernels have run.
+func (d *Driver) Calls(names ...string) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range names {
+		n += d.calls[name]
+	}
+	return n
+}
+
+// Launches returns how many kernels have run.
+func (d *Driver) Launches() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.launched
+}
+
+// Modules returns what was loaded, for the coverage of its kernels.
+func (d *Driver) Modules() []*ptx.Module { return d.modules }
+
+// Plant makes the nth call from now on of that name fail, 1 for the next. Kind is one of the
+// errors of package driver; driver.ErrLost loses the device.
+func (d *Driver) Plant(call string, nth int, kind error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.planted[call] == nil {
+		d.planted[call] = map[int]error{}
+	}
+	d.planted[call][d.calls[call]+nth] = kind
+}
+
+// refuse is the error of a call.
+func refuse(call string, kind error, format string, args ...any) error {
+	return &driver.Error{Call: call, Text: fmt.Sprintf(format, args...), Kind: kind}
+}
+
+// enter begins a call: it counts it, and says why it fails at once. mu is held when it returns.
+func (d *Driver) enter(call string) error {
+	d.mu.Lock()
+	d.calls[call]++
+	kind := d.planted[call][d.calls[call]]
+	switch {
+	case d.closed:
+		return refuse(call, driver.ErrInvalid, "the driver is closed")
+	case d.lost != nil:
+		return d.lost
+	case kind == driver.ErrLost:
+		d.lose(call, "planted")
+		return d.lost
+	case kind != nil:
+		return refuse(call, kind, "planted")
+	}
+	return nil
+}
+
+// lose ends the device.
+func (d *Driver) lose(call, format string, args ...any) {
+	if d.lost == nil {
+		d.lost = refuse(call, driver.ErrLost, format, args...)
+	}
+}
+
+// Facts returns what the device is said to be.
+func (d *Driver) Facts() driver.Facts { return d.facts }
+
+// MemInfo returns the bytes that are not mapped, and all.
+func (d *Driver) MemInfo() (free, total int64, err error) {
+	err = d.enter("MemInfo")
+	defer d.mu.Unlock()
+	return d.facts.Total - d.used, d.facts.Total, err
+}
+
+// Close ends the driver. Queued work is lost.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls["Close"]++
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	var left []string
+	note := func(n int, what string) {
+		if n > 0 {
+			left = append(left, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	note(len(d.ranges), "ranges")
+	note(len(d.host), "buffers of the host")
+	if len(left) > 0 && d.lost == nil {
+		return refuse("Close", driver.ErrInvalid, "the owner left %v", left)
+	}
+	return nil
+}

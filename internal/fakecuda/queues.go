@@ -1,0 +1,388 @@
+package fakecuda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/ptx"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+)
+
+// work is a piece of queued work.
+type work struct {
+	call  string
+	after *work // of another stream, nil where there is none
+	run   func() error
+	done  bool
+}
+
+// stream is work in its order.
+type stream struct{ queue []*work }
+
+// queued returns how much work has not run.
+func (d *Driver) queued() (n int) {
+	for _, s := range d.streams {
+		if s != nil {
+			n += len(s.queue)
+		}
+	}
+	return n
+}
+
+// stream returns a stream by its number.
+func (d *Driver) stream(call string, s driver.Stream) (*stream, error) {
+	if s == 0 || int(s) > len(d.streams) || d.streams[s-1] == nil {
+		return nil, refuse(call, driver.ErrInvalid, "no stream %d", s)
+	}
+	return d.streams[s-1], nil
+}
+
+// add queues work, and runs some of what is queued, by chance.
+func (d *Driver) add(s driver.Stream, w *work) error {
+	q, err := d.stream(w.call, s)
+	if err != nil {
+		return err
+	}
+	q.queue = append(q.queue, w)
+	for d.rng.IntN(3) == 0 && d.one() {
+	}
+	return nil
+}
+
+// one runs one of the pieces of work that may be next.
+func (d *Driver) one() bool {
+	var able []*stream
+	for _, s := range d.streams {
+		if s != nil && len(s.queue) > 0 && (s.queue[0].after == nil || s.queue[0].after.done) {
+			able = append(able, s)
+		}
+	}
+	if len(able) == 0 {
+		return false
+	}
+	s := able[d.rng.IntN(len(able))]
+	w := s.queue[0]
+	s.queue[0], s.queue = nil, s.queue[1:]
+	if w.run != nil && d.lost == nil {
+		if err := w.run(); err != nil {
+			d.lose(w.call, "%v", err)
+		}
+	}
+	w.done, w.run, w.after = true, nil, nil
+	return true
+}
+
+// drain runs work until there is no more reason to.
+func (d *Driver) drain(until func() bool) error {
+	for !until() && d.one() {
+	}
+	return d.lost
+}
+
+// NewStream makes a stream.
+func (d *Driver) NewStream() (driver.Stream, error) {
+	err := d.enter("NewStream")
+	defer d.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	d.streams = append(d.streams, &stream{})
+	return driver.Stream(len(d.streams)), nil
+}
+
+// FreeStream ends a stream whose work is done.
+func (d *Driver) FreeStream(s driver.Stream) error {
+	err := d.enter("FreeStream")
+	defer d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	q, err := d.stream("FreeStream", s)
+	if err == nil {
+		err = d.drain(func() bool { return len(q.queue) == 0 })
+		d.streams[s-1] = nil
+	}
+	return err
+}
+
+// Sync runs what is queued on a stream, and perhaps more.
+func (d *Driver) Sync(s driver.Stream) error {
+	err := d.enter("Sync")
+	defer d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	q, err := d.stream("Sync", s)
+	if err != nil {
+		return err
+	}
+	return d.drain(func() bool { return len(q.queue) == 0 })
+}
+
+// NewEvent makes an event.
+func (d *Driver) NewEvent() (driver.Event, error) {
+	err := d.enter("NewEvent")
+	defer d.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	d.events = append(d.events, &work{done: true})
+	return driver.Event(len(d.events)), nil
+}
+
+// FreeEvent ends an event.
+func (d *Driver) FreeEvent(e driver.Event) error {
+	err := d.enter("FreeEvent")
+	defer d.mu.Unlock()
+	if err == nil {
+		_, err = d.event("FreeEvent", e)
+	}
+	if err == nil {
+		d.events[e-1] = nil
+	}
+	return err
+}
+
+func (d *Driver) event(call string, e driver.Event) (*work, error) {
+	if e == 0 || int(e) > len(d.events) || d.events[e-1] == nil {
+		return nil, refuse(call, driver.ErrInvalid, "no event %d", e)
+	}
+	return d.events[e-1], nil
+}
+
+// Record notes what is queued on a stream.
+func (d *Driver) Record(e driver.Event, s driver.Stream) error {
+	err := d.enter("Record")
+	defer d.mu.Unlock()
+	if err == nil {
+		_, err = d.event("Record", e)
+	}
+	if err != nil {
+		return err
+	}
+	d.events[e-1] = &work{call: "Record"}
+	return d.add(s, d.events[e-1])
+}
+
+// Wait puts what is queued on a stream from now on behind what was noted.
+func (d *Driver) Wait(s driver.Stream, e driver.Event) error {
+	err := d.enter("Wait")
+	defer d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	w, err := d.event("Wait", e)
+	if err != nil {
+		return err
+	}
+	return d.add(s, &work{call: "Wait", after: w})
+}
+
+// Done runs work until what was noted is done.
+func (d *Driver) Done(e driver.Event) error {
+	err := d.enter("Done")
+	defer d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	w, err := d.event("Done", e)
+	if err != nil {
+		return err
+	}
+	return d.drain(func() bool { return w.done })
+}
+
+// touch queues work on buffers: those with the addresses, of which so many bytes each are used,
+// 0 where the work finds out by itself.
+func (d *Driver) touch(s driver.Stream, call string, at []driver.Addr, bytes int64, run func(regions []*ptx.Region) error) error {
+	var regions, fresh []*ptx.Region
+	for _, at := range at {
+		r, isFresh, err := d.region(call, at)
+		if err != nil {
+			return err
+		}
+		if off := int64(uint64(at) - r.Base); off+bytes > int64(len(r.Data)) {
+			return refuse(call, driver.ErrInvalid, "%d bytes from byte %d of a buffer of %d", bytes, off, len(r.Data))
+		}
+		if isFresh {
+			fresh = append(fresh, r)
+		}
+		regions = append(regions, r)
+	}
+	return d.add(s, &work{call: call, run: func() error {
+		for _, r := range fresh {
+			clear(r.Written)
+		}
+		return run(regions)
+	}})
+}
+
+// part is bytes of a region from an address on.
+func part(r *ptx.Region, at driver.Addr, n int64) (data, written []byte) {
+	off := int64(uint64(at) - r.Base)
+	return r.Data[off : off+n], r.Written[off : off+n]
+}
+
+var errUnwritten = errors.New("bytes that nobody wrote since the buffer was allocated")
+
+func set(written []byte) {
+	for i := range written {
+		written[i] = 1
+	}
+}
+
+// CopyIn queues a copy to the device.
+func (d *Driver) CopyIn(s driver.Stream, to driver.Addr, from []byte) error {
+	err := d.enter("CopyIn")
+	defer d.mu.Unlock()
+	if err == nil && !d.locked(from) {
+		err = refuse("CopyIn", driver.ErrInvalid, "from memory that HostAlloc has not made")
+	}
+	if err != nil {
+		return err
+	}
+	n := int64(len(from))
+	return d.touch(s, "CopyIn", []driver.Addr{to}, n, func(r []*ptx.Region) error {
+		data, written := part(r[0], to, n)
+		copy(data, from)
+		set(written)
+		return nil
+	})
+}
+
+// CopyOut queues a copy from the device.
+func (d *Driver) CopyOut(s driver.Stream, to []byte, from driver.Addr) error {
+	err := d.enter("CopyOut")
+	defer d.mu.Unlock()
+	if err == nil && !d.locked(to) {
+		err = refuse("CopyOut", driver.ErrInvalid, "to memory that HostAlloc has not made")
+	}
+	if err != nil {
+		return err
+	}
+	n := int64(len(to))
+	return d.touch(s, "CopyOut", []driver.Addr{from}, n, func(r []*ptx.Region) error {
+		data, written := part(r[0], from, n)
+		if bytes.IndexByte(written, 0) >= 0 {
+			return fmt.Errorf("a copy of %d bytes reads %w", n, errUnwritten)
+		}
+		copy(to, data)
+		return nil
+	})
+}
+
+// Copy queues a copy within the device.
+func (d *Driver) Copy(s driver.Stream, to, from driver.Addr, n int64) error {
+	err := d.enter("Copy")
+	defer d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return d.touch(s, "Copy", []driver.Addr{to, from}, n, func(r []*ptx.Region) error {
+		data, written := part(r[0], to, n)
+		source, known := part(r[1], from, n)
+		if bytes.IndexByte(known, 0) >= 0 {
+			return fmt.Errorf("a copy of %d bytes reads %w", n, errUnwritten)
+		}
+		copy(data, source)
+		set(written)
+		return nil
+	})
+}
+
+// Fill queues the setting of bytes.
+func (d *Driver) Fill(s driver.Stream, to driver.Addr, value byte, n int64) error {
+	err := d.enter("Fill")
+	defer d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return d.touch(s, "Fill", []driver.Addr{to}, n, func(r []*ptx.Region) error {
+		data, written := part(r[0], to, n)
+		for i := range data {
+			data[i] = value
+		}
+		set(written)
+		return nil
+	})
+}
+
+// Load parses PTX. The log is the error of the parser.
+func (d *Driver) Load(text string) (driver.Module, error) {
+	err := d.enter("Load")
+	defer d.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	m, err := ptx.Parse([]byte(text))
+	if err != nil {
+		return 0, &driver.Error{Call: "Load", Text: "the text cannot be parsed", Log: err.Error(), Kind: driver.ErrRefused}
+	}
+	d.modules = append(d.modules, m)
+	return driver.Module(len(d.modules)), nil
+}
+
+// Unload forgets a module.
+func (d *Driver) Unload(m driver.Module) error {
+	err := d.enter("Unload")
+	defer d.mu.Unlock()
+	return err
+}
+
+// Function returns a kernel.
+func (d *Driver) Function(m driver.Module, name string) (driver.Function, error) {
+	err := d.enter("Function")
+	defer d.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	if m == 0 || int(m) > len(d.modules) || d.modules[m-1].Kernel(name) == nil {
+		return 0, refuse("Function", driver.ErrInvalid, "module %d has no kernel %s", m, name)
+	}
+	d.kernels = append(d.kernels, d.modules[m-1].Kernel(name))
+	return driver.Function(len(d.kernels)), nil
+}
+
+// given is the memory of a launch: the buffers whose addresses it was given.
+type given []*ptx.Region
+
+// Region returns the buffer with an address.
+func (g given) Region(address uint64) (*ptx.Region, error) {
+	for _, r := range g {
+		if address-r.Base < uint64(len(r.Data)) {
+			return r, nil
+		}
+	}
+	return nil, errors.New("none of the buffers that the kernel was given")
+}
+
+// Launch queues a kernel.
+func (d *Driver) Launch(s driver.Stream, f driver.Function, l driver.Launch) error {
+	err := d.enter("Launch")
+	defer d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if f == 0 || int(f) > len(d.kernels) {
+		return refuse("Launch", driver.ErrInvalid, "no function %d", f)
+	}
+	k := d.kernels[f-1]
+	params, err := k.Pack(l.Args)
+	if err != nil {
+		return refuse("Launch", driver.ErrInvalid, "%v", err)
+	}
+	var at []driver.Addr
+	for i, a := range l.Args {
+		if k.Params[i].Size == 8 && d.find(driver.Addr(a)) != nil {
+			at = append(at, driver.Addr(a))
+		}
+	}
+	grid, block := dimensions(l.Grid), dimensions(l.Block)
+	return d.touch(s, "Launch", at, 0, func(regions []*ptx.Region) error {
+		d.launched++
+		return k.Launch(given(regions), grid, block, int(l.Shared), params, d.rng.Uint64())
+	})
+}
+
+func dimensions(d [3]uint32) [3]int { return [3]int{int(d[0]), int(d[1]), int(d[2])} }

@@ -1,0 +1,246 @@
+package cuda_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/fakecuda"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/memory"
+)
+
+const page = 4096
+
+// open returns a device of a fake driver with so many pages, and kernels.
+func open(t *testing.T, fake *fakecuda.Driver, as driver.Driver) *cuda.Device {
+	t.Helper()
+	text, err := os.ReadFile("../../internal/ptx/testdata/kernels.ptx")
+	require.NoError(t, err)
+	dev, err := cuda.Open(as, cuda.Config{Capacity: 64 * page, Modules: []string{string(text)}})
+	require.NoError(t, err)
+	fake.Follow(dev.All)
+	return dev
+}
+
+var memoryCalls = []string{"Reserve", "Unreserve", "Map", "Unmap", "HostAlloc", "HostFree"}
+
+// n is the elements of a buffer in steps: it does not fill a page.
+const n = 300
+
+// layout has two buffers in turn at one place, so that each copy comes to lie where a kernel
+// has just read.
+var layout = &memory.Layout{
+	Height: 2 * page, Places: []int32{0, 1}, Levels: make([]memory.Level, 1),
+	Allocations: []memory.Allocation{{Offset: 256, Bytes: 4 * n, Class: memory.Entry}},
+}
+
+// steps runs a step of so many microbatches: sum += microbatch·x, the microbatch in a new entry
+// each time. It returns how often memory was asked for and something waited.
+func steps(fake *fakecuda.Driver, dev *cuda.Device, sum kernels.Buffer, microbatches int) (asked, waited int, err error) {
+	if err := dev.Lay(layout); err != nil {
+		return 0, 0, err
+	}
+	asked, waited = fake.Calls(memoryCalls...), fake.Calls("Sync", "Done")
+	x := make([]float32, n)
+	for mb := range microbatches {
+		dev.At(0)
+		for i := range x {
+			x[i] = float32(mb + i)
+		}
+		b, err := dev.Alloc(memory.Entry, kernels.Float32, n)
+		if err != nil {
+			return 0, 0, err
+		}
+		err = dev.WriteFloat32(b, x)
+		clear(x)      // it was copied
+		if mb%3 > 0 { // some entries nobody reads
+			err = errors.Join(err, dev.Axpy(sum, b, uint64(math.Float32bits(2)), n))
+		}
+		_, released := dev.Release(b)
+		if err := errors.Join(err, released); err != nil {
+			return 0, 0, err
+		}
+	}
+	asked, waited = fake.Calls(memoryCalls...)-asked, fake.Calls("Sync", "Done")-waited
+	return asked, waited, dev.Lay(nil)
+}
+
+// right reports whether sum is what steps should have made it.
+func right(dev *cuda.Device, sum kernels.Buffer, microbatches int) (bool, error) {
+	got := make([]float32, n)
+	err := dev.ReadFloat32(got, sum)
+	for i, g := range got {
+		var want float32
+		for mb := range microbatches {
+			if mb%3 > 0 {
+				want += 2 * float32(mb+i)
+			}
+		}
+		if g != want {
+			return false, err
+		}
+	}
+	return true, err
+}
+
+// Queues: whatever order the events allow, kernels and copies that follow one another at one
+// address do not meet. A step makes no call of memory, and waits only for room to copy from.
+func TestQueues(t *testing.T) {
+	for seed := range uint64(60) {
+		fake := fakecuda.New(seed, 64*page, page)
+		dev := open(t, fake, fake)
+		sum, err := dev.Alloc(memory.Resident, kernels.Float32, n)
+		require.NoError(t, err)
+		require.NoError(t, dev.WriteFloat32(sum, make([]float32, n)))
+		asked, waited, err := steps(fake, dev, sum, 30)
+		require.NoError(t, err, "seed %d", seed)
+		require.Zero(t, asked)
+		require.Equal(t, 30, waited, "a copy waits for the one before in its slot")
+		ok, err := right(dev, sum, 30)
+		require.NoError(t, err, "seed %d", seed)
+		require.True(t, ok, "seed %d", seed)
+		require.NoError(t, dev.Close())
+		free, total, _ := fake.MemInfo()
+		require.Equal(t, total, free)
+	}
+}
+
+// forgetful is a driver that loses the edges into one stream.
+type forgetful struct {
+	driver.Driver
+	into driver.Stream
+}
+
+func (f forgetful) Wait(s driver.Stream, e driver.Event) error {
+	if s == f.into {
+		return nil
+	}
+	return f.Driver.Wait(s, e)
+}
+
+// Each edge is needed: without those into the stream of kernels, of copies in, of copies out,
+// some order is wrong, and is seen.
+func TestMissingEdges(t *testing.T) {
+	for stream := driver.Stream(1); stream <= 3; stream++ {
+		found := 0
+		for seed := range uint64(20) {
+			fake := fakecuda.New(seed, 64*page, page)
+			dev := open(t, fake, forgetful{fake, stream})
+			sum, err := dev.Alloc(memory.Resident, kernels.Float32, n)
+			require.NoError(t, err)
+			err = dev.WriteFloat32(sum, make([]float32, n))
+			if err == nil {
+				_, _, err = steps(fake, dev, sum, 30)
+			}
+			ok := false
+			if err == nil {
+				ok, err = right(dev, sum, 30)
+			}
+			if !ok || err != nil {
+				found++
+			}
+			_ = dev.Close()
+		}
+		require.Positive(t, found, "into stream %d", stream)
+	}
+}
+
+// Pages are released and restored at the same addresses, and what was written comes back.
+func TestReleaseAndRestore(t *testing.T) {
+	fake := fakecuda.New(1, 16*page, page)
+	dev := open(t, fake, fake)
+	weight, err := dev.Alloc(memory.Resident, kernels.Float32, 3*page/4)
+	require.NoError(t, err)
+	want := make([]float32, weight.N)
+	for i := range want {
+		want[i] = float32(i)
+	}
+	require.NoError(t, dev.WriteFloat32(weight, want))
+	at, err := dev.Address(weight)
+	require.NoError(t, err)
+
+	for range 2 {
+		require.NoError(t, dev.Lay(layout))
+		require.NoError(t, dev.Lay(nil))
+		var file bytes.Buffer
+		require.NoError(t, dev.ReleasePages(&file, memory.StepScope, memory.Weights))
+		free, total, err := fake.MemInfo()
+		require.NoError(t, err)
+		require.Equal(t, total, free)
+		require.ErrorIs(t, dev.WriteFloat32(weight, want), memory.ErrReleased)
+		fake.Plant("Map", 1, driver.ErrOutOfMemory)
+		err = dev.RestorePages(bytes.NewReader(file.Bytes()))
+		require.ErrorIs(t, err, memory.ErrOutOfMemory)
+		require.NoError(t, dev.RestorePages(&file))
+		same, err := dev.Address(weight)
+		require.NoError(t, err)
+		require.Equal(t, at, same)
+		got := make([]float32, weight.N)
+		require.NoError(t, dev.ReadFloat32(got, weight))
+		require.Equal(t, want, got)
+	}
+	require.NoError(t, dev.Close())
+}
+
+// What goes wrong: too little memory before the step, PTX that is refused, an address that no
+// buffer has, a device that is lost in mid-step.
+func TestFailures(t *testing.T) {
+	fake := fakecuda.New(1, 6*page, page)
+	dev := open(t, fake, fake)
+	big := &memory.Layout{Height: 10 * page, Places: []int32{0}}
+	err := dev.Lay(big)
+	require.ErrorIs(t, err, memory.ErrOutOfMemory)
+	require.ErrorIs(t, err, driver.ErrOutOfMemory)
+	require.ErrorContains(t, err, "40960 bytes for a step")
+	free, total, _ := fake.MemInfo()
+	require.Equal(t, total, free, "no part of it is kept")
+
+	sum, err := dev.Alloc(memory.Resident, kernels.Float32, n)
+	require.NoError(t, err)
+	require.NoError(t, dev.WriteFloat32(sum, make([]float32, n)))
+	require.ErrorIs(t, dev.WriteInt32(sum, []int32{1}), kernels.ErrShape)
+	require.ErrorIs(t, dev.WriteFloat32(sum, make([]float32, n+1)), kernels.ErrShape)
+	gone, err := dev.Alloc(memory.Saved, kernels.Float32, n)
+	require.NoError(t, err)
+	_, err = dev.Release(gone)
+	require.NoError(t, err)
+	require.ErrorIs(t, dev.Axpy(sum, gone, 0, n), memory.ErrStale)
+
+	fresh, err := dev.Alloc(memory.Saved, kernels.Float32, n)
+	require.NoError(t, err)
+	require.NoError(t, dev.Axpy(sum, fresh, 0, n))
+	err = dev.Sync()
+	require.ErrorIs(t, err, driver.ErrLost)
+	require.ErrorContains(t, err, "axpy: line", "a kernel reads what nobody wrote")
+	require.ErrorIs(t, dev.WriteFloat32(sum, []float32{1}), driver.ErrLost)
+	require.Positive(t, dev.Reclaim(0))
+	require.ErrorIs(t, dev.Close(), driver.ErrLost)
+
+	fake = fakecuda.New(1, 8*page, page)
+	dev = open(t, fake, fake)
+	sum, err = dev.Alloc(memory.Resident, kernels.Float32, n)
+	require.NoError(t, err)
+	require.NoError(t, dev.WriteFloat32(sum, make([]float32, n)))
+	fake.Plant("Launch", 5, driver.ErrLost)
+	_, _, err = steps(fake, dev, sum, 30)
+	require.ErrorIs(t, err, driver.ErrLost)
+	require.ErrorIs(t, dev.Close(), driver.ErrLost)
+
+	_, err = cuda.Open(fakecuda.New(1, 8*page, page), cuda.Config{Modules: []string{".entry f(\n)\n{\n\tfrobnicate.b32 \t%r1, 1;\n}\n"}})
+	require.ErrorIs(t, err, driver.ErrRefused)
+	require.ErrorContains(t, err, "line 4")
+	for _, call := range []string{"NewStream", "NewEvent", "HostAlloc", "Load", "Function", "Reserve"} {
+		fake := fakecuda.New(1, 8*page, page)
+		fake.Plant(call, 1, driver.ErrOutOfMemory)
+		_, err = cuda.Open(fake, cuda.Config{Modules: []string{".visible .entry f(\n)\n{\n\tret;\n}\n"}})
+		require.ErrorIs(t, err, driver.ErrOutOfMemory, call)
+		require.Equal(t, 1, fake.Calls("Close"), call)
+	}
+}

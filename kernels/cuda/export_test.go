@@ -1,0 +1,22 @@
+package cuda
+
+import "github.com/weir-ml/weir/kernels"
+
+// Axpy queues y += a·x, by the kernel of package ptx's tests.
+func (d *Device) Axpy(y, x kernels.Buffer, a uint64, n int) error {
+	toY, err := d.at(y)
+	if err != nil {
+		return err
+	}
+	toX, err := d.at(x)
+	if err != nil {
+		return err
+	}
+	return d.launch("axpy", [3]uint32{uint32(n+31) / 32, 1, 1}, [3]uint32{32, 1, 1}, 0, uint64(toY), uint64(toX), a, uint64(n))
+}
+
+// Address returns the address of a buffer.
+func (d *Device) Address(b kernels.Buffer) (uint64, error) {
+	at, err := d.at(b)
+	return uint64(at), err
+}
