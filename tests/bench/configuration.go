@@ -40,8 +40,8 @@ func (c configuration) matches(parts string) bool {
 	return true
 }
 
-func (c configuration) model() transformer.Config {
+func (c configuration) model(keep int64) transformer.Config {
 	return transformer.Config{
-		Vocabulary: c.vocabulary, Width: c.width, Layers: c.layers, Heads: c.heads, Context: c.sequence, Seed: 1,
+		Vocabulary: c.vocabulary, Width: c.width, Layers: c.layers, Heads: c.heads, Context: c.sequence, Seed: 1, KeepLogits: keep,
 	}
 }

@@ -5,11 +5,11 @@
 //	go run ./tests/bench                      all configurations, one and two threads
 //	go run ./tests/bench -only g4,4k -profile those whose name has both parts
 //	go run ./tests/bench -products            matrix products alone
-//	go run ./tests/bench -products -openblas /usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0
-//	                                             in turns with OpenBLAS (needs a C compiler)
+//	go run ./tests/bench -all                 all in turns with PyTorch and OpenBLAS, as Markdown
+//	go run ./tests/bench -all -short          a third of it
 //
-// Every line of the table is a process of its own, so that its memory is its own.
-// peer.py, beside this file, measures PyTorch in turns with it.
+// Every line of a table is a process of its own, so that its memory is its own. peers.sh,
+// beside this file, sets up what -all measures beside.
 package main
 
 import (
@@ -23,6 +23,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-ml/weir/kernels"
 )
 
 // options are the flags.
@@ -33,10 +35,15 @@ type options struct {
 	cpu      bool
 	profile  bool
 	products bool
-	openblas string
+	all      bool
+	short    bool
+	peers    string
+	keep     int64
 	list     bool
 	json     bool
-	child    string // the name of the one configuration or product that this process measures
+
+	instructions string
+	child        string // the name of the one configuration or product that this process measures
 }
 
 // clock returns what times are taken by.
@@ -47,6 +54,16 @@ func (o options) clock() clock {
 	return wallTime
 }
 
+// host returns the device.
+func (o options) host(threads int) (*kernels.Host, error) {
+	for i := kernels.BestInstructions; i <= kernels.AVX512; i++ {
+		if i.String() == o.instructions || o.instructions == "" {
+			return kernels.NewHost(kernels.HostConfig{Threads: threads, Instructions: i})
+		}
+	}
+	return nil, fmt.Errorf("-instructions %s: want best, avx512, avx2 or portable", o.instructions)
+}
+
 func main() {
 	var o options
 	flag.StringVar(&o.only, "only", "", "measure configurations whose name has all of these parts, such as g4,4k,T64")
@@ -55,7 +72,11 @@ func main() {
 	flag.BoolVar(&o.cpu, "cpu", false, "take the time that the process computes for instead of the clock's: for one thread on a busy machine")
 	flag.BoolVar(&o.profile, "profile", false, "say where the time of a step goes")
 	flag.BoolVar(&o.products, "products", false, "measure matrix products, not steps")
-	flag.StringVar(&o.openblas, "openblas", "", "path of a libopenblas.so.0 to measure products of, in turns with -products")
+	flag.Int64Var(&o.keep, "keep-logits", 0, "most bytes of logits that a microbatch keeps for its backward, in place of computing them again")
+	flag.StringVar(&o.instructions, "instructions", "best", "best, avx512, avx2 or portable, which is plain Go")
+	flag.BoolVar(&o.all, "all", false, "measure steps and products in turns with PyTorch and OpenBLAS; -products and -only choose some of it")
+	flag.BoolVar(&o.short, "short", false, "with -all, fewer lines and turns")
+	flag.StringVar(&o.peers, "peers", "/opt/trixie", "folder that peers.sh has set up; \"\" is this machine itself")
 	flag.BoolVar(&o.list, "list", false, "write what would be measured as JSON, and end")
 	flag.BoolVar(&o.json, "json", false, "write JSON lines")
 	flag.StringVar(&o.child, "child", "", "measure this one in this process")
@@ -87,18 +108,13 @@ func run(o options, out io.Writer) error {
 		m, err := chosen[i].measure(threads[0], o)
 		return errors.Join(err, json.NewEncoder(out).Encode(m))
 	}
-	var beside *rival
-	if o.openblas != "" && o.products {
-		var err error
-		if beside, err = newRival(o.openblas); err != nil {
-			return err
-		}
-		defer beside.Close()
+	if o.all {
+		return all(o, threads, out)
 	}
 	t := table{out: out, plain: o.json}
 	for _, s := range chosen {
 		for _, n := range threads {
-			m, err := beside.measure(s, n, o)
+			m, err := s.measureApart(n, o)
 			if err != nil {
 				return err
 			}

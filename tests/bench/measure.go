@@ -26,9 +26,6 @@ type measurement struct {
 	Peak       float64 `json:"peak_gflops"`             // of one core, just now
 	Rate       float64 `json:"gflops"`                  // of the best step: what its products need, without what is computed twice
 	MedianRate float64 `json:"median_gflops,omitempty"` // of a product
-	Rival      string  `json:"rival,omitempty"`         // what -openblas calls itself
-	RivalRate  float64 `json:"rival_gflops,omitempty"`  // its median
-	Ratio      float64 `json:"ratio,omitempty"`         // ours to its, median over the turns
 	Profile    []share `json:"profile,omitempty"`
 	FirstLoss  float64 `json:"first_loss"`
 	LastLoss   float64 `json:"last_loss"`
@@ -37,7 +34,7 @@ type measurement struct {
 // measure trains for the given time, and at least three steps after one that is
 // not counted. The profile is of one more step.
 func measure(c configuration, threads int, o options) (m measurement, err error) {
-	t, err := newTrainer(c, threads, o.clock())
+	t, err := newTrainer(c, threads, o)
 	if err != nil {
 		return m, err
 	}
@@ -81,18 +78,19 @@ type trainer struct {
 	now    clock
 }
 
-func newTrainer(c configuration, threads int, now clock) (t *trainer, err error) {
-	host, err := kernels.NewHost(kernels.HostConfig{Threads: threads})
+func newTrainer(c configuration, threads int, o options) (t *trainer, err error) {
+	host, err := o.host(threads)
 	if err != nil {
 		return nil, err
 	}
+	now := o.clock()
 	t = &trainer{dev: &meter{Host: host, now: now}, now: now}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	if t.model, err = transformer.New(t.dev, c.model(), 1); err != nil {
+	if t.model, err = transformer.New(t.dev, c.model(o.keep), 1); err != nil {
 		return t, err
 	}
 	t.source = newSource(t.dev, c)

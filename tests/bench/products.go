@@ -47,7 +47,7 @@ func productName(op kernels.MatMul) string {
 // measureProduct repeats a product for the given time, and at least three times. A
 // sample is as many calls as make the clock not count.
 func measureProduct(op kernels.MatMul, threads int, o options) (m measurement, err error) {
-	host, err := kernels.NewHost(kernels.HostConfig{Threads: threads})
+	host, err := o.host(threads)
 	if err != nil {
 		return m, err
 	}

@@ -70,7 +70,8 @@ func (s subject) measureApart(threads int, o options) (m measurement, err error)
 		return m, err
 	}
 	child := exec.Command(program, "-child", s.Name, "-products="+strconv.FormatBool(o.products), "-threads", strconv.Itoa(threads),
-		"-time", o.time.String(), "-cpu="+strconv.FormatBool(o.cpu), "-profile="+strconv.FormatBool(o.profile))
+		"-time", o.time.String(), "-cpu="+strconv.FormatBool(o.cpu), "-profile="+strconv.FormatBool(o.profile),
+		"-keep-logits", strconv.FormatInt(o.keep, 10), "-instructions", o.instructions)
 	child.Stderr = os.Stderr
 	text, err := child.Output()
 	if err != nil {

@@ -43,16 +43,6 @@ func (t *table) add(m measurement) {
 // product adds the line of a matrix product.
 func (t *table) product(m measurement) {
 	share := 100 / (m.Peak * float64(m.Threads))
-	if m.Rival != "" {
-		if t.lines == 0 {
-			t.printf("%s, medians of turns\n%-18s %7s %9s %8s %9s %8s %6s %9s\n", m.Rival,
-				"product", "threads", "GFLOP/s", "of peak", "OpenBLAS", "of peak", "ratio", "peak")
-		}
-		t.lines++
-		t.printf("%-18s %7d %9.1f %7.0f%% %9.1f %7.0f%% %6.2f %9.1f\n", m.Name, m.Threads,
-			m.MedianRate, share*m.MedianRate, m.RivalRate, share*m.RivalRate, m.Ratio, m.Peak*float64(m.Threads))
-		return
-	}
 	if t.lines == 0 {
 		t.printf("%-18s %7s %9s %8s %9s %8s\n", "product", "threads", "GFLOP/s", "of peak", "median", "of peak")
 	}

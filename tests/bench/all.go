@@ -1,0 +1,333 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// comparison measures Weir and the peers in turns, each turn a process of its own, and
+// prints Markdown. A ratio is that of neighbours in time, its median over the turns.
+type comparison struct {
+	peers   *peers
+	options options
+	rounds  int
+	out     io.Writer
+}
+
+// all measures all tables, or with -products or -only those alone.
+func all(o options, threads []int, out io.Writer) (err error) {
+	p, err := newPeers(o.peers)
+	if err != nil {
+		return err
+	}
+	defer func() { err = joinClose(err, p) }()
+	c := &comparison{p, o, 5, out}
+	if o.short {
+		c.rounds = 3
+	}
+	c.options.time /= 2 // of a turn
+	if o.short {
+		c.options.time /= 2
+	}
+	host, err := o.host(1)
+	if err != nil {
+		return err
+	}
+	set := host.Instructions()
+	if err := host.Close(); err != nil {
+		return err
+	}
+	clock := "the clock"
+	if o.cpu {
+		clock = "processor time"
+	}
+	fmt.Fprintf(out, "%d × %s, %s, %s %s/%s, %s; medians of %d turns of %v (products %v) by %s; peak %.0f GFLOP/s a thread; load before %s\n",
+		runtime.NumCPU(), processor(), set, runtime.Version(), runtime.GOOS, runtime.GOARCH, time.Now().Format("2006-01-02 15:04"),
+		c.rounds, c.options.time, c.options.time/4, clock, peak(), load())
+	if !o.products {
+		if err = c.steps(threads); err != nil {
+			return err
+		}
+	}
+	if o.only == "" {
+		if err = c.products(threads); err != nil {
+			return err
+		}
+	}
+	if !o.products && o.only == "" {
+		return c.runner()
+	}
+	return nil
+}
+
+// joinClose closes p after err.
+func joinClose(err error, p *peers) error {
+	if e := p.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// turns lets each of them measure in turn, round after round: samples by measure.
+func (c *comparison) turns(rounds int, measures ...func() (sample, error)) ([][]sample, error) {
+	all := make([][]sample, len(measures))
+	for range rounds {
+		for i, measure := range measures {
+			s, err := measure()
+			if err != nil {
+				return nil, err
+			}
+			all[i] = append(all[i], s)
+		}
+	}
+	return all, nil
+}
+
+// middle returns the median of a figure of samples.
+func middle(samples []sample, figure func(sample) float64) float64 {
+	x := make([]float64, len(samples))
+	for i, s := range samples {
+		x[i] = figure(s)
+	}
+	slices.Sort(x)
+	return x[len(x)/2]
+}
+
+// ratio returns the median ratio of neighbours.
+func ratio(ours, theirs []sample, figure func(sample) float64) float64 {
+	x := make([]sample, len(ours))
+	for i := range x {
+		x[i].Median = figure(ours[i]) / figure(theirs[i])
+	}
+	return middle(x, byMedian)
+}
+
+func byMedian(s sample) float64 { return s.Median }
+func byBest(s sample) float64   { return s.Best }
+func mib(s sample) float64      { return s.Resident / (1 << 20) }
+func ofPeak(s sample) float64   { return 100 * s.Median / s.peak }
+
+// ours returns how Weir measures a step or product.
+func (c *comparison) ours(s subject, threads int, o options) func() (sample, error) {
+	return func() (sample, error) {
+		m, err := s.measureApart(threads, o)
+		if o.products {
+			m.Median, m.Best = m.MedianRate, m.Rate
+		}
+		return sample{Median: m.Median, Best: m.Best, Resident: float64(m.Resident), peak: m.Peak * float64(threads)}, err
+	}
+}
+
+// settings are the ways to run PyTorch that are tried.
+func settings() (all []setting) {
+	passive := func(name, folder string, more ...string) {
+		all = append(all, setting{name: name, environment: append([]string{"OMP_WAIT_POLICY=PASSIVE", "LD_LIBRARY_PATH=" + folder}, more...)})
+	}
+	openmp := libraries + "openblas-openmp"
+	for _, core := range []string{"HASWELL", "SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS", "ZEN"} {
+		passive("OpenBLAS (OpenMP), "+core, openmp, "OPENBLAS_CORETYPE="+core)
+	}
+	passive("MKL", "/opt/mkl", "LD_PRELOAD=libgomp.so.1", "MKL_THREADING_LAYER=GNU")
+	return all
+}
+
+// chooseSetting tries all settings with few steps, then the best one with others of
+// threads and torch.compile, and returns the fastest.
+func (c *comparison) chooseSetting(threads int) (setting, error) {
+	s := steps("g4 4k T256")[0]
+	o := c.options
+	type tried struct {
+		setting
+		rate float64
+	}
+	var best tried
+	try := func(w setting) {
+		r, err := c.peers.torch(s, threads, w, o)
+		if err != nil { // such as no MKL
+			fmt.Fprintf(os.Stderr, "bench: PyTorch with %s is left out: %v\n", w.name, err)
+			return
+		}
+		fmt.Fprintf(c.out, "| %s | %d | %s | %.0f |\n", w.name, threads, r.Name, r.Median)
+		if r.Median > best.rate {
+			best = tried{w, r.Median}
+		}
+	}
+	fmt.Fprint(c.out, "\n| PyTorch, "+s.Name+" | threads | which is | tokens/s |\n|---|---|---|---|\n")
+	all := settings()
+	for _, w := range all {
+		try(w)
+	}
+	found := best.setting
+	if threads > 1 {
+		try(setting{found.name + ", waiting actively", append([]string{"OMP_WAIT_POLICY=ACTIVE"}, found.environment[1:]...), false})
+	}
+	try(setting{best.name + ", torch.compile", best.environment, true})
+	if best.rate == 0 {
+		return setting{}, fmt.Errorf("-peers %s: no PyTorch that runs; tests/bench/peers.sh sets it up", c.options.peers)
+	}
+	return best.setting, nil
+}
+
+// steps measures training steps beside PyTorch: with the best instructions, logits computed
+// again and kept, and with less.
+func (c *comparison) steps(threads []int) error {
+	chosen := make(map[int]setting)
+	for _, n := range threads {
+		var err error
+		if chosen[n], err = c.chooseSetting(n); err != nil {
+			return err
+		}
+	}
+	fmt.Fprint(c.out, "\n| configuration | threads | Weir tokens/s | MiB | logits kept | MiB | PyTorch | MiB | Weir : PyTorch | kept | by the best steps | kept |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, s := range steps(c.options.only) {
+		if c.options.short && c.options.only == "" && !slices.Contains(shortSteps, s.Name) {
+			continue
+		}
+		for _, n := range threads {
+			kept := c.options
+			kept.keep = 4 * int64(s.Sequence) * int64(s.Vocabulary)
+			all, err := c.turns(c.rounds, c.ours(s, n, c.options), c.ours(s, n, kept),
+				func() (sample, error) { return c.peers.torch(s, n, chosen[n], c.options) })
+			if err != nil {
+				return err
+			}
+			again, keep, torch := all[0], all[1], all[2]
+			fmt.Fprintf(c.out, "| %s | %d | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f |\n", s.Name, n,
+				middle(again, byMedian), middle(again, mib), middle(keep, byMedian), middle(keep, mib), middle(torch, byMedian), middle(torch, mib),
+				ratio(again, torch, byMedian), ratio(keep, torch, byMedian), ratio(again, torch, byBest), ratio(keep, torch, byBest))
+		}
+	}
+	fmt.Fprint(c.out, "\n| configuration, one thread | Weir AVX2 | PyTorch AVX2 | Weir : PyTorch | Weir plain Go | Weir AVX-512 |\n|---|---|---|---|---|---|\n")
+	avx2 := setting{environment: []string{"ATEN_CPU_CAPABILITY=avx2", "OMP_WAIT_POLICY=PASSIVE", "LD_LIBRARY_PATH=" + libraries + "openblas-openmp", "OPENBLAS_CORETYPE=HASWELL"}}
+	for _, s := range steps("4k") {
+		if c.options.only != "" || s.Layers != 4 {
+			continue
+		}
+		all, err := c.turns(3, c.ours(s, 1, c.with("avx2")), func() (sample, error) { return c.peers.torch(s, 1, avx2, c.options) },
+			c.ours(s, 1, c.with("portable")), c.ours(s, 1, c.options))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.out, "| %s | %.0f | %.0f | %.2f | %.0f | %.0f |\n", s.Name, middle(all[0], byMedian), middle(all[1], byMedian),
+			ratio(all[0], all[1], byMedian), middle(all[2], byMedian), middle(all[3], byMedian))
+	}
+	return nil
+}
+
+// shortSteps are those of -short.
+var shortSteps = []string{"g4 4k T64", "g4 4k T256", "g6 4k T256", "g4 50k T256"}
+
+// steps returns the configurations whose name has the given parts.
+func steps(only string) []subject { return options{only: only}.subjects() }
+
+// with returns the options with an instruction set.
+func (c *comparison) with(instructions string) options {
+	o := c.options
+	o.instructions = instructions
+	return o
+}
+
+// products measures products beside OpenBLAS, with the best instructions and with less.
+func (c *comparison) products(threads []int) error {
+	c.options.products = true
+	c.options.time /= 4
+	core, err := c.chooseCore()
+	if err != nil {
+		return err
+	}
+	beside := func(s subject, n int, core string) func() (sample, error) {
+		return func() (sample, error) { return c.peers.openBLAS(s, n, core, c.options) }
+	}
+	fmt.Fprint(c.out, "\n| product, m×n×k | threads | Weir GFLOP/s | of peak | OpenBLAS | of peak | Weir : OpenBLAS |\n|---|---|---|---|---|---|---|\n")
+	for _, s := range c.options.subjects() {
+		for _, n := range threads {
+			all, err := c.turns(c.rounds, c.ours(s, n, c.options), beside(s, n, core))
+			if err != nil {
+				return err
+			}
+			for i := range all[1] {
+				all[1][i].peak = all[0][i].peak
+			}
+			fmt.Fprintf(c.out, "| %s | %d | %.0f | %.0f %% | %.0f | %.0f %% | %.2f |\n", s.Name, n,
+				middle(all[0], byMedian), middle(all[0], ofPeak), middle(all[1], byMedian), middle(all[1], ofPeak), ratio(all[0], all[1], byMedian))
+		}
+	}
+	fmt.Fprint(c.out, "\n| product, one thread | Weir AVX2 | OpenBLAS, HASWELL | Weir : OpenBLAS | Weir plain Go |\n|---|---|---|---|---|\n")
+	for _, s := range c.options.subjects() {
+		if s.M*s.N*s.K > 1<<30 {
+			continue // plain Go takes too long
+		}
+		all, err := c.turns(3, c.ours(s, 1, c.with("avx2")), beside(s, 1, "HASWELL"), c.ours(s, 1, c.with("portable")))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.out, "| %s | %.0f | %.0f | %.2f | %.1f |\n", s.Name,
+			middle(all[0], byMedian), middle(all[1], byMedian), ratio(all[0], all[1], byMedian), middle(all[2], byMedian))
+	}
+	return nil
+}
+
+// chooseCore returns what OpenBLAS is fastest as, over three products.
+func (c *comparison) chooseCore() (best string, err error) {
+	all, most := c.options.subjects(), 0.0
+	fmt.Fprint(c.out, "\n| OpenBLAS as | which is | GFLOP/s of three products together |\n|---|---|---|\n")
+	for _, core := range []string{"HASWELL", "SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS", "ZEN"} {
+		var name string
+		var took float64 // of 10^9 operations of each
+		for _, s := range []subject{all[0], all[5], all[8]} {
+			r, err := c.peers.openBLAS(s, 1, core, c.options)
+			if err != nil {
+				return "", err
+			}
+			name, took = strings.TrimSpace(r.Name), took+1/r.Median
+		}
+		fmt.Fprintf(c.out, "| %s | %s | %.0f |\n", core, name, 3/took)
+		if 3/took > most {
+			best, most = core, 3/took
+		}
+	}
+	return best, nil
+}
+
+// runner measures what a step costs beside its stages.
+func (c *comparison) runner() error {
+	text, err := exec.Command("go", "test", "./tests/scaling", "-run", "^$", "-bench", "Step", "-benchtime", "1s", "-count", "5").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("the runner: %w\n%s", err, text)
+	}
+	fmt.Fprint(c.out, "\n```\n")
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "Benchmark") {
+			fmt.Fprint(c.out, line)
+		}
+	}
+	_, err = fmt.Fprint(c.out, "```\n")
+	return err
+}
+
+// processor returns what the system calls it.
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo") // "?" where there is none
+	fields := map[string]string{"model name": "?"}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, ":"); ok {
+			fields[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	}
+	return fmt.Sprintf("%s (family %s, model %s)", fields["model name"], fields["cpu family"], fields["model"])
+}
+
+// load returns the load of the last minute.
+func load() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	if fields := strings.Fields(string(text)); len(fields) > 0 {
+		return fields[0]
+	}
+	return "?"
+}
