@@ -9,25 +9,53 @@ import (
 	"strings"
 )
 
-// switchboard is the file that each package gets: the number of the mutant that is on.
+// switchboard is the file that each package gets: the number of the mutant that is on, and
+// the file that gets the number of each mutant that could have made a difference.
 const switchboard = `package %s
 
 import (
 	"os"
 	"strconv"
+	"sync/atomic"
 )
 
-var mutant, _ = strconv.Atoi(os.Getenv("MUTANT"))
+var (
+	mutant, _ = strconv.Atoi(os.Getenv("MUTANT"))
+	reached   = mutantReached()
+	seen      []atomic.Bool
+)
+
+func mutantReached() *os.File {
+	f, err := os.OpenFile(os.Getenv("REACHED"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return nil
+	}
+	seen = make([]atomic.Bool, 1<<16)
+	return f
+}
+
+func mutantOn(n int) bool {
+	if reached != nil {
+		mutantSeen(n)
+	}
+	return n == mutant
+}
+
+func mutantSeen(n int) {
+	if !seen[n].Swap(true) {
+		reached.WriteString(strconv.Itoa(n) + "\n")
+	}
+}
 
 func mutantLess[T ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr | ~float32 | ~float64](n int, x T) T {
-	if n == mutant {
+	if mutantOn(n) {
 		return x - 1
 	}
 	return x
 }
 
 func mutantOr[T any](n int, x, y T) T {
-	if n == mutant {
+	if mutantOn(n) {
 		return y
 	}
 	return x
@@ -103,12 +131,12 @@ func (m *mutated) statements(list []ast.Stmt) {
 			if s.Tok == token.DEFINE {
 				continue
 			}
-			m.add(s, "without", "if mutant != %[1]d { ", " }")
+			m.add(s, "without", "if !mutantOn(%[1]d) { ", " }")
 		case *ast.IncDecStmt, *ast.ExprStmt:
 			if call, ok := s.(*ast.ExprStmt); ok && strings.HasPrefix(m.text(call), "panic(") {
 				continue // a function would end without a return
 			}
-			m.add(s, "without", "if mutant != %[1]d { ", " }")
+			m.add(s, "without", "if !mutantOn(%[1]d) { ", " }")
 		}
 	}
 }
@@ -116,19 +144,23 @@ func (m *mutated) statements(list []ast.Stmt) {
 // expression changes conditions, bounds and differences.
 func (m *mutated) expression(n *ast.BinaryExpr) {
 	a, b := m.text(n.X), m.text(n.Y)
+	equal := "mutantOn(%[1]d) && (" + a + ") == (" + b + ")"
+	if !strings.ContainsAny(a+b, "(<") { // nothing is called twice: it is reached only where they are equal
+		equal = "(" + a + ") == (" + b + ") && mutantOn(%[1]d)"
+	}
 	switch n.Op {
 	case token.EQL, token.NEQ:
-		m.add(n, "not", "((", ") != (mutant == %[1]d))")
+		m.add(n, "not", "((", ") != mutantOn(%[1]d))")
 	case token.LSS, token.GTR:
-		m.add(n, "or equal", "(", " || mutant == %[1]d && ("+a+") == ("+b+"))")
-		m.add(n, "not", "((", ") != (mutant == %[1]d))")
+		m.add(n, "or equal", "(", " || "+equal+")")
+		m.add(n, "not", "((", ") != mutantOn(%[1]d))")
 	case token.LEQ, token.GEQ:
-		m.add(n, "not equal", "(", " && (mutant != %[1]d || ("+a+") != ("+b+")))")
-		m.add(n, "not", "((", ") != (mutant == %[1]d))")
+		m.add(n, "not equal", "(", " && !("+equal+"))")
+		m.add(n, "not", "((", ") != mutantOn(%[1]d))")
 	case token.LAND:
-		m.add(n, "or for and", "(", " || mutant == %[1]d && (("+a+") || ("+b+")))")
+		m.add(n, "or for and", "(", " || mutantOn(%[1]d) && (("+a+") || ("+b+")))")
 	case token.LOR:
-		m.add(n, "and for or", "((", ") && (mutant != %[1]d || ("+a+") && ("+b+")))")
+		m.add(n, "and for or", "((", ") && (!mutantOn(%[1]d) || ("+a+") && ("+b+")))")
 	case token.SUB:
 		m.add(n, "swapped", "mutantOr(%[1]d, ", ", ("+b+") - ("+a+"))")
 		m.add(n, "one less", "mutantLess(%[1]d, ", ")")

@@ -1,10 +1,12 @@
 package mutation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	gobuild "go/build"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,31 +23,45 @@ import (
 )
 
 var (
-	count  = flag.Int("mutants", 0, "how many mutants TestMutants runs; 0 is none, it then only builds one package")
+	count  = flag.Int("mutants", 0, "how many mutants of each package TestMutants runs; 0 is none, it then only builds one package")
 	seed   = flag.Uint64("seed", 1, "which ones")
 	state  = flag.String("state", "", "a file with a line for each mutant that has run, which is added to")
 	folder = flag.String("folder", "", "only mutants of this package")
 )
 
-// packages are what is changed, and the suites that run against it, the quickest first.
+// packages are what is changed, and the suites that run against it, the quickest first,
+// each with a build tag or none.
 var packages = []struct {
 	folder string
 	suites []string
 }{
 	{"loss", []string{"loss", "schedule/runner", "tests/parity"}},
-	{"internal/frames", []string{"internal/frames", "schedule/runner", "tests/misuse", "tests/fault", "tests/lifetime", "tests/oracle"}},
+	{"context", []string{"context", "schedule/runner", "stages", "stages/transformer", "tests/misuse", "tests/lifetime"}},
+	{"internal/frames", []string{"internal/frames", "context", "schedule/runner", "tests/misuse", "tests/fault", "tests/lifetime", "tests/oracle"}},
 	{"schedule/runner", []string{"schedule/runner", "tests/misuse", "tests/fault", "tests/sim", "tests/lifetime", "tests/oracle", "tests/memory"}},
-	{"memory", []string{"memory", "schedule/runner", "tests/memory"}},
+	{"memory", []string{"memory", "memory invariants", "schedule/runner", "tests/memory"}},
 	{"schedule/check", []string{"schedule/check", "schedule/lower"}},
 	{"fp8", []string{"fp8", "tests/lifetime"}},
+	{"kernels", []string{"kernels", "kernels/kerneltest", "stages/transformer"}},
 }
 
-// suite is a built suite.
-type suite struct{ folder, binary string }
+// suite is the tests of a folder, which are built and profiled when they are first needed.
+type suite struct {
+	folder, tag, overlay string
+	binary               string
+	tests                []test // the quickest first
+}
 
-// build makes the suites of a package with all its mutants in them. Mutants that do not
+// test is what one test takes without a mutant, and the mutants that it could see.
+type test struct {
+	name    string
+	takes   time.Duration
+	reaches map[int]bool
+}
+
+// build makes a package with all its mutants in it, for its suites. Mutants that do not
 // compile are left out, by line.
-func build(t *testing.T, root, work, folder string, names []string, first int) ([]Mutant, []suite) {
+func build(t *testing.T, root, work, folder string, names []string) ([]Mutant, []*suite) {
 	files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 	require.NoError(t, err)
 	without := map[string]bool{}
@@ -56,14 +73,14 @@ func build(t *testing.T, root, work, folder string, names []string, first int) (
 			require.NoError(t, os.WriteFile(replaced[file], []byte(text), 0o600))
 		}
 		for _, file := range files {
-			source, err := os.ReadFile(file)
-			require.NoError(t, err)
-			if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(string(source), "//go:build") {
+			if here, err := gobuild.Default.MatchFile(filepath.Split(file)); err != nil || !here || strings.HasSuffix(file, "_test.go") {
 				continue
 			}
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
 			in, err := filepath.Rel(root, file)
 			require.NoError(t, err)
-			m := mutated{name: filepath.ToSlash(in), folder: folder, first: first + len(found), without: without, source: source}
+			m := mutated{name: filepath.ToSlash(in), folder: folder, first: 1 + len(found), without: without, source: source}
 			text, err := m.file(file)
 			require.NoError(t, err)
 			found = append(found, m.found...)
@@ -80,18 +97,10 @@ func build(t *testing.T, root, work, folder string, names []string, first int) (
 		run.Dir = root
 		out, err := run.CombinedOutput()
 		if err == nil {
-			var suites []suite
+			var suites []*suite
 			for _, of := range names {
-				s := suite{filepath.Join(root, of), filepath.Join(work, strings.ReplaceAll(folder+" "+of, "/", "-"))}
-				run := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", s.binary, "./"+of)
-				run.Dir = root
-				out, err := run.CombinedOutput()
-				require.NoError(t, err, "%s", out)
-				if failure := s.run(t, 0); failure == "" {
-					suites = append(suites, s)
-				} else {
-					t.Logf("%s is left out: without a mutant, %s", of, failure)
-				}
+				of, tag, _ := strings.Cut(of, " ")
+				suites = append(suites, &suite{folder: filepath.Join(root, of), tag: tag, overlay: overlay})
 			}
 			return found, suites
 		}
@@ -107,16 +116,76 @@ func build(t *testing.T, root, work, folder string, names []string, first int) (
 	return nil, nil
 }
 
-// most is how much memory a suite may take.
-const most = 2 << 30
+// Bounds of a run: memory, and the time that one test may take without a mutant.
+const (
+	most    = 2 << 30
+	longest = time.Minute
+)
 
-// run runs the suite with a mutant and returns what failed, "" where nothing did.
-func (s suite) run(t *testing.T, number int) string {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+// profile builds the suite and runs each test alone, without a mutant. Those that fail or take too long see none.
+func (s *suite) profile(t *testing.T) {
+	s.binary = filepath.Join(t.TempDir(), "suite")
+	build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-tags", s.tag, "-overlay", s.overlay, "-o", s.binary, ".")
+	build.Dir = s.folder
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	list := exec.Command(s.binary, "-test.list", "^(Test|Fuzz|Example)")
+	list.Dir = s.folder
+	names, err := list.Output()
+	require.NoError(t, err)
+	for name := range strings.Lines(string(names)) {
+		one := test{name: strings.TrimSpace(name), reaches: map[int]bool{}}
+		path, began := filepath.Join(t.TempDir(), "reached"), time.Now()
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		failure := s.run(t, 0, one.name, path, longest)
+		if one.takes = time.Since(began); failure != "" {
+			t.Logf("%s %s is left out: without a mutant, %s", s.folder, one.name, failure)
+			continue
+		}
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			number, err := strconv.Atoi(strings.TrimSpace(line))
+			require.NoError(t, err)
+			one.reaches[number] = true
+		}
+		if len(one.reaches) > 0 {
+			s.tests = append(s.tests, one)
+		}
+	}
+	slices.SortStableFunc(s.tests, func(a, b test) int { return cmp.Compare(a.takes, b.takes) })
+}
+
+// kill runs the tests that reach a mutant, several at a time, and returns what failed, ""
+// where nothing did.
+func (s *suite) kill(t *testing.T, number int) string {
+	if s.binary == "" {
+		s.profile(t)
+	}
+	var names []string
+	var takes time.Duration
+	atOnce := time.Second
+	for i, one := range s.tests {
+		if one.reaches[number] {
+			names, takes = append(names, one.name), takes+one.takes
+		}
+		if last := i == len(s.tests)-1; len(names) > 0 && (takes > atOnce || last) {
+			if failure := s.run(t, number, strings.Join(names, "|"), "", 20*time.Second+10*takes); failure != "" {
+				return failure
+			}
+			names, takes, atOnce = nil, 0, 2*atOnce
+		}
+	}
+	return ""
+}
+
+// run runs tests with a mutant and returns what failed, "" where nothing did.
+func (s *suite) run(t *testing.T, number int, tests, reached string, limit time.Duration) string {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	run := exec.CommandContext(ctx, s.binary, "-test.failfast", "-test.short")
+	run := exec.CommandContext(ctx, s.binary, "-test.failfast", "-test.short", "-test.timeout=0", "-test.run", "^("+tests+")$")
 	run.Dir = s.folder
-	run.Env = append(os.Environ(), fmt.Sprint("MUTANT=", number))
+	run.Env = append(os.Environ(), fmt.Sprint("MUTANT=", number), "REACHED="+reached)
 	var out strings.Builder
 	run.Stdout, run.Stderr = &out, &out
 	require.NoError(t, run.Start())
@@ -161,55 +230,53 @@ func TestMutants(t *testing.T) {
 			ran[place] = by
 		}
 	}
-	var all []Mutant
-	suites := map[string][]suite{}
+	killed, total := 0, 0
 	for _, p := range packages {
 		if *folder != "" && p.folder != *folder || *count == 0 && p.folder != "loss" {
 			continue
 		}
-		if *count == 0 {
-			p.suites = p.suites[:1]
+		all, suites := build(t, root, work, p.folder, p.suites)
+		if *count == 0 { // one that is seen, to show that mutants are on
+			i := slices.IndexFunc(all, func(m Mutant) bool { return strings.HasPrefix(m.Place, "loss/exact.go") })
+			require.NotEmpty(t, suites[0].kill(t, all[i].number), all[i].Place)
+			return
 		}
-		found, built := build(t, root, work, p.folder, p.suites, 1+len(all))
-		require.NotEmpty(t, built)
-		t.Logf("%s: %d mutants", p.folder, len(found))
-		all, suites[p.folder] = append(all, found...), built
-	}
-	rand.New(rand.NewPCG(*seed, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
-	if *count == 0 { // one that is seen, to show that mutants are on
-		i := slices.IndexFunc(all, func(m Mutant) bool { return strings.HasPrefix(m.Place, "loss/exact.go") })
-		require.NotEmpty(t, suites["loss"][0].run(t, all[i].number), all[i].Place)
-		return
-	}
-	killed, survived := 0, 0
-	for _, m := range all[:min(*count, len(all))] {
-		by, known := ran[m.Place]
-		for _, s := range suites[m.folder] {
-			if known {
-				break
+		rand.New(rand.NewPCG(*seed, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+		chosen, seen := all[:min(*count, len(all))], 0
+		for _, m := range chosen {
+			by, known := ran[m.Place]
+			for _, s := range suites {
+				if known {
+					break
+				}
+				if failure := s.kill(t, m.number); failure != "" {
+					by = filepath.Base(s.folder) + " " + failure
+					break
+				}
 			}
-			if failure := s.run(t, m.number); failure != "" {
-				by = filepath.Base(s.folder) + " " + failure
-				break
+			if by != "" {
+				seen++
+			} else {
+				t.Logf("survived: %s", m.Place)
+			}
+			if *state != "" && !known {
+				f, err := os.OpenFile(*state, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+				require.NoError(t, err)
+				_, err = fmt.Fprintf(f, "%s\t%s\n", m.Place, by)
+				require.NoError(t, err)
+				require.NoError(t, f.Close())
 			}
 		}
-		if by != "" {
-			killed++
-		} else {
-			survived++
-			t.Logf("survived: %s", m.Place)
-		}
-		if *state != "" && !known {
-			f, err := os.OpenFile(*state, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
-			require.NoError(t, err)
-			_, err = fmt.Fprintf(f, "%s\t%s\n", m.Place, by)
-			require.NoError(t, err)
-			require.NoError(t, f.Close())
-		}
+		killed, total = killed+seen, total+len(chosen)
+		t.Logf("%s, of %d mutants: %s", p.folder, len(all), score(seen, len(chosen)))
 	}
-	low, high := interval(killed, killed+survived)
-	t.Logf("%d of %d mutants were seen: %.1f %%, in [%.1f, %.1f] with 95 %% confidence", killed, killed+survived,
-		100*float64(killed)/float64(killed+survived), 100*low, 100*high)
+	t.Logf("all: %s", score(killed, total))
+}
+
+// score says what was seen, with the interval.
+func score(seen, of int) string {
+	low, high := interval(seen, of)
+	return fmt.Sprintf("%d of %d were seen: %.1f %%, in [%.1f, %.1f] with 95 %% confidence", seen, of, 100*float64(seen)/float64(of), 100*low, 100*high)
 }
 
 // interval is Wilson's, of a proportion of n.
