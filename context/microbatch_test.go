@@ -1,0 +1,167 @@
+package batchctx_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+)
+
+// rig is a step over an arena with one stage, which declares two of each thing. The second
+// parameter is frozen.
+type rig struct {
+	*frames.Frames[memory.Handle]
+	t      *testing.T
+	arena  *memory.Arena
+	ledger *loss.Ledger
+	grad   memory.Handle
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, arena.Close()) })
+	r := &rig{t: t, arena: arena}
+	r.ledger, err = loss.NewLedger([]loss.Def{{Name: "metric"}, {Name: "loss", Reduction: loss.Mean, Objective: true}})
+	require.NoError(t, err)
+	r.grad = r.alloc(memory.Resident)
+	r.Frames, err = frames.New(frames.Config[memory.Handle]{
+		Space: arena, Seed: 7, Parts: []string{"tokens", "labels"}, Losses: r.ledger, Seeds: []float32{0, 4},
+		Stages: []*frames.Layout[memory.Handle]{{
+			Name: "stage", Slots: []string{"x", "y"}, Reads: []frames.Read{{Part: 0}, {Part: 1}}, Losses: []int{0, 1},
+			Params:        []frames.Use[memory.Handle]{{Name: "w", Grad: r.grad}, {Name: "e", Contributes: frames.Frozen}},
+			InputGradient: true,
+		}},
+	})
+	require.NoError(t, err)
+	r.Begin(5, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1, Wanted: []uint64{0b11}})
+	require.NoError(t, r.Open(0, 0, nil))
+	return r
+}
+
+func (r *rig) alloc(class memory.Class) memory.Handle {
+	h, err := r.arena.Alloc(class, 64)
+	require.NoError(r.t, err)
+	return h
+}
+
+func (r *rig) call(kind frames.Call) batchctx.Microbatch[memory.Handle] {
+	return batchctx.Of(r.Call(0, 0, kind))
+}
+
+// failure is what a stage's call ends the step with.
+func (r *rig) failure(stage func()) (err error) {
+	defer r.Recover(&err)
+	stage()
+	return nil
+}
+
+// TestKeysAreOfTheirOwnStage counts from 1: the second key of each kind means the second
+// thing, and one beyond those declared, or none, ends the step.
+func TestKeysAreOfTheirOwnStage(t *testing.T) {
+	type view = batchctx.Microbatch[memory.Handle]
+	for name, key := range map[string]struct {
+		in  frames.Call
+		use func(mb view, key int)
+	}{
+		"Part":           {frames.InForward, func(mb view, key int) { mb.Part(batchctx.Part(key)) }},
+		"Save":           {frames.InForward, func(mb view, key int) { mb.Save(batchctx.Slot(key), memory.Handle{}) }},
+		"SaveFor":        {frames.InForward, func(mb view, key int) { mb.SaveFor(batchctx.ByWeight, batchctx.Slot(key), memory.Handle{}) }},
+		"Take":           {frames.InBackward, func(mb view, key int) { mb.Take(batchctx.Slot(key)) }},
+		"End":            {frames.InBackward, func(mb view, key int) { mb.End(batchctx.Slot(key)) }},
+		"Loss":           {frames.InForward, func(mb view, key int) { mb.Loss(batchctx.Loss(key), 1, 1) }},
+		"LossSeed":       {frames.InBackward, func(mb view, key int) { mb.LossSeed(batchctx.Loss(key)) }},
+		"Grad":           {frames.InBackward, func(mb view, key int) { mb.Grad(batchctx.Param(key)) }},
+		"GradFirst":      {frames.InBackward, func(mb view, key int) { mb.GradFirst(batchctx.Param(key)) }},
+		"ForwardWeight":  {frames.InForward, func(mb view, key int) { mb.ForwardWeight(key - 1) }},
+		"BackwardWeight": {frames.InBackward, func(mb view, key int) { mb.BackwardWeight(key - 1) }},
+	} {
+		for _, other := range []int{0, 3} {
+			r := newRig(t)
+			require.ErrorIs(t, r.failure(func() { key.use(r.call(key.in), other) }), batchctx.ErrUndeclared, "%s of key %d", name, other)
+		}
+	}
+
+	r := newRig(t)
+	tokens, labels := r.alloc(memory.Entry), r.alloc(memory.Entry)
+	require.NoError(t, r.Pull(0, func() error { return errors.Join(r.Put("tokens", tokens), r.Put("labels", labels)) }))
+	require.NoError(t, r.failure(func() {
+		mb := r.call(frames.InForward)
+		require.Equal(t, labels, mb.Part(2))
+		mb.Loss(1, 3, 1)
+		mb.Loss(2, 8, 2)
+		mb.Save(1, mb.Retain(tokens))
+		mb.SaveFor(batchctx.ByBackward, 2, mb.Retain(labels))
+		mb = r.call(frames.InBackward)
+		require.Equal(t, []memory.Handle{tokens, labels}, []memory.Handle{mb.Take(1), mb.Take(2)})
+		require.Equal(t, []float32{0, 4}, []float32{mb.LossSeed(1), mb.LossSeed(2)})
+		require.Equal(t, []bool{false, true}, []bool{mb.Frozen(1), mb.Frozen(2)})
+		_, trains := mb.Grad(2)
+		require.False(t, trains)
+		_, write := mb.GradFirst(2)
+		require.Equal(t, batchctx.Skip, write)
+		grad, write := mb.GradFirst(1)
+		require.Equal(t, r.grad, grad)
+		require.Equal(t, batchctx.First, write)
+	}))
+	require.Equal(t, []float64{1, 2}, []float64{r.ledger.Weight(0), r.ledger.Weight(1)})
+}
+
+var errPlanted = errors.New("planted")
+
+// TestCallsOnAFailedMicrobatch are refused with the first failure, but for those that end
+// something: a stage may have swallowed the failure.
+func TestCallsOnAFailedMicrobatch(t *testing.T) { // L8
+	r := newRig(t)
+	own, held := r.alloc(memory.Workspace), r.alloc(memory.Activation)
+	mb := r.call(frames.InForward)
+	require.NoError(t, r.failure(func() { mb.Hold(held) }))
+	require.ErrorIs(t, r.failure(func() { mb.Must(own, errPlanted) }), errPlanted)
+	require.ErrorIs(t, r.failure(func() { mb.Retain(own) }), errPlanted)
+	mb.Abandon(own, false)
+	mb.Abandon(held, true)
+	mb.Release(own) // was released: the first failure is the one to tell
+	require.EqualValues(t, 64, r.arena.Live(), "the gradient")
+	require.ErrorIs(t, r.End(nil), errPlanted)
+}
+
+func TestAMicrobatchEndsWithItsCall(t *testing.T) {
+	r := newRig(t)
+	mb := r.call(frames.InForward)
+	require.NoError(t, r.End(nil))
+	require.ErrorIs(t, r.failure(func() { mb.Retain(r.grad) }), batchctx.ErrEnded)
+}
+
+// TestQuantization fails as a microbatch does.
+func TestQuantization(t *testing.T) {
+	r := newRig(t)
+	call := batchctx.OfWeights(r.Quantize(0))
+	scratch := r.alloc(memory.Workspace)
+	require.NoError(t, r.failure(func() {
+		require.Equal(t, scratch, call.Must(scratch, nil))
+		call.Check(nil)
+		require.True(t, call.InputGradient())
+		call.SetInputGradient(false)
+		require.False(t, call.InputGradient())
+		call.Release(scratch)
+	}))
+	require.ErrorIs(t, r.failure(func() { call.Release(scratch) }), memory.ErrStale)
+	call.Release(scratch)
+	require.ErrorIs(t, r.failure(func() { call.Check(errPlanted) }), memory.ErrStale, "the first failure wins")
+
+	r = newRig(t)
+	call = batchctx.OfWeights(r.Quantize(0))
+	require.ErrorIs(t, r.failure(func() { call.Must(scratch, errPlanted) }), errPlanted)
+
+	r = newRig(t)
+	call = batchctx.OfWeights(r.Quantize(0))
+	require.NoError(t, r.End(nil))
+	require.ErrorIs(t, r.failure(func() { call.Seed() }), batchctx.ErrEnded)
+}
