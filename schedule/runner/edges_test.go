@@ -2,14 +2,18 @@ package runner_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
@@ -330,4 +334,31 @@ type globals struct {
 func (g *globals) Forward(ctx context.Context, mb view, in, out []number) error {
 	*g.keys = append(*g.keys, mb.Global())
 	return g.times.Forward(ctx, mb, in, out)
+}
+
+// TestFaultsOfTheConfigurationAreToldAtOnce, but for those that follow from another one.
+func TestFaultsOfTheConfigurationAreToldAtOnce(t *testing.T) {
+	cfg := config(chain())
+	cfg.Stages = append(cfg.Stages, nil)
+	cfg.Plan.Placement = schedule.Looped(1, 3)
+	reads := stages.Func[number]{Declares: stages.Spec{Name: "wide"}}
+	for i := range frames.MaxParts + 1 {
+		reads.Declares.Reads = append(reads.Declares.Reads, stages.Read{Part: fmt.Sprint("part ", i)})
+	}
+	cfg.Stages[0] = &reads
+	_, err := runner.New(cfg)
+	require.ErrorContains(t, err, fmt.Sprintf("%d entry parts, at most %d", frames.MaxParts+1, frames.MaxParts))
+	require.ErrorContains(t, err, "4 stages and a placement of 3")
+	require.NotContains(t, err.Error(), "stage 3 is nil", "it has no place, so nothing is said of it")
+}
+
+// TestASearchHasALimit of work, unless one of time is given.
+func TestASearchHasALimit(t *testing.T) {
+	for given, want := range map[placement.Options]placement.Options{
+		{}: {Nodes: 200_000}, {Nodes: 3}: {Nodes: 3}, {Time: time.Second}: {Time: time.Second},
+	} {
+		cfg := config(chain())
+		cfg.Memory.Search = given
+		require.Equal(t, want, newRunner(t, cfg).Search())
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory/placement"
 )
 
 // SourcesOf returns the source of each of so many ranks, as a step asks for them.
@@ -24,6 +26,9 @@ func Recode(b []byte) ([]byte, error) {
 	}
 	return p.append(nil), nil
 }
+
+// Search returns how the memory of a runner is planned.
+func (r *Runner[T]) Search() placement.Options { return r.cfg.Memory.Search }
 
 // EmptyReport is the bytes of a report of nothing.
 func EmptyReport() []byte { return new(report).append(nil) }

@@ -181,3 +181,28 @@ func TestAnExchangeIsForAllOrNone(t *testing.T) {
 		ranks.Wait()
 	})
 }
+
+// TestWhoLeftAnExchangeMayComeAgain while the others wait: nobody is counted twice.
+func TestWhoLeftAnExchangeMayComeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		links := newLinks(t, 3, 1, time.Minute)
+		var ranks sync.WaitGroup
+		for rank := range 3 {
+			ranks.Go(func() {
+				end := links.Rank(rank)
+				assert.NoError(t, end.Begin(t.Context()))
+				time.Sleep(time.Duration(rank) * time.Second)
+				if rank == 1 { // rank 0 waits
+					ctx, cancel := context.WithCancel(t.Context())
+					cancel()
+					_, err := end.Exchange(ctx, nil)
+					assert.ErrorIs(t, err, context.Canceled)
+				}
+				all, err := end.Exchange(t.Context(), []byte{byte(rank)})
+				assert.NoError(t, err)
+				assert.Equal(t, [][]byte{{0}, {1}, {2}}, all)
+			})
+		}
+		ranks.Wait()
+	})
+}

@@ -375,3 +375,65 @@ func TestProfileOfAGroup(t *testing.T) {
 	_, err = runner.New(cfg)
 	require.ErrorContains(t, err, "Budget is -1")
 }
+
+// A table that a stage hands over again and again is one resident buffer of the profile, for
+// every way through the stages. The sets of parts that ranks may want ascend.
+func TestRecordResident(t *testing.T) {
+	dev := device(t, true)
+	d := newDeviced(dev)
+	table := d.alloc(memory.Resident, 6)
+	wire := []stages.Port{{Name: "positions"}}
+	lookup := &stages.Func[buffer]{
+		Declares: stages.Spec{Name: "lookup", Reads: []stages.Read{{Part: "x"}, {Part: "y", At: batchctx.AtBackward}}, Outputs: wire},
+		ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[buffer], _, out []buffer) error {
+			out[0] = mb.Retain(table)
+			return nil
+		},
+		BackwardFunc: func(context.Context, batchctx.Microbatch[buffer], []buffer, []buffer) error { return nil },
+		Parameters:   []batchctx.Use[buffer]{{Name: "e", Grad: d.alloc(memory.Resident, 1), Contributes: batchctx.Sometimes}},
+	}
+	d.stage.Declares.Inputs, d.stage.Declares.Reads, d.stage.Declares.Slots = wire, []stages.Read{{Part: "y"}}, nil
+	d.stage.Declares.Losses = []string{objective[0].Name}
+	d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], in, _ []buffer) error {
+		require.Equal(t, []buffer{table}, in)
+		mb.Loss(1, 1, 1)
+		return nil
+	}
+	d.stage.BackwardFunc = func(_ context.Context, _ batchctx.Microbatch[buffer], _, gradIn []buffer) error {
+		gradIn[0] = d.alloc(memory.ActGrad, 6)
+		return nil
+	}
+	cfg := d.config()
+	cfg.Stages = []stages.Stage[buffer]{lookup, &d.stage}
+	profile, err := runner.Record(t.Context(), cfg, runner.Shape[buffer]{Name: "four", Source: runner.Indexed(func(_ context.Context, e batchctx.Entry[buffer]) error {
+		e.Put("x", d.alloc(memory.Entry, 4))
+		e.Put("y", d.alloc(memory.Entry, 4))
+		return nil
+	})})
+	require.NoError(t, err)
+	require.Equal(t, []layout.Buffer{{Bytes: 24, Class: memory.Resident}}, profile.Shapes[0].Stages[0].Buffers)
+	var sets []uint64
+	for _, e := range profile.Shapes[0].Entries {
+		sets = append(sets, e.Parts)
+	}
+	require.Equal(t, []uint64{0, 1, 2, 3}, sets)
+}
+
+// A step that does not fit its budget is refused with what would fit.
+func TestBudget(t *testing.T) {
+	d := newDuo(t)
+	nothing := runner.Indexed(func(context.Context, batchctx.Entry[buffer]) error { return nil })
+	profile, err := runner.Record(t.Context(), d.config, runner.Shape[buffer]{Name: "one", Source: nothing})
+	require.NoError(t, err)
+	cfg := d.config
+	cfg.Memory.Profile, cfg.Memory.Budget, cfg.Spaces, cfg.Gradients = profile, 1, nil, nil
+	for _, dev := range d.devices {
+		cfg.Spaces = append(cfg.Spaces, dev)
+	}
+	r, err := runner.New(cfg)
+	require.NoError(t, err)
+	_, err = r.Step(t.Context(), 3, nothing)
+	require.ErrorIs(t, err, layout.ErrBudget)
+	require.ErrorContains(t, err, "runner: a plan for 3 microbatches: ")
+	require.ErrorContains(t, err, "nothing that was tried fits")
+}

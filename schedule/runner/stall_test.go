@@ -174,6 +174,46 @@ func TestAStageThatTakesTooLongIsReported(t *testing.T) {
 	})
 }
 
+// TestEveryStallIsReported has a stage hang in one step after another: the watch begins anew.
+func TestEveryStallIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := chained(2)
+		r.stall = 4 * time.Second
+		rows := rowsOf(r.placement)
+		r.change = func(cfg *runner.Config[number]) {
+			cfg.Stages[1] = &breaking{times: rows[1], do: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }}
+		}
+		g := r.group(t, rows)
+		for range 3 {
+			_, err := g.Step(t.Context(), 4, r.sources())
+			require.ErrorContains(t, err, "no rank has begun an action for 4s")
+			r.released(t)
+		}
+	})
+}
+
+// TestNobodyWaitsForOneWhoComputes lets both ranks compute for longer than a stall may take,
+// after one has waited for the other.
+func TestNobodyWaitsForOneWhoComputes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := chained(2)
+		r.stall = 4 * time.Second
+		rows := rowsOf(r.placement)
+		r.change = func(cfg *runner.Config[number]) {
+			slow := func(context.Context) error { time.Sleep(time.Minute); return nil }
+			cfg.Hooks.Action = func(rank int, a schedule.Action) {
+				if rank == 0 && a.Kind() == schedule.F && a.Microbatch() == 0 {
+					time.Sleep(2 * time.Second) // rank 1 waits, and the watch is on
+				}
+			}
+			cfg.Stages[0] = &breaking{times: rows[0], microbatch: 1, do: slow}
+			cfg.Stages[1] = &breaking{times: rows[1], do: slow}
+		}
+		_, err := r.group(t, rows).Step(t.Context(), 2, r.sources())
+		require.NoError(t, err)
+	})
+}
+
 // TestSlowIsNotStalled lets every action take almost as long as a stall may.
 func TestSlowIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -203,4 +243,7 @@ func TestAnUncheckedPlanMustBeWhole(t *testing.T) {
 	_, err = g.Step(t.Context(), 2, r.sources())
 	require.ErrorIs(t, err, runner.ErrPlan)
 	require.ErrorContains(t, err, "1F0 on rank 0, which does not have the stage")
+	r.rule = unrolled(1, func(ranks [][]schedule.Action) { ranks[0][0] = schedule.Act(schedule.F, 2, 0) })
+	_, err = r.group(t, rowsOf(r.placement)).Step(t.Context(), 2, r.sources())
+	require.ErrorContains(t, err, "2F0 on rank 0, which does not have the stage", "there are two stages")
 }

@@ -82,6 +82,7 @@ func TestOwnersWithoutAPlan(t *testing.T) {
 						require.Equal(t, step/3*3, int(o.Step))
 						require.Equal(t, rank, o.Rank)
 						require.NotEqual(t, memory.Resident, o.Class)
+						require.Equal(t, o.Class == memory.Entry, o.Name == "entry parts", o.Name)
 						bytes += o.Bytes
 					}
 					require.Equal(t, result.Ranks[rank].Peak, bytes)
