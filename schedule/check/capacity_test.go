@@ -28,6 +28,14 @@ func TestCheckLinks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, least)
 
+	// A receive whose send is not there waits for nothing, and what is said is that.
+	err = check.Links(plantest.Written(t, "0 1", 2, strings.Replace(firstSends, " 0SEND_F1", "", 1), secondSends), 0)
+	plantest.RequireCodes(t, err, check.Missing)
+	oneByOne := "0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1"
+	require.NoError(t, check.Links(plantest.Written(t, "0 1", 2, oneByOne, secondSends), 0))
+	err = check.Links(plantest.Written(t, "0 1", 2, oneByOne, strings.Replace(secondSends, " 1SEND_B1", "", 1)), 0)
+	plantest.RequireCodes(t, err, check.Missing)
+
 	// A full link waits for the receive that would make room in it.
 	p = plantest.Written(t, "0 1", 3, "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0RECV_B0 0B0 0RECV_B1 0B1 0RECV_B2 0B2",
 		"1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1RECV_F2 1F2 1B2 1SEND_B2")

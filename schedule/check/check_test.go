@@ -86,6 +86,18 @@ func TestCheckFindsEveryFault(t *testing.T) {
 		{name: "part used after its drop", from: "1F1~pio", to: "1F1~pio", code: check.UseAfterDrop, also: []check.Code{check.MisplacedDrop}, position: 2,
 			stages: "stage 0: window=1 facts=- reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:1,2\n",
 			text:   "Rank 0, action 2: 1B0 reads part 1 of its entry, which was dropped before; let the last action that reads it drop it."},
+		{name: "part read after its drop, by what drops nothing", code: check.UseAfterDrop, position: 2,
+			stages: "stage 0: window=1 facts=- reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:1,2\n",
+			mode: func(p *schedule.Plan) {
+				for _, s := range p.Programs[0] {
+					for i, a := range s.Body {
+						if a.Stage() == 1 && a.Kind() == schedule.B {
+							s.Body[i] = a.WithDrop(a.Drop() &^ schedule.DropParts)
+						}
+					}
+				}
+			},
+			text: "Rank 0, action 2: 1B0 reads part 1 of its entry, which was dropped before; let the last action that reads it drop it."},
 		{name: "part dropped twice", from: "1F1~pio", to: "1F1~pio", code: check.DoubleDrop, also: []check.Code{check.UseAfterDrop}, position: 2,
 			stages: "stage 0: window=1 facts=- reads=F:0 drops=F:0\nstage 1: window=1 facts=- reads=F:1,2;B:1 drops=F:1,2;B:1\n",
 			text:   "Rank 0, action 2: 1B0 drops part 1 of its entry, which was dropped before; let the last action that reads it drop it."},
@@ -231,6 +243,26 @@ func TestCheckOfHalfMarkedPlans(t *testing.T) {
 		keep(bare)
 		plantest.RequireCodes(t, check.Plan(bare), check.MissingDrop, check.BadRetire)
 	}
+}
+
+// A forward-only plan has no backward that a frozen stage would leave out.
+func TestForwardOnlyOfFrozenFacts(t *testing.T) {
+	p := plantest.Written(t, "0 1", 1, "0F0", "1F0")
+	p.Mode, p.Facts = schedule.ForwardOnly, []schedule.Facts{{Frozen: true}, {}}
+	require.NoError(t, check.Plan(p))
+}
+
+// What a joined pair needs of each other is the same in every repeat, however far apart its
+// microbatches are.
+func TestJoinsInRepeats(t *testing.T) {
+	p := plantest.Written(t, "0", 6, "")
+	f, b := schedule.F, schedule.B
+	p.Programs[0] = []schedule.Segment{
+		{Body: []schedule.Action{schedule.Act(f, 0, 0), schedule.Act(f, 0, 1)}, Repeat: 1},
+		{Body: []schedule.Action{schedule.Act(f, 0, 2).WithJoin(true), schedule.Act(b, 0, 0)}, Repeat: 4, Stride: 1},
+		{Body: []schedule.Action{schedule.Act(b, 0, 4), schedule.Act(b, 0, 5)}, Repeat: 1},
+	}
+	require.NoError(t, check.Plan(p))
 }
 
 // Microbatches in steps of two leave as many gaps as there are repeats; that is

@@ -55,6 +55,14 @@ func TestMalformedPlans(t *testing.T) {
 			"Rank 0 never runs 0SEND_F1; add it.", nil},
 		{"receive twice", firstSends, strings.Replace(secondSends, "1RECV_F1", "1RECV_F1 1RECV_F1", 1), check.Twice,
 			"Rank 1, action 5: 1RECV_F1 is there already; take one of the two out.", nil},
+		{"send twice", strings.Replace(firstSends, "0SEND_F1", "0SEND_F0 0SEND_F1", 1), secondSends, check.Twice,
+			"Rank 0, action 3: 0SEND_F0 is there already; take one of the two out.", nil},
+		{"deadlock of a joined pair", "0F0 0B0& 0F1 0B1", "1F0 1F1 1B0 1B1", check.Deadlock,
+			"rank 0 stands before action 1, 0B0 joined with 0F1, and waits for 1B0 of rank 1;", nil},
+		{"deadlock and another fault", "0F0 0I0 0W0 0F1 0I1 0W1", "1F0 1F1 1I0 1W0 1I1 1W1 1W1", check.Deadlock,
+			"rank 0 stands before action 1, 0I0, and waits for 1I0 of rank 1;", []check.Code{check.Twice}},
+		{"join with a stage that is not there", first, "1F0& 2F1 1B0 1F1 1B1", check.UnknownStage,
+			"Rank 1, action 1: 2F1 is of a stage that is not there; stages are 0 to 1.", nil},
 		{"crossed order", "0F0 0F1 0SEND_F1 0SEND_F0 0RECV_B0 0B0 0RECV_B1 0B1", secondSends, check.Pairing,
 			"Rank 1, action 0: 1RECV_F0 receives 0SEND_F1, which rank 0 sent before 0SEND_F0; send and receive in the same order.", nil},
 		{"B before F", first, "1B0 1F0 1F1 1B1", check.Order,
@@ -78,6 +86,13 @@ func TestMalformedPlans(t *testing.T) {
 	for _, good := range [][2]string{{first, second}, {firstSplit, secondSplit}, {firstSends, secondSends}} {
 		require.NoError(t, check.Plan(plantest.Written(t, "0 1", 2, good[0], good[1])))
 	}
+}
+
+// What a rank waits for may be the first action of another one.
+func TestDeadlockAtTheBeginning(t *testing.T) {
+	err := check.Plan(plantest.Written(t, "0 1 0", 1, "0F0 0I0 0W0 2F0 2I0 2W0", "1I0 1W0 1F0"))
+	require.ErrorIs(t, err, check.ErrDeadlock)
+	require.ErrorContains(t, err, "rank 0 stands before action 1, 0I0, and waits for 1I0 of rank 1; rank 1 stands before action 0, 1I0, and waits for 2I0 of rank 0;")
 }
 
 // Several faults that have nothing to do with each other are all reported.
