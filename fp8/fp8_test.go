@@ -47,6 +47,7 @@ func TestRecipes(t *testing.T) {
 	both := fp8.Pair{Forward: fp8.E4M3, Backward: fp8.E4M3}
 	for _, r := range []fp8.Recipe{
 		fp8.DelayedScaling{Format: fp8.Hybrid}, fp8.CurrentScaling{Format: fp8.Hybrid}, fp8.BlockScaling{Format: both}, fp8.MXFP8{}, fp8.NVFP4{},
+		fp8.DelayedScaling{Format: fp8.Hybrid, History: fp8.MaxHistory, Margin: 64}, fp8.CurrentScaling{Format: fp8.Hybrid, Epsilon: 1e30},
 	} {
 		require.NoError(t, r.Validate(), r)
 		require.True(t, r == r, "comparable")
@@ -157,6 +158,9 @@ func TestTallyMerge(t *testing.T) {
 	}
 	want := merge()
 	require.NotZero(t, want.Least)
+	for _, p := range parts {
+		require.GreaterOrEqual(t, want.Greatest, p.Greatest)
+	}
 	for range 50 {
 		r.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 		require.Equal(t, want, merge())
@@ -191,6 +195,14 @@ func TestCheckpoint(t *testing.T) {
 	require.NoError(t, err)
 	infinite := append([]byte(nil), saved...)
 	copy(infinite[len(saved)-4:], "\x00\x00\x80\x7f")
+	greatest := append([]byte(nil), saved...)
+	for i := len(saved) - 4*(3+3*5); i < len(saved); i += 4 {
+		copy(greatest[i:], "\xff\xff\x7f\x7f")
+	}
+	require.NoError(t, state(t, recipe).UnmarshalBinary(greatest), "the greatest number is one")
+	for n := range saved {
+		require.ErrorIs(t, through.UnmarshalBinary(saved[:n:n]), fp8.ErrState, "the first %d bytes", n)
+	}
 	zero := append([]byte(nil), saved...)
 	copy(zero[len(saved)-4*(2+3*5):], "\x00\x00\x00\x00") // of three slots with histories of five
 	for _, c := range []struct {
@@ -203,6 +215,7 @@ func TestCheckpoint(t *testing.T) {
 		{fewer, saved, `of other tensors than these 1, of which the first is "qkv.input"`},
 		{through, saved[:len(saved)-1], fmt.Sprintf("%d bytes, expected %d", len(saved)-1, len(saved))},
 		{through, saved[:20], "ends within its head"},
+		{through, saved[:len("weirfp8")+1+4], "ends within its head"},
 		{through, infinite, `an amax of +Inf for "qkv.grad"`},
 		{through, zero, `a scale of 0 for "qkv.weight"`},
 		{through, nil, "no checkpoint"},
@@ -273,6 +286,7 @@ func TestEncoding(t *testing.T) {
 
 func TestDivides(t *testing.T) {
 	require.ErrorContains(t, fp8.Divides(fp8.BlockScaling{}, "x", math.MaxInt), "take 9223372036854775680")
+	require.ErrorContains(t, fp8.Divides(fp8.BlockScaling{}, "x", math.MaxInt-128), "take 9223372036854775552 or 9223372036854775680")
 	for _, c := range []struct {
 		recipe fp8.Recipe
 		good   int
@@ -295,8 +309,29 @@ func TestDivides(t *testing.T) {
 }
 
 func TestSlots(t *testing.T) {
-	for _, slots := range [][]fp8.Slot{{{"", fp8.Input}}, {{"a", fp8.Input}, {"a", fp8.Weight}}, {{"a", fp8.Role(7)}}} {
+	for _, slots := range [][]fp8.Slot{{{"", fp8.Input}}, {{"a", fp8.Input}, {"a", fp8.Weight}}, {{"a", fp8.GradInput + 1}}} {
 		_, err := fp8.NewState(fp8.DelayedScaling{}, slots)
 		require.ErrorIs(t, err, fp8.ErrState)
 	}
+}
+
+func TestReportMerge(t *testing.T) {
+	report := func(amax ...float32) *fp8.Report {
+		r, err := state(t, fp8.DelayedScaling{Format: fp8.Hybrid}).End(measured(amax...))
+		require.NoError(t, err)
+		return &r
+	}
+	sum := report(1, 0, inf)
+	sum.Merge(report(2, 0, inf))
+	sum.Merge(report(3, 4, 5))
+	var counters []fp8.Counters
+	for _, c := range sum.All() {
+		counters = append(counters, c)
+	}
+	require.Equal(t, []fp8.Counters{
+		{Tensors: 1, Tally: fp8.Tally{Amax: math.Float32bits(3)}},
+		{Tensors: 1, Unused: 2, Tally: fp8.Tally{Amax: math.Float32bits(4)}},
+		{Tensors: 1, Frozen: 2, Tally: fp8.Tally{Amax: math.Float32bits(inf)}},
+	}, counters)
+	require.Equal(t, "grad_input role(5)", fmt.Sprint(fp8.GradInput, " ", fp8.GradInput+1))
 }

@@ -1,6 +1,7 @@
 package fp8_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -172,4 +173,17 @@ func TestSlab(t *testing.T) {
 	require.NoError(t, p.ReadFloat32(scales, slab.Scale(0).Buffer))
 	require.Equal(t, []float32{57344, 224}, scales)
 	require.NoError(t, slab.Close())
+}
+
+// unwritten is a device that nothing can be written to.
+type unwritten struct{ *kernels.Host }
+
+var errPlanted = errors.New("planted")
+
+func (unwritten) WriteInt32(kernels.Buffer, []int32) error { return errPlanted }
+
+// A slab that cannot be loaded keeps nothing.
+func TestSlabOfNoUse(t *testing.T) { // newPlace looks at what is left
+	_, err := fp8.NewSlab(unwritten{newPlace(t).Host}, state(t, fp8.DelayedScaling{Format: fp8.Hybrid}), []int{0})
+	require.ErrorIs(t, err, errPlanted)
 }
