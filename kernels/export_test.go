@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"reflect"
+
 	"github.com/weir-ml/weir/internal/product"
 	"github.com/weir-ml/weir/internal/vector"
 )
@@ -13,6 +15,9 @@ func Philox(seed, stream, block uint64) [4]uint32 {
 	return [4]uint32{a, b, c, d}
 }
 
+// Normals returns the normal draws of a block of uniform ones.
+func Normals(u [4]uint32) [4]float64 { return normals(u) }
+
 // NullEvents is the most events that a Null keeps.
 const NullEvents = nullEvents
 
@@ -23,3 +28,6 @@ func ProductParts(op MatMul, threads int) (parts int, byRows bool) {
 	x.cut()
 	return x.parts, x.byRows
 }
+
+// Idle reports whether a device holds nothing of an operation.
+func (h *Host) Idle() bool { return reflect.ValueOf(h.operations).IsZero() }

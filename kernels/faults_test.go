@@ -1,0 +1,174 @@
+package kernels_test
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// TestDimensionsAreNamed gives operations no dimensions at all, and is told of each.
+func TestDimensionsAreNamed(t *testing.T) {
+	b := newBench(t)
+	headLoss := func() error { _, _, err := b.HeadLoss(kernels.HeadLoss{}); return err }
+	for name, op := range map[string]struct {
+		run        func() error
+		dimensions []string
+	}{
+		"MatMul":                  {func() error { return b.MatMul(kernels.MatMul{}) }, []string{"M", "N", "K"}},
+		"QuantizedMatMul":         {func() error { return b.QuantizedMatMul(kernels.QuantizedMatMul{}) }, []string{"M", "N", "K"}},
+		"Embed":                   {func() error { return b.Embed(kernels.Embed{}) }, []string{"Tokens", "Width", "Vocabulary"}},
+		"EmbedBackward":           {func() error { return b.EmbedBackward(kernels.EmbedBackward{}) }, []string{"Tokens", "Width", "Vocabulary"}},
+		"HeadLoss":                {headLoss, []string{"Tokens", "Width", "Vocabulary"}},
+		"CausalAttention":         {func() error { return b.CausalAttention(kernels.CausalAttention{}) }, []string{"Tokens", "Heads", "HeadDim"}},
+		"CausalAttentionBackward": {func() error { return b.CausalAttentionBackward(kernels.CausalAttentionBackward{}) }, []string{"Tokens", "Heads", "HeadDim"}},
+	} {
+		err := op.run()
+		require.ErrorIs(t, err, kernels.ErrShape)
+		for _, dimension := range op.dimensions {
+			require.ErrorContains(t, err, name+": "+dimension+" is 0, want at least 1")
+		}
+	}
+}
+
+// TestAllocRefuses tells what no buffer can have from what has no room.
+func TestAllocRefuses(t *testing.T) {
+	b := newBench(t)
+	const most = math.MaxInt64 / 4
+	for n, want := range map[int]error{-1: kernels.ErrShape, 0: kernels.ErrShape, most: memory.ErrOutOfMemory, most + 1: kernels.ErrShape} {
+		_, err := b.Alloc(memory.Saved, kernels.Uint8, n)
+		require.ErrorIs(t, err, want, "%d elements", n)
+	}
+	_, err := b.Alloc(memory.Saved, kernels.Uint8+1, 1)
+	require.ErrorIs(t, err, kernels.ErrShape)
+}
+
+func TestHostConfigIsValidated(t *testing.T) {
+	require.ErrorContains(t, kernels.HostConfig{Capacity: -1}.Validate(), "Capacity is -1")
+}
+
+// TestNoViewOutlivesItsCall looks at what a device holds between operations.
+func TestNoViewOutlivesItsCall(t *testing.T) {
+	b := newBench(t)
+	x, y := b.random(1000), b.random(1000)
+	require.NoError(t, b.Add(x, y))
+	require.True(t, b.Idle())
+}
+
+// TestBytesTravel has a buffer of every type go through a stream.
+func TestBytesTravel(t *testing.T) {
+	b := newBench(t)
+	for _, dtype := range []kernels.DType{kernels.Float32, kernels.Int32, kernels.Uint8} {
+		x, err := b.Alloc(memory.Saved, dtype, 3)
+		require.NoError(t, err)
+		data, err := b.Lend(x)
+		require.NoError(t, err)
+		clear(data)
+		var stream bytes.Buffer
+		require.NoError(t, b.Encode(&stream, x))
+		copied, err := b.Decode(&stream, b.Size(x))
+		require.NoError(t, err)
+		require.Equal(t, dtype, copied.Type)
+	}
+}
+
+// TestQuantizedOperands are as large as the operation says, and share nothing with its
+// workspace.
+func TestQuantizedOperands(t *testing.T) {
+	b := newBench(t)
+	of := func(rows, cols int) kernels.Quantized {
+		q := kernels.Quantized{Encoding: kernels.Encoding{Format: kernels.E4M3, Scaling: kernels.PerTensor}, Rows: rows, Cols: cols}
+		var err error
+		q.Data, err = b.Alloc(memory.FP8, kernels.Uint8, q.Encoding.Bytes(rows, cols))
+		require.NoError(t, err)
+		return q
+	}
+	op := kernels.QuantizedMatMul{A: of(2, 32), B: of(3, 32), C: b.random(6), M: 2, N: 3, K: 32}
+	op.Workspace = b.random(b.QuantizedWorkspace(op.M, op.N, op.K))
+	require.NoError(t, b.QuantizedMatMul(op))
+	wrong := op
+	wrong.A.Rows = 3
+	require.ErrorContains(t, b.QuantizedMatMul(wrong), "A is 3×32, the operation has 2×32")
+	wrong = op
+	wrong.B.Cols = 16
+	require.ErrorContains(t, b.QuantizedMatMul(wrong), "B is 3×16, the operation has 3×32")
+	wrong = op
+	wrong.M, wrong.A.Rows = 0, 0
+	err := b.QuantizedMatMul(wrong)
+	require.ErrorContains(t, err, "M is 0, want at least 1")
+	require.NotContains(t, err.Error(), "A has")
+	wrong = op
+	wrong.Workspace = op.A.Data
+	require.ErrorContains(t, b.QuantizedMatMul(wrong), "Workspace is written and is also another operand")
+	require.Equal(t, "format(3)", (kernels.E2M1 + 1).String())
+}
+
+// TestLabelOfTheNextTile has a label that is the first one of the second tile of the
+// vocabulary: the gradients of the logits of a token add up to 0.
+func TestLabelOfTheNextTile(t *testing.T) {
+	const tokens, width, vocabulary = 2, 3, 1041
+	b := newBench(t)
+	x, table := b.random(tokens*width), b.random(vocabulary*width)
+	op := kernels.HeadLoss{
+		X: x, Table: table, Labels: b.putInts([]int32{1040, 1039}), Weights: b.put([]float32{1, 1}), LSE: b.random(tokens),
+		Workspace: b.random(b.HeadWorkspace(tokens, width, vocabulary)), Tokens: tokens, Width: width, Vocabulary: vocabulary,
+	}
+	_, _, err := b.HeadLoss(op)
+	require.NoError(t, err)
+	dtable := b.random(vocabulary * width)
+	require.NoError(t, b.HeadLossBackward(kernels.HeadLossBackward{
+		X: x, Table: table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace, DTable: dtable,
+		Seed: 1, Tokens: tokens, Width: width, Vocabulary: vocabulary,
+	}))
+	var sums [width]float64
+	for i, v := range b.read(dtable) {
+		sums[i%width] += float64(v)
+	}
+	for _, sum := range sums {
+		require.InDelta(t, 0, sum, 1e-4)
+	}
+}
+
+// TestSumSquaresOfLongBuffers adds up in parts.
+func TestSumSquaresOfLongBuffers(t *testing.T) {
+	b := newBench(t)
+	for _, n := range []int{1, 131_071, 131_072, 200_001} {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = 2
+		}
+		sum, err := b.SumSquares(b.put(x))
+		require.NoError(t, err)
+		require.Equal(t, float64(4*n), sum, n)
+	}
+}
+
+// unshadowed is a device that does not say how its arena is made.
+type unshadowed struct{ kernels.Compute }
+
+// TestNullOfAnyDevice has as much memory as its target has reserved.
+func TestNullOfAnyDevice(t *testing.T) {
+	b := newBench(t)
+	var stats memory.Stats
+	b.random(1000)
+	b.Stats(&stats)
+	null := kernels.NewNull(unshadowed{b.Host})
+	defer null.Close()
+	require.Equal(t, memory.ArenaConfig{Capacity: stats.Reserved}, null.ShadowConfig())
+	require.NotZero(t, stats.Reserved)
+}
+
+// TestNormalsComeInPairs: draws that are as far from 0 as from 1 give opposite sines.
+func TestNormalsComeInPairs(t *testing.T) {
+	for _, u := range []uint32{0, 1, 7, 1 << 20, 0xfffffff} {
+		z, opposite := kernels.Normals([4]uint32{99, u, 98, ^u}), kernels.Normals([4]uint32{99, ^u, 98, u})
+		require.InDelta(t, z[0], opposite[0], 1e-13)
+		require.InDelta(t, z[1], -opposite[1], 1e-13)
+		require.InDelta(t, z[2], opposite[2], 1e-13)
+		require.InDelta(t, z[3], -opposite[3], 1e-13)
+	}
+}
