@@ -23,6 +23,13 @@ func TestInvariantsOverlap(t *testing.T) {
 		func() { _, _ = a.Alloc(memory.Saved, 100) })
 }
 
+func TestInvariantsOverlapOfAByte(t *testing.T) {
+	a := open(t, 1<<20, 1)
+	alloc(t, a, memory.Saved, 256)
+	a.Obstruct(257)
+	require.Panics(t, func() { _, _ = a.Alloc(memory.Saved, 100) })
+}
+
 func TestInvariantsPoison(t *testing.T) {
 	a := open(t, 1<<20, 0)
 	for _, class := range []memory.Class{memory.Saved, memory.Resident} {

@@ -319,6 +319,7 @@ func TestLayoutValidate(t *testing.T) {
 		"birth 2 is at offset 2":                func(l *memory.Layout) { l.Allocations[2].Offset = 2 },
 		"birth 0 is of class resident":          func(l *memory.Layout) { l.Allocations[0].Class = memory.Resident },
 		"birth 0 is of class class(?)":          func(l *memory.Layout) { l.Allocations[0].Class = 200 },
+		"birth 1 is of class class(?)":          func(l *memory.Layout) { l.Allocations[1].Class = memory.Class(memory.NumClasses) },
 		"it has 3 bounds of places and 1":       func(l *memory.Layout) { l.Levels = l.Levels[:1] },
 		"bound 0 of its places is 1":            func(l *memory.Layout) { l.Places[0] = 1 },
 		"bound 2 of its places is 1, after 2":   func(l *memory.Layout) { l.Places[2] = 1 },

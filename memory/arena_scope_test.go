@@ -119,9 +119,11 @@ func TestAllocInRefuses(t *testing.T) {
 			require.ErrorIs(t, err, memory.ErrOutOfMemory)
 		}
 	}
+	_, err := a.Release(allocIn(t, a, memory.Weights, 64*page)) // the whole of it fits
+	require.NoError(t, err)
 	rest := allocIn(t, a, memory.StepScope, 63*page)
 	table := allocIn(t, a, memory.Metadata, 100) // a page, where a slab does not fit
-	_, err := a.AllocIn(memory.Optimizer, 100)
+	_, err = a.AllocIn(memory.Optimizer, 100)
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
 	require.NoError(t, a.Check())
 	release(t, a, rest, table)

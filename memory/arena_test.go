@@ -52,7 +52,7 @@ func address(t testing.TB, a *memory.Arena, h memory.Handle) int64 {
 func addressOf(data []byte) int64 { return int64(uintptr(unsafe.Pointer(unsafe.SliceData(data)))) }
 
 func TestArenaConfig(t *testing.T) {
-	for _, c := range []memory.ArenaConfig{{}, {Capacity: 1}, {Align: 1}, {Capacity: 1 << 20, Align: 4096}} {
+	for _, c := range []memory.ArenaConfig{{}, {Capacity: 1}, {Align: 1}, {Capacity: 1 << 20, Align: 4096, RedZone: 4096}} {
 		require.NoError(t, c.Validate())
 	}
 	for _, test := range []struct {
@@ -65,6 +65,7 @@ func TestArenaConfig(t *testing.T) {
 		{memory.ArenaConfig{Align: 48}, []string{"Align is 48"}},
 		{memory.ArenaConfig{Align: 8192}, []string{"Align is 8192"}},
 		{memory.ArenaConfig{Align: math.MinInt64}, []string{"Align is"}},
+		{memory.ArenaConfig{RedZone: 4097}, []string{"RedZone is 4097"}},
 		{memory.ArenaConfig{Capacity: -2, Align: 3}, []string{"Capacity is -2", "Align is 3"}},
 	} {
 		err := test.config.Validate()
@@ -74,6 +75,36 @@ func TestArenaConfig(t *testing.T) {
 		_, refused := memory.NewArena(test.config)
 		require.Equal(t, err, refused)
 	}
+}
+
+// Red zones are there under -tags invariants, in an arena that has room for them.
+func TestRedZones(t *testing.T) {
+	for capacity, zones := range map[int64]bool{1 << 19: false, 1 << 20: invariants.Enabled} {
+		a, err := memory.NewArena(memory.ArenaConfig{Capacity: capacity, RedZone: 4096})
+		require.NoError(t, err)
+		first, second := alloc(t, a, memory.Saved, 64), alloc(t, a, memory.Saved, 64)
+		require.Equal(t, zones, address(t, a, second)-address(t, a, first) > 4096, capacity)
+		require.NoError(t, a.Close())
+	}
+}
+
+// Check tells what an arena that is broken in one place has wrong.
+func TestArenaCheck(t *testing.T) {
+	a := open(t, 1<<20, 1)
+	require.NoError(t, a.Lay(&memory.Layout{
+		Height: 600, Places: []int32{0, 2}, Levels: []memory.Level{{}},
+		Allocations: []memory.Allocation{{Bytes: 257, Class: memory.Saved}, {Bytes: 10, Offset: 512, Class: memory.Saved}},
+	}))
+	a.At(0)
+	alloc(t, a, memory.Saved, 257)
+	second := alloc(t, a, memory.Saved, 10)
+	require.NoError(t, a.Check())
+	a.Move(second, 256)
+	require.ErrorContains(t, a.Check(), "covers bytes 256 to 266, over the end of the step's part")
+	a.Move(second, 512)
+	require.NoError(t, a.Check())
+	a.GiveNothing()
+	require.ErrorContains(t, a.Check(), "a gap covers bytes 0 to 0")
 }
 
 func TestNewArenaBeyondTheAddressSpace(t *testing.T) {

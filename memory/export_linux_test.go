@@ -8,3 +8,6 @@ const MapFixedNoreplace = mapFixedNoreplace
 
 // MapAt is the mapper of the system.
 var MapAt = mapAt
+
+// KernelBytes returns how many bytes of a range the kernel has pages for.
+func KernelBytes(mem []byte) int64 { return kernelBytes(mem) }

@@ -25,3 +25,9 @@ func Mark(offset, bytes int64) uint64 { return mark(offset, bytes) }
 func (a *Arena) Obstruct(bytes int64) {
 	a.slots = append(a.slots, slot{bytes: bytes, plain: 1})
 }
+
+// Move breaks the arena: h lies elsewhere.
+func (a *Arena) Move(h Handle, off int64) { a.slots[h.slot].off = off }
+
+// GiveNothing breaks the arena: it has a gap of no bytes.
+func (a *Arena) GiveNothing() { a.free = append(spans{{}}, a.free...) }

@@ -156,3 +156,16 @@ func TestSmallTablesPinNothing(t *testing.T) {
 		release(t, a, append(kept, grads...)...)
 	}
 }
+
+// More pages than are asked for at once are counted, and none behind the range.
+func TestKernelBytesOfManyPages(t *testing.T) {
+	page := os.Getpagesize()
+	mem, err := syscall.Mmap(-1, 0, (1<<16+2)*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, syscall.Munmap(mem)) }()
+	_ = syscall.Madvise(mem, syscall.MADV_NOHUGEPAGE) // which a kernel without huge pages refuses
+	mem[len(mem)-1] = 1
+	require.Zero(t, memory.KernelBytes(mem[:len(mem)-page]))
+	mem[len(mem)-1-page] = 1
+	require.EqualValues(t, page, memory.KernelBytes(mem[:len(mem)-page]))
+}

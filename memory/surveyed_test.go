@@ -1,0 +1,46 @@
+package memory_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+)
+
+// Survivors are the tensors of a watched step that somebody still reaches, each once, and
+// their bytes.
+func TestSurvivors(t *testing.T) {
+	s := memory.NewSurveyed(func(*tensor) memory.Class { return memory.Saved }, func(t *tensor) int64 { return int64(len(t.data)) })
+	var kept []*tensor
+	step := func(handed int) {
+		kept = nil
+		mark := s.Mark()
+		for i := range handed {
+			h := &tensor{data: make([]byte, 100+i)}
+			for range 2 { // it is handed over, comes back, and is handed over again
+				_, err := s.Hold(h)
+				require.NoError(t, err)
+				_, err = s.Yield(h)
+				require.NoError(t, err)
+			}
+			if _, err := s.Release(h); i%2 == 1 {
+				require.NoError(t, err)
+				kept = append(kept, h)
+			}
+		}
+		s.Reclaim(mark)
+	}
+	for i, watched := range []bool{true, true, true, false, true} { // steps 0, 1, 2, 4, 8, ...
+		step(4)
+		if watched {
+			handles, bytes := s.Survivors()
+			require.Equal(t, []int64{2, 101 + 103}, []int64{int64(handles), bytes}, "step %d", i)
+		}
+	}
+	step(2) // is not watched
+	handles, _ := s.Survivors()
+	require.Zero(t, handles, "those of the last watched step are gone")
+	runtime.KeepAlive(kept)
+}
