@@ -88,6 +88,18 @@ func TestReduce(t *testing.T) {
 			},
 			Outcome: loss.Skipped, FirstNonFinite: 2, NonFiniteLoss: "aux",
 		}},
+		{"the first microbatch is the earliest, of the first loss", []rec{{ce, 0, nan, 1}, {aux, 2, -inf, 1}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Weight: 1, Count: 1, NonFinite: true}, {Name: "aux", Weight: 1, Count: 1, NonFinite: true}, absent("norm"), absent("peak"), absent("low"),
+			},
+			Outcome: loss.Skipped, FirstNonFinite: 0, NonFiniteLoss: "ce",
+		}},
+		{"the first microbatch is the earliest, of the second loss", []rec{{ce, 2, nan, 1}, {aux, 0, -inf, 1}}, loss.Totals{
+			Values: []loss.Value{
+				{Name: "ce", Weight: 1, Count: 1, NonFinite: true}, {Name: "aux", Weight: 1, Count: 1, NonFinite: true}, absent("norm"), absent("peak"), absent("low"),
+			},
+			Outcome: loss.Skipped, FirstNonFinite: 0, NonFiniteLoss: "aux",
+		}},
 		{"Skipped wins over Empty", []rec{{aux, 0, nan, 1}}, loss.Totals{
 			Values: []loss.Value{
 				absent("ce"), {Name: "aux", Weight: 1, Count: 1, NonFinite: true}, absent("norm"), absent("peak"), absent("low"),

@@ -423,6 +423,17 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved},
 			words: "1 frames alive where the plan has 0",
 		},
+		"two leaks of the same size": { // the class that comes first is named
+			leak: func(r *rig) {
+				r.open(1, 0)
+				r.alloc(memory.Workspace, 40)
+				r.alloc(memory.Saved, 40)
+				_ = r.End(nil)
+				r.Settle()
+			},
+			plan: frames.Counts{Frames: 1},
+			want: frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved, Bytes: 80},
+		},
 		"a leak that another class hides in the total": {
 			leak: func(r *rig) {
 				mb := r.open(1, 0)
@@ -461,6 +472,58 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			leak.What, leak.Rank = "", 0
 			require.Equal(t, tc.want, *leak)
 		})
+	}
+}
+
+// TestTheProducerOfAKeptInputIsBlamed in a chain of three.
+func TestTheProducerOfAKeptInputIsBlamed(t *testing.T) { // L6
+	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+	require.NoError(t, err)
+	defer arena.Close()
+	c, err := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Layout[memory.Handle]{
+		{Name: "low", Outputs: 1}, {Name: "middle", Inputs: 1, Outputs: 1}, {Name: "high", Inputs: 1},
+	}})
+	require.NoError(t, err)
+	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1, 1, 1}}})
+	h, err := arena.Alloc(memory.Activation, 8)
+	require.NoError(t, err)
+	require.NoError(t, arena.Retain(h))
+	require.NoError(t, c.PutInputs(2, 0, []memory.Handle{h}))
+	c.Act(2, 0)
+	require.NoError(t, c.DropInputs(2, 0))
+	require.ErrorContains(t, c.Audit(frames.Counts{}), "is still referenced, by stage 1 (middle), which returned it")
+}
+
+// TestAFrameBeginsEmpty, whatever the microbatch before it has left there.
+func TestAFrameBeginsEmpty(t *testing.T) {
+	r := newRig(t)
+	for m := range 2 {
+		mb := r.open(1, 2*m)
+		if m == 0 {
+			require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 8)))
+		}
+		mb = r.Call(1, 2*m, frames.InBackward)
+		require.ErrorIs(t, mb.End(1), frames.ErrMisplaced, "nothing was saved there")
+		_, err := mb.Take(0)
+		require.Equal(t, m == 1, errors.Is(err, frames.ErrEmpty), err)
+		_ = r.End(nil)
+		require.NoError(t, r.DropSaved(1, 2*m, frames.InBackward, true))
+	}
+}
+
+// TestAScopeIsWithinTheStages cuts off what a decorator gives a child beyond that.
+func TestAScopeIsWithinTheStages(t *testing.T) {
+	r := newRig(t)
+	mb := r.open(1, 0)
+	all := frames.Range{Count: 99}
+	mb.SetScope(frames.Scope{Slots: all, Reads: all, Losses: all, Params: all})
+	require.Equal(t, frames.Scope{
+		Slots: frames.Range{Count: 3}, Reads: frames.Range{Count: 1}, Losses: frames.Range{Count: 1}, Params: frames.Range{Count: 2},
+	}, mb.Scope())
+	for _, outside := range []frames.Range{{First: -1, Count: 2}, {First: 4, Count: 1}} {
+		mb.SetScope(frames.Scope{Slots: outside})
+		require.Equal(t, frames.Scope{}, mb.Scope())
+		require.ErrorIs(t, mb.Save(0, frames.ByBackward, memory.Handle{}), frames.ErrUndeclared)
 	}
 }
 
@@ -546,6 +609,19 @@ func TestValidateReportsEveryFault(t *testing.T) {
 	})
 	for _, want := range []string{"Space is nil", "65 entry parts", "negative number", "reads entry part 65", "records loss 0"} {
 		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestLossesMustBeThere(t *testing.T) {
+	r := newRig(t)
+	for _, wrong := range []frames.Config[memory.Handle]{
+		{Losses: r.ledger, Seeds: []float32{1}, Stages: []*frames.Layout[memory.Handle]{{Losses: []int{-1}}}},
+		{Losses: r.ledger, Seeds: []float32{1}, Stages: []*frames.Layout[memory.Handle]{{Losses: []int{1}}}},
+		{Seeds: []float32{1}, Stages: []*frames.Layout[memory.Handle]{{Losses: []int{0}}}},
+	} {
+		wrong.Space = r.arena
+		_, err := frames.New(wrong)
+		require.ErrorContains(t, err, "records loss")
 	}
 }
 

@@ -13,7 +13,10 @@ import (
 
 // newSender returns a rig whose stage 1 sends, two microbatches at a time: it has two
 // outputs and an input.
-func newSender(t *testing.T) *rig {
+func newSender(t *testing.T) *rig { return newSenderOf(t, 1) }
+
+// newSenderOf returns one with so many inputs.
+func newSenderOf(t *testing.T, inputs int) *rig {
 	t.Helper()
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -21,7 +24,7 @@ func newSender(t *testing.T) *rig {
 	r := &rig{t: t, arena: arena}
 	r.Frames, err = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Parts: []string{"tokens", "labels"},
-		Stages: []*frames.Layout[memory.Handle]{nil, {Name: "sender", Inputs: 1, Outputs: 2}},
+		Stages: []*frames.Layout[memory.Handle]{nil, {Name: "sender", Inputs: inputs, Outputs: 2}},
 	})
 	require.NoError(t, err)
 	r.Begin(0, frames.Train, frames.Extent{
@@ -99,6 +102,30 @@ func TestWhatIsSentHasAnOwner(t *testing.T) {
 	}, owners)
 	r.Abort()
 	require.Zero(t, r.arena.Live())
+}
+
+func TestGradientsOnTheirWayAreNumbered(t *testing.T) {
+	r := newSenderOf(t, 2)
+	require.NoError(t, r.PutSent(1, 0, frames.InputGradients, []memory.Handle{r.alloc(memory.ActGrad, 4), r.alloc(memory.ActGrad, 4)}, 0))
+	var owners []string
+	for info := range r.Owners() {
+		owners = append(owners, info.Name)
+	}
+	require.Equal(t, []string{
+		"microbatch 0: stage 1 (sender): gradient of input 0 on its way", "microbatch 0: stage 1 (sender): gradient of input 1 on its way",
+	}, owners)
+	r.Abort()
+}
+
+// TestLeaksAreOfTheBatch: of two copies of a model the second takes every second microbatch
+// of the batch, and an error names that, not what the plan calls it.
+func TestLeaksAreOfTheBatch(t *testing.T) {
+	r := newSender(t)
+	r.Act(1, 4) // the second one of the second copy
+	_ = r.alloc(memory.Workspace, 3)
+	var leak *frames.LeakError
+	require.ErrorAs(t, r.Audit(frames.Counts{}), &leak)
+	require.Equal(t, 3, leak.Microbatch)
 }
 
 // TestKeptTransfersAreBlamed retains what ends with the wait for its transfer.
