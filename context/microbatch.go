@@ -129,6 +129,13 @@ func (m Microbatch[T]) Take(s Slot) T {
 	return h
 }
 
+// Move is Take of a slot that ends with it: the stage owns h, and releases it or hands it over.
+func (m Microbatch[T]) Move(s Slot) T {
+	h, err := m.open().Move(int(s) - 1)
+	m.Check(err)
+	return h
+}
+
 // End ends a slot before its action does, to make room: one that was taken, or one that
 // this action could take and does not need.
 func (m Microbatch[T]) End(s Slot) { m.Check(m.open().End(int(s) - 1)) }

@@ -117,8 +117,7 @@ func Of(shape Shape, rowwise, columnwise kernels.Buffer) Tensor {
 // Take moves the tensor whose half is in a slot out of it: the slot is released, and the tensor
 // is the caller's. Where shape has no rows they follow from the size of what was saved.
 func Take(from MB, slot batchctx.Slot, shape Shape, usage Usage) (Tensor, error) {
-	b := from.Retain(from.Take(slot))
-	from.End(slot)
+	b := from.Move(slot)
 	if err := shape.fit(usage, b.N); err != nil {
 		from.Release(b)
 		return Tensor{}, err

@@ -86,7 +86,7 @@ func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
 // What should have gone back to the allocator and did not is noticed.
 func (c *Frames[T]) drop(from *cell[T], stage int, role role) error {
 	yielded, freed, class, err := c.fused.Leave(from.handle)
-	*from = cell[T]{state: dropped}
+	from.end()
 	if counted := c.uncount(yielded, class); err == nil && counted != 0 && counted != freed {
 		c.unfreed += counted - freed
 		c.suspectNow(stage, class, role)

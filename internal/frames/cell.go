@@ -22,6 +22,9 @@ const (
 // held reports whether the cell holds a handle.
 func (c *cell[T]) held() bool { return c.state == full || c.state == lent }
 
+// end empties the cell of what ended.
+func (c *cell[T]) end() { *c = cell[T]{state: dropped} }
+
 // anyHeld reports whether one of the cells holds a handle.
 func anyHeld[T any](cells []cell[T]) bool {
 	for i := range cells {

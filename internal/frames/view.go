@@ -198,6 +198,20 @@ func (m *View[T]) Take(slot int) (T, error) {
 	return cell.handle, nil
 }
 
+// Move is Take of a slot that ends with it: the reference is the stage's own from then on.
+func (m *View[T]) Move(slot int) (T, error) {
+	h, err := m.Take(slot)
+	if err != nil {
+		return h, err
+	}
+	cell, err := m.slot(slot)
+	if err == nil {
+		_, err = m.ctx.yield(h)
+		cell.end()
+	}
+	return h, err
+}
+
 // End ends a slot before its action does, to make room: one that was taken, or one that
 // this action could take and does not need.
 func (m *View[T]) End(slot int) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
@@ -287,16 +288,22 @@ func TestSplitErrors(t *testing.T) {
 	}
 }
 
-// TestSplitWithOneBook: what I leaves for W, as it was saved, is no leak to a step whose
-// space has no book (L6).
-func TestSplitWithOneBook(t *testing.T) {
-	dev := newHost(t)
-	m := newModel(t, dev, tiny, 2)
-	r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
-		c.Plan.Rule = apart(schedule.DepthFirst, 1)
-		c.Spaces = []memory.Space[kernels.Buffer]{struct{ memory.Space[kernels.Buffer] }{dev}}
-	})
-	result, err := r.Step(t.Context(), 3, &source{dev, sequences(rand.New(rand.NewPCG(1, 0)), tiny, 3)})
-	require.NoError(t, err)
-	require.Equal(t, 1, result.Books)
+// TestOneBook: what a call takes out of a slot, and keeps for itself or leaves for W, is no
+// leak to a step whose space has no book (L6).
+func TestOneBook(t *testing.T) {
+	quantized := tiny
+	quantized.Width, quantized.FP8 = 32, fp8.CurrentScaling{}
+	for _, cfg := range []transformer.Config{tiny, quantized} {
+		for _, rule := range []schedule.Rule{schedule.DepthFirst, apart(schedule.DepthFirst, 1)} {
+			dev := newHost(t)
+			m := newModel(t, dev, cfg, 2)
+			r := newRunner(t, dev, m.Stages(), func(c *runner.Config[kernels.Buffer]) {
+				c.Plan.Rule = rule
+				c.Spaces = []memory.Space[kernels.Buffer]{struct{ memory.Space[kernels.Buffer] }{dev}}
+			})
+			result, err := r.Step(t.Context(), 3, &source{dev, sequences(rand.New(rand.NewPCG(1, 0)), cfg, 3)})
+			require.NoError(t, err)
+			require.Equal(t, 1, result.Books)
+		}
+	}
 }
