@@ -1,5 +1,7 @@
 package memory
 
+import "errors"
+
 // Class is what a buffer is for. A buffer has one class, given at allocation, so that both books can be compared class by class.
 type Class uint8
 
@@ -41,6 +43,19 @@ func ParseClass(name string) (Class, bool) {
 		}
 	}
 	return 0, false
+}
+
+// MarshalText returns the name.
+func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText is the reverse of MarshalText.
+func (c *Class) UnmarshalText(name []byte) error {
+	class, known := ParseClass(string(name))
+	if !known {
+		return errors.New("expected a class of memory, such as saved or workspace")
+	}
+	*c = class
+	return nil
 }
 
 // ByClass is a number of bytes for each class.

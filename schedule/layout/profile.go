@@ -31,45 +31,45 @@ type Entry struct {
 
 // Param is one use of a parameter by a stage.
 type Param struct {
-	Name   string // uses of a tied parameter share it
-	Bytes  int64  // of its gradient
-	Frozen bool
+	Name   string `json:"name"`  // uses of a tied parameter share it
+	Bytes  int64  `json:"bytes"` // of its gradient
+	Frozen bool   `json:"frozen,omitempty"`
 }
 
 // StageProfile is what one stage allocates, keeps and releases for one microbatch. A call
 // that the stage does not have is nil.
 type StageProfile struct {
-	Stage        string
-	Buffers      []Buffer // born in a call of the stage
-	Forward      *Call    // F
-	Whole        *Call    // B
-	Input        *Call    // I
-	Weight       *Call    // W, after I
-	Eval         *Call    // F of a forward-only plan
-	Gather       *Call    // UNSHARD; what it hands over ends with RESHARD
-	Reduce       *Call    // REDUCE_GRAD
-	Quantize     *Call    // QUANTIZE: copies of weights, those for the forward and then those for the backward
-	QuantizeEval *Call    // QUANTIZE where the stage has no backward: those for the forward
+	Stage        string   `json:"stage"`
+	Buffers      []Buffer `json:"buffers,omitempty"`       // born in a call of the stage
+	Forward      *Call    `json:"forward,omitempty"`       // F
+	Whole        *Call    `json:"whole,omitempty"`         // B
+	Input        *Call    `json:"input,omitempty"`         // I
+	Weight       *Call    `json:"weight,omitempty"`        // W, after I
+	Eval         *Call    `json:"eval,omitempty"`          // F of a forward-only plan
+	Gather       *Call    `json:"gather,omitempty"`        // UNSHARD; its results end with RESHARD
+	Reduce       *Call    `json:"reduce,omitempty"`        // REDUCE_GRAD
+	Quantize     *Call    `json:"quantize,omitempty"`      // QUANTIZE: copies of weights, those for the forward and then those for the backward
+	QuantizeEval *Call    `json:"quantize_eval,omitempty"` // QUANTIZE where the stage has no backward: those for the forward
 }
 
 // Buffer is one allocation. One of class Resident is none: it was there before the step
 // and is there after it, a table that a stage returns, and has no events.
 type Buffer struct {
-	Name   string // for people; "" where nobody named it
-	Bytes  int64  // as asked for
-	AtMost bool   // Bytes is a bound: the size depends on values
-	Class  memory.Class
+	Name   string       `json:"name,omitempty"`                        // for people; "" where nobody named it
+	Bytes  int64        `json:"bytes" whole:"bytes,1,281474976710656"` // as asked for
+	AtMost bool         `json:"at_most,omitempty"`                     // Bytes is a bound: the size depends on values
+	Class  memory.Class `json:"class"`
 }
 
 // Call is what happens in one call of a stage, in order. The last Taken of the events
 // are the ends of slots: they end with the action, behind its entry parts, inputs and
 // gradients.
 type Call struct {
-	Events []Event
-	Taken  int
-	Out    []Ref // by port: what F returns as outputs, B and I as gradients of inputs
+	Events []Event `json:"events,omitempty"`
+	Taken  int     `json:"taken,omitempty" whole:"a number of events"`
+	Out    []Ref   `json:"out,omitempty"` // by port: what F returns as outputs, B and I as gradients of inputs
 	// Forward is how many of Out, the first ones, are for the forward: of QUANTIZE alone.
-	Forward int
+	Forward int `json:"forward,omitempty" whole:"a number of copies"`
 }
 
 // Event is a change of the number of references to a buffer. A buffer begins with the

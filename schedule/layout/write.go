@@ -1,13 +1,14 @@
 package layout
 
 import (
-	"bytes"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/weir-ml/weir/internal/jsontext"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -46,96 +47,82 @@ const schema = 1
 // What is handed over is named in the same way, and "" is nothing. The calls of a stage
 // are forward, whole (B), input (I), weight (W), eval, gather, reduce, quantize and
 // quantize_eval; the last two say how many of the copies that they hand over are for the
-// forward ("forward":4). What is empty is left out. A profile that is not valid is an error that wraps ErrProfile.
+// forward ("forward":4). Empty fields are left out. A profile that is not valid is an error
+// that wraps ErrProfile.
 func Write(w io.Writer, t *Profile) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
-	out := &writer{}
-	out.put("{\n  \"schema\": %d,\n  \"parts\": %s,\n", schema, out.json(append([]string{}, t.Parts...)))
-	if len(t.Facts) > 0 {
-		out.put("  \"facts\": [")
-		for i, f := range t.Facts {
-			out.next(i, "\n    ")
-			out.facts(f)
+	file := profileFile{Schema: schema, Parts: append([]string{}, t.Parts...)}
+	for _, f := range t.Facts {
+		own := factsFile{Frozen: f.Frozen, Split: f.Split, Recomputes: f.Recomputes, Quantizes: f.Quantizes}
+		for kind, to := range own.Reads.byKind() {
+			*to = bits(f.Reads[kind])
 		}
-		out.put("\n  ],\n")
+		file.Facts = append(file.Facts, own)
 	}
-	if len(t.Params) > 0 {
-		out.put("  \"params\": [")
-		for i, params := range t.Params {
-			out.next(i, "\n    ")
-			out.params(params)
+	for _, params := range t.Params {
+		file.Params = append(file.Params, append([]Param{}, params...))
+	}
+	for _, s := range t.Shapes {
+		own := shapeFile{Name: s.Name, Stages: s.Stages}
+		for _, e := range s.Entries {
+			own.Entries = append(own.Entries, entryFile{bits(e.Parts), e.Buffers, e.Events, e.Out})
 		}
-		out.put("\n  ],\n")
+		file.Shapes = append(file.Shapes, own)
 	}
-	out.put("  \"shapes\": [")
-	for i := range t.Shapes {
-		out.next(i, "\n    ")
-		out.shape(&t.Shapes[i])
-	}
-	out.put("\n  ]\n}\n")
-	if _, err := w.Write(out.text.Bytes()); err != nil {
+	if err := jsontext.Write(w, file); err != nil {
 		return fmt.Errorf("layout: %w", err)
 	}
 	return nil
 }
 
-// writer writes values one by one.
-type writer struct{ text bytes.Buffer }
-
-func (w *writer) put(format string, args ...any) { fmt.Fprintf(&w.text, format, args...) }
-
-// next begins value i of a list.
-func (w *writer) next(i int, space string) {
-	if i > 0 {
-		w.text.WriteByte(',')
-	}
-	w.text.WriteString(space)
+// profileFile is a profile as it is written.
+type profileFile struct {
+	Schema int         `json:"schema" whole:"the schema,1,1"`
+	Parts  []string    `json:"parts" most:"64"`
+	Facts  []factsFile `json:"facts,omitempty" most:"16384"`
+	Params [][]Param   `json:"params,omitempty"`
+	Shapes []shapeFile `json:"shapes"`
 }
 
-// json returns a string, or strings, as JSON.
-func (w *writer) json(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil { // strings have no error
-		panic(err)
-	}
-	return text
+type factsFile struct {
+	Frozen     bool      `json:"frozen,omitempty"`
+	Split      bool      `json:"split,omitempty"`
+	Recomputes bool      `json:"recomputes,omitempty"`
+	Quantizes  bool      `json:"quantizes,omitempty"`
+	Reads      readsFile `json:"reads,omitzero"`
 }
 
-func (w *writer) facts(f schedule.Facts) {
-	var fields []string
-	for _, flag := range []struct {
-		name string
-		set  bool
-	}{{"frozen", f.Frozen}, {"split", f.Split}, {"recomputes", f.Recomputes}, {"quantizes", f.Quantizes}} {
-		if flag.set {
-			fields = append(fields, fmt.Sprintf("%q:true", flag.name))
-		}
-	}
-	var reads []byte
-	for kind, parts := range f.Reads {
-		if parts != 0 {
-			if reads != nil {
-				reads = append(reads, ',')
-			}
-			reads = fmt.Appendf(reads, "%q:%s", schedule.Kind(kind), w.json(bits(parts)))
-		}
-	}
-	if reads != nil {
-		fields = append(fields, fmt.Sprintf("\"reads\":{%s}", reads))
-	}
-	w.put("{")
-	for i, field := range fields {
-		w.next(i, "")
-		w.put("%s", field)
-	}
-	w.put("}")
+// readsFile is the numbers of the entry parts that each kind reads.
+type readsFile struct {
+	F []int `json:"F,omitempty" whole:"an entry part,0,63" most:"64"`
+	B []int `json:"B,omitempty" whole:"an entry part,0,63" most:"64"`
+	I []int `json:"I,omitempty" whole:"an entry part,0,63" most:"64"`
+	W []int `json:"W,omitempty" whole:"an entry part,0,63" most:"64"`
+}
+
+func (r *readsFile) byKind() map[schedule.Kind]*[]int {
+	return map[schedule.Kind]*[]int{schedule.F: &r.F, schedule.B: &r.B, schedule.I: &r.I, schedule.W: &r.W}
+}
+
+func (r readsFile) IsZero() bool { return len(r.F)+len(r.B)+len(r.I)+len(r.W) == 0 }
+
+type shapeFile struct {
+	Name    string         `json:"name"`
+	Entries []entryFile    `json:"entries,omitempty"`
+	Stages  []StageProfile `json:"stages" most:"16384"`
+}
+
+type entryFile struct {
+	Parts   []int    `json:"parts,omitempty" whole:"an entry part,0,63" most:"64"`
+	Buffers []Buffer `json:"buffers,omitempty"`
+	Events  []Event  `json:"events,omitempty"`
+	Out     []Ref    `json:"out,omitempty"`
 }
 
 // bits returns the numbers in a set.
-func bits(set uint64) []int {
-	list := []int{}
+func bits(set uint64) (list []int) {
 	for i := range 64 {
 		if set>>i&1 == 1 {
 			list = append(list, i)
@@ -144,121 +131,60 @@ func bits(set uint64) []int {
 	return list
 }
 
-func (w *writer) params(params []Param) {
-	w.put("[")
-	for i, p := range params {
-		w.next(i, "")
-		w.put("{\"name\":%s,\"bytes\":%d", w.json(p.Name), p.Bytes)
-		if p.Frozen {
-			w.put(",\"frozen\":true")
-		}
-		w.put("}")
+// setOf is the reverse of bits.
+func setOf(list []int) (set uint64) {
+	for _, i := range list {
+		set |= 1 << i
 	}
-	w.put("]")
+	return set
 }
 
-func (w *writer) shape(s *Shape) {
-	w.put("{\n      \"name\": %s,\n      \"entries\": [", w.json(s.Name))
-	for i := range s.Entries {
-		e := &s.Entries[i]
-		w.next(i, "\n        ")
-		w.put("{\"parts\":%s,\"buffers\":[", w.json(bits(e.Parts)))
-		for k, b := range e.Buffers {
-			w.next(k, "")
-			w.buffer(b)
-		}
-		w.put("],\"events\":%s,\"out\":%s}", w.events(e.Events), w.refs(e.Out))
-	}
-	w.put("\n      ],\n      \"stages\": [")
-	for i := range s.Stages {
-		w.next(i, "\n        ")
-		w.stageProfile(&s.Stages[i])
-	}
-	w.put("\n      ]\n    }")
-}
-
-func (w *writer) stageProfile(t *StageProfile) {
-	w.put("{\n          \"stage\": %s,\n          \"buffers\": [", w.json(t.Stage))
-	for i, b := range t.Buffers {
-		w.next(i, "\n            ")
-		w.buffer(b)
-	}
-	w.put("\n          ]")
-	for i, c := range t.calls() {
-		if c == nil {
-			continue
-		}
-		w.put(",\n          %q: {\"events\":%s", callNames[i], w.events(c.Events))
-		if c.Taken > 0 {
-			w.put(",\"taken\":%d", c.Taken)
-		}
-		if len(c.Out) > 0 {
-			w.put(",\"out\":%s", w.refs(c.Out))
-		}
-		if c.Forward > 0 {
-			w.put(",\"forward\":%d", c.Forward)
-		}
-		w.put("}")
-	}
-	w.put("\n        }")
-}
-
-// callNames are the names of the calls, in the order of StageProfile.calls.
-var callNames = [...]string{"forward", "whole", "input", "weight", "eval", "gather", "reduce", "quantize", "quantize_eval"}
-
-func (w *writer) buffer(b Buffer) {
-	w.put("{")
-	if b.Name != "" {
-		w.put("\"name\":%s,", w.json(b.Name))
-	}
-	w.put("\"bytes\":%d,\"class\":%q", b.Bytes, b.Class)
-	if b.AtMost {
-		w.put(",\"at_most\":true")
-	}
-	w.put("}")
-}
-
-func (w *writer) events(events []Event) []byte {
-	list := make([]string, len(events))
-	for i, e := range events {
-		list[i] = opLetters[e.Op:e.Op+1] + e.Ref.letters()
-	}
-	return w.json(list)
-}
-
-func (w *writer) refs(refs []Ref) []byte {
-	list := make([]string, len(refs))
-	for i, ref := range refs {
-		list[i] = ref.letters()
-	}
-	return w.json(list)
-}
-
-// The letters of operations and of what they are of, in the order of the constants.
+// The letters of operations and of their buffers, in the order of the constants.
 const opLetters = "a+-"
 
 var refLetters = [...]string{"", "", "i", "g", "p"}
 
-// letters writes a Ref.
-func (r Ref) letters() string {
-	if r.Kind == None {
-		return ""
-	}
-	return refLetters[r.Kind] + strconv.Itoa(r.Index)
+// MarshalText writes an event as in a file: a0, +i0, -3.
+func (e Event) MarshalText() ([]byte, error) {
+	ref, err := e.Ref.MarshalText()
+	return append([]byte{opLetters[e.Op]}, ref...), err
 }
 
-// parseRef reads what letters writes.
-func parseRef(word string) (Ref, bool) {
-	if word == "" {
-		return Ref{}, true
+// UnmarshalText is the reverse of MarshalText.
+func (e *Event) UnmarshalText(word []byte) error {
+	op := -1
+	if len(word) > 1 {
+		op = strings.IndexByte(opLetters, word[0])
 	}
-	kind := Own
-	if i := slices.Index(refLetters[In:], word[:1]); i >= 0 {
-		kind, word = In+RefKind(i), word[1:]
+	if op < 0 || e.Ref.UnmarshalText(word[1:]) != nil {
+		return errors.New("expected an event: a, + or -, and a buffer, such as a0, +i0 or -3")
 	}
-	n, err := strconv.Atoi(word)
-	if err != nil || n < 0 || n >= maxList || strconv.Itoa(n) != word {
-		return Ref{}, false
+	e.Op = Op(op)
+	return nil
+}
+
+// MarshalText writes a reference as in a file: 0, i0, g0, p0, or nothing.
+func (r Ref) MarshalText() ([]byte, error) {
+	if r.Kind == None {
+		return nil, nil
 	}
-	return Ref{kind, n}, true
+	return strconv.AppendInt([]byte(refLetters[r.Kind]), int64(r.Index), 10), nil
+}
+
+// UnmarshalText is the reverse of MarshalText.
+func (r *Ref) UnmarshalText(word []byte) error {
+	*r = Ref{}
+	if len(word) == 0 {
+		return nil
+	}
+	kind, number := Own, string(word)
+	if i := slices.Index(refLetters[In:], number[:1]); i >= 0 {
+		kind, number = In+RefKind(i), number[1:]
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || n >= maxIndex || strconv.Itoa(n) != number {
+		return errors.New("expected a buffer, such as 0, i0, g0 or p0, or nothing")
+	}
+	*r = Ref{kind, n}
+	return nil
 }

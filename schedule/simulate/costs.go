@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"reflect"
+	"strings"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -67,8 +69,8 @@ type StageCosts struct {
 // LinkCosts are the costs of the link from one rank to another one, in both of its
 // directions of flow: activations and gradients.
 type LinkCosts struct {
-	From    int   `json:"from"`
-	To      int   `json:"to"`
+	From    int   `json:"from" whole:"a rank,0,16383"`
+	To      int   `json:"to" whole:"a rank,0,16383"`
 	Latency int64 `json:"latency,omitempty"`
 	PerMiB  int64 `json:"per_mib,omitempty"`
 }
@@ -111,8 +113,9 @@ func (c *Costs) Validate() error {
 	}
 	for stage := range c.Stages {
 		s := &c.Stages[stage]
-		for _, name := range stageFields {
-			amount(*s.field(name), "%s of stage %d", name, stage)
+		for f, v := range reflect.ValueOf(*s).Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			amount(v.Int(), "%s of stage %d", name, stage)
 		}
 		if s.FreedByI > s.Saved {
 			fault("stage %d frees %d bytes at I of the %d that it has saved: free at most those", stage, s.FreedByI, s.Saved)
@@ -225,21 +228,4 @@ func (s *StageCosts) backward() int64 {
 		return s.B
 	}
 	return s.I + s.W
-}
-
-// stageFields are the names of the fields of StageCosts, in their order.
-var stageFields = [...]string{"f", "i", "w", "b", "joined", "recompute", "output", "gradient", "saved", "freed_by_i", "carry", "resident",
-	"quantize", "forward_weights", "backward_weights"}
-
-// field returns the field of this name, nil where there is none.
-func (s *StageCosts) field(name string) *int64 {
-	for i, field := range [len(stageFields)]*int64{
-		&s.F, &s.I, &s.W, &s.B, &s.Joined, &s.Recompute, &s.Output, &s.Gradient, &s.Saved, &s.FreedByI, &s.Carry, &s.Resident,
-		&s.Quantize, &s.ForwardWeights, &s.BackwardWeights,
-	} {
-		if stageFields[i] == name {
-			return field
-		}
-	}
-	return nil
 }

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/weir-ml/weir/internal/jsontext"
-	"github.com/weir-ml/weir/schedule"
 )
 
 // MaxCostsText is the most bytes that ReadCosts reads.
@@ -27,88 +25,21 @@ func ReadCosts(r io.Reader) (*Costs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}
-	d := costsReader{text}
-	c := d.costs()
-	if f := d.Fault(); f != nil {
+	var file costsFile
+	text.Into(&file)
+	text.End(costsSchema, file.Schema != 0)
+	if f := text.Fault(); f != nil {
 		return nil, &costsFault{*f}
+	}
+	c := &Costs{
+		Unit: file.Unit, Scale: file.Scale, Latency: file.Latency, PerMiB: file.PerMiB, Microbatch: file.Microbatch,
+		Links: file.Links, Resident: file.Resident, Stages: file.Stages,
 	}
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
-
-// costsReader takes costs out of a text.
-type costsReader struct{ *jsontext.Reader }
-
-func (d costsReader) costs() *Costs {
-	c := &Costs{}
-	schema := false
-	d.Object(func(field string) {
-		switch field {
-		case "schema":
-			schema = true
-			if d.Whole("the schema", costsSchema, costsSchema) != costsSchema {
-				return
-			}
-		case "unit":
-			c.Unit = d.Word()
-		case "scale":
-			c.Scale = d.amount(field)
-		case "latency":
-			c.Latency = d.amount(field)
-		case "per_mib":
-			c.PerMiB = d.amount(field)
-		case "microbatch":
-			c.Microbatch = d.amount(field)
-		case "links":
-			d.List(schedule.MaxStages, func() { c.Links = append(c.Links, d.link()) })
-		case "resident":
-			d.List(schedule.MaxStages, func() { c.Resident = append(c.Resident, d.amount("the bytes of a rank")) })
-		case "stages":
-			d.List(schedule.MaxStages, func() { c.Stages = append(c.Stages, d.stage()) })
-		default:
-			d.Unknown("schema, unit, scale, latency, per_mib, microbatch, links, resident or stages")
-		}
-	})
-	d.End(costsSchema, schema)
-	return c
-}
-
-func (d costsReader) link() LinkCosts {
-	var l LinkCosts
-	d.Object(func(field string) {
-		switch field {
-		case "from":
-			l.From = int(d.Whole("a rank", 0, schedule.MaxStages-1))
-		case "to":
-			l.To = int(d.Whole("a rank", 0, schedule.MaxStages-1))
-		case "latency":
-			l.Latency = d.amount(field)
-		case "per_mib":
-			l.PerMiB = d.amount(field)
-		default:
-			d.Unknown("from, to, latency or per_mib")
-		}
-	})
-	return l
-}
-
-func (d costsReader) stage() StageCosts {
-	var s StageCosts
-	d.Object(func(field string) {
-		if v := s.field(field); v != nil {
-			*v = d.amount(field)
-		} else {
-			n := len(stageFields) - 1
-			d.Unknown(strings.Join(stageFields[:n], ", ") + " or " + stageFields[n])
-		}
-	})
-	return s
-}
-
-// amount takes a time or a size.
-func (d costsReader) amount(what string) int64 { return d.Whole(what, 0, maxCost) }
 
 // costsFault is a fault at a place of a text.
 type costsFault struct{ at jsontext.Fault }

@@ -1,11 +1,10 @@
 package simulate
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+
+	"github.com/weir-ml/weir/internal/jsontext"
 )
 
 // costsSchema is the version of the form.
@@ -26,52 +25,31 @@ const costsSchema = 1
 //	  ]
 //	}
 //
-// "microbatch" is written where it is not 0. Of a stage, what is 0 is left out, but for f. Costs that are not valid are an
-// error that wraps ErrCosts.
+// "microbatch" is written where it is not 0. Of a stage,
+// a 0 is left out, but for f. Costs that are not valid are an error that wraps ErrCosts.
 func WriteCosts(w io.Writer, c *Costs) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	unit, err := json.Marshal(c.Unit)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrCosts, err)
+	file := costsFile{
+		costsSchema, c.Unit, c.Scale, c.Latency, c.PerMiB, c.Microbatch,
+		append([]LinkCosts{}, c.Links...), append([]int64{}, c.Resident...), c.Stages,
 	}
-	fmt.Fprintf(&b, "{\n  \"schema\": %d,\n  \"unit\": %s,\n  \"scale\": %d,\n  \"latency\": %d,\n  \"per_mib\": %d,\n",
-		costsSchema, unit, c.Scale, c.Latency, c.PerMiB)
-	if c.Microbatch != 0 {
-		fmt.Fprintf(&b, "  \"microbatch\": %d,\n", c.Microbatch)
-	}
-	err = errors.Join(
-		writeLines(&b, "links", c.Links), writeLines(&b, "resident", c.Resident), writeLines(&b, "stages", c.Stages))
-	if err != nil {
-		return err
-	}
-	b.Truncate(b.Len() - len(",\n"))
-	b.WriteString("\n}\n")
-	if _, err := w.Write(b.Bytes()); err != nil {
+	if err := jsontext.Write(w, file); err != nil {
 		return fmt.Errorf("schedule: %w", err)
 	}
 	return nil
 }
 
-// writeLines writes a list with a line for each of its values, and a comma.
-func writeLines[T any](b *bytes.Buffer, name string, list []T) error {
-	fmt.Fprintf(b, "  %q: [", name)
-	for i, v := range list {
-		text, err := json.Marshal(v)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrCosts, err)
-		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString("\n    ")
-		b.Write(text)
-	}
-	if len(list) > 0 {
-		b.WriteString("\n  ")
-	}
-	b.WriteString("],\n")
-	return nil
+// costsFile is the form.
+type costsFile struct {
+	Schema     int          `json:"schema" whole:"the schema,1,1"`
+	Unit       string       `json:"unit"`
+	Scale      int64        `json:"scale"`
+	Latency    int64        `json:"latency"`
+	PerMiB     int64        `json:"per_mib"`
+	Microbatch int64        `json:"microbatch,omitempty"`
+	Links      []LinkCosts  `json:"links" most:"16384"`
+	Resident   []int64      `json:"resident" whole:"the bytes of a rank" most:"16384"`
+	Stages     []StageCosts `json:"stages" most:"16384"`
 }

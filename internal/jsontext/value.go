@@ -1,0 +1,141 @@
+package jsontext
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+const (
+	// mostWhole bounds a whole number whose field has no other bound.
+	mostWhole = 1 << 48
+	// mostValues bounds a list whose field has no other bound.
+	mostValues = 1 << 20
+	// longLine is the longest value that Write writes in one line inside of others, in bytes.
+	longLine = 160
+)
+
+// Into takes a value into what v points to: an object into a struct, by the names of its
+// json tags, a list into a slice (an empty one leaves it nil), a string into a string or an
+// [encoding.TextUnmarshaler], whose error is what was expected, true and false into a bool,
+// and a whole number into an int or int64. What is allocated is a small multiple of the text.
+// Tags of a field bound it:
+//
+//	whole:"a rank,0,15"  a number's name in faults, its least and its most (or the name alone);
+//	                     by default its field's name, 0 and 2^48
+//	most:"64"            how many values a list may have, by default 2^20
+func (d *Reader) Into(v any) { d.value(reflect.ValueOf(v).Elem(), "a number", "") }
+
+func (d *Reader) value(v reflect.Value, name string, tag reflect.StructTag) {
+	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		word := d.Word()
+		if err := text.UnmarshalText([]byte(word)); err != nil {
+			d.Found(word, "%v", err)
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		d.Object(func(field string) {
+			for f, at := range v.Fields() {
+				if name := nameOf(f); name == field && name != "" {
+					d.value(at, name, f.Tag)
+					return
+				}
+			}
+			d.Unknown(names(v.Type()))
+		})
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(v.Elem(), name, tag)
+	case reflect.Slice:
+		most, err := strconv.Atoi(tag.Get("most"))
+		if err != nil {
+			most = mostValues
+		}
+		d.List(most, func() {
+			v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
+			d.value(v.Index(v.Len()-1), name, tag)
+		})
+	case reflect.String:
+		v.SetString(d.Word())
+	case reflect.Bool:
+		v.SetBool(d.Flag())
+	default:
+		low, high := int64(0), int64(mostWhole)
+		if word, bounds, bounded := strings.Cut(tag.Get("whole"), ","); word != "" {
+			name = word
+			if least, most, _ := strings.Cut(bounds, ","); bounded {
+				low, _ = strconv.ParseInt(least, 10, 64)
+				high, _ = strconv.ParseInt(most, 10, 64)
+			}
+		}
+		v.SetInt(d.Whole(name, low, high))
+	}
+}
+
+// nameOf returns the name of a field in JSON, "" where it has none.
+func nameOf(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+// names lists the fields of a struct.
+func names(t reflect.Type) string {
+	var list []string
+	for f := range t.Fields() {
+		if name := nameOf(f); name != "" {
+			list = append(list, name)
+		}
+	}
+	last := len(list) - 1
+	return strings.Join(list[:last], ", ") + " or " + list[last]
+}
+
+// Write writes an object as encoding/json does, with a line for each of its fields and for
+// each value of their lists. Inside of these a value is in one line, but for a long one that
+// has objects or lists in it.
+func Write(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	lines(&b, text, 0)
+	b.WriteByte('\n')
+	_, err = w.Write(b.Bytes())
+	return err
+}
+
+// lines writes a value that is so deep inside of others.
+func lines(b *bytes.Buffer, text []byte, depth int) {
+	if len(text) == 2 || text[0] != '{' && text[0] != '[' || depth > 1 && (len(text) <= longLine || !bytes.ContainsAny(text[1:], "{[")) {
+		b.Write(text)
+		return
+	}
+	d := &Reader{text: text, valid: len(text)}
+	separator, indent := "", "\n"+strings.Repeat("  ", depth)
+	next := func() {
+		b.WriteString(separator + indent + "  ")
+		separator = ","
+	}
+	b.WriteByte(text[0])
+	if text[0] == '{' {
+		d.Object(func(field string) {
+			next()
+			b.WriteString(strconv.Quote(field) + ": ")
+			lines(b, d.Raw(), depth+1)
+		})
+	} else {
+		d.List(len(text), func() {
+			next()
+			lines(b, d.Raw(), depth+1)
+		})
+	}
+	b.WriteString(indent)
+	b.WriteByte(text[len(text)-1])
+}
