@@ -173,7 +173,6 @@ func TestSearchedReaches(t *testing.T) {
 		makespan            int64
 	}{
 		{8, 32, 48, 17, simulate.StageCosts{F: 139, I: 115, W: 49, Saved: 4}, 22441},
-		{4, 6, 0, 6, simulate.StageCosts{F: 109, I: 84, W: 36, Saved: 4}, 3117},
 		{5, 33, 30, 4, simulate.StageCosts{F: 137, I: 120, W: 43, Saved: 4, FreedByI: 2}, 21453},
 		{6, 30, 36, 7, simulate.StageCosts{F: 54, I: 62, W: 26, Saved: 4}, 9464},
 	} {
