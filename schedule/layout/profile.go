@@ -66,10 +66,10 @@ type Buffer struct {
 // gradients.
 type Call struct {
 	Events []Event `json:"events,omitempty"`
-	Taken  int     `json:"taken,omitempty" whole:"a number of events"`
+	Taken  int     `json:"taken,omitempty" whole:"a number of events,0,1048576"`
 	Out    []Ref   `json:"out,omitempty"` // by port: what F returns as outputs, B and I as gradients of inputs
 	// Forward is how many of Out, the first ones, are for the forward: of QUANTIZE alone.
-	Forward int `json:"forward,omitempty" whole:"a number of copies"`
+	Forward int `json:"forward,omitempty" whole:"a number of copies,0,1048576"`
 }
 
 // Event is a change of the number of references to a buffer. A buffer begins with the
