@@ -73,14 +73,7 @@ func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
 func quantizing(plan *schedule.Plan, costs *simulate.Costs) []schedule.Facts {
 	facts := make([]schedule.Facts, plan.Placement.Stages())
 	for stage := range facts {
-		s := &costs.Stages[0]
-		switch len(costs.Stages) {
-		case 1:
-		case len(facts):
-			s = &costs.Stages[stage]
-		default: // a copy of the model costs what another one does
-			s = &costs.Stages[stage%plan.Placement.Depth()]
-		}
+		s := costs.Of(stage)
 		facts[stage] = schedule.Facts{Split: true, Quantizes: s.Quantize+s.ForwardWeights+s.BackwardWeights > 0}
 	}
 	return facts

@@ -12,13 +12,13 @@ import (
 // the tasks on both sides run.
 type pricing struct {
 	stages []simulate.StageCosts
-	link   func(from, to int) simulate.LinkCosts
+	costs  *simulate.Costs
 }
 
 // newPricing returns the pricing of a request. Where no stage saves any bytes each one
 // is taken to save one, so that what is in flight counts for something.
 func newPricing(r *Request) pricing {
-	p := pricing{stages: r.stages(), link: r.link}
+	p := pricing{stages: r.stages(), costs: r.Costs}
 	if !r.saves() {
 		for i := range p.stages {
 			p.stages[i].Saved = 1
@@ -40,21 +40,10 @@ func (r *Request) saves() bool {
 	return slices.ContainsFunc(r.Costs.Stages, func(c simulate.StageCosts) bool { return c.Saved > 0 })
 }
 
-// link returns the costs of a link: the last entry for it counts.
-func (r *Request) link(from, to int) simulate.LinkCosts {
-	link := simulate.LinkCosts{From: from, To: to, Latency: r.Costs.Latency, PerMiB: r.Costs.PerMiB}
-	for _, l := range r.Costs.Links {
-		if l.From == from && l.To == to {
-			link = l
-		}
-	}
-	return link
-}
-
 // hop returns how long a message is on its way between blocks on two ranks, if it finds
 // its link free.
 func (p *pricing) hop(from, to block, bytes int64) int64 {
-	l := p.link(from.rank, to.rank)
+	l := p.costs.Link(from.rank, to.rank)
 	return l.Latency + int64(min(math.Ceil(float64(bytes)*float64(l.PerMiB)/(1<<20)), maxSum))
 }
 
@@ -113,7 +102,7 @@ func (p *pricing) backward(s *shop, b int) {
 			s.bytes[t].then(born+c.Carry, dies+c.FreedByI)
 			s.bytes[w].then(0, c.Saved-c.FreedByI+c.Carry)
 		} else {
-			s.time[t] += whole(c)
+			s.time[t] += c.Backward()
 			s.bytes[t].then(born, dies+c.Saved)
 		}
 	}
@@ -127,14 +116,6 @@ func (p *pricing) backward(s *shop, b int) {
 func (c *change) then(born, dies int64) {
 	c.up = max(c.up, c.net+born)
 	c.net += born - dies
-}
-
-// whole returns the time of a backward that is not split.
-func whole(c *simulate.StageCosts) int64 {
-	if c.B != 0 {
-		return c.B
-	}
-	return c.I + c.W
 }
 
 // splits reports whether there are times of I and W: not where a stage has one of B

@@ -30,10 +30,7 @@ type Figures struct {
 func FromCosts(plan *schedule.Plan, costs *simulate.Costs) []Figures {
 	list := make([]Figures, plan.Placement.Stages())
 	for s := range list {
-		c := costs.Stages[0]
-		if n := len(costs.Stages); n > 1 {
-			c = costs.Stages[s%n]
-		}
+		c := costs.Of(s)
 		list[s] = Figures{
 			Stage: fmt.Sprintf("stage%d", s), Output: c.Output, Gradient: c.Gradient,
 			Input: c.FreedByI, Weight: c.Saved - c.FreedByI, Carry: c.Carry,

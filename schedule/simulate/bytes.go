@@ -20,7 +20,7 @@ type holding struct {
 
 // hold fills in what a stage saves.
 func (s *simulation) hold(stage int) {
-	costs := s.costs.of(s.plan.Placement, stage)
+	costs := s.costs.Of(stage)
 	f, b, i, w := s.held(stage, schedule.F), s.held(stage, schedule.B), s.held(stage, schedule.I), s.held(stage, schedule.W)
 	f[0].begins = 1
 	switch {

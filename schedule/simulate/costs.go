@@ -178,16 +178,9 @@ func (c *Costs) fit(plan *schedule.Plan) error {
 	return nil
 }
 
-// of returns the costs of a stage of a plan with this placement.
-func (c *Costs) of(p schedule.Placement, stage int) *StageCosts {
-	switch len(c.Stages) {
-	case 1:
-		return &c.Stages[0]
-	case p.Stages():
-		return &c.Stages[stage]
-	}
-	return &c.Stages[stage%p.Depth()]
-}
+// Of returns the costs of a stage of a plan that they fit, borrowed: those of its stage of
+// the model, since a copy of the model costs the same as another one.
+func (c *Costs) Of(stage int) *StageCosts { return &c.Stages[stage%len(c.Stages)] }
 
 // resident returns the bytes that are always on a rank.
 func (c *Costs) resident(p schedule.Placement, rank int) (bytes int64) {
@@ -196,14 +189,14 @@ func (c *Costs) resident(p schedule.Placement, rank int) (bytes int64) {
 	}
 	for stage, home := range p.Rank {
 		if home == rank {
-			bytes += c.of(p, stage).Resident
+			bytes += c.Of(stage).Resident
 		}
 	}
 	return bytes
 }
 
-// link returns the costs of a link: the last entry for it counts.
-func (c *Costs) link(from, to int) LinkCosts {
+// Link returns the costs of a link between ranks: the last entry for it counts.
+func (c *Costs) Link(from, to int) LinkCosts {
 	link := LinkCosts{From: from, To: to, Latency: c.Latency, PerMiB: c.PerMiB}
 	for _, l := range c.Links {
 		if l.From == from && l.To == to {
@@ -222,8 +215,8 @@ func (l LinkCosts) transmission(bytes int64) int64 {
 	return int64(time)
 }
 
-// backward returns the time of B.
-func (s *StageCosts) backward() int64 {
+// Backward returns the time of a backward that is not split, in steps.
+func (s *StageCosts) Backward() int64 {
 	if s.B != 0 {
 		return s.B
 	}

@@ -118,7 +118,7 @@ func tableIndex(stage int, kind schedule.Kind) int { return stage*passes.KindsPe
 
 // computations fills in those of a stage.
 func (s *simulation) computations(stage int) {
-	costs := s.costs.of(s.plan.Placement, stage)
+	costs := s.costs.Of(stage)
 	recompute := costs.Recompute
 	if s.plan.Facts != nil && !s.plan.Facts[stage].Recomputes {
 		recompute = 0
@@ -129,7 +129,7 @@ func (s *simulation) computations(stage int) {
 		return d
 	}
 	set(schedule.F, costs.F, 0).joined = costs.Joined
-	set(schedule.B, costs.backward(), recompute)
+	set(schedule.B, costs.Backward(), recompute)
 	set(schedule.I, costs.I, recompute)
 	set(schedule.W, costs.W, 0)
 }
@@ -137,7 +137,7 @@ func (s *simulation) computations(stage int) {
 // route returns the link of what passes between ranks, and how long that takes it.
 func (s *simulation) route(p *passage, routes map[[3]int]int) (index int, wire int64) {
 	rank := s.plan.Placement.Rank
-	costs := s.costs.link(rank[p.from], rank[p.to])
+	costs := s.costs.Link(rank[p.from], rank[p.to])
 	key := [3]int{costs.From, costs.To, int(p.send)}
 	index, ok := routes[key]
 	if !ok {

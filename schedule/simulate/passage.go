@@ -22,7 +22,7 @@ func (s *simulation) handed() []passage {
 	var list []passage
 	p := s.plan.Placement
 	for stage := range p.Stages() {
-		costs := s.costs.of(p, stage)
+		costs := s.costs.Of(stage)
 		if !p.Last(stage) {
 			list = append(list, passage{from: stage, to: stage + 1, class: memory.Activation, bytes: costs.Output,
 				kinds: []schedule.Kind{schedule.F}, send: schedule.SendF, receive: schedule.RecvF, wait: schedule.WaitF})

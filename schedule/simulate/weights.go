@@ -25,7 +25,7 @@ func (s *simulation) copyWeights() {
 	}
 	s.copies = make([]copying, o.Stages)
 	for stage := range s.copies {
-		costs, c := s.costs.of(s.plan.Placement, stage), &s.copies[stage]
+		costs, c := s.costs.Of(stage), &s.copies[stage]
 		c.making, c.forward = s.idle, costs.ForwardWeights
 		if costs.Quantize > 0 {
 			c.making.does, c.making.time = doCompute, costs.Quantize
@@ -52,7 +52,7 @@ func (s *simulation) copyWeights() {
 // its costs say so.
 func (s *simulation) readsWeights(o *passes.Outline, a schedule.Action) schedule.Drop {
 	reads := o.ReadsWeights(a.Stage(), a.Kind())
-	if reads == schedule.DropBackwardWeights && s.plan.Facts == nil && s.costs.of(s.plan.Placement, a.Stage()).Recompute > 0 {
+	if reads == schedule.DropBackwardWeights && s.plan.Facts == nil && s.costs.Of(a.Stage()).Recompute > 0 {
 		reads = passes.WeightBits
 	}
 	return reads
