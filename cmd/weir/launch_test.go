@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -29,4 +32,19 @@ func TestLaunch(t *testing.T) {
 	_, err := tcp.LoadTLS(folder)
 	require.NoError(t, err)
 	require.NotZero(t, run([]string{"launch", "certs", folder}, strings.NewReader(""), &out, &errs), "it would overwrite them")
+}
+
+// weir status prints what processes say, and for nobody it has a status of its own.
+func TestStatus(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var out, errs bytes.Buffer
+	require.Equal(t, atFault, run([]string{"status"}, strings.NewReader(""), &out, &errs))
+	require.Contains(t, errs.String(), "no process on this host says what it does")
+	server, err := launch.ServeStatus(func() string { return "rank 0 runs 0F1\nrank 1 waits\n" })
+	require.NoError(t, err)
+	require.Zero(t, run([]string{"status"}, strings.NewReader(""), &out, &errs), errs.String())
+	require.Equal(t, fmt.Sprintf("process %d\n  rank 0 runs 0F1\n  rank 1 waits\n", os.Getpid()), out.String())
+	require.NoError(t, server.Close())
+	require.Equal(t, atFault, run([]string{"status", fmt.Sprint(os.Getpid())}, strings.NewReader(""), &out, &errs))
+	require.Contains(t, errs.String(), "does not say what it does")
 }

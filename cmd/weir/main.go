@@ -25,6 +25,7 @@ type commands struct {
 	Place      placeCmd         `cmd:"" help:"Lay out buffers whose lifetimes are known, as low as possible."`
 	Mem        memCmd           `cmd:"" help:"Show what memory was, compare it, and plan it."`
 	Launch     launchCmd        `cmd:"" help:"Start the processes of a job, and end them together."`
+	Status     statusCmd        `cmd:"" help:"Show what each rank of the running jobs does, and for whom it waits."`
 	Checkpoint checkpointCmd    `cmd:"" help:"Look at the checkpoints of a run."`
 	Help       helpCmd          `cmd:"" help:"Show the help of a command."`
 	Completion completionCmd    `cmd:"" help:"Print the completion script of a shell."`

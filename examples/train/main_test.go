@@ -28,8 +28,17 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		os.Exit(run(context.Background(), flag.Args(), os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	var err error
+	if temporary, err = os.MkdirTemp("", "weir"); err != nil {
+		panic(err)
+	}
+	status := m.Run()
+	_ = os.RemoveAll(temporary) // It is one of the system's temporary files.
+	os.Exit(status)
 }
+
+// temporary is TMPDIR of processes: those that are killed leave their sockets in it.
+var temporary string
 
 // program is the program with the tiny flags, flags and a run folder, in a process of its
 // own.
@@ -39,7 +48,7 @@ func program(t *testing.T, flags ...string) (cmd *exec.Cmd, folder string) {
 	require.NoError(t, err)
 	folder = filepath.Join(t.TempDir(), "run")
 	cmd = exec.CommandContext(t.Context(), path, slices.Concat([]string{"--"}, tiny, []string{"-run", folder}, flags)...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+temporary)
 	cmd.Stderr = t.Output()
 	return cmd, folder
 }

@@ -108,6 +108,9 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 // Close closes the runner, the model and the devices.
 func (t *trainer) Close() error {
 	faults := []error{t.watch.Close()}
+	if t.unsignal != nil {
+		t.unsignal()
+	}
 	if t.run != nil {
 		faults = append(faults, t.run.Close())
 	}

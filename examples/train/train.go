@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-ml/weir/kernels"
@@ -34,6 +35,9 @@ type trainer struct {
 	people *output
 	out    io.Writer // the same, with the control characters of names quoted
 	json   io.Writer // for -json -
+
+	built    atomic.Bool // the runner and the ends of the transport are there
+	unsignal func()      // ends the answers to a signal, and to weir status
 
 	world *world          // nil where this process is alone
 	devs  []*kernels.Host // of the ranks of this process
@@ -87,6 +91,7 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if t.world, meeting, err = findWorld(t.opts, os.Getenv); err != nil {
 		return err
 	}
+	t.answer()
 	if err := t.opts.validate(); err != nil {
 		return err
 	}
@@ -104,6 +109,7 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if err := t.build(ctx, meeting, training, heldout); err != nil {
 		return err
 	}
+	t.built.Store(true)
 	if err := t.load(from); err != nil {
 		return err
 	}

@@ -29,7 +29,6 @@ type world struct {
 	process, processes int
 	first, count       int // ranks of this process
 	ends               []*tcp.Endpoint[kernels.Buffer]
-	unsignal           func()          // ends the answers to a signal
 	samples            []memory.Sample // of the step, where another process writes them
 	mu                 sync.Mutex      // of samples
 	training           bool            // a step of training runs: evaluations are not a part of the log
@@ -135,13 +134,6 @@ func (t *trainer) join(ctx context.Context, cfg tcp.Config) error {
 	if fault := errors.Join(faults...); fault != nil {
 		return fault
 	}
-	w.unsignal = onStatus(func() {
-		for _, end := range w.ends {
-			for _, status := range end.Statuses() {
-				fmt.Fprintf(os.Stderr, "train: %v\n", status)
-			}
-		}
-	})
 	return nil
 }
 
@@ -451,9 +443,6 @@ func decode(data []byte, value any) error { return gob.NewDecoder(bytes.NewReade
 
 // Close leaves the job.
 func (w *world) Close() error {
-	if w.unsignal != nil {
-		w.unsignal()
-	}
 	return w.each(func(_ int, end *tcp.Endpoint[kernels.Buffer]) error {
 		if end == nil {
 			return nil // it has not joined

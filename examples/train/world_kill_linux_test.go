@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -53,6 +55,7 @@ func TestRestartedJob(t *testing.T) {
 	path, err := os.Executable()
 	require.NoError(t, err)
 	t.Setenv(asProgram, "1")
+	t.Setenv("TMPDIR", temporary)
 	saved, summarized := filepath.Join(folder, "saved"), filepath.Join(folder, "summary")
 	var out buffer
 	job := launch.Job{Processes: 2, Restarts: 3, Stdout: &out, Stderr: &out, Command: append([]string{
@@ -83,21 +86,33 @@ func TestRestartedJob(t *testing.T) {
 	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
 }
 
-// SIGUSR1 shows what each rank does; the first process knows of all.
+// SIGUSR1 shows what each rank does, and launch.Statuses asks; the first process knows of all.
 func TestStatus(t *testing.T) {
-	all := job(t, 2, meeting(t, "unix"), "-data", sentence(t), "-steps", "100000", "-evaluate", "0")
-	for !strings.Contains(all[0].out.String(), "folder") {
-		time.Sleep(time.Millisecond)
+	text := sentence(t)
+	all := job(t, 2, meeting(t, "unix"), "-data", text, "-steps", "100000", "-evaluate", "0")
+	alone, _ := program(t, "-data", text, "-ranks", "2", "-steps", "100000", "-evaluate", "0")
+	require.NoError(t, alone.Start())
+	t.Setenv("TMPDIR", temporary)
+	asked := func(p *exec.Cmd, line string) {
+		require.Eventually(t, func() bool {
+			statuses, err := launch.Statuses(p.Process.Pid)
+			return err == nil && regexp.MustCompile(line).MatchString(statuses[0].Text)
+		}, time.Minute, time.Millisecond)
 	}
+	asked(all[0].Cmd, `rank 0, step \d+, .+\nrank 1, step \d+, .+ has waited .+ for \dSEND_\w+ of rank 0\n`)
+	asked(alone, `rank 0 .+\nrank 1 .+ has waited .+ for \dSEND_\w+ of rank 0\n`)
 	require.NoError(t, all[0].Process.Signal(syscall.SIGUSR1))
 	for !strings.Contains(all[0].errs.String(), "train: rank 1, step ") {
 		time.Sleep(time.Millisecond)
 	}
 	require.Contains(t, all[0].errs.String(), "train: rank 0, step ")
-	for _, p := range all {
+	for _, p := range []*exec.Cmd{all[0].Cmd, all[1].Cmd, alone} {
 		require.NoError(t, p.Process.Kill())
 		_ = p.Wait() // it was killed
 	}
+	_, err := launch.Statuses(alone.Process.Pid)
+	require.ErrorContains(t, err, "does not say what it does")
+	require.NoFileExists(t, filepath.Join(temporary, fmt.Sprint("weir-status-", alone.Process.Pid)))
 }
 
 // kills is how many kills a run of TestKilledProcesses has. The numbers of several runs add up.

@@ -43,7 +43,7 @@ func (e *StallError) Error() string {
 		if i > 0 {
 			b.WriteByte(';')
 		}
-		fmt.Fprintf(&b, " rank %d %s", s.Rank, s.does())
+		fmt.Fprintf(&b, " %v", s)
 	}
 	return b.String()
 }
@@ -51,6 +51,23 @@ func (e *StallError) Error() string {
 // Is reports whether the target is check.ErrDeadlock and ranks wait for each other.
 func (e *StallError) Is(target error) bool {
 	return target == check.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
+}
+
+// String is a line for people.
+func (s Standing) String() string { return fmt.Sprintf("rank %d %s", s.Rank, s.does()) }
+
+// Standings returns what the ranks do now, where the runner links them itself; it is nil for one
+// rank, and with World.Transport. Any goroutine may call it.
+func (r *Runner[T]) Standings() (all []Standing) {
+	if r.links == nil {
+		return nil
+	}
+	r.links.mu.Lock()
+	defer r.links.mu.Unlock()
+	for rank := range r.links.ends {
+		all = append(all, r.links.standing(rank))
+	}
+	return all
 }
 
 // does says what the rank does, in the terms of the plan.
