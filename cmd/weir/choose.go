@@ -113,12 +113,7 @@ func (c *chooseCmd) validate() error {
 
 // none says that nothing fits, and what comes nearest.
 func (c *chooseCmd) none(choice *choose.Choice, costs *simulate.Costs, memory int64) error {
-	var smallest *choose.Candidate
-	for _, one := range choice.All {
-		if one.Report != nil && (smallest == nil || one.Peak < smallest.Peak) {
-			smallest = one
-		}
-	}
+	smallest := choice.Smallest()
 	if smallest == nil {
 		return faults{{Text: "weir: no schedule runs on these ranks and stages"}}
 	}

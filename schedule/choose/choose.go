@@ -86,14 +86,19 @@ func (r *Request) clock(c *Candidate) int64 {
 	return c.Report.Makespan
 }
 
-// nearest says what came nearest to fitting.
-func (c *Choice) nearest(r *Request) string {
-	var smallest *Candidate
+// Smallest returns the candidate that needs the least memory, nil where all were refused.
+func (c *Choice) Smallest() (smallest *Candidate) {
 	for _, candidate := range c.All {
 		if candidate.Report != nil && (smallest == nil || candidate.Peak < smallest.Peak) {
 			smallest = candidate
 		}
 	}
+	return smallest
+}
+
+// nearest says which candidate came nearest to fitting.
+func (c *Choice) nearest(r *Request) string {
+	smallest := c.Smallest()
 	if smallest == nil {
 		return fmt.Sprintf("%d stages on %d ranks with %d microbatches: %v", r.Stages, r.Ranks, r.Microbatches, c.All[0].Refused)
 	}
