@@ -102,7 +102,7 @@ def panel(title, lines, imports, left, width):
 
 def main():
     parts, height, left, width = [], 0, 0, 560
-    for title, root in zip(("before", "2026-11-22"), sys.argv[1:]):
+    for title, root in zip(("before", "2026-11-23"), sys.argv[1:]):
         drawn, bottom = panel(title, *graph(root), left, width)
         parts, height, left = parts + drawn, max(height, bottom), left + width + 20
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left - 20} {height}" width="{left - 20}" height="{height}">'
