@@ -260,7 +260,7 @@ func (m *model) Check(t *rapid.T) {
 	}
 	for info := range m.arena.All() {
 		b := m.live[info.Handle]
-		require.Equal(t, memory.Info{Handle: info.Handle, Class: b.class, Bytes: b.bytes, Plain: b.plain, Held: b.held, Serial: b.serial}, info)
+		require.Equal(t, memory.Info{Handle: info.Handle, Class: b.class, Bytes: b.bytes, Plain: b.plain, Held: b.held, Serial: b.serial, Offset: info.Offset}, info)
 	}
 }
 
