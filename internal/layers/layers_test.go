@@ -67,6 +67,7 @@ var rooms = []struct {
 	{"kernels/kerneltest", 5, nil},
 	{"kernels/cuda", 5, nil},
 	{"kernels/cuda/driver", 0, nil},
+	{"kernels/cuda/libcuda", 4, []string{"gorgonia.org/cu", "github.com/ebitengine/purego"}},
 	{"trainer/safetensors", 2, nil},
 	{"trainer/outfile", 0, nil},
 	{"trainer/report", 5, nil},

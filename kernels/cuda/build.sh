@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Builds, vets and links everything with the tag cuda, on any machine with Debian's tools and
+# without a GPU: build.sh [FOLDER [go build arguments]]. Headers and the linker's stub of libcuda
+# are unpacked once to FOLDER (.cuda beside the module by default; a download of 934 MB, of
+# which 20 MB stay); nothing is installed. CUDA_HOME, where it is set, is a folder with include
+# and lib64/stubs that is taken instead.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+folder=$(realpath -m "${1:-.cuda}")
+shift || true
+include=${CUDA_HOME:-$folder/usr}/include
+stubs=${CUDA_HOME:+$CUDA_HOME/lib64/stubs}
+stubs=${stubs:-$folder/usr/lib/x86_64-linux-gnu/stubs}
+
+if [ ! -e "$include/cuda.h" ]; then
+  mkdir -p "$folder"/apt/lists/partial "$folder"/apt/cache/archives/partial
+  for suite in bookworm trixie; do echo "deb http://deb.debian.org/debian $suite main contrib non-free"; done >"$folder/apt/sources.list"
+  cat >"$folder/apt/apt.conf" <<EOF
+Dir::Etc::sourcelist "$folder/apt/sources.list";
+Dir::Etc::sourceparts "-";
+Dir::State::lists "$folder/apt/lists";
+Dir::Cache "$folder/apt/cache";
+EOF
+  export APT_CONFIG=$folder/apt/apt.conf
+  apt-get update
+  (cd "$folder" && apt-get download nvidia-cuda-dev=12.4.127~12.4.1-2)
+  dpkg-deb --fsys-tarfile "$folder"/nvidia-cuda-dev_*.deb |
+    tar x -C "$folder" --wildcards './usr/include/*' './usr/lib/x86_64-linux-gnu/stubs/*'
+  rm -r "$folder"/nvidia-cuda-dev_*.deb "$folder/apt"
+fi
+
+export CGO_CFLAGS=-I$include CGO_LDFLAGS=-L$stubs CGO_ENABLED=1
+go vet -tags cuda ./kernels/cuda/... ./examples/train
+go build -tags cuda ./...
+mkdir -p "$folder/bin"
+go build -tags cuda -o "$folder/bin/train" "$@" ./examples/train
+go test -tags cuda -c -o "$folder/bin/libcuda.test" ./kernels/cuda/libcuda
+echo "built: $folder/bin/train and $folder/bin/libcuda.test; both need a GPU to start"

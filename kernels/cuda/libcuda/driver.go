@@ -1,0 +1,286 @@
+//go:build cuda
+
+package libcuda
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"runtime"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+	"gorgonia.org/cu"
+
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+)
+
+// Driver is one device of the system, with its primary context.
+type Driver struct {
+	device  cu.Device
+	context cu.CUContext
+	facts   driver.Facts
+	library library
+	where   location
+	closed  bool
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// Open returns the driver of a device by its number. The error is driver.ErrNoDevice where
+// there is none of that number.
+func Open(number int) (*Driver, error) {
+	count, err := cu.NumDevices()
+	if err != nil {
+		return nil, failed("Open", err)
+	}
+	if number < 0 || number >= count {
+		return nil, &driver.Error{Call: "Open", Text: fmt.Sprintf("device %d of %d; the first is 0", number, count), Kind: driver.ErrNoDevice}
+	}
+	d := &Driver{where: location{kind: onDevice, id: int32(number)}}
+	if d.device, err = cu.GetDevice(number); err != nil {
+		return nil, failed("Open", err)
+	}
+	if err := d.library.open(); err != nil {
+		return nil, &driver.Error{Call: "Open", Text: err.Error(), Kind: driver.ErrNoDevice}
+	}
+	if d.context, err = d.device.RetainPrimaryCtx(); err != nil {
+		return nil, failed("Open", err)
+	}
+	if err := d.read(); err != nil {
+		_ = d.device.ReleasePrimaryCtx() // The first error is the one to tell.
+		return nil, failed("Open", err)
+	}
+	return d, nil
+}
+
+// read fills the facts.
+func (d *Driver) read() (err error) {
+	f := &d.facts
+	if f.Name, err = d.device.Name(); err != nil {
+		return err
+	}
+	if f.Major, f.Minor, err = d.device.ComputeCapability(); err != nil {
+		return err
+	}
+	if f.Processors, err = d.device.Attribute(cu.MultiprocessorCount); err != nil {
+		return err
+	}
+	if f.SharedPerBlock, err = d.device.Attribute(cu.MaxSharedMemoryPerBlock); err != nil {
+		return err
+	}
+	if f.Total, err = d.device.TotalMem(); err != nil {
+		return err
+	}
+	return d.current(func() error {
+		f.Page, err = d.granularity()
+		return err
+	})
+}
+
+// current makes a call with the context current on its thread.
+func (d *Driver) current(call func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cu.SetCurrentContext(d.context); err != nil {
+		return err
+	}
+	return call()
+}
+
+// do is current, with the call's name in the error.
+func (d *Driver) do(name string, call func() error) error { return failed(name, d.current(call)) }
+
+// kinds says what a CUresult means for the caller. Others are ErrInvalid.
+var kinds = map[int]error{
+	2: driver.ErrOutOfMemory, 100: driver.ErrNoDevice, 101: driver.ErrNoDevice,
+	200: driver.ErrRefused, 209: driver.ErrRefused, 218: driver.ErrRefused, 222: driver.ErrRefused,
+	214: driver.ErrLost, 700: driver.ErrLost, 702: driver.ErrLost, 709: driver.ErrLost, 710: driver.ErrLost,
+	714: driver.ErrLost, 715: driver.ErrLost, 716: driver.ErrLost, 717: driver.ErrLost, 718: driver.ErrLost,
+	719: driver.ErrLost, 999: driver.ErrLost,
+}
+
+// failed wraps an error of cu or of the library, nil where there is none.
+func failed(call string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &driver.Error{Call: call, Text: err.Error(), Kind: driver.ErrInvalid}
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Int { // both are a CUresult
+		e.Code = int(v.Int())
+	}
+	if kind, known := kinds[e.Code]; known {
+		e.Kind = kind
+	}
+	return e
+}
+
+// Facts returns what the device is.
+func (d *Driver) Facts() driver.Facts { return d.facts }
+
+// MemInfo returns what the device has free, and all.
+func (d *Driver) MemInfo() (free, total int64, err error) {
+	err = d.do("MemInfo", func() error {
+		free, total, err = cu.MemInfo()
+		return err
+	})
+	return free, total, err
+}
+
+// The handles of cu are structs of one pointer of C.
+func number[H cu.Stream | cu.Event | cu.Module | cu.Function](h H) uintptr {
+	return *(*uintptr)(unsafe.Pointer(&h))
+}
+
+func handle[H cu.Stream | cu.Event | cu.Module | cu.Function, N ~uintptr](n N) H {
+	return *(*H)(unsafe.Pointer(&n))
+}
+
+func stream(s driver.Stream) cu.Stream { return handle[cu.Stream](s) }
+
+// CopyIn queues a copy to the device.
+func (d *Driver) CopyIn(s driver.Stream, to driver.Addr, from []byte) error {
+	return d.do("CopyIn", func() error {
+		return cu.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(unsafe.SliceData(from)), int64(len(from)), stream(s))
+	})
+}
+
+// CopyOut queues a copy from the device.
+func (d *Driver) CopyOut(s driver.Stream, to []byte, from driver.Addr) error {
+	return d.do("CopyOut", func() error {
+		return cu.MemcpyDtoHAsync(unsafe.Pointer(unsafe.SliceData(to)), cu.DevicePtr(from), int64(len(to)), stream(s))
+	})
+}
+
+// Copy queues a copy within the device.
+func (d *Driver) Copy(s driver.Stream, to, from driver.Addr, bytes int64) error {
+	return d.do("Copy", func() error {
+		return cu.MemcpyDtoDAsync(cu.DevicePtr(to), cu.DevicePtr(from), bytes, stream(s))
+	})
+}
+
+// Fill queues the setting of bytes.
+func (d *Driver) Fill(s driver.Stream, to driver.Addr, value byte, bytes int64) error {
+	return d.do("Fill", func() error { return cu.MemsetD8Async(cu.DevicePtr(to), value, bytes, stream(s)) })
+}
+
+// NewStream makes a stream that is not ordered with the default one.
+func (d *Driver) NewStream() (s driver.Stream, err error) {
+	err = d.do("NewStream", func() error {
+		made, err := cu.MakeStream(cu.NonBlocking)
+		s = driver.Stream(number(made))
+		return err
+	})
+	return s, err
+}
+
+// FreeStream ends a stream.
+func (d *Driver) FreeStream(s driver.Stream) error {
+	h := stream(s)
+	return d.do("FreeStream", h.Destroy)
+}
+
+// Sync waits for a stream.
+func (d *Driver) Sync(s driver.Stream) error { return d.do("Sync", stream(s).Synchronize) }
+
+// NewEvent makes an event without a time.
+func (d *Driver) NewEvent() (e driver.Event, err error) {
+	err = d.do("NewEvent", func() error {
+		made, err := cu.MakeEvent(cu.DisableTiming)
+		e = driver.Event(number(made))
+		return err
+	})
+	return e, err
+}
+
+// FreeEvent ends an event.
+func (d *Driver) FreeEvent(e driver.Event) error {
+	h := handle[cu.Event](e)
+	return d.do("FreeEvent", func() error { return cu.DestroyEvent(&h) })
+}
+
+// Record notes what is queued on a stream.
+func (d *Driver) Record(e driver.Event, s driver.Stream) error {
+	return d.do("Record", func() error { return handle[cu.Event](e).Record(stream(s)) })
+}
+
+// Wait puts a stream behind what was noted.
+func (d *Driver) Wait(s driver.Stream, e driver.Event) error {
+	return d.do("Wait", func() error { return stream(s).Wait(handle[cu.Event](e), 0) })
+}
+
+// Done waits for what was noted.
+func (d *Driver) Done(e driver.Event) error { return d.do("Done", handle[cu.Event](e).Synchronize) }
+
+// Load compiles PTX for the device. What the compiler says is the log of the error.
+func (d *Driver) Load(ptx string) (m driver.Module, err error) {
+	said := make([]byte, 64<<10)
+	var pinned runtime.Pinner // cu passes the address on as a number
+	pinned.Pin(&said[0])
+	defer pinned.Unpin()
+	err = d.do("Load", func() error {
+		made, err := cu.LoadDataEx(ptx, &cu.JITErrorLogBuffer{Buffer: said})
+		m = driver.Module(number(made))
+		return err
+	})
+	if e, ok := err.(*driver.Error); ok {
+		said, _, _ = bytes.Cut(said, []byte{0})
+		e.Log = string(bytes.TrimSpace(said))
+	}
+	return m, err
+}
+
+// Unload forgets a module.
+func (d *Driver) Unload(m driver.Module) error {
+	return d.do("Unload", handle[cu.Module](m).Unload)
+}
+
+// Function returns a kernel.
+func (d *Driver) Function(m driver.Module, name string) (f driver.Function, err error) {
+	err = d.do("Function", func() error {
+		found, err := handle[cu.Module](m).Function(name)
+		f = driver.Function(number(found))
+		return err
+	})
+	return f, err
+}
+
+// Launch queues a kernel.
+func (d *Driver) Launch(s driver.Stream, f driver.Function, l driver.Launch) error {
+	return d.do("Launch", func() error { return d.launch(s, f, l) })
+}
+
+// Close gives the context back.
+func (d *Driver) Close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	return failed("Close", d.device.ReleasePrimaryCtx())
+}
+
+// library has the functions of libcuda that cu lacks, by their addresses.
+type library struct {
+	reserve, unreserve, create, mapAt, unmap, access, release, granularity, hostAlloc, hostFree, launch uintptr
+}
+
+func (l *library) open() error {
+	handle, err := purego.Dlopen("libcuda.so.1", purego.RTLD_NOW)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		at   *uintptr
+		name string
+	}{
+		{&l.reserve, "cuMemAddressReserve"}, {&l.unreserve, "cuMemAddressFree"}, {&l.create, "cuMemCreate"},
+		{&l.mapAt, "cuMemMap"}, {&l.unmap, "cuMemUnmap"}, {&l.access, "cuMemSetAccess"}, {&l.release, "cuMemRelease"},
+		{&l.granularity, "cuMemGetAllocationGranularity"}, {&l.hostAlloc, "cuMemHostAlloc"}, {&l.hostFree, "cuMemFreeHost"},
+		{&l.launch, "cuLaunchKernel"},
+	} {
+		if *f.at, err = purego.Dlsym(handle, f.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+//go:build cuda
+
+package libcuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+)
+
+// result is a CUresult of the library.
+type result int
+
+func (r result) Error() string { return fmt.Sprintf("CUresult %d", int(r)) }
+
+// answer turns what a call returns into an error. The other values are not of interest.
+func answer(code, _, _ uintptr) error {
+	if int32(code) != 0 {
+		return result(int32(code))
+	}
+	return nil
+}
+
+// What cuda.h calls CUmemLocation, CUmemAllocationProp and CUmemAccessDesc.
+type (
+	location   struct{ kind, id int32 }
+	allocation struct {
+		kind, handles int32
+		where         location
+		windows       uintptr
+		flags         [8]byte
+	}
+	access struct {
+		where location
+		flags int32
+	}
+)
+
+const (
+	onDevice  = 1 // CU_MEM_LOCATION_TYPE_DEVICE
+	pinned    = 1 // CU_MEM_ALLOCATION_TYPE_PINNED
+	readWrite = 3 // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+	portable  = 1 // CU_MEMHOSTALLOC_PORTABLE
+	minimum   = 0 // CU_MEM_ALLOC_GRANULARITY_MINIMUM
+)
+
+// granularity returns the smallest page.
+func (d *Driver) granularity() (int64, error) {
+	a := allocation{kind: pinned, where: d.where}
+	var bytes uintptr
+	err := answer(purego.SyscallN(d.library.granularity, uintptr(unsafe.Pointer(&bytes)), uintptr(unsafe.Pointer(&a)), minimum))
+	return int64(bytes), err
+}
+
+// Reserve takes a range of addresses.
+func (d *Driver) Reserve(bytes int64) (at driver.Addr, err error) {
+	err = d.do("Reserve", func() error {
+		return answer(purego.SyscallN(d.library.reserve, uintptr(unsafe.Pointer(&at)), uintptr(bytes), 0, 0, 0))
+	})
+	return at, err
+}
+
+// Unreserve gives a range back.
+func (d *Driver) Unreserve(at driver.Addr, bytes int64) error {
+	return d.do("Unreserve", func() error {
+		return answer(purego.SyscallN(d.library.unreserve, uintptr(at), uintptr(bytes)))
+	})
+}
+
+// Map makes memory for each page, maps it, and lets it go: it lives as long as it is mapped.
+func (d *Driver) Map(at driver.Addr, bytes, page int64) error {
+	return d.do("Map", func() error {
+		a := allocation{kind: pinned, where: d.where}
+		var err error
+		mapped := int64(0)
+		for ; mapped < bytes && err == nil; mapped += page {
+			err = d.mapOne(at+driver.Addr(mapped), page, &a)
+		}
+		if err != nil {
+			mapped -= page // that one failed
+		} else {
+			may := access{where: d.where, flags: readWrite}
+			err = answer(purego.SyscallN(d.library.access, uintptr(at), uintptr(bytes), uintptr(unsafe.Pointer(&may)), 1))
+		}
+		if err != nil {
+			_ = d.unmap(at, mapped, page) // The first error is the one to tell.
+		}
+		return err
+	})
+}
+
+func (d *Driver) mapOne(at driver.Addr, page int64, a *allocation) error {
+	var made uint64
+	if err := answer(purego.SyscallN(d.library.create, uintptr(unsafe.Pointer(&made)), uintptr(page), uintptr(unsafe.Pointer(a)), 0)); err != nil {
+		return err
+	}
+	err := answer(purego.SyscallN(d.library.mapAt, uintptr(at), uintptr(page), 0, uintptr(made), 0))
+	if let := answer(purego.SyscallN(d.library.release, uintptr(made))); err == nil && let != nil {
+		_ = d.unmap(at, page, page) // The first error is the one to tell.
+		err = let
+	}
+	return err
+}
+
+// Unmap gives the memory of pages back.
+func (d *Driver) Unmap(at driver.Addr, bytes, page int64) error {
+	return d.do("Unmap", func() error { return d.unmap(at, bytes, page) })
+}
+
+func (d *Driver) unmap(at driver.Addr, bytes, page int64) (err error) {
+	for off := int64(0); off < bytes && err == nil; off += page {
+		err = answer(purego.SyscallN(d.library.unmap, uintptr(at)+uintptr(off), uintptr(page)))
+	}
+	return err
+}
+
+// HostAlloc makes page-locked memory.
+func (d *Driver) HostAlloc(bytes int) (mem []byte, err error) {
+	var at unsafe.Pointer
+	err = d.do("HostAlloc", func() error {
+		return answer(purego.SyscallN(d.library.hostAlloc, uintptr(unsafe.Pointer(&at)), uintptr(bytes), portable))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*byte)(at), bytes), nil
+}
+
+// HostFree gives it back.
+func (d *Driver) HostFree(mem []byte) error {
+	return d.do("HostFree", func() error {
+		return answer(purego.SyscallN(d.library.hostFree, uintptr(unsafe.Pointer(unsafe.SliceData(mem)))))
+	})
+}
+
+// mostArgs is the most parameters of a kernel.
+const mostArgs = 32
+
+var errArgs = errors.New("more than 32 parameters")
+
+// launch queues a kernel. cu has a call that allocates twice for it; here the values and their
+// addresses lie on the stack, pinned while the driver reads them.
+func (d *Driver) launch(s driver.Stream, f driver.Function, l driver.Launch) error {
+	var values [mostArgs]uint64
+	var at [mostArgs]unsafe.Pointer
+	if len(l.Args) > mostArgs {
+		return errArgs
+	}
+	var held runtime.Pinner
+	held.Pin(&values)
+	defer held.Unpin()
+	for i := range copy(values[:], l.Args) {
+		at[i] = unsafe.Pointer(&values[i])
+	}
+	return answer(purego.SyscallN(d.library.launch, uintptr(f),
+		uintptr(l.Grid[0]), uintptr(l.Grid[1]), uintptr(l.Grid[2]), uintptr(l.Block[0]), uintptr(l.Block[1]), uintptr(l.Block[2]),
+		uintptr(l.Shared), uintptr(s), uintptr(unsafe.Pointer(&at)), 0))
+}
