@@ -29,6 +29,7 @@ type Device struct {
 	modules   []driver.Module
 	functions map[string]driver.Function
 	args      []uint64 // of the launch that is being queued
+	chunk     []byte   // of what is being received
 
 	compute, in, out driver.Stream
 
@@ -56,7 +57,7 @@ var (
 // error wraps driver.ErrRefused, with the driver's log, where a kernel cannot be used, and
 // memory.ErrOutOfMemory where there is no room for the range.
 func Open(d driver.Driver, cfg Config) (*Device, error) {
-	dev := &Device{driver: d, functions: map[string]driver.Function{}}
+	dev := &Device{driver: d, functions: map[string]driver.Function{}, chunk: make([]byte, stagingBytes)}
 	if err := dev.open(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: open: %w", err), dev.Close())
 	}

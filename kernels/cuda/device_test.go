@@ -244,3 +244,51 @@ func TestFailures(t *testing.T) {
 		require.Equal(t, 1, fake.Calls("Close"), call)
 	}
 }
+
+// Buffers go to another device of the process, and as bytes that the host understands too.
+func TestTransfers(t *testing.T) {
+	want := make([]float32, 5000)
+	for i := range want {
+		want[i] = float32(i) / 3
+	}
+	for seed := range uint64(10) {
+		one, two := fakecuda.New(seed, 64*page, page), fakecuda.New(seed, 64*page, page)
+		from, to := open(t, one, one), open(t, two, two)
+		host, err := kernels.NewHost(kernels.HostConfig{})
+		require.NoError(t, err)
+		b, err := from.Alloc(memory.Activation, kernels.Float32, len(want))
+		require.NoError(t, err)
+		require.NoError(t, from.WriteFloat32(b, want))
+		onHost, err := host.Floats(memory.Activation, want...)
+		require.NoError(t, err)
+
+		var wire, hostWire bytes.Buffer
+		require.NoError(t, from.Encode(&wire, b))
+		require.NoError(t, host.Encode(&hostWire, onHost))
+		require.Equal(t, hostWire.Bytes(), wire.Bytes())
+		require.EqualValues(t, wire.Len(), from.Size(b))
+		arrivals := []func() (kernels.Buffer, error){
+			func() (kernels.Buffer, error) { return to.Receive(from, b) },
+			func() (kernels.Buffer, error) { return to.Receive(host, onHost) },
+			func() (kernels.Buffer, error) { return to.Decode(bytes.NewReader(wire.Bytes()), from.Size(b)) },
+		}
+		for i, arrive := range arrivals {
+			copied, err := arrive()
+			require.NoError(t, err)
+			require.Equal(t, memory.Transfer, to.Class(copied))
+			got := make([]float32, len(want))
+			require.NoError(t, to.ReadFloat32(got, copied), "arrival %d", i)
+			require.Equal(t, want, got)
+			_, err = to.Release(copied)
+			require.NoError(t, err)
+		}
+		_, err = to.Decode(bytes.NewReader(wire.Bytes()[:100]), from.Size(b))
+		require.Error(t, err)
+		_, err = to.Decode(bytes.NewReader(wire.Bytes()), from.Size(b)-4)
+		require.ErrorIs(t, err, kernels.ErrShape)
+		require.Zero(t, to.Live(), "what failed is released")
+		_, err = host.Receive(from, b)
+		require.ErrorIs(t, err, memory.ErrFar)
+		require.NoError(t, errors.Join(from.Close(), to.Close(), host.Close()))
+	}
+}

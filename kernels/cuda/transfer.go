@@ -1,0 +1,137 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/memory"
+)
+
+var _ memory.Receiver[kernels.Buffer] = (*Device)(nil)
+
+// part is a run of bytes of the range as a stream.
+type part struct {
+	device *Device
+	at     driver.Addr
+	left   int64
+}
+
+// cut takes the next bytes, as many as there are of p.
+func (p *part) cut(b []byte) ([]byte, driver.Addr) {
+	b = b[:min(int64(len(b)), p.left)]
+	at := p.at
+	p.at, p.left = p.at+driver.Addr(len(b)), p.left-int64(len(b))
+	return b, at
+}
+
+// Read copies from the device and waits for it.
+func (p *part) Read(b []byte) (int, error) {
+	if p.left == 0 {
+		return 0, io.EOF
+	}
+	b, at := p.cut(b)
+	return len(b), p.device.read(b, at)
+}
+
+// stream returns the bytes of a live buffer.
+func (d *Device) stream(b kernels.Buffer) (*part, error) {
+	at, err := d.at(b)
+	return &part{d, at, int64(b.N) * b.Type.Bytes()}, err
+}
+
+// fill queues copies of what r reads to the whole of a buffer. The caller owns b.
+func (d *Device) fill(b kernels.Buffer, r io.Reader) error {
+	p, err := d.stream(b)
+	if err != nil {
+		return err
+	}
+	var done driver.Event
+	for p.left > 0 {
+		chunk, at := p.cut(d.chunk)
+		if _, err := io.ReadFull(r, chunk); err != nil {
+			return err
+		}
+		d.mu.Lock()
+		done, err = d.write(at, chunk)
+		d.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pending = append(d.pending, pending{b.Handle, done})
+	return nil
+}
+
+// receive returns a new buffer of class Transfer with what r reads, which the caller owns.
+func (d *Device) receive(t kernels.DType, n int, r io.Reader) (kernels.Buffer, error) {
+	b, err := d.Alloc(memory.Transfer, t, n)
+	if err != nil {
+		return kernels.Buffer{}, err
+	}
+	if err := d.fill(b, r); err != nil {
+		_, _ = d.Release(b) // The first error is the one to tell.
+		return kernels.Buffer{}, err
+	}
+	return b, nil
+}
+
+// Receive copies a buffer of another rank of the process into a new one of class Transfer, which
+// the caller owns. From another Device it goes through memory of the host.
+func (d *Device) Receive(from memory.Space[kernels.Buffer], b kernels.Buffer) (kernels.Buffer, error) {
+	switch src := from.(type) {
+	case *Device:
+		p, err := src.stream(b)
+		if err != nil {
+			return kernels.Buffer{}, err
+		}
+		return d.receive(b.Type, b.N, p)
+	case kernels.Device:
+		return kernels.Transfer(d, src, b)
+	}
+	return kernels.Buffer{}, fmt.Errorf("%w: Receive from a %T", kernels.ErrNoLender, from)
+}
+
+// header is the size of what Encode writes before the elements: the type in the highest byte,
+// and how many, as kernels.Host has it.
+const (
+	header = 8
+	count  = 1<<56 - 1
+)
+
+// Size returns how many bytes Encode writes of a buffer.
+func (d *Device) Size(b kernels.Buffer) int64 { return header + int64(b.N)*b.Type.Bytes() }
+
+// Encode writes what kernels.Host would. It may be called from any goroutine, and waits for
+// the work that was queued before; see runner.Codec.
+func (d *Device) Encode(w io.Writer, b kernels.Buffer) error {
+	p, err := d.stream(b)
+	if err != nil {
+		return err
+	}
+	var head [header]byte
+	binary.LittleEndian.PutUint64(head[:], uint64(b.Type)<<56|uint64(b.N))
+	if _, err = w.Write(head[:]); err == nil {
+		_, err = io.Copy(w, p)
+	}
+	return err
+}
+
+// Decode reads what Encode has written into a new buffer of class Transfer, which the caller
+// owns.
+func (d *Device) Decode(r io.Reader, size int64) (kernels.Buffer, error) {
+	var head [header]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return kernels.Buffer{}, err
+	}
+	said := binary.LittleEndian.Uint64(head[:])
+	t, n := kernels.DType(said>>56), int64(said&count)
+	if t > kernels.Uint8 || n < 1 || n > count/4 || header+n*t.Bytes() != size {
+		return kernels.Buffer{}, fmt.Errorf("%w: Decode: %d elements of %s in %d bytes", kernels.ErrShape, n, t, size)
+	}
+	return d.receive(t, int(n), r)
+}
