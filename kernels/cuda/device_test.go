@@ -18,8 +18,8 @@ import (
 
 const page = 4096
 
-// open returns a device of a fake driver with so many pages, and kernels.
-func open(t *testing.T, fake *fakecuda.Driver, as driver.Driver) *cuda.Device {
+// openFake returns a device of a fake driver with so many pages, and kernels.
+func openFake(t *testing.T, fake *fakecuda.Driver, as driver.Driver) *cuda.Device {
 	t.Helper()
 	text, err := os.ReadFile("../../internal/ptx/testdata/kernels.ptx")
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func right(dev *cuda.Device, sum kernels.Buffer, microbatches int) (bool, error)
 func TestQueues(t *testing.T) {
 	for seed := range uint64(60) {
 		fake := fakecuda.New(seed, 64*page, page)
-		dev := open(t, fake, fake)
+		dev := openFake(t, fake, fake)
 		sum, err := dev.Alloc(memory.Resident, kernels.Float32, n)
 		require.NoError(t, err)
 		require.NoError(t, dev.WriteFloat32(sum, make([]float32, n)))
@@ -132,7 +132,7 @@ func TestMissingEdges(t *testing.T) {
 		found := 0
 		for seed := range uint64(20) {
 			fake := fakecuda.New(seed, 64*page, page)
-			dev := open(t, fake, forgetful{fake, stream})
+			dev := openFake(t, fake, forgetful{fake, stream})
 			sum, err := dev.Alloc(memory.Resident, kernels.Float32, n)
 			require.NoError(t, err)
 			err = dev.WriteFloat32(sum, make([]float32, n))
@@ -155,7 +155,7 @@ func TestMissingEdges(t *testing.T) {
 // Pages are released and restored at the same addresses, and what was written comes back.
 func TestReleaseAndRestore(t *testing.T) {
 	fake := fakecuda.New(1, 16*page, page)
-	dev := open(t, fake, fake)
+	dev := openFake(t, fake, fake)
 	weight, err := dev.Alloc(memory.Resident, kernels.Float32, 3*page/4)
 	require.NoError(t, err)
 	want := make([]float32, weight.N)
@@ -193,7 +193,7 @@ func TestReleaseAndRestore(t *testing.T) {
 // buffer has, a device that is lost in mid-step.
 func TestFailures(t *testing.T) {
 	fake := fakecuda.New(1, 6*page, page)
-	dev := open(t, fake, fake)
+	dev := openFake(t, fake, fake)
 	big := &memory.Layout{Height: 10 * page, Places: []int32{0}}
 	err := dev.Lay(big)
 	require.ErrorIs(t, err, memory.ErrOutOfMemory)
@@ -224,7 +224,7 @@ func TestFailures(t *testing.T) {
 	require.ErrorIs(t, dev.Close(), driver.ErrLost)
 
 	fake = fakecuda.New(1, 8*page, page)
-	dev = open(t, fake, fake)
+	dev = openFake(t, fake, fake)
 	sum, err = dev.Alloc(memory.Resident, kernels.Float32, n)
 	require.NoError(t, err)
 	require.NoError(t, dev.WriteFloat32(sum, make([]float32, n)))
@@ -253,7 +253,7 @@ func TestTransfers(t *testing.T) {
 	}
 	for seed := range uint64(10) {
 		one, two := fakecuda.New(seed, 64*page, page), fakecuda.New(seed, 64*page, page)
-		from, to := open(t, one, one), open(t, two, two)
+		from, to := openFake(t, one, one), openFake(t, two, two)
 		host, err := kernels.NewHost(kernels.HostConfig{})
 		require.NoError(t, err)
 		b, err := from.Alloc(memory.Activation, kernels.Float32, len(want))
