@@ -64,7 +64,8 @@ func (d *Driver) Launches() int {
 	return d.launched
 }
 
-// Modules returns what was loaded, for the coverage of its kernels.
+// Modules returns what was loaded, for the coverage of its kernels, which all drivers of the
+// process have a part in.
 func (d *Driver) Modules() []*ptx.Module { return d.modules }
 
 // Plant makes the nth call from now on of that name fail, 1 for the next. Kind is one of the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/weir-ml/weir/internal/ptx"
 	"github.com/weir-ml/weir/kernels/cuda/driver"
@@ -308,6 +309,20 @@ func (d *Driver) Fill(s driver.Stream, to driver.Addr, value byte, n int64) erro
 	})
 }
 
+// parsed has every module that a process has loaded: drivers share them.
+var parsed sync.Map
+
+func parse(text string) (*ptx.Module, error) {
+	if m, ok := parsed.Load(text); ok {
+		return m.(*ptx.Module), nil
+	}
+	m, err := ptx.Parse([]byte(text))
+	if err == nil {
+		parsed.Store(text, m)
+	}
+	return m, err
+}
+
 // Load parses PTX. The log is the error of the parser.
 func (d *Driver) Load(text string) (driver.Module, error) {
 	err := d.enter("Load")
@@ -315,7 +330,7 @@ func (d *Driver) Load(text string) (driver.Module, error) {
 	if err != nil {
 		return 0, err
 	}
-	m, err := ptx.Parse([]byte(text))
+	m, err := parse(text)
 	if err != nil {
 		return 0, &driver.Error{Call: "Load", Text: "the text cannot be parsed", Log: err.Error(), Kind: driver.ErrRefused}
 	}
