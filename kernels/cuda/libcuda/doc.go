@@ -1,5 +1,3 @@
-//go:build cuda
-
 // Package libcuda is the CUDA driver of the system as a driver.Driver: gorgonia.org/cu for the
 // calls that it has, libcuda.so.1 by purego for those that it lacks. It takes the tag cuda,
 // the headers of CUDA 12.4 and a linker's stub of libcuda (build.sh beside package cuda
