@@ -145,6 +145,10 @@ func TestInvariantsSurvey(t *testing.T) {
 	require.ErrorIs(t, err, memory.ErrOverrun)
 	require.EqualError(t, err, "memory: written beyond a buffer: a step wrote to byte 1500 of its part, which no buffer has now; the nearest is birth 1 of its layout (workspace, 400 bytes at 1000)")
 	touched(1, 1501)
+	require.NoError(t, a.Lay(&s.layout))
+	data[500] = 3
+	require.ErrorContains(t, a.Lay(nil), "byte 500 of its part, which no buffer has now; the nearest is birth 0 ", "of two at the same place the first")
+	touched(1, 501)
 
 	// What is left of a step counts too.
 	require.NoError(t, a.Lay(&s.layout))

@@ -462,3 +462,20 @@ func TestReleasePagesJoinsNeighbours(t *testing.T) {
 	require.Equal(t, pages.populated, pages.discarded)
 	r.same(t, keeps...)
 }
+
+// A gap of one byte between weights without pages is nobody's until they are back.
+func TestReleasePagesKeepsSmallestGap(t *testing.T) {
+	page := int64(os.Getpagesize())
+	a := open(t, 3*page, 1)
+	alloc(t, a, memory.Resident, 10)
+	gap := alloc(t, a, memory.Resident, 1)
+	alloc(t, a, memory.Resident, 3*page-11)
+	release(t, a, gap)
+	var file bytes.Buffer
+	require.NoError(t, a.ReleasePages(&file, memory.Weights))
+	_, err := a.Alloc(memory.Saved, 1)
+	require.ErrorIs(t, err, memory.ErrOutOfMemory)
+	require.NoError(t, a.RestorePages(&file))
+	alloc(t, a, memory.Saved, 1)
+	require.NoError(t, a.Check())
+}

@@ -29,5 +29,5 @@ func (a *Arena) Obstruct(bytes int64) {
 // Move breaks the arena: h lies elsewhere.
 func (a *Arena) Move(h Handle, off int64) { a.slots[h.slot].off = off }
 
-// GiveNothing breaks the arena: it has a gap of no bytes.
-func (a *Arena) GiveNothing() { a.free = append(spans{{}}, a.free...) }
+// GiveNothing breaks the arena: it has a gap of no bytes at its end.
+func (a *Arena) GiveNothing() { a.free = append(a.free, span{off: a.capacity}) }
