@@ -137,7 +137,7 @@ func (v *census) checkJoin(a schedule.Action, mb int64) {
 // entangled reports whether one of two computations needs the other, or both are of
 // the same stage and microbatch.
 func (c *Checker) entangled(a, b schedule.Action) bool {
-	if a.Stage() >= c.Stages || b.Stage() >= c.Stages {
+	if b.Stage() >= c.Stages {
 		return false // which is said elsewhere
 	}
 	return a.Stage() == b.Stage() && a.Microbatch() == b.Microbatch() || c.DependsOn(a, b) || c.DependsOn(b, a)

@@ -242,7 +242,6 @@ func (r *recording[T]) wanted(rank int) (set uint64) {
 // begin makes a rank's context ready for one microbatch.
 func (r *recording[T]) begin(runner *worker[T], pass frames.Pass, parts uint64) {
 	ones := slices.Repeat([]int{1}, len(runner.stages))
-	runner.ledger.Reset()
 	runner.context.Begin(0, pass, frames.Extent{Plan: &schedule.Plan{Windows: ones}, Wanted: []uint64{parts}, Entries: 1})
 }
 
