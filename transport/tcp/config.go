@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -22,6 +23,9 @@ type Config struct {
 	// which they reach rank 0. Advertise is what the others dial instead, where an address
 	// is translated on the way.
 	Listen, Advertise string
+	// Network carries the bytes where that is not the system's sockets. The addresses are then
+	// its own, and Listen may be "" on every rank but 0.
+	Network Network
 	// Token is a secret of the job. A connection without it is closed.
 	Token string
 	// TLS authenticates both sides of every connection: see LoadTLS. Off loopback it must
@@ -39,6 +43,17 @@ type Config struct {
 	// Silence is how long nothing may come from a rank before it is lost; 0 is 10 seconds,
 	// at least 10 milliseconds, and negative is for ever.
 	Silence time.Duration
+}
+
+// Network carries the bytes of a job in place of the system's sockets: transport/mpi has one.
+// A connection keeps to the contract of net.Conn, with deadlines, and Close ends the calls under
+// way; when a Write returns, nobody reads what it was given. Where nobody listens, Dial may return
+// a connection that ends at once.
+type Network interface {
+	// Listen listens at an address, or at any where that is "". Others dial the Network and the
+	// String of its Addr, with a colon between them.
+	Listen(address string) (net.Listener, error)
+	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
 // Fact is something that must be equal on all ranks.
@@ -66,6 +81,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Silence > 0 && c.Silence < leastSilence {
 		fault("a silence of %v: give %v or more", c.Silence, leastSilence)
+	}
+	if c.Network != nil {
+		return errors.Join(faults...)
 	}
 	for _, address := range []string{c.Address, c.Listen, c.Advertise} {
 		if address == "" && c.Address != "" {

@@ -17,6 +17,8 @@
 //     counts.
 //   - How a tensor becomes bytes is the space's to say: see [runner.Codec].
 //
+// A [Network] can stand in for the sockets: transport/mpi is one.
+//
 // # Invariants
 //
 //   - A step has a number, its epoch, the same on all ranks. A connection of a link belongs

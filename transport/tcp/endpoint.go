@@ -112,7 +112,7 @@ func (e *Endpoint[T]) host(ctx context.Context) (err error) {
 	if c.Listen != "" {
 		listen = c.Listen
 	}
-	if e.door.listener, err = open(ctx, listen); err != nil {
+	if e.door.listener, err = c.open(ctx, listen); err != nil {
 		return fmt.Errorf("tcp: rank 0 listens: %w", err)
 	}
 	e.door.keep()
@@ -146,7 +146,9 @@ func (e *Endpoint[T]) visit(ctx context.Context) error {
 	c := &e.cfg
 	conn, addresses, err := c.join(ctx, func(conn net.Conn) (string, error) {
 		listen := c.Listen
-		if network, path, _ := split(c.Address); listen == "" && network == "unix" {
+		if network, path, _ := split(c.Address); c.Network != nil {
+			// It knows a free one.
+		} else if listen == "" && network == "unix" {
 			listen = fmt.Sprintf("unix:%s.%d", path, c.Rank)
 		} else if listen == "" {
 			host, _, err := net.SplitHostPort(conn.LocalAddr().String())
@@ -156,7 +158,7 @@ func (e *Endpoint[T]) visit(ctx context.Context) error {
 			listen = "tcp:" + net.JoinHostPort(host, "0")
 		}
 		var err error
-		if e.door.listener, err = open(ctx, listen); err != nil {
+		if e.door.listener, err = c.open(ctx, listen); err != nil {
 			return "", fmt.Errorf("tcp: rank %d listens: %w", c.Rank, err)
 		}
 		e.door.keep()

@@ -147,7 +147,10 @@ type door struct {
 }
 
 // open listens. Where the address is a path, what a killed job has left there goes.
-func open(ctx context.Context, address string) (net.Listener, error) {
+func (c *Config) open(ctx context.Context, address string) (net.Listener, error) {
+	if c.Network != nil {
+		return c.Network.Listen(address)
+	}
 	network, rest, err := split(address)
 	if err != nil {
 		return nil, err
@@ -267,6 +270,9 @@ func (d *door) close() error {
 
 // dial connects to an address, under the context.
 func (c *Config) dial(ctx context.Context, address string) (net.Conn, error) {
+	if c.Network != nil {
+		return c.Network.Dial(ctx, address)
+	}
 	network, rest, err := split(address)
 	if err != nil {
 		return nil, err

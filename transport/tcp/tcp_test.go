@@ -1,14 +1,23 @@
 package tcp_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
+	"net"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -118,4 +127,52 @@ func TestConforms(t *testing.T) {
 	for network, address := range addresses {
 		t.Run(network, func(t *testing.T) { transporttest.Run(t, subject(t, address)) })
 	}
+}
+
+// elsewhere is a Network of Unix sockets that counts what is dialed.
+type elsewhere struct {
+	folder string
+	dialed atomic.Int64
+}
+
+func (e *elsewhere) Listen(address string) (net.Listener, error) {
+	return net.Listen("unix", filepath.Join(e.folder, cmp.Or(strings.TrimPrefix(address, "elsewhere:"), fmt.Sprint(rand.Uint64()))))
+}
+
+func (e *elsewhere) Dial(ctx context.Context, address string) (net.Conn, error) {
+	e.dialed.Add(1)
+	_, path, _ := strings.Cut(address, ":")
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(e.folder, path)
+	}
+	return new(net.Dialer).DialContext(ctx, "unix", path)
+}
+
+// Over another network the ranks join at addresses of it, and links are dialed there.
+func TestNetwork(t *testing.T) {
+	network := &elsewhere{folder: t.TempDir()}
+	ends, err := join(t.Context(), 3, func(int) tcp.Config {
+		return tcp.Config{Network: network, Address: "elsewhere:first"}
+	})
+	require.NoError(t, err)
+	joined := network.dialed.Load()
+	require.GreaterOrEqual(t, joined, int64(2))
+	var all sync.WaitGroup
+	tag := runner.Tag{Microbatch: 1}
+	for rank, end := range ends {
+		all.Go(func() {
+			assert.NoError(t, end.Begin(t.Context()))
+			h := []number{num(5)}
+			switch rank {
+			case 1:
+				assert.NoError(t, end.Send(t.Context(), 2, tag, h))
+				assert.NoError(t, end.Wait(t.Context(), 2, tag))
+			case 2:
+				assert.NoError(t, end.Recv(t.Context(), 1, tag, h))
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, joined+1, network.dialed.Load())
+	require.NoError(t, closeAll(ends))
 }
