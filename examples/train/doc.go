@@ -25,6 +25,10 @@
 // trains it in two processes, to the same bits too; with tcp:HOST:PORT and -tls they may be
 // on two hosts. The first process writes what the run leaves behind.
 //
+//	CC=mpicc go build -tags mpi ./examples/train && mpirun -n 2 ./train -transport mpi
+//
+// does so over MPI.
+//
 //	go run ./examples/train -fp8 mxfp8 -fp8-attention
 //
 // computes the linear layers in FP8, and keeps a byte an element of what the backward

@@ -22,11 +22,14 @@ const (
 	exitInterrupted = 130
 )
 
-func main() {
+func main() { os.Exit(run(untilSignal(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+// untilSignal returns a context that a signal ends. After the first one the default is back: a
+// second one ends the process at once.
+func untilSignal() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// After the first signal the default is back: a second one ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	return ctx
 }
 
 // run is the program: it returns the exit status. Errors are one line on stderr.

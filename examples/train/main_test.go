@@ -26,7 +26,7 @@ const asProgram = "WEIR_TRAIN"
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Getenv(asProgram) != "" {
-		os.Exit(run(context.Background(), flag.Args(), os.Stdout, os.Stderr))
+		os.Exit(run(untilSignal(), flag.Args(), os.Stdout, os.Stderr))
 	}
 	var err error
 	if temporary, err = os.MkdirTemp("", "weir"); err != nil {

@@ -140,7 +140,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.serve, "serve", o.serve, "`address` to serve the page of the run at while it trains, such as :8080, which is on this machine alone")
 	f.StringVar(&o.tensorboard, "tensorboard", o.tensorboard, "`folder` for a file of events that TensorBoard reads")
 	f.StringVar(&o.json, "json", o.json, "`file` for a summary in JSON; - is standard output")
-	f.StringVar(&o.transport, "transport", o.transport, "`address` where the processes of a job meet: unix:PATH or tcp:HOST:PORT, which the first one listens at, or launcher, which is where its launcher says; default: that of weir launch, else this process is alone")
+	f.StringVar(&o.transport, "transport", o.transport, "`address` where the processes of a job meet: unix:PATH or tcp:HOST:PORT, which the first one listens at, launcher, which is where its launcher says, or mpi, in a program built with -tags mpi; default: that of weir launch, else this process is alone")
 	f.IntVar(&o.process, "process", o.process, "number of this process under -transport; default: as the launcher says (weir launch, Open MPI, PMI, torchrun, Slurm, Kubernetes)")
 	f.IntVar(&o.processes, "processes", o.processes, "number of processes under -transport; default: as the launcher says")
 	f.StringVar(&o.launcher, "launcher", o.launcher, "none ignores what a launcher has put into the environment")

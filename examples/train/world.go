@@ -29,11 +29,20 @@ type world struct {
 	process, processes int
 	first, count       int // ranks of this process
 	ends               []*tcp.Endpoint[kernels.Buffer]
+	mpi                mpiWorld        // nil over sockets
 	samples            []memory.Sample // of the step, where another process writes them
 	mu                 sync.Mutex      // of samples
 	training           bool            // a step of training runs: evaluations are not a part of the log
 	own                kernels.Device  // of the first rank
 	parts              []partAt        // the tensors of a checkpoint
+}
+
+// mpiWorld is a *mpi.World, where the program is built with MPI.
+type mpiWorld interface {
+	tcp.Network
+	Process() (number, of int)
+	Library() string
+	Close() error
 }
 
 // partAt is a tensor on the device of a rank.
@@ -76,6 +85,20 @@ func findWorld(o *options, getenv func(string) string) (*world, tcp.Config, erro
 	}
 	if o.given["processes"] {
 		w.processes = o.processes
+	}
+	if o.transport == "mpi" {
+		if w.mpi, err = startMPI(); err != nil {
+			return nil, cfg, fmt.Errorf("-transport mpi: %w", err)
+		}
+		number, of := w.mpi.Process()
+		if w.processes == 0 {
+			w.process, w.processes = number, of
+		} else if number != w.process || of != w.processes {
+			return nil, cfg, fmt.Errorf("-transport mpi: this is process %d of %d, and %s says %d of %d: start it with the mpirun or srun of that library",
+				w.process, w.processes, w.mpi.Library(), number, of)
+		}
+		cfg.Network, cfg.Address = w.mpi, "mpi:0:0"
+		fmt.Fprintf(os.Stderr, "train: %s\n", w.mpi.Library())
 	}
 	switch {
 	case w.processes < 1:
@@ -133,6 +156,13 @@ func (t *trainer) join(ctx context.Context, cfg tcp.Config) error {
 	all.Wait()
 	if fault := errors.Join(faults...); fault != nil {
 		return fault
+	}
+	if w.mpi != nil { // its launcher ends the job so when a process is dead, and gives it a moment
+		context.AfterFunc(ctx, func() {
+			for _, end := range w.ends {
+				fmt.Fprintf(os.Stderr, "train: %v\n", end.Status())
+			}
+		})
 	}
 	return nil
 }
@@ -443,10 +473,14 @@ func decode(data []byte, value any) error { return gob.NewDecoder(bytes.NewReade
 
 // Close leaves the job.
 func (w *world) Close() error {
-	return w.each(func(_ int, end *tcp.Endpoint[kernels.Buffer]) error {
+	err := w.each(func(_ int, end *tcp.Endpoint[kernels.Buffer]) error {
 		if end == nil {
 			return nil // it has not joined
 		}
 		return end.Close()
 	})
+	if w.mpi != nil && w.ends != nil { // before that the others do not wait for the end of MPI
+		err = cmp.Or(err, w.mpi.Close())
+	}
+	return err
 }

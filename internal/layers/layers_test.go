@@ -54,6 +54,7 @@ var rooms = []struct {
 	{"schedule/runner", 5, nil},
 	{"schedule/runner/transporttest", 6, nil},
 	{"transport/tcp", 6, nil},
+	{"transport/mpi", 7, nil}, // on transport/tcp
 	{"memory/placement/minimalloc", 2, nil},
 	{"memory/placement/exact", 2, nil},
 	{"memory/placement/internal/instances", 2, nil},

@@ -1,0 +1,148 @@
+//go:build mpi
+
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/trainer/checkpoint"
+)
+
+var mpirun = flag.String("mpirun", "mpirun", "command that starts so many processes (-n) of MPI")
+
+// mpiCommand is so many processes of the program, through a command that gets it as arguments.
+func mpiCommand(t *testing.T, processes int, through []string, flags ...string) *process {
+	t.Helper()
+	p := &process{}
+	p.Cmd, p.folder = program(t, append([]string{"-transport", "mpi", "-json", "-"}, flags...)...)
+	words := strings.Fields(*mpirun)
+	path, err := exec.LookPath(words[0])
+	require.NoError(t, err)
+	p.Path, p.Args = path, slices.Concat(words, []string{"-n", fmt.Sprint(processes)}, through, p.Args)
+	p.Stdout, p.Stderr = &p.out, &p.errs
+	return p
+}
+
+// mpiJob starts so many processes of the program.
+func mpiJob(t *testing.T, processes int, flags ...string) *process {
+	t.Helper()
+	p := mpiCommand(t, processes, nil, flags...)
+	require.NoError(t, p.Start())
+	return p
+}
+
+// weights waits for the end of a job and returns the digest of its weights.
+func (p *process) weights(t *testing.T) string {
+	t.Helper()
+	require.NoError(t, p.Wait(), p.errs.String())
+	var s summary
+	require.NoError(t, json.Unmarshal([]byte(p.out.String()), &s), p.out.String())
+	require.Zero(t, s.Growth)
+	return s.WeightsSHA256
+}
+
+// Every schedule trains in processes of MPI to the bits of goroutines.
+func TestMPI(t *testing.T) {
+	text := sentence(t)
+	trains := func(processes, ranks int, plan string, flags ...string) {
+		t.Run(fmt.Sprintf("%d processes, %d ranks, %s", processes, ranks, plan), func(t *testing.T) {
+			t.Parallel()
+			flags := append([]string{"-data", text, "-steps", "20", "-evaluate", "0", "-ranks", fmt.Sprint(ranks), "-plan", plan}, flags...)
+			want := summaryOf(t, flags...).WeightsSHA256
+			require.Equal(t, want, mpiJob(t, processes, flags...).weights(t))
+		})
+	}
+	for _, ranks := range []int{1, 2, 4} {
+		for _, s := range schedule.Schedules() {
+			trains(ranks, ranks, s.Name)
+		}
+	}
+	trains(2, 4, "zb-v", "-capacity", "0")
+	trains(4, 4, "1f1b", "-fp8", "delayed", "-width", "32", "-capacity", "-1")
+}
+
+// ranksOf returns the processes of a job that are alive.
+func (p *process) ranksOf(t *testing.T) (pids []int) {
+	own, err := os.Executable()
+	require.NoError(t, err)
+	all, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(t, err)
+	for _, at := range all {
+		exe, _ := os.Readlink(filepath.Join(at, "exe"))
+		args, _ := os.ReadFile(filepath.Join(at, "cmdline"))
+		if pid, _ := strconv.Atoi(filepath.Base(at)); exe == own && strings.Contains(string(args), p.folder) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// A process is killed at a random time: the launcher ends the job with a status that is not 0, no
+// process stays, every checkpoint is whole or absent, and the job goes on from the last one to the
+// bits of a run that nobody killed.
+func TestMPIKilled(t *testing.T) {
+	kills := 4
+	if *long {
+		kills = 100
+	}
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	flags := []string{"-data", sentence(t), "-evaluate", "0", "-steps", "100"}
+	whole := summaryOf(t, flags...).WeightsSHA256
+	plans := []string{"1f1b", "zb-v", "depth-first", "dualpipev", "interleaved"}
+	said, done, began := 0, 0, 0
+	for range kills {
+		processes, saved := 2+random.IntN(3), filepath.Join(t.TempDir(), "saved")
+		flags := append(flags[:len(flags):len(flags)], "-ranks", fmt.Sprint(processes), "-plan", plans[random.IntN(len(plans))],
+			"-checkpoint", saved, "-resume", saved, "-checkpoint-every", "5")
+		p := mpiJob(t, processes, flags...)
+		var ranks []int
+		require.Eventually(t, func() bool {
+			ranks = p.ranksOf(t)
+			return len(ranks) == processes && strings.Contains(p.errs.String(), "folder")
+		}, time.Minute, time.Millisecond, "%s", &p.errs)
+		time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
+		_ = syscall.Kill(ranks[random.IntN(processes)], syscall.SIGKILL) // It may be done.
+		status := ends(t, p, time.Minute)
+		require.Eventually(t, func() bool { return len(p.ranksOf(t)) == 0 }, time.Minute, time.Millisecond)
+		if strings.Contains(p.errs.String(), "has waited") {
+			said++
+		}
+		if status == 0 {
+			done++
+		}
+		c, passed, err := checkpoint.Newest(saved)
+		require.NoError(t, passed)
+		if err == nil {
+			began++
+			require.NoError(t, c.Close())
+		} else {
+			require.ErrorIs(t, err, checkpoint.ErrNone)
+		}
+		require.Equal(t, whole, mpiJob(t, processes, flags...).weights(t))
+	}
+	t.Logf("of %d jobs %d were done before, %d had a checkpoint; in %d a process said what it had waited for", kills, done, began, said)
+}
+
+// Processes that differ are told how, and end with a status that is not 0.
+func TestMPIDiffers(t *testing.T) {
+	p := mpiCommand(t, 2, []string{"sh", "-c", `exec "$0" "$@" -seq $((16 + ${OMPI_COMM_WORLD_RANK:-$PMI_RANK}))`}, "-data", sentence(t))
+	require.Error(t, p.Run())
+	require.Contains(t, p.errs.String(), "-seq is 17 on rank 1 and 16 on rank 0")
+}

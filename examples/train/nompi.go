@@ -1,0 +1,10 @@
+//go:build !mpi
+
+package main
+
+import "errors"
+
+// startMPI says how to get a program that has MPI.
+func startMPI() (mpiWorld, error) {
+	return nil, errors.New("this program is built without MPI: build it with CC=mpicc go build -tags mpi ./examples/train, where mpicc is that of your MPI library")
+}

@@ -1,0 +1,163 @@
+//go:build mpi
+
+package mpi
+
+/*
+#include <mpi.h>
+#include <sched.h>
+#include <signal.h>
+
+#pragma GCC diagnostic ignored "-Wstringop-overflow" // MPICH's null statuses, to GCC
+
+typedef struct {
+	int level, process, processes, tags;
+	MPI_Comm comm;
+} world;
+
+// start leaves every signal with the handler that it had.
+static int start(world *w) {
+	struct sigaction old[32];
+	for (int s = 1; s < 32; s++) sigaction(s, NULL, &old[s]);
+	int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &w->level);
+	for (int s = 1; s < 32; s++) sigaction(s, &old[s], NULL);
+	int *most, found = 0;
+	if (!code) code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	if (!code) code = MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
+	w->tags = found ? *most : 32767;
+	if (!code) code = MPI_Comm_dup(MPI_COMM_WORLD, &w->comm); // with its error handler
+	if (!code) code = MPI_Comm_rank(w->comm, &w->process);
+	if (!code) code = MPI_Comm_size(w->comm, &w->processes);
+	return code;
+}
+
+static int end(world *w) {
+	int code = MPI_Comm_free(&w->comm);
+	return code ? code : MPI_Finalize();
+}
+
+typedef struct {
+	int done, found, from, tag, size;
+	MPI_Message message;
+} news;
+
+// ask completes requests, whose indices go to done, and takes the first message that has come.
+static int ask(MPI_Comm comm, int n, MPI_Request *requests, int *done, news *out) {
+	out->done = 0;
+	MPI_Status status;
+	int code = n ? MPI_Testsome(n, requests, &out->done, done, MPI_STATUSES_IGNORE) : MPI_SUCCESS;
+	if (!code) code = MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &out->found, &out->message, &status);
+	if (!code && out->found) {
+		out->from = status.MPI_SOURCE;
+		out->tag = status.MPI_TAG;
+		code = MPI_Get_count(&status, MPI_BYTE, &out->size);
+	}
+	return code;
+}
+
+static int post(MPI_Comm comm, void *data, int n, int to, int tag, MPI_Request *request) {
+	return MPI_Issend(data, n, MPI_BYTE, to, tag, comm, request);
+}
+
+static int take(MPI_Message message, void *data, int n, MPI_Request *request) {
+	return MPI_Imrecv(data, n, MPI_BYTE, &message, request);
+}
+
+static int takeNow(MPI_Message message, void *data, int n) {
+	return MPI_Mrecv(data, n, MPI_BYTE, &message, MPI_STATUS_IGNORE);
+}
+*/
+import "C"
+
+import (
+	"fmt"
+	"strings"
+	"unsafe"
+)
+
+// binding is the calls of MPI. The caller keeps them apart.
+type binding struct {
+	world    C.world
+	requests []C.MPI_Request
+	done     []C.int // indices
+	news     C.news
+}
+
+// arrival is a message that MPI has matched and not received.
+type arrival struct {
+	from, tag, size int
+	message         C.MPI_Message
+}
+
+// fault is an error of MPI, in its words.
+func fault(code C.int, call string) error {
+	if code == C.MPI_SUCCESS {
+		return nil
+	}
+	var text [C.MPI_MAX_ERROR_STRING]C.char
+	var n C.int
+	C.MPI_Error_string(code, &text[0], &n)
+	return fmt.Errorf("mpi: %s: %s", call, C.GoStringN(&text[0], n))
+}
+
+// start initializes MPI. The thread that calls it calls end.
+func (b *binding) start() error {
+	var flag C.int
+	if C.MPI_Initialized(&flag); flag != 0 {
+		return fmt.Errorf("mpi: the process has begun MPI already: there is one World in a process")
+	}
+	if code := C.start(&b.world); code != C.MPI_SUCCESS {
+		return fault(code, "start")
+	}
+	if b.world.level < C.MPI_THREAD_SERIALIZED {
+		return fmt.Errorf("mpi: the library gives thread level %d: MPI_THREAD_SERIALIZED is needed", b.world.level)
+	}
+	return nil
+}
+
+func (b *binding) end() error { return fault(C.end(&b.world), "MPI_Finalize") }
+
+// library returns the name and version of the MPI library.
+func library() string {
+	var text [C.MPI_MAX_LIBRARY_VERSION_STRING]C.char
+	var n C.int
+	C.MPI_Get_library_version(&text[0], &n)
+	name, _, _ := strings.Cut(C.GoStringN(&text[0], n), "\n")
+	return strings.Join(strings.Fields(strings.TrimRight(name, "\x00")), " ")
+}
+
+// send begins to send bytes, which are pinned, as the last request.
+func (b *binding) send(p []byte, to, tag int) error {
+	b.requests = append(b.requests, *new(C.MPI_Request))
+	return fault(C.post(b.world.comm, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p)), C.int(to), C.int(tag), &b.requests[len(b.requests)-1]), "MPI_Issend")
+}
+
+// receive begins to receive a message into bytes, which are pinned, as the last request.
+func (b *binding) receive(p []byte, a *arrival) error {
+	b.requests = append(b.requests, *new(C.MPI_Request))
+	return fault(C.take(a.message, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p)), &b.requests[len(b.requests)-1]), "MPI_Imrecv")
+}
+
+// receiveNow receives a message of a few bytes, which has come with its header.
+func (b *binding) receiveNow(p []byte, a *arrival) error {
+	return fault(C.takeNow(a.message, unsafe.Pointer(unsafe.SliceData(p)), C.int(len(p))), "MPI_Mrecv")
+}
+
+// ask returns the indices of the requests that are done, and the first message that has come.
+// The caller then drops those requests.
+func (b *binding) ask() (done []C.int, a arrival, found bool, err error) {
+	n := len(b.requests)
+	if cap(b.done) < n {
+		b.done = make([]C.int, cap(b.requests))
+	}
+	code := C.ask(b.world.comm, C.int(n), unsafe.SliceData(b.requests), unsafe.SliceData(b.done[:n]), &b.news)
+	if err := fault(code, "MPI_Testsome, MPI_Improbe"); err != nil {
+		return nil, a, false, err
+	}
+	if s := &b.news; s.found != 0 {
+		a, found = arrival{int(s.from), int(s.tag), int(s.size), s.message}, true
+	}
+	return b.done[:max(b.news.done, 0)], a, found, nil // MPI_UNDEFINED is negative
+}
+
+// yield lets another thread run.
+func yield() { C.sched_yield() }

@@ -1,0 +1,28 @@
+//go:build mpi
+
+package mpi_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// A process joins with its ranks, here one of one, and closes the World when they have left.
+func Example() {
+	ctx := context.Background()
+	var w tcp.Network = world // of mpi.Start(mpi.Config{})
+	end, err := tcp.Join(ctx, tcp.Config{Rank: 0, Ranks: 1, Network: w, Address: "mpi:0:0"}, numbers{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = end.Begin(ctx)
+	all, err := end.Exchange(ctx, []byte("alone"))
+	fmt.Printf("%s %v\n", all, err)
+	fmt.Println(end.Close())
+	// Output:
+	// [alone] <nil>
+	// <nil>
+}

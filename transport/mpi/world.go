@@ -1,0 +1,392 @@
+//go:build mpi
+
+package mpi
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+const (
+	// Buffer is how many bytes of a connection's writes are on their way without their writer.
+	Buffer = 64 << 10
+	// Chunk is the longest message.
+	Chunk = 1 << 20
+	// Drain is how long after the end of a connection the other side may take to receive what
+	// was sent before.
+	Drain = 5 * time.Second
+)
+
+// Config says how a process waits for MPI, counted from the last event: for Spin it asks without
+// a pause (20 us where it is 0), then for Yield it lets other threads run in between (200 us),
+// and then it sleeps for Sleep (1 ms). A negative time is none.
+type Config struct{ Spin, Yield, Sleep time.Duration }
+
+// World is this process's part of MPI_COMM_WORLD: a [tcp.Network] whose addresses are
+// mpi:PROCESS:PORT, with any number as port.
+type World struct {
+	process, processes int
+	library            string
+	cfg                Config
+	finalize, ended    chan error
+	kick               chan struct{} // ends a sleep
+	asked              sync.WaitGroup
+
+	mu         sync.Mutex // of every call of MPI, and all that follows
+	mpi        binding
+	operations []*operation // of mpi.requests
+	conns      map[key]*conn
+	listeners  map[int]*listener
+	next       int // number of a connection to dial
+	port       int // the next free one
+	changed    sync.Cond
+	over       bool
+	err        error // why nothing goes on
+}
+
+var _ tcp.Network = (*World)(nil)
+
+// key is the other process, and the tag of what comes from it: even on the connection that it has
+// dialed, odd on one that was dialed here.
+type key struct{ process, tag int }
+
+// operation is a request until MPI has completed it.
+type operation struct {
+	conn *conn  // which waits; nil of what is thrown away
+	data []byte // which MPI reads or writes
+	pin  runtime.Pinner
+	done bool
+}
+
+// Start begins MPI in this process. It blocks until all processes of the job have called it. A
+// process has one World.
+func Start(cfg Config) (*World, error) {
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{{&cfg.Spin, 20 * time.Microsecond}, {&cfg.Yield, 200 * time.Microsecond}, {&cfg.Sleep, time.Millisecond}} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+	}
+	w := &World{cfg: cfg, finalize: make(chan error), ended: make(chan error), kick: make(chan struct{}, 1),
+		conns: map[key]*conn{}, listeners: map[int]*listener{}, port: 1 << 20}
+	w.changed.L = &w.mu
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := w.mpi.start()
+		started <- err
+		if err == nil && <-w.finalize == nil {
+			err = w.mpi.end()
+		}
+		w.ended <- err
+	}()
+	if err := <-started; err != nil {
+		<-w.ended
+		return nil, err
+	}
+	w.process, w.processes, w.library = int(w.mpi.world.process), int(w.mpi.world.processes), library()
+	w.asked.Go(w.ask)
+	return w, nil
+}
+
+// Process returns the number of this process and how many there are.
+func (w *World) Process() (number, of int) { return w.process, w.processes }
+
+// Library returns the name and version of the MPI library.
+func (w *World) Library() string { return w.library }
+
+// Held returns how many bytes the connections hold outside of the spaces of the ranks.
+func (w *World) Held() (bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		bytes += int64(cap(c.out) + cap(c.in))
+	}
+	return bytes
+}
+
+// Close ends the connections, waits until the other processes have ended theirs, and ends MPI.
+// Its error is why the World has failed; MPI is then left as it is, and the process should end
+// with a status other than 0, which makes the launcher end the others.
+func (w *World) Close() error {
+	w.mu.Lock()
+	if w.over {
+		w.mu.Unlock()
+		return nil
+	}
+	for _, l := range w.listeners {
+		l.close()
+	}
+	for _, c := range w.conns {
+		c.close()
+	}
+	for w.err == nil && len(w.conns)+len(w.operations) > 0 {
+		w.changed.Wait()
+	}
+	w.over = true
+	err := w.err
+	w.mu.Unlock()
+	w.asked.Wait()
+	if err != nil {
+		return err // the thread that began MPI stays, and with it what MPI may read
+	}
+	w.finalize <- nil
+	return <-w.ended
+}
+
+// ask is the goroutine that asks MPI.
+func (w *World) ask() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for last := time.Now(); ; {
+		w.mu.Lock()
+		news := w.progress()
+		over := w.over || w.err != nil
+		w.mu.Unlock()
+		switch idle := time.Since(last); {
+		case over:
+			return
+		case news:
+			last = time.Now()
+			runtime.Gosched()
+		case idle < w.cfg.Spin:
+			runtime.Gosched()
+		case idle < w.cfg.Spin+w.cfg.Yield:
+			runtime.Gosched()
+			yield()
+		default:
+			timer.Reset(max(w.cfg.Sleep, 0))
+			select {
+			case <-w.kick:
+				last = time.Now()
+			case <-timer.C:
+			}
+		}
+	}
+}
+
+// wake ends the sleep of ask: something has begun.
+func (w *World) wake() {
+	select {
+	case w.kick <- struct{}{}:
+	default: // it has not seen the last one yet
+	}
+}
+
+// progress asks MPI once, and reports whether anything has happened.
+func (w *World) progress() bool {
+	if w.err != nil {
+		return false
+	}
+	done, a, found, err := w.mpi.ask()
+	if err != nil {
+		w.fail(err)
+		return false
+	}
+	if len(done) > 0 {
+		for _, i := range done {
+			o := w.operations[i]
+			o.done = true
+			o.pin.Unpin()
+			if o.conn != nil {
+				o.conn.changed.Broadcast()
+			}
+		}
+		n := 0
+		for i, o := range w.operations {
+			if !o.done {
+				w.operations[n], w.mpi.requests[n] = o, w.mpi.requests[i]
+				n++
+			}
+		}
+		clear(w.operations[n:])
+		w.operations, w.mpi.requests = w.operations[:n], w.mpi.requests[:n]
+		w.changed.Broadcast()
+	}
+	if found {
+		w.arrived(a)
+	}
+	return found || len(done) > 0
+}
+
+// arrived hands a message to its connection.
+func (w *World) arrived(a arrival) {
+	c := w.conns[key{a.from, a.tag}]
+	switch {
+	case c == nil && a.tag%2 == 0: // the first message of a connection is the port
+		var port [8]byte
+		if a.size != len(port) {
+			w.fail(fmt.Errorf("mpi: process %d begins a connection with %d bytes: run the same build everywhere", a.from, a.size))
+			return
+		}
+		if err := w.mpi.receiveNow(port[:], &a); err != nil {
+			w.fail(err)
+			return
+		}
+		c = w.newConn(key{a.from, a.tag})
+		if l := w.listeners[int(binary.LittleEndian.Uint64(port[:]))]; l != nil {
+			l.queue = append(l.queue, c)
+			l.changed.Broadcast()
+		} else {
+			c.close()
+		}
+	case c == nil || c.closed || a.size == 0:
+		w.begin(nil, make([]byte, a.size), func(p []byte) error { return w.mpi.receive(p, &a) })
+		if c != nil && a.size == 0 {
+			c.ended = true
+			c.sweep()
+			c.changed.Broadcast()
+		}
+	default:
+		c.queue = append(c.queue, a)
+		c.changed.Broadcast()
+	}
+}
+
+// begin begins an operation on bytes, which stay where they are until it is done.
+func (w *World) begin(c *conn, p []byte, post func(p []byte) error) *operation {
+	o := &operation{conn: c, data: p}
+	if len(p) > 0 {
+		o.pin.Pin(&p[0])
+	}
+	if err := post(p); err != nil {
+		w.fail(err)
+	}
+	w.operations = append(w.operations, o)
+	w.wake()
+	return o
+}
+
+// fail ends everything.
+func (w *World) fail(err error) {
+	if w.err != nil {
+		return
+	}
+	w.err = err
+	for _, c := range w.conns {
+		c.changed.Broadcast()
+	}
+	for _, l := range w.listeners {
+		l.changed.Broadcast()
+	}
+	w.changed.Broadcast()
+}
+
+// address is a place in the job.
+type address struct{ process, port int }
+
+func (a address) Network() string { return "mpi" }
+func (a address) String() string  { return fmt.Sprintf("%d:%d", a.process, a.port) }
+
+// parse reads mpi:PROCESS:PORT.
+func (w *World) parse(text string) (a address, err error) {
+	if _, err = fmt.Sscanf(text, "mpi:%d:%d", &a.process, &a.port); err != nil || a.process < 0 || a.process >= w.processes || text != "mpi:"+a.String() {
+		return a, fmt.Errorf("mpi: address %q: give mpi:PROCESS:PORT with a process below %d", text, w.processes)
+	}
+	return a, nil
+}
+
+// listener is a port.
+type listener struct {
+	world   *World
+	at      address
+	queue   []*conn
+	changed sync.Cond
+	closed  bool
+}
+
+// Listen listens at a port of this process; at one from 1<<20 on where the address is "".
+func (w *World) Listen(text string) (net.Listener, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, err := address{w.process, w.port}, w.err
+	if text != "" {
+		at, err = w.parse(text)
+	} else {
+		w.port++
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case at.process != w.process:
+		return nil, fmt.Errorf("mpi: process %d cannot listen at %s", w.process, text)
+	case w.listeners[at.port] != nil:
+		return nil, fmt.Errorf("mpi: somebody listens at %v already", at)
+	}
+	l := &listener{world: w, at: at, changed: sync.Cond{L: &w.mu}}
+	w.listeners[at.port] = l
+	return l, nil
+}
+
+// Accept waits for a connection.
+func (l *listener) Accept() (net.Conn, error) {
+	l.world.mu.Lock()
+	defer l.world.mu.Unlock()
+	for len(l.queue) == 0 && !l.closed && l.world.err == nil {
+		l.changed.Wait()
+	}
+	if l.closed || l.world.err != nil {
+		return nil, net.ErrClosed
+	}
+	c := l.queue[0]
+	l.queue = l.queue[1:]
+	return c, nil
+}
+
+// Addr returns where it listens.
+func (l *listener) Addr() net.Addr { return l.at }
+
+// Close ends it, and the connections that nobody has accepted.
+func (l *listener) Close() error {
+	l.world.mu.Lock()
+	defer l.world.mu.Unlock()
+	l.close()
+	return nil
+}
+
+func (l *listener) close() {
+	if l.closed {
+		return
+	}
+	l.closed = true
+	delete(l.world.listeners, l.at.port)
+	for _, c := range l.queue {
+		c.close()
+	}
+	l.changed.Broadcast()
+}
+
+// errFull is returned by Dial where every number is in use.
+var errFull = errors.New("mpi: too many connections between two processes")
+
+// Dial begins a connection. It does not wait: where nobody listens, the connection ends.
+func (w *World) Dial(_ context.Context, text string) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, err := w.parse(text)
+	if err = errors.Join(err, w.err); err != nil {
+		return nil, err
+	}
+	numbers := int(w.mpi.world.tags-1) / 2
+	for range numbers {
+		w.next = (w.next + 1) % numbers
+		if k := (key{at.process, 2*w.next + 1}); w.conns[k] == nil {
+			c := w.newConn(k)
+			c.out = binary.LittleEndian.AppendUint64(c.out, uint64(at.port))
+			c.copied = c.send(c.out)
+			return c, nil
+		}
+	}
+	return nil, errFull
+}
