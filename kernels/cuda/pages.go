@@ -67,7 +67,7 @@ func (p *pages) Commit(low, high int64) error {
 	if err != nil {
 		for _, r := range mapped {
 			off := int64(r.at - p.base)
-			err = errors.Join(err, p.runs(off, off+r.bytes, true, p.device.driver.Unmap))
+			err = errors.Join(err, p.Discard(off, off+r.bytes))
 		}
 	}
 	return err

@@ -4,9 +4,11 @@ package libcuda
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -23,7 +25,16 @@ type Driver struct {
 	library library
 	where   location
 	closed  bool
+
+	launching sync.Mutex // guards what follows
+	values    [mostArgs]uint64
+	params    [mostArgs]unsafe.Pointer // of values
 }
+
+// mostArgs is the most parameters of a kernel.
+const mostArgs = 32
+
+var errArgs = errors.New("more than 32 parameters")
 
 var _ driver.Driver = (*Driver)(nil)
 
@@ -38,6 +49,9 @@ func Open(number int) (*Driver, error) {
 		return nil, &driver.Error{Call: "Open", Text: fmt.Sprintf("device %d of %d; the first is 0", number, count), Kind: driver.ErrNoDevice}
 	}
 	d := &Driver{where: location{kind: onDevice, id: int32(number)}}
+	for i := range d.values {
+		d.params[i] = unsafe.Pointer(&d.values[i])
+	}
 	if d.device, err = cu.GetDevice(number); err != nil {
 		return nil, failed("Open", err)
 	}
@@ -245,9 +259,18 @@ func (d *Driver) Function(m driver.Module, name string) (f driver.Function, err 
 	return f, err
 }
 
-// Launch queues a kernel.
+// Launch queues a kernel. cu copies the parameters.
 func (d *Driver) Launch(s driver.Stream, f driver.Function, l driver.Launch) error {
-	return d.do("Launch", func() error { return d.launch(s, f, l) })
+	return d.do("Launch", func() error {
+		if len(l.Args) > mostArgs {
+			return errArgs
+		}
+		d.launching.Lock()
+		defer d.launching.Unlock()
+		copy(d.values[:], l.Args)
+		return handle[cu.Function](f).Launch(int(l.Grid[0]), int(l.Grid[1]), int(l.Grid[2]),
+			int(l.Block[0]), int(l.Block[1]), int(l.Block[2]), int(l.Shared), stream(s), d.params[:len(l.Args)])
+	})
 }
 
 // Close gives the context back.
@@ -261,7 +284,7 @@ func (d *Driver) Close() error {
 
 // library has the functions of libcuda that cu lacks, by their addresses.
 type library struct {
-	reserve, unreserve, create, mapAt, unmap, access, release, granularity, hostAlloc, hostFree, launch uintptr
+	reserve, unreserve, create, mapAt, unmap, access, release, granularity, hostAlloc, hostFree uintptr
 }
 
 func (l *library) open() error {
@@ -276,7 +299,6 @@ func (l *library) open() error {
 		{&l.reserve, "cuMemAddressReserve"}, {&l.unreserve, "cuMemAddressFree"}, {&l.create, "cuMemCreate"},
 		{&l.mapAt, "cuMemMap"}, {&l.unmap, "cuMemUnmap"}, {&l.access, "cuMemSetAccess"}, {&l.release, "cuMemRelease"},
 		{&l.granularity, "cuMemGetAllocationGranularity"}, {&l.hostAlloc, "cuMemHostAlloc"}, {&l.hostFree, "cuMemFreeHost"},
-		{&l.launch, "cuLaunchKernel"},
 	} {
 		if *f.at, err = purego.Dlsym(handle, f.name); err != nil {
 			return err

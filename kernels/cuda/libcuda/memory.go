@@ -3,9 +3,7 @@
 package libcuda
 
 import (
-	"errors"
 	"fmt"
-	"runtime"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -136,28 +134,4 @@ func (d *Driver) HostFree(mem []byte) error {
 	return d.do("HostFree", func() error {
 		return answer(purego.SyscallN(d.library.hostFree, uintptr(unsafe.Pointer(unsafe.SliceData(mem)))))
 	})
-}
-
-// mostArgs is the most parameters of a kernel.
-const mostArgs = 32
-
-var errArgs = errors.New("more than 32 parameters")
-
-// launch queues a kernel. cu has a call that allocates twice for it; here the values and their
-// addresses lie on the stack, pinned while the driver reads them.
-func (d *Driver) launch(s driver.Stream, f driver.Function, l driver.Launch) error {
-	var values [mostArgs]uint64
-	var at [mostArgs]unsafe.Pointer
-	if len(l.Args) > mostArgs {
-		return errArgs
-	}
-	var held runtime.Pinner
-	held.Pin(&values)
-	defer held.Unpin()
-	for i := range copy(values[:], l.Args) {
-		at[i] = unsafe.Pointer(&values[i])
-	}
-	return answer(purego.SyscallN(d.library.launch, uintptr(f),
-		uintptr(l.Grid[0]), uintptr(l.Grid[1]), uintptr(l.Grid[2]), uintptr(l.Block[0]), uintptr(l.Block[1]), uintptr(l.Block[2]),
-		uintptr(l.Shared), uintptr(s), uintptr(unsafe.Pointer(&at)), 0))
 }
