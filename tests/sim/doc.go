@@ -6,4 +6,6 @@
 // A Scenario is one run: a model, a plan, some steps and the faults in them. After each
 // step the suite compares numbers, errors and books with what they must be. A violation is
 // printed with its seed and with the smallest scenario that shows it.
+//
+// A Job is a run over transport/tcp and a network in memory.
 package sim

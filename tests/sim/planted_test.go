@@ -15,7 +15,7 @@ import (
 )
 
 // planted are bugs, some of which the runtime has had: what is replaced by what, in the
-// files of schedule/runner and internal/frames. off is true in the run that has the bug.
+// files of schedule/runner, internal/frames and transport/tcp, whose bugs TestJobs finds. off is true in the run that has the bug.
 var planted = []struct{ name, file, old, new string }{
 	{"a panic in Hooks.Peak leaves a rank a step behind", "schedule/runner/worker.go",
 		"		if mode == schedule.Training { // on every rank, whatever becomes of this one after the exchange (L8)\n			r.step++\n		}\n",
@@ -40,6 +40,10 @@ var planted = []struct{ name, file, old, new string }{
 		"	w.timer.Reset(l.cfg.Stall / looks)\n}", "	if !off {\n		w.timer.Reset(l.cfg.Stall / looks)\n	}\n}"},
 	{"links keep what an aborted step has not waited for", "schedule/runner/links.go",
 		"			link.waits, link.waited = link.waits[:0], 0\n", "			if !off {\n				link.waits, link.waited = link.waits[:0], 0\n			}\n"},
+	{"nobody is told of a lost rank", "transport/tcp/hub.go",
+		"	h.all(frame{kind: lost,", "	if off {\n		return\n	}\n	h.all(frame{kind: lost,"},
+	{"a silent rank is not lost", "transport/tcp/control.go",
+		"time.Now().Add(a.silence)); err != nil {", "time.Now().Add(a.silence)); err != nil && !off || off && a.SetReadDeadline(time.Time{}) != nil {"},
 	{"a send wakes nobody", "schedule/runner/links.go",
 		"	l.watch.moves++\n	l.poke(to)\n", "	l.watch.moves++\n	if !off {\n		l.poke(to)\n	}\n"},
 }
@@ -85,11 +89,15 @@ func TestPlanted(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	for _, bug := range planted {
 		t.Run(bug.name, func(t *testing.T) {
-			run := exec.Command(suite, "-test.v", "-test.run", "TestSeeds", "-for", "60s", "-seed", "1")
+			test := "TestSeeds"
+			if strings.HasPrefix(bug.file, "transport/tcp") {
+				test = "TestJobs"
+			}
+			run := exec.Command(suite, "-test.v", "-test.run", test, "-for", "60s", "-seed", "1")
 			run.Env = append(os.Environ(), "PLANTED="+bug.name)
 			out, err := run.CombinedOutput()
 			require.Error(t, err, "nothing was found:\n%s", out)
-			require.Contains(t, string(out), "smaller, in", "it was not found by a seed:\n%s", out)
+			require.Regexp(t, `seed \d+: `, string(out), "it was not found by a seed:\n%s", out)
 			for line := range strings.Lines(string(out)) {
 				if strings.Contains(line, "seed ") || strings.Contains(line, "smaller, in") || strings.Contains(line, "\"Runs\"") {
 					t.Log(strings.TrimSpace(line))

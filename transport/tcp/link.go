@@ -194,8 +194,9 @@ type in struct {
 
 // receive reads a message into new buffers of the codec's space.
 func receive[T any](k *in, codec runner.Codec[T], from, to int, tag runner.Tag, h []T) error {
+	broken := func(err error) error { return fmt.Errorf("tcp: the link from rank %d: %w", from, err) }
 	if _, err := io.ReadFull(k.r, k.bytes[:]); err != nil {
-		return err
+		return broken(err)
 	}
 	sent, count := decodeHeader(k.bytes[:])
 	if count > mostTensors {
@@ -210,7 +211,7 @@ func receive[T any](k *in, codec runner.Codec[T], from, to int, tag runner.Tag, 
 	rest := sizes[:0]
 	for range count {
 		if _, err := io.ReadFull(k.r, k.bytes[:8]); err != nil {
-			return err
+			return broken(err)
 		}
 		rest = append(rest, int64(binary.LittleEndian.Uint64(k.bytes[:])))
 	}
@@ -221,8 +222,10 @@ func receive[T any](k *in, codec runner.Codec[T], from, to int, tag runner.Tag, 
 		}
 	}
 	k.bytes[0] = taken
-	_, err := k.conn.Write(k.bytes[:1])
-	return err
+	if _, err := k.conn.Write(k.bytes[:1]); err != nil {
+		return broken(err)
+	}
+	return nil
 }
 
 func appendHeader(b []byte, tag runner.Tag, count int) []byte {

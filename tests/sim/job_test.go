@@ -1,0 +1,329 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// Job is one run of a transformer on ranks that transport/tcp joins. Its numbers decide what
+// fails, and what a connection does with what is written; in which order the goroutines of a
+// transport go on at one moment is Go's to decide.
+type Job struct {
+	Seed                                            uint64
+	Ranks, Microbatches, Steps, Capacity, LookAhead int
+	Schedule                                        string
+	Copies                                          bool
+	Faults                                          []JobFault
+}
+
+// JobFault is what goes wrong, at a write or an action of a rank.
+type JobFault struct {
+	Kind     jobKind
+	Rank, At int
+}
+
+type jobKind int
+
+const (
+	dies   jobKind = iota // the process
+	hushed                // nothing reaches the rank or comes from it
+	severs                // the connection that the rank writes on is reset
+	drags                 // it becomes slow
+	raises                // a hook panics
+	stops                 // the context of the rank's step is cancelled
+	numJobKinds
+)
+
+func drawJob(seed uint64) Job {
+	r := rand.New(rand.NewPCG(seed, 4))
+	all := slices.DeleteFunc(schedule.Schedules(), func(s schedule.Schedule) bool { return !s.Ascends })
+	j := Job{Seed: seed, Ranks: 2 + r.IntN(3), Microbatches: 1 + r.IntN(6), Steps: 1 + r.IntN(3), Capacity: r.IntN(4) - 1, LookAhead: r.IntN(3), Copies: r.IntN(4) == 0}
+	j.Schedule = all[r.IntN(len(all))].Name
+	if j.Schedule == "dualpipev" {
+		j.Microbatches *= 2 * j.Ranks
+	}
+	for range r.IntN(3) {
+		j.Faults = append(j.Faults, JobFault{jobKind(r.IntN(int(numJobKinds))), r.IntN(j.Ranks), r.IntN(1 << (2 + r.IntN(8)))})
+	}
+	return j
+}
+
+// job is a Job that runs.
+type job struct {
+	Job
+	*world
+	net     *network
+	fired   []JobFault
+	told    int    // faults before this step
+	lost    []bool // ranks that may be lost
+	actions []int  // by rank
+	cancels []context.CancelCauseFunc
+	ends    []*tcp.Endpoint[T]
+	runners []*runner.Runner[T]
+}
+
+const silence = 10 * time.Second
+
+// happen makes the faults of a moment happen, under the lock of the network.
+func (j *job) happen(rank, now int, atAction bool, w *wire) {
+	for i := range j.Job.Faults {
+		f := &j.Job.Faults[i]
+		if f.At < 0 || f.Rank != rank || now < f.At || (f.Kind >= raises) != atAction {
+			continue
+		}
+		f.At = -1
+		j.fired = append(j.fired, *f)
+		j.lost[rank] = j.lost[rank] || f.Kind < severs
+		switch f.Kind {
+		case dies:
+			j.net.kill(rank)
+		case hushed:
+			j.net.silent[rank] = true
+		case severs:
+			for _, e := range w.ends { // what holds a rank in the job, for both of them
+				j.lost[e.rank] = j.lost[e.rank] || w.control
+			}
+			w.reset()
+			j.net.changed.Broadcast()
+		case drags:
+			w.late = time.Second / 2 // a rank waits two seconds for the reason why a link has ended
+		case raises:
+			panic(errPlanted)
+		case stops:
+			j.cancels[rank](errCancelled)
+		}
+	}
+}
+
+// each does something on all ranks at once, and waits.
+func (j *job) each(do func(rank int)) {
+	var all sync.WaitGroup
+	for rank := range j.Job.Ranks {
+		all.Go(func() { do(rank) })
+	}
+	all.Wait()
+}
+
+// begin joins all ranks and makes their runners, on a network without connections.
+func (j *job) begin() []error {
+	n := newNetwork(j.Job.Seed, j.Job.Ranks)
+	j.net, j.actions, j.lost, j.fired = n, make([]int, j.Job.Ranks), make([]bool, j.Job.Ranks), nil
+	j.told = 0
+	n.fault = func(rank int, w *wire) { j.happen(rank, n.writes[rank], false, w) }
+	j.ends, j.runners, j.cancels = make([]*tcp.Endpoint[T], j.Job.Ranks), make([]*runner.Runner[T], j.Job.Ranks), make([]context.CancelCauseFunc, j.Job.Ranks)
+	errs := make([]error, j.Job.Ranks)
+	j.each(func(rank int) {
+		j.ends[rank], errs[rank] = tcp.Join(context.Background(), tcp.Config{
+			Rank: rank, Ranks: j.Job.Ranks, Address: "sim:0", Token: "secret", Capacity: j.Job.Capacity, Silence: silence,
+			Network: host{n, rank},
+		}, j.devs[rank].Host)
+	})
+	found, _ := schedule.Find(j.Job.Schedule)
+	for rank := range j.Job.Ranks {
+		if errs[rank] != nil {
+			continue
+		}
+		j.runners[rank], errs[rank] = runner.New(runner.Config[T]{
+			Stages: j.model.Stages(), Spaces: runner.On[T](j.devs[rank]), FirstStep: j.number,
+			Plan:  runner.Plan{Placement: j.placement, Rule: found.Rule, LookAhead: j.Job.LookAhead},
+			World: runner.World[T]{Ranks: j.Job.Ranks, First: rank, Transport: func(int) runner.Transport[T] { return j.ends[rank] }},
+			Hooks: runner.Hooks{Action: func(int, schedule.Action) {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				j.actions[rank]++
+				j.happen(rank, j.actions[rank], true, nil)
+			}},
+		})
+	}
+	return errs
+}
+
+// close ends runners and endpoints.
+func (j *job) close() {
+	j.each(func(rank int) {
+		if j.runners[rank] != nil {
+			_ = j.runners[rank].Close()
+		}
+		if j.ends[rank] != nil {
+			_ = j.ends[rank].Close() // A connection that was cut tells so.
+		}
+	})
+}
+
+// step runs a step on all ranks.
+func (j *job) step() []ending {
+	endings := make([]ending, j.Job.Ranks)
+	contexts := make([]context.Context, j.Job.Ranks)
+	for rank := range contexts {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Hour, errStuck)
+		defer cancel()
+		contexts[rank], j.cancels[rank] = context.WithCancelCause(ctx)
+	}
+	j.each(func(rank int) {
+		e := &endings[rank]
+		defer func() { e.panicked = recover() }()
+		e.result, e.err = j.runners[rank].Step(contexts[rank], j.Job.Microbatches, runner.Indexed(func(_ context.Context, entry batchctx.Entry[T]) error {
+			j.putTokens(j.devs[rank].Host, entry, entry.Index())
+			return nil
+		}))
+		e.returned = true
+	})
+	return endings
+}
+
+// wrong returns what is wrong about a step, and whether the job is over.
+func (j *job) wrongStep(endings []ending) (over bool, err error) {
+	j.net.mu.Lock()
+	defer j.net.mu.Unlock()
+	well, failed, last := 0, 0, -1
+	defer func() { j.told = len(j.fired) }()
+	quiet := !slices.ContainsFunc(j.fired, func(f JobFault) bool { return f.Kind >= severs && f.Kind != drags })
+	for rank := range endings {
+		e := &endings[rank]
+		told := e.err
+		if err, ok := e.panicked.(error); ok {
+			told = err
+		}
+		lost, is := errors.AsType[*tcp.LostError](told)
+		over = over || is
+		switch {
+		case errors.Is(told, errStuck):
+			return true, told
+		case told == nil && e.returned:
+			last = rank
+			if !j.lost[rank] {
+				well++
+			}
+		case j.lost[rank]: // it may say anything
+		case is && !j.lost[lost.Rank]:
+			return true, fmt.Errorf("rank %d says that rank %d is lost, after %v: %w", rank, lost.Rank, j.fired, told)
+		case !is && (quiet || len(j.fired) == j.told):
+			return true, fmt.Errorf("rank %d has ended with %v (%v), after %v", rank, told, e.panicked, j.fired)
+		default:
+			failed++
+		}
+	}
+	for rank, d := range j.devs {
+		var stats memory.Stats
+		d.Stats(&stats)
+		if stats.Live != stats.Classes[memory.Resident] {
+			return over, fmt.Errorf("rank %d holds %d bytes after the step (L8)", rank, stats.Live-stats.Classes[memory.Resident])
+		}
+	}
+	if well > 0 && failed > 0 && !j.lost[0] { // what rank 0 has said last may not reach all
+		return over, fmt.Errorf("the step counts on %d ranks and not on %d (L8)", well, failed)
+	}
+	if last >= 0 {
+		if failed == 0 && !over {
+			err = j.wrongModel(endings[last].result)
+		}
+		j.number++
+	}
+	return over, err
+}
+
+// runJob runs a job, and afterwards begins it again and runs a step without faults.
+func runJob(s Job, sum *jobTally) (err error) {
+	s.Faults = slices.Clone(s.Faults)
+	j := &job{Job: s, world: &world{Scenario: Scenario{Ranks: s.Ranks, Copies: s.Copies, Transformer: true}, number: 1, m: s.Microbatches, training: true, dry: true}}
+	found, _ := schedule.Find(s.Schedule)
+	for _, n := range []int{s.Ranks, 2 * s.Ranks} {
+		if j.placement, err = found.Place(s.Ranks, n); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var devs []kernels.Compute
+	for rank := range s.Ranks {
+		j.devs = append(j.devs, &device{hosts[rank], j.world})
+		devs = append(devs, j.devs[rank])
+	}
+	if j.model, err = j.newModel(devs); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.model.Close()) }()
+	defer time.AfterFunc(24*time.Hour, func() { panic(fmt.Sprintf("seed %d: %v", s.Seed, errStuck)) }).Stop()
+	sum.Jobs++
+	for again := range 2 {
+		if again == 1 {
+			j.Job.Faults = nil
+		}
+		over := false
+		if err := errors.Join(j.begin()...); err != nil {
+			over = true
+			if j.close(); len(j.fired) == 0 {
+				return fmt.Errorf("the ranks have not joined: %w", err)
+			}
+		}
+		for step := 0; step < s.Steps && !over && err == nil; step++ {
+			over, err = j.wrongStep(j.step())
+			sum.Steps++
+		}
+		if over && err == nil {
+			sum.Over++
+		}
+		j.close()
+		sum.Faults += len(j.fired)
+		if err != nil || again == 0 && len(j.fired) == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// jobTally is what jobs come to.
+type jobTally struct{ Jobs, Steps, Over, Faults int }
+
+// TestJobs runs the jobs of one seed after the other.
+func TestJobs(t *testing.T) {
+	began := time.Now()
+	next := *seed
+	if next == 0 {
+		next = uint64(began.UnixNano())
+	}
+	t.Logf("the first seed is %d", next)
+	for len(hosts) < 4 {
+		host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 24})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, host)
+	}
+	var sum jobTally
+	for n := 0; n < 30 || time.Since(began) < *lasting; n++ {
+		s := drawJob(next)
+		var err error
+		func() {
+			defer func() {
+				if recover() != nil { // goroutines of the bubble that never end
+					err = errors.Join(err, errStuck)
+				}
+			}()
+			synctest.Test(t, func(*testing.T) { err = runJob(s, &sum) })
+		}()
+		if err != nil {
+			text, _ := json.Marshal(s)
+			t.Fatalf("seed %d: %v\ngo test ./tests/sim -run TestJobs -seed %d\n%s", next, err, next, text)
+		}
+		next++
+	}
+	text, _ := json.Marshal(sum)
+	t.Logf("next %d, %s", next, text)
+}
