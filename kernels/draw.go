@@ -22,10 +22,12 @@ func (k Key) Draw(block uint64) [4]uint32 {
 	return [4]uint32{a, b, c, d}
 }
 
+// Stream returns the upper half of the counter of a key's draws, for devices that draw
+// themselves.
+func (k Key) Stream() uint64 { return mix(mix(mix(k.Op)^uint64(k.Step)) ^ uint64(k.Microbatch)) }
+
 // philox returns the key made ready for draws.
-func (k Key) philox() vector.Philox {
-	return vector.Philox{Seed: k.Seed, Stream: mix(mix(mix(k.Op)^uint64(k.Step)) ^ uint64(k.Microbatch))}
-}
+func (k Key) philox() vector.Philox { return vector.Philox{Seed: k.Seed, Stream: k.Stream()} }
 
 // mix is the finalizer of splitmix64 (Steele et al. 2014; Vigna).
 func mix(x uint64) uint64 {

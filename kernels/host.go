@@ -143,6 +143,23 @@ func (h *Host) Sync() error { return nil }
 // ShadowConfig returns the configuration of the arena, for [Null].
 func (h *Host) ShadowConfig() memory.ArenaConfig { return h.config }
 
+// Lend returns a view of the bytes of a buffer, for any goroutine ([Lender]).
+func (h *host) Lend(b Buffer) ([]byte, error) {
+	if h.alone {
+		return nil, fmt.Errorf("%w: Lend: the device was made with HostConfig.Alone", ErrNoLender)
+	}
+	h.table.Lock()
+	data, err := h.arena.Data(b.Handle)
+	h.table.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("kernels: Lend: %w", err)
+	}
+	if int64(len(data)) != int64(b.N)*b.Type.Bytes() {
+		return nil, fmt.Errorf("%w: Lend: the buffer says %d elements of %s, its memory has %d bytes", ErrShape, b.N, b.Type, len(data))
+	}
+	return data, nil
+}
+
 // Floats returns a new buffer of a class with these elements, which the caller owns.
 func (h *Host) Floats(class memory.Class, x ...float32) (Buffer, error) {
 	b, err := h.Alloc(class, Float32, len(x))

@@ -42,7 +42,7 @@ func openHeadLoss(c *call, op HeadLoss, need int) (v headViews) {
 	v.weights = c.floats("Weights", op.Weights, op.Tokens)
 	v.lse = c.floats("LSE", op.LSE, op.Tokens)
 	v.kept = c.optional("Logits", op.Logits, op.Logits.N)
-	if len(v.kept) < size(op.Tokens, op.Vocabulary) {
+	if op.Logits.N < size(op.Tokens, op.Vocabulary) {
 		v.workspace = roomy[float32](c, "Workspace", op.Workspace, need)
 	}
 	c.apart("Workspace", op.Workspace, op.X, op.Table, op.Labels, op.Weights, op.LSE)

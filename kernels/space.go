@@ -191,23 +191,6 @@ func (s *space) Reclaim(mark uint64) int64 {
 	return s.arena.Reclaim(mark)
 }
 
-// Lend returns a view of the bytes of a buffer, for any goroutine ([Lender]).
-func (s *space) Lend(b Buffer) ([]byte, error) {
-	if s.alone {
-		return nil, fmt.Errorf("%w: Lend: the device was made with HostConfig.Alone", ErrNoLender)
-	}
-	s.table.Lock()
-	data, err := s.arena.Data(b.Handle)
-	s.table.Unlock()
-	if err != nil {
-		return nil, fmt.Errorf("kernels: Lend: %w", err)
-	}
-	if int64(len(data)) != int64(b.N)*b.Type.Bytes() {
-		return nil, fmt.Errorf("%w: Lend: the buffer says %d elements of %s, its memory has %d bytes", ErrShape, b.N, b.Type, len(data))
-	}
-	return data, nil
-}
-
 // Close gives all memory back to the system. Every handle is stale afterwards.
 func (s *space) Close() error {
 	s.table.Lock()

@@ -69,6 +69,7 @@ var rooms = []struct {
 	{"kernels/kerneltest", 5, nil},
 	{"kernels/cuda", 5, nil},
 	{"kernels/cuda/driver", 0, nil},
+	{"kernels/cuda/ptx", 4, nil},
 	{"trainer/safetensors", 2, nil},
 	{"trainer/outfile", 0, nil},
 	{"trainer/report", 5, nil},

@@ -267,7 +267,7 @@ func (m *machine) steps(w *warp, n int) error {
 				v := w.registers[in.src[0]][l]
 				w.registers[in.dst[0]][l], w.registers[in.dst[1]][l] = v&(1<<shift-1), v>>shift
 			}
-		case load, store:
+		case load, store, atomic:
 			if err := m.access(w, in, mask); err != nil {
 				return err
 			}
@@ -304,9 +304,9 @@ func (m *machine) steps(w *warp, n int) error {
 	return nil
 }
 
-// access is a load or a store of the threads of mask.
+// access is a load, a store or an atomic of the threads of mask.
 func (m *machine) access(w *warp, in *instruction, mask uint32) error {
-	size, write := uint64(in.size)*uint64(in.many), in.kind == store
+	size := uint64(in.size) * uint64(in.many)
 	bases := &w.registers[in.src[0]]
 	for ; mask != 0; mask &= mask - 1 {
 		l := bits.TrailingZeros32(mask) & (warpSize - 1)
@@ -330,13 +330,19 @@ func (m *machine) access(w *warp, in *instruction, mask uint32) error {
 				return m.fault(w, w.pc, l, "out of bounds: %d bytes at %d of %d", size, int64(offset), len(p.Data))
 			}
 			me := uint32(m.number*m.threads+w.first+l) + 1
-			if reason := p.check(offset, int(size), write, me, m.epoch); reason != "" {
+			if reason := p.check(offset, int(size), in.kind, me, m.epoch); reason != "" {
 				return m.fault(w, w.pc, l, "%s (%d bytes at %d of %d)", reason, size, offset, len(p.Data))
 			}
 			data = p.Data[offset:]
 		}
+		if in.kind == atomic {
+			old := get(data, in.size, false)
+			w.registers[in.dst[0]][l] = old
+			put(data, in.size, in.f(old, w.registers[in.src[1]][l], 0))
+			continue
+		}
 		for i := range in.many {
-			if write {
+			if in.kind == store {
 				put(data[i*in.size:], in.size, w.registers[in.dst[i]][l])
 			} else {
 				w.registers[in.dst[i]][l] = get(data[i*in.size:], in.size, in.signed)

@@ -39,6 +39,7 @@ func (f *Fault) Error() string {
 const (
 	blockOf = 1 << 31   // threads of the block whose number is in the other bits
 	anyone  = 1<<32 - 1 // threads of several blocks
+	atomics = 1<<32 - 2 // any threads, by atomics alone
 	nobody  = uint32(0) // else the number of a thread and 1
 )
 
@@ -71,7 +72,7 @@ func (s *shadow) apart(other, since, me, epoch uint32) bool {
 	switch {
 	case other == nobody || other == me:
 		return false
-	case other == anyone:
+	case other == anyone || other == atomics:
 		return true
 	case other&blockOf != 0:
 		return other&^blockOf != (me-1)/s.perBlock || since == epoch
@@ -109,6 +110,18 @@ func (s *shadow) store(c *cell, me, epoch uint32) uint32 {
 	return nobody
 }
 
+// change notes an atomic, which meets no other one.
+func (s *shadow) change(c *cell, me, epoch uint32) uint32 {
+	if c.writer == atomics {
+		me = atomics
+	}
+	if other := s.store(c, me, epoch); other != nobody {
+		return other
+	}
+	c.writer = atomics
+	return nobody
+}
+
 // piece is memory as a launch sees it: a region, or the shared memory of the block.
 type piece struct {
 	Region
@@ -116,9 +129,9 @@ type piece struct {
 }
 
 // check looks at an access of size bytes by a thread and notes it; a fault is its reason.
-func (p *piece) check(offset uint64, size int, write bool, me, epoch uint32) string {
+func (p *piece) check(offset uint64, size int, kind kind, me, epoch uint32) string {
 	at := int(offset)
-	if write {
+	if kind == store {
 		if p.Written != nil {
 			for i := at; i < at+size; i++ {
 				p.Written[i] = 1
@@ -130,14 +143,17 @@ func (p *piece) check(offset uint64, size int, write bool, me, epoch uint32) str
 	cells := p.cells(at, size, len(p.Data))
 	for i := range cells {
 		other := nobody
-		if write {
+		switch kind {
+		case store:
 			other = p.store(&cells[i], me, epoch)
-		} else {
+		case atomic:
+			other = p.change(&cells[i], me, epoch)
+		default:
 			other = p.load(&cells[i], me, epoch)
 		}
 		if other != nobody {
 			verb := "reads"
-			if write {
+			if kind != load {
 				verb = "writes"
 			}
 			return fmt.Sprintf("a race: it %s what %s used, with no barrier between", verb, p.who(other))
@@ -151,6 +167,8 @@ func (s *shadow) who(other uint32) string {
 	switch {
 	case other == anyone:
 		return "threads of several blocks"
+	case other == atomics:
+		return "an atomic"
 	case other&blockOf != 0:
 		return fmt.Sprintf("several threads of block number %d", other&^blockOf)
 	}

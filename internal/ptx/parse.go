@@ -85,6 +85,7 @@ const (
 	unpack              // two registers of half the width from one
 	load
 	store
+	atomic // of whole numbers, whose order does not matter
 	branch
 	barrier
 	end
@@ -328,6 +329,10 @@ func (p *parser) statement(line string) error {
 		}
 		return nil
 	}
+	if scoped, ok := strings.CutPrefix(line, "{ .reg "); ok { // a register for one instruction
+		_, scoped, _ = strings.Cut(scoped, ";")
+		line = strings.TrimSpace(strings.TrimSuffix(scoped, "}"))
+	}
 	text, ok := strings.CutSuffix(line, ";")
 	if !ok || strings.HasPrefix(line, ".") {
 		return fmt.Errorf("%w: %q", ErrUnsupported, line)
@@ -412,10 +417,7 @@ func (p *parser) instruction(in *instruction, op, args []string) error {
 		}
 		return p.access(in, op, args, width)
 	case "atom", "red":
-		if op[len(op)-1] == "f32" || op[len(op)-1] == "f64" {
-			return fmt.Errorf("%w: an atomic on floats has no order, and its sum no definite bits", ErrUnsupported)
-		}
-		return fmt.Errorf("%w: atomics", ErrUnsupported)
+		return p.atomic(in, op, args, width)
 	case "mov":
 		if err := wanted(2); err != nil {
 			return err
@@ -440,10 +442,10 @@ func (p *parser) instruction(in *instruction, op, args []string) error {
 		}
 		in.f = f
 	}
-	if len(args) == 0 || !strings.HasPrefix(args[0], "%") {
-		return fmt.Errorf("the result is %q", args)
-	}
 	if in.kind == compute {
+		if !strings.HasPrefix(args[0], "%") {
+			return fmt.Errorf("the result is %q", args[0])
+		}
 		in.dst[0] = p.register(args[0])
 	}
 	for i, a := range args[1:] {
@@ -489,7 +491,38 @@ func (p *parser) access(in *instruction, op, args []string, width int) error {
 		}
 		in.dst[i] = r
 	}
-	text := strings.TrimSuffix(strings.TrimPrefix(args[1], "["), "]")
+	return p.address(in, args[1])
+}
+
+// atomic decodes atom and red in global memory.
+func (p *parser) atomic(in *instruction, op, args []string, width int) error {
+	t := op[len(op)-1]
+	if strings.HasPrefix(t, "f") {
+		return fmt.Errorf("%w: atomics on floats have no order, and what they add up no definite bits", ErrUnsupported)
+	}
+	if op[0] == "atom" && len(args) == 3 {
+		in.dst[0] = p.register(args[0])
+		args = args[1:]
+	} else if op[0] == "red" && len(args) == 2 {
+		in.dst[0] = p.register("%discarded")
+	} else {
+		return fmt.Errorf("%w: %d operands", ErrUnsupported, len(args))
+	}
+	if len(op) != 4 || op[1] != "global" || op[2] != "add" && op[2] != "min" && op[2] != "max" || width < 4 {
+		return fmt.Errorf("%w: %s", ErrUnsupported, strings.Join(op, "."))
+	}
+	in.f, _ = integers(op[2], 8*width, t[0] == 's', nil)
+	in.kind, in.size, in.many = atomic, uint8(width), 1
+	var err error
+	if in.src[1], err = p.operand(args[1], width); err != nil {
+		return err
+	}
+	return p.address(in, args[0])
+}
+
+// address decodes "[register+offset]".
+func (p *parser) address(in *instruction, text string) error {
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
 	base, offset, _ := strings.Cut(text, "+")
 	if offset != "" {
 		v, err := strconv.ParseInt(offset, 0, 64)

@@ -232,7 +232,7 @@ func TestRefused(t *testing.T) {
 	text := source(t)
 	for _, planted := range []string{
 		"atom.global.add.f32 \t%f9, [%rd1], %f4;", "red.global.add.f32 \t[%rd1], %f4;", "red.shared.add.f64 \t[%rd1], %fd4;",
-		"atom.global.add.u32 \t%r9, [%rd1], 1;", "ex2.approx.f32 \t%f9, %f4;", "add.rn.ftz.f32 \t%f9, %f4, %f4;", "bar.sync \t1;",
+		"atom.global.cas.b32 \t%r9, [%rd1], 1, 2;", "atom.shared.add.u32 \t%r9, [%rd1], 1;", "ex2.approx.f32 \t%f9, %f4;", "add.rn.ftz.f32 \t%f9, %f4, %f4;", "bar.sync \t1;",
 		"st.local.u32 \t[%rd1], %r1;", "call \tf;", "wgmma.fence.sync.aligned;",
 	} {
 		changed := strings.Replace(text, "fma.rn.f32 \t%f4, %f1, %f2, %f3;", planted, 1)

@@ -32,6 +32,7 @@ type Device struct {
 	chunk     []byte   // of what is being received
 
 	compute, in, out driver.Stream
+	scratch          driver.Addr
 
 	mu      sync.Mutex   // guards what follows
 	before  driver.Event // what a copy waits for
@@ -47,7 +48,7 @@ type pending struct {
 }
 
 var (
-	_ kernels.Device   = (*Device)(nil)
+	_ kernels.Compute  = (*Device)(nil)
 	_ kernels.Shadowed = (*Device)(nil)
 	_ memory.Planned   = (*Device)(nil)
 	_ memory.Scoped    = (*Device)(nil)
@@ -91,7 +92,7 @@ func (d *Device) open(cfg Config) (err error) {
 		return err
 	}
 	d.Buffers = kernels.NewBuffers(arena)
-	return nil
+	return d.openOperations()
 }
 
 // align is that of every buffer in bytes: kernels load 16 at once, and the driver's own
@@ -209,7 +210,7 @@ func (d *Device) Close() error {
 	if d.Buffers != nil {
 		err = errors.Join(d.Sync(), d.Buffers.Close())
 	}
-	err = errors.Join(err, d.staging.close(d.driver))
+	err = errors.Join(err, d.staging.close(d.driver), d.closeOperations())
 	for _, m := range d.modules {
 		err = errors.Join(err, d.driver.Unload(m))
 	}

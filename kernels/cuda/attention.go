@@ -1,0 +1,72 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/weir-ml/weir/kernels"
+)
+
+// What the kernels of attention are built for.
+const (
+	attentionTile = 16  // queries and keys
+	mostHeadDim   = 128 // elements of a head
+)
+
+// AttentionWorkspace returns what the backward keeps for each head and token; the forward needs
+// nothing but is given one element. For heads that the device lacks it is more than any memory
+// has, so that a dry run refuses them.
+func (d *Device) AttentionWorkspace(tokens, heads, headDim int) (forward, backward int) {
+	if headDim > mostHeadDim {
+		return math.MaxInt, math.MaxInt
+	}
+	return 1, max(1, times(tokens, heads))
+}
+
+// times multiplies dimensions; what does not fit an int becomes the largest.
+func times(a, b int) int {
+	if a <= 0 || b <= 0 {
+		return 0
+	}
+	if a > math.MaxInt/b {
+		return math.MaxInt
+	}
+	return a * b
+}
+
+// heads refuses heads that the kernels have no room for.
+func (o *operation) heads(tokens, headDim int) {
+	if o.fits(tokens); headDim > mostHeadDim && o.err == nil {
+		o.err = fmt.Errorf("%w: heads of %d elements, at most %d", ErrMissing, headDim, mostHeadDim)
+	}
+}
+
+// tiles queues a kernel with a block for each tile and head.
+func (o *operation) tiles(kernel string, tokens, heads int, args ...uint64) {
+	grid := [3]uint32{uint32((tokens + attentionTile - 1) / attentionTile), uint32(heads), 1}
+	o.launch(kernel, grid, [3]uint32{4 * attentionTile, 1, 1}, args...)
+}
+
+// CausalAttention goes over tiles of keys for each tile of queries, with a running maximum and
+// sum. ErrMissing is returned for heads of more than 128 elements.
+func (d *Device) CausalAttention(op kernels.CausalAttention) error {
+	o := d.begin("CausalAttention", d.checks.CausalAttention(op))
+	o.heads(op.Tokens, op.HeadDim)
+	scale := float32(1 / math.Sqrt(float64(op.HeadDim)))
+	o.tiles("attention", op.Tokens, op.Heads, o.at(op.Out), o.at(op.LSE), o.at(op.QKV), uint64(op.Tokens), uint64(op.HeadDim), word(scale))
+	return o.end()
+}
+
+// CausalAttentionBackward recomputes the weights of each tile twice: for the gradient of its
+// queries and for those of its keys and values, so that no sum is shared by blocks.
+func (d *Device) CausalAttentionBackward(op kernels.CausalAttentionBackward) error {
+	o := d.begin("CausalAttentionBackward", d.checks.CausalAttentionBackward(op))
+	o.heads(op.Tokens, op.HeadDim)
+	scale, rows := float32(1/math.Sqrt(float64(op.HeadDim))), op.LSE.N
+	delta, dout, qkv, dqkv, lse := o.at(op.Workspace), o.at(op.DOut), o.at(op.QKV), o.at(op.DQKV), o.at(op.LSE)
+	o.each("attention_delta", rows, delta, o.at(op.Out), dout, uint64(rows), uint64(op.Tokens), uint64(op.HeadDim))
+	for _, kernel := range []string{"attention_queries", "attention_keys"} {
+		o.tiles(kernel, op.Tokens, op.Heads, dqkv, dout, qkv, lse, delta, uint64(op.Tokens), uint64(op.HeadDim), word(scale))
+	}
+	return o.end()
+}

@@ -1,0 +1,119 @@
+package cuda
+
+import (
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+)
+
+// Logits exist by tiles of tokens and of the vocabulary.
+const (
+	headTokens     = 512
+	headVocabulary = 1024
+	headThreads    = 128
+
+	headRows = 1024 // where three float64 for each token of a tile lie in scratch memory
+)
+
+// HeadWorkspace returns the elements of one tile of logits.
+func (d *Device) HeadWorkspace(tokens, width, vocabulary int) int {
+	return times(min(tokens, headTokens), min(vocabulary, headVocabulary))
+}
+
+// head are the addresses of HeadLoss, and of its backward.
+type head struct {
+	operation
+	x, table, labels, weights, lse uint64
+	workspace                      uint64 // a tile of logits
+	logits                         uint64 // room for the tiles to come
+	room                           int
+	tokens, width, vocabulary      int
+}
+
+func (d *Device) head(name string, op kernels.HeadLoss, refused error) head {
+	h := head{operation: d.begin(name, refused), tokens: op.Tokens, width: op.Width, vocabulary: op.Vocabulary}
+	h.fits(op.Tokens, op.Width, op.Vocabulary)
+	h.inRange("Labels", op.Labels, op.Vocabulary)
+	h.x, h.table, h.labels, h.weights = h.at(op.X), h.at(op.Table), h.at(op.Labels), h.at(op.Weights)
+	h.lse, h.workspace, h.logits, h.room = h.at(op.LSE), h.at(op.Workspace), h.at(op.Logits), op.Logits.N
+	return h
+}
+
+// of returns the address of element i of float32, or of int32.
+func of(at uint64, i int) uint64 { return at + 4*uint64(i) }
+
+// tile returns where the next n logits are, and whether they stay there.
+func (h *head) tile(n int) (logits uint64, kept bool) {
+	if n > h.room {
+		return h.workspace, false
+	}
+	logits = h.logits
+	h.logits, h.room = of(h.logits, n), h.room-n
+	return logits, true
+}
+
+// compute computes the logits of tokens and rows of the table.
+func (h *head) compute(logits uint64, t0, tokens, v0, cols int) {
+	h.matmul(product{
+		a: of(h.x, t0*h.width), b: of(h.table, v0*h.width), c: logits, m: tokens, n: cols, k: h.width, transB: true,
+	})
+}
+
+// HeadLoss takes logits into account tile by tile, with a running maximum and sum, and waits
+// for the two sums.
+func (d *Device) HeadLoss(op kernels.HeadLoss) (sum, weight float64, err error) {
+	_, _, err = d.checks.HeadLoss(op)
+	h := d.head("HeadLoss", op, err)
+	total, rows := uint64(d.scratch), uint64(d.scratch)+headRows
+	for t0 := 0; t0 < h.tokens && h.err == nil; t0 += headTokens {
+		tokens := min(headTokens, h.tokens-t0)
+		for v0 := 0; v0 < h.vocabulary; v0 += headVocabulary {
+			cols := min(headVocabulary, h.vocabulary-v0)
+			logits, _ := h.tile(tokens * cols)
+			h.compute(logits, t0, tokens, v0, cols)
+			h.line("head_softmax", tokens, headThreads, rows, logits, of(h.labels, t0), uint64(v0), uint64(cols))
+		}
+		h.line("head_sum", 1, 256, of(h.lse, t0), total, rows, of(h.weights, t0), uint64(tokens), flag(t0 == 0))
+	}
+	var sums [2]float64
+	words(&h.operation, sums[:], driver.Addr(total))
+	return sums[0], sums[1], h.end()
+}
+
+// HeadLossBackward recomputes the logits of a tile, turns them into their gradient in place, and
+// multiplies by Table for DX and by X for DTable. Tokens of weight 0 have no part in it.
+func (d *Device) HeadLossBackward(op kernels.HeadLossBackward) error {
+	h := d.head("HeadLossBackward", kernels.HeadLoss{
+		X: op.X, Table: op.Table, Labels: op.Labels, Weights: op.Weights, LSE: op.LSE, Workspace: op.Workspace, Logits: op.Logits,
+		Tokens: op.Tokens, Width: op.Width, Vocabulary: op.Vocabulary,
+	}, d.checks.HeadLossBackward(op))
+	dx, dtable := h.at(op.DX), h.at(op.DTable)
+	for t0 := 0; t0 < h.tokens && h.err == nil; t0 += headTokens {
+		tokens := min(headTokens, h.tokens-t0)
+		for v0 := 0; v0 < h.vocabulary; v0 += headVocabulary {
+			cols := min(headVocabulary, h.vocabulary-v0)
+			logits, kept := h.tile(tokens * cols)
+			if !kept {
+				h.compute(logits, t0, tokens, v0, cols)
+			}
+			if !kept || !op.Gradients {
+				h.each("head_grad", tokens*cols, logits, of(h.lse, t0), of(h.weights, t0), of(h.labels, t0), word(op.Seed),
+					uint64(v0), uint64(tokens*cols), uint64(cols))
+			}
+			if dx != 0 {
+				h.matmul(product{
+					a: logits, b: of(h.table, v0*h.width), c: of(dx, t0*h.width), m: tokens, n: h.width, k: cols, accumulate: v0 > 0,
+				})
+			}
+			if dtable != 0 {
+				h.matmul(product{
+					a: logits, b: of(h.x, t0*h.width), c: of(dtable, v0*h.width), alive: of(h.weights, t0),
+					m: cols, n: h.width, k: tokens, transA: true, accumulate: op.Accumulate || t0 > 0,
+				})
+			}
+		}
+	}
+	if dx != 0 {
+		h.each("head_clear", op.DX.N, dx, h.weights, uint64(op.DX.N), uint64(h.width))
+	}
+	return h.end()
+}

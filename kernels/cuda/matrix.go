@@ -1,0 +1,101 @@
+package cuda
+
+import "github.com/weir-ml/weir/kernels"
+
+// MatMul computes the product in float32: each element of C is one chain of fused multiply-adds.
+func (d *Device) MatMul(op kernels.MatMul) error {
+	o := d.begin("MatMul", d.checks.MatMul(op))
+	o.matmul(product{
+		a: o.at(op.A), b: o.at(op.B), c: o.at(op.C), bias: o.at(op.Bias), m: op.M, n: op.N, k: op.K,
+		transA: op.TransA, transB: op.TransB, accumulate: op.Accumulate,
+	})
+	return o.end()
+}
+
+// product is a matrix product of what lies at addresses.
+type product struct {
+	a, b, c, bias              uint64
+	alive                      uint64 // of float32: rows of op(B) that count as 0 where it is 0; 0 is none
+	m, n, k                    int
+	transA, transB, accumulate bool
+}
+
+func (o *operation) matmul(p product) {
+	const side = 64
+	o.fits(p.m, p.n, p.k)
+	grid := [3]uint32{uint32((p.n + side - 1) / side), uint32((p.m + side - 1) / side), 1}
+	o.launch("matmul", grid, [3]uint32{256, 1, 1}, p.c, p.a, p.b, p.bias, p.alive, uint64(p.m), uint64(p.n), uint64(p.k),
+		flag(p.transA), flag(p.transB), flag(p.accumulate))
+}
+
+// AddRow adds b to each row of x.
+func (d *Device) AddRow(x, b kernels.Buffer, rows, cols int) error {
+	o := d.begin("AddRow", d.checks.AddRow(x, b, rows, cols))
+	o.fits(cols)
+	o.each("add_row", x.N, o.at(x), o.at(b), uint64(x.N), uint64(cols))
+	return o.end()
+}
+
+// SumRows adds up the rows of x in ascending order.
+func (d *Device) SumRows(dst, x kernels.Buffer, rows, cols int, accumulate bool) error {
+	o := d.begin("SumRows", d.checks.SumRows(dst, x, rows, cols, accumulate))
+	o.fits(rows, cols)
+	o.each("sum_rows", cols, o.at(dst), o.at(x), uint64(rows), uint64(cols), flag(accumulate))
+	return o.end()
+}
+
+// normThreads are those of a row.
+const normThreads = 128
+
+// LayerNorm normalises each row, mean and variance added up in float64.
+func (d *Device) LayerNorm(op kernels.LayerNorm) error {
+	o := d.begin("LayerNorm", d.checks.LayerNorm(op))
+	o.fits(op.Rows, op.Cols)
+	o.line("norm", op.Rows, normThreads, o.at(op.Y), o.at(op.Mean), o.at(op.RStd), o.at(op.X), o.at(op.Gamma), o.at(op.Beta), uint64(op.Cols))
+	return o.end()
+}
+
+// LayerNormBackward works row by row; DGamma and DBeta add rows in ascending order.
+func (d *Device) LayerNormBackward(op kernels.LayerNormBackward) error {
+	o := d.begin("LayerNormBackward", d.checks.LayerNormBackward(op))
+	o.fits(op.Rows, op.Cols)
+	dy, x, mean, rstd := o.at(op.DY), o.at(op.X), o.at(op.Mean), o.at(op.RStd)
+	if op.DX != (kernels.Buffer{}) {
+		o.line("norm_grad", op.Rows, normThreads, o.at(op.DX), dy, x, o.at(op.Gamma), mean, rstd, uint64(op.Cols))
+	}
+	if op.DGamma != (kernels.Buffer{}) || op.DBeta != (kernels.Buffer{}) {
+		o.each("norm_gains", op.Cols, o.at(op.DGamma), o.at(op.DBeta), dy, x, mean, rstd, uint64(op.Rows), uint64(op.Cols),
+			flag(op.AccumulateGamma), flag(op.AccumulateBeta))
+	}
+	return o.end()
+}
+
+// Embed looks rows up and adds the rows of their positions.
+func (d *Device) Embed(op kernels.Embed) error {
+	o := d.begin("Embed", d.checks.Embed(op))
+	o.fits(op.Tokens, op.Width, op.Vocabulary)
+	o.inRange("IDs", op.IDs, op.Vocabulary)
+	o.each("embed", op.X.N, o.at(op.X), o.at(op.IDs), o.at(op.Table), o.at(op.Positions), uint64(op.X.N), uint64(op.Width))
+	return o.end()
+}
+
+// EmbedBackward adds in ascending order of tokens.
+func (d *Device) EmbedBackward(op kernels.EmbedBackward) error {
+	o := d.begin("EmbedBackward", d.checks.EmbedBackward(op))
+	o.fits(op.Tokens, op.Width, op.Vocabulary)
+	o.inRange("IDs", op.IDs, op.Vocabulary)
+	table, positions, dx := o.at(op.DTable), o.at(op.DPositions), o.at(op.DX)
+	if table != 0 {
+		if !op.AccumulateTable {
+			o.zero(table, op.DTable.N)
+		}
+		o.line("embed_grad", op.Tokens, 256, table, o.at(op.IDs), dx, uint64(op.Tokens), uint64(op.Width))
+	}
+	if positions != 0 {
+		if !op.AccumulatePositions {
+			o.zero(positions, op.DPositions.N)
+		}
+		o.each("sum", op.DX.N, positions, positions, dx, uint64(op.DX.N))
+	}
+	return o.end()
+}

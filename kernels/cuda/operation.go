@@ -1,0 +1,166 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"unsafe"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/kernels/cuda/ptx"
+)
+
+// ErrMissing is returned by an operation that the host has and this device lacks. It is never
+// done on the host instead. Stages meet it when they are built, in their dry run.
+var ErrMissing = errors.New("cuda: the device lacks the operation")
+
+// scratchBytes is memory of the device for results of a few words, and for what HeadLoss knows of
+// the tokens of a tile.
+const scratchBytes = headRows + 24*headTokens
+
+// openOperations loads the kernels and takes scratch memory, a page of its own.
+func (d *Device) openOperations() error {
+	names, err := fs.Glob(ptx.Files, "*.ptx")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		text, err := fs.ReadFile(ptx.Files, name)
+		if err != nil {
+			return err
+		}
+		if err := d.load(string(text)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	page, bytes := d.scratchPages()
+	if d.scratch, err = d.driver.Reserve(bytes); err != nil {
+		return err
+	}
+	if err := d.driver.Map(d.scratch, bytes, page); err != nil {
+		return err
+	}
+	d.checks = d.Checks(d)
+	return nil
+}
+
+// closeOperations gives scratch memory back.
+func (d *Device) closeOperations() error {
+	if d.scratch == 0 {
+		return nil
+	}
+	page, bytes := d.scratchPages()
+	return errors.Join(d.driver.Unmap(d.scratch, bytes, page), d.driver.Unreserve(d.scratch, bytes))
+}
+
+// scratchPages returns the page of the device, and scratchBytes in whole pages.
+func (d *Device) scratchPages() (page, bytes int64) {
+	page = d.driver.Facts().Page
+	return page, (scratchBytes + page - 1) / page * page
+}
+
+// operation is one call of an operation while its kernels are queued. The first error is kept
+// in err, and ends it.
+type operation struct {
+	device *Device
+	name   string
+	err    error
+}
+
+// begin begins an operation that the checks of the host refuse, or do not.
+func (d *Device) begin(name string, refused error) operation {
+	return operation{device: d, name: name, err: refused}
+}
+
+// end returns the error of the operation.
+func (o *operation) end() error {
+	if o.err == nil {
+		return nil
+	}
+	return fmt.Errorf("cuda: %s: %w", o.name, o.err)
+}
+
+// at returns the address of a buffer, 0 of none.
+func (o *operation) at(b kernels.Buffer) uint64 {
+	if o.err != nil {
+		return 0
+	}
+	at, err := o.device.at(b)
+	o.err = err
+	return uint64(at)
+}
+
+// fits demands dimensions that kernels can count with.
+func (o *operation) fits(dimensions ...int) {
+	for _, n := range dimensions {
+		if n > math.MaxInt32 && o.err == nil {
+			o.err = fmt.Errorf("%w: a dimension of %d", kernels.ErrShape, n)
+		}
+	}
+}
+
+// launch queues a kernel.
+func (o *operation) launch(kernel string, grid, block [3]uint32, args ...uint64) {
+	if o.err == nil {
+		o.err = o.device.launch(kernel, grid, block, 0, args...)
+	}
+}
+
+// line queues a kernel on a line of blocks.
+func (o *operation) line(kernel string, blocks, threads int, args ...uint64) {
+	o.launch(kernel, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{uint32(threads), 1, 1}, args...)
+}
+
+// each queues a kernel that treats n elements alone. What it computes does not depend on the
+// number of its threads.
+func (o *operation) each(kernel string, n int, args ...uint64) {
+	const threads, mostBlocks = 256, 1 << 14
+	o.line(kernel, min((n+threads-1)/threads, mostBlocks), threads, args...)
+}
+
+// zero queues the clearing of n float32.
+func (o *operation) zero(at uint64, n int) {
+	if o.err == nil {
+		o.err = o.device.driver.Fill(o.device.compute, driver.Addr(at), 0, 4*int64(n))
+	}
+}
+
+// copy queues a copy of n float32.
+func (o *operation) copy(to, from uint64, n int) {
+	if o.err == nil {
+		o.err = o.device.driver.Copy(o.device.compute, driver.Addr(to), driver.Addr(from), 4*int64(n))
+	}
+}
+
+// words waits for what was queued and reads words of it.
+func words[T float64 | uint32](o *operation, dst []T, at driver.Addr) {
+	if o.err == nil {
+		var e T
+		o.err = o.device.read(unsafe.Slice((*byte)(unsafe.Pointer(&dst[0])), len(dst)*int(unsafe.Sizeof(e))), at)
+	}
+}
+
+// inRange demands that every id is the number of a row of the vocabulary. It waits for the
+// device: nothing may be written where one is not.
+func (o *operation) inRange(name string, ids kernels.Buffer, vocabulary int) {
+	d := o.device
+	o.line("in_range", 1, 256, uint64(d.scratch), o.at(ids), uint64(ids.N), uint64(vocabulary))
+	var bad [1]uint32
+	words(o, bad[:], d.scratch)
+	if o.err == nil && int(bad[0]) < ids.N {
+		o.err = fmt.Errorf("%w: %s: %s[%d] is no row of a vocabulary of %d", kernels.ErrShape, o.name, name, bad[0], vocabulary)
+	}
+}
+
+// word returns a float32 as a parameter.
+func word(x float32) uint64 { return uint64(math.Float32bits(x)) }
+
+// flag returns a condition as a parameter.
+func flag(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
