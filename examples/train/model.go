@@ -22,7 +22,7 @@ func (t *trainer) build(ctx context.Context, meeting tcp.Config, training, heldo
 		if !t.world.has(rank) {
 			continue
 		}
-		dev, err := kernels.NewHost(kernels.HostConfig{Alone: t.opts.ranks == 1 && t.world == nil})
+		dev, err := t.open(len(t.devs))
 		if err != nil {
 			return err
 		}

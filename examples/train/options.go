@@ -27,7 +27,8 @@ type options struct {
 	microbatches int
 	sequence     int // most tokens in a microbatch
 	ranks        int
-	stages       int // 0 until validate: the plan's usual number
+	device       string // host, cuda or cuda:N
+	stages       int    // 0 until validate: the plan's usual number
 	plan         string
 	group        int // 0: the plan's own
 	cap          int // likewise
@@ -75,6 +76,7 @@ func defaults() *options {
 		microbatches: 64,
 		sequence:     32,
 		ranks:        1,
+		device:       "host",
 		plan:         "depth-first",
 		capacity:     1,
 		fp8:          float32s,
@@ -107,6 +109,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.microbatches, "microbatches", o.microbatches, "microbatches of a step")
 	f.IntVar(&o.sequence, "seq", o.sequence, "most bytes of text in a microbatch")
 	f.IntVar(&o.ranks, "ranks", o.ranks, "ranks of the pipeline, each with a device and a goroutine of its own")
+	f.StringVar(&o.device, "device", o.device, "host, or cuda: an NVIDIA GPU for each rank, from number 0 or N (cuda:N) on; for programs that were built with -tags cuda")
 	f.IntVar(&o.stages, "stages", o.stages, "pipeline stages that the model is cut into; default: 4 on one rank, else one or two a rank, as the plan has them")
 	f.StringVar(&o.plan, "plan", o.plan, "order of a step: "+list(planNames()))
 	f.IntVar(&o.group, "group", o.group, "microbatches that run together under "+knobs[0].goesWith()+"; default: what the plan does by itself")
@@ -250,6 +253,11 @@ func (o *options) validate() error {
 				fault("-json and -%s name the same file: give -json another", flag)
 			}
 		}
+	}
+	if _, cuda, err := o.cudaNumber(); err != nil {
+		faults = append(faults, err)
+	} else if cuda && (o.emitCosts != "" || o.emitProfile != "") {
+		fault("-device cuda trains: leave out -emit-costs and -emit-profile")
 	}
 	if o.emitCosts != "" && (o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.costs != "") {
 		fault("-emit-costs measures and does not train: leave out -checkpoint, -resume, -run, -json and -costs")

@@ -39,9 +39,9 @@ type trainer struct {
 	built    atomic.Bool // the runner and the ends of the transport are there
 	unsignal func()      // ends the answers to a signal, and to weir status
 
-	world *world          // nil where this process is alone
-	devs  []*kernels.Host // of the ranks of this process
-	ranks []device        // of all
+	world *world   // nil where this process is alone
+	devs  []local  // of the ranks of this process
+	ranks []device // of all
 	model *transformer.Model
 	run   *runner.Runner[kernels.Buffer]
 

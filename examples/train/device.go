@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// local is the device of a rank of this process.
+type local interface {
+	device
+	runner.Codec[kernels.Buffer]
+}
+
+// cudaNumber returns the number of the first GPU that -device names, and whether it names any.
+func (o *options) cudaNumber() (number int, cuda bool, err error) {
+	name, text, numbered := strings.Cut(o.device, ":")
+	if numbered {
+		number, err = strconv.Atoi(text)
+	}
+	switch {
+	case o.device == "host":
+		return 0, false, nil
+	case name != "cuda" || err != nil || number < 0:
+		return 0, false, fmt.Errorf("-device is %q, want host, cuda, or cuda:2 for GPU number 2", o.device)
+	}
+	return number, true, nil
+}
+
+// open makes the device of the nth rank of this process.
+func (t *trainer) open(n int) (local, error) {
+	number, cuda, err := t.opts.cudaNumber()
+	switch {
+	case err != nil:
+		return nil, err
+	case cuda:
+		return openCUDA(number + n)
+	}
+	return kernels.NewHost(kernels.HostConfig{Alone: t.opts.ranks == 1 && t.world == nil})
+}

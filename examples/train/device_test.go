@@ -1,0 +1,27 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A device is named, and what cannot be had is said in one line before anything is done.
+func TestDevice(t *testing.T) {
+	for text, want := range map[string]int{"cuda": 0, "cuda:0": 0, "cuda:3": 3} {
+		o := defaults()
+		o.device = text
+		number, cuda, err := o.cudaNumber()
+		require.NoError(t, err)
+		require.True(t, cuda)
+		require.Equal(t, want, number)
+	}
+	for _, text := range []string{"", "gpu", "cuda:", "cuda:-1", "cuda:x", "host:1"} {
+		o := defaults()
+		o.device = text
+		require.ErrorContains(t, o.validate(), "want host, cuda, or cuda:2", text)
+	}
+	o := defaults()
+	o.device, o.emitCosts = "cuda", "costs"
+	require.ErrorContains(t, o.validate(), "leave out -emit-costs")
+}
