@@ -130,6 +130,7 @@ func (m Microbatch[T]) Take(s Slot) T {
 }
 
 // Move is Take of a slot that ends with it: the stage owns h, and releases it or hands it over.
+// Take is for what the call only reads.
 func (m Microbatch[T]) Move(s Slot) T {
 	h, err := m.open().Move(int(s) - 1)
 	m.Check(err)
