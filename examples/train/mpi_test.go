@@ -96,10 +96,6 @@ func (p *process) ranksOf(t *testing.T) (pids []int) {
 // process stays, every checkpoint is whole or absent, and the job goes on from the last one to the
 // bits of a run that nobody killed.
 func TestMPIKilled(t *testing.T) {
-	kills := 4
-	if *long {
-		kills = 100
-	}
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -107,17 +103,23 @@ func TestMPIKilled(t *testing.T) {
 	whole := summaryOf(t, flags...).WeightsSHA256
 	plans := []string{"1f1b", "zb-v", "depth-first", "dualpipev", "interleaved"}
 	said, done, began := 0, 0, 0
-	for range kills {
+	for kill := range *kills {
 		processes, saved := 2+random.IntN(3), filepath.Join(t.TempDir(), "saved")
 		flags := append(flags[:len(flags):len(flags)], "-ranks", fmt.Sprint(processes), "-plan", plans[random.IntN(len(plans))],
-			"-checkpoint", saved, "-resume", saved, "-checkpoint-every", "5")
+			"-checkpoint", saved, "-resume", saved, "-checkpoint-every", "20")
 		p := mpiJob(t, processes, flags...)
 		var ranks []int
 		require.Eventually(t, func() bool {
 			ranks = p.ranksOf(t)
 			return len(ranks) == processes && strings.Contains(p.errs.String(), "folder")
 		}, time.Minute, time.Millisecond, "%s", &p.errs)
-		time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
+		if kill%2 == 0 { // in the midst of checkpoints
+			require.Eventually(t, func() bool {
+				_, err := os.Stat(filepath.Join(saved, "latest"))
+				return err == nil || len(p.ranksOf(t)) < processes
+			}, time.Minute, time.Millisecond)
+		}
+		time.Sleep(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
 		_ = syscall.Kill(ranks[random.IntN(processes)], syscall.SIGKILL) // It may be done.
 		status := ends(t, p, time.Minute)
 		require.Eventually(t, func() bool { return len(p.ranksOf(t)) == 0 }, time.Minute, time.Millisecond)
@@ -137,7 +139,7 @@ func TestMPIKilled(t *testing.T) {
 		}
 		require.Equal(t, whole, mpiJob(t, processes, flags...).weights(t))
 	}
-	t.Logf("of %d jobs %d were done before, %d had a checkpoint; in %d a process said what it had waited for", kills, done, began, said)
+	t.Logf("of %d jobs %d were done before, %d had a checkpoint; in %d a process said what it had waited for", *kills, done, began, said)
 }
 
 // Processes that differ are told how, and end with a status that is not 0.

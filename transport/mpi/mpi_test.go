@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 	process, processes := world.Process()
 	status := 0
 	switch {
+	case *pings != "":
+		err = pingpong(process)
 	case process == 0:
 		fmt.Printf("%s, %d processes\n", world.Library(), processes)
 		status = m.Run()
