@@ -1,9 +1,10 @@
 package product
 
 // streams says whether B is read as a stream: where it is not packed although
-// several tiles of A read it, is not small, and its rows can be fetched in time.
+// several tiles of A read it, is not small, and its rows can be fetched in time. With few
+// tiles C goes to and fro for each block as often as the stream saves a wait.
 func (p *Product) streams(m, n, k int, b Matrix) bool {
-	const few, short = 2, 48
+	const few, short = 4, 48
 	return p.Instructions == AVX512 && m > few*shapes[p.Instructions].rows && !small(n, k, b) && (together(n, b) || p.fetchable(m, n) >= short)
 }
 
@@ -24,9 +25,9 @@ func (p *Product) fetchable(m, n int) int {
 func (p *Product) streamed(m, n, k int, a, b Matrix, c []float32, stride int, accumulate bool) {
 	shape := shapes[p.Instructions]
 	tiles, panels := (m+shape.rows-1)/shape.rows, (n+shape.panel-1)/shape.panel
-	most := min(max(1<<16/n, 64), 128) / 8 * 8 // measured
+	most := 128 // measured
 	if !together(n, b) {
-		most = min(p.fetchable(m, n), 128) / 8 * 8
+		most = min(p.fetchable(m, n), most) / 8 * 8
 	}
 	for k0 := 0; k0 < k; {
 		depth := share(k-k0, most, 8)
