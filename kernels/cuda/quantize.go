@@ -32,7 +32,9 @@ func (o *operation) matrix(q kernels.Quantized) (m quantized) {
 	}
 	m.codes = o.at(q.Data)
 	m.factors = m.codes + uint64(q.Rows*stride+3)&^3
-	m.scales = of(m.factors, factors)
+	if s := q.Encoding.Scaling; s == kernels.MX32 || s == kernels.NV16 {
+		m.scales = of(m.factors, factors)
+	}
 	m.format, m.scaling = uint64(q.Encoding.Format), uint64(q.Encoding.Scaling)
 	return m
 }
