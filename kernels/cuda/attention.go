@@ -43,8 +43,7 @@ func (o *operation) heads(tokens, headDim int) {
 
 // tiles queues a kernel with a block for each tile and head.
 func (o *operation) tiles(kernel string, tokens, heads int, args ...uint64) {
-	grid := [3]uint32{uint32((tokens + attentionTile - 1) / attentionTile), uint32(heads), 1}
-	o.launch(kernel, grid, [3]uint32{4 * attentionTile, 1, 1}, args...)
+	o.launch(kernel, (tokens+attentionTile-1)/attentionTile, heads, 4*attentionTile, args...)
 }
 
 // CausalAttention goes over tiles of keys for each tile of queries, with a running maximum and

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"unsafe"
 
@@ -44,14 +43,14 @@ func (s *staging) open(d driver.Driver) (err error) {
 func (s *staging) close(d driver.Driver) (err error) {
 	for i := range s.slots {
 		if slot := &s.slots[i]; slot.done != 0 {
-			err = errors.Join(err, d.FreeEvent(slot.done))
+			err = joined(err, d.FreeEvent(slot.done))
 			if slot.mem != nil {
-				err = errors.Join(err, d.HostFree(slot.mem))
+				err = joined(err, d.HostFree(slot.mem))
 			}
 		}
 	}
 	if s.read != nil {
-		err = errors.Join(err, d.HostFree(s.read))
+		err = joined(err, d.HostFree(s.read))
 	}
 	*s = staging{}
 	return err

@@ -193,10 +193,25 @@ func (d *Device) Reclaim(mark uint64) int64 {
 
 // Sync waits until all queued work is done, and returns what has failed since the last time.
 func (d *Device) Sync() error {
+	if d.closed {
+		return fmt.Errorf("cuda: %w: Sync", memory.ErrClosed)
+	}
+	err := d.driver.Sync(d.in)
 	d.mu.Lock()
-	d.pending = d.pending[:0]
+	d.pending = d.pending[:0] // Until here an Encode beside this had to wait for them.
 	d.mu.Unlock()
-	return errors.Join(d.driver.Sync(d.in), d.driver.Sync(d.compute), d.driver.Sync(d.out))
+	return joined(err, d.driver.Sync(d.compute), d.driver.Sync(d.out))
+}
+
+// joined joins errors. After the first one that says that the device is lost others that do
+// are left out: every call says it then.
+func joined(errs ...error) (err error) {
+	for _, e := range errs {
+		if !errors.Is(err, driver.ErrLost) || !errors.Is(e, driver.ErrLost) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // Close waits for queued work and gives everything back, the driver too. Every handle is stale
@@ -205,22 +220,22 @@ func (d *Device) Close() error {
 	if d.closed {
 		return nil
 	}
-	d.closed = true
 	var err error
 	if d.Buffers != nil {
-		err = errors.Join(d.Sync(), d.Buffers.Close())
+		err = joined(d.Sync(), d.Buffers.Close())
 	}
-	err = errors.Join(err, d.staging.close(d.driver), d.closeOperations())
+	d.closed = true
+	err = joined(err, d.staging.close(d.driver), d.closeOperations())
 	for _, m := range d.modules {
-		err = errors.Join(err, d.driver.Unload(m))
+		err = joined(err, d.driver.Unload(m))
 	}
 	if d.before != 0 {
-		err = errors.Join(err, d.driver.FreeEvent(d.before))
+		err = joined(err, d.driver.FreeEvent(d.before))
 	}
 	for _, s := range []driver.Stream{d.compute, d.in, d.out} {
 		if s != 0 {
-			err = errors.Join(err, d.driver.FreeStream(s))
+			err = joined(err, d.driver.FreeStream(s))
 		}
 	}
-	return errors.Join(err, d.driver.Close())
+	return joined(err, d.driver.Close())
 }

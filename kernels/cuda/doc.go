@@ -12,7 +12,8 @@
 // what lay there, and the first kernel that uses the buffer waits for the copy; a copy out
 // waits for the kernels before it. So releasing a buffer is a matter of the books alone, in
 // program order. Nothing waits on the host but Sync, the reads, what hands pages back,
-// and a write that finds its ring of page-locked memory full.
+// a write that finds its ring of page-locked memory full, SumSquares and HeadLoss for what they
+// return, and what looks rows of a vocabulary up, for the numbers of all of them to be there.
 //
 // Errors of the device itself are driver.ErrLost, and may come with a later call than the one
 // that caused them.

@@ -23,8 +23,7 @@ type product struct {
 func (o *operation) matmul(p product) {
 	const side = 64
 	o.fits(p.m, p.n, p.k)
-	grid := [3]uint32{uint32((p.n + side - 1) / side), uint32((p.m + side - 1) / side), 1}
-	o.launch("matmul", grid, [3]uint32{256, 1, 1}, p.c, p.a, p.b, p.bias, p.alive, uint64(p.m), uint64(p.n), uint64(p.k),
+	o.launch("matmul", (p.n+side-1)/side, (p.m+side-1)/side, 256, p.c, p.a, p.b, p.bias, p.alive, uint64(p.m), uint64(p.n), uint64(p.k),
 		flag(p.transA), flag(p.transB), flag(p.accumulate))
 }
 

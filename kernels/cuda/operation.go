@@ -36,12 +36,14 @@ func (d *Device) openOperations() error {
 		}
 	}
 	page, bytes := d.scratchPages()
-	if d.scratch, err = d.driver.Reserve(bytes); err != nil {
+	at, err := d.driver.Reserve(bytes)
+	if err != nil {
 		return err
 	}
-	if err := d.driver.Map(d.scratch, bytes, page); err != nil {
-		return err
+	if err := d.driver.Map(at, bytes, page); err != nil {
+		return joined(err, d.driver.Unreserve(at, bytes))
 	}
+	d.scratch = at
 	d.checks = d.Checks(d)
 	return nil
 }
@@ -52,7 +54,7 @@ func (d *Device) closeOperations() error {
 		return nil
 	}
 	page, bytes := d.scratchPages()
-	return errors.Join(d.driver.Unmap(d.scratch, bytes, page), d.driver.Unreserve(d.scratch, bytes))
+	return joined(d.driver.Unmap(d.scratch, bytes, page), d.driver.Unreserve(d.scratch, bytes))
 }
 
 // scratchPages returns the page of the device, and scratchBytes in whole pages.
@@ -101,16 +103,20 @@ func (o *operation) fits(dimensions ...int) {
 	}
 }
 
-// launch queues a kernel.
-func (o *operation) launch(kernel string, grid, block [3]uint32, args ...uint64) {
+// launch queues a kernel on a grid of columns and rows of blocks.
+func (o *operation) launch(kernel string, columns, rows, threads int, args ...uint64) {
+	const mostColumns, mostRows = math.MaxInt32, 65535 // of any GPU
+	if (columns > mostColumns || rows > mostRows) && o.err == nil {
+		o.err = fmt.Errorf("%w: %d by %d blocks of %s, at most %d by %d", kernels.ErrShape, columns, rows, kernel, mostColumns, mostRows)
+	}
 	if o.err == nil {
-		o.err = o.device.launch(kernel, grid, block, 0, args...)
+		o.err = o.device.launch(kernel, [3]uint32{uint32(columns), uint32(rows), 1}, [3]uint32{uint32(threads), 1, 1}, 0, args...)
 	}
 }
 
 // line queues a kernel on a line of blocks.
 func (o *operation) line(kernel string, blocks, threads int, args ...uint64) {
-	o.launch(kernel, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{uint32(threads), 1, 1}, args...)
+	o.launch(kernel, blocks, 1, threads, args...)
 }
 
 // each queues a kernel that treats n elements alone. What it computes does not depend on the

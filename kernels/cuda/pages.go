@@ -94,11 +94,14 @@ func (p *pages) Present(low, high int64) (bytes int64) {
 // Release unmaps everything and gives the addresses back.
 func (p *pages) Release() error {
 	err := p.runs(0, p.size, true, p.device.driver.Unmap)
-	return errors.Join(err, p.device.driver.Unreserve(p.base, p.size))
+	return joined(err, p.device.driver.Unreserve(p.base, p.size))
 }
 
 // ReadAt copies from the device when queued work is done.
 func (p *pages) ReadAt(b []byte, off int64) (int, error) {
+	if err := p.device.Sync(); err != nil { // copies in too, which no kernel has waited for
+		return 0, err
+	}
 	return len(b), p.device.read(b, p.base+driver.Addr(off))
 }
 

@@ -79,7 +79,7 @@ func (d *Device) Quantize(op kernels.Quantize) error {
 		if encoding.Scaling == kernels.Tiles128 {
 			blocks = (rows + 127) / 128
 		}
-		o.launch("quantize", [3]uint32{uint32(blocks), uint32((cols + 127) / 128), 1}, [3]uint32{128, 1, 1},
+		o.launch("quantize", blocks, (cols+127)/128, 128,
 			m.codes, m.factors, m.scales, cell, whole, frozen, x, uint64(rows), uint64(cols), uint64(down), uint64(right), m.format, m.scaling,
 			word(float32(math.Ldexp(1, -op.Margin))), word(op.Epsilon), flag(op.AnyScale), flag(op.Down), flag(op.Stochastic), op.Key.Seed, op.Key.Stream())
 	}
@@ -109,8 +109,7 @@ func (d *Device) QuantizedMatMul(op kernels.QuantizedMatMul) error {
 	if op.A.Encoding.Scaling == kernels.MX32 || op.B.Encoding.Scaling == kernels.MX32 {
 		span = 32
 	}
-	grid := [3]uint32{uint32((op.N + side - 1) / side), uint32((op.M + side - 1) / side), 1}
-	o.launch("quantized_matmul", grid, [3]uint32{256, 1, 1}, o.at(op.C), a.codes, a.factors, a.scales, a.format, a.scaling,
+	o.launch("quantized_matmul", (op.N+side-1)/side, (op.M+side-1)/side, 256, o.at(op.C), a.codes, a.factors, a.scales, a.format, a.scaling,
 		b.codes, b.factors, b.scales, b.format, b.scaling, o.at(op.Bias), uint64(op.M), uint64(op.N), uint64(op.K), span, flag(op.Accumulate))
 	return o.end()
 }

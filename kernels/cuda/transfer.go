@@ -49,6 +49,13 @@ func (d *Device) fill(b kernels.Buffer, r io.Reader) error {
 		return err
 	}
 	var done driver.Event
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if done != 0 { // however it ended, something is under way
+			d.pending = append(d.pending, pending{b.Handle, done})
+		}
+	}()
 	for p.left > 0 {
 		chunk, at := p.cut(d.chunk)
 		if _, err := io.ReadFull(r, chunk); err != nil {
@@ -61,9 +68,6 @@ func (d *Device) fill(b kernels.Buffer, r io.Reader) error {
 			return err
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.pending = append(d.pending, pending{b.Handle, done})
 	return nil
 }
 

@@ -1,0 +1,147 @@
+package cuda_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/fakecuda"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/memory"
+)
+
+func ramp(n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(i + 1)
+	}
+	return x
+}
+
+// What ReleasePages writes has the copies that no kernel has waited for.
+func TestReleaseAfterWrite(t *testing.T) {
+	for seed := range uint64(20) {
+		fake := fakecuda.New(seed, 24*page, page)
+		dev := openFake(t, fake, fake)
+		weight, err := dev.Alloc(memory.Resident, kernels.Float32, n)
+		require.NoError(t, err)
+		require.NoError(t, dev.WriteFloat32(weight, ramp(n)))
+		var file bytes.Buffer
+		require.NoError(t, dev.ReleasePages(&file, memory.Weights), "seed %d", seed)
+		require.NoError(t, dev.RestorePages(&file))
+		got := make([]float32, n)
+		require.NoError(t, dev.ReadFloat32(got, weight))
+		require.Equal(t, ramp(n), got)
+		require.NoError(t, dev.Close())
+	}
+}
+
+// meddling is a driver beside whose first Sync another goroutine encodes.
+type meddling struct {
+	driver.Driver
+	encode func()
+}
+
+func (m *meddling) Sync(s driver.Stream) error {
+	if do := m.encode; do != nil {
+		m.encode = nil
+		do()
+	}
+	return m.Driver.Sync(s)
+}
+
+// Encode, which may be called from any goroutine, has what was written before a Sync began.
+func TestEncodeBesideSync(t *testing.T) {
+	for seed := range uint64(20) {
+		fake := fakecuda.New(seed, 24*page, page)
+		as := &meddling{Driver: fake}
+		dev := openFake(t, fake, as)
+		b, err := dev.Alloc(memory.Resident, kernels.Float32, n)
+		require.NoError(t, err)
+		require.NoError(t, dev.WriteFloat32(b, ramp(n)))
+		var wire bytes.Buffer
+		as.encode = func() { require.NoError(t, dev.Encode(&wire, b), "seed %d", seed) }
+		require.NoError(t, dev.Sync(), "seed %d", seed)
+		copied, err := dev.Decode(&wire, dev.Size(b))
+		require.NoError(t, err)
+		got := make([]float32, n)
+		require.NoError(t, dev.ReadFloat32(got, copied))
+		require.Equal(t, ramp(n), got)
+		require.NoError(t, dev.Close())
+	}
+}
+
+// What a Decode that failed has queued is done before a kernel has the place of its buffer.
+func TestFailedDecode(t *testing.T) {
+	const many = 300_000 // more than is copied at once
+	header := []byte{0xe0, 0x93, 4, 0, 0, 0, 0, byte(kernels.Float32)}
+	for seed := range uint64(10) {
+		fake := fakecuda.New(seed, 4<<20, page)
+		dev, err := cuda.Open(fake, cuda.Config{})
+		require.NoError(t, err)
+		fake.Follow(dev.All)
+		place := &memory.Layout{Height: 2 << 20, Places: []int32{0, 1, 2}, Levels: make([]memory.Level, 2), Allocations: []memory.Allocation{
+			{Offset: 256, Bytes: 4 * many, Class: memory.Transfer}, {Offset: 256, Bytes: 4 * many, Class: memory.Saved},
+		}}
+		require.NoError(t, dev.Lay(place))
+		dev.At(0)
+		_, err = dev.Decode(io.MultiReader(bytes.NewReader(header), bytes.NewReader(bytes.Repeat([]byte{1}, 1<<20))), 8+4*many)
+		require.ErrorIs(t, err, io.EOF)
+		dev.At(1)
+		b, err := dev.Alloc(memory.Saved, kernels.Float32, many)
+		require.NoError(t, err)
+		require.NoError(t, dev.Zero(b))
+		require.NoError(t, dev.Sync())
+		got := make([]float32, many)
+		require.NoError(t, dev.ReadFloat32(got, b))
+		require.Zero(t, got[0], "seed %d", seed)
+		_, err = dev.Release(b)
+		require.NoError(t, err)
+		require.NoError(t, dev.Close())
+	}
+}
+
+// Where the device has no memory for what it needs itself, that alone is said; what is lost is
+// said once; and after Close nothing goes to the driver.
+func TestErrorsAreSaidOnce(t *testing.T) {
+	fake := fakecuda.New(1, 8*page, page)
+	fake.Plant("Map", 1, driver.ErrOutOfMemory)
+	_, err := cuda.Open(fake, cuda.Config{})
+	require.ErrorIs(t, err, driver.ErrOutOfMemory)
+	require.NotErrorIs(t, err, driver.ErrInvalid)
+
+	fake = fakecuda.New(1, 24*page, page)
+	dev := openFake(t, fake, fake)
+	fake.Plant("Sync", 1, driver.ErrLost)
+	err = dev.Close()
+	require.ErrorIs(t, err, driver.ErrLost)
+	require.Equal(t, 1, strings.Count(err.Error(), driver.ErrLost.Error()), err)
+
+	dev = openFake(t, fakecuda.New(1, 24*page, page), fakecuda.New(1, 24*page, page))
+	require.NoError(t, errors.Join(dev.Close(), dev.Close()))
+	require.ErrorIs(t, dev.Sync(), memory.ErrClosed)
+	require.Zero(t, dev.Reclaim(0))
+}
+
+// A grid that no GPU has is refused with its size.
+func TestGrids(t *testing.T) {
+	const rows = 64*65535 + 1
+	fake := fakecuda.New(1, 48<<20, page)
+	dev, err := cuda.Open(fake, cuda.Config{})
+	require.NoError(t, err)
+	alloc := func(n int) kernels.Buffer {
+		b, err := dev.Alloc(memory.Saved, kernels.Float32, n)
+		require.NoError(t, err)
+		return b
+	}
+	err = dev.MatMul(kernels.MatMul{A: alloc(rows), B: alloc(1), C: alloc(rows), M: rows, N: 1, K: 1})
+	require.ErrorIs(t, err, kernels.ErrShape)
+	require.ErrorContains(t, err, "1 by 65536 blocks of matmul, at most 2147483647 by 65535")
+	require.NoError(t, dev.Close())
+}
