@@ -2,7 +2,11 @@
 
 package main
 
-import "github.com/weir-ml/weir/transport/mpi"
+import (
+	"context"
+
+	"github.com/weir-ml/weir/transport/mpi"
+)
 
 // startMPI begins MPI, with all processes of the job.
-func startMPI() (mpiWorld, error) { return mpi.Start(mpi.Config{}) }
+func startMPI(ctx context.Context) (mpiWorld, error) { return mpi.Start(ctx, mpi.Config{}) }

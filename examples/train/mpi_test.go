@@ -148,3 +148,23 @@ func TestMPIDiffers(t *testing.T) {
 	require.Error(t, p.Run())
 	require.Contains(t, p.errs.String(), "-seq is 17 on rank 1 and 16 on rank 0")
 }
+
+// A process that waits for one which never begins MPI ends at the first signal.
+func TestMPIMissing(t *testing.T) {
+	for wait := 100 * time.Millisecond; ; wait *= 2 {
+		waits := filepath.Join(t.TempDir(), "waits")
+		script := `if [ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 0 ]; then echo $$ >` + waits + `; exec "$0" "$@"; fi
+			until [ -s ` + waits + ` ]; do sleep 0.1; done; while kill -0 $(cat ` + waits + `); do sleep 0.1; done; exit 1`
+		p := mpiCommand(t, 2, []string{"sh", "-c", script}, "-data", sentence(t))
+		require.NoError(t, p.Start())
+		var ranks []int
+		require.Eventually(t, func() bool { ranks = p.ranksOf(t); return len(ranks) == 1 }, time.Minute, time.Millisecond)
+		time.Sleep(wait) // The signal must find it in MPI_Init, or it comes again later.
+		require.NoError(t, syscall.Kill(ranks[0], syscall.SIGTERM))
+		require.NotZero(t, ends(t, p, 30*time.Second))
+		if strings.Contains(p.errs.String(), "interrupted before the first step") {
+			return
+		}
+		require.Less(t, wait, 10*time.Second, "%s", &p.errs)
+	}
+}

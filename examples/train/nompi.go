@@ -2,9 +2,12 @@
 
 package main
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // startMPI says how to get a program that has MPI.
-func startMPI() (mpiWorld, error) {
+func startMPI(context.Context) (mpiWorld, error) {
 	return nil, errors.New("this program is built without MPI: build it with CC=mpicc go build -tags mpi ./examples/train, where mpicc is that of your MPI library")
 }

@@ -88,7 +88,7 @@ func (t *trainer) prepare(ctx context.Context) error {
 		defer from.Close() // It was only read.
 	}
 	var meeting tcp.Config
-	if t.world, meeting, err = findWorld(t.opts, os.Getenv); err != nil {
+	if t.world, meeting, err = findWorld(ctx, t.opts, os.Getenv); err != nil {
 		return err
 	}
 	t.answer()

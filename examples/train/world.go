@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
@@ -59,7 +60,7 @@ type device interface {
 
 // findWorld returns this process's place, nil where it is the only one. Flags win over the
 // launcher.
-func findWorld(o *options, getenv func(string) string) (*world, tcp.Config, error) {
+func findWorld(ctx context.Context, o *options, getenv func(string) string) (*world, tcp.Config, error) {
 	place, err := launch.Place{Token: getenv("WEIR_TOKEN")}, error(nil)
 	if o.launcher != "none" {
 		place, err = launch.Find(getenv)
@@ -87,7 +88,11 @@ func findWorld(o *options, getenv func(string) string) (*world, tcp.Config, erro
 		w.processes = o.processes
 	}
 	if o.transport == "mpi" {
-		if w.mpi, err = startMPI(); err != nil {
+		begin, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
+		defer cancel()
+		if w.mpi, err = startMPI(begin); ctx.Err() != nil {
+			return nil, cfg, errBefore
+		} else if err != nil {
 			return nil, cfg, fmt.Errorf("-transport mpi: %w", err)
 		}
 		number, of := w.mpi.Process()

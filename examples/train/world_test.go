@@ -167,7 +167,7 @@ func TestFindWorld(t *testing.T) {
 	} {
 		o, err := parse(test.args)
 		require.NoError(t, err, name)
-		w, _, err := findWorld(o, func(name string) string { return test.env[name] })
+		w, _, err := findWorld(t.Context(), o, func(name string) string { return test.env[name] })
 		if test.want == "" {
 			require.NoError(t, err, name)
 		} else {

@@ -12,7 +12,7 @@ import (
 // A process joins with its ranks, here one of one, and closes the World when they have left.
 func Example() {
 	ctx := context.Background()
-	var w tcp.Network = world // of mpi.Start(mpi.Config{})
+	var w tcp.Network = world // of mpi.Start(ctx, mpi.Config{})
 	end, err := tcp.Join(ctx, tcp.Config{Rank: 0, Ranks: 1, Network: w, Address: "mpi:0:0"}, numbers{})
 	if err != nil {
 		fmt.Println(err)

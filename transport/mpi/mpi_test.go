@@ -33,7 +33,7 @@ var world *mpi.World
 func TestMain(m *testing.M) {
 	flag.Parse()
 	var err error
-	if world, err = mpi.Start(mpi.Config{}); err != nil {
+	if world, err = mpi.Start(context.Background(), mpi.Config{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -323,6 +323,6 @@ func TestAddresses(t *testing.T) {
 	require.NoError(t, err)
 	_, err = world.Listen("mpi:0:5")
 	require.ErrorContains(t, err, "somebody listens")
-	_, err = mpi.Start(mpi.Config{})
+	_, err = mpi.Start(t.Context(), mpi.Config{})
 	require.ErrorContains(t, err, "one World in a process")
 }

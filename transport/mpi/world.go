@@ -66,9 +66,9 @@ type operation struct {
 	done bool
 }
 
-// Start begins MPI in this process. It blocks until all processes of the job have called it. A
-// process has one World.
-func Start(cfg Config) (*World, error) {
+// Start begins MPI in this process. It blocks until all processes of the job have called it, or ctx
+// ends: MPI is then left as it is, and the process should end. A process has one World.
+func Start(ctx context.Context, cfg Config) (*World, error) {
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
@@ -77,10 +77,10 @@ func Start(cfg Config) (*World, error) {
 			*d.value = d.standard
 		}
 	}
-	w := &World{cfg: cfg, finalize: make(chan error), ended: make(chan error), kick: make(chan struct{}, 1),
+	w := &World{cfg: cfg, finalize: make(chan error), ended: make(chan error, 1), kick: make(chan struct{}, 1),
 		conns: map[key]*conn{}, listeners: map[int]*listener{}, port: 1 << 20}
 	w.changed.L = &w.mu
-	started := make(chan error)
+	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -91,9 +91,13 @@ func Start(cfg Config) (*World, error) {
 		}
 		w.ended <- err
 	}()
-	if err := <-started; err != nil {
-		<-w.ended
-		return nil, err
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("mpi: not all processes of the job have begun MPI: %w", context.Cause(ctx))
+	case err := <-started:
+		if err != nil {
+			return nil, err
+		}
 	}
 	w.process, w.processes, w.library = int(w.mpi.world.process), int(w.mpi.world.processes), library()
 	w.asked.Go(w.ask)
