@@ -17,7 +17,7 @@
 // race is a race within a warp too.
 //
 // An instruction has the value that hardware gives it, to the bit. Those whose value the
-// language leaves open (ex2.approx and its like) are refused by Parse, and so are atomics: on
-// floats their order would decide the bits, and no kernel has a use for others. Overlapping
-// accesses of a byte and of a word are not checked for races against each other.
+// language leaves open (ex2.approx and its like) are refused by Parse, and so are atomics on
+// floats, whose order would decide the bits. Atomics of whole numbers do not race with each
+// other. Overlapping accesses of a byte and of a word are not checked for races.
 package ptx

@@ -77,33 +77,71 @@ func TestEncodeBesideSync(t *testing.T) {
 	}
 }
 
-// What a Decode that failed has queued is done before a kernel has the place of its buffer.
-func TestFailedDecode(t *testing.T) {
+// However a buffer ends to which a copy is under way, that copy is done before a kernel has its
+// place, and before its pages are handed back.
+func TestEndsBehindACopy(t *testing.T) {
 	const many = 300_000 // more than is copied at once
-	header := []byte{0xe0, 0x93, 4, 0, 0, 0, 0, byte(kernels.Float32)}
-	for seed := range uint64(10) {
-		fake := fakecuda.New(seed, 4<<20, page)
-		dev, err := cuda.Open(fake, cuda.Config{})
+	x := ramp(many)
+	written := func(t *testing.T, dev *cuda.Device) kernels.Buffer {
+		b, err := dev.Alloc(memory.Transfer, kernels.Float32, many)
 		require.NoError(t, err)
-		fake.Follow(dev.All)
-		place := &memory.Layout{Height: 2 << 20, Places: []int32{0, 1, 2}, Levels: make([]memory.Level, 2), Allocations: []memory.Allocation{
-			{Offset: 256, Bytes: 4 * many, Class: memory.Transfer}, {Offset: 256, Bytes: 4 * many, Class: memory.Saved},
-		}}
-		require.NoError(t, dev.Lay(place))
-		dev.At(0)
-		_, err = dev.Decode(io.MultiReader(bytes.NewReader(header), bytes.NewReader(bytes.Repeat([]byte{1}, 1<<20))), 8+4*many)
-		require.ErrorIs(t, err, io.EOF)
-		dev.At(1)
-		b, err := dev.Alloc(memory.Saved, kernels.Float32, many)
-		require.NoError(t, err)
-		require.NoError(t, dev.Zero(b))
-		require.NoError(t, dev.Sync())
-		got := make([]float32, many)
-		require.NoError(t, dev.ReadFloat32(got, b))
-		require.Zero(t, got[0], "seed %d", seed)
-		_, err = dev.Release(b)
-		require.NoError(t, err)
-		require.NoError(t, dev.Close())
+		require.NoError(t, dev.WriteFloat32(b, x))
+		return b
+	}
+	ends := map[string]func(*testing.T, *cuda.Device){
+		"release": func(t *testing.T, dev *cuda.Device) {
+			_, err := dev.Release(written(t, dev))
+			require.NoError(t, err)
+		},
+		"leave": func(t *testing.T, dev *cuda.Device) {
+			b := written(t, dev)
+			_, _, err := dev.Enter(b)
+			require.NoError(t, err)
+			_, freed, _, err := dev.Leave(b)
+			require.NoError(t, err)
+			require.Positive(t, freed)
+		},
+		"reclaim": func(t *testing.T, dev *cuda.Device) {
+			mark := dev.Mark()
+			written(t, dev)
+			require.Positive(t, dev.Reclaim(mark))
+		},
+		"failed decode": func(t *testing.T, dev *cuda.Device) {
+			header := []byte{0xe0, 0x93, 4, 0, 0, 0, 0, byte(kernels.Float32)}
+			_, err := dev.Decode(io.MultiReader(bytes.NewReader(header), bytes.NewReader(bytes.Repeat([]byte{1}, 1<<20))), 8+4*many)
+			require.ErrorIs(t, err, io.EOF)
+		},
+	}
+	place := &memory.Layout{Height: 2 << 20, Places: []int32{0, 1, 2}, Levels: make([]memory.Level, 2), Allocations: []memory.Allocation{
+		{Offset: 256, Bytes: 4 * many, Class: memory.Transfer}, {Offset: 256, Bytes: 4 * many, Class: memory.Saved},
+	}}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				fake := fakecuda.New(seed, 4<<20, page)
+				dev, err := cuda.Open(fake, cuda.Config{})
+				require.NoError(t, err)
+				fake.Follow(dev.All)
+				require.NoError(t, dev.Lay(place))
+				dev.At(0)
+				end(t, dev)
+				dev.At(1)
+				b, err := dev.Alloc(memory.Saved, kernels.Float32, many)
+				require.NoError(t, err)
+				require.NoError(t, dev.Zero(b))
+				require.NoError(t, dev.Sync())
+				got := make([]float32, many)
+				require.NoError(t, dev.ReadFloat32(got, b), "seed %d", seed)
+				require.Equal(t, make([]float32, many), got, "seed %d", seed)
+				_, err = dev.Release(b)
+				require.NoError(t, err)
+				dev.At(0)
+				end(t, dev)
+				require.NoError(t, dev.Lay(nil))
+				require.NoError(t, dev.ReleasePages(nil, memory.StepScope), "seed %d", seed)
+				require.NoError(t, dev.Close())
+			}
+		})
 	}
 }
 
