@@ -160,6 +160,9 @@ func (t *trainer) join(ctx context.Context, cfg tcp.Config) error {
 	}
 	all.Wait()
 	if fault := errors.Join(faults...); fault != nil {
+		if ctx.Err() != nil {
+			return errBefore
+		}
 		return fault
 	}
 	if w.mpi != nil { // its launcher ends the job so when a process is dead, and gives it a moment

@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -185,4 +188,23 @@ func TestConsequence(t *testing.T) {
 	}
 	require.False(t, w.consequence(&runner.Error{Rank: 2, Err: os.ErrNotExist}))
 	require.True(t, w.consequence(&runner.Error{Rank: 2, Err: &tcp.LostError{Rank: 0}}))
+}
+
+// A process that is told to stop while it waits for the others has the status of an interruption.
+func TestInterruptedMeeting(t *testing.T) {
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "job"))
+	require.NoError(t, err)
+	defer listener.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		conn, err := listener.Accept() // It has come, and nobody answers.
+		cancel()
+		if err == nil {
+			<-t.Context().Done()
+			_ = conn.Close()
+		}
+	}()
+	var errs strings.Builder
+	args := []string{"-data", sentence(t), "-transport", "unix:" + listener.Addr().String(), "-processes", "2", "-process", "1"}
+	require.Equal(t, exitInterrupted, run(ctx, args, io.Discard, &errs), &errs)
 }
