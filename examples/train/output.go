@@ -126,6 +126,7 @@ func (t *trainer) finish(ctx context.Context, err error) error {
 		if err = t.world.settle(ctx, t.done, err, t.failed); errors.Is(err, errInterrupted) {
 			err = fmt.Errorf("%w after step %d of %d: everything is written", errInterrupted, t.done, t.opts.steps)
 		}
+		err = cmp.Or(err, t.joinActions())
 		if !t.world.leads() {
 			return t.metrics.Explained(cmp.Or(err, t.fetching(nil)))
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/launch"
+	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -290,6 +292,58 @@ func (w *world) joinSamples(ctx context.Context, write func(*memory.Sample)) (mo
 		}
 	}
 	return more, err
+}
+
+// history is what a process brings for the timeline.
+type history struct {
+	Began, Ended [16]time.Duration // of exchanges, by its clock
+	Actions      map[int][]metrics.Action
+}
+
+// behind returns by how much a clock is behind that of theirs: no exchange ends anywhere
+// before it has begun everywhere, and the middle of what that allows is near enough.
+func (h *history) behind(theirs *history) time.Duration {
+	least, most := time.Duration(math.MinInt64), time.Duration(math.MaxInt64)
+	for i := range h.Began {
+		least, most = max(least, theirs.Began[i]-h.Ended[i]), min(most, theirs.Ended[i]-h.Began[i])
+	}
+	return least + (most-least)/2
+}
+
+// joinActions brings the last actions of all ranks to the process that writes, for its
+// timeline.
+func (t *trainer) joinActions() error {
+	w, ctx, since := t.world, context.Background(), time.Now()
+	mine := history{Actions: map[int][]metrics.Action{}}
+	for i := range mine.Began {
+		mine.Began[i] = time.Since(since)
+		if _, err := w.exchange(ctx, nil); err != nil {
+			return err
+		}
+		mine.Ended[i] = time.Since(since)
+	}
+	for rank := w.first; rank < w.first+w.count; rank++ {
+		mine.Actions[rank] = t.metrics.LastActions(rank, since)
+	}
+	data, err := encode(mine)
+	if err != nil {
+		return err
+	}
+	all, err := w.exchange(ctx, data)
+	for rank, data := range all {
+		var theirs history
+		if w.has(rank) || len(data) == 0 || err != nil {
+			continue
+		}
+		err = decode(data, &theirs)
+		for of, actions := range theirs.Actions {
+			if of < 0 || of >= t.opts.ranks {
+				return fmt.Errorf("rank %d sends the actions of rank %d", rank, of)
+			}
+			t.metrics.SetLastActions(of, since.Add(-mine.behind(&theirs)), actions)
+		}
+	}
+	return err
 }
 
 // ending is how the run has ended in a process.

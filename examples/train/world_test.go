@@ -103,6 +103,9 @@ func TestProcesses(t *testing.T) {
 			require.Equal(t, 2, got.BooksAudited)
 			require.Len(t, got.ByRank, ranks)
 			require.Equal(t, ranks*3*5, samples(t, filepath.Join(all[0].folder, "memory.jsonl")))
+			page, err := os.ReadFile(filepath.Join(all[0].folder, "report.html"))
+			require.NoError(t, err)
+			require.Contains(t, string(page), "The last actions by the clock") // of every rank, or not at all
 			for _, p := range all[1:] {
 				require.Empty(t, p.out.String())
 				require.NoDirExists(t, p.folder)

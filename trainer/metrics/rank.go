@@ -105,6 +105,31 @@ func (r *rank) lastFew() []sample {
 	return append(slices.Clone(r.actions[r.next:]), r.actions[:r.next]...)
 }
 
+// Action is one of the last computations of a rank.
+type Action struct {
+	Action     schedule.Action
+	Live       memory.ByClass // before it
+	Start, End time.Duration  // since a moment; End is when the next action of any kind began
+}
+
+// LastActions returns the last few computations of a rank, the oldest first.
+func (r *Run) LastActions(rank int, since time.Time) (all []Action) {
+	for _, a := range r.ranks[rank].lastFew() {
+		all = append(all, Action{a.action, a.classes, a.start.Sub(since), a.end.Sub(since)})
+	}
+	return all
+}
+
+// SetLastActions makes the page show actions of a rank that runs in another process. since is
+// the moment here at which that process's clock showed the one that it counts from.
+func (r *Run) SetLastActions(rank int, since time.Time, actions []Action) {
+	to := &r.ranks[rank]
+	to.actions, to.next, to.running = to.actions[:0], 0, nil
+	for _, a := range actions[max(0, len(actions)-lastActions):] {
+		to.actions = append(to.actions, sample{a.Action, a.Live, since.Add(a.Start), since.Add(a.End)})
+	}
+}
+
 // clocks add up what the steps of a run took.
 type clocks struct {
 	steps      int
