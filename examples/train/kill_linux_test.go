@@ -70,6 +70,23 @@ func TestKilledAtRandomTimes(t *testing.T) {
 	}
 }
 
+// The last step, too, is in a checkpoint before the log has it: a run that is killed in between
+// would do it again.
+func TestLoggedIsSaved(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "checkpoints")
+	cmd, folder := program(t, "-data", sentence(t), "-steps", "3", "-evaluate", "0", "-checkpoint", saved, "-checkpoint-every", "1")
+	cmd.Stdout, cmd.Stderr = nil, nil
+	require.NoError(t, cmd.Start())
+	for began := time.Now(); loggedSteps(t, folder) < 3; time.Sleep(100 * time.Microsecond) {
+		require.Less(t, time.Since(began), time.Minute)
+	}
+	c, _, err := checkpoint.Newest(saved)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, c.Step)
+	require.NoError(t, c.Close())
+	require.NoError(t, cmd.Wait())
+}
+
 var lossLine = regexp.MustCompile(`(?m)^(\d+),.*\n`)
 
 // loggedSteps returns how many steps a run has logged.

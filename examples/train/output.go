@@ -148,7 +148,7 @@ func (t *trainer) write(err error) error {
 			fault = next
 		}
 	}
-	if s.Checkpoint != "" && sound {
+	if s.Checkpoint != "" && sound && !t.saved {
 		also(t.save())
 	}
 	also(t.folder.finish(t.page(s).Write))

@@ -131,13 +131,13 @@ func (t *trainer) restore(c *checkpoint.Checkpoint) error {
 	return err
 }
 
-// checkpoint writes a checkpoint after a step, but the last, where one is due. Of several
-// processes the one that writes decides.
+// checkpoint writes a checkpoint after a step where one is due, and after the last one. Of
+// several processes the one that writes decides.
 func (t *trainer) checkpoint(ctx context.Context) error {
-	if t.opts.checkpoint == "" || t.done == t.opts.steps {
+	if t.opts.checkpoint == "" {
 		return nil
 	}
-	due := t.opts.saver.Due(int64(t.done))
+	due := t.opts.saver.Due(int64(t.done)) || t.done == t.opts.steps
 	if t.world != nil {
 		var mine []byte
 		if t.world.leads() && due {
@@ -153,7 +153,7 @@ func (t *trainer) checkpoint(ctx context.Context) error {
 		return nil
 	}
 	err := t.fetching(t.save)
-	if t.world.leads() {
+	if t.world.leads() && t.done < t.opts.steps {
 		t.failed = err
 	}
 	return err

@@ -128,6 +128,9 @@ func (t *trainer) page(s *summary) *report.Page {
 		note += ", interrupted"
 	}
 	p.Facts = append(p.Facts, report.Fact{Label: "steps", Value: strconv.Itoa(s.Steps), Note: note})
+	if t.world != nil {
+		p.Tables = append(p.Tables, t.world.waitsTable())
+	}
 	settings := report.Table{Title: "Settings", Folded: true}
 	add := func(name, value string) { settings.Rows = append(settings.Rows, []string{name, value}) }
 	for _, name := range append([]string{"ranks", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "recompute"}, deciding...) {

@@ -60,6 +60,7 @@ type trainer struct {
 
 	metrics  *metrics.Run
 	progress *progress.Line
+	saved    bool    // the last step is in a checkpoint
 	folder   *folder // nil where another process writes
 	watch    watch
 }
@@ -147,13 +148,18 @@ func (t *trainer) loop(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := t.checkpoint(ctx); err != nil {
-			return err
+		if t.done < t.opts.steps {
+			if err := t.checkpoint(ctx); err != nil {
+				return err
+			}
 		}
 		if every := t.opts.evaluate; t.done == t.opts.steps || every > 0 && t.done%every == 0 {
 			if err = t.evaluate(ctx); err == nil {
 				line.score = t.metrics.LastScore()
 			}
+		}
+		if t.done == t.opts.steps && err == nil {
+			t.saved = t.checkpoint(ctx) == nil // where it fails the end of the run tries again, and tells
 		}
 		if written := errors.Join(t.folder.step(line), t.watch.step(t, line)); written != nil || err != nil {
 			t.failed = written

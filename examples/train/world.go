@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,6 +23,8 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/trainer/metrics"
+	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -32,12 +37,13 @@ type world struct {
 	process, processes int
 	first, count       int // ranks of this process
 	ends               []*tcp.Endpoint[kernels.Buffer]
-	mpi                mpiWorld        // nil over sockets
-	samples            []memory.Sample // of the step, where another process writes them
-	mu                 sync.Mutex      // of samples
-	training           bool            // a step of training runs: evaluations are not a part of the log
-	own                kernels.Device  // of the first rank
-	parts              []partAt        // the tensors of a checkpoint
+	mpi                mpiWorld                // nil over sockets
+	waits              map[int][]time.Duration // by rank and the rank that it waited for, at the end of the run
+	samples            []memory.Sample         // of the step, where another process writes them
+	mu                 sync.Mutex              // of samples
+	training           bool                    // a step of training runs: evaluations are not a part of the log
+	own                kernels.Device          // of the first rank
+	parts              []partAt                // the tensors of a checkpoint
 }
 
 // mpiWorld is a *mpi.World, where the program is built with MPI.
@@ -298,6 +304,7 @@ func (w *world) joinSamples(ctx context.Context, write func(*memory.Sample)) (mo
 type history struct {
 	Began, Ended [16]time.Duration // of exchanges, by its clock
 	Actions      map[int][]metrics.Action
+	Waits        map[int][]time.Duration // of a rank, by the rank that it waited for
 }
 
 // behind returns by how much a clock is behind that of theirs: no exchange ends anywhere
@@ -310,11 +317,24 @@ func (h *history) behind(theirs *history) time.Duration {
 	return least + (most-least)/2
 }
 
-// joinActions brings the last actions of all ranks to the process that writes, for its
-// timeline.
+// waitsTable shows for how long ranks have waited for each other.
+func (w *world) waitsTable() report.Table {
+	table := report.Table{Title: "Waits by link", Head: []string{"rank", "for rank", "in all"}}
+	for _, rank := range slices.Sorted(maps.Keys(w.waits)) {
+		for of, took := range w.waits[rank] {
+			if took > 0 {
+				table.Rows = append(table.Rows, []string{strconv.Itoa(rank), strconv.Itoa(of), units.Seconds(took.Seconds())})
+			}
+		}
+	}
+	return table
+}
+
+// joinActions brings the last actions of all ranks, and their waits, to the process that
+// writes, for its page.
 func (t *trainer) joinActions() error {
 	w, ctx, since := t.world, context.Background(), time.Now()
-	mine := history{Actions: map[int][]metrics.Action{}}
+	mine := history{Actions: map[int][]metrics.Action{}, Waits: map[int][]time.Duration{}}
 	for i := range mine.Began {
 		mine.Began[i] = time.Since(since)
 		if _, err := w.exchange(ctx, nil); err != nil {
@@ -322,9 +342,10 @@ func (t *trainer) joinActions() error {
 		}
 		mine.Ended[i] = time.Since(since)
 	}
-	for rank := w.first; rank < w.first+w.count; rank++ {
-		mine.Actions[rank] = t.metrics.LastActions(rank, since)
+	for i, end := range w.ends {
+		mine.Actions[w.first+i], mine.Waits[w.first+i] = t.metrics.LastActions(w.first+i, since), end.Waits()
 	}
+	w.waits = mine.Waits
 	data, err := encode(mine)
 	if err != nil {
 		return err
@@ -341,6 +362,7 @@ func (t *trainer) joinActions() error {
 				return fmt.Errorf("rank %d sends the actions of rank %d", rank, of)
 			}
 			t.metrics.SetLastActions(of, since.Add(-mine.behind(&theirs)), actions)
+			w.waits[of] = theirs.Waits[of]
 		}
 	}
 	return err

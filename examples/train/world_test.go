@@ -106,6 +106,7 @@ func TestProcesses(t *testing.T) {
 			page, err := os.ReadFile(filepath.Join(all[0].folder, "report.html"))
 			require.NoError(t, err)
 			require.Contains(t, string(page), "The last actions by the clock") // of every rank, or not at all
+			require.Equal(t, ranks > 1, strings.Contains(string(page), "<td>1</td><td>0</td>"), "rank 1 has waited for rank 0")
 			for _, p := range all[1:] {
 				require.Empty(t, p.out.String())
 				require.NoDirExists(t, p.folder)

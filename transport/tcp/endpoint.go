@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,8 @@ type Endpoint[T any] struct {
 	dialing   context.CancelFunc
 	reading   net.Conn // of the Recv under way
 	wait      wait[T]
-	waited    time.Duration
+	waited    time.Duration   // since Begin
+	waits     []time.Duration // since Join, by the rank that was waited for
 	watched   <-chan struct{} // the end of the context that ends a Recv
 	unwatch   func() bool
 }
@@ -81,7 +83,7 @@ func Join[T any](ctx context.Context, cfg Config, codec runner.Codec[T]) (*Endpo
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	e := &Endpoint[T]{cfg: cfg.complete(), codec: codec, wake: make(chan struct{}, 1), outs: map[direction]*out[T]{}, ins: map[direction]*in{}}
+	e := &Endpoint[T]{cfg: cfg.complete(), codec: codec, wake: make(chan struct{}, 1), outs: map[direction]*out[T]{}, ins: map[direction]*in{}, waits: make([]time.Duration, cfg.Ranks)}
 	e.over, e.end = context.WithCancelCause(context.Background())
 	e.door = &door{cfg: &e.cfg, linked: e.linked, refused: func(string, string) {}, joined: func(conn net.Conn, _ hello) { _ = conn.Close() }}
 	var err error
@@ -332,7 +334,10 @@ func (e *Endpoint[T]) await(ctx context.Context, w wait[T]) error {
 // waitedFor ends a wait.
 func (e *Endpoint[T]) waitedFor() {
 	if e.wait.sort != toBegin {
-		e.waited += time.Since(e.wait.since)
+		took := time.Since(e.wait.since)
+		if e.waited += took; e.wait.peer >= 0 {
+			e.waits[e.wait.peer] += took
+		}
 	}
 	e.wait = wait[T]{}
 }
@@ -366,6 +371,14 @@ func (e *Endpoint[T]) Waited() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.waited
+}
+
+// Waits returns for how long calls of this rank have blocked since Join, by the rank that they
+// waited for.
+func (e *Endpoint[T]) Waits() []time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.waits)
 }
 
 // Context returns a context that ends with the job too, so that a long computation does not go
