@@ -34,7 +34,7 @@ func TestLaunch(t *testing.T) {
 	require.NotZero(t, run([]string{"launch", "certs", folder}, strings.NewReader(""), &out, &errs), "it would overwrite them")
 }
 
-// weir status prints what processes say, and for nobody it has a status of its own.
+// weir status prints what processes say; one that serves no status is an error.
 func TestStatus(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var out, errs bytes.Buffer

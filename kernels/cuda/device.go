@@ -16,7 +16,7 @@ type Config struct {
 	// Capacity is the address space for buffers in bytes, rounded up to pages; 0 is as much as the
 	// device has memory. Untouched pages cost nothing.
 	Capacity int64
-	// Modules are the texts of PTX modules whose kernels the device has beside its own.
+	// Modules are the texts of PTX modules whose kernels the device has in addition to its own.
 	Modules []string
 }
 
@@ -198,7 +198,7 @@ func (d *Device) Sync() error {
 	}
 	err := d.driver.Sync(d.in)
 	d.mu.Lock()
-	d.pending = d.pending[:0] // Until here an Encode beside this had to wait for them.
+	d.pending = d.pending[:0] // Until here the Encode of another goroutine had to wait for them.
 	d.mu.Unlock()
 	return joined(err, d.driver.Sync(d.compute), d.driver.Sync(d.out))
 }

@@ -42,7 +42,7 @@ func TestReleaseAfterWrite(t *testing.T) {
 	}
 }
 
-// meddling is a driver beside whose first Sync another goroutine encodes.
+// meddling is a driver during whose first Sync another goroutine encodes.
 type meddling struct {
 	driver.Driver
 	encode func()
