@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up what `go run ./tests/bench -all` measures beside: PyTorch 2.6 of Debian trixie with
 # OpenBLAS (its OpenMP build, and the pthread build), MKL where Debian has it, and g++ for
-# torch.compile, in a folder by itself. As root, on a Debian with debootstrap:
+# torch.compile (libtorch-dev has the headers that its output includes), in a folder by itself. As root, on a Debian with debootstrap:
 #
 #	tests/bench/peers.sh [FOLDER]    /opt/trixie if not given; 2 GB
 set -euo pipefail
@@ -11,7 +11,7 @@ command -v debootstrap >/dev/null || apt-get install -y -q debootstrap
 [ -e "$root/usr/bin/apt-get" ] || debootstrap --variant=minbase --components=main,contrib,non-free trixie "$root" "$mirror"
 inside() { chroot "$root" env DEBIAN_FRONTEND=noninteractive "$@"; }
 inside apt-get install -y -q --no-install-recommends \
-	python3-torch libopenblas0-openmp libopenblas0-pthread gcc g++ libc6-dev libgomp1 python3-dev python3-setuptools
+	python3-torch libopenblas0-openmp libopenblas0-pthread gcc g++ libc6-dev libgomp1 python3-dev python3-setuptools libtorch-dev
 inside apt-get install -y -q --no-install-recommends libmkl-rt libmkl-intel-thread libmkl-gnu-thread libmkl-core ||
 	echo "no MKL among the packages: it is left out"
 # PyTorch loads libblas.so.3 and liblapack.so.3, whichever they are.
