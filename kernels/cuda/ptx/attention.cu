@@ -128,7 +128,7 @@ DEVICE void back(float *dqkv, const float *dout, const float *qkv, const float *
     SYNC;
   }
   if (own + r < tokens) {
-    float *to = dqkv + (own + r) * 3 * width + head;
+    float *to = dqkv + (u64)(own + r) * 3 * width + head;
     put<D>(to + (ofKeys ? width : 0), first, 1, q, dim);
     if (ofKeys) put<D>(to + 2 * width, second, 1, q, dim);
   }
