@@ -15,6 +15,9 @@ type local interface {
 	runner.Codec[kernels.Buffer]
 }
 
+// products are the values of -products.
+var products = []string{"float32", "bfloat16"}
+
 // cudaNumber returns the number of the first GPU that -device names, and whether it names any.
 func (o *options) cudaNumber() (number int, cuda bool, err error) {
 	name, text, numbered := strings.Cut(o.device, ":")
@@ -37,7 +40,7 @@ func (t *trainer) open(n int) (local, error) {
 	case err != nil:
 		return nil, err
 	case cuda:
-		return openCUDA(number + n)
+		return openCUDA(number+n, t.opts.products)
 	}
 	return kernels.NewHost(kernels.HostConfig{Alone: t.opts.ranks == 1 && t.world == nil})
 }

@@ -28,6 +28,7 @@ type options struct {
 	sequence     int // most tokens in a microbatch
 	ranks        int
 	device       string // host, cuda or cuda:N
+	products     string // how a GPU multiplies matrices of float32
 	stages       int    // 0 until validate: the plan's usual number
 	plan         string
 	group        int // 0: the plan's own
@@ -77,6 +78,7 @@ func defaults() *options {
 		sequence:     32,
 		ranks:        1,
 		device:       "host",
+		products:     products[0],
 		plan:         "depth-first",
 		capacity:     1,
 		fp8:          float32s,
@@ -110,6 +112,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.sequence, "seq", o.sequence, "most bytes of text in a microbatch")
 	f.IntVar(&o.ranks, "ranks", o.ranks, "ranks of the pipeline, each with a device and a goroutine of its own")
 	f.StringVar(&o.device, "device", o.device, "host, or cuda: an NVIDIA GPU for each rank, from number 0 or N (cuda:N) on; for programs that were built with -tags cuda")
+	f.StringVar(&o.products, "products", o.products, "how a GPU multiplies matrices: "+list(products)+"; bfloat16 rounds the operands to it, for tensor cores")
 	f.IntVar(&o.stages, "stages", o.stages, "pipeline stages that the model is cut into; default: 4 on one rank, else one or two a rank, as the plan has them")
 	f.StringVar(&o.plan, "plan", o.plan, "order of a step: "+list(planNames()))
 	f.IntVar(&o.group, "group", o.group, "microbatches that run together under "+knobs[0].goesWith()+"; default: what the plan does by itself")
@@ -258,6 +261,11 @@ func (o *options) validate() error {
 		faults = append(faults, err)
 	} else if cuda && (o.emitCosts != "" || o.emitProfile != "") {
 		fault("-device cuda trains: leave out -emit-costs and -emit-profile")
+	} else if !cuda && o.given["products"] {
+		fault("-products is for -device cuda")
+	}
+	if !slices.Contains(products, o.products) {
+		fault("-products is %q: give %s", o.products, list(products))
 	}
 	if o.emitCosts != "" && (o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.costs != "") {
 		fault("-emit-costs measures and does not train: leave out -checkpoint, -resume, -run, -json and -costs")

@@ -67,6 +67,9 @@ func arithmetic(op []string) (f operation, operands int, err error) {
 		}
 		return func(a, _, _ uint64) uint64 { return a }, 1, nil
 	case "cvt":
+		if strings.Join(op, ".") == "cvt.rn.bf16x2.f32" {
+			return func(a, b, _ uint64) uint64 { return bfloat16(a)<<16 | bfloat16(b) }, 2, nil
+		}
 		f, err := convert(op)
 		return f, 1, err
 	case "setp":

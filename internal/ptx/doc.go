@@ -16,7 +16,8 @@
 // where they are at the same instruction, and owe each other nothing: without a barrier a
 // race is a race within a warp too.
 //
-// An instruction has the value that hardware gives it, to the bit. Those whose value the
+// An instruction has the value that hardware gives it, to the bit, but for products of matrices
+// (mma), which hardware may add up in another order. Those whose value the
 // language leaves open (ex2.approx and its like) are refused by Parse, and so are atomics on
 // floats, whose order would decide the bits. Atomics of whole numbers do not race with each
 // other. Overlapping accesses of a byte and of a word are not checked for races.

@@ -271,6 +271,11 @@ func (m *machine) steps(w *warp, n int) error {
 			if err := m.access(w, in, mask); err != nil {
 				return err
 			}
+		case multiply:
+			if mask != 1<<warpSize-1 {
+				return m.fault(w, w.pc, bits.TrailingZeros32(mask), "multiplies matrices without some threads of its warp")
+			}
+			w.multiply(in)
 		case branch:
 			if mask == w.at {
 				w.pc = in.target

@@ -88,6 +88,7 @@ const (
 	atomic // of whole numbers, whose order does not matter
 	branch
 	barrier
+	multiply // of matrices, by a whole warp
 	end
 )
 
@@ -108,6 +109,7 @@ type instruction struct {
 	predicate int32
 	dst       [4]int32
 	src       [3]int32
+	tiles     []int32 // of multiply: 4 registers of a, 2 of b, 4 of c
 	f         operation
 
 	space  space
@@ -405,6 +407,8 @@ func (p *parser) instruction(in *instruction, op, args []string) error {
 			return fmt.Errorf("%w: a barrier of its own number, or with a predicate", ErrUnsupported)
 		}
 		return nil
+	case "mma":
+		return p.multiply(in, strings.Join(op, "."), args)
 	case "ld", "st":
 		if err := wanted(2); err != nil {
 			return err
@@ -454,6 +458,32 @@ func (p *parser) instruction(in *instruction, op, args []string) error {
 			return err
 		}
 		in.src[i] = r
+	}
+	return nil
+}
+
+// multiply decodes the one product of matrices that there is.
+func (p *parser) multiply(in *instruction, op string, args []string) error {
+	if op != "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32" || len(args) != 4 || in.predicate >= 0 {
+		return fmt.Errorf("%w: a product of other matrices, or with a predicate", ErrUnsupported)
+	}
+	in.kind = multiply
+	for i, n := range [4]int{4, 4, 2, 4} {
+		list := vector(args[i])
+		if len(list) != n {
+			return fmt.Errorf("%d registers, want %d", len(list), n)
+		}
+		for j, name := range list {
+			r, err := p.operand(name, 4)
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				in.dst[j] = r
+			} else {
+				in.tiles = append(in.tiles, r)
+			}
+		}
 	}
 	return nil
 }

@@ -18,9 +18,9 @@ import (
 )
 
 // computes opens a device on the interpreter, whose work runs in an order by seed.
-func computes(t *testing.T, seed uint64) (*cuda.Device, *fakecuda.Driver) {
+func computes(t *testing.T, seed uint64, products cuda.Products) (*cuda.Device, *fakecuda.Driver) {
 	fake := fakecuda.New(seed, 64<<20, page)
-	d, err := cuda.Open(fake, cuda.Config{Capacity: 32 << 20})
+	d, err := cuda.Open(fake, cuda.Config{Capacity: 32 << 20, Products: products})
 	require.NoError(t, err)
 	fake.Follow(d.All)
 	return d, fake
@@ -37,11 +37,12 @@ var long = []string{
 // has are launched, and nine in ten of their instructions run at least.
 func TestConformance(t *testing.T) {
 	var fakes []*fakecuda.Driver
-	open := func(t *testing.T) kernels.Compute {
-		d, fake := computes(t, uint64(len(fakes)))
+	as := func(t *testing.T, products cuda.Products) *cuda.Device {
+		d, fake := computes(t, uint64(len(fakes)), products)
 		fakes = append(fakes, fake)
 		return d
 	}
+	open := func(t *testing.T) *cuda.Device { return as(t, cuda.Float32) }
 	for _, c := range kerneltest.Cases() {
 		if slices.Contains(long, c.Name) && !*testkit.Long {
 			continue
@@ -53,6 +54,7 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	t.Run("wide heads", func(t *testing.T) { wideHeads(t, open(t)) })
+	t.Run("bfloat16", func(t *testing.T) { tensorProducts(t, as(t, cuda.BFloat16)) })
 	t.Run("many rows", func(t *testing.T) { manyRows(t, open(t)) })
 
 	if !*testkit.Long {

@@ -18,7 +18,22 @@ type Config struct {
 	Capacity int64
 	// Modules are the texts of PTX modules whose kernels the device has in addition to its own.
 	Modules []string
+	// Products says how MatMul, HeadLoss and its backward multiply.
+	Products Products
 }
+
+// Products says how matrices of float32 are multiplied.
+type Products uint8
+
+const (
+	// Float32 is one chain of fused multiply-adds for each element, in ascending k.
+	Float32 Products = iota
+	// BFloat16 rounds both operands to bfloat16, to nearest, and multiplies on tensor cores. Products
+	// are exact and sums in float32, in steps of 16 whose inner order is the hardware's: an element
+	// depends on its row and its column alone, so no plan changes a bit, but another generation
+	// of GPU may.
+	BFloat16
+)
 
 // Device is a GPU.
 type Device struct {
@@ -28,6 +43,7 @@ type Device struct {
 	pages     *pages
 	modules   []driver.Module
 	functions map[string]driver.Function
+	products  Products
 	args      []uint64 // of the launch that is being queued
 	chunk     []byte   // of what is being received
 
@@ -58,7 +74,7 @@ var (
 // error wraps driver.ErrRefused, with the driver's log, where a kernel cannot be used, and
 // memory.ErrOutOfMemory where there is no room for the range.
 func Open(d driver.Driver, cfg Config) (*Device, error) {
-	dev := &Device{driver: d, functions: map[string]driver.Function{}, chunk: make([]byte, stagingBytes)}
+	dev := &Device{driver: d, products: cfg.Products, functions: map[string]driver.Function{}, chunk: make([]byte, stagingBytes)}
 	if err := dev.open(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: open: %w", err), dev.Close())
 	}

@@ -2,7 +2,7 @@ package cuda
 
 import "github.com/weir-ml/weir/kernels"
 
-// MatMul computes the product in float32: each element of C is one chain of fused multiply-adds.
+// MatMul computes the product as Config.Products says.
 func (d *Device) MatMul(op kernels.MatMul) error {
 	o := d.begin("MatMul", d.checks.MatMul(op))
 	o.matmul(product{
@@ -23,7 +23,11 @@ type product struct {
 func (o *operation) matmul(p product) {
 	const side = 64
 	o.fits(p.m, p.n, p.k)
-	o.launch("matmul", (p.n+side-1)/side, (p.m+side-1)/side, 256, p.c, p.a, p.b, p.bias, p.alive, uint64(p.m), uint64(p.n), uint64(p.k),
+	kernel, threads := "matmul", 256
+	if o.device.products == BFloat16 {
+		kernel, threads = "matmul_bf16", 128
+	}
+	o.launch(kernel, (p.n+side-1)/side, (p.m+side-1)/side, threads, p.c, p.a, p.b, p.bias, p.alive, uint64(p.m), uint64(p.n), uint64(p.k),
 		flag(p.transA), flag(p.transB), flag(p.accumulate))
 }
 

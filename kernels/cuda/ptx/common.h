@@ -1,6 +1,7 @@
 // What all kernels share. Every number is the result of additions, multiplications, fused
 // multiply-adds, divisions and square roots, each rounded once to nearest, in an order that
-// depends on shapes alone: a device has no other choice of bits than the interpreter.
+// depends on shapes alone: a device has no other choice of bits than the interpreter (but in
+// tensor.cu).
 #pragma once
 
 #define KERNEL extern "C" __attribute__((global)) void

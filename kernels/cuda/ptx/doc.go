@@ -3,6 +3,7 @@
 // nothing: a driver loads the text.
 //
 // Kernels add up in an order that depends on shapes alone, and no number is the result of an
-// atomic on floats, of an approximate instruction or of tensor cores. So the bits of a result
-// are the same for every order of blocks and warps.
+// atomic on floats or of an approximate instruction. So the bits of a result are the same for
+// every order of blocks and warps. tensor.cu alone uses tensor cores, whose order of sums within
+// one instruction is the hardware's.
 package ptx

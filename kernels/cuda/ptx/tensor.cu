@@ -1,0 +1,88 @@
+#include "common.h"
+
+// Products on tensor cores, for who asks for them: operands are rounded to bfloat16 on the way
+// into shared memory, products are exact, sums are in float32. Tiles of C of 64 by 64, four warps
+// with 32 by 32 of them each, from 32 columns of op(A) at a time. A word of shared memory is two
+// neighbours in k; a row of them is padded so that the threads of a warp meet all banks.
+const u32 side = 64, deep = 32, words = deep / 2, stride = words + 4;
+
+// pair is two numbers rounded to bfloat16, to nearest and ties to even, the first in the low half.
+DEVICE u32 pair(float low, float high) {
+  u32 both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
+// multiply is sums += a·b of 16 by 16 and 16 by 8, spread over a warp as PTX lays down.
+DEVICE void multiply(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// fetch rounds a tile of op(A), or of the transpose of op(B), into shared memory: rows of the tile
+// are row0 and on of `rows`, columns are k. What lies outside is 0, and so is column k where
+// alive[k] is 0. Where `across` is set k is the slow dimension in memory.
+DEVICE void fetch(u32 *to, const float *from, const float *alive, u32 row0, u32 rows, u32 k0, u32 depth, u32 across) {
+#pragma nounroll
+  for (u32 e = TX; e < side * words; e += 128) {
+    u32 r = across ? e % side : e / words, w = across ? e / side : e % words, row = row0 + r;
+    float v[2];
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+      u32 k = k0 + 2 * w + i;
+      v[i] = row < rows && k < depth && !(alive && alive[k] == 0) ? across ? from[(u64)k * rows + row] : from[(u64)row * depth + k] : 0;
+    }
+    to[r * stride + w] = pair(v[0], v[1]);
+  }
+}
+
+// matmul_bf16 has the parameters of matmul. The sum of an element is one chain of steps of 16
+// products, in ascending k: it depends on its row and its column alone.
+KERNEL matmul_bf16(float *c, const float *a, const float *b, const float *bias, const float *alive, u32 m, u32 n, u32 depth,
+                   u32 transA, u32 transB, u32 accumulate) {
+  SHARED u32 s[side * stride], t[side * stride];
+  u32 row0 = BY * side, col0 = BX * side, group = TX % 32 / 4, lane = TX % 4;
+  u32 row = TX / 64 * 32 + group, col = TX / 32 % 2 * 32;
+  float sums[2][4][4];
+#define OF(e) u32 r = row0 + row + 16 * i + (e) / 2 * 8, q = col0 + col + 8 * j + 2 * lane + (e) % 2
+#pragma unroll
+  for (u32 i = 0; i < 2; i++)
+#pragma unroll
+    for (u32 j = 0; j < 4; j++)
+#pragma unroll
+      for (u32 e = 0; e < 4; e++) {
+        OF(e);
+        sums[i][j][e] = accumulate && r < m && q < n ? c[(u64)r * n + q] : 0;
+      }
+#pragma nounroll
+  for (u32 k0 = 0; k0 < depth; k0 += deep) {
+    fetch(s, a, 0, row0, m, k0, depth, transA);
+    fetch(t, b, alive, col0, n, k0, depth, !transB);
+    SYNC;
+#pragma unroll
+    for (u32 w = 0; w < words; w += 8) {
+      u32 as[2][4];
+#pragma unroll
+      for (u32 i = 0; i < 2; i++)
+#pragma unroll
+        for (u32 e = 0; e < 4; e++) as[i][e] = s[(row + 16 * i + e % 2 * 8) * stride + w + lane + e / 2 * 4];
+#pragma unroll
+      for (u32 j = 0; j < 4; j++) {
+        u32 at = (col + 8 * j + group) * stride + w + lane, b0 = t[at], b1 = t[at + 4];
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) multiply(sums[i][j], as[i], b0, b1);
+      }
+    }
+    SYNC;
+  }
+#pragma unroll
+  for (u32 i = 0; i < 2; i++)
+#pragma unroll
+    for (u32 j = 0; j < 4; j++)
+#pragma unroll
+      for (u32 e = 0; e < 4; e++) {
+        OF(e);
+        if (r < m && q < n) c[(u64)r * n + q] = bias ? sums[i][j][e] + bias[q] : sums[i][j][e];
+      }
+}

@@ -1,0 +1,61 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda"
+)
+
+// rounded returns a number in bfloat16, by its own arithmetic: the neighbour that is nearest, the
+// one with an even significand half way.
+func rounded(x float32) float64 {
+	step := math.Ldexp(1, math.Ilogb(float64(x))-7)
+	return math.RoundToEven(float64(x)/step) * step
+}
+
+// tensorProducts compares products of bfloat16 with exact ones of the rounded operands, within the
+// bound of float32's sums; against the operands themselves they are within bfloat16's.
+func tensorProducts(t *testing.T, d *cuda.Device) {
+	for i, s := range [][3]int{{1, 1, 1}, {17, 33, 9}, {70, 20, 35}, {40, 3, 130}, {65, 66, 64}} {
+		for form := range 8 {
+			op := kernels.MatMul{M: s[0], N: s[1], K: s[2], TransA: form&1 != 0, TransB: form&2 != 0, Accumulate: form&4 != 0}
+			op.A, op.B, op.C = filled(t, d, op.M*op.K, 1), filled(t, d, op.K*op.N, 2), filled(t, d, op.M*op.N, 3)
+			if i%2 > 0 {
+				op.Bias = filled(t, d, op.N, 4)
+			}
+			a, b, c, bias := content(t, d, op.A), content(t, d, op.B), content(t, d, op.C), make([]float32, op.N)
+			if i%2 > 0 {
+				bias = content(t, d, op.Bias)
+			}
+			require.NoError(t, d.MatMul(op))
+			for j, got := range content(t, d, op.C) {
+				row, col := j/op.N, j%op.N
+				near, exact, size := float64(bias[col]), float64(bias[col]), math.Abs(float64(bias[col]))
+				if op.Accumulate {
+					near, exact, size = near+float64(c[j]), exact+float64(c[j]), size+math.Abs(float64(c[j]))
+				}
+				for k := range op.K {
+					x, y := row*op.K+k, k*op.N+col
+					if op.TransA {
+						x = k*op.M + row
+					}
+					if op.TransB {
+						y = col*op.K + k
+					}
+					near += rounded(a[x]) * rounded(b[y])
+					exact += float64(a[x]) * float64(b[y])
+					size += math.Abs(float64(a[x]) * float64(b[y]))
+				}
+				what := fmt.Sprintf("%v, form %d, element %d", s, form, j)
+				require.InDelta(t, near, float64(got), float64(op.K+3)*0x1p-24*size*1.01, what)
+				require.InDelta(t, exact, float64(got), 0x1.02p-7*size, what)
+			}
+		}
+	}
+	require.NoError(t, d.Close())
+}
