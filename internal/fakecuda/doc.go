@@ -8,6 +8,9 @@
 // was given, whole accesses within one, and reads no byte that was not written since the
 // buffer was allocated. Whoever breaks a rule loses the device, and the error says where.
 //
+// Devices of one machine ([NewMachine]) run their work in one order, by events of each other too,
+// and copy from each other where it lets them.
+//
 // A [Driver] counts its calls by name, has as much memory as it is told, and fails where it
 // is told ([Driver.Plant]).
 package fakecuda

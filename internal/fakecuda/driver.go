@@ -11,13 +11,23 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
+// machine is what its devices share: queued work runs in one order for all of them.
+type machine struct {
+	mu      sync.Mutex
+	rng     *rand.Rand
+	drivers []*Driver
+	events  []*work // by Event-1: what was noted last
+	peers   [][2]int
+}
+
 // Driver is the driver of a device that is not there.
 type Driver struct {
-	mu       sync.Mutex
+	*machine
+	number   int                          // of the device in the machine
 	live     func() iter.Seq[memory.Info] // nil where nobody is followed
 	facts    driver.Facts
-	used     int64 // bytes that are mapped
-	rng      *rand.Rand
+	used     int64                  // bytes that are mapped
+	reaches  map[driver.Driver]bool // devices that Peer has said yes to
 	calls    map[string]int
 	planted  map[string]map[int]error
 	lost     error
@@ -26,7 +36,6 @@ type Driver struct {
 	seen     map[uint64]bool // serials
 	host     [][]byte
 	streams  []*stream // by Stream-1; nil after FreeStream
-	events   []*work   // by Event-1: what was noted last
 	modules  []*ptx.Module
 	kernels  []*ptx.Kernel // by Function-1
 	launched int
@@ -36,11 +45,20 @@ var _ driver.Driver = (*Driver)(nil)
 
 // New returns a driver of a device with so much memory, in pages of so many bytes, that runs
 // queued work in an order by seed.
-func New(seed uint64, total, page int64) *Driver {
-	return &Driver{
-		facts: driver.Facts{Name: "fake", Major: 8, Processors: 1, SharedPerBlock: 48 << 10, Total: total, Page: page},
-		rng:   rand.New(rand.NewPCG(seed, 0)), calls: map[string]int{}, planted: map[string]map[int]error{}, seen: map[uint64]bool{},
+func New(seed uint64, total, page int64) *Driver { return NewMachine(seed, 1, total, page)[0] }
+
+// NewMachine returns the drivers of n such devices of one machine, in which the first of each pair of
+// peers, numbered from 0, may copy from the second.
+func NewMachine(seed uint64, n int, total, page int64, peers ...[2]int) []*Driver {
+	m := &machine{rng: rand.New(rand.NewPCG(seed, 0)), peers: peers}
+	for i := range n {
+		m.drivers = append(m.drivers, &Driver{
+			machine: m, number: i, reaches: map[driver.Driver]bool{},
+			facts: driver.Facts{Name: "fake", Major: 8, Processors: 1, SharedPerBlock: 48 << 10, Total: total, Page: page},
+			calls: map[string]int{}, planted: map[string]map[int]error{}, seen: map[uint64]bool{},
+		})
 	}
+	return m.drivers
 }
 
 // Follow makes the live buffers of an arena over the first range the ones that work may touch.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/weir-ml/weir/internal/ptx"
@@ -19,7 +20,10 @@ type work struct {
 }
 
 // stream is work in its order.
-type stream struct{ queue []*work }
+type stream struct {
+	of    *Driver
+	queue []*work
+}
 
 // queued returns how much work has not run.
 func (d *Driver) queued() (n int) {
@@ -51,19 +55,21 @@ func (d *Driver) add(s driver.Stream, w *work) error {
 	return nil
 }
 
-// one runs one of the pieces of work that may be next.
-func (d *Driver) one() bool {
+// one runs one of the pieces of work that may be next, on any device of the machine.
+func (m *machine) one() bool {
 	var able []*stream
-	for _, s := range d.streams {
-		if s != nil && len(s.queue) > 0 && (s.queue[0].after == nil || s.queue[0].after.done) {
-			able = append(able, s)
+	for _, d := range m.drivers {
+		for _, s := range d.streams {
+			if s != nil && len(s.queue) > 0 && (s.queue[0].after == nil || s.queue[0].after.done) {
+				able = append(able, s)
+			}
 		}
 	}
 	if len(able) == 0 {
 		return false
 	}
-	s := able[d.rng.IntN(len(able))]
-	w := s.queue[0]
+	s := able[m.rng.IntN(len(able))]
+	w, d := s.queue[0], s.of
 	s.queue[0], s.queue = nil, s.queue[1:]
 	if w.run != nil && d.lost == nil {
 		if err := w.run(); err != nil {
@@ -88,7 +94,7 @@ func (d *Driver) NewStream() (driver.Stream, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.streams = append(d.streams, &stream{})
+	d.streams = append(d.streams, &stream{of: d})
 	return driver.Stream(len(d.streams)), nil
 }
 
@@ -281,15 +287,54 @@ func (d *Driver) Copy(s driver.Stream, to, from driver.Addr, n int64) error {
 		return err
 	}
 	return d.touch(s, "Copy", []driver.Addr{to, from}, n, func(r []*ptx.Region) error {
-		data, written := part(r[0], to, n)
-		source, known := part(r[1], from, n)
-		if bytes.IndexByte(known, 0) >= 0 {
-			return fmt.Errorf("a copy of %d bytes reads %w", n, errUnwritten)
-		}
-		copy(data, source)
-		set(written)
-		return nil
+		return move(r[0], to, r[1], from, n)
 	})
+}
+
+// Peer reports whether the machine lets the device copy from another one.
+func (d *Driver) Peer(from driver.Driver) (bool, error) {
+	err := d.enter("Peer")
+	defer d.mu.Unlock()
+	src, fake := from.(*Driver)
+	if err != nil || !fake || src.machine != d.machine || !slices.Contains(d.peers, [2]int{d.number, src.number}) {
+		return false, err
+	}
+	d.reaches[src] = true
+	return true, nil
+}
+
+// CopyPeer queues a copy from another device.
+func (d *Driver) CopyPeer(s driver.Stream, to driver.Addr, from driver.Driver, at driver.Addr, n int64) error {
+	err := d.enter("CopyPeer")
+	defer d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if !d.reaches[from] {
+		return refuse("CopyPeer", driver.ErrInvalid, "from a device that Peer has not allowed")
+	}
+	src, fresh, err := from.(*Driver).region("CopyPeer", at)
+	if err == nil && fresh {
+		err = refuse("CopyPeer", driver.ErrInvalid, "from a buffer that nobody wrote")
+	}
+	if err != nil {
+		return err
+	}
+	return d.touch(s, "CopyPeer", []driver.Addr{to}, n, func(r []*ptx.Region) error {
+		return move(r[0], to, src, at, n)
+	})
+}
+
+// move copies bytes that were written.
+func move(dst *ptx.Region, to driver.Addr, src *ptx.Region, from driver.Addr, n int64) error {
+	data, written := part(dst, to, n)
+	source, known := part(src, from, n)
+	if bytes.IndexByte(known, 0) >= 0 {
+		return fmt.Errorf("a copy of %d bytes reads %w", n, errUnwritten)
+	}
+	copy(data, source)
+	set(written)
+	return nil
 }
 
 // Fill queues the setting of bytes.

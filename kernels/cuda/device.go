@@ -47,11 +47,13 @@ type Device struct {
 	args      []uint64 // of the launch that is being queued
 	chunk     []byte   // of what is being received
 
+	peers            map[*Device]bool // what the driver said of them
 	compute, in, out driver.Stream
 	scratch          driver.Addr
 
 	mu      sync.Mutex   // guards what follows
 	before  driver.Event // what a copy waits for
+	arrival driver.Event // of the copy from another device that was queued last
 	staging staging
 	pending []pending
 	closed  bool
@@ -74,7 +76,7 @@ var (
 // error wraps driver.ErrRefused, with the driver's log, where a kernel cannot be used, and
 // memory.ErrOutOfMemory where there is no room for the range.
 func Open(d driver.Driver, cfg Config) (*Device, error) {
-	dev := &Device{driver: d, products: cfg.Products, functions: map[string]driver.Function{}, chunk: make([]byte, stagingBytes)}
+	dev := &Device{driver: d, products: cfg.Products, functions: map[string]driver.Function{}, peers: map[*Device]bool{}, chunk: make([]byte, stagingBytes)}
 	if err := dev.open(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: open: %w", err), dev.Close())
 	}
@@ -87,8 +89,10 @@ func (d *Device) open(cfg Config) (err error) {
 			return err
 		}
 	}
-	if d.before, err = d.driver.NewEvent(); err != nil {
-		return err
+	for _, e := range []*driver.Event{&d.before, &d.arrival} {
+		if *e, err = d.driver.NewEvent(); err != nil {
+			return err
+		}
 	}
 	if err = d.staging.open(d.driver); err != nil {
 		return err
@@ -245,8 +249,10 @@ func (d *Device) Close() error {
 	for _, m := range d.modules {
 		err = joined(err, d.driver.Unload(m))
 	}
-	if d.before != 0 {
-		err = joined(err, d.driver.FreeEvent(d.before))
+	for _, e := range []driver.Event{d.before, d.arrival} {
+		if e != 0 {
+			err = joined(err, d.driver.FreeEvent(e))
+		}
 	}
 	for _, s := range []driver.Stream{d.compute, d.in, d.out} {
 		if s != 0 {

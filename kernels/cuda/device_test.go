@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -250,14 +251,95 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Buffers go to another device of the process, and as bytes that the host understands too.
+func mustReceive(t *testing.T, to, from *cuda.Device, b kernels.Buffer) kernels.Buffer {
+	copied, err := to.Receive(from, b)
+	require.NoError(t, err)
+	return copied
+}
+
+func (f forgetful) Peer(from driver.Driver) (bool, error) {
+	return f.Driver.Peer(from.(forgetful).Driver)
+}
+
+func (f forgetful) CopyPeer(s driver.Stream, to driver.Addr, from driver.Driver, at driver.Addr, n int64) error {
+	return f.Driver.CopyPeer(s, to, from.(forgetful).Driver, at, n)
+}
+
+// received adds up on one device what another one computes, microbatch by microbatch at the same
+// places of both. The streams lose the edges into them; 0 loses none.
+func received(t *testing.T, seed uint64, intoFrom, intoTo driver.Stream) (sums []float32, err error) {
+	machine := fakecuda.NewMachine(seed, 2, 64*page, page, [2]int{1, 0})
+	from := openFake(t, machine[0], forgetful{machine[0], intoFrom})
+	to := openFake(t, machine[1], forgetful{machine[1], intoTo})
+	defer func() { err = errors.Join(err, from.Close(), to.Close()) }()
+	one, err := from.Alloc(memory.Resident, kernels.Float32, n)
+	require.NoError(t, err)
+	sum, err := to.Alloc(memory.Resident, kernels.Float32, n)
+	require.NoError(t, err)
+	x, sums := make([]float32, n), make([]float32, n)
+	arrives := *layout
+	arrives.Allocations = []memory.Allocation{{Offset: 256, Bytes: 4 * n, Class: memory.Transfer}}
+	err = errors.Join(from.WriteFloat32(one, ramp(n)), to.WriteFloat32(sum, x), from.Lay(layout), to.Lay(&arrives))
+	for mb := 0; mb < 12 && err == nil; mb++ {
+		from.At(0)
+		to.At(0)
+		b, failed := from.Alloc(memory.Entry, kernels.Float32, n)
+		for i := range x {
+			x[i] = float32(mb * i)
+		}
+		err = errors.Join(failed, from.WriteFloat32(b, x), from.Axpy(b, one, uint64(math.Float32bits(1)), n))
+		if err != nil {
+			break
+		}
+		c, failed := to.Receive(from, b)
+		_, released := from.Release(b)
+		if err = errors.Join(failed, released); err != nil {
+			break
+		}
+		err = to.Axpy(sum, c, uint64(math.Float32bits(1)), n)
+		_, released = to.Release(c)
+		err = errors.Join(err, released)
+	}
+	require.True(t, err != nil || machine[1].Calls("CopyPeer") == 12, "not through the host")
+	return sums, errors.Join(err, to.ReadFloat32(sums, sum))
+}
+
+// Copies between devices come after the kernels of both, and before what takes their places; and
+// each edge is needed for that.
+func TestPeers(t *testing.T) {
+	want := make([]float32, n)
+	for i := range want {
+		want[i] = float32(66*i + 12*(i+1))
+	}
+	for seed := range uint64(20) {
+		sums, err := received(t, seed, 0, 0)
+		require.NoError(t, err, "seed %d", seed)
+		require.Equal(t, want, sums, "seed %d", seed)
+	}
+	for _, into := range [][2]driver.Stream{{1, 0}, {0, 1}, {0, 2}} {
+		found := 0
+		for seed := range uint64(20) {
+			if sums, err := received(t, seed, into[0], into[1]); err != nil || !slices.Equal(want, sums) {
+				found++
+			}
+		}
+		require.Positive(t, found, "%v", into)
+	}
+}
+
+// Buffers go to another device of the process, directly where the machine lets them, and as bytes that the host understands too.
 func TestTransfers(t *testing.T) {
 	want := make([]float32, 5000)
 	for i := range want {
 		want[i] = float32(i) / 3
 	}
 	for seed := range uint64(10) {
-		one, two := fakecuda.New(seed, 64*page, page), fakecuda.New(seed, 64*page, page)
+		var peers [][2]int
+		if seed%2 > 0 {
+			peers = [][2]int{{1, 0}}
+		}
+		machine := fakecuda.NewMachine(seed, 2, 64*page, page, peers...)
+		one, two := machine[0], machine[1]
 		from, to := openFake(t, one, one), openFake(t, two, two)
 		host, err := kernels.NewHost(kernels.HostConfig{})
 		require.NoError(t, err)
@@ -287,6 +369,14 @@ func TestTransfers(t *testing.T) {
 			_, err = to.Release(copied)
 			require.NoError(t, err)
 		}
+		require.Equal(t, len(peers), two.Calls("CopyPeer"))
+		back, err := from.Receive(to, mustReceive(t, to, from, b))
+		require.NoError(t, err)
+		got := make([]float32, len(want))
+		require.NoError(t, from.ReadFloat32(got, back))
+		require.Equal(t, want, got, "the way back is through the host")
+		require.Zero(t, one.Calls("CopyPeer"))
+		to.Reclaim(0)
 		_, err = to.Decode(bytes.NewReader(wire.Bytes()[:100]), from.Size(b))
 		require.Error(t, err)
 		_, err = to.Decode(bytes.NewReader(wire.Bytes()), from.Size(b)-4)

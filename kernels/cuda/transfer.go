@@ -71,29 +71,87 @@ func (d *Device) fill(b kernels.Buffer, r io.Reader) error {
 	return nil
 }
 
-// receive returns a new buffer of class Transfer with what r reads, which the caller owns.
-func (d *Device) receive(t kernels.DType, n int, r io.Reader) (kernels.Buffer, error) {
+// receive returns a new buffer of class Transfer, which the caller owns, when fill has filled it.
+func (d *Device) receive(t kernels.DType, n int, fill func(kernels.Buffer) error) (kernels.Buffer, error) {
 	b, err := d.Alloc(memory.Transfer, t, n)
 	if err != nil {
 		return kernels.Buffer{}, err
 	}
-	if err := d.fill(b, r); err != nil {
+	if err := fill(b); err != nil {
 		_, _ = d.Release(b) // The first error is the one to tell.
 		return kernels.Buffer{}, err
 	}
 	return b, nil
 }
 
+// peer reports whether copies from another device need no memory of the host.
+func (d *Device) peer(src *Device) (may bool, err error) {
+	may, known := d.peers[src]
+	if !known {
+		if may, err = d.driver.Peer(src.driver); err == nil {
+			d.peers[src] = may
+		}
+	}
+	return may, err
+}
+
+// fromPeer queues a copy of a buffer of another device to the whole of one, after the kernels of
+// both. Those that src queues from now on wait for it, so that src may release what is copied.
+func (d *Device) fromPeer(to kernels.Buffer, src *Device, b kernels.Buffer) error {
+	from, err := src.stream(b)
+	if err != nil {
+		return err
+	}
+	at, err := d.at(to)
+	if err != nil {
+		return err
+	}
+	src.mu.Lock()
+	if err = src.driver.Record(src.before, src.compute); err == nil {
+		err = d.driver.Wait(d.in, src.before)
+	}
+	src.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.driver.Record(d.before, d.compute); err != nil {
+		return err
+	}
+	if err := d.driver.Wait(d.in, d.before); err != nil {
+		return err
+	}
+	if err := d.driver.CopyPeer(d.in, at, src.driver, from.at, from.left); err != nil {
+		return err
+	}
+	if err := d.driver.Record(d.arrival, d.in); err != nil {
+		return err
+	}
+	d.pending = append(d.pending, pending{to.Handle, d.arrival})
+	return src.driver.Wait(src.compute, d.arrival)
+}
+
 // Receive copies a buffer of another rank of the process into a new one of class Transfer, which
-// the caller owns. From another Device it goes through memory of the host.
+// the caller owns: from another Device directly where the machine lets it, else through
+// page-locked memory of the host.
 func (d *Device) Receive(from memory.Space[kernels.Buffer], b kernels.Buffer) (kernels.Buffer, error) {
 	switch src := from.(type) {
 	case *Device:
-		p, err := src.stream(b)
+		may, err := d.peer(src)
 		if err != nil {
-			return kernels.Buffer{}, err
+			return kernels.Buffer{}, fmt.Errorf("cuda: Receive: %w", err)
 		}
-		return d.receive(b.Type, b.N, p)
+		return d.receive(b.Type, b.N, func(to kernels.Buffer) error {
+			if may {
+				return d.fromPeer(to, src, b)
+			}
+			p, err := src.stream(b)
+			if err != nil {
+				return err
+			}
+			return d.fill(to, p)
+		})
 	case kernels.Device:
 		return kernels.Transfer(d, src, b)
 	}
@@ -137,5 +195,5 @@ func (d *Device) Decode(r io.Reader, size int64) (kernels.Buffer, error) {
 	if t > kernels.Uint8 || n < 1 || n > count/4 || header+n*t.Bytes() != size {
 		return kernels.Buffer{}, fmt.Errorf("%w: Decode: %d elements of %s in %d bytes", kernels.ErrShape, n, t, size)
 	}
-	return d.receive(t, int(n), r)
+	return d.receive(t, int(n), func(b kernels.Buffer) error { return d.fill(b, r) })
 }

@@ -61,6 +61,11 @@ type Driver interface {
 	CopyIn(s Stream, to Addr, from []byte) error
 	CopyOut(s Stream, to []byte, from Addr) error
 	Copy(s Stream, to, from Addr, bytes int64) error
+	// Peer reports whether CopyPeer may copy from the memory of another device of the process, and
+	// sees to it that it may.
+	Peer(from Driver) (bool, error)
+	// CopyPeer queues a copy from the memory of such a device.
+	CopyPeer(s Stream, to Addr, from Driver, at Addr, bytes int64) error
 	// Fill queues the setting of bytes to a value.
 	Fill(s Stream, to Addr, value byte, bytes int64) error
 
@@ -71,7 +76,8 @@ type Driver interface {
 	NewEvent() (Event, error)
 	FreeEvent(e Event) error
 	// Record notes the work queued on a stream so far; Wait makes what is queued on another one
-	// from now on run after it. An event that was never recorded is no reason to wait.
+	// from now on run after it, of another device with Peer too. An event that was never recorded is no
+	// reason to wait.
 	Record(e Event, s Stream) error
 	Wait(s Stream, e Event) error
 	// Done waits on the host for what was noted last.

@@ -34,7 +34,10 @@ type Driver struct {
 // mostArgs is the most parameters of a kernel.
 const mostArgs = 32
 
-var errArgs = errors.New("more than 32 parameters")
+var (
+	errArgs = errors.New("more than 32 parameters")
+	errPeer = errors.New("from a device of another driver")
+)
 
 var _ driver.Driver = (*Driver)(nil)
 
@@ -170,6 +173,36 @@ func (d *Driver) CopyOut(s driver.Stream, to []byte, from driver.Addr) error {
 func (d *Driver) Copy(s driver.Stream, to, from driver.Addr, bytes int64) error {
 	return d.do("Copy", func() error {
 		return cu.MemcpyDtoDAsync(cu.DevicePtr(to), cu.DevicePtr(from), bytes, stream(s))
+	})
+}
+
+// Peer reports whether the device reaches the memory of another one, and enables it.
+func (d *Driver) Peer(from driver.Driver) (may bool, err error) {
+	src, same := from.(*Driver)
+	if !same {
+		return false, nil
+	}
+	err = d.do("Peer", func() error {
+		can, err := d.device.CanAccessPeer(src.device)
+		if may = can != 0; err != nil || !may {
+			return err
+		}
+		if err = src.context.EnablePeerAccess(0); err == cu.PeerAccessAlreadyEnabled {
+			return nil
+		}
+		return err
+	})
+	return may && err == nil, err
+}
+
+// CopyPeer queues a copy from another device.
+func (d *Driver) CopyPeer(s driver.Stream, to driver.Addr, from driver.Driver, at driver.Addr, bytes int64) error {
+	src, same := from.(*Driver)
+	return d.do("CopyPeer", func() error {
+		if !same {
+			return errPeer
+		}
+		return cu.MemcpyPeerAsync(cu.DevicePtr(to), d.context, cu.DevicePtr(at), src.context, bytes, stream(s))
 	})
 }
 
