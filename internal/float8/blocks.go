@@ -15,7 +15,7 @@ const (
 func (s Set) encodeMX(dst, scales []byte, src []float32, random []uint32, f *Format, up bool) (t Tally) {
 	for at := 0; at < len(src); {
 		if whole := min(piece, len(src)-at) / BlockMX; whole > 0 && s != Portable {
-			met, done := s.encodeBlocksMX(dst[at:], scales[at/BlockMX:], src[at:], from(random, at), whole, f, up)
+			met, done := encodeBlocksMX(dst[at:], scales[at/BlockMX:], src[at:], from(random, at), whole, f, up)
 			t.Merge(met)
 			if at += done * BlockMX; done == whole {
 				continue
@@ -66,7 +66,7 @@ func (s Set) encodeRows(dst []byte, inverses []float32, src []float32, random []
 	most := f.Greatest()
 	for at := 0; at < len(src); {
 		if whole := min(piece, len(src)-at) / BlockRow; whole > 0 && s != Portable {
-			met, done := s.encodeBlocksRows(dst[at:], inverses[at/BlockRow:], src[at:], from(random, at), whole, f, epsilon, powerOf2)
+			met, done := encodeBlocksRows(dst[at:], inverses[at/BlockRow:], src[at:], from(random, at), whole, f, epsilon, powerOf2)
 			t.Merge(met)
 			if at += done * BlockRow; done == whole {
 				continue

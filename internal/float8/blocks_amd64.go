@@ -8,8 +8,7 @@ import (
 )
 
 // A piece of blocks is encoded in three passes, all in the first-level cache: the greatest
-// magnitude of each 16 elements, the scales, and the codes. AVX-512 has single passes for
-// what it rounds to nearest, AVX2 for MX32 (encode_amd64.go).
+// magnitude of each 16 elements, the scales, and the codes.
 
 // pieceScales are the greatest magnitudes of each 16 elements of a piece, and what they are
 // multiplied with: times unit.
@@ -38,10 +37,10 @@ func (p *pieceScales) find(src []float32) int {
 }
 
 // encode encodes src, whole groups.
-func (p *pieceScales) encode(s Set, dst []byte, src []float32, random []uint32, f *Format) (t Tally) {
+func (p *pieceScales) encode(dst []byte, src []float32, random []uint32, f *Format) (t Tally) {
 	var zeros uint32
 	if random != nil {
-		_, zeros = s.encodeRandomScaled(dst, src, random, &p.each[0], 4, f)
+		_, zeros = encodeRandom256(&dst[0], &src[0], &random[0], len(src), &p.each[0], 4, &roundTables[f.Mantissa])
 	} else {
 		r := f.encodeArgs(1)
 		encodeScaled256(&dst[0], &src[0], len(src), &p.each[0], &r)
@@ -49,42 +48,49 @@ func (p *pieceScales) encode(s Set, dst []byte, src []float32, random []uint32, 
 	}
 	t.Amax = slices.Max(p.amax[:len(src)/BlockNV])
 	if zeros > 0 {
-		t.Underflowed = int(zeros) - s.zeros(src)
+		t.Underflowed = int(zeros) - zeros256(&src[0], len(src))
 	}
 	return t
 }
 
-// randomBlocksMX encodes as many whole blocks as it can, and returns how many.
-func (s Set) randomBlocksMX(dst, scales []byte, src []float32, random []uint32, f *Format, up bool) (t Tally, done int) {
+// encodeBlocksMX encodes as many whole blocks as it can, and returns how many.
+func encodeBlocksMX(dst, scales []byte, src []float32, random []uint32, blocks int, f *Format, up bool) (t Tally, done int) {
+	const each = BlockMX / BlockNV
 	var p pieceScales
-	n := p.find(src)
-	if n == 0 {
-		return t, 0
-	}
-	least := uint32(math.MaxUint32)
-	for i := 0; i < n/BlockNV; i += 2 {
-		amax := max(p.amax[i], p.amax[i+1])
-		least = min(least, amax-1)
+	least, unit := uint32(math.MaxUint32), f.unit(random)
+	for whole := p.find(src[:blocks*BlockMX]) / BlockMX; done < whole; done++ {
+		amax := slices.Max(p.amax[done*each:][:each])
 		code := f.ScaleMX(amax, up)
-		scales[i/2] = byte(code)
-		p.each[i], p.each[i+1] = code.Reciprocal(), code.Reciprocal()
-	}
-	t = p.encode(s, dst, src[:n], random, f)
-	t.scalesMX(f, least, t.Amax, up)
-	if !up {
-		for b := range n / BlockMX {
-			t.Saturated += f.countAbove(src[b*BlockMX:][:BlockMX], p.each[2*b])
+		scale := code.Reciprocal()
+		if random == nil && !exact(scale) {
+			break
+		}
+		least = min(least, amax-1)
+		scales[done] = byte(code)
+		for i := range each {
+			p.each[done*each+i] = scale * unit
 		}
 	}
-	return t, n / BlockMX
+	if done == 0 {
+		return t, 0
+	}
+	src = src[:done*BlockMX]
+	t = p.encode(dst, src, random, f)
+	t.scalesMX(f, least, t.Amax, up)
+	if !up {
+		for b, scale := range scales[:done] {
+			t.Saturated += f.countAbove(src[b*BlockMX:][:BlockMX], E8M0(scale).Reciprocal())
+		}
+	}
+	return t, done
 }
 
-// scaledBlocksRows encodes as many whole blocks as it can, and returns how many.
-func (s Set) scaledBlocksRows(dst []byte, inverses, src []float32, random []uint32, f *Format, epsilon float32, powerOf2 bool) (t Tally, done int) {
+// encodeBlocksRows encodes as many whole blocks as it can, and returns how many.
+func encodeBlocksRows(dst []byte, inverses, src []float32, random []uint32, blocks int, f *Format, epsilon float32, powerOf2 bool) (t Tally, done int) {
 	const each = BlockRow / BlockNV
 	var p pieceScales
 	most, unit := f.Greatest(), f.unit(random)
-	for whole := p.find(src) / BlockRow; done < whole; done++ {
+	for whole := p.find(src[:blocks*BlockRow]) / BlockRow; done < whole; done++ {
 		amax := math.Float32frombits(slices.Max(p.amax[done*each:][:each]))
 		scale := ScaleOf(amax, most, epsilon, powerOf2)
 		if random == nil && !exact(scale) {
@@ -97,15 +103,15 @@ func (s Set) scaledBlocksRows(dst []byte, inverses, src []float32, random []uint
 		}
 	}
 	if done > 0 {
-		t.Merge(p.encode(s, dst, src[:done*BlockRow], random, f))
+		t.Merge(p.encode(dst, src[:done*BlockRow], random, f))
 	}
 	return t, done
 }
 
-// scaledBlocksNV encodes as many whole blocks as it can, and returns how many.
-func (s Set) scaledBlocksNV(dst, scales []byte, src []float32, random []uint32, tensor, sixth float32) (t Tally, done int) {
+// encodeBlocksNV encodes as many whole blocks as it can, and returns how many.
+func encodeBlocksNV(dst, scales []byte, src []float32, random []uint32, blocks int, tensor, sixth float32) (t Tally, done int) {
 	var p pieceScales
-	n := p.find(src)
+	n := p.find(src[:blocks*BlockNV])
 	if n == 0 || !(tensor >= leastTensor) {
 		return t, 0
 	}
@@ -114,7 +120,7 @@ func (s Set) scaledBlocksNV(dst, scales []byte, src []float32, random []uint32, 
 	unit := E2M1.unit(random)
 	above := scalesNV(codes[:done], p.each[:], p.amax[:], tensor, sixth, unit)
 	copy(scales[:done], codes[:])
-	t = p.encode(s, codes[:], src[:n], random, &E2M1)
+	t = p.encode(codes[:], src[:n], random, &E2M1)
 	nibbles256(&dst[0], &codes[0], n)
 	if above {
 		for b := range done {

@@ -68,8 +68,11 @@ four:
 // func scalesNV256(codes *byte, scales *float32, amax *uint32, n int, r *encodeArgsNV) bool
 //
 // The scales of blocks of NV16 with finite greatest magnitudes, and what their elements are
-// multiplied with. It reports whether a block saturates. n is a positive multiple of 8. See
-// encodeNV512 for r.
+// multiplied with. It reports whether a block saturates. n is a positive multiple of 8. The
+// layout of encodeArgsNV: 0 tensor over 6, 4 one over tensor, 8 the greatest E4M3 and 12 the
+// least normal one, times 2^-13, 16 2^20, 20 2^-13, 24 2^13, 28 the greatest float32, 32 the
+// unit of scales (for E2M1 2^-21, or 1), 36 seven times that, above which E2M1 saturates. A
+// scale is encoded as elements are (encode_avx2_amd64.s).
 //
 //	Y8 1/6·tensor   Y9 448·2^-13   Y10 2^-6·2^-13   Y11 2^20   Y12 1/tensor
 //	Y13 0x7f800000  Y14 1          Y15 what saturates
@@ -79,11 +82,11 @@ TEXT ·scalesNV256(SB), NOSPLIT, $0-41
 	MOVQ amax+16(FP), SI
 	MOVQ n+24(FP), CX
 	MOVQ r+32(FP), R8
-	VBROADCASTSS 56(R8), Y8
-	VBROADCASTSS 60(R8), Y12
-	VBROADCASTSS 64(R8), Y9
-	VBROADCASTSS 68(R8), Y10
-	VBROADCASTSS 72(R8), Y11
+	VBROADCASTSS 0(R8), Y8
+	VBROADCASTSS 4(R8), Y12
+	VBROADCASTSS 8(R8), Y9
+	VBROADCASTSS 12(R8), Y10
+	VBROADCASTSS 16(R8), Y11
 	MOVL $0x7f800000, AX
 	VMOVD AX, X13
 	VPBROADCASTD X13, Y13
@@ -95,7 +98,7 @@ TEXT ·scalesNV256(SB), NOSPLIT, $0-41
 eight:
 	VMOVUPS (SI), Y0
 	VMULPS Y8, Y0, Y1           // what E4M3 rounds
-	VBROADCASTSS 76(R8), Y6
+	VBROADCASTSS 20(R8), Y6
 	VMULPS Y6, Y1, Y1           // times 2^-13
 	VMINPS Y9, Y1, Y1
 	VMAXPS Y10, Y1, Y2
@@ -112,17 +115,17 @@ eight:
 	VPUNPCKLDQ X6, X5, X5
 	VMOVQ X5, (DX)
 	VSUBPS Y3, Y4, Y4
-	VBROADCASTSS 80(R8), Y6
+	VBROADCASTSS 24(R8), Y6
 	VMULPS Y6, Y4, Y4           // the scale, times 2^13
 	VMULPS Y12, Y4, Y4
 	VDIVPS Y4, Y14, Y4
-	VBROADCASTSS 84(R8), Y6
+	VBROADCASTSS 28(R8), Y6
 	VMINPS Y6, Y4, Y4           // infinity is the greatest float32
-	VBROADCASTSS 88(R8), Y6
+	VBROADCASTSS 32(R8), Y6
 	VMULPS Y6, Y4, Y4
 	VMOVUPS Y4, (DI)
 	VMULPS Y0, Y4, Y0
-	VBROADCASTSS 92(R8), Y6
+	VBROADCASTSS 36(R8), Y6
 	VCMPPS $13, Y6, Y0, Y0      // not below
 	VPOR Y0, Y15, Y15
 	ADDQ $32, SI

@@ -148,18 +148,20 @@ func (s Set) encodeColumns(c *columnStrip, at, rows int, each *[lanes]float32) b
 	var amax, zeros uint32
 	groups, stride := rows/lanes, 4*c.stride
 	r := c.format.encodeArgs(1)
-	for l := 0; l < lanes; l += s.columnLanes() {
+	step := 8 // columns that the assembly takes at a time
+	if s == AVX512 && c.random == nil {
+		step = lanes
+	}
+	for l := 0; l < lanes; l += step {
 		dst, src := &c.dst[l*c.dstStride+at], &c.x[at*c.stride+l]
 		var a, z uint32
 		switch {
-		case c.random == nil && s == AVX512:
+		case c.random == nil && step == lanes:
 			encodeColumns512(dst, c.dstStride, src, stride, groups, &each[l], &r)
 			a, z = r.amax, r.zeros
 		case c.random == nil:
 			encodeColumns256(dst, c.dstStride, src, stride, groups, &each[l], &r)
 			a, z = r.amax, r.zeros
-		case s == AVX512:
-			a, z = encodeRandomColumns512(dst, c.dstStride, src, stride, &c.random[at*lanes+l], groups, &each[l], &roundTables[c.format.Mantissa])
 		default:
 			a, z = encodeRandomColumns256(dst, c.dstStride, src, stride, &c.random[at*lanes+l], groups, &each[l], &roundTables[c.format.Mantissa])
 		}
@@ -170,17 +172,9 @@ func (s Set) encodeColumns(c *columnStrip, at, rows int, each *[lanes]float32) b
 	}
 	c.met.Amax = max(c.met.Amax, amax)
 	if zeros > 0 {
-		c.met.Underflowed += int(zeros) - s.zeroColumns(c, at, rows)
+		c.met.Underflowed += int(zeros) - zeroColumns(c, at, rows)
 	}
 	return true
-}
-
-// columnLanes is how many columns the assembly takes at a time.
-func (s Set) columnLanes() int {
-	if s == AVX512 {
-		return 16
-	}
-	return 8
 }
 
 // amaxColumns finds the greatest magnitude of each column in an even number of rows.
@@ -195,11 +189,8 @@ func (s Set) amaxColumns(c *columnStrip, at, rows int, amax *[lanes]uint32) {
 }
 
 // zeroColumns counts the zeros in rows.
-func (s Set) zeroColumns(c *columnStrip, at, rows int) int {
+func zeroColumns(c *columnStrip, at, rows int) int {
 	src := c.x[at*c.stride:]
-	if s == AVX512 {
-		return zeroColumns512(&src[0], 4*c.stride, rows)
-	}
 	return zeroColumns256(&src[0], 4*c.stride, rows) + zeroColumns256(&src[8], 4*c.stride, rows)
 }
 
@@ -214,9 +205,6 @@ func amaxColumns512(src *float32, stride, rows int, amax *uint32)
 
 //go:noescape
 func amaxColumns256(src *float32, stride, rows int, amax *uint32)
-
-//go:noescape
-func zeroColumns512(src *float32, stride, rows int) int
 
 //go:noescape
 func zeroColumns256(src *float32, stride, rows int) int

@@ -42,7 +42,7 @@ GLOBL turn<>(SB), RODATA|NOPTR, $32
 	VPXOR Y15, Y15, Y15         \
 	XORL BX, BX
 
-// CODES leaves the codes of eight elements in double words of x; see encode_avx512_amd64.s.
+// CODES leaves the codes of eight elements in double words of x; see encode_avx2_amd64.s.
 #define CODES(from, x) \
 	VMOVUPS from, Y5            \
 	VPAND Y9, Y5, x             \

@@ -4,7 +4,7 @@
 
 // Columns of a matrix of float32, sixteen at a time, become rows of codes. A lane of the
 // registers is a column: what is greatest is found, scaled and encoded without a step
-// across them, and only codes are transposed. See encode_avx512_amd64.s for the encoding.
+// across them, and only codes are transposed. See encode_avx2_amd64.s for the encoding.
 //
 //	Z16 scales   Z17 0x7fffffff   Z18 most   Z19 normal   Z20 ulp   Z21 0x7f800000
 //	Z22 0x7f     Z23 transposes four by four bytes   Z24 amax       X14 shift
@@ -145,32 +145,13 @@ two:
 	VZEROUPPER
 	RET
 
-// func zeroColumns512(src *float32, stride, rows int) int
-//
-// The zeros in sixteen columns.
-TEXT ·zeroColumns512(SB), NOSPLIT, $0-32
-	MOVQ src+0(FP), SI
-	MOVQ stride+8(FP), R12
-	MOVQ rows+16(FP), CX
-	VPBROADCASTD bits<>+0(SB), Z17
-	XORL BX, BX
-row:
-	VPTESTNMD (SI), Z17, K1
-	KMOVW K1, AX
-	POPCNTL AX, AX
-	ADDQ AX, BX
-	ADDQ R12, SI
-	DECQ CX
-	JNZ row
-	MOVQ BX, ret+24(FP)
-	VZEROUPPER
-	RET
-
 // func scaleColumns512(src *float32, stride int, codes *byte, scales *float32, r *encodeArgs) bool
 //
 // The scales of MX32 of sixteen columns of 32 rows: codes, and what elements are
-// multiplied with. See encodeMX512 for what r has. It returns false, and nothing else,
-// where a code is too great.
+// multiplied with. Of r: 32 up, which turns an amax into 2^23 times the code of its scale, 36
+// one, the code of a scale whose reciprocal times the power of two is 2^-127, 40 top, the
+// greatest code that is done here, 44 least, the least amax less 1. It returns false, and
+// nothing else, where a code is too great.
 TEXT ·scaleColumns512(SB), NOSPLIT, $0-41
 	MOVQ src+0(FP), SI
 	MOVQ stride+8(FP), R12

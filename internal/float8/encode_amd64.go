@@ -18,12 +18,9 @@ type encodeArgs struct {
 	amax  uint32 // of the source, before the scale
 	zeros uint32 // codes of zero
 
-	// The rest is for blocks; see encodeMX512 and encodeRows512.
-	up, one  uint32
-	top      uint32
-	least    uint32
-	greatest uint32
-	adjust   float32
+	// The rest is for columns of blocks of MX32; see scaleColumns512.
+	up, one    uint32
+	top, least uint32
 }
 
 // adjust returns the power of two by which scales and limits are greater in assembly.
@@ -72,17 +69,13 @@ func exact(scale float32) bool { return scale >= 0x1p-95 && scale <= math.MaxFlo
 // encodePiece encodes whole groups. It reports false where something is not finite.
 func (s Set) encodePiece(dst []byte, src []float32, f *Format, scale float32) (t Tally, ok bool) {
 	r := f.encodeArgs(scale)
-	if s == AVX512 {
-		encode512(&dst[0], &src[0], len(src), &r)
-	} else {
-		encode256(&dst[0], &src[0], len(src), &r)
-	}
+	encode256(&dst[0], &src[0], len(src), &r)
 	if r.amax >= infinity {
 		return t, false
 	}
 	t.Amax = r.amax
 	if r.zeros > 0 {
-		t.Underflowed = int(r.zeros) - s.zeros(src)
+		t.Underflowed = int(r.zeros) - zeros256(&src[0], len(src))
 	}
 	if f.above(math.Float32frombits(r.amax) * scale) {
 		t.Saturated = f.countAbove(src, scale)
@@ -90,79 +83,8 @@ func (s Set) encodePiece(dst []byte, src []float32, f *Format, scale float32) (t
 	return t, true
 }
 
-// zeros counts zeros in whole groups.
-func (s Set) zeros(src []float32) int {
-	if s == AVX512 {
-		return zeros512(&src[0], len(src))
-	}
-	return zeros256(&src[0], len(src))
-}
-
-// encodeBlocksMX encodes as many whole blocks as it can, and returns how many.
-func (s Set) encodeBlocksMX(dst, scales []byte, src []float32, random []uint32, blocks int, f *Format, up bool) (t Tally, done int) {
-	if random != nil {
-		return s.randomBlocksMX(dst, scales, src[:blocks*BlockMX], random, f, up)
-	}
-	if s == AVX512 {
-		blocks &^= 3
-	}
-	if blocks == 0 {
-		return t, 0
-	}
-	r := f.encodeArgsMX(up, f.adjust())
-	if s == AVX512 {
-		done = encodeMX512(&dst[0], &scales[0], &src[0], blocks, &r)
-	} else {
-		done = encodeMX256(&dst[0], &scales[0], &src[0], blocks, &r)
-	}
-	if done == 0 {
-		return t, 0
-	}
-	src, scales = src[:done*BlockMX], scales[:done]
-	if done == blocks {
-		t.Amax = r.amax
-	} else {
-		t.Amax = s.Amax(src) // without the block that was not done
-	}
-	t.scalesMX(f, r.least, t.Amax, up)
-	if r.zeros > 0 {
-		t.Underflowed = int(r.zeros) - s.zeros(src)
-	}
-	if !up {
-		for b, scale := range scales {
-			t.Saturated += f.countAbove(src[b*BlockMX:][:BlockMX], E8M0(scale).Reciprocal())
-		}
-	}
-	return t, done
-}
-
-// encodeBlocksRows encodes as many whole blocks as it can, and returns how many.
-func (s Set) encodeBlocksRows(dst []byte, inverses, src []float32, random []uint32, blocks int, f *Format, epsilon float32, powerOf2 bool) (t Tally, done int) {
-	if s != AVX512 || random != nil {
-		return s.scaledBlocksRows(dst, inverses, src[:blocks*BlockRow], random, f, epsilon, powerOf2)
-	}
-	r := f.encodeArgs(1)
-	r.up, r.one, r.top, r.adjust = math.Float32bits(f.Greatest()), 1<<31-1, math.Float32bits(epsilon), f.adjust()
-	if powerOf2 {
-		r.one = infinity
-	}
-	if done = encodeRows512(&dst[0], &inverses[0], &src[0], blocks, &r); done == 0 {
-		return t, 0
-	}
-	src = src[:done*BlockRow]
-	t = Tally{Amax: r.amax, Least: r.least, Most: r.greatest}
-	if done < blocks {
-		t.Amax = s.Amax(src)
-	}
-	if r.zeros > 0 {
-		t.Underflowed = int(r.zeros) - s.zeros(src)
-	}
-	return t, done
-}
-
 // encodeArgsNV is what the assembly encodes blocks of NV16 with.
 type encodeArgsNV struct {
-	encodeArgs            // of E2M1; what is for blocks is not looked at
 	sixth, inverse        float32
 	most, normal, ulp     float32 // of E4M3
 	down, up              float32
@@ -173,64 +95,18 @@ type encodeArgsNV struct {
 func encodeArgsOfNV(tensor, sixth, unit float32) encodeArgsNV {
 	e4m3 := E4M3.encodeArgs(1)
 	return encodeArgsNV{
-		encodeArgs: E2M1.encodeArgs(1), sixth: sixth, inverse: 1 / tensor, most: e4m3.most, normal: e4m3.normal, ulp: e4m3.ulp,
+		sixth: sixth, inverse: 1 / tensor, most: e4m3.most, normal: e4m3.normal, ulp: e4m3.ulp,
 		down: E4M3.adjust(), up: 1 / E4M3.adjust(), greatest: math.MaxFloat32, adjust: unit, cut: 7 * unit,
 	}
 }
 
-// encodeBlocksNV encodes as many whole blocks as it can, and returns how many.
-func (s Set) encodeBlocksNV(dst, scales []byte, src []float32, random []uint32, blocks int, tensor, sixth float32) (t Tally, done int) {
-	if s != AVX512 || random != nil {
-		return s.scaledBlocksNV(dst, scales, src[:blocks*BlockNV], random, tensor, sixth)
-	}
-	blocks &^= 3
-	if blocks == 0 || !(tensor >= leastTensor) {
-		return t, 0
-	}
-	r := encodeArgsOfNV(tensor, sixth, E2M1.adjust())
-	if done = encodeNV512(&dst[0], &scales[0], &src[0], blocks, &r); done == 0 {
-		return t, 0
-	}
-	t.Amax = r.amax
-	if r.zeros > 0 {
-		t.Underflowed = int(r.zeros) - s.zeros(src[:done*BlockNV])
-	}
-	return t, done
-}
-
-func (s Set) amax(src []float32) uint32 {
-	if s == AVX512 {
-		return amax512(&src[0], len(src))
-	}
-	return amax256(&src[0], len(src))
-}
-
-//go:noescape
-func encode512(dst *byte, src *float32, n int, r *encodeArgs)
+func amax(src []float32) uint32 { return amax256(&src[0], len(src)) }
 
 //go:noescape
 func encode256(dst *byte, src *float32, n int, r *encodeArgs)
 
 //go:noescape
-func zeros512(src *float32, n int) int
-
-//go:noescape
 func zeros256(src *float32, n int) int
-
-//go:noescape
-func encodeMX512(dst, scales *byte, src *float32, blocks int, r *encodeArgs) int
-
-//go:noescape
-func encodeMX256(dst, scales *byte, src *float32, blocks int, r *encodeArgs) int
-
-//go:noescape
-func encodeRows512(dst *byte, inverses, src *float32, blocks int, r *encodeArgs) int
-
-//go:noescape
-func encodeNV512(dst, scales *byte, src *float32, blocks int, r *encodeArgsNV) int
-
-//go:noescape
-func amax512(src *float32, n int) uint32
 
 //go:noescape
 func amax256(src *float32, n int) uint32

@@ -2,8 +2,18 @@
 
 #include "textflag.h"
 
-// Encoding as for AVX-512, eight elements at a time, four of these in turn for a store of 32
-// codes. Registers that last:
+// Encoding, eight elements at a time, four of these in turn for a store of 32 codes. With a
+// the magnitude times the scale (which encodeArgs has times a power of two, see there), and m
+// the power of two of its binade, at least that of the least normal number:
+//
+//	t = m·2^shift + a
+//
+// is rounded by the addition to a multiple of what the last bit of the format is worth
+// there. Its lowest bits are that multiple, its exponent is that of m, so that the lowest
+// byte of t>>shift + t is the code, subnormal or not.
+//
+// The layout of encodeArgs (encode_amd64.go), by offset: 0 scale, 4 most, 8 normal, 12 ulp,
+// 16 shift, 24 amax, 28 zeros. Registers that last:
 //
 //	Y8 scale   Y9 0x7fffffff   Y10 most   Y11 normal   Y12 ulp
 //	Y13 0x7f800000   X14 shift   Y15 amax
@@ -135,69 +145,5 @@ zeros:
 	VPHADDD X0, X0, X0
 	VMOVD X0, AX
 	MOVQ AX, ret+16(FP)
-	VZEROUPPER
-	RET
-
-// func encodeMX256(dst, scales *byte, src *float32, blocks int, r *encodeArgs) int
-TEXT ·encodeMX256(SB), NOSPLIT, $64-48
-	MOVQ dst+0(FP), DI
-	MOVQ scales+8(FP), R11
-	MOVQ src+16(FP), SI
-	MOVQ blocks+24(FP), CX
-	MOVQ r+32(FP), R8
-	CONSTANTS(R8)
-	MOVL 32(R8), R12
-	MOVL 36(R8), R13
-	MOVL 40(R8), DX
-	MOVL $-1, R15
-	XORL R9, R9
-	XORL BX, BX
-	MOVQ CX, R10
-
-block:
-	AHEAD2
-	VPAND (SI), Y9, Y0
-	VPAND 32(SI), Y9, Y1
-	VPAND 64(SI), Y9, Y2
-	VPAND 96(SI), Y9, Y3
-	VPMAXUD Y1, Y0, Y0
-	VPMAXUD Y3, Y2, Y2
-	VPMAXUD Y2, Y0, Y0
-	REDUCE(Y0, X0, X1)
-	CMPL AX, R9
-	CMOVLHI AX, R9
-	LEAL -1(AX), R14
-	XORL R8, R8
-	ADDL R12, AX
-	SARL $23, AX
-	CMOVLMI R8, AX
-	CMPL AX, DX
-	JGT stop
-	CMPL R14, R15
-	CMOVLCS R14, R15
-	MOVB AX, (R11)
-	MOVL R13, R8
-	SUBL AX, R8
-	SHLL $23, R8
-	VMOVD R8, X8
-	VPBROADCASTD X8, Y8
-	CODES(0, Y0)
-	CODES(32, Y1)
-	CODES(64, Y2)
-	CODES(96, Y3)
-	PACK
-	ADDQ $128, SI
-	ADDQ $32, DI
-	INCQ R11
-	DECQ CX
-	JNZ block
-
-stop:
-	MOVQ r+32(FP), R8
-	MOVL R9, 24(R8)
-	MOVL BX, 28(R8)
-	MOVL R15, 44(R8)
-	SUBQ CX, R10
-	MOVQ R10, ret+40(FP)
 	VZEROUPPER
 	RET

@@ -8,19 +8,19 @@ func exact(float32) bool { return false }
 
 func (s Set) encodePiece([]byte, []float32, *Format, float32) (Tally, bool) { panic(missing) }
 
-func (s Set) encodeRandomPiece([]byte, []float32, []uint32, *Format, float32) (Tally, bool) {
+func encodeRandomPiece([]byte, []float32, []uint32, *Format, float32) (Tally, bool) {
 	panic(missing)
 }
 
-func (s Set) encodeBlocksMX(_, _ []byte, _ []float32, _ []uint32, _ int, _ *Format, _ bool) (Tally, int) {
+func encodeBlocksMX(_, _ []byte, _ []float32, _ []uint32, _ int, _ *Format, _ bool) (Tally, int) {
 	return Tally{}, 0
 }
 
-func (s Set) encodeBlocksRows([]byte, []float32, []float32, []uint32, int, *Format, float32, bool) (Tally, int) {
+func encodeBlocksRows([]byte, []float32, []float32, []uint32, int, *Format, float32, bool) (Tally, int) {
 	return Tally{}, 0
 }
 
-func (s Set) encodeBlocksNV(_, _ []byte, _ []float32, _ []uint32, _ int, _, _ float32) (Tally, int) {
+func encodeBlocksNV(_, _ []byte, _ []float32, _ []uint32, _ int, _, _ float32) (Tally, int) {
 	return Tally{}, 0
 }
 
@@ -38,6 +38,6 @@ func stream(_ []byte, _ int, _ []byte, _, _, _ int) { panic(missing) }
 
 func fence() {}
 
-func (s Set) amax([]float32) uint32 { panic(missing) }
+func amax([]float32) uint32 { panic(missing) }
 
 func transpose8(_ *float32, _ int, _ *float32, _, _ int) { panic(missing) }

@@ -19,7 +19,7 @@ func (s Set) encodeNV(dst, scales []byte, src []float32, tensor float32, random 
 	sixth := float32(tensor * float32(1.0/6))
 	for at := 0; at < len(src); {
 		if whole := min(piece, len(src)-at) / BlockNV; whole > 0 && s != Portable {
-			met, done := s.encodeBlocksNV(dst[at/2:], scales[at/BlockNV:], src[at:], from(random, at), whole, tensor, sixth)
+			met, done := encodeBlocksNV(dst[at/2:], scales[at/BlockNV:], src[at:], from(random, at), whole, tensor, sixth)
 			t.Merge(met)
 			if at += done * BlockNV; done == whole {
 				continue

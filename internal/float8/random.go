@@ -63,7 +63,7 @@ func (s Set) encodeRandom(dst []byte, src []float32, random []uint32, f *Format,
 // encodeRandomGroups encodes whole groups. The assembly knows no infinities and no NaN:
 // where there are some all is done again without it.
 func (s Set) encodeRandomGroups(dst []byte, src []float32, random []uint32, f *Format, scale float32) Tally {
-	t, ok := s.encodeRandomPiece(dst, src, random, f, scale)
+	t, ok := encodeRandomPiece(dst, src, random, f, scale)
 	if !ok {
 		return encodeEachRandom(dst, src, random, f, scale)
 	}

@@ -25,14 +25,14 @@ func (f *Format) roundTable() (r roundTable) {
 }
 
 // encodeRandomPiece encodes whole groups. It reports false where something is not finite.
-func (s Set) encodeRandomPiece(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally, ok bool) {
-	amax, zeros := s.encodeRandomScaled(dst, src, random, &scale, 0, f)
+func encodeRandomPiece(dst []byte, src []float32, random []uint32, f *Format, scale float32) (t Tally, ok bool) {
+	amax, zeros := encodeRandom256(&dst[0], &src[0], &random[0], len(src), &scale, 0, &roundTables[f.Mantissa])
 	if amax >= infinity {
 		return t, false
 	}
 	t.Amax = amax
 	if zeros > 0 {
-		t.Underflowed = int(zeros) - s.zeros(src)
+		t.Underflowed = int(zeros) - zeros256(&src[0], len(src))
 	}
 	if f.above(math.Float32frombits(amax) * scale) {
 		t.Saturated = f.countAbove(src, scale)
@@ -40,23 +40,8 @@ func (s Set) encodeRandomPiece(dst []byte, src []float32, random []uint32, f *Fo
 	return t, true
 }
 
-// encodeRandomScaled encodes whole groups of finite numbers, each 16 with a scale, step
-// bytes after the one before.
-func (s Set) encodeRandomScaled(dst []byte, src []float32, random []uint32, scales *float32, step int, f *Format) (amax, zeros uint32) {
-	if s == AVX512 {
-		return encodeRandom512(&dst[0], &src[0], &random[0], len(src), scales, step, &roundTables[f.Mantissa])
-	}
-	return encodeRandom256(&dst[0], &src[0], &random[0], len(src), scales, step, &roundTables[f.Mantissa])
-}
-
-//go:noescape
-func encodeRandom512(dst *byte, src *float32, random *uint32, n int, scales *float32, step int, r *roundTable) (amax, zeros uint32)
-
 //go:noescape
 func encodeRandom256(dst *byte, src *float32, random *uint32, n int, scales *float32, step int, r *roundTable) (amax, zeros uint32)
-
-//go:noescape
-func encodeRandomColumns512(dst *byte, dstStride int, src *float32, srcStride int, random *uint32, groups int, scales *float32, r *roundTable) (amax, zeros uint32)
 
 //go:noescape
 func encodeRandomColumns256(dst *byte, dstStride int, src *float32, srcStride int, random *uint32, groups int, scales *float32, r *roundTable) (amax, zeros uint32)

@@ -2,7 +2,13 @@
 
 #include "textflag.h"
 
-// Stochastic rounding as for AVX-512, eight elements at a time.
+// Stochastic rounding, eight elements at a time, in whole numbers: a magnitude times its scale
+// is a significand of 24 bits, and an exponent at or above that of the least normal number
+// drops 23 bits less the mantissa's; each binade below drops one more. The bits that are
+// dropped, moved up to 32, plus a random number pass 2^32 where it goes up.
+//
+// The layout of roundTable (random_amd64.go), by offset: 0 most, 32 least, 64 dropped,
+// 96 mantissa.
 //
 //	Y8 scale   Y9 0x7fffffff   Y10 least   Y11 dropped   Y12 32   Y13 -1
 //	X14 mantissa               Y15 amax    Y4 to Y7 are free; R8 is roundTable

@@ -189,7 +189,7 @@ func (s Set) Amax(src []float32) (most uint32) {
 		whole = 0
 	}
 	if whole > 0 {
-		most = s.amax(src[:whole])
+		most = amax(src[:whole])
 	}
 	for _, x := range src[whole:] {
 		most = max(most, math.Float32bits(x)&^signBit)
