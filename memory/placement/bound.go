@@ -7,17 +7,44 @@ import (
 
 // Bound returns the most bytes that are alive at once in a valid problem. No layout is
 // lower.
-func (p *Problem) Bound() int64 {
-	var live, most int64
-	for _, e := range p.changes() {
-		size := p.Buffers[e.buffer].Size
-		if !e.birth {
-			size = -size
-		}
-		live += size
-		most = max(most, live)
+func (p *Problem) Bound() (most int64) {
+	_, load := p.Columns()
+	for _, bytes := range load {
+		most = max(most, bytes)
 	}
 	return most
+}
+
+// Span is a range of columns, half open.
+type Span struct{ Lower, Upper int32 }
+
+// Columns returns the moments of a valid problem that matter: the largest sets of buffers that
+// are alive together, in order of time. Two buffers are alive together where they share a
+// column. The spans are those of each buffer, ascending, one more than it has gaps; the load is
+// the bytes that are alive, by column.
+func (p *Problem) Columns() (spans [][]Span, load []int64) {
+	spans = make([][]Span, len(p.Buffers))
+	growing, live := false, int64(0) // growing: no buffer has died since the last birth
+	for _, c := range p.changes() {
+		b, s := &p.Buffers[c.buffer], &spans[c.buffer]
+		if !c.birth {
+			growing = false
+			live -= b.Size
+			(*s)[len(*s)-1].Upper = int32(len(load))
+			continue
+		}
+		if !growing {
+			growing = true
+			load = append(load, 0)
+		}
+		live += b.Size
+		load[len(load)-1] = live
+		if *s == nil {
+			*s = make([]Span, 0, 1+len(b.Gaps))
+		}
+		*s = append(*s, Span{Lower: int32(len(load) - 1)})
+	}
+	return spans, load
 }
 
 // change is a time at which a buffer starts or stops to need its bytes.
@@ -43,55 +70,16 @@ func (p *Problem) changes() []change {
 		}
 		all = append(all, change{b.Upper, int32(i), false})
 	}
-	if counted := count(all); counted != nil {
-		return counted
-	}
-	slices.SortStableFunc(all, func(x, y change) int {
+	slices.SortFunc(all, func(x, y change) int {
 		switch {
 		case x.time != y.time:
 			return cmp.Compare(x.time, y.time)
 		case x.birth == y.birth:
-			return 0
+			return cmp.Compare(x.buffer, y.buffer)
 		case y.birth:
 			return -1
 		}
 		return 1
 	})
 	return all
-}
-
-// count sorts changes by counting them, where there are about as many as times: nil where
-// there are not. What is alike stays in order.
-func count(all []change) []change {
-	if len(all) == 0 {
-		return nil
-	}
-	first, last := all[0].time, all[0].time
-	for _, c := range all {
-		first, last = min(first, c.time), max(last, c.time)
-	}
-	if times := uint64(last) - uint64(first); times >= uint64(4*len(all)) {
-		return nil
-	}
-	key := func(c change) int {
-		k := 2 * int(c.time-first)
-		if c.birth {
-			k++
-		}
-		return k
-	}
-	next := make([]int32, 2*int(last-first)+3) // by key, how many come before it
-	for _, c := range all {
-		next[key(c)+1]++
-	}
-	for k := 1; k < len(next); k++ {
-		next[k] += next[k-1]
-	}
-	sorted := make([]change, len(all))
-	for _, c := range all {
-		k := key(c)
-		sorted[next[k]] = c
-		next[k]++
-	}
-	return sorted
 }

@@ -5,7 +5,7 @@ import "context"
 // Recipes lays a problem out by every recipe.
 func Recipes(p *Problem) (names []string, offsets [][]int64) {
 	g := newGrid(p)
-	taken := newOccupied(g.columns)
+	taken := newOccupied(len(g.load))
 	for _, recipe := range recipes {
 		at := make([]int64, len(p.Buffers))
 		g.place(context.Background(), taken, g.order(recipe), recipe.fit, at)
@@ -32,7 +32,7 @@ func Lasting(p *Problem, limit, start int64) ([]int64, bool) {
 // many rounds.
 func Reordered(p *Problem, rounds int, seed uint64) (first, least int64) {
 	g := newGrid(p)
-	taken := newOccupied(g.columns)
+	taken := newOccupied(len(g.load))
 	s := newReordering(g, recipes[0], seed)
 	first = s.round(context.Background(), taken)
 	for range rounds {

@@ -24,7 +24,7 @@ func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, o
 	for i, at := range g.fixed {
 		if at >= 0 {
 			offsets[i] = at
-			o.take(g.of(int32(i)), extent{at, at + g.size(int32(i))})
+			o.take(g.spans[i], extent{at, at + g.size(int32(i))})
 			height = max(height, at+g.size(int32(i)))
 		}
 	}
@@ -36,13 +36,13 @@ func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, o
 			continue
 		}
 		b := &g.problem.Buffers[i]
-		taken := o.look(g.of(i))
+		taken := o.look(g.spans[i])
 		at, end := taken.hole(0, b.Size, b.Align)
 		if how == bestFit {
 			at = tightest(taken, at, end, b)
 		}
 		offsets[i] = at
-		o.take(g.of(i), extent{at, at + b.Size})
+		o.take(g.spans[i], extent{at, at + b.Size})
 		height = max(height, at+b.Size)
 	}
 	return height

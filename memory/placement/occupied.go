@@ -42,11 +42,11 @@ func (o *occupied) clear() {
 }
 
 // take takes bytes for spans.
-func (o *occupied) take(spans []span, e extent) {
+func (o *occupied) take(spans []Span, e extent) {
 	o.takeBelow(0, 0, int32(o.columns), spans, e)
 }
 
-func (o *occupied) takeBelow(node int, lower, upper int32, spans []span, e extent) {
+func (o *occupied) takeBelow(node int, lower, upper int32, spans []Span, e extent) {
 	if spans = clip(spans, lower, upper); len(spans) == 0 {
 		return
 	}
@@ -56,21 +56,21 @@ func (o *occupied) takeBelow(node int, lower, upper int32, spans []span, e exten
 		return
 	}
 	part := (upper - lower) / children
-	for k := max(spans[0].lower-lower, 0) / part; k < children && lower+k*part < spans[len(spans)-1].upper; k++ {
+	for k := max(spans[0].Lower-lower, 0) / part; k < children && lower+k*part < spans[len(spans)-1].Upper; k++ {
 		o.takeBelow(children*node+1+int(k), lower+k*part, lower+(k+1)*part, spans, e)
 	}
 }
 
 // look returns a walk through all that is taken within spans. It is good until the next
 // call.
-func (o *occupied) look(spans []span) *walk {
+func (o *occupied) look(spans []Span) *walk {
 	o.found.heads = o.found.heads[:0]
 	o.lookBelow(0, 0, int32(o.columns), spans)
 	o.found.order()
 	return &o.found
 }
 
-func (o *occupied) lookBelow(node int, lower, upper int32, spans []span) {
+func (o *occupied) lookBelow(node int, lower, upper int32, spans []Span) {
 	if len(o.within[node]) == 0 {
 		return
 	}
@@ -85,23 +85,23 @@ func (o *occupied) lookBelow(node int, lower, upper int32, spans []span) {
 		o.found.heads = append(o.found.heads, head{o.at[node][0].lower, int32(node), 0})
 	}
 	part := (upper - lower) / children
-	for k := max(spans[0].lower-lower, 0) / part; k < children && lower+k*part < spans[len(spans)-1].upper; k++ {
+	for k := max(spans[0].Lower-lower, 0) / part; k < children && lower+k*part < spans[len(spans)-1].Upper; k++ {
 		o.lookBelow(children*node+1+int(k), lower+k*part, lower+(k+1)*part, spans)
 	}
 }
 
 // clip returns those of ascending spans that reach into a range of columns.
-func clip(spans []span, lower, upper int32) []span {
-	for len(spans) > 0 && spans[0].upper <= lower {
+func clip(spans []Span, lower, upper int32) []Span {
+	for len(spans) > 0 && spans[0].Upper <= lower {
 		spans = spans[1:]
 	}
-	for len(spans) > 0 && spans[len(spans)-1].lower >= upper {
+	for len(spans) > 0 && spans[len(spans)-1].Lower >= upper {
 		spans = spans[:len(spans)-1]
 	}
 	return spans
 }
 
-func covers(s span, lower, upper int32) bool { return s.lower <= lower && upper <= s.upper }
+func covers(s Span, lower, upper int32) bool { return s.Lower <= lower && upper <= s.Upper }
 
 // with adds a range to a set.
 func (x extents) with(e extent) extents {

@@ -95,8 +95,8 @@ func (g *grid) sorted(compare func(x, y int32) int) []int32 {
 
 // atFull says whether a buffer lives at a time when the bound is reached.
 func (g *grid) atFull(i int32) bool {
-	for _, s := range g.of(i) {
-		if g.full[s.lower] < g.full[s.upper] {
+	for _, s := range g.spans[i] {
+		if g.full[s.Lower] < g.full[s.Upper] {
 			return true
 		}
 	}

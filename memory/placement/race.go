@@ -38,7 +38,7 @@ const fine = 4096
 func newRace(p *Problem, options Options) *race {
 	g := newGrid(p)
 	r := &race{grid: g, wanted: max(g.bound, options.Capacity), seed: options.Seed,
-		left: options.Nodes, taken: newOccupied(g.columns)}
+		left: options.Nodes, taken: newOccupied(len(g.load))}
 	if r.left == 0 {
 		r.left = DefaultNodes
 	}
@@ -51,7 +51,7 @@ func (r *race) over(ctx context.Context) bool {
 }
 
 // round is what it costs to place all buffers once.
-func (r *race) round() int64 { return int64(len(r.grid.spans)) }
+func (r *race) round() int64 { return int64(r.grid.pieces) }
 
 // offer takes a layout if it is the best.
 func (r *race) offer(offsets []int64, height int64, method string) {
@@ -112,7 +112,7 @@ func (r *race) queue(ctx context.Context) {
 
 // plain says whether the problem has no gaps, and nothing is fixed.
 func (r *race) plain() bool {
-	return len(r.grid.spans) == len(r.grid.problem.Buffers) && r.grid.fixed == nil
+	return r.grid.pieces == len(r.grid.problem.Buffers) && r.grid.fixed == nil
 }
 
 // reorder improves the best recipes in turns, the best one every other turn, the next

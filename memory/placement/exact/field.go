@@ -1,5 +1,7 @@
 package exact
 
+import "github.com/weir-ml/weir/memory/placement"
+
 // field is what a search knows of a problem before it begins. Searchers share it.
 type field struct {
 	buffers []tenant
@@ -13,12 +15,12 @@ type field struct {
 // tenant is a buffer of a field.
 type tenant struct {
 	size, align int64
-	spans       []span
-	whole       span    // from the first column to the last
-	over        []word  // its columns
-	near        []int32 // the others that share a column with it
-	length      float64 // of its life without gaps, in time
-	columns     int     // of its life without gaps
+	spans       []placement.Span
+	whole       placement.Span // from the first column to the last
+	over        []word         // its columns
+	near        []int32        // the others that share a column with it
+	length      float64        // of its life without gaps, in time
+	columns     int            // of its life without gaps
 }
 
 // word is 64 columns of a set.
@@ -56,20 +58,20 @@ func newField(g *grid, budget int64) *field {
 			b.length -= float64(uint64(gap.Upper) - uint64(gap.Lower))
 		}
 		for _, s := range b.spans {
-			b.columns += int(s.upper - s.lower)
+			b.columns += int(s.Upper - s.Lower)
 		}
 		cells += int64(b.columns)
 		bytes += min(b.size, maxBytes)
 		if cells > maxCells || cells > budget*cellsPerNode || bytes > maxBytes {
 			return nil
 		}
-		b.whole = span{b.spans[0].lower, b.spans[len(b.spans)-1].upper}
-		for c := b.whole.lower; c < b.whole.upper-1; c++ {
+		b.whole = placement.Span{Lower: b.spans[0].Lower, Upper: b.spans[len(b.spans)-1].Upper}
+		for c := b.whole.Lower; c < b.whole.Upper-1; c++ {
 			f.crossed[c]++
 		}
 		for _, s := range b.spans {
-			births[s.lower] = append(births[s.lower], int32(i))
-			for c := s.lower; c < s.upper; c++ {
+			births[s.Lower] = append(births[s.Lower], int32(i))
+			for c := s.Lower; c < s.Upper; c++ {
 				f.rows[c] = append(f.rows[c], int32(i))
 				if k := len(b.over); k == 0 || b.over[k-1].at != c/64 {
 					b.over = append(b.over, word{at: c / 64})
@@ -103,8 +105,8 @@ func (f *field) meet(births [][]int32, most int64) (pairs int64) {
 			}
 		}
 		for _, s := range b.spans {
-			meet(f.rows[s.lower])
-			for c := s.lower + 1; c < s.upper; c++ {
+			meet(f.rows[s.Lower])
+			for c := s.Lower + 1; c < s.Upper; c++ {
 				meet(births[c])
 			}
 		}

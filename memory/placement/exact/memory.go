@@ -37,7 +37,7 @@ func (s *searcher) toggle(x int32) {
 	h := uint64(x+1)*0x9e3779b97f4a7c15 ^ uint64(s.low[x])*0xbf58476d1ce4e5b9 ^ (uint64(s.least[x])+1)*0x94d049bb133111eb
 	h = (h ^ h>>29) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>32) * 0x94d049bb133111eb
-	sum := &s.dead.columns[s.buffers[x].whole.lower]
+	sum := &s.dead.columns[s.buffers[x].whole.Lower]
 	sum.a ^= h ^ h>>31
 	h = (h ^ h>>30) * 0xff51afd7ed558ccd
 	sum.b ^= h ^ h>>33

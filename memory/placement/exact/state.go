@@ -93,13 +93,13 @@ func (s *searcher) place(x int32) {
 	s.least[x] = placed
 	end := s.low[x] + b.size
 	for _, span := range b.spans {
-		for c := span.lower; c < span.upper; c++ {
+		for c := span.Lower; c < span.Upper; c++ {
 			s.edits = append(s.edits, edit{ofTops, c, s.tops[c]})
 			s.tops[c] = end
 			s.rest[c] -= b.size
 		}
 	}
-	for c := b.whole.lower; c < b.whole.upper-1; c++ {
+	for c := b.whole.Lower; c < b.whole.Upper-1; c++ {
 		s.crossed[c]--
 	}
 	s.touch(x)
@@ -160,11 +160,11 @@ func (s *searcher) rewind(keep int) {
 			s.toggle(e.at)
 			b := &s.buffers[e.at]
 			for _, span := range b.spans {
-				for c := span.lower; c < span.upper; c++ {
+				for c := span.Lower; c < span.Upper; c++ {
 					s.rest[c] += b.size
 				}
 			}
-			for c := b.whole.lower; c < b.whole.upper-1; c++ {
+			for c := b.whole.Lower; c < b.whole.Upper-1; c++ {
 				s.crossed[c]++
 			}
 		}
