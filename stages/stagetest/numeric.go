@@ -194,16 +194,7 @@ func (t *trial[T]) empty(i int) {
 
 // frozenBefore trains the stage where nothing before it trains, so that gradIn
 // is nil.
-func (s *suite[T]) frozenBefore() { s.frozenBeforeIn(setting[T]{name: "depth-first"}) }
-
-// splitFrozenBefore is frozenBefore with I and W apart.
-func (s *suite[T]) splitFrozenBefore() {
-	if s.splits {
-		s.frozenBeforeIn(setting[T]{name: "I and W apart", apart: true, lag: 1})
-	}
-}
-
-func (s *suite[T]) frozenBeforeIn(set setting[T]) {
+func (s *suite[T]) frozenBefore(set setting[T]) {
 	set.name += ", nothing before it trains"
 	set.frozenFeed = true
 	s.with(set, func(x *run[T]) {

@@ -9,105 +9,113 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// probe stands around the stage under test and looks at what goes in and out.
-type probe[T any] struct {
-	stage stages.Stage[T]
-	spec  stages.Spec
-	trial *trial[T]
-
-	failed  error // what the last call of the stage returned
-	digests map[place]uint64
+// visit is a call of the stage: what it lends, and what the stage hands over.
+type visit[T any] struct {
+	mb          batchctx.Microbatch[T]
+	at          batchctx.At // the reads that it may do
+	in, gradOut []T
+	out, gradIn []T
 }
 
-// splitProbe is a probe of a stage that can split its backward.
-type splitProbe[T any] struct {
-	*probe[T]
+// around is a stage with a function around each of its calls.
+type around[T any] struct {
+	stages.Stage[T]
+	spec  stages.Spec // as it was when the stage was wrapped
+	watch *watch[T]
+	visit func(v visit[T], run func() error) error
+}
+
+// splitAround is around a stage that can split its backward.
+type splitAround[T any] struct {
+	*around[T]
 	split stages.SplitBackward[T]
 }
 
-// wrapped returns the probe as a stage that can what the probed one can.
-func (p *probe[T]) wrapped() stages.Stage[T] {
-	if split, ok := p.stage.(stages.SplitBackward[T]); ok {
-		return &splitProbe[T]{p, split}
+// wrap puts visit around a stage, which keeps its abilities.
+func (t *trial[T]) wrap(stage stages.Stage[T], visit func(v visit[T], run func() error) error) stages.Stage[T] {
+	a := &around[T]{stage, stage.Spec(), t.watch, visit}
+	if split, ok := stage.(stages.SplitBackward[T]); ok {
+		return &splitAround[T]{a, split}
 	}
-	return p
+	return a
+}
+
+func (a *around[T]) Unwrap() stages.Stage[T] { return a.Stage }
+
+func (a *around[T]) Spec() stages.Spec { return a.spec }
+
+func (a *around[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
+	return a.call(visit[T]{mb: mb, at: batchctx.AtForward, in: in, out: out}, func() error { return a.Stage.Forward(ctx, mb, in, out) })
+}
+
+func (a *around[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	return a.call(visit[T]{mb: mb, at: batchctx.AtBackward | batchctx.AtWeight, gradOut: gradOut, gradIn: gradIn},
+		func() error { return a.Stage.Backward(ctx, mb, gradOut, gradIn) })
+}
+
+func (a *splitAround[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	return a.call(visit[T]{mb: mb, at: batchctx.AtBackward, gradOut: gradOut, gradIn: gradIn},
+		func() error { return a.split.BackwardInput(ctx, mb, gradOut, gradIn) })
+}
+
+func (a *splitAround[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
+	return a.call(visit[T]{mb: mb, at: batchctx.AtWeight}, func() error { return a.split.BackwardWeight(ctx, mb) })
+}
+
+func (a *around[T]) call(v visit[T], run func() error) error {
+	w := a.watch
+	w.microbatch = v.mb.Index()
+	return a.visit(v, func() error {
+		w.inCall = true
+		defer func() { w.inCall = false }()
+		return run()
+	})
+}
+
+// probe looks at what goes into a stage and comes out.
+type probe[T any] struct {
+	spec    stages.Spec
+	trial   *trial[T]
+	failed  error // what the last call of the stage returned
+	digests map[place]uint64
 }
 
 func (p *probe[T]) reset() {
 	p.failed, p.digests = nil, map[place]uint64{}
 }
 
-func (p *probe[T]) Unwrap() stages.Stage[T] { return p.stage }
+// errUnwound stands for the error of a call that did not return.
+var errUnwound = errors.New("stagetest: the call did not return")
 
-func (p *probe[T]) Spec() stages.Spec { return p.spec }
-
-func (p *probe[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
-	look := p.look(mb, batchctx.AtForward, in, nil)
-	err := p.call(mb, func() error { return p.stage.Forward(ctx, mb, in, out) })
-	if err != nil {
-		return err
+// visit looks at what a call borrows before and after it, and at what the stage hands over.
+func (p *probe[T]) visit(v visit[T], run func() error) error {
+	look := p.look(v)
+	p.failed = errUnwound
+	if p.failed = run(); p.failed != nil {
+		return p.failed
 	}
 	look.again()
-	for i, h := range out {
+	for i, h := range v.out {
 		if none(h) {
-			p.trial.fault(UnfilledOutput, "it returns without output %d (%s) of microbatch %d", i, p.spec.Outputs[i].Name, mb.Index())
+			p.trial.fault(UnfilledOutput, "it returns without output %d (%s) of microbatch %d", i, p.spec.Outputs[i].Name, v.mb.Index())
 			continue
 		}
 		p.trial.watch.note(h, asOutput, fmt.Sprintf("its output %d", i))
-		p.digests[place{outputs, mb.Index(), i}] = p.trial.digest(h)
+		p.digests[place{outputs, v.mb.Index(), i}] = p.trial.digest(h)
 	}
-	return nil
-}
-
-func (p *probe[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
-	return p.backward(mb, batchctx.AtBackward|batchctx.AtWeight, gradOut, gradIn, func() error { return p.stage.Backward(ctx, mb, gradOut, gradIn) })
-}
-
-func (p *splitProbe[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
-	return p.backward(mb, batchctx.AtBackward, gradOut, gradIn, func() error { return p.split.BackwardInput(ctx, mb, gradOut, gradIn) })
-}
-
-func (p *splitProbe[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
-	look := p.look(mb, batchctx.AtWeight, nil, nil)
-	err := p.call(mb, func() error { return p.split.BackwardWeight(ctx, mb) })
-	if err == nil {
-		look.again()
-	}
-	return err
-}
-
-func (p *probe[T]) backward(mb batchctx.Microbatch[T], at batchctx.At, gradOut, gradIn []T, run func() error) error {
-	look := p.look(mb, at, nil, gradOut)
-	if err := p.call(mb, run); err != nil {
-		return err
-	}
-	look.again()
-	for i, h := range gradIn {
+	for i, h := range v.gradIn {
 		port := p.spec.Inputs[i]
 		switch {
 		case none(h) && !port.NoGrad:
-			p.trial.fault(GradInMissing, "it returns without the gradient of input %d (%s) of microbatch %d", i, port.Name, mb.Index())
+			p.trial.fault(GradInMissing, "it returns without the gradient of input %d (%s) of microbatch %d", i, port.Name, v.mb.Index())
 		case !none(h) && port.NoGrad:
 			p.trial.fault(GradInUnwanted, "it returns a gradient of input %d (%s), which is declared NoGrad", i, port.Name)
 		case !port.NoGrad:
 			p.trial.watch.note(h, asGradient, fmt.Sprintf("its gradIn %d", i))
-			p.digests[place{gradIns, mb.Index(), i}] = p.trial.digest(h)
+			p.digests[place{gradIns, v.mb.Index(), i}] = p.trial.digest(h)
 		}
 	}
 	return nil
-}
-
-// errUnwound stands for the error of a call that did not return.
-var errUnwound = errors.New("stagetest: the call did not return")
-
-// call runs one call of the stage.
-func (p *probe[T]) call(mb batchctx.Microbatch[T], run func() error) error {
-	w := p.trial.watch
-	w.inCall, w.microbatch = true, mb.Index()
-	p.failed = errUnwound
-	defer func() { w.inCall = false }()
-	p.failed = run()
-	return p.failed
 }
 
 // look is what a call borrows, and its content before the call.
@@ -124,22 +132,21 @@ type borrowed[T any] struct {
 	before uint64
 }
 
-// look looks at what a call borrows. The parts are those that the stage may read
-// in this action.
-func (p *probe[T]) look(mb batchctx.Microbatch[T], at batchctx.At, in, gradOut []T) *look[T] {
-	l := &look[T]{probe: p, microbatch: mb.Index()}
-	p.trial.watch.microbatch = mb.Index()
-	for i, h := range in {
+// look looks at what a call borrows. The parts are those that the stage may read in this
+// action.
+func (p *probe[T]) look(v visit[T]) *look[T] {
+	l := &look[T]{probe: p, microbatch: v.mb.Index()}
+	for i, h := range v.in {
 		l.add(h, asInput, MutatesInput, fmt.Sprintf("input %d (%s)", i, p.spec.Inputs[i].Name))
 	}
-	for i, h := range gradOut {
+	for i, h := range v.gradOut {
 		if !p.spec.Outputs[i].NoGrad {
 			l.add(h, asGradient, MutatesGradOut, fmt.Sprintf("gradOut %d (%s)", i, p.spec.Outputs[i].Name))
 		}
 	}
 	for i, read := range p.spec.Reads {
-		if read.At&at != 0 || read.At == 0 && at == batchctx.AtForward {
-			l.add(mb.Part(batchctx.Part(i+1)), asPart, MutatesPart, fmt.Sprintf("entry part %q", read.Part))
+		if read.At&v.at != 0 || read.At == 0 && v.at == batchctx.AtForward {
+			l.add(v.mb.Part(batchctx.Part(i+1)), asPart, MutatesPart, fmt.Sprintf("entry part %q", read.Part))
 		}
 	}
 	return l

@@ -9,13 +9,7 @@ import (
 
 // cancel cancels a step before each of its actions in turn. The step after it
 // must be as if nothing had been.
-func (s *suite[T]) cancel() {
-	for _, set := range s.ways() {
-		s.cancelIn(set)
-	}
-}
-
-func (s *suite[T]) cancelIn(set setting[T]) {
+func (s *suite[T]) cancel(set setting[T]) {
 	const m = 2
 	at, seen := -1, 0
 	stop := func() {}
@@ -55,13 +49,7 @@ func (s *suite[T]) cancelIn(set setting[T]) {
 }
 
 // failures lets every Save of a step fail in turn.
-func (s *suite[T]) failures() {
-	for _, set := range s.ways() {
-		s.failuresIn(set)
-	}
-}
-
-func (s *suite[T]) failuresIn(set setting[T]) {
+func (s *suite[T]) failures(set setting[T]) {
 	set.name += " with an error of Save"
 	s.with(set, func(x *run[T]) {
 		w := x.trial.watch

@@ -41,11 +41,11 @@ type setting[T any] struct {
 	lag        int
 	frozenFeed bool // nothing before the stage trains
 
-	decorate func(stages.Stage[T]) stages.Stage[T] // nil: as it is
-	around   func(stages.Stage[T]) stages.Stage[T] // stands in for the probe; nil is the probe
-	before   func(action schedule.Action)          // told of every action; nil is off
-	retired  func(microbatch int)                  // told of every microbatch; nil is off
-	made     func(want Want, h T)                  // told of every tensor that the suite makes; nil is off
+	decorate func(stages.Stage[T]) stages.Stage[T]    // nil: as it is
+	visit    func(v visit[T], run func() error) error // stands in for the probe; nil is the probe
+	before   func(action schedule.Action)             // told of every action; nil is off
+	retired  func(microbatch int)                     // told of every microbatch; nil is off
+	made     func(want Want, h T)                     // told of every tensor that the suite makes; nil is off
 }
 
 // open makes a fresh subject; it reports what keeps it from doing so.
@@ -183,17 +183,17 @@ func (t *trial[T]) start(s setting[T]) (*run[T], bool) {
 	if s.decorate != nil {
 		stage = s.decorate(stage)
 	}
-	t.probe = &probe[T]{stage: stage, spec: stage.Spec(), trial: t}
+	t.probe = &probe[T]{spec: stage.Spec(), trial: t}
 	t.probe.reset()
-	middle := t.probe.wrapped()
-	if s.around != nil {
-		middle = s.around(stage)
+	visit := t.probe.visit
+	if s.visit != nil {
+		visit = s.visit
 	}
 	var chain []stages.Stage[T]
 	if t.hasFeed() {
 		chain = append(chain, t.feed(s))
 	}
-	chain = append(chain, middle)
+	chain = append(chain, t.wrap(stage, visit))
 	if t.hasSink() {
 		chain = append(chain, t.sink(s))
 	}
@@ -312,7 +312,6 @@ func (t *trial[T]) declareOwn(spec *stages.Spec, here bool) {
 func (t *trial[T]) recordOwn(mb batchctx.Microbatch[T], here bool) error {
 	if here && t.ownsObjective() {
 		mb.Loss(1, 1, 1)
-		return nil
 	}
 	return nil
 }
