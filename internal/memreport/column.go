@@ -3,6 +3,7 @@ package memreport
 import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 // place is where a record stands in the log of its rank.
@@ -10,27 +11,6 @@ type place struct {
 	Record     int64 // from 0
 	Step       int64
 	Microbatch int
-}
-
-// span is what some records had of something, in bytes.
-type span struct {
-	Min, Max int64
-	Sum      float64
-	Count    int // of the records that say it
-}
-
-func (s *span) add(n int64) { s.join(&span{n, n, float64(n), 1}) }
-
-func (s *span) join(t *span) {
-	if s.Count == 0 || t.Count == 0 {
-		if s.Count == 0 {
-			*s = *t
-		}
-		return
-	}
-	s.Min, s.Max = min(s.Min, t.Min), max(s.Max, t.Max)
-	s.Sum += t.Sum
-	s.Count += t.Count
 }
 
 // quantity is what a column keeps of its records.
@@ -48,8 +28,8 @@ const (
 // column stands for a run of consecutive records of one rank.
 type column struct {
 	First, Last place
-	spans       [numQuantities]span
-	Classes     [memory.NumClasses]float64 // sums
+	spans       [numQuantities]report.Bucket // of the records that say it, by the number of the record
+	Classes     [memory.NumClasses]float64   // sums
 }
 
 // count returns how many records the column stands for.
@@ -63,7 +43,7 @@ func (c *column) add(r *memlog.Record, at place) {
 	said := [numQuantities]int64{live: r.Live, peak: r.Peak, reserved: r.Reserved, livePlanned: r.LivePlanned, peakPlanned: r.PeakPlanned}
 	for q, n := range said {
 		if r.Planned || quantity(q) < livePlanned {
-			c.spans[q].add(n)
+			c.spans[q].Join(report.Point(float64(at.Record), float64(n)))
 		}
 	}
 	for class, bytes := range r.Classes {
@@ -72,14 +52,28 @@ func (c *column) add(r *memlog.Record, at place) {
 }
 
 // join adds the column that follows.
-func (c *column) join(next *column) {
+func (c *column) join(next column) {
 	c.Last = next.Last
 	for q := range c.spans {
-		c.spans[q].join(&next.spans[q])
+		c.spans[q].Join(next.spans[q])
 	}
 	for class := range c.Classes {
 		c.Classes[class] += next.Classes[class]
 	}
+}
+
+// halved joins neighbours in pairs. The last of an odd number stays alone.
+func halved[T any](list []T, join func(into *T, next T)) []T {
+	for i := range list {
+		if i%2 == 0 {
+			list[i/2] = list[i]
+		} else {
+			join(&list[i/2], list[i])
+		}
+	}
+	n := (len(list) + 1) / 2
+	clear(list[n:])
+	return list[:n]
 }
 
 // mostColumns is how many columns a rank has: about two for each dot of a page.
@@ -93,19 +87,13 @@ type columns struct {
 }
 
 func (c *columns) add(r *memlog.Record, at place) {
-	last := len(c.list) - 1
-	if last < 0 || c.list[last].count() == c.stride {
-		if len(c.list) == mostColumns {
-			for i := 0; i < len(c.list); i += 2 {
-				c.list[i/2] = c.list[i]
-				c.list[i/2].join(&c.list[i+1])
-			}
-			c.list = c.list[:len(c.list)/2]
+	c.stride = max(c.stride, 1)
+	if n := len(c.list); n == 0 || c.list[n-1].count() == c.stride {
+		if n == mostColumns {
+			c.list = halved(c.list, (*column).join)
 			c.stride *= 2
 		}
-		c.stride = max(c.stride, 1)
 		c.list = append(c.list, column{})
-		last = len(c.list) - 1
 	}
-	c.list[last].add(r, at)
+	c.list[len(c.list)-1].add(r, at)
 }

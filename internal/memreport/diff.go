@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
@@ -95,45 +93,17 @@ func (p *pairing) compare(a, b *memlog.Record) {
 	p.compared++
 }
 
-// differing returns the fields that differ of those that both records tell.
+// differing returns the fields that differ of those that both records say.
 func differing(a, b *memlog.Record) (list []Field) {
-	whole := func(known bool, name string, a, b int64) {
-		if known && a != b {
-			list = append(list, Field{name, a, b})
+	of := fieldValues(b)
+	for i, value := range fieldValues(a) {
+		name := fieldNames[i]
+		timed := name == "time" || name == "wait_data" // of the machine, not of the step
+		if value != nil && of[i] != nil && value != of[i] && !timed {
+			list = append(list, Field{name, value, of[i]})
 		}
 	}
-	full, planned := a.Schema > 0 && b.Schema > 0, a.Planned && b.Planned
-	whole(true, "step", a.Step, b.Step)
-	whole(true, "microbatch", int64(a.Microbatch), int64(b.Microbatch))
-	whole(full, "stage", int64(a.Stage), int64(b.Stage))
-	if full && a.Kind != b.Kind {
-		list = append(list, Field{"action", a.Kind, b.Kind})
-	}
-	whole(true, "live", a.Live, b.Live)
-	whole(planned, "live_planned", a.LivePlanned, b.LivePlanned)
-	whole(true, "peak", a.Peak, b.Peak)
-	whole(planned, "peak_planned", a.PeakPlanned, b.PeakPlanned)
-	whole(true, "reserved", a.Reserved, b.Reserved)
-	whole(full, "excess", a.Excess, b.Excess)
-	whole(full, "growth", a.Growth, b.Growth)
-	if full && a.Weight != b.Weight && !(math.IsNaN(a.Weight) && math.IsNaN(b.Weight)) {
-		list = append(list, Field{"weight", number(a.Weight), number(b.Weight)})
-	}
-	for class := range a.Classes {
-		whole(full, memory.Class(class).String(), a.Classes[class], b.Classes[class])
-	}
-	for class := range a.PeakClasses {
-		whole(peakKnown(a) && peakKnown(b), peakOf+memory.Class(class).String(), a.PeakClasses[class], b.PeakClasses[class])
-	}
 	return list
-}
-
-// number is a number as JSON can hold it.
-func number(x float64) any {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return fmt.Sprint(x)
-	}
-	return x
 }
 
 // First returns the first difference after all records have been added: the one with

@@ -10,10 +10,8 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// bucket returns what a plot draws of a column.
-func (c *column) bucket(low, high, sum float64) report.Bucket {
-	return report.Bucket{First: float64(c.First.Record), Last: float64(c.Last.Record), Min: low, Max: high, Sum: sum, Count: c.count()}
-}
+// bytesFromZero is the vertical axis of every figure.
+var bytesFromZero = report.Axis{Unit: report.Bytes, FromZero: true}
 
 // series returns a series over the columns of a rank in which every record says what it
 // plots, above a base.
@@ -22,7 +20,7 @@ func (r *rank) series(name string, mark report.Mark, color report.Color, q quant
 	for i := range r.columns.list {
 		c := &r.columns.list[i]
 		if of := &c.spans[q]; of.Count == c.count() {
-			s.Buckets = append(s.Buckets, c.bucket(float64(of.Min), float64(of.Max), of.Sum).Minus(float64(base)))
+			s.Buckets = append(s.Buckets, of.Minus(float64(base)))
 		}
 	}
 	return s
@@ -69,7 +67,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 	f := report.Figure{
 		Title:   fmt.Sprintf("The memory of the steps, rank %d", r.number),
 		Caption: "Live after each microbatch, and the most since the one before (peak), " + name + "." + r.many(),
-		X:       r.axis(), Y: report.Axis{Unit: report.Bytes, FromZero: true}, Direct: true,
+		X:       r.axis(), Y: bytesFromZero, Direct: true,
 		Series: []report.Series{
 			r.series("", report.Band, report.Orange, peak, base), r.series("", report.Band, report.Blue, live, base),
 			r.series("peak", report.Line, report.Orange, peak, base), r.series("live", report.Line, report.Blue, live, base),
@@ -96,7 +94,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 func (r *rank) reservedFigure() report.Figure {
 	return report.Figure{
 		Title: fmt.Sprintf("Reserved, rank %d", r.number), Caption: "What is held from the system." + r.many(),
-		X: r.axis(), Y: report.Axis{Unit: report.Bytes, FromZero: true}, Direct: true, Low: true,
+		X: r.axis(), Y: bytesFromZero, Direct: true, Low: true,
 		Series: []report.Series{r.series("reserved", report.Line, report.Gray, reserved, 0)},
 	}
 }
@@ -106,19 +104,20 @@ func (r *rank) classesFigure() report.Figure {
 	f := report.Figure{
 		Title:   fmt.Sprintf("What is live after a microbatch, rank %d", r.number),
 		Caption: "By class, one on top of the other, beside what is resident." + r.many(),
-		X:       r.axis(), Y: report.Axis{Unit: report.Bytes, FromZero: true}, Direct: true,
+		X:       r.axis(), Y: bytesFromZero, Direct: true,
 	}
-	for class := range memory.NumClasses {
-		if memory.Class(class) == memory.Resident {
+	for class := range memory.Class(memory.NumClasses) {
+		if class == memory.Resident {
 			continue
 		}
 		most := 0.0
-		s := report.Series{Name: memory.Class(class).String(), Mark: report.Area, Color: report.ClassColor(memory.Class(class))}
+		s := report.Series{Name: class.String(), Mark: report.Area, Color: report.ClassColor(class)}
 		for i := range r.columns.list {
 			c := &r.columns.list[i]
 			mean := c.Classes[class] / float64(c.count())
-			b := c.bucket(mean, mean, c.Classes[class])
-			most = max(most, b.Mean())
+			most = max(most, mean)
+			b := report.Point(0, mean)
+			b.First, b.Last = float64(c.First.Record), float64(c.Last.Record)
 			s.Buckets = append(s.Buckets, b)
 		}
 		if most > 0 {
@@ -128,17 +127,9 @@ func (r *rank) classesFigure() report.Figure {
 	return f
 }
 
-// buckets returns the cells of a profile for a plot, no more than columns.
-func (p *profile) buckets() (list []report.Bucket) {
-	each := (len(p.cells) + mostColumns - 1) / mostColumns
-	for from := 0; from < len(p.cells); from += each {
-		var c cell
-		for _, next := range p.cells[from:min(from+each, len(p.cells))] {
-			c.join(next)
-		}
-		list = append(list, report.Bucket{First: float64(c.first), Last: float64(c.last), Min: c.min, Max: c.max, Sum: c.sum, Count: int(c.count)})
-	}
-	return list
+// spread plots the means of buckets on the band from their least to their most.
+func spread(name string, list []report.Bucket) []report.Series {
+	return []report.Series{{Mark: report.Band, Color: report.Blue, Buckets: list}, {Name: name, Mark: report.Line, Color: report.Blue, Buckets: list}}
 }
 
 // riseLine is a dashed line from a position on, in the middle of what is plotted there.
@@ -147,26 +138,25 @@ func riseLine(name string, perPosition float64, from float64, list []report.Buck
 	if len(list) == 0 {
 		return s
 	}
-	last := list[len(list)-1]
-	end := (last.First + last.Last) / 2
-	point := func(x, y float64) {
-		s.Buckets = append(s.Buckets, report.Point(x, y))
-	}
 	var above []float64 // the points minus a line from 0
-	lowest := list[0].Min
-	for _, b := range list {
-		lowest = min(lowest, b.Min)
-		if x := (b.First + b.Last) / 2; x >= from {
-			above = append(above, b.Mean()-perPosition*(x-from))
+	x, y := middles(list)
+	for i := range x {
+		if x[i] >= from {
+			above = append(above, y[i]-perPosition*(x[i]-from))
 		}
 	}
 	slices.Sort(above)
-	level := 0.0
+	level, end, lowest := 0.0, x[len(x)-1], list[0].Min
 	if len(above) > 0 {
 		level = above[len(above)/2]
 	}
-	point(from, max(level, lowest)) // what is a little below everything is no news
-	point(end, level+perPosition*(end-from))
+	for _, b := range list {
+		lowest = min(lowest, b.Min)
+	}
+	s.Buckets = []report.Bucket{
+		report.Point(from, max(level, lowest)), // what is a little below everything is no news
+		report.Point(end, level+perPosition*(end-from)),
+	}
 	return s
 }
 
@@ -177,7 +167,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 		Title: fmt.Sprintf("Within a step, rank %d", r.number), Direct: true,
 		Caption: "The level above that of the step's first record, by the place of a record in its step.",
 		X:       report.Axis{Label: "microbatch of the step, in the order of the log", Unit: report.Count},
-		Y:       report.Axis{Unit: report.Bytes, FromZero: true},
+		Y:       bytesFromZero,
 	}
 	if g.late > 0 {
 		return r.lateFigure(f, g)
@@ -190,20 +180,19 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	if r.steps > 1 {
 		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band reaches from the smallest to the largest.", units.Number(r.steps, "step"))
 	}
-	list := of.buckets()
+	list := of.buckets(mostColumns)
 	if len(list) < 2 {
 		return f // nothing to see within a step
 	}
-	f.Series = []report.Series{{Mark: report.Band, Color: report.Blue, Buckets: list}, {Name: name, Mark: report.Line, Color: report.Blue, Buckets: list}}
-	switch {
-	case g.PerMicrobatch != 0:
-		f.Series = append(f.Series, riseLine(size(g.PerMicrobatch)+" each", g.PerMicrobatch, float64(max(g.First.position-1, 0)), list))
-		if g.First.position >= 0 {
-			f.Notes = []report.Note{{X: float64(g.First.position), Text: "first at microbatch " + strconv.Itoa(g.First.Microbatch)}}
-		}
-	default:
+	f.Series = spread(name, list)
+	if g.PerMicrobatch == 0 {
 		f.Caption += " It does not grow."
 		f.Low = true
+		return f
+	}
+	f.Series = append(f.Series, g.line(list))
+	if g.First.position >= 0 {
+		f.Notes = []report.Note{{X: float64(g.First.position), Text: "first at microbatch " + strconv.Itoa(g.First.Microbatch)}}
 	}
 	return f
 }
@@ -221,8 +210,13 @@ func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
 	}
 	line("earlier steps", report.Gray, 0, g.late)
 	line(fmt.Sprintf("from step %d on", g.First.Step), report.Blue, g.late, len(r.grid.rows))
-	f.Series = append(f.Series, riseLine(size(g.PerMicrobatch)+" each", g.PerMicrobatch, float64(max(g.First.position-1, 0)), f.Series[1].Buckets))
+	f.Series = append(f.Series, g.line(f.Series[1].Buckets))
 	return f
+}
+
+// line shows what each microbatch of a step adds.
+func (g *Growth) line(list []report.Bucket) report.Series {
+	return riseLine(size(g.PerMicrobatch)+" each", g.PerMicrobatch, float64(max(g.First.position-1, 0)), list)
 }
 
 // stepsFigure plots what is left of each step.
@@ -232,18 +226,18 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 		Title: fmt.Sprintf("From step to step, rank %d", r.number), Direct: true,
 		Caption: "The lowest level of each step, above that of the first.",
 		X:       report.Axis{Label: "steps since the log began", Unit: report.Count},
-		Y:       report.Axis{Unit: report.Bytes, FromZero: true},
+		Y:       bytesFromZero,
 	}
-	all := profile{cells: append([]cell(nil), r.lows.cells...), stride: r.lows.stride}
+	all := profile{cells: slices.Clone(r.lows.cells), stride: r.lows.stride}
 	all.add(r.steps-1, float64(r.stepLowest))
-	for i := range all.cells {
-		all.cells[i].lower(float64(r.firstLowest))
+	list := all.buckets(mostColumns)
+	for i := range list {
+		list[i] = list[i].Minus(float64(r.firstLowest))
 	}
-	list := all.buckets()
 	if len(list) < 2 {
 		return f
 	}
-	f.Series = []report.Series{{Mark: report.Band, Color: report.Blue, Buckets: list}, {Name: "lowest level", Mark: report.Line, Color: report.Blue, Buckets: list}}
+	f.Series = spread("lowest level", list)
 	switch {
 	case g.PerStep != 0:
 		f.Series = append(f.Series, riseLine(size(g.PerStep)+" a step", g.PerStep, float64(max(g.leaves-1, 0)), list))
@@ -262,54 +256,39 @@ func ranksFigure(s *Summary) report.Figure {
 	f := report.Figure{
 		Title:   "Ranks",
 		Caption: "Bars: the highest level after a microbatch. Lines: the peak, what was planned, and what was reserved.",
-		X:       report.Axis{Label: "rank"}, Y: report.Axis{Unit: report.Bytes, FromZero: true},
+		X:       report.Axis{Label: "rank"}, Y: bytesFromZero,
 	}
-	bars := map[string]*report.Series{}
-	level := report.Series{Name: "live", Mark: report.Bars, Color: report.Blue}
-	ticks := [3]report.Series{
-		{Name: "reserved", Mark: report.Ticks, Color: report.Gray}, {Name: "peak", Mark: report.Ticks, Color: report.Orange},
-		{Name: "peak, planned", Mark: report.Ticks, Color: report.Violet},
-	}
-	classed := false
-	for i := range s.Ranks {
-		classed = classed || s.Ranks[i].Classes != nil
-	}
-	for i := range s.Ranks {
-		r := &s.Ranks[i]
-		f.X.Names = append(f.X.Names, strconv.Itoa(r.Rank))
-		level.Buckets = append(level.Buckets, report.Point(float64(i), float64(r.LevelHighest)))
-		for class := range memory.NumClasses {
-			name := memory.Class(class).String()
-			if bars[name] == nil {
-				bars[name] = &report.Series{Name: name, Mark: report.Bars, Color: report.ClassColor(memory.Class(class))}
-			}
-			bars[name].Buckets = append(bars[name].Buckets, report.Point(float64(i), float64(r.Classes[name])))
-		}
-		ticks[0].Buckets = append(ticks[0].Buckets, report.Point(float64(i), float64(r.Reserved)))
-		ticks[1].Buckets = append(ticks[1].Buckets, report.Point(float64(i), float64(r.Peak)))
-		if r.Planned != nil {
-			ticks[2].Buckets = append(ticks[2].Buckets, report.Point(float64(i), float64(r.Planned.Peak)))
-		}
-	}
-	if len(s.Ranks) > mostPanels {
-		f.X.Names = nil // no room
-	}
-	if !classed {
-		f.Series = append(f.Series, level)
-	} else {
-		for class := range memory.NumClasses {
-			one := bars[memory.Class(class).String()]
-			for _, b := range one.Buckets {
-				if b.Max > 0 {
-					f.Series = append(f.Series, *one)
-					break
-				}
+	plot := func(name string, mark report.Mark, color report.Color, of func(r *Rank) (bytes int64, known bool)) {
+		one := report.Series{Name: name, Mark: mark, Color: color}
+		for i := range s.Ranks {
+			if bytes, known := of(&s.Ranks[i]); known {
+				one.Buckets = append(one.Buckets, report.Point(float64(i), float64(bytes)))
 			}
 		}
-	}
-	for _, one := range ticks {
 		if len(one.Buckets) > 0 {
 			f.Series = append(f.Series, one)
+		}
+	}
+	for class := range memory.Class(memory.NumClasses) {
+		name := class.String()
+		if slices.ContainsFunc(s.Ranks, func(r Rank) bool { return r.Classes[name] > 0 }) {
+			plot(name, report.Bars, report.ClassColor(class), func(r *Rank) (int64, bool) { return r.Classes[name], true })
+		}
+	}
+	if f.Series == nil { // the log has no classes
+		plot("live", report.Bars, report.Blue, func(r *Rank) (int64, bool) { return r.LevelHighest, true })
+	}
+	plot("reserved", report.Ticks, report.Gray, func(r *Rank) (int64, bool) { return r.Reserved, true })
+	plot("peak", report.Ticks, report.Orange, func(r *Rank) (int64, bool) { return r.Peak, true })
+	plot("peak, planned", report.Ticks, report.Violet, func(r *Rank) (int64, bool) {
+		if r.Planned == nil {
+			return 0, false
+		}
+		return r.Planned.Peak, true
+	})
+	if len(s.Ranks) <= mostPanels { // there is room
+		for _, r := range s.Ranks {
+			f.X.Names = append(f.X.Names, strconv.Itoa(r.Rank))
 		}
 	}
 	return f

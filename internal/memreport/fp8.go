@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/trainer/report"
@@ -31,15 +30,12 @@ const mostRoles = 16
 
 // precision adds what a role met in a step.
 func (l *Log) precision(f *memlog.FP8) {
-	name := f.Role
-	if len(name) > mostName {
-		name = strings.ToValidUTF8(name[:mostName], "") + "..."
-	}
+	name := kept(f.Role)
 	at := slices.IndexFunc(l.roles, func(r FP8) bool { return r.Role == name })
 	switch {
 	case at < 0 && len(l.roles) < mostRoles:
 		at = len(l.roles)
-		l.roles = append(l.roles, FP8{Role: strings.Clone(name)})
+		l.roles = append(l.roles, FP8{Role: name})
 	case at < 0:
 		at = mostRoles - 1
 		l.roles[at].Role = otherNames

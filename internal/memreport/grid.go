@@ -52,32 +52,17 @@ func (g *grid) add(step, number, position int64, first, above float64) {
 	g.steps, g.stride = max(g.steps, 1), max(g.stride, 1)
 	for position/g.stride >= mostPlaces {
 		for r := range g.rows {
-			cells := g.rows[r].cells
-			for i := range cells {
-				if i%2 == 1 {
-					cells[i/2].add(cells[i])
-				} else {
-					cells[i/2] = cells[i]
-				}
-			}
-			g.rows[r].cells = cells[:(len(cells)+1)/2]
+			g.rows[r].cells = halved(g.rows[r].cells, (*mean).add)
 		}
 		g.stride *= 2
 	}
 	at := int(step / g.steps)
 	if at == len(g.rows) {
 		if len(g.rows) > 1 && len(g.rows)*max(len(g.rows[0].cells), 16) >= mostGrid {
-			for i := 0; i < len(g.rows); i += 2 {
-				row := g.rows[i]
-				if i+1 < len(g.rows) {
-					next := g.rows[i+1]
-					row.last, row.cells = next.last, joined(row.cells, next.cells)
-					row.level.add(next.level)
-				}
-				g.rows[i/2] = row
-			}
-			clear(g.rows[(len(g.rows)+1)/2:])
-			g.rows = g.rows[:(len(g.rows)+1)/2]
+			g.rows = halved(g.rows, func(row *gridRow, next gridRow) {
+				row.last, row.cells = next.last, joined(row.cells, next.cells)
+				row.level.add(next.level)
+			})
 			g.steps *= 2
 			at = int(step / g.steps)
 		}

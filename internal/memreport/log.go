@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
@@ -46,14 +45,10 @@ func (l *Log) Add(record *memlog.Record) error {
 	}
 	r := l.ranks[record.Rank]
 	if r == nil {
-		if len(l.ranks) == MostRanks {
-			return fmt.Errorf("%w: rank %d comes after %d others", ErrRanks, record.Rank, MostRanks)
-		}
-		if l.ranks == nil {
-			l.ranks = map[int]*rank{}
-		}
 		r = &rank{number: record.Rank, within: profile{most: mostPositions}}
-		l.ranks[record.Rank] = r
+		if err := enter(&l.ranks, record.Rank, r); err != nil {
+			return err
+		}
 	}
 	r.add(record)
 	if p := l.peaks[record.Rank]; p != nil {
@@ -73,16 +68,24 @@ func (l *Log) Add(record *memlog.Record) error {
 func (l *Log) peakOwner(o *memory.PeakOwner) error {
 	p := l.peaks[o.Rank]
 	if p == nil {
-		if len(l.peaks) == MostRanks {
-			return fmt.Errorf("%w: rank %d comes after %d others", ErrRanks, o.Rank, MostRanks)
-		}
-		if l.peaks == nil {
-			l.peaks = map[int]*peakOwners{}
-		}
 		p = &peakOwners{}
-		l.peaks[o.Rank] = p
+		if err := enter(&l.peaks, o.Rank, p); err != nil {
+			return err
+		}
 	}
 	p.add(o)
+	return nil
+}
+
+// enter adds what is kept of a rank, or returns the error of one too many.
+func enter[T any](ranks *map[int]T, rank int, kept T) error {
+	if len(*ranks) == MostRanks {
+		return fmt.Errorf("%w: rank %d comes after %d others", ErrRanks, rank, MostRanks)
+	}
+	if *ranks == nil {
+		*ranks = map[int]T{}
+	}
+	(*ranks)[rank] = kept
 	return nil
 }
 
@@ -103,67 +106,4 @@ func (l *Log) form() string {
 		return "the minimal form"
 	}
 	return "schema 1 and the minimal form"
-}
-
-// Owner is live memory of one name and class.
-type Owner struct {
-	Name    string `json:"name"`
-	Class   string `json:"class"`
-	Bytes   int64  `json:"bytes"`
-	Buffers int    `json:"buffers"`
-}
-
-const (
-	mostOwners = 4096 // names that are kept apart
-	mostName   = 200  // bytes of a name that are kept
-	otherNames = "(other names)"
-)
-
-// owners are the live buffers that a dump tells of, by name and class.
-type owners map[ownerKey]*Owner
-
-type ownerKey struct {
-	name  string
-	class memory.Class
-}
-
-func (o *owners) add(info *memory.Info) {
-	if *o == nil {
-		*o = owners{}
-	}
-	name := info.Name
-	if len(name) > mostName {
-		name = strings.ToValidUTF8(name[:mostName], "") + "..."
-	}
-	key := ownerKey{name, info.Class}
-	if (*o)[key] == nil {
-		if len(*o) >= mostOwners {
-			key.name = otherNames
-		}
-		if (*o)[key] == nil {
-			(*o)[key] = &Owner{Name: strings.Clone(key.name), Class: info.Class.String()}
-		}
-	}
-	(*o)[key].Bytes += info.Bytes
-	(*o)[key].Buffers++
-}
-
-// sorted returns the owners, the largest first.
-func (o owners) sorted() (list []Owner) {
-	for _, one := range o {
-		list = append(list, *one)
-	}
-	slices.SortFunc(list, func(a, b Owner) int {
-		switch {
-		case a.Bytes != b.Bytes:
-			if a.Bytes > b.Bytes {
-				return -1
-			}
-			return 1
-		case a.Name != b.Name:
-			return strings.Compare(a.Name, b.Name)
-		}
-		return strings.Compare(a.Class, b.Class)
-	})
-	return list
 }

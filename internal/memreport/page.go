@@ -115,7 +115,7 @@ func tables(s *Summary, focus *Rank) (list []report.Table) {
 			r.plannedPeak(), units.Size(r.Reserved), r.Growth.short(), begins,
 		})
 	}
-	for _, t := range []report.Table{first(s.ownersTable(), shownOwners*4), first(peakTable(focus), shownOwners*2), classesTable(focus), s.fp8Table()} {
+	for _, t := range []report.Table{first(s.dumpTable(), shownOwners*4), first(peakTable(focus), shownOwners*2), classesTable(focus), s.fp8Table()} {
 		if len(t.Rows) > 0 {
 			list = append(list, t)
 		}
@@ -146,20 +146,6 @@ func classesTable(r *Rank) report.Table {
 		}
 		t.Rows = append(t.Rows, row)
 		t.Shares = append(t.Shares, float64(first[name])/float64(max(most, 1)))
-	}
-	return t
-}
-
-// ownersTable has the owners of what was live when the log was dumped.
-func (s *Summary) ownersTable() report.Table {
-	total := int64(0)
-	for _, o := range s.Owners {
-		total += o.Bytes
-	}
-	t := report.Table{Title: "Live when the log was dumped, " + units.Exactly(total), Head: []string{"bytes", "buffers", "class", "owner"}}
-	for _, o := range s.Owners {
-		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class, o.name()})
-		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(s.Owners[0].Bytes, 1)))
 	}
 	return t
 }

@@ -40,7 +40,7 @@ func TestPeakOwners(t *testing.T) {
 		saved.Step = 0
 	}
 	s := log.Summary()
-	require.Equal(t, []memreport.PeakOwner{
+	require.Equal(t, []memreport.Owner{
 		{Name: "stage 1: workspace of B", Class: "workspace", Bytes: 5000, Buffers: 1, First: new(2), Last: new(2)},
 		{Name: "stage 1: saved\x1b of F", Class: "saved", Bytes: 4096, Buffers: 4, First: new(2), Last: new(5)},
 		{Name: "entry", Class: "entry", Bytes: 1, Buffers: 1},
@@ -76,7 +76,7 @@ func TestPeakOwnersWithoutAPlan(t *testing.T) {
 		}
 	}
 	s := log.Summary()
-	require.Equal(t, []memreport.PeakOwner{{Name: saved.Name, Class: "saved", Bytes: 600, Buffers: 2, First: new(0), Last: new(1)}}, s.Ranks[0].PeakOwners)
+	require.Equal(t, []memreport.Owner{{Name: saved.Name, Class: "saved", Bytes: 600, Buffers: 2, First: new(0), Last: new(1)}}, s.Ranks[0].PeakOwners)
 	var out strings.Builder
 	require.NoError(t, s.Text(&out))
 	require.Contains(t, out.String(), "Owners at the peak, rank 0: 600 B beside what is always there:\n")
@@ -94,7 +94,7 @@ func TestPeakOwnersAreBounded(t *testing.T) {
 	}
 	owners := log.Summary().Ranks[0].PeakOwners
 	require.Len(t, owners, 64)
-	require.Equal(t, memreport.PeakOwner{Name: "(other names)", Class: "saved", Bytes: 49370, Buffers: 4937}, owners[0])
+	require.Equal(t, memreport.Owner{Name: "(other names)", Class: "saved", Bytes: 49370, Buffers: 4937}, owners[0])
 	require.Less(t, len(owners[1].Name), 210)
 
 	for rank := 4; rank < memreport.MostRanks+3; rank++ {

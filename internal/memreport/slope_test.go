@@ -2,9 +2,12 @@ package memreport
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/report"
 )
 
 func line(n int, at func(i int) float64) (x, y []float64) {
@@ -73,15 +76,13 @@ func TestProfile(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, len(p.cells), mostCells)
-		next := int64(0)
+		next := 0
 		for _, c := range p.cells {
-			require.Equal(t, next, c.first)
-			require.Equal(t, 2*(c.last-c.first+1), c.count)
-			require.Equal(t, float64(c.count)/2, c.sum)
-			require.Equal(t, []float64{0, 1}, []float64{c.min, c.max})
-			next = c.last + 1
+			positions := int(c.Last-c.First) + 1
+			require.Equal(t, report.Bucket{First: float64(next), Last: c.Last, Max: 1, Sum: float64(positions), Count: 2 * positions}, c)
+			next += positions
 		}
-		require.Equal(t, int64(n), next)
+		require.Equal(t, n, next)
 	}
 }
 
@@ -116,9 +117,11 @@ func TestColumns(t *testing.T) {
 		next := 0
 		for _, one := range c.list {
 			require.Equal(t, int64(next), one.First.Record)
-			want, planned := span{1 << 40, -1, 0, one.count()}, 0
-			for i, v := range values[next : next+one.count()] {
-				want = span{min(want.Min, v), max(want.Max, v), want.Sum + float64(v), want.Count}
+			part := values[next : next+one.count()]
+			want, planned := report.Bucket{Min: float64(slices.Min(part)), Max: float64(slices.Max(part)), Count: one.count()}, 0
+			want.First, want.Last = float64(next), float64(next+one.count()-1)
+			for i, v := range part {
+				want.Sum += float64(v)
 				if (next+i)%3 == 0 {
 					planned++
 				}
@@ -127,7 +130,8 @@ func TestColumns(t *testing.T) {
 			require.Equal(t, planned, one.spans[livePlanned].Count)
 			require.Equal(t, want.Sum, one.Classes[0])
 			if planned > 0 {
-				require.Equal(t, span{7, 7, 7 * float64(planned), planned}, one.spans[livePlanned])
+				got := one.spans[livePlanned]
+				require.Equal(t, []float64{7, 7, 7 * float64(planned)}, []float64{got.Min, got.Max, got.Sum})
 			}
 			next += one.count()
 			require.Equal(t, int64(next-1), one.Last.Record)

@@ -1,6 +1,10 @@
 package memreport
 
-import "github.com/weir-ml/weir/memory"
+import (
+	"slices"
+
+	"github.com/weir-ml/weir/memory"
+)
 
 // Summary is what a log comes to. Sizes are bytes.
 type Summary struct {
@@ -38,7 +42,7 @@ type Rank struct {
 	Planned *Planned `json:"planned,omitempty"`
 	// PeakOwners is who has what at the peak, the planned one where there is a plan, the
 	// largest first, where the log says it; what is Resident is beside it.
-	PeakOwners []PeakOwner `json:"owners_at_peak,omitempty"`
+	PeakOwners []Owner `json:"owners_at_peak,omitempty"`
 	// Classes are the bytes by class at the highest level, without those that are 0.
 	Classes map[string]int64 `json:"classes,omitempty"`
 	// PeakClasses is Peak by class, likewise; nil where the log does not say.
@@ -93,7 +97,7 @@ func (g *Growth) each(microbatches int64) float64 {
 
 func (r *rank) summary() Rank {
 	ended := *r
-	ended.lows.cells = append([]cell(nil), r.lows.cells...)
+	ended.lows.cells = slices.Clone(r.lows.cells)
 	ended.endStep()
 	s := Rank{
 		Rank: r.number, Records: r.records, Steps: r.steps,

@@ -25,7 +25,7 @@ func (s *Summary) Text(w io.Writer) error {
 	for _, line := range s.findings() {
 		b.WriteString(line + "\n")
 	}
-	for _, table := range []report.Table{peakTable(s.focus()), s.fp8Table(), s.ownersTable()} {
+	for _, table := range []report.Table{peakTable(s.focus()), s.fp8Table(), s.dumpTable()} {
 		writeTable(&b, table)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -149,13 +149,6 @@ func (s *Summary) planFindings() (lines []string) {
 		lines = append(lines, fmt.Sprintf("measured as planned, to the byte, on %d of %s", exact, units.Number(ranks, "rank")))
 	}
 	return lines
-}
-
-func (o *Owner) name() string {
-	if o.Name == "" {
-		return "(no name)"
-	}
-	return printable(o.Name)
 }
 
 // printable returns a text without what moves a terminal's cursor.

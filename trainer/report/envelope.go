@@ -13,6 +13,21 @@ type Bucket struct {
 // Mean returns the mean of y.
 func (b Bucket) Mean() float64 { return b.Sum / float64(b.Count) }
 
+// Join adds the points of another bucket.
+func (b *Bucket) Join(other Bucket) {
+	switch {
+	case other.Count == 0:
+		return
+	case b.Count == 0:
+		*b = other
+		return
+	}
+	b.First, b.Last = min(b.First, other.First), max(b.Last, other.Last)
+	b.Min, b.Max = min(b.Min, other.Min), max(b.Max, other.Max)
+	b.Sum += other.Sum
+	b.Count += other.Count
+}
+
 // Minus returns the bucket with y lower by so much.
 func (b Bucket) Minus(y float64) Bucket {
 	b.Min, b.Max, b.Sum = b.Min-y, b.Max-y, b.Sum-y*float64(b.Count)
@@ -54,22 +69,14 @@ func (e *Envelope) Add(x, y float64) {
 		e.buckets = append(e.buckets, Point(x, y))
 		return
 	}
-	b := &e.buckets[last]
-	b.Last = x
-	b.Min, b.Max = min(b.Min, y), max(b.Max, y)
-	b.Sum += y
-	b.Count++
+	e.buckets[last].Join(Point(x, y))
 }
 
 // halve merges neighbours in pairs.
 func (e *Envelope) halve() {
-	for i := 0; i < len(e.buckets); i += 2 {
-		a, b := e.buckets[i], e.buckets[i+1]
-		e.buckets[i/2] = Bucket{
-			First: a.First, Last: b.Last,
-			Min: min(a.Min, b.Min), Max: max(a.Max, b.Max),
-			Sum: a.Sum + b.Sum, Count: a.Count + b.Count,
-		}
+	for i := range len(e.buckets) / 2 {
+		e.buckets[i] = e.buckets[2*i]
+		e.buckets[i].Join(e.buckets[2*i+1])
 	}
 	e.buckets = e.buckets[:len(e.buckets)/2]
 	e.stride *= 2

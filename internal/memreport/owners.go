@@ -1,0 +1,176 @@
+package memreport
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/trainer/report"
+	"github.com/weir-ml/weir/trainer/units"
+)
+
+// Owner is memory of one name and class.
+type Owner struct {
+	Name    string `json:"name"`
+	Class   string `json:"class"`
+	Bytes   int64  `json:"bytes"`
+	Buffers int    `json:"buffers"`
+	// First and Last are the lowest and the highest of their microbatches, nil for none.
+	First *int `json:"first_microbatch,omitempty"`
+	Last  *int `json:"last_microbatch,omitempty"`
+}
+
+const (
+	mostOwners     = 4096 // names of a dump that are kept apart
+	mostPeakOwners = 64   // names at the peak of a rank that are kept apart
+	mostName       = 200  // bytes of a name that are kept
+	otherNames     = "(other names)"
+)
+
+// kept returns what is kept of a name.
+func kept(name string) string {
+	if len(name) > mostName {
+		return strings.ToValidUTF8(name[:mostName], "") + "..."
+	}
+	return strings.Clone(name)
+}
+
+// owners are the live buffers of a dump, by name and class.
+type owners map[ownerKey]*Owner
+
+type ownerKey struct {
+	name  string
+	class memory.Class
+}
+
+func (o *owners) add(info *memory.Info) {
+	if *o == nil {
+		*o = owners{}
+	}
+	key := ownerKey{kept(info.Name), info.Class}
+	if (*o)[key] == nil && len(*o) >= mostOwners {
+		key.name = otherNames
+	}
+	one := (*o)[key]
+	if one == nil {
+		one = &Owner{Name: key.name, Class: info.Class.String()}
+		(*o)[key] = one
+	}
+	one.Bytes += info.Bytes
+	one.Buffers++
+}
+
+// sorted returns the owners, the largest first.
+func (o owners) sorted() (list []Owner) {
+	for _, one := range o {
+		list = append(list, *one)
+	}
+	slices.SortFunc(list, func(a, b Owner) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Class, b.Class))
+	})
+	return list
+}
+
+// peakOwners are those at the peak of one rank. A log may have several plans, each before
+// the steps that it is for, or several steps, each before its owners: those of the highest
+// peak are kept.
+type peakOwners struct {
+	step        int64
+	now, best   []Owner
+	total, most int64 // bytes of now and best
+	ended       bool  // a step has begun since
+}
+
+func (p *peakOwners) add(o *memory.PeakOwner) {
+	if p.ended || o.Step != p.step {
+		if p.total > p.most {
+			p.best, p.now, p.most = p.now, p.best, p.total
+		}
+		p.now, p.total = p.now[:0], 0
+		p.step, p.ended = o.Step, false
+	}
+	p.total += o.Bytes
+	if n := len(p.now); n == mostPeakOwners {
+		last := &p.now[n-1]
+		*last = Owner{Name: otherNames, Class: last.Class, Bytes: last.Bytes + o.Bytes, Buffers: last.Buffers + o.Buffers}
+		return
+	}
+	owner := Owner{Name: kept(o.Name), Class: o.Class.String(), Bytes: o.Bytes, Buffers: o.Buffers}
+	if o.First >= 0 {
+		owner.First, owner.Last = new(o.First), new(o.Last)
+	}
+	p.now = append(p.now, owner)
+}
+
+// sorted returns the owners, the largest first.
+func (p *peakOwners) sorted() []Owner {
+	if p == nil {
+		return nil
+	}
+	list := slices.Clone(p.best)
+	if p.total > p.most {
+		list = slices.Clone(p.now)
+	}
+	slices.SortStableFunc(list, func(a, b Owner) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list
+}
+
+// ownersTable has a row for each owner, with a bar for its part of so many bytes.
+func ownersTable(title string, list []Owner, whole int64) report.Table {
+	t := report.Table{Title: title, Head: []string{"bytes", "buffers", "class", "owner"}}
+	for _, o := range list {
+		name := "(no name)"
+		if o.Name != "" {
+			name = printable(o.Name)
+		}
+		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class, name})
+		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(whole, 1)))
+	}
+	return t
+}
+
+// total returns the bytes of all owners.
+func total(list []Owner) (bytes int64) {
+	for _, o := range list {
+		bytes += o.Bytes
+	}
+	return bytes
+}
+
+// dumpTable has the owners of what was live when the log was dumped.
+func (s *Summary) dumpTable() report.Table {
+	most := int64(0)
+	if len(s.Owners) > 0 {
+		most = s.Owners[0].Bytes
+	}
+	return ownersTable("Live when the log was dumped, "+units.Exactly(total(s.Owners)), s.Owners, most)
+}
+
+// peakTable has the owners at the peak of a rank, which may be nil.
+func peakTable(r *Rank) report.Table {
+	if r == nil {
+		return report.Table{}
+	}
+	peak := "peak"
+	if r.Planned != nil {
+		peak = "planned peak"
+	}
+	bytes := total(r.PeakOwners)
+	t := ownersTable(fmt.Sprintf("Owners at the %s, rank %d: %s beside what is always there", peak, r.Rank, units.Exactly(bytes)), r.PeakOwners, bytes)
+	t.Head = append(t.Head, "microbatches")
+	for i, o := range r.PeakOwners {
+		microbatches := ""
+		switch {
+		case o.First == nil:
+		case *o.First == *o.Last:
+			microbatches = strconv.Itoa(*o.First)
+		default:
+			microbatches = fmt.Sprintf("%d to %d", *o.First, *o.Last)
+		}
+		t.Rows[i] = append(t.Rows[i], microbatches)
+	}
+	return t
+}
