@@ -1,40 +1,40 @@
 package memreport
 
 import (
-	"encoding/csv"
-	"fmt"
+	"bufio"
 	"io"
+	"strings"
 
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
 // NewCSV returns a sink that writes a line of CSV for each record, below a line of
-// names. A field is empty where the record does not say it. Owners are left out.
+// names. A field that the record does not say is empty. Owners are left out.
 func NewCSV(w io.Writer) Sink {
-	c := &csvSink{csv.NewWriter(w)}
-	c.w.Write(fieldNames) // Close has the error.
+	c := &csvSink{w: bufio.NewWriter(w)}
+	c.w.WriteString(strings.Join(fieldNames, ",") + "\n")
 	return c
 }
 
-type csvSink struct{ w *csv.Writer }
+// csvSink writes lines of fields. The first error of the writer is kept in it.
+type csvSink struct {
+	w    *bufio.Writer
+	line []byte
+}
 
 // Add writes a line.
 func (c *csvSink) Add(r *memlog.Record) error {
 	if !r.Sampled() {
 		return nil
 	}
-	values := fieldValues(r)
-	line := make([]string, len(values))
-	for i, value := range values {
-		if value != nil {
-			line[i] = fmt.Sprint(value)
-		}
+	c.line = c.line[:0]
+	for _, f := range fieldsOf(r) {
+		c.line = append(f.append(c.line), ',')
 	}
-	return c.w.Write(line)
+	c.line[len(c.line)-1] = '\n'
+	_, err := c.w.Write(c.line)
+	return err
 }
 
 // Close writes what is left.
-func (c *csvSink) Close() error {
-	c.w.Flush()
-	return c.w.Error()
-}
+func (c *csvSink) Close() error { return c.w.Flush() }

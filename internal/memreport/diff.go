@@ -95,12 +95,11 @@ func (p *pairing) compare(a, b *memlog.Record) {
 
 // differing returns the fields that differ of those that both records say.
 func differing(a, b *memlog.Record) (list []Field) {
-	of := fieldValues(b)
-	for i, value := range fieldValues(a) {
+	of := fieldsOf(b)
+	for i, f := range fieldsOf(a) {
 		name := fieldNames[i]
-		timed := name == "time" || name == "wait_data" // of the machine, not of the step
-		if value != nil && of[i] != nil && value != of[i] && !timed {
-			list = append(list, Field{name, value, of[i]})
+		if f.known && of[i].known && f != of[i] && name != "time" && name != "wait_data" { // those are the machine's
+			list = append(list, Field{name, f.value(), of[i].value()})
 		}
 	}
 	return list

@@ -3,12 +3,17 @@ package memreport
 import (
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// fieldNames are the names of the fields of a record, in the order of a line of CSV.
+// numFields is how many fields a record has.
+const numFields = 15 + 2*memory.NumClasses
+
+// fieldNames are their names, in the order of a line of CSV.
 var fieldNames = func() []string {
 	names := []string{"time", "step", "rank", "microbatch", "stage", "action", "live", "live_planned", "peak", "peak_planned",
 		"reserved", "excess", "growth", "weight", "wait_data"}
@@ -20,26 +25,36 @@ var fieldNames = func() []string {
 	return names
 }()
 
-// fieldValues are the fields of a record: int64, float64, string, or nil for what the record
-// does not say.
-func fieldValues(r *memlog.Record) []any {
-	full := r.Schema > 0
-	where := func(known bool, value any) any {
-		if known {
-			return value
-		}
-		return nil
+// field is the value of a field: a whole number, the bits of a float64, or a word.
+type field struct {
+	known  bool // the record says it
+	kind   fieldKind
+	number int64
+	word   string
+}
+
+type fieldKind uint8
+
+const (
+	integer fieldKind = iota
+	fraction
+	text
+)
+
+// fieldsOf returns the fields of a record.
+func fieldsOf(r *memlog.Record) (list [numFields]field) {
+	full, peaks := r.Schema > 0, peakKnown(r)
+	list = [numFields]field{
+		{known: full, number: r.Time}, {known: true, number: r.Step}, {known: true, number: int64(r.Rank)}, {known: true, number: int64(r.Microbatch)},
+		{known: full, number: int64(r.Stage)}, {known: full, kind: text, word: r.Kind}, {known: true, number: r.Live}, {known: r.Planned, number: r.LivePlanned},
+		{known: true, number: r.Peak}, {known: r.Planned, number: r.PeakPlanned}, {known: true, number: r.Reserved},
+		{known: full, number: r.Excess}, {known: full, number: r.Growth},
+		{known: full, kind: fraction, number: int64(math.Float64bits(r.Weight))}, {known: full, number: r.WaitData},
 	}
-	list := []any{
-		where(full, r.Time), r.Step, int64(r.Rank), int64(r.Microbatch), where(full, int64(r.Stage)), where(full, r.Kind),
-		r.Live, where(r.Planned, r.LivePlanned), r.Peak, where(r.Planned, r.PeakPlanned), r.Reserved,
-		where(full, r.Excess), where(full, r.Growth), where(full, number(r.Weight)), where(full, r.WaitData),
-	}
-	for _, bytes := range r.Classes {
-		list = append(list, where(full, bytes))
-	}
-	for _, bytes := range r.PeakClasses {
-		list = append(list, where(peakKnown(r), bytes))
+	classes := list[numFields-2*memory.NumClasses:]
+	for class := range memory.NumClasses {
+		classes[class] = field{known: full, number: r.Classes[class]}
+		classes[memory.NumClasses+class] = field{known: peaks, number: r.PeakClasses[class]}
 	}
 	return list
 }
@@ -47,10 +62,31 @@ func fieldValues(r *memlog.Record) []any {
 // peakKnown reports whether a record says what its peak was by class.
 func peakKnown(r *memlog.Record) bool { return r.PeakClasses != memory.ByClass{} }
 
-// number returns a number as JSON can hold it: one that is not finite as text.
-func number(x float64) any {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
+// value returns the field as JSON can hold it: a number that is not finite as text.
+func (f *field) value() any {
+	x := math.Float64frombits(uint64(f.number))
+	switch {
+	case f.kind == text:
+		return f.word
+	case f.kind == integer:
+		return f.number
+	case math.IsNaN(x) || math.IsInf(x, 0):
 		return fmt.Sprint(x)
 	}
 	return x
+}
+
+// append appends the field to a line of CSV.
+func (f *field) append(line []byte) []byte {
+	switch {
+	case !f.known:
+		return line
+	case f.kind == fraction:
+		return strconv.AppendFloat(line, math.Float64frombits(uint64(f.number)), 'g', -1, 64)
+	case f.kind == integer:
+		return strconv.AppendInt(line, f.number, 10)
+	case strings.ContainsAny(f.word, "\",\r\n"):
+		return append(line, `"`+strings.ReplaceAll(f.word, `"`, `""`)+`"`...)
+	}
+	return append(line, f.word...)
 }
