@@ -70,7 +70,7 @@ func TestDualPipeFigures(t *testing.T) {
 				require.Equal(t, slices.Repeat([]int{ranks + 1}, ranks), inFlight(plan))
 			}
 			const f, b, w = 1, 2, 1
-			makespan, _ := plantest.Clocks(t, plan, plantest.Thirds)
+			makespan, _ := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, 3*microbatches+(ranks/2-1)*(f+b+b-3*w), makespan)
 		}
 	}
@@ -79,7 +79,7 @@ func TestDualPipeFigures(t *testing.T) {
 		plan, err := schedule.DualPipe(schedule.Params{Placement: schedule.Bidirectional(ranks), Microbatches: 4*ranks + 4})
 		require.NoError(t, err)
 		require.Equal(t, slices.Repeat([]int{ranks + 2}, ranks), inFlight(plan))
-		makespan, _ := plantest.Clocks(t, plan, plantest.Thirds)
+		makespan, _ := plantest.Clocks(t, plan, plantest.Ticks)
 		require.Equal(t, 3*(4*ranks+4)+2*((ranks+1)/2-1), makespan)
 	}
 }

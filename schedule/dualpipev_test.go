@@ -155,7 +155,7 @@ func TestDualPipeVFigures(t *testing.T) {
 				require.Equal(t, slices.Repeat([]int{2*ranks + 1}, ranks), inFlight(plan))
 			}
 			const f, b, w = 1, 2, 1
-			makespan, _ := plantest.Clocks(t, plan, plantest.Thirds)
+			makespan, _ := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, 6*microbatches+(ranks-1)*(f+b+b-3*w), makespan)
 		}
 	}

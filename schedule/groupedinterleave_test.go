@@ -110,7 +110,7 @@ func TestGroupedInterleaveFigures(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Equal(t, test.stages, slices.Max(inFlight(plan)), test)
-			makespan, _ := plantest.Clocks(t, plan, plantest.Thirds)
+			makespan, _ := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, 3*test.depth*microbatches+test.bubble, makespan, test)
 		}
 	}
@@ -119,7 +119,7 @@ func TestGroupedInterleaveFigures(t *testing.T) {
 			plan, err := schedule.GroupedInterleave(schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: 3 * ranks})
 			require.NoError(t, err)
 			require.Equal(t, ranks*depth, slices.Max(inFlight(plan)))
-			makespan, _ := plantest.Clocks(t, plan, plantest.Thirds)
+			makespan, _ := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, 9*depth*ranks+2*(ranks-1), makespan)
 		}
 	}

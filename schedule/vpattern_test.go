@@ -233,13 +233,13 @@ func TestVFigures(t *testing.T) {
 			p := schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: microbatches}
 			half, err := schedule.VHalf(p)
 			require.NoError(t, err)
-			makespan, _ := plantest.Clocks(t, half, plantest.Thirds)
+			makespan, _ := plantest.Clocks(t, half, plantest.Ticks)
 			require.Equal(t, 6*microbatches+halfBubble(ranks), makespan, "P=%d", ranks)
 			require.Equal(t, (ranks+2)/2*2, slices.Max(inFlight(half)))
 
 			least, err := schedule.VMin(p)
 			require.NoError(t, err)
-			makespan, _ = plantest.Clocks(t, least, plantest.Thirds)
+			makespan, _ = plantest.Clocks(t, least, plantest.Ticks)
 			require.Equal(t, 6*microbatches+minBubble(ranks), makespan, "P=%d", ranks)
 			require.Equal(t, (ranks+4)/3*2, slices.Max(inFlight(least)))
 		}
@@ -253,7 +253,7 @@ func TestVOfOneMicrobatch(t *testing.T) {
 		for ranks := 1; ranks <= 16; ranks++ {
 			plan, err := rule(schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: 1})
 			require.NoError(t, err)
-			makespan, _ := plantest.Clocks(t, plan, plantest.Thirds)
+			makespan, _ := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, max(6, 4*ranks+1), makespan)
 		}
 	}

@@ -66,7 +66,7 @@ func TestZBH2Figures(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, slices.Repeat([]int{min(most, microbatches)}, ranks), inFlight(plan))
 				if most >= ranks {
-					makespan, span := plantest.Clocks(t, plan, plantest.Thirds)
+					makespan, span := plantest.Clocks(t, plan, plantest.Ticks)
 					require.Equal(t, 3*microbatches+ranks-1, makespan)
 					require.Equal(t, 3*microbatches+max(0, 2*ranks-1-most), span)
 				}

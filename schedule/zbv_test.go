@@ -107,7 +107,7 @@ func TestZBVFigures(t *testing.T) {
 			plan, err := schedule.ZBV(schedule.Params{Placement: schedule.Wave(ranks, 2*ranks), Microbatches: microbatches})
 			require.NoError(t, err)
 			require.Equal(t, slices.Repeat([]int{2 * ranks}, ranks), inFlight(plan))
-			makespan, span := plantest.Clocks(t, plan, plantest.Thirds)
+			makespan, span := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, 6*microbatches+ranks-1, makespan)
 			require.Equal(t, 6*microbatches, span)
 		}

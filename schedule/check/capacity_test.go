@@ -102,7 +102,7 @@ func TestLeastCapacity(t *testing.T) {
 	for range 3_000 {
 		p, _ := plantest.Grow(rng)
 		want := 0
-		for judgePlan(p, want, rng) != "" {
+		for plantest.Judge(p, want, rng) != "" {
 			want++
 		}
 		least, err := leastCapacity(p)

@@ -58,7 +58,7 @@ func unwaited(p *schedule.Plan) bool {
 // judgeDrops returns what is wrong with a plan that says what it drops, "" where
 // nothing is.
 func judgeDrops(p *schedule.Plan, capacity int, rng *rand.Rand) string {
-	if fault := judgePlan(p, capacity, rng); fault != "" {
+	if fault := plantest.Judge(p, capacity, rng); fault != "" {
 		return fault
 	}
 	want := plantest.NewOracle(p, p.Facts)

@@ -79,12 +79,12 @@ func TestCheckAgreesWithExecution(t *testing.T) {
 		if rng.IntN(3) == 0 {
 			p, capacity = generate(t, rng)
 		}
-		require.Empty(t, judgePlan(p, capacity, rng), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
+		require.Empty(t, plantest.Judge(p, capacity, rng), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
 		require.NoError(t, check.Links(p, capacity), "seed %d\n%s", *plantest.Seed, plantest.Text(t, p))
 		for range 10 {
 			q := plantest.Mutate(p, rng)
 			capacity := rng.IntN(4) - 1
-			fault := judgePlan(q, capacity, rng)
+			fault := plantest.Judge(q, capacity, rng)
 			err := check.Links(q, capacity)
 			if (fault == "") != (err == nil) {
 				t.Fatalf("seed %d, capacity %d: the plan runs %q, and Check says %v\n%s", *plantest.Seed, capacity, fault, err, plantest.Text(t, q))

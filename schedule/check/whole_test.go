@@ -23,7 +23,7 @@ func TestEveryPlanIsWhole(t *testing.T) {
 				plan, err := s.Rule(schedule.Params{Placement: placement, Microbatches: microbatches})
 				require.NoError(t, err)
 				plantest.RequireWhole(t, plan)
-				plantest.Clocks(t, plan, plantest.Thirds)
+				plantest.Clocks(t, plan, plantest.Ticks)
 			}
 		}
 	}

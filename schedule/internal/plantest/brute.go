@@ -1,41 +1,77 @@
 package plantest
 
-import "fmt"
+import (
+	"fmt"
+	"math/rand/v2"
 
-import "github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule"
+)
 
-// The judge says whether a plan is valid by running it, in a random order of what can
-// run, with plain maps and lists. It knows nothing of how Check does it.
-type Judge struct {
-	P         *schedule.Plan
-	Capacity  int
-	Lists     [][]schedule.Action
+// Judge says what is wrong with a plan of plain lists, "" where nothing is. It runs the
+// plan in a random order of what can run, with plain maps and lists, and knows nothing of
+// how Check does it.
+func Judge(p *schedule.Plan, capacity int, rng *rand.Rand) string {
+	j := newJudge(p, capacity)
+	if fault := j.count(); fault != "" {
+		return fault
+	}
+	for moved := true; moved; {
+		moved = false
+		for _, rank := range rng.Perm(len(j.lists)) {
+			for n := 1 + rng.IntN(3); n > 0 && len(j.lists[rank]) > 0; n-- {
+				ran, fault := j.step(rank)
+				if fault != "" {
+					return fault
+				}
+				if !ran {
+					break
+				}
+				moved = true
+			}
+		}
+	}
+	return j.end()
+}
+
+// judge runs a plan.
+type judge struct {
+	p         *schedule.Plan
+	capacity  int
+	lists     [][]schedule.Action
 	transfers bool
-	Done      map[schedule.Action]int
-	Links     map[[3]int][]schedule.Action // sends, by sending rank, receiving rank and direction
-	Gathered  map[int]bool
-	Sharded   map[int]bool
-	Reduces   map[int]bool // there is a reduction
-	Added     map[int]bool // something was added to the gradients since
-	Quantizes map[int]bool // it computes on copies of its weights
-	Taken     map[schedule.Action]bool
+	done      map[schedule.Action]bool
+	links     map[[3]int][]schedule.Action // sends, by sending rank, receiving rank and direction
+	taken     map[schedule.Action]bool
+
+	// By stage:
+	gathered, sharded map[int]bool
+	reduces           map[int]bool // there is a reduction
+	added             map[int]bool // something was added to the gradients since
+	quantizes         map[int]bool // it computes on copies of its weights
+}
+
+func newJudge(p *schedule.Plan, capacity int) *judge {
+	return &judge{
+		p: p, capacity: capacity, lists: Lists(p), done: map[schedule.Action]bool{}, links: map[[3]int][]schedule.Action{}, taken: map[schedule.Action]bool{},
+		gathered: map[int]bool{}, sharded: map[int]bool{}, reduces: map[int]bool{}, added: map[int]bool{}, quantizes: map[int]bool{},
+	}
 }
 
 // Bare returns the action without drops and join.
 func Bare(a schedule.Action) schedule.Action { return a.WithDrop(0).WithJoin(false) }
 
 // The facts of the placement, said anew.
-func (j *Judge) depth() int { return len(j.P.Placement.Rank) / max(1, j.P.Placement.Copies) }
+func (j *judge) depth() int { return len(j.p.Placement.Rank) / max(1, j.p.Placement.Copies) }
 
-func (j *Judge) crosses(stage int) bool { // to the next one
-	return (stage+1)%j.depth() != 0 && j.P.Placement.Rank[stage] != j.P.Placement.Rank[stage+1]
+func (j *judge) crosses(stage int) bool { // to the next one
+	return (stage+1)%j.depth() != 0 && j.p.Placement.Rank[stage] != j.p.Placement.Rank[stage+1]
 }
 
-func (j *Judge) frozen(stage int) bool { return len(j.P.Frozen) > 0 && j.P.Frozen[stage] }
+func (j *judge) frozen(stage int) bool { return len(j.p.Frozen) > 0 && j.p.Frozen[stage] }
 
-func (j *Judge) backward(stage int) bool {
+func (j *judge) backward(stage int) bool {
 	for s := stage - stage%j.depth(); s <= stage; s++ {
-		if j.P.Mode == schedule.Training && !j.frozen(s) {
+		if j.p.Mode == schedule.Training && !j.frozen(s) {
 			return true
 		}
 	}
@@ -43,12 +79,12 @@ func (j *Judge) backward(stage int) bool {
 }
 
 // passes reports whether microbatches run through the stage.
-func (j *Judge) passes(stage, mb int) bool {
-	copies := max(1, j.P.Placement.Copies)
+func (j *judge) passes(stage, mb int) bool {
+	copies := max(1, j.p.Placement.Copies)
 	of, end := 0, 0
 	for c := range copies {
-		end += j.P.Microbatches / copies
-		if c < j.P.Microbatches%copies {
+		end += j.p.Microbatches / copies
+		if c < j.p.Microbatches%copies {
 			end++
 		}
 		if mb < end {
@@ -56,12 +92,12 @@ func (j *Judge) passes(stage, mb int) bool {
 			break
 		}
 	}
-	return mb < j.P.Microbatches && stage/j.depth() == of
+	return mb < j.p.Microbatches && stage/j.depth() == of
 }
 
 // used reports whether any microbatch runs through the stage.
-func (j *Judge) used(stage int) bool {
-	for mb := range j.P.Microbatches {
+func (j *judge) used(stage int) bool {
+	for mb := range j.p.Microbatches {
 		if j.passes(stage, mb) {
 			return true
 		}
@@ -69,17 +105,17 @@ func (j *Judge) used(stage int) bool {
 	return false
 }
 
-// Count compares what there is with what there must be.
-func (j *Judge) Count() string {
+// count compares what there is with what there must be.
+func (j *judge) count() string {
 	n := map[schedule.Action]int{}
-	for rank, list := range j.Lists {
+	for rank, list := range j.lists {
 		for i, a := range list {
 			stage, kind, mb := a.Stage(), a.Kind(), a.Microbatch()
-			alone := kind == schedule.Unshard || kind == schedule.Reshard || kind == schedule.ReduceGrad || kind == schedule.Quantize
+			alone := !ofMicrobatch(a)
 			switch {
-			case stage >= len(j.P.Placement.Rank), !alone && !j.passes(stage, mb), alone && mb != 0, kind > schedule.ReduceGrad && !alone, kind == schedule.None:
+			case stage >= len(j.p.Placement.Rank), !alone && !j.passes(stage, mb), alone && mb != 0, kind > schedule.ReduceGrad && !alone, kind == schedule.None:
 				return fmt.Sprint(a, " is nothing")
-			case j.P.Placement.Rank[stage] != rank:
+			case j.p.Placement.Rank[stage] != rank:
 				return fmt.Sprint(a, " is on the wrong rank")
 			case a.Joined() && (i+1 == len(list) || list[i+1].Joined() || !kind.Compute() || !list[i+1].Kind().Compute()):
 				return fmt.Sprint(a, " is joined with nothing")
@@ -88,23 +124,23 @@ func (j *Judge) Count() string {
 			case schedule.SendF, schedule.RecvF, schedule.SendB, schedule.RecvB:
 				j.transfers = true
 			case schedule.Unshard, schedule.Reshard:
-				j.Sharded[stage] = true
+				j.sharded[stage] = true
 			case schedule.ReduceGrad:
-				j.Reduces[stage] = true
+				j.reduces[stage] = true
 			case schedule.Quantize:
-				j.Quantizes[stage] = true
+				j.quantizes[stage] = true
 			}
 			n[Bare(a)]++
 		}
 	}
-	for stage := range j.P.Placement.Rank {
+	for stage := range j.p.Placement.Rank {
 		if n[schedule.Act(schedule.Quantize, stage, 0)] > 1 {
 			return fmt.Sprint("stage ", stage, " makes copies of its weights again")
 		}
-		if len(j.Reduces) > 0 && j.Reduces[stage] != (j.used(stage) && j.backward(stage) && !j.frozen(stage)) {
+		if len(j.reduces) > 0 && j.reduces[stage] != (j.used(stage) && j.backward(stage) && !j.frozen(stage)) {
 			return fmt.Sprint("reductions of stage ", stage)
 		}
-		for mb := range j.P.Microbatches {
+		for mb := range j.p.Microbatches {
 			if !j.passes(stage, mb) {
 				continue
 			}
@@ -140,19 +176,19 @@ func (j *Judge) Count() string {
 
 // has reports whether the first of the kinds that the plan has of a stage and a
 // microbatch is done.
-func (j *Judge) has(stage, mb int, kinds ...schedule.Kind) bool {
+func (j *judge) has(stage, mb int, kinds ...schedule.Kind) bool {
 	for _, k := range kinds {
-		if j.Done[schedule.Act(k, stage, mb)] > 0 {
+		if j.done[schedule.Act(k, stage, mb)] {
 			return true
 		}
 	}
 	return false
 }
 
-// Step runs the next action of a rank, or pair, if it can. The fault says what it
+// step runs the next action of a rank, or pair, if it can. The fault says what it
 // breaks.
-func (j *Judge) Step(rank int) (ran bool, fault string) {
-	list := j.Lists[rank]
+func (j *judge) step(rank int) (ran bool, fault string) {
+	list := j.lists[rank]
 	n := 1
 	if list[0].Joined() {
 		n = 2
@@ -173,15 +209,15 @@ func (j *Judge) Step(rank int) (ran bool, fault string) {
 			return false, fault
 		}
 	}
-	j.Lists[rank] = list[n:]
+	j.lists[rank] = list[n:]
 	return true, ""
 }
 
 // look reports whether an action has to wait for another rank, or comes too early on
 // its own.
-func (j *Judge) look(rank int, a schedule.Action) (blocked, broken bool) {
+func (j *judge) look(rank int, a schedule.Action) (blocked, broken bool) {
 	stage, mb, kind := a.Stage(), a.Microbatch(), a.Kind()
-	k := max(1, j.P.Slices)
+	k := max(1, j.p.Slices)
 	need := func(local bool, stage, mb int, kinds ...schedule.Kind) {
 		if !j.has(stage, mb, kinds...) {
 			blocked, broken = blocked || !local, broken || local
@@ -220,23 +256,23 @@ func (j *Judge) look(rank int, a schedule.Action) (blocked, broken bool) {
 		need(true, stage, mb, schedule.B, schedule.I)
 	case schedule.WaitF:
 		need(true, stage, mb, schedule.SendF)
-		blocked = blocked || !j.Taken[schedule.Act(schedule.SendF, stage, mb)]
+		blocked = blocked || !j.taken[schedule.Act(schedule.SendF, stage, mb)]
 	case schedule.WaitB:
 		need(true, stage, mb, schedule.SendB)
-		blocked = blocked || !j.Taken[schedule.Act(schedule.SendB, stage, mb)]
+		blocked = blocked || !j.taken[schedule.Act(schedule.SendB, stage, mb)]
 	}
 	switch kind {
 	case schedule.SendF, schedule.SendB:
 		link := j.link(a)
 		switch {
-		case j.Capacity == 0: // the receiver must stand before a receive of this link
-			other := j.Lists[link[1]]
+		case j.capacity == 0: // the receiver must stand before a receive of this link
+			other := j.lists[link[1]]
 			blocked = blocked || len(other) == 0 || !isReceive(other[0]) || j.link(other[0]) != link
-		case j.Capacity > 0:
-			blocked = blocked || len(j.Links[link]) >= j.Capacity
+		case j.capacity > 0:
+			blocked = blocked || len(j.links[link]) >= j.capacity
 		}
 	case schedule.RecvF, schedule.RecvB:
-		blocked = blocked || j.Capacity == 0 || len(j.Links[j.link(a)]) == 0
+		blocked = blocked || j.capacity == 0 || len(j.links[j.link(a)]) == 0
 	}
 	return blocked, broken
 }
@@ -246,8 +282,8 @@ func isReceive(a schedule.Action) bool {
 }
 
 // link returns the link of a send or a receive.
-func (j *Judge) link(a schedule.Action) [3]int {
-	rank := j.P.Placement.Rank
+func (j *judge) link(a schedule.Action) [3]int {
+	rank := j.p.Placement.Rank
 	switch s := a.Stage(); a.Kind() {
 	case schedule.SendF:
 		return [3]int{rank[s], rank[s+1], 0}
@@ -268,65 +304,65 @@ func origin(a schedule.Action) schedule.Action {
 }
 
 // run runs an action that can.
-func (j *Judge) run(a schedule.Action) string {
+func (j *judge) run(a schedule.Action) string {
 	stage, kind := a.Stage(), a.Kind()
 	a = Bare(a)
 	switch kind {
 	case schedule.SendF, schedule.SendB:
 		link := j.link(a)
-		if j.Capacity == 0 {
-			receive := Bare(j.Lists[link[1]][0])
+		if j.capacity == 0 {
+			receive := Bare(j.lists[link[1]][0])
 			if origin(receive) != a {
 				return fmt.Sprint(receive, " meets ", a)
 			}
-			j.Taken[a] = true
-			j.Done[receive]++
-			j.Lists[link[1]] = j.Lists[link[1]][1:]
+			j.taken[a] = true
+			j.done[receive] = true
+			j.lists[link[1]] = j.lists[link[1]][1:]
 		} else {
-			j.Links[link] = append(j.Links[link], a)
+			j.links[link] = append(j.links[link], a)
 		}
 	case schedule.RecvF, schedule.RecvB:
 		link := j.link(a)
-		got := j.Links[link][0]
-		j.Links[link] = j.Links[link][1:]
+		got := j.links[link][0]
+		j.links[link] = j.links[link][1:]
 		if got != origin(a) {
 			return fmt.Sprint(a, " gets ", got)
 		}
-		j.Taken[got] = true
+		j.taken[got] = true
 	case schedule.Unshard, schedule.Reshard:
-		if j.Gathered[stage] == (kind == schedule.Unshard) {
+		if j.gathered[stage] == (kind == schedule.Unshard) {
 			return fmt.Sprint(a, " changes nothing")
 		}
-		j.Gathered[stage] = kind == schedule.Unshard
+		j.gathered[stage] = kind == schedule.Unshard
 	case schedule.ReduceGrad:
-		if !j.Added[stage] {
+		if !j.added[stage] {
 			return fmt.Sprint(a, " reduces nothing")
 		}
-		j.Added[stage] = false
+		j.added[stage] = false
 	default:
-		if kind == schedule.F && j.Quantizes[stage] && j.Done[schedule.Act(schedule.Quantize, stage, 0)] == 0 {
+		if kind == schedule.F && j.quantizes[stage] && !j.done[schedule.Act(schedule.Quantize, stage, 0)] {
 			return fmt.Sprint(a, " has no copies of weights")
 		}
-		if (kind.Compute() || kind == schedule.Quantize) && j.Sharded[stage] && !j.Gathered[stage] {
+		if (kind.Compute() || kind == schedule.Quantize) && j.sharded[stage] && !j.gathered[stage] {
 			return fmt.Sprint(a, " has no weights")
 		}
 		if kind == schedule.B || kind == schedule.W {
-			j.Added[stage] = true
+			j.added[stage] = true
 		}
 	}
-	j.Done[a]++
+	j.done[a] = true
 	return ""
 }
 
-// End says what is left where nothing can run.
-func (j *Judge) End() string {
-	for rank, list := range j.Lists {
+// end says what is left where nothing can run.
+func (j *judge) end() string {
+	for rank, list := range j.lists {
 		if len(list) > 0 {
 			return fmt.Sprint("rank ", rank, " waits before ", list[0])
 		}
 	}
-	for stage := range j.P.Placement.Rank {
-		if j.Gathered[stage] || j.Reduces[stage] && j.Added[stage] {
+	for stage := range j.p.Placement.Rank {
+		if j.gathered[stage] || j.reduces[stage] && j.added[stage] {
 			return fmt.Sprint("stage ", stage, " is left open")
 		}
 	}

@@ -3,14 +3,6 @@ package plantest
 import "github.com/stretchr/testify/require"
 import "github.com/weir-ml/weir/schedule"
 
-// Thirds are costs in which F, I and W take equally long. B is I and W.
-func Thirds(a schedule.Action) int {
-	if a.Kind() == schedule.B {
-		return 2
-	}
-	return 1
-}
-
 // Clocks runs a plan in order, every action as soon as what it needs is done, and
 // returns its makespan and its span, the longest time from the first to the last
 // action of one rank. A joined pair begins when both can, takes the time of both, and

@@ -8,24 +8,17 @@ import "github.com/weir-ml/weir/schedule"
 
 var Seed = flag.Uint64("seed", 1, "of the random plans that are broken")
 
-// grower makes a random valid plan: it does what can be done next, anything, and
+// grower makes a random valid plan: it does what the judge lets it do next, anything, and
 // writes it down, until all is done.
 type grower struct {
-	rng       *rand.Rand
-	j         *Judge // for the facts of the plan
-	p         *schedule.Plan
-	capacity  int
-	transfers bool
-	waits     bool
-	split     func(stage, mb int) bool
-	lists     [][]schedule.Action
-	done      map[schedule.Action]bool
-	links     map[[3]int][]schedule.Action
-	left      []schedule.Action
-	sharded   map[int]bool
-	gathered  map[int]bool
-	reduces   bool
-	added     map[int]bool
+	*judge   // its lists stay empty
+	rng      *rand.Rand
+	waits    bool
+	split    func(stage, mb int) bool
+	written  [][]schedule.Action
+	left     []schedule.Action
+	meets    bool // sends take effect with their receives
+	reducing bool
 }
 
 // Grow returns a valid plan for links of some capacity, and the capacity.
@@ -65,9 +58,12 @@ func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 			}
 		}
 	}
-	g := &grower{rng: rng, p: p, j: &Judge{P: p}, capacity: rng.IntN(4) - 1, transfers: rng.IntN(4) > 0, waits: rng.IntN(2) == 0,
-		lists: make([][]schedule.Action, ranks), done: map[schedule.Action]bool{}, links: map[[3]int][]schedule.Action{},
-		sharded: map[int]bool{}, gathered: map[int]bool{}, added: map[int]bool{}}
+	capacity := rng.IntN(4) - 1
+	g := &grower{judge: newJudge(p, capacity), rng: rng, written: make([][]schedule.Action, ranks), meets: capacity == 0}
+	if g.meets { // a send is received at once
+		g.judge.capacity = schedule.Unlimited
+	}
+	g.transfers, g.waits = rng.IntN(4) > 0, rng.IntN(2) == 0
 	mixed, all := rng.IntN(2) == 0, rng.IntN(2) == 0
 	g.split = func(int, int) bool { return mixed && rng.IntN(2) == 0 || !mixed && all }
 	if rng.IntN(4) == 0 {
@@ -75,28 +71,23 @@ func Grow(rng *rand.Rand) (*schedule.Plan, int) {
 			g.sharded[s] = rng.IntN(2) == 0
 		}
 	}
-	g.reduces = rng.IntN(4) == 0
+	g.reducing = rng.IntN(4) == 0
 	g.grow()
-	for _, list := range g.lists {
-		p.Programs = append(p.Programs, []schedule.Segment{{Body: list, Repeat: 1}})
-		if len(list) == 0 {
-			p.Programs[len(p.Programs)-1] = nil
-		}
-	}
-	return p, g.capacity
+	p.Programs = listed(g.written)
+	return p, capacity
 }
 
 // grow does everything that there is to do, in any order that works.
 func (g *grower) grow() {
 	for s := range g.p.Placement.Rank {
 		for mb := range g.p.Microbatches {
-			if !g.j.passes(s, mb) {
+			if !g.passes(s, mb) {
 				continue
 			}
 			todo := []schedule.Kind{schedule.F}
-			if g.j.backward(s) {
+			if g.backward(s) {
 				switch {
-				case g.j.frozen(s):
+				case g.frozen(s):
 					todo = append(todo, schedule.I)
 				case g.split(s, mb):
 					todo = append(todo, schedule.I, schedule.W)
@@ -107,10 +98,10 @@ func (g *grower) grow() {
 			for _, k := range todo {
 				g.left = append(g.left, schedule.Act(k, s, mb))
 			}
-			if g.transfers && g.j.crosses(s) {
+			if g.transfers && g.crosses(s) {
 				g.left = append(g.left, schedule.Act(schedule.SendF, s, mb))
 			}
-			if g.transfers && s > 0 && g.j.crosses(s-1) && g.j.backward(s-1) {
+			if g.transfers && s > 0 && g.crosses(s-1) && g.backward(s-1) {
 				g.left = append(g.left, schedule.Act(schedule.SendB, s, mb))
 			}
 		}
@@ -122,7 +113,7 @@ func (g *grower) grow() {
 			g.shard(g.rng.IntN(len(g.p.Placement.Rank)), false)
 		case n == 1 && len(waits) > 0:
 			i := g.rng.IntN(len(waits))
-			g.write(waits[i])
+			g.do(waits[i])
 			waits = slices.Delete(waits, i, i+1)
 		case n < 5:
 			if sent, ok := g.receive(); ok && g.waits {
@@ -147,47 +138,19 @@ func (g *grower) grow() {
 	}
 }
 
-func (g *grower) write(a schedule.Action) {
-	rank := g.p.Placement.Rank[a.Stage()]
-	g.lists[rank] = append(g.lists[rank], a)
-}
-
 // ready reports whether a computation or a send can be done now.
 func (g *grower) ready(a schedule.Action) bool {
-	s, mb := a.Stage(), a.Microbatch()
-	has := func(stage, mb int, kinds ...schedule.Kind) bool {
-		return slices.ContainsFunc(kinds, func(k schedule.Kind) bool { return g.done[schedule.Act(k, stage, mb)] })
+	blocked, broken := g.look(g.p.Placement.Rank[a.Stage()], a)
+	return !blocked && !broken
+}
+
+// do runs an action and writes it down.
+func (g *grower) do(a schedule.Action) {
+	rank := g.p.Placement.Rank[a.Stage()]
+	g.written[rank] = append(g.written[rank], a)
+	if fault := g.run(a); fault != "" {
+		panic(fault)
 	}
-	k := max(1, g.p.Slices)
-	switch a.Kind() {
-	case schedule.F:
-		if mb%k != 0 && g.j.passes(s, mb-1) && !has(s, mb-1, schedule.F) {
-			return false
-		}
-		if s%g.j.depth() == 0 {
-			return true
-		}
-		if g.transfers && g.j.crosses(s-1) {
-			return has(s, mb, schedule.RecvF)
-		}
-		return has(s-1, mb, schedule.F)
-	case schedule.B, schedule.I:
-		if (mb+1)%k != 0 && g.j.passes(s, mb+1) && !has(s, mb+1, schedule.B, schedule.I) || !has(s, mb, schedule.F) {
-			return false
-		}
-		if (s+1)%g.j.depth() == 0 {
-			return true
-		}
-		if g.transfers && g.j.crosses(s) {
-			return has(s, mb, schedule.RecvB)
-		}
-		return has(s+1, mb, schedule.B, schedule.I)
-	case schedule.W:
-		return has(s, mb, schedule.I)
-	case schedule.SendF:
-		return has(s, mb, schedule.F) && (g.capacity <= 0 || len(g.links[g.j.link(a)]) < g.capacity)
-	}
-	return has(s, mb, schedule.B, schedule.I) && (g.capacity <= 0 || len(g.links[g.j.link(a)]) < g.capacity)
 }
 
 // compute does a computation, now and then joined with another one that can be done
@@ -203,40 +166,27 @@ func (g *grower) compute(a schedule.Action) {
 			b := g.left[with]
 			g.left = slices.Delete(g.left, with, with+1)
 			g.gather(b.Stage())
-			g.write(a.WithJoin(true))
-			g.finish(a)
-			g.write(b)
-			g.finish(b)
+			g.do(a.WithJoin(true))
+			g.do(b)
 			return
 		}
 	}
-	g.write(a)
-	g.finish(a)
-}
-
-func (g *grower) finish(a schedule.Action) {
-	g.done[a] = true
-	if a.Kind() == schedule.B || a.Kind() == schedule.W {
-		g.added[a.Stage()] = true
-	}
+	g.do(a)
 }
 
 func (g *grower) gather(stage int) {
 	if g.sharded[stage] && !g.gathered[stage] {
-		g.write(schedule.Act(schedule.Unshard, stage, 0))
-		g.gathered[stage] = true
+		g.do(schedule.Act(schedule.Unshard, stage, 0))
 	}
 }
 
 // shard gives up the weights of a stage, or reduces its gradients.
 func (g *grower) shard(stage int, both bool) {
 	if g.gathered[stage] && (both || g.rng.IntN(2) == 0) {
-		g.write(schedule.Act(schedule.Reshard, stage, 0))
-		g.gathered[stage] = false
+		g.do(schedule.Act(schedule.Reshard, stage, 0))
 	}
-	if g.reduces && g.added[stage] && (both || g.rng.IntN(4) == 0) {
-		g.write(schedule.Act(schedule.ReduceGrad, stage, 0))
-		g.added[stage] = false
+	if g.reducing && g.added[stage] && (both || g.rng.IntN(4) == 0) {
+		g.do(schedule.Act(schedule.ReduceGrad, stage, 0))
 	}
 }
 
@@ -251,15 +201,11 @@ func waitFor(a schedule.Action) schedule.Action {
 
 // send sends, and under rendezvous receives at once; it reports whether it is over.
 func (g *grower) send(a schedule.Action) bool {
-	g.write(a)
-	g.finish(a)
-	link := g.j.link(a)
-	g.links[link] = append(g.links[link], a)
-	if g.capacity != 0 {
-		return false
+	g.do(a)
+	if g.meets {
+		g.take(g.link(a))
 	}
-	g.take(link)
-	return true
+	return g.meets
 }
 
 func (g *grower) receivable() bool {
@@ -288,13 +234,11 @@ func (g *grower) receive() (schedule.Action, bool) {
 
 func (g *grower) take(link [3]int) schedule.Action {
 	sent := g.links[link][0]
-	g.links[link] = g.links[link][1:]
 	receive := schedule.Act(schedule.RecvF, sent.Stage()+1, sent.Microbatch())
 	if sent.Kind() == schedule.SendB {
 		receive = schedule.Act(schedule.RecvB, sent.Stage()-1, sent.Microbatch())
 	}
-	g.write(receive)
-	g.done[receive] = true
+	g.do(receive)
 	return sent
 }
 
@@ -302,12 +246,10 @@ func (g *grower) take(link [3]int) schedule.Action {
 // it is.
 func Mutate(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	q := *p
-	q.Programs = nil
-	lists := make([][]schedule.Action, len(p.Programs))
+	lists := Lists(p)
 	var ranks []int // those that have anything
-	for rank := range p.Programs {
-		lists[rank] = slices.Collect(p.All(rank))
-		if len(lists[rank]) > 0 {
+	for rank, list := range lists {
+		if len(list) > 0 {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -345,11 +287,6 @@ func Mutate(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 		to := &lists[rng.IntN(len(lists))]
 		*to = slices.Insert(*to, rng.IntN(len(*to)+1), a)
 	}
-	for _, list := range lists {
-		q.Programs = append(q.Programs, nil)
-		if len(list) > 0 {
-			q.Programs[len(q.Programs)-1] = []schedule.Segment{{Body: list, Repeat: 1}}
-		}
-	}
+	q.Programs = listed(lists)
 	return &q
 }

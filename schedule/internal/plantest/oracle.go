@@ -7,15 +7,19 @@ import "github.com/weir-ml/weir/schedule"
 // written out.
 func Expand(p *schedule.Plan) *schedule.Plan {
 	flat := *p
-	flat.Programs = nil
-	for rank := range p.Programs {
-		var program []schedule.Segment
-		if list := slices.Collect(p.All(rank)); len(list) > 0 {
-			program = []schedule.Segment{{Body: list, Repeat: 1}}
-		}
-		flat.Programs = append(flat.Programs, program)
-	}
+	flat.Programs = listed(Lists(p))
 	return &flat
+}
+
+// listed returns programs of one segment each, none where a list is empty.
+func listed(lists [][]schedule.Action) [][]schedule.Segment {
+	programs := make([][]schedule.Segment, len(lists))
+	for rank, list := range lists {
+		if len(list) > 0 {
+			programs[rank] = []schedule.Segment{{Body: list, Repeat: 1}}
+		}
+	}
+	return programs
 }
 
 // Cell is one stage and microbatch.
