@@ -121,7 +121,7 @@ type slot struct {
 	generation  uint32
 	next        uint32 // the unused slot below this one in the list
 	class       Class
-	scope       Scope // of class Resident, StepScope of any other
+	scope       Scope // of a Lasting class, StepScope of any other
 	birth       int32 // of the layout, where mark is not 0; else the place
 }
 
@@ -203,6 +203,8 @@ func (a *Arena) allocSlow(class Class, bytes int64) (Handle, error) {
 	switch {
 	case bytes <= 0 || int(class) >= NumClasses || a.closed:
 		return Handle{}, a.refusal(class, bytes)
+	case class == Loss:
+		return a.allocIn(Metadata, class, bytes)
 	case a.laid.layout == nil || class == Resident:
 		return a.fit(class, bytes)
 	}

@@ -33,12 +33,12 @@ func (a *Arena) ResetPeak() { a.meter.ResetPeak() }
 // Mark returns a point in the order of allocations.
 func (a *Arena) Mark() uint64 { return uint64(a.meter.allocs) }
 
-// Reclaim frees every buffer allocated since mark that is not Resident, whatever
+// Reclaim frees every buffer allocated since mark that is not Lasting, whatever
 // references there are to it, and returns the bytes freed.
 func (a *Arena) Reclaim(mark uint64) int64 {
 	var freed int64
 	for i := range a.slots {
-		if s := &a.slots[i]; s.live() && s.serial >= mark && s.class != Resident {
+		if s := &a.slots[i]; s.live() && s.serial >= mark && !s.class.Lasting() {
 			freed += a.take(uint32(i), s)
 		}
 	}

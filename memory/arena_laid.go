@@ -33,8 +33,8 @@ type laid struct {
 }
 
 // Lay sets the start of the range aside for the steps of a layout, with its pages, and
-// from now on places every buffer that is not Resident as the layout says. Nothing but
-// Resident buffers may be live. Lay(nil) goes back to the first gap that fits; what is
+// from now on places every buffer that is not Lasting as the layout says. Nothing but
+// Lasting buffers may be live. Lay(nil) goes back to the first gap that fits; what is
 // still live then keeps its place, and the next Lay refuses because of it.
 //
 // A layout is examined when it is laid for the first time. It costs nothing to lay it
@@ -193,14 +193,14 @@ func (a *Arena) refused(err error, class Class, bytes int64) *PlanError {
 
 // idle is nil where nothing of a step is live, else ErrLive with the owners.
 func (a *Arena) idle(call string) error {
-	if a.meter.live == a.meter.classes[Resident] {
+	if a.meter.live == a.lasting() {
 		return nil
 	}
 	const most = 4
 	var owners []string
 	var count int
 	for info := range a.All() {
-		if info.Class == Resident {
+		if info.Class.Lasting() {
 			continue
 		}
 		if count++; count <= most {
@@ -212,6 +212,9 @@ func (a *Arena) idle(call string) error {
 	}
 	return fmt.Errorf("%w: %s: %s", ErrLive, call, strings.Join(owners, ", "))
 }
+
+// lasting returns the bytes of all buffers that are no step's.
+func (a *Arena) lasting() int64 { return a.meter.classes[Resident] + a.meter.classes[Loss] }
 
 // crowded says why the step's part has no room at the start of the range.
 func (a *Arena) crowded(area int64) error {

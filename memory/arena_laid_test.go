@@ -359,7 +359,7 @@ func drawScript(t *rapid.T) *script {
 				p.end(rapid.IntRange(0, n-1).Draw(t, "which"))
 				continue
 			}
-			class := memory.Class(rapid.IntRange(1, memory.NumClasses-1).Draw(t, "class"))
+			class := rapid.SampledFrom(ofASpan[1:]).Draw(t, "class")
 			p.birth(class, rapid.Int64Range(1, 300).Draw(t, "bytes"), rapid.Bool().Draw(t, "at most"))
 		}
 	}

@@ -31,11 +31,16 @@ const slab = 64 << 10
 // reference, the caller's. Its content is undefined. Alloc of class Resident is AllocIn
 // of Weights. The errors are those of Alloc.
 func (a *Arena) AllocIn(scope Scope, bytes int64) (Handle, error) {
+	return a.allocIn(scope, Resident, bytes)
+}
+
+// allocIn is AllocIn for any Lasting class.
+func (a *Arena) allocIn(scope Scope, class Class, bytes int64) (Handle, error) {
 	switch {
 	case scope == StepScope || int(scope) >= NumScopes:
 		return Handle{}, fmt.Errorf("memory: AllocIn of %d bytes in scope %s: want a resident scope", bytes, scope)
 	case bytes <= 0 || bytes > a.capacity || a.closed:
-		return Handle{}, a.refusal(Resident, bytes)
+		return Handle{}, a.refusal(class, bytes)
 	case scope == Weights:
 		return a.fit(Resident, bytes)
 	}
@@ -57,7 +62,7 @@ func (a *Arena) AllocIn(scope Scope, bytes int64) (Handle, error) {
 			return Handle{}, err
 		}
 	}
-	h := a.enter(Resident, off, bytes)
+	h := a.enter(class, off, bytes)
 	a.resident(h, scope)
 	return h, nil
 }
@@ -155,7 +160,7 @@ func (a *Arena) Scope(scope Scope) ScopeStats {
 	r := &a.regions[scope]
 	s := ScopeStats{Live: r.live, Reserved: a.reserved(scope)}
 	if scope == StepScope {
-		s.Live = a.meter.live - a.meter.classes[Resident]
+		s.Live = a.meter.live - a.lasting()
 	}
 	s.Reserved = max(s.Reserved, s.Live)
 	if r.released {

@@ -133,3 +133,26 @@ func TestAllocInRefuses(t *testing.T) {
 	require.ErrorIs(t, err, memory.ErrClosed)
 	require.Equal(t, memory.ScopeStats{}, a.Scope(memory.Gradients))
 }
+
+// A cell of losses is there before a step and after it: layouts and Reclaim leave it alone.
+func TestLossIsLasting(t *testing.T) {
+	a, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
+	require.NoError(t, err)
+	layout := &memory.Layout{
+		Height: 4096, Places: []int32{0, 1}, Levels: make([]memory.Level, 1), Allocations: []memory.Allocation{{Bytes: 64, Class: memory.Saved}},
+	}
+	h := alloc(t, a, memory.Loss, 1000)
+	require.Equal(t, memory.Loss, a.Class(h))
+	require.EqualValues(t, 1000, a.Scope(memory.Metadata).Live)
+	require.Zero(t, a.Scope(memory.StepScope).Live)
+	require.NoError(t, a.Lay(layout))
+	a.At(0)
+	saved := alloc(t, a, memory.Saved, 64)
+	require.EqualValues(t, 64, a.Reclaim(0))
+	require.Zero(t, a.Bytes(saved))
+	require.EqualValues(t, 1000, a.Bytes(h))
+	require.NoError(t, a.Lay(nil))
+	release(t, a, h)
+	require.NoError(t, a.Check())
+	require.NoError(t, a.Close())
+}

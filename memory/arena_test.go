@@ -428,7 +428,7 @@ func TestArenaAllocatesNothing(t *testing.T) {
 	step := func() {
 		for round := range 3 {
 			for i := range live {
-				h, err := a.Alloc(memory.Class(i%memory.NumClasses), int64(64+i*round))
+				h, err := a.Alloc(ofASpan[i%len(ofASpan)], int64(64+i*round))
 				_, held := a.Hold(h)
 				if err != nil || held != nil {
 					panic(errors.Join(err, held))

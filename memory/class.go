@@ -15,7 +15,7 @@ const (
 	Carry                   // what I saves for W
 	Transfer                // buffers in flight between ranks
 	Workspace               // scratch inside one call of a stage
-	Loss                    // device cells of losses
+	Loss                    // device cells of losses: as long as the runner
 	FP8                     // low-precision copies and their scales
 	Unsharded               // weights gathered from their shards
 
@@ -26,6 +26,10 @@ var classNames = [NumClasses]string{
 	"resident", "entry", "activation", "actgrad", "saved", "carry",
 	"transfer", "workspace", "loss", "fp8", "unsharded",
 }
+
+// Lasting reports whether buffers of the class are there before a step and after it: no layout
+// places them.
+func (c Class) Lasting() bool { return c == Resident || c == Loss }
 
 // String returns the name that the memory log uses.
 func (c Class) String() string {

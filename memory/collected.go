@@ -152,14 +152,14 @@ func (c *Collected[T]) change(call string, h T, plain, held int64) (count, error
 // Mark returns a point in the order in which handles become known.
 func (c *Collected[T]) Mark() uint64 { return c.serial }
 
-// Reclaim forgets every handle that became known since mark and is not Resident,
+// Reclaim forgets every handle that became known since mark and is not Lasting,
 // and returns their bytes. Each is back at its maker's one reference.
 func (c *Collected[T]) Reclaim(mark uint64) int64 {
 	var zero T
 	var freed int64
 	for i := 0; i < len(c.known.entries); {
 		e := &c.known.entries[i]
-		if e.handle == zero || e.count.serial < mark || e.count.class == Resident {
+		if e.handle == zero || e.count.serial < mark || e.count.class.Lasting() {
 			i++
 			continue
 		}

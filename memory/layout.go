@@ -87,7 +87,7 @@ func (e *PlanError) Error() string {
 func (e *PlanError) Unwrap() error { return e.Err }
 
 // Validate reports the first fault of a layout: a birth that is not within the height,
-// is of no class or of class Resident, or places that do not cut the births into parts.
+// is of no class or of a Lasting one, or places that do not cut the births into parts.
 // Whether buffers overlap in time is not looked at.
 func (l *Layout) Validate() error {
 	if l.Height < 0 || l.Height > maxCapacity {
@@ -101,7 +101,7 @@ func (l *Layout) Validate() error {
 		if b.Offset%layoutAlign != 0 {
 			return fmt.Errorf("%w: birth %d is at offset %d, want a multiple of %d", ErrLayout, i, b.Offset, layoutAlign)
 		}
-		if b.Class == Resident || int(b.Class) >= NumClasses {
+		if b.Class.Lasting() || int(b.Class) >= NumClasses {
 			return fmt.Errorf("%w: birth %d is of class %s, which is not a step's", ErrLayout, i, b.Class)
 		}
 	}

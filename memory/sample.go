@@ -16,7 +16,7 @@ type Sample struct {
 	Reserved   int64
 	Excess     int64   // allocator's book minus the context's and the baseline; 0 unless something leaks (L6)
 	Growth     int64   // change of Excess since this rank's previous record (L7)
-	Weight     float64 // weight recorded so far in the step for the objective
+	Weight     float64 // weight recorded so far in the step for the objective; 0 where a device adds it up
 	WaitData   int64   // nanoseconds waited for the source since the previous record
 	Classes    ByClass // Live by class
 	// PeakClasses is Peak by class: what was live at that moment, so that the sum is Peak.

@@ -11,11 +11,11 @@ type Scope uint8
 
 // The scopes.
 const (
-	StepScope Scope = iota // all buffers of classes other than Resident
+	StepScope Scope = iota // all buffers of classes that are not Lasting
 	Weights                // what is Resident and was given no other scope
 	Gradients              // Resident; not read between the optimizer's step and the next step
 	Optimizer              // Resident
-	Metadata               // Resident: one slab for tables that are small and live long
+	Metadata               // Resident, and class Loss: one slab for tables that are small and live long
 
 	NumScopes = int(Metadata) + 1
 )

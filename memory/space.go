@@ -80,12 +80,12 @@ type Book interface {
 }
 
 // Reclaimer is an optional ability of a Space: to take back what user code lost
-// on its way out of a failed step (L8). Buffers of class Resident are never
+// on its way out of a failed step (L8). Buffers of a Lasting class are never
 // taken back, nor is anything that was live at the mark.
 type Reclaimer interface {
 	// Mark returns a point in the order of allocations.
 	Mark() uint64
-	// Reclaim frees every buffer allocated since mark that is not Resident, held
+	// Reclaim frees every buffer allocated since mark that is not Lasting, held
 	// or not, and returns the bytes freed. Handles to them become stale.
 	Reclaim(mark uint64) int64
 }
