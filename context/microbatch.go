@@ -147,6 +147,15 @@ func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	m.Check(m.open().Loss(int(l)-1, sum, weight))
 }
 
+// LossCell returns what a stage whose loss is on the rank's device adds it to, in place of Loss,
+// so that nobody waits for it before step end (L3): cells of losses (loss.Cells), borrowed for
+// the call, and the number of the one. It returns the zero T where two numbers are wanted.
+func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
+	cells, index, err := m.open().LossCell(int(l) - 1)
+	m.Check(err)
+	return cells, index
+}
+
 // LossSeed returns what the gradient of a loss's sum starts with: the step's
 // power-of-two scale times the loss's coefficient, 0 for a metric (L10). It is
 // not divided by any weight: that happens once, at step end.

@@ -15,6 +15,14 @@ const attentionTile = 64
 // queries and keys are the same positions: scores of later keys are not computed.
 const diagonalStep = 16
 
+// MostHeadDim returns what the target of a Null says. The host has no limit.
+func (h *host) MostHeadDim() int {
+	if limit, ok := h.target.(HeadLimit); ok {
+		return limit.MostHeadDim()
+	}
+	return math.MaxInt
+}
+
 // AttentionWorkspace returns what attentionScratch does for each thread.
 func (h *host) AttentionWorkspace(tokens, heads, headDim int) (forward, backward int) {
 	if h.target != nil {

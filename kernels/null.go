@@ -186,7 +186,7 @@ func (n *Null) released(h memory.Handle, class memory.Class, bytes int64) {
 	delete(n.serials, h)
 }
 
-// Reclaim frees every buffer allocated since mark that is not Resident, and
+// Reclaim frees every buffer allocated since mark that is not Lasting, and
 // records their releases in the order of their allocation.
 func (n *Null) Reclaim(mark uint64) int64 {
 	infos := slices.Collect(n.arena.All())

@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/weir-ml/weir/loss"
+
 // Elementwise operations on whole buffers of float32.
 type Elementwise interface {
 	// Zero sets every element of x to 0.
@@ -88,6 +90,12 @@ type CausalAttentionBackward struct {
 	Tokens, Heads, HeadDim int
 }
 
+// HeadLimit is an optional ability of a device: to say how many elements its heads of attention
+// have at most, so that a model with wider ones is refused when it is built.
+type HeadLimit interface {
+	MostHeadDim() int
+}
+
 // Attention is causal self-attention by tiles.
 type Attention interface {
 	// AttentionWorkspace returns the elements of float32 that the forward and the
@@ -159,6 +167,15 @@ type CrossEntropy interface {
 	// both added up in float64 in token order.
 	HeadLoss(op HeadLoss) (sum, weight float64, err error)
 	HeadLossBackward(op HeadLossBackward) error
+}
+
+// LossCells is an optional ability of a device whose work is queued: to add losses up itself,
+// so that nobody waits for one (L3).
+type LossCells interface {
+	loss.Cells[Buffer]
+	// AddHeadLoss is HeadLoss whose two numbers are added exactly to a cell as those of a
+	// microbatch, in place of being returned: as loss.Ledger.Record does.
+	AddHeadLoss(op HeadLoss, cell Cell, microbatch int) error
 }
 
 // Key names a random draw: the same key and element give the same draw on every

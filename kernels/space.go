@@ -184,7 +184,7 @@ func (s *space) ResetPeak() { s.arena.ResetPeak() }
 // Mark returns a point in the order of allocations.
 func (s *space) Mark() uint64 { return s.arena.Mark() }
 
-// Reclaim frees every buffer allocated since mark that is not Resident.
+// Reclaim frees every buffer allocated since mark that is not Lasting.
 func (s *space) Reclaim(mark uint64) int64 {
 	s.table.Lock()
 	defer s.table.Unlock()

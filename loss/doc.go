@@ -8,6 +8,9 @@
 // (L3). The state is one [Cell] for each [Def], of fixed size, whatever the
 // number of microbatches (L7).
 //
+// A device whose work is queued adds the two numbers to a cell of its own instead ([Cells]),
+// which is read once and joined to the [Ledger] when the step ends.
+//
 // Sums and weights are kept apart until the end (L10). A mean of the means of
 // microbatches is a different number as soon as microbatches differ in length,
 // and the difference does not average out. Both are summed by [Exact], without

@@ -22,6 +22,7 @@ type Config[T any] struct {
 	Replica, Replicas int
 	Parts             []string     // names of the entry parts
 	Losses            *loss.Ledger // where losses are recorded; nil where no stage has any
+	Cells             T            // of Losses in the rank's device; none where it has no cells
 	// Seeds[i] is the seed of the gradient of loss i: the step's power-of-two scale
 	// times the loss's coefficient, 0 for a metric.
 	Seeds []float32
@@ -102,6 +103,7 @@ type Frames[T any] struct {
 	replicas  int64
 	parts     []string
 	losses    *loss.Ledger
+	cells     T
 	seeds     []float32
 	zero      func(g T) error
 	stages    []stage[T]
@@ -161,7 +163,7 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 	c := &Frames[T]{
 		space: cfg.Space, rank: cfg.Rank, seed: cfg.Seed, parts: cfg.Parts,
 		replica: int64(cfg.Replica), replicas: int64(max(cfg.Replicas, 1)),
-		losses: cfg.Losses, seeds: cfg.Seeds, zero: cfg.Zero, stages: make([]stage[T], len(cfg.Stages)),
+		losses: cfg.Losses, cells: cfg.Cells, seeds: cfg.Seeds, zero: cfg.Zero, stages: make([]stage[T], len(cfg.Stages)),
 	}
 	c.book, _ = cfg.Space.(memory.Book)
 	if c.fused, _ = cfg.Space.(memory.Fused[T]); c.fused == nil {

@@ -283,6 +283,17 @@ func (m *View[T]) Loss(loss int, sum, weight float64) error {
 	return nil
 }
 
+// LossCell returns the cells of losses in the rank's device, and the number of the one that the
+// stage adds to in place of Loss. It returns none where two numbers are wanted: the device
+// has no cells, the loss is a Min or a Max, or nothing is recorded.
+func (m *View[T]) LossCell(loss int) (cells T, index int, err error) {
+	i, err := m.loss(loss)
+	if err != nil || m.call != InForward || m.scope.Pass == Recompute || !m.ctx.losses.OnDevice(i) {
+		return cells, 0, err
+	}
+	return m.ctx.cells, i, nil
+}
+
 // LossSeed returns what the gradient of a loss's sum starts with: the step's
 // power-of-two scale times the loss's coefficient, 0 for a metric (L10). It is
 // not divided by any weight: that happens once, at step end.

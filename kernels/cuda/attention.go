@@ -13,13 +13,12 @@ const (
 	mostHeadDim   = 128 // elements of a head
 )
 
+// MostHeadDim returns how many elements a head has at most.
+func (d *Device) MostHeadDim() int { return mostHeadDim }
+
 // AttentionWorkspace returns what the backward keeps for each head and token; the forward needs
-// nothing but is given one element. For heads that the device lacks it is more than any memory
-// has, so that a dry run refuses them.
+// nothing but is given one element.
 func (d *Device) AttentionWorkspace(tokens, heads, headDim int) (forward, backward int) {
-	if headDim > mostHeadDim {
-		return math.MaxInt, math.MaxInt
-	}
 	return 1, max(1, times(tokens, heads))
 }
 

@@ -56,13 +56,19 @@ func (s *staging) close(d driver.Driver) (err error) {
 	return err
 }
 
+// ordered puts what is queued on a stream from now on behind the kernels that are queued. mu is
+// held.
+func (d *Device) ordered(s driver.Stream) error {
+	if err := d.driver.Record(d.before, d.compute); err != nil {
+		return err
+	}
+	return d.driver.Wait(s, d.before)
+}
+
 // write queues a copy to the device, after the kernels that are queued, and returns the event
 // that says when it is done. The bytes may change when it returns.
 func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err error) {
-	if err := d.driver.Record(d.before, d.compute); err != nil {
-		return 0, err
-	}
-	if err := d.driver.Wait(d.in, d.before); err != nil {
+	if err := d.ordered(d.in); err != nil {
 		return 0, err
 	}
 	for len(from) > 0 {
@@ -86,12 +92,12 @@ func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err erro
 
 // read copies from the device, after the kernels that are queued, and waits for it.
 func (d *Device) read(to []byte, from driver.Addr) error {
+	d.reading.Lock() // and not mu: the device goes on while somebody waits here
+	defer d.reading.Unlock()
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.driver.Record(d.before, d.compute); err != nil {
-		return err
-	}
-	if err := d.driver.Wait(d.out, d.before); err != nil {
+	err := d.ordered(d.out)
+	d.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	for len(to) > 0 {
@@ -164,7 +170,11 @@ func (d *Device) WriteFloat32(dst kernels.Buffer, src []float32) error {
 
 // WriteInt32 queues a copy of src to the start of dst. src may change when it returns.
 func (d *Device) WriteInt32(dst kernels.Buffer, src []int32) error {
-	return write(d, "WriteInt32", kernels.Int32, dst, src)
+	err := write(d, "WriteInt32", kernels.Int32, dst, src)
+	if err == nil && len(src) > 0 {
+		d.wrote(dst, src)
+	}
+	return err
 }
 
 // WriteUint8 queues a copy of src to the start of dst. src may change when it returns.

@@ -46,11 +46,13 @@ type Device struct {
 	products  Products
 	args      []uint64 // of the launch that is being queued
 	chunk     []byte   // of what is being received
+	ids       []ids    // of the live buffers of Int32 that the host has written
 
 	peers            map[*Device]bool // what the driver said of them
 	compute, in, out driver.Stream
 	scratch          driver.Addr
 
+	reading sync.Mutex   // of copies out: staging.read; taken before mu
 	mu      sync.Mutex   // guards what follows
 	before  driver.Event // what a copy waits for
 	arrival driver.Event // of the copy from another device that was queued last
@@ -70,6 +72,9 @@ var (
 	_ kernels.Shadowed = (*Device)(nil)
 	_ memory.Planned   = (*Device)(nil)
 	_ memory.Scoped    = (*Device)(nil)
+
+	_ kernels.LossCells = (*Device)(nil)
+	_ kernels.HeadLimit = (*Device)(nil)
 )
 
 // Open makes a device of a driver, which it owns from then on, and closes where it fails. The
@@ -199,14 +204,16 @@ func (d *Device) Leave(b kernels.Buffer) (yielded, freed int64, class memory.Cla
 }
 
 func (d *Device) settle(b kernels.Buffer) error {
+	d.forget(b)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.arrived(b.Handle)
 }
 
 // Reclaim waits for all queued work, whose buffers it may take, and frees what was allocated
-// since mark and is not Resident.
+// since mark and is not Lasting.
 func (d *Device) Reclaim(mark uint64) int64 {
+	d.ids = d.ids[:0]
 	_ = d.Sync() // A device that is lost uses nothing any more; the next call says so.
 	return d.Buffers.Reclaim(mark)
 }

@@ -13,7 +13,8 @@
 // waits for the kernels before it. So releasing a buffer is a matter of the books alone, in
 // program order. Nothing waits on the host but Sync, the reads, what hands pages back,
 // a write that finds its ring of page-locked memory full, SumSquares and HeadLoss for what they
-// return, and what looks rows of a vocabulary up, for the numbers of all of them to be there.
+// return, and what looks rows of a vocabulary up by numbers that the host has not written. A step
+// has its losses added to cells of class memory.Loss (loss.Cells), and reads them at its end.
 //
 // Errors of the device itself are driver.ErrLost, and may come with a later call than the one
 // that caused them.

@@ -73,21 +73,38 @@ func (d *Device) Normal(x kernels.Buffer, std float32, key kernels.Key) error {
 }
 
 // squareParts are the sums that squares are added up in.
-const squareParts = 64
+const (
+	squareParts = 64
+	squareBytes = 8 * squareParts
+)
 
 // SumSquares adds up squares in float64, and waits for the sum.
-func (d *Device) SumSquares(x kernels.Buffer) (sum float64, err error) {
-	if _, err := d.checks.SumSquares(x); err != nil {
-		return 0, err
+func (d *Device) SumSquares(x kernels.Buffer) (float64, error) {
+	var sum [1]float64
+	err := d.SumsOfSquares(sum[:], []kernels.Buffer{x})
+	return sum[0], err
+}
+
+// SumsOfSquares is SumSquares of several buffers, and waits once for each 1,600.
+func (d *Device) SumsOfSquares(sums []float64, xs []kernels.Buffer) error {
+	const most = (scratchBytes - squareBytes) / 8
+	for len(xs) > 0 {
+		o := d.begin("SumSquares", nil)
+		n := min(len(xs), most)
+		for i, x := range xs[:n] {
+			if _, err := d.checks.SumSquares(x); err != nil {
+				return err
+			}
+			o.line("squares", squareParts, 256, uint64(d.scratch), o.at(x), uint64(x.N))
+			o.line("squares_sum", 1, 1, uint64(d.scratch)+squareBytes+8*uint64(i), uint64(d.scratch))
+		}
+		words(&o, sums[:n], d.scratch+squareBytes)
+		if o.err != nil {
+			return o.end()
+		}
+		sums, xs = sums[n:], xs[n:]
 	}
-	o := d.begin("SumSquares", nil)
-	o.line("squares", squareParts, 256, uint64(d.scratch), o.at(x), uint64(x.N))
-	var parts [squareParts]float64
-	words(&o, parts[:], d.scratch)
-	for _, p := range parts {
-		sum += p
-	}
-	return sum, o.end()
+	return nil
 }
 
 // AdamW updates Weight, M and V by the formula of the host.

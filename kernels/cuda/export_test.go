@@ -20,3 +20,10 @@ func (d *Device) Address(b kernels.Buffer) (uint64, error) {
 	at, err := d.at(b)
 	return uint64(at), err
 }
+
+// AddLoss queues the adding of two float64, which lie in a buffer, to a cell.
+func (d *Device) AddLoss(cells, two kernels.Buffer, microbatch int) error {
+	o := d.begin("AddLoss", nil)
+	o.line("loss_add", 1, 1, o.at(cells), o.at(two), uint64(microbatch))
+	return o.end()
+}

@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/kernels/cuda/driver"
 )
 
 // Logits exist by tiles of tokens and of the vocabulary.
@@ -58,11 +57,19 @@ func (h *head) compute(logits uint64, t0, tokens, v0, cols int) {
 	})
 }
 
-// HeadLoss takes logits into account tile by tile, with a running maximum and sum, and waits
-// for the two sums.
+// HeadLoss waits for the two sums.
 func (d *Device) HeadLoss(op kernels.HeadLoss) (sum, weight float64, err error) {
-	_, _, err = d.checks.HeadLoss(op)
-	h := d.head("HeadLoss", op, err)
+	h := d.headLoss("HeadLoss", op)
+	var sums [2]float64
+	words(&h.operation, sums[:], d.scratch)
+	return sums[0], sums[1], h.end()
+}
+
+// headLoss takes logits into account tile by tile, with a running maximum and sum, and leaves the
+// two sums in scratch memory.
+func (d *Device) headLoss(name string, op kernels.HeadLoss) head {
+	_, _, err := d.checks.HeadLoss(op)
+	h := d.head(name, op, err)
 	total, rows := uint64(d.scratch), uint64(d.scratch)+headRows
 	for t0 := 0; t0 < h.tokens && h.err == nil; t0 += headTokens {
 		tokens := min(headTokens, h.tokens-t0)
@@ -74,9 +81,7 @@ func (d *Device) HeadLoss(op kernels.HeadLoss) (sum, weight float64, err error) 
 		}
 		h.line("head_sum", 1, 256, of(h.lse, t0), total, rows, of(h.weights, t0), uint64(tokens), flag(t0 == 0))
 	}
-	var sums [2]float64
-	words(&h.operation, sums[:], driver.Addr(total))
-	return sums[0], sums[1], h.end()
+	return h
 }
 
 // HeadLossBackward recomputes the logits of a tile, turns them into their gradient in place, and

@@ -148,18 +148,6 @@ func words[T float64 | uint32](o *operation, dst []T, at driver.Addr) {
 	}
 }
 
-// inRange demands that every id is the number of a row of the vocabulary. It waits for the
-// device: nothing may be written where one is not.
-func (o *operation) inRange(name string, ids kernels.Buffer, vocabulary int) {
-	d := o.device
-	o.line("in_range", 1, 256, uint64(d.scratch), o.at(ids), uint64(ids.N), uint64(vocabulary))
-	var bad [1]uint32
-	words(o, bad[:], d.scratch)
-	if o.err == nil && int(bad[0]) < ids.N {
-		o.err = fmt.Errorf("%w: %s: %s[%d] is no row of a vocabulary of %d", kernels.ErrShape, o.name, name, bad[0], vocabulary)
-	}
-}
-
 // word returns a float32 as a parameter.
 func word(x float32) uint64 { return uint64(math.Float32bits(x)) }
 

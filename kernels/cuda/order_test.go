@@ -77,6 +77,23 @@ func TestEncodeBesideSync(t *testing.T) {
 	}
 }
 
+// While one goroutine waits for what it reads the device goes on with other buffers.
+func TestReadLetsTheDeviceGoOn(t *testing.T) {
+	fake := fakecuda.New(1, 24*page, page)
+	as := &meddling{Driver: fake}
+	dev := openFake(t, fake, as)
+	one, err := dev.Alloc(memory.Resident, kernels.Float32, n)
+	require.NoError(t, err)
+	two, err := dev.Alloc(memory.Resident, kernels.Float32, n)
+	require.NoError(t, err)
+	require.NoError(t, dev.WriteFloat32(one, ramp(n)))
+	as.encode = func() { require.NoError(t, dev.WriteFloat32(two, ramp(n))) } // it hung where the reader kept the lock
+	var wire bytes.Buffer
+	require.NoError(t, dev.Encode(&wire, one))
+	require.Nil(t, as.encode)
+	require.NoError(t, dev.Close())
+}
+
 // However a buffer ends to which a copy is under way, that copy is done before a kernel has its
 // place, and before its pages are handed back.
 func TestEndsBehindACopy(t *testing.T) {

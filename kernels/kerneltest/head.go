@@ -1,10 +1,12 @@
 package kerneltest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
 )
 
 func headCases() []Case {
@@ -13,6 +15,7 @@ func headCases() []Case {
 		newCase("head/backward", false, headBackward),
 		newCase("head/weight 0", false, headWeightless),
 		newCase("head/labels", false, headLabels),
+		newCase("head/cells", false, headCells),
 	}
 }
 
@@ -109,6 +112,87 @@ func headBackward(l *lab) {
 			l.drop()
 		}
 	}
+}
+
+// headCells checks, where a device adds losses up itself, that a cell has what a Ledger has that
+// records what HeadLoss returns: exactly, in any order of microbatches, with those that are not
+// finite, and with the error of a weight that is none.
+func headCells(l *lab) {
+	d, ok := l.d.(kernels.LossCells)
+	if !ok {
+		return
+	}
+	defs := []loss.Def{{Name: "other", Reduction: loss.Sum}, {Name: "loss", Reduction: loss.Mean, Objective: true}}
+	cells, err := d.NewLossCells(len(defs))
+	l.must("NewLossCells", err)
+	fresh := func() *loss.Ledger {
+		l.must("ClearLossCells", d.ClearLossCells(cells))
+		ledger, err := loss.NewLedger(defs)
+		l.must("NewLedger", err)
+		return ledger
+	}
+	read := func(ledger *loss.Ledger) error {
+		words := make([]int64, len(defs)*loss.DeviceWords)
+		l.must("ReadLossCells", d.ReadLossCells(words, cells))
+		for def := range defs {
+			if err := ledger.Join(def, words[def*loss.DeviceWords:][:loss.DeviceWords]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	add := func(op kernels.HeadLoss, index, mb int) {
+		l.do("AddHeadLoss", func() error { return d.AddHeadLoss(op, kernels.Cell{Buffer: cells, Index: index}, mb) }, op.LSE, op.Workspace)
+	}
+	bytes := func(ledger *loss.Ledger) string {
+		var record loss.Record
+		ledger.Snapshot(&record)
+		b, err := record.AppendBinary(nil)
+		l.must("AppendBinary", err)
+		return string(b)
+	}
+	const tokens, width, vocabulary, microbatches = 3, 4, 7, 7
+	var ops [microbatches]kernels.HeadLoss
+	want := fresh()
+	for mb := range ops {
+		op, x, _, weights, _ := l.head(tokens, width, vocabulary)
+		scale := float32(math.Ldexp(1, 9*mb-40)) // sums of far apart sizes round where they are not exact
+		for i := range weights {
+			weights[i] *= scale
+		}
+		if mb == 3 || mb == 5 {
+			x[0] = float32(math.NaN())
+		}
+		op.X, op.Weights = l.put("X", x), l.put("Weights", weights)
+		sum, weight := l.loss("HeadLoss", op)
+		l.must("Record", want.Record(1, mb, sum, weight))
+		ops[mb] = op
+	}
+	for _, order := range [][]int{{0, 1, 2, 3, 4, 5, 6}, {5, 2, 6, 0, 4, 3, 1}} {
+		got := fresh()
+		for _, mb := range order {
+			add(ops[mb], 1, mb)
+		}
+		l.must("Join", read(got))
+		if bytes(got) != bytes(want) {
+			l.fault("AddHeadLoss in the order %v: the cells are not what a Ledger has of the same numbers", order)
+		}
+	}
+	op := ops[0]
+	op.Weights = l.put("Weights", []float32{1, float32(math.Inf(1)), 1})
+	ledger := fresh()
+	add(op, 0, 9)
+	if err := read(ledger); !errors.Is(err, loss.ErrWeight) {
+		l.fault("AddHeadLoss with an infinite weight: %v, want ErrWeight", err)
+	}
+	for _, index := range []int{-1, len(defs)} {
+		if err := d.AddHeadLoss(ops[0], kernels.Cell{Buffer: cells, Index: index}, 0); !errors.Is(err, kernels.ErrShape) {
+			l.fault("AddHeadLoss to cell %d of %d: %v, want ErrShape", index, len(defs), err)
+		}
+	}
+	_, err = l.d.Release(cells)
+	l.must("Release", err)
+	l.drop()
 }
 
 // headKept checks that no bit depends on how many logits are kept: a forward, the backward

@@ -169,6 +169,12 @@ type Gradients[T any] interface {
 	SumSquares(g T) (float64, error)
 }
 
+// SquareSummer is an optional ability of Gradients: SumSquares of several at once, so that a
+// device is waited for once.
+type SquareSummer[T any] interface {
+	SumsOfSquares(sums []float64, gradients []T) error
+}
+
 // Copier is an optional ability of Gradients.
 type Copier[T any] interface {
 	// Copy sets dst to src, which has the same size.

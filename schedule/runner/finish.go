@@ -26,6 +26,9 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // for a rank that had no use for all
 		return err
 	}
+	if err := r.cells.join(r.ledger); err != nil {
+		return err
+	}
 	training := r.plan.Mode == schedule.Training
 	if training {
 		if err := r.finishGradients(ctx); err != nil {
@@ -82,16 +85,34 @@ func (r *worker[T]) finishGradients(ctx context.Context) error {
 			return err
 		}
 	}
-	for i, owner := range r.owners {
-		if r.rankOf(owner) != r.rank {
-			continue
-		}
-		var err error
-		if r.squares[i], err = r.gradients.SumSquares(r.gradient(owner)); err != nil {
-			return err
+	return r.measure()
+}
+
+// measure sums the squares of the gradients that are owned here.
+func (r *worker[T]) measure() (err error) {
+	r.measured = r.measured[:0]
+	for _, owner := range r.owners {
+		if r.rankOf(owner) == r.rank {
+			r.measured = append(r.measured, r.gradient(owner))
 		}
 	}
-	return nil
+	r.sums = append(r.sums[:0], make([]float64, len(r.measured))...)
+	if all, ok := r.gradients.(SquareSummer[T]); ok {
+		err = all.SumsOfSquares(r.sums, r.measured)
+	} else {
+		for i, g := range r.measured {
+			if r.sums[i], err = r.gradients.SumSquares(g); err != nil {
+				break
+			}
+		}
+	}
+	sums := r.sums
+	for i, owner := range r.owners {
+		if r.rankOf(owner) == r.rank {
+			r.squares[i], sums = sums[0], sums[1:]
+		}
+	}
+	return err
 }
 
 // contributions checks that every use of a parameter contributed as often as declared.

@@ -46,7 +46,7 @@ func (r *worker[T]) peakOwners() []memory.PeakOwner {
 	}
 	owners := map[birth]*memory.PeakOwner{}
 	for buffer := range r.peak.space.AtPeak() {
-		if buffer.Class == memory.Resident {
+		if buffer.Class.Lasting() {
 			continue
 		}
 		action := r.actionAt(buffer.Place)

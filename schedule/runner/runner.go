@@ -50,14 +50,16 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 		w := &worker[T]{cfg: &r.cfg, rank: cfg.World.First + i, space: cfg.Spaces[i], parts: parts, planner: r.planner}
 		if transport != nil {
 			if w.transport = transport(w.rank); w.transport == nil {
+				r.closeCells()
 				return nil, fmt.Errorf("runner: World.Transport has none for rank %d", w.rank)
 			}
 			r.planner.passes.Capacity = w.transport.Capacity()
 		}
+		r.workers = append(r.workers, w)
 		if err := w.resolve(r.seeds); err != nil {
+			r.closeCells()
 			return nil, fmt.Errorf("runner: rank %d: %w", w.rank, err)
 		}
-		r.workers = append(r.workers, w)
 	}
 	return r, nil
 }
@@ -114,8 +116,8 @@ func (r *Runner[T]) NextStep() int64 { return r.workers[0].step }
 // runner's own ring, to be read between steps.
 func (r *Runner[T]) Samples(rank int) *memory.Ring { return r.workers[rank-r.cfg.World.First].ring }
 
-// Close ends the runner. It holds nothing between steps, no goroutine either. A transport
-// of the embedder's stays open.
+// Close ends the runner. Between steps it holds nothing but the cells of losses on devices that
+// have them (loss.Cells), no goroutine either. A transport of the embedder's stays open.
 func (r *Runner[T]) Close() error {
 	if r.running.Load() {
 		return ErrBusy
@@ -126,10 +128,19 @@ func (r *Runner[T]) Close() error {
 			w.peak.space.WatchPeak(false)
 		}
 	}
+	err := r.closeCells()
 	if r.links == nil {
-		return nil
+		return err
 	}
-	return r.links.Close()
+	return errors.Join(err, r.links.Close())
+}
+
+// closeCells releases the cells of losses.
+func (r *Runner[T]) closeCells() (err error) {
+	for _, w := range r.workers {
+		err = errors.Join(err, w.cells.close(w.space))
+	}
+	return err
 }
 
 // Step trains on m microbatches, m >= 1, and returns when every rank of this process is

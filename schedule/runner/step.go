@@ -45,6 +45,9 @@ func (r *worker[T]) end() {
 // view that fails, anywhere in a stage or a source, unwinds to here.
 func (r *worker[T]) program(ctx context.Context) (err error) {
 	defer r.context.Recover(&err)
+	if err := r.cells.clear(); err != nil {
+		return err
+	}
 	if err := r.execute(ctx); err != nil {
 		return err
 	}

@@ -77,8 +77,8 @@ func (t *tape[T]) born(c memory.Change) {
 	t.bounded = false
 	number := len(t.buffers)
 	switch {
-	case c.Class == memory.Resident:
-		t.fail("it allocates %d bytes of class resident, which is for what is there before a step and after it: allocate them when the stage is made", c.Bytes)
+	case c.Class.Lasting():
+		t.fail("it allocates %d bytes of class %v, which is for what is there before a step and after it: allocate them when the stage is made", c.Bytes, c.Class)
 		return
 	case len(t.births) < len(t.again):
 		number = t.again[len(t.births)]

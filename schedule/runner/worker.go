@@ -33,6 +33,7 @@ type worker[T any] struct {
 	planner  *planner
 	context  *frames.Frames[T]
 	ledger   *loss.Ledger
+	cells    deviceLosses[T]
 	ring     *memory.Ring
 	programs [2]*program // the last one of each mode
 	step     int64
@@ -51,6 +52,8 @@ type worker[T any] struct {
 	lent     []T         // what a transfer borrows, within its call
 	received []T         // what a transfer has brought, until it is handed over
 	squares  []float64   // by owner: the sum of squares of its gradient
+	measured []T         // scratch: the gradients that are owned here
+	sums     []float64   // of their squares
 	report   report      // at step end, of one rank after the other
 	record   loss.Record // of the losses of this step
 	other    loss.Record
@@ -122,9 +125,12 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	if r.ledger, err = loss.NewLedger(cfg.Losses); err != nil {
 		return err
 	}
+	if err = r.cells.open(r.space, layouts); err != nil {
+		return err
+	}
 	r.context, err = frames.New(frames.Config[T]{
 		Space: r.space, Rank: r.rank, Seed: cfg.Seed, Parts: r.parts, Replica: cfg.Replicas.Replica, Replicas: cfg.Replicas.Of,
-		Losses: r.ledger, Seeds: seeds, Stages: layouts, Zero: r.zero,
+		Losses: r.ledger, Cells: r.cells.handle, Seeds: seeds, Stages: layouts, Zero: r.zero,
 	})
 	return err
 }

@@ -44,6 +44,10 @@ var blockSlots = [...]string{
 func (b *builder) block(number int) *block {
 	name := fmt.Sprintf("block%d", number)
 	width := b.cfg.Width
+	if dev, ok := b.dev.(kernels.HeadLimit); ok && b.err == nil && width/b.cfg.Heads > dev.MostHeadDim() {
+		b.err = fmt.Errorf("transformer: heads of %d elements (Width %d, Heads %d), %s has kernels for at most %d: give more heads",
+			width/b.cfg.Heads, width, b.cfg.Heads, b.dev.Name(), dev.MostHeadDim())
+	}
 	s := &block{
 		heads:         b.cfg.Heads,
 		attentionDrop: b.cfg.dropout(name + ".attention.dropout"),

@@ -65,12 +65,10 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 		logits = c.saved(kept)
 	}
 	scratch := h.scratch(c, rows, logits)
-	sum, weight, err := h.dev.HeadLoss(kernels.HeadLoss{
+	h.record(c, kernels.HeadLoss{
 		X: n, Table: h.table, Labels: labels, Weights: weights, LSE: lse, Workspace: scratch, Logits: logits,
 		Tokens: rows, Width: h.width, Vocabulary: h.vocabulary,
 	})
-	c.mb.Check(err)
-	c.mb.Loss(h.loss, sum, weight)
 	c.free(scratch)
 	c.free(n)
 	c.save(h.lse, lse)
@@ -78,6 +76,18 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 		c.save(h.logits, logits)
 	}
 	c.saveInput(h.input, x)
+}
+
+// record records the loss: in a cell of the device where it has one, else as two numbers.
+func (h *head) record(c *call, op kernels.HeadLoss) {
+	cells, index := c.mb.LossCell(h.loss)
+	if dev, ok := h.dev.(kernels.LossCells); ok && cells != (kernels.Buffer{}) {
+		c.mb.Check(dev.AddHeadLoss(op, kernels.Cell{Buffer: cells, Index: index}, c.mb.Index()))
+		return
+	}
+	sum, weight, err := h.dev.HeadLoss(op)
+	c.mb.Check(err)
+	c.mb.Loss(h.loss, sum, weight)
 }
 
 // forWeight returns what W takes.

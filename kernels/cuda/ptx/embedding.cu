@@ -1,7 +1,7 @@
 #include "common.h"
 
-// in_range leaves the place of the least id that is no row of the vocabulary in bad[0], else n.
-// One block.
+// in_range leaves the place of the first id that is no row of the vocabulary in bad[0], else n,
+// and that id in bad[1]. One block.
 KERNEL in_range(u32 *bad, const i32 *ids, u32 n, u32 vocabulary) {
   SHARED u32 first[256];
   u32 at = n;
@@ -14,7 +14,10 @@ KERNEL in_range(u32 *bad, const i32 *ids, u32 n, u32 vocabulary) {
     if (TX < k) first[TX] = least(first[TX], first[TX + k]);
     SYNC;
   }
-  if (TX == 0) bad[0] = first[0];
+  if (TX == 0) {
+    bad[0] = first[0];
+    bad[1] = first[0] < n ? (u32)ids[first[0]] : 0;
+  }
 }
 
 KERNEL embed(float *x, const i32 *ids, const float *table, const float *positions, u64 n, u32 width) {

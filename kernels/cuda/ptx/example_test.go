@@ -23,5 +23,6 @@ func Example() {
 	}
 	// Output:
 	// squares: 3 parameters in 24 bytes, 2048 bytes of shared memory
+	// squares_sum: 2 parameters in 16 bytes, 0 bytes of shared memory
 	// adamw: 15 parameters in 80 bytes, 0 bytes of shared memory
 }

@@ -10,6 +10,14 @@ KERNEL squares(double *parts, const float *x, u64 n) {
   if (TX == 0) parts[BX] = part[0];
 }
 
+// squares_sum adds up the sums of the 64 blocks in their order. One thread.
+KERNEL squares_sum(double *sum, const double *parts) {
+  double all = 0;
+#pragma nounroll
+  for (u32 i = 0; i < 64; i++) all += parts[i];
+  *sum = all;
+}
+
 KERNEL adamw(float *weight, const float *grad, float *ms, float *vs, u64 n, float factor, float beta1, float rest1, float beta2,
              float rest2, float correct1, float correct2, float epsilon, float rate, float decay) {
   EACH(i, n) {

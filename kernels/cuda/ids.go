@@ -1,0 +1,77 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+)
+
+// ids is what the host knows of a buffer of Int32 that it has written whole: its least and its
+// greatest element, and where they are. So ids are held against a vocabulary without a wait.
+type ids struct {
+	handle          memory.Handle
+	least, most     int32
+	leastAt, mostAt int
+}
+
+// wrote notes what was written to a buffer, or that nobody knows what is in it.
+func (d *Device) wrote(b kernels.Buffer, x []int32) {
+	d.forget(b)
+	if len(x) < b.N {
+		return
+	}
+	k := ids{handle: b.Handle, least: x[0], most: x[0]}
+	for i, id := range x {
+		if id < k.least {
+			k.least, k.leastAt = id, i
+		}
+		if id > k.most {
+			k.most, k.mostAt = id, i
+		}
+	}
+	d.ids = append(d.ids, k)
+}
+
+// forget ends what is known of a buffer.
+func (d *Device) forget(b kernels.Buffer) {
+	if i := d.known(b); i >= 0 {
+		d.ids[i] = d.ids[len(d.ids)-1]
+		d.ids = d.ids[:len(d.ids)-1]
+	}
+}
+
+// known returns where a buffer is in the list, -1 where it is not.
+func (d *Device) known(b kernels.Buffer) int {
+	return slices.IndexFunc(d.ids, func(k ids) bool { return k.handle == b.Handle })
+}
+
+// inRange demands that every id is the number of a row of the vocabulary. Of ids that another
+// device has sent the host knows nothing: it waits for the device then, because nothing may be
+// written where one is bad.
+func (o *operation) inRange(name string, b kernels.Buffer, vocabulary int) {
+	d := o.device
+	if o.err != nil {
+		return
+	}
+	if i := d.known(b); i >= 0 {
+		if k := &d.ids[i]; k.least < 0 {
+			o.bad(name, k.leastAt, k.least, vocabulary)
+		} else if int(k.most) >= vocabulary {
+			o.bad(name, k.mostAt, k.most, vocabulary)
+		}
+		return
+	}
+	o.line("in_range", 1, 256, uint64(d.scratch), o.at(b), uint64(b.N), uint64(vocabulary))
+	var bad [2]uint32
+	words(o, bad[:], d.scratch)
+	if o.err == nil && int(bad[0]) < b.N {
+		o.bad(name, int(bad[0]), int32(bad[1]), vocabulary)
+	}
+}
+
+// bad refuses an id, in the words of the host.
+func (o *operation) bad(name string, at int, id int32, vocabulary int) {
+	o.err = fmt.Errorf("%w: %s: %s[%d] is %d, the vocabulary has %d", kernels.ErrShape, o.name, name, at, id, vocabulary)
+}

@@ -1,0 +1,71 @@
+package runner
+
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+)
+
+// deviceLosses are the cells of losses in the device of a rank (L3). The zero value has none.
+type deviceLosses[T any] struct {
+	loss.Cells[T]         // the rank's space; nil where it keeps no losses
+	handle        T       // of class memory.Loss
+	words         []int64 // as they are read at step end
+}
+
+// open makes a cell for each loss, where the space has cells and a stage of the rank records any.
+func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Layout[T]) (err error) {
+	cells, ok := space.(loss.Cells[T])
+	count := 0
+	for _, layout := range layouts {
+		if layout != nil {
+			for _, def := range layout.Losses {
+				count = max(count, def+1)
+			}
+		}
+	}
+	if !ok || count == 0 {
+		return nil
+	}
+	if d.handle, err = cells.NewLossCells(count); err != nil {
+		return fmt.Errorf("cells of losses: %w", err)
+	}
+	d.Cells, d.words = cells, make([]int64, count*loss.DeviceWords)
+	return nil
+}
+
+// clear begins a step.
+func (d *deviceLosses[T]) clear() error {
+	if d.Cells == nil {
+		return nil
+	}
+	return d.ClearLossCells(d.handle)
+}
+
+// join waits for the device, at step end, and adds what it has recorded.
+func (d *deviceLosses[T]) join(ledger *loss.Ledger) error {
+	if d.Cells == nil {
+		return nil
+	}
+	if err := d.ReadLossCells(d.words, d.handle); err != nil {
+		return err
+	}
+	for def := range len(d.words) / loss.DeviceWords {
+		if err := ledger.Join(def, d.words[def*loss.DeviceWords:][:loss.DeviceWords]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close releases the cells.
+func (d *deviceLosses[T]) close(space memory.Space[T]) error {
+	if d.Cells == nil {
+		return nil
+	}
+	d.Cells = nil
+	_, err := space.Release(d.handle)
+	return err
+}
