@@ -29,6 +29,9 @@ const (
 	// leastSaved is how many actions a run must save to become a segment. Short programs
 	// read best as they are.
 	leastSaved = 48
+	// leastNested is how many actions the runs of a repeated part must save to stay segments
+	// in a loop of loops. A shorter body is written out.
+	leastNested = 1 << 7
 )
 
 // Len returns how many actions were written.
@@ -55,9 +58,7 @@ func (b *Builder) Append(a Action) {
 // one.
 func (b *Builder) Segment(s Segment) {
 	since := b.Len()
-	for _, a := range s.Body {
-		b.Append(a)
-	}
+	expand(s.Inside(), 0, func(a Action) bool { b.Append(a); return true })
 	b.Repeat(since, s.Repeat-1, s.Stride)
 }
 
@@ -127,7 +128,7 @@ func (b *Builder) flush() {
 
 // add adds a segment, to the last one where both are written out.
 func (b *Builder) add(s Segment) {
-	b.written += int64(len(s.Body)) * int64(s.Repeat)
+	b.written += s.Len() * int64(s.Repeat)
 	if n := len(b.program); n > 0 && s.Repeat == 1 && b.program[n-1].Repeat == 1 {
 		b.program[n-1].Body = append(b.program[n-1].Body, s.Body...)
 		return
@@ -146,14 +147,17 @@ func (b *Builder) Repeat(since int64, n, stride int) {
 		r.repeats += n * (int(length) / r.period)
 		return
 	}
-	body := make([]Action, 0, length)
-	for _, s := range b.take(length) {
-		for i := range s.Repeat {
-			for _, a := range s.Body {
-				body = append(body, a.Shift(i*s.Stride))
-			}
-		}
+	taken := b.take(length)
+	written := int64(0)
+	for _, s := range taken {
+		written += int64(len(s.Body))
 	}
+	if length-written >= leastNested {
+		b.add(Segment{Inner: taken, Repeat: n + 1, Stride: stride})
+		return
+	}
+	body := make([]Action, 0, length)
+	expand(taken, 0, func(a Action) bool { body = append(body, a); return true })
 	repeats := n + 1
 	for ; b.endsWith(body, -stride); repeats++ {
 		body = b.take(int64(len(body)))[0].Body
@@ -190,10 +194,13 @@ func (b *Builder) take(n int64) []Segment {
 	for i := len(b.program) - 1; n > 0; i-- {
 		s := b.program[i]
 		b.program = b.program[:i]
-		before, after := s.cutAt(max(0, int64(len(s.Body))*int64(s.Repeat)-n))
+		if s.Inner != nil {
+			s = flatten([]Segment{s})[0]
+		}
+		before, after := s.cutAt(max(0, s.Len()*int64(s.Repeat)-n))
 		b.program = append(b.program, before...)
 		taken = append(after, taken...)
-		n -= int64(len(s.Body)) * int64(s.Repeat)
+		n -= s.Len() * int64(s.Repeat)
 	}
 	return taken
 }

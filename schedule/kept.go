@@ -6,7 +6,7 @@ package schedule
 // W. Segments that continue each other become one.
 func (p *Plan) kept(program []Segment) []Segment {
 	var left Builder
-	for _, s := range program {
+	for _, s := range flatten(program) {
 		body := make([]Action, 0, len(s.Body))
 		for _, a := range s.Body {
 			switch kind := p.runs(a); {

@@ -236,7 +236,7 @@ func (s *scanner) ranks(p *Plan) {
 		}
 		var program []Segment
 		for s.word == "x" {
-			program = append(program, s.segment())
+			program = append(program, s.segment(true))
 		}
 		if s.parseFault != nil {
 			return
@@ -248,10 +248,26 @@ func (s *scanner) ranks(p *Plan) {
 	}
 }
 
-func (s *scanner) segment() Segment {
+// segment takes a segment, which may be a loop of loops where nests is set.
+func (s *scanner) segment(nests bool) Segment {
 	s.keyword("x")
 	segment := Segment{Repeat: s.number("a repeat", 1, MaxMicrobatches, "")}
 	segment.Stride = s.stride()
+	if nests && s.word == "(" {
+		s.next()
+		for s.word == "x" {
+			inner := s.segment(false)
+			segment.Inner = append(segment.Inner, inner)
+			if s.nested += int64(len(inner.Body)) * int64(inner.Repeat); s.nested > MaxNested {
+				s.fail("expected the loops of loops to have at most %d actions a repeat", MaxNested)
+			}
+		}
+		if segment.Inner == nil {
+			s.fail("expected the segments of a loop, such as x 4 +1: 0F0")
+		}
+		s.keyword(")")
+		return segment
+	}
 	for s.word != "" && isDigit(s.word[0]) {
 		segment.Body = append(segment.Body, s.action())
 	}

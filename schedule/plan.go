@@ -1,6 +1,9 @@
 package schedule
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // Unlimited is the capacity of a link that holds any number of messages.
 const Unlimited = -1
@@ -19,8 +22,11 @@ const (
 // Stride added to every microbatch number from one repeat to the next. The
 // actions of the body are those of the first repeat. A plain list of actions is
 // a segment that repeats once.
+//
+// A loop of loops has Inner segments in the place of a body, and these have bodies.
 type Segment struct {
 	Body   []Action
+	Inner  []Segment
 	Repeat int
 	Stride int // of either sign
 }
@@ -69,21 +75,92 @@ type Plan struct {
 	Outgoing []int
 }
 
-// All iterates over the actions of a rank in program order, each repeat
-// expanded.
-func (p *Plan) All(rank int) iter.Seq[Action] {
+// Inside returns the segments that one repeat runs: Inner, or the body once.
+func (s *Segment) Inside() []Segment {
+	if s.Inner != nil {
+		return s.Inner
+	}
+	return []Segment{{Body: s.Body, Repeat: 1}}
+}
+
+// Len returns the number of actions of one repeat.
+func (s *Segment) Len() int64 {
+	n := int64(len(s.Body))
+	for i := range s.Inner {
+		n += int64(len(s.Inner[i].Body)) * int64(s.Inner[i].Repeat)
+	}
+	return n
+}
+
+// Written iterates over the actions of a program as they are written: those of a body
+// once, as in its first repeat.
+func Written(program []Segment) iter.Seq[Action] {
 	return func(yield func(Action) bool) {
-		for _, segment := range p.Programs[rank] {
-			for repeat := range segment.Repeat {
-				shift := repeat * segment.Stride
-				for _, action := range segment.Body {
-					if !yield(action.Shift(shift)) {
+		for i := range program {
+			for _, inner := range program[i].Inside() {
+				for _, a := range inner.Body {
+					if !yield(a) {
 						return
 					}
 				}
 			}
 		}
 	}
+}
+
+// Flat returns the plan with the body of every loop of loops written out; without any it
+// is the plan itself.
+func (p *Plan) Flat() *Plan {
+	flat := *p
+	flat.Programs = make([][]Segment, len(p.Programs))
+	nested := false
+	for rank, program := range p.Programs {
+		flat.Programs[rank] = flatten(program)
+		nested = nested || slices.ContainsFunc(program, func(s Segment) bool { return s.Inner != nil })
+	}
+	if !nested {
+		return p
+	}
+	return &flat
+}
+
+// flatten returns the program with the body of every loop of loops written out.
+func flatten(program []Segment) []Segment {
+	list := slices.Clone(program)
+	for i := range list {
+		if s := &list[i]; s.Inner != nil {
+			s.Body = make([]Action, 0, s.Len())
+			expand(s.Inner, 0, func(a Action) bool { s.Body = append(s.Body, a); return true })
+			s.Inner = nil
+		}
+	}
+	return list
+}
+
+// All iterates over the actions of a rank in program order, each repeat
+// expanded.
+func (p *Plan) All(rank int) iter.Seq[Action] {
+	return func(yield func(Action) bool) { expand(p.Programs[rank], 0, yield) }
+}
+
+// expand calls yield with the actions of segments, each repeat expanded and so much
+// added to every microbatch, until it returns false.
+func expand(segments []Segment, by int, yield func(Action) bool) bool {
+	for i := range segments {
+		s := &segments[i]
+		for repeat := range s.Repeat {
+			shift := by + repeat*s.Stride
+			for _, action := range s.Body {
+				if !yield(action.Shift(shift)) {
+					return false
+				}
+			}
+			if !expand(s.Inner, shift, yield) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // HasBackward reports whether the plan runs a backward of the stage for every
@@ -159,7 +236,7 @@ func (p *Plan) Wanted(rank int) []uint64 {
 func (p *Plan) Actions(rank int) int64 {
 	var n int64
 	for _, segment := range p.Programs[rank] {
-		n += int64(len(segment.Body)) * int64(segment.Repeat)
+		n += segment.Len() * int64(segment.Repeat)
 	}
 	return n
 }

@@ -15,6 +15,7 @@ var ErrText = errors.New("schedule: invalid plan text")
 const (
 	MaxText    = 64 << 20 // bytes
 	MaxWritten = 1 << 21  // actions, each repeat of a segment counted once
+	MaxNested  = 1 << 25  // actions of one repeat of each loop of loops, all of them together
 )
 
 // scanner takes a text apart into words. White space and comments, from # to the
@@ -34,6 +35,7 @@ type scanner struct {
 
 	at      func(offset int) // told of every action; nil is off
 	written int              // actions
+	nested  int64            // actions of one repeat of every loop of loops
 }
 
 // newScanner reads the text, no more than the limit of it.

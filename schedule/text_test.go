@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,6 +87,9 @@ func TestTextIsExact(t *testing.T) {
 		if rapid.Bool().Draw(t, "joined") {
 			body := p.Programs[0][0].Body
 			body[0] = body[0].WithJoin(true)
+		}
+		if rapid.Bool().Draw(t, "nested") {
+			p = plantest.Nested(p, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)))
 		}
 		if rapid.Bool().Draw(t, "no windows") {
 			p.Windows = nil
@@ -186,6 +190,12 @@ func TestTextErrors(t *testing.T) {
 		{"+1:", "-268435457:", `line 14:5: found "-268435457:", expected a stride with its sign`},
 		{"0F0~p 1B0~gs&", "", `line 15:1: found the end of the text, expected the actions of the segment`},
 		{"0F0~p", "0G0~p", `line 14:9: found "0G0~p", expected an action such as 2F0 or 1SEND_F3: stage, kind, microbatch`},
+		{"0F0~p 1B0~gs&", "( )", `line 14:11: found ")", expected the segments of a loop, such as x 4 +1: 0F0`},
+		{"0F0~p 1B0~gs&", "(", `line 15:1: found the end of the text, expected the segments of a loop`},
+		{"0F0~p 1B0~gs&", "( x 2 +1: 0F0", `line 15:1: found the end of the text, expected )`},
+		{"0F0~p 1B0~gs&", "( x 2 +1: ( x 2 +1: 0F0 ) )", `line 14:19: found "(", expected the actions of the segment`},
+		{"0F0~p 1B0~gs&", "( x 33554433 +1: 0F0 )", `line 14:30: found ")", expected the loops of loops to have at most 33554432 actions a repeat`},
+		{"0F0~p 1B0~gs&", "( x 20000000 +1: 0F0 ) x 3 +1: ( x 20000000 +1: 0F0 )", `line 14:61: found ")", expected the loops of loops`},
 		{"0F0~p", "16384F0", `line 14:9: found "16384F0", expected a stage from 0 to 16383`},
 		{"0F0~p", "0F268435456", `line 14:9: found "0F268435456", expected a microbatch from 0 to 268435455`},
 		{"0F0~p", "0F0~pp", `line 14:9: found "0F0~pp", expected drop letters out of piogstrfb, each at most once`},
@@ -206,7 +216,7 @@ func TestTextErrors(t *testing.T) {
 // Every action is told with its place in the text, and so is a fault.
 func TestTextPlaces(t *testing.T) {
 	const written = "weir plan 1 name \"n\" mode training ranks 2 stages 2 microbatches 3 placement 0 1 frozen none\n" +
-		"rank 0:\nx 3 +1: 0F0~r\n  # a comment 0F1\n 0B0\nrank 1:\nx 1 +0: 1F0& 1B0\n"
+		"rank 0:\nx 3 +1: (\nx 1 +0: 0F0~r\n  # a comment 0F1\n 0B0 )\nrank 1:\nx 1 +0: 1F0& 1B0\n"
 	var words []string
 	p, err := schedule.ParseTextAt(strings.NewReader(written), func(offset int) {
 		words = append(words, strings.Fields(written[offset:])[0])
@@ -224,7 +234,7 @@ func TestTextPlaces(t *testing.T) {
 	}
 	require.ErrorAs(t, err, &fault)
 	line, column := fault.Place()
-	require.Equal(t, [2]int{7, 14}, [2]int{line, column})
+	require.Equal(t, [2]int{8, 14}, [2]int{line, column})
 	require.Equal(t, `found "1X0", expected an action such as 2F0 or 1SEND_F3: stage, kind, microbatch`, fault.Fault())
 }
 
@@ -281,6 +291,7 @@ func FuzzParseText(f *testing.F) {
 	var ranks strings.Builder
 	require.NoError(f, plantest.OneFOneB(2, 2, 0, 3, true).WriteText(&ranks))
 	f.Add([]byte(ranks.String()))
+	f.Add([]byte("weir plan 1 name \"n\" mode training ranks 1 stages 1 microbatches 12 placement 0 frozen none rank 0: x 3 +4: ( x 4 +1: 0F0 x 1 +0: 0B0 0B1 x 2 +1: 0B2 )"))
 
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := schedule.ParseText(bytes.NewReader(data))

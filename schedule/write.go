@@ -40,7 +40,14 @@ const lineWidth = 100
 // window of what the stage sends (outgoing), the facts (frozen, split, recomputes, quantizes),
 // which entry parts an action of a kind reads, and which die with it. A segment is x,
 // its repeat and its stride, and its body; letters behind ~ are drops, an & after an
-// action joins it with the next. The same plan gives the same bytes.
+// action joins it with the next. A loop of loops has segments in parentheses for a body:
+//
+//	x 976 +1024: (
+//	x 512 +1: 0F512 1B0
+//	x 512 +1: 1F0 0B512
+//	)
+//
+// The same plan gives the same bytes.
 //
 // The error is that of w, or wraps ErrText for a plan that has no text: kinds or
 // drops without a name, or tables of a wrong length.
@@ -99,11 +106,9 @@ func (p *Plan) noText() string {
 		return fmt.Sprintf("%d copies do not share %d stages out evenly", c, stages)
 	}
 	for rank, program := range p.Programs {
-		for _, segment := range program {
-			for _, a := range segment.Body {
-				if int(a.Kind()) >= NumKinds || a.Drop()&^KnownDrops != 0 {
-					return fmt.Sprintf("%v on rank %d has a kind or a drop without a name", a, rank)
-				}
+		for a := range Written(program) {
+			if int(a.Kind()) >= NumKinds || a.Drop()&^KnownDrops != 0 {
+				return fmt.Sprintf("%v on rank %d has a kind or a drop without a name", a, rank)
 			}
 		}
 	}
@@ -206,6 +211,14 @@ func (t *textWriter) segment(s Segment) {
 	t.word("x")
 	t.word(strconv.Itoa(s.Repeat))
 	t.word(fmt.Sprintf("%+d:", s.Stride))
+	if s.Inner != nil {
+		t.word("(")
+		t.line()
+		for _, inner := range s.Inner {
+			t.segment(inner)
+		}
+		t.word(")")
+	}
 	for _, a := range s.Body {
 		t.buf = a.appendWord(t.buf[:0])
 		t.word(string(t.buf))

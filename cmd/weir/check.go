@@ -84,10 +84,8 @@ func printJSON(w io.Writer, v any) error {
 // transfers reports whether the plan says what is sent.
 func transfers(plan *schedule.Plan) bool {
 	for _, program := range plan.Programs {
-		for _, segment := range program {
-			if slices.ContainsFunc(segment.Body, func(a schedule.Action) bool {
-				return a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB
-			}) {
+		for a := range schedule.Written(program) {
+			if a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB {
 				return true
 			}
 		}
@@ -99,7 +97,9 @@ func transfers(plan *schedule.Plan) bool {
 func (o *outcome) text(p *schedule.Plan) string {
 	segments := 0
 	for _, program := range p.Programs {
-		segments += len(program)
+		for i := range program {
+			segments += max(len(program[i].Inner), 1)
+		}
 	}
 	text := fmt.Sprintf("ok: %q, %v: %s, %s, %s, %s in %s", p.Name, p.Mode,
 		units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"),

@@ -77,7 +77,7 @@ type exported struct {
 
 // changes plays the step of every rank, and calls visit for every change.
 func changes(plan *schedule.Plan, made *layout.Plan, visit func(exported) error) error {
-	total := 0
+	total, programs := 0, plan.Flat().Programs
 	for rank := range made.Ranks {
 		e := exported{rank: rank}
 		for change := range made.All(rank) {
@@ -85,7 +85,7 @@ func changes(plan *schedule.Plan, made *layout.Plan, visit func(exported) error)
 				return usage("the step has more than %d allocations and ends: export fewer microbatches, they repeat", mostChanges)
 			}
 			e.Change = change
-			e.action, e.end = actionAt(plan.Programs[rank], &made.Ranks[rank], change.Place)
+			e.action, e.end = actionAt(programs[rank], &made.Ranks[rank], change.Place)
 			if change.Alloc {
 				e.live += change.Bytes
 			} else {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
@@ -23,7 +22,7 @@ type planCmd struct {
 
 // Help is printed behind the flags.
 func (planCmd) Help() string {
-	return `In the text form one line is one segment: x, how often it runs, by how many microbatches it moves each time, and its actions. 1B0~gs is stage 1, backward, microbatch 0, and drops g and s: p parts of the batch entry, i the stage's input, o its output, g the gradient of its output, s what was saved, t the buffer of a completed transfer, r the microbatch retires; f and b are the copies of the stage's weights that forwards and backwards read.
+	return `In the text form one line is one segment: x, how often it runs, by how many microbatches it moves each time, and its actions; or, in parentheses, segments, for a loop of loops. 1B0~gs is stage 1, backward, microbatch 0, and drops g and s: p parts of the batch entry, i the stage's input, o its output, g the gradient of its output, s what was saved, t the buffer of a completed transfer, r the microbatch retires; f and b are the copies of the stage's weights that forwards and backwards read.
 
 In the text and JSON forms the stages read the batch as a language model does: the first one part 0, the tokens, in its forward; the last one parts 1 and 2, labels and weights, in forward and backward.`
 }
@@ -88,10 +87,8 @@ func languageModel(plan *schedule.Plan, quantizes bool) []schedule.Facts {
 
 // has reports whether the plan has an action of the kind of the stage.
 func has(plan *schedule.Plan, kind schedule.Kind, stage int) bool {
-	for _, segment := range plan.Programs[plan.Placement.Rank[stage]] {
-		if slices.ContainsFunc(segment.Body, func(a schedule.Action) bool {
-			return a.Kind() == kind && a.Stage() == stage
-		}) {
+	for a := range schedule.Written(plan.Programs[plan.Placement.Rank[stage]]) {
+		if a.Kind() == kind && a.Stage() == stage {
 			return true
 		}
 	}

@@ -44,7 +44,7 @@ type census struct {
 	early   bool // an action stands before one that it needs, or lacks it
 }
 
-func (v *census) Repeats(int64) {}
+func (v *census) Repeats(*schedule.Segment, int64) {}
 
 func (v *census) Visit(a schedule.Action, mb int64) {
 	c, w := v.c, &v.Walk
@@ -123,7 +123,7 @@ func (v *census) checkMix(a schedule.Action, mb int64) {
 
 // checkJoin looks at the action that a joined one overlaps with.
 func (v *census) checkJoin(a schedule.Action, mb int64) {
-	body := v.c.Plan.Programs[v.rank][v.Segment].Body
+	body := v.Body
 	if v.Index+1 == len(body) {
 		v.fault(a, mb, BadJoin, "is joined with the next action, but its segment ends with it; put both into one body.")
 		return

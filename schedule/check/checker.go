@@ -124,19 +124,22 @@ func (c *Checker) actions() int64 {
 func findAction(p *schedule.Plan, rank int, want schedule.Action) spot {
 	start := int64(0)
 	for i, s := range p.Programs[rank] {
-		for k, a := range s.Body {
-			if a.Kind() != want.Kind() || a.Stage() != want.Stage() {
-				continue
-			}
-			moved, repeat := want.Microbatch()-a.Microbatch(), 0
-			if s.Stride != 0 {
-				repeat = moved / s.Stride
-			}
-			if repeat >= 0 && repeat < s.Repeat && repeat*s.Stride == moved {
-				return spot{rank, i, k, start + int64(repeat)*int64(len(s.Body)) + int64(k), want, int64(want.Microbatch())}
+		k, length := 0, s.Len()
+		for _, inner := range s.Inside() {
+			for again := range inner.Repeat {
+				for _, a := range inner.Body {
+					moved, repeat := want.Microbatch()-a.Microbatch()-again*inner.Stride, 0
+					if s.Stride != 0 {
+						repeat = moved / s.Stride
+					}
+					if a.Kind() == want.Kind() && a.Stage() == want.Stage() && repeat >= 0 && repeat < s.Repeat && repeat*s.Stride == moved {
+						return spot{rank, i, k, start + int64(repeat)*length + int64(k), want, int64(want.Microbatch())}
+					}
+					k++
+				}
 			}
 		}
-		start += int64(len(s.Body)) * int64(s.Repeat)
+		start += length * int64(s.Repeat)
 	}
 	return spot{rank: rank, position: -1, action: want, mb: int64(want.Microbatch())}
 }

@@ -109,7 +109,7 @@ func (v *dropping) set(stage int, kind schedule.Kind) int {
 	return v.c.Place[stage]*passes.KindsPerStage + int(kind)
 }
 
-func (v *dropping) Repeats(int64) {}
+func (v *dropping) Repeats(*schedule.Segment, int64) {}
 
 func (v *dropping) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()

@@ -48,7 +48,7 @@ type ordering struct {
 	from  []int         // by set: the first of its needs; the last one ends where the next set's begin
 }
 
-func (v *ordering) Repeats(int64) {}
+func (v *ordering) Repeats(*schedule.Segment, int64) {}
 
 // Visit does an action, whatever it still needs.
 func (v *ordering) Visit(a schedule.Action, mb int64) {

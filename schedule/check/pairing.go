@@ -31,27 +31,36 @@ func (c *Checker) pairing() {
 // programs of its ranks and in segments as they are.
 func (c *Checker) traffic(l passes.Links) (sends, receives [][]schedule.Segment) {
 	sends, receives = make([][]schedule.Segment, len(l.From)), make([][]schedule.Segment, len(l.From))
-	segments := 0
-	sending, receiving := make([]int, len(l.From)), make([]int, len(l.From)) // the last segment, from 1
+	segments, bodies := 0, 0
+	sending, receiving := make([][2]int, len(l.From)), make([][2]int, len(l.From)) // the last segment and body, from 1
 	for _, program := range c.Plan.Programs {
 		for _, s := range program {
 			segments++
-			for _, a := range s.Body {
-				e := passes.Edge(a)
-				if e < 0 || !c.allows(a.Stage(), a.Kind()) {
-					continue
+			for _, inner := range s.Inside() {
+				bodies++
+				for _, a := range inner.Body {
+					e := passes.Edge(a)
+					if e < 0 || !c.allows(a.Stage(), a.Kind()) {
+						continue
+					}
+					i := l.Of[e]
+					side, last := &sends[i], &sending[i]
+					if a.Kind() == schedule.RecvF || a.Kind() == schedule.RecvB {
+						side, last = &receives[i], &receiving[i]
+					}
+					if last[0] != segments {
+						*side = append(*side, schedule.Segment{Repeat: s.Repeat, Stride: s.Stride})
+					}
+					at := &(*side)[len(*side)-1]
+					if s.Inner != nil {
+						if last[1] != bodies {
+							at.Inner = append(at.Inner, schedule.Segment{Repeat: inner.Repeat, Stride: inner.Stride})
+						}
+						at = &at.Inner[len(at.Inner)-1]
+					}
+					*last = [2]int{segments, bodies}
+					at.Body = append(at.Body, a.WithDrop(0).WithJoin(false))
 				}
-				i := l.Of[e]
-				side, last := &sends[i], &sending[i]
-				if a.Kind() == schedule.RecvF || a.Kind() == schedule.RecvB {
-					side, last = &receives[i], &receiving[i]
-				}
-				if *last != segments {
-					*last = segments
-					*side = append(*side, schedule.Segment{Repeat: s.Repeat, Stride: s.Stride})
-				}
-				body := &(*side)[len(*side)-1].Body
-				*body = append(*body, a.WithDrop(0).WithJoin(false))
 			}
 		}
 	}
@@ -104,11 +113,12 @@ func skip(sends, receives *passes.Cursor, agreed int) bool {
 	if sends.Repeat == x.Repeat-1 || receives.Repeat == y.Repeat-1 {
 		return false
 	}
-	messages := passes.LeastMultiple(len(x.Body), len(y.Body))
+	sent, received := int(x.Len()), int(y.Len())
+	messages := passes.LeastMultiple(sent, received)
 	if agreed < messages {
 		return false
 	}
-	a, b := messages/len(x.Body), messages/len(y.Body)
+	a, b := messages/sent, messages/received
 	n := min((x.Repeat-1-sends.Repeat)/a, (y.Repeat-1-receives.Repeat)/b)
 	if a*x.Stride != b*y.Stride || n == 0 {
 		return false

@@ -49,7 +49,7 @@ var weights = [...]struct {
 	{schedule.DropBackwardWeights, weightsBackward, "backward"},
 }
 
-func (v *quantized) Repeats(int64) {}
+func (v *quantized) Repeats(*schedule.Segment, int64) {}
 
 func (v *quantized) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()

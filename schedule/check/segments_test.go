@@ -195,6 +195,9 @@ func TestCheckOfSegmentsOnRanks(t *testing.T) {
 				p = &q
 			}
 		}
+		if rapid.Bool().Draw(t, "nested") {
+			p = plantest.Nested(p, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)))
+		}
 		compareWithList(t, p, rapid.IntRange(-1, 2).Draw(t, "capacity"))
 	})
 }
@@ -206,6 +209,9 @@ func TestCheckOfPaces(t *testing.T) {
 	blocked := 0
 	for range 1_000 {
 		p := paces(rng)
+		if rng.IntN(2) == 0 {
+			p = plantest.Nested(p, rng)
+		}
 		compareWithList(t, p, rng.IntN(4)-1)
 		if check.Plan(p) != nil {
 			blocked++

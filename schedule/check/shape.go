@@ -46,11 +46,25 @@ func (c *Checker) CheckShape(plan *schedule.Plan) {
 		}
 	}
 	c.checkTables(plan, fault)
+	nested := int64(0)
 	for rank, program := range plan.Programs {
 		for i, s := range program {
-			if len(s.Body) == 0 || s.Repeat < 1 || s.Repeat > schedule.MaxMicrobatches || s.Stride < -schedule.MaxMicrobatches || s.Stride > schedule.MaxMicrobatches {
+			bad := func(s *schedule.Segment) bool {
+				return len(s.Body) == 0 == (s.Inner == nil) || s.Repeat < 1 || s.Repeat > schedule.MaxMicrobatches || s.Stride < -schedule.MaxMicrobatches || s.Stride > schedule.MaxMicrobatches
+			}
+			if bad(&s) {
 				fault("Segment %d of rank %d has %d actions, repeat %d and stride %d; it must have actions, a repeat of 1 to %d and a stride of at most that.",
 					i, rank, len(s.Body), s.Repeat, s.Stride, schedule.MaxMicrobatches)
+			}
+			for k := range s.Inner {
+				inner := &s.Inner[k]
+				if bad(inner) || inner.Inner != nil || len(inner.Body) > schedule.MaxNested {
+					fault("Segment %d of rank %d has within it segment %d of %d actions, repeat %d and stride %d; it must have actions, no segments, a repeat of 1 to %d and a stride of at most that.",
+						i, rank, k, len(inner.Body), inner.Repeat, inner.Stride, schedule.MaxMicrobatches)
+				} else if nested += int64(len(inner.Body)) * int64(inner.Repeat); nested > schedule.MaxNested {
+					fault("Segment %d of rank %d is a loop of loops with which these have %d actions a repeat; all of them together may have %d.", i, rank, nested, schedule.MaxNested)
+					return
+				}
 			}
 		}
 	}

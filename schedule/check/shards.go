@@ -52,7 +52,7 @@ func (v *sharding) shards(stage int) bool {
 	return v.c.Includes(stage, schedule.Unshard) || v.c.Includes(stage, schedule.Reshard)
 }
 
-func (v *sharding) Repeats(int64) {}
+func (v *sharding) Repeats(*schedule.Segment, int64) {}
 
 func (v *sharding) Visit(a schedule.Action, mb int64) {
 	c, stage, kind := v.c, a.Stage(), a.Kind()

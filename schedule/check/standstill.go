@@ -107,12 +107,12 @@ func (s *Standstill) nextReceive(e, mb int) schedule.Action {
 					return a.WithDrop(0)
 				}
 			}
-			if p.Advance(); p.Index == begin.Index {
-				break // a whole body without any
+			if p.Advance(); p.Inner == begin.Inner && p.Again == begin.Again && p.Index == begin.Index {
+				break // a whole repeat without any
 			}
 		}
 		if p.Segment == begin.Segment {
-			p.Segment, p.Repeat, p.Index = p.Segment+1, 0, 0
+			p = passes.Cursor{Program: p.Program, Segment: p.Segment + 1}
 		}
 	}
 	return passes.Received(e, int64(mb))

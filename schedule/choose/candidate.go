@@ -98,7 +98,7 @@ func lengthy(plan *schedule.Plan) error {
 		for _, segment := range program {
 			if segment.Repeat > 1 {
 				stride = max(stride, segment.Stride, -segment.Stride)
-				body += len(segment.Body)
+				body += int(segment.Len())
 			}
 		}
 	}

@@ -179,11 +179,9 @@ func refuseQueues(plan *schedule.Plan) error {
 // kindsOf says which kinds of actions a plan has.
 func kindsOf(plan *schedule.Plan) (there [schedule.NumKinds]bool) {
 	for _, program := range plan.Programs {
-		for _, segment := range program {
-			for _, a := range segment.Body {
-				if int(a.Kind()) < schedule.NumKinds {
-					there[a.Kind()] = true
-				}
+		for a := range schedule.Written(program) {
+			if int(a.Kind()) < schedule.NumKinds {
+				there[a.Kind()] = true
 			}
 		}
 	}

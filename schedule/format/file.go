@@ -155,11 +155,18 @@ func (f *File) Place(rank int, position int64) (line, column int) {
 	}
 	offset, before := f.starts[rank], 0
 	for _, segment := range f.Plan.Programs[rank] {
-		body, all := int64(len(segment.Body)), int64(len(segment.Body))*int64(segment.Repeat)
+		all, within := segment.Len()*int64(segment.Repeat), int64(-1)
 		if position >= 0 && position < all {
-			offset = f.offsets[rank][before+int(position%body)]
+			within = position % segment.Len()
 		}
-		position, before = position-all, before+len(segment.Body)
+		for _, inner := range segment.Inside() {
+			n := int64(len(inner.Body))
+			if within >= 0 && within < n*int64(inner.Repeat) {
+				offset = f.offsets[rank][before+int(within%n)]
+			}
+			within, before = within-n*int64(inner.Repeat), before+int(n)
+		}
+		position -= all
 	}
 	return f.place(int(offset))
 }

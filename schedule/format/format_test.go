@@ -259,6 +259,8 @@ func TestFilesComeBack(t *testing.T) {
 		"1 1 -1 -1\n1 -1 1 -1\n",
 		"[1, 1, -1.5, -1]\r\n[1, -1, -1.5]\r\n\r\n",
 		"# by hand\nweir plan 1 name \"n\" mode training ranks 2 stages 2 microbatches 3 placement 0 1 frozen none\nrank 0:\nx 3 +1: 0F0~r\n   0B0\nx 1 +0: 0B3\nrank 1:\nx 1 +0: 1F0& 1B0\n",
+		"weir plan 1 name \"n\" mode training ranks 2 stages 2 microbatches 12 placement 0 1 frozen none\nrank 0:\nx 1 +0: 0F0\nx 3 +4: (\nx 4 +1: 0F1\n0B0 x 2 +0: 0B9 )\nx 1 +0: 0B3\nrank 1:\nx 1 +0: 1F0& 1B0\n",
+		"{\"programs\":[[{\"segments\":[{\"repeat\":2,\"stride\":1,\"actions\":\"0F0\"},{\"actions\":\"0B3 0B4\",\"repeat\":1,\"stride\":0}],\"stride\":2,\"repeat\":3},\n{\"repeat\":1,\"stride\":0,\"actions\": \"0W0\"}]],\"ranks\":1,\"schema\":1,\"name\":\"n\",\"mode\":\"training\",\"placement\":[0],\"microbatches\":7}",
 		"{\"programs\":[[{\"actions\":\"0F0  0B0\",\"stride\":1,\"repeat\":3}],\n[{\"repeat\":1,\"stride\":0,\"actions\": \"1F0\"},{\"repeat\":2,\"stride\":0,\"actions\":\"1B0 1B0\"}]],\"ranks\":2,\"schema\":1,\"name\":\"n\",\"mode\":\"training\",\"placement\":[0,1],\"microbatches\":3}",
 	} {
 		file := read(t, text, format.Options{})
@@ -271,21 +273,27 @@ func TestFilesComeBack(t *testing.T) {
 		lines := strings.Split(text, "\n")
 		for rank, program := range file.Plan.Programs {
 			position := int64(0)
-			for _, segment := range program {
-				for repeat := range segment.Repeat {
-					for _, a := range segment.Body {
-						line, column := file.Place(rank, position)
-						at := lines[line-1][column-1:]
-						switch file.Format {
-						case format.Order:
-							number := strings.Trim(strings.FieldsFunc(at, func(r rune) bool { return strings.ContainsRune(" ,]", r) })[0], "-")
-							require.Equal(t, fmt.Sprint(a.Stage()/file.Plan.Placement.Ranks+1), strings.TrimSuffix(number, ".5"), text)
-						default:
-							stage, mb := fmt.Sprint(a.Stage()), fmt.Sprint(a.Microbatch())
-							require.Regexp(t, "^"+stage+"[A-Z_]+("+mb+")?([ ,;)\t\r\"~&]|$)", at, text)
+			expect := func(a schedule.Action) {
+				line, column := file.Place(rank, position)
+				at := lines[line-1][column-1:]
+				switch file.Format {
+				case format.Order:
+					number := strings.Trim(strings.FieldsFunc(at, func(r rune) bool { return strings.ContainsRune(" ,]", r) })[0], "-")
+					require.Equal(t, fmt.Sprint(a.Stage()/file.Plan.Placement.Ranks+1), strings.TrimSuffix(number, ".5"), text)
+				default:
+					stage, mb := fmt.Sprint(a.Stage()), fmt.Sprint(a.Microbatch())
+					require.Regexp(t, "^"+stage+"[A-Z_]+("+mb+")?([ ,;)\t\r\"~&]|$)", at, text)
+				}
+				position++
+			}
+			for _, outer := range program {
+				for range outer.Repeat {
+					for _, segment := range outer.Inside() {
+						for range segment.Repeat {
+							for _, a := range segment.Body {
+								expect(a)
+							}
 						}
-						_ = repeat
-						position++
 					}
 				}
 			}
@@ -411,6 +419,10 @@ func TestErrors(t *testing.T) {
 		{format.JSON, "{\"programs\": [[{\"actions\": \"0F0 0X0\"}]]}", `1:33: found "0X0", expected an action such as 2F0`},
 		{format.JSON, "{\"programs\": [[{\"actions\": \"\\u0030F0 0X0\"}]]}", `1:28: found "0X0", expected an action such as 2F0`},
 		{format.JSON, "{\"programs\": [[{\"actions\": \" \"}]]}", `1:28: found " ", expected actions such as 2F0`},
+		{format.JSON, "{\"programs\": [[{\"repeat\": 1, \"segments\": []}]]}", `1:44: found "}", expected the repeat and the actions of the segment before it`},
+		{format.JSON, "{\"programs\": [[{\"repeat\": 1, \"segments\": [{\"segments\": []}]}]]}", `1:44: found an unknown field "segments", expected repeat, stride or actions`},
+		{format.JSON, "{\"programs\": [[{\"actions\": \"0F0\", \"segments\": []}]]}", `1:35: found an unknown field "segments", expected repeat, stride or actions`},
+		{format.JSON, "{\"programs\": [[{\"segments\": [{\"repeat\": 33554433, \"actions\": \"0F0\"}]}]]}", `1:29: found loops of loops of 33554433 actions a repeat, expected at most 33554432`},
 		{format.JSON, "{\"programs\": [[{\"repeat\": 1}]]}", `1:28: found "}", expected the repeat and the actions of the segment before it`},
 		{format.JSON, "{\"programs\": [[{\"actions\": \"0F0\"}]]}", `1:33: found "}", expected the repeat and the actions of the segment before it`},
 		{format.JSON, "{\"programs\": [[{\"steps\": 1}]]}", `1:17: found an unknown field "steps", expected repeat, stride or actions`},
@@ -504,6 +516,8 @@ func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"0F0,,0B0\r\n,1F0,1B0\r\n", "0F0,(0F1;0B0)OVERLAP_F_B,0W1\n", "0F0,0SEND_F0,0RECV_B0,0BW0\n1RECV_F0,1F0,1B0,1SEND_B0,1W0\n",
 		"0UNSHARD,0F0,0REDUCE_GRAD", "[1, 2, -2, -2.5, -1]\n[1 -1]\n", "[[1,\n -1], [1, -1.5]]", "\ufeff\"0F0\",\"(0F1;0B0)OVERLAP_F_B\",0W1\n", "weir plan 1 name \"\" mode training ranks 1 stages 1 microbatches 1 placement 0 frozen none rank 0: x 1 +0: 0F0",
+		"weir plan 1 name \"\" mode training ranks 1 stages 1 microbatches 12 placement 0 frozen none rank 0: x 3 +4: ( x 4 +1: 0F0 x 1 +0: 0B0 0B1 x 2 +1: 0B2 )",
+		"{\"schema\": 1, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 6, \"programs\": [[{\"repeat\": 3, \"stride\": 2, \"segments\": [{\"repeat\": 2, \"stride\": 1, \"actions\": \"0F0 0B0\"}]}]]}",
 		"{\"schema\": 1, \"name\": \"n\", \"mode\": \"training\", \"ranks\": 1, \"placement\": [0], \"microbatches\": 2, \"costs\": {}, \"frozen\": [0], \"windows\": [1], \"programs\": [[{\"repeat\": 2, \"stride\": 1, \"actions\": \"0F0~p& 0B0\"}]]}",
 	} {
 		for hint := range 6 {

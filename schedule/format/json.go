@@ -43,7 +43,8 @@ const jsonSchema = 1
 // Copies, slices and the frozen stages follow the microbatches where there are any.
 // Where the plan has them there are also facts, parts, windows and outgoing, a list
 // entry for each stage, entries, one for each rank, and costs. Actions are those of
-// the text form. The same plan gives the same bytes.
+// the text form. A loop of loops has segments, a list of such objects, in the place of
+// actions. The same plan gives the same bytes.
 //
 // The error is that of w, or wraps ErrRefused for a plan that has no such form.
 func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
@@ -184,23 +185,35 @@ func (j *jsonWriter) programs(plan *schedule.Plan) {
 			j.b.WriteByte(',')
 		}
 		j.b.WriteString("\n    [")
-		for i, segment := range program {
-			if i > 0 {
-				j.b.WriteByte(',')
-			}
-			fmt.Fprintf(j.b, "\n      {\"repeat\": %d, \"stride\": %d, \"actions\": \"", segment.Repeat, segment.Stride)
-			for i, a := range segment.Body {
-				if i > 0 {
-					j.b.WriteByte(' ')
-				}
-				j.buf, _ = a.AppendText(j.buf[:0])
-				j.b.Write(j.buf)
-			}
-			j.b.WriteString(`"}`)
-		}
+		j.segments(program, "\n      ")
 		j.b.WriteString("\n    ]")
 	}
 	j.b.WriteString("\n  ]")
+}
+
+// segments writes segments, with so much space before each.
+func (j *jsonWriter) segments(program []schedule.Segment, space string) {
+	for i, segment := range program {
+		if i > 0 {
+			j.b.WriteByte(',')
+		}
+		fmt.Fprintf(j.b, "%s{\"repeat\": %d, \"stride\": %d, ", space, segment.Repeat, segment.Stride)
+		if segment.Inner != nil {
+			j.b.WriteString(`"segments": [`)
+			j.segments(segment.Inner, space+"  ")
+			j.b.WriteString(space + "]}")
+			continue
+		}
+		j.b.WriteString(`"actions": "`)
+		for i, a := range segment.Body {
+			if i > 0 {
+				j.b.WriteByte(' ')
+			}
+			j.buf, _ = a.AppendText(j.buf[:0])
+			j.b.Write(j.buf)
+		}
+		j.b.WriteString(`"}`)
+	}
 }
 
 // quoted returns a string as JSON, with < > & as they are.

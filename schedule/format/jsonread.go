@@ -27,6 +27,7 @@ type jsonReader struct {
 	f      *File
 	plan   *schedule.Plan
 	frozen []int
+	nested int64 // actions of one repeat of every loop of loops
 }
 
 // lacks is a fault of the object that has just ended.
@@ -193,29 +194,39 @@ func (r *jsonReader) parts() (table [schedule.NumKinds]uint64) {
 // program reads the segments of a rank.
 func (r *jsonReader) program() {
 	r.f.starts = append(r.f.starts, uint32(r.Ahead()))
-	var program []schedule.Segment
-	var offsets []uint32
+	r.f.offsets = append(r.f.offsets, nil)
+	r.plan.Programs = append(r.plan.Programs, r.segments(true))
+}
+
+// segments reads a list of segments, which may be loops of loops where nests is set.
+func (r *jsonReader) segments(nests bool) (program []schedule.Segment) {
+	offsets := &r.f.offsets[len(r.f.offsets)-1]
 	r.List(MaxBytes, func() {
 		var segment schedule.Segment
 		r.Object(func(name string) {
-			switch name {
-			case "repeat":
+			switch {
+			case name == "repeat":
 				segment.Repeat = r.number("a repeat", 1, schedule.MaxMicrobatches)
-			case "stride":
+			case name == "stride":
 				segment.Stride = r.number("a stride", -schedule.MaxMicrobatches, schedule.MaxMicrobatches)
-			case "actions":
-				segment.Body, offsets = r.actions(offsets)
+			case name == "actions" && segment.Inner == nil:
+				segment.Body, *offsets = r.actions(*offsets)
+			case name == "segments" && nests && segment.Body == nil:
+				start := r.Ahead()
+				segment.Inner = r.segments(false)
+				if r.nested += segment.Len(); r.nested > schedule.MaxNested {
+					r.Wrong(start, fmt.Sprintf("found loops of loops of %d actions a repeat, expected at most %d", r.nested, schedule.MaxNested))
+				}
 			default:
-				r.Unknown("repeat, stride or actions")
+				r.Unknown("repeat, stride or actions, or segments in their place")
 			}
 		})
-		if segment.Body == nil || segment.Repeat == 0 {
+		if segment.Body == nil && segment.Inner == nil || segment.Repeat == 0 {
 			r.lacks("the repeat and the actions of the segment before it")
 		}
 		program = append(program, segment)
 	})
-	r.plan.Programs = append(r.plan.Programs, program)
-	r.f.offsets = append(r.f.offsets, offsets)
+	return program
 }
 
 // actions reads the actions of a body, and appends their places.

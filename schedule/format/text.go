@@ -26,8 +26,8 @@ func (f *File) readPlanText(options Options) error {
 	f.Plan = plan
 	for _, program := range plan.Programs {
 		n := 0
-		for _, segment := range program {
-			n += len(segment.Body)
+		for range schedule.Written(program) {
+			n++
 		}
 		start := uint32(0)
 		if n > 0 {

@@ -3,6 +3,7 @@ package layout_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/layout"
 )
 
@@ -197,6 +199,16 @@ func TestCopiesThatTakeTurns(t *testing.T) {
 				require.Equal(t, []int{first + 2*second, 2*first + second}[rank], entries)
 			}
 		}
+	}
+}
+
+// TestLoopsOfLoops lays out a plan in which some segments are loops of loops.
+func TestLoopsOfLoops(t *testing.T) {
+	plan := planned(t, "1f1b", 4, 500, schedule.Training)
+	want := laid(t, plan, model(4, 1, 16, 7), layout.Config{Search: quick})
+	got := laid(t, plantest.Nested(plan, rand.New(rand.NewPCG(1, 2))), model(4, 1, 16, 7), layout.Config{Search: quick})
+	for rank := range want.Ranks {
+		require.Equal(t, want.Ranks[rank].Bound, got.Ranks[rank].Bound)
 	}
 }
 

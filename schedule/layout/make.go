@@ -80,6 +80,7 @@ func (c *Certificate) Gap() float64 {
 // ErrTooLong where a program keeps more the more microbatches it has, so that there is
 // too much to be planned, and ErrBudget.
 func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config) (*Plan, error) {
+	plan = plan.Flat()
 	p, err := prepare(plan, profile, cfg)
 	if err != nil {
 		return nil, err

@@ -69,11 +69,9 @@ type ports struct {
 func newPorts(plan *schedule.Plan, profile *Profile) *ports {
 	p := &ports{plan: plan, profile: profile, backward: make([]schedule.Kind, plan.Placement.Stages())}
 	for _, program := range plan.Programs {
-		for _, segment := range program {
-			for _, a := range segment.Body {
-				if kind := a.Kind(); kind == schedule.B || kind == schedule.I {
-					p.backward[a.Stage()] = kind
-				}
+		for a := range schedule.Written(program) {
+			if kind := a.Kind(); kind == schedule.B || kind == schedule.I {
+				p.backward[a.Stage()] = kind
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func lifetimes(plan *schedule.Plan, facts []schedule.Facts) (*schedule.Plan, err
 		if v.fault != nil {
 			return nil, v.fault
 		}
-		marked.Programs[rank] = v.segments()
+		marked.Programs[rank] = passes.Backwards(segments(v.lists[0]))
 		marked.Entries[rank] = int(max(v.most, 1))
 	}
 	return marked, nil
@@ -103,16 +103,20 @@ func withoutDrops(plan *schedule.Plan) *schedule.Plan {
 	bare.Facts, bare.Parts, bare.Windows, bare.Outgoing, bare.Entries = nil, nil, nil, nil, nil
 	bare.Programs = make([][]schedule.Segment, len(plan.Programs))
 	for rank, program := range plan.Programs {
-		bare.Programs[rank] = slices.Clone(program)
-		for i := range program {
-			body := slices.Clone(program[i].Body)
-			for k, a := range body {
-				body[k] = a.WithDrop(0)
-			}
-			bare.Programs[rank][i].Body = body
-		}
+		bare.Programs[rank] = bareProgram(program)
 	}
 	return &bare
+}
+
+func bareProgram(program []schedule.Segment) []schedule.Segment {
+	list := slices.Clone(program)
+	for i, s := range list {
+		list[i].Body, list[i].Inner = slices.Clone(s.Body), bareProgram(s.Inner)
+		for k, a := range s.Body {
+			list[i].Body[k] = a.WithDrop(0)
+		}
+	}
+	return list
 }
 
 // marking is the visitor that goes through a rank's program from its end. So
@@ -133,11 +137,11 @@ type marking struct {
 	entry    int // by copy: microbatches whose entry has a part left
 	weights  int // by the rank's stages: microbatch 0 where the last forward, and then the last backward, has read copies of weights
 
-	fates  []fate          // by the rank's stages and by kind
-	most   int64           // entries
-	drops  []schedule.Drop // of the repeat that is walked, in the order of the body
-	groups []group
-	fault  error
+	fates []fate            // by the rank's stages and by kind
+	most  int64             // entries
+	body  []schedule.Action // of the repeat that is walked, with what dies
+	lists [2][]piece        // what was walked before, by depth
+	fault error
 }
 
 // fate is what follows for an action from its stage and kind alone.
@@ -148,10 +152,10 @@ type fate struct {
 	born    []int         // the stages whose input it brings onto the rank
 }
 
-// group is repeats of one segment that follow each other and drop the same.
-type group struct {
-	segment, repeats int
-	drops            []schedule.Drop
+// piece is repeats of a segment that follow each other and drop the same.
+type piece struct {
+	schedule.Segment
+	of *schedule.Segment
 }
 
 func newMarking(o *passes.Outline, rank int) *marking {
@@ -170,11 +174,6 @@ func newMarking(o *passes.Outline, rank int) *marking {
 			v.Born(stage, kind, func(stage int) { f.born = append(f.born, stage) })
 		}
 	}
-	longest := 0
-	for _, s := range o.Plan.Programs[rank] {
-		longest = max(longest, len(s.Body))
-	}
-	v.drops = make([]schedule.Drop, 0, longest)
 	for c := range v.lower {
 		v.lower[c] = -1
 	}
@@ -193,7 +192,7 @@ func (v *marking) deadOf(stage int) int { return v.dead + v.copyOf(stage)*schedu
 func (v *marking) Visit(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
 	if kind.OfStage() {
-		v.mark(0)
+		v.body = append(v.body, a)
 		return
 	}
 	i := v.Place[stage]
@@ -221,12 +220,7 @@ func (v *marking) Visit(a schedule.Action, mb int64) {
 			v.Remove(v.entry+c, mb)
 		}
 	}
-	v.mark(drop)
-}
-
-// mark notes what dies with the action.
-func (v *marking) mark(drop schedule.Drop) {
-	v.drops = append(v.drops, drop)
+	v.body = append(v.body, a.Shift(int(mb)-a.Microbatch()).WithDrop(drop))
 }
 
 // widen makes a stage's bound that of what a set holds now.
@@ -335,34 +329,43 @@ func (v *marking) unread() error {
 	return nil
 }
 
-// Repeats takes the drops of n repeats, of which the first was walked.
-func (v *marking) Repeats(n int64) {
-	if k := len(v.groups) - 1; k >= 0 && v.groups[k].segment == v.Segment && (len(v.drops) == 0 || slices.Equal(v.groups[k].drops, v.drops)) {
-		v.groups[k].repeats += int(n)
-	} else {
-		v.groups = append(v.groups, group{v.Segment, int(n), slices.Clone(v.drops)})
+// Repeats takes n repeats of which the first was walked, or that are like the one before.
+func (v *marking) Repeats(s *schedule.Segment, n int64) {
+	next := piece{schedule.Segment{Body: v.body, Repeat: int(n), Stride: s.Stride}, s}
+	if s.Inner != nil {
+		next.Inner = segments(v.lists[1])
 	}
-	v.drops = v.drops[:0]
+	list := &v.lists[v.Depth]
+	last := len(*list) - 1
+	walked := len(next.Body)+len(next.Inner) > 0
+	switch {
+	case last >= 0 && (*list)[last].of == s && (!walked || follows(&(*list)[last].Segment, &next.Segment)):
+		(*list)[last].Repeat += int(n)
+	default:
+		next.Body = slices.Clone(v.body)
+		*list = append(*list, next)
+	}
+	v.body = v.body[:0]
+	if s.Inner != nil {
+		v.lists[1] = v.lists[1][:0]
+	}
 }
 
-// segments returns the program with its drops.
-func (v *marking) segments() []schedule.Segment {
-	program := make([]schedule.Segment, 0, len(v.groups))
-	segment, from := -1, 0 // the repeat from which the group is
-	for _, g := range slices.Backward(v.groups) {
-		if g.segment != segment {
-			segment, from = g.segment, 0
-		}
-		s := v.Plan.Programs[v.rank][g.segment]
-		body := s.Body // a copy, which is free where all its repeats drop the same
-		if g.repeats < s.Repeat {
-			body = make([]schedule.Action, len(s.Body))
-		}
-		for i, a := range s.Body {
-			body[i] = a.Shift(from * s.Stride).WithDrop(g.drops[len(body)-1-i])
-		}
-		program = append(program, schedule.Segment{Body: body, Repeat: g.repeats, Stride: s.Stride})
-		from += g.repeats
+// follows reports whether a segment does what the repeat behind the last one of another
+// would do.
+func follows(s, next *schedule.Segment) bool {
+	by := s.Repeat * s.Stride
+	same := func(a, b []schedule.Action) bool {
+		return slices.EqualFunc(a, b, func(a, b schedule.Action) bool { return a.Shift(by) == b })
 	}
-	return program
+	return same(s.Body, next.Body) && slices.EqualFunc(s.Inner, next.Inner, func(a, b schedule.Segment) bool {
+		return a.Repeat == b.Repeat && a.Stride == b.Stride && same(a.Body, b.Body)
+	})
+}
+
+func segments(pieces []piece) (list []schedule.Segment) {
+	for i := range pieces {
+		list = append(list, pieces[i].Segment)
+	}
+	return list
 }

@@ -41,6 +41,9 @@ func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 	if len(stages) != plan.Placement.Stages() {
 		return nil, fmt.Errorf("%w: there are %d entries for %d stages: say of each stage whether it cannot split", schedule.ErrParams, len(stages), plan.Placement.Stages())
 	}
+	if !splits(plan) {
+		return withoutDrops(plan), nil
+	}
 	return rewritten(plan, func(body []schedule.Action) []schedule.Action {
 		whole := make([]schedule.Action, 0, len(body))
 		for _, a := range body {
@@ -60,13 +63,25 @@ func Unsplit(plan *schedule.Plan, stages []bool) (*schedule.Plan, error) {
 	}), nil
 }
 
+// splits reports whether the plan has backwards in two halves.
+func splits(plan *schedule.Plan) bool {
+	for _, program := range plan.Programs {
+		for a := range schedule.Written(program) {
+			if a.Kind() == schedule.I || a.Kind() == schedule.W {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Merge returns a plan that runs B where the plan runs I and right behind it W of the
 // same stage and microbatch, neither of them joined. Drops that the plan had are
 // forgotten.
 func Merge(plan *schedule.Plan) *schedule.Plan {
 	unrolled := *plan
 	unrolled.Programs = make([][]schedule.Segment, len(plan.Programs))
-	for rank, program := range plan.Programs {
+	for rank, program := range plan.Flat().Programs {
 		unrolled.Programs[rank] = together(program)
 	}
 	return rewritten(&unrolled, func(body []schedule.Action) []schedule.Action {
@@ -166,7 +181,7 @@ func withKind(a schedule.Action, kind schedule.Kind) schedule.Action {
 // rewritten returns the plan with every body as the function returns it, without drops.
 // Segments whose body comes out empty are gone.
 func rewritten(p *schedule.Plan, rewrite func(body []schedule.Action) []schedule.Action) *schedule.Plan {
-	bare := withoutDrops(p)
+	bare := withoutDrops(p.Flat())
 	for rank, program := range bare.Programs {
 		kept := program[:0]
 		for _, s := range program {

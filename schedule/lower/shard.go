@@ -23,21 +23,19 @@ func Shard(plan *schedule.Plan, active int) (*schedule.Plan, error) {
 		return nil, fmt.Errorf("%w: %d active stages: a rank has at least the one that it computes", schedule.ErrParams, active)
 	}
 	for _, program := range plan.Programs {
-		for _, s := range program {
-			for _, a := range s.Body {
-				if a.Kind() == schedule.Unshard || a.Kind() == schedule.Reshard {
-					return nil, fmt.Errorf("%w: plan %q has %v already: give the plan without", schedule.ErrParams, plan.Name, a)
-				}
-				if a.Kind() == schedule.Quantize {
-					return nil, fmt.Errorf("%w: plan %q has %v already, and its weights would not be there: use Shard first, then Quantize", schedule.ErrParams, plan.Name, a)
-				}
-				if a.Joined() && active < 2 {
-					return nil, fmt.Errorf("%w: one active stage, and plan %q has joined pairs (%v): let there be two", schedule.ErrParams, plan.Name, a)
-				}
+		for a := range schedule.Written(program) {
+			if a.Kind() == schedule.Unshard || a.Kind() == schedule.Reshard {
+				return nil, fmt.Errorf("%w: plan %q has %v already: give the plan without", schedule.ErrParams, plan.Name, a)
+			}
+			if a.Kind() == schedule.Quantize {
+				return nil, fmt.Errorf("%w: plan %q has %v already, and its weights would not be there: use Shard first, then Quantize", schedule.ErrParams, plan.Name, a)
+			}
+			if a.Joined() && active < 2 {
+				return nil, fmt.Errorf("%w: one active stage, and plan %q has joined pairs (%v): let there be two", schedule.ErrParams, plan.Name, a)
 			}
 		}
 	}
-	sharded := withoutDrops(plan)
+	sharded := withoutDrops(plan.Flat())
 	for rank, program := range sharded.Programs {
 		sharded.Programs[rank] = gathering{active: active}.program(program)
 	}

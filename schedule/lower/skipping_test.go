@@ -1,6 +1,7 @@
 package lower_test
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +23,13 @@ func TestSkippingChangesNothing(t *testing.T) {
 
 func sameAsLists(t *testing.T, p *schedule.Plan) {
 	list := plantest.Expand(p)
+	rng := rand.New(rand.NewPCG(*plantest.Seed, uint64(p.Microbatches)))
+	for _, p := range []*schedule.Plan{p, plantest.Nested(p, rng)} {
+		sameAsList(t, p, list, rng)
+	}
+}
+
+func sameAsList(t *testing.T, p, list *schedule.Plan, rng *rand.Rand) {
 	for _, capacity := range []int{schedule.Unlimited, 0, 1} {
 		segments, listed := p, list
 		var err error
@@ -46,28 +54,29 @@ func sameAsLists(t *testing.T, p *schedule.Plan) {
 		require.Equal(t, []any{markedList.Parts, markedList.Windows, markedList.Outgoing, markedList.Entries},
 			[]any{marked.Parts, marked.Windows, marked.Outgoing, marked.Entries}, p.Name)
 
-		var least [2]int
-		for i, p := range []*schedule.Plan{marked, markedList} {
+		var least [3]int
+		for i, p := range []*schedule.Plan{marked, markedList, plantest.Nested(marked, rng)} {
 			proof, err := check.Prove(p, schedule.Unlimited)
 			require.NoError(t, err)
 			least[i], err = proof.LeastCapacity()
 			require.NoError(t, err)
 		}
 		require.Equal(t, least[1], least[0], p.Name)
+		require.Equal(t, least[1], least[2], p.Name)
 	}
 }
 
 // TestRampsAreSegments demands that a plan of twice the ranks is twice as long, as segments:
-// none of its warm-ups and drains is written out.
+// none of its warm-ups and drains is written out, nor a period as long as a group.
 func TestRampsAreSegments(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		depth int
-	}{{"gpipe", 1}, {"1f1b", 1}, {"1f1b", 2}, {"zb-h1", 1}, {"zb-v", 2}, {"depth-first", 1}} {
+	}{{"gpipe", 1}, {"1f1b", 1}, {"1f1b", 2}, {"zb-h1", 1}, {"zb-v", 2}, {"depth-first", 1}, {"interleaved", 2}, {"zb1p", 2}, {"grouped-interleave", 2}} {
 		s, err := schedule.Find(test.name)
 		require.NoError(t, err)
 		var written [2]int
-		for i, ranks := range []int{64, 128} {
+		for i, ranks := range []int{128, 256} {
 			placement, err := s.Place(ranks, ranks*test.depth)
 			require.NoError(t, err)
 			p, err := s.Rule(schedule.Params{Placement: placement, Microbatches: 1_000_000})
@@ -81,8 +90,8 @@ func TestRampsAreSegments(t *testing.T) {
 			p, err = lower.Lifetimes(p, facts, 0)
 			require.NoError(t, err)
 			for _, program := range p.Programs {
-				for _, s := range program {
-					written[i] += len(s.Body)
+				for range schedule.Written(program) {
+					written[i]++
 				}
 			}
 		}

@@ -99,10 +99,14 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 	if err := answers(plan, &asked); err != nil {
 		return nil, err
 	}
-	if p.unchecked {
-		return plan, complete(plan)
+	if !p.unchecked {
+		if plan, err = lower.Prepare(plan, p.passes); err != nil {
+			return nil, err
+		}
+		return plan.Flat(), nil
 	}
-	return lower.Prepare(plan, p.passes)
+	plan = plan.Flat()
+	return plan, complete(plan)
 }
 
 // answers reports whether a plan is for what the rule was asked: a check proves a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,12 +13,20 @@ import (
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 )
 
 func TestStepComputesMeansAndGradients(t *testing.T) {
-	for _, rule := range []schedule.Rule{nil, schedule.BreadthFirst} {
+	nested := func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := schedule.DepthFirst(p)
+		if err != nil {
+			return nil, err
+		}
+		return plantest.Nested(plan, rand.New(rand.NewPCG(1, 2))), nil
+	}
+	for _, rule := range []schedule.Rule{nil, schedule.BreadthFirst, nested} {
 		for _, m := range []int{1, 2, 7, 64} {
 			stages := chain()
 			cfg := config(stages)

@@ -35,6 +35,9 @@ func requireLeapsAt(t *rapid.T, p *schedule.Plan, costs *simulate.Costs, capacit
 	}
 	require.NoError(t, fault)
 	require.Equal(t, want, got)
+	nested, fault := simulate.Leaping(plantest.Nested(p, rand.New(rand.NewPCG(1, uint64(p.Microbatches)))), costs, capacity)
+	require.NoError(t, fault)
+	require.Equal(t, want, nested)
 	few, err := simulate.Work(p, costs, capacity)
 	require.NoError(t, err)
 	*full, *leapt = *full+work, *leapt+few

@@ -108,6 +108,7 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int) (*simulation
 	if err := costs.fit(plan); err != nil {
 		return nil, err
 	}
+	plan = plan.Flat()
 	s := &simulation{plan: plan, costs: costs, capacity: capacity}
 	var actions int64
 	for rank := range plan.Programs {

@@ -71,16 +71,20 @@ func NewClock(o *Outline, sets, queues int) Clock {
 		pace: make([]int, ranks), Queues: make([]Queue, queues), began: make([]int64, ranks), waited: make([]bool, ranks),
 	}
 	c.settling = min(ranks/8, 8)
+	longest := int64(0)
 	for rank, program := range o.Plan.Programs {
 		c.Ranks[rank].Program = program
 		for _, s := range program {
-			c.watching = c.watching || s.Repeat > 4
+			if s.Repeat > 4 {
+				c.watching, longest = true, max(longest, s.Len())
+			}
 		}
 		c.pace[rank] = c.roundsOf(rank)
 	}
 	for rank := range c.began {
 		c.began[rank] = -1
 	}
+	c.Expect(2 * int(longest))
 	c.most = slices.Max(c.pace)
 	for rank, stages := range o.On {
 		if slices.ContainsFunc(stages, o.HasBackward) {
@@ -177,7 +181,7 @@ func (c *Clock) turn(v clocked, rank int) bool {
 	a, ok := p.Action()
 	for ok && !a.Kind().Compute() {
 		v.Write(rank, a)
-		if p.Advance(); p.Repeat == 0 && p.Index == 0 {
+		if p.Advance(); p.Repeat == 0 && p.Starts() {
 			c.unsteady = c.settling
 		}
 		a, ok = p.Action()
@@ -199,7 +203,7 @@ func (c *Clock) turn(v clocked, rank int) bool {
 	}
 	d.owed += rounds(a.Kind()) * c.most
 	d.Action, d.left, d.owed = a, d.owed/c.pace[rank], d.owed%c.pace[rank]
-	if p.Advance(); p.Repeat == 0 && p.Index == 0 {
+	if p.Advance(); p.Repeat == 0 && p.Starts() {
 		c.unsteady = c.settling
 	}
 	c.Spend(1)
@@ -233,9 +237,9 @@ func (c *Clock) flow() int8 {
 func (c *Clock) State(s *repeats.State) {
 	for rank := range c.Ranks {
 		p, d := &c.Ranks[rank], &c.Duties[rank]
-		if !s.Fixed(int64(p.Segment)) || !s.Fixed(int64(p.Index)) || !s.Fixed(int64(d.left)) || !s.Fixed(int64(d.owed)) ||
+		if !p.state(s) || !s.Fixed(int64(d.left)) || !s.Fixed(int64(d.owed)) ||
 			!s.Fixed(int64(bare(d.Action))) || !s.Fixed(int64(bare(d.With))) ||
-			!s.Moving(int64(p.Repeat)) || !s.Moving(int64(d.Action.Microbatch())) || !s.Moving(int64(d.With.Microbatch())) {
+			!s.Moving(int64(d.Action.Microbatch())) || !s.Moving(int64(d.With.Microbatch())) {
 			return
 		}
 	}
@@ -283,7 +287,7 @@ func (c *Clock) Moves(by []int64) (shift, most int64) {
 		if by[3*rank+1] != c.moved || by[3*rank+2] != c.moved && d.With != 0 {
 			return 0, 0
 		}
-		most = min(most, int64(s.Repeat-1-p.Repeat)/step-1)
+		most = min(most, int64(s.Repeat-1-p.Repeat)/step)
 	}
 	if c.moved == 0 {
 		return 0, 0
@@ -311,7 +315,7 @@ func (c *Clock) Skip(n int64, by []int64) {
 		p, d := &c.Ranks[rank], &c.Duties[rank]
 		step := by[3*rank]
 		p.Repeat += int(n * step)
-		p.Position += n * step * int64(p.body())
+		p.Position += n * step * p.length()
 		d.Action = d.Action.Shift(int(n * by[3*rank+1]))
 		if d.With != 0 {
 			d.With = d.With.Shift(int(n * by[3*rank+2]))

@@ -202,7 +202,7 @@ func (m *March) measure() bool {
 	for rank := range m.Ranks {
 		m.laps[rank] = 1
 		if s := m.Ranks[rank].repeating(); s != nil {
-			m.laps[rank] = int64(stride/int(max(pace(s), 1))) * int64(len(s.Body))
+			m.laps[rank] = int64(stride/int(max(pace(s), 1))) * s.Len()
 			actions += m.laps[rank]
 		}
 	}
@@ -220,8 +220,7 @@ func (m *March) open() {
 // State tells where all ranks are, and the counts.
 func (m *March) State(s *repeats.State) {
 	for rank := range m.Ranks {
-		p := &m.Ranks[rank]
-		if !s.Fixed(int64(p.Segment)) || !s.Fixed(int64(p.Index)) || !s.Moving(int64(p.Repeat)) {
+		if !m.Ranks[rank].state(s) {
 			return
 		}
 	}
@@ -246,7 +245,7 @@ func (m *March) Moves(by []int64) (shift, most int64) {
 			if step*pace(s) != m.stride {
 				return 0, 0
 			}
-			shift, most = m.stride, min(most, int64(s.Repeat-1-p.Repeat)/step-1)
+			shift, most = m.stride, min(most, int64(s.Repeat-1-p.Repeat)/step)
 		}
 	}
 	if shift == 0 {
@@ -266,7 +265,7 @@ func (m *March) Skip(n int64, by []int64) {
 	for rank := range m.Ranks {
 		p := &m.Ranks[rank]
 		p.Repeat += int(n * by[rank])
-		p.Position += n * by[rank] * int64(p.body())
+		p.Position += n * by[rank] * p.length()
 	}
 	for i := range m.Counts {
 		m.Counts[i] += n * by[len(m.Ranks)+i]

@@ -60,13 +60,11 @@ func NewOutline(plan *schedule.Plan) Outline {
 	var kinds uint32 // of all stages
 	var drops schedule.Drop
 	for _, program := range plan.Programs {
-		for _, segment := range program {
-			for _, a := range segment.Body {
-				kinds |= 1 << a.Kind()
-				drops |= a.Drop()
-				if stage := a.Stage(); stage < o.Stages {
-					o.Sites[stage].kinds |= 1 << a.Kind()
-				}
+		for a := range schedule.Written(program) {
+			kinds |= 1 << a.Kind()
+			drops |= a.Drop()
+			if stage := a.Stage(); stage < o.Stages {
+				o.Sites[stage].kinds |= 1 << a.Kind()
 			}
 		}
 	}

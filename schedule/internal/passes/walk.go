@@ -17,8 +17,11 @@ type Walk struct {
 	repeats.Sets
 
 	// Where the walk is; for what visits it.
-	Segment, Index int
-	Position       int64 // of the action in the expanded program
+	Body     []schedule.Action
+	Segment  int   // the number of the body, those of loops within a loop counted
+	Index    int   // in the body
+	Position int64 // of the action in the expanded program
+	Depth    int   // 1 within a loop of loops
 
 	// Every is what a stride must be a multiple of where visits look at a microbatch
 	// modulo it; 0 is 1.
@@ -32,9 +35,9 @@ type visitor interface {
 	// Visit is called for each action that the walk does not skip, with the
 	// microbatch that it is for in this repeat.
 	Visit(a schedule.Action, mb int64)
-	// Repeats is called with n after a repeat that stands for n repeats: itself,
+	// Repeats is called with n after a repeat of a segment that stands for n repeats: itself,
 	// and then once more for those that are skipped because they are like it.
-	Repeats(n int64)
+	Repeats(s *schedule.Segment, n int64)
 }
 
 // NewWalk returns a walk over this many sets, all empty.
@@ -44,33 +47,52 @@ func NewWalk(sets int) Walk { return Walk{Sets: repeats.NewSets(sets)} }
 // first.
 func (w *Walk) Program(segments []schedule.Segment, reverse bool, v visitor) {
 	if reverse {
-		for i, segment := range slices.Backward(segments) {
-			w.Segment = i
-			w.walkSegment(backwards(segment), v)
-		}
-		return
+		segments = Backwards(segments)
 	}
-	start := int64(0)
-	for i, segment := range segments {
-		w.Segment, w.Position = i, start
-		w.walkSegment(segment, v)
-		start += int64(len(segment.Body)) * int64(segment.Repeat)
-	}
+	w.Position = 0
+	w.walk(segments, 0, 0, v)
 }
 
-// backwards returns the segment that runs the same actions in reverse.
-func backwards(s schedule.Segment) schedule.Segment {
-	body := make([]schedule.Action, len(s.Body))
-	for i, a := range s.Body {
-		body[len(body)-1-i] = a.Shift((s.Repeat - 1) * s.Stride)
+// Backwards returns the program that runs the same actions in reverse.
+func Backwards(program []schedule.Segment) []schedule.Segment {
+	list := make([]schedule.Segment, 0, len(program))
+	for _, s := range slices.Backward(program) {
+		list = append(list, backwards(s, 0))
 	}
-	return schedule.Segment{Body: body, Repeat: s.Repeat, Stride: -s.Stride}
+	return list
+}
+
+// backwards returns the segment that runs the same actions in reverse, with so much added
+// to their microbatches.
+func backwards(s schedule.Segment, by int) schedule.Segment {
+	by += (s.Repeat - 1) * s.Stride
+	back := schedule.Segment{Repeat: s.Repeat, Stride: -s.Stride}
+	if s.Inner == nil {
+		back.Body = make([]schedule.Action, 0, len(s.Body))
+	}
+	for _, a := range slices.Backward(s.Body) {
+		back.Body = append(back.Body, a.Shift(by))
+	}
+	for _, inner := range slices.Backward(s.Inner) {
+		back.Inner = append(back.Inner, backwards(inner, by))
+	}
+	return back
+}
+
+// walk walks segments whose first body has this number, with so much added to their
+// microbatches.
+func (w *Walk) walk(segments []schedule.Segment, number int, shift int64, v visitor) {
+	for i := range segments {
+		s := &segments[i]
+		w.walkSegment(s, number, shift, v)
+		number += max(len(s.Inner), 1)
+	}
 }
 
 // walkSegment walks the repeats of a segment, but for those that are like the one before
 // them. The last one is always walked.
-func (w *Walk) walkSegment(s schedule.Segment, v visitor) {
-	start, total := w.Position, int64(s.Repeat)
+func (w *Walk) walkSegment(s *schedule.Segment, number int, shift int64, v visitor) {
+	start, length, total := w.Position, s.Len(), int64(s.Repeat)
 	try := int64(1) // the next repeat that is recorded; the first one differs from the second
 	if s.Stride%max(w.Every, 1) != 0 {
 		try = total
@@ -80,25 +102,33 @@ func (w *Walk) walkSegment(s schedule.Segment, v visitor) {
 		if record {
 			w.Begin(sign(s.Stride))
 		}
-		w.Position = start + r*int64(len(s.Body))
-		w.walkRepeat(s, r, v)
-		v.Repeats(1)
+		w.Position = start + r*length
+		if by := shift + r*int64(s.Stride); s.Inner == nil {
+			w.Body, w.Segment = s.Body, number
+			w.walkBody(by, v)
+		} else {
+			w.Depth++
+			w.walk(s.Inner, number, by, v)
+			w.Depth--
+		}
+		v.Repeats(s, 1)
 		if !record {
 			continue
 		}
-		if n := w.End(pace(&s), total-2-r); n > 0 {
-			v.Repeats(n)
+		if n := w.End(pace(s), total-2-r); n > 0 {
+			v.Repeats(s, n)
 			r += n
 			try = r + 1
 		} else {
 			try = 2 * r
 		}
 	}
+	w.Position = start + total*length
 }
 
-func (w *Walk) walkRepeat(s schedule.Segment, r int64, v visitor) {
-	shift, start := r*int64(s.Stride), w.Position
-	for i, a := range s.Body {
+func (w *Walk) walkBody(shift int64, v visitor) {
+	start := w.Position
+	for i, a := range w.Body {
 		w.Index, w.Position = i, start+int64(i)
 		mb := int64(a.Microbatch())
 		if shift != 0 && !a.Kind().OfStage() {
@@ -109,8 +139,8 @@ func (w *Walk) walkRepeat(s schedule.Segment, r int64, v visitor) {
 			return
 		}
 	}
-	w.Position = start + int64(len(s.Body))
-	w.Visited += int64(len(s.Body))
+	w.Position = start + int64(len(w.Body))
+	w.Visited += int64(len(w.Body))
 }
 
 // pace returns by how many microbatches a repeat moves on, and sign in which direction.

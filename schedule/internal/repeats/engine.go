@@ -64,10 +64,14 @@ type Engine struct {
 	past, now State
 	age       int // moments since the period began
 	limit     int // the age at which another period is begun
+	first     int // what that is at first
 }
 
 // NewEngine returns an engine for a machine with this many sets, all empty.
-func NewEngine(sets int) Engine { return Engine{Sets: NewSets(sets)} }
+func NewEngine(sets int) Engine { return Engine{Sets: NewSets(sets), first: firstLimit} }
+
+// Expect says how many moments the shortest period may have.
+func (e *Engine) Expect(moments int) { e.first = min(max(e.first, moments), lastLimit) }
 
 // The moments among which Look looks for the end of a period.
 const firstLimit, lastLimit = 16, 1 << 14
@@ -77,11 +81,11 @@ const firstLimit, lastLimit = 16, 1 << 14
 // returns how many that are.
 func (e *Engine) Look(m Machine) int64 {
 	if e.age++; e.limit == 0 {
-		e.watch(m, firstLimit)
+		e.watch(m, e.first)
 		return 0
 	}
 	if n := e.End(m); n > 0 {
-		e.watch(m, firstLimit)
+		e.watch(m, e.first)
 		return n
 	}
 	if e.age == e.limit {
