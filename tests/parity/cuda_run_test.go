@@ -1,0 +1,240 @@
+package parity_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/internal/fakecuda"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/safetensors"
+)
+
+// cudaRun is a small model in training, on a device for each rank of a plan.
+type cudaRun struct {
+	t     *testing.T
+	model *transformer.Model
+	run   *runner.Runner[kernels.Buffer]
+	devs  []kernels.Compute
+	done  int
+}
+
+func startCUDA(t *testing.T, recipe fp8.Recipe, plan runner.Plan, devs ...kernels.Compute) *cudaRun {
+	var places []kernels.Compute
+	for _, rank := range plan.Placement.Rank {
+		places = append(places, devs[rank])
+	}
+	m, err := transformer.NewOn(transformer.Config{
+		Vocabulary: 24, Width: 16, Layers: 1, Heads: 2, Context: cudaTokens, Seed: 3, FP8: recipe,
+	}, places)
+	require.NoError(t, err)
+	cfg := runner.Config[kernels.Buffer]{
+		Stages: m.Stages(), Plan: plan,
+		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
+	}
+	for _, d := range devs {
+		cfg.Spaces = append(cfg.Spaces, d)
+	}
+	run, err := runner.New(cfg)
+	require.NoError(t, err)
+	return &cudaRun{t: t, model: m, run: run, devs: devs}
+}
+
+// steps trains for some steps and returns their losses and gradient norms.
+func (r *cudaRun) steps(n int) (numbers []float64) {
+	for range n {
+		var sources []runner.Source[kernels.Buffer]
+		for _, d := range r.devs {
+			sources = append(sources, cudaSource(d, r.done))
+		}
+		result, err := r.run.Step(r.t.Context(), cudaMicrobatches, runner.PerRank(sources...))
+		require.NoError(r.t, err)
+		_, err = r.model.RollScales(r.t.Context(), nil)
+		require.NoError(r.t, err)
+		require.NoError(r.t, r.model.Update(transformer.AdamW{LearningRate: 0.01}, result, 1))
+		numbers = append(numbers, result.Loss(transformer.LossName), result.GradNorm)
+		r.done++
+	}
+	return numbers
+}
+
+func (r *cudaRun) close() {
+	require.NoError(r.t, errors.Join(r.run.Close(), r.model.Close()))
+	for _, d := range r.devs {
+		require.Zero(r.t, d.Live())
+		require.NoError(r.t, d.(interface{ Close() error }).Close())
+	}
+}
+
+func cudaHost(t *testing.T) kernels.Compute {
+	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 64 << 20})
+	require.NoError(t, err)
+	return host
+}
+
+func cudaFake(t *testing.T, seed uint64, products cuda.Products) kernels.Compute {
+	fake := fakecuda.New(seed, 16<<20, 4096)
+	dev, err := cuda.Open(fake, cuda.Config{Products: products})
+	require.NoError(t, err)
+	fake.Follow(dev.All)
+	return dev
+}
+
+var cudaAlone = runner.Plan{Placement: schedule.Looped(1, 3), Rule: schedule.DepthFirst}
+
+// Two ranks on two devices train to the bits of one device with another plan (L9), whether the machine lets them copy
+// from each other or not, with products of either kind; in bfloat16 close to float32.
+func TestCUDARanks(t *testing.T) {
+	var inFloat32 []float64
+	for _, products := range []cuda.Products{cuda.Float32, cuda.BFloat16} {
+		one := startCUDA(t, nil, cudaAlone, cudaFake(t, 1, products))
+		want := one.steps(2)
+		one.close()
+		if inFloat32 == nil {
+			inFloat32 = want
+		}
+		require.InDeltaSlice(t, inFloat32, want, 0.02)
+		for _, peers := range [][][2]int{nil, {{0, 1}, {1, 0}}} {
+			var devs []kernels.Compute
+			machine := fakecuda.NewMachine(2, 2, 16<<20, 4096, peers...)
+			for _, fake := range machine { // nobody is followed: books belong to the goroutine of their rank
+				dev, err := cuda.Open(fake, cuda.Config{Products: products})
+				require.NoError(t, err)
+				devs = append(devs, dev)
+			}
+			two := startCUDA(t, nil, runner.Plan{Placement: schedule.Looped(2, 2), Rule: schedule.OneFOneB}, devs...)
+			require.Equal(t, want, two.steps(2))
+			for _, fake := range machine {
+				require.Equal(t, peers != nil, fake.Calls("CopyPeer") > 0)
+			}
+			two.close()
+		}
+	}
+}
+
+// A recipe's codes, scales and tallies are those of the host to the bit, given equal inputs, for
+// every role; and a model trains in FP8 on the device close to the host.
+func TestCUDAFP8(t *testing.T) {
+	const rows, cols = 19, 128
+	rng := rand.New(rand.NewPCG(1, 2))
+	x := make([]float32, rows*cols)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64() * math.Exp(4*rng.NormFloat64()))
+	}
+	host, dev := cudaHost(t), cudaFake(t, 1, cuda.Float32)
+	for _, name := range fp8.Names {
+		recipe, err := fp8.Named(name)
+		require.NoError(t, err)
+		for _, role := range []fp8.Role{fp8.Input, fp8.Weight, fp8.GradOutput} {
+			quantized := func(d kernels.Compute) (all [][]byte, tally []int32) {
+				mark := d.Mark()
+				alloc := func(dtype kernels.DType, n int) kernels.Buffer {
+					b, err := d.Alloc(memory.FP8, dtype, n)
+					require.NoError(t, err)
+					return b
+				}
+				op := recipe.Quantize(role)
+				op.X, op.Rows, op.Cols, op.Key = alloc(kernels.Float32, len(x)), rows, cols, kernels.Key{Seed: 7, Step: 3}
+				require.NoError(t, d.WriteFloat32(op.X, x))
+				op.Tally.Buffer, tally = alloc(kernels.Int32, kernels.TallyWords), make([]int32, kernels.TallyWords)
+				require.NoError(t, d.WriteInt32(op.Tally.Buffer, tally))
+				e := recipe.Encoding(role)
+				for _, q := range []*kernels.Quantized{&op.Rowwise, &op.Columnwise} {
+					*q = kernels.Quantized{Encoding: e, Rows: rows, Cols: cols}
+					if q == &op.Columnwise {
+						q.Rows, q.Cols = cols, rows
+					}
+					q.Data = alloc(kernels.Uint8, e.Bytes(q.Rows, q.Cols))
+				}
+				require.NoError(t, d.Quantize(op))
+				for _, q := range []kernels.Quantized{op.Rowwise, op.Columnwise} {
+					bytes := make([]byte, q.Data.N)
+					require.NoError(t, d.ReadUint8(bytes, q.Data))
+					all = append(all, bytes)
+				}
+				require.NoError(t, d.ReadInt32(tally, op.Tally.Buffer))
+				d.Reclaim(mark)
+				return all, tally
+			}
+			want, wantTally := quantized(host)
+			got, tally := quantized(dev)
+			require.Equal(t, want, got, "%s, %v", name, role)
+			require.Equal(t, wantTally, tally, "%s, %v", name, role)
+		}
+	}
+	recipe, err := fp8.Named("delayed")
+	require.NoError(t, err)
+	onHost, onDevice := startCUDA(t, recipe, cudaAlone, host), startCUDA(t, recipe, cudaAlone, dev)
+	require.InDeltaSlice(t, onHost.steps(3), onDevice.steps(3), 0.01)
+	onHost.close()
+	onDevice.close()
+}
+
+// save writes weights and moments to a checkpoint, and load reads them.
+func (r *cudaRun) save(dir string) {
+	var tensors []safetensors.Tensor
+	r.each(func(name string, p *transformer.Parameter, b kernels.Buffer) {
+		tensors = append(tensors, safetensors.Load(name, p.Shape, func() ([]float32, error) {
+			x := make([]float32, b.N)
+			return x, p.Device.ReadFloat32(x, b)
+		}))
+	})
+	require.NoError(r.t, checkpoint.Save(dir, checkpoint.State{Step: int64(r.done)}, tensors...))
+}
+
+func (r *cudaRun) load(dir string) {
+	c, err := checkpoint.Open(dir)
+	require.NoError(r.t, err)
+	r.each(func(name string, p *transformer.Parameter, b kernels.Buffer) {
+		x := make([]float32, b.N)
+		require.NoError(r.t, checkpoint.Read(c, name, p.Shape, x))
+		require.NoError(r.t, p.Device.WriteFloat32(b, x))
+	})
+	r.done, r.model.Updates = int(c.Step), c.Step
+	require.NoError(r.t, c.Close())
+}
+
+func (r *cudaRun) each(do func(name string, p *transformer.Parameter, b kernels.Buffer)) {
+	for _, p := range r.model.Parameters() {
+		do(p.Name, p, p.Weight)
+		do("m."+p.Name, p, p.M)
+		do("v."+p.Name, p, p.V)
+	}
+}
+
+// A checkpoint of the device goes on there to the bits of a run that never stopped; the host reads it
+// and goes on close to that, and the other way round. Host and device write the same file of the
+// same weights.
+func TestCUDACheckpoint(t *testing.T) {
+	for _, from := range []func() kernels.Compute{
+		func() kernels.Compute { return cudaFake(t, 1, cuda.Float32) }, func() kernels.Compute { return cudaHost(t) },
+	} {
+		dir := t.TempDir()
+		first := startCUDA(t, nil, cudaAlone, from())
+		first.steps(2)
+		first.save(dir)
+		want := first.steps(2)
+		first.close()
+		again := startCUDA(t, nil, cudaAlone, from())
+		again.load(dir)
+		require.Equal(t, want, again.steps(2))
+		again.close()
+		for _, to := range []kernels.Compute{cudaHost(t), cudaFake(t, 2, cuda.Float32)} {
+			other := startCUDA(t, nil, cudaAlone, to)
+			other.load(dir)
+			require.InDeltaSlice(t, want, other.steps(2), 1e-4)
+			other.close()
+		}
+	}
+}
