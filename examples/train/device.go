@@ -16,7 +16,7 @@ type local interface {
 }
 
 // products are the values of -products.
-var products = []string{"float32", "bfloat16"}
+var products = []string{"float32", "bfloat16", "cublas", "cublas-bfloat16"}
 
 // cudaNumber returns the number of the first GPU that -device names, and whether it names any.
 func (o *options) cudaNumber() (number int, cuda bool, err error) {

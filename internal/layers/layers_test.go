@@ -66,6 +66,7 @@ var rooms = []struct {
 	{"stages/transformer", 6, nil},
 	{"stages/stagetest", 6, nil},
 	{"kernels/cuda/libcuda", 4, []string{"gorgonia.org/cu", "github.com/ebitengine/purego"}},
+	{"kernels/cuda/cublas", 4, []string{"github.com/ebitengine/purego"}},
 	{"kernels/kerneltest", 5, nil},
 	{"kernels/cuda", 5, nil},
 	{"kernels/cuda/driver", 0, nil},

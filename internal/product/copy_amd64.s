@@ -43,7 +43,6 @@
 	MOVQ src+16(FP), SI; \
 	MOVQ srcRow+24(FP), R9; \
 	MOVQ rows+32(FP), CX; \
-	MOVQ last+40(FP), DX; \
 row: \
 	LOAD; \
 	STORE; \
@@ -54,10 +53,10 @@ row: \
 	VZEROUPPER; \
 	RET
 
-#define LOAD8 VMOVUPS (SI), Y0; VMOVUPS (SI)(DX*1), Y1
-#define STORE8 VMOVUPS Y0, (DI); VMOVUPS Y1, (DI)(DX*1)
-#define LOAD4 VMOVUPS (SI), X0; VMOVUPS (SI)(DX*1), X1
-#define STORE4 VMOVUPS X0, (DI); VMOVUPS X1, (DI)(DX*1)
+#define LOAD8 VMOVUPS (SI), Y0
+#define STORE8 VMOVUPS Y0, (DI)
+#define LOAD4 VMOVUPS (SI), X0
+#define STORE4 VMOVUPS X0, (DI)
 
 // func transpose8(dst *float32, dstRow int, src *float32, srcRow, blocks int)
 //
@@ -83,16 +82,16 @@ block:
 	VZEROUPPER
 	RET
 
-// func copy8(dst *float32, dstRow int, src *float32, srcRow, rows, last int)
+// func copy8(dst *float32, dstRow int, src *float32, srcRow, rows int)
 //
-// It copies the first 8 columns of rows, and 8 from byte last on. Rows are in bytes.
-TEXT ·copy8(SB), NOSPLIT, $0-48
+// It copies the first 8 columns of rows. Rows are in bytes.
+TEXT ·copy8(SB), NOSPLIT, $0-40
 	COPY(LOAD8, STORE8)
 
-// func copy4(dst *float32, dstRow int, src *float32, srcRow, rows, last int)
+// func copy4(dst *float32, dstRow int, src *float32, srcRow, rows int)
 //
-// It copies the first 4 columns of rows, and 4 from byte last on. Rows are in bytes.
-TEXT ·copy4(SB), NOSPLIT, $0-48
+// It copies the first 4 columns of rows. Rows are in bytes.
+TEXT ·copy4(SB), NOSPLIT, $0-40
 	COPY(LOAD4, STORE4)
 
 // func spread16(dst *float32, dstPanel int, src *float32, panels, ahead int)

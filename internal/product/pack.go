@@ -3,19 +3,13 @@ package product
 // packs says whether B is packed: where it is stored transposed, where so many tiles
 // of A read it that a copy costs nothing beside them, where more than some read it and
 // it does not stay in a cache as it lies, and where a few read it that is large,
-// because jumps from row to row are slow far from the processor. A B of few rows that
-// are aliased is packed too: C, which often has the same stride, comes by too often for
-// both to share sets of the cache. Else a copy costs more than it saves. The figures are
-// measured.
+// because jumps from row to row are slow far from the processor. Else a copy costs
+// more than it saves. The figures are measured.
 func (p *Product) packs(m, n, k int, b Matrix) bool {
-	const few, some, many, large, shallow = 2, 6, 24, 1 << 20, 128
+	const few, some, many, large = 2, 6, 24, 1 << 20
 	tiles := (m + shapes[p.Instructions].rows - 1) / shapes[p.Instructions].rows
-	return b.Trans || tiles > many || tiles > some && (!p.stays(n, k, b) || k <= shallow && aliased(b.Stride)) || tiles > few && n*k > large
+	return b.Trans || tiles > many || tiles > some && !p.stays(n, k, b) || tiles > few && n*k > large
 }
-
-// aliased says whether rows so many elements apart are a multiple of 4 KiB apart: then
-// they share a few sets of a first-level cache.
-func aliased(stride int) bool { return stride%1024 == 0 }
 
 // stays says whether a block of b stays in a cache as it lies, once the first tile of A
 // has read it. Short tiles come back to it too often, and want it as near as it gets.
@@ -49,19 +43,28 @@ type block struct {
 	aheadStep, aheadPanel int
 }
 
-// directWidth is the number of columns of C up to which a tile of a transposed A is read
-// where it lies.
+// directWidth is the number of columns of C up to which a tile of A is read where
+// it lies.
 const directWidth = 128
 
-// tile returns the first rows of a, packed where it is stored transposed and that pays: a
-// row that lies together feeds a sweep as fast as a packed tile does. It ends with the
-// next call.
+// tile returns the first rows of a, packed where that pays. It ends with the next
+// call.
 func (p *Product) tile(a Matrix, rows, depth, width int) tile {
 	const close = 8 << 10 // elements that a tile may lie between
-	if !a.Trans || p.Instructions == Portable || width <= directWidth || rows < 4 || depth*a.Stride <= close {
+	if p.Instructions == Portable || width <= directWidth || rows < 4 || a.Trans && depth*a.Stride <= close {
 		return direct(a)
 	}
-	p.copyRows(p.a, rows, a.Data, a.Stride, depth, rows)
+	if a.Trans {
+		p.copyRows(p.a, rows, a.Data, a.Stride, depth, rows)
+		return tile{p.a, 1, rows}
+	}
+	if rows < 8 {
+		return direct(a)
+	}
+	p.transpose(p.a, rows, a.Data, a.Stride, 8, depth)
+	if rows > 8 {
+		p.transpose(p.a[rows-8:], rows, a.Data[(rows-8)*a.Stride:], a.Stride, 8, depth)
+	}
 	return tile{p.a, 1, rows}
 }
 

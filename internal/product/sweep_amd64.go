@@ -56,9 +56,11 @@ func (p *Product) copyRows(dst []float32, dstStride int, src []float32, srcStrid
 	case p.Instructions == Portable || cols < 4:
 		copyPlain(dst, dstStride, src, srcStride, rows, cols)
 	case cols < 8:
-		copy4(&dst[0], 4*dstStride, &src[0], 4*srcStride, rows, 4*(cols-4))
+		copy4(&dst[0], 4*dstStride, &src[0], 4*srcStride, rows)
+		copy4(&dst[cols-4], 4*dstStride, &src[cols-4], 4*srcStride, rows)
 	default:
-		copy8(&dst[0], 4*dstStride, &src[0], 4*srcStride, rows, 4*(cols-8))
+		copy8(&dst[0], 4*dstStride, &src[0], 4*srcStride, rows)
+		copy8(&dst[cols-8], 4*dstStride, &src[cols-8], 4*srcStride, rows)
 	}
 }
 
@@ -95,10 +97,10 @@ func sweep256(s *sweepArgs, rows int)
 func transpose8(dst *float32, dstRow int, src *float32, srcRow, blocks int)
 
 //go:noescape
-func copy8(dst *float32, dstRow int, src *float32, srcRow, rows, last int)
+func copy8(dst *float32, dstRow int, src *float32, srcRow, rows int)
 
 //go:noescape
-func copy4(dst *float32, dstRow int, src *float32, srcRow, rows, last int)
+func copy4(dst *float32, dstRow int, src *float32, srcRow, rows int)
 
 //go:noescape
 func spread16(dst *float32, dstPanel int, src *float32, panels, ahead int)

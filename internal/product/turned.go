@@ -42,21 +42,14 @@ func (p *Product) turned(m, n, k int, a, b Matrix, c []float32, stride int, accu
 	}
 }
 
-// flip writes the transpose of rows×cols elements of src to dst: of a dst with aliased
-// rows a few of them at a time, which stay in a cache until all columns are written.
+// flip writes the transpose of rows×cols elements of src to dst.
 func (p *Product) flip(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	if rows < 8 {
 		p.transpose(dst, dstStride, src, srcStride, rows, cols)
 		return
 	}
-	step := cols
-	if aliased(dstStride) {
-		step = 8
-	}
-	for j := 0; j < cols; j += step {
-		for i := 0; i < rows; i += 8 {
-			i = min(i, rows-8) // the last rows are copied twice where 8 does not divide them
-			p.transpose(dst[j*dstStride+i:], dstStride, src[i*srcStride+j:], srcStride, 8, min(step, cols-j))
-		}
+	for i := 0; i < rows; i += 8 {
+		i = min(i, rows-8) // the last rows are copied twice where 8 does not divide them
+		p.transpose(dst[i:], dstStride, src[i*srcStride:], srcStride, 8, cols)
 	}
 }

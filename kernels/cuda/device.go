@@ -20,6 +20,10 @@ type Config struct {
 	Modules []string
 	// Products says how MatMul, HeadLoss and its backward multiply.
 	Products Products
+	// Library multiplies in the place of the device's kernels where it is set, but in the gradient of the
+	// head's table, which passes tokens over. The device owns it, and closes it before the driver.
+	// Bits are then the library's: an element may depend on more than its row and its column.
+	Library driver.Library
 }
 
 // Products says how matrices of float32 are multiplied.
@@ -44,9 +48,10 @@ type Device struct {
 	modules   []driver.Module
 	functions map[string]driver.Function
 	products  Products
-	args      []uint64 // of the launch that is being queued
-	chunk     []byte   // of what is being received
-	ids       []ids    // of the live buffers of Int32 that the host has written
+	library   driver.Library // nil where there is none
+	args      []uint64       // of the launch that is being queued
+	chunk     []byte         // of what is being received
+	ids       []ids          // of the live buffers of Int32 that the host has written
 
 	peers            map[*Device]bool // what the driver said of them
 	compute, in, out driver.Stream
@@ -81,7 +86,7 @@ var (
 // error wraps driver.ErrRefused, with the driver's log, where a kernel cannot be used, and
 // memory.ErrOutOfMemory where there is no room for the range.
 func Open(d driver.Driver, cfg Config) (*Device, error) {
-	dev := &Device{driver: d, products: cfg.Products, functions: map[string]driver.Function{}, peers: map[*Device]bool{}, chunk: make([]byte, stagingBytes)}
+	dev := &Device{driver: d, products: cfg.Products, library: cfg.Library, functions: map[string]driver.Function{}, peers: map[*Device]bool{}, chunk: make([]byte, stagingBytes)}
 	if err := dev.open(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: open: %w", err), dev.Close())
 	}
@@ -252,6 +257,9 @@ func (d *Device) Close() error {
 		err = joined(d.Sync(), d.Buffers.Close())
 	}
 	d.closed = true
+	if d.library != nil {
+		err = joined(err, d.library.Close())
+	}
 	err = joined(err, d.staging.close(d.driver), d.closeOperations())
 	for _, m := range d.modules {
 		err = joined(err, d.driver.Unload(m))

@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/weir-ml/weir/kernels"
+import (
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+)
 
 // Axpy queues y += a·x, by the kernel of package ptx's tests.
 func (d *Device) Axpy(y, x kernels.Buffer, a uint64, n int) error {
@@ -25,5 +28,18 @@ func (d *Device) Address(b kernels.Buffer) (uint64, error) {
 func (d *Device) AddLoss(cells, two kernels.Buffer, microbatch int) error {
 	o := d.begin("AddLoss", nil)
 	o.line("loss_add", 1, 1, o.at(cells), o.at(two), uint64(microbatch))
+	return o.end()
+}
+
+// Kernel queues a product by the device's kernel, as a library would.
+func (d *Device) Kernel(op driver.Multiply) error {
+	o := d.begin("Kernel", nil)
+	library := d.library
+	d.library = nil
+	o.matmul(product{
+		a: uint64(op.A), b: uint64(op.B), c: uint64(op.C), m: op.M, n: op.N, k: op.K,
+		transA: op.TransA, transB: op.TransB, accumulate: op.Accumulate,
+	})
+	d.library = library
 	return o.end()
 }

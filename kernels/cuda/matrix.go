@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/weir-ml/weir/kernels"
+import (
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+)
 
 // MatMul computes the product as Config.Products says.
 func (d *Device) MatMul(op kernels.MatMul) error {
@@ -23,12 +26,29 @@ type product struct {
 func (o *operation) matmul(p product) {
 	const side = 64
 	o.fits(p.m, p.n, p.k)
+	if o.device.library != nil && p.alive == 0 {
+		o.multiply(p)
+		return
+	}
 	kernel, threads := "matmul", 256
 	if o.device.products == BFloat16 {
 		kernel, threads = "matmul_bf16", 128
 	}
 	o.launch(kernel, (p.n+side-1)/side, (p.m+side-1)/side, threads, p.c, p.a, p.b, p.bias, p.alive, uint64(p.m), uint64(p.n), uint64(p.k),
 		flag(p.transA), flag(p.transB), flag(p.accumulate))
+}
+
+// multiply leaves a product to the library.
+func (o *operation) multiply(p product) {
+	if o.err == nil {
+		o.err = o.device.library.Multiply(driver.Multiply{
+			A: driver.Addr(p.a), B: driver.Addr(p.b), C: driver.Addr(p.c), M: p.m, N: p.n, K: p.k,
+			TransA: p.transA, TransB: p.transB, Accumulate: p.accumulate, BFloat16: o.device.products == BFloat16,
+		})
+	}
+	if p.bias != 0 {
+		o.each("add_row", p.m*p.n, p.c, p.bias, uint64(p.m)*uint64(p.n), uint64(p.n))
+	}
 }
 
 // AddRow adds b to each row of x.

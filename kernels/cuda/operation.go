@@ -20,6 +20,9 @@ var ErrMissing = errors.New("cuda: the device lacks the operation")
 // the tokens of a tile.
 const scratchBytes = headRows + 24*headTokens
 
+// libraryBytes is memory of the device for a library to work in: what cuBLAS recommends for Hopper.
+const libraryBytes = 32 << 20
+
 // openOperations loads the kernels and takes scratch memory, a page of its own.
 func (d *Device) openOperations() error {
 	names, err := fs.Glob(ptx.Files, "*.ptx")
@@ -45,6 +48,9 @@ func (d *Device) openOperations() error {
 	}
 	d.scratch = at
 	d.checks = d.Checks(d)
+	if d.library != nil {
+		return d.library.Bind(d.compute, at+driver.Addr(bytes-libraryBytes), libraryBytes)
+	}
 	return nil
 }
 
@@ -57,10 +63,14 @@ func (d *Device) closeOperations() error {
 	return joined(d.driver.Unmap(d.scratch, bytes, page), d.driver.Unreserve(d.scratch, bytes))
 }
 
-// scratchPages returns the page of the device, and scratchBytes in whole pages.
+// scratchPages returns the page of the device, and scratch memory in whole pages: the last of it is
+// the library's.
 func (d *Device) scratchPages() (page, bytes int64) {
-	page = d.driver.Facts().Page
-	return page, (scratchBytes + page - 1) / page * page
+	page, bytes = d.driver.Facts().Page, scratchBytes
+	if d.library != nil {
+		bytes += libraryBytes
+	}
+	return page, (bytes + page - 1) / page * page
 }
 
 // operation is one call of an operation while its kernels are queued. The first error is kept

@@ -1,14 +1,19 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/fakecuda"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/cuda"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+	"github.com/weir-ml/weir/kernels/kerneltest"
 )
 
 // rounded returns a number in bfloat16, by its own arithmetic: the neighbour that is nearest, the
@@ -58,4 +63,73 @@ func tensorProducts(t *testing.T, d *cuda.Device) {
 		}
 	}
 	require.NoError(t, d.Close())
+}
+
+// library multiplies by the kernels of a device, and fails where it is told.
+type library struct {
+	device         *cuda.Device
+	workspace      int64
+	products, half int
+	closed         int
+	fail           error
+}
+
+func (l *library) Bind(_ driver.Stream, at driver.Addr, bytes int64) error {
+	if at%256 != 0 {
+		return driver.ErrInvalid
+	}
+	l.workspace = bytes
+	return l.fail
+}
+
+func (l *library) Multiply(op driver.Multiply) error {
+	l.products++
+	if op.BFloat16 {
+		l.half++
+	}
+	return errors.Join(l.fail, l.device.Kernel(op))
+}
+
+func (l *library) Close() error {
+	l.closed++
+	return nil
+}
+
+// Where there is a library it multiplies, but where tokens are passed over, and with the same
+// numbers; its memory is there before the first product, and goes with the device.
+func TestLibrary(t *testing.T) {
+	open := func(products cuda.Products) (*cuda.Device, *library) {
+		l := &library{}
+		fake := fakecuda.New(1, 96<<20, page)
+		d, err := cuda.Open(fake, cuda.Config{Capacity: 32 << 20, Library: l, Products: products})
+		require.NoError(t, err)
+		fake.Follow(d.All)
+		l.device = d
+		require.EqualValues(t, 32<<20, l.workspace)
+		return d, l
+	}
+	for _, c := range kerneltest.Cases() {
+		if c.Name == "head/backward" || c.Name == "matmul" && *testkit.Long {
+			d, l := open(cuda.Float32)
+			require.NoError(t, c.Check(d), c.Name)
+			require.Positive(t, l.products)
+			require.Zero(t, l.half)
+			require.NoError(t, d.Close())
+			require.Equal(t, 1, l.closed)
+		}
+	}
+	d, l := open(cuda.BFloat16)
+	op := kernels.MatMul{A: filled(t, d, 6, 1), B: filled(t, d, 6, 2), C: filled(t, d, 4, 3), Bias: filled(t, d, 2, 4), M: 2, N: 2, K: 3}
+	require.NoError(t, d.MatMul(op))
+	a, b, bias := content(t, d, op.A), content(t, d, op.B), content(t, d, op.Bias)
+	require.InDelta(t, a[3]*b[1]+a[4]*b[3]+a[5]*b[5]+bias[1], content(t, d, op.C)[3], 0.05)
+	require.Equal(t, 1, l.half)
+	l.fail = driver.ErrLost
+	require.ErrorIs(t, d.MatMul(op), driver.ErrLost)
+	require.NoError(t, d.Close())
+
+	l = &library{fail: driver.ErrOutOfMemory}
+	_, err := cuda.Open(fakecuda.New(1, 96<<20, page), cuda.Config{Library: l})
+	require.ErrorIs(t, err, driver.ErrOutOfMemory)
+	require.Equal(t, 1, l.closed)
 }

@@ -89,14 +89,14 @@ func (d *Driver) read() (err error) {
 	if f.Total, err = d.device.TotalMem(); err != nil {
 		return err
 	}
-	return d.current(func() error {
+	return d.Current(func() error {
 		f.Page, err = d.granularity()
 		return err
 	})
 }
 
-// current makes a call with the context current on its thread.
-func (d *Driver) current(call func() error) error {
+// Current makes a call with the context current on its thread.
+func (d *Driver) Current(call func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cu.SetCurrentContext(d.context); err != nil {
@@ -106,7 +106,7 @@ func (d *Driver) current(call func() error) error {
 }
 
 // do is current, with the call's name in the error.
-func (d *Driver) do(name string, call func() error) error { return failed(name, d.current(call)) }
+func (d *Driver) do(name string, call func() error) error { return failed(name, d.Current(call)) }
 
 // kinds says what a CUresult means for the caller. Others are ErrInvalid.
 var kinds = map[int]error{
