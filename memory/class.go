@@ -73,3 +73,14 @@ func (b *ByClass) Total() int64 {
 	}
 	return total
 }
+
+// Named returns the bytes of the classes that have any, by name.
+func (b *ByClass) Named() map[string]int64 {
+	named := map[string]int64{}
+	for class, bytes := range b {
+		if bytes > 0 {
+			named[Class(class).String()] = bytes
+		}
+	}
+	return named
+}

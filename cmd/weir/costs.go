@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -52,7 +51,7 @@ func (c *pricing) price(placement schedule.Placement, file *format.File) (*simul
 	return c.uniform(placement)
 }
 
-// read returns the costs of the file.
+// fromFile returns the costs of the file.
 func (c *pricing) fromFile() (*simulate.Costs, error) {
 	for flag, given := range map[string]decimal{"--f": c.F, "--i": c.I, "--w": c.W, "--fb": c.Fb, "--q": c.Q, "--comm": c.Comm} {
 		if given.Rat != nil {
@@ -65,10 +64,26 @@ func (c *pricing) fromFile() (*simulate.Costs, error) {
 	}
 	defer file.Close() // It was only read.
 	costs, err := simulate.ReadCosts(file)
-	if errors.Is(err, simulate.ErrCosts) {
-		err = faults{{Text: strings.TrimPrefix(err.Error(), simulate.ErrCosts.Error()+": ")}}
+	return costs, faultOf(err, simulate.ErrCosts)
+}
+
+// priced are the flags of a plan and of its costs.
+type priced struct {
+	source
+	pricing `group:"Costs:"`
+}
+
+// proved returns the plan, proven, and its costs.
+func (c *priced) proved(s *streams) (*schedule.Plan, *simulate.Costs, error) {
+	plan, file, err := c.read(s)
+	if err != nil {
+		return nil, nil, err
 	}
-	return costs, err
+	if _, err := proven(plan, file, c.capacity()); err != nil {
+		return nil, nil, err
+	}
+	costs, err := c.price(plan.Placement, file)
+	return plan, costs, err
 }
 
 // orOne returns the number, 1 where none was given.
@@ -121,7 +136,7 @@ func (c *pricing) uniform(p schedule.Placement) (*simulate.Costs, error) {
 	return costs, nil
 }
 
-// saving returns the same costs where stages save and free what change says.
+// saving returns the costs with those of the stages changed.
 func saving(costs *simulate.Costs, change func(s *simulate.StageCosts)) *simulate.Costs {
 	other := *costs
 	other.Stages = slices.Clone(costs.Stages)

@@ -6,17 +6,15 @@ import (
 
 	"github.com/weir-ml/weir/schedule/draw"
 	"github.com/weir-ml/weir/schedule/simulate"
-	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // drawCmd draws a plan.
 type drawCmd struct {
-	source
-	pricing `group:"Costs:"`
-	To      string `help:"svg is a picture; html a page with the same picture, which zooms and pans; perfetto a trace for Perfetto or chrome://tracing, in JSON. By default the ending of --output decides: .svg, .html or .json; standard output gets SVG." enum:"auto,svg,html,perfetto" default:"auto"`
-	Output  string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
-	Trace   bool   `hidden:"" help:"The same as --to perfetto."`
-	JSON    bool   `help:"The same as --to perfetto, which is JSON."`
+	priced
+	To     string `help:"svg is a picture; html a page with the same picture, which zooms and pans; perfetto a trace for Perfetto or chrome://tracing, in JSON. By default the ending of --output decides: .svg, .html or .json; standard output gets SVG." enum:"auto,svg,html,perfetto" default:"auto"`
+	Output string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
+	Trace  bool   `hidden:"" help:"The same as --to perfetto."`
+	JSON   bool   `help:"The same as --to perfetto, which is JSON."`
 }
 
 // Run writes the picture, the page, or the trace.
@@ -33,14 +31,7 @@ func (c *drawCmd) Run(s *streams) error {
 	case to == "":
 		return usage("%q does not end in .svg, .html or .json: say --to svg, html or perfetto", c.Output)
 	}
-	plan, file, err := c.read(s)
-	if err != nil {
-		return err
-	}
-	if _, err := proven(plan, file, c.capacity()); err != nil {
-		return err
-	}
-	costs, err := c.price(plan.Placement, file)
+	plan, costs, err := c.proved(s)
 	if err != nil {
 		return err
 	}
@@ -52,8 +43,5 @@ func (c *drawCmd) Run(s *streams) error {
 		return err
 	}
 	write := map[string]func(io.Writer) error{"svg": step.SVG, "html": step.HTML, "perfetto": step.Trace}[to]
-	if c.Output == "-" {
-		return write(s.out)
-	}
-	return outfile.Write(c.Output, write)
+	return s.write(c.Output, write)
 }

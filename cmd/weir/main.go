@@ -101,6 +101,15 @@ func (f faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// faultOf returns an error of this kind as a fault, which says it without its kind, and any
+// other as it is.
+func faultOf(err, kind error) error {
+	if errors.Is(err, kind) {
+		return faults{{Text: strings.TrimPrefix(err.Error(), kind.Error()+": ")}}
+	}
+	return err
+}
+
 // run runs one command line and returns the exit status. What is wrong goes to
 // stderr, a line for each thing.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {

@@ -11,7 +11,6 @@ import (
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
-	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // memExportCmd writes the allocations of a planned step for the tools of others.
@@ -36,10 +35,7 @@ func (c *memExportCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "-" {
-		return write(s.out, plan, made)
-	}
-	return outfile.Write(c.Output, func(w io.Writer) error { return write(w, plan, made) })
+	return s.write(c.Output, func(w io.Writer) error { return write(w, plan, made) })
 }
 
 // writer returns what writes the form that is asked for.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -53,13 +54,20 @@ func (c *memLogCmd) Run(s *streams) error {
 		return usage("there is no file %s, nor a command weir mem %s: %s", c.File, c.File, spelling.Hint(c.File, []string{"log", "plan", "diff", "export", "leaks"}))
 	}
 	log, read := &memreport.Log{}, logRead{}
-	err := into(c.CSV, memreport.NewCSV, func(csv memreport.Sink) error {
-		return into(c.Trace, memreport.NewTrace, func(trace memreport.Sink) (err error) {
-			read, err = readLog(s, c.File, log.Add, csv.Add, trace.Add)
-			if err == nil && log.Records() == 0 {
-				err = read.nothing()
+	err := into(c.CSV, memreport.NewCSV, func(csv taker) error {
+		return into(c.Trace, memreport.NewTrace, func(trace taker) error {
+			for record, err := range read.records(s, c.File) {
+				if err == nil {
+					err = cmp.Or(log.Add(record), csv(record), trace(record))
+				}
+				if err != nil {
+					return err
+				}
 			}
-			return err
+			if log.Records() == 0 {
+				return read.nothing()
+			}
+			return nil
 		})
 	})
 	if err != nil {
@@ -68,15 +76,17 @@ func (c *memLogCmd) Run(s *streams) error {
 	return c.show(s, log, &read)
 }
 
-// into calls next with a sink that writes a file, or with one that takes everything
-// and does nothing where the file has no name.
-func into(name string, open func(io.Writer) memreport.Sink, next func(memreport.Sink) error) error {
+// taker takes the records of a log.
+type taker = func(*memlog.Record) error
+
+// into calls next with what writes a file, or does nothing where the file has no name.
+func into(name string, open func(io.Writer) memreport.Sink, next func(taker) error) error {
 	if name == "" {
-		return next(nowhere{})
+		return next(func(*memlog.Record) error { return nil })
 	}
 	return outfile.Write(name, func(w io.Writer) error {
 		sink := open(w)
-		if err := next(sink); err != nil {
+		if err := next(sink.Add); err != nil {
 			return err
 		}
 		return sink.Close()
@@ -96,12 +106,6 @@ func beside(page, file string) []string {
 	}
 	return []string{filepath.ToSlash(link)}
 }
-
-// nowhere is a sink that keeps nothing.
-type nowhere struct{}
-
-func (nowhere) Add(*memlog.Record) error { return nil }
-func (nowhere) Close() error             { return nil }
 
 // show prints the findings and writes the page.
 func (c *memLogCmd) show(s *streams, log *memreport.Log, read *logRead) error {

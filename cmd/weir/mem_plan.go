@@ -22,8 +22,7 @@ import (
 
 // laidOut is a plan whose memory is laid out.
 type laidOut struct {
-	source
-	pricing   `group:"Costs:"`
+	priced
 	Profile   string `aliases:"templates" group:"Memory:" help:"What the stages allocate, a file (examples/train -emit-profile writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
 	LookAhead int    `group:"Memory:" help:"Entries that a rank pulls before it needs them." placeholder:"N"`
 	Envelope  bool   `group:"Memory:" help:"Plan for microbatches of any shape class of the profile, each buffer as large as in the class where it is largest: so it is where there are several, and --shapes does not say which."`
@@ -255,12 +254,7 @@ func certified(step *step, made *layout.Plan) *certificates {
 		r := &made.Ranks[i]
 		one := certificate{
 			Height: r.Height, Bound: r.Bound, Gap: r.Gap(), Optimal: r.Optimal, Buffers: r.Buffers, Method: r.Method, Proof: r.Proof,
-			Classes: map[string]int64{}, Owners: []owner{},
-		}
-		for class, bytes := range r.Peak.Classes {
-			if bytes > 0 {
-				one.Classes[memory.Class(class).String()] = bytes
-			}
+			Classes: r.Peak.Classes.Named(), Owners: []owner{},
 		}
 		for _, o := range r.Peak.Owners {
 			who := owner{Name: o.Name, Class: o.Class.String(), Count: o.Count, Bytes: o.Bytes}

@@ -26,23 +26,6 @@ type logRead struct {
 	torn   *fault // the last line, where it is torn
 }
 
-// readLog gives every record of a log to all of takers. An error is one of theirs, or
-// of the file as a whole.
-func readLog(s *streams, name string, takers ...func(*memlog.Record) error) (logRead, error) {
-	var read logRead
-	for record, err := range read.records(s, name) {
-		if err != nil {
-			return read, err
-		}
-		for _, take := range takers {
-			if err := take(record); err != nil {
-				return read, err
-			}
-		}
-	}
-	return read, nil
-}
-
 // records returns the records of a log, each borrowed until the next, and keeps what
 // cannot be read. An error is the last element. The iterator is for a single use.
 func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, error] {

@@ -191,7 +191,12 @@ func beaten(list []instead, one *instead) bool {
 // proportion to its tokens; a hop takes what it did, and so does what is done once in a
 // step.
 func (c *memPlanCmd) timed(step *step, t layout.Tried) (instead, error) {
-	times, few, many := again(step.times), int64(step.plan.Microbatches), int64(t.Plan.Microbatches)
+	times := saving(step.times, func(s *simulate.StageCosts) {
+		if s.Recompute == 0 { // a stage that recomputes takes the time of its forward more
+			s.Recompute = s.F
+		}
+	})
+	few, many := int64(step.plan.Microbatches), int64(t.Plan.Microbatches)
 	times.Latency = times.Latency * many / few
 	for i := range times.Stages {
 		times.Stages[i].Quantize = times.Stages[i].Quantize * many / few
@@ -205,19 +210,6 @@ func (c *memPlanCmd) timed(step *step, t layout.Tried) (instead, error) {
 		return instead{}, err
 	}
 	return instead{Name: t.Name, Bytes: t.Bytes, Bound: t.Bound, Microbatches: t.Plan.Microbatches, Makespan: times.Units(r.Makespan) * float64(few) / float64(many)}, nil
-}
-
-// again returns costs by which a stage that recomputes takes the time of its forward
-// more, where they do not say how long.
-func again(costs *simulate.Costs) *simulate.Costs {
-	with := *costs
-	with.Stages = slices.Clone(costs.Stages)
-	for i := range with.Stages {
-		if s := &with.Stages[i]; s.Recompute == 0 {
-			s.Recompute = s.F
-		}
-	}
-	return &with
 }
 
 // refusal is the error of a plan that does not fit its budget, with what would, and how

@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"os"
+
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // input is a file that is read, or standard input, by the name that it has in messages.
@@ -28,6 +30,14 @@ func (s *streams) open(name string) (input, error) {
 	}
 	file, err := os.Open(name)
 	return input{file, name}, err
+}
+
+// write writes a file, or standard output where its name is -.
+func (s *streams) write(name string, write func(io.Writer) error) error {
+	if name == "-" {
+		return write(s.out)
+	}
+	return outfile.Write(name, write)
 }
 
 // apart is an error where an output is the input, or two outputs are one file.

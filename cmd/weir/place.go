@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/placement/exact"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
-	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // placeCmd plans a placement instance.
@@ -82,19 +79,14 @@ func (c *placeCmd) read(s *streams) (*minimalloc.Instance, error) {
 	}
 	defer in.Close()
 	instance, err := minimalloc.Read(in)
-	if errors.Is(err, minimalloc.ErrFormat) {
-		return nil, faults{{Text: strings.TrimPrefix(err.Error(), minimalloc.ErrFormat.Error()+": ")}}
-	}
-	return instance, err
+	return instance, faultOf(err, minimalloc.ErrFormat)
 }
 
 // write writes the layout where it is wanted, and the outcome.
 func (c *placeCmd) write(s *streams, in *minimalloc.Instance, out *placing) error {
-	if c.Output == "-" {
-		return minimalloc.Write(s.out, in)
-	}
 	if c.Output != "" {
-		if err := outfile.Write(c.Output, func(w io.Writer) error { return minimalloc.Write(w, in) }); err != nil {
+		err := s.write(c.Output, func(w io.Writer) error { return minimalloc.Write(w, in) })
+		if err != nil || c.Output == "-" {
 			return err
 		}
 	}

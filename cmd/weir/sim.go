@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"text/tabwriter"
 
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/terminal"
@@ -16,9 +15,8 @@ import (
 
 // simCmd simulates a plan.
 type simCmd struct {
-	source
-	pricing `group:"Costs:"`
-	JSON    bool `help:"Print the outcome as JSON."`
+	priced
+	JSON bool `help:"Print the outcome as JSON."`
 }
 
 // Help is printed behind the flags.
@@ -59,14 +57,7 @@ type simulatedRank struct {
 
 // Run prints what the plan comes to.
 func (c *simCmd) Run(s *streams) error {
-	plan, file, err := c.read(s)
-	if err != nil {
-		return err
-	}
-	if _, err := proven(plan, file, c.capacity()); err != nil {
-		return err
-	}
-	costs, err := c.price(plan.Placement, file)
+	plan, costs, err := c.proved(s)
 	if err != nil {
 		return err
 	}
@@ -125,12 +116,7 @@ func show(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report) *simul
 		}
 		if costs.Microbatch == 0 {
 			one.PeakBytes = rank.Peak
-			one.PeakByClass = map[string]int64{}
-			for class, bytes := range rank.Classes {
-				if bytes > 0 {
-					one.PeakByClass[memory.Class(class).String()] = bytes
-				}
-			}
+			one.PeakByClass = rank.Classes.Named()
 		}
 		out.PerRank = append(out.PerRank, one)
 	}

@@ -131,7 +131,7 @@ func classesTable(r *Rank) report.Table {
 		Head:  []string{"class", "at the peak", "at the highest level after a microbatch"},
 	}
 	first, most := r.PeakClasses, r.Peak
-	if first == nil {
+	if len(first) == 0 {
 		t.Head = slices.Delete(t.Head, 1, 2)
 		first, most = r.Classes, r.LevelHighest
 	}
@@ -141,7 +141,7 @@ func classesTable(r *Rank) report.Table {
 			continue
 		}
 		row := []string{name, units.Exactly(first[name])}
-		if r.PeakClasses != nil {
+		if len(r.PeakClasses) > 0 {
 			row = append(row, units.Exactly(r.Classes[name]))
 		}
 		t.Rows = append(t.Rows, row)

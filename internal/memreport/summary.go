@@ -1,10 +1,6 @@
 package memreport
 
-import (
-	"slices"
-
-	"github.com/weir-ml/weir/memory"
-)
+import "slices"
 
 // Summary is what a log comes to. Sizes are bytes.
 type Summary struct {
@@ -45,7 +41,7 @@ type Rank struct {
 	PeakOwners []Owner `json:"owners_at_peak,omitempty"`
 	// Classes are the bytes by class at the highest level, without those that are 0.
 	Classes map[string]int64 `json:"classes,omitempty"`
-	// PeakClasses is Peak by class, likewise; nil where the log does not say.
+	// PeakClasses is Peak by class, likewise; empty where the log does not say.
 	PeakClasses map[string]int64 `json:"peak_classes,omitempty"`
 }
 
@@ -103,24 +99,10 @@ func (r *rank) summary() Rank {
 		Rank: r.number, Records: r.records, Steps: r.steps,
 		LevelFirst: r.firstLevel, LevelLast: r.lastLevel, LevelLowest: r.lowestLevel, LevelHighest: r.highestLevel,
 		Peak: r.peak, PeakAt: At{r.peakAt.Step, r.peakAt.Microbatch}, Reserved: r.reserved, Growth: ended.growth(),
-		Classes: byName(&r.classes), PeakClasses: byName(&r.peakClasses),
+		Classes: r.classes.Named(), PeakClasses: r.peakClasses.Named(),
 	}
 	if r.planned > 0 {
 		s.Planned = &Planned{r.peakPlanned, r.most, r.least}
 	}
 	return s
-}
-
-// byName returns the classes that have bytes, nil where none has.
-func byName(classes *memory.ByClass) map[string]int64 {
-	var named map[string]int64
-	for class, bytes := range classes {
-		if bytes > 0 {
-			if named == nil {
-				named = map[string]int64{}
-			}
-			named[memory.Class(class).String()] = bytes
-		}
-	}
-	return named
 }

@@ -267,7 +267,7 @@ func TestPeakByClass(t *testing.T) {
 
 	log = &memreport.Log{}
 	require.NoError(t, log.Add(excessive(0, 0, 0, 0, 0)))
-	require.Nil(t, log.Summary().Ranks[0].PeakClasses)
+	require.Empty(t, log.Summary().Ranks[0].PeakClasses)
 	page.Reset()
 	require.NoError(t, log.Page("log").Write(&page))
 	require.NotContains(t, page.String(), "at the peak</th>")
