@@ -13,7 +13,7 @@ func TestRawTakesAValue(t *testing.T) {
 	for _, value := range []string{
 		"7", "-1.5e3", "true", "null", `"a ]} \\\" b"`, "[]", "{}", `{"a": [1, {"b": "}"}], "c": null}`, "[[[1,2],[3]] ,\n4]",
 	} {
-		d := jsontext.Of(`{"first": `+value+` , "second": true}`, "", "the text")
+		d := jsontext.Of([]byte(`{"first": `+value+` , "second": true}`), "", "the text")
 		var first string
 		second := false
 		d.Object(func(field string) {
@@ -29,7 +29,7 @@ func TestRawTakesAValue(t *testing.T) {
 		require.True(t, second, value)
 	}
 	for _, text := range []string{"", "[", `{"a": [`, `["a`, `[[]`, `{"a" 1}`, "[1}", "x"} {
-		d := jsontext.Of(text, "", "the text")
+		d := jsontext.Of([]byte(text), "", "the text")
 		d.Raw()
 		require.NotNil(t, d.Fault(), text)
 	}
@@ -37,7 +37,7 @@ func TestRawTakesAValue(t *testing.T) {
 
 // A fault at a place is counted in lines and bytes, and the first one stays.
 func TestWrongIsAtItsPlace(t *testing.T) {
-	d := jsontext.Of("[\n  \"one\"]", "dir/file", "the text")
+	d := jsontext.Of([]byte("[\n  \"one\"]"), "dir/file", "the text")
 	d.List(1, func() {
 		require.Equal(t, "one", d.Word())
 		require.Equal(t, 4, d.Start())

@@ -49,14 +49,16 @@ func New(r io.Reader, most int64, content string) (*Reader, error) {
 	if file, ok := r.(interface{ Name() string }); ok {
 		name = file.Name()
 	}
-	return of(text, name, content), nil
+	return Of(text, name, content), nil
 }
 
-// Of returns a reader of a text of a file with this name, or of none, "".
-func Of(text, name, content string) *Reader { return of([]byte(text), name, content) }
-
-func of(text []byte, name, content string) *Reader {
+// Of returns a reader of a text of a file with this name, or of none, "". The text is
+// borrowed.
+func Of(text []byte, name, content string) *Reader {
 	d := &Reader{text: text, name: name, content: content, valid: len(text)}
+	if json.Valid(text) {
+		return d
+	}
 	var all json.RawMessage
 	if syntax, wrong := errors.AsType[*json.SyntaxError](json.Unmarshal(text, &all)); wrong {
 		d.syntax = syntax

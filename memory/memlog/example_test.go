@@ -39,5 +39,5 @@ func ExampleRead() {
 	}
 	// Output:
 	// growth: 240 bytes
-	// memlog: not a line of a memory log: 3:27: expected a key or the end of the object, found the end of the line: the last line is torn
+	// memlog: not a line of a memory log: 3:27: found the end of the text, expected more of the record: the last line is torn
 }

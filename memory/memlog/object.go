@@ -2,11 +2,12 @@ package memlog
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weir-ml/weir/internal/jsontext"
 )
 
 // fault is an error at a column of a line, from 1.
@@ -54,114 +55,23 @@ type member struct {
 }
 
 // members splits the text of one object, which begins at a column of its line.
-// Every value in it is valid JSON.
-func members(text []byte, column int) (all []member, err error) {
-	s := scanner{text: text, column: column}
-	if !s.take('{') {
-		return nil, s.found("an object") // not even its beginning
+func members(text []byte, column int) ([]member, error) {
+	if begin := bytes.TrimLeft(text, " \t\r"); !bytes.HasPrefix(begin, []byte("{")) {
+		column += len(text) - len(begin)
+		if end := bytes.IndexAny(begin, " {"); end > 0 {
+			begin = begin[:end]
+		}
+		return nil, expected(column, "an object", short(begin))
 	}
-	all = make([]member, 0, 20)
-	for !s.take('}') {
-		if len(all) > 0 && !s.take(',') {
-			return nil, s.expected("a comma or the end of the object")
-		}
-		var m member
-		raw, _ := s.value()
-		if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &m.key) != nil {
-			return nil, s.expected("a key or the end of the object")
-		}
-		s.pos += len(raw)
-		if !s.take(':') {
-			return nil, s.expected("a colon")
-		}
-		if m.raw, m.column = s.value(); !json.Valid(m.raw) {
-			return nil, s.expected("a value of " + strconv.Quote(m.key))
-		}
-		s.pos += len(m.raw)
-		all = append(all, m)
-	}
-	if s.space(); s.pos < len(s.text) {
-		return nil, expected(s.column+s.pos, "the end of the line", short(s.text[s.pos:]))
+	r := jsontext.Of(text, "", "the record")
+	all := make([]member, 0, 20)
+	r.Object(func(key string) {
+		start := r.Ahead()
+		all = append(all, member{key, column + start, r.Raw()})
+	})
+	r.End(schema, true)
+	if f := r.Fault(); f != nil {
+		return nil, &fault{column + f.Column - 1, f.Text}
 	}
 	return all, nil
-}
-
-// scanner walks over the text of an object.
-type scanner struct {
-	text   []byte
-	pos    int
-	column int // of text[0]
-}
-
-// space skips white space.
-func (s *scanner) space() {
-	for s.pos < len(s.text) && (s.text[s.pos] == ' ' || s.text[s.pos] == '\t' || s.text[s.pos] == '\r') {
-		s.pos++
-	}
-}
-
-// take skips white space and then c, or reports false.
-func (s *scanner) take(c byte) bool {
-	s.space()
-	if s.pos == len(s.text) || s.text[s.pos] != c {
-		return false
-	}
-	s.pos++
-	return true
-}
-
-// value skips white space and returns what has the extent of a value, valid or
-// not, and its column. It stays in front of it.
-func (s *scanner) value() (raw []byte, column int) {
-	s.space()
-	rest := s.text[s.pos:]
-	return rest[:extent(rest)], s.column + s.pos
-}
-
-// extent returns the length of the value at the start of text: to the bracket
-// or quotation mark that closes it, or to what cannot be in a number or a name.
-func extent(text []byte) int {
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case quoted && c == '"':
-			if quoted = false; depth == 0 {
-				return i + 1
-			}
-		case quoted:
-		case c == '}' || c == ']':
-			if depth == 0 {
-				return i
-			}
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case depth == 0 && i > 0 && bytes.IndexByte([]byte(" \t\r,:{[\""), c) >= 0:
-			return i
-		case c == '{' || c == '[':
-			depth++
-		case c == '"':
-			quoted = true
-		}
-	}
-	return len(text)
-}
-
-// expected says what should be at the scanner's place. Where a value begins there
-// and has no end, the end of the line is what was found too early.
-func (s *scanner) expected(what string) error {
-	rest := s.text[s.pos:]
-	n := extent(rest)
-	if n == len(rest) && !json.Valid(rest) {
-		return expected(s.column+len(s.text), what, "the end of the line")
-	}
-	return s.found(what)
-}
-
-// found says what is at the scanner's place, and what should be.
-func (s *scanner) found(what string) error {
-	rest := s.text[s.pos:]
-	return expected(s.column+s.pos, what, short(rest[:min(max(extent(rest), 1), len(rest))]))
 }

@@ -136,25 +136,18 @@ func has(all []member, key string) bool {
 	return slices.ContainsFunc(all, func(m member) bool { return m.key == key })
 }
 
-// fill gives every field its value. A key that no field has is not read, a key
-// that comes twice and a field without a key are faults.
+// fill gives every field its value. A key that no field has is not read; a field without
+// a key is a fault.
 func fill(column int, all []member, form string, fields []field) error {
 	var missing []string
 	for _, f := range fields {
-		found := false
-		for _, m := range all {
-			if m.key != f.key {
-				continue
-			}
-			if found {
-				return expected(m.column, "one value of "+f.key, "another one")
-			}
-			found = true
-			if err := value(m, f.to); err != nil {
+		i := slices.IndexFunc(all, func(m member) bool { return m.key == f.key })
+		switch {
+		case i >= 0:
+			if err := value(all[i], f.to); err != nil {
 				return err
 			}
-		}
-		if !found && !f.optional {
+		case !f.optional:
 			missing = append(missing, f.key)
 		}
 	}

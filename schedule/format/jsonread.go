@@ -12,7 +12,7 @@ import (
 
 // readJSON reads our own JSON.
 func (f *File) readJSON(options Options) error {
-	r := &jsonReader{Reader: jsontext.Of(f.text, f.Name, "the plan"), f: f, plan: &schedule.Plan{}}
+	r := &jsonReader{Reader: jsontext.Of([]byte(f.text), f.Name, "the plan"), f: f, plan: &schedule.Plan{}}
 	r.file()
 	if fault := r.Fault(); fault != nil {
 		return &Error{Name: f.Name, Line: fault.Line, Column: fault.Column, Text: fault.Text}
