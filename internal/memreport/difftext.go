@@ -3,6 +3,8 @@ package memreport
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -57,30 +59,33 @@ func (f *Field) change() string {
 
 // Compare writes the ranks of two logs side by side.
 func Compare(w io.Writer, a, b *Summary) error {
+	ranks := map[int]*[2]*Rank{}
+	for side, s := range [2]*Summary{a, b} {
+		for i := range s.Ranks {
+			r := &s.Ranks[i]
+			if ranks[r.Rank] == nil {
+				ranks[r.Rank] = &[2]*Rank{}
+			}
+			ranks[r.Rank][side] = r
+		}
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "rank\trecords A\tB\tpeak A\tB\treserved A\tB\tgrowth A\tB\t")
-	both := [2]*Summary{a, b}
-	for i, j := 0, 0; i < len(a.Ranks) || j < len(b.Ranks); {
-		number := -1
-		for k, at := range [2]int{i, j} {
-			if at < len(both[k].Ranks) && (number < 0 || both[k].Ranks[at].Rank < number) {
-				number = both[k].Ranks[at].Rank
-			}
-		}
-		var cells [4][2]string
-		for k, at := range [2]*int{&i, &j} {
-			for c := range cells {
-				cells[c][k] = "-"
-			}
-			if *at < len(both[k].Ranks) && both[k].Ranks[*at].Rank == number {
-				r := &both[k].Ranks[*at]
-				cells[0][k], cells[1][k], cells[2][k], cells[3][k] = units.Count(r.Records), units.Size(r.Peak), units.Size(r.Reserved), r.Growth.short()
-				*at++
-			}
-		}
+	for _, number := range slices.Sorted(maps.Keys(ranks)) {
 		fmt.Fprintf(t, "%d\t", number)
-		for _, c := range cells {
-			fmt.Fprintf(t, "%s\t%s\t", c[0], c[1])
+		for _, cell := range [...]func(*Rank) string{
+			func(r *Rank) string { return units.Count(r.Records) },
+			func(r *Rank) string { return units.Size(r.Peak) },
+			func(r *Rank) string { return units.Size(r.Reserved) },
+			func(r *Rank) string { return r.Growth.short() },
+		} {
+			for _, r := range ranks[number] {
+				text := "-"
+				if r != nil {
+					text = cell(r)
+				}
+				fmt.Fprint(t, text, "\t")
+			}
 		}
 		fmt.Fprintln(t)
 	}

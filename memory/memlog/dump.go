@@ -4,8 +4,6 @@ import (
 	"io"
 	"iter"
 
-	"github.com/rs/zerolog"
-
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -21,21 +19,20 @@ func Dump(w io.Writer, ring *memory.Ring, owners iter.Seq[memory.Info]) error {
 	}
 	if owners != nil {
 		for info := range owners {
-			l.json.Log().Int("schema", schema).Object("owner", (*owner)(&info)).Send()
+			l.object("owner", ownerFields(&info))
 		}
 	}
 	return l.Err()
 }
 
-// owner writes a live buffer.
-type owner memory.Info
-
-// MarshalZerologObject implements zerolog.LogObjectMarshaler.
-func (o *owner) MarshalZerologObject(e *zerolog.Event) {
-	e.Str("name", o.Name).
-		Str("class", o.Class.String()).
-		Int64("bytes", o.Bytes).
-		Int64("plain", o.Plain).
-		Int64("held", o.Held).
-		Uint64("serial", o.Serial)
+// ownerFields are those of a live buffer.
+func ownerFields(o *memory.Info) object {
+	return object{
+		{key: "name", to: &o.Name, optional: true},
+		{key: "class", to: &o.Class},
+		{key: "bytes", to: &o.Bytes},
+		{key: "plain", to: &o.Plain},
+		{key: "held", to: &o.Held},
+		{key: "serial", to: &o.Serial},
+	}
 }

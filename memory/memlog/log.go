@@ -119,24 +119,29 @@ func (l *Log) Sample(s *memory.Sample) {
 // owners then, in every step. Where memory is not planned they are written behind the
 // step: runner.Hooks.Peak tells them.
 func (l *Log) PeakOwner(o *memory.PeakOwner) {
-	l.json.Log().Int("schema", schema).Object("peak_owner", (*peakOwner)(o)).Send()
+	fields := peakOwnerFields(o)
+	if o.First < 0 {
+		fields = fields[:len(fields)-2]
+	}
+	l.object("peak_owner", fields)
 }
 
-// peakOwner writes an owner at the peak.
-type peakOwner memory.PeakOwner
-
-// MarshalZerologObject implements zerolog.LogObjectMarshaler.
-func (o *peakOwner) MarshalZerologObject(e *zerolog.Event) {
-	e.Int64("step", o.Step).
-		Int("rank", o.Rank).
-		Str("name", o.Name).
-		Str("class", o.Class.String()).
-		Int64("bytes", o.Bytes).
-		Int("buffers", o.Buffers)
-	if o.First >= 0 {
-		e.Int("first", o.First).Int("last", o.Last)
+// peakOwnerFields are those of an owner at the peak; the last two are of microbatches.
+func peakOwnerFields(o *memory.PeakOwner) object {
+	return object{
+		{key: "step", to: &o.Step},
+		{key: "rank", to: &o.Rank},
+		{key: "name", to: &o.Name},
+		{key: "class", to: &o.Class},
+		{key: "bytes", to: &o.Bytes},
+		{key: "buffers", to: &o.Buffers},
+		{key: "first", to: &o.First},
+		{key: "last", to: &o.Last},
 	}
 }
+
+// object writes a line that has an object under a key.
+func (l *Log) object(key string, o object) { l.json.Log().Int("schema", schema).Object(key, o).Send() }
 
 // Err returns the first error of the writer. After it nothing more is written,
 // so that the log ends with at most one broken line.

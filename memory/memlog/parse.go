@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rs/zerolog"
+
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -17,6 +19,29 @@ type field struct {
 	to  any // a pointer to one of the types in value
 	// optional fields may be absent.
 	optional bool
+}
+
+// object has the fields of an object, to write it or to read it.
+type object []field
+
+// MarshalZerologObject implements zerolog.LogObjectMarshaler.
+func (o object) MarshalZerologObject(e *zerolog.Event) {
+	for _, f := range o {
+		switch value := f.to.(type) {
+		case *int:
+			e.Int(f.key, *value)
+		case *int64:
+			e.Int64(f.key, *value)
+		case *uint64:
+			e.Uint64(f.key, *value)
+		case *float64:
+			e.Float64(f.key, *value)
+		case *string:
+			e.Str(f.key, *value)
+		case *memory.Class:
+			e.Str(f.key, value.String())
+		}
+	}
 }
 
 // signed is a number of bytes that may be negative, or a time.
@@ -98,20 +123,12 @@ func parsePeakOwner(all []member) (r Record, err error) {
 	if err != nil {
 		return r, err
 	}
-	o := &memory.PeakOwner{First: -1, Last: -1}
-	r.PeakOwner = o
-	known := has(inner, "first") || has(inner, "last")
-	err = fill(column, inner, "an owner at the peak", []field{
-		{key: "step", to: &o.Step},
-		{key: "rank", to: &o.Rank},
-		{key: "name", to: &o.Name},
-		{key: "class", to: &o.Class},
-		{key: "bytes", to: &o.Bytes},
-		{key: "buffers", to: &o.Buffers},
-		{key: "first", to: &o.First, optional: !known},
-		{key: "last", to: &o.Last, optional: !known},
-	})
-	return r, err
+	r.PeakOwner = &memory.PeakOwner{First: -1, Last: -1}
+	fields := peakOwnerFields(r.PeakOwner)
+	if !has(inner, "first") && !has(inner, "last") {
+		fields = fields[:len(fields)-2]
+	}
+	return r, fill(column, inner, "an owner at the peak", fields)
 }
 
 // parseOwner reads a line that Dump writes for a live buffer.
@@ -121,15 +138,17 @@ func parseOwner(all []member) (r Record, err error) {
 		return r, err
 	}
 	r.Owner = new(memory.Info)
-	err = fill(column, inner, "an owner", []field{
-		{key: "name", to: &r.Owner.Name, optional: true},
-		{key: "class", to: &r.Owner.Class},
-		{key: "bytes", to: &r.Owner.Bytes},
-		{key: "plain", to: &r.Owner.Plain},
-		{key: "held", to: &r.Owner.Held},
-		{key: "serial", to: &r.Owner.Serial},
-	})
-	return r, err
+	return r, fill(column, inner, "an owner", ownerFields(r.Owner))
+}
+
+// parseFP8 reads a line of Log.FP8.
+func parseFP8(all []member) (r Record, err error) {
+	inner, column, err := inside(all, "fp8", &r)
+	if err != nil {
+		return r, err
+	}
+	r.FP8 = &FP8{}
+	return r, fill(column, inner, "a role in FP8", fp8Fields(r.FP8))
 }
 
 func has(all []member, key string) bool {

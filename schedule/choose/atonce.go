@@ -3,23 +3,18 @@ package choose
 import (
 	"runtime"
 	"sync"
-	"sync/atomic"
 )
 
 // atOnce does pieces of work on all processors, and returns what each of them returns.
 func atOnce[T any](work []func() T) []T {
 	results := make([]T, len(work))
-	var next atomic.Int64
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(work)) {
+	for i, do := range work {
 		workers.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(work) {
-					return
-				}
-				results[i] = work[i]()
-			}
+			free <- struct{}{}
+			results[i] = do()
+			<-free
 		})
 	}
 	workers.Wait()

@@ -3,6 +3,7 @@ package format
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -33,12 +34,8 @@ func (f Format) String() string {
 
 // Parse is the reverse of String. It reports false for an unknown name.
 func Parse(name string) (Format, bool) {
-	for f, n := range formatNames {
-		if n == name {
-			return Format(f), true
-		}
-	}
-	return Auto, false
+	i := slices.Index(formatNames[:], name)
+	return Format(max(i, 0)), i >= 0
 }
 
 var (
@@ -93,10 +90,5 @@ func Detect(text string) Format {
 }
 
 func containsAny(text string, words ...string) bool {
-	for _, word := range words {
-		if strings.Contains(text, word) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
 }

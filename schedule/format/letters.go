@@ -1,6 +1,7 @@
 package format
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
@@ -29,12 +30,8 @@ func (l Letters) String() string {
 
 // ParseLetters is the reverse of String. It reports false for an unknown name.
 func ParseLetters(name string) (Letters, bool) {
-	for l, n := range lettersNames {
-		if n == name {
-			return Letters(l), true
-		}
-	}
-	return AutoLetters, false
+	i := slices.Index(lettersNames[:], name)
+	return Letters(max(i, 0)), i >= 0
 }
 
 // of returns the letters of a text where they are to be found out. No other word of
@@ -52,9 +49,9 @@ func (l Letters) of(text string) Letters {
 // action reads an action that is written in these letters. It reports in old whether
 // today's letters would have it otherwise.
 func (l Letters) action(text string) (a schedule.Action, old bool, err error) {
-	full := false
-	if l == OldLetters {
-		text, full = replaced(text, "BW", "B")
+	full := l == OldLetters && strings.Contains(text, "BW")
+	if full {
+		text = strings.Replace(text, "BW", "B", 1)
 	}
 	if a, err = schedule.ParseAction(text); err != nil {
 		return 0, false, err
@@ -63,13 +60,4 @@ func (l Letters) action(text string) (a schedule.Action, old bool, err error) {
 		return schedule.Act(schedule.I, a.Stage(), a.Microbatch()), true, nil
 	}
 	return a, full, nil
-}
-
-// replaced replaces a word of a text, where there is one.
-func replaced(text, word, by string) (result string, there bool) {
-	before, after, there := strings.Cut(text, word)
-	if !there {
-		return text, false
-	}
-	return before + by + after, true
 }

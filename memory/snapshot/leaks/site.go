@@ -3,6 +3,7 @@ package leaks
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -115,12 +116,7 @@ func anyMicrobatch(filename string) string {
 }
 
 func containsAny(text string, parts []string) bool {
-	for _, part := range parts {
-		if strings.Contains(text, part) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
 }
 
 // stacker numbers call stacks by what they say. A list of frames that was seen before
