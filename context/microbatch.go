@@ -175,7 +175,8 @@ func (m Microbatch[T]) Grad(p Param) (grad T, trains bool) {
 }
 
 // GradFirst is Grad for kernels that write: it says how, Skip, First or Add, and sets
-// nothing to zero.
+// nothing to zero. With -tags invariants what First lends is NaN until it is overwritten,
+// where the space can fill it (kernels.Host).
 func (m Microbatch[T]) GradFirst(p Param) (grad T, write Write) {
 	grad, write, err := m.open().Grad(int(p) - 1)
 	m.Check(err)

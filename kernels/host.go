@@ -170,11 +170,16 @@ func (h *Host) Floats(class memory.Class, x ...float32) (Buffer, error) {
 }
 
 // Float32s returns the elements of a buffer of float32, to read and to write: a view,
-// for as long as somebody holds the buffer. It is nil for a buffer that is not one of the
-// device, or not any more.
+// for as long as somebody holds the buffer. It is nil for no buffer, and panics with the
+// error of any other call for one that is not of the device, or not any more: a sum over
+// no numbers would pass in silence.
 func (h *Host) Float32s(b Buffer) []float32 {
 	c := h.call("Float32s")
-	return roomy[float32](&c, "b", b, b.N)
+	x := c.optional("b", b, b.N)
+	if c.err != nil {
+		panic(c.err)
+	}
+	return x
 }
 
 // WriteFloat32 copies src to the start of dst.

@@ -1,5 +1,7 @@
 package kernels
 
+import "math"
+
 // operand is a buffer of an operation, with its name there.
 type operand struct {
 	name string
@@ -28,6 +30,16 @@ func zeroElements(t *elementsTask, _ *worker, i, j int) { clear(t.dst[i:j]) }
 
 // zero clears x.
 func (h *host) zero(x []float32) { h.elements(elementsTask{dst: x, run: zeroElements}) }
+
+// Poison sets every element of x to NaN: a runner does so, under -tags invariants, with a
+// gradient that its stage must overwrite.
+func (h *host) Poison(x Buffer) error {
+	return h.each("Poison", func(t *elementsTask, _ *worker, i, j int) {
+		for k := range t.dst[i:j] {
+			t.dst[i+k] = float32(math.NaN())
+		}
+	}, operand{"x", x})
+}
 
 // Copy sets dst to src.
 func (h *host) Copy(dst, src Buffer) error {

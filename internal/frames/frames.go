@@ -28,6 +28,9 @@ type Config[T any] struct {
 	Seeds []float32
 	// Zero sets the gradient of a parameter to zero, before what is added to it first.
 	Zero func(g T) error
+	// Poison fills a gradient that is lent to be overwritten, under -tags invariants; nil
+	// where the space cannot.
+	Poison func(g T) error
 	// Stages by number; a nil pointer is a stage of another rank.
 	Stages []*Layout[T]
 }
@@ -106,6 +109,7 @@ type Frames[T any] struct {
 	cells     T
 	seeds     []float32
 	zero      func(g T) error
+	poison    func(g T) error
 	stages    []stage[T]
 
 	step int64
@@ -163,7 +167,7 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 	c := &Frames[T]{
 		space: cfg.Space, rank: cfg.Rank, seed: cfg.Seed, parts: cfg.Parts,
 		replica: int64(cfg.Replica), replicas: int64(max(cfg.Replicas, 1)),
-		losses: cfg.Losses, cells: cfg.Cells, seeds: cfg.Seeds, zero: cfg.Zero, stages: make([]stage[T], len(cfg.Stages)),
+		losses: cfg.Losses, cells: cfg.Cells, seeds: cfg.Seeds, zero: cfg.Zero, poison: cfg.Poison, stages: make([]stage[T], len(cfg.Stages)),
 	}
 	c.book, _ = cfg.Space.(memory.Book)
 	if c.fused, _ = cfg.Space.(memory.Fused[T]); c.fused == nil {

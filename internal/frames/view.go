@@ -1,6 +1,10 @@
 package frames
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weir-ml/weir/internal/invariants"
+)
 
 // View is what one call of a stage sees of one microbatch, for batchctx.Microbatch.
 type View[T any] struct {
@@ -332,6 +336,9 @@ func (m *View[T]) Grad(param int) (T, Write, error) {
 	use.count++
 	if !use.written {
 		use.written = true
+		if invariants.Enabled && m.ctx.poison != nil {
+			return p.Grad, First, m.ctx.poison(p.Grad)
+		}
 		return p.Grad, First, nil
 	}
 	return p.Grad, Add, nil

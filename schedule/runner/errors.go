@@ -21,6 +21,9 @@ var (
 	ErrNoObjective = errors.New("runner: parameters train and no loss is the objective")
 	// ErrUpdated is returned by a second Update of a Result (L10).
 	ErrUpdated = errors.New("runner: the update was applied already")
+	// ErrUnused is returned by Step where the step before it offered an update that was not
+	// applied, once a runner was updated at all: one that never is evaluates gradients.
+	ErrUnused = errors.New("runner: the gradients of the last step were not used: call Result.Update, with a function that does nothing to discard them")
 	// ErrNoUpdate is returned by Update for an evaluation, and wrapped by ErrSkipped and ErrEmpty.
 	ErrNoUpdate = errors.New("runner: the step has no update")
 	// ErrSkipped is returned by Update where a trained loss or a gradient is not finite.

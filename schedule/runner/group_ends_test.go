@@ -207,8 +207,9 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 					clear(counts)
 					var ctx context.Context
 					ctx, cancel = context.WithCancelCause(t.Context())
+					var result *runner.Result
 					var err error
-					thrown, returned := apart(func() { _, err = g.Step(ctx, m, r.sources()) })
+					thrown, returned := apart(func() { result, err = g.Step(ctx, m, r.sources()) })
 					require.Equal(t, end == "cancel", returned)
 					switch p, _ := thrown.(*runner.Panic); end {
 					case "panic":
@@ -216,6 +217,7 @@ func TestEveryActionOfEveryRankMayBeTheLast(t *testing.T) {
 						require.Equal(t, []any{rank, cause}, []any{p.Rank, p.Value})
 					case "cancel":
 						if err == nil && k == n-1 {
+							require.NoError(t, result.Update(func(float64) error { return nil }))
 							break // it came too late
 						}
 						require.ErrorIs(t, err, cause, "rank %d, action %d", rank, k)

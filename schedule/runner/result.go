@@ -89,6 +89,7 @@ func (r *Result) Bubble() float64 {
 // second time is ErrUpdated. Where the step has no update apply is not called, and the
 // error wraps ErrNoUpdate: ErrSkipped, ErrEmpty, or itself for an evaluation. To go on
 // after a step that was skipped is a choice that the trainer makes by looking for it.
+// Once a runner was updated, it refuses the step behind a result that was not (ErrUnused).
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
 	case r.Outcome == loss.Skipped:

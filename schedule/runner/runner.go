@@ -26,6 +26,8 @@ type Runner[T any] struct {
 	seeds   []float32 // of the gradients of losses, shared by all ranks
 	running atomic.Bool
 	closed  bool
+	last    *Result // of the last training step; nil where it failed
+	updated bool    // by the result before it
 }
 
 // New returns a runner for cfg, or every fault of cfg at once.
@@ -182,7 +184,7 @@ func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layo
 	return plan.memory, nil
 }
 
-func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source Source[T]) (*Result, error) {
+func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source Source[T]) (result *Result, err error) {
 	if !r.running.CompareAndSwap(false, true) {
 		return nil, ErrBusy
 	}
@@ -194,6 +196,15 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		return nil, errors.New("runner: the source is nil")
 	case mode == schedule.Training && len(r.workers[0].owners) > 0 && r.workers[0].objective < 0:
 		return nil, ErrNoObjective
+	}
+	if mode == schedule.Training {
+		if last := r.last; last != nil && last.factor != 0 {
+			if r.updated && !last.taken {
+				return nil, ErrUnused
+			}
+			r.updated = last.taken
+		}
+		defer func() { r.last = result }()
 	}
 	if err := r.share(source); err != nil {
 		return nil, err

@@ -128,9 +128,13 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	if err = r.cells.open(r.space, layouts); err != nil {
 		return err
 	}
+	var poison func(T) error
+	if able, ok := r.gradients.(interface{ Poison(T) error }); ok {
+		poison = able.Poison
+	}
 	r.context, err = frames.New(frames.Config[T]{
 		Space: r.space, Rank: r.rank, Seed: cfg.Seed, Parts: r.parts, Replica: cfg.Replicas.Replica, Replicas: cfg.Replicas.Of,
-		Losses: r.ledger, Cells: r.cells.handle, Seeds: seeds, Stages: layouts, Zero: r.zero,
+		Losses: r.ledger, Cells: r.cells.handle, Seeds: seeds, Stages: layouts, Zero: r.zero, Poison: poison,
 	})
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -46,6 +47,8 @@ type program struct {
 	score batchctx.Loss
 	grad  T
 	view  MB
+
+	runner *runner.Runner[T] // that runs it
 }
 
 func (p *program) alloc(stage int, class memory.Class, n int) T {
@@ -125,6 +128,7 @@ func (p *program) run(ctx context.Context) (result *runner.Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	p.runner = r
 	for range 2 {
 		if result, err = r.Step(ctx, p.microbatches, p.source); err != nil {
 			return nil, err
@@ -149,6 +153,14 @@ func after(call *Call, more Call) {
 
 // lost does nothing with a value: for what a case asks for and must not get.
 func lost[E any](E) {}
+
+// tagged returns an error that only -tags invariants gives.
+func tagged(err error) error {
+	if invariants.Enabled {
+		return err
+	}
+	return nil
+}
 
 var cases = []struct {
 	name  string
@@ -177,12 +189,21 @@ var cases = []struct {
 			return errors.Join(result.Update(nothing), result.Update(nothing))
 		}
 	}, is: runner.ErrUpdated},
-	{name: "the update is dropped", quiet: true, change: func(p *program) { // which is how gradients are evaluated alone
+	{name: "no update ever", quiet: true, change: func(p *program) { // which is how gradients are evaluated alone
 		p.update = func(*program, *runner.Result) error { return nil }
 	}},
-	{name: "First is ignored", quiet: true, change: func(p *program) { // Grad, not GradFirst, is zeroed; stagetest tells
+	{name: "an update is left out", quiet: true, change: func(p *program) {
+		p.update = func(p *program, result *runner.Result) error {
+			if result.Step > 0 {
+				_, err := p.runner.Step(context.Background(), p.microbatches, p.source)
+				return err
+			}
+			return result.Update(func(float64) error { return nil })
+		}
+	}, is: runner.ErrUnused, says: "call Result.Update, with a function that does nothing to discard them"},
+	{name: "First is ignored", quiet: true, change: func(p *program) { // without the tag stagetest tells
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.kept); mb.GradFirst(p.w) }
-	}},
+	}, is: tagged(runner.ErrSkipped)},
 	{name: "one source for two ranks", ranks: 2, quiet: true, change: func(p *program) { p.source = &mine{p} },
 		says: "2 ranks and a source for one (*misuse.mine): make it with runner.Stream or runner.Indexed, or one for each with runner.PerRank"},
 	{name: "the same source twice", ranks: 2, quiet: true, change: func(p *program) { m := &mine{p}; p.source = runner.PerRank[T](m, m) },
