@@ -92,7 +92,11 @@ func Joins(from, to *Spec) error {
 	var faults []error
 	for i, out := range from.Outputs {
 		if in := to.Inputs[i]; in != out {
-			faults = append(faults, fmt.Errorf("stages: output %d of %q is %+v and input %d of %q is %+v", i, from.Name, out, i, to.Name, in))
+			what := fmt.Sprintf("is %q, and input %d of %q is %q: give both one name", out.Name, i, to.Name, in.Name)
+			if in.Name == out.Name {
+				what = fmt.Sprintf("and input %d of %q are both %q: say NoGrad of both, or of neither", i, to.Name, in.Name)
+			}
+			faults = append(faults, fmt.Errorf("stages: output %d of %q %s", i, from.Name, what))
 		}
 	}
 	return errors.Join(faults...)

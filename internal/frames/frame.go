@@ -74,6 +74,9 @@ func (c *Frames[T]) put(cells []cell[T], h []T, none uint64) error {
 			if errors.Is(err, memory.ErrNone) {
 				return &MissingError{Port: i, Err: err}
 			}
+			if errors.Is(err, memory.ErrNoPlain) {
+				return fmt.Errorf("tensor %d takes over a reference: Retain what is borrowed: %w", i, err)
+			}
 			return fmt.Errorf("tensor %d: %w", i, err)
 		}
 		h[i] = zero

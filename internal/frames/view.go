@@ -1,9 +1,11 @@
 package frames
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/memory"
 )
 
 // View is what one call of a stage sees of one microbatch, for batchctx.Microbatch.
@@ -137,6 +139,9 @@ func (m *View[T]) Retain(h T) T {
 // Release ends a reference of the stage's own, such as a workspace's.
 func (m *View[T]) Release(h T) error {
 	_, err := m.ctx.space.Release(h)
+	if errors.Is(err, memory.ErrNoPlain) {
+		return m.fault(err, "Release what is allocated or retained: what is borrowed ends by itself")
+	}
 	return err
 }
 

@@ -261,7 +261,7 @@ var cases = []struct {
 	}, is: batchctx.ErrDropped, says: `part "x" in B: declare this read, Decl.Part("x", AtForward|AtBackward)`},
 	{name: "a borrowed part is released", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Release(mb.Part(p.x)) })
-	}, is: memory.ErrNoPlain},
+	}, is: memory.ErrNoPlain, says: "Release what is allocated or retained: what is borrowed ends by itself"},
 
 	{name: "saved and never taken", quiet: true, change: func(p *program) {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { lost(first(mb.Grad(p.w))) }
@@ -319,7 +319,18 @@ var cases = []struct {
 	}, is: batchctx.ErrMissing, says: "(stage 1 head, microbatch 0): it set no gradient of input 0 (h): set gradIn[0] in the backward"},
 	{name: "an input is returned without a reference", change: func(p *program) {
 		p.lastBackward = func(p *program, mb MB, _, gradIn []T) { gradIn[0] = mb.Take(p.h) }
-	}, is: memory.ErrNoPlain},
+	}, is: memory.ErrNoPlain, says: "tensor 0 takes over a reference: Retain what is borrowed"},
+	{name: "a part is returned without a reference", change: func(p *program) {
+		p.firstForward = func(p *program, mb MB, _, out []T) {
+			out[0] = mb.Part(p.x)
+			mb.Save(p.kept, p.alloc(0, memory.Saved, 1))
+		}
+	}, is: memory.ErrNoPlain, says: "tensor 0 takes over a reference: Retain what is borrowed"},
+	{name: "stages whose names do not fit", change: func(p *program) {
+		var d stages.Decl[T]
+		d.Inputs("hidden")
+		p.cfg.Stages[1] = d.Stage("head", nil, nil)
+	}, says: `output 0 of "embed" is "h", and input 0 of "head" is "hidden": give both one name`},
 	{name: "no contribution", change: func(p *program) {
 		p.firstBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.kept) }
 	}, is: batchctx.ErrContribution, says: `parameter "w" of stage 0 (embed): 0 of 3 microbatches; declare it Sometimes or Frozen where that is meant`},
