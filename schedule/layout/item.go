@@ -26,7 +26,7 @@ type spot struct{ segment, repeat, index int32 }
 // origin says what a buffer is, for people.
 type origin struct {
 	kind       originKind
-	stage      int32
+	stage      int32 // of an entry, its number in Shape.Entries
 	microbatch int32 // -1 for none
 	index      int32
 }
@@ -51,11 +51,9 @@ func (t *Profile) name(o origin, shape int) string {
 		return fmt.Sprintf("buffer %d", o.index)
 	}
 	if o.kind == ofEntry {
-		for _, e := range t.Shapes[shape].Entries {
-			for part, ref := range e.Out {
-				if ref == (Ref{Own, int(o.index)}) && part < len(t.Parts) {
-					return fmt.Sprintf("entry part %q", t.Parts[part])
-				}
+		for part, ref := range t.Shapes[shape].Entries[o.stage].Out {
+			if ref == (Ref{Own, int(o.index)}) && part < len(t.Parts) {
+				return fmt.Sprintf("entry part %q", t.Parts[part])
 			}
 		}
 		return fmt.Sprintf("entry buffer %d", o.index)

@@ -310,3 +310,15 @@ func TestConfig(t *testing.T) {
 	_, err = layout.Make(context.Background(), &bare, model(2, 1, 16, 3), layout.Config{})
 	require.ErrorContains(t, err, "lower.Lifetimes")
 }
+
+// Each part of an entry has its name, whatever other parts other ranks want.
+func TestNamesOfEntryParts(t *testing.T) {
+	made := laid(t, planned(t, "1f1b", 2, 1, schedule.Training), model(2, 1, 16, 3), layout.Config{Search: quick})
+	var names []string
+	for c := range made.All(1) {
+		if c.Alloc && c.Class == memory.Entry {
+			names = append(names, made.Name(c))
+		}
+	}
+	require.Equal(t, []string{`entry part "labels"`, `entry part "weights"`}, names)
+}

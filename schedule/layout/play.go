@@ -335,13 +335,14 @@ func (p *player) pull(item int) error {
 	for upto := min(item+min(p.lookAhead, all), all-1); p.pulled <= upto; p.pulled++ {
 		m, wanted := p.plan.OfItem(p.pulled), p.wants[p.pulled%len(p.wants)]
 		shape := &p.profile.Shapes[p.shape(m)]
-		e := shape.entry(wanted)
-		if e == nil {
+		which := slices.IndexFunc(shape.Entries, func(e Entry) bool { return e.Parts == wanted })
+		if which < 0 {
 			if wanted == 0 {
 				continue
 			}
 			return fmt.Errorf("%w: shape class %q has no entry for the parts %#b", ErrProfile, shape.Name, wanted)
 		}
+		e := &shape.Entries[which]
 		f := &frame{own: make([]int32, len(e.Buffers))}
 		for i := range f.own {
 			f.own[i] = nothing
@@ -349,7 +350,7 @@ func (p *player) pull(item int) error {
 				f.own[i] = resident
 			}
 		}
-		if err := p.events(f, e.Buffers, e.Events, origin{kind: ofEntry, microbatch: int32(m)}); err != nil {
+		if err := p.events(f, e.Buffers, e.Events, origin{kind: ofEntry, stage: int32(which), microbatch: int32(m)}); err != nil {
 			return err
 		}
 		if wanted == 0 {
