@@ -16,7 +16,7 @@ type convertCmd struct {
 	Ranks        *int   `help:"Number of ranks, where the file does not show it." placeholder:"P"`
 	Stages       *int   `help:"Number of stages, where the file does not show it." placeholder:"S"`
 	Microbatches *int   `help:"Number of microbatches, where the file does not show it." placeholder:"M"`
-	Capacity     int    `help:"Where a plan without transfers gets them, for --to comms: messages that a link holds; 0 works with any, -1 is no limit." default:"0" placeholder:"N"`
+	Capacity     int    `help:"Messages that a link holds, for a plan that gets its transfers here (--to comms); 0 works with any, -1 is no limit." default:"0" placeholder:"N"`
 	JSON         bool   `help:"The same as --to json."`
 }
 

@@ -65,8 +65,7 @@ func usage(format string, args ...any) error {
 // errShown is for an exit status of atFault after everything has been printed.
 var errShown = errors.New("shown")
 
-// fault is one thing that is wrong with what was read or made: a line of its own on
-// stderr, FILE:line:column: message.
+// fault is one thing that is wrong with a file or a plan: a line on stderr, FILE:line:column: message.
 type fault struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
@@ -110,8 +109,8 @@ func faultOf(err, kind error) error {
 	return err
 }
 
-// run runs one command line and returns the exit status. What is wrong goes to
-// stderr, a line for each thing.
+// run runs one command line and returns the exit status. Errors go to stderr, a line for
+// each.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	stderr = terminal.Writer(stderr)
 	status, exited := good, false

@@ -16,7 +16,7 @@ type making struct {
 	Group        int    `help:"Microbatches that go through a rank's stages together: interleaved, zb1p, grouped-interleave; depth-first on one rank." placeholder:"N"`
 	Cap          int    `help:"Most microbatches in flight on a rank: zb-h2, depth-first." placeholder:"K"`
 	Slices       int    `help:"Slices of a sequence, each a microbatch of the plan: seq1f1b." placeholder:"K"`
-	Placement    string `help:"Where stages live: looped, wave, or a rank for each stage, as 0,1,1,0; by default the schedule's own." placeholder:"MAP"`
+	Placement    string `help:"Placement of the stages: looped, wave, or a rank for each stage, as 0,1,1,0; by default the schedule's own." placeholder:"MAP"`
 	Descending   bool   `help:"breadth-first with a descending backward, PyTorch's LoopedBFS."`
 	ForwardOnly  bool   `help:"Evaluate: no backward."`
 	Quantize     string `help:"Stages compute on copies of their weights, in low precision say, that QUANTIZE makes once in a step: before-use is right before a stage's first forward, at-start before anything else on the rank." enum:"no,before-use,at-start" default:"no"`
@@ -31,8 +31,8 @@ func or(given *int, other int) int {
 	return *given
 }
 
-// beside returns an error where flags were given that mean nothing beside a file.
-func (m *making) beside(file string) error {
+// unusedWith returns an error where flags were given that mean nothing with a file.
+func (m *making) unusedWith(file string) error {
 	for flag, given := range map[string]bool{
 		"--group": m.Group != 0, "--cap": m.Cap != 0, "--slices": m.Slices != 0, "--placement": m.Placement != "",
 		"--descending": m.Descending, "--forward-only": m.ForwardOnly, "--frozen": m.Frozen != nil, "--quantize": m.quantizes(),

@@ -93,8 +93,8 @@ func into(name string, open func(io.Writer) memreport.Sink, next func(taker) err
 	})
 }
 
-// beside returns the link from a page to a file, none to standard input.
-func beside(page, file string) []string {
+// linkTo returns the link from a page to a file, none to standard input.
+func linkTo(page, file string) []string {
 	if file == "-" {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (c *memLogCmd) show(s *streams, log *memreport.Log, read *logRead) error {
 	summary := log.Summary()
 	if c.HTML != "" {
 		page := log.Page(read.name)
-		page.Files = beside(c.HTML, c.File)
+		page.Files = linkTo(c.HTML, c.File)
 		if err := outfile.Write(c.HTML, page.Write); err != nil {
 			return err
 		}

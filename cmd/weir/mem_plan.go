@@ -23,7 +23,7 @@ import (
 // laidOut is a plan whose memory is laid out.
 type laidOut struct {
 	priced
-	Profile   string `aliases:"templates" group:"Memory:" help:"What the stages allocate, a file (examples/train -emit-profile writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
+	Profile   string `aliases:"templates" group:"Memory:" help:"File with the allocations of the stages (examples/train -emit-profile writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
 	LookAhead int    `group:"Memory:" help:"Entries that a rank pulls before it needs them." placeholder:"N"`
 	Envelope  bool   `group:"Memory:" help:"Plan for microbatches of any shape class of the profile, each buffer as large as in the class where it is largest: so it is where there are several, and --shapes does not say which."`
 	Shapes    []int  `group:"Memory:" help:"The shape class of each microbatch, from 0; a list that is shorter than the step begins again." placeholder:"N"`

@@ -12,7 +12,7 @@ import (
 )
 
 // mostFaults is how many lines that cannot be read are told of, and fewFaults how many
-// where all are such.
+// where no line can be read.
 const (
 	mostFaults = 20
 	fewFaults  = 3

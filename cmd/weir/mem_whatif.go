@@ -278,7 +278,7 @@ func (o *certificates) whatIf(w io.Writer) error {
 		fmt.Fprintf(&b, "%d more need no less than one of these that is as fast, with as many microbatches; --json has them\n", n)
 	}
 	if long > 0 {
-		fmt.Fprintf(&b, "%d more have programs that are too long to be laid out beside others; --json has their bounds\n", long)
+		fmt.Fprintf(&b, "%d more have programs that are too long to be laid out here; --json has their bounds\n", long)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -162,7 +162,7 @@ func (o *simulated) critical(w io.Writer, r *simulate.Report, costs *simulate.Co
 	if len(r.Critical) == 0 {
 		return nil
 	}
-	fmt.Fprintf(w, "\nThe critical path, %s; what would have to be shorter:\n", units.Number(len(r.Critical), "stretch"))
+	fmt.Fprintf(w, "\nThe critical path, %s; a shorter step needs a shorter path:\n", units.Number(len(r.Critical), "stretch"))
 	for i, s := range r.Critical {
 		if i == maxStretches {
 			_, err := fmt.Fprintf(w, "  and %d more\n", len(r.Critical)-i)

@@ -55,7 +55,7 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 			return nil, nil, fmt.Errorf("%w; nor is there a file of that name", unknown)
 		}
 	}
-	if err := c.beside(c.Plan); err != nil {
+	if err := c.unusedWith(c.Plan); err != nil {
 		return nil, nil, err
 	}
 	file, err := readFile(s, c.Plan, c.From, c.Letters, c.making)

@@ -12,7 +12,7 @@ import (
 // cached is the memory of a training framework on PyTorch's caching allocator: what a
 // step of Weir has allocated, and in that order, but as TransformerEngine keeps it. A
 // weight's copies in eight bits stay in the module that made them, for the next step; each
-// scale is an allocation of its own, with its data or, of a copy, for ever, and so is the
+// scale is an allocation, with its data or, of a copy, for ever, and so is the
 // history that it comes from; and the largest workspace of a product stays.
 type cached struct {
 	allocator *cachingsim.Allocator
@@ -26,7 +26,7 @@ type cached struct {
 	workspace int64   // bytes of the one that stays
 }
 
-// What TransformerEngine allocates: a float32 for the scale of a tensor, and a history of
+// The sizes that TransformerEngine allocates: a float32 for the scale of a tensor, and a history of
 // 1,024 for each of a linear layer's five tensors.
 const (
 	scale   = 4

@@ -9,7 +9,7 @@
 // to. Everything printed was measured in the run.
 //
 // With -refit it tells a fourth one (NeMo-RL issue 2003): between two steps of training in
-// FP8 all memory is lent to somebody else. What a framework keeps beside its model pins the
+// FP8 all memory is lent to somebody else. A framework keeps more than its model, which pins the
 // segments of its allocator; clearing by hand what can be cleared frees most of what is
 // allocated and little of what is reserved. The steps are real, and so is what Weir hands
 // back. The caching allocator is simulated: it gets what a step of Weir allocates, in that

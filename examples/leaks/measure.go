@@ -26,7 +26,7 @@ type measured struct {
 	LiveBefore   int64 `json:"live_before"`
 	LiveAfter    int64 `json:"live_after"` // likewise
 	// Reported says on which microbatch the step ended that tolerates no leak, and
-	// Error with what; nil where nothing was to report. What it had kept was taken back:
+	// Error with what; nil where nothing was to report. Everything that it had kept was taken back:
 	// LiveAfterError is what was live then.
 	Reported       *int   `json:"reported_on_microbatch"`
 	Error          string `json:"error,omitempty"`

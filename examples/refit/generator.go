@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
-// generator is somebody else's engine: a device of its own, and weights by name. It knows
+// generator is somebody else's engine: a device, and weights by name. It knows
 // the model, and nothing of the trainer. The first error stays, and what follows it does
 // nothing.
 type generator struct {
@@ -25,7 +25,7 @@ func newGenerator() (*generator, error) {
 	return &generator{dev: dev, weights: map[string]kernels.Buffer{}}, err
 }
 
-// take copies a weight. What it was copied from is the trainer's, and may be released. Codes are
+// take copies a weight. The original is the trainer's, and may be released. Codes are
 // decoded: this engine computes in float32.
 func (g *generator) take(w transformer.Weight) error {
 	from := w.Float32

@@ -25,7 +25,7 @@ var lines = [...]string{
 	"nothing is kept for long, and all of it is used",
 }
 
-// trainer is a model in training, on a device of its own.
+// trainer is a model in training, on its device.
 type trainer struct {
 	dev   *kernels.Host
 	model *transformer.Model

@@ -22,7 +22,7 @@ const (
 // Into takes a value into what v points to: an object into a struct, by the names of its
 // json tags, a list into a slice (an empty one leaves it nil), a string into a string or an
 // [encoding.TextUnmarshaler], whose error is what was expected, true and false into a bool,
-// and a whole number into an int or int64. What is allocated is a small multiple of the text.
+// and a whole number into an int or int64. It allocates a small multiple of the text.
 // Tags of a field bound it:
 //
 //	whole:"a rank,0,15"  a number's name in faults, its least and its most (or the name alone);

@@ -79,7 +79,7 @@ func halved[T any](list []T, join func(into *T, next T)) []T {
 // mostColumns is how many columns a rank has: about two for each dot of a page.
 const mostColumns = 480
 
-// columns are the records of one rank. While they fit each has a column of its own;
+// columns are the records of one rank. While they fit each has its column;
 // then neighbours are joined in pairs, again and again.
 type columns struct {
 	list   []column

@@ -6,7 +6,7 @@
 // largest of each (nothing high or low is lost by drawing fewer points than there
 // were), what a step adds as it goes on, and what stays from step to step.
 //
-// What grows is found in two ways. Where a log tells the excess (the allocator's
+// Growth is found in two ways. In a log that has the excess (the allocator's
 // book minus the step's), growth is a fact: the first record that has it is the first
 // microbatch. Where it tells the level alone, growth is a slope: the median of the
 // slopes between all pairs of points (Theil 1950, Sen 1968), which nothing rare can

@@ -56,12 +56,12 @@ func (r *rank) many() string {
 // says it, and else the lowest level.
 func (r *rank) base() (bytes int64, name string) {
 	if r.resident > 0 {
-		return r.resident, "beside the " + units.Size(r.resident) + " of the model, which stay"
+		return r.resident, "above the " + units.Size(r.resident) + " of the model"
 	}
 	return r.lowestLevel, "above the lowest level, " + units.Size(r.lowestLevel)
 }
 
-// memoryFigure plots what the steps had live, beside the plan.
+// memoryFigure plots what the steps had live, and what was planned.
 func (r *rank) memoryFigure(s *Rank) report.Figure {
 	base, name := r.base()
 	f := report.Figure{
@@ -93,7 +93,7 @@ func (r *rank) memoryFigure(s *Rank) report.Figure {
 // reservedFigure plots what is held from the system.
 func (r *rank) reservedFigure() report.Figure {
 	return report.Figure{
-		Title: fmt.Sprintf("Reserved, rank %d", r.number), Caption: "What is held from the system." + r.many(),
+		Title: fmt.Sprintf("Reserved, rank %d", r.number), Caption: "Bytes held from the system." + r.many(),
 		X: r.axis(), Y: bytesFromZero, Direct: true, Low: true,
 		Series: []report.Series{r.series("reserved", report.Line, report.Gray, reserved, 0)},
 	}
@@ -102,8 +102,8 @@ func (r *rank) reservedFigure() report.Figure {
 // classesFigure plots the level by class.
 func (r *rank) classesFigure() report.Figure {
 	f := report.Figure{
-		Title:   fmt.Sprintf("What is live after a microbatch, rank %d", r.number),
-		Caption: "By class, one on top of the other, beside what is resident." + r.many(),
+		Title:   fmt.Sprintf("Live after a microbatch, rank %d", r.number),
+		Caption: "By class, stacked, without resident bytes." + r.many(),
 		X:       r.axis(), Y: bytesFromZero, Direct: true,
 	}
 	for class := range memory.Class(memory.NumClasses) {
@@ -175,7 +175,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	of, name := &r.within, "level"
 	if g.From == "books" {
 		of, name = &r.excess, "excess"
-		f.Caption = "What the allocator's book has and the step does not hold, by the place of a record in its step."
+		f.Caption = "Bytes in the allocator's book that the step does not hold, by the place of a record in its step."
 	}
 	if r.steps > 1 {
 		f.Caption += fmt.Sprintf(" The line is the mean of %s, the band reaches from the smallest to the largest.", units.Number(r.steps, "step"))
@@ -197,7 +197,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 	return f
 }
 
-// lateFigure shows the steps that grow beside those before them.
+// lateFigure shows the steps that grow, and those before them.
 func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
 	f.Caption += " The lines are means."
 	line := func(name string, color report.Color, from, to int) {
@@ -251,7 +251,7 @@ func (r *rank) stepsFigure(s *Rank) report.Figure {
 	return f
 }
 
-// ranksFigure plots the ranks beside each other.
+// ranksFigure plots the ranks side by side.
 func ranksFigure(s *Summary) report.Figure {
 	f := report.Figure{
 		Title:   "Ranks",

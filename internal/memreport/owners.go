@@ -159,7 +159,7 @@ func peakTable(r *Rank) report.Table {
 		peak = "planned peak"
 	}
 	bytes := total(r.PeakOwners)
-	t := ownersTable(fmt.Sprintf("Owners at the %s, rank %d: %s beside what is always there", peak, r.Rank, units.Exactly(bytes)), r.PeakOwners, bytes)
+	t := ownersTable(fmt.Sprintf("Owners at the %s, rank %d: %s, without what is resident", peak, r.Rank, units.Exactly(bytes)), r.PeakOwners, bytes)
 	t.Head = append(t.Head, "microbatches")
 	for i, o := range r.PeakOwners {
 		microbatches := ""

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// mostPanels is how many ranks have a picture of their own.
+// mostPanels is how many ranks have a picture each.
 const mostPanels = 48
 
 // Page returns the page of the log. The name says where the log is from.

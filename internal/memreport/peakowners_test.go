@@ -50,7 +50,7 @@ func TestPeakOwners(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, s.Text(&out))
 	require.Contains(t, out.String(), `
-Owners at the planned peak, rank 1: 8.9 KiB (9,097 bytes) beside what is always there:
+Owners at the planned peak, rank 1: 8.9 KiB (9,097 bytes), without what is resident:
   bytes                   buffers   class       owner                     microbatches
   4.9 KiB (5,000 bytes)   1         workspace   stage 1: workspace of B   2
   4.0 KiB (4,096 bytes)   4         saved       stage 1: saved� of F      2 to 5
@@ -79,7 +79,7 @@ func TestPeakOwnersWithoutAPlan(t *testing.T) {
 	require.Equal(t, []memreport.Owner{{Name: saved.Name, Class: "saved", Bytes: 600, Buffers: 2, First: new(0), Last: new(1)}}, s.Ranks[0].PeakOwners)
 	var out strings.Builder
 	require.NoError(t, s.Text(&out))
-	require.Contains(t, out.String(), "Owners at the peak, rank 0: 600 B beside what is always there:\n")
+	require.Contains(t, out.String(), "Owners at the peak, rank 0: 600 B, without what is resident:\n")
 	var page bytes.Buffer
 	require.NoError(t, log.Page("log").Write(&page))
 	require.Contains(t, page.String(), "Owners at the peak, rank 0")

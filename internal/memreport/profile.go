@@ -11,7 +11,7 @@ import (
 const mostCells = 2048
 
 // profile has values by position, any number of them at each: their mean, least and
-// most. While all positions fit each has a cell of its own; then neighbours share one.
+// most. While all positions fit each has its cell; then neighbours share one.
 type profile struct {
 	cells  []report.Bucket // x is a position: of records in their step, or of steps
 	stride int64           // positions of a cell
@@ -62,7 +62,7 @@ type rise struct {
 }
 
 // rise returns how the values rise, and false where they do not, or where chance
-// explains it. What begins late shows in the last points alone, which are looked at as
+// explains it. A rise that begins late shows in the last points alone, which are looked at as
 // well: the last halves, so many times.
 func (p *profile) rise(halves int) (r rise, ok bool) {
 	x, y := middles(p.buckets(mostPoints))

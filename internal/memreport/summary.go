@@ -37,7 +37,7 @@ type Rank struct {
 	// Planned is nil where the log has no plan.
 	Planned *Planned `json:"planned,omitempty"`
 	// PeakOwners is who has what at the peak, the planned one where there is a plan, the
-	// largest first, where the log says it; what is Resident is beside it.
+	// largest first, where the log says it; without what is Resident.
 	PeakOwners []Owner `json:"owners_at_peak,omitempty"`
 	// Classes are the bytes by class at the highest level, without those that are 0.
 	Classes map[string]int64 `json:"classes,omitempty"`

@@ -113,7 +113,7 @@ func (s *Summary) findings() (lines []string) {
 	}
 	for i, does := range order {
 		if i == mostRows {
-			lines = append(lines, fmt.Sprintf("and others do, each in its own way: %d more", len(order)-i))
+			lines = append(lines, fmt.Sprintf("and %d more grow, each in another way", len(order)-i))
 			break
 		}
 		lines = append(lines, ranks(alike[does])+" "+does)

@@ -61,7 +61,7 @@ func (g *Growth) sentence(microbatches int64) string {
 		text += fmt.Sprintf("; %s of it stay when a step has ended", size(g.PerStep))
 	}
 	if g.From == "books" {
-		text += "; the allocator's book has what the step does not hold"
+		text += "; the allocator's book has bytes that the step does not hold"
 	}
 	return text
 }

@@ -127,8 +127,8 @@ func (a *Allocator) Retire(address int64) error {
 	return nil
 }
 
-// Complete puts the block of a retired allocation back into its pool, merged with what
-// is free beside it.
+// Complete puts the block of a retired allocation back into its pool, merged with its
+// free neighbours.
 func (a *Allocator) Complete(address int64) error {
 	b := a.live[address]
 	if b == nil || b.state != snapshot.Pending {

@@ -25,7 +25,7 @@ func (a *Allocator) expand(p *pool, r Request, size int64) *block {
 }
 
 // expandableAt returns the first of the blocks to be used: an unmapped one, or the
-// free one before it. Where none will do it reserves a range, an eighth larger than
+// free one before it. If there is none it reserves a range, an eighth larger than
 // the device, because pages in the middle may stay unmapped.
 func (a *Allocator) expandableAt(p *pool, stream, size int64) *block {
 	for i := p.unmapped.search(block{stream: stream}); ; i++ {

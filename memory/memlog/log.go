@@ -76,7 +76,7 @@ func (l *Log) thinned(s *memory.Sample) *memory.Sample {
 	return &r.written
 }
 
-// Sample writes one line. It does not keep s. What goes wrong is in Err.
+// Sample writes one line. It does not keep s. Err has the first error.
 func (l *Log) Sample(s *memory.Sample) {
 	if l.every > 1 {
 		if s = l.thinned(s); s == nil {
@@ -114,7 +114,7 @@ func (l *Log) Sample(s *memory.Sample) {
 	line.Send()
 }
 
-// PeakOwner writes one line. Whoever has planned the memory of steps writes one for each
+// PeakOwner writes one line. A trainer that has planned the memory of steps writes one for each
 // owner at the peak, before the first of them: a run that keeps to its plan has the same
 // owners then, in every step. Where memory is not planned they are written behind the
 // step: runner.Hooks.Peak tells them.

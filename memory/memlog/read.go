@@ -15,8 +15,8 @@ import (
 // wrapped with line:column, what was expected and what was found.
 var ErrFormat = errors.New("memlog: not a line of a memory log")
 
-// ErrTorn is returned, beside ErrFormat, for a last line that has no end and cannot be
-// read: who wrote it is still at work, or was stopped in the middle of it.
+// ErrTorn is returned, together with ErrFormat, for a last line that has no end and cannot be
+// read: its writer is still at work, or was stopped in the middle of it.
 var ErrTorn = errors.New("the last line is torn")
 
 // maxLine is the longest line that is read, in bytes without its end.

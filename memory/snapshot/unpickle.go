@@ -44,7 +44,7 @@ func (u *unpickler) ended(err error, where string) error {
 	return fmt.Errorf("snapshot: byte %d: %w", u.offset, err)
 }
 
-// What a file may make the reader hold depends on how much of it has been read. Those of
+// The bytes that a file may make the reader hold depend on how much of it has been read. Those of
 // PyTorch need up to 8 bytes for one of theirs.
 const (
 	heldAtOnce = 16 << 20

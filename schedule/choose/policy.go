@@ -22,7 +22,7 @@ type policy struct {
 	high bool
 }
 
-// What policies are made from. What is good more often stands there more often.
+// The values that policies are made from. Those that are good more often are there more often.
 var (
 	fills  = []float64{0, 0.05, 0.1, 0.25, 0.5, 0.75, 1}
 	holds  = []float64{0, 0, 0.1, 0.2, 0.3, 0.5, 1}

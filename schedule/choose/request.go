@@ -35,7 +35,7 @@ const (
 	Span
 )
 
-// What is chosen for is bounded, so that no request takes minutes.
+// The bounds of a request: within them none takes minutes.
 const (
 	maxRanks  = 128
 	maxStages = 512

@@ -28,7 +28,7 @@ func (f *File) lists(ranks int) ([]line, error) {
 }
 
 // brackets matches the brackets of a text. A list of a rank holds numbers, and may go
-// over several lines. Such lists stand one behind the other, or inside one more pair.
+// over several lines. The lists stand one behind the other, or inside one more pair.
 func (f *File) brackets() ([]line, error) {
 	var (
 		lists  []line

@@ -31,7 +31,7 @@ func (f *File) readCSV(options Options) error {
 }
 
 // requireTransfers reports a file with communication that has no transfers and needs
-// some. Whoever ran it would send nothing.
+// some. PyTorch would run it and send nothing.
 func (f *File) requireTransfers() error {
 	there := kindsOf(f.Plan)
 	if there[schedule.SendF] || there[schedule.RecvF] || there[schedule.SendB] || there[schedule.RecvB] {

@@ -1,6 +1,6 @@
 // Package format is for exchanging plans with other programs: it reads and writes the two CSV
 // forms of PyTorch's pipelining, the signed order list of Megatron and TransformerEngine, and
-// a JSON of its own, beside the text form of package schedule.
+// a JSON form of Weir, as well as the text form of package schedule.
 //
 // [Read] finds out which form a file has, turns it into a plan, and keeps what it
 // read: [File.WriteTo] gives the same bytes back, idle cells, old letters, quotes, a

@@ -69,7 +69,7 @@ func (f *File) signed(rank, ranks int, list line) (program, error) {
 	return p, nil
 }
 
-// What is counted for each chunk.
+// The counts of each chunk.
 const (
 	forwards = iota
 	backwards

@@ -102,7 +102,7 @@ func (s *simulation) level(rank int, report *RankReport) level {
 }
 
 // peaks finds the peaks of a rank. They follow from the order of its program alone.
-// What is live at an action of a body changes by the same from each repeat to the
+// The level at an action of a body changes by the same from each repeat to the
 // next, so that it is highest in the first repeat or in the last one.
 func (s *simulation) peaks(rank int, report *RankReport) {
 	l, position := s.level(rank, report), int64(0)

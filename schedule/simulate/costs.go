@@ -35,7 +35,7 @@ type Costs struct {
 	// Microbatch, where it is not 0, says that sizes count microbatches and not bytes: so
 	// much is what one microbatch saves over all stages that it visits on a rank.
 	Microbatch int64
-	// Resident is by rank the bytes that are always there, beside those of its stages;
+	// Resident is by rank the bytes that are always there, without those of its stages;
 	// nil is 0.
 	Resident []int64
 }

@@ -14,9 +14,9 @@ import (
 //
 // A rank does its actions one after the other, each as early as it can. A computation
 // or a QUANTIZE takes its time of the costs; a joined pair starts when both can, and its
-// results are there at its end. All other actions take no time of their own. A message goes
+// results are there at its end. All other actions take no time. A message goes
 // on the wire when it is sent and its link is free, takes its link for its bytes, and
-// is there a latency later; neither occupies a rank. What stays on a rank is there at
+// is there a latency later; neither occupies a rank. A result that stays on its rank is there at
 // once.
 //
 // In a plan with transfers a link holds as many messages as its capacity says, sent

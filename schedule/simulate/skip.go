@@ -288,7 +288,7 @@ func (l *skips) Skip(n int64, by []int64) {
 		r.pair = r.pair.Shift(int(n * by[3]))
 		r.last += n * by[4]
 		r.final += n * by[5]
-		// What ranks wait for messages on the wire changes evenly from period to period.
+		// The time that ranks wait for messages on the wire changes evenly from period to period.
 		r.communication += n*w.last + (w.last-w.past)*(n*(n+1)/2)
 		if by[5] > 0 {
 			r.counted = r.communication - (w.after + n*(w.after-w.pastAfter))

@@ -8,7 +8,7 @@ import (
 )
 
 // survey looks at every body once: whether its actions can be of this plan, what is
-// sent, and which sends are waited for. What it accepts can be run without looking
+// sent, and which sends are waited for. A plan that it accepts can be run without looking
 // again. It adds at most one fault.
 func (s *simulation) survey(c *check.Checker) {
 	stages := s.plan.Placement.Stages()

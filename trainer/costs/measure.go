@@ -26,7 +26,7 @@ type Config[T any] struct {
 	Steps, Microbatches int
 }
 
-// Measure returns times in nanoseconds and sizes in bytes. What is resident, and the
+// Measure returns times in nanoseconds and sizes in bytes. Resident bytes, and the
 // latency and bandwidth of links, are 0.
 func Measure[T any](ctx context.Context, cfg Config[T]) (*simulate.Costs, error) {
 	if len(cfg.Runner.Spaces) != 1 {

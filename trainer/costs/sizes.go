@@ -16,8 +16,8 @@ type level struct {
 // are known. It follows from what was live before each action of one microbatch whose
 // backward is split, and after the last one.
 //
-// What a stage keeps of what another one has made, such as its input, is from then on
-// its own: F and I release what they are given, and save as much again. Of the copies of its
+// A stage that keeps a result of another one, such as its input, has saved it from then on:
+// F and I release what they are given, and save as much. Of the copies of its
 // weights in FP8 one half is for the forward and one, of the same size, for the backward.
 func sizes(stages []simulate.StageCosts, levels []level) {
 	for i, before := range levels[:len(levels)-1] {

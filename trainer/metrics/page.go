@@ -25,7 +25,7 @@ func (r *Run) Page() *report.Page {
 	}
 	if s.Ranks > 1 {
 		p.Facts = append(p.Facts, report.Fact{
-			Label: "bubble", Value: units.Percent(s.BubbleMakespan), Note: "of a makespan of " + units.Seconds(s.MakespanSeconds) + s.beside(),
+			Label: "bubble", Value: units.Percent(s.BubbleMakespan), Note: "of a makespan of " + units.Seconds(s.MakespanSeconds) + s.simulated(),
 		})
 		p.Tables = append(p.Tables, s.RankTable())
 	}
@@ -84,7 +84,7 @@ func (r *Run) focus() (focus *rank, words string) {
 // memoryFigure plots live and peak over the microbatches of the run.
 func (r *Run) memoryFigure() report.Figure {
 	rank, words := r.focus()
-	caption := "What is live after the last action of each microbatch, and the most that was live since the one before, beside the model itself (" + units.Size(rank.model) + ")." + words
+	caption := "Live bytes after the last action of each microbatch, and the most since the one before, without the model (" + units.Size(rank.model) + ")." + words
 	above := func(e *report.Envelope) (list []report.Bucket) {
 		for _, b := range e.Buckets() {
 			list = append(list, b.Minus(float64(rank.model)))
@@ -124,9 +124,9 @@ func (r *Run) actionsFigure() report.Figure {
 		f.X.Groups = append(f.X.Groups, "microbatch "+strconv.Itoa(a.action.Microbatch()))
 	}
 	if len(actions) > 0 {
-		f.Caption = "What is alive when each action begins, by class, beside the model itself (" +
+		f.Caption = "Live bytes when each action begins, by class, without the model (" +
 			units.Size(actions[0].classes[memory.Resident]) + "). Forwards (F) save for the backwards (" + backwards + ") of the same " +
-			"microbatch, which let go of all of it. The number is the stage." + words
+			"microbatch, which release all of it. The number is the stage." + words
 	}
 	for class := range memory.Class(memory.NumClasses) {
 		series, most := report.Series{Name: class.String(), Mark: report.Bars, Color: report.ClassColor(class)}, int64(0)
@@ -147,7 +147,7 @@ func (r *Run) actionsFigure() report.Figure {
 func (r *Run) timeline() *report.Timeline {
 	t := &report.Timeline{
 		Title:   "The last actions by the clock",
-		Caption: "Forwards (F), backwards (B) and their halves (I, W), with stage and microbatch. What is between them is waiting, transfers and, once a step, the update.",
+		Caption: "Forwards (F), backwards (B) and their halves (I, W), with stage and microbatch. Between them are waits, transfers and, once a step, the update.",
 	}
 	var from time.Time // since when all ranks are kept
 	for i := range r.ranks {
@@ -204,7 +204,7 @@ func (r *Run) lossFigure() report.Figure {
 // ownersTable names who has what at the peak of the rank that had most.
 func (r *Run) ownersTable() report.Table {
 	rank, words := r.focus()
-	t := report.Table{Title: "Owners at the peak, beside the model." + words, Head: []string{"bytes", "buffers", "class", "owner"}}
+	t := report.Table{Title: "Owners at the peak, without the model." + words, Head: []string{"bytes", "buffers", "class", "owner"}}
 	list := slices.SortedFunc(slices.Values(rank.owners), func(a, b memory.PeakOwner) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	for _, o := range list[:min(len(list), shownOwners)] {
 		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class.String(), o.Name})

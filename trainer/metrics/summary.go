@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Summary is what a run came to. Sizes are bytes. What is not known is null.
+// Summary is what a run came to. Sizes are bytes. A value that is not known is null.
 type Summary struct {
 	Ranks      int   `json:"ranks"`
 	ModelBytes int64 `json:"model_bytes"` // live before the first step, on all ranks
@@ -189,7 +189,7 @@ func (s *Summary) Rows() (rows [][]string) {
 	onRanks := ""
 	if s.Ranks > 1 {
 		onRanks = fmt.Sprintf(" on %d ranks", s.Ranks)
-		row("step", "makespan %s, bubble %s%s", units.Seconds(s.MakespanSeconds), units.Percent(s.BubbleMakespan), s.beside())
+		row("step", "makespan %s, bubble %s%s", units.Seconds(s.MakespanSeconds), units.Percent(s.BubbleMakespan), s.simulated())
 	}
 	row("growth per microbatch", "%s bytes over %s microbatches%s", units.Count(s.Growth), units.Count(s.GrowthOver), onRanks)
 	row("peak", "%s", units.Exactly(s.PeakBytes))
@@ -202,8 +202,8 @@ func (s *Summary) Rows() (rows [][]string) {
 	return rows
 }
 
-// beside is what the simulation says, after what was measured.
-func (s *Summary) beside() string {
+// simulated says what the simulation comes to, after what was measured.
+func (s *Summary) simulated() string {
 	if s.Simulated == nil {
 		return ""
 	}
@@ -232,7 +232,7 @@ func (s *Summary) RankTable() report.Table {
 // FP8Table shows what tensors in FP8 met, by role, in the order of a layer.
 func (s *Summary) FP8Table() report.Table {
 	table := report.Table{
-		Title: "FP8: what the elements of all steps met",
+		Title: "Elements in FP8, over all steps",
 		Head:  []string{"role", "tensors", "saturated", "became zero", "not finite", "least scale", "greatest scale"},
 	}
 	for role := fp8.Input; role <= fp8.GradInput; role++ {

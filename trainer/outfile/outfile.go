@@ -26,7 +26,7 @@ func Write(path string, write func(io.Writer) error) error {
 }
 
 // Standard returns standard output or the output for errors where path leads there, as
-// /dev/stdout does, and else nil. What is redirected to a file would be lost where that
+// /dev/stdout does, and else nil. Output that is redirected to a file would be lost if that
 // file was replaced, or opened once more.
 func Standard(path string) *os.File {
 	info, err := os.Stat(path)

@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// Replace replaces the file at path by what write writes. Whoever opens path, also after
+// Replace replaces the file at path by what write writes. A reader of path, also after
 // a crash or a loss of power, finds the old file or the complete new one and never a
 // part: the bytes go to a temporary file in the same directory, are flushed to the disk,
 // and take the name in one step, which is flushed too where the system can do that. If
@@ -131,7 +131,7 @@ func tempParts(path string) (dir, prefix, suffix string) {
 	return dir, "." + strings.ToValidUTF8(base[:min(len(base), 80)], "") + ".weir-", ".tmp"
 }
 
-// createTemp creates and locks a new file beside path. Where it is to replace a file,
+// createTemp creates and locks a new file in the folder of path. If it is to replace a file,
 // only this user may read it until it has that one's permissions; else it has those of
 // any new file of this user.
 func createTemp(path string, old fs.FileInfo) (*os.File, error) {

@@ -17,7 +17,7 @@ import (
 const Partial = ".partial"
 
 // Stream is a file of lines that is written bit by bit. Until it is whole its name ends in
-// Partial, so that a file of the final name is never half-written. Where it cannot be
+// Partial, so that a file of the final name is never half-written. If it cannot be
 // written further, what was written before stays under that name, up to its last whole line.
 type Stream struct {
 	path   string
@@ -50,7 +50,7 @@ func (s *Stream) Write(p []byte) (int, error) { return s.buffer.Write(p) }
 // Flush writes what is in the buffer to the file.
 func (s *Stream) Flush() error { return s.failed(s.buffer.Flush()) }
 
-// Finish makes the file whole and gives it its name. What cannot be made whole keeps the
+// Finish makes the file whole and gives it its name. A file that cannot be made whole keeps the
 // name that it has, and its lines.
 func (s *Stream) Finish() error {
 	err := s.Flush()

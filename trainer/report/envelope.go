@@ -38,7 +38,7 @@ func (b Bucket) Minus(y float64) Bucket {
 func Point(x, y float64) Bucket { return Bucket{First: x, Last: x, Min: y, Max: y, Sum: y, Count: 1} }
 
 // Envelope keeps any number of points in a fixed number of buckets. While all
-// points fit each has a bucket of its own; then neighbours are merged in pairs,
+// points fit each has its bucket; then neighbours are merged in pairs,
 // again and again. Points whose y is not finite are left out. The zero Envelope
 // keeps nothing.
 type Envelope struct {

@@ -70,26 +70,26 @@ type Axis struct {
 	Say func(i int) string
 }
 
-// Note is a word at a place: a thin line up from the axis, with the text beside it.
+// Note is a word at a place: a thin line up from the axis, with the text next to it.
 type Note struct {
 	X    float64
 	Text string
 }
 
-// Figure is one plot. Where it has bars, bar i of a series is its bucket i.
+// Figure is one plot. Bar i of a series of bars is its bucket i.
 type Figure struct {
 	Title   string
 	Caption string
 	X, Y    Axis
 	Series  []Series
 	Notes   []Note
-	// Direct writes the names of lines beside their ends, not into a legend.
+	// Direct writes the names of lines at their ends, not into a legend.
 	Direct bool
 	// Low is for a figure with little to see: it is half as high.
 	Low bool
 }
 
-// named reports whether the name of a series stands beside its end.
+// named reports whether the name of a series stands at its end.
 func (f *Figure) named(s *Series) bool {
 	return f.Direct && s.Name != "" && (s.Mark == Line || s.Mark == Dash)
 }

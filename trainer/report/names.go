@@ -18,16 +18,16 @@ func (d *drawing) notes() {
 	}
 }
 
-// nameHeight is what a name beside a line takes.
+// nameHeight is the height of a name at the end of a line.
 const nameHeight = 17.0
 
-// endName is the name of a series, beside where it ends.
+// endName is the name of a series, at its end.
 type endName struct {
 	series *Series
 	at, y  float64 // where the series ends, and where its name stands
 }
 
-// endNames writes the names of series beside their ends, moved apart where they would
+// endNames writes the names of series at their ends, moved apart where they would
 // lie on each other.
 func (d *drawing) endNames() {
 	var list []endName

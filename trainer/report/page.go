@@ -72,7 +72,7 @@ func (p *Page) Write(w io.Writer) error {
 		Name   string
 		Color  Color
 		Shape  string
-		Narrow bool // where the name is beside the line on wide screens
+		Narrow bool // the name stands at the line on wide screens
 	}
 	type figure struct {
 		Title, Caption, Sentence string

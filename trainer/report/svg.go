@@ -16,12 +16,12 @@ type frame struct {
 	ticksX, ticksY                                   int // about so many
 }
 
-// The frames. A named one has room for the names of lines beside their ends.
+// The frames. A named one has room for the names of lines at their ends.
 var (
 	whole = frame{960, 330, 86, 18, 14, 56, 8, 5}
 	named = frame{960, 330, 86, 128, 14, 56, 8, 5}
 	panel = frame{310, 170, 74, 10, 10, 28, 3, 3}
-	// narrow is drawn beside the others, for a telephone: names are in the legend there.
+	// narrow is a second drawing for a telephone: names are in the legend there.
 	narrow = frame{370, 250, 70, 14, 12, 46, 4, 4}
 )
 

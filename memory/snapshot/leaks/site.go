@@ -42,7 +42,7 @@ func (s Site) Caller() string {
 	return line(own[1])
 }
 
-// line names a line, and its function without the types of C++. What a file says is not
+// line names a line, and its function without the types of C++. A text of the file is not
 // let loose on a terminal: control characters become question marks.
 func line(f snapshot.Frame) string {
 	file, name := f.Filename, f.Name

@@ -35,7 +35,7 @@ func CheckLifetimes(t require.TestingT, p *schedule.Plan, facts []schedule.Facts
 	}
 	require.NoError(t, check.Plan(got))
 
-	// What the pass declares is not only enough, it is the least that will do.
+	// The pass declares the least that is enough.
 	for stage := range got.Windows {
 		less := *got
 		less.Windows = slices.Clone(got.Windows)
