@@ -37,7 +37,9 @@ type Driver struct {
 	host     [][]byte
 	streams  []*stream // by Stream-1; nil after FreeStream
 	modules  []*ptx.Module
-	kernels  []*ptx.Kernel // by Function-1
+	kernels  []*ptx.Kernel    // by Function-1
+	graphs   [][]func() error // by Graph-1: what queues its pieces; nil after FreeGraph
+	captured *capture         // the graph that is being made, nil where none is
 	launched int
 }
 
@@ -155,6 +157,13 @@ func (d *Driver) Close() error {
 	}
 	note(len(d.ranges), "ranges")
 	note(len(d.host), "buffers of the host")
+	graphs := 0
+	for _, g := range d.graphs {
+		if g != nil {
+			graphs++
+		}
+	}
+	note(graphs, "graphs")
 	if len(left) > 0 && d.lost == nil {
 		return refuse("Close", driver.ErrInvalid, "the owner left %v", left)
 	}

@@ -23,6 +23,7 @@ type work struct {
 type stream struct {
 	of    *Driver
 	queue []*work
+	said  []said // of what was put off
 }
 
 // queued returns how much work has not run.
@@ -39,6 +40,9 @@ func (d *Driver) queued() (n int) {
 func (d *Driver) stream(call string, s driver.Stream) (*stream, error) {
 	if s == 0 || int(s) > len(d.streams) || d.streams[s-1] == nil {
 		return nil, refuse(call, driver.ErrInvalid, "no stream %d", s)
+	}
+	if d.captured != nil && d.captured.stream == s {
+		return nil, refuse(call, driver.ErrInvalid, "stream %d is being captured", s)
 	}
 	return d.streams[s-1], nil
 }
@@ -124,6 +128,7 @@ func (d *Driver) Sync(s driver.Stream) error {
 	if err != nil {
 		return err
 	}
+	q.said = nil // a step that ended before its work was queued
 	return d.drain(func() bool { return len(q.queue) == 0 })
 }
 
@@ -203,19 +208,23 @@ func (d *Driver) Done(e driver.Event) error {
 // touch queues work on buffers: those with the addresses, of which so many bytes each are used,
 // 0 where the work finds out by itself.
 func (d *Driver) touch(s driver.Stream, call string, at []driver.Addr, bytes int64, run func(regions []*ptx.Region) error) error {
+	q, err := d.stream(call, s)
+	if err != nil {
+		return err
+	}
+	all, err := d.may(q, call, at)
+	if err != nil {
+		return err
+	}
 	var regions, fresh []*ptx.Region
-	for _, at := range at {
-		r, isFresh, err := d.region(call, at)
-		if err != nil {
-			return err
+	for i, t := range all {
+		if off := int64(uint64(at[i]) - t.Base); off+bytes > int64(len(t.Data)) {
+			return refuse(call, driver.ErrInvalid, "%d bytes from byte %d of a buffer of %d", bytes, off, len(t.Data))
 		}
-		if off := int64(uint64(at) - r.Base); off+bytes > int64(len(r.Data)) {
-			return refuse(call, driver.ErrInvalid, "%d bytes from byte %d of a buffer of %d", bytes, off, len(r.Data))
+		if t.fresh {
+			fresh = append(fresh, t.Region)
 		}
-		if isFresh {
-			fresh = append(fresh, r)
-		}
-		regions = append(regions, r)
+		regions = append(regions, t.Region)
 	}
 	return d.add(s, &work{call: call, run: func() error {
 		for _, r := range fresh {
@@ -286,8 +295,10 @@ func (d *Driver) Copy(s driver.Stream, to, from driver.Addr, n int64) error {
 	if err != nil {
 		return err
 	}
-	return d.touch(s, "Copy", []driver.Addr{to, from}, n, func(r []*ptx.Region) error {
-		return move(r[0], to, r[1], from, n)
+	return d.put(s, func() error {
+		return d.touch(s, "Copy", []driver.Addr{to, from}, n, func(r []*ptx.Region) error {
+			return move(r[0], to, r[1], from, n)
+		})
 	})
 }
 
@@ -344,13 +355,15 @@ func (d *Driver) Fill(s driver.Stream, to driver.Addr, value byte, n int64) erro
 	if err != nil {
 		return err
 	}
-	return d.touch(s, "Fill", []driver.Addr{to}, n, func(r []*ptx.Region) error {
-		data, written := part(r[0], to, n)
-		for i := range data {
-			data[i] = value
-		}
-		set(written)
-		return nil
+	return d.put(s, func() error {
+		return d.touch(s, "Fill", []driver.Addr{to}, n, func(r []*ptx.Region) error {
+			data, written := part(r[0], to, n)
+			for i := range data {
+				data[i] = value
+			}
+			set(written)
+			return nil
+		})
 	})
 }
 
@@ -439,9 +452,11 @@ func (d *Driver) Launch(s driver.Stream, f driver.Function, l driver.Launch) err
 		}
 	}
 	grid, block := dimensions(l.Grid), dimensions(l.Block)
-	return d.touch(s, "Launch", at, 0, func(regions []*ptx.Region) error {
-		d.launched++
-		return k.Launch(given(regions), grid, block, int(l.Shared), params, d.rng.Uint64())
+	return d.put(s, func() error {
+		return d.touch(s, "Launch", at, 0, func(regions []*ptx.Region) error {
+			d.launched++
+			return k.Launch(given(regions), grid, block, int(l.Shared), params, d.rng.Uint64())
+		})
 	})
 }
 

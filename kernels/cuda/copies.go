@@ -68,6 +68,9 @@ func (d *Device) ordered(s driver.Stream) error {
 // write queues a copy to the device, after the kernels that are queued, and returns the event
 // that says when it is done. The bytes may change when it returns.
 func (d *Device) write(to driver.Addr, from []byte) (done driver.Event, err error) {
+	if err := d.flush(); err != nil {
+		return 0, err
+	}
 	if err := d.ordered(d.in); err != nil {
 		return 0, err
 	}
@@ -154,6 +157,9 @@ func read[E element](d *Device, op string, t kernels.DType, dst []E, src kernels
 		return err
 	}
 	at, err := d.at(src)
+	if err == nil {
+		err = d.flushed()
+	}
 	if err == nil {
 		err = d.read(raw(dst), at)
 	}

@@ -24,6 +24,8 @@ type Config struct {
 	// head's table, which passes tokens over. The device owns it, and closes it before the driver.
 	// Bits are then the library's: an element may depend on more than its row and its column.
 	Library driver.Library
+	// Plain queues each kernel by itself where it would be part of a graph. So does Library.
+	Plain bool
 }
 
 // Products says how matrices of float32 are multiplied.
@@ -49,9 +51,9 @@ type Device struct {
 	functions map[string]driver.Function
 	products  Products
 	library   driver.Library // nil where there is none
-	args      []uint64       // of the launch that is being queued
-	chunk     []byte         // of what is being received
-	ids       []ids          // of the live buffers of Int32 that the host has written
+	plain     bool
+	chunk     []byte // of what is being received
+	ids       []ids  // of the live buffers of Int32 that the host has written
 
 	peers            map[*Device]bool // what the driver said of them
 	compute, in, out driver.Stream
@@ -63,6 +65,7 @@ type Device struct {
 	arrival driver.Event // of the copy from another device that was queued last
 	staging staging
 	pending []pending
+	graphs  graphs
 	closed  bool
 }
 
@@ -86,7 +89,10 @@ var (
 // error wraps driver.ErrRefused, with the driver's log, where a kernel cannot be used, and
 // memory.ErrOutOfMemory where there is no room for the range.
 func Open(d driver.Driver, cfg Config) (*Device, error) {
-	dev := &Device{driver: d, products: cfg.Products, library: cfg.Library, functions: map[string]driver.Function{}, peers: map[*Device]bool{}, chunk: make([]byte, stagingBytes)}
+	dev := &Device{
+		driver: d, products: cfg.Products, library: cfg.Library, plain: cfg.Plain || cfg.Library != nil,
+		functions: map[string]driver.Function{}, peers: map[*Device]bool{}, chunk: make([]byte, stagingBytes),
+	}
 	if err := dev.open(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: open: %w", err), dev.Close())
 	}
@@ -99,6 +105,7 @@ func (d *Device) open(cfg Config) (err error) {
 			return err
 		}
 	}
+	d.graphs.known = map[uint64]*recording{}
 	for _, e := range []*driver.Event{&d.before, &d.arrival} {
 		if *e, err = d.driver.NewEvent(); err != nil {
 			return err
@@ -155,13 +162,16 @@ func (d *Device) ShadowConfig() memory.ArenaConfig {
 }
 
 // launch queues a kernel by its name, with a word for each parameter.
-func (d *Device) launch(name string, grid, block [3]uint32, shared uint32, args ...uint64) error {
+func (d *Device) launch(name string, grid, block [3]uint32, args ...uint64) error {
 	f, ok := d.functions[name]
 	if !ok {
 		return fmt.Errorf("cuda: no kernel is called %s", name)
 	}
-	d.args = append(d.args[:0], args...)
-	return d.driver.Launch(d.compute, f, driver.Launch{Grid: grid, Block: block, Shared: shared, Args: d.args})
+	varies, ok := varying[name]
+	if !ok {
+		varies = -1
+	}
+	return d.queue(piece{function: f, grid: grid, block: block, varies: varies}, args...)
 }
 
 // at returns the address of a buffer for the kernel that is queued next, which runs after
@@ -228,11 +238,22 @@ func (d *Device) Sync() error {
 	if d.closed {
 		return fmt.Errorf("cuda: %w: Sync", memory.ErrClosed)
 	}
-	err := d.driver.Sync(d.in)
+	err := d.flushed()
+	d.mu.Lock()
+	d.graphs.failed = nil
+	d.mu.Unlock()
+	err = joined(err, d.driver.Sync(d.in))
 	d.mu.Lock()
 	d.pending = d.pending[:0] // Until here the Encode of another goroutine had to wait for them.
 	d.mu.Unlock()
 	return joined(err, d.driver.Sync(d.compute), d.driver.Sync(d.out))
+}
+
+// flushed queues what was put off.
+func (d *Device) flushed() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.flush()
 }
 
 // joined joins errors. After the first one that says that the device is lost others that do
@@ -260,7 +281,7 @@ func (d *Device) Close() error {
 	if d.library != nil {
 		err = joined(err, d.library.Close())
 	}
-	err = joined(err, d.staging.close(d.driver), d.closeOperations())
+	err = joined(err, d.forgetGraphs(), d.staging.close(d.driver), d.closeOperations())
 	for _, m := range d.modules {
 		err = joined(err, d.driver.Unload(m))
 	}

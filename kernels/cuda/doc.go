@@ -16,6 +16,9 @@
 // return, and what looks rows of a vocabulary up by numbers that the host has not written. A step
 // has its losses added to cells of class memory.Loss (loss.Cells), and reads them at its end.
 //
+// Graphs. Within a planned step kernels are put off until the action of the plan is over. A
+// sequence of them that comes again is captured once and then launched as a graph.
+//
 // Errors of the device itself are driver.ErrLost, and may come with a later call than the one
 // that caused them.
 package cuda

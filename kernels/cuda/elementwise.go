@@ -61,7 +61,7 @@ func (d *Device) Dropout(y, x kernels.Buffer, p float32, key kernels.Key) error 
 		return o.end()
 	}
 	limit := uint32(float64(p) * 0x1p32)
-	o.each("dropout", (y.N+3)/4, o.at(y), o.at(x), uint64(y.N), key.Seed, key.Stream(), uint64(limit), word(1-p))
+	o.each("dropout", (y.N+3)/4, o.at(y), o.at(x), uint64(y.N), key.Seed, key.Stream(), 0, uint64(limit), word(1-p))
 	return o.end()
 }
 
@@ -87,7 +87,7 @@ func (d *Device) SumSquares(x kernels.Buffer) (float64, error) {
 
 // SumsOfSquares is SumSquares of several buffers, and waits once for each 1,600.
 func (d *Device) SumsOfSquares(sums []float64, xs []kernels.Buffer) error {
-	const most = (scratchBytes - squareBytes) / 8
+	const most = (varyingAt - squareBytes) / 8
 	for len(xs) > 0 {
 		o := d.begin("SumSquares", nil)
 		n := min(len(xs), most)

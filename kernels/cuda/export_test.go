@@ -15,7 +15,7 @@ func (d *Device) Axpy(y, x kernels.Buffer, a uint64, n int) error {
 	if err != nil {
 		return err
 	}
-	return d.launch("axpy", [3]uint32{uint32(n+31) / 32, 1, 1}, [3]uint32{32, 1, 1}, 0, uint64(toY), uint64(toX), a, uint64(n))
+	return d.launch("axpy", [3]uint32{uint32(n+31) / 32, 1, 1}, [3]uint32{32, 1, 1}, uint64(toY), uint64(toX), a, uint64(n))
 }
 
 // Address returns the address of a buffer.
@@ -27,7 +27,7 @@ func (d *Device) Address(b kernels.Buffer) (uint64, error) {
 // AddLoss queues the adding of two float64, which lie in a buffer, to a cell.
 func (d *Device) AddLoss(cells, two kernels.Buffer, microbatch int) error {
 	o := d.begin("AddLoss", nil)
-	o.line("loss_add", 1, 1, o.at(cells), o.at(two), uint64(microbatch))
+	o.line("loss_add", 1, 1, o.at(cells), o.at(two), uint64(microbatch), 0)
 	return o.end()
 }
 
@@ -42,4 +42,11 @@ func (d *Device) Kernel(op driver.Multiply) error {
 	})
 	d.library = library
 	return o.end()
+}
+
+// Driver returns the driver, and puts another one in its place.
+func (d *Device) Driver(with driver.Driver) driver.Driver {
+	was := d.driver
+	d.driver = with
+	return was
 }

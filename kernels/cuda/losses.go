@@ -30,6 +30,9 @@ func (d *Device) ReadLossCells(words []int64, cells kernels.Buffer) error {
 	raw := make([]byte, 8*len(words))
 	at, err := d.at(cells)
 	if err == nil {
+		err = d.flushed()
+	}
+	if err == nil {
 		err = d.read(raw, at)
 	}
 	if err != nil {
@@ -47,6 +50,6 @@ func (d *Device) AddHeadLoss(op kernels.HeadLoss, cell kernels.Cell, microbatch 
 	if n := cell.Buffer.N * 4 / lossBytes; cell.Index < 0 || cell.Index >= n || cell.Buffer.Type != kernels.Int32 {
 		return fmt.Errorf("%w: AddHeadLoss: cell %d of %d", kernels.ErrShape, cell.Index, n)
 	}
-	h.line("loss_add", 1, 1, h.at(cell.Buffer)+uint64(cell.Index)*lossBytes, uint64(d.scratch), uint64(microbatch))
+	h.line("loss_add", 1, 1, h.at(cell.Buffer)+uint64(cell.Index)*lossBytes, uint64(d.scratch), uint64(microbatch), 0)
 	return h.end()
 }

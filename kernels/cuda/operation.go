@@ -18,7 +18,10 @@ var ErrMissing = errors.New("cuda: the device lacks the operation")
 
 // scratchBytes is memory of the device for results of a few words, and for what HeadLoss knows of
 // the tokens of a tile.
-const scratchBytes = headRows + 24*headTokens
+const (
+	varyingAt    = headRows + 24*headTokens // where graphs read words
+	scratchBytes = varyingAt + 8*mostVarying
+)
 
 // libraryBytes is memory of the device for a library to work in: what cuBLAS recommends for Hopper.
 const libraryBytes = 32 << 20
@@ -120,7 +123,7 @@ func (o *operation) launch(kernel string, columns, rows, threads int, args ...ui
 		o.err = fmt.Errorf("%w: %d by %d blocks of %s, at most %d by %d", kernels.ErrShape, columns, rows, kernel, mostColumns, mostRows)
 	}
 	if o.err == nil {
-		o.err = o.device.launch(kernel, [3]uint32{uint32(columns), uint32(rows), 1}, [3]uint32{uint32(threads), 1, 1}, 0, args...)
+		o.err = o.device.launch(kernel, [3]uint32{uint32(columns), uint32(rows), 1}, [3]uint32{uint32(threads), 1, 1}, args...)
 	}
 }
 
@@ -139,14 +142,14 @@ func (o *operation) each(kernel string, n int, args ...uint64) {
 // zero queues the clearing of n float32.
 func (o *operation) zero(at uint64, n int) {
 	if o.err == nil {
-		o.err = o.device.driver.Fill(o.device.compute, driver.Addr(at), 0, 4*int64(n))
+		o.err = o.device.queue(piece{varies: -1}, at, 0, 4*uint64(n))
 	}
 }
 
 // copy queues a copy of n float32.
 func (o *operation) copy(to, from uint64, n int) {
 	if o.err == nil {
-		o.err = o.device.driver.Copy(o.device.compute, driver.Addr(to), driver.Addr(from), 4*int64(n))
+		o.err = o.device.queue(piece{varies: -1}, to, from, 4*uint64(n))
 	}
 }
 
@@ -154,6 +157,9 @@ func (o *operation) copy(to, from uint64, n int) {
 func words[T float64 | uint32](o *operation, dst []T, at driver.Addr) {
 	if o.err == nil {
 		var e T
+		if o.err = o.device.flushed(); o.err != nil {
+			return
+		}
 		o.err = o.device.read(unsafe.Slice((*byte)(unsafe.Pointer(&dst[0])), len(dst)*int(unsafe.Sizeof(e))), at)
 	}
 }

@@ -75,7 +75,7 @@ func (p *pages) Commit(low, high int64) error {
 
 // Discard unmaps the pages from low to high, when the work that may use them is done.
 func (p *pages) Discard(low, high int64) error {
-	if err := p.device.Sync(); err != nil && !errors.Is(err, driver.ErrLost) {
+	if err := joined(p.device.Sync(), p.device.forgetGraphs()); err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
 	return p.runs(low, high, true, p.device.driver.Unmap)

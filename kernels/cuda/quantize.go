@@ -81,7 +81,7 @@ func (d *Device) Quantize(op kernels.Quantize) error {
 		}
 		o.launch("quantize", blocks, (cols+127)/128, 128,
 			m.codes, m.factors, m.scales, cell, whole, frozen, x, uint64(rows), uint64(cols), uint64(down), uint64(right), m.format, m.scaling,
-			word(float32(math.Ldexp(1, -op.Margin))), word(op.Epsilon), flag(op.AnyScale), flag(op.Down), flag(op.Stochastic), op.Key.Seed, op.Key.Stream())
+			word(float32(math.Ldexp(1, -op.Margin))), word(op.Epsilon), flag(op.AnyScale), flag(op.Down), flag(op.Stochastic), op.Key.Seed, op.Key.Stream(), 0)
 	}
 	quantize(rowwise, op.Rows, op.Cols, op.Cols, 1)
 	quantize(columnwise, op.Cols, op.Rows, 1, op.Cols)

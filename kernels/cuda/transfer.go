@@ -38,8 +38,17 @@ func (p *part) Read(b []byte) (int, error) {
 
 // stream returns the bytes of a live buffer.
 func (d *Device) stream(b kernels.Buffer) (*part, error) {
+	p := &part{device: d, left: int64(b.N) * b.Type.Bytes()}
 	at, err := d.at(b)
-	return &part{d, at, int64(b.N) * b.Type.Bytes()}, err
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.at = at; d.graphs.uses(at, p.left) { // and else another goroutine leaves an action alone
+		err = d.flush()
+	}
+	return p, err
 }
 
 // fill queues copies of what r reads to the whole of a buffer. The caller owns b.
@@ -114,12 +123,22 @@ func (d *Device) fromPeer(to kernels.Buffer, src *Device, b kernels.Buffer) erro
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.driver.Record(d.before, d.compute); err != nil {
+	if err := d.copyPeer(to, at, src, from); err != nil {
 		return err
 	}
-	if err := d.driver.Wait(d.in, d.before); err != nil {
+	src.mu.Lock() // nothing else may be a part of what src captures
+	defer src.mu.Unlock()
+	return src.driver.Wait(src.compute, d.arrival)
+}
+
+// copyPeer queues the copy.
+func (d *Device) copyPeer(to kernels.Buffer, at driver.Addr, src *Device, from *part) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.flush(); err != nil {
+		return err
+	}
+	if err := d.ordered(d.in); err != nil {
 		return err
 	}
 	if err := d.driver.CopyPeer(d.in, at, src.driver, from.at, from.left); err != nil {
@@ -129,7 +148,7 @@ func (d *Device) fromPeer(to kernels.Buffer, src *Device, b kernels.Buffer) erro
 		return err
 	}
 	d.pending = append(d.pending, pending{to.Handle, d.arrival})
-	return src.driver.Wait(src.compute, d.arrival)
+	return nil
 }
 
 // Receive copies a buffer of another rank of the process into a new one of class Transfer, which

@@ -14,6 +14,7 @@ type (
 	Event    uintptr
 	Module   uintptr
 	Function uintptr
+	Graph    uintptr
 )
 
 // Facts is what a device is.
@@ -91,6 +92,17 @@ type Driver interface {
 	Function(m Module, name string) (Function, error)
 	// Launch queues a kernel.
 	Launch(s Stream, f Function, l Launch) error
+
+	// Capture makes a graph of the launches, copies within the device and fillings that queue asks
+	// for on a stream. None of them runs then; other calls on the stream are errors meanwhile.
+	Capture(s Stream, queue func() error) (Graph, error)
+	// LaunchGraph queues what a graph has, in its order and at its addresses.
+	LaunchGraph(s Stream, g Graph) error
+	FreeGraph(g Graph) error
+	// Defer says that work on a stream is put off: what Launch, Copy, Fill or LaunchGraph queue next there
+	// are the pieces that were said, in that order, and words are the arguments of one. Hardware does not
+	// ask; a driver that watches memory looks now which buffers they may touch.
+	Defer(s Stream, words []uint64) error
 
 	// Close gives the context back, and all that is in it. A second Close does nothing.
 	Close() error

@@ -306,6 +306,47 @@ func (d *Driver) Launch(s driver.Stream, f driver.Function, l driver.Launch) err
 	})
 }
 
+// Capture makes a graph. The capture is relaxed: what other goroutines ask for on other streams goes on.
+func (d *Driver) Capture(s driver.Stream, queue func() error) (g driver.Graph, err error) {
+	const relaxed = 2 // CU_STREAM_CAPTURE_MODE_RELAXED
+	l := &d.library
+	if err := d.do("Capture", func() error { return answer(purego.SyscallN(l.beginCapture, uintptr(s), relaxed)) }); err != nil {
+		return 0, err
+	}
+	queued := queue()
+	err = d.do("Capture", func() error {
+		var graph uintptr
+		if err := answer(purego.SyscallN(l.endCapture, uintptr(s), uintptr(unsafe.Pointer(&graph)))); err != nil || queued != nil {
+			if graph != 0 {
+				_ = answer(purego.SyscallN(l.freeGraph, graph)) // The first error is the one to tell.
+			}
+			return err
+		}
+		err := answer(purego.SyscallN(l.instantiate, uintptr(unsafe.Pointer(&g)), graph, 0))
+		if freed := answer(purego.SyscallN(l.freeGraph, graph)); err == nil {
+			err = freed
+		}
+		return err
+	})
+	if queued != nil {
+		err = queued
+	}
+	return g, err
+}
+
+// LaunchGraph queues a graph.
+func (d *Driver) LaunchGraph(s driver.Stream, g driver.Graph) error {
+	return d.do("LaunchGraph", func() error { return answer(purego.SyscallN(d.library.launchGraph, uintptr(g), uintptr(s))) })
+}
+
+// FreeGraph ends a graph.
+func (d *Driver) FreeGraph(g driver.Graph) error {
+	return d.do("FreeGraph", func() error { return answer(purego.SyscallN(d.library.freeExec, uintptr(g))) })
+}
+
+// Defer does nothing.
+func (d *Driver) Defer(driver.Stream, []uint64) error { return nil }
+
 // Close gives the context back.
 func (d *Driver) Close() error {
 	if d.closed {
@@ -318,6 +359,8 @@ func (d *Driver) Close() error {
 // library has the functions of libcuda that cu lacks, by their addresses.
 type library struct {
 	reserve, unreserve, create, mapAt, unmap, access, release, granularity, hostAlloc, hostFree uintptr
+
+	beginCapture, endCapture, instantiate, launchGraph, freeGraph, freeExec uintptr
 }
 
 func (l *library) open() error {
@@ -332,6 +375,9 @@ func (l *library) open() error {
 		{&l.reserve, "cuMemAddressReserve"}, {&l.unreserve, "cuMemAddressFree"}, {&l.create, "cuMemCreate"},
 		{&l.mapAt, "cuMemMap"}, {&l.unmap, "cuMemUnmap"}, {&l.access, "cuMemSetAccess"}, {&l.release, "cuMemRelease"},
 		{&l.granularity, "cuMemGetAllocationGranularity"}, {&l.hostAlloc, "cuMemHostAlloc"}, {&l.hostFree, "cuMemFreeHost"},
+		{&l.beginCapture, "cuStreamBeginCapture_v2"}, {&l.endCapture, "cuStreamEndCapture"},
+		{&l.instantiate, "cuGraphInstantiateWithFlags"}, {&l.launchGraph, "cuGraphLaunch"},
+		{&l.freeGraph, "cuGraphDestroy"}, {&l.freeExec, "cuGraphExecDestroy"},
 	} {
 		if *f.at, err = purego.Dlsym(handle, f.name); err != nil {
 			return err

@@ -22,6 +22,9 @@ typedef int i32;
 typedef unsigned long long u64;
 typedef float float4 __attribute__((ext_vector_type(4)));
 
+// Where a parameter called from is not 0, the word before it is read from there: that of a kernel in
+// a graph, which is the same for every microbatch.
+
 // EACH runs over the n elements of a grid: i of a thread, then as many further as there are threads.
 #define EACH(i, n) for (u64 i = (u64)BX * NX + TX; i < (n); i += (u64)GX * NX)
 

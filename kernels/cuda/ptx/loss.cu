@@ -42,7 +42,8 @@ DEVICE void note(i64 *first, i64 microbatch) {
 
 // loss_add adds total[0], a sum, and total[1], its weight, to a cell of loss.DeviceWords words as
 // those of a microbatch. One thread: kernels of a stream run one after the other.
-KERNEL loss_add(i64 *cell, const double *total, u64 microbatch) {
+KERNEL loss_add(i64 *cell, const double *total, u64 microbatch, const u64 *from) {
+  if (from) microbatch = *from;
   i64 *weight = cell + limbs + 1, *count = weight + limbs + 1;
   if (!finite(total[1]) || total[1] < 0) {
     note(count + 2, (i64)microbatch);

@@ -102,7 +102,8 @@ DEVICE float tensorScale(const tally *t, const float *frozen, u32 scaling, u32 f
 // Rows128, Tiles128, MX32, NV16. scales begins at factors, or behind the one factor in NV16.
 KERNEL quantize(u8 *codes, float *factors, u8 *scales, tally *cell, const tally *whole, const float *frozen, const float *x, u32 rows,
                 u32 cols, u64 down, u64 right, u32 f, u32 scaling, float margin, float epsilon, u32 any, u32 lower, u32 stochastic,
-                u64 seed, u64 stream) {
+                u64 seed, u64 stream, const u64 *from) {
+  if (from) stream = *from;
   SHARED u32 part[128];
   SHARED u32 codesOfRow[128];
   format form = formatOf(f);

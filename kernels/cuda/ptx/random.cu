@@ -1,7 +1,8 @@
 #include "philox.h"
 
 // dropout sets four elements by the four draws of a block: 0 where the draw is below limit.
-KERNEL dropout(float *y, const float *x, u64 n, u64 seed, u64 stream, u32 limit, float keep) {
+KERNEL dropout(float *y, const float *x, u64 n, u64 seed, u64 stream, const u64 *from, u32 limit, float keep) {
+  if (from) stream = *from;
   EACH(block, (n + 3) / 4) {
     draws d = philox(seed, stream, block);
 #pragma unroll

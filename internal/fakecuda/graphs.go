@@ -1,0 +1,151 @@
+package fakecuda
+
+import (
+	"github.com/weir-ml/weir/internal/ptx"
+	"github.com/weir-ml/weir/kernels/cuda/driver"
+)
+
+// capture is a graph in the making.
+type capture struct {
+	stream driver.Stream
+	pieces []func() error
+}
+
+// put makes a call that queues work on a stream: now, or whenever the graph is launched that is being
+// captured there.
+func (d *Driver) put(s driver.Stream, queue func() error) error {
+	if d.captured == nil || d.captured.stream != s {
+		return queue()
+	}
+	d.captured.pieces = append(d.captured.pieces, queue)
+	return nil
+}
+
+// Capture makes a graph.
+func (d *Driver) Capture(s driver.Stream, queue func() error) (driver.Graph, error) {
+	err := d.enter("Capture")
+	if err == nil && d.captured != nil {
+		err = refuse("Capture", driver.ErrInvalid, "another capture is under way")
+	}
+	if err == nil {
+		_, err = d.stream("Capture", s)
+	}
+	if err != nil {
+		d.mu.Unlock()
+		return 0, err
+	}
+	d.captured = &capture{stream: s}
+	d.mu.Unlock()
+	err = queue()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	pieces := d.captured.pieces
+	d.captured = nil
+	if err != nil {
+		return 0, err
+	}
+	d.graphs = append(d.graphs, pieces)
+	return driver.Graph(len(d.graphs)), nil
+}
+
+func (d *Driver) graph(call string, g driver.Graph) ([]func() error, error) {
+	if g == 0 || int(g) > len(d.graphs) || d.graphs[g-1] == nil {
+		return nil, refuse(call, driver.ErrInvalid, "no graph %d", g)
+	}
+	return d.graphs[g-1], nil
+}
+
+// LaunchGraph queues the pieces of a graph one by one, each held to the memory that it may touch as a
+// call of its own is.
+func (d *Driver) LaunchGraph(s driver.Stream, g driver.Graph) error {
+	err := d.enter("LaunchGraph")
+	defer d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	pieces, err := d.graph("LaunchGraph", g)
+	for _, piece := range pieces {
+		if err == nil {
+			err = piece()
+		}
+	}
+	return err
+}
+
+// FreeGraph ends a graph.
+func (d *Driver) FreeGraph(g driver.Graph) error {
+	err := d.enter("FreeGraph")
+	defer d.mu.Unlock()
+	if err == nil {
+		_, err = d.graph("FreeGraph", g)
+	}
+	if err == nil {
+		d.graphs[g-1] = nil
+	}
+	return err
+}
+
+// said is what a piece of work that was put off may touch: the buffers of the first range that had its
+// addresses when it was said.
+type said map[driver.Addr]touched
+
+type touched struct {
+	*ptx.Region
+	fresh bool
+}
+
+// Defer notes which buffers a piece of work may touch.
+func (d *Driver) Defer(s driver.Stream, words []uint64) error {
+	err := d.enter("Defer")
+	defer d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	q, err := d.stream("Defer", s)
+	if err != nil {
+		return err
+	}
+	may := said{}
+	for _, w := range words {
+		at := driver.Addr(w)
+		if _, known := may[at]; known || !d.followed(at) {
+			continue
+		}
+		r, fresh, err := d.region("Defer", at)
+		if err != nil {
+			return err
+		}
+		may[at] = touched{r, fresh}
+	}
+	if len(may) > 0 {
+		q.said = append(q.said, may)
+	}
+	return nil
+}
+
+// followed reports whether an address is in the first range.
+func (d *Driver) followed(at driver.Addr) bool { return len(d.ranges) > 0 && d.find(at) == d.ranges[0] }
+
+// may returns the buffers with addresses as a piece of work on a stream may touch them: as was said
+// where it was put off, else as the book has them now.
+func (d *Driver) may(q *stream, call string, at []driver.Addr) (all []touched, err error) {
+	var was said
+	for _, a := range at {
+		if was == nil && len(q.said) > 0 && d.followed(a) {
+			was, q.said = q.said[0], q.said[1:]
+		}
+	}
+	for _, a := range at {
+		t, known := was[a]
+		if !known && was != nil && d.followed(a) {
+			return nil, refuse(call, driver.ErrInvalid, "address %#x is none of the work that was put off", a)
+		}
+		if !known {
+			if t.Region, t.fresh, err = d.region(call, a); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
