@@ -59,7 +59,7 @@ var rooms = []struct {
 	{"memory/placement/exact", 2, nil},
 	{"memory/placement/internal/instances", 2, nil},
 	{"memory/memlog", 5, []string{"github.com/rs/zerolog"}},
-	{"memory/memorytest", 5, nil},
+	{"memory/memorytest", 4, nil},
 	{"memory/snapshot", 4, nil},
 	{"memory/snapshot/leaks", 5, nil},
 	{"memory/cachingsim", 5, nil},

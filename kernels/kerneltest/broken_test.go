@@ -386,10 +386,10 @@ var faults = []struct {
 	{"Dequantize decodes nothing", "dequantize", func(d *broken) { d.decode = func(dst kernels.Buffer) { _ = d.Zero(dst) } }},
 	{"QuantizedMatMul does not accumulate", "quantized matmul", func(d *broken) { d.product = func(op *kernels.QuantizedMatMul) { op.Accumulate = false } }},
 	{"QuantizedMatMul ignores Bias", "quantized matmul", func(d *broken) { d.product = func(op *kernels.QuantizedMatMul) { op.Bias = kernels.Buffer{} } }},
-	{"Release says that nothing was freed", "memory/book", func(d *broken) {
+	{"Release says that nothing was freed", "memory/space", func(d *broken) {
 		d.release = func(b kernels.Buffer) (int64, error) { _, err := d.Compute.Release(b); return 0, err }
 	}},
-	{"Release keeps the buffer", "memory/book", func(d *broken) {
+	{"Release keeps the buffer", "memory/space", func(d *broken) {
 		d.release = func(b kernels.Buffer) (int64, error) { return d.Bytes(b), nil }
 	}},
 	{"AllocIn takes what a step's buffers are", "memory/scopes", func(d *broken) {

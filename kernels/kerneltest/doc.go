@@ -23,6 +23,7 @@
 //	Normal                                 2^-18 of the standard deviation
 //	AdamW                                  2^-18 of the maximum
 //
-// Around every operation it checks that operands are unchanged, that buffers
-// beside them are untouched, and that the device neither allocated nor freed.
+// Package memorytest examines the memory of the device. Around every operation the suite
+// checks that operands are unchanged, that neighbouring buffers are untouched, and that the
+// device neither allocated nor freed.
 package kerneltest

@@ -8,13 +8,13 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/memory/memorytest"
 )
 
 func memoryCases() []Case {
 	return []Case{
-		newCase("memory/book", true, book),
-		newCase("memory/references", true, references),
-		newCase("memory/reclaim", true, reclaim),
+		{Name: "memory/space", Null: true, Check: space},
+		newCase("memory/types", true, types),
 		newCase("memory/scopes", true, scopes),
 		newCase("memory/copies", false, copies),
 		newCase("memory/copies refused", true, copiesRefused),
@@ -22,46 +22,37 @@ func memoryCases() []Case {
 	}
 }
 
-// book allocates buffers of every class and releases them in another order.
-func book(l *lab) {
-	var base, s memory.Stats
-	l.d.Stats(&base)
-	l.d.ResetPeak()
-	var all []kernels.Buffer
-	var want memory.ByClass
-	for i := range 3 * memory.NumClasses {
-		class, n, t := memory.Class(i%memory.NumClasses), 1+i*i, kernels.DType(i%3)
-		b, err := l.d.Alloc(class, t, n)
+// space holds the memory of the device to the contract of a memory.Space.
+func space(d kernels.Compute) error {
+	alloc := func(class memory.Class, bytes int64) (kernels.Buffer, error) {
+		b, err := d.Alloc(class, kernels.Uint8, int(bytes))
+		if err == nil {
+			err = d.WriteUint8(b, make([]uint8, bytes)) // weights are written out
+		}
+		return b, err
+	}
+	return errors.Join(memorytest.Faults(func() (memorytest.Subject[kernels.Buffer], error) {
+		return memorytest.Subject[kernels.Buffer]{Space: d, Alloc: alloc}, nil
+	})...)
+}
+
+// types allocates buffers of every type, and what cannot be.
+func types(l *lab) {
+	for i := range 9 {
+		n, t := 1+i*i, kernels.DType(i%3)
+		b, err := l.d.Alloc(memory.Saved, t, n)
 		l.must("Alloc", err)
-		if b.N != n || b.Type != t || l.d.Class(b) != class || l.d.Bytes(b) != int64(n)*t.Bytes() {
-			l.fault("Alloc of %d %s (%s) returned %+v of class %s and %d bytes", n, t, class, b, l.d.Class(b), l.d.Bytes(b))
+		bytes := int64(n) * t.Bytes()
+		if b.N != n || b.Type != t || l.d.Bytes(b) != bytes {
+			l.fault("Alloc of %d %s returned %+v of %d bytes", n, t, b, l.d.Bytes(b))
 		}
-		want[class] += int64(n) * t.Bytes()
-		all = append(all, b)
-	}
-	l.d.Stats(&s)
-	for c := range want {
-		if got := s.Classes[c] - base.Classes[c]; got != want[c] {
-			l.fault("the book has %d bytes more of class %s, want %d", got, memory.Class(c), want[c])
-		}
-	}
-	if got := s.Live - base.Live; got != want.Total() || s.Live != l.d.Live() {
-		l.fault("the book has %d bytes more live, want %d; Stats says %d, Live %d", got, want.Total(), s.Live, l.d.Live())
-	}
-	if s.Reserved < s.Live || s.Peak < s.Live || s.Allocs-base.Allocs != int64(len(all)) {
-		l.fault("the book is %+v after %d allocations", s, len(all))
-	}
-	l.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for _, b := range all {
 		freed, err := l.d.Release(b)
 		l.must("Release", err)
-		if freed != int64(b.N)*b.Type.Bytes() {
-			l.fault("Release of %d %s freed %d bytes", b.N, b.Type, freed)
+		if freed != bytes {
+			l.fault("Release of %d %s freed %d bytes", n, t, freed)
 		}
 	}
-	if l.d.Live() != base.Live {
-		l.fault("after every release %d bytes are live, want %d", l.d.Live(), base.Live)
-	}
+	before := l.d.Live()
 	for _, n := range []int{0, -1, math.MaxInt} {
 		if b, err := l.d.Alloc(memory.Saved, kernels.Float32, n); err == nil {
 			l.fault("Alloc of %d elements returned %+v", n, b)
@@ -70,82 +61,11 @@ func book(l *lab) {
 	if _, err := l.d.Alloc(memory.Saved, kernels.DType(99), 1); err == nil {
 		l.fault("Alloc of an unknown type returned no error")
 	}
-	if l.d.Live() != base.Live {
-		l.fault("refused allocations left %d bytes live, want %d", l.d.Live(), base.Live)
-	}
-}
-
-// references checks plain and held references, and stale handles.
-func references(l *lab) {
-	b, err := l.d.Alloc(memory.Activation, kernels.Float32, 10)
-	l.must("Alloc", err)
-	l.must("Retain", l.d.Retain(b))
-	held, err := l.d.Hold(b)
-	l.must("Hold", err)
-	again, err := l.d.Hold(b)
-	l.must("Hold", err)
-	if held != 40 || again != 0 {
-		l.fault("two Holds of 40 bytes returned %d and %d, want 40 and 0", held, again)
-	}
-	yielded, err := l.d.Yield(b)
-	l.must("Yield", err)
-	last, err := l.d.Yield(b)
-	l.must("Yield", err)
-	if yielded != 0 || last != 40 {
-		l.fault("two Yields of 40 bytes returned %d and %d, want 0 and 40", yielded, last)
-	}
-	if _, err := l.d.Yield(b); !errors.Is(err, memory.ErrNotHeld) {
-		l.fault("Yield of a buffer that nobody holds: %v", err)
-	}
-	freed, err := l.d.Release(b)
-	l.must("Release", err)
-	all, err := l.d.Release(b)
-	l.must("Release", err)
-	if freed != 0 || all != 40 {
-		l.fault("two Releases of 40 bytes returned %d and %d, want 0 and 40", freed, all)
-	}
-	next, err := l.d.Alloc(memory.Activation, kernels.Float32, 10)
-	l.must("Alloc", err)
-	if _, err := l.d.Release(b); !errors.Is(err, memory.ErrStale) {
-		l.fault("Release of a stale handle: %v", err)
-	}
-	if l.d.Bytes(b) != 0 {
-		l.fault("a stale handle has %d bytes", l.d.Bytes(b))
-	}
-	if err := l.d.Zero(b); !errors.Is(err, memory.ErrStale) {
-		l.fault("Zero of a stale handle: %v", err)
-	}
 	if err := l.d.Zero(kernels.Buffer{}); err == nil {
 		l.fault("Zero of no buffer returned no error")
 	}
-	_, err = l.d.Release(next)
-	l.must("Release", err)
-}
-
-// reclaim checks that what was allocated since a mark goes, and nothing else.
-func reclaim(l *lab) {
-	alloc := func(class memory.Class) kernels.Buffer {
-		b, err := l.d.Alloc(class, kernels.Float32, 100)
-		l.must("Alloc", err)
-		return b
-	}
-	before := alloc(memory.Saved)
-	mark := l.d.Mark()
-	resident, lost, heldOne := alloc(memory.Resident), alloc(memory.Saved), alloc(memory.Carry)
-	_, err := l.d.Hold(heldOne)
-	l.must("Hold", err)
-	if freed := l.d.Reclaim(mark); freed != 800 {
-		l.fault("Reclaim freed %d bytes, want 800", freed)
-	}
-	for _, b := range []kernels.Buffer{lost, heldOne} {
-		if _, err := l.d.Release(b); !errors.Is(err, memory.ErrStale) {
-			l.fault("Release of a reclaimed buffer: %v", err)
-		}
-	}
-	for _, b := range []kernels.Buffer{before, resident} {
-		if _, err := l.d.Release(b); err != nil {
-			l.fault("Release of a buffer that was to survive Reclaim: %v", err)
-		}
+	if l.d.Live() != before {
+		l.fault("refused allocations left %d bytes live, want %d", l.d.Live(), before)
 	}
 }
 

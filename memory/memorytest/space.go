@@ -10,7 +10,8 @@ import (
 
 // Subject is a space to examine.
 type Subject[T any] struct {
-	// Space is empty, and nobody else uses it.
+	// Space has no live buffer, and nobody else uses it. A space that the check before has
+	// left empty may be opened again.
 	Space memory.Space[T]
 	// Alloc makes a buffer in Space that has one plain reference. It is asked for
 	// at most 64 KiB at once and 1 MiB in all.
