@@ -15,40 +15,15 @@ var ErrRemote = errors.New("stages: the stage is on another rank")
 // it: what the stage declares, whether it splits its backward, and its parameters, of
 // which the accumulators are not looked at. It cannot be called.
 func Remote[T any](spec Spec, splits bool, params []batchctx.Use[T]) Stage[T] {
-	r := remote[T]{spec: spec, params: params}
-	if splits {
-		return &splitRemote[T]{r}
+	refuse := func(call string) Call[T] {
+		return func(context.Context, batchctx.Microbatch[T], []T, []T) error {
+			return fmt.Errorf("%w: %s of %q", ErrRemote, call, spec.Name)
+		}
 	}
-	return &r
-}
-
-type remote[T any] struct {
-	spec   Spec
-	params []batchctx.Use[T]
-}
-
-func (r *remote[T]) Spec() Spec { return r.spec }
-
-func (r *remote[T]) Params() []batchctx.Use[T] { return r.params }
-
-func (r *remote[T]) Forward(context.Context, batchctx.Microbatch[T], []T, []T) error {
-	return r.refuse("Forward")
-}
-
-func (r *remote[T]) Backward(context.Context, batchctx.Microbatch[T], []T, []T) error {
-	return r.refuse("Backward")
-}
-
-func (r *remote[T]) refuse(call string) error {
-	return fmt.Errorf("%w: %s of %q", ErrRemote, call, r.spec.Name)
-}
-
-type splitRemote[T any] struct{ remote[T] }
-
-func (r *splitRemote[T]) BackwardInput(context.Context, batchctx.Microbatch[T], []T, []T) error {
-	return r.refuse("BackwardInput")
-}
-
-func (r *splitRemote[T]) BackwardWeight(context.Context, batchctx.Microbatch[T]) error {
-	return r.refuse("BackwardWeight")
+	f := Func[T]{Declares: spec, Parameters: params, ForwardFunc: refuse("Forward"), BackwardFunc: refuse("Backward")}
+	if !splits {
+		return &f
+	}
+	weight := refuse("BackwardWeight")
+	return &splitFunc[T]{f, refuse("BackwardInput"), func(ctx context.Context, mb batchctx.Microbatch[T]) error { return weight(ctx, mb, nil, nil) }}
 }

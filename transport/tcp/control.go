@@ -142,8 +142,7 @@ func (p *peer) write(status func() Status) {
 			f.kind = beat
 		}
 		if f.kind == beat {
-			s := status()
-			f.data = s.append(nil)
+			f.data = encode(status())
 		}
 		if cap(buffer) > 1<<20 {
 			buffer = nil

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -221,7 +222,8 @@ func (e *Endpoint[T]) deliver(f frame) {
 			e.shut()
 		}
 	case lost:
-		if l, err := decodeLost(f.data); err == nil {
+		l := &LostError{}
+		if json.Unmarshal(f.data, l) == nil {
 			e.endJob(l)
 		}
 	}

@@ -84,7 +84,12 @@ func encodeCause(err error) []byte {
 		c = cause{Rank: e.Rank, Microbatch: e.Microbatch, Action: uint64(e.Action), Name: e.Name, Text: e.Err.Error(), Placed: true}
 	}
 	c.Text, c.Canceled = c.Text[:min(len(c.Text), mostText)], errors.Is(err, context.Canceled)
-	data, _ := json.Marshal(c) // Numbers and strings always have a form.
+	return encode(c)
+}
+
+// encode returns numbers and strings as JSON, which always has a form for them.
+func encode(value any) []byte {
+	data, _ := json.Marshal(value)
 	return data
 }
 
@@ -98,29 +103,4 @@ func decodeCause(rank int, data []byte) error {
 		return &runner.Error{Rank: c.Rank, Microbatch: c.Microbatch, Action: schedule.Action(c.Action), Name: c.Name, Err: err}
 	}
 	return err
-}
-
-// loss is a LostError as it crosses processes.
-type loss struct {
-	Rank   int
-	Known  bool
-	Last   []byte // a status
-	Reason string
-}
-
-func encodeLost(e *LostError) []byte {
-	data, _ := json.Marshal(loss{e.Rank, e.Last.Rank >= 0, e.Last.append(nil), e.Reason}) // Numbers and strings always have a form.
-	return data
-}
-
-func decodeLost(data []byte) (*LostError, error) {
-	var l loss
-	if err := json.Unmarshal(data, &l); err != nil {
-		return nil, fmt.Errorf("%w: a loss: %w", ErrFrame, err)
-	}
-	e := &LostError{Rank: l.Rank, Last: Status{Rank: -1}, Reason: l.Reason}
-	if last, ok := decodeStatus(l.Rank, l.Last); ok && l.Known {
-		e.Last = last
-	}
-	return e, nil
 }

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"bytes"
+	"encoding/json"
 	"net"
 )
 
@@ -42,8 +43,8 @@ func Parse(data []byte, token string) {
 			break
 		}
 		_, _ = decodeAll(f.data, 3)
-		_, _ = decodeStatus(1, f.data)
-		_, _ = decodeLost(f.data)
+		_ = json.Unmarshal(f.data, &Status{})
+		_ = json.Unmarshal(f.data, &LostError{})
 		_ = decodeCause(1, f.data)
 		h := newHub(2)
 		h.post[0], h.post[1] = func(frame) {}, func(frame) {}

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"sync"
 )
@@ -59,7 +60,9 @@ func (h *hub) receive(rank int, f frame) error {
 			h.all(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), f.data...)})
 		}
 	case beat:
-		if s, ok := decodeStatus(rank, f.data); ok {
+		var s Status
+		if json.Unmarshal(f.data, &s) == nil {
+			s.Rank = rank
 			h.statuses[rank] = s
 		}
 	default:
@@ -112,7 +115,7 @@ func (h *hub) lose(rank int, why string) {
 		return
 	}
 	h.lost = true
-	h.all(frame{kind: lost, data: encodeLost(&LostError{rank, h.statuses[rank], why})})
+	h.all(frame{kind: lost, data: encode(&LostError{rank, h.statuses[rank], why})})
 }
 
 // decodeAll returns the bytes of every rank.

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -38,29 +37,4 @@ func (s *Status) does() string {
 		words += fmt.Sprintf(", has waited %v for %v of rank %d", s.Since.Round(time.Millisecond), s.For, s.Peer)
 	}
 	return words
-}
-
-// statusBytes is the size of a status in a heartbeat.
-const statusBytes = 6 * 8
-
-func (s *Status) append(b []byte) []byte {
-	waits := uint64(0)
-	if s.Waits {
-		waits = 1
-	}
-	for _, n := range [...]uint64{uint64(s.Step), uint64(s.Action), waits, uint64(s.For), uint64(s.Peer), uint64(s.Since)} {
-		b = binary.LittleEndian.AppendUint64(b, n)
-	}
-	return b
-}
-
-func decodeStatus(rank int, b []byte) (Status, bool) {
-	if len(b) != statusBytes {
-		return Status{}, false
-	}
-	n := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	return Status{
-		Rank: rank, Step: int64(n(0)), Action: schedule.Action(n(1)), Waits: n(2) != 0,
-		For: schedule.Action(n(3)), Peer: int(int64(n(4))), Since: time.Duration(n(5)),
-	}, true
 }
