@@ -10,6 +10,14 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
+// readData reads the text, and splits it.
+func readData(ctx context.Context, o *options) (text *corpus.Text, training, heldout []byte, err error) {
+	if text, err = readText(ctx, o.data); err == nil {
+		training, heldout, err = split(text, o.sequence)
+	}
+	return text, training, heldout, err
+}
+
 // split returns the text to train on and the last tenth, which is held out. Both
 // must be longer than a microbatch.
 func split(t *corpus.Text, sequence int) (training, heldout []byte, err error) {

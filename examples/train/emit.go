@@ -24,11 +24,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	if err := errors.Join(opts.validate(), writable("emit-costs", opts.emitCosts)); err != nil {
 		return err
 	}
-	data, err := readText(ctx, opts.data)
-	if err != nil {
-		return err
-	}
-	training, _, err := split(data, opts.sequence)
+	_, training, _, err := readData(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -138,11 +134,7 @@ func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err erro
 	if err := errors.Join(opts.validate(), writable("emit-profile", opts.emitProfile)); err != nil {
 		return err
 	}
-	data, err := readText(ctx, opts.data)
-	if err != nil {
-		return err
-	}
-	training, heldout, err := split(data, opts.sequence)
+	_, training, heldout, err := readData(ctx, opts)
 	if err != nil {
 		return err
 	}

@@ -99,11 +99,8 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if err := errors.Join(writableFolder("checkpoint", t.opts.checkpoint), writable("json", t.opts.json)); err != nil {
 		return err
 	}
-	if t.text, err = readText(ctx, t.opts.data); err != nil {
-		return err
-	}
-	training, heldout, err := split(t.text, t.opts.sequence)
-	if err != nil {
+	var training, heldout []byte
+	if t.text, training, heldout, err = readData(ctx, t.opts); err != nil {
 		return err
 	}
 	t.sum, t.metrics = t.text.SHA256(), metrics.New(t.opts.ranks)

@@ -139,35 +139,6 @@ func Training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 	return p
 }
 
-// Pipeline is a rank of 1F1B: six layers save for a microbatch in F what B takes, with
-// so many microbatches in flight.
-func Pipeline(microbatches, inFlight int, bytes func(layer, microbatch int) int64) *placement.Problem {
-	const layers = 6
-	p := &placement.Problem{}
-	now := int64(0)
-	forward := func(mb int) {
-		for l := range layers {
-			p.Buffers = append(p.Buffers, placement.Buffer{Lower: now, Size: bytes(l, mb), Align: 64})
-			now++
-		}
-	}
-	next := 0
-	for ; next < inFlight-1; next++ {
-		forward(next)
-	}
-	for mb := range microbatches {
-		if next < microbatches {
-			forward(next)
-			next++
-		}
-		for l := range layers {
-			p.Buffers[mb*layers+layers-1-l].Upper = now
-			now++
-		}
-	}
-	return p
-}
-
 // Reversed lets time run backward.
 func Reversed(p *placement.Problem) *placement.Problem {
 	q := &placement.Problem{}
@@ -202,68 +173,6 @@ func Scaled(p *placement.Problem, time, bytes int64) *placement.Problem {
 		q.Buffers = append(q.Buffers, b)
 	}
 	return q
-}
-
-// Keeping is a rank of 1F1B with four microbatches in flight: blocks that keep what they
-// save until their backward, and work in buffers that are gone soon, up to twice as large.
-// An output is gone one forward later. Lengths are of the microbatches, in units of bytes.
-func Keeping(lengths []int64, blocks int) *placement.Problem {
-	const inFlight = 4
-	p := &placement.Problem{}
-	now := int64(0)
-	born := func(mb int, wide int64) int {
-		now++
-		p.Buffers = append(p.Buffers, placement.Buffer{Lower: now, Size: wide * lengths[mb], Align: 64})
-		return len(p.Buffers) - 1
-	}
-	dead := func(buffers ...int) {
-		for _, b := range buffers {
-			now++
-			p.Buffers[b].Upper = now
-		}
-	}
-	saved, sent := make([][]int, len(lengths)), -1
-	forward := func(mb int) {
-		for range blocks {
-			saved[mb] = append(saved[mb], born(mb, 256), born(mb, 2), born(mb, 768), born(mb, 256))
-			scratch := born(mb, 256)
-			saved[mb] = append(saved[mb], born(mb, 1792), born(mb, 896))
-			dead(scratch)
-		}
-		output := born(mb, 256)
-		if sent >= 0 {
-			dead(sent)
-		}
-		sent = output
-	}
-	backward := func(mb int) {
-		gradient := born(mb, 256)
-		for s := saved[mb]; len(s) > 0; s = s[:len(s)-6] {
-			b := s[len(s)-6:]
-			gated := born(mb, 896)
-			dead(b[5])
-			up := born(mb, 1792)
-			dead(gated, b[4])
-			normed := born(mb, 256)
-			dead(up, b[3])
-			qkv := born(mb, 768)
-			dead(normed, b[2])
-			next := born(mb, 256)
-			dead(qkv, b[1], b[0], gradient)
-			gradient = next
-		}
-		dead(gradient)
-	}
-	for mb := range len(lengths) + inFlight - 1 {
-		if mb < len(lengths) {
-			forward(mb)
-		}
-		if done := mb - inFlight + 1; done >= 0 {
-			backward(done)
-		}
-	}
-	dead(sent)
-	return p
 }
 
 // Alive says whether a buffer needs its bytes at a time.
