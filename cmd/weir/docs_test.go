@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/testkit"
+	"github.com/weir-ml/weir/schedule"
 )
 
 // TestDocumented runs every command of docs/cli.md and compares what it prints with
@@ -48,6 +49,17 @@ func TestDocumented(t *testing.T) {
 		return
 	}
 	require.Equal(t, fresh.String(), string(page), "go test ./cmd/weir -update writes the page anew")
+}
+
+// README.md and docs/cli.md list every schedule.
+func TestEveryScheduleIsListed(t *testing.T) {
+	for _, name := range []string{"../../README.md", "../../docs/cli.md"} {
+		page, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, s := range schedule.Schedules() {
+			require.Contains(t, string(page), "`"+s.Name+"`", name)
+		}
+	}
 }
 
 // shell runs weir commands that are joined by pipes, and returns what a terminal
