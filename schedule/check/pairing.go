@@ -22,7 +22,7 @@ func (c *Checker) pairing() {
 	sends, receives := c.traffic(l)
 	for i := range sends {
 		if !uneven[i] && c.compared <= repeats.MaxWork {
-			c.pairLink(l.From[i], l.To[i], passes.Cursor{Program: sends[i]}, passes.Cursor{Program: receives[i]})
+			c.pairLink(l.From[i], l.To[i], passes.NewCursor(sends[i], 0), passes.NewCursor(receives[i], 0))
 		}
 	}
 }
@@ -123,7 +123,7 @@ func skip(sends, receives *passes.Cursor, agreed int) bool {
 	if a*x.Stride != b*y.Stride || n == 0 {
 		return false
 	}
-	sends.Repeat += n * a
-	receives.Repeat += n * b
+	sends.Skip(n * a)
+	receives.Skip(n * b)
 	return true
 }

@@ -107,12 +107,12 @@ func (s *Standstill) nextReceive(e, mb int) schedule.Action {
 					return a.WithDrop(0)
 				}
 			}
-			if p.Advance(); p.Inner == begin.Inner && p.Again == begin.Again && p.Index == begin.Index {
+			if p.Advance(); p.Within(&begin) {
 				break // a whole repeat without any
 			}
 		}
 		if p.Segment == begin.Segment {
-			p = passes.Cursor{Program: p.Program, Segment: p.Segment + 1}
+			p = passes.NewCursor(p.Program, p.Segment+1)
 		}
 	}
 	return passes.Received(e, int64(mb))

@@ -9,7 +9,9 @@ import (
 func (v *lowering) Exchange() {
 	clear(v.asked)
 	for rank := range v.Ranks {
-		v.dispatch(rank)
+		if v.Queues[v.outbox+rank].N > 0 {
+			v.dispatch(rank)
+		}
 	}
 }
 

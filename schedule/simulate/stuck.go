@@ -11,7 +11,9 @@ func (s *simulation) stuck() error {
 	still := check.Standstill{Outline: &o, Links: passes.NewLinks(&o), Ranks: make([]passes.Cursor, len(s.ranks))}
 	for rank := range s.ranks {
 		r := &s.ranks[rank]
-		p := passes.Cursor{Program: s.plan.Programs[rank], Segment: r.segment, Repeat: r.repeat, Index: r.index, Position: r.position}
+		p := passes.NewCursor(s.plan.Programs[rank], r.segment)
+		p.Skip(r.repeat)
+		p.Index, p.Position = r.index, r.position
 		if p.Index > 0 && p.Program[p.Segment].Body[p.Index-1].Joined() { // both of a pair wait
 			p.Index, p.Position = p.Index-1, p.Position-1
 		}

@@ -71,12 +71,12 @@ func NewClock(o *Outline, sets, queues int) Clock {
 		pace: make([]int, ranks), Queues: make([]Queue, queues), began: make([]int64, ranks), waited: make([]bool, ranks),
 	}
 	c.settling = min(ranks/8, 8)
-	longest := int64(0)
+	longest := 0 // rounds
 	for rank, program := range o.Plan.Programs {
-		c.Ranks[rank].Program = program
+		c.Ranks[rank] = NewCursor(program, 0)
 		for _, s := range program {
 			if s.Repeat > 4 {
-				c.watching, longest = true, max(longest, s.Len())
+				c.watching, longest = true, max(longest, roundsIn(&s))
 			}
 		}
 		c.pace[rank] = c.roundsOf(rank)
@@ -84,7 +84,7 @@ func NewClock(o *Outline, sets, queues int) Clock {
 	for rank := range c.began {
 		c.began[rank] = -1
 	}
-	c.Expect(2 * int(longest))
+	c.Expect(longest)
 	c.most = slices.Max(c.pace)
 	for rank, stages := range o.On {
 		if slices.ContainsFunc(stages, o.HasBackward) {
@@ -104,6 +104,18 @@ func (c *Clock) roundsOf(rank int) (sum int) {
 			sum += rounds(schedule.I)
 		default:
 			sum += rounds(schedule.B)
+		}
+	}
+	return sum
+}
+
+// roundsIn returns how long a repeat of a segment takes at least.
+func roundsIn(s *schedule.Segment) (sum int) {
+	for _, inner := range s.Inside() {
+		for _, a := range inner.Body {
+			if a.Kind().Compute() {
+				sum += inner.Repeat * rounds(a.Kind())
+			}
 		}
 	}
 	return sum
@@ -312,10 +324,8 @@ func (c *Clock) Moves(by []int64) (shift, most int64) {
 // Skip moves ranks and queues by n periods.
 func (c *Clock) Skip(n int64, by []int64) {
 	for rank := range c.Ranks {
-		p, d := &c.Ranks[rank], &c.Duties[rank]
-		step := by[3*rank]
-		p.Repeat += int(n * step)
-		p.Position += n * step * p.length()
+		d := &c.Duties[rank]
+		c.Ranks[rank].Skip(int(n * by[3*rank]))
 		d.Action = d.Action.Shift(int(n * by[3*rank+1]))
 		if d.With != 0 {
 			d.With = d.With.Shift(int(n * by[3*rank+2]))

@@ -12,65 +12,89 @@ type Cursor struct {
 	Repeat   int
 	Position int64
 
-	// In a loop of loops the inner segment, and its repeat.
-	Inner, Again int
-	Index        int // in the body
+	inner, again int               // in a loop of loops the inner segment, and its repeat
+	body         []schedule.Action // in which the rank is; nil at the end
+	shift        int               // of the microbatches of the body
+	Index        int               // in the body
 }
 
-// at returns the segment whose body the rank is in, and what its repeats add to the
-// microbatches.
-func (p *Cursor) at() (s *schedule.Segment, shift int) {
-	s = &p.Program[p.Segment]
-	shift = p.Repeat * s.Stride
-	if s.Inner != nil {
-		s = &s.Inner[p.Inner]
-		shift += p.Again * s.Stride
+// NewCursor returns the beginning of a segment of a program.
+func NewCursor(program []schedule.Segment, segment int) Cursor {
+	p := Cursor{Program: program, Segment: segment}
+	p.enter()
+	return p
+}
+
+// enter finds the body.
+func (p *Cursor) enter() {
+	if p.body = nil; p.Segment == len(p.Program) {
+		return
 	}
-	return s, shift
+	s := &p.Program[p.Segment]
+	p.shift = p.Repeat * s.Stride
+	if s.Inner != nil {
+		s = &s.Inner[p.inner]
+		p.shift += p.again * s.Stride
+	}
+	p.body = s.Body
 }
 
 // Action returns the rank's next action; false at the end.
 func (p *Cursor) Action() (schedule.Action, bool) {
-	if p.Segment == len(p.Program) {
+	if p.body == nil {
 		return 0, false
 	}
-	s, shift := p.at()
-	a := s.Body[p.Index]
-	if shift != 0 {
-		a = a.Shift(shift)
+	a := p.body[p.Index]
+	if p.shift != 0 {
+		a = a.Shift(p.shift)
 	}
 	return a, true
 }
 
 func (p *Cursor) Advance() {
-	s := &p.Program[p.Segment]
 	p.Position++
-	if s.Inner != nil {
-		in := &s.Inner[p.Inner]
-		if p.Index++; p.Index < len(in.Body) {
-			return
-		}
-		p.Index = 0
-		if p.Again++; p.Again < in.Repeat {
-			return
-		}
-		p.Again = 0
-		if p.Inner++; p.Inner < len(s.Inner) {
-			return
-		}
-		p.Inner = 0
-	} else if p.Index++; p.Index < len(s.Body) {
+	if p.Index++; p.Index < len(p.body) {
 		return
 	}
 	p.Index = 0
-	if p.Repeat++; p.Repeat < s.Repeat {
-		return
+	p.leave()
+	p.enter()
+}
+
+// leave goes on to the next body.
+func (p *Cursor) leave() {
+	s := &p.Program[p.Segment]
+	if s.Inner != nil {
+		if p.again++; p.again < s.Inner[p.inner].Repeat {
+			return
+		}
+		p.again = 0
+		if p.inner++; p.inner < len(s.Inner) {
+			return
+		}
+		p.inner = 0
 	}
-	p.Repeat, p.Segment = 0, p.Segment+1
+	if p.Repeat++; p.Repeat == s.Repeat {
+		p.Repeat, p.Segment = 0, p.Segment+1
+	}
+}
+
+// Skip goes on by n repeats of the segment in which the rank is, which are there.
+func (p *Cursor) Skip(n int) {
+	if n > 0 {
+		p.Repeat += n
+		p.Position += int64(n) * p.Program[p.Segment].Len()
+		p.enter()
+	}
 }
 
 // Starts reports whether the rank is at the beginning of a repeat.
-func (p *Cursor) Starts() bool { return p.Index == 0 && p.Again == 0 && p.Inner == 0 }
+func (p *Cursor) Starts() bool { return p.Index == 0 && p.again == 0 && p.inner == 0 }
+
+// Within reports whether the rank is at the same place of a repeat as another one.
+func (p *Cursor) Within(other *Cursor) bool {
+	return p.Index == other.Index && p.again == other.again && p.inner == other.inner
+}
 
 // repeating returns the segment in which the rank is, nil if it has no repeats.
 func (p *Cursor) repeating() *schedule.Segment {
@@ -80,25 +104,16 @@ func (p *Cursor) repeating() *schedule.Segment {
 	return &p.Program[p.Segment]
 }
 
-// length returns the number of actions of a repeat of the segment in which the rank is.
-func (p *Cursor) length() int64 {
-	if p.Segment == len(p.Program) {
-		return 0
-	}
-	return p.Program[p.Segment].Len()
-}
-
 // Partner returns the action behind the rank's next one, in the same repeat: the other
 // one of a joined pair. It is the zero action at the end of a body.
 func (p *Cursor) Partner() schedule.Action {
-	s, shift := p.at()
-	if p.Index+1 == len(s.Body) {
+	if p.Index+1 == len(p.body) {
 		return 0
 	}
-	return s.Body[p.Index+1].Shift(shift)
+	return p.body[p.Index+1].Shift(p.shift)
 }
 
 // state tells where the rank is.
 func (p *Cursor) state(s *repeats.State) bool {
-	return s.Fixed(int64(p.Segment)) && s.Fixed(int64(p.Inner)) && s.Fixed(int64(p.Again)) && s.Fixed(int64(p.Index)) && s.Moving(int64(p.Repeat))
+	return s.Fixed(int64(p.Segment)) && s.Fixed(int64(p.inner)) && s.Fixed(int64(p.again)) && s.Fixed(int64(p.Index)) && s.Moving(int64(p.Repeat))
 }

@@ -36,8 +36,9 @@ type March struct {
 	stops     []int64 // by rank: the position at which it stops now
 	stride    int64   // microbatches of a lap
 	moves     []int8  // by rank: in which direction it is taken to move in a lap
-	waited    []bool  // by rank: it did not go on in the last lap
+	stood     []int64 // by rank: the position at which it did not go on in the last lap, -1 where it did
 	lap       bool    // one is run
+	deferred  int64   // work since the last lap for which the next one was put off
 	unsteady  bool    // a rank has come to another segment in this round
 	room      []int64 // by count: how much more would change what Room says in a lap
 	apart     int64   // by how many microbatches ranks miss each other that do not move alike
@@ -62,9 +63,9 @@ const (
 func NewMarch(o *Outline, sets, counts int) March {
 	ranks := len(o.Plan.Programs)
 	m := March{Engine: repeats.NewEngine(sets), Outline: o, Ranks: make([]Cursor, ranks), Counts: make([]int64, counts), room: make([]int64, counts),
-		laps: make([]int64, ranks), stops: make([]int64, ranks), moves: make([]int8, ranks), waited: make([]bool, ranks)}
+		laps: make([]int64, ranks), stops: make([]int64, ranks), moves: make([]int8, ranks), stood: slices.Repeat([]int64{-1}, ranks)}
 	for rank, program := range o.Plan.Programs {
-		m.Ranks[rank].Program = program
+		m.Ranks[rank] = NewCursor(program, 0)
 		for _, s := range program {
 			m.repeating = m.repeating || s.Repeat > 3
 		}
@@ -155,15 +156,18 @@ func (m *March) Stands(rank int, want schedule.Action) bool {
 // runLap runs a lap, if there can be one, and skips those that are like it.
 func (m *March) runLap(v marcher) {
 	began := m.Work()
-	if !m.measure() {
-		m.due = began + pause
+	actions, short := m.measure()
+	if actions == 0 || short && m.deferred < actions {
+		wait := max(pause, actions/16)
+		m.due, m.deferred = began+wait, m.deferred+wait
 		return
 	}
+	m.deferred = 0
 	for rank := range m.Ranks {
 		p := &m.Ranks[rank]
 		m.stops[rank] = p.Position + m.laps[rank]
 		m.moves[rank] = 0
-		if s := p.repeating(); s != nil && !m.waited[rank] {
+		if s := p.repeating(); s != nil && m.stood[rank] != p.Position {
 			m.moves[rank] = sign(s.Stride)
 		}
 	}
@@ -177,37 +181,46 @@ func (m *March) runLap(v marcher) {
 	m.due = m.Work()
 	if m.End(m) == 0 {
 		m.Stop()
-		m.due += 2 * (m.Work() - began)
+		m.due += (m.Work() - began) / 2
 	}
 	for rank := range m.Ranks {
-		m.waited[rank] = m.Ranks[rank].Position == m.stops[rank]-m.laps[rank]
+		m.stood[rank] = -1
+		if at := m.Ranks[rank].Position; at == m.stops[rank]-m.laps[rank] {
+			m.stood[rank] = at
+		}
 	}
 	m.lap = false
 	m.open()
 }
 
 // measure finds out what each rank does in a lap: one that does not stand in a segment
-// that repeats may show that it can go on, and no more. It reports false where there
-// is no stride common to all, or nobody repeats anything.
-func (m *March) measure() bool {
+// that repeats may show that it can go on, and no more. It returns how many actions that
+// is, 0 where there is no stride common to all, or nobody repeats anything, and whether a
+// rank comes to the end of its segment before it could go through a second lap.
+func (m *March) measure() (actions int64, short bool) {
 	stride := 1
 	for rank := range m.Ranks {
 		if s := m.Ranks[rank].repeating(); s != nil {
 			if stride = LeastMultiple(stride, int(max(pace(s), 1))); stride > schedule.MaxMicrobatches {
-				return false
+				return 0, false
 			}
 		}
 	}
-	actions := int64(0)
 	for rank := range m.Ranks {
 		m.laps[rank] = 1
-		if s := m.Ranks[rank].repeating(); s != nil {
-			m.laps[rank] = int64(stride/int(max(pace(s), 1))) * s.Len()
+		p := &m.Ranks[rank]
+		if s := p.repeating(); s != nil {
+			repeats := stride / int(max(pace(s), 1))
+			m.laps[rank] = int64(repeats) * s.Len()
 			actions += m.laps[rank]
+			short = short || m.stood[rank] != p.Position && s.Repeat-1-p.Repeat < 2*repeats
 		}
 	}
 	m.stride = int64(stride)
-	return actions > 0 && actions <= maxLap
+	if actions > maxLap {
+		return 0, false
+	}
+	return actions, short
 }
 
 // open lets all ranks go as far as they can.
@@ -263,9 +276,7 @@ func (m *March) Moves(by []int64) (shift, most int64) {
 // Skip moves ranks and counts by n laps.
 func (m *March) Skip(n int64, by []int64) {
 	for rank := range m.Ranks {
-		p := &m.Ranks[rank]
-		p.Repeat += int(n * by[rank])
-		p.Position += n * by[rank] * p.length()
+		m.Ranks[rank].Skip(int(n * by[rank]))
 	}
 	for i := range m.Counts {
 		m.Counts[i] += n * by[len(m.Ranks)+i]
