@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 )
@@ -54,8 +53,8 @@ func GroupedInterleave(p Params) (*Plan, error) {
 
 // lapStep is a step of a group that runs so many laps after the group began.
 type lapStep struct {
-	slot, lap int
-	step      Action
+	lap  int
+	step Action
 }
 
 // actions returns the steps as actions.
@@ -73,6 +72,7 @@ func actions(block []lapStep) []Action {
 // step, of a group that began some laps before.
 func groupBlock(ranks, depth, group, rank int) (block []lapStep, laps int) {
 	lap := 3 * group * depth
+	block = make([]lapStep, lap)               // by slot
 	apart := ((ranks+1)/2 + group - 1) / group // in groups, from one stage of the rank to the next
 	turn := depth / gcd(depth, apart)          // stages after which a slot would be taken twice
 	at := func(stage, member int) int { return 3 * (group*(apart*stage+stage/turn) + member) }
@@ -83,14 +83,12 @@ func groupBlock(ranks, depth, group, rank int) (block []lapStep, laps int) {
 		forward, backward := k*ranks+rank, (depth-1-k)*ranks+rank
 		for member := range group {
 			f, i := rank+at(k, member), firstI+at(k, member)
-			block = append(block,
-				lapStep{f % lap, f / lap, Act(F, forward, 0)},
-				lapStep{i % lap, i / lap, Act(I, backward, 0)},
-				lapStep{(i + 1) % lap, (i + 1) / lap, Act(W, backward, 0)})
+			block[f%lap] = lapStep{f / lap, Act(F, forward, 0)}
+			block[i%lap] = lapStep{i / lap, Act(I, backward, 0)}
+			block[(i+1)%lap] = lapStep{(i + 1) / lap, Act(W, backward, 0)}
 			laps = max(laps, (i+1)/lap)
 		}
 	}
-	slices.SortFunc(block, func(a, b lapStep) int { return cmp.Compare(a.slot, b.slot) })
 	return block, laps
 }
 
