@@ -57,11 +57,11 @@ func (d *decoder) snapshot(v value) *Snapshot {
 			s.Segments = decodeList(d, v, "segments", 128, d.segment)
 		case "device_traces":
 			found++
-			s.Traces = decodeList(d, v, "device_traces", 24, func(v value, at path) []Entry {
-				return decodeList(d, v, at.String(), 80, d.entry)
+			s.Traces = decodeList(d, v, "device_traces", 24, func(v value, at path, trace *[]Entry) {
+				*trace = decodeList(d, v, at.String(), 80, func(v value, at path, e *Entry) { d.fill(v, at, e.fields("addr", "device_free")) })
 			})
 		case "allocator_settings":
-			s.Settings = d.settings(v)
+			d.fill(v, path{list: "allocator_settings", index: -1}, s.Settings.fields())
 		}
 	})
 	if d.err == nil && found < 2 {
@@ -70,32 +70,8 @@ func (d *decoder) snapshot(v value) *Snapshot {
 	return s
 }
 
-func (d *decoder) segment(v value, at path) Segment {
-	var s Segment
-	d.dict(v, at, func(key string, v value) {
-		switch key {
-		case "device":
-			s.Device = int(d.number(v, at, key))
-		case "address":
-			s.Address = d.number(v, at, key)
-		case "total_size":
-			s.Size = d.bytes(v, at, key)
-		case "stream":
-			s.Stream = d.number(v, at, key)
-		case "segment_type":
-			s.Small = d.text(v, at, key) == "small"
-		case "segment_pool_id":
-			if pair := d.items(v, at.String()+"."+key); len(pair) == 2 {
-				s.Pool = [2]int64{d.number(pair[0], at, key), d.number(pair[1], at, key)}
-			}
-		case "is_expandable":
-			s.Expandable = v.kind == boolean && v.bits != 0
-		case "frames":
-			s.Frames = d.frames(v, at)
-		case "blocks":
-			s.Blocks = decodeList(d, v, at.String()+".blocks", 88, d.block)
-		}
-	})
+func (d *decoder) segment(v value, at path, s *Segment) {
+	d.fill(v, at, s.fields())
 	next := s.Address
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
@@ -104,80 +80,67 @@ func (d *decoder) segment(v value, at path) Segment {
 		}
 		next = b.Address + b.Size
 	}
-	return s
 }
 
-func (d *decoder) block(v value, at path) Block {
-	b := Block{Requested: -1, State: Inactive}
-	d.dict(v, at, func(key string, v value) {
-		switch key {
-		case "address":
-			b.Address = d.number(v, at, key)
-		case "size":
-			b.Size = d.bytes(v, at, key)
-		case "requested_size":
-			if b.Requested = d.number(v, at, key); b.Requested > 0 {
-				b.Requested = d.bytes(v, at, key)
-			}
-		case "state":
-			b.State = d.state(v, at)
-		case "frames":
-			b.Frames = d.frames(v, at)
-		}
-	})
+func (d *decoder) block(v value, at path, b *Block) {
+	b.Requested, b.State = -1, Inactive
+	d.fill(v, at, b.fields())
 	if b.Requested < 0 {
 		b.Requested = b.Size
 	}
-	return b
 }
 
-func (d *decoder) state(v value, at path) State {
-	switch s := d.text(v, at, "state"); s {
-	case "active_awaiting_free", string(Pending): // both names have been in use
-		return Pending
-	case string(Live), string(Inactive):
-		return State(s)
-	default:
-		d.fault(at.String(), "state %q", s)
-		return Inactive
+// fill gives the fields of a dict their values. Keys of no field are left out.
+func (d *decoder) fill(v value, at path, fields []field) {
+	d.dict(v, at, func(key string, v value) {
+		for _, f := range fields {
+			if f.key == key {
+				d.field(f, v, at)
+			}
+		}
+	})
+}
+
+func (d *decoder) field(f field, v value, at path) {
+	switch to := f.value.(type) {
+	case *int:
+		*to = int(d.number(v, at, f.key))
+	case *int64:
+		*to = d.number(v, at, f.key)
+	case *size:
+		*to = size(d.bytes(v, at, f.key))
+	case *requested:
+		if *to = requested(d.number(v, at, f.key)); *to > 0 {
+			*to = requested(d.bytes(v, at, f.key))
+		}
+	case *split:
+		*to = split(max(0, d.number(v, at, f.key)))
+	case *bool:
+		*to = v.kind == boolean && v.bits != 0
+	case *string:
+		*to = d.text(v, at, f.key)
+	case *Action:
+		*to = Action(d.text(v, at, f.key))
+	case *small:
+		*to = d.text(v, at, f.key) == "small"
+	case *State:
+		switch s := d.text(v, at, f.key); s {
+		case "active_awaiting_free", string(Pending): // both names have been in use
+			*to = Pending
+		case string(Live), string(Inactive):
+			*to = State(s)
+		default:
+			d.fault(at.String(), "state %q", s)
+		}
+	case *[2]int64:
+		if pair := d.items(v, at.String()+"."+f.key); len(pair) == 2 {
+			*to = [2]int64{d.number(pair[0], at, f.key), d.number(pair[1], at, f.key)}
+		}
+	case *[]Frame:
+		*to = d.frames(v, at)
+	case *[]Block:
+		*to = decodeList(d, v, at.String()+"."+f.key, 88, d.block)
 	}
-}
-
-func (d *decoder) entry(v value, at path) Entry {
-	var e Entry
-	d.dict(v, at, func(key string, v value) {
-		switch key {
-		case "action":
-			e.Action = Action(d.text(v, at, key))
-		case "addr", "device_free":
-			e.Address = d.number(v, at, key)
-		case "size":
-			e.Size = d.bytes(v, at, key)
-		case "stream":
-			e.Stream = d.number(v, at, key)
-		case "time_us":
-			e.Time = d.number(v, at, key)
-		case "frames":
-			e.Frames = d.frames(v, at)
-		}
-	})
-	return e
-}
-
-func (d *decoder) settings(v value) Settings {
-	var s Settings
-	at := path{list: "allocator_settings", index: -1}
-	d.dict(v, at, func(key string, v value) {
-		switch key {
-		case "PYTORCH_CUDA_ALLOC_CONF":
-			s.Conf = d.text(v, at, key)
-		case "expandable_segments":
-			s.Expandable = v.kind == boolean && v.bits != 0
-		case "max_split_size":
-			s.MaxSplit = max(0, d.number(v, at, key))
-		}
-	})
-	return s
 }
 
 // frames returns a list of frames. The same list of the file becomes the same slice.
@@ -188,20 +151,7 @@ func (d *decoder) frames(v value, at path) []Frame {
 	if frames, ok := d.stacks[v.ref]; ok && v.kind == array {
 		return frames
 	}
-	frames := decodeList(d, v, at.String()+".frames", 40, func(v value, at path) Frame {
-		var f Frame
-		d.dict(v, at, func(key string, v value) {
-			switch key {
-			case "name":
-				f.Name = d.text(v, at, key)
-			case "filename":
-				f.Filename = d.text(v, at, key)
-			case "line":
-				f.Line = int(d.number(v, at, key))
-			}
-		})
-		return f
-	})
+	frames := decodeList(d, v, at.String()+".frames", 40, func(v value, at path, f *Frame) { d.fill(v, at, f.fields()) })
 	if d.err == nil {
 		d.stacks[v.ref] = frames
 	}
@@ -283,7 +233,7 @@ func (d *decoder) text(v value, at path, key string) string {
 }
 
 // decodeList makes a slice of a list; an element of it takes so many bytes.
-func decodeList[T any](d *decoder, v value, at string, bytes int64, element func(v value, at path) T) []T {
+func decodeList[T any](d *decoder, v value, at string, bytes int64, element func(v value, at path, to *T)) []T {
 	items := d.items(v, at)
 	if err := d.hold(bytes * int64(len(items))); err != nil && d.err == nil {
 		d.err = err
@@ -293,7 +243,7 @@ func decodeList[T any](d *decoder, v value, at string, bytes int64, element func
 	}
 	out := make([]T, len(items))
 	for i, item := range items {
-		if out[i] = element(item, path{at, i}); d.err != nil {
+		if element(item, path{at, i}, &out[i]); d.err != nil {
 			return nil
 		}
 	}

@@ -15,85 +15,75 @@ func Write(w io.Writer, s *Snapshot) error {
 	p.op(opProto, 2)
 	p.dict(func() {
 		p.key("segments")
-		list(&p, s.Segments, p.segment)
+		list(&p, s.Segments, func(s *Segment) { p.fields(s.fields()) })
 		p.key("device_traces")
-		list(&p, s.Traces, func(trace *[]Entry) { list(&p, *trace, p.entry) })
+		list(&p, s.Traces, func(trace *[]Entry) {
+			list(&p, *trace, func(e *Entry) {
+				address := "addr"
+				if e.Action == OutOfMemory {
+					address = "device_free"
+				}
+				p.fields(e.fields(address))
+			})
+		})
 		p.key("allocator_settings")
-		p.settings(&s.Settings)
+		p.fields(s.Settings.fields())
 	})
 	p.op(opStop)
 	return p.w.Flush()
 }
 
-func (p *pickler) segment(s *Segment) {
-	sizes, kind := s.Sizes(), "large"
-	if s.Small {
-		kind = "small"
-	}
+// fields writes a dict.
+func (p *pickler) fields(fields []field) {
 	p.dict(func() {
-		p.number("device", int64(s.Device))
-		p.number("address", s.Address)
-		p.number("total_size", s.Size)
-		p.number("allocated_size", sizes.Allocated)
-		p.number("active_size", sizes.Active)
-		p.number("requested_size", sizes.Requested)
-		p.number("stream", s.Stream)
-		p.key("segment_type")
-		p.text(kind)
-		p.key("segment_pool_id")
-		p.int(s.Pool[0])
-		p.int(s.Pool[1])
+		for _, f := range fields {
+			p.key(f.key)
+			p.value(f.value)
+		}
+	})
+}
+
+func (p *pickler) value(value any) {
+	switch of := value.(type) {
+	case *int:
+		p.int(int64(*of))
+	case *int64:
+		p.int(*of)
+	case *size:
+		p.int(int64(*of))
+	case *requested:
+		p.int(int64(*of))
+	case *split:
+		if *of <= 0 {
+			p.int(-1)
+		} else {
+			p.int(int64(*of))
+		}
+	case *float64:
+		p.float(*of)
+	case *bool:
+		p.flag(*of)
+	case *string:
+		p.text(*of)
+	case *Action:
+		p.text(string(*of))
+	case *State:
+		p.text(string(*of))
+	case *small:
+		if *of {
+			p.text("small")
+		} else {
+			p.text("large")
+		}
+	case *[2]int64:
+		p.int(of[0])
+		p.int(of[1])
 		p.op(opTuple2)
-		p.flag("is_expandable", s.Expandable)
-		p.key("frames")
-		p.frames(s.Frames)
-		p.key("blocks")
-		list(p, s.Blocks, p.block)
-	})
-}
-
-func (p *pickler) block(b *Block) {
-	p.dict(func() {
-		p.number("address", b.Address)
-		p.number("size", b.Size)
-		p.number("requested_size", b.Requested)
-		p.key("state")
-		p.text(string(b.State))
-		p.key("frames")
-		p.frames(b.Frames)
-	})
-}
-
-func (p *pickler) entry(e *Entry) {
-	address := "addr"
-	if e.Action == OutOfMemory {
-		address = "device_free"
+	case *[]Frame:
+		p.frames(*of)
+	case *[]Block:
+		list(p, *of, func(b *Block) { p.fields(b.fields()) })
 	}
-	p.dict(func() {
-		p.key("action")
-		p.text(string(e.Action))
-		p.number(address, e.Address)
-		p.number("size", e.Size)
-		p.number("stream", e.Stream)
-		p.number("time_us", e.Time)
-		p.key("frames")
-		p.frames(e.Frames)
-	})
-}
-
-func (p *pickler) settings(s *Settings) {
-	split := s.MaxSplit
-	if split <= 0 {
-		split = -1
-	}
-	p.dict(func() {
-		p.key("PYTORCH_CUDA_ALLOC_CONF")
-		p.text(s.Conf)
-		p.number("max_split_size", split)
-		p.key("garbage_collection_threshold")
-		p.float(0)
-		p.flag("expandable_segments", s.Expandable)
-	})
 }
 
 // frames writes a list of frames, or a reference to the one written before.
@@ -107,15 +97,7 @@ func (p *pickler) frames(frames []Frame) {
 		p.get(memo)
 		return
 	}
-	list(p, frames, func(f *Frame) {
-		p.dict(func() {
-			p.key("name")
-			p.text(f.Name)
-			p.key("filename")
-			p.text(f.Filename)
-			p.number("line", int64(f.Line))
-		})
-	})
+	list(p, frames, func(f *Frame) { p.fields(f.fields()) })
 	p.stacks[key] = p.put()
 }
 
@@ -163,13 +145,7 @@ func (p *pickler) op(bytes ...byte) { p.w.Write(bytes) }
 
 func (p *pickler) key(name string) { p.text(name) }
 
-func (p *pickler) number(key string, n int64) {
-	p.key(key)
-	p.int(n)
-}
-
-func (p *pickler) flag(key string, on bool) {
-	p.key(key)
+func (p *pickler) flag(on bool) {
 	if on {
 		p.op(opTrue)
 	} else {
