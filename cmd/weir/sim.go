@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"text/tabwriter"
 
 	"github.com/weir-ml/weir/schedule"
@@ -176,14 +175,5 @@ func (o *simulated) critical(w io.Writer, r *simulate.Report, costs *simulate.Co
 	return nil
 }
 
-// number writes a number with as many places as it needs, at most four.
-func number(v float64) string {
-	text := strconv.FormatFloat(v, 'f', 4, 64)
-	for text[len(text)-1] == '0' {
-		text = text[:len(text)-1]
-	}
-	if text[len(text)-1] == '.' {
-		text = text[:len(text)-1]
-	}
-	return text
-}
+// number writes a number with at most four decimals.
+func number(v float64) string { return units.Decimal(v, 4) }

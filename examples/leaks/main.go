@@ -75,11 +75,15 @@ func tellLending(ctx context.Context, t *trainee, asJSON bool, w io.Writer) erro
 		return err
 	}
 	if asJSON {
-		out := json.NewEncoder(w)
-		out.SetIndent("", "  ")
-		return out.Encode(all)
+		return printJSON(w, all)
 	}
 	return t.lendingTable(w, all)
+}
+
+func printJSON(w io.Writer, v any) error {
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	return out.Encode(v)
 }
 
 // mostMicrobatches keeps what the leaks come to below what an arena holds.
@@ -101,9 +105,7 @@ func tell(ctx context.Context, microbatches int, folder string, asJSON bool, w i
 		all = append(all, m)
 	}
 	if asJSON {
-		out := json.NewEncoder(w)
-		out.SetIndent("", "  ")
-		return out.Encode(all)
+		return printJSON(w, all)
 	}
 	return table(w, all)
 }

@@ -3,18 +3,8 @@ package draw
 import (
 	"encoding/xml"
 	"math"
-	"strconv"
 	"strings"
 )
-
-// decimal writes a number with at most so many decimals, without trailing zeros.
-func decimal(x float64, decimals int) string {
-	s := strconv.FormatFloat(x, 'f', decimals, 64)
-	if strings.Contains(s, ".") {
-		s = strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
-	}
-	return s
-}
 
 // roundStep returns the first of 1, 2, 5, 10, 20, 50, ... times a power of ten that is
 // at least this, and how many decimals its multiples need.

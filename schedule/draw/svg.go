@@ -115,11 +115,11 @@ func (p *picture) x(time int64) float64 {
 func (p *picture) y(rank int) float64 { return top + float64(rank)*p.pitch }
 
 // at writes a coordinate.
-func at(v float64) string { return decimal(v, 2) }
+func at(v float64) string { return units.Decimal(v, 2) }
 
 // time writes a time in units, and its unit.
 func (p *picture) time(t int64) string {
-	text := decimal(float64(t)/float64(max(p.step.Scale, 1)), 3)
+	text := units.Decimal(float64(t)/float64(max(p.step.Scale, 1)), 3)
 	return text + " " + p.unit(text != "1")
 }
 
@@ -139,7 +139,7 @@ func (p *picture) held(amount float64) string {
 	if p.bytes {
 		return units.Size(int64(amount))
 	}
-	return decimal(amount, 2)
+	return units.Decimal(amount, 2)
 }
 
 // heldUnit is what stands behind the highest amount in a sentence.
@@ -184,7 +184,7 @@ func (p *picture) facts() string {
 	return strings.Join(facts, " · ")
 }
 
-func percent(part float64) string { return decimal(100*part, 1) + " %" }
+func percent(part float64) string { return units.Decimal(100*part, 1) + " %" }
 
 // legend says what colours and shades mean, as far as they occur, and where it ends.
 func (p *picture) legend() (text string, end float64) {
@@ -244,7 +244,7 @@ func (p *picture) axis() {
 		for i := 0; float64(i)*step <= makespan*(1+1e-9); i++ {
 			x := left + p.plot*float64(i)*step/makespan
 			p.printf(`<path class="grid" d="M%s %sV%s"/><path class="axis" d="M%[1]s %[3]sv4"/>`, at(x), at(low), at(high))
-			p.printf(`<text class="small" x="%s" y="%s" text-anchor="middle">%s</text>`+"\n", at(x), at(high+17), decimal(float64(i)*step, decimals))
+			p.printf(`<text class="small" x="%s" y="%s" text-anchor="middle">%s</text>`+"\n", at(x), at(high+17), units.Decimal(float64(i)*step, decimals))
 		}
 	}
 	p.printf(`<text class="small" x="%s" y="%s">%s</text>`+"\n", at(left+p.plot+14), at(high+17), escape(p.unit(true)))

@@ -161,7 +161,7 @@ func TestComms(t *testing.T) {
 // TestCommsTellsWhatCheckFinds of plans whose only fault is that their ranks wait for each
 // other, or a drop.
 func TestCommsTellsWhatCheckFinds(t *testing.T) {
-	circle := plantest.ByHand(t, []int{0, 1}, 2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1")
+	circle := plantest.Written(t, "0 1", 2, "0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1")
 	require.ErrorIs(t, check.Plan(circle), check.ErrDeadlock)
 	_, err := lower.Transfers(circle, schedule.Unlimited)
 	require.Equal(t, check.Plan(circle), err)

@@ -88,7 +88,7 @@ func TestSimulateByHand(t *testing.T) {
 			simulate.Report{Makespan: 24, Span: 24, Ideal: 14, Ranks: []simulate.RankReport{{Wait: 10}, {}}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := plantest.ByHand(t, []int{0, 1}, test.m, test.programs...)
+			p := plantest.Written(t, "0 1", test.m, test.programs...)
 			p.Mode, p.Facts = test.mode, test.facts
 			lines, report := timeline(t, p, &test.costs, test.capacity)
 			require.Equal(t, test.want, lines)
@@ -108,7 +108,7 @@ func TestBytesByHand(t *testing.T) {
 		Stages:   []simulate.StageCosts{{F: 1, I: 1, W: 1, Saved: saved, FreedByI: freed, Carry: carry, Output: output, Gradient: gradient}},
 		Resident: []int64{resident, 0},
 	}
-	p := plantest.ByHand(t, []int{0, 1}, 2,
+	p := plantest.Written(t, "0 1", 2,
 		"0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F0 0WAIT_F1 0RECV_B0 0I0 0RECV_B1 0I1 0W0 0W1",
 		"1RECV_F0 1F0 1I0 1SEND_B0 1W0 1RECV_F1 1F1 1B1 1SEND_B1")
 	var live [2][]int64
@@ -136,7 +136,7 @@ func TestBytesByHand(t *testing.T) {
 
 // TestCriticalByHand names the actions that the step hangs on.
 func TestCriticalByHand(t *testing.T) {
-	p := plantest.ByHand(t, []int{0, 1}, 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1")
+	p := plantest.Written(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1")
 	costs := &simulate.Costs{Stages: []simulate.StageCosts{{F: 2, B: 3}}, Latency: 2}
 	report, err := simulate.Run(p, costs, schedule.Unlimited)
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestSimulateDeadlock(t *testing.T) {
 			"0WAIT_F0, and waits for 1RECV_F0 of rank 1;", "1WAIT_B0, and waits for 0RECV_B0 of rank 0;"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := plantest.ByHand(t, []int{0, 1}, 2, test.ranks[0], test.ranks[1])
+			p := plantest.Written(t, "0 1", 2, test.ranks[0], test.ranks[1])
 			_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, test.capacity)
 			require.ErrorIs(t, err, check.ErrDeadlock)
 			require.ErrorIs(t, err, check.ErrInvalidPlan)
@@ -221,7 +221,7 @@ func TestSimulateNamesTheCircleOfCheck(t *testing.T) {
 
 // TestSimulateRefuses names what cannot be run at all.
 func TestSimulateRefuses(t *testing.T) {
-	good := func() *schedule.Plan { return plantest.ByHand(t, []int{0, 1}, 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1") }
+	good := func() *schedule.Plan { return plantest.Written(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1") }
 	body := func(p *schedule.Plan) []schedule.Action { return p.Programs[0][0].Body }
 	for _, test := range []struct {
 		name  string
@@ -240,7 +240,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{"copies", func(p *schedule.Plan) { p.Placement.Copies = 3 }, check.Malformed, "3 copies of a model in 2 stages"},
 		{"no programs", func(p *schedule.Plan) { p.Programs = nil }, check.Malformed, "2 ranks and 0 programs"},
 		{"order of a link", func(p *schedule.Plan) {
-			*p = *plantest.ByHand(t, []int{0, 1}, 2, "0F0 0SEND_F0 0F1 0SEND_F1", "1RECV_F1 1RECV_F0")
+			*p = *plantest.Written(t, "0 1", 2, "0F0 0SEND_F0 0F1 0SEND_F1", "1RECV_F1 1RECV_F0")
 		}, check.Pairing, "Rank 1, action 0: 1RECV_F1 finds the message for 1RECV_F0 first, since rank 0 sent that before; send and receive in the same order."},
 	} {
 		t.Run(test.name, func(t *testing.T) {

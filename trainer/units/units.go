@@ -73,6 +73,15 @@ func Seconds(s float64) string {
 	return strconv.FormatFloat(s, 'f', 2, 64) + " s"
 }
 
+// Decimal writes a number with at most so many decimals, without zeros at its end.
+func Decimal(x float64, decimals int) string {
+	text := strconv.FormatFloat(x, 'f', decimals, 64)
+	if strings.Contains(text, ".") {
+		text = strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+	}
+	return text
+}
+
 // Percent writes a part of 1, such as "12.5%".
 func Percent(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + "%" }
 

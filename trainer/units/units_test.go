@@ -27,6 +27,9 @@ func TestWritten(t *testing.T) {
 		require.Equal(t, want, units.Count(n))
 	}
 	require.Equal(t, "1000 B", units.Exactly(1000))
+	for x, want := range map[float64]string{0: "0", 100: "100", 1.5: "1.5", 0.12345: "0.123", -2.9996: "-3"} {
+		require.Equal(t, want, units.Decimal(x, 3))
+	}
 	for s, want := range map[float64]string{0: "0.0 µs", 2.5e-6: "2.5 µs", 0.25: "250.0 ms", 61: "61.00 s"} {
 		require.Equal(t, want, units.Seconds(s))
 	}
