@@ -60,6 +60,8 @@ func TestConformance(t *testing.T) {
 	if !*testkit.Long {
 		return // some kernels were launched in few ways
 	}
+	t.Run("ids", TestIDs) // modules are shared: what these launch counts
+	t.Run("losses", TestLossCellsAreExact)
 	all, launches := map[string]int{}, map[string]int{} // by kernel
 	never := map[string]map[int]bool{}                  // lines of PTX
 	for _, fake := range fakes {

@@ -24,16 +24,20 @@ DEVICE void multiply(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 // are row0 and on of `rows`, columns are k. What lies outside is 0, and so is column k where
 // alive[k] is 0. Where `across` is set k is the slow dimension in memory.
 DEVICE void fetch(u32 *to, const float *from, const float *alive, u32 row0, u32 rows, u32 k0, u32 depth, u32 across) {
-#pragma nounroll
-  for (u32 e = TX; e < side * words; e += 128) {
-    u32 r = across ? e % side : e / words, w = across ? e / side : e % words, row = row0 + r;
-    float v[2];
+  float v[2 * side * words / 128]; // all loads are under way before the first is used
 #pragma unroll
-    for (u32 i = 0; i < 2; i++) {
-      u32 k = k0 + 2 * w + i;
-      v[i] = row < rows && k < depth && !(alive && alive[k] == 0) ? across ? from[(u64)k * rows + row] : from[(u64)row * depth + k] : 0;
-    }
-    to[r * stride + w] = pair(v[0], v[1]);
+  for (u32 i = 0; i < 2 * side * words / 128; i++) {
+    u32 e = TX + i / 2 * 128, r = row0 + (across ? e % side : e / words), k = k0 + 2 * (across ? e / side : e % words) + i % 2;
+    bool inside = (r < rows) & (k < depth);
+    u64 at = across ? (u64)k * rows + r : (u64)r * depth + k;
+    float x = from[inside ? at : 0]; // which is there: no branch
+    if (alive) inside &= alive[k < depth ? k : 0] != 0;
+    v[i] = inside ? x : 0;
+  }
+#pragma unroll
+  for (u32 i = 0; i < side * words / 128; i++) {
+    u32 e = TX + i * 128;
+    to[(across ? e % side : e / words) * stride + (across ? e / side : e % words)] = pair(v[2 * i], v[2 * i + 1]);
   }
 }
 
