@@ -3,6 +3,8 @@
 package launch_test
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/trainer/launch"
 )
 
 // What a failed process has started does not outlive it: the pipe that it holds ends.
@@ -32,4 +35,17 @@ func TestJobChildren(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the process that it has started is still there")
 	}
+}
+
+// A process binds its socket before it listens: whoever asks then leaves the socket there.
+func TestStatusOfOneThatBegins(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	path := filepath.Join(os.TempDir(), fmt.Sprint("weir-status-", os.Getpid()))
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	listener.SetUnlinkOnClose(false)
+	require.NoError(t, listener.Close())
+	_, err = launch.Statuses(os.Getpid())
+	require.ErrorContains(t, err, "does not say what it does")
+	require.FileExists(t, path)
 }

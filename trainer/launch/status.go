@@ -68,8 +68,8 @@ func Statuses(processes ...int) (all []Status, err error) {
 	for _, process := range processes {
 		path := statusSocket() + strconv.Itoa(process)
 		text, fault := ask(path)
-		if errors.Is(fault, syscall.ECONNREFUSED) {
-			_ = os.Remove(path) // Its process was killed.
+		if errors.Is(fault, syscall.ECONNREFUSED) && gone(process) { // A process that begins refuses for a moment.
+			_ = os.Remove(path)
 		}
 		switch {
 		case fault == nil:
@@ -79,6 +79,11 @@ func Statuses(processes ...int) (all []Status, err error) {
 		}
 	}
 	return all, err
+}
+
+func gone(process int) bool {
+	p, err := os.FindProcess(process)
+	return err != nil || errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
 func ask(path string) (string, error) {
