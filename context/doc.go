@@ -11,14 +11,14 @@
 //
 // # Who owns what
 //
-// Arguments are borrowed for the call. What a stage returns or saves is handed
-// over; to return or save an argument, Retain it first. Take lends what was
+// Arguments are borrowed for the call. A stage hands over
+// what it returns or saves; to return or save an argument, Retain it first. Take lends what was
 // saved for the rest of the action and ends it with the action, or earlier with
 // End; a second Take is ErrTaken.
 //
 // # Two books
 //
-// What the step holds is counted when it is handed over and when it is released. The
+// The step's book counts buffers when they are handed over and when they are released. The
 // allocator counts when it allocates and frees (memory.Book). After every microbatch the
 // two are compared. A difference is a [LeakError], which names rank, stage, microbatch,
 // class and bytes (L6).

@@ -4,7 +4,7 @@ import "github.com/weir-ml/weir/internal/frames"
 
 // Entry is what a source fills for one microbatch, by the rules of a [Microbatch]: a value
 // that ends when the source returns, for its goroutine, with calls that return no error but
-// end the step. What the source has allocated by then and not handed over is its own: a
+// end the step. Buffers that the source has allocated by then and not handed over are its own: a
 // space that reclaims takes it back.
 type Entry[T any] struct {
 	frames     *frames.Frames[T]
@@ -37,7 +37,7 @@ func (e Entry[T]) Wants(part string) bool {
 
 // Put hands a part over. One that this rank does not read is released at once, so that a
 // source may put the same parts on all ranks; one that no stage of any rank reads fails
-// with ErrUnread. Where it fails h is released.
+// with ErrUnread. If it fails h is released.
 func (e Entry[T]) Put(part string, h T) { e.Check(e.open().Put(part, h)) }
 
 // AtMost is that of Microbatch: n, or in a dry run the bound that the buffer allocated next

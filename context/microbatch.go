@@ -17,7 +17,7 @@ type (
 //
 // Its calls return no error. One that cannot do what it is asked does not return: it
 // records why and unwinds, by a panic, to the runner, which ends the step with this error
-// and everything released. What was deferred runs, and may still call Release, Drop,
+// and everything released. Deferred calls run, and may still call Release, Drop,
 // Abandon and SetScope. A stage that recovers the panic ends the step all the same.
 type Microbatch[T any] struct {
 	view       *frames.View[T]
@@ -111,7 +111,7 @@ func (m Microbatch[T]) Release(h T) { m.checkAnyway(m.anyway().Release(h)) }
 
 // Save hands h over to the backward, or in I to W. It may be called in a forward, in a
 // recompute, and in I. In Eval, and in the first pass of a stage that recomputes, nothing
-// will take it and h is released at once. Where it fails h is still the stage's. I may save
+// will take it and h is released at once. If it fails h is still the stage's. I may save
 // in a slot that it has taken: what was there ends then.
 func (m Microbatch[T]) Save(s Slot, h T) {
 	v := m.open()
@@ -209,7 +209,7 @@ func (m Microbatch[T]) BackwardWeight(i int) T {
 // restore around the calls of its child.
 func (m Microbatch[T]) Scope() Scope { return m.anyway().Scope() }
 
-// SetScope sets the scope. What it has beyond the stage's own is cut off.
+// SetScope sets the scope. Levels beyond the stage's own are cut off.
 func (m Microbatch[T]) SetScope(s Scope) { m.anyway().SetScope(s) }
 
 // Hold hands h over for a decorator that passes it from one child to another, as

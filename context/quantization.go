@@ -26,7 +26,7 @@ func (q Quantization[T]) anyway() *frames.Quantization[T] {
 func (q Quantization[T]) Step() int64 { return q.anyway().Step() }
 
 // Seed returns the seed that random draws are keyed by, together with Step and the
-// operation's name (L9). No replica has one of its own: all make the same copies.
+// operation's name (L9). No replica has another: all make the same copies.
 func (q Quantization[T]) Seed() uint64 { return q.anyway().Seed() }
 
 // Pass returns why the stage will run: Train or Eval.

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/fp8"
 )
 
-// Delayed scaling as TransformerEngine tests it: tests/pytorch/test_recipe.py. Where this
+// Delayed scaling as TransformerEngine tests it: tests/pytorch/test_recipe.py. If this
 // package decided otherwise, the test says so.
 
 // delayed is a state of one tensor, forward in E4M3 or a gradient in E5M2.

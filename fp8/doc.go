@@ -26,7 +26,7 @@
 //
 // # Decisions
 //
-// Where the field disagrees the package decides, and says so where it does: scales of
+// If the field disagrees the package decides, and says so where it does: scales of
 // zero and infinity ([ScaleOf]), infinity in saturating casts ([kernels.Format]), what
 // enters a history ([State.End]), what a tensor without one is scaled by ([State.Known]),
 // widths that do not divide ([Divides]). NVFP4 has no Hadamard transform, and scales

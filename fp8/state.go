@@ -18,7 +18,7 @@ var ErrState = errors.New("fp8: state")
 
 // State is what the tensors of a model are scaled by: under [DelayedScaling] a scale and
 // a history for each of its slots, else nothing but their names. It is for one
-// goroutine. What a step measures is a [Tally] for each slot, merged over microbatches,
+// goroutine. A step measures a [Tally] for each slot, merged over microbatches,
 // ranks and replicas in any order; the state itself changes in End alone.
 type State struct {
 	recipe  Recipe

@@ -41,7 +41,7 @@ var (
 )
 
 // MB is the view of a stage over buffers of a device, which owns the references of its
-// tensors. What it refuses ends the step (batchctx.Microbatch).
+// tensors. A call that it refuses ends the step (batchctx.Microbatch).
 type MB = batchctx.Microbatch[kernels.Buffer]
 
 // Shape says what a tensor is: what it is called in errors, how many rows and columns it
@@ -73,7 +73,7 @@ func (s *Shape) Half(u Usage, b kernels.Buffer) kernels.Quantized {
 func (s *Shape) Bytes(u Usage) int { return s.Encoding.Bytes(s.dimensions(u)) }
 
 // fit finds the greatest number of rows by which a half has so many bytes: widths are
-// whole numbers of 16, so that every row adds some. Where a byte has two codes an odd
+// whole numbers of 16, so that every row adds some. If a byte has two codes an odd
 // number is taken for the even one above it; what that adds are zeros, and to a product
 // nothing.
 func (s *Shape) fit(u Usage, bytes int) error {
@@ -93,7 +93,7 @@ func (s *Shape) fit(u Usage, bytes int) error {
 // scales together, so that nothing of a half outlives the rest of it. A tensor is in one
 // place: Save moves it, and what is left of it then refuses everything, as it does after
 // Release. It owns one reference to each buffer, through the MB that it is given.
-// Copies of a Tensor are the same tensor and must not be used beside it.
+// Copies of a Tensor are the same tensor and must not be used along with it.
 type Tensor struct {
 	Shape
 	rowwise, columnwise kernels.Buffer
@@ -115,7 +115,7 @@ func Of(shape Shape, rowwise, columnwise kernels.Buffer) Tensor {
 }
 
 // Take moves the tensor whose half is in a slot out of it: the slot is released, and the tensor
-// is the caller's. Where shape has no rows they follow from the size of what was saved.
+// is the caller's. If shape has no rows they follow from the size of what was saved.
 func Take(from MB, slot batchctx.Slot, shape Shape, usage Usage) (Tensor, error) {
 	b := from.Move(slot)
 	if err := shape.fit(usage, b.N); err != nil {
@@ -203,7 +203,7 @@ func drop(mb MB, half *kernels.Buffer) {
 	}
 }
 
-// Save moves the one half that there is to a slot, for the action that takes it. Where it
+// Save moves the one half that there is to a slot, for the action that takes it. If it
 // fails the tensor is as it was.
 func (t *Tensor) Save(to MB, by batchctx.Taker, slot batchctx.Slot) error {
 	if err := t.alive(); err != nil {

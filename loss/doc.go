@@ -8,7 +8,7 @@
 // (L3). The state is one [Cell] for each [Def], of fixed size, whatever the
 // number of microbatches (L7).
 //
-// A device whose work is queued adds the two numbers to a cell of its own instead ([Cells]),
+// A device whose work is queued adds the two numbers to its own cell instead ([Cells]),
 // which is read once and joined to the [Ledger] when the step ends.
 //
 // Sums and weights are kept apart until the end (L10). A mean of the means of

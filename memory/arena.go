@@ -23,8 +23,8 @@ type ArenaConfig struct {
 	Align int64
 	// RedZone is a number of bytes behind every buffer that no layout places, which in a
 	// build with -tags invariants nobody may write and which the release of the buffer
-	// examines. Without the tag, and below a Capacity of 1 MiB, there is none. What the
-	// alignment leaves is always examined.
+	// examines. Without the tag, and below a Capacity of 1 MiB, there is none. The bytes that
+	// alignment leaves are always examined.
 	RedZone int64
 	// Pages supplies the pages of planned steps, and takes back those that are
 	// released. nil is System{}.
@@ -66,7 +66,7 @@ func (c ArenaConfig) Validate() error {
 // Placement is deterministic. Under a layout (Lay) the start of the range is the
 // step's, a buffer is base plus offset, and its release is a count and a generation. Else
 // buffers of class [Resident] go to the highest free address that fits, all others to the
-// lowest. What lives as long as the model therefore never stands between the buffers of a
+// lowest. A buffer that lives as long as the model therefore never stands between the buffers of a
 // step, and a step that repeats is placed the same way. Scopes (AllocIn) take whole pages
 // from the top. A buffer is never placed over one that was not released.
 //
@@ -135,7 +135,7 @@ var (
 	_ PeakWatched   = (*Arena)(nil)
 )
 
-// NewArena reserves the range. Where the system refuses so much address space
+// NewArena reserves the range. If the system refuses so much address space
 // the error wraps ErrOutOfMemory.
 func NewArena(cfg ArenaConfig) (*Arena, error) {
 	if err := cfg.Validate(); err != nil {

@@ -25,7 +25,7 @@ func fill(b []byte, with byte) {
 // Check proves the arena: buffers and gaps cover the range exactly once, so
 // that no buffer lies over another one, neighbouring gaps are merged, and the
 // book is the sum of the buffers. It is for tests and for doubts; it allocates.
-// A build with -tags invariants looks for overlaps at every Alloc besides.
+// A build with -tags invariants also looks for overlaps at every Alloc.
 func (a *Arena) Check() error {
 	if a.closed {
 		return nil

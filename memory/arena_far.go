@@ -18,7 +18,7 @@ type Range interface {
 	// Reserve takes the addresses, a multiple of the page, without memory.
 	Reserve(bytes int64) error
 	// Commit makes the pages present on which the bytes from low to high lie. Those that are
-	// present stay as they are. Where it fails, none is left that was not there before.
+	// present stay as they are. If it fails, none is left that was not there before.
 	Commit(low, high int64) error
 	// Discard hands back those pages from low to high, whole ones, that are present.
 	Discard(low, high int64) error

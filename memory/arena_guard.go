@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// What this file does is done under -tags invariants alone.
+// This file has an effect under -tags invariants alone.
 
 // guard makes the pages on both sides of an extent such that touching them is a fault, or
 // plain memory again.

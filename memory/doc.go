@@ -22,7 +22,7 @@
 //
 // A step whose plan is known needs no allocator. A [Layout] gives every buffer of the step
 // its offset before the step begins, and a Space that is [Planned] obeys it: allocation
-// is base plus offset. What the layout does not have is an error that says so, never an
+// is base plus offset. A buffer that the layout does not have is an error that says so, never an
 // allocation in silence, and nothing is placed over a buffer that was not released. Pages
 // are there when Lay returns, or the step does not begin. A step without a layout can be
 // watched instead: a Space that is [PeakWatched] says afterwards which buffers were live

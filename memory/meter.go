@@ -42,7 +42,7 @@ func (m *Meter) ResetPeak() {
 	m.peakClasses = m.classes
 }
 
-// Stats fills s. What is held from the system is not the meter's to know:
+// Stats fills s. The meter does not know how much the system has given:
 // Reserved becomes 0 and the caller sets it.
 func (m *Meter) Stats(s *Stats) {
 	*s = Stats{Live: m.live, Peak: m.peak, Allocs: m.allocs, Frees: m.frees, Classes: m.classes, PeakClasses: m.peakClasses}

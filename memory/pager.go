@@ -10,7 +10,7 @@ import (
 // on a page; it ends on one, or with the arena.
 type Pager interface {
 	// Populate makes every page of the range present, so that writing to it is no page
-	// fault. What lies there stays.
+	// fault. Their contents stay.
 	Populate(mem []byte) error
 	// Discard hands the pages of the range back. The addresses stay, and read as zeros.
 	Discard(mem []byte) error
@@ -28,7 +28,7 @@ func (Unpaged) Discard([]byte) error { return nil }
 // System is the [Pager] of the operating system. Linux populates and discards with
 // madvise (MADV_POPULATE_WRITE, MADV_DONTNEED), but for ranges with room for huge pages:
 // it discards those as macOS and FreeBSD discard all, which map fresh pages over the
-// range. Windows decommits and commits. Where there is no such call pages are made present
+// range. Windows decommits and commits. If there is no such call pages are made present
 // by a write to each, and a discarded range is filled with zeros and stays.
 type System struct{}
 

@@ -46,10 +46,10 @@ type ScopeStats struct {
 type Scoped interface {
 	// Scope returns what a scope has. It may ask the kernel, which takes a system call.
 	Scope(scope Scope) ScopeStats
-	// ReleasePages hands back the pages of the scopes. What lies in StepScope and
-	// Gradients is not read between steps and is lost; what lies in the others is written to w
+	// ReleasePages hands back the pages of the scopes. The contents of StepScope and
+	// Gradients are not read between steps and are lost; those of the others are written to w
 	// before, which may be nil where no such scope is named. It is ErrLive, with the
-	// owners, while a step or a transfer is under way. Where w fails nothing is released.
+	// owners, while a step or a transfer is under way. If w fails nothing is released.
 	// Of no scopes it is the question whether it would be ErrLive.
 	ReleasePages(w io.Writer, scopes ...Scope) error
 	// RestorePages takes all pages that were released back at once, so that the next step

@@ -3,7 +3,7 @@
 //
 // A [Stage] computes forward and backward over handles of the embedder's own
 // type T. It declares what it needs in a [Spec], once; abilities that not every
-// stage has are interfaces of their own ([Trainable], [SplitBackward], [Quantizer]),
+// stage has are separate interfaces ([Trainable], [SplitBackward], [Quantizer]),
 // found through decorators by [As] where they are of no microbatch.
 //
 // # Contract
@@ -13,7 +13,7 @@
 //   - What a stage puts into out or gradIn is handed over. After an error the
 //     runner takes back what is there.
 //   - A call of the microbatch that fails does not return: it unwinds to the runner, which
-//     ends the step. What was deferred runs; a lock that is taken without a deferred
+//     ends the step. Deferred calls run; a lock that is taken without a deferred
 //     unlock stays held. The error that a stage returns is for failures of its own, as is
 //     Microbatch.Check.
 //   - A microbatch is for the goroutine of the call.

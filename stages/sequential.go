@@ -10,7 +10,7 @@ import (
 )
 
 // Sequential returns one stage that runs stages one after the other. Its numbers
-// are those of the stages run apart. What passes between them lives within the
+// are those of the stages run apart. Tensors between them live within the
 // call. It can split its backward where all of its stages that train can: a frozen
 // one has no W, and runs its whole backward at I.
 func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
@@ -158,7 +158,7 @@ func (l *link[T]) backwardInput(ctx context.Context, mb batchctx.Microbatch[T], 
 	return l.split.BackwardInput(ctx, mb, gradOut, gradIn)
 }
 
-// QuantizeWeights makes the copies of the stages in order. Where nobody wants the gradient
+// QuantizeWeights makes the copies of the stages in order. If nobody wants the gradient
 // of the sequence's input, the stages before the first one that trains have no backward.
 func (s *sequential[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error {
 	wanted := call.InputGradient()

@@ -55,7 +55,7 @@ type Spec struct {
 	// a stage that computes on its weights themselves.
 	ForwardWeights, BackwardWeights []string
 	// InputWeights is how many of BackwardWeights, the first ones, are read for the gradient
-	// of the stage's input alone. Where nobody wants that they are not made.
+	// of the stage's input alone. If nobody wants that they are not made.
 	InputWeights int
 	// Frozen stages have no weight gradients at all.
 	Frozen bool

@@ -15,7 +15,7 @@ func TestDefaultText(t *testing.T) {
 	require.NotEmpty(t, text.Bytes)
 }
 
-// Where there is no Opticks the standard library's source stands in.
+// If there is no Opticks the standard library's source stands in.
 func TestSourceText(t *testing.T) {
 	const most = 1 << 20
 	read, err := corpus.Read(t.Context(), filepath.Join(goroot(t.Context()), "src"), most, isGo)

@@ -38,7 +38,7 @@
 //	go run ./cmd/weir choose --costs costs.json --ranks 4 --microbatches 64
 //
 // measures what each stage costs, and finds the best schedule for it. With -costs a run
-// shows what a simulation says of its steps beside what it has measured.
+// shows what a simulation says of its steps next to what it has measured.
 //
 // The run folder (runs/<time> by default) gets the memory log (memory.jsonl), the
 // losses (losses.csv) and a page with plots (report.html). While it runs, the names of

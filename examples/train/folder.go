@@ -121,7 +121,7 @@ func (f *folder) endLine(s metrics.Score) error {
 // number writes the shortest decimal that is exact for a float32.
 func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 32) }
 
-// finish makes every file whole and writes the page. Where nothing could be written, the
+// finish makes every file whole and writes the page. If nothing could be written, the
 // folder is removed.
 func (f *folder) finish(page func(io.Writer) error) error {
 	err := errors.Join(f.memory.Finish(), f.losses.Finish(), writeFile(f.page, page))

@@ -15,7 +15,7 @@ import (
 // plan makes a runner that plans the memory of every step before it. What stages allocate is
 // found out in a dry run of the same model on Null devices, for the longest and for the
 // shortest microbatch that there can be, and for one half as long: sizes in between lie
-// between. Where a step keeps so much that it cannot be planned, memory comes as it is asked
+// between. If a step keeps so much that it cannot be planned, memory comes as it is asked
 // for; why is then in t.unplanned.
 func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (err error) {
 	nulls := make([]kernels.Compute, len(t.ranks))

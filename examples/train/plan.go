@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// mostRanks bounds the ranks: each reserves address space for a device of its own.
+	// mostRanks bounds the ranks: each reserves address space for its own device.
 	mostRanks = 64
 	// usualStages is how many stages the model is cut into on one rank.
 	usualStages = 4

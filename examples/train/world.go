@@ -22,7 +22,7 @@ import (
 )
 
 // world is this process's part of a job of several processes: its ranks, and its ends of the
-// transport. What the other ranks have is on Null devices here: stages that nobody calls.
+// transport. The stages of other ranks are on Null devices here, and nobody calls them.
 //
 // All processes train, the first one writes. Between steps they exchange what it needs: the
 // memory log of their ranks, and at the end their weights, one tensor at a time.
@@ -300,7 +300,7 @@ type ending struct {
 	Failed      string
 }
 
-// settle makes all processes end the run in the same way: err is how this one has. Where one
+// settle makes all processes end the run in the same way: err is how this one has. If one
 // has an error that the others do not know of, they end because of it.
 func (w *world) settle(ctx context.Context, done int, err error, of error) error {
 	mine := ending{Done: done, Interrupted: err != nil && ctx.Err() != nil}

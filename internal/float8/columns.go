@@ -100,8 +100,8 @@ func (s Set) strip(m *Matrix, x []float32, random []uint32, n, k int, rule *Rule
 	return t
 }
 
-// quickStrip is strip in assembly. What is less than whole groups is copied to where it
-// has zeros beside it. It reports false where it cannot be done.
+// quickStrip is strip in assembly. A rest less than whole groups is copied to where it
+// is followed by zeros. It reports false where it cannot be done.
 func (s Set) quickStrip(m *Matrix, x []float32, random []uint32, stride, n, k int, rule *Rule, scale float32, col, row int, room *stripRoom) (t Tally, ok bool) {
 	if s == Portable {
 		return t, false
@@ -139,7 +139,7 @@ func (s Set) quickStrip(m *Matrix, x []float32, random []uint32, stride, n, k in
 	return t, true
 }
 
-// edgeStrip is quickStrip for what is less than whole groups, with zeros beside it.
+// edgeStrip is quickStrip for a rest less than whole groups, followed by zeros.
 func (s Set) edgeStrip(m *Matrix, scales *columnScales, x []float32, random []uint32, stride, n, k int, rule *Rule, scale float32, col, row int) (Tally, bool) {
 	const group = BlockMX
 	var from [strip * lanes]float32

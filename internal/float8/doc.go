@@ -6,7 +6,7 @@
 // source (bfloat16, float16) is exactly; a float64 goes through [Odd], so that no value
 // is ever rounded twice. The nearest code wins, and of two nearest the even one;
 // [Format.Stochastic] takes the upper one with the probability of the distance from the
-// lower one. What is above the greatest finite value is the caller's choice ([Overflow]).
+// lower one. The caller chooses what becomes of values above the greatest finite one ([Overflow]).
 //
 // A [Matrix] is codes and scales as they lie in memory. [Set] is the instruction set that
 // quantizes, decodes and multiplies; all have the same bits. The product says its

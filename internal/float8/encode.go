@@ -10,7 +10,7 @@ const (
 	// does for training (satfinite), and the zero value.
 	Saturate Overflow = iota
 	// Overflows makes it infinity where the format has one, and NaN where it has none.
-	// What rounds to the greatest finite value is not above it.
+	// A value that rounds to the greatest finite one is not above it.
 	Overflows
 )
 

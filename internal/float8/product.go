@@ -2,7 +2,7 @@ package float8
 
 // The product of quantized matrices is defined so that every processor gives the same
 // bits. K is cut into spans: of 128, or of 32 where an operand is in MX32. The products
-// of a span are added up from 0, in ascending order, in float32. What is multiplied is
+// of a span are added up from 0, in ascending order, in float32. The factors are
 // codes as they are decoded, in NV16 times the scale of their block: they have so few
 // bits that each product is exact, and an addition rounds once whether it is fused with
 // the product or not. The sum of a span times the factor of A, times that of B, is added
@@ -157,7 +157,7 @@ func (p *blocks) packCodes(panel []float32, m *Matrix, row, rows, k int) {
 }
 
 // packNV packs a panel of NV16 in assembly: its codes become wider ones, and the scales of
-// its blocks a panel of their own, before both are packed.
+// its blocks a separate panel, before both are packed.
 func (p *blocks) packNV(panel []float32, m *Matrix, row, rows, k int) {
 	const block = BlockNV
 	var codes [maxCols * maxDepth]byte

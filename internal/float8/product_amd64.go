@@ -32,7 +32,7 @@ func (p *blocks) tile(c []float32, stride, rows, cols, at int, first bool) {
 	p.wholeTile(c, stride, rows, at, first)
 }
 
-// edgeTile is tile for a panel with columns left over: in a C of its own.
+// edgeTile is tile for a panel with columns left over: in a separate C.
 func (p *blocks) edgeTile(c []float32, stride, rows, cols, at int, first bool) {
 	var edge [maxRows * maxCols]float32
 	for i := range rows {

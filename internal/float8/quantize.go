@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// Rule says how a matrix is quantized. What is too large saturates.
+// Rule says how a matrix is quantized. Values that are too large saturate.
 type Rule struct {
 	// Scale is what the elements are multiplied with in PerTensor, and the scale of the
 	// tensor in NV16 (TensorNV). The others find theirs.

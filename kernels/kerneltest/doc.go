@@ -1,7 +1,7 @@
 // Package kerneltest is for the author of a device: it checks everything that package kernels
 // promises on any [kernels.Compute].
 //
-// [Run] runs every [Case] as a subtest, each on a device of its own:
+// [Run] runs every [Case] as a subtest, each on a separate device:
 //
 //	func TestConformance(t *testing.T) {
 //		kerneltest.Run(t, func(t *testing.T) kernels.Compute { return open(t) })

@@ -39,7 +39,7 @@ func newLab(d kernels.Compute) *lab {
 // unwritten fills results before an operation: a NaN that no computation makes.
 var unwritten = math.Float32frombits(0x7fc0dead)
 
-// guard puts a buffer of known content beside the others.
+// guard puts a buffer of known content next to the others.
 func (l *lab) guard() {
 	content := make([]float32, 16)
 	for i := range content {
@@ -222,7 +222,7 @@ func (l *lab) near(what string, got []float32, want []float64, bound float64) {
 	}
 }
 
-// within demands |got - want| <= bound, each element with a bound of its own.
+// within demands |got - want| <= bound, each element with its own bound.
 func (l *lab) within(what string, got []float32, want, bound []float64) {
 	for i, w := range want {
 		if d := math.Abs(float64(got[i]) - w); !(d <= bound[i]) {

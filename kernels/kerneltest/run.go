@@ -28,7 +28,7 @@ func Cases() []Case {
 	)
 }
 
-// Run runs every case on a device of its own, which open returns and Run closes.
+// Run runs every case on a separate device, which open returns and Run closes.
 func Run(t *testing.T, open func(t *testing.T) kernels.Compute) {
 	for _, c := range Cases() {
 		t.Run(c.Name, func(t *testing.T) { run(t, c, open(t)) })

@@ -332,7 +332,7 @@ func reclaim[T any](p *probe[T]) {
 	}
 }
 
-// reclaimed: handles to what was reclaimed are stale, also beside new buffers.
+// reclaimed: handles to what was reclaimed are stale, also after new buffers are allocated.
 func reclaimed[T any](p *probe[T]) {
 	r, ok := p.Space.(memory.Reclaimer)
 	if !ok || p.Adopts {

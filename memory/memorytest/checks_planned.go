@@ -51,7 +51,7 @@ func (p *probe[T]) noRoom(class memory.Class, size int64, want error) {
 	}, *new(T), want)
 }
 
-// planned: what the layout has is allocated, time after time, and Resident beside it.
+// planned: what the layout has is allocated, time after time, and Resident as well.
 func planned[T any](p *probe[T]) {
 	for range 3 {
 		l, ok := p.lay()

@@ -23,7 +23,7 @@ type Subject[T any] struct {
 	Close func() error
 }
 
-// Space runs every check as a subtest. Each opens a subject of its own.
+// Space runs every check as a subtest. Each opens its own subject.
 func Space[T any](t *testing.T, open func() (Subject[T], error)) {
 	t.Helper()
 	for _, c := range checks[T]() {
@@ -48,7 +48,7 @@ func Faults[T any](open func() (Subject[T], error)) []error {
 	return faults
 }
 
-// fault runs the check on a subject of its own.
+// fault runs the check on its own subject.
 func (c check[T]) fault(open func() (Subject[T], error)) error {
 	s, err := open()
 	if err != nil {

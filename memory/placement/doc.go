@@ -8,9 +8,9 @@
 // the height is proven to be the least.
 //
 // [Plan] races greedy recipes first: one that meets the bound ends it, as it does for
-// most training steps. What is left of the gap is worked on in turn by a queue that goes
+// most training steps. The rest of the gap is worked on in turn by a queue that goes
 // round in a ring, by such a ring of what lives long with all else around it, and by placing
-// earlier what ended too high. Where the time ends before the first of them, size classes
+// earlier what ended too high. If the time ends before the first of them, size classes
 // are filled in one walk through time. Package exact searches on from there.
 // [Check] says whether a layout is right, and knows nothing of how it was made.
 //

@@ -3,7 +3,7 @@ package placement
 import "context"
 
 // lasting lays out what lives long before all else and alone, around a ring, in order of
-// death. What dies first then lies beside the room that is free, which grows in one piece;
+// death. Those that die first then lie next to the free room, which grows in one piece;
 // and what is short-lived is placed later, so that it leaves no holes between what lasts.
 // A rank of 1F1B that keeps what it saves is laid out well by it, whatever its sizes.
 type lasting struct {
@@ -71,8 +71,8 @@ func (s *lasting) within(ctx context.Context, limit, start int64) (found bool, n
 	return found, 2*s.pass - max(s.ring.left, 0)
 }
 
-// lasting tries layouts in which what lives long has its place first. What can be varied
-// is where the ring begins, and how much room is left above it for what lives less long:
+// lasting tries layouts in which long-lived buffers have their places first. It varies
+// where the ring begins, and how much room is left above it for what lives less long:
 // turn after turn takes other 1024ths, evenly spread. It ends soon where it does not find
 // the best layout.
 func (r *race) lasting(ctx context.Context) {

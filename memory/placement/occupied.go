@@ -4,7 +4,7 @@ import "slices"
 
 // occupied says which bytes are taken at which columns. It is a tree over the columns:
 // a node stands for a range of them, its children for equal parts of it. A buffer is written
-// down at the highest nodes that its spans cover. What a node keeps are unions of byte
+// down at the highest nodes that its spans cover. A node keeps unions of byte
 // ranges, without times, and a dense layout is few ranges: that makes it cheap to place
 // a buffer among thousands.
 type occupied struct {

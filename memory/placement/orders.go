@@ -21,7 +21,7 @@ type before func(g *grid, x, y int32) int
 // one: small buffers fill what large ones leave. In order of birth with the best fit is
 // what an allocator does that does not know the future; it is exact for stacks and good
 // where a pattern repeats. In a training step the bound is reached at one moment, the
-// turn from forward to backward. What lives then must be packed without a hole, and
+// turn from forward to backward. The buffers live then must be packed without a hole, and
 // placing it first does that; all else has more room.
 var recipes = []recipe{
 	{"larger first, first fit", nil, larger, firstFit},

@@ -27,7 +27,7 @@ type Options struct {
 const DefaultNodes = 5_000_000
 
 // Plan lays out a problem. It races greedy recipes and improves the best of them; it stops as
-// soon as a layout meets the bound or the capacity. What it returns has passed Check. Where ctx ends, it returns the best
+// soon as a layout meets the bound or the capacity. The layout has passed Check. If ctx ends, it returns the best
 // layout so far, or where there is none yet one of size classes, which takes no longer than
 // to check it. The only errors are ErrProblem.
 func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {

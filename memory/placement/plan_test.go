@@ -151,7 +151,7 @@ func TestPlanIsDeterministic(t *testing.T) {
 	}
 }
 
-// Where the context has ended there is a layout all the same, of one walk through time: with
+// If the context has ended there is a layout all the same, of one walk through time: with
 // gaps, alignments, fixed buffers, and sizes that fill the numbers there are. It is not the
 // first recipe's: in the largest instances that may be read a recipe takes minutes.
 func TestPlanIsCancelled(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 // reordering improves a greedy layout by its complaints (squeaky wheel optimization,
 // Joslin and Clements 1999): a buffer that ended up too high is moved forward in the
-// order, and all are placed again. What is hard to place gets its place early, however
+// order, and all are placed again. A buffer that is hard to place gets its place early, however
 // it got hard.
 type reordering struct {
 	grid    *grid

@@ -7,7 +7,7 @@ import (
 
 // ring lays out buffers in order of birth, each behind the one before it, and goes
 // round at a limit, as a queue does in a ring buffer. Microbatches in flight are such a
-// queue, whatever their sizes. What is lost is the room below the limit that the next
+// queue, whatever their sizes. The only room lost is that below the limit that the next
 // buffer does not fit into. So where there was a choice of holes and room runs out
 // later, it goes back and takes another one.
 //
@@ -151,7 +151,7 @@ func (r *ring) holds(buffer int32) bool {
 	return k < len(r.live) && r.live[k].buffer == buffer
 }
 
-// end ends a buffer. Where it is the last one, the cursor goes back to its beginning.
+// end ends a buffer. If it is the last one, the cursor goes back to its beginning.
 func (r *ring) end(buffer int32) {
 	if o := r.liveSet.end(buffer); o.upper == r.cursor {
 		r.cursor = o.lower

@@ -287,7 +287,7 @@ func (d *Device) run(e *executable, inputs []T, donate []bool, classes []memory.
 // Live returns the bytes made and not yet finalized.
 func (d *Device) Live() int64 { return d.live.Load() }
 
-// Stats fills s. What the backend's own pool holds is not in it: see Programs.
+// Stats fills s. The backend's own pool is not in it: see Programs.
 func (d *Device) Stats(s *memory.Stats) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

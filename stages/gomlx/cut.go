@@ -311,7 +311,7 @@ func (s *stage) movable(nodes []*graph.Node) error {
 var names = map[graph.NodeType]string{graph.NodeTypeCall: "Call", graph.NodeTypeSort: "Sort", graph.NodeTypeWhile: "While", graph.NodeTypeIf: "If"}
 
 // compile ends a graph. inside is the most that its nodes need at once, in the order of
-// their making, beside inputs and outputs.
+// their making, in addition to inputs and outputs.
 func (m *Model) compile(g *graph.Graph, outputs []*graph.Node) (*executable, int64) {
 	last := map[*graph.Node]int{}
 	nodes := g.Nodes()

@@ -2,7 +2,7 @@
 // stages, over thousands of microbatches a step, under any schedule, with flat memory.
 //
 // A stage is a graph function of GoMLX. [New] makes of each a forward, a backward, and a
-// backward in two parts (I and W), as executables of their own:
+// backward in two parts (I and W), as separate executables:
 //
 //	m, err := gomlx.New(gomlx.Config{Store: store, Stages: stages, Loss: loss.MeanSquaredError, ...})
 //	run, err := runner.New(m.Runner())
@@ -22,13 +22,13 @@
 //
 // A [Buffer] is the handle that a runner moves, and a buffer of GoMLX at the same time. It is
 // born in the book of its rank's [Device] when the backend returns it, and finalized with its
-// last reference. What a backward is the last to read is donated to it. Gradients are
+// last reference. A buffer that a backward is the last to read is donated to it. Gradients are
 // accumulated in place: the accumulator is donated to the addition. The allocator's book is
 // fed by the [Backend], which sees every buffer made and finalized, those of GoMLX's own
 // executions too; the context's book is the runner's. A second Finalize, and any use
 // afterwards, is memory.ErrStale.
 //
-// The books hold buffers between executions. What an executable needs inside is in
+// The books hold buffers between executions. The memory that an executable needs inside is in
 // [Model.Programs]; the pool of "go" keeps what executables have used inside, until the
 // garbage collector empties it.
 //

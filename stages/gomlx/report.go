@@ -8,7 +8,7 @@ type Program struct {
 	In    []shapes.Shape
 	Kept  int64 // from the forward of a microbatch to its backward, inputs included
 	// Forward, Backward, Input and Weight are the most that the nodes of each need inside, in
-	// the order in which they were made, beside what they take and return; 0 where it has
+	// the order in which they were made, in addition to what they take and return; 0 where it has
 	// not run. They are no buffers between executions, and in no book.
 	Forward, Backward, Input, Weight int64
 }

@@ -104,7 +104,7 @@ func (b *batches) read() ([]part, error) {
 	return parts, nil
 }
 
-// copied returns the values of a tensor in a slice of their own.
+// copied returns the values of a tensor in a new slice.
 func copied(t *tensors.Tensor) (flat any, err error) {
 	local, err := t.LocalClone()
 	if err == nil {

@@ -33,7 +33,7 @@ type suite[T any] struct {
 	faults []Fault
 	notes  []string // what was not examined
 	splits bool     // the stage can split its backward
-	// What a depth-first step comes to, one and several microbatches; the other
+	// The results of a depth-first step, of one and several microbatches; the other
 	// checks compare with it.
 	one, several numbers
 }

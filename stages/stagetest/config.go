@@ -11,7 +11,7 @@ import (
 
 // Config says what to examine. New must be set.
 type Config[T any] struct {
-	// New makes the stage, in a space of its own, with the same weights every time.
+	// New makes the stage, in its own space, with the same weights every time.
 	// It is called some dozens of times.
 	New func() (Subject[T], error)
 	// Parts names the parts of a batch entry; nil takes those that the stage reads.
@@ -36,7 +36,7 @@ type Subject[T any] struct {
 	// entry, an input, or the gradient of an output. It depends on want alone.
 	// Microbatches are best uneven. A stage without any of the three needs none.
 	Make func(want Want) (T, error)
-	// Read returns the bytes of a tensor; it may be a view. Where it is nil losses
+	// Read returns the bytes of a tensor; it may be a view. If it is nil losses
 	// are compared and tensors are not, and Run says so.
 	Read func(T) ([]byte, error)
 	// Write overwrites the start of a tensor. It may be nil. With it gradients are

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ml/weir/stages"
 )
 
-// diagnose reports the fault behind the error of a step. Where a look at the
+// diagnose reports the fault behind the error of a step. If a look at the
 // tensors has found one already, the error only follows from it.
 func (x *run[T]) diagnose(err error) {
 	if t := x.trial; t.faults == 0 {
@@ -22,7 +22,7 @@ func (x *run[T]) diagnose(err error) {
 	}
 }
 
-// sentinels are the errors of a call of the stage that have a code of their own.
+// sentinels are the errors of a call of the stage that have their own code.
 var sentinels = []struct {
 	err  error
 	code Code

@@ -11,7 +11,7 @@
 // overwritten, numbers that depend on the order of microbatches.
 //
 // [Check] is Run without package testing. Every [Fault] has a [Code] and one
-// sentence that says what is wrong and how to put it right. What is asked of a
-// stage once the order of microbatches matters to it would mean nothing, so the
+// sentence that says what is wrong and how to put it right. Questions about a
+// stage whose results depend on the order of microbatches would mean nothing, so the
 // suite stops at the first group of checks that finds something.
 package stagetest

@@ -138,7 +138,7 @@ func (s *suite[T]) first() {
 	})
 }
 
-// add empties the gradients before the last microbatch. Where the result is the
+// add empties the gradients before the last microbatch. If the result is the
 // same, what the microbatches before had contributed was not in it.
 func (s *suite[T]) add() {
 	var t *trial[T]

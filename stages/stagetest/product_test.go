@@ -20,7 +20,7 @@ type (
 //
 //	y = x·w·mask + bias part
 //
-// It saves x and the mask, and records the sum of y as a metric. Where broken is
+// It saves x and the mask, and records the sum of y as a metric. If broken is
 // not "" it does one thing wrong.
 type product struct {
 	arena  *memory.Arena

@@ -17,7 +17,7 @@ type block struct {
 	attentionDrop, mlpDrop dropout
 }
 
-// What a block saves; the sizes per token are in the package's documentation.
+// Slots of the tensors that a block saves; the sizes per token are in the package's documentation.
 const (
 	slotInput     batchctx.Slot = iota + 1
 	slotQKV                     // queries, keys and values

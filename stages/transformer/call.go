@@ -14,7 +14,7 @@ const maxOwned = 12
 // errOwned says that a stage of this package is wrong.
 var errOwned = errors.New("transformer: a call of a stage has lost count of its buffers")
 
-// call is one call of a stage, and the buffers that it owns. What fails does not return
+// call is one call of a stage, and the buffers that it owns. A method that fails does not return
 // (batchctx.Microbatch), so that a forward or a backward reads like its formulas, and
 // abandon, deferred, releases what the call still owns.
 type call struct {

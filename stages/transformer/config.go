@@ -36,7 +36,7 @@ type Config struct {
 	// time. TransformerEngine's fp8_dpa quantizes P and dP as well, scaled by a history even
 	// where the recipe is current scaling, and is not to be had with block scaling.
 	FP8Attention bool
-	// Untied gives the head a table of its own. Otherwise it uses the embedding's.
+	// Untied gives the head its own table. Otherwise it uses the embedding's.
 	Untied bool
 	// KeepLogits is the most bytes of logits that a microbatch keeps from its forward to its
 	// backward, in float32. 0 keeps none: the backward computes them again, a quarter of

@@ -3,8 +3,8 @@
 // cross-entropy.
 //
 // [New] makes the parameters on a device and splits the model's parts over any
-// number of stages, also over more than there are parts; [NewOn] puts each stage on a
-// device of its own. A microbatch is one sequence: the entry parts of [Parts] have
+// number of stages, also over more than there are parts; [NewOn] puts the stages on one
+// device each. A microbatch is one sequence: the entry parts of [Parts] have
 // one element per token, and their length may differ from microbatch to
 // microbatch, up to Config.Context. The objective is the loss [LossName]: the sum
 // over tokens of weight times the negative log-likelihood of the label, in nats,
@@ -65,7 +65,7 @@
 //	head        2·W + 1: what it kept, and the gradient of the output of its norm; where
 //	            logits are kept, I leaves their gradients in their place
 //
-// What belongs to layers whose parameters are frozen ends with I. The head's W
+// Tensors kept for the weights of frozen layers end with I. The head's W
 // computes the logits that are not kept a third time, in tiles.
 //
 // # FP8
@@ -77,9 +77,9 @@
 // it makes two copies of every matrix, for the forward and for the backward, and each ends
 // with the last action of the step that reads it.
 //
-// What else is quantized is quantized where it is used, and most of it is not kept: the
+// All else is quantized where it is used, and most of it is not kept: the
 // inputs of qkv and up are computed again from x and the middle, to the same bits. From
-// its forward to its backward a block keeps, in bytes per token and beside scales,
+// its forward to its backward a block keeps, in bytes per token and without scales,
 //
 //	block in FP8        28·W + 4·H
 //	                      4·W   the input, shared with whoever returned it
@@ -108,7 +108,7 @@
 // # Parameters
 //
 // Each parameter has the buffers weight, gradient and two moments, of class
-// Resident, from New to Close, once on each device that uses it. Where stages of one
+// Resident, from New to Close, once on each device that uses it. If stages of one
 // device use it more than once, as a tied table, every further use has a gradient more:
 // each accumulates alone, and the runner adds them at step end. Initial weights depend
 // on the seed and on the parameter's name alone.

@@ -25,7 +25,7 @@ type fp8Block struct {
 	lines        lines
 }
 
-// What an fp8Block saves; the sizes per token are in the package's documentation.
+// Slots of the tensors that an fp8Block saves; the sizes per token are in the package's documentation.
 const (
 	keptInput     batchctx.Slot = iota + 1
 	keptQKV                     // queries, keys and values

@@ -25,7 +25,7 @@ func (q *quantity) shape(rows int) fp8.Shape {
 	return fp8.Shape{Name: q.name, Rows: rows, Cols: q.cols, Encoding: q.encoding}
 }
 
-// fill completes the operation that quantizes x, but for the halves. What is measured
+// fill completes the operation that quantizes x, but for the halves. The measurement
 // counts where counts is set.
 func (q *quantity) fill(x kernels.Buffer, rows int, counts bool) kernels.Quantize {
 	op := q.op
@@ -37,7 +37,7 @@ func (q *quantity) fill(x kernels.Buffer, rows int, counts bool) kernels.Quantiz
 	return op
 }
 
-// quantize returns the halves of x that usage names. What it meets counts once: in the
+// quantize returns the halves of x that usage names. Its values count once: in the
 // first pass (L13), and there where it is quantized rowwise. Columnwise alone is what a
 // backward makes again of an input that the forward has measured.
 func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
@@ -114,7 +114,7 @@ func (c *call) saveTensorFor(taker batchctx.Taker, slot batchctx.Slot, t *fp8.Te
 	c.disown(col)
 }
 
-// takeTensor moves out of a slot what was saved there. Where rows is 0 they follow from
+// takeTensor moves out of a slot what was saved there. If rows is 0 they follow from
 // its size.
 func (c *call) takeTensor(slot batchctx.Slot, q *quantity, rows int, usage fp8.Usage) fp8.Tensor {
 	t, err := fp8.Take(c.mb, slot, q.shape(rows), usage)

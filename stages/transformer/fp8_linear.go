@@ -22,7 +22,7 @@ type fp8Linear struct {
 	forWeight            batchctx.Slot // its first slot of what I leaves for W
 }
 
-// What I leaves for W of a linear layer.
+// The tensors that I leaves for W of a linear layer.
 const (
 	forInput    = iota // the layer's input, columnwise
 	forGrad            // the gradient of its output, columnwise
@@ -30,7 +30,7 @@ const (
 	linearSlots = iota
 )
 
-// What I leaves for W of a norm.
+// The tensors that I leaves for W of a norm.
 const (
 	forGain = iota
 	forNormBias

@@ -39,8 +39,8 @@ type lines struct {
 // end says that the last line was the block's last.
 func (l *lines) end() { l.count = len(l.of.slots) - l.first }
 
-// begin begins the block's part in a step. What is there of a step that was never rolled,
-// because it failed, is forgotten.
+// begin begins the block's part in a step. The measurements of a step that was never rolled,
+// because it failed, are forgotten.
 func (l *lines) begin() error {
 	if l.measured {
 		return l.of.slab.Forget(l.first, l.count)

@@ -23,7 +23,7 @@ type head struct {
 	logits       batchctx.Slot // of the first tiles; from I for W their gradients
 }
 
-// head makes the head. Its table is the embedding's, or one of its own.
+// head makes the head. Its table is the embedding's, or a separate one.
 func (b *builder) head() *head {
 	h := &head{vocabulary: b.cfg.Vocabulary, keep: b.cfg.KeepLogits}
 	h.norm = b.norm(&h.stage, "norm")

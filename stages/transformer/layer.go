@@ -19,7 +19,7 @@ type norm struct {
 	gainUse, biasUse batchctx.Param
 }
 
-// statistics are what a layer norm's backward needs besides its input.
+// statistics are what a layer norm's backward needs in addition to its input.
 type statistics struct{ mean, rstd kernels.Buffer }
 
 func (c *call) linear(y, x kernels.Buffer, l *linear, rows int) {

@@ -28,7 +28,7 @@ type Model struct {
 // New makes a model on a device and splits it over stageCount stages. The parts of
 // the model are the embedding, the blocks and the head, in this order; every stage
 // gets as many consecutive parts as every other, and where that does not come out even
-// the first stages get one more. Where there are more stages than parts each part is a
+// the first stages get one more. If there are more stages than parts each part is a
 // stage of its own, the embedding the first, the head the last, the blocks at equal
 // distances, and the stages between them hand on what they get. The initial weights do
 // not depend on the split.

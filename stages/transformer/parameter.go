@@ -112,8 +112,8 @@ func (b *builder) zeros(scope memory.Scope, n int) kernels.Buffer {
 
 // use adds a use of a parameter to a stage, and returns its number there and the
 // weight on the builder's device. The first use of all makes the parameter, the first
-// one on a device a copy there, of zeros that fill may overwrite. Every use has an
-// accumulator of its own.
+// one on a device a copy there, of zeros that fill may overwrite. Every use has its
+// own accumulator.
 func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) error, shape ...int) (use batchctx.Param, weight kernels.Buffer) {
 	if b.err != nil {
 		return 0, kernels.Buffer{}

@@ -116,13 +116,13 @@ func (w *Weight) quantize(encoding kernels.Encoding) error {
 // keeps every address; see [memory.Scoped]. Scopes are memory.StepScope and
 // memory.Gradients where none is named: nothing reads them then, and w may be nil. Copies of
 // weights in low precision, saved activations and workspaces all lie in the step's scope,
-// so that nothing else is to be cleared. What other scopes have is written to w, device
+// so that nothing else is to be cleared. The contents of other scopes are written to w, device
 // after device. Until Restore a step fails, and so does the use of a buffer that was
 // released.
 //
 // All devices are asked before the first one releases: where a step or a transfer is under
 // way on any of them nothing is released, and the error is memory.ErrLive with the owners
-// on every device. Where w fails, the devices before have released; Restore takes that
+// on every device. If w fails, the devices before have released; Restore takes that
 // back.
 func (m *Model) Release(w io.Writer, scopes ...memory.Scope) error {
 	if len(scopes) == 0 {

@@ -9,7 +9,7 @@ import (
 // A stage computes B and I by the same code. In B the gradients of the weights are
 // computed on the way, and nothing is left. In I they are not: what they are made of
 // goes on to W, each layer's input from the slot that the forward saved it in, each
-// layer's output gradient in a slot of its own. Everything else is released by I as it
+// layer's output gradient in a separate slot. Everything else is released by I as it
 // is by B.
 
 // split says what a call has to do with W.

@@ -50,7 +50,7 @@ func (o AdamW) withDefaults() AdamW {
 }
 
 // Update takes the factor of a step's result and updates every copy of every
-// parameter that is not Frozen, in the order of Parameters. Where result.GradNorm is
+// parameter that is not Frozen, in the order of Parameters. If result.GradNorm is
 // above maxNorm the gradient is scaled down to it; a maxNorm of 0 is off.
 //
 // The error wraps runner.ErrNoUpdate where the step was Empty or Skipped, and

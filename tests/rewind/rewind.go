@@ -162,7 +162,7 @@ func (r *rewinder) unrequest(e *snapshot.Entry) error {
 	return nil
 }
 
-// insert adds a segment. What expands is joined with the range that it touches.
+// insert adds a segment. One that expands is joined with the range that it touches.
 func (r *rewinder) insert(s snapshot.Segment) error {
 	at, _ := slices.BinarySearchFunc(r.segments, s.Address, func(s snapshot.Segment, address int64) int { return cmp.Compare(s.Address, address) })
 	if s.Size <= 0 || at > 0 && r.segments[at-1].End() > s.Address || at < len(r.segments) && r.segments[at].Address < s.End() {

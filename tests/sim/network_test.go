@@ -285,7 +285,7 @@ func (e *end) send(data []byte) {
 	time.AfterFunc(time.Until(at), e.n.wake)
 }
 
-// Close ends the connection. Where something has not been read, the other side loses what it
+// Close ends the connection. If something has not been read, the other side loses what it
 // has not read, too.
 func (e *end) Close() error {
 	e.n.mu.Lock()

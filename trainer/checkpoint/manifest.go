@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
-// State is what a checkpoint says of the run, beside its tensors.
+// State is what a checkpoint says of the run, apart from its tensors.
 type State struct {
 	Step     int64             `json:"step"` // steps that the weights have seen
 	Seed     uint64            `json:"seed"`
@@ -26,7 +26,7 @@ type State struct {
 type Shard struct {
 	Rank    int      `json:"rank"`
 	Ranks   int      `json:"ranks"`
-	File    string   `json:"file"` // its name, beside the manifest
+	File    string   `json:"file"` // its name, in the manifest's folder
 	Bytes   int64    `json:"bytes"`
 	SHA256  string   `json:"sha256"` // of the file
 	Tensors []Tensor `json:"tensors"`

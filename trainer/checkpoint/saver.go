@@ -12,7 +12,7 @@ type Saver struct {
 	Dir  string
 	Keep int // how many checkpoints stay; 0 is 2
 	// Steps is how many steps, and Every how much time, are between two checkpoints at
-	// most. Where both are 0 it is a hundred times what the last checkpoint took, and at
+	// most. If both are 0 it is a hundred times what the last checkpoint took, and at
 	// least a minute.
 	Steps int64
 	Every time.Duration
@@ -36,7 +36,7 @@ func (s *Saver) Due(step int64) bool {
 	return s.Steps > 0 && step-s.step >= s.Steps || every > 0 && time.Since(s.at) >= every
 }
 
-// Save writes a checkpoint of one process and removes those before the last Keep. Where it
+// Save writes a checkpoint of one process and removes those before the last Keep. If it
 // fails the ones before stay, and the next is due as if it had been written.
 func (s *Saver) Save(state State, tensors ...safetensors.Tensor) error {
 	began := time.Now()

@@ -121,7 +121,7 @@ func Commit(dir string, state State, shards ...Shard) error {
 }
 
 // sweep removes the shards of a step that the manifest does not name, and the temporary files
-// of those that were never finished. What cannot be removed stays, and does no harm.
+// of those that were never finished. A file that cannot be removed stays, and does no harm.
 func (m *manifest) sweep(folder string) {
 	entries, _ := os.ReadDir(folder)
 	for _, entry := range entries {
@@ -134,7 +134,7 @@ func (m *manifest) sweep(folder string) {
 
 // Prune removes all but the latest checkpoint and the keep-1 before it. Those of later
 // steps than the latest, which an earlier run has left, and those that were never committed
-// are removed too; so nobody may be writing. What is no part of a checkpoint stays, and so
+// are removed too; so nobody may be writing. Files that are no part of a checkpoint stay, and so
 // does everything in a folder without one.
 func Prune(dir string, keep int) error {
 	latest, err := latest(dir)

@@ -58,7 +58,7 @@ type exit struct {
 
 // Run runs the job to its end and returns one exit status: 0, or that of the process that
 // failed first, 128 and the signal where one ended it. The error says what has failed, or why
-// the job was not started. What a failed process has started is killed with it, where the
+// the job was not started. The children of a failed process are killed with it, where the
 // system has groups of processes.
 func (j *Job) Run(ctx context.Context) (status int, err error) {
 	if j.Processes < 1 || len(j.Command) == 0 {
@@ -110,7 +110,7 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 		cmd.SysProcAttr = attributes()
 		prefix := fmt.Appendf(nil, "[%*d] ", len(strconv.Itoa(j.Processes-1)), number)
 		stdout, stderr := &prefixed{lines: out, prefix: prefix}, &prefixed{lines: errs, prefix: prefix}
-		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = stdout, stderr, time.Second // What it has started may hold them for ever.
+		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = stdout, stderr, time.Second // Its children may hold them for ever.
 		if err := cmd.Start(); err != nil {
 			return failed(fmt.Errorf("launch: process %d: %w", number, err))
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ml/weir/trainer/launch"
 )
 
-// What a failed process has started does not outlive it: the pipe that it holds ends.
+// The children of a failed process do not outlive it: the pipe that it holds ends.
 func TestJobChildren(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))

@@ -4,7 +4,7 @@ package launch
 
 import "syscall"
 
-// attributes puts a process into a group of its own, so that a signal of the terminal reaches it
+// attributes puts a process into its own group, so that a signal of the terminal reaches it
 // once, from here.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 

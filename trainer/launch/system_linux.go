@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// attributes puts a process into a group of its own, so that a signal of the terminal reaches it
+// attributes puts a process into its own group, so that a signal of the terminal reaches it
 // once, from here, and ends it where this process is killed.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -137,7 +137,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close ends the connection. What was written still goes out.
+// Close ends the connection. Bytes already written still go out.
 func (c *conn) Close() error {
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()

@@ -30,7 +30,7 @@
 //
 // # Failure
 //
-// A job that has lost a process cannot go on with MPI, and its launcher ends it. Where a process
+// A job that has lost a process cannot go on with MPI, and its launcher ends it. If a process
 // has not taken what was sent to it for [Drain] after the end of a connection, the World fails:
 // it makes no call of MPI any more, so nothing reads or writes the job's memory, and Close leaves
 // out MPI_Finalize. Handlers of signals are those from before the start: Go's.

@@ -308,7 +308,7 @@ func TestClose(t *testing.T) {
 	require.ErrorIs(t, <-read, net.ErrClosed)
 }
 
-// Where nobody listens a connection ends, and an address that is none is an error.
+// If nobody listens a connection ends, and an address that is none is an error.
 func TestAddresses(t *testing.T) {
 	conn, err := world.Dial(t.Context(), "mpi:0:99")
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ type Config struct {
 	// Address is where rank 0 is: unix:PATH or tcp:HOST:PORT.
 	Address string
 	// Listen is where this rank listens for the others, in the form of Address. "" is
-	// Address on rank 0, and on others a path beside it or any port of the interface by
+	// Address on rank 0, and on others a path in its folder or any port of the interface by
 	// which they reach rank 0. Advertise is what the others dial instead, where an address
 	// is translated on the way.
 	Listen, Advertise string
@@ -47,7 +47,7 @@ type Config struct {
 
 // Network carries the bytes of a job in place of the system's sockets: transport/mpi has one.
 // A connection keeps to the contract of net.Conn, with deadlines, and Close ends the calls under
-// way; when a Write returns, nobody reads what it was given. Where nobody listens, Dial may return
+// way; when a Write returns, nobody reads what it was given. If nobody listens, Dial may return
 // a connection that ends at once.
 type Network interface {
 	// Listen listens at an address, or at any where that is "". Others dial the Network and the

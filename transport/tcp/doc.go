@@ -8,7 +8,7 @@
 //     carries the beginnings of steps, exchanges, aborts and heartbeats. The hub of rank 0
 //     puts them in one order, and that order is what all ranks see: an exchange is complete
 //     or the step is aborted, never both.
-//   - A link, one direction between two ranks, has a connection of its own, dialed by the
+//   - A link, one direction between two ranks, has its own connection, dialed by the
 //     sender when it first sends. Pairs that the plan does not use have none.
 //   - The sender's tensors are lent to the goroutine of the link until it has written them
 //     and the receiver has confirmed them (L4). The receiver reads them from the socket

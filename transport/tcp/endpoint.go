@@ -252,7 +252,7 @@ func (e *Endpoint[T]) shut() {
 	}
 	for _, l := range e.outs {
 		close(l.stop)
-		cut(l.conn) // What was on its way belongs to a step that is over.
+		cut(l.conn) // Bytes on their way belong to a step that is over.
 	}
 	for d, k := range e.ins {
 		if k.epoch <= e.epoch || e.job != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 )
 
-// LinkBuffer is how many bytes a link holds outside of the spaces of its ranks, beside what
+// LinkBuffer is how many bytes a link holds outside of the spaces of its ranks, apart from what
 // the system's sockets hold.
 const LinkBuffer = 64 << 10
 

@@ -79,7 +79,7 @@ func greet(conn net.Conn, purpose byte, token string, value any) error {
 	return err
 }
 
-// greeted reads a greeting. What it returns as refused is for a program of this kind to read.
+// greeted reads a greeting. A refusal is for a program of this kind to read.
 func greeted(conn net.Conn, token string) (purpose byte, data []byte, refused string, err error) {
 	var b [greetingBytes]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
@@ -146,7 +146,7 @@ type door struct {
 	closed   bool
 }
 
-// open listens. Where the address is a path, what a killed job has left there goes.
+// open listens. If the address is a path, what a killed job has left there goes.
 func (c *Config) open(ctx context.Context, address string) (net.Listener, error) {
 	if c.Network != nil {
 		return c.Network.Listen(address)

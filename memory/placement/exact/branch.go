@@ -1,7 +1,7 @@
 package exact
 
 // run searches all layouts in the order of a preference, until it has looked at so many
-// cells, or idle tells it to stop. Where the outcome is solved, low is the layout.
+// cells, or idle tells it to stop. If the outcome is solved, low is the layout.
 func (s *searcher) run(t preference, limit int64, idle func() bool) outcome {
 	s.reset()
 	s.preference, s.limit, s.idle = t, limit, idle
@@ -13,7 +13,7 @@ func (s *searcher) run(t preference, limit int64, idle func() bool) outcome {
 }
 
 // parts places what is left within some columns, part by part: what shares no column
-// has nothing to do with each other. Where one part cannot be placed, the others do not
+// has nothing to do with each other. If one part cannot be placed, the others do not
 // matter.
 func (s *searcher) parts(lower, upper int32) outcome {
 	for lower < upper {
@@ -35,7 +35,7 @@ func (s *searcher) parts(lower, upper int32) outcome {
 
 // part places what is left within some columns and hangs together. It takes a buffer
 // that can lie on what is placed, below all that is not: either it lies there, or it
-// does not. What is impossible is taken back, and remembered.
+// does not. An impossible choice is taken back, and remembered.
 func (s *searcher) part(lower, upper int32) outcome {
 	before, left := len(s.edits), s.dead.left(lower, upper)
 	for {
@@ -65,7 +65,7 @@ func (s *searcher) part(lower, upper int32) outcome {
 	return impossible
 }
 
-// bottom goes down from a buffer to one that nothing can come to lie below. Where that
+// bottom goes down from a buffer to one that nothing can come to lie below. If that
 // one could not lie on what is placed, settle would have raised it.
 func (s *searcher) bottom(x int32) int32 {
 	for {

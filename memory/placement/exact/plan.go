@@ -15,7 +15,7 @@ const firstRounds = 200
 
 // Plan lays out a problem: greedily first, and then by the exact search, where the problem is
 // small enough for it. It stops as soon as a layout meets the bound or the capacity, or is
-// proven to be the least, or that none has the capacity. What it returns has passed
+// proven to be the least, or that none has the capacity. The layout has passed
 // placement.Check, and its certificate says what was proven. The only errors are
 // placement.ErrProblem.
 func Plan(ctx context.Context, p *placement.Problem, options placement.Options) (*placement.Layout, error) {

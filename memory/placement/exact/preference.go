@@ -64,7 +64,7 @@ func preferenceOf(run int64, seed uint64) preference {
 	}
 }
 
-// values sets what each buffer is worth to a preference. Where something is added the
+// values sets what each buffer is worth to a preference. If something is added the
 // product before it is rounded first, so that all processors come to the same.
 func (t preference) values(f *field, worth []float64) {
 	lot := rand.New(rand.NewPCG(t.seed, 0))

@@ -21,7 +21,7 @@ const maxLine = 1 << 20
 // are read and dropped. A gap with a window of bytes (a-b@lo:hi) is refused.
 //
 // Errors wrap ErrFormat and say where the fault is, what was found there and what was
-// expected. Where r has a Name, as a file does, the place is file:line:column.
+// expected. If r has a Name, as a file does, the place is file:line:column.
 func Read(r io.Reader) (*Instance, error) { return read(r, MaxBuffers) }
 
 func read(r io.Reader, limit int) (*Instance, error) {

@@ -65,7 +65,7 @@ func Run[T any](t *testing.T, subject Subject[T]) {
 	}
 }
 
-// Check does so and returns what it finds. Where a call must block the suite looks
+// Check does so and returns what it finds. If a call must block the suite looks
 // once, after a moment: it never blames a transport that is right, and may miss a
 // fault of one that is slow.
 func Check[T any](subject Subject[T]) []Fault {

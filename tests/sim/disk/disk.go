@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// What package os has under the same names.
+// These are package os's.
 const (
 	O_WRONLY = os.O_WRONLY
 	O_CREATE = os.O_CREATE
@@ -268,7 +268,7 @@ func (f *File) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Sync flushes. Where it fails, what was to be flushed may never be.
+// Sync flushes. If it fails, what was to be flushed may never be.
 func (f *File) Sync() error {
 	if err := mounted.call("sync", f.name); err != nil {
 		return err

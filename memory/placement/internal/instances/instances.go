@@ -79,7 +79,7 @@ func Pinwheels(rng *rand.Rand, count int) *placement.Problem {
 
 // Training is a step of a transformer on one device, with optimizer state that is born
 // on the way: every layer saves activations that its backward takes, the last layer's
-// first, some a layer late; gradients stay to the end. Where rng is given every size
+// first, some a layer late; gradients stay to the end. If rng is given every size
 // differs, as those of experts do by the tokens that they get.
 func Training(rng *rand.Rand, layers int, width int64) *placement.Problem {
 	p := &placement.Problem{}
@@ -204,7 +204,7 @@ func Meet(a, b *placement.Buffer) bool {
 
 var folder = flag.String("instances", "", "the folder of published instances")
 
-// Published returns the folder of published instances, by default one beside the module, and
+// Published returns the folder of published instances, by default one next to the module, and
 // "" where there is none.
 func Published() string {
 	if *folder != "" {

@@ -82,7 +82,7 @@ func run(ctx context.Context, name, trainer, plan string, ranks, steps, microbat
 	return nil
 }
 
-// prepare makes a model with a store and a backend of its own.
+// prepare makes a model with its own store and backend.
 func prepare(name, plan string, ranks int) (*example, error) {
 	made, ok := examples[name]
 	if !ok {
