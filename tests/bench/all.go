@@ -11,12 +11,14 @@ import (
 	"time"
 )
 
+// rounds are the turns that each has.
+const rounds = 3
+
 // comparison measures Weir and the peers in turns, each turn a process of its own, and
 // prints Markdown. A ratio is that of neighbours in time, its median over the turns.
 type comparison struct {
 	peers   *peers
 	options options
-	rounds  int
 	out     io.Writer
 }
 
@@ -27,10 +29,7 @@ func all(o options, threads []int, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = joinClose(err, p) }()
-	c := &comparison{p, o, 5, out}
-	if o.short {
-		c.rounds = 3
-	}
+	c := &comparison{p, o, out}
 	c.options.time /= 2 // of a turn
 	if o.short {
 		c.options.time /= 2
@@ -49,7 +48,7 @@ func all(o options, threads []int, out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "%d × %s, %s, %s %s/%s, %s; medians of %d turns of %v (products %v) by %s; peak %.0f GFLOP/s a thread; load before %s\n",
 		runtime.NumCPU(), processor(), set, runtime.Version(), runtime.GOOS, runtime.GOARCH, time.Now().Format("2006-01-02 15:04"),
-		c.rounds, c.options.time, c.options.time/4, clock, peak(), load())
+		rounds, c.options.time, c.options.time/4, clock, peak(), load())
 	if !o.products {
 		if err = c.steps(threads); err != nil {
 			return err
@@ -75,7 +74,7 @@ func joinClose(err error, p *peers) error {
 }
 
 // turns lets each of them measure in turn, round after round: samples by measure.
-func (c *comparison) turns(rounds int, measures ...func() (sample, error)) ([][]sample, error) {
+func (c *comparison) turns(measures ...func() (sample, error)) ([][]sample, error) {
 	all := make([][]sample, len(measures))
 	for range rounds {
 		for i, measure := range measures {
@@ -137,9 +136,9 @@ func settings() (all []setting) {
 	return all
 }
 
-// chooseSetting tries all settings with few steps, then the best one with others of
-// threads and torch.compile, and returns the fastest.
-func (c *comparison) chooseSetting(threads int) (setting, error) {
+// chooseSetting tries settings with few steps, then the best of several with torch.compile,
+// and of several threads with active waiting, and returns the fastest.
+func (c *comparison) chooseSetting(threads int, all []setting) (setting, error) {
 	s := steps("g4 4k T256")[0]
 	o := c.options
 	type tried struct {
@@ -159,15 +158,15 @@ func (c *comparison) chooseSetting(threads int) (setting, error) {
 		}
 	}
 	fmt.Fprint(c.out, "\n| PyTorch, "+s.Name+" | threads | which is | tokens/s |\n|---|---|---|---|\n")
-	all := settings()
 	for _, w := range all {
 		try(w)
 	}
-	found := best.setting
-	if threads > 1 {
-		try(setting{found.name + ", waiting actively", append([]string{"OMP_WAIT_POLICY=ACTIVE"}, found.environment[1:]...), false})
+	if best.rate > 0 && len(all) > 1 {
+		try(setting{best.name + ", torch.compile", best.environment, true})
 	}
-	try(setting{best.name + ", torch.compile", best.environment, true})
+	if best.rate > 0 && threads > 1 {
+		try(setting{best.name + ", waiting actively", append([]string{"OMP_WAIT_POLICY=ACTIVE"}, best.environment[1:]...), best.compile})
+	}
 	if best.rate == 0 {
 		return setting{}, fmt.Errorf("-peers %s: no PyTorch that runs; tests/bench/peers.sh sets it up", c.options.peers)
 	}
@@ -177,12 +176,13 @@ func (c *comparison) chooseSetting(threads int) (setting, error) {
 // steps measures training steps beside PyTorch: with the best instructions, logits computed
 // again and kept, and with less.
 func (c *comparison) steps(threads []int) error {
-	chosen := make(map[int]setting)
+	chosen, tried := make(map[int]setting), settings()
 	for _, n := range threads {
-		var err error
-		if chosen[n], err = c.chooseSetting(n); err != nil {
+		best, err := c.chooseSetting(n, tried)
+		if err != nil {
 			return err
 		}
+		chosen[n], tried = best, []setting{best}
 	}
 	fmt.Fprint(c.out, "\n| configuration | threads | Weir tokens/s | MiB | logits kept | MiB | PyTorch | MiB | Weir : PyTorch | kept | by the best steps | kept |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range steps(c.options.only) {
@@ -192,7 +192,7 @@ func (c *comparison) steps(threads []int) error {
 		for _, n := range threads {
 			kept := c.options
 			kept.keep = 4 * int64(s.Sequence) * int64(s.Vocabulary)
-			all, err := c.turns(c.rounds, c.ours(s, n, c.options), c.ours(s, n, kept),
+			all, err := c.turns(c.ours(s, n, c.options), c.ours(s, n, kept),
 				func() (sample, error) { return c.peers.torch(s, n, chosen[n], c.options) })
 			if err != nil {
 				return err
@@ -206,10 +206,10 @@ func (c *comparison) steps(threads []int) error {
 	fmt.Fprint(c.out, "\n| configuration, one thread | Weir AVX2 | PyTorch AVX2 | Weir : PyTorch | Weir plain Go | Weir AVX-512 |\n|---|---|---|---|---|---|\n")
 	avx2 := setting{environment: []string{"ATEN_CPU_CAPABILITY=avx2", "OMP_WAIT_POLICY=PASSIVE", "LD_LIBRARY_PATH=" + libraries + "openblas-openmp", "OPENBLAS_CORETYPE=HASWELL"}}
 	for _, s := range steps("4k") {
-		if c.options.only != "" || s.Layers != 4 {
+		if c.options.only != "" || s.Layers != 4 || c.options.short && s.Sequence > 64 {
 			continue
 		}
-		all, err := c.turns(3, c.ours(s, 1, c.with("avx2")), func() (sample, error) { return c.peers.torch(s, 1, avx2, c.options) },
+		all, err := c.turns(c.ours(s, 1, c.with("avx2")), func() (sample, error) { return c.peers.torch(s, 1, avx2, c.options) },
 			c.ours(s, 1, c.with("portable")), c.ours(s, 1, c.options))
 		if err != nil {
 			return err
@@ -237,6 +237,9 @@ func (c *comparison) with(instructions string) options {
 func (c *comparison) products(threads []int) error {
 	c.options.products = true
 	c.options.time /= 4
+	if c.options.short {
+		threads = threads[:1]
+	}
 	core, err := c.chooseCore()
 	if err != nil {
 		return err
@@ -247,7 +250,7 @@ func (c *comparison) products(threads []int) error {
 	fmt.Fprint(c.out, "\n| product, m×n×k | threads | Weir GFLOP/s | of peak | OpenBLAS | of peak | Weir : OpenBLAS |\n|---|---|---|---|---|---|---|\n")
 	for _, s := range c.options.subjects() {
 		for _, n := range threads {
-			all, err := c.turns(c.rounds, c.ours(s, n, c.options), beside(s, n, core))
+			all, err := c.turns(c.ours(s, n, c.options), beside(s, n, core))
 			if err != nil {
 				return err
 			}
@@ -263,7 +266,7 @@ func (c *comparison) products(threads []int) error {
 		if s.M*s.N*s.K > 1<<30 {
 			continue // plain Go takes too long
 		}
-		all, err := c.turns(3, c.ours(s, 1, c.with("avx2")), beside(s, 1, "HASWELL"), c.ours(s, 1, c.with("portable")))
+		all, err := c.turns(c.ours(s, 1, c.with("avx2")), beside(s, 1, "HASWELL"), c.ours(s, 1, c.with("portable")))
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@
 //	go run ./tests/bench -only g4,4k -profile those whose name has both parts
 //	go run ./tests/bench -products            matrix products alone
 //	go run ./tests/bench -all                 all in turns with PyTorch and OpenBLAS, as Markdown
-//	go run ./tests/bench -all -short          a third of it
+//	go run ./tests/bench -all -short          a part of it
 //
 // Every line of a table is a process of its own, so that its memory is its own. peers.sh,
 // beside this file, sets up what -all measures beside.
@@ -75,7 +75,7 @@ func main() {
 	flag.Int64Var(&o.keep, "keep-logits", 0, "most bytes of logits that a microbatch keeps for its backward, in place of computing them again")
 	flag.StringVar(&o.instructions, "instructions", "best", "best, avx512, avx2 or portable, which is plain Go")
 	flag.BoolVar(&o.all, "all", false, "measure steps and products in turns with PyTorch and OpenBLAS; -products and -only choose some of it")
-	flag.BoolVar(&o.short, "short", false, "with -all, fewer lines and turns")
+	flag.BoolVar(&o.short, "short", false, "with -all, fewer lines, and shorter turns")
 	flag.StringVar(&o.peers, "peers", "/opt/trixie", "folder that peers.sh has set up; \"\" is this machine itself")
 	flag.BoolVar(&o.list, "list", false, "write what would be measured as JSON, and end")
 	flag.BoolVar(&o.json, "json", false, "write JSON lines")
