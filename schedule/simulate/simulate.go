@@ -108,16 +108,18 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int) (*simulation
 	if err := costs.fit(plan); err != nil {
 		return nil, err
 	}
-	plan = plan.Flat()
-	s := &simulation{plan: plan, costs: costs, capacity: capacity}
+	s := &simulation{plan: plan.Flat(), costs: costs, capacity: capacity}
 	var actions int64
 	for rank := range plan.Programs {
 		actions += plan.Actions(rank)
 	}
 	s.longest = min(maxCost, maxTotal/2/max(actions, 1))
 	s.passages = s.handed()
-	if s.survey(c); len(c.Faults) > 0 {
-		return nil, c.Err()
+	if !s.survey() {
+		if err := check.Links(plan, capacity); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: it has an action that cannot be simulated", check.ErrInvalidPlan)
 	}
 	s.prepare()
 	return s, nil

@@ -219,7 +219,7 @@ func TestSimulateNamesTheCircleOfCheck(t *testing.T) {
 	require.Greater(t, found, 50)
 }
 
-// TestSimulateRefuses names what cannot be run at all.
+// A plan that cannot be run at all is refused with the faults of the check.
 func TestSimulateRefuses(t *testing.T) {
 	good := func() *schedule.Plan { return plantest.Written(t, "0 1", 2, "0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1") }
 	body := func(p *schedule.Plan) []schedule.Action { return p.Programs[0][0].Body }
@@ -229,14 +229,14 @@ func TestSimulateRefuses(t *testing.T) {
 		code  check.Code
 		text  string
 	}{
-		{"stage", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 2, 1) }, check.UnknownStage, "Rank 0, action 1: 2F1 is of a stage that the placement does not have; stages are 0 to 1."},
-		{"rank", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 1, 1) }, check.WrongRank, "1F1 is on the wrong rank; move it to rank 1, which has stage 1."},
-		{"microbatch", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 0, 2) }, check.UnknownMicrobatch, "0F2 is of a microbatch that the plan does not have"},
-		{"microbatch of a repeat", func(p *schedule.Plan) { p.Programs[0][0].Repeat, p.Programs[0][0].Stride = 2, -1 }, check.UnknownMicrobatch, "0F0 is of a microbatch"},
-		{"send to itself", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.SendB, 0, 1) }, check.Unexpected, "0SEND_B1 passes nothing between ranks; take it out."},
-		{"kind", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.Offload, 0, 1) }, check.Unexpected, "0OFFLOAD1 is nothing that can be simulated; take it out."},
-		{"join at the end", func(p *schedule.Plan) { body(p)[3] = body(p)[3].WithJoin(true) }, check.BadJoin, "0B1 is joined with what cannot overlap; join two computations of one body, and no third."},
-		{"join of three", func(p *schedule.Plan) { body(p)[0], body(p)[1] = body(p)[0].WithJoin(true), body(p)[1].WithJoin(true) }, check.BadJoin, "0F0 is joined"},
+		{"stage", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 2, 1) }, check.UnknownStage, ""},
+		{"rank", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 1, 1) }, check.WrongRank, ""},
+		{"microbatch", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.F, 0, 2) }, check.UnknownMicrobatch, ""},
+		{"microbatch of a repeat", func(p *schedule.Plan) { p.Programs[0][0].Repeat, p.Programs[0][0].Stride = 2, -1 }, check.UnknownMicrobatch, ""},
+		{"send to itself", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.SendB, 0, 1) }, check.Unexpected, ""},
+		{"kind", func(p *schedule.Plan) { body(p)[1] = schedule.Act(schedule.Offload, 0, 1) }, check.Unexpected, ""},
+		{"join at the end", func(p *schedule.Plan) { body(p)[3] = body(p)[3].WithJoin(true) }, check.BadJoin, ""},
+		{"join of three", func(p *schedule.Plan) { body(p)[0], body(p)[1] = body(p)[0].WithJoin(true), body(p)[1].WithJoin(true) }, check.BadJoin, ""},
 		{"copies", func(p *schedule.Plan) { p.Placement.Copies = 3 }, check.Malformed, "3 copies of a model in 2 stages"},
 		{"no programs", func(p *schedule.Plan) { p.Programs = nil }, check.Malformed, "2 ranks and 0 programs"},
 		{"order of a link", func(p *schedule.Plan) {
@@ -248,8 +248,11 @@ func TestSimulateRefuses(t *testing.T) {
 			test.alter(p)
 			_, err := simulate.Run(p, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, schedule.Unlimited)
 			require.ErrorIs(t, err, check.ErrInvalidPlan)
-			require.Equal(t, []check.Code{test.code}, plantest.CodesOf(err))
+			require.Contains(t, plantest.CodesOf(err), test.code)
 			require.ErrorContains(t, err, test.text)
+			if test.text == "" {
+				require.Equal(t, check.Plan(p), err)
+			}
 		})
 	}
 }
