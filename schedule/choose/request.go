@@ -46,46 +46,28 @@ const (
 // schedule.ErrParams, or simulate.ErrCosts if it is one of the costs.
 func (r *Request) Validate() error {
 	var faults []error
-	fault := func(sentinel error, format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{sentinel}, args...)...))
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{schedule.ErrParams}, args...)...))
 	}
 	within := func(what string, n, most int) {
 		if n < 1 || n > most {
-			fault(schedule.ErrParams, "%d %s: give 1 to %d", n, what, most)
+			fault("%d %s: give 1 to %d", n, what, most)
 		}
 	}
 	within("ranks", r.Ranks, maxRanks)
 	within("stages", r.Stages, maxStages)
 	within("microbatches", r.Microbatches, schedule.MaxMicrobatches)
 	if r.Ranks > 0 && r.Ranks <= maxRanks && r.Stages > maxSize/r.Ranks && r.Stages <= maxStages {
-		fault(schedule.ErrParams, "%d stages on %d ranks: give up to %d", r.Stages, r.Ranks, maxSize/r.Ranks)
+		fault("%d stages on %d ranks: give up to %d", r.Stages, r.Ranks, maxSize/r.Ranks)
 	}
 	if r.Memory < 0 {
-		fault(schedule.ErrParams, "%d bytes of memory: give 1 or more, or 0 for no limit", r.Memory)
+		fault("%d bytes of memory: give 1 or more, or 0 for no limit", r.Memory)
 	}
 	if r.Clock > Span {
-		fault(schedule.ErrParams, "clock %d is none: use Makespan or Span", r.Clock)
+		fault("clock %d is none: use Makespan or Span", r.Clock)
 	}
 	if r.Capacity < schedule.Unlimited {
-		fault(schedule.ErrParams, "capacity %d: give 0 or more, or %d for no limit", r.Capacity, schedule.Unlimited)
+		fault("capacity %d: give 0 or more, or %d for no limit", r.Capacity, schedule.Unlimited)
 	}
-	if r.Costs == nil {
-		fault(simulate.ErrCosts, "there are none")
-		return errors.Join(faults...)
-	}
-	if err := r.Costs.Validate(); err != nil {
-		return errors.Join(append(faults, err)...)
-	}
-	if n := len(r.Costs.Stages); n != 1 && n != r.Stages {
-		fault(simulate.ErrCosts, "there are costs of %d stages for a model of %d: give one entry for all, or one for each", n, r.Stages)
-	}
-	if n := len(r.Costs.Resident); n != 0 && n != r.Ranks {
-		fault(simulate.ErrCosts, "resident bytes are given for %d ranks of %d: give all, or none", n, r.Ranks)
-	}
-	for i, l := range r.Costs.Links {
-		if l.From >= r.Ranks || l.To >= r.Ranks {
-			fault(simulate.ErrCosts, "link %d is from rank %d to rank %d: ranks are 0 to %d", i, l.From, l.To, r.Ranks-1)
-		}
-	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, r.Costs.ValidateFor(r.Ranks, r.Stages))...)
 }

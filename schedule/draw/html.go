@@ -34,17 +34,9 @@ type pageRank struct {
 //
 // A step of more than MaxPageBoxes computations is an error that wraps ErrTooLong.
 func (s *Step) HTML(w io.Writer) error {
-	computations, err := s.check()
+	p, err := s.picture(MaxPageBoxes)
 	if err != nil {
 		return err
-	}
-	if computations > MaxPageBoxes {
-		return tooLong(computations, MaxPageBoxes)
-	}
-	p := &picture{step: s, clocks: s.clocks()}
-	p.curves, p.bytes = s.curves()
-	for _, c := range p.curves {
-		p.most = max(p.most, c.peak)
 	}
 	view := struct {
 		Title, Facts, Unit  string

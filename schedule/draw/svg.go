@@ -41,18 +41,11 @@ const (
 //
 // A step of more than MaxBoxes computations is an error that wraps ErrTooLong.
 func (s *Step) SVG(w io.Writer) error {
-	computations, err := s.check()
+	p, err := s.picture(MaxBoxes)
 	if err != nil {
 		return err
 	}
-	if computations > MaxBoxes {
-		return tooLong(computations, MaxBoxes)
-	}
-	p := &picture{w: bufio.NewWriter(w), step: s, clocks: s.clocks()}
-	p.curves, p.bytes = s.curves()
-	for _, c := range p.curves {
-		p.most = max(p.most, c.peak)
-	}
+	p.w = bufio.NewWriter(w)
 	legend, width := p.legend()
 	p.measure(width)
 	p.open()
@@ -79,6 +72,23 @@ type picture struct {
 
 	plot, height float64
 	pitch        float64 // from one rank to the next
+}
+
+// picture returns a step of at most so many computations, with nothing of it drawn.
+func (s *Step) picture(most int64) (*picture, error) {
+	computations, err := s.check()
+	if err != nil {
+		return nil, err
+	}
+	if computations > most {
+		return nil, tooLong(computations, most)
+	}
+	p := &picture{step: s, clocks: s.clocks()}
+	p.curves, p.bytes = s.curves()
+	for _, c := range p.curves {
+		p.most = max(p.most, c.peak)
+	}
+	return p, nil
 }
 
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
@@ -137,25 +138,34 @@ func (c *Costs) Validate() error {
 // Units returns a time in units, given in steps.
 func (c *Costs) Units(steps int64) float64 { return float64(steps) / float64(max(c.Scale, 1)) }
 
-// fit reports every fault of the costs, alone and for this plan.
-func (c *Costs) fit(plan *schedule.Plan) error {
-	err := c.Validate()
-	if err != nil {
-		return err
+// ValidateFor is Validate, and reports costs that are not for so many ranks and stages;
+// there may be several numbers of stages.
+func (c *Costs) ValidateFor(ranks int, stages ...int) error {
+	faults := []error{c.Validate()}
+	if faults[0] != nil {
+		return faults[0]
 	}
-	p := plan.Placement
-	if n := len(c.Stages); n != 1 && n != p.Depth() && n != p.Stages() {
-		err = errors.Join(err, fmt.Errorf("%w: there are costs of %d stages for a plan of %d: give one entry for all, or one for each", ErrCosts, n, p.Depth()))
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrCosts}, args...)...))
 	}
-	if n := len(c.Resident); n != 0 && n != p.Ranks {
-		err = errors.Join(err, fmt.Errorf("%w: resident bytes are given for %d ranks of %d: give all, or none", ErrCosts, n, p.Ranks))
+	if n := len(c.Stages); n != 1 && !slices.Contains(stages, n) {
+		fault("there are costs of %d stages for a plan of %d: give one entry for all, or one for each", n, stages[0])
+	}
+	if n := len(c.Resident); n != 0 && n != ranks {
+		fault("resident bytes are given for %d ranks of %d: give all, or none", n, ranks)
 	}
 	for i, l := range c.Links {
-		if l.From >= p.Ranks || l.To >= p.Ranks {
-			err = errors.Join(err, fmt.Errorf("%w: link %d is from rank %d to rank %d: ranks are 0 to %d", ErrCosts, i, l.From, l.To, p.Ranks-1))
+		if l.From >= ranks || l.To >= ranks {
+			fault("link %d is from rank %d to rank %d: ranks are 0 to %d", i, l.From, l.To, ranks-1)
 		}
 	}
-	if err != nil {
+	return errors.Join(faults...)
+}
+
+// fit reports every fault of the costs, alone and for this plan.
+func (c *Costs) fit(plan *schedule.Plan) error {
+	p := plan.Placement
+	if err := c.ValidateFor(p.Ranks, p.Depth(), p.Stages()); err != nil {
 		return err
 	}
 	var actions, dearest, largest float64
