@@ -40,7 +40,7 @@ func (t *trainer) open(n int) (local, error) {
 	case err != nil:
 		return nil, err
 	case cuda:
-		return openCUDA(number+n, t.opts.products)
+		return openCUDA(number+n, t.opts)
 	}
 	return kernels.NewHost(kernels.HostConfig{Alone: t.opts.ranks == 1 && t.world == nil})
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda/libcuda"
 )
 
-// openCUDA makes a device of a GPU by its number, which multiplies as -products says.
-func openCUDA(number int, products string) (local, error) {
+// openCUDA makes a device of a GPU by its number, as -products and -plain-launches have it.
+func openCUDA(number int, o *options) (local, error) {
 	driver, err := libcuda.Open(number)
 	if err != nil {
 		return nil, fmt.Errorf("-device cuda: %w", err)
 	}
-	cfg := cuda.Config{}
-	if strings.HasSuffix(products, "bfloat16") {
+	cfg := cuda.Config{Plain: o.plain}
+	if strings.HasSuffix(o.products, "bfloat16") {
 		cfg.Products = cuda.BFloat16
 	}
-	if strings.HasPrefix(products, "cublas") {
+	if strings.HasPrefix(o.products, "cublas") {
 		if cfg.Library, err = cublas.Open(driver, ""); err != nil {
-			return nil, errors.Join(fmt.Errorf("-products %s: %w", products, err), driver.Close())
+			return nil, errors.Join(fmt.Errorf("-products %s: %w", o.products, err), driver.Close())
 		}
 	}
 	return cuda.Open(driver, cfg)

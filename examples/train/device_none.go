@@ -5,6 +5,6 @@ package main
 import "errors"
 
 // openCUDA needs a program that was built for it.
-func openCUDA(int, string) (local, error) {
+func openCUDA(int, *options) (local, error) {
 	return nil, errors.New("-device cuda: this program was built without CUDA; kernels/cuda/build.sh builds one with it (go build -tags cuda ./examples/train)")
 }

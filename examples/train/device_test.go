@@ -24,7 +24,7 @@ func TestDevice(t *testing.T) {
 	o := defaults()
 	o.device, o.emitCosts = "cuda", "costs"
 	require.ErrorContains(t, o.validate(), "leave out -emit-costs")
-	for text, want := range map[string]string{"half": `-products is "half": give float32`, "bfloat16": "-products is for -device cuda"} {
+	for text, want := range map[string]string{"half": `-products is "half": give float32`, "bfloat16": "-products and -plain-launches are for -device cuda"} {
 		o, err := parse([]string{"-products", text})
 		require.NoError(t, err)
 		require.ErrorContains(t, o.validate(), want)

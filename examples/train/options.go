@@ -29,6 +29,7 @@ type options struct {
 	ranks        int
 	device       string // host, cuda or cuda:N
 	products     string // how a GPU multiplies matrices of float32
+	plain        bool   // its kernels are not launched as graphs
 	stages       int    // 0 until validate: the plan's usual number
 	plan         string
 	group        int // 0: the plan's own
@@ -113,6 +114,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.ranks, "ranks", o.ranks, "ranks of the pipeline, each with a device and a goroutine of its own")
 	f.StringVar(&o.device, "device", o.device, "host, or cuda: an NVIDIA GPU for each rank, from number 0 or N (cuda:N) on; for programs that were built with -tags cuda")
 	f.StringVar(&o.products, "products", o.products, "how a GPU multiplies matrices: "+list(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, where the system has it")
+	f.BoolVar(&o.plain, "plain-launches", o.plain, "launch each kernel of a GPU by itself, and not those of an action as a graph")
 	f.IntVar(&o.stages, "stages", o.stages, "pipeline stages that the model is cut into; default: 4 on one rank, else one or two a rank, as the plan has them")
 	f.StringVar(&o.plan, "plan", o.plan, "order of a step: "+list(planNames()))
 	f.IntVar(&o.group, "group", o.group, "microbatches that run together under "+knobs[0].goesWith()+"; default: what the plan does by itself")
@@ -261,8 +263,8 @@ func (o *options) validate() error {
 		faults = append(faults, err)
 	} else if cuda && (o.emitCosts != "" || o.emitProfile != "") {
 		fault("-device cuda trains: leave out -emit-costs and -emit-profile")
-	} else if !cuda && o.given["products"] {
-		fault("-products is for -device cuda")
+	} else if !cuda && (o.given["products"] || o.plain) {
+		fault("-products and -plain-launches are for -device cuda")
 	}
 	if !slices.Contains(products, o.products) {
 		fault("-products is %q: give %s", o.products, list(products))
