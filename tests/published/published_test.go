@@ -132,8 +132,8 @@ func (f *form) published() string {
 }
 
 const introduction = "# The schedules\n\n" +
-	"Every figure here comes from the simulator, and the tests hold it to the published form beside it. `go test ./tests/published -update` writes this page.\n\n" +
-	"P ranks, V stages on each, M microbatches, F, I, W: time of a forward, an input gradient and a weight gradient on a rank; B = I + W; F&B a joined pair. In the tables F = I = W = 1 on a rank and a hop takes nothing. " +
-	"The makespan is from the first start to the last end over all ranks, the span is the longest single rank. Time lost is the makespan less the busiest rank's work; a bubble is that as a part of the clock. " +
-	"A peak counts microbatches in flight on the fullest rank: one is what a microbatch saves over all stages that it visits there.\n\n" +
-	"Which one is best depends on your costs: `weir choose` tries them all. The pictures: 4 ranks, 8 microbatches; `weir draw NAME` makes such a picture for any plan.\n"
+	"Every figure here comes from the simulator, and tests compare it with the published form. `go test ./tests/published -update` writes this page.\n\n" +
+	"There are P ranks with V stages each, and M microbatches. F, I and W are the times of a forward, an input gradient and a weight gradient on a rank; B = I + W; F&B is a joined pair. In the tables F = I = W = 1 and a hop takes no time. " +
+	"The makespan is from the first start to the last end over all ranks, the span is the longest single rank. Time lost is the makespan minus the busiest rank's work; a bubble is the same as a fraction of the clock. " +
+	"A peak counts microbatches in flight on the fullest rank; one is what a microbatch saves over all stages of the rank.\n\n" +
+	"The best schedule depends on your costs: `weir choose` tries them all. The pictures show 4 ranks and 8 microbatches; `weir draw NAME` draws any plan like this.\n"
