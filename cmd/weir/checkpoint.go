@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// checkpointCmd is what there is to ask about checkpoints.
+// checkpointCmd has the commands about checkpoints.
 type checkpointCmd struct {
 	Verify verifyCmd `cmd:"" help:"Compare checkpoints with their checksums."`
 }

@@ -31,7 +31,7 @@ type chooseCmd struct {
 
 // Help is printed behind the flags.
 func (chooseCmd) Help() string {
-	return `Every schedule that fits the ranks and the stages is made, lowered, proven and simulated with the costs. Beside them orders are searched for these costs, on every way to place the model, under several limits of memory. The best is the fastest within the memory; the front are those of which no other is both faster and smaller.`
+	return `Every schedule that fits the ranks and the stages is made, lowered, proven and simulated with the costs. Orders are also searched for these costs, for every placement of the model, under several limits of memory. The best is the fastest within the memory; the front is the plans that no other one beats in both time and memory.`
 }
 
 // chosen is what --json prints.

@@ -21,7 +21,7 @@ type launchCmd struct {
 type launchRunCmd struct {
 	Processes int           `short:"n" required:"" help:"How many processes." placeholder:"N"`
 	Restarts  int           `help:"How often the job is started again after it has failed: its command goes on from its last checkpoint by itself." default:"0" placeholder:"N"`
-	Grace     time.Duration `help:"How long the others may take to end after one has failed, before they are told to, and then before they are killed." default:"15s"`
+	Grace     time.Duration `help:"Time that the others have to end after one has failed, before they get SIGTERM, and again before they are killed." default:"15s"`
 	Address   string        `help:"Address at which the processes meet, unix:PATH or tcp:HOST:PORT; by default a Unix socket in a new folder." placeholder:"ADDRESS"`
 	Command   []string      `arg:"" help:"The command and its arguments, behind --."`
 }

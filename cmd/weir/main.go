@@ -23,9 +23,9 @@ type commands struct {
 	Draw       drawCmd          `cmd:"" help:"Draw a plan as SVG or as a page that zooms, or trace it for Perfetto."`
 	Convert    convertCmd       `cmd:"" help:"Read a plan file in one form and write it in another."`
 	Place      placeCmd         `cmd:"" help:"Lay out buffers whose lifetimes are known, as low as possible."`
-	Mem        memCmd           `cmd:"" help:"Show what memory was, compare it, and plan it."`
+	Mem        memCmd           `cmd:"" help:"Show the memory of a run, compare it, and plan it."`
 	Launch     launchCmd        `cmd:"" help:"Start the processes of a job, and end them together."`
-	Status     statusCmd        `cmd:"" help:"Show what each rank of the running jobs does, and for whom it waits."`
+	Status     statusCmd        `cmd:"" help:"Show the action of each rank of the running jobs, and the rank that it waits for."`
 	Checkpoint checkpointCmd    `cmd:"" help:"Look at the checkpoints of a run."`
 	Help       helpCmd          `cmd:"" help:"Show the help of a command."`
 	Completion completionCmd    `cmd:"" help:"Print the completion script of a shell."`

@@ -1,7 +1,6 @@
 package main
 
-// memCmd is what there is to ask about memory: what it was, from a log, and what it
-// will be, from a plan.
+// memCmd has the commands about memory: of a run, from its log, and of a plan.
 type memCmd struct {
 	Log    memLogCmd    `cmd:"" default:"withargs" help:"Show a memory log: its ranks, levels, peaks, and what grows."`
 	Plan   memPlanCmd   `cmd:"" help:"Lay out the memory of a plan before it runs, and print the certificate."`

@@ -25,7 +25,7 @@ type laidOut struct {
 	priced
 	Profile   string `aliases:"templates" group:"Memory:" help:"File with the allocations of the stages (examples/train -emit-profile writes one); without it the bytes of --costs are taken, which know no workspaces." placeholder:"FILE"`
 	LookAhead int    `group:"Memory:" help:"Entries that a rank pulls before it needs them." placeholder:"N"`
-	Envelope  bool   `group:"Memory:" help:"Plan for microbatches of any shape class of the profile, each buffer as large as in the class where it is largest: so it is where there are several, and --shapes does not say which."`
+	Envelope  bool   `group:"Memory:" help:"Plan for microbatches of any shape class of the profile: each buffer has the size of the class where it is largest. The default where there are several classes and no --shapes."`
 	Shapes    []int  `group:"Memory:" help:"The shape class of each microbatch, from 0; a list that is shorter than the step begins again." placeholder:"N"`
 	Work      int64  `group:"Memory:" help:"Most work of the search on each rank, in buffers placed." placeholder:"N"`
 }
@@ -146,7 +146,7 @@ func (c *laidOut) lay(s *streams) (*schedule.Plan, *layout.Plan, error) {
 // memPlanCmd lays out the memory of a plan.
 type memPlanCmd struct {
 	laidOut
-	Memory size   `aliases:"budget" group:"Memory:" help:"Bytes that a rank has for a step, such as 80G; what does not fit is refused, with what would." placeholder:"BYTES"`
+	Memory size   `aliases:"budget" group:"Memory:" help:"Bytes that a rank has for a step, such as 80G; a plan that needs more is refused, and plans that fit are named." placeholder:"BYTES"`
 	WhatIf bool   `group:"Memory:" help:"Print bytes against time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some of these together. Times are those of --costs, or of --f, --i and --w."`
 	Less   string `group:"Memory:" name:"recompute" help:"A profile of the same stages that recompute, for --what-if." placeholder:"FILE"`
 	CSV    string `group:"Output:" name:"csv" help:"Write what is placed on --rank in the form of MiniMalloc, for weir place." placeholder:"FILE"`

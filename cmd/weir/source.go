@@ -17,9 +17,9 @@ import (
 type source struct {
 	Plan     string `arg:"" name:"schedule|file" help:"A schedule (see docs/cli.md), a plan file, or - for standard input." predictor:"plan"`
 	making   `group:"Plan:"`
-	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A schedule that is given by name gets transfers for it; without it, its computations alone are looked at." group:"Plan:" placeholder:"N"`
+	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A schedule given by name gets transfers for it; without it, only its computations are checked." group:"Plan:" placeholder:"N"`
 	From     string `help:"Form of a plan file: auto, text, compute, comms, order or json." group:"Plan:" aliases:"format" enum:"auto,text,compute,comms,order,json" default:"auto"`
-	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto tells them by BW, or by W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
+	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto takes the old ones where there is BW, or W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
 }
 
 // read returns the plan, and the file that it is from, nil where it was made: then it has
