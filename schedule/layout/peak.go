@@ -69,7 +69,7 @@ func (p *player) peak(segments []Segment, end int) Peak {
 		peak.Owners = append(peak.Owners, *owner)
 	}
 	slices.SortFunc(peak.Owners, func(a, b Owner) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Class, b.Class))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Class, b.Class), cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
 	})
 	return peak
 }

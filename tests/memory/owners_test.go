@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/layout"
 )
 
 // peeking is a host that looks at what is live when that is the most that was planned.
@@ -65,5 +66,24 @@ func TestOwnersAtThePeak(t *testing.T) {
 				require.Equal(t, dev.buffers, buffers[rank])
 			}
 		})
+	}
+}
+
+// Two plans of one step say the same, also where owners differ in their microbatches alone.
+func TestOwnersHaveOneOrder(t *testing.T) {
+	s := setup{schedule: "interleaved", ranks: 4, stages: 16, model: tiny, capacity: 1, lookAhead: 1}
+	profile := record(t, s, 5)
+	var first []layout.Peak
+	for i := range 8 {
+		plan, err := newRig(t, s, true).group(t, profile).Prepare(t.Context(), 24, nil)
+		require.NoError(t, err)
+		var peaks []layout.Peak
+		for rank := range plan.Ranks {
+			peaks = append(peaks, plan.Ranks[rank].Peak)
+		}
+		if i == 0 {
+			first = peaks
+		}
+		require.Equal(t, first, peaks)
 	}
 }
