@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strconv"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -31,7 +32,7 @@ type suspect struct {
 	microbatch int
 	call       Call
 	class      memory.Class
-	role       role // of the handle, where it was held
+	place      effects.Place // of the handle
 }
 
 func (a *account) begin(book memory.Book) {
@@ -84,12 +85,12 @@ func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
 
 // drop ends a cell: the context is no longer a holder, and the reference ends.
 // What should have gone back to the allocator and did not is noticed.
-func (c *Frames[T]) drop(from *cell[T], stage int, role role) error {
+func (c *Frames[T]) drop(from *cell[T], stage int, place effects.Place) error {
 	yielded, freed, class, err := c.fused.Leave(from.handle)
 	from.end()
 	if counted := c.uncount(yielded, class); err == nil && counted != 0 && counted != freed {
 		c.unfreed += counted - freed
-		c.suspectNow(stage, class, role)
+		c.suspectNow(stage, class, place)
 	}
 	return err
 }
@@ -115,10 +116,10 @@ func (s apart[T]) Leave(h T) (yielded, freed int64, class memory.Class, err erro
 
 // suspectNow notes the running action as the one that a leak came from, or came
 // to light at.
-func (c *Frames[T]) suspectNow(stage int, class memory.Class, role role) {
+func (c *Frames[T]) suspectNow(stage int, class memory.Class, place effects.Place) {
 	if !c.suspect.known {
 		c.suspect = c.running
-		c.suspect.known, c.suspect.stage, c.suspect.class, c.suspect.role = true, stage, class, role
+		c.suspect.known, c.suspect.stage, c.suspect.class, c.suspect.place = true, stage, class, place
 	}
 }
 
@@ -132,7 +133,7 @@ func (c *Frames[T]) Settle() {
 		return
 	}
 	if excess > c.excess {
-		c.suspectNow(c.running.stage, c.worstClass(), unknown)
+		c.suspectNow(c.running.stage, c.worstClass(), effects.None)
 	}
 	c.excess = excess
 }
@@ -256,28 +257,27 @@ func (c *Frames[T]) leak(plan Counts) error {
 		e.Bytes = c.stats.Classes[e.Class] - c.baseline.Classes[e.Class] - c.classes[e.Class]
 		e.What = "allocated and not held by the step, while as much of another class was freed by somebody else, which hides it in the total"
 	default:
-		have := c.counts
-		for _, d := range []struct {
-			what       string
-			have, want int
-			class      memory.Class
-		}{
-			{"entry parts", have.Parts, plan.Parts, memory.Entry},
-			{"frames", have.Frames, plan.Frames, memory.Saved},
-			{"activations", have.Activations, plan.Activations, memory.Activation},
-			{"gradients", have.Gradients, plan.Gradients, memory.ActGrad},
-			{"transfers", have.Transfers, plan.Transfers, memory.Transfer},
-			{"stages with gathered weights", have.Gathered, plan.Gathered, memory.Unsharded},
-			{"sets of copies of weights", have.Copied, plan.Copied, memory.FP8},
-		} {
-			if d.have != d.want {
-				e.Class = d.class
-				e.What = fmt.Sprintf("%d %s alive where the plan has %d", d.have, d.what, d.want)
+		for place, have := range c.counts {
+			if have != plan[place] {
+				d := &counted[place]
+				e.Class, e.What = d.class, fmt.Sprintf("%d %s alive where the plan has %d", have, d.what, plan[place])
 				break
 			}
 		}
 	}
 	return e
+}
+
+// counted is what Counts counts, by place, in words, and a class that it is of.
+var counted = [effects.NumPlaces]struct {
+	what  string
+	class memory.Class
+}{
+	effects.Part: {"entry parts", memory.Entry}, effects.Saved: {"frames", memory.Saved},
+	effects.Input: {"activations", memory.Activation}, effects.Gradient: {"gradients", memory.ActGrad},
+	effects.SentOutput: {"transfers", memory.Transfer}, effects.SentGradient: {"transfers", memory.Transfer},
+	effects.ForwardWeights: {"sets of copies of weights", memory.FP8}, effects.BackwardWeights: {"sets of copies of weights", memory.FP8},
+	effects.Gathered: {"stages with gathered weights", memory.Unsharded}, effects.Output: {"outputs", memory.Activation},
 }
 
 // blame says who may have kept a reference to what the step does not hold any more.
@@ -288,25 +288,25 @@ func (c *Frames[T]) blame(where suspect) string {
 		}
 		return fmt.Sprintf("stage %d (%s)", stage, c.stages[stage].Name)
 	}
-	switch where.role {
-	case input:
+	switch where.place {
+	case effects.Part:
+		return "an entry part was released with this action and is still referenced, by the source or by a stage that read it"
+	case effects.Input:
 		return fmt.Sprintf("its input was released with this action and is still referenced, by %s, which returned it, or by this stage", name(where.stage-1))
-	case gradient:
+	case effects.Gradient:
 		return fmt.Sprintf("the gradient of its output was released with this action and is still referenced, by %s, which returned it, or by this stage", name(where.stage+1))
-	case saved:
+	case effects.Saved:
 		return "what it saved was released with this action and is still referenced, by this stage or by its producer"
+	case effects.SentOutput, effects.SentGradient:
+		return "what it sent was released with this action and is still referenced, by this stage, which returned it, or by the transport"
+	case effects.ForwardWeights, effects.BackwardWeights:
+		return "the copies of its weights were released with this action and are still referenced by this stage, which made and read them"
+	case effects.Gathered:
+		return "its gathered weights were released with this action and are still referenced, by this stage or by what gathered them"
+	case effects.Output:
+		return "its output was released with this action and is still referenced by this stage"
 	case passing:
 		return "what passed between its parts was released with this action and is still referenced by one of them"
-	case output:
-		return "its output was released with this action and is still referenced by this stage"
-	case sent:
-		return "what it sent was released with this action and is still referenced, by this stage, which returned it, or by the transport"
-	case gathered:
-		return "its gathered weights were released with this action and are still referenced, by this stage or by what gathered them"
-	case weights:
-		return "the copies of its weights were released with this action and are still referenced by this stage, which made and read them"
-	case entryPart:
-		return "an entry part was released with this action and is still referenced, by the source or by a stage that read it"
 	}
 	return "allocated and neither released nor handed over: this action lost it, or kept a reference"
 }

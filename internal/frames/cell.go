@@ -1,5 +1,7 @@
 package frames
 
+import "github.com/weir-ml/weir/internal/effects"
+
 // cell is a place for one held handle. An empty cell has the zero T, so that it
 // keeps nothing reachable.
 type cell[T any] struct {
@@ -35,19 +37,5 @@ func anyHeld[T any](cells []cell[T]) bool {
 	return false
 }
 
-// role says what a cell was for, so that a reference kept too long is blamed on
-// those who had it in hand.
-type role uint8
-
-const (
-	unknown   role = iota
-	input          // of a stage, from the one before
-	gradient       // of a stage's output, from the one after
-	saved          // by the stage
-	passing        // between the children of a decorator
-	output         // that nothing reads
-	entryPart      // from the source
-	sent           // to another rank, until the transfer is complete
-	gathered       // weights, until they are resharded
-	weights        // copies of them, until nothing reads them any more
-)
+// passing is the place of what goes from one child of a decorator to another.
+const passing effects.Place = effects.NumPlaces

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/weir-ml/weir/internal/effects"
 )
 
 // entry is what is being filled.
@@ -55,7 +57,7 @@ func (c *Frames[T]) putPart(name string, h T) error {
 	if err := c.hold(cell, h); err != nil {
 		return fmt.Errorf("batchctx: part %q of microbatch %d: %w", name, c.entry.item, err)
 	}
-	c.counts.Parts++
+	c.counts[effects.Part]++
 	return nil
 }
 
@@ -93,10 +95,10 @@ func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 		if !cell.held() {
 			return fmt.Errorf("%w: part %q of microbatch %d", ErrDropped, c.parts[part], microbatch)
 		}
-		if err := c.drop(cell, c.running.stage, entryPart); err != nil {
+		if err := c.drop(cell, c.running.stage, effects.Part); err != nil {
 			return err
 		}
-		c.counts.Parts--
+		c.counts[effects.Part]--
 	}
 	return nil
 }

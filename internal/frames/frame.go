@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 )
 
@@ -25,7 +26,7 @@ func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	for i := range f.slots {
 		f.slots[i].state = empty
 	}
-	c.counts.Frames++
+	c.counts[effects.Saved]++
 	return nil
 }
 
@@ -40,25 +41,68 @@ func (c *Frames[T]) Call(stage, microbatch int, call Call) *View[T] {
 	return v
 }
 
-// PutInputs takes over the inputs of a stage, which the stage before returned.
-// What it has taken over is zero in h afterwards, also after an error.
-func (c *Frames[T]) PutInputs(stage, microbatch int, h []T) error {
-	if err := c.put(c.frame(stage, microbatch).inputs, h, 0); err != nil {
-		return fmt.Errorf("batchctx: input of stage %d (%s), microbatch %d: %w", stage, c.stages[stage].Name, microbatch, err)
+// PutAt takes over what belongs in a place: of a stage, and of a microbatch where the place
+// is of one. What it has taken over is zero in h afterwards, also after an error. Ports whose
+// bit is set in none have nothing, nor have copies of weights that are not made.
+func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, none uint64) error {
+	st := &c.stages[stage]
+	switch place {
+	case effects.SentOutput, effects.SentGradient:
+		if len(st.outbox.of) == 0 {
+			return fmt.Errorf("%w: the plan says that nothing of stage %d (%s) crosses a rank", ErrUndeclared, stage, st.Name)
+		}
+	case effects.BackwardWeights:
+		h = h[c.Unmade(stage):]
+	case effects.Gathered:
+		if !anyHeld(st.shards) {
+			st.shards = resize(st.shards, len(h))
+		}
+	case effects.Output:
+		c.outputs = resize(c.outputs, len(h))
 	}
-	c.counts.Activations++
+	if err := c.put(c.at(place, stage, microbatch), h, none); err != nil {
+		return fmt.Errorf("batchctx: %v of stage %d (%s), microbatch %d: %w", place, stage, st.Name, microbatch, err)
+	}
+	if place == effects.SentOutput || place == effects.SentGradient {
+		st.outbox.of[microbatch&st.outbox.mask] = microbatch
+	}
+	c.counts[place]++
 	return nil
 }
 
-// PutGradients takes over the gradients of a stage's outputs, which the stage
-// after returned. What it has taken over is zero in h afterwards, also after an
-// error. Outputs whose bit is set in none have no gradient.
-func (c *Frames[T]) PutGradients(stage, microbatch int, h []T, none uint64) error {
-	if err := c.put(c.frame(stage, microbatch).gradients, h, none); err != nil {
-		return fmt.Errorf("batchctx: gradient for stage %d (%s), microbatch %d: %w", stage, c.stages[stage].Name, microbatch, err)
+// DropAt ends what is in a place. Parts of entries and saved state end with DropParts and
+// DropSaved.
+func (c *Frames[T]) DropAt(place effects.Place, stage, microbatch int) error {
+	c.counts[place]--
+	cells := c.at(place, stage, microbatch)
+	for i := range cells {
+		if cells[i].held() {
+			if err := c.drop(&cells[i], stage, place); err != nil {
+				return err
+			}
+		}
 	}
-	c.counts.Gradients++
 	return nil
+}
+
+// at returns the cells of a place.
+func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []cell[T] {
+	st := &c.stages[stage]
+	switch place {
+	case effects.Input:
+		return c.frame(stage, microbatch).inputs
+	case effects.Gradient:
+		return c.frame(stage, microbatch).gradients
+	case effects.SentOutput, effects.SentGradient:
+		return st.outbox.at(microbatch, place)
+	case effects.ForwardWeights:
+		return st.copies[ForForward]
+	case effects.BackwardWeights:
+		return st.copies[ForBackward][c.Unmade(stage):]
+	case effects.Gathered:
+		return st.shards
+	}
+	return c.outputs
 }
 
 func (c *Frames[T]) put(cells []cell[T], h []T, none uint64) error {
@@ -102,18 +146,6 @@ func (c *Frames[T]) borrow(what string, cells []cell[T], dst []T, none uint64, s
 	return nil
 }
 
-// DropInputs ends the stage's inputs of a microbatch.
-func (c *Frames[T]) DropInputs(stage, microbatch int) error {
-	c.counts.Activations--
-	return c.dropAll(c.frame(stage, microbatch).inputs, stage, input)
-}
-
-// DropGradients ends the gradients of the stage's outputs of a microbatch.
-func (c *Frames[T]) DropGradients(stage, microbatch int) error {
-	c.counts.Gradients--
-	return c.dropAll(c.frame(stage, microbatch).gradients, stage, gradient)
-}
-
 // DropSaved ends what was saved for a call (L2); where last is set, the whole frame. What
 // a backward had to take and did not is ErrUntaken.
 func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error {
@@ -126,7 +158,7 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 			if must && slots[i].state == full && !slots[i].optional {
 				untaken = i
 			}
-			if err := c.drop(&slots[i], stage, saved); err != nil {
+			if err := c.drop(&slots[i], stage, effects.Saved); err != nil {
 				return fmt.Errorf("batchctx: slot %q: %w", st.Slots[i], err)
 			}
 		}
@@ -136,29 +168,17 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 	}
 	if last {
 		f.open, f.microbatch = false, 0
-		c.counts.Frames--
+		c.counts[effects.Saved]--
 	}
 	return nil
 }
-
-// PutOutputs takes over the outputs of the last stage, for the rest of the action.
-// What it has taken over is zero in h afterwards, also after an error.
-func (c *Frames[T]) PutOutputs(h []T) error {
-	c.outputs = resize(c.outputs, len(h))
-	if err := c.put(c.outputs, h, 0); err != nil {
-		return fmt.Errorf("batchctx: output: %w", err)
-	}
-	return nil
-}
-
-// DropOutputs ends the outputs of the last stage, which nothing reads.
-func (c *Frames[T]) DropOutputs() error { return c.dropAll(c.outputs, c.running.stage, output) }
 
 // GiveOutputs fills dst with the outputs of the last stage and calls take, which
 // owns them from then on, whatever it does with them: what it keeps is not the
 // step's.
 func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
 	c.Settle() // what the stage lost is the stage's, not the taker's
+	c.counts[effects.Output]--
 	var given memory.ByClass
 	for i := range c.outputs {
 		h := c.outputs[i].handle
@@ -185,17 +205,6 @@ func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
 		c.baseline.Classes[class] = before.Classes[class] + c.stats.Classes[class]
 	}
 	return err
-}
-
-func (c *Frames[T]) dropAll(cells []cell[T], stage int, role role) error {
-	for i := range cells {
-		if cells[i].held() {
-			if err := c.drop(&cells[i], stage, role); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func (c *Frames[T]) frame(stage, microbatch int) *frame[T] {

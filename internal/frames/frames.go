@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -81,17 +82,10 @@ func (e *Extent) Of(item int) uint64 {
 	return e.Wanted[item%len(e.Wanted)]
 }
 
-// Counts are numbers of things alive, compared with the plan's after every
-// microbatch.
-type Counts struct {
-	Parts       int // entry parts
-	Frames      int // stages' frames: from their forward to their last backward action
-	Activations int // stages' inputs that wait to be read
-	Gradients   int // gradients of stages' outputs that wait to be read
-	Transfers   int // outputs and gradients on their way to other ranks
-	Gathered    int // stages whose weights are gathered from their shards
-	Copied      int // sets of copies of stages' weights: those for the forward and those for the backward
-}
+// Counts are numbers of things alive by place, compared with the plan's after every
+// microbatch: parts of entries, stages' frames (in the place Saved), and of all other
+// places those that hold something.
+type Counts [effects.NumPlaces]int
 
 // Frames holds everything that one rank keeps alive in a step. It is reused
 // from step to step, and for one goroutine.
@@ -285,7 +279,7 @@ func (c *Frames[T]) Abort() {
 		for i := range cells {
 			if cells[i].held() {
 				// An error here means that user code has broken the handle; the reclaim below frees it.
-				_ = c.drop(&cells[i], c.running.stage, saved)
+				_ = c.drop(&cells[i], c.running.stage, effects.Saved)
 			}
 		}
 	}

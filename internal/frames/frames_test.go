@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -93,7 +94,7 @@ func TestEntryPartsDieAtTheirLastRead(t *testing.T) { // L1
 	require.ErrorIs(t, err, frames.ErrDropped, "not pulled yet")
 	r.pull(0)
 	require.EqualValues(t, 200, r.live(), "a part that nobody wants is dropped at once")
-	require.Equal(t, frames.Counts{Parts: 2, Frames: 1}, r.Counts())
+	require.Equal(t, frames.Counts{effects.Part: 2, effects.Saved: 1}, r.Counts())
 
 	mb = r.open(0, 0)
 	_, err = mb.Part(0)
@@ -213,7 +214,7 @@ func TestATensorSavedTwiceCountsOnce(t *testing.T) { // L6
 	r := newRig(t)
 	h := r.alloc(memory.Activation, 100)
 	out := []memory.Handle{h}
-	require.NoError(t, r.PutInputs(1, 0, out))
+	require.NoError(t, r.PutAt(effects.Input, 1, 0, out, 0))
 	require.Equal(t, memory.Handle{}, out[0], "handed over")
 	r.in = make([]memory.Handle, 1)
 	mb := r.open(1, 0)
@@ -221,9 +222,9 @@ func TestATensorSavedTwiceCountsOnce(t *testing.T) { // L6
 	require.NoError(t, mb.Save(1, frames.ByBackward, mb.Retain(r.in[0])))
 	_ = r.End(nil)
 	require.EqualValues(t, 100, r.Live())
-	require.NoError(t, r.DropInputs(1, 0))
+	require.NoError(t, r.DropAt(effects.Input, 1, 0))
 	require.EqualValues(t, 100, r.Live())
-	require.NoError(t, r.Audit(frames.Counts{Frames: 1}))
+	require.NoError(t, r.Audit(frames.Counts{effects.Saved: 1}))
 	require.NoError(t, r.DropSaved(1, 0, frames.InBackward, true))
 	require.Zero(t, r.Live())
 	require.Zero(t, r.live())
@@ -232,7 +233,7 @@ func TestATensorSavedTwiceCountsOnce(t *testing.T) { // L6
 
 func TestBorrowedHandlesCannotBeHandedOver(t *testing.T) {
 	r := newRig(t)
-	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 100)}))
+	require.NoError(t, r.PutAt(effects.Input, 1, 0, []memory.Handle{r.alloc(memory.Activation, 100)}, 0))
 	r.in = make([]memory.Handle, 1)
 	mb := r.open(1, 0)
 	require.Error(t, mb.Save(0, frames.ByBackward, r.in[0]), "Retain it first")
@@ -245,11 +246,11 @@ func TestMissingTensors(t *testing.T) {
 	require.ErrorIs(t, r.Open(1, 0, make([]memory.Handle, 1)), frames.ErrMissing)
 	require.ErrorIs(t, r.Gradients(0, 0, make([]memory.Handle, 1), 0), frames.ErrMissing)
 	require.NoError(t, r.Gradients(0, 0, make([]memory.Handle, 1), 1), "a port without gradient")
-	err := r.PutInputs(1, 0, make([]memory.Handle, 1))
+	err := r.PutAt(effects.Input, 1, 0, make([]memory.Handle, 1), 0)
 	require.ErrorIs(t, err, memory.ErrNone)
 	require.ErrorIs(t, err, frames.ErrMissing)
-	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 1)}))
-	require.ErrorIs(t, r.PutInputs(1, 2, []memory.Handle{r.alloc(memory.Activation, 1)}), frames.ErrOccupied)
+	require.NoError(t, r.PutAt(effects.Input, 1, 0, []memory.Handle{r.alloc(memory.Activation, 1)}, 0))
+	require.ErrorIs(t, r.PutAt(effects.Input, 1, 2, []memory.Handle{r.alloc(memory.Activation, 1)}, 0), frames.ErrOccupied)
 	_ = r.open(0, 0)
 	require.ErrorIs(t, r.Open(0, 2, nil), frames.ErrOccupied)
 	r.pull(0)
@@ -385,7 +386,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				_ = r.End(nil)
 				r.Settle()
 			},
-			plan: frames.Counts{Frames: 1},
+			plan: frames.Counts{effects.Saved: 1},
 			want: frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Workspace, Bytes: 40},
 		},
 		"a saved tensor that is kept": {
@@ -407,14 +408,14 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 			leak: func(r *rig) {
 				h := r.alloc(memory.Activation, 60)
 				require.NoError(r.t, r.arena.Retain(h))
-				require.NoError(r.t, r.PutInputs(1, 0, []memory.Handle{h}))
+				require.NoError(r.t, r.PutAt(effects.Input, 1, 0, []memory.Handle{h}, 0))
 				r.in = make([]memory.Handle, 1)
 				r.open(1, 0)
 				_ = r.End(nil)
-				require.NoError(r.t, r.DropInputs(1, 0))
+				require.NoError(r.t, r.DropAt(effects.Input, 1, 0))
 				r.Settle()
 			},
-			plan:  frames.Counts{Frames: 1},
+			plan:  frames.Counts{effects.Saved: 1},
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Activation, Bytes: 60},
 			words: "is still referenced, by stage 0 (bottom), which returned it",
 		},
@@ -431,7 +432,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				_ = r.End(nil)
 				r.Settle()
 			},
-			plan: frames.Counts{Frames: 1},
+			plan: frames.Counts{effects.Saved: 1},
 			want: frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved, Bytes: 80},
 		},
 		"a leak that another class hides in the total": {
@@ -443,7 +444,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				r.alloc(memory.Workspace, 50)
 				r.Settle()
 			},
-			plan:  frames.Counts{Frames: 1},
+			plan:  frames.Counts{effects.Saved: 1},
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Workspace, Bytes: 50},
 			words: "hides it in the total",
 		},
@@ -455,7 +456,7 @@ func TestAuditNamesTheAction(t *testing.T) { // L6
 				r.arena.Reclaim(0)
 				r.Settle()
 			},
-			plan:  frames.Counts{Frames: 1},
+			plan:  frames.Counts{effects.Saved: 1},
 			want:  frames.LeakError{Stage: 1, Name: "top", Call: frames.InForward, Class: memory.Saved, Bytes: -50},
 			words: "freed by somebody else",
 		},
@@ -488,9 +489,9 @@ func TestTheProducerOfAKeptInputIsBlamed(t *testing.T) { // L6
 	h, err := arena.Alloc(memory.Activation, 8)
 	require.NoError(t, err)
 	require.NoError(t, arena.Retain(h))
-	require.NoError(t, c.PutInputs(2, 0, []memory.Handle{h}))
+	require.NoError(t, c.PutAt(effects.Input, 2, 0, []memory.Handle{h}, 0))
 	c.Act(2, 0)
-	require.NoError(t, c.DropInputs(2, 0))
+	require.NoError(t, c.DropAt(effects.Input, 2, 0))
 	require.ErrorContains(t, c.Audit(frames.Counts{}), "is still referenced, by stage 1 (middle), which returned it")
 }
 
@@ -586,8 +587,8 @@ func TestAbortReleasesEverything(t *testing.T) { // L8
 	for round := range 2 {
 		r.pull(0)
 		r.pull(1)
-		require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 5)}))
-		require.NoError(t, r.PutGradients(0, 0, []memory.Handle{r.alloc(memory.ActGrad, 5)}, 0))
+		require.NoError(t, r.PutAt(effects.Input, 1, 0, []memory.Handle{r.alloc(memory.Activation, 5)}, 0))
+		require.NoError(t, r.PutAt(effects.Gradient, 0, 0, []memory.Handle{r.alloc(memory.ActGrad, 5)}, 0))
 		mb := r.open(1, 0)
 		require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 5)))
 		r.alloc(memory.Workspace, 9) // lost by the stage
@@ -628,8 +629,8 @@ func TestLossesMustBeThere(t *testing.T) {
 func TestOwnersAreNamed(t *testing.T) {
 	r := newRig(t)
 	r.pull(1)
-	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{r.alloc(memory.Activation, 5)}))
-	require.NoError(t, r.PutGradients(0, 1, []memory.Handle{r.alloc(memory.ActGrad, 6)}, 0))
+	require.NoError(t, r.PutAt(effects.Input, 1, 0, []memory.Handle{r.alloc(memory.Activation, 5)}, 0))
+	require.NoError(t, r.PutAt(effects.Gradient, 0, 1, []memory.Handle{r.alloc(memory.ActGrad, 6)}, 0))
 	mb := r.open(1, 1)
 	require.NoError(t, mb.Save(2, frames.ByBackward, r.alloc(memory.Saved, 7)))
 	var names []string

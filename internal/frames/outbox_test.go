@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -42,26 +43,26 @@ func TestTheOutboxHoldsWhatIsSent(t *testing.T) { // L4
 		out := []memory.Handle{r.alloc(memory.Activation, 10), r.alloc(memory.Activation, 20)}
 		grad := []memory.Handle{r.alloc(memory.ActGrad, 4)}
 		sent := append(slices.Clone(out), grad...)
-		require.NoError(t, r.PutSent(1, m, frames.Outputs, out, 0))
-		require.NoError(t, r.PutSent(1, m, frames.InputGradients, grad, 0))
+		require.NoError(t, r.PutAt(effects.SentOutput, 1, m, out, 0))
+		require.NoError(t, r.PutAt(effects.SentGradient, 1, m, grad, 0))
 		require.Equal(t, make([]memory.Handle, 2), out, "what it has taken over")
-		require.Equal(t, 2, r.Counts().Transfers)
+		require.Equal(t, 2, r.Counts()[effects.SentOutput]+r.Counts()[effects.SentGradient])
 
-		got, err := r.Sent(1, m, frames.Outputs, nil, 0)
+		got, err := r.Sent(1, m, effects.SentOutput, nil, 0)
 		require.NoError(t, err)
 		require.Equal(t, sent[:2], got)
-		got, err = r.Sent(1, m, frames.Outputs, nil, 0b01)
+		got, err = r.Sent(1, m, effects.SentOutput, nil, 0b01)
 		require.NoError(t, err)
 		require.Equal(t, sent[1:2], got, "a port without a gradient is left out")
-		got, err = r.Sent(1, m, frames.InputGradients, got[:1], 0)
+		got, err = r.Sent(1, m, effects.SentGradient, got[:1], 0)
 		require.NoError(t, err)
 		require.Equal(t, sent[1:], got)
 
-		require.NoError(t, r.DropSent(1, m, frames.Outputs))
+		require.NoError(t, r.DropAt(effects.SentOutput, 1, m))
 		require.EqualValues(t, 4, r.arena.Live())
-		require.NoError(t, r.DropSent(1, m, frames.InputGradients))
+		require.NoError(t, r.DropAt(effects.SentGradient, 1, m))
 		require.NoError(t, r.Audit(frames.Counts{}))
-		_, err = r.Sent(1, m, frames.Outputs, nil, 0)
+		_, err = r.Sent(1, m, effects.SentOutput, nil, 0)
 		require.ErrorIs(t, err, frames.ErrMissing)
 	}
 }
@@ -71,15 +72,15 @@ func TestTheOutboxRefuses(t *testing.T) {
 	pair := func() []memory.Handle {
 		return []memory.Handle{r.alloc(memory.Activation, 8), r.alloc(memory.Activation, 8)}
 	}
-	require.NoError(t, r.PutSent(1, 0, frames.Outputs, pair(), 0))
-	require.ErrorIs(t, r.PutSent(1, 2, frames.Outputs, pair(), 0), frames.ErrOccupied, "a microbatch too many in flight")
-	require.ErrorIs(t, r.PutSent(1, 1, frames.Outputs, make([]memory.Handle, 2), 0), frames.ErrMissing)
+	require.NoError(t, r.PutAt(effects.SentOutput, 1, 0, pair(), 0))
+	require.ErrorIs(t, r.PutAt(effects.SentOutput, 1, 2, pair(), 0), frames.ErrOccupied, "a microbatch too many in flight")
+	require.ErrorIs(t, r.PutAt(effects.SentOutput, 1, 1, make([]memory.Handle, 2), 0), frames.ErrMissing)
 	r.Abort()
 	require.Zero(t, r.arena.Live())
 
 	r.Begin(1, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{0, 1}, Outgoing: []int{0, 0}}})
-	require.ErrorIs(t, r.PutSent(1, 0, frames.Outputs, pair(), 0), frames.ErrUndeclared, "nothing crosses a rank")
-	_, err := r.Sent(1, 0, frames.Outputs, nil, 0)
+	require.ErrorIs(t, r.PutAt(effects.SentOutput, 1, 0, pair(), 0), frames.ErrUndeclared, "nothing crosses a rank")
+	_, err := r.Sent(1, 0, effects.SentOutput, nil, 0)
 	require.NoError(t, err)
 	r.Abort()
 	require.Zero(t, r.arena.Live())
@@ -87,9 +88,9 @@ func TestTheOutboxRefuses(t *testing.T) {
 
 func TestWhatIsSentHasAnOwner(t *testing.T) {
 	r := newSender(t)
-	require.NoError(t, r.PutSent(1, 5, frames.InputGradients, []memory.Handle{r.alloc(memory.ActGrad, 4)}, 0))
-	require.NoError(t, r.PutSent(1, 4, frames.Outputs, []memory.Handle{r.alloc(memory.Activation, 1), r.alloc(memory.Activation, 2)}, 0))
-	require.NoError(t, r.PutGathered(1, []memory.Handle{r.alloc(memory.Unsharded, 7)}))
+	require.NoError(t, r.PutAt(effects.SentGradient, 1, 5, []memory.Handle{r.alloc(memory.ActGrad, 4)}, 0))
+	require.NoError(t, r.PutAt(effects.SentOutput, 1, 4, []memory.Handle{r.alloc(memory.Activation, 1), r.alloc(memory.Activation, 2)}, 0))
+	require.NoError(t, r.PutAt(effects.Gathered, 1, 0, []memory.Handle{r.alloc(memory.Unsharded, 7)}, 0))
 	var owners []string
 	for info := range r.Owners() {
 		owners = append(owners, info.Name)
@@ -106,7 +107,7 @@ func TestWhatIsSentHasAnOwner(t *testing.T) {
 
 func TestGradientsOnTheirWayAreNumbered(t *testing.T) {
 	r := newSenderOf(t, 2)
-	require.NoError(t, r.PutSent(1, 0, frames.InputGradients, []memory.Handle{r.alloc(memory.ActGrad, 4), r.alloc(memory.ActGrad, 4)}, 0))
+	require.NoError(t, r.PutAt(effects.SentGradient, 1, 0, []memory.Handle{r.alloc(memory.ActGrad, 4), r.alloc(memory.ActGrad, 4)}, 0))
 	var owners []string
 	for info := range r.Owners() {
 		owners = append(owners, info.Name)
@@ -133,12 +134,12 @@ func TestKeptTransfersAreBlamed(t *testing.T) { // L6
 	r := newSender(t)
 	h := r.alloc(memory.ActGrad, 40)
 	require.NoError(t, r.arena.Retain(h))
-	require.NoError(t, r.PutSent(1, 0, frames.InputGradients, []memory.Handle{h}, 0))
+	require.NoError(t, r.PutAt(effects.SentGradient, 1, 0, []memory.Handle{h}, 0))
 	r.Act(1, 0)
 	var leak *frames.LeakError
 	require.ErrorAs(t, r.Audit(frames.Counts{}), &leak)
 	require.Equal(t, "1 transfers alive where the plan has 0", leak.What)
-	require.NoError(t, r.DropSent(1, 0, frames.InputGradients))
+	require.NoError(t, r.DropAt(effects.SentGradient, 1, 0))
 	require.ErrorAs(t, r.Audit(frames.Counts{}), &leak)
 	require.Equal(t, frames.LeakError{
 		Rank: 3, Stage: 1, Name: "sender", Class: memory.ActGrad, Bytes: 40,
@@ -153,16 +154,16 @@ func TestKeptTransfersAreBlamed(t *testing.T) { // L6
 func TestGatheredWeightsEndOnce(t *testing.T) {
 	r := newSender(t)
 	for range 2 {
-		require.NoError(t, r.PutGathered(1, []memory.Handle{r.alloc(memory.Unsharded, 7), r.alloc(memory.Unsharded, 8)}))
-		require.Equal(t, frames.Counts{Gathered: 1}, r.Counts())
+		require.NoError(t, r.PutAt(effects.Gathered, 1, 0, []memory.Handle{r.alloc(memory.Unsharded, 7), r.alloc(memory.Unsharded, 8)}, 0))
+		require.Equal(t, frames.Counts{effects.Gathered: 1}, r.Counts())
 		h := r.alloc(memory.Unsharded, 1)
-		require.ErrorIs(t, r.PutGathered(1, []memory.Handle{h}), frames.ErrOccupied)
+		require.ErrorIs(t, r.PutAt(effects.Gathered, 1, 0, []memory.Handle{h}, 0), frames.ErrOccupied)
 		_, err := r.arena.Release(h)
 		require.NoError(t, err)
-		require.NoError(t, r.DropGathered(1))
+		require.NoError(t, r.DropAt(effects.Gathered, 1, 0))
 		require.NoError(t, r.Audit(frames.Counts{}))
 	}
-	require.ErrorIs(t, r.PutGathered(1, make([]memory.Handle, 1)), frames.ErrMissing)
+	require.ErrorIs(t, r.PutAt(effects.Gathered, 1, 0, make([]memory.Handle, 1), 0), frames.ErrMissing)
 }
 
 // TestCopiesTakeTurns pulls what a source gives for two copies of a model, which read
@@ -214,11 +215,11 @@ func TestAuditNamesTheTransport(t *testing.T) { // L6: stage 0 is on another ran
 	r := newSender(t)
 	h := r.alloc(memory.Activation, 60)
 	require.NoError(t, r.arena.Retain(h))
-	require.NoError(t, r.PutInputs(1, 0, []memory.Handle{h}))
+	require.NoError(t, r.PutAt(effects.Input, 1, 0, []memory.Handle{h}, 0))
 	r.in = make([]memory.Handle, 1)
 	r.open(1, 0)
 	require.NoError(t, r.End(nil))
-	require.NoError(t, r.DropInputs(1, 0))
+	require.NoError(t, r.DropAt(effects.Input, 1, 0))
 	r.Settle()
-	require.ErrorContains(t, r.Audit(frames.Counts{Frames: 1}), "is still referenced, by its maker or the transport")
+	require.ErrorContains(t, r.Audit(frames.Counts{effects.Saved: 1}), "is still referenced, by its maker or the transport")
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/memory"
 )
@@ -174,7 +175,7 @@ func (m *View[T]) Save(slot int, by Taker, h T) error {
 	}
 	cell.taker = by
 	if taken.state == lent {
-		return m.ctx.drop(&taken, m.ctx.running.stage, saved)
+		return m.ctx.drop(&taken, m.ctx.running.stage, effects.Saved)
 	}
 	return nil
 }
@@ -232,7 +233,7 @@ func (m *View[T]) End(slot int) error {
 		return m.fault(ErrMisplaced, "End of slot %q, which holds nothing that this action may take", m.slotName(slot))
 	}
 	noticed := m.ctx.suspect
-	err = m.ctx.drop(cell, m.ctx.running.stage, saved)
+	err = m.ctx.drop(cell, m.ctx.running.stage, effects.Saved)
 	if m.ctx.book != nil { // a reference of the stage's own may end within the call: Settle looks then
 		m.ctx.suspect = noticed
 	}

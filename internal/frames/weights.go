@@ -1,7 +1,5 @@
 package frames
 
-import "fmt"
-
 // Weights says which copies of a stage's weights are meant: those that its forward
 // reads, or those that its backward reads.
 type Weights uint8
@@ -69,27 +67,6 @@ func (c *Frames[T]) Unmade(stage int) int {
 		return st.InputWeights
 	}
 	return 0
-}
-
-// PutWeights takes over copies of a stage's weights, but for those that are not made. What
-// it has taken over is zero in h afterwards, also after an error.
-func (c *Frames[T]) PutWeights(stage int, w Weights, h []T) error {
-	st := &c.stages[stage]
-	first := 0
-	if w == ForBackward {
-		first = c.Unmade(stage)
-	}
-	if err := c.put(st.copies[w][first:], h[first:], 0); err != nil {
-		return fmt.Errorf("batchctx: copies of the weights of stage %d (%s) for the %v: %w", stage, st.Name, w, err)
-	}
-	c.counts.Copied++
-	return nil
-}
-
-// DropWeights ends copies of a stage's weights: nothing reads them any more in this step.
-func (c *Frames[T]) DropWeights(stage int, w Weights) error {
-	c.counts.Copied--
-	return c.dropAll(c.stages[stage].copies[w], stage, weights)
 }
 
 // ForwardWeight returns a copy of weights that QUANTIZE has made for the forward, by the

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -49,11 +50,11 @@ func TestCopiesOfWeights(t *testing.T) {
 	require.NoError(t, call.Release(scratch))
 	want := [2][]memory.Handle{slices.Clone(made[0]), slices.Clone(made[1])}
 	for w, h := range made {
-		require.NoError(t, c.PutWeights(0, frames.Weights(w), h))
+		require.NoError(t, c.PutAt(effects.ForwardWeights+effects.Place(w), 0, 0, h, 0))
 		require.Equal(t, make([]memory.Handle, len(h)), h, "what was taken over is zero")
 	}
-	require.Equal(t, frames.Counts{Copied: 2}, c.Counts())
-	require.NoError(t, c.Audit(frames.Counts{Copied: 2}))
+	require.Equal(t, frames.Counts{effects.ForwardWeights: 1, effects.BackwardWeights: 1}, c.Counts())
+	require.NoError(t, c.Audit(frames.Counts{effects.ForwardWeights: 1, effects.BackwardWeights: 1}))
 	require.EqualValues(t, 33, c.Live())
 
 	view = c.Call(0, 0, frames.InForward)
@@ -88,14 +89,14 @@ func TestCopiesOfWeights(t *testing.T) {
 	_, err = view.BackwardWeight(0)
 	require.ErrorIs(t, err, frames.ErrMisplaced)
 
-	require.NoError(t, c.DropWeights(0, frames.ForForward))
+	require.NoError(t, c.DropAt(effects.ForwardWeights, 0, 0))
 	require.EqualValues(t, 12, c.Live())
 	view = c.Call(0, 0, frames.InForward)
 	h, err := view.ForwardWeight(1)
 	require.ErrorIs(t, err, frames.ErrDropped)
 	require.ErrorContains(t, err, `batchctx: dropped after its last read: copy of "down" for the forward`)
 	require.Equal(t, none, h)
-	require.NoError(t, c.DropWeights(0, frames.ForBackward))
+	require.NoError(t, c.DropAt(effects.BackwardWeights, 0, 0))
 	require.NoError(t, c.Audit(frames.Counts{}))
 	require.Zero(t, arena.Live())
 }
@@ -105,7 +106,7 @@ func TestCopiesOfWeights(t *testing.T) {
 func TestRecomputeReadsCopies(t *testing.T) {
 	c, _, made := newCopies(t, true)
 	second := made[0][1]
-	require.NoError(t, c.PutWeights(0, frames.ForForward, made[0]))
+	require.NoError(t, c.PutAt(effects.ForwardWeights, 0, 0, made[0], 0))
 	view := c.Call(0, 0, frames.InBackward)
 	_, err := view.ForwardWeight(1)
 	require.ErrorIs(t, err, frames.ErrMisplaced, "not in its backward itself")
@@ -123,9 +124,9 @@ func TestRecomputeReadsCopies(t *testing.T) {
 // TestCopiesAreSeen by the audit, in the dump and by an abort.
 func TestCopiesAreSeen(t *testing.T) {
 	c, arena, made := newCopies(t, false)
-	require.NoError(t, c.PutWeights(0, frames.ForForward, made[0]))
-	require.NoError(t, c.PutWeights(0, frames.ForBackward, made[1]))
-	require.ErrorContains(t, c.Audit(frames.Counts{Copied: 1}), "0 bytes of class fp8: 2 sets of copies of weights alive where the plan has 1")
+	require.NoError(t, c.PutAt(effects.ForwardWeights, 0, 0, made[0], 0))
+	require.NoError(t, c.PutAt(effects.BackwardWeights, 0, 0, made[1], 0))
+	require.ErrorContains(t, c.Audit(frames.Counts{effects.ForwardWeights: 1}), "0 bytes of class fp8: 1 sets of copies of weights alive where the plan has 0")
 
 	var names []string
 	for info := range c.Owners() {
@@ -138,12 +139,12 @@ func TestCopiesAreSeen(t *testing.T) {
 
 	h, err := arena.Alloc(memory.FP8, 1)
 	require.NoError(t, err)
-	require.ErrorIs(t, c.PutWeights(0, frames.ForBackward, []memory.Handle{h}), frames.ErrOccupied)
+	require.ErrorIs(t, c.PutAt(effects.BackwardWeights, 0, 0, []memory.Handle{h}, 0), frames.ErrOccupied)
 	_, err = arena.Release(h)
 	require.NoError(t, err)
 	c.Abort()
 	require.Zero(t, arena.Live())
-	require.ErrorIs(t, c.PutWeights(0, frames.ForBackward, make([]memory.Handle, 1)), frames.ErrMissing)
+	require.ErrorIs(t, c.PutAt(effects.BackwardWeights, 0, 0, make([]memory.Handle, 1), 0), frames.ErrMissing)
 }
 
 // TestKeptCopiesAreALeak that names the stage.
@@ -151,12 +152,12 @@ func TestKeptCopiesAreALeak(t *testing.T) {
 	c, arena, made := newCopies(t, false)
 	kept := made[1][0]
 	require.NoError(t, arena.Retain(kept))
-	require.NoError(t, c.PutWeights(0, frames.ForBackward, made[1]))
+	require.NoError(t, c.PutAt(effects.BackwardWeights, 0, 0, made[1], 0))
 	for _, h := range made[0] {
 		_, err := arena.Release(h)
 		require.NoError(t, err)
 	}
-	require.NoError(t, c.DropWeights(0, frames.ForBackward))
+	require.NoError(t, c.DropAt(effects.BackwardWeights, 0, 0))
 	var leak *frames.LeakError
 	require.ErrorAs(t, c.Audit(frames.Counts{}), &leak)
 	require.Equal(t, "block", leak.Name)
@@ -183,7 +184,7 @@ func TestCopiesForTheInput(t *testing.T) {
 		made := make([]memory.Handle, 2)
 		made[1], err = arena.Alloc(memory.FP8, 8)
 		require.NoError(t, err)
-		err = c.PutWeights(0, frames.ForBackward, made)
+		err = c.PutAt(effects.BackwardWeights, 0, 0, made, 0)
 		if wanted {
 			require.ErrorIs(t, err, frames.ErrMissing)
 			_, err = arena.Release(made[1])
@@ -195,7 +196,7 @@ func TestCopiesForTheInput(t *testing.T) {
 			require.ErrorIs(t, err, frames.ErrDropped)
 			_, err = view.BackwardWeight(1)
 			require.NoError(t, err)
-			require.NoError(t, c.DropWeights(0, frames.ForBackward))
+			require.NoError(t, c.DropAt(effects.BackwardWeights, 0, 0))
 		}
 		c.Abort()
 		require.Zero(t, arena.Live())

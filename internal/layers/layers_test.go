@@ -42,6 +42,7 @@ var rooms = []struct {
 	{"schedule/lower", 3, nil},
 	{"schedule/simulate", 3, nil},
 	{"schedule/internal/plantest", 4, []string{"github.com/stretchr/testify", "pgregory.net/rapid"}},
+	{"internal/effects", 1, nil},
 	{"internal/frames", 2, nil},
 	{"context", 3, nil},
 	{"kernels", 2, nil},

@@ -9,7 +9,8 @@
 // The way from a profile to offsets, in the order in which to read it:
 //
 //   - play.go and ends.go play the program of a rank, action by action, and write down the
-//     birth and the death of every buffer; ports.go says what crosses between stages.
+//     birth and the death of every buffer. What an action does to memory is in package
+//     effects, which the runner obeys, too; ports.go says what crosses between stages.
 //   - skip.go skips the repeats of a segment that are like those before them, so that planning
 //     does not grow with microbatches. What is left of the segment is a cycle of repeats, which
 //     has the same offsets again and again, with repeats before and behind it that differ.

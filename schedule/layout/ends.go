@@ -4,94 +4,43 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
 
-// How buffers begin and end in a played program: the drops of an action, step end, and
+// How buffers begin and end in a played program: what ends with an action, step end, and
 // the numbers of references.
 
-// drop ends what dies with an action, in the order of the runner: entry parts, input,
-// gradient, what was saved, what was sent, copies of weights.
-func (p *player) drop(a schedule.Action, taken []Event) error {
-	s, m, kind, drop := a.Stage(), a.Microbatch(), a.Kind(), a.Drop()
-	key := frameKey{int32(s), int32(m)}
-	f := p.frames[key]
-	if drop&schedule.DropParts != 0 {
-		if e := p.entries[key.microbatch]; e != nil {
-			if err := p.dropParts(e, p.plan.Parts[s][kind]); err != nil {
+// end ends the items of a place.
+func (p *player) end(w where) error {
+	for _, i := range p.held[w].items {
+		if i >= 0 {
+			if err := p.release(i); err != nil {
 				return err
 			}
-			if e.wanted == 0 {
-				delete(p.entries, key.microbatch)
-			}
 		}
 	}
-	if drop&schedule.DropInput != 0 && f != nil {
-		if err := p.endAll(f.in); err != nil {
-			return err
-		}
-	}
-	if drop&schedule.DropGrad != 0 && f != nil {
-		if err := p.endAll(f.gradOut); err != nil {
-			return err
-		}
-	}
-	if len(taken) > 0 {
-		if err := p.events(f, nil, taken, origin{stage: key.stage, microbatch: key.microbatch}); err != nil {
-			return err
-		}
-	}
-	if p.plan.Ends(s, kind) {
-		delete(p.frames, key)
-	}
-	if drop&schedule.DropSent != 0 {
-		what := 0
-		if kind == schedule.WaitB {
-			what = 1
-		}
-		b := p.box(key)
-		if err := p.endAll(b.out[what]); err != nil {
-			return err
-		}
-		if b.out[what] = nil; b.out[1-what] == nil {
-			delete(p.outbox, key)
-		}
-	}
-	return p.dropWeights(int32(s), drop)
-}
-
-// dropWeights ends copies of a stage's weights.
-func (p *player) dropWeights(s int32, drop schedule.Drop) error {
-	c := p.copied[s]
-	if drop&schedule.DropForwardWeights != 0 {
-		if err := p.endAll(c.forward); err != nil {
-			return err
-		}
-		c.forward = nil
-		p.copied[s] = c
-	}
-	if drop&schedule.DropBackwardWeights != 0 {
-		if err := p.endAll(c.backward); err != nil {
-			return err
-		}
-		c.backward = nil
-		p.copied[s] = c
+	if w.place > effects.Saved {
+		delete(p.held, w)
 	}
 	return nil
 }
 
 // dropParts ends parts of an entry.
-func (p *player) dropParts(e *entry, set uint64) error {
-	for part := range e.parts {
-		if bit := uint64(1) << part; set&e.wanted&bit != 0 {
-			e.wanted &^= bit
-			if e.parts[part] >= 0 {
-				if err := p.release(e.parts[part]); err != nil {
-					return err
-				}
+func (p *player) dropParts(w where, set uint64) error {
+	e := p.held[w]
+	for part, i := range e.items {
+		if set&e.wanted>>part&1 == 1 && i >= 0 {
+			if err := p.release(i); err != nil {
+				return err
 			}
 		}
+	}
+	if e.wanted &^= set; e.wanted == 0 {
+		delete(p.held, w)
+	} else {
+		p.held[w] = e
 	}
 	return nil
 }
@@ -105,30 +54,19 @@ func (p *player) finish() error {
 	if p.plan.Mode == schedule.ForwardOnly {
 		return nil
 	}
-	type use struct{ stage, param int }
-	first := map[string]use{}
-	var ties [][2]use
 	rank := p.plan.Placement.Rank
-	for s := range rank {
-		for i, param := range p.profile.params(s) {
-			if param.Frozen {
-				continue
-			}
-			if owner, tied := first[param.Name]; tied {
-				ties = append(ties, [2]use{owner, {s, i}})
-			} else {
-				first[param.Name] = use{s, i}
-			}
-		}
-	}
-	for to := range 2 { // the uses to their owners, then the totals to the uses
+	_, ties := effects.Ties(len(rank), p.profile.trained)
+	for back := range 2 { // the uses to their owners, then the totals to the uses
 		for _, tie := range ties {
-			here, there := tie[to], tie[1-to]
-			if rank[here.stage] != p.rank || rank[there.stage] == p.rank {
+			here, there := tie.Owner, tie.Use
+			if back == 1 {
+				here, there = there, here
+			}
+			if rank[here.Stage] != p.rank || rank[there.Stage] == p.rank {
 				continue
 			}
-			bytes := p.profile.params(there.stage)[there.param].Bytes
-			i, err := p.born(bytes, false, memory.Transfer, origin{kind: ofTiedUse, stage: int32(here.stage), microbatch: -1, index: int32(here.param)})
+			bytes := p.profile.params(there.Stage)[there.Param].Bytes
+			i, err := p.born(bytes, false, memory.Transfer, origin{kind: ofTiedUse, stage: int32(here.Stage), microbatch: -1, index: int32(here.Param)})
 			if err != nil {
 				return err
 			}
@@ -180,18 +118,6 @@ func (p *player) release(i int32) error {
 	if it.refs--; it.refs == 0 {
 		it.death = p.count
 		p.note(^i)
-	}
-	return nil
-}
-
-// endAll releases a list, in order.
-func (p *player) endAll(list []int32) error {
-	for _, i := range list {
-		if i >= 0 {
-			if err := p.release(i); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

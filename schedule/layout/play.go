@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -20,19 +21,15 @@ type player struct {
 	wants     []uint64 // by copy of the model: the parts of entries that are read
 	limit     int      // of births
 
-	items    []item
-	frames   map[frameKey]*frame
-	outbox   map[frameKey]*box // of a stage and a microbatch
-	entries  map[int32]*entry  // by microbatch
-	gathered map[int32][]int32 // by stage
-	copied   map[int32]copies  // of weights, by stage
-	pulled   int               // entries, in the order of the batch
+	items  []item
+	held   map[where]held
+	lent   lists // of the call under way
+	pulled int   // entries, in the order of the batch
 
 	at      spot
-	ordinal int32 // of the next birth at the spot
-	count   int32 // changes so far
-	begin   int32 // changes before the repeat
-	outputs []int32
+	ordinal int32       // of the next birth at the spot
+	count   int32       // changes so far
+	begin   int32       // changes before the repeat
 	skip    *skipper    // nil: everything is played
 	log     []int32     // the changes: the number of the item for a birth, its complement for an end
 	visits  []visit     // the actions
@@ -48,31 +45,24 @@ type visit struct {
 	since int32
 }
 
-// frameKey names a microbatch of a stage. Microbatch -1 is of the stage alone.
-type frameKey struct{ stage, microbatch int32 }
-
-// frame is what a stage knows of one microbatch: the items that its profile refers to.
-type frame struct {
-	segment                 int32 // in which it began
-	own, in, gradOut, parts []int32
+// where names what a rank holds: a place of a stage and a microbatch. An entry is in the
+// place Part of stage -1, and what is of a stage alone has microbatch -1. In the place Saved
+// are the buffers of the stage's profile.
+type where struct {
+	place             effects.Place
+	stage, microbatch int32
 }
 
-// box is what a stage has sent of one microbatch and not waited for: its outputs, and
-// the gradients of its inputs.
-type box struct {
-	segment int32 // in which it began
-	out     [2][]int32
+// held is the items there. Inputs, gradients and parts that have ended stay for as long as
+// the stage has calls for the microbatch, since their profile may still refer to them.
+type held struct {
+	segment int32  // in which it began
+	wanted  uint64 // of an entry: the parts that have not ended
+	items   []int32
 }
 
-// copies are the copies of a stage's weights: those for the forward, and for the backward.
-type copies struct{ forward, backward []int32 }
-
-// entry is the entry of one microbatch.
-type entry struct {
-	segment int32
-	wanted  uint64
-	parts   []int32
-}
+// lists are the items that the events of a call refer to, by the kind of the reference.
+type lists [PartRead + 1][]int32
 
 // What is no item: a port without a tensor, and a buffer that was there before the step.
 const (
@@ -88,8 +78,7 @@ func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, cf
 	return &player{
 		plan: plan, profile: profile, ports: ports, rank: rank, lookAhead: cfg.LookAhead, shapes: cfg.Shapes,
 		wants: plan.Wanted(rank), limit: maxBirths, program: plan.Programs[rank],
-		frames: map[frameKey]*frame{}, outbox: map[frameKey]*box{}, entries: map[int32]*entry{}, gathered: map[int32][]int32{},
-		copied: map[int32]copies{},
+		held: map[where]held{},
 	}
 }
 
@@ -150,113 +139,120 @@ func (p *player) shape(microbatch int) int {
 	return p.shapes[microbatch]
 }
 
-// act plays one action: the call of the stage, what it hands over, what dies.
+// act plays one action, with its effects in the order that package effects says.
 func (p *player) act(a schedule.Action) error {
-	s, m, kind := a.Stage(), a.Microbatch(), a.Kind()
-	var taken []Event // the ends of slots
-	var err error
-	switch kind {
-	case schedule.F:
-		if err = p.pull(p.plan.Item(m)); err == nil {
-			taken, err = p.compute(s, m, kind)
-		}
-	case schedule.B, schedule.I, schedule.W:
-		taken, err = p.compute(s, m, kind)
-	case schedule.RecvF:
-		err = p.receive(s, m, kind)
-	case schedule.RecvB:
-		err = p.receive(s, m, kind)
-	case schedule.Unshard:
-		err = p.gather(s)
-	case schedule.Reshard:
-		err = p.endAll(p.gathered[int32(s)])
-		delete(p.gathered, int32(s))
-	case schedule.Quantize:
-		err = p.quantize(s)
-	case schedule.ReduceGrad:
-		if t := p.profile.stage(0, s); t.Reduce != nil {
-			_, _, err = p.call(p.frame(s, -1), t, t.Reduce, frameKey{int32(s), -1})
+	s, m, e := int32(a.Stage()), int32(a.Microbatch()), effects.Of(p.plan, a)
+	if a.Kind().OfStage() {
+		m = -1
+	}
+	if e.Pulls {
+		if err := p.pull(p.plan.Item(int(m))); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		err = p.drop(a, taken)
+	out, taken, err := p.work(a.Kind(), s, m)
+	if err != nil {
+		return err
 	}
-	if err == nil && kind == schedule.F {
-		err = p.endAll(p.outputs)
-		p.outputs = nil
+	if e.To != effects.None && out != nil {
+		p.put(where{e.To, e.Stage, m}, out)
 	}
-	return err
+	for left := e.Ends; left != 0; left &= left - 1 {
+		switch place := left.First(); place {
+		case effects.Part:
+			err = p.dropParts(where{place, -1, m}, e.Parts)
+		case effects.Saved:
+			err = p.events(&p.lent, nil, taken, origin{})
+		case effects.ForwardWeights, effects.BackwardWeights:
+			err = p.end(where{place, s, -1})
+		default:
+			err = p.end(where{place, s, m})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if e.Last {
+		for place := effects.Part; place <= effects.Saved; place++ {
+			delete(p.held, where{place, s, m})
+		}
+	}
+	return nil
 }
 
-// compute plays a call of a stage and hands over what it returns.
-func (p *player) compute(s, m int, kind schedule.Kind) (taken []Event, err error) {
-	t := p.profile.stage(p.shape(m), s)
-	call := t.call(kind, p.plan.Mode)
-	if call == nil {
-		return nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, s, t.Stage, kind)
-	}
-	key, f := frameKey{int32(s), int32(m)}, p.frame(s, m)
-	if e := p.entries[key.microbatch]; e != nil {
-		f.parts = e.parts
-	}
-	out, taken, err := p.call(f, t, call, key)
-	if err != nil {
-		return nil, err
-	}
+// put holds items in a place.
+func (p *player) put(w where, items []int32) { p.held[w] = held{segment: p.at.segment, items: items} }
+
+// work plays what an action does itself: a call of its stage, or a transfer that comes in.
+// It returns what is handed over, and the ends of slots.
+func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []Event, err error) {
 	switch kind {
-	case schedule.F:
-		switch {
-		case p.plan.Placement.Last(s):
-			p.outputs = out
-		case p.plan.Placement.Rank[s+1] == p.rank:
-			p.frame(s+1, m).in = out
-		default:
-			p.box(key).out[0] = out
-		}
-	case schedule.B, schedule.I:
-		switch {
-		case len(out) == 0 || p.plan.Placement.First(s):
-		case p.plan.Placement.Rank[s-1] == p.rank:
-			p.frame(s-1, m).gradOut = out
-		default:
-			p.box(key).out[1] = out
-		}
+	case schedule.RecvF, schedule.RecvB:
+		out, err = p.receive(kind, s, m)
+		return out, nil, err
+	case schedule.SendF, schedule.SendB, schedule.WaitF, schedule.WaitB, schedule.Reshard:
+		return nil, nil, nil
 	}
-	return taken, nil
+	t := p.profile.stage(p.shape(int(m)), int(s))
+	c := t.call(kind, p.plan, int(s))
+	if c == nil {
+		if kind == schedule.Unshard || kind == schedule.ReduceGrad {
+			return nil, nil, nil
+		}
+		return nil, nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, s, t.Stage, kind)
+	}
+	if out, taken, err = p.call(t, c, s, m); err != nil || kind != schedule.Quantize {
+		if len(out) == 0 && kind != schedule.F { // no gradient is on its way
+			out = nil
+		}
+		return out, taken, err
+	}
+	p.put(where{effects.BackwardWeights, s, m}, out[c.Forward:])
+	return out[:c.Forward], nil, nil
 }
 
 // call plays the events of a call but for the ends of its slots, which it returns.
-func (p *player) call(f *frame, t *StageProfile, c *Call, key frameKey) (out []int32, taken []Event, err error) {
-	if len(f.own) < len(t.Buffers) {
-		f.own = slices.Grow(f.own, len(t.Buffers))
-		for len(f.own) < len(t.Buffers) {
-			f.own = append(f.own, nothing)
+func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken []Event, err error) {
+	if _, begun := p.held[where{effects.Saved, s, m}]; !begun {
+		p.put(where{effects.Saved, s, m}, unborn(t.Buffers))
+		if e, there := p.held[where{effects.Part, -1, m}]; there {
+			p.put(where{effects.Part, s, m}, e.items)
 		}
 	}
-	for i, b := range t.Buffers {
-		if b.Class == memory.Resident {
-			f.own[i] = resident
-		}
+	p.lent = lists{
+		Own: p.held[where{effects.Saved, s, m}].items, In: p.held[where{effects.Input, s, m}].items,
+		GradOut: p.held[where{effects.Gradient, s, m}].items, PartRead: p.held[where{effects.Part, s, m}].items,
 	}
-	o := origin{kind: ofStage, stage: key.stage, microbatch: key.microbatch}
-	if key.microbatch < 0 {
-		o.kind = ofStageAlways
+	o, during := origin{kind: ofStage, stage: s, microbatch: m}, len(c.Events)-c.Taken
+	if m < 0 {
+		o.kind, during = ofStageAlways, len(c.Events)
 	}
-	during := len(c.Events) - c.Taken
-	if err := p.events(f, t.Buffers, c.Events[:during], o); err != nil {
+	if err := p.events(&p.lent, t.Buffers, c.Events[:during], o); err != nil {
 		return nil, nil, err
 	}
 	out = make([]int32, len(c.Out))
 	for i, ref := range c.Out {
-		if out[i], err = p.resolve(f, ref); err != nil {
+		if out[i], err = p.lent.resolve(ref); err != nil {
 			return nil, nil, err
 		}
 	}
 	return out, c.Events[during:], nil
 }
 
+// unborn returns a place for each buffer of a profile, of which the resident ones are there.
+func unborn(buffers []Buffer) []int32 {
+	own := make([]int32, len(buffers))
+	for i, b := range buffers {
+		own[i] = nothing
+		if b.Class == memory.Resident {
+			own[i] = resident
+		}
+	}
+	return own
+}
+
 // events plays changes of references.
-func (p *player) events(f *frame, buffers []Buffer, events []Event, o origin) error {
+func (p *player) events(f *lists, buffers []Buffer, events []Event, o origin) error {
 	for _, e := range events {
 		if e.Op == Alloc {
 			if e.Ref.Kind != Own || e.Ref.Index < 0 || e.Ref.Index >= len(buffers) {
@@ -268,10 +264,10 @@ func (p *player) events(f *frame, buffers []Buffer, events []Event, o origin) er
 			if err != nil {
 				return err
 			}
-			f.own[e.Ref.Index] = i
+			f[Own][e.Ref.Index] = i
 			continue
 		}
-		i, err := p.resolve(f, e.Ref)
+		i, err := f.resolve(e.Ref)
 		if err != nil {
 			return err
 		}
@@ -288,51 +284,19 @@ func (p *player) events(f *frame, buffers []Buffer, events []Event, o origin) er
 }
 
 // resolve returns the item that a reference of a profile names.
-func (p *player) resolve(f *frame, ref Ref) (int32, error) {
-	var list []int32
-	switch ref.Kind {
-	case None:
+func (f *lists) resolve(ref Ref) (int32, error) {
+	if ref.Kind == None {
 		return nothing, nil
-	case Own:
-		list = f.own
-	case In:
-		list = f.in
-	case GradOut:
-		list = f.gradOut
-	case PartRead:
-		list = f.parts
 	}
-	if ref.Index < 0 || ref.Index >= len(list) || list[ref.Index] == nothing {
-		return 0, fmt.Errorf("%w: it refers to %v, which is not there", ErrProfile, ref)
+	if list := f[ref.Kind]; ref.Index >= 0 && ref.Index < len(list) && list[ref.Index] != nothing {
+		return list[ref.Index], nil
 	}
-	return list[ref.Index], nil
-}
-
-// frame returns the frame of a stage for a microbatch.
-func (p *player) frame(s, m int) *frame {
-	key := frameKey{int32(s), int32(m)}
-	f := p.frames[key]
-	if f == nil {
-		f = &frame{segment: p.at.segment}
-		p.frames[key] = f
-	}
-	return f
-}
-
-// box returns the outbox of a stage for a microbatch.
-func (p *player) box(key frameKey) *box {
-	b := p.outbox[key]
-	if b == nil {
-		b = &box{segment: p.at.segment}
-		p.outbox[key] = b
-	}
-	return b
+	return 0, fmt.Errorf("%w: it refers to %v, which is not there", ErrProfile, ref)
 }
 
 // pull plays the source up to an item, and the look-ahead beyond it.
 func (p *player) pull(item int) error {
-	all := p.plan.Microbatches
-	for upto := min(item+min(p.lookAhead, all), all-1); p.pulled <= upto; p.pulled++ {
+	for upto := effects.Upto(p.plan, item, p.lookAhead); p.pulled <= upto; p.pulled++ {
 		m, wanted := p.plan.OfItem(p.pulled), p.wants[p.pulled%len(p.wants)]
 		shape := &p.profile.Shapes[p.shape(m)]
 		which := slices.IndexFunc(shape.Entries, func(e Entry) bool { return e.Parts == wanted })
@@ -343,30 +307,24 @@ func (p *player) pull(item int) error {
 			return fmt.Errorf("%w: shape class %q has no entry for the parts %#b", ErrProfile, shape.Name, wanted)
 		}
 		e := &shape.Entries[which]
-		f := &frame{own: make([]int32, len(e.Buffers))}
-		for i := range f.own {
-			f.own[i] = nothing
-			if e.Buffers[i].Class == memory.Resident {
-				f.own[i] = resident
-			}
-		}
-		if err := p.events(f, e.Buffers, e.Events, origin{kind: ofEntry, stage: int32(which), microbatch: int32(m)}); err != nil {
+		f := lists{Own: unborn(e.Buffers)}
+		if err := p.events(&f, e.Buffers, e.Events, origin{kind: ofEntry, stage: int32(which), microbatch: int32(m)}); err != nil {
 			return err
 		}
 		if wanted == 0 {
 			continue
 		}
-		held := &entry{segment: p.at.segment, wanted: wanted, parts: make([]int32, len(e.Out))}
+		parts := make([]int32, len(e.Out))
 		for part, ref := range e.Out {
-			held.parts[part] = nothing
+			parts[part] = nothing
 			if wanted>>part&1 == 1 {
 				var err error
-				if held.parts[part], err = p.resolve(f, ref); err != nil {
+				if parts[part], err = f.resolve(ref); err != nil {
 					return err
 				}
 			}
 		}
-		p.entries[int32(m)] = held
+		p.held[where{effects.Part, -1, int32(m)}] = held{p.at.segment, wanted, parts}
 	}
 	return nil
 }
@@ -382,62 +340,26 @@ func (s *Shape) entry(parts uint64) *Entry {
 }
 
 // receive plays a transfer that comes in: a copy of every tensor there is.
-func (p *player) receive(s, m int, kind schedule.Kind) error {
-	var list []port
-	var err error
-	o := origin{kind: ofInput, stage: int32(s), microbatch: int32(m)}
+func (p *player) receive(kind schedule.Kind, s, m int32) (got []int32, err error) {
+	o, list := origin{kind: ofInput, stage: s, microbatch: m}, []port(nil)
 	if kind == schedule.RecvF {
-		list, err = p.ports.outputs(p.shape(m), s-1)
+		list, err = p.ports.outputs(p.shape(int(m)), int(s)-1)
 	} else {
 		o.kind = ofGradient
-		list, err = p.ports.gradients(p.shape(m), s+1)
+		list, err = p.ports.gradients(p.shape(int(m)), int(s)+1)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	got := make([]int32, len(list))
+	got = make([]int32, len(list))
 	for i, port := range list {
 		got[i] = nothing
 		if port.bytes > 0 {
 			o.index = int32(i)
 			if got[i], err = p.born(port.bytes, port.atMost, memory.Transfer, o); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	if f := p.frame(s, m); kind == schedule.RecvF {
-		f.in = got
-	} else {
-		f.gradOut = got
-	}
-	return nil
-}
-
-// gather plays UNSHARD.
-func (p *player) gather(s int) error {
-	t := p.profile.stage(0, s)
-	if t.Gather == nil {
-		return nil
-	}
-	out, taken, err := p.call(p.frame(s, -1), t, t.Gather, frameKey{int32(s), -1})
-	if err == nil {
-		err = p.events(p.frame(s, -1), t.Buffers, taken, origin{stage: int32(s), microbatch: -1})
-	}
-	p.gathered[int32(s)] = out
-	return err
-}
-
-// quantize plays QUANTIZE.
-func (p *player) quantize(s int) error {
-	t := p.profile.stage(0, s)
-	call := t.quantize(p.plan.HasBackward(s))
-	if call == nil {
-		return fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, s, t.Stage, schedule.Quantize)
-	}
-	out, _, err := p.call(p.frame(s, -1), t, call, frameKey{int32(s), -1})
-	if err != nil {
-		return err
-	}
-	p.copied[int32(s)] = copies{out[:call.Forward], out[call.Forward:]}
-	return nil
+	return got, nil
 }

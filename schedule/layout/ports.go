@@ -2,6 +2,7 @@ package layout
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/weir-ml/weir/schedule"
 )
@@ -21,12 +22,23 @@ func (t *Profile) params(stage int) []Param {
 	return t.Params[stage%len(t.Params)]
 }
 
+// trained iterates over the names of a stage's parameters that train, with their indices.
+func (t *Profile) trained(stage int) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		for i, param := range t.params(stage) {
+			if !param.Frozen && !yield(i, param.Name) {
+				return
+			}
+		}
+	}
+}
+
 // call returns what a stage does in an action of this kind, nil where its profile
 // does not say.
-func (t *StageProfile) call(kind schedule.Kind, mode schedule.Mode) *Call {
+func (t *StageProfile) call(kind schedule.Kind, plan *schedule.Plan, stage int) *Call {
 	switch kind {
 	case schedule.F:
-		if mode == schedule.ForwardOnly {
+		if plan.Mode == schedule.ForwardOnly {
 			return t.Eval
 		}
 		return t.Forward
@@ -40,16 +52,13 @@ func (t *StageProfile) call(kind schedule.Kind, mode schedule.Mode) *Call {
 		return t.Gather
 	case schedule.ReduceGrad:
 		return t.Reduce
+	case schedule.Quantize:
+		if plan.HasBackward(stage) {
+			return t.Quantize
+		}
+		return t.QuantizeEval
 	}
 	return nil
-}
-
-// quantize returns what QUANTIZE does, with copies for a backward or without.
-func (t *StageProfile) quantize(backward bool) *Call {
-	if backward {
-		return t.Quantize
-	}
-	return t.QuantizeEval
 }
 
 // port is what crosses from one stage to another: the bytes of a tensor, 0 where the
@@ -90,7 +99,7 @@ func (p *ports) gradients(shape, stage int) ([]port, error) {
 
 func (p *ports) crossing(shape, stage int, kind schedule.Kind) ([]port, error) {
 	t := p.profile.stage(shape, stage)
-	call := t.call(kind, p.plan.Mode)
+	call := t.call(kind, p.plan, stage)
 	if call == nil {
 		return nil, fmt.Errorf("%w: stage %d (%s) has no profile of %v", ErrProfile, stage, t.Stage, kind)
 	}

@@ -145,9 +145,24 @@ func (p *player) state(to []uint64, shift int) []uint64 {
 		}
 		return uint64(int64(microbatch)) << 1
 	}
-	held := func(list []int32) {
-		to = append(to, uint64(len(list)))
-		for _, i := range list {
+	to = append(to, uint64(p.pulled-shift*len(p.wants))<<1|1)
+	if p.pulled == p.plan.Microbatches {
+		to[0] = 0
+	}
+	type keyed struct {
+		where, microbatch uint64
+		held
+	}
+	keys := make([]keyed, 0, len(p.held))
+	for w, h := range p.held {
+		keys = append(keys, keyed{uint64(w.place)<<32 | uint64(uint32(w.stage)), relative(h.segment, w.microbatch), h})
+	}
+	slices.SortFunc(keys, func(a, b keyed) int {
+		return cmp.Or(cmp.Compare(a.where, b.where), cmp.Compare(a.microbatch, b.microbatch))
+	})
+	for _, k := range keys {
+		to = append(to, k.where, k.microbatch, k.wanted, uint64(len(k.items)))
+		for _, i := range k.items {
 			switch {
 			case i < 0:
 				to = append(to, uint64(int64(i)))
@@ -157,59 +172,6 @@ func (p *player) state(to []uint64, shift int) []uint64 {
 				to = append(to, p.id(&p.items[i], i), uint64(p.items[i].refs))
 			}
 		}
-	}
-	type keyed struct {
-		stage, microbatch uint64
-		key               frameKey
-	}
-	var keys []keyed
-	sorted := func() []keyed {
-		slices.SortFunc(keys, func(a, b keyed) int {
-			return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.microbatch, b.microbatch))
-		})
-		for _, k := range keys {
-			to = append(to, k.stage, k.microbatch)
-		}
-		return keys
-	}
-	to = append(to, uint64(p.pulled-shift*len(p.wants))<<1|1)
-	if p.pulled == p.plan.Microbatches {
-		to[0] = 0
-	}
-	for key, f := range p.frames {
-		keys = append(keys, keyed{uint64(key.stage), relative(f.segment, key.microbatch), key})
-	}
-	for _, k := range sorted() {
-		f := p.frames[k.key]
-		held(f.own)
-		held(f.in)
-		held(f.gradOut)
-		held(f.parts)
-	}
-	keys = keys[:0]
-	for key, b := range p.outbox {
-		keys = append(keys, keyed{uint64(key.stage), relative(b.segment, key.microbatch), key})
-	}
-	for _, k := range sorted() {
-		b := p.outbox[k.key]
-		held(b.out[0])
-		held(b.out[1])
-	}
-	keys = keys[:0]
-	for m, e := range p.entries {
-		keys = append(keys, keyed{0, relative(e.segment, m), frameKey{0, m}})
-	}
-	for _, k := range sorted() {
-		e := p.entries[k.key.microbatch]
-		to = append(to, e.wanted)
-		held(e.parts)
-	}
-	keys = keys[:0]
-	for stage := range p.gathered {
-		keys = append(keys, keyed{uint64(stage), 0, frameKey{stage, 0}})
-	}
-	for _, k := range sorted() {
-		held(p.gathered[k.key.stage])
 	}
 	return to
 }
@@ -225,25 +187,13 @@ func (p *player) moveOn(n, stride int) {
 			}
 		}
 	}
-	frames, outbox, entries := p.frames, p.outbox, p.entries
-	p.frames, p.outbox, p.entries = map[frameKey]*frame{}, map[frameKey]*box{}, map[int32]*entry{}
-	for key, f := range frames {
-		if f.segment == segment && key.microbatch >= 0 {
-			key.microbatch += moved
+	old := p.held
+	p.held = make(map[where]held, len(old))
+	for w, h := range old {
+		if h.segment == segment && w.microbatch >= 0 {
+			w.microbatch += moved
 		}
-		p.frames[key] = f
-	}
-	for key, b := range outbox {
-		if b.segment == segment {
-			key.microbatch += moved
-		}
-		p.outbox[key] = b
-	}
-	for m, e := range entries {
-		if e.segment == segment {
-			m += moved
-		}
-		p.entries[m] = e
+		p.held[w] = h
 	}
 	if p.pulled < p.plan.Microbatches {
 		p.pulled += int(moved) * len(p.wants)

@@ -9,7 +9,7 @@
 // last plan of each kind.
 //
 // The runner owns every handle between the calls of stages, and obeys: what dies
-// where is in the plan's drop bits. It never guesses.
+// where is in the plan's drop bits, and in which order in package effects. It never guesses.
 //
 // # Several ranks
 //

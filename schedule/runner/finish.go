@@ -181,8 +181,8 @@ func (r *worker[T]) verdict(divisor float64) {
 	r.result.Outcome = loss.Skipped
 	for i, s := range r.squares {
 		if math.IsNaN(s) || math.IsInf(s, 0) {
-			st := &r.stages[r.owners[i].stage]
-			r.result.nonFinite = fmt.Sprintf("the gradient of %q of stage %d (%s)", st.params[r.owners[i].param].Name, r.owners[i].stage, st.spec.Name)
+			st := &r.stages[r.owners[i].Stage]
+			r.result.nonFinite = fmt.Sprintf("the gradient of %q of stage %d (%s)", st.params[r.owners[i].Param].Name, r.owners[i].Stage, st.spec.Name)
 			break
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/memory/placement"
@@ -163,7 +164,7 @@ type program struct {
 	extent frames.Extent
 	// first and last are the computations with which the rank's time begins and ends.
 	first, last schedule.Action
-	ends        []uint32 // by stage: a bit for each kind that is its last one for a microbatch
+	effects     [][]effects.Effects // by segment and action of its body
 	// most says that the plan of memory is for several shapes, or for sizes that depend on
 	// values: no more than it has is live.
 	most bool
@@ -174,13 +175,12 @@ func newProgram(plan *planned, rank, lookAhead int) *program {
 	m := plan.Microbatches
 	p := &program{planned: plan}
 	p.first, p.last = span(plan.Programs[rank])
-	p.ends = make([]uint32, plan.Placement.Stages())
-	for s := range p.ends {
-		for kind := schedule.F; kind <= schedule.W; kind++ {
-			if plan.Ends(s, kind) {
-				p.ends[s] |= 1 << kind
-			}
+	for _, segment := range plan.Programs[rank] {
+		body := make([]effects.Effects, len(segment.Body))
+		for k, action := range segment.Body {
+			body[k] = effects.Of(plan.Plan, action)
 		}
+		p.effects = append(p.effects, body)
 	}
 	if plan.memory != nil {
 		p.most = slices.ContainsFunc(plan.memory.Ranks[rank].Layout.Allocations, func(b memory.Allocation) bool { return b.AtMost })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )
@@ -48,5 +49,8 @@ func (t *trip[T]) quantize(ctx context.Context, s int) error {
 		return err
 	}
 	*place, profile.Buffers, t.tables[s] = made, tape.buffers, tape.tables
-	return runner.putWeights(s, backward)
+	if err := runner.context.PutAt(effects.ForwardWeights, s, 0, st.forward, 0); err != nil || backward == nil {
+		return err
+	}
+	return runner.context.PutAt(effects.BackwardWeights, s, 0, backward, 0)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -219,7 +220,7 @@ func (t *trip[T]) forward(ctx context.Context, s int) error {
 		for i, h := range in {
 			t.tapes[s].lent(layout.In, i, h)
 		}
-		if err := c.PutInputs(s, 0, in); err != nil {
+		if err := c.PutAt(effects.Input, s, 0, in, 0); err != nil {
 			runner.giveBack(in)
 			return err
 		}
@@ -233,7 +234,7 @@ func (t *trip[T]) forward(ctx context.Context, s int) error {
 		return st.Forward(ctx, batchctx.Of(c.Call(s, 0, frames.InForward)), in, out)
 	})
 	if err == nil && st.before >= 0 {
-		err = c.DropInputs(s, 0)
+		err = c.DropAt(effects.Input, s, 0)
 	}
 	if err != nil || st.after < 0 {
 		runner.giveBack(out)
@@ -261,7 +262,7 @@ func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error
 		for i, h := range handles {
 			t.tapes[s].lent(layout.GradOut, i, h)
 		}
-		if err := c.PutGradients(s, 0, handles, st.noGradOut); err != nil {
+		if err := c.PutAt(effects.Gradient, s, 0, handles, st.noGradOut); err != nil {
 			runner.giveBack(handles)
 			return err
 		}
@@ -280,7 +281,7 @@ func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error
 		return st.Backward(ctx, batchctx.Of(c.Call(s, 0, frames.InBackward)), gradOut, gradIn)
 	})
 	if err == nil && st.after >= 0 {
-		err = c.DropGradients(s, 0)
+		err = c.DropAt(effects.Gradient, s, 0)
 	}
 	if err != nil {
 		runner.giveBack(gradIn)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 )
 
@@ -11,7 +12,7 @@ import (
 // trainer's hooks know how.
 
 // unshard gathers the weights of a stage, which the context holds from then on.
-func (r *worker[T]) unshard(ctx context.Context, s int) error {
+func (r *worker[T]) unshard(ctx context.Context, s int, e *effects.Effects) error {
 	if r.cfg.Replicas.Unshard == nil {
 		return errors.New("runner: the plan gathers weights and Replicas.Unshard is nil")
 	}
@@ -19,17 +20,7 @@ func (r *worker[T]) unshard(ctx context.Context, s int) error {
 	if err != nil {
 		return err
 	}
-	r.expected.Gathered++
-	return r.context.PutGathered(s, h)
-}
-
-// reshard ends the gathered weights of a stage.
-func (r *worker[T]) reshard(s int) error {
-	if r.cfg.Replicas.Reshard != nil {
-		r.cfg.Replicas.Reshard(s)
-	}
-	r.expected.Gathered--
-	return r.context.DropGathered(s)
+	return r.put(e, 0, h, 0)
 }
 
 // reduce reduces the gradients of a stage over the replicas, those that were never

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -57,6 +58,7 @@ func (r *worker[T]) program(ctx context.Context) (err error) {
 // execute runs the actions of the rank's program in order.
 func (r *worker[T]) execute(ctx context.Context) error {
 	for i, segment := range r.plan.Programs[r.rank] {
+		body := r.plan.effects[i]
 		for repeat := range segment.Repeat {
 			shift := repeat * segment.Stride
 			base := r.levels.base(i, repeat)
@@ -75,7 +77,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 				if r.cfg.Hooks.Action != nil {
 					r.cfg.Hooks.Action(r.rank, action)
 				}
-				if err := r.act(ctx, action); err != nil {
+				if err := r.act(ctx, action, &body[k]); err != nil {
 					return err
 				}
 				r.result.Actions++
@@ -85,22 +87,17 @@ func (r *worker[T]) execute(ctx context.Context) error {
 	return nil
 }
 
-// act runs one action: the call of the stage, what it hands over, what dies.
-func (r *worker[T]) act(ctx context.Context, action schedule.Action) error {
+// act runs one action, with its effects on memory in their order.
+func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	if !calls(action.Kind()) {
-		if err := r.actBetween(ctx, action); err != nil {
+		if err := r.actBetween(ctx, action, e); err != nil {
 			return r.foreign(action, err)
 		}
-	} else if err := r.compute(ctx, action); err != nil {
+	} else if err := r.compute(ctx, action, e); err != nil {
 		return r.fault(action, r.explain(err))
 	}
-	if err := r.drop(action); err != nil {
+	if err := r.drop(action, e); err != nil {
 		return r.fault(action, err)
-	}
-	if action.Kind() == schedule.F && r.stages[action.Stage()].after < 0 {
-		if err := r.output(action); err != nil {
-			return r.fault(action, err)
-		}
 	}
 	r.context.Settle()
 	if action.Drop()&schedule.Retire != 0 {
@@ -111,27 +108,33 @@ func (r *worker[T]) act(ctx context.Context, action schedule.Action) error {
 	return nil
 }
 
+// put gives the context what an action hands over, but for the ports whose bit is set in none.
+func (r *worker[T]) put(e *effects.Effects, m int, h []T, none uint64) error {
+	r.expected[e.To]++
+	return r.context.PutAt(e.To, int(e.Stage), m, h, none)
+}
+
 // calls reports whether an action of the kind is a call of its stage.
 func calls(kind schedule.Kind) bool { return kind.Compute() || kind == schedule.Quantize }
 
 // compute runs a call of a stage, between the two readings of the clock at the first
 // and the last of them.
-func (r *worker[T]) compute(ctx context.Context, action schedule.Action) error {
+func (r *worker[T]) compute(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	if action == r.plan.first {
 		r.clock.first, r.clock.waitedBefore = time.Now(), r.waited()
 	}
 	var err error
 	switch s, m := action.Stage(), action.Microbatch(); action.Kind() {
 	case schedule.F:
-		err = r.forward(ctx, s, m)
+		err = r.forward(ctx, s, m, e)
 	case schedule.B:
-		err = r.backward(ctx, s, m, frames.InBackward)
+		err = r.backward(ctx, s, m, frames.InBackward, e)
 	case schedule.I:
-		err = r.backward(ctx, s, m, frames.InBackwardInput)
+		err = r.backward(ctx, s, m, frames.InBackwardInput, e)
 	case schedule.W:
 		err = r.backwardWeight(ctx, s, m)
 	default:
-		err = r.quantize(ctx, s)
+		err = r.quantize(ctx, s, e)
 	}
 	if action == r.plan.last {
 		r.clock.last, r.clock.waited = time.Now(), r.waited()
@@ -139,10 +142,9 @@ func (r *worker[T]) compute(ctx context.Context, action schedule.Action) error {
 	return err
 }
 
-// forward runs F: what the stage returns becomes the next stage's input, or waits for
-// its transfer.
-func (r *worker[T]) forward(ctx context.Context, s, m int) error {
-	if item := r.plan.Item(m); r.pulled-item <= r.cfg.Plan.LookAhead {
+// forward runs F.
+func (r *worker[T]) forward(ctx context.Context, s, m int, e *effects.Effects) error {
+	if item := r.plan.Item(m); e.Pulls && r.pulled-item <= r.cfg.Plan.LookAhead {
 		if err := r.pull(ctx, item); err != nil {
 			return err
 		}
@@ -151,30 +153,16 @@ func (r *worker[T]) forward(ctx context.Context, s, m int) error {
 	if err := r.context.Open(s, m, st.in); err != nil {
 		return err
 	}
-	r.expected.Frames++
+	r.expected[effects.Saved]++
 	view := batchctx.Of(r.context.Call(s, m, frames.InForward))
 	if err := r.context.End(st.Forward(ctx, view, st.in, st.out)); err != nil {
 		return err
 	}
 	clear(st.in)
-	if err := r.putOutputs(s, m); err != nil {
+	if err := r.put(e, m, st.out, 0); err != nil {
 		return unset(err, "output", "out", "Forward", st.spec.Outputs)
 	}
 	return nil
-}
-
-// putOutputs hands on what a forward has returned.
-func (r *worker[T]) putOutputs(s, m int) error {
-	switch st := &r.stages[s]; st.after {
-	case -1:
-		return r.context.PutOutputs(st.out)
-	case r.rank:
-		r.expected.Activations++
-		return r.context.PutInputs(s+1, m, st.out)
-	default:
-		r.expected.Transfers++
-		return r.context.PutSent(s, m, frames.Outputs, st.out, 0)
-	}
 }
 
 // unset names the port that a stage has set no tensor for.
@@ -186,10 +174,10 @@ func unset(err error, what, argument, call string, ports []stages.Port) error {
 	return fmt.Errorf("it set no %s %d (%s): set %s[%d] in %s: %w", what, missing.Port, ports[missing.Port].Name, argument, missing.Port, call, missing)
 }
 
-// output ends the outputs of the last stage, or gives them to whoever asked.
+// output ends the outputs of a last stage, or gives them to whoever asked.
 func (r *worker[T]) output(action schedule.Action) error {
 	if r.cfg.Outputs == nil || r.plan.Mode != schedule.ForwardOnly {
-		return r.context.DropOutputs()
+		return r.context.DropAt(effects.Output, action.Stage(), action.Microbatch())
 	}
 	out := r.stages[action.Stage()].out
 	return r.context.GiveOutputs(out, func() error {
@@ -198,10 +186,8 @@ func (r *worker[T]) output(action schedule.Action) error {
 	})
 }
 
-// backward runs B, or I where the call says so: the gradient of the stage's
-// inputs becomes the gradient of the previous stage's outputs, or waits for its
-// transfer.
-func (r *worker[T]) backward(ctx context.Context, s, m int, call frames.Call) error {
+// backward runs B, or I where the call says so.
+func (r *worker[T]) backward(ctx context.Context, s, m int, call frames.Call, e *effects.Effects) error {
 	st := &r.stages[s]
 	var gradOut, gradIn []T
 	if st.after >= 0 {
@@ -230,14 +216,7 @@ func (r *worker[T]) backward(ctx context.Context, s, m int, call frames.Call) er
 	if gradIn == nil {
 		return nil
 	}
-	if st.before == r.rank {
-		r.expected.Gradients++
-		err = r.context.PutGradients(s-1, m, gradIn, st.noGradIn)
-	} else {
-		r.expected.Transfers++
-		err = r.context.PutSent(s, m, frames.InputGradients, gradIn, st.noGradIn)
-	}
-	if err != nil {
+	if err := r.put(e, m, gradIn, st.noGradIn); err != nil {
 		return unset(err, "gradient of input", "gradIn", "the backward", st.spec.Inputs)
 	}
 	clear(gradIn) // a port without a gradient may have got one
@@ -256,7 +235,7 @@ func (r *worker[T]) backwardWeight(ctx context.Context, s, m int) error {
 // pull asks the source for entries up to an item, and the look-ahead beyond it, but never
 // for more than the step has.
 func (r *worker[T]) pull(ctx context.Context, item int) error {
-	for upto := min(item+min(r.cfg.Plan.LookAhead, r.plan.Microbatches), r.plan.Microbatches-1); r.pulled <= upto; r.pulled++ {
+	for upto := effects.Upto(r.plan.Plan, item, r.cfg.Plan.LookAhead); r.pulled <= upto; r.pulled++ {
 		var before time.Duration
 		if r.cfg.Hooks.Microbatch != nil {
 			before = time.Since(r.clock.began)
@@ -274,7 +253,7 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 		if r.cfg.Hooks.Microbatch != nil {
 			r.clock.source += time.Since(r.clock.began) - before
 		}
-		r.expected.Parts += bits.OnesCount64(r.plan.extent.Of(r.pulled))
+		r.expected[effects.Part] += bits.OnesCount64(r.plan.extent.Of(r.pulled))
 	}
 	return nil
 }
@@ -286,50 +265,27 @@ func (r *worker[T]) fill(ctx context.Context, item int) error {
 
 // drop ends what the action's drop bits say, and writes down what should be gone by
 // the action's kind: were a bit missing, the audit would tell.
-func (r *worker[T]) drop(action schedule.Action) error {
-	s, m, kind, drop := action.Stage(), action.Microbatch(), action.Kind(), action.Drop()
-	st := &r.stages[s]
-	switch {
-	case kind == schedule.F && st.before >= 0:
-		r.expected.Activations--
-	case (kind == schedule.B || kind == schedule.I) && st.after >= 0:
-		r.expected.Gradients--
-	case kind == schedule.WaitF || kind == schedule.WaitB:
-		r.expected.Transfers--
+func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
+	s, m := action.Stage(), action.Microbatch()
+	for due := e.Due; due != 0; due &= due - 1 {
+		r.expected[due.First()]--
 	}
-	last := r.plan.ends[s]>>kind&1 == 1
-	if last {
-		r.expected.Frames--
-	}
-	if drop&schedule.DropParts != 0 {
-		parts := r.plan.Parts[s][kind]
-		r.expected.Parts -= bits.OnesCount64(parts)
-		if err := r.context.DropParts(m, parts); err != nil {
+	for left := e.Ends; left != 0; left &= left - 1 {
+		var err error
+		switch place := left.First(); place {
+		case effects.Part:
+			r.expected[place] -= bits.OnesCount64(e.Parts)
+			err = r.context.DropParts(m, e.Parts)
+		case effects.Saved:
+			err = r.context.DropSaved(s, m, action.Kind(), e.Last)
+		case effects.Output:
+			err = r.output(action)
+		default:
+			err = r.context.DropAt(place, s, m)
+		}
+		if err != nil {
 			return err
 		}
-	}
-	if drop&schedule.DropInput != 0 {
-		if err := r.context.DropInputs(s, m); err != nil {
-			return err
-		}
-	}
-	if drop&schedule.DropGrad != 0 {
-		if err := r.context.DropGradients(s, m); err != nil {
-			return err
-		}
-	}
-	if drop&schedule.DropSaved != 0 {
-		if err := r.context.DropSaved(s, m, kind, last); err != nil {
-			return err
-		}
-	}
-	if drop&schedule.DropSent != 0 {
-		if err := r.context.DropSent(s, m, sent(kind)); err != nil {
-			return err
-		}
-	}
-	if drop&(schedule.DropForwardWeights|schedule.DropBackwardWeights) != 0 {
-		return r.dropWeights(s, drop)
 	}
 	return nil
 }

@@ -2,7 +2,9 @@ package runner
 
 import (
 	"context"
+	"iter"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 )
 
@@ -14,33 +16,27 @@ import (
 
 // resolveTies finds the uses of each parameter, in stage order.
 func (r *worker[T]) resolveTies() {
-	owner := map[string]use{}
-	for s := range r.stages {
-		for p, param := range r.stages[s].params {
-			if param.Contributes == frames.Frozen {
-				continue
-			}
-			this := use{s, p}
-			if first, tied := owner[param.Name]; tied {
-				r.tied = append(r.tied, tie{first, this})
-			} else {
-				owner[param.Name] = this
-				r.owners = append(r.owners, this)
+	r.owners, r.tied = effects.Ties(len(r.stages), func(s int) iter.Seq2[int, string] {
+		return func(yield func(int, string) bool) {
+			for p, param := range r.stages[s].params {
+				if param.Contributes != frames.Frozen && !yield(p, param.Name) {
+					return
+				}
 			}
 		}
-	}
+	})
 	r.squares = make([]float64, len(r.owners))
 }
 
-func (r *worker[T]) gradient(u use) T { return r.stages[u.stage].params[u.param].Grad }
+func (r *worker[T]) gradient(u effects.Use) T { return r.stages[u.Stage].params[u.Param].Grad }
 
 // rank returns the rank of a use.
-func (r *worker[T]) rankOf(u use) int { return r.placement.Rank[u.stage] }
+func (r *worker[T]) rankOf(u effects.Use) int { return r.placement.Rank[u.Stage] }
 
 // addUses adds every use to its owner.
 func (r *worker[T]) addUses(ctx context.Context) error {
 	for _, tie := range r.tied {
-		err := r.hand(ctx, Use, tie.use, tie.use, tie.owner, r.gradients.Add)
+		err := r.hand(ctx, Use, tie.Use, tie.Use, tie.Owner, r.gradients.Add)
 		if err != nil {
 			return err
 		}
@@ -51,7 +47,7 @@ func (r *worker[T]) addUses(ctx context.Context) error {
 // spreadTotals gives every use the total of its owner.
 func (r *worker[T]) spreadTotals(ctx context.Context) error {
 	for _, tie := range r.tied {
-		if err := r.hand(ctx, Total, tie.use, tie.owner, tie.use, r.replace); err != nil {
+		if err := r.hand(ctx, Total, tie.Use, tie.Owner, tie.Use, r.replace); err != nil {
 			return err
 		}
 	}
@@ -71,8 +67,8 @@ func (r *worker[T]) replace(dst, src T) error {
 
 // hand applies the gradient of one use to that of another one, on its rank. Named is
 // the use that the transfer is called by.
-func (r *worker[T]) hand(ctx context.Context, content Content, named, from, to use, apply func(dst, src T) error) error {
-	tag := Tag{Step: r.step, Content: content, Stage: named.stage, Param: named.param}
+func (r *worker[T]) hand(ctx context.Context, content Content, named, from, to effects.Use, apply func(dst, src T) error) error {
+	tag := Tag{Step: r.step, Content: content, Stage: named.Stage, Param: named.Param}
 	switch own := r.rank; {
 	case r.rankOf(from) == own && r.rankOf(to) == own:
 		return apply(r.gradient(to), r.gradient(from))

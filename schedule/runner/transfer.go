@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/schedule"
 )
 
 // actBetween runs an action that is no call of a stage. What is received is the
 // stage's input, or the gradient of its output, from then on; what is sent is in the
 // context's outbox from the call that made it until the wait (L4).
-func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action) error {
+func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
 	st := &r.stages[s]
 	r.context.Act(s, m)
@@ -20,9 +20,9 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action) erro
 	}
 	switch kind := action.Kind(); kind {
 	case schedule.SendF:
-		return r.send(ctx, st.after, action, 0)
+		return r.send(ctx, st.after, action, effects.SentOutput, 0)
 	case schedule.SendB:
-		return r.send(ctx, st.before, action, st.noGradIn)
+		return r.send(ctx, st.before, action, effects.SentGradient, st.noGradIn)
 	case schedule.WaitF:
 		return r.transport.Wait(ctx, st.after, r.tag(action))
 	case schedule.WaitB:
@@ -32,19 +32,20 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action) erro
 		if err != nil {
 			return err
 		}
-		r.expected.Activations++
-		return r.context.PutInputs(s, m, h)
+		return r.put(e, m, h, 0)
 	case schedule.RecvB:
 		h, err := r.receive(ctx, st.after, r.tag(action), len(st.out), st.noGradOut)
 		if err != nil {
 			return err
 		}
-		r.expected.Gradients++
-		return r.context.PutGradients(s, m, h, st.noGradOut)
+		return r.put(e, m, h, st.noGradOut)
 	case schedule.Unshard:
-		return r.unshard(ctx, s)
+		return r.unshard(ctx, s, e)
 	case schedule.Reshard:
-		return r.reshard(s)
+		if r.cfg.Replicas.Reshard != nil {
+			r.cfg.Replicas.Reshard(s)
+		}
+		return nil
 	case schedule.ReduceGrad:
 		return r.reduce(ctx, s)
 	default:
@@ -67,17 +68,9 @@ func (r *worker[T]) tag(action schedule.Action) Tag {
 	return tag
 }
 
-// sent says what the wait of a kind is for.
-func sent(kind schedule.Kind) frames.Sent {
-	if kind == schedule.SendB || kind == schedule.WaitB {
-		return frames.InputGradients
-	}
-	return frames.Outputs
-}
-
 // send sends what the outbox has for an action, the ports without a gradient left out.
-func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, none uint64) error {
-	lent, err := r.context.Sent(action.Stage(), action.Microbatch(), sent(action.Kind()), r.lent[:0], none)
+func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, place effects.Place, none uint64) error {
+	lent, err := r.context.Sent(action.Stage(), action.Microbatch(), place, r.lent[:0], none)
 	if err == nil {
 		err = r.transport.Send(ctx, to, r.tag(action), lent)
 	}

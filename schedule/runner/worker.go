@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
@@ -27,8 +28,8 @@ type worker[T any] struct {
 	copier    Copier[T]      // nil where Gradients is none
 	stages    []stage[T]
 	objective int // index of the loss, -1 for none
-	tied      []tie
-	owners    []use // one for each parameter that trains, on any rank: its first use
+	tied      []effects.Tie
+	owners    []effects.Use // one for each parameter that trains, on any rank: its first use
 
 	planner  *planner
 	context  *frames.Frames[T]
@@ -80,12 +81,6 @@ type stage[T any] struct {
 	wantsGradient  bool // something before it trains
 	gradientWanted bool // it trains, or something before it does
 }
-
-// use is one use of a parameter: a stage and the parameter's index there.
-type use struct{ stage, param int }
-
-// tie is a further use of a parameter and its first use, the owner.
-type tie struct{ owner, use use }
 
 // resolve finds out all that the configuration means for the rank.
 func (r *worker[T]) resolve(seeds []float32) error {

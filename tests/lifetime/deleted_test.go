@@ -23,11 +23,8 @@ import (
 // ends are the calls that end something, by name, each with the function that calls it,
 // or does not, for what it returns.
 var ends = map[string]string{
-	"drop": "unlessError", "dropAll": "unlessError", "DropParts": "unlessError",
-	"DropInputs": "unlessError", "DropGradients": "unlessError", "DropSaved": "unlessError",
-	"DropSent": "unlessError", "DropGathered": "unlessError", "Discard": "unlessError",
-	"DropWeights": "unlessError",
-	"Release":     "unlessFreed", "Yield": "unlessFreed",
+	"drop": "unlessError", "DropAt": "unlessError", "DropParts": "unlessError", "DropSaved": "unlessError", "Discard": "unlessError",
+	"Release": "unlessFreed", "Yield": "unlessFreed",
 	"Reclaim": "unless", "Abort": "unless", "abort": "unless", "giveBack": "unless",
 	"release": "unless", "leave": "unless", "pop": "unless", "empty": "unless",
 	"end": "unless", "End": "unless", "clear": "unless",
