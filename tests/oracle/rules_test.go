@@ -244,7 +244,7 @@ func (b *book) forward(s, m int, discards bool) []*buffer {
 	b.born(call, s, m, memory.Workspace, ForwardWork)
 	class := memory.Saved
 	if isLast {
-		class = memory.Loss
+		class = memory.FP8
 	}
 	save(forInput, b.make(class, b.size(s, ForInput, m)))
 	save(forWeight, b.make(memory.Saved, b.size(s, ForWeight, m)))

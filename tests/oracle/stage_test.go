@@ -75,7 +75,7 @@ func (s *stage) Forward(_ context.Context, mb MB, in, out []T) error {
 	work := s.alloc(mb, memory.Workspace, ForwardWork)
 	class := memory.Saved
 	if s.last {
-		class = memory.Loss
+		class = memory.FP8
 		mb.Loss(1, 1, 1)
 	}
 	mb.SaveFor(batchctx.ByBackward, forInput, s.alloc(mb, class, ForInput))
