@@ -30,7 +30,35 @@ type cudaRun struct {
 	done  int
 }
 
+// startCUDA begins with memory that was planned by a dry run.
 func startCUDA(t *testing.T, recipe fp8.Recipe, plan runner.Plan, devs ...kernels.Compute) *cudaRun {
+	var nulls []kernels.Compute
+	for _, d := range devs {
+		nulls = append(nulls, kernels.NewNull(d))
+	}
+	dry, cfg := cudaModel(t, recipe, plan, nulls)
+	profile, err := runner.Record(t.Context(), cfg, runner.Shape[kernels.Buffer]{Name: "all", Source: cudaSources(nulls, 0)})
+	require.NoError(t, err)
+	require.NoError(t, dry.Close())
+	for _, d := range nulls {
+		require.NoError(t, d.(*kernels.Null).Close())
+	}
+	m, cfg := cudaModel(t, recipe, plan, devs)
+	cfg.Memory = runner.Memory{Profile: profile}
+	run, err := runner.New(cfg)
+	require.NoError(t, err)
+	return &cudaRun{t: t, model: m, run: run, devs: devs}
+}
+
+func cudaSources(devs []kernels.Compute, step int) runner.Source[kernels.Buffer] {
+	var sources []runner.Source[kernels.Buffer]
+	for _, d := range devs {
+		sources = append(sources, cudaSource(d, step))
+	}
+	return runner.PerRank(sources...)
+}
+
+func cudaModel(t *testing.T, recipe fp8.Recipe, plan runner.Plan, devs []kernels.Compute) (*transformer.Model, runner.Config[kernels.Buffer]) {
 	var places []kernels.Compute
 	for _, rank := range plan.Placement.Rank {
 		places = append(places, devs[rank])
@@ -46,19 +74,13 @@ func startCUDA(t *testing.T, recipe fp8.Recipe, plan runner.Plan, devs ...kernel
 	for _, d := range devs {
 		cfg.Spaces = append(cfg.Spaces, d)
 	}
-	run, err := runner.New(cfg)
-	require.NoError(t, err)
-	return &cudaRun{t: t, model: m, run: run, devs: devs}
+	return m, cfg
 }
 
 // steps trains for some steps and returns their losses and gradient norms.
 func (r *cudaRun) steps(n int) (numbers []float64) {
 	for range n {
-		var sources []runner.Source[kernels.Buffer]
-		for _, d := range r.devs {
-			sources = append(sources, cudaSource(d, r.done))
-		}
-		result, err := r.run.Step(r.t.Context(), cudaMicrobatches, runner.PerRank(sources...))
+		result, err := r.run.Step(r.t.Context(), cudaMicrobatches, cudaSources(r.devs, r.done))
 		require.NoError(r.t, err)
 		_, err = r.model.RollScales(r.t.Context(), nil)
 		require.NoError(r.t, err)
