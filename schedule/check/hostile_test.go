@@ -29,6 +29,41 @@ func TestCheckOfCoprimeBodies(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20))
 }
 
+// Nor must a loop of loops, which says in a line what a body says in thousands.
+func TestCheckOfNestedBodies(t *testing.T) {
+	plan := &schedule.Plan{Name: "nested", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 2896 * 2887}
+	for rank, n := range []int{2896, 2887} {
+		inner := []schedule.Segment{{Body: []schedule.Action{schedule.Act(schedule.F, rank, 0)}, Repeat: n, Stride: 1}}
+		plan.Programs = append(plan.Programs, []schedule.Segment{{Inner: inner, Repeat: plan.Microbatches / n, Stride: n}})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.NoError(t, check.Plan(plan))
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+
+	inner := plan.Programs[0][0].Inner
+	for _, spoil := range []struct {
+		fault string
+		spoil func(s *schedule.Segment)
+	}{
+		{"Segment 0 of rank 0 has 1 actions", func(s *schedule.Segment) { s.Body = inner[0].Body }},
+		{"Segment 0 of rank 0 has 0 actions", func(s *schedule.Segment) { s.Inner = nil }},
+		{"has within it segment 1 of 0 actions", func(s *schedule.Segment) { s.Inner = append(s.Inner[:1:1], *s) }},
+		{"has within it segment 0 of 1 actions, repeat 0", func(s *schedule.Segment) { s.Inner = []schedule.Segment{{Body: inner[0].Body}} }},
+		{"these have 33554433 actions a repeat", func(s *schedule.Segment) {
+			s.Inner = []schedule.Segment{{Body: inner[0].Body, Repeat: schedule.MaxNested + 1}}
+		}},
+	} {
+		broken := *plan
+		broken.Programs = [][]schedule.Segment{{plan.Programs[0][0]}, plan.Programs[1]}
+		spoil.spoil(&broken.Programs[0][0])
+		err := check.Plan(&broken)
+		require.ErrorIs(t, err, check.ErrInvalidPlan)
+		require.ErrorContains(t, err, spoil.fault)
+	}
+}
+
 // Costs at their limits on a plan without actions.
 func TestSimulateOfNothing(t *testing.T) {
 	plan := &schedule.Plan{Name: "empty", Placement: schedule.Looped(2, 2), Microbatches: 1, Programs: make([][]schedule.Segment, 2)}

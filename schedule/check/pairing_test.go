@@ -124,3 +124,34 @@ func TestCrossedOrderInTheMiddle(t *testing.T) {
 	require.ErrorContains(t, err, "Rank 1, action 1000000: 1RECV_F500001 receives 0SEND_F500000, which rank 0 sent before 0SEND_F500001; send and receive in the same order.")
 	require.Less(t, proof.Visited, int64(1_000))
 }
+
+// What is crossed in a loop of loops is found where it is found in a list.
+func TestPairingInLoopsOfLoops(t *testing.T) {
+	act := func(kind schedule.Kind, mbs ...int) (body []schedule.Action) {
+		for _, mb := range mbs {
+			body = append(body, schedule.Act(kind, int(kind-schedule.SendF), mb))
+		}
+		return body
+	}
+	const f, send, recv = schedule.F, schedule.SendF, schedule.RecvF
+	compute := func(stage, mb int) schedule.Action { return schedule.Act(f, stage, mb) }
+	plan := &schedule.Plan{Name: "crossed", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 24, Programs: [][]schedule.Segment{
+		{{Inner: []schedule.Segment{{Body: append([]schedule.Action{compute(0, 0)}, act(send, 0)...), Repeat: 4, Stride: 1}}, Repeat: 6, Stride: 4}},
+		{{Inner: []schedule.Segment{
+			{Body: append(act(recv, 0), compute(1, 0)), Repeat: 2, Stride: 1},
+			{Body: append(act(recv, 3, 2), compute(1, 2), compute(1, 3)), Repeat: 1},
+		}, Repeat: 6, Stride: 4}},
+	}}
+	faults := func(p *schedule.Plan) (places []int64) {
+		invalid, ok := errors.AsType[*check.Error](check.Plan(p))
+		require.True(t, ok)
+		for _, f := range invalid.Faults {
+			require.Equal(t, check.Pairing, f.Code)
+			places = append(places, f.Position)
+		}
+		return places
+	}
+	got, want := faults(plan), faults(plantest.Expand(plan))
+	require.Contains(t, want, got[0])
+	require.EqualValues(t, 4, got[0])
+}
