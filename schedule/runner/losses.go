@@ -36,8 +36,8 @@ func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Layout[T
 	return nil
 }
 
-// clear begins a step.
-func (d *deviceLosses[T]) clear() error {
+// reset begins a step.
+func (d *deviceLosses[T]) reset() error {
 	if d.Cells == nil {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (r *worker[T]) end() {
 // view that fails, anywhere in a stage or a source, unwinds to here.
 func (r *worker[T]) program(ctx context.Context) (err error) {
 	defer r.context.Recover(&err)
-	if err := r.cells.clear(); err != nil {
+	if err := r.cells.reset(); err != nil {
 		return err
 	}
 	if err := r.execute(ctx); err != nil {
