@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,13 +78,13 @@ func TestLossCellsSettle(t *testing.T) {
 	cells, err := d.NewLossCells(1)
 	require.NoError(t, err)
 	words := make([]int64, loss.DeviceWords)
-	for i := range 65 { // limbs that are almost full, of both signs
-		words[i] = most * math.MaxUint32
+	for i := range 65 { // limbs that are almost full, of both signs; the weight has no negative ones
+		words[i], words[67+i] = most*math.MaxUint32, most*math.MaxUint32
 		if i%3 == 1 {
 			words[i] = -words[i]
 		}
 	}
-	words[66] = most
+	words[66], words[67+66] = most, most
 	raw := make([]int32, 2*len(words))
 	for i, w := range words {
 		raw[2*i], raw[2*i+1] = int32(w), int32(w>>32)
@@ -99,8 +100,8 @@ func TestLossCellsSettle(t *testing.T) {
 	require.NoError(t, d.WriteInt32(two, halves(1.5, 2)))
 	require.NoError(t, d.AddLoss(cells, two, 0))
 	require.NoError(t, d.ReadLossCells(words, cells))
-	require.Zero(t, words[66])
-	for i, w := range words[:65] {
+	require.Zero(t, words[66]+words[67+66])
+	for i, w := range slices.Concat(words[:65], words[67:67+65]) {
 		require.True(t, w >= 0 && w <= math.MaxUint32, "limb %d is %#x", i, w)
 	}
 	require.Equal(t, wire(t, want), wire(t, joined(t, d, cells, defs)))
