@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -55,6 +56,7 @@ func TestConformance(t *testing.T) {
 	}
 	t.Run("wide heads", func(t *testing.T) { wideHeads(t, open(t)) })
 	t.Run("bfloat16", func(t *testing.T) { tensorProducts(t, as(t, cuda.BFloat16)) })
+	t.Run("graph", func(t *testing.T) { inGraph(t, open(t)) })
 	t.Run("many rows", func(t *testing.T) { manyRows(t, open(t)) })
 
 	if !*testkit.Long {
@@ -80,7 +82,6 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	total, instructions, unseen := 0, 0, 0
-	delete(all, "put") // which steps with draws launch, in TestCUDAGraphs of tests/parity
 	for name, n := range all {
 		require.Positive(t, launches[name], "%s was never launched", name)
 		require.LessOrEqual(t, 10*len(never[name]), n, "%s: lines %v of its PTX never ran", name, never[name])
@@ -141,6 +142,26 @@ func wideHeads(t *testing.T, d kernels.Compute) {
 		Tokens: 1, Heads: 1, HeadDim: 129,
 	}
 	require.ErrorIs(t, d.CausalAttention(op), cuda.ErrMissing)
+	require.NoError(t, d.Close())
+}
+
+// inGraph compares the draws of kernels that a graph has with the host's, microbatch after microbatch.
+func inGraph(t *testing.T, d *cuda.Device) {
+	h := host(t)
+	want := filled(t, h, 40, 1)
+	y, err := d.Alloc(memory.Resident, kernels.Float32, 40)
+	require.NoError(t, err)
+	require.NoError(t, d.WriteFloat32(y, content(t, h, want)))
+	require.NoError(t, d.Lay(&memory.Layout{Height: page, Places: []int32{0, 0}, Levels: make([]memory.Level, 1)}))
+	for mb := range int64(4) {
+		d.At(0)
+		for op := range uint64(20) {
+			key := kernels.Key{Seed: 9, Step: 2, Microbatch: mb, Op: op}
+			require.NoError(t, errors.Join(d.Dropout(y, y, 0.01, key), h.Dropout(want, want, 0.01, key)))
+		}
+	}
+	require.NoError(t, d.Lay(nil))
+	require.Equal(t, content(t, h, want), content(t, d, y))
 	require.NoError(t, d.Close())
 }
 
