@@ -43,7 +43,7 @@ func (a *account) begin(book memory.Book) {
 	}
 }
 
-// hold makes the context a holder of h in an empty cell. Resident buffers were
+// hold makes the context a holder of h in an empty cell. Lasting buffers were
 // there before the step and are there after it: a mask or a table of positions
 // that a stage returns or saves is not the step's to count.
 func (c *Frames[T]) hold(to *cell[T], h T) error {
@@ -51,7 +51,7 @@ func (c *Frames[T]) hold(to *cell[T], h T) error {
 	if err != nil {
 		return err
 	}
-	if held != 0 && class != memory.Resident {
+	if held != 0 && !class.Lasting() {
 		c.live += held
 		c.classes[class] += held
 	}
@@ -72,7 +72,7 @@ func (c *Frames[T]) yield(h T) (counted int64, err error) {
 // uncount takes bytes that the context holds no more out of its book, and returns how many
 // were in it.
 func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
-	if yielded == 0 || class == memory.Resident {
+	if yielded == 0 || class.Lasting() {
 		return 0
 	}
 	if c.live > c.peak {
