@@ -47,7 +47,8 @@
 // current action with everything written. -checkpoint writes weights and
 // moments into a folder, in time and at the end, and -resume goes on from there to the same
 // bits as a run that never stopped. With both on one folder the same command begins a run
-// and goes on with it. All flags: go run ./examples/train -help
+// and goes on with it. A checkpoint keeps the flags that decide what is learned, -products too;
+// how kernels are launched changes no bit. All flags: go run ./examples/train -help
 //
 // A trainer of your own can begin as a copy of this one: it imports public packages alone.
 // The way through it is main.go, train.go, model.go and data.go; state.go is its

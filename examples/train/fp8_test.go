@@ -167,9 +167,9 @@ func TestRateOfAWideModel(t *testing.T) {
 	}
 }
 
-// A checkpoint of before there was -fp8 is one in float32.
+// A checkpoint of before there was -fp8 or -products is one in float32.
 func TestFP8OlderCheckpoint(t *testing.T) {
-	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false"}, older)
+	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false", "products": "float32"}, older)
 	for name := range older {
 		require.Contains(t, deciding, name)
 	}

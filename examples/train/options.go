@@ -263,7 +263,7 @@ func (o *options) validate() error {
 		faults = append(faults, err)
 	} else if cuda && (o.emitCosts != "" || o.emitProfile != "") {
 		fault("-device cuda trains: leave out -emit-costs and -emit-profile")
-	} else if !cuda && (o.given["products"] || o.plain) {
+	} else if !cuda && (o.products != products[0] || o.plain) {
 		fault("-products and -plain-launches are for -device cuda")
 	}
 	if !slices.Contains(products, o.products) {

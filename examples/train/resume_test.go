@@ -135,7 +135,8 @@ func TestBadCheckpoint(t *testing.T) {
 	}
 }
 
-// A checkpoint in one file, as this program once wrote, goes on to the same bits.
+// A checkpoint in one file, as this program once wrote, goes on to the same bits. How a GPU multiplied is
+// kept in one, and a machine without a GPU goes on only where it is told to.
 func TestResumeOlderCheckpoint(t *testing.T) {
 	text, dir, old := sentence(t), filepath.Join(t.TempDir(), "new"), filepath.Join(t.TempDir(), "old")
 	whole := summaryOf(t, "-data", text)
@@ -159,6 +160,13 @@ func TestResumeOlderCheckpoint(t *testing.T) {
 	resumed := summaryOf(t, "-data", text, "-resume", old)
 	require.Equal(t, 1, resumed.ResumedAt)
 	require.Equal(t, whole.WeightsSHA256, resumed.WeightsSHA256)
+
+	metadata["train.flag.products"] = "bfloat16"
+	require.NoError(t, writeFile(old, func(w io.Writer) error { return safetensors.Write(w, metadata, tensors...) }))
+	var out, errs bytes.Buffer
+	status := run(t.Context(), append([]string{"-data", text, "-resume", old}, tiny...), &out, &errs)
+	requireOneLine(t, status, errs.String(), "was trained with -products bfloat16, which -device cuda has: give -products float32")
+	require.Equal(t, whole.WeightsSHA256, summaryOf(t, "-data", text, "-resume", old, "-products", "float32").WeightsSHA256)
 }
 
 func requireOneLine(t *testing.T, status int, stderr, want string) {

@@ -34,14 +34,15 @@ const (
 // only in their last bits.
 var deciding = []string{
 	"width", "layers", "heads", "tied", "seq", "microbatches", "steps", "seed", "dropout", "lr", "decay", "warmup", "clip",
-	"fp8", "fp8-attention",
+	"fp8", "fp8-attention", "products",
 }
 
 // older are those that a checkpoint may lack, with what it then was trained with.
-var older = map[string]string{"fp8": float32s, "fp8-attention": "false"}
+var older = map[string]string{"fp8": float32s, "fp8-attention": "false", "products": products[0]}
 
 // resume opens the checkpoint of -resume and sets the flags that decide to its own. One that
-// was given and says otherwise is an error, but for -steps. It returns nil without -resume,
+// was given and says otherwise is an error, but for -steps and for -products, which another machine
+// may not have. It returns nil without -resume,
 // and where the run has written no checkpoint yet; the caller closes what it returns.
 func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
 	o, path := t.opts, t.opts.resume
@@ -78,9 +79,12 @@ func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
 			if o.set.Set(name, value) != nil {
 				return c, notOurs
 			}
-		} else if given := o.set.Lookup(name).Value.String(); given != value && name != "steps" {
+		} else if given := o.set.Lookup(name).Value.String(); given != value && name != "steps" && name != "products" {
 			return c, fmt.Errorf("-resume: %s was trained with -%s %s, not %s: leave -%s out, or start without -resume", path, name, value, given, name)
 		}
+	}
+	if _, cuda, _ := o.cudaNumber(); !cuda && o.products != products[0] {
+		return c, fmt.Errorf("-resume: %s was trained with -products %s, which -device cuda has: give -products %s to go on without", path, o.products, products[0])
 	}
 	if c.Step >= int64(o.steps) && (c.Step > int64(o.steps) || o.resume != o.checkpoint) { // else the same command has finished before
 		return c, fmt.Errorf("-resume: %s has seen all %d steps: give more with -steps", path, c.Step)
