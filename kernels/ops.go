@@ -174,7 +174,8 @@ type CrossEntropy interface {
 type LossCells interface {
 	loss.Cells[Buffer]
 	// AddHeadLoss is HeadLoss whose two numbers are added exactly to a cell as those of a
-	// microbatch, in place of being returned: as loss.Ledger.Record does.
+	// microbatch, in place of being returned: as loss.Ledger.Record does. With the zero Cell, as
+	// in a recompute, they are added to none.
 	AddHeadLoss(op HeadLoss, cell Cell, microbatch int) error
 }
 

@@ -47,6 +47,9 @@ func (d *Device) ReadLossCells(words []int64, cells kernels.Buffer) error {
 // AddHeadLoss queues HeadLoss, and adds its two sums to a cell.
 func (d *Device) AddHeadLoss(op kernels.HeadLoss, cell kernels.Cell, microbatch int) error {
 	h := d.headLoss("AddHeadLoss", op)
+	if cell == (kernels.Cell{}) {
+		return h.end()
+	}
 	if n := cell.Buffer.N * 4 / lossBytes; cell.Index < 0 || cell.Index >= n || cell.Buffer.Type != kernels.Int32 {
 		return fmt.Errorf("%w: AddHeadLoss: cell %d of %d", kernels.ErrShape, cell.Index, n)
 	}

@@ -78,10 +78,11 @@ func (h *head) forward(c *call, in, _ []kernels.Buffer) {
 	c.saveInput(h.input, x)
 }
 
-// record records the loss: in a cell of the device where it has one, else as two numbers.
+// record records the loss: in a cell of the device where it has one, else as two numbers. A recompute
+// records nothing, and waits for none.
 func (h *head) record(c *call, op kernels.HeadLoss) {
 	cells, index := c.mb.LossCell(h.loss)
-	if dev, ok := h.dev.(kernels.LossCells); ok && cells != (kernels.Buffer{}) {
+	if dev, ok := h.dev.(kernels.LossCells); ok && (cells != (kernels.Buffer{}) || c.mb.Pass() == batchctx.Recompute) {
 		c.mb.Check(dev.AddHeadLoss(op, kernels.Cell{Buffer: cells, Index: index}, c.mb.Index()))
 		return
 	}

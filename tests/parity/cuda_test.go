@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
 )
 
@@ -123,16 +124,21 @@ func TestCUDALearnsAsTheHost(t *testing.T) {
 }
 
 // Nothing waits for the device before the end of a step, whatever the number of microbatches
-// (L3): no stream is waited for and nothing is copied to the host, by stages, hooks or samples,
-// and the host waits for a copy in only where its slot is used again. The end of a step waits
+// (L3): no stream is waited for and nothing is copied to the host, by stages, hooks, samples or
+// recomputes, and the host waits for a copy in only where its slot is used again. The end of a step waits
 // for the losses and for all gradient norms, once each.
 func TestCUDAWaitsAtStepEnd(t *testing.T) {
-	for _, microbatches := range []int{4, 9} {
+	for microbatches, again := range map[int]bool{4: false, 9: false, 5: true} {
 		fake := fakecuda.New(1, 16<<20, 4096)
 		dev, err := cuda.Open(fake, cuda.Config{})
 		require.NoError(t, err)
 		fake.Follow(dev.All)
 		_, cfg := onDeviceConfig(t, dev)
+		if again {
+			for i := range cfg.Stages {
+				cfg.Stages[i] = stages.Recompute(cfg.Stages[i])
+			}
+		}
 		began, samples := 0, 0
 		waits := func() int { return fake.Calls("Sync", "CopyOut") }
 		cfg.Hooks.Action = func(int, schedule.Action) {
