@@ -124,20 +124,24 @@ func (c *Checker) actions() int64 {
 func findAction(p *schedule.Plan, rank int, want schedule.Action) spot {
 	start := int64(0)
 	for i, s := range p.Programs[rank] {
-		k, length := 0, s.Len()
+		first, length := 0, s.Len() // of an inner segment its first action
 		for _, inner := range s.Inside() {
-			for again := range inner.Repeat {
-				for _, a := range inner.Body {
+			for k, a := range inner.Body {
+				if a.Kind() != want.Kind() || a.Stage() != want.Stage() {
+					continue
+				}
+				for again := range inner.Repeat {
 					moved, repeat := want.Microbatch()-a.Microbatch()-again*inner.Stride, 0
 					if s.Stride != 0 {
 						repeat = moved / s.Stride
 					}
-					if a.Kind() == want.Kind() && a.Stage() == want.Stage() && repeat >= 0 && repeat < s.Repeat && repeat*s.Stride == moved {
-						return spot{rank, i, k, start + int64(repeat)*length + int64(k), want, int64(want.Microbatch())}
+					if repeat >= 0 && repeat < s.Repeat && repeat*s.Stride == moved {
+						at := first + again*len(inner.Body) + k
+						return spot{rank, i, at, start + int64(repeat)*length + int64(at), want, int64(want.Microbatch())}
 					}
-					k++
 				}
 			}
+			first += len(inner.Body) * inner.Repeat
 		}
 		start += length * int64(s.Repeat)
 	}

@@ -49,6 +49,7 @@ func TestCheckOfNestedBodies(t *testing.T) {
 	}{
 		{"Segment 0 of rank 0 has 1 actions", func(s *schedule.Segment) { s.Body = inner[0].Body }},
 		{"Segment 0 of rank 0 has 0 actions", func(s *schedule.Segment) { s.Inner = nil }},
+		{"Segment 0 of rank 0 has 0 actions", func(s *schedule.Segment) { s.Inner = []schedule.Segment{} }},
 		{"has within it segment 1 of 0 actions", func(s *schedule.Segment) { s.Inner = append(s.Inner[:1:1], *s) }},
 		{"has within it segment 0 of 1 actions, repeat 0", func(s *schedule.Segment) { s.Inner = []schedule.Segment{{Body: inner[0].Body}} }},
 		{"these have 33554433 actions a repeat", func(s *schedule.Segment) {
@@ -62,6 +63,26 @@ func TestCheckOfNestedBodies(t *testing.T) {
 		require.ErrorIs(t, err, check.ErrInvalidPlan)
 		require.ErrorContains(t, err, spoil.fault)
 	}
+}
+
+// Thousands of ranks that wait for one whose loop of loops is long do not each look through
+// all of it.
+func TestCheckOfManyWaiting(t *testing.T) {
+	const waiting, microbatches = 8_000, 8_000_000
+	each := func(stage, from int) schedule.Segment {
+		return schedule.Segment{Body: []schedule.Action{schedule.Act(schedule.F, stage, from)}, Repeat: microbatches - from, Stride: 1}
+	}
+	plan := &schedule.Plan{Name: "waiting", Mode: schedule.ForwardOnly, Placement: schedule.Placement{Ranks: waiting + 1}, Microbatches: microbatches}
+	first := []schedule.Segment{{Body: []schedule.Action{schedule.Act(schedule.F, 2, 0)}, Repeat: 1}, {Inner: []schedule.Segment{each(0, 0)}, Repeat: 1}, each(2, 1)}
+	for stage := 4; stage < 2*waiting; stage += 2 {
+		first = append(first, each(stage, 0))
+	}
+	plan.Programs = append(plan.Programs, first)
+	for rank := 1; rank <= waiting; rank++ {
+		plan.Placement.Rank = append(plan.Placement.Rank, 0, rank)
+		plan.Programs = append(plan.Programs, []schedule.Segment{each(2*rank-1, 0)})
+	}
+	require.ErrorContains(t, check.Plan(plan), "rank 0 stands before action 0, 2F0, and waits for 1F0 of rank 1; rank 1 stands before action 0")
 }
 
 // Costs at their limits on a plan without actions.

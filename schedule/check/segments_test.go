@@ -202,6 +202,25 @@ func TestCheckOfSegmentsOnRanks(t *testing.T) {
 	})
 }
 
+// TestCheckOfLoneActions proves a plan in which every action of a loop is a loop in it, so
+// that nothing but the number of that tells where a rank is. In its laps ranks go on, and
+// stay behind.
+func TestCheckOfLoneActions(t *testing.T) {
+	p, err := schedule.BreadthFirst(schedule.Params{Placement: schedule.Looped(4, 12), Microbatches: 16})
+	require.NoError(t, err)
+	p, err = lower.Transfers(p, schedule.Unlimited)
+	require.NoError(t, err)
+	for _, program := range p.Programs {
+		for i, s := range program {
+			program[i].Body = nil
+			for _, a := range s.Body {
+				program[i].Inner = append(program[i].Inner, schedule.Segment{Body: []schedule.Action{a}, Repeat: 1})
+			}
+		}
+	}
+	require.NoError(t, check.Plan(p))
+}
+
 // TestCheckOfPaces compares what Check finds in plans that block after a while, the
 // ranks and actions of the circle among it, in segments and in the same written out.
 func TestCheckOfPaces(t *testing.T) {

@@ -50,7 +50,7 @@ func (c *Checker) CheckShape(plan *schedule.Plan) {
 	for rank, program := range plan.Programs {
 		for i, s := range program {
 			bad := func(s *schedule.Segment) bool {
-				return len(s.Body) == 0 == (s.Inner == nil) || s.Repeat < 1 || s.Repeat > schedule.MaxMicrobatches || s.Stride < -schedule.MaxMicrobatches || s.Stride > schedule.MaxMicrobatches
+				return len(s.Body)+len(s.Inner) == 0 || len(s.Body) > 0 && s.Inner != nil || s.Repeat < 1 || s.Repeat > schedule.MaxMicrobatches || s.Stride < -schedule.MaxMicrobatches || s.Stride > schedule.MaxMicrobatches
 			}
 			if bad(&s) {
 				fault("Segment %d of rank %d has %d actions, repeat %d and stride %d; it must have actions, a repeat of 1 to %d and a stride of at most that.",

@@ -352,14 +352,17 @@ func (v *marking) Repeats(s *schedule.Segment, n int64) {
 }
 
 // follows reports whether a segment does what the repeat behind the last one of another
-// would do.
+// would do. Both are repeats of the same actions, with the inner ones cut where drops change.
+// Cut at different places, one of them would begin a part elsewhere in the repeat than the
+// other, with other actions of microbatches, of which a valid plan has each once. So repeats
+// and strides of parts need no comparison.
 func follows(s, next *schedule.Segment) bool {
 	by := s.Repeat * s.Stride
 	same := func(a, b []schedule.Action) bool {
 		return slices.EqualFunc(a, b, func(a, b schedule.Action) bool { return a.Shift(by) == b })
 	}
 	return same(s.Body, next.Body) && slices.EqualFunc(s.Inner, next.Inner, func(a, b schedule.Segment) bool {
-		return a.Repeat == b.Repeat && a.Stride == b.Stride && same(a.Body, b.Body)
+		return same(a.Body, b.Body)
 	})
 }
 

@@ -14,7 +14,7 @@ func Nested(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	q.Programs = make([][]schedule.Segment, len(p.Programs))
 	for rank, program := range p.Programs {
 		for _, s := range program {
-			size := 1 + rng.IntN(6)
+			size, cut := 1+rng.IntN(6), 1+rng.IntN(4)
 			times := s.Repeat / size
 			if s.Inner != nil || times == 0 || rng.IntN(4) == 0 {
 				q.Programs[rank] = append(q.Programs[rank], s)
@@ -24,10 +24,12 @@ func Nested(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 			for from := 0; from < size; {
 				to := from + 1 + rng.IntN(size-from)
 				piece := repeatsOf(s, from, to)
-				if at := rng.IntN(len(s.Body)); to == from+1 && at > 0 && !s.Body[at-1].Joined() {
-					first := piece
-					first.Body, piece.Body = piece.Body[:at:at], piece.Body[at:]
-					outer.Inner = append(outer.Inner, first)
+				for at := 1; to == from+1 && at < len(piece.Body); at++ {
+					if !piece.Body[at-1].Joined() && rng.IntN(cut) == 0 {
+						first := piece
+						first.Body, piece.Body = piece.Body[:at:at], piece.Body[at:]
+						outer.Inner, at = append(outer.Inner, first), 0
+					}
 				}
 				outer.Inner = append(outer.Inner, piece)
 				from = to
