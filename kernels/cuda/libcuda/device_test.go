@@ -152,14 +152,19 @@ func TestRefit(t *testing.T) {
 		fmt.Printf("| %s | %.1f ms | %d MiB |\n", what, took.Seconds()*1e3, free>>20)
 		return free
 	}
-	for range 2 {
+	var empty int64 // free when all is handed back: less than before by what the first launch has taken
+	for round := range 2 {
 		laid := timed("pages of a step mapped", func() error { return dev.Lay(step) })
 		require.LessOrEqual(t, laid, before-gib)
 		require.NoError(t, dev.Lay(nil))
 		timed("pages of a step handed back", func() error { return dev.ReleasePages(nil, memory.StepScope) })
 		var file bytes.Buffer
 		free := timed("weights copied out and handed back", func() error { return dev.ReleasePages(&file, memory.Weights) })
-		require.Equal(t, before, free, "nothing is left on the device")
+		if round == 0 {
+			empty = free
+			require.InDelta(t, before, empty, 256<<20, "nothing is left on the device")
+		}
+		require.Equal(t, empty, free, "nothing is left on the device")
 		timed("weights restored", func() error { return dev.RestorePages(&file) })
 		require.NoError(t, dev.ReadFloat32(got, weights))
 		require.Equal(t, want, got)

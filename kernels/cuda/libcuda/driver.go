@@ -26,6 +26,10 @@ type Driver struct {
 	where   location
 	closed  bool
 
+	mapping sync.Mutex            // guards what follows
+	mapped  map[driver.Addr]int64 // pages that are mapped, and their bytes
+	readers []access              // this device, and those that copy from it
+
 	launching sync.Mutex // guards what follows
 	values    [mostArgs]uint64
 	params    [mostArgs]unsafe.Pointer // of values
@@ -51,7 +55,8 @@ func Open(number int) (*Driver, error) {
 	if number < 0 || number >= count {
 		return nil, &driver.Error{Call: "Open", Text: fmt.Sprintf("device %d of %d; the first is 0", number, count), Kind: driver.ErrNoDevice}
 	}
-	d := &Driver{where: location{kind: onDevice, id: int32(number)}}
+	d := &Driver{where: location{kind: onDevice, id: int32(number)}, mapped: map[driver.Addr]int64{}}
+	d.readers = []access{{where: d.where, flags: readWrite}}
 	for i := range d.values {
 		d.params[i] = unsafe.Pointer(&d.values[i])
 	}
@@ -187,10 +192,10 @@ func (d *Driver) Peer(from driver.Driver) (may bool, err error) {
 		if may = can != 0; err != nil || !may {
 			return err
 		}
-		if err = src.context.EnablePeerAccess(0); err == cu.PeerAccessAlreadyEnabled {
-			return nil
+		if err = src.context.EnablePeerAccess(0); err != nil && err != cu.PeerAccessAlreadyEnabled {
+			return err
 		}
-		return err
+		return src.grant(d.where)
 	})
 	return may && err == nil, err
 }

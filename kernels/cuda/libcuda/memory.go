@@ -4,6 +4,7 @@ package libcuda
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -73,6 +74,8 @@ func (d *Driver) Unreserve(at driver.Addr, bytes int64) error {
 // Map makes memory for each page, maps it, and lets it go: it lives as long as it is mapped.
 func (d *Driver) Map(at driver.Addr, bytes, page int64) error {
 	return d.do("Map", func() error {
+		d.mapping.Lock()
+		defer d.mapping.Unlock()
 		a := allocation{kind: pinned, where: d.where}
 		var err error
 		mapped := int64(0)
@@ -82,8 +85,7 @@ func (d *Driver) Map(at driver.Addr, bytes, page int64) error {
 		if err != nil {
 			mapped -= page // that one failed
 		} else {
-			may := access{where: d.where, flags: readWrite}
-			err = answer(purego.SyscallN(d.library.access, uintptr(at), uintptr(bytes), uintptr(unsafe.Pointer(&may)), 1))
+			err = d.allow(at, bytes, d.readers)
 		}
 		if err != nil {
 			_ = d.unmap(at, mapped, page) // The first error is the one to tell.
@@ -98,6 +100,9 @@ func (d *Driver) mapOne(at driver.Addr, page int64, a *allocation) error {
 		return err
 	}
 	err := answer(purego.SyscallN(d.library.mapAt, uintptr(at), uintptr(page), 0, uintptr(made), 0))
+	if err == nil {
+		d.mapped[at] = page
+	}
 	if let := answer(purego.SyscallN(d.library.release, uintptr(made))); err == nil && let != nil {
 		_ = d.unmap(at, page, page) // The first error is the one to tell.
 		err = let
@@ -105,14 +110,40 @@ func (d *Driver) mapOne(at driver.Addr, page int64, a *allocation) error {
 	return err
 }
 
+func (d *Driver) allow(at driver.Addr, bytes int64, who []access) error {
+	return answer(purego.SyscallN(d.library.access, uintptr(at), uintptr(bytes), uintptr(unsafe.Pointer(&who[0])), uintptr(len(who))))
+}
+
+// grant lets another device at the pages that are mapped, and at those that Map maps from now on: what
+// cuCtxEnablePeerAccess allows are not pages of cuMemCreate.
+func (d *Driver) grant(to location) (err error) {
+	d.mapping.Lock()
+	defer d.mapping.Unlock()
+	may := access{where: to, flags: readWrite}
+	if slices.Contains(d.readers, may) {
+		return nil
+	}
+	for at, bytes := range d.mapped {
+		if err = d.allow(at, bytes, []access{may}); err != nil {
+			return err
+		}
+	}
+	d.readers = append(d.readers, may)
+	return nil
+}
+
 // Unmap gives the memory of pages back.
 func (d *Driver) Unmap(at driver.Addr, bytes, page int64) error {
+	d.mapping.Lock()
+	defer d.mapping.Unlock()
 	return d.do("Unmap", func() error { return d.unmap(at, bytes, page) })
 }
 
 func (d *Driver) unmap(at driver.Addr, bytes, page int64) (err error) {
 	for off := int64(0); off < bytes && err == nil; off += page {
-		err = answer(purego.SyscallN(d.library.unmap, uintptr(at)+uintptr(off), uintptr(page)))
+		if err = answer(purego.SyscallN(d.library.unmap, uintptr(at)+uintptr(off), uintptr(page))); err == nil {
+			delete(d.mapped, at+driver.Addr(off))
+		}
 	}
 	return err
 }
