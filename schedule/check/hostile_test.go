@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
@@ -63,6 +64,18 @@ func TestCheckOfNestedBodies(t *testing.T) {
 		require.ErrorIs(t, err, check.ErrInvalidPlan)
 		require.ErrorContains(t, err, spoil.fault)
 	}
+}
+
+// Nor must every other microbatch of very many, which are as many runs.
+func TestCheckOfScattered(t *testing.T) {
+	plan := &schedule.Plan{Name: "scattered", Mode: schedule.ForwardOnly, Placement: schedule.Looped(1, 1), Microbatches: schedule.MaxMicrobatches, Programs: [][]schedule.Segment{
+		{{Body: []schedule.Action{schedule.Act(schedule.F, 0, 0)}, Repeat: schedule.MaxMicrobatches / 2, Stride: 2}},
+	}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.Contains(t, plantest.CodesOf(check.Plan(plan)), check.Unproved)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(640<<20))
 }
 
 // Thousands of ranks that wait for one whose loop of loops is long do not each look through

@@ -22,7 +22,7 @@ type Sets struct {
 // as well, and the runs that are held at once.
 const (
 	MaxWork = 1 << 28
-	maxHeld = 1 << 23
+	maxHeld = 1 << 22
 )
 
 // Spend counts actions that are run, and Work returns how many these were.
