@@ -98,6 +98,20 @@ func TestCheckOfManyWaiting(t *testing.T) {
 	require.ErrorContains(t, check.Plan(plan), "rank 0 stands before action 0, 2F0, and waits for 1F0 of rank 1; rank 1 stands before action 0")
 }
 
+// Nor must a rank that runs far ahead of another one in a loop of loops.
+func TestSimulateOfNestedBodies(t *testing.T) {
+	const m = 1 << 24
+	plan := &schedule.Plan{Name: "ahead", Mode: schedule.ForwardOnly, Placement: schedule.Looped(2, 2), Microbatches: 16 * m}
+	inner := []schedule.Segment{{Body: []schedule.Action{schedule.Act(schedule.F, 0, 0)}, Repeat: m, Stride: 1}}
+	plan.Programs = [][]schedule.Segment{{{Inner: inner, Repeat: 16, Stride: m}}, {{Body: []schedule.Action{schedule.Act(schedule.F, 1, 0)}, Repeat: 16 * m, Stride: 1}}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := simulate.Run(plan, &simulate.Costs{Stages: []simulate.StageCosts{{F: 1}}}, schedule.Unlimited)
+	runtime.ReadMemStats(&after)
+	require.Contains(t, plantest.CodesOf(err), check.Unproved)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30))
+}
+
 // Costs at their limits on a plan without actions.
 func TestSimulateOfNothing(t *testing.T) {
 	plan := &schedule.Plan{Name: "empty", Placement: schedule.Looped(2, 2), Microbatches: 1, Programs: make([][]schedule.Segment, 2)}

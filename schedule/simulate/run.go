@@ -159,7 +159,7 @@ func (s *simulation) turn(rank int) bool {
 	segment := &program[r.segment]
 	shift := schedule.Action(r.repeat*segment.Stride) << schedule.MbShift
 	n := 0
-	for ; n < quota; n++ {
+	for ; n < min(quota, maxParcels/64); n++ { // and then the limits are looked at
 		a := segment.Body[r.index] + shift
 		if !s.act(r, rank, a) {
 			break
