@@ -9,6 +9,7 @@ import (
 type capture struct {
 	stream driver.Stream
 	pieces []func() error
+	spoilt bool // by a call that a capture forbids
 }
 
 // put makes a call that queues work on a stream: now, or whenever the graph is launched that is being
@@ -39,12 +40,15 @@ func (d *Driver) Capture(s driver.Stream, queue func() error) (driver.Graph, err
 	err = queue()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	pieces := d.captured.pieces
+	made := d.captured
 	d.captured = nil
+	if err == nil && made.spoilt {
+		err = refuse("Capture", driver.ErrInvalid, "a call on the stream has ended the capture")
+	}
 	if err != nil {
 		return 0, err
 	}
-	d.graphs = append(d.graphs, pieces)
+	d.graphs = append(d.graphs, made.pieces)
 	return driver.Graph(len(d.graphs)), nil
 }
 

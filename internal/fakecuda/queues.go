@@ -42,6 +42,7 @@ func (d *Driver) stream(call string, s driver.Stream) (*stream, error) {
 		return nil, refuse(call, driver.ErrInvalid, "no stream %d", s)
 	}
 	if d.captured != nil && d.captured.stream == s {
+		d.captured.spoilt = true // and not this call alone: the capture is no longer valid
 		return nil, refuse(call, driver.ErrInvalid, "stream %d is being captured", s)
 	}
 	return d.streams[s-1], nil

@@ -129,11 +129,16 @@ func TestGraphsAreChecked(t *testing.T) {
 	require.NoError(t, err)
 	toY, err := dev.Address(y)
 	require.NoError(t, err)
-	graph, err := fake.Capture(compute, func() error {
+	fill := func() error { return fake.Fill(compute, driver.Addr(toX), 1, 4*n) }
+	_, err = fake.Capture(compute, func() error {
 		require.ErrorIs(t, fake.Sync(compute), driver.ErrInvalid)
+		return fill()
+	})
+	require.ErrorContains(t, err, "has ended the capture")
+	graph, err := fake.Capture(compute, func() error {
 		_, err := fake.Capture(compute, func() error { return nil })
 		require.ErrorIs(t, err, driver.ErrInvalid)
-		return fake.Fill(compute, driver.Addr(toX), 1, 4*n)
+		return fill()
 	})
 	require.NoError(t, err)
 	read := func() float32 {
