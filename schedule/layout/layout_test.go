@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/schedule/lower"
 )
 
 // quick is enough search for a test of what a layout is, rather than of how low.
@@ -210,6 +211,20 @@ func TestLoopsOfLoops(t *testing.T) {
 	for rank := range want.Ranks {
 		require.Equal(t, want.Ranks[rank].Bound, got.Ranks[rank].Bound)
 	}
+}
+
+// A line of text can say a loop whose body would be millions of actions.
+func TestBodyTooLong(t *testing.T) {
+	const m = schedule.MaxWritten + 1
+	body := []schedule.Action{schedule.Act(schedule.F, 0, 0), schedule.Act(schedule.B, 0, 0)}
+	plan := &schedule.Plan{Placement: schedule.Looped(1, 1), Microbatches: 4 * m, Programs: [][]schedule.Segment{
+		{{Inner: []schedule.Segment{{Body: body, Repeat: m, Stride: 1}}, Repeat: 4, Stride: m}},
+	}}
+	plan, err := lower.Lifetimes(plan, make([]schedule.Facts, 1), 0)
+	require.NoError(t, err)
+	_, err = layout.Make(t.Context(), plan, model(1, 1, 16, 7), layout.Config{Search: quick})
+	require.ErrorIs(t, err, layout.ErrTooLong)
+	require.ErrorContains(t, err, "rank 0 has 4194306 actions in the bodies of its loops")
 }
 
 // TestSameLayoutAgain lays out the same plan twice.

@@ -77,9 +77,18 @@ func (c *Certificate) Gap() float64 {
 // lower.Lifetimes, and through lower.Transfers where it has several ranks.
 //
 // Errors wrap ErrProfile where the profile does not fit the plan, ErrConfig,
-// ErrTooLong where a program keeps more the more microbatches it has, so that there is
-// too much to be planned, and ErrBudget.
+// ErrTooLong where a program keeps more the more microbatches it has or repeats too much at
+// a time, so that there is too much to be planned, and ErrBudget.
 func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config) (*Plan, error) {
+	for rank, program := range plan.Programs {
+		written := int64(0)
+		for i := range program {
+			written += program[i].Len()
+		}
+		if written > schedule.MaxWritten {
+			return nil, fmt.Errorf("%w: rank %d has %d actions in the bodies of its loops, and may have %d; take smaller groups of microbatches", ErrTooLong, rank, written, schedule.MaxWritten)
+		}
+	}
 	plan = plan.Flat()
 	p, err := prepare(plan, profile, cfg)
 	if err != nil {
