@@ -197,7 +197,8 @@ func (g *graphs) uses(at driver.Addr, bytes int64) bool {
 	return slices.ContainsFunc(g.words, func(w uint64) bool { return w >= uint64(at) && w < uint64(at)+uint64(bytes) })
 }
 
-// forgetGraphs ends all graphs: what lies at their addresses is no longer what did. mu is held.
+// forgetGraphs ends all graphs: what lies at their addresses is no longer what did. It is called between
+// steps, when nothing is put off.
 func (d *Device) forgetGraphs() (err error) {
 	for _, r := range d.graphs.known {
 		if r.graph != 0 {

@@ -1,6 +1,6 @@
 // Package driver is for talking to a CUDA device through one small interface: [Driver] is what
-// package cuda needs of the CUDA driver, 25 calls. Package libcuda (tag cuda) is the
-// driver of the system; package fake is one in Go, for tests on any machine.
+// package cuda needs of the CUDA driver, 31 calls. Package libcuda (tag cuda) is the
+// driver of the system; internal/fakecuda is one in Go, for tests on any machine.
 //
 // Ownership. Whoever reserves, maps, loads or creates something gives it back; Close gives back
 // the context with all that is left in it. Memory is a range of addresses, reserved once, whose
