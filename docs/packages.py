@@ -15,7 +15,7 @@ BOXES = [  # prefixes of packages, the longest counts
     ("proof, lowering, simulation", ["schedule/check", "schedule/lower", "schedule/simulate"]),
     ("choose, format, draw", ["schedule/choose", "schedule/format", "schedule/draw"]),
     ("layout", ["schedule/layout"]), ("placement", ["memory/placement"]),
-    ("runner", ["schedule/runner"]), ("frames", ["internal/frames"]), ("batchctx", ["context"]), ("stages", ["stages"]),
+    ("runner", ["schedule/runner"]), ("frames", ["internal/frames", "internal/effects"]), ("batchctx", ["context"]), ("stages", ["stages"]),
     ("transformer", ["stages/transformer"]), ("fp8", ["fp8"]), ("kernels", ["kernels"]),
     ("arithmetic", ["internal/vector", "internal/product", "internal/float8", "internal/cpufeature", "internal/fmapeak"]),
     ("logs and snapshots", ["memory/memlog", "memory/snapshot", "memory/cachingsim", "internal/memreport"]),
