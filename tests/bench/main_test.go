@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,6 +39,18 @@ func TestMeasure(t *testing.T) {
 		require.NoError(t, table.err)
 		require.Contains(t, text.String(), "g2 0k T12")
 		require.Contains(t, text.String(), "attention backward")
+	}
+}
+
+// Logits that were kept are no products of the backward.
+func TestProfileOfKeptLogits(t *testing.T) {
+	logits := tiny.sequence * tiny.vocabulary
+	for keep, products := range map[int64]int{0: 3, int64(4 * logits): 2} {
+		m, err := measure(tiny, 1, options{time: time.Millisecond, profile: true, keep: keep})
+		require.NoError(t, err)
+		i := slices.IndexFunc(m.Profile, func(s share) bool { return s.Operation == "head backward" })
+		s := m.Profile[i]
+		require.InEpsilon(t, 2*products*logits*tiny.width*s.Calls, s.Rate*float64(s.Time.Nanoseconds()), 1e-9)
 	}
 }
 

@@ -103,7 +103,8 @@ func (m *meter) HeadLoss(op kernels.HeadLoss) (sum, weight float64, err error) {
 }
 
 func (m *meter) HeadLossBackward(op kernels.HeadLossBackward) error {
-	flops := 6 * op.Tokens * op.Width * op.Vocabulary
+	logits := op.Tokens * op.Vocabulary
+	flops := 2 * op.Width * (2*logits + max(0, logits-op.Logits.N)) // two gradients, and the logits that were not kept
 	return m.timed("head backward", flops, func() error { return m.Host.HeadLossBackward(op) })
 }
 
