@@ -60,8 +60,10 @@ func train(ctx context.Context, steps, microbatches int, plan string, ranks int,
 	if err != nil {
 		return err
 	}
+	store := model.NewStore()
+	store.SetParam(model.ParamInitialSeed, int64(7))
 	m, err := gomlx.New(gomlx.Config{
-		Backend: backend, Store: model.NewStore(), Stages: all, Ranks: ranks, Schedule: plan,
+		Backend: backend, Store: store, Stages: all, Ranks: ranks, Schedule: plan,
 		Entry:  map[string]shapes.Shape{"point": shapes.Make(dtypes.Float32, rows, 2), "inside": shapes.Make(dtypes.Float32, rows, 1)},
 		Labels: []string{"inside"}, Loss: loss.BinaryCrossentropyLogits,
 		Optimizer: optimizer.Adam().LearningRate(0.02).Done().(gomlx.Optimizer),

@@ -8,7 +8,9 @@ import (
 )
 
 func TestTrain(t *testing.T) {
-	var out bytes.Buffer
+	var out, again bytes.Buffer
 	require.NoError(t, train(t.Context(), 2, 64, "1f1b", 4, &out))
-	require.Regexp(t, `^step  0  loss 0\.\d+  peak \d+ bytes  growth per microbatch 0 bytes\nstep  1`, out.String())
+	require.Regexp(t, `^step  0  loss \d\.\d+  peak \d+ bytes  growth per microbatch 0 bytes\nstep  1`, out.String())
+	require.NoError(t, train(t.Context(), 2, 64, "1f1b", 4, &again))
+	require.Equal(t, out.String(), again.String(), "the weights are not drawn by a seed")
 }
