@@ -2,7 +2,7 @@
 // is held, and what ends behind it, in which order. The runner does it, on the buffers of a
 // step; package layout does the same on the sizes of a profile, before the step.
 //
-// What a stage allocates and releases within its call is not said here: the profile says it.
+// Allocations and releases within the call of a stage are not said here: the profile has them.
 // An action of a rank goes so:
 //
 //  1. Where it Pulls, entries come, up to [Upto].
@@ -13,4 +13,6 @@
 //
 // Inputs, gradients and saved state are a stage's for a microbatch, and so are what is sent
 // and the outputs; copies of weights and gathered weights are a stage's alone.
+//
+// [Ties] says which uses of a parameter share one gradient, which both need as well.
 package effects

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 )
 
-// What the kernels of attention are built for.
+// Sizes for which the kernels of attention are built.
 const (
 	attentionTile = 16  // queries and keys
 	mostHeadDim   = 128 // elements of a head

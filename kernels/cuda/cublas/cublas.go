@@ -104,7 +104,7 @@ func (l *Library) Bind(s driver.Stream, workspace driver.Addr, bytes int64) erro
 	return l.call("cublasSetWorkspace", l.setWorkspace, l.handle, uintptr(workspace), uintptr(bytes))
 }
 
-// What cublas_api.h and library_types.h call CUDA_R_32F, CUBLAS_COMPUTE_32F_PEDANTIC,
+// The constants that cublas_api.h and library_types.h call CUDA_R_32F, CUBLAS_COMPUTE_32F_PEDANTIC,
 // CUBLAS_COMPUTE_32F_FAST_16BF and CUBLAS_GEMM_DEFAULT.
 const (
 	float32s = 0

@@ -8,7 +8,7 @@ import (
 // Addr is an address of the device. 0 is none.
 type Addr uint64
 
-// What a driver hands out. The zero Stream is none; others are numbers of the driver.
+// Handles of a driver. The zero Stream is none; others are numbers of the driver.
 type (
 	Stream   uintptr
 	Event    uintptr

@@ -25,7 +25,7 @@ func answer(code, _, _ uintptr) error {
 	return nil
 }
 
-// What cuda.h calls CUmemLocation, CUmemAllocationProp and CUmemAccessDesc.
+// The structures that cuda.h calls CUmemLocation, CUmemAllocationProp and CUmemAccessDesc.
 type (
 	location   struct{ kind, id int32 }
 	allocation struct {
