@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
 )
@@ -168,6 +169,7 @@ func TestDepthFirstHoldsItsCap(t *testing.T) {
 }
 
 func TestDepthFirstSaysWhatWorks(t *testing.T) {
+	testkit.Slow(t)
 	_, err := schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(1, schedule.MaxStages), Microbatches: schedule.MaxMicrobatches, Group: 1 << 20})
 	require.ErrorIs(t, err, schedule.ErrParams)
 	require.ErrorContains(t, err, "use a smaller group")

@@ -14,6 +14,7 @@ import (
 // The plan, the ranks and recompute change no bit of a run in FP8 either, and a run that
 // was interrupted goes on to the same bits.
 func TestFP8ChangesNothing(t *testing.T) {
+	skipShort(t)
 	text := sentence(t)
 	for i, name := range fp8.Names {
 		t.Run(name, func(t *testing.T) {
@@ -85,6 +86,7 @@ func scalesOf(t *testing.T, path string) []byte {
 // What is kept in FP8 shows by class at the peak, where gpipe has all microbatches in
 // flight: less than in float32, and nothing of it there.
 func TestFP8PeakByClass(t *testing.T) {
+	skipShort(t)
 	flags := []string{"-data", sentence(t), "-plan", "gpipe", "-width", "64", "-layers", "1", "-dropout", "0"}
 	full := summaryOf(t, flags...)
 	low := summaryOf(t, append(flags, "-fp8", "current", "-fp8-attention")...)

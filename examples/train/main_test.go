@@ -20,6 +20,14 @@ import (
 
 var long = flag.Bool("long", false, "run the default training and a longer control on random digits")
 
+// skipShort skips a test that takes a second or more under -short.
+func skipShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes a second or more: run it without -short")
+	}
+}
+
 // asProgram in its environment makes the binary of the tests the program itself.
 const asProgram = "WEIR_TRAIN"
 

@@ -22,6 +22,7 @@ import (
 // Every plan of the catalog trains on several ranks to the bits of one rank, or where
 // its backward does not ascend to the same losses within rounding.
 func TestRanks(t *testing.T) {
+	skipShort(t)
 	text := sentence(t)
 	for microbatches, onRanks := range map[string][]int{"5": {2, 4}, "2": {4}} {
 		want := summaryOf(t, "-data", text, "-microbatches", microbatches)

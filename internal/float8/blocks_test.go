@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/internal/vector"
 )
 
@@ -238,6 +239,7 @@ func matrixOfZeros(s float8.Scaling, f *float8.Format, rows, cols int) *float8.M
 // columns, to nearest and by chance, for numbers of all magnitudes and shapes around every
 // edge of a block; one NaN is as good as another.
 func TestQuantizeInEverySet(t *testing.T) {
+	testkit.Slow(t)
 	r := rand.New(rand.NewPCG(9, 9))
 	for round := range 400 {
 		form := forms[round%len(forms)]

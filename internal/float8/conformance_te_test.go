@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/internal/vector"
 )
 
@@ -84,6 +85,7 @@ var shapes = []struct{ rows, cols int }{{128, 128}, {256, 272}, {303, 300}}
 // bfloat16; both formats; powers of two and any scale; epsilons. The reference pads with
 // zeros, here the last block is short: codes and scales are the same.
 func TestBlockScalingAsTransformerEngine(t *testing.T) {
+	testkit.Slow(t)
 	r := rand.New(rand.NewPCG(13, 13))
 	for _, shape := range shapes {
 		for high, scaling := range map[int]float8.Scaling{1: float8.Rows128, 128: float8.Tiles128} {

@@ -155,6 +155,7 @@ func TestRoundTrip(t *testing.T) {
 // TestStochastic demands that of all random numbers the right part rounds up, that the
 // outcome is one of the two neighbours, and that more random never means less.
 func TestStochastic(t *testing.T) {
+	testkit.Slow(t)
 	const seed = 7
 	r := rand.New(rand.NewPCG(seed, 0))
 	for _, f := range formats {

@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"github.com/weir-ml/weir/internal/float8"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/internal/vector"
 )
 
 // What is too large for the caches, and is read and written in another order and way, has
 // the same bits: where rows of codes begin at lines of memory, and where they do not.
 func TestLargeMatricesInEverySet(t *testing.T) {
+	testkit.Slow(t)
 	const cols = 1041
 	r := rand.New(rand.NewPCG(12, 12))
 	x := spread(r, 2176*cols)

@@ -17,6 +17,7 @@ import (
 // A log is read in memory that does not grow with its records: ten million with -long, of
 // which rank 3 leaks 16 bytes a microbatch from step 30,000 on.
 func TestMemoryIsBounded(t *testing.T) {
+	testkit.Slow(t)
 	steps, begin := 1_000, 750
 	if *testkit.Long {
 		steps, begin = 39_063, 30_000

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/cpufeature"
 	"github.com/weir-ml/weir/internal/product"
+	"github.com/weir-ml/weir/internal/testkit"
 )
 
 // available are the instruction sets that this processor has.
@@ -136,6 +137,7 @@ func sameBits(t *testing.T, want, got []float32, what ...any) {
 
 // TestEveryElementIsOneChain compares all forms of many shapes with the definition.
 func TestEveryElementIsOneChain(t *testing.T) {
+	testkit.Slow(t)
 	for name, set := range available() {
 		t.Run(name, func(t *testing.T) {
 			add := once

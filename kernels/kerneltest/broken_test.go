@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/kernels/kerneltest"
 	"github.com/weir-ml/weir/memory"
@@ -423,6 +424,7 @@ var faults = []struct {
 }
 
 func TestFaultsAreFound(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {

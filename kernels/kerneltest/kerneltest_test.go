@@ -29,6 +29,7 @@ func TestHost(t *testing.T) { kerneltest.Run(t, openHost) }
 
 // The host passes with every instruction set that this processor has, and with threads.
 func TestHostOfEveryKind(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512} {
 		if !set.Available() || testkit.Raced && set == kernels.Portable { // the threads are the same

@@ -66,6 +66,7 @@ func TestPlanRandom(t *testing.T) {
 
 // Training steps up to that of a large model: over 10,000 buffers, 2,000 of them live.
 func TestTrainingStep(t *testing.T) {
+	testkit.Slow(t)
 	if testkit.Raced {
 		t.Skip("large, and has no goroutines that smaller searches do not have")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/snapshot"
 	"github.com/weir-ml/weir/tests/rewind"
 )
@@ -236,6 +237,7 @@ func TestHostile(t *testing.T) {
 // thousand entries, which is all one, in a list of many traces, which is all one. Other files
 // are of one opcode that takes a byte and holds much.
 func TestMemoryIsBounded(t *testing.T) {
+	testkit.Slow(t)
 	bomb := func(traces int) string {
 		many, all := strings.Repeat("h\x00", 1000), "]("+strings.Repeat("h\x01", traces)+"e"
 		return "\x80\x02}q\x00](" + many + "eq\x01" + "}(X\x0d\x00\x00\x00device_traces" + all + "X\x08\x00\x00\x00segments]u."

@@ -37,6 +37,7 @@ var profiles = []struct {
 // saved: by the span no worse than a tenth of a percent of the step, and by the makespan
 // as fast as the fastest that any order on a chain can be with twice the memory.
 func TestSearched(t *testing.T) {
+	testkit.Slow(t)
 	t.Log("| model | P | M | cap P: span | paper, ZB-1p | cap 2P: span | paper, ZB-2p | cap 2P: makespan | least |")
 	t.Log("|---|---|---|---|---|---|---|---|---|")
 	for _, p := range profiles {
@@ -166,6 +167,7 @@ func TestNothingToSearch(t *testing.T) {
 // The search reaches these times. Without moving tasks to and fro, or without the orders of
 // the schedules, it ends with slower orders.
 func TestSearchedReaches(t *testing.T) {
+	testkit.Slow(t)
 	for _, c := range []struct {
 		ranks, microbatches int
 		memory, latency     int64

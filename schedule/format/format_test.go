@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/format"
@@ -317,6 +318,7 @@ type full struct{}
 func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
 func TestStreams(t *testing.T) {
+	testkit.Slow(t)
 	lost := errors.New("lost")
 	_, err := format.Read(iotest.ErrReader(lost), format.Options{})
 	require.ErrorIs(t, err, lost)

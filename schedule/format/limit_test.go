@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/format"
 )
@@ -14,6 +15,7 @@ import (
 // One action more than is read of a file is refused where it stands, in every form, and
 // before anybody checks the plan; as many as that are read.
 func TestTooManyActions(t *testing.T) {
+	testkit.Slow(t)
 	const most = schedule.MaxWritten
 	csv := strings.Repeat("0F0,", most-1) + "0F0"
 	header := "weir plan 1\nname \"x\"\nmode training\nranks 1\nstages 1\nmicrobatches 1\nplacement 0\nfrozen none\nrank 0:\nx 1 +0: "

@@ -15,6 +15,7 @@ import (
 // TestGaps holds how far above the bound the layouts of every schedule are with little
 // work, on the rank of four where they are furthest. Where nothing is said they meet it.
 func TestGaps(t *testing.T) {
+	testkit.Slow(t)
 	most := map[string]float64{
 		"gpipe": 0.0015, "interleaved": 0.017, "breadth-first": 0.006, "zb-h1": 0.006, "zb-h2": 0.004,
 		"zb1p": 0.012, "v-min": 0.002, "dualpipe": 0.001, "dualpipev": 0.001,

@@ -261,6 +261,7 @@ func TestWorkIsIndependentOfMicrobatches(t *testing.T) {
 
 // TestTooMuchAtOnce wants an error where what is kept grows with microbatches.
 func TestTooMuchAtOnce(t *testing.T) {
+	testkit.Slow(t)
 	plan := planned(t, "gpipe", 2, 100_000, schedule.Training)
 	_, err := layout.Make(context.Background(), plan, model(2, 1, 16, 4), layout.Config{Search: quick})
 	require.ErrorIs(t, err, layout.ErrTooLong)

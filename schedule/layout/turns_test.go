@@ -15,6 +15,7 @@ import (
 // TestTurns lays out programs that are too large for the work that there is, and holds the
 // layouts against the whole program.
 func TestTurns(t *testing.T) {
+	testkit.Slow(t)
 	turned := 0
 	for _, c := range []struct {
 		name  string
@@ -42,6 +43,7 @@ func TestTurns(t *testing.T) {
 // TestTurnsOfManyRanks holds how far a large plan is above the bound without any search,
 // and how much is born in its layouts, whatever the number of microbatches.
 func TestTurnsOfManyRanks(t *testing.T) {
+	testkit.Slow(t)
 	if testkit.Raced {
 		t.Skip("it takes a minute with the race detector")
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
@@ -68,6 +69,7 @@ func everyStage(p *schedule.Plan) []bool { return slices.Repeat([]bool{true}, p.
 // The buffers of what is sent and received, the copies of a model, slices, and weights
 // that come and go.
 func TestLifetimesOfLowered(t *testing.T) {
+	testkit.Slow(t)
 	for _, s := range schedule.Schedules() {
 		t.Run(s.Name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {

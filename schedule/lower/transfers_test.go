@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
@@ -191,6 +192,7 @@ func TestCommsRefuses(t *testing.T) {
 // By a clock for which F, I and W take equally long, transfers cost nothing, unless
 // links are rendezvous: then what is computed in another rank's time must wait for it.
 func TestCommsOfSchedules(t *testing.T) {
+	testkit.Slow(t)
 	microbatches := func(ranks int) []int { return []int{1, ranks - 1, ranks, 2*ranks + 1} }
 	everySchedule(t, []int{1, 2, 3, 8}, []int{1, 2, 3}, microbatches, func(t *testing.T, p *schedule.Plan) {
 		want, _ := plantest.Clocks(t, p, plantest.Ticks)
@@ -277,6 +279,7 @@ func variants(t require.TestingT, s schedule.Schedule, ranks, depth, microbatche
 }
 
 func TestCommsOfVariants(t *testing.T) {
+	testkit.Slow(t)
 	for _, s := range schedule.Schedules() {
 		t.Run(s.Name, func(t *testing.T) {
 			for _, depth := range []int{1, 2} {

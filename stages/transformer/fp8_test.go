@@ -66,6 +66,7 @@ func TestFP8Validate(t *testing.T) {
 // in both orders, with I and W apart: losses, gradients, weights, scales and histories
 // (L9, L13, L14).
 func TestFP8SameNumbers(t *testing.T) {
+	testkit.Slow(t)
 	eachRecipe(t, func(t *testing.T, cfg transformer.Config) {
 		cfg.Dropout = 0.1
 		batch := sequences(random(t), cfg, 4)
@@ -193,6 +194,7 @@ func TestFP8KeptForW(t *testing.T) {
 // TestFP8Flat runs a step of many microbatches: the level after each is the same, and
 // allocations are as many as for few (L7, L11).
 func TestFP8Flat(t *testing.T) {
+	testkit.Slow(t)
 	if invariants.Enabled || testkit.Raced {
 		t.Skip("every call has a view of its own where invariants are checked, and pools forget under the race detector")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 )
 
@@ -13,6 +14,7 @@ import (
 // for every split, more stages than parts included, with recompute and without, in
 // both orders, with I and W apart (L9).
 func TestSameNumbers(t *testing.T) {
+	testkit.Slow(t)
 	cfg := tiny
 	cfg.Dropout = 0.1
 	batch := sequences(random(t), cfg, 5)

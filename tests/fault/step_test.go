@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 )
@@ -18,6 +19,7 @@ import (
 // After each, nothing is left, and the next step gives the numbers of a run that
 // never had a fault.
 func TestEveryEvent(t *testing.T) {
+	testkit.Slow(t)
 	for _, d := range designs {
 		for _, mode := range []schedule.Mode{schedule.Training, schedule.ForwardOnly} {
 			name := d.name + "/training"

@@ -9,11 +9,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/testkit"
 )
 
 // TestALossCannotBeATensor compiles the two ways to record a loss: as numbers it
 // compiles, as anything that could hold a graph it does not (L3).
 func TestALossCannotBeATensor(t *testing.T) {
+	testkit.Slow(t)
 	files := token.NewFileSet()
 	config := types.Config{Importer: importer.ForCompiler(files, "source", nil)}
 	compile := func(statement string) error {

@@ -29,6 +29,7 @@ var inShort = []string{"1f1b", "depth-first", "interleaved", "zb-v"}
 // of microbatches; the arena has set aside the height of the layout and nothing else; and
 // no number is another one than without a layout (L9).
 func TestPeakIsPlanned(t *testing.T) {
+	testkit.Slow(t)
 	for _, found := range schedule.Schedules() {
 		counts := []int{8, 128, 4096}
 		switch {

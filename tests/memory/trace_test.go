@@ -16,6 +16,7 @@ import (
 // What a plan of memory has, event for event, is what the runner does: for every
 // schedule, on one rank and on several.
 func TestTraceIsTheRunners(t *testing.T) {
+	testkit.Slow(t)
 	for _, found := range schedule.Schedules() {
 		t.Run(found.Name, func(t *testing.T) {
 			most := 4

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
@@ -200,6 +201,7 @@ func (v *variant) under(found schedule.Schedule, ranks int) (setup, bool) {
 // TestThreeBooks holds the books of the runner and the planner to a third one (L6), under
 // every schedule, in training and in evaluation, with memory as it comes and as it is planned.
 func TestThreeBooks(t *testing.T) {
+	testkit.Slow(t)
 	for _, found := range schedule.Schedules() {
 		t.Run(found.Name, func(t *testing.T) {
 			for i, v := range variants {

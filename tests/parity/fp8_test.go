@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -58,6 +59,7 @@ func inFP8(t testing.TB, name string) transformer.Config {
 // whose backward ascends, on one, two and four ranks, with recompute and without: losses,
 // gradients, weights, moments, scales and histories are those of one rank, to the bit.
 func TestFP8RanksSameNumbers(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	batches := threeBatches()
 	for i, name := range fp8.Names {
@@ -135,6 +137,7 @@ const flipped = 0.01
 // that lies between two codes may be rounded to the other one, an eighth of it away or, in
 // NVFP4, a half.
 func TestFP8DisorderIsItsOwn(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	batches := threeBatches()
 	for _, name := range fp8.Names {

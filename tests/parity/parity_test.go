@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -46,6 +47,7 @@ var orders = []struct {
 // bit, whatever the order of actions, the split, recompute and look-ahead, and
 // they are those of a sequential loop over kernels.
 func TestSameNumbers(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	batches := threeBatches()
 	want := trainReference(t, small(), batches)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
@@ -164,6 +165,7 @@ var capacities = []int{1, 0, schedule.Unlimited, 2}
 // stage a rank the embedding is on the first rank and the head on the last one; on a V
 // both are on the same.
 func TestRanksSameNumbers(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	batches := threeBatches()
 	want := trainReference(t, small(), batches)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -53,6 +54,7 @@ var lags = []int{0, 1, 3, microbatches}
 // a tied table and uneven microbatches come to the same losses, gradients, moments and
 // weights as those of a loop that knows neither. There are more stages than parts, too.
 func TestSplitSameNumbers(t *testing.T) {
+	testkit.Slow(t)
 	t.Parallel()
 	batches := threeBatches()
 	want := trainReference(t, small(), batches)

@@ -109,6 +109,7 @@ func hops(t testing.TB, rule schedule.Rule, hook func(*memory.Sample)) (*runner.
 // TestNothingGrowsOnSeveralRanks holds the levels of three ranks, and the allocations
 // of whole steps on the Go heap.
 func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
+	testkit.Slow(t)
 	for _, plan := range []struct {
 		name  string
 		rule  schedule.Rule
@@ -153,6 +154,7 @@ func TestNothingGrowsOnSeveralRanks(t *testing.T) { // L6, L7, L11
 // TestPlantedAllocationsAreCounted is the positive control: an allocation on every rank in
 // every 1024th microbatch is counted to the last one.
 func TestPlantedAllocationsAreCounted(t *testing.T) { // L11
+	testkit.Slow(t)
 	if testkit.Raced || invariants.Enabled {
 		t.Skip("pools forget under the race detector, and with -tags invariants every call gets a view of its own")
 	}

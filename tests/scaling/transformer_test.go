@@ -19,6 +19,7 @@ import (
 // TestTransformerIsFlat holds the real stages to the same: embedding, blocks
 // with dropout and recompute, and the tied head.
 func TestTransformerIsFlat(t *testing.T) {
+	testkit.Slow(t)
 	for name, recompute := range map[string]bool{"saved": false, "recomputed": true} {
 		t.Run(name, func(t *testing.T) {
 			r, source := openTransformer(t, recompute)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
@@ -154,6 +155,7 @@ func TestRefusals(t *testing.T) {
 // Every bit of every file counts, but for what stands in latest, which is held to a form: a
 // changed one is reported with the name of the file.
 func TestDamage(t *testing.T) {
+	testkit.Slow(t)
 	dir := t.TempDir()
 	save(t, dir, 7, 1)
 	folder := filepath.Join(dir, "step-0000000007")

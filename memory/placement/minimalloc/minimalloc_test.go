@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/memory/placement"
 	"github.com/weir-ml/weir/memory/placement/minimalloc"
 )
@@ -138,6 +139,7 @@ func TestTooManyBuffers(t *testing.T) {
 
 // A file without an end is not read for ever, even where nothing of it is kept.
 func TestTooManyBytes(t *testing.T) {
+	testkit.Slow(t)
 	header := "id,lower,upper,size\n"
 	_, err := minimalloc.Read(io.MultiReader(strings.NewReader(header), blanks{}))
 	require.ErrorIs(t, err, minimalloc.ErrFormat)
