@@ -61,6 +61,6 @@ func TestValidate(t *testing.T) {
 func TestStrings(t *testing.T) {
 	require.Equal(t, "sum mean min max Reduction(4)", strings.Join([]string{
 		loss.Sum.String(), loss.Mean.String(), loss.Min.String(), loss.Max.String(), loss.Reduction(4).String()}, " "))
-	require.Equal(t, "stepped empty skipped Outcome(3)", strings.Join([]string{
-		loss.Stepped.String(), loss.Empty.String(), loss.Skipped.String(), loss.Outcome(3).String()}, " "))
+	require.Equal(t, "stepped empty skipped out-of-range Outcome(4)", strings.Join([]string{
+		loss.Stepped.String(), loss.Empty.String(), loss.Skipped.String(), loss.OutOfRange.String(), loss.Outcome(4).String()}, " "))
 }

@@ -18,9 +18,13 @@ const (
 	Empty
 	// Skipped means that a trained loss is not finite. It wins over Empty.
 	Skipped
+	// OutOfRange means that float32 cannot hold what gradients are multiplied by, since
+	// the objective's total weight is too small or too large. Totals never says so: the
+	// runner does, which knows the scale of the seeds and the norm of the gradient.
+	OutOfRange
 )
 
-// String returns "stepped", "empty" or "skipped".
+// String returns "stepped", "empty", "skipped" or "out-of-range".
 func (o Outcome) String() string {
 	switch o {
 	case Stepped:
@@ -29,6 +33,8 @@ func (o Outcome) String() string {
 		return "empty"
 	case Skipped:
 		return "skipped"
+	case OutOfRange:
+		return "out-of-range"
 	}
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }

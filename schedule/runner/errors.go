@@ -21,15 +21,22 @@ var (
 	ErrNoObjective = errors.New("runner: parameters train and no loss is the objective")
 	// ErrUpdated is returned by a second Update of a Result (L10).
 	ErrUpdated = errors.New("runner: the update was applied already")
+	// ErrStaleResult is returned by Update of a result that is not of the runner's last training
+	// step: the gradients are no longer its own. A step that failed is the last one as well.
+	ErrStaleResult = errors.New("runner: another training step has begun since")
 	// ErrUnused is returned by Step where the step before it offered an update that was not
 	// applied, once a runner was updated at all: one that never is evaluates gradients.
 	ErrUnused = errors.New("runner: the gradients of the last step were not used: call Result.Update, with a function that does nothing to discard them")
-	// ErrNoUpdate is returned by Update for an evaluation, and wrapped by ErrSkipped and ErrEmpty.
+	// ErrNoUpdate is returned by Update for an evaluation, and wrapped by ErrSkipped,
+	// ErrEmpty and ErrRange.
 	ErrNoUpdate = errors.New("runner: the step has no update")
 	// ErrSkipped is returned by Update where a trained loss or a gradient is not finite.
 	ErrSkipped = fmt.Errorf("%w: a loss or a gradient is not finite", ErrNoUpdate)
 	// ErrEmpty is returned by Update where the objective's total weight is 0.
 	ErrEmpty = fmt.Errorf("%w: the total weight of the objective is 0", ErrNoUpdate)
+	// ErrRange is returned by Update where float32 cannot hold the factor, or the norm of
+	// the gradient that it makes.
+	ErrRange = fmt.Errorf("%w: float32 cannot hold the factor of the gradients", ErrNoUpdate)
 	// ErrUnrecorded is returned at the end of a training step in which a stage has not
 	// recorded the objective that it declares in every microbatch.
 	ErrUnrecorded = errors.New("runner: the objective was not recorded")

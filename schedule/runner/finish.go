@@ -164,26 +164,28 @@ func (r *worker[T]) records(s int, name string) bool {
 	return r.stages[s].own && slices.Contains(r.stages[s].spec.Losses, name)
 }
 
-// verdict computes the gradient norm, each parameter once and in stage order,
-// and the factor. Where one of them is not finite the step is Skipped: a gradient
-// was not, or the total weight is so small or so large that float64 cannot divide
-// by it.
+// verdict computes the gradient norm, each parameter once and in stage order, and the
+// factor. The step is Skipped where a gradient is not finite, and OutOfRange where float32,
+// in which gradients are, cannot hold the factor or the norm.
 func (r *worker[T]) verdict(divisor float64) {
 	var squares float64
-	for _, s := range r.squares {
-		squares += s
-	}
-	factor := math.Ldexp(1/divisor, -r.cfg.ScaleExponent)
-	if norm := math.Sqrt(squares) * factor; !math.IsNaN(norm) && !math.IsInf(norm, 0) && !math.IsInf(factor, 0) && factor != 0 {
-		r.result.factor, r.result.GradNorm = factor, norm
-		return
-	}
-	r.result.Outcome = loss.Skipped
 	for i, s := range r.squares {
 		if math.IsNaN(s) || math.IsInf(s, 0) {
 			st := &r.stages[r.owners[i].Stage]
-			r.result.nonFinite = fmt.Sprintf("the gradient of %q of stage %d (%s)", st.params[r.owners[i].Param].Name, r.owners[i].Stage, st.spec.Name)
-			break
+			r.result.Outcome = loss.Skipped
+			r.result.refused = fmt.Errorf("%w (first in the gradient of %q of stage %d (%s))", ErrSkipped,
+				st.params[r.owners[i].Param].Name, r.owners[i].Stage, st.spec.Name)
+			return
 		}
+		squares += s
 	}
+	factor := math.Ldexp(1/divisor, -r.cfg.ScaleExponent)
+	norm := math.Sqrt(squares) * factor
+	if factor < 0x1p-126 || max(factor, norm) > math.MaxFloat32 { // it is positive, and norm no NaN
+		r.result.Outcome = loss.OutOfRange
+		r.result.refused = fmt.Errorf("%w: %.3g, which makes their norm %.3g: the total weight of %q is %.3g and the scale of seeds 2^%d: record weights near 1 for each target, or choose another scale",
+			ErrRange, factor, norm, r.cfg.Losses[r.objective].Name, divisor, r.cfg.ScaleExponent)
+		return
+	}
+	r.result.factor, r.result.GradNorm = factor, norm
 }

@@ -48,9 +48,19 @@ type Result struct {
 	// Simulated is what Plan.Costs say of the plan; nil without. It is the runner's.
 	Simulated *simulate.Report
 
-	factor    float64
-	taken     bool
-	nonFinite string // the first gradient that is not finite, in words
+	factor  float64 // 0: there is no update
+	refused error   // why, where there is more to say than Outcome does
+	updates *updates
+	begun   int64 // which one of the runner's training steps it is of
+}
+
+// updates is what a runner knows of the update of its last training step. Results share it,
+// so that neither a result of an earlier step nor the copy of one is applied.
+type updates struct {
+	begun   int64 // training steps that have begun
+	offered bool  // the last one has an update
+	taken   bool  // which was applied
+	used    bool  // one was applied before it
 }
 
 // RankResult is what one rank has measured. Sizes are bytes, as in Result.
@@ -85,29 +95,31 @@ func (r *Result) Bubble() float64 {
 }
 
 // Update calls apply with what the optimizer multiplies every gradient by: 1 over the
-// objective's total weight and over the scale of the seeds (L10). It does so once: a
-// second time is ErrUpdated. Where the step has no update apply is not called, and the
-// error wraps ErrNoUpdate: ErrSkipped, ErrEmpty, or itself for an evaluation. To go on
-// after a step that was skipped is a choice that the trainer makes by looking for it.
-// Once a runner was updated, it refuses the step behind a result that was not (ErrUnused).
+// objective's total weight and over the scale of the seeds (L10), a normal float32. It does
+// so once: a second time is ErrUpdated. It does so for the runner's last training step alone,
+// whose gradients these are: once another one has begun, whatever became of it, it is
+// ErrStaleResult. Where the step has no update apply is not called, and the error wraps
+// ErrNoUpdate: ErrSkipped, ErrEmpty, ErrRange, or itself for an evaluation. To go on after a
+// step that was skipped is a choice that the trainer makes by looking for it. Once a runner
+// was updated, it refuses the step behind a result that was not (ErrUnused).
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
+	case r.refused != nil:
+		return r.refused
+	case r.Outcome == loss.Skipped && r.FirstNonFinite >= 0:
+		return fmt.Errorf("%w (first in the loss of microbatch %d)", ErrSkipped, r.FirstNonFinite)
 	case r.Outcome == loss.Skipped:
-		if r.FirstNonFinite >= 0 {
-			return fmt.Errorf("%w (first in the loss of microbatch %d)", ErrSkipped, r.FirstNonFinite)
-		}
-		if r.nonFinite != "" {
-			return fmt.Errorf("%w (first in %s)", ErrSkipped, r.nonFinite)
-		}
 		return ErrSkipped
 	case r.Outcome == loss.Empty:
 		return ErrEmpty
 	case r.factor == 0:
 		return ErrNoUpdate
-	case r.taken:
+	case r.begun != r.updates.begun:
+		return fmt.Errorf("%w, and the gradients are no longer those of step %d: update before the next step", ErrStaleResult, r.Step)
+	case r.updates.taken:
 		return ErrUpdated
 	}
-	r.taken = true
+	r.updates.taken = true
 	return apply(r.factor)
 }
 

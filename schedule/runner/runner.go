@@ -26,8 +26,7 @@ type Runner[T any] struct {
 	seeds   []float32 // of the gradients of losses, shared by all ranks
 	running atomic.Bool
 	closed  bool
-	last    *Result // of the last training step; nil where it failed
-	updated bool    // by the result before it
+	updates *updates
 }
 
 // New returns a runner for cfg, or every fault of cfg at once.
@@ -35,7 +34,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if err := cfg.validate(cfg.complete()); err != nil {
 		return nil, err
 	}
-	r := &Runner[T]{cfg: cfg, seeds: make([]float32, len(cfg.Losses))}
+	r := &Runner[T]{cfg: cfg, seeds: make([]float32, len(cfg.Losses)), updates: &updates{}}
 	r.setScale(cfg.ScaleExponent)
 	transport := cfg.World.Transport
 	if transport == nil && cfg.World.Ranks > 1 {
@@ -197,17 +196,20 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	case mode == schedule.Training && len(r.workers[0].owners) > 0 && r.workers[0].objective < 0:
 		return nil, ErrNoObjective
 	}
-	if mode == schedule.Training {
-		if last := r.last; last != nil && last.factor != 0 {
-			if r.updated && !last.taken {
-				return nil, ErrUnused
-			}
-			r.updated = last.taken
-		}
-		defer func() { r.last = result }()
+	u := r.updates
+	if mode == schedule.Training && u.used && u.offered && !u.taken {
+		return nil, ErrUnused
 	}
 	if err := r.share(source); err != nil {
 		return nil, err
+	}
+	if mode == schedule.Training { // from here on the gradients are those of this step
+		*u = updates{begun: u.begun + 1, used: u.used || u.taken}
+		defer func() {
+			if result != nil {
+				result.updates, result.begun, u.offered = u, u.begun, result.factor != 0
+			}
+		}()
 	}
 	if len(r.workers) == 1 {
 		return r.workers[0].run(ctx, mode, m)

@@ -125,11 +125,16 @@ func TestOutcomes(t *testing.T) { // L10
 		want   loss.Outcome
 		first  int
 	}{
-		"empty":            {weight: func(int) float64 { return 0 }, want: loss.Empty, first: -1},
-		"not finite":       {sum: func(x float64, m int) float64 { return map[bool]float64{true: math.Inf(1), false: x}[m >= 2] }, want: loss.Skipped, first: 2},
-		"weight too small": {weight: func(int) float64 { return 5e-324 }, want: loss.Skipped, first: -1},
-		"factor too small": {weight: func(int) float64 { return 1e307 }, scale: 127, want: loss.Skipped, first: -1},
-		"some without":     {weight: func(m int) float64 { return float64(m % 2) }, want: loss.Stepped, first: -1},
+		"empty":                    {weight: func(int) float64 { return 0 }, want: loss.Empty, first: -1},
+		"not finite":               {sum: func(x float64, m int) float64 { return map[bool]float64{true: math.Inf(1), false: x}[m >= 2] }, want: loss.Skipped, first: 2},
+		"weight too small":         {weight: func(int) float64 { return 5e-324 }, want: loss.Skipped, first: -1},
+		"factor too small":         {weight: func(int) float64 { return 1e307 }, scale: 127, want: loss.OutOfRange, first: -1},
+		"float32 too large for it": {weight: func(int) float64 { return 3e-45 }, want: loss.OutOfRange, first: -1},
+		"0 in float32":             {weight: func(int) float64 { return 3e300 }, want: loss.OutOfRange, first: -1},
+		"not normal in float32":    {weight: func(int) float64 { return 0x1p126 }, want: loss.OutOfRange, first: -1},
+		"a power of two of seeds":  {weight: func(int) float64 { return 0x1p126 }, scale: -126, want: loss.Stepped, first: -1},
+		"norm too large":           {weight: func(int) float64 { return 0x1p-125 }, scale: 0, want: loss.OutOfRange, first: -1},
+		"some without":             {weight: func(m int) float64 { return float64(m % 2) }, want: loss.Stepped, first: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chain := chain()
@@ -144,6 +149,7 @@ func TestOutcomes(t *testing.T) { // L10
 			require.Equal(t, tc.want != loss.Stepped, errors.Is(err, runner.ErrNoUpdate))
 			require.Equal(t, tc.want == loss.Skipped, errors.Is(err, runner.ErrSkipped))
 			require.Equal(t, tc.want == loss.Empty, errors.Is(err, runner.ErrEmpty))
+			require.Equal(t, tc.want == loss.OutOfRange, errors.Is(err, runner.ErrRange))
 			require.Equal(t, !result.Losses[0].Present, math.IsNaN(result.Loss("loss")), "absent is absent, never 0 (L3)")
 		})
 	}
@@ -155,6 +161,54 @@ func TestOutcomes(t *testing.T) { // L10
 		require.NoError(t, err)
 		require.Equal(t, loss.Skipped, result.Outcome)
 	})
+}
+
+// TestUpdateIsOfTheLastStep asks results for their update when the gradients are no longer theirs.
+func TestUpdateIsOfTheLastStep(t *testing.T) { // L10
+	r := newRunner(t, config(chain()))
+	step := func() *runner.Result {
+		result, err := r.Step(t.Context(), 2, &counted{})
+		require.NoError(t, err)
+		return result
+	}
+	refused := func(result *runner.Result) error {
+		return result.Update(func(float64) error { t.Error("a stale update is applied"); return nil })
+	}
+	first := step()
+	second := step()
+	require.ErrorIs(t, refused(first), runner.ErrStaleResult, "from the first step on")
+	require.ErrorContains(t, refused(first), "step 0")
+	copied := *second
+	_, err := r.Evaluate(t.Context(), 1, &counted{})
+	require.NoError(t, err)
+	_, err = r.Step(t.Context(), 1, nil)
+	require.ErrorContains(t, err, "source is nil")
+	_, err = factorOf(second)
+	require.NoError(t, err, "neither an evaluation nor a refused call touches gradients")
+	require.ErrorIs(t, refused(&copied), runner.ErrUpdated)
+
+	third := step()
+	require.ErrorIs(t, refused(second), runner.ErrStaleResult)
+	_, err = r.Step(t.Context(), 1, &counted{})
+	require.ErrorIs(t, err, runner.ErrUnused)
+	_, err = factorOf(third)
+	require.NoError(t, err, "the refused step has not begun")
+
+	_, err = r.Step(t.Context(), 3, &counted{ends: 2})
+	require.ErrorIs(t, err, runner.ErrShortBatch)
+	require.ErrorIs(t, refused(third), runner.ErrStaleResult)
+	_, err = factorOf(step())
+	require.NoError(t, err)
+}
+
+// TestUpdateBehindAFailedStep has a result that was not updated when the next step failed.
+func TestUpdateBehindAFailedStep(t *testing.T) { // L8, L10
+	r := newRunner(t, config(chain()))
+	result, err := r.Step(t.Context(), 2, &counted{})
+	require.NoError(t, err)
+	_, err = r.Step(t.Context(), 3, &counted{ends: 2})
+	require.ErrorIs(t, err, runner.ErrShortBatch)
+	require.ErrorIs(t, result.Update(func(float64) error { return nil }), runner.ErrStaleResult)
 }
 
 func TestSeedsCarryAPowerOfTwo(t *testing.T) {

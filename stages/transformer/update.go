@@ -53,9 +53,9 @@ func (o AdamW) withDefaults() AdamW {
 // parameter that is not Frozen, in the order of Parameters. If result.GradNorm is
 // above maxNorm the gradient is scaled down to it; a maxNorm of 0 is off.
 //
-// The error wraps runner.ErrNoUpdate where the step was Empty or Skipped, and
-// runner.ErrUpdated where the result was used before; then, and for numbers
-// out of range, nothing has changed.
+// The error wraps runner.ErrNoUpdate where the step has no update, runner.ErrUpdated where
+// the result was used before, and runner.ErrStaleResult where another training step has
+// begun since; then, and for numbers out of range, nothing has changed.
 func (m *Model) Update(opt AdamW, result *runner.Result, maxNorm float64) error {
 	if err := opt.Validate(); err != nil {
 		return err

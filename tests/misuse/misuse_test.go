@@ -189,6 +189,22 @@ var cases = []struct {
 			return errors.Join(result.Update(nothing), result.Update(nothing))
 		}
 	}, is: runner.ErrUpdated},
+	{name: "the update of an earlier step", quiet: true, change: func(p *program) {
+		var first *runner.Result
+		p.update = func(_ *program, result *runner.Result) error {
+			if first == nil {
+				first = result
+				return nil
+			}
+			return first.Update(func(float64) error { return nil })
+		}
+	}, is: runner.ErrStaleResult, says: "the gradients are no longer those of step 0: update before the next step"},
+	{name: "weights beyond float32", quiet: true, change: func(p *program) {
+		p.lastForward = func(p *program, mb MB, in, _ []T) {
+			mb.Loss(p.score, 1, 1e-45)
+			mb.Save(p.h, mb.Retain(in[0]))
+		}
+	}, is: runner.ErrRange, says: `the total weight of "score" is 3e-45`},
 	{name: "no update ever", quiet: true, change: func(p *program) { // which is how gradients are evaluated alone
 		p.update = func(*program, *runner.Result) error { return nil }
 	}},

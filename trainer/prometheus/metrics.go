@@ -58,7 +58,7 @@ func New(ranks int) *Metrics {
 		})
 		m.wait.WithLabelValues(n)
 	}
-	for outcome := range loss.Outcome(3) {
+	for outcome := range loss.OutOfRange + 1 {
 		m.steps.WithLabelValues(outcome.String())
 	}
 	return m

@@ -63,6 +63,7 @@ weir_microbatches_total{rank="1"} 3
 # HELP weir_steps_total Steps by their outcome.
 # TYPE weir_steps_total counter
 weir_steps_total{outcome="empty"} 0
+weir_steps_total{outcome="out-of-range"} 0
 weir_steps_total{outcome="skipped"} 1
 weir_steps_total{outcome="stepped"} 1
 # HELP weir_wait_seconds_total Seconds that a rank waited for others.
