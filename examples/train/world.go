@@ -313,7 +313,7 @@ func (w *world) settle(ctx context.Context, done int, err error, of error) error
 	data, fault := encode(mine)
 	var all [][]byte
 	for tries := 0; fault == nil; tries++ {
-		began := w.each(func(_ int, end *tcp.Endpoint[kernels.Buffer]) error { return end.Begin(context.Background()) })
+		began := w.each(func(_ int, end *tcp.Endpoint[kernels.Buffer]) error { return end.Begin(context.Background(), nil) })
 		if began != nil {
 			return cmp.Or(err, began)
 		}

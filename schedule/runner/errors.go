@@ -42,8 +42,9 @@ var (
 	ErrUnrecorded = errors.New("runner: the objective was not recorded")
 	// ErrNoCopy is returned where World.Copy returns a handle of the sending rank.
 	ErrNoCopy = errors.New("runner: a handle crosses ranks")
-	// ErrRanks is returned at step end where the ranks have not run the same step.
-	ErrRanks = errors.New("runner: the ranks have not run the same step")
+	// ErrRanks is returned if the ranks do not run the same step: if they begin different
+	// ones, or tell different things of it at step end.
+	ErrRanks = errors.New("runner: the ranks do not run the same step")
 )
 
 // Error is an error of a step with its place. It wraps the cause. On several ranks

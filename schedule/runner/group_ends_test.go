@@ -458,26 +458,56 @@ func TestRanksRunOneStepAtATime(t *testing.T) {
 	require.Equal(t, 1.0/16, factor)
 }
 
-// TestRanksThatRunOtherStepsAreRefused starts two runners at other steps.
-func TestRanksThatRunOtherStepsAreRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rows := rowsOf(schedule.Looped(2, 2))
-		links := newLinks(t, 2, 1, 0)
-		var ranks sync.WaitGroup
-		var errs [2]error
-		for rank := range errs {
-			cfg := only(rows, rank, links)
-			cfg.FirstStep = int64(rank)
-			one := newRunner(t, cfg)
-			ranks.Go(func() { _, errs[rank] = one.Step(t.Context(), 2, &counted{}) })
-		}
-		ranks.Wait()
-		err := errs[1]
-		var mismatch *runner.TagError
-		require.True(t, errors.As(err, &mismatch))
-		require.ErrorContains(t, err, "0SEND_F0 of step 0")
-		require.ErrorContains(t, err, "0SEND_F0 of step 1")
-	})
+// TestRanksThatBeginOtherStepsAreRefused starts two runners that differ, as two processes may:
+// both name both values, and no rank runs anything.
+func TestRanksThatBeginOtherStepsAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(cfg *runner.Config[number])
+		m      int
+		want   []string
+	}{
+		"steps":        {func(cfg *runner.Config[number]) { cfg.FirstStep = 1 }, 64, []string{"rank 0 begins step 0 (", "rank 1 begins step 1 ("}},
+		"microbatches": {func(*runner.Config[number]) {}, 65, []string{"with 64 microbatches", "with 65 microbatches"}},
+		"plans":        {func(cfg *runner.Config[number]) { cfg.Schedule = "gpipe" }, 64, []string{"1f1b", "gpipe"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			rows := rowsOf(schedule.Looped(2, 2))
+			links := newLinks(t, 2, 1, 0)
+			var ranks sync.WaitGroup
+			var errs [2]error
+			for rank, m := range []int{64, c.m} {
+				cfg := only(rows, rank, links)
+				if rank == 1 {
+					c.change(&cfg)
+				}
+				cfg.Hooks.Action = func(int, schedule.Action) { t.Error(name, "an action runs") }
+				one := newRunner(t, cfg)
+				ranks.Go(func() { _, errs[rank] = one.Step(t.Context(), m, &counted{}) })
+			}
+			ranks.Wait()
+			for _, err := range errs {
+				require.ErrorIs(t, err, runner.ErrRanks, name)
+				for _, want := range c.want {
+					require.ErrorContains(t, err, want, name)
+				}
+			}
+		})
+	}
+}
+
+// TestTheModeIsCompared lets one rank train and the other one evaluate.
+func TestTheModeIsCompared(t *testing.T) {
+	rows := rowsOf(schedule.Looped(2, 2))
+	links := newLinks(t, 2, 1, 0)
+	one, other := newRunner(t, only(rows, 0, links)), newRunner(t, only(rows, 1, links))
+	var ranks sync.WaitGroup
+	var trained, evaluated error
+	ranks.Go(func() { _, trained = one.Step(t.Context(), 2, &counted{}) })
+	ranks.Go(func() { _, evaluated = other.Evaluate(t.Context(), 2, &counted{}) })
+	ranks.Wait()
+	require.ErrorContains(t, trained, "(training, ")
+	require.ErrorContains(t, trained, "(forward-only, ")
+	require.ErrorIs(t, evaluated, runner.ErrRanks)
 }
 
 // TestProcessesEndTogether fails on one of two ranks that only their links

@@ -65,6 +65,7 @@ type Links[T any] struct {
 	links   []*link[T] // by sending rank, receiving rank and direction; nil before its first message
 	cause   error      // of the abort; nil while the step goes on
 	begun   int        // ranks that wait in Begin
+	hellos  [][]byte   // of those, by rank
 	arrived int        // ranks that have come to Exchange
 	all     [][]byte   // what they have brought
 	watch   watch
@@ -108,6 +109,7 @@ type Endpoint[T any] struct {
 	wait   wait[T]
 	waited time.Duration
 	all    [][]byte // what Exchange is to return
+	differ error    // what Begin is to return
 }
 
 // wait is what a rank waits for.
@@ -140,7 +142,7 @@ func NewLinks[T any](cfg LinksConfig[T]) (*Links[T], error) {
 	if cfg.Stall == 0 {
 		cfg.Stall = defaultStall
 	}
-	l := &Links[T]{comparable: reflect.TypeFor[T]().Comparable(), cfg: cfg, ends: make([]Endpoint[T], cfg.Ranks), links: make([]*link[T], 2*cfg.Ranks*cfg.Ranks)}
+	l := &Links[T]{comparable: reflect.TypeFor[T]().Comparable(), cfg: cfg, ends: make([]Endpoint[T], cfg.Ranks), hellos: make([][]byte, cfg.Ranks), links: make([]*link[T], 2*cfg.Ranks*cfg.Ranks)}
 	for rank := range l.ends {
 		e := &l.ends[rank]
 		e.links, e.rank, e.wake = l, rank, make(chan struct{}, 1)
@@ -181,8 +183,8 @@ func (e *Endpoint[T]) Waited() time.Duration {
 	return e.waited
 }
 
-// Begin waits for all ranks. The last one to come empties the links.
-func (e *Endpoint[T]) Begin(ctx context.Context) error {
+// Begin waits for all ranks. The last one to come compares what they say, and empties the links.
+func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	turn := turns.Of(ctx)
 	if turn != nil {
 		turn.Begin(e.rank)
@@ -194,14 +196,25 @@ func (e *Endpoint[T]) Begin(ctx context.Context) error {
 	if l.closed {
 		return ErrClosed
 	}
+	l.hellos[e.rank], e.differ = append(l.hellos[e.rank][:0], hello...), nil
 	if l.begun++; l.begun < len(l.ends) {
 		if err := l.block(ctx, e, wait[T]{sort: toBegin}); err != nil {
 			l.begun--
 			return err
 		}
-		return nil
+		return e.differ
 	}
-	l.begun, l.cause, l.arrived, l.all = 0, nil, 0, nil
+	l.begun = 0
+	if err := SameHello(l.hellos); err != nil {
+		for rank := range l.ends {
+			if other := &l.ends[rank]; other.wait.sort == toBegin {
+				other.differ = err
+				l.goOn(other)
+			}
+		}
+		return err
+	}
+	l.cause, l.arrived, l.all = nil, 0, nil
 	for _, link := range l.links {
 		if link != nil {
 			link.empty()

@@ -58,14 +58,14 @@ func TestLinksRefuse(t *testing.T) {
 	links, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: 1})
 	require.NoError(t, err)
 	end := links.Rank(0)
-	require.NoError(t, end.Begin(t.Context()))
+	require.NoError(t, end.Begin(t.Context(), nil))
 	for _, rank := range []int{-1, 0, 1} {
 		require.ErrorContains(t, end.Send(t.Context(), rank, runner.Tag{}, nil), "no link from rank 0 to rank")
 		require.ErrorContains(t, end.Recv(t.Context(), rank, runner.Tag{}, nil), "to rank 0 of 1")
 		require.ErrorContains(t, end.Wait(t.Context(), rank, runner.Tag{}), "no link")
 	}
 	require.NoError(t, links.Close())
-	require.ErrorIs(t, end.Begin(t.Context()), runner.ErrClosed)
+	require.ErrorIs(t, end.Begin(t.Context(), nil), runner.ErrClosed)
 	_, err = end.Exchange(t.Context(), nil)
 	require.ErrorIs(t, err, runner.ErrClosed)
 }
@@ -89,7 +89,7 @@ func TestACopyThatFailsEndsTheReceive(t *testing.T) {
 		ranks.Wait()
 	}
 	both(func(end *runner.Endpoint[number], rank int) {
-		require.NoError(t, end.Begin(t.Context()))
+		require.NoError(t, end.Begin(t.Context(), nil))
 		if rank == 0 {
 			require.NoError(t, end.Send(t.Context(), 1, runner.Tag{}, []number{num(1), num(2), num(3)}))
 			require.ErrorIs(t, end.Wait(t.Context(), 1, runner.Tag{}), cause)
@@ -105,7 +105,7 @@ func TestACopyThatFailsEndsTheReceive(t *testing.T) {
 	// What rank 0 has left on the link, without an Abort of its own, is not there in the
 	// next step.
 	both(func(end *runner.Endpoint[number], rank int) {
-		require.NoError(t, end.Begin(t.Context()))
+		require.NoError(t, end.Begin(t.Context(), nil))
 		tag := runner.Tag{Microbatch: 9}
 		if rank == 0 {
 			require.NoError(t, end.Send(t.Context(), 1, tag, nil))
@@ -136,7 +136,7 @@ func TestAbortWaitsForReaders(t *testing.T) {
 			aborted := false
 			var ranks sync.WaitGroup
 			ranks.Go(func() {
-				assert.NoError(t, links.Rank(0).Begin(t.Context()))
+				assert.NoError(t, links.Rank(0).Begin(t.Context(), nil))
 				assert.NoError(t, links.Rank(0).Send(t.Context(), 1, runner.Tag{}, []number{num(1)}))
 				<-copying
 				links.Rank(0).Abort(errors.New("enough"))
@@ -144,7 +144,7 @@ func TestAbortWaitsForReaders(t *testing.T) {
 			})
 			ranks.Go(func() {
 				defer func() { _ = recover() }()
-				assert.NoError(t, links.Rank(1).Begin(t.Context()))
+				assert.NoError(t, links.Rank(1).Begin(t.Context(), nil))
 				_ = links.Rank(1).Recv(t.Context(), 0, runner.Tag{}, make([]number, 1))
 			})
 			synctest.Wait()
@@ -165,14 +165,14 @@ func TestAnExchangeIsForAllOrNone(t *testing.T) {
 		links := newLinks(t, 2, 1, time.Minute)
 		var ranks sync.WaitGroup
 		ranks.Go(func() {
-			assert.NoError(t, links.Rank(0).Begin(t.Context()))
+			assert.NoError(t, links.Rank(0).Begin(t.Context(), nil))
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(cause)
 			_, err := links.Rank(0).Exchange(ctx, []byte{1})
 			assert.ErrorIs(t, err, cause)
 		})
 		ranks.Go(func() {
-			assert.NoError(t, links.Rank(1).Begin(t.Context()))
+			assert.NoError(t, links.Rank(1).Begin(t.Context(), nil))
 			time.Sleep(time.Second) // until the other one has left
 			all, err := links.Rank(1).Exchange(t.Context(), []byte{2})
 			assert.Nil(t, all)
@@ -190,7 +190,7 @@ func TestWhoLeftAnExchangeMayComeAgain(t *testing.T) {
 		for rank := range 3 {
 			ranks.Go(func() {
 				end := links.Rank(rank)
-				assert.NoError(t, end.Begin(t.Context()))
+				assert.NoError(t, end.Begin(t.Context(), nil))
 				time.Sleep(time.Duration(rank) * time.Second)
 				if rank == 1 { // rank 0 waits
 					ctx, cancel := context.WithCancel(t.Context())

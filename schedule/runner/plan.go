@@ -2,7 +2,9 @@ package runner
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"sync"
 
@@ -39,6 +41,7 @@ type planned struct {
 	report *simulate.Report // nil without costs
 	memory *layout.Plan     // nil where nobody has asked for it
 	shapes []int            // that the memory is planned for; nil: any
+	hash   uint64           // of the programs of all ranks
 }
 
 // plan returns the checked plan of a mode for m microbatches.
@@ -52,7 +55,7 @@ func (p *planner) plan(mode schedule.Mode, m int) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &planned{Plan: plan}
+	made := &planned{Plan: plan, hash: hashOf(plan)}
 	if p.costs != nil {
 		if made.report, err = simulate.Run(plan, p.costs, p.passes.Capacity); err != nil {
 			return nil, err
@@ -60,6 +63,30 @@ func (p *planner) plan(mode schedule.Mode, m int) (*planned, error) {
 	}
 	p.plans[mode] = made
 	return made, nil
+}
+
+// hashOf returns a hash of what the ranks must agree on: the programs of a flat plan, and the
+// slices. It is the same in every process.
+func hashOf(plan *schedule.Plan) uint64 {
+	sum := fnv.New64a()
+	var word [8]byte
+	add := func(n uint64) {
+		binary.LittleEndian.PutUint64(word[:], n)
+		_, _ = sum.Write(word[:]) // It never fails.
+	}
+	add(uint64(plan.Slices))
+	for _, program := range plan.Programs {
+		add(uint64(len(program)))
+		for _, segment := range program {
+			add(uint64(segment.Repeat))
+			add(uint64(segment.Stride))
+			add(uint64(len(segment.Body)))
+			for _, action := range segment.Body {
+				add(uint64(action))
+			}
+		}
+	}
+	return sum.Sum64()
 }
 
 // withMemory returns a plan with that of its memory, for microbatches of these shape
@@ -70,7 +97,7 @@ func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (
 	if kept := p.plans[plan.Mode]; kept.Plan == plan.Plan && kept.memory != nil && slices.Equal(kept.shapes, shapes) {
 		return kept, nil
 	}
-	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes)}
+	made := &planned{Plan: plan.Plan, report: plan.report, shapes: slices.Clone(shapes), hash: plan.hash}
 	cfg := layout.Config{
 		LookAhead: p.lookAhead, Budget: p.budget, Shapes: shapes, Search: p.search,
 		Envelope: shapes == nil && len(p.profile.Shapes) > 1,

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -22,8 +23,11 @@ type Transport[T any] interface {
 	// schedule.Unlimited is no bound.
 	Capacity() int
 	// Begin begins a step together with all other ranks: it blocks until each of them
-	// has called it, and what an aborted step has left behind is forgotten.
-	Begin(ctx context.Context) error
+	// has called it, and what an aborted step has left behind is forgotten. Every rank
+	// says in hello, a line of text, which step it begins; one with no hello joins any.
+	// If two hellos differ no step begins, and Begin fails on every rank with the error
+	// of SameHello. The slice is the caller's again when Begin returns.
+	Begin(ctx context.Context, hello []byte) error
 	// Send sends h to a rank, and blocks while the link has no room. The buffers stay
 	// the caller's, and must not change until Wait of the same tag has returned. The
 	// slice is the caller's again at once.
@@ -44,6 +48,26 @@ type Transport[T any] interface {
 	// Begin, returns the cause, that of the first Abort where there are several. When it
 	// returns, nobody reads what this rank has sent.
 	Abort(cause error)
+}
+
+// MostHello is the most bytes that a rank may say in Begin.
+const MostHello = 4 << 10
+
+// SameHello returns nil if all hellos, by rank, are equal, apart from those that are empty. If
+// not, its error wraps ErrRanks and names two ranks and their hellos. It is for transports.
+func SameHello(hellos [][]byte) error {
+	first := -1
+	for rank, hello := range hellos {
+		switch {
+		case len(hello) == 0:
+		case first < 0:
+			first = rank
+		case !bytes.Equal(hello, hellos[first]):
+			return fmt.Errorf("%w: rank %d begins %s, rank %d begins %s: start all processes with the same model, plan, data and checkpoint",
+				ErrRanks, first, hellos[first], rank, hello)
+		}
+	}
+	return nil
 }
 
 // Codec is an optional ability of a Space, for transports between processes: how its tensors

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,7 @@ type worker[T any] struct {
 	record   loss.Record // of the losses of this step
 	other    loss.Record
 	bytes    []byte
+	hello    []byte
 }
 
 // stage is a stage with what the runner has resolved about it, and scratch for
@@ -204,15 +206,13 @@ func (r *worker[T]) resolveGradients() {
 // run runs a step on the rank, from its source.
 func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result, error) {
 	defer r.end()
-	if r.transport != nil {
-		if err := r.transport.Begin(ctx); err != nil {
-			return nil, fmt.Errorf("runner: rank %d begins a step: %w", r.rank, err)
-		}
-	}
-	over, begun := false, false
+	over, joined, begun := false, r.transport == nil, false
 	r.action = 0
 	defer func() {
 		if over {
+			return
+		}
+		if !joined && r.transport.Begin(ctx, nil) != nil { // to end the step that the others begin
 			return
 		}
 		r.leave(r.fault(r.action, errNoReturn)) // a panic on its way through, or the end of the goroutine
@@ -221,6 +221,18 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 		}
 	}()
 	plan, err := r.planFor(ctx, mode, m)
+	if r.transport != nil {
+		r.hello = r.hello[:0]
+		if err == nil { // or else it ends the step that the others begin
+			r.hello = fmt.Appendf(r.hello, "step %d (%v, %.200s) with %d microbatches, plan %016x, links of capacity %d",
+				r.step, mode, plan.Name, m, plan.hash, r.transport.Capacity())
+		}
+		joined = true
+		if began := r.transport.Begin(ctx, r.hello); began != nil {
+			over = true
+			return nil, fmt.Errorf("runner: rank %d begins a step: %w", r.rank, cmp.Or(err, began))
+		}
+	}
 	if err != nil {
 		err = fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
 	} else {

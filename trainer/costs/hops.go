@@ -75,7 +75,7 @@ func (p *player) play(ctx context.Context) (took []time.Duration, err error) {
 		_, released := p.dev.Release(ball)
 		err = errors.Join(err, released)
 	}()
-	if err := errors.Join(p.dev.Zero(ball), p.Begin(ctx)); err != nil {
+	if err := errors.Join(p.dev.Zero(ball), p.Begin(ctx, nil)); err != nil {
 		return nil, err
 	}
 	for i := range hops {

@@ -18,7 +18,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	_ = end.Begin(ctx)
+	_ = end.Begin(ctx, nil)
 	all, err := end.Exchange(ctx, []byte("alone"))
 	fmt.Printf("%s %v\n", all, err)
 	fmt.Println(end.Close())

@@ -40,7 +40,7 @@ func pingpong(process int) error {
 		if err != nil {
 			return err
 		}
-		if err := end.Begin(ctx); err != nil {
+		if err := end.Begin(ctx, nil); err != nil {
 			return err
 		}
 		other, m, got := 1-process, 0, make([]kernels.Buffer, 1)

@@ -84,7 +84,7 @@ func transfers(b testing.TB, network string, bytes int) func(n int) {
 	require.NoError(b, err)
 	require.NoError(b, devs[0].Zero(h))
 	for _, end := range ends {
-		all.Go(func() { _ = end.Begin(ctx) })
+		all.Go(func() { _ = end.Begin(ctx, nil) })
 	}
 	all.Wait()
 	sent, got := []kernels.Buffer{h}, make([]kernels.Buffer, 1)

@@ -43,6 +43,10 @@ type Config struct {
 	// Silence is how long nothing may come from a rank before it is lost; 0 is 10 seconds,
 	// at least 10 milliseconds, and negative is for ever.
 	Silence time.Duration
+	// Stall is how long a rank may wait for others while every rank stays in the same action,
+	// before the step ends with a *runner.StallError. Rank 0 finds that out from the
+	// heartbeats. 0 is five minutes, at least 10 milliseconds, and negative is for ever.
+	Stall time.Duration
 }
 
 // Network carries the bytes of a job in place of the system's sockets: transport/mpi has one.
@@ -62,6 +66,7 @@ type Fact struct{ Name, Value string }
 const (
 	defaultMeeting = time.Minute
 	defaultSilence = 10 * time.Second
+	defaultStall   = 5 * time.Minute
 	leastSilence   = 10 * time.Millisecond
 	never          = 100 * 365 * 24 * time.Hour
 	mostRanks      = 1 << 16
@@ -81,6 +86,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Silence > 0 && c.Silence < leastSilence {
 		fault("a silence of %v: give %v or more", c.Silence, leastSilence)
+	}
+	if c.Stall > 0 && c.Stall < leastSilence {
+		fault("a stall of %v: give %v or more", c.Stall, leastSilence)
 	}
 	if c.Network != nil {
 		return errors.Join(faults...)
@@ -109,6 +117,12 @@ func (c Config) complete() Config {
 		c.Silence = defaultSilence
 	case c.Silence < 0:
 		c.Silence = never
+	}
+	switch {
+	case c.Stall == 0:
+		c.Stall = defaultStall
+	case c.Stall < 0:
+		c.Stall = never
 	}
 	return c
 }

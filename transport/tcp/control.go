@@ -21,11 +21,12 @@ type frame struct {
 type kind byte
 
 // The frames of a control connection. To rank 0 go begin, withdraw, exchange and abort; from
-// it come begun, withdrawn, exchanged, abort and lost; both ways beat and bye.
+// it come begun, differ, withdrawn, exchanged, abort and lost; both ways beat and bye.
 const (
 	begin     kind = iota + 1 // a rank begins the next step
 	withdraw                  // it does not wait any longer
 	begun                     // all ranks have
+	differ                    // the step has not begun: the ranks say that they begin different ones
 	withdrawn                 // the step has not begun
 	exchange                  // the bytes of a rank
 	exchanged                 // those of all
@@ -38,7 +39,7 @@ const (
 const (
 	frameHeader  = 13
 	mostExchange = 16 << 20 // bytes that a rank may bring to an exchange
-	beats        = 10       // heartbeats within the silence that is allowed
+	beats        = 10       // heartbeats within the silence that is allowed, and within a stall
 )
 
 func (f *frame) append(b []byte) []byte {
@@ -81,6 +82,7 @@ func (a alive) Read(p []byte) (int, error) {
 type peer struct {
 	conn    net.Conn
 	silence time.Duration
+	beat    time.Duration // the time between two heartbeats
 	out     chan frame
 	stop    chan struct{} // closed: the connection is over
 	once    sync.Once
@@ -90,8 +92,8 @@ type peer struct {
 // newPeer begins to write heartbeats and what is posted, and hands every frame that comes to
 // receive, which says whether there are more. ended is told once, why there are no more: nil
 // after bye.
-func newPeer(conn net.Conn, silence time.Duration, most int, status func() Status, receive func(frame) error, ended func(error)) *peer {
-	p := &peer{conn: conn, silence: silence, out: make(chan frame, 64), stop: make(chan struct{})}
+func newPeer(conn net.Conn, c *Config, most int, status func() Status, receive func(frame) error, ended func(error)) *peer {
+	p := &peer{conn: conn, silence: c.Silence, beat: min(c.Silence, c.Stall) / beats, out: make(chan frame, 64), stop: make(chan struct{})}
 	p.out <- frame{kind: beat} // so that the other side knows something from the beginning
 	p.all.Go(func() { p.write(status) })
 	p.all.Go(func() {
@@ -129,7 +131,7 @@ func (p *peer) leave() {
 }
 
 func (p *peer) write(status func() Status) {
-	tick := time.NewTicker(p.silence / beats)
+	tick := time.NewTicker(p.beat)
 	defer tick.Stop()
 	var buffer []byte
 	for {

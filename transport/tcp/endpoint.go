@@ -29,6 +29,7 @@ type Endpoint[T any] struct {
 	over      context.Context // done when the job is
 	end       context.CancelCauseFunc
 	running   atomic.Uint64 // the action under way
+	position  atomic.Int64  // of it
 	wake      chan struct{}
 	writers   sync.WaitGroup // of links
 	readers   sync.WaitGroup // of confirmations
@@ -40,6 +41,7 @@ type Endpoint[T any] struct {
 	cause     error // of the abort of this epoch
 	own       error // what this rank wants it to be
 	withdrawn bool
+	differ    error    // why the step has not begun
 	all       [][]byte // what Exchange is to return
 	outs      map[direction]*out[T]
 	ins       map[direction]*in
@@ -126,7 +128,7 @@ func (e *Endpoint[T]) host(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	e.addresses, e.hub = addresses, newHub(c.Ranks)
+	e.addresses, e.hub = addresses, newHub(c.Ranks, c.Stall, e.Status)
 	e.toHub = func(f frame) { _ = e.hub.receive(0, f) } // Its own frames are of the kinds that there are.
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
@@ -135,7 +137,7 @@ func (e *Endpoint[T]) host(ctx context.Context) (err error) {
 		if conn == nil {
 			continue
 		}
-		p := newPeer(conn, c.Silence, mostExchange, e.Status,
+		p := newPeer(conn, c, mostExchange, e.Status,
 			func(f frame) error { return e.hub.receive(rank, f) },
 			func(err error) { e.hub.lose(rank, reason(err, c.Silence)) })
 		e.hub.post[rank] = p.post
@@ -174,7 +176,7 @@ func (e *Endpoint[T]) visit(ctx context.Context) error {
 		return err
 	}
 	e.addresses = addresses
-	p := newPeer(conn, c.Silence, c.Ranks*(mostExchange+4), e.Status, func(f frame) error { e.deliver(f); return nil },
+	p := newPeer(conn, c, c.Ranks*(mostExchange+4), e.Status, func(f frame) error { e.deliver(f); return nil },
 		func(err error) { e.lost(&LostError{0, Status{Rank: -1}, reason(err, c.Silence)}) })
 	e.peers, e.toHub = []*peer{p}, p.post
 	return nil
@@ -207,6 +209,9 @@ func (e *Endpoint[T]) deliver(f frame) {
 	case begun:
 		e.epoch, e.cause, e.own, e.all, e.waited = f.epoch, nil, nil, nil, 0
 		e.running.Store(0)
+		e.position.Store(-1)
+	case differ:
+		e.differ = fmt.Errorf("%w%s", runner.ErrRanks, f.data)
 	case withdrawn:
 		e.withdrawn = true
 	case exchanged:
@@ -276,7 +281,7 @@ func (e *Endpoint[T]) met(w *wait[T]) bool {
 	case toBegin:
 		return e.epoch >= w.number
 	case forWithdrawal:
-		return e.withdrawn || e.epoch >= w.number
+		return e.withdrawn || e.differ != nil || e.epoch >= w.number
 	case forRoom:
 		return e.cfg.Capacity <= 0 || w.link.sent-w.link.taken < int64(e.cfg.Capacity)
 	case forReceipt:
@@ -299,7 +304,9 @@ func (e *Endpoint[T]) ended(w *wait[T]) error {
 		return e.job
 	case e.job != nil:
 		return &waitError{w.action, w.tag, w.peer, e.job}
-	case w.sort == toBegin || w.sort == forWithdrawal:
+	case w.sort == toBegin:
+		return e.differ
+	case w.sort == forWithdrawal:
 		return nil
 	case e.cause != nil:
 		return e.cause
@@ -366,7 +373,10 @@ func (e *Endpoint[T]) explained(err error, w wait[T]) error {
 func (e *Endpoint[T]) Capacity() int { return e.cfg.Capacity }
 
 // Runs notes the action that the rank runs.
-func (e *Endpoint[T]) Runs(action schedule.Action) { e.running.Store(uint64(action)) }
+func (e *Endpoint[T]) Runs(action schedule.Action) {
+	e.running.Store(uint64(action))
+	e.position.Add(1)
+}
 
 // Waited returns for how long calls of this rank have blocked since Begin.
 func (e *Endpoint[T]) Waited() time.Duration {
@@ -395,7 +405,7 @@ func (e *Endpoint[T]) Context(parent context.Context) (context.Context, context.
 func (e *Endpoint[T]) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := Status{Rank: e.cfg.Rank, Step: e.epoch, Action: schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false)}
+	s := Status{Rank: e.cfg.Rank, Step: e.epoch, Action: schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false), Position: e.position.Load()}
 	w := &e.wait
 	if s.Waits = w.sort != nothing; !s.Waits {
 		return s
@@ -417,18 +427,21 @@ func (e *Endpoint[T]) Statuses() []Status {
 	return all
 }
 
-// Begin waits for all ranks.
-func (e *Endpoint[T]) Begin(ctx context.Context) error {
+// Begin waits for all ranks. Rank 0 compares what they say.
+func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.job != nil {
 		return e.job
 	}
+	if len(hello) > runner.MostHello {
+		return fmt.Errorf("tcp: a hello of %d bytes: at most %d", len(hello), runner.MostHello)
+	}
 	epoch := e.epoch
-	e.withdrawn = false
-	e.tell(frame{kind: begin})
+	e.withdrawn, e.differ = false, nil
+	e.tell(frame{kind: begin, data: slices.Clone(hello)})
 	err := e.await(ctx, wait[T]{sort: toBegin, peer: -1, number: epoch + 1})
-	if err == nil || e.job != nil {
+	if err == nil || e.job != nil || e.differ != nil {
 		return err
 	}
 	e.tell(frame{kind: withdraw, epoch: epoch})

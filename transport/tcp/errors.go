@@ -59,6 +59,7 @@ type cause struct {
 	Action           uint64 // a schedule.Action, with all its bits
 	Name, Text       string
 	Placed, Canceled bool
+	Stall            *runner.StallError // which the hub has found
 }
 
 // RemoteError is the cause of an abort that another rank has begun, as text. It is
@@ -97,6 +98,9 @@ func decodeCause(rank int, data []byte) error {
 	var c cause
 	if err := json.Unmarshal(data, &c); err != nil {
 		return fmt.Errorf("%w: a cause: %w", ErrFrame, err)
+	}
+	if c.Stall != nil {
+		return c.Stall
 	}
 	err := &RemoteError{rank, c.Text, c.Canceled}
 	if c.Placed {

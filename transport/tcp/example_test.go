@@ -31,12 +31,12 @@ func Example() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = ends[0].Begin(ctx)
+		_ = ends[0].Begin(ctx, nil)
 		_ = ends[0].Send(ctx, 1, tag, []number{num(42)})
 		_ = ends[0].Wait(ctx, 1, tag)
 	}()
 	h := make([]number, 1)
-	_ = ends[1].Begin(ctx)
+	_ = ends[1].Begin(ctx, nil)
 	_ = ends[1].Recv(ctx, 0, tag, h)
 	fmt.Println(tag, *h[0])
 	<-done

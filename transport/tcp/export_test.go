@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net"
+	"time"
 )
 
 // Kill ends an endpoint as the end of its process would: without a word.
@@ -46,7 +47,7 @@ func Parse(data []byte, token string) {
 		_ = json.Unmarshal(f.data, &Status{})
 		_ = json.Unmarshal(f.data, &LostError{})
 		_ = decodeCause(1, f.data)
-		h := newHub(2)
+		h := newHub(2, time.Minute, func() Status { return Status{} })
 		h.post[0], h.post[1] = func(frame) {}, func(frame) {}
 		_ = h.receive(1, f)
 	}

@@ -4,7 +4,12 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
+	"strings"
 	"sync"
+	"time"
+
+	"github.com/weir-ml/weir/schedule/runner"
 )
 
 // hub is the order of a job, on rank 0: what all ranks see is what it has sent, in its order.
@@ -13,17 +18,26 @@ type hub struct {
 
 	mu       sync.Mutex
 	epoch    int64
-	waiting  []bool // ranks that have begun the next step
+	waiting  []bool   // ranks that have begun the next step
+	hellos   [][]byte // of those
 	begun    int
 	aborted  bool
 	lost     bool
 	brought  [][]byte // to the exchange, by rank
 	arrived  int
 	statuses []Status // as of the last heartbeat
+
+	own     func() Status // of rank 0
+	stall   time.Duration
+	heard   []time.Time // when the status of a rank came
+	changed []time.Time // when one came that differed from the one before
 }
 
-func newHub(ranks int) *hub {
-	h := &hub{post: make([]func(frame), ranks), waiting: make([]bool, ranks), brought: make([][]byte, ranks), statuses: make([]Status, ranks)}
+func newHub(ranks int, stall time.Duration, own func() Status) *hub {
+	h := &hub{
+		post: make([]func(frame), ranks), waiting: make([]bool, ranks), hellos: make([][]byte, ranks), brought: make([][]byte, ranks),
+		statuses: make([]Status, ranks), own: own, stall: stall, heard: make([]time.Time, ranks), changed: make([]time.Time, ranks),
+	}
 	for rank := range h.statuses {
 		h.statuses[rank].Rank = -1
 	}
@@ -43,7 +57,10 @@ func (h *hub) receive(rank int, f frame) error {
 	defer h.mu.Unlock()
 	switch f.kind {
 	case begin:
-		h.begins(rank)
+		if len(f.data) > runner.MostHello {
+			return fmt.Errorf("%w: a hello of %d bytes from rank %d", ErrFrame, len(f.data), rank)
+		}
+		h.begins(rank, f.data)
 	case withdraw:
 		if h.waiting[rank] && f.epoch == h.epoch {
 			h.waiting[rank] = false
@@ -56,14 +73,14 @@ func (h *hub) receive(rank int, f frame) error {
 		}
 	case abort:
 		if f.epoch == h.epoch && !h.aborted {
-			h.aborted = true
-			h.all(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), f.data...)})
+			h.abort(rank, f.data)
 		}
 	case beat:
 		var s Status
 		if json.Unmarshal(f.data, &s) == nil {
-			s.Rank = rank
-			h.statuses[rank] = s
+			h.hears(rank, s)
+			h.hears(0, h.own())
+			h.lookForStall()
 		}
 	default:
 		return fmt.Errorf("%w: kind %d from rank %d", ErrFrame, f.kind, rank)
@@ -71,19 +88,63 @@ func (h *hub) receive(rank int, f frame) error {
 	return nil
 }
 
-func (h *hub) begins(rank int) {
+func (h *hub) begins(rank int, hello []byte) {
 	if h.waiting[rank] {
 		return
 	}
-	h.waiting[rank] = true
+	h.waiting[rank], h.hellos[rank] = true, hello
 	if h.begun++; h.begun < len(h.post) {
 		return
 	}
-	h.epoch++
-	h.begun, h.aborted, h.arrived = 0, false, 0
+	h.begun = 0
 	clear(h.waiting)
+	if err := runner.SameHello(h.hellos); err != nil {
+		h.all(frame{kind: differ, data: []byte(strings.TrimPrefix(err.Error(), runner.ErrRanks.Error()))})
+		return
+	}
+	h.epoch++
+	h.aborted, h.arrived = false, 0
 	clear(h.brought)
+	for rank := range h.changed {
+		h.changed[rank] = time.Now()
+	}
 	h.all(frame{kind: begun, epoch: h.epoch})
+}
+
+// abort ends the step on all ranks. The cause is of a rank, or of the hub: then the rank is none.
+func (h *hub) abort(rank int, cause []byte) {
+	h.aborted = true
+	h.all(frame{abort, h.epoch, append(binary.LittleEndian.AppendUint32(nil, uint32(rank)), cause...)})
+}
+
+// hears notes what a rank does.
+func (h *hub) hears(rank int, s Status) {
+	s.Rank = rank
+	last, now := h.statuses[rank], time.Now()
+	anew := s.Since < last.Since // it waits for something else, which may have the same name
+	if h.heard[rank] = now; anew || !s.same(&last) {
+		h.changed[rank] = now
+	}
+	h.statuses[rank] = s
+}
+
+// lookForStall ends the step if a rank waits within it, and the heartbeats of every rank have
+// said the same for too long.
+func (h *hub) lookForStall() {
+	still, waits := time.Duration(math.MaxInt64), false
+	for rank := range h.statuses {
+		s := &h.statuses[rank]
+		still = min(still, h.heard[rank].Sub(h.changed[rank]))
+		waits = waits || s.Waits && s.Step == h.epoch && !h.waiting[rank]
+	}
+	if !waits || h.aborted || still < h.stall {
+		return
+	}
+	stall := &runner.StallError{Still: still}
+	for _, s := range h.statuses {
+		stall.Ranks = append(stall.Ranks, s.standing())
+	}
+	h.abort(len(h.post), encode(cause{Stall: stall}))
 }
 
 // brings collects the bytes of the ranks. Once the last has come nothing can take the result

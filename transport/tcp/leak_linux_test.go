@@ -58,7 +58,7 @@ func TestAbortsLeaveNothing(t *testing.T) {
 				var all sync.WaitGroup
 				for rank, end := range ends {
 					all.Go(func() {
-						if err := end.Begin(t.Context()); err != nil {
+						if err := end.Begin(t.Context(), nil); err != nil {
 							t.Errorf("step %d: %v", step, err)
 							return
 						}

@@ -26,7 +26,7 @@ import (
 // Whoever joins gets answers: that it is taken in, and when all are there their addresses.
 // A link gets a byte once it is taken.
 const (
-	protocol      = 3
+	protocol      = 4
 	greetingBytes = 4 + 1 + 1 + sha256.Size + 4
 	mostHello     = 256 << 10
 	mostAnswer    = 16 << 20

@@ -133,7 +133,7 @@ func TestALinkThroughACrowd(t *testing.T) {
 		tag := runner.Tag{Stage: 1}
 		for rank, end := range ends {
 			all.Go(func() {
-				err := end.Begin(t.Context())
+				err := end.Begin(t.Context(), nil)
 				if err == nil && rank == 0 {
 					if err = end.Send(t.Context(), 1, tag, []number{num(1)}); err == nil {
 						err = end.Wait(t.Context(), 1, tag)
@@ -197,7 +197,7 @@ func TestANetworkThatFails(t *testing.T) {
 			begun.Add(2)
 			for rank, end := range ends {
 				all.Go(func() {
-					errs[rank] = end.Begin(t.Context())
+					errs[rank] = end.Begin(t.Context(), nil)
 					if begun.Done(); errs[rank] != nil {
 						return
 					}

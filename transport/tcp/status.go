@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/schedule/runner"
 )
 
 // Status is what a rank does at a moment.
@@ -12,11 +14,28 @@ type Status struct {
 	Rank   int
 	Step   int64           // steps that have begun, evaluations too
 	Action schedule.Action // under way; 0 outside of its program
+	// Position is the number of actions of this step before Action.
+	Position int64
 	// Waits says that the rank waits: for For of Peer, or for all ranks where Peer is -1.
 	Waits bool
 	For   schedule.Action
 	Peer  int
 	Since time.Duration // for how long it has waited
+}
+
+// same reports whether a rank still does what it did, for however long it has waited.
+func (s *Status) same(last *Status) bool {
+	now := *s
+	now.Since = last.Since
+	return now == *last
+}
+
+// standing is the status in the terms of a stall.
+func (s *Status) standing() runner.Standing {
+	return runner.Standing{
+		Waiting: check.Waiting{Rank: s.Rank, Position: s.Position, Action: s.Action, For: s.For, ForRank: s.Peer},
+		Waits:   s.Waits, Since: s.Since,
+	}
 }
 
 // String is a line for people.

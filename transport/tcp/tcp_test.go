@@ -161,7 +161,7 @@ func TestNetwork(t *testing.T) {
 	tag := runner.Tag{Microbatch: 1}
 	for rank, end := range ends {
 		all.Go(func() {
-			assert.NoError(t, end.Begin(t.Context()))
+			assert.NoError(t, end.Begin(t.Context(), nil))
 			h := []number{num(5)}
 			switch rank {
 			case 1:

@@ -57,7 +57,7 @@ type end struct {
 	wait     func(ctx context.Context, to int, tag runner.Tag) error
 	recv     func(ctx context.Context, from int, tag runner.Tag, h []cell) error
 	exchange func(ctx context.Context, mine []byte) ([][]byte, error)
-	begin    func(ctx context.Context) error
+	begin    func(ctx context.Context, hello []byte) error
 	abort    func(cause error)
 }
 
@@ -89,11 +89,11 @@ func (e *end) Exchange(ctx context.Context, mine []byte) ([][]byte, error) {
 	return e.Endpoint.Exchange(ctx, mine)
 }
 
-func (e *end) Begin(ctx context.Context) error {
+func (e *end) Begin(ctx context.Context, hello []byte) error {
 	if e.begin != nil {
-		return e.begin(ctx)
+		return e.begin(ctx, hello)
 	}
-	return e.Endpoint.Begin(ctx)
+	return e.Endpoint.Begin(ctx, hello)
 }
 
 func (e *end) Abort(cause error) {
@@ -142,10 +142,13 @@ func TestBrokenTransportsAreFound(t *testing.T) {
 			}
 		}},
 		{"Begin does not wait", "begin waits for all", nil, func(e *end) {
-			e.begin = func(ctx context.Context) error {
-				go func() { _ = e.Endpoint.Begin(ctx) }()
+			e.begin = func(ctx context.Context, hello []byte) error {
+				go func() { _ = e.Endpoint.Begin(ctx, hello) }()
 				return nil
 			}
+		}},
+		{"hellos are not compared", "begin compares hellos", nil, func(e *end) {
+			e.begin = func(ctx context.Context, _ []byte) error { return e.Endpoint.Begin(ctx, nil) }
 		}},
 		{"Abort does nothing", "abort ends every call", nil, func(e *end) {
 			e.abort = func(error) {}

@@ -95,6 +95,7 @@ func tests[T any]() []test[T] {
 		{"traffic", (*suite[T]).traffic},
 		{"exchange", (*suite[T]).exchange},
 		{"begin waits for all", (*suite[T]).begins},
+		{"begin compares hellos", (*suite[T]).hellos},
 		{"abort ends every call", (*suite[T]).aborts},
 		{"abort forgets what was sent", (*suite[T]).forgets},
 		{"a context ends a call", (*suite[T]).cancels},
@@ -184,7 +185,7 @@ func (s *suite[T]) ranks(n int, f func(rank *rank[T])) {
 // step does so over the links that are there.
 func (s *suite[T]) step(f func(rank *rank[T])) {
 	s.each(func(r *rank[T]) {
-		if r.no(r.Begin(r.ctx), "Begin") {
+		if r.no(r.Begin(r.ctx, nil), "Begin") {
 			f(r)
 		}
 	})

@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
+
+	"github.com/weir-ml/weir/schedule/runner"
 )
 
 func (s *suite[T]) exchange() {
@@ -40,10 +44,47 @@ func (s *suite[T]) begins() {
 			last.notYet()
 			last.Store(true)
 		}
-		if r.no(r.Begin(r.ctx), "Begin") && !last.Load() {
+		if r.no(r.Begin(r.ctx, nil), "Begin") && !last.Load() {
 			r.errorf("Begin returns before every rank has called it")
 		}
 	})
+}
+
+// hellos lets one rank after the other begin another step than the rest: none begins, and the
+// next step works. A rank without a hello joins any.
+func (s *suite[T]) hellos() {
+	if !s.link(3) {
+		return
+	}
+	for odd := range 3 {
+		s.each(func(r *rank[T]) {
+			hello := []byte("planted step with 64 microbatches")
+			if r.number == odd {
+				hello = []byte("planted step with 65 microbatches")
+			}
+			err := r.Begin(r.ctx, hello)
+			clear(hello) // the caller's again
+			if !errors.Is(err, runner.ErrRanks) {
+				r.errorf("Begin returns %v where rank %d begins another step, want an error that wraps ErrRanks", err, odd)
+				return
+			}
+			for _, want := range []string{fmt.Sprintf("rank %d begins", odd), "with 64 microbatches", "with 65 microbatches"} {
+				if !strings.Contains(err.Error(), want) {
+					r.errorf("Begin returns %q, which lacks %q", err, want)
+				}
+			}
+		})
+		s.each(func(r *rank[T]) {
+			hello := []byte("planted step")
+			if r.number == odd {
+				hello = nil
+			}
+			if r.no(r.Begin(r.ctx, hello), "Begin in the step after one that ranks begin differently") {
+				_, err := r.Exchange(r.ctx, nil)
+				r.no(err, "Exchange in the step after one that ranks begin differently")
+			}
+		})
+	}
 }
 
 func (s *suite[T]) aborts() {
@@ -135,7 +176,7 @@ func (s *suite[T]) cancels() {
 	for name, call := range map[string]func(ctx context.Context, r *rank[T]) error{
 		"Recv":     func(ctx context.Context, r *rank[T]) error { return r.Recv(ctx, 0, output(0), make([]T, 1)) },
 		"Exchange": func(ctx context.Context, r *rank[T]) error { _, err := r.Exchange(ctx, nil); return err },
-		"Begin":    func(ctx context.Context, r *rank[T]) error { return r.Begin(ctx) },
+		"Begin":    func(ctx context.Context, r *rank[T]) error { return r.Begin(ctx, nil) },
 	} {
 		s.ranks(2, func(r *rank[T]) {
 			if r.number == 0 {
@@ -168,7 +209,7 @@ func (s *suite[T]) loses() {
 	for name, call := range map[string]func(r *rank[T], peer int) error{
 		"Recv":     func(r *rank[T], peer int) error { return r.Recv(r.ctx, peer, output(0), make([]T, 1)) },
 		"Exchange": func(r *rank[T], _ int) error { _, err := r.Exchange(r.ctx, nil); return err },
-		"Begin":    func(r *rank[T], _ int) error { return r.Begin(r.ctx) },
+		"Begin":    func(r *rank[T], _ int) error { return r.Begin(r.ctx, nil) },
 		"Wait": func(r *rank[T], peer int) error {
 			h, err := r.Make(r.number, 1)
 			if err == nil {
@@ -196,7 +237,7 @@ func (s *suite[T]) loses() {
 					r.errorf("%s returns %v after rank %d was lost: %v", name, err, lost, r.ctx.Err())
 				}
 				r.Abort(errors.New("consequence"))
-				if err := r.Begin(r.ctx); err == nil || r.ctx.Err() != nil {
+				if err := r.Begin(r.ctx, nil); err == nil || r.ctx.Err() != nil {
 					r.errorf("Begin returns %v after rank %d was lost", err, lost)
 				}
 			})

@@ -1,0 +1,178 @@
+package tcp_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// pipes is a Network in memory, for tests in which time is not that of the system.
+type pipes struct {
+	mu    sync.Mutex
+	doors map[string]*pipeDoor
+}
+
+type pipeDoor struct {
+	name  string
+	conns chan net.Conn
+	over  chan struct{}
+	once  sync.Once
+}
+
+func (p *pipes) door(name string) *pipeDoor {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.doors == nil {
+		p.doors = map[string]*pipeDoor{}
+	}
+	if p.doors[name] == nil {
+		p.doors[name] = &pipeDoor{name: name, conns: make(chan net.Conn), over: make(chan struct{})}
+	}
+	return p.doors[name]
+}
+
+func (p *pipes) Listen(name string) (net.Listener, error) { return p.door(name), nil }
+
+func (p *pipes) Dial(ctx context.Context, name string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.door(name).conns <- far:
+		return near, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (d *pipeDoor) Accept() (net.Conn, error) {
+	select {
+	case conn := <-d.conns:
+		return conn, nil
+	case <-d.over:
+		return nil, net.ErrClosed
+	}
+}
+
+func (d *pipeDoor) Close() error   { d.once.Do(func() { close(d.over) }); return nil }
+func (d *pipeDoor) Addr() net.Addr { return pipeAddr(d.name) }
+
+type pipeAddr string
+
+func (pipeAddr) Network() string  { return "pipe" }
+func (a pipeAddr) String() string { return strings.TrimPrefix(string(a), "pipe:") }
+
+// stalls joins three ranks, of which 0 and 1 receive and 2 does what it is told.
+func stalls(t *testing.T, config tcp.Config, do func(ctx context.Context, end *tcp.Endpoint[number])) []error {
+	network := &pipes{}
+	names := []string{"pipe:0", "pipe:1", "pipe:2"}
+	ends, err := join(t.Context(), 3, func(rank int) tcp.Config {
+		cfg := config
+		cfg.Network, cfg.Address, cfg.Listen = network, names[0], names[rank]
+		return cfg
+	})
+	require.NoError(t, err)
+	errs := make([]error, 3)
+	var all sync.WaitGroup
+	for rank, end := range ends {
+		all.Go(func() {
+			if errs[rank] = end.Begin(t.Context(), []byte("planted")); errs[rank] != nil {
+				return
+			}
+			if rank == 2 {
+				do(t.Context(), end)
+				_, errs[rank] = end.Exchange(t.Context(), nil)
+			} else {
+				end.Runs(schedule.Act(schedule.RecvF, rank, 5))
+				if errs[rank] = end.Recv(t.Context(), 2, runner.Tag{Stage: rank - 1, Microbatch: 5}, make([]number, 1)); errs[rank] == nil {
+					_, errs[rank] = end.Exchange(t.Context(), nil)
+				}
+			}
+			end.Abort(context.Canceled)
+		})
+	}
+	all.Wait()
+	require.NoError(t, closeAll(ends))
+	return errs
+}
+
+// Every rank learns what all of them did when they have stood still for as long as is allowed,
+// whatever silence is allowed; so does the one that was in the way, in its next call.
+func TestStall(t *testing.T) {
+	for _, config := range []tcp.Config{{}, {Stall: time.Minute}, {Stall: 4 * time.Second, Silence: -1}} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			errs := stalls(t, config, func(_ context.Context, end *tcp.Endpoint[number]) {
+				end.Runs(schedule.Act(schedule.F, 2, 7))
+				time.Sleep(time.Hour)
+			})
+			require.GreaterOrEqual(t, time.Since(began), time.Hour)
+			for _, err := range errs {
+				var stall *runner.StallError
+				require.ErrorAs(t, err, &stall)
+				want := config.Stall
+				if want == 0 {
+					want = 5 * time.Minute
+				}
+				require.InDelta(t, want, stall.Still, float64(want)/4)
+				require.ErrorContains(t, err, "rank 0 stands before action 0, 0RECV_F5, and has waited")
+				require.ErrorContains(t, err, "rank 2 runs 2F7")
+			}
+		})
+	}
+}
+
+// Ranks that wait for one that goes on, however slowly, have not stalled: neither within a step,
+// nor while they wait for the next one.
+func TestSlowIsNotStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := stalls(t, tcp.Config{Stall: 4 * time.Second}, func(ctx context.Context, end *tcp.Endpoint[number]) {
+			for m := range 10 {
+				end.Runs(schedule.Act(schedule.F, 2, m))
+				time.Sleep(3 * time.Second)
+			}
+			for rank := range 2 {
+				end.Runs(schedule.Act(schedule.SendF, 2, rank))
+				if end.Send(ctx, rank, runner.Tag{Stage: rank - 1, Microbatch: 5}, []number{num(1)}) != nil {
+					return
+				}
+			}
+		})
+		for _, err := range errs {
+			require.NoError(t, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		network := &pipes{}
+		ends, err := join(t.Context(), 3, func(rank int) tcp.Config {
+			return tcp.Config{Network: network, Address: "pipe:0", Listen: []string{"pipe:0", "pipe:1", "pipe:2"}[rank], Stall: 4 * time.Second}
+		})
+		require.NoError(t, err)
+		errs := make([]error, 3)
+		var all sync.WaitGroup
+		for rank, end := range ends {
+			all.Go(func() {
+				for step := 0; step < 2 && errs[rank] == nil; step++ {
+					time.Sleep(time.Duration(rank) * time.Hour) // it writes a checkpoint
+					errs[rank] = end.Begin(t.Context(), nil)
+				}
+				if errs[rank] == nil {
+					_, errs[rank] = end.Exchange(t.Context(), nil)
+				}
+			})
+		}
+		all.Wait()
+		for _, err := range errs {
+			require.NoError(t, err)
+		}
+		require.NoError(t, closeAll(ends))
+	})
+}
