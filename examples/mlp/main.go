@@ -93,7 +93,7 @@ func train(ctx context.Context, steps int, folder string, out io.Writer) (err er
 	log := memlog.New(file)
 	run, err := runner.New(runner.Config[T]{
 		Stages:   []stages.Stage[T]{features(weights[0]), hidden(weights[1]), hidden(weights[2]), head(weights[3])},
-		Spaces:   runner.On[T](devs[0], devs[1], devs[2], devs[3]),
+		Spaces:   runner.On(devs...),
 		Schedule: "1f1b",
 		Losses:   []loss.Def{{Name: "ring", Reduction: loss.Mean, Objective: true}, {Name: "radius", Reduction: loss.Mean, Coefficient: 0.125}},
 		World:    runner.World[T]{Capacity: 1},

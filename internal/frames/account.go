@@ -352,14 +352,14 @@ func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 		for s := range c.stages {
 			st := &c.stages[s]
 			for i := range st.cells {
-				what, n := "input", i%st.width
-				if n >= st.Inputs {
-					what, n = "gradient of output", n-st.Inputs
-					if n >= st.Outputs {
-						what, n = "slot", n-st.Outputs
-					}
+				n := i % st.width
+				what := fmt.Sprintf("input %d", n)
+				if n >= st.Inputs+st.Outputs {
+					what = fmt.Sprintf("slot %q", st.Slots[n-st.Inputs-st.Outputs])
+				} else if n >= st.Inputs {
+					what = fmt.Sprintf("gradient of output %d", n-st.Inputs)
 				}
-				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s %d", c.whose(&st.frames[i/st.width]), s, st.Name, what, n)
+				name := fmt.Sprintf("microbatch %s: stage %d (%s): %s", c.whose(&st.frames[i/st.width]), s, st.Name, what)
 				if !c.owner(&st.cells[i], name, yield) {
 					return
 				}

@@ -1,5 +1,7 @@
 package frames
 
+import "iter"
+
 // Dry makes the steps from now on dry runs, which find out what memory a step needs:
 // bounded is called where a size is the bound of one that depends on values. nil ends
 // that.
@@ -24,4 +26,15 @@ func (c *Frames[T]) AtMost(n, bound int) int {
 func (c *Frames[T]) Entered(item, part int) (T, bool) {
 	cell := c.part(item, part)
 	return cell.handle, cell.held()
+}
+
+// Slots iterates over what a stage has saved of a microbatch, by the names of the slots.
+func (c *Frames[T]) Slots(stage, microbatch int) iter.Seq2[string, T] {
+	return func(yield func(string, T) bool) {
+		for i, slot := range c.frame(stage, microbatch).slots {
+			if slot.held() && !yield(c.stages[stage].Slots[i], slot.handle) {
+				return
+			}
+		}
+	}
 }

@@ -644,7 +644,7 @@ func TestOwnersAreNamed(t *testing.T) {
 		`microbatch 1: entry part "labels", 100 bytes of entry`,
 		"microbatch (before its forward): stage 0 (bottom): gradient of output 0, 6 bytes of actgrad",
 		"microbatch (before its forward): stage 1 (top): input 0, 5 bytes of activation",
-		"microbatch 1: stage 1 (top): slot 2, 7 bytes of saved",
+		`microbatch 1: stage 1 (top): slot "carry", 7 bytes of saved`,
 	}, names)
 	require.Equal(t, r.Live(), bytes)
 	r.Abort()

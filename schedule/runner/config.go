@@ -154,8 +154,16 @@ type Hooks struct {
 	Failed func(rank int, err error, held iter.Seq[memory.Info])
 }
 
-// On returns the spaces of ranks, for Config.Spaces.
-func On[T any](spaces ...memory.Space[T]) []memory.Space[T] { return spaces }
+// On returns the spaces of ranks, for Config.Spaces. Devices of any one type are spaces:
+// On(devs...) takes a []*kernels.Host as well as a []kernels.Compute. Those of several types
+// need it said: On[T, memory.Space[T]](host, far).
+func On[T any, S memory.Space[T]](spaces ...S) []memory.Space[T] {
+	all := make([]memory.Space[T], len(spaces))
+	for i, space := range spaces {
+		all[i] = space
+	}
+	return all
+}
 
 // Gradients is what the runner needs to be able to do with gradients at step
 // end. kernels.Compute has it.

@@ -104,8 +104,8 @@ func TestFailedIsToldWhileEverythingIsThere(t *testing.T) {
 	require.ErrorIs(t, err, cause)
 	require.Equal(t, err, told)
 	require.Equal(t, []string{
-		"microbatch 0: stage 0 (two): slot 0",
-		"microbatch 0: stage 1 (three): slot 0",
+		"microbatch 0: stage 0 (two): slot \"x\"",
+		"microbatch 0: stage 1 (three): slot \"x\"",
 		"microbatch (before its forward): stage 2 (five): input 0",
 	}, names)
 }

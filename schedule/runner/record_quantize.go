@@ -39,7 +39,7 @@ func (t *trip[T]) quantize(ctx context.Context, s int) error {
 		return err
 	}
 	if *place == nil {
-		tape.name(made.Out, func(i int) string {
+		tape.name(made.Out, runner.context.Slots(s, 0), func(i int) string {
 			if i < made.Forward {
 				return st.spec.ForwardWeights[i] + " for the forward"
 			}

@@ -148,15 +148,14 @@ func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, non
 	}
 	made.Events, made.Out = tape.events, tape.handedAll(returned, none)
 	if *place == nil {
-		tape.name(made.Out, func(port int) string {
+		tape.name(made.Out, runner.context.Slots(s, 0), func(port int) string {
 			if spec := &runner.stages[s].spec; kind == schedule.F {
 				return fmt.Sprintf("output %q", spec.Outputs[port].Name)
 			} else {
 				return fmt.Sprintf("gradient of input %q", spec.Inputs[port].Name)
 			}
 		})
-	}
-	if *place != nil {
+	} else {
 		if err := again(*place, made); err != nil {
 			return err
 		}

@@ -125,7 +125,7 @@ func TestRecord(t *testing.T) {
 	require.Equal(t, layout.StageProfile{
 		Stage: "only",
 		Buffers: []layout.Buffer{
-			{Name: "workspace of F", Bytes: 20, Class: memory.Workspace}, {Name: "saved of F", Bytes: 12, Class: memory.Saved},
+			{Name: "workspace of F", Bytes: 20, Class: memory.Workspace}, {Name: `slot "carry"`, Bytes: 12, Class: memory.Saved},
 			{Name: "workspace of F", Bytes: 20, Class: memory.Workspace}, {Name: "saved of F", Bytes: 12, Class: memory.Saved}, // of an evaluation
 		},
 		Forward: &layout.Call{Out: []layout.Ref{}, Events: []layout.Event{

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/weir-ml/weir/internal/frames"
@@ -136,12 +137,21 @@ func (t *tape[T]) handed(h T) layout.Ref {
 	return layout.Ref{Kind: layout.Own, Index: number}
 }
 
-// name names the buffers that the call has given birth to: name returns what one that is
-// handed over through a port is called.
-func (t *tape[T]) name(out []layout.Ref, port func(i int) string) {
+// name names the buffers that the call has given birth to, after the slots that they were
+// saved in, or else after the class: port returns what one that is handed over is called.
+func (t *tape[T]) name(out []layout.Ref, saved iter.Seq2[string, T], port func(i int) string) {
+	slots := map[layout.Ref]string{}
+	for slot, h := range saved {
+		if serial, there := t.watched.Serial(h); there {
+			slots[t.known[serial]] = slot
+		}
+	}
 	for _, number := range t.births {
 		b := &t.buffers[number]
 		b.Name = fmt.Sprintf("%v of %s", b.Class, t.call)
+		if slot, ok := slots[layout.Ref{Kind: layout.Own, Index: number}]; ok {
+			b.Name = fmt.Sprintf("slot %q", slot)
+		}
 		if i := slices.Index(out, layout.Ref{Kind: layout.Own, Index: number}); i >= 0 {
 			b.Name = port(i)
 		}

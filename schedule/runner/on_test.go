@@ -1,0 +1,20 @@
+package runner_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// On takes a slice of devices of any type, and devices of several types where it is told.
+func TestOn(t *testing.T) {
+	a, b := device(t, false), device(t, true)
+	require.Equal(t, []memory.Space[buffer]{a, b}, runner.On([]kernels.Compute{a, b}...))
+	hosts := []*kernels.Host{a.(*kernels.Host)}
+	require.Equal(t, []memory.Space[buffer]{a}, runner.On(hosts...))
+	require.Equal(t, []memory.Space[buffer]{a, b}, runner.On[buffer, memory.Space[buffer]](hosts[0], b.(*kernels.Null)))
+}
