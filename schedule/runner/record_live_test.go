@@ -179,11 +179,17 @@ func TestRecordReleasesAfterErrors(t *testing.T) {
 			d.bare()
 		})
 	}
-	for _, fails := range []string{"first F halfway", "last B halfway"} {
+	for fails, says := range map[string]string{ // the stage that has not made it is blamed, not the one that needs it
+		"first F halfway": "stage 0 (first) F: it set no output 0 (one): set out[0] in Forward: ",
+		"last B halfway":  "stage 1 (last) B: it set no gradient of input 0 (one): set gradIn[0] in the backward: ",
+		"last I halfway":  "stage 1 (last) I: it set no gradient of input 0 (one): set gradIn[0] in the backward: ",
+	} {
 		t.Run(fails, func(t *testing.T) {
 			d := newDuo(t)
 			d.fails = fails
-			require.ErrorIs(t, d.record(), batchctx.ErrMissing)
+			err := d.record()
+			require.ErrorIs(t, err, batchctx.ErrMissing)
+			require.ErrorContains(t, err, says)
 			d.bare()
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )
@@ -147,6 +148,17 @@ func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, non
 		return err
 	}
 	made.Events, made.Out = tape.events, tape.handedAll(returned, none)
+	for i, ref := range made.Out {
+		if ref.Kind != layout.None || none>>i&1 == 1 {
+			continue
+		}
+		missing := &frames.MissingError{Port: i, Err: memory.ErrNone}
+		if spec := &runner.stages[s].spec; kind == schedule.F {
+			return unset(missing, "output", "out", "Forward", spec.Outputs)
+		} else {
+			return unset(missing, "gradient of input", "gradIn", "the backward", spec.Inputs)
+		}
+	}
 	if *place == nil {
 		tape.name(made.Out, runner.context.Slots(s, 0), func(port int) string {
 			if spec := &runner.stages[s].spec; kind == schedule.F {

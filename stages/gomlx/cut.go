@@ -3,6 +3,7 @@ package gomlx
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -33,6 +34,7 @@ type forward struct {
 // run, with the same node ids.
 func (s *stage) trace(in []shapes.Shape, training bool) (f *forward, err error) {
 	g := graph.NewGraph(s.model.backend, s.def.Name)
+	takes := fmt.Sprintf("its graph function gets %d inputs, %d from the stage before and the parts of its Reads, %q, and takes another one: name it in Stage.Reads", len(s.inputs)+len(s.def.Reads), len(s.inputs), s.def.Reads)
 	caught := exceptions.TryCatch[error](func() {
 		store := s.model.Store
 		model.SetStore(g, store)
@@ -45,6 +47,7 @@ func (s *stage) trace(in []shapes.Shape, training bool) (f *forward, err error) 
 		if s.last {
 			labels := f.inputs[len(s.inputs)+len(s.def.Reads):]
 			for i, l := range s.model.losses {
+				takes = fmt.Sprintf("loss %q gets %d labels, %q, and %d predictions and takes another one: name it in Config.Labels, or return it from the last stage", l.name, len(labels), s.model.Labels, len(f.outputs))
 				n := l.fn(labels, f.outputs)
 				sum, weight := perExample(n, labels, f.outputs)
 				if i == 0 && !n.DType().IsFloat() {
@@ -57,6 +60,10 @@ func (s *stage) trace(in []shapes.Shape, training bool) (f *forward, err error) 
 		}
 		err = s.refuse(f)
 	})
+	var beyond runtime.Error
+	if errors.As(caught, &beyond) && strings.Contains(beyond.Error(), "out of range") {
+		return nil, s.refused("%s: %w", takes, beyond)
+	}
 	return f, errors.Join(err, s.blame(caught))
 }
 
@@ -93,7 +100,10 @@ func (s *stage) refuse(f *forward) error {
 		return s.refused("its forward changes %s, and microbatches run in the order of the plan: take a layer that keeps no averages, such as norm.LayerNorm, or fix them in training", strings.Join(changed, ", "))
 	}
 	if n := train.GetRegularizationLoss(f.graph); n != nil {
-		return s.refused("it adds the regularization loss %s, which every microbatch would add again: use the weight decay of the optimizer", n)
+		return s.refused("it adds the regularization loss %s (train.AddRegularizationLoss, or train.AddLoss), which every microbatch would add again: use the weight decay of the optimizer, or for a loss of activations a term of Config.Loss", n)
+	}
+	if n := train.GetMainLoss(f.graph); n != nil {
+		return s.refused("it adds the auxiliary loss %s (train.AddMainLoss), which only train.Trainer trains: return what it is made of from the last stage, and make it a term of Config.Loss", n)
 	}
 	for p := range s.model.Store.IterGraphParams(f.graph) {
 		if p.Key == train.TrainerPerStepUpdateGraphFnParamKey {

@@ -46,9 +46,13 @@
 //
 // New returns [ErrRefused], with the node or the variable and what to do: loops, conditions
 // and sorts in a gradient, large constants that only a gradient uses, variables that a
-// forward changes (the averages of batch normalization), losses of regularization, updates
+// forward changes (the averages of batch normalization), losses of regularization and
+// auxiliary losses, parts of an entry that Stage.Reads does not name, updates
 // registered for every step, variables trained in another type than float32, and outputs
 // and losses without a gradient. New finds which variables are trained: a change of it is
 // an error of Update, and of a new set of shapes. A stage has programs for Config.MaxShapes
 // sets of input shapes; one set more compiles anew.
+//
+// The memory of a step is not planned beforehand: buffers are the backend's, and a [Device] is
+// not memory.Planned. All ranks are in one process, since they share one store.
 package gomlx

@@ -273,6 +273,16 @@ func TestRefusals(t *testing.T) {
 			regularizer.L2(0.1)(in[0].Graph(), v)
 			return []*graph.Node{graph.Add(in[0], graph.ReduceAllSum(v.NodeValue(in[0])))}
 		}},
+		{"an auxiliary loss", "adds the auxiliary loss", one(func(_ *model.Scope, x *graph.Node) *graph.Node {
+			train.AddMainLoss(graph.ReduceAllMean(x))
+			return x
+		})},
+		{"an auxiliary loss, as it was called", "train.AddLoss", one(func(_ *model.Scope, x *graph.Node) *graph.Node {
+			train.AddLoss(graph.ReduceAllMean(x))
+			return x
+		})},
+		{"a part that is not declared", `stage "layer": its graph function gets 1 inputs, 1 from the stage before and the parts of its Reads, [], and takes another one: name it in Stage.Reads: runtime error: index out of range [1] with length 1`,
+			func(_ *model.Scope, in []*graph.Node) []*graph.Node { return []*graph.Node{graph.Add(in[0], in[1])} }},
 		{"an update of every step", "AddPerStepUpdateGraphFn", func(s *model.Scope, in []*graph.Node) []*graph.Node {
 			train.AddPerStepUpdateGraphFn(s, in[0].Graph(), func(*model.Scope, *graph.Graph) {})
 			return in
@@ -319,6 +329,12 @@ func TestWrongUses(t *testing.T) {
 	_, err = gomlx.New(cfg)
 	require.ErrorIs(t, err, gomlx.ErrRefused)
 	require.ErrorContains(t, err, "is Int32 and has no gradient")
+
+	cfg = config(2)
+	cfg.Loss = func(labels, p []*graph.Node) *graph.Node { return graph.Sub(labels[1], p[0]) }
+	_, err = gomlx.New(cfg)
+	require.ErrorIs(t, err, gomlx.ErrRefused)
+	require.ErrorContains(t, err, `loss "loss" gets 1 labels, ["y"], and 1 predictions and takes another one: name it in Config.Labels, or return it from the last stage: runtime error`)
 
 	cfg = config(2)
 	m, err := gomlx.New(cfg)
