@@ -114,7 +114,8 @@ type World[T any] struct {
 }
 
 // Replicas says how this process trains together with data-parallel replicas of the
-// pipeline, which have the same ranks. The zero value is none.
+// pipeline, which have the same ranks and step with the same number of microbatches. The
+// zero value is none. Several replicas need Merge, and Reduce where parameters train.
 type Replicas[T any] struct {
 	// Replica is this one's number of Of: microbatch i of this one is microbatch
 	// i·Of+Replica of all, which random draws are keyed by (L9). Of is 0 for 1.
@@ -123,9 +124,10 @@ type Replicas[T any] struct {
 	// in place, once per step; nil where there is one.
 	Merge func(ctx context.Context, rank int, record *loss.Record) error
 	// Reduce runs at REDUCE_GRAD: it adds to the gradients of the stage's parameters
-	// those of the other replicas. What was never written is zero by then (L5).
+	// those of the other replicas. What was never written is zero by then (L5). Where it is
+	// set, a plan that has no REDUCE_GRAD gets one behind the last backward of every stage.
 	Reduce func(ctx context.Context, stage int) error
-	// Unshard runs at UNSHARD and returns the gathered weights of the stage, buffers of
+	// Unshard runs at UNSHARD, which Plan.Rule must have put into the plan, and returns the gathered weights of the stage, buffers of
 	// class Unsharded, which it hands over with the slice: the step ends them after
 	// Reshard, which runs at RESHARD and after which the stage must not reach them.
 	// Reshard may be nil.

@@ -312,7 +312,11 @@ func TestReplicasDrawApart(t *testing.T) { // L9
 	for replica := range 3 {
 		chain := chain()
 		cfg := config(chain)
-		cfg.Replicas.Replica, cfg.Replicas.Of = replica, 3
+		cfg.Replicas = runner.Replicas[number]{
+			Replica: replica, Of: 3,
+			Merge:  func(context.Context, int, *loss.Record) error { return nil },
+			Reduce: func(context.Context, int) error { return nil },
+		}
 		chain[2].lossSum = func(x float64, _ int) float64 { return x }
 		cfg.Stages[1] = &globals{times: chain[1], keys: &keys}
 		_, err := newRunner(t, cfg).Step(t.Context(), 2, &counted{})

@@ -16,7 +16,8 @@ func newPlanner[T any](cfg *Config[T], parts []string) *planner {
 		params: schedule.Params{
 			Placement: cfg.Plan.Placement, Group: cfg.Plan.Group, Cap: cfg.Plan.Cap, Slices: cfg.Plan.Slices, Frozen: make([]bool, len(cfg.Stages)),
 		},
-		passes:  lower.Passes{Facts: make([]schedule.Facts, len(cfg.Stages)), Parts: len(parts), Quantizing: cfg.Plan.Quantizing},
+		passes:  lower.Passes{Facts: make([]schedule.Facts, len(cfg.Stages)), Parts: len(parts), Quantizing: cfg.Plan.Quantizing, Reduce: cfg.Replicas.Reduce != nil},
+		gathers: cfg.Replicas.Unshard != nil,
 		profile: cfg.Memory.Profile, lookAhead: cfg.Plan.LookAhead, budget: cfg.Memory.Budget, search: cfg.Memory.Search,
 	}
 	for s, stage := range cfg.Stages {

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -24,6 +25,7 @@ type planner struct {
 	rule      schedule.Rule
 	params    schedule.Params // all but the mode and the number of microbatches
 	passes    lower.Passes
+	gathers   bool // Replicas.Unshard is there
 	unchecked bool
 	costs     *simulate.Costs
 	profile   *layout.Profile // nil: memory is not planned
@@ -128,13 +130,47 @@ func (p *planner) make(mode schedule.Mode, m int) (*schedule.Plan, error) {
 		return nil, err
 	}
 	if !p.unchecked {
-		if plan, err = lower.Prepare(plan, p.passes); err != nil {
+		passes := p.passes
+		passes.Reduce = passes.Reduce && !kinds(plan)[schedule.ReduceGrad]
+		if plan, err = lower.Prepare(plan, passes); err != nil {
 			return nil, err
 		}
-		return plan.Flat(), nil
 	}
 	plan = plan.Flat()
-	return plan, complete(plan)
+	if p.unchecked {
+		if err := complete(plan); err != nil {
+			return nil, err
+		}
+	}
+	return plan, p.hooked(plan)
+}
+
+// hooked reports whether the plan calls the hooks of replicas that there are, and no others:
+// gradients that are not reduced train every replica by itself.
+func (p *planner) hooked(plan *schedule.Plan) error {
+	switch has := kinds(plan); {
+	case has[schedule.ReduceGrad] && !p.passes.Reduce:
+		return errors.New("the plan reduces gradients and Replicas.Reduce is nil")
+	case p.passes.Reduce && plan.Mode == schedule.Training && !has[schedule.ReduceGrad]:
+		return fmt.Errorf("Replicas.Reduce is set and %q reduces no gradients", plan.Name)
+	case has[schedule.Unshard] && !p.gathers:
+		return errors.New("the plan gathers weights and Replicas.Unshard is nil")
+	case p.gathers && !has[schedule.Unshard]:
+		return fmt.Errorf("Replicas.Unshard is set and %q gathers no weights: give a plan that does, see lower.Shard", plan.Name)
+	}
+	return nil
+}
+
+// kinds returns which kinds of actions a plan has.
+func kinds(plan *schedule.Plan) (has [schedule.NumKinds]bool) {
+	for _, program := range plan.Programs {
+		for a := range schedule.Written(program) {
+			if int(a.Kind()) < schedule.NumKinds { // nobody has checked the plan yet
+				has[a.Kind()] = true
+			}
+		}
+	}
+	return has
 }
 
 // answers reports whether a plan is for what the rule was asked: a check proves a

@@ -11,6 +11,7 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
@@ -225,6 +226,7 @@ func TestRecordEndsGathered(t *testing.T) {
 	d.stage.ForwardFunc = func(context.Context, batchctx.Microbatch[buffer], []buffer, []buffer) error { return nil }
 	cfg := d.config()
 	cfg.Spaces[0] = unreclaimed{d.dev, d.dev.(memory.Watched[buffer])}
+	cfg.Plan.Rule = schedule.DepthFirst
 	cfg.Replicas.Unshard = func(context.Context, int) ([]buffer, error) {
 		return []buffer{d.alloc(memory.Unsharded, 3)}, nil
 	}

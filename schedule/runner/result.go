@@ -50,17 +50,13 @@ type Result struct {
 
 	factor  float64 // 0: there is no update
 	refused error   // why, where there is more to say than Outcome does
-	updates *updates
-	begun   int64 // which one of the runner's training steps it is of
+	update  *update
 }
 
-// updates is what a runner knows of the update of its last training step. Results share it,
-// so that neither a result of an earlier step nor the copy of one is applied.
-type updates struct {
-	begun   int64 // training steps that have begun
-	offered bool  // the last one has an update
-	taken   bool  // which was applied
-	used    bool  // one was applied before it
+// update is the one update of a training step, which the copies of its result share.
+type update struct {
+	taken bool
+	stale bool // another step has begun
 }
 
 // RankResult is what one rank has measured. Sizes are bytes, as in Result.
@@ -114,12 +110,12 @@ func (r *Result) Update(apply func(factor float64) error) error {
 		return ErrEmpty
 	case r.factor == 0:
 		return ErrNoUpdate
-	case r.begun != r.updates.begun:
+	case r.update.stale:
 		return fmt.Errorf("%w, and the gradients are no longer those of step %d: update before the next step", ErrStaleResult, r.Step)
-	case r.updates.taken:
+	case r.update.taken:
 		return ErrUpdated
 	}
-	r.updates.taken = true
+	r.update.taken = true
 	return apply(r.factor)
 }
 

@@ -26,7 +26,8 @@ type Runner[T any] struct {
 	seeds   []float32 // of the gradients of losses, shared by all ranks
 	running atomic.Bool
 	closed  bool
-	updates *updates
+	last    *update // that the last training step offers; nil where it has none, or failed
+	used    bool    // an update was applied before it
 }
 
 // New returns a runner for cfg, or every fault of cfg at once.
@@ -34,7 +35,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	if err := cfg.validate(cfg.complete()); err != nil {
 		return nil, err
 	}
-	r := &Runner[T]{cfg: cfg, seeds: make([]float32, len(cfg.Losses)), updates: &updates{}}
+	r := &Runner[T]{cfg: cfg, seeds: make([]float32, len(cfg.Losses))}
 	r.setScale(cfg.ScaleExponent)
 	transport := cfg.World.Transport
 	if transport == nil && cfg.World.Ranks > 1 {
@@ -196,18 +197,21 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	case mode == schedule.Training && len(r.workers[0].owners) > 0 && r.workers[0].objective < 0:
 		return nil, ErrNoObjective
 	}
-	u := r.updates
-	if mode == schedule.Training && u.used && u.offered && !u.taken {
+	if mode == schedule.Training && r.last != nil && r.used && !r.last.taken {
 		return nil, ErrUnused
 	}
 	if err := r.share(source); err != nil {
 		return nil, err
 	}
 	if mode == schedule.Training { // from here on the gradients are those of this step
-		*u = updates{begun: u.begun + 1, used: u.used || u.taken}
+		if r.last != nil {
+			r.used, r.last.stale = r.last.taken, true
+		}
+		r.last = nil
 		defer func() {
-			if result != nil {
-				result.updates, result.begun, u.offered = u, u.begun, result.factor != 0
+			if result != nil && result.factor != 0 {
+				r.last = &update{}
+				result.update = r.last
 			}
 		}()
 	}

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
@@ -13,9 +12,6 @@ import (
 
 // unshard gathers the weights of a stage, which the context holds from then on.
 func (r *worker[T]) unshard(ctx context.Context, s int, e *effects.Effects) error {
-	if r.cfg.Replicas.Unshard == nil {
-		return errors.New("runner: the plan gathers weights and Replicas.Unshard is nil")
-	}
 	h, err := r.cfg.Replicas.Unshard(ctx, s)
 	if err != nil {
 		return err
@@ -26,9 +22,6 @@ func (r *worker[T]) unshard(ctx context.Context, s int, e *effects.Effects) erro
 // reduce reduces the gradients of a stage over the replicas, those that were never
 // written as zero (L5).
 func (r *worker[T]) reduce(ctx context.Context, s int) error {
-	if r.cfg.Replicas.Reduce == nil {
-		return errors.New("runner: the plan reduces gradients and Replicas.Reduce is nil")
-	}
 	if err := r.zeroUnwritten(s); err != nil {
 		return err
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
@@ -123,4 +125,162 @@ func TestGatheredWeightsAreTheSteps(t *testing.T) {
 	r.change = func(cfg *runner.Config[number]) {}
 	_, err = r.group(t, rows).Step(t.Context(), 4, r.sources())
 	require.Error(t, err)
+}
+
+// replicas is how two replicas in this process meet.
+type replicas struct {
+	gradients [2]map[int]chan float64 // what a replica has for the other one, by stage
+	records   [2]map[int]chan []byte  // likewise, by rank
+}
+
+func newReplicas(p schedule.Placement) *replicas {
+	var r replicas
+	for i := range 2 {
+		r.gradients[i], r.records[i] = map[int]chan float64{}, map[int]chan []byte{}
+		for stage, rank := range p.Rank {
+			r.gradients[i][stage], r.records[i][rank] = make(chan float64, 1), make(chan []byte, 1)
+		}
+	}
+	return &r
+}
+
+// of returns the hooks of a replica that trains the rows.
+func (r *replicas) of(replica int, rows []*times) runner.Replicas[number] {
+	return runner.Replicas[number]{
+		Replica: replica, Of: 2,
+		Reduce: func(ctx context.Context, stage int) error {
+			r.gradients[replica][stage] <- *rows[stage].grad
+			select {
+			case other := <-r.gradients[1-replica][stage]:
+				*rows[stage].grad += other
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		},
+		Merge: func(_ context.Context, rank int, record *loss.Record) error {
+			own, err := record.AppendBinary(nil)
+			if err != nil {
+				return err
+			}
+			r.records[replica][rank] <- own
+			var other loss.Record
+			if err := other.UnmarshalBinary(<-r.records[1-replica][rank]); err != nil {
+				return err
+			}
+			return record.Merge(&other)
+		},
+	}
+}
+
+// TestTwoReplicasAreOneBigBatch trains two replicas in this process, under every named
+// schedule, and one trainer on the microbatches of both.
+func TestTwoReplicasAreOneBigBatch(t *testing.T) {
+	const m, steps = 6, 3
+	for _, s := range schedule.Schedules() {
+		t.Run(s.Name, func(t *testing.T) {
+			place, err := s.Place(2, 2*s.PerRank)
+			require.NoError(t, err)
+			train := func(replica, of int, hooks func(rows []*times) runner.Replicas[number]) ([]*times, *runner.Result) {
+				rows := rowsOf(place)
+				global := func(i int) float64 { return float64(i*of + replica) } // of all microbatches
+				rig := ranksOf{placement: place, capacity: 1, split: s.Split, change: func(cfg *runner.Config[number]) {
+					cfg.Schedule, cfg.Plan.Rule, cfg.Plan.Placement = s.Name, nil, schedule.Placement{}
+					cfg.Replicas = hooks(rows)
+				}}
+				for _, row := range rows {
+					row.lossWeight = func(i int) float64 { return 1 + global(i) }
+				}
+				run := rig.group(t, rows)
+				source := runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
+					e.Put("x", num(1+global(e.Index())))
+					return nil
+				})
+				var result *runner.Result
+				for range steps {
+					result, err = run.Step(t.Context(), 2*m/of, source)
+					require.NoError(t, err)
+					require.NoError(t, result.Update(func(factor float64) error {
+						for _, row := range rows {
+							row.weight -= 0.01 * factor * *row.grad
+						}
+						return nil
+					}))
+				}
+				return rows, result
+			}
+			alone, want := train(0, 1, func([]*times) runner.Replicas[number] { return runner.Replicas[number]{} })
+			var both [2][]*times
+			var results [2]*runner.Result
+			meeting := newReplicas(place)
+			var running sync.WaitGroup
+			for replica := range both {
+				running.Go(func() {
+					both[replica], results[replica] = train(replica, 2, func(rows []*times) runner.Replicas[number] { return meeting.of(replica, rows) })
+				})
+			}
+			running.Wait()
+			for replica, rows := range both {
+				require.InEpsilon(t, want.Loss("loss"), results[replica].Loss("loss"), 1e-12)
+				require.InEpsilon(t, want.GradNorm, results[replica].GradNorm, 1e-12)
+				for i, row := range rows {
+					require.InEpsilon(t, alone[i].weight, row.weight, 1e-12, "%s of replica %d", row.name, replica)
+				}
+			}
+		})
+	}
+}
+
+// TestReplicasWithoutHooks has replicas that would train each by itself, in silence, and
+// hooks that no plan calls.
+func TestReplicasWithoutHooks(t *testing.T) {
+	merge := func(context.Context, int, *loss.Record) error { return nil }
+	reduce := func(context.Context, int) error { return nil }
+	unshard := func(context.Context, int) ([]number, error) { return nil, nil }
+	for name, tc := range map[string]struct {
+		change func(cfg *runner.Config[number])
+		says   []string
+	}{
+		"no hook": {func(cfg *runner.Config[number]) { cfg.Replicas.Of = 2 }, []string{"Replicas.Of is 2 and Merge is nil", "Replicas.Of is 2 and Reduce is nil"}},
+		"no Merge": {func(cfg *runner.Config[number]) { cfg.Replicas = runner.Replicas[number]{Of: 2, Reduce: reduce} },
+			[]string{"Replicas.Of is 2 and Merge is nil"}},
+		"no Reduce": {func(cfg *runner.Config[number]) { cfg.Replicas = runner.Replicas[number]{Of: 2, Merge: merge} },
+			[]string{"Replicas.Of is 2 and Reduce is nil"}},
+		"Unshard without a plan that gathers": {func(cfg *runner.Config[number]) { cfg.Replicas.Unshard = unshard },
+			[]string{"Replicas.Unshard is set and the plan of depth-first gathers no weights"}},
+		"Reshard alone": {func(cfg *runner.Config[number]) { cfg.Replicas.Reshard = func(int) {} }, []string{"Replicas.Reshard is set and Unshard is nil"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(chain())
+			tc.change(&cfg)
+			_, err := runner.New(cfg)
+			for _, says := range tc.says {
+				require.ErrorContains(t, err, says)
+			}
+		})
+	}
+
+	frozen := config(chain())
+	for _, stage := range frozen.Stages {
+		stage.(*times).contributes = batchctx.Frozen
+	}
+	frozen.Replicas.Of, frozen.Replicas.Merge = 2, merge
+	require.NoError(t, frozen.Validate(), "there is nothing to reduce")
+
+	gathers := config(chain())
+	gathers.Replicas.Unshard, gathers.Plan.Rule = unshard, schedule.DepthFirst
+	_, err := newRunner(t, gathers).Step(t.Context(), 3, &counted{})
+	require.ErrorContains(t, err, "gathers no weights")
+
+	some := config(chain())
+	some.Replicas.Reduce = reduce
+	some.Plan.Rule = func(p schedule.Params) (*schedule.Plan, error) {
+		plan, err := schedule.DepthFirst(p)
+		if err == nil {
+			plan.Programs[0] = append(plan.Programs[0], schedule.Segment{Body: []schedule.Action{schedule.Act(schedule.ReduceGrad, 1, 0)}, Repeat: 1})
+		}
+		return plan, err
+	}
+	_, err = newRunner(t, some).Step(t.Context(), 3, &counted{})
+	require.ErrorContains(t, err, "Rank 0 never runs 0REDUCE_GRAD; add it")
 }

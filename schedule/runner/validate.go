@@ -55,9 +55,7 @@ func (c *Config[T]) validate(err error) error {
 		f.join(c.Memory.Profile.Validate())
 	}
 	f.join(checkSeeds(c.Losses, c.ScaleExponent))
-	if r := &c.Replicas; r.Of < 0 || r.Replica < 0 || r.Replica >= max(r.Of, 1) {
-		f.add("Replicas.Replica is %d of %d", r.Replica, r.Of)
-	}
+	c.checkReplicas(&f)
 	if parts := c.parts(); len(parts) > frames.MaxParts {
 		f.add("%d entry parts, at most %d", len(parts), frames.MaxParts)
 	}
@@ -66,6 +64,29 @@ func (c *Config[T]) validate(err error) error {
 		c.checkStages(&f)
 	}
 	return errors.Join(f...)
+}
+
+// checkReplicas looks at the hooks of replicas. What a plan calls is seen when it is made.
+func (c *Config[T]) checkReplicas(f *faults) {
+	r := &c.Replicas
+	if r.Of < 0 || r.Replica < 0 || r.Replica >= max(r.Of, 1) {
+		f.add("Replicas.Replica is %d of %d", r.Replica, r.Of)
+	}
+	if r.Of > 1 && r.Merge == nil {
+		f.add("Replicas.Of is %d and Merge is nil: losses, and the weight that gradients are divided by, would be those of this replica alone", r.Of)
+	}
+	trains := func(stage stages.Stage[T]) bool {
+		return stage != nil && slices.ContainsFunc(stages.Params(stage), func(p frames.Use[T]) bool { return p.Contributes != frames.Frozen })
+	}
+	if r.Of > 1 && r.Reduce == nil && slices.ContainsFunc(c.Stages, trains) {
+		f.add("Replicas.Of is %d and Reduce is nil: gradients would be those of this replica alone", r.Of)
+	}
+	if r.Reshard != nil && r.Unshard == nil {
+		f.add("Replicas.Reshard is set and Unshard is nil")
+	}
+	if r.Unshard != nil && c.Schedule != "" {
+		f.add("Replicas.Unshard is set and the plan of %s gathers no weights: set Plan.Rule to one that does, see lower.Shard", c.Schedule)
+	}
 }
 
 // searchNodes is the work that a layout is worth where Memory.Search says nothing.
@@ -142,11 +163,10 @@ func (c *Config[T]) place() error {
 		}
 		return nil
 	}
-	name := c.Schedule
-	if name == "" {
-		name = "depth-first"
+	if c.Schedule == "" {
+		c.Schedule = "depth-first"
 	}
-	named, err := schedule.Find(name)
+	named, err := schedule.Find(c.Schedule)
 	if err != nil {
 		return fmt.Errorf("runner: Schedule: %w", err)
 	}
