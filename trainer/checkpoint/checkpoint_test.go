@@ -254,9 +254,9 @@ func TestPrune(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte("somebody's"), 0o666))
 	}
 	require.NoError(t, checkpoint.Prune(dir, 2))
-	require.Equal(t, []string{"latest", "step-0000000001", "step-0000000002", "step-0000000003", "step-1.txt", "step-by-step"}, names(t, dir))
+	require.Equal(t, []string{"latest", "step-0000000001", "step-0000000002", "step-0000000003", "step-0000000009", "step-0000001000", "step-1.txt", "step-by-step"}, names(t, dir))
 	require.NoError(t, checkpoint.Prune(dir, 0)) // the latest stays
-	require.Equal(t, []string{"latest", "step-0000000001", "step-0000000003", "step-1.txt", "step-by-step"}, names(t, dir))
+	require.Equal(t, []string{"latest", "step-0000000001", "step-0000000003", "step-0000000009", "step-0000001000", "step-1.txt", "step-by-step"}, names(t, dir))
 	require.Equal(t, []string{"notes.txt"}, names(t, filepath.Join(dir, "step-0000000001")), "what is no part of a checkpoint stays")
 	require.Equal(t, []string{"manifest.json"}, names(t, filepath.Join(dir, "step-by-step")))
 	_, first, err := read(dir)

@@ -23,7 +23,7 @@
 // format, which other programs read as it is.
 //
 // A [Saver] says when a run should write a checkpoint, and keeps the last of them. [Newest]
-// opens the newest one that is whole.
+// opens the newest one that is whole, also if the file latest was lost.
 //
 // [Open] reads the manifest. [Read] reads a tensor, and verifies its shard first where it is
 // the first one of that shard: a rank that needs a part of the model reads the shards of

@@ -49,7 +49,8 @@ func isFolder(name string) bool {
 	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
-// latest returns the name of the checkpoint that counts.
+// latest returns the name of the checkpoint that counts. Its error wraps ErrNone if there is no
+// file that says it.
 func latest(dir string) (string, error) {
 	path := filepath.Join(dir, latestName)
 	text, err := read(path, 64)
@@ -103,7 +104,7 @@ type shard struct {
 }
 
 // Open opens the latest checkpoint in a folder, or where the folder is itself a checkpoint,
-// that one. It reads the manifest, and looks for the shards: they are there and have their
+// that one. If no file names the latest, it is the one of the last step. It reads the manifest, and looks for the shards: they are there and have their
 // sizes. A file in the safetensors format is a checkpoint of step 0, whose metadata is the
 // file's; its digest, where it has one, is verified at once.
 func Open(path string) (*Checkpoint, error) {
@@ -118,11 +119,14 @@ func Open(path string) (*Checkpoint, error) {
 	}
 	folder := path
 	if _, err := os.Lstat(filepath.Join(path, manifestName)); err != nil {
-		name, err := latest(path)
-		if err != nil {
+		all, err := All(path)
+		if err == nil {
+			_, err = latest(path)
+		}
+		if err != nil && (len(all) == 0 || !errors.Is(err, ErrNone)) {
 			return nil, err
 		}
-		folder = filepath.Join(path, name)
+		folder = all[0]
 	}
 	m, err := readManifest(folder)
 	if err != nil {
@@ -139,12 +143,12 @@ func Open(path string) (*Checkpoint, error) {
 }
 
 // All returns the checkpoints that a folder has, the newest first: the latest, and those of
-// steps before it. A damaged one is among them. The error wraps ErrNone where there is no
-// latest one; where the file that names it is damaged, all are returned.
+// steps before it. A damaged one is among them. If the file that names the latest is missing or
+// damaged, all are returned. The error wraps ErrNone if it is missing and there are none.
 func All(dir string) (paths []string, err error) {
-	last, err := latest(dir)
-	if err != nil && !errors.Is(err, ErrDamaged) {
-		return nil, err
+	last, missing := latest(dir)
+	if missing != nil && !errors.Is(missing, ErrDamaged) && !errors.Is(missing, ErrNone) {
+		return nil, missing
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -160,6 +164,9 @@ func All(dir string) (paths []string, err error) {
 				paths = append(paths, path)
 			}
 		}
+	}
+	if len(paths) == 0 && errors.Is(missing, ErrNone) {
+		return nil, missing
 	}
 	return paths, nil
 }

@@ -104,6 +104,42 @@ func TestNewest(t *testing.T) {
 	require.ErrorIs(t, err, checkpoint.ErrDamaged)
 }
 
+// Without the file that names the latest checkpoint, the newest whole one is found, and a run that
+// begins anew beside them removes none of them.
+func TestLatestIsLost(t *testing.T) {
+	dir := t.TempDir()
+	for step := range int64(11) {
+		save(t, dir, step, float32(step))
+	}
+	require.NoError(t, checkpoint.Prune(dir, 2))
+	require.NoError(t, os.Remove(filepath.Join(dir, "latest")))
+	shards(t, dir, 12, 12) // never committed
+	require.NoError(t, checkpoint.Prune(dir, 1), "nothing says what is not wanted")
+	all, err := checkpoint.All(dir)
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(dir, "step-0000000010"), filepath.Join(dir, "step-0000000009")}, all)
+	c, first, err := read(dir)
+	require.NoError(t, err)
+	require.EqualValues(t, 10, c.Step)
+	require.Equal(t, float32(10), first)
+	opened := func(want int64) {
+		t.Helper()
+		c, _, err := checkpoint.Newest(dir)
+		require.NoError(t, err)
+		require.Equal(t, want, c.Step)
+		require.NoError(t, c.Close())
+	}
+	opened(10)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "step-0000000010", "manifest.json"), nil, 0o666))
+	opened(9)
+	s := checkpoint.Saver{Dir: dir, Keep: 1}
+	for step := range int64(3) {
+		require.NoError(t, s.Save(checkpoint.State{Step: step}, safetensors.Of("x", []int{1}, []float32{1})))
+	}
+	require.Equal(t, []string{"latest", "step-0000000002", "step-0000000009", "step-0000000010", "step-0000000012"}, names(t, dir))
+	opened(2)
+}
+
 // What does not fit on the disk is refused before a byte of it is written.
 func TestNoSpace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "checkpoints")

@@ -132,10 +132,10 @@ func (m *manifest) sweep(folder string) {
 	}
 }
 
-// Prune removes all but the latest checkpoint and the keep-1 before it. Those of later
-// steps than the latest, which an earlier run has left, and those that were never committed
-// are removed too; so nobody may be writing. Files that are no part of a checkpoint stay, and so
-// does everything in a folder without one.
+// Prune removes, of the checkpoints of steps before the latest, all but the keep-1 newest, and
+// those that were never committed; so nobody may be writing. What is there of later steps stays:
+// an earlier run has left it, and nothing says that it is not wanted. So do files that are no part
+// of a checkpoint, and everything in a folder in which no file names the latest.
 func Prune(dir string, keep int) error {
 	latest, err := latest(dir)
 	if errors.Is(err, ErrNone) {
@@ -151,10 +151,10 @@ func Prune(dir string, keep int) error {
 	keep = max(keep, 1)
 	for _, entry := range slices.Backward(entries) { // the latest step first
 		folder := filepath.Join(dir, entry.Name())
-		if !entry.IsDir() || !isFolder(entry.Name()) {
+		if !entry.IsDir() || !isFolder(entry.Name()) || entry.Name() > latest {
 			continue
 		}
-		if _, e := os.Stat(filepath.Join(folder, manifestName)); e == nil && entry.Name() <= latest && keep > 0 {
+		if _, e := os.Stat(filepath.Join(folder, manifestName)); e == nil && keep > 0 {
 			keep--
 			continue
 		}
