@@ -2,6 +2,7 @@ package prometheus
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,7 @@ import (
 // once.
 type Metrics struct {
 	ranks    []rank
+	rank     func(number int) rank
 	vectors  []prometheus.Collector
 	loss     *prometheus.GaugeVec
 	steps    *prometheus.CounterVec
@@ -30,7 +32,8 @@ type rank struct {
 	excess               prometheus.Gauge
 }
 
-// New returns the metrics of a run of so many ranks; register them where they are served.
+// New returns the metrics of a run of so many ranks; register them where they are served. Other
+// ranks may come later.
 func New(ranks int) *Metrics {
 	m := &Metrics{}
 	gauge := func(name, help string) *prometheus.GaugeVec {
@@ -51,12 +54,15 @@ func New(ranks int) *Metrics {
 	m.seconds = keep(m, prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "weir", Name: "step_seconds", Help: "How long steps took.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 16),
 	}))
-	for i := range ranks {
-		n := strconv.Itoa(i)
-		m.ranks = append(m.ranks, rank{
+	m.rank = func(number int) rank {
+		n := strconv.Itoa(number)
+		return rank{
 			microbatches.WithLabelValues(n), live.WithLabelValues(n), peak.WithLabelValues(n), reserved.WithLabelValues(n), excess.WithLabelValues(n),
-		})
-		m.wait.WithLabelValues(n)
+		}
+	}
+	for i := range ranks {
+		m.ranks = append(m.ranks, m.rank(i))
+		m.wait.WithLabelValues(strconv.Itoa(i))
 	}
 	for outcome := range loss.OutOfRange + 1 {
 		m.steps.WithLabelValues(outcome.String())
@@ -69,9 +75,14 @@ func keep[C prometheus.Collector](m *Metrics, c C) C {
 	return c
 }
 
-// Microbatch is for runner.Hooks.Microbatch. It allocates nothing.
+// Microbatch is for runner.Hooks.Microbatch. It allocates nothing for the ranks that New was told.
 func (m *Metrics) Microbatch(s *memory.Sample) {
-	r := &m.ranks[s.Rank]
+	var r rank
+	if s.Rank >= 0 && s.Rank < len(m.ranks) {
+		r = m.ranks[s.Rank]
+	} else {
+		r = m.rank(s.Rank)
+	}
 	r.microbatches.Inc()
 	r.live.Set(float64(s.Live))
 	r.peak.Set(float64(s.Peak))
@@ -79,18 +90,22 @@ func (m *Metrics) Microbatch(s *memory.Sample) {
 	r.excess.Set(float64(s.Excess))
 }
 
-// Step takes what a step came to, and how long it took, the update included.
+// Step takes what a step came to, and how long it took, the update included. It leaves out a
+// result that is nil, as of a step that has failed.
 func (m *Metrics) Step(result *runner.Result, took time.Duration) {
+	if result == nil {
+		return
+	}
 	m.steps.WithLabelValues(result.Outcome.String()).Inc()
 	m.seconds.Observe(took.Seconds())
 	for i := range result.Losses {
 		if l := &result.Losses[i]; l.Present {
-			m.loss.WithLabelValues(l.Name).Set(l.Value)
+			m.loss.WithLabelValues(strings.ToValidUTF8(l.Name, "\uFFFD")).Set(l.Value) // as Prometheus demands
 		}
 	}
 	m.gradient.Set(result.GradNorm)
 	for i := range result.Ranks {
-		m.wait.WithLabelValues(strconv.Itoa(i)).Add(result.Ranks[i].Wait.Seconds())
+		m.wait.WithLabelValues(strconv.Itoa(i)).Add(max(result.Ranks[i].Wait, 0).Seconds()) // a counter never falls
 	}
 }
 

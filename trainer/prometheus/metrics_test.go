@@ -2,6 +2,7 @@ package prometheus_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,33 @@ weir_wait_seconds_total{rank="1"} 1.25
 	problems, err := testutil.CollectAndLint(m)
 	require.NoError(t, err)
 	require.Empty(t, problems)
+}
+
+// Nothing that a run can come to ends it here.
+func TestNothingPanics(t *testing.T) {
+	m := prometheus.New(1)
+	m.Microbatch(&memory.Sample{Rank: 3, Live: 5})
+	m.Microbatch(&memory.Sample{Rank: -1, Live: 7})
+	m.Step(nil, time.Second)
+	m.Step(&runner.Result{
+		Outcome: loss.Outcome(9), GradNorm: math.NaN(), Losses: []loss.Value{{Name: "a\xffb", Value: math.Inf(1), Present: true}},
+		Ranks: []runner.RankResult{{Wait: -time.Second}, {}, {Wait: time.Second}},
+	}, -time.Second)
+	require.NoError(t, testutil.CollectAndCompare(m, strings.NewReader(`
+# HELP weir_live_bytes Bytes that are live after a microbatch's last action.
+# TYPE weir_live_bytes gauge
+weir_live_bytes{rank="-1"} 7
+weir_live_bytes{rank="0"} 0
+weir_live_bytes{rank="3"} 5
+# HELP weir_loss Losses of the last step, each the mean by its weights.
+# TYPE weir_loss gauge
+weir_loss{name="a�b"} +Inf
+# HELP weir_wait_seconds_total Seconds that a rank waited for others.
+# TYPE weir_wait_seconds_total counter
+weir_wait_seconds_total{rank="0"} 0
+weir_wait_seconds_total{rank="1"} 0
+weir_wait_seconds_total{rank="2"} 1
+`), "weir_live_bytes", "weir_loss", "weir_wait_seconds_total"))
 }
 
 func TestAMicrobatchAllocatesNothing(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -26,7 +27,7 @@ const (
 
 // Scalar is a point of a plot. TensorBoard groups tags by what is before their first slash.
 type Scalar struct {
-	Tag   string
+	Tag   string  // bytes that are not UTF-8, which TensorBoard could not read, are replaced
 	Value float64 // written as a float32; NaN and infinities are shown as such
 }
 
@@ -82,7 +83,7 @@ func (t *Writer) Scalars(step int64, at time.Time, values ...Scalar) error {
 	for _, v := range values {
 		t.record = append(t.record, summaryValue)
 		t.record = binary.AppendUvarint(t.record, uint64(valueSize(v)))
-		t.record = appendBytes(t.record, valueTag, v.Tag)
+		t.record = appendBytes(t.record, valueTag, v.tag())
 		t.record = append(t.record, valueSimple)
 		t.record = binary.LittleEndian.AppendUint32(t.record, math.Float32bits(float32(v.Value)))
 	}
@@ -120,8 +121,11 @@ func appendBytes(to []byte, field byte, s string) []byte {
 
 // valueSize is the length of a Summary.Value: its tag, and a float.
 func valueSize(v Scalar) int {
-	return 1 + uvarintSize(len(v.Tag)) + len(v.Tag) + 1 + 4
+	n := len(v.tag())
+	return 1 + uvarintSize(n) + n + 1 + 4
 }
+
+func (s *Scalar) tag() string { return strings.ToValidUTF8(s.Tag, "\uFFFD") }
 
 func uvarintSize(n int) int {
 	var b [binary.MaxVarintLen64]byte

@@ -172,3 +172,13 @@ func TestScalarsAllocateNothing(t *testing.T) {
 type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// A string of protocol buffers is UTF-8: a reader refuses the whole event otherwise.
+func TestTagsAreUTF8(t *testing.T) {
+	var file bytes.Buffer
+	w, err := tensorboard.New(&file, time.Unix(0, 0))
+	require.NoError(t, err)
+	require.NoError(t, w.Scalars(1, time.Unix(0, 0), tensorboard.Scalar{Tag: "loss/\xff\xfe", Value: 2}, tensorboard.Scalar{Tag: "b", Value: 3}))
+	events := decode(t, file.Bytes())
+	require.Equal(t, map[string]float32{"loss/\ufffd": 2, "b": 3}, events[1].values)
+}
