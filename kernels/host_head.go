@@ -86,7 +86,7 @@ func (h *host) HeadLoss(op HeadLoss) (sum, weight float64, err error) {
 			lse := rows[i].top + math.Log(rows[i].sum)
 			v.lse[t0+i] = float32(lse)
 			if w := float64(v.weights[t0+i]); w != 0 {
-				sum += w * (lse - rows[i].label)
+				sum += float64(w * (lse - rows[i].label))
 				weight += w
 			}
 		}

@@ -59,7 +59,7 @@ func encodeBlockNV(dst []byte, scale *byte, src []float32, tensor, sixth float32
 func (s Set) decodeNV(dst []float32, src, scales []byte, factor float32) {
 	const chunk = 64
 	var values [chunk]float32 // of scales
-	greatest := E4M3.Greatest() * factor * E2M1.Greatest()
+	greatest := float32(E4M3.Greatest() * factor * E2M1.Greatest())
 	far := greatest-greatest != 0
 	for at := 0; at < len(dst); at += chunk * BlockNV {
 		to, from := dst[at:min(at+chunk*BlockNV, len(dst))], src[at/2:]

@@ -145,7 +145,7 @@ func (f *Format) above(x float32) bool {
 // float32 of its sign where both are finite and it is not: the code nearest to a number may
 // be that of a greater one, and what was finite stays finite.
 func saturated(value, scale float32) float32 {
-	x := value * scale
+	x := float32(value * scale)
 	if x-x != 0 && value-value == 0 && scale-scale == 0 {
 		return float32(math.Copysign(math.MaxFloat32, float64(x)))
 	}
@@ -157,7 +157,7 @@ func (s Set) Decode(dst []float32, src []byte, f *Format, scale float32) {
 	const group = 32
 	dst = dst[:len(src)]
 	values := f.values()
-	if greatest := f.Greatest() * scale; greatest-greatest != 0 {
+	if greatest := float32(f.Greatest() * scale); greatest-greatest != 0 {
 		for i, code := range src {
 			dst[i] = saturated(values[code], scale)
 		}

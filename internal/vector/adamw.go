@@ -28,11 +28,11 @@ func (s Set) Update(weight, grad, m, v []float32, o *AdamW) {
 	}
 	for i, old := range weight {
 		g := o.Factor * grad[i]
-		a := o.Beta1*m[i] + o.Rest1*g
-		b := o.Beta2*v[i] + o.Rest2*g*g
+		a := float32(o.Beta1*m[i]) + float32(o.Rest1*g)
+		b := float32(o.Beta2*v[i]) + float32(o.Rest2*g*g)
 		m[i], v[i] = a, b
 		// A float32 square root: exact rounding makes the detour the same.
 		root := float32(math.Sqrt(float64(b * o.Correct2)))
-		weight[i] = old - o.Rate*(a*o.Correct1/(root+o.Epsilon)+o.Decay*old)
+		weight[i] = old - float32(o.Rate*(a*o.Correct1/(root+o.Epsilon)+float32(o.Decay*old)))
 	}
 }

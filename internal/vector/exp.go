@@ -121,10 +121,10 @@ func exp(x float32) float32 {
 	if x > expMax {
 		return float32(math.Inf(1))
 	}
-	t := x*log2E64 + roundInt
+	t := float32(x*log2E64) + roundInt
 	n := t - roundInt
-	r := x - n*ln2Hi64 - n*ln2Lo64
+	r := x - float32(n*ln2Hi64) - float32(n*ln2Lo64)
 	bits := math.Float32bits(t)
 	power := math.Float32frombits(expTable[bits&63] + bits<<17)
-	return power + power*(r+r*r*0.5)
+	return power + float32(power*(r+float32(r*r*0.5)))
 }

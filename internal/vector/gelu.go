@@ -20,9 +20,9 @@ func (s Set) GELU(y, x []float32) {
 		return
 	}
 	for i, v := range x {
-		e := exp(-abs(v * (gelu1 + gelu3*v*v)))
+		e := exp(-abs(v * (gelu1 + float32(gelu3*v*v))))
 		a := abs(v)
-		y[i] = 0.5*v + 0.5*a - a*(e/(1+e))
+		y[i] = float32(0.5*v) + float32(0.5*a) - float32(a*(e/(1+e)))
 	}
 }
 
@@ -38,15 +38,15 @@ func (s Set) GELUGrad(dx, dy, x []float32) {
 		return
 	}
 	for i, v := range x {
-		z := v * (gelu1 + gelu3*v*v)
+		z := v * (gelu1 + float32(gelu3*v*v))
 		e := exp(-abs(z))
-		s := 1 / (1 + e) // σ(|2u|)
-		r := e * s       // 1 - s
+		s := 1 / (1 + e)    // σ(|2u|)
+		r := float32(e * s) // 1 - s
 		// 1/2 plus or minus 1/2 - r is s or r by the sign of z.
 		sign := math.Float32bits(z) & (1 << 31)
 		slope := 0.5 + math.Float32frombits(math.Float32bits(0.5-r)^sign)
 		if e != 0 { // else r is 0, and what it multiplies may be infinite
-			slope += v * s * r * (gelu1 + 3*gelu3*v*v)
+			slope += float32(v * s * r * (gelu1 + float32(3*gelu3*v*v)))
 		}
 		dx[i] = dy[i] * slope
 	}

@@ -8,7 +8,7 @@ func (s Set) Normalise(y, x, gamma, beta []float32, mean, rstd float32) {
 		return
 	}
 	for i, v := range x {
-		y[i] = (v-mean)*rstd*gamma[i] + beta[i]
+		y[i] = float32((v-mean)*rstd*gamma[i]) + beta[i]
 	}
 }
 
@@ -36,7 +36,7 @@ func (s Set) NormGrad(dx, dy, x, gamma []float32, mean, rstd, meanG, meanGN floa
 		return
 	}
 	for i := range dx {
-		dx[i] = rstd * (dy[i]*gamma[i] - meanG - (x[i]-mean)*rstd*meanGN)
+		dx[i] = rstd * (float32(dy[i]*gamma[i]) - meanG - float32((x[i]-mean)*rstd*meanGN))
 	}
 }
 
@@ -48,6 +48,6 @@ func (s Set) NormGain(dgamma, dy, x []float32, mean, rstd float32) {
 		return
 	}
 	for i, d := range dy {
-		dgamma[i] += d * ((x[i] - mean) * rstd)
+		dgamma[i] += float32(d * ((x[i] - mean) * rstd))
 	}
 }

@@ -80,7 +80,7 @@ func mulAddPortable(c []float32, ldc int, a, b Matrix, m, n, k int, form Form, a
 		for l := begin; l < end; l++ {
 			x := a.Data[i*a.Row+l*a.Col]
 			for j, y := range b.Data[l*b.Row:][:n] {
-				row[j] += x * y
+				row[j] += float32(x * y)
 			}
 		}
 	}

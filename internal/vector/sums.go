@@ -43,7 +43,7 @@ func (s Set) Dot(x, y []float32) float64 {
 	}
 	var part eighths
 	for i, v := range x {
-		part[i&7] += float64(v) * float64(y[i])
+		part[i&7] += float64(float64(v) * float64(y[i]))
 	}
 	return part.sum()
 }

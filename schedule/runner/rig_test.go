@@ -110,7 +110,7 @@ func (s *times) Backward(_ context.Context, mb view, gradOut, gradIn []number) e
 		case batchctx.First:
 			*g = *x * dy
 		case batchctx.Add:
-			*g += *x * dy
+			*g += float64(*x * dy) // not fused: other stages carry the product
 		}
 	}
 	if gradIn != nil {

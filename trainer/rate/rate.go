@@ -51,6 +51,6 @@ func InverseSqrt(peak float32, scale int) Schedule {
 func decay(peak float32, steps int, least float64, fall func(progress float64) float64) Schedule {
 	return func(step int) float32 {
 		progress := math.Min(float64(step)/math.Max(float64(steps-1), 1), 1)
-		return peak * float32(least+(1-least)*fall(progress))
+		return peak * float32(least+float64((1-least)*fall(progress)))
 	}
 }
