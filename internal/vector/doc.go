@@ -7,8 +7,10 @@
 // length alone: elements i, i+8, i+16, ... make number i of eight partial sums, and
 // these are added up in halves.
 //
-// AVX2 and AVX512 give the same bits. Those of Portable may be others, because the
-// assembly rounds a product and a sum once where plain Go rounds twice. Sums in
+// AVX2 and AVX512 give the same bits. Those of Portable are the same on every
+// architecture, and others than these, because the assembly rounds a product and a sum
+// once and plain Go rounds twice: explicit conversions, as in float32(x*y) + z, keep
+// the compiler from rounding once on arm64 and others. Sums in
 // float64 ([Set.Total], [Set.Squares], [Set.Dot]) and [Set.Dropout] are the same in
 // all.
 //

@@ -1,0 +1,64 @@
+package vector_test
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/internal/vector"
+)
+
+// TestPortableBits holds what plain Go computes to the bits of amd64, on every architecture:
+// a compiler that rounds a product and a sum once gives others.
+func TestPortableBits(t *testing.T) {
+	const n, s = 257, vector.Portable
+	r := rand.New(rand.NewPCG(1, 2))
+	numbers := func() []float32 { // of magnitudes from 2^-24 to 8
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(int32(r.Uint32())) * 0x1p-31 * float32(uint32(8)>>r.IntN(4))
+		}
+		return x
+	}
+	sum := sha256.New()
+	note := func(values ...any) {
+		for _, v := range values {
+			require.NoError(t, binary.Write(sum, binary.LittleEndian, v))
+		}
+	}
+	a, b, c, d, e := numbers(), numbers(), numbers(), numbers(), numbers()
+	run := func(f func(y, x []float32)) {
+		y, x := append([]float32(nil), a...), append([]float32(nil), b...)
+		f(y, x)
+		note(y, x)
+	}
+	run(func(y, x []float32) { s.Exp(y, 0.1, 0.7) })
+	run(func(y, x []float32) { s.ExpAdd(y, c, x) })
+	run(func(y, x []float32) { s.ExpGrad(y, x, c, d, 0.3) })
+	run(func(y, x []float32) { s.GELU(y, x) })
+	run(func(y, x []float32) { s.GELUGrad(y, c, x) })
+	run(func(y, x []float32) { s.Normalise(y, x, c, d, 0.1, 0.9) })
+	run(func(y, x []float32) { s.NormGrad(y, x, c, d, 0.1, 0.9, 0.2, 0.3) })
+	run(func(y, x []float32) { s.NormGain(y, x, c, 0.1, 0.9) })
+	run(func(y, x []float32) {
+		m, v := append([]float32(nil), d...), append([]float32(nil), e...)
+		for i := range v {
+			v[i] *= v[i]
+		}
+		s.Update(y, x, m, v, &vector.AdamW{
+			Factor: 0.37, Beta1: 0.9, Rest1: 0.1, Beta2: 0.95, Rest2: 0.05, Correct1: 1.7, Correct2: 3.1, Epsilon: 1e-8, Rate: 1e-3, Decay: 0.1,
+		})
+		note(m, v)
+	})
+	run(func(y, x []float32) {
+		of := func(data []float32) vector.Matrix { return vector.Matrix{Data: data, Row: 16, Col: 1} }
+		s.MulAdd(y, 16, of(x), of(c), 16, 16, 16, vector.Full, true)
+	})
+	g, gn := s.NormSums(a, b, c, 0.1, 0.9)
+	note(g, gn, s.SumExp(a, 0.1), s.Total(a), s.Squares(a, 0.1), s.Dot(a, b))
+	require.Equal(t, "8eee9389eda4a63ccdfb4ca8fc7a045eaae7c3bc1952cd2ca22a1ab294332d11", hex.EncodeToString(sum.Sum(nil)))
+}
