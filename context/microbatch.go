@@ -142,7 +142,8 @@ func (m Microbatch[T]) Move(s Slot) T {
 func (m Microbatch[T]) End(s Slot) { m.Check(m.open().End(int(s) - 1)) }
 
 // Loss records a loss as two numbers: an unnormalised sum and its weight, finite
-// and not negative (L3). In a recompute it does nothing.
+// and not negative (L3). What trains is recorded once in a microbatch: a second record
+// fails with ErrContribution. In a recompute it does nothing.
 func (m Microbatch[T]) Loss(l Loss, sum, weight float64) {
 	m.Check(m.open().Loss(int(l)-1, sum, weight))
 }
@@ -157,8 +158,8 @@ func (m Microbatch[T]) LossCell(l Loss) (cells T, index int) {
 }
 
 // LossSeed returns what the gradient of a loss's sum starts with: the step's
-// power-of-two scale times the loss's coefficient, 0 for a metric (L10). It is
-// not divided by any weight: that happens once, at step end.
+// power-of-two scale times the loss's coefficient (L10). It is not divided by any weight:
+// that happens once, at step end. A metric has no seed: ErrUndeclared.
 func (m Microbatch[T]) LossSeed(l Loss) float32 {
 	seed, err := m.open().LossSeed(int(l) - 1)
 	m.Check(err)

@@ -29,13 +29,13 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, arena.Close()) })
 	r := &rig{t: t, arena: arena}
-	r.ledger, err = loss.NewLedger([]loss.Def{{Name: "metric"}, {Name: "loss", Reduction: loss.Mean, Objective: true}})
+	r.ledger, err = loss.NewLedger([]loss.Def{{Name: "metric", Metric: true}, {Name: "loss", Reduction: loss.Mean, Objective: true}})
 	require.NoError(t, err)
 	r.grad = r.alloc(memory.Resident)
 	r.Frames, err = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Seed: 7, Parts: []string{"tokens", "labels"}, Losses: r.ledger, Seeds: []float32{0, 4},
 		Stages: []*frames.Layout[memory.Handle]{{
-			Name: "stage", Slots: []string{"x", "y"}, Reads: []frames.Read{{Part: 0}, {Part: 1}}, Losses: []int{0, 1},
+			Name: "stage", Slots: []string{"x", "y"}, Reads: []frames.Read{{Part: 0}, {Part: 1}}, Losses: []int{0, 1}, LossNames: []string{"metric", "loss"},
 			Params:        []frames.Use[memory.Handle]{{Name: "w", Grad: r.grad}, {Name: "e", Contributes: frames.Frozen}},
 			InputGradient: true,
 		}},
@@ -101,7 +101,7 @@ func TestKeysAreOfTheirOwnStage(t *testing.T) {
 		mb.SaveFor(batchctx.ByBackward, 2, mb.Retain(labels))
 		mb = r.call(frames.InBackward)
 		require.Equal(t, []memory.Handle{tokens, labels}, []memory.Handle{mb.Take(1), mb.Take(2)})
-		require.Equal(t, []float32{0, 4}, []float32{mb.LossSeed(1), mb.LossSeed(2)})
+		require.EqualValues(t, 4, mb.LossSeed(2))
 		require.Equal(t, []bool{false, true}, []bool{mb.Frozen(1), mb.Frozen(2)})
 		_, trains := mb.Grad(2)
 		require.False(t, trains)
@@ -115,6 +115,28 @@ func TestKeysAreOfTheirOwnStage(t *testing.T) {
 }
 
 var errPlanted = errors.New("planted")
+
+// TestAMetricHasNoSeed: a gradient of it would be 0 in silence (L10).
+func TestAMetricHasNoSeed(t *testing.T) {
+	r := newRig(t)
+	err := r.failure(func() { r.call(frames.InBackward).LossSeed(1) })
+	require.ErrorIs(t, err, batchctx.ErrUndeclared)
+	require.ErrorContains(t, err, `the seed of "metric", which is a metric`)
+}
+
+// TestWhatTrainsIsRecordedOnce in a microbatch; a metric as often as one likes.
+func TestWhatTrainsIsRecordedOnce(t *testing.T) { // L10
+	r := newRig(t)
+	err := r.failure(func() {
+		mb := r.call(frames.InForward)
+		mb.Loss(1, 1, 1)
+		mb.Loss(1, 1, 1)
+		mb.Loss(2, 1, 1)
+		mb.Loss(2, 1, 1)
+	})
+	require.ErrorIs(t, err, batchctx.ErrContribution)
+	require.ErrorContains(t, err, `a second record of "loss" in a microbatch`)
+}
 
 // TestCallsOnAFailedMicrobatch are refused with the first failure, but for those that end
 // something: a stage may have swallowed the failure.

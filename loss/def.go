@@ -14,17 +14,17 @@ type Reduction uint8
 
 // The reductions.
 const (
+	// Mean divides the total of the sums by the total of the weights. It is the zero value.
+	Mean Reduction = iota
 	// Sum adds the sums; the weights do not enter the value.
-	Sum Reduction = iota
-	// Mean divides the total of the sums by the total of the weights.
-	Mean
+	Sum
 	// Min keeps the smallest value recorded with a weight above 0.
 	Min
 	// Max keeps the largest value recorded with a weight above 0.
 	Max
 )
 
-var reductionNames = [...]string{Sum: "sum", Mean: "mean", Min: "min", Max: "max"}
+var reductionNames = [...]string{Mean: "mean", Sum: "sum", Min: "min", Max: "max"}
 
 // String returns "sum", "mean", "min" or "max".
 func (r Reduction) String() string {
@@ -39,12 +39,13 @@ func (r Reduction) valid() bool { return int(r) < len(reductionNames) }
 // extremum reports whether the reduction keeps one of the recorded values.
 func (r Reduction) extremum() bool { return r == Min || r == Max }
 
-// Def declares one loss or metric of a step.
+// Def declares one loss or metric of a step: exactly one of Objective, Metric and
+// Coefficient says which.
 type Def struct {
 	// Name is unique in its set and not empty.
 	Name string
 
-	// Reduction forms the reported value. It must be Mean or Sum for whatever
+	// Reduction forms the reported value. It must be Mean or Sum for a loss that
 	// is trained.
 	Reduction Reduction
 
@@ -53,9 +54,12 @@ type Def struct {
 	// one; a set without any is for evaluation and trains nothing.
 	Objective bool
 
-	// Coefficient weights a further trained term against the objective and is
-	// known before the step. 0 means that the term is a metric and is not
-	// trained. The objective's is 1, and there 0 means 1.
+	// Metric marks what is reported and not trained.
+	Metric bool
+
+	// Coefficient weighs a further trained term against the objective. It is known
+	// before the step, and is not 0: set Metric to watch a term without training it.
+	// The objective has none.
 	Coefficient float64
 }
 
@@ -88,8 +92,12 @@ func Validate(defs []Def) error {
 		}
 		if math.IsNaN(d.Coefficient) || math.IsInf(d.Coefficient, 0) {
 			fault("coefficient %v is not finite", d.Coefficient)
-		} else if d.Objective && d.Coefficient != 0 && d.Coefficient != 1 {
-			fault("coefficient %v on the objective, whose coefficient is 1", d.Coefficient)
+		} else if d.Objective && d.Coefficient != 0 {
+			fault("coefficient %v on the objective, against which the others are weighed: leave it out", d.Coefficient)
+		} else if d.Metric && d.trained() {
+			fault("it is a metric, as said here or by a stage, and is trained: it can be only one of the two")
+		} else if !d.Metric && !d.trained() {
+			fault("it is neither the objective nor a metric and has no coefficient: set one of Objective, Metric and Coefficient")
 		} else if d.Reduction.extremum() && d.Coefficient != 0 {
 			fault("coefficient %v on a %s, which cannot be trained", d.Coefficient, d.Reduction)
 		}

@@ -12,8 +12,8 @@ import (
 func Example() {
 	ledger, err := loss.NewLedger([]loss.Def{
 		{Name: "cross-entropy", Reduction: loss.Mean, Objective: true},
-		{Name: "longest", Reduction: loss.Max},
-		{Name: "accuracy", Reduction: loss.Mean}, // nothing is recorded for it
+		{Name: "longest", Reduction: loss.Max, Metric: true},
+		{Name: "accuracy", Metric: true}, // nothing is recorded for it
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -23,9 +23,9 @@ func defs() []loss.Def {
 	return []loss.Def{
 		{Name: "ce", Reduction: loss.Mean, Objective: true},
 		{Name: "aux", Reduction: loss.Sum, Coefficient: 0.01},
-		{Name: "norm", Reduction: loss.Mean},
-		{Name: "peak", Reduction: loss.Max},
-		{Name: "low", Reduction: loss.Min},
+		{Name: "norm", Metric: true},
+		{Name: "peak", Reduction: loss.Max, Metric: true},
+		{Name: "low", Reduction: loss.Min, Metric: true},
 	}
 }
 
@@ -158,7 +158,7 @@ func TestReduce(t *testing.T) {
 }
 
 func TestReduceWithoutObjective(t *testing.T) {
-	l := ledger(t, []loss.Def{{Name: "metric", Reduction: loss.Mean}})
+	l := ledger(t, []loss.Def{{Name: "metric", Metric: true}})
 	record(t, l, rec{0, 0, math.NaN(), 1})
 	got, err := reduce(l)
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestReduceWithoutObjective(t *testing.T) {
 // TestReduceSumObjective holds that the total weight divides whichever way the
 // objective is reported.
 func TestReduceSumObjective(t *testing.T) {
-	l := ledger(t, []loss.Def{{Name: "acc", Reduction: loss.Mean}, {Name: "nll", Reduction: loss.Sum, Objective: true}})
+	l := ledger(t, []loss.Def{{Name: "acc", Metric: true}, {Name: "nll", Reduction: loss.Sum, Objective: true}})
 	record(t, l, rec{1, 0, 6, 2}, rec{1, 1, 4, 3})
 	got, err := reduce(l)
 	require.NoError(t, err)
@@ -311,7 +311,7 @@ func BenchmarkReduce(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			set := make([]loss.Def, n)
 			for i := range set {
-				set[i] = loss.Def{Name: fmt.Sprint(i), Reduction: loss.Mean}
+				set[i] = loss.Def{Name: fmt.Sprint(i), Metric: true}
 			}
 			l := ledger(b, set)
 			b.ReportAllocs()

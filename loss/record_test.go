@@ -89,14 +89,15 @@ func TestMergeShapes(t *testing.T) {
 		"reduction":   change(func(d []loss.Def) { d[norm].Reduction = loss.Sum }),
 		"name":        change(func(d []loss.Def) { d[norm].Name = "n" }),
 		"coefficient": change(func(d []loss.Def) { d[aux].Coefficient = 0.02 }),
-		"objective":   change(func(d []loss.Def) { d[ce].Objective = false; d[norm].Objective = true }),
+		"objective": change(func(d []loss.Def) {
+			d[ce].Objective, d[ce].Metric, d[norm].Objective, d[norm].Metric = false, true, true, false
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorIs(t, base.Merge(snapshot(set)), loss.ErrShape)
 			require.Equal(t, snapshot(defs()), base, "unchanged")
 		})
 	}
-	require.NoError(t, base.Merge(snapshot(change(func(d []loss.Def) { d[ce].Coefficient = 1 }))), "0 means 1 on the objective")
 	require.ErrorIs(t, base.Merge(new(loss.Record)), loss.ErrShape)
 
 	b, err := base.AppendBinary(nil)
@@ -197,9 +198,9 @@ func TestUnmarshalRefuses(t *testing.T) {
 // TestShapeHasTheReduction merges no maximum into a minimum of the same name.
 func TestShapeHasTheReduction(t *testing.T) {
 	var a, b loss.Record
-	least := ledger(t, []loss.Def{{Name: "x", Reduction: loss.Min}})
+	least := ledger(t, []loss.Def{{Name: "x", Reduction: loss.Min, Metric: true}})
 	least.Snapshot(&a)
-	ledger(t, []loss.Def{{Name: "x", Reduction: loss.Max}}).Snapshot(&b)
+	ledger(t, []loss.Def{{Name: "x", Reduction: loss.Max, Metric: true}}).Snapshot(&b)
 	require.ErrorIs(t, a.Merge(&b), loss.ErrShape)
 	require.Zero(t, least.Count(1), "outside of the set")
 	require.Zero(t, least.Weight(1))

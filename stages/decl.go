@@ -22,7 +22,8 @@ type Decl[T any] struct {
 
 	inputs, outputs []Port
 	reads           []Read
-	slots, losses   []string
+	slots           []string
+	losses, metrics []string // the metrics are losses too
 	forward         []string // copies of weights
 	backward        []string
 	uses            []batchctx.Use[T]
@@ -67,10 +68,16 @@ func (d *Decl[T]) Slot(name string) batchctx.Slot {
 	return batchctx.Slot(len(d.slots))
 }
 
-// Loss declares a loss that the stage records.
+// Loss declares a loss that the stage records and trains: its backward asks for the seed.
 func (d *Decl[T]) Loss(name string) batchctx.Loss {
 	d.losses = append(d.losses, name)
 	return batchctx.Loss(len(d.losses))
+}
+
+// Metric declares a number that the stage records as a loss and that is never trained.
+func (d *Decl[T]) Metric(name string) batchctx.Loss {
+	d.metrics = append(d.metrics, name)
+	return d.Loss(name)
 }
 
 // Param declares a use of a parameter, which contributes to grad in every microbatch.
@@ -93,7 +100,7 @@ func (d *Decl[T]) BackwardWeights(names ...string) { d.backward = append(d.backw
 // Spec returns what was declared.
 func (d *Decl[T]) Spec() Spec {
 	return Spec{
-		Name: d.Name, Inputs: d.inputs, Outputs: d.outputs, Reads: d.reads, Slots: d.slots, Losses: d.losses,
+		Name: d.Name, Inputs: d.inputs, Outputs: d.outputs, Reads: d.reads, Slots: d.slots, Losses: d.losses, Metrics: d.metrics,
 		ForwardWeights: d.forward, BackwardWeights: d.backward, Frozen: d.Frozen,
 	}
 }

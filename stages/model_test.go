@@ -264,7 +264,7 @@ func (b *bench) build(t testing.TB, set setting, chain ...stage) (*runner.Runner
 	losses := []loss.Def{{Name: "objective", Reduction: loss.Mean, Objective: true}}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		parts = append(parts, "part of "+name)
-		losses = append(losses, loss.Def{Name: "metric of " + name, Reduction: loss.Mean})
+		losses = append(losses, loss.Def{Name: "metric of " + name, Metric: true})
 	}
 	r, err := runner.New(runner.Config[handle]{
 		Stages: chain, Spaces: runner.On(b.space), Losses: losses, Gradients: b,

@@ -55,6 +55,7 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 		s.spec.Slots = append(s.spec.Slots, spec.Slots...)
 		s.spec.Reads = append(s.spec.Reads, link.reads(spec.Reads)...)
 		s.spec.Losses = append(s.spec.Losses, spec.Losses...)
+		s.spec.Metrics = append(s.spec.Metrics, spec.Metrics...)
 		s.spec.ForwardWeights = append(s.spec.ForwardWeights, spec.ForwardWeights...)
 		s.spec.BackwardWeights = append(s.spec.BackwardWeights, spec.BackwardWeights...)
 		s.spec.Frozen = s.spec.Frozen && spec.Frozen

@@ -50,6 +50,7 @@ type Spec struct {
 	Reads   []Read
 	Slots   []string // places for Save; Microbatch.Save takes the number, from 1
 	Losses  []string // names of losses; Microbatch.Loss takes the number, from 1
+	Metrics []string // which of Losses are reported and never trained: they have no seed
 	// ForwardWeights and BackwardWeights name the weights of which the stage has copies to
 	// compute on, in its forward and in its backward: what Quantizer makes. None for both is
 	// a stage that computes on its weights themselves.
@@ -100,6 +101,11 @@ func (s *Spec) Validate() error {
 	for i, name := range s.Losses {
 		if name == "" {
 			fault("loss %d has no name", i)
+		}
+	}
+	for _, name := range s.Metrics {
+		if !slices.Contains(s.Losses, name) {
+			fault("metric %q is none of its losses %q", name, s.Losses)
 		}
 	}
 	return errors.Join(faults...)

@@ -23,7 +23,7 @@ type Config[T any] struct {
 	Replica, Replicas int
 	Parts             []string     // names of the entry parts
 	Losses            *loss.Ledger // where losses are recorded; nil where no stage has any
-	Cells             T            // of Losses in the rank's device; none where it has no cells
+	Cells             *T           // of Losses in the rank's device; nil if it has no cells
 	// Seeds[i] is the seed of the gradient of loss i: the step's power-of-two scale
 	// times the loss's coefficient, 0 for a metric.
 	Seeds []float32
@@ -59,7 +59,7 @@ func (c *Config[T]) Validate() error {
 			}
 		}
 		for _, l := range layout.Losses {
-			if l < 0 || l >= len(c.Seeds) || c.Losses == nil {
+			if l < 0 || l >= len(c.Seeds) || c.Losses == nil || len(layout.LossNames) != len(layout.Losses) {
 				fault("stage %d (%s) records loss %d of %d", s, layout.Name, l, len(c.Seeds))
 			}
 		}
@@ -100,7 +100,7 @@ type Frames[T any] struct {
 	replicas  int64
 	parts     []string
 	losses    *loss.Ledger
-	cells     T
+	cells     *T
 	seeds     []float32
 	zero      func(g T) error
 	poison    func(g T) error
@@ -137,6 +137,7 @@ type stage[T any] struct {
 	shards []cell[T] // its gathered weights, between UNSHARD and RESHARD
 	copies copies[T] // of its weights, from QUANTIZE to their drops
 	uses   []use     // by parameter
+	losses []losses  // by loss
 	scope  Scope     // of a call in this step: all of the stage's own
 }
 
@@ -151,6 +152,13 @@ type use struct {
 	count   int  // contributions in this step
 	last    int  // microbatch of the last one, -1 for none
 	written bool // the accumulator holds something of this step
+}
+
+// losses is what a stage has done with one of its losses.
+type losses struct {
+	last    int  // microbatch of the last record in this step, -1 for none
+	weighed bool // it was recorded with a weight, in any step
+	asked   bool // its seed was asked for, in any step
 }
 
 // New returns an empty context. The context keeps cfg's slices.
@@ -174,6 +182,7 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 				Layout: layout,
 				width:  layout.Inputs + layout.Outputs + len(layout.Slots),
 				uses:   make([]use, len(layout.Params)),
+				losses: make([]losses, len(layout.Losses)),
 				scope: Scope{
 					Slots: Range{Count: len(layout.Slots)}, Reads: Range{Count: len(layout.Reads)},
 					Losses: Range{Count: len(layout.Losses)}, Params: Range{Count: len(layout.Params)},
@@ -225,6 +234,9 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 		for i := range st.uses {
 			st.uses[i] = use{last: -1}
 		}
+		for i := range st.losses {
+			st.losses[i].last = -1
+		}
 	}
 	c.counts = Counts{}
 	if c.reclaimer != nil {
@@ -260,6 +272,18 @@ func (c *Frames[T]) Contributions(stage, n int) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// Unseeded returns the name of a loss that trains, that the stage has recorded, and whose
+// seed none of its calls has asked for: its gradient is left out. "" is none.
+func (c *Frames[T]) Unseeded(stage int) string {
+	st := &c.stages[stage]
+	for i := range st.losses {
+		if l := &st.losses[i]; l.weighed && !l.asked && c.seeds[st.Losses[i]] != 0 {
+			return st.LossNames[i]
+		}
+	}
+	return ""
 }
 
 // Written reports whether the accumulator of a use of a parameter holds something of

@@ -35,14 +35,14 @@ func newRig(t *testing.T) *rig {
 	for range 2 {
 		r.grads = append(r.grads, r.alloc(memory.Resident, 64))
 	}
-	r.ledger, err = loss.NewLedger([]loss.Def{{Name: "metric"}, {Name: "loss", Reduction: loss.Mean, Objective: true}})
+	r.ledger, err = loss.NewLedger([]loss.Def{{Name: "metric", Metric: true}, {Name: "loss", Reduction: loss.Mean, Objective: true}})
 	require.NoError(t, err)
 	r.Frames, err = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Seed: 7, Parts: []string{"tokens", "labels", "unread"},
 		Losses: r.ledger, Seeds: []float32{0, 4},
 		Stages: []*frames.Layout[memory.Handle]{
 			{Name: "bottom", Outputs: 1, Reads: []frames.Read{{Part: 0}}},
-			{Name: "top", Inputs: 1, Slots: []string{"x", "mask", "carry"}, Losses: []int{1},
+			{Name: "top", Inputs: 1, Slots: []string{"x", "mask", "carry"}, Losses: []int{1}, LossNames: []string{"loss"},
 				Reads: []frames.Read{{Part: 1, At: frames.AtForward | frames.AtBackward}},
 				Params: []frames.Use[memory.Handle]{
 					{Name: "w", Grad: r.grads[0]},

@@ -126,7 +126,7 @@ type Read struct {
 }
 
 // Layout is what the context must know of a stage to hold its things. Losses
-// maps the stage's own numbering of losses to the ledger's.
+// maps the stage's own numbering of losses, whose names are LossNames, to the ledger's.
 type Layout[T any] struct {
 	Name    string
 	Inputs  int // tensors
@@ -134,7 +134,9 @@ type Layout[T any] struct {
 	Slots   []string // places to save in
 	Reads   []Read
 	Losses  []int
-	Params  []Use[T]
+	// LossNames has a name for each of Losses.
+	LossNames []string
+	Params    []Use[T]
 	// ForwardWeights and BackwardWeights name the weights of which QUANTIZE makes copies for
 	// its forward and for its backward.
 	ForwardWeights, BackwardWeights []string

@@ -274,7 +274,7 @@ func (m *View[T]) Drop(h T) error {
 // Loss records a loss as two numbers: an unnormalised sum and its weight, finite
 // and not negative (L3). In a recompute it does nothing.
 func (m *View[T]) Loss(loss int, sum, weight float64) error {
-	i, err := m.loss(loss)
+	i, l, err := m.loss(loss)
 	if err != nil {
 		return err
 	}
@@ -282,14 +282,25 @@ func (m *View[T]) Loss(loss int, sum, weight float64) error {
 		if m.scope.Pass == Recompute {
 			return nil
 		}
-		return m.fault(ErrMisplaced, "loss %d in %v: record it in the forward", loss+1, m.call)
+		return m.fault(ErrMisplaced, "loss %q in %v: record it in the forward", m.layout.LossNames[i], m.call)
 	}
 	if m.scope.Pass == Recompute {
 		return nil
 	}
-	if err := m.ctx.losses.Record(i, m.item, sum, weight); err != nil {
-		return m.fault(err, "loss %d", loss+1)
+	if err := m.ctx.losses.Record(m.layout.Losses[i], m.item, sum, weight); err != nil {
+		return m.fault(err, "loss %q", m.layout.LossNames[i])
 	}
+	l.weighed = l.weighed || weight > 0
+	return m.once(i, l)
+}
+
+// once notes a record of a loss. What trains is recorded once in a microbatch: what is
+// recorded twice counts twice in the divisor, and once in the gradients.
+func (m *View[T]) once(i int, l *losses) error {
+	if l.last == m.microbatch && m.ctx.seeds[m.layout.Losses[i]] != 0 {
+		return m.fault(ErrContribution, "a second record of %q in a microbatch: call Loss once, with the sums and the weights added up", m.layout.LossNames[i])
+	}
+	l.last = m.microbatch
 	return nil
 }
 
@@ -297,22 +308,28 @@ func (m *View[T]) Loss(loss int, sum, weight float64) error {
 // stage adds to in place of Loss. It returns none where two numbers are wanted: the device
 // has no cells, the loss is a Min or a Max, or nothing is recorded.
 func (m *View[T]) LossCell(loss int) (cells T, index int, err error) {
-	i, err := m.loss(loss)
-	if err != nil || m.call != InForward || m.scope.Pass == Recompute || !m.ctx.losses.OnDevice(i) {
+	i, l, err := m.loss(loss)
+	if err != nil || m.ctx.cells == nil || m.call != InForward || m.scope.Pass == Recompute || !m.ctx.losses.OnDevice(m.layout.Losses[i]) {
 		return cells, 0, err
 	}
-	return m.ctx.cells, i, nil
+	l.weighed = true // as far as the host knows
+	return *m.ctx.cells, m.layout.Losses[i], m.once(i, l)
 }
 
 // LossSeed returns what the gradient of a loss's sum starts with: the step's
-// power-of-two scale times the loss's coefficient, 0 for a metric (L10). It is
-// not divided by any weight: that happens once, at step end.
+// power-of-two scale times the loss's coefficient (L10). It is not divided by any weight:
+// that happens once, at step end. A metric has none: ErrUndeclared.
 func (m *View[T]) LossSeed(loss int) (float32, error) {
-	i, err := m.loss(loss)
+	i, l, err := m.loss(loss)
 	if err != nil {
 		return 0, err
 	}
-	return m.ctx.seeds[i], nil
+	seed := m.ctx.seeds[m.layout.Losses[i]]
+	if seed == 0 {
+		return 0, m.fault(ErrUndeclared, "the seed of %q, which is a metric: declare it with Decl.Loss and give it a Coefficient in Losses, or leave it out of the backward", m.layout.LossNames[i])
+	}
+	l.asked = true
+	return seed, nil
 }
 
 // Grad returns the gradient of a parameter to write, and how: Skip, First or
@@ -381,15 +398,16 @@ func (m *View[T]) slot(slot int) (*cell[T], error) {
 	return &m.frame.slots[i], nil
 }
 
-func (m *View[T]) loss(loss int) (int, error) {
+// loss returns which loss of the stage a key of the scope is.
+func (m *View[T]) loss(loss int) (int, *losses, error) {
 	if m.call == None {
-		return 0, ErrEnded
+		return 0, nil, ErrEnded
 	}
 	i, declared := m.scope.Losses.at(loss)
 	if !declared {
-		return 0, m.undeclared("loss", loss, m.scope.Losses)
+		return 0, nil, m.undeclared("loss", loss, m.scope.Losses)
 	}
-	return m.layout.Losses[i], nil
+	return i, &m.ctx.stages[m.stage].losses[i], nil
 }
 
 // fault says what an error is about. Where it happened the runner says.

@@ -26,8 +26,9 @@ type Config[T any] struct {
 	// Schedule is a name of schedule.Schedules, which plans steps and places the stages.
 	// "" is depth-first, or what Plan.Rule says.
 	Schedule string
-	// Losses are what stages may record, by name. At most one is the objective. nil takes
-	// the one loss that stages declare, as a mean, for the objective.
+	// Losses are what stages may record, by name. At most one is the objective, and what a
+	// stage declares as a metric is one. nil takes the losses that stages declare, as means,
+	// if only one of them is no metric: it is the objective.
 	Losses []loss.Def
 	// Gradients must be there where a stage of this process has parameters that are not
 	// frozen; nil takes the space of the rank where it has the ability. All ranks call it

@@ -66,14 +66,14 @@ func TestViewsEndWithTheirCall(t *testing.T) {
 func TestTrainingNeedsAnObjective(t *testing.T) { // L10
 	chain := chain()
 	cfg := config(chain)
-	cfg.Losses = []loss.Def{{Name: "loss", Reduction: loss.Mean}}
+	cfg.Losses = []loss.Def{{Name: "loss", Metric: true}}
 	r := newRunner(t, cfg)
 	_, err := r.Step(t.Context(), 1, &counted{})
 	require.ErrorIs(t, err, runner.ErrNoObjective)
 	_, err = r.Evaluate(t.Context(), 1, &counted{})
 	require.NoError(t, err)
 	for _, s := range chain {
-		s.param = ""
+		s.param, s.metric = "", s.last
 	}
 	result, err := newRunner(t, cfg).Step(t.Context(), 1, &counted{})
 	require.NoError(t, err, "where nothing trains there is nothing to divide")

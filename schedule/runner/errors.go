@@ -40,6 +40,9 @@ var (
 	// ErrUnrecorded is returned at the end of a training step in which a stage has not
 	// recorded the objective that it declares in every microbatch.
 	ErrUnrecorded = errors.New("runner: the objective was not recorded")
+	// ErrUnseeded is returned at the end of a training step in which a loss that trains was
+	// recorded, if no call of its stage has ever asked for the seed of its gradient.
+	ErrUnseeded = errors.New("runner: a loss trains and has no gradient")
 	// ErrNoCopy is returned where World.Copy returns a handle of the sending rank.
 	ErrNoCopy = errors.New("runner: a handle crosses ranks")
 	// ErrRanks is returned if the ranks do not run the same step: if they begin different

@@ -94,7 +94,7 @@ func TestRanksMergeTheirLosses(t *testing.T) {
 	r := chained(2)
 	rows := rowsOf(r.placement)
 	r.change = func(cfg *runner.Config[number]) {
-		cfg.Losses = append(cfg.Losses, loss.Def{Name: "seen", Reduction: loss.Sum})
+		cfg.Losses = append(cfg.Losses, loss.Def{Name: "seen", Reduction: loss.Sum, Metric: true})
 		cfg.Stages[0] = seeing{rows[0]}
 		cfg.Replicas.Merge = func(_ context.Context, _ int, record *loss.Record) error {
 			var other loss.Record

@@ -155,10 +155,14 @@ func TestAHeadThatForgetsItsObjective(t *testing.T) {
 func TestAStageThatAdds(t *testing.T) { // L5
 	grad := num(1e9)
 	stage := &stages.Func[number]{
-		Declares:     stages.Spec{Name: "adds", Losses: []string{"loss"}},
-		Parameters:   []batchctx.Use[number]{{Name: "w", Grad: grad}},
-		ForwardFunc:  func(_ context.Context, mb view, _, _ []number) error { mb.Loss(1, 1, 1); return nil },
-		BackwardFunc: func(_ context.Context, mb view, _, _ []number) error { g, _ := mb.Grad(1); *g++; return nil },
+		Declares:    stages.Spec{Name: "adds", Losses: []string{"loss"}},
+		Parameters:  []batchctx.Use[number]{{Name: "w", Grad: grad}},
+		ForwardFunc: func(_ context.Context, mb view, _, _ []number) error { mb.Loss(1, 1, 1); return nil },
+		BackwardFunc: func(_ context.Context, mb view, _, _ []number) error {
+			g, _ := mb.Grad(1)
+			*g += float64(mb.LossSeed(1))
+			return nil
+		},
 	}
 	cfg := config(nil)
 	cfg.Stages = []stages.Stage[number]{stage}

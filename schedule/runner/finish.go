@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/internal/frames"
@@ -124,6 +123,9 @@ func (r *worker[T]) contributions() error {
 			if err := r.context.Contributions(s, to-from); err != nil {
 				faults = append(faults, err)
 			}
+			if name := r.context.Unseeded(s); name != "" && r.stages[s].gradientWanted && len(r.owners) > 0 {
+				faults = append(faults, fmt.Errorf("%w: stage %d (%s) records %q, which trains: ask for its seed (Microbatch.LossSeed) and multiply its gradient by it, or declare it with Decl.Metric", ErrUnseeded, s, r.stages[s].spec.Name, name))
+			}
 		}
 	}
 	if err := r.recorded(); err != nil {
@@ -140,9 +142,9 @@ func (r *worker[T]) recorded() error {
 	}
 	name, want := r.cfg.Losses[r.objective].Name, int64(0)
 	for s := range r.stages {
-		if r.records(s, name) {
+		if r.records(s, name) > 0 {
 			from, to := r.plan.Span(s)
-			want += int64(to - from)
+			want += int64(r.records(s, name) * (to - from))
 		}
 	}
 	have := r.ledger.Count(r.objective)
@@ -151,7 +153,7 @@ func (r *worker[T]) recorded() error {
 	}
 	var heads []string
 	for s := range r.stages {
-		if r.records(s, name) {
+		if r.records(s, name) > 0 {
 			heads = append(heads, fmt.Sprintf("stage %d (%s)", s, r.stages[s].spec.Name))
 		}
 	}
@@ -159,9 +161,16 @@ func (r *worker[T]) recorded() error {
 		ErrUnrecorded, strings.Join(heads, " and "), name, have, want)
 }
 
-// records reports whether a stage of this rank declares the loss.
-func (r *worker[T]) records(s int, name string) bool {
-	return r.stages[s].own && slices.Contains(r.stages[s].spec.Losses, name)
+// records returns how often a stage of this rank declares the loss.
+func (r *worker[T]) records(s int, name string) (times int) {
+	if r.stages[s].own {
+		for _, declared := range r.stages[s].spec.Losses {
+			if declared == name {
+				times++
+			}
+		}
+	}
+	return times
 }
 
 // verdict computes the gradient norm, each parameter once and in stage order, and the

@@ -15,6 +15,14 @@ type deviceLosses[T any] struct {
 	words         []int64 // as they are read at step end
 }
 
+// cells returns the handle, nil where there are no cells.
+func (d *deviceLosses[T]) cells() *T {
+	if d.Cells == nil {
+		return nil
+	}
+	return &d.handle
+}
+
 // open makes a cell for each loss, where the space has cells and a stage of the rank records any.
 func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Layout[T]) (err error) {
 	cells, ok := space.(loss.Cells[T])

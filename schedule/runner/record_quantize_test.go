@@ -40,6 +40,7 @@ func newQuantized(t *testing.T, dev kernels.Device) *deviced {
 	d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
 		h := mb.BackwardWeight(0)
 		require.Equal(t, 2, h.N)
+		mb.LossSeed(1)
 		return nil
 	}
 	return d
@@ -142,6 +143,7 @@ func TestCopiesAllocateOnce(t *testing.T) {
 	}
 	d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
 		_ = mb.BackwardWeight(0)
+		mb.LossSeed(1)
 		return nil
 	}
 	steps := func(m int) float64 {
@@ -160,6 +162,6 @@ func TestCopiesAllocateOnce(t *testing.T) {
 		mb.Loss(1, 1, 1)
 		return nil
 	}
-	d.stage.BackwardFunc = func(context.Context, batchctx.Microbatch[buffer], []buffer, []buffer) error { return nil }
+	d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error { mb.LossSeed(1); return nil }
 	require.Equal(t, steps(128), few)
 }

@@ -233,6 +233,10 @@ func TestBoundedSize(t *testing.T) {
 			return nil
 		}
 		d.stage.Declares.Losses = []string{objective[0].Name}
+		d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+			mb.LossSeed(1)
+			return nil
+		}
 		return d
 	}
 	profile, err := build(device(t, true)).record()
@@ -310,6 +314,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 					return nil
 				}
 				d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+					mb.LossSeed(1)
 					if does != "saves less" {
 						mb.End(1)
 					}
@@ -399,7 +404,8 @@ func TestRecordResident(t *testing.T) {
 		mb.Loss(1, 1, 1)
 		return nil
 	}
-	d.stage.BackwardFunc = func(_ context.Context, _ batchctx.Microbatch[buffer], _, gradIn []buffer) error {
+	d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, gradIn []buffer) error {
+		mb.LossSeed(1)
 		gradIn[0] = d.alloc(memory.ActGrad, 6)
 		return nil
 	}

@@ -45,6 +45,7 @@ type times struct {
 	lossSum     func(x float64, m int) float64
 	lossWeight  func(m int) float64
 	gotGradIn   *bool
+	metric      bool // its loss is one
 }
 
 func (s *times) Spec() stages.Spec {
@@ -56,6 +57,9 @@ func (s *times) Spec() stages.Spec {
 	}
 	if s.last {
 		spec.Losses = []string{"loss"}
+		if s.metric {
+			spec.Metrics = spec.Losses
+		}
 	} else {
 		spec.Outputs = wire
 	}
@@ -98,7 +102,9 @@ func (s *times) Backward(_ context.Context, mb view, gradOut, gradIn []number) e
 		*s.gotGradIn = gradIn != nil
 	}
 	dy := 0.0
-	if s.last {
+	if s.metric {
+		dy = 1
+	} else if s.last {
 		seed := mb.LossSeed(1)
 		dy = float64(seed)
 	} else {
@@ -182,9 +188,11 @@ func (s *splitting) Backward(ctx context.Context, mb view, gradOut, gradIn []num
 func (s *splitting) BackwardInput(_ context.Context, mb view, gradOut, gradIn []number) error {
 	s.kept = append(s.kept, mb)
 	x := mb.Take(1)
-	dy := 1.0
+	var dy float64
 	if gradOut != nil {
 		dy = *gradOut[0]
+	} else {
+		dy = float64(mb.LossSeed(1))
 	}
 	if gradIn != nil {
 		gradIn[0] = num(s.weight * dy)

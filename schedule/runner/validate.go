@@ -94,10 +94,7 @@ const searchNodes = 200_000
 
 // complete fills in what follows from the rest. The error says why there is no placement.
 func (c *Config[T]) complete() error {
-	losses := c.declared(func(spec *stages.Spec) []string { return spec.Losses })
-	if c.Losses == nil && len(losses) == 1 {
-		c.Losses = []loss.Def{{Name: losses[0], Reduction: loss.Mean, Objective: true}}
-	}
+	c.Losses = c.losses()
 	if c.World.Ranks == 0 {
 		c.World.Ranks = max(len(c.Spaces), 1)
 	}
@@ -111,6 +108,23 @@ func (c *Config[T]) complete() error {
 		search.Nodes = searchNodes
 	}
 	return c.place()
+}
+
+// losses returns Losses, in which what stages declare as a metric is one. If it is nil they
+// are those that stages declare: the one that trains is the objective.
+func (c *Config[T]) losses() []loss.Def {
+	losses := c.declared(func(spec *stages.Spec) []string { return spec.Losses })
+	metrics := c.declared(func(spec *stages.Spec) []string { return spec.Metrics })
+	defs := slices.Clone(c.Losses)
+	if c.Losses == nil && len(losses)-len(metrics) <= 1 {
+		for _, name := range losses {
+			defs = append(defs, loss.Def{Name: name, Objective: !slices.Contains(metrics, name)})
+		}
+	}
+	for i := range defs {
+		defs[i].Metric = defs[i].Metric || slices.Contains(metrics, defs[i].Name)
+	}
+	return defs
 }
 
 // receiving returns what copies from one space to another, nil where some do not know how.

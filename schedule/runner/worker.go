@@ -131,7 +131,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	}
 	r.context, err = frames.New(frames.Config[T]{
 		Space: r.space, Rank: r.rank, Seed: cfg.Seed, Parts: r.parts, Replica: cfg.Replicas.Replica, Replicas: cfg.Replicas.Of,
-		Losses: r.ledger, Cells: r.cells.handle, Seeds: seeds, Stages: layouts, Zero: r.zero, Poison: poison,
+		Losses: r.ledger, Cells: r.cells.cells(), Seeds: seeds, Stages: layouts, Zero: r.zero, Poison: poison,
 	})
 	return err
 }
@@ -182,6 +182,7 @@ func (r *worker[T]) resolveStage(s int) *frames.Layout[T] {
 	for _, read := range st.spec.Reads {
 		layout.Reads = append(layout.Reads, frames.Read{Part: slices.Index(r.parts, read.Part), At: read.At})
 	}
+	layout.LossNames = st.spec.Losses
 	for _, name := range st.spec.Losses {
 		layout.Losses = append(layout.Losses, lossIndex(r.cfg.Losses, name))
 	}

@@ -282,7 +282,7 @@ func (m *Model) Runner() runner.Config[T] {
 		cfg.Spaces = append(cfg.Spaces, memory.Space[T](d))
 	}
 	for i, l := range m.losses {
-		cfg.Losses = append(cfg.Losses, loss.Def{Name: l.name, Reduction: loss.Mean, Objective: i == 0})
+		cfg.Losses = append(cfg.Losses, loss.Def{Name: l.name, Objective: i == 0, Metric: i > 0})
 	}
 	if m.Ranks > 1 {
 		cfg.World = runner.World[T]{Capacity: 1, Copy: func(from, to int, b T) (T, error) {

@@ -16,8 +16,9 @@ type Config[T any] struct {
 	New func() (Subject[T], error)
 	// Parts names the parts of a batch entry; nil takes those that the stage reads.
 	Parts []string
-	// Losses are the losses that the stage may record; nil takes the names that it
-	// declares, each a mean, the first one the objective.
+	// Losses are the losses that the stage may record; nil takes those that it declares,
+	// each a mean: metrics as such, the first other one as the objective, and further ones
+	// with a coefficient.
 	Losses []loss.Def
 	// EvalDiffers says that the outputs in Eval are meant to be others than in
 	// Train, as with dropout. Eval is then compared with itself alone.

@@ -51,7 +51,7 @@ func (p *product) Spec() stages.Spec {
 		},
 		Reads:  []stages.Read{{Part: "bias", At: batchctx.AtForward | batchctx.AtBackward}, {Part: "labels"}},
 		Slots:  []string{"x", "mask", "carry"},
-		Losses: []string{"sum"},
+		Losses: []string{"sum"}, Metrics: []string{"sum"},
 	}
 	if p.is("spec changes") && p.calls > 3 {
 		spec.Slots = append(spec.Slots, "more")

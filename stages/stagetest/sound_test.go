@@ -220,7 +220,7 @@ func TestWhatIsGivenMayBeWrong(t *testing.T) {
 	broken := errors.New("out of order")
 	parts, losses := right, right
 	parts.Parts = []string{"bias"}
-	losses.Losses = []loss.Def{{Name: "another", Objective: true}}
+	losses.Losses = []loss.Def{{Name: "another", Metric: true}}
 	for name, test := range map[string]struct {
 		cfg  stagetest.Config[handle]
 		want string

@@ -91,20 +91,34 @@ func (s *suite[T]) open() (*trial[T], bool) {
 			}
 		}
 	}
+	objective := func(d loss.Def) bool { return d.Objective }
 	if t.losses == nil {
 		for _, name := range t.spec.Losses {
-			if !slices.ContainsFunc(t.losses, func(d loss.Def) bool { return d.Name == name }) {
-				t.losses = append(t.losses, loss.Def{Name: name, Reduction: loss.Mean, Objective: len(t.losses) == 0})
+			def := loss.Def{Name: name}
+			switch {
+			case slices.ContainsFunc(t.losses, func(d loss.Def) bool { return d.Name == name }):
+				continue
+			case slices.Contains(t.spec.Metrics, name):
+				def.Metric = true
+			case slices.ContainsFunc(t.losses, objective):
+				def.Coefficient = furtherCoefficient
+			default:
+				def.Objective = true
 			}
+			t.losses = append(t.losses, def)
 		}
 	}
-	if !slices.ContainsFunc(t.losses, func(d loss.Def) bool { return d.Objective }) && (t.hasFeed() || t.hasSink()) {
-		t.losses = append(t.losses, loss.Def{Name: ownLoss, Reduction: loss.Mean, Objective: true})
+	if !slices.ContainsFunc(t.losses, objective) && (t.hasFeed() || t.hasSink()) {
+		t.losses = append(t.losses, loss.Def{Name: ownLoss, Objective: true})
 	}
 	t.watch = &watch[T]{Space: subject.Space}
 	t.space = t.watch.space()
 	return t, true
 }
+
+// furtherCoefficient is that of a stage's trained losses but the first: not 1, so that a stage
+// that forgets it has other gradients.
+const furtherCoefficient = 0.375
 
 // ownLoss is the objective where the stage has none.
 const ownLoss = "stagetest"
@@ -141,7 +155,7 @@ func (t *trial[T]) end() {
 
 func sameSpec(a, b stages.Spec) bool {
 	return a.Name == b.Name && slices.Equal(a.Inputs, b.Inputs) && slices.Equal(a.Outputs, b.Outputs) &&
-		slices.Equal(a.Reads, b.Reads) && slices.Equal(a.Slots, b.Slots) && slices.Equal(a.Losses, b.Losses) &&
+		slices.Equal(a.Reads, b.Reads) && slices.Equal(a.Slots, b.Slots) && slices.Equal(a.Losses, b.Losses) && slices.Equal(a.Metrics, b.Metrics) &&
 		slices.Equal(a.ForwardWeights, b.ForwardWeights) && slices.Equal(a.BackwardWeights, b.BackwardWeights) &&
 		a.InputWeights == b.InputWeights &&
 		a.Frozen == b.Frozen && a.Recomputes == b.Recomputes
@@ -261,6 +275,12 @@ func (t *trial[T]) feed(s setting[T]) stages.Stage[T] {
 			}
 			return t.recordOwn(mb, !t.hasSink())
 		},
+		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, _ []T) error {
+			if t.ownsObjective() && !t.hasSink() {
+				mb.LossSeed(1)
+			}
+			return nil
+		},
 	}
 	t.declareOwn(&feed.Declares, !t.hasSink())
 	return feed
@@ -278,6 +298,9 @@ func (t *trial[T]) sink(s setting[T]) stages.Stage[T] {
 			return t.recordOwn(mb, true)
 		},
 		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, gradIn []T) error {
+			if t.ownsObjective() {
+				mb.LossSeed(1) // the gradients of outputs are what Make makes of them
+			}
 			if gradIn == nil {
 				return nil
 			}

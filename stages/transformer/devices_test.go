@@ -179,8 +179,9 @@ func stepCut(t *testing.T, list []stages.Stage[kernels.Buffer], cut int, plan sc
 			mb.Loss(1, result.Losses[0].Sum, result.Losses[0].Weight)
 			return nil
 		},
-		BackwardFunc: func(_ context.Context, _ batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
-			gradIn[0] = back
+		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, gradIn []kernels.Buffer) error {
+			gradIn[0] = back // for the seed that second has asked for, which is the same
+			mb.LossSeed(1)
 			return nil
 		},
 	}

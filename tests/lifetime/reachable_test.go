@@ -91,6 +91,7 @@ func (n *nursery) chain() []stages.Stage[*tensor] {
 		},
 		BackwardFunc: func(_ context.Context, m mb, _, gradIn []*tensor) error {
 			m.Take(1)
+			m.LossSeed(1)
 			gradIn[0] = n.make(m.Index())
 			return nil
 		},
@@ -253,6 +254,9 @@ func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 					gradIn[k] = n.make(m.Index())
 				}
 				m.GradFirst(1)
+				if len(spec.Losses) > 0 {
+					m.LossSeed(1)
+				}
 				return nil
 			},
 		}

@@ -45,6 +45,7 @@ type program struct {
 	w     batchctx.Param
 	h     batchctx.Slot // of the last stage
 	score batchctx.Loss
+	hits  batchctx.Loss // a metric
 	grad  T
 	view  MB
 
@@ -67,7 +68,7 @@ func sound(devs ...kernels.Compute) *program {
 	p.x, p.kept, p.w = first.Part("x"), first.Slot("kept"), first.Param("w", p.grad)
 	first.Outputs("h")
 	last.Inputs("h")
-	p.h, p.score = last.Slot("h"), last.Loss("score")
+	p.h, p.score, p.hits = last.Slot("h"), last.Loss("score"), last.Metric("hits")
 	p.firstForward = func(p *program, mb MB, _, out []T) {
 		x := mb.Part(p.x)
 		out[0] = p.alloc(0, memory.Activation, x.N)
@@ -88,7 +89,8 @@ func sound(devs ...kernels.Compute) *program {
 	}
 	p.lastBackward = func(p *program, mb MB, _, gradIn []T) {
 		mb.Take(p.h)
-		gradIn[0] = p.alloc(1, memory.ActGrad, 1)
+		mb.LossSeed(p.score)
+		gradIn[0] = p.alloc(1, memory.ActGrad, 2)
 	}
 	p.update = func(p *program, result *runner.Result) error {
 		return result.Update(func(float64) error { return nil })
@@ -235,8 +237,10 @@ var cases = []struct {
 	{name: "a nil stage", change: func(p *program) { p.cfg.Stages[1] = nil }, says: "stage 1 is nil"},
 	{name: "no spaces", change: func(p *program) { p.cfg.Spaces = nil }, says: "there are no Spaces: give one for each rank of this process, runner.On(space)"},
 	{name: "no microbatches", change: func(p *program) { p.microbatches = 0 }, says: "0 microbatches"},
-	{name: "no objective", change: func(p *program) { p.cfg.Losses = []loss.Def{{Name: "score"}} }, is: runner.ErrNoObjective},
-	{name: "a loss that nobody lists", change: func(p *program) { p.cfg.Losses = []loss.Def{{Name: "other", Objective: true}} },
+	{name: "no objective", change: func(p *program) { p.cfg.Losses = []loss.Def{{Name: "score", Metric: true}, {Name: "hits"}} }, is: runner.ErrNoObjective},
+	{name: "a loss that nobody lists", change: func(p *program) {
+		p.cfg.Losses = []loss.Def{{Name: "other", Objective: true}, {Name: "hits", Metric: true}}
+	},
 		says: `stage 1 (head) records loss "score", which Losses does not have: list all that stages record`},
 	{name: "an accumulator of another arena", ranks: 2, quiet: true, change: func(p *program) {
 		var d stages.Decl[T]
@@ -358,9 +362,39 @@ var cases = []struct {
 	}, is: batchctx.ErrMisplaced, says: `gradient of "w" in F: contribute in B or W`},
 	{name: "a loss in the backward", change: func(p *program) {
 		after(&p.lastBackward, func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, 1) })
-	}, is: batchctx.ErrMisplaced, says: "loss 1 in B: record it in the forward"},
+	}, is: batchctx.ErrMisplaced, says: `loss "score" in B: record it in the forward`},
+	{name: "an objective twice in one microbatch and never in another", change: func(p *program) {
+		before := p.lastForward
+		p.lastForward = func(p *program, mb MB, in, out []T) {
+			if mb.Index() == 1 {
+				mb.Save(p.h, mb.Retain(in[0]))
+				return
+			}
+			before(p, mb, in, out)
+			if mb.Index() == 2 {
+				mb.Loss(p.score, 1, 1)
+			}
+		}
+	}, is: batchctx.ErrContribution, says: `a second record of "score" in a microbatch: call Loss once, with the sums and the weights added up`},
+	{name: "a seed that no backward asks for", change: func(p *program) {
+		p.lastBackward = func(p *program, mb MB, _, gradIn []T) {
+			mb.Take(p.h)
+			gradIn[0] = p.alloc(1, memory.ActGrad, 2)
+		}
+	}, is: runner.ErrUnseeded, says: `stage 1 (head) records "score", which trains: ask for its seed (Microbatch.LossSeed) and multiply its gradient by it, or declare it with Decl.Metric`},
+	{name: "the seed of a metric", change: func(p *program) { after(&p.lastBackward, func(p *program, mb MB, _, _ []T) { mb.LossSeed(p.hits) }) }, is: batchctx.ErrUndeclared,
+		says: `the seed of "hits", which is a metric: declare it with Decl.Loss and give it a Coefficient in Losses, or leave it out of the backward`},
+	{name: "a term that is neither trained nor a metric", change: func(p *program) {
+		p.cfg.Losses = []loss.Def{{Name: "score", Objective: true}, {Name: "aux"}}
+	}, says: `def 1 ("aux"): it is neither the objective nor a metric and has no coefficient: set one of Objective, Metric and Coefficient`},
+	{name: "an objective that a stage declares as a metric", change: func(p *program) {
+		var d stages.Decl[T]
+		d.Inputs("h")
+		d.Metric("score")
+		p.cfg.Losses, p.cfg.Stages[1] = []loss.Def{{Name: "score", Objective: true}}, d.Stage("head", nil, nil)
+	}, says: `def 0 ("score"): it is a metric, as said here or by a stage, and is trained`},
 	{name: "a loss with a negative weight", change: func(p *program) {
-		after(&p.lastForward, func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, -1) })
+		p.lastForward = func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, -1) }
 	}, is: loss.ErrWeight},
 	{name: "a key of another stage", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { mb.Loss(p.score, 1, 1) })
