@@ -140,7 +140,8 @@ func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 			mb.Loss(1, 1, 1)
 			return nil
 		},
-		BackwardFunc: func(_ context.Context, _ batchctx.Microbatch[T], _, gradIn []T) error {
+		BackwardFunc: func(_ context.Context, mb batchctx.Microbatch[T], _, gradIn []T) error {
+			mb.LossSeed(1)
 			return alloc(memory.ActGrad, gradIn)
 		},
 	}

@@ -130,6 +130,9 @@ func (s *stage) BackwardWeight(_ context.Context, mb MB) error {
 func (s *stage) back(mb MB, gradOut, gradIn []T) (work T) {
 	work = s.alloc(mb, memory.Workspace, BackwardWork)
 	mb.Take(forInput)
+	if s.last {
+		mb.LossSeed(1)
+	}
 	if !s.first {
 		mb.Take(kept)
 	}

@@ -342,10 +342,10 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 				return T{}, err
 			}
 		}
-		if !p.Last(s) {
-			if err := w.read(dev, gradOut[0], mb.Index(), gradient(k, depth)); err != nil {
-				return T{}, err
-			}
+		if p.Last(s) {
+			mb.LossSeed(objective)
+		} else if err := w.read(dev, gradOut[0], mb.Index(), gradient(k, depth)); err != nil {
+			return T{}, err
 		}
 		work, err := w.fill(dev, memory.Workspace, mb.Index(), 0)
 		if err != nil {
