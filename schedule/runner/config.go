@@ -24,7 +24,7 @@ type Config[T any] struct {
 	// Spaces has the space of every rank of this process, each its own: see On.
 	Spaces []memory.Space[T]
 	// Schedule is a name of schedule.Schedules, which plans steps and places the stages.
-	// "" is depth-first, or what Plan.Rule says.
+	// "" is depth-first, or what Plan.Rule or Plan.Fixed says.
 	Schedule string
 	// Losses are what stages may record, by name. At most one is the objective, and what a
 	// stage declares as a metric is one. nil takes the losses that stages declare, as means,
@@ -61,8 +61,14 @@ type Plan struct {
 	// lower.Transfers adds them for the capacity of the links; a stage that does not split
 	// its backward runs it whole where the plan has it apart.
 	Rule schedule.Rule
-	// Placement says which rank runs which stage; the zero value is that of Config.Schedule,
-	// and schedule.Looped for a rule.
+	// Fixed is the plan of training steps, whatever made it: a file, a search, such as
+	// choose.Choose. Its drops are made again from what the stages declare, its transfers
+	// stay where it has them, and it is proven as a rule's plan is. It serves its own number
+	// of microbatches, and others that its loops fit; evaluations run depth first on its
+	// placement (lower.Fixed). Schedule, Rule, Placement and what depends on them are left out.
+	Fixed *schedule.Plan
+	// Placement says which rank runs which stage; the zero value is that of Config.Schedule or
+	// Fixed, and schedule.Looped for a rule.
 	Placement schedule.Placement
 	// Group, Cap and Slices are those of schedule.Params; 0 is what the rule does by
 	// itself.
@@ -128,7 +134,7 @@ type Replicas[T any] struct {
 	// those of the other replicas. What was never written is zero by then (L5). Where it is
 	// set, a plan that has no REDUCE_GRAD gets one behind the last backward of every stage.
 	Reduce func(ctx context.Context, stage int) error
-	// Unshard runs at UNSHARD, which Plan.Rule must have put into the plan, and returns the gathered weights of the stage, buffers of
+	// Unshard runs at UNSHARD, which Plan.Rule or Plan.Fixed must have, and returns the gathered weights of the stage, buffers of
 	// class Unsharded, which it hands over with the slice: the step ends them after
 	// Reshard, which runs at RESHARD and after which the stage must not reach them.
 	// Reshard may be nil.

@@ -4,9 +4,9 @@
 //
 // A [Runner] has the ranks of its process. Step(ctx, M, source) trains on M microbatches
 // and returns a [Result]; Evaluate runs them forward only. M may differ from call
-// to call. The runner asks the schedule for a plan of M, adds transfers where there are
-// several ranks and the lifetimes that its stages declare, checks it, and keeps the
-// last plan of each kind.
+// to call. The runner asks the schedule for a plan of M, or takes the one that it was given
+// (Plan.Fixed), adds transfers where there are several ranks and the lifetimes that its
+// stages declare, checks it, and keeps the last plan of each kind.
 //
 // The runner owns every handle between the calls of stages, and obeys: what dies
 // where is in the plan's drop bits, and in which order in package effects. It never guesses.

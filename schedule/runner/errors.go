@@ -14,8 +14,8 @@ var (
 	ErrClosed = errors.New("runner: closed")
 	// ErrBusy is returned for a step that begins while another one runs.
 	ErrBusy = errors.New("runner: a step is running already")
-	// ErrPlan is returned where the rule's plan is not the one that was asked for.
-	ErrPlan = errors.New("runner: the rule made another plan than it was asked for")
+	// ErrPlan is returned where the rule's plan, or the fixed one, is not what the step asks for.
+	ErrPlan = errors.New("runner: the plan is not the one that was asked for")
 	// ErrNoObjective is returned by Step where parameters train and none of the
 	// losses is the objective.
 	ErrNoObjective = errors.New("runner: parameters train and no loss is the objective")

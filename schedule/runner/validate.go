@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -55,6 +56,9 @@ func (c *Config[T]) validate(err error) error {
 		f.join(c.Memory.Profile.Validate())
 	}
 	f.join(checkSeeds(c.Losses, c.ScaleExponent))
+	if p := c.Plan.Fixed; p != nil && p.Mode != schedule.Training {
+		f.add("Plan.Fixed is a plan of mode %v: give one of training; evaluations get their own", p.Mode)
+	}
 	c.checkReplicas(&f)
 	if parts := c.parts(); len(parts) > frames.MaxParts {
 		f.add("%d entry parts, at most %d", len(parts), frames.MaxParts)
@@ -84,8 +88,8 @@ func (c *Config[T]) checkReplicas(f *faults) {
 	if r.Reshard != nil && r.Unshard == nil {
 		f.add("Replicas.Reshard is set and Unshard is nil")
 	}
-	if r.Unshard != nil && c.Schedule != "" {
-		f.add("Replicas.Unshard is set and the plan of %s gathers no weights: set Plan.Rule to one that does, see lower.Shard", c.Schedule)
+	if r.Unshard != nil && (c.Schedule != "" || c.Plan.Fixed != nil && !kinds(c.Plan.Fixed)[schedule.Unshard]) {
+		f.add("Replicas.Unshard is set and the plan of %s gathers no weights: give Plan.Rule or Plan.Fixed one that does, see lower.Shard", cmp.Or(c.Schedule, "Plan.Fixed"))
 	}
 }
 
@@ -168,6 +172,13 @@ func (c *Config[T]) parts() []string {
 func (c *Config[T]) place() error {
 	p, ranks, count := &c.Plan, c.World.Ranks, len(c.Stages)
 	placed := p.Placement.Rank != nil || p.Placement.Ranks != 0
+	if p.Fixed != nil {
+		if c.Schedule != "" || p.Rule != nil || placed || p.Group != 0 || p.Cap != 0 || p.Slices != 0 || p.Unchecked {
+			return errors.New("runner: Plan.Fixed is set: leave out Schedule and, of Plan, Rule, Placement, Group, Cap, Slices and Unchecked")
+		}
+		p.Rule, p.Placement = lower.Fixed(p.Fixed), p.Fixed.Placement
+		return nil
+	}
 	if p.Rule != nil {
 		if c.Schedule != "" {
 			return fmt.Errorf("runner: Schedule is %q and Plan.Rule is set: say one of them", c.Schedule)

@@ -1,0 +1,170 @@
+package lower
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
+)
+
+// Fixed returns the rule that trains with this plan, whatever made it: a file, a search. Drops
+// of the plan are forgotten, its transfers stay. A plan that sends and never waits for it, as
+// PyTorch's do, comes without transfers; [Prepare] adds them.
+//
+// The rule has the plan's own number of microbatches, and every other one that the plan's
+// loops fit: each kind of action of a stage is in one loop that runs more or fewer times, and
+// what comes out is valid. An evaluation runs the forwards of DepthFirst on the plan's
+// placement, or those of DualPipe for two copies of a model; if the plan gathers weights it
+// gathers as many stages. The rule refuses a Group, Cap or Slices, and its errors wrap
+// ErrParams.
+func Fixed(plan *schedule.Plan) schedule.Rule {
+	return func(p schedule.Params) (*schedule.Plan, error) {
+		switch {
+		case p.Group > 1 || p.Cap > 0 || p.Slices > 1:
+			return nil, fmt.Errorf("%w: plan %q is as it is: leave out Group, Cap and Slices", schedule.ErrParams, plan.Name)
+		case p.Mode == schedule.ForwardOnly:
+			return forwards(plan, p.Microbatches)
+		}
+		bare := withoutDrops(plan)
+		if neverWaits(bare) {
+			bare = Computations(bare)
+		}
+		bare.OneQueue = false // links of Weir have two
+		if bare.Microbatches == p.Microbatches {
+			return bare, nil
+		}
+		resized := resize(bare, p.Microbatches)
+		if resized == nil || check.Plan(resized) != nil {
+			return nil, fmt.Errorf("%w: plan %q is for %d microbatches, not for %d, and has no loops to run more or fewer times: step with %[3]d, or make a plan for %[4]d",
+				schedule.ErrParams, plan.Name, plan.Microbatches, p.Microbatches)
+		}
+		return resized, nil
+	}
+}
+
+// forwards returns a plan of forwards on the plan's placement.
+func forwards(plan *schedule.Plan, microbatches int) (*schedule.Plan, error) {
+	rule := schedule.DepthFirst
+	if plan.Placement.Copies > 1 {
+		rule = schedule.DualPipe
+	}
+	made, err := rule(schedule.Params{Placement: plan.Placement, Microbatches: microbatches, Mode: schedule.ForwardOnly})
+	if err != nil {
+		return nil, err
+	}
+	if plan.Placement.Copies < 2 {
+		made.Slices = plan.Slices
+	}
+	if most := mostGathered(plan); most > 0 {
+		return Shard(made, most)
+	}
+	return made, nil
+}
+
+// neverWaits reports whether a plan has transfers and no wait for any of them.
+func neverWaits(plan *schedule.Plan) (sends bool) {
+	for _, program := range plan.Programs {
+		for a := range schedule.Written(program) {
+			switch a.Kind() {
+			case schedule.SendF, schedule.SendB:
+				sends = true
+			case schedule.WaitF, schedule.WaitB:
+				return false
+			}
+		}
+	}
+	return sends
+}
+
+// mostGathered returns how many stages a rank has gathered at once, at most.
+func mostGathered(plan *schedule.Plan) (most int) {
+	for _, program := range plan.Programs {
+		now := 0
+		for a := range schedule.Written(program) {
+			switch a.Kind() {
+			case schedule.Unshard:
+				now++
+			case schedule.Reshard:
+				now--
+			}
+			most = max(most, now)
+		}
+	}
+	return most
+}
+
+// resize returns the plan for another number of microbatches, or nil. It may not be valid.
+func resize(plan *schedule.Plan, microbatches int) *schedule.Plan {
+	if plan.Placement.Copies > 1 || microbatches < 1 {
+		return nil // copies share numbers out
+	}
+	by := microbatches - plan.Microbatches
+	resized := *plan.Flat()
+	resized.Microbatches = microbatches
+	resized.Programs = slices.Clone(resized.Programs)
+	for rank, program := range resized.Programs {
+		if len(program) == 0 {
+			continue
+		}
+		if resized.Programs[rank] = resizeProgram(program, by); resized.Programs[rank] == nil {
+			return nil
+		}
+	}
+	return &resized
+}
+
+// stream is what loops run for one microbatch after the other: a kind of action of a stage.
+type stream struct {
+	kind  schedule.Kind
+	stage int
+}
+
+// resizeProgram returns the program for so many more microbatches, or nil. Every stream is in
+// one loop that makes room for the new microbatches, that of most streams and then of most
+// repeats: the microbatches above it move on.
+func resizeProgram(program []schedule.Segment, by int) []schedule.Segment {
+	streams := make([]map[stream]int, len(program)) // by segment: the highest microbatch
+	var loops []int
+	for i, s := range program {
+		streams[i] = map[stream]int{}
+		for _, a := range s.Body {
+			if of := (stream{a.Kind(), a.Stage()}); !a.Kind().OfStage() {
+				streams[i][of] = max(streams[i][of], a.Shift((s.Repeat-1)*s.Stride).Microbatch())
+			}
+		}
+		if s.Repeat > 1 && s.Stride > 0 && by%s.Stride == 0 && s.Repeat+by/s.Stride >= 1 {
+			loops = append(loops, i)
+		}
+	}
+	slices.SortStableFunc(loops, func(i, k int) int {
+		return cmp.Or(len(streams[k])-len(streams[i]), program[k].Repeat-program[i].Repeat)
+	})
+	resized, highest := slices.Clone(program), map[stream]int{}
+loops:
+	for _, i := range loops {
+		for of := range streams[i] {
+			if _, taken := highest[of]; taken {
+				continue loops
+			}
+		}
+		maps.Copy(highest, streams[i])
+		resized[i].Repeat += by / program[i].Stride
+	}
+	for i := range resized {
+		body := slices.Clone(resized[i].Body)
+		for k, a := range body {
+			last, looped := highest[stream{a.Kind(), a.Stage()}]
+			if !looped && !a.Kind().OfStage() {
+				return nil
+			}
+			if a.Microbatch() > last && looped {
+				body[k] = a.Shift(by)
+			}
+		}
+		resized[i].Body = body
+	}
+	return resized
+}

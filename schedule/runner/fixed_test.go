@@ -1,0 +1,188 @@
+package runner_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/runner"
+)
+
+// fixedOf returns a runner of the rows under a fixed plan, or the error of its configuration.
+func fixedOf(t *testing.T, plan *schedule.Plan, rows []*times, capacity int, change ...func(cfg *runner.Config[number])) *runner.Runner[number] {
+	rig := ranksOf{placement: plan.Placement, capacity: capacity, split: true, change: func(cfg *runner.Config[number]) {
+		cfg.Plan = runner.Plan{Fixed: plan}
+		for _, change := range change {
+			change(cfg)
+		}
+	}}
+	return rig.group(t, rows)
+}
+
+func indexed() runner.Source[number] {
+	return runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {
+		e.Put("x", num(float64(1+e.Index())))
+		return nil
+	})
+}
+
+// TestFixedPlans trains under the plan of every schedule as it comes from a rule, as it comes
+// from a program that has other stages, and as PyTorch has it: to the bits of the rule.
+func TestFixedPlans(t *testing.T) {
+	const ranks, m = 4, 12
+	for _, s := range schedule.Schedules() {
+		t.Run(s.Name, func(t *testing.T) {
+			place, err := s.Place(ranks, ranks*s.PerRank)
+			require.NoError(t, err)
+			bare, err := s.Rule(schedule.Params{Placement: place, Microbatches: m})
+			require.NoError(t, err)
+			ready, err := lower.Prepare(bare, lower.Passes{Facts: foreign(place), Parts: 2, Capacity: 2})
+			require.NoError(t, err)
+
+			rows := rowsOf(place)
+			rig := ranksOf{placement: place, rule: s.Rule, capacity: 2, split: true}
+			run := rig.group(t, rows)
+			result, err := run.Step(t.Context(), m, indexed())
+			require.NoError(t, err)
+			want := numbersOf(t, result, rows)
+			evaluated, err := run.Evaluate(t.Context(), 5, indexed())
+			require.NoError(t, err)
+
+			for name, plan := range map[string]*schedule.Plan{"of the rule": bare, "of other stages": ready, "without waits": withoutWaits(ready)} {
+				rows := rowsOf(place)
+				run := fixedOf(t, plan, rows, 2)
+				for range 2 {
+					result, err := run.Step(t.Context(), m, indexed())
+					require.NoError(t, err, name)
+					require.Equal(t, want, numbersOf(t, result, rows), name)
+				}
+				again, err := run.Evaluate(t.Context(), 5, indexed())
+				require.NoError(t, err, name)
+				require.Equal(t, evaluated.Losses, again.Losses, name)
+			}
+		})
+	}
+}
+
+// foreign are facts of other stages than those of a chain: they read and keep other things.
+func foreign(p schedule.Placement) []schedule.Facts {
+	facts := make([]schedule.Facts, p.Stages())
+	for stage := range facts {
+		facts[stage].Split = true
+		facts[stage].Reads[schedule.F], facts[stage].Reads[schedule.B], facts[stage].Reads[schedule.I] = 3, 1, 1
+	}
+	return facts
+}
+
+// withoutWaits returns a plan as PyTorch has it: nobody waits for what is sent.
+func withoutWaits(plan *schedule.Plan) *schedule.Plan {
+	left := *plan
+	left.Programs = make([][]schedule.Segment, len(plan.Programs))
+	for rank := range plan.Programs {
+		var list schedule.Builder
+		for a := range plan.All(rank) {
+			if a.Kind() != schedule.WaitF && a.Kind() != schedule.WaitB {
+				list.Append(a)
+			}
+		}
+		left.Programs[rank] = list.Program()
+	}
+	return &left
+}
+
+// TestFixedPlansOfOtherBatches steps with numbers of microbatches that the plan's loops fit,
+// and with one that they do not.
+func TestFixedPlansOfOtherBatches(t *testing.T) {
+	place := schedule.Looped(2, 2)
+	plan, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 64})
+	require.NoError(t, err)
+	rows := rowsOf(place)
+	run := fixedOf(t, plan, rows, 1)
+	for _, m := range []int{64, 65, 200, 3} {
+		result, err := run.Step(t.Context(), m, indexed())
+		require.NoError(t, err)
+		require.Equal(t, alone(t, 2, m), numbersOf(t, result, rows))
+	}
+
+	short, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 4})
+	require.NoError(t, err)
+	for rank := range short.Programs { // as files of cells have it
+		short.Programs[rank] = []schedule.Segment{{Body: slices.Collect(short.All(rank)), Repeat: 1}}
+	}
+	run = fixedOf(t, short, rows, 1)
+	_, err = run.Step(t.Context(), 5, indexed())
+	require.ErrorIs(t, err, schedule.ErrParams)
+	require.ErrorContains(t, err, `plan "1f1b" is for 4 microbatches, not for 5`)
+	_, err = run.Step(t.Context(), 4, indexed())
+	require.NoError(t, err)
+}
+
+// TestFixedPlansGather has weights that are sharded, in steps and evaluations, and replicas.
+func TestFixedPlansGather(t *testing.T) {
+	place := schedule.Looped(2, 4)
+	plan, err := schedule.Interleaved(schedule.Params{Placement: place, Microbatches: 4})
+	require.NoError(t, err)
+	plan, err = lower.Shard(plan, 1)
+	require.NoError(t, err)
+	gathered, reduced := make([]int, 4), make([]int, 4)
+	hooks := func(cfg *runner.Config[number]) {
+		cfg.Replicas.Unshard = func(_ context.Context, stage int) ([]number, error) {
+			gathered[stage]++
+			return []number{num(gatheredWeight)}, nil
+		}
+		cfg.Replicas.Reduce = func(_ context.Context, stage int) error { reduced[stage]++; return nil }
+	}
+	rows := rowsOf(place)
+	run := fixedOf(t, plan, rows, 1, hooks)
+	result, err := run.Step(t.Context(), 4, indexed())
+	require.NoError(t, err)
+	require.Equal(t, alone(t, 4, 4), numbersOf(t, result, rows))
+	require.Equal(t, []int{1, 1, 1, 1}, reduced)
+	require.NotContains(t, gathered, 0)
+	before := slices.Clone(gathered)
+	_, err = run.Evaluate(t.Context(), 3, indexed())
+	require.NoError(t, err)
+	for stage := range gathered {
+		require.Greater(t, gathered[stage], before[stage])
+	}
+
+	_, err = fixedOf(t, plan, rows, 1).Step(t.Context(), 4, indexed())
+	require.ErrorContains(t, err, "the plan gathers weights and Replicas.Unshard is nil")
+}
+
+func TestFixedPlansAreRefused(t *testing.T) {
+	place := schedule.Looped(2, 2)
+	plan, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 4})
+	require.NoError(t, err)
+	forwards, err := schedule.OneFOneB(schedule.Params{Placement: place, Microbatches: 4, Mode: schedule.ForwardOnly})
+	require.NoError(t, err)
+	unshard := func(context.Context, int) ([]number, error) { return nil, nil }
+	for says, change := range map[string]func(cfg *runner.Config[number]){
+		"Plan.Fixed is set: leave out Schedule and": func(cfg *runner.Config[number]) { cfg.Schedule = "1f1b" },
+		"of Plan, Rule, Placement":                  func(cfg *runner.Config[number]) { cfg.Plan.Rule = schedule.OneFOneB },
+		"Cap, Slices and Unchecked":                 func(cfg *runner.Config[number]) { cfg.Plan.Cap = 1 },
+		"mode forward-only":                         func(cfg *runner.Config[number]) { cfg.Plan.Fixed = forwards },
+		"the plan of Plan.Fixed gathers no weights": func(cfg *runner.Config[number]) { cfg.Replicas.Unshard = unshard },
+		"3 stages and a placement of 2":             func(cfg *runner.Config[number]) { cfg.Stages = append(cfg.Stages, cfg.Stages[1]) },
+	} {
+		cfg := config(rowsOf(place))
+		cfg.Spaces = append(cfg.Spaces, config(nil).Spaces...)
+		cfg.World.Copy = copyNumber
+		cfg.Plan.Fixed = plan
+		change(&cfg)
+		require.ErrorContains(t, cfg.Validate(), says)
+	}
+
+	crossed, err := lower.Transfers(plan, schedule.Unlimited)
+	require.NoError(t, err)
+	other := *crossed
+	other.Programs = slices.Clone(crossed.Programs)
+	other.Programs[1] = other.Programs[1][:0]
+	_, err = fixedOf(t, &other, rowsOf(place), 1).Step(t.Context(), 4, indexed())
+	require.ErrorContains(t, err, "is invalid", "a file is proven as a rule's plan is")
+}
