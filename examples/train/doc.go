@@ -35,10 +35,12 @@
 // needs of them and of attention. The weights are the same for every schedule here too.
 //
 //	go run ./examples/train -emit-costs costs.json -ranks 4 -layers 6
-//	go run ./cmd/weir choose --costs costs.json --ranks 4 --microbatches 64
+//	go run ./cmd/weir choose --costs costs.json --ranks 4 --microbatches 64 -o best.json
+//	go run ./examples/train -plan best.json -layers 6
 //
-// measures what each stage costs, and finds the best schedule for it. With -costs a run
-// shows what a simulation says of its steps next to what it has measured.
+// measures what each stage costs, finds the best plan for it, and trains with that. -plan
+// takes files of every form that weir reads. With -costs, or with the costs in the file of
+// the plan, a run shows what a simulation says of its steps next to what it has measured.
 //
 // The run folder (runs/<time> by default) gets the memory log (memory.jsonl), the
 // losses (losses.csv) and a page with plots (report.html). While it runs, the names of

@@ -58,7 +58,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	if ranks == 1 {
 		ranks = max(len(names)/2, 1)
 	}
-	_, err = fmt.Fprintf(people, "\nTo choose a plan:  go run ./cmd/weir choose --costs %s --ranks %d --microbatches %d\n", file, ranks, opts.microbatches)
+	_, err = fmt.Fprintf(people, "\nTo choose a plan:  go run ./cmd/weir choose --costs %s --ranks %d --microbatches %d -o best.json\nTo train with it:  go run ./examples/train -plan best.json, and the flags of the model\n", file, ranks, opts.microbatches)
 	return err
 }
 

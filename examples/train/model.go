@@ -99,6 +99,9 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 			Stall:    -1, // a large model may take long over an action; what can never go on ends at once
 		},
 	}
+	if o.fixed != nil {
+		cfg.Plan = runner.Plan{Fixed: o.fixed, Costs: o.priced}
+	}
 	for _, dev := range devs {
 		cfg.Spaces = append(cfg.Spaces, dev)
 	}

@@ -65,7 +65,7 @@ type options struct {
 	emitProfile string // file of the profile to write
 
 	pipeline                 // set by validate
-	priced   *simulate.Costs // those of the file; nil without
+	priced   *simulate.Costs // those of -costs, or of the plan's file; nil without
 
 	set   *flag.FlagSet   // over the fields above
 	given map[string]bool // the flags that were on the command line
@@ -116,7 +116,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.products, "products", o.products, "how a GPU multiplies matrices: "+list(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, where the system has it")
 	f.BoolVar(&o.plain, "plain-launches", o.plain, "launch each kernel of a GPU by itself, and not those of an action as a graph")
 	f.IntVar(&o.stages, "stages", o.stages, "pipeline stages that the model is cut into; default: 4 on one rank, else one or two a rank, as the plan has them")
-	f.StringVar(&o.plan, "plan", o.plan, "order of a step: "+list(planNames()))
+	f.StringVar(&o.plan, "plan", o.plan, "order of a step: "+list(planNames())+", or the `file` of a plan (weir choose -o), which then says -ranks, -stages and by default -microbatches")
 	f.IntVar(&o.group, "group", o.group, "microbatches that run together under "+knobs[0].goesWith()+"; default: what the plan does by itself")
 	f.IntVar(&o.cap, "cap", o.cap, "most microbatches in flight on a rank under "+knobs[1].goesWith()+"; default: the plan's own")
 	f.IntVar(&o.slices, "slices", o.slices, "slices of a sequence under -plan seq1f1b; here a slice is a microbatch of its own, which reads no other")
@@ -219,6 +219,9 @@ func (o *options) validate() error {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if err := o.inFP8(); err != nil {
 		faults = append(faults, err)
+	}
+	if err := o.readPlan(); err != nil {
+		return errors.Join(append(faults, err)...)
 	}
 	if o.model.Width >= wide && !o.given["lr"] && o.resume == "" {
 		o.optimizer.LearningRate = wideRate

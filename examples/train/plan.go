@@ -2,12 +2,14 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/costs"
@@ -22,14 +24,53 @@ const (
 
 // pipeline is what -plan, -ranks and -stages come to.
 type pipeline struct {
-	schedule  schedule.Schedule
+	fixed     *schedule.Plan    // of the file that -plan names; nil for a schedule
+	schedule  schedule.Schedule // the zero one for a file
 	rule      schedule.Rule
 	placement schedule.Placement
+}
+
+// readPlan reads the file that -plan names, and sets what follows from it. The names of
+// schedules have neither dots nor slashes.
+func (o *options) readPlan() error {
+	if !strings.ContainsAny(o.plan, `./\`) {
+		return nil
+	}
+	file, err := os.Open(o.plan)
+	if err != nil {
+		return fmt.Errorf("-plan: %w", plain(err))
+	}
+	defer file.Close() // It was only read.
+	read, err := format.Read(file, format.Options{Name: o.plan})
+	if err != nil {
+		return fmt.Errorf("-plan: %w", err)
+	}
+	o.fixed, o.priced = read.Plan, read.Costs
+	set := make(map[string]bool) // by the command line, or by a checkpoint
+	o.set.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	var faults []error
+	for _, number := range []struct {
+		flag  string
+		value *int
+		of    int
+	}{{"ranks", &o.ranks, o.fixed.Placement.Ranks}, {"stages", &o.stages, o.fixed.Placement.Depth()}} {
+		if set[number.flag] && *number.value != number.of {
+			faults = append(faults, fmt.Errorf("-%s is %d, and %s has %d: leave it out", number.flag, *number.value, o.plan, number.of))
+		}
+		*number.value = number.of
+	}
+	if !set["microbatches"] {
+		o.microbatches = o.fixed.Microbatches
+	}
+	return errors.Join(faults...)
 }
 
 // place finds the schedule, and the stages and their ranks.
 func (o *options) place() error {
 	found, err := schedule.Find(o.plan)
+	if o.fixed != nil {
+		found, err = schedule.Schedule{Rule: lower.Fixed(o.fixed), Ascends: ascends(o.fixed)}, nil
+	}
 	if err != nil {
 		return fmt.Errorf("-plan: %w", plainly(err))
 	}
@@ -48,13 +89,15 @@ func (o *options) place() error {
 	}
 	parts := o.model.Layers + 2
 	switch {
-	case !o.given["stages"]:
+	case !o.given["stages"] && o.fixed == nil:
 		o.stages = o.usualStages(parts)
 	case o.ranks == 1 && o.stages > parts:
 		faults = append(faults, fmt.Errorf("-stages %d is more than -layers %d has parts for: take at most %d, the embedding, the blocks and the head",
 			o.stages, o.model.Layers, parts))
 	}
-	if o.placement, err = found.Place(o.ranks, o.stages); err != nil {
+	if o.fixed != nil {
+		o.placement = o.fixed.Placement
+	} else if o.placement, err = found.Place(o.ranks, o.stages); err != nil {
 		faults = append(faults, fmt.Errorf("-stages: %w", plainly(err)))
 	}
 	return errors.Join(faults...)
@@ -85,6 +128,26 @@ func (o *options) ascends() bool {
 	return (o.schedule.Ascends || whole) && !o.descending
 }
 
+// ascends reports whether every stage of a plan adds to its gradients in ascending order.
+func ascends(plan *schedule.Plan) bool {
+	if plan.Placement.Copies > 1 {
+		return false // each copy adds its own microbatches
+	}
+	for rank := range plan.Programs {
+		last := map[int]int{} // by stage
+		for a := range plan.All(rank) {
+			if a.Kind() != schedule.B && a.Kind() != schedule.W {
+				continue
+			}
+			if a.Microbatch() < last[a.Stage()] {
+				return false
+			}
+			last[a.Stage()] = a.Microbatch()
+		}
+	}
+	return true
+}
+
 // params are what the plan of a training step is made from.
 func (o *options) params() schedule.Params {
 	return schedule.Params{
@@ -96,16 +159,24 @@ func (o *options) params() schedule.Params {
 // with it is said before anything is written.
 func (o *options) makePlan() error {
 	plan, err := o.rule(o.params())
-	if err == nil && o.ranks > 1 {
-		plan, err = lower.Transfers(plan, o.capacity)
+	if err == nil {
+		split := slices.Repeat([]schedule.Facts{{Split: true}}, o.placement.Stages())
+		plan, err = lower.Prepare(plan, lower.Passes{Facts: split, Capacity: o.capacity, NoLifetimes: true})
 	}
 	if err != nil {
 		return fmt.Errorf("-plan %s: %w", o.plan, plainly(err))
 	}
-	if o.costs == "" {
+	if o.costs != "" {
+		o.priced, err = readCosts(o.costs)
+	} else if o.priced != nil { // those of the plan's file, which may have been made without a clock
+		if _, known := costs.Seconds(o.priced, 0); !known {
+			o.priced = nil
+		}
+	}
+	if o.priced == nil && err == nil {
 		return nil
 	}
-	if o.priced, err = readCosts(o.costs); err == nil {
+	if err == nil {
 		o.priced.Resident = nil // the trainer knows what is resident
 		for stage := range o.priced.Stages {
 			o.priced.Stages[stage].Resident = 0

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/choose"
+	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/schedule/lower"
+)
+
+// planFile writes a file of a plan.
+func planFile(t *testing.T, name string, write func(w io.Writer) error) string {
+	t.Helper()
+	var text bytes.Buffer
+	require.NoError(t, write(&text))
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, text.Bytes(), 0o666))
+	return path
+}
+
+// Files of plans train to the bits of the schedule that they were made by, whatever their form.
+func TestPlanFiles(t *testing.T) {
+	text := sentence(t)
+	for _, name := range []string{"1f1b", "zb-v", "dualpipe"} {
+		t.Run(name, func(t *testing.T) {
+			s, err := schedule.Find(name)
+			require.NoError(t, err)
+			place, err := s.Place(2, 2*s.PerRank)
+			require.NoError(t, err)
+			bare, err := s.Rule(schedule.Params{Placement: place, Microbatches: 6})
+			require.NoError(t, err)
+			lowered, err := lower.Prepare(bare, lower.Passes{Facts: make([]schedule.Facts, place.Stages()), Capacity: 1})
+			require.NoError(t, err)
+			want := summaryOf(t, "-data", text, "-ranks", "2", "-microbatches", "6", "-plan", name)
+			for file, write := range map[string]func(w io.Writer) error{
+				"prepared.json": func(w io.Writer) error { return format.WriteJSON(w, lowered, nil) },
+				"compute.csv":   func(w io.Writer) error { return format.Write(w, bare, format.Compute) },
+				"comms.csv": func(w io.Writer) error {
+					queued := *bare
+					queued.OneQueue = true
+					comms, err := lower.Transfers(&queued, 1)
+					require.NoError(t, err)
+					return format.Write(w, comms, format.Comms)
+				},
+				"plan.txt": bare.WriteText,
+			} {
+				path := planFile(t, file, write)
+				flags := []string{"-data", text, "-plan", path}
+				got := summaryOf(t, append(flags, "-microbatches", "6")...)
+				require.Equal(t, want.WeightsSHA256, got.WeightsSHA256, file)
+				require.Equal(t, *want.LossHeldout, *got.LossHeldout, file)
+				require.Equal(t, want.Ascends, got.Ascends, file)
+				require.Equal(t, 2, got.Ranks)
+				require.Equal(t, want.Stages, got.Stages)
+				require.Zero(t, got.Growth)
+			}
+		})
+	}
+}
+
+// What choose finds for measured costs trains to the bits of one rank, and its steps are
+// simulated with the costs in its file.
+func TestChosenPlan(t *testing.T) {
+	text := sentence(t)
+	file := filepath.Join(t.TempDir(), "costs.json")
+	status, _, _, stderr := runTiny(t, "-data", text, "-emit-costs", file, "-ranks", "2", "-run", "")
+	require.Zero(t, status, stderr)
+	costs, err := readCosts(file)
+	require.NoError(t, err)
+	choice, err := choose.Choose(choose.Request{Ranks: 2, Stages: len(costs.Stages), Microbatches: 5, Costs: costs, Capacity: 1})
+	require.NoError(t, err)
+	best := planFile(t, "best.json", func(w io.Writer) error { return format.WriteJSON(w, choice.Best.Plan, costs) })
+	want, got := summaryOf(t, "-data", text), summaryOf(t, "-data", text, "-plan", best)
+	require.Equal(t, want.WeightsSHA256, got.WeightsSHA256)
+	require.NotNil(t, got.Simulated)
+}
+
+// The file says how many microbatches, unless a flag does.
+func TestPlanFileIsRefused(t *testing.T) {
+	text := sentence(t)
+	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(2, 2), Microbatches: 3})
+	require.NoError(t, err)
+	path := planFile(t, "plan.csv", func(w io.Writer) error { return format.Write(w, plan, format.Compute) })
+	broken := planFile(t, "broken.csv", func(w io.Writer) error { _, err := fmt.Fprint(w, "0F0,0B0,0F1\n1F0,1B0\n"); return err })
+	nonsense := planFile(t, "plan.json", func(w io.Writer) error { _, err := fmt.Fprint(w, "{"); return err })
+	for says, flags := range map[string]string{
+		"-ranks is 4, and " + path + " has 2: leave it out":  "-ranks 4 -plan " + path,
+		"-stages is 3, and " + path + " has 2: leave it out": "-stages 3 -plan " + path,
+		"-group goes with":               "-group 2 -plan " + path,
+		"is for 3 microbatches, not for": "-microbatches 5 -plan " + path,
+		"Rank 0 never runs 0B1":          "-microbatches 2 -plan " + broken,
+		nonsense + ":1:":                 "-plan " + nonsense,
+		"no such file":                   "-plan missing.json",
+	} {
+		status, _, _, stderr := runTiny(t, append(strings.Fields(flags), "-data", text)...)
+		require.Equal(t, exitError, status)
+		require.Contains(t, stderr, says)
+	}
+
+	o, err := parse([]string{"-plan", path})
+	require.NoError(t, err)
+	require.NoError(t, o.validate())
+	require.Equal(t, [3]int{2, 2, 3}, [3]int{o.ranks, o.stages, o.microbatches})
+}
