@@ -18,7 +18,7 @@ import (
 func (r *worker[T]) finish(ctx context.Context) error {
 	r.action = 0
 	if r.watcher != nil {
-		r.watcher.Runs(0)
+		r.watcher.Runs(r.step, 0)
 	}
 	r.context.Act(-1, -1)
 	r.atEnd()

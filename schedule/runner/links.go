@@ -171,7 +171,7 @@ func (l *Links[T]) Close() error {
 func (e *Endpoint[T]) Capacity() int { return e.links.cfg.Capacity }
 
 // Runs notes the action that the rank runs.
-func (e *Endpoint[T]) Runs(action schedule.Action) {
+func (e *Endpoint[T]) Runs(_ int64, action schedule.Action) {
 	e.running.Store(uint64(action))
 	e.position++
 }

@@ -72,7 +72,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 				}
 				r.action = action
 				if r.watcher != nil {
-					r.watcher.Runs(action)
+					r.watcher.Runs(r.step, action)
 				}
 				if r.cfg.Hooks.Action != nil {
 					r.cfg.Hooks.Action(r.rank, action)

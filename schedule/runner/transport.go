@@ -87,8 +87,9 @@ type Codec[T any] interface {
 
 // Watcher is an optional ability of a Transport: to know what its rank does.
 type Watcher interface {
-	// Runs is told of every action before it runs, and of the action 0 at step end.
-	Runs(action schedule.Action)
+	// Runs is told of every action before it runs, and of the action 0 at step end. The step
+	// is that of Result.Step.
+	Runs(step int64, action schedule.Action)
 	// Waited returns for how long calls of this rank have blocked since Begin.
 	Waited() time.Duration
 }

@@ -27,6 +27,24 @@ const (
 	Elsewhere = 3
 )
 
+// ExitStatus returns the status with which a process of a job should end, so that its launcher
+// blames the process that has failed: 0 without an error, Interrupted if the error is
+// context.Canceled, Elsewhere if another process is its cause, and else 1. An error in whose tree
+// one has a method Elsewhere() bool that returns true has its cause elsewhere, such as those of
+// transport/tcp.
+func ExitStatus(err error) int {
+	var remote interface{ Elsewhere() bool }
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled):
+		return Interrupted
+	case errors.As(err, &remote) && remote.Elsewhere():
+		return Elsewhere
+	}
+	return 1
+}
+
 // Job is processes to start on this host. Processes and Command must be set.
 type Job struct {
 	Processes int
@@ -85,11 +103,11 @@ func same(a, b io.Writer) bool {
 
 // once runs the job once.
 func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
-	folder, err := os.MkdirTemp("", "weir")
+	folder, remove, err := jobFolder()
 	if err != nil {
 		return 1, err
 	}
-	defer os.RemoveAll(folder) // A socket in it is of no use to anybody.
+	defer remove()
 	address := cmp.Or(j.Address, "unix:"+filepath.Join(folder, "job"))
 	env := append(os.Environ(), weirAddress+"="+address, weirToken+"="+rand.Text(), weirSize+"="+strconv.Itoa(j.Processes))
 	var running []*exec.Cmd
@@ -103,27 +121,42 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 		}
 		return 1, err
 	}
+	var outputs sync.WaitGroup
+	defer outputs.Wait()
 	defer lockThread()()
 	for number := range j.Processes {
 		cmd := exec.Command(j.Command[0], j.Command[1:]...)
 		cmd.Env = append(env[:len(env):len(env)], weirRank+"="+strconv.Itoa(number))
 		cmd.SysProcAttr = attributes()
 		prefix := fmt.Appendf(nil, "[%*d] ", len(strconv.Itoa(j.Processes-1)), number)
-		stdout, stderr := &prefixed{lines: out, prefix: prefix}, &prefixed{lines: errs, prefix: prefix}
-		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = stdout, stderr, time.Second // Its children may hold them for ever.
-		if err := cmd.Start(); err != nil {
+		// Files and not writers: Wait then returns when the process ends, and not when its
+		// children have closed what they share with it, after others have noticed its end.
+		stdout, writeOut, err := os.Pipe()
+		if err != nil {
+			return failed(err)
+		}
+		stderr, writeErr, err := os.Pipe()
+		if err != nil {
+			_, _ = stdout.Close(), writeOut.Close() // Nothing was written.
+			return failed(err)
+		}
+		cmd.Stdout, cmd.Stderr = writeOut, writeErr
+		outputs.Go(func() { copyLines(&prefixed{lines: out, prefix: prefix}, stdout) })
+		outputs.Go(func() { copyLines(&prefixed{lines: errs, prefix: prefix}, stderr) })
+		err = cmd.Start()
+		_, _ = writeOut.Close(), writeErr.Close() // They are the process's.
+		if err != nil {
 			return failed(fmt.Errorf("launch: process %d: %w", number, err))
 		}
 		running = append(running, cmd)
 		go func() {
-			err := cmd.Wait()
-			stdout.end()
-			stderr.end()
-			e := exitOf(number, err)
+			e := exitOf(number, cmd.Wait())
 			if e.status != 0 {
 				signal(cmd, os.Kill) // what it has started goes too
 			}
 			ended <- e
+			late := time.Now().Add(time.Second) // Its children may hold them for ever.
+			_, _ = stdout.SetReadDeadline(late), stderr.SetReadDeadline(late)
 		}()
 	}
 	return verdict(j.watch(ctx, running, ended))
@@ -172,7 +205,7 @@ func exitOf(number int, err error) exit {
 	e := exit{process: number}
 	var failed *exec.ExitError
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay):
+	case err == nil:
 		return e
 	case !errors.As(err, &failed):
 		e.status, e.how = 1, err.Error()
@@ -209,7 +242,7 @@ func verdict(exits []exit) (int, error) {
 	for i, e := range exits {
 		switch text := fmt.Sprintf("%d (%s)", e.process, e.how); {
 		case i == cause || e.status == 0:
-		case e.by() == itself:
+		case e.by() <= itself:
 			too = append(too, text)
 		default:
 			others = append(others, text)
@@ -234,12 +267,15 @@ func (e *exit) by() int {
 		return another
 	case e.killed:
 		return launcher
+	case e.status > 128 && e.status != 128+int(syscall.SIGINT) && e.status != 128+int(syscall.SIGTERM):
+		return crash
 	}
 	return itself
 }
 
 const (
-	itself = iota
+	crash = iota // a signal, or one that has ended what it had started: another may fail because of it, and not know
+	itself
 	launcher
 	another
 )
@@ -278,11 +314,13 @@ func (p *prefixed) Write(b []byte) (int, error) {
 	}
 }
 
-// end writes a line that has no end.
-func (p *prefixed) end() {
-	if len(p.rest) > 0 {
+// copyLines copies what a process writes, and closes the file.
+func copyLines(p *prefixed, from *os.File) {
+	_, _ = io.Copy(p, from) // It ends with the process, or a while after it.
+	if len(p.rest) > 0 {    // a line that has no end
 		p.print(len(p.rest))
 	}
+	_ = from.Close() // It was only read.
 }
 
 func (p *prefixed) print(n int) {

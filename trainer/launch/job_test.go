@@ -3,6 +3,8 @@ package launch_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,14 +44,19 @@ func TestJob(t *testing.T) {
 		"they do not even obey":         {"if [ $WEIR_RANK = 0 ]; then exit 1; fi; trap '' TERM; sleep 1000; sleep 1000", 1, "process 0 has failed", nil},
 		"one fails, its child lives on": {"if [ $WEIR_RANK = 1 ]; then sleep 60 & exit 7; fi; exec sleep 1000", 7, "process 1 has failed: exit status 7", nil},
 		"one is killed":                 {"meet a; [ $WEIR_RANK = 0 ] && kill -9 $$; exit 3", 128 + 9, "process 0 has failed: signal: killed", nil},
-		"one hangs, the others say so":  {"meet a; [ $WEIR_RANK = 2 ] && kill -STOP $$; exit 3", 128 + 9, "process 2 has failed: signal: killed; ended because of it: ", nil},
-		"one hangs and is told":         {"trap 'exit 130' TERM; meet a; [ $WEIR_RANK = 2 ] && while :; do sleep 0.1; done; exit 3", 3, "has failed: exit status 3", nil},
-		"a token for all":               {"[ -n \"$WEIR_TOKEN\" ] && [ -d \"$(dirname ${WEIR_ADDRESS#unix:})\" ]", 0, "", nil},
+		"one fails, its child holds its output": {`[ $WEIR_RANK = 1 ] && { echo $$ >"$0.1"; meet a; sleep 5 & exit 7; }; meet a; gone 1; exit 1`, 7,
+			"process 1 has failed: exit status 7, and by themselves ", nil},
+		"one is killed, the others were first": {`echo $$ >"$0.$WEIR_RANK"; meet a; [ $WEIR_RANK = 1 ] || exit 1; gone 0; gone 2; kill -9 $$`, 128 + 9,
+			"process 1 has failed: signal: killed, and by themselves ", nil},
+		"one hangs, the others say so": {"meet a; [ $WEIR_RANK = 2 ] && kill -STOP $$; exit 3", 128 + 9, "process 2 has failed: signal: killed; ended because of it: ", nil},
+		"one hangs and is told":        {"trap 'exit 130' TERM; meet a; [ $WEIR_RANK = 2 ] && while :; do sleep 0.1; done; exit 3", 3, "has failed: exit status 3", nil},
+		"a token for all":              {"[ -n \"$WEIR_TOKEN\" ] && [ -d \"$(dirname ${WEIR_ADDRESS#unix:})\" ]", 0, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// meet waits for all processes, so that none comes so late that it is told to end.
-			job, out := shell(3, `meet() { touch "$0/$1.$WEIR_RANK"; while [ $(ls "$0" | wc -l) -lt 3 ]; do sleep 0.02; done; }; `+test.script)
+			// gone waits for the end of one.
+			job, out := shell(3, `gone() { while kill -0 $(cat "$0.$1") 2>/dev/null; do sleep 0.02; done; }; meet() { touch "$0/$1.$WEIR_RANK"; while [ $(ls "$0" | wc -l) -lt 3 ]; do sleep 0.02; done; }; `+test.script)
 			job.Command, job.Grace = append(job.Command, t.TempDir()), 2*time.Second
 			status, err := job.Run(t.Context())
 			require.Equal(t, test.status, status, "%v: %s", err, out)
@@ -67,6 +74,24 @@ func TestJob(t *testing.T) {
 	job.Command = []string{filepath.Join(t.TempDir(), "missing")}
 	_, err := job.Run(t.Context())
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+type distant struct{}
+
+func (distant) Error() string   { return "a rank is gone" }
+func (distant) Elsewhere() bool { return true }
+
+func TestExitStatus(t *testing.T) {
+	for status, errs := range map[int][]error{
+		0:                  {nil},
+		1:                  {errors.New("a"), os.ErrDeadlineExceeded},
+		launch.Elsewhere:   {distant{}, fmt.Errorf("a step: %w", distant{}), errors.Join(errors.New("a"), distant{})},
+		launch.Interrupted: {context.Canceled, fmt.Errorf("%w: %w", distant{}, context.Canceled)},
+	} {
+		for _, err := range errs {
+			require.Equal(t, status, launch.ExitStatus(err), "%v", err)
+		}
+	}
 }
 
 // A job that fails is started again as often as it may be, and one that was interrupted is not.

@@ -4,9 +4,12 @@ package launch_test
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -48,4 +51,134 @@ func TestStatusOfOneThatBegins(t *testing.T) {
 	_, err = launch.Statuses(os.Getpid())
 	require.ErrorContains(t, err, "does not say what it does")
 	require.FileExists(t, path)
+}
+
+// listen listens at a socket; without anybody behind it, that is left as after SIGKILL.
+func listen(t *testing.T, path string, alive bool) *net.UnixListener {
+	t.Helper()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	listener.SetUnlinkOnClose(false)
+	if alive {
+		t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	} else {
+		require.NoError(t, listener.Close())
+	}
+	return listener
+}
+
+// ended returns the number of a process that is no more.
+func ended(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("true")
+	require.NoError(t, cmd.Run())
+	return cmd.Process.Pid
+}
+
+// What SIGKILL leaves in TMPDIR is removed by the next job, and nothing else.
+func TestLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	for name, alive := range map[string]map[string]bool{
+		"weir-job-left":    {"launch": false, "job": false, "job.1": false},
+		"weir-job-runs":    {"launch": true, "job": false},
+		"weir-job-survive": {"launch": false, "job": false, "job.1": true},
+		"weir-job-other":   {},
+	} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		for socket, alive := range alive {
+			listen(t, filepath.Join(dir, name, socket), alive)
+		}
+	}
+	left := fmt.Sprint("weir-status-", ended(t))
+	listen(t, filepath.Join(dir, left), false)
+	listen(t, filepath.Join(dir, "weir-status-1"), false) // It may begin to listen.
+	job, _ := shell(1, "")
+	_, err := job.Run(t.Context())
+	require.NoError(t, err)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	require.Equal(t, []string{"weir-job-other", "weir-job-runs", "weir-job-survive", "weir-status-1"}, names)
+}
+
+// Statuses asks all at the same time: one answers only after another was asked.
+func TestStatusesAreAskedTogether(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	one, other := listen(t, filepath.Join(dir, "weir-status-1"), true), listen(t, filepath.Join(dir, "weir-status-2"), true)
+	asked := make(chan struct{})
+	go func() {
+		conn, err := one.Accept()
+		if err != nil {
+			return
+		}
+		<-asked
+		_, _ = io.WriteString(conn, "one")
+		_ = conn.Close()
+	}()
+	go func() {
+		conn, err := other.Accept()
+		close(asked)
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, strings.Repeat(strings.Repeat("x", 99)+"\n", 1<<14))
+		_ = conn.Close()
+	}()
+	all, err := launch.Statuses(1, 2)
+	require.NoError(t, err)
+	require.Equal(t, launch.Status{Process: 1, Text: "one"}, all[0])
+	require.LessOrEqual(t, len(all[1].Text), 64<<10)
+	require.True(t, strings.HasSuffix(all[1].Text, "x\n...\n"))
+}
+
+// Sockets of other users, and what is no socket, are not asked.
+func TestStatusesOfOthers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can give a socket to another user")
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	path := filepath.Join(dir, "weir-status-1")
+	listener := listen(t, path, true)
+	require.NoError(t, os.Chown(path, 1, -1))
+	require.NoError(t, os.Symlink(path, filepath.Join(dir, "weir-status-2")))
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "trust me")
+			_ = conn.Close()
+		}
+	}()
+	all, err := launch.Statuses()
+	require.NoError(t, err)
+	require.Empty(t, all)
+	_, err = launch.Statuses(1)
+	require.ErrorContains(t, err, "belongs to another user")
+	_, err = launch.Statuses(2)
+	require.ErrorContains(t, err, "is no socket")
+}
+
+// Under a TMPDIR whose path is longer than that of a socket may be, jobs meet and say what they do.
+func TestLongTemporaryFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	t.Setenv("TMPDIR", dir)
+	job, out := shell(1, `echo "${WEIR_ADDRESS#unix:}"`)
+	_, err := job.Run(t.Context())
+	require.NoError(t, err)
+	require.Less(t, len(strings.TrimSpace(out.String())), 4+103-len(".65535"), out)
+	server, err := launch.ServeStatus(func() string { return "here" })
+	require.NoError(t, err)
+	all, err := launch.Statuses(os.Getpid())
+	require.NoError(t, err)
+	require.Equal(t, []launch.Status{{Process: os.Getpid(), Text: "here"}}, all)
+	require.NoError(t, server.Close())
 }

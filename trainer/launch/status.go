@@ -1,21 +1,44 @@
 package launch
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
-// statusSocket is where a process tells what it does, but for its number.
-func statusSocket() string { return filepath.Join(os.TempDir(), "weir-status-") }
+// statusSocket is where a process tells what it does.
+func statusSocket(process int) string {
+	return filepath.Join(socketFolder(), statusPrefix+strconv.Itoa(process))
+}
+
+// statusSockets are the sockets of this user, by the number of the process.
+func statusSockets() map[int]string {
+	all := map[int]string{}
+	paths, _ := filepath.Glob(filepath.Join(socketFolder(), statusPrefix+"*")) // The pattern is well-formed unless TMPDIR is odd.
+	for _, path := range paths {
+		process, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), statusPrefix))
+		if err == nil && checkSocket(path) == nil {
+			all[process] = path
+		}
+	}
+	return all
+}
+
+const (
+	statusPrefix = "weir-status-"
+	mostStatus   = 64 << 10 // bytes that a process may say
+)
 
 // patience bounds how long a process takes to say what it does, or to hear it.
 const patience = 10 * time.Second
@@ -23,7 +46,8 @@ const patience = 10 * time.Second
 // ServeStatus answers Statuses of the same user on this host with what text returns, which any
 // goroutine may call, until the closer is closed.
 func ServeStatus(text func() string) (io.Closer, error) {
-	path := statusSocket() + strconv.Itoa(os.Getpid())
+	removeLeft()
+	path := statusSocket(os.Getpid())
 	_ = os.Remove(path) // A killed process of this number may have left it.
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -38,9 +62,11 @@ func ServeStatus(text func() string) (io.Closer, error) {
 			if err != nil {
 				return
 			}
-			_ = conn.SetDeadline(time.Now().Add(patience)) // Who does not read gets nothing.
-			_, _ = io.WriteString(conn, text())
-			_ = conn.Close()
+			go func() {
+				_ = conn.SetDeadline(time.Now().Add(patience)) // Who does not read gets nothing.
+				_, _ = io.WriteString(conn, text())
+				_ = conn.Close()
+			}()
 		}
 	}()
 	return listener, nil
@@ -52,30 +78,28 @@ type Status struct {
 	Text    string // lines
 }
 
-// Statuses asks the processes of this host that serve their status, or those given. Of them, one
-// that does not answer is an error.
+// Statuses asks the processes of this user on this host that serve their status, or those given,
+// all at the same time. Of those given, one that does not answer within ten seconds is an error;
+// others that do not are left out. Of what one says, the first 64 KiB are kept.
 func Statuses(processes ...int) (all []Status, err error) {
+	removeLeft()
 	given := len(processes) > 0
 	if !given {
-		paths, _ := filepath.Glob(statusSocket() + "*") // The pattern is well-formed unless TMPDIR is odd.
-		for _, path := range paths {
-			if process, err := strconv.Atoi(strings.TrimPrefix(path, statusSocket())); err == nil {
-				processes = append(processes, process)
-			}
-		}
-		slices.Sort(processes)
+		processes = slices.Sorted(maps.Keys(statusSockets()))
 	}
-	for _, process := range processes {
-		path := statusSocket() + strconv.Itoa(process)
-		text, fault := ask(path)
-		if errors.Is(fault, syscall.ECONNREFUSED) && gone(process) { // A process that begins refuses for a moment.
-			_ = os.Remove(path)
-		}
+	texts, faults := make([]string, len(processes)), make([]error, len(processes))
+	var asked sync.WaitGroup
+	deadline := time.Now().Add(patience)
+	for i, process := range processes {
+		asked.Go(func() { texts[i], faults[i] = ask(statusSocket(process), deadline) })
+	}
+	asked.Wait()
+	for i, process := range processes {
 		switch {
-		case fault == nil:
-			all = append(all, Status{process, text})
+		case faults[i] == nil:
+			all = append(all, Status{process, texts[i]})
 		case given:
-			err = errors.Join(err, fmt.Errorf("launch: process %d does not say what it does: %w", process, fault))
+			err = errors.Join(err, fmt.Errorf("launch: process %d does not say what it does: %w", process, faults[i]))
 		}
 	}
 	return all, err
@@ -86,15 +110,22 @@ func gone(process int) bool {
 	return err != nil || errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
-func ask(path string) (string, error) {
-	conn, err := net.DialTimeout("unix", path, patience)
+func ask(path string, deadline time.Time) (string, error) {
+	if err := checkSocket(path); err != nil {
+		return "", err
+	}
+	dialer := net.Dialer{Deadline: deadline}
+	conn, err := dialer.Dial("unix", path)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(deadline); err != nil {
 		return "", err
 	}
-	text, err := io.ReadAll(io.LimitReader(conn, 16<<20))
+	text, err := io.ReadAll(io.LimitReader(conn, mostStatus+1))
+	if len(text) > mostStatus {
+		text = append(text[:bytes.LastIndexByte(text[:mostStatus], '\n')+1], "...\n"...)
+	}
 	return string(text), err
 }

@@ -14,3 +14,9 @@ func signal(cmd *exec.Cmd, s os.Signal) {
 		_ = syscall.Kill(-cmd.Process.Pid, number) // It may be gone.
 	}
 }
+
+// mine reports whether a file belongs to this user.
+func mine(info os.FileInfo) bool {
+	is, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(is.Uid) == os.Getuid()
+}

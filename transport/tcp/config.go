@@ -70,6 +70,7 @@ const (
 	leastSilence   = 10 * time.Millisecond
 	never          = 100 * 365 * 24 * time.Hour
 	mostRanks      = 1 << 16
+	mostPath       = 107 // bytes, where it is longest
 )
 
 // Validate reports every fault.
@@ -100,6 +101,8 @@ func (c *Config) Validate() error {
 		network, host, err := split(address)
 		if err != nil {
 			faults = append(faults, err)
+		} else if network == "unix" && len(host) > mostPath {
+			fault("address %q: the path has %d bytes, and that of a socket at most %d: give a shorter one", address, len(host), mostPath)
 		} else if network == "tcp" && c.TLS == nil && !c.Insecure && !loopback(host) {
 			fault("%s is not on loopback: give TLS, which authenticates both sides, or say that the network is trusted (Insecure)", address)
 		}

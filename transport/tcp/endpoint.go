@@ -30,6 +30,7 @@ type Endpoint[T any] struct {
 	end       context.CancelCauseFunc
 	running   atomic.Uint64 // the action under way
 	position  atomic.Int64  // of it
+	step      atomic.Int64  // of the runner
 	wake      chan struct{}
 	writers   sync.WaitGroup // of links
 	readers   sync.WaitGroup // of confirmations
@@ -372,8 +373,9 @@ func (e *Endpoint[T]) explained(err error, w wait[T]) error {
 // Capacity returns Config.Capacity.
 func (e *Endpoint[T]) Capacity() int { return e.cfg.Capacity }
 
-// Runs notes the action that the rank runs.
-func (e *Endpoint[T]) Runs(action schedule.Action) {
+// Runs notes the step and the action that the rank runs.
+func (e *Endpoint[T]) Runs(step int64, action schedule.Action) {
+	e.step.Store(step)
 	e.running.Store(uint64(action))
 	e.position.Add(1)
 }
@@ -405,7 +407,7 @@ func (e *Endpoint[T]) Context(parent context.Context) (context.Context, context.
 func (e *Endpoint[T]) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := Status{Rank: e.cfg.Rank, Step: e.epoch, Action: schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false), Position: e.position.Load()}
+	s := Status{Rank: e.cfg.Rank, Step: e.step.Load(), Action: schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false), Position: e.position.Load()}
 	w := &e.wait
 	if s.Waits = w.sort != nothing; !s.Waits {
 		return s

@@ -34,6 +34,9 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("tcp: rank %d is lost: %s; its last heartbeat was in step %d: %s", e.Rank, e.Reason, e.Last.Step, e.Last.does())
 }
 
+// Elsewhere says that the cause is not in this process: see launch.ExitStatus.
+func (e *LostError) Elsewhere() bool { return true }
+
 // waitError says what a call has waited for when the job ended.
 type waitError struct {
 	action schedule.Action
@@ -72,6 +75,9 @@ type RemoteError struct {
 
 // Error is the text of the cause.
 func (e *RemoteError) Error() string { return e.text }
+
+// Elsewhere says that the cause is not in this process: see launch.ExitStatus.
+func (e *RemoteError) Elsewhere() bool { return true }
 
 // Is reports whether the target is context.Canceled and the cause was.
 func (e *RemoteError) Is(target error) bool { return e.canceled && target == context.Canceled }

@@ -135,7 +135,7 @@ func (h *hub) lookForStall() {
 	for rank := range h.statuses {
 		s := &h.statuses[rank]
 		still = min(still, h.heard[rank].Sub(h.changed[rank]))
-		waits = waits || s.Waits && s.Step == h.epoch && !h.waiting[rank]
+		waits = waits || s.Waits && !h.waiting[rank]
 	}
 	if !waits || h.aborted || still < h.stall {
 		return

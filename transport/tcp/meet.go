@@ -157,6 +157,9 @@ func (c *Config) open(ctx context.Context, address string) (net.Listener, error)
 	}
 	var cfg net.ListenConfig
 	listener, err := cfg.Listen(ctx, network, rest)
+	if errors.Is(err, syscall.EINVAL) && network == "unix" {
+		err = fmt.Errorf("%w: the path has %d bytes, and that of a socket has at most 107, or 103 on some systems: give a shorter one", err, len(rest))
+	}
 	if err == nil || network != "unix" {
 		return listener, err
 	}

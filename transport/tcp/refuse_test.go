@@ -86,6 +86,8 @@ func TestValidate(t *testing.T) {
 		"rank 2 of 2":                       {Rank: 2, Ranks: 2, Address: "unix:/x"},
 		"capacity -2":                       {Ranks: 1, Address: "unix:/x", Capacity: -2},
 		"a silence of 5ns":                  {Ranks: 1, Address: "unix:/x", Silence: 5},
+		"a stall of 5ns":                    {Ranks: 1, Address: "unix:/x", Stall: 5},
+		"the path has 121 bytes":            {Ranks: 1, Address: "unix:/" + strings.Repeat("x", 120)},
 		"give unix:PATH":                    {Ranks: 1, Address: "http://x"},
 		"missing port":                      {Ranks: 1, Address: "tcp:127.0.0.1"},
 		"tcp:10.0.0.1:5 is not on loopback": {Ranks: 1, Address: "tcp:10.0.0.1:5"},

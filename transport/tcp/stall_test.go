@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -91,7 +92,7 @@ func stalls(t *testing.T, config tcp.Config, do func(ctx context.Context, end *t
 				do(t.Context(), end)
 				_, errs[rank] = end.Exchange(t.Context(), nil)
 			} else {
-				end.Runs(schedule.Act(schedule.RecvF, rank, 5))
+				end.Runs(9, schedule.Act(schedule.RecvF, rank, 5))
 				if errs[rank] = end.Recv(t.Context(), 2, runner.Tag{Stage: rank - 1, Microbatch: 5}, make([]number, 1)); errs[rank] == nil {
 					_, errs[rank] = end.Exchange(t.Context(), nil)
 				}
@@ -111,7 +112,7 @@ func TestStall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			errs := stalls(t, config, func(_ context.Context, end *tcp.Endpoint[number]) {
-				end.Runs(schedule.Act(schedule.F, 2, 7))
+				end.Runs(9, schedule.Act(schedule.F, 2, 7))
 				time.Sleep(time.Hour)
 			})
 			require.GreaterOrEqual(t, time.Since(began), time.Hour)
@@ -136,11 +137,11 @@ func TestSlowIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := stalls(t, tcp.Config{Stall: 4 * time.Second}, func(ctx context.Context, end *tcp.Endpoint[number]) {
 			for m := range 10 {
-				end.Runs(schedule.Act(schedule.F, 2, m))
+				end.Runs(9, schedule.Act(schedule.F, 2, m))
 				time.Sleep(3 * time.Second)
 			}
 			for rank := range 2 {
-				end.Runs(schedule.Act(schedule.SendF, 2, rank))
+				end.Runs(9, schedule.Act(schedule.SendF, 2, rank))
 				if end.Send(ctx, rank, runner.Tag{Stage: rank - 1, Microbatch: 5}, []number{num(1)}) != nil {
 					return
 				}
@@ -174,5 +175,25 @@ func TestSlowIsNotStalled(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, closeAll(ends))
+	})
+}
+
+// What is said of a rank that is lost has the step of the runner, and not the number of steps and
+// evaluations that the transport has seen.
+func TestLostInStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := stalls(t, tcp.Config{}, func(ctx context.Context, end *tcp.Endpoint[number]) {
+			end.Runs(41, schedule.Act(schedule.F, 2, 7))
+			require.EqualValues(t, 41, end.Status().Step)
+			time.Sleep(2 * time.Second) // a heartbeat
+			end.Kill()
+		})
+		for _, err := range errs[:2] {
+			var lost *tcp.LostError
+			require.ErrorAs(t, err, &lost)
+			require.EqualValues(t, 41, lost.Last.Step)
+			require.ErrorContains(t, err, "its last heartbeat was in step 41: runs 2F7")
+			require.Equal(t, launch.Elsewhere, launch.ExitStatus(err))
+		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 // Status is what a rank does at a moment.
 type Status struct {
 	Rank   int
-	Step   int64           // steps that have begun, evaluations too
+	Step   int64           // the last one that has run an action, as runner.Result.Step counts them
 	Action schedule.Action // under way; 0 outside of its program
 	// Position is the number of actions of this step before Action.
 	Position int64
