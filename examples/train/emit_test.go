@@ -56,7 +56,7 @@ func TestEmitCosts(t *testing.T) {
 	}
 	require.Contains(t, stdout, "block1")
 	require.Contains(t, stdout, "go run ./cmd/weir choose --costs ")
-	require.Contains(t, stdout, " --ranks 2 --microbatches 5\n")
+	require.Contains(t, stdout, " --ranks 2 --microbatches 5 -o best.json\n")
 }
 
 // In FP8 the blocks make copies of their weights, which takes time and has a size; the
