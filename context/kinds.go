@@ -58,8 +58,9 @@ const (
 )
 
 // Use is one use of a parameter by a stage: its Name, its accumulator Grad, of float32
-// and class Resident, owned by the trainer and unused where it is Frozen, and how often
-// it Contributes. Uses of a tied parameter share the name; each has an accumulator of its
+// and class Resident, owned by the trainer and unused where it is Frozen, how often
+// it Contributes, and its Weight, which may be none: package stagetest moves weights to
+// compare gradients with differences. Uses of a tied parameter share the name; each has an accumulator of its
 // own (L9).
 type Use[T any] = frames.Use[T]
 

@@ -117,6 +117,9 @@ type Use[T any] struct {
 	Name        string
 	Grad        T // float32 accumulator of class Resident, owned by the trainer; unused where Frozen
 	Contributes Contribution
+	// Weight is the weight itself, with as many elements as Grad, owned by the trainer. It may
+	// be none: it is for those that move weights, not for the step.
+	Weight T
 }
 
 // Read declares that a stage reads an entry part, and when. Zero At is AtForward.

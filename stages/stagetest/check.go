@@ -49,6 +49,7 @@ func (s *suite[T]) check() {
 		{s.train},
 		{s.repeat}, {s.order}, {s.evaluate},
 		{s.first, s.add, func() { s.frozenBefore(whole) }, s.frozen, s.recompute, s.split},
+		{s.differences},
 		{s.survive},
 	} {
 		for _, check := range group {

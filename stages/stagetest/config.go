@@ -23,6 +23,10 @@ type Config[T any] struct {
 	// EvalDiffers says that the outputs in Eval are meant to be others than in
 	// Train, as with dropout. Eval is then compared with itself alone.
 	EvalDiffers bool
+	// GradientDiffers says that gradients are meant to be others than differences of the
+	// losses, as where a stage rounds, or lets gradients through where it has none. They
+	// are then not compared. Stages that compute on copies of their weights never are.
+	GradientDiffers bool
 	// Allocations asks that the calls of the stage allocate the same on the Go heap
 	// with 16 microbatches as with 64 (L11).
 	Allocations bool
@@ -41,7 +45,9 @@ type Subject[T any] struct {
 	// are compared and tensors are not, and Run says so.
 	Read func(T) ([]byte, error)
 	// Write overwrites the start of a tensor. It may be nil. With it gradients are
-	// filled with NaN before a step.
+	// filled with NaN before a step, and weights (batchctx.Use.Weight) and inputs are moved
+	// to compare gradients with differences of the losses. Weights, and inputs and outputs
+	// that have a gradient, are float32 then, as the bytes of Read have them.
 	Write func(T, []byte) error
 	// Gradients must be set where the stage trains.
 	Gradients runner.Gradients[T]

@@ -73,6 +73,8 @@ func (x *run[T]) handover(err error) (Code, string) {
 		at = where.Action.Kind()
 	}
 	switch {
+	case errors.Is(err, runner.ErrUnseeded):
+		return LacksSeed, fmt.Sprintf("it records a loss that trains and never asks for its seed: %v", err)
 	case at == schedule.None && errors.Is(err, batchctx.ErrContribution):
 		return ContributesNever, fmt.Sprintf("it contributes too seldom to a gradient: %v", err)
 	case at != schedule.None && where.Action.Stage() != x.trial.number():

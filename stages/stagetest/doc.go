@@ -14,4 +14,9 @@
 // sentence that says what is wrong and how to put it right. Questions about a
 // stage whose results depend on the order of microbatches would mean nothing, so the
 // suite stops at the first group of checks that finds something.
+//
+// With Subject.Read and Subject.Write the suite compares gradients with central differences
+// of the losses, along directions of every weight (batchctx.Use.Weight) and every input, at
+// weights and seeds that are not 1: a term that is there twice, a seed or a coefficient that
+// was forgotten, a factor of 1.01.
 package stagetest

@@ -38,6 +38,7 @@ const (
 	MutatesPart                  // changes an entry part
 	ContributesTwice             // contributes to a gradient twice in a microbatch
 	ContributesNever             // contributes to a gradient in fewer microbatches than declared
+	LacksSeed                    // trains a loss without asking for its seed
 	NotRepeatable                // gives other numbers when all is done again
 	OrderMatters                 // gives other numbers, or fails, in another order of microbatches
 	IgnoresFirst                 // adds to a gradient that it must overwrite
@@ -47,6 +48,7 @@ const (
 	FrozenDiffers                // fails, or gives another gradIn, where its parameters are frozen
 	WritesFrozen                 // writes the gradient of a frozen parameter
 	SplitDiffers                 // gives other numbers, or fails, with I and W apart
+	GradientDiffers              // computes gradients that are not those of its outputs and losses
 	AbortMatters                 // a cancelled step changes the next one, or leaves something
 	Allocates                    // allocates Go memory with every microbatch (L11)
 
@@ -94,6 +96,7 @@ var texts = [numCodes]struct{ name, advice string }{
 	MutatesPart:      {"mutates part", "write to a tensor of the stage's own"},
 	ContributesTwice: {"contributes twice", "ask Grad once for a parameter, and write the sum"},
 	ContributesNever: {"contributes never", "contribute in every microbatch, or declare the parameter Sometimes or Frozen"},
+	LacksSeed:        {"lacks seed", "ask LossSeed for every loss that trains, and declare the others with Metric"},
 	NotRepeatable:    {"not repeatable", "key random draws by Seed, Step and Global, do not depend on the clock or on the order of a map, and let Config.New give the same weights"},
 	OrderMatters:     {"order matters", "keep nothing of a microbatch in fields, and key random draws by Global"},
 	IgnoresFirst:     {"ignores first", "overwrite the whole gradient where Grad says First"},
@@ -103,6 +106,7 @@ var texts = [numCodes]struct{ name, advice string }{
 	FrozenDiffers:    {"frozen differs", "where Frozen says so, save nothing for W, and write nothing where Grad says Skip"},
 	WritesFrozen:     {"writes frozen", "reach gradients through Grad alone"},
 	SplitDiffers:     {"split differs", "let BackwardInput and BackwardWeight together do what Backward does, in the same order"},
+	GradientDiffers:  {"gradient differs", "let the backward compute the derivative of what the forward computes, every loss times its own seed, or set Config.GradientDiffers where another one is meant"},
 	AbortMatters:     {"abort matters", "keep nothing in fields between calls"},
 	Allocates:        {"allocates", "allocate scratch once, in the stage"},
 }

@@ -83,6 +83,14 @@ var mutants = []struct {
 	{"keeps input", pointers, stagetest.KeepsSaved},
 	{"reachable part", pointers, stagetest.Reachable},
 	{"reachable closure", pointers, stagetest.Reachable},
+	{"never asks for a seed", heads, stagetest.LacksSeed},
+	{"asks for the seed of a metric", heads, stagetest.Undeclared},
+	{"forgets the seed", heads, stagetest.GradientDiffers},
+	{"misses the coefficient", heads, stagetest.GradientDiffers},
+	{"doubles a term", heads, stagetest.GradientDiffers},
+	{"forgets the weight", heads, stagetest.GradientDiffers},
+	{"gradient by 1.01", heads, stagetest.GradientDiffers},
+	{"gradIn by 1.01", heads, stagetest.GradientDiffers},
 	{"makes nothing", whole, stagetest.BadConfig},
 }
 

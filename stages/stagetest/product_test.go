@@ -23,10 +23,11 @@ type (
 // It saves x and the mask, and records the sum of y as a metric. If broken is
 // not "" it does one thing wrong.
 type product struct {
-	arena  *memory.Arena
-	weight []float32
-	grads  [2]handle // of the weight, and of a weight that is declared and Sometimes used
-	broken string
+	arena   *memory.Arena
+	weights handle
+	weight  []float32 // in weights
+	grads   [2]handle // of the weight, and of a weight that is declared and Sometimes used
+	broken  string
 
 	// For mutants.
 	kept    handle
@@ -65,7 +66,7 @@ func (p *product) Spec() stages.Spec {
 
 func (p *product) Params() []batchctx.Use[handle] {
 	params := []batchctx.Use[handle]{
-		{Name: "w", Grad: p.grads[0]},
+		{Name: "w", Grad: p.grads[0], Weight: p.weights},
 		{Name: "odd", Grad: p.grads[1], Contributes: batchctx.Sometimes},
 	}
 	if p.is("params change") && p.calls > 3 {

@@ -85,6 +85,7 @@ func ends(input, output bool) stagetest.Config[handle] {
 		}
 		p := s.Stage.(*product)
 		end := &stages.Func[handle]{Declares: stages.Spec{Name: "end", Slots: []string{"x"}}, Parameters: p.Params()}
+		end.Parameters[0].Weight = handle{} // it multiplies nothing here
 		wire := []stages.Port{{Name: "x"}}
 		if input {
 			end.Declares.Inputs = wire
@@ -134,7 +135,13 @@ func ends(input, output bool) stagetest.Config[handle] {
 					return err
 				}
 				clear(dx)
-				dx[0], gradIn[0] = seed, g
+				if dx[0], gradIn[0] = seed, g; output {
+					dy, err := p.floats(gradOut[0])
+					if err != nil {
+						return err
+					}
+					copy(dx, dy)
+				}
 			}
 			dy := make([]float32, len(x))
 			dy[0] = seed

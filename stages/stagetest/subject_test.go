@@ -44,7 +44,11 @@ func subject(broken string, split bool) (stagetest.Subject[handle], error) {
 	if err != nil {
 		return stagetest.Subject[handle]{}, err
 	}
-	p := &product{arena: arena, weight: []float32{1, -2, 0.5, 3}, broken: broken}
+	p := &product{arena: arena, broken: broken}
+	if p.weights, p.weight, err = p.alloc(memory.Resident, width); err != nil {
+		return stagetest.Subject[handle]{}, err
+	}
+	copy(p.weight, []float32{1, -2, 0.5, 3})
 	for i := range p.grads {
 		if p.grads[i], err = arena.Alloc(memory.Resident, 4*width); err != nil {
 			return stagetest.Subject[handle]{}, err

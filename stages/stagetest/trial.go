@@ -40,6 +40,7 @@ type setting[T any] struct {
 	apart      bool // the stage's I and W, in place of the rule, with W lag I's behind
 	lag        int
 	frozenFeed bool // nothing before the stage trains
+	exponent   int  // of the seeds of losses
 
 	decorate func(stages.Stage[T]) stages.Stage[T]    // nil: as it is
 	visit    func(v visit[T], run func() error) error // stands in for the probe; nil is the probe
@@ -163,7 +164,8 @@ func sameSpec(a, b stages.Spec) bool {
 
 func sameParams[T any](a, b []batchctx.Use[T]) bool {
 	return slices.EqualFunc(a, b, func(x, y batchctx.Use[T]) bool {
-		return x.Name == y.Name && x.Contributes == y.Contributes && (same(x.Grad, y.Grad) || none(x.Grad) && none(y.Grad))
+		return x.Name == y.Name && x.Contributes == y.Contributes && (same(x.Grad, y.Grad) || none(x.Grad) && none(y.Grad)) &&
+			(same(x.Weight, y.Weight) || none(x.Weight) && none(y.Weight))
 	})
 }
 
@@ -221,7 +223,7 @@ func (t *trial[T]) start(s setting[T]) (*run[T], bool) {
 	}
 	r, err := runner.New(runner.Config[T]{
 		Stages: chain, Spaces: runner.On(t.space), Losses: t.losses,
-		Gradients: t.subject.Gradients, Hooks: hooks, Seed: 1,
+		Gradients: t.subject.Gradients, Hooks: hooks, Seed: 1, ScaleExponent: s.exponent,
 		Plan: runner.Plan{Rule: s.rule, Group: s.group, LookAhead: s.lookAhead},
 	})
 	if err != nil {

@@ -1,11 +1,16 @@
 package transformer_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/stagetest"
 	"github.com/weir-ml/weir/stages/transformer"
 )
@@ -28,6 +33,61 @@ func TestConformance(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestDifferencesFindAPercent scales each gradient of each stage by 1.01 in turn: stagetest
+// finds it, along a direction, in every one.
+func TestDifferencesFindAPercent(t *testing.T) {
+	cfg := tiny
+	cfg.Dropout, cfg.Layers = 0.1, 1
+	for i := range 3 {
+		s, err := subject(cfg, 3, i)
+		require.NoError(t, err)
+		params := len(stages.Params(s.Stage))
+		require.NoError(t, s.Close())
+		for scaled := range params + min(i, 1) { // the last one is gradIn
+			faults := stagetest.Check(stagetest.Config[kernels.Buffer]{
+				New: func() (stagetest.Subject[kernels.Buffer], error) {
+					s, err := subject(cfg, 3, i)
+					if err == nil {
+						s.Stage = &off{s.Stage, s.Gradients.(*kernels.Host), scaled}
+					}
+					return s, err
+				},
+				EvalDiffers: true,
+			})
+			require.Len(t, faults, 1, "stage %d, gradient %d", i, scaled)
+			require.Equal(t, stagetest.GradientDiffers, faults[0].Code, faults[0].Text)
+		}
+	}
+}
+
+// off is a stage one of whose gradients, by the number of the parameter, is 1.01 times what it
+// should be: the last one is that of its input.
+type off struct {
+	stages.Stage[kernels.Buffer]
+	host   *kernels.Host
+	scaled int
+}
+
+func (o *off) Unwrap() stages.Stage[kernels.Buffer] { return o.Stage }
+
+func (o *off) Backward(ctx context.Context, mb batchctx.Microbatch[kernels.Buffer], gradOut, gradIn []kernels.Buffer) error {
+	if err := o.Stage.Backward(ctx, mb, gradOut, gradIn); err != nil {
+		return err
+	}
+	var x []float32
+	params := stages.Params(o.Stage)
+	switch {
+	case o.scaled < len(params) && mb.Index() == 1 && !mb.Frozen(batchctx.Param(o.scaled+1)): // of what the check has, the last one
+		x = o.host.Float32s(params[o.scaled].Grad)
+	case o.scaled == len(params) && gradIn != nil:
+		x = o.host.Float32s(gradIn[0])
+	}
+	for i := range x {
+		x[i] *= 1.01
+	}
+	return nil
 }
 
 // TestFP8Conformance holds blocks in FP8 to the contract as well.

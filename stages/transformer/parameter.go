@@ -129,7 +129,7 @@ func (b *builder) use(s *stage, name string, fill func(weight kernels.Buffer) er
 	if b.err != nil {
 		b.err = fmt.Errorf("transformer: parameter %q of %d elements: %w", name, n, b.err)
 	}
-	return s.Param(name, grad), c.Weight
+	return s.Use(batchctx.Use[kernels.Buffer]{Name: name, Grad: grad, Weight: c.Weight}), c.Weight
 }
 
 // parameter returns the parameter of a name, and its number of elements.
