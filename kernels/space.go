@@ -191,6 +191,9 @@ func (s *space) Reclaim(mark uint64) int64 {
 	return s.arena.Reclaim(mark)
 }
 
+// Hash returns a hash of the contents and the size of a buffer ([memory.Hasher]).
+func (s *space) Hash(b Buffer) (uint64, error) { return s.arena.Hash(b.Handle) }
+
 // Close gives all memory back to the system. Every handle is stale afterwards.
 func (s *space) Close() error {
 	s.table.Lock()

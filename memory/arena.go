@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -133,6 +135,8 @@ var (
 	_ Planned       = (*Arena)(nil)
 	_ Scoped        = (*Arena)(nil)
 	_ PeakWatched   = (*Arena)(nil)
+
+	_ Hasher[Handle] = (*Arena)(nil)
 )
 
 // NewArena reserves the range. If the system refuses so much address space
@@ -328,6 +332,27 @@ func (a *Arena) Data(h Handle) ([]byte, error) {
 		return nil, fmt.Errorf("%w: data of handle %v (%s, %d bytes)", ErrFar, h, s.class, s.bytes)
 	}
 	return a.pages.mem[s.off : s.off+s.bytes : s.off+s.bytes], nil
+}
+
+// Hash returns a hash of the buffer's contents and size.
+func (a *Arena) Hash(h Handle) (uint64, error) {
+	s := a.lookup(h)
+	if s == nil {
+		return 0, a.missing("hash", h)
+	}
+	data, err := a.contents(s)
+	sum := sha256.Sum256(data)
+	return binary.LittleEndian.Uint64(sum[:]), err
+}
+
+// contents returns a view of the bytes of a buffer, or a copy where its range is far.
+func (a *Arena) contents(s *slot) ([]byte, error) {
+	if a.far == nil {
+		return a.pages.mem[s.off : s.off+s.bytes], nil
+	}
+	data := make([]byte, s.bytes)
+	_, err := a.far.ReadAt(data, s.off)
+	return data, err
 }
 
 // Close releases every buffer, Resident ones too, and gives the range back to the

@@ -90,6 +90,13 @@ type Reclaimer interface {
 	Reclaim(mark uint64) int64
 }
 
+// Hasher is an optional ability of a Space: to tell whether two buffers hold the same, also
+// those of two processes.
+type Hasher[T any] interface {
+	// Hash returns a hash of the buffer's contents and size. It waits for queued work.
+	Hash(h T) (uint64, error)
+}
+
 // Stats is the state of an allocator's book, in bytes.
 type Stats struct {
 	Live     int64   // allocated and not yet freed

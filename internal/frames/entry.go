@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,9 +10,10 @@ import (
 )
 
 // entry is what is being filled.
-type entry struct {
+type entry[T any] struct {
 	item   int
 	wanted uint64
+	tried  func(part int, h T) error // where nothing is to be kept: see Try
 }
 
 // EntryIndex returns the number in the batch of the microbatch whose entry is filled.
@@ -47,6 +49,9 @@ func (c *Frames[T]) putPart(name string, h T) error {
 	if part < 0 {
 		return fmt.Errorf("%w: part %q of microbatch %d, where stages read %q: declare the read, Decl.Part(%[2]q), or do not put it", ErrUnread, name, c.entry.item, c.parts)
 	}
+	if c.entry.tried != nil {
+		return cmp.Or(c.entry.tried(part, h), errUnwanted)
+	}
 	if !wants {
 		return errUnwanted
 	}
@@ -71,7 +76,7 @@ func (c *Frames[T]) Pull(item int, fill func() error) error {
 		c.widen()
 	}
 	c.entryOf[item&c.entryMask] = c.extent.OfItem(item)
-	c.entry = entry{item, c.extent.Of(item)}
+	c.entry = entry[T]{item: item, wanted: c.extent.Of(item)}
 	if err := c.End(fill()); err != nil {
 		return err
 	}
@@ -81,6 +86,13 @@ func (c *Frames[T]) Pull(item int, fill func() error) error {
 		}
 	}
 	return nil
+}
+
+// Try calls fill for the entry of an item as on a rank that reads every part, and lends what it
+// puts to tried. Nothing is kept.
+func (c *Frames[T]) Try(item int, tried func(part int, h T) error, fill func() error) error {
+	c.entry = entry[T]{item, ^uint64(0), tried}
+	return c.End(fill())
 }
 
 // DropParts ends the parts of a microbatch's entry that are in the set, one bit each (L1).

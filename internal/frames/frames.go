@@ -113,7 +113,7 @@ type Frames[T any] struct {
 	entryOf   []int     // microbatch of each entry, at the place of its item
 	entryMask int
 	extent    Extent
-	entry     entry
+	entry     entry[T]
 	outputs   []cell[T] // of the last stage, within its action
 	bounded   func()    // in a dry run: the size asked for next is a bound
 

@@ -40,9 +40,14 @@ type Config[T any] struct {
 	// Microbatches are numbered as the source was told (Entry.Index).
 	// nil: they end with the forward. Where the evaluation fails, a space that reclaims
 	// has taken them back.
-	Outputs   func(microbatch int, out []T) error
-	Seed      uint64 // of random draws
-	FirstStep int64  // number of the first step, for a resumed run
+	Outputs func(microbatch int, out []T) error
+	// CheckSource holds a source of Indexed to its contract, as every build with -tags
+	// invariants does: each rank makes all parts of all microbatches once more before the step,
+	// those that only others read among them. Parts of which two ranks make different ones, or
+	// one rank when it is asked again, end the step with ErrIndexed. Spaces must be memory.Hasher.
+	CheckSource bool
+	Seed        uint64 // of random draws
+	FirstStep   int64  // number of the first step, for a resumed run
 	// ScaleExponent is k: gradients are seeded with 2^k, and the factor of the
 	// Result takes it back. 0 for float32. SetScaleExponent changes it between steps.
 	ScaleExponent int

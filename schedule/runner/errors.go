@@ -43,6 +43,9 @@ var (
 	// ErrUnseeded is returned at the end of a training step in which a loss that trains was
 	// recorded, if no call of its stage has ever asked for the seed of its gradient.
 	ErrUnseeded = errors.New("runner: a loss trains and has no gradient")
+	// ErrIndexed is returned at the end of a step whose source was made by Indexed and is no
+	// function of Entry.Index: see Config.CheckSource.
+	ErrIndexed = errors.New("runner: the source is no function of the index")
 	// ErrNoCopy is returned where World.Copy returns a handle of the sending rank.
 	ErrNoCopy = errors.New("runner: a handle crosses ranks")
 	// ErrRanks is returned if the ranks do not run the same step: if they begin different

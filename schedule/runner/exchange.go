@@ -16,21 +16,22 @@ import (
 type report struct {
 	reportHeader
 	squares []float64 // of the gradients that the rank owns, in the order of their owners
+	parts   []uint64  // digests of what its source makes, by part; none where that is not checked
 	record  []byte    // of its losses
 }
 
-// reportHeader is the beginning of a report, little-endian. The squares follow it, and then the
-// record.
+// reportHeader is the beginning of a report, little-endian. The squares follow it, the digests
+// of the parts, and then the record.
 type reportHeader struct {
 	Magic                    [4]byte // "WRR" and the version
-	Squares                  uint32  // how many
+	Squares, Parts           uint32  // how many
 	Step, Microbatches, Mode int64
 	// Rank is what the rank has measured. Start and end are by its clock, in Unix time; 0
 	// where it has no computations.
 	Rank RankResult
 }
 
-var reportMagic = [4]byte{'W', 'R', 'R', 4}
+var reportMagic = [4]byte{'W', 'R', 'R', 5}
 
 // exchange merges the losses of all ranks into the record, in the order of the ranks,
 // and returns what each has measured.
@@ -93,6 +94,7 @@ func (r *worker[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, er
 			mine.squares = append(mine.squares, r.squares[i])
 		}
 	}
+	mine.parts = append(mine.parts[:0], r.checked.made...)
 	var err error
 	if mine.record, err = record.AppendBinary(mine.record[:0]); err != nil {
 		return nil, err
@@ -125,6 +127,9 @@ func (r *worker[T]) hear(rank int, data []byte, record *loss.Record) error {
 	if len(squares) > 0 {
 		return fmt.Errorf("%w: rank %d has %d more parameters than its stages declare here", ErrRanks, rank, len(squares))
 	}
+	if err := r.agrees(rank, said.parts); err != nil {
+		return err
+	}
 	if rank == 0 {
 		return record.UnmarshalBinary(said.record)
 	}
@@ -135,10 +140,13 @@ func (r *worker[T]) hear(rank int, data []byte, record *loss.Record) error {
 }
 
 func (p *report) append(b []byte) []byte {
-	p.Magic, p.Squares = reportMagic, uint32(len(p.squares))
+	p.Magic, p.Squares, p.Parts = reportMagic, uint32(len(p.squares)), uint32(len(p.parts))
 	b, _ = binary.Append(b, binary.LittleEndian, &p.reportHeader) // which has a fixed size
 	for _, s := range p.squares {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s))
+	}
+	for _, digest := range p.parts {
+		b = binary.LittleEndian.AppendUint64(b, digest)
 	}
 	return append(b, p.record...)
 }
@@ -155,12 +163,17 @@ func (p *report) decode(b []byte) error {
 	if again, _ := binary.Append(nil, binary.LittleEndian, &p.reportHeader); !bytes.Equal(again, b[:n]) { // a bool is 0 or 1
 		return fmt.Errorf("%w: a header that nobody writes", errReport)
 	}
-	if b = b[n:]; int64(len(b)) < 8*int64(p.Squares) {
-		return fmt.Errorf("%w: %d bytes for %d squares", errReport, len(b), p.Squares)
+	if b = b[n:]; int64(len(b)) < 8*(int64(p.Squares)+int64(p.Parts)) {
+		return fmt.Errorf("%w: %d bytes for %d squares and %d parts", errReport, len(b), p.Squares, p.Parts)
 	}
 	p.squares = p.squares[:0]
 	for range p.Squares {
 		p.squares = append(p.squares, math.Float64frombits(binary.LittleEndian.Uint64(b)))
+		b = b[8:]
+	}
+	p.parts = p.parts[:0]
+	for range p.Parts {
+		p.parts = append(p.parts, binary.LittleEndian.Uint64(b))
 		b = b[8:]
 	}
 	p.record = append(p.record[:0], b...)

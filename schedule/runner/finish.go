@@ -25,6 +25,9 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // for a rank that had no use for all
 		return err
 	}
+	if err := r.checkedAgain(); err != nil {
+		return err
+	}
 	if err := r.cells.join(r.ledger); err != nil {
 		return err
 	}

@@ -57,8 +57,11 @@ func (r *Runner[T]) share(source Source[T]) error {
 	return nil
 }
 
-// Indexed returns a source of entries that depend on Entry.Index alone. Ranks share it:
-// each calls fill on its own goroutine for every entry, at the same time as the others.
+// Indexed returns a source of entries that depend on Entry.Index alone, and not on what fill
+// was asked before: a rank makes what it reads by itself, and may be asked for it again. Ranks
+// share it: each calls fill on its own goroutine for every entry, at the same time as the
+// others. For data that is read in order, from a file say, take Stream. Config.CheckSource
+// finds a fill that breaks this.
 func Indexed[T any](fill func(ctx context.Context, entry batchctx.Entry[T]) error) Source[T] {
 	return &indexed[T]{fill}
 }

@@ -241,14 +241,13 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 			before = time.Since(r.clock.began)
 		}
 		err := r.fill(ctx, r.pulled)
-		if err == io.EOF {
-			return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, r.pulled, r.plan.Microbatches)
-		}
-		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("%w: %d of %d microbatches: %w", ErrShortBatch, r.pulled, r.plan.Microbatches, err)
-		}
 		if err != nil {
-			return fmt.Errorf("the source of microbatch %d: %w", r.pulled, err)
+			return r.refused(r.pulled, err)
+		}
+		if r.checked.made != nil {
+			if err := r.checkEntry(r.pulled); err != nil {
+				return err
+			}
 		}
 		if r.cfg.Hooks.Microbatch != nil {
 			r.clock.source += time.Since(r.clock.began) - before
@@ -256,6 +255,17 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 		r.expected[effects.Part] += bits.OnesCount64(r.plan.extent.Of(r.pulled))
 	}
 	return nil
+}
+
+// refused says for which microbatch the source gave no entry.
+func (r *worker[T]) refused(item int, err error) error {
+	switch {
+	case err == io.EOF:
+		return fmt.Errorf("%w: %d of %d microbatches", ErrShortBatch, item, r.plan.Microbatches)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: %d of %d microbatches: %w", ErrShortBatch, item, r.plan.Microbatches, err)
+	}
+	return fmt.Errorf("the source of microbatch %d: %w", item, err)
 }
 
 // fill asks the source for the entry of an item.

@@ -55,6 +55,11 @@ func (c *Config[T]) validate(err error) error {
 	if c.Memory.Profile != nil {
 		f.join(c.Memory.Profile.Validate())
 	}
+	for i, space := range c.Spaces {
+		if _, ok := space.(memory.Hasher[T]); c.CheckSource && space != nil && !ok {
+			f.add("CheckSource is set and the space of rank %d (%T) is no memory.Hasher, which compares parts", c.World.First+i, space)
+		}
+	}
 	f.join(checkSeeds(c.Losses, c.ScaleExponent))
 	if p := c.Plan.Fixed; p != nil && p.Mode != schedule.Training {
 		f.add("Plan.Fixed is a plan of mode %v: give one of training; evaluations get their own", p.Mode)

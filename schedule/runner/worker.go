@@ -50,6 +50,7 @@ type worker[T any] struct {
 	result   *Result
 	clock    clock
 	levels   levels
+	checked  checked
 	peak     peak
 	lent     []T         // what a transfer borrows, within its call
 	received []T         // what a transfer has brought, until it is handed over
@@ -236,6 +237,8 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	}
 	if err != nil {
 		err = fmt.Errorf("runner: a plan for %d microbatches: %w", m, err)
+	} else if err = r.checkSource(ctx, plan, &begun); err != nil {
+		return nil, r.failed(err, &over)
 	} else {
 		err = r.lay(plan)
 	}
@@ -253,18 +256,23 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 		err = r.unlay()
 	}
 	if err != nil {
-		err = r.foreign(r.action, err)
-		r.leave(err)
-		if r.cfg.Hooks.Failed != nil {
-			r.cfg.Hooks.Failed(r.rank, err, r.context.Owners())
-		}
-		over = true
-		r.abort()
-		return nil, err
+		return nil, r.failed(err, &over)
 	}
 	over = true
 	r.tellPeak()
 	return r.result, nil
+}
+
+// failed ends a step that has begun, and returns err with its place.
+func (r *worker[T]) failed(err error, over *bool) error {
+	err = r.foreign(r.action, err)
+	r.leave(err)
+	if r.cfg.Hooks.Failed != nil {
+		r.cfg.Hooks.Failed(r.rank, err, r.context.Owners())
+	}
+	*over = true
+	r.abort()
+	return err
 }
 
 // errNoReturn ends the step on the other ranks where a call of this one did not

@@ -229,9 +229,9 @@ func (r *rig) step(ctx context.Context, mode schedule.Mode, m int) (*runner.Resu
 func (r *rig) run(ctx context.Context, mode schedule.Mode, m int, next fill) (*runner.Result, error) {
 	r.sunk = 0
 	if mode == schedule.ForwardOnly {
-		return r.runner.Evaluate(ctx, m, runner.Indexed(next))
+		return r.runner.Evaluate(ctx, m, asked(next))
 	}
-	return r.runner.Step(ctx, m, runner.Indexed(next))
+	return r.runner.Step(ctx, m, asked(next))
 }
 
 // clean runs a step without a fault.
@@ -278,3 +278,9 @@ func factorOf(r *runner.Result) (factor float64, err error) {
 	err = r.Update(func(f float64) error { factor = f; return nil })
 	return factor, err
 }
+
+// asked is a source of one rank. It is asked once for each entry, also with -tags invariants,
+// which hold a source of runner.Indexed to its contract.
+type asked fill
+
+func (a asked) Next(ctx context.Context, e entry) error { return a(ctx, e) }

@@ -1,0 +1,101 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/invariants"
+	"github.com/weir-ml/weir/memory"
+)
+
+// checked holds a source of Indexed to its contract for a step: digests by part, 0 where the
+// source has made none.
+type checked struct {
+	made []uint64 // of all microbatches; nil where the source is not checked
+	due  []uint64 // of those of which the rank reads the part
+	read []uint64 // of the same, as they were made in the step
+}
+
+// checkSource makes every part of every microbatch before the step begins, one after the
+// other, so that it needs no place in the plan of memory. It sets begun where the step has
+// begun with that.
+func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool) (err error) {
+	r.checked = checked{}
+	_, indexed := r.source.(*indexed[T])
+	space, able := r.space.(memory.Hasher[T])
+	if !indexed || !able || !r.cfg.CheckSource && !invariants.Enabled {
+		return nil
+	}
+	c := checked{made: make([]uint64, len(r.parts)), due: make([]uint64, len(r.parts)), read: make([]uint64, len(r.parts))}
+	*begun = true
+	r.begin(plan)
+	r.action = plan.first
+	defer r.context.Recover(&err)
+	for item := range plan.Microbatches {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		err := r.context.Try(item, func(part int, h T) error {
+			hash, err := space.Hash(h)
+			digest(&c.made[part], hash)
+			if plan.extent.Of(item)>>part&1 == 1 {
+				digest(&c.due[part], hash)
+			}
+			return err
+		}, func() error { return r.source.Next(ctx, batchctx.OfEntry(r.context)) })
+		if err != nil {
+			return r.refused(item, err)
+		}
+	}
+	if err := r.context.Audit(frames.Counts{}); err != nil {
+		return fmt.Errorf("the source: %w", err)
+	}
+	r.checked, r.action = c, 0
+	return nil
+}
+
+// digest adds the hash of one more microbatch.
+func digest(sum *uint64, hash uint64) { *sum = bits.RotateLeft64(*sum^hash, 23)*0x9e3779b97f4a7c15 | 1 }
+
+// checkEntry looks at the parts of a microbatch that the step has been given.
+func (r *worker[T]) checkEntry(item int) error {
+	space := r.space.(memory.Hasher[T])
+	for part := range r.parts {
+		if h, there := r.context.Entered(item, part); there {
+			hash, err := space.Hash(h)
+			if err != nil {
+				return err
+			}
+			digest(&r.checked.read[part], hash)
+		}
+	}
+	return nil
+}
+
+// checkedAgain compares what the step was given with what was made before.
+func (r *worker[T]) checkedAgain() error {
+	for part, sum := range r.checked.read {
+		if sum != r.checked.due[part] {
+			return fmt.Errorf("%w: rank %d makes another %q when it is asked again for the same microbatch: draw by Entry.Index, as rand.NewPCG(seed, index) does, or give what is read in order with runner.Stream",
+				ErrIndexed, r.rank, r.parts[part])
+		}
+	}
+	return nil
+}
+
+// agrees compares what the sources of two ranks have made, as far as both have.
+func (r *worker[T]) agrees(rank int, parts []uint64) error {
+	if len(parts) != len(r.checked.made) {
+		return nil // one of them is not checked
+	}
+	for part, sum := range parts {
+		if mine := r.checked.made[part]; mine != sum && mine != 0 && sum != 0 {
+			return fmt.Errorf("%w: ranks %d and %d make different %q of the same microbatch: draw by Entry.Index alone, as rand.NewPCG(seed, index) does, or give what is read in order with runner.Stream",
+				ErrIndexed, min(rank, r.rank), max(rank, r.rank), r.parts[part])
+		}
+	}
+	return nil
+}
