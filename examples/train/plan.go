@@ -33,7 +33,7 @@ type pipeline struct {
 // readPlan reads the file that -plan names, and sets what follows from it. The names of
 // schedules have neither dots nor slashes.
 func (o *options) readPlan() error {
-	if !strings.ContainsAny(o.plan, `./\`) {
+	if o.fixed != nil || !strings.ContainsAny(o.plan, `./\`) {
 		return nil
 	}
 	file, err := os.Open(o.plan)

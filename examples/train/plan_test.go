@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -110,4 +111,21 @@ func TestPlanFileIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, o.validate())
 	require.Equal(t, [3]int{2, 2, 3}, [3]int{o.ranks, o.stages, o.microbatches})
+}
+
+// Processes take their share of the ranks that the file has.
+func TestPlanFileInProcesses(t *testing.T) {
+	text := sentence(t)
+	plan, err := schedule.Interleaved(schedule.Params{Placement: schedule.Looped(4, 8), Microbatches: 5})
+	require.NoError(t, err)
+	path := planFile(t, "plan.csv", func(w io.Writer) error { return format.Write(w, plan, format.Compute) })
+	want := summaryOf(t, "-data", text)
+	all := job(t, 2, meeting(t, "unix"), "-data", text, "-plan", path, "-json", "-")
+	for _, p := range all {
+		require.NoError(t, p.Wait(), p.errs.String())
+	}
+	var got summary
+	require.NoError(t, json.Unmarshal([]byte(all[0].out.String()), &got))
+	require.Equal(t, want.WeightsSHA256, got.WeightsSHA256)
+	require.Equal(t, 4, got.Ranks)
 }

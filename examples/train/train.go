@@ -88,6 +88,9 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if from != nil {
 		defer from.Close() // It was only read.
 	}
+	if err := t.opts.readPlan(); err != nil { // which says how many ranks there are
+		return err
+	}
 	var meeting tcp.Config
 	if t.world, meeting, err = findWorld(ctx, t.opts, os.Getenv); err != nil {
 		return err

@@ -118,11 +118,11 @@ func findWorld(ctx context.Context, o *options, getenv func(string) string) (*wo
 			return nil, cfg, fmt.Errorf("-tls: %w", err)
 		}
 	}
-	if !o.given["ranks"] && o.resume == "" || o.ranks < w.processes && !o.given["ranks"] {
+	if !o.given["ranks"] && o.fixed == nil && (o.resume == "" || o.ranks < w.processes) {
 		o.ranks = w.processes
 	}
 	if o.ranks < w.processes {
-		return nil, cfg, fmt.Errorf("-ranks is %d: give each of the %d processes one at least", o.ranks, w.processes)
+		return nil, cfg, fmt.Errorf("%d ranks: give each of the %d processes one at least", o.ranks, w.processes)
 	}
 	w.first = w.process * o.ranks / w.processes
 	w.count = (w.process+1)*o.ranks/w.processes - w.first
