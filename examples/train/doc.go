@@ -34,6 +34,11 @@
 // computes the linear layers in FP8, and keeps a byte an element of what the backward
 // needs of them and of attention. The weights are the same for every schedule here too.
 //
+//	go run ./examples/train -data train.bin -tokens uint16
+//
+// trains it on a file of GPT-2's tokens, as llm.c and others write them, of any size: the
+// file is mapped, and not read into memory. -tokens uint32 takes those of Llama 3.
+//
 //	go run ./examples/train -emit-costs costs.json -ranks 4 -layers 6
 //	go run ./cmd/weir choose --costs costs.json --ranks 4 --microbatches 64 -o best.json
 //	go run ./examples/train -plan best.json -layers 6

@@ -24,11 +24,12 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	if err := errors.Join(opts.validate(), writable("emit-costs", opts.emitCosts)); err != nil {
 		return err
 	}
-	_, training, _, err := readData(ctx, opts)
+	data, err := readData(ctx, opts)
 	if err != nil {
 		return err
 	}
-	measured, names, err := measureCosts(ctx, opts, training)
+	defer func() { err = errors.Join(err, data.Close()) }()
+	measured, names, err := measureCosts(ctx, opts, data.training)
 	if err == nil {
 		err = addResident(opts, measured)
 	}
@@ -46,8 +47,8 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 		err = writeFile(file, write)
 	}
 	people = terminal.Writer(people)
-	fmt.Fprintf(people, "Medians over %s microbatches of up to %d bytes; sizes of one of %[2]d bytes.\n\n",
-		units.Count(int64(measuredSteps*min(opts.microbatches, measuredMicrobatches))), opts.sequence)
+	fmt.Fprintf(people, "Medians over %s microbatches of up to %d %ss; sizes of one of %[2]d %[3]ss.\n\n",
+		units.Count(int64(measuredSteps*min(opts.microbatches, measuredMicrobatches))), opts.sequence, opts.unit())
 	if err := errors.Join(err, costs.Table(people, measured, names)); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ const (
 
 // measureCosts measures the stages on one device, with the microbatches that a run would
 // have, and returns their names too.
-func measureCosts(ctx context.Context, opts *options, training []byte) (measured *simulate.Costs, names []string, err error) {
+func measureCosts(ctx context.Context, opts *options, training tokens) (measured *simulate.Costs, names []string, err error) {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {
 		return nil, nil, err
@@ -89,9 +90,9 @@ func measureCosts(ctx context.Context, opts *options, training []byte) (measured
 			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Losses: lossDefs, Seed: opts.model.Seed,
 		},
 		Source: func(step int) runner.Source[kernels.Buffer] {
-			return &source{dev: dev, text: training, windows: &corpus.Drawn{Text: training, Longest: opts.sequence, Seed: opts.model.Seed, Step: int64(step)}}
+			return &source{dev: dev, text: training, windows: opts.drawn(training, step), vocabulary: opts.model.Vocabulary}
 		},
-		Largest: &source{dev: dev, text: training, windows: &corpus.Tiled{Size: len(training), Length: opts.sequence, Most: 1}},
+		Largest: &source{dev: dev, text: training, windows: &corpus.Tiled{Size: training.Len(), Length: opts.sequence, Most: 1}, vocabulary: opts.model.Vocabulary},
 		Steps:   measuredSteps, Microbatches: min(opts.microbatches, measuredMicrobatches),
 	})
 	if err != nil {
@@ -134,13 +135,13 @@ func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err erro
 	if err := errors.Join(opts.validate(), writable("emit-profile", opts.emitProfile)); err != nil {
 		return err
 	}
-	_, training, heldout, err := readData(ctx, opts)
+	data, err := readData(ctx, opts)
 	if err != nil {
 		return err
 	}
-	t := &trainer{opts: opts, metrics: metrics.New(opts.ranks)}
+	t := &trainer{opts: opts, data: data, metrics: metrics.New(opts.ranks)}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := t.build(ctx, tcp.Config{}, training, heldout); err != nil {
+	if err := t.build(ctx, tcp.Config{}); err != nil {
 		return err
 	}
 	write := func(w io.Writer) error { return layout.Write(w, t.profile) }

@@ -33,7 +33,7 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	var out bytes.Buffer
 	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
-	run.train = &source{dev: leaking{run.devs[0]}, text: run.drawn.Text, windows: run.drawn}
+	run.train = &source{dev: leaking{run.devs[0]}, text: letters(run.drawn.Text), windows: run.drawn}
 
 	err = run.finish(t.Context(), run.loop(t.Context()))
 	require.ErrorIs(t, err, batchctx.ErrLeak)

@@ -169,9 +169,9 @@ func TestRateOfAWideModel(t *testing.T) {
 	}
 }
 
-// A checkpoint of before there was -fp8 or -products is one in float32.
+// A checkpoint of before there was -fp8, -products or -tokens is one in float32 over text.
 func TestFP8OlderCheckpoint(t *testing.T) {
-	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false", "products": "float32"}, older)
+	require.Equal(t, map[string]string{"fp8": float32s, "fp8-attention": "false", "products": "float32", "tokens": "", "vocabulary": "256"}, older)
 	for name := range older {
 		require.Contains(t, deciding, name)
 	}

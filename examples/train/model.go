@@ -15,7 +15,7 @@ import (
 )
 
 // build makes a device for every rank, the model on them, and the runner that trains it.
-func (t *trainer) build(ctx context.Context, meeting tcp.Config, training, heldout []byte) error {
+func (t *trainer) build(ctx context.Context, meeting tcp.Config) error {
 	devs := make([]kernels.Compute, t.opts.ranks)
 	t.ranks = make([]device, t.opts.ranks)
 	for rank := range devs {
@@ -44,16 +44,17 @@ func (t *trainer) build(ctx context.Context, meeting tcp.Config, training, heldo
 	if t.model, err = transformer.NewOn(t.opts.model, places(t.opts.placement, devs)...); err != nil {
 		return fmt.Errorf("%w: take a smaller -width or fewer -layers", err)
 	}
-	t.drawn = &corpus.Drawn{Text: training, Longest: t.opts.sequence, Seed: t.opts.model.Seed}
-	t.tiled = &corpus.Tiled{Size: len(heldout) - 1, Length: t.opts.sequence, Most: max(mostHeldOut/t.opts.sequence, 1)}
+	training, heldout, vocabulary := t.data.training, t.data.heldout, t.opts.model.Vocabulary
+	t.drawn = t.opts.drawn(training, 0)
+	t.tiled = &corpus.Tiled{Size: heldout.Len() - 1, Length: t.opts.sequence, Most: max(mostHeldOut/t.opts.sequence, 1)}
 	for _, dev := range t.ranks {
 		if t.opts.priced != nil { // whatever the file says of the model that it was measured with
 			t.opts.priced.Resident = append(t.opts.priced.Resident, dev.Live())
 		}
 	}
 	for _, dev := range t.devs {
-		train = append(train, &source{dev: dev, text: training, windows: t.drawn})
-		score = append(score, &source{dev: dev, text: heldout, windows: t.tiled})
+		train = append(train, &source{dev: dev, text: training, windows: t.drawn, vocabulary: vocabulary})
+		score = append(score, &source{dev: dev, text: heldout, windows: t.tiled, vocabulary: vocabulary})
 	}
 	t.train, t.heldout = runner.PerRank(train...), runner.PerRank(score...)
 	cfg := t.config(t.model, devs)
@@ -128,5 +129,5 @@ func (t *trainer) Close() error {
 			faults = append(faults, dev.Close())
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, t.data.Close())...)
 }

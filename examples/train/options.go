@@ -23,6 +23,7 @@ import (
 // options are the flags of a run.
 type options struct {
 	data         string
+	tokens       string // format of the tokens of data; empty for text
 	steps        int
 	microbatches int
 	sequence     int // most tokens in a microbatch
@@ -84,7 +85,7 @@ func defaults() *options {
 		capacity:     1,
 		fp8:          float32s,
 		model: transformer.Config{
-			Vocabulary: 256, Width: 48, Layers: 2, Heads: 4, Seed: 1,
+			Width: 48, Layers: 2, Heads: 4, Seed: 1,
 		},
 		optimizer: transformer.AdamW{
 			LearningRate: 1e-2, Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, WeightDecay: 0.1,
@@ -108,9 +109,11 @@ func (o *options) flags() *flag.FlagSet {
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
 	f.StringVar(&o.data, "data", o.data, "text to train on, a `file or folder`; default: a text of the Go installation")
+	f.StringVar(&o.tokens, "tokens", o.tokens, "`format` of the tokens in the file of -data: uint16 or uint32, low byte first, with the header of llm.c or without; default: -data is text, and its bytes are the tokens")
+	f.IntVar(&o.model.Vocabulary, "vocabulary", o.model.Vocabulary, "number of different tokens; default: 256 for text, 50257 for -tokens uint16 (GPT-2), 128256 for uint32 (Llama 3)")
 	f.IntVar(&o.steps, "steps", o.steps, "optimizer steps")
 	f.IntVar(&o.microbatches, "microbatches", o.microbatches, "microbatches of a step")
-	f.IntVar(&o.sequence, "seq", o.sequence, "most bytes of text in a microbatch")
+	f.IntVar(&o.sequence, "seq", o.sequence, "most bytes or tokens of text in a microbatch")
 	f.IntVar(&o.ranks, "ranks", o.ranks, "ranks of the pipeline, each with a device and a goroutine of its own")
 	f.StringVar(&o.device, "device", o.device, "host, or cuda: an NVIDIA GPU for each rank, from number 0 or N (cuda:N) on; for programs that were built with -tags cuda")
 	f.StringVar(&o.products, "products", o.products, "how a GPU multiplies matrices: "+list(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, where the system has it")
@@ -226,6 +229,7 @@ func (o *options) validate() error {
 	if o.model.Width >= wide && !o.given["lr"] && o.resume == "" {
 		o.optimizer.LearningRate = wideRate
 	}
+	o.inTokens(fault)
 	for _, number := range []struct {
 		flag         string
 		value, least int
@@ -234,7 +238,7 @@ func (o *options) validate() error {
 		{"stages", o.stages, o.least("stages")}, {"group", o.group, o.least("group")}, {"cap", o.cap, o.least("cap")},
 		{"slices", o.slices, o.least("slices")}, {"capacity", o.capacity, schedule.Unlimited},
 		{"width", o.model.Width, 1}, {"layers", o.model.Layers, 1}, {"heads", o.model.Heads, 1},
-		{"warmup", o.warmup, 0}, {"evaluate", o.evaluate, 0}, {"keep", o.saver.Keep, 1},
+		{"vocabulary", o.model.Vocabulary, 2}, {"warmup", o.warmup, 0}, {"evaluate", o.evaluate, 0}, {"keep", o.saver.Keep, 1},
 	} {
 		if number.value > schedule.MaxMicrobatches {
 			fault("-%s is %d: give at most %d", number.flag, number.value, schedule.MaxMicrobatches)
@@ -312,6 +316,33 @@ func (o *options) validate() error {
 	return errors.Join(o.model.Validate(), o.makePlan())
 }
 
+// tokenBytes are the bytes of a token by the format of -tokens.
+var tokenBytes = map[string]int{"uint16": 2, "uint32": 4}
+
+// unit is what a model learns to foretell.
+func (o *options) unit() string {
+	if o.tokens == "" {
+		return "byte"
+	}
+	return "token"
+}
+
+// inTokens checks -tokens, and sets -vocabulary where it was not given.
+func (o *options) inTokens(fault func(format string, args ...any)) {
+	usual, known := map[string]int{"": 256, "uint16": 50257, "uint32": 128256}[o.tokens]
+	switch {
+	case !known:
+		fault("-tokens is %q: give uint16 or uint32", o.tokens)
+	case o.tokens != "" && o.data == "":
+		fault("-tokens needs a file: give -data")
+	case o.tokens == "" && o.given["vocabulary"] && o.model.Vocabulary != usual:
+		fault("-vocabulary is for -tokens: leave it out")
+	}
+	if !o.given["vocabulary"] && o.model.Vocabulary == 0 {
+		o.model.Vocabulary = usual
+	}
+}
+
 // least is the least value of a flag whose default is 0.
 func (o *options) least(flag string) int {
 	if o.given[flag] {
@@ -374,7 +405,7 @@ func (o *options) describe() string {
 	if o.model.Dropout > 0 {
 		parts = append(parts, fmt.Sprintf("dropout %g", o.model.Dropout))
 	}
-	parts = append(parts, fmt.Sprintf("%d microbatches of up to %d bytes a step", o.microbatches, o.sequence))
+	parts = append(parts, fmt.Sprintf("%d microbatches of up to %d %ss a step", o.microbatches, o.sequence, o.unit()))
 	return strings.Join(parts, ", ")
 }
 

@@ -33,11 +33,11 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 // introduce says what is going to run.
-func (t *trainer) introduce(training, heldout int) {
-	o, s := t.opts, t.metrics.Summary()
-	fmt.Fprintf(t.out, "text    %s, %s bytes to train on, %s held out\n", t.text.Name, units.Count(int64(training)), units.Count(int64(heldout)))
-	if t.text.Cut {
-		fmt.Fprintf(t.out, "        there is more; this is the first %s\n", units.Size(int64(len(t.text.Bytes))))
+func (t *trainer) introduce() {
+	o, d, s := t.opts, t.data, t.metrics.Summary()
+	fmt.Fprintf(t.out, "text    %s, %s %ss to train on, %s held out\n", d.name, units.Count(int64(d.training.Len())), o.unit(), units.Count(int64(d.heldout.Len())))
+	if d.text != nil && d.text.Cut {
+		fmt.Fprintf(t.out, "        there is more; this is the first %s\n", units.Size(int64(d.len())))
 	}
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n", units.Count(t.weights()), units.Size(s.ModelBytes), o.describe())
 	if o.ranks > 1 {
@@ -83,7 +83,7 @@ func (t *trainer) measured() metrics.Config {
 	cfg := metrics.Config{
 		First: t.first, Plan: t.layout, Failures: t.opts.folder,
 		Samples:  t.run.Samples,
-		LossUnit: "nats per byte", Baselines: map[string]float64{"byte frequencies alone": t.text.Entropy()},
+		LossUnit: "nats per " + t.opts.unit(), Baselines: t.data.baselines(),
 	}
 	if t.folder != nil {
 		cfg.Log, cfg.Failures = t.folder.memory, t.folder.path
@@ -107,9 +107,9 @@ func (t *trainer) show(result *runner.Result, nats float64) {
 		if t.opts.ranks > 1 {
 			bubble = "  bubble " + units.Percent(result.Bubble())
 		}
-		return fmt.Sprintf("step %*d/%d  loss %.3f nats/byte  %s tokens/s%s  live %s  peak %s  growth %d B  left %s",
-				len(fmt.Sprint(t.opts.steps)), t.done, t.opts.steps, nats, units.Count(speed), bubble, live, peak, growth, left),
-			fmt.Sprintf("%d/%d  %.3f nats/byte  %dk tok/s  live %s  peak %s  growth %d  %s", t.done, t.opts.steps, nats, speed/1000, live, peak, growth, left)
+		return fmt.Sprintf("step %*d/%d  loss %.3f nats/%s  %s tokens/s%s  live %s  peak %s  growth %d B  left %s",
+				len(fmt.Sprint(t.opts.steps)), t.done, t.opts.steps, nats, t.opts.unit(), units.Count(speed), bubble, live, peak, growth, left),
+			fmt.Sprintf("%d/%d  %.3f nats/%s  %dk tok/s  live %s  peak %s  growth %d  %s", t.done, t.opts.steps, nats, t.opts.unit(), speed/1000, live, peak, growth, left)
 	})
 }
 

@@ -199,8 +199,8 @@ func TestAFailureOnOneRank(t *testing.T) {
 	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	run.train = runner.PerRank[kernels.Buffer](
-		&source{dev: run.devs[0], text: run.drawn.Text, windows: run.drawn},
-		&source{dev: leaking{run.devs[1]}, text: run.drawn.Text, windows: run.drawn})
+		&source{dev: run.devs[0], text: letters(run.drawn.Text), windows: run.drawn},
+		&source{dev: leaking{run.devs[1]}, text: letters(run.drawn.Text), windows: run.drawn})
 
 	err = run.finish(t.Context(), run.loop(t.Context()))
 	require.ErrorIs(t, err, batchctx.ErrLeak)

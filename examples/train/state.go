@@ -34,11 +34,11 @@ const (
 // only in their last bits.
 var deciding = []string{
 	"width", "layers", "heads", "tied", "seq", "microbatches", "steps", "seed", "dropout", "lr", "decay", "warmup", "clip",
-	"fp8", "fp8-attention", "products",
+	"fp8", "fp8-attention", "products", "tokens", "vocabulary",
 }
 
 // older are those that a checkpoint may lack, with what it then was trained with.
-var older = map[string]string{"fp8": float32s, "fp8-attention": "false", "products": products[0]}
+var older = map[string]string{"fp8": float32s, "fp8-attention": "false", "products": products[0], "tokens": "", "vocabulary": "256"}
 
 // resume opens the checkpoint of -resume and sets the flags that decide to its own. One that
 // was given and says otherwise is an error, but for -steps and for -products, which another machine
@@ -98,7 +98,7 @@ func (t *trainer) load(c *checkpoint.Checkpoint) error {
 	if c == nil {
 		return nil
 	}
-	if c.Metadata[keyData] != t.sum {
+	if c.Metadata[keyData] != t.data.sum {
 		return fmt.Errorf("-resume: %s was trained on another text: give the same -data", t.opts.resume)
 	}
 	if err := t.restore(c); err != nil {
@@ -165,7 +165,7 @@ func (t *trainer) checkpoint(ctx context.Context) error {
 
 // save writes a checkpoint, and removes those that are not to stay.
 func (t *trainer) save() error {
-	state := checkpoint.State{Step: int64(t.done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.sum}}
+	state := checkpoint.State{Step: int64(t.done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.data.sum}}
 	for _, name := range deciding {
 		state.Metadata[keyFlag+name] = t.opts.set.Lookup(name).Value.String()
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// summary is what a run came to, as -json writes it. Losses are nats per byte,
-// sizes bytes. A loss that is not known is null.
+// summary is what a run came to, as -json writes it. Losses are nats per byte
+// or token, sizes bytes. A loss that is not known is null.
 type summary struct {
 	Schema       int    `json:"schema"` // 1
 	Data         string `json:"data"`
@@ -38,23 +38,28 @@ type summary struct {
 	// weights are bit-equal to those of every other such plan.
 	Ascends bool `json:"ascends"`
 	metrics.Summary
-	LossFrequencies float64 `json:"loss_byte_frequencies"` // of who knows only how frequent each byte of the text is
-	WeightsSHA256   string  `json:"weights_sha256"`
-	RunFolder       string  `json:"run"`
-	Checkpoint      string  `json:"checkpoint"`
+	Unit            string   `json:"unit"`                  // byte or token; losses are nats for each
+	LossFrequencies *float64 `json:"loss_byte_frequencies"` // of a model that knows only how frequent each byte of the text is
+	WeightsSHA256   string   `json:"weights_sha256"`
+	RunFolder       string   `json:"run"`
+	Checkpoint      string   `json:"checkpoint"`
 }
 
 // summary returns what the run came to, and the first error on the way.
 func (t *trainer) summary(ended error) (*summary, error) {
 	o := t.opts
 	digest, err := t.model.SHA256()
+	var frequencies *float64
+	if nats, known := t.data.baselines()[frequenciesAlone]; known {
+		frequencies = &nats
+	}
 	return &summary{
 		Schema: 1,
-		Data:   t.text.Name, DataBytes: int64(len(t.text.Bytes)), DataSHA256: t.sum,
+		Data:   t.data.name, DataBytes: int64(t.data.len() * max(tokenBytes[o.tokens], 1)), DataSHA256: t.data.sum,
 		Plan: o.plan, Group: o.group, Stages: o.stages, Microbatches: o.microbatches, Sequence: o.sequence,
 		Width: o.model.Width, Layers: o.model.Layers, Heads: o.model.Heads, FP8: o.fp8, FP8Attention: o.model.FP8Attention, Seed: o.model.Seed,
 		Parameters: t.weights(), Steps: t.done, ResumedAt: t.first, Interrupted: errors.Is(ended, errInterrupted), Ascends: o.ascends(),
-		Summary: t.metrics.Summary(), LossFrequencies: t.text.Entropy(),
+		Summary: t.metrics.Summary(), Unit: o.unit(), LossFrequencies: frequencies,
 		WeightsSHA256: digest, RunFolder: t.folder.path, Checkpoint: o.checkpoint,
 	}, err
 }
@@ -91,13 +96,15 @@ func (s *summary) table(w io.Writer, f *folder) error {
 		last += fmt.Sprintf(" (after step %d)", s.HeldoutStep)
 	}
 	tables := []report.Table{{
-		Head: []string{"loss, nats per byte", "first", "last"},
+		Head: []string{"loss, nats per " + s.Unit, "first", "last"},
 		Rows: [][]string{
 			{"  train", loss(s.LossTrainFirst), loss(s.LossTrain)},
 			{"  held out", loss(s.LossHeldoutFirst), last},
-			{"  byte frequencies alone", "", loss(&s.LossFrequencies)},
 		},
 	}}
+	if s.LossFrequencies != nil {
+		tables[0].Rows = append(tables[0].Rows, []string{"  " + frequenciesAlone, "", loss(s.LossFrequencies)})
+	}
 	if s.Ranks > 1 {
 		tables = append(tables, s.RankTable())
 	}
@@ -121,7 +128,7 @@ func (s *summary) table(w io.Writer, f *folder) error {
 // page returns the page of the run.
 func (t *trainer) page(s *summary) *report.Page {
 	p := t.metrics.Page()
-	p.Title, p.Subtitle = "A Weir training run", t.text.Name+": "+t.opts.describe()
+	p.Title, p.Subtitle = "A Weir training run", t.data.name+": "+t.opts.describe()
 	p.Files = []string{"memory.jsonl", "losses.csv"}
 	note := "of " + units.Count(int64(s.Microbatches)) + " microbatches"
 	if s.Interrupted {

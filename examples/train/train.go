@@ -45,8 +45,7 @@ type trainer struct {
 	model *transformer.Model
 	run   *runner.Runner[kernels.Buffer]
 
-	text           *corpus.Text
-	sum            string // of the text
+	data           *data
 	train, heldout runner.Source[kernels.Buffer]
 	drawn          *corpus.Drawn // windows of train
 	tiled          *corpus.Tiled // windows of heldout
@@ -102,12 +101,11 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if err := errors.Join(writableFolder("checkpoint", t.opts.checkpoint), writable("json", t.opts.json)); err != nil {
 		return err
 	}
-	var training, heldout []byte
-	if t.text, training, heldout, err = readData(ctx, t.opts); err != nil {
+	if t.data, err = readData(ctx, t.opts); err != nil {
 		return err
 	}
-	t.sum, t.metrics = t.text.SHA256(), metrics.New(t.opts.ranks)
-	if err := t.build(ctx, meeting, training, heldout); err != nil {
+	t.metrics = metrics.New(t.opts.ranks)
+	if err := t.build(ctx, meeting); err != nil {
 		return err
 	}
 	t.built.Store(true)
@@ -129,7 +127,7 @@ func (t *trainer) prepare(ctx context.Context) error {
 		return errors.Join(err, t.folder.discard())
 	}
 	t.metrics.Begin(t.measured())
-	t.introduce(len(training), len(heldout))
+	t.introduce()
 	return nil
 }
 
@@ -181,7 +179,7 @@ func (t *trainer) step(ctx context.Context) (line, error) {
 		return line{}, fmt.Errorf("step %d: the loss or its gradient is not a number (first in microbatch %d): start again with a lower -lr",
 			t.done+1, result.FirstNonFinite)
 	case loss.Empty:
-		return line{}, fmt.Errorf("step %d: no byte of it had a next one: give more text", t.done+1)
+		return line{}, fmt.Errorf("step %d: no %s of it had a next one: give more text", t.done+1, t.opts.unit())
 	}
 	met, err := t.model.RollScales(ctx, t.reducer()) // the model has the devices of every rank of the process
 	if err != nil {

@@ -38,7 +38,7 @@ func (w *watch) step(t *trainer, l line) error {
 	if w.live != nil {
 		err := w.live.Update(func(to io.Writer) error {
 			page := t.metrics.Page()
-			page.Title, page.Subtitle = fmt.Sprintf("Step %d of %d", t.done, t.opts.steps), t.text.Name+": "+t.opts.describe()
+			page.Title, page.Subtitle = fmt.Sprintf("Step %d of %d", t.done, t.opts.steps), t.data.name+": "+t.opts.describe()
 			page.Footer = "This page is of the run in progress, and loads again by itself."
 			return page.Write(to)
 		})

@@ -147,7 +147,7 @@ func (t *trainer) join(ctx context.Context, cfg tcp.Config) error {
 	for _, name := range append([]string{"ranks", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "recompute", "evaluate", "unplanned", "budget"}, deciding...) {
 		cfg.Facts = append(cfg.Facts, tcp.Fact{Name: "-" + name, Value: t.opts.set.Lookup(name).Value.String()})
 	}
-	cfg.Facts = append(cfg.Facts, tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(t.opts.checkpoint != "")}, tcp.Fact{Name: "the number of processes", Value: fmt.Sprint(w.processes)}, tcp.Fact{Name: "the text", Value: t.sum},
+	cfg.Facts = append(cfg.Facts, tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(t.opts.checkpoint != "")}, tcp.Fact{Name: "the number of processes", Value: fmt.Sprint(w.processes)}, tcp.Fact{Name: "the text", Value: t.data.sum},
 		tcp.Fact{Name: "the step that the run begins with", Value: fmt.Sprint(t.first)}, tcp.Fact{Name: "the device", Value: t.devs[0].Name()})
 	w.ends, w.own = make([]*tcp.Endpoint[kernels.Buffer], w.count), t.devs[0]
 	faults := make([]error, w.count)

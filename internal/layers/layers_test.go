@@ -76,7 +76,7 @@ var rooms = []struct {
 	{"trainer/outfile", 0, nil},
 	{"trainer/report", 5, nil},
 	{"trainer/checkpoint", 5, nil},
-	{"trainer/corpus", 0, nil},
+	{"trainer/corpus", 0, []string{"golang.org/x/exp/mmap"}},
 	{"trainer/costs", 6, nil},
 	{"trainer/live", 0, nil},
 	{"trainer/launch", 0, nil},

@@ -17,7 +17,8 @@ type Windows interface {
 // uneven. Seed, step and number alone decide, so that a resumed run and any plan
 // see the same microbatches (L9).
 type Drawn struct {
-	Text    []byte // longer than Longest
+	Text    []byte // longer than Longest; nil where no paragraph ends a window, as in tokens
+	Size    int    // of what is not in Text
 	Longest int
 	Seed    uint64
 	Step    int64
@@ -27,8 +28,11 @@ type Drawn struct {
 func (d *Drawn) Window(i int) (begin, end int) {
 	half := (d.Longest + 1) / 2
 	length := half + below(d.Longest-half+1, d.Seed, uint64(d.Step), uint64(i), 0)
-	begin = below(len(d.Text)-half+1, d.Seed, uint64(d.Step), uint64(i), 1)
-	end = min(begin+length, len(d.Text))
+	size := max(len(d.Text), d.Size)
+	begin = below(size-half+1, d.Seed, uint64(d.Step), uint64(i), 1)
+	if end = min(begin+length, size); d.Text == nil {
+		return begin, end
+	}
 	if paragraph := bytes.LastIndex(d.Text[begin+half:end], paragraphEnd); paragraph >= 0 {
 		end = begin + half + paragraph + len(paragraphEnd)
 	}
@@ -53,7 +57,7 @@ func below(n int, keys ...uint64) int {
 // Tiled are windows of one length, side by side over a text, the last one
 // shorter. Where there are more than Most of them, Most are taken, evenly spread.
 type Tiled struct {
-	Size   int // of the text in bytes
+	Size   int // of the text, in bytes or tokens
 	Length int
 	Most   int
 	First  int // added to every number
