@@ -41,7 +41,7 @@ const vPeriod = vSteps
 // they will do the same again, up to the last microbatches, and that is skipped.
 func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment {
 	ranks := p.Placement.Ranks
-	v := &vee{Engine: repeats.NewEngine(0), ranks: make([]vRank, ranks), microbatches: p.Microbatches, inFlight: inFlight}
+	v := &vee{Engine: repeats.NewEngine(0, 0), ranks: make([]vRank, ranks), microbatches: p.Microbatches, inFlight: inFlight}
 	for r := range v.ranks {
 		s0, s1 := r, 2*ranks-1-r
 		v.ranks[r] = vRank{

@@ -13,7 +13,7 @@ import (
 func (c *Checker) census() {
 	c.uneven = make([]bool, 2*c.Stages)
 	sets := c.Stages * passes.KindsPerStage
-	v := &census{c: c, Walk: passes.NewWalk(sets + c.Copies()), spans: sets, demands: newDemands(&c.Outline, sets)}
+	v := &census{c: c, Walk: passes.NewWalk(&c.Outline, sets+c.Copies()), spans: sets, demands: newDemands(&c.Outline, sets)}
 	c.putSpans(&v.Walk, sets)
 	v.Every = c.Plan.Slices
 	for rank, program := range c.Plan.Programs {

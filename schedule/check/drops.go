@@ -77,7 +77,7 @@ func (c *Checker) newDropping(rank int) *dropping {
 		v.copies[i] = copied{stage: -1, entry: sets, started: sets + 1, retired: sets + 2, dead: sets + 3}
 		sets += 3 + schedule.MaxParts
 	}
-	v.Walk = passes.NewWalk(sets)
+	v.Walk = passes.NewWalk(&c.Outline, sets)
 	for i, stage := range c.On[rank] {
 		for kind := range passes.KindsPerStage {
 			v.Put(n+i*passes.KindsPerStage+kind, c.totals[c.Set(stage, schedule.Kind(kind))])

@@ -16,7 +16,7 @@ func (c *Checker) checkOrder() {
 		return
 	}
 	sets := c.Stages * passes.KindsPerStage
-	v := &ordering{c: c, Walk: passes.NewWalk(2*sets + c.Copies()), totals: sets, spans: 2 * sets, needs: make([]passes.Need, 0, sets), from: make([]int, 1, sets+1)}
+	v := &ordering{c: c, Walk: passes.NewWalk(&c.Outline, 2*sets+c.Copies()), totals: sets, spans: 2 * sets, needs: make([]passes.Need, 0, sets), from: make([]int, 1, sets+1)}
 	v.Every = c.Plan.Slices
 	for set, total := range c.totals {
 		v.Put(sets+set, total)

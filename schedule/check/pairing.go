@@ -3,7 +3,6 @@ package check
 import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
-	"github.com/weir-ml/weir/schedule/internal/repeats"
 )
 
 // pairing proves that what is sent on a link is received in the same order, if there
@@ -21,7 +20,7 @@ func (c *Checker) pairing() {
 	}
 	sends, receives := c.traffic(l)
 	for i := range sends {
-		if !uneven[i] && c.compared <= repeats.MaxWork {
+		if !uneven[i] && c.compared <= c.Allowance {
 			c.pairLink(l.From[i], l.To[i], passes.NewCursor(sends[i], 0), passes.NewCursor(receives[i], 0))
 		}
 	}
@@ -82,7 +81,7 @@ func (c *Checker) pairLink(from, to int, sends, receives passes.Cursor) {
 		if !more || !both || crossed == maxCrossed {
 			return
 		}
-		if c.compared++; c.compared > repeats.MaxWork {
+		if c.compared++; c.compared > c.Allowance {
 			c.untold()
 			return
 		}

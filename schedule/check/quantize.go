@@ -13,7 +13,7 @@ func (c *Checker) quantizing() {
 		return
 	}
 	for rank, program := range c.Plan.Programs {
-		v := &quantized{c: c, rank: rank, Walk: passes.NewWalk(setsOfWeights * len(c.On[rank])), last: make([][len(weights)]spot, len(c.On[rank]))}
+		v := &quantized{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, setsOfWeights*len(c.On[rank])), last: make([][len(weights)]spot, len(c.On[rank]))}
 		v.Program(program, false, v)
 		if !c.Unproved(&v.Walk, rank) {
 			v.left()

@@ -15,7 +15,7 @@ import (
 // something, and the last one comes behind the last B or W.
 func (c *Checker) sharding() {
 	for rank, program := range c.Plan.Programs {
-		v := &sharding{c: c, rank: rank, Walk: passes.NewWalk(2 * len(c.On[rank])), first: make([]spot, len(c.On[rank]))}
+		v := &sharding{c: c, rank: rank, Walk: passes.NewWalk(&c.Outline, 2*len(c.On[rank])), first: make([]spot, len(c.On[rank]))}
 		if !v.needed() {
 			continue
 		}

@@ -165,7 +165,7 @@ func newMarking(o *passes.Outline, rank int) *marking {
 	v.outgoing = v.live + stages
 	v.entry = v.outgoing + 2*stages
 	v.weights = v.entry + copies
-	v.Walk = passes.NewWalk(v.weights + 2*stages)
+	v.Walk = passes.NewWalk(o, v.weights+2*stages)
 	v.fates = make([]fate, stages*passes.KindsPerStage)
 	for i, stage := range o.On[rank] {
 		for kind := schedule.F; kind <= schedule.WaitB; kind++ {

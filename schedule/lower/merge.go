@@ -181,7 +181,7 @@ func withKind(a schedule.Action, kind schedule.Kind) schedule.Action {
 // rewritten returns the plan with every body as the function returns it, without drops.
 // Segments whose body comes out empty are gone.
 func rewritten(p *schedule.Plan, rewrite func(body []schedule.Action) []schedule.Action) *schedule.Plan {
-	bare := withoutDrops(p.Flat())
+	bare := withoutDrops(p).Flat()
 	for rank, program := range bare.Programs {
 		kept := program[:0]
 		for _, s := range program {

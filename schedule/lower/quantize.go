@@ -55,7 +55,7 @@ func quantize(plan *schedule.Plan, facts []schedule.Facts, where Quantizing) (*s
 	if where > AtStart {
 		return nil, fmt.Errorf("%w: weights cannot be quantized %v: choose %v or %v", schedule.ErrParams, where, BeforeUse, AtStart)
 	}
-	quantized := withoutDrops(plan.Flat())
+	quantized := withoutDrops(plan).Flat()
 	q := quantizing{where: where, awaited: make([]bool, len(facts)), sharded: make([]bool, len(facts))}
 	for stage := range facts {
 		q.awaited[stage] = facts[stage].Quantizes

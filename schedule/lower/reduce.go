@@ -13,7 +13,7 @@ import (
 // that reduces already is ErrParams. Drops that the plan had are forgotten. The cost
 // depends on the size of the plan as segments.
 func Reduce(plan *schedule.Plan) (*schedule.Plan, error) {
-	reduced := withoutDrops(plan.Flat())
+	reduced := withoutDrops(plan).Flat()
 	for rank, program := range reduced.Programs {
 		over := map[int]bool{}      // stages that have had their last weight gradient
 		var list []schedule.Segment // from the end

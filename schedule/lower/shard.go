@@ -35,7 +35,7 @@ func Shard(plan *schedule.Plan, active int) (*schedule.Plan, error) {
 			}
 		}
 	}
-	sharded := withoutDrops(plan.Flat())
+	sharded := withoutDrops(plan).Flat()
 	for rank, program := range sharded.Programs {
 		sharded.Programs[rank] = gathering{active: active}.program(program)
 	}

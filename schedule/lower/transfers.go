@@ -58,7 +58,7 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 // Computations returns the plan without its transfers, for other links than it was lowered
 // for. Drops that it had are forgotten.
 func Computations(plan *schedule.Plan) *schedule.Plan {
-	bare := withoutDrops(plan.Flat())
+	bare := withoutDrops(plan).Flat()
 	for rank, program := range bare.Programs {
 		kept := program[:0]
 		for _, s := range program {

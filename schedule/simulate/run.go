@@ -38,6 +38,7 @@ type simulation struct {
 	visited []level     // by rank
 
 	work, due int64 // turns and actions run, and how many when the limits are looked at next
+	most      int64 // of them
 	fault     error
 	longest   int64 // that Costs.Each may say
 }
@@ -75,12 +76,18 @@ type asideKey struct {
 	key int64
 }
 
-// The limits of a simulation: the turns and actions that it runs, and the parcels that
-// it holds.
+// The limits of a simulation: the turns and actions that it runs, those of a plan that says more
+// than it writes where repeats are skipped, and the parcels that it holds, and lays aside.
 const (
 	maxSimulated = 1 << 28
-	maxParcels   = 1 << 22
+	maxSkipping  = 1 << 22
+	maxParcels   = 1 << 19
+	maxAside     = 1 << 17
+	maxFlat      = 1 << 23 // actions with the bodies of loops of loops written out
 )
+
+// auditEvery is after how many turns and actions the limits are looked at.
+const auditEvery = 1 << 16
 
 // turnActions is how many actions a rank runs in a turn where it does not run repeats.
 const turnActions = 256
@@ -159,7 +166,7 @@ func (s *simulation) turn(rank int) bool {
 	segment := &program[r.segment]
 	shift := schedule.Action(r.repeat*segment.Stride) << schedule.MbShift
 	n := 0
-	for ; n < min(quota, maxParcels/64); n++ { // and then the limits are looked at
+	for ; n < min(quota, auditEvery); n++ { // and then the limits are looked at
 		a := segment.Body[r.index] + shift
 		if !s.act(r, rank, a) {
 			break
@@ -189,11 +196,16 @@ func (s *simulation) turn(rank int) bool {
 
 // audit looks at the limits.
 func (s *simulation) audit() {
-	s.due = s.work + maxParcels/64
-	if s.work > maxSimulated || s.parcels() > maxParcels {
-		s.fault = &check.Error{Plan: s.plan.Name, Faults: []check.Fault{{Code: check.Unproved, Rank: -1, Position: -1,
-			Text: "The plan is too large and too irregular to be simulated; write it in segments whose microbatches ascend or descend without gaps."}}}
+	s.due = s.work + auditEvery
+	if s.work > s.most || s.parcels() > maxParcels || len(s.aside) >= maxAside {
+		s.tooLarge()
 	}
+}
+
+// tooLarge is the fault of a plan that is beyond the limits.
+func (s *simulation) tooLarge() {
+	s.fault = &check.Error{Plan: s.plan.Name, Faults: []check.Fault{{Code: check.Unproved, Rank: -1, Position: -1,
+		Text: "The plan is too large and too irregular to be simulated; write it in segments whose microbatches ascend or descend without gaps."}}}
 }
 
 // parcels returns how many parcels there are, but for piles.
@@ -293,7 +305,7 @@ func (s *simulation) find(box int, key int64) *parcel {
 		return b.first()
 	}
 	for ; p != nil && p.key != key; p = b.first() {
-		if len(s.aside) == maxParcels {
+		if len(s.aside) == maxAside {
 			s.audit()
 			return nil
 		}

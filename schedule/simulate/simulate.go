@@ -92,6 +92,12 @@ func simulate(plan *schedule.Plan, costs *Costs, capacity int, full int64) (*Rep
 	}
 	if s.chains = actions <= full; !s.chains && costs.Each == nil {
 		s.skips = newSkips(s)
+		s.most = maxSkipping
+		for _, program := range plan.Programs {
+			for range schedule.Written(program) {
+				s.most += 128
+			}
+		}
 	}
 	return s.report()
 }
@@ -108,11 +114,19 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int) (*simulation
 	if err := costs.fit(plan); err != nil {
 		return nil, err
 	}
-	s := &simulation{plan: plan.Flat(), costs: costs, capacity: capacity}
-	var actions int64
-	for rank := range plan.Programs {
+	s := &simulation{plan: plan, costs: costs, capacity: capacity, most: maxSimulated}
+	var actions, flat int64
+	for rank, program := range plan.Programs {
 		actions += plan.Actions(rank)
+		for i := range program {
+			flat += program[i].Len()
+		}
 	}
+	if flat > maxFlat {
+		s.tooLarge()
+		return nil, s.fault
+	}
+	s.plan = plan.Flat()
 	s.longest = min(maxCost, maxTotal/2/max(actions, 1))
 	s.passages = s.handed()
 	if !s.survey() {

@@ -67,7 +67,7 @@ type clocked interface {
 func NewClock(o *Outline, sets, queues int) Clock {
 	ranks := len(o.Plan.Programs)
 	c := Clock{
-		Engine: repeats.NewEngine(sets), Outline: o, Ranks: make([]Cursor, ranks), Duties: make([]Duty, ranks),
+		Engine: repeats.NewEngine(sets, o.Allowance/8), Outline: o, Ranks: make([]Cursor, ranks), Duties: make([]Duty, ranks),
 		pace: make([]int, ranks), Queues: make([]Queue, queues), began: make([]int64, ranks), waited: make([]bool, ranks),
 	}
 	c.settling = min(ranks/8, 8)

@@ -54,15 +54,14 @@ type marcher interface {
 const (
 	// burst is how many actions a rank runs in its turn at most.
 	burst = 64
-	// maxLap is the most actions that a lap may have, and pause how many are run before
-	// the next attempt where there cannot be one.
-	maxLap, pause = repeats.MaxWork >> 3, 1 << 10
+	// pause is how many actions are run before the next lap is tried where there cannot be one.
+	pause = 1 << 10
 )
 
 // NewMarch returns a march of the plan's ranks over so many empty sets and counts of 0.
 func NewMarch(o *Outline, sets, counts int) March {
 	ranks := len(o.Plan.Programs)
-	m := March{Engine: repeats.NewEngine(sets), Outline: o, Ranks: make([]Cursor, ranks), Counts: make([]int64, counts), room: make([]int64, counts),
+	m := March{Engine: repeats.NewEngine(sets, o.Allowance), Outline: o, Ranks: make([]Cursor, ranks), Counts: make([]int64, counts), room: make([]int64, counts),
 		laps: make([]int64, ranks), stops: make([]int64, ranks), moves: make([]int8, ranks), stood: slices.Repeat([]int64{-1}, ranks)}
 	for rank, program := range o.Plan.Programs {
 		m.Ranks[rank] = NewCursor(program, 0)
@@ -217,7 +216,7 @@ func (m *March) measure() (actions int64, short bool) {
 		}
 	}
 	m.stride = int64(stride)
-	if actions > maxLap {
+	if actions > m.Allowance>>3 {
 		return 0, false
 	}
 	return actions, short

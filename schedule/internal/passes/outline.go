@@ -15,6 +15,10 @@ type Outline struct {
 	Marked       bool // the plan says what is dropped
 	Reduces      bool // the plan says when gradients are reduced
 	Quantizes    bool // the plan has copies of weights
+	// Allowance is how many actions a march runs one by one at most, before it gives up; a walk
+	// and a clock, to which an action costs more, run an eighth of them. It follows from the size
+	// of the plan, so that a file of a few bytes is cheap to refuse.
+	Allowance int64
 
 	On    [][]int // by rank: its stages
 	Place []int   // by stage: its place among those of its rank
@@ -59,8 +63,10 @@ func NewOutline(plan *schedule.Plan) Outline {
 	o.Marked = plan.Parts != nil || plan.Windows != nil || plan.Entries != nil || plan.Outgoing != nil
 	var kinds uint32 // of all stages
 	var drops schedule.Drop
+	var written int64
 	for _, program := range plan.Programs {
 		for a := range schedule.Written(program) {
+			written++
 			kinds |= 1 << a.Kind()
 			drops |= a.Drop()
 			if stage := a.Stage(); stage < o.Stages {
@@ -68,11 +74,18 @@ func NewOutline(plan *schedule.Plan) Outline {
 			}
 		}
 	}
+	o.Allowance = o.allowance(written)
 	o.Transfers = kinds&(1<<schedule.SendF|1<<schedule.RecvF|1<<schedule.SendB|1<<schedule.RecvB) != 0
 	o.Marked = o.Marked || drops != 0
 	o.Reduces = kinds>>schedule.ReduceGrad&1 == 1
 	o.Quantizes = kinds>>schedule.Quantize&1 == 1 || drops&WeightBits != 0
 	return o
+}
+
+// allowance returns that of a plan with so many actions as they are written. Warm-up and drain of
+// a plan take up to about ten actions for each stage and rank.
+func (o *Outline) allowance(written int64) int64 {
+	return 1<<24 + 128*(int64(len(o.On))*int64(o.Stages)+written)
 }
 
 // Set returns the index of the set of microbatches of a stage and a kind up to WaitB.

@@ -40,8 +40,8 @@ type visitor interface {
 	Repeats(s *schedule.Segment, n int64)
 }
 
-// NewWalk returns a walk over this many sets, all empty.
-func NewWalk(sets int) Walk { return Walk{Sets: repeats.NewSets(sets)} }
+// NewWalk returns a walk of a plan's program over this many sets, all empty.
+func NewWalk(o *Outline, sets int) Walk { return Walk{Sets: repeats.NewSets(sets, o.Allowance/8)} }
 
 // Program walks all segments. Reverse walks them from the last action to the
 // first.

@@ -67,8 +67,11 @@ type Engine struct {
 	first     int // what that is at first
 }
 
-// NewEngine returns an engine for a machine with this many sets, all empty.
-func NewEngine(sets int) Engine { return Engine{Sets: NewSets(sets), first: firstLimit} }
+// NewEngine returns an engine for a machine with this many sets, all empty, that runs so many
+// actions at most.
+func NewEngine(sets int, most int64) Engine {
+	return Engine{Sets: NewSets(sets, most), first: firstLimit}
+}
 
 // Expect says how many moments the shortest period may have.
 func (e *Engine) Expect(moments int) { e.first = min(max(e.first, moments), lastLimit) }

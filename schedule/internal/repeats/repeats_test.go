@@ -51,7 +51,7 @@ func TestSkippingChangesNothing(t *testing.T) {
 		innerRepeats := rapid.Int64Range(1, 9).Draw(t, "inner repeats")
 		repeatsOfAll := rapid.Int64Range(1, 60).Draw(t, "repeats")
 
-		all, few := repeats.NewSets(sets), repeats.NewSets(sets)
+		all, few := repeats.NewSets(sets, 1<<20), repeats.NewSets(sets, 1<<20)
 		for range rapid.IntRange(0, 8).Draw(t, "beforehand") {
 			set, mb := rapid.IntRange(0, sets-1).Draw(t, "set"), rapid.Int64Range(-40, 200).Draw(t, "mb")
 			all.Add(set, mb)

@@ -14,28 +14,25 @@ type Sets struct {
 	depth   int
 
 	// Exhausted is set where a limit was reached: what runs then is incomplete.
-	Exhausted  bool
-	work, held int64 // as they count for the limits
+	Exhausted        bool
+	most, work, held int64 // as they count for the limits
 }
 
-// The limits: the actions that are run, where moving many runs of a scattered set counts
-// as well, and the runs that are held at once.
-const (
-	MaxWork = 1 << 28
-	maxHeld = 1 << 22
-)
+// maxHeld is how many runs are held at once at most.
+const maxHeld = 1 << 21
 
 // Spend counts actions that are run, and Work returns how many these were.
 func (s *Sets) Spend(actions int64) {
-	if s.work += actions; s.work > MaxWork || s.held > maxHeld {
+	if s.work += actions; s.work > s.most || s.held > maxHeld {
 		s.Exhausted = true
 	}
 }
 
 func (s *Sets) Work() int64 { return s.work }
 
-// NewSets returns this many sets, all empty.
-func NewSets(n int) Sets { return Sets{of: make([]Runs, n)} }
+// NewSets returns this many sets, all empty, for so many actions that are run. Moving many
+// runs of a scattered set counts as well.
+func NewSets(n int, most int64) Sets { return Sets{of: make([]Runs, n), most: most} }
 
 // Get returns a set, which the caller may not change.
 func (s *Sets) Get(set int) Runs { return s.of[set] }
