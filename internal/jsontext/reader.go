@@ -196,12 +196,22 @@ func (d *Reader) Object(value func(field string)) {
 		return
 	}
 	d.take()
-	var few [8]string
-	for seen := few[:0]; d.next() == '"'; {
+	var few [16]string
+	seen, many := few[:0], map[string]bool(nil) // many where few are not enough
+	for d.next() == '"' {
 		field := d.word()
-		if slices.Contains(seen, field) {
+		if many[field] || slices.Contains(seen, field) {
 			d.Found(field, "which is there already: give it once")
 			return
+		}
+		if len(seen) == len(few) {
+			if many == nil {
+				many = map[string]bool{}
+			}
+			for _, s := range seen {
+				many[s] = true
+			}
+			seen = seen[:0]
 		}
 		seen, d.field = append(seen, field), field
 		value(field)

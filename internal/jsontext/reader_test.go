@@ -3,6 +3,7 @@ package jsontext_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -119,4 +120,33 @@ func TestFaults(t *testing.T) {
 	}
 	_, err := jsontext.New(strings.NewReader("123"), 2, "a thing")
 	require.ErrorIs(t, err, jsontext.ErrLong)
+}
+
+// A field that is there twice is found among any number of them, and each is looked up once:
+// a quarter of a million would be compared with each other for minutes.
+func TestManyFields(t *testing.T) {
+	const fields = 1 << 18
+	var text strings.Builder
+	for i := range fields {
+		fmt.Fprintf(&text, "\"k%d\": %d,\n", i, i)
+	}
+	for _, again := range []int{-1, 0, fields / 2, fields - 1} {
+		last := "\"end\": 0"
+		if again >= 0 {
+			last = fmt.Sprintf("\"k%d\": 0", again)
+		}
+		d, n := jsontext.Of([]byte("{"+text.String()+last+"}"), "", "the text"), 0
+		d.Object(func(string) {
+			d.Raw()
+			n++
+		})
+		if again < 0 {
+			require.Nil(t, d.Fault())
+			require.Equal(t, fields+1, n)
+			continue
+		}
+		require.Equal(t, fields, n)
+		require.Equal(t, fields+1, d.Fault().Line)
+		require.Contains(t, d.Fault().Text, "which is there already")
+	}
 }
