@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -266,6 +267,17 @@ func TestTooMuchAtOnce(t *testing.T) {
 	_, err := layout.Make(context.Background(), plan, model(2, 1, 16, 4), layout.Config{Search: quick})
 	require.ErrorIs(t, err, layout.ErrTooLong)
 	require.ErrorContains(t, err, "1f1b")
+}
+
+// TestFarTooMuchAtOnce wants it before a million of allocations are played.
+func TestFarTooMuchAtOnce(t *testing.T) {
+	plan := planned(t, "gpipe", 4, schedule.MaxMicrobatches, schedule.Training)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := layout.Make(t.Context(), plan, model(4, 1, 16, 4), layout.Config{Search: quick})
+	runtime.ReadMemStats(&after)
+	require.ErrorIs(t, err, layout.ErrTooLong)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20))
 }
 
 // TestShapesBeforehand tells every microbatch's class.

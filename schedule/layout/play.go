@@ -72,7 +72,7 @@ const (
 
 // maxBirths is how many allocations of one rank are planned at most: those of a program
 // of which every repeat differs.
-const maxBirths = 1 << 20
+const maxBirths = 1 << 18
 
 func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, cfg *Config) *player {
 	return &player{
@@ -84,6 +84,9 @@ func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, cf
 
 // play runs the program and what comes at step end.
 func (p *player) play() error {
+	if p.floods() {
+		return fmt.Errorf("rank %d: %w", p.rank, p.tooLong())
+	}
 	for s := range p.program {
 		if err := p.repeat(s); err != nil {
 			return err
@@ -95,6 +98,32 @@ func (p *player) play() error {
 		return fmt.Errorf("rank %d, step end: %w", p.rank, err)
 	}
 	return p.ended()
+}
+
+// floods reports whether more microbatches are in flight at once than there may be births, of
+// stages that allocate for each.
+func (p *player) floods() bool {
+	flight := 0
+	for _, segment := range p.program {
+		grows := 0 // in a repeat
+		for _, a := range segment.Body {
+			stage, kind := a.Stage(), a.Kind()
+			call := p.profile.stage(0, stage).call(schedule.F, p.plan, stage)
+			if call == nil || !slices.ContainsFunc(call.Events, func(e Event) bool { return e.Op == Alloc }) {
+				continue
+			}
+			if kind == schedule.F {
+				grows++
+			}
+			if p.plan.Ends(stage, kind) {
+				grows--
+			}
+		}
+		if flight += grows * segment.Repeat; flight > p.limit {
+			return true
+		}
+	}
+	return false
 }
 
 // repeat runs the repeats of a segment.
