@@ -2,6 +2,7 @@ package format_test
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -37,4 +38,18 @@ func TestTooManyActions(t *testing.T) {
 		require.ErrorIs(t, err, format.ErrFormat, name)
 		require.ErrorContains(t, err, fmt.Sprintf("expected at most %d", most), name)
 	}
+}
+
+// A plan that says more than a file may have written out is refused before it is.
+func TestTooManyActionsToWrite(t *testing.T) {
+	const m = schedule.MaxWritten + 1
+	plan := &schedule.Plan{Name: "long", Mode: schedule.ForwardOnly, Placement: schedule.Looped(1, 1), Microbatches: m, Programs: [][]schedule.Segment{
+		{{Body: []schedule.Action{schedule.Act(schedule.F, 0, 0)}, Repeat: m, Stride: 1}},
+	}}
+	for _, form := range []format.Format{format.Compute, format.Comms, format.Order} {
+		var out strings.Builder
+		require.ErrorIs(t, format.Write(&out, plan, form), format.ErrRefused)
+		require.Empty(t, out.String())
+	}
+	require.NoError(t, format.Write(io.Discard, plan, format.JSON))
 }

@@ -61,6 +61,13 @@ func refusePlan(plan *schedule.Plan, format Format) error {
 	if place.Ranks != len(plan.Programs) {
 		return refuse(format, "the plan has %d ranks and %d programs", place.Ranks, len(plan.Programs))
 	}
+	var actions int64
+	for rank := range plan.Programs {
+		actions += plan.Actions(rank)
+	}
+	if actions > schedule.MaxWritten {
+		return refuse(format, "the plan has %d actions, and a file with each of them written out may have %d: write text or JSON, which say what repeats once", actions, schedule.MaxWritten)
+	}
 	if place.Copies > 1 && place.Stages()%place.Copies != 0 {
 		return refuse(format, "%d copies do not share %d stages out evenly", place.Copies, place.Stages())
 	}
