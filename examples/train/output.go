@@ -151,6 +151,9 @@ func (t *trainer) write(err error) error {
 	if s.Checkpoint != "" && sound && !t.saved {
 		also(t.save())
 	}
+	if failed {
+		t.metrics.Fail(err)
+	}
 	also(t.folder.finish(t.page(s).Write))
 	if !failed {
 		also(s.write(t.opts.json, t.json))

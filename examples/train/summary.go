@@ -130,7 +130,7 @@ func (t *trainer) page(s *summary) *report.Page {
 	p := t.metrics.Page()
 	p.Title, p.Subtitle = "A Weir training run", t.data.name+": "+t.opts.describe()
 	p.Files = []string{"memory.jsonl", "losses.csv"}
-	note := "of " + units.Count(int64(s.Microbatches)) + " microbatches"
+	note := fmt.Sprintf("of %d, %s microbatches each", t.opts.steps, units.Count(int64(s.Microbatches)))
 	if s.Interrupted {
 		note += ", interrupted"
 	}

@@ -120,7 +120,7 @@ func (p *peakOwners) sorted() []Owner {
 
 // ownersTable has a row for each owner, with a bar for its part of so many bytes.
 func ownersTable(title string, list []Owner, whole int64) report.Table {
-	t := report.Table{Title: title, Head: []string{"bytes", "buffers", "class", "owner"}}
+	t := report.Table{Title: title, Head: []string{"bytes", "buffers", "class", "owner"}, Lead: 3}
 	for _, o := range list {
 		name := "(no name)"
 		if o.Name != "" {

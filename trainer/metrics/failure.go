@@ -28,6 +28,7 @@ type failures struct {
 // live besides, the model aside. On several ranks there is a file for each. A run that was
 // interrupted has not failed.
 func (r *Run) dump(rank int, err error, held iter.Seq[memory.Info]) {
+	r.ranks[rank].stop()
 	if r.Failures == "" || r.Samples == nil || errors.Is(err, context.Canceled) {
 		return
 	}

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/report"
 	"github.com/weir-ml/weir/trainer/units"
 )
@@ -19,11 +21,12 @@ import (
 func (r *Run) Page() *report.Page {
 	s := r.Summary()
 	p := &report.Page{
+		Alert:    r.alert(),
 		Facts:    r.facts(&s),
 		Figures:  []report.Figure{r.memoryFigure(), r.actionsFigure(), r.lossFigure()},
 		Timeline: r.timeline(),
 	}
-	if s.Ranks > 1 {
+	if s.Ranks > 1 && r.steps > 0 {
 		p.Facts = append(p.Facts, report.Fact{
 			Label: "bubble", Value: units.Percent(s.BubbleMakespan), Note: "of a makespan of " + units.Seconds(s.MakespanSeconds) + s.simulated(),
 		})
@@ -37,6 +40,22 @@ func (r *Run) Page() *report.Page {
 	}
 	p.Tables = append(p.Tables, r.lossTable())
 	return p
+}
+
+// alert says why the run has failed, after which step and on which rank.
+func (r *Run) alert() report.Alert {
+	if r.failure == nil {
+		return report.Alert{}
+	}
+	title := fmt.Sprintf("The run failed after step %d", r.First+r.steps)
+	var lost interface{ LostRank() int }
+	var placed *runner.Error
+	if errors.As(r.failure, &lost) {
+		title += fmt.Sprintf(": rank %d is lost", lost.LostRank())
+	} else if errors.As(r.failure, &placed) {
+		title += fmt.Sprintf(", on rank %d", placed.Rank)
+	}
+	return report.Alert{Title: title, Text: r.failure.Error()}
 }
 
 func (r *Run) facts(s *Summary) []report.Fact {
@@ -53,15 +72,25 @@ func (r *Run) facts(s *Summary) []report.Fact {
 	if s.LossHeldoutStandard != nil {
 		standard = fmt.Sprintf(", ± %.3f", *s.LossHeldoutStandard)
 	}
-	return []report.Fact{
-		{Label: "growth per microbatch", Value: units.Count(s.Growth) + " bytes", Note: "over " + units.Count(s.GrowthOver) + " microbatches", Good: s.Growth == 0, Bad: s.Growth != 0},
+	growth := report.Fact{
+		Label: "growth per microbatch", Value: units.Count(s.Growth) + " bytes", Note: "over " + units.Count(s.GrowthOver) + " microbatches",
+		Good: s.Growth == 0 && r.failure == nil, Bad: s.Growth != 0,
+	}
+	if r.steps == 0 { // the others are those of whole steps
+		return []report.Fact{growth}
+	}
+	facts := []report.Fact{
+		growth,
 		{Label: "peak", Value: units.Size(s.PeakBytes), Note: bytes(s.PeakBytes)},
 		{Label: "live after a step", Value: units.Size(s.LiveBytes), Note: bytes(s.LiveBytes) + ", the model is " + units.Size(s.ModelBytes)},
-		{Label: "held-out loss", Value: decimals(s.LossHeldout, 3), Note: r.LossUnit + standard},
 		{Label: "train loss", Value: decimals(s.LossTrain, 3), Note: "of the last step, from " + decimals(s.LossTrainFirst, 3)},
 		{Label: "speed", Value: units.Count(int64(s.TokensPerSecond)), Note: tokens + " a second"},
 		{Label: "allocations per step", Value: units.Count(int64(s.Allocations)), Note: "on the Go heap"},
 	}
+	if s.LossHeldout != nil {
+		facts = slices.Insert(facts, 3, report.Fact{Label: "held-out loss", Value: decimals(s.LossHeldout, 3), Note: r.LossUnit + standard})
+	}
+	return facts
 }
 
 // decimals writes a number that may not be known.
@@ -151,12 +180,9 @@ func (r *Run) timeline() *report.Timeline {
 	}
 	var from time.Time // since when all ranks are kept
 	for i := range r.ranks {
-		actions := r.ranks[i].lastFew()
-		if len(actions) == 0 {
-			return nil
-		}
-		if begin := actions[0].start; begin.After(from) {
-			from = begin
+		actions := r.ranks[i].lastFew() // none of a rank that is lost
+		if len(actions) > 0 && actions[0].start.After(from) {
+			from = actions[0].start
 		}
 	}
 	for i := range r.ranks {
@@ -176,7 +202,9 @@ func (r *Run) timeline() *report.Timeline {
 				Start: a.start.Sub(from).Seconds(), End: a.end.Sub(from).Seconds(), Label: a.action.String(), Color: color,
 			})
 		}
-		t.Rows = append(t.Rows, row)
+		if row.Spans != nil {
+			t.Rows = append(t.Rows, row)
+		}
 	}
 	return t
 }
@@ -204,7 +232,7 @@ func (r *Run) lossFigure() report.Figure {
 // ownersTable names who has what at the peak of the rank that had most.
 func (r *Run) ownersTable() report.Table {
 	rank, words := r.focus()
-	t := report.Table{Title: "Owners at the peak, without the model." + words, Head: []string{"bytes", "buffers", "class", "owner"}}
+	t := report.Table{Title: "Owners at the peak, without the model." + words, Head: []string{"bytes", "buffers", "class", "owner"}, Lead: 3}
 	list := slices.SortedFunc(slices.Values(rank.owners), func(a, b memory.PeakOwner) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	for _, o := range list[:min(len(list), shownOwners)] {
 		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class.String(), o.Name})

@@ -37,7 +37,7 @@ type rank struct {
 type sample struct {
 	action     schedule.Action
 	classes    memory.ByClass
-	start, end time.Time // end is when the next action of any kind began
+	start, end time.Time // end is when its call had returned: the next action began, or the microbatch had ended
 }
 
 func newRank() rank {
@@ -109,7 +109,7 @@ func (r *rank) lastFew() []sample {
 type Action struct {
 	Action     schedule.Action
 	Live       memory.ByClass // before it
-	Start, End time.Duration  // since a moment; End is when the next action of any kind began
+	Start, End time.Duration  // since a moment; End is when its call had returned
 }
 
 // LastActions returns the last few computations of a rank, the oldest first.

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"context"
+	"errors"
 	"io"
 	"iter"
 	"runtime"
@@ -57,6 +59,7 @@ type Run struct {
 	training bool        // a step of training runs: evaluations are not a part of the log
 	log      *memlog.Log // of all ranks
 	failed   failures
+	failure  error // why the run has failed
 
 	train, heldout *report.Envelope // losses over steps
 	losses         [2]float64       // the first and the last
@@ -125,7 +128,9 @@ func (r *Run) microbatch(sample *memory.Sample) {
 	if !r.training {
 		return
 	}
-	r.ranks[sample.Rank].microbatch(sample)
+	rank := &r.ranks[sample.Rank]
+	rank.stop() // the call has returned: nothing follows that of a step's last action for a while
+	rank.microbatch(sample)
 	r.log.Sample(sample)
 }
 
@@ -156,12 +161,21 @@ func (r *Run) Step(step func() (*runner.Result, error)) (*runner.Result, error) 
 		r.ranks[i].stop()
 	}
 	if err != nil {
+		r.Fail(err)
 		return nil, err
 	}
 	runtime.ReadMemStats(&r.heap)
 	r.mallocs = r.heap.Mallocs - r.mallocs
 	r.Evaluated(result)
 	return result, nil
+}
+
+// Fail makes the page say that the run has failed, and why: a run that was interrupted has not.
+// Step calls it; a trainer does so for what fails beside its steps.
+func (r *Run) Fail(err error) {
+	if !errors.Is(err, context.Canceled) {
+		r.failure = err
+	}
 }
 
 // Evaluated takes in what was live in an evaluation.

@@ -2,6 +2,8 @@ package report_test
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -145,4 +147,49 @@ func TestTimeline(t *testing.T) {
 	b.Reset()
 	require.NoError(t, page.Write(&b))
 	require.NotContains(t, b.String(), "By the clock", "nothing ran")
+}
+
+// An alert stands before the facts; a page without one, and a table without rows, have nothing to show.
+func TestAlertAndEmptyTables(t *testing.T) {
+	p := report.Page{Alert: report.Alert{Title: "It failed", Text: "a <cause>"}, Facts: []report.Fact{{Label: "peak"}}, Tables: []report.Table{
+		{Title: "Nothing here", Head: []string{"a"}}, {Title: "Nor here", Folded: true}, {Title: "Owners", Head: []string{"bytes", "owner"}, Rows: [][]string{{"1", "me"}}, Lead: 1},
+	}}
+	text := written(t, p)
+	require.Contains(t, text, `<section class="alert" role="alert"><h2>It failed</h2><p>a &lt;cause&gt;</p>`)
+	require.Less(t, strings.Index(text, "It failed"), strings.Index(text, "<span>peak"))
+	require.NotContains(t, text, "Nothing here")
+	require.NotContains(t, text, "Nor here")
+	require.Contains(t, text, `<th>bytes</th><th class="lead">owner</th>`)
+	require.Contains(t, text, `<td>1</td><td class="lead">me</td>`)
+	p.Alert = report.Alert{}
+	require.NotContains(t, written(t, p), `role="alert"`)
+}
+
+// Names under bars and under groups of bars do not lie on each other.
+func TestNamesDoNotOverlap(t *testing.T) {
+	for _, bars := range []int{3, 48, 200} {
+		f := report.Figure{Series: []report.Series{{Mark: report.Bars}}}
+		for i := range bars {
+			f.Series[0].Buckets = append(f.Series[0].Buckets, report.Point(float64(i), 1))
+			f.X.Names = append(f.X.Names, fmt.Sprint("W", 10+i))
+			f.X.Groups = append(f.X.Groups, fmt.Sprint("microbatch ", 10_000+i/4))
+		}
+		text := written(t, report.Page{Figures: []report.Figure{f}})
+		for letter, found := range map[float64]*regexp.Regexp{
+			7:   regexp.MustCompile(`class="bar" x="([0-9.]+)" y="286.0" text-anchor="middle">(W\d+)<`),
+			6.5: regexp.MustCompile(`class="tick" x="([0-9.]+)" y="303.0" text-anchor="middle">(microbatch \d+)<`),
+		} {
+			end := math.Inf(-1)
+			for _, name := range found.FindAllStringSubmatch(text, -1) {
+				at, err := strconv.ParseFloat(name[1], 64)
+				require.NoError(t, err)
+				half := letter * float64(len(name[2])) / 2
+				require.LessOrEqual(t, end, at-half, name[2])
+				end = at + half
+			}
+			if letter == 7 {
+				require.Positive(t, end, "there are names")
+			}
+		}
+	}
 }

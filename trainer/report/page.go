@@ -12,6 +12,7 @@ import (
 type Page struct {
 	Title    string
 	Subtitle string
+	Alert    Alert // above all else
 	Facts    []Fact
 	Figures  []Figure
 	Timeline *Timeline // nil is none
@@ -21,6 +22,10 @@ type Page struct {
 	// Files are links to the numbers behind the page, relative to it.
 	Files []string
 }
+
+// Alert says what a reader must know first, such as why a run has failed. Without a title there
+// is none.
+type Alert struct{ Title, Text string }
 
 // Fact is one number on top of the page, with what it means. Good and Bad say
 // that a reader should see at once whether it is as it should be.
@@ -36,14 +41,17 @@ type Panels struct {
 	Figures        []Figure
 }
 
-// Table is rows of text under a heading, folded where it is Folded.
+// Table is rows of text under a heading, folded where it is Folded. A page leaves out one without
+// rows.
 //
 // Shares, where there are any, are drawn as bars behind the rows: parts of 1.
+// Lead, if it is not 0, is the column that comes first on a telephone.
 type Table struct {
 	Title  string
 	Head   []string
 	Rows   [][]string
 	Shares []float64
+	Lead   int
 	Folded bool
 }
 
@@ -139,6 +147,9 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <body>
 <header><h1>{{.Title}}</h1><p>{{.Subtitle}}{{range $i, $f := .Files}}{{if $i}},{{else}}. The numbers:{{end}} <a href="{{.}}">{{.}}</a>{{end}}</p></header>
 <main>
+{{- with .Alert}}{{if .Title}}
+<section class="alert" role="alert"><h2>{{.Title}}</h2><p>{{.Text}}</p></section>
+{{- end}}{{end}}
 <section class="facts of{{len .Facts}}">
 {{- range .Facts}}
 <div class="fact{{if .Good}} good{{end}}{{if .Bad}} bad{{end}}"><span>{{.Label}}</span><b>{{.Value}}</b><small>{{.Note}}</small></div>
@@ -165,13 +176,13 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 {{- end}}
 </div></section>
 {{- end}}
-{{- range .Tables}}
+{{- range .Tables}}{{if .Rows}}
 {{if .Folded}}<details><summary>{{.Title}}</summary>{{else}}<section class="card"><h2>{{.Title}}</h2>{{end}}
-<div class="scroll"><table>{{if .Head}}<thead><tr>{{range .Head}}<th>{{.}}</th>{{end}}{{if .Shares}}<th></th>{{end}}</tr></thead>{{end}}
-<tbody>{{$table := .}}{{range $i, $row := .Rows}}<tr>{{range $row}}<td>{{.}}</td>{{end}}{{if $table.Shares}}<td class="share"><i style="width:{{$table.Share $i}}%"></i></td>{{end}}</tr>
+<div class="scroll"><table{{if .Lead}} class="led"{{end}}>{{$table := .}}{{if .Head}}<thead><tr>{{range $j, $name := .Head}}<th{{if and $table.Lead (eq $j $table.Lead)}} class="lead"{{end}}>{{$name}}</th>{{end}}{{if .Shares}}<th></th>{{end}}</tr></thead>{{end}}
+<tbody>{{range $i, $row := .Rows}}<tr>{{range $j, $cell := $row}}<td{{if and $table.Lead (eq $j $table.Lead)}} class="lead"{{end}}>{{$cell}}</td>{{end}}{{if $table.Shares}}<td class="share"><i style="width:{{$table.Share $i}}%"></i></td>{{end}}</tr>
 {{end}}</tbody></table></div>
 {{if .Folded}}</details>{{else}}</section>{{end}}
-{{- end}}
+{{- end}}{{end}}
 </main>
 <footer>{{.Footer}}</footer>
 <div id="tip" hidden></div>

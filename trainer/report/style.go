@@ -19,12 +19,14 @@ h2{font-size:16px;margin:0}
 figcaption p{margin:3px 0 0;color:var(--soft);font-size:13.5px;max-width:100ch}
 figure,.card,details,.fact{background:var(--card);border:1px solid var(--rule);border-radius:10px}
 figure,.card,details{margin:0 0 18px;padding:18px 20px}
-.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(215px,1fr));gap:12px;margin:0 0 18px}
+.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(185px,1fr));gap:12px;margin:0 0 18px}
 @media (min-width:900px){.of5{grid-template-columns:repeat(5,1fr)}.of6{grid-template-columns:repeat(6,1fr)}.of5 .fact,.of6 .fact{padding:12px 13px}.of6 b{font-size:19px}}
 .fact{padding:12px 16px;display:flex;flex-direction:column}
 .fact span{color:var(--soft);font-size:13px}
 .fact b{font-size:22px;font-weight:600;line-height:1.3;font-variant-numeric:tabular-nums}
 .fact small{color:var(--soft);font-size:12.5px}
+.alert{border:1px solid var(--bad);border-left-width:6px;border-radius:10px;background:var(--card);padding:14px 20px;margin:0 0 18px}
+.alert h2{color:var(--bad)}.alert p{margin:4px 0 0;overflow-wrap:anywhere}
 .good b{color:var(--good)}.bad b{color:var(--bad)}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:4px 18px;margin:12px 0 4px;padding:0;font-size:13px;color:var(--soft)}
 .legend i{display:inline-block;width:14px;height:10px;margin-right:6px;border-radius:2px;background:currentColor}
@@ -36,7 +38,7 @@ figure,.card,details{margin:0 0 18px;padding:18px 20px}
 svg{display:block;width:100%;height:auto;overflow:visible;color:var(--ink)}
 .c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}.c8{color:var(--c8)}.c9{color:var(--c9)}.c10{color:var(--c10)}
 .grid{stroke:var(--rule);stroke-width:1}.axis{stroke:var(--axis);stroke-width:1}
-text{fill:var(--soft);font-size:12.5px}text.bar{font-size:10.5px}
+text{fill:var(--soft);font-size:12.5px}text.bar{font-size:9.5px}
 .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
 .dashed{stroke-dasharray:6 4}.area{fill:currentColor;fill-opacity:.86;stroke:var(--card);stroke-width:.6}
 .join{fill:none;stroke:currentColor;stroke-width:2}text.end{fill:var(--ink)}
@@ -59,7 +61,9 @@ td.share{width:30%;min-width:120px;padding-right:0}td.share i{display:block;heig
 th{color:var(--soft);font-weight:500}
 summary{cursor:pointer;font-weight:600}
 footer{color:var(--soft);font-size:13px;padding-bottom:40px}
-@media (max-width:640px){figure{padding:14px 10px}text.bar,text.side,svg.wide{display:none}svg.narrow{display:block}.legend li.narrow{display:block}.facts{grid-template-columns:1fr 1fr}.fact b{font-size:19px;overflow-wrap:anywhere}header,main,footer{padding:0 12px}header{padding-top:16px}figure,.card,details{padding:14px 12px}}
+@media (max-width:640px){figure{padding:14px 10px}text.bar,text.side,svg.wide{display:none}svg.narrow{display:block}.legend li.narrow{display:block}.facts{grid-template-columns:1fr 1fr}.fact b{font-size:19px;overflow-wrap:anywhere}header,main,footer{padding:0 12px}header{padding-top:16px}figure,.card,details{padding:14px 12px}
+.led tr{display:flex;flex-wrap:wrap;gap:2px 14px;padding:5px 0;border-bottom:1px solid var(--rule)}.led th,.led td{border:0;padding:0}.led{width:100%}
+.led .lead{order:-1;flex:0 0 100%;white-space:normal;overflow-wrap:anywhere}.led td.share{flex:1;min-width:60px;width:auto;align-self:center}}
 `
 
 // script shows what a column of a plot says while the pointer is on it. Without

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"html"
+	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // frame is the size of a drawing and the room around the plot, in units of the SVG's
@@ -111,10 +113,22 @@ func (d *drawing) grid() {
 		(d.marginTop+bottom)/2, html.EscapeString(d.figure.Y.Label))
 }
 
+// letter is how wide a letter of a label is at most, on average, and barLetter one under a bar.
+const letter, barLetter = 6.9, 7.4
+
 // barNames writes what stands under bars and under groups of bars.
 func (d *drawing) barNames() {
 	bottom := d.height - d.marginBottom
-	for i, name := range d.figure.X.Names[:min(d.n, len(d.figure.X.Names))] {
+	names := d.figure.X.Names[:min(d.n, len(d.figure.X.Names))]
+	widest := 0
+	for _, name := range names {
+		widest = max(widest, utf8.RuneCountInString(name))
+	}
+	every := max(int(math.Ceil((barLetter*float64(widest)+2)/(d.px(1)-d.px(0)))), 1) // so that none lies on its neighbour
+	for i, name := range names {
+		if i%every > 0 {
+			continue
+		}
 		d.printf(`<text class="bar" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
 			d.px(float64(i)+0.5), bottom+12, html.EscapeString(name))
 	}
@@ -128,7 +142,7 @@ func (d *drawing) barNames() {
 			x := d.px(float64(begin))
 			d.printf(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, d.marginTop, bottom+26)
 		}
-		if d.px(float64(end))-d.px(float64(begin)) > 60 {
+		if d.px(float64(end))-d.px(float64(begin)) > letter*float64(utf8.RuneCountInString(groups[begin]))+4 {
 			d.printf(`<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
 				d.px(float64(begin+end)/2), bottom+29, html.EscapeString(groups[begin]))
 		}

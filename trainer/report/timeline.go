@@ -64,7 +64,7 @@ func (t *Timeline) svg() template.HTML {
 			from, to, label := x(s.Start), x(s.End), html.EscapeString(s.Label)
 			fmt.Fprintf(&b, `<g class="c%d"><title>%s, %s</title><rect class="span" x="%.1f" y="%.1f" width="%.1f" height="%g"/>`,
 				s.Color, label, html.EscapeString(units.Seconds(s.End-s.Start)), from, y, max(to-from, 0.5), row)
-			if to-from > 7*float64(len(s.Label)) {
+			if to-from > 7*float64(len(s.Label))+4 {
 				fmt.Fprintf(&b, `<text class="in" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, (from+to)/2, y+row/2+4, label)
 			}
 			b.WriteString(`</g>`)

@@ -34,6 +34,9 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("tcp: rank %d is lost: %s; its last heartbeat was in step %d: %s", e.Rank, e.Reason, e.Last.Step, e.Last.does())
 }
 
+// LostRank returns Rank, for those who do not know of this package.
+func (e *LostError) LostRank() int { return e.Rank }
+
 // Elsewhere says that the cause is not in this process: see launch.ExitStatus.
 func (e *LostError) Elsewhere() bool { return true }
 
