@@ -52,8 +52,10 @@ func (c *laidOut) passes(place schedule.Placement, profile *layout.Profile) (low
 	}
 	copies := false
 	for s := range facts {
-		facts[s].Quantizes = facts[s].Quantizes || c.Profile == "" && c.quantizes()
 		copies = copies || facts[s].Quantizes
+	}
+	if c.quantizes() && !copies && c.Profile == "" {
+		return lower.Passes{}, usage("--quantize: the costs have no copies of weights: give a stage the bytes of its own, as forward_weights and backward_weights")
 	}
 	if c.quantizes() && !copies {
 		return lower.Passes{}, usage("--quantize: no stage of %s computes on copies of its weights", c.Profile)

@@ -55,3 +55,17 @@ func TestMemPlanQuantizesWhatTemplatesSay(t *testing.T) {
 	require.Equal(t, 2, status)
 	require.Contains(t, stderr, "--quantize: no stage of "+plain+" computes on copies of its weights")
 }
+
+// Nor does --quantize speak of a profile where costs have no copies of weights.
+func TestMemPlanQuantizesWhatCostsSay(t *testing.T) {
+	for costs, want := range map[string]string{
+		`{"f":1,"saved":64}`: "--quantize: the costs have no copies of weights: give a stage the bytes of its own, as forward_weights and backward_weights",
+		`{"f":1,"saved":64,"forward_weights":32},{"f":1,"saved":64}`: "",
+	} {
+		file := filepath.Join(t.TempDir(), "costs.json")
+		require.NoError(t, os.WriteFile(file, []byte(`{"schema":1,"scale":1,"stages":[`+costs+`]}`), 0o600))
+		_, stderr, status := weir("", "mem", "plan", "1f1b", "--ranks", "2", "--costs", file, "--quantize", "at-start")
+		require.Equal(t, want == "", status == 0, stderr)
+		require.Contains(t, stderr, want)
+	}
+}

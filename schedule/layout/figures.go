@@ -95,10 +95,9 @@ func (f *Figures) stageProfile(plan *schedule.Plan, stage int, frozen bool) Stag
 	forward, back := buffer("workspace", f.Forward, memory.Workspace), buffer("workspace of the backward", f.Backward, memory.Workspace)
 
 	copies, more := buffer("weights for the forward", f.ForwardWeights, memory.FP8), buffer("weights for the backward", f.BackwardWeights, memory.FP8)
-	if both := join(copies, more); len(both) > 0 {
-		t.Quantize, t.QuantizeEval = call(both, nil, nil, both), call(copies, nil, nil, copies)
-		t.Quantize.Forward, t.QuantizeEval.Forward = len(copies), len(copies)
-	}
+	both := join(copies, more)
+	t.Quantize, t.QuantizeEval = call(both, nil, nil, both), call(copies, nil, nil, copies)
+	t.Quantize.Forward, t.QuantizeEval.Forward = len(copies), len(copies)
 	t.Eval = call(output, forward, nil, output)
 	if !plan.HasBackward(stage) {
 		t.Forward = call(join(input, weight, output), forward, join(input, weight), output)

@@ -103,21 +103,22 @@ func (s *simulation) level(rank int, report *RankReport) level {
 
 // peaks finds the peaks of a rank. They follow from the order of its program alone.
 // The level at an action of a body changes by the same from each repeat to the
-// next, so that it is highest in the first repeat or in the last one.
+// next, so that it is highest in the first repeat or in the last one; or in the one before
+// the last, within which copies of weights may end.
 func (s *simulation) peaks(rank int, report *RankReport) {
 	l, position := s.level(rank, report), int64(0)
 	for _, segment := range s.plan.Programs[rank] {
 		before, length := l, int64(len(segment.Body))
 		l.body(segment.Body, 0, position)
-		if n := int64(segment.Repeat - 2); n > 0 {
+		if n := int64(segment.Repeat - 3); n > 0 {
 			for class := range l.classes {
 				l.classes[class] += n * (l.classes[class] - before.classes[class])
 			}
 			l.bytes += n * (l.bytes - before.bytes)
 			l.flight += n * (l.flight - before.flight)
 		}
-		if segment.Repeat > 1 {
-			l.body(segment.Body, (segment.Repeat-1)*segment.Stride, position+int64(segment.Repeat-1)*length)
+		for r := max(segment.Repeat-2, 1); r < segment.Repeat; r++ {
+			l.body(segment.Body, r*segment.Stride, position+int64(r)*length)
 		}
 		position += int64(segment.Repeat) * length
 	}
@@ -128,7 +129,7 @@ func (l *level) body(body []schedule.Action, shift int, position int64) {
 	for i := 0; i < len(body); i++ {
 		a := body[i]
 		if a.Joined() {
-			l.pair(a.Shift(shift), body[i+1], position+int64(i))
+			l.pair(a.Shift(shift), body[i+1].Shift(shift), position+int64(i))
 			i++
 		} else {
 			l.action(a.Shift(shift), position+int64(i))

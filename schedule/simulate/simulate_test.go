@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/plantest"
+	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
 
@@ -282,4 +283,46 @@ func FuzzSimulate(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestPeaksOfCopies compares the peaks of plans made by name, whose copies of weights end
+// within the last repeat of a segment, with those of the same actions written out.
+func TestPeaksOfCopies(t *testing.T) {
+	small := simulate.StageCosts{F: 1, I: 1, W: 1, Saved: 64, FreedByI: 32, Carry: 16, Output: 8, Gradient: 8, ForwardWeights: 900, BackwardWeights: 700}
+	large := small
+	large.Saved, large.FreedByI, large.Carry, large.Output, large.Gradient = 640, 320, 160, 512, 512
+	for _, s := range schedule.Schedules() {
+		placement, err := s.Place(2, 8)
+		if err != nil {
+			placement, err = s.Place(2, 2*s.PerRank)
+		}
+		require.NoError(t, err)
+		params := schedule.Params{Placement: placement, Microbatches: 40}
+		if s.Name == "seq1f1b" {
+			params.Slices = 2
+		}
+		p, err := s.Rule(params)
+		require.NoError(t, err, s.Name)
+		costs := &simulate.Costs{}
+		for stage := range placement.Stages() { // the later ones on a rank hold more
+			costs.Stages = append(costs.Stages, []simulate.StageCosts{small, large}[stage/placement.Ranks%2])
+		}
+		for _, when := range []lower.Quantizing{lower.BeforeUse, lower.AtStart} {
+			quantized, err := lower.Quantize(p, slices.Repeat([]schedule.Facts{{Quantizes: true}}, placement.Stages()), when)
+			require.NoError(t, err, s.Name)
+			flat := *quantized
+			flat.Programs = make([][]schedule.Segment, len(p.Programs))
+			for rank := range flat.Programs {
+				flat.Programs[rank] = []schedule.Segment{{Body: slices.Collect(quantized.All(rank)), Repeat: 1}}
+			}
+			got, err := simulate.Run(quantized, costs, schedule.Unlimited)
+			require.NoError(t, err, s.Name)
+			want, err := simulate.Run(&flat, costs, schedule.Unlimited)
+			require.NoError(t, err, s.Name)
+			for rank := range want.Ranks {
+				require.Equal(t, want.Ranks[rank].Peak, got.Ranks[rank].Peak, "%s, rank %d", s.Name, rank)
+				require.Equal(t, want.Ranks[rank].PeakPosition, got.Ranks[rank].PeakPosition, "%s, rank %d", s.Name, rank)
+			}
+		}
+	}
 }
