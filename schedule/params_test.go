@@ -1,6 +1,8 @@
 package schedule_test
 
 import (
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,7 +35,7 @@ func TestRulesValidate(t *testing.T) {
 		{schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: schedule.MaxMicrobatches + 1}, "268435457 microbatches"},
 		{schedule.Params{Placement: schedule.Looped(1, schedule.MaxStages+1), Microbatches: 1}, "16385 stages"},
 		{schedule.Params{Placement: schedule.Looped(schedule.MaxStages+1, 1), Microbatches: 1}, "16385 ranks"},
-		{schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: 1, Slices: 1 << 60}, "1152921504606846976 slices"},
+		{schedule.Params{Placement: schedule.Looped(1, 1), Microbatches: 1, Slices: math.MaxInt}, fmt.Sprint(math.MaxInt, " slices")},
 		{schedule.Params{Placement: schedule.Placement{Ranks: 1, Rank: []int{0, 1}}, Microbatches: 1}, "stage 1 is on rank 1"},
 		{schedule.Params{Placement: schedule.Looped(1, 2), Microbatches: 1, Frozen: []bool{true, true}}, "every stage is frozen"},
 		{schedule.Params{Placement: schedule.Placement{Ranks: 1, Rank: make([]int, 3), Copies: 2}, Microbatches: 1}, "2 copies of a model in 3 stages"},

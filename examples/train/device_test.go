@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
 )
 
 // A device is named, and what cannot be had is said in one line before anything is done.
@@ -29,4 +33,11 @@ func TestDevice(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorContains(t, o.validate(), want)
 	}
+}
+
+// A model that a device refuses is not told to be smaller, unless it does not fit.
+func TestTooLarge(t *testing.T) {
+	heads := errors.New("heads of 256 elements: give more heads")
+	require.Equal(t, heads, tooLarge(heads))
+	require.ErrorContains(t, tooLarge(fmt.Errorf("model: %w", memory.ErrOutOfMemory)), "take a smaller -width or fewer -layers")
 }

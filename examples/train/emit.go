@@ -79,7 +79,7 @@ func measureCosts(ctx context.Context, opts *options, training tokens) (measured
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	model, err := transformer.New(dev, opts.model, opts.placement.Depth())
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: take a smaller -width or fewer -layers", err)
+		return nil, nil, tooLarge(err)
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
 	for _, stage := range model.Stages() {

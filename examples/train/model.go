@@ -7,12 +7,21 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/transport/tcp"
 )
+
+// tooLarge adds what to do where a model does not fit.
+func tooLarge(err error) error {
+	if errors.Is(err, memory.ErrOutOfMemory) {
+		return fmt.Errorf("%w: take a smaller -width or fewer -layers", err)
+	}
+	return err
+}
 
 // build makes a device for every rank, the model on them, and the runner that trains it.
 func (t *trainer) build(ctx context.Context, meeting tcp.Config) error {
@@ -42,7 +51,7 @@ func (t *trainer) build(ctx context.Context, meeting tcp.Config) error {
 	var train, score []runner.Source[kernels.Buffer]
 	var err error
 	if t.model, err = transformer.NewOn(t.opts.model, places(t.opts.placement, devs)...); err != nil {
-		return fmt.Errorf("%w: take a smaller -width or fewer -layers", err)
+		return tooLarge(err)
 	}
 	training, heldout, vocabulary := t.data.training, t.data.heldout, t.opts.model.Vocabulary
 	t.drawn = t.opts.drawn(training, 0)

@@ -2,6 +2,7 @@ package effects_test
 
 import (
 	"iter"
+	"math"
 	"slices"
 	"testing"
 
@@ -79,7 +80,7 @@ func TestUpto(t *testing.T) {
 	plan := &schedule.Plan{Microbatches: 4}
 	require.Equal(t, 1, effects.Upto(plan, 1, 0))
 	require.Equal(t, 3, effects.Upto(plan, 1, 2))
-	require.Equal(t, 3, effects.Upto(plan, 2, 1<<62))
+	require.Equal(t, 3, effects.Upto(plan, 2, math.MaxInt))
 }
 
 func TestTies(t *testing.T) {

@@ -36,7 +36,7 @@ func times(a, b int) int {
 // heads refuses heads that the kernels have no room for.
 func (o *operation) heads(tokens, headDim int) {
 	if o.fits(tokens); headDim > mostHeadDim && o.err == nil {
-		o.err = fmt.Errorf("%w: heads of %d elements, at most %d", ErrMissing, headDim, mostHeadDim)
+		o.err = fmt.Errorf("%w: attention with %d elements a head: give more heads, of at most %d elements each", ErrMissing, headDim, mostHeadDim)
 	}
 }
 

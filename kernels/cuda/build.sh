@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds, vets and links everything with the tag cuda, on any machine with Debian's tools and
 # without a GPU: build.sh [FOLDER [go build arguments]]. Headers and the linker's stub of libcuda
-# are unpacked once to FOLDER (.cuda beside the module by default; a download of 934 MB, of
-# which 20 MB stay); nothing is installed. CUDA_HOME, where it is set, is a folder with include
+# are unpacked once to FOLDER (.cuda beside the module by default; a download of 934 MB from
+# the archive that apt-get uses here, or MIRROR, of which 20 MB stay); nothing is installed. CUDA_HOME, where it is set, is a folder with include
 # and lib64/stubs that is taken instead.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -14,7 +14,9 @@ stubs=${stubs:-$folder/usr/lib/x86_64-linux-gnu/stubs}
 
 if [ ! -e "$include/cuda.h" ]; then
   mkdir -p "$folder"/apt/lists/partial "$folder"/apt/cache/archives/partial
-  for suite in bookworm trixie; do echo "deb http://deb.debian.org/debian $suite main contrib non-free"; done >"$folder/apt/sources.list"
+  mirror=${MIRROR:-$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | sed -n 1p)}
+  [ "$mirror" ] || { echo "apt-get knows no archive of Debian (after apt-get update): name one in MIRROR, or a CUDA in CUDA_HOME" >&2; exit 1; }
+  for suite in bookworm trixie; do echo "deb $mirror $suite main contrib non-free"; done >"$folder/apt/sources.list"
   cat >"$folder/apt/apt.conf" <<EOF
 Dir::Etc::sourcelist "$folder/apt/sources.list";
 Dir::Etc::sourceparts "-";

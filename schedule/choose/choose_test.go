@@ -2,6 +2,7 @@ package choose_test
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"testing"
 
@@ -139,9 +140,9 @@ func TestRequestsThatMeanNothing(t *testing.T) {
 		func(r *choose.Request) { r.Memory = -1 },
 		func(r *choose.Request) { r.Capacity = -2 },
 		func(r *choose.Request) { r.Clock = 2 },
-		func(r *choose.Request) { r.Ranks, r.Stages = 1<<40, 1<<40 },
+		func(r *choose.Request) { r.Ranks, r.Stages = math.MaxInt, math.MaxInt },
 		func(r *choose.Request) { r.Ranks, r.Stages = 128, 512 },
-		func(r *choose.Request) { r.Microbatches = 1 << 40 },
+		func(r *choose.Request) { r.Microbatches = math.MaxInt },
 		func(r *choose.Request) { r.Costs = nil },
 		func(r *choose.Request) { r.Costs = &simulate.Costs{} },
 		func(r *choose.Request) { r.Costs = &simulate.Costs{Stages: make([]simulate.StageCosts, 3)} },

@@ -3,10 +3,12 @@
 # OpenBLAS (its OpenMP build, and the pthread build), MKL where Debian has it, and g++ for
 # torch.compile (libtorch-dev has the headers that its output includes), in a folder by itself. As root, on a Debian with debootstrap:
 #
-#	tests/bench/peers.sh [FOLDER]    /opt/trixie if not given; 2 GB
+#	tests/bench/peers.sh [FOLDER]    /opt/trixie if not given; 2 GB from the
+#	archive that apt-get uses here, or MIRROR
 set -euo pipefail
 root=${1:-/opt/trixie}
-mirror=${MIRROR:-http://deb.debian.org/debian}
+mirror=${MIRROR:-$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | sed -n 1p)}
+[ "$mirror" ] || { echo "apt-get knows no archive of Debian (after apt-get update): name one in MIRROR" >&2; exit 1; }
 command -v debootstrap >/dev/null || apt-get install -y -q debootstrap
 [ -e "$root/usr/bin/apt-get" ] || debootstrap --variant=minbase --components=main,contrib,non-free trixie "$root" "$mirror"
 inside() { chroot "$root" env DEBIAN_FRONTEND=noninteractive "$@"; }

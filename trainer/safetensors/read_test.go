@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -116,6 +117,9 @@ func TestReadRefuses(t *testing.T) {
 		{"lines in a name", `{"a\nb":1}`, 0, `header byte 9: tensor "a\nb": found 1, expected "{"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if strconv.IntSize < 64 && (strings.HasSuffix(c.want, "overflows") || strings.Contains(c.want, "9223372036854775807")) {
+				t.Skip("on 32 bits one dimension is refused before")
+			}
 			b := file(c.header, c.data)
 			_, err := st.NewReader(bytes.NewReader(b), int64(len(b)))
 			require.ErrorIs(t, err, st.ErrCorrupt)

@@ -176,8 +176,8 @@ func TestLoad(t *testing.T) {
 	lost := errors.New("lost")
 	require.ErrorIs(t, st.Write(&b, nil, st.Load("w", []int{6}, func() ([]float32, error) { return nil, lost })), lost)
 	require.ErrorIs(t, st.Write(&b, nil, st.Load("w", []int{7}, func() ([]float32, error) { return values, nil })), st.ErrInput)
-	huge := st.Load("w", []int{math.MaxInt64 / 8}, func() ([]float32, error) { return nil, nil })
-	require.ErrorIs(t, st.Write(&b, nil, huge, st.Load("x", []int{math.MaxInt64 / 8}, func() ([]float32, error) { return nil, nil })), st.ErrInput)
+	huge := st.Load("w", []int{math.MaxInt / 8}, func() ([]float32, error) { return nil, nil })
+	require.ErrorIs(t, st.Write(&b, nil, huge, st.Load("x", []int{math.MaxInt / 8}, func() ([]float32, error) { return nil, nil })), st.ErrInput)
 	require.Zero(t, b.Len())
 }
 

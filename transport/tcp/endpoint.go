@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -177,7 +178,7 @@ func (e *Endpoint[T]) visit(ctx context.Context) error {
 		return err
 	}
 	e.addresses = addresses
-	p := newPeer(conn, c, c.Ranks*(mostExchange+4), e.Status, func(f frame) error { e.deliver(f); return nil },
+	p := newPeer(conn, c, int(min(int64(c.Ranks)*(mostExchange+4), math.MaxInt)), e.Status, func(f frame) error { e.deliver(f); return nil },
 		func(err error) { e.lost(&LostError{0, Status{Rank: -1}, reason(err, c.Silence)}) })
 	e.peers, e.toHub = []*peer{p}, p.post
 	return nil

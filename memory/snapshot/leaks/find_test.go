@@ -199,7 +199,7 @@ func TestRefuses(t *testing.T) {
 	s.malloc(1, weights)
 	_, err = leaks.Find(s.a.Snapshot(), leaks.Options{Microbatches: 9})
 	require.ErrorContains(t, err, "9 microbatches, and the trace of device 0 has 1 allocations")
-	_, err = leaks.Find(&snapshot.Snapshot{Segments: []snapshot.Segment{{Device: 1 << 40}}}, leaks.Options{})
+	_, err = leaks.Find(&snapshot.Snapshot{Segments: []snapshot.Segment{{Device: 1 << 30}}}, leaks.Options{})
 	require.ErrorContains(t, err, "at most 1024")
 }
 
