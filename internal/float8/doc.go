@@ -14,3 +14,6 @@
 //
 // All functions are pure. Tables are built once and never change.
 package float8
+
+//go:generate go run ../neon/translate amax_avx2_amd64.s blocks_avx2_amd64.s columns_avx2_amd64.s decode_avx2_amd64.s encode_avx2_amd64.s
+//go:generate go run ../neon/translate pack_avx2_amd64.s product_avx2_amd64.s random_avx2_amd64.s stream_amd64.s transpose_amd64.s

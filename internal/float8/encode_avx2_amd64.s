@@ -12,7 +12,7 @@
 // there. Its lowest bits are that multiple, its exponent is that of m, so that the lowest
 // byte of t>>shift + t is the code, subnormal or not.
 //
-// The layout of encodeArgs (encode_amd64.go), by offset: 0 scale, 4 most, 8 normal, 12 ulp,
+// The layout of encodeArgs (encode_asm.go), by offset: 0 scale, 4 most, 8 normal, 12 ulp,
 // 16 shift, 24 amax, 28 zeros. Registers that last:
 //
 //	Y8 scale   Y9 0x7fffffff   Y10 most   Y11 normal   Y12 ulp

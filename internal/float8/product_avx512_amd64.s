@@ -5,7 +5,7 @@
 // Tiles of up to 14 rows and 32 columns of C, two vectors of 16 columns for each
 // row, one function for each number of rows.
 //
-// The layout of tileArgs (product_amd64.go), by offset:
+// The layout of tileArgs (product_asm.go), by offset:
 //
 //	 0 a         row i of the decoded tile of A is at a + 1024·i
 //	 8 aFactors  its factors are at aFactors + 32·i, span after span

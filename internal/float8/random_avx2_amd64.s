@@ -7,7 +7,7 @@
 // drops 23 bits less the mantissa's; each binade below drops one more. The bits that are
 // dropped, moved up to 32, plus a random number pass 2^32 where it goes up.
 //
-// The layout of roundTable (random_amd64.go), by offset: 0 most, 32 least, 64 dropped,
+// The layout of roundTable (random_asm.go), by offset: 0 most, 32 least, 64 dropped,
 // 96 mantissa.
 //
 //	Y8 scale   Y9 0x7fffffff   Y10 least   Y11 dropped   Y12 32   Y13 -1

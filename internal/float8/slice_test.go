@@ -14,7 +14,7 @@ import (
 
 func sets() []float8.Set {
 	all := []float8.Set{float8.Portable}
-	if cpufeature.AVX2FMA {
+	if cpufeature.AVX2FMA || cpufeature.NEON {
 		all = append(all, float8.AVX2)
 	}
 	if cpufeature.AVX512 {

@@ -20,3 +20,5 @@
 // it saves: see packs, turned and streamed. Edges are tiles with fewer rows, for which
 // there is code of their own, and masks for columns that do not exist.
 package product
+
+//go:generate go run ../neon/translate copy_amd64.s sweep256_amd64.s

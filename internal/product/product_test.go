@@ -16,7 +16,7 @@ import (
 // available are the instruction sets that this processor has.
 func available() map[string]product.Instructions {
 	all := map[string]product.Instructions{"portable": product.Portable}
-	if cpufeature.AVX2FMA {
+	if cpufeature.AVX2FMA || cpufeature.NEON {
 		all["AVX2"] = product.AVX2
 	}
 	if cpufeature.AVX512 {

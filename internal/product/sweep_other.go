@@ -1,8 +1,8 @@
-//go:build !amd64 || purego
+//go:build !(amd64 || arm64) || purego
 
 package product
 
-// The plain forms of what sweep_amd64.go has in assembly.
+// The plain forms of what sweep_asm.go has in assembly.
 
 func (p *Product) sweep(rows, depth, width int, a tile, b block, c, _ []float32, stride int, add bool) {
 	sweepPlain(rows, depth, width, a, b, c, stride, add)

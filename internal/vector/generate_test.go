@@ -22,7 +22,7 @@ func TestGenerateLeavesTheTreeClean(t *testing.T) {
 	require.NoError(t, os.Remove(program))
 	files, err := os.ReadDir(folder)
 	require.NoError(t, err)
-	require.Len(t, files, 3)
+	require.Len(t, files, 4)
 	for _, f := range files {
 		want, err := os.ReadFile(filepath.Join(folder, f.Name()))
 		require.NoError(t, err)

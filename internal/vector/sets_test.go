@@ -8,7 +8,7 @@ import (
 // sets returns the sets of this processor, less what build tags take away.
 func sets() []vector.Set {
 	list := []vector.Set{vector.Portable}
-	if cpufeature.AVX2FMA {
+	if cpufeature.AVX2FMA || cpufeature.NEON {
 		list = append(list, vector.AVX2)
 	}
 	if cpufeature.AVX512 {

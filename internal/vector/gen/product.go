@@ -16,6 +16,13 @@ import (
 // a row of B, then one for an element of A.
 const productArgs = "c *float32, ldc int, a *float32, rs, cs int, b *float32, ldb, cols, head, k, tail int, accumulate bool"
 
+// argument returns where an argument of productArgs lies.
+func argument(name string) string {
+	params, _ := layout(productArgs, 8)
+	i := slices.IndexFunc(params, func(p parameter) bool { return p.name == name })
+	return fmt.Sprintf("%s+%d(FP)", name, params[i].offset)
+}
+
 // tileRows are the rows of a tile: as many as fill the registers.
 func (s set) tileRows() int {
 	if s == avx512 {
@@ -79,11 +86,7 @@ func (t *tile) step(first, last int) {
 
 func (s set) tile(rows int) string {
 	t := &tile{set: s, rows: rows}
-	params, _ := layout(productArgs, 8)
-	at := func(name string) string {
-		i := slices.IndexFunc(params, func(p parameter) bool { return p.name == name })
-		return fmt.Sprintf("%s+%d(FP)", name, params[i].offset)
-	}
+	at := argument
 	for _, m := range [][2]string{{"c", "DI"}, {"ldc", "R9"}, {"a", "SI"}, {"rs", "R10"}, {"cs", "R13"}, {"b", "R8"}, {"ldb", "R11"}, {"cols", "AX"}} {
 		t.line("\tMOVQ %s, %s", at(m[0]), m[1])
 	}

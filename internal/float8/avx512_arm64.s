@@ -1,0 +1,32 @@
+//go:build !purego
+
+#include "textflag.h"
+
+// There is no AVX-512 here, and no set that leads to it.
+
+TEXT ·encodeColumns512(SB), NOSPLIT, $0-56
+	UNDEF
+
+TEXT ·amaxColumns512(SB), NOSPLIT, $0-32
+	UNDEF
+
+TEXT ·scaleColumns512(SB), NOSPLIT, $0-41
+	UNDEF
+
+TEXT ·decode512(SB), NOSPLIT, $0-29
+	UNDEF
+
+TEXT ·decodeMX512(SB), NOSPLIT, $0-48
+	UNDEF
+
+TEXT ·decodeNV512(SB), NOSPLIT, $0-32
+	UNDEF
+
+TEXT ·tile512(SB), NOSPLIT, $0-16
+	UNDEF
+
+TEXT ·pack512(SB), NOSPLIT, $0-33
+	UNDEF
+
+TEXT ·packScaled512(SB), NOSPLIT, $0-40
+	UNDEF

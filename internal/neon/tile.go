@@ -1,0 +1,267 @@
+package neon
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The products of tiles: up to 6 rows of C and up to 16 columns, four registers for a row,
+// so that 24 sums hide the latency of a multiply-add (4 cycles, 4 a cycle). v24 to v27 are
+// a row of B, v28 to v31 elements of A in turn; a multiply-add takes one of these by its
+// number, and no register has to be filled with it. A tile that is not 16 columns wide is
+// done in parts of 8, 4, 2 and 1, so that nothing beside it is read.
+//
+// Registers of all tiles:
+//
+//	R0   row 0 of A at k; R8 to R12 have the distance of the rows times 1 to 5; R13 is that of k
+//	R1   row k of B; R14 has the distance to the next
+//	R2   what is left of k
+//	R3   C, for going through its rows; R4 has their distance; R7 is C
+//	R24  1 if C is added to
+
+// block is a part of a tile.
+type block struct {
+	rows, width int
+	out         strings.Builder
+}
+
+func (b *block) line(text string, args ...any) { fmt.Fprintf(&b.out, "\t"+text+"\n", args...) }
+func (b *block) v(text string, args ...any)    { b.out.WriteString(emit(text, args...)) }
+
+// row moves the registers from first on from or to a row of the block.
+func (b *block) row(move string, first int, base string) {
+	switch b.width {
+	case 1, 2:
+		b.v("%sr %s%d, [%s]", move, map[int]string{1: "s", 2: "d"}[b.width], first, base)
+	case 4:
+		b.v("%sr q%d, [%s]", move, first, base)
+	default:
+		for i := 0; i < b.width/4; i += 2 {
+			at := fmt.Sprintf("[%s, #%d]", base, 16*i)
+			b.v("%sp q%d, q%d, %s", move, first+i, first+i+1, strings.Replace(at, ", #0", "", 1))
+		}
+	}
+}
+
+// begin makes the sums those of C, or zero.
+func (b *block) begin(label string) {
+	b.line("CBZ R24, zero%s", label)
+	b.line("MOVD R7, R3")
+	for r := range b.rows {
+		b.row("ld", 4*r, "x3")
+		if r < b.rows-1 {
+			b.line("ADD R4, R3")
+		}
+	}
+	b.line("B begin%s\nzero%[1]s:", label)
+	for r := range b.rows {
+		for i := range (b.width + 3) / 4 {
+			b.v("movi v%d.4s, #0x0", 4*r+i)
+		}
+	}
+	fmt.Fprintf(&b.out, "begin%s:\n", label)
+}
+
+// step adds column k of some rows of A times row k of B. In a tight tile the rows follow
+// each other.
+func (b *block) step(first, last int, tight bool) {
+	b.row("ld", 24, "x1")
+	b.line("ADD R14, R1")
+	var from [6]struct{ reg, lane int } // where elements of A are
+	for r := first; r <= last; r++ {
+		from[r].reg = 28 + r%4
+	}
+	if tight {
+		at, reg := 0, 28
+		for i, rows := range []int{4, 2, 1} {
+			if last+1-at < rows {
+				continue
+			}
+			b.v("ldr %c%d, %s", "qds"[i], reg, strings.Replace(fmt.Sprintf("[x0, #%d]", 4*at), ", #0", "", 1))
+			for lane := range rows {
+				from[at+lane].reg, from[at+lane].lane = reg, lane
+			}
+			at, reg = at+rows, reg+1
+		}
+	}
+	for r := first; r <= last; r++ {
+		switch x := from[r].reg; {
+		case tight:
+		case r == 0:
+			b.v("ldr s%d, [x0]", x)
+		default:
+			b.v("ldr s%d, [x0, x%d]", x, 7+r)
+		}
+		for i := range (b.width + 3) / 4 {
+			b.v("fmla v%d.4s, v%d.4s, v%d.s[%d]", 4*r+i, 24+i, from[r].reg, from[r].lane)
+		}
+	}
+	b.line("ADD R13, R0")
+}
+
+// loop is R2 steps, at least 1. Meanwhile it fetches row k+8 of B, and what R15 says.
+func (b *block) loop(label string, tight, ahead bool) {
+	fmt.Fprintf(&b.out, "%s:\n", label)
+	if ahead {
+		b.v("prfm pldl2keep, [x15]")
+		b.line("ADD R17, R15")
+		b.v("prfm pldl1keep, [x1, x14, lsl #3]")
+	}
+	b.step(0, b.rows-1, tight)
+	b.line("SUBS $1, R2")
+	b.line("BNE %s", label)
+}
+
+// end writes the sums to C.
+func (b *block) end() {
+	b.line("MOVD R7, R3")
+	for r := range b.rows {
+		b.row("st", 4*r, "x3")
+		if r < b.rows-1 {
+			b.line("ADD R4, R3")
+		}
+	}
+}
+
+// multiples sets R8 to R12 from the distance of the rows in R8.
+func (b *block) multiples() {
+	if b.rows > 2 {
+		b.line("ADD R8, R8, R9")
+	}
+	if b.rows > 3 {
+		b.line("ADD R8, R9, R10")
+	}
+	if b.rows > 4 {
+		b.line("ADD R9, R9, R11")
+	}
+	if b.rows > 5 {
+		b.line("ADD R9, R10, R12")
+	}
+}
+
+// edges are the parts of a tile of R20 columns, less than 16: width of each, and what
+// computes it between the registers of A and B (R6) being set and both moving on.
+func edges(rows int, compute func(b *block)) string {
+	var out strings.Builder
+	for bit, width := 3, 8; bit >= 0; bit, width = bit-1, width/2 {
+		b := &block{rows: rows, width: width}
+		b.line("TBZ $%d, R20, without%d", bit, width)
+		compute(b)
+		b.line("ADD $%d, R6\n\tADD $%[1]d, R7\nwithout%d:", 4*width, width)
+		out.WriteString(b.out.String())
+	}
+	return out.String()
+}
+
+// Sweep returns the functions of package product: for each number of rows one that adds the
+// product of a tile of A and a block of B to C, as sweepArgs says, and one that chooses.
+func Sweep() (text string, err error) {
+	defer caught(&err)
+	const most = 6
+	var out strings.Builder
+	fmt.Fprintf(&out, header, "package neon")
+	out.WriteString("// Registers are those of tile.go in package neon. Of the sweep R5 is A, R6 B, R7 C at a\n" +
+		"// panel, R20 the columns that are left, R21 the distance of panels of B, R25 the depth; R22\n" +
+		"// is what is fetched ahead, R17 and R23 its steps; R19 is what will be C in the next call.\n")
+	for rows := 1; rows <= most; rows++ {
+		b := &block{rows: rows, width: 16}
+		fmt.Fprintf(&b.out, "\n// func sweep256x%d(s *sweepArgs)\nTEXT sweep256x%[1]d<>(SB), NOSPLIT, $0-8\n", rows)
+		b.line("MOVD s+0(FP), R16")
+		for i, r := range []int{5, 8, 13, 6, 14, 21, 7, 4, 24, 25, 20, 22, 17, 23, 19} {
+			b.line("MOVD %d(R16), R%d", 8*i, r)
+		}
+		b.multiples()
+		start := func(b *block) { b.line("MOVD R5, R0\n\tMOVD R6, R1\n\tMOVD R25, R2") }
+		b.line("CMP $16, R20\n\tBLT edge\npanel:")
+		b.begin("16")
+		b.line("ADD $64, R7, R3\n\tCMP $16, R20\n\tCSEL EQ, R19, R3, R3")
+		for r := range rows {
+			b.v("prfm pldl1keep, [x3]")
+			if r < rows-1 {
+				b.line("ADD R4, R3")
+			}
+		}
+		start(b)
+		b.line("MOVD R22, R15")
+		tight := rows > 1
+		if tight {
+			b.line("CMP $4, R8\n\tBEQ tight")
+		}
+		b.line("CBNZ R17, ahead")
+		b.loop("loop", false, false)
+		b.line("B keep")
+		b.loop("ahead", false, true)
+		if tight {
+			b.line("B keep\ntight:\n\tCBNZ R17, tightAhead")
+			b.loop("tightLoop", true, false)
+			b.line("B keep")
+			b.loop("tightAhead", true, true)
+		}
+		b.out.WriteString("keep:\n")
+		b.end()
+		b.line("ADD $64, R7\n\tADD R21, R6\n\tADD R23, R22\n\tSUBS $16, R20\n\tBEQ done\n\tCMP $16, R20\n\tBGE panel\nedge:")
+		b.out.WriteString(edges(rows, func(b *block) {
+			start(b)
+			label := fmt.Sprint(b.width)
+			b.begin(label)
+			b.loop("loop"+label, false, false)
+			b.end()
+		}))
+		b.line("\ndone:\n\tRET")
+		out.WriteString(strings.ReplaceAll(b.out.String(), "\t\n", ""))
+	}
+	out.WriteString("\n// sweep256: the function of the sweeps for so many rows.\nTEXT ·sweep256(SB), NOSPLIT, $0-16\n")
+	w := &writer{}
+	var targets []string
+	for rows := 1; rows <= most; rows++ {
+		targets = append(targets, fmt.Sprintf("sweep256x%d<>(SB)", rows))
+	}
+	w.dispatch(targets)
+	return out.String() + w.out.String(), nil
+}
+
+// Tile returns the body of a function of package vector for rows of C, with the arguments at
+// their offsets: head and tail say whether a triangle of A comes first and last.
+func Tile(rows int, at func(name string) string) string {
+	b := &block{rows: rows, width: 16}
+	for _, m := range []struct {
+		name string
+		reg  int
+	}{{"c", 7}, {"ldc", 4}, {"a", 5}, {"rs", 8}, {"cs", 13}, {"b", 6}, {"ldb", 14}, {"cols", 20}, {"head", 21}, {"k", 25}, {"tail", 22}} {
+		b.line("MOVD %s, R%d", at(m.name), m.reg)
+	}
+	b.line("MOVBU %s, R24", at("accumulate"))
+	for _, r := range []int{4, 8, 13, 14} {
+		b.line("LSL $2, R%d", r)
+	}
+	b.multiples()
+	compute := func(b *block) {
+		b.line("MOVD R5, R0\n\tMOVD R6, R1\n\tMOVD R25, R2")
+		label := fmt.Sprint(b.width)
+		b.begin(label)
+		if rows > 1 {
+			b.line("CBZ R21, middle%s", label)
+			for l := range rows {
+				b.step(0, l, false)
+			}
+			fmt.Fprintf(&b.out, "middle%s:\n", label)
+		}
+		b.line("CBZ R2, last%s", label)
+		b.loop("loop"+label, false, false)
+		fmt.Fprintf(&b.out, "last%s:\n", label)
+		if rows > 1 {
+			b.line("CBZ R22, keep%s", label)
+			for l := range rows {
+				b.step(l, rows-1, false)
+			}
+			fmt.Fprintf(&b.out, "keep%s:\n", label)
+		}
+		b.end()
+	}
+	b.line("CMP $16, R20\n\tBLT edge")
+	compute(b)
+	b.line("RET\nedge:")
+	b.out.WriteString(edges(rows, compute))
+	b.line("RET")
+	return b.out.String()
+}
