@@ -18,7 +18,8 @@ type HostConfig struct {
 	// Pages supplies the pages of planned steps. nil is memory.System{}.
 	Pages memory.Pager
 	// Threads is the number of threads that compute an operation: the caller's and
-	// those of a pool that the device owns. 0 is 1, which starts no goroutine.
+	// those of a pool that the device owns. 0 is 1, which starts no goroutine. [Cores] is
+	// the number that a single device gets most from.
 	Threads int
 	// Pool is a pool that the device shares with others, in the place of one of its
 	// own; Threads is then 0. The caller closes the pool after the device.
@@ -63,9 +64,8 @@ func (c HostConfig) arena() memory.ArenaConfig {
 //
 // Results are a function of the arguments and the instruction set alone, to the
 // bit: sums run in an order that depends on shapes, never on the number of threads
-// or on addresses. The bits of AVX2 and AVX512 are not those of Portable, because an
-// FMA rounds once where two instructions round twice; and where Go itself fuses a
-// product and a sum (arm64) some operations differ from those on amd64.
+// or on addresses. AVX2, AVX512 and NEON have the same bits, on amd64 and on arm64. They are
+// not those of Portable, because an FMA rounds once where two instructions round twice.
 type Host struct {
 	host
 	config memory.ArenaConfig

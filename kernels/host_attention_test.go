@@ -62,7 +62,7 @@ func (b *bench) attendGuarded(qkv, dout []float32, tokens, heads, dim int) seque
 // comes back from what follows.
 func TestAttentionOfFewTokens(t *testing.T) {
 	const tokens, heads = 140, 3
-	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512} {
+	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512, kernels.NEON} {
 		if !set.Available() {
 			continue
 		}

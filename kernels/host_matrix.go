@@ -1,6 +1,6 @@
 package kernels
 
-// MatMul computes the product on the threads of the device. With AVX2 and AVX512 a
+// MatMul computes the product on the threads of the device. With AVX2, AVX512 and NEON a
 // product and its addition are one rounding, in Portable two. The error is at most
 // γ(K+1)·(|c| + Σ|a|·|b|) + (K+1)·2^-150, γ(n) being n·u/(1-n·u) and u 2^-24, where
 // nothing overflows.

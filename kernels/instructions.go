@@ -9,13 +9,14 @@ import (
 // Instructions is the instruction set that a [Host] computes with.
 type Instructions uint8
 
-// The instruction sets. A matrix product has the same bits with AVX2 and AVX512,
-// and others in Portable, which are the same on every architecture.
+// The instruction sets. AVX2, AVX512 and NEON give the same bits in every operation, and
+// Portable others, which are the same on every architecture.
 const (
 	BestInstructions Instructions = iota // the best that the processor has
 	Portable                             // plain Go
 	AVX2                                 // AVX2 and FMA
 	AVX512                               // AVX-512 F, BW, DQ and VL
+	NEON                                 // that of every arm64 processor
 )
 
 // String returns the name in lower case.
@@ -29,6 +30,8 @@ func (i Instructions) String() string {
 		return "avx2"
 	case AVX512:
 		return "avx512"
+	case NEON:
+		return "neon"
 	}
 	return "instructions(?)"
 }
@@ -43,13 +46,15 @@ func (i Instructions) Available() bool {
 		return cpufeature.AVX2FMA
 	case AVX512:
 		return cpufeature.AVX512
+	case NEON:
+		return cpufeature.NEON
 	}
 	return false
 }
 
 // resolve turns BestInstructions into what that is here.
 func (i Instructions) resolve() Instructions {
-	for best := AVX512; i == BestInstructions; best-- {
+	for best := NEON; i == BestInstructions; best-- {
 		if best.Available() {
 			return best
 		}
@@ -65,5 +70,11 @@ func (i Instructions) validate() error {
 	return nil
 }
 
-// level returns what packages vector, float8 and product count them as. i is resolved.
-func (i Instructions) level() uint8 { return uint8(i - Portable) }
+// level returns what packages vector, float8 and product count them as: NEON is what AVX2
+// is on amd64. i is resolved.
+func (i Instructions) level() uint8 {
+	if i == NEON {
+		i = AVX2
+	}
+	return uint8(i - Portable)
+}

@@ -25,7 +25,7 @@ func (b *bench) product(m, n, k int) kernels.MatMul {
 // TestMatMulOfThreads has the same bits for every number of threads, and for AVX2
 // and AVX-512.
 func TestMatMulOfThreads(t *testing.T) {
-	for _, sets := range [][]kernels.Instructions{{kernels.Portable}, {kernels.AVX2, kernels.AVX512}} {
+	for _, sets := range [][]kernels.Instructions{{kernels.Portable}, {kernels.AVX2, kernels.AVX512, kernels.NEON}} {
 		var want [][]float32
 		for _, set := range sets {
 			for _, threads := range []int{1, 2, 3, 5, 16} {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weir-ml/weir/internal/cpufeature"
 	"github.com/weir-ml/weir/internal/product"
 	"github.com/weir-ml/weir/internal/vector"
 )
@@ -54,6 +55,10 @@ func validateThreads(threads int) error {
 	}
 	return nil
 }
+
+// Cores returns the number of threads that a single device gets most from: the performance
+// cores, if the system tells them from others, of those that the process may use.
+func Cores() int { return cpufeature.Cores() }
 
 // Threads returns the number of threads.
 func (p *Pool) Threads() int { return p.threads }

@@ -29,7 +29,7 @@ func TestPoolRefuses(t *testing.T) {
 }
 
 func TestInstructionsThatAreMissing(t *testing.T) {
-	for _, i := range []kernels.Instructions{kernels.BestInstructions, kernels.Portable, kernels.AVX2, kernels.AVX512, 99} {
+	for _, i := range []kernels.Instructions{kernels.BestInstructions, kernels.Portable, kernels.AVX2, kernels.AVX512, kernels.NEON, 99} {
 		h, err := kernels.NewHost(kernels.HostConfig{Capacity: 4096, Instructions: i})
 		if !i.Available() {
 			require.ErrorIs(t, err, kernels.ErrValue, i)

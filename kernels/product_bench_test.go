@@ -32,7 +32,7 @@ var productShapes = []kernels.MatMul{
 // machine as well, and its share of what a loop of nothing but FMAs reaches in the
 // same minute on as many cores.
 func BenchmarkProduct(b *testing.B) {
-	for _, set := range []kernels.Instructions{kernels.AVX512, kernels.AVX2, kernels.Portable} {
+	for _, set := range []kernels.Instructions{kernels.AVX512, kernels.AVX2, kernels.NEON, kernels.Portable} {
 		if !set.Available() {
 			continue
 		}

@@ -25,7 +25,7 @@ func (b *bench) quantized(e kernels.Encoding, rows, cols int) kernels.Quantized 
 // BenchmarkQuantizedProduct prints the rate of the fastest call, and that of the product
 // of float32 of the same form in turns with it.
 func BenchmarkQuantizedProduct(b *testing.B) {
-	for _, set := range []kernels.Instructions{kernels.AVX512, kernels.AVX2, kernels.Portable} {
+	for _, set := range []kernels.Instructions{kernels.AVX512, kernels.AVX2, kernels.NEON, kernels.Portable} {
 		if !set.Available() {
 			continue
 		}

@@ -32,7 +32,7 @@ func FuzzQuantized(f *testing.F) {
 		}
 		c := quantizedCase{rows, cols, n, e, flags, seed}
 		var want quantizedResult
-		for i, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512} {
+		for i, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512, kernels.NEON} {
 			if !set.Available() {
 				continue
 			}

@@ -108,7 +108,7 @@ func (b *bench) lowPrecision(rows, cols int) map[string][]byte {
 func TestLowPrecisionIsTheSameEverywhere(t *testing.T) {
 	for _, s := range [][2]int{{170, 70}, {7, 12}} {
 		want := newBenchWith(t, kernels.HostConfig{Instructions: kernels.Portable}).lowPrecision(s[0], s[1])
-		for _, set := range []kernels.Instructions{kernels.AVX512, kernels.AVX2, kernels.Portable} {
+		for _, set := range []kernels.Instructions{kernels.AVX512, kernels.AVX2, kernels.NEON, kernels.Portable} {
 			for _, threads := range []int{1, 3} {
 				if !set.Available() || set == kernels.Portable && threads == 1 {
 					continue

@@ -1,5 +1,7 @@
 package float8
 
+import "github.com/weir-ml/weir/internal/vector"
+
 // Set is an instruction set.
 type Set uint8
 
@@ -10,7 +12,8 @@ const (
 	Portable Set = iota
 	AVX2
 	AVX512
+	NEON = AVX2 // on arm64, the same code in pairs of registers
 )
 
 // String returns the name in lower case.
-func (s Set) String() string { return [...]string{"portable", "avx2", "avx512"}[s] }
+func (s Set) String() string { return vector.Set(s).String() }

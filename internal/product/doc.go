@@ -4,8 +4,8 @@
 // Every element of C is one chain of additions, in ascending order of k, that
 // begins at 0 or at what C had. So it is a function of its row of A and its column
 // of B alone: blocks, edges, transposes and the other rows and columns change no bit,
-// and whoever cuts C into parts gets the bits of the whole. With AVX2 and AVX-512
-// an addition and its product are one rounding (FMA), and both give the same bits;
+// and whoever cuts C into parts gets the bits of the whole. With AVX2, AVX-512 and
+// NEON an addition and its product are one rounding (FMA), and all give the same bits;
 // in plain Go the product is rounded first, on every architecture, which gives
 // others. In both the error is at most γ(k+1)·(|c| + Σ|a|·|b|) + (k+1)·2^-150, where
 // γ(n) is n·u/(1-n·u) and u is 2^-24, as long as nothing overflows (Higham, Accuracy

@@ -10,6 +10,7 @@ const (
 	Portable Instructions = iota // plain Go
 	AVX2                         // with FMA
 	AVX512                       // F, and AVX2 for copies
+	NEON     = AVX2              // on arm64
 )
 
 // Matrix is an operand: row-major, Stride elements from row to row. Where Trans is

@@ -1,5 +1,6 @@
 // Package vector is the host's arithmetic over slices of float32, with the widest instructions
-// that a [Set] allows: assembly with AVX-512 or AVX2 on amd64, and plain Go elsewhere.
+// that a [Set] allows: assembly with AVX-512 or AVX2 on amd64 and with NEON on arm64, and plain Go
+// elsewhere.
 //
 // Every function reads and writes its slices and nothing beside them, allocates
 // nothing, and gives an element the same bits wherever it lies, at the beginning of
@@ -7,7 +8,7 @@
 // length alone: elements i, i+8, i+16, ... make number i of eight partial sums, and
 // these are added up in halves.
 //
-// AVX2 and AVX512 give the same bits. Those of Portable are the same on every
+// AVX2, AVX512 and NEON give the same bits. Those of Portable are the same on every
 // architecture, and others than these, because the assembly rounds a product and a sum
 // once and plain Go rounds twice: explicit conversions, as in float32(x*y) + z, keep
 // the compiler from rounding once on arm64 and others. Sums in

@@ -1,6 +1,9 @@
 package vector
 
-import "unsafe"
+import (
+	"runtime"
+	"unsafe"
+)
 
 // Set is an instruction set.
 type Set uint8
@@ -12,12 +15,16 @@ const (
 	Portable Set = iota
 	AVX2
 	AVX512
+	NEON = AVX2 // on arm64, the same code in pairs of registers
 )
 
 // String returns the name in lower case.
 func (s Set) String() string {
 	switch s {
 	case AVX2:
+		if runtime.GOARCH == "arm64" {
+			return "neon"
+		}
 		return "avx2"
 	case AVX512:
 		return "avx512"

@@ -31,7 +31,7 @@ func TestHost(t *testing.T) { kerneltest.Run(t, openHost) }
 func TestHostOfEveryKind(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
-	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512} {
+	for _, set := range []kernels.Instructions{kernels.Portable, kernels.AVX2, kernels.AVX512, kernels.NEON} {
 		if !set.Available() || testkit.Raced && set == kernels.Portable { // the threads are the same
 			continue
 		}

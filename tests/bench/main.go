@@ -56,12 +56,12 @@ func (o options) clock() clock {
 
 // host returns the device.
 func (o options) host(threads int) (*kernels.Host, error) {
-	for i := kernels.BestInstructions; i <= kernels.AVX512; i++ {
+	for i := kernels.BestInstructions; i <= kernels.NEON; i++ {
 		if i.String() == o.instructions || o.instructions == "" {
 			return kernels.NewHost(kernels.HostConfig{Threads: threads, Instructions: i})
 		}
 	}
-	return nil, fmt.Errorf("-instructions %s: want best, avx512, avx2 or portable", o.instructions)
+	return nil, fmt.Errorf("-instructions %s: want best, avx512, avx2, neon or portable", o.instructions)
 }
 
 func main() {
@@ -73,7 +73,7 @@ func main() {
 	flag.BoolVar(&o.profile, "profile", false, "say where the time of a step goes")
 	flag.BoolVar(&o.products, "products", false, "measure matrix products, not steps")
 	flag.Int64Var(&o.keep, "keep-logits", 0, "most bytes of logits that a microbatch keeps for its backward, in place of computing them again")
-	flag.StringVar(&o.instructions, "instructions", "best", "best, avx512, avx2 or portable, which is plain Go")
+	flag.StringVar(&o.instructions, "instructions", "best", "best, avx512, avx2, neon or portable, which is plain Go")
 	flag.BoolVar(&o.all, "all", false, "measure steps and products in turns with PyTorch and OpenBLAS; -products and -only choose some of it")
 	flag.BoolVar(&o.short, "short", false, "with -all, fewer lines, and shorter turns")
 	flag.StringVar(&o.peers, "peers", "/opt/trixie", "folder that peers.sh has set up; \"\" is this machine itself")

@@ -12,10 +12,22 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-// TestPortableBits holds what plain Go computes to the bits of amd64, on every architecture:
-// a compiler that rounds a product and a sum once gives others.
-func TestPortableBits(t *testing.T) {
-	const n, s = 257, vector.Portable
+// TestBits holds every function to the bits of amd64, on every architecture: plain Go, which
+// a compiler that rounds a product and a sum once changes, and assembly, with numbers of all
+// magnitudes, infinities and NaN beside. All NaN count as one.
+func TestBits(t *testing.T) {
+	each(t, func(t *testing.T, s vector.Set) {
+		want := "2163bbb9230dc655d8114088a5727759a0d827d66fc18de528c7fbb2a1574759"
+		if s != vector.Portable {
+			want = "6f84b437fee8d29f09fe2bae86a3a044fa4774623ab59765cdb817b4d7b590e2"
+		}
+		require.Equal(t, want, bitsOf(t, s))
+	})
+}
+
+// bitsOf hashes what the functions of a set make of fixed numbers.
+func bitsOf(t *testing.T, s vector.Set) string {
+	const n = 257
 	r := rand.New(rand.NewPCG(1, 2))
 	numbers := func() []float32 { // of magnitudes from 2^-24 to 8
 		x := make([]float32, n)
@@ -60,5 +72,27 @@ func TestPortableBits(t *testing.T) {
 	})
 	g, gn := s.NormSums(a, b, c, 0.1, 0.9)
 	note(g, gn, s.SumExp(a, 0.1), s.Total(a), s.Squares(a, 0.1), s.Dot(a, b))
-	require.Equal(t, "2163bbb9230dc655d8114088a5727759a0d827d66fc18de528c7fbb2a1574759", hex.EncodeToString(sum.Sum(nil)))
+	if s != vector.Portable {
+		var all []float32
+		for x := range everywhere {
+			all = append(all, x...)
+		}
+		for _, f := range elementwise {
+			slices := make([][]float32, f.slices)
+			for i := range slices { // every number meets others in different places
+				at := i * len(all) * 5 / 23
+				slices[i] = append(append([]float32(nil), all[at:]...), all[:at]...)
+			}
+			f.run(s, slices)
+			for _, x := range slices[:f.results] {
+				for i, v := range x {
+					if v != v {
+						x[i] = nan
+					}
+				}
+				note(x)
+			}
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }

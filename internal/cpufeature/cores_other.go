@@ -1,0 +1,5 @@
+//go:build !linux && !darwin
+
+package cpufeature
+
+func performanceCores() int { return 0 }
