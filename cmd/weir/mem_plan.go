@@ -126,6 +126,14 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	}
 	envelope := c.Envelope || len(c.Shapes) == 0 && len(out.profile.Shapes) > 1
 	out.cfg = layout.Config{LookAhead: c.LookAhead, Envelope: envelope, Search: placement.Options{Nodes: c.Work}}
+	if out.costs != nil {
+		out.cfg.Resident = func(place schedule.Placement, rank int) int64 {
+			if out.costs.Resident != nil && rank >= len(out.costs.Resident) {
+				return 0 // of more ranks than the costs are of, which nobody can time either
+			}
+			return out.costs.ResidentOf(place, rank)
+		}
+	}
 	if len(c.Shapes) > 0 {
 		out.cfg.Shapes = make([]int, out.plan.Microbatches)
 		for m := range out.cfg.Shapes {
@@ -148,7 +156,7 @@ func (c *laidOut) lay(s *streams) (*schedule.Plan, *layout.Plan, error) {
 // memPlanCmd lays out the memory of a plan.
 type memPlanCmd struct {
 	laidOut
-	Memory size   `aliases:"budget" group:"Memory:" help:"Bytes that a rank has for a step, such as 80G; a plan that needs more is refused, and plans that fit are named." placeholder:"BYTES"`
+	Memory size   `aliases:"budget" group:"Memory:" help:"Bytes that a rank has, such as 80G, for a step and for what is resident by the costs; a plan that needs more is refused, and plans that fit are named." placeholder:"BYTES"`
 	WhatIf bool   `group:"Memory:" help:"Print bytes against time for fewer microbatches in flight, stages that recompute, more and smaller microbatches, more ranks, and some of these together. Times are those of --costs, or of --f, --i and --w."`
 	Less   string `group:"Memory:" name:"recompute" help:"A profile of the same stages that recompute, for --what-if." placeholder:"FILE"`
 	CSV    string `group:"Output:" name:"csv" help:"Write what is placed on --rank in the form of MiniMalloc, for weir place." placeholder:"FILE"`
@@ -192,7 +200,7 @@ func (c *memPlanCmd) Run(s *streams) error {
 	}
 	out := certified(step, made)
 	if c.WhatIf {
-		asItIs := layout.Tried{Name: "as it is", Bytes: made.Height(), Plan: step.plan}
+		asItIs := layout.Tried{Name: "as it is", Bytes: made.Total(), Plan: step.plan}
 		if out.WhatIf, err = c.whatIf(ctx, step, asItIs, others); err != nil {
 			return err
 		}
@@ -228,15 +236,17 @@ type certificates struct {
 }
 
 type certificate struct {
-	Height  int64            `json:"height"`
-	Bound   int64            `json:"bound"`
-	Gap     float64          `json:"gap"`
-	Optimal bool             `json:"optimal"`
-	Buffers int              `json:"buffers"`
-	Method  string           `json:"method"`
-	Proof   string           `json:"proof,omitempty"`
-	Classes map[string]int64 `json:"peak_by_class"`
-	Owners  []owner          `json:"owners_at_peak"`
+	Height   int64            `json:"height"`
+	Resident int64            `json:"resident,omitempty"` // beside the step
+	Total    int64            `json:"total"`              // of both
+	Bound    int64            `json:"bound"`
+	Gap      float64          `json:"gap"`
+	Optimal  bool             `json:"optimal"`
+	Buffers  int              `json:"buffers"`
+	Method   string           `json:"method"`
+	Proof    string           `json:"proof,omitempty"`
+	Classes  map[string]int64 `json:"peak_by_class"`
+	Owners   []owner          `json:"owners_at_peak"`
 }
 
 type owner struct {
@@ -258,6 +268,10 @@ func certified(step *step, made *layout.Plan) *certificates {
 			Height: r.Height, Bound: r.Bound, Gap: r.Gap(), Optimal: r.Optimal, Buffers: r.Buffers, Method: r.Method, Proof: r.Proof,
 			Classes: r.Peak.Classes.Named(), Owners: []owner{},
 		}
+		if step.cfg.Resident != nil {
+			one.Resident = step.cfg.Resident(p.Placement, i)
+		}
+		one.Total = one.Height + one.Resident
 		for _, o := range r.Peak.Owners {
 			who := owner{Name: o.Name, Class: o.Class.String(), Count: o.Count, Bytes: o.Bytes}
 			if o.First >= 0 {
@@ -288,6 +302,7 @@ func (o *certificates) table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	o.residents(w)
 	for rank, r := range o.PerRank {
 		fmt.Fprintf(w, "\nrank %d at its peak:", rank)
 		sep := " "
@@ -312,6 +327,20 @@ func (o *certificates) table(w io.Writer) error {
 		}
 	}
 	return o.whatIf(w)
+}
+
+// residents prints what ranks hold beside the step, where the costs say so.
+func (o *certificates) residents(w io.Writer) {
+	if !slices.ContainsFunc(o.PerRank, func(r certificate) bool { return r.Resident > 0 }) {
+		return
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "rank\tstep\tresident\ttotal")
+	for rank, r := range o.PerRank {
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\n", rank, units.Count(r.Height), units.Count(r.Resident), units.Count(r.Total))
+	}
+	t.Flush() // What w fails with, the next lines fail with too.
 }
 
 // microbatches names those of an owner.

@@ -118,3 +118,24 @@ func TestMemPlanMisused(t *testing.T) {
 	require.Equal(t, atFault, run([]string{"mem", "plan", "1f1b", "--profile", broken}, strings.NewReader(""), &stdout, &stderr))
 	require.Contains(t, stderr.String(), "profile.json:1:12: found 7")
 }
+
+// TestMemPlanCountsResident holds --memory to the bytes of a step and those that are there
+// before it.
+func TestMemPlanCountsResident(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "costs.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"schema":1,"scale":1,"stages":[{"f":1,"saved":1024,"resident":5000}]}`), 0o600))
+	args := []string{"mem", "plan", "1f1b", "--ranks", "2", "--microbatches", "4", "--costs", file}
+	stdout, stderr, status := weir("", args...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, stdout, "rank  step   resident  total\n0     2,048  5,000     7,048\n1     1,024  5,000     6,024\n")
+	_, stderr, status = weir("", append(args, "--memory", "6100")...)
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "rank 0 needs 2048 bytes for a step and has 5000 resident, 948 more than the 6100 that it has")
+	require.Regexp(t, `at most 1 in flight on a rank \(cap 1\) +6,024 `, stderr)
+	require.NotContains(t, stderr, "rank 1 needs")
+	_, stderr, status = weir("", append(args, "--memory", "7048")...)
+	require.Zero(t, status, stderr)
+	_, stderr, status = weir("", append(args, "--memory", "5100")...)
+	require.Equal(t, 1, status)
+	require.Contains(t, stderr, "nothing that was tried fits")
+}

@@ -131,7 +131,7 @@ func scale(n int, over, under int64) int {
 	return int(min(quotient, most))
 }
 
-// Tried is what an alternative needs, on the rank that needs most.
+// Tried is what an alternative needs, on the rank that needs most, with what is resident.
 type Tried struct {
 	Name  string
 	Bytes int64 // of the layout that was found, 0 where nobody has looked for one
@@ -188,7 +188,7 @@ func (t *Tried) weigh(used *sync.Pool) error {
 		}
 		err := played.play()
 		if err == nil {
-			bounds[rank], births[rank] = played.most(), len(played.items)
+			bounds[rank], births[rank] = played.most()+p.cfg.resident(p.plan.Placement, rank), len(played.items)
 		}
 		used.Put(&player{items: played.items, log: played.log, visits: played.visits})
 		return err
@@ -206,8 +206,8 @@ func (t *Tried) LayOut(ctx context.Context, work int64) error {
 	if err != nil {
 		return err
 	}
-	if height := p.Height(); t.Bytes == 0 || height < t.Bytes {
-		t.Bytes = height
+	if total := p.Total(); t.Bytes == 0 || total < t.Bytes {
+		t.Bytes = total
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weir-ml/weir/schedule"
 )
 
 // Height returns the bytes of a step on the rank that needs most.
@@ -17,14 +19,34 @@ func (p *Plan) Height() (most int64) {
 	return most
 }
 
+// Total returns the bytes of a step and what is resident, on the rank that needs most of both.
+func (p *Plan) Total() (most int64) {
+	for rank := range p.Ranks {
+		most = max(most, p.Ranks[rank].Height+p.cfg.resident(p.plan.Placement, rank))
+	}
+	return most
+}
+
+func (c *Config) resident(place schedule.Placement, rank int) int64 {
+	if c.Resident == nil {
+		return 0
+	}
+	return c.Resident(place, rank)
+}
+
 // refuse returns an error where a rank needs more than the budget: the owners at the
 // peak, and what would fit.
 func (p *Plan) refuse(ctx context.Context) error {
 	var faults []error
 	for i := range p.Ranks {
-		if r := &p.Ranks[i]; p.cfg.Budget > 0 && r.Height > p.cfg.Budget {
-			faults = append(faults, fmt.Errorf("rank %d needs %d bytes for a step, %d more than the %d that it has; alive at the peak: %s",
-				i, r.Height, r.Height-p.cfg.Budget, p.cfg.Budget, r.Peak))
+		r, resident := &p.Ranks[i], p.cfg.resident(p.plan.Placement, i)
+		if total := r.Height + resident; p.cfg.Budget > 0 && total > p.cfg.Budget {
+			beside := ""
+			if resident > 0 {
+				beside = fmt.Sprintf(" and has %d resident", resident)
+			}
+			faults = append(faults, fmt.Errorf("rank %d needs %d bytes for a step%s, %d more than the %d that it has; alive at the peak: %s",
+				i, r.Height, beside, total-p.cfg.Budget, p.cfg.Budget, r.Peak))
 		}
 	}
 	if len(faults) == 0 {

@@ -25,6 +25,9 @@ type Config struct {
 	Envelope bool
 	// Budget is how many bytes a rank has for a step; 0 is no limit.
 	Budget int64
+	// Resident returns the bytes that a rank of a placement has before the step and after it,
+	// which the budget holds as well; nil is none.
+	Resident func(place schedule.Placement, rank int) int64
 	// Instead is what is tried where the plan does not fit the budget, so that the error
 	// can say what would.
 	Instead []Alternative

@@ -95,7 +95,7 @@ type level struct {
 // level returns what is live on a rank before its first action, with peaks to be
 // kept in the report.
 func (s *simulation) level(rank int, report *RankReport) level {
-	l := level{holdings: s.holdings, copies: s.copies, bytes: s.costs.resident(s.plan.Placement, rank), report: report}
+	l := level{holdings: s.holdings, copies: s.copies, bytes: s.costs.ResidentOf(s.plan.Placement, rank), report: report}
 	l.classes[memory.Resident] = l.bytes
 	report.Peak, report.Classes, report.PeakPosition = l.bytes, l.classes, -1
 	return l

@@ -192,8 +192,8 @@ func (c *Costs) fit(plan *schedule.Plan) error {
 // the model, since a copy of the model costs the same as another one.
 func (c *Costs) Of(stage int) *StageCosts { return &c.Stages[stage%len(c.Stages)] }
 
-// resident returns the bytes that are always on a rank.
-func (c *Costs) resident(p schedule.Placement, rank int) (bytes int64) {
+// ResidentOf returns the bytes that are always on a rank of a plan.
+func (c *Costs) ResidentOf(p schedule.Placement, rank int) (bytes int64) {
 	if c.Resident != nil {
 		bytes = c.Resident[rank]
 	}
