@@ -28,6 +28,11 @@ var (
 	ErrContribution = frames.ErrContribution
 	// ErrMissing is returned when a source or a stage did not hand over what it declares.
 	ErrMissing = frames.ErrMissing
+	// ErrClass is returned for a buffer that is handed over in another class of memory than
+	// its place has: an output that is a workspace, say.
+	ErrClass = frames.ErrClass
+	// ErrSize is returned for a gradient of another size than the input that it is of.
+	ErrSize = frames.ErrSize
 	// ErrEnded is returned for a view used after the call that it was made for.
 	ErrEnded = frames.ErrEnded
 	// ErrLeak is returned when the two books or the plan's counts differ (L6).

@@ -12,8 +12,9 @@ type (
 )
 
 // Microbatch is a stage's view of one microbatch for one call. It ends when the call
-// returns: a copy that is used afterwards fails with ErrEnded. It is for one goroutine at a
-// time: that of the call, or one that the call waits for.
+// returns: a copy that is used afterwards fails with ErrEnded. It is for the goroutine of the
+// call alone: take what other goroutines compute with before they start. A call that fails on
+// another goroutine ends the process, as every panic there does.
 //
 // Its calls return no error. One that cannot do what it is asked does not return: it
 // records why and unwinds, by a panic, to the runner, which ends the step with this error

@@ -2,6 +2,7 @@ package stages
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	batchctx "github.com/weir-ml/weir/context"
@@ -129,9 +130,15 @@ type splitFunc[T any] struct {
 }
 
 func (f *splitFunc[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+	if f.input == nil {
+		return fmt.Errorf("stages: the input function of %q is nil: give it to Decl.Split", f.Declares.Name)
+	}
 	return f.input(ctx, mb, gradOut, gradIn)
 }
 
 func (f *splitFunc[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
+	if f.weight == nil {
+		return fmt.Errorf("stages: the weight function of %q is nil: give it to Decl.Split", f.Declares.Name)
+	}
 	return f.weight(ctx, mb)
 }

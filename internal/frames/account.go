@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"strings"
 
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
@@ -45,19 +46,63 @@ func (a *account) begin(book memory.Book) {
 
 // hold makes the context a holder of h in an empty cell. Lasting buffers were
 // there before the step and are there after it: a mask or a table of positions
-// that a stage returns or saves is not the step's to count.
-func (c *Frames[T]) hold(to *cell[T], h T) error {
+// that a stage returns or saves is not the step's to count. Another class than those of the
+// place ends the step: the buffer would be in the wrong column of every book.
+func (c *Frames[T]) hold(to *cell[T], h T, allowed classes) error {
 	held, class, err := c.fused.Enter(h)
 	if err != nil {
 		return err
 	}
-	if held != 0 && !class.Lasting() {
-		c.live += held
-		c.classes[class] += held
+	if held != 0 {
+		if allowed>>class&1 == 0 && c.book != nil {
+			_, _ = c.space.Yield(h) // which it has just held
+			return fmt.Errorf("%w: %v, where it can be %v", ErrClass, class, allowed)
+		}
+		if !class.Lasting() {
+			c.live += held
+			c.classes[class] += held
+		}
 	}
 	to.handle, to.state = h, full
 	return nil
 }
+
+// classes is a set of classes of memory.
+type classes uint16
+
+func of(list ...memory.Class) (set classes) {
+	for _, class := range list {
+		set |= 1 << class
+	}
+	return set
+}
+
+// String names them.
+func (s classes) String() string {
+	var names []string
+	for class := range memory.NumClasses {
+		if s>>class&1 == 1 {
+			names = append(names, memory.Class(class).String())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// The classes of what a place holds, of buffers that nothing in the step holds yet. A table or
+// a mask that is Resident may be anywhere; a gradient may be what was saved and moved out.
+var (
+	ofParts   = of(memory.Entry, memory.Resident)
+	ofSaved   = of(memory.Saved, memory.Carry, memory.Activation, memory.ActGrad, memory.Entry, memory.Transfer, memory.FP8, memory.Resident)
+	ofPassing = ^of(memory.Workspace, memory.Loss)
+	ofPlaces  = [effects.NumPlaces]classes{
+		effects.Input: ofOutputs, effects.SentOutput: ofOutputs, effects.Output: ofOutputs,
+		effects.Gradient: ofGradients, effects.SentGradient: ofGradients,
+		effects.ForwardWeights: of(memory.FP8, memory.Resident), effects.BackwardWeights: of(memory.FP8, memory.Resident),
+		effects.Gathered: of(memory.Unsharded, memory.Resident),
+	}
+	ofOutputs   = of(memory.Activation, memory.Transfer, memory.Resident)
+	ofGradients = of(memory.ActGrad, memory.Transfer, memory.Saved, memory.Carry, memory.Resident)
+)
 
 // yield makes the context no longer a holder of h and returns the bytes that it
 // counted for it until now. The reference is the caller's.

@@ -59,7 +59,7 @@ func (c *Frames[T]) putPart(name string, h T) error {
 	if cell.held() {
 		return fmt.Errorf("%w: part %q of microbatch %d was put already", ErrOccupied, name, c.entry.item)
 	}
-	if err := c.hold(cell, h); err != nil {
+	if err := c.hold(cell, h, ofParts); err != nil {
 		return fmt.Errorf("batchctx: part %q of microbatch %d: %w", name, c.entry.item, err)
 	}
 	c.counts[effects.Part]++

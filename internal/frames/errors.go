@@ -33,6 +33,11 @@ var (
 	ErrContribution = errors.New("batchctx: wrong number of gradient contributions")
 	// ErrMissing is returned when a source or a stage did not hand over what it declares.
 	ErrMissing = errors.New("batchctx: a declared tensor was not handed over")
+	// ErrClass is returned for a buffer that is handed over in another class of memory than
+	// its place has.
+	ErrClass = errors.New("batchctx: a buffer of another class")
+	// ErrSize is returned for a gradient of another size than the input that it is of.
+	ErrSize = errors.New("batchctx: a gradient of another size than its input")
 	// ErrEnded is returned for a view used after the call that it was made for.
 	ErrEnded = errors.New("batchctx: the view ended with its call: use a Microbatch and an Entry in the call that they were made for")
 	// ErrLeak is returned when the two books or the plan's counts differ (L6).

@@ -1,11 +1,15 @@
 package frames
 
+import "errors"
+
 // Unwinding is what a call on a view panics with where it cannot do what it is asked. It
 // unwinds the stage, or the source, to the runner, which recovers it and nothing else.
 type Unwinding struct{ Err error }
 
-// Error is that of Err.
-func (u *Unwinding) Error() string { return u.Err.Error() }
+// Error is what the process ends with where nothing recovers it: on another goroutine.
+func (u *Unwinding) Error() string {
+	return u.Err.Error() + " (a Microbatch, an Entry and a Quantization are for the goroutine that they were given to: a call that fails on another one cannot end the step)"
+}
 
 // Unwrap returns Err.
 func (u *Unwinding) Unwrap() error { return u.Err }
@@ -34,13 +38,15 @@ func (c *Frames[T]) Recover(err *error) {
 	if c.failure == nil {
 		return
 	}
-	switch value := recover().(type) {
-	case nil:
-	case *Unwinding:
-		*err = c.failure
-	default: // of a stage that has swallowed the failure
+	value := recover()
+	if value == nil {
+		return
+	}
+	var unwinding *Unwinding
+	if cause, ok := value.(error); !ok || !errors.As(cause, &unwinding) { // of a stage that has swallowed the failure
 		panic(value)
 	}
+	*err = c.failure // also where a group of goroutines has brought it here
 }
 
 // End ends the view of the running call, which has returned err. A failure of the view

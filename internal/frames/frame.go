@@ -23,6 +23,12 @@ func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 			ErrOccupied, stage, microbatch, f.microbatch)
 	}
 	f.open, f.microbatch = true, microbatch
+	if st := &c.stages[stage]; len(st.sizes) > 0 {
+		sizes := st.sizes[(microbatch&st.mask)*st.Inputs:]
+		for i, h := range dst {
+			sizes[i] = c.space.Bytes(h)
+		}
+	}
 	for i := range f.slots {
 		f.slots[i].state = empty
 	}
@@ -60,7 +66,7 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 	case effects.Output:
 		c.outputs = resize(c.outputs, len(h))
 	}
-	if err := c.put(c.at(place, stage, microbatch), h, none); err != nil {
+	if err := c.put(place, c.at(place, stage, microbatch), h, none); err != nil {
 		return fmt.Errorf("batchctx: %v of stage %d (%s), microbatch %d: %w", place, stage, st.Name, microbatch, err)
 	}
 	if place == effects.SentOutput || place == effects.SentGradient {
@@ -105,7 +111,7 @@ func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []cell[T] {
 	return c.outputs
 }
 
-func (c *Frames[T]) put(cells []cell[T], h []T, none uint64) error {
+func (c *Frames[T]) put(place effects.Place, cells []cell[T], h []T, none uint64) error {
 	var zero T
 	for i := range cells {
 		if none>>i&1 == 1 {
@@ -114,7 +120,7 @@ func (c *Frames[T]) put(cells []cell[T], h []T, none uint64) error {
 		if cells[i].held() {
 			return fmt.Errorf("%w: tensor %d", ErrOccupied, i)
 		}
-		if err := c.hold(&cells[i], h[i]); err != nil {
+		if err := c.hold(&cells[i], h[i], ofPlaces[place]); err != nil {
 			if errors.Is(err, memory.ErrNone) {
 				return &MissingError{Port: i, Err: err}
 			}
@@ -124,6 +130,21 @@ func (c *Frames[T]) put(cells []cell[T], h []T, none uint64) error {
 			return fmt.Errorf("tensor %d: %w", i, err)
 		}
 		h[i] = zero
+	}
+	return nil
+}
+
+// CheckSizes compares the gradients of a stage's inputs with the inputs.
+func (c *Frames[T]) CheckSizes(stage, microbatch int, gradIn []T, none uint64) error {
+	st := &c.stages[stage]
+	for i, h := range gradIn {
+		if none>>i&1 == 1 {
+			continue
+		}
+		// What is no buffer is refused as it is handed over.
+		if want, have := st.sizes[(microbatch&st.mask)*st.Inputs+i], c.space.Bytes(h); have != want && have != 0 {
+			return fmt.Errorf("%w: gradIn[%d] has %d bytes, and the input had %d", ErrSize, i, have, want)
+		}
 	}
 	return nil
 }

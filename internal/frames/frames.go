@@ -133,6 +133,7 @@ type stage[T any] struct {
 	width  int       // Inputs + Outputs + Slots
 	cells  []cell[T] // of all frames
 	frames []frame[T]
+	sizes  []int64 // of the inputs of all frames, in bytes; none where nobody wants their gradients
 	outbox outbox[T]
 	shards []cell[T] // its gathered weights, between UNSHARD and RESHARD
 	copies copies[T] // of its weights, from QUANTIZE to their drops
@@ -224,6 +225,9 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 		st.mask = places - 1
 		st.cells = resize(st.cells, places*st.width)
 		st.frames = resize(st.frames, places)
+		if st.InputGradient && pass == Train {
+			st.sizes = resize(st.sizes, places*st.Inputs)
+		}
 		for i := range st.frames {
 			cells := st.cells[i*st.width:][:st.width]
 			st.frames[i] = frame[T]{inputs: cells[:st.Inputs], gradients: cells[st.Inputs:][:st.Outputs], slots: cells[st.Inputs+st.Outputs:]}

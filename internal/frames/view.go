@@ -167,7 +167,9 @@ func (m *View[T]) Save(slot int, by Taker, h T) error {
 		return m.fault(ErrOccupied, "slot %q was saved in already: declare another one", m.slotName(slot))
 	}
 	taken := *cell
-	if err := m.ctx.hold(cell, h); err != nil {
+	if err := m.ctx.hold(cell, h, ofSaved); errors.Is(err, ErrClass) {
+		return m.fault(err, "Save in slot %q", m.slotName(slot))
+	} else if err != nil {
 		return m.fault(err, "Save in slot %q takes over a reference: Retain what is borrowed", m.slotName(slot))
 	}
 	if cell.optional = m.scope.Frozen; cell.optional {
@@ -245,7 +247,7 @@ func (m *View[T]) End(slot int) error {
 // see to that on every way out of its call.
 func (m *View[T]) Hold(h T) error {
 	var place cell[T]
-	return m.ctx.hold(&place, h)
+	return m.ctx.hold(&place, h, ofPassing)
 }
 
 // Yield gives back what Hold has handed over: the reference is the decorator's again.

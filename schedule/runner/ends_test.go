@@ -45,7 +45,10 @@ func TestViewsEndWithTheirCall(t *testing.T) {
 			for _, s := range all {
 				require.NotEmpty(t, s.kept)
 				for _, kept := range s.kept {
-					require.PanicsWithError(t, batchctx.ErrEnded.Error(), func() { kept.Take(1) })
+					func() {
+						defer func() { require.ErrorIs(t, recover().(error), batchctx.ErrEnded) }()
+						kept.Take(1)
+					}()
 				}
 				s.kept = nil
 			}

@@ -45,6 +45,9 @@ type Profiled interface {
 // What a stage allocates or retains in a call, and neither releases nor hands over
 // until the end of its last call, is ErrUnended, with stage, call and class.
 func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*layout.Profile, error) {
+	if ctx == nil {
+		return nil, errors.New("runner: the context is nil: take context.Background() where there is no other")
+	}
 	if len(shapes) == 0 {
 		return nil, errors.New("runner: no shapes to record")
 	}

@@ -162,6 +162,9 @@ func TestCopiesAllocateOnce(t *testing.T) {
 		mb.Loss(1, 1, 1)
 		return nil
 	}
-	d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error { mb.LossSeed(1); return nil }
+	d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
+		mb.LossSeed(1)
+		return nil
+	}
 	require.Equal(t, steps(128), few)
 }

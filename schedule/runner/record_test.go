@@ -318,7 +318,7 @@ func TestThePlanOfMemoryIsAudited(t *testing.T) {
 					if does != "saves less" {
 						mb.End(1)
 					}
-					scratch := d.alloc(memory.Workspace, 2)
+					scratch := d.alloc(memory.ActGrad, 2)
 					if does == "holds more" && mb.Index() == 1 {
 						mb.Hold(scratch)
 					} else {

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -100,6 +101,8 @@ func (r *Result) Bubble() float64 {
 // was updated, it refuses the step behind a result that was not (ErrUnused).
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
+	case apply == nil:
+		return errors.New("runner: the function of Update is nil: give the optimizer's step, or a function that does nothing")
 	case r.refused != nil:
 		return r.refused
 	case r.Outcome == loss.Skipped && r.FirstNonFinite >= 0:

@@ -190,6 +190,8 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	}
 	defer r.running.Store(false)
 	switch {
+	case ctx == nil:
+		return nil, errors.New("runner: the context is nil: take context.Background() where there is no other")
 	case r.closed:
 		return nil, ErrClosed
 	case source == nil:

@@ -73,7 +73,14 @@ type indexed[T any] struct {
 func (s *indexed[T]) Next(ctx context.Context, entry batchctx.Entry[T]) error {
 	return s.fill(ctx, entry)
 }
-func (s *indexed[T]) share(int) error  { return nil }
+
+func (s *indexed[T]) share(int) error {
+	if s.fill == nil {
+		return errors.New("runner: the function of Indexed is nil")
+	}
+	return nil
+}
+
 func (s *indexed[T]) of(int) Source[T] { return s }
 
 // PerRank returns the source of a process that has one for each of its ranks, in order.
@@ -144,6 +151,9 @@ func (s *stream[T, E]) Next(context.Context, batchctx.Entry[T]) error {
 }
 
 func (s *stream[T, E]) share(ranks int) error {
+	if s.put == nil || s.items.next == nil {
+		return errors.New("runner: a function of Stream is nil: it takes next and put")
+	}
 	for rank := len(s.ranks); rank < ranks; rank++ {
 		s.ranks = append(s.ranks, streamOf[T, E]{s, rank})
 	}

@@ -216,6 +216,9 @@ func (r *worker[T]) backward(ctx context.Context, s, m int, call frames.Call, e 
 	if gradIn == nil {
 		return nil
 	}
+	if err := r.context.CheckSizes(s, m, gradIn, st.noGradIn); err != nil {
+		return err
+	}
 	if err := r.put(e, m, gradIn, st.noGradIn); err != nil {
 		return unset(err, "gradient of input", "gradIn", "the backward", st.spec.Inputs)
 	}

@@ -241,7 +241,7 @@ func (c *Config[T]) checkSpaces(f *faults) {
 		f.add("there are no Spaces: give one for each rank of this process, runner.On(space)")
 	}
 	for i, space := range c.Spaces {
-		if space == nil {
+		if isNil(space) {
 			f.add("the space of rank %d is nil", w.First+i)
 			continue
 		}
@@ -265,6 +265,12 @@ func (c *Config[T]) checkSpaces(f *faults) {
 		links := LinksConfig[T]{Ranks: w.Ranks, Capacity: w.Capacity, Copy: w.Copy, Stall: w.Stall}
 		f.join(links.Validate())
 	}
+}
+
+// isNil reports whether a space is none: nil, or a nil pointer.
+func isNil[T any](space memory.Space[T]) bool {
+	v := reflect.ValueOf(space)
+	return space == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // checkPlacement reports whether every stage has a rank, and copies match.
@@ -353,6 +359,9 @@ func (c *Config[T]) checkParams(f *faults, specs []stages.Spec) {
 				accumulators[param.Grad] = fmt.Sprintf("%q of stage %d (%s)", param.Name, s, specs[s].Name)
 			}
 			space := c.Spaces[p.Rank[s]-c.World.First]
+			if isNil(space) {
+				continue // which checkSpaces refuses
+			}
 			if _, two := space.(memory.Book); two {
 				switch class := space.Class(param.Grad); {
 				case space.Bytes(param.Grad) == 0:

@@ -222,7 +222,10 @@ func TestEntryEndsWithNext(t *testing.T) {
 			})
 			require.ErrorIs(t, err, last)
 			for _, late := range []func(){func() { _ = r.put(kept, 0) }, func() { kept.Wants(parts[0]) }, func() { kept.Index() }} {
-				require.PanicsWithError(t, batchctx.ErrEnded.Error(), late)
+				func() {
+					defer func() { require.ErrorIs(t, recover().(error), batchctx.ErrEnded) }()
+					late()
+				}()
 			}
 			requireReleased(t, before, r.pool.book())
 			if last == nil {

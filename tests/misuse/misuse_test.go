@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -234,6 +237,12 @@ var cases = []struct {
 	}, is: runner.ErrNoCopy, says: "World.Copy returned the handle of rank 0: return a copy, of class Transfer, in the space of rank 1"},
 	{name: "a rank in no process", ranks: 2, change: func(p *program) { p.cfg.World.Ranks = 3 }, says: "2 of 3 ranks are in this process and World.Transport is nil"},
 	{name: "an unknown schedule", ranks: 2, change: func(p *program) { p.cfg.Schedule = "1f1bb" }, says: "did you mean 1f1b?"},
+	{name: "a nil device", change: func(p *program) { p.cfg.Spaces[0] = (*kernels.Host)(nil) }, says: "the space of rank 0 is nil"},
+	{name: "a source without a function", change: func(p *program) { p.source = runner.Indexed[T](nil) }, says: "the function of Indexed is nil"},
+	{name: "a stream without a function", change: func(p *program) { p.source = runner.Stream[T, int](nil, nil) }, says: "a function of Stream is nil: it takes next and put"},
+	{name: "an update without a function", change: func(p *program) {
+		p.update = func(_ *program, result *runner.Result) error { return result.Update(nil) }
+	}, says: "the function of Update is nil: give the optimizer's step"},
 	{name: "a nil stage", change: func(p *program) { p.cfg.Stages[1] = nil }, says: "stage 1 is nil"},
 	{name: "no spaces", change: func(p *program) { p.cfg.Spaces = nil }, says: "there are no Spaces: give one for each rank of this process, runner.On(space)"},
 	{name: "no microbatches", change: func(p *program) { p.microbatches = 0 }, says: "0 microbatches"},
@@ -337,6 +346,38 @@ var cases = []struct {
 	{name: "the gradient of an input is not set", change: func(p *program) {
 		p.lastBackward = func(p *program, mb MB, _, _ []T) { mb.Take(p.h) }
 	}, is: batchctx.ErrMissing, says: "(stage 1 head, microbatch 0): it set no gradient of input 0 (h): set gradIn[0] in the backward"},
+	{name: "a gradient of another size", change: func(p *program) {
+		p.lastBackward = func(p *program, mb MB, _, gradIn []T) {
+			mb.Take(p.h)
+			mb.LossSeed(p.score)
+			gradIn[0] = p.alloc(1, memory.ActGrad, 1)
+		}
+	}, is: batchctx.ErrSize, says: "(stage 1 head, microbatch 0): batchctx: a gradient of another size than its input: gradIn[0] has 4 bytes, and the input had 8"},
+	{name: "an output that is a workspace", change: func(p *program) {
+		p.firstForward = func(p *program, mb MB, _, out []T) {
+			mb.Save(p.kept, mb.Retain(mb.Part(p.x)))
+			out[0] = p.alloc(0, memory.Workspace, 2)
+		}
+	}, is: batchctx.ErrClass, says: "workspace, where it can be resident, activation, transfer"},
+	{name: "a saved tensor that is a workspace", change: func(p *program) {
+		p.firstForward = func(p *program, mb MB, _, out []T) {
+			mb.Save(p.kept, p.alloc(0, memory.Workspace, 2))
+			out[0] = p.alloc(0, memory.Activation, 2)
+		}
+	}, is: batchctx.ErrClass, says: "workspace, where it can be"},
+	{name: "a gradient that is an activation", change: func(p *program) {
+		p.lastBackward = func(p *program, mb MB, _, gradIn []T) {
+			mb.Take(p.h)
+			mb.LossSeed(p.score)
+			gradIn[0] = p.alloc(1, memory.Activation, 2)
+		}
+	}, is: batchctx.ErrClass, says: "activation, where it can be resident, actgrad, saved, carry, transfer"},
+	{name: "a part that is a workspace", change: func(p *program) {
+		p.source = runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {
+			e.Put("x", p.alloc(0, memory.Workspace, 2))
+			return nil
+		})
+	}, is: batchctx.ErrClass, says: `part "x" of microbatch 0: batchctx: a buffer of another class: workspace, where it can be resident, entry`},
 	{name: "an input is returned without a reference", change: func(p *program) {
 		p.lastBackward = func(p *program, mb MB, _, gradIn []T) { gradIn[0] = mb.Take(p.h) }
 	}, is: memory.ErrNoPlain, says: "tensor 0 takes over a reference: Retain what is borrowed"},
@@ -508,4 +549,40 @@ func TestCollectedTensorsAreNotAudited(t *testing.T) {
 	kept = nil
 	handles, _ := space.Survivors()
 	require.Zero(t, handles)
+}
+
+func TestANilContext(t *testing.T) {
+	p := sound(hosts(t, 1)...)
+	var none context.Context
+	_, err := p.run(none)
+	require.ErrorContains(t, err, "runner: the context is nil")
+	_, err = runner.Record(none, p.cfg, runner.Shape[T]{Name: "two", Source: p.source})
+	require.ErrorContains(t, err, "runner: the context is nil")
+}
+
+// TestOtherGoroutines: a call that fails on a goroutine of the stage's own ends the process,
+// with a message that says why; a group that brings its panic back ends the step.
+func TestOtherGoroutines(t *testing.T) {
+	p := sound(hosts(t, 1)...)
+	bring := os.Getenv("MISUSE_GOROUTINE") == ""
+	after(&p.firstBackward, func(p *program, mb MB, _, _ []T) {
+		var group sync.WaitGroup
+		var brought any
+		group.Go(func() {
+			if bring {
+				defer func() { brought = recover() }()
+			}
+			mb.Take(p.kept)
+		})
+		group.Wait()
+		panic(fmt.Errorf("a goroutine of the group: %w", brought.(error)))
+	})
+	_, err := p.run(t.Context())
+	require.ErrorIs(t, err, batchctx.ErrTaken)
+
+	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOtherGoroutines$")
+	again.Env = append(os.Environ(), "MISUSE_GOROUTINE=1")
+	out, err := again.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "are for the goroutine that they were given to")
 }

@@ -139,6 +139,12 @@ func (r *rig) params(stage int) []Param {
 
 // bytes and partBytes are the sizes of all that is allocated.
 func (r *rig) bytes(stage int, size Size, index int) int64 {
+	switch size { // a gradient is as large as what it is of
+	case XGrad:
+		stage, size = stage-1, X
+	case SkipGrad:
+		stage, size = stage-stage%r.Placement.Depth(), Skip
+	}
 	return r.distinct(NumParts+NumSizes*stage+int(size), index)
 }
 
