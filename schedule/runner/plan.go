@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/weir-ml/weir/internal/effects"
@@ -65,6 +66,17 @@ func (p *planner) plan(mode schedule.Mode, m int) (*planned, error) {
 	}
 	p.plans[mode] = made
 	return made, nil
+}
+
+// appendHello appends what a rank says of a step that begins. It allocates nothing once b has room,
+// whatever the numbers are (L11).
+func (p *planned) appendHello(b []byte, step int64, capacity int) []byte {
+	b = strconv.AppendInt(append(b, "step "...), step, 10)
+	b = append(append(b, " ("...), p.Mode.String()...)
+	b = append(append(b, ", "...), p.Name[:min(len(p.Name), 200)]...)
+	b = strconv.AppendInt(append(b, ") with "...), int64(p.Microbatches), 10)
+	b = strconv.AppendUint(append(b, " microbatches, plan "...), p.hash, 16)
+	return strconv.AppendInt(append(b, ", links of capacity "...), int64(capacity), 10)
 }
 
 // hashOf returns a hash of what the ranks must agree on: the programs of a flat plan, and the

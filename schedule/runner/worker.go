@@ -226,8 +226,7 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 	if r.transport != nil {
 		r.hello = r.hello[:0]
 		if err == nil { // or else it ends the step that the others begin
-			r.hello = fmt.Appendf(r.hello, "step %d (%v, %.200s) with %d microbatches, plan %016x, links of capacity %d",
-				r.step, mode, plan.Name, m, plan.hash, r.transport.Capacity())
+			r.hello = plan.appendHello(r.hello, r.step, r.transport.Capacity())
 		}
 		joined = true
 		if began := r.transport.Begin(ctx, r.hello); began != nil {
