@@ -23,6 +23,7 @@ type memLogCmd struct {
 	CSV   string `help:"Write the records as CSV to a file." name:"csv" placeholder:"FILE"`
 	Trace string `help:"Write counters for Perfetto or chrome://tracing to a file." placeholder:"FILE"`
 	JSON  bool   `help:"Print the findings as JSON."`
+	Least size   `name:"min-growth" help:"Bytes that a level grows by with a microbatch at least, such as 1KiB; less is taken for noise. What Weir's own books show is none." placeholder:"BYTES"`
 	growing
 }
 
@@ -53,7 +54,7 @@ func (c *memLogCmd) Run(s *streams) error {
 	if _, err := os.Stat(c.File); errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(c.File, "./\\-") {
 		return usage("there is no file %s, nor a command weir mem %s: %s", c.File, c.File, spelling.Hint(c.File, []string{"log", "plan", "diff", "export", "leaks"}))
 	}
-	log, read := &memreport.Log{}, logRead{}
+	log, read := &memreport.Log{Least: int64(c.Least)}, logRead{}
 	err := into(c.CSV, memreport.NewCSV, func(csv taker) error {
 		return into(c.Trace, memreport.NewTrace, func(trace taker) error {
 			for record, err := range read.records(s, c.File) {

@@ -172,3 +172,16 @@ weir: <stdin>: no record: a memory log has a line for each microbatch, as docs/m
 	require.Zero(t, status)
 	require.True(t, strings.HasSuffix(stdout, "\nthe last line of <stdin> is torn and left out\n"), stdout)
 }
+
+// Growth below --min-growth is noise.
+func TestMemLogMinGrowth(t *testing.T) {
+	var lines strings.Builder
+	for m := range 64 {
+		fmt.Fprintf(&lines, "{\"step\":0,\"rank\":0,\"microbatch\":%d,\"allocated\":%d,\"reserved\":9000,\"peak\":%d}\n", m, 1000+22*m, 1000+22*m)
+	}
+	for least, status := range map[string]int{"1": 1, "22": 1, "23": 0, "1KiB": 0} {
+		stdout, stderr, got := weir(lines.String(), "mem", "log", "-", "--min-growth", least)
+		require.Equal(t, status, got, stderr)
+		require.Equal(t, status == 0, strings.Contains(stdout, "nothing grows"), stdout)
+	}
+}

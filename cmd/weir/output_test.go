@@ -62,3 +62,19 @@ func read(t *testing.T, name string) string {
 	require.NoError(t, err)
 	return string(text)
 }
+
+// plan writes a file that it reads again, and none where the form cannot express the plan.
+func TestPlanOutput(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "plan.json")
+	_, stderr, status := weir("", "plan", "1f1b", "--microbatches", "3000000", "--to", "compute", "-o", file)
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, "may have 2097152")
+	require.NoFileExists(t, file)
+	stdout, stderr, status := weir("", "plan", "1f1b", "--json", "-o", file)
+	require.Zero(t, status, stderr)
+	require.Empty(t, stdout)
+	want, _, _ := weir("", "plan", "1f1b", "--json")
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got))
+}

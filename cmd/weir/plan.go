@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/weir-ml/weir/schedule"
@@ -18,6 +19,7 @@ type planCmd struct {
 	Shard    int    `help:"Gather and give up sharded weights, at most so many stages at a time on a rank." placeholder:"N"`
 	Reduce   bool   `help:"Reduce each stage's gradients over replicas after its last backward."`
 	JSON     bool   `help:"The same as --to json."`
+	Output   string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 }
 
 // Help is printed behind the flags.
@@ -55,7 +57,7 @@ func (c *planCmd) Run(s *streams) error {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
-	return format.Write(s.out, plan, form)
+	return s.write(c.Output, func(w io.Writer) error { return format.Write(w, plan, form) })
 }
 
 // The parts of an entry of a language model, as sets.

@@ -21,6 +21,10 @@ var ErrRanks = errors.New("memreport: too many ranks")
 
 // Log is what is kept of a memory log. The zero Log is empty and ready.
 type Log struct {
+	// Least is how many bytes a level grows by with a microbatch at least: less is noise. What
+	// the books show is none.
+	Least int64
+
 	ranks   map[int]*rank
 	records int64
 	planned int64

@@ -65,6 +65,9 @@ func (l *Log) Summary() *Summary {
 	for _, r := range l.sorted() {
 		s.Steps, s.Microbatches = max(s.Steps, r.steps), max(s.Microbatches, r.microbatches())
 		one := r.summary()
+		if g := &one.Growth; g.From == "level" && g.each(r.microbatches()) < float64(l.Least) {
+			*g = Growth{}
+		}
 		one.PeakOwners = l.peaks[r.number].sorted()
 		if one.Growth.Grows() && (s.GrowthRank == nil || one.Growth.each(r.microbatches()) > s.Growth.each(r.microbatches())) {
 			s.Growth, s.GrowthRank = one.Growth, new(r.number)
