@@ -80,6 +80,16 @@ type Device interface {
 	Close() error
 }
 
+// Addressable is a device whose floats a program reads and writes as slices. A stage that takes
+// it computes on a [Host] and is recorded on a [Null].
+type Addressable interface {
+	Compute
+	// Floats returns a new buffer of a class with these elements, which the caller owns.
+	Floats(class memory.Class, x ...float32) (Buffer, error)
+	// Float32s returns the elements of a buffer of float32, to read and to write.
+	Float32s(b Buffer) []float32
+}
+
 // Operations are all groups of operations.
 type Operations interface {
 	Elementwise

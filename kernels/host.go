@@ -86,7 +86,7 @@ type host struct {
 }
 
 var (
-	_ Compute        = (*Host)(nil)
+	_ Addressable    = (*Host)(nil)
 	_ Shadowed       = (*Host)(nil)
 	_ memory.Planned = (*Host)(nil)
 	_ memory.Scoped  = (*Host)(nil)

@@ -51,7 +51,7 @@ type Null struct {
 }
 
 var (
-	_ Compute                = (*Null)(nil)
+	_ Addressable            = (*Null)(nil)
 	_ Shadowed               = (*Null)(nil)
 	_ memory.Watched[Buffer] = (*Null)(nil)
 	_ memory.Planned         = (*Null)(nil)
@@ -197,6 +197,25 @@ func (n *Null) Reclaim(mark uint64) int64 {
 		}
 	}
 	return freed
+}
+
+// Floats returns a buffer as Host.Floats does and records it. The elements are not kept.
+func (n *Null) Floats(class memory.Class, x ...float32) (Buffer, error) {
+	return n.Alloc(class, Float32, len(x))
+}
+
+// Float32s returns as many zeros as the buffer has elements. What is written there is lost. It
+// refuses what Host.Float32s refuses.
+func (n *Null) Float32s(b Buffer) []float32 {
+	c := n.call("Float32s")
+	c.optional("b", b, b.N)
+	if c.err != nil {
+		panic(c.err)
+	}
+	if b == (Buffer{}) {
+		return nil
+	}
+	return make([]float32, b.N)
 }
 
 // Hash returns 0: contents are never looked at.

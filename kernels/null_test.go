@@ -154,3 +154,27 @@ func TestNullDoesNotGrow(t *testing.T) {
 		}
 	}))
 }
+
+// A stage that takes an Addressable device is recorded as it runs.
+func TestNullFloats(t *testing.T) {
+	host, err := kernels.NewHost(kernels.HostConfig{Capacity: 1 << 20})
+	require.NoError(t, err)
+	defer host.Close()
+	null := kernels.NewNull(host)
+	defer null.Close()
+	for _, dev := range []kernels.Addressable{host, null} {
+		b, err := dev.Floats(memory.Saved, 1, 2)
+		require.NoError(t, err)
+		dev.Float32s(b)[0] = 5
+		want := []float32{5, 2}
+		if dev == null {
+			want = []float32{0, 0}
+		}
+		require.Equal(t, want, dev.Float32s(b))
+		require.Nil(t, dev.Float32s(kernels.Buffer{}))
+		_, err = dev.Release(b)
+		require.NoError(t, err)
+		require.Panics(t, func() { dev.Float32s(b) })
+	}
+	require.Equal(t, []kernels.Event{{Bytes: 8, Class: memory.Saved, Alloc: true}, {Bytes: 8, Class: memory.Saved}}, null.Record())
+}

@@ -53,7 +53,7 @@ func main() {
 }
 
 // line is a stage: the error of weight·x against y.
-func line(dev *kernels.Host, weight, grad T) stages.Stage[T] {
+func line(dev kernels.Addressable, weight, grad T) stages.Stage[T] {
 	var d stages.Decl[T]
 	point, slope := d.Part("point"), d.Slot("slope")
 	miss, w := d.Loss("error"), d.Param("weight", grad)

@@ -1,5 +1,5 @@
 // Mlp is a whole trainer to copy from: a small network on four ranks under 1F1B, with a
-// frozen first stage, two losses, a memory log, a checkpoint to go on from, and Ctrl-C. Its
+// frozen first stage, two losses, planned memory, a memory log, a checkpoint to go on from, and Ctrl-C. Its
 // tensors lie in arenas, so that two books are compared after every microbatch.
 package main
 
@@ -49,36 +49,36 @@ func main() {
 	}
 }
 
+// shapes are those of the weights, one on each rank.
+var shapes = [][2]int{{2, width}, {width, width}, {width, width}, {width, 2}}
+
 // weight is a matrix with its gradient, resident on the device of its stage.
 type weight struct {
-	*kernels.Host
+	kernels.Addressable
 	name         string
 	in, out      int
 	values, grad T
 }
 
 func train(ctx context.Context, steps int, folder string, out io.Writer) (err error) {
-	random := rand.New(rand.NewPCG(seed, 0))
-	var devs []*kernels.Host // by rank
-	var weights []*weight    // by rank
-	for rank, shape := range [][2]int{{2, width}, {width, width}, {width, width}, {width, 2}} {
-		dev, err := kernels.NewHost(kernels.HostConfig{})
+	var hosts, nulls []kernels.Addressable // by rank
+	for range shapes {
+		host, err := kernels.NewHost(kernels.HostConfig{})
 		if err != nil {
 			return err
 		}
-		defer dev.Close()
-		values := make([]float32, shape[0]*shape[1])
-		for i := range values {
-			values[i] = float32(random.NormFloat64() / math.Sqrt(float64(shape[0])))
-		}
-		w := &weight{Host: dev, name: fmt.Sprint("layer", rank), in: shape[0], out: shape[1]}
-		var err1, err2 error
-		w.values, err1 = dev.Floats(memory.Resident, values...)
-		w.grad, err2 = dev.Floats(memory.Resident, values...) // the runner sets it to zero
-		if err := errors.Join(err1, err2); err != nil {
-			return err
-		}
-		devs, weights = append(devs, dev), append(weights, w)
+		null := kernels.NewNull(host) // for a dry run
+		defer host.Close()
+		defer null.Close()
+		hosts, nulls = append(hosts, host), append(nulls, null)
+	}
+	weights, cfg, err1 := model(hosts)
+	_, dry, err2 := model(nulls)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if cfg.Memory.Profile, err = runner.Record(ctx, dry, runner.Shape[T]{Name: "all", Source: runner.Indexed(fill(nulls))}); err != nil {
+		return err
 	}
 	trained := weights[1:] // the first layer is frozen
 	step, err := load(folder, trained)
@@ -91,20 +91,14 @@ func train(ctx context.Context, steps int, folder string, out io.Writer) (err er
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	log := memlog.New(file)
-	run, err := runner.New(runner.Config[T]{
-		Stages:   []stages.Stage[T]{features(weights[0]), hidden(weights[1]), hidden(weights[2]), head(weights[3])},
-		Spaces:   runner.On(devs...),
-		Schedule: "1f1b",
-		Losses:   []loss.Def{{Name: "ring", Reduction: loss.Mean, Objective: true}, {Name: "radius", Reduction: loss.Mean, Coefficient: 0.125}},
-		World:    runner.World[T]{Capacity: 1},
-		Hooks:    runner.Hooks{Microbatch: log.Sample}, FirstStep: step,
-	})
+	cfg.Hooks.Microbatch, cfg.FirstStep = log.Sample, step
+	run, err := runner.New(cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, run.Close()) }()
 	for ; step < int64(steps); step++ {
-		result, err := run.Step(ctx, microbatches, runner.Indexed(fill(devs)))
+		result, err := run.Step(ctx, microbatches, runner.Indexed(fill(hosts)))
 		if errors.Is(err, context.Canceled) {
 			fmt.Fprintf(out, "interrupted in step %d: its memory is released, and the weights are those before it\n", step+1)
 			break
@@ -123,6 +117,29 @@ func train(ctx context.Context, steps int, folder string, out io.Writer) (err er
 	return errors.Join(save(folder, step, trained), log.Err())
 }
 
+// model makes weights and stages on devices: hosts to train, or nulls for a dry run.
+func model(devs []kernels.Addressable) (weights []*weight, cfg runner.Config[T], err error) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	for rank, shape := range shapes {
+		values := make([]float32, shape[0]*shape[1])
+		for i := range values {
+			values[i] = float32(random.NormFloat64() / math.Sqrt(float64(shape[0])))
+		}
+		w := &weight{Addressable: devs[rank], name: fmt.Sprint("layer", rank), in: shape[0], out: shape[1]}
+		var err1, err2 error
+		w.values, err1 = w.Floats(memory.Resident, values...)
+		w.grad, err2 = w.Floats(memory.Resident, values...) // the runner sets it to zero
+		weights, err = append(weights, w), errors.Join(err, err1, err2)
+	}
+	return weights, runner.Config[T]{
+		Stages:   []stages.Stage[T]{features(weights[0]), hidden(weights[1]), hidden(weights[2]), head(weights[3])},
+		Spaces:   runner.On(devs...),
+		Schedule: "1f1b",
+		Losses:   []loss.Def{{Name: "ring", Reduction: loss.Mean, Objective: true}, {Name: "radius", Reduction: loss.Mean, Coefficient: 0.125}},
+		World:    runner.World[T]{Capacity: 1},
+	}, err
+}
+
 // descend updates weights; the factor is 1 over the total weight of the step.
 func descend(weights []*weight) func(factor float64) error {
 	return func(factor float64) error {
@@ -137,7 +154,7 @@ func descend(weights []*weight) func(factor float64) error {
 
 // fill makes points of the plane, and whether each is in a ring: what the stages of the rank
 // read of them, on the device of the rank.
-func fill(devs []*kernels.Host) func(context.Context, batchctx.Entry[T]) error {
+func fill(devs []kernels.Addressable) func(context.Context, batchctx.Entry[T]) error {
 	return func(_ context.Context, e batchctx.Entry[T]) error {
 		random := rand.New(rand.NewPCG(seed, uint64(e.Index())))
 		points, labels := make([]float32, 2*rows), make([]float32, 2*rows)

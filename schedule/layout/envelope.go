@@ -21,7 +21,7 @@ func envelope(t *Profile) (*Profile, error) {
 		for i := range one.Entries {
 			e, other := &one.Entries[i], shape.entry(one.Entries[i].Parts)
 			if other == nil || !slices.Equal(e.Events, other.Events) || !slices.Equal(e.Out, other.Out) || !widen(&e.Buffers, other.Buffers) {
-				return nil, differ("the entry of parts %#b", e.Parts)
+				return nil, differ("the entry with parts %q", t.names(e.Parts))
 			}
 		}
 		for s := range one.Stages {

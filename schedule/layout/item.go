@@ -42,6 +42,18 @@ const (
 	ofStageAlways                   // of a stage and of no microbatch: index into StageProfile.Buffers
 )
 
+// names returns the names of the parts in a set; parts beyond those of the profile by number.
+func (t *Profile) names(set uint64) (names []string) {
+	for part := 0; set != 0; part, set = part+1, set>>1 {
+		if set&1 == 1 && part < len(t.Parts) {
+			names = append(names, t.Parts[part])
+		} else if set&1 == 1 {
+			names = append(names, fmt.Sprint("part ", part))
+		}
+	}
+	return names
+}
+
 // name says whose buffer it is, without the microbatch.
 func (t *Profile) name(o origin, shape int) string {
 	at := func(buffers []Buffer) string {

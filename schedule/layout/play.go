@@ -333,7 +333,7 @@ func (p *player) pull(item int) error {
 			if wanted == 0 {
 				continue
 			}
-			return fmt.Errorf("%w: shape class %q has no entry for the parts %#b", ErrProfile, shape.Name, wanted)
+			return fmt.Errorf("%w: shape class %q has no entry with parts %q", ErrProfile, shape.Name, p.profile.names(wanted))
 		}
 		e := &shape.Entries[which]
 		f := lists{Own: unborn(e.Buffers)}

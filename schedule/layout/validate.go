@@ -33,7 +33,7 @@ func (t *Profile) Validate() error {
 			e := &s.Entries[k]
 			f.entry(t, s, e)
 			if s.entry(e.Parts) != e {
-				f.add("shape class %q has two entries of parts %#b", s.Name, e.Parts)
+				f.add("shape class %q has two entries with parts %q", s.Name, t.names(e.Parts))
 			}
 		}
 		for k := range s.Stages {
@@ -77,7 +77,7 @@ func (f *faults) buffers(where string, buffers []Buffer) {
 
 // entry looks at an entry: what it allocates is released or handed over, once.
 func (f *faults) entry(t *Profile, s *Shape, e *Entry) {
-	where := fmt.Sprintf("shape class %q: entry of parts %#b", s.Name, e.Parts)
+	where := fmt.Sprintf("shape class %q: entry with parts %q", s.Name, t.names(e.Parts))
 	f.buffers(where, e.Buffers)
 	if e.Parts>>len(t.Parts) != 0 && len(t.Parts) < 64 {
 		f.add("%s: there are %d parts", where, len(t.Parts))
