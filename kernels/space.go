@@ -19,9 +19,10 @@ type space struct {
 	// table guards the arena's table of buffers where it changes, and where somebody
 	// else's goroutine looks a buffer up. The device's own goroutine, the only one to
 	// change it, reads it without.
-	table sync.Mutex
-	alone bool // there is nobody else: what a step calls takes no lock
-	loans int  // views that a Transfer is reading; table guards it
+	table   sync.Mutex
+	alone   bool            // there is nobody else: what a step calls takes no lock
+	settled []memory.Handle // scratch of Settle
+	loans   int             // views that a Transfer is reading; table guards it
 }
 
 // Alloc returns a buffer of n elements with one plain reference, the caller's.
@@ -113,6 +114,20 @@ func (s *space) Lay(layout *memory.Layout) error {
 	s.table.Lock()
 	defer s.table.Unlock()
 	return s.arena.Lay(layout)
+}
+
+// AnyOrder says that the next allocations of a place may come in any order.
+func (s *space) AnyOrder(n int) { s.arena.AnyOrder(n) }
+
+// Settle says which of them each buffer is.
+func (s *space) Settle(buffers []Buffer) error {
+	s.table.Lock()
+	defer s.table.Unlock()
+	s.settled = s.settled[:0]
+	for _, b := range buffers {
+		s.settled = append(s.settled, b.Handle)
+	}
+	return s.arena.Settle(s.settled)
 }
 
 // At says at which place of its program a step is.

@@ -136,7 +136,8 @@ var (
 	_ Scoped        = (*Arena)(nil)
 	_ PeakWatched   = (*Arena)(nil)
 
-	_ Hasher[Handle] = (*Arena)(nil)
+	_ Hasher[Handle]    = (*Arena)(nil)
+	_ Unordered[Handle] = (*Arena)(nil)
 )
 
 // NewArena reserves the range. If the system refuses so much address space

@@ -13,14 +13,16 @@ type birth struct {
 	// at; 0 is nothing.
 	free uint64
 	mark uint64 // of its place
+	// number is its index in the layout, where it is again when Settle returns.
+	number int32
 }
 
 // births returns the allocations of a layout, of which nothing is known yet, in room that may be
 // used again.
 func births(layout *Layout, room []birth) []birth {
 	all := slices.Grow(room[:0], len(layout.Allocations))
-	for _, b := range layout.Allocations {
-		all = append(all, birth{Allocation: b, mark: mark(b.Offset, b.Bytes)})
+	for i, b := range layout.Allocations {
+		all = append(all, birth{Allocation: b, mark: mark(b.Offset, b.Bytes), number: int32(i)})
 	}
 	return all
 }

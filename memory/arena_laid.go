@@ -22,6 +22,8 @@ type laid struct {
 	place  int
 	births []birth // up to the last of the place
 	next   int     // the next of them
+	group  int     // the first of those that may come in any order (AnyOrder)
+	open   int     // the end of them
 	marks  uint64  // the sum over the live buffers that the layout placed
 	left   int     // so many were live at the end of the layout, and still are
 
@@ -143,7 +145,7 @@ func (a *Arena) vacate() {
 // At says at which place of the layout the program is; see [Planned] and [PeakWatched].
 func (a *Arena) At(place int) {
 	l := &a.laid
-	l.place = place
+	l.place, l.group, l.open = place, 0, 0
 	if l.layout == nil {
 		return
 	}
@@ -160,8 +162,9 @@ func (a *Arena) examine(class Class, bytes int64) (Handle, error) {
 	if l.next >= len(l.births) {
 		return Handle{}, a.refused(ErrUnplanned, class, bytes)
 	}
+	l.choose(class, bytes)
 	b := &l.births[l.next]
-	if b.Class != class || bytes > b.Bytes || bytes < b.Bytes && !b.AtMost {
+	if !b.fits(class, bytes) {
 		return Handle{}, a.refused(ErrUnplanned, class, bytes)
 	}
 	if b.free != l.marks || invariants.Enabled {

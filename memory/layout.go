@@ -42,6 +42,17 @@ type Planned interface {
 	At(place int)
 }
 
+// Unordered is an optional ability of a Planned space: to take allocations in another order
+// than that of the layout, as a source makes the parts of an entry.
+type Unordered[T any] interface {
+	// AnyOrder says that the next n allocations of the place may come in any order, until
+	// Settle. All of them may be live at once.
+	AnyOrder(n int)
+	// Settle says which they were: handles[i] is the i-th of the layout, or none. What lies in
+	// the place of another one is moved, with its contents; views of it end.
+	Settle(handles []T) error
+}
+
 // Errors of planned memory.
 var (
 	// ErrLayout is returned for a layout that no step can have.

@@ -2,6 +2,16 @@ package layout
 
 import "github.com/weir-ml/weir/memory"
 
+// Entry returns what the plan has for the entry of a microbatch of which these parts are
+// wanted: nil where that is nothing.
+func (p *Plan) Entry(microbatch int, wanted uint64) *Entry {
+	shape := 0
+	if p.cfg.Shapes != nil {
+		shape = p.cfg.Shapes[microbatch]
+	}
+	return p.profile.Shapes[shape].entry(wanted)
+}
+
 // layout writes down where everything lies, place by place. The items of one group lie
 // at one offset.
 func (p *player) layout(segments []Segment, end int, group []int32, offsets []int64, height int64) *memory.Layout {

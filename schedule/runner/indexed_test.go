@@ -61,6 +61,7 @@ func newReaders(t *testing.T, ranks int, null bool) *readers {
 			if rank == ranks-1 {
 				mb.Part(labels)
 				mb.LossSeed(sum)
+				mb.Release(mb.Must(dev.Alloc(memory.Workspace, kernels.Float32, 3))) // where points were
 			}
 			if gradIn != nil {
 				gradIn[0] = mb.Must(dev.Alloc(memory.ActGrad, kernels.Float32, 1))

@@ -1,8 +1,10 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
@@ -125,5 +127,41 @@ func (r *worker[T]) explain(err error) error {
 	if lost := r.context.Lost(); lost != nil {
 		return fmt.Errorf("%w; its place was needed: %w", lost, err)
 	}
+	return err
+}
+
+// fillPlanned is fill under a plan of memory: the source may allocate the parts in any order,
+// and each comes to lie where the plan has it.
+func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
+	if r.levels.rank == nil || r.unordered == nil {
+		return r.fill(ctx, item)
+	}
+	entry := r.plan.memory.Entry(r.plan.OfItem(item), r.plan.extent.Of(item))
+	if entry == nil {
+		return r.fill(ctx, item)
+	}
+	births := 0
+	for _, e := range entry.Events {
+		if e.Op == layout.Alloc {
+			births++
+		}
+	}
+	r.unordered.AnyOrder(births)
+	if err := r.fill(ctx, item); err != nil {
+		return err
+	}
+	r.entered = r.entered[:0]
+	for _, e := range entry.Events {
+		if e.Op != layout.Alloc {
+			continue
+		}
+		var h T
+		if part := slices.Index(entry.Out, e.Ref); part >= 0 {
+			h, _ = r.context.Entered(item, part)
+		}
+		r.entered = append(r.entered, h)
+	}
+	err := r.unordered.Settle(r.entered)
+	clear(r.entered)
 	return err
 }

@@ -229,7 +229,57 @@ func (r *recording[T]) entry(ctx context.Context, set uint64) (e layout.Entry, e
 		}
 	}
 	e.Buffers, e.Events = tape.buffers, tape.events
+	byPart(&e)
 	return e, tape.settled("the source")
+}
+
+// byPart puts an entry in an order that does not depend on that of its source: what it
+// allocates of class Entry comes first, in the order of the parts, and all of it is there at
+// once. Parts that nobody wants end last.
+func byPart(e *layout.Entry) {
+	var order []int // the old numbers
+	for _, ref := range e.Out {
+		if ref.Kind == layout.Own && e.Buffers[ref.Index].Class == memory.Entry && !slices.Contains(order, ref.Index) {
+			order = append(order, ref.Index)
+		}
+	}
+	for _, first := range []bool{true, false} {
+		for number, b := range e.Buffers {
+			if (b.Class == memory.Entry) == first && !slices.Contains(order, number) {
+				order = append(order, number)
+			}
+		}
+	}
+	renamed := func(ref layout.Ref) layout.Ref {
+		if ref.Kind == layout.Own {
+			ref.Index = slices.Index(order, ref.Index)
+		}
+		return ref
+	}
+	buffers, events := make([]layout.Buffer, len(order)), []layout.Event(nil)
+	for number, old := range order {
+		if buffers[number] = e.Buffers[old]; buffers[number].Class == memory.Entry {
+			events = append(events, layout.Event{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: number}})
+		}
+	}
+	var unwanted []layout.Event
+	for _, event := range e.Events {
+		handed := slices.Contains(e.Out, event.Ref)
+		switch event.Ref = renamed(event.Ref); {
+		case buffers[event.Ref.Index].Class != memory.Entry:
+			events = append(events, event)
+		case event.Op == layout.Alloc: // is there
+		case handed:
+			events = append(events, event)
+		default:
+			unwanted = append(unwanted, event)
+		}
+	}
+	slices.SortStableFunc(unwanted, func(a, b layout.Event) int { return a.Ref.Index - b.Ref.Index })
+	for part := range e.Out {
+		e.Out[part] = renamed(e.Out[part])
+	}
+	e.Buffers, e.Events = buffers, append(events, unwanted...)
 }
 
 // wanted returns what the stages of a rank read in training.

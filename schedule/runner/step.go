@@ -243,7 +243,7 @@ func (r *worker[T]) pull(ctx context.Context, item int) error {
 		if r.cfg.Hooks.Microbatch != nil {
 			before = time.Since(r.clock.began)
 		}
-		err := r.fill(ctx, r.pulled)
+		err := r.fillPlanned(ctx, r.pulled)
 		if err != nil {
 			return r.refused(r.pulled, err)
 		}

@@ -24,9 +24,10 @@ type worker[T any] struct {
 	gradients Gradients[T]
 	parts     []string // of an entry
 	placement schedule.Placement
-	watcher   Watcher        // nil where the transport is none
-	planned   memory.Planned // nil where the memory of steps is not planned
-	copier    Copier[T]      // nil where Gradients is none
+	unordered memory.Unordered[T] // nil where planned is, or it cannot
+	watcher   Watcher             // nil where the transport is none
+	planned   memory.Planned      // nil where the memory of steps is not planned
+	copier    Copier[T]           // nil where Gradients is none
 	stages    []stage[T]
 	objective int // index of the loss, -1 for none
 	tied      []effects.Tie
@@ -52,6 +53,7 @@ type worker[T any] struct {
 	levels   levels
 	checked  checked
 	peak     peak
+	entered  []T         // scratch: the buffers of an entry in the order of its plan
 	lent     []T         // what a transfer borrows, within its call
 	received []T         // what a transfer has brought, until it is handed over
 	squares  []float64   // by owner: the sum of squares of its gradient
@@ -97,7 +99,9 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	r.gradients = cfg.gradients(r.space)
 	r.copier, _ = r.gradients.(Copier[T])
 	if cfg.Memory.Profile != nil && !cfg.Memory.TolerateLeaks {
-		r.planned, _ = r.space.(memory.Planned)
+		if r.planned, _ = r.space.(memory.Planned); r.planned != nil {
+			r.unordered, _ = r.space.(memory.Unordered[T])
+		}
 	}
 	if cfg.Hooks.Peak != nil {
 		r.peak.space, _ = r.space.(memory.PeakWatched)
