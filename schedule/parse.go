@@ -33,6 +33,9 @@ func ParseTextAt(r io.Reader, at func(offset int)) (*Plan, error) {
 	if s.parseFault != nil {
 		return nil, s.parseFault
 	}
+	if !p.HasTransfers() {
+		p.Capacity = 0
+	}
 	return p, nil
 }
 
@@ -68,6 +71,20 @@ func (s *scanner) header(p *Plan) {
 	if s.word == "slices" {
 		s.next()
 		p.Slices = s.number("a number of slices", 2, MaxMicrobatches, "")
+	}
+	p.Capacity = Unlimited
+	if s.word == "runtime" {
+		s.next()
+		runtime, known := ParseRuntime(s.word)
+		if !known {
+			s.fail("expected one of %v", runtimeNames)
+		}
+		p.Runtime = runtime
+		s.next()
+	}
+	if s.word == "capacity" {
+		s.next()
+		p.Capacity = s.number("a number of messages", 0, MaxMicrobatches, "")
 	}
 	s.keyword("placement")
 	for range stages {

@@ -18,6 +18,39 @@ const (
 	ForwardOnly
 )
 
+// Runtime is what runs a plan. It decides what the transfers of the plan mean.
+type Runtime uint8
+
+const (
+	// Weir: a rank waits at a receive until its message is there, and at a send until the
+	// link has room for it. Outputs and gradients have a link each.
+	Weir Runtime = iota
+	// PyTorch is torch.distributed.pipelining: a rank posts a send or a receive and goes on.
+	// A message goes on the wire when both are posted, and the computation that takes it
+	// waits for it. What one rank sends to another arrives in the order in which it was
+	// sent, outputs and gradients in one queue, since PyTorch pairs messages by their order
+	// alone.
+	PyTorch
+
+	numRuntimes = int(PyTorch) + 1
+)
+
+var runtimeNames = [numRuntimes]string{"weir", "pytorch"}
+
+// String returns the name of the runtime: weir or pytorch.
+func (r Runtime) String() string {
+	if int(r) < numRuntimes {
+		return runtimeNames[r]
+	}
+	return "runtime(?)"
+}
+
+// ParseRuntime is the reverse of String. It reports false for an unknown name.
+func ParseRuntime(name string) (Runtime, bool) {
+	i := slices.Index(runtimeNames[:], name)
+	return Runtime(max(i, 0)), i >= 0
+}
+
 // Segment is a part of a rank's program: the body, run Repeat times, with
 // Stride added to every microbatch number from one repeat to the next. The
 // actions of the body are those of the first repeat. A plain list of actions is
@@ -47,11 +80,11 @@ type Plan struct {
 	// belongs to what a training plan declares and means nothing in another mode.
 	Frozen   []bool
 	Programs [][]Segment // by rank
-	// OneQueue says that what one rank sends to another arrives in the order in which it was
-	// sent, outputs and gradients in one queue, as where a runtime pairs messages by their
-	// order alone (PyTorch). Otherwise each has a queue of its own. The two differ where both
-	// go the same way between two ranks, as on a V.
-	OneQueue bool
+	// Runtime is what the plan is for, and Capacity how many messages a link between two
+	// ranks of Weir holds: Unlimited, or 0 for rendezvous. A plan without transfers has
+	// no capacity.
+	Runtime  Runtime
+	Capacity int
 
 	// Facts are those the lifetime pass was given, by stage; nil before that pass.
 	Facts []Facts
@@ -73,6 +106,18 @@ type Plan struct {
 	// from its B or I to its WAIT_B, whichever is more; 0 where nothing of the stage
 	// crosses a rank. It is nil on one rank.
 	Outgoing []int
+}
+
+// HasTransfers reports whether the plan says what is sent and received.
+func (p *Plan) HasTransfers() bool {
+	for _, program := range p.Programs {
+		for a := range Written(program) {
+			if a.Kind() >= SendF && a.Kind() <= RecvB {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Inside returns the segments that one repeat runs: Inner, or the body once.

@@ -35,7 +35,8 @@ const lineWidth = 100
 //	x 64 +1: 0F0~p 1F0~io 1B0~ps 0B0~gsr
 //
 // Behind the microbatches stand, where there are more than one, the copies of the
-// model and the slices of a sequence. A placement gives each stage's rank. The stage
+// model and the slices of a sequence; then the runtime, if it is not Weir, and the capacity
+// of the links of a plan with transfers, if it is not Unlimited. A placement gives each stage's rank. The stage
 // lines are there after the lifetime pass: the window, in a plan with transfers the
 // window of what the stage sends (outgoing), the facts (frozen, split, recomputes, quantizes),
 // which entry parts an action of a kind reads, and which die with it. A segment is x,
@@ -102,6 +103,9 @@ func (p *Plan) noText() string {
 	if p.Mode > ForwardOnly {
 		return "the plan has an unknown mode"
 	}
+	if int(p.Runtime) >= numRuntimes || p.Capacity < Unlimited {
+		return fmt.Sprintf("it has %v and links of capacity %d: there are %v, and 0 or more, or %d", p.Runtime, p.Capacity, runtimeNames, Unlimited)
+	}
 	if c := p.Placement.Copies; c > 1 && stages%c != 0 {
 		return fmt.Sprintf("%d copies do not share %d stages out evenly", c, stages)
 	}
@@ -131,6 +135,12 @@ func (t *textWriter) header(p *Plan) {
 	}
 	if p.Slices > 1 {
 		fmt.Fprintf(t.w, "slices %d\n", p.Slices)
+	}
+	if p.Runtime != Weir {
+		fmt.Fprintf(t.w, "runtime %v\n", p.Runtime)
+	}
+	if p.Capacity != Unlimited && p.HasTransfers() {
+		fmt.Fprintf(t.w, "capacity %d\n", p.Capacity)
 	}
 	t.word("placement")
 	for _, rank := range p.Placement.Rank {

@@ -15,6 +15,7 @@ import (
 // checkCmd checks a plan.
 type checkCmd struct {
 	source
+	meant
 	JSON bool `help:"Print the outcome as JSON."`
 }
 
@@ -39,14 +40,14 @@ type outcome struct {
 
 // Run prints a line about a valid plan.
 func (c *checkCmd) Run(s *streams) error {
-	plan, file, err := c.read(s)
+	plan, file, err := c.read(s, c.meant)
 	if unread, ok := errors.AsType[faults](err); ok && c.JSON {
 		return errors.Join(printJSON(s.out, &outcome{Name: c.Plan, Faults: unread}), err)
 	}
 	if err != nil {
 		return err
 	}
-	proof, err := proven(plan, file, c.capacity())
+	proof, err := proven(plan, file, plan.Capacity)
 	found, invalid := errors.AsType[faults](err)
 	if err != nil && !invalid {
 		return err
@@ -56,7 +57,7 @@ func (c *checkCmd) Run(s *streams) error {
 		Ranks: plan.Placement.Ranks, Stages: plan.Placement.Stages(), Microbatches: plan.Microbatches,
 	}
 	o.OldLetters = file != nil && file.OldLetters
-	if o.Valid && transfers(plan) {
+	if o.Valid && plan.HasTransfers() {
 		least, err := proof.LeastCapacity()
 		if err != nil {
 			return err
@@ -79,18 +80,6 @@ func printJSON(w io.Writer, v any) error {
 	out := json.NewEncoder(w)
 	out.SetIndent("", "  ")
 	return out.Encode(v)
-}
-
-// transfers reports whether the plan says what is sent.
-func transfers(plan *schedule.Plan) bool {
-	for _, program := range plan.Programs {
-		for a := range schedule.Written(program) {
-			if a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // text says what a valid plan amounts to.

@@ -22,7 +22,8 @@ type chooseCmd struct {
 	pricing      `group:"Costs:"`
 	Cap          *float64 `help:"Without --costs: most microbatches that a rank may hold, in units of one over all stages that it visits there." placeholder:"K"`
 	Memory       size     `help:"With --costs: most bytes on a rank, such as 24G." placeholder:"BYTES"`
-	Capacity     int      `help:"Messages that a link between ranks holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
+	Runtime      string   `help:"What the plan is for: weir, or pytorch, whose ranks post a receive and wait in the computation that takes it." enum:"weir,pytorch" default:"weir"`
+	Capacity     int      `help:"Messages that a link between ranks of weir holds; 0 is rendezvous, -1 no limit." default:"1" placeholder:"N"`
 	Clock        string   `help:"The time that counts: makespan, from the first start to the last end over all ranks, or span, the longest single rank." enum:"makespan,span" default:"makespan"`
 	Reordered    bool     `help:"Also plans whose backward does not take microbatches in ascending order, so that gradients differ in their last bits."`
 	Output       string   `help:"Write the best plan to this file, in JSON with its costs." short:"o" placeholder:"FILE"`
@@ -31,7 +32,9 @@ type chooseCmd struct {
 
 // Help is printed behind the flags.
 func (chooseCmd) Help() string {
-	return `Every schedule that fits the ranks and the stages is made, lowered, proven and simulated with the costs. Orders are also searched for these costs, for every placement of the model, under several limits of memory. The best is the fastest within the memory; the front is the plans that no other one beats in both time and memory.`
+	return `Every schedule that fits the ranks and the stages is made, lowered, proven and simulated with the costs. Orders are also searched for these costs, for every placement of the model, under several limits of memory. The best is the fastest within the memory; the front is the plans that no other one beats in both time and memory.
+
+A bubble is 1 - ideal/clock, and ideal is the work of the busiest rank of the plan's own placement. Idle is the part of the time of all ranks in which they do not compute: it compares plans of different placements.`
 }
 
 // chosen is what --json prints.
@@ -47,6 +50,8 @@ type candidate struct {
 	BubbleMakespan float64 `json:"bubble_makespan,omitempty"`
 	Span           float64 `json:"span,omitempty"`
 	BubbleSpan     float64 `json:"bubble_span,omitempty"`
+	IdleMakespan   float64 `json:"idle_makespan,omitempty"`
+	IdleSpan       float64 `json:"idle_span,omitempty"`
 	PeakBytes      int64   `json:"peak_bytes,omitempty"`
 	Peak           float64 `json:"peak_microbatches,omitempty"`
 	Fits           bool    `json:"fits"`
@@ -67,6 +72,7 @@ func (c *chooseCmd) Run(s *streams) error {
 		Ranks: c.Ranks, Stages: c.Stages, Microbatches: c.Microbatches, Costs: costs,
 		Memory: int64(c.Memory), Capacity: c.Capacity, Reordered: c.Reordered,
 	}
+	request.Runtime, _ = schedule.ParseRuntime(c.Runtime)
 	if c.Clock == "span" {
 		request.Clock = choose.Span
 	}
@@ -174,6 +180,7 @@ func (c *chooseCmd) outcome(choice *choose.Choice, costs *simulate.Costs) *chose
 		} else {
 			line.Makespan, line.BubbleMakespan = costs.Units(one.Report.Makespan), one.Report.BubbleMakespan()
 			line.Span, line.BubbleSpan = costs.Units(one.Report.Span), one.Report.BubbleSpan()
+			line.IdleMakespan, line.IdleSpan = one.Report.Idle(one.Report.Makespan), one.Report.Idle(one.Report.Span)
 			if costs.Microbatch > 0 {
 				line.Peak = float64(one.Peak) / float64(costs.Microbatch)
 			} else {
@@ -192,7 +199,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 	if costs.Unit != "" {
 		clock += ", " + costs.Unit
 	}
-	fmt.Fprintf(t, "\tschedule\t%s\tbubble\tpeak\n", clock)
+	fmt.Fprintf(t, "\tschedule\t%s\tbubble\tidle\tpeak\n", clock)
 	for _, one := range choice.All {
 		if one.Refused != nil {
 			continue
@@ -210,7 +217,7 @@ func (c *chooseCmd) table(w io.Writer, choice *choose.Choice, costs *simulate.Co
 		if c.Clock == "span" {
 			time, bubble = one.Report.Span, one.Report.BubbleSpan()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(time)), bubble, amount(costs, one.Peak))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t%.4f\t%s\n", mark, one.Name(), number(costs.Units(time)), bubble, one.Report.Idle(time), amount(costs, one.Peak))
 	}
 	if err := t.Flush(); err != nil {
 		return err

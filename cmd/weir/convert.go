@@ -2,7 +2,6 @@ package main
 
 import (
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/lower"
 )
@@ -39,15 +38,14 @@ func (c *convertCmd) Run(s *streams) error {
 		if _, err := proven(file.Plan, file, schedule.Unlimited); err != nil {
 			return err
 		}
-		plan := *file.Plan
-		plan.OneQueue = true // as PyTorch has it
-		lowered := &plan
-		if !transfers(&plan) || check.Plan(&plan) != nil {
-			if lowered, err = lower.Transfers(lower.Computations(&plan), c.Capacity); err != nil {
-				return err
-			}
+		plan, err := lower.For(schedule.PyTorch, file.Plan, c.Capacity)
+		if err == nil && !plan.HasTransfers() {
+			plan, err = lower.Transfers(plan, c.Capacity)
 		}
-		err = format.Write(s.out, lowered, to)
+		if err != nil {
+			return err
+		}
+		return format.Write(s.out, plan, to)
 	default:
 		err = format.Write(s.out, file.Plan, to)
 	}

@@ -73,19 +73,6 @@ type priced struct {
 	pricing `group:"Costs:"`
 }
 
-// proved returns the plan, proven, and its costs.
-func (c *priced) proved(s *streams) (*schedule.Plan, *simulate.Costs, error) {
-	plan, file, err := c.read(s)
-	if err != nil {
-		return nil, nil, err
-	}
-	if _, err := proven(plan, file, c.capacity()); err != nil {
-		return nil, nil, err
-	}
-	costs, err := c.price(plan.Placement, file)
-	return plan, costs, err
-}
-
 // orOne returns the number, 1 where none was given.
 func (d decimal) orOne() decimal {
 	if d.Rat == nil {

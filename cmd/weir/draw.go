@@ -10,7 +10,7 @@ import (
 
 // drawCmd draws a plan.
 type drawCmd struct {
-	priced
+	timed
 	To     string `help:"svg is a picture; html a page with the same picture, which zooms and pans; perfetto a trace for Perfetto or chrome://tracing, in JSON. By default the ending of --output decides: .svg, .html or .json; standard output gets SVG." enum:"auto,svg,html,perfetto" default:"auto"`
 	Output string `help:"File to write, or - for standard output." short:"o" placeholder:"FILE" default:"-"`
 	Trace  bool   `hidden:"" help:"The same as --to perfetto."`
@@ -38,7 +38,7 @@ func (c *drawCmd) Run(s *streams) error {
 	if costs.Microbatch > 0 { // without bytes, microbatches in flight are drawn
 		costs = saving(costs, func(s *simulate.StageCosts) { s.Saved, s.FreedByI = 0, 0 })
 	}
-	step, err := draw.Simulate(plan, costs, c.capacity())
+	step, err := draw.Simulate(plan, costs, plan.Capacity)
 	if err != nil {
 		return err
 	}

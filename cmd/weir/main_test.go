@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -290,6 +291,80 @@ func TestOutlier(t *testing.T) {
 	_, stderr, status := weir("0F0,0F1,0F99,0B0,0B1\n", "check", "-", "--from", "compute")
 	require.Equal(t, 1, status)
 	require.Contains(t, stderr, "<stdin>:1:9: note: 0F99 makes it a plan of 100 microbatches")
+}
+
+// A bubble does not compare plans whose placements share the work out unevenly: idle does.
+func TestChooseComparesPlacements(t *testing.T) {
+	costs := filepath.Join(t.TempDir(), "costs.json")
+	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "unit": "ms", "stages": [
+		{"f": 30, "i": 30, "w": 30, "saved": 64}, {"f": 10, "i": 10, "w": 10, "saved": 64}, {"f": 10, "i": 10, "w": 10, "saved": 64}, {"f": 20, "i": 20, "w": 20, "saved": 64}]}`), 0o644))
+	stdout, stderr, status := weir("", "choose", "--ranks", "2", "--microbatches", "8", "--costs", costs, "--json")
+	require.Zero(t, status, stderr)
+	var choice chosen
+	require.NoError(t, json.Unmarshal([]byte(stdout), &choice))
+	made := slices.DeleteFunc(choice.Candidates, func(c candidate) bool { return c.Refused != "" })
+	bubble := func(a, b candidate) int { return cmp.Compare(a.BubbleMakespan, b.BubbleMakespan) }
+	require.False(t, slices.IsSortedFunc(made, bubble), "here a slower plan has a smaller bubble")
+	for i, c := range made {
+		require.InDelta(t, 1-8*3*70/(2*c.Makespan), c.IdleMakespan, 1e-9, c.Name)
+		if i > 0 && c.Makespan > made[i-1].Makespan {
+			require.Greater(t, c.IdleMakespan, made[i-1].IdleMakespan)
+		}
+	}
+}
+
+// A plan and a runtime have one makespan: where the plan is chosen, of its file, of every form
+// that it is converted to, and with its capacity said again.
+func TestOneMakespan(t *testing.T) {
+	dir := t.TempDir()
+	costs := filepath.Join(dir, "costs.json")
+	require.NoError(t, os.WriteFile(costs, []byte(`{"schema": 1, "unit": "ms", "latency": 8,
+		"stages": [{"f": 10, "i": 12, "w": 7, "saved": 1048576}]}`), 0o644))
+	makespan := func(args ...string) float64 {
+		stdout, stderr, status := weir("", append([]string{"sim", "--json", "--costs", costs}, args...)...)
+		require.Empty(t, stderr)
+		require.Zero(t, status, args)
+		var outcome struct{ Makespan float64 }
+		require.NoError(t, json.Unmarshal([]byte(stdout), &outcome))
+		return outcome.Makespan
+	}
+	convert := func(file, form, name string) string {
+		out, stderr, status := weir("", "convert", file, "--to", form)
+		require.Zero(t, status, stderr)
+		name = filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(name, []byte(out), 0o644))
+		return name
+	}
+	both := map[string]float64{}
+	for _, runtime := range []string{"weir", "pytorch"} {
+		best := filepath.Join(dir, runtime+".json")
+		stdout, stderr, status := weir("", "choose", "--ranks", "4", "--stages", "8", "--microbatches", "16", "--costs", costs, "--memory", "5MiB", "--runtime", runtime, "-o", best, "--json")
+		require.Zero(t, status, stderr)
+		var choice chosen
+		require.NoError(t, json.Unmarshal([]byte(stdout), &choice))
+		i := slices.IndexFunc(choice.Candidates, func(c candidate) bool { return c.Name == choice.Best })
+		promised := choice.Candidates[i].Makespan
+		both[runtime] = promised
+
+		csv, compute := convert(best, "comms", runtime+".csv"), convert(best, "compute", runtime+"-compute.csv")
+		text := convert(best, "text", runtime+".txt")
+		again := convert(text, "json", runtime+"-again.json")
+		for _, file := range []string{best, text, again, csv, convert(csv, "json", runtime+"-csv.json")} {
+			require.Equal(t, promised, makespan(file, "--runtime", runtime), file)
+		}
+		for _, file := range []string{best, text, again} {
+			require.Equal(t, promised, makespan(file), file)
+			require.Equal(t, promised, makespan(file, "--capacity", "1"), file)
+		}
+		require.Equal(t, makespan(best, "--runtime", "pytorch"), makespan(csv), "PyTorch's CSV is for PyTorch")
+		if runtime == "weir" { // for PyTorch the receives stand where the costs are best, which computations do not say
+			require.Equal(t, promised, makespan(compute, "--runtime", "weir", "--capacity", "1"))
+		}
+	}
+	require.NotEqual(t, both["pytorch"], both["weir"])
+	_, stderr, status := weir("", "sim", "1f1b", "--runtime", "jax")
+	require.Equal(t, misused, status)
+	require.Contains(t, stderr, `must be one of "auto","weir","pytorch" but got "jax"`)
 }
 
 // A compute-only file read as one with transfers is told apart.

@@ -30,10 +30,6 @@ type laidOut struct {
 	Work      int64  `group:"Memory:" help:"Most work of the search on each rank, in buffers placed." placeholder:"N"`
 }
 
-// defaultLinks is the capacity of links where none is given: that of the runner's
-// examples.
-const defaultLinks = 1
-
 // passes returns what a plan needs before it can run, by the facts of the profile.
 func (c *laidOut) passes(place schedule.Placement, profile *layout.Profile) (lower.Passes, error) {
 	facts, parts := slices.Clone(profile.Facts), len(profile.Parts)
@@ -99,6 +95,9 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		if _, err := proven(plan, file, schedule.Unlimited); err != nil {
 			return nil, err
 		}
+		if plan, err = lower.For(schedule.Weir, plan, or(c.Capacity, defaultLinks)); err != nil { // whose memory this is
+			return nil, err
+		}
 	}
 	if out.times, err = c.price(plan.Placement, file); err != nil {
 		return nil, err
@@ -114,6 +113,9 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 	passes, err := c.passes(plan.Placement, out.profile)
 	if err != nil {
 		return nil, err
+	}
+	if plan.HasTransfers() {
+		passes.Capacity = or(c.Capacity, plan.Capacity)
 	}
 	for s := range passes.Facts { // a file may have copies that the profile does not know
 		passes.Facts[s].Quantizes = passes.Facts[s].Quantizes || has(plan, schedule.Quantize, s)

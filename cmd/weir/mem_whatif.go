@@ -205,7 +205,7 @@ func (c *memPlanCmd) timed(step *step, t layout.Tried) (instead, error) {
 	for i := range times.Links {
 		times.Links[i].Latency = times.Links[i].Latency * many / few
 	}
-	r, err := simulate.Run(t.Plan, times, or(c.Capacity, defaultLinks))
+	r, err := simulate.Run(t.Plan, times, t.Plan.Capacity)
 	if err != nil {
 		return instead{}, err
 	}

@@ -44,7 +44,9 @@ func (c *planCmd) Run(s *streams) error {
 	if c.JSON {
 		form = format.JSON
 	}
-	plan.OneQueue = form == format.Comms
+	if form == format.Comms {
+		plan.Runtime = schedule.PyTorch
+	}
 	if form != format.Compute && form != format.Order {
 		if c.Capacity < schedule.Unlimited {
 			return usage("--capacity %d: give 0 or more, or -1 for no limit", c.Capacity)

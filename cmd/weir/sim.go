@@ -14,7 +14,7 @@ import (
 
 // simCmd simulates a plan.
 type simCmd struct {
-	priced
+	timed
 	JSON bool `help:"Print the outcome as JSON."`
 }
 
@@ -31,6 +31,8 @@ type simulated struct {
 	Ranks          int             `json:"ranks"`
 	Stages         int             `json:"stages"`
 	Microbatches   int             `json:"microbatches"`
+	Runtime        string          `json:"runtime"`
+	Capacity       *int            `json:"capacity,omitempty"` // of the links of a plan of weir with transfers
 	Makespan       float64         `json:"makespan"`
 	Span           float64         `json:"span"`
 	Ideal          float64         `json:"ideal"`
@@ -60,13 +62,13 @@ func (c *simCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	r, err := simulate.Run(plan, costs, c.capacity())
+	r, err := simulate.Run(plan, costs, plan.Capacity)
 	if err != nil {
 		return err
 	}
 	out := show(plan, costs, r)
 	if costs.Microbatch > 0 {
-		half, err := simulate.Run(plan, saving(costs, func(s *simulate.StageCosts) { s.FreedByI = s.Saved / 2 }), c.capacity())
+		half, err := simulate.Run(plan, saving(costs, func(s *simulate.StageCosts) { s.FreedByI = s.Saved / 2 }), plan.Capacity)
 		if err != nil {
 			return err
 		}
@@ -104,6 +106,10 @@ func show(plan *schedule.Plan, costs *simulate.Costs, r *simulate.Report) *simul
 		Makespan: costs.Units(r.Makespan), Span: costs.Units(r.Span), Ideal: costs.Units(r.Ideal),
 		BubbleMakespan: r.BubbleMakespan(), BubbleSpan: r.BubbleSpan(), Critical: len(r.Critical),
 	}
+	out.Runtime = plan.Runtime.String()
+	if plan.Runtime == schedule.Weir && plan.HasTransfers() {
+		out.Capacity = &plan.Capacity
+	}
 	for _, rank := range r.Ranks {
 		one := simulatedRank{
 			First: costs.Units(rank.First), Last: costs.Units(rank.Last), Busy: costs.Units(rank.Busy),
@@ -128,7 +134,16 @@ func (o *simulated) table(w io.Writer, r *simulate.Report, costs *simulate.Costs
 	if unit != "" {
 		unit = " " + unit
 	}
-	fmt.Fprintf(w, "%s: %s, %s, %s\n\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"))
+	meaning := ""
+	switch {
+	case o.Runtime != schedule.Weir.String():
+		meaning = ", in " + o.Runtime
+	case o.Capacity != nil && *o.Capacity == schedule.Unlimited:
+		meaning = ", links without limit"
+	case o.Capacity != nil:
+		meaning = ", links of " + units.Number(*o.Capacity, "message")
+	}
+	fmt.Fprintf(w, "%s: %s, %s, %s%s\n\n", terminal.Quote(o.Name), units.Number(o.Ranks, "rank"), units.Number(o.Stages, "stage"), units.Number(o.Microbatches, "microbatch"), meaning)
 	fmt.Fprintf(w, "makespan %s%s   bubble %.4f   first start to last end over all ranks\n", number(o.Makespan), unit, o.BubbleMakespan)
 	fmt.Fprintf(w, "span     %s%s   bubble %.4f   the longest single rank\n", number(o.Span), unit, o.BubbleSpan)
 	fmt.Fprintf(w, "ideal    %s%s   the busiest rank's work\n\n", number(o.Ideal), unit)

@@ -11,22 +11,39 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // source is where a command gets its plan from: the name of a schedule, or a file.
 type source struct {
 	Plan     string `arg:"" name:"schedule|file" help:"A schedule (see docs/cli.md), a plan file, or - for standard input." predictor:"plan"`
 	making   `group:"Plan:"`
-	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A schedule given by name gets transfers for it; without it, only its computations are checked." group:"Plan:" placeholder:"N"`
+	Capacity *int   `help:"Messages that a link between ranks holds: 0 is rendezvous, -1 no limit. A plan without transfers gets them for it; without it, only its computations are checked. By default that of the file." group:"Plan:" placeholder:"N"`
 	From     string `help:"Form of a plan file: auto, text, compute, comms, order or json." group:"Plan:" aliases:"format" enum:"auto,text,compute,comms,order,json" default:"auto"`
 	Letters  string `help:"PyTorch's letters: today's (I and W, B for both), or the old ones of 2024 (B and W, BW for both); auto takes the old ones where there is BW, or W without I." group:"Plan:" enum:"auto,today,old" default:"auto"`
 }
 
-// read returns the plan, and the file that it is from, nil where it was made: then it has
-// what the flags say of copies and of transfers.
-func (c *source) read(s *streams) (*schedule.Plan, *format.File, error) {
+// meant is the flag that says what runs a plan.
+type meant struct {
+	Runtime string `help:"What runs the plan: weir, whose ranks wait at a receive, or pytorch, whose ranks post it and wait in the computation that takes it. auto is pytorch for PyTorch's CSV, what the file says for the text and JSON forms, and weir for all others." group:"Plan:" enum:"auto,weir,pytorch" default:"auto"`
+}
+
+// read returns the plan for the runtime that the flag says, and the file that it is from,
+// nil where it was made: then it has what the flags say of copies and of transfers.
+func (c *source) read(s *streams, m meant) (*schedule.Plan, *format.File, error) {
 	plan, file, err := c.load(s)
-	if err == nil && file == nil && c.quantizes() {
+	if err != nil {
+		return plan, file, err
+	}
+	own := *plan
+	plan = &own
+	if runtime, known := schedule.ParseRuntime(m.Runtime); known {
+		plan.Runtime = runtime
+	}
+	if file != nil && c.Capacity != nil && plan.HasTransfers() {
+		plan.Capacity = *c.Capacity
+	}
+	if file == nil && c.quantizes() {
 		plan, err = lower.Quantize(plan, slices.Repeat([]schedule.Facts{{Quantizes: true}}, plan.Placement.Stages()), c.quantizing())
 	}
 	if err == nil && file == nil && c.Capacity != nil && plan.Placement.Ranks > 1 {
@@ -35,10 +52,49 @@ func (c *source) read(s *streams) (*schedule.Plan, *format.File, error) {
 	return plan, file, err
 }
 
+// defaultLinks is the capacity of links where none is given: that of the runner's
+// examples.
+const defaultLinks = 1
+
+// timed are the flags of a plan that is simulated.
+type timed struct {
+	priced
+	meant
+}
+
+// proved returns the plan, proven, with the transfers that its runtime has, and its costs.
+func (c *timed) proved(s *streams) (*schedule.Plan, *simulate.Costs, error) {
+	plan, file, err := c.read(s, c.meant)
+	if err != nil {
+		return nil, nil, err
+	}
+	capacity := or(c.Capacity, defaultLinks)
+	if plan.Runtime == schedule.PyTorch {
+		capacity = 0
+	}
+	if file != nil && file.Plan.Runtime != plan.Runtime {
+		if _, err := proven(file.Plan, file, schedule.Unlimited); err != nil {
+			return nil, nil, err
+		}
+		if plan, err = lower.For(plan.Runtime, file.Plan, capacity); err != nil {
+			return nil, nil, err
+		}
+	} else if _, err := proven(plan, file, plan.Capacity); err != nil {
+		return nil, nil, err
+	}
+	if plan.Placement.Ranks > 1 && !plan.HasTransfers() && c.Capacity != nil {
+		if plan, err = lower.Transfers(plan, capacity); err != nil {
+			return nil, nil, err
+		}
+	}
+	costs, err := c.price(plan.Placement, file)
+	return plan, costs, err
+}
+
 // load returns the plan as it is in the file, or as the schedule's rule makes it.
 func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
-	if c.capacity() < schedule.Unlimited {
-		return nil, nil, usage("--capacity %d: give 0 or more, or -1 for no limit", c.capacity())
+	if c.Capacity != nil && *c.Capacity < schedule.Unlimited {
+		return nil, nil, usage("--capacity %d: give 0 or more, or -1 for no limit", *c.Capacity)
 	}
 	_, unknown := schedule.Find(c.Plan)
 	if unknown == nil {
@@ -64,9 +120,6 @@ func (c *source) load(s *streams) (*schedule.Plan, *format.File, error) {
 	}
 	return file.Plan, file, nil
 }
-
-// capacity returns the capacity of the links, no limit where none was given.
-func (c *source) capacity() int { return or(c.Capacity, schedule.Unlimited) }
 
 // readFile reads a plan file, or standard input where its name is -.
 func readFile(s *streams, name, form, letters string, m making) (*format.File, error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 )
@@ -52,20 +53,50 @@ func (c *Candidate) make(s *schedule.Schedule, r *Request) {
 
 // prove proves and simulates a plan that only computes.
 func (c *Candidate) prove(plan *schedule.Plan, r *Request) {
-	plan, err := lower.Prepare(plan, lower.Passes{Facts: quantizing(plan, r.Costs), Capacity: r.Capacity, NoLifetimes: true})
+	meant, capacity := *plan, r.Capacity
+	if meant.Runtime = r.Runtime; r.Runtime == schedule.PyTorch {
+		capacity = 0
+	}
+	plan, err := lower.Prepare(&meant, lower.Passes{Facts: quantizing(plan, r.Costs), Capacity: capacity, NoLifetimes: true})
 	var report *simulate.Report
 	if err == nil {
-		report, err = simulate.Run(plan, r.Costs, r.Capacity)
+		report, err = simulate.Run(plan, r.Costs, capacity)
 	}
 	if err != nil {
 		c.Refused = err
 		return
+	}
+	if r.Runtime == schedule.PyTorch && plan.Placement.Ranks > 1 {
+		plan, report = faster(plan, report, r)
 	}
 	c.Plan, c.Report = plan, report
 	for _, rank := range report.Ranks {
 		c.Peak = max(c.Peak, rank.Peak)
 	}
 	c.Fits = r.Memory == 0 || c.Peak <= r.Memory
+}
+
+// faster returns a plan of PyTorch with receives that are posted by the costs, where that is
+// proven and faster.
+func faster(plan *schedule.Plan, report *simulate.Report, r *Request) (*schedule.Plan, *simulate.Report) {
+	var actions int64
+	for rank := range plan.Programs {
+		actions += plan.Actions(rank)
+	}
+	if actions > mostPosted {
+		return plan, report
+	}
+	early, err := posted(plan, r.Costs)
+	if err == nil {
+		err = check.Links(early, 0)
+	}
+	if err != nil {
+		return plan, report
+	}
+	if sooner, err := simulate.Run(early, r.Costs, 0); err == nil && sooner.Makespan < report.Makespan {
+		return early, sooner
+	}
+	return plan, report
 }
 
 // quantizing returns facts of stages that run the backward as the plan has it, and QUANTIZE

@@ -17,7 +17,11 @@ type Request struct {
 	Memory int64
 	// Clock is the time that counts.
 	Clock Clock
-	// Capacity is what a link between ranks holds: schedule.Unlimited, or 0 or more.
+	// Runtime is what the plans are for.
+	Runtime schedule.Runtime
+	// Capacity is what a link between ranks holds: schedule.Unlimited, or 0 or more. For
+	// PyTorch, where no rank waits at a transfer, it is taken to be 0, so that receives are
+	// posted early.
 	Capacity int
 	// Reordered allows plans whose backward does not take microbatches in ascending
 	// order, so that sums of gradients differ in their last bits from others.
@@ -65,6 +69,9 @@ func (r *Request) Validate() error {
 	}
 	if r.Clock > Span {
 		fault("clock %d is none: use Makespan or Span", r.Clock)
+	}
+	if r.Runtime > schedule.PyTorch {
+		fault("runtime %d is none: use Weir or PyTorch", r.Runtime)
 	}
 	if r.Capacity < schedule.Unlimited {
 		fault("capacity %d: give 0 or more, or %d for no limit", r.Capacity, schedule.Unlimited)

@@ -165,13 +165,13 @@ func refuseCSV(plan *schedule.Plan, format Format) error {
 // refuseQueues says why a plan would get other messages in PyTorch, which pairs those between
 // two ranks by their order alone. A plan that is not valid anyway is not refused here.
 func refuseQueues(plan *schedule.Plan) error {
-	if plan.OneQueue || check.Plan(plan) != nil {
+	if plan.Runtime == schedule.PyTorch || check.Plan(plan) != nil {
 		return nil
 	}
 	shared := *plan
-	shared.OneQueue = true
+	shared.Runtime = schedule.PyTorch
 	if err := check.Plan(&shared); err != nil {
-		return refuse(Comms, "the plan needs a queue for outputs and another one for gradients between two ranks, and PyTorch has one: set Plan.OneQueue before lower.Transfers: %v", err)
+		return refuse(Comms, "the plan needs a queue for outputs and another one for gradients between two ranks, and PyTorch has one: give it to lower.For: %v", err)
 	}
 	return nil
 }

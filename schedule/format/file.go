@@ -85,7 +85,12 @@ func Read(r io.Reader, options Options) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Plan.OneQueue = f.Format == Comms
+	if f.Format == Compute || f.Format == Comms {
+		f.Plan.Runtime = schedule.PyTorch
+	}
+	if f.Format == Comms && f.Plan.HasTransfers() {
+		f.Plan.Capacity = schedule.Unlimited
+	}
 	return f, nil
 }
 

@@ -148,7 +148,7 @@ func TestPlansComeBack(t *testing.T) {
 func TestTransfersComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawn := draw(t)
-		drawn.OneQueue = true
+		drawn.Runtime = schedule.PyTorch
 		p, err := lower.Transfers(drawn, schedule.Unlimited)
 		require.NoError(t, err)
 		text := written(t, p, format.Comms)
@@ -161,7 +161,6 @@ func TestTransfersComeBack(t *testing.T) {
 			})
 			require.Equal(t, want, actions(file.Plan, rank))
 		}
-		p.OneQueue = false // which a file of ours does not say
 		require.Equal(t, p, read(t, written(t, p, format.JSON), format.Options{}).Plan)
 	})
 }
@@ -177,7 +176,7 @@ func TestCommsKeepOneQueue(t *testing.T) {
 	err = format.Write(io.Discard, two, format.Comms)
 	require.ErrorIs(t, err, format.ErrRefused)
 	require.ErrorContains(t, err, "receives 2SEND_B0, which rank 0 sent before 0SEND_F2")
-	wrong := written(t, withOneQueue(two), format.Comms) // nobody looks
+	wrong := written(t, forPyTorch(two), format.Comms) // nobody looks
 	require.ErrorIs(t, check.Plan(read(t, wrong, format.Options{}).Plan), check.ErrInvalidPlan, "a file of PyTorch's has one queue")
 
 	for _, s := range schedule.Schedules() {
@@ -188,7 +187,7 @@ func TestCommsKeepOneQueue(t *testing.T) {
 				p, err := s.Rule(schedule.Params{Placement: place, Microbatches: m})
 				require.NoError(t, err)
 				for capacity := schedule.Unlimited; capacity <= 1; capacity++ {
-					one, err := lower.Transfers(withOneQueue(p), capacity)
+					one, err := lower.Transfers(forPyTorch(p), capacity)
 					require.NoError(t, err, "%s", p.Name)
 					file := read(t, written(t, one, format.Comms), format.Options{Microbatches: m})
 					require.NoError(t, check.Links(file.Plan, capacity), "%s on %d ranks", p.Name, ranks)
@@ -198,9 +197,9 @@ func TestCommsKeepOneQueue(t *testing.T) {
 	}
 }
 
-func withOneQueue(p *schedule.Plan) *schedule.Plan {
+func forPyTorch(p *schedule.Plan) *schedule.Plan {
 	one := *p
-	one.OneQueue = true
+	one.Runtime = schedule.PyTorch
 	return &one
 }
 

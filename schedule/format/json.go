@@ -40,7 +40,8 @@ const jsonSchema = 1
 //	  ]
 //	}
 //
-// Copies, slices and the frozen stages follow the microbatches where there are any.
+// Copies, slices, a runtime other than weir, the capacity of links that hold so many
+// messages and the frozen stages follow the microbatches where there are any.
 // Where the plan has them there are also facts, parts, windows and outgoing, a list
 // entry for each stage, entries, one for each rank, and costs. Actions are those of
 // the text form. A loop of loops has segments, a list of such objects, in the place of
@@ -67,6 +68,12 @@ func WriteJSON(w io.Writer, plan *schedule.Plan, costs *simulate.Costs) error {
 	j.number("microbatches", plan.Microbatches)
 	if plan.Slices > 1 {
 		j.number("slices", plan.Slices)
+	}
+	if plan.Runtime != schedule.Weir {
+		j.field("runtime", quoted(plan.Runtime.String()))
+	}
+	if plan.Capacity != schedule.Unlimited && plan.HasTransfers() {
+		j.number("capacity", plan.Capacity)
 	}
 	var frozen []int
 	for stage, f := range plan.Frozen {

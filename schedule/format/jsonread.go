@@ -67,6 +67,10 @@ func (r *jsonReader) file() {
 			p.Microbatches = r.number("a number of microbatches", 1, schedule.MaxMicrobatches)
 		case "slices":
 			p.Slices = r.number("a number of slices", 2, schedule.MaxMicrobatches)
+		case "runtime":
+			p.Runtime = r.runtime()
+		case "capacity":
+			p.Capacity = r.number("a number of messages", 0, schedule.MaxMicrobatches)
 		case "frozen":
 			r.frozen = r.numbers("a stage", 0, schedule.MaxStages-1)
 		case "facts":
@@ -86,13 +90,19 @@ func (r *jsonReader) file() {
 		case "programs":
 			r.List(schedule.MaxStages, r.program)
 		default:
-			r.Unknown("schema, name, mode, ranks, placement, copies, microbatches, slices, frozen, facts, parts, windows, outgoing, entries, costs or programs")
+			r.Unknown("schema, name, mode, ranks, placement, copies, microbatches, slices, runtime, capacity, frozen, facts, parts, windows, outgoing, entries, costs or programs")
 		}
 	})
 	for _, name := range [...]string{"name", "mode", "ranks", "placement", "microbatches", "programs"} {
 		if !slices.Contains(fields, name) {
 			r.lacks("the field %s before it", name)
 		}
+	}
+	switch {
+	case !p.HasTransfers():
+		p.Capacity = 0
+	case !slices.Contains(fields, "capacity"):
+		p.Capacity = schedule.Unlimited
 	}
 	r.fits()
 	r.End(jsonSchema, slices.Contains(fields, "schema"))
@@ -141,6 +151,15 @@ func (r *jsonReader) fits() {
 			r.lacks("%d %s before it, where there are %d", table.want, table.name, table.got)
 		}
 	}
+}
+
+func (r *jsonReader) runtime() schedule.Runtime {
+	word := r.Word()
+	runtime, known := schedule.ParseRuntime(word)
+	if !known {
+		r.Found(word, "expected weir or pytorch")
+	}
+	return runtime
 }
 
 func (r *jsonReader) mode() schedule.Mode {

@@ -13,6 +13,7 @@ func (v *lowering) Exchange() {
 			v.dispatch(rank)
 		}
 	}
+	clear(v.ended)
 }
 
 // dispatch empties a rank's outbox as far as the links take it. Those to whom it sends
@@ -27,7 +28,7 @@ func (v *lowering) dispatch(rank int) {
 	for outbox.N > 0 {
 		out := passes.Edge(outbox.List()[0].Head)
 		l := v.Of[out]
-		if v.capacity != schedule.Unlimited {
+		if v.capacity != schedule.Unlimited && !v.posts() {
 			v.dispatch(v.To[l])
 		}
 		if !v.room(l) {
@@ -43,6 +44,10 @@ func (v *lowering) dispatch(rank int) {
 	}
 }
 
+// posts reports whether receives are posted as soon as their messages are sent. Sends are
+// dispatched in the order of the ranks then.
+func (v *lowering) posts() bool { return v.capacity == 0 && v.Plan.Runtime == schedule.PyTorch }
+
 // room reports whether a link takes a message now. It makes room in a full one if the
 // receiver can take the oldest message: at once where it is between two computations,
 // or else before the one that it is at, if the message was there then.
@@ -53,7 +58,7 @@ func (v *lowering) room(l int) bool {
 	case v.capacity == schedule.Unlimited || old+young < v.capacity:
 		return true
 	case v.capacity == 0:
-		return between // the two meet
+		return between || v.posts() // the two meet
 	case between || old > 0:
 		v.receiveEarly(l)
 		return true
@@ -61,12 +66,14 @@ func (v *lowering) room(l int) bool {
 	return false
 }
 
-// receiveEarly receives the oldest message of a link before anything takes it.
+// receiveEarly receives the oldest message of a link before anything takes it. A receive that
+// is posted may come before what its rank ends in this round, so that a hop costs no time:
+// of two ranks that send to each other then, the higher one posts first.
 func (v *lowering) receiveEarly(l int) {
 	send := v.receive(l)
 	v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
-	switch to := v.To[l]; {
-	case v.Busy(to):
+	switch from, to := v.From[l], v.To[l]; {
+	case v.Busy(to), v.ended[to] && from < to:
 		v.scripts[to].before(passes.ReceiptOf(send))
 	default:
 		v.scripts[to].write(passes.ReceiptOf(send))

@@ -22,6 +22,9 @@ import (
 //     computation late by the clock does not hold the sender up.
 //   - All receives of a joined pair stand before it and all sends behind it.
 //
+// A plan for PyTorch has no waits, since PyTorch waits for its sends at the end of the step;
+// with a capacity of 0 its receives are posted when their messages are sent.
+//
 // What comes before what is decided by a clock, for which F, I and W take equally long
 // and B takes both of its halves; a rank without any backward is as slow as the busiest.
 // By that clock no rank stands at a transfer of unlimited links at which it would not
@@ -59,6 +62,7 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 // for. Drops that it had are forgotten.
 func Computations(plan *schedule.Plan) *schedule.Plan {
 	bare := withoutDrops(plan).Flat()
+	bare.Capacity = 0
 	for rank, program := range bare.Programs {
 		kept := program[:0]
 		for _, s := range program {
@@ -69,9 +73,25 @@ func Computations(plan *schedule.Plan) *schedule.Plan {
 				kept = append(kept, s)
 			}
 		}
-		bare.Programs[rank] = kept
+	bare.Programs[rank] = kept
 	}
 	return bare
+}
+
+// For returns the plan for a runtime: with the same computations, and transfers that are
+// placed for it anew if they were for another one, for links of the capacity.
+func For(runtime schedule.Runtime, plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
+	if plan.Runtime == runtime {
+		return plan, nil
+	}
+	if !plan.HasTransfers() {
+		other := *plan
+		other.Runtime = runtime
+		return &other, nil
+	}
+	bare := Computations(plan)
+	bare.Runtime = runtime
+	return Transfers(bare, capacity)
 }
 
 // transfer returns the plan with transfers. It has none, and its programs are valid.
@@ -83,7 +103,9 @@ func transfer(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	if at := slices.IndexFunc(v.Ranks, func(p passes.Cursor) bool { return p.Segment < len(p.Program) }); at >= 0 {
 		return nil, v.stopped(at)
 	}
-	lowered.Programs = v.programs()
+	if lowered.Programs = v.programs(); lowered.HasTransfers() {
+		lowered.Capacity = capacity
+	}
 	return lowered, nil
 }
 
@@ -97,6 +119,7 @@ type lowering struct {
 	outbox   int     // the queue of the first rank's outbox: what is to be sent, as soon as its link takes it
 	scripts  []script
 	asked    []bool // by rank: it was dispatched in this round
+	ended    []bool // by rank, for what is posted: a computation of it ended in this round
 }
 
 // Each edge has two sets of microbatches.
@@ -118,7 +141,7 @@ const (
 
 func newLowering(o *passes.Outline, capacity int) *lowering {
 	ranks := len(o.On)
-	v := &lowering{Links: passes.NewLinks(o), capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks), asked: make([]bool, ranks)}
+	v := &lowering{Links: passes.NewLinks(o), capacity: capacity, in: make([][]int, ranks), out: make([][]int, ranks), scripts: make([]script, ranks), asked: make([]bool, ranks), ended: make([]bool, ranks)}
 	for l := range v.From {
 		v.out[v.From[l]] = append(v.out[v.From[l]], l)
 		v.in[v.To[l]] = append(v.in[v.To[l]], l)
@@ -168,7 +191,9 @@ func (v *lowering) Act(rank int, a schedule.Action, mb int64) {
 	}
 	for _, l := range v.out[rank] {
 		for v.Queues[queueOf(l, due)].N > 0 {
-			v.Write(rank, passes.WaitFor(v.Queues[queueOf(l, due)].Pop()))
+			if sent := v.Queues[queueOf(l, due)].Pop(); v.Plan.Runtime == schedule.Weir {
+				v.Write(rank, passes.WaitFor(sent))
+			}
 		}
 		v.pass(l, over, due)
 	}
@@ -227,6 +252,7 @@ func (v *lowering) End(rank int, d passes.Duty) {
 	if d.Action.Joined() {
 		return
 	}
+	v.ended[rank] = v.posts()
 	for _, l := range v.in[rank] {
 		v.pass(l, taken, over)
 	}
@@ -274,6 +300,9 @@ func (v *lowering) programs() [][]schedule.Segment {
 	for rank := range v.scripts {
 		s := &v.scripts[rank]
 		for _, l := range v.out[rank] {
+			if v.Plan.Runtime != schedule.Weir {
+				break
+			}
 			for _, q := range []int{due, over, taken} {
 				for _, sends := range v.Queues[queueOf(l, q)].List() {
 					const few = 8 // that are written one by one

@@ -13,8 +13,12 @@ type delay struct {
 	by, since       int64
 }
 
-// itself stands for the rank's own action before.
-const itself = -1
+// itself stands for the rank's own action before, ownPost and less for the one of its
+// actions that has the number of ownPost - by.
+const (
+	itself  = -1
+	ownPost = -2
+)
 
 // maxStretches is how many stretches of the critical path are kept.
 const maxStretches = 1 << 16
@@ -22,8 +26,11 @@ const maxStretches = 1 << 16
 // delay notes that the rank's next action waits for a parcel of the peer.
 func (s *simulation) delay(r *simRank, rank, peer int, p *parcel) {
 	d := delay{position: r.position, ready: p.ready, rank: peer, by: p.by, since: p.since}
-	if p.by == itself {
+	switch {
+	case p.by == itself:
 		d.rank, d.by, d.since = rank, r.position-1, r.clock
+	case p.by <= ownPost:
+		d.rank, d.by = rank, ownPost-p.by
 	}
 	s.waited[rank] = append(s.waited[rank], d)
 }

@@ -14,6 +14,7 @@ type deed struct {
 	peer   int   // the rank that what it awaits comes from
 	link   int   // the link on which it sends or receives, -1 for none
 	sends  int   // the mailbox that it sends to, or puts its receipt into; -1 for none
+	posts  int   // the mailbox of a transfer that is posted until the other end, in awaits, is
 	offset int64 // from the key of the action to that of its parcel
 
 	time      int64 // that the rank is taken
@@ -31,6 +32,7 @@ const (
 	doSend
 	doReceive
 	doAwait
+	doPost // a send or a receive that the rank does not wait for
 )
 
 // route is a link between two ranks, in one direction of flow.
@@ -39,6 +41,8 @@ type route struct {
 	latency  int64
 	box      int // the mailbox of what is on its way, in a plan with transfers
 	room     int // the mailbox of receipts that make room for more, -1 where there is no need
+	// The mailboxes of sends and of receives that are posted, in PyTorch.
+	sent, awaited int
 }
 
 // deed returns what the action does.
@@ -101,9 +105,12 @@ func (s *simulation) prepare() {
 			continue
 		}
 		link, wire := s.route(passage, routes)
-		if s.transfers {
+		switch {
+		case s.posts():
+			s.post(passage, link, wire)
+		case s.transfers:
 			s.transfer(passage, link, wire)
-		} else {
+		default:
 			s.imply(passage, link, wire)
 		}
 	}
@@ -139,12 +146,18 @@ func (s *simulation) route(p *passage, routes map[[3]int]int) (index int, wire i
 	rank := s.plan.Placement.Rank
 	costs := s.costs.Link(rank[p.from], rank[p.to])
 	key := [3]int{costs.From, costs.To, int(p.send)}
+	if s.plan.Runtime == schedule.PyTorch {
+		key[2] = 0
+	}
 	index, ok := routes[key]
 	if !ok {
 		index = len(s.routes)
 		routes[key] = index
 		r := route{from: costs.From, to: costs.To, latency: costs.Latency, box: -1, room: -1}
-		if s.transfers {
+		switch {
+		case s.posts():
+			r.sent, r.awaited = s.mailbox(), s.mailbox()
+		case s.transfers:
 			r.box = s.mailbox()
 			if s.capacity != schedule.Unlimited {
 				r.room = s.mailbox()
@@ -177,6 +190,21 @@ func (s *simulation) transfer(p *passage, link int, wire int64) {
 	}
 	s.deeds[tableIndex(p.from, p.send)] = deed{does: doSend, awaits: -1, link: link, sends: way.box, offset: offset, wire: wire}
 	s.deeds[tableIndex(p.to, p.receive)] = deed{does: doReceive, awaits: way.box, peer: way.from, link: link, sends: receipts, wire: wire}
+}
+
+// posts reports whether the plan has transfers that no rank waits at.
+func (s *simulation) posts() bool { return s.transfers && s.plan.Runtime == schedule.PyTorch }
+
+// post fills in the transfers of what passes between ranks if ranks do not wait at them:
+// who reads it waits for it.
+func (s *simulation) post(p *passage, link int, wire int64) {
+	box, way := s.mailbox(), s.routes[link]
+	for _, kind := range p.kinds {
+		d := &s.deeds[tableIndex(p.to, kind)]
+		d.awaits, d.peer = box, way.from
+	}
+	s.deeds[tableIndex(p.from, p.send)] = deed{does: doPost, awaits: way.awaited, link: link, posts: way.sent, sends: box, offset: int64(p.to - p.from), wire: wire}
+	s.deeds[tableIndex(p.to, p.receive)] = deed{does: doPost, awaits: way.sent, link: link, posts: way.awaited, sends: box, wire: wire}
 }
 
 // mailbox adds a mailbox.

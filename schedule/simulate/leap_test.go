@@ -61,6 +61,9 @@ func TestLeaps(t *testing.T) {
 			t.Skip(err)
 		}
 		capacity := rapid.SampledFrom([]int{schedule.Unlimited, 0, 1, 2, 3, 40, 500}).Draw(t, "capacity")
+		if rapid.Bool().Draw(t, "PyTorch") {
+			p.Runtime = schedule.PyTorch
+		}
 		if ranks > 1 && rapid.Bool().Draw(t, "transfers") {
 			if p, err = lower.Transfers(p, capacity); err != nil {
 				t.Skip(err)

@@ -94,6 +94,40 @@ func (s *simulation) receive(r *simRank, rank int, a schedule.Action, d *deed) b
 	return true
 }
 
+// posted posts a send or a receive. The message goes on the wire when the other end is
+// posted too and the link is free. Until then an end lies in its mailbox, with the mailbox
+// of the message in the place of a time on the wire.
+func (s *simulation) posted(r *simRank, d *deed, key int64) {
+	end := parcel{key: key, wire: int64(d.sends), ready: r.clock, by: r.position, since: r.clock}
+	if d.posts == s.routes[d.link].awaited {
+		end.by = ownPost - r.position
+	}
+	other := s.boxes[d.awaits].first()
+	if other == nil {
+		s.boxes[d.posts].put(end)
+		return
+	}
+	if other.key != key || other.wire != end.wire {
+		s.fault = s.refusal()
+		return
+	}
+	if s.later(other.ready, end.ready) {
+		end = *other
+	}
+	s.boxes[d.awaits].take()
+	link := &s.free[d.link]
+	end.wire = end.ready
+	if s.later(link.until, end.ready) {
+		end.wire = link.until
+	} else {
+		link.by, link.since = end.by, end.since
+	}
+	link.until = end.wire + d.wire
+	end.there = link.until + s.routes[d.link].latency
+	end.ready, end.by, end.since = end.there, link.by, link.since
+	s.boxes[d.sends].put(end)
+}
+
 // wait lets the rank wait until the parcel is ready. Peer is the rank that the parcel
 // comes from.
 func (s *simulation) wait(r *simRank, rank, peer int, p *parcel) {

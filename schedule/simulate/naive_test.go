@@ -31,6 +31,7 @@ type naive struct {
 	messages map[[3]int]*naiveMessage   // by sending stage, receiving stage and microbatch
 	sent     map[[3]int][]*naiveMessage // by sending rank, receiving rank and direction: all messages so far
 	taken    map[[3]int]int             // of those, how many are received
+	posted   map[[3]int][2][][3]int     // by link in PyTorch: the sends and the receives that wait for each other
 
 	events [][]simulate.Event
 	waits  [][]naiveWait
@@ -49,7 +50,7 @@ type naiveWait struct {
 }
 
 func runNaive(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*naive, error) {
-	n := &naive{plan: plan, costs: costs, capacity: capacity, messages: map[[3]int]*naiveMessage{}, sent: map[[3]int][]*naiveMessage{}, taken: map[[3]int]int{}}
+	n := &naive{plan: plan, costs: costs, capacity: capacity, messages: map[[3]int]*naiveMessage{}, sent: map[[3]int][]*naiveMessage{}, taken: map[[3]int]int{}, posted: map[[3]int][2][][3]int{}}
 	ranks := plan.Placement.Ranks
 	for rank := range ranks {
 		n.lists = append(n.lists, slices.Collect(plan.All(rank)))
@@ -143,7 +144,26 @@ func (n *naive) needs(a schedule.Action) (key [3]int, remote bool) {
 	case schedule.B, schedule.I:
 		from = s + 1
 	}
-	return [3]int{from, s, a.Microbatch()}, !n.transfers && from != s && n.crosses(from, s)
+	return [3]int{from, s, a.Microbatch()}, (!n.transfers || n.posts()) && from != s && n.crosses(from, s)
+}
+
+// posts reports whether ranks post their transfers and go on.
+func (n *naive) posts() bool { return n.transfers && n.plan.Runtime == schedule.PyTorch }
+
+// post posts an end of the message with this key: a send, which is end 0, or a receive.
+func (n *naive) post(end int, key [3]int) {
+	p := n.plan.Placement
+	link := [3]int{p.Rank[key[0]], p.Rank[key[1]]}
+	ends := n.posted[link]
+	ends[end] = append(ends[end], key)
+	for len(ends[0]) > 0 && len(ends[1]) > 0 {
+		if ends[0][0] != ends[1][0] {
+			panic("the test's own plans receive in order")
+		}
+		n.transmit(ends[0][0])
+		ends[0], ends[1] = ends[0][1:], ends[1][1:]
+	}
+	n.posted[link] = ends
 }
 
 func (n *naive) transmit(key [3]int) {
@@ -160,6 +180,9 @@ func (n *naive) transmit(key [3]int) {
 	}
 	duration := (bytes*perMiB + 1<<20 - 1) / (1 << 20)
 	link := [3]int{from, to, dir}
+	if n.plan.Runtime == schedule.PyTorch {
+		link[2] = 0
+	}
 	wire := n.now
 	if before := n.sent[link]; len(before) > 0 {
 		last := before[len(before)-1]
@@ -205,6 +228,10 @@ func (n *naive) step(rank int) bool {
 		if kind == schedule.SendB {
 			key[1], link[2] = s-1, 1
 		}
+		if n.posts() {
+			n.post(0, key)
+			return done(nil)
+		}
 		link[1] = p.Rank[key[1]]
 		if n.capacity == 0 {
 			return n.meet(rank, link[1], key)
@@ -224,6 +251,10 @@ func (n *naive) step(rank int) bool {
 		if kind == schedule.RecvB {
 			key[0], dir = s+1, 1
 		}
+		if n.posts() {
+			n.post(1, key)
+			return done(nil)
+		}
 		link := [3]int{p.Rank[key[0]], rank, dir}
 		if n.capacity == 0 || len(n.sent[link]) == n.taken[link] {
 			return false // at a rendezvous the sender does it
@@ -239,6 +270,9 @@ func (n *naive) step(rank int) bool {
 		n.taken[link]++
 		return done(m)
 	case schedule.WaitF, schedule.WaitB:
+		if n.posts() { // it has none
+			return done(nil)
+		}
 		key := [3]int{s, s + 1, mb}
 		if kind == schedule.WaitB {
 			key[1] = s - 1

@@ -145,6 +145,12 @@ func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 	programs := make([][]schedule.Action, p.Placement.Ranks)
 	receives := map[[3]int][]schedule.Action{} // by link: sent, and in no program yet
 	waits := make([][]schedule.Action, p.Placement.Ranks)
+	oneQueue := func(dir int) int {
+		if p.Runtime == schedule.PyTorch {
+			return 0
+		}
+		return dir
+	}
 	style, hurry := rng.IntN(3), 1+rng.IntN(6) // of waits; of receives
 
 	flush := func(link [3]int, upTo schedule.Action) {
@@ -177,7 +183,7 @@ func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 			from, to = s, s
 		}
 		if cross(from, s) {
-			if want, link := schedule.Act(receive, s, mb), [3]int{p.Placement.Rank[from], rank, dir}; slices.Contains(receives[link], want) {
+			if want, link := schedule.Act(receive, s, mb), [3]int{p.Placement.Rank[from], rank, oneQueue(dir)}; slices.Contains(receives[link], want) {
 				flush(link, want)
 			}
 		}
@@ -185,7 +191,7 @@ func withTransfers(p *schedule.Plan, rng *rand.Rand) *schedule.Plan {
 		programs[rank] = append(programs[rank], a)
 		if cross(s, to) {
 			programs[rank] = append(programs[rank], schedule.Act(send, s, mb))
-			link := [3]int{rank, p.Placement.Rank[to], dir}
+			link := [3]int{rank, p.Placement.Rank[to], oneQueue(dir)}
 			receives[link] = append(receives[link], schedule.Act(receive, to, mb))
 			if rng.IntN(hurry) == 0 {
 				flush(link, 0)
@@ -254,6 +260,9 @@ func merged(p *schedule.Plan) []schedule.Action {
 func TestSimulateAgainstNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, capacities := drawRanks(t), []int{schedule.Unlimited}
+		if rapid.Bool().Draw(t, "PyTorch") {
+			p.Runtime = schedule.PyTorch
+		}
 		if rapid.Bool().Draw(t, "transfers") {
 			p = withTransfers(p, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed of transfers"), 0)))
 			capacities = []int{schedule.Unlimited, 0, 1, 2, 3}
@@ -346,7 +355,9 @@ func TestSimulateMutants(t *testing.T) {
 		case 0:
 			p = drawRanks(t)
 		case 1:
-			p = withTransfers(drawRanks(t), rng)
+			p = drawRanks(t)
+			p.Runtime = schedule.Runtime(rng.IntN(2))
+			p = withTransfers(p, rng)
 		case 2:
 			p = drawLanes(t)
 		}

@@ -59,6 +59,20 @@ func (r *Report) BubbleMakespan() float64 { return bubble(r.Ideal, r.Makespan) }
 // from 0 to 1. It is what papers quote whose optimizer step waits for no other rank.
 func (r *Report) BubbleSpan() float64 { return bubble(r.Ideal, r.Span) }
 
+// Idle returns the part of the time of all ranks in which they do not work, from 0 to 1, if
+// the step takes as long as the clock says. Unlike a bubble it compares plans of different
+// placements, since it does not depend on how evenly they share the work out.
+func (r *Report) Idle(clock int64) float64 {
+	var work int64
+	for i := range r.Ranks {
+		work += r.Ranks[i].Busy
+	}
+	if clock == 0 {
+		return 0
+	}
+	return 1 - float64(work)/float64(clock)/float64(len(r.Ranks))
+}
+
 func bubble(ideal, clock int64) float64 {
 	if clock == 0 {
 		return 0

@@ -240,6 +240,8 @@ func (s *simulation) act(r *simRank, rank int, a schedule.Action) bool {
 		if !s.receive(r, rank, a, d) {
 			return false
 		}
+	case doPost:
+		s.posted(r, d, keyOf(a)+d.offset)
 	case doAwait:
 		if !s.await(r, rank, d, keyOf(a)+d.offset) {
 			return false

@@ -19,11 +19,14 @@ import (
 // is there a latency later; neither occupies a rank. A result that stays on its rank is there at
 // once.
 //
-// In a plan with transfers a link holds as many messages as its capacity says, sent
+// In a plan of Weir with transfers a link holds as many messages as its capacity says, sent
 // and not yet received: a send waits until there is room, a receive until its message
 // is there, a wait until the message was received. With capacity 0 a message goes on
 // the wire when both its send and its receive have been reached, and both end when it
-// is there. In a plan without transfers every result is sent to the rank that needs
+// is there. In a plan of PyTorch no rank waits at a transfer, whatever the capacity: a message
+// goes on the wire when its send and its receive have been reached, and the computation that
+// takes it waits until it is there. What one rank sends to another shares one link there.
+// In a plan without transfers every result is sent to the rank that needs
 // it as soon as it is there; the links of such a plan are unlimited whatever the
 // capacity.
 //
@@ -130,13 +133,18 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int) (*simulation
 	s.longest = min(maxCost, maxTotal/2/max(actions, 1))
 	s.passages = s.handed()
 	if !s.survey() {
-		if err := check.Links(plan, capacity); err != nil {
-			return nil, err
-		}
-		return nil, fmt.Errorf("%w: it has an action that cannot be simulated", check.ErrInvalidPlan)
+		return nil, s.refusal()
 	}
 	s.prepare()
 	return s, nil
+}
+
+// refusal returns the error of a plan that cannot be simulated, in the words of Check.
+func (s *simulation) refusal() error {
+	if err := check.Links(s.plan, s.capacity); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: it has an action that cannot be simulated", check.ErrInvalidPlan)
 }
 
 // report runs the simulation and says what it came to.

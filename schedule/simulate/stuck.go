@@ -7,6 +7,9 @@ import (
 
 // stuck returns the error of ranks that wait for ever, in the words of Check.
 func (s *simulation) stuck() error {
+	if s.posts() {
+		return s.refusal()
+	}
 	o := passes.NewOutline(s.plan)
 	still := check.Standstill{Outline: &o, Links: passes.NewLinks(&o), Ranks: make([]passes.Cursor, len(s.ranks))}
 	for rank := range s.ranks {

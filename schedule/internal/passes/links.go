@@ -3,7 +3,7 @@ package passes
 import "github.com/weir-ml/weir/schedule"
 
 // Links are the ways between ranks. Each goes from one rank to another, carries outputs or
-// gradients, or both where the plan has one queue, and is first in, first out.
+// gradients, or both in PyTorch, and is first in, first out.
 //
 // An edge is the way out of a stage in one direction: edge 2s is that of its outputs,
 // edge 2s+1 that of the gradients that it sends back. Several edges may share a link.
@@ -23,7 +23,7 @@ func NewLinks(o *Outline) Links {
 		}
 		from, to := o.Plan.Placement.Rank[stage], o.Plan.Placement.Rank[peer]
 		key := [3]int{from, to, edge % 2}
-		if o.Plan.OneQueue {
+		if o.Plan.Runtime == schedule.PyTorch {
 			key[2] = 0
 		}
 		i, ok := known[key]
