@@ -11,8 +11,8 @@ import (
 )
 
 // Fixed returns the rule that trains with this plan, whatever made it: a file, a search. Drops
-// of the plan are forgotten, its transfers stay. A plan that sends and never waits for it, as
-// PyTorch's do, comes without transfers; [Prepare] adds them.
+// of the plan are forgotten, its transfers stay. A plan for PyTorch, and one that sends and never
+// waits for it, comes without transfers; [Prepare] adds them.
 //
 // The rule has the plan's own number of microbatches, and every other one that the plan's
 // loops fit: each kind of action of a stage is in one loop that runs more or fewer times, and
@@ -29,10 +29,10 @@ func Fixed(plan *schedule.Plan) schedule.Rule {
 			return forwards(plan, p.Microbatches)
 		}
 		bare := withoutDrops(plan)
-		if neverWaits(bare) {
+		if bare.Runtime != schedule.Weir || neverWaits(bare) {
 			bare = Computations(bare)
 		}
-		bare.OneQueue = false // links of Weir have two
+		bare.Runtime = schedule.Weir
 		if bare.Microbatches == p.Microbatches {
 			return bare, nil
 		}

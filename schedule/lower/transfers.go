@@ -73,7 +73,7 @@ func Computations(plan *schedule.Plan) *schedule.Plan {
 				kept = append(kept, s)
 			}
 		}
-	bare.Programs[rank] = kept
+		bare.Programs[rank] = kept
 	}
 	return bare
 }
