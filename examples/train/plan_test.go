@@ -47,7 +47,7 @@ func TestPlanFiles(t *testing.T) {
 				"compute.csv":   func(w io.Writer) error { return format.Write(w, bare, format.Compute) },
 				"comms.csv": func(w io.Writer) error {
 					queued := *bare
-					queued.OneQueue = true
+					queued.Runtime = schedule.PyTorch
 					comms, err := lower.Transfers(&queued, 1)
 					require.NoError(t, err)
 					return format.Write(w, comms, format.Comms)
