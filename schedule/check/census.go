@@ -2,6 +2,8 @@ package check
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
@@ -29,8 +31,30 @@ func (c *Checker) census() {
 	if c.lost {
 		return // what is missing may be what is in the wrong place
 	}
+	if c.nowhere(); c.lost {
+		return
+	}
 	for stage := range c.Stages {
 		c.countStage(stage)
+	}
+}
+
+// nowhere adds a fault where some stages have no action at all and others have. Whatever
+// else is wrong follows from that: a row of a file is missing, say.
+func (c *Checker) nowhere() {
+	var names []string
+	for stage := range c.Stages {
+		if span := c.Span(stage); c.Sites[stage].Kinds == 0 && span.Hi > span.Lo {
+			names = append(names, strconv.Itoa(stage))
+		}
+	}
+	if n := len(names); n > 0 && n < c.Stages {
+		const most = 16
+		if n > most {
+			names = append(names[:most], fmt.Sprintf("%d more", n-most))
+		}
+		c.lost = true
+		c.plain(Missing, -1, "Stages that run nowhere: %s. Add the programs of their ranks, or give the number of stages that there are.", strings.Join(names, ", "))
 	}
 }
 

@@ -135,3 +135,17 @@ func TestEveryCircleIsReported(t *testing.T) {
 	}
 	require.Equal(t, 2, circles)
 }
+
+// A plan without the program of one rank has one fault, and none for what needs its stages.
+func TestStagesThatRunNowhere(t *testing.T) {
+	placement := schedule.Looped(4, 8)
+	plan, err := schedule.Interleaved(schedule.Params{Placement: placement, Microbatches: 8})
+	require.NoError(t, err)
+	plan.Programs[2] = nil
+	err = check.Plan(plan)
+	invalid, ok := errors.AsType[*check.Error](err)
+	require.True(t, ok)
+	require.Len(t, invalid.Faults, 1)
+	require.Equal(t, check.Missing, invalid.Faults[0].Code)
+	require.Equal(t, "Stages that run nowhere: 2, 6. Add the programs of their ranks, or give the number of stages that there are.", invalid.Faults[0].Text)
+}

@@ -32,7 +32,7 @@ type site struct {
 	crosses     bool // the edge to the next stage leads to another rank
 	backward    bool // Plan.HasBackward
 	span        repeats.Run
-	kinds       uint32 // those that the plan has of it, a set
+	Kinds       uint32 // those that the plan has of it, a set
 }
 
 // KindsPerStage is how many sets of microbatches a stage has: one for each kind up
@@ -70,7 +70,7 @@ func NewOutline(plan *schedule.Plan) Outline {
 			kinds |= 1 << a.Kind()
 			drops |= a.Drop()
 			if stage := a.Stage(); stage < o.Stages {
-				o.Sites[stage].kinds |= 1 << a.Kind()
+				o.Sites[stage].Kinds |= 1 << a.Kind()
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func (o *Outline) HasBackward(stage int) bool { return o.Sites[stage].backward }
 
 // Includes reports whether the plan has an action of this kind of the stage.
 func (o *Outline) Includes(stage int, kind schedule.Kind) bool {
-	return o.Sites[stage].kinds>>kind&1 == 1
+	return o.Sites[stage].Kinds>>kind&1 == 1
 }
 
 // Span is Plan.Span.
