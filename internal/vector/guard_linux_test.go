@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/internal/vector"
 )
 
-const page = 4096
+var page = syscall.Getpagesize()
 
 // guarded returns floats between two pages that cannot be touched: one that begins
 // at the first and one that ends at the second.
