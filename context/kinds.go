@@ -64,6 +64,12 @@ const (
 // own (L9).
 type Use[T any] = frames.Use[T]
 
+// WeightCopy declares a copy of a weight on which a stage computes, made once in a step: the
+// Name of the weight; whether the forward reads it or the backward (At is AtForward or
+// AtBackward); and, as InputOnly, whether the backward reads it for the gradient of the
+// stage's input alone. If the step does not need this gradient the copy is not made.
+type WeightCopy = frames.WeightCopy
+
 // Scope is which of the stage's slots, reads, losses, parameters and copies of weights a
 // call may reach: a decorator gives each child those of its own, numbered anew. A child
 // in a Discard scope saves nothing: what it saves is released at once. A child in a Frozen

@@ -9,6 +9,7 @@ type (
 	Slot  int // a place to save in
 	Loss  int // a loss that the stage records
 	Param int // a use of a parameter
+	Copy  int // a copy of a weight
 )
 
 // Microbatch is a stage's view of one microbatch for one call. It ends when the call
@@ -189,20 +190,12 @@ func (m Microbatch[T]) GradFirst(p Param) (grad T, write Write) {
 // for its gradient.
 func (m Microbatch[T]) Frozen(p Param) bool { return m.open().Frozen(int(p) - 1) }
 
-// ForwardWeight returns a copy of weights that QUANTIZE has made for the forward, by the
-// stage's own numbering. The handle is borrowed for the call. It may be called in a
-// forward, and in the recompute of a stage that declares it. It fails with ErrDropped
-// where the plan has dropped the copies or not made them.
-func (m Microbatch[T]) ForwardWeight(i int) T {
-	h, err := m.open().ForwardWeight(i)
-	m.Check(err)
-	return h
-}
-
-// BackwardWeight returns a copy of weights that QUANTIZE has made for the backward: in B
-// and I, but for a recompute there. Otherwise it is as ForwardWeight.
-func (m Microbatch[T]) BackwardWeight(i int) T {
-	h, err := m.open().BackwardWeight(i)
+// WeightCopy returns a copy of a weight that QUANTIZE has made, borrowed for the call. One
+// for the forward is read in a forward, and in the recompute of a stage that declares it;
+// one for the backward in B and I, but not in a recompute there. It fails with ErrDropped if
+// the plan has dropped the copy or not made it.
+func (m Microbatch[T]) WeightCopy(k Copy) T {
+	h, err := m.open().WeightCopy(int(k) - 1)
 	m.Check(err)
 	return h
 }

@@ -37,7 +37,7 @@ func newRig(t *testing.T) *rig {
 		Stages: []*frames.Layout[memory.Handle]{{
 			Name: "stage", Slots: []string{"x", "y"}, Reads: []frames.Read{{Part: 0}, {Part: 1}}, Losses: []int{0, 1}, LossNames: []string{"metric", "loss"},
 			Params:        []frames.Use[memory.Handle]{{Name: "w", Grad: r.grad}, {Name: "e", Contributes: frames.Frozen}},
-			InputGradient: true,
+			InputGradient: true, WeightCopies: []frames.WeightCopy{{Name: "w", At: frames.AtForward}, {Name: "w", At: frames.AtBackward}},
 		}},
 	})
 	require.NoError(t, err)
@@ -71,17 +71,16 @@ func TestKeysAreOfTheirOwnStage(t *testing.T) {
 		in  frames.Call
 		use func(mb view, key int)
 	}{
-		"Part":           {frames.InForward, func(mb view, key int) { mb.Part(batchctx.Part(key)) }},
-		"Save":           {frames.InForward, func(mb view, key int) { mb.Save(batchctx.Slot(key), memory.Handle{}) }},
-		"SaveFor":        {frames.InForward, func(mb view, key int) { mb.SaveFor(batchctx.ByWeight, batchctx.Slot(key), memory.Handle{}) }},
-		"Take":           {frames.InBackward, func(mb view, key int) { mb.Take(batchctx.Slot(key)) }},
-		"End":            {frames.InBackward, func(mb view, key int) { mb.End(batchctx.Slot(key)) }},
-		"Loss":           {frames.InForward, func(mb view, key int) { mb.Loss(batchctx.Loss(key), 1, 1) }},
-		"LossSeed":       {frames.InBackward, func(mb view, key int) { mb.LossSeed(batchctx.Loss(key)) }},
-		"Grad":           {frames.InBackward, func(mb view, key int) { mb.Grad(batchctx.Param(key)) }},
-		"GradFirst":      {frames.InBackward, func(mb view, key int) { mb.GradFirst(batchctx.Param(key)) }},
-		"ForwardWeight":  {frames.InForward, func(mb view, key int) { mb.ForwardWeight(key - 1) }},
-		"BackwardWeight": {frames.InBackward, func(mb view, key int) { mb.BackwardWeight(key - 1) }},
+		"Part":       {frames.InForward, func(mb view, key int) { mb.Part(batchctx.Part(key)) }},
+		"Save":       {frames.InForward, func(mb view, key int) { mb.Save(batchctx.Slot(key), memory.Handle{}) }},
+		"SaveFor":    {frames.InForward, func(mb view, key int) { mb.SaveFor(batchctx.ByWeight, batchctx.Slot(key), memory.Handle{}) }},
+		"Take":       {frames.InBackward, func(mb view, key int) { mb.Take(batchctx.Slot(key)) }},
+		"End":        {frames.InBackward, func(mb view, key int) { mb.End(batchctx.Slot(key)) }},
+		"Loss":       {frames.InForward, func(mb view, key int) { mb.Loss(batchctx.Loss(key), 1, 1) }},
+		"LossSeed":   {frames.InBackward, func(mb view, key int) { mb.LossSeed(batchctx.Loss(key)) }},
+		"Grad":       {frames.InBackward, func(mb view, key int) { mb.Grad(batchctx.Param(key)) }},
+		"GradFirst":  {frames.InBackward, func(mb view, key int) { mb.GradFirst(batchctx.Param(key)) }},
+		"WeightCopy": {frames.InForward, func(mb view, key int) { mb.WeightCopy(batchctx.Copy(key)) }},
 	} {
 		for _, other := range []int{0, 3} {
 			r := newRig(t)
@@ -164,26 +163,57 @@ func TestAMicrobatchEndsWithItsCall(t *testing.T) {
 // TestQuantization fails as a microbatch does.
 func TestQuantization(t *testing.T) {
 	r := newRig(t)
-	call := batchctx.OfWeights(r.Quantize(0))
+	call := batchctx.OfWeights(r.Quantize(0, true))
 	scratch := r.alloc(memory.Workspace)
 	require.NoError(t, r.failure(func() {
 		require.Equal(t, scratch, call.Must(scratch, nil))
 		call.Check(nil)
-		require.True(t, call.InputGradient())
-		call.SetInputGradient(false)
-		require.False(t, call.InputGradient())
 		call.Release(scratch)
+		require.True(t, call.Wants(2))
+		call.Narrow(batchctx.Range{First: 1, Count: 9}).Put(1, r.alloc(memory.FP8))
 	}))
+	for _, other := range []batchctx.Copy{0, 3} {
+		require.False(t, call.Wants(other))
+	}
+	require.ErrorIs(t, r.Quantized(nil), frames.ErrMissing, "the other copy was not put")
+	require.ErrorIs(t, r.failure(func() { call.Release(scratch) }), batchctx.ErrEnded)
+
+	for _, refused := range []struct {
+		put  func(call batchctx.Quantization[memory.Handle])
+		want error
+	}{
+		{func(call batchctx.Quantization[memory.Handle]) { call.Put(0, r.alloc(memory.FP8)) }, batchctx.ErrUndeclared},
+		{func(call batchctx.Quantization[memory.Handle]) { call.Put(3, r.alloc(memory.FP8)) }, batchctx.ErrUndeclared},
+		{func(call batchctx.Quantization[memory.Handle]) {
+			call.Narrow(batchctx.Range{Count: 1}).Put(2, r.alloc(memory.FP8))
+		}, batchctx.ErrUndeclared},
+		{func(call batchctx.Quantization[memory.Handle]) {
+			call.Put(1, r.alloc(memory.FP8))
+			call.Put(1, r.alloc(memory.FP8))
+		}, batchctx.ErrOccupied},
+		{func(call batchctx.Quantization[memory.Handle]) { call.Put(1, memory.Handle{}) }, memory.ErrNone},
+	} {
+		r = newRig(t)
+		call = batchctx.OfWeights(r.Quantize(0, true))
+		require.ErrorIs(t, r.failure(func() { refused.put(call) }), refused.want)
+		r.Abort()
+		require.EqualValues(t, 64, r.arena.Live(), "what was refused is released")
+	}
+
+	r = newRig(t)
+	call = batchctx.OfWeights(r.Quantize(0, true))
+	scratch = r.alloc(memory.Workspace)
+	require.NoError(t, r.failure(func() { call.Release(scratch) }))
 	require.ErrorIs(t, r.failure(func() { call.Release(scratch) }), memory.ErrStale)
 	call.Release(scratch)
 	require.ErrorIs(t, r.failure(func() { call.Check(errPlanted) }), memory.ErrStale, "the first failure wins")
 
 	r = newRig(t)
-	call = batchctx.OfWeights(r.Quantize(0))
+	call = batchctx.OfWeights(r.Quantize(0, true))
 	require.ErrorIs(t, r.failure(func() { call.Must(scratch, errPlanted) }), errPlanted)
 
 	r = newRig(t)
-	call = batchctx.OfWeights(r.Quantize(0))
+	call = batchctx.OfWeights(r.Quantize(0, true))
 	require.NoError(t, r.End(nil))
 	require.ErrorIs(t, r.failure(func() { call.Seed() }), batchctx.ErrEnded)
 }

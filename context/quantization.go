@@ -8,11 +8,12 @@ import "github.com/weir-ml/weir/internal/frames"
 type Quantization[T any] struct {
 	view       *frames.Quantization[T]
 	generation uint64
+	copies     Range // of the stage, or of a part of it
 }
 
 // OfWeights returns the view of the call that runs. It is the runner's.
 func OfWeights[T any](view *frames.Quantization[T]) Quantization[T] {
-	return Quantization[T]{view, view.Frames().Generation()}
+	return Quantization[T]{view, view.Frames().Generation(), view.Copies()}
 }
 
 func (q Quantization[T]) anyway() *frames.Quantization[T] {
@@ -32,13 +33,21 @@ func (q Quantization[T]) Seed() uint64 { return q.anyway().Seed() }
 // Pass returns why the stage will run: Train or Eval.
 func (q Quantization[T]) Pass() Pass { return q.anyway().Pass() }
 
-// InputGradient reports whether somebody wants the gradient of the stage's input. Where
-// nobody does, the copies that are read for it alone are not made; a stage declares which.
-func (q Quantization[T]) InputGradient() bool { return q.anyway().InputGradient() }
+// Wants reports whether the step needs a copy. It needs no copy for a backward that it does
+// not run, and none for the gradient of an input that nothing before the stage trains for.
+func (q Quantization[T]) Wants(k Copy) bool { return q.anyway().Wants(q.copies, int(k)-1) }
 
-// SetInputGradient sets what InputGradient reports, for the stages within a decorator. The
-// decorator sets it back.
-func (q Quantization[T]) SetInputGradient(wanted bool) { q.anyway().SetInputGradient(wanted) }
+// Put hands over a copy that the step wants, in a buffer of class FP8. The step ends it with
+// the last action that reads it. Until then Microbatch.WeightCopy lends it to the stage. If
+// it fails h is released.
+func (q Quantization[T]) Put(k Copy, h T) { q.Check(q.anyway().Put(q.copies, int(k)-1, h)) }
+
+// Narrow returns the view for a stage within a decorator: its copies are the given ones of
+// the decorator's.
+func (q Quantization[T]) Narrow(copies Range) Quantization[T] {
+	q.copies = q.copies.Sub(copies.First, copies.Count)
+	return q
+}
 
 // Check ends the call and the step with err, unless it is nil.
 func (q Quantization[T]) Check(err error) {

@@ -22,17 +22,13 @@ type SplitBackward[T any] interface {
 }
 
 // Quantizer is the ability to compute on copies of the weights, in low precision, say,
-// that are made once in a step, by an action of the plan (L14). The stage declares in its
-// Spec how many there are.
+// that are made once in a step, by an action of the plan (L14). The stage declares them in
+// its Spec.
 type Quantizer[T any] interface {
-	// QuantizeWeights makes the copies for the forward (as many as Spec.ForwardWeights) and
-	// for the backward (Spec.BackwardWeights), zero on entry, in buffers of class FP8.
-	// Handles put there are handed over: the step ends them with the last action that
-	// reads them. Until then Microbatch.ForwardWeight and BackwardWeight lend them to the
-	// stage. backward is nil where the stage has no backward in this step. Where
-	// call.InputGradient says that nobody wants the gradient of the stage's input, the
-	// first Spec.InputWeights of backward stay zero.
-	QuantizeWeights(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error
+	// QuantizeWeights makes those of Spec.WeightCopies that call.Wants, in buffers of class
+	// FP8, and hands them over with call.Put. The step ends each with the last action that
+	// reads it. Until then Microbatch.WeightCopy lends it to the stage.
+	QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error
 }
 
 // Unwrapper is a decorator of one stage.

@@ -25,8 +25,7 @@ type Decl[T any] struct {
 	reads           []Read
 	slots           []string
 	losses, metrics []string // the metrics are losses too
-	forward         []string // copies of weights
-	backward        []string
+	copies          []batchctx.WeightCopy
 	uses            []batchctx.Use[T]
 }
 
@@ -92,17 +91,17 @@ func (d *Decl[T]) Use(use batchctx.Use[T]) batchctx.Param {
 	return batchctx.Param(len(d.uses))
 }
 
-// ForwardWeights declares copies of weights that QuantizeWeights makes for the forward.
-func (d *Decl[T]) ForwardWeights(names ...string) { d.forward = append(d.forward, names...) }
-
-// BackwardWeights declares those for the backward.
-func (d *Decl[T]) BackwardWeights(names ...string) { d.backward = append(d.backward, names...) }
+// WeightCopy declares a copy of a weight that QuantizeWeights makes, AtForward or AtBackward.
+func (d *Decl[T]) WeightCopy(name string, at batchctx.At) batchctx.Copy {
+	d.copies = append(d.copies, batchctx.WeightCopy{Name: name, At: at})
+	return batchctx.Copy(len(d.copies))
+}
 
 // Spec returns what was declared.
 func (d *Decl[T]) Spec() Spec {
 	return Spec{
 		Name: d.Name, Inputs: d.inputs, Outputs: d.outputs, Reads: d.reads, Slots: d.slots, Losses: d.losses, Metrics: d.metrics,
-		ForwardWeights: d.forward, BackwardWeights: d.backward, Frozen: d.Frozen,
+		WeightCopies: d.copies, Frozen: d.Frozen,
 	}
 }
 

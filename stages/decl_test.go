@@ -21,8 +21,7 @@ func TestDecl(t *testing.T) {
 	require.Equal(t, []batchctx.Slot{1, 2}, []batchctx.Slot{d.Slot("a"), d.Slot("b")})
 	require.Equal(t, []batchctx.Loss{1, 2}, []batchctx.Loss{d.Loss("error"), d.Loss("metric")})
 	require.Equal(t, []batchctx.Param{1, 2}, []batchctx.Param{d.Param("w", 7), d.Use(batchctx.Use[int]{Name: "e", Grad: 8, Contributes: batchctx.Sometimes})})
-	d.ForwardWeights("w")
-	d.BackwardWeights("w", "e")
+	require.Equal(t, []batchctx.Copy{1, 2}, []batchctx.Copy{d.WeightCopy("w", batchctx.AtForward), d.WeightCopy("e", batchctx.AtBackward)})
 	calls := 0
 	call := func(context.Context, batchctx.Microbatch[int], []int, []int) error { calls++; return nil }
 	whole := d.Stage("whole", call, call)
@@ -30,7 +29,8 @@ func TestDecl(t *testing.T) {
 		Name:   "whole",
 		Inputs: []stages.Port{{Name: "x"}, {Name: "mask", NoGrad: true}}, Outputs: []stages.Port{{Name: "y"}, {Name: "mask", NoGrad: true}},
 		Reads: []stages.Read{{Part: "tokens"}, {Part: "labels", At: batchctx.AtForward | batchctx.AtWeight}},
-		Slots: []string{"a", "b"}, Losses: []string{"error", "metric"}, ForwardWeights: []string{"w"}, BackwardWeights: []string{"w", "e"},
+		Slots: []string{"a", "b"}, Losses: []string{"error", "metric"},
+		WeightCopies: []batchctx.WeightCopy{{Name: "w", At: batchctx.AtForward}, {Name: "e", At: batchctx.AtBackward}},
 	}
 	require.Equal(t, want, whole.Spec())
 	uses := []batchctx.Use[int]{{Name: "w", Grad: 7}, {Name: "e", Grad: 8, Contributes: batchctx.Sometimes}}

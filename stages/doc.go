@@ -25,8 +25,7 @@
 //     what it saves ends at once: nothing would take it.
 //   - A workspace is allocated and released within the call.
 //   - Copies of weights in low precision are made by QuantizeWeights, once in a step,
-//     and kept nowhere: a call borrows them from Microbatch.ForwardWeight and
-//     BackwardWeight (L14).
+//     and kept nowhere: a call borrows them from Microbatch.WeightCopy (L14).
 //   - A value that skips stages is relayed: every stage between declares it as an
 //     input and an output and returns it retained.
 //

@@ -15,7 +15,7 @@ type Func[T any] struct {
 	ForwardFunc  func(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error
 	BackwardFunc func(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error
 	// QuantizeFunc makes the copies of weights that Declares has.
-	QuantizeFunc func(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error
+	QuantizeFunc func(ctx context.Context, call batchctx.Quantization[T]) error
 }
 
 // Spec returns f.Declares.
@@ -41,9 +41,9 @@ func (f *Func[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradO
 }
 
 // QuantizeWeights calls f.QuantizeFunc.
-func (f *Func[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error {
+func (f *Func[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error {
 	if f.QuantizeFunc == nil {
 		return fmt.Errorf("stages: %q has no QuantizeFunc", f.Declares.Name)
 	}
-	return f.QuantizeFunc(ctx, call, forward, backward)
+	return f.QuantizeFunc(ctx, call)
 }

@@ -2,7 +2,7 @@ package stages_test
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,40 +17,47 @@ import (
 func (b *bench) copied(t *testing.T, name string, size, forward, backward int) *stages.Func[handle] {
 	s := relay()
 	s.Declares.Name = name
-	s.Declares.ForwardWeights, s.Declares.BackwardWeights = slices.Repeat([]string{name + ".up"}, forward), slices.Repeat([]string{name + ".down"}, backward)
-	s.QuantizeFunc = func(_ context.Context, _ batchctx.Quantization[handle], made, more []handle) error {
-		call := name
-		if more == nil {
-			call += " forward"
+	for range forward {
+		s.Declares.WeightCopies = append(s.Declares.WeightCopies, batchctx.WeightCopy{Name: name + ".up", At: batchctx.AtForward})
+	}
+	for range backward {
+		s.Declares.WeightCopies = append(s.Declares.WeightCopies, batchctx.WeightCopy{Name: name + ".down", At: batchctx.AtBackward})
+	}
+	s.QuantizeFunc = func(_ context.Context, call batchctx.Quantization[handle]) error {
+		made := 0
+		for i := range forward + backward {
+			if k := batchctx.Copy(i + 1); call.Wants(k) {
+				h, _ := b.alloc(memory.FP8, size+i)
+				call.Put(k, h)
+				made++
+			}
 		}
-		b.calls = append(b.calls, call)
-		require.Len(t, made, forward)
-		for i := range made {
-			made[i], _ = b.alloc(memory.FP8, size+i)
-		}
-		for i := range more {
-			more[i], _ = b.alloc(memory.FP8, size+forward+i)
+		b.calls = append(b.calls, fmt.Sprintf("%s %d of %d", name, made, forward+backward))
+		require.False(t, call.Wants(batchctx.Copy(forward+backward+1)))
+		if b.reaches == name+"'s copies" {
+			h, _ := b.alloc(memory.FP8, 1)
+			call.Put(batchctx.Copy(forward+backward+1), h)
 		}
 		return nil
 	}
 	inForward, inBackward := s.ForwardFunc, s.BackwardFunc
 	s.ForwardFunc = func(ctx context.Context, mb view, in, out []handle) error {
 		for i := range forward {
-			h := mb.ForwardWeight(i)
+			h := mb.WeightCopy(batchctx.Copy(i + 1))
 			require.Len(t, b.floats(h), size+i)
 		}
 		if b.reaches == name+"'s forward" {
-			mb.ForwardWeight(forward)
+			mb.WeightCopy(batchctx.Copy(forward + backward + 1))
 		}
 		return inForward(ctx, mb, in, out)
 	}
 	s.BackwardFunc = func(ctx context.Context, mb view, gradOut, gradIn []handle) error {
 		for i := range backward {
-			h := mb.BackwardWeight(i)
+			h := mb.WeightCopy(batchctx.Copy(forward + i + 1))
 			require.Len(t, b.floats(h), size+forward+i)
 		}
 		if b.reaches == name+"'s backward" {
-			mb.BackwardWeight(backward)
+			mb.WeightCopy(batchctx.Copy(forward + backward + 1))
 		}
 		if gradIn == nil { // nobody wants it
 			return nil
@@ -72,19 +79,24 @@ func TestDecoratorsPassCopiesOn(t *testing.T) { // L14
 		plain,
 		sequential(t, "inner", stages.Freeze[handle](b.copied(t, "c", 30, 0, 3)), b.copied(t, "d", 40, 3, 0)))
 	spec := s.Spec()
-	require.Equal(t, []string{"a.up", "a.up", "b.up", "d.up", "d.up", "d.up"}, spec.ForwardWeights)
-	require.Equal(t, []string{"a.down", "b.down", "b.down", "c.down", "c.down", "c.down"}, spec.BackwardWeights)
-	require.Zero(t, spec.InputWeights)
+	var names []string
+	for _, w := range spec.WeightCopies {
+		names = append(names, w.Name)
+		require.False(t, w.InputOnly)
+	}
+	require.Equal(t, []string{
+		"a.up", "a.up", "a.down", "b.up", "b.down", "b.down", "c.down", "c.down", "c.down", "d.up", "d.up", "d.up",
+	}, names)
 	require.True(t, spec.Quantizes())
 	r, source := b.build(t, setting{}, stages.Recompute(s))
 	_, err := r.Step(t.Context(), 3, source)
 	require.NoError(t, err)
-	require.Equal(t, []string{"a", "b", "c", "d"}, b.calls)
+	require.Equal(t, []string{"a 3 of 3", "b 3 of 3", "c 3 of 3", "d 3 of 3"}, b.calls)
 	_, err = r.Evaluate(t.Context(), 3, source)
 	require.NoError(t, err)
-	require.Equal(t, []string{"a forward", "b forward", "c forward", "d forward"}, b.calls[4:])
+	require.Equal(t, []string{"a 2 of 3", "b 1 of 3", "c 0 of 3", "d 3 of 3"}, b.calls[4:])
 
-	for _, b.reaches = range []string{"a's forward", "a's backward", "d's forward", "c's backward"} { // beyond its own
+	for _, b.reaches = range []string{"a's copies", "a's forward", "a's backward", "d's copies", "d's forward", "c's backward"} { // beyond its own
 		_, err = r.Step(t.Context(), 3, source)
 		require.ErrorIs(t, err, batchctx.ErrUndeclared, b.reaches)
 	}
@@ -96,12 +108,12 @@ func TestFrozenPrefixIsNotCopied(t *testing.T) { // L14
 	for _, frozen := range []bool{false, true} {
 		b := newBench(t)
 		inner := sequential(t, "inner", stages.Freeze[handle](b.copied(t, "b", 20, 1, 1)), b.copied(t, "c", 30, 1, 2), stages.Freeze[handle](b.copied(t, "d", 40, 1, 1)))
-		require.Equal(t, 1, inner.Spec().InputWeights)
+		require.Equal(t, []string{"b.down"}, inputOnly(inner))
 		s := sequential(t, "s", stages.Freeze[handle](b.copied(t, "a", 10, 1, 3)), inner, b.copied(t, "e", 50, 1, 1))
-		require.Equal(t, 4, s.Spec().InputWeights)
-		want := []string{"a", "b", "c", "d", "e"}
+		require.Equal(t, []string{"a.down", "a.down", "a.down", "b.down"}, inputOnly(s))
+		want := []string{"a 4 of 4", "b 2 of 2", "c 3 of 3", "d 2 of 2", "e 2 of 2"}
 		if frozen { // and so is all before the sequence
-			want = []string{"a forward", "b forward", "c", "d", "e"}
+			want[0], want[1] = "a 1 of 4", "b 1 of 2"
 		}
 		r, source := b.build(t, setting{frozen: frozen}, s)
 		before := b.arena.Live()
@@ -116,11 +128,21 @@ func TestFrozenPrefixIsNotCopied(t *testing.T) { // L14
 	}
 }
 
+// inputOnly returns the names of the copies that only the gradient of the input is for.
+func inputOnly(s stage) (names []string) {
+	for _, w := range s.Spec().WeightCopies {
+		if w.InputOnly {
+			names = append(names, w.Name)
+		}
+	}
+	return names
+}
+
 // TestSequenceQuantizeFails with what an inner stage says, and keeps nothing.
 func TestSequenceQuantizeFails(t *testing.T) {
 	b := newBench(t)
 	last := b.copied(t, "b", 20, 1, 1)
-	last.QuantizeFunc = func(context.Context, batchctx.Quantization[handle], []handle, []handle) error { return errPlanted }
+	last.QuantizeFunc = func(context.Context, batchctx.Quantization[handle]) error { return errPlanted }
 	r, source := b.build(t, setting{}, sequential(t, "s", b.copied(t, "a", 10, 1, 1), last))
 	before := b.arena.Live()
 	_, err := r.Step(t.Context(), 3, source)
@@ -136,7 +158,8 @@ func TestSequenceQuantizeFails(t *testing.T) {
 	_, err = r.Step(t.Context(), 3, source)
 	require.ErrorContains(t, err, `stage 0 of sequence "s" declares copies of weights and is no Quantizer`)
 
-	bad := stages.Spec{Name: "bad", ForwardWeights: []string{"up", ""}, InputWeights: 1}
-	require.ErrorContains(t, bad.Validate(), "copy 1 of its weights for the forward has no name")
-	require.ErrorContains(t, bad.Validate(), "1 of 0 copies of its weights for the backward are for the gradient of its input")
+	bad := stages.Spec{Name: "bad", WeightCopies: []batchctx.WeightCopy{{Name: "up", At: batchctx.AtWeight}, {At: batchctx.AtForward, InputOnly: true}}}
+	require.ErrorContains(t, bad.Validate(), `the copy of weight "up" is read at "AtWeight", want AtForward or AtBackward`)
+	require.ErrorContains(t, bad.Validate(), "copy 1 of its weights has no name")
+	require.ErrorContains(t, bad.Validate(), "for the forward is for the gradient of the input alone")
 }

@@ -38,26 +38,27 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 			Reads:  batchctx.Range{First: len(s.spec.Reads), Count: len(spec.Reads)},
 			Losses: batchctx.Range{First: len(s.spec.Losses), Count: len(spec.Losses)},
 			Params: batchctx.Range{First: len(s.params), Count: len(params)},
-
-			ForwardWeights:  batchctx.Range{First: len(s.spec.ForwardWeights), Count: len(spec.ForwardWeights)},
-			BackwardWeights: batchctx.Range{First: len(s.spec.BackwardWeights), Count: len(spec.BackwardWeights)},
+			Copies: batchctx.Range{First: len(s.spec.WeightCopies), Count: len(spec.WeightCopies)},
 		}
 		link.out = newPassing[T](spec.Outputs, false)
 		link.gradIn = newPassing[T](spec.Inputs, true)
-		if s.firstTrained == len(inner) { // all before are frozen
-			s.spec.InputWeights += len(spec.BackwardWeights)
-			if !spec.Frozen {
-				s.firstTrained = i
-				s.spec.InputWeights -= len(spec.BackwardWeights) - spec.InputWeights
+		if !spec.Frozen {
+			s.firstTrained = min(s.firstTrained, i)
+		}
+		for _, w := range spec.WeightCopies {
+			switch {
+			case i < s.firstTrained:
+				w.InputOnly = w.At == batchctx.AtBackward
+			case i > s.firstTrained: // its input's gradient is always needed
+				w.InputOnly = false
 			}
+			s.spec.WeightCopies = append(s.spec.WeightCopies, w)
 		}
 		s.params = append(s.params, params...)
 		s.spec.Slots = append(s.spec.Slots, spec.Slots...)
 		s.spec.Reads = append(s.spec.Reads, link.reads(spec.Reads)...)
 		s.spec.Losses = append(s.spec.Losses, spec.Losses...)
 		s.spec.Metrics = append(s.spec.Metrics, spec.Metrics...)
-		s.spec.ForwardWeights = append(s.spec.ForwardWeights, spec.ForwardWeights...)
-		s.spec.BackwardWeights = append(s.spec.BackwardWeights, spec.BackwardWeights...)
 		s.spec.Frozen = s.spec.Frozen && spec.Frozen
 		s.spec.Recomputes = s.spec.Recomputes || spec.Recomputes
 	}
@@ -131,8 +132,7 @@ func (l *link[T]) enter(mb batchctx.Microbatch[T], outer batchctx.Scope) {
 	scope.Reads = outer.Reads.Sub(l.own.Reads.First, l.own.Reads.Count)
 	scope.Losses = outer.Losses.Sub(l.own.Losses.First, l.own.Losses.Count)
 	scope.Params = outer.Params.Sub(l.own.Params.First, l.own.Params.Count)
-	scope.ForwardWeights = outer.ForwardWeights.Sub(l.own.ForwardWeights.First, l.own.ForwardWeights.Count)
-	scope.BackwardWeights = outer.BackwardWeights.Sub(l.own.BackwardWeights.First, l.own.BackwardWeights.Count)
+	scope.Copies = outer.Copies.Sub(l.own.Copies.First, l.own.Copies.Count)
 	scope.Frozen = outer.Frozen || l.frozen
 	mb.SetScope(scope)
 }
@@ -159,26 +159,18 @@ func (l *link[T]) backwardInput(ctx context.Context, mb batchctx.Microbatch[T], 
 	return l.split.BackwardInput(ctx, mb, gradOut, gradIn)
 }
 
-// QuantizeWeights makes the copies of the stages in order. If nobody wants the gradient
-// of the sequence's input, the stages before the first one that trains have no backward.
-func (s *sequential[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error {
-	wanted := call.InputGradient()
-	defer call.SetInputGradient(wanted)
+// QuantizeWeights makes the copies of the stages in order.
+func (s *sequential[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error {
 	for i := range s.links {
-		first, second := s.links[i].own.ForwardWeights, s.links[i].own.BackwardWeights
-		if first.Count+second.Count == 0 {
+		copies := s.links[i].own.Copies
+		if copies.Count == 0 {
 			continue
 		}
 		quantizer, ok := As[Quantizer[T]](s.links[i].stage)
 		if !ok {
 			return fmt.Errorf("stages: stage %d of sequence %q declares copies of weights and is no Quantizer", i, s.spec.Name)
 		}
-		var inner []T
-		if backward != nil && (wanted || i >= s.firstTrained) {
-			inner = backward[second.First:][:second.Count]
-		}
-		call.SetInputGradient(wanted || i > s.firstTrained)
-		if err := quantizer.QuantizeWeights(ctx, call, forward[first.First:][:first.Count], inner); err != nil {
+		if err := quantizer.QuantizeWeights(ctx, call.Narrow(copies)); err != nil {
 			return err
 		}
 	}

@@ -51,13 +51,10 @@ type Spec struct {
 	Slots   []string // places for Save; Microbatch.Save takes the number, from 1
 	Losses  []string // names of losses; Microbatch.Loss takes the number, from 1
 	Metrics []string // which of Losses are reported and never trained: they have no seed
-	// ForwardWeights and BackwardWeights name the weights of which the stage has copies to
-	// compute on, in its forward and in its backward: what Quantizer makes. None for both is
-	// a stage that computes on its weights themselves.
-	ForwardWeights, BackwardWeights []string
-	// InputWeights is how many of BackwardWeights, the first ones, are read for the gradient
-	// of the stage's input alone. If nobody wants that they are not made.
-	InputWeights int
+	// WeightCopies are the copies of weights on which the stage computes, made by Quantizer.
+	// A stage without any computes on its weights themselves. Microbatch.WeightCopy takes
+	// the number, from 1.
+	WeightCopies []batchctx.WeightCopy
 	// Frozen stages have no weight gradients at all.
 	Frozen bool
 	// Recomputes says that the backward runs the forward again.
@@ -65,7 +62,7 @@ type Spec struct {
 }
 
 // Quantizes reports whether the stage computes on copies of its weights.
-func (s *Spec) Quantizes() bool { return len(s.ForwardWeights)+len(s.BackwardWeights) > 0 }
+func (s *Spec) Quantizes() bool { return len(s.WeightCopies) > 0 }
 
 // Validate reports every fault of the declaration.
 func (s *Spec) Validate() error {
@@ -82,16 +79,16 @@ func (s *Spec) Validate() error {
 	if i := slices.Index(s.Slots, ""); i >= 0 {
 		fault("slot %d has no name", i)
 	}
-	for _, copies := range []struct {
-		of    string
-		names []string
-	}{{"forward", s.ForwardWeights}, {"backward", s.BackwardWeights}} {
-		if i := slices.Index(copies.names, ""); i >= 0 {
-			fault("copy %d of its weights for the %s has no name", i, copies.of)
+	for i, w := range s.WeightCopies {
+		if w.Name == "" {
+			fault("copy %d of its weights has no name", i)
 		}
-	}
-	if s.InputWeights < 0 || s.InputWeights > len(s.BackwardWeights) {
-		fault("%d of %d copies of its weights for the backward are for the gradient of its input", s.InputWeights, len(s.BackwardWeights))
+		if w.At != batchctx.AtForward && w.At != batchctx.AtBackward {
+			fault("the copy of weight %q is read at %q, want AtForward or AtBackward: declare a copy for each", w.Name, w.At)
+		}
+		if w.InputOnly && w.At == batchctx.AtForward {
+			fault("the copy of weight %q for the forward is for the gradient of the input alone: declare it AtBackward", w.Name)
+		}
 	}
 	for i, read := range s.Reads {
 		if read.Part == "" {

@@ -293,16 +293,15 @@ type marking struct {
 func (m *marking) Unwrap() stage { return m.stage }
 
 // QuantizeWeights makes the copies and marks them.
-func (m *marking) QuantizeWeights(ctx context.Context, call batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
+func (m *marking) QuantizeWeights(ctx context.Context, call batchctx.Quantization[kernels.Buffer]) error {
 	inner, ok := stages.As[stages.Quantizer[kernels.Buffer]](m.stage)
 	if !ok {
 		return errors.ErrUnsupported
 	}
-	err := inner.QuantizeWeights(ctx, call, forward, backward)
-	for _, b := range slices.Concat(forward, backward) {
-		if serial, live := m.dev.Serial(b); live {
-			m.copies[serial] = true
-		}
+	before := len(m.dev.Record())
+	err := inner.QuantizeWeights(ctx, call)
+	for _, e := range m.dev.Record()[before:] {
+		m.copies[e.Serial] = m.copies[e.Serial] || e.Alloc && e.Class == memory.FP8
 	}
 	return err
 }

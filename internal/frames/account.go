@@ -419,12 +419,9 @@ func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 					return
 				}
 			}
-			for w, cells := range st.copies {
-				for i := range cells {
-					weight := st.weights(Weights(w))[i]
-					if !c.owner(&cells[i], fmt.Sprintf("stage %d (%s): %s for the %v", s, st.Name, weight, Weights(w)), yield) {
-						return
-					}
+			for i := range st.copies {
+				if !c.owner(&st.copies[i], fmt.Sprintf("stage %d (%s): %v", s, st.Name, st.WeightCopies[i]), yield) {
+					return
 				}
 			}
 		}

@@ -49,7 +49,7 @@ func (c *Frames[T]) Call(stage, microbatch int, call Call) *View[T] {
 
 // PutAt takes over what belongs in a place: of a stage, and of a microbatch where the place
 // is of one. What it has taken over is zero in h afterwards, also after an error. Ports whose
-// bit is set in none have nothing, nor have copies of weights that are not made.
+// bit is set in none have nothing.
 func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, none uint64) error {
 	st := &c.stages[stage]
 	switch place {
@@ -57,8 +57,6 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 		if len(st.outbox.of) == 0 {
 			return fmt.Errorf("%w: the plan says that nothing of stage %d (%s) crosses a rank", ErrUndeclared, stage, st.Name)
 		}
-	case effects.BackwardWeights:
-		h = h[c.Unmade(stage):]
 	case effects.Gathered:
 		if !anyHeld(st.shards) {
 			st.shards = resize(st.shards, len(h))
@@ -81,8 +79,9 @@ func (c *Frames[T]) PutAt(place effects.Place, stage, microbatch int, h []T, non
 func (c *Frames[T]) DropAt(place effects.Place, stage, microbatch int) error {
 	c.counts[place]--
 	cells := c.at(place, stage, microbatch)
+	copies := place == effects.ForwardWeights || place == effects.BackwardWeights
 	for i := range cells {
-		if cells[i].held() {
+		if cells[i].held() && !(copies && c.stages[stage].WeightCopies[i].place() != place) {
 			if err := c.drop(&cells[i], stage, place); err != nil {
 				return err
 			}
@@ -101,10 +100,8 @@ func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []cell[T] {
 		return c.frame(stage, microbatch).gradients
 	case effects.SentOutput, effects.SentGradient:
 		return st.outbox.at(microbatch, place)
-	case effects.ForwardWeights:
-		return st.copies[ForForward]
-	case effects.BackwardWeights:
-		return st.copies[ForBackward][c.Unmade(stage):]
+	case effects.ForwardWeights, effects.BackwardWeights:
+		return st.copies
 	case effects.Gathered:
 		return st.shards
 	}

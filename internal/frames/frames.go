@@ -50,8 +50,8 @@ func (c *Config[T]) Validate() error {
 		if layout == nil {
 			continue
 		}
-		if min(layout.Inputs, layout.Outputs, layout.InputWeights) < 0 || layout.InputWeights > len(layout.BackwardWeights) {
-			fault("stage %d (%s) declares a negative number of tensors, or of copies more are left out than there are", s, layout.Name)
+		if min(layout.Inputs, layout.Outputs) < 0 {
+			fault("stage %d (%s) declares a negative number of tensors", s, layout.Name)
 		}
 		for _, read := range layout.Reads {
 			if read.Part < 0 || read.Part >= len(c.Parts) {
@@ -136,7 +136,7 @@ type stage[T any] struct {
 	sizes  []int64 // of the inputs of all frames, in bytes; none where nobody wants their gradients
 	outbox outbox[T]
 	shards []cell[T] // its gathered weights, between UNSHARD and RESHARD
-	copies copies[T] // of its weights, from QUANTIZE to their drops
+	copies []cell[T] // of its weights, from QUANTIZE to their drops
 	uses   []use     // by parameter
 	losses []losses  // by loss
 	scope  Scope     // of a call in this step: all of the stage's own
@@ -187,13 +187,13 @@ func New[T any](cfg Config[T]) (*Frames[T], error) {
 				scope: Scope{
 					Slots: Range{Count: len(layout.Slots)}, Reads: Range{Count: len(layout.Reads)},
 					Losses: Range{Count: len(layout.Losses)}, Params: Range{Count: len(layout.Params)},
-					ForwardWeights: Range{Count: len(layout.ForwardWeights)}, BackwardWeights: Range{Count: len(layout.BackwardWeights)},
+					Copies: Range{Count: len(layout.WeightCopies)},
 				},
-				copies: copies[T]{make([]cell[T], len(layout.ForwardWeights)), make([]cell[T], len(layout.BackwardWeights))},
+				copies: make([]cell[T], len(layout.WeightCopies)),
 			}
 		}
 	}
-	c.view.ctx, c.quantization.ctx = c, c
+	c.view.ctx = c
 	return c, nil
 }
 
@@ -317,9 +317,7 @@ func (c *Frames[T]) Abort() {
 		release(c.stages[s].cells)
 		release(c.stages[s].outbox.cells)
 		release(c.stages[s].shards)
-		for _, cells := range c.stages[s].copies {
-			release(cells)
-		}
+		release(c.stages[s].copies)
 	}
 	if c.reclaimer != nil {
 		c.reclaimer.Reclaim(c.mark)

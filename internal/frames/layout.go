@@ -140,12 +140,9 @@ type Layout[T any] struct {
 	// LossNames has a name for each of Losses.
 	LossNames []string
 	Params    []Use[T]
-	// ForwardWeights and BackwardWeights name the weights of which QUANTIZE makes copies for
-	// its forward and for its backward.
-	ForwardWeights, BackwardWeights []string
-	// InputWeights is how many of BackwardWeights, the first ones, are made only where
-	// InputGradient says that somebody wants the gradient of the stage's input.
-	InputWeights  int
+	// WeightCopies are what QUANTIZE makes.
+	WeightCopies []WeightCopy
+	// InputGradient says that the step needs the gradient of the stage's input.
 	InputGradient bool
 	// Recomputes says that its backward runs the forward again.
 	Recomputes bool

@@ -27,11 +27,11 @@ type View[T any] struct {
 // in a Discard scope saves nothing: what it saves ends at once. A child in a Frozen
 // scope has no W: what it saves for W its backward takes.
 type Scope struct {
-	Slots, Reads, Losses, Params    Range
-	ForwardWeights, BackwardWeights Range
-	Pass                            Pass
-	Discard                         bool
-	Frozen                          bool
+	Slots, Reads, Losses, Params, Copies Range
+
+	Pass    Pass
+	Discard bool
+	Frozen  bool
 }
 
 // Range is Count numbers from First on.
@@ -60,7 +60,7 @@ func (m *View[T]) SetScope(s Scope) {
 	own := &m.ctx.stages[m.stage].scope
 	s.Slots, s.Reads = s.Slots.within(own.Slots), s.Reads.within(own.Reads)
 	s.Losses, s.Params = s.Losses.within(own.Losses), s.Params.within(own.Params)
-	s.ForwardWeights, s.BackwardWeights = s.ForwardWeights.within(own.ForwardWeights), s.BackwardWeights.within(own.BackwardWeights)
+	s.Copies = s.Copies.within(own.Copies)
 	m.narrowed = s
 	m.scope = &m.narrowed
 }

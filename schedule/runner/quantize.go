@@ -16,23 +16,16 @@ func (r *worker[T]) quantize(ctx context.Context, s int, e *effects.Effects) err
 		return errors.New("runner: the stage computes on its weights themselves")
 	}
 	r.context.Act(s, 0)
-	var backward []T
-	if r.plan.HasBackward(s) {
-		backward = r.stages[s].backward
+	r.expected[e.To]++
+	backward := r.plan.HasBackward(s)
+	if backward {
+		r.expected[effects.BackwardWeights]++
 	}
-	if err := r.makeWeights(ctx, s, backward); err != nil {
-		return err
-	}
-	if err := r.put(e, 0, r.stages[s].forward, 0); err != nil || backward == nil {
-		return err
-	}
-	r.expected[effects.BackwardWeights]++
-	return r.context.PutAt(effects.BackwardWeights, s, 0, backward, 0)
+	return r.makeWeights(ctx, s, backward)
 }
 
-// makeWeights calls a stage for its copies, those for a backward where there is one.
-func (r *worker[T]) makeWeights(ctx context.Context, s int, backward []T) error {
-	st := &r.stages[s]
-	call := batchctx.OfWeights(r.context.Quantize(s))
-	return r.context.End(st.quantizer.QuantizeWeights(ctx, call, st.forward, backward))
+// makeWeights calls a stage for its copies, which the context takes over.
+func (r *worker[T]) makeWeights(ctx context.Context, s int, backward bool) error {
+	call := batchctx.OfWeights(r.context.Quantize(s, backward))
+	return r.context.Quantized(r.stages[s].quantizer.QuantizeWeights(ctx, call))
 }

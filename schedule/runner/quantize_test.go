@@ -33,25 +33,26 @@ type copyist struct {
 
 func (s *copyist) Spec() stages.Spec {
 	spec := s.splitting.Spec()
-	spec.ForwardWeights, spec.BackwardWeights = []string{"w"}, []string{"w"}
+	spec.WeightCopies = []batchctx.WeightCopy{{Name: "w", At: batchctx.AtForward}, {Name: "w", At: batchctx.AtBackward}}
 	return spec
 }
 
-func (s *copyist) QuantizeWeights(_ context.Context, call batchctx.Quantization[number], forward, backward []number) error {
-	if call.Pass() == batchctx.Eval && backward != nil || len(forward) != 1 {
-		return errors.New("copies that nobody needs")
+func (s *copyist) QuantizeWeights(_ context.Context, call batchctx.Quantization[number]) error {
+	if call.Pass() == batchctx.Eval && call.Wants(2) || !call.Wants(1) {
+		return errors.New("other copies are wanted than the step needs")
 	}
-	for i, copies := range [][]number{forward, backward} {
-		for k := range copies {
-			copies[k] = num(math.Ldexp(s.weight, copyScale))
+	for i := range s.made {
+		if k := batchctx.Copy(i + 1); call.Wants(k) {
+			h := num(math.Ldexp(s.weight, copyScale))
+			call.Put(k, h)
 			s.made[i]++
 			if s.fails != nil {
 				return s.fails
 			}
+			if s.keeps && i == 0 {
+				call.Check(s.space.Retain(h))
+			}
 		}
-	}
-	if s.keeps {
-		return s.space.Retain(forward[0])
 	}
 	return nil
 }
@@ -64,12 +65,12 @@ func (s *copyist) with(h number) *splitting {
 }
 
 func (s *copyist) Forward(ctx context.Context, mb view, in, out []number) error {
-	row := s.with(mb.ForwardWeight(0))
+	row := s.with(mb.WeightCopy(1))
 	return row.Forward(ctx, mb, in, out)
 }
 
 func (s *copyist) Backward(ctx context.Context, mb view, gradOut, gradIn []number) error {
-	row := s.with(mb.BackwardWeight(0))
+	row := s.with(mb.WeightCopy(2))
 	if s.backward != nil {
 		s.backward(mb)
 	}
@@ -77,7 +78,7 @@ func (s *copyist) Backward(ctx context.Context, mb view, gradOut, gradIn []numbe
 }
 
 func (s *copyist) BackwardInput(ctx context.Context, mb view, gradOut, gradIn []number) error {
-	row := s.with(mb.BackwardWeight(0))
+	row := s.with(mb.WeightCopy(2))
 	return row.BackwardInput(ctx, mb, gradOut, gradIn)
 }
 
@@ -156,7 +157,7 @@ func TestCopiesEndWithTheirLastUse(t *testing.T) {
 	for late := range m { // at every microbatch, whether they are there or not
 		copies[0].backward = func(mb view) {
 			if mb.Index() == late {
-				mb.ForwardWeight(0)
+				mb.WeightCopy(1)
 			}
 		}
 		_, err = g.Step(t.Context(), m, r.sources())
@@ -164,8 +165,7 @@ func TestCopiesEndWithTheirLastUse(t *testing.T) {
 	}
 }
 
-// TestCopiesEndOnEveryWayOut fails in QUANTIZE, before anything has taken over what it
-// has made, and in the middle of a step (L8).
+// TestCopiesEndOnEveryWayOut fails in QUANTIZE, after the stage has put a copy, and in the middle of a step (L8).
 func TestCopiesEndOnEveryWayOut(t *testing.T) {
 	r := chained(2)
 	rows := rowsOf(r.placement)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weir-ml/weir/internal/effects"
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )
@@ -17,9 +17,9 @@ func (t *trip[T]) quantize(ctx context.Context, s int) error {
 	if st.quantizer == nil {
 		return nil
 	}
-	place, backward := &profile.QuantizeEval, []T(nil)
-	if t.hasBackward(st) {
-		place, backward = &profile.Quantize, st.backward
+	place, backward := &profile.QuantizeEval, t.hasBackward(st)
+	if backward {
+		place = &profile.Quantize
 	}
 	tape := t.tapeOf(s, profile)
 	if *place != nil {
@@ -29,28 +29,23 @@ func (t *trip[T]) quantize(ctx context.Context, s int) error {
 	if err != nil {
 		return err
 	}
-	made := &layout.Call{Events: tape.events, Forward: len(st.forward)}
-	unmade := 0
-	if backward != nil {
-		unmade = runner.context.Unmade(s)
-	}
-	made.Out = append(tape.handedAll(st.forward, 0), tape.handedAll(backward[unmade:], 0)...)
+	made := &layout.Call{Events: tape.events}
+	var names []string
+	runner.context.Copies(s, func(w batchctx.WeightCopy, h T) {
+		made.Out = append(made.Out, tape.handed(h))
+		names = append(names, w.String())
+		if w.At == batchctx.AtForward {
+			made.Forward++
+		}
+	})
 	if err := tape.settled(fmt.Sprintf("stage %d (%s)", s, st.spec.Name)); err != nil {
 		return err
 	}
 	if *place == nil {
-		tape.name(made.Out, runner.context.Slots(s, 0), func(i int) string {
-			if i < made.Forward {
-				return st.spec.ForwardWeights[i] + " for the forward"
-			}
-			return st.spec.BackwardWeights[unmade+i-made.Forward] + " for the backward"
-		})
+		tape.name(made.Out, runner.context.Slots(s, 0), func(i int) string { return names[i] })
 	} else if err := again(*place, made); err != nil {
 		return err
 	}
 	*place, profile.Buffers, t.tables[s] = made, tape.buffers, tape.tables
-	if err := runner.context.PutAt(effects.ForwardWeights, s, 0, st.forward, 0); err != nil || backward == nil {
-		return err
-	}
-	return runner.context.PutAt(effects.BackwardWeights, s, 0, backward, 0)
+	return nil
 }

@@ -20,25 +20,25 @@ import (
 // for the backward, and a workspace of 5 while it makes them.
 func newQuantized(t *testing.T, dev kernels.Device) *deviced {
 	d := newDeviced(dev)
-	d.stage.Declares.ForwardWeights, d.stage.Declares.BackwardWeights = []string{"up"}, []string{"down"}
+	d.stage.Declares.WeightCopies = []batchctx.WeightCopy{{Name: "down", At: batchctx.AtBackward}, {Name: "up", At: batchctx.AtForward}}
 	d.stage.Declares.Losses = []string{objective[0].Name}
-	d.stage.QuantizeFunc = func(_ context.Context, call batchctx.Quantization[buffer], forward, backward []buffer) error {
+	d.stage.QuantizeFunc = func(_ context.Context, call batchctx.Quantization[buffer]) error {
 		scratch := d.alloc(memory.Workspace, 5)
-		forward[0] = d.alloc(memory.FP8, 3)
-		if backward != nil {
-			backward[0] = d.alloc(memory.FP8, 2)
+		call.Put(2, d.alloc(memory.FP8, 3))
+		if call.Wants(1) {
+			call.Put(1, d.alloc(memory.FP8, 2))
 		}
 		call.Release(scratch)
 		return nil
 	}
 	d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
-		h := mb.ForwardWeight(0)
+		h := mb.WeightCopy(2)
 		require.Equal(t, 3, h.N)
 		mb.Loss(1, 1, 1)
 		return nil
 	}
 	d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
-		h := mb.BackwardWeight(0)
+		h := mb.WeightCopy(1)
 		require.Equal(t, 2, h.N)
 		mb.LossSeed(1)
 		return nil
@@ -92,8 +92,8 @@ func TestRecordEndsCopies(t *testing.T) {
 		"not at all": func(*deviced) {},
 		"in QUANTIZE": func(d *deviced) {
 			makes := d.stage.QuantizeFunc
-			d.stage.QuantizeFunc = func(ctx context.Context, call batchctx.Quantization[buffer], forward, backward []buffer) error {
-				return errors.Join(makes(ctx, call, forward, backward), errors.New("planted"))
+			d.stage.QuantizeFunc = func(ctx context.Context, call batchctx.Quantization[buffer]) error {
+				return errors.Join(makes(ctx, call), errors.New("planted"))
 			}
 		},
 		"in the forward": func(d *deviced) {
@@ -137,12 +137,12 @@ func TestCopiesAllocateOnce(t *testing.T) {
 	}
 	d := newQuantized(t, device(t, false))
 	d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
-		_ = mb.ForwardWeight(0)
+		_ = mb.WeightCopy(2)
 		mb.Loss(1, 1, 1)
 		return nil
 	}
 	d.stage.BackwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
-		_ = mb.BackwardWeight(0)
+		_ = mb.WeightCopy(1)
 		mb.LossSeed(1)
 		return nil
 	}
@@ -157,7 +157,7 @@ func TestCopiesAllocateOnce(t *testing.T) {
 	}
 	few := steps(128)
 	require.Equal(t, few, steps(4096))
-	d.stage.Declares.ForwardWeights, d.stage.Declares.BackwardWeights = nil, nil
+	d.stage.Declares.WeightCopies = nil
 	d.stage.ForwardFunc = func(_ context.Context, mb batchctx.Microbatch[buffer], _, _ []buffer) error {
 		mb.Loss(1, 1, 1)
 		return nil

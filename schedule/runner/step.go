@@ -338,8 +338,6 @@ func (r *worker[T]) abort() {
 		clear(st.gradOut)
 		r.giveBack(st.out)
 		r.giveBack(st.gradIn)
-		r.giveBack(st.forward)
-		r.giveBack(st.backward)
 	}
 	r.giveBack(r.received)
 	r.context.Abort()

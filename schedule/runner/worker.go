@@ -79,8 +79,6 @@ type stage[T any] struct {
 	in, out        []T
 	gradOut        []T
 	gradIn         []T
-	forward        []T // copies of its weights, until the context has taken them over
-	backward       []T
 	noGradIn       uint64
 	noGradOut      uint64
 	wantsGradient  bool // something before it trains
@@ -177,12 +175,10 @@ func (r *worker[T]) resolveStage(s int) *frames.Layout[T] {
 	st.gradIn = make([]T, len(st.spec.Inputs))
 	st.out = make([]T, len(st.spec.Outputs))
 	st.gradOut = make([]T, len(st.spec.Outputs))
-	st.forward = make([]T, len(st.spec.ForwardWeights))
-	st.backward = make([]T, len(st.spec.BackwardWeights))
 	layout := &frames.Layout[T]{
 		Name: st.spec.Name, Inputs: len(st.spec.Inputs), Outputs: len(st.spec.Outputs),
 		Slots: st.spec.Slots, Params: st.params, Recomputes: st.spec.Recomputes,
-		ForwardWeights: st.spec.ForwardWeights, BackwardWeights: st.spec.BackwardWeights, InputWeights: st.spec.InputWeights,
+		WeightCopies: st.spec.WeightCopies,
 	}
 	for _, read := range st.spec.Reads {
 		layout.Reads = append(layout.Reads, frames.Read{Part: slices.Index(r.parts, read.Part), At: read.At})

@@ -157,9 +157,7 @@ func (t *trial[T]) end() {
 func sameSpec(a, b stages.Spec) bool {
 	return a.Name == b.Name && slices.Equal(a.Inputs, b.Inputs) && slices.Equal(a.Outputs, b.Outputs) &&
 		slices.Equal(a.Reads, b.Reads) && slices.Equal(a.Slots, b.Slots) && slices.Equal(a.Losses, b.Losses) && slices.Equal(a.Metrics, b.Metrics) &&
-		slices.Equal(a.ForwardWeights, b.ForwardWeights) && slices.Equal(a.BackwardWeights, b.BackwardWeights) &&
-		a.InputWeights == b.InputWeights &&
-		a.Frozen == b.Frozen && a.Recomputes == b.Recomputes
+		slices.Equal(a.WeightCopies, b.WeightCopies) && a.Frozen == b.Frozen && a.Recomputes == b.Recomputes
 }
 
 func sameParams[T any](a, b []batchctx.Use[T]) bool {

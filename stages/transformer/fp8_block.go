@@ -51,10 +51,10 @@ func (b *builder) inFP8(full *block) *fp8Block {
 		attentionDrop: full.attentionDrop, mlpDrop: full.mlpDrop, fp8Attention: b.cfg.FP8Attention,
 	}
 	s.lines = b.lines()
-	s.qkv = b.fp8Linear(full.qkv, name+".attention.qkv", keptForQKV, 0)
-	s.output = b.fp8Linear(full.output, name+".attention.output", keptForOutput, 1)
-	s.up = b.fp8Linear(full.up, name+".mlp.up", keptForUp, 2)
-	s.down = b.fp8Linear(full.down, name+".mlp.down", keptForDown, 3)
+	s.qkv = b.fp8Linear(full.qkv, name+".attention.qkv", keptForQKV)
+	s.output = b.fp8Linear(full.output, name+".attention.output", keptForOutput)
+	s.up = b.fp8Linear(full.up, name+".mlp.up", keptForUp)
+	s.down = b.fp8Linear(full.down, name+".mlp.down", keptForDown)
 	s.wide = b.quantity(name+".mlp.up.output", fp8.Output, s.up.out)
 	if s.fp8Attention {
 		s.heads8 = b.quantity(name+".attention.qkv.output", fp8.Output, s.qkv.out)
@@ -62,8 +62,8 @@ func (b *builder) inFP8(full *block) *fp8Block {
 	s.lines.end()
 	b.measuring = append(b.measuring, &s.lines)
 	for _, l := range s.linears() {
-		s.ForwardWeights(l.name)
-		s.BackwardWeights(l.name)
+		l.forward = s.WeightCopy(l.name, batchctx.AtForward)
+		l.backward = s.WeightCopy(l.name, batchctx.AtBackward)
 	}
 	s.declareSlots()
 	return s
@@ -100,28 +100,17 @@ type fp8Stage struct {
 	block *fp8Block
 }
 
-// QuantizeWeights makes the copies of the weights for a step: for the forward
-// columnwise, for the backward rowwise.
-func (s *fp8Stage) QuantizeWeights(_ context.Context, q batchctx.Quantization[kernels.Buffer], forward, backward []kernels.Buffer) error {
+// QuantizeWeights makes the copies of the weights for a step.
+func (s *fp8Stage) QuantizeWeights(_ context.Context, q batchctx.Quantization[kernels.Buffer]) error {
 	if q.Pass() == batchctx.Train {
 		if err := s.block.lines.begin(); err != nil {
 			return err
 		}
 	}
-	for i, l := range s.block.linears() {
-		if err := l.quantizeWeight(s.dev, q, &forward[i], at(backward, i)); err != nil {
-			return err
-		}
+	for _, l := range s.block.linears() {
+		l.quantizeWeight(s.dev, q)
 	}
 	return nil
-}
-
-// at returns a place of a list, and none of a list that is not there.
-func at(list []kernels.Buffer, i int) *kernels.Buffer {
-	if list == nil {
-		return nil
-	}
-	return &list[i]
 }
 
 func (b *fp8Block) forward(c *call, in, out []kernels.Buffer) {

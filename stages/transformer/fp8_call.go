@@ -134,15 +134,6 @@ func (c *call) normed(x kernels.Buffer, n *norm, q *quantity, rows int) fp8.Tens
 	return t
 }
 
-// copied borrows a copy of a weight from the step, by its number: that of the forward or
-// that of the backward.
-func (c *call) copied(backward bool, number int) kernels.Buffer {
-	if backward {
-		return c.mb.BackwardWeight(number)
-	}
-	return c.mb.ForwardWeight(number)
-}
-
 // quantizedMatMul computes a product whose operands are complete, but for the workspace.
 func (c *call) quantizedMatMul(op kernels.QuantizedMatMul) {
 	op.Workspace = c.scratch(c.dev.QuantizedWorkspace(op.M, op.N, op.K))

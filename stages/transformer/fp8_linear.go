@@ -18,7 +18,7 @@ type fp8Linear struct {
 	linear
 	name                 string
 	input, weights, grad quantity
-	number               int           // of the weight's copies in the stage
+	forward, backward    batchctx.Copy // of the weight
 	forWeight            batchctx.Slot // its first slot of what I leaves for W
 }
 
@@ -38,31 +38,31 @@ const (
 )
 
 // fp8Linear turns the linear layer called name into one in FP8.
-func (b *builder) fp8Linear(l linear, name string, forWeight batchctx.Slot, number int) fp8Linear {
+func (b *builder) fp8Linear(l linear, name string, forWeight batchctx.Slot) fp8Linear {
 	return fp8Linear{
-		linear: l, name: name, number: number, forWeight: forWeight,
+		linear: l, name: name, forWeight: forWeight,
 		input:   b.quantity(name+".input", fp8.Input, l.in),
 		weights: b.quantity(name+".weight", fp8.Weight, l.out),
 		grad:    b.quantity(name+".grad_output", fp8.GradOutput, l.out),
 	}
 }
 
-// quantizeWeight puts the copies of the weight where the runner takes them over. There
-// is no place for that of the backward where the step has none.
-func (l *fp8Linear) quantizeWeight(dev kernels.Compute, q batchctx.Quantization[kernels.Buffer], forward, backward *kernels.Buffer) (err error) {
+// quantizeWeight makes the copies of the weight that the step wants: for the forward
+// columnwise, for the backward rowwise.
+func (l *fp8Linear) quantizeWeight(dev kernels.Compute, q batchctx.Quantization[kernels.Buffer]) {
 	shape := l.weights.shape(l.in)
-	op := l.weights.fill(l.weight, l.in, q.Pass() == batchctx.Train)
-	if *forward, err = dev.Alloc(memory.FP8, kernels.Uint8, shape.Bytes(fp8.Columnwise)); err != nil {
-		return err
-	}
-	op.Columnwise = shape.Half(fp8.Columnwise, *forward)
-	if backward != nil {
-		if *backward, err = dev.Alloc(memory.FP8, kernels.Uint8, shape.Bytes(fp8.Rowwise)); err != nil {
-			return err
+	half := func(k batchctx.Copy, usage fp8.Usage) (none kernels.Quantized) {
+		if !q.Wants(k) {
+			return none
 		}
-		op.Rowwise = shape.Half(fp8.Rowwise, *backward)
+		b := q.Must(dev.Alloc(memory.FP8, kernels.Uint8, shape.Bytes(usage)))
+		q.Put(k, b)
+		return shape.Half(usage, b)
 	}
-	return dev.Quantize(op)
+	op := l.weights.fill(l.weight, l.in, q.Pass() == batchctx.Train)
+	op.Columnwise = half(l.forward, fp8.Columnwise)
+	op.Rowwise = half(l.backward, fp8.Rowwise)
+	q.Check(dev.Quantize(op))
 }
 
 // trains reports whether the gradient of the weight is wanted.
@@ -71,7 +71,7 @@ func (c *call) trains(l *fp8Linear) bool { return !c.mb.Frozen(l.weightUse) }
 // fp8Linear sets y to x·weight + bias. x stays the caller's.
 func (c *call) fp8Linear(y kernels.Buffer, x *fp8.Tensor, l *fp8Linear, rows int) {
 	a := c.rowwise(x)
-	weight := c.copied(false, l.number)
+	weight := c.mb.WeightCopy(l.forward)
 	c.quantizedMatMul(kernels.QuantizedMatMul{
 		A: a, B: kernels.Quantized{Data: weight, Encoding: l.weights.encoding, Rows: l.out, Cols: l.in},
 		C: y, Bias: l.bias, M: rows, N: l.out, K: l.in,
@@ -107,7 +107,7 @@ func (c *call) quantizeGrad(dy kernels.Buffer, l *fp8Linear, rows int) fp8.Tenso
 // frozen.
 func (c *call) fp8LinearBackward(dx kernels.Buffer, dy, x *fp8.Tensor, l *fp8Linear, rows int) {
 	a := c.rowwise(dy)
-	weight := c.copied(true, l.number)
+	weight := c.mb.WeightCopy(l.backward)
 	c.quantizedMatMul(kernels.QuantizedMatMul{
 		A: a, B: kernels.Quantized{Data: weight, Encoding: l.weights.encoding, Rows: l.in, Cols: l.out},
 		C: dx, M: rows, N: l.in, K: l.out,

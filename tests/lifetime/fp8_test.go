@@ -264,7 +264,7 @@ func TestACopyKeptBeyondItsDropIsCaught(t *testing.T) {
 		before := n.dev.Live()
 		var workspaces kept
 		n.linear.forward = func(l *linear, mb microbatch, _ buffer) error {
-			w := mb.ForwardWeight(0)
+			w := mb.WeightCopy(1)
 			if len(workspaces) == 0 {
 				workspaces = append(workspaces, mb.Retain(w))
 			}
@@ -314,7 +314,7 @@ func TestFP8LeaksThatCannotBeSaid(t *testing.T) {
 	})
 	refused(batchctx.ErrMisplaced, "a backward reads the forward's copy", func(n *network) {
 		n.linear.backward = func(_ *linear, mb microbatch, _ buffer, _, _ *fp8.Tensor) error {
-			mb.ForwardWeight(0)
+			mb.WeightCopy(1)
 			return nil
 		}
 	})

@@ -35,7 +35,7 @@ type linear struct {
 	dev          *kernels.Host
 	weight, grad buffer
 
-	quantized func(l *linear, call weights, forward, backward []buffer) error
+	quantized func(l *linear, call weights) error
 	forward   func(l *linear, mb microbatch, x buffer) error
 	save      func(l *linear, mb microbatch, x *fp8.Tensor) error
 	backward  func(l *linear, mb microbatch, gradOut buffer, x, dy *fp8.Tensor) error
@@ -43,7 +43,8 @@ type linear struct {
 
 // Spec declares one slot, for the input, and a copy of the weight for each direction.
 func (l *linear) Spec() stages.Spec {
-	return stages.Spec{Name: "linear", Inputs: hidden, Outputs: hidden, Slots: []string{"x"}, ForwardWeights: []string{"weight"}, BackwardWeights: []string{"weight"}}
+	return stages.Spec{Name: "linear", Inputs: hidden, Outputs: hidden, Slots: []string{"x"},
+		WeightCopies: []batchctx.WeightCopy{{Name: "weight", At: batchctx.AtForward}, {Name: "weight", At: batchctx.AtBackward}}}
 }
 
 // Params is the weight.
@@ -76,22 +77,22 @@ func (l *linear) quantize(x buffer, s fp8.Shape, usage fp8.Usage) (fp8.Tensor, e
 }
 
 // QuantizeWeights makes the copies of the step.
-func (l *linear) QuantizeWeights(_ context.Context, call weights, forward, backward []buffer) error {
+func (l *linear) QuantizeWeights(_ context.Context, call weights) error {
 	w, err := l.quantize(l.weight, shape("weight", in, out), fp8.Rowwise|fp8.Columnwise)
 	if err != nil {
 		return err
 	}
 	rowwise, columnwise := w.Buffers()
-	forward[0] = columnwise
-	if backward == nil { // an evaluation
+	call.Put(1, columnwise)
+	if call.Wants(2) {
+		call.Put(2, rowwise)
+	} else { // an evaluation
 		call.Release(rowwise)
-	} else {
-		backward[0] = rowwise
 	}
 	if l.quantized != nil {
-		err = errors.Join(err, l.quantized(l, call, forward, backward))
+		return l.quantized(l, call)
 	}
-	return err
+	return nil
 }
 
 // Forward returns x·w.
@@ -112,7 +113,7 @@ func (l *linear) Forward(_ context.Context, mb microbatch, from, to []buffer) er
 	if err != nil {
 		return err
 	}
-	w := mb.ForwardWeight(0)
+	w := mb.WeightCopy(1)
 	s := shape("weight", in, out)
 	if err := l.product(mb, kernels.QuantizedMatMul{A: a, B: s.Half(fp8.Columnwise, w), C: to[0], M: rows, N: out, K: in}); err != nil {
 		return err
@@ -155,7 +156,7 @@ func (l *linear) gradients(mb microbatch, x, dy *fp8.Tensor, gradIn []buffer) (e
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	w := mb.BackwardWeight(0)
+	w := mb.WeightCopy(2)
 	grad, write := mb.GradFirst(1)
 	s := shape("weight", in, out)
 	return errors.Join(

@@ -60,7 +60,9 @@ func (s *stage) Spec() stages.Spec {
 		spec.Outputs = wires
 	}
 	if s.quantizes {
-		spec.ForwardWeights, spec.BackwardWeights, spec.InputWeights = []string{"w"}, []string{"w for the input", "w"}, 1
+		spec.WeightCopies = []batchctx.WeightCopy{
+			{Name: "w", At: batchctx.AtForward}, {Name: "w for the input", At: batchctx.AtBackward, InputOnly: true}, {Name: "w", At: batchctx.AtBackward},
+		}
 	}
 	return spec
 }
@@ -162,17 +164,15 @@ func (s *stage) contribute(mb MB) {
 }
 
 // QuantizeWeights makes the copies of the stage's weights.
-func (s *stage) QuantizeWeights(_ context.Context, q batchctx.Quantization[T], forward, backward []T) error {
+func (s *stage) QuantizeWeights(_ context.Context, q batchctx.Quantization[T]) error {
 	alloc := func(class memory.Class, size Size) T {
 		return q.Must(s.dev.Alloc(class, kernels.Uint8, int(s.bytes(s.number, size, -1))))
 	}
 	work := alloc(memory.Workspace, QuantizeWork)
-	forward[0] = alloc(memory.FP8, ForwardCopy)
-	if backward != nil && q.InputGradient() {
-		backward[0] = alloc(memory.FP8, InputCopy)
-	}
-	if backward != nil {
-		backward[1] = alloc(memory.FP8, BackwardCopy)
+	for i, size := range []Size{ForwardCopy, InputCopy, BackwardCopy} {
+		if k := batchctx.Copy(i + 1); q.Wants(k) {
+			q.Put(k, alloc(memory.FP8, size))
+		}
 	}
 	q.Release(work)
 	return nil

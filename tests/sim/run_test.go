@@ -273,9 +273,10 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 	if p.Last(s) && w.Outputs {
 		d.Outputs("out")
 	}
+	var forwardCopy, backwardCopy batchctx.Copy
 	if w.Copies {
-		d.ForwardWeights("forward")
-		d.BackwardWeights("backward")
+		forwardCopy = d.WeightCopy("forward", batchctx.AtForward)
+		backwardCopy = d.WeightCopy("backward", batchctx.AtBackward)
 	}
 	d.NoGrad("y") // which every stage hands on as it is
 	contribute := func(mb batchctx.Microbatch[T], x T) error {
@@ -300,7 +301,7 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 			return err
 		}
 		if w.Copies {
-			if err := w.read(dev, mb.ForwardWeight(0), 0, weight(k)); err != nil {
+			if err := w.read(dev, mb.WeightCopy(forwardCopy), 0, weight(k)); err != nil {
 				return err
 			}
 		}
@@ -338,7 +339,7 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 			return T{}, err
 		}
 		if w.Copies {
-			if err := w.read(dev, mb.BackwardWeight(0), 0, -weight(k)); err != nil {
+			if err := w.read(dev, mb.WeightCopy(backwardCopy), 0, -weight(k)); err != nil {
 				return T{}, err
 			}
 		}
@@ -367,15 +368,15 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 		return contribute(mb, h)
 	}
 	name := fmt.Sprint("stage", s)
-	quantize := func(_ context.Context, _ batchctx.Quantization[T], ahead, back []T) error {
-		err := w.event(atCall)
-		if err == nil {
-			ahead[0], err = w.fill(dev, memory.FP8, 0, weight(k))
+	quantize := func(_ context.Context, call batchctx.Quantization[T]) error {
+		if err := w.event(atCall); err != nil {
+			return err
 		}
-		if err == nil && back != nil {
-			back[0], err = w.fill(dev, memory.FP8, 0, -weight(k))
+		call.Put(forwardCopy, call.Must(w.fill(dev, memory.FP8, 0, weight(k))))
+		if call.Wants(backwardCopy) {
+			call.Put(backwardCopy, call.Must(w.fill(dev, memory.FP8, 0, -weight(k))))
 		}
-		return err
+		return nil
 	}
 	if w.Whole {
 		return w.decorated(k, quantized{d.Stage(name, forward, backward), quantize})
@@ -398,13 +399,13 @@ func (w *world) stage(dev kernels.Compute, s int, grads []T) stages.Stage[T] {
 // quantized is a stage that makes copies of its weights.
 type quantized struct {
 	stages.Stage[T]
-	make func(context.Context, batchctx.Quantization[T], []T, []T) error
+	make func(context.Context, batchctx.Quantization[T]) error
 }
 
 func (q quantized) Unwrap() stages.Stage[T] { return q.Stage }
 
-func (q quantized) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T], forward, backward []T) error {
-	return q.make(ctx, call, forward, backward)
+func (q quantized) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error {
+	return q.make(ctx, call)
 }
 
 type quantizedSplit struct {

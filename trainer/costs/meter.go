@@ -46,9 +46,9 @@ func (m *meter[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, o
 }
 
 // QuantizeWeights is the stage's. One whose declaration has no copies is never asked.
-func (m *meter[T]) QuantizeWeights(ctx context.Context, q batchctx.Quantization[T], forward, backward []T) error {
+func (m *meter[T]) QuantizeWeights(ctx context.Context, q batchctx.Quantization[T]) error {
 	defer m.note(schedule.Quantize, time.Now())
-	return m.quantizer.QuantizeWeights(ctx, q, forward, backward)
+	return m.quantizer.QuantizeWeights(ctx, q)
 }
 
 // Backward is the stage's.
