@@ -225,6 +225,7 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 		st.mask = places - 1
 		st.cells = resize(st.cells, places*st.width)
 		st.frames = resize(st.frames, places)
+		st.sizes = st.sizes[:0]
 		if st.InputGradient && pass == Train {
 			st.sizes = resize(st.sizes, places*st.Inputs)
 		}

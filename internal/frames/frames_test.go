@@ -652,3 +652,22 @@ func TestOwnersAreNamed(t *testing.T) {
 		t.Errorf("%s after Abort", info.Name)
 	}
 }
+
+// TestEvaluationWithALargerWindow opens more frames than the training step before it, which
+// has noted the sizes of its inputs.
+func TestEvaluationWithALargerWindow(t *testing.T) {
+	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Activation }, func(*int) int64 { return 8 })
+	c, err := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Layout[*int]{{Name: "only", Inputs: 1, InputGradient: true}}})
+	require.NoError(t, err)
+	for _, step := range []struct {
+		pass   frames.Pass
+		window int
+	}{{frames.Train, 1}, {frames.Eval, 4}} {
+		c.Begin(0, step.pass, frames.Extent{Plan: &schedule.Plan{Windows: []int{step.window}}, Entries: 1})
+		for m := range step.window {
+			require.NoError(t, c.PutAt(effects.Input, 0, m, []*int{new(int)}, 0))
+			require.NoError(t, c.Open(0, m, make([]*int, 1)))
+		}
+		c.Abort()
+	}
+}
