@@ -56,9 +56,10 @@ func TestGenerateLeavesTheTreeClean(t *testing.T) {
 	}
 }
 
+const objdump = "aarch64-linux-gnu-objdump"
+
 // TestEveryWordIsItsComment disassembles all instructions that are written as words.
 func TestEveryWordIsItsComment(t *testing.T) {
-	const objdump = "aarch64-linux-gnu-objdump"
 	if _, err := exec.LookPath(objdump); err != nil {
 		t.Skip("no " + objdump + ": apt-get install binutils-aarch64-linux-gnu")
 	}
