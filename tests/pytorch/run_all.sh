@@ -29,6 +29,6 @@ make_plans interleaved 3 6
 for form in compute comms; do "$plans/weir" convert "$plans/searched.json" --to $form > "$plans/$form/searched-4-8.csv"; done
 
 status=0
-"$python" tests/pytorch/run_plan.py --microbatches $microbatches --format compute_comms "$plans"/comms/*.csv || status=1
-"$python" tests/pytorch/run_plan.py --microbatches $microbatches --format compute_only "$plans"/compute/*.csv || status=1
+"$python" tests/pytorch/run_plan.py "$plans"/comms/*.csv || status=1
+"$python" tests/pytorch/run_plan.py "$plans"/compute/*.csv || status=1
 exit $status

@@ -2,20 +2,16 @@
 """Loads plans that weir has written into torch.distributed.pipelining and runs them.
 
     weir plan zb-v --ranks 2 --stages 4 --microbatches 6 --to comms > zb-v.csv
-    python3 tests/pytorch/run_plan.py --microbatches 6 zb-v.csv
+    python3 tests/pytorch/run_plan.py zb-v.csv
 
 Every rank is a process on the CPU (gloo). The model has one layer a stage. For each
 file the losses and the gradients are compared with those of the same model without a
-pipeline. run_all.sh beside this file does it for a plan of each kind.
-
-PyTorch's loader is internal and moves; this was written for 2.6.
+pipeline. run_all.sh beside this file does it for a plan of each kind. Plans are loaded by
+python/weir_pipelining.py.
 """
 
 import argparse
-import csv
-import inspect
 import os
-import re
 import sys
 import tempfile
 
@@ -24,7 +20,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch.distributed.pipelining import PipelineStage, schedules
+from torch.distributed.pipelining import PipelineStage
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python"))
+import weir_pipelining
 
 WIDTH, ROWS = 8, 2
 
@@ -58,32 +57,17 @@ def sequential(stages, microbatches):
     return losses, [[p.grad.clone() for p in one.parameters()] for one in layers]
 
 
-def placement(path):
-    """Returns the rank of every stage: that of the row on which its forward stands."""
-    rank_of = {}
-    with open(path, newline="") as file:
-        for rank, row in enumerate(csv.reader(file)):
-            for cell in row:
-                for stage in re.findall(r"(\d+)F\d+", cell):
-                    rank_of[int(stage)] = rank
-    return rank_of
-
-
-def run_rank(rank, ranks, path, form, microbatches, folder):
-    dist.init_process_group("gloo", rank=rank, world_size=ranks, store=dist.FileStore(folder + "/store", ranks))
-    rank_of = placement(path)
-    mine = {s: layer(s) for s, r in rank_of.items() if r == rank}
+def run_rank(rank, path, folder):
+    plan = weir_pipelining.Plan(path)
+    dist.init_process_group("gloo", rank=rank, world_size=plan.ranks, store=dist.FileStore(folder + "/store", plan.ranks))
+    mine = {s: layer(s) for s in plan.on(rank)}
     # Shapes are given: the inference of 2.6 over gloo mixes up messages on a V of four ranks.
     like = torch.empty(ROWS, WIDTH)
-    stages = [PipelineStage(mine[s], s, len(rank_of), torch.device("cpu"), input_args=like, output_args=like)
-              for s in sorted(mine)]
-    runtime = schedules._PipelineScheduleRuntime
-    sums = {"scale_grads": False} if "scale_grads" in inspect.signature(runtime.__init__).parameters else {}
-    schedule = runtime(stages, microbatches, loss_fn=loss_of, stage_index_to_group_rank=rank_of, **sums)
-    schedule._load_csv(path, format=form)
-    inputs, targets = batch(microbatches)
+    stages = [PipelineStage(mine[s], s, plan.stages, torch.device("cpu"), input_args=like, output_args=like) for s in plan.on(rank)]
+    schedule = plan.schedule(stages, loss_of, reduction="sum")
+    inputs, targets = batch(plan.microbatches)
     losses = []
-    if len(rank_of) - 1 in mine:
+    if plan.stages - 1 in mine:
         schedule.step(*([inputs] if 0 in mine else []), target=targets, losses=losses)
     elif 0 in mine:
         schedule.step(inputs)
@@ -95,11 +79,11 @@ def run_rank(rank, ranks, path, form, microbatches, folder):
     dist.destroy_process_group()
 
 
-def run_file(path, form, microbatches):
-    rank_of = placement(path)
-    ranks, stages = 1 + max(rank_of.values()), len(rank_of)
+def run_file(path):
+    plan = weir_pipelining.Plan(path)
+    ranks, stages, microbatches = plan.ranks, plan.stages, plan.microbatches
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(run_rank, (ranks, path, form, microbatches, folder), nprocs=ranks)
+        mp.spawn(run_rank, (path, folder), nprocs=ranks)
         got = [torch.load(f"{folder}/{rank}") for rank in range(ranks)]
     want_losses, want_gradients = sequential(stages, microbatches)
     losses = [loss for found, _ in got for loss in found]
@@ -116,12 +100,10 @@ def run_file(path, form, microbatches):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--microbatches", type=int, required=True)
-    parser.add_argument("--format", default="compute_comms", choices=["compute_only", "compute_comms"])
     parser.add_argument("files", nargs="+")
     args = parser.parse_args()
-    print(f"PyTorch {torch.__version__}, {args.format}")
-    good = [run_file(f, args.format, args.microbatches) for f in args.files]
+    print(f"PyTorch {torch.__version__}")
+    good = [run_file(f) for f in args.files]
     sys.exit(0 if all(good) else 1)
 
 

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Measures the makespan of a plan in PyTorch, with stages that sleep instead of computing.
+
+    python3 tests/pytorch/time_plan.py --costs costs.json best.csv
+
+Each rank is a process over gloo. Every stage sleeps as long as the costs of weir say that
+it computes, and hands on as many bytes as they say. The makespan of a step is from the
+first start of a computation on any rank to the last end on any. Printed are the median of
+the steps and the least one, in the unit of the costs, as weir sim does: other work on the
+machine only makes a step longer.
+
+makespans.sh beside this file measures several plans, with and without a cost of hops, and
+starts the ranks itself: --rank and --folder are for that, and --summary prints what they
+measured. The costs of stage 0 must have no i: PyTorch runs all of its backward in W.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SECONDS = {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def read_costs(path):
+    """Returns the costs and how many seconds a step of their time is."""
+    with open(path) as file:
+        costs = json.load(file)
+    return costs, SECONDS[costs["unit"]] / costs.get("scale", 1)
+
+
+def run(args):
+    """Runs the rank, and writes the start and the end of each of its steps to the folder."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage
+
+    sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), part) for part in ("../../python", ".")]
+    import weir_pipelining
+
+    costs, second = read_costs(args.costs)
+    plan = weir_pipelining.Plan(args.file)
+    busy = []
+
+    def work(cost):
+        busy.append(time.monotonic())
+        time.sleep(cost * second)
+        busy.append(time.monotonic())
+
+    class Working(torch.autograd.Function):
+        """Hands its input on, and works when the gradient comes back."""
+
+        @staticmethod
+        def forward(ctx, x, cost):
+            ctx.cost = cost
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            work(ctx.cost)
+            return gradient, None
+
+    class Stage(torch.nn.Module):
+        def __init__(self, costs):
+            super().__init__()
+            self.costs, self.weight = costs, torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            work(self.costs["f"])
+            return Working.apply(x, self.costs.get("i", 0)) * Working.apply(self.weight, self.costs.get("w", 0))
+
+    dist.init_process_group("gloo", rank=args.rank, world_size=plan.ranks, store=dist.FileStore(args.folder + "/store", plan.ranks))
+    per_stage = costs["stages"] if len(costs["stages"]) > 1 else costs["stages"] * plan.stages
+    floats = max(per_stage[0].get("output", 4) // 4, 1)
+    like = torch.empty(1, floats)
+    stages = [PipelineStage(Stage(per_stage[s]), s, plan.stages, torch.device("cpu"), input_args=like, output_args=like)
+              for s in plan.on(args.rank)]
+    schedule = plan.schedule(stages, lambda output, target: output.mean())
+    inputs, targets = torch.ones(plan.microbatches, floats), torch.ones(plan.microbatches, 1)
+    spans = []
+    for _ in range(args.steps + 1):  # the first one connects
+        dist.barrier()
+        busy.clear()
+        if 0 in plan.on(args.rank):
+            kwargs = {"target": targets} if plan.stages - 1 in plan.on(args.rank) else {}
+            schedule.step(inputs, **kwargs)
+        elif plan.stages - 1 in plan.on(args.rank):
+            schedule.step(target=targets)
+        else:
+            schedule.step()
+        spans.append([busy[0], busy[-1]])
+    with open(f"{args.folder}/{args.rank}.json", "w") as file:
+        json.dump(spans[1:], file)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def makespans(args):
+    """Returns the makespans of what the ranks have measured, ascending."""
+    _, second = read_costs(args.costs)
+    ranks = [name for name in os.listdir(args.folder) if name.endswith(".json")]
+    spans = [json.load(open(f"{args.folder}/{name}")) for name in ranks]
+    return sorted((max(last for _, last in step) - min(first for first, _ in step)) / second for step in zip(*spans))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--costs", required=True)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--folder")
+    parser.add_argument("--summary", action="store_true")
+    parser.add_argument("file")
+    args = parser.parse_args()
+    if args.rank is not None:
+        run(args)
+        return
+    if not args.summary:
+        args.folder = tempfile.mkdtemp()
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        with open(args.file) as file:
+            ranks = len(file.read().splitlines())
+        command = [sys.executable, __file__, "--costs", args.costs, "--steps", str(args.steps), "--folder", args.folder, args.file]
+        started = [subprocess.Popen(command + ["--rank", str(rank)]) for rank in range(ranks)]
+        if any([process.wait() for process in started]):
+            sys.exit(1)
+    measured = makespans(args)
+    print(f"{statistics.median(measured):.0f} {measured[0]:.0f}")
+
+
+if __name__ == "__main__":
+    main()
