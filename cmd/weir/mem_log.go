@@ -42,7 +42,7 @@ func (g growing) status(grows bool) error {
 
 // Help is printed behind the flags.
 func (memLogCmd) Help() string {
-	return `The exit status is 1 where something grows or a line cannot be read, and 0 where neither is so.`
+	return `The exit status is 1 where something grows or a line cannot be read, and 0 where neither is so. A warm-up that saturates is no growth. Of a log that is too short to tell growth from chance the outcome is inconclusive, and the exit status 0.`
 }
 
 // Run prints what the log says and writes the files that are asked for. Lines that

@@ -31,7 +31,7 @@ const memoryText = `2 ranks, 1 step of 40 microbatches, 80 records in the minima
       0              1.0 MiB   1.0 MiB    2.0 MiB                     0 B
       1   1.0 MiB + 39.0 KiB   1.0 MiB    2.0 MiB                 1.0 KiB
 
-rank 1 grows by 1.0 KiB with every microbatch, from step 7, microbatch 1 on
+rank 1 grows by 1.0 KiB with every microbatch, from step 7, microbatch 1 on; still growing at the end: yes
 `
 
 func TestMem(t *testing.T) {
@@ -183,5 +183,10 @@ func TestMemLogMinGrowth(t *testing.T) {
 		stdout, stderr, got := weir(lines.String(), "mem", "log", "-", "--min-growth", least)
 		require.Equal(t, status, got, stderr)
 		require.Equal(t, status == 0, strings.Contains(stdout, "nothing grows"), stdout)
+		page := filepath.Join(t.TempDir(), "log.html")
+		weir(lines.String(), "mem", "log", "-", "--min-growth", least, "--html", page)
+		html, err := os.ReadFile(page)
+		require.NoError(t, err)
+		require.Equal(t, status == 1, strings.Contains(string(html), "grows from here"))
 	}
 }

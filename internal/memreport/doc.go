@@ -11,5 +11,5 @@
 // microbatch. Where it tells the level alone, growth is a slope: the median of the
 // slopes between all pairs of points (Theil 1950, Sen 1968), which nothing rare can
 // move, with Sen's interval for it; a level grows where the whole interval is above
-// zero.
+// zero, and the end of it may have the same rate: what saturates is a warm-up.
 package memreport

@@ -143,6 +143,11 @@ func (g *grid) late() (s start, ok bool) {
 	return s, true
 }
 
+// end returns how the steps from a row on rise, from position to position.
+func (g *grid) end(row int) (x, y []float64) {
+	return g.above(g.mean(row, len(g.rows)), nil)
+}
+
 // mean returns the means of some rows by place.
 func (g *grid) mean(from, to int) []mean {
 	var all []mean

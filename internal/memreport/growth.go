@@ -19,6 +19,11 @@ type Growth struct {
 	// From says what it was found in: "books", the excess of the allocator's book over
 	// the step's; "level", what is live; "" where nothing grows.
 	From string `json:"from,omitempty"`
+	// Still is whether it grows in the last quarter of the log as well.
+	Still bool `json:"still,omitempty"`
+	// Unclear is a log too short to tell growth from chance: the level ends above where it
+	// began, PerMicrobatch or PerStep says by how much, and nothing counts as growing.
+	Unclear bool `json:"inconclusive,omitempty"`
 	// Class is the class that has risen most from the first record to the last, where the
 	// log has classes.
 	Class string `json:"class,omitempty"`
@@ -72,29 +77,49 @@ func (r *rank) rises() (g Growth) {
 	if leaves {
 		g.From, g.PerStep = "level", whole(steps.Median)
 		g.leaves = steps.from
+		x, y := quarter(middles(r.lows.buckets(mostPoints)))
+		g.Still = goesOn(x, y, steps.Median)
 	}
 	if r.grew {
 		return r.excessGrowth(g)
 	}
+	halfX, halfY := r.grid.end(len(r.grid.rows) / 2)
 	if late, ok := r.grid.late(); ok {
 		g.From = "level"
 		g.rate(late.slope)
 		g.late = late.row
+		g.Still = r.still(late.row, late.Median)
 		g.First = &First{Step: late.step, LastStep: late.lastStep, Microbatch: int(late.from), Last: int(late.to), record: -1, position: late.from}
-	} else if within, ok := r.within.rise(1); ok {
+	} else if within, ok := r.within.rise(1); ok && goesOn(halfX, halfY, within.Median) {
 		g.From = "level"
+		g.Still = r.still(0, within.Median)
 		g.rate(within.slope)
 		g.First = &First{Step: r.first.Step, LastStep: r.first.Step, Microbatch: int(within.from), Last: int(within.to), record: within.from, position: within.from, every: r.steps > 1 && !leaves}
 	} else if leaves { // each step leaves something, and its microbatches do not show it
 		g.First = &First{Step: r.stepNumber(steps.from), LastStep: r.stepNumber(steps.to), record: -1, position: -1}
+	} else if x, y := middles(r.lows.buckets(mostPoints)); unclear(y) {
+		g.Unclear, g.PerStep = true, whole(fit(x, y).Median)
+	} else if rate := fit(halfX, halfY).Median; unclear(halfY) && rate >= fit(middles(r.within.buckets(mostPoints))).Median/2 {
+		g.Unclear, g.PerMicrobatch = true, whole(rate)
 	}
 	return g
+}
+
+// still reports whether a rise within the steps from a row on goes on in the last quarter
+// of the log.
+func (r *rank) still(row int, rate float64) bool {
+	n := len(r.grid.rows)
+	x, y := r.grid.end(max(n-max(n/4, 1), row))
+	if n == 1 {
+		x, y = quarter(x, y)
+	}
+	return goesOn(x, y, rate)
 }
 
 // excessGrowth is growth that the books show: a fact.
 func (r *rank) excessGrowth(g Growth) Growth {
 	at := r.firstExcess
-	g.From = "books"
+	g.From, g.Still = "books", 4*(r.records-1-r.lastGrew) <= r.records
 	g.First = &First{at.Step, at.Microbatch, at.Step, at.Microbatch, at.Record, r.firstExcessIn, false}
 	if s, ok := r.excess.rise(1); ok {
 		g.rate(s.slope)

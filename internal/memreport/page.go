@@ -44,7 +44,7 @@ func (l *Log) Page(name string) *report.Page {
 // facts are the numbers on top.
 func facts(s *Summary, focus *Rank) []report.Fact {
 	growth := report.Fact{
-		Label: "growth per microbatch", Value: focus.Growth.short(), Good: !focus.Growth.Grows(), Bad: focus.Growth.Grows(),
+		Label: "growth per microbatch", Value: focus.Growth.short(), Good: !focus.Growth.Grows() && !focus.Growth.Unclear, Bad: focus.Growth.Grows(),
 		Note: "on every rank, over " + units.Number(s.Records, "record"),
 	}
 	list := []report.Fact{growth}

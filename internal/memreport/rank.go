@@ -31,6 +31,7 @@ type rank struct {
 	firstExcess   place // of the first such record
 	firstExcessIn int64 // its position in its step
 	excessMost    int64
+	lastGrew      int64 // the last record whose excess grew
 
 	first, last, highest      place
 	firstLevel                int64
@@ -81,6 +82,9 @@ func (r *rank) add(record *memlog.Record) {
 		r.excess.add(r.inStep, float64(record.Excess))
 	}
 	r.excessMost = max(r.excessMost, record.Excess)
+	if record.Growth > 0 {
+		r.lastGrew = r.records
+	}
 	r.inStep++
 	r.mostInStep = max(r.mostInStep, r.inStep)
 	r.levels(record, at)

@@ -80,12 +80,37 @@ func (s slope) rises(points int) bool {
 	return s.Least > 0 && (points >= leastPoints || points >= 3 && s.Low == s.High)
 }
 
+// goesOn reports whether the end of a rise may have its rate still: that it rises by less
+// than half of the rate is chance. What saturates does not go on.
+func goesOn(x, y []float64, rate float64) bool {
+	return len(x) < 3 || fit(x, y).High >= rate/2
+}
+
+// quarter returns the last quarter of points, and three at least.
+func quarter(x, y []float64) (lastX, lastY []float64) {
+	from := max(len(x)-max(len(x)/4, 3), 0)
+	return x[from:], y[from:]
+}
+
+// unclear reports whether points end above where they began, though chance may explain it:
+// their last half is nowhere below the first, and rises, by no less than a quarter of what
+// came before.
+func unclear(y []float64) bool {
+	half := len(y) / 2
+	return half > 0 && 4*(y[len(y)-1]-y[half]) > y[half]-y[0] && slices.Min(y[half:]) >= slices.Max(y[:half])
+}
+
 // fitEnd returns the slope of the points, or else of their last half, or half of that, so
-// many times: the first that rises.
+// many times: the first that rises, and goes on. The end of one that saturates must show it.
 func fitEnd(x, y []float64, halves int) (s slope, ok bool) {
+	saturates := false
 	for part := 0; halves >= 0 && (part == 0 || len(x)-part >= leastPoints); halves-- {
 		if s = fit(x[part:], y[part:]); s.rises(len(x) - part) {
-			return s, true
+			x, y := x[(part+len(x))/2:], y[(part+len(x))/2:]
+			if goesOn(x, y, s.Median) && (!saturates || fit(x, y).Median >= s.Median/2) {
+				return s, true
+			}
+			saturates = true
 		}
 		part += max((len(x)-part)/2, 1)
 	}

@@ -65,7 +65,7 @@ func (l *Log) Summary() *Summary {
 	for _, r := range l.sorted() {
 		s.Steps, s.Microbatches = max(s.Steps, r.steps), max(s.Microbatches, r.microbatches())
 		one := r.summary()
-		if g := &one.Growth; g.From == "level" && g.each(r.microbatches()) < float64(l.Least) {
+		if g := &one.Growth; g.From != "books" && g.each(r.microbatches()) < float64(l.Least) {
 			*g = Growth{}
 		}
 		one.PeakOwners = l.peaks[r.number].sorted()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -47,35 +48,51 @@ func TestGrowthByLevel(t *testing.T) {
 	}{
 		{"flat", 5, 64, func(int, int) int64 { return 5000 }, "nothing grows\n"},
 		{"Fast-LLM #486", 1, 128, func(_, mb int) int64 { return 46_690*mib + 164*mib*int64(mb) },
-			"rank 0 grows by 164 MiB with every microbatch, from step 0, microbatch 1 on\n"},
+			"rank 0 grows by 164 MiB with every microbatch, from step 0, microbatch 1 on; still growing at the end: yes\n"},
 		{"its residual", 1, 1024, func(_, mb int) int64 { return 46_690*mib + 240*1024*int64(max(mb-1, 0)) },
-			"rank 0 grows by 240 KiB with every microbatch, from step 0, microbatch 2 on\n"},
+			"rank 0 grows by 240 KiB with every microbatch, from step 0, microbatch 2 on; still growing at the end: yes\n"},
 		{"given back at step end", 10, 32, func(_, mb int) int64 { return 1<<30 + 512*int64(mb) },
-			"rank 0 grows by 512 B with every microbatch, in every step from microbatch 1 on\n"},
+			"rank 0 grows by 512 B with every microbatch, in every step from microbatch 1 on; still growing at the end: yes\n"},
 		{"never given back", 10, 32, func(step, mb int) int64 { return 1<<30 + 512*int64(32*step+mb) },
-			"rank 0 grows by 512 B with every microbatch, from step 0, microbatch 1 on; a step gives nothing of it back\n"},
+			"rank 0 grows by 512 B with every microbatch, from step 0, microbatch 1 on; a step gives nothing of it back; still growing at the end: yes\n"},
 		{"behind a step", 20, 16, func(step, _ int) int64 { return 5000 + 300*int64(max(step-4, 0)) },
-			"rank 0 grows by 300 B with every step, from step 5 on; within a step it does not\n"},
+			"rank 0 grows by 300 B with every step, from step 5 on; within a step it does not; still growing at the end: yes\n"},
 		{"variable lengths", 1, 1024, func(int, int) int64 { return 1<<30 + noise() }, "nothing grows\n"},
 		{"warm-up", 20, 16, func(step, _ int) int64 { return 5000 + 9000*int64(min(step, 2)) }, "nothing grows\n"},
 		{"a pipeline that drains", 10, 32, func(_, mb int) int64 { return 5000 + 700*int64(min(3, 31-mb)) }, "nothing grows\n"},
-		{"too short to say", 1, 6, func(_, mb int) int64 { return int64(mb * mb) }, "nothing grows\n"},
+		{"too short to say", 1, 6, func(_, mb int) int64 { return int64(mb * mb) },
+			"rank 0 ends its steps higher than it begins them, by about 5 B a microbatch: inconclusive, the log is too short to tell growth from chance\n"},
+		{"one leak of sixteen, 6 steps", 6, 20, func(step, mb int) int64 { return 5000 + 4096*int64((20*step+mb+1)/16) },
+			"rank 0 ends higher than it began, by about 4.8 KiB a step: inconclusive, the log is too short to tell growth from chance\n"},
+		{"one leak of sixteen, 20 steps", 20, 20, func(step, mb int) int64 { return 5000 + 4096*int64((20*step+mb+1)/16) },
+			"rank 0 grows by 256 B with every microbatch (99 %: 205 B to 293 B), from step 0, microbatch 1 on; a step gives nothing of it back; still growing at the end: yes\n"},
+		{"one leak of sixteen, 1 step", 1, 64, func(_, mb int) int64 { return 5000 + 4096*int64((mb+1)/16) },
+			"rank 0 ends its steps higher than it begins them, by about 241 B a microbatch: inconclusive, the log is too short to tell growth from chance\n"},
+		{"the first steps fill a cache", 20, 16, func(step, mb int) int64 { return 5000 + 4096*int64(min(16*step+mb, 100)) }, "nothing grows\n"},
+		{"a warm-up that saturates", 20, 16, func(step, mb int) int64 { return 5000 + int64(2e5*(1-math.Exp(-float64(16*step+mb)/40))) }, "nothing grows\n"},
+		{"a warm-up within a step", 1, 64, func(_, mb int) int64 { return 5000 + int64(2e5*(1-math.Exp(-float64(mb)/10))) }, "nothing grows\n"},
+		{"a leak behind a warm-up", 40, 16, func(step, mb int) int64 {
+			return 5000 + int64(2e6*(1-math.Exp(-float64(16*step+mb)/10))) + 512*int64(16*step+mb)
+		},
+			"rank 0 grows by 8.0 KiB with every step, from step 1 on; within a step it does not; still growing at the end: yes\n"},
+		{"a leak that ends", 40, 16, func(step, mb int) int64 { return 5000 + 4096*int64(min(16*step+mb, 480)) },
+			"rank 0 grows by 3.0 KiB with every microbatch, in every step from microbatch 1 on; still growing at the end: no\n"},
 		{"short and sure", 1, 4, func(_, mb int) int64 { return int64(240 * mb) },
-			"rank 0 grows by 240 B with every microbatch, from step 0, microbatch 1 on\n"},
+			"rank 0 grows by 240 B with every microbatch, from step 0, microbatch 1 on; still growing at the end: yes\n"},
 		{"late, given back at step end", 100, 64, func(step, mb int) int64 { return 1<<30 + int64(step/80)*16384*int64(mb) },
-			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 1 on\n"},
+			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 1 on; still growing at the end: yes\n"},
 		{"late, never given back", 100, 64, func(step, mb int) int64 { return 1<<30 + 16384*int64(max((step-80)*64+mb+1, 0)) },
-			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 0 on; a step gives nothing of it back\n"},
+			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 0 on; a step gives nothing of it back; still growing at the end: yes\n"},
 		{"late, in the middle of a step", 100, 64, func(step, mb int) int64 { return 1<<30 + 16384*int64(max((step-80)*64+mb-40, 0)) },
-			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 41 on; a step gives nothing of it back\n"},
+			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 41 on; a step gives nothing of it back; still growing at the end: yes\n"},
 		{"late, in the last step", 100, 64, func(step, mb int) int64 { return 1<<30 + int64(step/99)*16384*int64(mb) },
-			"rank 0 grows by 16.0 KiB with every microbatch, from step 99, microbatch 1 on\n"},
+			"rank 0 grows by 16.0 KiB with every microbatch, from step 99, microbatch 1 on; still growing at the end: yes\n"},
 		{"late, in a pipeline that drains", 100, 64, func(step, mb int) int64 { return 5000 + 70_000*int64(min(3, 63-mb)) + int64(step/80)*16384*int64(mb) },
-			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 1 on\n"},
+			"rank 0 grows by 16.0 KiB with every microbatch, from step 80, microbatch 1 on; still growing at the end: yes\n"},
 		{"longer sequences late", 100, 64, func(step, mb int) int64 { return 1<<30 + int64(mb%7)*(1+int64(step/80))*mib }, "nothing grows\n"},
 		{"an evaluation between", 100, 64, func(step, mb int) int64 { return 1<<30 + int64(step%10/9)*mib*int64(min(mb, 4)) }, "nothing grows\n"},
 		{"late", 100, 2, func(step, _ int) int64 { return 5000 + 300*int64(max(step-80, 0)) },
-			"rank 0 grows by 300 B with every step, from step 81 on; within a step it does not\n"},
+			"rank 0 grows by 300 B with every step, from step 81 on; within a step it does not; still growing at the end: yes\n"},
 		{"longer sequences from the middle on", 100, 2, func(step, _ int) int64 { return 5000 + 9000*int64(step/50) }, "nothing grows\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -100,7 +117,7 @@ func TestGrowthOfManyRanks(t *testing.T) {
 	}
 	var out strings.Builder
 	require.NoError(t, log.Summary().Text(&out))
-	require.Contains(t, out.String(), "\n\neach of ranks 0 to 2, 4 to 5 grows by 240 B with every microbatch, from step 2, microbatch 1001 on\n")
+	require.Contains(t, out.String(), "\n\neach of ranks 0 to 2, 4 to 5 grows by 240 B with every microbatch, from step 2, microbatch 1001 on; still growing at the end: yes\n")
 }
 
 // A leak of 1 MiB from microbatch 500 on shows through lengths that vary by 200 times

@@ -103,7 +103,7 @@ func (s *Summary) findings() (lines []string) {
 	alike := map[string][]int{} // ranks by what they do
 	var order []string
 	for i := range s.Ranks {
-		if r := &s.Ranks[i]; r.Growth.Grows() {
+		if r := &s.Ranks[i]; r.Growth.Grows() || r.Growth.Unclear {
 			does := r.Growth.sentence(s.Microbatches)
 			if alike[does] == nil {
 				order = append(order, does)
@@ -113,7 +113,7 @@ func (s *Summary) findings() (lines []string) {
 	}
 	for i, does := range order {
 		if i == mostRows {
-			lines = append(lines, fmt.Sprintf("and %d more grow, each in another way", len(order)-i))
+			lines = append(lines, fmt.Sprintf("and %d more, each in another way", len(order)-i))
 			break
 		}
 		lines = append(lines, ranks(alike[does])+" "+does)

@@ -32,6 +32,8 @@ func between(low, high int64) string {
 // short writes growth in a cell of a table.
 func (g *Growth) short() string {
 	switch {
+	case g.Unclear:
+		return "inconclusive"
 	case !g.Grows():
 		return "0 B"
 	case g.PerMicrobatch != 0:
@@ -42,8 +44,13 @@ func (g *Growth) short() string {
 
 // sentence says what grows, behind the name of who does.
 func (g *Growth) sentence(microbatches int64) string {
-	if g.PerMicrobatch == 0 {
-		return fmt.Sprintf("grows by %s with every step, %s on; within a step it does not", size(g.PerStep), g.First.steps())
+	switch {
+	case g.Unclear && g.PerMicrobatch == 0:
+		return fmt.Sprintf("ends higher than it began, by about %s a step: inconclusive, the log is too short to tell growth from chance", size(g.PerStep))
+	case g.Unclear:
+		return fmt.Sprintf("ends its steps higher than it begins them, by about %s a microbatch: inconclusive, the log is too short to tell growth from chance", size(g.PerMicrobatch))
+	case g.PerMicrobatch == 0:
+		return fmt.Sprintf("grows by %s with every step, %s on; within a step it does not%s", size(g.PerStep), g.First.steps(), g.still())
 	}
 	text := fmt.Sprintf("grows by %s with every microbatch", size(g.PerMicrobatch))
 	if low, high := size(g.Low), size(g.High); low != high {
@@ -63,7 +70,15 @@ func (g *Growth) sentence(microbatches int64) string {
 	if g.From == "books" {
 		text += "; the allocator's book has bytes that the step does not hold"
 	}
-	return text
+	return text + g.still()
+}
+
+// still says whether growth goes on to the end of the log.
+func (g *Growth) still() string {
+	if g.Still {
+		return "; still growing at the end: yes"
+	}
+	return "; still growing at the end: no"
 }
 
 // steps names the step in which growth begins.
