@@ -6,14 +6,8 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/trainer/job"
 )
-
-// local is the device of a rank of this process.
-type local interface {
-	device
-	runner.Codec[kernels.Buffer]
-}
 
 // products are the values of -products.
 var products = []string{"float32", "bfloat16", "cublas", "cublas-bfloat16"}
@@ -34,7 +28,7 @@ func (o *options) cudaNumber() (number int, cuda bool, err error) {
 }
 
 // open makes the device of the nth rank of this process.
-func (t *trainer) open(n int) (local, error) {
+func (t *trainer) open(n int) (job.Local, error) {
 	number, cuda, err := t.opts.cudaNumber()
 	switch {
 	case err != nil:
@@ -42,5 +36,5 @@ func (t *trainer) open(n int) (local, error) {
 	case cuda:
 		return openCUDA(number+n, t.opts)
 	}
-	return kernels.NewHost(kernels.HostConfig{Alone: t.opts.ranks == 1 && t.world == nil})
+	return kernels.NewHost(kernels.HostConfig{Alone: t.opts.Ranks == 1 && t.world == nil})
 }

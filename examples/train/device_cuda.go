@@ -10,10 +10,11 @@ import (
 	"github.com/weir-ml/weir/kernels/cuda"
 	"github.com/weir-ml/weir/kernels/cuda/cublas"
 	"github.com/weir-ml/weir/kernels/cuda/libcuda"
+	"github.com/weir-ml/weir/trainer/job"
 )
 
 // openCUDA makes a device of a GPU by its number, as -products and -plain-launches have it.
-func openCUDA(number int, o *options) (local, error) {
+func openCUDA(number int, o *options) (job.Local, error) {
 	driver, err := libcuda.Open(number)
 	if err != nil {
 		return nil, fmt.Errorf("-device cuda: %w", err)

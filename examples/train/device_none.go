@@ -2,9 +2,13 @@
 
 package main
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/weir-ml/weir/trainer/job"
+)
 
 // openCUDA needs a program that was built for it.
-func openCUDA(int, *options) (local, error) {
+func openCUDA(int, *options) (job.Local, error) {
 	return nil, errors.New("-device cuda: this program was built without CUDA; kernels/cuda/build.sh builds one with it (go build -tags cuda ./examples/train)")
 }

@@ -59,7 +59,8 @@
 //
 // A trainer of your own can begin as a copy of this one: it imports public packages alone.
 // The way through it is main.go, train.go, model.go and data.go; state.go is its
-// checkpoints, world.go what several processes need, timeline.go what their page shows, memory.go plans the memory of a step, and the rest is flags and output.
+// checkpoints, memory.go plans the memory of a step, and the rest is flags and output. Package
+// trainer/job has the flags of the plan and of several processes, and joins them.
 //
 // Exit status: 0 done, 1 an error, said in one line, 3 an error of another process of the
 // job, or its end, 130 interrupted.

@@ -16,7 +16,6 @@ import (
 	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
-	"github.com/weir-ml/weir/transport/tcp"
 )
 
 // emitCosts measures what the stages of the model cost, and writes it to the file.
@@ -33,9 +32,6 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	if err == nil {
 		err = addResident(opts, measured)
 	}
-	if ctx.Err() != nil {
-		return errBefore
-	}
 	if err != nil {
 		return err
 	}
@@ -48,18 +44,18 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	}
 	people = terminal.Writer(people)
 	fmt.Fprintf(people, "Medians over %s microbatches of up to %d %ss; sizes of one of %[2]d %[3]ss.\n\n",
-		units.Count(int64(measuredSteps*min(opts.microbatches, measuredMicrobatches))), opts.sequence, opts.unit())
+		units.Count(int64(measuredSteps*min(opts.Microbatches, measuredMicrobatches))), opts.sequence, opts.unit())
 	if err := errors.Join(err, costs.Table(people, measured, names)); err != nil {
 		return err
 	}
 	if n := opts.relays(); n > 0 {
-		fmt.Fprintf(people, "%d of the %d stages only hand on what they get; -layers %d gives each a part.\n", n, opts.stages, opts.stages-2)
+		fmt.Fprintf(people, "%d of the %d stages only hand on what they get; -layers %d gives each a part.\n", n, opts.Stages, opts.Stages-2)
 	}
-	ranks := opts.ranks
+	ranks := opts.Ranks
 	if ranks == 1 {
 		ranks = max(len(names)/2, 1)
 	}
-	_, err = fmt.Fprintf(people, "\nTo choose a plan:  go run ./cmd/weir choose --costs %s --ranks %d --microbatches %d -o best.json\nTo train with it:  go run ./examples/train -plan best.json, and the flags of the model\n", file, ranks, opts.microbatches)
+	_, err = fmt.Fprintf(people, "\nTo choose a plan:  go run ./cmd/weir choose --costs %s --ranks %d --microbatches %d -o best.json\nTo train with it:  go run ./examples/train -plan best.json, and the flags of the model\n", file, ranks, opts.Microbatches)
 	return err
 }
 
@@ -77,7 +73,7 @@ func measureCosts(ctx context.Context, opts *options, training tokens) (measured
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	model, err := transformer.New(dev, opts.model, opts.placement.Depth())
+	model, err := transformer.New(dev, opts.model, opts.Placement.Depth())
 	if err != nil {
 		return nil, nil, tooLarge(err)
 	}
@@ -93,7 +89,7 @@ func measureCosts(ctx context.Context, opts *options, training tokens) (measured
 			return &source{dev: dev, text: training, windows: opts.drawn(training, step), vocabulary: opts.model.Vocabulary}
 		},
 		Largest: &source{dev: dev, text: training, windows: &corpus.Tiled{Size: training.Len(), Length: opts.sequence, Most: 1}, vocabulary: opts.model.Vocabulary},
-		Steps:   measuredSteps, Microbatches: min(opts.microbatches, measuredMicrobatches),
+		Steps:   measuredSteps, Microbatches: min(opts.Microbatches, measuredMicrobatches),
 	})
 	if err != nil {
 		return nil, nil, err
@@ -139,9 +135,9 @@ func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	t := &trainer{opts: opts, data: data, metrics: metrics.New(opts.ranks)}
+	t := &trainer{opts: opts, data: data, metrics: metrics.New(opts.Ranks)}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := t.build(ctx, tcp.Config{}); err != nil {
+	if err := t.build(ctx); err != nil {
 		return err
 	}
 	write := func(w io.Writer) error { return layout.Write(w, t.profile) }
@@ -152,6 +148,6 @@ func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err erro
 		return err
 	}
 	_, err = fmt.Fprintf(terminal.Writer(stdout), "To plan the memory of a step:  go run ./cmd/weir mem plan %s --profile %s --envelope --ranks %d --stages %d --microbatches %d\n",
-		opts.plan, opts.emitProfile, opts.ranks, opts.placement.Depth(), opts.microbatches)
+		opts.Plan, opts.emitProfile, opts.Ranks, opts.Placement.Depth(), opts.Microbatches)
 	return err
 }

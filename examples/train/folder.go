@@ -57,13 +57,13 @@ func (f *folder) make(now time.Time) error {
 		_, err := os.Stat(f.path)
 		f.made = errors.Is(err, os.ErrNotExist)
 		if err := os.MkdirAll(f.path, 0o777); err != nil {
-			return fmt.Errorf("run folder: %w: name a folder that can be made with -run", plain(err))
+			return fmt.Errorf("run folder: %w: name a folder that can be made with -run", outfile.Plain(err))
 		}
 		return nil
 	}
 	var err error
 	if f.path, err = outfile.NewFolder("runs", now); err != nil {
-		return fmt.Errorf("run folder: %w: name a folder that can be made with -run", plain(err))
+		return fmt.Errorf("run folder: %w: name a folder that can be made with -run", outfile.Plain(err))
 	}
 	f.made = true
 	return nil
@@ -75,7 +75,7 @@ func newStream(path string) (*outfile.Stream, error) {
 	if at, is := errors.AsType[*fs.PathError](err); is && errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%s exists: name another folder with -run", at.Path)
 	}
-	return s, plain(err)
+	return s, outfile.Plain(err)
 }
 
 // line is a line of losses.csv: a training step.
@@ -187,14 +187,6 @@ func cause(err error) error {
 	var at *os.PathError
 	if errors.As(err, &at) {
 		return at.Err
-	}
-	return err
-}
-
-// plain takes the name of the system call out of an error about a path.
-func plain(err error) error {
-	if at, ok := errors.AsType[*os.PathError](err); ok {
-		return fmt.Errorf("%s: %w", at.Path, at.Err)
 	}
 	return err
 }

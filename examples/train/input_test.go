@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/job"
 )
 
 func TestBadInput(t *testing.T) {
@@ -100,7 +102,7 @@ func TestNoStepKeepsTheOlderCheckpoint(t *testing.T) {
 	require.NoError(t, run.prepare(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, run.finish(ctx, run.loop(ctx)), errInterrupted)
+	require.ErrorIs(t, run.finish(ctx, run.loop(ctx)), job.ErrInterrupted)
 	require.NoError(t, run.Close())
 	require.Equal(t, before, contents(t, checkpoint))
 }
@@ -123,10 +125,10 @@ func contents(t *testing.T, folder string) map[string]string {
 func TestFilesMustDiffer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "same")
 	status, _, _, stderr := runTiny(t, "-data", sentence(t), "-checkpoint", path, "-json", path)
-	require.Equal(t, exitError, status)
+	require.Equal(t, 1, status)
 	require.Contains(t, stderr, "-json and -checkpoint name the same file")
 	status, folder, _, stderr := runTiny(t, "-data", sentence(t), "-microbatches", "99999999999")
-	require.Equal(t, exitError, status)
+	require.Equal(t, 1, status)
 	require.Contains(t, stderr, "-microbatches is 99999999999: give at most 268435456")
 	require.NoDirExists(t, folder)
 }

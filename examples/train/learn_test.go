@@ -55,7 +55,7 @@ func TestDefaultRun(t *testing.T) {
 		t.Skip("needs -long")
 	}
 	o := defaults()
-	s := summaryOf(t, "-steps", fmt.Sprint(o.steps), "-microbatches", fmt.Sprint(o.microbatches), "-seq", fmt.Sprint(o.sequence),
+	s := summaryOf(t, "-steps", fmt.Sprint(o.steps), "-microbatches", fmt.Sprint(o.Microbatches), "-seq", fmt.Sprint(o.sequence),
 		"-width", fmt.Sprint(o.model.Width), "-layers", fmt.Sprint(o.model.Layers), "-heads", fmt.Sprint(o.model.Heads),
 		"-warmup", fmt.Sprint(o.warmup), "-dropout", fmt.Sprint(o.model.Dropout), "-evaluate", fmt.Sprint(o.evaluate),
 		"-tied="+fmt.Sprint(o.tied))

@@ -11,15 +11,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/terminal"
-)
-
-// Exit statuses.
-const (
-	exitDone        = 0
-	exitError       = 1
-	exitElsewhere   = 3 // an error of another process of the job, or its end
-	exitInterrupted = 130
 )
 
 func main() { os.Exit(run(untilSignal(), os.Args[1:], os.Stdout, os.Stderr)) }
@@ -39,26 +32,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		usage(stdout)
-		return exitDone
+		return 0
 	case err != nil:
 	case opts.emitCosts != "":
-		err = emitCosts(ctx, opts, stdout, stderr)
+		err = before(ctx, emitCosts(ctx, opts, stdout, stderr))
 	case opts.emitProfile != "":
-		err = emitProfile(ctx, opts, stdout)
+		err = before(ctx, emitProfile(ctx, opts, stdout))
 	default:
 		err = train(ctx, opts, stdout, stderr)
 	}
-	if err == nil {
-		return exitDone
+	if err != nil {
+		fmt.Fprintf(terminal.Writer(stderr), "train: %v\n", oneLine(err))
 	}
-	fmt.Fprintf(terminal.Writer(stderr), "train: %v\n", oneLine(err))
-	switch {
-	case errors.Is(err, errInterrupted):
-		return exitInterrupted
-	case elsewhere(err):
-		return exitElsewhere
-	}
-	return exitError
+	return job.ExitStatus(err)
 }
 
 // oneLine writes several joined errors as one line.

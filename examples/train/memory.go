@@ -24,7 +24,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 		defer func() { err = errors.Join(err, null.Close()) }()
 		nulls[rank] = null
 	}
-	model, err := transformer.NewOn(t.opts.model, places(t.opts.placement, nulls)...)
+	model, err := transformer.NewOn(t.opts.model, places(t.opts.Placement, nulls)...)
 	if err != nil {
 		return err
 	}
@@ -33,15 +33,15 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 		return err
 	}
 	planned := cfg
-	planned.Memory = runner.Memory{Profile: t.profile, Budget: t.opts.budget}
+	planned.Memory = runner.Memory{Profile: t.profile, Budget: t.opts.Budget}
 	if t.run, err = runner.New(planned); err != nil {
 		return err
 	}
-	if t.opts.emitProfile != "" && t.opts.budget == 0 {
+	if t.opts.emitProfile != "" && t.opts.Budget == 0 {
 		return nil // No step is run.
 	}
-	t.layout, err = t.run.Prepare(ctx, t.opts.microbatches, t.train)
-	if errors.Is(err, layout.ErrTooLong) && t.opts.budget == 0 {
+	t.layout, err = t.run.Prepare(ctx, t.opts.Microbatches, t.train)
+	if errors.Is(err, layout.ErrTooLong) && t.opts.Budget == 0 {
 		t.unplanned = err
 		t.run, err = runner.New(cfg)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/loss"
@@ -12,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
+	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -24,11 +26,11 @@ func tooLarge(err error) error {
 }
 
 // build makes a device for every rank, the model on them, and the runner that trains it.
-func (t *trainer) build(ctx context.Context, meeting tcp.Config) error {
-	devs := make([]kernels.Compute, t.opts.ranks)
-	t.ranks = make([]device, t.opts.ranks)
+func (t *trainer) build(ctx context.Context) error {
+	devs := make([]kernels.Compute, t.opts.Ranks)
+	t.ranks = make([]job.Device, t.opts.Ranks)
 	for rank := range devs {
-		if !t.world.has(rank) {
+		if !t.world.Has(rank) {
 			continue
 		}
 		dev, err := t.open(len(t.devs))
@@ -38,27 +40,30 @@ func (t *trainer) build(ctx context.Context, meeting tcp.Config) error {
 		t.devs, t.ranks[rank] = append(t.devs, dev), dev
 	}
 	for rank := range devs {
-		if !t.world.has(rank) {
-			t.ranks[rank] = &remote{kernels.NewNull(t.devs[0]), rank, t.world, map[kernels.Buffer]int{}}
+		if !t.world.Has(rank) {
+			t.ranks[rank] = t.world.Remote(rank, t.devs[0])
 		}
 		devs[rank] = t.ranks[rank]
 	}
 	if t.world != nil {
-		if err := t.join(ctx, meeting); err != nil {
+		facts := append(t.opts.Facts(slices.Concat(job.Deciding, []string{"recompute", "evaluate", "unplanned", "budget"}, deciding)...),
+			tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(t.opts.checkpoint != "")}, tcp.Fact{Name: "the text", Value: t.data.sum},
+			tcp.Fact{Name: "the step that the run begins with", Value: fmt.Sprint(t.first)})
+		if err := t.world.Join(ctx, t.devs, facts...); err != nil {
 			return err
 		}
 	}
 	var train, score []runner.Source[kernels.Buffer]
 	var err error
-	if t.model, err = transformer.NewOn(t.opts.model, places(t.opts.placement, devs)...); err != nil {
+	if t.model, err = transformer.NewOn(t.opts.model, places(t.opts.Placement, devs)...); err != nil {
 		return tooLarge(err)
 	}
 	training, heldout, vocabulary := t.data.training, t.data.heldout, t.opts.model.Vocabulary
 	t.drawn = t.opts.drawn(training, 0)
 	t.tiled = &corpus.Tiled{Size: heldout.Len() - 1, Length: t.opts.sequence, Most: max(mostHeldOut/t.opts.sequence, 1)}
 	for _, dev := range t.ranks {
-		if t.opts.priced != nil { // whatever the file says of the model that it was measured with
-			t.opts.priced.Resident = append(t.opts.priced.Resident, dev.Live())
+		if t.opts.Priced != nil { // whatever the file says of the model that it was measured with
+			t.opts.Priced.Resident = append(t.opts.Priced.Resident, dev.Live())
 		}
 	}
 	for _, dev := range t.devs {
@@ -67,16 +72,12 @@ func (t *trainer) build(ctx context.Context, meeting tcp.Config) error {
 	}
 	t.train, t.heldout = runner.PerRank(train...), runner.PerRank(score...)
 	cfg := t.config(t.model, devs)
-	cfg.Hooks = t.hooks()
+	cfg.Hooks = t.world.Hooks(t.metrics)
 	if w := t.world; w != nil {
-		w.number(t)
-		cfg.Spaces = cfg.Spaces[w.first : w.first+w.count]
-		cfg.World = runner.World[kernels.Buffer]{
-			Ranks: t.opts.ranks, First: w.first,
-			Transport: func(rank int) runner.Transport[kernels.Buffer] { return w.ends[rank-w.first] },
-		}
+		w.Lend(t.ranks, t.tensors())
+		cfg.Spaces, cfg.World = cfg.Spaces[w.First:w.First+w.Count], w.RunnerWorld()
 	}
-	if t.opts.unplanned {
+	if t.opts.Unplanned {
 		t.unplanned = errors.New("-unplanned")
 		t.run, err = runner.New(cfg)
 		return err
@@ -103,14 +104,11 @@ func (t *trainer) config(model *transformer.Model, devs []kernels.Compute) runne
 	o := t.opts
 	cfg := runner.Config[kernels.Buffer]{
 		Stages: model.Stages(), Losses: lossDefs, Seed: o.model.Seed, FirstStep: int64(t.done),
-		Plan: runner.Plan{Rule: o.rule, Placement: o.placement, Group: o.group, Cap: o.cap, Slices: o.slices, Costs: o.priced},
+		Plan: o.RunnerPlan(),
 		World: runner.World[kernels.Buffer]{
-			Capacity: o.capacity,
+			Capacity: o.Capacity,
 			Stall:    -1, // a large model may take long over an action; what can never go on ends at once
 		},
-	}
-	if o.fixed != nil {
-		cfg.Plan = runner.Plan{Fixed: o.fixed, Costs: o.priced}
 	}
 	for _, dev := range devs {
 		cfg.Spaces = append(cfg.Spaces, dev)
@@ -127,9 +125,7 @@ func (t *trainer) Close() error {
 	if t.run != nil {
 		faults = append(faults, t.run.Close())
 	}
-	if t.world != nil {
-		faults = append(faults, t.world.Close())
-	}
+	faults = append(faults, t.world.Close())
 	if t.model != nil {
 		faults = append(faults, t.model.Close())
 	}

@@ -13,77 +13,48 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/fp8"
-	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// options are the flags of a run.
+// options are the flags of a run: those of a job, and of this trainer.
 type options struct {
-	data         string
-	tokens       string // format of the tokens of data; empty for text
-	steps        int
-	microbatches int
-	sequence     int // most tokens in a microbatch
-	ranks        int
-	device       string // host, cuda or cuda:N
-	products     string // how a GPU multiplies matrices of float32
-	plain        bool   // its kernels are not launched as graphs
-	stages       int    // 0 until validate: the plan's usual number
-	plan         string
-	group        int // 0: the plan's own
-	cap          int // likewise
-	slices       int
-	descending   bool
-	capacity     int // of a link between two ranks
-	model        transformer.Config
-	fp8          string // the recipe, or none
-	tied         bool   // the head uses the embedding's table
-	optimizer    transformer.AdamW
-	warmup       int     // steps in which the learning rate rises
-	clip         float64 // largest norm of the gradient, 0 for any
-	evaluate     int     // steps between evaluations, 0 for only the first and the last
-	checkpoint   string
-	saver        checkpoint.Saver // when, and how many
-	resume       string
-	folder       string
-	serve        string // address of the live page
-	tensorboard  string // folder for events
-	json         string
-	transport    string // where the processes of a job meet; "" for one process, or as weir launch says
-	process      int    // number of this process, where it is given
-	processes    int    // likewise, of all
-	launcher     string // none for no regard to the environment
-	tls          string // folder of certificates
-	insecure     bool
-	costs        string // file of costs to simulate a step with
-	emitCosts    string // file of costs to write
-
-	budget      int64  // most bytes of a step on a rank, 0 for any
-	unplanned   bool   // memory comes as it is asked for
+	*job.Options
+	data        string
+	tokens      string // format of the tokens of data; empty for text
+	steps       int
+	sequence    int    // most tokens in a microbatch
+	device      string // host, cuda or cuda:N
+	products    string // how a GPU multiplies matrices of float32
+	plain       bool   // its kernels are not launched as graphs
+	model       transformer.Config
+	fp8         string // the recipe, or none
+	tied        bool   // the head uses the embedding's table
+	optimizer   transformer.AdamW
+	warmup      int     // steps in which the learning rate rises
+	clip        float64 // largest norm of the gradient, 0 for any
+	evaluate    int     // steps between evaluations, 0 for only the first and the last
+	checkpoint  string
+	saver       checkpoint.Saver // when, and how many
+	resume      string
+	folder      string
+	serve       string // address of the live page
+	tensorboard string // folder for events
+	json        string
+	emitCosts   string // file of costs to write
 	emitProfile string // file of the profile to write
-
-	pipeline                 // set by validate
-	priced   *simulate.Costs // those of -costs, or of the plan's file; nil without
-
-	set   *flag.FlagSet   // over the fields above
-	given map[string]bool // the flags that were on the command line
 }
 
 // defaults are the settings of a run without flags: about a minute on two cores.
 func defaults() *options {
-	return &options{
-		steps:        800,
-		microbatches: 64,
-		sequence:     32,
-		ranks:        1,
-		device:       "host",
-		products:     products[0],
-		plan:         "depth-first",
-		capacity:     1,
-		fp8:          float32s,
+	o := &options{
+		steps:    800,
+		sequence: 32,
+		device:   "host",
+		products: products[0],
+		fp8:      float32s,
 		model: transformer.Config{
 			Width: 48, Layers: 2, Heads: 4, Seed: 1,
 		},
@@ -94,6 +65,8 @@ func defaults() *options {
 		clip:     1,
 		evaluate: 100,
 	}
+	o.flags()
+	return o
 }
 
 // A wide model learns worse at the rate of a narrow one: at width 128 float32 ends at 2.15
@@ -103,28 +76,20 @@ const (
 	wideRate = 3e-3
 )
 
-// flags returns the command line's flags, which write into o.
-func (o *options) flags() *flag.FlagSet {
+// flags registers the flags of the command line, which write into o.
+func (o *options) flags() {
 	f := flag.NewFlagSet("train", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
+	o.Options = job.Flags(f)
 	f.StringVar(&o.data, "data", o.data, "text to train on, a `file or folder`; default: a text of the Go installation")
 	f.StringVar(&o.tokens, "tokens", o.tokens, "`format` of the tokens in the file of -data: uint16 or uint32, low byte first, with the header of llm.c or without; default: -data is text, and its bytes are the tokens")
 	f.IntVar(&o.model.Vocabulary, "vocabulary", o.model.Vocabulary, "number of different tokens; default: 256 for text, 50257 for -tokens uint16 (GPT-2), 128256 for uint32 (Llama 3)")
 	f.IntVar(&o.steps, "steps", o.steps, "optimizer steps")
-	f.IntVar(&o.microbatches, "microbatches", o.microbatches, "microbatches of a step")
 	f.IntVar(&o.sequence, "seq", o.sequence, "most bytes or tokens of text in a microbatch")
-	f.IntVar(&o.ranks, "ranks", o.ranks, "ranks of the pipeline, each with a device and a goroutine of its own")
 	f.StringVar(&o.device, "device", o.device, "host, or cuda: an NVIDIA GPU for each rank, from number 0 or N (cuda:N) on; for programs that were built with -tags cuda")
-	f.StringVar(&o.products, "products", o.products, "how a GPU multiplies matrices: "+list(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, where the system has it")
+	f.StringVar(&o.products, "products", o.products, "how a GPU multiplies matrices: "+job.List(products)+"; bfloat16 rounds the operands to it, for tensor cores; cublas is NVIDIA's library, where the system has it")
 	f.BoolVar(&o.plain, "plain-launches", o.plain, "launch each kernel of a GPU by itself, and not those of an action as a graph")
-	f.IntVar(&o.stages, "stages", o.stages, "pipeline stages that the model is cut into; default: 4 on one rank, else one or two a rank, as the plan has them")
-	f.StringVar(&o.plan, "plan", o.plan, "order of a step: "+list(planNames())+", or the `file` of a plan (weir choose -o), which then says -ranks, -stages and by default -microbatches")
-	f.IntVar(&o.group, "group", o.group, "microbatches that run together under "+knobs[0].goesWith()+"; default: what the plan does by itself")
-	f.IntVar(&o.cap, "cap", o.cap, "most microbatches in flight on a rank under "+knobs[1].goesWith()+"; default: the plan's own")
-	f.IntVar(&o.slices, "slices", o.slices, "slices of a sequence under -plan seq1f1b; here a slice is a microbatch of its own, which reads no other")
-	f.BoolVar(&o.descending, "descending", o.descending, "take microbatches in descending order in the backward of -plan breadth-first")
-	f.IntVar(&o.capacity, "capacity", o.capacity, "messages that a link between two ranks holds; 0: it waits for the receiver; -1: any number")
 	f.IntVar(&o.model.Width, "width", o.model.Width, "width of the model")
 	f.IntVar(&o.model.Layers, "layers", o.model.Layers, "transformer blocks")
 	f.IntVar(&o.model.Heads, "heads", o.model.Heads, "attention heads; they divide the width")
@@ -135,7 +100,7 @@ func (o *options) flags() *flag.FlagSet {
 		o.model.KeepLogits, err = units.ParseSize(text)
 		return err
 	})
-	f.StringVar(&o.fp8, "fp8", o.fp8, "`recipe` by which the linear layers of the blocks compute in FP8: "+list(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))
+	f.StringVar(&o.fp8, "fp8", o.fp8, "`recipe` by which the linear layers of the blocks compute in FP8: "+job.List(recipes())+fmt.Sprintf("; the width is then %d by default", fp8Width))
 	f.BoolVar(&o.model.FP8Attention, "fp8-attention", o.model.FP8Attention, "keep queries, keys, values and the output of attention in FP8 too; its products stay float32")
 	f.Uint64Var(&o.model.Seed, "seed", o.model.Seed, "seed of weights, microbatches and dropout")
 	f.Var((*float32Value)(&o.optimizer.LearningRate), "lr", fmt.Sprintf("peak learning `rate`; %v where the width is %d or more", wideRate, wide))
@@ -151,21 +116,8 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.serve, "serve", o.serve, "`address` to serve the page of the run at while it trains, such as :8080, which is on this machine alone")
 	f.StringVar(&o.tensorboard, "tensorboard", o.tensorboard, "`folder` for a file of events that TensorBoard reads")
 	f.StringVar(&o.json, "json", o.json, "`file` for a summary in JSON; - is standard output")
-	f.StringVar(&o.transport, "transport", o.transport, "`address` where the processes of a job meet: unix:PATH or tcp:HOST:PORT, which the first one listens at, launcher, which is where its launcher says, or mpi, in a program built with -tags mpi; default: that of weir launch, else this process is alone")
-	f.IntVar(&o.process, "process", o.process, "number of this process under -transport; default: as the launcher says (weir launch, Open MPI, PMI, torchrun, Slurm, Kubernetes)")
-	f.IntVar(&o.processes, "processes", o.processes, "number of processes under -transport; default: as the launcher says")
-	f.StringVar(&o.launcher, "launcher", o.launcher, "none ignores what a launcher has put into the environment")
-	f.StringVar(&o.tls, "tls", o.tls, "`folder` of certificates that weir launch certs made, for processes on several hosts")
-	f.BoolVar(&o.insecure, "insecure", o.insecure, "let processes on several hosts meet without certificates: whoever can reach the port and read the network can join")
-	f.StringVar(&o.costs, "costs", o.costs, "`file` of costs, to simulate a step and show it beside the measured one")
 	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure what the stages cost, write it to a `file` for weir sim and weir choose, and end")
-	f.Func("budget", "most `bytes` that a step may need on a rank beside the model; such as 64MiB; 0 for any: a step that needs more is refused before it begins", func(text string) (err error) {
-		o.budget, err = units.ParseSize(text)
-		return err
-	})
-	f.BoolVar(&o.unplanned, "unplanned", o.unplanned, "do not plan the memory of a step: allocate as it comes")
 	f.StringVar(&o.emitProfile, "emit-profile", o.emitProfile, "write what the stages allocate to a `file` for weir mem plan, and end")
-	return f
 }
 
 // checkpointEvery reads what is between two checkpoints.
@@ -184,32 +136,27 @@ func (o *options) checkpointEvery(text string) error {
 // parse reads the command line. The error is flag.ErrHelp where help is asked for.
 func parse(args []string) (*options, error) {
 	o := defaults()
-	o.set = o.flags()
-	f := o.set
 	args = slices.Clone(args)
 	for i, arg := range args {
 		if name, _, _ := strings.Cut(arg, "="); name == "-emit-templates" || name == "--emit-templates" { // as it was called
 			args[i] = strings.Replace(arg, "templates", "profile", 1)
 		}
 	}
-	if err := f.Parse(args); err != nil {
+	if err := o.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return o, err
 		}
 		return o, fmt.Errorf("%w (-help lists the flags)", err)
 	}
-	if f.NArg() > 0 {
-		return o, fmt.Errorf("%q is not a flag: text is given with -data (-help lists the flags)", f.Arg(0))
+	if o.FlagSet.NArg() > 0 {
+		return o, fmt.Errorf("%q is not a flag: text is given with -data (-help lists the flags)", o.FlagSet.Arg(0))
 	}
-	o.given = make(map[string]bool)
-	f.Visit(func(f *flag.Flag) { o.given[f.Name] = true })
 	return o, nil
 }
 
 // usage writes the flags to w.
 func usage(w io.Writer) {
-	o := defaults()
-	f := o.flags()
+	f := defaults().FlagSet
 	f.SetOutput(w)
 	fmt.Fprintln(w, "usage: go run ./examples/train [flags]")
 	f.PrintDefaults()
@@ -220,41 +167,25 @@ func usage(w io.Writer) {
 func (o *options) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if err := o.inFP8(); err != nil {
-		faults = append(faults, err)
-	}
-	if err := o.readPlan(); err != nil {
-		return errors.Join(append(faults, err)...)
-	}
-	if o.model.Width >= wide && !o.given["lr"] && o.resume == "" {
+	faults = append(faults, o.inFP8())
+	if o.model.Width >= wide && !o.Given("lr") && o.resume == "" {
 		o.optimizer.LearningRate = wideRate
 	}
 	o.inTokens(fault)
-	for _, number := range []struct {
-		flag         string
-		value, least int
-	}{
-		{"steps", o.steps, 1}, {"microbatches", o.microbatches, 1}, {"seq", o.sequence, 2}, {"ranks", o.ranks, 1},
-		{"stages", o.stages, o.least("stages")}, {"group", o.group, o.least("group")}, {"cap", o.cap, o.least("cap")},
-		{"slices", o.slices, o.least("slices")}, {"capacity", o.capacity, schedule.Unlimited},
-		{"width", o.model.Width, 1}, {"layers", o.model.Layers, 1}, {"heads", o.model.Heads, 1},
-		{"vocabulary", o.model.Vocabulary, 2}, {"warmup", o.warmup, 0}, {"evaluate", o.evaluate, 0}, {"keep", o.saver.Keep, 1},
-	} {
-		if number.value > schedule.MaxMicrobatches {
-			fault("-%s is %d: give at most %d", number.flag, number.value, schedule.MaxMicrobatches)
-		}
-		if number.value < number.least {
-			fault("-%s is %d: give at least %d", number.flag, number.value, number.least)
-		}
-	}
+	faults = append(faults, job.Number("steps", o.steps, 1), job.Number("seq", o.sequence, 2),
+		job.Number("width", o.model.Width, 1), job.Number("layers", o.model.Layers, 1), job.Number("heads", o.model.Heads, 1),
+		job.Number("vocabulary", o.model.Vocabulary, 2), job.Number("warmup", o.warmup, 0), job.Number("evaluate", o.evaluate, 0),
+		job.Number("keep", o.saver.Keep, 1))
 	if w, h := o.model.Width, o.model.Heads; w > 0 && h > 0 && w%h != 0 {
 		fault("-width %d does not divide into -heads %d: take -width %d or -width %d", w, h, max(w/h, 1)*h, (w/h+1)*h)
 	}
-	if o.ranks > mostRanks {
-		fault("-ranks is %d: give at most %d", o.ranks, mostRanks)
+	if o.emitCosts != "" && o.Ranks > 1 && !o.Given("plan") && !o.Given("stages") {
+		o.Stages = 2 * o.Ranks // which most plans take
 	}
-	if err := o.place(); err != nil {
-		faults = append(faults, err)
+	parts := o.model.Layers + 2
+	faults = append(faults, o.Validate(parts))
+	if o.Ranks == 1 && o.Stages > parts && parts > 2 {
+		fault("-stages %d is more than -layers %d has parts for: take at most %d, the embedding, the blocks and the head", o.Stages, o.model.Layers, parts)
 	}
 	if need := o.modelBytes(); need > mostModel {
 		fault("the model needs %.1f GiB, at most %d are for it: take a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
@@ -274,25 +205,19 @@ func (o *options) validate() error {
 		fault("-products and -plain-launches are for -device cuda")
 	}
 	if !slices.Contains(products, o.products) {
-		fault("-products is %q: give %s", o.products, list(products))
+		fault("-products is %q: give %s", o.products, job.List(products))
 	}
-	if o.emitCosts != "" && (o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.costs != "") {
+	if o.emitCosts != "" && (o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.Costs != "") {
 		fault("-emit-costs measures and does not train: leave out -checkpoint, -resume, -run, -json and -costs")
 	}
-	if o.emitProfile != "" && (o.emitCosts != "" || o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.unplanned) {
+	if o.emitProfile != "" && (o.emitCosts != "" || o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.Unplanned) {
 		fault("-emit-profile does not train: leave out -emit-costs, -checkpoint, -resume, -run, -json and -unplanned")
 	}
-	if (o.emitCosts != "" || o.emitProfile != "") && o.transport != "" {
+	if (o.emitCosts != "" || o.emitProfile != "") && o.Transport != "" {
 		fault("-emit-costs and -emit-profile are for one process: leave out -transport")
 	}
-	if o.launcher != "" && o.launcher != "none" {
-		fault("-launcher is %q: give none, or leave it out", o.launcher)
-	}
-	if o.given["checkpoint-every"] && o.checkpoint == "" {
+	if o.Given("checkpoint-every") && o.checkpoint == "" {
 		fault("-checkpoint-every needs a folder: give -checkpoint")
-	}
-	if o.budget > 0 && o.unplanned {
-		fault("-budget is for planned memory: leave out -unplanned")
 	}
 	if p := o.model.Dropout; !(p >= 0 && p < 1) {
 		fault("-dropout is %g: give at least 0 and less than 1", p)
@@ -306,14 +231,11 @@ func (o *options) validate() error {
 	if !(o.clip >= 0) {
 		fault("-clip is %g: give at least 0", o.clip)
 	}
-	if len(faults) > 0 {
-		return errors.Join(faults...)
+	if err := errors.Join(faults...); err != nil {
+		return err
 	}
 	o.model.Context, o.model.Untied = o.sequence, !o.tied
-	if o.group == 0 && o.ranks == 1 {
-		o.group = 1 // the own of every plan
-	}
-	return errors.Join(o.model.Validate(), o.makePlan())
+	return o.model.Validate()
 }
 
 // tokenBytes are the bytes of a token by the format of -tokens.
@@ -335,20 +257,12 @@ func (o *options) inTokens(fault func(format string, args ...any)) {
 		fault("-tokens is %q: give uint16 or uint32", o.tokens)
 	case o.tokens != "" && o.data == "":
 		fault("-tokens needs a file: give -data")
-	case o.tokens == "" && o.given["vocabulary"] && o.model.Vocabulary != usual:
+	case o.tokens == "" && o.Given("vocabulary") && o.model.Vocabulary != usual:
 		fault("-vocabulary is for -tokens: leave it out")
 	}
-	if !o.given["vocabulary"] && o.model.Vocabulary == 0 {
+	if !o.Given("vocabulary") && o.model.Vocabulary == 0 {
 		o.model.Vocabulary = usual
 	}
-}
-
-// least is the least value of a flag whose default is 0.
-func (o *options) least(flag string) int {
-	if o.given[flag] {
-		return 1
-	}
-	return 0
 }
 
 // mostModel is the most bytes of weights, gradients and moments that a run takes up.
@@ -359,39 +273,17 @@ const mostModel = 4 << 30
 func (o *options) modelBytes() float64 {
 	width := float64(o.model.Width)
 	elements := width * (2*float64(o.model.Vocabulary) + float64(o.sequence) + float64(o.model.Layers)*(12*width+13))
-	return 4 * 4 * elements * float64(max(o.placement.Copies, 1))
+	return 4 * 4 * elements * float64(max(o.Placement.Copies, 1))
 }
 
-// describePlan is the plan in a few words.
-func (o *options) describePlan() string {
-	words := fmt.Sprintf("%d stages", o.stages)
-	if o.stages == 1 {
-		words = "1 stage"
-	}
-	if o.ranks > 1 {
-		words += fmt.Sprintf(" on %d ranks", o.ranks)
-	}
-	words += ", " + o.plan
-	if o.group > 1 {
-		words += fmt.Sprintf(" in groups of %d", o.group)
-	}
-	if o.cap > 0 {
-		words += fmt.Sprintf(" with at most %d in flight", o.cap)
-	}
-	if o.slices > 1 {
-		words += fmt.Sprintf(" with %d slices a sequence", o.slices)
-	}
-	if o.descending {
-		words += " descending"
-	}
-	return words
-}
+// relays returns how many stages have no part of the model, and hand on what they get.
+func (o *options) relays() int { return max(o.Placement.Depth()-(o.model.Layers+2), 0) }
 
 // describe is the model and the plan in one line.
 func (o *options) describe() string {
 	parts := []string{
 		fmt.Sprintf("width %d, %d blocks, %d heads", o.model.Width, o.model.Layers, o.model.Heads),
-		o.describePlan(),
+		o.Describe(),
 	}
 	if o.tied {
 		parts = append(parts, "tied tables")
@@ -405,7 +297,7 @@ func (o *options) describe() string {
 	if o.model.Dropout > 0 {
 		parts = append(parts, fmt.Sprintf("dropout %g", o.model.Dropout))
 	}
-	parts = append(parts, fmt.Sprintf("%d microbatches of up to %d %ss a step", o.microbatches, o.sequence, o.unit()))
+	parts = append(parts, fmt.Sprintf("%d microbatches of up to %d %ss a step", o.Microbatches, o.sequence, o.unit()))
 	return strings.Join(parts, ", ")
 }
 
@@ -424,15 +316,15 @@ func (o *options) inFP8() error {
 	o.model.FP8 = nil
 	if o.fp8 == float32s {
 		if o.model.FP8Attention {
-			return fmt.Errorf("-fp8-attention goes with -fp8 %s", list(fp8.Names))
+			return fmt.Errorf("-fp8-attention goes with -fp8 %s", job.List(fp8.Names))
 		}
 		return nil
 	}
 	recipe, err := fp8.Named(o.fp8)
 	if err != nil {
-		return fmt.Errorf("-fp8 is %q: give %s", o.fp8, list(recipes()))
+		return fmt.Errorf("-fp8 is %q: give %s", o.fp8, job.List(recipes()))
 	}
-	if !o.given["width"] && o.resume == "" {
+	if !o.Given("width") && o.resume == "" {
 		o.model.Width = fp8Width
 	}
 	if err := fp8.Divides(recipe, "block0.attention.qkv.input", o.model.Width); err != nil {

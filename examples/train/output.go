@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/costs"
+	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/units"
@@ -40,17 +43,17 @@ func (t *trainer) introduce() {
 		fmt.Fprintf(t.out, "        there is more; this is the first %s\n", units.Size(int64(d.len())))
 	}
 	fmt.Fprintf(t.out, "model   %s parameters, %s with gradients and moments; %s\n", units.Count(t.weights()), units.Size(s.ModelBytes), o.describe())
-	if o.ranks > 1 {
+	if o.Ranks > 1 {
 		where := "this process"
 		if t.world != nil {
-			where = fmt.Sprintf("%d processes", t.world.processes)
+			where = fmt.Sprintf("%d processes", t.world.Processes)
 		}
-		fmt.Fprintf(t.out, "ranks   %d in %s, on %d cores; links of capacity %d\n", o.ranks, where, runtime.GOMAXPROCS(0), o.capacity)
+		fmt.Fprintf(t.out, "ranks   %d in %s, on %d cores; links of capacity %d\n", o.Ranks, where, runtime.GOMAXPROCS(0), o.Capacity)
 		if n := o.relays(); n > 0 {
-			fmt.Fprintf(t.out, "        %d of the %d stages only hand on what they get; -layers %d gives each a part\n", n, o.stages, o.stages-2)
+			fmt.Fprintf(t.out, "        %d of the %d stages only hand on what they get; -layers %d gives each a part\n", n, o.Stages, o.Stages-2)
 		}
-		if !o.ascends() {
-			fmt.Fprintf(t.out, "        %s adds gradients in an order of its own: weights differ from those of other plans in their last bits\n", o.plan)
+		if !o.Ascends() {
+			fmt.Fprintf(t.out, "        %s adds gradients in an order of its own: weights differ from those of other plans in their last bits\n", o.Plan)
 		}
 	}
 	if planned := s.Memory(); planned != "" {
@@ -89,11 +92,11 @@ func (t *trainer) measured() metrics.Config {
 		cfg.Log, cfg.Failures = t.folder.memory, t.folder.path
 	}
 	for rank, dev := range t.ranks {
-		cfg.Spaces, cfg.Stages = append(cfg.Spaces, dev), append(cfg.Stages, t.opts.placement.On(rank))
+		cfg.Spaces, cfg.Stages = append(cfg.Spaces, dev), append(cfg.Stages, t.opts.Placement.On(rank))
 	}
-	if t.opts.priced != nil {
+	if t.opts.Priced != nil {
 		cfg.Seconds = func(time int64) float64 {
-			seconds, _ := costs.Seconds(t.opts.priced, time) // Its unit is known.
+			seconds, _ := costs.Seconds(t.opts.Priced, time) // Its unit is known.
 			return seconds
 		}
 	}
@@ -104,7 +107,7 @@ func (t *trainer) measured() metrics.Config {
 func (t *trainer) show(result *runner.Result, nats float64) {
 	t.progress.Step(t.done, func(left time.Duration) (long, short string) {
 		speed, live, peak, growth, bubble := int64(t.metrics.TokensPerSecond()), units.Size(result.Live), units.Size(result.Peak), t.metrics.Growth(), ""
-		if t.opts.ranks > 1 {
+		if t.opts.Ranks > 1 {
 			bubble = "  bubble " + units.Percent(result.Bubble())
 		}
 		return fmt.Sprintf("step %*d/%d  loss %.3f nats/%s  %s tokens/s%s  live %s  peak %s  growth %d B  left %s",
@@ -120,23 +123,21 @@ func (t *trainer) finish(ctx context.Context, err error) error {
 		t.progress.End()
 	}
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w after step %d of %d: everything is written", errInterrupted, t.done, t.opts.steps)
+		err = job.ErrInterrupted
 	}
-	if t.world != nil {
-		if err = t.world.settle(ctx, t.done, err, t.failed); errors.Is(err, errInterrupted) {
-			err = fmt.Errorf("%w after step %d of %d: everything is written", errInterrupted, t.done, t.opts.steps)
-		}
-		err = cmp.Or(err, t.joinActions())
-		if !t.world.leads() {
-			return t.metrics.Explained(cmp.Or(err, t.fetching(nil)))
-		}
+	if err = t.world.Settle(ctx, t.done, err, t.failed); errors.Is(err, job.ErrInterrupted) {
+		err = fmt.Errorf("%w after step %d of %d: everything is written", job.ErrInterrupted, t.done, t.opts.steps)
 	}
-	return t.fetching(func() error { return t.write(err) })
+	err = cmp.Or(err, t.world.JoinActions(t.metrics))
+	if !t.world.Leads() {
+		return t.metrics.Explained(cmp.Or(err, t.world.Fetching(nil)))
+	}
+	return t.world.Fetching(func() error { return t.write(err) })
 }
 
 // write is finish in the process that writes.
 func (t *trainer) write(err error) error {
-	failed := err != nil && !errors.Is(err, errInterrupted)
+	failed := err != nil && !errors.Is(err, job.ErrInterrupted)
 	sound := !failed || errors.Is(err, outfile.ErrWriting) // the weights are worth keeping
 
 	s, fault := t.summary(err)
@@ -164,4 +165,25 @@ func (t *trainer) write(err error) error {
 		}
 	}
 	return t.metrics.Explained(err)
+}
+
+// say writes a line about this process.
+func say(line string) { fmt.Fprintln(os.Stderr, "train: "+line) }
+
+// status has a line for each rank that this process knows of.
+func (t *trainer) status() string {
+	var b strings.Builder
+	switch {
+	case !t.built.Load():
+		return "it prepares\n"
+	case t.world == nil && t.opts.Ranks == 1:
+		return "rank 0 is alone and waits for nobody\n"
+	}
+	for _, standing := range t.run.Standings() {
+		fmt.Fprintln(&b, standing)
+	}
+	for _, status := range t.world.Statuses() {
+		fmt.Fprintln(&b, status)
+	}
+	return b.String()
 }

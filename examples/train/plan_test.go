@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ml/weir/schedule/choose"
 	"github.com/weir-ml/weir/schedule/format"
 	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/simulate"
 )
 
 // planFile writes a file of a plan.
@@ -75,7 +76,9 @@ func TestChosenPlan(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "costs.json")
 	status, _, _, stderr := runTiny(t, "-data", text, "-emit-costs", file, "-ranks", "2", "-run", "")
 	require.Zero(t, status, stderr)
-	costs, err := readCosts(file)
+	measured, err := os.ReadFile(file)
+	require.NoError(t, err)
+	costs, err := simulate.ReadCosts(bytes.NewReader(measured))
 	require.NoError(t, err)
 	choice, err := choose.Choose(choose.Request{Ranks: 2, Stages: len(costs.Stages), Microbatches: 5, Costs: costs, Capacity: 1})
 	require.NoError(t, err)
@@ -103,14 +106,14 @@ func TestPlanFileIsRefused(t *testing.T) {
 		"no such file":                   "-plan missing.json",
 	} {
 		status, _, _, stderr := runTiny(t, append(strings.Fields(flags), "-data", text)...)
-		require.Equal(t, exitError, status)
+		require.Equal(t, 1, status)
 		require.Contains(t, stderr, says)
 	}
 
 	o, err := parse([]string{"-plan", path})
 	require.NoError(t, err)
 	require.NoError(t, o.validate())
-	require.Equal(t, [3]int{2, 2, 3}, [3]int{o.ranks, o.stages, o.microbatches})
+	require.Equal(t, [3]int{2, 2, 3}, [3]int{o.Ranks, o.Stages, o.Microbatches})
 }
 
 // Processes take their share of the ranks that the file has.
@@ -120,7 +123,7 @@ func TestPlanFileInProcesses(t *testing.T) {
 	require.NoError(t, err)
 	path := planFile(t, "plan.csv", func(w io.Writer) error { return format.Write(w, plan, format.Compute) })
 	want := summaryOf(t, "-data", text)
-	all := job(t, 2, meeting(t, "unix"), "-data", text, "-plan", path, "-json", "-")
+	all := startJob(t, 2, meeting(t, "unix"), "-data", text, "-plan", path, "-json", "-")
 	for _, p := range all {
 		require.NoError(t, p.Wait(), p.errs.String())
 	}

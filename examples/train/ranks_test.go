@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,32 +84,6 @@ func TestWaysToRun(t *testing.T) {
 			got := summaryOf(t, append(strings.Fields(flags), "-data", text)...)
 			requireTrained(t, &want, &got)
 		})
-	}
-}
-
-// A flag goes with a plan where the plan's rule takes what it sets.
-func TestKnobs(t *testing.T) {
-	for _, s := range schedule.Schedules() {
-		for ranks := 1; ranks <= 2; ranks++ {
-			placement, err := s.Place(ranks, ranks*s.PerRank)
-			require.NoError(t, err)
-			params := schedule.Params{Placement: placement, Microbatches: 8}
-			for flag, p := range map[string]schedule.Params{
-				"group":  {Placement: placement, Microbatches: 8, Group: 4},
-				"cap":    {Placement: placement, Microbatches: 8, Cap: 4},
-				"slices": {Placement: placement, Microbatches: 8, Slices: 4},
-			} {
-				_, err := s.Rule(params)
-				require.NoError(t, err)
-				_, err = s.Rule(p)
-				for _, knob := range knobs {
-					if knob.flag == flag {
-						require.Equal(t, err == nil, knob.fits(s.Name, ranks), "-%s with %s on %d ranks: %v", flag, s.Name, ranks, err)
-						require.Equal(t, err != nil, errors.Is(err, schedule.ErrParams))
-					}
-				}
-			}
-		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
@@ -41,7 +42,7 @@ func interruptedAt(t *testing.T, word string, flags ...string) (folder, stdout, 
 	out := &stopper{word: word, stop: stop}
 	var errs bytes.Buffer
 	args := append(append(append([]string{}, tiny...), "-run", folder), flags...)
-	require.Equal(t, exitInterrupted, run(ctx, args, out, &errs), errs.String())
+	require.Equal(t, launch.Interrupted, run(ctx, args, out, &errs), errs.String())
 	return folder, out.String(), errs.String()
 }
 
@@ -83,7 +84,7 @@ func TestInterruptedBefore(t *testing.T) {
 	stop()
 	folder := filepath.Join(t.TempDir(), "run")
 	var out, errs bytes.Buffer
-	require.Equal(t, exitInterrupted, run(ctx, append([]string{"-data", sentence(t), "-run", folder}, tiny...), &out, &errs))
+	require.Equal(t, launch.Interrupted, run(ctx, append([]string{"-data", sentence(t), "-run", folder}, tiny...), &out, &errs))
 	require.Equal(t, "train: interrupted before the first step: nothing was written\n", errs.String())
 	require.NoDirExists(t, folder)
 }
@@ -171,7 +172,7 @@ func TestResumeOlderCheckpoint(t *testing.T) {
 
 func requireOneLine(t *testing.T, status int, stderr, want string) {
 	t.Helper()
-	require.Equal(t, exitError, status)
+	require.Equal(t, 1, status)
 	require.Contains(t, stderr, want)
 	require.True(t, strings.HasPrefix(stderr, "train: "), stderr)
 	require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)

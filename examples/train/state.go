@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
@@ -54,7 +55,7 @@ func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
 		return nil, nil // The run begins, and the same command goes on with it when it was killed.
 	}
 	if err != nil {
-		return nil, fmt.Errorf("-resume: %w", plain(err))
+		return nil, fmt.Errorf("-resume: %w", outfile.Plain(err))
 	}
 	defer func() {
 		if err != nil {
@@ -75,11 +76,11 @@ func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
 		if !ok {
 			return c, notOurs
 		}
-		if !o.given[name] {
-			if o.set.Set(name, value) != nil {
+		if !o.Given(name) {
+			if o.FlagSet.Set(name, value) != nil {
 				return c, notOurs
 			}
-		} else if given := o.set.Lookup(name).Value.String(); given != value && name != "steps" && name != "products" {
+		} else if given := o.Value(name); given != value && name != "steps" && name != "products" {
 			return c, fmt.Errorf("-resume: %s was trained with -%s %s, not %s: leave -%s out, or start without -resume", path, name, value, given, name)
 		}
 	}
@@ -109,17 +110,13 @@ func (t *trainer) load(c *checkpoint.Checkpoint) error {
 }
 
 func (t *trainer) restore(c *checkpoint.Checkpoint) error {
-	for _, p := range t.model.Parameters() {
-		for on := range p.All() {
-			for _, part := range parts(p.Name, on) {
-				values := make([]float32, part.buffer.N)
-				if err := checkpoint.Read(c, part.name, p.Shape, values); err != nil {
-					return err
-				}
-				if err := on.Device.WriteFloat32(part.buffer, values); err != nil {
-					return err
-				}
-			}
+	for _, tensor := range t.tensors() {
+		values := make([]float32, tensor.Buffer.N)
+		if err := checkpoint.Read(c, tensor.Name, tensor.Shape, values); err != nil {
+			return err
+		}
+		if err := tensor.Device.WriteFloat32(tensor.Buffer, values); err != nil {
+			return err
 		}
 	}
 	if t.opts.model.FP8 == nil {
@@ -142,22 +139,12 @@ func (t *trainer) checkpoint(ctx context.Context) error {
 		return nil
 	}
 	due := t.opts.saver.Due(int64(t.done)) || t.done == t.opts.steps
-	if t.world != nil {
-		var mine []byte
-		if t.world.leads() && due {
-			mine = []byte{1}
-		}
-		all, err := t.world.exchange(ctx, mine)
-		if err != nil {
-			return err
-		}
-		due = len(all[0]) > 0
+	due, err := t.world.Agree(ctx, due)
+	if err != nil || !due {
+		return err
 	}
-	if !due {
-		return nil
-	}
-	err := t.fetching(t.save)
-	if t.world.leads() && t.done < t.opts.steps {
+	err = t.world.Fetching(t.save)
+	if t.world.Leads() && t.done < t.opts.steps {
 		t.failed = err
 	}
 	return err
@@ -167,12 +154,14 @@ func (t *trainer) checkpoint(ctx context.Context) error {
 func (t *trainer) save() error {
 	state := checkpoint.State{Step: int64(t.done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.data.sum}}
 	for _, name := range deciding {
-		state.Metadata[keyFlag+name] = t.opts.set.Lookup(name).Value.String()
+		state.Metadata[keyFlag+name] = t.opts.Value(name)
 	}
 	var tensors []safetensors.Tensor
-	for _, p := range t.parameters() {
-		for _, part := range parts(p.Name, p.Copy) {
-			tensors = append(tensors, safetensors.Load(part.name, p.Shape, func() ([]float32, error) { return read(p.Device, part.buffer) }))
+	last := ""
+	for _, tensor := range t.tensors() {
+		if tensor.Name != last { // copies are alike
+			last = tensor.Name
+			tensors = append(tensors, safetensors.Load(tensor.Name, tensor.Shape, tensor.Read))
 		}
 	}
 	if t.opts.model.FP8 != nil {
@@ -186,26 +175,24 @@ func (t *trainer) save() error {
 	return outfile.Failed(t.opts.checkpoint, t.opts.saver.Save(state, tensors...))
 }
 
-// part is one tensor of a checkpoint.
-type part struct {
-	name   string
-	buffer kernels.Buffer
-}
-
-// parts returns what a checkpoint holds of a parameter, in one of its copies.
-func parts(name string, c transformer.Copy) [3]part {
-	return [3]part{{name, c.Weight}, {firstMoment + name, c.M}, {secondMoment + name, c.V}}
-}
-
-// parameters returns the parameters in canonical order, that of their names.
-func (t *trainer) parameters() []*transformer.Parameter {
-	all := t.model.Parameters()
-	slices.SortFunc(all, func(a, b *transformer.Parameter) int { return strings.Compare(a.Name, b.Name) })
+// tensors returns what a checkpoint holds of the parameters, by their names: of each tensor all
+// copies, the one of the first use first.
+func (t *trainer) tensors() (all []job.Tensor) {
+	parameters := t.model.Parameters()
+	slices.SortFunc(parameters, func(a, b *transformer.Parameter) int { return strings.Compare(a.Name, b.Name) })
+	for _, p := range parameters {
+		for _, part := range []struct {
+			name   string
+			buffer func(c transformer.Copy) kernels.Buffer
+		}{
+			{p.Name, func(c transformer.Copy) kernels.Buffer { return c.Weight }},
+			{firstMoment + p.Name, func(c transformer.Copy) kernels.Buffer { return c.M }},
+			{secondMoment + p.Name, func(c transformer.Copy) kernels.Buffer { return c.V }},
+		} {
+			for c := range p.All() {
+				all = append(all, job.Tensor{Name: part.name, Shape: p.Shape, Device: c.Device, Buffer: part.buffer(c)})
+			}
+		}
+	}
 	return all
-}
-
-// read copies a buffer from its device.
-func read(dev kernels.Device, b kernels.Buffer) ([]float32, error) {
-	values := make([]float32, b.N)
-	return values, dev.ReadFloat32(values, b)
 }

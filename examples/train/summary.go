@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
+	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/report"
 	"github.com/weir-ml/weir/trainer/units"
@@ -56,9 +58,9 @@ func (t *trainer) summary(ended error) (*summary, error) {
 	return &summary{
 		Schema: 1,
 		Data:   t.data.name, DataBytes: int64(t.data.len() * max(tokenBytes[o.tokens], 1)), DataSHA256: t.data.sum,
-		Plan: o.plan, Group: o.group, Stages: o.stages, Microbatches: o.microbatches, Sequence: o.sequence,
+		Plan: o.Plan, Group: o.Group, Stages: o.Stages, Microbatches: o.Microbatches, Sequence: o.sequence,
 		Width: o.model.Width, Layers: o.model.Layers, Heads: o.model.Heads, FP8: o.fp8, FP8Attention: o.model.FP8Attention, Seed: o.model.Seed,
-		Parameters: t.weights(), Steps: t.done, ResumedAt: t.first, Interrupted: errors.Is(ended, errInterrupted), Ascends: o.ascends(),
+		Parameters: t.weights(), Steps: t.done, ResumedAt: t.first, Interrupted: errors.Is(ended, job.ErrInterrupted), Ascends: o.Ascends(),
 		Summary: t.metrics.Summary(), Unit: o.unit(), LossFrequencies: frequencies,
 		WeightsSHA256: digest, RunFolder: t.folder.path, Checkpoint: o.checkpoint,
 	}, err
@@ -136,12 +138,12 @@ func (t *trainer) page(s *summary) *report.Page {
 	}
 	p.Facts = append(p.Facts, report.Fact{Label: "steps", Value: strconv.Itoa(s.Steps), Note: note})
 	if t.world != nil {
-		p.Tables = append(p.Tables, t.world.waitsTable())
+		p.Tables = append(p.Tables, t.world.WaitsTable())
 	}
 	settings := report.Table{Title: "Settings", Folded: true}
 	add := func(name, value string) { settings.Rows = append(settings.Rows, []string{name, value}) }
-	for _, name := range append([]string{"ranks", "stages", "plan", "group", "cap", "slices", "descending", "capacity", "recompute"}, deciding...) {
-		add("-"+name, t.opts.set.Lookup(name).Value.String())
+	for _, name := range slices.Concat(job.Deciding, []string{"recompute"}, deciding) {
+		add("-"+name, t.opts.Value(name))
 	}
 	add("parameters", units.Count(s.Parameters))
 	add("text", s.DataSHA256)

@@ -37,9 +37,6 @@ func readText(ctx context.Context, path string) (*corpus.Text, error) {
 	}
 	source := filepath.Join(root, "src")
 	text, err := corpus.Read(ctx, source, mostSource, isGo)
-	if errors.Is(err, context.Canceled) {
-		return nil, errBefore
-	}
 	if err != nil {
 		return nil, errors.New("no text was found in the Go installation: name a file or a folder with -data")
 	}
@@ -48,11 +45,8 @@ func readText(ctx context.Context, path string) (*corpus.Text, error) {
 }
 
 func dataError(err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, context.Canceled):
-		return errBefore
 	}
 	return fmt.Errorf("-data: %w", err)
 }

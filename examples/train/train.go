@@ -16,17 +16,20 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
+	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/metrics"
 	"github.com/weir-ml/weir/trainer/progress"
 	"github.com/weir-ml/weir/trainer/rate"
 	"github.com/weir-ml/weir/trainer/terminal"
-	"github.com/weir-ml/weir/transport/tcp"
 )
 
-// errInterrupted is wrapped by the error of a run that was told to stop.
-var errInterrupted = errors.New("interrupted")
-
-var errBefore = fmt.Errorf("%w before the first step: nothing was written", errInterrupted)
+// before returns the error of what comes before the first step.
+func before(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w before the first step: nothing was written", job.ErrInterrupted)
+	}
+	return err
+}
 
 // trainer is one run of the program: a model on its ranks, the runner that trains it, the
 // text, and what is kept of the run.
@@ -39,9 +42,9 @@ type trainer struct {
 	built    atomic.Bool // the runner and the ends of the transport are there
 	unsignal func()      // ends the answers to a signal, and to weir status
 
-	world *world   // nil where this process is alone
-	devs  []local  // of the ranks of this process
-	ranks []device // of all
+	world *job.World   // nil if this process is alone
+	devs  []job.Local  // of the ranks of this process
+	ranks []job.Device // of all
 	model *transformer.Model
 	run   *runner.Runner[kernels.Buffer]
 
@@ -72,7 +75,7 @@ func train(ctx context.Context, opts *options, stdout, stderr io.Writer) (err er
 	}
 	t := &trainer{opts: opts, people: people, out: terminal.Writer(people), json: stdout}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := t.prepare(ctx); err != nil {
+	if err := before(ctx, t.prepare(ctx)); err != nil {
 		return err
 	}
 	return t.finish(ctx, t.loop(ctx))
@@ -87,14 +90,13 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if from != nil {
 		defer from.Close() // It was only read.
 	}
-	if err := t.opts.readPlan(); err != nil { // which says how many ranks there are
+	if err := t.opts.ReadPlan(); err != nil { // which says how many ranks there are
 		return err
 	}
-	var meeting tcp.Config
-	if t.world, meeting, err = findWorld(ctx, t.opts, os.Getenv); err != nil {
+	if t.world, err = t.opts.Meet(ctx, os.Getenv, t.opts.resume != "", say); err != nil {
 		return err
 	}
-	t.answer()
+	t.unsignal = t.world.Answer(t.status, say)
 	if err := t.opts.validate(); err != nil {
 		return err
 	}
@@ -104,8 +106,8 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if t.data, err = readData(ctx, t.opts); err != nil {
 		return err
 	}
-	t.metrics = metrics.New(t.opts.ranks)
-	if err := t.build(ctx, meeting); err != nil {
+	t.metrics = metrics.New(t.opts.Ranks)
+	if err := t.build(ctx); err != nil {
 		return err
 	}
 	t.built.Store(true)
@@ -113,9 +115,9 @@ func (t *trainer) prepare(ctx context.Context) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return errBefore
+		return ctx.Err()
 	}
-	if !t.world.leads() {
+	if !t.world.Leads() {
 		t.people.Writer, t.opts.json = io.Discard, ""
 		t.metrics.Begin(t.measured())
 		return nil
@@ -170,7 +172,9 @@ func (t *trainer) loop(ctx context.Context) error {
 // step trains on one step's microbatches and updates the weights.
 func (t *trainer) step(ctx context.Context) (line, error) {
 	t.drawn.Step = int64(t.done)
-	result, err := t.metrics.Step(func() (*runner.Result, error) { return t.runStep(ctx) })
+	result, err := t.metrics.Step(func() (*runner.Result, error) {
+		return t.world.Step(ctx, t.metrics, func() (*runner.Result, error) { return t.run.Step(ctx, t.opts.Microbatches, t.train) })
+	})
 	if err != nil {
 		return line{}, err
 	}
@@ -181,7 +185,7 @@ func (t *trainer) step(ctx context.Context) (line, error) {
 	case loss.Empty:
 		return line{}, fmt.Errorf("step %d: no %s of it had a next one: give more text", t.done+1, t.opts.unit())
 	}
-	met, err := t.model.RollScales(ctx, t.reducer()) // the model has the devices of every rank of the process
+	met, err := t.model.RollScales(ctx, t.world.Reducer()) // the model has the devices of every rank of the process
 	if err != nil {
 		return line{}, err
 	}

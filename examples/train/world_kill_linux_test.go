@@ -89,7 +89,7 @@ func TestRestartedJob(t *testing.T) {
 // SIGUSR1 shows what each rank does, and launch.Statuses asks; the first process knows of all.
 func TestStatus(t *testing.T) {
 	text := sentence(t)
-	all := job(t, 2, meeting(t, "unix"), "-data", text, "-steps", "100000", "-evaluate", "0")
+	all := startJob(t, 2, meeting(t, "unix"), "-data", text, "-steps", "100000", "-evaluate", "0")
 	alone, _ := program(t, "-data", text, "-ranks", "2", "-steps", "100000", "-evaluate", "0")
 	require.NoError(t, alone.Start())
 	t.Setenv("TMPDIR", temporary)
@@ -142,7 +142,7 @@ func TestKilledProcesses(t *testing.T) {
 		name := fmt.Sprintf("%d, %v of %d of %d, %s, %s", killed, signal, victim, processes, network, plan)
 		t.Run(name, func(t *testing.T) {
 			flags := append(resumes[:len(resumes):len(resumes)], "-ranks", fmt.Sprint(processes), "-plan", plan)
-			all := job(t, processes, meeting(t, network), flags...)
+			all := startJob(t, processes, meeting(t, network), flags...)
 			for !strings.Contains(all[0].out.String(), "folder") {
 				require.NoError(t, all[0].Process.Signal(syscall.Signal(0)), all[0].errs.String())
 				time.Sleep(time.Millisecond)
@@ -173,7 +173,7 @@ func TestKilledProcesses(t *testing.T) {
 				killed++
 			}
 
-			again := job(t, processes, meeting(t, network), append(flags, "-json", "-")...)
+			again := startJob(t, processes, meeting(t, network), append(flags, "-json", "-")...)
 			for _, p := range again {
 				require.NoError(t, p.Wait(), p.errs.String())
 			}

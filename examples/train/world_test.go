@@ -19,9 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/checkpoint"
-	"github.com/weir-ml/weir/transport/tcp"
+	"github.com/weir-ml/weir/trainer/launch"
 )
 
 // process is one process of a job.
@@ -49,8 +48,8 @@ func (b *buffer) String() string {
 	return b.all.String()
 }
 
-// job starts so many processes of the program, which meet at an address.
-func job(t *testing.T, processes int, address string, flags ...string) []*process {
+// startJob starts so many processes of the program, which meet at an address.
+func startJob(t *testing.T, processes int, address string, flags ...string) []*process {
 	t.Helper()
 	var all []*process
 	for number := range processes {
@@ -89,7 +88,7 @@ func TestProcesses(t *testing.T) {
 			t.Parallel()
 			flags := append([]string{"-data", text, "-ranks", fmt.Sprint(ranks), "-plan", plan, "-json", "-"}, flags...)
 			want := summaryOf(t, flags[:len(flags):len(flags)]...)
-			all := job(t, processes, meeting(t, network), flags...)
+			all := startJob(t, processes, meeting(t, network), flags...)
 			for number, p := range all {
 				require.NoError(t, p.Wait(), "process %d: %s", number, p.errs.String())
 			}
@@ -131,7 +130,7 @@ func TestProcessesKilledGoOn(t *testing.T) {
 	flags := []string{"-data", sentence(t), "-ranks", "2", "-plan", "1f1b", "-steps", "8", "-evaluate", "0"}
 	whole := summaryOf(t, flags...)
 	begin := func() []*process {
-		return job(t, 2, meeting(t, "unix"), append(flags, "-checkpoint", saved, "-resume", saved, "-checkpoint-every", "2", "-json", "-")...)
+		return startJob(t, 2, meeting(t, "unix"), append(flags, "-checkpoint", saved, "-resume", saved, "-checkpoint-every", "2", "-json", "-")...)
 	}
 	killed := begin()
 	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(saved, "latest")); return err == nil }, time.Minute, time.Millisecond)
@@ -156,44 +155,6 @@ func TestProcessesKilledGoOn(t *testing.T) {
 	require.Equal(t, whole.WeightsSHA256, s.WeightsSHA256)
 }
 
-// A flag for several processes is no use to one that is alone, and a launcher that contradicts
-// itself is an error.
-func TestFindWorld(t *testing.T) {
-	for name, test := range map[string]struct {
-		args []string
-		env  map[string]string
-		want string // "" where the process is alone
-	}{
-		"alone":                       {},
-		"under Slurm, alone":          {env: map[string]string{"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}},
-		"under a broken Slurm, alone": {env: map[string]string{"SLURM_PROCID": "x"}},
-		"a number":                    {[]string{"-process", "0"}, nil, "-process is for several processes: give -transport too, or start them with weir launch"},
-		"certificates":                {[]string{"-tls", "certs"}, nil, "-tls is for several processes"},
-		"a broken weir launch":        {nil, map[string]string{"WEIR_RANK": "2", "WEIR_SIZE": "2"}, "WEIR_RANK=2 and WEIR_SIZE=2"},
-		"no number of processes":      {[]string{"-transport", "unix:x"}, nil, "of how many processes?"},
-	} {
-		o, err := parse(test.args)
-		require.NoError(t, err, name)
-		w, _, err := findWorld(t.Context(), o, func(name string) string { return test.env[name] })
-		if test.want == "" {
-			require.NoError(t, err, name)
-		} else {
-			require.ErrorContains(t, err, test.want, name)
-		}
-		require.Nil(t, w, name)
-	}
-}
-
-// What another rank has begun is a consequence here, whatever action of this rank has met it.
-func TestConsequence(t *testing.T) {
-	w := &world{process: 1, first: 2, count: 2}
-	for want, err := range map[bool]error{true: &tcp.RemoteError{Rank: 0}, false: &tcp.RemoteError{Rank: 3}} {
-		require.Equal(t, want, w.consequence(&runner.Error{Rank: 2, Err: err}))
-	}
-	require.False(t, w.consequence(&runner.Error{Rank: 2, Err: os.ErrNotExist}))
-	require.True(t, w.consequence(&runner.Error{Rank: 2, Err: &tcp.LostError{Rank: 0}}))
-}
-
 // A process that is told to stop while it waits for the others has the status of an interruption.
 func TestInterruptedMeeting(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "job"))
@@ -210,5 +171,5 @@ func TestInterruptedMeeting(t *testing.T) {
 	}()
 	var errs strings.Builder
 	args := []string{"-data", sentence(t), "-transport", "unix:" + listener.Addr().String(), "-processes", "2", "-process", "1"}
-	require.Equal(t, exitInterrupted, run(ctx, args, io.Discard, &errs), &errs)
+	require.Equal(t, launch.Interrupted, run(ctx, args, io.Discard, &errs), &errs)
 }

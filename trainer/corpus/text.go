@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // Text is what a run learns from. All of it is held in memory.
@@ -55,7 +57,7 @@ type Wanted func(path string, head []byte) bool
 func Read(ctx context.Context, path string, most int, want Wanted) (*Text, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("corpus: %w: name a file or a folder that exists", plain(err))
+		return nil, fmt.Errorf("corpus: %w: name a file or a folder that exists", outfile.Plain(err))
 	}
 	t := &Text{Name: path}
 	if info.IsDir() {
@@ -124,13 +126,13 @@ func (t *Text) readFolder(ctx context.Context, root string, most int, want Wante
 func (t *Text) readFile(path string, most int, want Wanted) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("corpus: %w", plain(err))
+		return fmt.Errorf("corpus: %w", outfile.Plain(err))
 	}
 	defer file.Close() // It was only read.
 	head := make([]byte, 8<<10)
 	n, err := io.ReadFull(file, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("corpus: %w", plain(err))
+		return fmt.Errorf("corpus: %w", outfile.Plain(err))
 	}
 	head = head[:n]
 	if n == 0 || want != nil && !want(path, head) {
@@ -141,7 +143,7 @@ func (t *Text) readFile(path string, most int, want Wanted) error {
 	room := most - len(t.Bytes)
 	// One byte more than there is room for shows that there is more.
 	if _, err := io.Copy(&content, io.LimitReader(file, int64(max(room-n, 0)+1))); err != nil {
-		return fmt.Errorf("corpus: %w", plain(err))
+		return fmt.Errorf("corpus: %w", outfile.Plain(err))
 	}
 	t.Files++
 	t.Cut = content.Len() > room
@@ -162,13 +164,4 @@ func LooksLikeText(_ string, head []byte) bool {
 		}
 	}
 	return control*50 <= len(head)
-}
-
-// plain takes the name of the system call out of an error about a path.
-func plain(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return fmt.Errorf("%s: %w", path.Path, path.Err)
-	}
-	return err
 }

@@ -11,6 +11,8 @@ import (
 	"runtime/debug"
 
 	"golang.org/x/exp/mmap"
+
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // ErrTokens is what a file of tokens is refused with, when it is opened and when it is read.
@@ -50,11 +52,11 @@ func OpenTokens(path string, width int) (*Tokens, error) {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("corpus: %w", plain(err))
+		return nil, fmt.Errorf("corpus: %w", outfile.Plain(err))
 	}
 	t := &Tokens{file: file, width: width}
 	if t.mapped, err = mmap.Open(path); err != nil {
-		return nil, errors.Join(fmt.Errorf("corpus: %w", plain(err)), file.Close())
+		return nil, errors.Join(fmt.Errorf("corpus: %w", outfile.Plain(err)), file.Close())
 	}
 	fail := func(format string, args ...any) (*Tokens, error) {
 		return nil, errors.Join(fmt.Errorf("corpus: %s: %w: "+format, append([]any{path, ErrTokens}, args...)...), t.Close())
@@ -150,7 +152,7 @@ func (t *Tokens) read(dst []byte, at int64) (err error) {
 	}
 	size, err := t.file.Seek(0, io.SeekEnd) // unlike Stat it allocates nothing
 	if err != nil {
-		return fmt.Errorf("corpus: %w", plain(err))
+		return fmt.Errorf("corpus: %w", outfile.Plain(err))
 	}
 	if size < at+int64(len(dst)) {
 		return cut()

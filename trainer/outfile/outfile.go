@@ -2,6 +2,7 @@ package outfile
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -63,4 +64,12 @@ func Regular(path string) (target string, is bool) {
 	}
 	its, err := os.Stat(target)
 	return target, err == nil && info.Mode().IsRegular() && os.SameFile(info, its)
+}
+
+// Plain takes the name of the system call out of an error about a path.
+func Plain(err error) error {
+	if at, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("%s: %w", at.Path, at.Err)
+	}
+	return err
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package job
 
 import (
 	"os"
@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// onStatus calls f for every SIGUSR1, until stop.
-func onStatus(f func()) (stop func()) {
+// onSignal calls f for every SIGUSR1, until stop.
+func onSignal(f func()) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1)
 	done := make(chan struct{})

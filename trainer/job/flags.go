@@ -1,0 +1,225 @@
+package job
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/units"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// Options are the values of the flags of a job. Change defaults between Flags and Parse.
+type Options struct {
+	Plan         string // a schedule, or the file of a plan
+	Ranks        int
+	Stages       int // 0: as many as the plan usually has
+	Microbatches int
+	Group        int // 0: the plan's own
+	Cap          int // likewise
+	Slices       int
+	Descending   bool
+	Capacity     int    // of a link between two ranks
+	Costs        string // file of costs to simulate a step with
+
+	Budget    int64 // most bytes of a step on a rank, 0 for any
+	Unplanned bool  // memory is allocated as it is needed
+
+	Transport string // where the processes meet; "" for one process, or as weir launch says
+	Process   int    // number of this process, if it is given
+	Processes int    // likewise, of all
+	Launcher  string // none ignores the environment
+	TLS       string // folder of certificates
+	Insecure  bool
+
+	// Pipeline is set by Validate, and Priced are the costs of -costs or of the plan's file, nil
+	// without.
+	Pipeline
+	Priced *simulate.Costs
+
+	FlagSet *flag.FlagSet   // that the flags are registered in
+	given   map[string]bool // the flags that were on the command line
+}
+
+// Flags registers the flags of a job, and returns their values: one rank, 64 microbatches, depth
+// first.
+func Flags(set *flag.FlagSet) *Options {
+	o := &Options{Plan: "depth-first", Ranks: 1, Microbatches: 64, Capacity: 1, FlagSet: set}
+	set.StringVar(&o.Plan, "plan", o.Plan, "order of a step: "+List(planNames())+", or the `file` of a plan (weir choose -o), which then says -ranks, -stages and by default -microbatches")
+	set.IntVar(&o.Ranks, "ranks", o.Ranks, "ranks of the pipeline, each with a device and a goroutine of its own")
+	set.IntVar(&o.Stages, "stages", o.Stages, "pipeline stages that the model is cut into; default: 4 on one rank, else one or two a rank, as the plan has them")
+	set.IntVar(&o.Microbatches, "microbatches", o.Microbatches, "microbatches of a step")
+	set.IntVar(&o.Group, "group", o.Group, "microbatches that run together under "+knobs[0].goesWith()+"; default: what the plan does by itself")
+	set.IntVar(&o.Cap, "cap", o.Cap, "most microbatches in flight on a rank under "+knobs[1].goesWith()+"; default: the plan's own")
+	set.IntVar(&o.Slices, "slices", o.Slices, "slices of a sequence under -plan seq1f1b; here a slice is a microbatch of its own, which reads no other")
+	set.BoolVar(&o.Descending, "descending", o.Descending, "take microbatches in descending order in the backward of -plan breadth-first")
+	set.IntVar(&o.Capacity, "capacity", o.Capacity, "messages that a link between two ranks holds; 0: it waits for the receiver; -1: any number")
+	set.StringVar(&o.Costs, "costs", o.Costs, "`file` of costs, to simulate a step and show it beside the measured one")
+	set.Func("budget", "most `bytes` that a step may need on a rank beside the model; such as 64MiB; 0 for any: a step that needs more is refused before it begins", func(text string) (err error) {
+		o.Budget, err = units.ParseSize(text)
+		return err
+	})
+	set.BoolVar(&o.Unplanned, "unplanned", o.Unplanned, "do not plan the memory of a step: allocate as it comes")
+	set.StringVar(&o.Transport, "transport", o.Transport, "`address` where the processes of a job meet: unix:PATH or tcp:HOST:PORT, which the first one listens at, launcher, which is where its launcher says, or mpi, in a program built with -tags mpi; default: that of weir launch, else this process is alone")
+	set.IntVar(&o.Process, "process", o.Process, "number of this process under -transport; default: as the launcher says (weir launch, Open MPI, PMI, torchrun, Slurm, Kubernetes)")
+	set.IntVar(&o.Processes, "processes", o.Processes, "number of processes under -transport; default: as the launcher says")
+	set.StringVar(&o.Launcher, "launcher", o.Launcher, "none ignores what a launcher has put into the environment")
+	set.StringVar(&o.TLS, "tls", o.TLS, "`folder` of certificates that weir launch certs made, for processes on several hosts")
+	set.BoolVar(&o.Insecure, "insecure", o.Insecure, "let processes on several hosts meet without certificates: whoever can reach the port and read the network can join")
+	return o
+}
+
+// Parse parses the flags of the set, and notes which were given.
+func (o *Options) Parse(args []string) error {
+	if err := o.FlagSet.Parse(args); err != nil {
+		return err
+	}
+	o.given = make(map[string]bool)
+	o.FlagSet.Visit(func(f *flag.Flag) { o.given[f.Name] = true })
+	return nil
+}
+
+// Given reports whether a flag was on the command line.
+func (o *Options) Given(flag string) bool { return o.given[flag] }
+
+// Value returns the value of a flag of the set.
+func (o *Options) Value(flag string) string { return o.FlagSet.Lookup(flag).Value.String() }
+
+// Deciding are the flags of a job that processes must agree on.
+var Deciding = []string{"ranks", "stages", "plan", "group", "cap", "slices", "descending", "capacity"}
+
+// Facts are the values of flags as processes compare them when they meet.
+func (o *Options) Facts(flags ...string) (facts []tcp.Fact) {
+	for _, name := range flags {
+		facts = append(facts, tcp.Fact{Name: "-" + name, Value: o.Value(name)})
+	}
+	return facts
+}
+
+// Number returns the error of a flag that is less than least, or more than any number of
+// microbatches.
+func Number(flag string, value, least int) error {
+	switch {
+	case value > schedule.MaxMicrobatches:
+		return fmt.Errorf("-%s is %d: give at most %d", flag, value, schedule.MaxMicrobatches)
+	case value < least:
+		return fmt.Errorf("-%s is %d: give at least %d", flag, value, least)
+	}
+	return nil
+}
+
+// mostRanks bounds the ranks: each reserves address space for its own device.
+const mostRanks = 64
+
+// Validate reports every fault of the options, and sets Pipeline and Priced. The plan is made as
+// the runner makes it, so that its faults are found before anything is written. A model of so many
+// parts is cut into that many stages at most on one rank by default.
+func (o *Options) Validate(parts int) error {
+	if err := o.ReadPlan(); err != nil {
+		return err
+	}
+	least := func(flag string) int { // of a flag whose default is 0
+		if o.given[flag] {
+			return 1
+		}
+		return 0
+	}
+	err := errors.Join(
+		Number("ranks", o.Ranks, 1), Number("stages", o.Stages, least("stages")), Number("microbatches", o.Microbatches, 1),
+		Number("group", o.Group, least("group")), Number("cap", o.Cap, least("cap")), Number("slices", o.Slices, least("slices")),
+		Number("capacity", o.Capacity, schedule.Unlimited))
+	if o.Ranks > mostRanks {
+		err = errors.Join(err, fmt.Errorf("-ranks is %d: give at most %d", o.Ranks, mostRanks))
+	}
+	if o.Launcher != "" && o.Launcher != "none" {
+		err = errors.Join(err, fmt.Errorf("-launcher is %q: give none, or leave it out", o.Launcher))
+	}
+	if o.Budget > 0 && o.Unplanned {
+		err = errors.Join(err, errors.New("-budget is for planned memory: leave out -unplanned"))
+	}
+	if err = errors.Join(err, o.place(parts)); err != nil {
+		return err
+	}
+	if o.Group == 0 && o.Ranks == 1 {
+		o.Group = 1 // the own of every plan
+	}
+	return o.prove()
+}
+
+// Describe is the plan in a few words.
+func (o *Options) Describe() string {
+	words := units.Number(o.Stages, "stage")
+	if o.Ranks > 1 {
+		words += fmt.Sprintf(" on %d ranks", o.Ranks)
+	}
+	words += ", " + o.Plan
+	if o.Group > 1 {
+		words += fmt.Sprintf(" in groups of %d", o.Group)
+	}
+	if o.Cap > 0 {
+		words += fmt.Sprintf(" with at most %d in flight", o.Cap)
+	}
+	if o.Slices > 1 {
+		words += fmt.Sprintf(" with %d slices a sequence", o.Slices)
+	}
+	if o.Descending {
+		words += " descending"
+	}
+	return words
+}
+
+// List writes words with or before the last one.
+func List(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// knob is a flag that only some plans have.
+type knob struct {
+	flag  string
+	plans []string // depth-first the last
+	one   bool     // with depth-first only on one rank
+	many  bool     // with depth-first only on several ranks
+}
+
+var knobs = [...]knob{
+	{flag: "group", plans: []string{"interleaved", "zb1p", "grouped-interleave", "depth-first"}, one: true},
+	{flag: "cap", plans: []string{"zb-h2", "depth-first"}, many: true},
+	{flag: "slices", plans: []string{"seq1f1b"}},
+	{flag: "descending", plans: []string{"breadth-first"}},
+}
+
+// fits reports whether a plan on so many ranks has the knob.
+func (k *knob) fits(plan string, ranks int) bool {
+	if plan == "depth-first" && (k.one && ranks > 1 || k.many && ranks == 1) {
+		return false
+	}
+	return slices.Contains(k.plans, plan)
+}
+
+// goesWith says in words what the knob goes with.
+func (k *knob) goesWith() string {
+	words := "-plan " + List(k.plans)
+	switch {
+	case k.one:
+		words += " on one rank"
+	case k.many:
+		words += " on several ranks"
+	}
+	return words
+}
+
+// planNames are the names that -plan takes.
+func planNames() (names []string) {
+	for _, s := range schedule.Schedules() {
+		names = append(names, s.Name)
+	}
+	return names
+}

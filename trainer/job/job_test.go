@@ -1,0 +1,94 @@
+package job
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// A flag for several processes is no use to one that is alone, and a launcher that contradicts
+// itself is an error.
+func TestMeet(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		env  map[string]string
+		want string // "" where the process is alone
+	}{
+		"alone":                       {},
+		"under Slurm, alone":          {env: map[string]string{"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}},
+		"under a broken Slurm, alone": {env: map[string]string{"SLURM_PROCID": "x"}},
+		"a number":                    {[]string{"-process", "0"}, nil, "-process is for several processes: give -transport too, or start them with weir launch"},
+		"certificates":                {[]string{"-tls", "certs"}, nil, "-tls is for several processes"},
+		"a broken weir launch":        {nil, map[string]string{"WEIR_RANK": "2", "WEIR_SIZE": "2"}, "WEIR_RANK=2 and WEIR_SIZE=2"},
+		"no number of processes":      {[]string{"-transport", "unix:x"}, nil, "of how many processes?"},
+	} {
+		o := Flags(flag.NewFlagSet("", flag.ContinueOnError))
+		require.NoError(t, o.Parse(test.args), name)
+		w, err := o.Meet(t.Context(), func(name string) string { return test.env[name] }, false, func(string) {})
+		if test.want == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, test.want, name)
+		}
+		require.Nil(t, w, name)
+	}
+}
+
+// What another rank has begun is a consequence here, whatever action of this rank has met it.
+func TestConsequence(t *testing.T) {
+	w := &World{process: 1, First: 2, Count: 2}
+	for want, err := range map[bool]error{true: &tcp.RemoteError{Rank: 0}, false: &tcp.RemoteError{Rank: 3}} {
+		require.Equal(t, want, w.consequence(&runner.Error{Rank: 2, Err: err}))
+	}
+	require.False(t, w.consequence(&runner.Error{Rank: 2, Err: os.ErrNotExist}))
+	require.True(t, w.consequence(&runner.Error{Rank: 2, Err: &tcp.LostError{Rank: 0}}))
+}
+
+// A flag goes with a plan where the plan's rule takes what it sets.
+func TestKnobs(t *testing.T) {
+	for _, s := range schedule.Schedules() {
+		for ranks := 1; ranks <= 2; ranks++ {
+			placement, err := s.Place(ranks, ranks*s.PerRank)
+			require.NoError(t, err)
+			params := schedule.Params{Placement: placement, Microbatches: 8}
+			for flag, p := range map[string]schedule.Params{
+				"group":  {Placement: placement, Microbatches: 8, Group: 4},
+				"cap":    {Placement: placement, Microbatches: 8, Cap: 4},
+				"slices": {Placement: placement, Microbatches: 8, Slices: 4},
+			} {
+				_, err := s.Rule(params)
+				require.NoError(t, err)
+				_, err = s.Rule(p)
+				for _, knob := range knobs {
+					if knob.flag == flag {
+						require.Equal(t, err == nil, knob.fits(s.Name, ranks), "-%s with %s on %d ranks: %v", flag, s.Name, ranks, err)
+						require.Equal(t, err != nil, errors.Is(err, schedule.ErrParams))
+					}
+				}
+			}
+		}
+	}
+}
+
+// However the news of an exchange is late here or there, one that was quick both ways tells
+// how far two clocks are apart.
+func TestBehind(t *testing.T) {
+	const apart = time.Hour
+	var mine, theirs history
+	for i := range mine.Began {
+		at := time.Duration(i) * time.Second
+		mine.Began[i], theirs.Began[i] = at, at+apart
+		late := time.Duration((i*7)%16) * time.Millisecond
+		mine.Ended[i], theirs.Ended[i] = at+time.Microsecond+late, at+apart+time.Microsecond+(15*time.Millisecond-late)
+	}
+	require.InDelta(t, apart, mine.behind(&theirs), float64(time.Microsecond))
+	require.InDelta(t, -apart, theirs.behind(&mine), float64(time.Microsecond))
+}

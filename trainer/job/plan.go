@@ -1,0 +1,188 @@
+package job
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/format"
+	"github.com/weir-ml/weir/schedule/lower"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/costs"
+	"github.com/weir-ml/weir/trainer/outfile"
+)
+
+// usualStages is how many stages a model is cut into on one rank.
+const usualStages = 4
+
+// Pipeline is the plan, ranks and stages that -plan, -ranks and -stages ask for.
+type Pipeline struct {
+	Fixed     *schedule.Plan    // of the file that -plan names; nil for a schedule
+	Schedule  schedule.Schedule // for a file without a name
+	Rule      schedule.Rule
+	Placement schedule.Placement
+}
+
+// ReadPlan reads the file that -plan names, and sets what follows from it. The names of schedules
+// have neither dots nor slashes.
+func (o *Options) ReadPlan() error {
+	if o.Fixed != nil || !strings.ContainsAny(o.Plan, `./\`) {
+		return nil
+	}
+	file, err := os.Open(o.Plan)
+	if err != nil {
+		return fmt.Errorf("-plan: %w", outfile.Plain(err))
+	}
+	defer file.Close() // It was only read.
+	read, err := format.Read(file, format.Options{Name: o.Plan})
+	if err != nil {
+		return fmt.Errorf("-plan: %w", err)
+	}
+	o.Fixed, o.Priced = read.Plan, read.Costs
+	set := make(map[string]bool) // by the command line, or by a checkpoint
+	o.FlagSet.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	number := func(flag string, value *int, of int) {
+		if set[flag] && *value != of {
+			err = errors.Join(err, fmt.Errorf("-%s is %d, and %s has %d: leave it out", flag, *value, o.Plan, of))
+		}
+		*value = of
+	}
+	number("ranks", &o.Ranks, o.Fixed.Placement.Ranks)
+	number("stages", &o.Stages, o.Fixed.Placement.Depth())
+	if !set["microbatches"] {
+		o.Microbatches = o.Fixed.Microbatches
+	}
+	return err
+}
+
+// place finds the schedule, and the stages and their ranks.
+func (o *Options) place(parts int) error {
+	found, err := schedule.Find(o.Plan)
+	if o.Fixed != nil {
+		found, err = schedule.Schedule{Rule: lower.Fixed(o.Fixed), Ascends: ascends(o.Fixed)}, nil
+	}
+	if err != nil {
+		return fmt.Errorf("-plan: %w", plainly(err))
+	}
+	o.Schedule, o.Rule = found, found.Rule
+	if o.Descending {
+		o.Rule = schedule.BreadthFirstDescending
+	}
+	var faults []error
+	for _, knob := range knobs {
+		if o.given[knob.flag] && !knob.fits(o.Plan, o.Ranks) {
+			faults = append(faults, fmt.Errorf("-%s goes with %s only", knob.flag, knob.goesWith()))
+		}
+	}
+	if o.Ranks < 1 || o.Stages < 0 || parts < 1 {
+		return errors.Join(faults...) // other errors say so
+	}
+	if o.Fixed != nil {
+		o.Placement = o.Fixed.Placement
+		return errors.Join(faults...)
+	}
+	if o.Stages == 0 {
+		o.Stages = min(usualStages, parts)
+		if _, err := found.Place(1, o.Stages); o.Ranks > 1 || err != nil {
+			o.Stages = o.Ranks * found.PerRank
+		}
+	}
+	if o.Placement, err = found.Place(o.Ranks, o.Stages); err != nil {
+		faults = append(faults, fmt.Errorf("-stages: %w", plainly(err)))
+	}
+	return errors.Join(faults...)
+}
+
+// Ascends reports whether the backward takes microbatches in ascending order, so that gradients
+// have the same bits as under every other such plan (L9).
+func (o *Options) Ascends() bool {
+	whole := o.Plan == "seq1f1b" && o.Slices < 2 // which is 1F1B
+	return (o.Schedule.Ascends || whole) && !o.Descending
+}
+
+// ascends reports whether every stage of a plan adds to its gradients in ascending order.
+func ascends(plan *schedule.Plan) bool {
+	if plan.Placement.Copies > 1 {
+		return false // each copy adds its own microbatches
+	}
+	for rank := range plan.Programs {
+		last := map[int]int{} // by stage
+		for a := range plan.All(rank) {
+			if a.Kind() != schedule.B && a.Kind() != schedule.W {
+				continue
+			}
+			if a.Microbatch() < last[a.Stage()] {
+				return false
+			}
+			last[a.Stage()] = a.Microbatch()
+		}
+	}
+	return true
+}
+
+// RunnerPlan is the plan as a runner takes it.
+func (o *Options) RunnerPlan() runner.Plan {
+	if o.Fixed != nil {
+		return runner.Plan{Fixed: o.Fixed, Costs: o.Priced}
+	}
+	return runner.Plan{Rule: o.Rule, Placement: o.Placement, Group: o.Group, Cap: o.Cap, Slices: o.Slices, Costs: o.Priced}
+}
+
+// prove makes the plan of a step, and simulates it if there are costs.
+func (o *Options) prove() error {
+	plan, err := o.Rule(schedule.Params{
+		Placement: o.Placement, Microbatches: o.Microbatches, Group: o.Group, Cap: o.Cap, Slices: o.Slices,
+	})
+	if err == nil {
+		split := slices.Repeat([]schedule.Facts{{Split: true}}, o.Placement.Stages())
+		plan, err = lower.Prepare(plan, lower.Passes{Facts: split, Capacity: o.Capacity, NoLifetimes: true})
+	}
+	if err != nil {
+		return fmt.Errorf("-plan %s: %w", o.Plan, plainly(err))
+	}
+	if o.Costs != "" {
+		if o.Priced, err = readCosts(o.Costs); err != nil {
+			return fmt.Errorf("-costs: %w", plainly(err))
+		}
+	} else if o.Priced == nil {
+		return nil
+	} else if _, known := costs.Seconds(o.Priced, 0); !known { // the plan was made without a clock
+		o.Priced = nil
+		return nil
+	}
+	o.Priced.Resident = nil // the trainer knows what is resident
+	for stage := range o.Priced.Stages {
+		o.Priced.Stages[stage].Resident = 0
+	}
+	if _, err = simulate.Run(plan, o.Priced, o.Capacity); err != nil {
+		return fmt.Errorf("-costs: %w", plainly(err))
+	}
+	return nil
+}
+
+// plainly takes the prefixes out of an error of package schedule: flags are named here.
+func plainly(err error) error {
+	return errors.New(strings.NewReplacer(schedule.ErrParams.Error()+": ", "", simulate.ErrCosts.Error()+": ", "").Replace(err.Error()))
+}
+
+// readCosts reads a file of costs.
+func readCosts(path string) (*simulate.Costs, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, outfile.Plain(err)
+	}
+	defer file.Close() // It was only read.
+	read, err := simulate.ReadCosts(file)
+	if err != nil {
+		return nil, err
+	}
+	if _, known := costs.Seconds(read, 0); !known {
+		return nil, fmt.Errorf("%s: times are in %q: give ns, us, ms or s", path, read.Unit)
+	}
+	return read, nil
+}

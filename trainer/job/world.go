@@ -1,0 +1,301 @@
+package job
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/weir-ml/weir/fp8"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/trainer/launch"
+	"github.com/weir-ml/weir/transport/tcp"
+)
+
+// World is this process's part of a job of several processes: its ranks, and their endpoints of
+// the transport. The nil World is that of a process that has all ranks.
+type World struct {
+	Processes    int
+	First, Count int // ranks of this process
+
+	process  int
+	ranks    int // of all processes
+	meeting  tcp.Config
+	ends     []*tcp.Endpoint[kernels.Buffer] // of the ranks of this process
+	mpi      mpiWorld                        // nil over sockets
+	say      func(line string)
+	waits    map[int][]time.Duration // by rank and the rank that it waited for, at the end of the run
+	samples  []memory.Sample         // of the step, if another process writes them
+	mu       sync.Mutex              // of samples
+	training bool                    // a step of training runs: evaluations are not a part of the log
+	own      kernels.Device          // of the first rank
+	tensors  []tensorAt              // that the leader may fetch
+}
+
+// mpiWorld is a *mpi.World, if the program is built with MPI.
+type mpiWorld interface {
+	tcp.Network
+	Process() (number, of int)
+	Library() string
+	Close() error
+}
+
+// Device is the device of a rank.
+type Device interface {
+	kernels.Compute
+	All() iter.Seq[memory.Info]
+}
+
+// Local is the device of a rank of this process.
+type Local interface {
+	Device
+	runner.Codec[kernels.Buffer]
+}
+
+// Meet returns the place of this process in a job, nil if it is the only one. Flags win over the
+// launcher; if -ranks is not given, and chosen does not say that something else has chosen, there is
+// one for each process. Lines for people go to say. A rank joins the others in Join.
+func (o *Options) Meet(ctx context.Context, getenv func(string) string, chosen bool, say func(line string)) (*World, error) {
+	place, err := launch.Place{Token: getenv("WEIR_TOKEN")}, error(nil)
+	if o.Launcher != "none" {
+		place, err = launch.Find(getenv)
+	}
+	if o.Transport == "" && place.Launcher != launch.Weir {
+		for _, flag := range []string{"process", "processes", "tls", "insecure"} {
+			if o.given[flag] {
+				return nil, fmt.Errorf("-%s is for several processes: give -transport too, or start them with weir launch", flag)
+			}
+		}
+		return nil, nil // another launcher may have started it, but it is alone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: mend it, or give -launcher none", err)
+	}
+	w := &World{process: place.Rank, Processes: place.Size, say: say}
+	w.meeting = tcp.Config{Address: cmp.Or(o.Transport, place.Address), Token: place.Token, Insecure: o.Insecure, Capacity: o.Capacity}
+	if o.Transport == "launcher" {
+		w.meeting.Address = place.Address
+	}
+	if o.given["process"] {
+		w.process = o.Process
+	}
+	if o.given["processes"] {
+		w.Processes = o.Processes
+	}
+	if o.Transport == "mpi" {
+		if err := w.startMPI(ctx); err != nil {
+			return nil, fmt.Errorf("-transport mpi: %w", err)
+		}
+	}
+	switch {
+	case w.Processes < 1:
+		return nil, errors.New("-transport: of how many processes? give -processes, or start them with weir launch")
+	case w.process < 0 || w.process >= w.Processes:
+		return nil, fmt.Errorf("-process is %d of %d: processes count from 0", w.process, w.Processes)
+	case w.meeting.Address == "":
+		return nil, errors.New("-transport: the launcher does not say where rank 0 is: give unix:PATH or tcp:HOST:PORT")
+	case o.TLS != "":
+		if w.meeting.TLS, err = tcp.LoadTLS(o.TLS); err != nil {
+			return nil, fmt.Errorf("-tls: %w", err)
+		}
+	}
+	if !o.given["ranks"] && o.Fixed == nil && (!chosen || o.Ranks < w.Processes) {
+		o.Ranks = w.Processes
+	}
+	if o.Ranks < w.Processes {
+		return nil, fmt.Errorf("%d ranks: give each of the %d processes one at least", o.Ranks, w.Processes)
+	}
+	w.ranks = o.Ranks
+	w.First = w.process * o.Ranks / w.Processes
+	w.Count = (w.process+1)*o.Ranks/w.Processes - w.First
+	say(fmt.Sprintf("%v; ranks %d to %d of %d, rank 0 at %s", place, w.First, w.First+w.Count-1, o.Ranks, w.meeting.Address))
+	return w, nil
+}
+
+// startMPI begins MPI, which may know the place of this process better than its launcher.
+func (w *World) startMPI(ctx context.Context) (err error) {
+	begin, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
+	defer cancel()
+	if w.mpi, err = startMPI(begin); err != nil {
+		return err
+	}
+	number, of := w.mpi.Process()
+	if w.Processes == 0 {
+		w.process, w.Processes = number, of
+	} else if number != w.process || of != w.Processes {
+		return fmt.Errorf("this is process %d of %d, and %s says %d of %d: start it with the mpirun or srun of that library",
+			w.process, w.Processes, w.mpi.Library(), number, of)
+	}
+	w.meeting.Network, w.meeting.Address = w.mpi, "mpi:0:0"
+	w.say(w.mpi.Library())
+	return nil
+}
+
+// Leads reports whether this process writes what a run leaves behind: it is the only one, or the
+// first.
+func (w *World) Leads() bool { return w == nil || w.process == 0 }
+
+// Has reports whether a rank is of this process.
+func (w *World) Has(rank int) bool { return w == nil || rank >= w.First && rank < w.First+w.Count }
+
+// Join meets the other processes, which must agree on all facts. The devices are of the ranks of
+// this process.
+func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error {
+	cfg := w.meeting
+	cfg.Ranks = w.ranks
+	if info, ok := debug.ReadBuildInfo(); ok {
+		cfg.Facts = append(cfg.Facts, tcp.Fact{Name: "the version", Value: info.Main.Version + " " + info.GoVersion})
+	}
+	cfg.Facts = append(append(cfg.Facts, facts...), tcp.Fact{Name: "the number of processes", Value: fmt.Sprint(w.Processes)}, tcp.Fact{Name: "the device", Value: devs[0].Name()})
+	w.ends, w.own = make([]*tcp.Endpoint[kernels.Buffer], w.Count), devs[0]
+	faults := make([]error, w.Count)
+	var all sync.WaitGroup
+	for i, dev := range devs {
+		all.Go(func() {
+			cfg := cfg
+			cfg.Rank = w.First + i
+			w.ends[i], faults[i] = tcp.Join(ctx, cfg, dev)
+		})
+	}
+	all.Wait()
+	if fault := errors.Join(faults...); fault != nil {
+		return fault
+	}
+	if w.mpi != nil { // its launcher ends the job so when a process is dead, and gives it a moment
+		context.AfterFunc(ctx, func() {
+			for _, end := range w.ends {
+				w.say(end.Status().String())
+			}
+		})
+	}
+	return nil
+}
+
+// RunnerWorld is the part of the job that a runner of this process has.
+func (w *World) RunnerWorld() runner.World[kernels.Buffer] {
+	return runner.World[kernels.Buffer]{
+		Ranks: w.ranks, First: w.First,
+		Transport: func(rank int) runner.Transport[kernels.Buffer] { return w.ends[rank-w.First] },
+	}
+}
+
+// each calls f for every rank of this process at the same time, and returns the first error.
+func (w *World) each(f func(i int, end *tcp.Endpoint[kernels.Buffer]) error) error {
+	faults := make([]error, len(w.ends))
+	var all sync.WaitGroup
+	for i, end := range w.ends {
+		all.Go(func() { faults[i] = f(i, end) })
+	}
+	all.Wait()
+	return cmp.Or(faults...)
+}
+
+// exchange gives every process the bytes of all, by rank.
+func (w *World) exchange(ctx context.Context, mine []byte) (all [][]byte, err error) {
+	err = w.each(func(i int, end *tcp.Endpoint[kernels.Buffer]) error {
+		brings := mine
+		if i > 0 {
+			brings = nil
+		}
+		got, err := end.Exchange(ctx, brings)
+		if i == 0 {
+			all = got
+		}
+		return err
+	})
+	return all, err
+}
+
+// exchanged gives every process the values of the others: f gets each, with the first rank of its
+// process.
+func exchanged[T any](ctx context.Context, w *World, mine T, f func(rank int, theirs *T) error) error {
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(mine); err != nil {
+		return err
+	}
+	all, err := w.exchange(ctx, b.Bytes())
+	for rank, data := range all {
+		if err != nil || w.Has(rank) || len(data) == 0 {
+			continue
+		}
+		var theirs T
+		if err = gob.NewDecoder(bytes.NewReader(data)).Decode(&theirs); err == nil {
+			err = f(rank, &theirs)
+		}
+	}
+	return err
+}
+
+// Agree tells all processes what the leader says.
+func (w *World) Agree(ctx context.Context, say bool) (bool, error) {
+	if w == nil {
+		return say, nil
+	}
+	var mine []byte
+	if w.Leads() && say {
+		mine = []byte{1}
+	}
+	all, err := w.exchange(ctx, mine)
+	return err == nil && len(all[0]) > 0, err
+}
+
+// Reducer merges what the ranks of all processes have met in FP8; nil if this process is alone.
+func (w *World) Reducer() fp8.Reducer {
+	if w == nil {
+		return nil
+	}
+	return w
+}
+
+// ReduceTallies merges what the ranks of all processes have met.
+func (w *World) ReduceTallies(ctx context.Context, tallies []fp8.Tally) error {
+	return exchanged(ctx, w, tallies, func(rank int, theirs *[]fp8.Tally) error {
+		if len(*theirs) != len(tallies) {
+			return fmt.Errorf("rank %d has %d tallies of FP8, this process %d", rank, len(*theirs), len(tallies))
+		}
+		for i := range tallies {
+			tallies[i].Merge((*theirs)[i])
+		}
+		return nil
+	})
+}
+
+// Statuses are the ranks of this process, or of all processes if it leads.
+func (w *World) Statuses() (all []tcp.Status) {
+	if w == nil {
+		return nil
+	}
+	ends := w.ends
+	if w.Leads() {
+		ends = ends[:1] // it knows of all
+	}
+	for _, end := range ends {
+		all = append(all, end.Statuses()...)
+	}
+	return all
+}
+
+// Close leaves the job.
+func (w *World) Close() error {
+	if w == nil {
+		return nil
+	}
+	err := w.each(func(_ int, end *tcp.Endpoint[kernels.Buffer]) error {
+		if end == nil {
+			return nil // it has not joined
+		}
+		return end.Close()
+	})
+	if w.mpi != nil && w.ends != nil { // before that the others do not wait for the end of MPI
+		err = cmp.Or(err, w.mpi.Close())
+	}
+	return err
+}
