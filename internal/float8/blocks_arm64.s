@@ -158,15 +158,15 @@ eight:
 	WORD $0x2e612956 // sqxtun v22.4h, v10.4s
 	WORD $0x6e612956 // sqxtun2 v22.8h, v10.4s
 	WORD $0x4eb61eca // mov v10.16b, v22.16b
-	WORD $0x2e612977 // sqxtun v23.4h, v11.4s
-	WORD $0x6e612977 // sqxtun2 v23.8h, v11.4s
-	WORD $0x4eb71eeb // mov v11.16b, v23.16b
+	WORD $0x2e612976 // sqxtun v22.4h, v11.4s
+	WORD $0x6e612976 // sqxtun2 v22.8h, v11.4s
+	WORD $0x4eb61ecb // mov v11.16b, v22.16b
 	WORD $0x2e212956 // sqxtun v22.8b, v10.8h
 	WORD $0x6e212956 // sqxtun2 v22.16b, v10.8h
 	WORD $0x4eb61eca // mov v10.16b, v22.16b
-	WORD $0x2e212977 // sqxtun v23.8b, v11.8h
-	WORD $0x6e212977 // sqxtun2 v23.16b, v11.8h
-	WORD $0x4eb71eeb // mov v11.16b, v23.16b
+	WORD $0x2e212976 // sqxtun v22.8b, v11.8h
+	WORD $0x6e212976 // sqxtun2 v22.16b, v11.8h
+	WORD $0x4eb61ecb // mov v11.16b, v22.16b
 	WORD $0x4eab1d6c // mov v12.16b, v11.16b
 	WORD $0x4e8c394a // zip1 v10.4s, v10.4s, v12.4s
 	WORD $0xfd00006a // str d10, [x3]

@@ -206,23 +206,23 @@ block:
 	WORD $0x6e0b4002 // ext v2.16b, v0.16b, v11.16b, #8
 	WORD $0xbd400164 // ldr s4, [x11]
 	WORD $0x2f08a40b // uxtl v11.8h, v0.8b
-	WORD $0x2f10a560 // uxtl v0.4s, v11.4h
 	WORD $0x6f10a561 // uxtl2 v1.4s, v11.8h
+	WORD $0x2f10a560 // uxtl v0.4s, v11.4h
 	MOVD $0x03020100, R16
-	WORD $0x4f0004ec // movi v12.4s, #0x7
-	WORD $0x4e2c1c0b // and v11.16b, v0.16b, v12.16b
-	WORD $0x4f00e48c // movi v12.16b, #0x4
-	WORD $0x4eac9d6b // mul v11.4s, v11.4s, v12.4s
-	WORD $0x4e040e0c // dup v12.4s, w16
-	WORD $0x4eac856b // add v11.4s, v11.4s, v12.4s
-	WORD $0x4e0b20e5 // tbl v5.16b, {v7.16b, v8.16b}, v11.16b
-	WORD $0x4f0004ec // movi v12.4s, #0x7
-	WORD $0x4e2c1c2b // and v11.16b, v1.16b, v12.16b
-	WORD $0x4f00e48c // movi v12.16b, #0x4
-	WORD $0x4eac9d6b // mul v11.4s, v11.4s, v12.4s
-	WORD $0x4e040e0c // dup v12.4s, w16
-	WORD $0x4eac856b // add v11.4s, v11.4s, v12.4s
-	WORD $0x4e0b20e6 // tbl v6.16b, {v7.16b, v8.16b}, v11.16b
+	WORD $0x4f0004eb // movi v11.4s, #0x7
+	WORD $0x4e2b1c05 // and v5.16b, v0.16b, v11.16b
+	WORD $0x4f00e48b // movi v11.16b, #0x4
+	WORD $0x4eab9ca5 // mul v5.4s, v5.4s, v11.4s
+	WORD $0x4e040e0b // dup v11.4s, w16
+	WORD $0x4eab84a5 // add v5.4s, v5.4s, v11.4s
+	WORD $0x4e0520e5 // tbl v5.16b, {v7.16b, v8.16b}, v5.16b
+	WORD $0x4f0004eb // movi v11.4s, #0x7
+	WORD $0x4e2b1c26 // and v6.16b, v1.16b, v11.16b
+	WORD $0x4f00e48b // movi v11.16b, #0x4
+	WORD $0x4eab9cc6 // mul v6.4s, v6.4s, v11.4s
+	WORD $0x4e040e0b // dup v11.4s, w16
+	WORD $0x4eab84c6 // add v6.4s, v6.4s, v11.4s
+	WORD $0x4e0620e6 // tbl v6.16b, {v7.16b, v8.16b}, v6.16b
 	WORD $0x4f3c5400 // shl v0.4s, v0.4s, #28
 	WORD $0x4f3c5421 // shl v1.4s, v1.4s, #28
 	WORD $0x4e291c00 // and v0.16b, v0.16b, v9.16b
@@ -233,23 +233,23 @@ block:
 	WORD $0x4f849021 // fmul v1.4s, v1.4s, v4.s[0]
 	WORD $0xad0004a0 // stp q0, q1, [x5]
 	WORD $0x2f08a44b // uxtl v11.8h, v2.8b
-	WORD $0x2f10a562 // uxtl v2.4s, v11.4h
 	WORD $0x6f10a563 // uxtl2 v3.4s, v11.8h
+	WORD $0x2f10a562 // uxtl v2.4s, v11.4h
 	MOVD $0x03020100, R16
-	WORD $0x4f0004ec // movi v12.4s, #0x7
-	WORD $0x4e2c1c4b // and v11.16b, v2.16b, v12.16b
-	WORD $0x4f00e48c // movi v12.16b, #0x4
-	WORD $0x4eac9d6b // mul v11.4s, v11.4s, v12.4s
-	WORD $0x4e040e0c // dup v12.4s, w16
-	WORD $0x4eac856b // add v11.4s, v11.4s, v12.4s
-	WORD $0x4e0b20e5 // tbl v5.16b, {v7.16b, v8.16b}, v11.16b
-	WORD $0x4f0004ec // movi v12.4s, #0x7
-	WORD $0x4e2c1c6b // and v11.16b, v3.16b, v12.16b
-	WORD $0x4f00e48c // movi v12.16b, #0x4
-	WORD $0x4eac9d6b // mul v11.4s, v11.4s, v12.4s
-	WORD $0x4e040e0c // dup v12.4s, w16
-	WORD $0x4eac856b // add v11.4s, v11.4s, v12.4s
-	WORD $0x4e0b20e6 // tbl v6.16b, {v7.16b, v8.16b}, v11.16b
+	WORD $0x4f0004eb // movi v11.4s, #0x7
+	WORD $0x4e2b1c45 // and v5.16b, v2.16b, v11.16b
+	WORD $0x4f00e48b // movi v11.16b, #0x4
+	WORD $0x4eab9ca5 // mul v5.4s, v5.4s, v11.4s
+	WORD $0x4e040e0b // dup v11.4s, w16
+	WORD $0x4eab84a5 // add v5.4s, v5.4s, v11.4s
+	WORD $0x4e0520e5 // tbl v5.16b, {v7.16b, v8.16b}, v5.16b
+	WORD $0x4f0004eb // movi v11.4s, #0x7
+	WORD $0x4e2b1c66 // and v6.16b, v3.16b, v11.16b
+	WORD $0x4f00e48b // movi v11.16b, #0x4
+	WORD $0x4eab9cc6 // mul v6.4s, v6.4s, v11.4s
+	WORD $0x4e040e0b // dup v11.4s, w16
+	WORD $0x4eab84c6 // add v6.4s, v6.4s, v11.4s
+	WORD $0x4e0620e6 // tbl v6.16b, {v7.16b, v8.16b}, v6.16b
 	WORD $0x4f3c5442 // shl v2.4s, v2.4s, #28
 	WORD $0x4f3c5463 // shl v3.4s, v3.4s, #28
 	WORD $0x4e291c42 // and v2.16b, v2.16b, v9.16b

@@ -2,6 +2,7 @@ package neon
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,59 +123,132 @@ func (w *writer) shift(s statement, d pair) {
 	}
 }
 
-// special is what does not do the same to all elements, or takes several instructions.
-func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bool) {
-	from := func(i int) pair { return w.source(srcs[i], wide) }
-	low := func(i int) int { return w.source(srcs[i], false)[0] }
-	halves := w.each(dst)
-	both := func(text string, args func(h int) []any) {
-		for _, h := range halves {
-			w.v(text, args(h)...)
+// templates are instructions that take several, or one with other operands. In each half, $d
+// is the destination, $0, $1 and $2 are operands as they stand; $t and $u are scratch, and $t
+// is $d if that is not read any more. Those of whole registers have $l and $h for the halves of the
+// destination, and so for operands.
+var templates = map[string]string{
+	"VFMADD213PS": "mov $t.16b, $0.16b; fmla $t.4s, $1.4s, $d.4s; mov $d.16b, $t.16b",
+	"VFMSUB213PS": "fneg $t.4s, $0.4s; fmla $t.4s, $1.4s, $d.4s; mov $d.16b, $t.16b",
+	// The first source if it is less or greater, else the second.
+	"VMINPS": "fcmgt $t.4s, $0.4s, $1.4s; bsl $t.16b, $1.16b, $0.16b; mov $d.16b, $t.16b",
+	"VMAXPS": "fcmgt $t.4s, $1.4s, $0.4s; bsl $t.16b, $1.16b, $0.16b; mov $d.16b, $t.16b",
+	"VMAXSS": "fcmgt $t.4s, $1.4s, $0.4s; bsl $t.16b, $1.16b, $0.16b; mov $d.16b, $t.16b",
+	// Masks are all ones or zeros.
+	"VPBLENDVB": "mov $t.16b, $0.16b; bsl $t.16b, $1.16b, $2.16b; mov $d.16b, $t.16b",
+	"VBLENDVPS": "mov $t.16b, $0.16b; bsl $t.16b, $1.16b, $2.16b; mov $d.16b, $t.16b",
+	// Not equal, or NaN; not less, or NaN; not less, and no NaN.
+	"VCMPPS $4":  "fcmeq $d.4s, $2.4s, $1.4s; mvn $d.16b, $d.16b",
+	"VCMPPS $5":  "fcmgt $d.4s, $1.4s, $2.4s; mvn $d.16b, $d.16b",
+	"VCMPPS $13": "fcmge $d.4s, $2.4s, $1.4s",
+
+	"VSHUFPS $0x44": "zip1 $d.2d, $2.2d, $1.2d", "VSHUFPS $0xee": "zip2 $d.2d, $2.2d, $1.2d",
+	"VPSHUFD $0x4e": "ext $d.16b, $1.16b, $1.16b, #8", "VPSHUFD $0xb1": "rev64 $d.4s, $1.4s",
+	"VPERMILPS $0x4e": "ext $d.16b, $1.16b, $1.16b, #8", "VPERMILPS $0xb1": "rev64 $d.4s, $1.4s", "VPERMILPD $1": "ext $d.16b, $1.16b, $1.16b, #8",
+	"VPSRLDQ $8": "movi $u.4s, #0x0; ext $d.16b, $1.16b, $u.16b, #8",
+	"VPSHUFB":    "tbl $d.16b, {$1.16b}, $0.16b",
+	"VPMULUDQ":   "xtn $t.2s, $1.2d; xtn $u.2s, $0.2d; umull $d.2d, $t.2s, $u.2s",
+	"VPACKUSDW":  "sqxtun $t.4h, $1.4s; sqxtun2 $t.8h, $0.4s; mov $d.16b, $t.16b",
+	"VPACKUSWB":  "sqxtun $t.8b, $1.8h; sqxtun2 $t.16b, $0.8h; mov $d.16b, $t.16b",
+	"VPMADDUBSW": "mul $u.16b, $1.16b, $0.16b; uaddlp $d.8h, $u.16b", // of products that a byte holds
+	// Shifts by 32 and more leave nothing.
+	"VPSRLVD": "movi $u.4s, #0x20; umin $u.4s, $u.4s, $0.4s; neg $u.4s, $u.4s; ushl $d.4s, $1.4s, $u.4s",
+	"VPSLLVD": "movi $u.4s, #0x20; umin $u.4s, $u.4s, $0.4s; ushl $d.4s, $1.4s, $u.4s",
+
+	"VPMOVZXBW":    "uxtl2 $h.8h, $0l.16b; uxtl $l.8h, $0l.8b",
+	"VPMOVSXBW":    "sxtl2 $h.8h, $0l.16b; sxtl $l.8h, $0l.8b",
+	"VPMOVZXBD":    "uxtl $u.8h, $0l.8b; uxtl2 $h.4s, $u.8h; uxtl $l.4s, $u.4h",
+	"VCVTPH2PS":    "fcvtl2 $h.4s, $0l.8h; fcvtl $l.4s, $0l.4h",
+	"VCVTPS2PD":    "fcvtl2 $h.2d, $0l.4s; fcvtl $l.2d, $0l.2s",
+	"VPBROADCASTD": "dup $h.4s, $0l.s[0]; dup $l.4s, $0l.s[0]",
+	// Halves by turns, of words of 64 bits; of 32 by an index that says so.
+	"VPERMQ $0xd8":     "zip1 $u.2d, $1l.2d, $1h.2d; zip2 $h.2d, $1l.2d, $1h.2d; mov $l.16b, $u.16b",
+	"VPERMD turns":     "zip1 $u.4s, $0l.4s, $0h.4s; zip2 $h.4s, $0l.4s, $0h.4s; mov $l.16b, $u.16b",
+	"VPERM2F128 $0x20": "mov $l.16b, $2l.16b; mov $h.16b, $1l.16b",
+	"VPERM2F128 $0x31": "mov $l.16b, $2h.16b; mov $h.16b, $1h.16b",
+	// The lower three bits of an element are the number of one of the table; R16 is 0x03020100.
+	"VPERMPS": "movi $u.4s, #0x7; and $t.16b, $1.16b, $u.16b; movi $u.16b, #0x4; mul $t.4s, $t.4s, $u.4s; dup $u.4s, w16; add $t.4s, $t.4s, $u.4s; tbl $d.16b, {$0l.16b, $0h.16b}, $t.16b",
+}
+
+var placeholder = regexp.MustCompile(`\$([dtulh]|[012][lh]?)\b`)
+
+// template writes an instruction that has one, and reports whether it has.
+func (w *writer) template(s statement, d pair, srcs []string, dst string, wide bool) bool {
+	key := s.op
+	if s.op == "VPERMD" {
+		if n, _, _ := number(srcs[1]); slices.Equal(w.data[w.loaded[n]], []uint32{0, 4, 1, 5, 2, 6, 3, 7}) {
+			key += " turns"
+		}
+	} else if srcs[0][0] == '$' {
+		key += " " + srcs[0]
+	}
+	text, known := templates[key]
+	if !known {
+		return false
+	}
+	if s.op == "VPERMPS" {
+		w.line("MOVD $0x03020100, R16")
+	}
+	whole := strings.Contains(text, "$h")
+	if whole && len(srcs) == 3 && srcs[1] == dst {
+		fail("%s: %v", w.text, s) // the first move would change what the second reads
+	}
+	from := [3]pair{{-1, -1}, {-1, -1}, {-1, -1}}
+	for i, src := range srcs {
+		if src[0] != '$' {
+			from[i] = w.source(src, wide && (!whole || strings.Contains(text, fmt.Sprintf("$%dh", i))))
 		}
 	}
+	halves := w.each(dst)
+	if whole {
+		halves = halves[:1]
+	}
+	_, later, _ := strings.Cut(text, "; ")
+	scratch := map[string]int{}
+	for _, h := range halves {
+		last := ""
+		direct := strings.Count(text, "$d") == 1
+		for i, p := range from { // operands that are read when $t has been written
+			direct = direct && !(slices.Contains(p[:], d[h]) && strings.Contains(later, fmt.Sprintf("$%d", i)))
+		}
+		for _, part := range strings.Split(text, "; ") {
+			part = placeholder.ReplaceAllStringFunc(part, func(m string) string {
+				var r int
+				switch m = m[1:]; {
+				case m == "d" || m == "t" && direct:
+					r = d[h]
+				case m == "l" || m == "h":
+					r = d[map[string]int{"l": 0, "h": 1}[m]]
+				case m == "t" || m == "u":
+					if _, has := scratch[m]; !has {
+						scratch[m] = w.temp()
+					}
+					r = scratch[m]
+				case len(m) == 2:
+					r = from[m[0]-'0'][map[byte]int{'l': 0, 'h': 1}[m[1]]]
+				default:
+					r = from[m[0]-'0'][h]
+				}
+				return fmt.Sprintf("v%d", r)
+			})
+			if f := strings.Fields(part); part != last && (f[0] != "mov" || f[1] != f[2]+",") {
+				w.v("%s", part)
+			}
+			last = part
+		}
+	}
+	return true
+}
+
+// special is what has no template.
+func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bool) {
+	low := func(i int) int { return w.source(srcs[i], false)[0] }
+	halves := w.each(dst)
 	switch s.op {
 	case "VFMADD231PS", "VFNMADD231PS":
-		a, b := from(1), from(0)
+		a, b := w.source(srcs[1], wide), w.source(srcs[0], wide)
 		for _, h := range halves {
 			w.three(map[bool]string{true: "fmla", false: "fmls"}[s.op == "VFMADD231PS"], "4s", d[h], a[h], b[h], srcs[1], srcs[0])
-		}
-	case "VFMADD213PS", "VFMSUB213PS":
-		add, b, t := from(0), from(1), w.temp()
-		for _, h := range halves {
-			w.v(map[bool]string{true: "mov v%d.16b, v%d.16b", false: "fneg v%d.4s, v%d.4s"}[s.op == "VFMADD213PS"], t, add[h])
-			w.v("fmla v%d.4s, v%d.4s, v%d.4s\nmov v%d.16b, v%d.16b", t, b[h], d[h], d[h], t)
-		}
-	case "VMINPS", "VMAXPS", "VMAXSS": // the first source if it is less or greater, else the second
-		a, b := from(1), from(0)
-		for _, h := range halves {
-			w.choose(d[h], a[h], b[h], func(to int) {
-				if s.op == "VMINPS" {
-					w.v("fcmgt v%d.4s, v%d.4s, v%d.4s", to, b[h], a[h])
-				} else {
-					w.v("fcmgt v%d.4s, v%d.4s, v%d.4s", to, a[h], b[h])
-				}
-			})
-		}
-	case "VPBLENDVB", "VBLENDVPS": // masks are all ones or zeros
-		mask, a, b := from(0), from(1), from(2)
-		for _, h := range halves {
-			t := w.temp()
-			w.v("mov v%d.16b, v%d.16b\nbsl v%d.16b, v%d.16b, v%d.16b\nmov v%d.16b, v%d.16b", t, mask[h], t, a[h], b[h], d[h], t)
-			w.scratch--
-		}
-	case "VCMPPS":
-		a, b := w.source(srcs[2], wide), from(1)
-		for _, h := range halves {
-			switch srcs[0] {
-			case "$4": // not equal, or NaN
-				w.v("fcmeq v%d.4s, v%d.4s, v%d.4s\nmvn v%d.16b, v%d.16b", d[h], a[h], b[h], d[h], d[h])
-			case "$5": // not less, or NaN
-				w.v("fcmgt v%d.4s, v%d.4s, v%d.4s\nmvn v%d.16b, v%d.16b", d[h], b[h], a[h], d[h], d[h])
-			case "$13": // not less, and no NaN
-				w.v("fcmge v%d.4s, v%d.4s, v%d.4s", d[h], a[h], b[h])
-			default:
-				fail("%s: VCMPPS %s", w.text, srcs[0])
-			}
 		}
 	case "VMASKMOVPS":
 		w.masked(srcs, dst)
@@ -191,11 +265,8 @@ func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bo
 		}
 	case "VPBROADCASTQ":
 		w.line("MOVD %s, R16", srcs[0])
-		both("dup v%d.2d, x16", func(h int) []any { return []any{d[h]} })
-	case "VPBROADCASTD":
-		a := low(0)
-		for i := len(halves) - 1; i >= 0; i-- {
-			w.v("dup v%d.4s, v%d.s[0]", d[i], a)
+		for _, h := range halves {
+			w.v("dup v%d.2d, x16", d[h])
 		}
 	case "VMOVD":
 		if r := gp(dst); r >= 0 {
@@ -223,102 +294,6 @@ func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bo
 			fail("%s: %v", w.text, s)
 		}
 		w.whole("ld", pair{d[1], d[1]}, srcs[1])
-	case "VPERM2F128":
-		h := map[string]int{"$0x20": 0, "$0x31": 1}[srcs[0]]
-		b, a := from(1), from(2)
-		if d[0] == b[h] {
-			fail("%s: %v", w.text, s)
-		}
-		w.v("mov v%d.16b, v%d.16b\nmov v%d.16b, v%d.16b", d[0], a[h], d[1], b[h])
-	case "VSHUFPS":
-		b, a := from(1), from(2)
-		both(map[string]string{"$0x44": "zip1", "$0xee": "zip2"}[srcs[0]]+" v%d.2d, v%d.2d, v%d.2d", func(h int) []any { return []any{d[h], a[h], b[h]} })
-	case "VPSHUFD", "VPERMILPS", "VPERMILPD":
-		a := from(1)
-		for _, h := range halves {
-			if srcs[0] == "$0xb1" {
-				w.v("rev64 v%d.4s, v%d.4s", d[h], a[h])
-			} else if srcs[0] == "$0x4e" || srcs[0] == "$1" && s.op == "VPERMILPD" {
-				w.v("ext v%d.16b, v%d.16b, v%d.16b, #8", d[h], a[h], a[h])
-			} else {
-				fail("%s: %v", w.text, s)
-			}
-		}
-	case "VPSRLDQ":
-		t := w.temp()
-		w.v("movi v%d.4s, #0x0\next v%d.16b, v%d.16b, v%d.16b, #%s", t, d[0], low(1), t, srcs[0][1:])
-	case "VPERMQ", "VPERMD": // halves by turns, of words of 64 bits and of 32
-		kind := "2d"
-		if s.op == "VPERMD" {
-			index, _, _ := number(srcs[1])
-			if !slices.Equal(w.data[w.loaded[index]], []uint32{0, 4, 1, 5, 2, 6, 3, 7}) {
-				fail("%s: %v with %q", w.text, s, w.loaded[index])
-			}
-			kind, srcs = "4s", []string{"$0xd8", srcs[0]}
-		}
-		if srcs[0] != "$0xd8" {
-			fail("%s: %v", w.text, s)
-		}
-		a, t := from(1), w.temp()
-		w.v("zip1 v%[1]d.%[2]s, v%[3]d.%[2]s, v%[4]d.%[2]s\nzip2 v%[5]d.%[2]s, v%[3]d.%[2]s, v%[4]d.%[2]s\nmov v%[6]d.16b, v%[1]d.16b", t, kind, a[0], a[1], d[1], d[0])
-	case "VPERMPS": // the lower three bits of an element are the number of one of the table
-		table, index, x, c := from(0), from(1), w.temp(), w.temp()
-		w.line("MOVD $0x03020100, R16")
-		for _, h := range halves {
-			w.v("movi v%[1]d.4s, #0x7\nand v%[2]d.16b, v%[3]d.16b, v%[1]d.16b\nmovi v%[1]d.16b, #0x4\nmul v%[2]d.4s, v%[2]d.4s, v%[1]d.4s", c, x, index[h])
-			w.v("dup v%[1]d.4s, w16\nadd v%[2]d.4s, v%[2]d.4s, v%[1]d.4s\ntbl v%[3]d.16b, {v%[4]d.16b, v%[5]d.16b}, v%[2]d.16b", c, x, d[h], table[0], table[1])
-		}
-	case "VPSHUFB":
-		mask, a := from(0), from(1)
-		both("tbl v%d.16b, {v%d.16b}, v%d.16b", func(h int) []any { return []any{d[h], a[h], mask[h]} })
-	case "VPMOVZXBW", "VPMOVSXBW", "VCVTPH2PS", "VCVTPS2PD":
-		text := map[string][2]string{
-			"VPMOVZXBW": {"uxtl v%d.8h, v%d.8b", "uxtl2 v%d.8h, v%d.16b"}, "VPMOVSXBW": {"sxtl v%d.8h, v%d.8b", "sxtl2 v%d.8h, v%d.16b"},
-			"VCVTPH2PS": {"fcvtl v%d.4s, v%d.4h", "fcvtl2 v%d.4s, v%d.8h"}, "VCVTPS2PD": {"fcvtl v%d.2d, v%d.2s", "fcvtl2 v%d.2d, v%d.4s"},
-		}[s.op]
-		a := low(0)
-		if wide {
-			w.v(text[1], d[1], a)
-		}
-		w.v(text[0], d[0], a)
-	case "VPMOVZXBD":
-		t := w.temp()
-		w.v("uxtl v%[1]d.8h, v%[2]d.8b\nuxtl v%[3]d.4s, v%[1]d.4h\nuxtl2 v%[4]d.4s, v%[1]d.8h", t, low(0), d[0], d[1])
-	case "VPACKUSDW", "VPACKUSWB":
-		narrow, full, wider := "4h", "8h", "4s"
-		if s.op == "VPACKUSWB" {
-			narrow, full, wider = "8b", "16b", "8h"
-		}
-		b, a := from(0), from(1)
-		for _, h := range halves {
-			t := d[h]
-			if t == b[h] {
-				t = w.temp()
-			}
-			w.v("sqxtun v%[1]d.%[2]s, v%[3]d.%[4]s\nsqxtun2 v%[1]d.%[5]s, v%[6]d.%[4]s", t, narrow, a[h], wider, full, b[h])
-			if t != d[h] {
-				w.v("mov v%d.16b, v%d.16b", d[h], t)
-			}
-		}
-	case "VPMULUDQ":
-		b, a, t, u := from(0), from(1), w.temp(), w.temp()
-		for _, h := range halves {
-			w.v("xtn v%d.2s, v%d.2d\nxtn v%d.2s, v%d.2d\numull v%d.2d, v%d.2s, v%d.2s", t, a[h], u, b[h], d[h], t, u)
-		}
-	case "VPSRLVD", "VPSLLVD": // 32 and more leave nothing
-		by, a, t := from(0), from(1), w.temp()
-		for _, h := range halves {
-			w.v("movi v%[1]d.4s, #0x20\numin v%[1]d.4s, v%[1]d.4s, v%[2]d.4s", t, by[h])
-			if s.op == "VPSRLVD" {
-				w.v("neg v%d.4s, v%d.4s", t, t)
-			}
-			w.v("ushl v%d.4s, v%d.4s, v%d.4s", d[h], a[h], t)
-		}
-	case "VPMADDUBSW": // products that a byte holds
-		b, a, t := from(0), from(1), w.temp()
-		for _, h := range halves {
-			w.v("mul v%d.16b, v%d.16b, v%d.16b\nuaddlp v%d.8h, v%d.16b", t, a[h], b[h], d[h], t)
-		}
 	case "VPMOVMSKB": // to be followed by POPCNTL
 		a, t, u := w.source(srcs[0], true), w.temp(), w.temp()
 		w.v("ushr v%[1]d.16b, v%[2]d.16b, #7\nushr v%[3]d.16b, v%[4]d.16b, #7\nadd v%[1]d.16b, v%[1]d.16b, v%[3]d.16b\naddv b%[1]d, v%[1]d.16b\nfmov w%[5]d, s%[1]d", t, a[0], u, a[1], gp(dst))
@@ -326,7 +301,9 @@ func (w *writer) special(s statement, d pair, srcs []string, dst string, wide bo
 		a, t := w.source(srcs[0], true), w.temp()
 		w.v("orr v%[1]d.16b, v%[2]d.16b, v%[3]d.16b\nsshr v%[1]d.4s, v%[1]d.4s, #31\numaxv s%[1]d, v%[1]d.4s\nfmov w%[4]d, s%[1]d", t, a[0], a[1], gp(dst))
 	default:
-		fail("%s: no %s", w.text, s.op)
+		if !w.template(s, d, srcs, dst, wide) {
+			fail("%s: no %s %s", w.text, s.op, strings.Join(srcs, ", "))
+		}
 	}
 }
 

@@ -370,17 +370,3 @@ func (w *writer) each(dst string) []int {
 	}
 	return []int{0}
 }
-
-// choose writes a to dst where what mask sets is ones, else b.
-func (w *writer) choose(dst, a, b int, mask func(to int)) {
-	m := dst
-	if dst == a || dst == b {
-		m = w.temp()
-		defer func() {
-			w.v("mov v%d.16b, v%d.16b", dst, m)
-			w.scratch--
-		}()
-	}
-	mask(m)
-	w.v("bsl v%d.16b, v%d.16b, v%d.16b", m, a, b)
-}

@@ -3965,18 +3965,18 @@ loop:
 	WORD $0x4eb11e21 // mov v1.16b, v17.16b
 	WORD $0x6f600602 // ushr v2.2d, v16.2d, #32
 	WORD $0x6f600623 // ushr v3.2d, v17.2d, #32
-	WORD $0x0ea12814 // xtn v20.2s, v0.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c28c // umull v12.2d, v20.2s, v21.2s
-	WORD $0x0ea12834 // xtn v20.2s, v1.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c28d // umull v13.2d, v20.2s, v21.2s
-	WORD $0x0ea12894 // xtn v20.2s, v4.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c28e // umull v14.2d, v20.2s, v21.2s
-	WORD $0x0ea128b4 // xtn v20.2s, v5.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c28f // umull v15.2d, v20.2s, v21.2s
+	WORD $0x0ea1280c // xtn v12.2s, v0.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c18c // umull v12.2d, v12.2s, v20.2s
+	WORD $0x0ea1282d // xtn v13.2s, v1.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c1ad // umull v13.2d, v13.2s, v20.2s
+	WORD $0x0ea1288e // xtn v14.2s, v4.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c1ce // umull v14.2d, v14.2s, v20.2s
+	WORD $0x0ea128af // xtn v15.2s, v5.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c1ef // umull v15.2d, v15.2s, v20.2s
 	WORD $0x6f6005c0 // ushr v0.2d, v14.2d, #32
 	WORD $0x6f6005e1 // ushr v1.2d, v15.2d, #32
 	WORD $0x6f600584 // ushr v4.2d, v12.2d, #32
@@ -3993,18 +3993,18 @@ loop:
 	WORD $0x4eb4854a // add v10.4s, v10.4s, v20.4s
 	WORD $0x3dc07e74 // ldr q20, [x19, #496]
 	WORD $0x4eb4856b // add v11.4s, v11.4s, v20.4s
-	WORD $0x0ea12814 // xtn v20.2s, v0.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c286 // umull v6.2d, v20.2s, v21.2s
-	WORD $0x0ea12834 // xtn v20.2s, v1.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c287 // umull v7.2d, v20.2s, v21.2s
-	WORD $0x0ea12894 // xtn v20.2s, v4.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c282 // umull v2.2d, v20.2s, v21.2s
-	WORD $0x0ea128b4 // xtn v20.2s, v5.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c283 // umull v3.2d, v20.2s, v21.2s
+	WORD $0x0ea12806 // xtn v6.2s, v0.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c0c6 // umull v6.2d, v6.2s, v20.2s
+	WORD $0x0ea12827 // xtn v7.2s, v1.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c0e7 // umull v7.2d, v7.2s, v20.2s
+	WORD $0x0ea12882 // xtn v2.2s, v4.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c042 // umull v2.2d, v2.2s, v20.2s
+	WORD $0x0ea128a3 // xtn v3.2s, v5.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c063 // umull v3.2d, v3.2s, v20.2s
 	WORD $0x6f600440 // ushr v0.2d, v2.2d, #32
 	WORD $0x6f600461 // ushr v1.2d, v3.2d, #32
 	WORD $0x6f6004c4 // ushr v4.2d, v6.2d, #32
@@ -4021,18 +4021,18 @@ loop:
 	WORD $0x4eb4854a // add v10.4s, v10.4s, v20.4s
 	WORD $0x3dc07e74 // ldr q20, [x19, #496]
 	WORD $0x4eb4856b // add v11.4s, v11.4s, v20.4s
-	WORD $0x0ea12814 // xtn v20.2s, v0.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c28c // umull v12.2d, v20.2s, v21.2s
-	WORD $0x0ea12834 // xtn v20.2s, v1.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c28d // umull v13.2d, v20.2s, v21.2s
-	WORD $0x0ea12894 // xtn v20.2s, v4.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c28e // umull v14.2d, v20.2s, v21.2s
-	WORD $0x0ea128b4 // xtn v20.2s, v5.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c28f // umull v15.2d, v20.2s, v21.2s
+	WORD $0x0ea1280c // xtn v12.2s, v0.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c18c // umull v12.2d, v12.2s, v20.2s
+	WORD $0x0ea1282d // xtn v13.2s, v1.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c1ad // umull v13.2d, v13.2s, v20.2s
+	WORD $0x0ea1288e // xtn v14.2s, v4.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c1ce // umull v14.2d, v14.2s, v20.2s
+	WORD $0x0ea128af // xtn v15.2s, v5.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c1ef // umull v15.2d, v15.2s, v20.2s
 	WORD $0x6f6005c0 // ushr v0.2d, v14.2d, #32
 	WORD $0x6f6005e1 // ushr v1.2d, v15.2d, #32
 	WORD $0x6f600584 // ushr v4.2d, v12.2d, #32
@@ -4049,18 +4049,18 @@ loop:
 	WORD $0x4eb4854a // add v10.4s, v10.4s, v20.4s
 	WORD $0x3dc07e74 // ldr q20, [x19, #496]
 	WORD $0x4eb4856b // add v11.4s, v11.4s, v20.4s
-	WORD $0x0ea12814 // xtn v20.2s, v0.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c286 // umull v6.2d, v20.2s, v21.2s
-	WORD $0x0ea12834 // xtn v20.2s, v1.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c287 // umull v7.2d, v20.2s, v21.2s
-	WORD $0x0ea12894 // xtn v20.2s, v4.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c282 // umull v2.2d, v20.2s, v21.2s
-	WORD $0x0ea128b4 // xtn v20.2s, v5.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c283 // umull v3.2d, v20.2s, v21.2s
+	WORD $0x0ea12806 // xtn v6.2s, v0.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c0c6 // umull v6.2d, v6.2s, v20.2s
+	WORD $0x0ea12827 // xtn v7.2s, v1.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c0e7 // umull v7.2d, v7.2s, v20.2s
+	WORD $0x0ea12882 // xtn v2.2s, v4.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c042 // umull v2.2d, v2.2s, v20.2s
+	WORD $0x0ea128a3 // xtn v3.2s, v5.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c063 // umull v3.2d, v3.2s, v20.2s
 	WORD $0x6f600440 // ushr v0.2d, v2.2d, #32
 	WORD $0x6f600461 // ushr v1.2d, v3.2d, #32
 	WORD $0x6f6004c4 // ushr v4.2d, v6.2d, #32
@@ -4077,18 +4077,18 @@ loop:
 	WORD $0x4eb4854a // add v10.4s, v10.4s, v20.4s
 	WORD $0x3dc07e74 // ldr q20, [x19, #496]
 	WORD $0x4eb4856b // add v11.4s, v11.4s, v20.4s
-	WORD $0x0ea12814 // xtn v20.2s, v0.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c28c // umull v12.2d, v20.2s, v21.2s
-	WORD $0x0ea12834 // xtn v20.2s, v1.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c28d // umull v13.2d, v20.2s, v21.2s
-	WORD $0x0ea12894 // xtn v20.2s, v4.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c28e // umull v14.2d, v20.2s, v21.2s
-	WORD $0x0ea128b4 // xtn v20.2s, v5.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c28f // umull v15.2d, v20.2s, v21.2s
+	WORD $0x0ea1280c // xtn v12.2s, v0.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c18c // umull v12.2d, v12.2s, v20.2s
+	WORD $0x0ea1282d // xtn v13.2s, v1.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c1ad // umull v13.2d, v13.2s, v20.2s
+	WORD $0x0ea1288e // xtn v14.2s, v4.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c1ce // umull v14.2d, v14.2s, v20.2s
+	WORD $0x0ea128af // xtn v15.2s, v5.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c1ef // umull v15.2d, v15.2s, v20.2s
 	WORD $0x6f6005c0 // ushr v0.2d, v14.2d, #32
 	WORD $0x6f6005e1 // ushr v1.2d, v15.2d, #32
 	WORD $0x6f600584 // ushr v4.2d, v12.2d, #32
@@ -4105,18 +4105,18 @@ loop:
 	WORD $0x4eb4854a // add v10.4s, v10.4s, v20.4s
 	WORD $0x3dc07e74 // ldr q20, [x19, #496]
 	WORD $0x4eb4856b // add v11.4s, v11.4s, v20.4s
-	WORD $0x0ea12814 // xtn v20.2s, v0.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c286 // umull v6.2d, v20.2s, v21.2s
-	WORD $0x0ea12834 // xtn v20.2s, v1.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c287 // umull v7.2d, v20.2s, v21.2s
-	WORD $0x0ea12894 // xtn v20.2s, v4.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c282 // umull v2.2d, v20.2s, v21.2s
-	WORD $0x0ea128b4 // xtn v20.2s, v5.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c283 // umull v3.2d, v20.2s, v21.2s
+	WORD $0x0ea12806 // xtn v6.2s, v0.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c0c6 // umull v6.2d, v6.2s, v20.2s
+	WORD $0x0ea12827 // xtn v7.2s, v1.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c0e7 // umull v7.2d, v7.2s, v20.2s
+	WORD $0x0ea12882 // xtn v2.2s, v4.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c042 // umull v2.2d, v2.2s, v20.2s
+	WORD $0x0ea128a3 // xtn v3.2s, v5.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c063 // umull v3.2d, v3.2s, v20.2s
 	WORD $0x6f600440 // ushr v0.2d, v2.2d, #32
 	WORD $0x6f600461 // ushr v1.2d, v3.2d, #32
 	WORD $0x6f6004c4 // ushr v4.2d, v6.2d, #32
@@ -4133,18 +4133,18 @@ loop:
 	WORD $0x4eb4854a // add v10.4s, v10.4s, v20.4s
 	WORD $0x3dc07e74 // ldr q20, [x19, #496]
 	WORD $0x4eb4856b // add v11.4s, v11.4s, v20.4s
-	WORD $0x0ea12814 // xtn v20.2s, v0.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c28c // umull v12.2d, v20.2s, v21.2s
-	WORD $0x0ea12834 // xtn v20.2s, v1.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c28d // umull v13.2d, v20.2s, v21.2s
-	WORD $0x0ea12894 // xtn v20.2s, v4.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c28e // umull v14.2d, v20.2s, v21.2s
-	WORD $0x0ea128b4 // xtn v20.2s, v5.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c28f // umull v15.2d, v20.2s, v21.2s
+	WORD $0x0ea1280c // xtn v12.2s, v0.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c18c // umull v12.2d, v12.2s, v20.2s
+	WORD $0x0ea1282d // xtn v13.2s, v1.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c1ad // umull v13.2d, v13.2s, v20.2s
+	WORD $0x0ea1288e // xtn v14.2s, v4.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c1ce // umull v14.2d, v14.2s, v20.2s
+	WORD $0x0ea128af // xtn v15.2s, v5.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c1ef // umull v15.2d, v15.2s, v20.2s
 	WORD $0x6f6005c0 // ushr v0.2d, v14.2d, #32
 	WORD $0x6f6005e1 // ushr v1.2d, v15.2d, #32
 	WORD $0x6f600584 // ushr v4.2d, v12.2d, #32
@@ -4161,18 +4161,18 @@ loop:
 	WORD $0x4eb4854a // add v10.4s, v10.4s, v20.4s
 	WORD $0x3dc07e74 // ldr q20, [x19, #496]
 	WORD $0x4eb4856b // add v11.4s, v11.4s, v20.4s
-	WORD $0x0ea12814 // xtn v20.2s, v0.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c286 // umull v6.2d, v20.2s, v21.2s
-	WORD $0x0ea12834 // xtn v20.2s, v1.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c287 // umull v7.2d, v20.2s, v21.2s
-	WORD $0x0ea12894 // xtn v20.2s, v4.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c282 // umull v2.2d, v20.2s, v21.2s
-	WORD $0x0ea128b4 // xtn v20.2s, v5.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c283 // umull v3.2d, v20.2s, v21.2s
+	WORD $0x0ea12806 // xtn v6.2s, v0.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c0c6 // umull v6.2d, v6.2s, v20.2s
+	WORD $0x0ea12827 // xtn v7.2s, v1.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c0e7 // umull v7.2d, v7.2s, v20.2s
+	WORD $0x0ea12882 // xtn v2.2s, v4.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c042 // umull v2.2d, v2.2s, v20.2s
+	WORD $0x0ea128a3 // xtn v3.2s, v5.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c063 // umull v3.2d, v3.2s, v20.2s
 	WORD $0x6f600440 // ushr v0.2d, v2.2d, #32
 	WORD $0x6f600461 // ushr v1.2d, v3.2d, #32
 	WORD $0x6f6004c4 // ushr v4.2d, v6.2d, #32
@@ -4189,18 +4189,18 @@ loop:
 	WORD $0x4eb4854a // add v10.4s, v10.4s, v20.4s
 	WORD $0x3dc07e74 // ldr q20, [x19, #496]
 	WORD $0x4eb4856b // add v11.4s, v11.4s, v20.4s
-	WORD $0x0ea12814 // xtn v20.2s, v0.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c28c // umull v12.2d, v20.2s, v21.2s
-	WORD $0x0ea12834 // xtn v20.2s, v1.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c28d // umull v13.2d, v20.2s, v21.2s
-	WORD $0x0ea12894 // xtn v20.2s, v4.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c28e // umull v14.2d, v20.2s, v21.2s
-	WORD $0x0ea128b4 // xtn v20.2s, v5.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c28f // umull v15.2d, v20.2s, v21.2s
+	WORD $0x0ea1280c // xtn v12.2s, v0.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c18c // umull v12.2d, v12.2s, v20.2s
+	WORD $0x0ea1282d // xtn v13.2s, v1.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c1ad // umull v13.2d, v13.2s, v20.2s
+	WORD $0x0ea1288e // xtn v14.2s, v4.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c1ce // umull v14.2d, v14.2s, v20.2s
+	WORD $0x0ea128af // xtn v15.2s, v5.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c1ef // umull v15.2d, v15.2s, v20.2s
 	WORD $0x6f6005c0 // ushr v0.2d, v14.2d, #32
 	WORD $0x6f6005e1 // ushr v1.2d, v15.2d, #32
 	WORD $0x6f600584 // ushr v4.2d, v12.2d, #32
@@ -4217,18 +4217,18 @@ loop:
 	WORD $0x4eb4854a // add v10.4s, v10.4s, v20.4s
 	WORD $0x3dc07e74 // ldr q20, [x19, #496]
 	WORD $0x4eb4856b // add v11.4s, v11.4s, v20.4s
-	WORD $0x0ea12814 // xtn v20.2s, v0.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c286 // umull v6.2d, v20.2s, v21.2s
-	WORD $0x0ea12834 // xtn v20.2s, v1.2d
-	WORD $0x0ea12915 // xtn v21.2s, v8.2d
-	WORD $0x2eb5c287 // umull v7.2d, v20.2s, v21.2s
-	WORD $0x0ea12894 // xtn v20.2s, v4.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c282 // umull v2.2d, v20.2s, v21.2s
-	WORD $0x0ea128b4 // xtn v20.2s, v5.2d
-	WORD $0x0ea12935 // xtn v21.2s, v9.2d
-	WORD $0x2eb5c283 // umull v3.2d, v20.2s, v21.2s
+	WORD $0x0ea12806 // xtn v6.2s, v0.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c0c6 // umull v6.2d, v6.2s, v20.2s
+	WORD $0x0ea12827 // xtn v7.2s, v1.2d
+	WORD $0x0ea12914 // xtn v20.2s, v8.2d
+	WORD $0x2eb4c0e7 // umull v7.2d, v7.2s, v20.2s
+	WORD $0x0ea12882 // xtn v2.2s, v4.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c042 // umull v2.2d, v2.2s, v20.2s
+	WORD $0x0ea128a3 // xtn v3.2s, v5.2d
+	WORD $0x0ea12934 // xtn v20.2s, v9.2d
+	WORD $0x2eb4c063 // umull v3.2d, v3.2s, v20.2s
 	WORD $0x6f600440 // ushr v0.2d, v2.2d, #32
 	WORD $0x6f600461 // ushr v1.2d, v3.2d, #32
 	WORD $0x6f6004c4 // ushr v4.2d, v6.2d, #32
@@ -4323,18 +4323,18 @@ loop:
 	WORD $0x4eb11e21 // mov v1.16b, v17.16b
 	WORD $0x6f600602 // ushr v2.2d, v16.2d, #32
 	WORD $0x6f600623 // ushr v3.2d, v17.2d, #32
-	WORD $0x0ea12813 // xtn v19.2s, v0.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c26c // umull v12.2d, v19.2s, v20.2s
-	WORD $0x0ea12833 // xtn v19.2s, v1.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c26d // umull v13.2d, v19.2s, v20.2s
-	WORD $0x0ea12893 // xtn v19.2s, v4.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c26e // umull v14.2d, v19.2s, v20.2s
-	WORD $0x0ea128b3 // xtn v19.2s, v5.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c26f // umull v15.2d, v19.2s, v20.2s
+	WORD $0x0ea1280c // xtn v12.2s, v0.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c18c // umull v12.2d, v12.2s, v19.2s
+	WORD $0x0ea1282d // xtn v13.2s, v1.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c1ad // umull v13.2d, v13.2s, v19.2s
+	WORD $0x0ea1288e // xtn v14.2s, v4.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c1ce // umull v14.2d, v14.2s, v19.2s
+	WORD $0x0ea128af // xtn v15.2s, v5.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c1ef // umull v15.2d, v15.2s, v19.2s
 	WORD $0x6f6005c0 // ushr v0.2d, v14.2d, #32
 	WORD $0x6f6005e1 // ushr v1.2d, v15.2d, #32
 	WORD $0x6f600584 // ushr v4.2d, v12.2d, #32
@@ -4351,18 +4351,18 @@ loop:
 	WORD $0x4eb3854a // add v10.4s, v10.4s, v19.4s
 	WORD $0x3dc07e73 // ldr q19, [x19, #496]
 	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
-	WORD $0x0ea12813 // xtn v19.2s, v0.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c266 // umull v6.2d, v19.2s, v20.2s
-	WORD $0x0ea12833 // xtn v19.2s, v1.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c267 // umull v7.2d, v19.2s, v20.2s
-	WORD $0x0ea12893 // xtn v19.2s, v4.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c262 // umull v2.2d, v19.2s, v20.2s
-	WORD $0x0ea128b3 // xtn v19.2s, v5.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c263 // umull v3.2d, v19.2s, v20.2s
+	WORD $0x0ea12806 // xtn v6.2s, v0.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c0c6 // umull v6.2d, v6.2s, v19.2s
+	WORD $0x0ea12827 // xtn v7.2s, v1.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c0e7 // umull v7.2d, v7.2s, v19.2s
+	WORD $0x0ea12882 // xtn v2.2s, v4.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c042 // umull v2.2d, v2.2s, v19.2s
+	WORD $0x0ea128a3 // xtn v3.2s, v5.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c063 // umull v3.2d, v3.2s, v19.2s
 	WORD $0x6f600440 // ushr v0.2d, v2.2d, #32
 	WORD $0x6f600461 // ushr v1.2d, v3.2d, #32
 	WORD $0x6f6004c4 // ushr v4.2d, v6.2d, #32
@@ -4379,18 +4379,18 @@ loop:
 	WORD $0x4eb3854a // add v10.4s, v10.4s, v19.4s
 	WORD $0x3dc07e73 // ldr q19, [x19, #496]
 	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
-	WORD $0x0ea12813 // xtn v19.2s, v0.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c26c // umull v12.2d, v19.2s, v20.2s
-	WORD $0x0ea12833 // xtn v19.2s, v1.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c26d // umull v13.2d, v19.2s, v20.2s
-	WORD $0x0ea12893 // xtn v19.2s, v4.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c26e // umull v14.2d, v19.2s, v20.2s
-	WORD $0x0ea128b3 // xtn v19.2s, v5.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c26f // umull v15.2d, v19.2s, v20.2s
+	WORD $0x0ea1280c // xtn v12.2s, v0.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c18c // umull v12.2d, v12.2s, v19.2s
+	WORD $0x0ea1282d // xtn v13.2s, v1.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c1ad // umull v13.2d, v13.2s, v19.2s
+	WORD $0x0ea1288e // xtn v14.2s, v4.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c1ce // umull v14.2d, v14.2s, v19.2s
+	WORD $0x0ea128af // xtn v15.2s, v5.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c1ef // umull v15.2d, v15.2s, v19.2s
 	WORD $0x6f6005c0 // ushr v0.2d, v14.2d, #32
 	WORD $0x6f6005e1 // ushr v1.2d, v15.2d, #32
 	WORD $0x6f600584 // ushr v4.2d, v12.2d, #32
@@ -4407,18 +4407,18 @@ loop:
 	WORD $0x4eb3854a // add v10.4s, v10.4s, v19.4s
 	WORD $0x3dc07e73 // ldr q19, [x19, #496]
 	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
-	WORD $0x0ea12813 // xtn v19.2s, v0.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c266 // umull v6.2d, v19.2s, v20.2s
-	WORD $0x0ea12833 // xtn v19.2s, v1.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c267 // umull v7.2d, v19.2s, v20.2s
-	WORD $0x0ea12893 // xtn v19.2s, v4.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c262 // umull v2.2d, v19.2s, v20.2s
-	WORD $0x0ea128b3 // xtn v19.2s, v5.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c263 // umull v3.2d, v19.2s, v20.2s
+	WORD $0x0ea12806 // xtn v6.2s, v0.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c0c6 // umull v6.2d, v6.2s, v19.2s
+	WORD $0x0ea12827 // xtn v7.2s, v1.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c0e7 // umull v7.2d, v7.2s, v19.2s
+	WORD $0x0ea12882 // xtn v2.2s, v4.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c042 // umull v2.2d, v2.2s, v19.2s
+	WORD $0x0ea128a3 // xtn v3.2s, v5.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c063 // umull v3.2d, v3.2s, v19.2s
 	WORD $0x6f600440 // ushr v0.2d, v2.2d, #32
 	WORD $0x6f600461 // ushr v1.2d, v3.2d, #32
 	WORD $0x6f6004c4 // ushr v4.2d, v6.2d, #32
@@ -4435,18 +4435,18 @@ loop:
 	WORD $0x4eb3854a // add v10.4s, v10.4s, v19.4s
 	WORD $0x3dc07e73 // ldr q19, [x19, #496]
 	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
-	WORD $0x0ea12813 // xtn v19.2s, v0.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c26c // umull v12.2d, v19.2s, v20.2s
-	WORD $0x0ea12833 // xtn v19.2s, v1.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c26d // umull v13.2d, v19.2s, v20.2s
-	WORD $0x0ea12893 // xtn v19.2s, v4.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c26e // umull v14.2d, v19.2s, v20.2s
-	WORD $0x0ea128b3 // xtn v19.2s, v5.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c26f // umull v15.2d, v19.2s, v20.2s
+	WORD $0x0ea1280c // xtn v12.2s, v0.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c18c // umull v12.2d, v12.2s, v19.2s
+	WORD $0x0ea1282d // xtn v13.2s, v1.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c1ad // umull v13.2d, v13.2s, v19.2s
+	WORD $0x0ea1288e // xtn v14.2s, v4.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c1ce // umull v14.2d, v14.2s, v19.2s
+	WORD $0x0ea128af // xtn v15.2s, v5.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c1ef // umull v15.2d, v15.2s, v19.2s
 	WORD $0x6f6005c0 // ushr v0.2d, v14.2d, #32
 	WORD $0x6f6005e1 // ushr v1.2d, v15.2d, #32
 	WORD $0x6f600584 // ushr v4.2d, v12.2d, #32
@@ -4463,18 +4463,18 @@ loop:
 	WORD $0x4eb3854a // add v10.4s, v10.4s, v19.4s
 	WORD $0x3dc07e73 // ldr q19, [x19, #496]
 	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
-	WORD $0x0ea12813 // xtn v19.2s, v0.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c266 // umull v6.2d, v19.2s, v20.2s
-	WORD $0x0ea12833 // xtn v19.2s, v1.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c267 // umull v7.2d, v19.2s, v20.2s
-	WORD $0x0ea12893 // xtn v19.2s, v4.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c262 // umull v2.2d, v19.2s, v20.2s
-	WORD $0x0ea128b3 // xtn v19.2s, v5.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c263 // umull v3.2d, v19.2s, v20.2s
+	WORD $0x0ea12806 // xtn v6.2s, v0.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c0c6 // umull v6.2d, v6.2s, v19.2s
+	WORD $0x0ea12827 // xtn v7.2s, v1.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c0e7 // umull v7.2d, v7.2s, v19.2s
+	WORD $0x0ea12882 // xtn v2.2s, v4.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c042 // umull v2.2d, v2.2s, v19.2s
+	WORD $0x0ea128a3 // xtn v3.2s, v5.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c063 // umull v3.2d, v3.2s, v19.2s
 	WORD $0x6f600440 // ushr v0.2d, v2.2d, #32
 	WORD $0x6f600461 // ushr v1.2d, v3.2d, #32
 	WORD $0x6f6004c4 // ushr v4.2d, v6.2d, #32
@@ -4491,18 +4491,18 @@ loop:
 	WORD $0x4eb3854a // add v10.4s, v10.4s, v19.4s
 	WORD $0x3dc07e73 // ldr q19, [x19, #496]
 	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
-	WORD $0x0ea12813 // xtn v19.2s, v0.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c26c // umull v12.2d, v19.2s, v20.2s
-	WORD $0x0ea12833 // xtn v19.2s, v1.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c26d // umull v13.2d, v19.2s, v20.2s
-	WORD $0x0ea12893 // xtn v19.2s, v4.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c26e // umull v14.2d, v19.2s, v20.2s
-	WORD $0x0ea128b3 // xtn v19.2s, v5.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c26f // umull v15.2d, v19.2s, v20.2s
+	WORD $0x0ea1280c // xtn v12.2s, v0.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c18c // umull v12.2d, v12.2s, v19.2s
+	WORD $0x0ea1282d // xtn v13.2s, v1.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c1ad // umull v13.2d, v13.2s, v19.2s
+	WORD $0x0ea1288e // xtn v14.2s, v4.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c1ce // umull v14.2d, v14.2s, v19.2s
+	WORD $0x0ea128af // xtn v15.2s, v5.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c1ef // umull v15.2d, v15.2s, v19.2s
 	WORD $0x6f6005c0 // ushr v0.2d, v14.2d, #32
 	WORD $0x6f6005e1 // ushr v1.2d, v15.2d, #32
 	WORD $0x6f600584 // ushr v4.2d, v12.2d, #32
@@ -4519,18 +4519,18 @@ loop:
 	WORD $0x4eb3854a // add v10.4s, v10.4s, v19.4s
 	WORD $0x3dc07e73 // ldr q19, [x19, #496]
 	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
-	WORD $0x0ea12813 // xtn v19.2s, v0.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c266 // umull v6.2d, v19.2s, v20.2s
-	WORD $0x0ea12833 // xtn v19.2s, v1.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c267 // umull v7.2d, v19.2s, v20.2s
-	WORD $0x0ea12893 // xtn v19.2s, v4.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c262 // umull v2.2d, v19.2s, v20.2s
-	WORD $0x0ea128b3 // xtn v19.2s, v5.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c263 // umull v3.2d, v19.2s, v20.2s
+	WORD $0x0ea12806 // xtn v6.2s, v0.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c0c6 // umull v6.2d, v6.2s, v19.2s
+	WORD $0x0ea12827 // xtn v7.2s, v1.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c0e7 // umull v7.2d, v7.2s, v19.2s
+	WORD $0x0ea12882 // xtn v2.2s, v4.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c042 // umull v2.2d, v2.2s, v19.2s
+	WORD $0x0ea128a3 // xtn v3.2s, v5.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c063 // umull v3.2d, v3.2s, v19.2s
 	WORD $0x6f600440 // ushr v0.2d, v2.2d, #32
 	WORD $0x6f600461 // ushr v1.2d, v3.2d, #32
 	WORD $0x6f6004c4 // ushr v4.2d, v6.2d, #32
@@ -4547,18 +4547,18 @@ loop:
 	WORD $0x4eb3854a // add v10.4s, v10.4s, v19.4s
 	WORD $0x3dc07e73 // ldr q19, [x19, #496]
 	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
-	WORD $0x0ea12813 // xtn v19.2s, v0.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c26c // umull v12.2d, v19.2s, v20.2s
-	WORD $0x0ea12833 // xtn v19.2s, v1.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c26d // umull v13.2d, v19.2s, v20.2s
-	WORD $0x0ea12893 // xtn v19.2s, v4.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c26e // umull v14.2d, v19.2s, v20.2s
-	WORD $0x0ea128b3 // xtn v19.2s, v5.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c26f // umull v15.2d, v19.2s, v20.2s
+	WORD $0x0ea1280c // xtn v12.2s, v0.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c18c // umull v12.2d, v12.2s, v19.2s
+	WORD $0x0ea1282d // xtn v13.2s, v1.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c1ad // umull v13.2d, v13.2s, v19.2s
+	WORD $0x0ea1288e // xtn v14.2s, v4.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c1ce // umull v14.2d, v14.2s, v19.2s
+	WORD $0x0ea128af // xtn v15.2s, v5.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c1ef // umull v15.2d, v15.2s, v19.2s
 	WORD $0x6f6005c0 // ushr v0.2d, v14.2d, #32
 	WORD $0x6f6005e1 // ushr v1.2d, v15.2d, #32
 	WORD $0x6f600584 // ushr v4.2d, v12.2d, #32
@@ -4575,18 +4575,18 @@ loop:
 	WORD $0x4eb3854a // add v10.4s, v10.4s, v19.4s
 	WORD $0x3dc07e73 // ldr q19, [x19, #496]
 	WORD $0x4eb3856b // add v11.4s, v11.4s, v19.4s
-	WORD $0x0ea12813 // xtn v19.2s, v0.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c266 // umull v6.2d, v19.2s, v20.2s
-	WORD $0x0ea12833 // xtn v19.2s, v1.2d
-	WORD $0x0ea12914 // xtn v20.2s, v8.2d
-	WORD $0x2eb4c267 // umull v7.2d, v19.2s, v20.2s
-	WORD $0x0ea12893 // xtn v19.2s, v4.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c262 // umull v2.2d, v19.2s, v20.2s
-	WORD $0x0ea128b3 // xtn v19.2s, v5.2d
-	WORD $0x0ea12934 // xtn v20.2s, v9.2d
-	WORD $0x2eb4c263 // umull v3.2d, v19.2s, v20.2s
+	WORD $0x0ea12806 // xtn v6.2s, v0.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c0c6 // umull v6.2d, v6.2s, v19.2s
+	WORD $0x0ea12827 // xtn v7.2s, v1.2d
+	WORD $0x0ea12913 // xtn v19.2s, v8.2d
+	WORD $0x2eb3c0e7 // umull v7.2d, v7.2s, v19.2s
+	WORD $0x0ea12882 // xtn v2.2s, v4.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c042 // umull v2.2d, v2.2s, v19.2s
+	WORD $0x0ea128a3 // xtn v3.2s, v5.2d
+	WORD $0x0ea12933 // xtn v19.2s, v9.2d
+	WORD $0x2eb3c063 // umull v3.2d, v3.2s, v19.2s
 	WORD $0x6f600440 // ushr v0.2d, v2.2d, #32
 	WORD $0x6f600461 // ushr v1.2d, v3.2d, #32
 	WORD $0x6f6004c4 // ushr v4.2d, v6.2d, #32
