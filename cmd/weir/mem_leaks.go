@@ -84,9 +84,9 @@ func (c *memLeaksCmd) show(w io.Writer, d *leaks.Device) error {
 	if len(d.Growing) > 0 {
 		fmt.Fprintf(w, "\ngrows by %s with every microbatch:\n", units.Size(d.Total()))
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "each\tsince\tlive now\tplace\tallocated at\tcalled from")
+		fmt.Fprintln(t, "each\tin microbatches\tsince\tlive now\tplace\tallocated at\tcalled from")
 		for _, g := range d.Growing {
-			fmt.Fprintf(t, "%s\t%d\t%s\t%d of %d\t%s\t%s\n", units.Size(g.Each), g.First, pieces(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
+			fmt.Fprintf(t, "%s\t%d of %d\t%d\t%s\t%d of %d\t%s\t%s\n", units.Size(g.Each), g.Count, d.Microbatches, g.First, pieces(&g), g.Place+1, g.Of, g.Site, g.Site.Caller())
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -116,6 +116,9 @@ func (c *memLeaksCmd) period(w io.Writer, d *leaks.Device) {
 		fmt.Fprintf(w, "%d microbatches, cut evenly: no site is called as often, and all through the trace\n", d.Microbatches)
 	default:
 		fmt.Fprintf(w, "%d microbatches were found: %s is called so often, and as evenly. If that is no microbatch but a layer or a step, say --microbatches M.\n", d.Microbatches, d.Anchor)
+		for _, c := range d.Candidates[1:min(len(d.Candidates), 6)] {
+			fmt.Fprintf(w, "--microbatches %d: %s is called so often, and as evenly\n", c.Microbatches, c.Site)
+		}
 	}
 }
 

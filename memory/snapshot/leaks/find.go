@@ -22,16 +22,26 @@ type Report struct {
 
 // Device is what was found on one device. Bytes of groups are as asked for.
 type Device struct {
-	Device       int     `json:"device"`
-	Entries      int     `json:"entries"`          // of the trace
-	Microbatches int     `json:"microbatches"`     // 0 where the trace has no period
-	Anchor       *Site   `json:"anchor,omitempty"` // whose calls cut the trace into microbatches; nil where it was cut evenly
-	Growing      []Group `json:"growing"`          // with microbatches, the fastest first
-	Standing     []Group `json:"standing"`         // live in the end, and not growing, the largest first
-	Before       Before  `json:"before"`
-	Live         int64   `json:"live"`     // bytes in live blocks, as rounded
-	Reserved     int64   `json:"reserved"` // bytes in segments
-	Pins         Pins    `json:"pins"`
+	Device       int   `json:"device"`
+	Entries      int   `json:"entries"`          // of the trace
+	Microbatches int   `json:"microbatches"`     // 0 where the trace has no period
+	Anchor       *Site `json:"anchor,omitempty"` // whose calls cut the trace into microbatches; nil where it was cut evenly
+	// Candidates are the numbers that the calls of some site come in, as evenly as those of
+	// microbatches, with the one that was taken; nil where the number was given.
+	Candidates []Candidate `json:"candidates,omitempty"`
+	Growing    []Group     `json:"growing"`  // with microbatches, the fastest first
+	Standing   []Group     `json:"standing"` // live in the end, and not growing, the largest first
+	Before     Before      `json:"before"`
+	Live       int64       `json:"live"`     // bytes in live blocks, as rounded
+	Reserved   int64       `json:"reserved"` // bytes in segments
+	Pins       Pins        `json:"pins"`
+}
+
+// Candidate is a number of microbatches that a trace may have.
+type Candidate struct {
+	Microbatches int  `json:"microbatches"`
+	Sites        int  `json:"sites"` // that are called so often
+	Site         Site `json:"site"`  // the first of them
 }
 
 // Group is the allocations of one call stack and one size.
@@ -93,11 +103,11 @@ const maxDevices = 1 << 10
 
 func (h *history) find(options Options) (Device, error) {
 	d := Device{Device: h.device, Entries: len(h.trace), Before: h.before, Live: h.live, Reserved: h.reserved, Pins: h.pins()}
-	cuts, anchor, err := h.cut(options.Microbatches)
+	cuts, anchor, candidates, err := h.cut(options.Microbatches)
 	if err != nil {
 		return d, err
 	}
-	d.Microbatches, d.Anchor = len(cuts), anchor
+	d.Microbatches, d.Anchor, d.Candidates = len(cuts), anchor, candidates
 	for _, births := range h.groups() {
 		g := h.group(births, cuts)
 		switch {

@@ -120,6 +120,33 @@ func TestLayersAreNoMicrobatches(t *testing.T) {
 	}
 }
 
+// TestCandidates trains 24 microbatches of twelve layers, whose gradients are there
+// already: layers come as evenly as microbatches, of which four leak.
+func TestCandidates(t *testing.T) {
+	s := newTraining(t, false)
+	for mb := range 24 {
+		saved := []int64{s.malloc(16*mib, embedding)}
+		for range 12 {
+			saved = append(saved, s.malloc(24*mib, attention), s.malloc(12*mib, mlp))
+		}
+		if kept := s.malloc(164*mib, logits); mb%6 != 0 {
+			saved = append(saved, kept)
+		}
+		for _, address := range saved {
+			s.free(address)
+		}
+	}
+	d := find(t, s.a.Snapshot(), leaks.Options{})
+	require.Equal(t, 288, d.Microbatches)
+	require.Len(t, d.Candidates, 2)
+	require.Equal(t, 24, d.Candidates[1].Microbatches)
+	require.Equal(t, "embedding.py:12 forward", d.Candidates[1].Site.String())
+
+	d = find(t, s.a.Snapshot(), leaks.Options{Microbatches: 24})
+	require.Nil(t, d.Candidates)
+	require.Equal(t, []int{24, 4}, []int{d.Microbatches, d.Growing[0].Count})
+}
+
 // TestParametersAreNoMicrobatches is told of four microbatches, where four is how many
 // parameters the model has: the calls that make those come before all training.
 func TestParametersAreNoMicrobatches(t *testing.T) {

@@ -1,6 +1,7 @@
 package leaks
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -9,10 +10,11 @@ import (
 // and the site whose calls they are. Without a number it takes the one that most sites
 // share among those that are called as evenly as microbatches come. With one, where no
 // site is called so often and evenly, one that is called so often will do, unless that
-// is all in one part of the trace. Allocations before the first cut belong to none.
-func (h *history) cut(microbatches int) ([]int, *Site, error) {
+// is all in one part of the trace. Allocations before the first cut belong to none. What it
+// chose from without a number is returned as well, those of most sites first.
+func (h *history) cut(microbatches int) ([]int, *Site, []Candidate, error) {
 	if microbatches > len(h.births) {
-		return nil, nil, fmt.Errorf("leaks: %d microbatches, and the trace of device %d has %d allocations", microbatches, h.device, len(h.births))
+		return nil, nil, nil, fmt.Errorf("leaks: %d microbatches, and the trace of device %d has %d allocations", microbatches, h.device, len(h.births))
 	}
 	calls := map[int][]int{} // by stack, its allocations
 	var stacks []int
@@ -24,33 +26,40 @@ func (h *history) cut(microbatches int) ([]int, *Site, error) {
 		calls[stack] = append(calls[stack], i)
 	}
 	votes := map[int]int{}
+	var candidates []Candidate
 	for _, stack := range stacks {
 		if n := len(calls[stack]); n >= enough && stack != 0 && h.even(calls[stack]) {
-			votes[n]++
-		}
-	}
-	if microbatches <= 0 {
-		for n, v := range votes {
-			if best := votes[microbatches]; v > best || v == best && n > microbatches {
-				microbatches = n
+			if votes[n]++; votes[n] == 1 {
+				candidates = append(candidates, Candidate{Microbatches: n, Site: siteOf(h.births[calls[stack][0]].frames)})
 			}
 		}
-		if microbatches <= 0 {
-			return nil, nil, nil
+	}
+	switch {
+	case microbatches > 0:
+		candidates = nil
+	case len(candidates) == 0:
+		return nil, nil, nil, nil
+	default:
+		for i := range candidates {
+			candidates[i].Sites = votes[candidates[i].Microbatches]
 		}
+		slices.SortFunc(candidates, func(a, b Candidate) int {
+			return cmp.Or(b.Sites-a.Sites, b.Microbatches-a.Microbatches)
+		})
+		microbatches = candidates[0].Microbatches
 	}
 	for _, stack := range stacks {
 		at := calls[stack]
 		if len(at) == microbatches && stack != 0 && (h.even(at) || votes[microbatches] == 0 && 5*span(at) > len(h.births)) {
 			site := siteOf(h.births[at[0]].frames)
-			return at, &site, nil
+			return at, &site, candidates, nil
 		}
 	}
 	cuts := make([]int, microbatches)
 	for mb := range cuts {
 		cuts[mb] = mb * len(h.births) / microbatches
 	}
-	return cuts, nil, nil
+	return cuts, nil, candidates, nil
 }
 
 // even reports that calls come like microbatches do: over more than three fifths of the
