@@ -169,7 +169,7 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 		X:       report.Axis{Label: "microbatch of the step, in the order of the log", Unit: report.Count},
 		Y:       bytesFromZero,
 	}
-	if g.late > 0 {
+	if g.late != nil {
 		return r.lateFigure(f, g)
 	}
 	of, name := &r.within, "level"
@@ -200,17 +200,12 @@ func (r *rank) stepFigure(s *Rank) report.Figure {
 // lateFigure shows the steps that grow, and those before them.
 func (r *rank) lateFigure(f report.Figure, g *Growth) report.Figure {
 	f.Caption += " The lines are means."
-	line := func(name string, color report.Color, from, to int) {
-		s := report.Series{Name: name, Mark: report.Line, Color: color}
-		x, y := r.grid.above(r.grid.mean(from, to), nil)
-		for i := range x {
-			s.Buckets = append(s.Buckets, report.Point(x[i], y[i]))
-		}
-		f.Series = append(f.Series, s)
+	before, after := g.late.before.buckets(mostPoints), g.late.after.buckets(mostPoints)
+	f.Series = []report.Series{
+		{Name: "earlier steps", Mark: report.Line, Color: report.Gray, Buckets: before},
+		{Name: fmt.Sprintf("from step %d on", g.First.Step), Mark: report.Line, Color: report.Blue, Buckets: after},
+		g.line(after),
 	}
-	line("earlier steps", report.Gray, 0, g.late)
-	line(fmt.Sprintf("from step %d on", g.First.Step), report.Blue, g.late, len(r.grid.rows))
-	f.Series = append(f.Series, g.line(f.Series[1].Buckets))
 	return f
 }
 

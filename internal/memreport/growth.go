@@ -30,8 +30,8 @@ type Growth struct {
 	// First is the first microbatch that grew; nil where nothing grows.
 	First *First `json:"first,omitempty"`
 
-	late   int   // the row of the grid that First is in; 0 where all rows grow
-	leaves int64 // the place of the first step that leaves something
+	late   *lateRise // nil unless it begins in a later step than the first
+	leaves int64     // the place of the first step that leaves something
 }
 
 // First is where growth begins.
@@ -83,13 +83,13 @@ func (r *rank) rises() (g Growth) {
 	if r.grew {
 		return r.excessGrowth(g)
 	}
-	halfX, halfY := r.grid.end(len(r.grid.rows) / 2)
-	if late, ok := r.grid.late(); ok {
+	halfX, halfY := r.blocks.end(len(r.blocks.list) / 2)
+	if late, ok := r.blocks.late(); ok {
 		g.From = "level"
 		g.rate(late.slope)
-		g.late = late.row
-		g.Still = r.still(late.row, late.Median)
-		g.First = &First{Step: late.step, LastStep: late.lastStep, Microbatch: int(late.from), Last: int(late.to), record: -1, position: late.from}
+		g.late = &late
+		g.Still = r.still(late.block, late.Median)
+		g.First = &First{Step: late.first, LastStep: late.last, Microbatch: int(late.from), Last: int(late.to), record: -1, position: late.from}
 	} else if within, ok := r.within.rise(1); ok && goesOn(halfX, halfY, within.Median) {
 		g.From = "level"
 		g.Still = r.still(0, within.Median)
@@ -105,11 +105,11 @@ func (r *rank) rises() (g Growth) {
 	return g
 }
 
-// still reports whether a rise within the steps from a row on goes on in the last quarter
+// still reports whether a rise within the steps from a block on goes on in the last quarter
 // of the log.
-func (r *rank) still(row int, rate float64) bool {
-	n := len(r.grid.rows)
-	x, y := r.grid.end(max(n-max(n/4, 1), row))
+func (r *rank) still(from int, rate float64) bool {
+	n := len(r.blocks.list)
+	x, y := r.blocks.end(max(n-max(n/4, 1), from))
 	if n == 1 {
 		x, y = quarter(x, y)
 	}

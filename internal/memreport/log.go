@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 )
 
-// MostRanks is how many ranks a log may have: each takes up to 1.2 MB here.
+// MostRanks is how many ranks a log may have: each takes up to 1 MB here.
 const MostRanks = 1024
 
 // mostPositions is how many microbatches of a step are kept apart.

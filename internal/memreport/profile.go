@@ -25,14 +25,47 @@ func (p *profile) add(position int64, value float64) {
 		p.most = mostCells
 	}
 	for position/p.stride >= p.most {
-		p.cells = halved(p.cells, (*report.Bucket).Join)
-		p.stride *= 2
+		p.widen(2 * p.stride)
 	}
 	i := int(position / p.stride)
 	if i == len(p.cells) {
 		p.cells = append(p.cells, report.Bucket{})
 	}
 	p.cells[i].Join(report.Point(float64(position), value))
+}
+
+// widen joins the cells of a profile until each has so many positions.
+func (p *profile) widen(stride int64) {
+	for p.stride = max(p.stride, 1); p.stride < stride; p.stride *= 2 {
+		p.cells = halved(p.cells, (*report.Bucket).Join)
+	}
+}
+
+// join adds the values of another profile, whose cells it takes.
+func (p *profile) join(next profile) {
+	p.widen(next.stride)
+	next.widen(p.stride)
+	n := min(len(p.cells), len(next.cells))
+	for i := range n {
+		p.cells[i].Join(next.cells[i])
+	}
+	p.cells = append(p.cells, next.cells[n:]...)
+}
+
+// above returns how far the means of p are above those of another profile, as far as both go.
+func (p *profile) above(other *profile) (d profile) {
+	low := profile{cells: slices.Clone(other.cells), stride: other.stride}
+	d = profile{cells: slices.Clone(p.cells), stride: p.stride}
+	low.widen(d.stride)
+	d.widen(low.stride)
+	d.cells = d.cells[:min(len(d.cells), len(low.cells))]
+	for i := range d.cells {
+		c := &d.cells[i]
+		difference := report.Point(c.First, c.Mean()-low.cells[i].Mean())
+		difference.Last = c.Last
+		*c = difference
+	}
+	return d
 }
 
 // buckets returns the cells as at most n: neighbours share one where there are more.

@@ -1,0 +1,112 @@
+package memreport
+
+import (
+	"math"
+	"slices"
+)
+
+const (
+	mostBlocks     = 128 // blocks of a rank
+	mostBlockCells = 64  // positions of a block that are kept apart
+	blockPoints    = 24  // points that the slope of a block is taken over
+)
+
+// blocks has the levels of a rank by their positions in a step, above that of the first record:
+// a profile for each step while they fit, then for several.
+type blocks struct {
+	list  []block
+	steps int64 // of a block
+}
+
+// block stands for some steps in a row.
+type block struct {
+	first, last int64 // numbers of the steps
+	profile
+}
+
+// add adds the level of a record of a step, which has an index and a number.
+func (b *blocks) add(step, number, position int64, above float64) {
+	b.steps = max(b.steps, 1)
+	if step/b.steps == mostBlocks {
+		b.list = halved(b.list, func(into *block, next block) {
+			into.last = next.last
+			into.join(next.profile)
+		})
+		b.steps *= 2
+	}
+	if int(step/b.steps) == len(b.list) {
+		b.list = append(b.list, block{first: number, profile: profile{most: mostBlockCells}})
+	}
+	last := &b.list[len(b.list)-1]
+	last.last = number
+	last.add(position, above)
+}
+
+// joined returns the profile of some blocks.
+func (b *blocks) joined(from, to int) (all profile) {
+	for _, block := range b.list[from:to] {
+		all.join(profile{cells: slices.Clone(block.cells), stride: block.stride})
+	}
+	return all
+}
+
+// end returns how the steps from a block on rise, from position to position.
+func (b *blocks) end(from int) (x, y []float64) {
+	last := b.joined(from, len(b.list))
+	return middles(last.buckets(mostPoints))
+}
+
+// lateRise is a rise within steps that begins in a later step than the first.
+type lateRise struct {
+	rise
+	block         int     // the first that may rise
+	first, last   int64   // the step that it begins in lies between them
+	before, after profile // of steps that do not rise, and that rise
+}
+
+// late finds the cut between blocks whose slopes differ most, and returns the rise of the blocks
+// after it above those before it, without the two beside the cut, of which only a part may rise.
+// It reports false if the difference does not rise, or if chance explains it.
+func (b *blocks) late() (l lateRise, ok bool) {
+	n := len(b.list)
+	if n < 3 {
+		return l, false
+	}
+	slopes := make([]float64, n)
+	for i := range b.list {
+		slopes[i] = fit(middles(b.list[i].buckets(blockPoints))).Median
+	}
+	at := cut(slopes)
+	l.before, l.after = b.joined(0, max(at-1, 1)), b.joined(min(at+1, n-1), n)
+	above := l.after.above(&l.before)
+	if l.rise, ok = above.rise(1); !ok {
+		return l, false
+	}
+	if _, rises := l.after.rise(1); !rises { // It fell before, and does so less.
+		return l, false
+	}
+	l.block = at
+	if flat := fit(middles(l.before.buckets(mostPoints))).Median; slopes[at-1]-flat > l.Median/8 {
+		l.block--
+	}
+	l.first, l.last = b.list[l.block].first, b.list[at].last
+	return l, true
+}
+
+// cut returns where a list of at least two values is best cut into two that are
+// constant, by least squares.
+func cut(values []float64) int {
+	total := 0.0
+	for _, v := range values {
+		total += v
+	}
+	best, most, left := 1, math.Inf(-1), 0.0
+	for k := 1; k < len(values); k++ {
+		left += values[k-1]
+		right := total - left
+		if gain := left*left/float64(k) + right*right/float64(len(values)-k); gain > most {
+			best, most = k, gain
+		}
+	}
+	return best
+}
