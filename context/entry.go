@@ -11,8 +11,8 @@ type Entry[T any] struct {
 	generation uint64
 }
 
-// OfEntry returns the entry that is being filled. It is the runner's.
-func OfEntry[T any](c *frames.Frames[T]) Entry[T] { return Entry[T]{c, c.Generation()} }
+// NewEntry returns the entry that is being filled. It is the runner's.
+func NewEntry[T any](c *frames.Frames[T]) Entry[T] { return Entry[T]{c, c.Generation()} }
 
 func (e Entry[T]) open() *frames.Frames[T] {
 	if e.frames.Generation() != e.generation {
@@ -40,8 +40,7 @@ func (e Entry[T]) Wants(part string) bool {
 // with ErrUnread. If it fails h is released.
 func (e Entry[T]) Put(part string, h T) { e.Check(e.open().Put(part, h)) }
 
-// AtMost is that of Microbatch: n, or in a dry run the bound that the buffer allocated next
-// is planned for.
+// AtMost returns n, or in a dry run the bound, as Microbatch.AtMost does.
 func (e Entry[T]) AtMost(n, bound int) int { return e.open().AtMost(n, bound) }
 
 // Check ends the step with err, unless it is nil.

@@ -70,11 +70,11 @@ type Use[T any] = frames.Use[T]
 // stage's input alone. If the step does not need this gradient the copy is not made.
 type WeightCopy = frames.WeightCopy
 
-// Scope is which of the stage's slots, reads, losses, parameters and copies of weights a
-// call may reach: a decorator gives each child those of its own, numbered anew. A child
-// in a Discard scope saves nothing: what it saves is released at once. A child in a Frozen
-// scope has no W: what it saves for W its backward takes.
-type Scope = frames.Scope
+// Access is the set of the stage's slots, reads, losses, parameters and copies of weights
+// that a call may reach: a decorator gives each child those of its own, numbered anew. A
+// child with Discard saves nothing: what it saves is released at once. A child with Frozen
+// has no W: what it saves for W its backward takes.
+type Access = frames.Access
 
 // Range is Count numbers from First on.
 type Range = frames.Range

@@ -34,7 +34,7 @@ func newRig(t *testing.T) *rig {
 	r.grad = r.alloc(memory.Resident)
 	r.Frames, err = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Seed: 7, Parts: []string{"tokens", "labels"}, Losses: r.ledger, Seeds: []float32{0, 4},
-		Stages: []*frames.Layout[memory.Handle]{{
+		Stages: []*frames.Declaration[memory.Handle]{{
 			Name: "stage", Slots: []string{"x", "y"}, Reads: []frames.Read{{Part: 0}, {Part: 1}}, Losses: []int{0, 1}, LossNames: []string{"metric", "loss"},
 			Params:        []frames.Use[memory.Handle]{{Name: "w", Grad: r.grad}, {Name: "e", Contributes: frames.Frozen}},
 			InputGradient: true, WeightCopies: []frames.WeightCopy{{Name: "w", At: frames.AtForward}, {Name: "w", At: frames.AtBackward}},
@@ -53,7 +53,7 @@ func (r *rig) alloc(class memory.Class) memory.Handle {
 }
 
 func (r *rig) call(kind frames.Call) batchctx.Microbatch[memory.Handle] {
-	return batchctx.Of(r.Call(0, 0, kind))
+	return batchctx.NewMicrobatch(r.Call(0, 0, kind))
 }
 
 // failure is what a stage's call ends the step with.
@@ -90,7 +90,8 @@ func TestKeysAreOfTheirOwnStage(t *testing.T) {
 
 	r := newRig(t)
 	tokens, labels := r.alloc(memory.Entry), r.alloc(memory.Entry)
-	require.NoError(t, r.Pull(0, func() error { return errors.Join(r.Put("tokens", tokens), r.Put("labels", labels)) }))
+	require.NoError(t, r.BeginEntry(0))
+	require.NoError(t, r.EndEntry(errors.Join(r.Put("tokens", tokens), r.Put("labels", labels))))
 	require.NoError(t, r.failure(func() {
 		mb := r.call(frames.InForward)
 		require.Equal(t, labels, mb.Part(2))
@@ -163,7 +164,7 @@ func TestAMicrobatchEndsWithItsCall(t *testing.T) {
 // TestQuantization fails as a microbatch does.
 func TestQuantization(t *testing.T) {
 	r := newRig(t)
-	call := batchctx.OfWeights(r.Quantize(0, true))
+	call := batchctx.NewQuantization(r.Quantize(0, true))
 	scratch := r.alloc(memory.Workspace)
 	require.NoError(t, r.failure(func() {
 		require.Equal(t, scratch, call.Must(scratch, nil))
@@ -194,14 +195,14 @@ func TestQuantization(t *testing.T) {
 		{func(call batchctx.Quantization[memory.Handle]) { call.Put(1, memory.Handle{}) }, memory.ErrNone},
 	} {
 		r = newRig(t)
-		call = batchctx.OfWeights(r.Quantize(0, true))
+		call = batchctx.NewQuantization(r.Quantize(0, true))
 		require.ErrorIs(t, r.failure(func() { refused.put(call) }), refused.want)
 		r.Abort()
 		require.EqualValues(t, 64, r.arena.Live(), "what was refused is released")
 	}
 
 	r = newRig(t)
-	call = batchctx.OfWeights(r.Quantize(0, true))
+	call = batchctx.NewQuantization(r.Quantize(0, true))
 	scratch = r.alloc(memory.Workspace)
 	require.NoError(t, r.failure(func() { call.Release(scratch) }))
 	require.ErrorIs(t, r.failure(func() { call.Release(scratch) }), memory.ErrStale)
@@ -209,11 +210,11 @@ func TestQuantization(t *testing.T) {
 	require.ErrorIs(t, r.failure(func() { call.Check(errPlanted) }), memory.ErrStale, "the first failure wins")
 
 	r = newRig(t)
-	call = batchctx.OfWeights(r.Quantize(0, true))
+	call = batchctx.NewQuantization(r.Quantize(0, true))
 	require.ErrorIs(t, r.failure(func() { call.Must(scratch, errPlanted) }), errPlanted)
 
 	r = newRig(t)
-	call = batchctx.OfWeights(r.Quantize(0, true))
+	call = batchctx.NewQuantization(r.Quantize(0, true))
 	require.NoError(t, r.End(nil))
 	require.ErrorIs(t, r.failure(func() { call.Seed() }), batchctx.ErrEnded)
 }

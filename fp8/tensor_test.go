@@ -27,7 +27,7 @@ func newPlace(t *testing.T) *place {
 		require.Zero(t, host.Live(), "bytes that nobody has released")
 		require.NoError(t, host.Close())
 	})
-	f, err := frames.New(frames.Config[kernels.Buffer]{Space: host, Stages: []*frames.Layout[kernels.Buffer]{{Name: "stage", Slots: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}}})
+	f, err := frames.New(frames.Config[kernels.Buffer]{Space: host, Stages: []*frames.Declaration[kernels.Buffer]{{Name: "stage", Slots: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}}})
 	require.NoError(t, err)
 	f.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
 	require.NoError(t, f.Open(0, 0, nil))
@@ -35,7 +35,7 @@ func newPlace(t *testing.T) *place {
 }
 
 // in returns the view of a call.
-func (p *place) in(call frames.Call) fp8.MB { return batchctx.Of(p.frames.Call(0, 0, call)) }
+func (p *place) in(call frames.Call) fp8.MB { return batchctx.NewMicrobatch(p.frames.Call(0, 0, call)) }
 
 var shape = fp8.Shape{Name: "block0.qkv.input", Rows: 5, Cols: 32, Encoding: kernels.Encoding{Format: fp8.E4M3, Scaling: kernels.PerTensor}}
 

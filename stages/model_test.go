@@ -267,7 +267,7 @@ func (b *bench) build(t testing.TB, set setting, chain ...stage) (*runner.Runner
 		losses = append(losses, loss.Def{Name: "metric of " + name, Metric: true})
 	}
 	r, err := runner.New(runner.Config[handle]{
-		Stages: chain, Spaces: runner.On(b.space), Losses: losses, Gradients: b,
+		Stages: chain, Spaces: runner.Spaces(b.space), Losses: losses, Gradients: b,
 		Plan: runner.Plan{Rule: set.rule},
 	})
 	require.NoError(t, err)

@@ -33,8 +33,8 @@ type recompute[T any] struct {
 	out   passing[T] // what the forward returns again, and nothing reads
 }
 
-// child returns the scope of the inner stage within outer.
-func (r *recompute[T]) child(outer batchctx.Scope) batchctx.Scope {
+// child returns the access of the inner stage within outer.
+func (r *recompute[T]) child(outer batchctx.Access) batchctx.Access {
 	outer.Slots = outer.Slots.Sub(len(r.in), r.slots)
 	return outer
 }
@@ -67,16 +67,16 @@ func (r *recompute[T]) Spec() Spec {
 
 // Forward runs the stage, keeps its inputs and discards what it saves.
 func (r *recompute[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
-	outer := mb.Scope()
-	defer mb.SetScope(outer)
+	outer := mb.Access()
+	defer mb.SetAccess(outer)
 	if outer.Pass != batchctx.Eval && !outer.Discard {
 		for i, h := range in {
 			r.keep(mb, batchctx.Slot(i+1), h)
 		}
 	}
-	scope := r.child(outer)
-	scope.Discard = true
-	mb.SetScope(scope)
+	access := r.child(outer)
+	access.Discard = true
+	mb.SetAccess(access)
 	return r.inner.Forward(ctx, mb, in, out)
 }
 
@@ -94,8 +94,8 @@ func (r *recompute[T]) keep(mb batchctx.Microbatch[T], slot batchctx.Slot, h T) 
 
 // Backward runs the forward again, then the backward.
 func (r *recompute[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
-	outer := mb.Scope()
-	defer mb.SetScope(outer)
+	outer := mb.Access()
+	defer mb.SetAccess(outer)
 	if err := r.again(ctx, mb); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (r *recompute[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], 
 }
 
 // again runs the forward in a Recompute pass, so that what it saves is there
-// for the backward, and leaves the scope at the inner stage's.
+// for the backward, and leaves the access at the inner stage's.
 func (r *recompute[T]) again(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	defer func() {
 		clear(r.in)
@@ -112,15 +112,15 @@ func (r *recompute[T]) again(ctx context.Context, mb batchctx.Microbatch[T]) err
 	for i := range r.in {
 		r.in[i] = mb.Take(batchctx.Slot(i + 1))
 	}
-	scope := r.child(mb.Scope())
-	again := scope
+	access := r.child(mb.Access())
+	again := access
 	again.Pass = batchctx.Recompute
-	mb.SetScope(again)
+	mb.SetAccess(again)
 	if err := r.inner.Forward(ctx, mb, r.in, r.out.open()); err != nil {
 		return err
 	}
 	r.out.hold(mb)
-	mb.SetScope(scope)
+	mb.SetAccess(access)
 	r.out.drop(mb)
 	return nil
 }
@@ -132,8 +132,8 @@ type splitRecompute[T any] struct {
 }
 
 func (r *splitRecompute[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
-	outer := mb.Scope()
-	defer mb.SetScope(outer)
+	outer := mb.Access()
+	defer mb.SetAccess(outer)
 	if err := r.again(ctx, mb); err != nil {
 		return err
 	}
@@ -141,8 +141,8 @@ func (r *splitRecompute[T]) BackwardInput(ctx context.Context, mb batchctx.Micro
 }
 
 func (r *splitRecompute[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
-	outer := mb.Scope()
-	defer mb.SetScope(outer)
-	mb.SetScope(r.child(outer))
+	outer := mb.Access()
+	defer mb.SetAccess(outer)
+	mb.SetAccess(r.child(outer))
 	return r.split.BackwardWeight(ctx, mb)
 }

@@ -33,7 +33,7 @@ func Sequential[T any](name string, inner ...Stage[T]) (Stage[T], error) {
 		link.stage, link.frozen = stage, spec.Frozen
 		link.split, _ = stage.(SplitBackward[T])
 		splits = splits && (link.split != nil || spec.Frozen)
-		link.own = batchctx.Scope{
+		link.own = batchctx.Access{
 			Slots:  batchctx.Range{First: len(s.spec.Slots), Count: len(spec.Slots)},
 			Reads:  batchctx.Range{First: len(s.spec.Reads), Count: len(spec.Reads)},
 			Losses: batchctx.Range{First: len(s.spec.Losses), Count: len(spec.Losses)},
@@ -117,7 +117,7 @@ type link[T any] struct {
 	stage  Stage[T]
 	split  SplitBackward[T] // nil where the stage cannot
 	frozen bool
-	own    batchctx.Scope
+	own    batchctx.Access
 	out    passing[T]
 	gradIn passing[T]
 }
@@ -125,16 +125,16 @@ type link[T any] struct {
 func (s *sequential[T]) Spec() Spec                { return s.spec }
 func (s *sequential[T]) Params() []batchctx.Use[T] { return s.params }
 
-// enter sets the scope of a link within outer.
-func (l *link[T]) enter(mb batchctx.Microbatch[T], outer batchctx.Scope) {
-	scope := outer
-	scope.Slots = outer.Slots.Sub(l.own.Slots.First, l.own.Slots.Count)
-	scope.Reads = outer.Reads.Sub(l.own.Reads.First, l.own.Reads.Count)
-	scope.Losses = outer.Losses.Sub(l.own.Losses.First, l.own.Losses.Count)
-	scope.Params = outer.Params.Sub(l.own.Params.First, l.own.Params.Count)
-	scope.Copies = outer.Copies.Sub(l.own.Copies.First, l.own.Copies.Count)
-	scope.Frozen = outer.Frozen || l.frozen
-	mb.SetScope(scope)
+// enter sets the access of a link within outer.
+func (l *link[T]) enter(mb batchctx.Microbatch[T], outer batchctx.Access) {
+	access := outer
+	access.Slots = outer.Slots.Sub(l.own.Slots.First, l.own.Slots.Count)
+	access.Reads = outer.Reads.Sub(l.own.Reads.First, l.own.Reads.Count)
+	access.Losses = outer.Losses.Sub(l.own.Losses.First, l.own.Losses.Count)
+	access.Params = outer.Params.Sub(l.own.Params.First, l.own.Params.Count)
+	access.Copies = outer.Copies.Sub(l.own.Copies.First, l.own.Copies.Count)
+	access.Frozen = outer.Frozen || l.frozen
+	mb.SetAccess(access)
 }
 
 // reads returns what the link reads and when: without a W nothing is read there.
@@ -179,7 +179,7 @@ func (s *sequential[T]) QuantizeWeights(ctx context.Context, call batchctx.Quant
 
 // Forward runs the stages in order.
 func (s *sequential[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], in, out []T) error {
-	outer := mb.Scope()
+	outer := mb.Access()
 	defer s.leave(mb, outer)
 	last := len(s.links) - 1
 	for i := range s.links {
@@ -215,7 +215,7 @@ func (s *sequential[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T],
 }
 
 func (s *sequential[T]) backward(mb batchctx.Microbatch[T], gradOut, gradIn []T, run func(l *link[T], gradOut, gradIn []T) error) error {
-	outer := mb.Scope()
+	outer := mb.Access()
 	defer s.leave(mb, outer)
 	first := 0
 	if gradIn == nil { // nothing before the first stage that trains needs a gradient
@@ -246,10 +246,10 @@ func (s *sequential[T]) backward(mb batchctx.Microbatch[T], gradOut, gradIn []T,
 	return nil
 }
 
-// leave restores the scope. After an error or a panic it ends what was on its
+// leave restores the access. After an error or a panic it ends what was on its
 // way between two stages.
-func (s *sequential[T]) leave(mb batchctx.Microbatch[T], outer batchctx.Scope) {
-	mb.SetScope(outer)
+func (s *sequential[T]) leave(mb batchctx.Microbatch[T], outer batchctx.Access) {
+	mb.SetAccess(outer)
 	for i := range s.links {
 		s.links[i].out.abandon(mb)
 		s.links[i].gradIn.abandon(mb)
@@ -265,8 +265,8 @@ func (s *splitSequential[T]) BackwardInput(ctx context.Context, mb batchctx.Micr
 }
 
 func (s *splitSequential[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
-	outer := mb.Scope()
-	defer mb.SetScope(outer)
+	outer := mb.Access()
+	defer mb.SetAccess(outer)
 	for i := len(s.links) - 1; i >= 0; i-- {
 		if s.links[i].frozen {
 			continue

@@ -27,7 +27,7 @@ func main() {
 	}
 	weight, err1 := dev.Floats(memory.Resident, 0)
 	grad, err2 := dev.Floats(memory.Resident, 0)
-	run, err := runner.New(runner.Config[T]{Stages: []stages.Stage[T]{line(dev, weight, grad)}, Spaces: runner.On(dev)})
+	run, err := runner.New(runner.Config[T]{Stages: []stages.Stage[T]{line(dev, weight, grad)}, Spaces: runner.Spaces(dev)})
 	if err := errors.Join(err, err1, err2); err != nil {
 		log.Fatal(err)
 	}

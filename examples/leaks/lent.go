@@ -320,7 +320,7 @@ func (t *trainee) profile(ctx context.Context, host *kernels.Host) (profile *lay
 
 func (t *trainee) config(model *transformer.Model, dev kernels.Compute, profile *layout.Profile) runner.Config[kernels.Buffer] {
 	return runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(dev),
+		Stages: model.Stages(), Spaces: runner.Spaces(dev),
 		Memory: runner.Memory{Profile: profile},
 	}
 }

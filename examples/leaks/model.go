@@ -42,7 +42,7 @@ func newModel(dev kernels.Compute, removed int) (*model, error) {
 // config is what a runner needs to train the model.
 func (m *model) config() runner.Config[kernels.Buffer] {
 	return runner.Config[kernels.Buffer]{
-		Stages: m.stages, Spaces: runner.On(m.dev),
+		Stages: m.stages, Spaces: runner.Spaces(m.dev),
 		Seed: size.Seed,
 	}
 }

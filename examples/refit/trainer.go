@@ -43,7 +43,7 @@ func newTrainer(recipe fp8.Recipe) (t *trainer, err error) {
 		return nil, errors.Join(err, t.dev.Close())
 	}
 	t.run, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: t.model.Stages(), Spaces: runner.On(t.dev),
+		Stages: t.model.Stages(), Spaces: runner.Spaces(t.dev),
 	})
 	if err != nil {
 		return nil, errors.Join(err, t.close())

@@ -83,7 +83,7 @@ func measureCosts(ctx context.Context, opts *options, training tokens) (measured
 	}
 	measured, err = costs.Measure(ctx, costs.Config[kernels.Buffer]{
 		Runner: runner.Config[kernels.Buffer]{
-			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Losses: lossDefs, Seed: opts.model.Seed,
+			Stages: model.Stages(), Spaces: runner.Spaces(dev), Gradients: dev, Losses: lossDefs, Seed: opts.model.Seed,
 		},
 		Source: func(step int) runner.Source[kernels.Buffer] {
 			return &source{dev: dev, text: training, windows: opts.drawn(training, step), vocabulary: opts.model.Vocabulary}

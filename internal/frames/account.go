@@ -10,10 +10,9 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// account is the context's book, and what it has noticed when comparing it with
-// the allocator's.
+// account is the book of the frames, and what a comparison with the allocator's has found.
 type account struct {
-	live     int64 // bytes held by the context
+	live     int64 // bytes held by the frames
 	classes  memory.ByClass
 	baseline memory.Stats   // the allocator's book at Begin
 	peak     int64          // highest live since the last sample, of what something ended at
@@ -44,18 +43,18 @@ func (a *account) begin(book memory.Book) {
 	}
 }
 
-// hold makes the context a holder of h in an empty cell. Lasting buffers were
+// Hold makes the frames a holder of h in an empty cell. Lasting buffers were
 // there before the step and are there after it: a mask or a table of positions
 // that a stage returns or saves is not the step's to count. Another class than those of the
 // place ends the step: the buffer would be in the wrong column of every book.
-func (c *Frames[T]) hold(to *cell[T], h T, allowed classes) error {
+func (c *Frames[T]) Hold(to *Cell[T], h T, allowed classes) error {
 	held, class, err := c.fused.Enter(h)
 	if err != nil {
 		return err
 	}
 	if held != 0 {
 		if allowed>>class&1 == 0 && c.book != nil {
-			_, _ = c.space.Yield(h) // which it has just held
+			_, _ = c.Space.Yield(h) // which it has just held
 			return fmt.Errorf("%w: %v, where it can be %v", ErrClass, class, allowed)
 		}
 		if !class.Lasting() {
@@ -63,7 +62,7 @@ func (c *Frames[T]) hold(to *cell[T], h T, allowed classes) error {
 			c.classes[class] += held
 		}
 	}
-	to.handle, to.state = h, full
+	to.Handle, to.State = h, Full
 	return nil
 }
 
@@ -91,10 +90,9 @@ func (s classes) String() string {
 // The classes of what a place holds, of buffers that nothing in the step holds yet. A table or
 // a mask that is Resident may be anywhere; a gradient may be what was saved and moved out.
 var (
-	ofParts   = of(memory.Entry, memory.Resident)
-	ofSaved   = of(memory.Saved, memory.Carry, memory.Activation, memory.ActGrad, memory.Entry, memory.Transfer, memory.FP8, memory.Resident)
-	ofPassing = ^of(memory.Workspace, memory.Loss)
-	ofPlaces  = [effects.NumPlaces]classes{
+	ofParts      = of(memory.Entry, memory.Resident)
+	SavedClasses = of(memory.Saved, memory.Carry, memory.Activation, memory.ActGrad, memory.Entry, memory.Transfer, memory.FP8, memory.Resident)
+	ofPlaces     = [effects.NumPlaces]classes{
 		effects.Input: ofOutputs, effects.SentOutput: ofOutputs, effects.Output: ofOutputs,
 		effects.Gradient: ofGradients, effects.SentGradient: ofGradients,
 		effects.ForwardWeights: of(memory.FP8, memory.Resident), effects.BackwardWeights: of(memory.FP8, memory.Resident),
@@ -104,17 +102,17 @@ var (
 	ofGradients = of(memory.ActGrad, memory.Transfer, memory.Saved, memory.Carry, memory.Resident)
 )
 
-// yield makes the context no longer a holder of h and returns the bytes that it
+// Yield makes the frames no longer a holder of h and returns the bytes that it
 // counted for it until now. The reference is the caller's.
-func (c *Frames[T]) yield(h T) (counted int64, err error) {
-	yielded, err := c.space.Yield(h)
+func (c *Frames[T]) Yield(h T) (counted int64, err error) {
+	yielded, err := c.Space.Yield(h)
 	if err != nil || yielded == 0 { // somebody else in the step holds it, too
 		return 0, err
 	}
-	return c.uncount(yielded, c.space.Class(h)), nil
+	return c.uncount(yielded, c.Space.Class(h)), nil
 }
 
-// uncount takes bytes that the context holds no more out of its book, and returns how many
+// uncount takes bytes that the frames no longer hold out of the book, and returns how many
 // were in it.
 func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
 	if yielded == 0 || class.Lasting() {
@@ -128,11 +126,11 @@ func (c *Frames[T]) uncount(yielded int64, class memory.Class) int64 {
 	return yielded
 }
 
-// drop ends a cell: the context is no longer a holder, and the reference ends.
+// drop releases a cell: the frames are no longer a holder, and the reference ends.
 // What should have gone back to the allocator and did not is noticed.
-func (c *Frames[T]) drop(from *cell[T], stage int, place effects.Place) error {
-	yielded, freed, class, err := c.fused.Leave(from.handle)
-	from.end()
+func (c *Frames[T]) drop(from *Cell[T], stage int, place effects.Place) error {
+	yielded, freed, class, err := c.fused.Leave(from.Handle)
+	from.End()
 	if counted := c.uncount(yielded, class); err == nil && counted != 0 && counted != freed {
 		c.unfreed += counted - freed
 		c.suspectNow(stage, class, place)
@@ -184,7 +182,7 @@ func (c *Frames[T]) Settle() {
 }
 
 // worstClass returns the class in which the allocator's book exceeds the
-// context's most.
+// frames' most.
 func (c *Frames[T]) worstClass() memory.Class {
 	if c.book == nil {
 		return c.suspect.class
@@ -199,10 +197,10 @@ func (c *Frames[T]) worstClass() memory.Class {
 	return worst
 }
 
-// Live returns the bytes that the context holds.
+// Live returns the bytes that the frames hold.
 func (c *Frames[T]) Live() int64 { return c.live }
 
-// Excess returns the allocator's book minus the baseline and the context's book,
+// Excess returns the allocator's book minus the baseline and the frames' book,
 // after the last action.
 func (c *Frames[T]) Excess() int64 { return c.excess }
 
@@ -230,11 +228,11 @@ func (c *Frames[T]) AuditPlan(planned int64, most bool) error {
 		return nil
 	}
 	e := &LeakError{
-		Rank: c.rank, Stage: c.running.stage, Microbatch: c.itemOf(c.running.microbatch), Call: c.running.call,
+		Rank: c.Config.Rank, Stage: c.running.stage, Microbatch: c.itemOf(c.running.microbatch), Call: c.running.call,
 		Class: c.largest(), Bytes: live - planned,
 		What: fmt.Sprintf("%d bytes of the step are live where the plan of memory has %d: the stages do not keep what their profile says, record them again", live, planned),
 	}
-	if e.Stage >= 0 && c.stages[e.Stage].Layout != nil {
+	if e.Stage >= 0 && c.stages[e.Stage].Declaration != nil {
 		e.Name = c.stages[e.Stage].Name
 	}
 	return e
@@ -286,10 +284,10 @@ func (c *Frames[T]) leak(plan Counts) error {
 	c.suspect = suspect{}
 	c.Stats()
 	e := &LeakError{
-		Rank: c.rank, Stage: where.stage, Microbatch: c.itemOf(where.microbatch), Call: where.call,
+		Rank: c.Config.Rank, Stage: where.stage, Microbatch: c.itemOf(where.microbatch), Call: where.call,
 		Class: where.class, Bytes: c.excess,
 	}
-	if where.stage >= 0 && where.stage < len(c.stages) && c.stages[where.stage].Layout != nil {
+	if where.stage >= 0 && where.stage < len(c.stages) && c.stages[where.stage].Declaration != nil {
 		e.Name = c.stages[where.stage].Name
 	}
 	switch {
@@ -328,7 +326,7 @@ var counted = [effects.NumPlaces]struct {
 // blame says who may have kept a reference to what the step does not hold any more.
 func (c *Frames[T]) blame(where suspect) string {
 	name := func(stage int) string {
-		if stage < 0 || stage >= len(c.stages) || c.stages[stage].Layout == nil {
+		if stage < 0 || stage >= len(c.stages) || c.stages[stage].Declaration == nil {
 			return "its maker or the transport"
 		}
 		return fmt.Sprintf("stage %d (%s)", stage, c.stages[stage].Name)
@@ -356,7 +354,7 @@ func (c *Frames[T]) blame(where suspect) string {
 	return "allocated and neither released nor handed over: this action lost it, or kept a reference"
 }
 
-// Stats returns the allocator's book, as it is now and until the next call of the context, or
+// Stats returns the allocator's book, as it is now and until the next call of the frames, or
 // zeros where there is none.
 func (c *Frames[T]) Stats() *memory.Stats {
 	if c.book != nil {
@@ -365,11 +363,11 @@ func (c *Frames[T]) Stats() *memory.Stats {
 	return &c.stats
 }
 
-// Sample fills in what the context knows for the memory log as of the Audit just before, and
+// Sample fills in the frames' numbers for the memory log as of the Audit just before, and
 // makes the present the beginning of the next record. Without an allocator's book the
-// context's own stands for it.
+// frames' own stands for it.
 func (c *Frames[T]) Sample(s *memory.Sample) {
-	s.Step, s.Rank = c.step, c.rank
+	s.Step, s.Rank = c.Step, c.Config.Rank
 	s.Excess, s.Growth = c.excess, c.excess-c.sampled
 	c.sampled = c.excess
 	if c.book == nil {
@@ -389,7 +387,7 @@ func (c *Frames[T]) Sample(s *memory.Sample) {
 func (c *Frames[T]) Owners() iter.Seq[memory.Info] {
 	return func(yield func(memory.Info) bool) {
 		for i := range c.entries {
-			name := fmt.Sprintf("microbatch %d: entry part %q", c.extent.Item(c.entryOf[i/len(c.parts)]), c.parts[i%len(c.parts)])
+			name := fmt.Sprintf("microbatch %d: entry part %q", c.extent.Item(c.entryOf[i/len(c.Parts)]), c.Parts[i%len(c.Parts)])
 			if !c.owner(&c.entries[i], name, yield) {
 				return
 			}
@@ -445,9 +443,9 @@ func (c *Frames[T]) whose(f *frame[T]) string {
 }
 
 // owner yields a cell that holds something.
-func (c *Frames[T]) owner(cell *cell[T], name string, yield func(memory.Info) bool) bool {
-	if !cell.held() {
+func (c *Frames[T]) owner(cell *Cell[T], name string, yield func(memory.Info) bool) bool {
+	if !cell.Held() {
 		return true
 	}
-	return yield(memory.Info{Name: name, Class: c.space.Class(cell.handle), Bytes: c.space.Bytes(cell.handle), Held: 1})
+	return yield(memory.Info{Name: name, Class: c.Space.Class(cell.Handle), Bytes: c.Space.Bytes(cell.Handle), Held: 1})
 }

@@ -2,40 +2,42 @@ package frames
 
 import "github.com/weir-ml/weir/internal/effects"
 
-// cell is a place for one held handle. An empty cell has the zero T, so that it
+// Cell is a place for one held handle. An empty cell has the zero T, so that it
 // keeps nothing reachable.
-type cell[T any] struct {
-	handle T
-	state  cellState
-	taker  Taker
-	// optional: the taker may leave it, since it was made frozen by a decorator.
-	optional bool
+type Cell[T any] struct {
+	Handle T
+	State  CellState
+	Taker  Taker
+	// Optional: the taker may leave it, since a decorator made the stage frozen.
+	Optional bool
 }
 
-type cellState uint8
+// CellState is the state of a cell.
+type CellState uint8
 
+// The states of a cell.
 const (
-	empty   cellState = iota
-	full              // holds a handle
-	lent              // holds a handle that the running action took
-	dropped           // held one that ended: a part after its last read, a slot after its action
+	Empty   CellState = iota
+	Full              // holds a handle
+	Lent              // holds a handle that the running action took
+	Dropped           // held one that was released: a part after its last read, a slot after its action
 )
 
-// held reports whether the cell holds a handle.
-func (c *cell[T]) held() bool { return c.state == full || c.state == lent }
+// Held reports whether the cell holds a handle.
+func (c *Cell[T]) Held() bool { return c.State == Full || c.State == Lent }
 
-// end empties the cell of what ended.
-func (c *cell[T]) end() { *c = cell[T]{state: dropped} }
+// End empties the cell after its handle was released or handed over.
+func (c *Cell[T]) End() { *c = Cell[T]{State: Dropped} }
 
 // anyHeld reports whether one of the cells holds a handle.
-func anyHeld[T any](cells []cell[T]) bool {
+func anyHeld[T any](cells []Cell[T]) bool {
 	for i := range cells {
-		if cells[i].held() {
+		if cells[i].Held() {
 			return true
 		}
 	}
 	return false
 }
 
-// passing is the place of what goes from one child of a decorator to another.
+// passing is the place of a handle that a decorator passes from one child to another.
 const passing effects.Place = effects.NumPlaces

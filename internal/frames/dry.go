@@ -7,13 +7,7 @@ import "iter"
 // that.
 func (c *Frames[T]) Dry(bounded func()) { c.bounded = bounded }
 
-// AtMost returns n, a number of elements that depends on values: how many tokens an
-// expert gets, say. Memory is planned before there are values, so in a dry run it
-// returns the bound, and the buffer allocated next is planned for that. A step may ask
-// for less there, and for more nowhere.
-func (m *View[T]) AtMost(n, bound int) int { return m.ctx.AtMost(n, bound) }
-
-// AtMost is that of a view, for a source.
+// AtMost returns n, or in a dry run the bound that the buffer allocated next is planned for.
 func (c *Frames[T]) AtMost(n, bound int) int {
 	if c.bounded == nil {
 		return n
@@ -25,14 +19,14 @@ func (c *Frames[T]) AtMost(n, bound int) int {
 // Entered returns what an item's entry holds of a part, borrowed, and whether it holds it.
 func (c *Frames[T]) Entered(item, part int) (T, bool) {
 	cell := c.part(item, part)
-	return cell.handle, cell.held()
+	return cell.Handle, cell.Held()
 }
 
 // Slots iterates over what a stage has saved of a microbatch, by the names of the slots.
 func (c *Frames[T]) Slots(stage, microbatch int) iter.Seq2[string, T] {
 	return func(yield func(string, T) bool) {
 		for i, slot := range c.frame(stage, microbatch).slots {
-			if slot.held() && !yield(c.stages[stage].Slots[i], slot.handle) {
+			if slot.Held() && !yield(c.stages[stage].Slots[i], slot.Handle) {
 				return
 			}
 		}

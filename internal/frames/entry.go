@@ -2,7 +2,6 @@ package frames
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -13,62 +12,49 @@ import (
 type entry[T any] struct {
 	item   int
 	wanted uint64
-	tried  func(part int, h T) error // where nothing is to be kept: see Try
+	tried  func(part int, h T) error // of TryEntry: nothing is kept
 }
 
 // EntryIndex returns the number in the batch of the microbatch whose entry is filled.
 func (c *Frames[T]) EntryIndex() int { return c.entry.item }
 
 // Rank returns the rank.
-func (c *Frames[T]) Rank() int { return c.rank }
+func (c *Frames[T]) Rank() int { return c.Config.Rank }
 
 // Wants reports whether a stage of this rank reads the part in this step, and which part
 // it is: -1 where no stage of any rank reads it.
 func (c *Frames[T]) Wants(name string) (wants bool, part int) {
-	part = slices.Index(c.parts, name)
+	part = slices.Index(c.Parts, name)
 	return part >= 0 && c.entry.wanted>>part&1 == 1, part
 }
 
-// Put takes a part over, and releases it where it cannot, or where this rank does not want
-// it.
+// Put takes a part over. It releases a part that this rank does not want, and h after an
+// error.
 func (c *Frames[T]) Put(name string, h T) error {
-	err := c.putPart(name, h)
-	if err == errUnwanted {
-		_, err = c.space.Release(h)
-	} else if err != nil {
-		_, _ = c.space.Release(h) // The first error is the one to tell.
-	}
-	return err
-}
-
-// errUnwanted says that the rank does not read a part in this step.
-var errUnwanted = errors.New("unwanted")
-
-func (c *Frames[T]) putPart(name string, h T) error {
 	wants, part := c.Wants(name)
-	if part < 0 {
-		return fmt.Errorf("%w: part %q of microbatch %d, where stages read %q: declare the read, Decl.Part(%[2]q), or do not put it", ErrUnread, name, c.entry.item, c.parts)
+	var err error
+	switch {
+	case part < 0:
+		err = fmt.Errorf("%w: part %q of microbatch %d, where stages read %q: declare the read, Decl.Part(%[2]q), or do not put it", ErrUnread, name, c.entry.item, c.Parts)
+	case c.entry.tried != nil:
+		err = c.entry.tried(part, h)
+	case !wants:
+	case c.part(c.entry.item, part).Held():
+		err = fmt.Errorf("%w: part %q of microbatch %d was put already", ErrOccupied, name, c.entry.item)
+	default:
+		if err = c.Hold(c.part(c.entry.item, part), h, ofParts); err == nil {
+			c.counts[effects.Part]++
+			return nil
+		}
+		err = fmt.Errorf("batchctx: part %q of microbatch %d: %w", name, c.entry.item, err)
 	}
-	if c.entry.tried != nil {
-		return cmp.Or(c.entry.tried(part, h), errUnwanted)
-	}
-	if !wants {
-		return errUnwanted
-	}
-	cell := c.part(c.entry.item, part)
-	if cell.held() {
-		return fmt.Errorf("%w: part %q of microbatch %d was put already", ErrOccupied, name, c.entry.item)
-	}
-	if err := c.hold(cell, h, ofParts); err != nil {
-		return fmt.Errorf("batchctx: part %q of microbatch %d: %w", name, c.entry.item, err)
-	}
-	c.counts[effects.Part]++
-	return nil
+	_, released := c.Space.Release(h)
+	return cmp.Or(err, released)
 }
 
-// Pull calls fill for the entry of an item (Extent.Item) and takes over what it puts. A
-// failure of the entry comes first, even where the source has swallowed it.
-func (c *Frames[T]) Pull(item int, fill func() error) error {
+// BeginEntry makes room for the entry of an item (Extent.Item), which the source fills from
+// now until EndEntry.
+func (c *Frames[T]) BeginEntry(item int) error {
 	for anyHeld(c.entryAt(item)) {
 		if c.entryOf[item&c.entryMask] == c.extent.OfItem(item) {
 			return fmt.Errorf("%w: the entry of microbatch %d is there already", ErrOccupied, item)
@@ -77,22 +63,27 @@ func (c *Frames[T]) Pull(item int, fill func() error) error {
 	}
 	c.entryOf[item&c.entryMask] = c.extent.OfItem(item)
 	c.entry = entry[T]{item: item, wanted: c.extent.Of(item)}
-	if err := c.End(fill()); err != nil {
-		return err
-	}
-	for part := range c.parts {
-		if c.entry.wanted>>part&1 == 1 && !c.part(item, part).held() {
-			return fmt.Errorf("%w: the source gave no %q for microbatch %d: Put it", ErrMissing, c.parts[part], item)
-		}
-	}
 	return nil
 }
 
-// Try calls fill for the entry of an item as on a rank that reads every part, and lends what it
-// puts to tried. Nothing is kept.
-func (c *Frames[T]) Try(item int, tried func(part int, h T) error, fill func() error) error {
+// TryEntry begins an entry as on a rank that reads every part, of which nothing is kept:
+// it lends every part that is put to tried.
+func (c *Frames[T]) TryEntry(item int, tried func(part int, h T) error) {
 	c.entry = entry[T]{item, ^uint64(0), tried}
-	return c.End(fill())
+}
+
+// EndEntry ends the entry that the source has filled, which returned err. A failure of a
+// call on the entry comes first, even if the source has swallowed it.
+func (c *Frames[T]) EndEntry(err error) error {
+	if err := c.End(err); err != nil || c.entry.tried != nil {
+		return err
+	}
+	for part := range c.Parts {
+		if c.entry.wanted>>part&1 == 1 && !c.part(c.entry.item, part).Held() {
+			return fmt.Errorf("%w: the source gave no %q for microbatch %d: Put it", ErrMissing, c.Parts[part], c.entry.item)
+		}
+	}
+	return nil
 }
 
 // DropParts ends the parts of a microbatch's entry that are in the set, one bit each (L1).
@@ -104,8 +95,8 @@ func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 			continue
 		}
 		cell := c.part(item, part)
-		if !cell.held() {
-			return fmt.Errorf("%w: part %q of microbatch %d", ErrDropped, c.parts[part], microbatch)
+		if !cell.Held() {
+			return fmt.Errorf("%w: part %q of microbatch %d", ErrDropped, c.Parts[part], microbatch)
 		}
 		if err := c.drop(cell, c.running.stage, effects.Part); err != nil {
 			return err
@@ -119,9 +110,9 @@ func (c *Frames[T]) DropParts(microbatch int, set uint64) error {
 // entries wait which no copy has begun with.
 func (c *Frames[T]) widen() {
 	entries, of := c.entries, c.entryOf
-	c.entries, c.entryOf, c.entryMask = make([]cell[T], 2*len(entries)), make([]int, 2*len(of)), 2*len(of)-1
+	c.entries, c.entryOf, c.entryMask = make([]Cell[T], 2*len(entries)), make([]int, 2*len(of)), 2*len(of)-1
 	for place, microbatch := range of {
-		if entry := entries[place*len(c.parts):][:len(c.parts)]; anyHeld(entry) {
+		if entry := entries[place*len(c.Parts):][:len(c.Parts)]; anyHeld(entry) {
 			item := c.extent.Item(microbatch)
 			copy(c.entryAt(item), entry)
 			c.entryOf[item&c.entryMask] = microbatch
@@ -130,11 +121,11 @@ func (c *Frames[T]) widen() {
 }
 
 // entryAt returns the cells of an item's entry.
-func (c *Frames[T]) entryAt(item int) []cell[T] {
-	return c.entries[(item&c.entryMask)*len(c.parts):][:len(c.parts)]
+func (c *Frames[T]) entryAt(item int) []Cell[T] {
+	return c.entries[(item&c.entryMask)*len(c.Parts):][:len(c.Parts)]
 }
 
 // part returns the cell of a part of an item's entry.
-func (c *Frames[T]) part(item, part int) *cell[T] {
-	return &c.entries[(item&c.entryMask)*len(c.parts)+part]
+func (c *Frames[T]) part(item, part int) *Cell[T] {
+	return &c.entries[(item&c.entryMask)*len(c.Parts)+part]
 }

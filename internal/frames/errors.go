@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 )
 
-// Errors of the context. They come wrapped with stage, microbatch and slot.
+// Errors of the frames and of the views. They come wrapped with stage, microbatch and slot.
 var (
 	// ErrDropped is returned for an entry part after its last read on this rank (L1), and
 	// for a copy of weights where the plan has dropped it, or not made it (L14).
@@ -67,7 +67,7 @@ type LeakError struct {
 	Microbatch int
 	Call       Call
 	Class      memory.Class
-	Bytes      int64  // allocator's book minus the context's; 0 where only counts differ
+	Bytes      int64  // allocator's book minus the frames'; 0 where only counts differ
 	What       string // what is still there, in words
 }
 

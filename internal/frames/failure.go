@@ -52,7 +52,7 @@ func (c *Frames[T]) Recover(err *error) {
 // End ends the view of the running call, which has returned err. A failure of the view
 // comes first, even where the stage has swallowed it.
 func (c *Frames[T]) End(err error) error {
-	c.view.end()
+	c.call.end()
 	if c.failure != nil {
 		return c.failure
 	}

@@ -26,25 +26,25 @@ func (c *Frames[T]) Open(stage, microbatch int, dst []T) error {
 	if st := &c.stages[stage]; len(st.sizes) > 0 {
 		sizes := st.sizes[(microbatch&st.mask)*st.Inputs:]
 		for i, h := range dst {
-			sizes[i] = c.space.Bytes(h)
+			sizes[i] = c.Space.Bytes(h)
 		}
 	}
 	for i := range f.slots {
-		f.slots[i].state = empty
+		f.slots[i].State = Empty
 	}
 	c.counts[effects.Saved]++
 	return nil
 }
 
-// Call returns the view of a microbatch for one call of a stage, of the generation that
-// is valid from now on. It ends with End, and no earlier view is valid.
-func (c *Frames[T]) Call(stage, microbatch int, call Call) *View[T] {
-	st, v := &c.stages[stage], &c.view
+// Call begins a call of a stage for a microbatch, of the generation that is valid from now
+// on. It ends with End, and no earlier view is valid.
+func (c *Frames[T]) Call(stage, microbatch int, kind Call) *StageCall[T] {
+	st, call := &c.stages[stage], &c.call
 	c.generation++
-	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, call
-	v.stage, v.microbatch, v.item, v.call = stage, microbatch, c.extent.Item(microbatch), call
-	v.layout, v.frame, v.scope = st.Layout, &st.frames[microbatch&st.mask], &st.scope
-	return v
+	c.running.stage, c.running.microbatch, c.running.call = stage, microbatch, kind
+	call.Declared, call.Kind, call.Microbatch, call.Item = st.Declaration, kind, microbatch, c.extent.Item(microbatch)
+	call.stage, call.frame, call.Access = st, &st.frames[microbatch&st.mask], &st.access
+	return call
 }
 
 // PutAt takes over what belongs in a place: of a stage, and of a microbatch where the place
@@ -81,7 +81,7 @@ func (c *Frames[T]) DropAt(place effects.Place, stage, microbatch int) error {
 	cells := c.at(place, stage, microbatch)
 	copies := place == effects.ForwardWeights || place == effects.BackwardWeights
 	for i := range cells {
-		if cells[i].held() && !(copies && c.stages[stage].WeightCopies[i].place() != place) {
+		if cells[i].Held() && !(copies && c.stages[stage].WeightCopies[i].place() != place) {
 			if err := c.drop(&cells[i], stage, place); err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ func (c *Frames[T]) DropAt(place effects.Place, stage, microbatch int) error {
 }
 
 // at returns the cells of a place.
-func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []cell[T] {
+func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []Cell[T] {
 	st := &c.stages[stage]
 	switch place {
 	case effects.Input:
@@ -108,16 +108,16 @@ func (c *Frames[T]) at(place effects.Place, stage, microbatch int) []cell[T] {
 	return c.outputs
 }
 
-func (c *Frames[T]) put(place effects.Place, cells []cell[T], h []T, none uint64) error {
+func (c *Frames[T]) put(place effects.Place, cells []Cell[T], h []T, none uint64) error {
 	var zero T
 	for i := range cells {
 		if none>>i&1 == 1 {
 			continue
 		}
-		if cells[i].held() {
+		if cells[i].Held() {
 			return fmt.Errorf("%w: tensor %d", ErrOccupied, i)
 		}
-		if err := c.hold(&cells[i], h[i], ofPlaces[place]); err != nil {
+		if err := c.Hold(&cells[i], h[i], ofPlaces[place]); err != nil {
 			if errors.Is(err, memory.ErrNone) {
 				return &MissingError{Port: i, Err: err}
 			}
@@ -139,7 +139,7 @@ func (c *Frames[T]) CheckSizes(stage, microbatch int, gradIn []T, none uint64) e
 			continue
 		}
 		// What is no buffer is refused as it is handed over.
-		if want, have := st.sizes[(microbatch&st.mask)*st.Inputs+i], c.space.Bytes(h); have != want && have != 0 {
+		if want, have := st.sizes[(microbatch&st.mask)*st.Inputs+i], c.Space.Bytes(h); have != want && have != 0 {
 			return fmt.Errorf("%w: gradIn[%d] has %d bytes, and the input had %d", ErrSize, i, have, want)
 		}
 	}
@@ -151,15 +151,15 @@ func (c *Frames[T]) Gradients(stage, microbatch int, dst []T, none uint64) error
 	return c.borrow("gradient", c.frame(stage, microbatch).gradients, dst, none, stage, microbatch)
 }
 
-func (c *Frames[T]) borrow(what string, cells []cell[T], dst []T, none uint64, stage, microbatch int) error {
+func (c *Frames[T]) borrow(what string, cells []Cell[T], dst []T, none uint64, stage, microbatch int) error {
 	for i := range dst {
 		if none>>i&1 == 1 {
 			continue
 		}
-		if !cells[i].held() {
+		if !cells[i].Held() {
 			return fmt.Errorf("%w: %s %d of stage %d (%s), microbatch %d", ErrMissing, what, i, stage, c.stages[stage].Name, microbatch)
 		}
-		dst[i] = cells[i].handle
+		dst[i] = cells[i].Handle
 	}
 	return nil
 }
@@ -172,8 +172,8 @@ func (c *Frames[T]) DropSaved(stage, microbatch int, call Call, last bool) error
 	slots := f.slots
 	must := call != InForward && (st.Inputs == 0 || st.InputGradient) // else it may be for a gradient that nobody wants
 	for i := range slots {
-		if slots[i].held() && (last || slots[i].taker.takenIn(call)) {
-			if must && slots[i].state == full && !slots[i].optional {
+		if slots[i].Held() && (last || slots[i].Taker.TakenIn(call)) {
+			if must && slots[i].State == Full && !slots[i].Optional {
 				untaken = i
 			}
 			if err := c.drop(&slots[i], stage, effects.Saved); err != nil {
@@ -199,13 +199,13 @@ func (c *Frames[T]) GiveOutputs(dst []T, take func() error) error {
 	c.counts[effects.Output]--
 	var given memory.ByClass
 	for i := range c.outputs {
-		h := c.outputs[i].handle
-		yielded, err := c.yield(h)
+		h := c.outputs[i].Handle
+		yielded, err := c.Yield(h)
 		if err != nil {
 			return err
 		}
-		dst[i], c.outputs[i] = h, cell[T]{}
-		given[c.space.Class(h)] += yielded
+		dst[i], c.outputs[i] = h, Cell[T]{}
+		given[c.Space.Class(h)] += yielded
 	}
 	if c.book == nil {
 		return take()

@@ -14,12 +14,12 @@ import (
 // MaxParts is the number of entry parts that a set of bits can name.
 const MaxParts = 64
 
-// Config is what a context is made of.
+// Config is the configuration of Frames.
 type Config[T any] struct {
 	Space memory.Space[T]
 	Rank  int
 	Seed  uint64 // of random draws
-	// Replica of Replicas, 0 for 1, says which of all microbatches are this context's.
+	// Replica of Replicas, 0 for 1, says which of all microbatches are of this rank.
 	Replica, Replicas int
 	Parts             []string     // names of the entry parts
 	Losses            *loss.Ledger // where losses are recorded; nil where no stage has any
@@ -33,7 +33,7 @@ type Config[T any] struct {
 	// where the space cannot.
 	Poison func(g T) error
 	// Stages by number; a nil pointer is a stage of another rank.
-	Stages []*Layout[T]
+	Stages []*Declaration[T]
 }
 
 // Validate reports every fault of the configuration.
@@ -46,21 +46,21 @@ func (c *Config[T]) Validate() error {
 	if len(c.Parts) > MaxParts {
 		fault("%d entry parts, at most %d", len(c.Parts), MaxParts)
 	}
-	for s, layout := range c.Stages {
-		if layout == nil {
+	for s, declared := range c.Stages {
+		if declared == nil {
 			continue
 		}
-		if min(layout.Inputs, layout.Outputs) < 0 {
-			fault("stage %d (%s) declares a negative number of tensors", s, layout.Name)
+		if min(declared.Inputs, declared.Outputs) < 0 {
+			fault("stage %d (%s) declares a negative number of tensors", s, declared.Name)
 		}
-		for _, read := range layout.Reads {
+		for _, read := range declared.Reads {
 			if read.Part < 0 || read.Part >= len(c.Parts) {
-				fault("stage %d (%s) reads entry part %d of %d", s, layout.Name, read.Part, len(c.Parts))
+				fault("stage %d (%s) reads entry part %d of %d", s, declared.Name, read.Part, len(c.Parts))
 			}
 		}
-		for _, l := range layout.Losses {
-			if l < 0 || l >= len(c.Seeds) || c.Losses == nil || len(layout.LossNames) != len(layout.Losses) {
-				fault("stage %d (%s) records loss %d of %d", s, layout.Name, l, len(c.Seeds))
+		for _, l := range declared.Losses {
+			if l < 0 || l >= len(c.Seeds) || c.Losses == nil || len(declared.LossNames) != len(declared.Losses) {
+				fault("stage %d (%s) records loss %d of %d", s, declared.Name, l, len(c.Seeds))
 			}
 		}
 	}
@@ -90,37 +90,27 @@ type Counts [effects.NumPlaces]int
 // Frames holds everything that one rank keeps alive in a step. It is reused
 // from step to step, and for one goroutine.
 type Frames[T any] struct {
-	space     memory.Space[T]
+	Config[T]
 	fused     memory.Fused[T]  // the space's own, or made of its calls
 	book      memory.Book      // nil: one book is audited
 	reclaimer memory.Reclaimer // nil: nothing can be reclaimed
-	rank      int
-	seed      uint64
-	replica   int64
-	replicas  int64
-	parts     []string
-	losses    *loss.Ledger
-	cells     *T
-	seeds     []float32
-	zero      func(g T) error
-	poison    func(g T) error
 	stages    []stage[T]
 
-	step int64
+	Step int64
 	mark uint64
 
-	entries   []cell[T] // ring of entries, len(parts) cells each
+	entries   []Cell[T] // ring of entries, len(parts) cells each
 	entryOf   []int     // microbatch of each entry, at the place of its item
 	entryMask int
 	extent    Extent
 	entry     entry[T]
-	outputs   []cell[T] // of the last stage, within its action
+	outputs   []Cell[T] // of the last stage, within its action
 	bounded   func()    // in a dry run: the size asked for next is a bound
 
-	view         View[T]
+	call         StageCall[T]
+	quantization QuantizeCall[T]
 	generation   uint64 // of the view that is valid
 	failure      error  // of a view in this step
-	quantization Quantization[T]
 	counts       Counts
 	account
 }
@@ -128,72 +118,70 @@ type Frames[T any] struct {
 // stage is one stage's frames, a ring indexed by microbatch. Rings have a power
 // of two places, so that the index is a mask.
 type stage[T any] struct {
-	*Layout[T]
+	*Declaration[T]
 	mask   int
 	width  int       // Inputs + Outputs + Slots
-	cells  []cell[T] // of all frames
+	cells  []Cell[T] // of all frames
 	frames []frame[T]
 	sizes  []int64 // of the inputs of all frames, in bytes; none where nobody wants their gradients
 	outbox outbox[T]
-	shards []cell[T] // its gathered weights, between UNSHARD and RESHARD
-	copies []cell[T] // of its weights, from QUANTIZE to their drops
-	uses   []use     // by parameter
-	losses []losses  // by loss
-	scope  Scope     // of a call in this step: all of the stage's own
+	shards []Cell[T]    // its gathered weights, between UNSHARD and RESHARD
+	copies []Cell[T]    // of its weights, from QUANTIZE to their drops
+	uses   []ParamState // by parameter
+	losses []LossState  // by loss
+	access Access       // of a call in this step: all of the stage's own
 }
 
 // frame is what one stage keeps of one microbatch.
 type frame[T any] struct {
 	open                     bool
 	microbatch               int       // whose it is
-	inputs, gradients, slots []cell[T] // gradients are those of its outputs
+	inputs, gradients, slots []Cell[T] // gradients are those of its outputs
 }
 
-type use struct {
-	count   int  // contributions in this step
-	last    int  // microbatch of the last one, -1 for none
-	written bool // the accumulator holds something of this step
+// ParamState is the state of a use of a parameter by a stage.
+type ParamState struct {
+	Count   int  // contributions in this step
+	Last    int  // microbatch of the last one, -1 for none
+	Written bool // the accumulator holds something of this step
 }
 
-// losses is what a stage has done with one of its losses.
-type losses struct {
-	last    int  // microbatch of the last record in this step, -1 for none
-	weighed bool // it was recorded with a weight, in any step
-	asked   bool // its seed was asked for, in any step
+// LossState is the state of a loss of a stage.
+type LossState struct {
+	Last    int  // microbatch of the last record in this step, -1 for none
+	Weighed bool // it was recorded with a weight, in any step
+	Asked   bool // its seed was asked for, in any step
 }
 
-// New returns an empty context. The context keeps cfg's slices.
+// New returns frames that hold nothing. They keep cfg's slices.
 func New[T any](cfg Config[T]) (*Frames[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Frames[T]{
-		space: cfg.Space, rank: cfg.Rank, seed: cfg.Seed, parts: cfg.Parts,
-		replica: int64(cfg.Replica), replicas: int64(max(cfg.Replicas, 1)),
-		losses: cfg.Losses, cells: cfg.Cells, seeds: cfg.Seeds, zero: cfg.Zero, poison: cfg.Poison, stages: make([]stage[T], len(cfg.Stages)),
-	}
+	cfg.Replicas = max(cfg.Replicas, 1)
+	c := &Frames[T]{Config: cfg, stages: make([]stage[T], len(cfg.Stages))}
 	c.book, _ = cfg.Space.(memory.Book)
 	if c.fused, _ = cfg.Space.(memory.Fused[T]); c.fused == nil {
 		c.fused = apart[T]{cfg.Space}
 	}
 	c.reclaimer, _ = cfg.Space.(memory.Reclaimer)
-	for s, layout := range cfg.Stages {
-		if layout != nil {
+	for s, declared := range cfg.Stages {
+		if declared != nil {
 			c.stages[s] = stage[T]{
-				Layout: layout,
-				width:  layout.Inputs + layout.Outputs + len(layout.Slots),
-				uses:   make([]use, len(layout.Params)),
-				losses: make([]losses, len(layout.Losses)),
-				scope: Scope{
-					Slots: Range{Count: len(layout.Slots)}, Reads: Range{Count: len(layout.Reads)},
-					Losses: Range{Count: len(layout.Losses)}, Params: Range{Count: len(layout.Params)},
-					Copies: Range{Count: len(layout.WeightCopies)},
+				Declaration: declared,
+				width:       declared.Inputs + declared.Outputs + len(declared.Slots),
+				uses:        make([]ParamState, len(declared.Params)),
+				losses:      make([]LossState, len(declared.Losses)),
+				access: Access{
+					Slots: Range{Count: len(declared.Slots)}, Reads: Range{Count: len(declared.Reads)},
+					Losses: Range{Count: len(declared.Losses)}, Params: Range{Count: len(declared.Params)},
+					Copies: Range{Count: len(declared.WeightCopies)},
 				},
-				copies: make([]cell[T], len(layout.WeightCopies)),
+				copies: make([]Cell[T], len(declared.WeightCopies)),
 			}
 		}
 	}
-	c.view.ctx = c
+	c.call.Frames = c
 	return c, nil
 }
 
@@ -210,17 +198,17 @@ func (c *Frames[T]) Books() int {
 // allocator's book is the baseline. It allocates only where the extent is larger
 // than any before.
 func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
-	c.step, c.extent, c.failure = step, extent, nil
+	c.Step, c.extent, c.failure = step, extent, nil
 	places := max(ring(extent.Entries), len(c.entryOf))
 	c.entryMask = places - 1
-	c.entries = resize(c.entries, places*len(c.parts))
+	c.entries = resize(c.entries, places*len(c.Parts))
 	c.entryOf = resize(c.entryOf, places)
 	for s := range c.stages {
 		st := &c.stages[s]
-		if st.Layout == nil {
+		if st.Declaration == nil {
 			continue
 		}
-		st.scope.Pass = pass
+		st.access.Pass = pass
 		places := ring(extent.Windows[s])
 		st.mask = places - 1
 		st.cells = resize(st.cells, places*st.width)
@@ -234,13 +222,13 @@ func (c *Frames[T]) Begin(step int64, pass Pass, extent Extent) {
 			st.frames[i] = frame[T]{inputs: cells[:st.Inputs], gradients: cells[st.Inputs:][:st.Outputs], slots: cells[st.Inputs+st.Outputs:]}
 		}
 		if extent.Outgoing != nil {
-			st.outbox.begin(extent.Outgoing[s], st.Layout)
+			st.outbox.begin(extent.Outgoing[s], st.Declaration)
 		}
 		for i := range st.uses {
-			st.uses[i] = use{last: -1}
+			st.uses[i] = ParamState{Last: -1}
 		}
 		for i := range st.losses {
-			st.losses[i].last = -1
+			st.losses[i].Last = -1
 		}
 	}
 	c.counts = Counts{}
@@ -271,9 +259,9 @@ func (c *Frames[T]) Contributions(stage, n int) error {
 	st := &c.stages[stage]
 	for i, use := range st.uses {
 		param := &st.Params[i]
-		if param.Contributes == Every && use.count != n {
+		if param.Contributes == Every && use.Count != n {
 			faults = append(faults, fmt.Errorf("%w: parameter %q of stage %d (%s): %d of %d microbatches; declare it Sometimes or Frozen where that is meant",
-				ErrContribution, param.Name, stage, st.Name, use.count, n))
+				ErrContribution, param.Name, stage, st.Name, use.Count, n))
 		}
 	}
 	return errors.Join(faults...)
@@ -284,7 +272,7 @@ func (c *Frames[T]) Contributions(stage, n int) error {
 func (c *Frames[T]) Unseeded(stage int) string {
 	st := &c.stages[stage]
 	for i := range st.losses {
-		if l := &st.losses[i]; l.weighed && !l.asked && c.seeds[st.Losses[i]] != 0 {
+		if l := &st.losses[i]; l.Weighed && !l.Asked && c.Seeds[st.Losses[i]] != 0 {
 			return st.LossNames[i]
 		}
 	}
@@ -293,20 +281,20 @@ func (c *Frames[T]) Unseeded(stage int) string {
 
 // Written reports whether the accumulator of a use of a parameter holds something of
 // this step.
-func (c *Frames[T]) Written(stage, param int) bool { return c.stages[stage].uses[param].written }
+func (c *Frames[T]) Written(stage, param int) bool { return c.stages[stage].uses[param].Written }
 
 // SetWritten says that it does, without a contribution: it was set to zero.
-func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].written = true }
+func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].Written = true }
 
-// Abort releases everything that the context holds, and with a space that can
+// Abort releases everything that the frames hold, and with a space that can
 // reclaim, everything else that was allocated since Begin and is not resident
-// (L8). The context is ready for the next Begin.
+// (L8). They are ready for the next Begin.
 func (c *Frames[T]) Abort() {
-	c.view.end()
+	c.call.end()
 	c.generation++
-	release := func(cells []cell[T]) {
+	release := func(cells []Cell[T]) {
 		for i := range cells {
-			if cells[i].held() {
+			if cells[i].Held() {
 				// An error here means that user code has broken the handle; the reclaim below frees it.
 				_ = c.drop(&cells[i], c.running.stage, effects.Saved)
 			}

@@ -40,7 +40,7 @@ func newRig(t *testing.T) *rig {
 	r.Frames, err = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Seed: 7, Parts: []string{"tokens", "labels", "unread"},
 		Losses: r.ledger, Seeds: []float32{0, 4},
-		Stages: []*frames.Layout[memory.Handle]{
+		Stages: []*frames.Declaration[memory.Handle]{
 			{Name: "bottom", Outputs: 1, Reads: []frames.Read{{Part: 0}}},
 			{Name: "top", Inputs: 1, Slots: []string{"x", "mask", "carry"}, Losses: []int{1}, LossNames: []string{"loss"},
 				Reads: []frames.Read{{Part: 1, At: frames.AtForward | frames.AtBackward}},
@@ -71,7 +71,7 @@ func (r *rig) live() int64 { return r.arena.Live() - 128 } // beyond the two gra
 // pull pulls the entry of a microbatch with 100 bytes a part.
 func (r *rig) pull(microbatch int) {
 	r.t.Helper()
-	require.NoError(r.t, r.Pull(microbatch, func() error {
+	require.NoError(r.t, r.pullWith(microbatch, func() error {
 		require.Equal(r.t, microbatch, r.EntryIndex())
 		for _, part := range []string{"tokens", "labels", "unread"} {
 			require.NoError(r.t, r.Put(part, r.alloc(memory.Entry, 100)))
@@ -81,7 +81,7 @@ func (r *rig) pull(microbatch int) {
 }
 
 // open opens a frame and returns the view of its forward.
-func (r *rig) open(stage, microbatch int) *frames.View[memory.Handle] {
+func (r *rig) open(stage, microbatch int) view[memory.Handle] {
 	r.t.Helper()
 	require.NoError(r.t, r.Open(stage, microbatch, r.in))
 	return r.Call(stage, microbatch, frames.InForward)
@@ -134,7 +134,7 @@ func TestAViewIsValidForItsCallAlone(t *testing.T) {
 
 func TestSourceMustPutWhatIsWanted(t *testing.T) {
 	r := newRig(t)
-	err := r.Pull(0, func() error {
+	err := r.pullWith(0, func() error {
 		for part, want := range map[string]bool{"tokens": true, "unread": false, "none": false} {
 			wants, _ := r.Wants(part)
 			require.Equal(t, want, wants, part)
@@ -254,7 +254,7 @@ func TestMissingTensors(t *testing.T) {
 	_ = r.open(0, 0)
 	require.ErrorIs(t, r.Open(0, 2, nil), frames.ErrOccupied)
 	r.pull(0)
-	require.ErrorIs(t, r.Pull(0, func() error { return nil }), frames.ErrOccupied)
+	require.ErrorIs(t, r.pullWith(0, func() error { return nil }), frames.ErrOccupied)
 	r.Abort()
 	require.Zero(t, r.live())
 }
@@ -306,9 +306,9 @@ func TestLossesAreTwoNumbers(t *testing.T) { // L3, L10, L13
 	require.NoError(t, err)
 	require.EqualValues(t, 4, seed, "the stage's loss 0 is the ledger's loss 1")
 
-	scope := mb.Scope()
-	scope.Pass = frames.Recompute
-	mb.SetScope(scope)
+	access := mb.Access()
+	access.Pass = frames.Recompute
+	mb.SetAccess(access)
 	require.NoError(t, mb.Loss(0, 100, 100), "discarded in a recompute")
 	_ = r.End(nil)
 	mb = r.Call(1, 0, frames.InBackward)
@@ -325,20 +325,20 @@ func TestLossesAreTwoNumbers(t *testing.T) { // L3, L10, L13
 func TestScopesShiftAndDiscard(t *testing.T) {
 	r := newRig(t)
 	mb := r.open(1, 0)
-	mb.SetScope(frames.Scope{Slots: mb.Scope().Slots.Sub(1, 2), Params: mb.Scope().Params.Sub(1, 1)})
+	mb.SetAccess(frames.Access{Slots: mb.Access().Slots.Sub(1, 2), Params: mb.Access().Params.Sub(1, 1)})
 	require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
 	require.ErrorIs(t, mb.Save(2, frames.ByBackward, memory.Handle{}), frames.ErrUndeclared)
 	require.ErrorIs(t, mb.Save(-1, frames.ByBackward, memory.Handle{}), frames.ErrUndeclared, "its neighbour's")
-	mb.SetScope(frames.Scope{Slots: frames.Range{Count: 3}, Discard: true})
+	mb.SetAccess(frames.Access{Slots: frames.Range{Count: 3}, Discard: true})
 	require.NoError(t, mb.Save(0, frames.ByBackward, r.alloc(memory.Saved, 10)))
-	require.EqualValues(t, 10, r.live(), "what is saved in a discarding scope ends at once")
+	require.EqualValues(t, 10, r.live(), "what is saved in a discarding access ends at once")
 	_ = r.End(nil)
 	mb = r.Call(1, 0, frames.InBackward)
 	_, err := mb.Take(0)
 	require.ErrorIs(t, err, frames.ErrEmpty)
 	_, err = mb.Take(1)
 	require.NoError(t, err)
-	mb.SetScope(frames.Scope{Params: frames.Range{First: 1, Count: 1}})
+	mb.SetAccess(frames.Access{Params: frames.Range{First: 1, Count: 1}})
 	g, _, err := mb.Grad(0)
 	require.NoError(t, err)
 	require.Equal(t, r.grads[1], g)
@@ -481,7 +481,7 @@ func TestTheProducerOfAKeptInputIsBlamed(t *testing.T) { // L6
 	arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 	require.NoError(t, err)
 	defer arena.Close()
-	c, err := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Layout[memory.Handle]{
+	c, err := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Declaration[memory.Handle]{
 		{Name: "low", Outputs: 1}, {Name: "middle", Inputs: 1, Outputs: 1}, {Name: "high", Inputs: 1},
 	}})
 	require.NoError(t, err)
@@ -517,25 +517,25 @@ func TestAScopeIsWithinTheStages(t *testing.T) {
 	r := newRig(t)
 	mb := r.open(1, 0)
 	all := frames.Range{Count: 99}
-	mb.SetScope(frames.Scope{Slots: all, Reads: all, Losses: all, Params: all})
-	require.Equal(t, frames.Scope{
+	mb.SetAccess(frames.Access{Slots: all, Reads: all, Losses: all, Params: all})
+	require.Equal(t, frames.Access{
 		Slots: frames.Range{Count: 3}, Reads: frames.Range{Count: 1}, Losses: frames.Range{Count: 1}, Params: frames.Range{Count: 2},
-	}, mb.Scope())
+	}, mb.Access())
 	for _, outside := range []frames.Range{{First: -1, Count: 2}, {First: 4, Count: 1}} {
-		mb.SetScope(frames.Scope{Slots: outside})
-		require.Equal(t, frames.Scope{}, mb.Scope())
+		mb.SetAccess(frames.Access{Slots: outside})
+		require.Equal(t, frames.Access{}, mb.Access())
 		require.ErrorIs(t, mb.Save(0, frames.ByBackward, memory.Handle{}), frames.ErrUndeclared)
 	}
 }
 
 func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Saved }, func(*int) int64 { return 8 })
-	c, err := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Layout[*int]{{Name: "only", Slots: []string{"x"}}}})
+	c, err := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Declaration[*int]{{Name: "only", Slots: []string{"x"}}}})
 	require.NoError(t, err)
 	require.Equal(t, 1, c.Books())
 	c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1})
 	require.NoError(t, c.Open(0, 0, nil))
-	mb := c.Call(0, 0, frames.InForward)
+	mb := viewOf(c, 0, 0, frames.InForward)
 	h := new(int)
 	require.NoError(t, mb.Save(0, frames.ByBackward, h))
 	mb.Retain(h)
@@ -543,17 +543,17 @@ func TestAuditWithoutAnAllocatorsBook(t *testing.T) {
 	c.Settle()
 	require.EqualValues(t, 8, c.Live())
 
-	// What ends at once in a discarding scope may have another owner within the
+	// What ends at once in a discarding access may have another owner within the
 	// call: that is no leak.
-	mb = c.Call(0, 0, frames.InForward)
-	mb.SetScope(frames.Scope{Slots: frames.Range{Count: 1}, Discard: true})
+	mb = viewOf(c, 0, 0, frames.InForward)
+	mb.SetAccess(frames.Access{Slots: frames.Range{Count: 1}, Discard: true})
 	passing := new(int)
 	require.NoError(t, mb.Save(0, frames.ByBackward, mb.Retain(passing)))
 	require.NoError(t, mb.Release(passing))
 	c.Settle()
 	require.Zero(t, c.Excess())
 	_ = c.End(nil)
-	mb = c.Call(0, 0, frames.InBackward)
+	mb = viewOf(c, 0, 0, frames.InBackward)
 	_, err = mb.Take(0)
 	require.NoError(t, err)
 	_ = c.End(nil)
@@ -604,7 +604,7 @@ func TestAbortReleasesEverything(t *testing.T) { // L8
 func TestValidateReportsEveryFault(t *testing.T) {
 	_, err := frames.New(frames.Config[memory.Handle]{
 		Parts: make([]string, 65),
-		Stages: []*frames.Layout[memory.Handle]{
+		Stages: []*frames.Declaration[memory.Handle]{
 			{Name: "a", Inputs: -1, Reads: []frames.Read{{Part: 65}}, Losses: []int{0}}, nil,
 		},
 	})
@@ -616,9 +616,9 @@ func TestValidateReportsEveryFault(t *testing.T) {
 func TestLossesMustBeThere(t *testing.T) {
 	r := newRig(t)
 	for _, wrong := range []frames.Config[memory.Handle]{
-		{Losses: r.ledger, Seeds: []float32{1}, Stages: []*frames.Layout[memory.Handle]{{Losses: []int{-1}}}},
-		{Losses: r.ledger, Seeds: []float32{1}, Stages: []*frames.Layout[memory.Handle]{{Losses: []int{1}}}},
-		{Seeds: []float32{1}, Stages: []*frames.Layout[memory.Handle]{{Losses: []int{0}}}},
+		{Losses: r.ledger, Seeds: []float32{1}, Stages: []*frames.Declaration[memory.Handle]{{Losses: []int{-1}}}},
+		{Losses: r.ledger, Seeds: []float32{1}, Stages: []*frames.Declaration[memory.Handle]{{Losses: []int{1}}}},
+		{Seeds: []float32{1}, Stages: []*frames.Declaration[memory.Handle]{{Losses: []int{0}}}},
 	} {
 		wrong.Space = r.arena
 		_, err := frames.New(wrong)
@@ -657,7 +657,7 @@ func TestOwnersAreNamed(t *testing.T) {
 // has noted the sizes of its inputs.
 func TestEvaluationWithALargerWindow(t *testing.T) {
 	space := memory.NewCollected[*int](func(*int) memory.Class { return memory.Activation }, func(*int) int64 { return 8 })
-	c, err := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Layout[*int]{{Name: "only", Inputs: 1, InputGradient: true}}})
+	c, err := frames.New(frames.Config[*int]{Space: space, Stages: []*frames.Declaration[*int]{{Name: "only", Inputs: 1, InputGradient: true}}})
 	require.NoError(t, err)
 	for _, step := range []struct {
 		pass   frames.Pass

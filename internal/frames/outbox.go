@@ -8,17 +8,16 @@ import (
 
 // An outbox keeps what a stage sends to other ranks: its outputs from the forward to
 // the wait for their transfer, the gradients of its inputs from the backward on (L4).
-// The methods of the context here are the runner's.
 type outbox[T any] struct {
 	mask    int
 	outputs int
 	width   int       // outputs + inputs
-	cells   []cell[T] // width for each microbatch: outputs, gradients of the inputs
+	cells   []Cell[T] // width for each microbatch: outputs, gradients of the inputs
 	of      []int     // by place: the microbatch that was put there last
 }
 
 // begin makes room for so many consecutive microbatches.
-func (b *outbox[T]) begin(microbatches int, layout *Layout[T]) {
+func (b *outbox[T]) begin(microbatches int, layout *Declaration[T]) {
 	places := 0
 	if microbatches > 0 {
 		places = ring(microbatches)
@@ -28,7 +27,7 @@ func (b *outbox[T]) begin(microbatches int, layout *Layout[T]) {
 }
 
 // at returns the cells of what is sent of a microbatch, none where there is no room.
-func (b *outbox[T]) at(microbatch int, place effects.Place) []cell[T] {
+func (b *outbox[T]) at(microbatch int, place effects.Place) []Cell[T] {
 	if len(b.of) == 0 {
 		return nil
 	}
@@ -61,10 +60,10 @@ func (c *Frames[T]) Sent(stage, microbatch int, place effects.Place, dst []T, no
 		if none>>i&1 == 1 {
 			continue
 		}
-		if !cell.held() {
+		if !cell.Held() {
 			return dst, fmt.Errorf("%w: %v %d of stage %d (%s), microbatch %d", ErrMissing, place, i, stage, c.stages[stage].Name, microbatch)
 		}
-		dst = append(dst, cell.handle)
+		dst = append(dst, cell.Handle)
 	}
 	return dst, nil
 }

@@ -25,7 +25,7 @@ func newSenderOf(t *testing.T, inputs int) *rig {
 	r := &rig{t: t, arena: arena}
 	r.Frames, err = frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Parts: []string{"tokens", "labels"},
-		Stages: []*frames.Layout[memory.Handle]{nil, {Name: "sender", Inputs: inputs, Outputs: 2}},
+		Stages: []*frames.Declaration[memory.Handle]{nil, {Name: "sender", Inputs: inputs, Outputs: 2}},
 	})
 	require.NoError(t, err)
 	r.Begin(0, frames.Train, frames.Extent{
@@ -171,7 +171,7 @@ func TestGatheredWeightsEndOnce(t *testing.T) {
 func TestCopiesTakeTurns(t *testing.T) {
 	r := newSender(t)
 	for item := range 6 {
-		require.NoError(t, r.Pull(item, func() error {
+		require.NoError(t, r.pullWith(item, func() error {
 			require.Equal(t, item, r.EntryIndex())
 			for i, part := range []string{"tokens", "labels"} {
 				wants, number := r.Wants(part)

@@ -56,7 +56,7 @@ func TestAtMost(t *testing.T) {
 		}
 		return nil
 	}
-	require.NoError(t, r.Pull(0, fill))
+	require.NoError(t, r.pullWith(0, fill))
 	require.EqualValues(t, 20, r.live())
 	mb := r.open(0, 0)
 	require.Equal(t, 3, mb.AtMost(3, 5))
@@ -66,10 +66,11 @@ func TestAtMost(t *testing.T) {
 
 	r.Dry(func() { bounds++ })
 	require.Equal(t, 5, mb.AtMost(3, 5))
-	require.NoError(t, r.Pull(1, fill))
+	require.NoError(t, r.pullWith(1, fill))
 	require.EqualValues(t, 220, r.live())
 	require.Equal(t, 3, bounds)
 	r.Dry(nil)
+	mb = r.Call(0, 0, frames.InForward)
 	require.Equal(t, 3, mb.AtMost(3, 5))
 	_, there = r.Entered(1, 2)
 	require.False(t, there)

@@ -19,9 +19,10 @@ type WeightCopy struct {
 }
 
 // String returns the name of the weight and the direction.
-func (w WeightCopy) String() string { return w.Name + " for the " + w.direction() }
+func (w WeightCopy) String() string { return w.Name + " for the " + w.Direction() }
 
-func (w WeightCopy) direction() string {
+// Direction returns the pass that reads the copy.
+func (w WeightCopy) Direction() string {
 	if w.At == AtForward {
 		return "forward"
 	}
@@ -36,79 +37,46 @@ func (w WeightCopy) place() effects.Place {
 	return effects.BackwardWeights
 }
 
-// Quantization is the view that a stage has of a QUANTIZE, for batchctx.Quantization.
-type Quantization[T any] struct {
-	ctx      *Frames[T]
+// QuantizeCall is the QUANTIZE that runs, for batchctx.Quantization.
+type QuantizeCall[T any] struct {
+	Frames   *Frames[T]
 	stage    int
 	backward bool // the stage has a backward in this step
 }
 
-// Frames returns the frames of the view.
-func (q *Quantization[T]) Frames() *Frames[T] { return q.ctx }
-
-// Step returns the number of the step.
-func (q *Quantization[T]) Step() int64 { return q.ctx.step }
-
-// Seed returns the seed that random draws are keyed by, together with Step and the
-// operation's name (L9). All replicas make the same copies.
-func (q *Quantization[T]) Seed() uint64 { return q.ctx.seed }
-
 // Pass returns why the stage will run: Train or Eval.
-func (q *Quantization[T]) Pass() Pass { return q.ctx.stages[q.stage].scope.Pass }
+func (q *QuantizeCall[T]) Pass() Pass { return q.Frames.stages[q.stage].access.Pass }
 
-// Release ends a reference of the stage's own, such as a workspace's.
-func (q *Quantization[T]) Release(h T) error {
-	_, err := q.ctx.space.Release(h)
-	return err
-}
+// Copies returns all copies of the stage.
+func (q *QuantizeCall[T]) Copies() Range { return q.Frames.stages[q.stage].access.Copies }
 
-// Copies returns the scope of the call: all copies of the stage.
-func (q *Quantization[T]) Copies() Range { return q.ctx.stages[q.stage].scope.Copies }
-
-// Wants reports whether this step needs the copy at index i of the scope.
-func (q *Quantization[T]) Wants(scope Range, i int) bool {
-	n, declared := scope.within(q.Copies()).at(i)
-	return declared && q.needs(n)
-}
-
-func (q *Quantization[T]) needs(n int) bool {
-	st := &q.ctx.stages[q.stage]
+// Needs reports whether this step needs a copy of the stage.
+func (q *QuantizeCall[T]) Needs(n int) bool {
+	st := &q.Frames.stages[q.stage]
 	w := &st.WeightCopies[n]
 	return w.At == AtForward || q.backward && (st.InputGradient || !w.InputOnly)
 }
 
-// Put takes over the copy at index i of the scope. If it fails h is released.
-func (q *Quantization[T]) Put(scope Range, i int, h T) error {
-	err := q.put(scope.within(q.Copies()), i, h)
-	if err != nil {
-		_, _ = q.ctx.space.Release(h) // The first error is returned.
-	}
-	return err
-}
-
-func (q *Quantization[T]) put(scope Range, i int, h T) error {
-	n, declared := scope.at(i)
-	if !declared {
-		return fmt.Errorf("%w: copy of a weight %d where the stage declares %d: keys are those of its own Decl", ErrUndeclared, i+1, scope.Count)
-	}
-	st := &q.ctx.stages[q.stage]
+// Put takes over a copy of the stage.
+func (q *QuantizeCall[T]) Put(n int, h T) error {
+	st := &q.Frames.stages[q.stage]
 	w := &st.WeightCopies[n]
 	switch {
-	case !q.needs(n):
-		return fmt.Errorf("%w: copy of %q for the %s, which this step does not need: ask Wants", ErrUndeclared, w.Name, w.direction())
-	case st.copies[n].held():
-		return fmt.Errorf("%w: copy of %q for the %s was put already", ErrOccupied, w.Name, w.direction())
+	case !q.Needs(n):
+		return fmt.Errorf("%w: copy of %q for the %s, which this step does not need: ask Wants", ErrUndeclared, w.Name, w.Direction())
+	case st.copies[n].Held():
+		return fmt.Errorf("%w: copy of %q for the %s was put already", ErrOccupied, w.Name, w.Direction())
 	}
-	if err := q.ctx.hold(&st.copies[n], h, ofPlaces[w.place()]); err != nil {
-		return fmt.Errorf("batchctx: copy of %q for the %s: %w", w.Name, w.direction(), err)
+	if err := q.Frames.Hold(&st.copies[n], h, ofPlaces[w.place()]); err != nil {
+		return fmt.Errorf("batchctx: copy of %q for the %s: %w", w.Name, w.Direction(), err)
 	}
 	return nil
 }
 
-// Quantize begins a QUANTIZE of a stage, which Quantized ends, and returns its view.
-func (c *Frames[T]) Quantize(stage int, backward bool) *Quantization[T] {
+// Quantize begins a QUANTIZE of a stage, which Quantized ends.
+func (c *Frames[T]) Quantize(stage int, backward bool) *QuantizeCall[T] {
 	c.generation++
-	c.quantization = Quantization[T]{c, stage, backward}
+	c.quantization = QuantizeCall[T]{c, stage, backward}
 	return &c.quantization
 }
 
@@ -121,8 +89,8 @@ func (c *Frames[T]) Quantized(err error) error {
 	q := &c.quantization
 	st := &c.stages[q.stage]
 	for n, w := range st.WeightCopies {
-		if q.needs(n) && !st.copies[n].held() {
-			return fmt.Errorf("%w: stage %d (%s) made no copy of %q for the %s: Put it", ErrMissing, q.stage, st.Name, w.Name, w.direction())
+		if q.Needs(n) && !st.copies[n].Held() {
+			return fmt.Errorf("%w: stage %d (%s) made no copy of %q for the %s: Put it", ErrMissing, q.stage, st.Name, w.Name, w.Direction())
 		}
 	}
 	c.counts[effects.ForwardWeights]++
@@ -138,37 +106,9 @@ func (c *Frames[T]) Copies(stage int, yield func(w WeightCopy, h T)) {
 	st := &c.stages[stage]
 	for _, at := range []At{AtForward, AtBackward} {
 		for n, w := range st.WeightCopies {
-			if w.At == at && st.copies[n].held() {
-				yield(w, st.copies[n].handle)
+			if w.At == at && st.copies[n].Held() {
+				yield(w, st.copies[n].Handle)
 			}
 		}
 	}
-}
-
-// WeightCopy returns a copy of a weight that QUANTIZE has made, borrowed for the call. One
-// for the forward is read in a forward, and in the recompute of a stage that declares it;
-// one for the backward in B and I. The error is ErrDropped if the plan has dropped the copy
-// or not made it.
-func (m *View[T]) WeightCopy(i int) (T, error) {
-	var zero T
-	if m.call == None {
-		return zero, ErrEnded
-	}
-	n, declared := m.scope.Copies.at(i)
-	if !declared {
-		return zero, m.undeclared("copy of a weight", i, m.scope.Copies)
-	}
-	w, recomputes := &m.layout.WeightCopies[n], m.scope.Pass == Recompute
-	readable := m.call == InForward || recomputes && m.layout.Recomputes
-	if w.At == AtBackward {
-		readable = !recomputes && (m.call == InBackward || m.call == InBackwardInput)
-	}
-	cell := &m.ctx.stages[m.stage].copies[n]
-	switch {
-	case !readable:
-		return zero, m.fault(ErrMisplaced, "copy of %q for the %s in %v", w.Name, w.direction(), m.call)
-	case !cell.held():
-		return zero, m.fault(ErrDropped, "copy of %q for the %s", w.Name, w.direction())
-	}
-	return cell.handle, nil
 }

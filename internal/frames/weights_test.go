@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
 	"github.com/weir-ml/weir/memory"
@@ -21,7 +22,7 @@ func newCopies(t *testing.T, recomputes bool) (*frames.Frames[memory.Handle], *m
 	t.Cleanup(func() { require.NoError(t, arena.Close()) })
 	c, err := frames.New(frames.Config[memory.Handle]{
 		Space: arena, Rank: 3, Seed: 7,
-		Stages: []*frames.Layout[memory.Handle]{{Name: "block", Recomputes: recomputes, WeightCopies: []frames.WeightCopy{
+		Stages: []*frames.Declaration[memory.Handle]{{Name: "block", Recomputes: recomputes, WeightCopies: []frames.WeightCopy{
 			{Name: "up", At: frames.AtForward}, {Name: "up", At: frames.AtBackward}, {Name: "down", At: frames.AtForward},
 		}}},
 	})
@@ -37,9 +38,9 @@ func newCopies(t *testing.T, recomputes bool) (*frames.Frames[memory.Handle], *m
 
 // quantize runs a QUANTIZE in which the stage puts copies.
 func quantize(c *frames.Frames[memory.Handle], backward bool, made ...memory.Handle) error {
-	call := c.Quantize(0, backward)
+	call := batchctx.NewQuantization(c.Quantize(0, backward))
 	for i, h := range made {
-		if err := call.Put(call.Copies(), i, h); err != nil {
+		if err := put(c, call, i, h); err != nil {
 			return c.Quantized(err)
 		}
 	}
@@ -50,23 +51,23 @@ func quantize(c *frames.Frames[memory.Handle], backward bool, made ...memory.Han
 func TestCopiesOfWeights(t *testing.T) {
 	c, arena, made := newCopies(t, false)
 	var none memory.Handle
-	view := c.Call(0, 0, frames.InForward)
+	view := viewOf(c, 0, 0, frames.InForward)
 	_, err := view.WeightCopy(0)
 	require.ErrorIs(t, err, frames.ErrDropped, "not made yet")
 
-	call := c.Quantize(0, true)
+	call := batchctx.NewQuantization(c.Quantize(0, true))
 	require.Equal(t, int64(5), call.Step())
 	require.Equal(t, uint64(7), call.Seed())
 	require.Equal(t, frames.Train, call.Pass())
 	scratch, err := arena.Alloc(memory.Workspace, 100)
 	require.NoError(t, err)
-	require.NoError(t, call.Release(scratch))
+	call.Release(scratch)
 	require.NoError(t, quantize(c, true, made...))
 	require.Equal(t, frames.Counts{effects.ForwardWeights: 1, effects.BackwardWeights: 1}, c.Counts())
 	require.NoError(t, c.Audit(frames.Counts{effects.ForwardWeights: 1, effects.BackwardWeights: 1}))
 	require.EqualValues(t, 33, c.Live())
 
-	view = c.Call(0, 0, frames.InForward)
+	view = viewOf(c, 0, 0, frames.InForward)
 	for _, i := range []int{0, 2} {
 		h, err := view.WeightCopy(i)
 		require.NoError(t, err)
@@ -80,27 +81,27 @@ func TestCopiesOfWeights(t *testing.T) {
 	_, err = view.WeightCopy(0)
 	require.ErrorIs(t, err, frames.ErrEnded)
 	for _, backward := range []frames.Call{frames.InBackward, frames.InBackwardInput} {
-		view = c.Call(0, 0, backward)
+		view = viewOf(c, 0, 0, backward)
 		h, err := view.WeightCopy(1)
 		require.NoError(t, err)
 		require.Equal(t, made[1], h)
 		_, err = view.WeightCopy(0)
 		require.ErrorIs(t, err, frames.ErrMisplaced, "the last of these would find them dropped")
-		scope := view.Scope()
-		scope.Pass = frames.Recompute
-		view.SetScope(scope)
+		access := view.Access()
+		access.Pass = frames.Recompute
+		view.SetAccess(access)
 		_, err = view.WeightCopy(0)
 		require.ErrorIs(t, err, frames.ErrMisplaced, "it does not declare that it recomputes")
 		_, err = view.WeightCopy(1)
 		require.ErrorIs(t, err, frames.ErrMisplaced, "of a forward")
 	}
-	view = c.Call(0, 0, frames.InBackwardWeight)
+	view = viewOf(c, 0, 0, frames.InBackwardWeight)
 	_, err = view.WeightCopy(1)
 	require.ErrorIs(t, err, frames.ErrMisplaced)
 
 	require.NoError(t, c.DropAt(effects.ForwardWeights, 0, 0))
 	require.EqualValues(t, 12, c.Live())
-	view = c.Call(0, 0, frames.InForward)
+	view = viewOf(c, 0, 0, frames.InForward)
 	h, err := view.WeightCopy(2)
 	require.ErrorIs(t, err, frames.ErrDropped)
 	require.ErrorContains(t, err, `batchctx: dropped after its last read: copy of "down" for the forward`)
@@ -115,17 +116,17 @@ func TestCopiesOfWeights(t *testing.T) {
 func TestRecomputeReadsCopies(t *testing.T) {
 	c, _, made := newCopies(t, true)
 	require.NoError(t, quantize(c, true, made...))
-	view := c.Call(0, 0, frames.InBackward)
+	view := viewOf(c, 0, 0, frames.InBackward)
 	_, err := view.WeightCopy(2)
 	require.ErrorIs(t, err, frames.ErrMisplaced, "not in its backward itself")
-	scope := view.Scope()
-	scope.Pass, scope.Copies = frames.Recompute, scope.Copies.Sub(2, 5)
-	view.SetScope(scope)
+	access := view.Access()
+	access.Pass, access.Copies = frames.Recompute, access.Copies.Sub(2, 5)
+	view.SetAccess(access)
 	h, err := view.WeightCopy(0)
 	require.NoError(t, err)
 	require.Equal(t, made[2], h)
 	_, err = view.WeightCopy(1)
-	require.ErrorIs(t, err, frames.ErrUndeclared, "the scope is cut to what the stage has")
+	require.ErrorIs(t, err, frames.ErrUndeclared, "the access is cut to what the stage has")
 	c.Abort()
 }
 
@@ -182,8 +183,8 @@ func TestCopiesThatAStepDoesNotNeed(t *testing.T) {
 	}{{true, true, []int{0, 1, 2}}, {true, false, []int{1, 2}}, {false, false, []int{1}}} {
 		arena, err := memory.NewArena(memory.ArenaConfig{Capacity: 1 << 20})
 		require.NoError(t, err)
-		layout := &frames.Layout[memory.Handle]{Name: "block", WeightCopies: copies, InputGradient: test.gradient}
-		c, err := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Layout[memory.Handle]{layout}})
+		declared := &frames.Declaration[memory.Handle]{Name: "block", WeightCopies: copies, InputGradient: test.gradient}
+		c, err := frames.New(frames.Config[memory.Handle]{Space: arena, Stages: []*frames.Declaration[memory.Handle]{declared}})
 		require.NoError(t, err)
 		c.Begin(0, frames.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}})
 		alloc := func() memory.Handle {
@@ -192,16 +193,16 @@ func TestCopiesThatAStepDoesNotNeed(t *testing.T) {
 			return h
 		}
 		for i := range copies {
-			call := c.Quantize(0, test.backward)
+			call := batchctx.NewQuantization(c.Quantize(0, test.backward))
 			needed := slices.Contains(test.needed, i)
-			require.Equal(t, needed, call.Wants(call.Copies(), i))
+			require.Equal(t, needed, call.Wants(batchctx.Copy(i+1)))
 			if !needed {
-				require.ErrorIs(t, call.Put(call.Copies(), i, alloc()), frames.ErrUndeclared)
+				require.ErrorIs(t, put(c, call, i, alloc()), frames.ErrUndeclared)
 				continue
 			}
 			require.ErrorIs(t, c.Quantized(nil), frames.ErrMissing)
-			call = c.Quantize(0, test.backward)
-			require.NoError(t, call.Put(call.Copies(), i, alloc()))
+			call = batchctx.NewQuantization(c.Quantize(0, test.backward))
+			require.NoError(t, put(c, call, i, alloc()))
 		}
 		require.NoError(t, c.Quantized(nil))
 		for i, w := range copies {
@@ -209,7 +210,7 @@ func TestCopiesThatAStepDoesNotNeed(t *testing.T) {
 			if w.At == frames.AtBackward {
 				in = frames.InBackward
 			}
-			_, err = c.Call(0, 0, in).WeightCopy(i)
+			_, err = viewOf(c, 0, 0, in).WeightCopy(i)
 			if slices.Contains(test.needed, i) {
 				require.NoError(t, err)
 			} else {

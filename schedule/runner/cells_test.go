@@ -43,7 +43,7 @@ func (c celled) Release(h number) (int64, error) {
 func TestCloseReleasesCells(t *testing.T) {
 	space := celled{memory.NewCollected[number](nil, nil), map[number]bool{}}
 	cfg := config(chain())
-	cfg.Spaces = runner.On[number](space)
+	cfg.Spaces = runner.Spaces[number](space)
 	r := newRunner(t, cfg)
 	_, err := r.Step(t.Context(), 2, &counted{})
 	require.NoError(t, err)

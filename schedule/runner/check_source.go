@@ -33,24 +33,24 @@ func (r *worker[T]) checkSource(ctx context.Context, plan *program, begun *bool)
 	*begun = true
 	r.begin(plan)
 	r.action = plan.first
-	defer r.context.Recover(&err)
+	defer r.frames.Recover(&err)
 	for item := range plan.Microbatches {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err := r.context.Try(item, func(part int, h T) error {
+		r.frames.TryEntry(item, func(part int, h T) error {
 			hash, err := space.Hash(h)
 			digest(&c.made[part], hash)
 			if plan.extent.Of(item)>>part&1 == 1 {
 				digest(&c.due[part], hash)
 			}
 			return err
-		}, func() error { return r.source.Next(ctx, batchctx.OfEntry(r.context)) })
-		if err != nil {
+		})
+		if err := r.frames.EndEntry(r.source.Next(ctx, batchctx.NewEntry(r.frames))); err != nil {
 			return r.refused(item, err)
 		}
 	}
-	if err := r.context.Audit(frames.Counts{}); err != nil {
+	if err := r.frames.Audit(frames.Counts{}); err != nil {
 		return fmt.Errorf("the source: %w", err)
 	}
 	r.checked, r.action = c, 0
@@ -64,7 +64,7 @@ func digest(sum *uint64, hash uint64) { *sum = bits.RotateLeft64(*sum^hash, 23)*
 func (r *worker[T]) checkEntry(item int) error {
 	space := r.space.(memory.Hasher[T])
 	for part := range r.parts {
-		if h, there := r.context.Entered(item, part); there {
+		if h, there := r.frames.Entered(item, part); there {
 			hash, err := space.Hash(h)
 			if err != nil {
 				return err

@@ -21,7 +21,7 @@ type Config[T any] struct {
 	// copies. The stages of another process are only asked what they declare; where this
 	// one does not have them, stages.Remote describes them.
 	Stages []stages.Stage[T]
-	// Spaces has the space of every rank of this process, each its own: see On.
+	// Spaces has the space of every rank of this process, each its own: see Spaces.
 	Spaces []memory.Space[T]
 	// Schedule is a name of schedule.Schedules, which plans steps and places the stages.
 	// "" is depth-first, or what Plan.Rule or Plan.Fixed says.
@@ -168,10 +168,10 @@ type Hooks struct {
 	Failed func(rank int, err error, held iter.Seq[memory.Info])
 }
 
-// On returns the spaces of ranks, for Config.Spaces. Devices of any one type are spaces:
-// On(devs...) takes a []*kernels.Host as well as a []kernels.Compute. Those of several types
-// need it said: On[T, memory.Space[T]](host, far).
-func On[T any, S memory.Space[T]](spaces ...S) []memory.Space[T] {
+// Spaces returns the spaces of ranks, for Config.Spaces. Devices of any one type are spaces:
+// Spaces(devs...) takes a []*kernels.Host as well as a []kernels.Compute. Those of several types
+// need it said: Spaces[T, memory.Space[T]](host, far).
+func Spaces[T any, S memory.Space[T]](spaces ...S) []memory.Space[T] {
 	all := make([]memory.Space[T], len(spaces))
 	for i, space := range spaces {
 		all[i] = space

@@ -82,7 +82,7 @@ func TestHalfAnOutputIsReleased(t *testing.T) { // L8
 	chain := chain()
 	cfg := config(chain)
 	space := memory.NewCollected[number](nil, func(number) int64 { return 8 })
-	cfg.Spaces = runner.On[number](bare{space})
+	cfg.Spaces = runner.Spaces[number](bare{space})
 	cfg.Stages = []stages.Stage[number]{chain[0], &stages.Func[number]{
 		Declares: stages.Spec{Name: "half", Inputs: wire, Outputs: []stages.Port{{Name: "x"}, {Name: "y"}}},
 		ForwardFunc: func(_ context.Context, _ view, in, out []number) error {
@@ -109,7 +109,7 @@ func TestResidentBuffersAreNotTheSteps(t *testing.T) {
 	require.NoError(t, err)
 	for _, ahead := range []int{0, 2} {
 		r, err := runner.New(runner.Config[handle]{
-			Spaces: runner.On(arena),
+			Spaces: runner.Spaces(arena),
 			Stages: []stages.Stage[handle]{&stages.Func[handle]{
 				Declares: stages.Spec{Name: "masked", Reads: []stages.Read{{Part: "mask"}}, Slots: []string{"x"}},
 				ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[handle], _, _ []handle) error {
@@ -296,9 +296,9 @@ func TestAScopeCannotReachBeyondItsStage(t *testing.T) {
 	cfg.Stages[1] = &stages.Func[number]{
 		Declares: stages.Spec{Name: "wide", Inputs: wire, Outputs: wire},
 		ForwardFunc: func(_ context.Context, mb view, in, _ []number) error {
-			scope := mb.Scope()
+			scope := mb.Access()
 			scope.Slots.Count = 9
-			mb.SetScope(scope)
+			mb.SetAccess(scope)
 			mb.Save(6, mb.Retain(in[0]))
 			return nil
 		},

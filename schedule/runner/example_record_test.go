@@ -29,7 +29,7 @@ func ExampleRecord() {
 			return cfg, nil, err
 		}
 		cfg = runner.Config[kernels.Buffer]{
-			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev,
+			Stages: model.Stages(), Spaces: runner.Spaces(dev), Gradients: dev,
 			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		}
 		return cfg, runner.Indexed(func(_ context.Context, e batchctx.Entry[kernels.Buffer]) error {

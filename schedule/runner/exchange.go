@@ -44,7 +44,7 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	if r.transport == nil {
 		return []RankResult{r.account()}, nil
 	}
-	all, err := r.tell(ctx, record)
+	all, err := r.sendReport(ctx, record)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 	}
 	ranks := make([]RankResult, len(all))
 	for rank, data := range all {
-		if err := r.hear(rank, data, record); err != nil {
+		if err := r.mergeReport(rank, data, record); err != nil {
 			return nil, err
 		}
 		ranks[rank] = r.report.Rank
@@ -64,17 +64,17 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 // account writes down what the books and the clock say of this rank.
 func (r *worker[T]) account() RankResult {
 	own := RankResult{
-		Live: r.context.Live(), Excess: r.context.Excess(), Growth: r.result.Growth.Bytes,
+		Live: r.frames.Live(), Excess: r.frames.Excess(), Growth: r.result.Growth.Bytes,
 		Books: int64(r.result.Books), Actions: int64(r.result.Actions),
 	}
 	if own.Books > 1 {
-		stats := r.context.Stats()
+		stats := r.frames.Stats()
 		r.result.rise(stats.Peak, &stats.PeakClasses)
 		own.Live, own.Reserved = stats.Live, stats.Reserved
 	}
 	own.Peak, own.PeakClasses = r.result.Peak, r.result.PeakClasses
 	if l := &r.levels; l.rank != nil {
-		own.Planned, own.Height, own.PeakPlanned = true, l.rank.Layout.Height, r.context.Baseline()+l.top
+		own.Planned, own.Height, own.PeakPlanned = true, l.rank.Layout.Height, r.frames.Baseline()+l.top
 	}
 	if c := &r.clock; !c.first.IsZero() {
 		own.Start = time.Duration(c.first.UnixNano())
@@ -84,8 +84,8 @@ func (r *worker[T]) account() RankResult {
 	return own
 }
 
-// tell sends this rank's report and returns the bytes of all.
-func (r *worker[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, error) {
+// sendReport sends this rank's report and returns the bytes of all.
+func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]byte, error) {
 	mine := &r.report
 	mine.reportHeader = reportHeader{Step: r.step, Microbatches: int64(r.plan.Microbatches), Mode: int64(r.plan.Mode), Rank: r.account()}
 	mine.squares = mine.squares[:0]
@@ -103,9 +103,9 @@ func (r *worker[T]) tell(ctx context.Context, record *loss.Record) ([][]byte, er
 	return r.transport.Exchange(ctx, r.bytes)
 }
 
-// hear takes what a rank tells: the first one's losses replace those in the record,
+// mergeReport takes what a rank tells: the first one's losses replace those in the record,
 // all others are merged into them.
-func (r *worker[T]) hear(rank int, data []byte, record *loss.Record) error {
+func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) error {
 	said := &r.report
 	if err := said.decode(data); err != nil {
 		return fmt.Errorf("%w: rank %d: %w", ErrRanks, rank, err)

@@ -56,8 +56,8 @@ func TestACallThatFailsEndsTheStep(t *testing.T) {
 		"what is deferred runs": {do: func(mb view) {
 			h := num(1)
 			defer mb.Release(h)
-			scope := mb.Scope()
-			defer mb.SetScope(scope)
+			scope := mb.Access()
+			defer mb.SetAccess(scope)
 			mb.Check(planted)
 		}, want: planted},
 	} {
@@ -95,7 +95,7 @@ func TestTheLeastConfiguration(t *testing.T) {
 		memory.Space[number]
 		calculator
 	}{Space: full.Spaces[0]}
-	got, err := newRunner(t, runner.Config[number]{Stages: config(chain()).Stages, Spaces: runner.On(space)}).Step(t.Context(), 3, &counted{})
+	got, err := newRunner(t, runner.Config[number]{Stages: config(chain()).Stages, Spaces: runner.Spaces(space)}).Step(t.Context(), 3, &counted{})
 	require.NoError(t, err)
 	require.Equal(t, want.Losses, got.Losses)
 	require.Equal(t, want.GradNorm, got.GradNorm)

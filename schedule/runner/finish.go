@@ -20,7 +20,7 @@ func (r *worker[T]) finish(ctx context.Context) error {
 	if r.watcher != nil {
 		r.watcher.Runs(r.step, 0)
 	}
-	r.context.Act(-1, -1)
+	r.frames.Act(-1, -1)
 	r.atEnd()
 	if err := r.pull(ctx, r.plan.Microbatches-1); err != nil { // for a rank that had no use for all
 		return err
@@ -37,7 +37,7 @@ func (r *worker[T]) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.context.Audit(frames.Counts{}); err != nil && !r.cfg.Memory.TolerateLeaks {
+	if err := r.frames.Audit(frames.Counts{}); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err
 	}
 	if err := r.auditPlan(); err != nil {
@@ -123,10 +123,10 @@ func (r *worker[T]) contributions() error {
 	for s := range r.stages {
 		if r.stages[s].own {
 			from, to := r.plan.Span(s)
-			if err := r.context.Contributions(s, to-from); err != nil {
+			if err := r.frames.Contributions(s, to-from); err != nil {
 				faults = append(faults, err)
 			}
-			if name := r.context.Unseeded(s); name != "" && r.stages[s].gradientWanted && len(r.owners) > 0 {
+			if name := r.frames.Unseeded(s); name != "" && r.stages[s].gradientWanted && len(r.owners) > 0 {
 				faults = append(faults, fmt.Errorf("%w: stage %d (%s) records %q, which trains: ask for its seed (Microbatch.LossSeed) and multiply its gradient by it, or declare it with Decl.Metric", ErrUnseeded, s, r.stages[s].spec.Name, name))
 			}
 		}

@@ -521,7 +521,7 @@ func TestTwoBooksOnSeveralRanks(t *testing.T) {
 		chain = append(chain, stage)
 	}
 	g, err := runner.New(runner.Config[handle]{
-		Stages: chain, Spaces: runner.On[handle](arenas[0], arenas[1]), Schedule: "interleaved", Gradients: idle{},
+		Stages: chain, Spaces: runner.Spaces[handle](arenas[0], arenas[1]), Schedule: "interleaved", Gradients: idle{},
 		Losses: []loss.Def{{Name: "loss", Objective: true}},
 		World: runner.World[handle]{Capacity: 1, Copy: func(_, to int, _ handle) (handle, error) {
 			return arenas[to].Alloc(memory.Transfer, 100)

@@ -69,7 +69,7 @@ func newReaders(t *testing.T, ranks int, null bool) *readers {
 			return nil
 		}))
 	}
-	r.cfg.Spaces = runner.On(r.devs...)
+	r.cfg.Spaces = runner.Spaces(r.devs...)
 	return r
 }
 

@@ -24,7 +24,7 @@ func (d *deviceLosses[T]) cells() *T {
 }
 
 // open makes a cell for each loss, where the space has cells and a stage of the rank records any.
-func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Layout[T]) (err error) {
+func (d *deviceLosses[T]) open(space memory.Space[T], layouts []*frames.Declaration[T]) (err error) {
 	cells, ok := space.(loss.Cells[T])
 	count := 0
 	for _, layout := range layouts {

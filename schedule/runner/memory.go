@@ -104,7 +104,7 @@ func (r *worker[T]) auditPlan() error {
 	if l.rank == nil {
 		return nil
 	}
-	return r.context.AuditPlan(l.rank.Layout.Levels[l.place].Live, l.most)
+	return r.frames.AuditPlan(l.rank.Layout.Levels[l.place].Live, l.most)
 }
 
 // samplePlan writes down what the plan of memory has.
@@ -114,7 +114,7 @@ func (r *worker[T]) samplePlan(s *memory.Sample) {
 	if !s.Planned {
 		return
 	}
-	before, live := r.context.Baseline(), l.rank.Layout.Levels[l.place].Live
+	before, live := r.frames.Baseline(), l.rank.Layout.Levels[l.place].Live
 	s.LivePlanned, s.PeakPlanned = before+live, before+l.peak
 	l.peak = live
 }
@@ -124,7 +124,7 @@ func (r *worker[T]) explain(err error) error {
 	if !errors.Is(err, memory.ErrOverlap) {
 		return err
 	}
-	if lost := r.context.Lost(); lost != nil {
+	if lost := r.frames.Lost(); lost != nil {
 		return fmt.Errorf("%w; its place was needed: %w", lost, err)
 	}
 	return err
@@ -157,7 +157,7 @@ func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 		}
 		var h T
 		if part := slices.Index(entry.Out, e.Ref); part >= 0 {
-			h, _ = r.context.Entered(item, part)
+			h, _ = r.frames.Entered(item, part)
 		}
 		r.entered = append(r.entered, h)
 	}

@@ -13,8 +13,8 @@ import (
 // On takes a slice of devices of any type, and devices of several types where it is told.
 func TestOn(t *testing.T) {
 	a, b := device(t, false), device(t, true)
-	require.Equal(t, []memory.Space[buffer]{a, b}, runner.On([]kernels.Compute{a, b}...))
+	require.Equal(t, []memory.Space[buffer]{a, b}, runner.Spaces([]kernels.Compute{a, b}...))
 	hosts := []*kernels.Host{a.(*kernels.Host)}
-	require.Equal(t, []memory.Space[buffer]{a}, runner.On(hosts...))
-	require.Equal(t, []memory.Space[buffer]{a, b}, runner.On[buffer, memory.Space[buffer]](hosts[0], b.(*kernels.Null)))
+	require.Equal(t, []memory.Space[buffer]{a}, runner.Spaces(hosts...))
+	require.Equal(t, []memory.Space[buffer]{a, b}, runner.Spaces[buffer, memory.Space[buffer]](hosts[0], b.(*kernels.Null)))
 }

@@ -15,7 +15,7 @@ func (r *worker[T]) quantize(ctx context.Context, s int, e *effects.Effects) err
 	if r.stages[s].quantizer == nil { // which the check has refused
 		return errors.New("runner: the stage computes on its weights themselves")
 	}
-	r.context.Act(s, 0)
+	r.frames.Act(s, 0)
 	r.expected[e.To]++
 	backward := r.plan.HasBackward(s)
 	if backward {
@@ -26,6 +26,6 @@ func (r *worker[T]) quantize(ctx context.Context, s int, e *effects.Effects) err
 
 // makeWeights calls a stage for its copies, which the context takes over.
 func (r *worker[T]) makeWeights(ctx context.Context, s int, backward bool) error {
-	call := batchctx.OfWeights(r.context.Quantize(s, backward))
-	return r.context.Quantized(r.stages[s].quantizer.QuantizeWeights(ctx, call))
+	call := batchctx.NewQuantization(r.frames.Quantize(s, backward))
+	return r.frames.Quantized(r.stages[s].quantizer.QuantizeWeights(ctx, call))
 }

@@ -102,7 +102,7 @@ type recording[T any] struct {
 func (r *recording[T]) tape(rank int, buffers []layout.Buffer) *tape[T] {
 	runner := r.ranks[rank]
 	return &tape[T]{
-		space: runner.space, watched: r.spaces[rank], frames: runner.context, buffers: slices.Clone(buffers),
+		space: runner.space, watched: r.spaces[rank], frames: runner.frames, buffers: slices.Clone(buffers),
 		known: map[uint64]layout.Ref{}, tables: map[uint64]int{}, owed: map[layout.Ref]int{}, makers: map[layout.Ref]string{},
 	}
 }
@@ -224,7 +224,7 @@ func (r *recording[T]) entry(ctx context.Context, set uint64) (e layout.Entry, e
 	}
 	e = layout.Entry{Parts: set, Out: make([]layout.Ref, len(runner.parts))}
 	for part := range e.Out {
-		if h, there := runner.context.Entered(0, part); there {
+		if h, there := runner.frames.Entered(0, part); there {
 			e.Out[part] = tape.handed(h)
 		}
 	}
@@ -295,13 +295,13 @@ func (r *recording[T]) wanted(rank int) (set uint64) {
 // begin makes a rank's context ready for one microbatch.
 func (r *recording[T]) begin(runner *worker[T], pass frames.Pass, parts uint64) {
 	ones := slices.Repeat([]int{1}, len(runner.stages))
-	runner.context.Begin(0, pass, frames.Extent{Plan: &schedule.Plan{Windows: ones}, Wanted: []uint64{parts}, Entries: 1})
+	runner.frames.Begin(0, pass, frames.Extent{Plan: &schedule.Plan{Windows: ones}, Wanted: []uint64{parts}, Entries: 1})
 }
 
 // stop ends what a rank's context still holds.
 func (r *recording[T]) stop(runner *worker[T]) {
 	r.spaces[runner.rank].Watch(nil)
-	runner.context.Dry(nil)
+	runner.frames.Dry(nil)
 	runner.abort()
 }
 

@@ -31,7 +31,7 @@ func (t *trip[T]) quantize(ctx context.Context, s int) error {
 	}
 	made := &layout.Call{Events: tape.events}
 	var names []string
-	runner.context.Copies(s, func(w batchctx.WeightCopy, h T) {
+	runner.frames.Copies(s, func(w batchctx.WeightCopy, h T) {
 		made.Out = append(made.Out, tape.handed(h))
 		names = append(names, w.String())
 		if w.At == batchctx.AtForward {
@@ -42,7 +42,7 @@ func (t *trip[T]) quantize(ctx context.Context, s int) error {
 		return err
 	}
 	if *place == nil {
-		tape.name(made.Out, runner.context.Slots(s, 0), func(i int) string { return names[i] })
+		tape.name(made.Out, runner.frames.Slots(s, 0), func(i int) string { return names[i] })
 	} else if err := again(*place, made); err != nil {
 		return err
 	}

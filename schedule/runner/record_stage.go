@@ -42,7 +42,7 @@ func (r *recording[T]) pass(ctx context.Context, way way, profile []layout.Stage
 	}
 	for rank, runner := range r.ranks {
 		defer r.stop(runner)
-		defer runner.context.Recover(&err)
+		defer runner.frames.Recover(&err)
 		r.begin(runner, pass, r.wanted(rank))
 		if err := runner.fill(ctx, 0); err != nil {
 			return fmt.Errorf("the source of rank %d: %w", rank, err)
@@ -90,7 +90,7 @@ func (r *recording[T]) tapeOf(s int, profile *layout.StageProfile) *tape[T] {
 	maps.Copy(t.tables, r.tables[s])
 	for _, read := range runner.stages[s].spec.Reads {
 		part := slices.Index(runner.parts, read.Part)
-		if h, there := runner.context.Entered(0, part); there {
+		if h, there := runner.frames.Entered(0, part); there {
 			t.lent(layout.PartRead, part, h)
 		}
 	}
@@ -133,13 +133,13 @@ func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, non
 	}
 	made := &layout.Call{}
 	err := tape.record(kind.String(), func() error {
-		err := runner.context.End(f())
+		err := runner.frames.End(f())
 		if err != nil {
 			return err
 		}
 		before := len(tape.events)
 		if kind != schedule.F || last {
-			err = runner.context.DropSaved(s, 0, kind, last)
+			err = runner.frames.DropSaved(s, 0, kind, last)
 		}
 		made.Taken = len(tape.events) - before
 		return err
@@ -160,7 +160,7 @@ func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, non
 		}
 	}
 	if *place == nil {
-		tape.name(made.Out, runner.context.Slots(s, 0), func(port int) string {
+		tape.name(made.Out, runner.frames.Slots(s, 0), func(port int) string {
 			if spec := &runner.stages[s].spec; kind == schedule.F {
 				return fmt.Sprintf("output %q", spec.Outputs[port].Name)
 			} else {
@@ -222,7 +222,7 @@ func (t *trip[T]) bring(from, to int) ([]T, error) {
 // forward records F.
 func (t *trip[T]) forward(ctx context.Context, s int) error {
 	runner := t.at(s)
-	st, c := &runner.stages[s], runner.context
+	st, c := &runner.stages[s], runner.frames
 	if st.before >= 0 {
 		in, err := t.bring(s-1, s)
 		if err != nil {
@@ -242,7 +242,7 @@ func (t *trip[T]) forward(ctx context.Context, s int) error {
 	}
 	last := !t.hasBackward(st)
 	err := t.record(s, schedule.F, last, out, 0, func() error {
-		return st.Forward(ctx, batchctx.Of(c.Call(s, 0, frames.InForward)), in, out)
+		return st.Forward(ctx, batchctx.NewMicrobatch(c.Call(s, 0, frames.InForward)), in, out)
 	})
 	if err == nil && st.before >= 0 {
 		err = c.DropAt(effects.Input, s, 0)
@@ -258,10 +258,10 @@ func (t *trip[T]) forward(ctx context.Context, s int) error {
 // backward records B, I or W, as the runner runs them.
 func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error {
 	runner := t.at(s)
-	st, c := &runner.stages[s], runner.context
+	st, c := &runner.stages[s], runner.frames
 	if kind == schedule.W {
 		return t.record(s, kind, true, nil, 0, func() error {
-			return st.split.BackwardWeight(ctx, batchctx.Of(c.Call(s, 0, frames.InBackwardWeight)))
+			return st.split.BackwardWeight(ctx, batchctx.NewMicrobatch(c.Call(s, 0, frames.InBackwardWeight)))
 		})
 	}
 	var gradOut, gradIn []T
@@ -287,9 +287,9 @@ func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error
 	}
 	err := t.record(s, kind, kind == schedule.B || st.spec.Frozen, gradIn, st.noGradIn, func() error {
 		if kind == schedule.I && st.split != nil {
-			return st.split.BackwardInput(ctx, batchctx.Of(c.Call(s, 0, frames.InBackwardInput)), gradOut, gradIn)
+			return st.split.BackwardInput(ctx, batchctx.NewMicrobatch(c.Call(s, 0, frames.InBackwardInput)), gradOut, gradIn)
 		}
-		return st.Backward(ctx, batchctx.Of(c.Call(s, 0, frames.InBackward)), gradOut, gradIn)
+		return st.Backward(ctx, batchctx.NewMicrobatch(c.Call(s, 0, frames.InBackward)), gradOut, gradIn)
 	})
 	if err == nil && st.after >= 0 {
 		err = c.DropAt(effects.Gradient, s, 0)

@@ -62,7 +62,7 @@ func (d *deviced) alloc(class memory.Class, n int) buffer {
 
 func (d *deviced) config() runner.Config[buffer] {
 	return runner.Config[buffer]{
-		Stages: []stages.Stage[buffer]{&d.stage}, Spaces: runner.On(d.dev), Gradients: d.dev.(kernels.Compute),
+		Stages: []stages.Stage[buffer]{&d.stage}, Spaces: runner.Spaces(d.dev), Gradients: d.dev.(kernels.Compute),
 		Losses: objective,
 	}
 }

@@ -136,7 +136,7 @@ func chain() []*times {
 
 func config(chain []*times) runner.Config[number] {
 	cfg := runner.Config[number]{
-		Spaces: runner.On[number](memory.NewCollected[number](nil, func(number) int64 { return 8 })),
+		Spaces: runner.Spaces[number](memory.NewCollected[number](nil, func(number) int64 { return 8 })),
 
 		Losses:    []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 		Gradients: calculator{},

@@ -32,13 +32,13 @@ func (r *worker[T]) reduce(ctx context.Context, s int) error {
 // not written (L5).
 func (r *worker[T]) zeroUnwritten(s int) error {
 	for p, param := range r.stages[s].params {
-		if param.Contributes == frames.Frozen || r.context.Written(s, p) {
+		if param.Contributes == frames.Frozen || r.frames.Written(s, p) {
 			continue
 		}
 		if err := r.gradients.Zero(param.Grad); err != nil {
 			return err
 		}
-		r.context.SetWritten(s, p)
+		r.frames.SetWritten(s, p)
 	}
 	return nil
 }

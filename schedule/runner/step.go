@@ -30,9 +30,9 @@ func (r *worker[T]) begin(plan *program) {
 	}
 	r.expected = frames.Counts{}
 	r.sample = memory.Sample{}
-	r.result = &Result{Step: r.step, Microbatches: plan.Microbatches, FirstNonFinite: -1, Books: r.context.Books(), Simulated: plan.report}
+	r.result = &Result{Step: r.step, Microbatches: plan.Microbatches, FirstNonFinite: -1, Books: r.frames.Books(), Simulated: plan.report}
 	r.ledger.Reset()
-	r.context.Begin(r.step, pass, plan.extent)
+	r.frames.Begin(r.step, pass, plan.extent)
 	r.watchPeak(plan.Mode)
 }
 
@@ -45,7 +45,7 @@ func (r *worker[T]) end() {
 // program runs the actions of the rank's program, and the end of the step. A call on a
 // view that fails, anywhere in a stage or a source, unwinds to here.
 func (r *worker[T]) program(ctx context.Context) (err error) {
-	defer r.context.Recover(&err)
+	defer r.frames.Recover(&err)
 	if err := r.cells.reset(); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 					r.at(base + k)
 				}
 				if ctx.Err() != nil {
-					return r.foreign(action, context.Cause(ctx))
+					return r.locate(action, context.Cause(ctx))
 				}
 				r.action = action
 				if r.watcher != nil {
@@ -91,7 +91,7 @@ func (r *worker[T]) execute(ctx context.Context) error {
 func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	if !calls(action.Kind()) {
 		if err := r.actBetween(ctx, action, e); err != nil {
-			return r.foreign(action, err)
+			return r.locate(action, err)
 		}
 	} else if err := r.compute(ctx, action, e); err != nil {
 		return r.fault(action, r.explain(err))
@@ -99,7 +99,7 @@ func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.
 	if err := r.drop(action, e); err != nil {
 		return r.fault(action, err)
 	}
-	r.context.Settle()
+	r.frames.Settle()
 	if action.Drop()&schedule.Retire != 0 {
 		if err := r.retire(action); err != nil {
 			return r.fault(action, err)
@@ -111,7 +111,7 @@ func (r *worker[T]) act(ctx context.Context, action schedule.Action, e *effects.
 // put gives the context what an action hands over, but for the ports whose bit is set in none.
 func (r *worker[T]) put(e *effects.Effects, m int, h []T, none uint64) error {
 	r.expected[e.To]++
-	return r.context.PutAt(e.To, int(e.Stage), m, h, none)
+	return r.frames.PutAt(e.To, int(e.Stage), m, h, none)
 }
 
 // calls reports whether an action of the kind is a call of its stage.
@@ -150,12 +150,12 @@ func (r *worker[T]) forward(ctx context.Context, s, m int, e *effects.Effects) e
 		}
 	}
 	st := &r.stages[s]
-	if err := r.context.Open(s, m, st.in); err != nil {
+	if err := r.frames.Open(s, m, st.in); err != nil {
 		return err
 	}
 	r.expected[effects.Saved]++
-	view := batchctx.Of(r.context.Call(s, m, frames.InForward))
-	if err := r.context.End(st.Forward(ctx, view, st.in, st.out)); err != nil {
+	view := batchctx.NewMicrobatch(r.frames.Call(s, m, frames.InForward))
+	if err := r.frames.End(st.Forward(ctx, view, st.in, st.out)); err != nil {
 		return err
 	}
 	clear(st.in)
@@ -177,10 +177,10 @@ func unset(err error, what, argument, call string, ports []stages.Port) error {
 // output ends the outputs of a last stage, or gives them to whoever asked.
 func (r *worker[T]) output(action schedule.Action) error {
 	if r.cfg.Outputs == nil || r.plan.Mode != schedule.ForwardOnly {
-		return r.context.DropAt(effects.Output, action.Stage(), action.Microbatch())
+		return r.frames.DropAt(effects.Output, action.Stage(), action.Microbatch())
 	}
 	out := r.stages[action.Stage()].out
-	return r.context.GiveOutputs(out, func() error {
+	return r.frames.GiveOutputs(out, func() error {
 		defer clear(out)
 		return r.cfg.Outputs(r.plan.Item(action.Microbatch()), out)
 	})
@@ -192,7 +192,7 @@ func (r *worker[T]) backward(ctx context.Context, s, m int, call frames.Call, e 
 	var gradOut, gradIn []T
 	if st.after >= 0 {
 		gradOut = st.gradOut
-		if err := r.context.Gradients(s, m, gradOut, st.noGradOut); err != nil {
+		if err := r.frames.Gradients(s, m, gradOut, st.noGradOut); err != nil {
 			return err
 		}
 	}
@@ -202,21 +202,21 @@ func (r *worker[T]) backward(ctx context.Context, s, m int, call frames.Call, e 
 	if st.split == nil { // a frozen stage's I is its whole backward, without gradients
 		call = frames.InBackward
 	}
-	view := batchctx.Of(r.context.Call(s, m, call))
+	view := batchctx.NewMicrobatch(r.frames.Call(s, m, call))
 	var err error
 	if call == frames.InBackwardInput {
 		err = st.split.BackwardInput(ctx, view, gradOut, gradIn)
 	} else {
 		err = st.Backward(ctx, view, gradOut, gradIn)
 	}
-	if err = r.context.End(err); err != nil {
+	if err = r.frames.End(err); err != nil {
 		return err
 	}
 	clear(st.gradOut)
 	if gradIn == nil {
 		return nil
 	}
-	if err := r.context.CheckSizes(s, m, gradIn, st.noGradIn); err != nil {
+	if err := r.frames.CheckSizes(s, m, gradIn, st.noGradIn); err != nil {
 		return err
 	}
 	if err := r.put(e, m, gradIn, st.noGradIn); err != nil {
@@ -231,8 +231,8 @@ func (r *worker[T]) backwardWeight(ctx context.Context, s, m int) error {
 	if r.stages[s].split == nil { // which the check has refused
 		return errors.New("runner: the stage does not split its backward")
 	}
-	view := batchctx.Of(r.context.Call(s, m, frames.InBackwardWeight))
-	return r.context.End(r.stages[s].split.BackwardWeight(ctx, view))
+	view := batchctx.NewMicrobatch(r.frames.Call(s, m, frames.InBackwardWeight))
+	return r.frames.End(r.stages[s].split.BackwardWeight(ctx, view))
 }
 
 // pull asks the source for entries up to an item, and the look-ahead beyond it, but never
@@ -273,7 +273,10 @@ func (r *worker[T]) refused(item int, err error) error {
 
 // fill asks the source for the entry of an item.
 func (r *worker[T]) fill(ctx context.Context, item int) error {
-	return r.context.Pull(item, func() error { return r.source.Next(ctx, batchctx.OfEntry(r.context)) })
+	if err := r.frames.BeginEntry(item); err != nil {
+		return err
+	}
+	return r.frames.EndEntry(r.source.Next(ctx, batchctx.NewEntry(r.frames)))
 }
 
 // drop ends what the action's drop bits say, and writes down what should be gone by
@@ -288,13 +291,13 @@ func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 		switch place := left.First(); place {
 		case effects.Part:
 			r.expected[place] -= bits.OnesCount64(e.Parts)
-			err = r.context.DropParts(m, e.Parts)
+			err = r.frames.DropParts(m, e.Parts)
 		case effects.Saved:
-			err = r.context.DropSaved(s, m, action.Kind(), e.Last)
+			err = r.frames.DropSaved(s, m, action.Kind(), e.Last)
 		case effects.Output:
 			err = r.output(action)
 		default:
-			err = r.context.DropAt(place, s, m)
+			err = r.frames.DropAt(place, s, m)
 		}
 		if err != nil {
 			return err
@@ -306,14 +309,14 @@ func (r *worker[T]) drop(action schedule.Action, e *effects.Effects) error {
 // retire compares the books after a microbatch's last action (L6) and writes
 // the record of the memory log.
 func (r *worker[T]) retire(action schedule.Action) error {
-	if err := r.context.Audit(r.expected); err != nil && !r.cfg.Memory.TolerateLeaks {
+	if err := r.frames.Audit(r.expected); err != nil && !r.cfg.Memory.TolerateLeaks {
 		return err
 	}
 	if err := r.auditPlan(); err != nil {
 		return err
 	}
 	s := &r.sample
-	r.context.Sample(s)
+	r.frames.Sample(s)
 	r.samplePlan(s)
 	s.Microbatch, s.Stage, s.Kind = r.plan.Item(action.Microbatch()), action.Stage(), action.Kind().String()
 	if r.objective >= 0 {
@@ -340,7 +343,7 @@ func (r *worker[T]) abort() {
 		r.giveBack(st.gradIn)
 	}
 	r.giveBack(r.received)
-	r.context.Abort()
+	r.frames.Abort()
 }
 
 // giveBack releases what a failed call had put there before it failed.

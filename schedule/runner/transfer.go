@@ -14,7 +14,7 @@ import (
 func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *effects.Effects) error {
 	s, m := action.Stage(), action.Microbatch()
 	st := &r.stages[s]
-	r.context.Act(s, m)
+	r.frames.Act(s, m)
 	if action.Kind() <= schedule.WaitB && r.transport == nil {
 		return fmt.Errorf("runner: %v with no rank to transfer to", action.Kind())
 	}
@@ -70,7 +70,7 @@ func (r *worker[T]) tag(action schedule.Action) Tag {
 
 // send sends what the outbox has for an action, the ports without a gradient left out.
 func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, place effects.Place, none uint64) error {
-	lent, err := r.context.Sent(action.Stage(), action.Microbatch(), place, r.lent[:0], none)
+	lent, err := r.frames.Sent(action.Stage(), action.Microbatch(), place, r.lent[:0], none)
 	if err == nil {
 		err = r.transport.Send(ctx, to, r.tag(action), lent)
 	}

@@ -238,7 +238,7 @@ func (c *Config[T]) gradients(space memory.Space[T]) Gradients[T] {
 func (c *Config[T]) checkSpaces(f *faults) {
 	w := &c.World
 	if len(c.Spaces) == 0 {
-		f.add("there are no Spaces: give one for each rank of this process, runner.On(space)")
+		f.add("there are no Spaces: give one for each rank of this process, runner.Spaces(space)")
 	}
 	for i, space := range c.Spaces {
 		if isNil(space) {

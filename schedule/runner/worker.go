@@ -34,7 +34,7 @@ type worker[T any] struct {
 	owners    []effects.Use // one for each parameter that trains, on any rank: its first use
 
 	planner  *planner
-	context  *frames.Frames[T]
+	frames   *frames.Frames[T]
 	ledger   *loss.Ledger
 	cells    deviceLosses[T]
 	ring     *memory.Ring
@@ -104,9 +104,9 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	if cfg.Hooks.Peak != nil {
 		r.peak.space, _ = r.space.(memory.PeakWatched)
 	}
-	layouts := make([]*frames.Layout[T], len(cfg.Stages))
+	declared := make([]*frames.Declaration[T], len(cfg.Stages))
 	for s := range cfg.Stages {
-		layouts[s] = r.resolveStage(s)
+		declared[s] = r.resolveStage(s)
 	}
 	ports := 1 // for a gradient at step end
 	for _, st := range r.stages {
@@ -114,9 +114,9 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	}
 	r.received = make([]T, ports)
 	r.resolveGradients()
-	for s, layout := range layouts {
-		if layout != nil {
-			layout.InputGradient = r.stages[s].wantsGradient
+	for s, stage := range declared {
+		if stage != nil {
+			stage.InputGradient = r.stages[s].wantsGradient
 		}
 	}
 	r.resolveTies()
@@ -125,23 +125,23 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	if r.ledger, err = loss.NewLedger(cfg.Losses); err != nil {
 		return err
 	}
-	if err = r.cells.open(r.space, layouts); err != nil {
+	if err = r.cells.open(r.space, declared); err != nil {
 		return err
 	}
 	var poison func(T) error
 	if able, ok := r.gradients.(interface{ Poison(T) error }); ok {
 		poison = able.Poison
 	}
-	r.context, err = frames.New(frames.Config[T]{
+	r.frames, err = frames.New(frames.Config[T]{
 		Space: r.space, Rank: r.rank, Seed: cfg.Seed, Parts: r.parts, Replica: cfg.Replicas.Replica, Replicas: cfg.Replicas.Of,
-		Losses: r.ledger, Cells: r.cells.cells(), Seeds: seeds, Stages: layouts, Zero: r.zero, Poison: poison,
+		Losses: r.ledger, Cells: r.cells.cells(), Seeds: seeds, Stages: declared, Zero: r.zero, Poison: poison,
 	})
 	return err
 }
 
-// resolveStage asks a stage for all that it declares. It returns what the context must
-// know, nil for a stage of another rank.
-func (r *worker[T]) resolveStage(s int) *frames.Layout[T] {
+// resolveStage asks a stage for all that it declares. It returns the declaration that its frames
+// need, nil for a stage of another rank.
+func (r *worker[T]) resolveStage(s int) *frames.Declaration[T] {
 	st := &r.stages[s]
 	st.Stage = r.cfg.Stages[s]
 	st.spec = st.Stage.Spec()
@@ -175,19 +175,19 @@ func (r *worker[T]) resolveStage(s int) *frames.Layout[T] {
 	st.gradIn = make([]T, len(st.spec.Inputs))
 	st.out = make([]T, len(st.spec.Outputs))
 	st.gradOut = make([]T, len(st.spec.Outputs))
-	layout := &frames.Layout[T]{
+	declared := &frames.Declaration[T]{
 		Name: st.spec.Name, Inputs: len(st.spec.Inputs), Outputs: len(st.spec.Outputs),
 		Slots: st.spec.Slots, Params: st.params, Recomputes: st.spec.Recomputes,
 		WeightCopies: st.spec.WeightCopies,
 	}
 	for _, read := range st.spec.Reads {
-		layout.Reads = append(layout.Reads, frames.Read{Part: slices.Index(r.parts, read.Part), At: read.At})
+		declared.Reads = append(declared.Reads, frames.Read{Part: slices.Index(r.parts, read.Part), At: read.At})
 	}
-	layout.LossNames = st.spec.Losses
+	declared.LossNames = st.spec.Losses
 	for _, name := range st.spec.Losses {
-		layout.Losses = append(layout.Losses, lossIndex(r.cfg.Losses, name))
+		declared.Losses = append(declared.Losses, lossIndex(r.cfg.Losses, name))
 	}
-	return layout
+	return declared
 }
 
 // resolveGradients finds out for each stage whether it, or one before it in its copy
@@ -264,10 +264,10 @@ func (r *worker[T]) run(ctx context.Context, mode schedule.Mode, m int) (*Result
 
 // failed ends a step that has begun, and returns err with its place.
 func (r *worker[T]) failed(err error, over *bool) error {
-	err = r.foreign(r.action, err)
+	err = r.locate(r.action, err)
 	r.leave(err)
 	if r.cfg.Hooks.Failed != nil {
-		r.cfg.Hooks.Failed(r.rank, err, r.context.Owners())
+		r.cfg.Hooks.Failed(r.rank, err, r.frames.Owners())
 	}
 	*over = true
 	r.abort()
@@ -304,7 +304,7 @@ func (r *worker[T]) planFor(ctx context.Context, mode schedule.Mode, m int) (*pr
 // zero sets a gradient to zero before the first contribution of a step is added.
 func (r *worker[T]) zero(g T) error { return r.gradients.Zero(g) }
 
-// fault gives an error its place.
+// fault adds the location to an error.
 func (r *worker[T]) fault(action schedule.Action, err error) error {
 	e := &Error{Rank: r.rank, Action: action, Err: err}
 	if action.Kind() != schedule.None {
@@ -313,9 +313,9 @@ func (r *worker[T]) fault(action schedule.Action, err error) error {
 	return e
 }
 
-// foreign gives an error its place, but for one that has one: that of another rank,
+// locate adds the location to an error unless it has one already: that of another rank,
 // which a transport or the context of the ranks has brought here.
-func (r *worker[T]) foreign(action schedule.Action, err error) error {
+func (r *worker[T]) locate(action schedule.Action, err error) error {
 	if placed, ok := err.(*Error); ok {
 		return placed
 	}

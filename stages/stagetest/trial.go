@@ -220,7 +220,7 @@ func (t *trial[T]) start(s setting[T]) (*run[T], bool) {
 		hooks.Microbatch = func(sample *memory.Sample) { s.retired(sample.Microbatch) }
 	}
 	r, err := runner.New(runner.Config[T]{
-		Stages: chain, Spaces: runner.On(t.space), Losses: t.losses,
+		Stages: chain, Spaces: runner.Spaces(t.space), Losses: t.losses,
 		Gradients: t.subject.Gradients, Hooks: hooks, Seed: 1, ScaleExponent: s.exponent,
 		Plan: runner.Plan{Rule: s.rule, Group: s.group, LookAhead: s.lookAhead},
 	})

@@ -44,7 +44,7 @@ func Example() {
 	}
 	defer model.Close()
 	run, err := runner.New(runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev,
+		Stages: model.Stages(), Spaces: runner.Spaces(dev), Gradients: dev,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {

@@ -100,7 +100,7 @@ func newModel(t testing.TB, dev kernels.Compute, cfg transformer.Config, stageCo
 func newRunner(t testing.TB, dev kernels.Compute, list []stages.Stage[kernels.Buffer], change func(*runner.Config[kernels.Buffer])) *runner.Runner[kernels.Buffer] {
 	t.Helper()
 	cfg := runner.Config[kernels.Buffer]{
-		Stages: list, Spaces: runner.On(dev), Gradients: dev, Seed: runnerSeed, FirstStep: firstStep,
+		Stages: list, Spaces: runner.Spaces(dev), Gradients: dev, Seed: runnerSeed, FirstStep: firstStep,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	}
 	if change != nil {

@@ -43,7 +43,7 @@ func newPair(t *testing.T, cfg transformer.Config, batch []sequence) *pair {
 	p.model = newModelOn(t, cfg, []kernels.Compute{a, a, b, b})
 	var err error
 	p.group, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: p.model.Stages(), Spaces: runner.On[kernels.Buffer](a, b), Seed: runnerSeed,
+		Stages: p.model.Stages(), Spaces: runner.Spaces[kernels.Buffer](a, b), Seed: runnerSeed,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Plan:   runner.Plan{Placement: schedule.Placement{Rank: []int{0, 0, 1, 1}, Ranks: 2}},
 	})

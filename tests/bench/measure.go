@@ -95,7 +95,7 @@ func newTrainer(c configuration, threads int, o options) (t *trainer, err error)
 	}
 	t.source = newSource(t.dev, c)
 	t.runner, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: t.model.Stages(), Spaces: runner.On(t.dev), Seed: 1,
+		Stages: t.model.Stages(), Spaces: runner.Spaces(t.dev), Seed: 1,
 	})
 	return t, err
 }

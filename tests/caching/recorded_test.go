@@ -60,7 +60,7 @@ func recorded(t *testing.T, cfg transformer.Config, stageCount, tokens int) *lay
 	require.NoError(t, err)
 	stages := model.Stages()
 	profile, err := runner.Record(t.Context(), runner.Config[kernels.Buffer]{
-		Stages: stages, Spaces: runner.On(dev),
+		Stages: stages, Spaces: runner.Spaces(dev),
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	}, runner.Shape[kernels.Buffer]{Name: "tokens", Source: &source{dev, tokens}})
 	require.NoError(t, err)

@@ -99,7 +99,7 @@ func newRig(t testing.TB, d design) *rig {
 	}
 	var err error
 	r.runner, err = runner.New(runner.Config[tensor]{
-		Stages: d.build(t, r.model), Spaces: runner.On(space),
+		Stages: d.build(t, r.model), Spaces: runner.Spaces(space),
 		Losses:    []loss.Def{{Name: "squares", Reduction: loss.Mean, Objective: true}},
 		Gradients: gradients{r.pool},
 		Outputs:   r.sink,

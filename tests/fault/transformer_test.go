@@ -61,7 +61,7 @@ func newLanguage(t testing.TB, rule schedule.Rule, count int, recompute bool) *l
 		watched = append(watched, watch(&l.events, stage))
 	}
 	l.runner, err = runner.New(runner.Config[kernels.Buffer]{
-		Stages: watched, Spaces: runner.On(l.dev),
+		Stages: watched, Spaces: runner.Spaces(l.dev),
 		Losses:    []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Gradients: l.dev, Seed: 3,
 		Hooks: runner.Hooks{Action: func(_ int, a schedule.Action) {

@@ -230,7 +230,7 @@ func newNetwork(t *testing.T) *network {
 // config is what a runner needs.
 func (n *network) config() runner.Config[buffer] {
 	return runner.Config[buffer]{
-		Stages: n.stages, Spaces: runner.On(n.dev), Gradients: n.dev,
+		Stages: n.stages, Spaces: runner.Spaces(n.dev), Gradients: n.dev,
 		Losses: []loss.Def{{Name: "loss", Objective: true}},
 	}
 }

@@ -267,11 +267,12 @@ func TestAnEntryThatIsNeverDroppedIsCaught(t *testing.T) {
 	defer model.Arena.Close()
 	c, err := frames.New(frames.Config[toy.T]{
 		Space: model.Arena, Parts: toy.Parts,
-		Stages: []*frames.Layout[toy.T]{{Name: "reader", Reads: []frames.Read{{Part: 0}}}},
+		Stages: []*frames.Declaration[toy.T]{{Name: "reader", Reads: []frames.Read{{Part: 0}}}},
 	})
 	require.NoError(t, err)
 	c.Begin(0, batchctx.Train, frames.Extent{Plan: &schedule.Plan{Windows: []int{1}}, Entries: 1, Wanted: []uint64{1}})
-	require.NoError(t, c.Pull(0, func() error { return model.Source(4).Next(t.Context(), batchctx.OfEntry(c)) }))
+	require.NoError(t, c.BeginEntry(0))
+	require.NoError(t, c.EndEntry(model.Source(4).Next(t.Context(), batchctx.NewEntry(c))))
 	var found *batchctx.LeakError
 	require.True(t, errors.As(c.Audit(frames.Counts{}), &found))
 	require.Equal(t, memory.Entry, found.Class)

@@ -117,7 +117,7 @@ func TestNothingIsReachableOnceAMicrobatchHasRetired(t *testing.T) {
 			retired := map[int]bool{}
 			space := memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 })
 			r, err := runner.New(runner.Config[*tensor]{
-				Stages: n.chain(), Spaces: runner.On(space),
+				Stages: n.chain(), Spaces: runner.Spaces(space),
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
 				Hooks: runner.Hooks{Microbatch: func(s *memory.Sample) {
 					retired[s.Microbatch] = true
@@ -167,7 +167,7 @@ func TestNothingIsReachableAfterAFailure(t *testing.T) {
 			chain[fails] = &failing{chain[fails], cause, backward}
 			r, err := runner.New(runner.Config[*tensor]{
 				Stages: chain,
-				Spaces: runner.On[*tensor](memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 })),
+				Spaces: runner.Spaces[*tensor](memory.NewCollected[*tensor](nil, func(*tensor) int64 { return 512 })),
 				Losses: []loss.Def{{Name: "loss", Objective: true}},
 				Plan:   runner.Plan{LookAhead: 1},
 			})
@@ -216,7 +216,7 @@ func TestNothingIsReachableAfterAStepOfSeveralRanks(t *testing.T) {
 		size := func(*tensor) int64 { return 512 }
 		cfg := runner.Config[*tensor]{
 			Stages: chain,
-			Spaces: runner.On[*tensor](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
+			Spaces: runner.Spaces[*tensor](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
 			Losses: []loss.Def{{Name: "loss", Objective: true}},
 			Plan:   runner.Plan{Placement: schedule.Wave(2, 4), Rule: schedule.BreadthFirst},
 			World:  runner.World[*tensor]{Capacity: 2, Copy: func(_, _ int, h *tensor) (*tensor, error) { return n.make(0), nil }},
@@ -274,7 +274,7 @@ func TestNothingThatWasReceivedIsReachable(t *testing.T) {
 	size := func(*tensor) int64 { return 512 }
 	cfg := runner.Config[*tensor]{
 		Stages: []stages.Stage[*tensor]{first, last}, Schedule: "1f1b",
-		Spaces:    runner.On[*tensor](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
+		Spaces:    runner.Spaces[*tensor](memory.NewCollected(nil, size), memory.NewCollected(nil, size)),
 		Losses:    []loss.Def{{Name: "loss", Objective: true}},
 		Gradients: silent{},
 		World: runner.World[*tensor]{Copy: func(_, to int, _ *tensor) (*tensor, error) {

@@ -147,7 +147,7 @@ func empty(b *testing.B, null bool) (runner.Config[T], runner.Source[T]) {
 	}
 	cfg := runner.Config[T]{
 		Stages: []stages.Stage[T]{first, stages.Relay[T]("second", wire...), stages.Relay[T]("third", wire...), last},
-		Spaces: runner.On(dev), Gradients: dev,
+		Spaces: runner.Spaces(dev), Gradients: dev,
 		Losses: []loss.Def{{Name: "loss", Reduction: loss.Mean, Objective: true}},
 	}
 	return cfg, runner.Indexed(func(_ context.Context, e batchctx.Entry[T]) error {

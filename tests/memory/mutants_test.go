@@ -112,7 +112,7 @@ func TestNoRoomForAStep(t *testing.T) {
 	cfg := r.cfg
 	cfg.Memory.Profile = profile
 	full := &crowded{Host: r.hosts[1], full: true}
-	cfg.Spaces = runner.On[kernels.Buffer, memory.Space[kernels.Buffer]](r.devs[0], full)
+	cfg.Spaces = runner.Spaces[kernels.Buffer, memory.Space[kernels.Buffer]](r.devs[0], full)
 	group, err := runner.New(cfg)
 	require.NoError(t, err)
 	_, err = group.Step(t.Context(), 6, r.sources(fixed(5)))

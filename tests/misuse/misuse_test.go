@@ -244,7 +244,7 @@ var cases = []struct {
 		p.update = func(_ *program, result *runner.Result) error { return result.Update(nil) }
 	}, says: "the function of Update is nil: give the optimizer's step"},
 	{name: "a nil stage", change: func(p *program) { p.cfg.Stages[1] = nil }, says: "stage 1 is nil"},
-	{name: "no spaces", change: func(p *program) { p.cfg.Spaces = nil }, says: "there are no Spaces: give one for each rank of this process, runner.On(space)"},
+	{name: "no spaces", change: func(p *program) { p.cfg.Spaces = nil }, says: "there are no Spaces: give one for each rank of this process, runner.Spaces(space)"},
 	{name: "no microbatches", change: func(p *program) { p.microbatches = 0 }, says: "0 microbatches"},
 	{name: "no objective", change: func(p *program) { p.cfg.Losses = []loss.Def{{Name: "score", Metric: true}, {Name: "hits"}} }, is: runner.ErrNoObjective},
 	{name: "a loss that nobody lists", change: func(p *program) {
@@ -517,7 +517,7 @@ func TestCollectedTensorsAreNotAudited(t *testing.T) {
 		})
 	space := memory.NewSurveyed(nil, func(number) int64 { return 1024 })
 	r, err := runner.New(runner.Config[number]{
-		Stages: []stages.Stage[number]{stage}, Spaces: runner.On[number](space),
+		Stages: []stages.Stage[number]{stage}, Spaces: runner.Spaces[number](space),
 	})
 	require.NoError(t, err)
 	source := runner.Indexed(func(_ context.Context, e batchctx.Entry[number]) error {

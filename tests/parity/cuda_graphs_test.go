@@ -23,7 +23,7 @@ func inGraphs(t *testing.T, model transformer.Config, fake *fakecuda.Driver, cfg
 	config := func(dev kernels.Compute) (*transformer.Model, runner.Config[kernels.Buffer]) {
 		m, err := transformer.New(dev, model, 1)
 		require.NoError(t, err)
-		return m, runner.Config[kernels.Buffer]{Stages: m.Stages(), Spaces: runner.On(dev), Gradients: dev, Seed: 5}
+		return m, runner.Config[kernels.Buffer]{Stages: m.Stages(), Spaces: runner.Spaces(dev), Gradients: dev, Seed: 5}
 	}
 	null := kernels.NewNull(dev)
 	_, dry := config(null)

@@ -43,7 +43,7 @@ func onDeviceConfig(t *testing.T, dev kernels.Compute) (*transformer.Model, runn
 	}, 3)
 	require.NoError(t, err)
 	return m, runner.Config[kernels.Buffer]{
-		Stages: m.Stages(), Spaces: runner.On(dev), Gradients: dev,
+		Stages: m.Stages(), Spaces: runner.Spaces(dev), Gradients: dev,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	}
 }

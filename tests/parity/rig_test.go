@@ -79,7 +79,7 @@ func newRig(t testing.TB, cfg transformer.Config, v variant, change ...func(*run
 	require.NoError(t, err)
 	r := &rig{t: t, dev: dev, model: model}
 	r.config = runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(dev),
+		Stages: model.Stages(), Spaces: runner.Spaces(dev),
 		Losses:    []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Gradients: dev, Seed: drawSeed,
 		Hooks: runner.Hooks{Action: func(_ int, a schedule.Action) { r.actions = append(r.actions, a.WithDrop(0)) }},

@@ -54,7 +54,7 @@ func (e *empty) Backward(_ context.Context, mb toy.MB, gradOut, gradIn []toy.T) 
 
 func emptyConfig(arena *memory.Arena) runner.Config[toy.T] {
 	return runner.Config[toy.T]{
-		Spaces: runner.On(arena),
+		Spaces: runner.Spaces(arena),
 		Stages: []toy.S{
 			&empty{arena: arena, first: true}, &empty{arena: arena},
 			&empty{arena: arena}, &empty{arena: arena, last: true},

@@ -68,7 +68,7 @@ func openTransformer(t *testing.T, recompute bool) (*runner.Runner[kernels.Buffe
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, model.Close()) })
 	r, err := runner.New(runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(device), Gradients: device,
+		Stages: model.Stages(), Spaces: runner.Spaces(device), Gradients: device,
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		Hooks:  runner.Hooks{Microbatch: func(*memory.Sample) {}},
 	})

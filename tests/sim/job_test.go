@@ -139,7 +139,7 @@ func (j *job) begin() []error {
 			continue
 		}
 		j.runners[rank], errs[rank] = runner.New(runner.Config[T]{
-			Stages: j.model.Stages(), Spaces: runner.On[T](j.devs[rank]), FirstStep: j.number,
+			Stages: j.model.Stages(), Spaces: runner.Spaces[T](j.devs[rank]), FirstStep: j.number,
 			Plan:  runner.Plan{Placement: j.placement, Rule: found.Rule, LookAhead: j.Job.LookAhead},
 			World: runner.World[T]{Ranks: j.Job.Ranks, First: rank, Transport: func(int) runner.Transport[T] { return j.ends[rank] }},
 			Hooks: runner.Hooks{Action: func(int, schedule.Action) {

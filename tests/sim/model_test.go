@@ -99,7 +99,7 @@ func (w *world) reference() (numbers, error) {
 		return numbers{}, err
 	}
 	defer model.Close()
-	r, err := runner.New(runner.Config[T]{Schedule: "gpipe", Stages: model.Stages(), Spaces: runner.On(host), FirstStep: w.number})
+	r, err := runner.New(runner.Config[T]{Schedule: "gpipe", Stages: model.Stages(), Spaces: runner.Spaces(host), FirstStep: w.number})
 	if err != nil {
 		return numbers{}, err
 	}

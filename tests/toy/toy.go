@@ -59,7 +59,7 @@ func New(n int) (*Model, error) {
 // Config returns what a runner needs to train the model.
 func (m *Model) Config() runner.Config[T] {
 	return runner.Config[T]{
-		Stages: m.Stages, Spaces: runner.On(m.Arena), Losses: Losses, Gradients: Gradients{m.Arena},
+		Stages: m.Stages, Spaces: runner.Spaces(m.Arena), Losses: Losses, Gradients: Gradients{m.Arena},
 	}
 }
 

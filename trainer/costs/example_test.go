@@ -35,7 +35,7 @@ func Example() {
 	})
 	measured, err := costs.Measure(context.Background(), costs.Config[kernels.Buffer]{
 		Runner: runner.Config[kernels.Buffer]{
-			Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev,
+			Stages: model.Stages(), Spaces: runner.Spaces(dev), Gradients: dev,
 			Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 		},
 		Source:  func(int) runner.Source[kernels.Buffer] { return tokens },

@@ -29,7 +29,7 @@ func Example() {
 	defer model.Close()
 	run := metrics.New(1)
 	r, err := runner.New(runner.Config[kernels.Buffer]{
-		Stages: model.Stages(), Spaces: runner.On(dev), Gradients: dev, Hooks: run.Hooks(),
+		Stages: model.Stages(), Spaces: runner.Spaces(dev), Gradients: dev, Hooks: run.Hooks(),
 		Losses: []loss.Def{{Name: transformer.LossName, Reduction: loss.Mean, Objective: true}},
 	})
 	if err != nil {

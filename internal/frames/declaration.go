@@ -54,8 +54,8 @@ func (a At) String() string {
 	return strings.Join(names, "|")
 }
 
-// atCall returns when a read is, of a call.
-func atCall(c Call) At {
+// AtCall returns the reads of a call.
+func AtCall(c Call) At {
 	switch c {
 	case InForward:
 		return AtForward
@@ -83,7 +83,8 @@ const (
 // String names the constant.
 func (t Taker) String() string { return [...]string{"ByBackward", "ByWeight"}[t] }
 
-func (t Taker) takenIn(c Call) bool {
+// TakenIn reports whether a call is the taker.
+func (t Taker) TakenIn(c Call) bool {
 	return c == InBackward || t == ByBackward && c == InBackwardInput || t == ByWeight && c == InBackwardWeight
 }
 
@@ -128,9 +129,17 @@ type Read struct {
 	At   At
 }
 
-// Layout is what the context must know of a stage to hold its things. Losses
+// When returns At, AtForward for its zero value.
+func (r Read) When() At {
+	if r.At == 0 {
+		return AtForward
+	}
+	return r.At
+}
+
+// Declaration is what a stage declares that it needs to be held. Losses
 // maps the stage's own numbering of losses, whose names are LossNames, to the ledger's.
-type Layout[T any] struct {
+type Declaration[T any] struct {
 	Name    string
 	Inputs  int // tensors
 	Outputs int

@@ -1,0 +1,112 @@
+package frames
+
+import (
+	"github.com/weir-ml/weir/internal/effects"
+	"github.com/weir-ml/weir/memory"
+)
+
+// StageCall is the call of a stage that runs. Package batchctx holds the rules of its
+// Microbatch over it; the methods here change the frames and their book.
+type StageCall[T any] struct {
+	Frames     *Frames[T]
+	Declared   *Declaration[T]
+	Kind       Call
+	Microbatch int     // as the plan numbers it
+	Item       int     // as the batch does
+	Access     *Access // the stage's own, or narrowed
+	stage      *stage[T]
+	frame      *frame[T]
+	narrowed   Access
+}
+
+// Access is the set of the stage's slots, reads, losses, parameters and copies of weights
+// that a call may reach: a decorator gives each child those of its own, numbered from 0. A
+// child with Discard saves nothing: what it saves is released at once. A child with Frozen
+// has no W: what it saves for W its backward takes.
+type Access struct {
+	Slots, Reads, Losses, Params, Copies Range
+	Pass                                 Pass
+	Discard                              bool
+	Frozen                               bool
+}
+
+// Range is Count numbers from First on.
+type Range struct{ First, Count int }
+
+// Sub returns count numbers of r from its own number first on.
+func (r Range) Sub(first, count int) Range { return Range{r.First + first, count} }
+
+// Clip returns the part of r that is in own, which begins at 0.
+func (r Range) Clip(own Range) Range {
+	if r.First < 0 || r.First > own.Count {
+		return Range{}
+	}
+	return Range{r.First, min(r.Count, own.Count-r.First)}
+}
+
+// At returns the stage's number of a child's number i, and whether the child has it.
+func (r Range) At(i int) (int, bool) { return r.First + i, i >= 0 && i < r.Count }
+
+// SetAccess narrows the call to a, as far as the stage has it.
+func (c *StageCall[T]) SetAccess(a Access) {
+	own := &c.stage.access
+	a.Slots, a.Reads = a.Slots.Clip(own.Slots), a.Reads.Clip(own.Reads)
+	a.Losses, a.Params = a.Losses.Clip(own.Losses), a.Params.Clip(own.Params)
+	a.Copies = a.Copies.Clip(own.Copies)
+	c.narrowed = a
+	c.Access = &c.narrowed
+}
+
+// Part returns a part of the microbatch's entry, and whether the rank still has it.
+func (c *StageCall[T]) Part(part int) (h T, alive bool) {
+	f := c.Frames
+	cell := f.part(c.Item, part)
+	return cell.Handle, cell.Held() && f.entryOf[c.Item&f.entryMask] == c.Microbatch
+}
+
+// Slot returns a slot of the stage's frame, nil after the frame has ended.
+func (c *StageCall[T]) Slot(slot int) *Cell[T] {
+	if !c.frame.open || c.frame.microbatch != c.Microbatch {
+		return nil
+	}
+	return &c.frame.slots[slot]
+}
+
+// WeightCopy returns the place of a copy of a weight of the stage.
+func (c *StageCall[T]) WeightCopy(n int) *Cell[T] { return &c.stage.copies[n] }
+
+// Loss returns the state of a loss of the stage.
+func (c *StageCall[T]) Loss(loss int) *LossState { return &c.stage.losses[loss] }
+
+// Param returns the state of a use of a parameter by the stage.
+func (c *StageCall[T]) Param(param int) *ParamState { return &c.stage.uses[param] }
+
+// Drop releases a cell in the call.
+func (c *StageCall[T]) Drop(cell *Cell[T], place effects.Place) error {
+	return c.Frames.drop(cell, c.Frames.running.stage, place)
+}
+
+// DropEarly releases a slot before its action ends. A reference of the stage's own may end
+// later in the call, so that Settle looks for a leak and this does not.
+func (c *StageCall[T]) DropEarly(slot *Cell[T]) error {
+	noticed := c.Frames.suspect
+	err := c.Drop(slot, effects.Saved)
+	if c.Frames.book != nil {
+		c.Frames.suspect = noticed
+	}
+	return err
+}
+
+// Pass takes over a handle that a decorator passes from one child to another.
+func (c *StageCall[T]) Pass(h T) error {
+	var cell Cell[T]
+	return c.Frames.Hold(&cell, h, ^of(memory.Workspace, memory.Loss))
+}
+
+// DropPassed releases a handle that Pass has taken over.
+func (c *StageCall[T]) DropPassed(h T) error {
+	return c.Drop(&Cell[T]{Handle: h, State: Full}, passing)
+}
+
+// end makes the call refuse everything.
+func (c *StageCall[T]) end() { c.Kind, c.Declared = None, nil }
