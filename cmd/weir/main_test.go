@@ -132,7 +132,12 @@ func TestCheckFaults(t *testing.T) {
 
 	_, stderr, status = weir(good+strings.Repeat("x 1 +0: 0F0 1F0 1B0 0B0\n", 9), "check", "-")
 	require.Equal(t, 1, status)
-	require.Regexp(t, `^(.*\n)+<stdin>: and \d+ more faults\n$`, stderr)
+	require.Regexp(t, `^(.*\n)+<stdin>: and \d+ more: use after drop\n<stdin>: and \d+ more: missing drop\n<stdin>: and \d+ more: retire\n$`, stderr)
+	require.Equal(t, 6, strings.Count(stderr, "action twice"), "five, and how many more")
+
+	// What is missing has the place behind which it belongs.
+	_, stderr, _ = weir("0F0,0F1,0F3,0B0,0B1,0B2,0B3\n", "check", "-")
+	require.Contains(t, stderr, "<stdin>:1:5: missing action: Rank 0 never runs 0F2; add it behind 0F1.\n")
 
 	// The same as JSON, on standard output, with the faults on standard error as well.
 	stdout, stderr, status = weir(broken, "check", "-", "--json")

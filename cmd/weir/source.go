@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -160,17 +161,40 @@ func proven(plan *schedule.Plan, file *format.File, capacity int) (check.Proof, 
 		}
 		if file != nil {
 			one.File = file.Name
-			one.Line, one.Column = file.Place(f.Rank, f.Position)
+			position := f.Position
+			if before, at, ok := preceding(plan, &f); ok {
+				position, one.Text = at, fmt.Sprintf("%s behind %v.", strings.TrimSuffix(f.Text, "."), before)
+			}
+			one.Line, one.Column = file.Place(f.Rank, position)
 		}
 		found = append(found, one)
 	}
 	if file != nil {
 		found = append(found, hints(file)...)
 	}
-	if invalid.More > 0 {
-		found = append(found, fault{File: found[0].File, Text: fmt.Sprintf("and %d more faults", invalid.More)})
+	for _, code := range slices.Sorted(maps.Keys(invalid.More)) {
+		found = append(found, fault{File: found[0].File, Text: fmt.Sprintf("and %d more: %v", invalid.More[code], code)})
 	}
 	return proof, found
+}
+
+// preceding finds the action behind which a missing one belongs, that of its stage and kind
+// of the last microbatch before its own, within what of a program a file may spell out.
+func preceding(plan *schedule.Plan, f *check.Fault) (found schedule.Action, at int64, ok bool) {
+	if f.Code != check.Missing || f.Rank < 0 {
+		return found, 0, false
+	}
+	position := int64(0)
+	for a := range plan.All(f.Rank) {
+		if a.Stage() == f.Action.Stage() && a.Kind() == f.Action.Kind() && a.Microbatch() < f.Action.Microbatch() &&
+			(!ok || a.Microbatch() > found.Microbatch()) {
+			found, at, ok = schedule.Act(a.Kind(), a.Stage(), a.Microbatch()), position, true
+		}
+		if position++; position > format.MaxBytes {
+			break
+		}
+	}
+	return found, at, ok
 }
 
 // hints are what may be behind the faults of a file.

@@ -300,8 +300,8 @@ func (c *Checker) countStage(stage int) {
 func (c *Checker) missing(stage int, kind schedule.Kind, lacking repeats.Runs) {
 	rank := c.Plan.Placement.Rank[stage]
 	for i, r := range lacking {
-		if len(c.Faults) >= maxFaults {
-			c.more += len(lacking) - i
+		if c.listed[Missing] >= maxFaults {
+			c.addMore(Missing, len(lacking)-i)
 			return
 		}
 		also := ""

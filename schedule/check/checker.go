@@ -25,7 +25,8 @@ type Checker struct {
 	compared int64 // messages, one by one
 
 	Faults []Fault
-	more   int
+	listed [numCodes]int
+	more   map[Code]int
 	seen   map[faultPlace]struct{}
 }
 
@@ -51,18 +52,22 @@ func (c *Checker) Err() error {
 	return &Error{Plan: c.Name, Faults: c.Faults, More: c.more}
 }
 
-// Add adds a fault, in the place of the last one where the list is full and it
-// is a deadlock, which must not be lost.
+// Add adds a fault, or counts it where enough of its code are listed.
 func (c *Checker) Add(f Fault) {
-	switch {
-	case len(c.Faults) < maxFaults:
+	if c.listed[f.Code] < maxFaults {
 		c.Faults = append(c.Faults, f)
-	case f.Code == Deadlock:
-		c.Faults[maxFaults-1] = f
-		c.more++
-	default:
-		c.more++
+		c.listed[f.Code]++
+		return
 	}
+	c.addMore(f.Code, 1)
+}
+
+// addMore counts faults that are not listed.
+func (c *Checker) addMore(code Code, n int) {
+	if c.more == nil {
+		c.more = map[Code]int{}
+	}
+	c.more[code] += n
 }
 
 // plain adds a fault of no action.

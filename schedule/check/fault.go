@@ -72,15 +72,15 @@ type Fault struct {
 	Cycle []Waiting
 }
 
-// maxFaults is how many faults a Error lists.
-const maxFaults = 20
+// maxFaults is how many faults of one code an Error lists.
+const maxFaults = 5
 
 // Error says everything that is wrong with a plan. It is ErrInvalidPlan, and
 // ErrDeadlock where a fault is.
 type Error struct {
-	Plan   string  // the plan's name
-	Faults []Fault // the first of them; a fault that comes back in every repeat is listed once
-	More   int     // how many more there are
+	Plan   string       // the plan's name
+	Faults []Fault      // the first of each code; a fault that comes back in every repeat is listed once
+	More   map[Code]int // how many more there are of a code
 }
 
 // Error returns one sentence for each fault, on one line.
@@ -91,8 +91,10 @@ func (e *Error) Error() string {
 		b.WriteByte(' ')
 		b.WriteString(f.Text)
 	}
-	if e.More > 0 {
-		fmt.Fprintf(&b, " There are %d more faults.", e.More)
+	for code := range Code(numCodes) {
+		if n := e.More[code]; n > 0 {
+			fmt.Fprintf(&b, " There are %d more faults of the kind %q.", n, code)
+		}
 	}
 	return b.String()
 }

@@ -248,7 +248,7 @@ func compareWithList(t require.TestingT, p *schedule.Plan, capacity int) {
 	}
 	require.Equal(t, want == nil, got == nil, "segments: %v\nlists: %v", got, want)
 	invalid, ok := errors.AsType[*check.Error](want)
-	if !ok || invalid.More > 0 {
+	if !ok || len(invalid.More) > 0 {
 		return
 	}
 	require.Equal(t, plantest.CodesOf(want), plantest.CodesOf(got), "segments: %v\nlists: %v", got, want)
