@@ -202,7 +202,7 @@ func (c *memPlanCmd) Run(s *streams) error {
 	}
 	out := certified(step, made)
 	if c.WhatIf {
-		asItIs := layout.Tried{Name: "as it is", Bytes: made.Total(), Plan: step.plan}
+		asItIs := layout.Alternative{Name: "as it is", Bytes: made.Total(), Plan: step.plan}
 		if out.WhatIf, err = c.whatIf(ctx, step, asItIs, others); err != nil {
 			return err
 		}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
-	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/units"
 )
@@ -39,6 +38,8 @@ type instead struct {
 	Microbatches int `json:"microbatches"`
 	// Best says that no other one with as many microbatches is as low and as fast.
 	Best bool `json:"best"`
+
+	other *layout.Alternative
 }
 
 // beats reports whether one is as low and as fast as another, and better in one of them.
@@ -53,8 +54,8 @@ func (o *instead) equals(other instead) bool {
 	return o.Microbatches == other.Microbatches && o.Bytes == other.Bytes && o.Makespan == other.Makespan
 }
 
-// alternatives returns what could be run instead: nothing for a plan that is a file.
-func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
+// alternatives returns other ways to run the step: none of a plan that is a file.
+func (c *memPlanCmd) alternatives(step *step) (list []layout.Alternative, err error) {
 	named, err := schedule.Find(c.Plan)
 	if err != nil {
 		return nil, nil
@@ -63,31 +64,20 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 	if err != nil {
 		return nil, err
 	}
-	// with returns a plan of other parameters or another profile, under a name, and what fewer in
-	// flight make of it.
-	with := func(name string, params schedule.Params, t *layout.Profile) (list []layout.Alternative) {
-		passes, err := c.passes(params.Placement, t)
+	// add adds the plan of other parameters or another profile, and its variants.
+	add := func(name string, params schedule.Params, profile *layout.Profile) {
+		passes, err := c.passes(params.Placement, profile)
 		if err != nil {
-			return nil
+			return
 		}
+		one := layout.Alternative{Rule: named.Rule, Params: params, Profile: profile, Passes: passes}
 		if name != "" {
-			list = append(list, layout.Alternative{Name: name, Changes: 1, Make: func() (*schedule.Plan, *layout.Profile, error) {
-				plan, err := named.Rule(params)
-				if err == nil {
-					plan, err = lower.Prepare(plan, passes)
-				}
-				return plan, t, err
-			}})
-		}
-		for _, one := range layout.Alternatives(named.Rule, params, t, passes) {
-			if name != "" {
-				one.Name, one.Changes = name+", "+one.Name, one.Changes+1
-			}
+			one.Name, one.Changes = name, 1
 			list = append(list, one)
 		}
-		return list
+		list = append(list, one.Variants()...)
 	}
-	list := with("", params, step.profile)
+	add("", params, step.profile)
 	if c.Less != "" {
 		less := *c
 		less.Profile = c.Less
@@ -99,14 +89,14 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 		if n := len(t.Shapes[0].Stages); n != place.Depth() && n != place.Stages() {
 			return nil, usage("%s: a profile of %s, and the plan has %d: give --recompute a profile of the same stages", c.Less, units.Number(n, "stage"), place.Depth())
 		}
-		list = append(list, with("stages that recompute", params, t)...)
+		add("stages that recompute", params, t)
 	}
 	if c.Profile == "" { // figures are in proportion to tokens
 		for cut := 2; cut <= mostCuts; cut *= 2 {
 			smaller := params
 			smaller.Microbatches *= cut
 			name := fmt.Sprintf("%d microbatches of 1/%d the size", smaller.Microbatches, cut)
-			list = append(list, with(name, smaller, layout.FromFigures(step.plan, cutFigures(layout.FromCosts(step.plan, step.costs), cut)))...)
+			add(name, smaller, layout.FromFigures(step.plan, cutFigures(layout.FromCosts(step.plan, step.costs), cut)))
 		}
 	}
 	for ranks := params.Placement.Ranks + 1; ranks <= params.Placement.Depth(); ranks++ {
@@ -116,8 +106,8 @@ func (c *memPlanCmd) alternatives(step *step) ([]layout.Alternative, error) {
 		}
 		wider := params
 		wider.Placement = p
-		if more := with(units.Number(ranks, "rank"), wider, step.profile); len(more) > 0 {
-			list = append(list, more[0])
+		if passes, err := c.passes(p, step.profile); err == nil {
+			list = append(list, layout.Alternative{Name: units.Number(ranks, "rank"), Changes: 1, Rule: named.Rule, Params: wider, Profile: step.profile, Passes: passes})
 		}
 		break
 	}
@@ -136,43 +126,43 @@ func cutFigures(figures []layout.Figures, cut int) []layout.Figures {
 	return figures
 }
 
-// whatIf simulates the alternatives and lays out those that may be worth it: which nothing
-// that is laid out beats, even if they needed no more than is alive at once. They are laid
-// out quickly first, and then longer what still may get better.
-func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Tried, others []layout.Alternative) ([]instead, error) {
-	first, err := c.timed(step, asItIs)
+// whatIf simulates the alternatives and lays out each that no layout beats yet, even if it
+// needed no more than its bound. All layouts are quick at first; then more work is done on
+// those that may get better.
+func (c *memPlanCmd) whatIf(ctx context.Context, step *step, asItIs layout.Alternative, others []layout.Alternative) ([]instead, error) {
+	first, err := c.timed(step, &asItIs)
 	if err != nil {
 		return nil, err
 	}
-	list, tried := []instead{first}, []layout.Tried{asItIs}
-	for _, t := range layout.Weigh(others, step.cfg) {
-		if one, err := c.timed(step, t); err == nil { // else there is no time that can be told
-			list, tried = append(list, one), append(tried, t)
+	list := []instead{first}
+	for _, other := range layout.Weigh(others, step.cfg) {
+		if one, err := c.timed(step, &other); err == nil { // else its time is unknown
+			list = append(list, one)
 		}
 	}
-	byBound := make([]int, 0, len(list))
+	byBound := make([]*instead, 0, len(list))
 	for i := range list[1:] {
-		byBound = append(byBound, i+1)
+		byBound = append(byBound, &list[i+1])
 	}
-	slices.SortStableFunc(byBound, func(i, k int) int { return cmp.Compare(list[i].Bound, list[k].Bound) })
-	// lay lays out what may be worth it, and returns what still may get better.
-	lay := func(which []int, work int64) (open []int) {
-		for _, i := range which {
-			low := list[i]
+	slices.SortStableFunc(byBound, func(a, b *instead) int { return cmp.Compare(a.Bound, b.Bound) })
+	// layOut lays out alternatives, and returns those that may get better.
+	layOut := func(some []*instead, work int64) (open []*instead) {
+		for _, one := range some {
+			low := *one
 			low.Bytes = low.Bound
-			if tried[i].Allocations > mostBirths || beaten(list, &low) || tried[i].LayOut(ctx, cmp.Or(c.Work, work)) != nil {
+			if one.other.Allocations > mostBirths || beaten(list, &low) || one.other.LayOut(ctx, cmp.Or(c.Work, work)) != nil {
 				continue
 			}
-			if list[i].Bytes = tried[i].Bytes; list[i].Bytes > list[i].Bound {
-				open = append(open, i)
+			if one.Bytes = one.other.Bytes; one.Bytes > one.Bound {
+				open = append(open, one)
 			}
 		}
 		return open
 	}
-	if open := lay(byBound, quickWork); c.Work == 0 && len(open) > 0 {
+	if open := layOut(byBound, quickWork); c.Work == 0 && len(open) > 0 {
 		// A search is to place everything eight times at least.
 		share := max(longerWork/int64(step.plan.Placement.Ranks)/int64(len(open)), quickWork)
-		lay(slices.DeleteFunc(open, func(i int) bool { return 8*int64(tried[i].Allocations) > share }), share)
+		layOut(slices.DeleteFunc(open, func(one *instead) bool { return 8*int64(one.other.Allocations) > share }), share)
 	}
 	for i := range list {
 		list[i].Best = list[i].Bytes > 0 && !beaten(list, &list[i]) && !slices.ContainsFunc(list[:i], list[i].equals)
@@ -187,16 +177,16 @@ func beaten(list []instead, one *instead) bool {
 	return slices.ContainsFunc(list, func(other instead) bool { return other.beats(one) })
 }
 
-// timed simulates what was tried. A microbatch of which there are more takes less time, in
-// proportion to its tokens; a hop takes what it did, and so does what is done once in a
-// step.
-func (c *memPlanCmd) timed(step *step, t layout.Tried) (instead, error) {
+// timed simulates an alternative. If there are more microbatches, each takes less time, in
+// proportion to its tokens; the time of a hop does not change, nor of an action that is done
+// once in a step.
+func (c *memPlanCmd) timed(step *step, other *layout.Alternative) (instead, error) {
 	times := saving(step.times, func(s *simulate.StageCosts) {
 		if s.Recompute == 0 { // a stage that recomputes takes the time of its forward more
 			s.Recompute = s.F
 		}
 	})
-	few, many := int64(step.plan.Microbatches), int64(t.Plan.Microbatches)
+	few, many := int64(step.plan.Microbatches), int64(other.Plan.Microbatches)
 	times.Latency = times.Latency * many / few
 	for i := range times.Stages {
 		times.Stages[i].Quantize = times.Stages[i].Quantize * many / few
@@ -205,19 +195,21 @@ func (c *memPlanCmd) timed(step *step, t layout.Tried) (instead, error) {
 	for i := range times.Links {
 		times.Links[i].Latency = times.Links[i].Latency * many / few
 	}
-	r, err := simulate.Run(t.Plan, times, t.Plan.Capacity)
+	r, err := simulate.Run(other.Plan, times, other.Plan.Capacity)
 	if err != nil {
 		return instead{}, err
 	}
-	return instead{Name: t.Name, Bytes: t.Bytes, Bound: t.Bound, Microbatches: t.Plan.Microbatches, Makespan: times.Units(r.Makespan) * float64(few) / float64(many)}, nil
+	return instead{
+		Name: other.Name, Bytes: other.Bytes, Bound: other.Bound, Microbatches: other.Plan.Microbatches,
+		Makespan: times.Units(r.Makespan) * float64(few) / float64(many), other: other,
+	}, nil
 }
 
 // refusal is the error of a plan that does not fit its budget, with what would, and how
 // long that takes.
 func (c *memPlanCmd) refusal(ctx context.Context, step *step, others []layout.Alternative, err error) error {
 	refused := c.unplanned(err)
-	asItIs := layout.Tried{Name: "as it is", Bytes: 1 << 62, Plan: step.plan}
-	list, err := c.whatIf(ctx, step, asItIs, others)
+	list, err := c.whatIf(ctx, step, layout.Alternative{Name: "as it is", Bytes: 1 << 62, Plan: step.plan}, others)
 	if err != nil || len(list) == 1 {
 		return errors.Join(refused, err)
 	}

@@ -12,91 +12,91 @@ import (
 )
 
 // Alternative is another way to run a step, with the same tokens, for a plan that does not
-// fit its budget.
+// fit its budget. Weigh makes its plan, LayOut lays it out.
 type Alternative struct {
 	Name    string // such as "at most 2 in flight on a rank (cap 2)"
-	Changes int    // how many things are other than in the plan, 1 or more
-	// Make returns the plan and its profile. An error means that there is none. It is called
-	// from several goroutines at once with those of other alternatives.
-	Make func() (*schedule.Plan, *Profile, error)
+	Changes int    // number of differences from the plan, 1 or more
+	Rule    schedule.Rule
+	Params  schedule.Params
+	Passes  lower.Passes
+	Profile *Profile
+
+	Plan  *schedule.Plan
+	Bound int64 // no layout is lower, on the rank that needs most, with the resident bytes
+	// Allocations is the number of buffers to place, on the rank that has most: a layout takes
+	// ten microseconds for each, or more.
+	Allocations int
+	Bytes       int64 // the lowest layout so far, as Bound; 0 before there is one
+
+	cfg Config
 }
 
-// Alternatives returns what may need less memory than the plan that a rule makes:
-//   - fewer microbatches in flight, where the rule takes a cap, else by depth-first;
+// with returns an alternative that differs in one more thing.
+func (a Alternative) with(name string) Alternative {
+	if a.Name != "" {
+		name = a.Name + ", " + name
+	}
+	a.Name, a.Changes = name, a.Changes+1
+	return a
+}
+
+// Variants returns alternatives that may need less memory:
+//   - fewer microbatches in flight: by a cap of the rule, if it has one, else by depth-first;
 //   - smaller microbatches, of a shape class that is smaller than the largest, and so many
 //     more of them as have the same tokens. Classes of less than a quarter of the largest
-//     are left out: how much slower a token is in such small ones nobody knows, and what
-//     does not depend on tokens is most of what they need;
+//     are left out: how much slower a token is in such small ones is unknown, and most of
+//     their memory does not depend on tokens;
 //   - both together.
-//
-// Each is prepared with the passes.
-func Alternatives(rule schedule.Rule, params schedule.Params, profile *Profile, passes lower.Passes) []Alternative {
-	list := capped(rule, params, profile, passes)
+func (a Alternative) Variants() []Alternative {
+	list := a.capped()
 	largest := int64(0)
-	for i := range profile.Shapes {
-		largest = max(largest, profile.Shapes[i].tokens())
+	for i := range a.Profile.Shapes {
+		largest = max(largest, a.Profile.Shapes[i].tokens())
 	}
-	for i := range profile.Shapes {
-		shape := &profile.Shapes[i]
+	for i := range a.Profile.Shapes {
+		shape := &a.Profile.Shapes[i]
 		if tokens := shape.tokens(); tokens == largest || tokens < largest/leastShare {
 			continue
 		}
-		one, more := *profile, params
-		one.Shapes = profile.Shapes[i : i+1]
-		more.Microbatches = scale(params.Microbatches, largest, shape.tokens())
-		name := fmt.Sprintf("%d microbatches of shape class %q", more.Microbatches, shape.Name)
-		list = append(list, Alternative{name, 1, maker(rule, more, &one, passes)})
-		for _, c := range capped(rule, more, &one, passes) {
-			list = append(list, Alternative{name + ", " + c.Name, 2, c.Make})
-		}
+		microbatches := scale(a.Params.Microbatches, largest, shape.tokens())
+		smaller := a.with(fmt.Sprintf("%d microbatches of shape class %q", microbatches, shape.Name))
+		smaller.Params.Microbatches = microbatches
+		profile := *a.Profile
+		profile.Shapes = profile.Shapes[i : i+1]
+		smaller.Profile = &profile
+		list = append(append(list, smaller), smaller.capped()...)
 	}
 	return list
 }
 
-// leastShare is how small a microbatch is at most that is an alternative: such a part of the
-// largest one.
+// leastShare is the largest microbatch divided by the smallest one that is an alternative.
 const leastShare = 4
 
-// capped returns the alternatives with fewer microbatches in flight: each number where
-// there are few, some where there are many.
-func capped(rule schedule.Rule, params schedule.Params, t *Profile, passes lower.Passes) (list []Alternative) {
-	most := params.Cap - 1
-	if params.Cap == 0 {
-		most = 2*params.Placement.Ranks - 1
+// capped returns the alternatives with fewer microbatches in flight: the more there are, the
+// longer a plan takes, so that few of the large numbers are tried.
+func (a Alternative) capped() (list []Alternative) {
+	most := a.Params.Cap - 1
+	if a.Params.Cap == 0 {
+		most = 2*a.Params.Placement.Ranks - 1
 	}
-	for inFlight := min(most, params.Microbatches); inFlight >= 1; inFlight -= fewer(inFlight) {
-		capped := params
-		capped.Cap = inFlight
+	for inFlight := min(most, a.Params.Microbatches); inFlight >= 1; {
 		name := fmt.Sprintf("at most %d in flight on a rank (cap %d)", inFlight, inFlight)
-		with := rule
-		if _, err := rule(capped); err != nil {
-			with = schedule.DepthFirst
-			capped.Group, capped.Slices = 0, 0
-			name = "depth-first with " + name
+		params, rule := a.Params, a.Rule
+		params.Cap = inFlight
+		if _, err := rule(params); err != nil {
+			rule, name = schedule.DepthFirst, "depth-first with "+name
+			params.Group, params.Slices = 0, 0
 		}
-		list = append(list, Alternative{name, 1, maker(with, capped, t, passes)})
+		fewer := a.with(name)
+		fewer.Rule, fewer.Params = rule, params
+		list = append(list, fewer)
+		if inFlight > 8 {
+			inFlight -= inFlight / 2
+		} else {
+			inFlight -= max(inFlight/3, 1)
+		}
 	}
 	return list
-}
-
-// fewer is how many fewer are in flight in the next alternative: the more there are, the
-// longer it takes to make a plan of them.
-func fewer(inFlight int) int {
-	if inFlight > 8 {
-		return inFlight / 2
-	}
-	return max(inFlight/3, 1)
-}
-
-// maker returns what makes a plan ready to be run.
-func maker(rule schedule.Rule, params schedule.Params, t *Profile, passes lower.Passes) func() (*schedule.Plan, *Profile, error) {
-	return func() (*schedule.Plan, *Profile, error) {
-		plan, err := rule(params)
-		if err == nil {
-			plan, err = lower.Prepare(plan, passes)
-		}
-		return plan, t, err
-	}
 }
 
 // tokens returns the bytes of what a source allocates for a microbatch of the class, which
@@ -131,53 +131,39 @@ func scale(n int, over, under int64) int {
 	return int(min(quotient, most))
 }
 
-// Tried is what an alternative needs, on the rank that needs most, with what is resident.
-type Tried struct {
-	Name  string
-	Bytes int64 // of the layout that was found, 0 where nobody has looked for one
-	Bound int64 // no layout is lower
-	// Allocations is how much a rank allocates in what has to be laid out, at most: a layout takes
-	// ten microseconds for each, or more.
-	Allocations int
-	Plan        *schedule.Plan
-
-	profile *Profile
-	cfg     Config
-}
-
-// Weigh finds out the bounds of alternatives, without a layout. Those that cannot be made
-// are left out. Several of them are made at once.
-func Weigh(list []Alternative, cfg Config) (tried []Tried) {
+// Weigh makes the plans of alternatives and finds their bounds, without layouts. It returns
+// those that have a plan. Several of them are made at once.
+func Weigh(list []Alternative, cfg Config) (weighed []Alternative) {
 	cfg.Budget, cfg.Instead = 0, nil
-	all, made := make([]Tried, len(list)), make([]bool, len(list))
+	list = slices.Clone(list)
 	_ = eachRank(len(list), func(i int) error { // There are no errors.
-		plan, profile, err := list[i].Make()
-		if made[i] = err == nil; !made[i] {
-			return nil
-		}
-		all[i] = Tried{Name: list[i].Name, Plan: plan, profile: profile, cfg: cfg}
-		if len(profile.Shapes) == 1 {
-			all[i].cfg.Shapes, all[i].cfg.Envelope = nil, false
+		one := &list[i]
+		if plan, err := one.Rule(one.Params); err == nil {
+			one.Plan, _ = lower.Prepare(plan, one.Passes) // else nil
 		}
 		return nil
 	})
 	var used sync.Pool // of players: their memory
-	for i := range all {
-		if made[i] && all[i].weigh(&used) == nil {
-			tried = append(tried, all[i])
+	for _, one := range list {
+		one.cfg = cfg
+		if len(one.Profile.Shapes) == 1 {
+			one.cfg.Shapes, one.cfg.Envelope = nil, false
+		}
+		if one.Plan != nil && one.weigh(&used) == nil {
+			weighed = append(weighed, one)
 		}
 	}
-	return tried
+	return weighed
 }
 
 // weigh plays every rank.
-func (t *Tried) weigh(used *sync.Pool) error {
-	p, err := prepare(t.Plan, t.profile, t.cfg)
+func (a *Alternative) weigh(used *sync.Pool) error {
+	p, err := prepare(a.Plan, a.Profile, a.cfg)
 	if err != nil {
 		return err
 	}
-	bounds, births := make([]int64, t.Plan.Placement.Ranks), make([]int, t.Plan.Placement.Ranks)
-	ports := newPorts(t.Plan, p.profile)
+	bounds, births := make([]int64, a.Plan.Placement.Ranks), make([]int, a.Plan.Placement.Ranks)
+	ports := newPorts(a.Plan, p.profile)
 	err = eachRank(len(bounds), func(rank int) error {
 		played := newPlayer(p.plan, p.profile, ports, rank, &p.cfg)
 		if p.cfg.Shapes == nil {
@@ -193,21 +179,20 @@ func (t *Tried) weigh(used *sync.Pool) error {
 		used.Put(&player{items: played.items, log: played.log, visits: played.visits})
 		return err
 	})
-	t.Bound, t.Allocations = slices.Max(bounds), slices.Max(births)
+	a.Bound, a.Allocations = slices.Max(bounds), slices.Max(births)
 	return err
 }
 
-// LayOut looks for a layout with so much work on each rank, and for none lower than one that
-// is known already.
-func (t *Tried) LayOut(ctx context.Context, work int64) error {
-	cfg := t.cfg
+// LayOut looks for a lower layout than the last one, with so much work on each rank.
+func (a *Alternative) LayOut(ctx context.Context, work int64) error {
+	cfg := a.cfg
 	cfg.Search.Nodes = work
-	p, err := Make(ctx, t.Plan, t.profile, cfg)
+	p, err := Make(ctx, a.Plan, a.Profile, cfg)
 	if err != nil {
 		return err
 	}
-	if total := p.Total(); t.Bytes == 0 || total < t.Bytes {
-		t.Bytes = total
+	if total := p.Total(); a.Bytes == 0 || total < a.Bytes {
+		a.Bytes = total
 	}
 	return nil
 }

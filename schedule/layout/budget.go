@@ -34,8 +34,8 @@ func (c *Config) resident(place schedule.Placement, rank int) int64 {
 	return c.Resident(place, rank)
 }
 
-// refuse returns an error where a rank needs more than the budget: the owners at the
-// peak, and what would fit.
+// refuse returns an error if a rank needs more than the budget: the owners at the peak, and
+// the alternatives that would fit.
 func (p *Plan) refuse(ctx context.Context) error {
 	var faults []error
 	for i := range p.Ranks {
@@ -67,59 +67,49 @@ const (
 	mostFitting = 6
 )
 
-// fitting says what would fit: what needs one change, else two and more together. Nil is
-// where there is no alternative.
+// fitting says what would fit: alternatives with the fewest changes, first those that need
+// most, which are closest to the plan. Nil means that there is no alternative.
 func (p *Plan) fitting(ctx context.Context) error {
-	most := 0
-	for _, one := range p.cfg.Instead {
-		most = max(most, one.Changes)
-	}
-	var least *Tried
-	for changes := 1; changes <= most; changes++ {
-		list := slices.DeleteFunc(slices.Clone(p.cfg.Instead), func(one Alternative) bool { return one.Changes != changes })
-		var fits []Tried
-		for _, t := range Weigh(list, p.cfg) {
-			if p.fits(ctx, &t) {
-				fits = append(fits, t)
+	left := slices.SortedStableFunc(slices.Values(p.cfg.Instead), func(a, b Alternative) int { return cmp.Compare(a.Changes, b.Changes) })
+	var least *Alternative
+	for len(left) > 0 {
+		changes := left[0].Changes
+		n := 1
+		for n < len(left) && left[n].Changes == changes {
+			n++
+		}
+		var fits []Alternative
+		for _, one := range Weigh(left[:n], p.cfg) {
+			if least == nil || one.Bound < least.Bound {
+				least = &one
 			}
-			if least == nil || t.Bound < least.Bound {
-				least = &t
+			// A quick layout may do, else a search.
+			for _, work := range []int64{1, max(refined/int64(len(p.Ranks)), 1)} {
+				if one.Bound <= p.cfg.Budget && one.LayOut(ctx, work) == nil && one.Bytes <= p.cfg.Budget {
+					fits = append(fits, one)
+					break
+				}
 			}
 		}
 		if len(fits) > 0 {
-			return fmt.Errorf("what would fit: %s", named(fits))
+			slices.SortStableFunc(fits, func(a, b Alternative) int { return cmp.Compare(b.Bytes, a.Bytes) })
+			var list []string
+			for i, one := range fits {
+				if i == mostFitting {
+					list = append(list, fmt.Sprintf("and %d more", len(fits)-i))
+					break
+				}
+				list = append(list, fmt.Sprintf("%s (%d bytes)", one.Name, one.Bytes))
+			}
+			return fmt.Errorf("what would fit: %s", strings.Join(list, "; "))
 		}
+		left = left[n:]
 	}
 	if least == nil {
 		return nil
 	}
 	return fmt.Errorf("nothing that was tried fits; the least is %s, which needs %d bytes or more: use smaller microbatches, stages that recompute, or more ranks",
 		least.Name, least.Bound)
-}
-
-// fits lays out an alternative that may fit: quickly, and with a search where it does not
-// fit yet.
-func (p *Plan) fits(ctx context.Context, t *Tried) bool {
-	for _, work := range []int64{1, max(refined/int64(len(p.Ranks)), 1)} {
-		if t.Bound <= p.cfg.Budget && t.LayOut(ctx, work) == nil && t.Bytes <= p.cfg.Budget {
-			return true
-		}
-	}
-	return false
-}
-
-// named lists what fits, first what needs most: it is changed least.
-func named(fits []Tried) string {
-	slices.SortStableFunc(fits, func(a, b Tried) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	var list []string
-	for i, t := range fits {
-		if i == mostFitting {
-			list = append(list, fmt.Sprintf("and %d more", len(fits)-i))
-			break
-		}
-		list = append(list, fmt.Sprintf("%s (%d bytes)", t.Name, t.Bytes))
-	}
-	return strings.Join(list, "; ")
 }
 
 // String lists the owners at the peak, the largest of them by name.

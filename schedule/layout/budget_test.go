@@ -25,7 +25,7 @@ func TestBudget(t *testing.T) {
 	needs := laid(t, plan, profile, layout.Config{Search: quick}).Height()
 
 	cfg := layout.Config{Search: quick, Budget: needs}
-	cfg.Instead = layout.Alternatives(schedule.OneFOneB, params, profile, passes)
+	cfg.Instead = layout.Alternative{Rule: schedule.OneFOneB, Params: params, Profile: profile, Passes: passes}.Variants()
 	laid(t, plan, profile, cfg)
 
 	cfg.Budget = needs * 6 / 10

@@ -119,7 +119,7 @@ func (p *planner) withMemory(ctx context.Context, plan *planned, shapes []int) (
 	if p.budget > 0 {
 		asked := p.params
 		asked.Mode, asked.Microbatches = plan.Mode, plan.Microbatches
-		cfg.Instead = layout.Alternatives(p.rule, asked, p.profile, p.passes)
+		cfg.Instead = layout.Alternative{Rule: p.rule, Params: asked, Profile: p.profile, Passes: p.passes}.Variants()
 	}
 	var err error
 	made.memory, err = layout.Make(ctx, plan.Plan, p.profile, cfg)
