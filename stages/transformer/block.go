@@ -4,8 +4,10 @@ import (
 	"fmt"
 
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/stages"
 )
 
 // block is a pre-norm transformer block.
@@ -13,8 +15,9 @@ type block struct {
 	stage
 	heads                  int
 	norm1, norm2           norm
-	qkv, output, up, down  linear
+	qkv, output, up, down  layer
 	attentionDrop, mlpDrop dropout
+	low                    lowPrecision
 }
 
 // Slots of the tensors that a block saves; the sizes per token are in the package's documentation.
@@ -26,7 +29,7 @@ const (
 	slotMiddle                  // the input and what attention adds to it
 	slotUp                      // the input of GELU
 
-	// From I for W, the gradients of:
+	// In float32, from I for W, the gradients of:
 	slotGradOut    // the output
 	slotGradUp     // the input of GELU
 	slotGradNorm2  // the output of norm2
@@ -41,7 +44,7 @@ var blockSlots = [...]string{
 	slotGradMiddle: "gradient of middle", slotGradQKV: "gradient of qkv", slotGradNorm1: "gradient of norm1",
 }
 
-func (b *builder) block(number int) *block {
+func (b *builder) block(number int) stages.Stage[kernels.Buffer] {
 	name := fmt.Sprintf("block%d", number)
 	width := b.cfg.Width
 	if dev, ok := b.dev.(kernels.HeadLimit); ok && b.err == nil && width/b.cfg.Heads > dev.MostHeadDim() {
@@ -54,72 +57,84 @@ func (b *builder) block(number int) *block {
 		mlpDrop:       b.cfg.dropout(name + ".mlp.dropout"),
 	}
 	s.norm1 = b.norm(&s.stage, name+".norm1")
-	s.qkv = b.linear(&s.stage, name+".attention.qkv", standardDeviation, width, 3*width)
-	s.output = b.linear(&s.stage, name+".attention.output", b.residual, width, width)
+	qkv := b.linear(&s.stage, name+".attention.qkv", standardDeviation, width, 3*width)
+	output := b.linear(&s.stage, name+".attention.output", b.residual, width, width)
 	s.norm2 = b.norm(&s.stage, name+".norm2")
-	s.up = b.linear(&s.stage, name+".mlp.up", standardDeviation, width, 4*width)
-	s.down = b.linear(&s.stage, name+".mlp.down", b.residual, 4*width, width)
+	up := b.linear(&s.stage, name+".mlp.up", standardDeviation, width, 4*width)
+	down := b.linear(&s.stage, name+".mlp.down", b.residual, 4*width, width)
+	s.qkv, s.output, s.up, s.down = qkv, output, up, down
 	s.dev, s.width = b.dev, width
 	s.Name = name
 	s.Inputs(hidden)
 	s.Outputs(hidden)
-	return s
-}
-
-// declareSlots declares what the block saves.
-func (b *block) declareSlots() *block {
-	for _, name := range blockSlots[1:] {
-		b.Slot(name)
+	for _, slot := range blockSlots[slotInput:slotGradOut] {
+		s.Slot(slot)
 	}
-	return b
+	if b.cfg.FP8 != nil && b.err == nil {
+		return b.inFP8(s, qkv, output, up, down)
+	}
+	for _, slot := range blockSlots[slotGradOut:] {
+		s.Slot(slot)
+	}
+	return asStage(s)
 }
 
 func (b *block) forward(c *call, in, out []kernels.Buffer) {
 	x := in[0]
 	rows := x.N / b.width
 
-	qkv := c.saved(3 * x.N)
-	n := c.workspace(x.N)
-	c.freeStatistics(c.norm(n, x, &b.norm1, rows))
-	c.linear(qkv, n, &b.qkv, rows)
-	c.free(n)
-	attended, lse := c.saved(x.N), c.saved(rows*b.heads)
+	class := b.low.class(b.low.qkv)
+	qkv := b.qkv.normed(c, class, x, &b.norm1, rows)
+	if b.low.qkv != nil { // attention sees what is kept
+		kept := c.quantize(qkv, b.low.qkv, rows, fp8.Rowwise)
+		c.dequantize(qkv, &kept)
+		c.saveTensor(slotQKV, &kept)
+	}
+	attended, lse := c.alloc(class, x.N), c.saved(rows*b.heads)
 	c.attention(attended, lse, qkv, rows, b.heads)
-	c.save(slotQKV, qkv)
+	if b.low.qkv == nil {
+		c.save(slotQKV, qkv)
+	} else {
+		c.free(qkv)
+	}
 	c.save(slotLSE, lse)
-	middle := c.saved(x.N)
-	c.linear(middle, attended, &b.output, rows)
-	c.save(slotAttention, attended)
+	middle := b.output.forward(c, memory.Saved, attended, slotAttention, rows)
 	c.dropoutInPlace(middle, &b.attentionDrop)
 	c.add(middle, x)
 	c.saveInput(slotInput, x)
 
-	up := c.saved(4 * x.N)
-	n = c.workspace(x.N)
-	c.freeStatistics(c.norm(n, middle, &b.norm2, rows))
-	c.linear(up, n, &b.up, rows)
-	c.free(n)
-	wide := c.workspace(up.N)
+	up := b.up.normed(c, b.low.class(b.low.up), middle, &b.norm2, rows)
+	wide := up // the input of GELU, then its output
+	if b.low.up == nil {
+		wide = c.workspace(up.N)
+	} else if c.mb.Pass() != batchctx.Eval {
+		kept := c.quantize(up, b.low.up, rows, fp8.Rowwise)
+		c.saveTensor(slotUp, &kept)
+	}
 	c.gelu(wide, up)
-	c.save(slotUp, up)
-	y := c.alloc(memory.Activation, x.N)
-	c.linear(y, wide, &b.down, rows)
-	c.free(wide)
+	if b.low.up == nil {
+		c.save(slotUp, up)
+	}
+	y := b.down.forward(c, memory.Activation, wide, 0, rows)
 	c.dropoutInPlace(y, &b.mlpDrop)
 	c.add(y, middle)
 	c.save(slotMiddle, middle)
 	c.hand(&out[0], y)
 }
 
-// forWeight returns what W takes: of every layer that trains the input, of which a
-// norm's output is computed again, and the gradient of the output.
+// forWeight returns what W takes in float32: of every layer that trains the input, of which
+// a norm's output is computed again, and the gradient of the output. In FP8 every layer has
+// its own slots.
 func (b *block) forWeight(mb batchctx.Microbatch[kernels.Buffer]) slots {
 	var s slots
-	s = s.with(trains(mb, b.down.weightUse, b.down.biasUse), slotUp, slotGradOut)
-	s = s.with(trains(mb, b.up.weightUse, b.up.biasUse), slotMiddle, slotGradUp)
+	if b.low.linears != nil {
+		return s
+	}
+	s = s.with(b.down.trains(mb), slotUp, slotGradOut)
+	s = s.with(b.up.trains(mb), slotMiddle, slotGradUp)
 	s = s.with(trains(mb, b.norm2.gainUse, b.norm2.biasUse), slotMiddle, slotGradNorm2)
-	s = s.with(trains(mb, b.output.weightUse, b.output.biasUse), slotAttention, slotGradMiddle)
-	s = s.with(trains(mb, b.qkv.weightUse, b.qkv.biasUse), slotInput, slotGradQKV)
+	s = s.with(b.output.trains(mb), slotAttention, slotGradMiddle)
+	s = s.with(b.qkv.trains(mb), slotInput, slotGradQKV)
 	return s.with(trains(mb, b.norm1.gainUse, b.norm1.biasUse), slotInput, slotGradNorm1)
 }
 
@@ -131,25 +146,23 @@ func (b *block) backward(c *call, gradOut, gradIn []kernels.Buffer) {
 // mlpBackward returns the gradient of the block's middle, which the call owns.
 func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 	rows := dy.N / b.width
-	up := c.mb.Take(slotUp)
 	ddown := c.dropoutBackward(dy, &b.mlpDrop)
+	d := b.down.gradient(c, gradient{dy: ddown, lent: ddown == dy}, rows)
+	up := c.takeKept(slotUp, b.low.up, 4*dy.N, rows)
 	wide := c.carry(slotGradUp, 4*dy.N) // gelu(up), then its gradient, then that of up
-	if !c.split.input && !c.mb.Frozen(b.down.weightUse) {
+	if b.down.readsInput(c) {
 		c.gelu(wide, up)
 	}
-	c.linearWeights(wide, ddown, &b.down, rows)
-	c.linearInput(wide, ddown, &b.down, rows)
-	c.freeDropped(ddown, dy)
+	b.down.backward(c, wide, operand{x: wide}, d, rows)
 	c.keep(slotGradOut, dy)
 	c.geluBackward(wide, up)
-	c.pass(slotUp, up)
+	c.endKept(slotUp, b.low.up, up)
+	d = b.up.gradient(c, gradient{dy: wide, slot: slotGradUp}, rows)
 
 	middle := c.mb.Take(slotMiddle)
 	n := c.carry(slotGradNorm2, dy.N) // norm2(middle), then its gradient
 	s := c.norm(n, middle, &b.norm2, rows)
-	c.linearWeights(n, wide, &b.up, rows)
-	c.linearInput(n, wide, &b.up, rows)
-	c.leave(slotGradUp, wide)
+	b.up.backward(c, n, operand{x: n}, d, rows)
 	dmiddle := c.carry(slotGradMiddle, dy.N)
 	c.normBackward(dmiddle, n, middle, s, &b.norm2, rows)
 	c.freeStatistics(s)
@@ -162,27 +175,24 @@ func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 // attentionBackward takes over dmiddle.
 func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kernels.Buffer) {
 	rows := dmiddle.N / b.width
-	attended := c.mb.Take(slotAttention)
 	doutput := c.dropoutBackward(dmiddle, &b.attentionDrop)
-	c.linearWeights(attended, doutput, &b.output, rows)
-	dattended := c.workspace(dmiddle.N)
-	c.linearInput(dattended, doutput, &b.output, rows)
-	c.freeDropped(doutput, dmiddle)
+	d := b.output.gradient(c, gradient{dy: doutput, lent: doutput == dmiddle}, rows)
+	attended := b.output.input(c, slotAttention, rows)
+	dattended := b.output.backward(c, kernels.Buffer{}, attended, d, rows)
 
-	qkv, lse := c.mb.Take(slotQKV), c.mb.Take(slotLSE)
+	qkv, lse := c.takeKept(slotQKV, b.low.qkv, 3*dmiddle.N, rows), c.mb.Take(slotLSE)
 	dqkv := c.carry(slotGradQKV, 3*dmiddle.N)
-	c.attentionBackward(dqkv, dattended, qkv, attended, lse, rows, b.heads)
+	c.attentionBackward(dqkv, dattended, qkv, attended.x, lse, rows, b.heads)
 	c.free(dattended)
-	c.pass(slotAttention, attended)
+	c.endKept(slotAttention, b.low.qkv, attended.x)
 	c.mb.End(slotLSE)
-	c.mb.End(slotQKV)
+	c.endKept(slotQKV, b.low.qkv, qkv)
+	d = b.qkv.gradient(c, gradient{dy: dqkv, slot: slotGradQKV}, rows)
 
 	x := c.mb.Take(slotInput)
 	n := c.carry(slotGradNorm1, dmiddle.N) // norm1(x), then its gradient
 	s := c.norm(n, x, &b.norm1, rows)
-	c.linearWeights(n, dqkv, &b.qkv, rows)
-	c.linearInput(n, dqkv, &b.qkv, rows)
-	c.leave(slotGradQKV, dqkv)
+	b.qkv.backward(c, n, operand{x: n}, d, rows)
 	var dx kernels.Buffer
 	if gradIn != nil {
 		dx = c.alloc(memory.ActGrad, dmiddle.N)
@@ -198,22 +208,32 @@ func (b *block) attentionBackward(c *call, dmiddle kernels.Buffer, gradIn []kern
 	c.leave(slotGradMiddle, dmiddle)
 }
 
-// weights is W: the layers in the order in which B comes to them.
+// weights is W. In float32 it goes through the layers in the order of B; in FP8 it is four
+// products of what I has left, and eight sums.
 func (b *block) weights(c *call) {
+	if b.low.linears != nil {
+		for _, l := range b.low.linears {
+			c.fp8Weights(l)
+		}
+		c.takeSums(&b.norm2)
+		c.takeSums(&b.norm1)
+		return
+	}
 	if c.split.forWeight.has(slotUp) {
 		up, dy := c.mb.Take(slotUp), c.mb.Take(slotGradOut)
-		c.gelu(up, up) // in place: nobody takes it again
-		c.droppedWeights(up, dy, &b.down, &b.mlpDrop)
+		c.gelu(up, up) // in place: no other call takes it
+		c.droppedWeights(up, dy, b.down, &b.mlpDrop, dy.N/b.width)
 		c.mb.End(slotUp)
 		c.mb.End(slotGradOut)
 	}
-	c.normedWeights(slotMiddle, slotGradNorm2, slotGradUp, &b.norm2, &b.up)
+	c.normedWeights(slotMiddle, slotGradNorm2, slotGradUp, &b.norm2, b.up, b.width)
 	if c.split.forWeight.has(slotAttention) {
-		c.droppedWeights(c.mb.Take(slotAttention), c.mb.Take(slotGradMiddle), &b.output, &b.attentionDrop)
+		attended, dmiddle := c.mb.Take(slotAttention), c.mb.Take(slotGradMiddle)
+		c.droppedWeights(attended, dmiddle, b.output, &b.attentionDrop, dmiddle.N/b.width)
 		c.mb.End(slotAttention)
 		c.mb.End(slotGradMiddle)
 	}
-	c.normedWeights(slotInput, slotGradNorm1, slotGradQKV, &b.norm1, &b.qkv)
+	c.normedWeights(slotInput, slotGradNorm1, slotGradQKV, &b.norm1, b.qkv, b.width)
 }
 
 // attention sets out and lse from qkv.

@@ -125,13 +125,25 @@ func (c *call) takeTensor(slot batchctx.Slot, q *quantity, rows int, usage fp8.U
 	return t
 }
 
-// normed returns the normalised x in FP8, for a product of the forward.
-func (c *call) normed(x kernels.Buffer, n *norm, q *quantity, rows int) fp8.Tensor {
-	y := c.workspace(x.N)
-	c.freeStatistics(c.norm(y, x, n, rows))
-	t := c.quantize(y, q, rows, fp8.Rowwise)
-	c.free(y)
-	return t
+// takeKept returns n elements that the forward has kept in a slot: borrowed, or decoded if
+// they were quantized. endKept ends them.
+func (c *call) takeKept(slot batchctx.Slot, q *quantity, n, rows int) kernels.Buffer {
+	if q == nil {
+		return c.mb.Take(slot)
+	}
+	b := c.workspace(n)
+	low := c.takeTensor(slot, q, rows, fp8.Rowwise)
+	c.dequantize(b, &low)
+	c.release(&low)
+	return b
+}
+
+func (c *call) endKept(slot batchctx.Slot, q *quantity, b kernels.Buffer) {
+	if q == nil {
+		c.pass(slot, b)
+	} else {
+		c.free(b)
+	}
 }
 
 // quantizedMatMul computes a product whose operands are complete, but for the workspace.

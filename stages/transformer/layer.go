@@ -2,11 +2,56 @@ package transformer
 
 import (
 	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/memory"
 )
 
-// linear is y = x·weight + bias over rows. The uses are the numbers of the
-// parameters in their stage.
+// layer is a linear layer of a block, y = x·weight + bias over rows, in float32 or in FP8.
+type layer interface {
+	// forward returns y in a new buffer of a class. It takes x over, and saves it in the slot
+	// for the backward, or releases it if the slot is 0.
+	forward(c *call, class memory.Class, x kernels.Buffer, slot batchctx.Slot, rows int) kernels.Buffer
+	// normed is forward of the normalised x, which stays the caller's.
+	normed(c *call, class memory.Class, x kernels.Buffer, n *norm, rows int) kernels.Buffer
+	// gradient makes of dy what backward needs. The layer takes dy over, unless it is lent.
+	gradient(c *call, d gradient, rows int) gradient
+	// input returns what forward has saved in the slot.
+	input(c *call, slot batchctx.Slot, rows int) operand
+	// readsInput reports whether backward reads x.
+	readsInput(c *call) bool
+	// backward contributes to the gradients of the parameters, or leaves that to W. It returns
+	// the gradient of the input in dx, which may be x, or in a new workspace if dx is none.
+	backward(c *call, dx kernels.Buffer, x operand, d gradient, rows int) kernels.Buffer
+	// trains reports whether weight or bias is not frozen.
+	trains(mb batchctx.Microbatch[kernels.Buffer]) bool
+	// contribute is W, from the input and the gradient of the output, in float32.
+	contribute(c *call, x, dy kernels.Buffer, rows int)
+}
+
+// operand is the input of a layer, and in FP8 perhaps its columnwise half.
+type operand struct {
+	x   kernels.Buffer
+	low fp8.Tensor
+}
+
+// gradient is the gradient of a layer's output, in FP8 quantized. The call that is done with
+// dy leaves it in the slot for W, or releases it; if it is lent, neither.
+type gradient struct {
+	dy   kernels.Buffer
+	slot batchctx.Slot
+	lent bool
+	low  fp8.Tensor
+}
+
+// endGradient ends the float32 buffer of a gradient.
+func (c *call) endGradient(d *gradient) {
+	if !d.lent {
+		c.leave(d.slot, d.dy)
+	}
+}
+
+// linear is a layer in float32. The uses are the numbers of the parameters in their stage.
 type linear struct {
 	weight, bias       kernels.Buffer
 	weightUse, biasUse batchctx.Param
@@ -17,28 +62,66 @@ type linear struct {
 type norm struct {
 	gain, bias       kernels.Buffer
 	gainUse, biasUse batchctx.Param
+	// In FP8, the slots of the gradients that I leaves for W.
+	gainSum, biasSum batchctx.Slot
 }
 
 // statistics are what a layer norm's backward needs in addition to its input.
 type statistics struct{ mean, rstd kernels.Buffer }
 
-func (c *call) linear(y, x kernels.Buffer, l *linear, rows int) {
+func (l *linear) forward(c *call, class memory.Class, x kernels.Buffer, slot batchctx.Slot, rows int) kernels.Buffer {
+	y := c.alloc(class, rows*l.out)
+	l.product(c, y, x, rows)
+	if slot != 0 {
+		c.save(slot, x)
+	} else {
+		c.free(x)
+	}
+	return y
+}
+
+func (l *linear) normed(c *call, class memory.Class, x kernels.Buffer, n *norm, rows int) kernels.Buffer {
+	y, normed := c.alloc(class, rows*l.out), c.workspace(x.N)
+	c.freeStatistics(c.norm(normed, x, n, rows))
+	l.product(c, y, normed, rows)
+	c.free(normed)
+	return y
+}
+
+func (l *linear) product(c *call, y, x kernels.Buffer, rows int) {
 	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: x, B: l.weight, Bias: l.bias, C: y, M: rows, N: l.out, K: l.in}))
 }
 
-// linearWeights contributes xᵀ·dy and the column sums of dy to the gradients.
-func (c *call) linearWeights(x, dy kernels.Buffer, l *linear, rows int) {
+func (l *linear) gradient(_ *call, d gradient, _ int) gradient { return d }
+
+func (l *linear) input(c *call, slot batchctx.Slot, _ int) operand {
+	return operand{x: c.mb.Take(slot)}
+}
+
+func (l *linear) readsInput(c *call) bool { return !c.split.input && !c.mb.Frozen(l.weightUse) }
+
+func (l *linear) backward(c *call, dx kernels.Buffer, x operand, d gradient, rows int) kernels.Buffer {
+	l.contribute(c, x.x, d.dy, rows)
+	if dx == (kernels.Buffer{}) {
+		dx = c.workspace(rows * l.in)
+	}
+	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: d.dy, B: l.weight, C: dx, M: rows, N: l.in, K: l.out, TransB: true}))
+	c.endGradient(&d)
+	return dx
+}
+
+func (l *linear) trains(mb batchctx.Microbatch[kernels.Buffer]) bool {
+	return trains(mb, l.weightUse, l.biasUse)
+}
+
+// contribute adds xᵀ·dy and the column sums of dy to the gradients.
+func (l *linear) contribute(c *call, x, dy kernels.Buffer, rows int) {
 	if g, accumulate := c.grad(l.weightUse); g != (kernels.Buffer{}) {
 		c.mb.Check(c.dev.MatMul(kernels.MatMul{A: x, B: dy, C: g, M: l.in, N: l.out, K: rows, TransA: true, Accumulate: accumulate}))
 	}
 	if g, accumulate := c.grad(l.biasUse); g != (kernels.Buffer{}) {
 		c.mb.Check(c.dev.SumRows(g, dy, rows, l.out, accumulate))
 	}
-}
-
-// linearInput sets dx to dy·weightᵀ.
-func (c *call) linearInput(dx, dy kernels.Buffer, l *linear, rows int) {
-	c.mb.Check(c.dev.MatMul(kernels.MatMul{A: dy, B: l.weight, C: dx, M: rows, N: l.in, K: l.out, TransB: true}))
 }
 
 // norm sets y to the normalised x. The statistics are the caller's to free.
@@ -53,17 +136,21 @@ func (c *call) norm(y, x kernels.Buffer, n *norm, rows int) statistics {
 // normBackward contributes to the gradients of gain and bias, and sets dx, which
 // may be none.
 func (c *call) normBackward(dx, dy, x kernels.Buffer, s statistics, n *norm, rows int) {
-	gain, addGain := c.grad(n.gainUse)
-	bias, addBias := c.grad(n.biasUse)
+	op := kernels.LayerNormBackward{DY: dy, X: x, Gamma: n.gain, Mean: s.mean, RStd: s.rstd, DX: dx, Rows: rows, Cols: x.N / rows}
 	var none kernels.Buffer
-	if dx == none && gain == none && bias == none {
-		return
+	if n.gainSum != 0 {
+		op.DGamma, op.DBeta = c.sum(n.gainUse, op.Cols), c.sum(n.biasUse, op.Cols)
+	} else {
+		op.DGamma, op.AccumulateGamma = c.grad(n.gainUse)
+		op.DBeta, op.AccumulateBeta = c.grad(n.biasUse)
 	}
-	c.mb.Check(c.dev.LayerNormBackward(kernels.LayerNormBackward{
-		DY: dy, X: x, Gamma: n.gain, Mean: s.mean, RStd: s.rstd,
-		DX: dx, DGamma: gain, DBeta: bias, Rows: rows, Cols: x.N / rows,
-		AccumulateGamma: addGain, AccumulateBeta: addBias,
-	}))
+	if op.DX != none || op.DGamma != none || op.DBeta != none {
+		c.mb.Check(c.dev.LayerNormBackward(op))
+	}
+	if n.gainSum != 0 {
+		c.contribute(n.gainUse, n.gainSum, op.DGamma)
+		c.contribute(n.biasUse, n.biasSum, op.DBeta)
+	}
 }
 
 func (c *call) freeStatistics(s statistics) {

@@ -144,14 +144,7 @@ func (b *builder) part(i int) stages.Stage[kernels.Buffer] {
 	case b.cfg.Layers + 1:
 		return asStage(b.head())
 	}
-	full := b.block(i - 1)
-	var block stages.Stage[kernels.Buffer]
-	if b.cfg.FP8 != nil && b.err == nil {
-		quantized := b.inFP8(full)
-		block = &fp8Stage{asStage(quantized), quantized}
-	} else {
-		block = asStage(full.declareSlots())
-	}
+	block := b.block(i - 1)
 	if b.cfg.Recompute {
 		return stages.Recompute(block)
 	}

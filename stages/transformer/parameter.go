@@ -188,8 +188,8 @@ func (b *builder) norm(s *stage, name string) (n norm) {
 }
 
 // linear adds the matrix and the bias of a linear layer to a stage.
-func (b *builder) linear(s *stage, name string, deviation float32, in, out int) linear {
-	l := linear{in: in, out: out}
+func (b *builder) linear(s *stage, name string, deviation float32, in, out int) *linear {
+	l := &linear{in: in, out: out}
 	l.weightUse, l.weight = b.matrix(s, name+".weight", deviation, in, out)
 	l.biasUse, l.bias = b.use(s, name+".bias", nil, out)
 	return l

@@ -81,24 +81,24 @@ func (c *call) keep(slot batchctx.Slot, b kernels.Buffer) {
 
 // droppedWeights is W of a linear layer with a dropout behind it, from the layer's
 // input and the gradient behind the dropout.
-func (c *call) droppedWeights(x, dy kernels.Buffer, l *linear, d *dropout) {
+func (c *call) droppedWeights(x, dy kernels.Buffer, l layer, d *dropout, rows int) {
 	dropped := c.dropoutBackward(dy, d)
-	c.linearWeights(x, dropped, l, dy.N/l.out)
+	l.contribute(c, x, dropped, rows)
 	c.freeDropped(dropped, dy)
 }
 
 // normedWeights is W of a norm and the linear layer behind it, from the slots of the
 // norm's input and of the gradients of both outputs.
-func (c *call) normedWeights(input, gradNorm, gradOut batchctx.Slot, n *norm, l *linear) {
+func (c *call) normedWeights(input, gradNorm, gradOut batchctx.Slot, n *norm, l layer, width int) {
 	if !c.split.forWeight.has(input) {
 		return
 	}
 	x := c.mb.Take(input)
-	rows := x.N / l.in
+	rows := x.N / width
 	y := c.workspace(x.N)
 	s := c.norm(y, x, n, rows)
 	if c.split.forWeight.has(gradOut) {
-		c.linearWeights(y, c.mb.Take(gradOut), l, rows)
+		l.contribute(c, y, c.mb.Take(gradOut), rows)
 		c.mb.End(gradOut)
 	}
 	c.free(y)
