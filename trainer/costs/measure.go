@@ -14,8 +14,8 @@ import (
 
 // Config says what is measured.
 type Config[T any] struct {
-	// Runner is what would train on one rank. Its stages can split their backward, its space
-	// is a memory.Book, and it has neither a plan nor hooks.
+	// Runner is what would train on one rank. Its space is a memory.Book, and it has neither a
+	// plan nor hooks. A stage that does not split its backward has a time of B alone.
 	Runner runner.Config[T]
 	// Source returns the microbatches of a training step.
 	Source func(step int) runner.Source[T]
@@ -29,6 +29,9 @@ type Config[T any] struct {
 // Measure returns times in nanoseconds and sizes in bytes. Resident bytes, and the
 // latency and bandwidth of links, are 0.
 func Measure[T any](ctx context.Context, cfg Config[T]) (*simulate.Costs, error) {
+	if cfg.Source == nil || cfg.Largest == nil {
+		return nil, errors.New("costs: Source or Largest is nil: give the microbatches of a step, and one of the largest size")
+	}
 	if len(cfg.Runner.Spaces) != 1 {
 		return nil, fmt.Errorf("costs: %d Spaces: give that of one rank", len(cfg.Runner.Spaces))
 	}
@@ -46,11 +49,8 @@ func Measure[T any](ctx context.Context, cfg Config[T]) (*simulate.Costs, error)
 	c := costing[T]{Config: cfg, book: book}
 	c.Runner.Stages = nil
 	for _, stage := range cfg.Runner.Stages {
-		m, err := newMeter(stage, space)
-		if err != nil {
-			return nil, err
-		}
-		c.meters, c.Runner.Stages = append(c.meters, m), append(c.Runner.Stages, m)
+		m, metered := newMeter(stage, space)
+		c.meters, c.Runner.Stages = append(c.meters, m), append(c.Runner.Stages, metered)
 	}
 	if err := c.times(ctx, schedule.DepthFirst, apart); err != nil {
 		return nil, fmt.Errorf("costs: %w", err)

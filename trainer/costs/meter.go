@@ -2,7 +2,6 @@ package costs
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 // meter is a stage that notes how long its calls take and how large what it returns is.
 type meter[T any] struct {
 	stages.Stage[T]
-	split     stages.SplitBackward[T]
 	quantizer stages.Quantizer[T] // nil where the stage has none
 	space     memory.Space[T]
 
@@ -24,14 +22,24 @@ type meter[T any] struct {
 	output, gradient int64 // bytes that the last calls returned
 }
 
-// newMeter wraps a stage, which must be able to split its backward.
-func newMeter[T any](stage stages.Stage[T], space memory.Space[T]) (*meter[T], error) {
-	split, ok := stage.(stages.SplitBackward[T])
-	if !ok {
-		return nil, fmt.Errorf("costs: stage %s does not split its backward: it needs BackwardInput and BackwardWeight", stage.Spec().Name)
-	}
+// splitMeter is the meter of a stage that splits its backward.
+type splitMeter[T any] struct {
+	*meter[T]
+	split stages.SplitBackward[T]
+}
+
+// newMeter wraps a stage. The second result is what a runner runs, which splits its backward
+// if the stage does.
+func newMeter[T any](stage stages.Stage[T], space memory.Space[T]) (*meter[T], stages.Stage[T]) {
 	quantizer, _ := stages.As[stages.Quantizer[T]](stage)
-	return &meter[T]{Stage: stage, split: split, quantizer: quantizer, space: space, took: map[schedule.Kind][]time.Duration{}}, nil
+	m := &meter[T]{Stage: stage, quantizer: quantizer, space: space, took: map[schedule.Kind][]time.Duration{}}
+	if stage == nil {
+		return m, nil // which a runner refuses
+	}
+	if split, ok := stage.(stages.SplitBackward[T]); ok {
+		return m, &splitMeter[T]{m, split}
+	}
+	return m, m
 }
 
 // Unwrap returns the stage.
@@ -53,12 +61,18 @@ func (m *meter[T]) QuantizeWeights(ctx context.Context, q batchctx.Quantization[
 
 // Backward is the stage's.
 func (m *meter[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
-	defer m.note(schedule.B, time.Now())
-	return m.Stage.Backward(ctx, mb, gradOut, gradIn)
+	kind := schedule.B
+	if m.Spec().Frozen {
+		kind = schedule.I // as which a plan has it
+	}
+	defer m.note(kind, time.Now())
+	err := m.Stage.Backward(ctx, mb, gradOut, gradIn)
+	m.gradient = m.bytes(gradIn)
+	return err
 }
 
 // BackwardInput is the stage's.
-func (m *meter[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
+func (m *splitMeter[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	defer m.note(schedule.I, time.Now())
 	err := m.split.BackwardInput(ctx, mb, gradOut, gradIn)
 	m.gradient = m.bytes(gradIn)
@@ -66,7 +80,7 @@ func (m *meter[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T],
 }
 
 // BackwardWeight is the stage's.
-func (m *meter[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
+func (m *splitMeter[T]) BackwardWeight(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	defer m.note(schedule.W, time.Now())
 	return m.split.BackwardWeight(ctx, mb)
 }

@@ -1,0 +1,83 @@
+package costs_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	batchctx "github.com/weir-ml/weir/context"
+	"github.com/weir-ml/weir/kernels"
+	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/trainer/costs"
+)
+
+// whole is a stage that does not split its backward.
+type whole struct{ stages.Stage[kernels.Buffer] }
+
+func (w whole) Unwrap() stages.Stage[kernels.Buffer] { return w.Stage }
+
+// A stage that does not split its backward has a time of B alone, and a frozen one of I alone.
+// Its sizes are those of the stage that splits it.
+func TestMeasureWhole(t *testing.T) {
+	measure := func(change func([]stages.Stage[kernels.Buffer])) ([]simulate.StageCosts, error) {
+		dev, err := kernels.NewHost(kernels.HostConfig{})
+		require.NoError(t, err)
+		defer dev.Close()
+		model, err := transformer.New(dev, transformer.Config{Vocabulary: 32, Width: 8, Layers: 1, Heads: 2, Context: 16}, 3)
+		require.NoError(t, err)
+		defer model.Close()
+		ids, ones := make([]int32, 16), make([]float32, 16)
+		for i := range ones {
+			ones[i] = 1
+		}
+		source := runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+			transformer.Put(dev, entry, ids, ids, ones)
+			return nil
+		})
+		list := model.Stages()
+		change(list)
+		measured, err := costs.Measure(t.Context(), costs.Config[kernels.Buffer]{
+			Runner: runner.Config[kernels.Buffer]{
+				Stages: list, Spaces: runner.On(dev), Gradients: dev, Losses: []loss.Def{{Name: transformer.LossName, Objective: true}},
+			},
+			Source: func(int) runner.Source[kernels.Buffer] { return source }, Largest: source, Steps: 1, Microbatches: 4,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return measured.Stages, nil
+	}
+	split, err := measure(func([]stages.Stage[kernels.Buffer]) {})
+	require.NoError(t, err)
+	for _, frozen := range []bool{false, true} {
+		got, err := measure(func(list []stages.Stage[kernels.Buffer]) {
+			list[1] = whole{list[1]}
+			if frozen {
+				list[1] = stages.Freeze(list[1])
+			}
+		})
+		require.NoError(t, err)
+		s := got[1]
+		require.Positive(t, s.F)
+		require.Equal(t, frozen, s.I > 0)
+		require.Equal(t, !frozen, s.B > 0)
+		require.Zero(t, s.W)
+		require.Equal(t, split[1].Output, s.Output)
+		require.Equal(t, split[1].Gradient, s.Gradient)
+		require.Zero(t, s.Carry)
+		if !frozen {
+			require.Equal(t, split[1].Saved, s.Saved)
+			require.Zero(t, s.FreedByI)
+		}
+		require.Positive(t, got[0].I, "the others are split")
+	}
+	_, err = measure(func(list []stages.Stage[kernels.Buffer]) { list[1] = nil })
+	require.ErrorContains(t, err, "stage 1 is nil")
+	_, err = costs.Measure(t.Context(), costs.Config[kernels.Buffer]{})
+	require.ErrorContains(t, err, "costs: Source or Largest is nil")
+}
