@@ -34,6 +34,7 @@ type Config struct {
 	Spaces []Space // by rank; what is live in them is the model from then on
 	Stages [][]int // by rank: the numbers of its stages
 	Log    io.Writer
+	Every  int // Log gets one record of so many (memlog.Log.Every); 0 and 1 are all
 	First  int // steps that the weights have seen before
 
 	// Plan is that of the memory of a step; nil where it is not planned.
@@ -80,7 +81,7 @@ type Score struct {
 	Known    bool
 	Step     int // steps that the weights had seen
 	Loss     float64
-	Standard float64 // standard error of Loss, NaN where it is not known
+	Standard float64 // standard error of Loss; 0 or NaN if it is not known
 }
 
 // New returns what a run on so many ranks will keep.
@@ -104,6 +105,9 @@ func (r *Run) Begin(cfg Config) {
 	}
 	if cfg.Log != nil {
 		r.log = memlog.New(cfg.Log)
+		if cfg.Every > 1 {
+			r.log.Every(cfg.Every)
+		}
 	}
 	if cfg.Plan != nil {
 		for owner := range cfg.Plan.Owners(int64(cfg.First)) {

@@ -96,7 +96,7 @@ func (r *Run) Summary() Summary {
 		Ranks:          len(r.ranks),
 		LossTrainFirst: known(r.losses[0], r.steps > 0), LossTrain: known(r.losses[1], r.steps > 0),
 		LossHeldoutFirst: known(r.scores[0].Loss, r.scores[0].Known), LossHeldout: known(r.scores[1].Loss, r.scores[1].Known),
-		LossHeldoutStandard: known(r.scores[1].Standard, r.scores[1].Known), HeldoutStep: r.scores[1].Step,
+		LossHeldoutStandard: known(r.scores[1].Standard, r.scores[1].Known && r.scores[1].Standard != 0), HeldoutStep: r.scores[1].Step,
 		MakespanSeconds: clocks.mean(clocks.makespan), BubbleMakespan: clocks.bubble(),
 		TokensPerSecond: r.TokensPerSecond(), Seconds: r.seconds,
 		PeakBytes: peak.Total(), PeakByClass: byName(peak),

@@ -1,0 +1,51 @@
+package metrics_test
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/trainer/metrics"
+)
+
+// The log has one record of Every, the first of each step among them.
+func TestEvery(t *testing.T) {
+	for every, want := range map[int]int{0: 20, 1: 20, 4: 6, 100: 2} {
+		var out bytes.Buffer
+		run := metrics.New(1)
+		run.Begin(metrics.Config{Spaces: []metrics.Space{nothing{}}, Log: &out, Every: every})
+		for step := range 2 {
+			_, err := run.Step(func() (*runner.Result, error) {
+				for mb := range 10 {
+					run.Hooks().Microbatch(&memory.Sample{Step: int64(step), Microbatch: mb})
+				}
+				return &runner.Result{Ranks: make([]runner.RankResult, 1)}, nil
+			})
+			require.NoError(t, err)
+		}
+		require.Equal(t, want, strings.Count(out.String(), "\n"), "Every %d", every)
+	}
+}
+
+// A standard error that a trainer does not know is not shown as 0.
+func TestStandardUnknown(t *testing.T) {
+	for _, standard := range []float64{0, math.NaN(), 0.25} {
+		run := metrics.New(1)
+		run.Begin(metrics.Config{Spaces: []metrics.Space{nothing{}}})
+		result, err := run.Step(func() (*runner.Result, error) { return &runner.Result{Ranks: make([]runner.RankResult, 1)}, nil })
+		require.NoError(t, err)
+		run.Stepped(1, result, 1, 1)
+		run.Scored(metrics.Score{Known: true, Step: 1, Loss: 2, Standard: standard})
+		s := run.Summary()
+		require.NotNil(t, s.LossHeldout)
+		require.Equal(t, standard == 0.25, s.LossHeldoutStandard != nil)
+		for _, fact := range run.Page().Facts {
+			require.Equal(t, standard == 0.25 && fact.Label == "held-out loss", strings.Contains(fact.Note, "±"), fact.Note)
+		}
+	}
+}
