@@ -92,7 +92,7 @@ func (j *Job) Run(ctx context.Context) (status int, err error) {
 		if status == 0 || status == Interrupted || ctx.Err() != nil || restart == j.Restarts {
 			return status, err
 		}
-		errs.line(fmt.Appendf(nil, "launch: %v: starting again, %d of %d\n", err, restart+1, j.Restarts))
+		errs.line(fmt.Appendf(nil, "%v: starting again, %d of %d\n", err, restart+1, j.Restarts))
 	}
 }
 
@@ -119,7 +119,7 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 		for range running {
 			<-ended
 		}
-		return 1, err
+		return 1, fmt.Errorf("launch: %w", err)
 	}
 	var outputs sync.WaitGroup
 	defer outputs.Wait()
@@ -146,7 +146,7 @@ func (j *Job) once(ctx context.Context, out, errs *lines) (int, error) {
 		err = cmd.Start()
 		_, _ = writeOut.Close(), writeErr.Close() // They are the process's.
 		if err != nil {
-			return failed(fmt.Errorf("launch: process %d: %w", number, err))
+			return failed(fmt.Errorf("process %d: %w", number, err))
 		}
 		running = append(running, cmd)
 		go func() {

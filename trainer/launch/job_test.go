@@ -104,6 +104,7 @@ func TestJobRestarts(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, status)
 	require.Equal(t, 2, strings.Count(out.String(), "starting again"), out)
+	require.Equal(t, 2, strings.Count(out.String(), "launch:"), out)
 
 	job, out = shell(1, "exit 130")
 	job.Restarts = 3
