@@ -69,6 +69,9 @@ type operation struct {
 // Start begins MPI in this process. It blocks until all processes of the job have called it, or ctx
 // ends: MPI is then left as it is, and the process should end. A process has one World.
 func Start(ctx context.Context, cfg Config) (*World, error) {
+	if ctx == nil {
+		return nil, errors.New("mpi: the context of Start is nil: take context.Background() where there is no other")
+	}
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration

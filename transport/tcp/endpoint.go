@@ -88,6 +88,9 @@ func Join[T any](ctx context.Context, cfg Config, codec runner.Codec[T]) (*Endpo
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if ctx == nil || codec == nil {
+		return nil, errors.New("tcp: the context or the codec of Join is nil: take context.Background() where there is no other, and the device of the rank, or what else knows its tensors, as the codec")
+	}
 	e := &Endpoint[T]{cfg: cfg.complete(), codec: codec, wake: make(chan struct{}, 1), outs: map[direction]*out[T]{}, ins: map[direction]*in{}, waits: make([]time.Duration, cfg.Ranks)}
 	e.over, e.end = context.WithCancelCause(context.Background())
 	e.door = &door{cfg: &e.cfg, linked: e.linked, refused: func(string, string) {}, joined: func(conn net.Conn, _ hello) { _ = conn.Close() }}

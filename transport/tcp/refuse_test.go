@@ -1,6 +1,7 @@
 package tcp_test
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -96,6 +97,11 @@ func TestValidate(t *testing.T) {
 		require.ErrorContains(t, cfg.Validate(), fault)
 	}
 	require.NoError(t, (&tcp.Config{Ranks: 1, Address: "tcp:10.0.0.1:5", Insecure: true}).Validate())
+	var none context.Context
+	for _, ctx := range []context.Context{none, t.Context()} {
+		_, err := tcp.Join[int](ctx, tcp.Config{Ranks: 1, Address: freePort(t)}, nil)
+		require.ErrorContains(t, err, "tcp: the context or the codec of Join is nil")
+	}
 }
 
 // Strangers hold the port: garbage, silence, another version, a greeting without the token,
