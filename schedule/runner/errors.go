@@ -24,6 +24,8 @@ var (
 	// ErrStaleResult is returned by Update of a result that is not of the runner's last training
 	// step: the gradients are no longer its own. A step that failed is the last one as well.
 	ErrStaleResult = errors.New("runner: another training step has begun since")
+	// ErrOverwritten is returned by Update if the gradients are not what the step has left.
+	ErrOverwritten = errors.New("runner: the gradients were written to after the step")
 	// ErrUnused is returned by Step where the step before it offered an update that was not
 	// applied, once a runner was updated at all: one that never is evaluates gradients.
 	ErrUnused = errors.New("runner: the gradients of the last step were not used: call Result.Update, with a function that does nothing to discard them")
@@ -52,6 +54,8 @@ var (
 	// ones, or tell different things of it at step end.
 	ErrRanks = errors.New("runner: the ranks do not run the same step")
 )
+
+var errNoContext = errors.New("runner: the context is nil: take context.Background() where there is no other")
 
 // Error is an error of a step with its place. It wraps the cause. On several ranks
 // the first one ends the step on all of them, and all return it.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/internal/invariants"
 	"github.com/weir-ml/weir/loss"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -98,15 +99,8 @@ func (r *worker[T]) measure() (err error) {
 			r.measured = append(r.measured, r.gradient(owner))
 		}
 	}
-	r.sums = append(r.sums[:0], make([]float64, len(r.measured))...)
-	if all, ok := r.gradients.(SquareSummer[T]); ok {
-		err = all.SumsOfSquares(r.sums, r.measured)
-	} else {
-		for i, g := range r.measured {
-			if r.sums[i], err = r.gradients.SumSquares(g); err != nil {
-				break
-			}
-		}
+	if r.sums, err = r.squaresOf(r.sums[:0], r.measured); err != nil {
+		return err
 	}
 	sums := r.sums
 	for i, owner := range r.owners {
@@ -114,7 +108,60 @@ func (r *worker[T]) measure() (err error) {
 			r.squares[i], sums = sums[0], sums[1:]
 		}
 	}
-	return err
+	return nil
+}
+
+// squaresOf appends the sums of squares of gradients.
+func (r *worker[T]) squaresOf(to []float64, gradients []T) (_ []float64, err error) {
+	n := len(to)
+	to = append(to, make([]float64, len(gradients))...)
+	if all, ok := r.gradients.(SquareSummer[T]); ok {
+		return to, all.SumsOfSquares(to[n:], gradients)
+	}
+	for i, g := range gradients {
+		if to[n+i], err = r.gradients.SumSquares(g); err != nil {
+			return to, err
+		}
+	}
+	return to, nil
+}
+
+// unchanged finds a gradient whose sum of squares is not what the step has measured: it looks
+// at the smallest that is not zero, so that it takes no time, and under -tags invariants at all.
+func (r *worker[T]) unchanged() error {
+	from, to := 0, len(r.measured)
+	if !invariants.Enabled {
+		to = 0
+		for i, g := range r.measured {
+			if r.sums[i] != 0 && (to == 0 || r.space.Bytes(g) < r.space.Bytes(r.measured[from])) {
+				from, to = i, i+1
+			}
+		}
+	}
+	all, err := r.squaresOf(r.sums, r.measured[from:to])
+	if err != nil {
+		return fmt.Errorf("runner: the gradients cannot be read any more: %w", err)
+	}
+	for i, now := range all[len(r.sums):] {
+		if was := r.sums[from+i]; now != was {
+			return fmt.Errorf("%w: the sum of squares of %s was %.6g and is %.6g: change gradients in the function of Update, and add those of replicas in Replicas.Reduce", ErrOverwritten, r.measuredName(from+i), was, now)
+		}
+	}
+	return nil
+}
+
+// measuredName names the parameter of a gradient that measure has measured.
+func (r *worker[T]) measuredName(i int) string {
+	for _, owner := range r.owners {
+		if r.rankOf(owner) != r.rank {
+			continue
+		}
+		if i--; i < 0 {
+			st := &r.stages[owner.Stage]
+			return fmt.Sprintf("the gradient of %q of stage %d (%s)", st.params[owner.Param].Name, owner.Stage, st.spec.Name)
+		}
+	}
+	return "" // it is one of them
 }
 
 // contributions checks that every use of a parameter contributed as often as declared.

@@ -46,7 +46,7 @@ type Profiled interface {
 // until the end of its last call, is ErrUnended, with stage, call and class.
 func Record[T any](ctx context.Context, cfg Config[T], shapes ...Shape[T]) (*layout.Profile, error) {
 	if ctx == nil {
-		return nil, errors.New("runner: the context is nil: take context.Background() where there is no other")
+		return nil, errNoContext
 	}
 	if len(shapes) == 0 {
 		return nil, errors.New("runner: no shapes to record")

@@ -58,6 +58,9 @@ type Result struct {
 type update struct {
 	taken bool
 	stale bool // another step has begun
+	// unchanged finds gradients that are not what the step has left; nil once it was asked, so
+	// that the results of ranks are equal.
+	unchanged func() error
 }
 
 // RankResult is what one rank has measured. Sizes are bytes, as in Result.
@@ -97,7 +100,9 @@ func (r *Result) Bubble() float64 {
 // whose gradients these are: once another one has begun, whatever became of it, it is
 // ErrStaleResult. Where the step has no update apply is not called, and the error wraps
 // ErrNoUpdate: ErrSkipped, ErrEmpty, ErrRange, or itself for an evaluation. To go on after a
-// step that was skipped is a choice that the trainer makes by looking for it. Once a runner
+// step that was skipped is a choice that the trainer makes by looking for it. Gradients that
+// were written to since the step are ErrOverwritten: on each rank Update looks at the smallest
+// one that is not zero, with -tags invariants at all. Once a runner
 // was updated, it refuses the step behind a result that was not (ErrUnused).
 func (r *Result) Update(apply func(factor float64) error) error {
 	switch {
@@ -118,7 +123,10 @@ func (r *Result) Update(apply func(factor float64) error) error {
 	case r.update.taken:
 		return ErrUpdated
 	}
-	r.update.taken = true
+	if err := r.update.unchanged(); err != nil {
+		return err
+	}
+	r.update.taken, r.update.unchanged = true, nil
 	return apply(r.factor)
 }
 

@@ -51,7 +51,7 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	for i := range cfg.Spaces {
 		w := &worker[T]{cfg: &r.cfg, rank: cfg.World.First + i, space: cfg.Spaces[i], parts: parts, planner: r.planner}
 		if transport != nil {
-			if w.transport = transport(w.rank); w.transport == nil {
+			if w.transport = transport(w.rank); isNil(w.transport) {
 				r.closeCells()
 				return nil, fmt.Errorf("runner: World.Transport has none for rank %d", w.rank)
 			}
@@ -165,6 +165,9 @@ func (r *Runner[T]) Evaluate(ctx context.Context, m int, source Source[T]) (*Res
 // Shaped, and may be nil. Step makes the same plan where it has not been made; to ask
 // beforehand tells what it needs, or that it is over Memory.Budget.
 func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layout.Plan, error) {
+	if ctx == nil {
+		return nil, errNoContext
+	}
 	if !r.running.CompareAndSwap(false, true) {
 		return nil, ErrBusy
 	}
@@ -191,7 +194,7 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	defer r.running.Store(false)
 	switch {
 	case ctx == nil:
-		return nil, errors.New("runner: the context is nil: take context.Background() where there is no other")
+		return nil, errNoContext
 	case r.closed:
 		return nil, ErrClosed
 	case source == nil:
@@ -207,12 +210,12 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 	}
 	if mode == schedule.Training { // from here on the gradients are those of this step
 		if r.last != nil {
-			r.used, r.last.stale = r.last.taken, true
+			r.used, r.last.stale, r.last.unchanged = r.last.taken, true, nil
 		}
 		r.last = nil
 		defer func() {
 			if result != nil && result.factor != 0 {
-				r.last = &update{}
+				r.last = &update{unchanged: r.unchanged}
 				result.update = r.last
 			}
 		}()
@@ -221,6 +224,16 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		return r.workers[0].run(ctx, mode, m)
 	}
 	return r.together(ctx, mode, m)
+}
+
+// unchanged finds gradients of this process that are not what the last step has left.
+func (r *Runner[T]) unchanged() error {
+	for _, w := range r.workers {
+		if err := w.unchanged(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // together runs a step on a goroutine for each rank.

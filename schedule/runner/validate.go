@@ -267,10 +267,10 @@ func (c *Config[T]) checkSpaces(f *faults) {
 	}
 }
 
-// isNil reports whether a space is none: nil, or a nil pointer.
-func isNil[T any](space memory.Space[T]) bool {
-	v := reflect.ValueOf(space)
-	return space == nil || v.Kind() == reflect.Pointer && v.IsNil()
+// isNil reports whether a space or a transport is none: nil, or a nil pointer.
+func isNil(x any) bool {
+	v := reflect.ValueOf(x)
+	return x == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // checkPlacement reports whether every stage has a rank, and copies match.

@@ -218,12 +218,27 @@ func TestTwoDevices(t *testing.T) {
 					}
 					adam := transformer.AdamW{LearningRate: 0.01, WeightDecay: 0.1}
 					require.NoError(t, one.Update(adam, want, 0))
-					require.NoError(t, two.Update(adam, got, 0))
+					require.NoError(t, two.Update(adam, weighed(t, dev[0], q, got), 0))
 					requireSameParameters(t, one, two)
 				})
 			}
 		}
 	}
+}
+
+// weighed returns the result of a step with the losses of another one and no gradients: the
+// tests sum those themselves, so they are not what the other step has left.
+func weighed(t *testing.T, dev *kernels.Host, q sequence, of *runner.Result) *runner.Result {
+	head := &stages.Func[kernels.Buffer]{
+		Declares: stages.Spec{Name: "head", Losses: []string{transformer.LossName}},
+		ForwardFunc: func(_ context.Context, mb batchctx.Microbatch[kernels.Buffer], _, _ []kernels.Buffer) error {
+			mb.Loss(1, of.Losses[0].Sum, of.Losses[0].Weight)
+			return nil
+		},
+	}
+	result, err := newRunner(t, dev, []stages.Stage[kernels.Buffer]{head}, nil).Step(context.Background(), 1, &source{dev, []sequence{q}})
+	require.NoError(t, err)
+	return result
 }
 
 // sumUses does what the runner does at step end: every copy gets the sum over the uses,
@@ -281,7 +296,7 @@ func TestTwoCopies(t *testing.T) {
 		}
 		sumUses(t, both)
 	}
-	require.NoError(t, twice.Update(transformer.AdamW{LearningRate: 0.01, WeightDecay: 0.1}, got, 0))
+	require.NoError(t, twice.Update(transformer.AdamW{LearningRate: 0.01, WeightDecay: 0.1}, weighed(t, dev[0], q, got), 0))
 	for _, p := range twice.Parameters() {
 		for _, c := range p.Others {
 			require.Equal(t, read(t, p.Device, p.Weight), read(t, c.Device, c.Weight), p.Name)

@@ -240,6 +240,17 @@ var cases = []struct {
 	{name: "a nil device", change: func(p *program) { p.cfg.Spaces[0] = (*kernels.Host)(nil) }, says: "the space of rank 0 is nil"},
 	{name: "a source without a function", change: func(p *program) { p.source = runner.Indexed[T](nil) }, says: "the function of Indexed is nil"},
 	{name: "a stream without a function", change: func(p *program) { p.source = runner.Stream[T, int](nil, nil) }, says: "a function of Stream is nil: it takes next and put"},
+	{name: "gradients that are written between the step and its update", quiet: true, change: func(p *program) {
+		p.update = func(p *program, result *runner.Result) error {
+			return errors.Join(p.devs[0].Zero(p.grad), result.Update(func(float64) error { return nil }))
+		}
+	}, is: runner.ErrOverwritten, says: `the sum of squares of the gradient of "w" of stage 0 (embed) was 1 and is 0: change gradients in the function of Update`},
+	{name: "gradients that are released between the step and its update", change: func(p *program) {
+		p.update = func(p *program, result *runner.Result) error {
+			_, err := p.devs[0].Release(p.grad)
+			return errors.Join(err, result.Update(func(float64) error { return nil }))
+		}
+	}, says: "the gradients cannot be read any more"},
 	{name: "an update without a function", change: func(p *program) {
 		p.update = func(_ *program, result *runner.Result) error { return result.Update(nil) }
 	}, says: "the function of Update is nil: give the optimizer's step"},
@@ -319,6 +330,15 @@ var cases = []struct {
 	{name: "a workspace is lost", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) { p.alloc(0, memory.Workspace, 1) })
 	}, is: batchctx.ErrLeak, says: "allocated and neither released nor handed over: this action lost it"},
+	{name: "a slice of a released buffer is written", quiet: true, change: func(p *program) {
+		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
+			b := p.alloc(0, memory.Workspace, 1)
+			kept := p.devs[0].(kernels.Addressable).Float32s(b)
+			mb.Release(b)
+			kept[0] = 1
+			mb.Release(mb.Must(p.devs[0].Alloc(memory.Workspace, kernels.Float32, 1)))
+		})
+	}, is: tagged(memory.ErrStale)},
 	{name: "a view is kept", change: func(p *program) {
 		after(&p.firstForward, func(p *program, mb MB, _, _ []T) {
 			if p.view == (MB{}) {
@@ -480,6 +500,28 @@ func hosts(t *testing.T, n int) (devs []kernels.Compute) {
 	return devs
 }
 
+// A slice of a released buffer is poison with -tags invariants, whatever the buffer was for and
+// however much room its device has.
+func TestKeptSlices(t *testing.T) {
+	if !invariants.Enabled {
+		t.Skip("only a build with -tags invariants poisons what is released")
+	}
+	for _, capacity := range []int64{0, 1 << 16, 1 << 20} {
+		host, err := kernels.NewHost(kernels.HostConfig{Capacity: capacity})
+		require.NoError(t, err)
+		for class := range memory.Class(memory.NumClasses) {
+			b, err := host.Floats(class, 1, 2)
+			require.NoError(t, err)
+			kept := host.Float32s(b)
+			_, err = host.Release(b)
+			require.NoError(t, err)
+			poison := math.Float32frombits(0xDBDBDBDB)
+			require.Equal(t, []float32{poison, poison}, kept, "%v, capacity %d", class, capacity)
+		}
+		require.NoError(t, host.Close())
+	}
+}
+
 // Memory is planned for a profile: another size is refused before it is allocated.
 func TestOtherShapesThanTheProfile(t *testing.T) {
 	host := hosts(t, 1)[0]
@@ -555,6 +597,11 @@ func TestANilContext(t *testing.T) {
 	p := sound(hosts(t, 1)...)
 	var none context.Context
 	_, err := p.run(none)
+	require.ErrorContains(t, err, "runner: the context is nil")
+	r, err := runner.New(p.cfg)
+	require.NoError(t, err)
+	defer r.Close()
+	_, err = r.Prepare(none, 3, p.source)
 	require.ErrorContains(t, err, "runner: the context is nil")
 	_, err = runner.Record(none, p.cfg, runner.Shape[T]{Name: "two", Source: p.source})
 	require.ErrorContains(t, err, "runner: the context is nil")
