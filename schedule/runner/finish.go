@@ -127,7 +127,7 @@ func (r *worker[T]) squaresOf(to []float64, gradients []T) (_ []float64, err err
 }
 
 // unchanged finds a gradient whose sum of squares is not what the step has measured: it looks
-// at the smallest that is not zero, so that it takes no time, and under -tags invariants at all.
+// at the smallest that is not zero, so that it takes no time, and under -tags invariants at all of them.
 func (r *worker[T]) unchanged() error {
 	from, to := 0, len(r.measured)
 	if !invariants.Enabled {
