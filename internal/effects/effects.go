@@ -37,78 +37,122 @@ type Set uint16
 // First returns the first place of a set; s&(s-1) is the set without it.
 func (s Set) First() Place { return Place(bits.TrailingZeros16(uint16(s))) }
 
+// drops are the drop bits that say that what is in a place ends; gathered weights have none.
+// The two kinds of sent buffers share one.
+var drops = [NumPlaces]schedule.Drop{
+	Part: schedule.DropParts, Input: schedule.DropInput, Gradient: schedule.DropGrad, Saved: schedule.DropSaved,
+	SentOutput: schedule.DropSent, SentGradient: schedule.DropSent, Output: schedule.DropOutput,
+	ForwardWeights: schedule.DropForwardWeights, BackwardWeights: schedule.DropBackwardWeights,
+}
+
+// Drops returns the drop bits that say that the set ends.
+func (s Set) Drops() (bits schedule.Drop) {
+	for ; s != 0; s &= s - 1 {
+		bits |= drops[s.First()]
+	}
+	return bits
+}
+
 // Effects is what an action does.
 type Effects struct {
 	Pulls bool
-	To    Place // None where it hands nothing over
+	To    Place // None if it hands nothing over
 	Stage int32 // whose place To is
-	Ends  Set   // as the drop bits of the action say
-	Due   Set   // what ends by the kind of the action, whatever its bits say
-	Last  bool  // it is the stage's last computation for the microbatch
+	Ends  Set
+	Due   Set  // what ends by the kind of the action, whatever its drop bits say
+	Last  bool // it is the stage's last computation for the microbatch
 	Parts uint64
 }
 
-// Of returns what an action does, of a plan that has its lifetimes.
-func Of(plan *schedule.Plan, a schedule.Action) Effects {
-	s, kind, drop, placement := a.Stage(), a.Kind(), a.Drop(), &plan.Placement
-	e := Effects{Pulls: kind == schedule.F, Stage: int32(s), Last: plan.Ends(s, kind)}
-	sent := SentOutput
+// OfKind returns the effects that follow from the stage and the kind of an action alone. Saved
+// state is among Ends whenever the action takes some of it, and is Due when nothing of it is
+// left. The order of the program decides about entry parts and copies of weights.
+func OfKind(plan *schedule.Plan, stage int, kind schedule.Kind) Effects {
+	placement := &plan.Placement
+	rank := placement.Rank
+	e := Effects{Pulls: kind == schedule.F, Stage: int32(stage), Last: plan.Ends(stage, kind)}
 	switch kind {
 	case schedule.F:
 		switch {
-		case placement.Last(s):
-			e.To, e.Due, e.Ends = Output, 1<<Output, 1<<Output
-		case placement.Rank[s+1] == placement.Rank[s]:
+		case placement.Last(stage):
+			e.To, e.Ends = Output, 1<<Output
+		case rank[stage+1] == rank[stage]:
 			e.To, e.Stage = Input, e.Stage+1
 		default:
 			e.To = SentOutput
 		}
-		if !placement.First(s) {
-			e.Due |= 1 << Input
+		if !placement.First(stage) {
+			e.Ends |= 1 << Input
+		}
+		if e.Last {
+			e.Ends |= 1 << Saved
 		}
 	case schedule.B, schedule.I:
 		switch {
-		case placement.First(s) || !plan.HasBackward(s-1):
-		case placement.Rank[s-1] == placement.Rank[s]:
+		case placement.First(stage) || !plan.HasBackward(stage-1):
+		case rank[stage-1] == rank[stage]:
 			e.To, e.Stage = Gradient, e.Stage-1
 		default:
 			e.To = SentGradient
 		}
-		if !placement.Last(s) {
-			e.Due |= 1 << Gradient
+		e.Ends = 1 << Saved
+		if !placement.Last(stage) {
+			e.Ends |= 1 << Gradient
 		}
+	case schedule.W:
+		e.Ends = 1 << Saved
 	case schedule.RecvF:
 		e.To = Input
 	case schedule.RecvB:
 		e.To = Gradient
 	case schedule.WaitF:
-		e.Due = 1 << SentOutput
+		e.Ends = 1 << SentOutput
 	case schedule.WaitB:
-		sent, e.Due = SentGradient, 1<<SentGradient
+		e.Ends = 1 << SentGradient
 	case schedule.Quantize:
 		e.To = ForwardWeights
 	case schedule.Unshard:
 		e.To = Gathered
 	case schedule.Reshard:
-		e.Due, e.Ends = 1<<Gathered, 1<<Gathered
+		e.Ends = 1 << Gathered
 	}
-	if e.Last {
-		e.Due |= 1 << Saved
+	if e.Due = e.Ends; !e.Last {
+		e.Due &^= 1 << Saved
 	}
-	for _, end := range [...]struct {
-		bit   schedule.Drop
-		place Place
-	}{
-		{schedule.DropParts, Part}, {schedule.DropInput, Input}, {schedule.DropGrad, Gradient}, {schedule.DropSaved, Saved}, {schedule.DropSent, sent},
-		{schedule.DropForwardWeights, ForwardWeights}, {schedule.DropBackwardWeights, BackwardWeights},
-	} {
-		if drop&end.bit != 0 {
-			e.Ends |= 1 << end.place
+	return e
+}
+
+// WeightReads returns the copies of its stage's weights that an action reads, given whether
+// the stage recomputes. The last action on the rank that reads a copy ends it. W reads none: a
+// gradient of weights does not depend on them.
+func WeightReads(kind schedule.Kind, recomputes bool) Set {
+	switch {
+	case kind == schedule.F:
+		return 1 << ForwardWeights
+	case kind != schedule.B && kind != schedule.I:
+		return 0
+	case recomputes:
+		return 1<<ForwardWeights | 1<<BackwardWeights
+	}
+	return 1 << BackwardWeights
+}
+
+// Of returns what an action does, of a plan that has its lifetimes: what ends is what the drop
+// bits of the action say. No bit decides about gathered weights and the output of a last stage.
+func Of(plan *schedule.Plan, a schedule.Action) Effects {
+	const byKind = 1<<SentOutput | 1<<SentGradient | 1<<Output
+	stage, kind, drop := a.Stage(), a.Kind(), a.Drop()
+	e := OfKind(plan, stage, kind)
+	ends := e.Ends & (1<<Gathered | 1<<Output)
+	for place, bit := range drops {
+		if drop&bit != 0 {
+			ends |= 1 << place & (e.Ends | ^Set(byKind))
 		}
 	}
-	e.Due |= e.Ends & (1<<ForwardWeights | 1<<BackwardWeights)
+	e.Ends = ends
+	e.Due |= ends & (1<<ForwardWeights | 1<<BackwardWeights)
 	if drop&schedule.DropParts != 0 {
-		e.Parts = plan.Parts[s][kind]
+		e.Parts = plan.Parts[stage][kind]
 	}
 	return e
 }

@@ -146,7 +146,7 @@ func (v *dropping) fault(a schedule.Action, mb int64, code Code, about, format s
 // births counts what an action brings onto the rank, before it frees anything.
 func (v *dropping) births(a schedule.Action, mb int64) {
 	stage, kind := a.Stage(), a.Kind()
-	v.c.Born(stage, kind, func(stage int) {
+	v.c.born(stage, kind, func(stage int) {
 		i := v.c.Place[stage]
 		v.Add(v.live+i, mb)
 		v.measure(&v.worst[i], v.live+i, a, mb)
@@ -158,6 +158,23 @@ func (v *dropping) births(a schedule.Action, mb int64) {
 	if of := v.copyOf(stage); of.held != 0 && v.Add(of.started, mb) {
 		v.Add(of.entry, mb)
 		v.measure(&v.worstEntry, of.entry, a, mb)
+	}
+}
+
+// born calls yield with each stage for which an action of this stage and kind
+// brings the input onto the rank: the stage behind a local forward, the stage of
+// a receive, and a forward itself where nothing brings its input.
+func (c *Checker) born(stage int, kind schedule.Kind, yield func(stage int)) {
+	switch kind {
+	case schedule.F:
+		if c.IsFirst(stage) || c.Crosses(stage-1) && !c.Transfers {
+			yield(stage)
+		}
+		if !c.IsLast(stage) && !c.Crosses(stage) {
+			yield(stage + 1)
+		}
+	case schedule.RecvF:
+		yield(stage)
 	}
 }
 

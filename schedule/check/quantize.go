@@ -63,13 +63,13 @@ func (v *quantized) Visit(a schedule.Action, mb int64) {
 			return
 		}
 		for _, w := range weights {
-			if c.CopiesWeights(stage)&w.bit != 0 {
+			if w.set == weightsForward || c.HasBackward(stage) {
 				v.Raise(sets + w.set)
 			}
 		}
 		return
 	}
-	reads := c.ReadsWeights(stage, kind)
+	reads := c.readsWeights(stage, kind)
 	if (reads|a.Drop())&passes.WeightBits == 0 {
 		return
 	}
@@ -112,4 +112,20 @@ func (v *quantized) left() {
 			}
 		}
 	}
+}
+
+// readsWeights returns which copies of the stage's weights an action of the kind reads,
+// as what drops them. W reads none: a gradient of weights does not depend on them.
+func (c *Checker) readsWeights(stage int, kind schedule.Kind) schedule.Drop {
+	switch {
+	case !c.Includes(stage, schedule.Quantize):
+		return 0
+	case kind == schedule.F:
+		return schedule.DropForwardWeights
+	case kind != schedule.B && kind != schedule.I:
+		return 0
+	case c.Plan.Facts != nil && c.Plan.Facts[stage].Recomputes:
+		return passes.WeightBits
+	}
+	return schedule.DropBackwardWeights
 }

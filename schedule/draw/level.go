@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
@@ -65,17 +66,11 @@ func (s *Step) inFlight(rank int) curve {
 	for i, e := range s.Events[rank] {
 		stage := e.Action.Stage()
 		of := min(stage/depth, copies-1)
-		switch e.Action.Kind() {
-		case schedule.F:
-			if s.Plan.HasBackward(stage) {
-				inside[of]++
-			}
-		case schedule.B, schedule.W:
+		if e.Action.Kind() == schedule.F {
+			inside[of]++
+		}
+		if effects.OfKind(s.Plan, stage, e.Action.Kind()).Last {
 			inside[of]--
-		case schedule.I:
-			if stage < len(s.Plan.Frozen) && s.Plan.Frozen[stage] {
-				inside[of]--
-			}
 		}
 		if e.Action.Joined() && i < len(s.Events[rank])-1 {
 			continue

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/internal/passes"
@@ -16,15 +17,10 @@ import (
 // entry. It fills Facts, Parts, Windows, Outgoing and Entries; drops that the plan had
 // are forgotten, and the plan itself is left alone.
 //
-// On every rank: a part of an entry dies at the last action that reads it (L1); a
-// stage's input at its F; the output of a last stage at its F, since nothing
-// reads it; the gradient of a stage's output at its B or I, also where W follows;
-// saved state at each B, I or W that takes it, and at F where the stage has no
-// backward; a sent buffer at the wait for it (L4). A microbatch retires at its last
-// action, which may be such a wait. The copies of a stage's weights end with the last
-// action that reads them: those for the forward with the last F, or the last B or I
-// where that recomputes, those for the backward with the last B or I. What is of a stage
-// alone, as UNSHARD is, drops nothing.
+// Package effects says what ends with an action by its kind. Besides, on every rank: a part of
+// an entry ends with the last action that reads it (L1), so do the copies of a stage's weights,
+// and a microbatch retires with its last action, which may be the wait for a send. An action
+// of a stage alone, such as UNSHARD, drops nothing.
 //
 // A segment is split where its first or last repeats drop something else than the
 // others, so that one body has one set of drops. As with Check the cost depends on
@@ -146,10 +142,11 @@ type marking struct {
 
 // fate is what follows for an action from its stage and kind alone.
 type fate struct {
-	drops   schedule.Drop // of handles
-	parts   bool          // it reads parts of the entry
-	weights bool          // it reads copies of weights
-	born    []int         // the stages whose input it brings onto the rank
+	drops   schedule.Drop
+	to      effects.Place
+	parts   bool        // it reads parts of the entry
+	weights effects.Set // the copies of weights that it reads
+	born    []int       // the stages whose input it brings onto the rank
 }
 
 // piece is repeats of a segment that follow each other and drop the same.
@@ -170,8 +167,17 @@ func newMarking(o *passes.Outline, rank int) *marking {
 	for i, stage := range o.On[rank] {
 		for kind := schedule.F; kind <= schedule.WaitB; kind++ {
 			f := &v.fates[i*passes.KindsPerStage+int(kind)]
-			*f = fate{drops: v.ofHandles(stage, kind), parts: v.Reads(stage, kind) != 0, weights: v.ReadsWeights(stage, kind) != 0}
-			v.Born(stage, kind, func(stage int) { f.born = append(f.born, stage) })
+			e := effects.OfKind(o.Plan, stage, kind)
+			*f = fate{drops: e.Ends.Drops(), to: e.To, parts: v.Reads(stage, kind) != 0}
+			if o.Includes(stage, schedule.Quantize) {
+				f.weights = effects.WeightReads(kind, o.Plan.Facts[stage].Recomputes)
+			}
+			if e.To == effects.Input {
+				f.born = append(f.born, int(e.Stage))
+			}
+			if kind == schedule.F && (o.IsFirst(stage) || o.Crosses(stage-1) && !o.Transfers) {
+				f.born = append(f.born, stage)
+			}
 		}
 	}
 	for c := range v.lower {
@@ -198,8 +204,10 @@ func (v *marking) Visit(a schedule.Action, mb int64) {
 	i := v.Place[stage]
 	fate := &v.fates[i*passes.KindsPerStage+int(kind)]
 	drop := fate.drops
-	if fate.weights {
-		drop |= v.ofWeights(stage, kind)
+	for reads := fate.weights; reads != 0; reads &= reads - 1 {
+		if copies := reads.First(); v.Raise(v.weights + 2*i + int(copies-effects.ForwardWeights)) {
+			drop |= effects.Set(1 << copies).Drops()
+		}
 	}
 	if fate.parts && v.lastReads(stage, kind, mb) {
 		drop |= schedule.DropParts
@@ -212,7 +220,7 @@ func (v *marking) Visit(a schedule.Action, mb int64) {
 		v.widen(v.Plan.Windows, stage, v.live+i)
 	}
 	if v.Transfers {
-		v.sends(stage, kind, mb)
+		v.sends(stage, kind, fate.to, mb)
 	}
 	for _, stage := range fate.born {
 		v.Remove(v.live+v.Place[stage], mb)
@@ -228,62 +236,23 @@ func (v *marking) widen(bounds []int, stage, set int) {
 	bounds[stage] = max(bounds[stage], int(v.Get(set).Width()))
 }
 
-// sends follows what the stage sends from the wait back to the computation.
-func (v *marking) sends(stage int, kind schedule.Kind, mb int64) {
+// sends follows a buffer that the stage sends from the wait for it back to the computation.
+func (v *marking) sends(stage int, kind schedule.Kind, to effects.Place, mb int64) {
 	set := v.outgoing + 2*v.Place[stage]
-	if kind == schedule.WaitB || kind == schedule.SendB || kind == schedule.B || kind == schedule.I {
+	if kind == schedule.WaitB || kind == schedule.SendB || to == effects.SentGradient {
 		set++
 	}
-	switch kind {
-	case schedule.WaitF, schedule.WaitB:
+	switch {
+	case kind == schedule.WaitF || kind == schedule.WaitB:
 		v.Add(set, mb)
 		v.widen(v.Plan.Outgoing, stage, set)
-	case schedule.SendF, schedule.SendB:
+	case kind == schedule.SendF || kind == schedule.SendB:
 		if !v.Has(set, mb) && v.fault == nil {
 			v.fault = fmt.Errorf("%w: rank %d never waits for %d%v%d, so its buffer never ends: take a plan of Comms, or add a wait for each send", schedule.ErrFacts, v.rank, stage, kind, mb)
 		}
-	case schedule.F, schedule.B, schedule.I:
+	case to == effects.SentOutput || to == effects.SentGradient:
 		v.Remove(set, mb)
 	}
-}
-
-// ofHandles returns the drops that follow from stage and kind alone.
-func (v *marking) ofHandles(stage int, kind schedule.Kind) schedule.Drop {
-	var drop schedule.Drop
-	switch kind {
-	case schedule.F:
-		if !v.IsFirst(stage) {
-			drop |= schedule.DropInput
-		}
-		if v.IsLast(stage) {
-			drop |= schedule.DropOutput
-		}
-		if !v.HasBackward(stage) {
-			drop |= schedule.DropSaved
-		}
-	case schedule.B, schedule.I:
-		drop = schedule.DropSaved
-		if !v.IsLast(stage) {
-			drop |= schedule.DropGrad
-		}
-	case schedule.W:
-		drop = schedule.DropSaved
-	case schedule.WaitF, schedule.WaitB:
-		drop = schedule.DropSent
-	}
-	return drop
-}
-
-// ofWeights returns the drops of the copies of weights that the action is the last to
-// read on the rank.
-func (v *marking) ofWeights(stage int, kind schedule.Kind) schedule.Drop {
-	drop, reads := schedule.Drop(0), v.ReadsWeights(stage, kind)
-	for i, bit := range passes.WeightDrops {
-		if reads&bit != 0 && v.Raise(v.weights+2*v.Place[stage]+i) {
-			drop |= bit
-		}
-	}
-	return drop
 }
 
 // lastReads enters into the table which parts the action is the last to read,

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 )
@@ -18,66 +19,89 @@ type holding struct {
 	begins, ends int64          // microbatches in flight on the stage
 }
 
-// hold fills in what a stage saves.
+// begin and end enter a buffer that the action allocates, and one that it frees.
+func (h *holding) begin(class memory.Class, bytes int64) {
+	h.born[class-firstHeld] += bytes
+	h.up += bytes
+	h.change += bytes
+}
+
+func (h *holding) end(class memory.Class, bytes int64) {
+	h.dies[class-firstHeld] += bytes
+	h.change -= bytes
+}
+
+// hold fills in what the actions of a stage allocate and free.
 func (s *simulation) hold(stage int) {
 	costs := s.costs.Of(stage)
-	f, b, i, w := s.held(stage, schedule.F), s.held(stage, schedule.B), s.held(stage, schedule.I), s.held(stage, schedule.W)
-	f[0].begins = 1
-	switch {
-	case !s.plan.HasBackward(stage):
-		lasts(memory.Saved, costs.Saved, f, f)
-		f[0].ends = 1
-	case s.plan.IsFrozen(stage):
-		lasts(memory.Saved, costs.Saved, f, i)
-		i[0].ends = 1
-	default:
-		lasts(memory.Saved, costs.FreedByI, f, append(b, i...))
-		lasts(memory.Saved, costs.Saved-costs.FreedByI, f, append(b, w...))
-		lasts(memory.Carry, costs.Carry, i, w)
-		b[0].ends, w[0].ends = 1, 1
-	}
-}
-
-// hand fills in what a stage hands to a neighbour. On another rank that is a buffer of
-// the receiver's own.
-func (s *simulation) hand(p *passage) {
-	makers, readers := s.held(p.from, p.kinds...), s.held(p.to, p.kinds...)
-	switch {
-	case !p.crosses:
-		lasts(p.class, p.bytes, makers, readers)
-	case s.transfers:
-		end := p.send
-		if p.waits {
-			end = p.wait
+	for kind := schedule.F; kind <= schedule.WaitB; kind++ {
+		e, h := effects.OfKind(s.plan, stage, kind), &s.holdings[tableIndex(stage, kind)]
+		if kind == schedule.F {
+			h.begins = 1
+			h.begin(memory.Saved, costs.Saved)
 		}
-		lasts(p.class, p.bytes, makers, s.held(p.from, end))
-		lasts(memory.Transfer, p.bytes, s.held(p.to, p.receive), readers)
+		if e.Last {
+			h.ends = 1
+		}
+		h.begin(s.handed(e.To, int(e.Stage)))
+		for ends := e.Ends; ends != 0; ends &= ends - 1 {
+			place := ends.First()
+			switch {
+			case place != effects.Saved:
+				h.end(s.handed(place, stage))
+			case !e.Last: // I, and then W
+				h.end(memory.Saved, costs.FreedByI)
+				h.begin(memory.Carry, costs.Carry)
+			case kind == schedule.W:
+				h.end(memory.Saved, costs.Saved-costs.FreedByI)
+				h.end(memory.Carry, costs.Carry)
+			default:
+				h.end(memory.Saved, costs.Saved)
+			}
+		}
+	}
+}
+
+// handed returns the class and the bytes of the buffers in a place, none for a place that does
+// not hold what one stage hands to another. What comes from another rank is in a buffer of the
+// receiver's own.
+func (s *simulation) handed(place effects.Place, stage int) (class memory.Class, bytes int64) {
+	maker, rank := stage, s.plan.Placement.Rank
+	switch place {
+	case effects.Input:
+		maker--
+	case effects.Gradient:
+		maker++
+	case effects.SentOutput, effects.SentGradient:
 	default:
-		lasts(p.class, p.bytes, makers, makers)
-		lasts(memory.Transfer, p.bytes, readers, readers)
+		return memory.Activation, 0
 	}
+	if maker < 0 || maker == len(rank) {
+		return memory.Activation, 0
+	}
+	class, bytes = memory.Activation, s.costs.Of(maker).Output
+	if place == effects.Gradient || place == effects.SentGradient {
+		class, bytes = memory.ActGrad, s.costs.Of(maker).Gradient
+	}
+	if rank[maker] != rank[stage] {
+		class = memory.Transfer
+	}
+	return class, bytes
 }
 
-// held returns the holdings of kinds on a stage.
-func (s *simulation) held(stage int, kinds ...schedule.Kind) []*holding {
-	list := make([]*holding, len(kinds))
-	for i, kind := range kinds {
-		list[i] = &s.holdings[tableIndex(stage, kind)]
+// cross fills in what crosses ranks in a plan that does not wait for its sends, or has none.
+func (s *simulation) cross(p *passage) {
+	sent, received := effects.SentOutput, effects.Input
+	if p.send == schedule.SendB {
+		sent, received = effects.SentGradient, effects.Gradient
 	}
-	return list
-}
-
-// lasts enters buffers that are born with one of these actions and end with one of
-// those.
-func lasts(class memory.Class, bytes int64, births, ends []*holding) {
-	for _, h := range births {
-		h.born[class-firstHeld] += bytes
-		h.up += bytes
-		h.change += bytes
+	if s.transfers {
+		s.holdings[tableIndex(p.from, p.send)].end(s.handed(sent, p.from))
+		return
 	}
-	for _, h := range ends {
-		h.dies[class-firstHeld] += bytes
-		h.change -= bytes
+	for _, kind := range p.kinds {
+		s.holdings[tableIndex(p.from, kind)].end(s.handed(sent, p.from))
+		s.holdings[tableIndex(p.to, kind)].begin(s.handed(received, p.to))
 	}
 }
 

@@ -100,9 +100,11 @@ func (s *simulation) prepare() {
 	routes := map[[3]int]int{}
 	for i := range s.passages {
 		passage := &s.passages[i]
-		s.hand(passage)
 		if !passage.crosses {
 			continue
+		}
+		if !passage.waits {
+			s.cross(passage)
 		}
 		link, wire := s.route(passage, routes)
 		switch {

@@ -131,7 +131,7 @@ func newSimulation(plan *schedule.Plan, costs *Costs, capacity int) (*simulation
 	}
 	s.plan = plan.Flat()
 	s.longest = min(maxCost, maxTotal/2/max(actions, 1))
-	s.passages = s.handed()
+	s.passages = s.newPassages()
 	if !s.survey() {
 		return nil, s.refusal()
 	}

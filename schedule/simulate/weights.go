@@ -3,6 +3,7 @@ package simulate
 import (
 	"slices"
 
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/internal/passes"
@@ -37,25 +38,22 @@ func (s *simulation) copyWeights() {
 	for _, program := range s.plan.Programs {
 		for _, segment := range slices.Backward(program) {
 			for _, a := range slices.Backward(segment.Body) {
-				reads, last := s.readsWeights(&o, a), &s.copies[a.Stage()].last
-				for i, bit := range passes.WeightDrops {
-					if reads&bit != 0 && last[i] == 0 {
-						last[i] = a.Shift((segment.Repeat - 1) * segment.Stride).WithDrop(0).WithJoin(false)
+				stage := a.Stage()
+				if !o.Includes(stage, schedule.Quantize) {
+					continue
+				}
+				recomputes := s.costs.Of(stage).Recompute > 0
+				if s.plan.Facts != nil {
+					recomputes = s.plan.Facts[stage].Recomputes
+				}
+				for reads := effects.WeightReads(a.Kind(), recomputes); reads != 0; reads &= reads - 1 {
+					if last := &s.copies[stage].last[reads.First()-effects.ForwardWeights]; *last == 0 {
+						*last = a.Shift((segment.Repeat - 1) * segment.Stride).WithDrop(0).WithJoin(false)
 					}
 				}
 			}
 		}
 	}
-}
-
-// readsWeights is that of the outline, but that a stage without facts recomputes where
-// its costs say so.
-func (s *simulation) readsWeights(o *passes.Outline, a schedule.Action) schedule.Drop {
-	reads := o.ReadsWeights(a.Stage(), a.Kind())
-	if reads == schedule.DropBackwardWeights && s.plan.Facts == nil && s.costs.Of(a.Stage()).Recompute > 0 {
-		reads = passes.WeightBits
-	}
-	return reads
 }
 
 // beginWeights adds the copies that a QUANTIZE makes.

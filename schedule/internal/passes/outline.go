@@ -114,23 +114,6 @@ func (o *Outline) Span(stage int) repeats.Run { return o.Sites[stage].span }
 // rank. There is no edge before the first stage of a copy and behind the last one.
 func (o *Outline) Crosses(stage int) bool { return stage >= 0 && o.Sites[stage].crosses }
 
-// Born calls yield with each stage for which an action of this stage and kind
-// brings the input onto the rank: the stage behind a local forward, the stage of
-// a receive, and a forward itself where nothing brings its input.
-func (o *Outline) Born(stage int, kind schedule.Kind, yield func(stage int)) {
-	switch kind {
-	case schedule.F:
-		if o.IsFirst(stage) || o.Crosses(stage-1) && !o.Transfers {
-			yield(stage)
-		}
-		if !o.IsLast(stage) && !o.Crosses(stage) {
-			yield(stage + 1)
-		}
-	case schedule.RecvF:
-		yield(stage)
-	}
-}
-
 // Reads returns the set of entry parts that an action reads.
 func (o *Outline) Reads(stage int, kind schedule.Kind) uint64 {
 	if o.Plan.Facts == nil {
@@ -141,30 +124,3 @@ func (o *Outline) Reads(stage int, kind schedule.Kind) uint64 {
 
 // WeightBits are the drops of copies of weights.
 const WeightBits = schedule.DropForwardWeights | schedule.DropBackwardWeights
-
-// WeightDrops are the same one by one: what drops the copies that forwards read, and those that backwards read.
-var WeightDrops = [...]schedule.Drop{schedule.DropForwardWeights, schedule.DropBackwardWeights}
-
-// CopiesWeights returns which copies a QUANTIZE of the stage makes, as what drops them.
-func (o *Outline) CopiesWeights(stage int) schedule.Drop {
-	if o.HasBackward(stage) {
-		return WeightBits
-	}
-	return schedule.DropForwardWeights
-}
-
-// ReadsWeights returns which copies of the stage's weights an action of the kind reads,
-// as what drops them. W reads none: a gradient of weights does not depend on them.
-func (o *Outline) ReadsWeights(stage int, kind schedule.Kind) schedule.Drop {
-	switch {
-	case !o.Includes(stage, schedule.Quantize):
-		return 0
-	case kind == schedule.F:
-		return schedule.DropForwardWeights
-	case kind != schedule.B && kind != schedule.I:
-		return 0
-	case o.Plan.Facts != nil && o.Plan.Facts[stage].Recomputes:
-		return WeightBits
-	}
-	return schedule.DropBackwardWeights
-}
