@@ -19,89 +19,69 @@ type holding struct {
 	begins, ends int64          // microbatches in flight on the stage
 }
 
+// buffer is what a place of a stage holds for a microbatch.
+type buffer struct {
+	class memory.Class
+	bytes int64
+}
+
 // begin and end enter a buffer that the action allocates, and one that it frees.
-func (h *holding) begin(class memory.Class, bytes int64) {
-	h.born[class-firstHeld] += bytes
-	h.up += bytes
-	h.change += bytes
+func (h *holding) begin(b buffer) {
+	if b.bytes > 0 {
+		h.born[b.class-firstHeld] += b.bytes
+		h.up += b.bytes
+		h.change += b.bytes
+	}
 }
 
-func (h *holding) end(class memory.Class, bytes int64) {
-	h.dies[class-firstHeld] += bytes
-	h.change -= bytes
+func (h *holding) end(b buffer) {
+	if b.bytes > 0 {
+		h.dies[b.class-firstHeld] += b.bytes
+		h.change -= b.bytes
+	}
 }
 
-// hold fills in what the actions of a stage allocate and free.
+// hold fills in what the actions of a stage allocate and free. I takes a part of the saved
+// state and leaves a carry, and W takes both.
 func (s *simulation) hold(stage int) {
 	costs := s.costs.Of(stage)
 	for kind := schedule.F; kind <= schedule.WaitB; kind++ {
 		e, h := effects.OfKind(s.plan, stage, kind), &s.holdings[tableIndex(stage, kind)]
 		if kind == schedule.F {
 			h.begins = 1
-			h.begin(memory.Saved, costs.Saved)
+			h.begin(buffer{memory.Saved, costs.Saved})
 		}
 		if e.Last {
 			h.ends = 1
 		}
-		h.begin(s.handed(e.To, int(e.Stage)))
+		h.begin(s.buffers[e.Stage][e.To])
 		for ends := e.Ends; ends != 0; ends &= ends - 1 {
-			place := ends.First()
-			switch {
+			switch place := ends.First(); {
 			case place != effects.Saved:
-				h.end(s.handed(place, stage))
-			case !e.Last: // I, and then W
-				h.end(memory.Saved, costs.FreedByI)
-				h.begin(memory.Carry, costs.Carry)
+				h.end(s.buffers[stage][place])
+			case !e.Last:
+				h.end(buffer{memory.Saved, costs.FreedByI})
+				h.begin(buffer{memory.Carry, costs.Carry})
 			case kind == schedule.W:
-				h.end(memory.Saved, costs.Saved-costs.FreedByI)
-				h.end(memory.Carry, costs.Carry)
+				h.end(buffer{memory.Saved, costs.Saved - costs.FreedByI})
+				h.end(buffer{memory.Carry, costs.Carry})
 			default:
-				h.end(memory.Saved, costs.Saved)
+				h.end(buffer{memory.Saved, costs.Saved})
 			}
 		}
 	}
 }
 
-// handed returns the class and the bytes of the buffers in a place, none for a place that does
-// not hold what one stage hands to another. What comes from another rank is in a buffer of the
-// receiver's own.
-func (s *simulation) handed(place effects.Place, stage int) (class memory.Class, bytes int64) {
-	maker, rank := stage, s.plan.Placement.Rank
-	switch place {
-	case effects.Input:
-		maker--
-	case effects.Gradient:
-		maker++
-	case effects.SentOutput, effects.SentGradient:
-	default:
-		return memory.Activation, 0
-	}
-	if maker < 0 || maker == len(rank) {
-		return memory.Activation, 0
-	}
-	class, bytes = memory.Activation, s.costs.Of(maker).Output
-	if place == effects.Gradient || place == effects.SentGradient {
-		class, bytes = memory.ActGrad, s.costs.Of(maker).Gradient
-	}
-	if rank[maker] != rank[stage] {
-		class = memory.Transfer
-	}
-	return class, bytes
-}
-
 // cross fills in what crosses ranks in a plan that does not wait for its sends, or has none.
 func (s *simulation) cross(p *passage) {
-	sent, received := effects.SentOutput, effects.Input
-	if p.send == schedule.SendB {
-		sent, received = effects.SentGradient, effects.Gradient
-	}
+	sent, received := s.buffers[p.from][p.sent], s.buffers[p.to][p.received]
 	if s.transfers {
-		s.holdings[tableIndex(p.from, p.send)].end(s.handed(sent, p.from))
+		s.holdings[tableIndex(p.from, p.send)].end(sent)
 		return
 	}
 	for _, kind := range p.kinds {
-		s.holdings[tableIndex(p.from, kind)].end(s.handed(sent, p.from))
-		s.holdings[tableIndex(p.to, kind)].begin(s.handed(received, p.to))
+		s.holdings[tableIndex(p.from, kind)].end(sent)
+		s.holdings[tableIndex(p.to, kind)].begin(received)
 	}
 }
 

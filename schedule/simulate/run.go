@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
 )
@@ -16,10 +17,11 @@ type simulation struct {
 	passages  []passage
 	transfers bool // the plan says what is sent
 
-	deeds    []deed    // by stage and kind
-	idle     deed      // that of the kinds that take no time
-	holdings []holding // by stage and kind
-	copies   []copying // of weights, by stage; nil where the plan makes none
+	deeds    []deed                      // by stage and kind
+	idle     deed                        // that of the kinds that take no time
+	buffers  [][effects.NumPlaces]buffer // by stage: those of what stages hand to each other
+	holdings []holding                   // by stage and kind
+	copies   []copying                   // of weights, by stage; nil where the plan makes none
 	routes   []route
 
 	// The state. A parcel that is in the way of another one is laid aside.
