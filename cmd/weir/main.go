@@ -150,7 +150,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // asFlags says the names of the library as those of the command line.
 var asFlags = strings.NewReplacer(
 	"make Group 0, not", "leave out --group", "make Cap 0, not", "leave out --cap", "make Slices 0, not", "leave out --slices",
-	"invalid parameters: ", "", "invalid costs: ", "costs: ",
+	"write a page with HTML", "write a page, -o FILE.html", "invalid parameters: ", "", "invalid costs: ", "costs: ",
 )
 
 // plain says a text of the library in the words of the command line.

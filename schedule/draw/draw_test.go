@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -308,6 +309,27 @@ func TestMeasured(t *testing.T) {
 	require.NotContains(t, trace(t, step), `"ph":"C"`)
 }
 
+// A stage that is much shorter than the others makes no picture of 8,000 pixels for twelve
+// microbatches, and a long title has several lines within it.
+func TestMeasures(t *testing.T) {
+	plan, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 12})
+	require.NoError(t, err)
+	costs := &simulate.Costs{Stages: slices.Repeat([]simulate.StageCosts{{F: 300, B: 600}}, 4)}
+	costs.Stages[0] = simulate.StageCosts{F: 1, B: 2}
+	plan.Name = strings.Repeat("a long name, ", 20) + strings.Repeat("x", 300)
+	step, err := draw.Simulate(plan, costs, schedule.Unlimited)
+	require.NoError(t, err)
+	text := picture(t, step)
+	require.Contains(t, text, `<svg xmlns="http://www.w3.org/2000/svg" width="1438" height="505" viewBox="0 -72 1438 505" role="img">`)
+	lines := regexp.MustCompile(`<text class="title" x="20" y="([-0-9]+)">(.*)</text>`).FindAllStringSubmatch(text, -1)
+	require.Len(t, lines, 4)
+	require.Equal(t, "-39", lines[0][1])
+	for _, line := range lines {
+		require.LessOrEqual(t, len([]rune(line[2])), 133)
+	}
+	require.True(t, strings.HasSuffix(lines[3][2], "x…"))
+}
+
 func TestErrors(t *testing.T) {
 	long, err := schedule.OneFOneB(schedule.Params{Placement: schedule.Looped(4, 4), Microbatches: 1_000_000})
 	require.NoError(t, err)
@@ -318,7 +340,7 @@ func TestErrors(t *testing.T) {
 	require.NoError(t, err)
 	step, err := draw.Simulate(long, ticks, schedule.Unlimited)
 	require.NoError(t, err)
-	require.ErrorIs(t, step.SVG(io.Discard), draw.ErrTooLong)
+	require.EqualError(t, step.SVG(io.Discard), "draw: too many actions: 24000, where 20000 can be shown: take fewer microbatches, or write a page with HTML")
 	require.NoError(t, step.Trace(io.Discard))
 	_, err = draw.Simulate(long, &simulate.Costs{}, schedule.Unlimited)
 	require.ErrorIs(t, err, simulate.ErrCosts)

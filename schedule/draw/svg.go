@@ -31,6 +31,9 @@ const (
 	widestPlot = 8000.0
 	digit      = 6.6 // width of a digit in a box, and of one in a small box
 	smallDigit = 5.7
+	titleChar  = 10.5 // width of a character of the title
+	titleLine  = 24.0 // height of a line of it
+	mostLines  = 4    // of it
 )
 
 // SVG writes a picture: a row for each rank, a box for each computation with its
@@ -81,7 +84,11 @@ func (s *Step) picture(most int64) (*picture, error) {
 		return nil, err
 	}
 	if computations > most {
-		return nil, tooLong(computations, most)
+		err := tooLong(computations, most)
+		if computations <= MaxPageBoxes {
+			err = fmt.Errorf("%w, or write a page with HTML", err)
+		}
+		return nil, err
 	}
 	p := &picture{step: s, clocks: s.clocks()}
 	p.curves, p.bytes = s.curves()
@@ -94,19 +101,24 @@ func (s *Step) picture(most int64) (*picture, error) {
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
 // measure finds how wide the plot is: the shortest computation should have room for
-// its number, and the legend, which ends there, must have it.
+// its number, unless it is much shorter than others, and the legend, which ends there,
+// must have it.
 func (p *picture) measure(legend float64) {
-	shortest := p.clocks.makespan()
+	shortest, most := p.clocks.makespan(), 0
 	for _, list := range p.step.Events {
+		boxes := 0
 		for _, e := range list {
 			if d := e.End - e.Start; works(e) && d > 0 {
 				shortest = min(shortest, d)
+				boxes++
 			}
 		}
+		most = max(most, boxes)
 	}
 	p.plot = leastPlot
 	if shortest > 0 {
 		p.plot = min(max(leastBox*float64(p.clocks.makespan())/float64(shortest), leastPlot), widestPlot)
+		p.plot = max(min(p.plot, 3*leastBox*float64(most)), leastPlot)
 	}
 	p.plot = max(p.plot, math.Ceil(legend)-left-right)
 	p.pitch = lane + gap
@@ -167,11 +179,42 @@ func (p *picture) heldUnit() string {
 func (p *picture) open() {
 	plan, width := p.step.Plan, left+p.plot+right
 	facts := p.facts()
-	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 0 %[1]s %[2]s" role="img">`+"\n", at(width), at(p.height))
+	title := wrap(plan.Name, int((width-40)/titleChar))
+	first := titleLine * float64(1-len(title)) // of the title's lines: the last one has its usual place
+	shift := ""
+	if first < 0 {
+		shift = ` y="` + at(first) + `"`
+	}
+	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 %s %[1]s %[2]s" role="img">`+"\n", at(width), at(p.height-first), at(first))
 	p.printf("<title>%s</title>\n<desc>%s</desc>\n<style>%s</style>\n", escape(plan.Name), escape(facts), style)
-	p.printf(`<rect class="page" width="%s" height="%s" rx="8"/>`+"\n", at(width), at(p.height))
-	p.printf(`<text class="title" x="20" y="33">%s</text>`+"\n", escape(plan.Name))
+	p.printf(`<rect class="page"%s width="%s" height="%s" rx="8"/>`+"\n", shift, at(width), at(p.height-first))
+	for i, line := range title {
+		p.printf(`<text class="title" x="20" y="%s">%s</text>`+"\n", at(33+first+titleLine*float64(i)), escape(line))
+	}
 	p.printf(`<text x="20" y="54">%s</text>`+"\n", escape(facts))
+}
+
+// wrap breaks a title into a few lines of so many characters at most, at spaces where it
+// can. What is more ends in an ellipsis.
+func wrap(text string, most int) (lines []string) {
+	rest := []rune(text)
+	for len(rest) > most && len(lines) < mostLines-1 {
+		end := most
+		for end > most/2 && rest[end] != ' ' {
+			end--
+		}
+		if rest[end] != ' ' {
+			end = most
+		}
+		lines, rest = append(lines, string(rest[:end])), rest[end:]
+		for len(rest) > 0 && rest[0] == ' ' {
+			rest = rest[1:]
+		}
+	}
+	if len(rest) > most {
+		rest = append(rest[:most-1:most-1], '…')
+	}
+	return append(lines, string(rest))
 }
 
 // facts says in a line what the step comes to.
