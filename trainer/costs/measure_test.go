@@ -43,7 +43,7 @@ func TestMeasureWhole(t *testing.T) {
 		change(list)
 		measured, err := costs.Measure(t.Context(), costs.Config[kernels.Buffer]{
 			Runner: runner.Config[kernels.Buffer]{
-				Stages: list, Spaces: runner.On(dev), Gradients: dev, Losses: []loss.Def{{Name: transformer.LossName, Objective: true}},
+				Stages: list, Spaces: runner.Spaces(dev), Gradients: dev, Losses: []loss.Def{{Name: transformer.LossName, Objective: true}},
 			},
 			Source: func(int) runner.Source[kernels.Buffer] { return source }, Largest: source, Steps: 1, Microbatches: 4,
 		})
