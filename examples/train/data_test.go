@@ -11,41 +11,15 @@ import (
 	"github.com/weir-ml/weir/trainer/corpus"
 )
 
-func TestDefaultText(t *testing.T) {
-	text, err := readText(t.Context(), "")
-	require.NoError(t, err)
-	require.NotEmpty(t, text.Bytes)
-}
-
-// If there is no Opticks the standard library's source stands in.
-func TestSourceText(t *testing.T) {
-	const most = 1 << 20
-	read, err := corpus.Read(t.Context(), filepath.Join(goroot(t.Context()), "src"), most, isGo)
-	require.NoError(t, err)
-	require.Len(t, read.Bytes, most)
-	require.True(t, read.Cut)
-	require.Contains(t, string(read.Bytes), "package ")
-}
-
 func TestSplit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "text")
 	require.NoError(t, os.WriteFile(path, []byte("0123456789abcdefghij?"), 0o666))
 	d, err := readData(t.Context(), &options{data: path, sequence: 1})
 	require.NoError(t, err)
-	require.Equal(t, letters("0123456789abcdefghi"), d.training)
-	require.Equal(t, letters("j?"), d.heldout)
+	require.Equal(t, corpus.Bytes("0123456789abcdefghi"), d.training)
+	require.Equal(t, corpus.Bytes("j?"), d.heldout)
 	_, err = readData(t.Context(), &options{data: path, sequence: 2})
 	require.ErrorContains(t, err, "longer than the data")
-}
-
-func TestSourceFills(t *testing.T) {
-	s := source{text: letters("abc")}
-	require.NoError(t, s.fill(0, 2))
-	require.Equal(t, []int32{'a', 'b', 'c'}, s.ids)
-	require.Equal(t, []float32{1, 1}, s.weights)
-	require.NoError(t, s.fill(1, 3))
-	require.Equal(t, []int32{'b', 'c', 0}, s.ids)
-	require.Equal(t, []float32{1, 0}, s.weights, "the last token has no next one")
 }
 
 // tokenFile writes tokens of so many bytes, with the header of llm.c or without.

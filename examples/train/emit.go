@@ -13,14 +13,16 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/costs"
+	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/metrics"
+	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/terminal"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
 // emitCosts measures what the stages of the model cost, and writes it to the file.
 func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
-	if err := errors.Join(opts.validate(), writable("emit-costs", opts.emitCosts)); err != nil {
+	if err := errors.Join(opts.validate(), job.Flag("emit-costs", outfile.CheckFile(opts.emitCosts))); err != nil {
 		return err
 	}
 	data, err := readData(ctx, opts)
@@ -40,7 +42,7 @@ func emitCosts(ctx context.Context, opts *options, stdout, stderr io.Writer) (er
 	if file == "-" {
 		err, people, file = write(stdout), stderr, "FILE"
 	} else {
-		err = writeFile(file, write)
+		err = outfile.Failed(file, outfile.Write(file, write))
 	}
 	people = terminal.Writer(people)
 	fmt.Fprintf(people, "Medians over %s microbatches of up to %d %ss; sizes of one of %[2]d %[3]ss.\n\n",
@@ -67,7 +69,7 @@ const (
 
 // measureCosts measures the stages on one device, with the microbatches that a run would
 // have, and returns their names too.
-func measureCosts(ctx context.Context, opts *options, training tokens) (measured *simulate.Costs, names []string, err error) {
+func measureCosts(ctx context.Context, opts *options, training corpus.Sequence) (measured *simulate.Costs, names []string, err error) {
 	dev, err := kernels.NewHost(kernels.HostConfig{})
 	if err != nil {
 		return nil, nil, err
@@ -86,9 +88,9 @@ func measureCosts(ctx context.Context, opts *options, training tokens) (measured
 			Stages: model.Stages(), Spaces: runner.Spaces(dev), Gradients: dev, Losses: lossDefs, Seed: opts.model.Seed,
 		},
 		Source: func(step int) runner.Source[kernels.Buffer] {
-			return &source{dev: dev, text: training, windows: opts.drawn(training, step), vocabulary: opts.model.Vocabulary}
+			return &source{dev, corpus.Reader{Sequence: training, Windows: opts.drawn(training, step), Vocabulary: opts.model.Vocabulary}}
 		},
-		Largest: &source{dev: dev, text: training, windows: &corpus.Tiled{Size: training.Len(), Length: opts.sequence, Most: 1}, vocabulary: opts.model.Vocabulary},
+		Largest: &source{dev, corpus.Reader{Sequence: training, Windows: &corpus.Tiled{Size: training.Len(), Length: opts.sequence, Most: 1}, Vocabulary: opts.model.Vocabulary}},
 		Steps:   measuredSteps, Microbatches: min(opts.Microbatches, measuredMicrobatches),
 	})
 	if err != nil {
@@ -128,7 +130,7 @@ func addResident(opts *options, measured *simulate.Costs) (err error) {
 
 // emitProfile writes what the stages of the model allocate to the file.
 func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err error) {
-	if err := errors.Join(opts.validate(), writable("emit-profile", opts.emitProfile)); err != nil {
+	if err := errors.Join(opts.validate(), job.Flag("emit-profile", outfile.CheckFile(opts.emitProfile))); err != nil {
 		return err
 	}
 	data, err := readData(ctx, opts)
@@ -144,7 +146,7 @@ func emitProfile(ctx context.Context, opts *options, stdout io.Writer) (err erro
 	if opts.emitProfile == "-" {
 		return write(stdout)
 	}
-	if err := writeFile(opts.emitProfile, write); err != nil {
+	if err := outfile.Failed(opts.emitProfile, outfile.Write(opts.emitProfile, write)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(terminal.Writer(stdout), "To plan the memory of a step:  go run ./cmd/weir mem plan %s --profile %s --envelope --ranks %d --stages %d --microbatches %d\n",

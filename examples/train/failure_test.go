@@ -11,6 +11,7 @@ import (
 	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
+	"github.com/weir-ml/weir/trainer/corpus"
 )
 
 // leaking is a device that keeps a reference to every buffer of float32.
@@ -33,7 +34,7 @@ func TestAFailureLeavesWhatWasAlive(t *testing.T) {
 	var out bytes.Buffer
 	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
-	run.train = &source{dev: leaking{run.devs[0]}, text: letters(run.drawn.Text), windows: run.drawn}
+	run.train = &source{leaking{run.devs[0]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}}
 
 	err = run.finish(t.Context(), run.loop(t.Context()))
 	require.ErrorIs(t, err, batchctx.ErrLeak)

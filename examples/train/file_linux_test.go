@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-ml/weir/trainer/outfile"
 )
 
 // requireSummary asks that a text is one summary.
@@ -120,7 +122,7 @@ func TestLinkIsFollowed(t *testing.T) {
 	for _, old := range []string{"", "old"} { // at first it leads nowhere
 		if old != "" {
 			require.NoError(t, os.WriteFile(path, []byte(old), 0o666))
-			require.ErrorIs(t, writeFile(link, func(w io.Writer) error {
+			require.ErrorIs(t, outfile.Write(link, func(w io.Writer) error {
 				_, err := io.WriteString(w, "new")
 				return errors.Join(err, io.ErrUnexpectedEOF)
 			}), io.ErrUnexpectedEOF)
@@ -178,7 +180,7 @@ func TestPipe(t *testing.T) {
 			reader.Close()
 		}
 	}()
-	require.ErrorIs(t, writeFile(pipe, func(w io.Writer) error {
+	require.ErrorIs(t, outfile.Write(pipe, func(w io.Writer) error {
 		for {
 			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
 				return err

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,11 +16,13 @@ import (
 
 // A small model on a part of Opticks soon knows more than how frequent each byte is.
 func TestLearnsOpticks(t *testing.T) {
-	opticks, err := os.ReadFile(filepath.Join(goroot(t.Context()), "src", "testdata", "Isaac.Newton-Opticks.txt"))
-	if err != nil {
+	text, err := corpus.Installed(t.Context(), mostText)
+	require.NoError(t, err)
+	if !strings.HasPrefix(text.Name, "Newton") {
 		t.Skip("this Go installation has no Opticks")
 	}
-	require.InDelta(t, 3.161, (&corpus.Text{Bytes: opticks}).Entropy(), 5e-4)
+	opticks := text.Bytes
+	require.InDelta(t, 3.161, text.Entropy(), 5e-4)
 	path := filepath.Join(t.TempDir(), "opticks")
 	require.NoError(t, os.WriteFile(path, opticks[:100_000], 0o666))
 	s := summaryOf(t, "-data", path, "-width", "24", "-layers", "1", "-stages", "3", "-seq", "24", "-steps", "40",

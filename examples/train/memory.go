@@ -52,7 +52,7 @@ func (t *trainer) plan(ctx context.Context, cfg runner.Config[kernels.Buffer]) (
 func shape(devs []kernels.Compute, name string, length int) runner.Shape[kernels.Buffer] {
 	var sources []runner.Source[kernels.Buffer]
 	for _, dev := range devs {
-		sources = append(sources, &source{dev: dev, text: letters(make([]byte, length+1)), windows: &corpus.Tiled{Size: length, Length: length, Most: 1}})
+		sources = append(sources, &source{dev, corpus.Reader{Sequence: corpus.Bytes(make([]byte, length+1)), Windows: &corpus.Tiled{Size: length, Length: length, Most: 1}}})
 	}
 	return runner.Shape[kernels.Buffer]{Name: fmt.Sprintf("%s, %d tokens", name, length), Source: runner.PerRank(sources...)}
 }

@@ -47,7 +47,7 @@ func (t *trainer) build(ctx context.Context) error {
 	}
 	if t.world != nil {
 		facts := append(t.opts.Facts(slices.Concat(job.Deciding, []string{"recompute", "evaluate", "unplanned", "budget"}, deciding)...),
-			tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(t.opts.checkpoint != "")}, tcp.Fact{Name: "the text", Value: t.data.sum},
+			tcp.Fact{Name: "a folder of -checkpoint", Value: fmt.Sprint(t.opts.Checkpoint != "")}, tcp.Fact{Name: "the text", Value: t.data.sum},
 			tcp.Fact{Name: "the step that the run begins with", Value: fmt.Sprint(t.first)})
 		if err := t.world.Join(ctx, t.devs, facts...); err != nil {
 			return err
@@ -67,8 +67,8 @@ func (t *trainer) build(ctx context.Context) error {
 		}
 	}
 	for _, dev := range t.devs {
-		train = append(train, &source{dev: dev, text: training, windows: t.drawn, vocabulary: vocabulary})
-		score = append(score, &source{dev: dev, text: heldout, windows: t.tiled, vocabulary: vocabulary})
+		train = append(train, &source{dev, corpus.Reader{Sequence: training, Windows: t.drawn, Vocabulary: vocabulary}})
+		score = append(score, &source{dev, corpus.Reader{Sequence: heldout, Windows: t.tiled, Vocabulary: vocabulary}})
 	}
 	t.train, t.heldout = runner.PerRank(train...), runner.PerRank(score...)
 	cfg := t.config(t.model, devs)

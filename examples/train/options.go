@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-ml/weir/fp8"
 	"github.com/weir-ml/weir/stages/transformer"
-	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/job"
 	"github.com/weir-ml/weir/trainer/units"
 )
@@ -36,15 +33,8 @@ type options struct {
 	warmup      int     // steps in which the learning rate rises
 	clip        float64 // largest norm of the gradient, 0 for any
 	evaluate    int     // steps between evaluations, 0 for only the first and the last
-	checkpoint  string
-	saver       checkpoint.Saver // when, and how many
-	resume      string
-	folder      string
-	serve       string // address of the live page
-	tensorboard string // folder for events
-	json        string
-	emitCosts   string // file of costs to write
-	emitProfile string // file of the profile to write
+	emitCosts   string  // file of costs to write
+	emitProfile string  // file of the profile to write
 }
 
 // defaults are the settings of a run without flags: about a minute on two cores.
@@ -108,29 +98,8 @@ func (o *options) flags() {
 	f.IntVar(&o.warmup, "warmup", o.warmup, "steps in which the learning rate rises to its peak")
 	f.Float64Var(&o.clip, "clip", o.clip, "largest norm of the gradient, 0 for any")
 	f.IntVar(&o.evaluate, "evaluate", o.evaluate, "steps between evaluations on held-out text; 0: only before the first step and after the last")
-	f.StringVar(&o.checkpoint, "checkpoint", o.checkpoint, "`folder` for checkpoints of weights and moments, in time and at the end (safetensors and a manifest)")
-	f.Func("checkpoint-every", "`steps or time` between checkpoints, such as 100 or 10m; default: as often as takes 1 % of the time, at most once a minute", o.checkpointEvery)
-	f.IntVar(&o.saver.Keep, "keep", 2, "checkpoints that stay; earlier ones are removed")
-	f.StringVar(&o.resume, "resume", o.resume, "checkpoint `folder` to go on from at its newest whole one, or the file that an earlier version wrote; where it is the one of -checkpoint it may be empty yet")
-	f.StringVar(&o.folder, "run", o.folder, "`folder` for the memory log, the losses and the page; default: a new one in runs/")
-	f.StringVar(&o.serve, "serve", o.serve, "`address` to serve the page of the run at while it trains, such as :8080, which is on this machine alone")
-	f.StringVar(&o.tensorboard, "tensorboard", o.tensorboard, "`folder` for a file of events that TensorBoard reads")
-	f.StringVar(&o.json, "json", o.json, "`file` for a summary in JSON; - is standard output")
 	f.StringVar(&o.emitCosts, "emit-costs", o.emitCosts, "measure what the stages cost, write it to a `file` for weir sim and weir choose, and end")
 	f.StringVar(&o.emitProfile, "emit-profile", o.emitProfile, "write what the stages allocate to a `file` for weir mem plan, and end")
-}
-
-// checkpointEvery reads what is between two checkpoints.
-func (o *options) checkpointEvery(text string) error {
-	if steps, err := strconv.ParseInt(text, 10, 64); err == nil && steps > 0 {
-		o.saver.Steps, o.saver.Every = steps, 0
-		return nil
-	}
-	if every, err := time.ParseDuration(text); err == nil && every > 0 {
-		o.saver.Steps, o.saver.Every = 0, every
-		return nil
-	}
-	return errors.New("give steps, such as 100, or a time, such as 10m")
 }
 
 // parse reads the command line. The error is flag.ErrHelp where help is asked for.
@@ -168,14 +137,13 @@ func (o *options) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	faults = append(faults, o.inFP8())
-	if o.model.Width >= wide && !o.Given("lr") && o.resume == "" {
+	if o.model.Width >= wide && !o.Given("lr") && o.Resume == "" {
 		o.optimizer.LearningRate = wideRate
 	}
 	o.inTokens(fault)
 	faults = append(faults, job.Number("steps", o.steps, 1), job.Number("seq", o.sequence, 2),
 		job.Number("width", o.model.Width, 1), job.Number("layers", o.model.Layers, 1), job.Number("heads", o.model.Heads, 1),
-		job.Number("vocabulary", o.model.Vocabulary, 2), job.Number("warmup", o.warmup, 0), job.Number("evaluate", o.evaluate, 0),
-		job.Number("keep", o.saver.Keep, 1))
+		job.Number("vocabulary", o.model.Vocabulary, 2), job.Number("warmup", o.warmup, 0), job.Number("evaluate", o.evaluate, 0))
 	if w, h := o.model.Width, o.model.Heads; w > 0 && h > 0 && w%h != 0 {
 		fault("-width %d does not divide into -heads %d: take -width %d or -width %d", w, h, max(w/h, 1)*h, (w/h+1)*h)
 	}
@@ -190,13 +158,6 @@ func (o *options) validate() error {
 	if need := o.modelBytes(); need > mostModel {
 		fault("the model needs %.1f GiB, at most %d are for it: take a smaller -width or -seq, or fewer -layers", need/(1<<30), mostModel>>30)
 	}
-	if o.json != "" && o.json != "-" {
-		for flag, path := range map[string]string{"checkpoint": o.checkpoint, "resume": o.resume} {
-			if path != "" && filepath.Clean(path) == filepath.Clean(o.json) {
-				fault("-json and -%s name the same file: give -json another", flag)
-			}
-		}
-	}
 	if _, cuda, err := o.cudaNumber(); err != nil {
 		faults = append(faults, err)
 	} else if cuda && (o.emitCosts != "" || o.emitProfile != "") {
@@ -207,17 +168,14 @@ func (o *options) validate() error {
 	if !slices.Contains(products, o.products) {
 		fault("-products is %q: give %s", o.products, job.List(products))
 	}
-	if o.emitCosts != "" && (o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.Costs != "") {
+	if o.emitCosts != "" && (o.Checkpoint != "" || o.Resume != "" || o.Folder != "" || o.JSON != "" || o.Costs != "") {
 		fault("-emit-costs measures and does not train: leave out -checkpoint, -resume, -run, -json and -costs")
 	}
-	if o.emitProfile != "" && (o.emitCosts != "" || o.checkpoint != "" || o.resume != "" || o.folder != "" || o.json != "" || o.Unplanned) {
+	if o.emitProfile != "" && (o.emitCosts != "" || o.Checkpoint != "" || o.Resume != "" || o.Folder != "" || o.JSON != "" || o.Unplanned) {
 		fault("-emit-profile does not train: leave out -emit-costs, -checkpoint, -resume, -run, -json and -unplanned")
 	}
 	if (o.emitCosts != "" || o.emitProfile != "") && o.Transport != "" {
 		fault("-emit-costs and -emit-profile are for one process: leave out -transport")
-	}
-	if o.Given("checkpoint-every") && o.checkpoint == "" {
-		fault("-checkpoint-every needs a folder: give -checkpoint")
 	}
 	if p := o.model.Dropout; !(p >= 0 && p < 1) {
 		fault("-dropout is %g: give at least 0 and less than 1", p)
@@ -324,7 +282,7 @@ func (o *options) inFP8() error {
 	if err != nil {
 		return fmt.Errorf("-fp8 is %q: give %s", o.fp8, job.List(recipes()))
 	}
-	if !o.Given("width") && o.resume == "" {
+	if !o.Given("width") && o.Resume == "" {
 		o.model.Width = fp8Width
 	}
 	if err := fp8.Divides(recipe, "block0.attention.qkv.input", o.model.Width); err != nil {

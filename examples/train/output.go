@@ -62,14 +62,14 @@ func (t *trainer) introduce() {
 		fmt.Fprintf(t.out, "memory  not planned: %s\n", oneLine(t.unplanned))
 	}
 	if t.first > 0 {
-		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.resume, t.first)
+		fmt.Fprintf(t.out, "resume  %s, after step %d\n", o.Resume, t.first)
 		if t.passed != nil {
 			fmt.Fprintf(t.out, "        newer ones are damaged: %s\n", oneLine(t.passed))
 		}
 	}
-	fmt.Fprintf(t.out, "folder  %s\n", t.folder.path)
-	if t.watch.live != nil {
-		fmt.Fprintf(t.out, "live    %s\n", t.watch.live.URL())
+	fmt.Fprintf(t.out, "folder  %s\n", t.folder.Path)
+	if url := t.watch.URL(); url != "" {
+		fmt.Fprintf(t.out, "live    %s\n", url)
 	}
 }
 
@@ -84,12 +84,12 @@ func (t *trainer) weights() (n int64) {
 // measured is what the metrics are told.
 func (t *trainer) measured() metrics.Config {
 	cfg := metrics.Config{
-		First: t.first, Plan: t.layout, Failures: t.opts.folder,
+		First: t.first, Plan: t.layout, Failures: t.opts.Folder,
 		Samples:  t.run.Samples,
 		LossUnit: "nats per " + t.opts.unit(), Baselines: t.data.baselines(),
 	}
 	if t.folder != nil {
-		cfg.Log, cfg.Failures = t.folder.memory, t.folder.path
+		cfg.Log, cfg.Failures = t.folder.Memory, t.folder.Path
 	}
 	for rank, dev := range t.ranks {
 		cfg.Spaces, cfg.Stages = append(cfg.Spaces, dev), append(cfg.Stages, t.opts.Placement.On(rank))
@@ -155,9 +155,9 @@ func (t *trainer) write(err error) error {
 	if failed {
 		t.metrics.Fail(err)
 	}
-	also(t.folder.finish(t.page(s).Write))
+	also(t.folder.Finish(t.page(s).Write))
 	if !failed {
-		also(s.write(t.opts.json, t.json))
+		also(t.opts.WriteJSON(t.json, s))
 		also(s.table(t.out, t.folder))
 		also(t.people.err)
 		if fault != nil {

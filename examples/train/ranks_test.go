@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ml/weir/memory/memlog"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/trainer/corpus"
 )
 
 // Every plan of the catalog trains on several ranks to the bits of one rank, or where
@@ -172,8 +173,8 @@ func TestAFailureOnOneRank(t *testing.T) {
 	run := &trainer{opts: opts, people: &output{Writer: &out}, out: &out, json: &out}
 	require.NoError(t, run.prepare(t.Context()))
 	run.train = runner.PerRank[kernels.Buffer](
-		&source{dev: run.devs[0], text: letters(run.drawn.Text), windows: run.drawn},
-		&source{dev: leaking{run.devs[1]}, text: letters(run.drawn.Text), windows: run.drawn})
+		&source{run.devs[0], corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}},
+		&source{leaking{run.devs[1]}, corpus.Reader{Sequence: corpus.Bytes(run.drawn.Text), Windows: run.drawn}})
 
 	err = run.finish(t.Context(), run.loop(t.Context()))
 	require.ErrorIs(t, err, batchctx.ErrLeak)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/weir-ml/weir/stages/transformer"
 	"github.com/weir-ml/weir/trainer/checkpoint"
 	"github.com/weir-ml/weir/trainer/job"
-	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/safetensors"
 )
 
@@ -27,7 +25,6 @@ const (
 
 	keySteps = "train.steps_done" // of the checkpoints in one file that this program once wrote
 	keyData  = "train.data_sha256"
-	keyFlag  = "train.flag."
 )
 
 // deciding are the flags that change the weights of a run. The others, such as
@@ -41,54 +38,28 @@ var deciding = []string{
 // older are those that a checkpoint may lack, with what it then was trained with.
 var older = map[string]string{"fp8": float32s, "fp8-attention": "false", "products": products[0], "tokens": "", "vocabulary": "256"}
 
-// resume opens the checkpoint of -resume and sets the flags that decide to its own. One that
-// was given and says otherwise is an error, but for -steps and for -products, which another machine
-// may not have. It returns nil without -resume,
-// and where the run has written no checkpoint yet; the caller closes what it returns.
+// resume opens the checkpoint of -resume and sets the flags that decide to its own. -steps may
+// differ, and -products, which another machine may not have. The caller closes what it returns.
 func (t *trainer) resume() (c *checkpoint.Checkpoint, err error) {
-	o, path := t.opts, t.opts.resume
-	if path == "" {
-		return nil, nil
-	}
-	c, t.passed, err = checkpoint.Newest(path)
-	if errors.Is(err, checkpoint.ErrNone) && o.checkpoint != "" && filepath.Clean(path) == filepath.Clean(o.checkpoint) {
-		return nil, nil // The run begins, and the same command goes on with it when it was killed.
-	}
-	if err != nil {
-		return nil, fmt.Errorf("-resume: %w", outfile.Plain(err))
+	o := t.opts
+	if c, t.passed, err = o.OpenCheckpoint(deciding, []string{"steps", "products"}, older); c == nil || err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			c, err = nil, errors.Join(err, c.Close())
+			c, err = nil, errors.Join(fmt.Errorf("-resume: %s %w", o.Resume, err), c.Close())
 		}
 	}()
-	notOurs := fmt.Errorf("-resume: %s is not a checkpoint of this program: name one that -checkpoint wrote", path)
 	if steps, old := c.Metadata[keySteps]; old {
 		if c.Step, err = strconv.ParseInt(steps, 10, 32); err != nil {
-			return c, notOurs
-		}
-	}
-	for _, name := range deciding {
-		value, ok := c.Metadata[keyFlag+name]
-		if before, knows := older[name]; !ok && knows {
-			value, ok = before, true
-		}
-		if !ok {
-			return c, notOurs
-		}
-		if !o.Given(name) {
-			if o.FlagSet.Set(name, value) != nil {
-				return c, notOurs
-			}
-		} else if given := o.Value(name); given != value && name != "steps" && name != "products" {
-			return c, fmt.Errorf("-resume: %s was trained with -%s %s, not %s: leave -%s out, or start without -resume", path, name, value, given, name)
+			return c, job.ErrForeign
 		}
 	}
 	if _, cuda, _ := o.cudaNumber(); !cuda && o.products != products[0] {
-		return c, fmt.Errorf("-resume: %s was trained with -products %s, which -device cuda has: give -products %s to go on without", path, o.products, products[0])
+		return c, fmt.Errorf("was trained with -products %s, which -device cuda has: give -products %s to go on without", o.products, products[0])
 	}
-	if c.Step >= int64(o.steps) && (c.Step > int64(o.steps) || o.resume != o.checkpoint) { // else the same command has finished before
-		return c, fmt.Errorf("-resume: %s has seen all %d steps: give more with -steps", path, c.Step)
+	if c.Step >= int64(o.steps) && (c.Step > int64(o.steps) || o.Resume != o.Checkpoint) { // else the same command has finished before
+		return c, fmt.Errorf("has seen all %d steps: give more with -steps", c.Step)
 	}
 	t.first, t.done = int(c.Step), int(c.Step)
 	return c, nil
@@ -100,7 +71,7 @@ func (t *trainer) load(c *checkpoint.Checkpoint) error {
 		return nil
 	}
 	if c.Metadata[keyData] != t.data.sum {
-		return fmt.Errorf("-resume: %s was trained on another text: give the same -data", t.opts.resume)
+		return fmt.Errorf("-resume: %s was trained on another text: give the same -data", t.opts.Resume)
 	}
 	if err := t.restore(c); err != nil {
 		return fmt.Errorf("-resume: %w: name a checkpoint of this model", err)
@@ -110,14 +81,8 @@ func (t *trainer) load(c *checkpoint.Checkpoint) error {
 }
 
 func (t *trainer) restore(c *checkpoint.Checkpoint) error {
-	for _, tensor := range t.tensors() {
-		values := make([]float32, tensor.Buffer.N)
-		if err := checkpoint.Read(c, tensor.Name, tensor.Shape, values); err != nil {
-			return err
-		}
-		if err := tensor.Device.WriteFloat32(tensor.Buffer, values); err != nil {
-			return err
-		}
+	if err := job.Restore(c, t.tensors()); err != nil {
+		return err
 	}
 	if t.opts.model.FP8 == nil {
 		return nil
@@ -132,14 +97,9 @@ func (t *trainer) restore(c *checkpoint.Checkpoint) error {
 	return err
 }
 
-// checkpoint writes a checkpoint after a step where one is due, and after the last one. Of
-// several processes the one that writes decides.
+// checkpoint writes a checkpoint after a step if one is due, and after the last one.
 func (t *trainer) checkpoint(ctx context.Context) error {
-	if t.opts.checkpoint == "" {
-		return nil
-	}
-	due := t.opts.saver.Due(int64(t.done)) || t.done == t.opts.steps
-	due, err := t.world.Agree(ctx, due)
+	due, err := t.opts.Due(ctx, t.world, int64(t.done), t.done == t.opts.steps)
 	if err != nil || !due {
 		return err
 	}
@@ -153,17 +113,7 @@ func (t *trainer) checkpoint(ctx context.Context) error {
 // save writes a checkpoint, and removes those that are not to stay.
 func (t *trainer) save() error {
 	state := checkpoint.State{Step: int64(t.done), Seed: t.opts.model.Seed, Metadata: map[string]string{keyData: t.data.sum}}
-	for _, name := range deciding {
-		state.Metadata[keyFlag+name] = t.opts.Value(name)
-	}
-	var tensors []safetensors.Tensor
-	last := ""
-	for _, tensor := range t.tensors() {
-		if tensor.Name != last { // copies are alike
-			last = tensor.Name
-			tensors = append(tensors, safetensors.Load(tensor.Name, tensor.Shape, tensor.Read))
-		}
-	}
+	tensors := job.Stored(t.tensors())
 	if t.opts.model.FP8 != nil {
 		scales, err := t.model.MarshalScales()
 		if err != nil {
@@ -171,8 +121,7 @@ func (t *trainer) save() error {
 		}
 		tensors = append(tensors, safetensors.Of(fp8Scales, []int{len(scales)}, scales))
 	}
-	t.opts.saver.Dir = t.opts.checkpoint
-	return outfile.Failed(t.opts.checkpoint, t.opts.saver.Save(state, tensors...))
+	return t.opts.Save(state, deciding, tensors...)
 }
 
 // tensors returns what a checkpoint holds of the parameters, by their names: of each tensor all

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -62,28 +61,12 @@ func (t *trainer) summary(ended error) (*summary, error) {
 		Width: o.model.Width, Layers: o.model.Layers, Heads: o.model.Heads, FP8: o.fp8, FP8Attention: o.model.FP8Attention, Seed: o.model.Seed,
 		Parameters: t.weights(), Steps: t.done, ResumedAt: t.first, Interrupted: errors.Is(ended, job.ErrInterrupted), Ascends: o.Ascends(),
 		Summary: t.metrics.Summary(), Unit: o.unit(), LossFrequencies: frequencies,
-		WeightsSHA256: digest, RunFolder: t.folder.path, Checkpoint: o.checkpoint,
+		WeightsSHA256: digest, RunFolder: t.folder.Path, Checkpoint: o.Checkpoint,
 	}, err
 }
 
-// write writes the summary to where -json says.
-func (s *summary) write(path string, stdout io.Writer) error {
-	encode := func(w io.Writer) error {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(s)
-	}
-	switch path {
-	case "":
-		return nil
-	case "-":
-		return encode(stdout)
-	}
-	return writeFile(path, encode)
-}
-
 // table writes the end of a run for people.
-func (s *summary) table(w io.Writer, f *folder) error {
+func (s *summary) table(w io.Writer, f *job.Folder) error {
 	loss := func(x *float64) string {
 		if x == nil {
 			return "-"
@@ -110,7 +93,7 @@ func (s *summary) table(w io.Writer, f *folder) error {
 	if s.Ranks > 1 {
 		tables = append(tables, s.RankTable())
 	}
-	files := [][]string{nil, {"memory log", f.memory.Path()}, {"losses", f.losses.Path()}, {"page", f.page}}
+	files := [][]string{nil, {"memory log", f.Memory.Path()}, {"losses", f.Losses.Path()}, {"page", f.Page}}
 	if s.Checkpoint != "" {
 		files = append(files, []string{"checkpoint", s.Checkpoint})
 	}
@@ -127,10 +110,13 @@ func (s *summary) table(w io.Writer, f *folder) error {
 	return nil
 }
 
+// subtitle is what is trained.
+func (t *trainer) subtitle() string { return t.data.name + ": " + t.opts.describe() }
+
 // page returns the page of the run.
 func (t *trainer) page(s *summary) *report.Page {
 	p := t.metrics.Page()
-	p.Title, p.Subtitle = "A Weir training run", t.data.name+": "+t.opts.describe()
+	p.Title, p.Subtitle = "A Weir training run", t.subtitle()
 	p.Files = []string{"memory.jsonl", "losses.csv"}
 	note := fmt.Sprintf("of %d, %s microbatches each", t.opts.steps, units.Count(int64(s.Microbatches)))
 	if s.Interrupted {

@@ -62,15 +62,15 @@ type trainer struct {
 
 	metrics  *metrics.Run
 	progress *progress.Line
-	saved    bool    // the last step is in a checkpoint
-	folder   *folder // nil where another process writes
-	watch    watch
+	saved    bool        // the last step is in a checkpoint
+	folder   *job.Folder // nil if another process leads
+	watch    job.Watch
 }
 
 // train runs the program after its flags are read.
 func train(ctx context.Context, opts *options, stdout, stderr io.Writer) (err error) {
 	people := &output{Writer: stdout}
-	if opts.json == "-" {
+	if opts.JSON == "-" {
 		people.Writer = stderr
 	}
 	t := &trainer{opts: opts, people: people, out: terminal.Writer(people), json: stdout}
@@ -93,14 +93,14 @@ func (t *trainer) prepare(ctx context.Context) error {
 	if err := t.opts.ReadPlan(); err != nil { // which says how many ranks there are
 		return err
 	}
-	if t.world, err = t.opts.Meet(ctx, os.Getenv, t.opts.resume != "", say); err != nil {
+	if t.world, err = t.opts.Meet(ctx, os.Getenv, say); err != nil {
 		return err
 	}
 	t.unsignal = t.world.Answer(t.status, say)
 	if err := t.opts.validate(); err != nil {
 		return err
 	}
-	if err := errors.Join(writableFolder("checkpoint", t.opts.checkpoint), writable("json", t.opts.json)); err != nil {
+	if err := t.opts.CheckOutputs(); err != nil {
 		return err
 	}
 	if t.data, err = readData(ctx, t.opts); err != nil {
@@ -118,15 +118,15 @@ func (t *trainer) prepare(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if !t.world.Leads() {
-		t.people.Writer, t.opts.json = io.Discard, ""
+		t.people.Writer, t.opts.JSON = io.Discard, ""
 		t.metrics.Begin(t.measured())
 		return nil
 	}
-	if t.folder, err = openFolder(t.opts.folder, time.Now()); err != nil {
+	if t.folder, err = t.opts.OpenFolder(time.Now()); err != nil {
 		return err
 	}
-	if t.watch, err = openWatch(t.opts); err != nil {
-		return errors.Join(err, t.folder.discard())
+	if t.watch, err = t.opts.OpenWatch(); err != nil {
+		return errors.Join(err, t.folder.Discard())
 	}
 	t.metrics.Begin(t.measured())
 	t.introduce()
@@ -138,11 +138,11 @@ func (t *trainer) loop(ctx context.Context) error {
 	if err := t.evaluate(ctx); err != nil {
 		return err
 	}
-	if err := t.folder.start(t.metrics.LastScore()); err != nil {
+	if err := t.folder.Start(t.metrics.LastScore()); err != nil {
 		return err
 	}
 	t.progress = progress.New(t.people, progress.Columns(t.people.Writer), t.first, t.opts.steps)
-	t.opts.saver.Due(int64(t.done))
+	t.opts.Saver.Due(int64(t.done))
 	for t.done < t.opts.steps {
 		line, err := t.step(ctx)
 		if err != nil {
@@ -155,13 +155,13 @@ func (t *trainer) loop(ctx context.Context) error {
 		}
 		if every := t.opts.evaluate; t.done == t.opts.steps || every > 0 && t.done%every == 0 {
 			if err = t.evaluate(ctx); err == nil {
-				line.score = t.metrics.LastScore()
+				line.Score = t.metrics.LastScore()
 			}
 		}
 		if t.done == t.opts.steps && err == nil {
 			t.saved = t.checkpoint(ctx) == nil // where it fails the end of the run tries again, and tells
 		}
-		if written := errors.Join(t.folder.step(line), t.watch.step(t, line)); written != nil || err != nil {
+		if written := errors.Join(t.folder.Step(line), t.watch.Step(t.metrics, line, t.opts.steps, t.subtitle())); written != nil || err != nil {
 			t.failed = written
 			return errors.Join(written, err)
 		}
@@ -170,36 +170,36 @@ func (t *trainer) loop(ctx context.Context) error {
 }
 
 // step trains on one step's microbatches and updates the weights.
-func (t *trainer) step(ctx context.Context) (line, error) {
+func (t *trainer) step(ctx context.Context) (job.Line, error) {
 	t.drawn.Step = int64(t.done)
 	result, err := t.metrics.Step(func() (*runner.Result, error) {
 		return t.world.Step(ctx, t.metrics, func() (*runner.Result, error) { return t.run.Step(ctx, t.opts.Microbatches, t.train) })
 	})
 	if err != nil {
-		return line{}, err
+		return job.Line{}, err
 	}
 	switch result.Outcome {
 	case loss.Skipped:
-		return line{}, fmt.Errorf("step %d: the loss or its gradient is not a number (first in microbatch %d): start again with a lower -lr",
+		return job.Line{}, fmt.Errorf("step %d: the loss or its gradient is not a number (first in microbatch %d): start again with a lower -lr",
 			t.done+1, result.FirstNonFinite)
 	case loss.Empty:
-		return line{}, fmt.Errorf("step %d: no %s of it had a next one: give more text", t.done+1, t.opts.unit())
+		return job.Line{}, fmt.Errorf("step %d: no %s of it had a next one: give more text", t.done+1, t.opts.unit())
 	}
 	met, err := t.model.RollScales(ctx, t.world.Reducer()) // the model has the devices of every rank of the process
 	if err != nil {
-		return line{}, err
+		return job.Line{}, err
 	}
 	adam := t.opts.optimizer
 	adam.LearningRate = rate.Warmup(t.opts.warmup, rate.Cosine(adam.LearningRate, t.opts.steps-t.opts.warmup, 0.05))(t.done)
 	if err := t.model.Update(adam, result, t.opts.clip); err != nil {
-		return line{}, err
+		return job.Line{}, err
 	}
 	t.done++
 	nats, bytes := result.Losses[0].Value, int64(math.Round(result.Losses[0].Weight))
 	took := t.metrics.Stepped(t.done, result, nats, bytes)
 	t.metrics.FP8(result.Step, &met)
 	t.show(result, nats)
-	return line{t.done, bytes, nats, result.GradNorm, float64(adam.LearningRate), took, metrics.Score{}}, nil
+	return job.Line{Step: t.done, Tokens: bytes, Loss: nats, Norm: result.GradNorm, LearningRate: float64(adam.LearningRate), Took: took}, nil
 }
 
 const (

@@ -2,7 +2,8 @@
 // or of several processes that meet over sockets or over MPI.
 //
 // [Flags] registers the flags of a job: which plan a step has, how many ranks and stages, what a
-// step may need of memory, and where the processes meet. A trainer adds its own flags to the same
+// step may need of memory, where the processes meet, where checkpoints are, and where a run leaves
+// its log, its losses and its page ([Folder]) or shows them while it trains ([Watch]). A trainer adds its own flags to the same
 // set, calls [Options.Parse] and then [Options.Validate], which reads the files that the flags
 // name and proves the plan.
 //

@@ -23,7 +23,7 @@ func ExampleFlags() {
 		return
 	}
 	noLauncher := func(string) string { return "" }
-	world, err := opts.Meet(context.Background(), noLauncher, false, func(line string) { fmt.Println(line) })
+	world, err := opts.Meet(context.Background(), noLauncher, func(line string) { fmt.Println(line) })
 	fmt.Println(*steps, "steps,", opts.Describe())
 	fmt.Println(world.Leads(), world.Has(3), err)
 	// Output:

@@ -1,14 +1,19 @@
 package job
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/simulate"
+	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/outfile"
 	"github.com/weir-ml/weir/trainer/units"
 	"github.com/weir-ml/weir/transport/tcp"
 )
@@ -35,6 +40,15 @@ type Options struct {
 	Launcher  string // none ignores the environment
 	TLS       string // folder of certificates
 	Insecure  bool
+
+	Folder      string // of the run; "" is a new one
+	Serve       string // address of the live page
+	TensorBoard string // folder for events
+	JSON        string // file for the summary
+
+	Checkpoint string           // folder
+	Saver      checkpoint.Saver // when, and how many
+	Resume     string
 
 	// Pipeline is set by Validate, and Priced are the costs of -costs or of the plan's file, nil
 	// without.
@@ -70,6 +84,14 @@ func Flags(set *flag.FlagSet) *Options {
 	set.StringVar(&o.Launcher, "launcher", o.Launcher, "none ignores what a launcher has put into the environment")
 	set.StringVar(&o.TLS, "tls", o.TLS, "`folder` of certificates that weir launch certs made, for processes on several hosts")
 	set.BoolVar(&o.Insecure, "insecure", o.Insecure, "let processes on several hosts meet without certificates: whoever can reach the port and read the network can join")
+	set.StringVar(&o.Folder, "run", o.Folder, "`folder` for the memory log, the losses and the page; default: a new one in runs/")
+	set.StringVar(&o.Serve, "serve", o.Serve, "`address` to serve the page of the run at while it trains, such as :8080, which is on this machine alone")
+	set.StringVar(&o.TensorBoard, "tensorboard", o.TensorBoard, "`folder` for a file of events that TensorBoard reads")
+	set.StringVar(&o.JSON, "json", o.JSON, "`file` for a summary in JSON; - is standard output")
+	set.StringVar(&o.Checkpoint, "checkpoint", o.Checkpoint, "`folder` for checkpoints of weights and moments, in time and at the end (safetensors and a manifest)")
+	set.Func("checkpoint-every", "`steps or time` between checkpoints, such as 100 or 10m; default: as often as takes 1 % of the time, at most once a minute", o.checkpointEvery)
+	set.IntVar(&o.Saver.Keep, "keep", 2, "checkpoints that stay; earlier ones are removed")
+	set.StringVar(&o.Resume, "resume", o.Resume, "checkpoint `folder` to go on from at its newest whole one, or the file that an earlier version wrote; where it is the one of -checkpoint it may be empty yet")
 	return o
 }
 
@@ -131,7 +153,7 @@ func (o *Options) Validate(parts int) error {
 	err := errors.Join(
 		Number("ranks", o.Ranks, 1), Number("stages", o.Stages, least("stages")), Number("microbatches", o.Microbatches, 1),
 		Number("group", o.Group, least("group")), Number("cap", o.Cap, least("cap")), Number("slices", o.Slices, least("slices")),
-		Number("capacity", o.Capacity, schedule.Unlimited))
+		Number("capacity", o.Capacity, schedule.Unlimited), Number("keep", o.Saver.Keep, 1), o.files())
 	if o.Ranks > mostRanks {
 		err = errors.Join(err, fmt.Errorf("-ranks is %d: give at most %d", o.Ranks, mostRanks))
 	}
@@ -148,6 +170,51 @@ func (o *Options) Validate(parts int) error {
 		o.Group = 1 // the own of every plan
 	}
 	return o.prove()
+}
+
+// files reports files that are one, and a flag of checkpoints without a folder.
+func (o *Options) files() error {
+	var faults []error
+	same := func(flag, path string) {
+		if path != "" && o.JSON != "" && o.JSON != "-" && filepath.Clean(path) == filepath.Clean(o.JSON) {
+			faults = append(faults, fmt.Errorf("-json and -%s name the same file: give -json another", flag))
+		}
+	}
+	same("checkpoint", o.Checkpoint)
+	same("resume", o.Resume)
+	if o.given["checkpoint-every"] && o.Checkpoint == "" {
+		faults = append(faults, errors.New("-checkpoint-every needs a folder: give -checkpoint"))
+	}
+	return errors.Join(faults...)
+}
+
+// CheckOutputs reports before a run what would stop it from writing what it leaves behind.
+func (o *Options) CheckOutputs() error {
+	return errors.Join(Flag("checkpoint", outfile.CheckFolder(o.Checkpoint)), Flag("json", outfile.CheckFile(o.JSON)))
+}
+
+// Flag names the flag that an error is about.
+func Flag(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("-%s: %w", name, err)
+}
+
+// WriteJSON writes a summary to the file of -json, or to standard output.
+func (o *Options) WriteJSON(stdout io.Writer, summary any) error {
+	encode := func(w io.Writer) error {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(summary)
+	}
+	switch o.JSON {
+	case "":
+		return nil
+	case "-":
+		return encode(stdout)
+	}
+	return outfile.Failed(o.JSON, outfile.Write(o.JSON, encode))
 }
 
 // Describe is the plan in a few words.

@@ -32,7 +32,7 @@ func TestMeet(t *testing.T) {
 	} {
 		o := Flags(flag.NewFlagSet("", flag.ContinueOnError))
 		require.NoError(t, o.Parse(test.args), name)
-		w, err := o.Meet(t.Context(), func(name string) string { return test.env[name] }, false, func(string) {})
+		w, err := o.Meet(t.Context(), func(name string) string { return test.env[name] }, func(string) {})
 		if test.want == "" {
 			require.NoError(t, err, name)
 		} else {

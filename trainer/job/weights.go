@@ -18,8 +18,7 @@ type Tensor struct {
 	Buffer kernels.Buffer
 }
 
-// Read copies the tensor from its device. In a job it is called within Fetching.
-func (t *Tensor) Read() ([]float32, error) {
+func (t *Tensor) read() ([]float32, error) {
 	values := make([]float32, t.Buffer.N)
 	return values, t.Device.ReadFloat32(values, t.Buffer)
 }

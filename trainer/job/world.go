@@ -61,9 +61,9 @@ type Local interface {
 }
 
 // Meet returns the place of this process in a job, nil if it is the only one. Flags win over the
-// launcher; if -ranks is not given, and chosen does not say that something else has chosen, there is
-// one for each process. Lines for people go to say. A rank joins the others in Join.
-func (o *Options) Meet(ctx context.Context, getenv func(string) string, chosen bool, say func(line string)) (*World, error) {
+// launcher; if -ranks is not given there is
+// one for each process, or if the run goes on as many as there were. Lines for people go to say. A rank joins the others in Join.
+func (o *Options) Meet(ctx context.Context, getenv func(string) string, say func(line string)) (*World, error) {
 	place, err := launch.Place{Token: getenv("WEIR_TOKEN")}, error(nil)
 	if o.Launcher != "none" {
 		place, err = launch.Find(getenv)
@@ -107,7 +107,7 @@ func (o *Options) Meet(ctx context.Context, getenv func(string) string, chosen b
 			return nil, fmt.Errorf("-tls: %w", err)
 		}
 	}
-	if !o.given["ranks"] && o.Fixed == nil && (!chosen || o.Ranks < w.Processes) {
+	if !o.given["ranks"] && o.Fixed == nil && (o.Resume == "" || o.Ranks < w.Processes) {
 		o.Ranks = w.Processes
 	}
 	if o.Ranks < w.Processes {
@@ -234,8 +234,8 @@ func exchanged[T any](ctx context.Context, w *World, mine T, f func(rank int, th
 	return err
 }
 
-// Agree tells all processes what the leader says.
-func (w *World) Agree(ctx context.Context, say bool) (bool, error) {
+// agree tells all processes what the leader says.
+func (w *World) agree(ctx context.Context, say bool) (bool, error) {
 	if w == nil {
 		return say, nil
 	}

@@ -73,3 +73,44 @@ func Plain(err error) error {
 	}
 	return err
 }
+
+// CheckFile reports before a run what would stop it at its end from writing a file; "" and "-" are
+// no files.
+func CheckFile(path string) error {
+	if path == "" || path == "-" {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a folder: name a file", path)
+	}
+	if err := Writable(path); err != nil {
+		return fmt.Errorf("%s cannot be written (%w): name a file in a folder that can be", path, cause(err))
+	}
+	return nil
+}
+
+// CheckFolder reports before a run what would stop it from writing into a folder; "" is none.
+func CheckFolder(path string) error {
+	if path == "" {
+		return nil
+	}
+	probe := path // if there is none yet, it can be made if a file can
+	switch info, err := os.Stat(path); {
+	case err == nil && !info.IsDir():
+		return fmt.Errorf("%s is no folder: name one", path)
+	case err == nil:
+		probe = filepath.Join(path, "latest")
+	}
+	if err := Writable(probe); err != nil {
+		return fmt.Errorf("%s cannot be written (%w): name a folder in one that can be", path, cause(err))
+	}
+	return nil
+}
+
+// cause is what the system says about a path, without the path.
+func cause(err error) error {
+	if at, ok := errors.AsType[*os.PathError](err); ok {
+		return at.Err
+	}
+	return err
+}

@@ -1,57 +1,39 @@
-package main
+package corpus
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"go/build"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
-	"github.com/weir-ml/weir/trainer/corpus"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
-// Most bytes of text that are read: all of it is held in memory.
-const (
-	mostText   = 64 << 20
-	mostSource = 4 << 20 // of the standard library, where it stands in for a text
-)
+const mostSource = 4 << 20 // bytes of the standard library, if it stands in for a text
 
-// readText reads a file or a folder, or where path is empty Newton's Opticks, which a Go
-// installation has among its test data, or where that is not there the standard library's
-// own source.
-func readText(ctx context.Context, path string) (*corpus.Text, error) {
-	if path != "" {
-		text, err := corpus.Read(ctx, path, mostText, nil)
-		return text, dataError(err)
-	}
+// Installed returns a text that every Go installation has: Newton's Opticks, which is among its
+// test data, or if that is not there the standard library's own source.
+func Installed(ctx context.Context, most int) (*Text, error) {
 	root := goroot(ctx)
 	opticks := filepath.Join(root, "src", "testdata", "Isaac.Newton-Opticks.txt")
-	if text, err := corpus.Read(ctx, opticks, mostText, nil); err == nil {
+	if text, err := Read(ctx, opticks, most, nil); err == nil {
 		text.Name = "Newton's Opticks (" + opticks + ")"
 		return text, nil
 	}
 	source := filepath.Join(root, "src")
-	text, err := corpus.Read(ctx, source, mostSource, isGo)
+	text, err := Read(ctx, source, mostSource, isGo)
 	if err != nil {
-		return nil, errors.New("no text was found in the Go installation: name a file or a folder with -data")
+		return nil, errors.New("no text was found in the Go installation: name a file or a folder")
 	}
 	text.Name = "the first " + units.Size(mostSource) + " of Go source in " + source
 	return text, nil
 }
 
-func dataError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("-data: %w", err)
-}
-
-// goroot returns the root of the Go installation, empty where there is none.
+// goroot returns the root of the Go installation, "" if there is none.
 func goroot(ctx context.Context) string {
 	if root := build.Default.GOROOT; root != "" {
 		if _, err := os.Stat(filepath.Join(root, "src")); err == nil {
@@ -73,5 +55,5 @@ func isGo(path string, head []byte) bool {
 			return false
 		}
 	}
-	return filepath.Ext(path) == ".go" && corpus.LooksLikeText(path, head)
+	return filepath.Ext(path) == ".go" && LooksLikeText(path, head)
 }

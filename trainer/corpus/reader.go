@@ -1,0 +1,72 @@
+package corpus
+
+import (
+	"fmt"
+	"slices"
+)
+
+// VocabularyError is returned for a token that the model does not know.
+type VocabularyError struct {
+	Position   int // of the token in its sequence
+	Token      int32
+	Vocabulary int
+}
+
+func (e *VocabularyError) Error() string {
+	return fmt.Sprintf("corpus: token %d is %d, expected less than %d", e.Position, e.Token, e.Vocabulary)
+}
+
+// Sequence is a text as tokens: Bytes, or a file of Tokens.
+type Sequence interface {
+	Len() int
+	ReadTokens(dst []int32, first int) error // as many as dst is long
+}
+
+// Bytes is a text whose tokens are its bytes.
+type Bytes []byte
+
+// Len returns the number of bytes.
+func (b Bytes) Len() int { return len(b) }
+
+// ReadTokens reads the bytes from first on.
+func (b Bytes) ReadTokens(dst []int32, first int) error {
+	for i, c := range b[first:][:len(dst)] {
+		dst[i] = int32(c)
+	}
+	return nil
+}
+
+// Reader reads windows of a sequence for a model that learns the next token. It allocates nothing
+// after the longest window.
+type Reader struct {
+	Sequence   Sequence
+	Windows    Windows
+	Vocabulary int // 0 if no token is beyond it
+
+	ids     []int32 // of a window, and the one after it
+	weights []float32
+}
+
+// Read returns the tokens of window i, their labels, which are the tokens after them, and the
+// weights: 1, and 0 for the last token of the sequence, which has none after it. All are valid
+// until the next call.
+func (r *Reader) Read(i int) (tokens, labels []int32, weights []float32, err error) {
+	begin, end := r.Windows.Window(i)
+	n := end - begin
+	r.ids = append(r.ids[:0], make([]int32, n+1)...)
+	known := r.ids[:min(n+1, r.Sequence.Len()-begin)]
+	if err := r.Sequence.ReadTokens(known, begin); err != nil {
+		return nil, nil, nil, err
+	}
+	if most := slices.Max(known); r.Vocabulary > 0 && int(most) >= r.Vocabulary {
+		return nil, nil, nil, &VocabularyError{begin + slices.Index(known, most), most, r.Vocabulary}
+	}
+	r.weights = r.weights[:0]
+	for range n {
+		r.weights = append(r.weights, 1)
+	}
+	if len(known) == n {
+		r.weights[n-1] = 0
+	}
+	return r.ids[:n], r.ids[1:], r.weights, nil
+}

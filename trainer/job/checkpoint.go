@@ -1,0 +1,119 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weir-ml/weir/trainer/checkpoint"
+	"github.com/weir-ml/weir/trainer/outfile"
+	"github.com/weir-ml/weir/trainer/safetensors"
+)
+
+// keyFlag and a name are the key of a flag in the metadata of a checkpoint.
+const keyFlag = "train.flag."
+
+// checkpointEvery reads what is between two checkpoints.
+func (o *Options) checkpointEvery(text string) error {
+	steps, noSteps := strconv.ParseInt(text, 10, 64)
+	every, noTime := time.ParseDuration(text)
+	switch {
+	case noSteps == nil && steps > 0:
+		o.Saver.Steps, o.Saver.Every = steps, 0
+	case noTime == nil && every > 0:
+		o.Saver.Steps, o.Saver.Every = 0, every
+	default:
+		return errors.New("give steps, such as 100, or a time, such as 10m")
+	}
+	return nil
+}
+
+// ErrForeign is returned for a checkpoint that another program wrote.
+var ErrForeign = errors.New("is not a checkpoint of this program: name one that -checkpoint wrote")
+
+// OpenCheckpoint opens the newest whole checkpoint of -resume, and sets the deciding flags to its
+// own. One that was given and says otherwise is an error, unless it is free. Flags that a checkpoint
+// may lack have the values of older. The checkpoint is nil without -resume, and if the run has
+// written none yet; passed says why newer ones were passed over. The caller closes it.
+func (o *Options) OpenCheckpoint(deciding, free []string, older map[string]string) (c *checkpoint.Checkpoint, passed, err error) {
+	if o.Resume == "" {
+		return nil, nil, nil
+	}
+	c, passed, err = checkpoint.Newest(o.Resume)
+	if errors.Is(err, checkpoint.ErrNone) && o.Checkpoint != "" && filepath.Clean(o.Resume) == filepath.Clean(o.Checkpoint) {
+		return nil, nil, nil // The run begins, and the same command goes on with it if it was killed.
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("-resume: %w", outfile.Plain(err))
+	}
+	if err := o.setFlags(c, deciding, free, older); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("-resume: %s %w", o.Resume, err), c.Close())
+	}
+	return c, passed, nil
+}
+
+// setFlags sets the deciding flags to those of a checkpoint.
+func (o *Options) setFlags(c *checkpoint.Checkpoint, deciding, free []string, older map[string]string) error {
+	for _, name := range deciding {
+		value, ok := c.Metadata[keyFlag+name]
+		if before, knows := older[name]; !ok && knows {
+			value, ok = before, true
+		}
+		switch {
+		case !ok, !o.given[name] && o.FlagSet.Set(name, value) != nil:
+			return ErrForeign
+		case o.given[name] && o.Value(name) != value && !slices.Contains(free, name):
+			return fmt.Errorf("was trained with -%s %s, not %s: leave -%s out, or start without -resume", name, value, o.Value(name), name)
+		}
+	}
+	return nil
+}
+
+// Due reports whether a checkpoint is written after a step: the process that leads decides.
+func (o *Options) Due(ctx context.Context, w *World, step int64, last bool) (bool, error) {
+	if o.Checkpoint == "" {
+		return false, nil
+	}
+	return w.agree(ctx, o.Saver.Due(step) || last)
+}
+
+// Save writes a checkpoint with the deciding flags, and removes those that are not to stay. In a job
+// it is called within Fetching.
+func (o *Options) Save(state checkpoint.State, deciding []string, tensors ...safetensors.Tensor) error {
+	for _, name := range deciding {
+		state.Metadata[keyFlag+name] = o.Value(name)
+	}
+	o.Saver.Dir = o.Checkpoint
+	return outfile.Failed(o.Checkpoint, o.Saver.Save(state, tensors...))
+}
+
+// Stored are tensors as a checkpoint stores them. Of those of one name, which follow each other,
+// it stores the first.
+func Stored(tensors []Tensor) (stored []safetensors.Tensor) {
+	last := ""
+	for _, t := range tensors {
+		if t.Name != last {
+			stored = append(stored, safetensors.Load(t.Name, t.Shape, t.read))
+		}
+		last = t.Name
+	}
+	return stored
+}
+
+// Restore sets tensors from a checkpoint.
+func Restore(c *checkpoint.Checkpoint, tensors []Tensor) error {
+	for _, t := range tensors {
+		values := make([]float32, t.Buffer.N)
+		if err := checkpoint.Read(c, t.Name, t.Shape, values); err != nil {
+			return err
+		}
+		if err := t.Device.WriteFloat32(t.Buffer, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}

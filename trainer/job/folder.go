@@ -1,0 +1,135 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/weir-ml/weir/trainer/metrics"
+	"github.com/weir-ml/weir/trainer/outfile"
+)
+
+// Folder is the folder of a run: the memory log and the losses, which are written as the run goes
+// on, and the page at its end. The nil Folder is that of a process that does not lead.
+type Folder struct {
+	Path   string
+	Memory *outfile.Stream
+	Losses *outfile.Stream
+	Page   string // path of the page
+	made   bool   // by this run
+}
+
+// OpenFolder makes the folder of -run, or a new one under runs/ that now names, and opens its
+// files.
+func (o *Options) OpenFolder(now time.Time) (f *Folder, err error) {
+	f = &Folder{Path: o.Folder, made: true}
+	if f.Path == "" {
+		f.Path, err = outfile.NewFolder("runs", now)
+	} else {
+		_, missing := os.Stat(f.Path)
+		f.made = errors.Is(missing, os.ErrNotExist)
+		err = os.MkdirAll(f.Path, 0o777)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run folder: %w: name a folder that can be made with -run", outfile.Plain(err))
+	}
+	f.Page = filepath.Join(f.Path, "report.html")
+	if _, exists := os.Lstat(f.Page); exists == nil {
+		err = fmt.Errorf("%s exists: name another folder with -run", f.Page)
+	}
+	open := func(name string) (s *outfile.Stream) {
+		if err != nil {
+			return nil
+		}
+		s, err = outfile.NewStream(filepath.Join(f.Path, name))
+		if at, is := errors.AsType[*fs.PathError](err); is && errors.Is(err, fs.ErrExist) {
+			err = fmt.Errorf("%s exists: name another folder with -run", at.Path)
+		}
+		return s
+	}
+	f.Memory, f.Losses = open("memory.jsonl"), open("losses.csv")
+	if err == nil {
+		_, err = io.WriteString(f.Losses, "step,bytes,loss_train,grad_norm,learning_rate,seconds,loss_heldout,standard_error\n")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("run folder: %w", outfile.Plain(err)), f.Discard())
+	}
+	return f, nil
+}
+
+// Line is a line of losses.csv: a training step.
+type Line struct {
+	Step               int
+	Tokens             int64   // with a weight
+	Loss               float64 // per token
+	Norm, LearningRate float64
+	Took               time.Duration
+	Score              metrics.Score // if there was an evaluation
+}
+
+// Step adds a line to the losses and writes what has been logged so far.
+func (f *Folder) Step(l Line) error {
+	if f == nil {
+		return nil
+	}
+	fmt.Fprintf(f.Losses, "%d,%d,%s,%s,%s,%.3f,", l.Step, l.Tokens, decimal(l.Loss), decimal(l.Norm), decimal(l.LearningRate), l.Took.Seconds())
+	return f.endLine(l.Score)
+}
+
+// Start adds the line of the weights before the first step and writes what has been logged so
+// far: a run that does not survive that step has the plan of its memory there.
+func (f *Folder) Start(s metrics.Score) error {
+	if f == nil {
+		return nil
+	}
+	fmt.Fprintf(f.Losses, "%d,,,,,,", s.Step)
+	return f.endLine(s)
+}
+
+// endLine writes the columns of an evaluation, empty if there was none. The stream keeps its
+// first error until the flush.
+func (f *Folder) endLine(s metrics.Score) error {
+	if s.Known {
+		fmt.Fprintf(f.Losses, "%s,%s\n", decimal(s.Loss), decimal(s.Standard))
+	} else {
+		fmt.Fprint(f.Losses, ",\n")
+	}
+	return errors.Join(f.Memory.Flush(), f.Losses.Flush())
+}
+
+// decimal is the shortest decimal that is exact for a float32.
+func decimal(x float64) string { return strconv.FormatFloat(x, 'g', -1, 32) }
+
+// Finish makes every file whole and writes the page. If nothing could be written, the folder is
+// removed.
+func (f *Folder) Finish(page func(io.Writer) error) error {
+	err := errors.Join(f.Memory.Finish(), f.Losses.Finish(), outfile.Failed(f.Page, outfile.Write(f.Page, page)))
+	if err != nil {
+		f.remove()
+	}
+	return err
+}
+
+// Discard removes what the run has written.
+func (f *Folder) Discard() error {
+	var faults []error
+	for _, s := range []*outfile.Stream{f.Memory, f.Losses} {
+		if s != nil {
+			faults = append(faults, s.Discard())
+		}
+	}
+	f.remove()
+	return errors.Join(faults...)
+}
+
+// remove removes the folder if this run has made it. It stays if something is in it.
+func (f *Folder) remove() {
+	if f.made {
+		_ = os.Remove(f.Path)
+	}
+}
