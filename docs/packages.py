@@ -22,7 +22,7 @@ BOXES = [  # prefixes of packages, the longest counts
     ("trainer", ["trainer", "internal/report", "internal/outfile", "internal/safetensors"]),
     ("transport", ["transport"]), ("cmd/weir", ["cmd"]), ("examples", ["examples"]),
 ]
-SKIP = ("tests", "stages/stagetest", "kernels/kerneltest", "memory/memorytest", "schedule/runner/transporttest", "fp8/fp8test",
+SKIP = ("tests", "stages/stagetest", "kernels/kerneltest", "memory/memorytest", "transport/transporttest", "fp8/fp8test",
         "internal/vector/gen", "schedule/internal/plantest", "examples/bench")
 
 

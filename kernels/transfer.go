@@ -111,7 +111,7 @@ var headers = sync.Pool{New: func() any { return new([encodedHeader]byte) }}
 func (h *Host) Size(b Buffer) int64 { return encodedHeader + int64(b.N)*b.Type.Bytes() }
 
 // Encode writes the type, the number and the bytes of the elements, which are in the order of
-// the processor. Like Lend it may be called from any goroutine; see runner.Codec.
+// the processor. Like Lend it may be called from any goroutine; see transport.Codec.
 func (h *Host) Encode(w io.Writer, b Buffer) error {
 	h.lent(1)
 	defer h.lent(-1)

@@ -55,7 +55,9 @@ var rooms = []struct {
 	{"schedule/draw", 4, nil},
 	{"schedule/choose", 4, nil},
 	{"schedule/runner", 5, nil},
-	{"schedule/runner/transporttest", 6, nil},
+	{"transport", 3, nil},
+	{"transport/local", 4, nil},
+	{"transport/transporttest", 5, nil},
 	{"transport/tcp", 6, nil},
 	{"transport/mpi", 7, nil}, // on transport/tcp
 	{"memory/placement/minimalloc", 2, nil},

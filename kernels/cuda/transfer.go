@@ -188,7 +188,7 @@ const (
 func (d *Device) Size(b kernels.Buffer) int64 { return header + int64(b.N)*b.Type.Bytes() }
 
 // Encode writes what kernels.Host would. It may be called from any goroutine, and waits for
-// the work that was queued before; see runner.Codec.
+// the work that was queued before; see transport.Codec.
 func (d *Device) Encode(w io.Writer, b kernels.Buffer) error {
 	p, err := d.stream(b)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
 )
 
 // Config says what to run on the ranks of this process. Stages and Spaces must be set.
@@ -117,7 +118,7 @@ type World[T any] struct {
 	First int // the rank of the first of Spaces; the others follow it
 	// Transport returns the way of a rank of this process to all others. It must be set
 	// where there are ranks in other processes, and replaces Copy, Capacity and Stall.
-	Transport func(rank int) Transport[T]
+	Transport func(rank int) transport.Transport[T]
 	// Copy, Capacity and Stall are those of LinksConfig, which link the ranks of one process.
 	// Where Copy is nil, spaces copy that are memory.Receiver, as those of kernels are.
 	Copy     func(from, to int, h T) (T, error)

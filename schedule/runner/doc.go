@@ -14,8 +14,8 @@
 // # Several ranks
 //
 // Each rank has a space of its own, and a goroutine where the process has several ranks,
-// which [Links] join; Config.Stages lists the stages of all. Ranks in other processes are
-// joined by a [Transport] of the embedder's (World), held to its contract by package
+// which [local.Links] join; Config.Stages lists the stages of all. Ranks in other processes are
+// joined by a [transport.Transport] of the embedder's (World), held to its contract by package
 // transporttest.
 //
 // Who owns what between ranks (L4):
@@ -73,5 +73,5 @@
 // stack after everything is released; several ranks throw it again, as a *[Panic].
 //
 // Ranks that wait for each other end the step at once, and a step in which nothing
-// moves ends after a while, with a *[StallError] in the terms of the plan.
+// moves ends after a while, with a *[transport.StallError] in the terms of the plan.
 package runner

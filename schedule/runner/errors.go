@@ -10,7 +10,7 @@ import (
 var (
 	// ErrShortBatch is returned when the source ends before it gave M entries.
 	ErrShortBatch = errors.New("runner: the source ended early")
-	// ErrClosed is returned by a runner and by links after Close.
+	// ErrClosed is returned by a runner after Close.
 	ErrClosed = errors.New("runner: closed")
 	// ErrBusy is returned for a step that begins while another one runs.
 	ErrBusy = errors.New("runner: a step is running already")
@@ -48,11 +48,6 @@ var (
 	// ErrIndexed is returned at the end of a step whose source was made by Indexed and is no
 	// function of Entry.Index: see Config.CheckSource.
 	ErrIndexed = errors.New("runner: the source is no function of the index")
-	// ErrNoCopy is returned where World.Copy returns a handle of the sending rank.
-	ErrNoCopy = errors.New("runner: a handle crosses ranks")
-	// ErrRanks is returned if the ranks do not run the same step: if they begin different
-	// ones, or tell different things of it at step end.
-	ErrRanks = errors.New("runner: the ranks do not run the same step")
 )
 
 var errNoContext = errors.New("runner: the context is nil: take context.Background() where there is no other")
@@ -78,17 +73,3 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
-
-// TagError is returned by Recv for a message that is not the one it is to receive.
-// The sender's next call for the link returns it too.
-type TagError struct {
-	From, To            int // ranks
-	Sent, Expected      Tag
-	Tensors, ExpectedOf int // how many tensors were sent, and how many expected
-}
-
-// Error says what was sent and what was expected.
-func (e *TagError) Error() string {
-	return fmt.Sprintf("runner: rank %d sent %v with %d tensors to rank %d, which expected %v with %d: send and receive in the same order",
-		e.From, e.Sent, e.Tensors, e.To, e.Expected, e.ExpectedOf)
-}

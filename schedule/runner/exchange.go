@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/loss"
+	"github.com/weir-ml/weir/transport"
 )
 
 // report is what a rank tells the others at step end.
@@ -49,7 +50,7 @@ func (r *worker[T]) exchange(ctx context.Context, record *loss.Record) ([]RankRe
 		return nil, err
 	}
 	if len(all) != r.placement.Ranks {
-		return nil, fmt.Errorf("%w: %d ranks answered of %d", ErrRanks, len(all), r.placement.Ranks)
+		return nil, fmt.Errorf("%w: %d ranks answered of %d", transport.ErrRanks, len(all), r.placement.Ranks)
 	}
 	ranks := make([]RankResult, len(all))
 	for rank, data := range all {
@@ -108,10 +109,10 @@ func (r *worker[T]) sendReport(ctx context.Context, record *loss.Record) ([][]by
 func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) error {
 	said := &r.report
 	if err := said.decode(data); err != nil {
-		return fmt.Errorf("%w: rank %d: %w", ErrRanks, rank, err)
+		return fmt.Errorf("%w: rank %d: %w", transport.ErrRanks, rank, err)
 	}
 	if said.Step != r.step || said.Microbatches != int64(r.plan.Microbatches) || said.Mode != int64(r.plan.Mode) {
-		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this one step %d of %d (mode %d)", ErrRanks, rank,
+		return fmt.Errorf("%w: rank %d ran step %d of %d microbatches (mode %d), this one step %d of %d (mode %d)", transport.ErrRanks, rank,
 			said.Step, said.Microbatches, said.Mode, r.step, r.plan.Microbatches, r.plan.Mode)
 	}
 	squares := said.squares
@@ -120,12 +121,12 @@ func (r *worker[T]) mergeReport(rank int, data []byte, record *loss.Record) erro
 			continue
 		}
 		if len(squares) == 0 {
-			return fmt.Errorf("%w: rank %d has fewer parameters than its stages declare here", ErrRanks, rank)
+			return fmt.Errorf("%w: rank %d has fewer parameters than its stages declare here", transport.ErrRanks, rank)
 		}
 		r.squares[i], squares = squares[0], squares[1:]
 	}
 	if len(squares) > 0 {
-		return fmt.Errorf("%w: rank %d has %d more parameters than its stages declare here", ErrRanks, rank, len(squares))
+		return fmt.Errorf("%w: rank %d has %d more parameters than its stages declare here", transport.ErrRanks, rank, len(squares))
 	}
 	if err := r.agrees(rank, said.parts); err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
 )
 
 // FuzzReport reads bytes from another rank: they are refused, or written back as they
@@ -35,7 +37,7 @@ func FuzzReport(f *testing.F) {
 
 // meddling changes what one rank learns of the others.
 type meddling struct {
-	*runner.Endpoint[number]
+	*local.Endpoint[number]
 	change func(all [][]byte) [][]byte
 }
 
@@ -75,7 +77,7 @@ func TestReportsThatDoNotFitAreRefused(t *testing.T) {
 		var runners []*runner.Runner[number]
 		for rank := range 2 {
 			cfg := only(rows, rank, links)
-			cfg.World.Transport = func(rank int) runner.Transport[number] { return meddling{links.Rank(rank), change} }
+			cfg.World.Transport = func(rank int) transport.Transport[number] { return meddling{links.Rank(rank), change} }
 			runners = append(runners, newRunner(t, cfg))
 		}
 		errs := make(chan error, 2)

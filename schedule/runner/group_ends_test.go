@@ -22,6 +22,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
 )
 
 // breaking is a stage with something done before one of its calls.
@@ -486,7 +487,7 @@ func TestRanksThatBeginOtherStepsAreRefused(t *testing.T) {
 			}
 			ranks.Wait()
 			for _, err := range errs {
-				require.ErrorIs(t, err, runner.ErrRanks, name)
+				require.ErrorIs(t, err, transport.ErrRanks, name)
 				for _, want := range c.want {
 					require.ErrorContains(t, err, want, name)
 				}
@@ -507,7 +508,7 @@ func TestTheModeIsCompared(t *testing.T) {
 	ranks.Wait()
 	require.ErrorContains(t, trained, "(training, ")
 	require.ErrorContains(t, trained, "(forward-only, ")
-	require.ErrorIs(t, evaluated, runner.ErrRanks)
+	require.ErrorIs(t, evaluated, transport.ErrRanks)
 }
 
 // TestProcessesEndTogether fails on one of two ranks that only their links

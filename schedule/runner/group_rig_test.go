@@ -12,6 +12,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
 )
 
 // rowsOf returns a chain of stages for a placement: one for each stage of each copy,
@@ -131,11 +133,11 @@ func (r *ranksOf) released(t testing.TB) {
 }
 
 // only is the configuration of one of the ranks of a chain, as in a process of its own.
-func only(rows []*times, rank int, links *runner.Links[number]) runner.Config[number] {
+func only(rows []*times, rank int, links *local.Links[number]) runner.Config[number] {
 	cfg := config(rows)
 	cfg.Schedule = "1f1b"
 	cfg.World = runner.World[number]{
-		Ranks: len(rows), First: rank, Transport: func(rank int) runner.Transport[number] { return links.Rank(rank) },
+		Ranks: len(rows), First: rank, Transport: func(rank int) transport.Transport[number] { return links.Rank(rank) },
 	}
 	return cfg
 }
@@ -143,4 +145,15 @@ func only(rows []*times, rank int, links *runner.Links[number]) runner.Config[nu
 // chained is 1F1B on a chain of so many ranks, with a stage each.
 func chained(ranks int) *ranksOf {
 	return &ranksOf{placement: schedule.Looped(ranks, ranks), rule: schedule.OneFOneB, capacity: 1, stall: time.Minute}
+}
+
+// copyNumber is how numbers cross a rank.
+func copyNumber(_, _ int, h number) (number, error) { return num(*h), nil }
+
+func newLinks(t testing.TB, ranks, capacity int, stall time.Duration) *local.Links[number] {
+	t.Helper()
+	links, err := local.New(local.Config[number]{Ranks: ranks, Capacity: capacity, Copy: copyNumber, Stall: stall})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, links.Close()) })
+	return links
 }

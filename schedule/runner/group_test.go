@@ -16,6 +16,8 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
 )
 
 // TestRanksComeToTheNumbersOfOne runs every schedule on one to four ranks: what comes
@@ -262,13 +264,15 @@ func TestSeveralRanksSayWhatIsWrong(t *testing.T) {
 		"stage 1 is on rank 2 of 2":        func(c *runner.Config[number]) { c.Plan.Placement = schedule.Placement{Ranks: 2, Rank: []int{0, 2}} },
 		"2 of 3 ranks are in this process": func(c *runner.Config[number]) { c.World.Ranks = 3 },
 		"Spaces are of ranks 1 to 2":       func(c *runner.Config[number]) { c.World.First = 1 },
-		"World.Transport replaces Copy":    func(c *runner.Config[number]) { c.World.Transport = func(int) runner.Transport[number] { return nil } },
+		"World.Transport replaces Copy": func(c *runner.Config[number]) {
+			c.World.Transport = func(int) transport.Transport[number] { return nil }
+		},
 		"has none for rank 0": func(c *runner.Config[number]) {
-			c.World = runner.World[number]{Transport: func(int) runner.Transport[number] { return (*runner.Endpoint[number])(nil) }}
+			c.World = runner.World[number]{Transport: func(int) transport.Transport[number] { return (*local.Endpoint[number])(nil) }}
 			c.Spaces = c.Spaces[:1]
 		},
 		"World.Transport has none for rank 0": func(c *runner.Config[number]) {
-			c.World = runner.World[number]{Transport: func(int) runner.Transport[number] { return nil }}
+			c.World = runner.World[number]{Transport: func(int) transport.Transport[number] { return nil }}
 		},
 		"did you mean 1f1b?":                    func(c *runner.Config[number]) { c.Schedule = "1F1B" },
 		"Plan.Rule is set":                      func(c *runner.Config[number]) { c.Plan.Rule = schedule.GPipe },

@@ -14,14 +14,16 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
 )
 
 // Runner runs steps on the ranks of this process: one on the caller's goroutine, several
 // on a goroutine each. It is for one goroutine, one step at a time.
 type Runner[T any] struct {
 	cfg     Config[T]
-	workers []*worker[T] // of the ranks of this process
-	links   *Links[T]    // between them; nil for one rank, and with World.Transport
+	workers []*worker[T]    // of the ranks of this process
+	links   *local.Links[T] // between them; nil for one rank, and with World.Transport
 	planner *planner
 	seeds   []float32 // of the gradients of losses, shared by all ranks
 	running atomic.Bool
@@ -37,21 +39,21 @@ func New[T any](cfg Config[T]) (*Runner[T], error) {
 	}
 	r := &Runner[T]{cfg: cfg, seeds: make([]float32, len(cfg.Losses))}
 	r.setScale(cfg.ScaleExponent)
-	transport := cfg.World.Transport
-	if transport == nil && cfg.World.Ranks > 1 {
+	ends := cfg.World.Transport
+	if ends == nil && cfg.World.Ranks > 1 {
 		var err error
-		r.links, err = NewLinks(LinksConfig[T]{Ranks: cfg.World.Ranks, Capacity: cfg.World.Capacity, Copy: cfg.World.Copy, Stall: cfg.World.Stall})
+		r.links, err = local.New(local.Config[T]{Ranks: cfg.World.Ranks, Capacity: cfg.World.Capacity, Copy: cfg.World.Copy, Stall: cfg.World.Stall})
 		if err != nil {
 			return nil, err
 		}
-		transport = func(rank int) Transport[T] { return r.links.Rank(rank) }
+		ends = func(rank int) transport.Transport[T] { return r.links.Rank(rank) }
 	}
 	parts := cfg.parts()
 	r.planner = newPlanner(&r.cfg, parts)
 	for i := range cfg.Spaces {
 		w := &worker[T]{cfg: &r.cfg, rank: cfg.World.First + i, space: cfg.Spaces[i], parts: parts, planner: r.planner}
-		if transport != nil {
-			if w.transport = transport(w.rank); isNil(w.transport) {
+		if ends != nil {
+			if w.transport = ends(w.rank); isNil(w.transport) {
 				r.closeCells()
 				return nil, fmt.Errorf("runner: World.Transport has none for rank %d", w.rank)
 			}
@@ -261,10 +263,19 @@ func (r *Runner[T]) together(ctx context.Context, mode schedule.Mode, m int) (*R
 	return r.outcome(endings, r.failure(context.Cause(ctx)))
 }
 
+// Standings returns what the ranks do now if the runner links them itself. It is nil for one
+// rank, and with World.Transport. Any goroutine may call it.
+func (r *Runner[T]) Standings() []transport.Standing {
+	if r.links == nil {
+		return nil
+	}
+	return r.links.Standings()
+}
+
 // failure returns what ended the step on the links, or what has come first.
 func (r *Runner[T]) failure(first error) error {
 	if r.links != nil {
-		return r.links.failure()
+		return r.links.Failure()
 	}
 	return first
 }

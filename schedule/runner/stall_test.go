@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ml/weir/schedule/check"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 // unrolled is a rule for chains whose plan is changed behind all passes: it is given
@@ -87,7 +88,7 @@ func TestADeadlockIsReportedAsTheCheckDoes(t *testing.T) {
 			r.change = func(cfg *runner.Config[number]) { cfg.Plan.Unchecked = true }
 			_, err = r.group(t, rowsOf(r.placement)).Step(t.Context(), 6, r.sources())
 			require.ErrorIs(t, err, check.ErrDeadlock)
-			var stall *runner.StallError
+			var stall *transport.StallError
 			require.True(t, errors.As(err, &stall))
 			require.ErrorContains(t, refused, check.DescribeCycle(stall.Way))
 			require.ErrorContains(t, err, check.DescribeCycle(stall.Way))
@@ -138,7 +139,7 @@ func TestWhatNeverComesIsReportedAtOnce(t *testing.T) {
 		r.change = func(cfg *runner.Config[number]) { cfg.Plan.Unchecked, cfg.Memory.TolerateLeaks = true, true }
 		begin := time.Now()
 		_, err := r.group(t, rowsOf(r.placement)).Step(t.Context(), 4, r.sources())
-		var stall *runner.StallError
+		var stall *transport.StallError
 		require.True(t, errors.As(err, &stall), "%v", err)
 		require.NotErrorIs(t, err, check.ErrDeadlock)
 		require.ErrorContains(t, err, "1RECV_B3, and waits for 2SEND_B3 of rank 2")
@@ -162,7 +163,7 @@ func TestAStageThatTakesTooLongIsReported(t *testing.T) {
 		}
 		begin := time.Now()
 		_, err := r.group(t, rows).Step(t.Context(), 4, r.sources())
-		var stall *runner.StallError
+		var stall *transport.StallError
 		require.True(t, errors.As(err, &stall), "%v", err)
 		require.NotErrorIs(t, err, check.ErrDeadlock)
 		require.GreaterOrEqual(t, time.Since(begin), 4*time.Second)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
+	"github.com/weir-ml/weir/transport"
 )
 
 // Uses of tied parameters. Each use has an accumulator of its own (L9). At step end
@@ -36,7 +37,7 @@ func (r *worker[T]) rankOf(u effects.Use) int { return r.placement.Rank[u.Stage]
 // addUses adds every use to its owner.
 func (r *worker[T]) addUses(ctx context.Context) error {
 	for _, tie := range r.tied {
-		err := r.hand(ctx, Use, tie.Use, tie.Use, tie.Owner, r.gradients.Add)
+		err := r.hand(ctx, transport.Use, tie.Use, tie.Use, tie.Owner, r.gradients.Add)
 		if err != nil {
 			return err
 		}
@@ -47,7 +48,7 @@ func (r *worker[T]) addUses(ctx context.Context) error {
 // spreadTotals gives every use the total of its owner.
 func (r *worker[T]) spreadTotals(ctx context.Context) error {
 	for _, tie := range r.tied {
-		if err := r.hand(ctx, Total, tie.Use, tie.Owner, tie.Use, r.replace); err != nil {
+		if err := r.hand(ctx, transport.Total, tie.Use, tie.Owner, tie.Use, r.replace); err != nil {
 			return err
 		}
 	}
@@ -67,8 +68,8 @@ func (r *worker[T]) replace(dst, src T) error {
 
 // hand applies the gradient of one use to that of another one, on its rank. Named is
 // the use that the transfer is called by.
-func (r *worker[T]) hand(ctx context.Context, content Content, named, from, to effects.Use, apply func(dst, src T) error) error {
-	tag := Tag{Step: r.step, Content: content, Stage: named.Stage, Param: named.Param}
+func (r *worker[T]) hand(ctx context.Context, content transport.Content, named, from, to effects.Use, apply func(dst, src T) error) error {
+	tag := transport.Tag{Step: r.step, Content: content, Stage: named.Stage, Param: named.Param}
 	switch own := r.rank; {
 	case r.rankOf(from) == own && r.rankOf(to) == own:
 		return apply(r.gradient(to), r.gradient(from))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/transport"
 )
 
 // actBetween runs an action that is no call of a stage. What is received is the
@@ -54,15 +55,15 @@ func (r *worker[T]) actBetween(ctx context.Context, action schedule.Action, e *e
 }
 
 // tag names the transfer that an action sends, waits for or receives.
-func (r *worker[T]) tag(action schedule.Action) Tag {
-	tag := Tag{Step: r.step, Stage: action.Stage(), Microbatch: action.Microbatch()}
+func (r *worker[T]) tag(action schedule.Action) transport.Tag {
+	tag := transport.Tag{Step: r.step, Stage: action.Stage(), Microbatch: action.Microbatch()}
 	switch action.Kind() {
 	case schedule.RecvF:
 		tag.Stage--
 	case schedule.SendB, schedule.WaitB:
-		tag.Content = Gradient
+		tag.Content = transport.Gradient
 	case schedule.RecvB:
-		tag.Content = Gradient
+		tag.Content = transport.Gradient
 		tag.Stage++
 	}
 	return tag
@@ -81,7 +82,7 @@ func (r *worker[T]) send(ctx context.Context, to int, action schedule.Action, pl
 
 // receive returns what comes for so many ports, zero for those without a gradient.
 // Until it is handed over it is in r.received.
-func (r *worker[T]) receive(ctx context.Context, from int, tag Tag, ports int, none uint64) ([]T, error) {
+func (r *worker[T]) receive(ctx context.Context, from int, tag transport.Tag, ports int, none uint64) ([]T, error) {
 	var zero T
 	h := r.received[:0]
 	for i := range ports {

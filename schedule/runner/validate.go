@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/lower"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport/local"
 )
 
 // faults collects what is wrong.
@@ -262,7 +263,7 @@ func (c *Config[T]) checkSpaces(f *faults) {
 	case w.Ranks > len(c.Spaces) && len(c.Spaces) > 0:
 		f.add("%d of %d ranks are in this process and World.Transport is nil: it must link them to the others", len(c.Spaces), w.Ranks)
 	case len(c.Spaces) > 1:
-		links := LinksConfig[T]{Ranks: w.Ranks, Capacity: w.Capacity, Copy: w.Copy, Stall: w.Stall}
+		links := local.Config[T]{Ranks: w.Ranks, Capacity: w.Capacity, Copy: w.Copy, Stall: w.Stall}
 		f.join(links.Validate())
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport"
 )
 
 // worker runs the steps of one rank.
@@ -20,12 +21,12 @@ type worker[T any] struct {
 	cfg       *Config[T] // of the runner
 	rank      int
 	space     memory.Space[T]
-	transport Transport[T] // nil where there is one rank
+	transport transport.Transport[T] // nil where there is one rank
 	gradients Gradients[T]
 	parts     []string // of an entry
 	placement schedule.Placement
 	unordered memory.Unordered[T] // nil where planned is, or it cannot
-	watcher   Watcher             // nil where the transport is none
+	watcher   transport.Watcher   // nil where the transport is none
 	planned   memory.Planned      // nil where the memory of steps is not planned
 	copier    Copier[T]           // nil where Gradients is none
 	stages    []stage[T]
@@ -93,7 +94,7 @@ func (r *worker[T]) resolve(seeds []float32) error {
 	r.ring = memory.NewRing(cfg.Memory.Ring)
 	r.step = cfg.FirstStep
 	r.objective = slices.IndexFunc(cfg.Losses, func(d loss.Def) bool { return d.Objective })
-	r.watcher, _ = r.transport.(Watcher)
+	r.watcher, _ = r.transport.(transport.Watcher)
 	r.gradients = cfg.gradients(r.space)
 	r.copier, _ = r.gradients.(Copier[T])
 	if cfg.Memory.Profile != nil && !cfg.Memory.TolerateLeaks {

@@ -21,6 +21,7 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
+	"github.com/weir-ml/weir/transport/local"
 )
 
 type (
@@ -234,7 +235,7 @@ var cases = []struct {
 		says: "ranks 0 and 1 have the same space: make one for each"},
 	{name: "Copy returns its argument", ranks: 2, quiet: true, change: func(p *program) {
 		p.cfg.World.Copy = func(_, _ int, b T) (T, error) { return b, nil }
-	}, is: runner.ErrNoCopy, says: "World.Copy returned the handle of rank 0: return a copy, of class Transfer, in the space of rank 1"},
+	}, is: local.ErrNoCopy, says: "World.Copy returned the handle of rank 0: return a copy, of class Transfer, in the space of rank 1"},
 	{name: "a rank in no process", ranks: 2, change: func(p *program) { p.cfg.World.Ranks = 3 }, says: "2 of 3 ranks are in this process and World.Transport is nil"},
 	{name: "an unknown schedule", ranks: 2, change: func(p *program) { p.cfg.Schedule = "1f1bb" }, says: "did you mean 1f1b?"},
 	{name: "a nil device", change: func(p *program) { p.cfg.Spaces[0] = (*kernels.Host)(nil) }, says: "the space of rank 0 is nil"},

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/transport/tcp"
+	"github.com/weir-ml/weir/transport"
 )
 
 // Job is one run of a transformer on ranks that transport/tcp joins. Its numbers decide what
@@ -141,7 +142,7 @@ func (j *job) begin() []error {
 		j.runners[rank], errs[rank] = runner.New(runner.Config[T]{
 			Stages: j.model.Stages(), Spaces: runner.Spaces[T](j.devs[rank]), FirstStep: j.number,
 			Plan:  runner.Plan{Placement: j.placement, Rule: found.Rule, LookAhead: j.Job.LookAhead},
-			World: runner.World[T]{Ranks: j.Job.Ranks, First: rank, Transport: func(int) runner.Transport[T] { return j.ends[rank] }},
+			World: runner.World[T]{Ranks: j.Job.Ranks, First: rank, Transport: func(int) transport.Transport[T] { return j.ends[rank] }},
 			Hooks: runner.Hooks{Action: func(int, schedule.Action) {
 				n.mu.Lock()
 				defer n.mu.Unlock()

@@ -25,6 +25,8 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/stages"
 	"github.com/weir-ml/weir/stages/transformer"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
 )
 
 // T is the handle of the simulation.
@@ -696,13 +698,13 @@ func (w *world) runnersOn(devs []kernels.Compute) error {
 		w.Apart = false
 		return w.add(w.config(devs, 0), devs)
 	}
-	links, err := runner.NewLinks(runner.LinksConfig[T]{Ranks: w.Ranks, Capacity: w.Capacity, Copy: w.copy, Stall: stall})
+	links, err := local.New(local.Config[T]{Ranks: w.Ranks, Capacity: w.Capacity, Copy: w.copy, Stall: stall})
 	if err != nil {
 		return err
 	}
 	for rank := range w.Ranks {
 		cfg := w.config(devs[rank:rank+1], rank)
-		cfg.World = runner.World[T]{Ranks: w.Ranks, First: rank, Transport: func(rank int) runner.Transport[T] { return &station{links.Rank(rank), w} }}
+		cfg.World = runner.World[T]{Ranks: w.Ranks, First: rank, Transport: func(rank int) transport.Transport[T] { return &station{links.Rank(rank), w} }}
 		if err := w.add(cfg, devs[rank:rank+1]); err != nil {
 			return err
 		}
@@ -724,7 +726,7 @@ func (w *world) add(cfg runner.Config[T], devs []kernels.Compute) error {
 
 // station is a rank's end of the links that lets others go on around every call.
 type station struct {
-	*runner.Endpoint[T]
+	*local.Endpoint[T]
 	w *world
 }
 
@@ -862,7 +864,7 @@ func (w *world) wrongError(e *ending) error {
 				return nil
 			}
 		case hangs:
-			if _, ok := errors.AsType[*runner.StallError](told); ok {
+			if _, ok := errors.AsType[*transport.StallError](told); ok {
 				return nil
 			}
 		}

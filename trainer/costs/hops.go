@@ -8,7 +8,8 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
 )
 
 const hops = 400 // there and back, of each size
@@ -23,7 +24,7 @@ func Hops(ctx context.Context) (latency, perMiB time.Duration, err error) {
 		}
 		defer devs[i].Close() // Everything on it was released.
 	}
-	links, err := runner.NewLinks(runner.LinksConfig[kernels.Buffer]{
+	links, err := local.New(local.Config[kernels.Buffer]{
 		Ranks: len(devs), Capacity: 1,
 		Copy: func(from, to int, b kernels.Buffer) (kernels.Buffer, error) {
 			return kernels.Transfer(devs[to], devs[from], b)
@@ -56,7 +57,7 @@ func rally(ctx context.Context, a, b *player) (time.Duration, error) {
 
 // player is one end of a rally. Rank 0 begins each turn.
 type player struct {
-	*runner.Endpoint[kernels.Buffer]
+	*local.Endpoint[kernels.Buffer]
 	dev      *kernels.Host
 	rank     int
 	elements int
@@ -115,6 +116,6 @@ func (p *player) take(ctx context.Context, turn int) error {
 }
 
 // tag names the ball of a rank and a turn.
-func (p *player) tag(rank, turn int) runner.Tag {
-	return runner.Tag{Content: runner.Content(rank), Stage: rank, Microbatch: turn}
+func (p *player) tag(rank, turn int) transport.Tag {
+	return transport.Tag{Content: transport.Content(rank), Stage: rank, Microbatch: turn}
 }

@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/transport/tcp"
+	"github.com/weir-ml/weir/transport"
 )
 
 // Tensor is a tensor of a checkpoint: a weight or a moment of the optimizer on one device.
@@ -93,7 +93,7 @@ func (w *World) lend(ctx context.Context) error {
 				return err
 			}
 			if t := w.tensors[number]; t.rank == w.First+i {
-				tag := runner.Tag{Content: runner.Total, Param: number}
+				tag := transport.Tag{Content: transport.Total, Param: number}
 				if err := end.Send(ctx, 0, tag, []kernels.Buffer{t.buffer}); err != nil {
 					return err
 				}
@@ -116,7 +116,7 @@ func (r *remote) ReadFloat32(dst []float32, src kernels.Buffer) error {
 		return err
 	}
 	h := make([]kernels.Buffer, 1)
-	if err := end.Recv(ctx, r.rank, runner.Tag{Content: runner.Total, Param: number}, h); err != nil {
+	if err := end.Recv(ctx, r.rank, transport.Tag{Content: transport.Total, Param: number}, h); err != nil {
 		return err
 	}
 	err := own.ReadFloat32(dst, h[0])

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/launch"
 	"github.com/weir-ml/weir/transport/tcp"
+	"github.com/weir-ml/weir/transport"
 )
 
 // World is this process's part of a job of several processes: its ranks, and their endpoints of
@@ -57,7 +58,7 @@ type Device interface {
 // Local is the device of a rank of this process.
 type Local interface {
 	Device
-	runner.Codec[kernels.Buffer]
+	transport.Codec[kernels.Buffer]
 }
 
 // Meet returns the place of this process in a job, nil if it is the only one. Flags win over the
@@ -183,7 +184,7 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 func (w *World) RunnerWorld() runner.World[kernels.Buffer] {
 	return runner.World[kernels.Buffer]{
 		Ranks: w.ranks, First: w.First,
-		Transport: func(rank int) runner.Transport[kernels.Buffer] { return w.ends[rank-w.First] },
+		Transport: func(rank int) transport.Transport[kernels.Buffer] { return w.ends[rank-w.First] },
 	}
 }
 

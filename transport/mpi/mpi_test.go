@@ -22,10 +22,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/schedule/runner/transporttest"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/mpi"
 	"github.com/weir-ml/weir/transport/tcp"
+	"github.com/weir-ml/weir/transport/transporttest"
 )
 
 var world *mpi.World
@@ -178,7 +178,7 @@ var (
 )
 
 // job joins all ranks of a new job in this process.
-func job(ctx context.Context, ranks, capacity int) (ends []runner.Transport[number], end func() error, err error) {
+func job(ctx context.Context, ranks, capacity int) (ends []transport.Transport[number], end func() error, err error) {
 	jobs++
 	all, errs := make([]*tcp.Endpoint[number], ranks), make([]error, ranks)
 	each := func(f func(rank int)) {
@@ -205,10 +205,10 @@ func job(ctx context.Context, ranks, capacity int) (ends []runner.Transport[numb
 
 func TestConforms(t *testing.T) {
 	transporttest.Run(t, transporttest.Subject[number]{
-		New: func(ranks, capacity int) ([]runner.Transport[number], func() error, error) {
+		New: func(ranks, capacity int) ([]transport.Transport[number], func() error, error) {
 			return job(t.Context(), ranks, capacity)
 		},
-		Kill: func(end runner.Transport[number]) {
+		Kill: func(end transport.Transport[number]) {
 			network, _ := reaches.Load(end)
 			network.(*crossing).kill()
 		},

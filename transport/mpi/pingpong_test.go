@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -45,7 +45,7 @@ func pingpong(process int) error {
 		}
 		other, m, got := 1-process, 0, make([]kernels.Buffer, 1)
 		recv := func() error {
-			if err := end.Recv(ctx, other, runner.Tag{Microbatch: m, Stage: other}, got); err != nil {
+			if err := end.Recv(ctx, other, transport.Tag{Microbatch: m, Stage: other}, got); err != nil {
 				return err
 			}
 			_, err := dev.Release(got[0])
@@ -60,7 +60,7 @@ func pingpong(process int) error {
 				return err
 			}
 			send := func() error {
-				tag := runner.Tag{Microbatch: m, Stage: process}
+				tag := transport.Tag{Microbatch: m, Stage: process}
 				return errors.Join(end.Send(ctx, other, tag, []kernels.Buffer{h}), end.Wait(ctx, other, tag))
 			}
 			first, second := send, recv
@@ -96,7 +96,7 @@ func pingpong(process int) error {
 		const idle = 5 * time.Second
 		if process == 1 {
 			time.Sleep(idle)
-			tag := runner.Tag{Microbatch: m, Stage: 1}
+			tag := transport.Tag{Microbatch: m, Stage: 1}
 			err = errors.Join(end.Send(ctx, other, tag, []kernels.Buffer{h}), end.Wait(ctx, other, tag))
 		} else {
 			before := used()

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-ml/weir/internal/testkit"
 	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/memory"
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -50,10 +51,10 @@ func transfers(b testing.TB, network string, bytes int) func(n int) {
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = devs[rank].Close() })
 	}
-	ends := make([]runner.Transport[kernels.Buffer], 2)
+	ends := make([]transport.Transport[kernels.Buffer], 2)
 	var all sync.WaitGroup
 	if network == "links" {
-		links, err := runner.NewLinks(runner.LinksConfig[kernels.Buffer]{Ranks: 2, Capacity: 1, Stall: -1,
+		links, err := local.New(local.Config[kernels.Buffer]{Ranks: 2, Capacity: 1, Stall: -1,
 			Copy: func(from, to int, h kernels.Buffer) (kernels.Buffer, error) {
 				return kernels.Transfer(devs[to], devs[from], h)
 			}})
@@ -91,14 +92,14 @@ func transfers(b testing.TB, network string, bytes int) func(n int) {
 	return func(n int) {
 		all.Go(func() {
 			for m := range n {
-				if ends[1].Recv(ctx, 0, runner.Tag{Microbatch: m}, got) != nil {
+				if ends[1].Recv(ctx, 0, transport.Tag{Microbatch: m}, got) != nil {
 					return
 				}
 				_, _ = devs[1].Release(got[0])
 			}
 		})
 		for m := range n {
-			tag := runner.Tag{Microbatch: m}
+			tag := transport.Tag{Microbatch: m}
 			require.NoError(b, ends[0].Send(ctx, 1, tag, sent))
 			require.NoError(b, ends[0].Wait(ctx, 1, tag))
 		}

@@ -44,7 +44,7 @@ type Config struct {
 	// at least 10 milliseconds, and negative is for ever.
 	Silence time.Duration
 	// Stall is how long a rank may wait for others while every rank stays in the same action,
-	// before the step ends with a *runner.StallError. Rank 0 finds that out from the
+	// before the step ends with a *transport.StallError. Rank 0 finds that out from the
 	// heartbeats. 0 is five minutes, at least 10 milliseconds, and negative is for ever.
 	Stall time.Duration
 }

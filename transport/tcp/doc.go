@@ -1,6 +1,6 @@
 // Package tcp joins ranks in several processes, on one host or on many, over the sockets
 // of the standard library: Unix sockets within a host, TCP between hosts. An [Endpoint] is
-// a [runner.Transport] and is held to its contract by package transporttest.
+// a [transport.Transport] and is held to its contract by package transporttest.
 //
 // # Who owns what
 //
@@ -15,7 +15,7 @@
 //     into buffers of its own space, allocated when it receives: between the two there is
 //     nothing but the socket's buffers and [LinkBuffer] bytes on each side, which no book
 //     counts.
-//   - How a tensor becomes bytes is the space's to say: see [runner.Codec].
+//   - How a tensor becomes bytes is the space's to say: see [transport.Codec].
 //
 // A [Network] can stand in for the sockets: transport/mpi is one.
 //

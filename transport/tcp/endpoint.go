@@ -16,12 +16,13 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
-// Endpoint is one rank's end of a job: a [runner.Transport] and a [runner.Watcher].
+// Endpoint is one rank's end of a job: a [transport.Transport] and a [transport.Watcher].
 type Endpoint[T any] struct {
 	cfg       Config
-	codec     runner.Codec[T]
+	codec     transport.Codec[T]
 	addresses []string // of the links, by rank
 	door      *door
 	hub       *hub // on rank 0
@@ -59,7 +60,7 @@ type Endpoint[T any] struct {
 // wait is what the rank waits for.
 type wait[T any] struct {
 	sort   sort
-	tag    runner.Tag
+	tag    transport.Tag
 	action schedule.Action // that is waited for; 0 at step end
 	peer   int             // -1 for all
 	link   *out[T]
@@ -84,7 +85,7 @@ const (
 // Join joins a job and returns when all its ranks have. The codec is that of the rank's space.
 // The caller closes the endpoint, after the runner. The error wraps ErrMissing and names the
 // ranks that have not come in time, or ErrRefused with what contradicts rank 0.
-func Join[T any](ctx context.Context, cfg Config, codec runner.Codec[T]) (*Endpoint[T], error) {
+func Join[T any](ctx context.Context, cfg Config, codec transport.Codec[T]) (*Endpoint[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -216,7 +217,7 @@ func (e *Endpoint[T]) deliver(f frame) {
 		e.running.Store(0)
 		e.position.Store(-1)
 	case differ:
-		e.differ = fmt.Errorf("%w%s", runner.ErrRanks, f.data)
+		e.differ = fmt.Errorf("%w%s", transport.ErrRanks, f.data)
 	case withdrawn:
 		e.withdrawn = true
 	case exchanged:
@@ -440,8 +441,8 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 	if e.job != nil {
 		return e.job
 	}
-	if len(hello) > runner.MostHello {
-		return fmt.Errorf("tcp: a hello of %d bytes: at most %d", len(hello), runner.MostHello)
+	if len(hello) > transport.MostHello {
+		return fmt.Errorf("tcp: a hello of %d bytes: at most %d", len(hello), transport.MostHello)
 	}
 	epoch := e.epoch
 	e.withdrawn, e.differ = false, nil
@@ -461,7 +462,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 }
 
 // Send lends h to the goroutine of the link. Under rendezvous it waits for the receipt.
-func (e *Endpoint[T]) Send(ctx context.Context, to int, tag runner.Tag, h []T) error {
+func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := wait[T]{sort: forRoom, tag: tag, action: tag.Receives(), peer: to}
@@ -481,7 +482,7 @@ func (e *Endpoint[T]) Send(ctx context.Context, to int, tag runner.Tag, h []T) e
 }
 
 // Wait waits for the receipt of a message.
-func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag runner.Tag) error {
+func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := wait[T]{sort: forReceipt, tag: tag, action: tag.Receives(), peer: to}
@@ -500,7 +501,7 @@ func (e *Endpoint[T]) faulty(err error, w wait[T]) error {
 	if err == nil || w.link.fault != err {
 		return err
 	}
-	if _, mismatch := err.(*runner.TagError); mismatch {
+	if _, mismatch := err.(*transport.TagError); mismatch {
 		return err
 	}
 	return e.explained(err, w)
@@ -552,7 +553,7 @@ func (e *Endpoint[T]) link(ctx context.Context, w wait[T]) (*out[T], error) {
 }
 
 // Recv reads the next message of the link into buffers of the rank's space.
-func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag runner.Tag, h []T) error {
+func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h []T) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := wait[T]{sort: forConnection, tag: tag, action: tag.Sends(), peer: from}
@@ -582,7 +583,7 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag runner.Tag, h []T)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if _, mismatch := err.(*runner.TagError); mismatch {
+	if _, mismatch := err.(*transport.TagError); mismatch {
 		return err
 	}
 	return e.explained(err, w)

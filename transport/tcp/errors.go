@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 var (
@@ -43,7 +44,7 @@ func (e *LostError) Elsewhere() bool { return true }
 // waitError says what a call has waited for when the job ended.
 type waitError struct {
 	action schedule.Action
-	tag    runner.Tag
+	tag    transport.Tag
 	rank   int
 	err    error
 }
@@ -65,7 +66,7 @@ type cause struct {
 	Action           uint64 // a schedule.Action, with all its bits
 	Name, Text       string
 	Placed, Canceled bool
-	Stall            *runner.StallError // which the hub has found
+	Stall            *transport.StallError // which the hub has found
 }
 
 // RemoteError is the cause of an abort that another rank has begun, as text. It is

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -27,7 +27,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	tag := runner.Tag{Stage: 0, Microbatch: 5}
+	tag := transport.Tag{Stage: 0, Microbatch: 5}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 // hub is the order of a job, on rank 0: what all ranks see is what it has sent, in its order.
@@ -57,7 +57,7 @@ func (h *hub) receive(rank int, f frame) error {
 	defer h.mu.Unlock()
 	switch f.kind {
 	case begin:
-		if len(f.data) > runner.MostHello {
+		if len(f.data) > transport.MostHello {
 			return fmt.Errorf("%w: a hello of %d bytes from rank %d", ErrFrame, len(f.data), rank)
 		}
 		h.begins(rank, f.data)
@@ -98,8 +98,8 @@ func (h *hub) begins(rank int, hello []byte) {
 	}
 	h.begun = 0
 	clear(h.waiting)
-	if err := runner.SameHello(h.hellos); err != nil {
-		h.all(frame{kind: differ, data: []byte(strings.TrimPrefix(err.Error(), runner.ErrRanks.Error()))})
+	if err := transport.SameHello(h.hellos); err != nil {
+		h.all(frame{kind: differ, data: []byte(strings.TrimPrefix(err.Error(), transport.ErrRanks.Error()))})
 		return
 	}
 	h.epoch++
@@ -140,7 +140,7 @@ func (h *hub) lookForStall() {
 	if !waits || h.aborted || still < h.stall {
 		return
 	}
-	stall := &runner.StallError{Still: still}
+	stall := &transport.StallError{Still: still}
 	for _, s := range h.statuses {
 		stall.Ranks = append(stall.Ranks, s.standing())
 	}

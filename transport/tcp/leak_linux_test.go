@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -68,7 +68,7 @@ func TestAbortsLeaveNothing(t *testing.T) {
 								end.Abort(fails)
 								return
 							}
-							tag := runner.Tag{Stage: 1, Microbatch: n}
+							tag := transport.Tag{Stage: 1, Microbatch: n}
 							err := end.Send(t.Context(), next, tag, []number{num(1)})
 							if err == nil {
 								err = end.Recv(t.Context(), before, tag, make([]number, 1))

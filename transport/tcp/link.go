@@ -7,7 +7,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 // LinkBuffer is how many bytes a link holds outside of the spaces of its ranks, apart from what
@@ -51,19 +51,19 @@ type out[T any] struct {
 
 // message is the tensors that a rank has lent.
 type message[T any] struct {
-	tag runner.Tag
+	tag transport.Tag
 	h   []T
 }
 
 // sending is the number of a message, from 1, by its tag.
 type sending struct {
-	tag     runner.Tag
+	tag     transport.Tag
 	number  int64
 	tensors int
 }
 
 // push queues a message. The ring grows to as many messages as ever waited at once.
-func (l *out[T]) push(tag runner.Tag, h []T) {
+func (l *out[T]) push(tag transport.Tag, h []T) {
 	if l.count == len(l.ring) {
 		ring := make([]message[T], max(2*len(l.ring), 1))
 		for i := range l.count {
@@ -87,7 +87,7 @@ func (l *out[T]) push(tag runner.Tag, h []T) {
 
 // take returns the number of the message under a tag that the sender has not waited for yet; 0
 // where there is none. Waits mostly come in the order of sending.
-func (l *out[T]) take(tag runner.Tag) int64 {
+func (l *out[T]) take(tag transport.Tag) int64 {
 	for i := l.waited; i < len(l.waits); i++ {
 		if l.waits[i].tag == tag {
 			number := l.waits[i].number
@@ -155,7 +155,7 @@ func (e *Endpoint[T]) confirmations(l *out[T]) {
 			var header [messageHeader]byte
 			if _, err = io.ReadFull(r, header[:]); err == nil {
 				tag, count := decodeHeader(header[:])
-				fault = &runner.TagError{From: e.cfg.Rank, To: l.to, Expected: tag, ExpectedOf: count}
+				fault = &transport.TagError{From: e.cfg.Rank, To: l.to, Expected: tag, ExpectedOf: count}
 			}
 		case err == nil && said != taken:
 			err = fmt.Errorf("%w: confirmation %d", ErrFrame, said)
@@ -167,7 +167,7 @@ func (e *Endpoint[T]) confirmations(l *out[T]) {
 		if fault == nil {
 			l.taken++
 		} else if l.fault == nil {
-			if mismatch, is := fault.(*runner.TagError); is { // of the first message that was not taken
+			if mismatch, is := fault.(*transport.TagError); is { // of the first message that was not taken
 				for _, s := range l.waits {
 					if s.number == l.taken+1 {
 						mismatch.Sent, mismatch.Tensors = s.tag, s.tensors
@@ -193,7 +193,7 @@ type in struct {
 }
 
 // receive reads a message into new buffers of the codec's space.
-func receive[T any](k *in, codec runner.Codec[T], from, to int, tag runner.Tag, h []T) error {
+func receive[T any](k *in, codec transport.Codec[T], from, to int, tag transport.Tag, h []T) error {
 	broken := func(err error) error { return fmt.Errorf("tcp: the link from rank %d: %w", from, err) }
 	if _, err := io.ReadFull(k.r, k.bytes[:]); err != nil {
 		return broken(err)
@@ -203,7 +203,7 @@ func receive[T any](k *in, codec runner.Codec[T], from, to int, tag runner.Tag, 
 		return fmt.Errorf("%w: %d tensors", ErrFrame, count)
 	}
 	if sent != tag || count != len(h) {
-		mismatch := &runner.TagError{From: from, To: to, Sent: sent, Expected: tag, Tensors: count, ExpectedOf: len(h)}
+		mismatch := &transport.TagError{From: from, To: to, Sent: sent, Expected: tag, Tensors: count, ExpectedOf: len(h)}
 		_, _ = k.conn.Write(appendHeader([]byte{unexpected}, tag, len(h))) // The step is over.
 		return mismatch
 	}
@@ -228,7 +228,7 @@ func receive[T any](k *in, codec runner.Codec[T], from, to int, tag runner.Tag, 
 	return nil
 }
 
-func appendHeader(b []byte, tag runner.Tag, count int) []byte {
+func appendHeader(b []byte, tag transport.Tag, count int) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(tag.Step))
 	b = append(b, byte(tag.Content))
 	for _, n := range [...]int{tag.Stage, tag.Microbatch, tag.Param} {
@@ -237,8 +237,8 @@ func appendHeader(b []byte, tag runner.Tag, count int) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(count))
 }
 
-func decodeHeader(b []byte) (tag runner.Tag, count int) {
+func decodeHeader(b []byte) (tag transport.Tag, count int) {
 	n := func(i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
-	tag = runner.Tag{Step: int64(n(0)), Content: runner.Content(b[8]), Stage: int(n(9)), Microbatch: int(n(17)), Param: int(n(25))}
+	tag = transport.Tag{Step: int64(n(0)), Content: transport.Content(b[8]), Stage: int(n(9)), Microbatch: int(n(17)), Param: int(n(25))}
 	return tag, int(binary.LittleEndian.Uint32(b[33:]))
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/schedule/runner/transporttest"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
+	"github.com/weir-ml/weir/transport/transporttest"
 )
 
 // proxy stands before a listener: it hands on what comes in small pieces, late, so that links
@@ -112,7 +112,7 @@ func proxied(t testing.TB, ranks, capacity int, silence time.Duration) ([]*tcp.E
 func TestConformsThroughAProxy(t *testing.T) {
 	s := subject(t, freePort)
 	s.Capacities = []int{0, 3}
-	s.New = func(ranks, capacity int) ([]runner.Transport[number], func() error, error) {
+	s.New = func(ranks, capacity int) ([]transport.Transport[number], func() error, error) {
 		ends, proxies, err := proxied(t, ranks, capacity, 0)
 		all, end, err := transports(ends, err)
 		return all, func() error {
@@ -130,7 +130,7 @@ func TestConformsThroughAProxy(t *testing.T) {
 func TestALinkThroughACrowd(t *testing.T) {
 	sends := func(ends []*tcp.Endpoint[number]) {
 		var all sync.WaitGroup
-		tag := runner.Tag{Stage: 1}
+		tag := transport.Tag{Stage: 1}
 		for rank, end := range ends {
 			all.Go(func() {
 				err := end.Begin(t.Context(), nil)
@@ -204,7 +204,7 @@ func TestANetworkThatFails(t *testing.T) {
 					if begun.Wait(); rank == 0 {
 						fails(proxies[0])
 					}
-					errs[rank] = end.Recv(t.Context(), 1-rank, runner.Tag{Stage: 1}, make([]number, 1))
+					errs[rank] = end.Recv(t.Context(), 1-rank, transport.Tag{Stage: 1}, make([]number, 1))
 					end.Abort(errs[rank])
 				})
 			}

@@ -15,9 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/schedule/runner/transporttest"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
+	"github.com/weir-ml/weir/transport/transporttest"
 )
 
 // meet joins ranks that are not all as they should be, and returns what each has met.
@@ -200,7 +200,7 @@ func TestCertificates(t *testing.T) {
 	require.Empty(t, left, "it has waited until somebody reads a last word")
 
 	s := subject(t, freePort)
-	s.New = func(ranks, capacity int) ([]runner.Transport[number], func() error, error) {
+	s.New = func(ranks, capacity int) ([]transport.Transport[number], func() error, error) {
 		at := freePort(t)
 		return transports(join(t.Context(), ranks, func(int) tcp.Config { return tcp.Config{Address: at, Capacity: capacity, TLS: ours} }))
 	}

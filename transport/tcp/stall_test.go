@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/launch"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
 )
 
@@ -93,7 +93,7 @@ func stalls(t *testing.T, config tcp.Config, do func(ctx context.Context, end *t
 				_, errs[rank] = end.Exchange(t.Context(), nil)
 			} else {
 				end.Runs(9, schedule.Act(schedule.RecvF, rank, 5))
-				if errs[rank] = end.Recv(t.Context(), 2, runner.Tag{Stage: rank - 1, Microbatch: 5}, make([]number, 1)); errs[rank] == nil {
+				if errs[rank] = end.Recv(t.Context(), 2, transport.Tag{Stage: rank - 1, Microbatch: 5}, make([]number, 1)); errs[rank] == nil {
 					_, errs[rank] = end.Exchange(t.Context(), nil)
 				}
 			}
@@ -117,7 +117,7 @@ func TestStall(t *testing.T) {
 			})
 			require.GreaterOrEqual(t, time.Since(began), time.Hour)
 			for _, err := range errs {
-				var stall *runner.StallError
+				var stall *transport.StallError
 				require.ErrorAs(t, err, &stall)
 				want := config.Stall
 				if want == 0 {
@@ -142,7 +142,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 			}
 			for rank := range 2 {
 				end.Runs(9, schedule.Act(schedule.SendF, 2, rank))
-				if end.Send(ctx, rank, runner.Tag{Stage: rank - 1, Microbatch: 5}, []number{num(1)}) != nil {
+				if end.Send(ctx, rank, transport.Tag{Stage: rank - 1, Microbatch: 5}, []number{num(1)}) != nil {
 					return
 				}
 			}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 // Status is what a rank does at a moment.
@@ -31,8 +31,8 @@ func (s *Status) same(last *Status) bool {
 }
 
 // standing is the status in the terms of a stall.
-func (s *Status) standing() runner.Standing {
-	return runner.Standing{
+func (s *Status) standing() transport.Standing {
+	return transport.Standing{
 		Waiting: check.Waiting{Rank: s.Rank, Position: s.Position, Action: s.Action, For: s.For, ForRank: s.Peer},
 		Waits:   s.Waits, Since: s.Since,
 	}

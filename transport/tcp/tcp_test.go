@@ -20,9 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-ml/weir/internal/testkit"
-	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/schedule/runner/transporttest"
+	"github.com/weir-ml/weir/transport"
 	"github.com/weir-ml/weir/transport/tcp"
+	"github.com/weir-ml/weir/transport/transporttest"
 )
 
 // number is a tensor of one element.
@@ -99,8 +99,8 @@ func closeAll(ends []*tcp.Endpoint[number]) (err error) {
 }
 
 // transports is what a subject's New returns.
-func transports(ends []*tcp.Endpoint[number], err error) ([]runner.Transport[number], func() error, error) {
-	var all []runner.Transport[number]
+func transports(ends []*tcp.Endpoint[number], err error) ([]transport.Transport[number], func() error, error) {
+	var all []transport.Transport[number]
 	for _, end := range ends {
 		all = append(all, end)
 	}
@@ -109,13 +109,13 @@ func transports(ends []*tcp.Endpoint[number], err error) ([]runner.Transport[num
 
 func subject(t testing.TB, address func(testing.TB) string) transporttest.Subject[number] {
 	return transporttest.Subject[number]{
-		New: func(ranks, capacity int) ([]runner.Transport[number], func() error, error) {
+		New: func(ranks, capacity int) ([]transport.Transport[number], func() error, error) {
 			at := address(t)
 			return transports(join(t.Context(), ranks, func(int) tcp.Config {
 				return tcp.Config{Address: at, Capacity: capacity, Token: "a job"}
 			}))
 		},
-		Kill:    func(end runner.Transport[number]) { end.(*tcp.Endpoint[number]).Kill() },
+		Kill:    func(end transport.Transport[number]) { end.(*tcp.Endpoint[number]).Kill() },
 		Make:    func(_ int, value float64) (number, error) { return num(value), nil },
 		Read:    func(_ int, h number) (float64, error) { return *h, nil },
 		Write:   func(_ int, h number, value float64) error { *h = value; return nil },
@@ -158,7 +158,7 @@ func TestNetwork(t *testing.T) {
 	joined := network.dialed.Load()
 	require.GreaterOrEqual(t, joined, int64(2))
 	var all sync.WaitGroup
-	tag := runner.Tag{Microbatch: 1}
+	tag := transport.Tag{Microbatch: 1}
 	for rank, end := range ends {
 		all.Go(func() {
 			assert.NoError(t, end.Begin(t.Context(), nil))

@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 // Subject is a transport under test, and tensors to send: each holds a number. All
 // but Capacities must be set.
 type Subject[T any] struct {
 	// New returns the ends of so many ranks, linked, and what ends them after the test.
-	New func(ranks, capacity int) (ends []runner.Transport[T], end func() error, err error)
+	New func(ranks, capacity int) (ends []transport.Transport[T], end func() error, err error)
 	// Capacities are those that the transport can have; nil is 0, 1, 3 and no bound.
 	Capacities []int
 	// Patience is how long a call may take that must not block, and how long the suite
@@ -28,7 +28,7 @@ type Subject[T any] struct {
 	Patience time.Duration
 	// Kill ends a rank as the end of its process would, where ranks can be lost: nil leaves
 	// that part out.
-	Kill func(end runner.Transport[T])
+	Kill func(end transport.Transport[T])
 	// Make returns a tensor of a rank that holds a number, and Read what it holds; Write
 	// changes that, Release ends the tensor. They run on the goroutine of the rank.
 	Make    func(rank int, value float64) (T, error)
@@ -131,7 +131,7 @@ type suite[T any] struct {
 	Subject[T]
 	test     string
 	capacity int
-	ends     []runner.Transport[T]
+	ends     []transport.Transport[T]
 	end      func() error
 
 	mu    sync.Mutex
@@ -218,7 +218,7 @@ func (s *suite[T]) each(f func(rank *rank[T])) {
 
 // rank is a rank within a test. Its methods report faults, and whether all was well.
 type rank[T any] struct {
-	runner.Transport[T]
+	transport.Transport[T]
 	*suite[T]
 	number int
 	ctx    context.Context
@@ -246,15 +246,15 @@ func (r *rank[T]) is(err, want error, call string) bool {
 }
 
 // output names the outputs of a stage for microbatch m.
-func output(m int) runner.Tag { return runner.Tag{Step: 7, Stage: 3, Microbatch: m} }
+func output(m int) transport.Tag { return transport.Tag{Step: 7, Stage: 3, Microbatch: m} }
 
 // gradient names the gradients of a stage's inputs for microbatch m.
-func gradient(m int) runner.Tag {
-	return runner.Tag{Step: 7, Content: runner.Gradient, Stage: 3, Microbatch: m}
+func gradient(m int) transport.Tag {
+	return transport.Tag{Step: 7, Content: transport.Gradient, Stage: 3, Microbatch: m}
 }
 
 // send sends a tensor of this value and returns it.
-func (r *rank[T]) send(to int, tag runner.Tag, value float64) T {
+func (r *rank[T]) send(to int, tag transport.Tag, value float64) T {
 	h, err := r.Make(r.number, value)
 	if r.no(err, "Make") {
 		r.no(r.Send(r.ctx, to, tag, []T{h}), "Send of "+tag.String())
@@ -263,14 +263,14 @@ func (r *rank[T]) send(to int, tag runner.Tag, value float64) T {
 }
 
 // wait waits for the receipt and ends the tensor.
-func (r *rank[T]) wait(to int, tag runner.Tag, h T) {
+func (r *rank[T]) wait(to int, tag transport.Tag, h T) {
 	if r.no(r.Wait(r.ctx, to, tag), "Wait for "+tag.String()) {
 		r.no(r.Release(r.number, h), "Release of what was sent")
 	}
 }
 
 // recv receives a tensor, which must hold this value, and ends it.
-func (r *rank[T]) recv(from int, tag runner.Tag, value float64) {
+func (r *rank[T]) recv(from int, tag transport.Tag, value float64) {
 	h := make([]T, 1)
 	if r.no(r.Recv(r.ctx, from, tag, h), "Recv of "+tag.String()) {
 		r.holds(h[0], value)

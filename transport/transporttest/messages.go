@@ -3,7 +3,7 @@ package transporttest
 import (
 	"errors"
 
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 // several is more messages than any capacity of the suite.
@@ -146,13 +146,13 @@ func (s *suite[T]) waits() {
 
 func (s *suite[T]) tags() {
 	for _, wrong := range []struct {
-		tag     runner.Tag
+		tag     transport.Tag
 		tensors int
-	}{{output(1), 1}, {runner.Tag{Step: 8, Stage: 3}, 1}, {runner.Tag{Step: 7, Stage: 2}, 1}, {output(0), 2}} {
+	}{{output(1), 1}, {transport.Tag{Step: 8, Stage: 3}, 1}, {transport.Tag{Step: 7, Stage: 2}, 1}, {output(0), 2}} {
 		s.ranks(2, func(r *rank[T]) {
 			if r.number == 1 {
 				err := r.Recv(r.ctx, 0, wrong.tag, make([]T, wrong.tensors))
-				var mismatch *runner.TagError
+				var mismatch *transport.TagError
 				if !errors.As(err, &mismatch) {
 					r.errorf("Recv of %v for %v returns %v, want a *TagError", output(0), wrong.tag, err)
 					return

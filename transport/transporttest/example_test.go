@@ -4,14 +4,15 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/schedule/runner/transporttest"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
+	"github.com/weir-ml/weir/transport/transporttest"
 )
 
 // A transport that says something else about its links than what they are. In a test
 // call Run with the test instead of Check.
 func Example() {
-	subject := cells(func(e *runner.Endpoint[cell]) runner.Transport[cell] { return boasting{e} })
+	subject := cells(func(e *local.Endpoint[cell]) transport.Transport[cell] { return boasting{e} })
 	subject.Capacities, subject.Patience = []int{1}, time.Minute
 	for _, fault := range transporttest.Check(subject) {
 		fmt.Println(fault)
@@ -21,6 +22,6 @@ func Example() {
 	// capacity is told (capacity 1, rank 1): Capacity returns 7
 }
 
-type boasting struct{ *runner.Endpoint[cell] }
+type boasting struct{ *local.Endpoint[cell] }
 
 func (boasting) Capacity() int { return 7 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/weir-ml/weir/schedule/runner"
+	"github.com/weir-ml/weir/transport"
 )
 
 func (s *suite[T]) exchange() {
@@ -64,7 +64,7 @@ func (s *suite[T]) hellos() {
 			}
 			err := r.Begin(r.ctx, hello)
 			clear(hello) // the caller's again
-			if !errors.Is(err, runner.ErrRanks) {
+			if !errors.Is(err, transport.ErrRanks) {
 				r.errorf("Begin returns %v where rank %d begins another step, want an error that wraps ErrRanks", err, odd)
 				return
 			}

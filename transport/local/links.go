@@ -1,4 +1,4 @@
-package runner
+package local
 
 import (
 	"context"
@@ -11,11 +11,12 @@ import (
 
 	"github.com/weir-ml/weir/internal/turns"
 	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/transport"
 )
 
-// LinksConfig says how the ranks of one process are linked. Ranks and, for more than
+// Config says how the ranks of one process are linked. Ranks and, for more than
 // one, Copy must be set.
-type LinksConfig[T any] struct {
+type Config[T any] struct {
 	Ranks int
 	// Capacity is how many messages a link holds: 0 is a rendezvous,
 	// schedule.Unlimited no bound.
@@ -25,24 +26,31 @@ type LinksConfig[T any] struct {
 	// from may do anything but change or end h.
 	Copy func(from, to int, h T) (T, error)
 	// Stall is how long a rank may wait while none of them begins an action, before
-	// the step ends with a *StallError. 0 is five minutes; where it is negative only
+	// the step ends with a *transport.StallError. 0 is five minutes; where it is negative only
 	// ranks that can never go on end the step, which they do at once.
 	Stall time.Duration
 }
 
+var (
+	// ErrClosed is returned by links after Close.
+	ErrClosed = errors.New("local: closed")
+	// ErrNoCopy is returned if Config.Copy returns a handle of the sending rank.
+	ErrNoCopy = errors.New("local: a handle crosses ranks")
+)
+
 const defaultStall = 5 * time.Minute
 
 // Validate reports every fault.
-func (c *LinksConfig[T]) Validate() error {
+func (c *Config[T]) Validate() error {
 	var faults []error
 	if c.Ranks < 1 {
-		faults = append(faults, fmt.Errorf("runner: links of %d ranks", c.Ranks))
+		faults = append(faults, fmt.Errorf("local: links of %d ranks", c.Ranks))
 	}
 	if c.Capacity < schedule.Unlimited {
-		faults = append(faults, fmt.Errorf("runner: a link of capacity %d", c.Capacity))
+		faults = append(faults, fmt.Errorf("local: a link of capacity %d", c.Capacity))
 	}
 	if c.Copy == nil && c.Ranks > 1 {
-		faults = append(faults, errors.New("runner: links without Copy: set World.Copy to what copies a handle of one rank into a buffer of another's space"))
+		faults = append(faults, errors.New("local: links without Copy: set World.Copy to what copies a handle of one rank into a buffer of another's space"))
 	}
 	return errors.Join(faults...)
 }
@@ -56,7 +64,7 @@ func (c *LinksConfig[T]) Validate() error {
 // wait, and sleeps; whoever makes that come true clears the wait and wakes it. So at
 // any time the waits say who waits for whom, and a cycle is seen when it closes.
 type Links[T any] struct {
-	cfg        LinksConfig[T]
+	cfg        Config[T]
 	ends       []Endpoint[T]
 	comparable bool // handles are
 
@@ -86,17 +94,17 @@ type link[T any] struct {
 
 // sending is the number of a message, from 1, by its tag.
 type sending struct {
-	tag    Tag
+	tag    transport.Tag
 	number int64
 }
 
 // message is the handles that the sender has lent.
 type message[T any] struct {
-	tag Tag
+	tag transport.Tag
 	h   []T
 }
 
-// Endpoint is one rank's end of Links: a Transport and a Watcher.
+// Endpoint is one rank's end of Links: a transport.Transport and a transport.Watcher.
 type Endpoint[T any] struct {
 	links    *Links[T]
 	rank     int
@@ -115,7 +123,7 @@ type Endpoint[T any] struct {
 // wait is what a rank waits for.
 type wait[T any] struct {
 	sort   sort
-	tag    Tag
+	tag    transport.Tag
 	link   *link[T]
 	number int64 // of the message
 	since  time.Time
@@ -134,8 +142,8 @@ const (
 	forReaders      // of an Abort, that nobody reads the rank's buffers
 )
 
-// NewLinks returns links that hold no message.
-func NewLinks[T any](cfg LinksConfig[T]) (*Links[T], error) {
+// New returns links that hold no message.
+func New[T any](cfg Config[T]) (*Links[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -167,7 +175,7 @@ func (l *Links[T]) Close() error {
 	return nil
 }
 
-// Capacity returns LinksConfig.Capacity.
+// Capacity returns Config.Capacity.
 func (e *Endpoint[T]) Capacity() int { return e.links.cfg.Capacity }
 
 // Runs notes the action that the rank runs.
@@ -205,7 +213,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 		return e.differ
 	}
 	l.begun = 0
-	if err := SameHello(l.hellos); err != nil {
+	if err := transport.SameHello(l.hellos); err != nil {
 		for rank := range l.ends {
 			if other := &l.ends[rank]; other.wait.sort == toBegin {
 				other.differ = err
@@ -235,7 +243,7 @@ func (e *Endpoint[T]) Begin(ctx context.Context, hello []byte) error {
 }
 
 // Send puts h on the link. Under rendezvous it waits for the receipt.
-func (e *Endpoint[T]) Send(ctx context.Context, to int, tag Tag, h []T) error {
+func (e *Endpoint[T]) Send(ctx context.Context, to int, tag transport.Tag, h []T) error {
 	l := e.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,7 +264,7 @@ func (e *Endpoint[T]) Send(ctx context.Context, to int, tag Tag, h []T) error {
 }
 
 // Wait waits for the receipt of a message.
-func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag Tag) error {
+func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag transport.Tag) error {
 	l := e.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -268,7 +276,7 @@ func (e *Endpoint[T]) Wait(ctx context.Context, to int, tag Tag) error {
 }
 
 // Recv copies the first message of the link.
-func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag Tag, h []T) error {
+func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag transport.Tag, h []T) error {
 	l := e.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -281,12 +289,12 @@ func (e *Endpoint[T]) Recv(ctx context.Context, from int, tag Tag, h []T) error 
 	}
 	m := &link.ring[link.first]
 	if m.tag != tag || len(m.h) != len(h) {
-		link.fault = &TagError{From: from, To: e.rank, Sent: m.tag, Expected: tag, Tensors: len(m.h), ExpectedOf: len(h)}
+		link.fault = &transport.TagError{From: from, To: e.rank, Sent: m.tag, Expected: tag, Tensors: len(m.h), ExpectedOf: len(h)}
 		l.poke(from)
 		return link.fault
 	}
 	if err := e.copy(link, m.h, h); err != nil {
-		return fmt.Errorf("runner: copying %v from rank %d: %w", tag, from, err)
+		return fmt.Errorf("local: copying %v from rank %d: %w", tag, from, err)
 	}
 	link.pop()
 	l.watch.moves++
@@ -364,8 +372,8 @@ func (e *Endpoint[T]) Abort(cause error) {
 	}
 }
 
-// failure returns the cause of the abort, nil where there was none.
-func (l *Links[T]) failure() error {
+// Failure returns the cause of the abort, nil if there was none.
+func (l *Links[T]) Failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause
@@ -381,12 +389,12 @@ func (l *Links[T]) abort(cause error) {
 }
 
 // link returns the link of a tag between two ranks, or why the step is over.
-func (l *Links[T]) link(from, to int, tag Tag) (*link[T], error) {
+func (l *Links[T]) link(from, to int, tag transport.Tag) (*link[T], error) {
 	if l.cause != nil {
 		return nil, l.cause
 	}
 	if from < 0 || to < 0 || from >= len(l.ends) || to >= len(l.ends) || from == to {
-		return nil, fmt.Errorf("runner: no link from rank %d to rank %d of %d", from, to, len(l.ends))
+		return nil, fmt.Errorf("local: no link from rank %d to rank %d of %d", from, to, len(l.ends))
 	}
 	i := 2 * (from*len(l.ends) + to)
 	if tag.Backward() {
@@ -400,7 +408,7 @@ func (l *Links[T]) link(from, to int, tag Tag) (*link[T], error) {
 
 // push adds a message. The ring grows to as many messages as ever were on the link
 // at once.
-func (k *link[T]) push(tag Tag, h []T) {
+func (k *link[T]) push(tag transport.Tag, h []T) {
 	if k.count == len(k.ring) {
 		ring := make([]message[T], max(2*len(k.ring), 1))
 		for i := range k.count {
@@ -435,7 +443,7 @@ func (k *link[T]) empty() {
 
 // take returns the number of the message under a tag that the sender has not waited
 // for yet; 0 where there is none. Waits mostly come in the order of sending.
-func (k *link[T]) take(tag Tag) int64 {
+func (k *link[T]) take(tag transport.Tag) int64 {
 	for i := k.waited; i < len(k.waits); i++ {
 		if k.waits[i].tag == tag {
 			number := k.waits[i].number

@@ -10,8 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/schedule/runner/transporttest"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
+	"github.com/weir-ml/weir/transport/transporttest"
 )
 
 // cell is a handle that two ranks may share without a data race, so that a transport
@@ -25,18 +26,18 @@ func newCell(value float64) cell {
 }
 
 // cells is a subject over links, seen through what a test makes of their ends.
-func cells(change func(*runner.Endpoint[cell]) runner.Transport[cell]) transporttest.Subject[cell] {
+func cells(change func(*local.Endpoint[cell]) transport.Transport[cell]) transporttest.Subject[cell] {
 	return linked(func(_, _ int, h cell) (cell, error) { return newCell(math.Float64frombits(h.Load())), nil }, change)
 }
 
-func linked(copies func(from, to int, h cell) (cell, error), change func(*runner.Endpoint[cell]) runner.Transport[cell]) transporttest.Subject[cell] {
+func linked(copies func(from, to int, h cell) (cell, error), change func(*local.Endpoint[cell]) transport.Transport[cell]) transporttest.Subject[cell] {
 	return transporttest.Subject[cell]{
-		New: func(ranks, capacity int) ([]runner.Transport[cell], func() error, error) {
-			links, err := runner.NewLinks(runner.LinksConfig[cell]{Ranks: ranks, Capacity: capacity, Copy: copies})
+		New: func(ranks, capacity int) ([]transport.Transport[cell], func() error, error) {
+			links, err := local.New(local.Config[cell]{Ranks: ranks, Capacity: capacity, Copy: copies})
 			if err != nil {
 				return nil, nil, err
 			}
-			var ends []runner.Transport[cell]
+			var ends []transport.Transport[cell]
 			for rank := range ranks {
 				ends = append(ends, change(links.Rank(rank)))
 			}
@@ -52,30 +53,30 @@ func linked(copies func(from, to int, h cell) (cell, error), change func(*runner
 
 // end is one end of links, broken by a test.
 type end struct {
-	*runner.Endpoint[cell]
-	send     func(ctx context.Context, to int, tag runner.Tag, h []cell) error
-	wait     func(ctx context.Context, to int, tag runner.Tag) error
-	recv     func(ctx context.Context, from int, tag runner.Tag, h []cell) error
+	*local.Endpoint[cell]
+	send     func(ctx context.Context, to int, tag transport.Tag, h []cell) error
+	wait     func(ctx context.Context, to int, tag transport.Tag) error
+	recv     func(ctx context.Context, from int, tag transport.Tag, h []cell) error
 	exchange func(ctx context.Context, mine []byte) ([][]byte, error)
 	begin    func(ctx context.Context, hello []byte) error
 	abort    func(cause error)
 }
 
-func (e *end) Send(ctx context.Context, to int, tag runner.Tag, h []cell) error {
+func (e *end) Send(ctx context.Context, to int, tag transport.Tag, h []cell) error {
 	if e.send != nil {
 		return e.send(ctx, to, tag, h)
 	}
 	return e.Endpoint.Send(ctx, to, tag, h)
 }
 
-func (e *end) Wait(ctx context.Context, to int, tag runner.Tag) error {
+func (e *end) Wait(ctx context.Context, to int, tag transport.Tag) error {
 	if e.wait != nil {
 		return e.wait(ctx, to, tag)
 	}
 	return e.Endpoint.Wait(ctx, to, tag)
 }
 
-func (e *end) Recv(ctx context.Context, from int, tag runner.Tag, h []cell) error {
+func (e *end) Recv(ctx context.Context, from int, tag transport.Tag, h []cell) error {
 	if e.recv != nil {
 		return e.recv(ctx, from, tag, h)
 	}
@@ -115,19 +116,21 @@ func TestBrokenTransportsAreFound(t *testing.T) {
 	}{
 		{"it hands over the sender's tensor", "data is copied", lends, func(*end) {}},
 		{"Wait does not wait", "wait blocks until the receipt", nil, func(e *end) {
-			e.wait = func(context.Context, int, runner.Tag) error { return nil }
+			e.wait = func(context.Context, int, transport.Tag) error { return nil }
 		}},
 		{"tags are ignored", "tags are verified", nil, func(e *end) {
-			e.send = func(ctx context.Context, to int, _ runner.Tag, h []cell) error {
-				return e.Endpoint.Send(ctx, to, runner.Tag{}, h)
+			e.send = func(ctx context.Context, to int, _ transport.Tag, h []cell) error {
+				return e.Endpoint.Send(ctx, to, transport.Tag{}, h)
 			}
-			e.recv = func(ctx context.Context, from int, _ runner.Tag, h []cell) error {
-				return e.Endpoint.Recv(ctx, from, runner.Tag{}, h)
+			e.recv = func(ctx context.Context, from int, _ transport.Tag, h []cell) error {
+				return e.Endpoint.Recv(ctx, from, transport.Tag{}, h)
 			}
-			e.wait = func(ctx context.Context, to int, _ runner.Tag) error { return e.Endpoint.Wait(ctx, to, runner.Tag{}) }
+			e.wait = func(ctx context.Context, to int, _ transport.Tag) error {
+				return e.Endpoint.Wait(ctx, to, transport.Tag{})
+			}
 		}},
 		{"tensors come in another order", "several tensors and none", nil, func(e *end) {
-			e.recv = func(ctx context.Context, from int, tag runner.Tag, h []cell) error {
+			e.recv = func(ctx context.Context, from int, tag transport.Tag, h []cell) error {
 				err := e.Endpoint.Recv(ctx, from, tag, h)
 				slices.Reverse(h)
 				return err
@@ -154,19 +157,19 @@ func TestBrokenTransportsAreFound(t *testing.T) {
 			e.abort = func(error) {}
 		}},
 		{"contexts are ignored", "a context ends a call", nil, func(e *end) {
-			e.recv = func(ctx context.Context, from int, tag runner.Tag, h []cell) error {
+			e.recv = func(ctx context.Context, from int, tag transport.Tag, h []cell) error {
 				return e.Endpoint.Recv(context.WithoutCancel(ctx), from, tag, h)
 			}
 		}},
 	} {
 		t.Run(broken.name, func(t *testing.T) {
-			subject := cells(func(e *runner.Endpoint[cell]) runner.Transport[cell] {
+			subject := cells(func(e *local.Endpoint[cell]) transport.Transport[cell] {
 				x := &end{Endpoint: e}
 				broken.change(x)
 				return x
 			})
 			if broken.copies != nil {
-				subject = linked(broken.copies, func(e *runner.Endpoint[cell]) runner.Transport[cell] { return e })
+				subject = linked(broken.copies, func(e *local.Endpoint[cell]) transport.Transport[cell] { return e })
 			}
 			subject.Capacities = []int{1}
 			faults := transporttest.Check(subject)

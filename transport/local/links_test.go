@@ -1,4 +1,4 @@
-package runner_test
+package local_test
 
 import (
 	"context"
@@ -11,30 +11,35 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/schedule/runner/transporttest"
+	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/local"
+	"github.com/weir-ml/weir/transport/transporttest"
 )
+
+type number = *float64
+
+func num(v float64) number { return &v }
 
 // copyNumber is how numbers cross a rank.
 func copyNumber(_, _ int, h number) (number, error) { return num(*h), nil }
 
-func newLinks(t testing.TB, ranks, capacity int, stall time.Duration) *runner.Links[number] {
+func newLinks(t testing.TB, ranks, capacity int, stall time.Duration) *local.Links[number] {
 	t.Helper()
-	links, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: ranks, Capacity: capacity, Copy: copyNumber, Stall: stall})
+	links, err := local.New(local.Config[number]{Ranks: ranks, Capacity: capacity, Copy: copyNumber, Stall: stall})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, links.Close()) })
 	return links
 }
 
 // subject is numbers over links, or over what a test makes of them.
-func subject(change func(*runner.Endpoint[number]) runner.Transport[number]) transporttest.Subject[number] {
+func subject(change func(*local.Endpoint[number]) transport.Transport[number]) transporttest.Subject[number] {
 	return transporttest.Subject[number]{
-		New: func(ranks, capacity int) ([]runner.Transport[number], func() error, error) {
-			links, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: ranks, Capacity: capacity, Copy: copyNumber})
+		New: func(ranks, capacity int) ([]transport.Transport[number], func() error, error) {
+			links, err := local.New(local.Config[number]{Ranks: ranks, Capacity: capacity, Copy: copyNumber})
 			if err != nil {
 				return nil, nil, err
 			}
-			var ends []runner.Transport[number]
+			var ends []transport.Transport[number]
 			for rank := range ranks {
 				ends = append(ends, change(links.Rank(rank)))
 			}
@@ -48,55 +53,55 @@ func subject(change func(*runner.Endpoint[number]) runner.Transport[number]) tra
 }
 
 func TestLinksConform(t *testing.T) {
-	transporttest.Run(t, subject(func(e *runner.Endpoint[number]) runner.Transport[number] { return e }))
+	transporttest.Run(t, subject(func(e *local.Endpoint[number]) transport.Transport[number] { return e }))
 }
 
 func TestLinksRefuse(t *testing.T) {
-	_, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: 0, Capacity: -2})
+	_, err := local.New(local.Config[number]{Ranks: 0, Capacity: -2})
 	require.ErrorContains(t, err, "links of 0 ranks")
 	require.ErrorContains(t, err, "capacity -2")
-	links, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: 1})
+	links, err := local.New(local.Config[number]{Ranks: 1})
 	require.NoError(t, err)
 	end := links.Rank(0)
 	require.NoError(t, end.Begin(t.Context(), nil))
 	for _, rank := range []int{-1, 0, 1} {
-		require.ErrorContains(t, end.Send(t.Context(), rank, runner.Tag{}, nil), "no link from rank 0 to rank")
-		require.ErrorContains(t, end.Recv(t.Context(), rank, runner.Tag{}, nil), "to rank 0 of 1")
-		require.ErrorContains(t, end.Wait(t.Context(), rank, runner.Tag{}), "no link")
+		require.ErrorContains(t, end.Send(t.Context(), rank, transport.Tag{}, nil), "no link from rank 0 to rank")
+		require.ErrorContains(t, end.Recv(t.Context(), rank, transport.Tag{}, nil), "to rank 0 of 1")
+		require.ErrorContains(t, end.Wait(t.Context(), rank, transport.Tag{}), "no link")
 	}
 	require.NoError(t, links.Close())
-	require.ErrorIs(t, end.Begin(t.Context(), nil), runner.ErrClosed)
+	require.ErrorIs(t, end.Begin(t.Context(), nil), local.ErrClosed)
 	_, err = end.Exchange(t.Context(), nil)
-	require.ErrorIs(t, err, runner.ErrClosed)
+	require.ErrorIs(t, err, local.ErrClosed)
 }
 
 // TestACopyThatFailsEndsTheReceive fails on the second of three tensors: the first one
 // is the receiver's, and the message is not received.
 func TestACopyThatFailsEndsTheReceive(t *testing.T) {
 	cause := errors.New("planted")
-	links, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: 2, Capacity: 1, Copy: func(_, _ int, h number) (number, error) {
+	links, err := local.New(local.Config[number]{Ranks: 2, Capacity: 1, Copy: func(_, _ int, h number) (number, error) {
 		if *h == 2 {
 			return nil, cause
 		}
 		return num(*h), nil
 	}})
 	require.NoError(t, err)
-	both := func(f func(end *runner.Endpoint[number], rank int)) {
+	both := func(f func(end *local.Endpoint[number], rank int)) {
 		var ranks sync.WaitGroup
 		for rank := range 2 {
 			ranks.Go(func() { f(links.Rank(rank), rank) })
 		}
 		ranks.Wait()
 	}
-	both(func(end *runner.Endpoint[number], rank int) {
+	both(func(end *local.Endpoint[number], rank int) {
 		require.NoError(t, end.Begin(t.Context(), nil))
 		if rank == 0 {
-			require.NoError(t, end.Send(t.Context(), 1, runner.Tag{}, []number{num(1), num(2), num(3)}))
-			require.ErrorIs(t, end.Wait(t.Context(), 1, runner.Tag{}), cause)
+			require.NoError(t, end.Send(t.Context(), 1, transport.Tag{}, []number{num(1), num(2), num(3)}))
+			require.ErrorIs(t, end.Wait(t.Context(), 1, transport.Tag{}), cause)
 			return
 		}
 		h := make([]number, 3)
-		err := end.Recv(t.Context(), 0, runner.Tag{}, h)
+		err := end.Recv(t.Context(), 0, transport.Tag{}, h)
 		require.ErrorIs(t, err, cause)
 		require.Equal(t, 1.0, *h[0])
 		require.Nil(t, h[2])
@@ -104,9 +109,9 @@ func TestACopyThatFailsEndsTheReceive(t *testing.T) {
 	})
 	// What rank 0 has left on the link, without an Abort of its own, is not there in the
 	// next step.
-	both(func(end *runner.Endpoint[number], rank int) {
+	both(func(end *local.Endpoint[number], rank int) {
 		require.NoError(t, end.Begin(t.Context(), nil))
-		tag := runner.Tag{Microbatch: 9}
+		tag := transport.Tag{Microbatch: 9}
 		if rank == 0 {
 			require.NoError(t, end.Send(t.Context(), 1, tag, nil))
 			require.NoError(t, end.Wait(t.Context(), 1, tag))
@@ -127,7 +132,7 @@ func TestAbortWaitsForReaders(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			copying, over := make(chan struct{}), make(chan struct{})
-			links, err := runner.NewLinks(runner.LinksConfig[number]{Ranks: 2, Capacity: 1, Copy: func(_, _ int, h number) (number, error) {
+			links, err := local.New(local.Config[number]{Ranks: 2, Capacity: 1, Copy: func(_, _ int, h number) (number, error) {
 				close(copying)
 				<-over
 				return num(*h), end()
@@ -137,7 +142,7 @@ func TestAbortWaitsForReaders(t *testing.T) {
 			var ranks sync.WaitGroup
 			ranks.Go(func() {
 				assert.NoError(t, links.Rank(0).Begin(t.Context(), nil))
-				assert.NoError(t, links.Rank(0).Send(t.Context(), 1, runner.Tag{}, []number{num(1)}))
+				assert.NoError(t, links.Rank(0).Send(t.Context(), 1, transport.Tag{}, []number{num(1)}))
 				<-copying
 				links.Rank(0).Abort(errors.New("enough"))
 				aborted = true
@@ -145,7 +150,7 @@ func TestAbortWaitsForReaders(t *testing.T) {
 			ranks.Go(func() {
 				defer func() { _ = recover() }()
 				assert.NoError(t, links.Rank(1).Begin(t.Context(), nil))
-				_ = links.Rank(1).Recv(t.Context(), 0, runner.Tag{}, make([]number, 1))
+				_ = links.Rank(1).Recv(t.Context(), 0, transport.Tag{}, make([]number, 1))
 			})
 			synctest.Wait()
 			assert.False(t, aborted, name)

@@ -1,94 +1,29 @@
-package runner
+package local
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
+	"github.com/weir-ml/weir/transport"
 )
 
-// StallError ends a step that stands still. It is check.ErrDeadlock where ranks
-// wait for each other.
-type StallError struct {
-	// Way is what check.FindCycle says of the ranks that can never go on: those that
-	// wait for each other, or the way to a rank that has come to its end. It is nil where
-	// a rank takes too long.
-	Way []check.Waiting
-	// Still is for how long no rank has begun an action, where one takes too long.
-	Still time.Duration
-	Ranks []Standing // by rank
-}
-
-// Standing is what a rank does when a step stands still.
-type Standing struct {
-	// Rank and Action are always set: a rank that does not wait runs the action, and is
-	// outside of its program where it is 0. Position is set where the rank waits.
-	check.Waiting
-	Waits bool
-	Since time.Duration // for how long it has waited
-}
-
-// Error says who waits for which action of whom, as check.Plan does, or what
-// every rank does.
-func (e *StallError) Error() string {
-	if e.Way != nil {
-		return "runner: no way on: " + check.DescribeCycle(e.Way)
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "runner: no rank has begun an action for %v:", e.Still)
-	for i, s := range e.Ranks {
-		if i > 0 {
-			b.WriteByte(';')
-		}
-		fmt.Fprintf(&b, " %v", s)
-	}
-	return b.String()
-}
-
-// Is reports whether the target is check.ErrDeadlock and ranks wait for each other.
-func (e *StallError) Is(target error) bool {
-	return target == check.ErrDeadlock && e.Way != nil && e.Way[len(e.Way)-1].ForRank == e.Way[0].Rank
-}
-
-// String is a line for people.
-func (s Standing) String() string { return fmt.Sprintf("rank %d %s", s.Rank, s.does()) }
-
-// Standings returns what the ranks do now, where the runner links them itself; it is nil for one
-// rank, and with World.Transport. Any goroutine may call it.
-func (r *Runner[T]) Standings() (all []Standing) {
-	if r.links == nil {
-		return nil
-	}
-	r.links.mu.Lock()
-	defer r.links.mu.Unlock()
-	for rank := range r.links.ends {
-		all = append(all, r.links.standing(rank))
+// Standings returns what the ranks do now. Any goroutine may call it.
+func (l *Links[T]) Standings() (all []transport.Standing) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for rank := range l.ends {
+		all = append(all, l.standing(rank))
 	}
 	return all
 }
 
-// does says what the rank does, in the terms of the plan.
-func (s *Standing) does() string {
-	inside := s.Action.Kind() != schedule.None
-	switch {
-	case s.Waits && inside:
-		return fmt.Sprintf("stands before action %d, %v, and has waited %v for %v of rank %d", s.Position, s.Action, s.Since, s.For, s.ForRank)
-	case s.Waits:
-		return fmt.Sprintf("is at step end and has waited %v for rank %d", s.Since, s.ForRank)
-	case inside:
-		return fmt.Sprintf("runs %v", s.Action)
-	}
-	return "is before its first action or behind its last"
-}
-
 // standing says what a rank does now.
-func (l *Links[T]) standing(rank int) Standing {
+func (l *Links[T]) standing(rank int) transport.Standing {
 	e := &l.ends[rank]
 	w := &e.wait
-	s := Standing{}
+	s := transport.Standing{}
 	s.Rank, s.Action = rank, schedule.Action(e.running.Load()).WithDrop(0).WithJoin(false)
 	s.ForRank = l.waitsFor(rank)
 	if s.Waits = s.ForRank >= 0; !s.Waits {
@@ -143,7 +78,7 @@ func (l *Links[T]) lookAround(e *Endpoint[T]) {
 
 // stalled ends the step: ranks can never go on, or nothing has moved for so long.
 func (l *Links[T]) stalled(still time.Duration) {
-	err := &StallError{Still: still}
+	err := &transport.StallError{Still: still}
 	var waiting []check.Waiting
 	for rank := range l.ends {
 		s := l.standing(rank)
