@@ -39,7 +39,7 @@ func (c *memExportCmd) Run(s *streams) error {
 }
 
 // writer returns what writes the form that is asked for.
-func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Plan) error, error) {
+func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Memory) error, error) {
 	to := c.To
 	if to == "auto" {
 		to = map[string]string{".pickle": "snapshot", ".pkl": "snapshot", ".json": "perfetto", ".csv": "csv"}[filepath.Ext(c.Output)]
@@ -72,7 +72,7 @@ type exported struct {
 }
 
 // changes plays the step of every rank, and calls visit for every change.
-func changes(plan *schedule.Plan, made *layout.Plan, visit func(exported) error) error {
+func changes(plan *schedule.Plan, made *layout.Memory, visit func(exported) error) error {
 	total, programs := 0, plan.Flat().Programs
 	for rank := range made.Ranks {
 		e := exported{rank: rank}
@@ -131,7 +131,7 @@ const firstArena = 1 << 44
 // planSnapshot writes a step as PyTorch would have recorded it: a device for each rank,
 // its arena one segment, time in events. The line of a frame is the number of the
 // allocation within its action.
-func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
+func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 	s := &snapshot.Snapshot{Traces: make([][]snapshot.Entry, len(made.Ranks))}
 	arena := func(rank int) int64 { return int64(rank+1) * firstArena }
 	for rank := range made.Ranks {
@@ -175,7 +175,7 @@ func planSnapshot(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
 
 // planTrace writes the levels of every rank, by class, as counters for Perfetto. A
 // microsecond is one change.
-func planTrace(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
+func planTrace(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 	out := chrometrace.New(w)
 	for rank := range made.Ranks {
 		out.Label("process_name", rank, 0, fmt.Sprintf("rank %d, planned", rank))
@@ -203,7 +203,7 @@ func planTrace(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
 }
 
 // planCSV writes every allocation and end as a line.
-func planCSV(w io.Writer, plan *schedule.Plan, made *layout.Plan) error {
+func planCSV(w io.Writer, plan *schedule.Plan, made *layout.Memory) error {
 	out := bufio.NewWriter(w)
 	out.WriteString("rank,change,what,buffer,bytes,offset,class,at,name,live\n")
 	err := changes(plan, made, func(e exported) error {

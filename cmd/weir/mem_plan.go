@@ -146,7 +146,7 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 }
 
 // lay returns the plan and its layout.
-func (c *laidOut) lay(s *streams) (*schedule.Plan, *layout.Plan, error) {
+func (c *laidOut) lay(s *streams) (*schedule.Plan, *layout.Memory, error) {
 	step, err := c.prepare(s)
 	if err != nil {
 		return nil, nil, err
@@ -214,7 +214,7 @@ func (c *memPlanCmd) Run(s *streams) error {
 }
 
 // export writes the instance of a rank.
-func (c *memPlanCmd) export(made *layout.Plan) error {
+func (c *memPlanCmd) export(made *layout.Memory) error {
 	if c.Rank < 0 || c.Rank >= len(made.Ranks) {
 		return usage("--rank %d: ranks are 0 to %d", c.Rank, len(made.Ranks)-1)
 	}
@@ -260,7 +260,7 @@ type owner struct {
 	Last  *int   `json:"last_microbatch,omitempty"`
 }
 
-func certified(step *step, made *layout.Plan) *certificates {
+func certified(step *step, made *layout.Memory) *certificates {
 	p := step.plan
 	out := &certificates{Name: p.Name, Ranks: p.Placement.Ranks, Stages: p.Placement.Depth(), Microbatches: p.Microbatches, Sizes: made.Ranks[0].Sizes}
 	out.unit = step.times.Unit

@@ -55,7 +55,7 @@ func (c *placeCmd) Run(s *streams) error {
 		options.Capacity = int64(*c.Memory)
 	}
 	start := time.Now()
-	layout, err := exact.Plan(context.Background(), &in.Problem, options)
+	layout, err := exact.Solve(context.Background(), &in.Problem, options)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 		for _, words := range code.FindAllString(string(text), -1) {
 			for _, word := range strings.Fields(strings.Trim(words, "`")) {
 				if path := inTree.FindStringSubmatch(strings.TrimRight(word, ".,:;)")); path != nil {
-					symbol := strings.TrimSuffix(path[1], filepath.Ext(path[1])) // as in memory/placement.Plan
+					symbol := strings.TrimSuffix(path[1], filepath.Ext(path[1])) // as in memory/placement.Solve
 					require.True(t, exists(filepath.Join(root, path[1])) || exists(filepath.Join(root, symbol)), "%s names %s, which is not there", page, path[1])
 				}
 			}

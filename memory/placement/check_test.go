@@ -51,7 +51,7 @@ func TestExtremes(t *testing.T) {
 		{Lower: math.MinInt64, Upper: math.MaxInt64, Size: 1, Align: 8},
 	}}
 	require.NoError(t, p.Validate())
-	layout, err := placement.Plan(t.Context(), p, placement.Options{})
+	layout, err := placement.Solve(t.Context(), p, placement.Options{})
 	require.NoError(t, err)
 	require.Equal(t, p.Bound(), int64(math.MaxInt64-8))
 	require.GreaterOrEqual(t, layout.Height, layout.Bound)
@@ -153,7 +153,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 // A byte too low is a byte of another one.
 func TestOneByteWrong(t *testing.T) {
 	p := instances.Training(nil, 12, 1024)
-	layout, err := placement.Plan(t.Context(), p, placement.Options{})
+	layout, err := placement.Solve(t.Context(), p, placement.Options{})
 	require.NoError(t, err)
 	require.Equal(t, layout.Bound, layout.Height, "a layout without holes, where any byte matters")
 	for i := range p.Buffers {

@@ -7,7 +7,7 @@
 // layout can be (the most bytes alive at once), the gap between the two, and whether
 // the height is proven to be the least.
 //
-// [Plan] races greedy recipes first: one that meets the bound ends it, as it does for
+// [Solve] races greedy recipes first: one that meets the bound ends it, as it does for
 // most training steps. The rest of the gap is worked on in turn by a queue that goes
 // round in a ring, by such a ring of what lives long with all else around it, and by placing
 // earlier what ended too high. If the time ends before the first of them, size classes

@@ -16,7 +16,7 @@ func Example() {
 		{Lower: 5, Upper: 10, Size: 2},
 		{Lower: 5, Upper: 10, Size: 2, Align: 2},
 	}}
-	layout, err := placement.Plan(context.Background(), &problem, placement.Options{})
+	layout, err := placement.Solve(context.Background(), &problem, placement.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -16,20 +16,25 @@ type Gap struct{ Lower, Upper int64 }
 // Problem is a set of buffers to be laid out in one range.
 type Problem struct{ Buffers []Buffer }
 
-// Layout is where the buffers of a problem lie, and the certificate of it.
-type Layout struct {
+// Solution is where the buffers of a problem lie, and the certificate of it.
+type Solution struct {
 	Offsets []int64 // by buffer, bytes, from 0
-	Height  int64   // the highest end of a buffer
-	Bound   int64   // no layout is lower
-	Optimal bool    // Height is proven to be the least there is
-	Method  string  // how it was found, in words
-	Proof   string  // why Optimal holds, or that nothing is proven
+	Certificate
+}
+
+// Certificate says how low a layout is, and whether a lower one is possible.
+type Certificate struct {
+	Height  int64  // the highest end of a buffer
+	Bound   int64  // no layout is lower
+	Optimal bool   // no layout is lower than Height
+	Method  string // how it was found, in words
+	Proof   string // why Optimal holds, or that nothing is proven
 }
 
 // Gap returns how far the height is above the bound, as a fraction of the bound.
-func (l *Layout) Gap() float64 {
-	if l.Bound == 0 {
+func (c *Certificate) Gap() float64 {
+	if c.Bound == 0 {
 		return 0
 	}
-	return float64(l.Height-l.Bound) / float64(l.Bound)
+	return float64(c.Height-c.Bound) / float64(c.Bound)
 }

@@ -139,15 +139,15 @@ func (g *grid) height(offsets []int64) (height int64) {
 	return height
 }
 
-// layout checks the best layout and writes its certificate.
-func (r *race) layout() (*Layout, error) {
+// solution checks the best layout and writes its certificate.
+func (r *race) solution() (*Solution, error) {
 	height, err := Check(r.grid.problem, r.offsets)
 	if err != nil {
 		return nil, fmt.Errorf("the layout by %q is wrong: %w", r.method, err)
 	}
-	l := &Layout{Offsets: r.offsets, Height: height, Bound: r.grid.bound, Method: r.method, Proof: "not proven: it may be that a layout is lower"}
-	if l.Height == l.Bound {
-		l.Optimal, l.Proof = true, "the height is the bound: the most bytes alive at once"
+	s := &Solution{r.offsets, Certificate{Height: height, Bound: r.grid.bound, Method: r.method, Proof: "not proven: it may be that a layout is lower"}}
+	if s.Height == s.Bound {
+		s.Optimal, s.Proof = true, "the height is the bound: the most bytes alive at once"
 	}
-	return l, nil
+	return s, nil
 }

@@ -101,7 +101,7 @@ func (a Alternative) capped() (list []Alternative) {
 
 // tokens returns the bytes of what a source allocates for a microbatch of the class, which
 // are in proportion to its tokens; where it allocates nothing, those of all buffers.
-func (s *Shape) tokens() (bytes int64) {
+func (s *ShapeProfile) tokens() (bytes int64) {
 	for i := range s.Entries {
 		for _, b := range s.Entries[i].Buffers {
 			bytes += b.Bytes

@@ -12,7 +12,7 @@ import (
 )
 
 // Height returns the bytes of a step on the rank that needs most.
-func (p *Plan) Height() (most int64) {
+func (p *Memory) Height() (most int64) {
 	for i := range p.Ranks {
 		most = max(most, p.Ranks[i].Height)
 	}
@@ -20,7 +20,7 @@ func (p *Plan) Height() (most int64) {
 }
 
 // Total returns the bytes of a step and what is resident, on the rank that needs most of both.
-func (p *Plan) Total() (most int64) {
+func (p *Memory) Total() (most int64) {
 	for rank := range p.Ranks {
 		most = max(most, p.Ranks[rank].Height+p.cfg.resident(p.plan.Placement, rank))
 	}
@@ -36,7 +36,7 @@ func (c *Config) resident(place schedule.Placement, rank int) int64 {
 
 // refuse returns an error if a rank needs more than the budget: the owners at the peak, and
 // the alternatives that would fit.
-func (p *Plan) refuse(ctx context.Context) error {
+func (p *Memory) refuse(ctx context.Context) error {
 	var faults []error
 	for i := range p.Ranks {
 		r, resident := &p.Ranks[i], p.cfg.resident(p.plan.Placement, i)
@@ -69,7 +69,7 @@ const (
 
 // fitting says what would fit: alternatives with the fewest changes, first those that need
 // most, which are closest to the plan. Nil means that there is no alternative.
-func (p *Plan) fitting(ctx context.Context) error {
+func (p *Memory) fitting(ctx context.Context) error {
 	left := slices.SortedStableFunc(slices.Values(p.cfg.Instead), func(a, b Alternative) int { return cmp.Compare(a.Changes, b.Changes) })
 	var least *Alternative
 	for len(left) > 0 {

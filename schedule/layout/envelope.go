@@ -11,7 +11,7 @@ func envelope(t *Profile) (*Profile, error) {
 	if len(t.Shapes) == 1 {
 		return t, nil
 	}
-	one := Shape{Name: "envelope", Entries: slices.Clone(t.Shapes[0].Entries), Stages: slices.Clone(t.Shapes[0].Stages)}
+	one := ShapeProfile{Name: "envelope", Entries: slices.Clone(t.Shapes[0].Entries), Stages: slices.Clone(t.Shapes[0].Stages)}
 	for i := range t.Shapes[1:] {
 		shape := &t.Shapes[1+i]
 		differ := func(what string, args ...any) error {
@@ -31,7 +31,7 @@ func envelope(t *Profile) (*Profile, error) {
 			}
 		}
 	}
-	return &Profile{Parts: t.Parts, Params: t.Params, Shapes: []Shape{one}}, nil
+	return &Profile{Parts: t.Parts, Params: t.Params, Shapes: []ShapeProfile{one}}, nil
 }
 
 // widen makes buffers at least as large as others, and reports whether they are of the

@@ -43,7 +43,7 @@ func FromCosts(plan *schedule.Plan, costs *simulate.Costs) []Figures {
 // FromFigures returns a profile for a plan. A stage without a backward in it keeps
 // nothing, a frozen one is done with I.
 func FromFigures(plan *schedule.Plan, figures []Figures) *Profile {
-	t := &Profile{Shapes: []Shape{{Name: "figures"}}}
+	t := &Profile{Shapes: []ShapeProfile{{Name: "figures"}}}
 	for s := range plan.Placement.Stages() {
 		f := &figures[s%len(figures)]
 		frozen := s < len(plan.Frozen) && plan.Frozen[s]
@@ -68,7 +68,7 @@ func (f *Figures) stageProfile(plan *schedule.Plan, stage int, frozen bool) Stag
 		c := &Call{Taken: len(taken), Out: out}
 		events := func(op Op, refs []Ref) {
 			for _, ref := range refs {
-				c.Events = append(c.Events, Event{op, ref})
+				c.Events = append(c.Events, RefChange{op, ref})
 			}
 		}
 		events(Alloc, born)

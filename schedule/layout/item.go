@@ -26,7 +26,7 @@ type spot struct{ segment, repeat, index int32 }
 // origin says what a buffer is, for people.
 type origin struct {
 	kind       originKind
-	stage      int32 // of an entry, its number in Shape.Entries
+	stage      int32 // of an entry, its number in ShapeProfile.Entries
 	microbatch int32 // -1 for none
 	index      int32
 }

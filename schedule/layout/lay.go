@@ -4,7 +4,7 @@ import "github.com/weir-ml/weir/memory"
 
 // Entry returns what the plan has for the entry of a microbatch of which these parts are
 // wanted: nil where that is nothing.
-func (p *Plan) Entry(microbatch int, wanted uint64) *Entry {
+func (p *Memory) Entry(microbatch int, wanted uint64) *Entry {
 	shape := 0
 	if p.cfg.Shapes != nil {
 		shape = p.cfg.Shapes[microbatch]
@@ -14,7 +14,7 @@ func (p *Plan) Entry(microbatch int, wanted uint64) *Entry {
 
 // layout writes down where everything lies, place by place. The items of one group lie
 // at one offset.
-func (p *player) layout(segments []Segment, end int, group []int32, offsets []int64, height int64) *memory.Layout {
+func (p *player) layout(segments []SegmentPlaces, end int, group []int32, offsets []int64, height int64) *memory.Layout {
 	l := &memory.Layout{
 		Height: height, Allocations: make([]memory.Allocation, 0, len(p.items)),
 		Places: make([]int32, 0, end+2), Levels: make([]memory.Level, 0, end+1),

@@ -21,7 +21,7 @@ import (
 // quick is enough search for a test of what a layout is, rather than of how low.
 var quick = placement.Options{Nodes: 1000}
 
-func laid(t testing.TB, plan *schedule.Plan, profile *layout.Profile, cfg layout.Config) *layout.Plan {
+func laid(t testing.TB, plan *schedule.Plan, profile *layout.Profile, cfg layout.Config) *layout.Memory {
 	t.Helper()
 	made, err := layout.Make(context.Background(), plan, profile, cfg)
 	require.NoError(t, err, plan.Name)
@@ -52,7 +52,7 @@ func TestEverySchedule(t *testing.T) {
 }
 
 // requireLayout replays the whole program of a rank on its layout.
-func requireLayout(t testing.TB, made *layout.Plan, rank int, name string) {
+func requireLayout(t testing.TB, made *layout.Memory, rank int, name string) {
 	t.Helper()
 	r := &made.Ranks[rank]
 	l := r.Layout

@@ -35,8 +35,8 @@ type Config struct {
 	Search placement.Options
 }
 
-// Plan is the memory of a step, rank by rank.
-type Plan struct {
+// Memory is the memory of a step, rank by rank.
+type Memory struct {
 	Ranks   []Rank
 	plan    *schedule.Plan
 	profile *Profile // those of the envelope where it is one
@@ -47,8 +47,8 @@ type Plan struct {
 // Rank is the memory of one rank.
 type Rank struct {
 	Layout   *memory.Layout
-	Segments []Segment // of its program
-	End      int       // the place of step end
+	Segments []SegmentPlaces // of its program
+	End      int             // the place of step end
 	Certificate
 	// Problem is what was placed, and Offsets is where: the program with its repeats left
 	// out that are like others. What has one offset in all of them is one buffer with gaps.
@@ -56,24 +56,13 @@ type Rank struct {
 	Offsets []int64
 }
 
-// Certificate says how good a layout is, and what is in it.
+// Certificate says how good a layout is, and what is in it. The bound is that of the whole
+// program, in bytes as they are asked for.
 type Certificate struct {
-	Height  int64  // bytes of the layout
-	Bound   int64  // the most bytes alive at once in the whole program, as they are asked for
-	Optimal bool   // no layout is lower
-	Method  string // how it was found
-	Proof   string // why it is optimal, or where the search gave up
+	placement.Certificate
 	Sizes   string // "exact", perhaps of one shape class, or "envelope of n shape classes": then the bound is the envelope's own
 	Buffers int    // that were placed
 	Peak    Peak
-}
-
-// Gap returns how far the height is above the bound, as a fraction of the bound.
-func (c *Certificate) Gap() float64 {
-	if c.Bound == 0 {
-		return 0
-	}
-	return float64(c.Height-c.Bound) / float64(c.Bound)
 }
 
 // Make lays out the memory of every rank of a plan. The plan has been through
@@ -82,7 +71,7 @@ func (c *Certificate) Gap() float64 {
 // Errors wrap ErrProfile where the profile does not fit the plan, ErrConfig,
 // ErrTooLong where a program keeps more the more microbatches it has or repeats too much at
 // a time, so that there is too much to be planned, and ErrBudget.
-func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config) (*Plan, error) {
+func Make(ctx context.Context, plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error) {
 	for rank, program := range plan.Programs {
 		written := int64(0)
 		for i := range program {
@@ -129,7 +118,7 @@ func eachRank(ranks int, do func(rank int) error) error {
 }
 
 // prepare looks at what Make is given.
-func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Plan, error) {
+func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Memory, error) {
 	if err := profile.Validate(); err != nil {
 		return nil, err
 	}
@@ -165,7 +154,7 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Plan, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	p := &Plan{plan: plan, profile: profile, classes: len(profile.Shapes), cfg: cfg}
+	p := &Memory{plan: plan, profile: profile, classes: len(profile.Shapes), cfg: cfg}
 	if cfg.Envelope {
 		var err error
 		if p.profile, err = envelope(profile); err != nil {
@@ -181,18 +170,15 @@ func prepare(plan *schedule.Plan, profile *Profile, cfg Config) (*Plan, error) {
 }
 
 // layOut plays the program of a rank, places what it allocates and says where it lies.
-func (p *Plan) layOut(ctx context.Context, ports *ports, rank int) error {
+func (p *Memory) layOut(ctx context.Context, ports *ports, rank int) error {
 	best, err := p.search(ctx, ports, rank)
 	if err != nil {
 		return err
 	}
 	r, played := &p.Ranks[rank], best.played
 	r.Segments, r.End = played.segments()
-	peak := played.peak(r.Segments, r.End)
-	r.Certificate = Certificate{
-		Height: best.laid.Height, Bound: peak.Bytes, Optimal: best.met() || best.untied && best.laid.Optimal && !played.padded(best.align),
-		Method: best.laid.Method, Proof: best.laid.Proof, Sizes: "exact", Peak: peak,
-	}
+	r.Certificate = Certificate{Certificate: best.laid.Certificate, Sizes: "exact", Peak: played.peak(r.Segments, r.End)}
+	r.Bound, r.Optimal = r.Peak.Bytes, best.met() || best.untied && best.laid.Optimal && !played.padded(best.align)
 	if best.turned {
 		r.Method = "one size in turns, " + r.Method
 	}

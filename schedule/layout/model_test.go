@@ -33,19 +33,19 @@ func (w *writer) begin() *layout.Call {
 func (w *writer) alloc(name string, class memory.Class, bytes int64) layout.Ref {
 	w.t.Buffers = append(w.t.Buffers, layout.Buffer{Name: name, Bytes: bytes, Class: class})
 	ref := own(len(w.t.Buffers) - 1)
-	w.call.Events = append(w.call.Events, layout.Event{Op: layout.Alloc, Ref: ref})
+	w.call.Events = append(w.call.Events, layout.RefChange{Op: layout.Alloc, Ref: ref})
 	return ref
 }
 
 func (w *writer) retain(refs ...layout.Ref) {
 	for _, ref := range refs {
-		w.call.Events = append(w.call.Events, layout.Event{Op: layout.Retain, Ref: ref})
+		w.call.Events = append(w.call.Events, layout.RefChange{Op: layout.Retain, Ref: ref})
 	}
 }
 
 func (w *writer) release(refs ...layout.Ref) {
 	for _, ref := range refs {
-		w.call.Events = append(w.call.Events, layout.Event{Op: layout.Release, Ref: ref})
+		w.call.Events = append(w.call.Events, layout.RefChange{Op: layout.Release, Ref: ref})
 	}
 }
 
@@ -215,7 +215,7 @@ func stage(name string, blocks int, first, last bool, tokens, width int64) layou
 func model(stages, blocks int, width int64, tokens ...int64) *layout.Profile {
 	t := &layout.Profile{Parts: []string{"tokens", "labels", "weights"}}
 	for _, n := range tokens {
-		s := layout.Shape{Name: "tokens"}
+		s := layout.ShapeProfile{Name: "tokens"}
 		for parts := range uint64(8) {
 			e := layout.Entry{Parts: parts}
 			for i := range 3 {
@@ -225,7 +225,7 @@ func model(stages, blocks int, width int64, tokens ...int64) *layout.Profile {
 				}
 				e.Buffers = append(e.Buffers, layout.Buffer{Bytes: 4 * n, Class: memory.Entry})
 				ref := own(len(e.Buffers) - 1)
-				e.Events = append(e.Events, layout.Event{Op: layout.Alloc, Ref: ref})
+				e.Events = append(e.Events, layout.RefChange{Op: layout.Alloc, Ref: ref})
 				e.Out = append(e.Out, ref)
 			}
 			s.Entries = append(s.Entries, e)

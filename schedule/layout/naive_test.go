@@ -13,14 +13,14 @@ import (
 // naive is the live curve of a rank, computed in another way: over the whole program,
 // with one map of references for each stage and microbatch.
 type naive struct {
-	s          *layout.Shape
+	s          *layout.ShapeProfile
 	live, most int64
 	refs       map[int]int
 	size       map[int]int64
 }
 
 // requireBound computes the live curve in another way and compares its highest point.
-func requireBound(t testing.TB, plan *schedule.Plan, profile *layout.Profile, made *layout.Plan, rank, lookAhead int, name string) {
+func requireBound(t testing.TB, plan *schedule.Plan, profile *layout.Profile, made *layout.Memory, rank, lookAhead int, name string) {
 	t.Helper()
 	n := &naive{s: &profile.Shapes[0], refs: map[int]int{}, size: map[int]int64{}}
 	lent := map[[2]int]map[layout.Ref]int{} // by stage and microbatch: the buffer behind each Ref
@@ -105,7 +105,7 @@ func requireBound(t testing.TB, plan *schedule.Plan, profile *layout.Profile, ma
 		case schedule.RecvB:
 			refs[grad(0)] = born(hidden(n.s))
 		}
-		run := func(events []layout.Event) {
+		run := func(events []layout.RefChange) {
 			for _, e := range events {
 				switch e.Op {
 				case layout.Alloc:
@@ -117,7 +117,7 @@ func requireBound(t testing.TB, plan *schedule.Plan, profile *layout.Profile, ma
 				}
 			}
 		}
-		var ends []layout.Event
+		var ends []layout.RefChange
 		if call != nil {
 			run(call.Events[:len(call.Events)-call.Taken])
 			ends = call.Events[len(call.Events)-call.Taken:]
@@ -165,6 +165,6 @@ func requireBound(t testing.TB, plan *schedule.Plan, profile *layout.Profile, ma
 }
 
 // hidden is the size of what crosses between two stages.
-func hidden(s *layout.Shape) int64 {
+func hidden(s *layout.ShapeProfile) int64 {
 	return s.Stages[0].Buffers[s.Stages[0].Forward.Out[0].Index].Bytes
 }

@@ -12,7 +12,7 @@ const mostNamed = 32
 // Owners returns who has what at the peak of each rank, the largest first, for a log
 // (memlog.Log.PeakOwner) that begins with this step. Those behind the largest of a rank
 // are added up by class.
-func (p *Plan) Owners(step int64) iter.Seq[memory.PeakOwner] {
+func (p *Memory) Owners(step int64) iter.Seq[memory.PeakOwner] {
 	return func(yield func(memory.PeakOwner) bool) {
 		for rank := range p.Ranks {
 			owners := p.Ranks[rank].Peak.Owners

@@ -26,7 +26,7 @@ type Owner struct {
 }
 
 // peak finds the peak of what was played.
-func (p *player) peak(segments []Segment, end int) Peak {
+func (p *player) peak(segments []SegmentPlaces, end int) Peak {
 	var peak Peak
 	var live int64
 	last := 0 // change at the peak

@@ -109,7 +109,7 @@ func (p *player) floods() bool {
 		for _, a := range segment.Body {
 			stage, kind := a.Stage(), a.Kind()
 			call := p.profile.stage(0, stage).call(schedule.F, p.plan, stage)
-			if call == nil || !slices.ContainsFunc(call.Events, func(e Event) bool { return e.Op == Alloc }) {
+			if call == nil || !slices.ContainsFunc(call.Events, func(e RefChange) bool { return e.Op == Alloc }) {
 				continue
 			}
 			if kind == schedule.F {
@@ -214,7 +214,7 @@ func (p *player) put(w where, items []int32) { p.held[w] = held{segment: p.at.se
 
 // work plays what an action does itself: a call of its stage, or a transfer that comes in.
 // It returns what is handed over, and the ends of slots.
-func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []Event, err error) {
+func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefChange, err error) {
 	switch kind {
 	case schedule.RecvF, schedule.RecvB:
 		out, err = p.receive(kind, s, m)
@@ -241,7 +241,7 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []Even
 }
 
 // call plays the events of a call but for the ends of its slots, which it returns.
-func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken []Event, err error) {
+func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken []RefChange, err error) {
 	if _, begun := p.held[where{effects.Saved, s, m}]; !begun {
 		p.put(where{effects.Saved, s, m}, unborn(t.Buffers))
 		if e, there := p.held[where{effects.Part, -1, m}]; there {
@@ -281,7 +281,7 @@ func unborn(buffers []Buffer) []int32 {
 }
 
 // events plays changes of references.
-func (p *player) events(f *lists, buffers []Buffer, events []Event, o origin) error {
+func (p *player) events(f *lists, buffers []Buffer, events []RefChange, o origin) error {
 	for _, e := range events {
 		if e.Op == Alloc {
 			if e.Ref.Kind != Own || e.Ref.Index < 0 || e.Ref.Index >= len(buffers) {
@@ -359,7 +359,7 @@ func (p *player) pull(item int) error {
 }
 
 // entry returns the profile of an entry of which these parts are wanted.
-func (s *Shape) entry(parts uint64) *Entry {
+func (s *ShapeProfile) entry(parts uint64) *Entry {
 	for i := range s.Entries {
 		if s.Entries[i].Parts == parts {
 			return &s.Entries[i]

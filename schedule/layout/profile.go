@@ -9,13 +9,13 @@ import (
 // class of microbatches. It is data: a runner records it, a file holds it.
 type Profile struct {
 	Parts  []string         // names of the entry parts
-	Shapes []Shape          // by shape class; one where all microbatches have the same shape
+	Shapes []ShapeProfile   // by shape class; one where all microbatches have the same shape
 	Params [][]Param        // by stage
 	Facts  []schedule.Facts // by stage: what makes a plan's lifetimes; nil where nobody asks
 }
 
-// Shape is the profile of one shape class.
-type Shape struct {
+// ShapeProfile is the profile of one shape class.
+type ShapeProfile struct {
 	Name    string
 	Entries []Entry        // one for every set of parts that a rank wants
 	Stages  []StageProfile // by stage
@@ -25,7 +25,7 @@ type Shape struct {
 type Entry struct {
 	Parts   uint64 // one bit for each part that is wanted
 	Buffers []Buffer
-	Events  []Event
+	Events  []RefChange
 	Out     []Ref // by part: what is handed over; none where the part is not wanted
 }
 
@@ -65,17 +65,17 @@ type Buffer struct {
 // are the ends of slots: they end with the action, behind its entry parts, inputs and
 // gradients.
 type Call struct {
-	Events []Event `json:"events,omitempty"`
-	Taken  int     `json:"taken,omitempty" whole:"a number of events,0,1048576"`
-	Out    []Ref   `json:"out,omitempty"` // by port: what F returns as outputs, B and I as gradients of inputs
+	Events []RefChange `json:"events,omitempty"`
+	Taken  int         `json:"taken,omitempty" whole:"a number of events,0,1048576"`
+	Out    []Ref       `json:"out,omitempty"` // by port: what F returns as outputs, B and I as gradients of inputs
 	// Forward is how many of Out, the first ones, are for the forward: of QUANTIZE alone.
 	Forward int `json:"forward,omitempty" whole:"a number of copies,0,1048576"`
 }
 
-// Event is a change of the number of references to a buffer. A buffer begins with the
+// RefChange is a change of the number of references to a buffer. A buffer begins with the
 // one reference of Alloc and ends with its last one. What a call hands over is a
 // reference that it does not release: the context does, where the plan says.
-type Event struct {
+type RefChange struct {
 	Op  Op
 	Ref Ref
 }

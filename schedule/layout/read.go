@@ -52,7 +52,7 @@ func (f *profileFile) profile() *Profile {
 		t.Facts = append(t.Facts, facts)
 	}
 	for _, own := range f.Shapes {
-		shape := Shape{Name: own.Name, Stages: own.Stages}
+		shape := ShapeProfile{Name: own.Name, Stages: own.Stages}
 		for _, e := range own.Entries {
 			shape.Entries = append(shape.Entries, Entry{setOf(e.Parts), e.Buffers, e.Events, e.Out})
 		}

@@ -14,7 +14,7 @@ type attempt struct {
 	turned bool    // buffers of one size take turns
 	group  []int32 // by item
 	groups int
-	laid   *placement.Layout
+	laid   *placement.Solution
 	align  func(int64) int64
 	untied bool // every item was placed by itself, so that what is proven of the problem is proven of the program
 }
@@ -39,7 +39,7 @@ const (
 // out with the shortest cycle first. Where that does not meet the bound, and where it is
 // large, buffers of one size take turns at few places, for which a cycle is chosen; and where
 // even that leaves room unused, a short program is laid out without any cycle.
-func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
+func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
 	left := p.cfg.Search.Nodes
 	if left == 0 {
 		left = int64(defaultWork / len(p.Ranks))
@@ -113,7 +113,7 @@ func (p *Plan) search(ctx context.Context, ports *ports, rank int) (*attempt, er
 }
 
 // play plays the program of a rank with repeats skipped, for the shortest cycles or those of turns.
-func (p *Plan) play(ports *ports, rank int, turns map[int]*turns) (*attempt, error) {
+func (p *Memory) play(ports *ports, rank int, turns map[int]*turns) (*attempt, error) {
 	a := &attempt{played: newPlayer(p.plan, p.profile, ports, rank, &p.cfg), turned: turns != nil}
 	if p.cfg.Shapes == nil {
 		a.played.skip = &skipper{cycles: map[int]int{}}
@@ -155,7 +155,7 @@ func (p *player) unrolled() (births int64) {
 // place looks for a lower layout with so much work.
 func (a *attempt) place(ctx context.Context, align func(int64) int64, search placement.Options, work int64) error {
 	search.Nodes = max(work, 1)
-	laid, err := placement.Plan(ctx, a.problem(align), search)
+	laid, err := placement.Solve(ctx, a.problem(align), search)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ type Change struct {
 }
 
 // Name says what the buffer of a change is, without its microbatch.
-func (p *Plan) Name(c Change) string {
+func (p *Memory) Name(c Change) string {
 	shape := 0
 	if p.cfg.Shapes != nil && c.Microbatch >= 0 {
 		shape = p.cfg.Shapes[c.Microbatch]
@@ -32,7 +32,7 @@ func (p *Plan) Name(c Change) string {
 // All iterates over the changes of a whole step on a rank, with nothing left out: what a
 // runner does with stages of this profile, in its order. It plays the program once
 // more, and takes memory for every allocation of the step.
-func (p *Plan) All(rank int) iter.Seq[Change] {
+func (p *Memory) All(rank int) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		r := &p.Ranks[rank]
 		played := newPlayer(p.plan, p.profile, newPorts(p.plan, p.profile), rank, &p.cfg)

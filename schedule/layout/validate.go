@@ -76,7 +76,7 @@ func (f *faults) buffers(where string, buffers []Buffer) {
 }
 
 // entry looks at an entry: what it allocates is released or handed over, once.
-func (f *faults) entry(t *Profile, s *Shape, e *Entry) {
+func (f *faults) entry(t *Profile, s *ShapeProfile, e *Entry) {
 	where := fmt.Sprintf("shape class %q: entry with parts %q", s.Name, t.names(e.Parts))
 	f.buffers(where, e.Buffers)
 	if e.Parts>>len(t.Parts) != 0 && len(t.Parts) < 64 {
@@ -99,7 +99,7 @@ func (f *faults) entry(t *Profile, s *Shape, e *Entry) {
 
 // stageProfile looks at a stage: over the calls of a microbatch everything it allocates or
 // retains is released or handed over.
-func (f *faults) stageProfile(t *Profile, s *Shape, stage int) {
+func (f *faults) stageProfile(t *Profile, s *ShapeProfile, stage int) {
 	tmpl := &s.Stages[stage]
 	where := fmt.Sprintf("shape class %q: stage %d (%s)", s.Name, stage, tmpl.Stage)
 	f.buffers(where, tmpl.Buffers)
@@ -111,7 +111,7 @@ func (f *faults) stageProfile(t *Profile, s *Shape, stage int) {
 			f.add("%s: a call of %d events has %d ends of slots", where, len(c.Events), c.Taken)
 			return
 		}
-		if slices.ContainsFunc(c.Events[len(c.Events)-c.Taken:], func(e Event) bool { return e.Op != Release }) {
+		if slices.ContainsFunc(c.Events[len(c.Events)-c.Taken:], func(e RefChange) bool { return e.Op != Release }) {
 			f.add("%s: the ends of slots of a call are not all releases", where)
 		}
 		quantizes := c == tmpl.Quantize || c == tmpl.QuantizeEval
@@ -163,7 +163,7 @@ func newBalance(buffers []Buffer) *balance {
 	return b
 }
 
-func (b *balance) events(events []Event) {
+func (b *balance) events(events []RefChange) {
 	for i, e := range events {
 		switch {
 		case e.Op > Release || e.Ref.Kind == None || e.Ref.Kind > PartRead || e.Ref.Index < 0 || e.Ref.Index > 1<<20:

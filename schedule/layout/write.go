@@ -115,10 +115,10 @@ type shapeFile struct {
 }
 
 type entryFile struct {
-	Parts   []int    `json:"parts,omitempty" whole:"an entry part,0,63" most:"64"`
-	Buffers []Buffer `json:"buffers,omitempty"`
-	Events  []Event  `json:"events,omitempty"`
-	Out     []Ref    `json:"out,omitempty"`
+	Parts   []int       `json:"parts,omitempty" whole:"an entry part,0,63" most:"64"`
+	Buffers []Buffer    `json:"buffers,omitempty"`
+	Events  []RefChange `json:"events,omitempty"`
+	Out     []Ref       `json:"out,omitempty"`
 }
 
 // bits returns the numbers in a set.
@@ -145,13 +145,13 @@ const opLetters = "a+-"
 var refLetters = [...]string{"", "", "i", "g", "p"}
 
 // MarshalText writes an event as in a file: a0, +i0, -3.
-func (e Event) MarshalText() ([]byte, error) {
+func (e RefChange) MarshalText() ([]byte, error) {
 	ref, err := e.Ref.MarshalText()
 	return append([]byte{opLetters[e.Op]}, ref...), err
 }
 
 // UnmarshalText is the reverse of MarshalText.
-func (e *Event) UnmarshalText(word []byte) error {
+func (e *RefChange) UnmarshalText(word []byte) error {
 	op := -1
 	if len(word) > 1 {
 		op = strings.IndexByte(opLetters, word[0])

@@ -161,7 +161,7 @@ type Hooks struct {
 	// at its peak, the most bytes first, where that was higher than in the steps before it.
 	// The step counts, whatever the hook does. What is Resident is beside it. A space that is
 	// not memory.PeakWatched does not know; who has what at a planned peak is known
-	// beforehand (layout.Plan.Owners).
+	// beforehand (layout.Memory.Owners).
 	Peak func(rank int, owners iter.Seq[memory.PeakOwner])
 	// Failed is told of the error that ends a step, before what the step holds is
 	// released: held iterates over it, and is over when the hook returns. On several

@@ -42,7 +42,7 @@ type planner struct {
 type planned struct {
 	*schedule.Plan
 	report *simulate.Report // nil without costs
-	memory *layout.Plan     // nil where nobody has asked for it
+	memory *layout.Memory   // nil where nobody has asked for it
 	shapes []int            // that the memory is planned for; nil: any
 	hash   uint64           // of the programs of all ranks
 }

@@ -126,8 +126,8 @@ func (r *recording[T]) params(s int) []layout.Param {
 
 // shape records one shape class: its entries, and the stages in evaluation, with a
 // whole backward and with a split one.
-func (r *recording[T]) shape(ctx context.Context, shape Shape[T]) (layout.Shape, error) {
-	recorded := layout.Shape{Name: shape.Name, Stages: make([]layout.StageProfile, len(r.ranks[0].stages))}
+func (r *recording[T]) shape(ctx context.Context, shape Shape[T]) (layout.ShapeProfile, error) {
+	recorded := layout.ShapeProfile{Name: shape.Name, Stages: make([]layout.StageProfile, len(r.ranks[0].stages))}
 	r.tables = make([]map[uint64]int, len(recorded.Stages))
 	for _, set := range r.sets() {
 		entry, err := r.entry(ctx, set)
@@ -256,13 +256,13 @@ func byPart(e *layout.Entry) {
 		}
 		return ref
 	}
-	buffers, events := make([]layout.Buffer, len(order)), []layout.Event(nil)
+	buffers, events := make([]layout.Buffer, len(order)), []layout.RefChange(nil)
 	for number, old := range order {
 		if buffers[number] = e.Buffers[old]; buffers[number].Class == memory.Entry {
-			events = append(events, layout.Event{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: number}})
+			events = append(events, layout.RefChange{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: number}})
 		}
 	}
-	var unwanted []layout.Event
+	var unwanted []layout.RefChange
 	for _, event := range e.Events {
 		handed := slices.Contains(e.Out, event.Ref)
 		switch event.Ref = renamed(event.Ref); {
@@ -275,7 +275,7 @@ func byPart(e *layout.Entry) {
 			unwanted = append(unwanted, event)
 		}
 	}
-	slices.SortStableFunc(unwanted, func(a, b layout.Event) int { return a.Ref.Index - b.Ref.Index })
+	slices.SortStableFunc(unwanted, func(a, b layout.RefChange) int { return a.Ref.Index - b.Ref.Index })
 	for part := range e.Out {
 		e.Out[part] = renamed(e.Out[part])
 	}

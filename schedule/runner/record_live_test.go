@@ -233,7 +233,7 @@ func TestRecordEndsGathered(t *testing.T) {
 	profile, err := runner.Record(t.Context(), cfg,
 		runner.Shape[buffer]{Name: "four", Source: d})
 	require.NoError(t, err)
-	require.Equal(t, []layout.Event{{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: 0}}}, profile.Shapes[0].Stages[0].Gather.Events)
+	require.Equal(t, []layout.RefChange{{Op: layout.Alloc, Ref: layout.Ref{Kind: layout.Own, Index: 0}}}, profile.Shapes[0].Stages[0].Gather.Events)
 	require.EqualValues(t, 4, d.dev.Live())
 }
 

@@ -62,7 +62,7 @@ func TestRecordQuantize(t *testing.T) {
 		{Name: "workspace of QUANTIZE", Bytes: 20, Class: memory.Workspace}, // of an evaluation
 		{Name: "up for the forward", Bytes: 12, Class: memory.FP8},
 	}, stage.Buffers)
-	require.Equal(t, &layout.Call{Out: []layout.Ref{own(1), own(2)}, Forward: 1, Events: []layout.Event{
+	require.Equal(t, &layout.Call{Out: []layout.Ref{own(1), own(2)}, Forward: 1, Events: []layout.RefChange{
 		{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Alloc, Ref: own(1)}, {Op: layout.Alloc, Ref: own(2)}, {Op: layout.Release, Ref: own(0)},
 	}}, stage.Quantize)
 	require.Equal(t, []layout.Ref{own(4)}, stage.QuantizeEval.Out)

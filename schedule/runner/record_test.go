@@ -115,11 +115,11 @@ func TestRecord(t *testing.T) {
 	require.Equal(t, []layout.Entry{
 		{ // who wants nothing has the part ended for him
 			Parts: 0, Buffers: []layout.Buffer{{Bytes: 16, Class: memory.Entry}}, Out: []layout.Ref{{}},
-			Events: []layout.Event{{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Release, Ref: own(0)}},
+			Events: []layout.RefChange{{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Release, Ref: own(0)}},
 		},
 		{
 			Parts: 1, Buffers: []layout.Buffer{{Bytes: 16, Class: memory.Entry}}, Out: []layout.Ref{own(0)},
-			Events: []layout.Event{{Op: layout.Alloc, Ref: own(0)}},
+			Events: []layout.RefChange{{Op: layout.Alloc, Ref: own(0)}},
 		},
 	}, shape.Entries)
 	require.Equal(t, layout.StageProfile{
@@ -128,13 +128,13 @@ func TestRecord(t *testing.T) {
 			{Name: "workspace of F", Bytes: 20, Class: memory.Workspace}, {Name: `slot "carry"`, Bytes: 12, Class: memory.Saved},
 			{Name: "workspace of F", Bytes: 20, Class: memory.Workspace}, {Name: "saved of F", Bytes: 12, Class: memory.Saved}, // of an evaluation
 		},
-		Forward: &layout.Call{Out: []layout.Ref{}, Events: []layout.Event{
+		Forward: &layout.Call{Out: []layout.Ref{}, Events: []layout.RefChange{
 			{Op: layout.Alloc, Ref: own(0)}, {Op: layout.Retain, Ref: part}, {Op: layout.Alloc, Ref: own(1)}, {Op: layout.Release, Ref: own(0)},
 		}},
-		Whole: &layout.Call{Out: []layout.Ref{}, Taken: 1, Events: []layout.Event{
+		Whole: &layout.Call{Out: []layout.Ref{}, Taken: 1, Events: []layout.RefChange{
 			{Op: layout.Release, Ref: part}, {Op: layout.Release, Ref: own(1)},
 		}},
-		Eval: &layout.Call{Out: []layout.Ref{}, Events: []layout.Event{
+		Eval: &layout.Call{Out: []layout.Ref{}, Events: []layout.RefChange{
 			{Op: layout.Alloc, Ref: own(2)}, {Op: layout.Retain, Ref: part}, {Op: layout.Release, Ref: part},
 			{Op: layout.Alloc, Ref: own(3)}, {Op: layout.Release, Ref: own(3)}, {Op: layout.Release, Ref: own(2)},
 		}},

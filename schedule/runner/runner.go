@@ -166,7 +166,7 @@ func (r *Runner[T]) Evaluate(ctx context.Context, m int, source Source[T]) (*Res
 // running it: nil where it is not planned. The source is asked for shapes where it is
 // Shaped, and may be nil. Step makes the same plan where it has not been made; to ask
 // beforehand tells what it needs, or that it is over Memory.Budget.
-func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layout.Plan, error) {
+func (r *Runner[T]) Prepare(ctx context.Context, m int, source Source[T]) (*layout.Memory, error) {
 	if ctx == nil {
 		return nil, errNoContext
 	}

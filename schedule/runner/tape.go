@@ -25,7 +25,7 @@ type tape[T any] struct {
 
 	// Of the call that runs.
 	call    string
-	events  []layout.Event
+	events  []layout.RefChange
 	births  []int // numbers of the buffers that were born, in order
 	again   []int // where the call was recorded before: those of that time
 	bounded bool  // the next size is a bound
@@ -64,11 +64,11 @@ func (t *tape[T]) changed(c memory.Change) {
 	}
 	if c.Op == memory.Retained {
 		t.owe(ref, 1)
-		t.events = append(t.events, layout.Event{Op: layout.Retain, Ref: ref})
+		t.events = append(t.events, layout.RefChange{Op: layout.Retain, Ref: ref})
 		return
 	}
 	t.owe(ref, -1)
-	t.events = append(t.events, layout.Event{Op: layout.Release, Ref: ref})
+	t.events = append(t.events, layout.RefChange{Op: layout.Release, Ref: ref})
 }
 
 // born gives a new buffer its number: the one that it had where the call was recorded
@@ -95,7 +95,7 @@ func (t *tape[T]) born(c memory.Change) {
 	t.births = append(t.births, number)
 	t.known[c.Serial] = ref
 	t.owe(ref, 1)
-	t.events = append(t.events, layout.Event{Op: layout.Alloc, Ref: ref})
+	t.events = append(t.events, layout.RefChange{Op: layout.Alloc, Ref: ref})
 }
 
 func (t *tape[T]) owe(ref layout.Ref, references int) {

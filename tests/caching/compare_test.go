@@ -124,7 +124,7 @@ func compare(t *testing.T, r training, m model, microbatches int, tokens int64) 
 
 // laidOut returns the memory of a plan, with the shape class of every microbatch where
 // there are several.
-func laidOut(t *testing.T, plan *schedule.Plan, profile *layout.Profile, shapes []int) *layout.Plan {
+func laidOut(t *testing.T, plan *schedule.Plan, profile *layout.Profile, shapes []int) *layout.Memory {
 	t.Helper()
 	cfg := layout.Config{Shapes: shapes}
 	if !*testkit.Long {
@@ -136,7 +136,7 @@ func laidOut(t *testing.T, plan *schedule.Plan, profile *layout.Profile, shapes 
 }
 
 // events returns the allocations and ends of rank 0.
-func events(made *layout.Plan) []cachingsim.Event {
+func events(made *layout.Memory) []cachingsim.Event {
 	var list []cachingsim.Event
 	for change := range made.All(0) {
 		e := cachingsim.Event{ID: change.Serial}

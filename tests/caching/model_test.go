@@ -37,7 +37,7 @@ var (
 func (m model) profile(stages int, lengths ...int64) *layout.Profile {
 	t := &layout.Profile{}
 	for _, tokens := range lengths {
-		var shape layout.Shape
+		var shape layout.ShapeProfile
 		for s := range stages {
 			w := &writer{model: m, tokens: tokens, first: s == 0, last: s == stages-1}
 			shape.Stages = append(shape.Stages, w.stage())
@@ -65,7 +65,7 @@ func (w *writer) alloc(name string, class memory.Class, bytes int64) layout.Ref 
 
 func (w *writer) event(op layout.Op, refs ...layout.Ref) {
 	for _, ref := range refs {
-		w.call.Events = append(w.call.Events, layout.Event{Op: op, Ref: ref})
+		w.call.Events = append(w.call.Events, layout.RefChange{Op: op, Ref: ref})
 	}
 }
 

@@ -137,7 +137,7 @@ func checkClasses(t *testing.T, ran *runner.RankResult, planned *layout.Rank, mo
 // checkTouched compares the pages that the kernel has for steps with those of the layout,
 // and the bytes that a step has touched with those that the layout has a buffer for at
 // some time. Builds without -tags invariants do not know the bytes.
-func checkTouched(t *testing.T, r *rig, plan *layout.Plan, rank int) {
+func checkTouched(t *testing.T, r *rig, plan *layout.Memory, rank int) {
 	t.Helper()
 	if scope := r.hosts[rank].Scope(memory.StepScope); scope.Pages >= 0 {
 		page := int64(os.Getpagesize())
@@ -186,7 +186,7 @@ func TestWrongLayoutFails(t *testing.T) {
 	plan, err := sound.Prepare(t.Context(), m, nil)
 	require.NoError(t, err)
 	good := plan.Ranks[0].Layout
-	run := func(change func(l *memory.Layout)) (*layout.Plan, error) {
+	run := func(change func(l *memory.Layout)) (*layout.Memory, error) {
 		group := r.group(t, profile)
 		plan, err := group.Prepare(t.Context(), m, nil)
 		require.NoError(t, err)
@@ -234,7 +234,7 @@ func TestWrongLayoutFails(t *testing.T) {
 }
 
 // overlaps looks for two buffers of a whole step that have a byte at the same time.
-func overlaps(plan *layout.Plan, rank int) error {
+func overlaps(plan *layout.Memory, rank int) error {
 	live := map[int]layout.Change{}
 	for c := range plan.All(rank) {
 		if !c.Alloc {

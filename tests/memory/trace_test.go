@@ -113,7 +113,7 @@ func ran(dev *kernels.Null, mark uint64) (list []event) {
 }
 
 // played is what the plan has.
-func played(plan *layout.Plan, rank int) (list []event) {
+func played(plan *layout.Memory, rank int) (list []event) {
 	for c := range plan.All(rank) {
 		list = append(list, event{c.Alloc, uint64(c.Serial), c.Bytes, c.Class.String()})
 	}

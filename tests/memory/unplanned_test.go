@@ -40,7 +40,7 @@ func byClass(owners iter.Seq[memory.PeakOwner]) map[memory.Class]had {
 }
 
 // ofRank returns the owners at the planned peak of a rank.
-func ofRank(plan *layout.Plan, rank int) iter.Seq[memory.PeakOwner] {
+func ofRank(plan *layout.Memory, rank int) iter.Seq[memory.PeakOwner] {
 	return func(yield func(memory.PeakOwner) bool) {
 		for o := range plan.Owners(0) {
 			if o.Rank == rank && !yield(o) {

@@ -72,7 +72,7 @@ func (r *rig) ran(rank int, want []Position) (list []change) {
 
 // played is what the planner has for a rank. It says of each change at which place of the
 // layout it is, and repeats share places: those of a place are divided as the oracle has them.
-func played(plan *layout.Plan, rank int, want []Position) (list []change) {
+func played(plan *layout.Memory, rank int, want []Position) (list []change) {
 	places := placesOf(plan, rank)
 	at, count := 0, 0
 	for c := range plan.All(rank) {
@@ -93,7 +93,7 @@ func played(plan *layout.Plan, rank int, want []Position) (list []change) {
 }
 
 // placesOf returns the places of the layout of the actions of a rank, and of the step's end.
-func placesOf(plan *layout.Plan, rank int) (places []int) {
+func placesOf(plan *layout.Memory, rank int) (places []int) {
 	for _, s := range plan.Ranks[rank].Segments {
 		for repeat := range s.Repeat {
 			for k := range s.Body {
@@ -230,7 +230,7 @@ func TestThreeBooks(t *testing.T) {
 }
 
 // checkPlan compares what the planner has for every rank.
-func checkPlan(t *testing.T, plan *layout.Plan, want [][]Position) {
+func checkPlan(t *testing.T, plan *layout.Memory, want [][]Position) {
 	for rank, want := range want {
 		require.NoError(t, differ(want, played(plan, rank, want)), "the planner, rank %d", rank)
 		highest := slices.MaxFunc(want, func(a, b Position) int { return cmp.Compare(a.Peak.Total(), b.Peak.Total()) })

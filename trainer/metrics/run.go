@@ -38,7 +38,7 @@ type Config struct {
 	First  int // steps that the weights have seen before
 
 	// Plan is that of the memory of a step; nil where it is not planned.
-	Plan *layout.Plan
+	Plan *layout.Memory
 	// Samples returns the last records of a rank, and Failures is the folder that gets them,
 	// with what was alive by name, when a step fails. Nil and "" are off.
 	Samples  func(rank int) *memory.Ring

@@ -17,7 +17,7 @@ func Example() {
 		{Lower: 1, Upper: 3, Size: 2},
 		{Lower: 0, Upper: 3, Size: 2, Gaps: []placement.Gap{{Lower: 1, Upper: 2}}},
 	}}
-	layout, err := exact.Plan(context.Background(), &problem, placement.Options{})
+	layout, err := exact.Solve(context.Background(), &problem, placement.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

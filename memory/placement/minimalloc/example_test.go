@@ -20,7 +20,7 @@ right,5,9,4
 	if err != nil {
 		log.Fatal(err)
 	}
-	layout, err := placement.Plan(context.Background(), &in.Problem, placement.Options{})
+	layout, err := placement.Solve(context.Background(), &in.Problem, placement.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

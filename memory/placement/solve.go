@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Options limit what Plan does. The zero value asks for the least height, within a
+// Options limit what Solve does. The zero value asks for the least height, within a
 // default amount of work.
 type Options struct {
 	// Capacity is a height that is low enough: Plan stops there. 0 asks for the least.
 	Capacity int64
 	// Time is after how long Plan stops with the best so far; 0 is no limit by the clock.
 	Time time.Duration
-	// Nodes is how much work Plan may do, counted in buffers put to a place, more for one
+	// Nodes is how much work Solve may do, counted in buffers put to a place, more for one
 	// with gaps: about a microsecond each. 0 is five million. A first greedy layout is made
 	// however few they are, and there are about a dozen: for less than that many times the
 	// buffers not all are tried. As long as it is this limit that ends Plan, and not the clock or
@@ -26,11 +26,11 @@ type Options struct {
 // DefaultNodes is Options.Nodes where they are 0.
 const DefaultNodes = 5_000_000
 
-// Plan lays out a problem. It races greedy recipes and improves the best of them; it stops as
+// Solve lays out a problem. It races greedy recipes and improves the best of them; it stops as
 // soon as a layout meets the bound or the capacity. The layout has passed Check. If ctx ends, it returns the best
 // layout so far, or where there is none yet one of size classes, which takes no longer than
 // to check it. The only errors are ErrProblem.
-func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
+func Solve(ctx context.Context, p *Problem, options Options) (*Solution, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func Plan(ctx context.Context, p *Problem, options Options) (*Layout, error) {
 	r.queue(ctx)
 	r.lasting(ctx)
 	r.reorder(ctx)
-	return r.layout()
+	return r.solution()
 }
 
 // validate says whether the options make sense.

@@ -15,9 +15,9 @@ import (
 )
 
 // plan plans a problem, and holds the outcome to what Plan promises.
-func plan(t *testing.T, p *placement.Problem, options placement.Options) *placement.Layout {
+func plan(t *testing.T, p *placement.Problem, options placement.Options) *placement.Solution {
 	t.Helper()
-	layout, err := exact.Plan(t.Context(), p, options)
+	layout, err := exact.Solve(t.Context(), p, options)
 	require.NoError(t, err)
 	height, err := placement.Check(p, layout.Offsets)
 	require.NoError(t, err)
@@ -91,6 +91,6 @@ func TestPlanEndsInTime(t *testing.T) {
 	p := instances.Random(rand.New(rand.NewPCG(6, 6)), 200, true, false)
 	layout := plan(t, p, placement.Options{Time: 50 * time.Millisecond, Nodes: 1 << 40})
 	require.Greater(t, layout.Height, layout.Bound, "a hard one, which takes all the time")
-	_, err := exact.Plan(t.Context(), p, placement.Options{Capacity: -1})
+	_, err := exact.Solve(t.Context(), p, placement.Options{Capacity: -1})
 	require.ErrorIs(t, err, placement.ErrProblem)
 }

@@ -13,12 +13,12 @@ import (
 // before the search begins.
 const firstRounds = 200
 
-// Plan lays out a problem: greedily first, and then by the exact search, where the problem is
+// Solve lays out a problem: greedily first, and then by the exact search, where the problem is
 // small enough for it. It stops as soon as a layout meets the bound or the capacity, or is
 // proven to be the least, or that none has the capacity. The layout has passed
 // placement.Check, and its certificate says what was proven. The only errors are
 // placement.ErrProblem.
-func Plan(ctx context.Context, p *placement.Problem, options placement.Options) (*placement.Layout, error) {
+func Solve(ctx context.Context, p *placement.Problem, options placement.Options) (*placement.Solution, error) {
 	if options.Time > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, options.Time)
@@ -30,7 +30,7 @@ func Plan(ctx context.Context, p *placement.Problem, options placement.Options) 
 	}
 	first := options
 	first.Nodes = min(left, firstRounds*int64(1+len(p.Buffers)))
-	best, err := placement.Plan(ctx, p, first)
+	best, err := placement.Solve(ctx, p, first)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func Plan(ctx context.Context, p *placement.Problem, options placement.Options) 
 	if r.open(ctx, left) { // too hard, or too large: what is left is for other orders
 		again := options
 		again.Nodes, again.Seed = left, options.Seed+1
-		other, err := placement.Plan(ctx, p, again)
+		other, err := placement.Solve(ctx, p, again)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func Plan(ctx context.Context, p *placement.Problem, options placement.Options) 
 type run struct {
 	grid    *grid
 	options placement.Options
-	best    *placement.Layout
+	best    *placement.Solution
 	least   int64  // no layout is lower
 	proof   string // that none has the capacity
 }

@@ -19,9 +19,9 @@ import (
 )
 
 // plan plans a problem, and holds the outcome to what Plan promises.
-func plan(t *testing.T, p *placement.Problem, options placement.Options) *placement.Layout {
+func plan(t *testing.T, p *placement.Problem, options placement.Options) *placement.Solution {
 	t.Helper()
-	layout, err := placement.Plan(t.Context(), p, options)
+	layout, err := placement.Solve(t.Context(), p, options)
 	require.NoError(t, err)
 	height, err := placement.Check(p, layout.Offsets)
 	require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestPlanIsCancelled(t *testing.T) {
 				p.Buffers[i].Size = math.MaxInt64/200 - 1<<20 - rng.Int64N(1<<50)
 			}
 		}
-		layout, err := placement.Plan(ctx, p, placement.Options{})
+		layout, err := placement.Solve(ctx, p, placement.Options{})
 		require.NoError(t, err)
 		require.True(t, valid(p, layout.Offsets))
 		require.Equal(t, layout.Optimal, layout.Height == layout.Bound)
@@ -175,7 +175,7 @@ func TestPlanIsCancelled(t *testing.T) {
 	}
 
 	p := instances.Random(rand.New(rand.NewPCG(6, 6)), 200, false, false)
-	layout, err := placement.Plan(t.Context(), p, placement.Options{Time: time.Nanosecond})
+	layout, err := placement.Solve(t.Context(), p, placement.Options{Time: time.Nanosecond})
 	require.NoError(t, err)
 	require.True(t, valid(p, layout.Offsets))
 	require.Equal(t, method, layout.Method)
@@ -184,10 +184,10 @@ func TestPlanIsCancelled(t *testing.T) {
 
 func TestPlanRefuses(t *testing.T) {
 	for _, options := range []placement.Options{{Capacity: -1}, {Time: -1}, {Nodes: -1}} {
-		_, err := placement.Plan(t.Context(), &placement.Problem{}, options)
+		_, err := placement.Solve(t.Context(), &placement.Problem{}, options)
 		require.ErrorIs(t, err, placement.ErrProblem)
 	}
-	_, err := placement.Plan(t.Context(), &placement.Problem{Buffers: make([]placement.Buffer, 1)}, placement.Options{})
+	_, err := placement.Solve(t.Context(), &placement.Problem{Buffers: make([]placement.Buffer, 1)}, placement.Options{})
 	require.ErrorIs(t, err, placement.ErrProblem)
 }
 
@@ -218,7 +218,7 @@ func FuzzPlan(f *testing.F) {
 			}
 			p.Buffers = append(p.Buffers, b)
 		}
-		layout, err := placement.Plan(t.Context(), p, placement.Options{Nodes: 300})
+		layout, err := placement.Solve(t.Context(), p, placement.Options{Nodes: 300})
 		if p.Validate() != nil {
 			require.ErrorIs(t, err, placement.ErrProblem)
 			return
@@ -232,7 +232,7 @@ func FuzzPlan(f *testing.F) {
 func BenchmarkGreedy(b *testing.B) {
 	p := instances.Training(rand.New(rand.NewPCG(1, 1)), 1000, 1<<20)
 	for b.Loop() {
-		if _, err := placement.Plan(b.Context(), p, placement.Options{Nodes: 1}); err != nil {
+		if _, err := placement.Solve(b.Context(), p, placement.Options{Nodes: 1}); err != nil {
 			b.Fatal(err)
 		}
 	}
