@@ -39,13 +39,13 @@ func DualPipe(p Params) (*Plan, error) {
 	programs := make([][]Segment, ranks)
 	for r := range ranks {
 		away, towards := r, 2*ranks-1-r // the stages of the first and the second copy
-		t := newTape(p, away, towards)
+		b := newCountingBuilder(p, away, towards)
 		if r < half {
-			t.bothWays(r, half, each, away, towards)
+			b.bothWays(r, half, each, away, towards)
 		} else {
-			t.bothWays(ranks-1-r, half, each, towards, away)
+			b.bothWays(ranks-1-r, half, each, towards, away)
 		}
-		programs[r] = t.Program()
+		programs[r] = b.Program()
 	}
 	return p.plan("dualpipe", programs...), nil
 }

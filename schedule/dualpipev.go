@@ -22,9 +22,9 @@ func DualPipeV(p Params) (*Plan, error) {
 	microbatches := max(p.Microbatches, 2*ranks)
 	programs := make([][]Segment, ranks)
 	for r := range ranks {
-		t := newTape(p, r, 2*ranks-1-r)
-		t.bothWays(r, ranks, microbatches, r, 2*ranks-1-r)
-		programs[r] = t.Program()
+		b := newCountingBuilder(p, r, 2*ranks-1-r)
+		b.bothWays(r, ranks, microbatches, r, 2*ranks-1-r)
+		programs[r] = b.Program()
 	}
 	return p.plan("dualpipev", programs...), nil
 }
@@ -36,38 +36,38 @@ const bothWaysMost = 4096
 // bothWays writes the program of rank r of half a DualPipe, which has this many
 // ranks. Microbatches run through stage s0 away from rank 0 and through s1 towards
 // it, so many each way.
-func (t *tape) bothWays(r, ranks, microbatches, s0, s1 int) {
+func (b *countingBuilder) bothWays(r, ranks, microbatches, s0, s1 int) {
 	f0, b0, i0, w0 := Act(F, s0, 0), Act(B, s0, 0), Act(I, s0, 0), Act(W, s0, 0)
 	f1, b1, i1, w1 := Act(F, s1, 0), Act(B, s1, 0), Act(I, s1, 0), Act(W, s1, 0)
 	f0with, f1with := f0.WithJoin(true), f1.WithJoin(true)
 
 	// 1 and 2: fill the pipeline, one way and then both ways.
-	t.times(2*(ranks-r-1), f0)
-	t.times(r+1, f0, f1)
+	b.write(2*(ranks-r-1), f0)
+	b.write(r+1, f0, f1)
 	// 3: the first gradients.
-	t.times(ranks-r-1, i1, w1, f1)
+	b.write(ranks-r-1, i1, w1, f1)
 	// 4: the steady state. Where the ways meet, the first pair cannot overlap.
-	steady := microbatches - 2*ranks + r + 1
+	pairs := microbatches - 2*ranks + r + 1
 	if r == ranks-1 {
-		t.times(1, f0, b1, f1with, b0)
-		steady--
+		b.write(1, f0, b1, f1with, b0)
+		pairs--
 	}
-	t.times(steady, f0with, b1, f1with, b0)
+	b.write(pairs, f0with, b1, f1with, b0)
 	// 5: forwards are left one way only.
-	t.times(ranks-r-1, b1, f1with, b0)
+	b.write(ranks-r-1, b1, f1with, b0)
 	// 6: backwards; in the second half they are split, and W waits.
 	half := (r + 1) / 2
-	t.times(half, b1, b0)
+	b.write(half, b1, b0)
 	waiting := slices.Repeat([]Action{w1, w0}, half)
 	if r%2 == 0 {
-		t.times(1, b1, i0)
+		b.write(1, b1, i0)
 		waiting = slices.Insert(waiting, 0, w0)
 	}
-	t.times(half, i1, i0)
+	b.write(half, i1, i0)
 	// 7 and 8: the W that has waited longest, with the last gradients and then alone.
 	waiting = append(waiting, slices.Repeat([]Action{w0}, ranks-r-1)...)
 	for _, w := range waiting[:ranks-r-1] {
-		t.times(1, w, i0)
+		b.write(1, w, i0)
 	}
-	t.times(1, waiting[ranks-r-1:]...)
+	b.write(1, waiting[ranks-r-1:]...)
 }

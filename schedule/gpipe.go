@@ -1,5 +1,7 @@
 package schedule
 
+import "slices"
+
 // GPipe runs the forward of every microbatch and then the backward of every
 // microbatch, both ascending. Where stages that follow one another are on one rank,
 // a microbatch runs through all of them at once.
@@ -12,17 +14,18 @@ func GPipe(p Params) (*Plan, error) {
 	if err := p.check("gpipe", 0); err != nil {
 		return nil, err
 	}
-	var w Builder
 	programs := make([][]Segment, p.Placement.Ranks)
 	for rank := range programs {
-		blocks := inARow(p.Placement.On(rank))
+		stages := p.Placement.On(rank)
+		blocks := inARow(stages)
+		b := newCountingBuilder(p, stages...)
 		for _, block := range blocks {
-			w.loop(0, p.Microbatches, 1, 1, func(mb int) { w.forward(block, mb) })
+			b.write(p.Microbatches, microbatch(block, F)...)
 		}
-		for i := len(blocks) - 1; i >= 0; i-- {
-			w.loop(0, p.Microbatches, 1, 1, func(mb int) { w.backward(blocks[i], mb) })
+		for _, block := range slices.Backward(blocks) {
+			b.write(p.Microbatches, microbatch(block, B)...)
 		}
-		programs[rank] = w.Program()
+		programs[rank] = b.Program()
 	}
 	return p.plan("gpipe", programs...), nil
 }

@@ -39,40 +39,38 @@ func GroupedInterleave(p Params) (*Plan, error) {
 
 	programs := make([][]Segment, ranks)
 	for rank := range programs {
-		block, laps := groupBlock(ranks, stages/ranks, group, rank)
-		t := newTape(p, p.Placement.On(rank)...)
-		for lap := range laps {
-			begun := slices.DeleteFunc(slices.Clone(block), func(s lapStep) bool { return s.lap > lap })
-			t.times(1, actions(begun)...)
+		block, periods := groupBlock(ranks, stages/ranks, group, rank)
+		b := newCountingBuilder(p, p.Placement.On(rank)...)
+		pattern := func(begun int) (list []Action) {
+			for _, a := range block {
+				if a.period <= begun {
+					list = append(list, a.action)
+				}
+			}
+			return list
 		}
-		t.times((p.Microbatches+group-1)/group, actions(block)...)
-		programs[rank] = t.Program()
+		for period := range periods {
+			b.write(1, pattern(period)...)
+		}
+		b.write((p.Microbatches+group-1)/group, pattern(periods)...)
+		programs[rank] = b.Program()
 	}
 	return p.plan(name, programs...), nil
 }
 
-// lapStep is a step of a group that runs so many laps after the group began.
-type lapStep struct {
-	lap  int
-	step Action
+// blockAction is an action of a group so many periods after the group began.
+type blockAction struct {
+	period int
+	action Action
 }
 
-// actions returns the steps as actions.
-func actions(block []lapStep) []Action {
-	list := make([]Action, len(block))
-	for i, s := range block {
-		list[i] = s.step
-	}
-	return list
-}
-
-// groupBlock returns what a rank runs in each lap, in order, and the laps that a
-// group is on it beyond its first. A lap is three slots for each microbatch of a group
-// and stage of a rank, and every lap begins a group. So each slot of a lap has one
-// step, of a group that began some laps before.
-func groupBlock(ranks, depth, group, rank int) (block []lapStep, laps int) {
-	lap := 3 * group * depth
-	block = make([]lapStep, lap)               // by slot
+// groupBlock returns the actions of a rank in each period, in order, and how many periods a
+// group lasts there beyond its first one. A period has three slots for each microbatch of a
+// group and stage of a rank, and every period begins a group. So each slot of a period has one
+// action, of a group that began some periods before.
+func groupBlock(ranks, depth, group, rank int) (block []blockAction, periods int) {
+	period := 3 * group * depth
+	block = make([]blockAction, period)        // by slot
 	apart := ((ranks+1)/2 + group - 1) / group // in groups, from one stage of the rank to the next
 	turn := depth / gcd(depth, apart)          // stages after which a slot would be taken twice
 	at := func(stage, member int) int { return 3 * (group*(apart*stage+stage/turn) + member) }
@@ -83,13 +81,13 @@ func groupBlock(ranks, depth, group, rank int) (block []lapStep, laps int) {
 		forward, backward := k*ranks+rank, (depth-1-k)*ranks+rank
 		for member := range group {
 			f, i := rank+at(k, member), firstI+at(k, member)
-			block[f%lap] = lapStep{f / lap, Act(F, forward, 0)}
-			block[i%lap] = lapStep{i / lap, Act(I, backward, 0)}
-			block[(i+1)%lap] = lapStep{(i + 1) / lap, Act(W, backward, 0)}
-			laps = max(laps, (i+1)/lap)
+			block[f%period] = blockAction{f / period, Act(F, forward, 0)}
+			block[i%period] = blockAction{i / period, Act(I, backward, 0)}
+			block[(i+1)%period] = blockAction{(i + 1) / period, Act(W, backward, 0)}
+			periods = max(periods, (i+1)/period)
 		}
 	}
-	return block, laps
+	return block, periods
 }
 
 // gcd returns the greatest common divisor of two positive numbers.

@@ -23,20 +23,10 @@ func Interleaved(p Params) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var w Builder
 	programs := make([][]Segment, t.ranks)
 	for rank := range programs {
-		forward := func(k int) { t.write(&w, F, rank, k) }
-		backward := func(k int) { t.write(&w, B, rank, k) }
-		warmup := min(2*(t.ranks-1-rank)+(t.depth-1)*t.group, t.steps)
-		both := func(k int) { forward(warmup + k); backward(k) }
-
-		steady := max(0, t.whole-warmup) // from here on the last, smaller group
-		w.steps(0, warmup, forward)
-		w.loop(0, steady, t.depth*t.group, t.group, both)
-		w.steps(steady, t.steps-warmup, both)
-		w.steps(t.steps-warmup, t.steps, backward)
-		programs[rank] = w.Program()
+		warmup := min(2*(t.ranks-1-rank)+(t.depth-1)*t.group, t.forwards)
+		programs[rank] = t.program(rank, delayed{F, 0}, delayed{B, warmup})
 	}
 	return p.plan(t.name, programs...), nil
 }
@@ -51,8 +41,8 @@ type table struct {
 	group        int
 	microbatches int
 	padded       int // microbatches with those that fill up the last group
-	steps        int // of the padded microbatches
-	whole        int // steps of the groups that are not the last, smaller one
+	forwards     int // of the padded microbatches
+	whole        int // forwards of the groups that are not the last, smaller one
 }
 
 // newTable returns the table for a rule with groups. The error says what is wrong
@@ -83,9 +73,38 @@ func newTable(p Params, rule string) (table, error) {
 	if rest := t.microbatches % t.group; rest > 0 && rest < ranks {
 		t.padded += t.group - rest
 	}
-	t.steps = t.padded * t.depth
+	t.forwards = t.padded * t.depth
 	t.whole = t.microbatches / t.group * t.group * t.depth
 	return t, nil
+}
+
+// delayed is a kind of action that comes so many slots later than the forward of the same number.
+type delayed struct {
+	kind  Kind
+	slots int
+}
+
+// program writes slot after slot. A slot has one action of each kind, as far as there are any,
+// and the last kind has the longest delay.
+func (t *table) program(rank int, kinds ...delayed) []Segment {
+	var w Builder
+	slot := func(i int) {
+		for _, d := range kinds {
+			if k := i - d.slots; k >= 0 && k < t.forwards {
+				t.write(&w, d.kind, rank, k)
+			}
+		}
+	}
+	full := kinds[len(kinds)-1].slots // from here on slots have all kinds
+	rest := max(full, t.whole)        // from here on forwards are of the last, smaller group, or over
+	for i := range full {
+		slot(i)
+	}
+	w.loop(full, rest, t.depth*t.group, t.group, slot)
+	for i := rest; i < t.forwards+full; i++ {
+		slot(i)
+	}
+	return w.Program()
 }
 
 // write writes the action of a kind with number k on a rank, where its microbatch is

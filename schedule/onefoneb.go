@@ -17,16 +17,14 @@ func OneFOneB(p Params) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var w Builder
 	programs := make([][]Segment, p.Placement.Ranks)
 	for rank, stages := range blocks {
 		warmup := min(p.Placement.Ranks-1-rank, p.Microbatches)
-		forward := func(i int) { w.forward(stages, i) }
-		backward := func(i int) { w.backward(stages, i) }
-		w.loop(0, warmup, 1, 1, forward)
-		w.loop(0, p.Microbatches-warmup, 1, 1, func(i int) { forward(warmup + i); backward(i) })
-		w.loop(p.Microbatches-warmup, p.Microbatches, 1, 1, backward)
-		programs[rank] = w.Program()
+		b := newCountingBuilder(p, stages...)
+		b.write(warmup, microbatch(stages, F)...)
+		b.write(p.Microbatches-warmup, microbatch(stages, F, B)...)
+		b.write(warmup, microbatch(stages, B)...)
+		programs[rank] = b.Program()
 	}
 	return p.plan("1f1b", programs...), nil
 }

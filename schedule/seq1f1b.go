@@ -31,14 +31,19 @@ func Seq1F1B(p Params) (*Plan, error) {
 	programs := make([][]Segment, ranks)
 	for rank, stages := range blocks {
 		warmup := min(ranks-2-rank+slices, microbatches)
-		ahead := func(i int) { w.forward(stages, i) }
-		back := func(i int) { w.backward(stages, inReverse(i, slices, microbatches)) }
-		both := func(i int) { ahead(warmup + i); back(i) }
-		turns := microbatches - warmup // all in whole sequences
-		w.loop(0, warmup, 1, 1, ahead)
-		w.loop(0, turns, slices, slices, both)
-		w.loop(turns, whole, slices, slices, back)
-		w.steps(whole, microbatches, back)
+		write := func(pattern []Action, mb int) {
+			for _, a := range pattern {
+				w.Append(a.Shift(mb))
+			}
+		}
+		forwards, backwards := microbatch(stages, F), microbatch(stages, B)
+		forward := func(i int) { write(forwards, i) }
+		backward := func(i int) { write(backwards, inReverse(i, slices, microbatches)) }
+		left := microbatches - warmup // forwards behind the first backward, all in whole sequences
+		w.loop(0, warmup, 1, 1, forward)
+		w.loop(0, left, slices, slices, func(i int) { forward(warmup + i); backward(i) })
+		w.loop(left, whole, slices, slices, backward)
+		w.loop(whole, microbatches, slices, slices, backward) // less than a sequence
 		programs[rank] = w.Program()
 	}
 	plan := p.plan("seq1f1b", programs...)

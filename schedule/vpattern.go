@@ -47,7 +47,7 @@ func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment
 		v.ranks[r] = vRank{
 			pattern: vPattern(pattern(r)),
 			actions: [vSteps]Action{Act(F, s0, 0), Act(F, s1, 0), Act(I, s1, 0), Act(I, s0, 0), Act(W, s1, 0), Act(W, s0, 0)},
-			tape:    newTape(p, s0, s1),
+			builder: newCountingBuilder(p, s0, s1),
 		}
 	}
 	for v.Begin(v); v.runPeriod(); v.Begin(v) {
@@ -55,13 +55,13 @@ func (p Params) followV(inFlight int, pattern func(rank int) [4]int) [][]Segment
 		v.Stop()
 		for r := range v.ranks {
 			me := &v.ranks[r]
-			me.tape.times(1+int(again), me.word...)
+			me.builder.write(1+int(again), me.word...)
 			me.word = me.word[:0]
 		}
 	}
 	programs := make([][]Segment, ranks)
 	for r := range v.ranks {
-		programs[r] = v.ranks[r].tape.Program()
+		programs[r] = v.ranks[r].builder.Program()
 	}
 	return programs
 }
@@ -101,7 +101,7 @@ type vee struct {
 type vRank struct {
 	pattern []int
 	actions [vSteps]Action // of each step
-	tape    *tape
+	builder *countingBuilder
 
 	slot   int         // what the pattern has before this slot is done or in the queue
 	queue  []vStep     // what comes next, in the order of the pattern

@@ -16,29 +16,10 @@ func ZB1P(p Params) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var w Builder
 	programs := make([][]Segment, t.ranks)
 	for rank := range programs {
-		forward := func(k int) { t.write(&w, F, rank, k) }
-		warmup := min((t.depth-1)*t.group+t.ranks-1-rank, t.steps)
-		slot := func(i int) {
-			if warmup+i < t.steps {
-				forward(warmup + i)
-			}
-			if i < t.steps {
-				t.write(&w, I, rank, i)
-			}
-			if i >= rank {
-				t.write(&w, W, rank, i-rank)
-			}
-		}
-
-		steady := max(rank, t.whole-warmup) // from here on the last, smaller group
-		w.steps(0, warmup, forward)
-		w.steps(0, rank, slot)
-		w.loop(rank, steady, t.depth*t.group, t.group, slot)
-		w.steps(steady, t.steps+rank, slot)
-		programs[rank] = w.Program()
+		warmup := min((t.depth-1)*t.group+t.ranks-1-rank, t.forwards)
+		programs[rank] = t.program(rank, delayed{F, 0}, delayed{I, warmup}, delayed{W, warmup + rank})
 	}
 	return p.plan(t.name, programs...), nil
 }

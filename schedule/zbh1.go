@@ -30,30 +30,15 @@ func (p Params) zeroBubble(name string, inFlight int) (*Plan, error) {
 	for r, stages := range blocks {
 		warmup := max(0, min(inFlight-1-r, 2*(ranks-1-r)))
 		putOff := inFlight - 1 - warmup
-		steady := max(0, p.Microbatches-(inFlight-1))
+		full := max(0, p.Microbatches-(inFlight-1))
 
-		t := newTape(p, stages...)
-		t.times(warmup, through(stages, F)...)
-		t.times(putOff, through(stages, F, I)...)
-		t.times(steady, through(stages, F, I, W)...)
-		t.times(warmup, through(stages, I, W)...)
-		t.times(putOff, through(stages, W)...)
-		programs[r] = t.Program()
+		b := newCountingBuilder(p, stages...)
+		b.write(warmup, microbatch(stages, F)...)
+		b.write(putOff, microbatch(stages, F, I)...)
+		b.write(full, microbatch(stages, F, I, W)...)
+		b.write(warmup, microbatch(stages, I, W)...)
+		b.write(putOff, microbatch(stages, W)...)
+		programs[r] = b.Program()
 	}
 	return p.plan(name, programs...), nil
-}
-
-// through returns the steps of one microbatch through stages in a row, kind after
-// kind.
-func through(stages []int, kinds ...Kind) []Action {
-	steps := make([]Action, 0, len(stages)*len(kinds))
-	for _, kind := range kinds {
-		for i := range stages {
-			if kind != F {
-				i = len(stages) - 1 - i
-			}
-			steps = append(steps, Act(kind, stages[i], 0))
-		}
-	}
-	return steps
 }

@@ -29,17 +29,17 @@ func ZBV(p Params) (*Plan, error) {
 		f0, i0, w0 := Act(F, s0, 0), Act(I, s0, 0), Act(W, s0, 0)
 		f1, i1, w1 := Act(F, s1, 0), Act(I, s1, 0), Act(W, s1, 0)
 
-		t := newTape(p, s0, s1)
-		t.times(2*(ranks-r)-1, f0)
-		t.times(r, f1, f0)
-		t.times(ranks-r, f1, i1, w1)
-		t.times(microbatches-(2*ranks-1-r), f0, i0, w0, f1, i1, w1)
-		t.times(ranks-1-r, i0, w0, f1, i1, w1)
-		t.times(r, i0, i1)
-		t.times(ranks-r, i0, w0)
-		t.times(r, w1)
-		t.times(r, w0)
-		programs[r] = t.Program()
+		b := newCountingBuilder(p, s0, s1)
+		b.write(2*(ranks-r)-1, f0)
+		b.write(r, f1, f0)
+		b.write(ranks-r, f1, i1, w1)
+		b.write(microbatches-(2*ranks-1-r), f0, i0, w0, f1, i1, w1)
+		b.write(ranks-1-r, i0, w0, f1, i1, w1)
+		b.write(r, i0, i1)
+		b.write(ranks-r, i0, w0)
+		b.write(r, w1)
+		b.write(r, w0)
+		programs[r] = b.Program()
 	}
 	return p.plan("zb-v", programs...), nil
 }

@@ -1,0 +1,116 @@
+package schedule
+
+import "slices"
+
+// loop calls write with from, from+1, ... up to and without to. A call writes what the call a
+// period before it wrote, with stride added to the microbatches, so whole periods are
+// written once and repeated.
+func (b *Builder) loop(from, to, period, stride int, write func(i int)) {
+	if repeat := (to - from) / period; repeat > 1 {
+		since := b.Len()
+		for i := from; i < from+period; i++ {
+			write(i)
+		}
+		b.Repeat(since, repeat-1, stride)
+		from += repeat * period
+	}
+	for i := from; i < to; i++ {
+		write(i)
+	}
+}
+
+// countingBuilder writes the program of a rank from the kinds and stages that come next. It
+// counts the microbatches itself, ascending: an F, I or W is of the first microbatch that its
+// stage has not run it for, and a B is I and W at once.
+//
+// Microbatches beyond those that run through a stage are counted and left out. So a rule that
+// needs a least number of them may count up to it: an order that works still works without
+// its last microbatches.
+type countingBuilder struct {
+	Builder
+	stages []int    // of the rank, ascending
+	next   []counts // by index in stages
+}
+
+// counts are the next microbatches of a stage, and the end of those that it runs.
+type counts struct{ f, i, w, end int }
+
+// newCountingBuilder returns the builder of a rank that runs these stages, ascending.
+func newCountingBuilder(p Params, stages ...int) *countingBuilder {
+	b := &countingBuilder{stages: stages, next: make([]counts, len(stages))}
+	for k, stage := range stages {
+		lo, hi := p.Placement.span(stage, p.Microbatches)
+		b.next[k] = counts{lo, lo, lo, hi}
+	}
+	return b
+}
+
+// counts returns the counts of an action's stage.
+func (b *countingBuilder) counts(a Action) *counts {
+	k, _ := slices.BinarySearch(b.stages, a.Stage())
+	return &b.next[k]
+}
+
+// count returns the next microbatch of an action's kind and stage, and counts n of them.
+func (b *countingBuilder) count(a Action, n int) (mb int) {
+	c := b.counts(a)
+	switch a.Kind() {
+	case F:
+		mb, c.f = c.f, c.f+n
+	case B:
+		mb, c.i, c.w = c.i, c.i+n, c.w+n
+	case I:
+		mb, c.i = c.i, c.i+n
+	case W:
+		mb, c.w = c.w, c.w+n
+	}
+	return mb
+}
+
+// write writes a pattern n times. Its actions are of microbatch 0. If n is more than 1, the
+// pattern has each of its kinds and stages equally often.
+func (b *countingBuilder) write(n int, pattern ...Action) {
+	if n < 1 || len(pattern) == 0 {
+		return
+	}
+	mbs := make([]int, len(pattern))
+	for i, a := range pattern {
+		mbs[i] = b.count(a, 1)
+	}
+	stride := b.count(pattern[0], n-1) - mbs[0]
+	whole, partial := n, 0 // the repeats that lack no microbatch, and with those that lack some
+	for i, a := range pattern {
+		if i > 0 {
+			b.count(a, n-1)
+		}
+		repeats := min(n, max(0, (b.counts(a).end-mbs[i]+stride-1)/stride))
+		whole, partial = min(whole, repeats), max(partial, repeats)
+	}
+	// In a joined pair the first action is of the later microbatch, so it is never left alone.
+	repeat := func(r int) {
+		for i, a := range pattern {
+			if mb := mbs[i] + r*stride; mb < b.counts(a).end {
+				b.Append(a.Shift(mb))
+			}
+		}
+	}
+	b.loop(0, whole, 1, stride, repeat)
+	for r := whole; r < partial; r++ {
+		repeat(r)
+	}
+}
+
+// microbatch returns the actions of one microbatch through stages in a row, kind after kind:
+// a pattern.
+func microbatch(stages []int, kinds ...Kind) []Action {
+	list := make([]Action, 0, len(stages)*len(kinds))
+	for _, kind := range kinds {
+		for i := range stages {
+			if kind != F {
+				i = len(stages) - 1 - i
+			}
+			list = append(list, Act(kind, stages[i], 0))
+		}
+	}
+	return list
+}
