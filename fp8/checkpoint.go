@@ -43,7 +43,7 @@ func (s *State) head() []byte {
 // a state of the same recipe and slots. After an error nothing has changed.
 func (s *State) UnmarshalBinary(data []byte) error {
 	head := s.head()
-	if err := s.ours(data, head); err != nil {
+	if err := s.checkHead(data, head); err != nil {
 		return err
 	}
 	if want := len(head) + 4*(len(s.scales)+len(s.history)); len(data) != want {
@@ -69,8 +69,8 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// ours reports whether data begins as a checkpoint of this state does.
-func (s *State) ours(data, head []byte) error {
+// checkHead reports whether data begins as a checkpoint of this state does.
+func (s *State) checkHead(data, head []byte) error {
 	const fixed = len(magic) + 1 + 4
 	if len(data) < fixed || string(data[:len(magic)]) != magic {
 		return fmt.Errorf("%w: these %d bytes are no checkpoint of one", ErrState, len(data))
@@ -85,17 +85,13 @@ func (s *State) ours(data, head []byte) error {
 		return fmt.Errorf("%w: the checkpoint is of the recipe %.200q, not %q", ErrState, recipe, s.recipe.text())
 	}
 	if string(data[:len(head)]) != string(head) {
-		return fmt.Errorf("%w: the checkpoint is of other tensors than these %d, of which the first is %q", ErrState, len(s.slots), s.first())
+		first := ""
+		if len(s.slots) > 0 {
+			first = s.slots[0].Name
+		}
+		return fmt.Errorf("%w: the checkpoint is of other tensors than these %d, of which the first is %q", ErrState, len(s.slots), first)
 	}
 	return nil
-}
-
-// first returns the name of the first slot, "" where there is none.
-func (s *State) first() string {
-	if len(s.slots) == 0 {
-		return ""
-	}
-	return s.slots[0].Name
 }
 
 // String returns both formats.

@@ -138,7 +138,7 @@ func TestStateWithoutHistory(t *testing.T) {
 	s := state(t, fp8.MXFP8{})
 	report, err := s.End([]fp8.Tally{{Amax: math.Float32bits(3), Saturated: 2, Least: 1, Greatest: 4}, {}, {}})
 	require.NoError(t, err)
-	require.Equal(t, uint64(2), report.Of(fp8.Input).Saturated)
+	require.Equal(t, uint64(2), report.Role(fp8.Input).Saturated)
 	require.False(t, s.Known(0))
 	require.Equal(t, []float32{1, 1, 1}, s.Scales())
 }

@@ -26,8 +26,8 @@ func (r *Report) add(role Role, t *Tally) {
 	c.Merge(*t)
 }
 
-// Of returns the counters of a role.
-func (r *Report) Of(role Role) Counters { return r.roles[role] }
+// Role returns the counters of a role.
+func (r *Report) Role(role Role) Counters { return r.roles[role] }
 
 // All iterates over the roles that have tensors.
 func (r *Report) All() iter.Seq2[Role, Counters] {

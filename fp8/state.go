@@ -92,9 +92,9 @@ func (s *State) End(tallies []Tally) (Report, error) {
 	return report, nil
 }
 
-// least is the least scale of a state: its reciprocal, by which codes are decoded, is
+// minScale is the least scale of a state: its reciprocal, by which codes are decoded, is
 // finite too.
-const least = 0x1p-126
+const minScale = 0x1p-126
 
 // roll takes the greatest magnitude of a step into the history of a slot.
 func (s *State) roll(slot int, latest float32) {
@@ -106,5 +106,5 @@ func (s *State) roll(slot int, latest float32) {
 		latest = slices.Max(past)
 	}
 	most := recipe.Format.of(s.slots[slot].Role).Max()
-	s.scales[slot] = max(least, ScaleOf(latest, float32(math.Ldexp(float64(most), -recipe.Margin)), 0, false))
+	s.scales[slot] = max(minScale, ScaleOf(latest, float32(math.Ldexp(float64(most), -recipe.Margin)), 0, false))
 }

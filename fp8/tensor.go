@@ -108,9 +108,9 @@ const (
 	moved
 )
 
-// Of returns a tensor of the given buffers, which it takes over; none stands for a half
+// NewTensor returns a tensor of the given buffers, which it takes over; none stands for a half
 // that is not wanted.
-func Of(shape Shape, rowwise, columnwise kernels.Buffer) Tensor {
+func NewTensor(shape Shape, rowwise, columnwise kernels.Buffer) Tensor {
 	return Tensor{Shape: shape, rowwise: rowwise, columnwise: columnwise, state: whole}
 }
 

@@ -50,7 +50,7 @@ func (p *place) tensor(t *testing.T, usage fp8.Usage) fp8.Tensor {
 			require.NoError(t, err)
 		}
 	}
-	return fp8.Of(shape, halves[0], halves[1])
+	return fp8.NewTensor(shape, halves[0], halves[1])
 }
 
 // Keep ends the other half at once.

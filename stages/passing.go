@@ -53,9 +53,9 @@ func (p *passing[T]) drop(mb batchctx.Microbatch[T]) {
 	clear(p.handles)
 }
 
-// dropUnder ends what is held while the step holds result, which may be the same
+// dropHolding ends what is held while the step holds result, which may be the same
 // tensor retained: a child that returns its input hands it on, and does not keep it.
-func (p *passing[T]) dropUnder(mb batchctx.Microbatch[T], result []T, none uint64) {
+func (p *passing[T]) dropHolding(mb batchctx.Microbatch[T], result []T, none uint64) {
 	held := 0
 	defer func() {
 		for i, h := range result[:held] {

@@ -96,15 +96,15 @@ func (r *recompute[T]) keep(mb batchctx.Microbatch[T], slot batchctx.Slot, h T) 
 func (r *recompute[T]) Backward(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	outer := mb.Access()
 	defer mb.SetAccess(outer)
-	if err := r.again(ctx, mb); err != nil {
+	if err := r.runForward(ctx, mb); err != nil {
 		return err
 	}
 	return r.inner.Backward(ctx, mb, gradOut, gradIn)
 }
 
-// again runs the forward in a Recompute pass, so that what it saves is there
+// runForward runs the forward in a Recompute pass, so that what it saves is there
 // for the backward, and leaves the access at the inner stage's.
-func (r *recompute[T]) again(ctx context.Context, mb batchctx.Microbatch[T]) error {
+func (r *recompute[T]) runForward(ctx context.Context, mb batchctx.Microbatch[T]) error {
 	defer func() {
 		clear(r.in)
 		r.out.abandon(mb)
@@ -113,9 +113,9 @@ func (r *recompute[T]) again(ctx context.Context, mb batchctx.Microbatch[T]) err
 		r.in[i] = mb.Take(batchctx.Slot(i + 1))
 	}
 	access := r.child(mb.Access())
-	again := access
-	again.Pass = batchctx.Recompute
-	mb.SetAccess(again)
+	recomputed := access
+	recomputed.Pass = batchctx.Recompute
+	mb.SetAccess(recomputed)
 	if err := r.inner.Forward(ctx, mb, r.in, r.out.open()); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ type splitRecompute[T any] struct {
 func (r *splitRecompute[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	outer := mb.Access()
 	defer mb.SetAccess(outer)
-	if err := r.again(ctx, mb); err != nil {
+	if err := r.runForward(ctx, mb); err != nil {
 		return err
 	}
 	return r.split.BackwardInput(ctx, mb, gradOut, gradIn)

@@ -151,14 +151,6 @@ func (l *link[T]) reads(own []Read) []Read {
 	return reads
 }
 
-// backwardInput runs I.
-func (l *link[T]) backwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
-	if l.split == nil { // it is frozen
-		return l.stage.Backward(ctx, mb, gradOut, gradIn)
-	}
-	return l.split.BackwardInput(ctx, mb, gradOut, gradIn)
-}
-
 // QuantizeWeights makes the copies of the stages in order.
 func (s *sequential[T]) QuantizeWeights(ctx context.Context, call batchctx.Quantization[T]) error {
 	for i := range s.links {
@@ -200,7 +192,7 @@ func (s *sequential[T]) Forward(ctx context.Context, mb batchctx.Microbatch[T], 
 		case i < last:
 			s.links[i-1].out.drop(mb)
 		default:
-			s.links[i-1].out.dropUnder(mb, out, 0)
+			s.links[i-1].out.dropHolding(mb, out, 0)
 		}
 		in = to
 	}
@@ -239,7 +231,7 @@ func (s *sequential[T]) backward(mb batchctx.Microbatch[T], gradOut, gradIn []T,
 		case i > first:
 			s.links[i+1].gradIn.drop(mb)
 		default:
-			s.links[i+1].gradIn.dropUnder(mb, gradIn, link.gradIn.none)
+			s.links[i+1].gradIn.dropHolding(mb, gradIn, link.gradIn.none)
 		}
 		gradOut = to
 	}
@@ -260,7 +252,10 @@ type splitSequential[T any] struct{ *sequential[T] }
 
 func (s *splitSequential[T]) BackwardInput(ctx context.Context, mb batchctx.Microbatch[T], gradOut, gradIn []T) error {
 	return s.backward(mb, gradOut, gradIn, func(l *link[T], gradOut, gradIn []T) error {
-		return l.backwardInput(ctx, mb, gradOut, gradIn)
+		if l.split == nil { // it is frozen
+			return l.stage.Backward(ctx, mb, gradOut, gradIn)
+		}
+		return l.split.BackwardInput(ctx, mb, gradOut, gradIn)
 	})
 }
 

@@ -88,7 +88,7 @@ func (b *block) forward(c *call, in, out []kernels.Buffer) {
 	if b.low.qkv != nil { // attention sees what is kept
 		kept := c.quantize(qkv, b.low.qkv, rows, fp8.Rowwise)
 		c.dequantize(qkv, &kept)
-		c.saveTensor(slotQKV, &kept)
+		c.saveTensor(batchctx.ByBackward, slotQKV, &kept)
 	}
 	attended, lse := c.alloc(class, x.N), c.saved(rows*b.heads)
 	c.attention(attended, lse, qkv, rows, b.heads)
@@ -109,7 +109,7 @@ func (b *block) forward(c *call, in, out []kernels.Buffer) {
 		wide = c.workspace(up.N)
 	} else if c.mb.Pass() != batchctx.Eval {
 		kept := c.quantize(up, b.low.up, rows, fp8.Rowwise)
-		c.saveTensor(slotUp, &kept)
+		c.saveTensor(batchctx.ByBackward, slotUp, &kept)
 	}
 	c.gelu(wide, up)
 	if b.low.up == nil {
@@ -155,7 +155,7 @@ func (b *block) mlpBackward(c *call, dy kernels.Buffer) kernels.Buffer {
 	}
 	b.down.backward(c, wide, operand{x: wide}, d, rows)
 	c.keep(slotGradOut, dy)
-	c.geluBackward(wide, up)
+	c.mb.Check(c.dev.GELUBackward(wide, wide, up))
 	c.endKept(slotUp, b.low.up, up)
 	d = b.up.gradient(c, gradient{dy: wide, slot: slotGradUp}, rows)
 

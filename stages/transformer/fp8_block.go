@@ -40,7 +40,8 @@ func (b *builder) inFP8(s *block, qkv, output, up, down *linear) stages.Stage[ke
 			grads:   b.quantity(name+".grad_output", fp8.GradOutput, l.out),
 		}
 	}
-	s.low.lines = b.lines()
+	scales := b.scales()
+	first := len(scales.slots)
 	qkv8, output8 := layer(qkv, ".attention.qkv"), layer(output, ".attention.output")
 	up8, down8 := layer(up, ".mlp.up"), layer(down, ".mlp.down")
 	wide := b.quantity(s.Name+".mlp.up.output", fp8.Output, up.out)
@@ -50,7 +51,7 @@ func (b *builder) inFP8(s *block, qkv, output, up, down *linear) stages.Stage[ke
 		s.low.qkv = &heads
 		output8.keepsInput = true
 	}
-	s.low.lines.end()
+	s.low.lines = lines{of: scales, first: first, count: len(scales.slots) - first}
 	b.measuring = append(b.measuring, &s.low.lines)
 	s.qkv, s.output, s.up, s.down = qkv8, output8, up8, down8
 	s.low.linears = []*fp8Linear{qkv8, output8, up8, down8}

@@ -17,7 +17,7 @@ type quantity struct {
 	key      uint64           // of its random draws
 	scales   *scales
 	line     int  // in the slab of the scales
-	again    bool // a weight that another copy of the model measures
+	repeated bool // a weight that another copy of the model measures
 }
 
 // shape returns the tensor of so many rows.
@@ -31,7 +31,7 @@ func (q *quantity) fill(x kernels.Buffer, rows int, counts bool) kernels.Quantiz
 	op := q.op
 	op.X, op.Rows, op.Cols = x, rows, q.cols
 	op.Scale = q.scales.slab.Scale(q.line)
-	if counts && !q.again {
+	if counts && !q.repeated {
 		op.Tally = q.scales.slab.Tally(q.line)
 	}
 	return op
@@ -49,7 +49,7 @@ func (c *call) quantize(x kernels.Buffer, q *quantity, rows int, usage fp8.Usage
 		op.Key = kernels.Key{Seed: c.mb.Seed(), Step: c.mb.Step(), Microbatch: c.mb.Global(), Op: q.key}
 	}
 	c.mb.Check(c.dev.Quantize(op))
-	return fp8.Of(shape, row, col)
+	return fp8.NewTensor(shape, row, col)
 }
 
 // half returns the buffer of a half, none where it is not in usage.
@@ -82,16 +82,11 @@ func (c *call) columnwise(t *fp8.Tensor) kernels.Quantized {
 	return half
 }
 
-// keepTensor releases the half that is not in usage.
-func (c *call) keepTensor(t *fp8.Tensor, usage fp8.Usage) {
-	row, col := t.Buffers()
-	c.mb.Check(t.Keep(c.mb, usage))
-	if usage&fp8.Rowwise == 0 {
-		c.disown(row)
-	}
-	if usage&fp8.Columnwise == 0 {
-		c.disown(col)
-	}
+// keepColumnwise releases the rowwise half.
+func (c *call) keepColumnwise(t *fp8.Tensor) {
+	row, _ := t.Buffers()
+	c.mb.Check(t.Keep(c.mb, fp8.Columnwise))
+	c.disown(row)
 }
 
 // release releases a tensor of the call.
@@ -102,12 +97,8 @@ func (c *call) release(t *fp8.Tensor) {
 	c.mb.Check(t.Release(c.mb))
 }
 
-// saveTensor hands the one half of a tensor over until the backward.
-func (c *call) saveTensor(slot batchctx.Slot, t *fp8.Tensor) {
-	c.saveTensorFor(batchctx.ByBackward, slot, t)
-}
-
-func (c *call) saveTensorFor(taker batchctx.Taker, slot batchctx.Slot, t *fp8.Tensor) {
+// saveTensor hands the one half of a tensor over to a later action.
+func (c *call) saveTensor(taker batchctx.Taker, slot batchctx.Slot, t *fp8.Tensor) {
 	row, col := t.Buffers()
 	c.mb.Check(t.Save(c.mb, taker, slot))
 	c.disown(row)

@@ -42,8 +42,8 @@ func (l *fp8Linear) forward(c *call, class memory.Class, x kernels.Buffer, slot 
 		C: y, Bias: l.bias, M: rows, N: l.out, K: l.in,
 	})
 	if l.keepsInput {
-		c.keepTensor(&low, fp8.Columnwise)
-		c.saveTensor(slot, &low)
+		c.keepColumnwise(&low)
+		c.saveTensor(batchctx.ByBackward, slot, &low)
 	} else {
 		c.release(&low)
 	}
@@ -101,10 +101,10 @@ func (l *fp8Linear) backward(c *call, dx kernels.Buffer, x operand, d gradient, 
 		c.release(&d.low)
 		return dx
 	}
-	c.keepTensor(&d.low, fp8.Columnwise)
+	c.keepColumnwise(&d.low)
 	if c.split.input {
-		c.saveTensorFor(batchctx.ByWeight, l.gradSlot, &d.low)
-		c.saveTensorFor(batchctx.ByWeight, l.inputSlot, &x.low)
+		c.saveTensor(batchctx.ByWeight, l.gradSlot, &d.low)
+		c.saveTensor(batchctx.ByWeight, l.inputSlot, &x.low)
 	} else {
 		l.weightProduct(c, &x.low, &d.low, rows)
 	}

@@ -36,9 +36,6 @@ type lines struct {
 	measured     bool // in this step, or in one that came to nothing
 }
 
-// end says that the last line was the block's last.
-func (l *lines) end() { l.count = len(l.of.slots) - l.first }
-
 // begin begins the block's part in a step. The measurements of a step that was never rolled,
 // because it failed, are forgotten.
 func (l *lines) begin() error {
@@ -49,16 +46,16 @@ func (l *lines) begin() error {
 	return nil
 }
 
-// lines begins the lines of a block on the builder's device.
-func (b *builder) lines() lines {
+// scales returns the scales of the builder's device.
+func (b *builder) scales() *scales {
 	for _, s := range b.byDevice {
 		if s.dev == kernels.Device(b.dev) {
-			return lines{of: s, first: len(s.slots)}
+			return s
 		}
 	}
 	s := &scales{dev: b.dev}
 	b.byDevice = append(b.byDevice, s)
-	return lines{of: s}
+	return s
 }
 
 // quantity adds a tensor with rows of so many elements.
@@ -69,11 +66,11 @@ func (b *builder) quantity(name string, role fp8.Role, cols int) quantity {
 		b.bySlot[name] = slot
 		b.slots = append(b.slots, fp8.Slot{Name: name, Role: role})
 	}
-	of := b.lines().of
+	of := b.scales()
 	of.slots = append(of.slots, slot)
 	return quantity{
 		name: name, cols: cols, encoding: b.cfg.FP8.Encoding(role), op: b.cfg.FP8.Quantize(role),
-		key: kernels.OpKey(name), scales: of, line: len(of.slots) - 1, again: known && role == fp8.Weight,
+		key: kernels.OpKey(name), scales: of, line: len(of.slots) - 1, repeated: known && role == fp8.Weight,
 	}
 }
 

@@ -378,14 +378,14 @@ func TestFP8Counts(t *testing.T) {
 	}
 	a, b := newHost(t), newHost(t)
 	want := report(false, []kernels.Compute{a, a})
-	require.NotZero(t, want.Of(fp8.Input).Underflowed)
+	require.NotZero(t, want.Role(fp8.Input).Underflowed)
 	require.Equal(t, want, report(true, []kernels.Compute{a, a, a}))
 	cfg.Dropout = 0
 	want = report(false, []kernels.Compute{a})
 	require.Equal(t, want, report(false, []kernels.Compute{a}, []kernels.Compute{b}), "two copies")
 	cfg.FP8Attention = true
 	attention := report(false, []kernels.Compute{a})
-	require.InEpsilon(t, want.Of(fp8.Input).Underflowed, attention.Of(fp8.Input).Underflowed, 0.05)
+	require.InEpsilon(t, want.Role(fp8.Input).Underflowed, attention.Role(fp8.Input).Underflowed, 0.05)
 }
 
 // TestFP8Unrolled: an update without the roll would never scale by a history.
@@ -409,7 +409,7 @@ func TestFP8Unrolled(t *testing.T) {
 		require.Positive(t, c.Least, role)
 		require.GreaterOrEqual(t, c.Greatest, c.Least, role)
 	}
-	require.Equal(t, 8, report.Of(fp8.Weight).Tensors)
+	require.Equal(t, 8, report.Role(fp8.Weight).Tensors)
 
 	_, err = r.Evaluate(context.Background(), 2, &source{dev, batch})
 	require.NoError(t, err)

@@ -25,8 +25,8 @@ type layer interface {
 	backward(c *call, dx kernels.Buffer, x operand, d gradient, rows int) kernels.Buffer
 	// trains reports whether weight or bias is not frozen.
 	trains(mb batchctx.Microbatch[kernels.Buffer]) bool
-	// contribute is W, from the input and the gradient of the output, in float32.
-	contribute(c *call, x, dy kernels.Buffer, rows int)
+	// weightGradients is W in float32, from the input and the gradient of the output.
+	weightGradients(c *call, x, dy kernels.Buffer, rows int)
 }
 
 // operand is the input of a layer, and in FP8 perhaps its columnwise half.
@@ -101,7 +101,7 @@ func (l *linear) input(c *call, slot batchctx.Slot, _ int) operand {
 func (l *linear) readsInput(c *call) bool { return !c.split.input && !c.mb.Frozen(l.weightUse) }
 
 func (l *linear) backward(c *call, dx kernels.Buffer, x operand, d gradient, rows int) kernels.Buffer {
-	l.contribute(c, x.x, d.dy, rows)
+	l.weightGradients(c, x.x, d.dy, rows)
 	if dx == (kernels.Buffer{}) {
 		dx = c.workspace(rows * l.in)
 	}
@@ -114,8 +114,8 @@ func (l *linear) trains(mb batchctx.Microbatch[kernels.Buffer]) bool {
 	return trains(mb, l.weightUse, l.biasUse)
 }
 
-// contribute adds xᵀ·dy and the column sums of dy to the gradients.
-func (l *linear) contribute(c *call, x, dy kernels.Buffer, rows int) {
+// weightGradients adds xᵀ·dy and the column sums of dy to the gradients.
+func (l *linear) weightGradients(c *call, x, dy kernels.Buffer, rows int) {
 	if g, accumulate := c.grad(l.weightUse); g != (kernels.Buffer{}) {
 		c.mb.Check(c.dev.MatMul(kernels.MatMul{A: x, B: dy, C: g, M: l.in, N: l.out, K: rows, TransA: true, Accumulate: accumulate}))
 	}
@@ -200,9 +200,4 @@ func (c *call) add(dst, src kernels.Buffer) {
 
 func (c *call) gelu(y, x kernels.Buffer) {
 	c.mb.Check(c.dev.GELU(y, x))
-}
-
-// geluBackward turns the gradient of gelu(x) into that of x.
-func (c *call) geluBackward(d, x kernels.Buffer) {
-	c.mb.Check(c.dev.GELUBackward(d, d, x))
 }

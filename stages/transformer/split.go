@@ -83,7 +83,7 @@ func (c *call) keep(slot batchctx.Slot, b kernels.Buffer) {
 // input and the gradient behind the dropout.
 func (c *call) droppedWeights(x, dy kernels.Buffer, l layer, d *dropout, rows int) {
 	dropped := c.dropoutBackward(dy, d)
-	l.contribute(c, x, dropped, rows)
+	l.weightGradients(c, x, dropped, rows)
 	c.freeDropped(dropped, dy)
 }
 
@@ -98,7 +98,7 @@ func (c *call) normedWeights(input, gradNorm, gradOut batchctx.Slot, n *norm, l 
 	y := c.workspace(x.N)
 	s := c.norm(y, x, n, rows)
 	if c.split.forWeight.has(gradOut) {
-		l.contribute(c, y, c.mb.Take(gradOut), rows)
+		l.weightGradients(c, y, c.mb.Take(gradOut), rows)
 		c.mb.End(gradOut)
 	}
 	c.free(y)

@@ -73,7 +73,7 @@ func (l *linear) quantize(x buffer, s fp8.Shape, usage fp8.Usage) (fp8.Tensor, e
 	if err == nil {
 		err = l.dev.Quantize(op)
 	}
-	return fp8.Of(s, halves[0], halves[1]), err
+	return fp8.NewTensor(s, halves[0], halves[1]), err
 }
 
 // QuantizeWeights makes the copies of the step.
