@@ -196,7 +196,7 @@ func (t *trainer) step(ctx context.Context) (job.Line, error) {
 	}
 	t.done++
 	nats, bytes := result.Losses[0].Value, int64(math.Round(result.Losses[0].Weight))
-	took := t.metrics.Stepped(t.done, result, nats, bytes)
+	took := t.metrics.FinishStep(t.done, result, nats, bytes)
 	t.metrics.FP8(result.Step, &met)
 	t.show(result, nats)
 	return job.Line{Step: t.done, Tokens: bytes, Loss: nats, Norm: result.GradNorm, LearningRate: float64(adam.LearningRate), Took: took}, nil
@@ -222,13 +222,13 @@ func (t *trainer) evaluate(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.metrics.Evaluated(result)
+		t.metrics.AddPeaks(result)
 		sums, weights = append(sums, result.Losses[0].Sum), append(weights, result.Losses[0].Weight)
 	}
 	mean, standard := metrics.Ratio(sums, weights)
 	if math.IsNaN(mean) || math.IsInf(mean, 0) {
 		return errors.New("the held-out loss is not a number: start again with a lower -lr")
 	}
-	t.metrics.Scored(metrics.Score{Known: true, Step: t.done, Loss: mean, Standard: standard})
+	t.metrics.AddScore(metrics.Score{Known: true, Step: t.done, Loss: mean, Standard: standard})
 	return nil
 }

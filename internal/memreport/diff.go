@@ -74,7 +74,10 @@ func (d *Diff) Add(log int, record *memlog.Record) error {
 	default:
 		pair := [2]*memlog.Record{&p.queue[0], &p.queue[0]}
 		pair[log] = record
-		p.compare(pair[0], pair[1])
+		if fields := differing(pair[0], pair[1]); fields != nil {
+			p.first = &Difference{Step: pair[0].Step, Rank: pair[0].Rank, Microbatch: pair[0].Microbatch, Record: p.compared, Fields: fields}
+		}
+		p.compared++
 		p.queue = p.queue[1:]
 		d.waiting--
 		if p.first != nil {
@@ -83,14 +86,6 @@ func (d *Diff) Add(log int, record *memlog.Record) error {
 		}
 	}
 	return nil
-}
-
-// compare compares two records that should be the same.
-func (p *pairing) compare(a, b *memlog.Record) {
-	if fields := differing(a, b); fields != nil {
-		p.first = &Difference{Step: a.Step, Rank: a.Rank, Microbatch: a.Microbatch, Record: p.compared, Fields: fields}
-	}
-	p.compared++
 }
 
 // differing returns the fields that differ of those that both records say.

@@ -101,30 +101,17 @@ func (r *rank) reservedFigure() report.Figure {
 
 // classesFigure plots the level by class.
 func (r *rank) classesFigure() report.Figure {
-	f := report.Figure{
+	list := r.columns.list
+	return report.Figure{
 		Title:   fmt.Sprintf("Live after a microbatch, rank %d", r.number),
 		Caption: "By class, stacked, without resident bytes." + r.many(),
 		X:       r.axis(), Y: bytesFromZero, Direct: true,
+		Series: report.ByClass(report.Area, len(list), func(i int, class memory.Class) report.Bucket {
+			b := report.Point(0, list[i].Classes[class]/float64(list[i].count()))
+			b.First, b.Last = float64(list[i].First.Record), float64(list[i].Last.Record)
+			return b
+		}),
 	}
-	for class := range memory.Class(memory.NumClasses) {
-		if class == memory.Resident {
-			continue
-		}
-		most := 0.0
-		s := report.Series{Name: class.String(), Mark: report.Area, Color: report.ClassColor(class)}
-		for i := range r.columns.list {
-			c := &r.columns.list[i]
-			mean := c.Classes[class] / float64(c.count())
-			most = max(most, mean)
-			b := report.Point(0, mean)
-			b.First, b.Last = float64(c.First.Record), float64(c.Last.Record)
-			s.Buckets = append(s.Buckets, b)
-		}
-		if most > 0 {
-			f.Series = append(f.Series, s)
-		}
-	}
-	return f
 }
 
 // spread plots the means of buckets on the band from their least to their most.

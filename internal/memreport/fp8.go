@@ -1,7 +1,6 @@
 package memreport
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -55,11 +54,6 @@ func (l *Log) precision(f *memlog.FP8) {
 	if f.GreatestScale > r.GreatestScale && f.GreatestScale <= math.MaxFloat64 { // a file may say anything
 		r.GreatestScale = f.GreatestScale
 	}
-}
-
-// sortedRoles returns the roles by name.
-func (l *Log) sortedRoles() []FP8 {
-	return slices.SortedFunc(slices.Values(l.roles), func(a, b FP8) int { return cmp.Compare(a.Role, b.Role) })
 }
 
 // elements is a number of elements as text.

@@ -118,18 +118,10 @@ func (p *peakOwners) sorted() []Owner {
 	return list
 }
 
-// ownersTable has a row for each owner, with a bar for its part of so many bytes.
 func ownersTable(title string, list []Owner, whole int64) report.Table {
-	t := report.Table{Title: title, Head: []string{"bytes", "buffers", "class", "owner"}, Lead: 3}
-	for _, o := range list {
-		name := "(no name)"
-		if o.Name != "" {
-			name = printable(o.Name)
-		}
-		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class, name})
-		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(whole, 1)))
-	}
-	return t
+	return report.OwnersTable(title, whole, len(list), func(i int) (name, class string, bytes int64, buffers int) {
+		return printable(list[i].Name), list[i].Class, list[i].Bytes, list[i].Buffers
+	})
 }
 
 // total returns the bytes of all owners.

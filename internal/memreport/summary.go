@@ -1,6 +1,9 @@
 package memreport
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Summary is what a log comes to. Sizes are bytes.
 type Summary struct {
@@ -61,7 +64,8 @@ type Planned struct {
 
 // Summary returns what the log comes to. More may be added afterwards.
 func (l *Log) Summary() *Summary {
-	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, Owners: l.owners.sorted(), FP8: l.sortedRoles()}
+	s := &Summary{Schema: 1, Form: l.form(), Records: l.records, Owners: l.owners.sorted(), FP8: slices.Clone(l.roles)}
+	slices.SortFunc(s.FP8, func(a, b FP8) int { return strings.Compare(a.Role, b.Role) })
 	for _, r := range l.sorted() {
 		s.Steps, s.Microbatches = max(s.Steps, r.steps), max(s.Microbatches, r.microbatches())
 		one := r.summary()

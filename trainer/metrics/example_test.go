@@ -46,7 +46,7 @@ func Example() {
 		if err := model.Update(transformer.AdamW{LearningRate: 0.01}, result, 1); err != nil {
 			log.Fatal(err)
 		}
-		run.Stepped(step+1, result, result.Losses[0].Value, 16*100)
+		run.FinishStep(step+1, result, result.Losses[0].Value, 16*100)
 	}
 	s := run.Summary()
 	fmt.Println("growth", s.Growth, "over", s.GrowthOver, "microbatches; learns:", *s.LossTrain < *s.LossTrainFirst)

@@ -73,7 +73,7 @@ func TestPageOfAFailedRun(t *testing.T) {
 		for step := range c.steps {
 			result, err := run.Step(func() (*runner.Result, error) { return &runner.Result{Ranks: make([]runner.RankResult, 3)}, nil })
 			require.NoError(t, err)
-			run.Stepped(step+1, result, 1, 1)
+			run.FinishStep(step+1, result, 1, 1)
 		}
 		_, err := run.Step(func() (*runner.Result, error) {
 			run.Hooks().Action(2, schedule.Act(schedule.F, 0, 0)) // and nothing is known of the others

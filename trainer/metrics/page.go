@@ -157,17 +157,9 @@ func (r *Run) actionsFigure() report.Figure {
 			units.Size(actions[0].classes[memory.Resident]) + "). Forwards (F) save for the backwards (" + backwards + ") of the same " +
 			"microbatch, which release all of it. The number is the stage." + words
 	}
-	for class := range memory.Class(memory.NumClasses) {
-		series, most := report.Series{Name: class.String(), Mark: report.Bars, Color: report.ClassColor(class)}, int64(0)
-		for i, a := range actions {
-			bytes := a.classes[class]
-			most = max(most, bytes)
-			series.Buckets = append(series.Buckets, report.Point(float64(i), float64(bytes)))
-		}
-		if most > 0 && class != memory.Resident {
-			f.Series = append(f.Series, series)
-		}
-	}
+	f.Series = report.ByClass(report.Bars, len(actions), func(i int, class memory.Class) report.Bucket {
+		return report.Point(float64(i), float64(actions[i].classes[class]))
+	})
 	return f
 }
 
@@ -232,13 +224,15 @@ func (r *Run) lossFigure() report.Figure {
 // ownersTable names who has what at the peak of the rank that had most.
 func (r *Run) ownersTable() report.Table {
 	rank, words := r.focus()
-	t := report.Table{Title: "Owners at the peak, without the model." + words, Head: []string{"bytes", "buffers", "class", "owner"}, Lead: 3}
 	list := slices.SortedFunc(slices.Values(rank.owners), func(a, b memory.PeakOwner) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	for _, o := range list[:min(len(list), shownOwners)] {
-		t.Rows = append(t.Rows, []string{units.Exactly(o.Bytes), units.Count(int64(o.Buffers)), o.Class.String(), o.Name})
-		t.Shares = append(t.Shares, float64(o.Bytes)/float64(max(list[0].Bytes, 1)))
+	list = list[:min(len(list), shownOwners)]
+	whole := int64(0)
+	if len(list) > 0 {
+		whole = list[0].Bytes
 	}
-	return t
+	return report.OwnersTable("Owners at the peak, without the model."+words, whole, len(list), func(i int) (name, class string, bytes int64, buffers int) {
+		return list[i].Name, list[i].Class.String(), list[i].Bytes, list[i].Buffers
+	})
 }
 
 // lossTable is the plot of the losses in numbers.

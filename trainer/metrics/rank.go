@@ -40,14 +40,6 @@ type sample struct {
 	start, end time.Time // end is when its call had returned: the next action began, or the microbatch had ended
 }
 
-func newRank() rank {
-	return rank{live: report.NewEnvelope(buckets), peaks: report.NewEnvelope(buckets), actions: make([]sample, 0, lastActions), owners: make([]memory.PeakOwner, 0, mostOwners)}
-}
-
-func (r *rank) begin(book memory.Book) {
-	r.book, r.model = book, book.Live()
-}
-
 // own adds an owner at the peak.
 func (r *rank) own(o memory.PeakOwner) {
 	if len(r.owners) < cap(r.owners) {
@@ -91,13 +83,6 @@ func (r *rank) microbatch(s *memory.Sample) {
 	r.live.Add(float64(r.microbatches), float64(s.Live))
 	r.peaks.Add(float64(r.microbatches), float64(s.Peak))
 	r.microbatches++
-}
-
-// rise takes in the peak of a step.
-func (r *rank) rise(result *runner.RankResult) {
-	if result.Peak > r.peak.Total() {
-		r.peak = result.PeakClasses
-	}
 }
 
 // lastFew returns the last actions, the oldest first.

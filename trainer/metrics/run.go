@@ -91,7 +91,10 @@ func New(ranks int) *Run {
 		allocations: make([]uint64, 0, lastMeasures), log: memlog.New(io.Discard),
 	}
 	for range ranks {
-		r.ranks = append(r.ranks, newRank())
+		r.ranks = append(r.ranks, rank{
+			live: report.NewEnvelope(buckets), peaks: report.NewEnvelope(buckets),
+			actions: make([]sample, 0, lastActions), owners: make([]memory.PeakOwner, 0, mostOwners),
+		})
 	}
 	return r
 }
@@ -101,7 +104,7 @@ func New(ranks int) *Run {
 func (r *Run) Begin(cfg Config) {
 	r.Config = cfg
 	for i := range r.ranks {
-		r.ranks[i].begin(cfg.Spaces[i])
+		r.ranks[i].book, r.ranks[i].model = cfg.Spaces[i], cfg.Spaces[i].Live()
 	}
 	if cfg.Log != nil {
 		r.log = memlog.New(cfg.Log)
@@ -170,7 +173,7 @@ func (r *Run) Step(step func() (*runner.Result, error)) (*runner.Result, error) 
 	}
 	runtime.ReadMemStats(&r.heap)
 	r.mallocs = r.heap.Mallocs - r.mallocs
-	r.Evaluated(result)
+	r.AddPeaks(result)
 	return result, nil
 }
 
@@ -182,17 +185,19 @@ func (r *Run) Fail(err error) {
 	}
 }
 
-// Evaluated takes in what was live in an evaluation.
-func (r *Run) Evaluated(result *runner.Result) {
+// AddPeaks takes the peaks of a step or an evaluation into account.
+func (r *Run) AddPeaks(result *runner.Result) {
 	for i := range result.Ranks {
-		r.ranks[i].rise(&result.Ranks[i])
+		if of := &result.Ranks[i]; of.Peak > r.ranks[i].peak.Total() {
+			r.ranks[i].peak = of.PeakClasses
+		}
 	}
 }
 
-// Stepped ends the step that Step has run: the weights were updated, and have seen so many
+// FinishStep ends the step that Step has run: the weights were updated, and have seen so many
 // steps. The loss is that of the weights before, over so many tokens. It returns how long
 // the step took, the update included.
-func (r *Run) Stepped(step int, result *runner.Result, loss float64, tokens int64) time.Duration {
+func (r *Run) FinishStep(step int, result *runner.Result, loss float64, tokens int64) time.Duration {
 	took := time.Since(r.begin)
 	if r.steps == 0 {
 		r.losses[0] = loss
@@ -215,8 +220,8 @@ func (r *Run) Stepped(step int, result *runner.Result, loss float64, tokens int6
 	return took
 }
 
-// Scored adds an evaluation.
-func (r *Run) Scored(s Score) {
+// AddScore adds an evaluation.
+func (r *Run) AddScore(s Score) {
 	if !r.scores[0].Known {
 		r.scores[0] = s
 	}
