@@ -25,7 +25,7 @@ var small = trainee{
 // is there to the byte, and clearing by hand frees it and leaves its scales.
 func TestLending(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, tellLending(t.Context(), &small, true, &out))
+	require.NoError(t, printLending(t.Context(), &small, true, &out))
 	var all []lent
 	require.NoError(t, json.Unmarshal(out.Bytes(), &all))
 	require.Len(t, all, 4)

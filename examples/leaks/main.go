@@ -51,9 +51,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if *lend {
 		size := lendSize
 		size.microbatches = *microbatches
-		err = tellLending(ctx, &size, *asJSON, stdout)
+		err = printLending(ctx, &size, *asJSON, stdout)
 	} else {
-		err = tell(ctx, *microbatches, *folder, *asJSON, stdout)
+		err = printGuards(ctx, *microbatches, *folder, *asJSON, stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "leaks:", err)
@@ -68,8 +68,8 @@ func given(flags *flag.FlagSet, name string) (there bool) {
 	return there
 }
 
-// tellLending measures how memory can be lent and prints what came out.
-func tellLending(ctx context.Context, t *trainee, asJSON bool, w io.Writer) error {
+// printLending measures how memory can be lent and prints what came out.
+func printLending(ctx context.Context, t *trainee, asJSON bool, w io.Writer) error {
 	all, err := t.lending(ctx)
 	if err != nil {
 		return err
@@ -89,8 +89,8 @@ func printJSON(w io.Writer, v any) error {
 // mostMicrobatches keeps what the leaks come to below what an arena holds.
 const mostMicrobatches = 16384
 
-// tell measures every guard and prints what came out.
-func tell(ctx context.Context, microbatches int, folder string, asJSON bool, w io.Writer) error {
+// printGuards measures every guard and prints what came out.
+func printGuards(ctx context.Context, microbatches int, folder string, asJSON bool, w io.Writer) error {
 	if folder != "" {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
