@@ -53,27 +53,28 @@ type Proof struct {
 // proof means nothing where there is an error.
 func Prove(plan *schedule.Plan, capacity int) (Proof, error) {
 	c := &Checker{Name: plan.Name}
-	c.prove(plan, capacity)
-	if c.Plan == nil {
-		return Proof{}, c.Err()
-	}
-	return Proof{c.actions(), c.visited, c}, c.Err()
-}
-
-// prove finds what is wrong with a plan.
-func (c *Checker) prove(plan *schedule.Plan, capacity int) {
 	c.CheckShape(plan)
 	if capacity < schedule.Unlimited {
 		c.plain(Malformed, -1, "A link cannot hold %d messages; give it 0 or more, or %d for any number.", capacity, schedule.Unlimited)
 	}
 	c.Programs(plan)
-	if c.Plan == nil || c.lost {
-		return
+	err := c.Finish(capacity)
+	if c.Plan == nil {
+		return Proof{}, err
 	}
-	c.progress(capacity)
-	if c.Marked {
-		c.drops(len(c.Faults) == 0)
+	return Proof{c.actions(), c.visited, c}, err
+}
+
+// Finish goes on from Programs: it finds ranks that wait for ever, and faults of drops. The
+// error has all faults that were found.
+func (c *Checker) Finish(capacity int) error {
+	if c.Plan != nil && !c.lost {
+		c.progress(capacity)
+		if c.Marked {
+			c.drops(len(c.Faults) == 0)
+		}
 	}
+	return c.Err()
 }
 
 // Programs finds what is wrong with a plan that fits together, but for ranks that wait

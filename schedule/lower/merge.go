@@ -181,15 +181,24 @@ func withKind(a schedule.Action, kind schedule.Kind) schedule.Action {
 // rewritten returns the plan with every body as the function returns it, without drops.
 // Segments whose body comes out empty are gone.
 func rewritten(p *schedule.Plan, rewrite func(body []schedule.Action) []schedule.Action) *schedule.Plan {
-	bare := withoutDrops(p).Flat()
+	bare := withoutDrops(p)
 	for rank, program := range bare.Programs {
-		kept := program[:0]
-		for _, s := range program {
-			if s.Body = rewrite(s.Body); len(s.Body) > 0 {
-				kept = append(kept, s)
-			}
-		}
-		bare.Programs[rank] = kept
+		bare.Programs[rank] = rewriteSegments(program, rewrite)
 	}
 	return bare
+}
+
+func rewriteSegments(segments []schedule.Segment, rewrite func(body []schedule.Action) []schedule.Action) []schedule.Segment {
+	kept := segments[:0]
+	for _, s := range segments {
+		if s.Inner != nil {
+			s.Inner = rewriteSegments(s.Inner, rewrite)
+		} else {
+			s.Body = rewrite(s.Body)
+		}
+		if len(s.Body)+len(s.Inner) > 0 {
+			kept = append(kept, s)
+		}
+	}
+	return kept
 }

@@ -1,6 +1,7 @@
 package lower_test
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -20,6 +21,8 @@ func rewrite(t require.TestingT, p *schedule.Plan, pass func(*schedule.Plan) *sc
 	got := pass(p)
 	require.Equal(t, before, plantest.Text(t, p), "the plan was changed")
 	require.Equal(t, plantest.Lists(pass(plantest.Expand(p))), plantest.Lists(got))
+	nested := plantest.Nested(p, rand.New(rand.NewPCG(*plantest.Seed, 0)))
+	require.Equal(t, plantest.Lists(got), plantest.Lists(pass(nested)), "seed %d", *plantest.Seed)
 	require.NoError(t, check.Plan(got))
 	return got
 }
@@ -112,6 +115,19 @@ func TestRewrites(t *testing.T) {
 			return whole
 		})
 	})
+}
+
+// TestRewritesKeepLoops rewrites a program that is a loop of loops.
+func TestRewritesKeepLoops(t *testing.T) {
+	p, err := schedule.ZB1P(schedule.Params{Placement: schedule.Looped(64, 256), Microbatches: 1000})
+	require.NoError(t, err)
+	unsplit, err := lower.Unsplit(p, slices.Repeat([]bool{true}, 256))
+	require.NoError(t, err)
+	for _, got := range []*schedule.Plan{p, unsplit, lower.Split(unsplit), lower.Computations(p)} {
+		for rank, program := range got.Programs {
+			require.True(t, slices.ContainsFunc(program, func(s schedule.Segment) bool { return s.Inner != nil }), "rank %d", rank)
+		}
+	}
 }
 
 func TestRewritesOfDisorder(t *testing.T) {

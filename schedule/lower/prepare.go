@@ -42,14 +42,14 @@ func Prepare(plan *schedule.Plan, p Passes) (*schedule.Plan, error) {
 	}
 	c := programs(plan)
 	if len(c.Faults) > 0 {
-		return nil, check.Plan(plan) // with the faults between ranks
+		return nil, c.Finish(schedule.Unlimited) // with the faults between ranks
 	}
 	prepared, err := p.apply(plan, c.Transfers)
 	if err == nil {
 		err = check.Links(prepared, p.Capacity)
 	}
 	if err != nil {
-		if invalid := check.Plan(plan); invalid != nil {
+		if invalid := c.Finish(schedule.Unlimited); invalid != nil {
 			return nil, invalid
 		}
 		return nil, err

@@ -42,7 +42,7 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	}
 	c := programs(plan)
 	if len(c.Faults) > 0 || c.Transfers || c.Marked {
-		if err := check.Plan(plan); err != nil {
+		if err := c.Finish(schedule.Unlimited); err != nil {
 			return nil, err
 		}
 	}
@@ -51,7 +51,7 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 	}
 	lowered, err := transfer(plan, capacity)
 	if err != nil {
-		if invalid := check.Plan(plan); invalid != nil { // ranks that wait for ever stop the clock
+		if invalid := c.Finish(schedule.Unlimited); invalid != nil { // ranks that wait for ever stop the clock
 			return nil, invalid
 		}
 	}
@@ -61,20 +61,12 @@ func Transfers(plan *schedule.Plan, capacity int) (*schedule.Plan, error) {
 // Computations returns the plan without its transfers, for other links than it was lowered
 // for. Drops that it had are forgotten.
 func Computations(plan *schedule.Plan) *schedule.Plan {
-	bare := withoutDrops(plan).Flat()
+	bare := rewritten(plan, func(body []schedule.Action) []schedule.Action {
+		return slices.DeleteFunc(body, func(a schedule.Action) bool {
+			return a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB || a.Kind() == schedule.WaitF || a.Kind() == schedule.WaitB
+		})
+	})
 	bare.Capacity = 0
-	for rank, program := range bare.Programs {
-		kept := program[:0]
-		for _, s := range program {
-			s.Body = slices.DeleteFunc(s.Body, func(a schedule.Action) bool {
-				return a.Kind() >= schedule.SendF && a.Kind() <= schedule.RecvB || a.Kind() == schedule.WaitF || a.Kind() == schedule.WaitB
-			})
-			if len(s.Body) > 0 {
-				kept = append(kept, s)
-			}
-		}
-		bare.Programs[rank] = kept
-	}
 	return bare
 }
 
