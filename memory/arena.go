@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -23,16 +21,14 @@ type ArenaConfig struct {
 	// Align is the alignment of every buffer in bytes, a power of two up to
 	// 4096. 0 means 64, a cache line.
 	Align int64
-	// RedZone is a number of bytes behind every buffer that no layout places, which in a
-	// build with -tags invariants nobody may write and which the release of the buffer
-	// examines. Without the tag, and below a Capacity of 1 MiB, there is none. The bytes that
-	// alignment leaves are always examined.
+	// RedZone is the number of guard bytes behind every buffer that no layout places. A build
+	// with -tags invariants examines them as the buffer is released, together with the padding
+	// of the alignment. Without the tag, and below a Capacity of 1 MiB, there are none.
 	RedZone int64
-	// Pages supplies the pages of planned steps, and takes back those that are
-	// released. nil is System{}.
+	// Pages supplies and discards the pages of planned steps. nil is System{}.
 	Pages Pager
-	// Range is the range itself where the processor cannot read it: memory of another
-	// device. nil is the processor's own memory. Capacity is then rounded up to its pages,
+	// Range is memory of another device, which the processor cannot read. nil is the
+	// processor's own memory. Capacity is then rounded up to its pages,
 	// Pages is not asked, and a build with -tags invariants examines no bytes.
 	Range Range
 }
@@ -65,11 +61,11 @@ func (c ArenaConfig) Validate() error {
 // Arena is not for concurrent use. Close gives the range back; an Arena that is dropped
 // without Close keeps it until the process ends.
 //
-// Placement is deterministic. Under a layout (Lay) the start of the range is the
-// step's, a buffer is base plus offset, and its release is a count and a generation. Else
-// buffers of class [Resident] go to the highest free address that fits, all others to the
-// lowest. A buffer that lives as long as the model therefore never stands between the buffers of a
-// step, and a step that repeats is placed the same way. Scopes (AllocIn) take whole pages
+// Placement is deterministic. Under a layout (Lay) the start of the range belongs
+// to the step, and a buffer lies at base plus offset. Without a layout, buffers of class
+// [Resident] go to the highest free address that fits, all others to the lowest. A buffer that
+// lives as long as the model therefore never lies between the buffers of a step, and a step
+// that repeats is placed the same way. Scopes (AllocIn) take whole pages
 // from the top. A buffer is never placed over one that was not released.
 //
 // Sizes in the book are those that were asked for. Rounding up to the alignment
@@ -86,7 +82,7 @@ func (c ArenaConfig) Validate() error {
 type Arena struct {
 	pages    pages
 	pager    Pager
-	far      Range // nil where pages has the range
+	far      Range // nil if pages has the range
 	page     int64 // bytes of a page
 	capacity int64
 	align    int64
@@ -95,28 +91,28 @@ type Arena struct {
 
 	slots  []slot // slot 0 stays empty, under a generation that no handle to it has
 	unused uint32 // the last released slot, or noSlot; a list through slot.next
-	number uint32 // is in every handle; drawn at random, so that hardly ever two arenas have the same
+	number uint32 // is in every handle; random, so that two arenas hardly ever have the same
 	free   spans
 
-	// Bytes below low and from high on were touched at some time, those between
-	// never. low <= high.
+	// The bytes below low and from high on were touched at some time, those in between never.
+	// low <= high.
 	low, high int64
 
 	meter    Meter
 	laid     laid
-	climb    climb
+	peak     peakWatch
 	regions  [NumScopes]region
-	released int   // regions whose pages were handed back
-	saved    saved // what was written of them
+	released int   // number of regions whose pages are released
+	saved    saved // the contents that were written
 }
 
-// noSlot is beyond every slot.
+// noSlot is greater than every index of a slot.
 const noSlot = math.MaxUint32
 
 // slot is the place of one buffer, and then of another one. A slot is live
 // while it has references, and its generation is in one handle at most.
 type slot struct {
-	off, bytes  int64 // where it lies, and the size that was asked for
+	off, bytes  int64 // its offset, and the size that was requested
 	plain, held int64
 	serial      uint64
 	mark        uint64 // of a buffer that a layout placed, 0 of any other
@@ -124,7 +120,7 @@ type slot struct {
 	next        uint32 // the unused slot below this one in the list
 	class       Class
 	scope       Scope // of a Lasting class, StepScope of any other
-	birth       int32 // of the layout, where mark is not 0; else the place
+	birth       int32 // its index in the layout; the place if mark is 0
 }
 
 var (
@@ -175,11 +171,11 @@ func (a *Arena) padded(bytes int64) int64 { return (bytes + a.align - 1) &^ (a.a
 // paged rounds a size up to whole pages.
 func (a *Arena) paged(bytes int64) int64 { return (bytes + a.page - 1) &^ (a.page - 1) }
 
-// footprint returns the bytes of the range that a buffer covers where no layout places it.
+// footprint returns the bytes of the range that a buffer covers if no layout places it.
 func (a *Arena) footprint(bytes int64) int64 { return a.padded(bytes + a.red) }
 
 // Alloc returns a buffer with one plain reference, the caller's. Its content is
-// undefined. The error wraps ErrOutOfMemory where no gap is large enough, and
+// undefined. The error wraps ErrOutOfMemory if no gap is large enough, and
 // ErrClosed after Close; a size below 1 and an unknown class are errors.
 func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	l, i := &a.laid, a.unused
@@ -191,8 +187,8 @@ func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	if b.Class != class || b.Bytes != bytes || b.free != l.marks {
 		return a.allocSlow(class, bytes)
 	}
-	// The layout has just this buffer here, and its place was free when last the same
-	// buffers were live: nothing is in the way. This is enter, written out.
+	// The layout has exactly this buffer next, and its place was free when the same buffers were
+	// live before. The following lines are enter, inlined by hand.
 	mark := b.mark
 	l.next = n + 1
 	l.marks += mark
@@ -203,7 +199,7 @@ func (a *Arena) Alloc(class Class, bytes int64) (Handle, error) {
 	return Handle{i, s.generation, a.number}, nil
 }
 
-// allocSlow is Alloc for all that is not just what a layout has next.
+// allocSlow handles every allocation that is not exactly the next one of the layout.
 func (a *Arena) allocSlow(class Class, bytes int64) (Handle, error) {
 	switch {
 	case bytes <= 0 || int(class) >= NumClasses || a.closed:
@@ -213,7 +209,7 @@ func (a *Arena) allocSlow(class Class, bytes int64) (Handle, error) {
 	case a.laid.layout == nil || class == Resident:
 		return a.fit(class, bytes)
 	}
-	return a.examine(class, bytes)
+	return a.allocPlanned(class, bytes)
 }
 
 // fit places a buffer in the first gap that has room.
@@ -247,7 +243,7 @@ func (a *Arena) fit(class Class, bytes int64) (Handle, error) {
 			return Handle{}, err
 		}
 	}
-	if a.laid.most > 0 { // pages were handed back, perhaps some of these
+	if a.laid.most > 0 { // pages were discarded, perhaps some of these
 		if err := a.commit(off, off+size); err != nil {
 			a.free.give(off, size)
 			return Handle{}, fmt.Errorf("%w: the system does not commit %d bytes: %w", ErrOutOfMemory, size, err)
@@ -304,6 +300,27 @@ func (a *Arena) touch(class Class, off, size int64) error {
 	return nil
 }
 
+// reserve reserves the range, in far if it is given.
+func (a *Arena) reserve(far Range) (err error) {
+	if far == nil {
+		a.pages, err = reserve(int(a.capacity))
+		return err
+	}
+	if a.page = far.Page(); a.page < maxAlign || bits.OnesCount64(uint64(a.page)) != 1 {
+		return fmt.Errorf("a page of %d bytes, want a power of two from %d on", a.page, maxAlign)
+	}
+	a.far, a.capacity = far, a.paged(a.capacity)
+	return far.Reserve(a.capacity)
+}
+
+// commit makes the bytes from low to high usable.
+func (a *Arena) commit(low, high int64) error {
+	if a.far != nil && low < high {
+		return a.far.Commit(low, high)
+	}
+	return a.pages.commit(low, high)
+}
+
 // refusal says why Alloc returns no buffer.
 func (a *Arena) refusal(class Class, bytes int64) error {
 	switch {
@@ -318,46 +335,7 @@ func (a *Arena) refusal(class Class, bytes int64) error {
 		ErrOutOfMemory, bytes, class, a.meter.live, a.capacity, a.free.largest())
 }
 
-// Data returns a view of exactly the bytes of the buffer. The view is released with
-// the buffer: code that uses it after the last Release reads and writes somebody
-// else's bytes, after Close the process faults.
-func (a *Arena) Data(h Handle) ([]byte, error) {
-	s := a.lookup(h)
-	if s == nil {
-		return nil, a.missing("data", h)
-	}
-	if a.released > 0 && a.regions[s.scope].released {
-		return nil, a.withoutPages("data", h, s)
-	}
-	if a.far != nil {
-		return nil, fmt.Errorf("%w: data of handle %v (%s, %d bytes)", ErrFar, h, s.class, s.bytes)
-	}
-	return a.pages.mem[s.off : s.off+s.bytes : s.off+s.bytes], nil
-}
-
-// Hash returns a hash of the buffer's contents and size.
-func (a *Arena) Hash(h Handle) (uint64, error) {
-	s := a.lookup(h)
-	if s == nil {
-		return 0, a.missing("hash", h)
-	}
-	data, err := a.contents(s)
-	sum := sha256.Sum256(data)
-	return binary.LittleEndian.Uint64(sum[:]), err
-}
-
-// contents returns a view of the bytes of a buffer, or a copy where its range is far.
-func (a *Arena) contents(s *slot) ([]byte, error) {
-	if a.far == nil {
-		return a.pages.mem[s.off : s.off+s.bytes], nil
-	}
-	data := make([]byte, s.bytes)
-	_, err := a.far.ReadAt(data, s.off)
-	return data, err
-}
-
-// Close releases every buffer, Resident ones too, and gives the range back to the
-// system. Afterwards Alloc returns ErrClosed and every handle is stale. A second
+// Close frees every buffer, Resident ones too, and returns the range to the system. Afterwards Alloc returns ErrClosed and every handle is stale. A second
 // Close does nothing.
 func (a *Arena) Close() error {
 	if a.closed {
@@ -368,10 +346,14 @@ func (a *Arena) Close() error {
 			a.take(uint32(i), s)
 		}
 	}
-	a.laid, a.climb, a.regions, a.released, a.saved = laid{}, climb{}, [NumScopes]region{}, 0, saved{}
+	a.laid, a.peak, a.regions, a.released, a.saved = laid{}, peakWatch{}, [NumScopes]region{}, 0, saved{}
 	a.closed = true
 	a.low, a.high = 0, a.capacity
-	if err := a.release(); err != nil {
+	release := a.pages.release
+	if a.far != nil {
+		release = a.far.Release
+	}
+	if err := release(); err != nil {
 		return fmt.Errorf("memory: close of an arena of %d bytes: %w", a.capacity, err)
 	}
 	return nil

@@ -7,13 +7,192 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
+	"strings"
 )
 
-// saved is what ReleasePages wrote and RestorePages reads back: the bytes of buffers,
-// one after the other.
+// region is the part of the range that belongs to a resident scope: extents of whole pages, with
+// buffers within them. Weights has no extents: its buffers lie one below the other at the top
+// of the range.
+type region struct {
+	extents  []extent
+	free     spans // within the extents; of Weights, its gaps while it is released
+	live     int64 // bytes of the scope's buffers
+	released bool
+}
+
+// extent is a run of pages of one region.
+type extent struct {
+	span
+	guard int64 // protected bytes on either side, under -tags invariants
+}
+
+// outer returns the extent with its guards.
+func (e extent) outer() span { return span{e.off - e.guard, e.size + 2*e.guard} }
+
+// slab is the smallest extent of Metadata in bytes, so that its small tables lie together.
+const slab = 64 << 10
+
+// AllocIn returns a buffer of class Resident on pages of its scope, with one plain
+// reference, the caller's. Its content is undefined. Alloc of class Resident is AllocIn
+// of Weights. The errors are those of Alloc.
+func (a *Arena) AllocIn(scope Scope, bytes int64) (Handle, error) {
+	return a.allocIn(scope, Resident, bytes)
+}
+
+// allocIn is AllocIn for any Lasting class.
+func (a *Arena) allocIn(scope Scope, class Class, bytes int64) (Handle, error) {
+	switch {
+	case scope == StepScope || int(scope) >= NumScopes:
+		return Handle{}, fmt.Errorf("memory: AllocIn of %d bytes in scope %s: want a resident scope", bytes, scope)
+	case bytes <= 0 || bytes > a.capacity || a.closed:
+		return Handle{}, a.refusal(class, bytes)
+	case scope == Weights:
+		return a.fit(Resident, bytes)
+	}
+	r := &a.regions[scope]
+	if r.released {
+		return Handle{}, fmt.Errorf("%w: AllocIn of %d bytes in scope %s: RestorePages first", ErrReleased, bytes, scope)
+	}
+	size := a.footprint(bytes)
+	off, ok := r.free.takeLow(size)
+	if !ok {
+		if err := a.extend(scope, size); err != nil {
+			return Handle{}, err
+		}
+		off, _ = r.free.takeLow(size)
+	}
+	if a.examined() {
+		if err := a.stale(a.pages.mem[off:off+size], poisoned); err != nil {
+			r.free.give(off, size)
+			return Handle{}, err
+		}
+	}
+	h := a.enter(class, off, bytes)
+	a.resident(h, scope)
+	return h, nil
+}
+
+// resident adds a new buffer to its scope.
+func (a *Arena) resident(h Handle, scope Scope) {
+	s := &a.slots[h.slot]
+	s.scope = scope
+	a.regions[scope].live += s.bytes
+}
+
+// extend adds an extent for size bytes to a region.
+func (a *Arena) extend(scope Scope, size int64) error {
+	r := &a.regions[scope]
+	least := a.paged(size)
+	wishes := []extent{{span: span{size: least}}}
+	if scope == Metadata {
+		wishes = append([]extent{{span: span{size: max(least, slab)}}}, wishes...)
+	}
+	if a.examined() {
+		wishes = append([]extent{{span{size: wishes[0].size}, a.page}}, wishes...)
+	}
+	for _, e := range wishes {
+		outer := e.outer().size
+		off, ok := a.free.takeHighAligned(outer, a.page)
+		if !ok {
+			continue
+		}
+		e.off = off + e.guard
+		var err error
+		if off < a.high {
+			err = a.touch(Resident, off, outer)
+		} else if err = a.commit(off, off+outer); err != nil {
+			err = fmt.Errorf("%w: the system does not commit %d bytes: %w", ErrOutOfMemory, outer, err)
+		}
+		if err != nil {
+			a.free.give(off, outer)
+			return err
+		}
+		a.guard(e, false)
+		r.extents = append(r.extents, e)
+		r.free.give(e.off, e.size)
+		return nil
+	}
+	return a.refusal(Resident, size)
+}
+
+// shrink returns the empty extents of a region to the range. While the pages of Weights are
+// released, those of the extent are discarded too.
+func (a *Arena) shrink(scope Scope) {
+	r, w := &a.regions[scope], &a.regions[Weights]
+	if r.released {
+		return
+	}
+	r.extents = slices.DeleteFunc(r.extents, func(e extent) bool {
+		if !r.free.takeAt(e.off, e.size) {
+			return false
+		}
+		a.guard(e, true)
+		outer := e.outer()
+		if w.released {
+			a.discard([]span{outer})
+			w.free.give(outer.off, outer.size)
+		} else {
+			a.free.give(outer.off, outer.size)
+		}
+		return true
+	})
+}
+
+// Scope returns the figures of a scope. Those of StepScope count every page that steps have ever
+// touched.
+func (a *Arena) Scope(scope Scope) ScopeStats {
+	if a.closed || int(scope) >= NumScopes {
+		return ScopeStats{}
+	}
+	r := &a.regions[scope]
+	s := ScopeStats{Live: r.live, Reserved: a.reserved(scope)}
+	if scope == StepScope {
+		s.Live = a.meter.live - a.lasting()
+	}
+	s.Reserved = max(s.Reserved, s.Live)
+	if r.released {
+		s.Released, s.Live, s.Reserved = s.Live, 0, 0
+	}
+	for _, run := range a.runs(scope, true) {
+		var n int64
+		if a.far != nil {
+			n = a.far.Present(run.off, run.off+run.size)
+		} else if n = kernelBytes(a.pages.mem[run.off : run.off+run.size]); n < 0 { // unknown
+			s.Pages = -1
+			break
+		}
+		s.Pages += n
+	}
+	return s
+}
+
+// reserved returns the bytes of the range that belong to a scope, with pages or without.
+func (a *Arena) reserved(scope Scope) int64 {
+	var extents int64
+	for i := range a.regions {
+		for _, e := range a.regions[i].extents {
+			switch scope {
+			case Scope(i):
+				extents += e.size
+			case Weights:
+				extents -= e.outer().size
+			}
+		}
+	}
+	switch scope {
+	case StepScope:
+		return a.low
+	case Weights:
+		return max(0, a.capacity-a.high+extents)
+	}
+	return extents
+}
+
+// saved describes the stream that ReleasePages wrote and RestorePages reads: the contents of
+// buffers, one after the other.
 type saved struct {
 	buffers []savedBuffer
-	sum     checksum
+	sum     uint32 // CRC-32 (Castagnoli)
 }
 
 type savedBuffer struct {
@@ -23,16 +202,8 @@ type savedBuffer struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum is the CRC-32 (Castagnoli) of what was written to it.
-type checksum uint32
-
-func (c *checksum) Write(p []byte) (int, error) {
-	*c = checksum(crc32.Update(uint32(*c), castagnoli, p))
-	return len(p), nil
-}
-
-// ReleasePages hands back the pages of the scopes, and keeps the addresses; see [Scoped].
-// A scope that is released already stays so.
+// ReleasePages discards the pages of the scopes and keeps their addresses; see [Scoped].
+// A scope that is released already stays released.
 func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 	if a.closed {
 		return fmt.Errorf("%w: ReleasePages", ErrClosed)
@@ -75,22 +246,22 @@ func (a *Arena) ReleasePages(w io.Writer, scopes ...Scope) error {
 		}
 	}
 	var faults []error
-	for _, run := range without(runs, nil) { // neighbours of different scopes go together, huge pages and all
+	for _, run := range without(runs, nil) { // adjacent runs of different scopes are discarded together, so that huge pages go whole
 		if err := a.discardRun(run); err != nil {
 			faults = append(faults, fmt.Errorf("memory: ReleasePages of %v: the system does not take %d bytes back: %w", scopes, run.size, err))
 		}
 	}
-	for scope := Scope(NumScopes); scope > 0; { // StepScope last: what is free and has pages then is poisoned
+	for scope := Scope(NumScopes); scope > 0; { // StepScope last: it poisons the free bytes that still have pages
 		scope--
 		if going[scope] {
-			a.gone(scope)
+			a.markReleased(scope)
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// gone enters that the pages of a scope are released.
-func (a *Arena) gone(scope Scope) {
+// markReleased records that the pages of a scope are released.
+func (a *Arena) markReleased(scope Scope) {
 	switch scope {
 	case StepScope: // has no buffers, and new ones get new pages
 		l := &a.laid
@@ -101,7 +272,7 @@ func (a *Arena) gone(scope Scope) {
 			a.poisonFree()
 		}
 		return
-	case Weights: // nobody is to be placed in gaps without pages
+	case Weights: // no buffer may be placed in a gap without pages
 		var above spans
 		for _, f := range a.free {
 			if start := max(f.off, a.high); start < f.off+f.size {
@@ -117,8 +288,8 @@ func (a *Arena) gone(scope Scope) {
 	a.released++
 }
 
-// back enters that the pages of all scopes are there again.
-func (a *Arena) back() {
+// markRestored records that the pages of all scopes are present again.
+func (a *Arena) markRestored() {
 	l := &a.laid
 	if l.held > 0 {
 		l.present = max(l.present, a.paged(l.held))
@@ -144,24 +315,7 @@ func (a *Arena) back() {
 	}
 }
 
-// save writes the buffers of the scopes, in the order of their allocation.
-func (a *Arena) save(w io.Writer, scopes []Scope) error {
-	var out saved
-	for info := range a.All() {
-		s := &a.slots[info.Handle.slot]
-		if !slices.Contains(scopes, s.scope) {
-			continue
-		}
-		if err := a.writeTo(io.MultiWriter(w, &out.sum), s); err != nil {
-			return fmt.Errorf("memory: ReleasePages writes %s, and released nothing: %w", s.scope, err)
-		}
-		out.buffers = append(out.buffers, savedBuffer{info.Handle, s.bytes})
-	}
-	a.saved = out
-	return nil
-}
-
-// RestorePages takes back what ReleasePages released; see [Scoped].
+// RestorePages reclaims the pages that ReleasePages discarded; see [Scoped].
 func (a *Arena) RestorePages(r io.Reader) error {
 	switch {
 	case a.closed:
@@ -177,7 +331,7 @@ func (a *Arena) RestorePages(r io.Reader) error {
 			runs = append(runs, a.runs(scope, false)...)
 		}
 	}
-	runs = without(runs, nil) // neighbours of different scopes are one run, with room for huge pages
+	runs = without(runs, nil) // adjacent runs of different scopes are one, so that huge pages fit
 	for i, run := range runs {
 		err := a.commit(run.off, run.off+run.size)
 		if err == nil {
@@ -192,35 +346,21 @@ func (a *Arena) RestorePages(r io.Reader) error {
 		a.discard(runs)
 		return err
 	}
-	a.back()
+	a.markRestored()
 	return nil
 }
 
-// discard hands pages back again that are of no use without the others.
+// discard discards runs whose pages are of no use.
 func (a *Arena) discard(runs []span) {
 	for _, run := range runs {
-		_ = a.discardRun(run) // The first error is the one to tell.
+		_ = a.discardRun(run) // If it fails, the pages stay until Close.
 	}
 }
 
-// load reads what save wrote. Buffers that were released since are skipped.
-func (a *Arena) load(r io.Reader) error {
-	var sum checksum
-	for _, b := range a.saved.buffers {
-		if err := a.readFrom(io.TeeReader(r, &sum), a.lookup(b.handle), b.bytes); err != nil {
-			return fmt.Errorf("%w: RestorePages reads a buffer of %d bytes: %w", ErrSaved, b.bytes, err)
-		}
-	}
-	if sum != a.saved.sum {
-		return fmt.Errorf("%w: its checksum is %08x, want %08x", ErrSaved, sum, a.saved.sum)
-	}
-	return nil
-}
-
-// runs returns the runs of whole pages that belong to a scope: those of its extents; for
-// Weights what its buffers lie on, and all above the high mark where no step has been; for
-// StepScope what steps have touched, since their pages were last released or ever,
-// without what Weights lie on.
+// runs returns the runs of whole pages that belong to a scope. Those of StepScope are the pages
+// that steps have touched, ever or since they were last released, without the pages of
+// Weights. Those of Weights are the pages of its buffers and all above the high-water mark
+// that no step has touched. Those of any other scope are its extents.
 func (a *Arena) runs(scope Scope, ever bool) []span {
 	l := &a.laid
 	step := max(a.low, l.area, l.present, l.held)
@@ -241,7 +381,7 @@ func (a *Arena) runs(scope Scope, ever bool) []span {
 	return runs
 }
 
-// weights returns the pages on which buffers of Weights lie. Neighbours may share one.
+// weights returns the pages of the buffers of Weights. Neighbours may share one.
 func (a *Arena) weights() []span {
 	var pages []span
 	for i := range a.slots {
@@ -264,7 +404,7 @@ func (a *Arena) extents() []span {
 	return pages
 }
 
-// without joins runs and takes holes out of them.
+// without merges runs and removes the holes from them.
 func without(runs, holes []span) []span {
 	byOffset := func(x, y span) int { return cmp.Compare(x.off, y.off) }
 	slices.SortFunc(runs, byOffset)
@@ -293,8 +433,8 @@ func without(runs, holes []span) []span {
 	return slices.DeleteFunc(joined, func(run span) bool { return run.size == 0 })
 }
 
-// residentBelow returns the highest end of a Resident buffer below a mark, 0 where there
-// is none: pages there are not a step's.
+// residentBelow returns the highest end of a Resident buffer below a mark, 0 if there is none:
+// pages below it do not belong to a step.
 func (a *Arena) residentBelow(mark int64) int64 {
 	var end int64
 	for i := range a.slots {
@@ -310,4 +450,109 @@ func (a *Arena) residentBelow(mark int64) int64 {
 		}
 	}
 	return end
+}
+
+// idle returns ErrLive with the owners if a buffer of a step is live.
+func (a *Arena) idle(call string) error {
+	if a.meter.live == a.lasting() {
+		return nil
+	}
+	const most = 4
+	var owners []string
+	var count int
+	for info := range a.All() {
+		if info.Class.Lasting() {
+			continue
+		}
+		if count++; count <= most {
+			owners = append(owners, fmt.Sprintf("%d bytes (%s; %d plain, %d held; allocation %d)", info.Bytes, info.Class, info.Plain, info.Held, info.Serial))
+		}
+	}
+	if count > most {
+		owners = append(owners, fmt.Sprintf("%d more", count-most))
+	}
+	return fmt.Errorf("%w: %s: %s", ErrLive, call, strings.Join(owners, ", "))
+}
+
+// lasting returns the bytes of all buffers that belong to no step.
+func (a *Arena) lasting() int64 { return a.meter.classes[Resident] + a.meter.classes[Loss] }
+
+// save writes the buffers of the scopes, in the order of their allocation.
+func (a *Arena) save(w io.Writer, scopes []Scope) error {
+	var out saved
+	sum := crc32.New(castagnoli)
+	for info := range a.All() {
+		s := &a.slots[info.Handle.slot]
+		if !slices.Contains(scopes, s.scope) {
+			continue
+		}
+		if err := a.writeTo(io.MultiWriter(w, sum), s); err != nil {
+			return fmt.Errorf("memory: ReleasePages writes %s, and released nothing: %w", s.scope, err)
+		}
+		out.buffers = append(out.buffers, savedBuffer{info.Handle, s.bytes})
+	}
+	out.sum = sum.Sum32()
+	a.saved = out
+	return nil
+}
+
+// load reads the stream that save wrote. It skips buffers that were freed since.
+func (a *Arena) load(r io.Reader) error {
+	sum := crc32.New(castagnoli)
+	for _, b := range a.saved.buffers {
+		if err := a.readFrom(io.TeeReader(r, sum), a.lookup(b.handle), b.bytes); err != nil {
+			return fmt.Errorf("%w: RestorePages reads a buffer of %d bytes: %w", ErrSaved, b.bytes, err)
+		}
+	}
+	if sum.Sum32() != a.saved.sum {
+		return fmt.Errorf("%w: its checksum is %08x, want %08x", ErrSaved, sum.Sum32(), a.saved.sum)
+	}
+	return nil
+}
+
+// farChunk is the largest number of bytes that one copy moves from or to a far range.
+const farChunk = 1 << 20
+
+// writeTo writes the bytes of a buffer.
+func (a *Arena) writeTo(w io.Writer, s *slot) error {
+	if a.far == nil {
+		_, err := w.Write(a.pages.mem[s.off : s.off+s.bytes])
+		return err
+	}
+	_, err := io.CopyBuffer(w, io.NewSectionReader(a.far, s.off, s.bytes), make([]byte, min(s.bytes, farChunk)))
+	return err
+}
+
+// readFrom reads the bytes of a buffer, or skips them if the buffer was freed.
+func (a *Arena) readFrom(r io.Reader, s *slot, bytes int64) error {
+	var to io.Writer = io.Discard
+	switch {
+	case s == nil:
+	case a.far == nil:
+		_, err := io.ReadFull(r, a.pages.mem[s.off:s.off+s.bytes])
+		return err
+	default:
+		to = io.NewOffsetWriter(a.far, s.off)
+	}
+	n, err := io.CopyBuffer(to, io.LimitReader(r, bytes), make([]byte, min(bytes, farChunk)))
+	if err == nil && n < bytes {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// populate makes committed pages present.
+func (a *Arena) populate(low, high int64) error {
+	if a.far != nil {
+		return nil
+	}
+	return a.pager.Populate(a.pages.mem[low:high])
+}
+
+// discardRun discards the pages of a run.
+func (a *Arena) discardRun(run span) error {
+	if a.far != nil {
+		return a.far.Discard(run.off, run.off+run.size)
+	}
+	return a.pager.Discard(a.pages.mem[run.off : run.off+run.size])
 }

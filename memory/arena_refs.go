@@ -1,8 +1,12 @@
 package memory
 
-import "fmt"
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+)
 
-// live reports whether the slot has a tenant: every live buffer has a reference.
+// live reports whether the slot has a buffer: every live buffer has a reference.
 func (s *slot) live() bool { return s.plain+s.held > 0 }
 
 // lookup returns the slot of a live buffer, nil for any other handle.
@@ -15,7 +19,7 @@ func (a *Arena) lookup(h Handle) *slot {
 	return nil
 }
 
-// missing says why a handle has no slot.
+// missing returns the error of a handle without a buffer.
 func (a *Arena) missing(call string, h Handle) error {
 	err := ErrStale
 	switch {
@@ -27,17 +31,17 @@ func (a *Arena) missing(call string, h Handle) error {
 	return fmt.Errorf("%w: %s of handle %v", err, call, h)
 }
 
-// withoutPages says that the pages of a buffer are released.
+// withoutPages returns the error of a buffer whose pages are released.
 func (a *Arena) withoutPages(call string, h Handle, s *slot) error {
 	return fmt.Errorf("%w: %s of handle %v (%s, %d bytes): RestorePages first", ErrReleased, call, h, s.scope, s.bytes)
 }
 
-// wrong says why a reference that a call needs is not there.
+// wrong returns the error of a call that lacks the reference that it needs.
 func (s *slot) wrong(err error, call string, h Handle) error {
 	return fmt.Errorf("%w: %s of handle %v (%s, %d bytes; %d plain, %d held)", err, call, h, s.class, s.bytes, s.plain, s.held)
 }
 
-// Bytes returns the size that was asked for, 0 for a handle without a buffer.
+// Bytes returns the requested size, 0 for a handle without a buffer.
 func (a *Arena) Bytes(h Handle) int64 {
 	if s := a.lookup(h); s != nil {
 		return s.bytes
@@ -52,6 +56,57 @@ func (a *Arena) Class(h Handle) Class {
 		return s.class
 	}
 	return 0
+}
+
+// Data returns a view of exactly the bytes of the buffer. The view dies with the
+// buffer: after the last Release it shows the bytes of another buffer, and after Close any
+// access is a fault of the process.
+func (a *Arena) Data(h Handle) ([]byte, error) {
+	s := a.lookup(h)
+	if s == nil {
+		return nil, a.missing("data", h)
+	}
+	if a.released > 0 && a.regions[s.scope].released {
+		return nil, a.withoutPages("data", h, s)
+	}
+	if a.far != nil {
+		return nil, fmt.Errorf("%w: data of handle %v (%s, %d bytes)", ErrFar, h, s.class, s.bytes)
+	}
+	return a.pages.mem[s.off : s.off+s.bytes : s.off+s.bytes], nil
+}
+
+// Extent returns the location of a buffer: the offset of its first byte from the start of the
+// range, and its size in bytes. The errors are those of Data except ErrFar.
+func (a *Arena) Extent(h Handle) (off, bytes int64, err error) {
+	s := a.lookup(h)
+	if s == nil {
+		return 0, 0, a.missing("extent", h)
+	}
+	if a.released > 0 && a.regions[s.scope].released {
+		return 0, 0, a.withoutPages("extent", h, s)
+	}
+	return s.off, s.bytes, nil
+}
+
+// Hash returns a hash of the buffer's contents and size.
+func (a *Arena) Hash(h Handle) (uint64, error) {
+	s := a.lookup(h)
+	if s == nil {
+		return 0, a.missing("hash", h)
+	}
+	data, err := a.contents(s)
+	sum := sha256.Sum256(data)
+	return binary.LittleEndian.Uint64(sum[:]), err
+}
+
+// contents returns a view of the bytes of a buffer, or a copy if its range is far.
+func (a *Arena) contents(s *slot) ([]byte, error) {
+	if a.far == nil {
+		return a.pages.mem[s.off : s.off+s.bytes], nil
+	}
+	data := make([]byte, s.bytes)
+	_, err := a.far.ReadAt(data, s.off)
+	return data, err
 }
 
 // Retain adds a plain reference for the caller.
@@ -77,13 +132,13 @@ func (a *Arena) Release(h Handle) (freed int64, err error) {
 		s.plain--
 		return 0, nil
 	}
-	return a.last(h.slot, s)
+	return a.freeLast(h.slot, s)
 }
 
-// last ends the last reference to a buffer.
-func (a *Arena) last(i uint32, s *slot) (freed int64, err error) {
+// freeLast frees a buffer as its last reference ends.
+func (a *Arena) freeLast(i uint32, s *slot) (freed int64, err error) {
 	if a.examined() {
-		err = a.fenced(i, s)
+		err = a.checkSurroundings(i, s)
 	} else if s.mark != 0 && a.laid.layout != nil {
 		s.plain, s.held = 0, 0
 		return a.end(i, s), nil
@@ -91,13 +146,13 @@ func (a *Arena) last(i uint32, s *slot) (freed int64, err error) {
 	return a.take(i, s), err
 }
 
-// Hold turns one plain reference into a held one.
+// Hold converts one plain reference into a held one.
 func (a *Arena) Hold(h Handle) (held int64, err error) {
 	held, _, err = a.Enter(h)
 	return held, err
 }
 
-// Enter is Hold, with the class.
+// Enter is Hold, and also returns the class.
 func (a *Arena) Enter(h Handle) (held int64, class Class, err error) {
 	s := a.lookup(h)
 	if s == nil {
@@ -113,7 +168,7 @@ func (a *Arena) Enter(h Handle) (held int64, class Class, err error) {
 	return held, s.class, nil
 }
 
-// Leave is Yield and Release.
+// Leave is Yield followed by Release.
 func (a *Arena) Leave(h Handle) (yielded, freed int64, class Class, err error) {
 	s := a.lookup(h)
 	if s == nil {
@@ -127,12 +182,12 @@ func (a *Arena) Leave(h Handle) (yielded, freed int64, class Class, err error) {
 		return 0, 0, class, nil
 	}
 	if yielded = s.bytes; s.plain == 0 {
-		freed, err = a.last(h.slot, s)
+		freed, err = a.freeLast(h.slot, s)
 	}
 	return yielded, freed, class, err
 }
 
-// Yield turns one held reference into a plain one.
+// Yield converts one held reference into a plain one.
 func (a *Arena) Yield(h Handle) (yielded int64, err error) {
 	s := a.lookup(h)
 	if s == nil {
@@ -157,36 +212,42 @@ func (a *Arena) size(s *slot) int64 {
 	return a.footprint(s.bytes)
 }
 
-// end frees the buffer in slot i and makes the slot ready for the next one. For a buffer
-// that the layout in force has placed this is all.
+// end frees the buffer in slot i and makes the slot available again. A buffer that the
+// layout in force has placed needs nothing else.
 func (a *Arena) end(i uint32, s *slot) int64 {
 	a.laid.marks -= s.mark
 	a.meter.Free(s.class, s.bytes)
 	s.generation++
-	// Generation 0 is nobody's: a slot that comes round to it is retired, lest a
-	// handle of its first tenant become valid again.
+	// No handle has generation 0. A slot whose generations are used up is retired, so that a
+	// handle of its first buffer never becomes valid again.
 	if s.generation != 0 {
 		s.next, a.unused = a.unused, i
 	}
 	return s.bytes
 }
 
-// take frees a buffer, whatever references there are to it, and its place.
+// take frees a buffer, regardless of its references, and its place.
 func (a *Arena) take(i uint32, s *slot) int64 {
 	s.plain, s.held = 0, 0
 	scope := s.scope
 	if a.examined() && !a.regions[scope].released {
 		poison(a.pages.mem[s.off : s.off+a.size(s)])
 	}
-	if a.climb.watched {
-		a.climb.released(s, &a.meter)
+	if a.peak.watched {
+		a.peak.released(s, &a.meter)
 	}
 	bytes := a.end(i, s)
 	switch {
 	case scope != StepScope:
 		s.scope = StepScope
-		a.regions[scope].live -= bytes
-		a.leave(scope, s.off, a.size(s))
+		r := &a.regions[scope]
+		r.live -= bytes
+		if scope == Weights && !r.released {
+			a.free.give(s.off, a.size(s))
+			break
+		}
+		r.free.give(s.off, a.size(s)) // the region keeps the place while its pages are released
+		a.shrink(scope)
 	case s.mark == 0:
 		a.free.give(s.off, a.size(s))
 	case a.laid.layout == nil:

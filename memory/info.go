@@ -1,5 +1,10 @@
 package memory
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Info describes one live buffer to people: in the dump after a failure and in
 // reports of leaks. Any package that owns buffers can fill one.
 type Info struct {
@@ -11,4 +16,14 @@ type Info struct {
 	Held   int64  // held references
 	Serial uint64 // place in the order of allocations, the first is 0
 	Offset int64  // of the first byte, in an Arena's range
+}
+
+// inOrder yields infos by their serial number.
+func inOrder(live []Info, yield func(Info) bool) {
+	slices.SortFunc(live, func(x, y Info) int { return cmp.Compare(x.Serial, y.Serial) })
+	for _, info := range live {
+		if !yield(info) {
+			return
+		}
+	}
 }

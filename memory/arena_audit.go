@@ -1,0 +1,411 @@
+package memory
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/weir-ml/weir/internal/invariants"
+)
+
+// Live returns the bytes of all buffers, as they were asked for.
+func (a *Arena) Live() int64 { return a.meter.live }
+
+// Stats fills s. Reserved is the high-water mark: the bytes at both ends of the
+// range that buffers ever covered, except those whose pages are released.
+func (a *Arena) Stats(s *Stats) {
+	a.meter.Stats(s)
+	s.Reserved = a.low + a.capacity - a.high
+	if a.released == 0 {
+		return
+	}
+	live := a.meter.live
+	for scope := range Scope(NumScopes) {
+		if r := &a.regions[scope]; r.released {
+			s.Reserved -= a.reserved(scope)
+			live -= r.live
+		}
+	}
+	s.Reserved = max(s.Reserved, live) // a full arena has buffers of a step between Weights
+}
+
+// ResetPeak makes the current level the peak.
+func (a *Arena) ResetPeak() { a.meter.ResetPeak() }
+
+// Mark returns a point in the order of allocations.
+func (a *Arena) Mark() uint64 { return uint64(a.meter.allocs) }
+
+// Reclaim frees every buffer allocated since mark that is not Lasting,
+// regardless of its references, and returns the bytes freed.
+func (a *Arena) Reclaim(mark uint64) int64 {
+	var freed int64
+	for i := range a.slots {
+		if s := &a.slots[i]; s.live() && s.serial >= mark && !s.class.Lasting() {
+			freed += a.take(uint32(i), s)
+		}
+	}
+	return freed
+}
+
+// All returns the live buffers in the order of their allocation. The
+// iteration runs over a snapshot, and allocates.
+func (a *Arena) All() iter.Seq[Info] {
+	return func(yield func(Info) bool) {
+		var live []Info
+		for i := range a.slots {
+			if s := &a.slots[i]; s.live() {
+				live = append(live, a.info(uint32(i), s))
+			}
+		}
+		inOrder(live, yield)
+	}
+}
+
+// info describes the live buffer in slot i.
+func (a *Arena) info(i uint32, s *slot) Info {
+	return Info{
+		Handle: Handle{i, s.generation, a.number},
+		Class:  s.class, Bytes: s.bytes, Plain: s.plain, Held: s.held, Serial: s.serial, Offset: s.off,
+	}
+}
+
+// peakWatch records the highest level of a period, so that AtPeak can list the buffers that
+// were live then. It costs each release a comparison or two; no release looks at other
+// buffers.
+type peakWatch struct {
+	watched bool
+	level   int64        // the highest level at which a buffer was released
+	before  uint64       // buffers that were live then have lower serial numbers
+	gone    []PeakBuffer // buffers that were live then and were released since
+}
+
+// released records the release of a buffer that the meter still counts.
+func (c *peakWatch) released(s *slot, m *Meter) {
+	if m.live > c.level {
+		c.level, c.before, c.gone = m.live, uint64(m.allocs), c.gone[:0]
+	}
+	if s.serial < c.before {
+		c.gone = append(c.gone, s.atPeak())
+	}
+}
+
+// atPeak describes the buffer.
+func (s *slot) atPeak() PeakBuffer {
+	return PeakBuffer{Class: s.class, Bytes: s.bytes, Place: int(s.birth)}
+}
+
+// WatchPeak begins a period, or stops watching; see [PeakWatched]. Lay stops watching too: a
+// layout knows in advance which buffers are live at its peak.
+func (a *Arena) WatchPeak(on bool) {
+	if !on {
+		a.peak = peakWatch{}
+		return
+	}
+	a.peak = peakWatch{watched: true, gone: a.peak.gone[:0]}
+}
+
+// AtPeak iterates over the buffers that were live at the highest level since WatchPeak, in no
+// order. The arena must not be used during the iteration.
+func (a *Arena) AtPeak() iter.Seq[PeakBuffer] {
+	return func(yield func(PeakBuffer) bool) {
+		c := &a.peak
+		gone, before := c.gone, c.before
+		if a.meter.live > c.level { // the current level is the highest
+			gone, before = nil, a.Mark()
+		}
+		for _, b := range gone {
+			if !yield(b) {
+				return
+			}
+		}
+		for i := range a.slots {
+			if s := &a.slots[i]; s.live() && s.serial < before && !yield(s.atPeak()) {
+				return
+			}
+		}
+	}
+}
+
+// Check proves the arena: buffers and gaps cover the range exactly once, so
+// that no buffer lies over another one, neighbouring gaps are merged, and the
+// book is the sum of the buffers. It is for tests and for debugging; it allocates.
+// A build with -tags invariants also looks for overlaps at every Alloc.
+func (a *Arena) Check() error {
+	if a.closed {
+		return nil
+	}
+	type part struct {
+		span
+		owner string
+	}
+	parts := make([]part, 0, len(a.slots)+len(a.free))
+	var placed []part // by the layout, within the step's part
+	var marks uint64
+	var sum Meter
+	var scopes [NumScopes]int64
+	for i := range a.slots {
+		s := &a.slots[i]
+		if !s.live() {
+			continue
+		}
+		sum.Alloc(s.class, s.bytes)
+		p := part{span{s.off, a.size(s)}, "handle " + Handle{uint32(i), s.generation, a.number}.String()}
+		scopes[s.scope] += s.bytes
+		if s.mark != 0 {
+			placed = append(placed, p)
+			marks += s.mark
+		} else {
+			parts = append(parts, p)
+		}
+	}
+	slices.SortFunc(placed, func(x, y part) int { return cmp.Compare(x.off, y.off) })
+	for i, p := range placed {
+		if p.off+p.size > a.laid.area || i > 0 && placed[i-1].off+placed[i-1].size > p.off {
+			return fmt.Errorf("memory: %s covers bytes %d to %d, over the end of the step's part (%d) or over another buffer", p.owner, p.off, p.off+p.size, a.laid.area)
+		}
+	}
+	if marks != a.laid.marks {
+		return fmt.Errorf("memory: the sum of marks is %#x, that of the buffers %#x", a.laid.marks, marks)
+	}
+	if a.laid.area > 0 {
+		parts = append(parts, part{span{0, a.laid.area + a.laid.guard}, "the step's part"})
+	}
+	for i := range a.regions {
+		r := &a.regions[i]
+		for _, f := range r.free {
+			parts = append(parts, part{f, "a gap of " + Scope(i).String()})
+		}
+		for _, e := range r.extents {
+			if e.guard > 0 {
+				parts = append(parts, part{span{e.off - e.guard, e.guard}, "a guard"}, part{span{e.off + e.size, e.guard}, "a guard"})
+			}
+		}
+		if i > 0 && r.live != scopes[i] {
+			return fmt.Errorf("memory: scope %s has %d bytes live, its buffers have %d", Scope(i), r.live, scopes[i])
+		}
+	}
+	for i, f := range a.free {
+		if i > 0 && a.free[i-1].off+a.free[i-1].size == f.off {
+			return fmt.Errorf("memory: the gaps on both sides of offset %d are not merged", f.off)
+		}
+		parts = append(parts, part{f, "a gap"})
+	}
+	slices.SortFunc(parts, func(x, y part) int { return cmp.Compare(x.off, y.off) })
+	end := int64(0)
+	for _, p := range parts {
+		if p.off != end || p.size <= 0 {
+			return fmt.Errorf("memory: %s covers bytes %d to %d, but the part below it ends at %d", p.owner, p.off, p.off+p.size, end)
+		}
+		end += p.size
+	}
+	if end != a.capacity {
+		return fmt.Errorf("memory: buffers and gaps end at %d, the range at %d", end, a.capacity)
+	}
+	if sum.live != a.meter.live || sum.classes != a.meter.classes {
+		return fmt.Errorf("memory: the book says %d bytes (%v), the buffers have %d (%v)", a.meter.live, a.meter.classes, sum.live, sum.classes)
+	}
+	return nil
+}
+
+// examined reports whether the arena examines its bytes.
+func (a *Arena) examined() bool { return invariants.Enabled && a.far == nil }
+
+// poisoned is the byte that fills released memory, and new buffers, in a build
+// with -tags invariants.
+const poisoned = 0xDB
+
+func poison(b []byte) { fill(b, poisoned) }
+
+func fill(b []byte, with byte) {
+	if len(b) == 0 {
+		return
+	}
+	b[0] = with
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+}
+
+// verify examines a place that Alloc is about to use, under -tags invariants. It panics if a
+// live buffer lies there, which is a fault of the arena. It returns an error if a byte there
+// was touched before and is not poisoned: it was written through the view of a buffer that
+// had been released.
+func (a *Arena) verify(off, size int64) error {
+	for i := range a.slots {
+		s := &a.slots[i]
+		if s.live() && off < s.off+a.size(s) && s.off < off+size {
+			panic(fmt.Sprintf("memory: bytes %d to %d were to be placed over handle %v, which was not released", off, off+size, Handle{uint32(i), s.generation, a.number}))
+		}
+	}
+	end := off + size
+	for _, touched := range [2][]byte{
+		a.pages.mem[off:max(off, min(end, a.low))],
+		a.pages.mem[min(end, max(off, a.high)):end],
+	} {
+		if err := a.stale(touched, poisoned); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stale examines bytes that belong to no buffer. A byte that is neither poisoned nor equal to
+// fresh was written through the view of a buffer that had been released.
+func (a *Arena) stale(free []byte, fresh byte) error {
+	for i, b := range free {
+		if b != poisoned && b != fresh {
+			poison(free[i:]) // the next call reports it no more
+			return fmt.Errorf("%w: a view was written after its release, in what was to become a buffer of %d bytes", ErrStale, len(free))
+		}
+	}
+	return nil
+}
+
+// guard protects the pages on both sides of an extent, so that any access to them is a fault,
+// or opens them again.
+func (a *Arena) guard(e extent, open bool) {
+	if e.guard > 0 {
+		a.pages.protect(e.off-e.guard, e.off, open)
+		a.pages.protect(e.off+e.size, e.off+e.size+e.guard, open)
+	}
+}
+
+// poisonFree poisons the bytes that were touched and belong to no buffer: their pages may have
+// come back as zeros.
+func (a *Arena) poisonFree() {
+	for _, f := range a.free {
+		end := f.off + f.size
+		poison(a.pages.mem[f.off:max(f.off, min(end, a.low))])
+		poison(a.pages.mem[min(end, max(f.off, a.high)):end])
+	}
+	for i := range a.regions {
+		if r := &a.regions[i]; !r.released {
+			for _, f := range r.free {
+				poison(a.pages.mem[f.off : f.off+f.size])
+			}
+		}
+	}
+}
+
+// poisonBack poisons the undefined bytes of buffers whose pages were restored: their padding,
+// and the contents of those that are not saved.
+func (a *Arena) poisonBack() {
+	for i := range a.slots {
+		if s := &a.slots[i]; s.live() && a.regions[s.scope].released {
+			from := s.off + s.bytes
+			if s.scope.lost() {
+				from = s.off
+			}
+			poison(a.pages.mem[from : s.off+a.size(s)])
+		}
+	}
+}
+
+// fence is the number of bytes before and behind a buffer that its release examines.
+const fence = 64
+
+// checkSurroundings examines the bytes next to a buffer that is released, if they belong to no
+// other one: its padding and red zone, or free bytes on both sides if a layout placed it.
+func (a *Arena) checkSurroundings(i uint32, s *slot) error {
+	if a.regions[s.scope].released {
+		return nil
+	}
+	low, high := s.off, s.off+a.size(s)
+	if s.mark != 0 {
+		low, high = max(0, low-fence), min(a.laid.area, high+fence)
+		for j := range a.slots {
+			other := &a.slots[j]
+			if !other.live() || other == s || other.mark == 0 {
+				continue
+			}
+			if end := other.off + other.bytes; end <= s.off {
+				low = max(low, end)
+			} else if other.off >= s.off+s.bytes {
+				high = min(high, other.off)
+			}
+		}
+	}
+	for at := low; at < high; at++ {
+		if at == s.off {
+			at += s.bytes
+			if at == high {
+				break
+			}
+		}
+		if b := a.pages.mem[at]; b != poisoned && (s.mark == 0 || b != untouched) {
+			where := fmt.Sprintf("%d bytes before its start", s.off-at)
+			if at >= s.off {
+				where = fmt.Sprintf("%d bytes behind its end", at-s.off-s.bytes+1)
+			}
+			return fmt.Errorf("%w: handle %v (%s, %d bytes, allocation %d): something was written %s, by whom it belongs to or by its neighbour",
+				ErrOverrun, Handle{i, s.generation, a.number}, s.class, s.bytes, s.serial, where)
+		}
+	}
+	return nil
+}
+
+// untouched is the byte that fills the step's part as Lay sets it aside.
+const untouched = 0xA5
+
+// survey counts the bytes that a step has touched in its part, and examines those of no buffer.
+// It poisons the part afterwards.
+func (a *Arena) survey() error {
+	l := &a.laid
+	var live []span
+	for i := range a.slots {
+		if s := &a.slots[i]; s.mark != 0 && s.live() {
+			live = append(live, span{s.off, s.bytes})
+		}
+	}
+	slices.SortFunc(live, func(x, y span) int { return cmp.Compare(x.off, y.off) })
+	l.touched, l.top, l.surveyed = 0, 0, true
+	var fault error
+	examine := func(low, high int64) {
+		for at := low; at < high; at++ {
+			b := a.pages.mem[at]
+			if b == untouched {
+				continue
+			}
+			l.touched++
+			l.top = at + 1
+			if b != poisoned && fault == nil {
+				fault = a.overrun(at)
+			}
+		}
+		poison(a.pages.mem[low:high])
+	}
+	at := int64(0)
+	for _, s := range live {
+		examine(at, s.off)
+		l.touched += s.size
+		l.top = s.off + s.size
+		at = max(at, s.off+s.size)
+	}
+	examine(at, l.area)
+	return fault
+}
+
+// overrun names the planned buffer that lies nearest below a byte of no buffer.
+func (a *Arena) overrun(at int64) error {
+	births := a.laid.layout.Allocations
+	nearest := -1
+	for i := range births {
+		if b := &births[i]; b.Offset <= at && (nearest < 0 || b.Offset > births[nearest].Offset) {
+			nearest = i
+		}
+	}
+	if nearest < 0 {
+		return fmt.Errorf("%w: a step wrote to byte %d of its part, which no buffer has", ErrOverrun, at)
+	}
+	b := &births[nearest]
+	return fmt.Errorf("%w: a step wrote to byte %d of its part, which no buffer has now; the nearest is birth %d of its layout (%s, %d bytes at %d)",
+		ErrOverrun, at, nearest, b.Class, b.Bytes, b.Offset)
+}
+
+// Touched returns the number of bytes that the last step with a layout has touched in its part
+// of the arena, and the end of the highest. A byte is touched if a buffer covered it or if it
+// was written. known is false in a build without -tags invariants.
+func (a *Arena) Touched() (bytes, top int64, known bool) {
+	return a.laid.touched, a.laid.top, a.laid.surveyed
+}

@@ -1,0 +1,338 @@
+package memory
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/weir-ml/weir/internal/invariants"
+)
+
+// laid is the state of the layout of a step. The step's part is the start of the range: a
+// planned buffer lies at its offset from there.
+type laid struct {
+	layout *Layout // in force, nil between steps
+	valid  *Layout // the layout that was validated last
+	all    []birth // of valid
+	area   int64   // size of the step's part, 0 if none is set aside
+
+	// Bytes from the start of the range.
+	present int64 // have pages
+	held    int64 // RestorePages reclaims
+	most    int64 // had pages before any ReleasePages
+
+	place  int
+	births []birth // up to the last of the place
+	next   int     // the next of them
+	group  int     // the first of the allocations that may come in any order (AnyOrder)
+	open   int     // the end of them
+	marks  uint64  // the sum over the live buffers that the layout placed
+	left   int     // number of buffers that outlived the layout and are still live
+
+	// Under -tags invariants: the size of the protected pages behind the step's part, and the
+	// results of Touched.
+	guard        int64
+	touched, top int64
+	surveyed     bool
+}
+
+// birth is an allocation of the layout in force.
+type birth struct {
+	Allocation
+	// free is the sum of the marks of the buffers that were live when its place was last found
+	// free. While the sum is the same, the same buffers are live, and no search is needed. 0
+	// means that the place was never examined.
+	free uint64
+	mark uint64 // of its place
+	// number is its index in the layout; Settle restores this order.
+	number int32
+}
+
+// mark is a number for a range of an arena, never 0. Comparing the sums of the
+// marks of all live buffers at two times shows whether the same buffers are live. A
+// buffer has the mark of its allocation in the layout, however few bytes it asked for.
+//
+// It is the folded product of wyhash: sums of a linear function would be equal
+// for two buffers that swapped their sizes.
+func mark(offset, bytes int64) uint64 {
+	high, low := bits.Mul64(uint64(offset)^0x9e3779b97f4a7c15, uint64(bytes)^0xbf58476d1ce4e5b9)
+	return high ^ low | 1
+}
+
+// Lay sets the start of the range aside for the steps of a layout, makes its pages present, and
+// places every buffer that is not Lasting as the layout says. Only Lasting buffers may be live.
+// Lay(nil) returns to the first gap that fits; a buffer that is still live keeps its place, and
+// makes the next Lay fail.
+//
+// Lay validates a layout the first time only.
+func (a *Arena) Lay(layout *Layout) error {
+	if layout == nil {
+		return a.unlay()
+	}
+	l := &a.laid
+	if a.closed {
+		return fmt.Errorf("%w: Lay", ErrClosed)
+	}
+	known := l.valid == layout
+	if !known {
+		if err := layout.Validate(); err != nil {
+			return err
+		}
+	}
+	if a.released > 0 {
+		return fmt.Errorf("%w: Lay: RestorePages before the next step", ErrReleased)
+	}
+	if err := a.idle("Lay"); err != nil {
+		return err
+	}
+	if err := a.unlay(); err != nil {
+		return err
+	}
+	area := min(a.paged(layout.Height), a.capacity)
+	if area > 0 && (layout.Height > area || !a.free.takeAt(0, area)) {
+		return fmt.Errorf("%w: a step needs %d bytes; the arena has %d, of which %d are Resident", ErrOutOfMemory, area, a.capacity, a.meter.classes[Resident])
+	}
+	if err := a.commitPart(layout.Height, area); err != nil {
+		if area > 0 {
+			a.free.give(0, area)
+		}
+		return err
+	}
+	if !known {
+		l.all = slices.Grow(l.all[:0], len(layout.Allocations))
+		for i, b := range layout.Allocations {
+			l.all = append(l.all, birth{Allocation: b, mark: mark(b.Offset, b.Bytes), number: int32(i)})
+		}
+	}
+	a.peak.watched = false
+	*l = laid{layout: layout, valid: layout, all: l.all, area: area, present: max(l.present, area), held: l.held, most: l.most}
+	if a.examined() && area%a.page == 0 && a.free.takeAt(area, a.page) {
+		l.guard = a.page
+		a.pages.protect(area, area+a.page, false)
+	}
+	return nil
+}
+
+// commitPart makes the pages of the step's part present.
+func (a *Arena) commitPart(height, area int64) error {
+	if a.examined() {
+		if err := a.stale(a.pages.mem[:min(a.low, area)], poisoned); err != nil {
+			return err
+		}
+	}
+	if present := a.laid.present; present < area {
+		if err := a.commit(a.low, area); err != nil {
+			return fmt.Errorf("%w: the system does not commit %d bytes for a step: %w", ErrOutOfMemory, height, err)
+		}
+		if err := a.populate(present, area); err != nil {
+			return fmt.Errorf("%w: the system does not supply the pages of %d bytes for a step: %w", ErrOutOfMemory, height, err)
+		}
+	}
+	a.low = min(max(a.low, height), a.high)
+	if a.examined() {
+		fill(a.pages.mem[:area], untouched)
+	}
+	return nil
+}
+
+// unlay removes a layout. Its part of the range is free again when no buffer is left in it.
+// Under -tags invariants it returns an error if the step wrote to bytes of no buffer.
+func (a *Arena) unlay() error {
+	l := &a.laid
+	if l.layout == nil {
+		return nil
+	}
+	var err error
+	if a.examined() {
+		err = a.survey()
+	}
+	if l.guard > 0 {
+		a.pages.protect(l.area, l.area+l.guard, true)
+		a.free.give(l.area, l.guard)
+		l.guard = 0
+	}
+	l.layout, l.births, l.left = nil, nil, 0
+	for i := range a.slots {
+		if s := &a.slots[i]; s.mark != 0 && s.live() {
+			l.left++
+		}
+	}
+	a.vacate()
+	return err
+}
+
+// vacate frees the step's part if no buffer is left in it.
+func (a *Arena) vacate() {
+	if l := &a.laid; l.area > 0 && l.left == 0 {
+		a.free.give(0, l.area)
+		l.area = 0
+	}
+}
+
+// At sets the current place of the layout; see [Planned] and [PeakWatched].
+func (a *Arena) At(place int) {
+	l := &a.laid
+	l.place, l.group, l.open = place, 0, 0
+	if l.layout == nil {
+		return
+	}
+	if places := l.layout.Places; uint(place) < uint(len(places)-1) {
+		l.next, l.births = int(places[place]), l.all[:places[place+1]]
+		return
+	}
+	l.next, l.births = 0, nil
+}
+
+// allocPlanned places a buffer as the layout says, or returns a PlanError.
+func (a *Arena) allocPlanned(class Class, bytes int64) (Handle, error) {
+	l := &a.laid
+	if l.next >= len(l.births) {
+		return Handle{}, a.planError(ErrUnplanned, class, bytes)
+	}
+	l.choose(class, bytes)
+	b := &l.births[l.next]
+	if !b.fits(class, bytes) {
+		return Handle{}, a.planError(ErrUnplanned, class, bytes)
+	}
+	if b.free != l.marks || invariants.Enabled {
+		if err := a.checkVacant(b, bytes); err != nil {
+			return Handle{}, err
+		}
+		b.free = l.marks
+	}
+	h := a.enter(class, b.Offset, bytes)
+	s := &a.slots[h.slot]
+	s.mark, s.birth = b.mark, int32(l.next)
+	l.next++
+	l.marks += s.mark
+	return h, nil
+}
+
+// checkVacant returns an error if a live buffer overlaps the place of a new one. A buffer that
+// asked for fewer bytes than the layout has for it counts with all of the layout's bytes: the
+// next one may need them. The check runs if the set of live buffers has changed since the
+// last one, and always under -tags invariants.
+func (a *Arena) checkVacant(b *birth, bytes int64) error {
+	end := b.Offset + b.Bytes
+	for i := range a.slots {
+		s := &a.slots[i]
+		if !s.live() {
+			continue
+		}
+		size := a.size(s)
+		if s.mark != 0 {
+			size = a.laid.all[s.birth].Bytes
+		}
+		if s.off < end && b.Offset < s.off+size {
+			e := a.planError(ErrOverlap, b.Class, bytes)
+			e.Owner = a.info(uint32(i), s)
+			return e
+		}
+	}
+	if a.examined() {
+		if err := a.stale(a.pages.mem[b.Offset:end], untouched); err != nil {
+			return err
+		}
+		poison(a.pages.mem[b.Offset:end])
+	}
+	return nil
+}
+
+// planError describes the requested buffer and the planned one.
+func (a *Arena) planError(err error, class Class, bytes int64) *PlanError {
+	l := &a.laid
+	e := &PlanError{Err: err, Place: l.place, Class: class, Bytes: bytes}
+	if places := l.layout.Places; uint(l.place) < uint(len(places)-1) {
+		e.Number = l.next - int(places[l.place])
+	}
+	if l.next < len(l.births) {
+		e.Planned = l.births[l.next].Allocation
+	}
+	return e
+}
+
+// AnyOrder lets the next n allocations of the place come in any order, until Settle.
+func (a *Arena) AnyOrder(n int) {
+	l := &a.laid
+	l.group, l.open = l.next, min(l.next+n, len(l.births))
+}
+
+// choose moves the smallest allocation with enough room, among those that may come now, to the
+// front. The larger ones stay for requests that need them.
+func (l *laid) choose(class Class, bytes int64) {
+	best := -1
+	for i := l.next; i < l.open; i++ {
+		if l.births[i].fits(class, bytes) && (best < 0 || l.births[i].Bytes < l.births[best].Bytes) {
+			best = i
+		}
+	}
+	if best > l.next {
+		l.births[l.next], l.births[best] = l.births[best], l.births[l.next]
+	}
+}
+
+// fits reports whether the layout may have a buffer of this class and size here.
+func (b *birth) fits(class Class, bytes int64) bool {
+	return b.Class == class && (bytes == b.Bytes || bytes < b.Bytes && b.AtMost)
+}
+
+// Settle assigns the buffers to the allocations since AnyOrder: handles[i] is the i-th of the
+// layout, or none. It moves each buffer that lies in the place of another one, with its
+// contents.
+func (a *Arena) Settle(handles []Handle) error {
+	l := &a.laid
+	group := l.all[l.group:l.open]
+	first := int32(l.group)
+	l.group, l.open = 0, 0
+	if l.layout == nil || len(group) == 0 {
+		return nil
+	}
+	byNumber := func(a, b birth) int { return cmp.Compare(a.number, b.number) }
+	if !slices.IsSortedFunc(group, byNumber) {
+		for i := range a.slots {
+			if s := &a.slots[i]; s.live() && s.mark != 0 && s.birth >= first && int(s.birth-first) < len(group) {
+				s.birth = group[s.birth-first].number
+			}
+		}
+		slices.SortFunc(group, byNumber)
+	}
+	type move struct {
+		slot *slot
+		to   int32
+		data []byte
+	}
+	var moves []move
+	for i, h := range handles[:min(len(handles), len(group))] {
+		s, to := a.lookup(h), first+int32(i)
+		if s == nil || s.mark == 0 || s.birth == to {
+			continue
+		}
+		if b := &group[i]; !b.fits(s.class, s.bytes) {
+			return &PlanError{Err: ErrUnplanned, Place: l.place, Number: i, Class: s.class, Bytes: s.bytes, Planned: b.Allocation}
+		}
+		data, err := a.contents(s)
+		if err != nil {
+			return err
+		}
+		moves = append(moves, move{s, to, slices.Clone(data)})
+	}
+	for _, m := range moves {
+		if a.examined() {
+			poison(a.pages.mem[m.slot.off : m.slot.off+m.slot.bytes])
+		}
+	}
+	for _, m := range moves {
+		b := &l.all[m.to]
+		l.marks += b.mark - m.slot.mark
+		m.slot.birth, m.slot.mark, m.slot.off = m.to, b.mark, b.Offset
+		if a.far != nil {
+			if _, err := a.far.WriteAt(m.data, b.Offset); err != nil {
+				return err
+			}
+			continue
+		}
+		copy(a.pages.mem[b.Offset:], m.data)
+	}
+	return nil
+}

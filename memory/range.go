@@ -1,0 +1,62 @@
+package memory
+
+import (
+	"errors"
+	"io"
+)
+
+// Range is a range of addresses that the processor cannot read, such as that of a GPU's
+// memory. An [Arena] places buffers in it as in its own ([ArenaConfig].Range); its owner
+// adds the offset of a buffer ([Arena.Extent]) to the start.
+type Range interface {
+	// Page returns the bytes of a page, a power of two from 4096 on.
+	Page() int64
+	// Reserve takes the addresses, a multiple of the page, without memory.
+	Reserve(bytes int64) error
+	// Commit makes the pages of the bytes from low to high present. Pages that are present stay
+	// as they are. If it fails, it leaves no new page.
+	Commit(low, high int64) error
+	// Discard releases the pages from low to high, whole ones, that are present.
+	Discard(low, high int64) error
+	// Present returns the bytes of the pages from low to high that are present.
+	Present(low, high int64) int64
+	// Release returns pages and addresses.
+	Release() error
+	// ReadAt and WriteAt copy bytes of present pages.
+	io.ReaderAt
+	io.WriterAt
+}
+
+// ErrFar is returned by Data of an arena whose range the processor cannot read.
+var ErrFar = errors.New("memory: the processor cannot read this range")
+
+// Unbacked is a [Range] without memory, for arenas whose bytes are never read. Its value is
+// the size of a page in bytes.
+type Unbacked int64
+
+// Page returns the page.
+func (u Unbacked) Page() int64 { return int64(u) }
+
+// Reserve does nothing.
+func (Unbacked) Reserve(int64) error { return nil }
+
+// Commit does nothing.
+func (Unbacked) Commit(int64, int64) error { return nil }
+
+// Discard does nothing.
+func (Unbacked) Discard(int64, int64) error { return nil }
+
+// Present returns 0.
+func (Unbacked) Present(int64, int64) int64 { return 0 }
+
+// Release does nothing.
+func (Unbacked) Release() error { return nil }
+
+// ReadAt reads zeros.
+func (Unbacked) ReadAt(p []byte, _ int64) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// WriteAt does nothing.
+func (Unbacked) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
