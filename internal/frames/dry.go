@@ -1,6 +1,10 @@
 package frames
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/weir-ml/weir/internal/effects"
+)
 
 // Dry makes the steps from now on dry runs, which find out what memory a step needs:
 // bounded is called where a size is the bound of one that depends on values. nil ends
@@ -20,6 +24,16 @@ func (c *Frames[T]) AtMost(n, bound int) int {
 func (c *Frames[T]) Entered(item, part int) (T, bool) {
 	cell := c.part(item, part)
 	return cell.Handle, cell.Held()
+}
+
+// Placed returns the handles that a place holds, borrowed, by port: the zero T for none.
+func (c *Frames[T]) Placed(place effects.Place, stage, microbatch int) []T {
+	cells := c.at(place, stage, microbatch)
+	handles := make([]T, len(cells))
+	for i := range cells {
+		handles[i] = cells[i].Handle
+	}
+	return handles
 }
 
 // Slots iterates over what a stage has saved of a microbatch, by the names of the slots.

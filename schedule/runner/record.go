@@ -295,7 +295,9 @@ func (r *recording[T]) wanted(rank int) (set uint64) {
 // begin makes a rank's context ready for one microbatch.
 func (r *recording[T]) begin(runner *worker[T], pass frames.Pass, parts uint64) {
 	ones := slices.Repeat([]int{1}, len(runner.stages))
-	runner.frames.Begin(0, pass, frames.Extent{Plan: &schedule.Plan{Windows: ones}, Wanted: []uint64{parts}, Entries: 1})
+	plan := &schedule.Plan{Windows: ones, Outgoing: ones}
+	runner.plan = &program{planned: &planned{Plan: plan}}
+	runner.frames.Begin(0, pass, frames.Extent{Plan: plan, Wanted: []uint64{parts}, Entries: 1})
 }
 
 // stop ends what a rank's context still holds.

@@ -147,7 +147,7 @@ func TestRecordHoldsNoMore(t *testing.T) {
 	require.Equal(t, map[string][]int64{
 		"first F": {4, 4, 4}, "last F": {4 + 12, 4 + 12, 4 + 12},
 		"last B": {4}, "first B": {4 + 12},
-		"last I": {4}, "first I": {4 + 12}, "last W": {4 + 12}, "first W": {4},
+		"last I": {4}, "first I": {4 + 12}, "last W": {4}, "first W": {4},
 	}, d.live)
 	d.bare()
 }

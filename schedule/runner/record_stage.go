@@ -6,10 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	batchctx "github.com/weir-ml/weir/context"
 	"github.com/weir-ml/weir/internal/effects"
 	"github.com/weir-ml/weir/internal/frames"
-	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/layout"
 )
@@ -29,13 +27,11 @@ type trip[T any] struct {
 	way     way
 	profile []layout.StageProfile
 	tapes   []*tape[T] // by stage
-	carried [][]T      // by stage: its outputs on their way, then the gradients of its inputs
 }
 
 // pass records one way through all stages.
 func (r *recording[T]) pass(ctx context.Context, way way, profile []layout.StageProfile) (err error) {
-	t := trip[T]{recording: r, way: way, profile: profile,
-		tapes: make([]*tape[T], len(profile)), carried: make([][]T, len(profile))}
+	t := trip[T]{recording: r, way: way, profile: profile, tapes: make([]*tape[T], len(profile))}
 	pass := frames.Train
 	if way == evaluated {
 		pass = frames.Eval
@@ -124,21 +120,18 @@ func (t *trip[T]) call(s int, kind schedule.Kind) **layout.Call {
 	return &profile.Forward
 }
 
-// record runs a call of a stage, and ends what it has taken. returned is what the call
-// hands over, once it is through, but for the ports whose bit is set in none.
-func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, none uint64, f func() error) error {
+// record has the stage's worker run a call, f, and ends what the stage has saved for it. The
+// worker has put what the call returns where e says.
+func (t *trip[T]) record(s int, kind schedule.Kind, last bool, e *effects.Effects, f func() error) error {
 	runner, tape, place := t.at(s), t.tapes[s], t.call(s, kind)
 	if tape.again = nil; *place != nil {
 		tape.again = births(*place)
 	}
 	made := &layout.Call{}
 	err := tape.record(kind.String(), func() error {
-		err := runner.frames.End(f())
-		if err != nil {
-			return err
-		}
+		err := f()
 		before := len(tape.events)
-		if kind != schedule.F || last {
+		if err == nil && (kind != schedule.F || last) {
 			err = runner.frames.DropSaved(s, 0, kind, last)
 		}
 		made.Taken = len(tape.events) - before
@@ -147,17 +140,9 @@ func (t *trip[T]) record(s int, kind schedule.Kind, last bool, returned []T, non
 	if err != nil {
 		return err
 	}
-	made.Events, made.Out = tape.events, tape.handedAll(returned, none)
-	for i, ref := range made.Out {
-		if ref.Kind != layout.None || none>>i&1 == 1 {
-			continue
-		}
-		missing := &frames.MissingError{Port: i, Err: memory.ErrNone}
-		if spec := &runner.stages[s].spec; kind == schedule.F {
-			return unset(missing, "output", "out", "Forward", spec.Outputs)
-		} else {
-			return unset(missing, "gradient of input", "gradIn", "the backward", spec.Inputs)
-		}
+	made.Events, made.Out = tape.events, []layout.Ref{}
+	if e.To != effects.None {
+		made.Out = tape.handedAll(runner.frames.Placed(e.To, int(e.Stage), 0), 0)
 	}
 	if *place == nil {
 		tape.name(made.Out, runner.frames.Slots(s, 0), func(port int) string {
@@ -194,110 +179,91 @@ func again(first, now *layout.Call) error {
 	return fmt.Errorf("it does not do the same when it is called again: %d changes of references at first, %d now", len(first.Events), len(now.Events))
 }
 
-// bring returns what a stage has handed over for another one, in the space of that
-// one's rank: a copy of each, so that no two are the same buffer, where there is a way
-// to copy.
-func (t *trip[T]) bring(from, to int) ([]T, error) {
-	source, target := t.at(from), t.at(to)
-	handles := t.carried[from]
-	if t.copied == nil {
-		return handles, nil
+// handsOver returns the effect of a call that returns something: to the stage beside it, next,
+// or if its rank is to get a copy to the outbox. No next stage is -1.
+func (t *trip[T]) handsOver(s, next int, place, sent effects.Place) effects.Effects {
+	switch {
+	case next < 0:
+		return effects.Effects{To: effects.Output, Stage: int32(s)}
+	case t.copied == nil:
+		return effects.Effects{To: place, Stage: int32(next)}
 	}
-	defer source.giveBack(handles)
-	copies := make([]T, len(handles))
+	return effects.Effects{To: sent, Stage: int32(s)}
+}
+
+// cross copies what a stage sends into the space of the next stage's rank, so that no two
+// stages have the same buffer, and ends it.
+func (t *trip[T]) cross(s, next int, e *effects.Effects, to effects.Place, none uint64) error {
+	source, target := t.at(s), t.at(next)
+	if e.To == to {
+		return nil
+	}
+	handles := source.frames.Placed(e.To, s, 0)
 	for i, h := range handles {
-		if _, there := t.spaces[source.rank].Serial(h); !there {
+		if none>>i&1 == 1 {
 			continue
 		}
-		made, err := t.copied(source.rank, target.rank, h)
-		if err != nil {
-			target.giveBack(copies)
-			return nil, err
+		var err error
+		if handles[i], err = t.copied(source.rank, target.rank, h); err != nil {
+			target.giveBack(handles[:i])
+			return err
 		}
-		copies[i] = made
 	}
-	return copies, nil
+	if err := target.frames.PutAt(to, next, 0, handles, none); err != nil {
+		target.giveBack(handles)
+		return err
+	}
+	return source.frames.DropAt(e.To, s, 0)
 }
 
 // forward records F.
 func (t *trip[T]) forward(ctx context.Context, s int) error {
 	runner := t.at(s)
-	st, c := &runner.stages[s], runner.frames
+	st, c, next := &runner.stages[s], runner.frames, s+1
 	if st.before >= 0 {
-		in, err := t.bring(s-1, s)
-		if err != nil {
-			return err
-		}
-		for i, h := range in {
+		for i, h := range c.Placed(effects.Input, s, 0) {
 			t.tapes[s].lent(layout.In, i, h)
 		}
-		if err := c.PutAt(effects.Input, s, 0, in, 0); err != nil {
-			runner.giveBack(in)
-			return err
-		}
 	}
-	in, out := make([]T, len(st.in)), make([]T, len(st.out))
-	if err := c.Open(s, 0, in); err != nil {
-		return err
+	if st.after < 0 {
+		next = -1
 	}
-	last := !t.hasBackward(st)
-	err := t.record(s, schedule.F, last, out, 0, func() error {
-		return st.Forward(ctx, batchctx.NewMicrobatch(c.Call(s, 0, frames.InForward)), in, out)
-	})
+	e := t.handsOver(s, next, effects.Input, effects.SentOutput)
+	err := t.record(s, schedule.F, !t.hasBackward(st), &e, func() error { return runner.forward(ctx, s, 0, &e) })
 	if err == nil && st.before >= 0 {
 		err = c.DropAt(effects.Input, s, 0)
 	}
-	if err != nil || st.after < 0 {
-		runner.giveBack(out)
+	switch {
+	case err != nil:
 		return err
+	case next < 0:
+		return c.DropAt(effects.Output, s, 0)
 	}
-	t.carried[s] = out
-	return nil
+	return t.cross(s, next, &e, effects.Input, 0)
 }
 
-// backward records B, I or W, as the runner runs them.
+// backward records B, I or W.
 func (t *trip[T]) backward(ctx context.Context, s int, kind schedule.Kind) error {
 	runner := t.at(s)
 	st, c := &runner.stages[s], runner.frames
 	if kind == schedule.W {
-		return t.record(s, kind, true, nil, 0, func() error {
-			return st.split.BackwardWeight(ctx, batchctx.NewMicrobatch(c.Call(s, 0, frames.InBackwardWeight)))
-		})
+		return t.record(s, kind, true, &effects.Effects{}, func() error { return runner.backwardWeight(ctx, s, 0) })
 	}
-	var gradOut, gradIn []T
 	if st.after >= 0 {
-		handles, err := t.bring(s+1, s)
-		if err != nil {
-			return err
-		}
-		for i, h := range handles {
+		for i, h := range c.Placed(effects.Gradient, s, 0) {
 			t.tapes[s].lent(layout.GradOut, i, h)
 		}
-		if err := c.PutAt(effects.Gradient, s, 0, handles, st.noGradOut); err != nil {
-			runner.giveBack(handles)
-			return err
-		}
-		gradOut = make([]T, len(st.gradOut))
-		if err := c.Gradients(s, 0, gradOut, st.noGradOut); err != nil {
-			return err
-		}
 	}
+	var e effects.Effects
 	if st.wantsGradient {
-		gradIn = make([]T, len(st.gradIn))
+		e = t.handsOver(s, s-1, effects.Gradient, effects.SentGradient)
 	}
-	err := t.record(s, kind, kind == schedule.B || st.spec.Frozen, gradIn, st.noGradIn, func() error {
-		if kind == schedule.I && st.split != nil {
-			return st.split.BackwardInput(ctx, batchctx.NewMicrobatch(c.Call(s, 0, frames.InBackwardInput)), gradOut, gradIn)
-		}
-		return st.Backward(ctx, batchctx.NewMicrobatch(c.Call(s, 0, frames.InBackward)), gradOut, gradIn)
-	})
+	err := t.record(s, kind, kind == schedule.B || st.spec.Frozen, &e, func() error { return runner.backward(ctx, s, 0, kind, &e) })
 	if err == nil && st.after >= 0 {
 		err = c.DropAt(effects.Gradient, s, 0)
 	}
-	if err != nil {
-		runner.giveBack(gradIn)
+	if err != nil || !st.wantsGradient {
 		return err
 	}
-	t.carried[s] = gradIn
-	return nil
+	return t.cross(s, s-1, &e, effects.Gradient, st.noGradIn)
 }
