@@ -1,14 +1,18 @@
 package job
 
 import (
+	"context"
 	"errors"
 	"flag"
+	"net"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-ml/weir/kernels"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/transport/tcp"
@@ -40,6 +44,25 @@ func TestMeet(t *testing.T) {
 		}
 		require.Nil(t, w, name)
 	}
+}
+
+// nowhere is a network on which no rank is to be found.
+type nowhere struct{}
+
+func (nowhere) Listen(string) (net.Listener, error)            { return nil, os.ErrNotExist }
+func (nowhere) Dial(context.Context, string) (net.Conn, error) { return nil, os.ErrNotExist }
+
+// A rank that cannot join ends the wait of the others of its process.
+func TestJoinEndsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dev, err := kernels.NewHost(kernels.HostConfig{})
+		require.NoError(t, err)
+		w := &World{First: 1, Count: 2, ranks: 2, meeting: tcp.Config{Address: "nowhere:0", Network: nowhere{}}}
+		err = w.Join(t.Context(), []Local{dev, dev})
+		require.ErrorContains(t, err, "tcp: rank 2 of 2")
+		require.NotErrorIs(t, err, tcp.ErrMissing)
+		require.NoError(t, dev.Close())
+	})
 }
 
 // What another rank has begun is a consequence here, whatever action of this rank has met it.

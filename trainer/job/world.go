@@ -157,17 +157,21 @@ func (w *World) Join(ctx context.Context, devs []Local, facts ...tcp.Fact) error
 	}
 	cfg.Facts = append(append(cfg.Facts, facts...), tcp.Fact{Name: "the number of processes", Value: fmt.Sprint(w.Processes)}, tcp.Fact{Name: "the device", Value: devs[0].Name()})
 	w.ends, w.own = make([]*tcp.Endpoint[kernels.Buffer], w.Count), devs[0]
-	faults := make([]error, w.Count)
+	meeting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var all sync.WaitGroup
 	for i, dev := range devs {
 		all.Go(func() {
 			cfg := cfg
 			cfg.Rank = w.First + i
-			w.ends[i], faults[i] = tcp.Join(ctx, cfg, dev)
+			var fault error
+			if w.ends[i], fault = tcp.Join(meeting, cfg, dev); fault != nil {
+				cancel(fault) // so that the other ranks of this process do not wait for a job that is over
+			}
 		})
 	}
 	all.Wait()
-	if fault := errors.Join(faults...); fault != nil {
+	if fault := context.Cause(meeting); fault != nil {
 		return fault
 	}
 	if w.mpi != nil { // its launcher ends the job so when a process is dead, and gives it a moment

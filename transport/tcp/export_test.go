@@ -62,3 +62,13 @@ func Greeting(version byte, token string) []byte {
 	b := append([]byte{'W', 'E', 'I', 'R', version, joins}, sum[:]...)
 	return append(b, 2, 0, 0, 0, '{', '}')
 }
+
+// LateAnswer returns what a rank is told that joins after the meeting has failed for err.
+func LateAnswer(err error) string {
+	m := newMeeting(&Config{Ranks: 3}, "here")
+	m.settle(err)
+	near, far := net.Pipe()
+	go m.joined(far, hello{Rank: 2, Ranks: 3})
+	a, _ := responded(near)
+	return a.Refused
+}

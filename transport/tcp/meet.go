@@ -354,7 +354,8 @@ type meeting struct {
 	left    int
 	turned  []string // who was turned away, and why
 	over    bool
-	settled chan error // what the meeting came to
+	failed  error      // why it is over, nil if all ranks have come
+	settled chan error // the same, once
 }
 
 func newMeeting(cfg *Config, address string) *meeting {
@@ -371,6 +372,10 @@ func (m *meeting) joined(conn net.Conn, h hello) {
 	defer m.mu.Unlock()
 	var fault string
 	switch c := m.cfg; {
+	case m.over && m.failed != nil:
+		_ = respond(conn, m.refusal()) // It may be gone.
+		_ = conn.Close()
+		return
 	case m.over:
 		fault = "the job has begun: rank " + fmt.Sprint(h.Rank) + " is there already"
 	case h.Ranks != c.Ranks:
@@ -395,10 +400,15 @@ func (m *meeting) joined(conn net.Conn, h hello) {
 	m.settle(fmt.Errorf("%w: %s", ErrRefused, fault))
 }
 
+// refusal tells a rank what the meeting has failed for.
+func (m *meeting) refusal() answer {
+	return answer{Refused: m.failed.Error(), Missing: errors.Is(m.failed, ErrMissing)}
+}
+
 // settle ends the meeting once.
 func (m *meeting) settle(err error) {
 	if !m.over {
-		m.over = true
+		m.over, m.failed = true, err
 		m.settled <- err
 	}
 }
@@ -447,13 +457,13 @@ func (m *meeting) wait(ctx context.Context) ([]net.Conn, []string, error) {
 	if missing && m.left == 0 {
 		missing = false
 	}
-	m.over = true
 	if missing {
 		err = m.missing()
 	}
+	m.over, m.failed = true, err
 	a := m.answer
 	if err != nil {
-		a = answer{Refused: err.Error(), Missing: missing}
+		a = m.refusal()
 	}
 	for _, conn := range m.conns {
 		if conn == nil {
@@ -507,13 +517,14 @@ func (c *Config) join(ctx context.Context, listen func(net.Conn) (string, error)
 			}
 		}
 		if err == nil {
-			stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-			defer stop()
-			a, err = c.ask(conn, h)
-			if !crowded(err) {
+			asked := conn // the next attempt has another one, or none
+			stop := context.AfterFunc(ctx, func() { _ = asked.SetDeadline(time.Unix(1, 0)) })
+			if a, err = c.ask(asked, h); !crowded(err) {
+				defer stop()
 				break
 			}
-			_ = conn.Close() // Something accepts for rank 0, which is not there yet.
+			stop()
+			_ = asked.Close() // Something accepts for rank 0, which is not there yet.
 		}
 		select {
 		case <-meeting.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -79,6 +80,13 @@ func TestJoinRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestALateRankIsToldWhy joins a rank after another one has contradicted rank 0.
+func TestALateRankIsToldWhy(t *testing.T) {
+	why := fmt.Errorf("%w: -seed is 2 on rank 1 and 1 on rank 0", tcp.ErrRefused)
+	require.Equal(t, why.Error(), tcp.LateAnswer(why))
+	require.Contains(t, tcp.LateAnswer(nil), "the job has begun")
 }
 
 func TestValidate(t *testing.T) {
