@@ -55,8 +55,7 @@ func TestBreadthFirstFigures(t *testing.T) {
 				for _, rule := range []schedule.Rule{schedule.BreadthFirst, schedule.BreadthFirstDescending} {
 					plan, err := rule(schedule.Params{Placement: schedule.Looped(ranks, ranks*depth), Microbatches: microbatches})
 					require.NoError(t, err)
-					end, err := execute(plan, plantest.Ticks)
-					require.NoError(t, err)
+					end, _ := plantest.Clocks(t, plan, plantest.Ticks)
 					require.Equal(t, (microbatches*depth+ranks-1)*3, end)
 					require.Equal(t, slices.Repeat([]int{microbatches * depth}, ranks), inFlight(plan))
 				}

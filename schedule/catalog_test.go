@@ -128,8 +128,7 @@ func TestEverySchedule(t *testing.T) {
 					training, err := s.Rule(p)
 					require.NoError(t, err, s.Name)
 					plantest.RequireWhole(t, training)
-					_, err = execute(training, plantest.Ticks)
-					require.NoError(t, err, training.Name)
+					plantest.Clocks(t, training, plantest.Ticks)
 					splits = splits || hasSplit(training)
 					ascends = ascends && hasAscent(training)
 
@@ -152,8 +151,7 @@ func TestEverySchedule(t *testing.T) {
 					frozen, err := s.Rule(p)
 					require.NoError(t, err, s.Name)
 					plantest.RequireWhole(t, frozen)
-					_, err = execute(frozen, plantest.Ticks)
-					require.NoError(t, err, "%s frozen %v", training.Name, p.Frozen)
+					plantest.Clocks(t, frozen, plantest.Ticks)
 				}
 			}
 		}

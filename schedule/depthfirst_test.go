@@ -154,8 +154,7 @@ func TestDepthFirstHoldsItsCap(t *testing.T) {
 					Placement: schedule.Looped(ranks, ranks*depth), Microbatches: 30, Cap: capped,
 				})
 				require.NoError(t, err)
-				_, err = execute(plan, plantest.Ticks)
-				require.NoError(t, err)
+				plantest.Clocks(t, plan, plantest.Ticks)
 				for rank, peak := range inFlight(plan) {
 					if capped == 0 {
 						require.LessOrEqual(t, peak, ranks*depth-rank)

@@ -62,8 +62,7 @@ func TestGPipeFigures(t *testing.T) {
 		for microbatches := 1; microbatches <= 12; microbatches++ {
 			plan, err := schedule.GPipe(schedule.Params{Placement: schedule.Looped(ranks, ranks), Microbatches: microbatches})
 			require.NoError(t, err)
-			end, err := execute(plan, plantest.Ticks)
-			require.NoError(t, err)
+			end, _ := plantest.Clocks(t, plan, plantest.Ticks)
 			require.Equal(t, (microbatches+ranks-1)*3, end)
 			require.Equal(t, slices.Repeat([]int{microbatches}, ranks), inFlight(plan))
 		}

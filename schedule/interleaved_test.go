@@ -145,8 +145,7 @@ func TestInterleavedFigures(t *testing.T) {
 						Placement: schedule.Looped(ranks, ranks*depth), Microbatches: groups * group, Group: group,
 					})
 					require.NoError(t, err)
-					end, err := execute(plan, plantest.Ticks)
-					require.NoError(t, err)
+					end, _ := plantest.Clocks(t, plan, plantest.Ticks)
 					require.Equal(t, (groups*group*depth+ranks-1)*3, end)
 					for rank, peak := range inFlight(plan) {
 						require.Equal(t, min(2*(ranks-1-rank)+(depth-1)*group+1, groups*group*depth), peak)

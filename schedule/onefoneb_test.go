@@ -68,8 +68,7 @@ func TestOneFOneBFigures(t *testing.T) {
 				}
 				plan, err := schedule.OneFOneB(schedule.Params{Placement: placement, Microbatches: microbatches})
 				require.NoError(t, err)
-				end, err := execute(plan, plantest.Ticks)
-				require.NoError(t, err)
+				end, _ := plantest.Clocks(t, plan, plantest.Ticks)
 				require.Equal(t, (microbatches+ranks-1)*3*depth, end)
 				for rank, peak := range inFlight(plan) {
 					require.Equal(t, min(ranks-rank, microbatches)*depth, peak)

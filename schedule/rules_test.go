@@ -40,8 +40,7 @@ func requireRule(t require.TestingT, rule schedule.Rule, p schedule.Params, naiv
 		require.Equal(t, want, slices.AppendSeq([]schedule.Action{}, plan.All(rank)), "rank %d", rank)
 	}
 	plantest.RequireWhole(t, plan)
-	_, err = execute(plan, plantest.Ticks)
-	require.NoError(t, err)
+	plantest.Clocks(t, plan, plantest.Ticks)
 	return plan
 }
 

@@ -8,24 +8,16 @@ import "github.com/weir-ml/weir/schedule"
 // action of one rank. A joined pair begins when both can, takes the time of both, and
 // has its results at its end.
 func Clocks(t require.TestingT, p *schedule.Plan, cost func(schedule.Action) int) (makespan, span int) {
-	split := map[Cell]bool{}
-	for rank := range p.Programs {
-		for a := range p.All(rank) {
-			if a.Kind() == schedule.I {
-				split[Cell{Stage: a.Stage(), Mb: a.Microbatch()}] = true
-			}
-		}
-	}
+	done := map[schedule.Action]int{}
 	backward := func(stage, mb int) schedule.Action {
-		if split[Cell{Stage: stage, Mb: mb}] {
-			return schedule.Act(schedule.I, stage, mb)
+		i := schedule.Act(schedule.I, stage, mb)
+		if _, ok := done[i]; ok {
+			return i
 		}
 		return schedule.Act(schedule.B, stage, mb)
 	}
-
 	ranks, rest := len(p.Programs), Lists(p)
 	first, last := make([]int, ranks), make([]int, ranks)
-	done := map[schedule.Action]int{}
 	for progress := true; progress; {
 		progress = false
 		for rank := range ranks {
