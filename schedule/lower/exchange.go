@@ -74,7 +74,7 @@ func (v *lowering) receiveEarly(l int) {
 	v.Add(setOf(passes.Edge(send), early), int64(send.Microbatch()))
 	switch from, to := v.From[l], v.To[l]; {
 	case v.Busy(to), v.ended[to] && from < to:
-		v.scripts[to].before(passes.ReceiptOf(send))
+		v.scripts[to].Append(passes.ReceiptOf(send))
 	default:
 		v.scripts[to].write(passes.ReceiptOf(send))
 	}

@@ -133,15 +133,15 @@ type marking struct {
 	entry    int // by copy: microbatches whose entry has a part left
 	weights  int // by the rank's stages: microbatch 0 where the last forward, and then the last backward, has read copies of weights
 
-	fates []fate            // by the rank's stages and by kind
-	most  int64             // entries
-	body  []schedule.Action // of the repeat that is walked, with what dies
-	lists [2][]piece        // what was walked before, by depth
-	fault error
+	byKind []kindEffect      // by the rank's stages and by kind
+	most   int64             // entries
+	body   []schedule.Action // of the repeat that is walked, with what dies
+	lists  [2][]piece        // what was walked before, by depth
+	fault  error
 }
 
-// fate is what follows for an action from its stage and kind alone.
-type fate struct {
+// kindEffect is the part of the effects of an action that follows from its stage and kind alone.
+type kindEffect struct {
 	drops   schedule.Drop
 	to      effects.Place
 	parts   bool        // it reads parts of the entry
@@ -163,12 +163,12 @@ func newMarking(o *passes.Outline, rank int) *marking {
 	v.entry = v.outgoing + 2*stages
 	v.weights = v.entry + copies
 	v.Walk = passes.NewWalk(o, v.weights+2*stages)
-	v.fates = make([]fate, stages*passes.KindsPerStage)
+	v.byKind = make([]kindEffect, stages*passes.KindsPerStage)
 	for i, stage := range o.On[rank] {
 		for kind := schedule.F; kind <= schedule.WaitB; kind++ {
-			f := &v.fates[i*passes.KindsPerStage+int(kind)]
+			f := &v.byKind[i*passes.KindsPerStage+int(kind)]
 			e := effects.OfKind(o.Plan, stage, kind)
-			*f = fate{drops: e.Ends.Drops(), to: e.To, parts: v.Reads(stage, kind) != 0}
+			*f = kindEffect{drops: e.Ends.Drops(), to: e.To, parts: v.Reads(stage, kind) != 0}
 			if o.Includes(stage, schedule.Quantize) {
 				f.weights = effects.WeightReads(kind, o.Plan.Facts[stage].Recomputes)
 			}
@@ -202,14 +202,14 @@ func (v *marking) Visit(a schedule.Action, mb int64) {
 		return
 	}
 	i := v.Place[stage]
-	fate := &v.fates[i*passes.KindsPerStage+int(kind)]
-	drop := fate.drops
-	for reads := fate.weights; reads != 0; reads &= reads - 1 {
+	effect := &v.byKind[i*passes.KindsPerStage+int(kind)]
+	drop := effect.drops
+	for reads := effect.weights; reads != 0; reads &= reads - 1 {
 		if copies := reads.First(); v.Raise(v.weights + 2*i + int(copies-effects.ForwardWeights)) {
 			drop |= effects.Set(1 << copies).Drops()
 		}
 	}
-	if fate.parts && v.lastReads(stage, kind, mb) {
+	if effect.parts && v.lastReads(stage, kind, mb) {
 		drop |= schedule.DropParts
 	}
 	if v.Add(v.seen+v.copyOf(stage), mb) {
@@ -220,9 +220,9 @@ func (v *marking) Visit(a schedule.Action, mb int64) {
 		v.widen(v.Plan.Windows, stage, v.live+i)
 	}
 	if v.Transfers {
-		v.sends(stage, kind, fate.to, mb)
+		v.sends(stage, kind, effect.to, mb)
 	}
-	for _, stage := range fate.born {
+	for _, stage := range effect.born {
 		v.Remove(v.live+v.Place[stage], mb)
 		if c := v.copyOf(stage); stage == v.lower[c] {
 			v.Remove(v.entry+c, mb)

@@ -2,12 +2,12 @@ package lower
 
 import "github.com/weir-ml/weir/schedule"
 
-// script is what a rank is to do, written action by action. What was written in a
-// period can be repeated.
+// script is the program of a rank as it is written, action by action. The actions of a period
+// can be repeated. Append writes an action before the last computations, write behind them.
 type script struct {
 	schedule.Builder
-	list []schedule.Action // the last computations, and what comes behind them
-	mark int64             // where the period begins
+	list []schedule.Action // the last computations, and the actions behind them
+	mark int64             // the length of the program when the period began
 }
 
 func (s *script) write(a schedule.Action) { s.list = append(s.list, a) }
@@ -18,11 +18,7 @@ func (s *script) compute(group ...schedule.Action) {
 	s.list = append(s.list, group...)
 }
 
-// before writes an action before the last computations.
-func (s *script) before(a schedule.Action) { s.Append(a) }
-
-// settle writes the list to the program: nothing comes before the last computations
-// any more.
+// settle writes the list to the program: no action comes before these computations any more.
 func (s *script) settle() {
 	for _, a := range s.list {
 		s.Append(a)
@@ -38,8 +34,8 @@ func (s *script) begin(busy bool) {
 	s.mark = s.Len()
 }
 
-// repeat writes what was written in the period n more times, each moved on by the
-// stride. The computations that the rank is at come behind all of them.
+// repeat writes the actions of the period n more times, each moved on by the stride. The
+// computations that the rank is at come behind all of them.
 func (s *script) repeat(n, stride int, busy bool) {
 	if !busy {
 		s.settle()
@@ -48,10 +44,4 @@ func (s *script) repeat(n, stride int, busy bool) {
 	for i, a := range s.list {
 		s.list[i] = a.Shift(n * stride)
 	}
-}
-
-// end returns the program.
-func (s *script) end() []schedule.Segment {
-	s.settle()
-	return s.Program()
 }

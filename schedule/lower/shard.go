@@ -37,20 +37,15 @@ func Shard(plan *schedule.Plan, active int) (*schedule.Plan, error) {
 	}
 	sharded := withoutDrops(plan).Flat()
 	for rank, program := range sharded.Programs {
-		sharded.Programs[rank] = gathering{active: active}.program(program)
+		sharded.Programs[rank] = gathered(program, active)
 	}
 	return sharded, nil
 }
 
-// gathering finds out what a rank has gathered.
-type gathering struct {
-	active int
-}
-
-// program returns the program with what it gathers and gives up. The last repeat of a
-// segment has other stages coming than those before it, and the first one has others
-// gathered before it.
-func (g gathering) program(program []schedule.Segment) []schedule.Segment {
+// gathered returns the program with the UNSHARD and RESHARD of its stages. Other stages come
+// after the last repeat of a segment than after those before it, and others are gathered before
+// the first one.
+func gathered(program []schedule.Segment, active int) []schedule.Segment {
 	var pieces []schedule.Segment
 	for _, s := range program {
 		most, last := cut(s, s.Repeat-1)
@@ -59,28 +54,28 @@ func (g gathering) program(program []schedule.Segment) []schedule.Segment {
 	windows := make([][][]int, len(pieces))
 	var coming []int
 	for i, s := range slices.Backward(pieces) {
-		windows[i], coming = g.windows(s.Body, coming)
+		windows[i], coming = stageWindows(s.Body, active, coming)
 	}
 
 	var list schedule.Builder
-	var gathered []int
+	var held []int // the stages that are gathered
 	for i, s := range pieces {
 		first, rest := cut(s, 1)
-		first[0].Body, gathered = gather(first[0].Body, windows[i], gathered)
+		first[0].Body, held = gather(first[0].Body, windows[i], held)
 		list.Segment(first[0])
 		for _, s := range rest {
-			s.Body, gathered = gather(s.Body, windows[i], gathered)
+			s.Body, held = gather(s.Body, windows[i], held)
 			list.Segment(s)
 		}
 	}
-	list.Segment(schedule.Segment{Body: change(nil, gathered, nil), Repeat: 1})
+	list.Segment(schedule.Segment{Body: change(nil, held, nil), Repeat: 1})
 	return list.Program()
 }
 
-// windows returns for each action of a body that begins a computation, or a pair, which
+// stageWindows returns for each action of a body that begins a computation, or a pair, which
 // stages are gathered then, in the order in which they come, given the order in which the
 // stages come behind the body. It returns that order before the body as well.
-func (g gathering) windows(body []schedule.Action, coming []int) ([][]int, []int) {
+func stageWindows(body []schedule.Action, active int, coming []int) ([][]int, []int) {
 	coming = slices.Clone(coming)
 	windows := make([][]int, len(body))
 	var all []int // of the windows, those that are the same once
@@ -99,7 +94,7 @@ func (g gathering) windows(body []schedule.Action, coming []int) ([][]int, []int
 		if i > 0 && body[i-1].Joined() {
 			continue
 		}
-		if next := coming[:min(g.active, len(coming))]; !slices.Equal(window, next) {
+		if next := coming[:min(active, len(coming))]; !slices.Equal(window, next) {
 			first := len(all)
 			all = append(all, next...)
 			window = all[first:len(all):len(all)]

@@ -306,7 +306,8 @@ func (v *lowering) programs() [][]schedule.Segment {
 				}
 			}
 		}
-		programs[rank] = s.end()
+		s.settle()
+		programs[rank] = s.Program()
 	}
 	return programs
 }
