@@ -58,26 +58,12 @@ func (s *Step) HTML(w io.Writer) error {
 	for _, k := range kinds {
 		view.Kinds, view.Words = append(view.Kinds, k.kind.String()), append(view.Words, k.word)
 	}
-	for rank, list := range s.Events {
-		stages := s.Plan.Placement.On(rank)
-		one := pageRank{Stages: stageList(stages), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
-		place := map[int]int{}
-		for i, stage := range stages {
-			place[stage] = i
-		}
-		for i, e := range list {
-			if !works(e) || e.End == e.Start {
-				continue
-			}
-			a, half := e.Action, int64(0)
-			switch {
-			case a.Joined():
-				half = 1
-			case i > 0 && list[i-1].Action.Joined():
-				half = 2
-			}
-			one.Boxes = append(one.Boxes, e.Start-p.clocks.first, e.End-p.clocks.first, int64(a.Kind()), int64(a.Stage()), int64(a.Microbatch()),
-				int64(100*strength(place[a.Stage()], len(stages))), half)
+	for rank := range s.Events {
+		one := pageRank{Stages: stageList(s.Plan.Placement.On(rank)), Peak: p.held(p.curves[rank].peak), Boxes: []int64{}, Levels: []float64{}}
+		for _, b := range s.boxes(rank) {
+			a := b.Action
+			one.Boxes = append(one.Boxes, b.Start-p.clocks.first, b.End-p.clocks.first, int64(a.Kind()), int64(a.Stage()), int64(a.Microbatch()),
+				int64(100*b.strength), int64(b.half))
 		}
 		for _, l := range p.curves[rank].levels {
 			one.Levels = append(one.Levels, float64(l.from-p.clocks.first), l.live)

@@ -98,6 +98,36 @@ func works(e simulate.Event) bool {
 	return e.Action.Kind().Compute() || e.Action.Kind() == schedule.Quantize && e.End > e.Start
 }
 
+// box is a computation that takes time, as pictures show it.
+type box struct {
+	simulate.Event
+	half     int     // of a joined pair 1 is the upper half and 2 the lower one; 0 for others
+	strength float64 // of the stage's colour
+}
+
+// boxes returns the boxes of a rank.
+func (s *Step) boxes(rank int) (boxes []box) {
+	stages, list := s.Plan.Placement.On(rank), s.Events[rank]
+	place := map[int]int{}
+	for i, stage := range stages {
+		place[stage] = i
+	}
+	for i, e := range list {
+		if !works(e) || e.End == e.Start {
+			continue
+		}
+		b := box{Event: e, strength: strength(place[e.Action.Stage()], len(stages))}
+		switch {
+		case e.Action.Joined():
+			b.half = 1
+		case i > 0 && list[i-1].Action.Joined():
+			b.half = 2
+		}
+		boxes = append(boxes, b)
+	}
+	return boxes
+}
+
 // clocks are what a step took.
 type clocks struct {
 	first, last int64 // start and end of the step

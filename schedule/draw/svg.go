@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/weir-ml/weir/schedule"
-	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/units"
 )
 
@@ -311,27 +310,12 @@ func (p *picture) rank(rank int) {
 	p.printf(`<rect class="lane" x="%s" y="%s" width="%s" height="%s"/>`+"\n", at(left), at(y), at(p.plot), at(lane))
 	p.curve(rank, y+lane+curveGap)
 
-	place := map[int]int{}
-	for i, stage := range stages {
-		place[stage] = i
-	}
-	list := p.step.Events[rank]
 	p.printf(`<g class="n">` + "\n")
-	for i, e := range list {
-		if !works(e) || e.End == e.Start {
-			continue
-		}
-		b := box{event: e, x: p.x(e.Start), width: p.x(e.End) - p.x(e.Start), y: y, height: lane,
-			strength: strength(place[e.Action.Stage()], len(stages))}
-		switch {
-		case e.Action.Joined():
-			b.height = lane / 2
-		case i > 0 && list[i-1].Action.Joined():
-			b.y, b.height = y+lane/2, lane/2
-		}
-		p.box(b)
-		if b.y > y {
-			p.printf(`<rect class="pair" x="%s" y="%s" width="%s" height="%s" rx="2.5"/>`, at(b.x+0.7), at(y+0.2), at(max(b.width-1.4, 0.2)), at(lane-0.4))
+	for _, b := range p.step.boxes(rank) {
+		p.box(b, y)
+		if b.half == 2 {
+			x := p.x(b.Start)
+			p.printf(`<rect class="pair" x="%s" y="%s" width="%s" height="%s" rx="2.5"/>`, at(x+0.7), at(y+0.2), at(max(p.x(b.End)-x-1.4, 0.2)), at(lane-0.4))
 		}
 		p.printf("\n")
 	}
@@ -350,33 +334,30 @@ func stageList(stages []int) string {
 	return list
 }
 
-// box is a computation.
-type box struct {
-	event               simulate.Event
-	x, y, width, height float64
-	strength            float64
-}
-
-// box draws a computation, with a name for who points at it.
-func (p *picture) box(b box) {
+// box draws a computation in a row whose top is at y. Its name shows under the pointer.
+func (p *picture) box(b box, y float64) {
 	const inset = 0.6 // on either side, between one box and the next
-	a := b.event.Action
+	a, x, width, height := b.Action, p.x(b.Start), p.x(b.End)-p.x(b.Start), lane
+	if b.half > 0 {
+		height /= 2
+		y += float64(b.half-1) * height
+	}
 	shade := fill(a.Kind())
 	if b.strength < 1 {
 		shade += ` fill-opacity="` + at(b.strength) + `"`
 	}
 	p.printf(`<rect class="%v"%s x="%s" y="%s" width="%s" height="%s" rx="2"><title>%v, %s to %s</title></rect>`,
-		a.Kind(), shade, at(b.x+inset), at(b.y), at(max(b.width-2*inset, 0.3)), at(b.height),
-		a, escape(p.time(b.event.Start-p.clocks.first)), escape(p.time(b.event.End-p.clocks.first)))
+		a.Kind(), shade, at(x+inset), at(y), at(max(width-2*inset, 0.3)), at(height),
+		a, escape(p.time(b.Start-p.clocks.first)), escape(p.time(b.End-p.clocks.first)))
 
 	number := strconv.Itoa(a.Microbatch())
 	if a.Kind() == schedule.Quantize {
 		number = "Q"
 	}
 	baseline, class := 4.0, ""
-	if b.height < lane || float64(len(number))*digit+2 > b.width {
+	if height < lane || float64(len(number))*digit+2 > width {
 		baseline, class = 3.4, "h"
-		if float64(len(number))*smallDigit+1 > b.width {
+		if float64(len(number))*smallDigit+1 > width {
 			return
 		}
 	}
@@ -389,7 +370,7 @@ func (p *picture) box(b box) {
 	if class != "" {
 		class = ` class="` + strings.TrimSpace(class) + `"`
 	}
-	p.printf(`<text%s x="%s" y="%s">%s</text>`, class, at(b.x+b.width/2), at(b.y+b.height/2+baseline), number)
+	p.printf(`<text%s x="%s" y="%s">%s</text>`, class, at(x+width/2), at(y+height/2+baseline), number)
 }
 
 // curve draws what a rank holds, and says its peak.
