@@ -25,7 +25,7 @@ const maxBody = 1 << 24
 //
 // The size of the plan depends on ranks, stages, cap and group, not on the number of
 // microbatches. On several ranks of several stages it may take long until the order
-// repeats; it is written out until then, and refused beyond 16 million actions. Errors
+// repeats; it is written out until then, and refused beyond 4 million actions. Errors
 // wrap ErrParams.
 func DepthFirst(p Params) (*Plan, error) {
 	name := "depth-first"

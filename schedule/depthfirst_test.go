@@ -174,7 +174,7 @@ func TestDepthFirstSaysWhatWorks(t *testing.T) {
 	require.ErrorContains(t, err, "use a smaller group")
 	_, err = schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(64, 256), Microbatches: schedule.MaxMicrobatches})
 	require.ErrorIs(t, err, schedule.ErrParams)
-	require.ErrorContains(t, err, "finds no order that repeats within 16777216 actions of these 256 stages: use fewer microbatches or stages, or another cap")
+	require.ErrorContains(t, err, "finds no order that repeats within 4194304 actions of these 256 stages: use fewer microbatches or stages, or another cap")
 	_, err = schedule.DepthFirst(schedule.Params{Placement: schedule.Looped(2, 4), Microbatches: 8, Group: 2})
 	require.ErrorContains(t, err, "depth-first on several ranks has no groups")
 }

@@ -23,9 +23,9 @@ import (
 func greedy(p Params) ([][]Segment, error) {
 	w := newWorkers(p)
 	for w.tick() {
-		if w.written > maxBody {
+		if w.written > maxBody/4 {
 			return nil, fmt.Errorf("%w: depth-first finds no order that repeats within %d actions of these %d stages: use fewer microbatches or stages, or another cap",
-				ErrParams, maxBody, p.Placement.Stages())
+				ErrParams, maxBody/4, p.Placement.Stages())
 		}
 		if w.skipped {
 			continue // only the last microbatches are left

@@ -137,6 +137,10 @@ func (c *laidOut) prepare(s *streams) (*step, error) {
 		}
 	}
 	if len(c.Shapes) > 0 {
+		const most = 1 << 23
+		if out.plan.Microbatches > most {
+			return nil, usage("--shapes of %d microbatches: up to %d are listed; give fewer, or leave --shapes out and plan for any", out.plan.Microbatches, most)
+		}
 		out.cfg.Shapes = make([]int, out.plan.Microbatches)
 		for m := range out.cfg.Shapes {
 			out.cfg.Shapes[m] = c.Shapes[out.plan.Item(m)%len(c.Shapes)]

@@ -139,3 +139,10 @@ func TestMemPlanCountsResident(t *testing.T) {
 	require.Equal(t, 1, status)
 	require.Contains(t, stderr, "nothing that was tried fits")
 }
+
+// Shape classes are listed for each microbatch, and not for any number of them.
+func TestMemPlanShapesOfVeryMany(t *testing.T) {
+	_, stderr, status := weir("", "mem", "plan", "depth-first", "--profile", "../../docs/placement/profile.json", "--microbatches", "268435456", "--shapes", "0")
+	require.Equal(t, misused, status)
+	require.Equal(t, "weir: --shapes of 268435456 microbatches: up to 8388608 are listed; give fewer, or leave --shapes out and plan for any\n", stderr)
+}

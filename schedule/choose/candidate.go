@@ -2,6 +2,7 @@ package choose
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/check"
@@ -40,7 +41,11 @@ func (c *Candidate) make(s *schedule.Schedule, r *Request) {
 	if c.Refused != nil {
 		return
 	}
-	plan, err := s.Rule(c.Params)
+	err := c.seldom(s)
+	var plan *schedule.Plan
+	if err == nil {
+		plan, err = s.Rule(c.Params)
+	}
 	if err == nil {
 		err = lengthy(plan)
 	}
@@ -49,6 +54,28 @@ func (c *Candidate) make(s *schedule.Schedule, r *Request) {
 		return
 	}
 	c.prove(plan, r)
+}
+
+// longText is how many actions of a step are tried before a longer one is made.
+const longText = 1 << 17
+
+// seldom refuses a long depth-first plan of several stages a rank in which nothing repeats
+// within longText actions: it would be written out, with its transfers, action by action.
+func (c *Candidate) seldom(s *schedule.Schedule) error {
+	trial := c.Params
+	if trial.Microbatches = longText / (2 * trial.Placement.Stages()); s.Name != "depth-first" || trial.Microbatches >= c.Params.Microbatches || trial.Placement.Stages() <= trial.Placement.Ranks {
+		return nil
+	}
+	plan, err := s.Rule(trial)
+	if err != nil {
+		return nil // It may be for this number of microbatches alone.
+	}
+	for _, program := range plan.Programs {
+		if slices.ContainsFunc(program, func(s schedule.Segment) bool { return s.Repeat > 1 }) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: its order does not repeat within %d microbatches, so that %d take too long: use fewer", schedule.ErrParams, trial.Microbatches, c.Params.Microbatches)
 }
 
 // prove proves and simulates a plan that only computes.

@@ -108,7 +108,7 @@ func TestBestAndFront(t *testing.T) {
 				require.True(t, c.Fits && !dominated, c.Name())
 			} else if c.Fits && !dominated { // as good as one that is on the front
 				require.Condition(t, func() bool {
-					for _, f := range choice.Front {
+					for _, f := range choice.All {
 						if f.Report.Makespan == c.Report.Makespan && f.Peak == c.Peak {
 							return true
 						}
@@ -153,4 +153,21 @@ func TestRequestsThatMeanNothing(t *testing.T) {
 		require.Nil(t, choice)
 		require.True(t, errors.Is(err, schedule.ErrParams) || errors.Is(err, simulate.ErrCosts), "%v", err)
 	}
+}
+
+// A depth-first order that does not repeat is not written out for very many microbatches.
+func TestOrdersThatSeldomRepeat(t *testing.T) {
+	r := paper(1 << 14)
+	r.Ranks, r.Stages = 16, 64
+	r.Costs = &simulate.Costs{Stages: slices.Repeat([]simulate.StageCosts{{F: 1, B: 2, I: 1, W: 1}}, 64)}
+	choice, err := choose.Choose(r)
+	require.NoError(t, err)
+	found := 0
+	for _, c := range choice.All {
+		if c.Schedule == "depth-first" {
+			require.ErrorContains(t, c.Refused, "its order does not repeat within 1024 microbatches, so that 16384 take too long: use fewer")
+			found++
+		}
+	}
+	require.Positive(t, found)
 }
