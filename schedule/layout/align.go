@@ -7,9 +7,9 @@ const (
 	leastAlign = 4
 	// line is what large buffers are aligned to, where that costs nothing: a cache line.
 	line = 64
-	// littlePadding is the part of what is alive that is lost where sizes that are whole
+	// paddingDivisor is the part of what is alive that is lost where sizes that are whole
 	// lines and others lie side by side.
-	littlePadding = 1024
+	paddingDivisor = 1024
 )
 
 // natural is the alignment that buffers should have: a cache line, or for smaller ones
@@ -51,7 +51,7 @@ func (a *attempt) alignments() (list []func(int64) int64) {
 	if !a.played.crowded() && a.played.padded(natural) {
 		list = append(list, whole)
 	}
-	if a.untied {
+	if a.separate {
 		list = append(list, a.played.alignment())
 	}
 	return list
@@ -59,8 +59,8 @@ func (a *attempt) alignments() (list []func(int64) int64) {
 
 // enough reports whether no search for a lower layout is worth it: there is none, or what
 // is lost is little beside the padding of lines.
-func (a *attempt) enough() bool {
-	return a != nil && (a.met() || a.played.crowded() && a.lost() <= a.played.most()/littlePadding)
+func (a *attempt) lowEnough() bool {
+	return a != nil && (a.optimal() || a.played.crowded() && a.excess() <= a.played.most()/paddingDivisor)
 }
 
 // alive is what is alive at once of a played program, at most: in bytes as they are asked

@@ -177,16 +177,16 @@ func (p *Memory) layOut(ctx context.Context, ports *ports, rank int) error {
 	}
 	r, played := &p.Ranks[rank], best.played
 	r.Segments, r.End = played.segments()
-	r.Certificate = Certificate{Certificate: best.laid.Certificate, Sizes: "exact", Peak: played.peak(r.Segments, r.End)}
-	r.Bound, r.Optimal = r.Peak.Bytes, best.met() || best.untied && best.laid.Optimal && !played.padded(best.align)
-	if best.turned {
+	r.Certificate = Certificate{Certificate: best.solution.Certificate, Sizes: "exact", Peak: played.peak(r.Segments, r.End)}
+	r.Bound, r.Optimal = r.Peak.Bytes, best.optimal() || best.separate && best.solution.Optimal && !played.padded(best.align)
+	if best.rotates {
 		r.Method = "one size in turns, " + r.Method
 	}
 	switch {
 	case r.Height == r.Bound:
-	case best.met():
+	case best.optimal():
 		r.Proof = fmt.Sprintf("the height is what is alive at once with the padding that it has where every offset is a multiple of %d bytes", leastAlign)
-	case !r.Optimal && !best.untied: // a proof would be of layouts that repeat themselves alike
+	case !r.Optimal && !best.separate: // a proof would be of layouts that repeat themselves alike
 		r.Proof = "not proven: it may be that a layout is lower"
 	}
 	switch {
@@ -195,8 +195,8 @@ func (p *Memory) layOut(ctx context.Context, ports *ports, rank int) error {
 	case p.classes > 1 && p.cfg.Shapes == nil:
 		r.Sizes = fmt.Sprintf("exact, for shape class %q alone", p.profile.Shapes[0].Name)
 	}
-	r.Problem, r.Offsets = best.problem(best.align), best.laid.Offsets
+	r.Problem, r.Offsets = best.problem(best.align), best.solution.Offsets
 	r.Buffers = len(r.Problem.Buffers)
-	r.Layout = played.layout(r.Segments, r.End, best.group, best.laid.Offsets, best.laid.Height)
+	r.Layout = played.layout(r.Segments, r.End, best.group, best.solution.Offsets, best.solution.Height)
 	return nil
 }

@@ -34,7 +34,7 @@ type player struct {
 	log     []int32     // the changes: the number of the item for a birth, its complement for an end
 	visits  []visit     // the actions
 	emit    func(int32) // nil, or is told every change as it is logged
-	spans   []stretch   // by segment
+	spans   []repeats   // by segment
 	program []schedule.Segment
 	top     *alive // what is alive at once, found out when it is asked for
 }
@@ -129,7 +129,7 @@ func (p *player) floods() bool {
 // repeat runs the repeats of a segment.
 func (p *player) repeat(s int) error {
 	segment := &p.program[s]
-	p.spans = append(p.spans, stretch{lead: segment.Repeat})
+	p.spans = append(p.spans, repeats{lead: segment.Repeat})
 	if p.skip != nil {
 		p.skip.enter()
 	}
@@ -147,7 +147,7 @@ func (p *player) repeat(s int) error {
 		}
 	}
 	if span := &p.spans[s]; span.skipped == 0 {
-		*span = stretch{lead: segment.Repeat}
+		*span = repeats{lead: segment.Repeat}
 	}
 	return nil
 }

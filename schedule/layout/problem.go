@@ -2,11 +2,11 @@ package layout
 
 import "github.com/weir-ml/weir/memory/placement"
 
-// ties says which items have one offset: those that are born at the same action of
+// groups says which items have one offset: those that are born at the same action of
 // repeats of the same phase, and do not live at the same time because the cycle is as
 // long as the longest life; and those that take turns at a place, by segment. It returns the
 // group of every item.
-func (p *player) ties(taken map[int]*turns) (group []int32, groups int) {
+func (p *player) groups(taken map[int]*rotation) (group []int32, groups int) {
 	starts, numbers := p.steadyFrom(), p.numbers()
 	known := make([][]int32, len(p.spans)) // by segment, of each birth of its cycle: the group, and 1
 	for s, span := range p.spans {

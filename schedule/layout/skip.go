@@ -29,10 +29,10 @@ type skipper struct {
 // warm-up or the drain of a plan with many more of them.
 const longestRamp = 1 << 12
 
-// stretch is how the repeats of a segment are played: so many that differ, a cycle of
+// repeats is how the repeats of a segment are played: so many that differ, a cycle of
 // repeats that are alike, the repeats that were skipped, and a tail of repeats that
 // differ again. Without a cycle all are the lead.
-type stretch struct{ lead, cycle, skipped, tail int }
+type repeats struct{ lead, cycle, skipped, tail int }
 
 // enter begins a segment.
 func (s *skipper) enter() {

@@ -2,8 +2,8 @@ package layout
 
 import "slices"
 
-// steady is what is born in each repeat of a segment whose repeats are alike.
-type steady struct {
+// steadyState is what is born in each repeat of a segment whose repeats are alike.
+type steadyState struct {
 	segment int
 	period  int64 // changes of a repeat
 	births  []lifetime
@@ -20,9 +20,9 @@ func (l lifetime) length() int64 { return l.upper - l.lower }
 
 // steady returns the steady state of a segment that has repeats skipped, nil where one of them
 // ends something else than it begins.
-func (p *player) steady(segment int) *steady {
+func (p *player) steady(segment int) *steadyState {
 	alike := p.spans[segment].lead // the first of the repeats that are alike
-	s := &steady{segment: segment, sizes: map[int64][]int32{}}
+	s := &steadyState{segment: segment, sizes: map[int64][]int32{}}
 	var ends []int64 // of the actions of the repeat
 	var from, to int32
 	for i, v := range p.visits {
@@ -71,7 +71,7 @@ func (p *player) steady(segment int) *steady {
 }
 
 // longest returns the longest life, in repeats.
-func (s *steady) longest() int {
+func (s *steadyState) longest() int {
 	longest := slices.MaxFunc(s.births, func(a, b lifetime) int { return int(a.length() - b.length()) })
 	return int((longest.length() + s.period - 1) / s.period)
 }

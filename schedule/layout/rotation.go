@@ -5,42 +5,42 @@ import (
 	"slices"
 )
 
-// Buffers of one size that are born again in each repeat can take turns at a place: one
-// follows another where that has died, and after some repeats the first one is back. In
-// each repeat such a chain begins anew, so that it needs as many places as it has repeats.
-// The shorter the time that is lost between death and birth, the fewer places there are.
-// So the steady state of a large program is laid out without a search: its cycle is the
-// shortest one for which the chains lose little, and every place of a chain is one buffer.
+// Buffers of one size that are born again in each repeat can rotate through places: one
+// follows another that has died, and after some repeats the first one is back. In each repeat
+// such a chain begins anew, so that it needs as many places as it has repeats. The shorter the
+// time that is lost between death and birth, the fewer places there are. So the steady state is
+// laid out without a search: its cycle is the shortest one for which the chains lose little, and
+// every place of a chain is one buffer.
 
 const (
 	// longestCycle is the most repeats of a cycle that is tried beyond the longest life, and
-	// mostTurns how many births there are in it at most where a shorter one does.
+	// maxRotated the most births in it if a shorter cycle has a rotation.
 	longestCycle = 256
-	mostTurns    = 50_000
-	// littleLost is the part of what is alive that chains may lose by which their cycle is
-	// good enough.
-	littleLost = 256
+	maxRotated   = 50_000
+	// slackDivisor is the bytes that are alive, divided by what the chains of a good cycle may
+	// lose.
+	slackDivisor = 256
 )
 
-// turns says how the births of a segment take turns: after so many repeats all of them are
-// back at their places. Allocation b of repeat k lies at place at[k*births+b], -1 where it has
-// a place of its own.
-type turns struct {
+// rotation says how the births of a segment rotate: after a cycle of repeats all of them are
+// back at their places. Birth b of repeat k lies at place at[k*births+b], -1 if it has a place
+// of its own.
+type rotation struct {
 	cycle int
 	at    []int32
 	count int32 // places
 }
 
-// turns returns the turns of each segment that goes on, for the nth good cycle. Nil is where
-// there is none.
-func (p *player) turns(nth int) map[int]*turns {
-	bySegment := map[int]*turns{}
+// rotations returns the nth good rotation of each segment that has repeats skipped. Nil means
+// that one of them has none.
+func (p *player) rotations(nth int) map[int]*rotation {
+	bySegment := map[int]*rotation{}
 	for s, span := range p.spans {
 		if span.skipped == 0 {
 			continue
 		}
-		if round := p.steady(s); round != nil {
-			bySegment[s] = round.turns((p.program[s].Repeat-span.lead-span.tail)/2, p.most(), nth)
+		if state := p.steady(s); state != nil {
+			bySegment[s] = state.rotation((p.program[s].Repeat-span.lead-span.tail)/2, p.most(), nth)
 		}
 		if bySegment[s] == nil {
 			return nil
@@ -49,19 +49,19 @@ func (p *player) turns(nth int) map[int]*turns {
 	return bySegment
 }
 
-// turns returns the nth of the cycles, the shortest first, of some repeats at most, for which
-// the chains lose little; in place of the first one that for which they lose least, where
-// none does. Nil is where there are too few repeats.
-func (s *steady) turns(repeats int, alive int64, nth int) *turns {
+// rotation returns that of the nth cycle, the shortest first, of some repeats at most, for which
+// the chains lose little. If there is none, the first is that for which they lose least. Nil
+// means that there are too few repeats.
+func (s *steadyState) rotation(repeats int, alive int64, nth int) *rotation {
 	longest := s.longest()
 	var best map[int64][]chain
 	var cycle int
 	var least int64
 	for c := longest; c <= min(max(longestCycle, longest), repeats); c++ {
-		if best != nil && c*len(s.births) > mostTurns {
+		if best != nil && c*len(s.births) > maxRotated {
 			break
 		}
-		if best != nil && least <= alive+alive/littleLost {
+		if best != nil && least <= alive+alive/slackDivisor {
 			if nth == 0 {
 				break
 			}
@@ -81,13 +81,13 @@ func (s *steady) turns(repeats int, alive int64, nth int) *turns {
 	if best == nil || nth > 0 {
 		return nil
 	}
-	t := &turns{cycle: cycle, at: slices.Repeat([]int32{-1}, cycle*len(s.births))}
+	t := &rotation{cycle: cycle, at: slices.Repeat([]int32{-1}, cycle*len(s.births))}
 	for _, chains := range best {
 		for _, c := range chains {
-			for _, turn := range c.turns {
-				for k := range cycle { // the chain began in repeat k-turn.repeat
-					place := ((k-turn.repeat)%c.places + c.places) % c.places
-					t.at[k*len(s.births)+int(turn.birth)] = t.count + int32(place)
+			for _, m := range c.members {
+				for k := range cycle { // the chain began in repeat k-m.repeat
+					place := ((k-m.repeat)%c.places + c.places) % c.places
+					t.at[k*len(s.births)+int(m.birth)] = t.count + int32(place)
 				}
 			}
 			t.count += int32(c.places)
@@ -96,27 +96,27 @@ func (s *steady) turns(repeats int, alive int64, nth int) *turns {
 	return t
 }
 
-// chain is births that take turns at places, as many as repeats go by until the first one
-// is there again.
+// chain is births that follow one another at places, as many as repeats go by until the first
+// one is there again.
 type chain struct {
-	turns  []turn
-	places int
+	members []member
+	places  int
 }
 
-// turn is a birth of a chain, and in which repeat of the chain it is.
-type turn struct {
+// member is a birth of a chain, and in which repeat of the chain it is.
+type member struct {
 	birth  int32
 	repeat int
 }
 
 // chains gives births of one size, in order, to chains whose lengths divide a cycle.
-func (s *steady) chains(own []int32, cycle int) (list []chain) {
+func (s *steadyState) chains(own []int32, cycle int) (list []chain) {
 	longest := make([]int32, len(own)) // places in own
 	for k := range longest {
 		longest[k] = int32(k)
 	}
 	slices.SortStableFunc(longest, func(a, b int32) int { return cmp.Compare(s.births[own[b]].length(), s.births[own[a]].length()) })
-	f := &following{steady: s, own: own, tried: make([]int32, len(own)), left: make([]int32, len(own)+1)}
+	f := &chainBuilder{steadyState: s, own: own, tried: make([]int32, len(own)), left: make([]int32, len(own)+1)}
 	for k := range f.left {
 		f.left[k] = int32(k)
 	}
@@ -126,16 +126,16 @@ func (s *steady) chains(own []int32, cycle int) (list []chain) {
 		}
 		c := s.fullest(f.from(first, cycle), cycle)
 		list = append(list, c)
-		for _, k := range f.chain[:len(c.turns)] {
+		for _, k := range f.chain[:len(c.members)] {
 			f.left[k] = k + 1
 		}
 	}
 	return list
 }
 
-// following is buffers of one size, in order of birth, on the way into chains.
-type following struct {
-	*steady
+// chainBuilder is buffers of one size, in order of birth, on the way into chains.
+type chainBuilder struct {
+	*steadyState
 	own   []int32
 	tried []int32 // by buffer, the last chain that it was tried for, from 1
 	left  []int32 // by buffer, itself where it is in no chain, else one behind it
@@ -144,7 +144,7 @@ type following struct {
 }
 
 // next returns the first buffer from one on that is in no chain.
-func (f *following) next(k int32) int32 {
+func (f *chainBuilder) next(k int32) int32 {
 	for f.left[k] != k {
 		f.left[k] = f.left[f.left[k]]
 		k = f.left[k]
@@ -154,10 +154,10 @@ func (f *following) next(k int32) int32 {
 
 // from returns a buffer and, one after the other, what is born next after the death of the
 // one before and dies before the first one comes back.
-func (f *following) from(first int32, cycle int) []turn {
+func (f *chainBuilder) from(first int32, cycle int) []member {
 	f.tries++
 	f.chain, f.tried[first] = append(f.chain[:0], first), f.tries
-	turns := []turn{{f.own[first], 0}}
+	members := []member{{f.own[first], 0}}
 	b := &f.births[f.own[first]]
 	end := b.lower + int64(cycle)*f.period
 	for now := b.upper; now < end; {
@@ -169,23 +169,23 @@ func (f *following) from(first int32, cycle int) []turn {
 			}
 			b := &f.births[f.own[k]]
 			if b.lower+repeat*f.period >= end {
-				return turns
+				return members
 			}
 			if death := b.upper + repeat*f.period; death <= end && f.tried[k] != f.tries {
-				turns, now = append(turns, turn{f.own[k], int(repeat)}), death
+				members, now = append(members, member{f.own[k], int(repeat)}), death
 				f.chain, f.tried[k] = append(f.chain, k), f.tries
 				break
 			}
 		}
 	}
-	return turns
+	return members
 }
 
 // fullest returns the beginning of a chain that loses the least time until it comes back,
 // after a number of periods that divides the cycle.
-func (s *steady) fullest(turns []turn, cycle int) (best chain) {
-	first, used, most := s.births[turns[0].birth].lower, int64(0), 0.0
-	for k, t := range turns {
+func (s *steadyState) fullest(members []member, cycle int) (best chain) {
+	first, used, most := s.births[members[0].birth].lower, int64(0), 0.0
+	for k, t := range members {
 		used += s.births[t.birth].length()
 		death := s.births[t.birth].upper + int64(t.repeat)*s.period
 		places := int((death - first + s.period - 1) / s.period)
@@ -193,7 +193,7 @@ func (s *steady) fullest(turns []turn, cycle int) (best chain) {
 			places++
 		}
 		if share := float64(used) / float64(places); share > most {
-			best, most = chain{turns[:k+1], places}, share
+			best, most = chain{members[:k+1], places}, share
 		}
 	}
 	return best
