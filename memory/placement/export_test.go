@@ -17,14 +17,14 @@ func Recipes(p *Problem) (names []string, offsets [][]int64) {
 // Ring lays a problem out around a ring.
 func Ring(p *Problem, limit, start int64) ([]int64, bool) {
 	r := newRing(p)
-	found := r.within(context.Background(), limit, start, 100_000)
+	found := r.layOut(context.Background(), limit, start, 100_000)
 	return r.offsets, found
 }
 
 // Lasting lays out what lives long. The others have offsets below 0.
 func Lasting(p *Problem, limit, start int64) ([]int64, bool) {
-	s := newLasting(newGrid(p))
-	found, _ := s.within(context.Background(), limit, start)
+	s := newLongLived(newGrid(p))
+	found, _ := s.layOut(context.Background(), limit, start)
 	return s.fixed, found
 }
 

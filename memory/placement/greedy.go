@@ -36,7 +36,7 @@ func (g *grid) place(ctx context.Context, o *occupied, order []int32, how fit, o
 			continue
 		}
 		b := &g.problem.Buffers[i]
-		taken := o.look(g.spans[i])
+		taken := o.taken(g.spans[i])
 		at, end := taken.hole(0, b.Size, b.Align)
 		if how == bestFit {
 			at = tightest(taken, at, end, b)
@@ -87,7 +87,7 @@ func (g *grid) quick(offsets []int64) (height int64) {
 
 // tightest returns where the hole is that leaves the least free above a buffer. The
 // one that is open at the top is the last choice.
-func tightest(taken *walk, at, end int64, b *Buffer) (best int64) {
+func tightest(taken *sweep, at, end int64, b *Buffer) (best int64) {
 	best = at
 	left := end - at
 	for end != noLimit && left > b.Size {

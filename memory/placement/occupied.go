@@ -10,8 +10,8 @@ import "slices"
 type occupied struct {
 	columns int
 	at      []extents // by node: taken by buffers that are written down here
-	within  []extents // by node: taken by buffers that are written down here or below
-	found   walk      // scratch of look; its sets are at and within
+	below   []extents // by node: taken by buffers that are written down here or below
+	found   sweep     // scratch of taken; its sets are at and below
 }
 
 // extents are disjoint ranges of bytes that do not touch, ascending.
@@ -30,55 +30,55 @@ func newOccupied(columns int) *occupied {
 		nodes += leaves
 	}
 	sets := make([]extents, 2*nodes)
-	return &occupied{columns: leaves, at: sets[:nodes], within: sets[nodes:], found: walk{sets: sets}}
+	return &occupied{columns: leaves, at: sets[:nodes], below: sets[nodes:], found: sweep{sets: sets}}
 }
 
 // clear frees all bytes.
 func (o *occupied) clear() {
 	for i := range o.at {
 		o.at[i] = o.at[i][:0]
-		o.within[i] = o.within[i][:0]
+		o.below[i] = o.below[i][:0]
 	}
 }
 
 // take takes bytes for spans.
 func (o *occupied) take(spans []Span, e extent) {
-	o.takeBelow(0, 0, int32(o.columns), spans, e)
+	o.takeColumns(0, 0, int32(o.columns), spans, e)
 }
 
-func (o *occupied) takeBelow(node int, lower, upper int32, spans []Span, e extent) {
+func (o *occupied) takeColumns(node int, lower, upper int32, spans []Span, e extent) {
 	if spans = clip(spans, lower, upper); len(spans) == 0 {
 		return
 	}
-	o.within[node] = o.within[node].with(e)
+	o.below[node] = o.below[node].add(e)
 	if covers(spans[0], lower, upper) {
-		o.at[node] = o.at[node].with(e)
+		o.at[node] = o.at[node].add(e)
 		return
 	}
 	part := (upper - lower) / children
 	for k := max(spans[0].Lower-lower, 0) / part; k < children && lower+k*part < spans[len(spans)-1].Upper; k++ {
-		o.takeBelow(children*node+1+int(k), lower+k*part, lower+(k+1)*part, spans, e)
+		o.takeColumns(children*node+1+int(k), lower+k*part, lower+(k+1)*part, spans, e)
 	}
 }
 
-// look returns a walk through all that is taken within spans. It is good until the next
+// taken returns a sweep through all that is taken within spans. It is good until the next
 // call.
-func (o *occupied) look(spans []Span) *walk {
+func (o *occupied) taken(spans []Span) *sweep {
 	o.found.heads = o.found.heads[:0]
-	o.lookBelow(0, 0, int32(o.columns), spans)
+	o.findTaken(0, 0, int32(o.columns), spans)
 	o.found.order()
 	return &o.found
 }
 
-func (o *occupied) lookBelow(node int, lower, upper int32, spans []Span) {
-	if len(o.within[node]) == 0 {
+func (o *occupied) findTaken(node int, lower, upper int32, spans []Span) {
+	if len(o.below[node]) == 0 {
 		return
 	}
 	if spans = clip(spans, lower, upper); len(spans) == 0 {
 		return
 	}
 	if covers(spans[0], lower, upper) {
-		o.found.heads = append(o.found.heads, head{o.within[node][0].lower, int32(len(o.at) + node), 0})
+		o.found.heads = append(o.found.heads, head{o.below[node][0].lower, int32(len(o.at) + node), 0})
 		return
 	}
 	if len(o.at[node]) > 0 {
@@ -86,7 +86,7 @@ func (o *occupied) lookBelow(node int, lower, upper int32, spans []Span) {
 	}
 	part := (upper - lower) / children
 	for k := max(spans[0].Lower-lower, 0) / part; k < children && lower+k*part < spans[len(spans)-1].Upper; k++ {
-		o.lookBelow(children*node+1+int(k), lower+k*part, lower+(k+1)*part, spans)
+		o.findTaken(children*node+1+int(k), lower+k*part, lower+(k+1)*part, spans)
 	}
 }
 
@@ -103,8 +103,8 @@ func clip(spans []Span, lower, upper int32) []Span {
 
 func covers(s Span, lower, upper int32) bool { return s.Lower <= lower && upper <= s.Upper }
 
-// with adds a range to a set.
-func (x extents) with(e extent) extents {
+// add adds a range to a set.
+func (x extents) add(e extent) extents {
 	i := x.search(0, e.lower-1) // the first that e touches, or that lies above e
 	j := i
 	for j < len(x) && x[j].lower <= e.upper {
@@ -135,8 +135,8 @@ func (x extents) search(i int, byte int64) int {
 	return i
 }
 
-// walk goes up through all that is taken within spans, from low to high.
-type walk struct {
+// sweep goes up through all that is taken within spans, from low to high.
+type sweep struct {
 	sets  []extents
 	heads []head // a heap, the lowest on top
 }
@@ -149,40 +149,40 @@ type head struct {
 
 // hole returns the lowest free bytes from a given one on that hold size bytes at an
 // aligned offset: the offset, and where the free bytes end (noLimit where nothing is
-// above them). A walk only goes up, and so must from.
-func (w *walk) hole(from, size, align int64) (offset, end int64) {
+// above them). A sweep only goes up, and so must from.
+func (s *sweep) hole(from, size, align int64) (offset, end int64) {
 	offset = alignUp(from, align)
-	for len(w.heads) > 0 {
-		top := &w.heads[0]
+	for len(s.heads) > 0 {
+		top := &s.heads[0]
 		if top.lower-offset >= size {
 			return offset, top.lower
 		}
-		set := w.sets[top.set]
+		set := s.sets[top.set]
 		if upper := set[top.next].upper; upper > offset {
 			offset = alignUp(upper, align)
 		}
 		if next := set.search(int(top.next)+1, offset); next < len(set) {
 			top.lower, top.next = set[next].lower, int32(next)
 		} else {
-			last := len(w.heads) - 1
-			*top = w.heads[last]
-			w.heads = w.heads[:last]
+			last := len(s.heads) - 1
+			*top = s.heads[last]
+			s.heads = s.heads[:last]
 		}
-		w.sink(0)
+		s.sink(0)
 	}
 	return offset, noLimit
 }
 
 // order makes a heap of the heads.
-func (w *walk) order() {
-	for i := len(w.heads)/2 - 1; i >= 0; i-- {
-		w.sink(i)
+func (s *sweep) order() {
+	for i := len(s.heads)/2 - 1; i >= 0; i-- {
+		s.sink(i)
 	}
 }
 
 // sink moves a head down to its place in the heap.
-func (w *walk) sink(i int) {
-	heads := w.heads
+func (s *sweep) sink(i int) {
+	heads := s.heads
 	if i >= len(heads) {
 		return
 	}

@@ -32,8 +32,8 @@ type entrant struct {
 // finalists is how many recipes are improved.
 const finalists = 4
 
-// fine is the part of the bound that is not worth another ring.
-const fine = 4096
+// queueDivisor is the bound, divided by the bytes that are not worth another ring.
+const queueDivisor = 4096
 
 func newRace(p *Problem, options Options) *race {
 	g := newGrid(p)
@@ -45,8 +45,8 @@ func newRace(p *Problem, options Options) *race {
 	return r
 }
 
-// over says whether the best layout is good enough, or nothing is left to spend.
-func (r *race) over(ctx context.Context) bool {
+// done reports whether the best layout is good enough, or nothing is left to spend.
+func (r *race) done(ctx context.Context) bool {
 	return r.offsets != nil && (r.height <= r.wanted || r.left <= 0 || ctx.Err() != nil)
 }
 
@@ -65,7 +65,7 @@ func (r *race) offer(offsets []int64, height int64, method string) {
 func (r *race) greedy(ctx context.Context) {
 	offsets := make([]int64, len(r.grid.problem.Buffers))
 	for _, recipe := range recipes {
-		if r.over(ctx) {
+		if r.done(ctx) {
 			break
 		}
 		r.left -= r.round()
@@ -86,17 +86,17 @@ func (r *race) greedy(ctx context.Context) {
 // way between what is too low and the best layout. It costs little where they do not.
 func (r *race) queue(ctx context.Context) {
 	p := r.grid.problem
-	if r.over(ctx) || !r.plain() {
+	if r.done(ctx) || !r.plain() {
 		return
 	}
 	q := newRing(p)
 	nodes := 4 * int64(len(p.Buffers))
-	for low := r.grid.bound - 1; r.height-low > r.grid.bound/fine+1 && !r.over(ctx); {
+	for low := r.grid.bound - 1; r.height-low > r.grid.bound/queueDivisor+1 && !r.done(ctx); {
 		limit := low + (r.height-low)/2
 		found := false
 		for start := int64(0); start < ringStarts && !found && r.left > 0; start++ {
 			nodes = min(nodes, r.left)
-			found = q.within(ctx, limit, limit/ringStarts*start, nodes)
+			found = q.layOut(ctx, limit, limit/ringStarts*start, nodes)
 			r.left -= nodes - max(q.left, 0)
 		}
 		if found {
@@ -118,7 +118,7 @@ func (r *race) plain() bool {
 // reorder improves the best recipes in turns, the best one every other turn, the next
 // one every fourth, for as long as there are nodes.
 func (r *race) reorder(ctx context.Context) {
-	for turn := 1; !r.over(ctx); turn++ {
+	for turn := 1; !r.done(ctx); turn++ {
 		k := min(bits.TrailingZeros(uint(turn)), finalists-1, len(r.ranking)-1, len(r.improve))
 		if k == len(r.improve) {
 			r.improve = append(r.improve, newReordering(r.grid, r.ranking[k].recipe, r.seed))

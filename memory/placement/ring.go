@@ -14,28 +14,28 @@ import (
 // It knows no gaps: it is for problems without.
 type ring struct {
 	liveSet
-	changes []change
-	limit   int64
-	left    int64 // nodes
-	ahead   int   // among how many next births it looks for what fits into room left behind
-	cursor  int64 // where the last buffer ends
-	turns   []turning
-	holes   []int64 // scratch: where the next buffer fits
-	wrapped []int64 // scratch: holes below the cursor
+	changes  []change
+	limit    int64
+	left     int64 // nodes
+	ahead    int   // among how many next births it looks for what fits into room left behind
+	cursor   int64 // where the last buffer ends
+	branches []branch
+	holes    []int64 // scratch: where the next buffer fits
+	wrapped  []int64 // scratch: holes below the cursor
 }
 
-// turning is a birth at which there was a choice, and what was so before it.
-type turning struct {
+// branch is a birth at which there was a choice, and what was so before it.
+type branch struct {
 	change int
 	cursor int64
 	live   []occupant
 	tried  int
 }
 
-// The ring goes back to so many turnings at most, and tries so many holes at each. It
+// The ring goes back to so many branches at most, and tries so many holes at each. It
 // is tried from so many offsets, evenly spread.
 const (
-	maxTurnings = 256
+	maxBranches = 256
 	maxTried    = 3
 	ringStarts  = 6
 )
@@ -44,11 +44,11 @@ func newRing(p *Problem) *ring {
 	return &ring{liveSet: newLiveSet(p), changes: p.changes()}
 }
 
-// within lays out all buffers below a limit, the first one at an offset. It says whether
+// layOut lays out all buffers below a limit, the first one at an offset. It says whether
 // it found how, within a number of nodes.
-func (r *ring) within(ctx context.Context, limit, start, nodes int64) bool {
+func (r *ring) layOut(ctx context.Context, limit, start, nodes int64) bool {
 	r.limit, r.left = limit, nodes
-	r.live, r.cursor, r.turns = r.live[:0], start, r.turns[:0]
+	r.live, r.cursor, r.branches = r.live[:0], start, r.branches[:0]
 	for at := 0; at < len(r.changes); at++ {
 		c := r.changes[at]
 		if !c.birth {
@@ -66,12 +66,12 @@ func (r *ring) within(ctx context.Context, limit, start, nodes int64) bool {
 		switch {
 		case len(r.holes) == 0:
 			var found bool
-			if at, found = r.back(); !found {
+			if at, found = r.backtrack(); !found {
 				return false
 			}
 			continue
 		case len(r.holes) > 1:
-			r.turn(at)
+			r.remember(at)
 		}
 		if r.holes[0] != alignUp(r.cursor, b.Align) {
 			r.fill(at + 1)
@@ -158,22 +158,22 @@ func (r *ring) end(buffer int32) {
 	}
 }
 
-// turn remembers a birth at which the first of several holes is taken.
-func (r *ring) turn(at int) {
-	if len(r.turns) == maxTurnings { // forget the older half
-		half := slices.Clone(r.turns[:maxTurnings/2])
-		r.turns = append(append(r.turns[:0], r.turns[maxTurnings/2:]...), half...)[:maxTurnings/2]
+// remember keeps a birth at which the first of several holes is taken.
+func (r *ring) remember(at int) {
+	if len(r.branches) == maxBranches { // forget the older half
+		half := slices.Clone(r.branches[:maxBranches/2])
+		r.branches = append(append(r.branches[:0], r.branches[maxBranches/2:]...), half...)[:maxBranches/2]
 	}
-	r.turns = slices.Grow(r.turns, 1)[:len(r.turns)+1]
-	t := &r.turns[len(r.turns)-1]
+	r.branches = slices.Grow(r.branches, 1)[:len(r.branches)+1]
+	t := &r.branches[len(r.branches)-1]
 	t.change, t.cursor, t.live, t.tried = at, r.cursor, append(t.live[:0], r.live...), 1
 }
 
-// back goes back to the last birth at which a hole is left, and takes it. It returns
+// backtrack goes back to the last birth at which a hole is left, and takes it. It returns
 // the change that this was.
-func (r *ring) back() (change int, found bool) {
-	for len(r.turns) > 0 {
-		t := &r.turns[len(r.turns)-1]
+func (r *ring) backtrack() (change int, found bool) {
+	for len(r.branches) > 0 {
+		t := &r.branches[len(r.branches)-1]
 		r.cursor, r.live = t.cursor, append(r.live[:0], t.live...)
 		buffer := r.changes[t.change].buffer
 		r.find(&r.problem.Buffers[buffer])
@@ -182,7 +182,7 @@ func (r *ring) back() (change int, found bool) {
 			t.tried++
 			return t.change, true
 		}
-		r.turns = r.turns[:len(r.turns)-1]
+		r.branches = r.branches[:len(r.branches)-1]
 	}
 	return 0, false
 }

@@ -39,7 +39,7 @@ func Choose(r Request) (*Choice, error) {
 		}
 	}
 	work = append(work, r.searches()...)
-	choice := &Choice{All: slices.Concat(atOnce(work)...)}
+	choice := &Choice{All: slices.Concat(inParallel(work)...)}
 	choice.rank(&r)
 	if choice.Best == nil {
 		return choice, fmt.Errorf("%w: %s", ErrNone, choice.nearest(&r))

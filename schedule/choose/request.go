@@ -53,14 +53,14 @@ func (r *Request) Validate() error {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{schedule.ErrParams}, args...)...))
 	}
-	within := func(what string, n, most int) {
+	atMost := func(what string, n, most int) {
 		if n < 1 || n > most {
 			fault("%d %s: give 1 to %d", n, what, most)
 		}
 	}
-	within("ranks", r.Ranks, maxRanks)
-	within("stages", r.Stages, maxStages)
-	within("microbatches", r.Microbatches, schedule.MaxMicrobatches)
+	atMost("ranks", r.Ranks, maxRanks)
+	atMost("stages", r.Stages, maxStages)
+	atMost("microbatches", r.Microbatches, schedule.MaxMicrobatches)
 	if r.Ranks > 0 && r.Ranks <= maxRanks && r.Stages > maxSize/r.Ranks && r.Stages <= maxStages {
 		fault("%d stages on %d ranks: give up to %d", r.Stages, r.Ranks, maxSize/r.Ranks)
 	}

@@ -13,7 +13,7 @@ import (
 // the numbers of references.
 
 // end ends the items of a place.
-func (p *player) end(w where) error {
+func (p *player) end(w slot) error {
 	for _, i := range p.held[w].items {
 		if i >= 0 {
 			if err := p.release(i); err != nil {
@@ -28,7 +28,7 @@ func (p *player) end(w where) error {
 }
 
 // dropParts ends parts of an entry.
-func (p *player) dropParts(w where, set uint64) error {
+func (p *player) dropParts(w slot, set uint64) error {
 	e := p.held[w]
 	for part, i := range e.items {
 		if set&e.wanted>>part&1 == 1 && i >= 0 {

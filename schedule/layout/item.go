@@ -12,16 +12,16 @@ type item struct {
 	atMost       bool
 	class        memory.Class
 	refs         int32
-	birth, death int32 // the numbers of its first and last change; death is 0 while it lives
-	place        spot  // where it is born; of what lives where repeats are skipped, where what stands for it is
-	repeat       int32 // in which it is born
-	ordinal      int32 // among what is born there
-	since        int32 // changes of the repeat before its birth
+	birth, death int32    // the numbers of its first and last change; death is 0 while it lives
+	place        position // where it is born; of what lives where repeats are skipped, where what stands for it is
+	repeat       int32    // in which it is born
+	ordinal      int32    // among what is born there
+	since        int32    // changes of the repeat before its birth
 	origin       origin
 }
 
-// spot is an action of a program. Step end is an action behind the last segment.
-type spot struct{ segment, repeat, index int32 }
+// position is an action of a program. Step end is an action behind the last segment.
+type position struct{ segment, repeat, index int32 }
 
 // origin says what a buffer is, for people.
 type origin struct {

@@ -22,12 +22,12 @@ type player struct {
 	limit     int      // of births
 
 	items  []item
-	held   map[where]held
+	held   map[slot]contents
 	lent   lists // of the call under way
 	pulled int   // entries, in the order of the batch
 
-	at      spot
-	ordinal int32       // of the next birth at the spot
+	at      position
+	ordinal int32       // of the next birth at the position
 	count   int32       // changes so far
 	begin   int32       // changes before the repeat
 	skip    *skipper    // nil: everything is played
@@ -41,21 +41,21 @@ type player struct {
 
 // visit is an action, and the changes before it.
 type visit struct {
-	at    spot
+	at    position
 	since int32
 }
 
-// where names what a rank holds: a place of a stage and a microbatch. An entry is in the
+// slot names what a rank holds: a place of a stage and a microbatch. An entry is in the
 // place Part of stage -1, and what is of a stage alone has microbatch -1. In the place Saved
 // are the buffers of the stage's profile.
-type where struct {
+type slot struct {
 	place             effects.Place
 	stage, microbatch int32
 }
 
-// held is the items there. Inputs, gradients and parts that have ended stay for as long as
+// contents is the items there. Inputs, gradients and parts that have ended stay for as long as
 // the stage has calls for the microbatch, since their profile may still refer to them.
-type held struct {
+type contents struct {
 	segment int32  // in which it began
 	wanted  uint64 // of an entry: the parts that have not ended
 	items   []int32
@@ -78,7 +78,7 @@ func newPlayer(plan *schedule.Plan, profile *Profile, ports *ports, rank int, cf
 	return &player{
 		plan: plan, profile: profile, ports: ports, rank: rank, lookAhead: cfg.LookAhead, shapes: cfg.Shapes,
 		wants: plan.Wanted(rank), limit: maxBirths, program: plan.Programs[rank],
-		held: map[where]held{},
+		held: map[slot]contents{},
 	}
 }
 
@@ -154,7 +154,7 @@ func (p *player) repeat(s int) error {
 
 // arrive says where the player is.
 func (p *player) arrive(segment, repeat, index int) {
-	p.at, p.ordinal = spot{int32(segment), int32(repeat), int32(index)}, 0
+	p.at, p.ordinal = position{int32(segment), int32(repeat), int32(index)}, 0
 	if p.emit == nil {
 		p.visits = append(p.visits, visit{p.at, p.count})
 	}
@@ -184,18 +184,18 @@ func (p *player) act(a schedule.Action) error {
 		return err
 	}
 	if e.To != effects.None && out != nil {
-		p.put(where{e.To, e.Stage, m}, out)
+		p.put(slot{e.To, e.Stage, m}, out)
 	}
 	for left := e.Ends; left != 0; left &= left - 1 {
 		switch place := left.First(); place {
 		case effects.Part:
-			err = p.dropParts(where{place, -1, m}, e.Parts)
+			err = p.dropParts(slot{place, -1, m}, e.Parts)
 		case effects.Saved:
 			err = p.events(&p.lent, nil, taken, origin{})
 		case effects.ForwardWeights, effects.BackwardWeights:
-			err = p.end(where{place, s, -1})
+			err = p.end(slot{place, s, -1})
 		default:
-			err = p.end(where{place, s, m})
+			err = p.end(slot{place, s, m})
 		}
 		if err != nil {
 			return err
@@ -203,14 +203,16 @@ func (p *player) act(a schedule.Action) error {
 	}
 	if e.Last {
 		for place := effects.Part; place <= effects.Saved; place++ {
-			delete(p.held, where{place, s, m})
+			delete(p.held, slot{place, s, m})
 		}
 	}
 	return nil
 }
 
 // put holds items in a place.
-func (p *player) put(w where, items []int32) { p.held[w] = held{segment: p.at.segment, items: items} }
+func (p *player) put(w slot, items []int32) {
+	p.held[w] = contents{segment: p.at.segment, items: items}
+}
 
 // work plays what an action does itself: a call of its stage, or a transfer that comes in.
 // It returns what is handed over, and the ends of slots.
@@ -236,21 +238,21 @@ func (p *player) work(kind schedule.Kind, s, m int32) (out []int32, taken []RefC
 		}
 		return out, taken, err
 	}
-	p.put(where{effects.BackwardWeights, s, m}, out[c.Forward:])
+	p.put(slot{effects.BackwardWeights, s, m}, out[c.Forward:])
 	return out[:c.Forward], nil, nil
 }
 
 // call plays the events of a call but for the ends of its slots, which it returns.
 func (p *player) call(t *StageProfile, c *Call, s, m int32) (out []int32, taken []RefChange, err error) {
-	if _, begun := p.held[where{effects.Saved, s, m}]; !begun {
-		p.put(where{effects.Saved, s, m}, unborn(t.Buffers))
-		if e, there := p.held[where{effects.Part, -1, m}]; there {
-			p.put(where{effects.Part, s, m}, e.items)
+	if _, begun := p.held[slot{effects.Saved, s, m}]; !begun {
+		p.put(slot{effects.Saved, s, m}, unborn(t.Buffers))
+		if e, there := p.held[slot{effects.Part, -1, m}]; there {
+			p.put(slot{effects.Part, s, m}, e.items)
 		}
 	}
 	p.lent = lists{
-		Own: p.held[where{effects.Saved, s, m}].items, In: p.held[where{effects.Input, s, m}].items,
-		GradOut: p.held[where{effects.Gradient, s, m}].items, PartRead: p.held[where{effects.Part, s, m}].items,
+		Own: p.held[slot{effects.Saved, s, m}].items, In: p.held[slot{effects.Input, s, m}].items,
+		GradOut: p.held[slot{effects.Gradient, s, m}].items, PartRead: p.held[slot{effects.Part, s, m}].items,
 	}
 	o, during := origin{kind: ofStage, stage: s, microbatch: m}, len(c.Events)-c.Taken
 	if m < 0 {
@@ -353,7 +355,7 @@ func (p *player) pull(item int) error {
 				}
 			}
 		}
-		p.held[where{effects.Part, -1, int32(m)}] = held{p.at.segment, wanted, parts}
+		p.held[slot{effects.Part, -1, int32(m)}] = contents{p.at.segment, wanted, parts}
 	}
 	return nil
 }

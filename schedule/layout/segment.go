@@ -40,7 +40,7 @@ func (p *player) segments() (list []SegmentPlaces, end int) {
 }
 
 // place returns the place of a spot.
-func place(list []SegmentPlaces, end int, at spot) int {
+func place(list []SegmentPlaces, end int, at position) int {
 	if int(at.segment) == len(list) {
 		return end
 	}

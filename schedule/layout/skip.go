@@ -151,7 +151,7 @@ func (p *player) state(to []uint64, shift int) []uint64 {
 	}
 	type keyed struct {
 		where, microbatch uint64
-		held
+		contents
 	}
 	keys := make([]keyed, 0, len(p.held))
 	for w, h := range p.held {
@@ -188,7 +188,7 @@ func (p *player) moveOn(n, stride int) {
 		}
 	}
 	old := p.held
-	p.held = make(map[where]held, len(old))
+	p.held = make(map[slot]contents, len(old))
 	for w, h := range old {
 		if h.segment == segment && w.microbatch >= 0 {
 			w.microbatch += moved

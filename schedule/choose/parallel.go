@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// atOnce does pieces of work on all processors, and returns what each of them returns.
-func atOnce[T any](work []func() T) []T {
+// inParallel does pieces of work on all processors, and returns what each of them returns.
+func inParallel[T any](work []func() T) []T {
 	results := make([]T, len(work))
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var workers sync.WaitGroup
