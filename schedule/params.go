@@ -90,6 +90,23 @@ func (p Params) Validate() error {
 	return errors.Join(faults...)
 }
 
+// UnusedError is a Group, Cap or Slices that a rule has no use for. It wraps ErrParams.
+type UnusedError struct {
+	Rule   string
+	Reason string // "has no groups"
+	Field  string // of Params
+	Value  int
+	Advice string // an alternative to leaving the field at 0, or ""
+}
+
+// Error says which field to leave at 0.
+func (e *UnusedError) Error() string {
+	return fmt.Sprintf("%v: %s %s: make %s 0, not %d%s", ErrParams, e.Rule, e.Reason, e.Field, e.Value, e.Advice)
+}
+
+// Unwrap returns ErrParams.
+func (e *UnusedError) Unwrap() error { return ErrParams }
+
 // option is a parameter that only some rules have.
 type option uint8
 
@@ -103,15 +120,18 @@ const (
 // check validates the parameters for a rule that has only these options.
 func (p Params) check(rule string, takes option) error {
 	faults := []error{p.Validate()}
-	refuse := func(option option, set bool, format string, args ...any) {
-		if set && takes&option == 0 {
-			faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrParams, rule}, args...)...))
-		}
+	if takes&takesGroup == 0 && p.Group > 1 {
+		faults = append(faults, &UnusedError{rule, "has no groups", "Group", p.Group, ""})
 	}
-	refuse(takesGroup, p.Group > 1, "%s has no groups: make Group 0, not %d", p.Group)
-	refuse(takesCap, p.Cap > 0, "%s has a bound of its own in flight: make Cap 0, not %d", p.Cap)
-	refuse(takesSlices, p.Slices > 1, "%s does not slice sequences: make Slices 0, not %d, or use seq1f1b", p.Slices)
-	refuse(takesCopies, p.Placement.Copies > 1, "%s runs one copy of the model, and the placement has %d: use dualpipe for two", p.Placement.Copies)
+	if takes&takesCap == 0 && p.Cap > 0 {
+		faults = append(faults, &UnusedError{rule, "has a bound of its own in flight", "Cap", p.Cap, ""})
+	}
+	if takes&takesSlices == 0 && p.Slices > 1 {
+		faults = append(faults, &UnusedError{rule, "does not slice sequences", "Slices", p.Slices, ", or use seq1f1b"})
+	}
+	if copies := p.Placement.Copies; takes&takesCopies == 0 && copies > 1 {
+		faults = append(faults, fmt.Errorf("%w: %s runs one copy of the model, and the placement has %d: use dualpipe for two", ErrParams, rule, copies))
+	}
 	return errors.Join(faults...)
 }
 

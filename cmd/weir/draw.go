@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 
@@ -43,5 +45,9 @@ func (c *drawCmd) Run(s *streams) error {
 		return err
 	}
 	write := map[string]func(io.Writer) error{"svg": step.SVG, "html": step.HTML, "perfetto": step.Trace}[to]
-	return s.write(c.Output, write)
+	err = s.write(c.Output, write)
+	if long, ok := errors.AsType[*draw.TooLongError](err); ok && long.Page {
+		return fmt.Errorf("%w, or write a page, -o FILE.html", &draw.TooLongError{Actions: long.Actions, Most: long.Most})
+	}
+	return err
 }

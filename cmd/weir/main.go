@@ -10,6 +10,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/weir-ml/weir/schedule"
+	"github.com/weir-ml/weir/schedule/simulate"
 	"github.com/weir-ml/weir/trainer/progress"
 	"github.com/weir-ml/weir/trainer/terminal"
 )
@@ -104,7 +106,7 @@ func (f faults) Error() string {
 // other as it is.
 func faultOf(err, kind error) error {
 	if errors.Is(err, kind) {
-		return faults{{Text: strings.TrimPrefix(err.Error(), kind.Error()+": ")}}
+		return faults{{Text: trimKinds(err.Error(), kind.Error())}}
 	}
 	return err
 }
@@ -147,15 +149,21 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return good
 }
 
-// asFlags says the names of the library as those of the command line.
-var asFlags = strings.NewReplacer(
-	"make Group 0, not", "leave out --group", "make Cap 0, not", "leave out --cap", "make Slices 0, not", "leave out --slices",
-	"write a page with HTML", "write a page, -o FILE.html", "invalid parameters: ", "", "invalid costs: ", "costs: ",
-)
-
-// plain says a text of the library in the words of the command line.
+// plain returns the text of a library error without the package and the kind of error at its
+// beginning.
 func plain(text string) string {
-	return asFlags.Replace(strings.TrimPrefix(strings.TrimPrefix(text, "schedule: "), "format: "))
+	if rest, found := strings.CutPrefix(text, simulate.ErrCosts.Error()); found {
+		return "costs" + rest
+	}
+	return trimKinds(text, schedule.ErrParams.Error(), "schedule", "format")
+}
+
+// trimKinds removes kinds of errors from the beginning of a text.
+func trimKinds(text string, kinds ...string) string {
+	for _, kind := range kinds {
+		text = strings.TrimPrefix(text, kind+": ")
+	}
+	return text
 }
 
 // plainly returns the arguments as the parser wants them: --help for -help, which the
@@ -197,8 +205,7 @@ func fail(stderr io.Writer, err error) int {
 		return misused
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
-		line = strings.TrimPrefix(line, errUsage.Error()+": ")
-		fmt.Fprintf(stderr, "weir: %s\n", plain(line))
+		fmt.Fprintf(stderr, "weir: %s\n", plain(trimKinds(line, errUsage.Error())))
 	}
 	return misused
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 
@@ -81,7 +82,23 @@ func (m *making) make(name string) (*schedule.Plan, error) {
 		}
 		named.Rule = schedule.BreadthFirstDescending
 	}
-	return named.Rule(params)
+	plan, err := named.Rule(params)
+	return plan, asFlags(err)
+}
+
+// asFlags names the flags of the parameters that a rule has no use for.
+func asFlags(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, asFlags(one))
+		}
+		return errors.Join(all...)
+	}
+	if unused, ok := errors.AsType[*schedule.UnusedError](err); ok {
+		return usage("%s %s: leave out --%s %d%s", unused.Rule, unused.Reason, strings.ToLower(unused.Field), unused.Value, unused.Advice)
+	}
+	return err
 }
 
 // params returns what the flags say.

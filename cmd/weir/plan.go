@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 
@@ -56,7 +55,7 @@ func (c *planCmd) Run(s *streams) error {
 			Capacity: c.Capacity, NoLifetimes: form == format.Comms,
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.Name, err)
+			return usage("%s: %s", c.Name, plain(err.Error()))
 		}
 	}
 	return s.write(c.Output, func(w io.Writer) error { return format.Write(w, plan, form) })

@@ -39,7 +39,7 @@ func Simulate(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*Step, 
 		actions += plan.Actions(rank)
 	}
 	if actions > MaxEvents {
-		return nil, tooLong(actions, MaxEvents)
+		return nil, &TooLongError{Actions: actions, Most: MaxEvents}
 	}
 	s := &Step{Plan: plan, Events: make([][]simulate.Event, len(plan.Programs)), Unit: costs.Unit, Scale: costs.Scale}
 	report, err := simulate.Timeline(plan, costs, capacity, func(e simulate.Event) {
@@ -54,9 +54,23 @@ func Simulate(plan *schedule.Plan, costs *simulate.Costs, capacity int) (*Step, 
 	return s, nil
 }
 
-func tooLong(n, limit int64) error {
-	return fmt.Errorf("%w: %d, where %d can be shown: take fewer microbatches", ErrTooLong, n, limit)
+// TooLongError is a step with more actions than can be shown. It wraps ErrTooLong.
+type TooLongError struct {
+	Actions, Most int64
+	Page          bool // SVG cannot show the step, and HTML can
 }
+
+// Error says how many actions can be shown.
+func (e *TooLongError) Error() string {
+	text := fmt.Sprintf("%v: %d, where %d can be shown: take fewer microbatches", ErrTooLong, e.Actions, e.Most)
+	if e.Page {
+		text += ", or write a page with HTML"
+	}
+	return text
+}
+
+// Unwrap returns ErrTooLong.
+func (e *TooLongError) Unwrap() error { return ErrTooLong }
 
 // check reports a step that cannot be shown, and returns its number of computations.
 func (s *Step) check() (computations int64, err error) {
@@ -87,7 +101,7 @@ func (s *Step) check() (computations int64, err error) {
 		events += int64(len(list))
 	}
 	if events > MaxEvents {
-		return 0, tooLong(events, MaxEvents)
+		return 0, &TooLongError{Actions: events, Most: MaxEvents}
 	}
 	return computations, nil
 }

@@ -83,11 +83,7 @@ func (s *Step) picture(most int64) (*picture, error) {
 		return nil, err
 	}
 	if computations > most {
-		err := tooLong(computations, most)
-		if computations <= MaxPageBoxes {
-			err = fmt.Errorf("%w, or write a page with HTML", err)
-		}
-		return nil, err
+		return nil, &TooLongError{computations, most, computations <= MaxPageBoxes}
 	}
 	p := &picture{step: s, clocks: s.clocks()}
 	p.curves, p.bytes = s.curves()
