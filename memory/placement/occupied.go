@@ -66,7 +66,9 @@ func (o *occupied) takeColumns(node int, lower, upper int32, spans []Span, e ext
 func (o *occupied) taken(spans []Span) *sweep {
 	o.found.heads = o.found.heads[:0]
 	o.findTaken(0, 0, int32(o.columns), spans)
-	o.found.order()
+	for i := len(o.found.heads)/2 - 1; i >= 0; i-- { // make a heap
+		o.found.sink(i)
+	}
 	return &o.found
 }
 
@@ -171,13 +173,6 @@ func (s *sweep) hole(from, size, align int64) (offset, end int64) {
 		s.sink(0)
 	}
 	return offset, noLimit
-}
-
-// order makes a heap of the heads.
-func (s *sweep) order() {
-	for i := len(s.heads)/2 - 1; i >= 0; i-- {
-		s.sink(i)
-	}
 }
 
 // sink moves a head down to its place in the heap.

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"context"
 	"slices"
 )
@@ -13,7 +14,9 @@ import (
 //
 // It knows no gaps: it is for problems without.
 type ring struct {
-	liveSet
+	problem  *Problem
+	offsets  []int64
+	live     []occupant // from low to high
 	changes  []change
 	limit    int64
 	left     int64 // nodes
@@ -22,6 +25,12 @@ type ring struct {
 	branches []branch
 	holes    []int64 // scratch: where the next buffer fits
 	wrapped  []int64 // scratch: holes below the cursor
+}
+
+// occupant is a live buffer.
+type occupant struct {
+	extent
+	buffer int32
 }
 
 // branch is a birth at which there was a choice, and what was so before it.
@@ -41,7 +50,7 @@ const (
 )
 
 func newRing(p *Problem) *ring {
-	return &ring{liveSet: newLiveSet(p), changes: p.changes()}
+	return &ring{problem: p, offsets: make([]int64, len(p.Buffers)), changes: p.changes()}
 }
 
 // layOut lays out all buffers below a limit, the first one at an offset. It says whether
@@ -115,8 +124,14 @@ func (r *ring) find(b *Buffer) {
 
 // put places a buffer, and moves the cursor behind it.
 func (r *ring) put(buffer int32, at int64) {
-	r.liveSet.put(buffer, at)
-	r.cursor = at + r.problem.Buffers[buffer].Size
+	r.offsets[buffer], r.cursor = at, at+r.problem.Buffers[buffer].Size
+	r.live = slices.Insert(r.live, r.index(at), occupant{extent{at, r.cursor}, buffer})
+}
+
+// index returns the first of the live buffers that lies at an offset or above it.
+func (r *ring) index(at int64) int {
+	k, _ := slices.BinarySearchFunc(r.live, at, func(o occupant, at int64) int { return cmp.Compare(o.lower, at) })
+	return k
 }
 
 // fill puts into the room behind the cursor, which is too small for the next one, what is
@@ -153,9 +168,11 @@ func (r *ring) holds(buffer int32) bool {
 
 // end ends a buffer. If it is the last one, the cursor goes back to its beginning.
 func (r *ring) end(buffer int32) {
-	if o := r.liveSet.end(buffer); o.upper == r.cursor {
+	k := r.index(r.offsets[buffer])
+	if o := r.live[k]; o.upper == r.cursor {
 		r.cursor = o.lower
 	}
+	r.live = slices.Delete(r.live, k, k+1)
 }
 
 // remember keeps a birth at which the first of several holes is taken.
