@@ -33,10 +33,13 @@ func (launchRunCmd) Help() string {
 The exit status is 0, or that of the process that failed first: 128 and the signal where one ended it. A process that ends because of another one has 3, and is not taken for the cause.`
 }
 
+// mostProcesses is as many ranks as a plan by name has.
+const mostProcesses = 1024
+
 // Run runs the job.
 func (c *launchRunCmd) Run(s *streams) error {
-	if c.Processes < 1 {
-		return usage("launch -n %d: give 1 or more processes", c.Processes)
+	if c.Processes < 1 || c.Processes > mostProcesses {
+		return usage("launch -n %d: give 1 to %d processes", c.Processes, mostProcesses)
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, passedOn...)

@@ -541,8 +541,9 @@ func TestExitStatuses(t *testing.T) {
 		"mem plan 1f1b --ranks 1 --stages 1" + costs:            {"", good},
 		"mem plan 1f1b --ranks 1 --stages 1 --memory 1" + costs: {"", atFault},
 		"mem plan 1f1b --ranks 1 --stages 1 --budget 1" + costs: {"", atFault}, // the old name
-		"mem plan 1f1b":       {"", misused},
-		"launch -n 0 -- true": {"", misused},
+		"mem plan 1f1b":          {"", misused},
+		"launch -n 0 -- true":    {"", misused},
+		"launch -n 1025 -- true": {"", misused},
 		"mem export 1f1b --ranks 1 --stages 1 --to csv" + costs:  {"", good},
 		"mem export - --to csv" + costs:                          {invalid, atFault},
 		"mem export 1f1b --ranks 1 --stages 1 --out x.y" + costs: {"", misused}, // the old name

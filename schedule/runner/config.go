@@ -120,7 +120,8 @@ type World[T any] struct {
 	// where there are ranks in other processes, and replaces Copy, Capacity and Stall.
 	Transport func(rank int) transport.Transport[T]
 	// Copy, Capacity and Stall are those of LinksConfig, which link the ranks of one process.
-	// Where Copy is nil, spaces copy that are memory.Receiver, as those of kernels are.
+	// Where Copy is nil, spaces copy that are memory.Receiver, as those of kernels are. A
+	// Capacity of 0 is that of Plan.Fixed, if it has one.
 	Copy     func(from, to int, h T) (T, error)
 	Capacity int
 	Stall    time.Duration

@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -185,4 +186,24 @@ func TestFixedPlansAreRefused(t *testing.T) {
 	other.Programs[1] = other.Programs[1][:0]
 	_, err = fixedOf(t, &other, rowsOf(place), 1).Step(t.Context(), 4, indexed())
 	require.ErrorContains(t, err, "is invalid", "a file is proven as a rule's plan is")
+}
+
+// TestFixedPlansBringTheirCapacity trains with a plan for links of capacity 1, which deadlocks
+// if they hold less, and says nothing of links.
+func TestFixedPlansBringTheirCapacity(t *testing.T) {
+	place := schedule.Looped(2, 2)
+	bare := &schedule.Plan{Name: "crossing", Placement: place, Mode: schedule.Training, Microbatches: 2, Capacity: 1}
+	for _, text := range []string{"0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0WAIT_F0 0WAIT_F1", "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1WAIT_B0 1WAIT_B1"} {
+		var program schedule.Builder
+		for _, word := range strings.Fields(text) {
+			a, err := schedule.ParseAction(word)
+			require.NoError(t, err)
+			program.Append(a)
+		}
+		bare.Programs = append(bare.Programs, program.Program())
+	}
+	rows := rowsOf(place)
+	result, err := fixedOf(t, bare, rows, 0).Step(t.Context(), 2, indexed())
+	require.NoError(t, err)
+	require.Equal(t, alone(t, 2, 2), numbersOf(t, result, rows))
 }

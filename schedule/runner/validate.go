@@ -183,6 +183,9 @@ func (c *Config[T]) place() error {
 			return errors.New("runner: Plan.Fixed is set: leave out Schedule and, of Plan, Rule, Placement, Group, Cap, Slices and Unchecked")
 		}
 		p.Rule, p.Placement = lower.Fixed(p.Fixed), p.Fixed.Placement
+		if w := &c.World; w.Transport == nil && w.Capacity == 0 && p.Fixed.Capacity > 0 {
+			w.Capacity = p.Fixed.Capacity
+		}
 		return nil
 	}
 	if p.Rule != nil {
