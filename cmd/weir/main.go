@@ -121,7 +121,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		kong.Description("Pipeline plans, proven before they run: make them, check them, simulate them, draw them."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(stdout, stderr),
-		kong.Vars{"schedules": scheduleNames(), "version": version()},
+		kong.Vars{"schedules": strings.Join(scheduleList(), " "), "version": version()},
 		kong.Exit(func(code int) { status, exited = code, true }),
 	)
 	if err != nil {

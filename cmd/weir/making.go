@@ -50,11 +50,6 @@ const (
 	mostRanks  = 1024 // of a plan that is made: placing transfers takes time for the square of them
 )
 
-// scheduleNames lists the schedules for help texts.
-func scheduleNames() string {
-	return strings.Join(scheduleList(), " ")
-}
-
 // quantizes reports whether stages compute on copies of their weights.
 func (m *making) quantizes() bool { return m.Quantize != "no" }
 

@@ -44,15 +44,11 @@ func (c *memExportCmd) writer() (func(io.Writer, *schedule.Plan, *layout.Memory)
 	if to == "auto" {
 		to = map[string]string{".pickle": "snapshot", ".pkl": "snapshot", ".json": "perfetto", ".csv": "csv"}[filepath.Ext(c.Output)]
 	}
-	switch to {
-	case "snapshot":
-		return planSnapshot, nil
-	case "perfetto":
-		return planTrace, nil
-	case "csv":
-		return planCSV, nil
-	}
-	if c.Output == "-" {
+	write := map[string]func(io.Writer, *schedule.Plan, *layout.Memory) error{"snapshot": planSnapshot, "perfetto": planTrace, "csv": planCSV}[to]
+	switch {
+	case write != nil:
+		return write, nil
+	case c.Output == "-":
 		return nil, usage("say --to snapshot, perfetto or csv, or name a file that ends in .pickle, .json or .csv with --output")
 	}
 	return nil, usage("%q does not end in .pickle, .json or .csv: say --to snapshot, perfetto or csv", c.Output)

@@ -43,7 +43,11 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 				torn := placed(r.name, err)
 				r.torn = &torn
 			case errors.Is(err, memlog.ErrFormat):
-				r.fault(err)
+				if len(r.wrong) == mostFaults {
+					r.beyond++
+				} else {
+					r.wrong = append(r.wrong, placed(r.name, err))
+				}
 			case err != nil:
 				yield(nil, fmt.Errorf("%s: %w", r.name, err))
 				return
@@ -54,14 +58,6 @@ func (r *logRead) records(s *streams, name string) iter.Seq2[*memlog.Record, err
 			}
 		}
 	}
-}
-
-func (r *logRead) fault(err error) {
-	if len(r.wrong) == mostFaults {
-		r.beyond++
-		return
-	}
-	r.wrong = append(r.wrong, placed(r.name, err))
 }
 
 // faults returns the lines that cannot be read as an error, nil where there are none.
