@@ -374,10 +374,10 @@ func (s *ShapeProfile) entry(parts uint64) *Entry {
 func (p *player) receive(kind schedule.Kind, s, m int32) (got []int32, err error) {
 	o, list := origin{kind: ofInput, stage: s, microbatch: m}, []port(nil)
 	if kind == schedule.RecvF {
-		list, err = p.ports.outputs(p.shape(int(m)), int(s)-1)
+		list, err = p.ports.handed(p.shape(int(m)), int(s)-1, true)
 	} else {
 		o.kind = ofGradient
-		list, err = p.ports.gradients(p.shape(int(m)), int(s)+1)
+		list, err = p.ports.handed(p.shape(int(m)), int(s)+1, false)
 	}
 	if err != nil {
 		return nil, err

@@ -87,17 +87,13 @@ func newPorts(plan *schedule.Plan, profile *Profile) *ports {
 	return p
 }
 
-// outputs returns what a stage hands to the one behind it.
-func (p *ports) outputs(shape, stage int) ([]port, error) {
-	return p.crossing(shape, stage, schedule.F)
-}
-
-// gradients returns what a stage hands to the one before it.
-func (p *ports) gradients(shape, stage int) ([]port, error) {
-	return p.crossing(shape, stage, p.backward[stage])
-}
-
-func (p *ports) crossing(shape, stage int, kind schedule.Kind) ([]port, error) {
+// handed returns the ports of a stage that hands tensors to another one: F to the next stage, the
+// backward to the one before.
+func (p *ports) handed(shape, stage int, forward bool) ([]port, error) {
+	kind := schedule.F
+	if !forward {
+		kind = p.backward[stage]
+	}
 	t := p.profile.stage(shape, stage)
 	call := t.call(kind, p.plan, stage)
 	if call == nil {
@@ -126,11 +122,11 @@ func (p *ports) size(shape, stage int, ref Ref) (port, error) {
 		}
 	case In:
 		if !p.plan.Placement.First(stage) {
-			return p.lent(p.outputs(shape, stage-1))(ref.Index)
+			return p.lent(p.handed(shape, stage-1, true))(ref.Index)
 		}
 	case GradOut:
 		if !p.plan.Placement.Last(stage) {
-			return p.lent(p.gradients(shape, stage+1))(ref.Index)
+			return p.lent(p.handed(shape, stage+1, false))(ref.Index)
 		}
 	case PartRead:
 		for _, e := range p.profile.Shapes[shape].Entries {

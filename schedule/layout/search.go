@@ -114,10 +114,7 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, 
 func (p *Memory) play(ports *ports, rank int, skips bool, rotations map[int]*rotation) (*attempt, error) {
 	a := &attempt{played: newPlayer(p.plan, p.profile, ports, rank, &p.cfg), rotates: rotations != nil}
 	if skips && p.cfg.Shapes == nil {
-		a.played.skip = &skipper{cycles: map[int]int{}}
-		for segment, r := range rotations {
-			a.played.skip.cycles[segment] = r.cycle
-		}
+		a.played.skip = &skipper{rotations: rotations}
 	}
 	if err := a.played.play(); err != nil {
 		return nil, err

@@ -15,14 +15,14 @@ import (
 // each copy of the model to a microbatch. So skipping is exact: the program as it is played
 // has every live set that the whole program has.
 type skipper struct {
-	before  []uint64 // the state after the last repeat; nil at the beginning
-	state   []uint64
-	alive   int    // items after the last repeat
-	sum     uint64 // of the changes of this repeat
-	steady  uint64 // of those of each repeat from the lead on
-	cycle   int    // the longest life of this repeat's dead, in repeats
-	skipped bool
-	cycles  map[int]int // by segment, in place of those of the longest life
+	before    []uint64 // the state after the last repeat; nil at the beginning
+	state     []uint64
+	alive     int    // items after the last repeat
+	sum       uint64 // of the changes of this repeat
+	steady    uint64 // of those of each repeat from the lead on
+	cycle     int    // the longest life of this repeat's dead, in repeats
+	skipped   bool
+	rotations map[int]*rotation // by segment, with cycles in place of the longest life
 }
 
 // longestRamp is how many microbatches a segment goes through at most that is part of the
@@ -36,7 +36,7 @@ type repeats struct{ lead, cycle, skipped, tail int }
 
 // enter begins a segment.
 func (s *skipper) enter() {
-	*s = skipper{before: s.before[:0], state: s.state[:0], cycles: s.cycles}
+	*s = skipper{before: s.before[:0], state: s.state[:0], rotations: s.rotations}
 }
 
 // note takes a change into the sum of the repeat, and how long the dead have lived.
@@ -88,8 +88,8 @@ func (s *skipper) ended(p *player, segment *schedule.Segment, r int) int {
 		}
 		s.steady = sum
 		span.lead, span.cycle = r, max(s.cycle, 1)
-		if cycle := s.cycles[int(p.at.segment)]; cycle > 0 {
-			span.cycle = cycle
+		if r := s.rotations[int(p.at.segment)]; r != nil {
+			span.cycle = r.cycle
 		}
 	}
 	if span.tail > 0 || sum != s.steady {
