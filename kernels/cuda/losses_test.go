@@ -25,7 +25,7 @@ func TestLossCellsAreExact(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, memory.Loss, d.Class(cells))
 	require.NoError(t, d.ClearLossCells(cells))
-	defs := []loss.Def{{Name: "loss", Reduction: loss.Sum}}
+	defs := []loss.Def{{Name: "loss", Reduction: loss.Sum, Metric: true}}
 	want, err := loss.NewLedger(defs)
 	require.NoError(t, err)
 	for i := range n {
@@ -90,7 +90,7 @@ func TestLossCellsSettle(t *testing.T) {
 		raw[2*i], raw[2*i+1] = int32(w), int32(w>>32)
 	}
 	require.NoError(t, d.WriteInt32(cells, raw))
-	defs := []loss.Def{{Name: "loss", Reduction: loss.Sum}}
+	defs := []loss.Def{{Name: "loss", Reduction: loss.Sum, Metric: true}}
 	want, err := loss.NewLedger(defs)
 	require.NoError(t, err)
 	require.NoError(t, want.Join(0, words))

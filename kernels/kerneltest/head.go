@@ -122,7 +122,7 @@ func headCells(l *lab) {
 	if !ok {
 		return
 	}
-	defs := []loss.Def{{Name: "other", Reduction: loss.Sum}, {Name: "loss", Reduction: loss.Mean, Objective: true}}
+	defs := []loss.Def{{Name: "other", Reduction: loss.Sum, Metric: true}, {Name: "loss", Reduction: loss.Mean, Objective: true}}
 	cells, err := d.NewLossCells(len(defs))
 	l.must("NewLossCells", err)
 	fresh := func() *loss.Ledger {
