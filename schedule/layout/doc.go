@@ -18,8 +18,8 @@
 //     cycle are one buffer with gaps.
 //   - rotation.go chooses a cycle in which buffers of one size follow one another at few places,
 //     each of which is one buffer then: so a large program needs no search.
-//   - search.go tries such cycles, and a short program without any, has package placement lay
-//     them out, and keeps the lowest.
+//   - search.go tries the shortest cycle, such rotations, and a short program without a cycle,
+//     has package placement lay them out, and keeps the lowest.
 //   - lay.go writes the layout down, place by place, for the arena; peak.go says who has what
 //     at the peak; budget.go and alternatives.go say what would fit where this does not.
 //

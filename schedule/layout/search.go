@@ -23,8 +23,8 @@ const (
 	// defaultWork is the work of the search on all ranks together, as placement.Options.Nodes
 	// counts it: a unit is about a microsecond.
 	defaultWork = 1_200_000
-	// cycles is how many good cycles are tried of a program that has no more than maxTried
-	// births, nor than an eighth of the work, in the shortest one.
+	// cycles is how many good cycles are tried, beside the shortest one, of a program that has
+	// no more than maxTried births, or a 64th of the work, nor than an eighth of it.
 	cycles   = 4
 	maxTried = 10_000
 	// excessDivisor is the bytes that are alive, divided by the excess of a layout that is low
@@ -39,9 +39,10 @@ const (
 )
 
 // search looks for a layout of a rank's program as low as the most that is alive at once.
-// Repeats have the same offsets again after a cycle, in which buffers of one size rotate
-// through few places. If that does not meet the bound, a short program is laid out without
-// any cycle. A program without cycles is searched.
+// Repeats have the same offsets again after a cycle. A program that is not large is laid out
+// with the shortest cycle first. If that does not meet the bound, and if it is large, buffers
+// of one size rotate through few places, for which a cycle is chosen; and if that leaves room
+// unused, a short program is laid out without any cycle. A program without cycles is searched.
 func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, error) {
 	left := p.cfg.Search.Nodes
 	if left == 0 {
@@ -60,7 +61,10 @@ func (p *Memory) search(ctx context.Context, ports *ports, rank int) (*attempt, 
 		return err
 	}
 	tries := 1
-	if births := int64(len(shortest.played.items)); births <= left/8 && births <= maxTried {
+	if births := int64(len(shortest.played.items)); shortest.separate || births <= left/8 && births <= max(maxTried, left/64) {
+		if err := try(shortest, min(births, left/8)); err != nil {
+			return nil, err
+		}
 		tries = cycles
 	}
 	for nth := 0; nth < tries && !shortest.separate && !best.lowEnough(); nth++ {
