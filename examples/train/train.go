@@ -56,7 +56,7 @@ type trainer struct {
 	passed      error           // why checkpoints newer than the one of -resume were passed over
 	first, done int             // steps that the weights had seen before, and have seen
 	profile     *layout.Profile // what stages allocate; nil where memory is not planned
-	layout      *layout.Memory    // of a step's memory; nil where it is not planned
+	layout      *layout.Memory  // of a step's memory; nil where it is not planned
 	unplanned   error           // why it is not
 	failed      error           // outside of a step: the other processes do not know of it
 

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule"
 	"github.com/weir-ml/weir/schedule/runner"
-	"github.com/weir-ml/weir/transport/tcp"
 	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/tcp"
 )
 
 // Job is one run of a transformer on ranks that transport/tcp joins. Its numbers decide what

@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"github.com/weir-ml/weir/kernels"
-	"github.com/weir-ml/weir/transport/tcp"
 	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/tcp"
 )
 
 // Tensor is a tensor of a checkpoint: a weight or a moment of the optimizer on one device.

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ml/weir/memory"
 	"github.com/weir-ml/weir/schedule/runner"
 	"github.com/weir-ml/weir/trainer/launch"
-	"github.com/weir-ml/weir/transport/tcp"
 	"github.com/weir-ml/weir/transport"
+	"github.com/weir-ml/weir/transport/tcp"
 )
 
 // World is this process's part of a job of several processes: its ranks, and their endpoints of
