@@ -198,8 +198,9 @@ func TestTwoReplicasAreOneBigBatch(t *testing.T) {
 				})
 				var result *runner.Result
 				for range steps {
-					result, err = run.Step(t.Context(), 2*m/of, source)
+					step, err := run.Step(t.Context(), 2*m/of, source)
 					require.NoError(t, err)
+					result = step
 					require.NoError(t, result.Update(func(factor float64) error {
 						for _, row := range rows {
 							row.weight -= 0.01 * factor * *row.grad
