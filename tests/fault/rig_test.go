@@ -253,9 +253,11 @@ func (r *rig) settle(mode schedule.Mode, result *runner.Result) outcome {
 	o := outcome{grads: map[string][][]float32{}, sunk: r.sunk}
 	factor := 0.0
 	if mode == schedule.Training {
+		log := r.events.log // Update reads a gradient, which is no event of the step
 		var err error
 		factor, err = factorOf(result)
 		require.NoError(r.t, err)
+		r.events.log = log
 	}
 	o.result = *result
 	o.result.Reserved = 0 // a high-water mark, which what a fault left behind for a moment may have raised

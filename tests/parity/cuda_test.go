@@ -24,7 +24,7 @@ import (
 const cudaTokens, cudaMicrobatches = 8, 4
 
 func cudaSource(dev kernels.Device, step int) runner.Source[kernels.Buffer] {
-	return runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+	return asked(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 		var tokens, labels []int32
 		var weights []float32
 		for i := range cudaTokens {

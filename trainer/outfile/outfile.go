@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -68,7 +69,7 @@ func Regular(path string) (target string, is bool) {
 
 // Plain takes the name of the system call out of an error about a path.
 func Plain(err error) error {
-	if at, ok := errors.AsType[*os.PathError](err); ok {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", at.Path, at.Err)
 	}
 	return err
@@ -109,7 +110,7 @@ func CheckFolder(path string) error {
 
 // cause is what the system says about a path, without the path.
 func cause(err error) error {
-	if at, ok := errors.AsType[*os.PathError](err); ok {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
 	}
 	return err
