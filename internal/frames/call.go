@@ -107,6 +107,3 @@ func (c *StageCall[T]) Pass(h T) error {
 func (c *StageCall[T]) DropPassed(h T) error {
 	return c.Drop(&Cell[T]{Handle: h, State: Full}, passing)
 }
-
-// end makes the call refuse everything.
-func (c *StageCall[T]) end() { c.Kind, c.Declared = None, nil }

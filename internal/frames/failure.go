@@ -52,10 +52,9 @@ func (c *Frames[T]) Recover(err *error) {
 // End ends the view of the running call, which has returned err. A failure of the view
 // comes first, even where the stage has swallowed it.
 func (c *Frames[T]) End(err error) error {
-	c.call.end()
+	c.generation++
 	if c.failure != nil {
 		return c.failure
 	}
-	c.generation++
 	return err
 }

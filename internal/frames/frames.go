@@ -290,7 +290,6 @@ func (c *Frames[T]) SetWritten(stage, param int) { c.stages[stage].uses[param].W
 // reclaim, everything else that was allocated since Begin and is not resident
 // (L8). They are ready for the next Begin.
 func (c *Frames[T]) Abort() {
-	c.call.end()
 	c.generation++
 	release := func(cells []Cell[T]) {
 		for i := range cells {

@@ -161,7 +161,5 @@ func (r *worker[T]) fillPlanned(ctx context.Context, item int) error {
 		}
 		r.entered = append(r.entered, h)
 	}
-	err := r.unordered.Settle(r.entered)
-	clear(r.entered)
-	return err
+	return r.unordered.Settle(r.entered)
 }

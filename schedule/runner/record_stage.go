@@ -199,18 +199,19 @@ func (t *trip[T]) cross(s, next int, e *effects.Effects, to effects.Place, none 
 		return nil
 	}
 	handles := source.frames.Placed(e.To, s, 0)
-	for i, h := range handles {
-		if none>>i&1 == 1 {
-			continue
-		}
-		var err error
-		if handles[i], err = t.copied(source.rank, target.rank, h); err != nil {
-			target.giveBack(handles[:i])
-			return err
+	copies, err := 0, error(nil)
+	for ; copies < len(handles) && err == nil; copies++ {
+		if none>>copies&1 == 0 {
+			handles[copies], err = t.copied(source.rank, target.rank, handles[copies])
 		}
 	}
-	if err := target.frames.PutAt(to, next, 0, handles, none); err != nil {
-		target.giveBack(handles)
+	if err != nil {
+		copies-- // the last one was not made
+	} else {
+		err = target.frames.PutAt(to, next, 0, handles, none)
+	}
+	if err != nil {
+		target.giveBack(handles[:copies])
 		return err
 	}
 	return source.frames.DropAt(e.To, s, 0)

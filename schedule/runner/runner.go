@@ -214,7 +214,6 @@ func (r *Runner[T]) run(ctx context.Context, mode schedule.Mode, m int, source S
 		if r.last != nil {
 			r.used, r.last.stale, r.last.unchanged = r.last.taken, true, nil
 		}
-		r.last = nil
 		defer func() {
 			if result != nil && result.factor != 0 {
 				r.last = &update{unchanged: r.unchanged}
