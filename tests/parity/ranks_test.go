@@ -94,7 +94,7 @@ func (r *ranked) sources(batch []reference.Sequence) (all runner.Source[kernels.
 	var list []runner.Source[kernels.Buffer]
 	asked = make([]int, len(r.devs))
 	for rank, dev := range r.devs {
-		list = append(list, runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
+		source := runner.Indexed(func(_ context.Context, entry batchctx.Entry[kernels.Buffer]) error {
 			k := entry.Index()
 			if k != asked[rank] || k >= len(batch) {
 				return fmt.Errorf("rank %d asks for the entry of microbatch %d after %d of %d", rank, k, asked[rank], len(batch))
@@ -103,7 +103,9 @@ func (r *ranked) sources(batch []reference.Sequence) (all runner.Source[kernels.
 			s := batch[k]
 			transformer.Put(dev, entry, s.Tokens, s.Labels, s.Weights)
 			return nil
-		}))
+		})
+		// With -tags invariants the runner asks a source of runner.Indexed itself twice.
+		list = append(list, struct{ runner.Source[kernels.Buffer] }{source})
 	}
 	return runner.PerRank(list...), asked
 }
