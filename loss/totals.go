@@ -18,7 +18,7 @@ const (
 	Empty
 	// Skipped means that a trained loss is not finite. It wins over Empty.
 	Skipped
-	// OutOfRange means that float32 cannot hold what gradients are multiplied by, since
+	// OutOfRange means that float32 cannot hold the factor of the gradients, since
 	// the objective's total weight is too small or too large. Totals never says so: the
 	// runner does, which knows the scale of the seeds and the norm of the gradient.
 	OutOfRange

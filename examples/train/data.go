@@ -24,7 +24,7 @@ type data struct {
 // mostText is the most bytes of text that are read: all of it is held in memory.
 const mostText = 64 << 20
 
-// readData opens what -data names, and splits it: the last tenth is held out. Both parts
+// readData opens the file of -data and splits it: the last tenth is held out. Both parts
 // must be longer than a microbatch. The caller closes it.
 func readData(ctx context.Context, o *options) (*data, error) {
 	d := &data{name: o.data}

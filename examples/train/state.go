@@ -124,7 +124,7 @@ func (t *trainer) save() error {
 	return t.opts.Save(state, deciding, tensors...)
 }
 
-// tensors returns what a checkpoint holds of the parameters, by their names: of each tensor all
+// tensors returns the tensors of the parameters in a checkpoint, by their names: of each tensor all
 // copies, the one of the first use first.
 func (t *trainer) tensors() (all []job.Tensor) {
 	parameters := t.model.Parameters()

@@ -37,7 +37,7 @@ type Set uint16
 // First returns the first place of a set; s&(s-1) is the set without it.
 func (s Set) First() Place { return Place(bits.TrailingZeros16(uint16(s))) }
 
-// drops are the drop bits that say that what is in a place ends; gathered weights have none.
+// drops are the drop bits that end the buffer of a place; gathered weights have none.
 // The two kinds of sent buffers share one.
 var drops = [NumPlaces]schedule.Drop{
 	Part: schedule.DropParts, Input: schedule.DropInput, Gradient: schedule.DropGrad, Saved: schedule.DropSaved,

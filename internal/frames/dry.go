@@ -36,7 +36,7 @@ func (c *Frames[T]) Placed(place effects.Place, stage, microbatch int) []T {
 	return handles
 }
 
-// Slots iterates over what a stage has saved of a microbatch, by the names of the slots.
+// Slots iterates over the saved tensors of a stage and microbatch, by the names of their slots.
 func (c *Frames[T]) Slots(stage, microbatch int) iter.Seq2[string, T] {
 	return func(yield func(string, T) bool) {
 		for i, slot := range c.frame(stage, microbatch).slots {

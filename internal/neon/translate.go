@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// fault is what Translate cannot do.
+// fault is an instruction that Translate does not support.
 type fault string
 
 func fail(text string, args ...any) { panic(fault(fmt.Sprintf(text, args...))) }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// inParallel does pieces of work on all processors, and returns what each of them returns.
+// inParallel runs pieces of work on all processors, and returns their results in order.
 func inParallel[T any](work []func() T) []T {
 	results := make([]T, len(work))
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))

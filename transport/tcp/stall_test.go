@@ -131,7 +131,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// Ranks that wait for one that goes on, however slowly, have not stalled: neither within a step,
+// Ranks that wait for a rank that makes progress, however slowly, have not stalled: neither within a step,
 // nor while they wait for the next one.
 func TestSlowIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,7 @@
 // package placement brings it within a percent of the bound in a fraction of the time. So
 // only weir place imports it.
 //
-// [Solve] takes what package placement finds as the first layout, and searches below it. The
+// [Solve] takes the layout of package placement as the first one, and searches below it. The
 // search goes on at one buffer at a time, which lies on what is placed or does not; what
 // follows for the others is worked out before the next one is chosen.
 package exact
